@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright the Tidemark authors
+#
+# Install rules, the CMake package and the pkg-config file. Nothing installed contains the prefix, so the
+# whole may be moved.
+
+include(CMakePackageConfigHelpers)
+set(TIDEMARK_PACKAGE_DIR "${CMAKE_INSTALL_LIBDIR}/cmake/tidemark")
+
+install(TARGETS tidemark tidemark_static EXPORT tidemark
+        LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}"
+        ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+install(FILES ${TIDEMARK_HEADERS} DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/tidemark")
+if(TARGET tidemark_tool)
+  install(TARGETS tidemark_tool RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+endif()
+foreach(file LICENSE README.md CHANGELOG.md)
+  if(EXISTS "${PROJECT_SOURCE_DIR}/${file}")
+    install(FILES "${PROJECT_SOURCE_DIR}/${file}" DESTINATION "${CMAKE_INSTALL_DATADIR}/doc/tidemark")
+  endif()
+endforeach()
+
+install(EXPORT tidemark NAMESPACE tidemark:: FILE tidemark-targets.cmake DESTINATION "${TIDEMARK_PACKAGE_DIR}")
+configure_package_config_file("${CMAKE_CURRENT_LIST_DIR}/tidemark-config.cmake.in"
+                              "${PROJECT_BINARY_DIR}/tidemark-config.cmake"
+                              INSTALL_DESTINATION "${TIDEMARK_PACKAGE_DIR}")
+write_basic_package_version_file("${PROJECT_BINARY_DIR}/tidemark-config-version.cmake"
+                                 COMPATIBILITY SameMinorVersion)
+install(FILES "${PROJECT_BINARY_DIR}/tidemark-config.cmake" "${PROJECT_BINARY_DIR}/tidemark-config-version.cmake"
+        DESTINATION "${TIDEMARK_PACKAGE_DIR}")
+
+# pkg-config knows where its file lies; the prefix is as many folders above as the library folder has names.
+if(IS_ABSOLUTE "${CMAKE_INSTALL_LIBDIR}" OR IS_ABSOLUTE "${CMAKE_INSTALL_INCLUDEDIR}")
+  set(TIDEMARK_PC_PREFIX "${CMAKE_INSTALL_PREFIX}")
+  set(TIDEMARK_PC_LIBDIR "${CMAKE_INSTALL_FULL_LIBDIR}")
+  set(TIDEMARK_PC_INCLUDEDIR "${CMAKE_INSTALL_FULL_INCLUDEDIR}")
+else()
+  file(RELATIVE_PATH TIDEMARK_PC_UP "/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/")
+  string(REGEX REPLACE "/$" "" TIDEMARK_PC_UP "${TIDEMARK_PC_UP}")
+  set(TIDEMARK_PC_PREFIX "\${pcfiledir}/${TIDEMARK_PC_UP}")
+  set(TIDEMARK_PC_LIBDIR "\${prefix}/${CMAKE_INSTALL_LIBDIR}")
+  set(TIDEMARK_PC_INCLUDEDIR "\${prefix}/${CMAKE_INSTALL_INCLUDEDIR}")
+endif()
+configure_file("${CMAKE_CURRENT_LIST_DIR}/tidemark.pc.in" "${PROJECT_BINARY_DIR}/tidemark.pc" @ONLY)
+install(FILES "${PROJECT_BINARY_DIR}/tidemark.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig")

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright the Tidemark authors
+#
+# Tests: each tests/*/test_*.c and tests/prop/prop_*.c is one program and one test of the same name; then the
+# checks of the tree and of what is installed. Every test ends with a line `N passed, N failed, N skipped`.
+
+# The program under test, and what the checks below compile with.
+set(TIDEMARK_TEST_ENVIRONMENT "")
+if(TARGET tidemark_tool)
+  list(APPEND TIDEMARK_TEST_ENVIRONMENT "TIDEMARK_BIN=$<TARGET_FILE:tidemark_tool>")
+endif()
+
+function(tidemark_test name)
+  add_test(NAME ${name} COMMAND ${ARGN})
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${TIDEMARK_TEST_TIMEOUT} SKIP_RETURN_CODE 77
+                       ENVIRONMENT "${TIDEMARK_TEST_ENVIRONMENT}")
+endfunction()
+
+tidemark_sources(TIDEMARK_TEST_SOURCES "${PROJECT_SOURCE_DIR}/tests/*/test_*.c"
+                 "${PROJECT_SOURCE_DIR}/tests/prop/prop_*.c")
+foreach(source IN LISTS TIDEMARK_TEST_SOURCES)
+  cmake_path(GET source STEM name)
+  tidemark_program(${name} "${source}")
+  target_include_directories(${name} PRIVATE src tests)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
+  tidemark_test(${name} ${name})
+endforeach()
+
+# Everything below looks at the sources or at a library without a sanitizer: once is enough.
+if(TIDEMARK_SANITIZE OR TIDEMARK_FUZZ)
+  return()
+endif()
+
+# A compiler that was missing last time is looked for again.
+if(NOT CMAKE_CXX_COMPILER)
+  unset(CMAKE_CXX_COMPILER CACHE)
+endif()
+check_language(CXX)
+if(NOT CMAKE_CXX_COMPILER)
+  message(STATUS "C++ compiler not found: the tests of headers and installation in C++ are off")
+  set(CMAKE_CXX_COMPILER "")
+endif()
+list(APPEND TIDEMARK_TEST_ENVIRONMENT "CC=${CMAKE_C_COMPILER}" "CXX=${CMAKE_CXX_COMPILER}" "CMAKE=${CMAKE_COMMAND}")
+
+tidemark_test(layers "${PROJECT_SOURCE_DIR}/scripts/check-layers")
+tidemark_test(layers_self_test "${PROJECT_SOURCE_DIR}/scripts/check-layers" --self-test)
+tidemark_test(headers "${PROJECT_SOURCE_DIR}/scripts/check-headers")
+tidemark_test(symbols "${PROJECT_SOURCE_DIR}/scripts/check-symbols" "${PROJECT_BINARY_DIR}")
+tidemark_test(readme "${PROJECT_SOURCE_DIR}/scripts/check-readme" "${PROJECT_BINARY_DIR}")
+if(TIDEMARK_INSTALL)
+  tidemark_test(install "${PROJECT_SOURCE_DIR}/tests/install/run" "${PROJECT_BINARY_DIR}")
+endif()
+if(TIDEMARK_EXAMPLES)
+  foreach(source IN LISTS TIDEMARK_EXAMPLE_SOURCES)
+    cmake_path(GET source STEM name)
+    tidemark_test(example_${name} example_${name})
+  endforeach()
+endif()

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Tidemark: status codes, the error record of a thread, version, and where the library keeps its records.
+//
+//   void* address = NULL;
+//   if (tide_machine_raw_alloc(machine, 0, 1 << 20, &address) != TIDE_OK) {
+//     puts(tide_last_error()->text);
+//   }
+//
+// Conventions of every header:
+// - A call that can fail returns tide_status. Results come through the last parameters, which are set to
+//   zero, NULL or false when the call fails. A call that fails has changed nothing.
+// - Out of memory is an ordinary result: the object stays usable and the call can be made again.
+// - Nothing aborts, prints, or reads the environment on its own.
+// - Handles are opaque; what a `_new` call made is given back with the matching `_free` call, and
+// `_free(NULL)`
+//   does nothing.
+// - Structs that carry a `size` field are set up with their TIDE_..._INIT macro, and only grow at their end.
+#ifndef TIDEMARK_BASE_H
+#define TIDEMARK_BASE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+#define TIDE_BEGIN_DECLS extern "C" {
+#define TIDE_END_DECLS }
+#else
+#define TIDE_BEGIN_DECLS
+#define TIDE_END_DECLS
+#endif
+
+#if defined(__GNUC__)
+#define TIDE_API __attribute__((visibility("default")))
+#define TIDE_NODISCARD __attribute__((warn_unused_result))
+#else
+#define TIDE_API
+#define TIDE_NODISCARD
+#endif
+
+// The one place where the version stands: the build reads it from here.
+#define TIDE_VERSION_MAJOR 0
+#define TIDE_VERSION_MINOR 1
+#define TIDE_VERSION_PATCH 0
+#define TIDE_VERSION_NUMBER (TIDE_VERSION_MAJOR * 10000 + TIDE_VERSION_MINOR * 100 + TIDE_VERSION_PATCH)
+#define TIDE_AT_LEAST(major, minor, patch) (TIDE_VERSION_NUMBER >= (major)*10000 + (minor)*100 + (patch))
+
+TIDE_BEGIN_DECLS
+
+// Every status: name, value, text. Values are pinned and never used again for something else.
+#define TIDE_STATUS_MAP(X)                                                     \
+  X(OK, 0, "success")                                                          \
+  X(ERR_ARGUMENT, 2, "invalid argument")                                       \
+  X(ERR_NO_MEMORY, 4, "out of memory")                                         \
+  X(ERR_LIMIT, 6, "limit reached")                                             \
+  X(ERR_HANDLE, 8, "unknown or stale handle")                                  \
+  X(ERR_DEVICE, 10, "no such device, or an object of another device")          \
+  X(ERR_STATE, 12, "not allowed in this state")                                \
+  X(ERR_UNSUPPORTED, 14, "not supported here")                                 \
+  X(ERR_ACCESS, 16, "no access")                                               \
+  X(ERR_CAPTURE, 18, "not allowed while capturing, or the capture is invalid") \
+  X(ERR_MACHINE, 20, "the machine reported an error")                          \
+  X(ERR_INTERNAL, 22, "internal error")
+
+typedef enum tide_status {
+#define TIDE_STATUS_ENUM(name, value, text) TIDE_##name = value,
+  TIDE_STATUS_MAP(TIDE_STATUS_ENUM)
+#undef TIDE_STATUS_ENUM
+} tide_status;
+
+// The name of a status ("TIDE_ERR_NO_MEMORY") and what it means in words. Never NULL, never freed.
+TIDE_API const char* tide_status_name(tide_status status);
+TIDE_API const char* tide_status_text(tide_status status);
+
+// What went wrong last on a thread.
+typedef struct tide_error {
+  tide_status status;  // of the last call that failed on this thread; TIDE_OK when none has
+  int64_t native;      // the code of the layer below (a CUresult, an errno), 0 when there is none
+  const char* file;    // where it was found, for reports to us
+  int line;
+  char text[256];  // one sentence with the numbers that matter; never ends in a newline
+} tide_error;
+
+// The last failure on the calling thread. It stays until the next failure on that thread: a call that
+// succeeds does not clear it.
+// Owner:   the thread; copy what you keep.
+// Threads: any, each its own.
+TIDE_API const tide_error* tide_last_error(void);
+
+// Where an object keeps its own records. Tidemark never puts records into the memory it manages. A NULL
+// heap in the options of an object means malloc and free. Its functions may not call Tidemark.
+typedef struct tide_heap {
+  // Returns `bytes` (never 0) aligned to `alignment` (a power of two), or NULL. Called from any thread.
+  void* (*alloc)(void* user, size_t bytes, size_t alignment);
+  // Takes back what `alloc` returned, with the same `bytes`; never called with NULL.
+  void (*release)(void* user, void* address, size_t bytes);
+  void* user;  // borrowed until the object is freed
+} tide_heap;
+
+// The version of the library in use, as "0.1.0" and as TIDE_VERSION_NUMBER.
+TIDE_API const char* tide_version(void);
+TIDE_API int tide_version_number(void);
+
+TIDE_END_DECLS
+#endif

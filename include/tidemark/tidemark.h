@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Tidemark: everything. Each part has its own header.
+#ifndef TIDEMARK_TIDEMARK_H
+#define TIDEMARK_TIDEMARK_H
+
+#include "tidemark/base.h"
+#include "tidemark/machine.h"
+
+#endif

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Arithmetic on sizes and addresses that reports overflow, and the few bit tricks we need.
+#ifndef TIDEMARK_SRC_BASE_ARITH_H
+#define TIDEMARK_SRC_BASE_ARITH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+// Each writes its result and returns true, or returns false on overflow.
+static inline bool tide__add(uint64_t a, uint64_t b, uint64_t* out) {
+  return !__builtin_add_overflow(a, b, out);
+}
+static inline bool tide__mul(uint64_t a, uint64_t b, uint64_t* out) {
+  return !__builtin_mul_overflow(a, b, out);
+}
+
+static inline bool tide__is_power_of_two(uint64_t n) { return n != 0 && (n & (n - 1)) == 0; }
+
+// Is `n` a multiple of `unit`, a power of two?
+static inline bool tide__is_aligned(uint64_t n, uint64_t unit) { return (n & (unit - 1)) == 0; }
+
+// Rounds up to a multiple of `unit`, a power of two.
+static inline bool tide__align_up(uint64_t n, uint64_t unit, uint64_t* out) {
+  if (!tide__add(n, unit - 1, out)) return false;
+  *out &= ~(unit - 1);
+  return true;
+}
+
+static inline uint64_t tide__min(uint64_t a, uint64_t b) { return a < b ? a : b; }
+static inline uint64_t tide__max(uint64_t a, uint64_t b) { return a > b ? a : b; }
+
+// Addresses are compared and moved as numbers.
+static inline uint64_t tide__address(const void* p) { return (uint64_t)(uintptr_t)p; }
+static inline void* tide__pointer(uint64_t address) { return (void*)(uintptr_t)address; }
+
+#endif

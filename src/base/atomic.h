@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// The atomics we use, under short names. Orders are named for what they do: `relaxed` for counters and
+// hints, `acquire`/`release` to hand over what was written before, `seq` where two sides each write one
+// variable and read the other.
+#ifndef TIDEMARK_SRC_BASE_ATOMIC_H
+#define TIDEMARK_SRC_BASE_ATOMIC_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef _Atomic uint64_t tide__atomic_u64;
+typedef _Atomic uint32_t tide__atomic_u32;
+
+#define tide__load_relaxed(p) atomic_load_explicit((p), memory_order_relaxed)
+#define tide__load_acquire(p) atomic_load_explicit((p), memory_order_acquire)
+#define tide__load_seq(p) atomic_load_explicit((p), memory_order_seq_cst)
+#define tide__store_relaxed(p, v) atomic_store_explicit((p), (v), memory_order_relaxed)
+#define tide__store_release(p, v) atomic_store_explicit((p), (v), memory_order_release)
+#define tide__store_seq(p, v) atomic_store_explicit((p), (v), memory_order_seq_cst)
+#define tide__add_relaxed(p, v) atomic_fetch_add_explicit((p), (v), memory_order_relaxed)
+#define tide__add_seq(p, v) atomic_fetch_add_explicit((p), (v), memory_order_seq_cst)
+#define tide__sub_seq(p, v) atomic_fetch_sub_explicit((p), (v), memory_order_seq_cst)
+
+// Tells the processor that this is a waiting loop.
+static inline void tide__cpu_relax(void) {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile("isb" ::: "memory");
+#endif
+}
+
+#endif

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// The error flow: how a call fails, passes a failure on, and refuses bad input. One line each.
+#ifndef TIDEMARK_SRC_BASE_ERROR_H
+#define TIDEMARK_SRC_BASE_ERROR_H
+
+#include "tidemark/base.h"
+
+// Notes what went wrong in the thread's record.
+void tide__fail(tide_status status, int64_t native, const char* file, int line, const char* format, ...)
+    __attribute__((cold, format(printf, 5, 6)));
+
+#define TIDE_FAIL(status, ...) TIDE_FAIL_NATIVE((status), 0, __VA_ARGS__)
+#define TIDE_FAIL_NATIVE(status, native, ...) \
+  (tide__fail((status), (native), __FILE__, __LINE__, __VA_ARGS__), (status))
+
+// Returns from the calling function if `expr` fails.
+#define TIDE_TRY(expr)                                        \
+  do {                                                        \
+    const tide_status tide_try_status_ = (expr);              \
+    if (tide_try_status_ != TIDE_OK) return tide_try_status_; \
+  } while (0)
+
+// Refuses bad input: returns `status` with the given text unless `cond` holds. Never compiled out.
+#define TIDE_REQUIRE(cond, status, ...)                   \
+  do {                                                    \
+    if (!(cond)) return TIDE_FAIL((status), __VA_ARGS__); \
+  } while (0)
+
+#endif

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// A table of objects that are named by handles instead of addresses. A handle is {generation, kind, index}:
+// one that was given up, was never given out, or names another kind of object is recognised without
+// touching freed memory, because the objects stay where they are until the table goes. Looking one up takes
+// no lock.
+#ifndef TIDEMARK_SRC_BASE_SLOTS_H
+#define TIDEMARK_SRC_BASE_SLOTS_H
+
+#include "base/atomic.h"
+#include "base/heap.h"
+#include "base/lock.h"
+
+// The first field of every object in a table.
+typedef struct tide__slot {
+  tide__atomic_u32 generation;  // odd: the object has a valid handle
+  uint32_t index;
+  struct tide__slot* next_free;  // borrowed; shared under the table's lock
+} tide__slot;
+
+#define TIDE__SLOT_CHUNKS 22  // so that an index has 28 bits
+
+typedef struct tide__slots {
+  const tide_heap* heap;  // borrowed until fini
+  size_t item_bytes;
+  uint32_t kind;                  // 0 to 15; in every handle
+  void (*item_init)(void* item);  // (optional) once for each object, when its memory is made
+  void (*item_fini)(void* item);  // (optional) and before it goes
+  tide__mutex lock;
+  tide__atomic_u32 count;                    // objects made so far; rises under lock
+  tide__slot* first_free;                    // shared under lock
+  _Atomic(char*) chunks[TIDE__SLOT_CHUNKS];  // owned; chunk k has 64 << k objects
+} tide__slots;
+
+void tide__slots_init(tide__slots* slots, const tide_heap* heap, uint32_t kind, size_t item_bytes,
+                      void (*item_init)(void*), void (*item_fini)(void*));
+void tide__slots_fini(tide__slots* slots);
+
+// An object nobody else can find yet, or NULL without memory. Its fields are as the last user left them.
+void* tide__slots_take(tide__slots* slots);
+// Makes it findable and returns its handle, never below 16.
+uint64_t tide__slots_publish(const tide__slots* slots, void* item);
+// The object of a handle, or NULL.
+void* tide__slots_find(tide__slots* slots, uint64_t handle);
+// Makes the handle of an object invalid. False if another thread did so first.
+bool tide__slots_retire(void* item);
+// Puts a retired or never published object back.
+void tide__slots_give(tide__slots* slots, void* item);
+
+// How many objects were ever made, and the one at an index below that, whether it has a handle or not.
+uint32_t tide__slots_count(const tide__slots* slots);
+void* tide__slots_at(tide__slots* slots, uint32_t index);
+bool tide__slots_is_live(const void* item);
+
+#endif

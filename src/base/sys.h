@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// The few calls of the operating system that we use. Nothing else in the tree includes a system header beyond
+// the C library and pthreads. Calls that can fail return 0 or an errno.
+#ifndef TIDEMARK_SRC_BASE_SYS_H
+#define TIDEMARK_SRC_BASE_SYS_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+// Time
+uint64_t tide__sys_clock_ns(void);
+void tide__sys_sleep_ns(uint64_t ns);
+
+// This computer and process
+uint64_t tide__sys_page_bytes(void);
+uint64_t tide__sys_memory_bytes(void);
+int tide__sys_process(void);
+
+// A mutex that spins for a short while before it sleeps: ours are held for less than a sleep costs.
+void tide__sys_mutex_init(pthread_mutex_t* mutex);
+
+// A thread that receives none of the process's signals.
+int tide__sys_thread_start(pthread_t* out, void* (*run)(void*), void* argument);
+
+// Addresses. A reserved range has no access; sizes are whole pages.
+int tide__sys_reserve(uint64_t bytes, uint64_t alignment, uint64_t hint, uint64_t* out);
+int tide__sys_release(uint64_t address, uint64_t bytes);
+// Replaces a reserved range by the pages of a file (no access yet), and the other way round.
+int tide__sys_map_file(uint64_t address, uint64_t bytes, int file, uint64_t offset);
+int tide__sys_map_nothing(uint64_t address, uint64_t bytes);
+int tide__sys_protect(uint64_t address, uint64_t bytes, bool can_read, bool can_write);
+// Pages of this process alone, readable and writable, anywhere.
+int tide__sys_map_private(uint64_t bytes, uint64_t* out);
+// Is there a page at every address of a range?
+bool tide__sys_is_mapped(uint64_t address, uint64_t bytes);
+int tide__sys_lock_pages(uint64_t address, uint64_t bytes);
+void tide__sys_unlock_pages(uint64_t address, uint64_t bytes);
+
+// Files that live in memory
+int tide__sys_file_new(const char* name, int* out);
+int tide__sys_file_grow(int file, uint64_t bytes);
+int tide__sys_file_punch(int file, uint64_t offset, uint64_t bytes);
+// Opens the file behind a descriptor of a process once more, with locks of its own.
+int tide__sys_file_reopen(int process, int file, int* out);
+int tide__sys_file_duplicate(int file, int* out);
+void tide__sys_file_close(int file);
+int tide__sys_file_bytes(int file, uint64_t* out);
+int tide__sys_file_read(int file, uint64_t offset, uint64_t* out);
+int tide__sys_file_write(int file, uint64_t offset, uint64_t value);
+// Marks a range as in use by this opening of the file, as long as any copy of the descriptor is open.
+int tide__sys_file_lock(int file, uint64_t offset, uint64_t bytes);
+// Does another opening of the file use part of the range?
+bool tide__sys_file_is_locked(int file, uint64_t offset, uint64_t bytes);
+
+// A library, found at run time. NULL with the reason in `text`.
+void* tide__sys_library_open(const char* name, char* text, uint64_t text_bytes);
+void* tide__sys_library_symbol(void* library, const char* name);
+
+#endif

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Mappings, page locks and memory files of Linux. Ranges of a file are marked as used with
+// open-file-description locks: the kernel drops such a lock when the last copy of the descriptor is closed,
+// also when its process is killed, so no process can leave a mark behind.
+#include <errno.h>
+#include <fcntl.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/arith.h"
+#include "base/sys.h"
+
+// Maps with the given flags; 0 or an errno.
+static int map_at(uint64_t address, uint64_t bytes, int protection, int flags, int file, uint64_t offset,
+                  uint64_t* out) {
+  void* got = mmap(tide__pointer(address), bytes, protection, flags, file, (off_t)offset);
+  if (got == MAP_FAILED) return errno;
+  *out = tide__address(got);
+  return 0;
+}
+
+#define NOTHING_FLAGS (MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE)
+
+// Reserves more than is needed and cuts off both ends, to get a range that begins at a multiple of
+// `alignment`.
+static int reserve_aligned(uint64_t bytes, uint64_t alignment, uint64_t* out) {
+  uint64_t wide = 0;
+  uint64_t begin = 0;
+  if (!tide__add(bytes, alignment, &wide)) return ENOMEM;
+  const int error = map_at(0, wide, PROT_NONE, NOTHING_FLAGS, -1, 0, &begin);
+  if (error != 0) return error;
+  const uint64_t first = (begin + alignment - 1) & ~(alignment - 1);
+  if (first > begin) (void)munmap(tide__pointer(begin), first - begin);
+  const uint64_t rest = begin + wide - (first + bytes);
+  if (rest > 0) (void)munmap(tide__pointer(first + bytes), rest);
+  *out = first;
+  return 0;
+}
+
+int tide__sys_reserve(uint64_t bytes, uint64_t alignment, uint64_t hint, uint64_t* out) {
+  if (hint != 0 && tide__is_aligned(hint, alignment)) {
+    if (map_at(hint, bytes, PROT_NONE, NOTHING_FLAGS | MAP_FIXED_NOREPLACE, -1, 0, out) == 0) {
+      if (*out == hint) return 0;
+      (void)munmap(tide__pointer(*out),
+                   bytes);  // a kernel before 4.17 ignores the flag and places it elsewhere
+    }
+  }
+  return reserve_aligned(bytes, alignment, out);
+}
+
+int tide__sys_release(uint64_t address, uint64_t bytes) {
+  return munmap(tide__pointer(address), bytes) == 0 ? 0 : errno;
+}
+
+int tide__sys_map_file(uint64_t address, uint64_t bytes, int file, uint64_t offset) {
+  uint64_t got = 0;
+  return map_at(address, bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, file, offset, &got);
+}
+
+int tide__sys_map_nothing(uint64_t address, uint64_t bytes) {
+  uint64_t got = 0;
+  return map_at(address, bytes, PROT_NONE, NOTHING_FLAGS | MAP_FIXED, -1, 0, &got);
+}
+
+int tide__sys_map_private(uint64_t bytes, uint64_t* out) {
+  return map_at(0, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0, out);
+}
+
+int tide__sys_protect(uint64_t address, uint64_t bytes, bool can_read, bool can_write) {
+  const int protection = (can_read ? PROT_READ : PROT_NONE) | (can_write ? PROT_WRITE : PROT_NONE);
+  return mprotect(tide__pointer(address), bytes, protection) == 0 ? 0 : errno;
+}
+
+bool tide__sys_is_mapped(uint64_t address, uint64_t bytes) {
+  unsigned char present[512];
+  const uint64_t page = tide__sys_page_bytes();
+  const uint64_t end = address + bytes;
+  for (uint64_t at = address & ~(page - 1); at < end; at += page * sizeof present) {
+    if (mincore(tide__pointer(at), tide__min(end - at, page * sizeof present), present) != 0) return false;
+  }
+  return true;
+}
+
+int tide__sys_lock_pages(uint64_t address, uint64_t bytes) {
+  return mlock(tide__pointer(address), bytes) == 0 ? 0 : errno;
+}
+
+void tide__sys_unlock_pages(uint64_t address, uint64_t bytes) {
+  (void)munlock(tide__pointer(address), bytes);
+}
+
+int tide__sys_file_new(const char* name, int* out) {
+  *out = memfd_create(name, MFD_CLOEXEC);
+  return *out >= 0 ? 0 : errno;
+}
+
+int tide__sys_file_grow(int file, uint64_t bytes) { return ftruncate(file, (off_t)bytes) == 0 ? 0 : errno; }
+
+int tide__sys_file_punch(int file, uint64_t offset, uint64_t bytes) {
+  const int mode = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+  return fallocate(file, mode, (off_t)offset, (off_t)bytes) == 0 ? 0 : errno;
+}
+
+int tide__sys_file_reopen(int process, int file, int* out) {
+  char path[64];
+  (void)snprintf(path, sizeof path, "/proc/%d/fd/%d", process, file);
+  *out = open(path, O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+  return *out >= 0 ? 0 : errno;
+}
+
+int tide__sys_file_duplicate(int file, int* out) {
+  *out = fcntl(file, F_DUPFD_CLOEXEC, 0);
+  return *out >= 0 ? 0 : errno;
+}
+
+void tide__sys_file_close(int file) { (void)close(file); }
+
+int tide__sys_file_bytes(int file, uint64_t* out) {
+  struct stat about;
+  if (fstat(file, &about) != 0) return errno;
+  if (!S_ISREG(about.st_mode)) return EINVAL;
+  *out = (uint64_t)about.st_size;
+  return 0;
+}
+
+int tide__sys_file_read(int file, uint64_t offset, uint64_t* out) {
+  const ssize_t got = pread(file, out, sizeof *out, (off_t)offset);
+  if (got < 0) return errno;
+  return got == (ssize_t)sizeof *out ? 0 : EIO;
+}
+
+int tide__sys_file_write(int file, uint64_t offset, uint64_t value) {
+  const ssize_t got = pwrite(file, &value, sizeof value, (off_t)offset);
+  if (got < 0) return errno;
+  return got == (ssize_t)sizeof value ? 0 : EIO;
+}
+
+static struct flock lock_of(short type, uint64_t offset, uint64_t bytes) {
+  return (
+      struct flock){ .l_type = type, .l_whence = SEEK_SET, .l_start = (off_t)offset, .l_len = (off_t)bytes };
+}
+
+int tide__sys_file_lock(int file, uint64_t offset, uint64_t bytes) {
+  struct flock lock = lock_of(F_RDLCK, offset, bytes);
+  return fcntl(file, F_OFD_SETLK, &lock) == 0 ? 0 : errno;
+}
+
+bool tide__sys_file_is_locked(int file, uint64_t offset, uint64_t bytes) {
+  struct flock lock = lock_of(F_WRLCK, offset, bytes);
+  return fcntl(file, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}

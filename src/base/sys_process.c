@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Time, threads, libraries, and what this computer has.
+#include <dlfcn.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/sys.h"
+
+uint64_t tide__sys_clock_ns(void) {
+  struct timespec now;
+  (void)clock_gettime(CLOCK_MONOTONIC, &now);
+  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+void tide__sys_sleep_ns(uint64_t ns) {
+  struct timespec rest = { .tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u) };
+  while (nanosleep(&rest, &rest) == -1 && errno == EINTR) {}
+}
+
+uint64_t tide__sys_page_bytes(void) {
+  const long bytes = sysconf(_SC_PAGESIZE);
+  return bytes > 0 ? (uint64_t)bytes : 4096;
+}
+
+uint64_t tide__sys_memory_bytes(void) {
+  const long pages = sysconf(_SC_PHYS_PAGES);
+  return pages > 0 ? (uint64_t)pages * tide__sys_page_bytes() : (uint64_t)1 << 30;
+}
+
+int tide__sys_process(void) { return (int)getpid(); }
+
+void tide__sys_mutex_init(pthread_mutex_t* mutex) {
+  pthread_mutexattr_t attributes;
+  (void)pthread_mutexattr_init(&attributes);
+#ifdef PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP
+  (void)pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_ADAPTIVE_NP);
+#endif
+  (void)pthread_mutex_init(mutex, &attributes);
+  (void)pthread_mutexattr_destroy(&attributes);
+}
+
+int tide__sys_thread_start(pthread_t* out, void* (*run)(void*), void* argument) {
+  sigset_t all;
+  sigset_t before;
+  (void)sigfillset(&all);
+  (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+  const int error = pthread_create(out, NULL, run, argument);
+  (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+  return error;
+}
+
+void* tide__sys_library_open(const char* name, char* text, uint64_t text_bytes) {
+  void* library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+  if (library == NULL) {
+    const char* reason = dlerror();
+    (void)snprintf(text, text_bytes, "%s", reason != NULL ? reason : "not found");
+  }
+  return library;
+}
+
+void* tide__sys_library_symbol(void* library, const char* name) { return dlsym(library, name); }

@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// The cuda machine: the CUDA driver, opened at run time. It works in the primary context of each device,
+// beside whoever else uses it, and puts the thread's current context back before a call returns.
+#include <stdio.h>
+#include <string.h>
+
+#include "base/sys.h"
+#include "machine/cuda_machine.h"
+
+// ---------------------------------------------------------------------------------------------------
+// Answers of the driver
+
+static tide_status status_of(tide__cu_result result) {
+  if (result >= TIDE__CU_CAPTURE_FIRST && result <= TIDE__CU_CAPTURE_LAST) return TIDE_ERR_CAPTURE;
+  switch (result) {
+    case TIDE__CU_SUCCESS: return TIDE_OK;
+    case TIDE__CU_OUT_OF_MEMORY: return TIDE_ERR_NO_MEMORY;
+    case TIDE__CU_INVALID_VALUE:
+    case TIDE__CU_ALREADY_REGISTERED:
+    case TIDE__CU_NOT_REGISTERED: return TIDE_ERR_ARGUMENT;
+    case TIDE__CU_NO_DEVICE:
+    case TIDE__CU_INVALID_DEVICE: return TIDE_ERR_DEVICE;
+    case TIDE__CU_INVALID_HANDLE: return TIDE_ERR_HANDLE;
+    case TIDE__CU_INVALID_CONTEXT:
+    case TIDE__CU_ILLEGAL_STATE:
+    case TIDE__CU_NOT_PERMITTED: return TIDE_ERR_STATE;
+    case TIDE__CU_NOT_SUPPORTED:
+    case TIDE__CU_PEER_UNSUPPORTED: return TIDE_ERR_UNSUPPORTED;
+    default: return TIDE_ERR_MACHINE;
+  }
+}
+
+static const char* result_name(const tide__cuda_api* api, tide__cu_result result) {
+  const char* name = NULL;
+  return api->error_name(result, &name) == TIDE__CU_SUCCESS && name != NULL ? name : "an unknown error";
+}
+
+tide_status tide__cuda_status(const tide__cuda* cuda, const char* name, tide__cu_result result) {
+  if (result == TIDE__CU_SUCCESS) return TIDE_OK;
+  return TIDE_FAIL_NATIVE(status_of(result), result, "%s: the driver answered %s (%u)", name,
+                          result_name(&cuda->api, result), (unsigned)result);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Contexts
+
+static tide_status context_of(tide__cuda* cuda, int device, tide__cu_context* out) {
+  tide__cuda_device* owner = &cuda->devices[device];
+  *out = tide__load_acquire(&owner->context);
+  if (*out != NULL) return TIDE_OK;
+  tide__cu_context made = NULL;
+  tide__cu_context first = NULL;
+  TIDE_TRY(tide__cuda_status(cuda, "primary context", cuda->api.context_retain(&made, owner->ordinal)));
+  if (!atomic_compare_exchange_strong(&owner->context, &first, made)) {
+    (void)cuda->api.context_release(owner->ordinal);  // another thread was first, and one retain is enough
+  }
+  *out = first != NULL ? first : made;
+  return TIDE_OK;
+}
+
+// A device whose context is there already, or the first.
+static int device_in_use(const tide__cuda* cuda) {
+  for (int i = 0; i < cuda->device_count; i++) {
+    if (tide__load_relaxed(&cuda->devices[i].context) != NULL) return i;
+  }
+  return 0;
+}
+
+tide_status tide__cuda_enter(tide__cuda* cuda, int device, bool* out_pushed) {
+  tide__cu_context current = NULL;
+  tide__cu_context wanted = NULL;
+  *out_pushed = false;
+  TIDE_TRY(tide__cuda_status(cuda, "current context", cuda->api.context_current(&current)));
+  if (device < 0 && current != NULL) return TIDE_OK;
+  TIDE_TRY(context_of(cuda, device < 0 ? device_in_use(cuda) : device, &wanted));
+  if (current == wanted) return TIDE_OK;
+  TIDE_TRY(tide__cuda_status(cuda, "current context", cuda->api.context_push(wanted)));
+  *out_pushed = true;
+  return TIDE_OK;
+}
+
+void tide__cuda_leave(tide__cuda* cuda, bool is_pushed) {
+  tide__cu_context popped = NULL;
+  if (is_pushed) (void)cuda->api.context_pop(&popped);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Devices
+
+static tide_status cuda_device_info(void* self, int device, tide_device_info* out) {
+  tide__cuda* cuda = self;
+  const tide__cu_device ordinal = cuda->devices[device].ordinal;
+  *out = (tide_device_info)TIDE_DEVICE_INFO_INIT;
+  size_t bytes = 0;
+  int has_descriptors = 0;
+  tide__cu_result result = 0;
+  TIDE_TRY(tide__cuda_status(cuda, "device_info", cuda->api.device_bytes(&bytes, ordinal)));
+  TIDE_TRY(tide__cuda_status(cuda, "device_info",
+                             cuda->api.device_name(out->name, (int)sizeof out->name, ordinal)));
+  TIDE_TRY(tide__cuda_granularity(cuda, device, &out->granularity));
+  (void)cuda->api.device_attribute(&has_descriptors, TIDE__CU_DEVICE_HAS_DESCRIPTORS, ordinal);
+  CUDA_IN_DEVICE(cuda, device, result,
+                 cuda->api.priority_range(&out->least_priority, &out->greatest_priority));
+  out->total_bytes = bytes;
+  out->is_pinned_locked = out->has_raw_sharing = true;
+  out->has_physical_sharing = out->granularity != 0 && has_descriptors != 0;
+  return tide__cuda_status(cuda, "device_info", result);
+}
+
+static tide_status cuda_peer_query(void* self, int device, int peer, bool* out) {
+  tide__cuda* cuda = self;
+  int is_possible = 0;
+  const tide__cu_result result =
+      cuda->api.peer_query(&is_possible, cuda->devices[device].ordinal, cuda->devices[peer].ordinal);
+  *out = is_possible != 0;
+  return tide__cuda_status(cuda, "peer_query", result);
+}
+
+static tide_status cuda_peer_enable(void* self, int device, int peer) {
+  tide__cuda* cuda = self;
+  tide__cu_context context = NULL;
+  tide__cu_result result = 0;
+  TIDE_TRY(context_of(cuda, peer, &context));
+  CUDA_IN_DEVICE(cuda, device, result, cuda->api.peer_enable(context, 0));
+  return result == TIDE__CU_PEER_ALREADY_ENABLED ? TIDE_OK : tide__cuda_status(cuda, "peer_enable", result);
+}
+
+static tide_status cuda_peer_disable(void* self, int device, int peer) {
+  tide__cuda* cuda = self;
+  tide__cu_context context = NULL;
+  tide__cu_result result = 0;
+  TIDE_TRY(context_of(cuda, peer, &context));
+  CUDA_IN_DEVICE(cuda, device, result, cuda->api.peer_disable(context));
+  return result == TIDE__CU_PEER_NOT_ENABLED ? TIDE_OK : tide__cuda_status(cuda, "peer_disable", result);
+}
+
+static tide_status cuda_clock(void* self, uint64_t* out_ns) {
+  (void)self;
+  *out_ns = tide__sys_clock_ns();
+  return TIDE_OK;
+}
+
+static void cuda_delay(void* self, uint64_t ns) {
+  (void)self;
+  tide__sys_sleep_ns(ns);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// The machine
+
+static void cuda_free(void* self) {
+  tide__cuda* cuda = self;
+  tide__cuda_memory_fini(cuda);
+  for (int i = 0; i < cuda->device_count; i++) {
+    if (tide__load_relaxed(&cuda->devices[i].context) == NULL) continue;
+    (void)cuda->api.context_release(cuda->devices[i].ordinal);
+  }
+  tide__slots_fini(&cuda->events);
+  tide__slots_fini(&cuda->physicals);
+  tide__slots_fini(&cuda->launches);
+  tide__mutex_fini(&cuda->ranges_lock);
+  tide__heap_release(cuda->heap, cuda->devices, (size_t)cuda->device_count, sizeof *cuda->devices);
+  tide__heap_release(cuda->heap, cuda, 1, sizeof *cuda);
+}
+
+static const tide__machine_ops cuda_ops = {
+  .version = TIDE__OPS_VERSION,
+  .name = "cuda",
+  .free = cuda_free,
+  .delay = cuda_delay,
+  .device_info = cuda_device_info,
+  .memory_info = tide__cuda_memory_info,
+  .clock = cuda_clock,
+  .raw_alloc = tide__cuda_raw_alloc,
+  .raw_release = tide__cuda_raw_release,
+  .pinned_alloc = tide__cuda_pinned_alloc,
+  .pinned_release = tide__cuda_pinned_release,
+  .pinned_register = tide__cuda_pinned_register,
+  .pinned_unregister = tide__cuda_pinned_unregister,
+  .address_reserve = tide__cuda_address_reserve,
+  .address_release = tide__cuda_address_release,
+  .physical_new = tide__cuda_physical_new,
+  .physical_free = tide__cuda_physical_free,
+  .map = tide__cuda_map,
+  .unmap = tide__cuda_unmap,
+  .set_access = tide__cuda_set_access,
+  .pointer_info = tide__cuda_pointer_info,
+  .stream_new = tide__cuda_stream_new,
+  .stream_free = tide__cuda_stream_free,
+  .stream_query = tide__cuda_stream_query,
+  .stream_synchronize = tide__cuda_stream_synchronize,
+  .stream_wait = tide__cuda_stream_wait,
+  .device_synchronize = tide__cuda_device_synchronize,
+  .event_new = tide__cuda_event_new,
+  .event_free = tide__cuda_event_free,
+  .event_record = tide__cuda_event_record,
+  .event_query = tide__cuda_event_query,
+  .event_synchronize = tide__cuda_event_synchronize,
+  .copy = tide__cuda_copy,
+  .fill = tide__cuda_fill,
+  .call = tide__cuda_call,
+  .capture_exchange = tide__cuda_capture_exchange,
+  .capture_begin = tide__cuda_capture_begin,
+  .capture_end = tide__cuda_capture_end,
+  .capture_info = tide__cuda_capture_info,
+  .capture_terminals = tide__cuda_capture_terminals,
+  .node_dependencies = tide__cuda_node_dependencies,
+  .launch = tide__cuda_launch_graph,
+  .launch_free = tide__cuda_launch_free,
+  .peer_query = cuda_peer_query,
+  .peer_enable = cuda_peer_enable,
+  .peer_disable = cuda_peer_disable,
+  .raw_export = tide__cuda_raw_export,
+  .raw_import = tide__cuda_raw_import,
+  .raw_unimport = tide__cuda_raw_unimport,
+  .physical_export = tide__cuda_physical_export,
+  .physical_import = tide__cuda_physical_import,
+};
+
+// Where each function of the driver goes in our table.
+static const struct {
+  const char* symbol;
+  size_t offset;
+  bool is_optional;
+} functions[] = {
+#define FUNCTION(name, symbol, parameters) { #symbol, offsetof(tide__cuda_api, name), false },
+#define NEWER(name, symbol, parameters) { #symbol, offsetof(tide__cuda_api, name), true },
+  TIDE__CUDA_FUNCTION_MAP(FUNCTION) TIDE__CUDA_NEWER_MAP(NEWER)
+#undef FUNCTION
+#undef NEWER
+};
+
+// Fills the table from the driver's library, which stays open: other users of CUDA hold pointers into it.
+static tide_status api_load(const char* library_name, tide__cuda_api* api) {
+  char reason[160];
+  void* library = tide__sys_library_open(library_name, reason, sizeof reason);
+  TIDE_REQUIRE(library != NULL, TIDE_ERR_UNSUPPORTED, "machine_new_cuda: no CUDA driver: %s", reason);
+  for (size_t i = 0; i < sizeof functions / sizeof functions[0]; i++) {
+    void* function = tide__sys_library_symbol(library, functions[i].symbol);
+    TIDE_REQUIRE(function != NULL || functions[i].is_optional, TIDE_ERR_UNSUPPORTED,
+                 "machine_new_cuda: the CUDA driver is older than 11.3: it has no %s", functions[i].symbol);
+    memcpy((char*)api + functions[i].offset, &function, sizeof function);
+  }
+  return TIDE_OK;
+}
+
+static tide_status driver_start(const tide__cuda_api* api, int* out_count) {
+  tide__cu_result result = api->init(0);
+  if (result == TIDE__CU_SUCCESS) result = api->device_count(out_count);
+  TIDE_REQUIRE(result == TIDE__CU_SUCCESS, TIDE_ERR_UNSUPPORTED,
+               "machine_new_cuda: the driver answered %s (%u)", result_name(api, result), (unsigned)result);
+  TIDE_REQUIRE(*out_count > 0, TIDE_ERR_UNSUPPORTED, "machine_new_cuda: the driver sees no device");
+  if (*out_count > TIDE_DEVICE_MAX) *out_count = TIDE_DEVICE_MAX;
+  return TIDE_OK;
+}
+
+static tide_status devices_find(tide__cuda* cuda) {
+  cuda->devices = tide__heap_alloc(cuda->heap, (size_t)cuda->device_count, sizeof *cuda->devices);
+  TIDE_REQUIRE(cuda->devices != NULL, TIDE_ERR_NO_MEMORY, "machine_new_cuda: no memory for its records");
+  tide_status status = TIDE_OK;
+  for (int i = 0; i < cuda->device_count && status == TIDE_OK; i++) {
+    status = tide__cuda_status(cuda, "machine_new_cuda", cuda->api.device_get(&cuda->devices[i].ordinal, i));
+  }
+  if (status != TIDE_OK) {
+    tide__heap_release(cuda->heap, cuda->devices, (size_t)cuda->device_count, sizeof *cuda->devices);
+  }
+  return status;
+}
+
+static tide_status cuda_make(const tide__cuda_api* api, int device_count, const tide_heap* heap,
+                             tide__cuda** out) {
+  tide__cuda* cuda = tide__heap_alloc(heap, 1, sizeof *cuda);
+  TIDE_REQUIRE(cuda != NULL, TIDE_ERR_NO_MEMORY, "machine_new_cuda: no memory for its records");
+  cuda->api = *api;
+  cuda->heap = heap;
+  cuda->device_count = device_count;
+  const tide_status status = devices_find(cuda);
+  if (status != TIDE_OK) {
+    tide__heap_release(heap, cuda, 1, sizeof *cuda);
+    return status;
+  }
+  tide__slots_init(&cuda->events, heap, TIDE__KIND_EVENT, sizeof(tide__cuda_event), NULL, NULL);
+  tide__slots_init(&cuda->physicals, heap, TIDE__KIND_PHYSICAL, sizeof(tide__cuda_physical), NULL, NULL);
+  tide__slots_init(&cuda->launches, heap, TIDE__KIND_LAUNCH, sizeof(tide__cuda_launch), NULL, NULL);
+  tide__mutex_init(&cuda->ranges_lock, TIDE__RANK_LEAF);
+  *out = cuda;
+  return TIDE_OK;
+}
+
+tide_status tide_machine_new_cuda(const tide_cuda_options* options, tide_machine** out) {
+  TIDE_REQUIRE(out != NULL, TIDE_ERR_ARGUMENT, "machine_new_cuda: needs out != NULL");
+  *out = NULL;
+  const tide_cuda_options defaults = TIDE_CUDA_OPTIONS_INIT;
+  if (options == NULL) options = &defaults;
+  TIDE_REQUIRE(options->size >= sizeof *options, TIDE_ERR_ARGUMENT,
+               "machine_new_cuda: size is %u: set the options up with TIDE_CUDA_OPTIONS_INIT",
+               (unsigned)options->size);
+  tide__cuda_api api = { 0 };
+  int device_count = 0;
+  TIDE_TRY(api_load(options->library != NULL ? options->library : "libcuda.so.1", &api));
+  TIDE_TRY(driver_start(&api, &device_count));
+  const tide_heap* heap = tide__heap_or_system(options->heap);
+  tide__cuda* cuda = NULL;
+  TIDE_TRY(cuda_make(&api, device_count, heap, &cuda));
+  const tide_status status = tide__machine_new(&cuda_ops, cuda, device_count, heap, out);
+  if (status != TIDE_OK) cuda_free(cuda);
+  return status;
+}

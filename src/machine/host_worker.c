@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// The workers of the host machine: one thread for each stream. A worker takes the whole queue at once, so the
+// thread that queues work and the worker meet at the lock once a batch and not once a piece of work. It
+// looks for new work for a short while before it sleeps, because waking a thread costs more than most work.
+//
+// A worker whose stream was given up ends when its queue is empty. The next thread that makes or frees a
+// stream, or the machine, joins it and puts the stream's slot back.
+#include <string.h>
+
+#include "base/arith.h"
+#include "base/sys.h"
+#include "machine/host.h"
+
+#define SPINS 200u
+#define STAGE_BYTES 16384u
+
+static void spin_until_reached(tide__point point) {
+  for (unsigned i = 0; i < SPINS && !tide__point_is_reached(point); i++) tide__cpu_relax();
+}
+
+tide_status tide__host_await(tide__soft* soft, const char* name, tide__point point) {
+  (void)soft;
+  (void)name;
+  spin_until_reached(point);
+  tide__stream_await(point);
+  return TIDE_OK;
+}
+
+// Copies through a buffer, as a device must that cannot read the other's memory.
+static void move_staged(char* destination, const char* source, uint64_t bytes) {
+  char stage[STAGE_BYTES];
+  for (uint64_t done = 0; done < bytes; done += STAGE_BYTES) {
+    const uint64_t part = tide__min(STAGE_BYTES, bytes - done);
+    memcpy(stage, source + done, part);
+    memcpy(destination + done, stage, part);
+  }
+}
+
+void tide__host_move(const tide__op* op, bool is_staged) {
+  void* destination = tide__pointer(op->u.move.destination);
+  const void* source = tide__pointer(op->u.move.source);
+  if (op->kind == TIDE__OP_FILL) {
+    memset(destination, op->value, op->u.move.bytes);
+  } else if (is_staged) {
+    move_staged(destination, source, op->u.move.bytes);
+  } else {
+    memmove(destination, source, op->u.move.bytes);
+  }
+}
+
+static void worker_look_for_work(tide__stream* stream) {
+  for (unsigned i = 0; i < SPINS; i++) {
+    if (tide__load_relaxed(&stream->enqueued) != tide__load_relaxed(&stream->completed)) return;
+    tide__cpu_relax();
+  }
+}
+
+// Takes all that is queued; false when there is nothing and never will be.
+static bool worker_take(tide__stream* stream) {
+  worker_look_for_work(stream);
+  tide__mutex_lock(&stream->lock);
+  while (stream->queue.count == 0 && !stream->is_closing) {
+    stream->is_sleeping = true;
+    tide__signal_wait(&stream->work, &stream->lock);
+    stream->is_sleeping = false;
+  }
+  const tide__queue taken = stream->queue;
+  stream->queue = stream->batch;
+  stream->batch = taken;
+  tide__mutex_unlock(&stream->lock);
+  return taken.count != 0;
+}
+
+static void worker_do(tide__stream* stream, const tide__op* op) {
+  if (op->kind == TIDE__OP_WAIT) {
+    (void)tide__host_await(stream->soft, "wait", op->u.wait);
+  } else {
+    tide__op_execute(stream, op);
+    tide__op_drop(stream->soft, op);
+  }
+  tide__stream_complete(stream, 1);
+}
+
+static void worker_end(tide__stream* stream) {
+  tide__host* host = tide__host_of(stream->soft);
+  tide__mutex_lock(&host->workers_lock);
+  tide__list_append(&host->ended, &stream->in_device);
+  tide__signal_all(&host->worker_ended);
+  tide__mutex_unlock(&host->workers_lock);
+}
+
+static void* worker_run(void* argument) {
+  tide__stream* stream = argument;
+  while (worker_take(stream)) {
+    for (size_t i = 0; i < stream->batch.count; i++) worker_do(stream, &stream->batch.ops[i]);
+    stream->batch.count = 0;
+  }
+  worker_end(stream);
+  return NULL;
+}
+
+// Joins workers that have ended: one, if there is one or `must_wait`. False if none is left to wait for.
+static bool worker_reap(tide__host* host, bool must_wait) {
+  tide__mutex_lock(&host->workers_lock);
+  while (must_wait && host->worker_count != 0 && tide__list_is_empty(&host->ended)) {
+    tide__signal_wait(&host->worker_ended, &host->workers_lock);
+  }
+  tide__stream* stream = NULL;
+  if (!tide__list_is_empty(&host->ended)) {
+    stream = TIDE_OWNER(host->ended.next, tide__stream, in_device);
+    tide__list_unlink(&stream->in_device);
+    host->worker_count--;
+  }
+  tide__mutex_unlock(&host->workers_lock);
+  if (stream == NULL) return false;
+  (void)pthread_join(stream->worker, NULL);
+  tide__slots_give(&host->soft.streams, stream);
+  return true;
+}
+
+tide_status tide__host_stream_start(tide__stream* stream, const char* name) {
+  tide__host* host = tide__host_of(stream->soft);
+  while (worker_reap(host, false)) {}
+  tide__mutex_lock(&host->workers_lock);
+  host->worker_count++;
+  tide__mutex_unlock(&host->workers_lock);
+  const int error = tide__sys_thread_start(&stream->worker, worker_run, stream);
+  if (error == 0) return TIDE_OK;
+  tide__mutex_lock(&host->workers_lock);
+  host->worker_count--;
+  tide__mutex_unlock(&host->workers_lock);
+  return TIDE_FAIL_NATIVE(TIDE_ERR_NO_MEMORY, error,
+                          "%s: the system gave no thread to serve the stream (errno %d)", name, error);
+}
+
+void tide__host_stream_kick(tide__stream* stream) {
+  if (stream->is_sleeping) tide__signal_all(&stream->work);
+}
+
+void tide__host_stream_stop(tide__stream* stream) {
+  tide__mutex_lock(&stream->lock);
+  stream->is_closing = true;
+  tide__signal_all(&stream->work);
+  tide__mutex_unlock(&stream->lock);
+}
+
+void tide__host_drain(tide__soft* soft) {
+  while (worker_reap(tide__host_of(soft), true)) {}
+}

@@ -1,0 +1,610 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Streams and events of the host and dry machines. A stream counts the pieces of work that were queued and
+// that are done; a point in a stream is such a count. So recording an event is reading a number, querying
+// it is comparing two, and waiting for it in another stream is one piece of work there.
+//
+// The default streams are ordered by points too: work on the legacy stream first waits for the tail of each
+// blocking stream of its device, and work on these for the tail of the legacy stream. Each tail is waited
+// for once. No cycle can arise: a wait is for work that was queued before it.
+#include "base/arith.h"
+#include "machine/soft.h"
+
+#define LONG_QUEUE 1024u  // a machine in virtual time plays what it can whenever this much was queued
+// Up to this size a move is done while the memory lock is held, which is cheaper than marking a range busy.
+#define SMALL_MOVE_BYTES 4096u
+
+// ---------------------------------------------------------------------------------------------------
+// Making and finding
+
+void tide__stream_item_init(void* item) {
+  tide__stream* stream = item;
+  tide__mutex_init(&stream->lock, TIDE__RANK_STREAM);
+  tide__signal_init(&stream->progress);
+  tide__signal_init(&stream->work);
+  tide__list_init(&stream->in_device);
+  tide__list_init(&stream->in_capture);
+}
+
+void tide__stream_item_fini(void* item) {
+  tide__stream* stream = item;
+  const tide_heap* heap = stream->soft != NULL ? stream->soft->heap : NULL;
+  if (heap != NULL) {
+    tide__heap_release(heap, stream->queue.ops, stream->queue.capacity, sizeof(tide__op));
+    tide__heap_release(heap, stream->batch.ops, stream->batch.capacity, sizeof(tide__op));
+    tide__heap_release(heap, stream->terminals.nodes, stream->terminals.capacity, sizeof(uint32_t));
+  }
+  tide__signal_fini(&stream->work);
+  tide__signal_fini(&stream->progress);
+  tide__mutex_fini(&stream->lock);
+}
+
+// Sets up an object that may have served another stream before; its counts go on.
+static void stream_reset(tide__stream* stream, tide__soft* soft, int device, uint32_t flags, bool is_legacy) {
+  stream->soft = soft;
+  tide__store_relaxed(&stream->device, device);
+  stream->flags = flags;
+  stream->is_legacy = is_legacy;
+  stream->legacy_joined = 0;
+  stream->joined_by_legacy = tide__load_relaxed(&stream->enqueued);
+  stream->capture = NULL;
+  stream->terminals.count = 0;
+  stream->is_sleeping = stream->is_closing = stream->has_worker = stream->is_held = false;
+  stream->time = 0;
+}
+
+static tide_status stream_make(tide__soft* soft, const char* name, int device, uint32_t flags, bool is_legacy,
+                               tide__stream** out) {
+  tide__stream* stream = tide__slots_take(&soft->streams);
+  TIDE_REQUIRE(stream != NULL, TIDE_ERR_NO_MEMORY, "%s: no memory for the records of a stream", name);
+  stream_reset(stream, soft, device, flags, is_legacy);
+  const tide_status status = soft->backend->stream_start(stream, name);
+  if (status != TIDE_OK) {
+    tide__slots_give(&soft->streams, stream);
+    return status;
+  }
+  tide__soft_device* owner = &soft->devices[device];
+  tide__mutex_lock(&owner->streams_lock);
+  tide__list_append(&owner->streams, &stream->in_device);
+  owner->stream_count++;
+  tide__mutex_unlock(&owner->streams_lock);
+  *out = stream;
+  return TIDE_OK;
+}
+
+void tide__stream_end(tide__stream* stream) {
+  tide__soft_device* owner = &stream->soft->devices[stream->device];
+  tide__mutex_lock(&owner->streams_lock);
+  tide__list_unlink(&stream->in_device);
+  owner->stream_count--;
+  tide__mutex_unlock(&owner->streams_lock);
+  stream->soft->backend->stream_stop(stream);
+}
+
+static tide_status legacy_find(tide__soft* soft, const char* name, int device, tide__stream** out) {
+  tide__soft_device* owner = &soft->devices[device];
+  *out = tide__load_acquire(&owner->legacy);  // pairs with the exchange below
+  if (*out != NULL) return TIDE_OK;
+  tide__stream* made = NULL;
+  tide__stream* first = NULL;
+  TIDE_TRY(stream_make(soft, name, device, 0, true, &made));
+  if (!atomic_compare_exchange_strong(&owner->legacy, &first, made)) tide__stream_end(made);
+  *out = first != NULL ? first : made;
+  return TIDE_OK;
+}
+
+static tide_status per_thread_find(tide__soft* soft, const char* name, int device, tide__stream** out) {
+  *out = tide__thread_stream(soft, device);
+  if (*out != NULL) return TIDE_OK;
+  TIDE_TRY(stream_make(soft, name, device, 0, false, out));
+  if (tide__thread_stream_note(soft, device, *out)) return TIDE_OK;
+  tide__stream_end(*out);
+  return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "%s: no memory for the records of a stream", name);
+}
+
+tide_status tide__stream_find(tide__soft* soft, const char* name, int device, tide_stream handle,
+                              tide__stream** out) {
+  if (handle == NULL || handle == TIDE_STREAM_LEGACY) return legacy_find(soft, name, device, out);
+  if (handle == TIDE_STREAM_PER_THREAD) return per_thread_find(soft, name, device, out);
+  tide__stream* stream = tide__slots_find(&soft->streams, tide__address(handle));
+  TIDE_REQUIRE(stream != NULL, TIDE_ERR_HANDLE, "%s: %p is no stream of this machine", name, (void*)handle);
+  TIDE_REQUIRE(stream->device == device, TIDE_ERR_DEVICE, "%s: the stream %p is of device %d, not %d", name,
+               (void*)handle, stream->device, device);
+  *out = stream;
+  return TIDE_OK;
+}
+
+tide_status tide__soft_stream_new(void* self, int device, uint32_t flags, int priority, tide_stream* out) {
+  (void)priority;  // all streams run at once: none has to wait for another
+  tide__stream* stream = NULL;
+  TIDE_TRY(stream_make(self, "stream_new", device, flags, false, &stream));
+  *out = (tide_stream)tide__pointer(tide__slots_publish(&stream->soft->streams, stream));
+  return TIDE_OK;
+}
+
+static tide_status stream_refuse_if_capturing(tide__stream* stream, const char* name) {
+  tide__soft* soft = stream->soft;
+  if (!tide__capture_is_possible(soft)) return TIDE_OK;
+  tide__mutex_lock(&soft->capture_lock);
+  const tide_status status = tide__capture_refuse_stream_locked(stream, name);
+  tide__mutex_unlock(&soft->capture_lock);
+  return status;
+}
+
+tide_status tide__soft_stream_free(void* self, int device, tide_stream handle) {
+  tide__soft* soft = self;
+  tide__stream* stream = NULL;
+  TIDE_TRY(tide__stream_find(soft, "stream_free", device, handle, &stream));
+  TIDE_TRY(stream_refuse_if_capturing(stream, "stream_free"));
+  TIDE_REQUIRE(tide__slots_retire(stream), TIDE_ERR_HANDLE, "stream_free: %p is given up already",
+               (void*)handle);
+  tide__stream_end(stream);
+  return TIDE_OK;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Queueing
+
+bool tide__point_is_reached(tide__point point) {
+  // pairs with tide__stream_complete: who sees the count sees what the work wrote
+  return point.stream == NULL || tide__load_acquire(&point.stream->completed) >= point.ticket;
+}
+
+tide__point tide__stream_point(tide__stream* stream) {
+  return (tide__point){ stream, tide__load_acquire(&stream->enqueued) };  // pairs with queue_append_locked
+}
+
+// Makes the queue of a stream larger. The heap is asked without a lock.
+static bool queue_grow(tide__stream* stream, size_t need) {
+  const tide_heap* heap = stream->soft->heap;
+  void* ops = NULL;
+  size_t capacity = 0;
+  if (!tide__heap_grow(heap, &ops, &capacity, need, sizeof(tide__op))) return false;
+  tide__queue spare = { ops, 0, capacity };
+  tide__mutex_lock(&stream->lock);
+  if (stream->queue.capacity < capacity) {
+    for (size_t i = 0; i < stream->queue.count; i++) spare.ops[i] = stream->queue.ops[i];
+    spare.count = stream->queue.count;
+    const tide__queue old = stream->queue;
+    stream->queue = spare;
+    spare = old;
+  }
+  tide__mutex_unlock(&stream->lock);
+  tide__heap_release(heap, spare.ops, spare.capacity, sizeof(tide__op));
+  return true;
+}
+
+TIDE_UNCHECKED_LOCKING static void queue_unlock(tide__stream* stream) {
+  tide__mutex_unlock(&stream->lock);
+  if (stream->is_legacy) tide__mutex_unlock(&stream->soft->devices[stream->device].streams_lock);
+}
+
+// Locks a stream (the legacy one together with the list of streams) with room for one piece of work and
+// all waits that the rules of the default streams may put before it.
+TIDE_UNCHECKED_LOCKING static tide_status queue_lock(tide__stream* stream, const char* name) {
+  tide__soft_device* owner = &stream->soft->devices[stream->device];
+  for (;;) {
+    if (stream->is_legacy) tide__mutex_lock(&owner->streams_lock);
+    tide__mutex_lock(&stream->lock);
+    if (stream->is_closing) break;
+    const size_t need = stream->queue.count + 1 + (stream->is_legacy ? owner->stream_count : 1);
+    if (need <= stream->queue.capacity) return TIDE_OK;
+    queue_unlock(stream);
+    TIDE_REQUIRE(queue_grow(stream, need), TIDE_ERR_NO_MEMORY, "%s: no memory to queue %zu pieces of work",
+                 name, need);
+  }
+  queue_unlock(stream);
+  return TIDE_FAIL(TIDE_ERR_HANDLE, "%s: the stream was given up meanwhile", name);
+}
+
+static void queue_append_locked(tide__stream* stream, const tide__op* op) {
+  tide__op* queued = &stream->queue.ops[stream->queue.count++];
+  *queued = *op;
+  if (stream->soft->backend->now != NULL) queued->queued_at = stream->soft->backend->now(stream->soft);
+  const uint64_t enqueued = tide__load_relaxed(&stream->enqueued) + 1;
+  tide__store_release(&stream->enqueued, enqueued);  // pairs with tide__stream_point
+}
+
+static void queue_append_wait_locked(tide__stream* stream, tide__point point) {
+  if (tide__point_is_reached(point)) return;
+  const tide__op op = { .kind = TIDE__OP_WAIT, .device = (int16_t)stream->device, .u.wait = point };
+  queue_append_locked(stream, &op);
+}
+
+static void legacy_join_locked(tide__stream* legacy) {
+  TIDE_LIST_EACH(it, &legacy->soft->devices[legacy->device].streams) {
+    tide__stream* other = TIDE_OWNER(it, tide__stream, in_device);
+    if (other->is_legacy || (other->flags & TIDE_STREAM_NON_BLOCKING) != 0) continue;
+    const tide__point tail = tide__stream_point(other);
+    if (tail.ticket == other->joined_by_legacy) continue;
+    other->joined_by_legacy = tail.ticket;
+    queue_append_wait_locked(legacy, tail);
+  }
+}
+
+// Puts the waits that the rules of the default streams ask for before whatever comes next.
+static void queue_join_locked(tide__stream* stream) {
+  if (stream->is_legacy) {
+    legacy_join_locked(stream);
+    return;
+  }
+  tide__stream* legacy = tide__load_acquire(&stream->soft->devices[stream->device].legacy);
+  if (legacy == NULL || (stream->flags & TIDE_STREAM_NON_BLOCKING) != 0) return;
+  const tide__point tail = tide__stream_point(legacy);
+  if (tail.ticket == stream->legacy_joined) return;
+  stream->legacy_joined = tail.ticket;
+  queue_append_wait_locked(stream, tail);
+}
+
+tide_status tide__stream_push(tide__stream* stream, const char* name, const tide__op* op) {
+  TIDE_TRY(queue_lock(stream, name));
+  queue_join_locked(stream);
+  queue_append_locked(stream, op);
+  stream->soft->backend->stream_kick(stream);
+  queue_unlock(stream);
+  return TIDE_OK;
+}
+
+tide_status tide__stream_tail(tide__stream* stream, const char* name, tide__point* out) {
+  TIDE_TRY(queue_lock(stream, name));
+  const uint64_t before = tide__load_relaxed(&stream->enqueued);
+  queue_join_locked(stream);
+  *out = tide__stream_point(stream);
+  if (out->ticket != before) stream->soft->backend->stream_kick(stream);
+  queue_unlock(stream);
+  return TIDE_OK;
+}
+
+static void soft_settle(tide__soft* soft) {
+  if (soft->backend->settle != NULL) soft->backend->settle(soft);
+}
+
+tide_status tide__stream_submit(tide__stream* stream, const char* name, const tide__op* op) {
+  tide__soft* soft = stream->soft;
+  if (tide__capture_is_possible(soft)) {
+    tide__mutex_lock(&soft->capture_lock);
+    const bool is_capturing = stream->capture != NULL;
+    const tide_status status = is_capturing ? tide__capture_note_locked(stream, name, op)
+                                            : tide__capture_check_use_locked(stream, name);
+    tide__mutex_unlock(&soft->capture_lock);
+    if (is_capturing || status != TIDE_OK) return status;
+  }
+  TIDE_TRY(tide__stream_push(stream, name, op));
+  if (tide__load_relaxed(&stream->enqueued) % LONG_QUEUE == 0) soft_settle(soft);
+  return TIDE_OK;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Work
+
+// Checks both ends of a move and finds the ranges they lie in. Only a copy can be staged.
+static tide_status move_check_locked(tide__soft* soft, const char* name, const tide__op* op, bool* out_staged,
+                                     uint64_t* out_source, uint64_t* out_destination) {
+  const uint64_t bytes = op->u.move.bytes;
+  *out_source = 0;
+  if (op->kind == TIDE__OP_COPY) {
+    TIDE_TRY(tide__soft_check_locked(soft, name, op->device, op->u.move.source, bytes, false, out_staged,
+                                     out_source));
+  }
+  TIDE_TRY(tide__soft_check_locked(soft, name, op->device, op->u.move.destination, bytes, true, out_staged,
+                                   out_destination));
+  TIDE_REQUIRE(!*out_staged || op->kind == TIDE__OP_COPY, TIDE_ERR_ACCESS,
+               "%s: device %d has no access to %p", name, op->device, tide__pointer(op->u.move.destination));
+  return TIDE_OK;
+}
+
+static tide_status move_submit(tide__soft* soft, const char* name, tide_stream handle, tide__op* op) {
+  tide__stream* stream = NULL;
+  TIDE_TRY(tide__stream_find(soft, name, op->device, handle, &stream));
+  bool is_staged = false;
+  tide__mutex_lock(&soft->memory_lock);
+  const tide_status status = move_check_locked(soft, name, op, &is_staged, &op->u.move.source_identity,
+                                               &op->u.move.destination_identity);
+  tide__mutex_unlock(&soft->memory_lock);
+  TIDE_TRY(status);
+  return tide__stream_submit(stream, name, op);
+}
+
+tide_status tide__soft_copy(void* self, int device, tide_stream stream, void* destination, const void* source,
+                            size_t bytes) {
+  tide__op op = { .kind = TIDE__OP_COPY, .device = (int16_t)device };
+  op.u.move.destination = tide__address(destination);
+  op.u.move.source = tide__address(source);
+  op.u.move.bytes = bytes;
+  return move_submit(self, "copy", stream, &op);
+}
+
+tide_status tide__soft_fill(void* self, int device, tide_stream stream, void* destination, uint8_t value,
+                            size_t bytes) {
+  tide__op op = { .kind = TIDE__OP_FILL, .value = value, .device = (int16_t)device };
+  op.u.move.destination = tide__address(destination);
+  op.u.move.bytes = bytes;
+  return move_submit(self, "fill", stream, &op);
+}
+
+tide_status tide__soft_call(void* self, int device, tide_stream handle, tide_call_fn function, void* user) {
+  tide__stream* stream = NULL;
+  TIDE_TRY(tide__stream_find(self, "call", device, handle, &stream));
+  tide__op op = { .kind = TIDE__OP_CALL, .device = (int16_t)device };
+  op.u.call.function = function;
+  op.u.call.user = user;
+  return tide__stream_submit(stream, "call", &op);
+}
+
+// Checks a move once more, now that it is its turn: its memory may be gone, or be somebody else's.
+static tide_status move_check_again_locked(tide__soft* soft, const tide__op* op, bool* out_staged) {
+  const char* name = op->kind == TIDE__OP_COPY ? "copy, when its turn came" : "fill, when its turn came";
+  uint64_t source = 0;
+  uint64_t destination = 0;
+  TIDE_TRY(move_check_locked(soft, name, op, out_staged, &source, &destination));
+  const bool is_same = source == op->u.move.source_identity && destination == op->u.move.destination_identity;
+  TIDE_REQUIRE(is_same, TIDE_ERR_STATE, "%s: memory at %p or %p was given back meanwhile", name,
+               tide__pointer(op->u.move.destination), tide__pointer(op->u.move.source));
+  return TIDE_OK;
+}
+
+// Moves a large range without the lock; the ranges are marked, so that nobody takes them away meanwhile.
+TIDE_UNCHECKED_LOCKING static void move_large_locked(tide__stream* stream, const tide__op* op,
+                                                     bool is_staged) {
+  tide__soft* soft = stream->soft;
+  const uint64_t bytes = op->u.move.bytes;
+  stream->busy[0] = (tide__busy_range){ op->u.move.destination, op->u.move.destination + bytes };
+  if (op->kind == TIDE__OP_COPY) {
+    stream->busy[1] = (tide__busy_range){ op->u.move.source, op->u.move.source + bytes };
+  }
+  tide__mutex_unlock(&soft->memory_lock);
+  soft->backend->move(op, is_staged);
+  tide__mutex_lock(&soft->memory_lock);
+  stream->busy[0] = stream->busy[1] = (tide__busy_range){ 0, 0 };
+  tide__signal_all(&soft->quiet);
+}
+
+static void move_execute(tide__stream* stream, const tide__op* op) {
+  tide__soft* soft = stream->soft;
+  bool is_staged = false;
+  tide__mutex_lock(&soft->memory_lock);
+  const tide_status status = move_check_again_locked(soft, op, &is_staged);
+  if (status == TIDE_OK && soft->backend->move != NULL) {
+    if (op->u.move.bytes <= SMALL_MOVE_BYTES) {
+      soft->backend->move(op, is_staged);
+    } else {
+      move_large_locked(stream, op, is_staged);
+    }
+  }
+  tide__mutex_unlock(&soft->memory_lock);
+  if (is_staged) tide__add_relaxed(&soft->staged_copies, 1);
+  if (status != TIDE_OK) tide__soft_note_error(soft, op->device);
+}
+
+static void graph_execute(tide__stream* stream, const tide__graph* graph) {
+  for (size_t i = 0; i < graph->count; i++) tide__op_execute(stream, &graph->nodes[i].op);
+}
+
+void tide__op_execute(tide__stream* stream, const tide__op* op) {
+  switch ((tide__op_kind)op->kind) {
+    case TIDE__OP_FILL:
+    case TIDE__OP_COPY: move_execute(stream, op); break;
+    case TIDE__OP_CALL: tide__thread_callback(op->u.call.function, op->u.call.user); break;
+    case TIDE__OP_LAUNCH: graph_execute(stream, op->u.graph); break;
+    case TIDE__OP_WAIT:
+    case TIDE__OP_WORK: break;
+  }
+}
+
+uint64_t tide__op_duration_ns(const tide__op* op) {
+  if (op->kind == TIDE__OP_LAUNCH) return op->u.graph->duration_ns;
+  return op->kind == TIDE__OP_WORK ? op->u.work_ns : 0;
+}
+
+void tide__op_drop(tide__soft* soft, const tide__op* op) {
+  if (op->kind == TIDE__OP_LAUNCH) tide__graph_drop(soft, op->u.graph);
+}
+
+void tide__stream_complete(tide__stream* stream, uint64_t count) {
+  // pairs with tide__point_is_reached, and with the count of waiters in tide__stream_await
+  tide__store_seq(&stream->completed, tide__load_relaxed(&stream->completed) + count);
+  if (tide__load_seq(&stream->waiters) == 0) return;
+  tide__mutex_lock(&stream->lock);
+  tide__signal_all(&stream->progress);
+  tide__mutex_unlock(&stream->lock);
+}
+
+void tide__stream_await(tide__point point) {
+  if (tide__point_is_reached(point)) return;
+  tide__stream* stream = point.stream;
+  tide__mutex_lock(&stream->lock);
+  tide__add_seq(&stream->waiters, 1);  // before the count is read again: see tide__stream_complete
+  while (tide__load_seq(&stream->completed) < point.ticket)
+    tide__signal_wait(&stream->progress, &stream->lock);
+  tide__sub_seq(&stream->waiters, 1);
+  tide__mutex_unlock(&stream->lock);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Questions and waiting
+
+tide_status tide__soft_stream_query(void* self, int device, tide_stream handle, bool* out_idle) {
+  tide__soft* soft = self;
+  tide__stream* stream = NULL;
+  tide__point tail;
+  TIDE_TRY(tide__stream_find(soft, "stream_query", device, handle, &stream));
+  TIDE_TRY(stream_refuse_if_capturing(stream, "stream_query"));
+  TIDE_TRY(tide__capture_guard(soft, "stream_query"));
+  TIDE_TRY(tide__stream_tail(stream, "stream_query", &tail));
+  soft_settle(soft);
+  *out_idle = tide__point_is_reached(tail);
+  return TIDE_OK;
+}
+
+tide_status tide__soft_stream_synchronize(void* self, int device, tide_stream handle) {
+  tide__soft* soft = self;
+  tide__stream* stream = NULL;
+  tide__point tail;
+  TIDE_TRY(tide__stream_find(soft, "stream_synchronize", device, handle, &stream));
+  TIDE_TRY(stream_refuse_if_capturing(stream, "stream_synchronize"));
+  TIDE_TRY(tide__capture_guard(soft, "stream_synchronize"));
+  TIDE_TRY(tide__stream_tail(stream, "stream_synchronize", &tail));
+  TIDE_TRY(soft->backend->await(soft, "stream_synchronize", tail));
+  return tide__soft_report_error(soft, device);
+}
+
+static tide_status device_refuse_if_capturing(tide__soft* soft, int device) {
+  if (!tide__capture_is_possible(soft)) return TIDE_OK;
+  tide__mutex_lock(&soft->capture_lock);
+  const tide_status status = tide__capture_refuse_device_locked(soft, "device_synchronize", device);
+  tide__mutex_unlock(&soft->capture_lock);
+  return status;
+}
+
+tide_status tide__soft_device_synchronize(void* self, int device) {
+  tide__soft* soft = self;
+  TIDE_TRY(device_refuse_if_capturing(soft, device));
+  TIDE_TRY(tide__capture_guard(soft, "device_synchronize"));
+  const uint32_t count = tide__slots_count(&soft->streams);
+  for (uint32_t i = 0; i < count; i++) {  // also streams that were given up with work left
+    tide__stream* stream = tide__slots_at(&soft->streams, i);
+    if (tide__load_relaxed(&stream->device) == device) {
+      TIDE_TRY(soft->backend->await(soft, "device_synchronize", tide__stream_point(stream)));
+    }
+  }
+  return tide__soft_report_error(soft, device);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Events
+
+void tide__event_item_init(void* item) { tide__mutex_init(&((tide__event*)item)->lock, TIDE__RANK_EVENT); }
+void tide__event_item_fini(void* item) { tide__mutex_fini(&((tide__event*)item)->lock); }
+
+tide_status tide__event_find(tide__soft* soft, const char* name, tide_event handle, tide__event** out) {
+  *out = tide__slots_find(&soft->events, tide__address(handle));
+  TIDE_REQUIRE(*out != NULL, TIDE_ERR_HANDLE, "%s: %p is no event of this machine", name, (void*)handle);
+  return TIDE_OK;
+}
+
+tide_status tide__soft_event_new(void* self, int device, tide_event* out) {
+  tide__soft* soft = self;
+  tide__event* event = tide__slots_take(&soft->events);
+  TIDE_REQUIRE(event != NULL, TIDE_ERR_NO_MEMORY, "event_new: no memory for its records");
+  event->device = device;
+  event->point = (tide__point){ NULL, 0 };
+  event->capture_id = 0;
+  *out = (tide_event)tide__pointer(tide__slots_publish(&soft->events, event));
+  return TIDE_OK;
+}
+
+tide_status tide__soft_event_free(void* self, tide_event handle) {
+  tide__soft* soft = self;
+  tide__event* event = NULL;
+  TIDE_TRY(tide__event_find(soft, "event_free", handle, &event));
+  TIDE_REQUIRE(tide__slots_retire(event), TIDE_ERR_HANDLE, "event_free: %p is given up already",
+               (void*)handle);
+  tide__slots_give(&soft->events, event);
+  return TIDE_OK;
+}
+
+static void event_set(tide__event* event, tide__point point) {
+  tide__mutex_lock(&event->lock);
+  event->point = point;
+  event->capture_id = 0;
+  tide__mutex_unlock(&event->lock);
+}
+
+tide__point tide__event_get(tide__event* event, uint64_t* out_capture_id) {
+  tide__mutex_lock(&event->lock);
+  const tide__point point = event->point;
+  *out_capture_id = event->capture_id;
+  tide__mutex_unlock(&event->lock);
+  return point;
+}
+
+tide_status tide__soft_event_record(void* self, int device, tide_event handle, tide_stream stream_handle) {
+  tide__soft* soft = self;
+  tide__event* event = NULL;
+  tide__stream* stream = NULL;
+  TIDE_TRY(tide__event_find(soft, "event_record", handle, &event));
+  TIDE_TRY(tide__stream_find(soft, "event_record", device, stream_handle, &stream));
+  TIDE_REQUIRE(event->device == device, TIDE_ERR_DEVICE, "event_record: the event %p is of device %d, not %d",
+               (void*)handle, event->device, device);
+  if (tide__capture_is_possible(soft)) {
+    tide__mutex_lock(&soft->capture_lock);
+    const bool is_capturing = stream->capture != NULL;
+    const tide_status status = is_capturing ? tide__capture_record_locked(stream, "event_record", event)
+                                            : tide__capture_check_use_locked(stream, "event_record");
+    tide__mutex_unlock(&soft->capture_lock);
+    if (is_capturing || status != TIDE_OK) return status;
+  }
+  tide__point tail;
+  TIDE_TRY(tide__stream_tail(stream, "event_record", &tail));
+  event_set(event, tail);
+  tide__soft_charge(soft, TIDE_CALL_EVENT_RECORD, 0, 0);
+  return TIDE_OK;
+}
+
+// The point of an event that the host may ask about: one that was recorded in no capture.
+static tide_status event_point(tide__soft* soft, const char* name, tide_event handle, tide__event** out_event,
+                               tide__point* out) {
+  TIDE_TRY(tide__event_find(soft, name, handle, out_event));
+  uint64_t capture_id = 0;
+  *out = tide__event_get(*out_event, &capture_id);
+  if (capture_id != 0) {
+    tide__mutex_lock(&soft->capture_lock);
+    const tide_status status = tide__capture_refuse_event_locked(soft, name, capture_id);
+    tide__mutex_unlock(&soft->capture_lock);
+    TIDE_TRY(status);
+  }
+  return tide__capture_guard(soft, name);
+}
+
+tide_status tide__soft_event_query(void* self, tide_event handle, bool* out_done) {
+  tide__soft* soft = self;
+  tide__event* event = NULL;
+  tide__point point;
+  TIDE_TRY(event_point(soft, "event_query", handle, &event, &point));
+  soft_settle(soft);
+  *out_done = tide__point_is_reached(point);
+  tide__soft_charge(soft, TIDE_CALL_EVENT_QUERY, 0, 0);
+  return TIDE_OK;
+}
+
+tide_status tide__soft_event_synchronize(void* self, tide_event handle) {
+  tide__soft* soft = self;
+  tide__event* event = NULL;
+  tide__point point;
+  TIDE_TRY(event_point(soft, "event_synchronize", handle, &event, &point));
+  TIDE_TRY(soft->backend->await(soft, "event_synchronize", point));
+  return tide__soft_report_error(soft, event->device);
+}
+
+tide_status tide__soft_stream_wait(void* self, int device, tide_stream stream_handle, tide_event handle) {
+  tide__soft* soft = self;
+  tide__event* event = NULL;
+  tide__stream* stream = NULL;
+  TIDE_TRY(tide__event_find(soft, "stream_wait", handle, &event));
+  TIDE_TRY(tide__stream_find(soft, "stream_wait", device, stream_handle, &stream));
+  uint64_t capture_id = 0;
+  const tide__point point = tide__event_get(event, &capture_id);
+  if (capture_id != 0 || tide__capture_is_possible(soft)) {
+    tide__mutex_lock(&soft->capture_lock);
+    const bool is_captured = stream->capture != NULL || capture_id != 0;
+    const tide_status status = is_captured ? tide__capture_wait_locked(stream, "stream_wait", event)
+                                           : tide__capture_check_use_locked(stream, "stream_wait");
+    tide__mutex_unlock(&soft->capture_lock);
+    if (is_captured || status != TIDE_OK) return status;
+  }
+  if (tide__point_is_reached(point)) return TIDE_OK;
+  const tide__op op = { .kind = TIDE__OP_WAIT, .device = (int16_t)device, .u.wait = point };
+  return tide__stream_push(stream, "stream_wait", &op);
+}
+
+void tide__soft_streams_fini(tide__soft* soft) {
+  for (int device = 0; device < soft->device_count; device++) {
+    tide__soft_device* owner = &soft->devices[device];
+    while (!tide__list_is_empty(&owner->streams)) {
+      tide__stream* stream = TIDE_OWNER(owner->streams.next, tide__stream, in_device);
+      (void)tide__slots_retire(stream);
+      tide__stream_end(stream);
+    }
+  }
+}

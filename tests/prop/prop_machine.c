@@ -1,0 +1,428 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Model test of the memory of a machine: random calls on the real machine beside an obviously right model of
+// arrays. The model knows for each page of physical memory the byte it was last filled with, so what is read
+// through any of its addresses can be foretold. A failure prints the seed and a list of operations that is made
+// shorter until no range of it can be left out.
+#include "machine/machines.h"
+
+#define UNIT (64 * KIB)
+#define PAGES 128u             // of UNIT bytes, that the device has
+#define SLOTS 12u              // objects of each kind
+#define RANGE_MAX 8u           // units of a reservation
+#define PHYSICAL_MAX 3u        // units of physical memory
+#define LIST_MAX 65536u        // operations of a run
+
+typedef enum verb {
+  VERB_RESERVE,
+  VERB_RELEASE,
+  VERB_CREATE,
+  VERB_DROP,
+  VERB_MAP,
+  VERB_UNMAP,
+  VERB_ACCESS,
+  VERB_FILL,
+  VERB_READ,
+  VERB_RAW,
+  VERB_RAW_RELEASE,
+  VERB_ASK,
+  VERB_COUNT
+} verb;
+
+static const char* const verb_names[] = { "RESERVE", "RELEASE", "CREATE", "DROP", "MAP",         "UNMAP",
+                                          "ACCESS",  "FILL",    "READ",   "RAW",  "RAW_RELEASE", "ASK" };
+
+// One operation. It names slots and offsets, not addresses, so it means something in any list.
+typedef struct op {
+  uint8_t verb;
+  uint8_t slot;   // of a range, physical memory or block
+  uint8_t other;  // a second slot, or an offset in units
+  uint8_t units;
+  uint8_t value;
+} op;
+
+// ---------------------------------------------------------------------------------------------------
+// The model
+
+typedef struct physical {
+  bool is_used;      // somebody refers to it
+  bool has_handle;   // in slot order: the handle of this slot
+  uint32_t maps;     // how often it is mapped
+  uint32_t units;
+  uint8_t values[PHYSICAL_MAX];  // what each unit is filled with
+  tide_physical handle;
+} physical;
+
+typedef struct cell {
+  int16_t physical;  // which is mapped here, or -1
+  uint8_t part;      // which unit of it
+  uint8_t access;    // a tide_access
+} cell;
+
+typedef struct range {
+  bool is_used;
+  uint32_t units;
+  uint8_t* address;
+  cell cells[RANGE_MAX];
+} range;
+
+typedef struct block {
+  bool is_used;
+  uint8_t value;
+  size_t bytes;
+  uint8_t* address;
+} block;
+
+#define PHYSICALS 256u
+typedef struct model {
+  tide_machine* m;
+  tide_stream stream;
+  uint8_t* window;           // pinned, to read a device through
+  physical all[PHYSICALS];   // used ones, with or without a handle
+  int16_t slots[SLOTS];      // the physical memory a slot names, or -1
+  range ranges[SLOTS];
+  block blocks[SLOTS];
+  size_t used_units;
+} model;
+
+static char failure[512];  // why the last run failed
+
+#define EXPECT(condition, ...)                                     \
+  do {                                                             \
+    if (!(condition)) {                                            \
+      (void)snprintf(failure, sizeof failure, __VA_ARGS__);        \
+      return false;                                                \
+    }                                                              \
+  } while (0)
+
+static bool expect_status(const char* call, tide_status got, tide_status want) {
+  EXPECT(got == want, "%s is %s, the model says %s (%s)", call, tide_status_name(got), tide_status_name(want),
+         tide_last_error()->text);
+  return true;
+}
+
+static physical* physical_of(model* s, uint8_t slot) {
+  return s->slots[slot] < 0 ? NULL : &s->all[s->slots[slot]];
+}
+
+static void physical_forget(model* s, physical* p) {
+  if (p->has_handle || p->maps != 0) return;
+  s->used_units -= p->units;
+  p->is_used = false;
+}
+
+// Does [first, first + units) begin and end at mappings without a gap?
+static bool cells_are_whole(const range* r, uint32_t first, uint32_t units, const model* s) {
+  if (units == 0 || first + units > r->units) return false;
+  for (uint32_t i = first; i < first + units; ++i) {
+    if (r->cells[i].physical < 0) return false;
+  }
+  const cell* const begin = &r->cells[first];
+  const cell* const end = &r->cells[first + units - 1];
+  return begin->part == 0 && end->part + 1u == s->all[end->physical].units;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Operations: each asks the machine and the model, and compares
+
+static bool do_reserve(model* s, const op* o) {
+  range* const r = &s->ranges[o->slot];
+  if (r->is_used) return true;
+  void* address = NULL;
+  const uint32_t units = 1 + o->units % RANGE_MAX;
+  if (!expect_status("reserve", tide_machine_address_reserve(s->m, 0, units * UNIT, 0, NULL, &address), TIDE_OK)) {
+    return false;
+  }
+  EXPECT((uintptr_t)address % UNIT == 0, "reserve: %p is not aligned", address);
+  *r = (range){ .is_used = true, .units = units, .address = address };
+  for (uint32_t i = 0; i < RANGE_MAX; ++i) r->cells[i] = (cell){ -1, 0, 0 };
+  return true;
+}
+
+static bool do_release(model* s, const op* o) {
+  range* const r = &s->ranges[o->slot];
+  if (!r->is_used) return true;
+  const bool is_short = o->value % 4 == 0 && r->units > 1;
+  bool has_mapping = false;
+  for (uint32_t i = 0; i < r->units; ++i) has_mapping = has_mapping || r->cells[i].physical >= 0;
+  const tide_status want = is_short ? TIDE_ERR_ARGUMENT : has_mapping ? TIDE_ERR_STATE : TIDE_OK;
+  const size_t bytes = (r->units - (is_short ? 1 : 0)) * UNIT;
+  if (!expect_status("release", tide_machine_address_release(s->m, r->address, bytes), want)) return false;
+  if (want == TIDE_OK) r->is_used = false;
+  return true;
+}
+
+static bool do_create(model* s, const op* o) {
+  if (s->slots[o->slot] >= 0) return true;
+  size_t at = 0;
+  while (at < PHYSICALS && s->all[at].is_used) ++at;
+  if (at == PHYSICALS) return true;
+  const uint32_t units = 1 + o->units % PHYSICAL_MAX;
+  const tide_status want = s->used_units + units > PAGES ? TIDE_ERR_NO_MEMORY : TIDE_OK;
+  tide_physical handle = NULL;
+  if (!expect_status("create", tide_machine_physical_new(s->m, 0, units * UNIT, 0, &handle), want)) return false;
+  if (want != TIDE_OK) return true;
+  s->all[at] = (physical){ .is_used = true, .has_handle = true, .units = units, .handle = handle };
+  s->slots[o->slot] = (int16_t)at;
+  s->used_units += units;
+  return true;
+}
+
+static bool do_drop(model* s, const op* o) {
+  physical* const p = physical_of(s, o->slot);
+  if (p == NULL) return true;
+  if (!expect_status("drop", tide_machine_physical_free(s->m, p->handle), TIDE_OK)) return false;
+  p->has_handle = false;
+  s->slots[o->slot] = -1;
+  physical_forget(s, p);
+  return true;
+}
+
+static bool do_map(model* s, const op* o) {
+  range* const r = &s->ranges[o->slot];
+  physical* const p = physical_of(s, o->other);
+  if (!r->is_used || p == NULL) return true;
+  const uint32_t first = o->units % (RANGE_MAX + 1);
+  bool is_free = first + p->units <= r->units;
+  for (uint32_t i = first; is_free && i < first + p->units; ++i) is_free = r->cells[i].physical < 0;
+  if (!is_free && first >= r->units) return true;  // the address may belong to somebody else
+  const tide_status want = is_free ? TIDE_OK : TIDE_ERR_ARGUMENT;
+  if (!expect_status("map", tide_machine_map(s->m, r->address + first * UNIT, p->handle), want)) return false;
+  if (!is_free) return true;
+  p->maps++;
+  for (uint32_t i = 0; i < p->units; ++i) {
+    r->cells[first + i] = (cell){ s->slots[o->other], (uint8_t)i, TIDE_ACCESS_NONE };
+  }
+  return true;
+}
+
+static bool do_unmap(model* s, const op* o) {
+  range* const r = &s->ranges[o->slot];
+  const uint32_t first = o->other % RANGE_MAX;
+  const uint32_t units = 1 + o->units % RANGE_MAX;
+  if (!r->is_used || first + units > r->units) return true;
+  const bool is_whole = cells_are_whole(r, first, units, s);
+  const tide_status status = tide_machine_unmap(s->m, r->address + first * UNIT, units * UNIT);
+  if (!expect_status("unmap", status, is_whole ? TIDE_OK : TIDE_ERR_ARGUMENT)) return false;
+  for (uint32_t i = first; is_whole && i < first + units; ++i) {
+    physical* const p = &s->all[r->cells[i].physical];
+    const bool is_last_part = r->cells[i].part + 1u == p->units;
+    r->cells[i] = (cell){ -1, 0, 0 };
+    if (!is_last_part) continue;
+    p->maps--;
+    physical_forget(s, p);
+  }
+  return true;
+}
+
+static bool do_access(model* s, const op* o) {
+  static const tide_access kinds[] = { TIDE_ACCESS_NONE, TIDE_ACCESS_READ, TIDE_ACCESS_READ_WRITE,
+                                       TIDE_ACCESS_READ_WRITE };
+  range* const r = &s->ranges[o->slot];
+  const uint32_t first = o->other % RANGE_MAX;
+  const uint32_t units = 1 + o->units % RANGE_MAX;
+  const tide_access kind = kinds[o->value % 4];
+  if (!r->is_used || first + units > r->units) return true;
+  const bool is_whole = cells_are_whole(r, first, units, s);
+  const tide_status status = tide_machine_set_access(s->m, r->address + first * UNIT, units * UNIT, 0, kind);
+  if (!expect_status("access", status, is_whole ? TIDE_OK : TIDE_ERR_ARGUMENT)) return false;
+  for (uint32_t i = first; is_whole && i < first + units; ++i) r->cells[i].access = (uint8_t)kind;
+  return true;
+}
+
+// What the model says about work over cells that needs `access`.
+static tide_status work_status(const range* r, uint32_t first, uint32_t units, uint8_t access) {
+  tide_status want = TIDE_OK;
+  for (uint32_t i = first; i < first + units && want == TIDE_OK; ++i) {
+    if (r->cells[i].physical < 0) want = TIDE_ERR_ARGUMENT;
+    else if ((r->cells[i].access & access) != access) want = TIDE_ERR_ACCESS;
+  }
+  return want;
+}
+
+static bool do_fill(model* s, const op* o) {
+  range* const r = &s->ranges[o->slot];
+  const uint32_t first = o->other % RANGE_MAX;
+  const uint32_t units = 1 + o->units % 3;
+  if (!r->is_used || first + units > r->units) return true;
+  const tide_status want = work_status(r, first, units, TIDE_ACCESS_READ_WRITE);
+  const tide_status got =
+      tide_machine_fill(s->m, 0, s->stream, r->address + first * UNIT, o->value, units * UNIT);
+  if (!expect_status("fill", got, want)) return false;
+  if (!expect_status("synchronize", tide_machine_stream_synchronize(s->m, 0, s->stream), TIDE_OK)) return false;
+  for (uint32_t i = first; want == TIDE_OK && i < first + units; ++i) {
+    s->all[r->cells[i].physical].values[r->cells[i].part] = o->value;
+  }
+  return true;
+}
+
+static bool window_is(const model* s, uint8_t value, size_t bytes) {
+  if (!machine_has_memory(s->m)) return true;
+  for (size_t i = 0; i < bytes; ++i) {
+    EXPECT(s->window[i] == value, "read: byte %zu is 0x%02x, the model says 0x%02x", i, s->window[i], value);
+  }
+  return true;
+}
+
+static bool do_read(model* s, const op* o) {
+  const range* const r = &s->ranges[o->slot];
+  const uint32_t at = o->other % RANGE_MAX;
+  if (!r->is_used || at >= r->units) return true;
+  const tide_status want = work_status(r, at, 1, TIDE_ACCESS_READ);
+  const tide_status got = tide_machine_copy(s->m, 0, s->stream, s->window, r->address + at * UNIT, UNIT);
+  if (!expect_status("read", got, want)) return false;
+  if (!expect_status("synchronize", tide_machine_stream_synchronize(s->m, 0, s->stream), TIDE_OK)) return false;
+  return want != TIDE_OK || window_is(s, s->all[r->cells[at].physical].values[r->cells[at].part], UNIT);
+}
+
+static bool do_raw(model* s, const op* o) {
+  block* const b = &s->blocks[o->slot];
+  if (b->is_used) return true;
+  const uint32_t units = 1 + o->units % 16;
+  const tide_status want = s->used_units + units > PAGES ? TIDE_ERR_NO_MEMORY : TIDE_OK;
+  void* address = NULL;
+  if (!expect_status("raw", tide_machine_raw_alloc(s->m, 0, units * UNIT, &address), want)) return false;
+  if (want != TIDE_OK) return true;
+  *b = (block){ true, o->value, units * UNIT, address };
+  s->used_units += units;
+  const tide_status filled = tide_machine_fill(s->m, 0, s->stream, address, o->value, b->bytes);
+  return expect_status("fill", filled, TIDE_OK) &&
+         expect_status("synchronize", tide_machine_stream_synchronize(s->m, 0, s->stream), TIDE_OK);
+}
+
+static bool do_raw_release(model* s, const op* o) {
+  block* const b = &s->blocks[o->slot];
+  if (!b->is_used) return true;
+  const size_t last = b->bytes - UNIT;
+  const tide_status got = tide_machine_copy(s->m, 0, s->stream, s->window, b->address + last, UNIT);
+  if (!expect_status("copy", got, TIDE_OK)) return false;
+  if (!expect_status("synchronize", tide_machine_stream_synchronize(s->m, 0, s->stream), TIDE_OK)) return false;
+  if (!window_is(s, b->value, UNIT)) return false;
+  if (!expect_status("raw_release", tide_machine_raw_release(s->m, 0, b->address), TIDE_OK)) return false;
+  s->used_units -= b->bytes / UNIT;
+  b->is_used = false;
+  return true;
+}
+
+static bool ask(const model* s, const uint8_t* pointer, tide_memory_kind kind, const uint8_t* base, size_t bytes) {
+  tide_pointer_info info = TIDE_POINTER_INFO_INIT;
+  if (!expect_status("ask", tide_machine_pointer_info(s->m, pointer, &info), TIDE_OK)) return false;
+  EXPECT(info.kind == (uint32_t)kind && info.base == base && info.bytes == bytes,
+         "ask: kind %u, base %p, %zu bytes; the model says %u, %p, %zu", info.kind, info.base, (size_t)info.bytes,
+         (unsigned)kind, (const void*)base, bytes);
+  return true;
+}
+
+static bool do_ask(model* s, const op* o) {
+  const range* const r = &s->ranges[o->slot];
+  const block* const b = &s->blocks[o->slot];
+  if (b->is_used && !ask(s, b->address + o->value * UNIT / 256, TIDE_MEMORY_RAW, b->address, b->bytes)) return false;
+  const uint32_t at = o->other % RANGE_MAX;
+  if (!r->is_used || at >= r->units) return true;
+  const uint8_t* const pointer = r->address + at * UNIT + o->value;
+  const cell* const c = &r->cells[at];
+  if (c->physical < 0) return ask(s, pointer, TIDE_MEMORY_RESERVED, r->address, r->units * UNIT);
+  return ask(s, pointer, TIDE_MEMORY_MAPPED, r->address + (at - c->part) * UNIT, s->all[c->physical].units * UNIT);
+}
+
+static bool (*const verbs[VERB_COUNT])(model*, const op*) = { do_reserve, do_release, do_create, do_drop,
+                                                              do_map,     do_unmap,   do_access, do_fill,
+                                                              do_read,    do_raw,     do_raw_release, do_ask };
+
+// ---------------------------------------------------------------------------------------------------
+// Runs
+
+static tide_machine* prop_machine_new(void) {
+  tide_machine* m = NULL;
+  if (strcmp(t_variant(), "host") == 0) {
+    tide_host_options options = TIDE_HOST_OPTIONS_INIT;
+    options.capacity = PAGES * UNIT;
+    options.granularity = UNIT;
+    T_OK(tide_machine_new_host(&options, &m));
+  } else {
+    tide_dry_options options = TIDE_DRY_OPTIONS_INIT;
+    options.capacity = PAGES * UNIT;
+    options.granularity = UNIT;
+    T_OK(tide_machine_new_dry(&options, &m));
+  }
+  return m;
+}
+
+static bool memory_adds_up(const model* s) {
+  size_t free_now = 0;
+  size_t total = 0;
+  if (!expect_status("info", tide_machine_memory_info(s->m, 0, &free_now, &total), TIDE_OK)) return false;
+  EXPECT(total == PAGES * UNIT && free_now == (PAGES - s->used_units) * UNIT,
+         "info: %zu of %zu bytes are free, the model says %zu", free_now, total, (PAGES - s->used_units) * UNIT);
+  return true;
+}
+
+// Plays a list from the beginning; false with `failure` set and the place in *out_at when the two disagree.
+static bool play(const op* list, size_t count, size_t* out_at) {
+  static model s;
+  memset(&s, 0, sizeof s);
+  for (size_t i = 0; i < SLOTS; ++i) s.slots[i] = -1;
+  s.m = prop_machine_new();
+  s.stream = stream_new(s.m, 0, 0);
+  s.window = pinned_new(s.m, UNIT);
+  bool is_right = true;
+  for (size_t i = 0; i < count && is_right; ++i) {
+    is_right = verbs[list[i].verb](&s, &list[i]) && memory_adds_up(&s);
+    *out_at = i;
+  }
+  tide_machine_free(s.m);
+  return is_right;
+}
+
+static op op_random(t_rng* rng) {
+  const uint64_t bits = t_rng_next(rng);
+  return (op){ (uint8_t)(bits % VERB_COUNT), (uint8_t)((bits >> 8) % SLOTS), (uint8_t)((bits >> 16) % SLOTS),
+               (uint8_t)((bits >> 24) % 16), (uint8_t)(bits >> 32) };
+}
+
+// Leaves out ever smaller ranges of a list that fails, as long as it still fails.
+static size_t shrink(op* list, size_t count) {
+  static op shorter[LIST_MAX];
+  size_t at = 0;
+  for (size_t part = count / 2; part > 0; part /= 2) {
+    for (size_t begin = 0; begin + part <= count;) {
+      memcpy(shorter, list, begin * sizeof *list);
+      memcpy(shorter + begin, list + begin + part, (count - begin - part) * sizeof *list);
+      if (play(shorter, count - part, &at)) {
+        begin += part;
+        continue;
+      }
+      count = at + 1;
+      memcpy(list, shorter, count * sizeof *list);
+    }
+  }
+  return count;
+}
+
+static void report(op* list, size_t count) {
+  size_t at = 0;
+  count = shrink(list, count);
+  (void)play(list, count, &at);
+  (void)fprintf(stderr, "seed %" PRIu64 ": %s\n", t_seed(), failure);
+  for (size_t i = 0; i < count; ++i) {
+    (void)fprintf(stderr, "  { VERB_%s, %u, %u, %u, %u },\n", verb_names[list[i].verb], list[i].slot, list[i].other,
+                  list[i].units, list[i].value);
+  }
+  T_FAIL("the machine and the model disagree after %zu operations", count);
+}
+
+T_TEST_OVER(prop_machine__memory_is_what_the_model_says, machine_emulated) {
+  static op list[LIST_MAX];
+  const size_t wanted = t_scaled(2000);
+  t_rng rng = t_rng_new(0);
+  for (size_t done = 0; done < wanted;) {
+    const size_t count = wanted - done < LIST_MAX ? wanted - done : LIST_MAX;
+    size_t at = 0;
+    for (size_t i = 0; i < count; ++i) list[i] = op_random(&rng);
+
+    if (!play(list, count, &at)) report(list, at + 1);
+
+    done += count;
+  }
+}

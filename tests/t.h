@@ -1,0 +1,459 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// The test harness. A program includes this header once, writes tests, and has a main():
+//
+//   T_TEST(test_block__splits_in_two) { T_EQ(1 + 1, 2); }
+//   static const char* const policies[] = { "torch", "tide", NULL };
+//   T_TEST_OVER(test_block__merges, policies) { T_CHECK(strlen(t_variant()) > 0); }
+//
+// Every test runs in a process of its own, which leaves through exit() when it passes, so that a leak checker
+// sees the end. Asserts work on every thread: they print and end the process. A role is a function for a second
+// process: the program executes itself with `--role NAME ARGUMENT`, and no test runs there.
+//
+//   program [--list] [part of a name ...]
+//   TIDE_TEST_SEED     the seed of t_rng; by default from the clock, always printed
+//   TIDE_TEST_SCALE    how much larger or smaller t_scaled() makes a test; default 1
+//   TIDE_TEST_TIMEOUT  a factor for the limit of 60 s that each test has; default 1
+#ifndef TIDEMARK_TESTS_T_H
+#define TIDEMARK_TESTS_T_H
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tidemark/base.h"
+
+// ---------------------------------------------------------------------------------------------------
+// Sanitizers
+
+#if defined(__has_feature)
+#define T_HAS_FEATURE(x) __has_feature(x)
+#else
+#define T_HAS_FEATURE(x) 0
+#endif
+#if defined(__SANITIZE_ADDRESS__) || T_HAS_FEATURE(address_sanitizer)
+#define T_HAS_ADDRESS_SANITIZER 1
+#else
+#define T_HAS_ADDRESS_SANITIZER 0
+#endif
+#if defined(__SANITIZE_THREAD__) || T_HAS_FEATURE(thread_sanitizer)
+#define T_HAS_THREAD_SANITIZER 1
+#else
+#define T_HAS_THREAD_SANITIZER 0
+#endif
+#define T_HAS_SANITIZER (T_HAS_ADDRESS_SANITIZER || T_HAS_THREAD_SANITIZER)
+
+// On aarch64 the leak checker walks a table of the whole address space at the end of every process, which takes
+// seconds. It is off there unless ASAN_OPTIONS=detect_leaks=1 asks for it.
+#if T_HAS_ADDRESS_SANITIZER && defined(__aarch64__)
+const char* __asan_default_options(void);
+const char* __asan_default_options(void) { return "detect_leaks=0"; }
+#endif
+
+// ---------------------------------------------------------------------------------------------------
+// Registration
+
+typedef struct t_test {
+  const char* name;
+  void (*run)(void);
+  const char* const* variants;  // borrowed for ever; ends with NULL; NULL: the test runs once
+  struct t_test* next;
+} t_test;
+
+typedef struct t_role {
+  const char* name;
+  void (*run)(const char* argument);
+  struct t_role* next;
+} t_role;
+
+static struct {
+  t_test* first;
+  t_test** last;
+  t_role* roles;
+  const char* variant;
+  uint64_t seed;
+  double scale;
+  double timeout_s;
+  int skip_pipe[2];
+  int passed;
+  int failed;
+  int skipped;
+} t_state;
+
+static inline void t_register(t_test* test) {
+  if (t_state.last == NULL) t_state.last = &t_state.first;
+  *t_state.last = test;
+  t_state.last = &test->next;
+}
+
+static inline void t_register_role(t_role* role) {
+  role->next = t_state.roles;
+  t_state.roles = role;
+}
+
+#define T_REGISTER(function, run, variants)                                   \
+  __attribute__((constructor)) static void function##_register(void) {        \
+    static t_test test = { #function, run, variants, NULL };                  \
+    t_register(&test);                                                        \
+  }
+
+#define T_TEST(function) T_TEST_OVER(function, NULL)
+#define T_TEST_OVER(function, variants) \
+  static void function(void);           \
+  T_REGISTER(function, function, variants) \
+  static void function(void)
+
+#define T_ROLE(function)                                               \
+  static void function(const char* argument);                         \
+  __attribute__((constructor)) static void function##_register(void) { \
+    static t_role role = { #function, function, NULL };                \
+    t_register_role(&role);                                            \
+  }                                                                    \
+  static void function(const char* argument)
+
+// The variant the test runs as; "" without variants.
+static inline const char* t_variant(void) {
+  return t_state.variant == NULL ? "" : t_state.variant;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Asserts
+
+__attribute__((noreturn, format(printf, 3, 4))) static inline void t_fail(const char* file, int line,
+                                                                          const char* format, ...) {
+  char text[1024];
+  va_list list;
+  va_start(list, format);
+  (void)vsnprintf(text, sizeof text, format, list);
+  va_end(list);
+  (void)dprintf(STDERR_FILENO, "%s:%d: %s\n", file, line, text);
+  _exit(1);
+}
+
+// Ends the test as skipped; the reason is printed.
+__attribute__((noreturn, format(printf, 1, 2))) static inline void t_skip(const char* format, ...) {
+  char text[300];
+  va_list list;
+  va_start(list, format);
+  (void)vsnprintf(text, sizeof text, format, list);
+  va_end(list);
+  const ssize_t written = write(t_state.skip_pipe[1], text, strlen(text));
+  _exit(written < 0 ? 1 : 77);
+}
+
+static inline void t_check_order(const char* file, int line, const char* text, intmax_t a, intmax_t b, bool is_true) {
+  if (!is_true) t_fail(file, line, "%s: %jd (0x%jx) and %jd (0x%jx)", text, a, (uintmax_t)a, b, (uintmax_t)b);
+}
+
+static inline void t_check_pointer(const char* file, int line, const char* text, const void* a, const void* b) {
+  if (a != b) t_fail(file, line, "%s: %p and %p", text, a, b);
+}
+
+static inline void t_check_text(const char* file, int line, const char* text, const char* a, const char* b) {
+  if (strcmp(a, b) != 0) t_fail(file, line, "%s: \"%s\" and \"%s\"", text, a, b);
+}
+
+static inline void t_check_contains(const char* file, int line, const char* a, const char* part) {
+  if (strstr(a, part) == NULL) t_fail(file, line, "\"%s\" is not in \"%s\"", part, a);
+}
+
+static inline void t_check_status(const char* file, int line, const char* text, tide_status got, tide_status want) {
+  if (got == want) return;
+  t_fail(file, line, "%s is %s, not %s (last error: %s)", text, tide_status_name(got), tide_status_name(want),
+         tide_last_error()->text);
+}
+
+static inline void t_take_any(tide_status status) { (void)status; }
+
+static inline void t_check_filled(const char* file, int line, const void* memory, uint8_t value, size_t bytes) {
+  const uint8_t* const p = memory;
+  for (size_t i = 0; i < bytes; ++i) {
+    if (p[i] != value) t_fail(file, line, "byte %zu of %zu is 0x%02x, not 0x%02x", i, bytes, p[i], value);
+  }
+}
+
+#define T_FAIL(...) t_fail(__FILE__, __LINE__, __VA_ARGS__)
+#define T_CHECK(condition)                    \
+  do {                                        \
+    if (!(condition)) T_FAIL("%s", #condition); \
+  } while (0)
+#define T_ORDER(a, operator, b)                                                                          \
+  do {                                                                                                   \
+    const __typeof__(a) t_a_ = (a);                                                                      \
+    const __typeof__(b) t_b_ = (b);                                                                      \
+    t_check_order(__FILE__, __LINE__, #a " " #operator " " #b, (intmax_t)t_a_, (intmax_t)t_b_,           \
+                  (uintmax_t)t_a_ operator(uintmax_t) t_b_);                                             \
+  } while (0)
+#define T_EQ(a, b) T_ORDER(a, ==, b)  // of integers, enums and bools; the orders compare as unsigned
+#define T_NE(a, b) T_ORDER(a, !=, b)
+#define T_LT(a, b) T_ORDER(a, <, b)
+#define T_LE(a, b) T_ORDER(a, <=, b)
+#define T_PTR_EQ(a, b) t_check_pointer(__FILE__, __LINE__, #a " == " #b, a, b)
+#define T_STR_EQ(a, b) t_check_text(__FILE__, __LINE__, #a " == " #b, a, b)
+#define T_STR_HAS(a, part) t_check_contains(__FILE__, __LINE__, a, part)
+#define T_FILLED(memory, value, bytes) t_check_filled(__FILE__, __LINE__, memory, value, bytes)
+#define T_STATUS(expression, want) t_check_status(__FILE__, __LINE__, #expression, expression, want)
+#define T_OK(expression) T_STATUS(expression, TIDE_OK)
+#define T_ANY(expression) t_take_any(expression)  // whatever the status is
+
+// ---------------------------------------------------------------------------------------------------
+// Seed, scale, time, and what the process holds
+
+typedef struct t_rng {
+  uint64_t state;
+} t_rng;
+
+// Splitmix64: every seed gives a full-period stream.
+static inline uint64_t t_rng_next(t_rng* rng) {
+  uint64_t z = (rng->state += 0x9e3779b97f4a7c15u);
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  return z ^ (z >> 31);
+}
+
+// A number below `limit`, which is not 0.
+static inline uint64_t t_rng_below(t_rng* rng, uint64_t limit) {
+  return t_rng_next(rng) % limit;
+}
+
+static inline uint64_t t_seed(void) {
+  return t_state.seed;
+}
+
+// A generator for one user (a test, a thread): the same seed and index give the same numbers.
+static inline t_rng t_rng_new(uint64_t index) {
+  t_rng rng = { t_state.seed ^ (index * 0xd1342543de82ef95u) };
+  return rng;
+}
+
+static inline size_t t_scaled(size_t count) {
+  const double scaled = (double)count * t_state.scale;
+  return scaled < 1.0 ? 1 : (size_t)scaled;
+}
+
+static inline uint64_t t_now_ns(void) {
+  struct timespec now;
+  (void)clock_gettime(CLOCK_MONOTONIC, &now);
+  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static inline void t_sleep_us(uint64_t us) {
+  const struct timespec pause = { (time_t)(us / 1000000u), (long)(us % 1000000u) * 1000 };
+  (void)nanosleep(&pause, NULL);
+}
+
+static inline size_t t_count_entries(const char* folder) {
+  DIR* const dir = opendir(folder);
+  if (dir == NULL) return 0;
+  size_t count = 0;
+  while (readdir(dir) != NULL) ++count;
+  (void)closedir(dir);
+  return count - 2;  // "." and ".."
+}
+
+static inline size_t t_count_descriptors(void) {
+  return t_count_entries("/proc/self/fd") - 1;  // the folder itself
+}
+
+static inline size_t t_count_threads(void) {
+  return t_count_entries("/proc/self/task");
+}
+
+static inline size_t t_count_mappings(void) {
+  const int fd = open("/proc/self/maps", O_RDONLY);
+  char text[4096];
+  size_t count = 0;
+  for (ssize_t n = 0; (n = read(fd, text, sizeof text)) > 0;) {
+    for (ssize_t i = 0; i < n; ++i) count += text[i] == '\n';
+  }
+  (void)close(fd);
+  return count;
+}
+
+static inline void t_thread_start(pthread_t* out, void* (*function)(void*), void* user) {
+  const int error = pthread_create(out, NULL, function, user);
+  if (error != 0) T_FAIL("pthread_create: %s", strerror(error));
+}
+
+static inline void t_thread_join(pthread_t thread) {
+  const int error = pthread_join(thread, NULL);
+  if (error != 0) T_FAIL("pthread_join: %s", strerror(error));
+}
+
+// ---------------------------------------------------------------------------------------------------
+// The runner
+
+static inline const char* t_signal_name(int number) {
+  switch (number) {
+    case SIGABRT: return "SIGABRT";
+    case SIGALRM: return "SIGALRM";
+    case SIGBUS: return "SIGBUS";
+    case SIGFPE: return "SIGFPE";
+    case SIGILL: return "SIGILL";
+    case SIGKILL: return "SIGKILL";
+    case SIGPIPE: return "SIGPIPE";
+    case SIGSEGV: return "SIGSEGV";
+    case SIGTERM: return "SIGTERM";
+    case SIGTRAP: return "SIGTRAP";
+    default: return strsignal(number);
+  }
+}
+
+static inline double t_env_number(const char* name, double otherwise) {
+  const char* const text = getenv(name);
+  if (text == NULL || *text == '\0') return otherwise;
+  char* end = NULL;
+  const double number = strtod(text, &end);
+  if (*end == '\0' && number > 0 && number < 1e12) return number;
+  (void)fprintf(stderr, "%s=%s is not a positive number\n", name, text);
+  exit(2);
+}
+
+static inline uint64_t t_env_seed(void) {
+  const char* const text = getenv("TIDE_TEST_SEED");
+  if (text == NULL || *text == '\0') return t_now_ns() ^ ((uint64_t)getpid() << 40);
+  char* end = NULL;
+  const uint64_t seed = strtoull(text, &end, 0);
+  if (*end == '\0') return seed;
+  (void)fprintf(stderr, "TIDE_TEST_SEED=%s is not a number\n", text);
+  exit(2);
+}
+
+__attribute__((noreturn)) static inline void t_child(const t_test* test, const char* variant, const sigset_t* mask) {
+  (void)setpgid(0, 0);
+  (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+  (void)sigprocmask(SIG_SETMASK, mask, NULL);
+  t_state.variant = variant;
+  test->run();
+  exit(0);
+}
+
+// Waits for a child; false when the time ran out and it had to be killed. SIGCHLD is blocked.
+static inline bool t_wait(pid_t child, int* out_status) {
+  const uint64_t deadline = t_now_ns() + (uint64_t)(t_state.timeout_s * 1e9);
+  sigset_t set;
+  (void)sigemptyset(&set);
+  (void)sigaddset(&set, SIGCHLD);
+  while (waitpid(child, out_status, WNOHANG) == 0) {
+    const uint64_t now = t_now_ns();
+    if (now >= deadline) {
+      (void)kill(child, SIGKILL);
+      (void)waitpid(child, out_status, 0);
+      return false;
+    }
+    const struct timespec rest = { (time_t)((deadline - now) / 1000000000u), (long)((deadline - now) % 1000000000u) };
+    (void)sigtimedwait(&set, NULL, &rest);
+  }
+  return true;
+}
+
+static inline void t_report(const char* name, bool in_time, int status, uint64_t ns) {
+  char reason[300] = "";
+  const ssize_t got = read(t_state.skip_pipe[0], reason, sizeof reason - 1);
+  if (in_time && WIFEXITED(status) && WEXITSTATUS(status) == 0) {
+    ++t_state.passed;
+    (void)printf("ok   %s (%" PRIu64 " ms)\n", name, ns / 1000000u);
+  } else if (in_time && WIFEXITED(status) && WEXITSTATUS(status) == 77 && got > 0) {
+    ++t_state.skipped;
+    (void)printf("skip %s: %s\n", name, reason);
+  } else {
+    ++t_state.failed;
+    (void)printf("FAIL %s: ", name);
+    if (!in_time) (void)printf("not done after %.0f s", t_state.timeout_s);
+    else if (WIFSIGNALED(status)) (void)printf("killed by %s", t_signal_name(WTERMSIG(status)));
+    else (void)printf("exit status %d", WEXITSTATUS(status));
+    (void)printf(" (TIDE_TEST_SEED=%" PRIu64 ")\n", t_state.seed);
+  }
+  (void)fflush(stdout);
+}
+
+static inline void t_run(const t_test* test, const char* variant, const char* name) {
+  sigset_t set;
+  sigset_t before;
+  (void)sigemptyset(&set);
+  (void)sigaddset(&set, SIGCHLD);
+  (void)sigprocmask(SIG_BLOCK, &set, &before);
+  const uint64_t start = t_now_ns();
+  (void)fflush(stdout);
+  const pid_t child = fork();
+  if (child == 0) t_child(test, variant, &before);
+  int status = 0;
+  const bool in_time = t_wait(child, &status);
+  (void)kill(-child, SIGKILL);  // what it started and left behind
+  (void)sigprocmask(SIG_SETMASK, &before, NULL);
+  t_report(name, in_time, status, t_now_ns() - start);
+}
+
+static inline bool t_is_wanted(const char* name, int argc, char** argv) {
+  bool is_filtered = false;
+  for (int i = 1; i < argc; ++i) {
+    if (argv[i][0] == '-') continue;
+    if (strstr(name, argv[i]) != NULL) return true;
+    is_filtered = true;
+  }
+  return !is_filtered;
+}
+
+static inline void t_visit(const t_test* test, const char* variant, int argc, char** argv, bool only_list) {
+  char name[256];
+  const char* const plain = strncmp(test->name, "test_", 5) == 0 ? test->name + 5 : test->name;
+  if (variant == NULL) (void)snprintf(name, sizeof name, "%s", plain);
+  else (void)snprintf(name, sizeof name, "%s[%s]", plain, variant);
+  if (!t_is_wanted(name, argc, argv)) return;
+  if (only_list) (void)printf("%s\n", name);
+  else t_run(test, variant, name);
+}
+
+static inline int t_run_role(const char* name, const char* argument) {
+  for (const t_role* role = t_state.roles; role != NULL; role = role->next) {
+    if (strcmp(role->name, name) != 0) continue;
+    role->run(argument);
+    return 0;
+  }
+  (void)fprintf(stderr, "no role %s\n", name);
+  return 2;
+}
+
+static inline int t_open(void) {
+  t_state.seed = t_env_seed();
+  t_state.scale = t_env_number("TIDE_TEST_SCALE", 1);
+  t_state.timeout_s = 60 * t_env_number("TIDE_TEST_TIMEOUT", 1);
+  if (pipe(t_state.skip_pipe) != 0) return -1;
+  (void)fcntl(t_state.skip_pipe[0], F_SETFL, O_NONBLOCK);
+  (void)fcntl(t_state.skip_pipe[0], F_SETFD, FD_CLOEXEC);
+  return fcntl(t_state.skip_pipe[1], F_SETFD, FD_CLOEXEC);
+}
+
+int main(int argc, char** argv) {
+  if (argc == 4 && strcmp(argv[1], "--role") == 0) return t_run_role(argv[2], argv[3]);
+  const bool only_list = argc > 1 && strcmp(argv[1], "--list") == 0;
+  if (argc > 1 && argv[1][0] == '-' && !only_list) {
+    (void)fprintf(stderr, "usage: %s [--list] [part of a name ...]\n", argv[0]);
+    return 2;
+  }
+  if (t_open() != 0) return 2;
+  if (!only_list) (void)printf("seed %" PRIu64 ", scale %g\n", t_state.seed, t_state.scale);
+  for (const t_test* test = t_state.first; test != NULL; test = test->next) {
+    if (test->variants == NULL) t_visit(test, NULL, argc, argv, only_list);
+    for (size_t i = 0; test->variants != NULL && test->variants[i] != NULL; ++i) {
+      t_visit(test, test->variants[i], argc, argv, only_list);
+    }
+  }
+  if (only_list) return 0;
+  (void)printf("%d passed, %d failed, %d skipped\n", t_state.passed, t_state.failed, t_state.skipped);
+  return t_state.failed == 0 ? 0 : 1;
+}
+
+#endif
