@@ -8,8 +8,8 @@
 //   T_TEST_OVER(test_block__merges, policies) { T_CHECK(strlen(t_variant()) > 0); }
 //
 // Every test runs in a process of its own, which leaves through exit() when it passes, so that a leak checker
-// sees the end. Asserts work on every thread: they print and end the process. A role is a function for a second
-// process: the program executes itself with `--role NAME ARGUMENT`, and no test runs there.
+// sees the end. Asserts work on every thread: they print and end the process. A role is a function for a
+// second process: the program executes itself with `--role NAME ARGUMENT`, and no test runs there.
 //
 //   program [--list] [part of a name ...]
 //   TIDE_TEST_SEED     the seed of t_rng; by default from the clock, always printed
@@ -55,8 +55,8 @@
 #endif
 #define T_HAS_SANITIZER (T_HAS_ADDRESS_SANITIZER || T_HAS_THREAD_SANITIZER)
 
-// On aarch64 the leak checker walks a table of the whole address space at the end of every process, which takes
-// seconds. It is off there unless ASAN_OPTIONS=detect_leaks=1 asks for it.
+// On aarch64 the leak checker walks a table of the whole address space at the end of every process, which
+// takes seconds. It is off there unless ASAN_OPTIONS=detect_leaks=1 asks for it.
 #if T_HAS_ADDRESS_SANITIZER && defined(__aarch64__)
 const char* __asan_default_options(void);
 const char* __asan_default_options(void) { return "detect_leaks=0"; }
@@ -103,20 +103,20 @@ static inline void t_register_role(t_role* role) {
   t_state.roles = role;
 }
 
-#define T_REGISTER(function, run, variants)                                   \
-  __attribute__((constructor)) static void function##_register(void) {        \
-    static t_test test = { #function, run, variants, NULL };                  \
-    t_register(&test);                                                        \
+#define T_REGISTER(function, run, variants)                            \
+  __attribute__((constructor)) static void function##_register(void) { \
+    static t_test test = { #function, run, variants, NULL };           \
+    t_register(&test);                                                 \
   }
 
 #define T_TEST(function) T_TEST_OVER(function, NULL)
-#define T_TEST_OVER(function, variants) \
-  static void function(void);           \
+#define T_TEST_OVER(function, variants)    \
+  static void function(void);              \
   T_REGISTER(function, function, variants) \
   static void function(void)
 
 #define T_ROLE(function)                                               \
-  static void function(const char* argument);                         \
+  static void function(const char* argument);                          \
   __attribute__((constructor)) static void function##_register(void) { \
     static t_role role = { #function, function, NULL };                \
     t_register_role(&role);                                            \
@@ -124,9 +124,7 @@ static inline void t_register_role(t_role* role) {
   static void function(const char* argument)
 
 // The variant the test runs as; "" without variants.
-static inline const char* t_variant(void) {
-  return t_state.variant == NULL ? "" : t_state.variant;
-}
+static inline const char* t_variant(void) { return t_state.variant == NULL ? "" : t_state.variant; }
 
 // ---------------------------------------------------------------------------------------------------
 // Asserts
@@ -153,11 +151,13 @@ __attribute__((noreturn, format(printf, 1, 2))) static inline void t_skip(const 
   _exit(written < 0 ? 1 : 77);
 }
 
-static inline void t_check_order(const char* file, int line, const char* text, intmax_t a, intmax_t b, bool is_true) {
+static inline void t_check_order(const char* file, int line, const char* text, intmax_t a, intmax_t b,
+                                 bool is_true) {
   if (!is_true) t_fail(file, line, "%s: %jd (0x%jx) and %jd (0x%jx)", text, a, (uintmax_t)a, b, (uintmax_t)b);
 }
 
-static inline void t_check_pointer(const char* file, int line, const char* text, const void* a, const void* b) {
+static inline void t_check_pointer(const char* file, int line, const char* text, const void* a,
+                                   const void* b) {
   if (a != b) t_fail(file, line, "%s: %p and %p", text, a, b);
 }
 
@@ -169,7 +169,8 @@ static inline void t_check_contains(const char* file, int line, const char* a, c
   if (strstr(a, part) == NULL) t_fail(file, line, "\"%s\" is not in \"%s\"", part, a);
 }
 
-static inline void t_check_status(const char* file, int line, const char* text, tide_status got, tide_status want) {
+static inline void t_check_status(const char* file, int line, const char* text, tide_status got,
+                                  tide_status want) {
   if (got == want) return;
   t_fail(file, line, "%s is %s, not %s (last error: %s)", text, tide_status_name(got), tide_status_name(want),
          tide_last_error()->text);
@@ -177,7 +178,8 @@ static inline void t_check_status(const char* file, int line, const char* text, 
 
 static inline void t_take_any(tide_status status) { (void)status; }
 
-static inline void t_check_filled(const char* file, int line, const void* memory, uint8_t value, size_t bytes) {
+static inline void t_check_filled(const char* file, int line, const void* memory, uint8_t value,
+                                  size_t bytes) {
   const uint8_t* const p = memory;
   for (size_t i = 0; i < bytes; ++i) {
     if (p[i] != value) t_fail(file, line, "byte %zu of %zu is 0x%02x, not 0x%02x", i, bytes, p[i], value);
@@ -185,16 +187,16 @@ static inline void t_check_filled(const char* file, int line, const void* memory
 }
 
 #define T_FAIL(...) t_fail(__FILE__, __LINE__, __VA_ARGS__)
-#define T_CHECK(condition)                    \
-  do {                                        \
+#define T_CHECK(condition)                      \
+  do {                                          \
     if (!(condition)) T_FAIL("%s", #condition); \
   } while (0)
-#define T_ORDER(a, operator, b)                                                                          \
-  do {                                                                                                   \
-    const __typeof__(a) t_a_ = (a);                                                                      \
-    const __typeof__(b) t_b_ = (b);                                                                      \
-    t_check_order(__FILE__, __LINE__, #a " " #operator " " #b, (intmax_t)t_a_, (intmax_t)t_b_,           \
-                  (uintmax_t)t_a_ operator(uintmax_t) t_b_);                                             \
+#define T_ORDER(a, order, b)                                                                \
+  do {                                                                                      \
+    const __typeof__(a) t_a_ = (a);                                                         \
+    const __typeof__(b) t_b_ = (b);                                                         \
+    t_check_order(__FILE__, __LINE__, #a " " #order " " #b, (intmax_t)t_a_, (intmax_t)t_b_, \
+                  (uintmax_t)t_a_ order(uintmax_t) t_b_);                                   \
   } while (0)
 #define T_EQ(a, b) T_ORDER(a, ==, b)  // of integers, enums and bools; the orders compare as unsigned
 #define T_NE(a, b) T_ORDER(a, !=, b)
@@ -224,13 +226,9 @@ static inline uint64_t t_rng_next(t_rng* rng) {
 }
 
 // A number below `limit`, which is not 0.
-static inline uint64_t t_rng_below(t_rng* rng, uint64_t limit) {
-  return t_rng_next(rng) % limit;
-}
+static inline uint64_t t_rng_below(t_rng* rng, uint64_t limit) { return t_rng_next(rng) % limit; }
 
-static inline uint64_t t_seed(void) {
-  return t_state.seed;
-}
+static inline uint64_t t_seed(void) { return t_state.seed; }
 
 // A generator for one user (a test, a thread): the same seed and index give the same numbers.
 static inline t_rng t_rng_new(uint64_t index) {
@@ -267,9 +265,7 @@ static inline size_t t_count_descriptors(void) {
   return t_count_entries("/proc/self/fd") - 1;  // the folder itself
 }
 
-static inline size_t t_count_threads(void) {
-  return t_count_entries("/proc/self/task");
-}
+static inline size_t t_count_threads(void) { return t_count_entries("/proc/self/task"); }
 
 static inline size_t t_count_mappings(void) {
   const int fd = open("/proc/self/maps", O_RDONLY);
@@ -331,7 +327,8 @@ static inline uint64_t t_env_seed(void) {
   exit(2);
 }
 
-__attribute__((noreturn)) static inline void t_child(const t_test* test, const char* variant, const sigset_t* mask) {
+__attribute__((noreturn)) static inline void t_child(const t_test* test, const char* variant,
+                                                     const sigset_t* mask) {
   (void)setpgid(0, 0);
   (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
   (void)sigprocmask(SIG_SETMASK, mask, NULL);
@@ -353,7 +350,8 @@ static inline bool t_wait(pid_t child, int* out_status) {
       (void)waitpid(child, out_status, 0);
       return false;
     }
-    const struct timespec rest = { (time_t)((deadline - now) / 1000000000u), (long)((deadline - now) % 1000000000u) };
+    const struct timespec rest = { (time_t)((deadline - now) / 1000000000u),
+                                   (long)((deadline - now) % 1000000000u) };
     (void)sigtimedwait(&set, NULL, &rest);
   }
   return true;

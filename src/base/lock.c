@@ -8,8 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/sys.h"
-
 void tide__assert_failed(const char* text, const char* file, int line) {
   (void)fprintf(stderr, "tidemark: %s:%d: broken invariant: %s\n", file, line, text);
   abort();
@@ -36,7 +34,7 @@ bool tide__holds_no_lock(void) { return true; }
 #endif
 
 void tide__mutex_init(tide__mutex* mutex, tide__rank rank) {
-  tide__sys_mutex_init(&mutex->native);
+  (void)pthread_mutex_init(&mutex->native, NULL);
   mutex->rank = (uint32_t)rank;
 }
 

@@ -19,9 +19,6 @@ uint64_t tide__sys_page_bytes(void);
 uint64_t tide__sys_memory_bytes(void);
 int tide__sys_process(void);
 
-// A mutex that spins for a short while before it sleeps: ours are held for less than a sleep costs.
-void tide__sys_mutex_init(pthread_mutex_t* mutex);
-
 // A thread that receives none of the process's signals.
 int tide__sys_thread_start(pthread_t* out, void* (*run)(void*), void* argument);
 

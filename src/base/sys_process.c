@@ -34,16 +34,6 @@ uint64_t tide__sys_memory_bytes(void) {
 
 int tide__sys_process(void) { return (int)getpid(); }
 
-void tide__sys_mutex_init(pthread_mutex_t* mutex) {
-  pthread_mutexattr_t attributes;
-  (void)pthread_mutexattr_init(&attributes);
-#ifdef PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP
-  (void)pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_ADAPTIVE_NP);
-#endif
-  (void)pthread_mutex_init(mutex, &attributes);
-  (void)pthread_mutexattr_destroy(&attributes);
-}
-
 int tide__sys_thread_start(pthread_t* out, void* (*run)(void*), void* argument) {
   sigset_t all;
   sigset_t before;

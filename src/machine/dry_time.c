@@ -171,8 +171,13 @@ void tide__dry_drain(tide__soft* soft) {
 
 tide_status tide__dry_stream_start(tide__stream* stream, const char* name) {
   (void)name;
-  stream->time = tide__load_relaxed(&tide__dry_of(stream->soft)->now);
+  tide__dry* dry = tide__dry_of(stream->soft);
+  runner_enter(dry);
+  stream->time = tide__load_relaxed(&dry->now);
+  runner_leave(dry);
+  tide__mutex_lock(&stream->lock);
   stream->has_worker = true;
+  tide__mutex_unlock(&stream->lock);
   return TIDE_OK;
 }
 

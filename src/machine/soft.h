@@ -135,8 +135,8 @@ struct tide__stream {
   tide__slot slot;
   tide__soft* soft;    // borrowed: outlives its streams
   _Atomic int device;  // also read by who walks over all streams
-  uint32_t flags;
-  bool is_legacy;
+  _Atomic uint32_t flags;
+  _Atomic bool is_legacy;
   tide__atomic_u64 enqueued;   // written under lock, read without
   tide__atomic_u64 completed;  // written by whoever executes
   tide__atomic_u32 waiters;    // threads inside tide__stream_await
@@ -168,7 +168,7 @@ struct tide__stream {
 
 typedef struct tide__event {
   tide__slot slot;
-  int device;
+  _Atomic int device;
   tide__mutex lock;
   tide__point point;     // shared under lock
   uint64_t capture_id;   // recorded in this capture; 0: not in a capture. Shared under lock

@@ -167,7 +167,8 @@ tide_status tide__capture_guard(tide__soft* soft, const char* name) {
 static bool capture_touches(const tide__capture* capture, int device, bool is_any) {
   for (const tide__link* it = capture->members.next; it != &capture->members; it = it->next) {
     const tide__stream* stream = TIDE_OWNER_CONST(it, tide__stream, in_capture);
-    if (stream->device == device && (is_any || (stream->flags & TIDE_STREAM_NON_BLOCKING) == 0)) return true;
+    const bool is_blocking = (tide__load_relaxed(&stream->flags) & TIDE_STREAM_NON_BLOCKING) == 0;
+    if (tide__load_relaxed(&stream->device) == device && (is_any || is_blocking)) return true;
   }
   return false;
 }
@@ -183,7 +184,8 @@ static bool captures_invalidate_locked(tide__soft* soft, int device, bool is_any
 }
 
 tide_status tide__capture_check_use_locked(tide__stream* stream, const char* name) {
-  if (!stream->is_legacy || !captures_invalidate_locked(stream->soft, stream->device, false)) return TIDE_OK;
+  if (!tide__load_relaxed(&stream->is_legacy)) return TIDE_OK;
+  if (!captures_invalidate_locked(stream->soft, tide__load_relaxed(&stream->device), false)) return TIDE_OK;
   return capture_fail(name, "the legacy stream would depend on a stream that is being captured");
 }
 
@@ -255,7 +257,7 @@ tide_status tide__capture_wait_locked(tide__stream* stream, const char* name, ti
   tide__capture* capture = capture_find_locked(stream->soft, capture_id);
   if (capture == NULL) return capture_fail(name, "the event was recorded in a capture that has ended");
   TIDE_TRY(capture_check_valid(capture, name));
-  if (stream->is_legacy) return tide__capture_check_use_locked(stream, name);
+  if (tide__load_relaxed(&stream->is_legacy)) return tide__capture_check_use_locked(stream, name);
   if (stream->capture != NULL && stream->capture != capture) {
     stream->capture->is_invalid = capture->is_invalid = true;
     return capture_fail(name, "two captures would become one");
@@ -300,7 +302,8 @@ tide_status tide__soft_capture_begin(void* self, int device, tide_stream handle,
   tide__soft* soft = self;
   tide__stream* stream = NULL;
   TIDE_TRY(tide__stream_find(soft, "capture_begin", device, handle, &stream));
-  TIDE_REQUIRE(!stream->is_legacy, TIDE_ERR_CAPTURE, "capture_begin: the legacy stream cannot be captured");
+  TIDE_REQUIRE(!tide__load_relaxed(&stream->is_legacy), TIDE_ERR_CAPTURE,
+               "capture_begin: the legacy stream cannot be captured");
   tide__capture* capture = tide__heap_alloc(soft->heap, 1, sizeof *capture);
   TIDE_REQUIRE(capture != NULL, TIDE_ERR_NO_MEMORY, "capture_begin: no memory for its records");
   capture->mode = mode;
@@ -339,6 +342,7 @@ void tide__capture_abandon(tide__stream* stream) {
     capture->is_invalid = true;
     tide__list_unlink(&stream->in_capture);
     stream->capture = NULL;
+    stream->terminals.count = 0;
   }
   tide__mutex_unlock(&soft->capture_lock);
   if (graph != NULL) tide__graph_drop(soft, graph);
@@ -445,7 +449,7 @@ tide_status tide__soft_node_dependencies(void* self, tide_node handle, tide_node
 static tide_status launch_push_locked(tide__stream* stream, tide__graph* graph, const tide__op* op) {
   const tide__point before = graph->last_launch;
   if (before.stream != stream && !tide__point_is_reached(before)) {
-    const tide__op wait = { .kind = TIDE__OP_WAIT, .device = op->device, .u.wait = before };
+    const tide__op wait = { .kind = TIDE__OP_WAIT, .u.wait = before };
     TIDE_TRY(tide__stream_push(stream, "launch", &wait));
   }
   TIDE_TRY(tide__stream_push(stream, "launch", op));
@@ -455,7 +459,7 @@ static tide_status launch_push_locked(tide__stream* stream, tide__graph* graph, 
 
 static tide_status launch_locked(tide__stream* stream, tide__graph* graph) {
   TIDE_TRY(tide__capture_refuse_stream_locked(stream, "launch"));
-  const tide__op op = { .kind = TIDE__OP_LAUNCH, .device = (int16_t)stream->device, .u.graph = graph };
+  const tide__op op = { .kind = TIDE__OP_LAUNCH, .u.graph = graph };
   tide__add_seq(&graph->refs, 1);  // for the queued launch
   const tide_status status = launch_push_locked(stream, graph, &op);
   if (status != TIDE_OK) tide__sub_seq(&graph->refs, 1);  // the handle still holds one

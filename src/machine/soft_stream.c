@@ -42,16 +42,16 @@ void tide__stream_item_fini(void* item) {
 
 // Sets up an object that may have served another stream before; its counts go on.
 static void stream_reset(tide__stream* stream, tide__soft* soft, int device, uint32_t flags, bool is_legacy) {
-  stream->soft = soft;
+  // Under the lock, for who walks over all streams or holds a handle that is just now stale.
+  tide__mutex_lock(&stream->lock);
+  if (stream->soft == NULL) stream->soft = soft;
   tide__store_relaxed(&stream->device, device);
-  stream->flags = flags;
-  stream->is_legacy = is_legacy;
+  tide__store_relaxed(&stream->flags, flags);
+  tide__store_relaxed(&stream->is_legacy, is_legacy);
   stream->legacy_joined = 0;
   stream->joined_by_legacy = tide__load_relaxed(&stream->enqueued);
-  stream->capture = NULL;
-  stream->terminals.count = 0;
   stream->is_sleeping = stream->is_closing = stream->has_worker = stream->is_held = false;
-  stream->time = 0;
+  tide__mutex_unlock(&stream->lock);
 }
 
 static tide_status stream_make(tide__soft* soft, const char* name, int device, uint32_t flags, bool is_legacy,
@@ -74,7 +74,7 @@ static tide_status stream_make(tide__soft* soft, const char* name, int device, u
 }
 
 void tide__stream_end(tide__stream* stream) {
-  tide__soft_device* owner = &stream->soft->devices[stream->device];
+  tide__soft_device* owner = &stream->soft->devices[tide__load_relaxed(&stream->device)];
   tide__mutex_lock(&owner->streams_lock);
   tide__list_unlink(&stream->in_device);
   owner->stream_count--;
@@ -109,8 +109,9 @@ tide_status tide__stream_find(tide__soft* soft, const char* name, int device, ti
   if (handle == TIDE_STREAM_PER_THREAD) return per_thread_find(soft, name, device, out);
   tide__stream* stream = tide__slots_find(&soft->streams, tide__address(handle));
   TIDE_REQUIRE(stream != NULL, TIDE_ERR_HANDLE, "%s: %p is no stream of this machine", name, (void*)handle);
-  TIDE_REQUIRE(stream->device == device, TIDE_ERR_DEVICE, "%s: the stream %p is of device %d, not %d", name,
-               (void*)handle, stream->device, device);
+  const int owner = tide__load_relaxed(&stream->device);
+  TIDE_REQUIRE(owner == device, TIDE_ERR_DEVICE, "%s: the stream %p is of device %d, not %d", name,
+               (void*)handle, owner, device);
   *out = stream;
   return TIDE_OK;
 }
@@ -175,26 +176,43 @@ static bool queue_grow(tide__stream* stream, size_t need) {
   return true;
 }
 
-TIDE_UNCHECKED_LOCKING static void queue_unlock(tide__stream* stream) {
-  tide__mutex_unlock(&stream->lock);
-  if (stream->is_legacy) tide__mutex_unlock(&stream->soft->devices[stream->device].streams_lock);
+// What is locked to queue work: a stream and, for the legacy one, the list of its device's streams.
+typedef struct queue_hold {
+  tide__stream* stream;
+  tide__soft_device* owner;
+  bool is_legacy;
+} queue_hold;
+
+TIDE_UNCHECKED_LOCKING static void queue_unlock(const queue_hold* hold) {
+  tide__mutex_unlock(&hold->stream->lock);
+  if (hold->is_legacy) tide__mutex_unlock(&hold->owner->streams_lock);
 }
 
-// Locks a stream (the legacy one together with the list of streams) with room for one piece of work and
-// all waits that the rules of the default streams may put before it.
-TIDE_UNCHECKED_LOCKING static tide_status queue_lock(tide__stream* stream, const char* name) {
-  tide__soft_device* owner = &stream->soft->devices[stream->device];
+// Is the stream still what it was when we looked which locks it needs?
+static bool queue_is_same(const queue_hold* hold) {
+  const tide__stream* stream = hold->stream;
+  return !stream->is_closing && tide__load_relaxed(&stream->is_legacy) == hold->is_legacy &&
+         &stream->soft->devices[tide__load_relaxed(&stream->device)] == hold->owner;
+}
+
+// Locks a stream with room for one piece of work and all waits that the rules of the default streams may put
+// before it.
+TIDE_UNCHECKED_LOCKING static tide_status queue_lock(tide__stream* stream, const char* name,
+                                                     queue_hold* out) {
+  out->stream = stream;
+  out->owner = &stream->soft->devices[tide__load_relaxed(&stream->device)];
+  out->is_legacy = tide__load_relaxed(&stream->is_legacy);
   for (;;) {
-    if (stream->is_legacy) tide__mutex_lock(&owner->streams_lock);
+    if (out->is_legacy) tide__mutex_lock(&out->owner->streams_lock);
     tide__mutex_lock(&stream->lock);
-    if (stream->is_closing) break;
-    const size_t need = stream->queue.count + 1 + (stream->is_legacy ? owner->stream_count : 1);
+    if (!queue_is_same(out)) break;
+    const size_t need = stream->queue.count + 1 + (out->is_legacy ? out->owner->stream_count : 1);
     if (need <= stream->queue.capacity) return TIDE_OK;
-    queue_unlock(stream);
+    queue_unlock(out);
     TIDE_REQUIRE(queue_grow(stream, need), TIDE_ERR_NO_MEMORY, "%s: no memory to queue %zu pieces of work",
                  name, need);
   }
-  queue_unlock(stream);
+  queue_unlock(out);
   return TIDE_FAIL(TIDE_ERR_HANDLE, "%s: the stream was given up meanwhile", name);
 }
 
@@ -208,29 +226,34 @@ static void queue_append_locked(tide__stream* stream, const tide__op* op) {
 
 static void queue_append_wait_locked(tide__stream* stream, tide__point point) {
   if (tide__point_is_reached(point)) return;
-  const tide__op op = { .kind = TIDE__OP_WAIT, .device = (int16_t)stream->device, .u.wait = point };
+  const tide__op op = { .kind = TIDE__OP_WAIT, .u.wait = point };
   queue_append_locked(stream, &op);
 }
 
-static void legacy_join_locked(tide__stream* legacy) {
-  TIDE_LIST_EACH(it, &legacy->soft->devices[legacy->device].streams) {
+static bool stream_is_blocking(const tide__stream* stream) {
+  return (tide__load_relaxed(&stream->flags) & TIDE_STREAM_NON_BLOCKING) == 0;
+}
+
+static void legacy_join_locked(const queue_hold* hold) {
+  TIDE_LIST_EACH(it, &hold->owner->streams) {
     tide__stream* other = TIDE_OWNER(it, tide__stream, in_device);
-    if (other->is_legacy || (other->flags & TIDE_STREAM_NON_BLOCKING) != 0) continue;
+    if (other == hold->stream || !stream_is_blocking(other)) continue;
     const tide__point tail = tide__stream_point(other);
     if (tail.ticket == other->joined_by_legacy) continue;
     other->joined_by_legacy = tail.ticket;
-    queue_append_wait_locked(legacy, tail);
+    queue_append_wait_locked(hold->stream, tail);
   }
 }
 
 // Puts the waits that the rules of the default streams ask for before whatever comes next.
-static void queue_join_locked(tide__stream* stream) {
-  if (stream->is_legacy) {
-    legacy_join_locked(stream);
+static void queue_join_locked(const queue_hold* hold) {
+  if (hold->is_legacy) {
+    legacy_join_locked(hold);
     return;
   }
-  tide__stream* legacy = tide__load_acquire(&stream->soft->devices[stream->device].legacy);
-  if (legacy == NULL || (stream->flags & TIDE_STREAM_NON_BLOCKING) != 0) return;
+  tide__stream* stream = hold->stream;
+  tide__stream* legacy = tide__load_acquire(&hold->owner->legacy);
+  if (legacy == NULL || !stream_is_blocking(stream)) return;
   const tide__point tail = tide__stream_point(legacy);
   if (tail.ticket == stream->legacy_joined) return;
   stream->legacy_joined = tail.ticket;
@@ -238,21 +261,23 @@ static void queue_join_locked(tide__stream* stream) {
 }
 
 tide_status tide__stream_push(tide__stream* stream, const char* name, const tide__op* op) {
-  TIDE_TRY(queue_lock(stream, name));
-  queue_join_locked(stream);
+  queue_hold hold;
+  TIDE_TRY(queue_lock(stream, name, &hold));
+  queue_join_locked(&hold);
   queue_append_locked(stream, op);
   stream->soft->backend->stream_kick(stream);
-  queue_unlock(stream);
+  queue_unlock(&hold);
   return TIDE_OK;
 }
 
 tide_status tide__stream_tail(tide__stream* stream, const char* name, tide__point* out) {
-  TIDE_TRY(queue_lock(stream, name));
+  queue_hold hold;
+  TIDE_TRY(queue_lock(stream, name, &hold));
   const uint64_t before = tide__load_relaxed(&stream->enqueued);
-  queue_join_locked(stream);
+  queue_join_locked(&hold);
   *out = tide__stream_point(stream);
   if (out->ticket != before) stream->soft->backend->stream_kick(stream);
-  queue_unlock(stream);
+  queue_unlock(&hold);
   return TIDE_OK;
 }
 
@@ -483,13 +508,19 @@ tide_status tide__event_find(tide__soft* soft, const char* name, tide_event hand
   return TIDE_OK;
 }
 
+static void event_set(tide__event* event, tide__point point) {
+  tide__mutex_lock(&event->lock);
+  event->point = point;
+  event->capture_id = 0;
+  tide__mutex_unlock(&event->lock);
+}
+
 tide_status tide__soft_event_new(void* self, int device, tide_event* out) {
   tide__soft* soft = self;
   tide__event* event = tide__slots_take(&soft->events);
   TIDE_REQUIRE(event != NULL, TIDE_ERR_NO_MEMORY, "event_new: no memory for its records");
-  event->device = device;
-  event->point = (tide__point){ NULL, 0 };
-  event->capture_id = 0;
+  tide__store_relaxed(&event->device, device);
+  event_set(event, (tide__point){ NULL, 0 });
   *out = (tide_event)tide__pointer(tide__slots_publish(&soft->events, event));
   return TIDE_OK;
 }
@@ -502,13 +533,6 @@ tide_status tide__soft_event_free(void* self, tide_event handle) {
                (void*)handle);
   tide__slots_give(&soft->events, event);
   return TIDE_OK;
-}
-
-static void event_set(tide__event* event, tide__point point) {
-  tide__mutex_lock(&event->lock);
-  event->point = point;
-  event->capture_id = 0;
-  tide__mutex_unlock(&event->lock);
 }
 
 tide__point tide__event_get(tide__event* event, uint64_t* out_capture_id) {
@@ -525,8 +549,9 @@ tide_status tide__soft_event_record(void* self, int device, tide_event handle, t
   tide__stream* stream = NULL;
   TIDE_TRY(tide__event_find(soft, "event_record", handle, &event));
   TIDE_TRY(tide__stream_find(soft, "event_record", device, stream_handle, &stream));
-  TIDE_REQUIRE(event->device == device, TIDE_ERR_DEVICE, "event_record: the event %p is of device %d, not %d",
-               (void*)handle, event->device, device);
+  const int owner = tide__load_relaxed(&event->device);
+  TIDE_REQUIRE(owner == device, TIDE_ERR_DEVICE, "event_record: the event %p is of device %d, not %d",
+               (void*)handle, owner, device);
   if (tide__capture_is_possible(soft)) {
     tide__mutex_lock(&soft->capture_lock);
     const bool is_capturing = stream->capture != NULL;
@@ -574,7 +599,7 @@ tide_status tide__soft_event_synchronize(void* self, tide_event handle) {
   tide__point point;
   TIDE_TRY(event_point(soft, "event_synchronize", handle, &event, &point));
   TIDE_TRY(soft->backend->await(soft, "event_synchronize", point));
-  return tide__soft_report_error(soft, event->device);
+  return tide__soft_report_error(soft, tide__load_relaxed(&event->device));
 }
 
 tide_status tide__soft_stream_wait(void* self, int device, tide_stream stream_handle, tide_event handle) {

@@ -97,10 +97,10 @@ typedef struct peer_state {
   size_t bytes;
 } peer_state;
 
-#define PEER_TRY(call)                                     \
-  do {                                                     \
-    const tide_status peer_status_ = (call);               \
-    if (peer_status_ != TIDE_OK) return peer_status_;      \
+#define PEER_TRY(call)                                \
+  do {                                                \
+    const tide_status peer_status_ = (call);          \
+    if (peer_status_ != TIDE_OK) return peer_status_; \
   } while (0)
 
 static inline tide_status peer_raw_new(peer_state* s, peer_message* message) {
@@ -245,9 +245,7 @@ static inline peer peer_new(void) {
   return p;
 }
 
-static inline void peer_expect(peer* p, uint8_t value) {
-  T_EQ(peer_ask(p, PEER_CHECK, value).number, 1);
-}
+static inline void peer_expect(peer* p, uint8_t value) { T_EQ(peer_ask(p, PEER_CHECK, value).number, 1); }
 
 // Kills the peer and waits until it is gone.
 static inline void peer_kill(peer* p) {

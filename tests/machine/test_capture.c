@@ -582,6 +582,22 @@ MACHINE_TEST(test_capture_terminals__of_a_join_are_both) {
   (void)end(m, a);
 }
 
+MACHINE_TEST(test_capture_terminals__name_a_node_once) {
+  const tide_stream a = stream_new(m, 0, 0);
+  const tide_stream b = stream_new(m, 0, 0);
+  const tide_event event = event_new(m, 0);
+  uint8_t* const raw = raw_new(m, 0, BYTES);
+  begin(m, a, TIDE_CAPTURE_GLOBAL);
+  T_OK(tide_machine_fill(m, 0, a, raw, 1, BYTES));
+
+  stream_follow(m, b, a, event);
+  T_OK(tide_machine_stream_wait(m, 0, b, event));
+  T_OK(tide_machine_stream_wait(m, 0, a, event));
+
+  T_CHECK(last_node(m, a) == last_node(m, b));
+  (void)end(m, a);
+}
+
 MACHINE_TEST(test_capture_terminals__counts_more_than_it_writes) {
   const tide_stream a = stream_new(m, 0, 0);
   const tide_stream b = stream_new(m, 0, 0);
@@ -810,7 +826,8 @@ static bool is_refused(tide_capture_mode thread, tide_capture_mode capture, bool
   return thread == TIDE_CAPTURE_GLOBAL && capture == TIDE_CAPTURE_GLOBAL;
 }
 
-static void expect_mode(tide_machine* m, tide_capture_mode thread_mode, tide_capture_mode capture, bool is_own) {
+static void expect_mode(tide_machine* m, tide_capture_mode thread_mode, tide_capture_mode capture,
+                        bool is_own) {
   const tide_stream stream = stream_new(m, 0, 0);
   intruder i = { m, thread_mode, TIDE_OK };
   pthread_t thread;
@@ -903,7 +920,9 @@ static tide_status do_pinned_alloc(kit* k) {
 }
 static tide_status do_pinned_release(kit* k) { return tide_machine_pinned_release(k->m, k->pinned); }
 static tide_status do_pinned_register(kit* k) { return tide_machine_pinned_register(k->m, k->buffer, 4096); }
-static tide_status do_pinned_unregister(kit* k) { return tide_machine_pinned_unregister(k->m, k->registered); }
+static tide_status do_pinned_unregister(kit* k) {
+  return tide_machine_pinned_unregister(k->m, k->registered);
+}
 static tide_status do_physical_new(kit* k) {
   tide_physical out = NULL;
   return tide_machine_physical_new(k->m, 0, k->unit, 0, &out);
@@ -923,16 +942,28 @@ static tide_status do_stream_query(kit* k) {
   bool out = false;
   return tide_machine_stream_query(k->m, 0, k->stream, &out);
 }
-static tide_status do_stream_synchronize(kit* k) { return tide_machine_stream_synchronize(k->m, 0, k->stream); }
+static tide_status do_stream_synchronize(kit* k) {
+  return tide_machine_stream_synchronize(k->m, 0, k->stream);
+}
 static tide_status do_device_synchronize(kit* k) { return tide_machine_device_synchronize(k->m, 1); }
 
 EMULATED_TEST(test_capture__is_broken_by_every_unsafe_call) {
-  static tide_status (*const calls[])(kit*) = {
-    do_raw_alloc,       do_raw_release,     do_pinned_alloc,  do_pinned_release,    do_pinned_register,
-    do_pinned_unregister, do_physical_new,  do_physical_free,
-    do_map,             do_unmap,           do_set_access,    do_event_query,       do_event_synchronize,
-    do_stream_query,    do_stream_synchronize, do_device_synchronize
-  };
+  static tide_status (*const calls[])(kit*) = { do_raw_alloc,
+                                                do_raw_release,
+                                                do_pinned_alloc,
+                                                do_pinned_release,
+                                                do_pinned_register,
+                                                do_pinned_unregister,
+                                                do_physical_new,
+                                                do_physical_free,
+                                                do_map,
+                                                do_unmap,
+                                                do_set_access,
+                                                do_event_query,
+                                                do_event_synchronize,
+                                                do_stream_query,
+                                                do_stream_synchronize,
+                                                do_device_synchronize };
   for (size_t i = 0; i < sizeof calls / sizeof *calls; ++i) {
     kit k = kit_new(m);
     const tide_stream stream = stream_new(m, 0, 0);

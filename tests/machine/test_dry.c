@@ -12,13 +12,14 @@ static void price_begin(tide_machine* m) { cost_of_call = clock_ns(m); }
 
 static void price_is_at(const char* file, int line, tide_machine* m, tide_call call, uint64_t want) {
   const uint64_t cost = clock_ns(m) - cost_of_call;
-  if (cost != want) t_fail(file, line, "%s cost %" PRIu64 " ns, not %" PRIu64, tide_call_name(call), cost, want);
+  if (cost != want)
+    t_fail(file, line, "%s cost %" PRIu64 " ns, not %" PRIu64, tide_call_name(call), cost, want);
 }
-#define PRICE(call, want, expression)                                    \
-  do {                                                                   \
-    price_begin(m);                                                      \
-    T_OK(expression);                                                    \
-    price_is_at(__FILE__, __LINE__, m, TIDE_CALL_##call, want);          \
+#define PRICE(call, want, expression)                           \
+  do {                                                          \
+    price_begin(m);                                             \
+    T_OK(expression);                                           \
+    price_is_at(__FILE__, __LINE__, m, TIDE_CALL_##call, want); \
   } while (0)
 
 static void work(tide_machine* m, tide_stream stream, uint64_t ns) { T_OK(tide_dry_work(m, 0, stream, ns)); }
@@ -401,6 +402,27 @@ DRY_TEST(test_dry_work__captured_takes_its_time_at_each_launch) {
   stream_finish(m, 0, stream);
 
   T_EQ(clock_ns(m), start + 200 * US);
+}
+
+DRY_TEST(test_dry_work__captured_on_two_streams_overlaps) {
+  const tide_stream a = stream_new(m, 0, 0);
+  const tide_stream b = stream_new(m, 0, 0);
+  const tide_event event = event_new(m, 0);
+  tide_launch graph = NULL;
+  T_OK(tide_machine_capture_begin(m, 0, a, TIDE_CAPTURE_GLOBAL));
+  work(m, a, 10 * US);
+  stream_follow(m, b, a, event);
+  work(m, a, 100 * US);
+  work(m, b, 80 * US);
+  stream_follow(m, a, b, event);
+  work(m, a, 1 * US);
+  T_OK(tide_machine_capture_end(m, 0, a, &graph));
+  const uint64_t start = clock_ns(m);
+
+  T_OK(tide_machine_launch(m, 0, graph, a));
+  stream_finish(m, 0, a);
+
+  T_EQ(clock_ns(m), start + 111 * US);
 }
 
 // ---------------------------------------------------------------------------------------------------

@@ -11,9 +11,7 @@ static tide_fault fault_of(tide_call call, tide_status status) {
   return fault;
 }
 
-static void add(tide_machine* m, const tide_fault* fault) {
-  T_OK(tide_machine_fault_add(m, fault));
-}
+static void add(tide_machine* m, const tide_fault* fault) { T_OK(tide_machine_fault_add(m, fault)); }
 
 static tide_status try_alloc(tide_machine* m, size_t bytes) {
   void* memory = NULL;
@@ -44,36 +42,26 @@ static const struct {
 } needs[] = {
 #define NEEDS(upper, ...) { TIDE_CALL_##upper, { __VA_ARGS__, TIDE_CALL_ANY } },
 #define C(upper) TIDE_CALL_##upper
-  NEEDS(RAW_RELEASE, C(RAW_ALLOC))
-  NEEDS(PINNED_RELEASE, C(PINNED_ALLOC))
-  NEEDS(PINNED_UNREGISTER, C(PINNED_REGISTER))
-  NEEDS(ADDRESS_RELEASE, C(ADDRESS_RESERVE))
-  NEEDS(PHYSICAL_FREE, C(PHYSICAL_NEW))
-  NEEDS(MAP, C(ADDRESS_RESERVE), C(PHYSICAL_NEW))
-  NEEDS(UNMAP, C(ADDRESS_RESERVE), C(PHYSICAL_NEW), C(MAP))
-  NEEDS(SET_ACCESS, C(ADDRESS_RESERVE), C(PHYSICAL_NEW), C(MAP))
-  NEEDS(STREAM_FREE, C(STREAM_NEW))
-  NEEDS(STREAM_QUERY, C(STREAM_NEW))
-  NEEDS(STREAM_SYNCHRONIZE, C(STREAM_NEW))
-  NEEDS(STREAM_WAIT, C(STREAM_NEW), C(EVENT_NEW))
-  NEEDS(EVENT_FREE, C(EVENT_NEW))
-  NEEDS(EVENT_RECORD, C(STREAM_NEW), C(EVENT_NEW))
-  NEEDS(EVENT_QUERY, C(EVENT_NEW))
-  NEEDS(EVENT_SYNCHRONIZE, C(EVENT_NEW))
-  NEEDS(COPY, C(STREAM_NEW), C(RAW_ALLOC))
-  NEEDS(FILL, C(STREAM_NEW), C(RAW_ALLOC))
-  NEEDS(CALL, C(STREAM_NEW))
-  NEEDS(CAPTURE_BEGIN, C(STREAM_NEW))
-  NEEDS(CAPTURE_END, C(STREAM_NEW), C(CAPTURE_BEGIN))
-  NEEDS(CAPTURE_INFO, C(STREAM_NEW), C(CAPTURE_BEGIN))
-  NEEDS(CAPTURE_TERMINALS, C(STREAM_NEW), C(RAW_ALLOC), C(CAPTURE_BEGIN), C(FILL))
-  NEEDS(NODE_DEPENDENCIES, C(STREAM_NEW), C(RAW_ALLOC), C(CAPTURE_BEGIN), C(FILL), C(CAPTURE_TERMINALS))
-  NEEDS(LAUNCH, C(STREAM_NEW), C(CAPTURE_BEGIN), C(CAPTURE_END))
-  NEEDS(LAUNCH_FREE, C(STREAM_NEW), C(CAPTURE_BEGIN), C(CAPTURE_END))
-  NEEDS(PEER_DISABLE, C(PEER_ENABLE))
-  NEEDS(RAW_EXPORT, C(RAW_ALLOC))
-  NEEDS(RAW_UNIMPORT, C(RAW_IMPORT))
-  NEEDS(PHYSICAL_EXPORT, C(PHYSICAL_NEW))
+  NEEDS(RAW_RELEASE, C(RAW_ALLOC)) NEEDS(PINNED_RELEASE, C(PINNED_ALLOC)) NEEDS(PINNED_UNREGISTER,
+                                                                                C(PINNED_REGISTER))
+      NEEDS(ADDRESS_RELEASE, C(ADDRESS_RESERVE)) NEEDS(PHYSICAL_FREE, C(PHYSICAL_NEW)) NEEDS(
+          MAP, C(ADDRESS_RESERVE), C(PHYSICAL_NEW)) NEEDS(UNMAP, C(ADDRESS_RESERVE), C(PHYSICAL_NEW), C(MAP))
+          NEEDS(SET_ACCESS, C(ADDRESS_RESERVE), C(PHYSICAL_NEW), C(MAP)) NEEDS(STREAM_FREE, C(STREAM_NEW))
+              NEEDS(STREAM_QUERY, C(STREAM_NEW)) NEEDS(STREAM_SYNCHRONIZE, C(STREAM_NEW)) NEEDS(
+                  STREAM_WAIT, C(STREAM_NEW), C(EVENT_NEW)) NEEDS(EVENT_FREE, C(EVENT_NEW))
+                  NEEDS(EVENT_RECORD, C(STREAM_NEW), C(EVENT_NEW)) NEEDS(EVENT_QUERY, C(EVENT_NEW)) NEEDS(
+                      EVENT_SYNCHRONIZE, C(EVENT_NEW)) NEEDS(COPY, C(STREAM_NEW), C(RAW_ALLOC))
+                      NEEDS(FILL, C(STREAM_NEW), C(RAW_ALLOC)) NEEDS(CALL, C(STREAM_NEW)) NEEDS(
+                          CAPTURE_BEGIN, C(STREAM_NEW)) NEEDS(CAPTURE_END, C(STREAM_NEW), C(CAPTURE_BEGIN))
+                          NEEDS(CAPTURE_INFO, C(STREAM_NEW), C(CAPTURE_BEGIN))
+                              NEEDS(CAPTURE_TERMINALS, C(STREAM_NEW), C(RAW_ALLOC), C(CAPTURE_BEGIN), C(FILL))
+                                  NEEDS(NODE_DEPENDENCIES, C(STREAM_NEW), C(RAW_ALLOC), C(CAPTURE_BEGIN),
+                                        C(FILL), C(CAPTURE_TERMINALS)) NEEDS(LAUNCH, C(STREAM_NEW),
+                                                                             C(CAPTURE_BEGIN), C(CAPTURE_END))
+                                      NEEDS(LAUNCH_FREE, C(STREAM_NEW), C(CAPTURE_BEGIN), C(CAPTURE_END))
+                                          NEEDS(PEER_DISABLE, C(PEER_ENABLE)) NEEDS(RAW_EXPORT, C(RAW_ALLOC))
+                                              NEEDS(RAW_UNIMPORT, C(RAW_IMPORT))
+                                                  NEEDS(PHYSICAL_EXPORT, C(PHYSICAL_NEW))
 #undef C
 #undef NEEDS
 };
@@ -112,7 +100,8 @@ static void expect_all_free(tide_machine* m) {
 }
 
 EMULATED_TEST(test_fault__hits_every_kind_of_call_once) {
-  static const tide_status statuses[] = { TIDE_ERR_NO_MEMORY, TIDE_ERR_MACHINE, TIDE_ERR_LIMIT, TIDE_ERR_INTERNAL };
+  static const tide_status statuses[] = { TIDE_ERR_NO_MEMORY, TIDE_ERR_MACHINE, TIDE_ERR_LIMIT,
+                                          TIDE_ERR_INTERNAL };
   trip_source space;
   trip_source* const source = trip_source_new(&space, t_variant());
   for (int call = 0; call < TIDE_CALL_COUNT; ++call) {
@@ -150,6 +139,15 @@ MACHINE_TEST(test_fault__skips_and_counts) {
   for (int i = 0; i < 8; ++i) {
     T_STATUS(try_alloc(m, 4096), i >= 2 && i < 5 ? TIDE_ERR_NO_MEMORY : TIDE_OK);
   }
+}
+
+MACHINE_TEST(test_fault__skips_and_then_hits_for_ever) {
+  tide_fault fault = fault_of(TIDE_CALL_RAW_ALLOC, TIDE_ERR_NO_MEMORY);
+  fault.skip = 2;
+  fault.count = UINT64_MAX;
+  add(m, &fault);
+
+  for (int i = 0; i < 20; ++i) T_STATUS(try_alloc(m, 4096), i < 2 ? TIDE_OK : TIDE_ERR_NO_MEMORY);
 }
 
 MACHINE_TEST(test_fault__hits_for_ever_until_cleared) {
@@ -439,9 +437,7 @@ static void expect_no_leak(bool is_repeated) {
   trip_source_end(source);
 }
 
-T_TEST_OVER(test_fault__at_every_call_of_a_run_leaks_nothing, machine_emulated) {
-  expect_no_leak(false);
-}
+T_TEST_OVER(test_fault__at_every_call_of_a_run_leaks_nothing, machine_emulated) { expect_no_leak(false); }
 
 T_TEST_OVER(test_fault__at_every_call_of_a_run_lets_the_call_be_made_again, machine_emulated) {
   expect_no_leak(true);

@@ -13,7 +13,8 @@ T_TEST_OVER(test_heap__gets_everything_back, machine_emulated) {
   tide_machine* const m = machine_open(t_variant(), &h.heap);
   trip_init(&t, m, source);
 
-  for (size_t i = 0; i < TRIP_LENGTH; ++i) T_CHECK(trip_is_fine(&t, trip_run[i], trip_steps[trip_run[i]](&t)));
+  for (size_t i = 0; i < TRIP_LENGTH; ++i)
+    T_CHECK(trip_is_fine(&t, trip_run[i], trip_steps[trip_run[i]](&t)));
   T_LT(0, atomic_load(&h.outstanding));
   tide_machine_free(m);
 
@@ -131,11 +132,12 @@ T_TEST_OVER(test_heap__is_not_needed_to_give_back, machine_emulated) {
   counting_heap_init(&h, SIZE_MAX, true);
   tide_machine* const m = machine_open(t_variant(), &h.heap);
   trip_init(&t, m, NULL);
-  static const tide_call made[] = { TIDE_CALL_STREAM_NEW,    TIDE_CALL_EVENT_NEW,       TIDE_CALL_RAW_ALLOC,
-                                    TIDE_CALL_PINNED_ALLOC,  TIDE_CALL_PINNED_REGISTER, TIDE_CALL_ADDRESS_RESERVE,
-                                    TIDE_CALL_PHYSICAL_NEW,  TIDE_CALL_MAP,             TIDE_CALL_SET_ACCESS,
-                                    TIDE_CALL_CAPTURE_BEGIN, TIDE_CALL_FILL,            TIDE_CALL_CAPTURE_END,
-                                    TIDE_CALL_LAUNCH,        TIDE_CALL_STREAM_SYNCHRONIZE };
+  static const tide_call made[] = {
+    TIDE_CALL_STREAM_NEW,      TIDE_CALL_EVENT_NEW,         TIDE_CALL_RAW_ALLOC,    TIDE_CALL_PINNED_ALLOC,
+    TIDE_CALL_PINNED_REGISTER, TIDE_CALL_ADDRESS_RESERVE,   TIDE_CALL_PHYSICAL_NEW, TIDE_CALL_MAP,
+    TIDE_CALL_SET_ACCESS,      TIDE_CALL_CAPTURE_BEGIN,     TIDE_CALL_FILL,         TIDE_CALL_CAPTURE_END,
+    TIDE_CALL_LAUNCH,          TIDE_CALL_STREAM_SYNCHRONIZE
+  };
   for (size_t i = 0; i < sizeof made / sizeof *made; ++i) T_OK(trip_steps[made[i]](&t));
 
   atomic_store(&h.fail_at, atomic_load(&h.allocs));

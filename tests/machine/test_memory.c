@@ -7,9 +7,7 @@
 // ---------------------------------------------------------------------------------------------------
 // Devices
 
-MACHINE_TEST(test_machine__tells_its_name) {
-  T_STR_EQ(tide_machine_name(m), t_variant());
-}
+MACHINE_TEST(test_machine__tells_its_name) { T_STR_EQ(tide_machine_name(m), t_variant()); }
 
 MACHINE_TEST(test_machine__has_the_devices_it_was_given) {
   if (is_cuda(m)) T_LT(0, tide_machine_device_count(m));
@@ -88,7 +86,8 @@ MACHINE_TEST(test_raw_alloc__blocks_do_not_overlap) {
   enum { COUNT = 32, BYTES = 10007 };
   uint8_t* blocks[COUNT];
 
-  for (size_t i = 0; i < COUNT; ++i) blocks[i] = raw_new(m, (int)(i % 2) % tide_machine_device_count(m), BYTES);
+  for (size_t i = 0; i < COUNT; ++i)
+    blocks[i] = raw_new(m, (int)(i % 2) % tide_machine_device_count(m), BYTES);
 
   for (size_t i = 0; i < COUNT; ++i) {
     for (size_t k = 0; k < i; ++k) {
@@ -123,7 +122,8 @@ EMULATED_TEST(test_raw_alloc__takes_from_its_device_alone) {
 MACHINE_TEST(test_raw_alloc__more_than_the_device_is_no_memory) {
   void* block = &block;
 
-  T_STATUS(tide_machine_raw_alloc(m, 0, (size_t)device_info(m, 0).total_bytes + 1, &block), TIDE_ERR_NO_MEMORY);
+  T_STATUS(tide_machine_raw_alloc(m, 0, (size_t)device_info(m, 0).total_bytes + 1, &block),
+           TIDE_ERR_NO_MEMORY);
 
   T_PTR_EQ(block, NULL);
   T_STR_HAS(tide_last_error()->text, "raw_alloc");
@@ -541,7 +541,9 @@ EMULATED_TEST(test_pointer_info__forgets_what_was_given_back) {
 
 MACHINE_TEST(test_pointer_info__takes_any_value) {
   const uint8_t local = 0;
-  const uintptr_t values[] = { 0, 1, 4095, (uintptr_t)&local, UINTPTR_MAX, UINTPTR_MAX / 2, (uintptr_t)1 << 47 };
+  const uintptr_t values[] = {
+    0, 1, 4095, (uintptr_t)&local, UINTPTR_MAX, UINTPTR_MAX / 2, (uintptr_t)1 << 47
+  };
 
   for (size_t i = 0; i < sizeof values / sizeof *values; ++i) {
     expect_pointer(m, (const uint8_t*)values[i], TIDE_MEMORY_UNKNOWN, -1, NULL, 0);

@@ -3,8 +3,8 @@
 //
 // Conformance of machines: streams, their order among each other, host callbacks, work that comes too late.
 //
-// Order is proved by data: the first stream is slow and then writes a value, the second copies it away. A wrong
-// order loses that race, and every test runs it a thousand times.
+// Order is proved by data: the first stream is slow and then writes a value, the second copies it away. A
+// wrong order loses that race, and every test runs it a thousand times.
 #include "machine/machines.h"
 
 #define BYTES 4096u
@@ -257,7 +257,8 @@ static race race_new(tide_machine* m, tide_stream first, tide_stream second) {
   return r;
 }
 
-static void race_round(tide_machine* m, const race* r, uint8_t value, void (*between)(tide_machine*, const race*)) {
+static void race_round(tide_machine* m, const race* r, uint8_t value,
+                       void (*between)(tide_machine*, const race*)) {
   T_OK(tide_machine_call(m, 0, r->first, call_slow, NULL));
   T_OK(tide_machine_fill(m, 0, r->first, r->memory, value, BYTES));
   if (between != NULL) between(m, r);
@@ -271,9 +272,7 @@ static void race_run(tide_machine* m, const race* r, void (*between)(tide_machin
   for (size_t i = 0; i < t_scaled(1000); ++i) race_round(m, r, (uint8_t)(i + 1), between);
 }
 
-static void between_event(tide_machine* m, const race* r) {
-  stream_follow(m, r->second, r->first, r->event);
-}
+static void between_event(tide_machine* m, const race* r) { stream_follow(m, r->second, r->first, r->event); }
 
 MACHINE_TEST(test_stream_wait__orders_two_streams) {
   const race r = race_new(m, stream_new(m, 0, 0), stream_new(m, 0, 0));

@@ -272,9 +272,7 @@ static inline tide_status step_node_dependencies(trip* t) {
   return status;
 }
 
-static inline tide_status step_launch(trip* t) {
-  return tide_machine_launch(t->m, 0, t->graph, t->stream);
-}
+static inline tide_status step_launch(trip* t) { return tide_machine_launch(t->m, 0, t->graph, t->stream); }
 
 static inline tide_status step_launch_free(trip* t) {
   const tide_status status = tide_machine_launch_free(t->m, t->graph);
@@ -289,13 +287,9 @@ static inline tide_status step_peer_query(trip* t) {
   return status;
 }
 
-static inline tide_status step_peer_enable(trip* t) {
-  return tide_machine_peer_enable(t->m, 0, 1);
-}
+static inline tide_status step_peer_enable(trip* t) { return tide_machine_peer_enable(t->m, 0, 1); }
 
-static inline tide_status step_peer_disable(trip* t) {
-  return tide_machine_peer_disable(t->m, 0, 1);
-}
+static inline tide_status step_peer_disable(trip* t) { return tide_machine_peer_disable(t->m, 0, 1); }
 
 static inline tide_status step_raw_export(trip* t) {
   tide_raw_share share;
@@ -327,8 +321,8 @@ static inline tide_status step_physical_export(trip* t) {
 static inline tide_status step_physical_import(trip* t) {
   const tide_physical_share nothing = { 0, 0, 0, t->unit };
   tide_physical out = (tide_physical)(uintptr_t)1;
-  const tide_status status =
-      tide_machine_physical_import(t->m, 0, t->source == NULL ? &nothing : &t->source->physical.physical, &out);
+  const tide_status status = tide_machine_physical_import(
+      t->m, 0, t->source == NULL ? &nothing : &t->source->physical.physical, &out);
   t->foreign = trip_out(status, out);
   return status;
 }
@@ -342,21 +336,23 @@ static const trip_step trip_steps[TIDE_CALL_COUNT] = {
 // ---------------------------------------------------------------------------------------------------
 // Trips
 
-#define TRIP_RUN(X)                                                                                              \
-  X(DEVICE_INFO) X(MEMORY_INFO) X(CLOCK) X(STREAM_NEW) X(EVENT_NEW) X(RAW_ALLOC) X(POINTER_INFO)                 \
-  X(PINNED_ALLOC) X(PINNED_REGISTER) X(FILL) X(COPY) X(CALL) X(EVENT_RECORD) X(EVENT_QUERY) X(STREAM_WAIT)       \
-  X(STREAM_QUERY) X(STREAM_SYNCHRONIZE) X(EVENT_SYNCHRONIZE) X(DEVICE_SYNCHRONIZE) X(ADDRESS_RESERVE)            \
-  X(PHYSICAL_NEW) X(MAP) X(SET_ACCESS) X(PEER_QUERY) X(PEER_ENABLE) X(RAW_EXPORT) X(PHYSICAL_EXPORT)             \
-  X(RAW_IMPORT) X(PHYSICAL_IMPORT) X(RAW_UNIMPORT) X(CAPTURE_EXCHANGE) X(CAPTURE_BEGIN) X(FILL) X(COPY) X(CALL)  \
-  X(CAPTURE_INFO) X(CAPTURE_TERMINALS) X(NODE_DEPENDENCIES) X(CAPTURE_END) X(LAUNCH) X(LAUNCH)                   \
-  X(STREAM_SYNCHRONIZE) X(LAUNCH_FREE) X(PEER_DISABLE) X(UNMAP) X(PHYSICAL_FREE) X(ADDRESS_RELEASE)              \
-  X(PINNED_UNREGISTER) X(PINNED_RELEASE) X(RAW_RELEASE) X(EVENT_FREE) X(STREAM_FREE)
-
+// clang-format off
 static const tide_call trip_run[] = {
-#define TRIP_CALL(upper) TIDE_CALL_##upper,
-  TRIP_RUN(TRIP_CALL)
-#undef TRIP_CALL
+  TIDE_CALL_DEVICE_INFO, TIDE_CALL_MEMORY_INFO, TIDE_CALL_CLOCK, TIDE_CALL_STREAM_NEW,
+  TIDE_CALL_EVENT_NEW, TIDE_CALL_RAW_ALLOC, TIDE_CALL_POINTER_INFO, TIDE_CALL_PINNED_ALLOC,
+  TIDE_CALL_PINNED_REGISTER, TIDE_CALL_FILL, TIDE_CALL_COPY, TIDE_CALL_CALL, TIDE_CALL_EVENT_RECORD,
+  TIDE_CALL_EVENT_QUERY, TIDE_CALL_STREAM_WAIT, TIDE_CALL_STREAM_QUERY, TIDE_CALL_STREAM_SYNCHRONIZE,
+  TIDE_CALL_EVENT_SYNCHRONIZE, TIDE_CALL_DEVICE_SYNCHRONIZE, TIDE_CALL_ADDRESS_RESERVE,
+  TIDE_CALL_PHYSICAL_NEW, TIDE_CALL_MAP, TIDE_CALL_SET_ACCESS, TIDE_CALL_PEER_QUERY,
+  TIDE_CALL_PEER_ENABLE, TIDE_CALL_RAW_EXPORT, TIDE_CALL_PHYSICAL_EXPORT, TIDE_CALL_RAW_IMPORT,
+  TIDE_CALL_PHYSICAL_IMPORT, TIDE_CALL_RAW_UNIMPORT, TIDE_CALL_CAPTURE_EXCHANGE,
+  TIDE_CALL_CAPTURE_BEGIN, TIDE_CALL_FILL, TIDE_CALL_COPY, TIDE_CALL_CALL, TIDE_CALL_CAPTURE_INFO,
+  TIDE_CALL_CAPTURE_TERMINALS, TIDE_CALL_NODE_DEPENDENCIES, TIDE_CALL_CAPTURE_END, TIDE_CALL_LAUNCH,
+  TIDE_CALL_LAUNCH, TIDE_CALL_STREAM_SYNCHRONIZE, TIDE_CALL_LAUNCH_FREE, TIDE_CALL_PEER_DISABLE,
+  TIDE_CALL_UNMAP, TIDE_CALL_PHYSICAL_FREE, TIDE_CALL_ADDRESS_RELEASE, TIDE_CALL_PINNED_UNREGISTER,
+  TIDE_CALL_PINNED_RELEASE, TIDE_CALL_RAW_RELEASE, TIDE_CALL_EVENT_FREE, TIDE_CALL_STREAM_FREE,
 };
+// clang-format on
 #define TRIP_LENGTH (sizeof trip_run / sizeof *trip_run)
 
 static inline bool trip_is_shared(tide_call call) {
@@ -409,12 +405,8 @@ static inline void trip_undo(trip* t, void (*check)(tide_status status)) {
   if (t->stream != NULL) check(step_stream_free(t));
 }
 
-static inline void trip_must_work(tide_status status) {
-  T_OK(status);
-}
+static inline void trip_must_work(tide_status status) { T_OK(status); }
 
-static inline void trip_may_fail(tide_status status) {
-  (void)status;
-}
+static inline void trip_may_fail(tide_status status) { (void)status; }
 
 #endif

@@ -3,16 +3,16 @@
 //
 // Model test of the memory of a machine: random calls on the real machine beside an obviously right model of
 // arrays. The model knows for each page of physical memory the byte it was last filled with, so what is read
-// through any of its addresses can be foretold. A failure prints the seed and a list of operations that is made
-// shorter until no range of it can be left out.
+// through any of its addresses can be foretold. A failure prints the seed and a list of operations that is
+// made shorter until no range of it can be left out.
 #include "machine/machines.h"
 
 #define UNIT (64 * KIB)
-#define PAGES 128u             // of UNIT bytes, that the device has
-#define SLOTS 12u              // objects of each kind
-#define RANGE_MAX 8u           // units of a reservation
-#define PHYSICAL_MAX 3u        // units of physical memory
-#define LIST_MAX 65536u        // operations of a run
+#define PAGES 128u       // of UNIT bytes, that the device has
+#define SLOTS 12u        // objects of each kind
+#define RANGE_MAX 8u     // units of a reservation
+#define PHYSICAL_MAX 3u  // units of physical memory
+#define LIST_MAX 65536u  // operations of a run
 
 typedef enum verb {
   VERB_RESERVE,
@@ -46,9 +46,9 @@ typedef struct op {
 // The model
 
 typedef struct physical {
-  bool is_used;      // somebody refers to it
-  bool has_handle;   // in slot order: the handle of this slot
-  uint32_t maps;     // how often it is mapped
+  bool is_used;     // somebody refers to it
+  bool has_handle;  // in slot order: the handle of this slot
+  uint32_t maps;    // how often it is mapped
   uint32_t units;
   uint8_t values[PHYSICAL_MAX];  // what each unit is filled with
   tide_physical handle;
@@ -78,9 +78,9 @@ typedef struct block {
 typedef struct model {
   tide_machine* m;
   tide_stream stream;
-  uint8_t* window;           // pinned, to read a device through
-  physical all[PHYSICALS];   // used ones, with or without a handle
-  int16_t slots[SLOTS];      // the physical memory a slot names, or -1
+  uint8_t* window;          // pinned, to read a device through
+  physical all[PHYSICALS];  // used ones, with or without a handle
+  int16_t slots[SLOTS];     // the physical memory a slot names, or -1
   range ranges[SLOTS];
   block blocks[SLOTS];
   size_t used_units;
@@ -88,12 +88,12 @@ typedef struct model {
 
 static char failure[512];  // why the last run failed
 
-#define EXPECT(condition, ...)                                     \
-  do {                                                             \
-    if (!(condition)) {                                            \
-      (void)snprintf(failure, sizeof failure, __VA_ARGS__);        \
-      return false;                                                \
-    }                                                              \
+#define EXPECT(condition, ...)                              \
+  do {                                                      \
+    if (!(condition)) {                                     \
+      (void)snprintf(failure, sizeof failure, __VA_ARGS__); \
+      return false;                                         \
+    }                                                       \
   } while (0)
 
 static bool expect_status(const char* call, tide_status got, tide_status want) {
@@ -131,7 +131,8 @@ static bool do_reserve(model* s, const op* o) {
   if (r->is_used) return true;
   void* address = NULL;
   const uint32_t units = 1 + o->units % RANGE_MAX;
-  if (!expect_status("reserve", tide_machine_address_reserve(s->m, 0, units * UNIT, 0, NULL, &address), TIDE_OK)) {
+  if (!expect_status("reserve", tide_machine_address_reserve(s->m, 0, units * UNIT, 0, NULL, &address),
+                     TIDE_OK)) {
     return false;
   }
   EXPECT((uintptr_t)address % UNIT == 0, "reserve: %p is not aligned", address);
@@ -161,7 +162,8 @@ static bool do_create(model* s, const op* o) {
   const uint32_t units = 1 + o->units % PHYSICAL_MAX;
   const tide_status want = s->used_units + units > PAGES ? TIDE_ERR_NO_MEMORY : TIDE_OK;
   tide_physical handle = NULL;
-  if (!expect_status("create", tide_machine_physical_new(s->m, 0, units * UNIT, 0, &handle), want)) return false;
+  if (!expect_status("create", tide_machine_physical_new(s->m, 0, units * UNIT, 0, &handle), want))
+    return false;
   if (want != TIDE_OK) return true;
   s->all[at] = (physical){ .is_used = true, .has_handle = true, .units = units, .handle = handle };
   s->slots[o->slot] = (int16_t)at;
@@ -250,7 +252,8 @@ static bool do_fill(model* s, const op* o) {
   const tide_status got =
       tide_machine_fill(s->m, 0, s->stream, r->address + first * UNIT, o->value, units * UNIT);
   if (!expect_status("fill", got, want)) return false;
-  if (!expect_status("synchronize", tide_machine_stream_synchronize(s->m, 0, s->stream), TIDE_OK)) return false;
+  if (!expect_status("synchronize", tide_machine_stream_synchronize(s->m, 0, s->stream), TIDE_OK))
+    return false;
   for (uint32_t i = first; want == TIDE_OK && i < first + units; ++i) {
     s->all[r->cells[i].physical].values[r->cells[i].part] = o->value;
   }
@@ -272,7 +275,8 @@ static bool do_read(model* s, const op* o) {
   const tide_status want = work_status(r, at, 1, TIDE_ACCESS_READ);
   const tide_status got = tide_machine_copy(s->m, 0, s->stream, s->window, r->address + at * UNIT, UNIT);
   if (!expect_status("read", got, want)) return false;
-  if (!expect_status("synchronize", tide_machine_stream_synchronize(s->m, 0, s->stream), TIDE_OK)) return false;
+  if (!expect_status("synchronize", tide_machine_stream_synchronize(s->m, 0, s->stream), TIDE_OK))
+    return false;
   return want != TIDE_OK || window_is(s, s->all[r->cells[at].physical].values[r->cells[at].part], UNIT);
 }
 
@@ -297,7 +301,8 @@ static bool do_raw_release(model* s, const op* o) {
   const size_t last = b->bytes - UNIT;
   const tide_status got = tide_machine_copy(s->m, 0, s->stream, s->window, b->address + last, UNIT);
   if (!expect_status("copy", got, TIDE_OK)) return false;
-  if (!expect_status("synchronize", tide_machine_stream_synchronize(s->m, 0, s->stream), TIDE_OK)) return false;
+  if (!expect_status("synchronize", tide_machine_stream_synchronize(s->m, 0, s->stream), TIDE_OK))
+    return false;
   if (!window_is(s, b->value, UNIT)) return false;
   if (!expect_status("raw_release", tide_machine_raw_release(s->m, 0, b->address), TIDE_OK)) return false;
   s->used_units -= b->bytes / UNIT;
@@ -305,30 +310,34 @@ static bool do_raw_release(model* s, const op* o) {
   return true;
 }
 
-static bool ask(const model* s, const uint8_t* pointer, tide_memory_kind kind, const uint8_t* base, size_t bytes) {
+static bool ask(const model* s, const uint8_t* pointer, tide_memory_kind kind, const uint8_t* base,
+                size_t bytes) {
   tide_pointer_info info = TIDE_POINTER_INFO_INIT;
   if (!expect_status("ask", tide_machine_pointer_info(s->m, pointer, &info), TIDE_OK)) return false;
   EXPECT(info.kind == (uint32_t)kind && info.base == base && info.bytes == bytes,
-         "ask: kind %u, base %p, %zu bytes; the model says %u, %p, %zu", info.kind, info.base, (size_t)info.bytes,
-         (unsigned)kind, (const void*)base, bytes);
+         "ask: kind %u, base %p, %zu bytes; the model says %u, %p, %zu", info.kind, info.base,
+         (size_t)info.bytes, (unsigned)kind, (const void*)base, bytes);
   return true;
 }
 
 static bool do_ask(model* s, const op* o) {
   const range* const r = &s->ranges[o->slot];
   const block* const b = &s->blocks[o->slot];
-  if (b->is_used && !ask(s, b->address + o->value * UNIT / 256, TIDE_MEMORY_RAW, b->address, b->bytes)) return false;
+  if (b->is_used && !ask(s, b->address + o->value * UNIT / 256, TIDE_MEMORY_RAW, b->address, b->bytes))
+    return false;
   const uint32_t at = o->other % RANGE_MAX;
   if (!r->is_used || at >= r->units) return true;
   const uint8_t* const pointer = r->address + at * UNIT + o->value;
   const cell* const c = &r->cells[at];
   if (c->physical < 0) return ask(s, pointer, TIDE_MEMORY_RESERVED, r->address, r->units * UNIT);
-  return ask(s, pointer, TIDE_MEMORY_MAPPED, r->address + (at - c->part) * UNIT, s->all[c->physical].units * UNIT);
+  return ask(s, pointer, TIDE_MEMORY_MAPPED, r->address + (at - c->part) * UNIT,
+             s->all[c->physical].units * UNIT);
 }
 
-static bool (*const verbs[VERB_COUNT])(model*, const op*) = { do_reserve, do_release, do_create, do_drop,
-                                                              do_map,     do_unmap,   do_access, do_fill,
-                                                              do_read,    do_raw,     do_raw_release, do_ask };
+static bool (*const verbs[VERB_COUNT])(model*,
+                                       const op*) = { do_reserve, do_release, do_create,      do_drop,
+                                                      do_map,     do_unmap,   do_access,      do_fill,
+                                                      do_read,    do_raw,     do_raw_release, do_ask };
 
 // ---------------------------------------------------------------------------------------------------
 // Runs
@@ -354,7 +363,8 @@ static bool memory_adds_up(const model* s) {
   size_t total = 0;
   if (!expect_status("info", tide_machine_memory_info(s->m, 0, &free_now, &total), TIDE_OK)) return false;
   EXPECT(total == PAGES * UNIT && free_now == (PAGES - s->used_units) * UNIT,
-         "info: %zu of %zu bytes are free, the model says %zu", free_now, total, (PAGES - s->used_units) * UNIT);
+         "info: %zu of %zu bytes are free, the model says %zu", free_now, total,
+         (PAGES - s->used_units) * UNIT);
   return true;
 }
 
@@ -406,8 +416,8 @@ static void report(op* list, size_t count) {
   (void)play(list, count, &at);
   (void)fprintf(stderr, "seed %" PRIu64 ": %s\n", t_seed(), failure);
   for (size_t i = 0; i < count; ++i) {
-    (void)fprintf(stderr, "  { VERB_%s, %u, %u, %u, %u },\n", verb_names[list[i].verb], list[i].slot, list[i].other,
-                  list[i].units, list[i].value);
+    (void)fprintf(stderr, "  { VERB_%s, %u, %u, %u, %u },\n", verb_names[list[i].verb], list[i].slot,
+                  list[i].other, list[i].units, list[i].value);
   }
   T_FAIL("the machine and the model disagree after %zu operations", count);
 }
