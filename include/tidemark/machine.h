@@ -314,16 +314,20 @@ TIDE_API TIDE_NODISCARD tide_status tide_machine_call(tide_machine* machine, int
 // ---------------------------------------------------------------------------------------------------
 // Capture: work is noted down instead of done, and launched later, any number of times
 //
-// A stream joins a capture when it waits for an event recorded in it, and must be joined back into the stream
-// the capture began on, in the same way, before the end. Breaking a rule gives TIDE_ERR_CAPTURE, and most
-// breaches invalidate the capture: every call in it fails until capture_end, which then fails too and ends
-// it. These invalidate: querying or synchronizing a stream in the capture or an event recorded in it, or its
-// device; using the legacy stream while a blocking stream is captured; and unsafe calls, which are all
-// calls that make, free, map or lock memory, and query or wait for other work. An unsafe call is refused
+// A stream joins a capture when it waits for an event recorded in it, and its work must be joined back into
+// the stream the capture began on, in the same way, before the end. Breaking a rule gives TIDE_ERR_CAPTURE,
+// and most breaches invalidate the capture: every call in it fails until capture_end, which then fails too
+// and ends it. These invalidate: querying or synchronizing a stream in the capture, an event recorded in
+// it, or its device; waiting in it for work outside; using the legacy stream while a blocking stream is
+// captured; ending it on another stream; and unsafe calls. Unsafe are all calls that take or give back raw
+// or pinned memory, and those that query or synchronize a stream, an event or a device. An unsafe call is
+// refused
 // - on a thread in mode GLOBAL: if the thread itself began a capture that is not RELAXED, or any thread
 //   began one that is GLOBAL;
 // - on a thread in mode THREAD_LOCAL: if the thread itself began a capture that is not RELAXED;
 // - on a thread in mode RELAXED: never.
+// A stream that is freed leaves its capture; if the capture began on it, that is the end of it. An event
+// that was recorded in a capture that has ended must be recorded again before it is used (TIDE_ERR_ARGUMENT).
 
 typedef enum tide_capture_mode {
   TIDE_CAPTURE_GLOBAL = 0,  // what a thread starts in

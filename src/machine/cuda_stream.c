@@ -182,15 +182,33 @@ tide_status tide__cuda_capture_begin(void* self, int device, tide_stream stream,
   return capture_status_of(cuda, "capture_begin", result);
 }
 
+// Making a graph ready and giving it up are unsafe calls for the driver, but do no harm to another capture:
+// they are made in the mode that permits them.
+static tide__cu_result exec_make(tide__cuda* cuda, tide__cu_graph graph, tide__cu_exec* out) {
+  tide__cu_capture_mode mode = TIDE__CU_MODE_RELAXED;
+  (void)cuda->api.capture_exchange(&mode);
+  const tide__cu_result result = cuda->api.instantiate(out, graph, 0);
+  (void)cuda->api.capture_exchange(&mode);
+  return result;
+}
+
+static tide__cu_result exec_end(tide__cuda* cuda, tide__cu_exec exec) {
+  tide__cu_capture_mode mode = TIDE__CU_MODE_RELAXED;
+  (void)cuda->api.capture_exchange(&mode);
+  const tide__cu_result result = cuda->api.exec_destroy(exec);
+  (void)cuda->api.capture_exchange(&mode);
+  return result;
+}
+
 // Makes a captured graph ready to be launched; it is ours if this succeeds.
 static tide_status launch_make(tide__cuda* cuda, int device, tide__cu_graph graph, tide_launch* out) {
   tide__cu_exec exec = NULL;
   tide__cu_result result = 0;
-  CUDA_IN_DEVICE(cuda, device, result, cuda->api.instantiate(&exec, graph, 0));
+  CUDA_IN_DEVICE(cuda, device, result, exec_make(cuda, graph, &exec));
   TIDE_TRY(tide__cuda_status(cuda, "capture_end", result));
   tide__cuda_launch* launch = tide__slots_take(&cuda->launches);
   if (launch == NULL) {
-    (void)cuda->api.exec_destroy(exec);
+    (void)exec_end(cuda, exec);
     return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "capture_end: no memory for its records");
   }
   launch->device = device;
@@ -301,7 +319,7 @@ tide_status tide__cuda_launch_free(void* self, tide_launch handle) {
   tide__cuda_launch* launch = NULL;
   tide__cu_result result = 0;
   TIDE_TRY(launch_find(cuda, "launch_free", handle, &launch));
-  CUDA_IN_DEVICE(cuda, launch->device, result, cuda->api.exec_destroy(launch->exec));
+  CUDA_IN_DEVICE(cuda, launch->device, result, exec_end(cuda, launch->exec));
   TIDE_TRY(tide__cuda_status(cuda, "launch_free", result));
   (void)cuda->api.graph_destroy(launch->graph);
   if (tide__slots_retire(launch)) tide__slots_give(&cuda->launches, launch);

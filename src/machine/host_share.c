@@ -49,7 +49,6 @@ static uint64_t ticket_sum(const raw_ticket* ticket) {
 
 tide_status tide__host_physical_export(void* self, tide_physical handle, tide_physical_share* out) {
   tide__host* host = self;
-  TIDE_TRY(tide__capture_guard(&host->soft, "physical_export"));
   const tide__physical* physical = tide__slots_find(&host->soft.physicals, tide__address(handle));
   TIDE_REQUIRE(physical != NULL, TIDE_ERR_HANDLE, "physical_export: %p is no physical memory of this machine",
                (void*)handle);
@@ -107,7 +106,6 @@ static tide_status import_wrap(tide__host* host, int device, int file, uint64_t 
 tide_status tide__host_physical_import(void* self, int device, const tide_physical_share* share,
                                        tide_physical* out) {
   tide__host* host = self;
-  TIDE_TRY(tide__capture_guard(&host->soft, "physical_import"));
   TIDE_TRY(import_check("physical_import", share->descriptor, share->offset, share->bytes,
                         host->soft.granularity));
   int file = -1;
@@ -171,7 +169,6 @@ TIDE_UNCHECKED_LOCKING static tide_status export_locked(tide__host* host, int de
 
 tide_status tide__host_raw_export(void* self, int device, void* address, tide_raw_share* out) {
   tide__host* host = self;
-  TIDE_TRY(tide__capture_guard(&host->soft, "raw_export"));
   raw_ticket ticket;
   tide__mutex_lock(&host->soft.memory_lock);
   const tide_status status = export_locked(host, device, address, &ticket);

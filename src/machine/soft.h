@@ -395,7 +395,7 @@ void tide__soft_unregister(tide__soft* soft);
 // Refuses an unsafe call, and invalidates what it would have broken.
 tide_status tide__capture_guard(tide__soft* soft, const char* name);
 bool tide__capture_is_possible(tide__soft* soft);
-// Takes a stream that goes away out of its capture, which cannot be ended any more.
+// Takes a stream that goes away out of its capture; one that began on it ends without a graph.
 void tide__capture_abandon(tide__stream* stream);
 // The rest are called under the capture lock, with a capture under way somewhere.
 tide_status tide__capture_check_use_locked(tide__stream* stream, const char* name);

@@ -139,6 +139,11 @@ static tide_status capture_fail(const char* name, const char* rule) {
   return TIDE_FAIL(TIDE_ERR_CAPTURE, "%s: %s", name, rule);
 }
 
+// As the CUDA driver sees it, such an event is no event until it is recorded again.
+static tide_status capture_fail_ended(const char* name) {
+  return TIDE_FAIL(TIDE_ERR_ARGUMENT, "%s: the event was recorded in a capture that has ended", name);
+}
+
 static tide__capture* capture_find_locked(tide__soft* soft, uint64_t id) {
   TIDE_LIST_EACH(it, &soft->captures) {
     tide__capture* capture = TIDE_OWNER(it, tide__capture, link);
@@ -197,7 +202,8 @@ tide_status tide__capture_refuse_stream_locked(tide__stream* stream, const char*
 
 tide_status tide__capture_refuse_event_locked(tide__soft* soft, const char* name, uint64_t capture_id) {
   tide__capture* capture = capture_find_locked(soft, capture_id);
-  if (capture != NULL) capture->is_invalid = true;
+  if (capture == NULL) return capture_fail_ended(name);
+  capture->is_invalid = true;
   return capture_fail(name, "the event was recorded in a capture");
 }
 
@@ -255,7 +261,7 @@ tide_status tide__capture_wait_locked(tide__stream* stream, const char* name, ti
   if (stream->capture != NULL) TIDE_TRY(capture_check_valid(stream->capture, name));
   if (capture_id == 0) return capture_wait_outside_locked(stream, name, point);
   tide__capture* capture = capture_find_locked(stream->soft, capture_id);
-  if (capture == NULL) return capture_fail(name, "the event was recorded in a capture that has ended");
+  if (capture == NULL) return capture_fail_ended(name);
   TIDE_TRY(capture_check_valid(capture, name));
   if (tide__load_relaxed(&stream->is_legacy)) return tide__capture_check_use_locked(stream, name);
   if (stream->capture != NULL && stream->capture != capture) {
@@ -339,7 +345,6 @@ void tide__capture_abandon(tide__stream* stream) {
   if (capture != NULL && capture->origin == stream) {
     graph = capture_finish_locked(soft, capture);
   } else if (capture != NULL) {
-    capture->is_invalid = true;
     tide__list_unlink(&stream->in_capture);
     stream->capture = NULL;
     stream->terminals.count = 0;
@@ -348,11 +353,14 @@ void tide__capture_abandon(tide__stream* stream) {
   if (graph != NULL) tide__graph_drop(soft, graph);
 }
 
-// Who may end a capture here? A refusal leaves it as it is.
+// Who may end a capture here?
 static tide_status capture_check_end_locked(const tide__stream* stream) {
-  const tide__capture* capture = stream->capture;
+  tide__capture* capture = stream->capture;
   if (capture == NULL) return capture_fail("capture_end", "the stream is not being captured");
-  if (capture->origin != stream) return capture_fail("capture_end", "the capture began on another stream");
+  if (capture->origin != stream) {
+    capture->is_invalid = true;
+    return capture_fail("capture_end", "the capture began on another stream");
+  }
   if (capture->mode != TIDE_CAPTURE_RELAXED && capture->thread != tide__thread_token()) {
     return capture_fail("capture_end", "the capture began on another thread");
   }

@@ -158,7 +158,6 @@ static tide__physical* physical_find(tide__soft* soft, tide_physical handle) {
 tide_status tide__soft_physical_new(void* self, int device, size_t bytes, uint32_t flags,
                                     tide_physical* out) {
   tide__soft* soft = self;
-  TIDE_TRY(tide__capture_guard(soft, "physical_new"));
   TIDE_REQUIRE(tide__is_aligned(bytes, soft->granularity), TIDE_ERR_ARGUMENT,
                "physical_new: %zu bytes are no multiple of the granularity %llu", bytes,
                (unsigned long long)soft->granularity);
@@ -171,7 +170,6 @@ tide_status tide__soft_physical_new(void* self, int device, size_t bytes, uint32
 
 tide_status tide__soft_physical_free(void* self, tide_physical handle) {
   tide__soft* soft = self;
-  TIDE_TRY(tide__capture_guard(soft, "physical_free"));
   tide__physical* physical = physical_find(soft, handle);
   TIDE_REQUIRE(physical != NULL && tide__slots_retire(physical), TIDE_ERR_HANDLE,
                "physical_free: %p is no physical memory of this machine", (void*)handle);
@@ -474,7 +472,6 @@ static tide_status map_locked(tide__soft* soft, uint64_t begin, tide_physical ha
 
 tide_status tide__soft_map(void* self, void* address, tide_physical handle) {
   tide__soft* soft = self;
-  TIDE_TRY(tide__capture_guard(soft, "map"));
   const uint64_t begin = tide__address(address);
   TIDE_REQUIRE(tide__is_aligned(begin, soft->granularity), TIDE_ERR_ARGUMENT,
                "map: the address %p is no multiple of the granularity %llu", address,
@@ -555,7 +552,6 @@ static tide_status unmap_locked(tide__soft* soft, uint64_t begin, uint64_t bytes
 
 tide_status tide__soft_unmap(void* self, void* address, size_t bytes) {
   tide__soft* soft = self;
-  TIDE_TRY(tide__capture_guard(soft, "unmap"));
   uint64_t count = 0;
   tide__mapping* dead = NULL;
   tide__mutex_lock(&soft->memory_lock);
@@ -607,7 +603,6 @@ static tide_status access_locked(tide__soft* soft, uint64_t begin, uint64_t byte
 
 tide_status tide__soft_set_access(void* self, void* address, size_t bytes, int device, tide_access access) {
   tide__soft* soft = self;
-  TIDE_TRY(tide__capture_guard(soft, "set_access"));
   uint64_t count = 0;
   tide__mutex_lock(&soft->memory_lock);
   const tide_status status = access_locked(soft, tide__address(address), bytes, device, access, &count);

@@ -137,9 +137,9 @@ tide_status tide__soft_stream_free(void* self, int device, tide_stream handle) {
   tide__soft* soft = self;
   tide__stream* stream = NULL;
   TIDE_TRY(tide__stream_find(soft, "stream_free", device, handle, &stream));
-  TIDE_TRY(stream_refuse_if_capturing(stream, "stream_free"));
   TIDE_REQUIRE(tide__slots_retire(stream), TIDE_ERR_HANDLE, "stream_free: %p is given up already",
                (void*)handle);
+  tide__capture_abandon(stream);
   tide__stream_end(stream);
   return TIDE_OK;
 }

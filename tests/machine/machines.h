@@ -69,6 +69,8 @@ static inline void machine_expect_threads(size_t count) {
   T_LE(t_count_threads(), most);
 }
 
+static inline void window_prepare(tide_machine* m, int device);
+
 static inline void machine_run(void (*body)(tide_machine* m)) {
   const bool is_emulated = strcmp(t_variant(), "cuda") != 0;
   const size_t descriptors = t_count_descriptors();
@@ -77,6 +79,7 @@ static inline void machine_run(void (*body)(tide_machine* m)) {
   counting_heap_init(&records, SIZE_MAX, false);
 
   tide_machine* const m = machine_open(t_variant(), &records.heap);
+  if (!is_emulated) window_prepare(m, 0);  // later, with work held up, the driver might wait
   body(m);
   tide_machine_free(m);
 
@@ -241,6 +244,8 @@ static inline window* window_of(tide_machine* m, int device) {
   if (w.streams[device] == NULL) w.streams[device] = stream_new(m, device, TIDE_STREAM_NON_BLOCKING);
   return &w;
 }
+
+static inline void window_prepare(tide_machine* m, int device) { (void)window_of(m, device); }
 
 static inline void device_read(tide_machine* m, int device, const uint8_t* address, void* out, size_t bytes) {
   window* const w = window_of(m, device);

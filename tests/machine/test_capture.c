@@ -878,6 +878,11 @@ MACHINE_TEST(test_capture__relaxed_and_unsafe_calls_of_another_thread) {
   expect_modes(m, TIDE_CAPTURE_RELAXED, false);
 }
 
+static tide_launch graph_of_nothing(tide_machine* m, tide_stream stream) {
+  begin(m, stream, TIDE_CAPTURE_RELAXED);
+  return end(m, stream);
+}
+
 // Everything that an unsafe call needs, made before the capture.
 typedef struct kit {
   tide_machine* m;
@@ -945,25 +950,16 @@ static tide_status do_stream_query(kit* k) {
 static tide_status do_stream_synchronize(kit* k) {
   return tide_machine_stream_synchronize(k->m, 0, k->stream);
 }
-static tide_status do_device_synchronize(kit* k) { return tide_machine_device_synchronize(k->m, 1); }
+static tide_status do_device_synchronize(kit* k) {
+  return tide_machine_device_synchronize(k->m, tide_machine_device_count(k->m) - 1);
+}
 
-EMULATED_TEST(test_capture__is_broken_by_every_unsafe_call) {
-  static tide_status (*const calls[])(kit*) = { do_raw_alloc,
-                                                do_raw_release,
-                                                do_pinned_alloc,
-                                                do_pinned_release,
-                                                do_pinned_register,
-                                                do_pinned_unregister,
-                                                do_physical_new,
-                                                do_physical_free,
-                                                do_map,
-                                                do_unmap,
-                                                do_set_access,
-                                                do_event_query,
-                                                do_event_synchronize,
-                                                do_stream_query,
-                                                do_stream_synchronize,
-                                                do_device_synchronize };
+MACHINE_TEST(test_capture__is_broken_by_every_unsafe_call) {
+  static tide_status (*const calls[])(kit*) = {
+    do_raw_alloc,       do_raw_release,        do_pinned_alloc,       do_pinned_release,
+    do_pinned_register, do_pinned_unregister,  do_event_query,        do_event_synchronize,
+    do_stream_query,    do_stream_synchronize, do_device_synchronize,
+  };
   for (size_t i = 0; i < sizeof calls / sizeof *calls; ++i) {
     kit k = kit_new(m);
     const tide_stream stream = stream_new(m, 0, 0);
@@ -983,17 +979,22 @@ EMULATED_TEST(test_capture__is_broken_by_every_unsafe_call) {
   }
 }
 
-EMULATED_TEST(test_capture__does_not_mind_safe_calls) {
-  const kit k = kit_new(m);
+MACHINE_TEST(test_capture__does_not_mind_safe_calls) {
+  kit k = kit_new(m);
   const tide_stream stream = stream_new(m, 0, 0);
-  bool is_possible = false;
+  const tide_launch graph = graph_of_nothing(m, stream);
   begin(m, stream, TIDE_CAPTURE_GLOBAL);
 
   (void)device_info(m, 0);
   (void)clock_ns(m);
   (void)pointer_info(m, k.raw);
   (void)free_bytes(m, 0);
-  T_OK(tide_machine_peer_query(m, 0, 1, &is_possible));
+  T_OK(do_map(&k));
+  T_OK(do_set_access(&k));
+  T_OK(do_unmap(&k));
+  T_OK(do_physical_free(&k));
+  T_OK(do_physical_new(&k));
+  T_OK(tide_machine_launch_free(m, graph));
   T_OK(tide_machine_event_record(m, 0, k.event, k.stream));
   T_OK(tide_machine_event_free(m, event_new(m, 0)));
   T_OK(tide_machine_stream_free(m, 0, stream_new(m, 0, 0)));
@@ -1002,6 +1003,73 @@ EMULATED_TEST(test_capture__does_not_mind_safe_calls) {
   (void)end(m, stream);
   T_OK(tide_machine_pinned_unregister(m, k.registered));
   free(k.buffer);
+}
+
+MACHINE_TEST(test_capture__is_over_when_its_stream_is_freed) {
+  const tide_stream gone = stream_new(m, 0, 0);
+  const tide_stream stream = stream_new(m, 0, 0);
+  begin(m, gone, TIDE_CAPTURE_GLOBAL);
+
+  T_OK(tide_machine_stream_free(m, 0, gone));
+
+  expect_usable(m, stream);
+}
+
+MACHINE_TEST(test_capture__goes_on_when_a_stream_that_joined_is_freed) {
+  const tide_stream stream = stream_new(m, 0, 0);
+  const tide_stream joined = stream_new(m, 0, 0);
+  const tide_event event = event_new(m, 0);
+  begin(m, stream, TIDE_CAPTURE_GLOBAL);
+  T_OK(tide_machine_event_record(m, 0, event, stream));
+  T_OK(tide_machine_stream_wait(m, 0, joined, event));
+
+  T_OK(tide_machine_stream_free(m, 0, joined));
+
+  T_EQ(state_of(m, stream), TIDE_CAPTURE_ACTIVE);
+  (void)end(m, stream);
+}
+
+MACHINE_TEST(test_capture__is_broken_by_ending_it_on_a_stream_that_joined) {
+  const tide_stream stream = stream_new(m, 0, 0);
+  const tide_stream joined = stream_new(m, 0, 0);
+  const tide_event event = event_new(m, 0);
+  begin(m, stream, TIDE_CAPTURE_GLOBAL);
+  T_OK(tide_machine_event_record(m, 0, event, stream));
+  T_OK(tide_machine_stream_wait(m, 0, joined, event));
+
+  end_broken(m, joined);
+
+  T_EQ(state_of(m, stream), TIDE_CAPTURE_INVALIDATED);
+  end_broken(m, stream);
+}
+
+MACHINE_TEST(test_capture__two_at_once_on_one_thread) {
+  const tide_stream first = stream_new(m, 0, TIDE_STREAM_NON_BLOCKING);
+  const tide_stream second = stream_new(m, 0, TIDE_STREAM_NON_BLOCKING);
+  begin(m, first, TIDE_CAPTURE_GLOBAL);
+  begin(m, second, TIDE_CAPTURE_GLOBAL);
+  T_NE(id_of(m, first), id_of(m, second));
+
+  T_OK(tide_machine_launch_free(m, end(m, first)));
+
+  T_EQ(state_of(m, second), TIDE_CAPTURE_ACTIVE);
+  T_OK(tide_machine_launch_free(m, end(m, second)));
+}
+
+MACHINE_TEST(test_event__of_a_capture_that_has_ended_must_be_recorded_again) {
+  const tide_stream stream = stream_new(m, 0, 0);
+  const tide_event event = event_new(m, 0);
+  bool is_done = false;
+  begin(m, stream, TIDE_CAPTURE_GLOBAL);
+  T_OK(tide_machine_event_record(m, 0, event, stream));
+  (void)end(m, stream);
+
+  T_STATUS(tide_machine_event_query(m, event, &is_done), TIDE_ERR_ARGUMENT);
+  T_STATUS(tide_machine_event_synchronize(m, event), TIDE_ERR_ARGUMENT);
+  T_STATUS(tide_machine_stream_wait(m, 0, stream, event), TIDE_ERR_ARGUMENT);
+
+  T_OK(tide_machine_event_record(m, 0, event, stream));
+  T_OK(tide_machine_event_synchronize(m, event));
 }
 
 // ---------------------------------------------------------------------------------------------------

@@ -138,9 +138,15 @@ static inline tide_status step_physical_free(trip* t) {
   return status;
 }
 
+// Some bytes behind an address; NULL stays NULL, for trips without a machine.
+static inline uint8_t* trip_behind(uint8_t* address, size_t bytes) {
+  return address == NULL ? NULL : address + bytes;
+}
+
 static inline tide_status step_map(trip* t) {
-  const tide_status status = tide_machine_map(t->m, t->range + t->unit, t->physical);
-  if (status == TIDE_OK) t->mapped = t->range + t->unit;
+  uint8_t* const address = trip_behind(t->range, t->unit);
+  const tide_status status = tide_machine_map(t->m, address, t->physical);
+  if (status == TIDE_OK) t->mapped = address;
   return status;
 }
 
@@ -220,7 +226,7 @@ static inline tide_status step_event_synchronize(trip* t) {
 }
 
 static inline tide_status step_copy(trip* t) {
-  return tide_machine_copy(t->m, 0, t->stream, t->raw, t->raw + TRIP_BYTES / 2, TRIP_BYTES / 2);
+  return tide_machine_copy(t->m, 0, t->stream, t->raw, trip_behind(t->raw, TRIP_BYTES / 2), TRIP_BYTES / 2);
 }
 
 static inline tide_status step_fill(trip* t) {
