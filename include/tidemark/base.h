@@ -13,9 +13,8 @@
 //   zero, NULL or false when the call fails. A call that fails has changed nothing.
 // - Out of memory is an ordinary result: the object stays usable and the call can be made again.
 // - Nothing aborts, prints, or reads the environment on its own.
-// - Handles are opaque; what a `_new` call made is given back with the matching `_free` call, and
-// `_free(NULL)`
-//   does nothing.
+// - Handles are opaque; what a `_new` call made is given back with the matching `_free` call. Freeing no
+//   handle, NULL, does nothing.
 // - Structs that carry a `size` field are set up with their TIDE_..._INIT macro, and only grow at their end.
 #ifndef TIDEMARK_BASE_H
 #define TIDEMARK_BASE_H

@@ -17,9 +17,9 @@
 //   if (status == TIDE_OK) status = tide_machine_stream_synchronize(machine, 0, stream);
 //
 // What holds for every call:
-// - Any thread may call, also several at once on the same object. Only freeing an object that another
-//   thread is still using is the caller's fault; even then a handle made by the host or dry machine is
-//   recognised as stale and never touched.
+// - Any thread may call, also several at once on the same object. Freeing an object while another thread uses
+//   it is the caller's fault: on host and dry the other call may then meet a newer object, but never freed
+//   memory. A handle that was freed before the call is recognised there as stale (TIDE_ERR_HANDLE).
 // - `device` is an index below tide_machine_device_count(); anything else is TIDE_ERR_DEVICE. A stream is
 //   named together with its device, because the two default streams exist once for each.
 // - No call waits for queued work unless it is named `_synchronize`. On cuda the driver itself may wait
@@ -180,7 +180,7 @@ TIDE_API TIDE_NODISCARD tide_status tide_machine_raw_alloc(tide_machine* machine
 TIDE_API TIDE_NODISCARD tide_status tide_machine_raw_release(tide_machine* machine, int device,
                                                              void* address);
 
-// Page-locked memory of the host, usable by all devices.
+// Page-locked memory of the host, usable by all devices; on dry only an address, like all its memory.
 // Errors: TIDE_ERR_NO_MEMORY; for release: TIDE_ERR_ARGUMENT for what is not pinned by pinned_alloc.
 TIDE_API TIDE_NODISCARD tide_status tide_machine_pinned_alloc(tide_machine* machine, size_t bytes,
                                                               void** out);
@@ -207,7 +207,7 @@ TIDE_API TIDE_NODISCARD tide_status tide_machine_address_release(tide_machine* m
                                                                  size_t bytes);
 
 // Physical memory of a device, not yet at any address. `bytes` is a multiple of the granularity.
-// TIDE_PHYSICAL_SHAREABLE must be given if it is to be exported later.
+// TIDE_PHYSICAL_SHAREABLE must be given if it is to be exported later (else TIDE_ERR_ARGUMENT then).
 // Errors: TIDE_ERR_NO_MEMORY when the device is full.
 #define TIDE_PHYSICAL_SHAREABLE 1u
 TIDE_API TIDE_NODISCARD tide_status tide_machine_physical_new(tide_machine* machine, int device, size_t bytes,
@@ -224,7 +224,7 @@ TIDE_API TIDE_NODISCARD tide_status tide_machine_map(tide_machine* machine, void
                                                      tide_physical physical);
 
 // Ends all mappings in a range that begins and ends at mappings and has no gap. No queued work may still
-// use the range.
+// use the range: see tide_machine_raw_release().
 TIDE_API TIDE_NODISCARD tide_status tide_machine_unmap(tide_machine* machine, void* address, size_t bytes);
 
 typedef enum tide_access {
@@ -306,7 +306,8 @@ TIDE_API TIDE_NODISCARD tide_status tide_machine_fill(tide_machine* machine, int
                                                       void* destination, uint8_t value, size_t bytes);
 
 // Calls a function when the work before it is done; work behind it waits until it returns. The function may
-// not call the machine (host and dry: TIDE_ERR_STATE).
+// not call the machine (host and dry: TIDE_ERR_STATE). It runs on a thread of the machine; on dry, on
+// whichever thread asks how far a stream is.
 typedef void (*tide_call_fn)(void* user);
 TIDE_API TIDE_NODISCARD tide_status tide_machine_call(tide_machine* machine, int device, tide_stream stream,
                                                       tide_call_fn function, void* user);
@@ -345,7 +346,7 @@ typedef enum tide_capture_state {
 TIDE_API TIDE_NODISCARD tide_status tide_machine_capture_exchange(tide_machine* machine,
                                                                   tide_capture_mode mode,
                                                                   tide_capture_mode* out_before);
-// Begins a capture on a stream other than the legacy one.
+// Begins a capture on a stream other than the legacy one that is in none (TIDE_ERR_CAPTURE).
 TIDE_API TIDE_NODISCARD tide_status tide_machine_capture_begin(tide_machine* machine, int device,
                                                                tide_stream stream, tide_capture_mode mode);
 // Ends it on the stream it began on; unless it is RELAXED, on the thread it began on.
@@ -358,7 +359,9 @@ TIDE_API TIDE_NODISCARD tide_status tide_machine_capture_info(tide_machine* mach
                                                               tide_capture_state* out_state,
                                                               uint64_t* out_id);
 // The nodes that the next piece of work on a capturing stream would depend on, and the nodes that a node
-// depends on. Writes up to `capacity` nodes; `out_count` is how many there are, also when that is more.
+// depends on. Writes up to `capacity` nodes; `out_count` is how many there are, also when that is more. A
+// node lives as long as its capture and then its graph. TIDE_ERR_STATE for a stream that is not being
+// captured.
 TIDE_API TIDE_NODISCARD tide_status tide_machine_capture_terminals(tide_machine* machine, int device,
                                                                    tide_stream stream, tide_node* nodes,
                                                                    size_t capacity, size_t* out_count);
@@ -375,7 +378,8 @@ TIDE_API TIDE_NODISCARD tide_status tide_machine_launch_free(tide_machine* machi
 // ---------------------------------------------------------------------------------------------------
 // Peers and other processes
 
-// May `device` be given access to the memory of `peer`? Give it (twice is fine), take it away.
+// May `device` be given access to the memory of `peer`, another device? Give it, take it away; doing either
+// twice is fine.
 TIDE_API TIDE_NODISCARD tide_status tide_machine_peer_query(tide_machine* machine, int device, int peer,
                                                             bool* out);
 TIDE_API TIDE_NODISCARD tide_status tide_machine_peer_enable(tide_machine* machine, int device, int peer);
@@ -409,7 +413,8 @@ typedef struct tide_physical_share {
 TIDE_API TIDE_NODISCARD tide_status tide_machine_physical_export(tide_machine* machine,
                                                                  tide_physical physical,
                                                                  tide_physical_share* out);
-// The descriptor stays the caller's and may be closed afterwards.
+// The descriptor stays the caller's and may be closed afterwards. Also works in the exporting process.
+// Imported memory does not count as used by the importing device.
 TIDE_API TIDE_NODISCARD tide_status tide_machine_physical_import(tide_machine* machine, int device,
                                                                  const tide_physical_share* share,
                                                                  tide_physical* out);
@@ -469,13 +474,14 @@ typedef struct tide_fault {
   uint32_t reserved;
   uint64_t skip;         // matching calls that pass first
   uint64_t count;        // how many are then hit; UINT64_MAX: all
-  uint64_t byte_budget;  // only calls after the matching ones asked for this many bytes are hit
+  uint64_t byte_budget;  // only calls that would take the bytes of matching calls above this count; 0: all
   uint64_t latency_ns;   // how long a hit call is held up (virtual time on dry)
 } tide_fault;
 #define TIDE_FAULT_INIT \
   { sizeof(tide_fault), TIDE_CALL_ANY, TIDE_ERR_NO_MEMORY, 0, 0, 1, 0, 0 }
 
-// Adds a fault to those in force (at most 16: TIDE_ERR_LIMIT), or removes all. The first that hits decides.
+// Adds a fault to those in force (at most 16, spent ones too: TIDE_ERR_LIMIT), or removes all. The first that
+// hits decides.
 TIDE_API TIDE_NODISCARD tide_status tide_machine_fault_add(tide_machine* machine, const tide_fault* fault);
 TIDE_API void tide_machine_fault_clear(tide_machine* machine);
 
@@ -499,8 +505,8 @@ TIDE_API TIDE_NODISCARD tide_status tide_dry_hold(tide_machine* machine, int dev
 TIDE_API TIDE_NODISCARD tide_status tide_dry_finish(tide_machine* machine, tide_event event);
 
 // Dictates the address that the next raw_alloc or address_reserve on a device returns, first in, first
-// out for each of the two calls. An address that is taken or misaligned makes that call fail with
-// TIDE_ERR_ARGUMENT.
+// out for each of the two calls. An address that is taken or misaligned is used up and makes that call fail
+// with TIDE_ERR_ARGUMENT.
 TIDE_API TIDE_NODISCARD tide_status tide_dry_dictate(tide_machine* machine, int device, tide_call call,
                                                      void* address);
 

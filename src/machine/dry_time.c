@@ -27,25 +27,20 @@ static void runner_leave(tide__dry* dry) {
   tide__mutex_unlock(&dry->runner_lock);
 }
 
-// Takes what was queued on streams whose last taking is used up. Between two takings the player sees no new
-// work, so a thread that queues without end cannot keep it from coming to an end, or the clock from moving.
-static void streams_take(tide__dry* dry) {
+// Looks how much is queued on every stream. Between two looks the player sees no new work, so a thread that
+// queues without end cannot keep it from coming to an end, or the clock from moving.
+static void streams_look(tide__dry* dry) {
   const uint32_t count = tide__slots_count(&dry->soft.streams);
   for (uint32_t i = 0; i < count; i++) {
     tide__stream* stream = tide__slots_at(&dry->soft.streams, i);
-    if (stream->batch_next != stream->batch.count) continue;
-    tide__mutex_lock(&stream->lock);
-    stream->batch.count = stream->batch_next = 0;
-    const tide__queue taken = stream->queue;
-    stream->queue = stream->batch;
-    stream->batch = taken;
-    tide__mutex_unlock(&stream->lock);
+    stream->seen = tide__load_acquire(&stream->enqueued);  // pairs with queue_append_locked
   }
 }
 
-// The next piece of work of a stream, of what was taken, or NULL.
-static const tide__op* stream_head(const tide__stream* stream) {
-  return stream->batch_next < stream->batch.count ? &stream->batch.ops[stream->batch_next] : NULL;
+// The next piece of work of a stream, as far as we looked, or NULL.
+static const tide__op* stream_head(tide__stream* stream) {
+  if (tide__load_relaxed(&stream->completed) >= stream->seen) return NULL;
+  return tide__queue_head(&stream->queue, stream->soft->heap);
 }
 
 static bool stream_is_held(tide__stream* stream) {
@@ -66,11 +61,11 @@ static uint64_t head_end(const tide__stream* stream, const tide__op* op) {
   return tide__add(begin, tide__op_duration_ns(op), &end) ? end : NEVER - 1;
 }
 
-static void head_finish(tide__stream* stream, uint64_t end) {
-  const tide__op op = stream->batch.ops[stream->batch_next++];
+static void head_finish(tide__stream* stream, const tide__op* op, uint64_t end) {
   stream->time = end;
-  tide__op_execute(stream, &op);
-  tide__op_drop(stream->soft, &op);
+  tide__op_execute(stream, op);
+  tide__op_drop(stream->soft, op);
+  tide__queue_advance(&stream->queue);
   tide__stream_complete(stream, 1);
 }
 
@@ -92,11 +87,11 @@ static tide__stream* streams_next(tide__dry* dry, bool is_forced, uint64_t* out_
   return next;
 }
 
-// The same, after taking new work if there is nothing to do otherwise.
+// The same, after another look if there is nothing to do otherwise.
 static tide__stream* streams_next_or_new(tide__dry* dry, bool is_forced, uint64_t* out_end) {
   tide__stream* next = streams_next(dry, is_forced, out_end);
   if (next != NULL) return next;
-  streams_take(dry);
+  streams_look(dry);
   return streams_next(dry, is_forced, out_end);
 }
 
@@ -107,12 +102,12 @@ static bool streams_bury(tide__dry* dry) {
   for (uint32_t i = 0; i < count; i++) {
     tide__stream* stream = tide__slots_at(&dry->soft.streams, i);
     tide__mutex_lock(&stream->lock);
-    const bool is_empty = stream_head(stream) == NULL && stream->queue.count == 0;
-    const bool is_over = stream->is_closing && stream->has_worker && is_empty;
-    if (is_over) stream->has_worker = false;
+    const bool is_empty = tide__load_relaxed(&stream->completed) == tide__load_relaxed(&stream->enqueued);
+    const bool is_over = stream->is_closing && stream->is_open && is_empty;
+    if (is_over) stream->is_open = false;
     tide__mutex_unlock(&stream->lock);
     has_work |= !is_empty;
-    if (is_over) tide__slots_give(&dry->soft.streams, stream);
+    if (is_over) tide__stream_bury(stream);
   }
   return has_work;
 }
@@ -122,12 +117,12 @@ void tide__dry_settle(tide__soft* soft) {
   if (tide__load_seq(&dry->has_work) == 0) return;
   runner_enter(dry);
   tide__store_seq(&dry->has_work, 0);  // work that is queued from here on sets it again
-  streams_take(dry);
+  streams_look(dry);
   for (;;) {
     uint64_t end = 0;
     tide__stream* stream = streams_next(dry, false, &end);
     if (stream == NULL || end > tide__load_relaxed(&dry->now)) break;
-    head_finish(stream, end);
+    head_finish(stream, stream_head(stream), end);
   }
   if (streams_bury(dry)) tide__store_seq(&dry->has_work, 1);
   runner_leave(dry);
@@ -145,7 +140,7 @@ tide_status tide__dry_await(tide__soft* soft, const char* name, tide__point poin
     if (is_stuck) break;
     const uint64_t now = tide__load_relaxed(&dry->now);
     if (end > now) tide__dry_pass(dry, end - now);
-    head_finish(stream, end);
+    head_finish(stream, stream_head(stream), end);
   }
   runner_leave(dry);
   TIDE_REQUIRE(!is_stuck, TIDE_ERR_STATE, "%s: the work waits for a stream that is held", name);
@@ -160,7 +155,7 @@ void tide__dry_drain(tide__soft* soft) {
     uint64_t end = 0;
     tide__stream* stream = streams_next_or_new(dry, true, &end);
     if (stream == NULL) break;
-    head_finish(stream, end);
+    head_finish(stream, stream_head(stream), end);
   }
   (void)streams_bury(dry);
   runner_leave(dry);
@@ -176,7 +171,7 @@ tide_status tide__dry_stream_start(tide__stream* stream, const char* name) {
   stream->time = tide__load_relaxed(&dry->now);
   runner_leave(dry);
   tide__mutex_lock(&stream->lock);
-  stream->has_worker = true;
+  stream->is_open = true;
   tide__mutex_unlock(&stream->lock);
   return TIDE_OK;
 }
@@ -190,8 +185,7 @@ void tide__dry_stream_stop(tide__stream* stream) {
   tide__mutex_lock(&stream->lock);
   stream->is_closing = true;
   tide__mutex_unlock(&stream->lock);
-  tide__store_seq(&tide__dry_of(soft)->has_work, 1);  // so that the slot is put back
-  tide__dry_settle(soft);
+  tide__store_seq(&tide__dry_of(soft)->has_work, 1);  // so that the next who settles puts the slot back
 }
 
 tide_status tide__dry_work(tide__dry* dry, int device, tide_stream handle, uint64_t ns) {
@@ -223,9 +217,10 @@ tide_status tide__dry_finish(tide__dry* dry, tide_event handle) {
   tide__mutex_unlock(&event->lock);
   runner_enter(dry);
   while (!tide__point_is_reached(point)) {
-    if (stream_head(point.stream) == NULL) streams_take(dry);
-    if (stream_head(point.stream) == NULL) break;
-    head_finish(point.stream, tide__max(point.stream->time, tide__load_relaxed(&dry->now)));
+    if (stream_head(point.stream) == NULL) streams_look(dry);
+    const tide__op* op = stream_head(point.stream);
+    if (op == NULL) break;
+    head_finish(point.stream, op, tide__max(point.stream->time, tide__load_relaxed(&dry->now)));
   }
   runner_leave(dry);
   return TIDE_OK;

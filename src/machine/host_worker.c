@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The workers of the host machine: one thread for each stream. A worker takes the whole queue at once, so the
-// thread that queues work and the worker meet at the lock once a batch and not once a piece of work. It
-// looks for new work for a short while before it sleeps, because waking a thread costs more than most work.
+// The workers of the host machine: one thread for each stream. A worker reads the queue without its lock,
+// as far as it was filled when it looked last, and looks again only then. It looks for new work for a short
+// while before it sleeps, because waking a thread costs more than most work.
 //
 // A worker whose stream was given up ends when its queue is empty. The next thread that makes or frees a
 // stream, or the machine, joins it and puts the stream's slot back.
@@ -50,27 +50,26 @@ void tide__host_move(const tide__op* op, bool is_staged) {
   }
 }
 
-static void worker_look_for_work(tide__stream* stream) {
-  for (unsigned i = 0; i < SPINS; i++) {
-    if (tide__load_relaxed(&stream->enqueued) != tide__load_relaxed(&stream->completed)) return;
-    tide__cpu_relax();
-  }
+// Looks how much is queued; true if there is something to do.
+static bool worker_look(tide__stream* stream) {
+  stream->seen = tide__load_acquire(&stream->enqueued);  // pairs with queue_append_locked
+  return stream->seen != tide__load_relaxed(&stream->completed);
 }
 
-// Takes all that is queued; false when there is nothing and never will be.
-static bool worker_take(tide__stream* stream) {
-  worker_look_for_work(stream);
+// Waits for work; false when there is none and never will be.
+static bool worker_wait(tide__stream* stream) {
+  for (unsigned i = 0; i < SPINS; i++) {
+    if (worker_look(stream)) return true;
+    tide__cpu_relax();
+  }
   tide__mutex_lock(&stream->lock);
-  while (stream->queue.count == 0 && !stream->is_closing) {
+  while (!worker_look(stream) && !stream->is_closing) {
     stream->is_sleeping = true;
     tide__signal_wait(&stream->work, &stream->lock);
     stream->is_sleeping = false;
   }
-  const tide__queue taken = stream->queue;
-  stream->queue = stream->batch;
-  stream->batch = taken;
   tide__mutex_unlock(&stream->lock);
-  return taken.count != 0;
+  return worker_look(stream);
 }
 
 static void worker_do(tide__stream* stream, const tide__op* op) {
@@ -80,7 +79,6 @@ static void worker_do(tide__stream* stream, const tide__op* op) {
     tide__op_execute(stream, op);
     tide__op_drop(stream->soft, op);
   }
-  tide__stream_complete(stream, 1);
 }
 
 static void worker_end(tide__stream* stream) {
@@ -93,9 +91,12 @@ static void worker_end(tide__stream* stream) {
 
 static void* worker_run(void* argument) {
   tide__stream* stream = argument;
-  while (worker_take(stream)) {
-    for (size_t i = 0; i < stream->batch.count; i++) worker_do(stream, &stream->batch.ops[i]);
-    stream->batch.count = 0;
+  while (worker_wait(stream)) {
+    while (tide__load_relaxed(&stream->completed) != stream->seen) {
+      worker_do(stream, tide__queue_head(&stream->queue, stream->soft->heap));
+      tide__queue_advance(&stream->queue);
+      tide__stream_complete(stream, 1);
+    }
   }
   worker_end(stream);
   return NULL;
@@ -116,7 +117,7 @@ static bool worker_reap(tide__host* host, bool must_wait) {
   tide__mutex_unlock(&host->workers_lock);
   if (stream == NULL) return false;
   (void)pthread_join(stream->worker, NULL);
-  tide__slots_give(&host->soft.streams, stream);
+  tide__stream_bury(stream);
   return true;
 }
 

@@ -6,7 +6,8 @@
 // tested once, and a program that runs dry runs on the host.
 //
 //   soft_memory.c   ranges of addresses, physical memory, mappings, access, peers
-//   soft_stream.c   queues of work, events, waiting
+//   soft_stream.c   streams, events, waiting
+//   soft_queue.c    the work of one stream
 //   soft_capture.c  captures and the graphs they make
 //   soft_thread.c   what belongs to a calling thread
 //   soft.c          making and freeing
@@ -115,11 +116,21 @@ typedef struct tide__op {
   } u;
 } tide__op;
 
-// A growing array of work.
+// Work in order, in chunks of a fixed size. Who queues does so under the stream's lock; the one who executes
+// takes no lock: a stream's counts tell it how much there is.
+// [Q1] room == places behind the last piece of work, in chunks that are linked already
+typedef struct tide__chunk tide__chunk;
 typedef struct tide__queue {
-  tide__op* ops;  // owned
-  size_t count;
-  size_t capacity;
+  // shared under the stream's lock
+  tide__chunk* tail;  // the chunk that is being filled; owned, like all from the first to the last
+  tide__chunk* last;  // behind it, empty ones
+  size_t tail_used;
+  size_t room;
+  // the executor's
+  _Alignas(64) tide__chunk* head;
+  size_t head_used;
+  // either's
+  _Atomic(tide__chunk*) spare;  // one chunk that was used up, owned
 } tide__queue;
 
 // Places in the work of a capture: indices of nodes.
@@ -129,23 +140,32 @@ typedef struct tide__node_set {
   size_t capacity;
 } tide__node_set;
 
-// [S1] completed <= enqueued   [S2] queue.count + (what the worker took and has not done) == enqueued -
-// completed
+// [S1] completed <= enqueued   [S2] queue holds enqueued - completed pieces of work
+// What those who queue write and what the executor writes are on cache lines of their own.
 struct tide__stream {
   tide__slot slot;
   tide__soft* soft;    // borrowed: outlives its streams
   _Atomic int device;  // also read by who walks over all streams
   _Atomic uint32_t flags;
   _Atomic bool is_legacy;
-  tide__atomic_u64 enqueued;   // written under lock, read without
-  tide__atomic_u64 completed;  // written by whoever executes
-  tide__atomic_u32 waiters;    // threads inside tide__stream_await
   tide__mutex lock;
-  tide__signal progress;  // completed rose, for waiters
+  tide__signal progress;      // completed rose, for waiters; under lock
+  tide__signal work;          // host: for the worker, under lock
+  tide__atomic_u64 enqueued;  // written under lock, read without
   // shared under lock
-  tide__queue queue;  // work not yet taken by the worker
-  uint64_t
-      legacy_joined;  // blocking streams: the ticket of the legacy stream that our queue waits for already
+  uint64_t legacy_joined;  // blocking streams: the ticket of the legacy stream our queue waits for already
+  bool is_sleeping;        // host: the worker waits for `work`
+  bool is_closing;         // the stream was given up: end when the queue is empty
+  bool is_held;            // dry
+  bool is_open;            // dry: the slot is in use
+  tide__queue queue;       // see there
+  // the executor's: the worker's of the host machine, the player's of the dry one
+  _Alignas(64) tide__atomic_u64 completed;  // read by all
+  tide__atomic_u32 waiters;                 // threads inside tide__stream_await
+  uint64_t seen;                            // how much was enqueued when the executor looked last
+  uint64_t time;                            // dry: when its last work ended
+  pthread_t worker;                         // host
+  tide__busy_range busy[2];                 // host; shared under the memory lock
   // shared under the device's streams_lock
   tide__link in_device;
   uint64_t joined_by_legacy;  // our ticket that the legacy stream's queue waits for already
@@ -153,17 +173,6 @@ struct tide__stream {
   tide__capture* capture;  // NULL when not capturing
   tide__node_set terminals;
   tide__link in_capture;
-  // host: the worker. dry: the simulation.
-  tide__signal work;  // for the worker, under lock
-  bool is_sleeping;   // the worker waits for `work`
-  bool is_closing;    // the stream was given up: end when the queue is empty
-  bool has_worker;
-  pthread_t worker;
-  tide__queue batch;         // what the executor took from the queue
-  size_t batch_next;         // dry: the first of these not yet done
-  tide__busy_range busy[2];  // shared under the memory lock
-  bool is_held;              // dry
-  uint64_t time;             // dry: when its last work ended
 };
 
 typedef struct tide__event {
@@ -325,6 +334,19 @@ tide__range* tide__soft_range_at_locked(tide__soft* soft, uint64_t address, tide
 tide_status tide__soft_check_locked(tide__soft* soft, const char* name, int device, uint64_t address,
                                     uint64_t bytes, bool is_write, bool* out_staged, uint64_t* out_identity);
 
+// soft_queue.c
+// A chunk, or NULL without memory; without the lock. Adding it, under the lock, makes room.
+tide__chunk* tide__queue_chunk_new(tide__queue* queue, const tide_heap* heap);
+void tide__queue_chunk_free(tide__chunk* chunk, const tide_heap* heap);
+void tide__queue_add(tide__queue* queue, tide__chunk* chunk);
+// Appends where there is room. Under the stream's lock.
+void tide__queue_append(tide__queue* queue, const tide__op* op);
+// The next piece of work, which there must be, and the step behind it. For the executor.
+const tide__op* tide__queue_head(tide__queue* queue, const tide_heap* heap);
+void tide__queue_advance(tide__queue* queue);
+// Gives its memory back, when nobody queues or executes any more.
+void tide__queue_reset(tide__queue* queue, const tide_heap* heap);
+
 // soft_stream.c
 void tide__soft_streams_fini(tide__soft* soft);
 void tide__stream_item_init(void* item);
@@ -352,6 +374,8 @@ tide_status tide__stream_find(tide__soft* soft, const char* name, int device, ti
                               tide__stream** out);
 // Gives up a stream whose handle is retired, or that never had one.
 void tide__stream_end(tide__stream* stream);
+// Puts a stream that was given up and has nothing left to do back into the table.
+void tide__stream_bury(tide__stream* stream);
 // The event of a handle.
 tide_status tide__event_find(tide__soft* soft, const char* name, tide_event handle, tide__event** out);
 // Where an event was recorded: a point, or a capture.

@@ -54,6 +54,7 @@ static bool set_has(const tide__node_set* set, uint32_t node) {
 // ---------------------------------------------------------------------------------------------------
 // Graphs
 
+// Under the capture lock.
 static tide__graph* graph_new(tide__soft* soft, uint64_t id) {
   tide__graph* graph = tide__slots_take(&soft->graphs);
   if (graph == NULL) return NULL;
@@ -68,13 +69,17 @@ static tide__graph* graph_new(tide__soft* soft, uint64_t id) {
 
 void tide__graph_drop(tide__soft* soft, tide__graph* graph) {
   if (tide__sub_seq(&graph->refs, 1) != 1) return;
-  for (size_t i = 0; i < graph->count; i++) {
-    tide__node* node = &graph->nodes[i];
-    tide__heap_release(soft->heap, node->dependencies, node->dependency_count, sizeof(uint32_t));
-  }
-  tide__heap_release(soft->heap, graph->nodes, graph->capacity, sizeof(tide__node));
+  tide__mutex_lock(&soft->capture_lock);  // for who looks at nodes just now
+  tide__node* nodes = graph->nodes;
+  const size_t count = graph->count;
+  const size_t capacity = graph->capacity;
   graph->nodes = NULL;
   graph->count = graph->capacity = 0;
+  tide__mutex_unlock(&soft->capture_lock);
+  for (size_t i = 0; i < count; i++) {
+    tide__heap_release(soft->heap, nodes[i].dependencies, nodes[i].dependency_count, sizeof(uint32_t));
+  }
+  tide__heap_release(soft->heap, nodes, capacity, sizeof(tide__node));
   tide__slots_give(&soft->graphs, graph);
 }
 

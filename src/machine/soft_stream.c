@@ -31,13 +31,17 @@ void tide__stream_item_fini(void* item) {
   tide__stream* stream = item;
   const tide_heap* heap = stream->soft != NULL ? stream->soft->heap : NULL;
   if (heap != NULL) {
-    tide__heap_release(heap, stream->queue.ops, stream->queue.capacity, sizeof(tide__op));
-    tide__heap_release(heap, stream->batch.ops, stream->batch.capacity, sizeof(tide__op));
+    tide__queue_reset(&stream->queue, heap);
     tide__heap_release(heap, stream->terminals.nodes, stream->terminals.capacity, sizeof(uint32_t));
   }
   tide__signal_fini(&stream->work);
   tide__signal_fini(&stream->progress);
   tide__mutex_fini(&stream->lock);
+}
+
+// Lets a machine in virtual time play what it can. With no lock held: it may call functions of the caller.
+static void soft_settle(tide__soft* soft) {
+  if (soft->backend->settle != NULL) soft->backend->settle(soft);
 }
 
 // Sets up an object that may have served another stream before; its counts go on.
@@ -50,7 +54,7 @@ static void stream_reset(tide__stream* stream, tide__soft* soft, int device, uin
   tide__store_relaxed(&stream->is_legacy, is_legacy);
   stream->legacy_joined = 0;
   stream->joined_by_legacy = tide__load_relaxed(&stream->enqueued);
-  stream->is_sleeping = stream->is_closing = stream->has_worker = stream->is_held = false;
+  stream->is_sleeping = stream->is_closing = stream->is_held = false;
   tide__mutex_unlock(&stream->lock);
 }
 
@@ -80,6 +84,11 @@ void tide__stream_end(tide__stream* stream) {
   owner->stream_count--;
   tide__mutex_unlock(&owner->streams_lock);
   stream->soft->backend->stream_stop(stream);
+}
+
+void tide__stream_bury(tide__stream* stream) {
+  tide__queue_reset(&stream->queue, stream->soft->heap);
+  tide__slots_give(&stream->soft->streams, stream);
 }
 
 static tide_status legacy_find(tide__soft* soft, const char* name, int device, tide__stream** out) {
@@ -141,6 +150,7 @@ tide_status tide__soft_stream_free(void* self, int device, tide_stream handle) {
                (void*)handle);
   tide__capture_abandon(stream);
   tide__stream_end(stream);
+  soft_settle(soft);  // so that its slot can be used again
   return TIDE_OK;
 }
 
@@ -154,26 +164,6 @@ bool tide__point_is_reached(tide__point point) {
 
 tide__point tide__stream_point(tide__stream* stream) {
   return (tide__point){ stream, tide__load_acquire(&stream->enqueued) };  // pairs with queue_append_locked
-}
-
-// Makes the queue of a stream larger. The heap is asked without a lock.
-static bool queue_grow(tide__stream* stream, size_t need) {
-  const tide_heap* heap = stream->soft->heap;
-  void* ops = NULL;
-  size_t capacity = 0;
-  if (!tide__heap_grow(heap, &ops, &capacity, need, sizeof(tide__op))) return false;
-  tide__queue spare = { ops, 0, capacity };
-  tide__mutex_lock(&stream->lock);
-  if (stream->queue.capacity < capacity) {
-    for (size_t i = 0; i < stream->queue.count; i++) spare.ops[i] = stream->queue.ops[i];
-    spare.count = stream->queue.count;
-    const tide__queue old = stream->queue;
-    stream->queue = spare;
-    spare = old;
-  }
-  tide__mutex_unlock(&stream->lock);
-  tide__heap_release(heap, spare.ops, spare.capacity, sizeof(tide__op));
-  return true;
 }
 
 // What is locked to queue work: a stream and, for the legacy one, the list of its device's streams.
@@ -195,39 +185,50 @@ static bool queue_is_same(const queue_hold* hold) {
          &stream->soft->devices[tide__load_relaxed(&stream->device)] == hold->owner;
 }
 
-// Locks a stream with room for one piece of work and all waits that the rules of the default streams may put
-// before it.
+TIDE_UNCHECKED_LOCKING static void queue_lock_once(const queue_hold* hold) {
+  if (hold->is_legacy) tide__mutex_lock(&hold->owner->streams_lock);
+  tide__mutex_lock(&hold->stream->lock);
+}
+
+// Is there room for one piece of work and all waits that the rules of the default streams may put before it?
+static bool queue_has_room(const queue_hold* hold) {
+  return hold->stream->queue.room > (hold->is_legacy ? hold->owner->stream_count : 1);
+}
+
+// Locks a stream with room to queue a piece of work. The heap is asked without the lock.
 TIDE_UNCHECKED_LOCKING static tide_status queue_lock(tide__stream* stream, const char* name,
                                                      queue_hold* out) {
-  out->stream = stream;
-  out->owner = &stream->soft->devices[tide__load_relaxed(&stream->device)];
-  out->is_legacy = tide__load_relaxed(&stream->is_legacy);
-  for (;;) {
-    if (out->is_legacy) tide__mutex_lock(&out->owner->streams_lock);
-    tide__mutex_lock(&stream->lock);
-    if (!queue_is_same(out)) break;
-    const size_t need = stream->queue.count + 1 + (out->is_legacy ? out->owner->stream_count : 1);
-    if (need <= stream->queue.capacity) return TIDE_OK;
+  *out = (queue_hold){ stream, &stream->soft->devices[tide__load_relaxed(&stream->device)],
+                       tide__load_relaxed(&stream->is_legacy) };
+  const tide_heap* heap = stream->soft->heap;
+  queue_lock_once(out);
+  while (queue_is_same(out)) {
+    if (queue_has_room(out)) return TIDE_OK;
     queue_unlock(out);
-    TIDE_REQUIRE(queue_grow(stream, need), TIDE_ERR_NO_MEMORY, "%s: no memory to queue %zu pieces of work",
-                 name, need);
+    tide__chunk* chunk = tide__queue_chunk_new(&stream->queue, heap);
+    TIDE_REQUIRE(chunk != NULL, TIDE_ERR_NO_MEMORY, "%s: no memory to queue more work", name);
+    queue_lock_once(out);
+    if (!queue_is_same(out)) {
+      tide__queue_chunk_free(chunk, heap);
+      break;
+    }
+    tide__queue_add(&stream->queue, chunk);
   }
   queue_unlock(out);
   return TIDE_FAIL(TIDE_ERR_HANDLE, "%s: the stream was given up meanwhile", name);
 }
 
-static void queue_append_locked(tide__stream* stream, const tide__op* op) {
-  tide__op* queued = &stream->queue.ops[stream->queue.count++];
-  *queued = *op;
-  if (stream->soft->backend->now != NULL) queued->queued_at = stream->soft->backend->now(stream->soft);
+static void queue_append_locked(tide__stream* stream, tide__op op) {
+  if (stream->soft->backend->now != NULL) op.queued_at = stream->soft->backend->now(stream->soft);
+  tide__queue_append(&stream->queue, &op);
   const uint64_t enqueued = tide__load_relaxed(&stream->enqueued) + 1;
-  tide__store_release(&stream->enqueued, enqueued);  // pairs with tide__stream_point
+  tide__store_release(&stream->enqueued, enqueued);  // pairs with tide__stream_point and the executors
 }
 
 static void queue_append_wait_locked(tide__stream* stream, tide__point point) {
   if (tide__point_is_reached(point)) return;
   const tide__op op = { .kind = TIDE__OP_WAIT, .u.wait = point };
-  queue_append_locked(stream, &op);
+  queue_append_locked(stream, op);
 }
 
 static bool stream_is_blocking(const tide__stream* stream) {
@@ -264,7 +265,7 @@ tide_status tide__stream_push(tide__stream* stream, const char* name, const tide
   queue_hold hold;
   TIDE_TRY(queue_lock(stream, name, &hold));
   queue_join_locked(&hold);
-  queue_append_locked(stream, op);
+  queue_append_locked(stream, *op);
   stream->soft->backend->stream_kick(stream);
   queue_unlock(&hold);
   return TIDE_OK;
@@ -279,10 +280,6 @@ tide_status tide__stream_tail(tide__stream* stream, const char* name, tide__poin
   if (out->ticket != before) stream->soft->backend->stream_kick(stream);
   queue_unlock(&hold);
   return TIDE_OK;
-}
-
-static void soft_settle(tide__soft* soft) {
-  if (soft->backend->settle != NULL) soft->backend->settle(soft);
 }
 
 tide_status tide__stream_submit(tide__stream* stream, const char* name, const tide__op* op) {

@@ -91,8 +91,25 @@ tide__stream* tide__thread_stream(const tide__soft* soft, int device) {
   return NULL;
 }
 
+// Forgets the streams of machines that are gone.
+static void thread_streams_sweep(void) {
+  for (thread_stream** it = &thread_streams; *it != NULL;) {
+    thread_stream* note = *it;
+    tide__mutex_lock(&registry_lock);
+    const bool is_gone = registry_find_locked(note->serial) == NULL;
+    tide__mutex_unlock(&registry_lock);
+    if (is_gone) {
+      *it = note->next;
+      tide__heap_release(&tide__system_heap, note, 1, sizeof *note);
+    } else {
+      it = &note->next;
+    }
+  }
+}
+
 // The notes live in the system's heap: they outlast the machine, and so the heap it was given.
 bool tide__thread_stream_note(tide__soft* soft, int device, tide__stream* stream) {
+  thread_streams_sweep();
   thread_stream* note = tide__heap_alloc(&tide__system_heap, 1, sizeof *note);
   if (note == NULL) return false;
   *note = (thread_stream){ thread_streams, soft->serial, device, stream };

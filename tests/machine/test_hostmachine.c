@@ -326,7 +326,8 @@ typedef struct exchange {
 } exchange;
 
 static void expect_known_or_stale(tide_status status) {
-  T_CHECK(status == TIDE_OK || status == TIDE_ERR_HANDLE || status == TIDE_ERR_CAPTURE);
+  T_CHECK(status == TIDE_OK || status == TIDE_ERR_HANDLE || status == TIDE_ERR_CAPTURE ||
+          status == TIDE_ERR_ARGUMENT);
 }
 
 static void* thread_uses_handles(void* user) {
@@ -353,10 +354,11 @@ static void exchange_renew(exchange* x) {
   tide_launch graph = NULL;
   tide_node node = NULL;
   size_t count = 0;
+  // A call that was under way with a handle freed meanwhile may break this capture, but nothing else.
   T_OK(tide_machine_capture_begin(x->m, 0, captured, TIDE_CAPTURE_RELAXED));
-  T_OK(tide_machine_fill(x->m, 0, captured, x->raw + 64, 1, 64));
-  T_OK(tide_machine_capture_terminals(x->m, 0, captured, &node, 1, &count));
-  T_OK(tide_machine_capture_end(x->m, 0, captured, &graph));
+  T_ANY(tide_machine_fill(x->m, 0, captured, x->raw + 64, 1, 64));
+  T_ANY(tide_machine_capture_terminals(x->m, 0, captured, &node, 1, &count));
+  T_ANY(tide_machine_capture_end(x->m, 0, captured, &graph));
   T_OK(tide_machine_stream_free(x->m, 0, captured));
   const tide_stream old_stream = atomic_exchange(&x->stream, stream);
   const tide_event old_event = atomic_exchange(&x->event, event_new(x->m, 0));

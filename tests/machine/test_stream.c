@@ -598,6 +598,37 @@ EMULATED_TEST(test_call__the_function_may_not_call_the_machine) {
   T_OK(tide_machine_raw_release(m, 0, n.memory));
 }
 
+static void call_other_machine(void* user) {
+  tide_machine* other = NULL;
+  T_OK(tide_machine_new_dry(NULL, &other));
+  tide_machine_free(other);
+  call_count(user);
+}
+
+typedef struct leaver {
+  tide_machine* m;
+  atomic_int done;
+} leaver;
+
+static void* thread_leaves_a_callback(void* user) {
+  leaver* const l = user;
+  T_OK(tide_machine_call(l->m, 0, TIDE_STREAM_PER_THREAD, call_other_machine, &l->done));
+  return NULL;
+}
+
+EMULATED_TEST(test_call__the_function_may_use_another_machine) {
+  leaver l = { m, 0 };
+  pthread_t thread;
+
+  T_OK(tide_machine_call(m, 0, NULL, call_other_machine, &l.done));
+  stream_finish(m, 0, NULL);
+  t_thread_start(&thread, thread_leaves_a_callback, &l);
+  t_thread_join(thread);
+  T_OK(tide_machine_device_synchronize(m, 0));
+
+  T_EQ(atomic_load(&l.done), 2);
+}
+
 MACHINE_TEST(test_call__from_many_threads_all_run) {
   enum { COUNT = 4 };
   static late_work w[COUNT];
