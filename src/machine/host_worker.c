@@ -13,7 +13,8 @@
 #include "base/sys.h"
 #include "machine/host.h"
 
-#define SPINS 200u
+#define SPINS 256u
+#define LOOK_EVERY 16u  // a look takes the count away from the processor of who is queueing
 #define STAGE_BYTES 16384u
 
 static void spin_until_reached(tide__point point) {
@@ -59,7 +60,7 @@ static bool worker_look(tide__stream* stream) {
 // Waits for work; false when there is none and never will be.
 static bool worker_wait(tide__stream* stream) {
   for (unsigned i = 0; i < SPINS; i++) {
-    if (worker_look(stream)) return true;
+    if (i % LOOK_EVERY == 0 && worker_look(stream)) return true;
     tide__cpu_relax();
   }
   tide__mutex_lock(&stream->lock);

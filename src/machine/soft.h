@@ -149,9 +149,9 @@ struct tide__stream {
   _Atomic uint32_t flags;
   _Atomic bool is_legacy;
   tide__mutex lock;
-  tide__signal progress;      // completed rose, for waiters; under lock
-  tide__signal work;          // host: for the worker, under lock
-  tide__atomic_u64 enqueued;  // written under lock, read without
+  tide__signal progress;                   // completed rose, for waiters; under lock
+  tide__signal work;                       // host: for the worker, under lock
+  _Alignas(64) tide__atomic_u64 enqueued;  // written under lock, read without
   // shared under lock
   uint64_t legacy_joined;  // blocking streams: the ticket of the legacy stream our queue waits for already
   bool is_sleeping;        // host: the worker waits for `work`
