@@ -8,8 +8,7 @@
 // A verb gets its own name as argv[0] and returns the exit status of the program.
 int tool_machines(int argc, char** argv);
 
-// Exit statuses: something failed; the command line is wrong.
-#define TOOL_FAILED 1
+// The exit status for a wrong command line.
 #define TOOL_USAGE 2
 
 #endif

@@ -28,7 +28,7 @@
 // - A call inside a capture follows the rules of CUDA stream capture (see "Capture" below).
 // - Sizes of 0, addresses or sizes that overflow, and handles that were never given out are refused and
 //   change nothing. The text of tide_last_error() names the call and the numbers.
-// - Every call can be made to fail: see "Faults".
+// - Every kind of call in TIDE_CALL_MAP can be made to fail: see "Faults".
 #ifndef TIDEMARK_MACHINE_H
 #define TIDEMARK_MACHINE_H
 
@@ -174,8 +174,9 @@ TIDE_API TIDE_NODISCARD tide_status tide_machine_clock(tide_machine* machine, ui
 TIDE_API TIDE_NODISCARD tide_status tide_machine_raw_alloc(tide_machine* machine, int device, size_t bytes,
                                                            void** out);
 
-// Gives raw memory back. No queued work may still use it: synchronize first. On host, work that comes too
-// late is not done, and is reported by the next _synchronize call on that device as TIDE_ERR_MACHINE.
+// Gives raw memory back. No queued work may still use it: synchronize first. On host and dry, work that
+// comes too late is not done, and is reported by the next _synchronize call on that device as
+// TIDE_ERR_MACHINE.
 // Errors: TIDE_ERR_ARGUMENT for an address that raw_alloc did not return, or that is free already.
 TIDE_API TIDE_NODISCARD tide_status tide_machine_raw_release(tide_machine* machine, int device,
                                                              void* address);
@@ -298,7 +299,7 @@ TIDE_API TIDE_NODISCARD tide_status tide_machine_event_synchronize(tide_machine*
 
 // Work on a stream. Either end of a copy may be memory of any device, pinned, or ordinary host memory (which
 // must stay as it is until the copy is done). Between devices without peer access a copy is staged. A fill
-// needs memory that the stream's own device may write.
+// needs memory that the stream's own device may write. The two ranges of a copy may not overlap.
 // Errors: TIDE_ERR_ARGUMENT for a range that leaves its allocation, TIDE_ERR_ACCESS for one without access.
 TIDE_API TIDE_NODISCARD tide_status tide_machine_copy(tide_machine* machine, int device, tide_stream stream,
                                                       void* destination, const void* source, size_t bytes);
@@ -307,7 +308,7 @@ TIDE_API TIDE_NODISCARD tide_status tide_machine_fill(tide_machine* machine, int
 
 // Calls a function when the work before it is done; work behind it waits until it returns. The function may
 // not call the machine (host and dry: TIDE_ERR_STATE). It runs on a thread of the machine; on dry, on
-// whichever thread asks how far a stream is.
+// whichever thread asks how far a stream is, and others that ask wait for it.
 typedef void (*tide_call_fn)(void* user);
 TIDE_API TIDE_NODISCARD tide_status tide_machine_call(tide_machine* machine, int device, tide_stream stream,
                                                       tide_call_fn function, void* user);
@@ -497,8 +498,9 @@ TIDE_API TIDE_NODISCARD tide_status tide_dry_advance(tide_machine* machine, uint
 // Queues work that takes `ns`.
 TIDE_API TIDE_NODISCARD tide_status tide_dry_work(tide_machine* machine, int device, tide_stream stream,
                                                   uint64_t ns);
-// Stops a stream before its next piece of work, or lets it go on. Synchronizing with work behind a
-// held stream would wait for ever and is TIDE_ERR_STATE.
+// Stops a stream before its next piece of work, or lets it go on from then. Synchronizing with work behind a
+// held stream would wait for ever: it plays what it can, and is TIDE_ERR_STATE. A stream that is freed is
+// held no longer.
 TIDE_API TIDE_NODISCARD tide_status tide_dry_hold(tide_machine* machine, int device, tide_stream stream,
                                                   bool is_held);
 // Ends the work of a stream up to an event's last record now, held or not.

@@ -21,6 +21,8 @@ void tide__fail(tide_status status, int64_t native, const char* file, int line, 
   va_end(arguments);
 }
 
+void tide__error_restore(const tide_error* error) { thread_error = *error; }
+
 const tide_error* tide_last_error(void) { return &thread_error; }
 
 const char* tide_status_name(tide_status status) {

@@ -11,6 +11,9 @@
 void tide__fail(tide_status status, int64_t native, const char* file, int line, const char* format, ...)
     __attribute__((cold, format(printf, 5, 6)));
 
+// Puts an earlier record back, where a failure is reported in another way.
+void tide__error_restore(const tide_error* error);
+
 #define TIDE_FAIL(status, ...) TIDE_FAIL_NATIVE((status), 0, __VA_ARGS__)
 #define TIDE_FAIL_NATIVE(status, native, ...) \
   (tide__fail((status), (native), __FILE__, __LINE__, __VA_ARGS__), (status))

@@ -29,6 +29,10 @@ const tide_heap* tide__heap_or_system(const tide_heap* heap) {
   return heap != NULL ? heap : &tide__system_heap;
 }
 
+bool tide__heap_is_valid(const tide_heap* heap) {
+  return heap == NULL || (heap->alloc != NULL && heap->release != NULL);
+}
+
 void* tide__heap_alloc(const tide_heap* heap, size_t count, size_t bytes) {
   uint64_t total = 0;
   if (!tide__mul(count, bytes, &total) || total == 0) return NULL;

@@ -12,6 +12,9 @@ extern const tide_heap tide__system_heap;
 // `heap`, or malloc and free when it is NULL.
 const tide_heap* tide__heap_or_system(const tide_heap* heap);
 
+// Has it both functions, or is it NULL?
+bool tide__heap_is_valid(const tide_heap* heap);
+
 // Zeroed records of `count` times `bytes`, aligned to a cache line, or NULL.
 void* tide__heap_alloc(const tide_heap* heap, size_t count, size_t bytes);
 // Takes them back; NULL is nothing.

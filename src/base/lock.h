@@ -21,7 +21,6 @@ typedef enum tide__rank {
   TIDE__RANK_STREAM,   // the queue of one stream
   TIDE__RANK_EVENT,    // the record of one event
   TIDE__RANK_MEMORY,   // ranges, mappings, physical memory
-  TIDE__RANK_VIRTUAL,  // the virtual time of the dry machine
   TIDE__RANK_LEAF      // nothing is taken behind it
 } tide__rank;
 

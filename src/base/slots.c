@@ -97,10 +97,6 @@ uint64_t tide__slots_publish(const tide__slots* slots, void* item) {
 
 uint32_t tide__slots_count(const tide__slots* slots) { return tide__load_acquire(&slots->count); }
 
-bool tide__slots_is_live(const void* item) {
-  return (tide__load_acquire(&((const tide__slot*)item)->generation) & 1u) != 0;
-}
-
 void* tide__slots_find(tide__slots* slots, uint64_t handle) {
   const uint32_t low = (uint32_t)handle & INDEX_MASK;
   const uint32_t generation = (uint32_t)(handle >> 32);
@@ -112,11 +108,20 @@ void* tide__slots_find(tide__slots* slots, uint64_t handle) {
   return slot;
 }
 
-bool tide__slots_retire(void* item) {
-  tide__slot* slot = item;
-  uint32_t generation = tide__load_relaxed(&slot->generation);
+// Ends one generation of an object; false if it is not that any more.
+static bool slot_end(tide__slot* slot, uint32_t generation) {
   return (generation & 1u) != 0 &&
          atomic_compare_exchange_strong(&slot->generation, &generation, generation + 1);
+}
+
+void* tide__slots_claim(tide__slots* slots, uint64_t handle) {
+  tide__slot* slot = tide__slots_find(slots, handle);
+  return slot != NULL && slot_end(slot, (uint32_t)(handle >> 32)) ? slot : NULL;
+}
+
+bool tide__slots_retire(void* item) {
+  tide__slot* slot = item;
+  return slot_end(slot, tide__load_relaxed(&slot->generation));
 }
 
 void tide__slots_give(tide__slots* slots, void* item) {

@@ -43,7 +43,9 @@ void* tide__slots_take(tide__slots* slots);
 uint64_t tide__slots_publish(const tide__slots* slots, void* item);
 // The object of a handle, or NULL.
 void* tide__slots_find(tide__slots* slots, uint64_t handle);
-// Makes the handle of an object invalid. False if another thread did so first.
+// Makes a handle invalid and returns its object; NULL for no handle of this table, or if another was faster.
+void* tide__slots_claim(tide__slots* slots, uint64_t handle);
+// The same for whatever handle the object has; false if it has none.
 bool tide__slots_retire(void* item);
 // Puts a retired or never published object back.
 void tide__slots_give(tide__slots* slots, void* item);
@@ -51,6 +53,5 @@ void tide__slots_give(tide__slots* slots, void* item);
 // How many objects were ever made, and the one at an index below that, whether it has a handle or not.
 uint32_t tide__slots_count(const tide__slots* slots);
 void* tide__slots_at(tide__slots* slots, uint32_t index);
-bool tide__slots_is_live(const void* item);
 
 #endif

@@ -49,6 +49,8 @@ int tide__sys_file_read(int file, uint64_t offset, uint64_t* out);
 int tide__sys_file_write(int file, uint64_t offset, uint64_t value);
 // Marks a range as in use by this opening of the file, as long as any copy of the descriptor is open.
 int tide__sys_file_lock(int file, uint64_t offset, uint64_t bytes);
+// Does another opening of the file use all of the range?
+bool tide__sys_file_has_lock_over(int file, uint64_t offset, uint64_t bytes);
 // Does another opening of the file use part of the range?
 bool tide__sys_file_is_locked(int file, uint64_t offset, uint64_t bytes);
 

@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -29,6 +30,7 @@ static int map_at(uint64_t address, uint64_t bytes, int protection, int flags, i
 // Reserves more than is needed and cuts off both ends, to get a range that begins at a multiple of
 // `alignment`.
 static int reserve_aligned(uint64_t bytes, uint64_t alignment, uint64_t* out) {
+  if (alignment <= tide__sys_page_bytes()) return map_at(0, bytes, PROT_NONE, NOTHING_FLAGS, -1, 0, out);
   uint64_t wide = 0;
   uint64_t begin = 0;
   if (!tide__add(bytes, alignment, &wide)) return ENOMEM;
@@ -99,7 +101,12 @@ int tide__sys_file_new(const char* name, int* out) {
   return *out >= 0 ? 0 : errno;
 }
 
-int tide__sys_file_grow(int file, uint64_t bytes) { return ftruncate(file, (off_t)bytes) == 0 ? 0 : errno; }
+int tide__sys_file_grow(int file, uint64_t bytes) {
+  struct rlimit limit;  // beyond it the system would send a signal instead of an answer
+  if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && bytes > limit.rlim_cur)
+    return EFBIG;
+  return ftruncate(file, (off_t)bytes) == 0 ? 0 : errno;
+}
 
 int tide__sys_file_punch(int file, uint64_t offset, uint64_t bytes) {
   const int mode = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
@@ -148,6 +155,13 @@ static struct flock lock_of(short type, uint64_t offset, uint64_t bytes) {
 int tide__sys_file_lock(int file, uint64_t offset, uint64_t bytes) {
   struct flock lock = lock_of(F_RDLCK, offset, bytes);
   return fcntl(file, F_OFD_SETLK, &lock) == 0 ? 0 : errno;
+}
+
+bool tide__sys_file_has_lock_over(int file, uint64_t offset, uint64_t bytes) {
+  struct flock lock = lock_of(F_WRLCK, offset, bytes);
+  if (fcntl(file, F_OFD_GETLK, &lock) != 0 || lock.l_type == F_UNLCK) return false;
+  const uint64_t begin = (uint64_t)lock.l_start;
+  return begin <= offset && (lock.l_len == 0 || begin + (uint64_t)lock.l_len >= offset + bytes);
 }
 
 bool tide__sys_file_is_locked(int file, uint64_t offset, uint64_t bytes) {

@@ -92,7 +92,6 @@ void tide__cuda_leave(tide__cuda* cuda, bool is_pushed) {
 static tide_status cuda_device_info(void* self, int device, tide_device_info* out) {
   tide__cuda* cuda = self;
   const tide__cu_device ordinal = cuda->devices[device].ordinal;
-  *out = (tide_device_info)TIDE_DEVICE_INFO_INIT;
   size_t bytes = 0;
   int has_descriptors = 0;
   tide__cu_result result = 0;
@@ -166,7 +165,6 @@ static void cuda_free(void* self) {
 }
 
 static const tide__machine_ops cuda_ops = {
-  .version = TIDE__OPS_VERSION,
   .name = "cuda",
   .free = cuda_free,
   .delay = cuda_delay,
@@ -297,6 +295,8 @@ tide_status tide_machine_new_cuda(const tide_cuda_options* options, tide_machine
   TIDE_REQUIRE(options->size >= sizeof *options, TIDE_ERR_ARGUMENT,
                "machine_new_cuda: size is %u: set the options up with TIDE_CUDA_OPTIONS_INIT",
                (unsigned)options->size);
+  TIDE_REQUIRE(tide__heap_is_valid(options->heap), TIDE_ERR_ARGUMENT,
+               "machine_new_cuda: the heap lacks a function");
   tide__cuda_api api = { 0 };
   int device_count = 0;
   TIDE_TRY(api_load(options->library != NULL ? options->library : "libcuda.so.1", &api));

@@ -102,33 +102,39 @@ tide_status tide__cuda_address_reserve(void* self, int device, size_t bytes, siz
   return TIDE_OK;
 }
 
-// Takes exactly this reservation out of our records, or NULL.
-static tide__cuda_range* cuda_range_take(tide__cuda* cuda, void* address, size_t bytes) {
-  tide__mutex_lock(&cuda->ranges_lock);
+// The record of exactly this reservation, or NULL.
+static tide__cuda_range* cuda_range_at_locked(tide__cuda* cuda, const void* address, size_t bytes) {
   tide__cuda_range* range = cuda_range_around_locked(cuda, tide__address(address));
-  if (range != NULL && (range->node.key != tide__address(address) || range->bytes != bytes)) range = NULL;
+  return range != NULL && range->node.key == tide__address(address) && range->bytes == bytes ? range : NULL;
+}
+
+static bool cuda_range_has(tide__cuda* cuda, const void* address, size_t bytes) {
+  tide__mutex_lock(&cuda->ranges_lock);
+  const bool is_there = cuda_range_at_locked(cuda, address, bytes) != NULL;
+  tide__mutex_unlock(&cuda->ranges_lock);
+  return is_there;
+}
+
+static void cuda_range_forget(tide__cuda* cuda, const void* address, size_t bytes) {
+  tide__mutex_lock(&cuda->ranges_lock);
+  tide__cuda_range* range = cuda_range_at_locked(cuda, address, bytes);
   if (range != NULL) tide__tree_remove(&cuda->ranges, &range->node);
   tide__mutex_unlock(&cuda->ranges_lock);
-  return range;
+  tide__heap_release(cuda->heap, range, 1, sizeof *range);
 }
 
 tide_status tide__cuda_address_release(void* self, void* address, size_t bytes) {
   tide__cuda* cuda = self;
   tide__cu_result result = 0;
-  tide__cuda_range* range = cuda_range_take(cuda, address, bytes);
-  TIDE_REQUIRE(range != NULL, TIDE_ERR_ARGUMENT, "address_release: %zu bytes at %p are no reservation", bytes,
-               address);
+  TIDE_REQUIRE(cuda_range_has(cuda, address, bytes), TIDE_ERR_ARGUMENT,
+               "address_release: %zu bytes at %p are no reservation", bytes, address);
   CUDA_IN_DEVICE(cuda, -1, result, cuda->api.unreserve(tide__cuda_pointer(address), bytes));
-  if (result == TIDE__CU_SUCCESS) {
-    tide__heap_release(cuda->heap, range, 1, sizeof *range);
-    return TIDE_OK;
-  }
-  tide__mutex_lock(&cuda->ranges_lock);
-  (void)tide__tree_insert(&cuda->ranges, &range->node);
-  tide__mutex_unlock(&cuda->ranges_lock);
-  (void)tide__cuda_status(cuda, "address_release", result);
-  return TIDE_FAIL_NATIVE(TIDE_ERR_STATE, result,
-                          "address_release: memory is still mapped in the %zu bytes at %p", bytes, address);
+  // The range is right, so what the driver can still mind is what is mapped in it.
+  TIDE_REQUIRE(result != TIDE__CU_INVALID_VALUE, TIDE_ERR_STATE,
+               "address_release: memory is still mapped in the %zu bytes at %p", bytes, address);
+  TIDE_TRY(tide__cuda_status(cuda, "address_release", result));
+  cuda_range_forget(cuda, address, bytes);
+  return TIDE_OK;
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -268,7 +274,6 @@ tide_status tide__cuda_pointer_info(void* self, const void* pointer, tide_pointe
   const tide__cu_pointer address = tide__cuda_pointer(pointer);
   uint32_t type = 0;
   tide__cu_result result = 0;
-  *out = (tide_pointer_info)TIDE_POINTER_INFO_INIT;
   CUDA_IN_DEVICE(cuda, -1, result, cuda->api.pointer_attribute(&type, TIDE__CU_POINTER_MEMORY_TYPE, address));
   if (result == TIDE__CU_SUCCESS && type != 0) {
     CUDA_IN_DEVICE(cuda, -1, result, (pointer_describe(cuda, address, type, out), TIDE__CU_SUCCESS));

@@ -200,33 +200,32 @@ static tide__cu_result exec_end(tide__cuda* cuda, tide__cu_exec exec) {
   return result;
 }
 
-// Makes a captured graph ready to be launched; it is ours if this succeeds.
-static tide_status launch_make(tide__cuda* cuda, int device, tide__cu_graph graph, tide_launch* out) {
-  tide__cu_exec exec = NULL;
+// Ends a capture and makes its graph ready to be launched.
+static tide_status capture_finish(tide__cuda* cuda, int device, tide_stream stream, tide__cuda_launch* out) {
   tide__cu_result result = 0;
-  CUDA_IN_DEVICE(cuda, device, result, exec_make(cuda, graph, &exec));
-  TIDE_TRY(tide__cuda_status(cuda, "capture_end", result));
-  tide__cuda_launch* launch = tide__slots_take(&cuda->launches);
-  if (launch == NULL) {
-    (void)exec_end(cuda, exec);
-    return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "capture_end: no memory for its records");
+  out->graph = NULL;
+  out->device = device;
+  CUDA_IN_DEVICE(cuda, device, result, cuda->api.capture_end(cuda_stream(stream), &out->graph));
+  tide_status status = capture_status_of(cuda, "capture_end", result);
+  if (status == TIDE_OK) {
+    CUDA_IN_DEVICE(cuda, device, result, exec_make(cuda, out->graph, &out->exec));
+    status = tide__cuda_status(cuda, "capture_end", result);
   }
-  launch->device = device;
-  launch->graph = graph;
-  launch->exec = exec;
-  *out = (tide_launch)tide__pointer(tide__slots_publish(&cuda->launches, launch));
-  return TIDE_OK;
+  if (status != TIDE_OK && out->graph != NULL) (void)cuda->api.graph_destroy(out->graph);
+  return status;
 }
 
 tide_status tide__cuda_capture_end(void* self, int device, tide_stream stream, tide_launch* out) {
   tide__cuda* cuda = self;
-  tide__cu_graph graph = NULL;
-  tide__cu_result result = 0;
-  CUDA_IN_DEVICE(cuda, device, result, cuda->api.capture_end(cuda_stream(stream), &graph));
-  tide_status status = capture_status_of(cuda, "capture_end", result);
-  if (status == TIDE_OK) status = launch_make(cuda, device, graph, out);
-  if (status != TIDE_OK && graph != NULL) (void)cuda->api.graph_destroy(graph);
-  return status;
+  tide__cuda_launch* launch = tide__slots_take(&cuda->launches);  // first: an ended capture cannot be kept
+  TIDE_REQUIRE(launch != NULL, TIDE_ERR_NO_MEMORY, "capture_end: no memory for its records");
+  const tide_status status = capture_finish(cuda, device, stream, launch);
+  if (status != TIDE_OK) {
+    tide__slots_give(&cuda->launches, launch);
+    return status;
+  }
+  *out = (tide_launch)tide__pointer(tide__slots_publish(&cuda->launches, launch));
+  return TIDE_OK;
 }
 
 // What the driver knows of a stream's capture. The nodes are the driver's and valid until the next call.
@@ -291,11 +290,13 @@ tide_status tide__cuda_node_dependencies(void* self, tide_node node, tide_node* 
   tide__cu_node theirs = (tide__cu_node)(void*)node;
   size_t count = 0;
   TIDE_TRY(tide__cuda_status(cuda, "node_dependencies", node_ask(cuda, theirs, NULL, &count)));
+  size_t wanted = tide__min(count, capacity);
+  if (wanted != 0) {
+    const tide__cu_result result = node_ask(cuda, theirs, (tide__cu_node*)(void*)nodes, &wanted);
+    TIDE_TRY(tide__cuda_status(cuda, "node_dependencies", result));
+  }
   *out_count = count;
-  if (count == 0 || capacity == 0) return TIDE_OK;
-  count = tide__min(count, capacity);
-  return tide__cuda_status(cuda, "node_dependencies",
-                           node_ask(cuda, theirs, (tide__cu_node*)(void*)nodes, &count));
+  return TIDE_OK;
 }
 
 static tide_status launch_find(tide__cuda* cuda, const char* name, tide_launch handle,

@@ -7,6 +7,7 @@
 #include "machine/dry.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "base/arith.h"
 
@@ -38,8 +39,21 @@ void tide__dry_pass(tide__dry* dry, uint64_t ns) {
   } while (!atomic_compare_exchange_weak(&dry->now, &now, later));
 }
 
+// Costs stop at the largest number, as the clock does.
+static uint64_t sum_of(uint64_t a, uint64_t b) {
+  uint64_t sum = 0;
+  return tide__add(a, b, &sum) ? sum : UINT64_MAX - 1;
+}
+
+static uint64_t product_of(uint64_t a, uint64_t b) {
+  uint64_t product = 0;
+  return tide__mul(a, b, &product) ? product : UINT64_MAX - 1;
+}
+
 static uint64_t per_mib(uint64_t fixed, uint64_t each, uint64_t bytes) {
-  return fixed + (uint64_t)((double)each * ((double)bytes / (double)MIB));
+  const uint64_t whole = product_of(each, bytes / MIB);
+  const uint64_t part = product_of(each, bytes % MIB) / MIB;
+  return sum_of(fixed, sum_of(whole, part));
 }
 
 // What one of the calls with a price of its own costs.
@@ -56,8 +70,8 @@ static uint64_t call_cost(const tide_dry_costs* costs, tide_call call, uint64_t 
     case TIDE_CALL_PHYSICAL_NEW: return costs->physical_new;
     case TIDE_CALL_PHYSICAL_FREE: return per_mib(costs->physical_free, costs->physical_free_per_mib, bytes);
     case TIDE_CALL_MAP: return costs->map;
-    case TIDE_CALL_UNMAP: return costs->unmap_per_mapping * mappings;
-    case TIDE_CALL_SET_ACCESS: return costs->access_per_mapping * mappings;
+    case TIDE_CALL_UNMAP: return product_of(costs->unmap_per_mapping, mappings);
+    case TIDE_CALL_SET_ACCESS: return product_of(costs->access_per_mapping, mappings);
     case TIDE_CALL_EVENT_RECORD: return costs->event_record;
     case TIDE_CALL_EVENT_QUERY: return costs->event_query;
     default: return NO_PRICE;
@@ -254,49 +268,11 @@ static tide_status dry_clock(void* self, uint64_t* out_ns) {
 
 static tide_status dry_device_info(void* self, int device, tide_device_info* out) {
   const tide__dry* dry = self;
-  *out = (tide_device_info)TIDE_DEVICE_INFO_INIT;
   out->total_bytes = dry->soft.capacity;
   out->granularity = dry->soft.granularity;
   out->is_pinned_locked = true;
   (void)snprintf(out->name, sizeof out->name, "dry device %d", device);
   return TIDE_OK;
-}
-
-// There is no memory that another process could see.
-static tide_status share_refuse(const char* name) {
-  return TIDE_FAIL(TIDE_ERR_UNSUPPORTED, "%s: the dry machine has no memory to share", name);
-}
-
-static tide_status dry_raw_export(void* self, int device, void* address, tide_raw_share* out) {
-  (void)self;
-  (void)device;
-  (void)address;
-  (void)out;
-  return share_refuse("raw_export");
-}
-
-static tide_status dry_raw_import(void* self, int device, const tide_raw_share* share, void** out) {
-  (void)self;
-  (void)device;
-  (void)share;
-  (void)out;
-  return share_refuse("raw_import");
-}
-
-static tide_status dry_physical_export(void* self, tide_physical physical, tide_physical_share* out) {
-  (void)self;
-  (void)physical;
-  (void)out;
-  return share_refuse("physical_export");
-}
-
-static tide_status dry_physical_import(void* self, int device, const tide_physical_share* share,
-                                       tide_physical* out) {
-  (void)self;
-  (void)device;
-  (void)share;
-  (void)out;
-  return share_refuse("physical_import");
 }
 
 static const tide__machine_ops dry_ops = {
@@ -307,10 +283,6 @@ static const tide__machine_ops dry_ops = {
   .charge = dry_charge_other,
   .device_info = dry_device_info,
   .clock = dry_clock,
-  .raw_export = dry_raw_export,
-  .raw_import = dry_raw_import,
-  .physical_export = dry_physical_export,
-  .physical_import = dry_physical_import,
 };
 
 static tide_status dry_options_check(const tide_dry_options* options) {
@@ -325,6 +297,8 @@ static tide_status dry_options_check(const tide_dry_options* options) {
                TIDE_ERR_ARGUMENT,
                "machine_new_dry: a granularity of %llu: it must be a power of two and at least %u",
                (unsigned long long)options->granularity, PAGE_BYTES);
+  TIDE_REQUIRE(tide__heap_is_valid(options->heap), TIDE_ERR_ARGUMENT,
+               "machine_new_dry: the heap lacks a function");
   TIDE_REQUIRE(options->capacity != 0 && options->capacity <= INT64_MAX, TIDE_ERR_ARGUMENT,
                "machine_new_dry: a capacity of %llu", (unsigned long long)options->capacity);
   return TIDE_OK;
@@ -411,6 +385,11 @@ tide_status tide_dry_finish(tide_machine* machine, tide_event event) {
 }
 
 static bool script_append(const tide_heap* heap, tide__dry_script* script, uint64_t address) {
+  if (script->first > 0 && script->count == script->capacity) {
+    script->count -= script->first;
+    memmove(script->addresses, script->addresses + script->first, script->count * sizeof(uint64_t));
+    script->first = 0;
+  }
   void* addresses = script->addresses;
   if (!tide__heap_grow(heap, &addresses, &script->capacity, script->count + 1, sizeof(uint64_t)))
     return false;

@@ -61,9 +61,12 @@ static uint64_t head_end(const tide__stream* stream, const tide__op* op) {
   return tide__add(begin, tide__op_duration_ns(op), &end) ? end : NEVER - 1;
 }
 
+// Work that fails is reported by the next synchronize, and not in the record of the thread that plays it.
 static void head_finish(tide__stream* stream, const tide__op* op, uint64_t end) {
+  const tide_error before = *tide_last_error();
   stream->time = end;
   tide__op_execute(stream, op);
+  tide__error_restore(&before);
   tide__op_drop(stream->soft, op);
   tide__queue_advance(&stream->queue);
   tide__stream_complete(stream, 1);
@@ -104,7 +107,6 @@ static bool streams_bury(tide__dry* dry) {
     tide__mutex_lock(&stream->lock);
     const bool is_empty = tide__load_relaxed(&stream->completed) == tide__load_relaxed(&stream->enqueued);
     const bool is_over = stream->is_closing && stream->is_open && is_empty;
-    if (is_over) stream->is_open = false;
     tide__mutex_unlock(&stream->lock);
     has_work |= !is_empty;
     if (is_over) tide__stream_bury(stream);
@@ -164,15 +166,23 @@ void tide__dry_drain(tide__soft* soft) {
 // ---------------------------------------------------------------------------------------------------
 // Streams
 
+// Holds a stream or lets it go; its work then begins at the present.
+static void stream_hold(tide__stream* stream, bool is_held) {
+  tide__dry* dry = tide__dry_of(stream->soft);
+  runner_enter(dry);
+  tide__mutex_lock(&stream->lock);
+  if (stream->is_held && !is_held) stream->time = tide__max(stream->time, tide__load_relaxed(&dry->now));
+  stream->is_held = is_held;
+  tide__mutex_unlock(&stream->lock);
+  runner_leave(dry);
+}
+
 tide_status tide__dry_stream_start(tide__stream* stream, const char* name) {
   (void)name;
   tide__dry* dry = tide__dry_of(stream->soft);
   runner_enter(dry);
   stream->time = tide__load_relaxed(&dry->now);
   runner_leave(dry);
-  tide__mutex_lock(&stream->lock);
-  stream->is_open = true;
-  tide__mutex_unlock(&stream->lock);
   return TIDE_OK;
 }
 
@@ -184,6 +194,7 @@ void tide__dry_stream_stop(tide__stream* stream) {
   tide__soft* soft = stream->soft;
   tide__mutex_lock(&stream->lock);
   stream->is_closing = true;
+  stream->is_held = false;  // nobody could let it go any more
   tide__mutex_unlock(&stream->lock);
   tide__store_seq(&tide__dry_of(soft)->has_work, 1);  // so that the next who settles puts the slot back
 }
@@ -199,12 +210,7 @@ tide_status tide__dry_hold(tide__dry* dry, int device, tide_stream handle, bool 
   tide__stream* stream = NULL;
   TIDE_TRY(tide__stream_find(&dry->soft, "dry_hold", device, handle, &stream));
   tide__dry_settle(&dry->soft);  // what could have run before runs now
-  runner_enter(dry);
-  tide__mutex_lock(&stream->lock);
-  if (stream->is_held && !is_held) stream->time = tide__max(stream->time, tide__load_relaxed(&dry->now));
-  stream->is_held = is_held;
-  tide__mutex_unlock(&stream->lock);
-  runner_leave(dry);
+  stream_hold(stream, is_held);
   tide__store_seq(&dry->has_work, 1);
   return TIDE_OK;
 }

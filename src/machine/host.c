@@ -48,6 +48,9 @@ static tide_status host_physical_take(tide__soft* soft, const char* name, tide__
   tide__host_file* file = &tide__host_of(soft)->files[physical->device];
   TIDE_TRY(file_open(file, name));
   uint64_t end = 0;
+  const bool is_first = soft->devices[physical->device].used_bytes ==
+                        physical->bytes;  // it is counted already
+  if (is_first && tide__list_is_empty(&soft->lingering)) file->next_offset = TIDE__HOST_LEDGER_BYTES;
   TIDE_REQUIRE(tide__add(file->next_offset, physical->bytes, &end) && end <= INT64_MAX, TIDE_ERR_NO_MEMORY,
                "%s: the file of device %d has reached its largest size", name, physical->device);
   const int error = tide__sys_file_grow(file->descriptor, end);
@@ -122,12 +125,23 @@ static tide_status host_pinned_take(tide__soft* soft, tide__range* range) {
   return TIDE_OK;
 }
 
+// Unlocks the pages of a registration, except those it shares with a neighbour: page locks do not nest.
+static void pages_unlock(tide__soft* soft, const tide__range* range) {
+  const uint64_t page = tide__sys_page_bytes();
+  const uint64_t begin = range->node.key;
+  const uint64_t end = begin + range->bytes;
+  uint64_t first = begin & ~(page - 1);
+  uint64_t last = (end + page - 1) & ~(page - 1);
+  if (tide__soft_has_pinned(soft, first, begin)) first += page;
+  if (tide__soft_has_pinned(soft, end, last)) last -= page;
+  if (first < last) tide__sys_unlock_pages(first, last - first);
+}
+
 static void host_pinned_give(tide__soft* soft, tide__range* range) {
-  (void)soft;
   if (!range->is_registered) {
     (void)tide__sys_release(range->node.key, range->span);
   } else if (range->is_locked) {
-    tide__sys_unlock_pages(range->node.key, range->bytes);
+    pages_unlock(soft, range);
   }
 }
 
@@ -180,7 +194,6 @@ static tide_status host_clock(void* self, uint64_t* out_ns) {
 
 static tide_status host_device_info(void* self, int device, tide_device_info* out) {
   tide__host* host = self;
-  *out = (tide_device_info)TIDE_DEVICE_INFO_INIT;
   out->total_bytes = host->soft.capacity;
   out->granularity = host->soft.granularity;
   out->is_host_readable = true;
@@ -203,6 +216,11 @@ static const tide__machine_ops host_ops = {
   .physical_import = tide__host_physical_import,
 };
 
+// What each device has by default.
+static uint64_t host_share(const tide_host_options* options) {
+  return (tide__sys_memory_bytes() / 2 / options->device_count) & ~(options->granularity - 1);
+}
+
 static tide_status options_check(const tide_host_options* options) {
   TIDE_REQUIRE(options->size >= sizeof *options, TIDE_ERR_ARGUMENT,
                "machine_new_host: size is %u: set the options up with TIDE_HOST_OPTIONS_INIT",
@@ -216,6 +234,11 @@ static tide_status options_check(const tide_host_options* options) {
                (unsigned long long)options->granularity, (unsigned long long)page);
   TIDE_REQUIRE(options->capacity <= INT64_MAX, TIDE_ERR_ARGUMENT, "machine_new_host: a capacity of %llu",
                (unsigned long long)options->capacity);
+  TIDE_REQUIRE(options->capacity != 0 || host_share(options) != 0, TIDE_ERR_ARGUMENT,
+               "machine_new_host: half of the memory is less than the granularity %llu for each device",
+               (unsigned long long)options->granularity);
+  TIDE_REQUIRE(tide__heap_is_valid(options->heap), TIDE_ERR_ARGUMENT,
+               "machine_new_host: the heap lacks a function");
   return TIDE_OK;
 }
 
@@ -224,8 +247,7 @@ static tide_status host_init(tide__host* host, const tide_host_options* options,
   host->files = tide__heap_alloc(heap, (size_t)count, sizeof *host->files);
   TIDE_REQUIRE(host->files != NULL, TIDE_ERR_NO_MEMORY, "machine_new_host: no memory for its records");
   for (int i = 0; i < count; i++) host->files[i].descriptor = -1;
-  const uint64_t half = tide__sys_memory_bytes() / 2 / (uint64_t)count;
-  const uint64_t capacity = options->capacity != 0 ? options->capacity : half & ~(options->granularity - 1);
+  const uint64_t capacity = options->capacity != 0 ? options->capacity : host_share(options);
   const tide_status status = tide__soft_init(&host->soft, &host_backend, heap, count, capacity,
                                              options->granularity, tide__sys_page_bytes());
   if (status != TIDE_OK) {

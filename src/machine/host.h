@@ -32,7 +32,7 @@ typedef struct tide__host {
   tide__mutex workers_lock;
   tide__signal worker_ended;
   uint32_t worker_count;  // running, shared under workers_lock
-  tide__link ended;       // streams whose worker has ended, by in_device, shared under workers_lock
+  tide__link ended;       // streams whose worker has ended, by in_ended, shared under workers_lock
 } tide__host;
 
 // The host machine behind what it shares with the dry one.

@@ -47,27 +47,36 @@ static uint64_t ticket_sum(const raw_ticket* ticket) {
 // ---------------------------------------------------------------------------------------------------
 // Physical memory
 
-tide_status tide__host_physical_export(void* self, tide_physical handle, tide_physical_share* out) {
-  tide__host* host = self;
+// Opens the file of physical memory once more with a lock on its range, or copies the opening it came with.
+static int physical_open(const tide__host* host, const tide__physical* physical, int* out) {
+  if (physical->descriptor >= 0) return tide__sys_file_duplicate(physical->descriptor, out);
+  const int own = host->files[physical->device].descriptor;
+  int error = tide__sys_file_reopen(tide__sys_process(), own, out);
+  if (error != 0) return error;
+  error = tide__sys_file_lock(*out, physical->offset, physical->bytes);
+  if (error != 0) tide__sys_file_close(*out);
+  return error;
+}
+
+static tide_status physical_export_locked(tide__host* host, tide_physical handle, tide_physical_share* out) {
   const tide__physical* physical = tide__slots_find(&host->soft.physicals, tide__address(handle));
   TIDE_REQUIRE(physical != NULL, TIDE_ERR_HANDLE, "physical_export: %p is no physical memory of this machine",
                (void*)handle);
   TIDE_REQUIRE((physical->flags & TIDE_PHYSICAL_SHAREABLE) != 0, TIDE_ERR_ARGUMENT,
                "physical_export: the memory was made without TIDE_PHYSICAL_SHAREABLE");
   int file = -1;
-  int error = 0;
-  if (physical->descriptor >= 0) {
-    error = tide__sys_file_duplicate(physical->descriptor, &file);
-  } else {
-    error = tide__sys_file_reopen(tide__sys_process(), host->files[physical->device].descriptor, &file);
-    if (error == 0) error = tide__sys_file_lock(file, physical->offset, physical->bytes);
-  }
-  if (error != 0) {
-    if (file >= 0) tide__sys_file_close(file);
-    return tide__host_fail("physical_export", "a descriptor", physical->bytes, error);
-  }
+  const int error = physical_open(host, physical, &file);
+  if (error != 0) return tide__host_fail("physical_export", "a descriptor", physical->bytes, error);
   *out = (tide_physical_share){ file, 0, physical->offset, physical->bytes };
   return TIDE_OK;
+}
+
+tide_status tide__host_physical_export(void* self, tide_physical handle, tide_physical_share* out) {
+  tide__host* host = self;
+  tide__mutex_lock(&host->soft.memory_lock);
+  const tide_status status = physical_export_locked(host, handle, out);
+  tide__mutex_unlock(&host->soft.memory_lock);
+  return status;
 }
 
 // Is this an opening of a device's file that has such a range?
@@ -103,11 +112,23 @@ static tide_status import_wrap(tide__host* host, int device, int file, uint64_t 
   return TIDE_OK;
 }
 
+// Holds somebody the lock that every exported descriptor has? Asked through an opening without locks.
+static bool range_is_shared(const tide_physical_share* share) {
+  int file = -1;
+  if (tide__sys_file_reopen(tide__sys_process(), share->descriptor, &file) != 0) return false;
+  const bool is_shared = tide__sys_file_has_lock_over(file, share->offset, share->bytes);
+  tide__sys_file_close(file);
+  return is_shared;
+}
+
 tide_status tide__host_physical_import(void* self, int device, const tide_physical_share* share,
                                        tide_physical* out) {
   tide__host* host = self;
   TIDE_TRY(import_check("physical_import", share->descriptor, share->offset, share->bytes,
                         host->soft.granularity));
+  TIDE_REQUIRE(range_is_shared(share), TIDE_ERR_ARGUMENT,
+               "physical_import: nobody shares the %llu bytes at offset %llu",
+               (unsigned long long)share->bytes, (unsigned long long)share->offset);
   int file = -1;
   const int error = tide__sys_file_duplicate(share->descriptor, &file);
   if (error != 0) return tide__host_fail("physical_import", "a descriptor", share->bytes, error);
@@ -182,7 +203,9 @@ static tide_status ticket_open(const raw_ticket* ticket, int* out_file) {
   const int error = tide__sys_file_reopen(ticket->process, ticket->descriptor, out_file);
   TIDE_REQUIRE(error != EACCES && error != EPERM, TIDE_ERR_ACCESS,
                "raw_import: process %d belongs to another user or another container", (int)ticket->process);
-  TIDE_REQUIRE(error == 0, error == EMFILE || error == ENFILE ? TIDE_ERR_NO_MEMORY : TIDE_ERR_STATE,
+  if (error == EMFILE || error == ENFILE)
+    return tide__host_fail("raw_import", "a descriptor", ticket->bytes, error);
+  TIDE_REQUIRE(error == 0, TIDE_ERR_STATE,
                "raw_import: process %d, which exported the memory, is gone or freed it (errno %d)",
                (int)ticket->process, error);
   uint64_t value = 0;

@@ -5,8 +5,8 @@
 // as far as it was filled when it looked last, and looks again only then. It looks for new work for a short
 // while before it sleeps, because waking a thread costs more than most work.
 //
-// A worker whose stream was given up ends when its queue is empty. The next thread that makes or frees a
-// stream, or the machine, joins it and puts the stream's slot back.
+// A worker whose stream was given up ends when its queue is empty. The next thread that makes a stream, or
+// frees the machine, joins it and puts the stream's slot back.
 #include <string.h>
 
 #include "base/arith.h"
@@ -85,7 +85,7 @@ static void worker_do(tide__stream* stream, const tide__op* op) {
 static void worker_end(tide__stream* stream) {
   tide__host* host = tide__host_of(stream->soft);
   tide__mutex_lock(&host->workers_lock);
-  tide__list_append(&host->ended, &stream->in_device);
+  tide__list_append(&host->ended, &stream->in_ended);
   tide__signal_all(&host->worker_ended);
   tide__mutex_unlock(&host->workers_lock);
 }
@@ -111,8 +111,8 @@ static bool worker_reap(tide__host* host, bool must_wait) {
   }
   tide__stream* stream = NULL;
   if (!tide__list_is_empty(&host->ended)) {
-    stream = TIDE_OWNER(host->ended.next, tide__stream, in_device);
-    tide__list_unlink(&stream->in_device);
+    stream = TIDE_OWNER(host->ended.next, tide__stream, in_ended);
+    tide__list_unlink(&stream->in_ended);
     host->worker_count--;
   }
   tide__mutex_unlock(&host->workers_lock);

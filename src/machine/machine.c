@@ -89,6 +89,10 @@ static tide_status call_enter(tide_machine* machine, tide_call call, int device,
   return TIDE_OK;
 }
 
+static tide_status call_unsupported(const tide_machine* machine, const char* name) {
+  return TIDE_FAIL(TIDE_ERR_UNSUPPORTED, "%s: the %s machine does not do this", name, machine->ops->name);
+}
+
 static tide_status call_leave(tide_machine* machine, tide_call call, tide_status status) {
   tide__add_relaxed(&machine->counters[call].calls, 1);
   if (status != TIDE_OK) {
@@ -104,7 +108,10 @@ static tide_status call_leave(tide_machine* machine, tide_call call, tide_status
 #define MACHINE_CALL(name, upper, device, bytes, needs, ...)                                        \
   TIDE_REQUIRE(machine != NULL, TIDE_ERR_ARGUMENT, #name ": needs a machine");                      \
   tide_status status_ = call_enter(machine, TIDE_CALL_##upper, (device), (bytes), (needs), #needs); \
-  if (status_ == TIDE_OK) status_ = machine->ops->name(machine->self, __VA_ARGS__);                 \
+  if (status_ == TIDE_OK) {                                                                         \
+    status_ = machine->ops->name != NULL ? machine->ops->name(machine->self, __VA_ARGS__)           \
+                                         : call_unsupported(machine, #name);                        \
+  }                                                                                                 \
   return call_leave(machine, TIDE_CALL_##upper, status_)
 
 #define CLEAR(out, value)                \
@@ -113,6 +120,7 @@ static tide_status call_leave(tide_machine* machine, tide_call call, tide_status
   } while (0)
 
 tide_status tide_machine_device_info(tide_machine* machine, int device, tide_device_info* out) {
+  if (out != NULL && out->size >= sizeof *out) *out = (tide_device_info)TIDE_DEVICE_INFO_INIT;
   MACHINE_CALL(device_info, DEVICE_INFO, device, 0, out != NULL && out->size >= sizeof *out, device, out);
 }
 
@@ -198,6 +206,7 @@ tide_status tide_machine_set_access(tide_machine* machine, void* address, size_t
 }
 
 tide_status tide_machine_pointer_info(tide_machine* machine, const void* pointer, tide_pointer_info* out) {
+  if (out != NULL && out->size >= sizeof *out) *out = (tide_pointer_info)TIDE_POINTER_INFO_INIT;
   MACHINE_CALL(pointer_info, POINTER_INFO, 0, 0, out != NULL && out->size >= sizeof *out, pointer, out);
 }
 
@@ -328,27 +337,33 @@ tide_status tide_machine_launch_free(tide_machine* machine, tide_launch graph) {
   MACHINE_CALL(launch_free, LAUNCH_FREE, 0, 0, true, graph);
 }
 
-static tide_status peer_validate(const tide_machine* machine, int device, int peer, const char* name) {
-  const int count = tide_machine_device_count(machine);
-  TIDE_REQUIRE(machine == NULL || (peer >= 0 && peer < count), TIDE_ERR_DEVICE,
-               "%s: there is no device %d, only 0 to %d", name, peer, count - 1);
+// The second device of a call, which call_enter() does not see.
+static tide_status peer_check(const tide_machine* machine, const char* name, int device, int peer) {
+  TIDE_REQUIRE(peer >= 0 && peer < machine->device_count, TIDE_ERR_DEVICE,
+               "%s: there is no device %d, only 0 to %d", name, peer, machine->device_count - 1);
   TIDE_REQUIRE(device != peer, TIDE_ERR_ARGUMENT, "%s: device %d is no peer of itself", name, device);
   return TIDE_OK;
 }
 
+#define PEER_CHECK(name, upper)                                                                     \
+  do {                                                                                              \
+    const tide_status peer_ = machine != NULL ? peer_check(machine, #name, device, peer) : TIDE_OK; \
+    if (peer_ != TIDE_OK) return call_leave(machine, TIDE_CALL_##upper, peer_);                     \
+  } while (0)
+
 tide_status tide_machine_peer_query(tide_machine* machine, int device, int peer, bool* out) {
   CLEAR(out, false);
-  TIDE_TRY(peer_validate(machine, device, peer, "peer_query"));
+  PEER_CHECK(peer_query, PEER_QUERY);
   MACHINE_CALL(peer_query, PEER_QUERY, device, 0, out != NULL, device, peer, out);
 }
 
 tide_status tide_machine_peer_enable(tide_machine* machine, int device, int peer) {
-  TIDE_TRY(peer_validate(machine, device, peer, "peer_enable"));
+  PEER_CHECK(peer_enable, PEER_ENABLE);
   MACHINE_CALL(peer_enable, PEER_ENABLE, device, 0, true, device, peer);
 }
 
 tide_status tide_machine_peer_disable(tide_machine* machine, int device, int peer) {
-  TIDE_TRY(peer_validate(machine, device, peer, "peer_disable"));
+  PEER_CHECK(peer_disable, PEER_DISABLE);
   MACHINE_CALL(peer_disable, PEER_DISABLE, device, 0, true, device, peer);
 }
 

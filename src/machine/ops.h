@@ -15,10 +15,8 @@
 #include "base/lock.h"
 #include "tidemark/machine.h"
 
-#define TIDE__OPS_VERSION 1
-
+// A call whose function is NULL is TIDE_ERR_UNSUPPORTED.
 typedef struct tide__machine_ops {
-  uint32_t version;  // TIDE__OPS_VERSION
   const char* name;
   void (*free)(void* self);
   void (*delay)(void* self, uint64_t ns);       // holds the caller up, in the machine's own time
@@ -104,7 +102,7 @@ typedef struct tide__faults {
   tide__atomic_u32 count;
   struct {
     tide_fault fault;
-    uint64_t seen;   // matching calls so far, shared under lock like all here
+    uint64_t seen;   // matching calls beyond the budget so far, shared under lock like all here
     uint64_t bytes;  // they asked for
   } plan[TIDE__FAULT_MAX];
 } tide__faults;

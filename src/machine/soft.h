@@ -157,7 +157,7 @@ struct tide__stream {
   bool is_sleeping;        // host: the worker waits for `work`
   bool is_closing;         // the stream was given up: end when the queue is empty
   bool is_held;            // dry
-  bool is_open;            // dry: the slot is in use
+  bool is_open;            // it has begun and is not buried yet
   tide__queue queue;       // see there
   // the executor's: the worker's of the host machine, the player's of the dry one
   _Alignas(64) tide__atomic_u64 completed;  // read by all
@@ -165,6 +165,7 @@ struct tide__stream {
   uint64_t seen;                            // how much was enqueued when the executor looked last
   uint64_t time;                            // dry: when its last work ended
   pthread_t worker;                         // host
+  tide__link in_ended;                      // host; shared under the workers lock
   tide__busy_range busy[2];                 // host; shared under the memory lock
   // shared under the device's streams_lock
   tide__link in_device;
@@ -323,6 +324,8 @@ tide_status tide__soft_pointer_info(void* self, const void* pointer, tide_pointe
 tide_status tide__soft_peer_query(void* self, int device, int peer, bool* out);
 tide_status tide__soft_peer_enable(void* self, int device, int peer);
 tide_status tide__soft_peer_disable(void* self, int device, int peer);
+// Does pinned memory have a byte in [begin, end)?
+bool tide__soft_has_pinned(tide__soft* soft, uint64_t begin, uint64_t end);
 // Builds a range over memory that is there already (an import), which belongs to the range if this succeeds.
 tide_status tide__soft_range_over(tide__soft* soft, tide__physical* physical, tide_memory_kind kind,
                                   uint64_t bytes, tide_call call, void** out);
@@ -380,18 +383,22 @@ void tide__stream_bury(tide__stream* stream);
 tide_status tide__event_find(tide__soft* soft, const char* name, tide_event handle, tide__event** out);
 // Where an event was recorded: a point, or a capture.
 tide__point tide__event_get(tide__event* event, uint64_t* out_capture_id);
-// Queues work, or notes it down if the stream is capturing. Takes over a graph's reference only on success.
+// Queues work, or notes it down if the stream is capturing.
 tide_status tide__stream_submit(tide__stream* stream, const char* name, const tide__op* op);
-// Queues work on a stream that is not capturing.
-tide_status tide__stream_push(tide__stream* stream, const char* name, const tide__op* op);
+// Queues work on a stream that is not capturing, behind a point of another (or NULL); says where it ends
+// (or NULL).
+tide_status tide__stream_push(tide__stream* stream, const char* name, const tide__point* behind,
+                              const tide__op* op, tide__point* out);
 // The end of the work queued so far, as the rules of the default streams see it.
 tide_status tide__stream_tail(tide__stream* stream, const char* name, tide__point* out);
 // The end of what is in its queue.
 tide__point tide__stream_point(tide__stream* stream);
 bool tide__point_is_reached(tide__point point);
+// Does it wait for the legacy stream, and the legacy stream for it?
+bool tide__stream_is_blocking(const tide__stream* stream);
 // Blocks until a point is reached. For machines whose streams run by themselves.
 void tide__stream_await(tide__point point);
-// Does one piece of work (not a wait) and drops its references.
+// Does one piece of work (not a wait); drops the references it holds.
 void tide__op_execute(tide__stream* stream, const tide__op* op);
 void tide__op_drop(tide__soft* soft, const tide__op* op);
 // How long it takes in virtual time.
@@ -424,7 +431,8 @@ void tide__capture_abandon(tide__stream* stream);
 // The rest are called under the capture lock, with a capture under way somewhere.
 tide_status tide__capture_check_use_locked(tide__stream* stream, const char* name);
 tide_status tide__capture_note_locked(tide__stream* stream, const char* name, const tide__op* op);
-tide_status tide__capture_wait_locked(tide__stream* stream, const char* name, tide__event* event);
+tide_status tide__capture_wait_locked(tide__stream* stream, const char* name, tide__event* event,
+                                      tide__point point, uint64_t capture_id);
 tide_status tide__capture_record_locked(tide__stream* stream, const char* name, tide__event* event);
 tide_status tide__capture_refuse_stream_locked(tide__stream* stream, const char* name);
 tide_status tide__capture_refuse_event_locked(tide__soft* soft, const char* name, uint64_t capture_id);
@@ -444,27 +452,27 @@ void tide__graph_drop(tide__soft* soft, tide__graph* graph);
 void tide__captures_fini(tide__soft* soft);
 
 // What both machines have in their table of operations; the rest is their own.
-#define TIDE__SOFT_OPS                                                                                       \
-  .version = TIDE__OPS_VERSION, .is_in_callback = tide__soft_is_in_callback,                                 \
-  .staged_copies = tide__soft_staged_copies, .memory_info = tide__soft_memory_info,                          \
-  .raw_alloc = tide__soft_raw_alloc, .raw_release = tide__soft_raw_release,                                  \
-  .pinned_alloc = tide__soft_pinned_alloc, .pinned_release = tide__soft_pinned_release,                      \
-  .pinned_register = tide__soft_pinned_register, .pinned_unregister = tide__soft_pinned_unregister,          \
-  .address_reserve = tide__soft_address_reserve, .address_release = tide__soft_address_release,              \
-  .physical_new = tide__soft_physical_new, .physical_free = tide__soft_physical_free, .map = tide__soft_map, \
-  .unmap = tide__soft_unmap, .set_access = tide__soft_set_access, .pointer_info = tide__soft_pointer_info,   \
-  .stream_new = tide__soft_stream_new, .stream_free = tide__soft_stream_free,                                \
-  .stream_query = tide__soft_stream_query, .stream_synchronize = tide__soft_stream_synchronize,              \
-  .stream_wait = tide__soft_stream_wait, .device_synchronize = tide__soft_device_synchronize,                \
-  .event_new = tide__soft_event_new, .event_free = tide__soft_event_free,                                    \
-  .event_record = tide__soft_event_record, .event_query = tide__soft_event_query,                            \
-  .event_synchronize = tide__soft_event_synchronize, .copy = tide__soft_copy, .fill = tide__soft_fill,       \
-  .call = tide__soft_call, .capture_exchange = tide__soft_capture_exchange,                                  \
-  .capture_begin = tide__soft_capture_begin, .capture_end = tide__soft_capture_end,                          \
-  .capture_info = tide__soft_capture_info, .capture_terminals = tide__soft_capture_terminals,                \
-  .node_dependencies = tide__soft_node_dependencies, .launch = tide__soft_launch,                            \
-  .launch_free = tide__soft_launch_free, .peer_query = tide__soft_peer_query,                                \
-  .peer_enable = tide__soft_peer_enable, .peer_disable = tide__soft_peer_disable,                            \
+#define TIDE__SOFT_OPS                                                                                 \
+  .is_in_callback = tide__soft_is_in_callback, .staged_copies = tide__soft_staged_copies,              \
+  .memory_info = tide__soft_memory_info, .raw_alloc = tide__soft_raw_alloc,                            \
+  .raw_release = tide__soft_raw_release, .pinned_alloc = tide__soft_pinned_alloc,                      \
+  .pinned_release = tide__soft_pinned_release, .pinned_register = tide__soft_pinned_register,          \
+  .pinned_unregister = tide__soft_pinned_unregister, .address_reserve = tide__soft_address_reserve,    \
+  .address_release = tide__soft_address_release, .physical_new = tide__soft_physical_new,              \
+  .physical_free = tide__soft_physical_free, .map = tide__soft_map, .unmap = tide__soft_unmap,         \
+  .set_access = tide__soft_set_access, .pointer_info = tide__soft_pointer_info,                        \
+  .stream_new = tide__soft_stream_new, .stream_free = tide__soft_stream_free,                          \
+  .stream_query = tide__soft_stream_query, .stream_synchronize = tide__soft_stream_synchronize,        \
+  .stream_wait = tide__soft_stream_wait, .device_synchronize = tide__soft_device_synchronize,          \
+  .event_new = tide__soft_event_new, .event_free = tide__soft_event_free,                              \
+  .event_record = tide__soft_event_record, .event_query = tide__soft_event_query,                      \
+  .event_synchronize = tide__soft_event_synchronize, .copy = tide__soft_copy, .fill = tide__soft_fill, \
+  .call = tide__soft_call, .capture_exchange = tide__soft_capture_exchange,                            \
+  .capture_begin = tide__soft_capture_begin, .capture_end = tide__soft_capture_end,                    \
+  .capture_info = tide__soft_capture_info, .capture_terminals = tide__soft_capture_terminals,          \
+  .node_dependencies = tide__soft_node_dependencies, .launch = tide__soft_launch,                      \
+  .launch_free = tide__soft_launch_free, .peer_query = tide__soft_peer_query,                          \
+  .peer_enable = tide__soft_peer_enable, .peer_disable = tide__soft_peer_disable,                      \
   .raw_unimport = tide__soft_raw_unimport
 
 #endif

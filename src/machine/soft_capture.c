@@ -114,7 +114,8 @@ static bool graph_leads_to(const tide__graph* graph, const tide__node_set* termi
   return true;
 }
 
-// A node is named by the place of its graph, the number of the capture and its own place.
+// A node is named by the place of its graph, the last 16 bits of its capture's number, and its own place.
+// So a stale one can be taken for another only after 65,536 captures.
 #define NODE_BITS 24u
 #define GRAPH_BITS 24u
 
@@ -177,8 +178,8 @@ tide_status tide__capture_guard(tide__soft* soft, const char* name) {
 static bool capture_touches(const tide__capture* capture, int device, bool is_any) {
   for (const tide__link* it = capture->members.next; it != &capture->members; it = it->next) {
     const tide__stream* stream = TIDE_OWNER_CONST(it, tide__stream, in_capture);
-    const bool is_blocking = (tide__load_relaxed(&stream->flags) & TIDE_STREAM_NON_BLOCKING) == 0;
-    if (tide__load_relaxed(&stream->device) == device && (is_any || is_blocking)) return true;
+    if (tide__load_relaxed(&stream->device) == device && (is_any || tide__stream_is_blocking(stream)))
+      return true;
   }
   return false;
 }
@@ -255,14 +256,14 @@ tide_status tide__capture_record_locked(tide__stream* stream, const char* name, 
 
 // A capturing stream waits for an event of ordinary work: only one that never was recorded is no dependency.
 static tide_status capture_wait_outside_locked(tide__stream* stream, const char* name, tide__point point) {
-  if (stream->capture == NULL || point.stream == NULL) return TIDE_OK;
+  TIDE_ASSERT(stream->capture != NULL);
+  if (point.stream == NULL) return TIDE_OK;
   stream->capture->is_invalid = true;
   return capture_fail(name, "a captured stream cannot wait for work outside its capture");
 }
 
-tide_status tide__capture_wait_locked(tide__stream* stream, const char* name, tide__event* event) {
-  uint64_t capture_id = 0;
-  const tide__point point = tide__event_get(event, &capture_id);
+tide_status tide__capture_wait_locked(tide__stream* stream, const char* name, tide__event* event,
+                                      tide__point point, uint64_t capture_id) {
   if (stream->capture != NULL) TIDE_TRY(capture_check_valid(stream->capture, name));
   if (capture_id == 0) return capture_wait_outside_locked(stream, name, point);
   tide__capture* capture = capture_find_locked(stream->soft, capture_id);
@@ -459,22 +460,14 @@ tide_status tide__soft_node_dependencies(void* self, tide_node handle, tide_node
 // Launching
 
 // Queues a launch behind the one before it, wherever that was.
-static tide_status launch_push_locked(tide__stream* stream, tide__graph* graph, const tide__op* op) {
-  const tide__point before = graph->last_launch;
-  if (before.stream != stream && !tide__point_is_reached(before)) {
-    const tide__op wait = { .kind = TIDE__OP_WAIT, .u.wait = before };
-    TIDE_TRY(tide__stream_push(stream, "launch", &wait));
-  }
-  TIDE_TRY(tide__stream_push(stream, "launch", op));
-  graph->last_launch = tide__stream_point(stream);
-  return TIDE_OK;
-}
-
 static tide_status launch_locked(tide__stream* stream, tide__graph* graph) {
   TIDE_TRY(tide__capture_refuse_stream_locked(stream, "launch"));
   const tide__op op = { .kind = TIDE__OP_LAUNCH, .u.graph = graph };
+  const tide__point before = graph->last_launch;
+  const bool must_wait = before.stream != stream;
   tide__add_seq(&graph->refs, 1);  // for the queued launch
-  const tide_status status = launch_push_locked(stream, graph, &op);
+  const tide_status status =
+      tide__stream_push(stream, "launch", must_wait ? &before : NULL, &op, &graph->last_launch);
   if (status != TIDE_OK) tide__sub_seq(&graph->refs, 1);  // the handle still holds one
   return status;
 }
@@ -494,8 +487,7 @@ tide_status tide__soft_launch(void* self, int device, tide_launch handle, tide_s
 tide_status tide__soft_launch_free(void* self, tide_launch handle) {
   tide__soft* soft = self;
   tide__mutex_lock(&soft->capture_lock);
-  tide__graph* graph = tide__slots_find(&soft->graphs, tide__address(handle));
-  if (graph != NULL && !tide__slots_retire(graph)) graph = NULL;
+  tide__graph* graph = tide__slots_claim(&soft->graphs, tide__address(handle));
   tide__mutex_unlock(&soft->capture_lock);
   TIDE_REQUIRE(graph != NULL, TIDE_ERR_HANDLE, "launch_free: %p is no graph of this machine", (void*)handle);
   tide__graph_drop(soft, graph);

@@ -44,6 +44,7 @@ static tide__range* range_in_locked(tide__soft* soft, uint64_t begin, uint64_t e
 static void range_enter_locked(tide__soft* soft, tide__range* range) {
   range->identity = ++soft->last_identity;
   (void)tide__tree_insert(&soft->ranges, &range->node);
+  TIDE_AUDIT(range->identity % 256 != 0 || tide__tree_check(&soft->ranges) == 0);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -103,24 +104,24 @@ static void physical_sweep(tide__soft* soft) {
 // Drops one reference; true if it was the last and physical_end() must follow once the lock is released.
 static bool physical_drop_locked(tide__physical* physical) { return --physical->refs == 0; }
 
-static bool device_take_locked(tide__soft* soft, int device, uint64_t bytes) {
+static bool device_take_once(tide__soft* soft, int device, uint64_t bytes, uint64_t* out_used) {
   tide__soft_device* owner = &soft->devices[device];
-  if (bytes > soft->capacity - owner->used_bytes) return false;
-  owner->used_bytes += bytes;
-  return true;
+  tide__mutex_lock(&soft->memory_lock);
+  *out_used = owner->used_bytes;
+  const bool has_room = bytes <= soft->capacity - owner->used_bytes;
+  if (has_room) owner->used_bytes += bytes;
+  tide__mutex_unlock(&soft->memory_lock);
+  return has_room;
 }
 
 // Counts memory as used, or says why the device has not got it.
 static tide_status device_take(tide__soft* soft, const char* name, int device, uint64_t bytes) {
-  tide__mutex_lock(&soft->memory_lock);
-  bool has_room = device_take_locked(soft, device, bytes);
-  const bool is_worth_a_sweep = !has_room && !tide__list_is_empty(&soft->lingering);
-  tide__mutex_unlock(&soft->memory_lock);
-  if (is_worth_a_sweep) physical_sweep(soft);
-  tide__mutex_lock(&soft->memory_lock);
-  if (is_worth_a_sweep) has_room = device_take_locked(soft, device, bytes);
-  const uint64_t used = soft->devices[device].used_bytes;
-  tide__mutex_unlock(&soft->memory_lock);
+  uint64_t used = 0;
+  bool has_room = device_take_once(soft, device, bytes, &used);
+  if (!has_room) {
+    physical_sweep(soft);
+    has_room = device_take_once(soft, device, bytes, &used);
+  }
   TIDE_REQUIRE(has_room, TIDE_ERR_NO_MEMORY, "%s: %llu bytes asked for, device %d has %llu of %llu free",
                name, (unsigned long long)bytes, device, (unsigned long long)(soft->capacity - used),
                (unsigned long long)soft->capacity);
@@ -170,9 +171,9 @@ tide_status tide__soft_physical_new(void* self, int device, size_t bytes, uint32
 
 tide_status tide__soft_physical_free(void* self, tide_physical handle) {
   tide__soft* soft = self;
-  tide__physical* physical = physical_find(soft, handle);
-  TIDE_REQUIRE(physical != NULL && tide__slots_retire(physical), TIDE_ERR_HANDLE,
-               "physical_free: %p is no physical memory of this machine", (void*)handle);
+  tide__physical* physical = tide__slots_claim(&soft->physicals, tide__address(handle));
+  TIDE_REQUIRE(physical != NULL, TIDE_ERR_HANDLE, "physical_free: %p is no physical memory of this machine",
+               (void*)handle);
   const uint64_t bytes = physical->bytes;
   tide__mutex_lock(&soft->memory_lock);
   const bool is_last = physical_drop_locked(physical);
@@ -307,6 +308,19 @@ static tide__range* pinned_make(tide__soft* soft, uint64_t address, uint64_t byt
   return range;
 }
 
+// Takes pages and enters them, unless (dry) another thread was given addresses among them meanwhile.
+static tide_status pinned_place(tide__soft* soft, tide__range* range) {
+  for (;;) {
+    TIDE_TRY(soft->backend->pinned_take(soft, range));
+    tide__mutex_lock(&soft->memory_lock);
+    const bool is_clear = range_in_locked(soft, range->node.key, range_end(range)) == NULL;
+    if (is_clear) range_enter_locked(soft, range);
+    tide__mutex_unlock(&soft->memory_lock);
+    if (is_clear) return TIDE_OK;
+    soft->backend->pinned_give(soft, range);
+  }
+}
+
 tide_status tide__soft_pinned_alloc(void* self, size_t bytes, void** out) {
   tide__soft* soft = self;
   TIDE_TRY(tide__capture_guard(soft, "pinned_alloc"));
@@ -315,14 +329,11 @@ tide_status tide__soft_pinned_alloc(void* self, size_t bytes, void** out) {
                "pinned_alloc: %zu bytes are more than there are", bytes);
   tide__range* range = pinned_make(soft, 0, bytes, span);
   TIDE_REQUIRE(range != NULL, TIDE_ERR_NO_MEMORY, "pinned_alloc: no memory for its records");
-  const tide_status status = soft->backend->pinned_take(soft, range);
+  const tide_status status = pinned_place(soft, range);
   if (status != TIDE_OK) {
     tide__heap_release(soft->heap, range, 1, sizeof *range);
     return status;
   }
-  tide__mutex_lock(&soft->memory_lock);
-  range_enter_locked(soft, range);
-  tide__mutex_unlock(&soft->memory_lock);
   *out = tide__pointer(range->node.key);
   tide__soft_charge(soft, TIDE_CALL_PINNED_ALLOC, 0, bytes);
   return TIDE_OK;
@@ -378,6 +389,15 @@ static tide_status pinned_end(tide__soft* soft, tide_call call, void* address, b
   tide__heap_release(soft->heap, range, 1, sizeof *range);
   tide__soft_charge(soft, call, 0, bytes);
   return TIDE_OK;
+}
+
+bool tide__soft_has_pinned(tide__soft* soft, uint64_t begin, uint64_t end) {
+  if (begin >= end) return false;
+  tide__mutex_lock(&soft->memory_lock);
+  const tide__range* range = range_in_locked(soft, begin, end);
+  const bool is_pinned = range != NULL && range->kind == TIDE_MEMORY_PINNED;
+  tide__mutex_unlock(&soft->memory_lock);
+  return is_pinned;
 }
 
 tide_status tide__soft_pinned_release(void* self, void* address) {
@@ -513,9 +533,8 @@ static tide_status mappings_find_locked(tide__soft* soft, const char* name, uint
 }
 
 // Takes `count` mappings out of their range and puts those whose memory is now unused in front of *dead.
-static void mappings_remove_locked(tide__soft* soft, tide__range* range, tide__mapping* first, uint64_t count,
+static void mappings_remove_locked(tide__range* range, tide__mapping* first, uint64_t count,
                                    tide__mapping** dead) {
-  (void)soft;
   for (uint64_t i = 0; i < count; i++) {
     tide__mapping* mapping = first;
     first = mapping_of(tide__tree_next(&mapping->node));
@@ -546,7 +565,7 @@ static tide_status unmap_locked(tide__soft* soft, uint64_t begin, uint64_t bytes
     TIDE_TRY(mappings_find_locked(soft, "unmap", begin, bytes, &range, &first, out_count));
   }
   TIDE_TRY(soft->backend->unmap(soft, begin, bytes));
-  mappings_remove_locked(soft, range, first, *out_count, out_dead);
+  mappings_remove_locked(range, first, *out_count, out_dead);
   return TIDE_OK;
 }
 
@@ -579,6 +598,10 @@ static tide_status access_locked(tide__soft* soft, uint64_t begin, uint64_t byte
   tide__range* range = NULL;
   tide__mapping* first = NULL;
   TIDE_TRY(mappings_find_locked(soft, "set_access", begin, bytes, &range, &first, out_count));
+  if (access != TIDE_ACCESS_READ_WRITE && range_is_busy_locked(soft, begin, begin + bytes)) {
+    range_wait_locked(soft, begin, begin + bytes);  // the lock was open meanwhile: look again
+    TIDE_TRY(mappings_find_locked(soft, "set_access", begin, bytes, &range, &first, out_count));
+  }
   tide__mapping* mapping = first;
   tide_status status = TIDE_OK;
   uint64_t done = 0;
@@ -631,7 +654,6 @@ static void pointer_describe_locked(const tide__range* range, uint64_t address, 
 
 tide_status tide__soft_pointer_info(void* self, const void* pointer, tide_pointer_info* out) {
   tide__soft* soft = self;
-  *out = (tide_pointer_info)TIDE_POINTER_INFO_INIT;
   tide__mutex_lock(&soft->memory_lock);
   const tide__range* range = range_around_locked(soft, tide__address(pointer));
   if (range != NULL) pointer_describe_locked(range, tide__address(pointer), out);
@@ -721,7 +743,7 @@ static void range_free(tide__soft* soft, tide__range* range) {
   tide__mapping* dead = NULL;
   for (tide__mapping* it = mapping_of(tide__tree_first(&range->mappings)); it != NULL;) {
     tide__mapping* next = mapping_of(tide__tree_next(&it->node));
-    mappings_remove_locked(soft, range, it, 1, &dead);
+    mappings_remove_locked(range, it, 1, &dead);
     it = next;
   }
   mappings_bury(soft, dead);

@@ -24,6 +24,7 @@ void tide__stream_item_init(void* item) {
   tide__signal_init(&stream->progress);
   tide__signal_init(&stream->work);
   tide__list_init(&stream->in_device);
+  tide__list_init(&stream->in_ended);
   tide__list_init(&stream->in_capture);
 }
 
@@ -54,7 +55,7 @@ static void stream_reset(tide__stream* stream, tide__soft* soft, int device, uin
   tide__store_relaxed(&stream->is_legacy, is_legacy);
   stream->legacy_joined = 0;
   stream->joined_by_legacy = tide__load_relaxed(&stream->enqueued);
-  stream->is_sleeping = stream->is_closing = stream->is_held = false;
+  stream->is_sleeping = stream->is_closing = stream->is_held = stream->is_open = false;
   tide__mutex_unlock(&stream->lock);
 }
 
@@ -68,6 +69,9 @@ static tide_status stream_make(tide__soft* soft, const char* name, int device, u
     tide__slots_give(&soft->streams, stream);
     return status;
   }
+  tide__mutex_lock(&stream->lock);
+  stream->is_open = true;
+  tide__mutex_unlock(&stream->lock);
   tide__soft_device* owner = &soft->devices[device];
   tide__mutex_lock(&owner->streams_lock);
   tide__list_append(&owner->streams, &stream->in_device);
@@ -77,16 +81,18 @@ static tide_status stream_make(tide__soft* soft, const char* name, int device, u
   return TIDE_OK;
 }
 
-void tide__stream_end(tide__stream* stream) {
+void tide__stream_end(tide__stream* stream) { stream->soft->backend->stream_stop(stream); }
+
+// Until here the legacy stream sees the work that is left.
+void tide__stream_bury(tide__stream* stream) {
   tide__soft_device* owner = &stream->soft->devices[tide__load_relaxed(&stream->device)];
   tide__mutex_lock(&owner->streams_lock);
   tide__list_unlink(&stream->in_device);
   owner->stream_count--;
   tide__mutex_unlock(&owner->streams_lock);
-  stream->soft->backend->stream_stop(stream);
-}
-
-void tide__stream_bury(tide__stream* stream) {
+  tide__mutex_lock(&stream->lock);
+  stream->is_open = false;
+  tide__mutex_unlock(&stream->lock);
   tide__queue_reset(&stream->queue, stream->soft->heap);
   tide__slots_give(&stream->soft->streams, stream);
 }
@@ -146,8 +152,8 @@ tide_status tide__soft_stream_free(void* self, int device, tide_stream handle) {
   tide__soft* soft = self;
   tide__stream* stream = NULL;
   TIDE_TRY(tide__stream_find(soft, "stream_free", device, handle, &stream));
-  TIDE_REQUIRE(tide__slots_retire(stream), TIDE_ERR_HANDLE, "stream_free: %p is given up already",
-               (void*)handle);
+  TIDE_REQUIRE(tide__slots_claim(&soft->streams, tide__address(handle)) != NULL, TIDE_ERR_HANDLE,
+               "stream_free: %p is given up already", (void*)handle);
   tide__capture_abandon(stream);
   tide__stream_end(stream);
   soft_settle(soft);  // so that its slot can be used again
@@ -190,9 +196,10 @@ TIDE_UNCHECKED_LOCKING static void queue_lock_once(const queue_hold* hold) {
   tide__mutex_lock(&hold->stream->lock);
 }
 
-// Is there room for one piece of work and all waits that the rules of the default streams may put before it?
+// Is there room for a piece of work, a wait before it, and all waits that the rules of the default streams
+// may put before both?
 static bool queue_has_room(const queue_hold* hold) {
-  return hold->stream->queue.room > (hold->is_legacy ? hold->owner->stream_count : 1);
+  return hold->stream->queue.room >= 2 + (hold->is_legacy ? hold->owner->stream_count : 1);
 }
 
 // Locks a stream with room to queue a piece of work. The heap is asked without the lock.
@@ -231,14 +238,14 @@ static void queue_append_wait_locked(tide__stream* stream, tide__point point) {
   queue_append_locked(stream, op);
 }
 
-static bool stream_is_blocking(const tide__stream* stream) {
+bool tide__stream_is_blocking(const tide__stream* stream) {
   return (tide__load_relaxed(&stream->flags) & TIDE_STREAM_NON_BLOCKING) == 0;
 }
 
 static void legacy_join_locked(const queue_hold* hold) {
   TIDE_LIST_EACH(it, &hold->owner->streams) {
     tide__stream* other = TIDE_OWNER(it, tide__stream, in_device);
-    if (other == hold->stream || !stream_is_blocking(other)) continue;
+    if (other == hold->stream || !tide__stream_is_blocking(other)) continue;
     const tide__point tail = tide__stream_point(other);
     if (tail.ticket == other->joined_by_legacy) continue;
     other->joined_by_legacy = tail.ticket;
@@ -254,18 +261,21 @@ static void queue_join_locked(const queue_hold* hold) {
   }
   tide__stream* stream = hold->stream;
   tide__stream* legacy = tide__load_acquire(&hold->owner->legacy);
-  if (legacy == NULL || !stream_is_blocking(stream)) return;
+  if (legacy == NULL || !tide__stream_is_blocking(stream)) return;
   const tide__point tail = tide__stream_point(legacy);
   if (tail.ticket == stream->legacy_joined) return;
   stream->legacy_joined = tail.ticket;
   queue_append_wait_locked(stream, tail);
 }
 
-tide_status tide__stream_push(tide__stream* stream, const char* name, const tide__op* op) {
+tide_status tide__stream_push(tide__stream* stream, const char* name, const tide__point* behind,
+                              const tide__op* op, tide__point* out) {
   queue_hold hold;
   TIDE_TRY(queue_lock(stream, name, &hold));
   queue_join_locked(&hold);
+  if (behind != NULL) queue_append_wait_locked(stream, *behind);
   queue_append_locked(stream, *op);
+  if (out != NULL) *out = tide__stream_point(stream);
   stream->soft->backend->stream_kick(stream);
   queue_unlock(&hold);
   return TIDE_OK;
@@ -292,8 +302,9 @@ tide_status tide__stream_submit(tide__stream* stream, const char* name, const ti
     tide__mutex_unlock(&soft->capture_lock);
     if (is_capturing || status != TIDE_OK) return status;
   }
-  TIDE_TRY(tide__stream_push(stream, name, op));
-  if (tide__load_relaxed(&stream->enqueued) % LONG_QUEUE == 0) soft_settle(soft);
+  const uint64_t before = tide__load_relaxed(&stream->enqueued);
+  TIDE_TRY(tide__stream_push(stream, name, NULL, op, NULL));
+  if (tide__load_relaxed(&stream->enqueued) / LONG_QUEUE != before / LONG_QUEUE) soft_settle(soft);
   return TIDE_OK;
 }
 
@@ -525,9 +536,8 @@ tide_status tide__soft_event_new(void* self, int device, tide_event* out) {
 tide_status tide__soft_event_free(void* self, tide_event handle) {
   tide__soft* soft = self;
   tide__event* event = NULL;
-  TIDE_TRY(tide__event_find(soft, "event_free", handle, &event));
-  TIDE_REQUIRE(tide__slots_retire(event), TIDE_ERR_HANDLE, "event_free: %p is given up already",
-               (void*)handle);
+  event = tide__slots_claim(&soft->events, tide__address(handle));
+  TIDE_REQUIRE(event != NULL, TIDE_ERR_HANDLE, "event_free: %p is no event of this machine", (void*)handle);
   tide__slots_give(&soft->events, event);
   return TIDE_OK;
 }
@@ -555,6 +565,7 @@ tide_status tide__soft_event_record(void* self, int device, tide_event handle, t
     const tide_status status = is_capturing ? tide__capture_record_locked(stream, "event_record", event)
                                             : tide__capture_check_use_locked(stream, "event_record");
     tide__mutex_unlock(&soft->capture_lock);
+    if (is_capturing && status == TIDE_OK) tide__soft_charge(soft, TIDE_CALL_EVENT_RECORD, 0, 0);
     if (is_capturing || status != TIDE_OK) return status;
   }
   tide__point tail;
@@ -599,6 +610,22 @@ tide_status tide__soft_event_synchronize(void* self, tide_event handle) {
   return tide__soft_report_error(soft, tide__load_relaxed(&event->device));
 }
 
+// Waits in a stream for an event, if either belongs to a capture; *out_is_done says whether that was so. Who
+// records the event meanwhile does so before or after: the point is read under the lock that decides.
+static tide_status wait_captured(tide__stream* stream, tide__event* event, tide__point* out,
+                                 bool* out_is_done) {
+  tide__soft* soft = stream->soft;
+  uint64_t capture_id = 0;
+  tide__mutex_lock(&soft->capture_lock);
+  *out = tide__event_get(event, &capture_id);
+  *out_is_done = stream->capture != NULL || capture_id != 0;
+  const tide_status status = *out_is_done
+                                 ? tide__capture_wait_locked(stream, "stream_wait", event, *out, capture_id)
+                                 : tide__capture_check_use_locked(stream, "stream_wait");
+  tide__mutex_unlock(&soft->capture_lock);
+  return status;
+}
+
 tide_status tide__soft_stream_wait(void* self, int device, tide_stream stream_handle, tide_event handle) {
   tide__soft* soft = self;
   tide__event* event = NULL;
@@ -606,27 +633,25 @@ tide_status tide__soft_stream_wait(void* self, int device, tide_stream stream_ha
   TIDE_TRY(tide__event_find(soft, "stream_wait", handle, &event));
   TIDE_TRY(tide__stream_find(soft, "stream_wait", device, stream_handle, &stream));
   uint64_t capture_id = 0;
-  const tide__point point = tide__event_get(event, &capture_id);
+  tide__point point = tide__event_get(event, &capture_id);
   if (capture_id != 0 || tide__capture_is_possible(soft)) {
-    tide__mutex_lock(&soft->capture_lock);
-    const bool is_captured = stream->capture != NULL || capture_id != 0;
-    const tide_status status = is_captured ? tide__capture_wait_locked(stream, "stream_wait", event)
-                                           : tide__capture_check_use_locked(stream, "stream_wait");
-    tide__mutex_unlock(&soft->capture_lock);
-    if (is_captured || status != TIDE_OK) return status;
+    bool is_done = false;
+    TIDE_TRY(wait_captured(stream, event, &point, &is_done));
+    if (is_done) return TIDE_OK;
   }
   if (tide__point_is_reached(point)) return TIDE_OK;
-  const tide__op op = { .kind = TIDE__OP_WAIT, .device = (int16_t)device, .u.wait = point };
-  return tide__stream_push(stream, "stream_wait", &op);
+  const tide__op op = { .kind = TIDE__OP_WAIT, .u.wait = point };
+  return tide__stream_push(stream, "stream_wait", NULL, &op, NULL);
 }
 
 void tide__soft_streams_fini(tide__soft* soft) {
-  for (int device = 0; device < soft->device_count; device++) {
-    tide__soft_device* owner = &soft->devices[device];
-    while (!tide__list_is_empty(&owner->streams)) {
-      tide__stream* stream = TIDE_OWNER(owner->streams.next, tide__stream, in_device);
-      (void)tide__slots_retire(stream);
-      tide__stream_end(stream);
-    }
+  const uint32_t count = tide__slots_count(&soft->streams);
+  for (uint32_t i = 0; i < count; i++) {
+    tide__stream* stream = tide__slots_at(&soft->streams, i);
+    tide__mutex_lock(&stream->lock);
+    const bool is_in_use = stream->is_open && !stream->is_closing;
+    tide__mutex_unlock(&stream->lock);
+    (void)tide__slots_retire(stream);
+    if (is_in_use) tide__stream_end(stream);
   }
 }

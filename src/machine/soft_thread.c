@@ -49,8 +49,9 @@ static tide__soft* registry_find_locked(uint64_t serial) {
 }
 
 // Runs when a thread ends that has default streams.
-static void thread_end(void* first) {
-  for (thread_stream* it = first; it != NULL;) {
+static void thread_end(void* unused) {
+  (void)unused;
+  for (thread_stream* it = thread_streams; it != NULL;) {
     thread_stream* next = it->next;
     tide__mutex_lock(&registry_lock);
     if (registry_find_locked(it->serial) != NULL) {

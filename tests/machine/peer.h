@@ -179,7 +179,7 @@ static inline tide_status peer_answer(peer_state* s, peer_message* message, int 
     case PEER_POINTER_INFO: message->info = pointer_info(s->m, s->memory); return TIDE_OK;
     case PEER_FREE_BYTES: message->number = free_bytes(s->m, 0); return TIDE_OK;
   }
-  return TIDE_ERR_INTERNAL;
+  return TIDE_ERR_MACHINE;
 }
 
 T_ROLE(peer_role) {

@@ -757,3 +757,45 @@ DRY_TEST(test_dry_control__refuses_what_is_not_there) {
   T_STATUS(tide_dry_hold(m, 0, (tide_stream)(uintptr_t)0xdead, true), TIDE_ERR_HANDLE);
   T_STATUS(tide_dry_finish(m, (tide_event)(uintptr_t)0xdead), TIDE_ERR_HANDLE);
 }
+
+DRY_TEST(test_dry_hold__ends_when_the_stream_is_freed) {
+  const tide_stream stream = stream_new(m, 0, 0);
+  atomic_int done = 0;
+  T_OK(tide_dry_hold(m, 0, stream, true));
+  T_OK(tide_machine_call(m, 0, stream, call_count, &done));
+
+  T_OK(tide_machine_stream_free(m, 0, stream));
+
+  T_OK(tide_machine_device_synchronize(m, 0));
+  T_EQ(atomic_load(&done), 1);
+}
+
+DRY_TEST(test_dry__plays_long_queues_by_itself) {
+  const tide_stream stream = stream_new(m, 0, 0);
+  atomic_int done = 0;
+  T_OK(tide_machine_call(m, 0, stream, call_count, &done));
+
+  for (int i = 0; i < 20000; ++i) {
+    T_OK(tide_machine_call(m, 0, stream, call_count, &done));
+    T_OK(tide_machine_call(m, 0, NULL, call_count, &done));
+  }
+
+  T_LT(30000, atomic_load(&done));
+}
+
+DRY_TEST(test_dry__work_that_fails_is_not_in_the_record_of_who_asks) {
+  const tide_stream stream = stream_new(m, 0, 0);
+  const tide_event event = event_new(m, 0);
+  uint8_t* const raw = raw_new(m, 0, 4096);
+  bool is_done = false;
+  T_OK(tide_dry_hold(m, 0, stream, true));
+  T_OK(tide_machine_fill(m, 0, stream, raw, 1, 4096));
+  T_OK(tide_machine_raw_release(m, 0, raw));
+  T_OK(tide_dry_hold(m, 0, stream, false));
+  T_STATUS(tide_machine_raw_release(m, 0, raw), TIDE_ERR_ARGUMENT);
+
+  T_OK(tide_machine_event_query(m, event, &is_done));
+
+  T_STR_HAS(tide_last_error()->text, "raw_release");
+  T_STATUS(tide_machine_stream_synchronize(m, 0, stream), TIDE_ERR_MACHINE);
+}

@@ -101,7 +101,7 @@ static void expect_all_free(tide_machine* m) {
 
 EMULATED_TEST(test_fault__hits_every_kind_of_call_once) {
   static const tide_status statuses[] = { TIDE_ERR_NO_MEMORY, TIDE_ERR_MACHINE, TIDE_ERR_LIMIT,
-                                          TIDE_ERR_INTERNAL };
+                                          TIDE_ERR_DEVICE };
   trip_source space;
   trip_source* const source = trip_source_new(&space, t_variant());
   for (int call = 0; call < TIDE_CALL_COUNT; ++call) {

@@ -383,3 +383,49 @@ EMULATED_TEST(test_handles__that_another_thread_frees_are_stale_at_worst) {
 
   T_OK(tide_machine_device_synchronize(m, 0));
 }
+
+// How many KiB of this process are locked.
+static long locked_kib(void) {
+  long kib = -1;
+  char line[128];
+  FILE* const status = fopen("/proc/self/status", "r");
+  T_CHECK(status != NULL);
+  while (fgets(line, sizeof line, status) != NULL) (void)sscanf(line, "VmLck: %ld", &kib);
+  (void)fclose(status);
+  return kib;
+}
+
+HOST_TEST(test_pinned_unregister__keeps_a_page_locked_that_another_range_uses) {
+  void* page = NULL;
+  if (T_HAS_SANITIZER) t_skip("a sanitizer does not let pages be locked");
+  T_EQ(posix_memalign(&page, 65536, 65536), 0);
+  T_OK(tide_machine_pinned_register(m, page, 512));
+  T_OK(tide_machine_pinned_register(m, (char*)page + 1024, 512));
+  const long before = locked_kib();
+  if (!device_info(m, 0).is_pinned_locked) t_skip("the system does not let us lock pages");
+
+  T_OK(tide_machine_pinned_unregister(m, page));
+
+  T_EQ(locked_kib(), before);
+  T_OK(tide_machine_pinned_unregister(m, (char*)page + 1024));
+  T_LT(locked_kib(), before);
+  free(page);
+}
+
+HOST_TEST(test_physical_import__refuses_a_range_that_nobody_shares) {
+  const size_t unit = granularity(m);
+  tide_physical shared = NULL;
+  tide_physical_share share = { -1, 0, 0, 0 };
+  tide_physical out = NULL;
+  const tide_physical secret = physical_new(m, 0, unit);
+  T_OK(tide_machine_physical_new(m, 0, unit, TIDE_PHYSICAL_SHAREABLE, &shared));
+  T_OK(tide_machine_physical_export(m, shared, &share));
+
+  share.offset -= unit;
+  T_STATUS(tide_machine_physical_import(m, 0, &share, &out), TIDE_ERR_ARGUMENT);
+  share.offset += unit;
+  T_OK(tide_machine_physical_import(m, 0, &share, &out));
+
+  (void)close(share.descriptor);
+  T_OK(tide_machine_physical_free(m, secret));
+}

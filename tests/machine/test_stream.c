@@ -806,3 +806,81 @@ HOST_TEST(test_pinned_release__before_its_work_ran_does_no_harm) {
   const tide_status status = tide_machine_stream_synchronize(m, 0, stream);
   T_CHECK(status == TIDE_OK || status == TIDE_ERR_MACHINE);
 }
+
+// ---------------------------------------------------------------------------------------------------
+// What is left of streams that were freed
+
+REAL_TEST(test_legacy_stream__waits_for_what_is_left_of_a_freed_stream) {
+  const tide_stream stream = stream_new(m, 0, 0);
+  uint8_t* const raw = raw_new(m, 0, 2 * BYTES);
+  gate held;
+  gate_close(&held, m, 0, stream);
+  T_OK(tide_machine_fill(m, 0, stream, raw, 5, BYTES));
+  T_OK(tide_machine_stream_free(m, 0, stream));
+
+  T_OK(tide_machine_copy(m, 0, NULL, raw + BYTES, raw, BYTES));
+  t_sleep_us(2000);
+  gate_open(&held);
+  stream_finish(m, 0, NULL);
+
+  expect_filled(m, 0, raw + BYTES, 5, BYTES);
+}
+
+// Two threads that use one event: one records it, in a capture and outside, the other waits for it.
+typedef struct wait_race {
+  tide_machine* m;
+  tide_event event;
+  tide_stream waiting;
+  atomic_int round;     // that the waiting thread may begin
+  atomic_int finished;  // that it has finished
+  atomic_bool is_done;  // the work before the record
+  atomic_int lost;
+} wait_race;
+
+static void race_work(void* user) {
+  t_sleep_us(200);
+  atomic_store(&((wait_race*)user)->is_done, true);
+}
+
+static void race_check(void* user) {
+  wait_race* const wr = user;
+  if (!atomic_load(&wr->is_done)) atomic_fetch_add(&wr->lost, 1);
+}
+
+static void* thread_waits_in_race(void* user) {
+  wait_race* const wr = user;
+  for (int round = 1; round <= (int)t_scaled(300); ++round) {
+    while (atomic_load(&wr->round) < round) {}
+    while (tide_machine_stream_wait(wr->m, 0, wr->waiting, wr->event) != TIDE_OK) {}
+    T_OK(tide_machine_call(wr->m, 0, wr->waiting, race_check, wr));
+    stream_finish(wr->m, 0, wr->waiting);
+    atomic_store(&wr->finished, round);
+  }
+  return NULL;
+}
+
+HOST_TEST(test_stream_wait__is_not_lost_when_the_event_leaves_a_capture) {
+  wait_race wr = { .m = m, .event = event_new(m, 0), .waiting = stream_new(m, 0, TIDE_STREAM_NON_BLOCKING) };
+  const tide_stream working = stream_new(m, 0, TIDE_STREAM_NON_BLOCKING);
+  const tide_stream captured = stream_new(m, 0, TIDE_STREAM_NON_BLOCKING);
+  pthread_t thread;
+  t_thread_start(&thread, thread_waits_in_race, &wr);
+
+  for (int round = 1; round <= (int)t_scaled(300); ++round) {
+    tide_launch graph = NULL;
+    T_OK(tide_machine_capture_begin(m, 0, captured, TIDE_CAPTURE_RELAXED));
+    T_OK(tide_machine_event_record(m, 0, wr.event, captured));
+    T_OK(tide_machine_capture_end(m, 0, captured, &graph));
+    T_OK(tide_machine_launch_free(m, graph));
+    atomic_store(&wr.is_done, false);
+    T_OK(tide_machine_call(m, 0, working, race_work, &wr));
+    atomic_store(&wr.round, round);
+    for (volatile int k = 0; k < round % 300 * 4; ++k) {}
+    T_OK(tide_machine_event_record(m, 0, wr.event, working));
+    while (atomic_load(&wr.finished) < round) t_sleep_us(20);
+    stream_finish(m, 0, working);
+  }
+
+  t_thread_join(thread);
+  T_EQ(atomic_load(&wr.lost), 0);
+}

@@ -594,3 +594,19 @@ HOST_TEST(test_set_access__rules_what_the_host_can_touch) {
   (void)close(ends[0]);
   (void)close(ends[1]);
 }
+
+REAL_TEST(test_set_access__taken_away_while_work_runs_does_no_harm) {
+  const size_t bytes = 32 * granularity(m);
+  const tide_stream stream = stream_new(m, 0, 0);
+  if (!device_info(m, 0).is_host_readable) t_skip("the driver reports an illegal access, for good");
+  uint8_t* const range = reserve(m, 0, bytes);
+  map_new(m, 0, range, bytes);
+
+  for (int i = 0; i < 10; ++i) {
+    T_OK(tide_machine_set_access(m, range, bytes, 0, TIDE_ACCESS_READ_WRITE));
+    T_OK(tide_machine_fill(m, 0, stream, range, 1, bytes));
+    t_sleep_us((uint64_t)i * 100);
+    T_OK(tide_machine_set_access(m, range, bytes, 0, TIDE_ACCESS_NONE));
+    T_ANY(tide_machine_stream_synchronize(m, 0, stream));
+  }
+}
