@@ -5,8 +5,10 @@
 // or none, real threads or virtual time) is behind a small table, the backend. So a rule is written and
 // tested once, and a program that runs dry runs on the host.
 //
-//   soft_memory.c   ranges of addresses, physical memory, mappings, access, peers
-//   soft_stream.c   streams, events, waiting
+//   soft_memory.c   ranges of addresses, physical, raw and pinned memory, peers
+//   soft_virtual.c  reservations, mappings, access
+//   soft_stream.c   streams, waiting
+//   soft_event.c    events
 //   soft_queue.c    the work of one stream
 //   soft_capture.c  captures and the graphs they make
 //   soft_thread.c   what belongs to a calling thread
@@ -312,30 +314,49 @@ tide_status tide__soft_pinned_alloc(void* self, size_t bytes, void** out);
 tide_status tide__soft_pinned_release(void* self, void* address);
 tide_status tide__soft_pinned_register(void* self, void* address, size_t bytes);
 tide_status tide__soft_pinned_unregister(void* self, void* address);
-tide_status tide__soft_address_reserve(void* self, int device, size_t bytes, size_t alignment, void* hint,
-                                       void** out);
-tide_status tide__soft_address_release(void* self, void* address, size_t bytes);
 tide_status tide__soft_physical_new(void* self, int device, size_t bytes, uint32_t flags, tide_physical* out);
 tide_status tide__soft_physical_free(void* self, tide_physical physical);
-tide_status tide__soft_map(void* self, void* address, tide_physical physical);
-tide_status tide__soft_unmap(void* self, void* address, size_t bytes);
-tide_status tide__soft_set_access(void* self, void* address, size_t bytes, int device, tide_access access);
 tide_status tide__soft_pointer_info(void* self, const void* pointer, tide_pointer_info* out);
 tide_status tide__soft_peer_query(void* self, int device, int peer, bool* out);
 tide_status tide__soft_peer_enable(void* self, int device, int peer);
 tide_status tide__soft_peer_disable(void* self, int device, int peer);
-// Does pinned memory have a byte in [begin, end)?
-bool tide__soft_has_pinned(tide__soft* soft, uint64_t begin, uint64_t end);
 // Builds a range over memory that is there already (an import), which belongs to the range if this succeeds.
 tide_status tide__soft_range_over(tide__soft* soft, tide__physical* physical, tide_memory_kind kind,
                                   uint64_t bytes, tide_call call, void** out);
-// The live range of a kind that begins at an address, or NULL. Under the memory lock.
+// Does pinned memory have a byte in [begin, end)?
+bool tide__soft_has_pinned(tide__soft* soft, uint64_t begin, uint64_t end);
+// Ends physical memory that nothing refers to any more.
+void tide__physical_end(tide__soft* soft, tide__physical* physical);
+uint64_t tide__range_end(const tide__range* range);
+uint64_t tide__mask_with(uint64_t mask, int device, bool is_set);
+// The rest is called under the memory lock.
+// The range around an address, or the one of a kind that begins there, or NULL.
+tide__range* tide__range_around_locked(tide__soft* soft, uint64_t address);
 tide__range* tide__soft_range_at_locked(tide__soft* soft, uint64_t address, tide_memory_kind kind)
     TIDE_REQUIRES(&soft->memory_lock);
-// May a stream of `device` read or write this range, must it be staged, and which range is it in (0: in
-// none)?
+void tide__range_enter_locked(tide__soft* soft, tide__range* range);
+// Is a worker inside a range of addresses? Waits until none is; the lock is open meanwhile.
+bool tide__range_is_busy_locked(tide__soft* soft, uint64_t begin, uint64_t end);
+void tide__range_wait_locked(tide__soft* soft, uint64_t begin, uint64_t end);
+// Drops one reference; true if it was the last and tide__physical_end() must follow without the lock.
+bool tide__physical_drop_locked(tide__physical* physical);
+// May a stream of `device` use these bytes, must they be staged, and which range are they in (0: in none)?
 tide_status tide__soft_check_locked(tide__soft* soft, const char* name, int device, uint64_t address,
                                     uint64_t bytes, bool is_write, bool* out_staged, uint64_t* out_identity);
+
+// soft_virtual.c
+tide_status tide__soft_address_reserve(void* self, int device, size_t bytes, size_t alignment, void* hint,
+                                       void** out);
+tide_status tide__soft_address_release(void* self, void* address, size_t bytes);
+tide_status tide__soft_map(void* self, void* address, tide_physical physical);
+tide_status tide__soft_unmap(void* self, void* address, size_t bytes);
+tide_status tide__soft_set_access(void* self, void* address, size_t bytes, int device, tide_access access);
+// The mapping around an address of a reservation, or NULL. Under the memory lock, like the next.
+tide__mapping* tide__mapping_around(const tide__range* range, uint64_t address);
+tide_status tide__mappings_check_locked(const tide__range* range, const char* name, int device,
+                                        uint64_t address, uint64_t bytes, bool is_write, bool* out_staged);
+// Ends all mappings of a reservation, when the machine ends.
+void tide__mappings_free(tide__soft* soft, tide__range* range);
 
 // soft_queue.c
 // A chunk, or NULL without memory; without the lock. Adding it, under the lock, makes room.
@@ -352,21 +373,15 @@ void tide__queue_reset(tide__queue* queue, const tide_heap* heap);
 
 // soft_stream.c
 void tide__soft_streams_fini(tide__soft* soft);
+// Lets a machine in virtual time play what it can. With no lock held: it may call functions of the caller.
+void tide__soft_settle(tide__soft* soft);
 void tide__stream_item_init(void* item);
 void tide__stream_item_fini(void* item);
-void tide__event_item_init(void* item);
-void tide__event_item_fini(void* item);
 tide_status tide__soft_stream_new(void* self, int device, uint32_t flags, int priority, tide_stream* out);
 tide_status tide__soft_stream_free(void* self, int device, tide_stream stream);
 tide_status tide__soft_stream_query(void* self, int device, tide_stream stream, bool* out_idle);
 tide_status tide__soft_stream_synchronize(void* self, int device, tide_stream stream);
-tide_status tide__soft_stream_wait(void* self, int device, tide_stream stream, tide_event event);
 tide_status tide__soft_device_synchronize(void* self, int device);
-tide_status tide__soft_event_new(void* self, int device, tide_event* out);
-tide_status tide__soft_event_free(void* self, tide_event event);
-tide_status tide__soft_event_record(void* self, int device, tide_event event, tide_stream stream);
-tide_status tide__soft_event_query(void* self, tide_event event, bool* out_done);
-tide_status tide__soft_event_synchronize(void* self, tide_event event);
 tide_status tide__soft_copy(void* self, int device, tide_stream stream, void* destination, const void* source,
                             size_t bytes);
 tide_status tide__soft_fill(void* self, int device, tide_stream stream, void* destination, uint8_t value,
@@ -379,10 +394,6 @@ tide_status tide__stream_find(tide__soft* soft, const char* name, int device, ti
 void tide__stream_end(tide__stream* stream);
 // Puts a stream that was given up and has nothing left to do back into the table.
 void tide__stream_bury(tide__stream* stream);
-// The event of a handle.
-tide_status tide__event_find(tide__soft* soft, const char* name, tide_event handle, tide__event** out);
-// Where an event was recorded: a point, or a capture.
-tide__point tide__event_get(tide__event* event, uint64_t* out_capture_id);
 // Queues work, or notes it down if the stream is capturing.
 tide_status tide__stream_submit(tide__stream* stream, const char* name, const tide__op* op);
 // Queues work on a stream that is not capturing, behind a point of another (or NULL); says where it ends
@@ -405,6 +416,20 @@ void tide__op_drop(tide__soft* soft, const tide__op* op);
 uint64_t tide__op_duration_ns(const tide__op* op);
 // Marks pieces of work as done and wakes who waits for them.
 void tide__stream_complete(tide__stream* stream, uint64_t count);
+
+// soft_event.c
+void tide__event_item_init(void* item);
+void tide__event_item_fini(void* item);
+tide_status tide__soft_stream_wait(void* self, int device, tide_stream stream, tide_event event);
+tide_status tide__soft_event_new(void* self, int device, tide_event* out);
+tide_status tide__soft_event_free(void* self, tide_event event);
+tide_status tide__soft_event_record(void* self, int device, tide_event event, tide_stream stream);
+tide_status tide__soft_event_query(void* self, tide_event event, bool* out_done);
+tide_status tide__soft_event_synchronize(void* self, tide_event event);
+// The event of a handle.
+tide_status tide__event_find(tide__soft* soft, const char* name, tide_event handle, tide__event** out);
+// Where an event was recorded: a point, or a capture.
+tide__point tide__event_get(tide__event* event, uint64_t* out_capture_id);
 
 // soft_thread.c
 // A number that no other thread of the process ever has; not 0.

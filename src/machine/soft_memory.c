@@ -1,32 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Memory of the host and dry machines: one tree of top-level ranges, in reserved ones a tree of mappings, and
-// counted physical memory below both. One lock guards all of it. It is not held while pages are locked or
+// Memory of the host and dry machines: one tree of top-level ranges, in reserved ones a tree of mappings (see
+// soft_virtual.c), and counted physical memory below both. One lock guards all of it. It is not held while pages are locked or
 // given back to the system, which can take long.
 #include <string.h>
 
 #include "base/arith.h"
 #include "machine/soft.h"
 
-static uint64_t range_end(const tide__range* range) { return range->node.key + range->bytes; }
+uint64_t tide__range_end(const tide__range* range) { return range->node.key + range->bytes; }
 
 static tide__range* range_of(tide__tree_node* node) {
   return node != NULL ? TIDE_OWNER(node, tide__range, node) : NULL;
 }
 
-static tide__mapping* mapping_of(tide__tree_node* node) {
-  return node != NULL ? TIDE_OWNER(node, tide__mapping, node) : NULL;
-}
-
-static uint64_t mapping_end(const tide__mapping* mapping) {
-  return mapping->node.key + mapping->physical->bytes;
-}
-
 // The range that contains an address, or NULL.
-static tide__range* range_around_locked(tide__soft* soft, uint64_t address) {
+tide__range* tide__range_around_locked(tide__soft* soft, uint64_t address) {
   tide__range* range = range_of(tide__tree_floor(&soft->ranges, address));
-  return range != NULL && address < range_end(range) ? range : NULL;
+  return range != NULL && address < tide__range_end(range) ? range : NULL;
 }
 
 tide__range* tide__soft_range_at_locked(tide__soft* soft, uint64_t address, tide_memory_kind kind) {
@@ -36,12 +28,12 @@ tide__range* tide__soft_range_at_locked(tide__soft* soft, uint64_t address, tide
 
 // The first range that has a byte in [begin, end), or NULL.
 static tide__range* range_in_locked(tide__soft* soft, uint64_t begin, uint64_t end) {
-  tide__range* range = range_around_locked(soft, begin);
+  tide__range* range = tide__range_around_locked(soft, begin);
   if (range == NULL) range = range_of(tide__tree_ceiling(&soft->ranges, begin));
   return range != NULL && range->node.key < end ? range : NULL;
 }
 
-static void range_enter_locked(tide__soft* soft, tide__range* range) {
+void tide__range_enter_locked(tide__soft* soft, tide__range* range) {
   range->identity = ++soft->last_identity;
   (void)tide__tree_insert(&soft->ranges, &range->node);
   TIDE_AUDIT(range->identity % 256 != 0 || tide__tree_check(&soft->ranges) == 0);
@@ -50,7 +42,7 @@ static void range_enter_locked(tide__soft* soft, tide__range* range) {
 // ---------------------------------------------------------------------------------------------------
 // Busy ranges
 
-static bool range_is_busy_locked(tide__soft* soft, uint64_t begin, uint64_t end) {
+bool tide__range_is_busy_locked(tide__soft* soft, uint64_t begin, uint64_t end) {
   const uint32_t count = tide__slots_count(&soft->streams);
   for (uint32_t i = 0; i < count; i++) {
     const tide__stream* stream = tide__slots_at(&soft->streams, i);
@@ -62,15 +54,15 @@ static bool range_is_busy_locked(tide__soft* soft, uint64_t begin, uint64_t end)
 }
 
 // Waits until no worker is inside a range. Only a caller that did not wait for its own work has to.
-TIDE_UNCHECKED_LOCKING static void range_wait_locked(tide__soft* soft, uint64_t begin, uint64_t end) {
-  while (range_is_busy_locked(soft, begin, end)) tide__signal_wait(&soft->quiet, &soft->memory_lock);
+TIDE_UNCHECKED_LOCKING void tide__range_wait_locked(tide__soft* soft, uint64_t begin, uint64_t end) {
+  while (tide__range_is_busy_locked(soft, begin, end)) tide__signal_wait(&soft->quiet, &soft->memory_lock);
 }
 
 // ---------------------------------------------------------------------------------------------------
 // Physical memory
 
 // Ends physical memory that nothing refers to any more. Takes the lock itself.
-static void physical_end(tide__soft* soft, tide__physical* physical) {
+void tide__physical_end(tide__soft* soft, tide__physical* physical) {
   const bool is_import = physical->descriptor >= 0;
   const bool is_gone = soft->backend->physical_give(soft, physical);
   tide__mutex_lock(&soft->memory_lock);
@@ -97,12 +89,12 @@ static void physical_sweep(tide__soft* soft) {
   while (!tide__list_is_empty(&waiting)) {
     tide__link* link = waiting.next;
     tide__list_unlink(link);
-    physical_end(soft, TIDE_OWNER(link, tide__physical, lingering));
+    tide__physical_end(soft, TIDE_OWNER(link, tide__physical, lingering));
   }
 }
 
-// Drops one reference; true if it was the last and physical_end() must follow once the lock is released.
-static bool physical_drop_locked(tide__physical* physical) { return --physical->refs == 0; }
+// Drops one reference; true if it was the last and tide__physical_end() must follow once the lock is released.
+bool tide__physical_drop_locked(tide__physical* physical) { return --physical->refs == 0; }
 
 static bool device_take_once(tide__soft* soft, int device, uint64_t bytes, uint64_t* out_used) {
   tide__soft_device* owner = &soft->devices[device];
@@ -152,10 +144,6 @@ static tide_status physical_make(tide__soft* soft, const char* name, int device,
   return status;
 }
 
-static tide__physical* physical_find(tide__soft* soft, tide_physical handle) {
-  return tide__slots_find(&soft->physicals, tide__address(handle));
-}
-
 tide_status tide__soft_physical_new(void* self, int device, size_t bytes, uint32_t flags,
                                     tide_physical* out) {
   tide__soft* soft = self;
@@ -176,9 +164,9 @@ tide_status tide__soft_physical_free(void* self, tide_physical handle) {
                (void*)handle);
   const uint64_t bytes = physical->bytes;
   tide__mutex_lock(&soft->memory_lock);
-  const bool is_last = physical_drop_locked(physical);
+  const bool is_last = tide__physical_drop_locked(physical);
   tide__mutex_unlock(&soft->memory_lock);
-  if (is_last) physical_end(soft, physical);
+  if (is_last) tide__physical_end(soft, physical);
   tide__soft_charge(soft, TIDE_CALL_PHYSICAL_FREE, 0, bytes);
   return TIDE_OK;
 }
@@ -207,7 +195,7 @@ static tide_status range_place_locked(tide__soft* soft, tide__range* range, tide
     return status;
   }
   range->node.key = address;
-  range_enter_locked(soft, range);
+  tide__range_enter_locked(soft, range);
   return TIDE_OK;
 }
 
@@ -242,7 +230,7 @@ tide_status tide__soft_raw_alloc(void* self, int device, size_t bytes, void** ou
   const tide_status status =
       tide__soft_range_over(soft, physical, TIDE_MEMORY_RAW, bytes, TIDE_CALL_RAW_ALLOC, out);
   if (status != TIDE_OK) {
-    physical_end(soft, physical);
+    tide__physical_end(soft, physical);
     return status;
   }
   tide__soft_charge(soft, TIDE_CALL_RAW_ALLOC, 0, bytes);
@@ -252,12 +240,12 @@ tide_status tide__soft_raw_alloc(void* self, int device, size_t bytes, void** ou
 // Ends a raw or imported range that was taken out of the tree.
 static void range_end_raw(tide__soft* soft, tide__range* range) {
   tide__mutex_lock(&soft->memory_lock);
-  range_wait_locked(soft, range->node.key, range_end(range));
+  tide__range_wait_locked(soft, range->node.key, tide__range_end(range));
   if (range->export_slot != 0) soft->backend->export_end(soft, range);
   soft->backend->unreserve(soft, range->node.key, range->span);
-  const bool is_last = physical_drop_locked(range->physical);
+  const bool is_last = tide__physical_drop_locked(range->physical);
   tide__mutex_unlock(&soft->memory_lock);
-  if (is_last) physical_end(soft, range->physical);
+  if (is_last) tide__physical_end(soft, range->physical);
   tide__heap_release(soft->heap, range, 1, sizeof *range);
 }
 
@@ -313,8 +301,8 @@ static tide_status pinned_place(tide__soft* soft, tide__range* range) {
   for (;;) {
     TIDE_TRY(soft->backend->pinned_take(soft, range));
     tide__mutex_lock(&soft->memory_lock);
-    const bool is_clear = range_in_locked(soft, range->node.key, range_end(range)) == NULL;
-    if (is_clear) range_enter_locked(soft, range);
+    const bool is_clear = range_in_locked(soft, range->node.key, tide__range_end(range)) == NULL;
+    if (is_clear) tide__range_enter_locked(soft, range);
     tide__mutex_unlock(&soft->memory_lock);
     if (is_clear) return TIDE_OK;
     soft->backend->pinned_give(soft, range);
@@ -342,9 +330,9 @@ tide_status tide__soft_pinned_alloc(void* self, size_t bytes, void** out) {
 // Enters a range of the caller's pages, unless it touches another.
 static tide_status pinned_enter(tide__soft* soft, tide__range* range) {
   tide__mutex_lock(&soft->memory_lock);
-  const tide__range* other = range_in_locked(soft, range->node.key, range_end(range));
+  const tide__range* other = range_in_locked(soft, range->node.key, tide__range_end(range));
   const uint64_t taken = other != NULL ? other->node.key : 0;
-  if (other == NULL) range_enter_locked(soft, range);
+  if (other == NULL) tide__range_enter_locked(soft, range);
   tide__mutex_unlock(&soft->memory_lock);
   TIDE_REQUIRE(other == NULL, TIDE_ERR_ARGUMENT,
                "pinned_register: %llu bytes at %p touch the range that begins at %p",
@@ -379,7 +367,7 @@ static tide_status pinned_end(tide__soft* soft, tide_call call, void* address, b
   if (range != NULL && range->is_registered != is_registered) range = NULL;
   if (range != NULL) {
     tide__tree_remove(&soft->ranges, &range->node);
-    range_wait_locked(soft, begin, range_end(range));
+    tide__range_wait_locked(soft, begin, tide__range_end(range));
   }
   tide__mutex_unlock(&soft->memory_lock);
   TIDE_REQUIRE(range != NULL, TIDE_ERR_ARGUMENT, "%s: no %s memory begins at %p", tide_call_name(call),
@@ -409,237 +397,11 @@ tide_status tide__soft_pinned_unregister(void* self, void* address) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// Virtual memory
-
-tide_status tide__soft_address_reserve(void* self, int device, size_t bytes, size_t alignment, void* hint,
-                                       void** out) {
-  tide__soft* soft = self;
-  TIDE_REQUIRE(tide__is_aligned(bytes, soft->granularity), TIDE_ERR_ARGUMENT,
-               "address_reserve: %zu bytes are no multiple of the granularity %llu", bytes,
-               (unsigned long long)soft->granularity);
-  tide__range* range = tide__heap_alloc(soft->heap, 1, sizeof *range);
-  TIDE_REQUIRE(range != NULL, TIDE_ERR_NO_MEMORY, "address_reserve: no memory for its records");
-  range->bytes = range->span = bytes;
-  range->kind = TIDE_MEMORY_RESERVED;
-  range->device = device;
-  const uint64_t unit = tide__max(alignment, soft->granularity);
-  tide__mutex_lock(&soft->memory_lock);
-  const tide_status status = soft->backend->reserve(soft, device, TIDE_CALL_ADDRESS_RESERVE, bytes, unit,
-                                                    tide__address(hint), &range->node.key);
-  if (status == TIDE_OK) range_enter_locked(soft, range);
-  tide__mutex_unlock(&soft->memory_lock);
-  if (status != TIDE_OK) {
-    tide__heap_release(soft->heap, range, 1, sizeof *range);
-    return status;
-  }
-  *out = tide__pointer(range->node.key);
-  tide__soft_charge(soft, TIDE_CALL_ADDRESS_RESERVE, 0, bytes);
-  return TIDE_OK;
-}
-
-tide_status tide__soft_address_release(void* self, void* address, size_t bytes) {
-  tide__soft* soft = self;
-  tide__mutex_lock(&soft->memory_lock);
-  tide__range* range = tide__soft_range_at_locked(soft, tide__address(address), TIDE_MEMORY_RESERVED);
-  if (range != NULL && range->bytes != bytes) range = NULL;
-  const bool is_empty = range != NULL && range->mappings.root == NULL;
-  if (is_empty) {
-    tide__tree_remove(&soft->ranges, &range->node);
-    soft->backend->unreserve(soft, range->node.key, range->span);
-  }
-  tide__mutex_unlock(&soft->memory_lock);
-  TIDE_REQUIRE(range != NULL, TIDE_ERR_ARGUMENT, "address_release: %zu bytes at %p are no reservation", bytes,
-               address);
-  TIDE_REQUIRE(is_empty, TIDE_ERR_STATE, "address_release: memory is still mapped in the %zu bytes at %p",
-               bytes, address);
-  tide__heap_release(soft->heap, range, 1, sizeof *range);
-  tide__soft_charge(soft, TIDE_CALL_ADDRESS_RELEASE, 0, bytes);
-  return TIDE_OK;
-}
-
-// Finds the place of a new mapping; the reservation it goes into.
-static tide_status map_find_locked(tide__soft* soft, uint64_t begin, const tide__physical* physical,
-                                   tide__range** out) {
-  tide__range* range = range_around_locked(soft, begin);
-  const bool is_inside = range != NULL && range->kind == TIDE_MEMORY_RESERVED &&
-                         physical->bytes <= range_end(range) - begin;
-  TIDE_REQUIRE(is_inside, TIDE_ERR_ARGUMENT, "map: %llu bytes at %p do not lie in one reservation",
-               (unsigned long long)physical->bytes, tide__pointer(begin));
-  const tide__mapping* below = mapping_of(tide__tree_floor(&range->mappings, begin));
-  const tide__mapping* above = mapping_of(tide__tree_ceiling(&range->mappings, begin));
-  const bool is_clear = (below == NULL || mapping_end(below) <= begin) &&
-                        (above == NULL || above->node.key >= begin + physical->bytes);
-  TIDE_REQUIRE(is_clear, TIDE_ERR_ARGUMENT, "map: something is mapped already in the %llu bytes at %p",
-               (unsigned long long)physical->bytes, tide__pointer(begin));
-  *out = range;
-  return TIDE_OK;
-}
-
-static tide_status map_locked(tide__soft* soft, uint64_t begin, tide_physical handle,
-                              tide__mapping* mapping) {
-  tide__physical* physical = physical_find(soft, handle);
-  TIDE_REQUIRE(physical != NULL, TIDE_ERR_HANDLE, "map: %p is no physical memory of this machine",
-               (void*)handle);
-  tide__range* range = NULL;
-  TIDE_TRY(map_find_locked(soft, begin, physical, &range));
-  TIDE_TRY(soft->backend->map(soft, physical, begin));
-  physical->refs++;
-  mapping->physical = physical;
-  mapping->node.key = begin;
-  (void)tide__tree_insert(&range->mappings, &mapping->node);
-  return TIDE_OK;
-}
-
-tide_status tide__soft_map(void* self, void* address, tide_physical handle) {
-  tide__soft* soft = self;
-  const uint64_t begin = tide__address(address);
-  TIDE_REQUIRE(tide__is_aligned(begin, soft->granularity), TIDE_ERR_ARGUMENT,
-               "map: the address %p is no multiple of the granularity %llu", address,
-               (unsigned long long)soft->granularity);
-  tide__mapping* mapping = tide__heap_alloc(soft->heap, 1, sizeof *mapping);
-  TIDE_REQUIRE(mapping != NULL, TIDE_ERR_NO_MEMORY, "map: no memory for its records");
-  tide__mutex_lock(&soft->memory_lock);
-  const tide_status status = map_locked(soft, begin, handle, mapping);
-  tide__mutex_unlock(&soft->memory_lock);
-  if (status != TIDE_OK) {
-    tide__heap_release(soft->heap, mapping, 1, sizeof *mapping);
-    return status;
-  }
-  tide__soft_charge(soft, TIDE_CALL_MAP, 1, 0);
-  return TIDE_OK;
-}
-
-// Finds the mappings that make up [begin, begin + bytes) exactly: the first, and how many.
-static tide_status mappings_find_locked(tide__soft* soft, const char* name, uint64_t begin, uint64_t bytes,
-                                        tide__range** out_range, tide__mapping** out_first,
-                                        uint64_t* out_count) {
-  tide__range* range = range_around_locked(soft, begin);
-  const bool is_inside = range != NULL && range->kind == TIDE_MEMORY_RESERVED &&
-                         bytes <= range_end(range) - begin;
-  uint64_t at = begin;
-  uint64_t count = 0;
-  tide__mapping* first = is_inside ? mapping_of(tide__tree_floor(&range->mappings, begin)) : NULL;
-  for (tide__mapping* it = first; it != NULL && it->node.key == at && at < begin + bytes; count++) {
-    at = mapping_end(it);
-    it = mapping_of(tide__tree_next(&it->node));
-  }
-  TIDE_REQUIRE(is_inside && at == begin + bytes, TIDE_ERR_ARGUMENT,
-               "%s: the %llu bytes at %p do not begin and end at mappings without a gap", name,
-               (unsigned long long)bytes, tide__pointer(begin));
-  *out_range = range;
-  *out_first = first;
-  *out_count = count;
-  return TIDE_OK;
-}
-
-// Takes `count` mappings out of their range and puts those whose memory is now unused in front of *dead.
-static void mappings_remove_locked(tide__range* range, tide__mapping* first, uint64_t count,
-                                   tide__mapping** dead) {
-  for (uint64_t i = 0; i < count; i++) {
-    tide__mapping* mapping = first;
-    first = mapping_of(tide__tree_next(&mapping->node));
-    tide__tree_remove(&range->mappings, &mapping->node);
-    if (!physical_drop_locked(mapping->physical)) mapping->physical = NULL;
-    mapping->node.parent = *dead != NULL ? &(*dead)->node
-                                         : NULL;  // the node is free: its link chains the dead
-    *dead = mapping;
-  }
-}
-
-static void mappings_bury(tide__soft* soft, tide__mapping* dead) {
-  while (dead != NULL) {
-    tide__mapping* next = mapping_of(dead->node.parent);
-    if (dead->physical != NULL) physical_end(soft, dead->physical);
-    tide__heap_release(soft->heap, dead, 1, sizeof *dead);
-    dead = next;
-  }
-}
-
-static tide_status unmap_locked(tide__soft* soft, uint64_t begin, uint64_t bytes, uint64_t* out_count,
-                                tide__mapping** out_dead) {
-  tide__range* range = NULL;
-  tide__mapping* first = NULL;
-  TIDE_TRY(mappings_find_locked(soft, "unmap", begin, bytes, &range, &first, out_count));
-  if (range_is_busy_locked(soft, begin, begin + bytes)) {
-    range_wait_locked(soft, begin, begin + bytes);  // the lock was open meanwhile: look again
-    TIDE_TRY(mappings_find_locked(soft, "unmap", begin, bytes, &range, &first, out_count));
-  }
-  TIDE_TRY(soft->backend->unmap(soft, begin, bytes));
-  mappings_remove_locked(range, first, *out_count, out_dead);
-  return TIDE_OK;
-}
-
-tide_status tide__soft_unmap(void* self, void* address, size_t bytes) {
-  tide__soft* soft = self;
-  uint64_t count = 0;
-  tide__mapping* dead = NULL;
-  tide__mutex_lock(&soft->memory_lock);
-  const tide_status status = unmap_locked(soft, tide__address(address), bytes, &count, &dead);
-  tide__mutex_unlock(&soft->memory_lock);
-  mappings_bury(soft, dead);
-  if (status == TIDE_OK) tide__soft_charge(soft, TIDE_CALL_UNMAP, count, bytes);
-  return status;
-}
-
-// Sets what the process may do at a mapping: all that any device may.
-static tide_status mapping_protect(tide__soft* soft, const tide__mapping* mapping, uint64_t readers,
-                                   uint64_t writers) {
-  return soft->backend->protect(soft, mapping->node.key, mapping->physical->bytes, readers != 0,
-                                writers != 0);
-}
-
-static uint64_t mask_with(uint64_t mask, int device, bool is_set) {
-  const uint64_t bit = (uint64_t)1 << device;
-  return is_set ? mask | bit : mask & ~bit;
-}
-
-static tide_status access_locked(tide__soft* soft, uint64_t begin, uint64_t bytes, int device,
-                                 tide_access access, uint64_t* out_count) {
-  tide__range* range = NULL;
-  tide__mapping* first = NULL;
-  TIDE_TRY(mappings_find_locked(soft, "set_access", begin, bytes, &range, &first, out_count));
-  if (access != TIDE_ACCESS_READ_WRITE && range_is_busy_locked(soft, begin, begin + bytes)) {
-    range_wait_locked(soft, begin, begin + bytes);  // the lock was open meanwhile: look again
-    TIDE_TRY(mappings_find_locked(soft, "set_access", begin, bytes, &range, &first, out_count));
-  }
-  tide__mapping* mapping = first;
-  tide_status status = TIDE_OK;
-  uint64_t done = 0;
-  for (; done < *out_count && status == TIDE_OK; done++) {
-    status = mapping_protect(soft, mapping,
-                             mask_with(mapping->readers, device, (access & TIDE_ACCESS_READ) != 0),
-                             mask_with(mapping->writers, device, access == TIDE_ACCESS_READ_WRITE));
-    mapping = mapping_of(tide__tree_next(&mapping->node));
-  }
-  mapping = first;
-  for (uint64_t i = 0; i < done; i++) {
-    if (status == TIDE_OK) {
-      mapping->readers = mask_with(mapping->readers, device, (access & TIDE_ACCESS_READ) != 0);
-      mapping->writers = mask_with(mapping->writers, device, access == TIDE_ACCESS_READ_WRITE);
-    } else {
-      (void)mapping_protect(soft, mapping, mapping->readers, mapping->writers);  // as it was
-    }
-    mapping = mapping_of(tide__tree_next(&mapping->node));
-  }
-  return status;
-}
-
-tide_status tide__soft_set_access(void* self, void* address, size_t bytes, int device, tide_access access) {
-  tide__soft* soft = self;
-  uint64_t count = 0;
-  tide__mutex_lock(&soft->memory_lock);
-  const tide_status status = access_locked(soft, tide__address(address), bytes, device, access, &count);
-  tide__mutex_unlock(&soft->memory_lock);
-  if (status == TIDE_OK) tide__soft_charge(soft, TIDE_CALL_SET_ACCESS, count, bytes);
-  return status;
-}
-
-// ---------------------------------------------------------------------------------------------------
 // Questions
 
 static void pointer_describe_locked(const tide__range* range, uint64_t address, tide_pointer_info* out) {
-  const tide__mapping* mapping = mapping_of(tide__tree_floor(&range->mappings, address));
-  if (mapping != NULL && address < mapping_end(mapping)) {
+  const tide__mapping* mapping = tide__mapping_around(range, address);
+  if (mapping != NULL) {
     out->kind = TIDE_MEMORY_MAPPED;
     out->device = mapping->physical->device;
     out->base = tide__pointer(mapping->node.key);
@@ -655,28 +417,10 @@ static void pointer_describe_locked(const tide__range* range, uint64_t address, 
 tide_status tide__soft_pointer_info(void* self, const void* pointer, tide_pointer_info* out) {
   tide__soft* soft = self;
   tide__mutex_lock(&soft->memory_lock);
-  const tide__range* range = range_around_locked(soft, tide__address(pointer));
+  const tide__range* range = tide__range_around_locked(soft, tide__address(pointer));
   if (range != NULL) pointer_describe_locked(range, tide__address(pointer), out);
   tide__mutex_unlock(&soft->memory_lock);
   return TIDE_OK;
-}
-
-// Has every byte of a range in a reservation memory that a device may use? Staged where it is not this
-// device.
-static tide_status check_mapped_locked(const tide__range* range, const char* name, int device,
-                                       uint64_t address, uint64_t bytes, bool is_write, bool* out_staged) {
-  const uint64_t end = address + bytes;
-  const tide__mapping* mapping = mapping_of(tide__tree_floor(&range->mappings, address));
-  while (mapping != NULL && mapping->node.key <= address && address < mapping_end(mapping)) {
-    const uint64_t allowed = is_write ? mapping->writers : mapping->readers;
-    TIDE_REQUIRE(allowed != 0, TIDE_ERR_ACCESS, "%s: no device may %s at %p: see set_access", name,
-                 is_write ? "write" : "read", tide__pointer(address));
-    if ((allowed >> device & 1u) == 0) *out_staged = true;
-    address = mapping_end(mapping);
-    if (address >= end) return TIDE_OK;
-    mapping = mapping_of(tide__tree_next(&mapping->node));
-  }
-  return TIDE_FAIL(TIDE_ERR_ARGUMENT, "%s: nothing is mapped at %p", name, tide__pointer(address));
 }
 
 tide_status tide__soft_check_locked(tide__soft* soft, const char* name, int device, uint64_t address,
@@ -688,13 +432,13 @@ tide_status tide__soft_check_locked(tide__soft* soft, const char* name, int devi
                tide__pointer(address));
   const tide__range* range = range_in_locked(soft, address, end);
   if (range == NULL) return TIDE_OK;  // ordinary host memory
-  TIDE_REQUIRE(range->node.key <= address && end <= range_end(range), TIDE_ERR_ARGUMENT,
+  TIDE_REQUIRE(range->node.key <= address && end <= tide__range_end(range), TIDE_ERR_ARGUMENT,
                "%s: %llu bytes at %p do not lie in one allocation: one of %llu begins at %p", name,
                (unsigned long long)bytes, tide__pointer(address), (unsigned long long)range->bytes,
                tide__pointer(range->node.key));
   *out_identity = range->identity;
   if (range->kind == TIDE_MEMORY_RESERVED) {
-    return check_mapped_locked(range, name, device, address, bytes, is_write, out_staged);
+    return tide__mappings_check_locked(range, name, device, address, bytes, is_write, out_staged);
   }
   const bool is_own = range->device == device || range->device < 0;
   if (!is_own && (soft->devices[device].peers >> range->device & 1u) == 0) *out_staged = true;
@@ -712,9 +456,14 @@ tide_status tide__soft_peer_query(void* self, int device, int peer, bool* out) {
   return TIDE_OK;
 }
 
+uint64_t tide__mask_with(uint64_t mask, int device, bool is_set) {
+  const uint64_t bit = (uint64_t)1 << device;
+  return is_set ? mask | bit : mask & ~bit;
+}
+
 static tide_status peer_set(tide__soft* soft, int device, int peer, bool is_enabled) {
   tide__mutex_lock(&soft->memory_lock);
-  soft->devices[device].peers = mask_with(soft->devices[device].peers, peer, is_enabled);
+  soft->devices[device].peers = tide__mask_with(soft->devices[device].peers, peer, is_enabled);
   tide__mutex_unlock(&soft->memory_lock);
   return TIDE_OK;
 }
@@ -740,13 +489,7 @@ static void range_free(tide__soft* soft, tide__range* range) {
     range_end_raw(soft, range);
     return;
   }
-  tide__mapping* dead = NULL;
-  for (tide__mapping* it = mapping_of(tide__tree_first(&range->mappings)); it != NULL;) {
-    tide__mapping* next = mapping_of(tide__tree_next(&it->node));
-    mappings_remove_locked(range, it, 1, &dead);
-    it = next;
-  }
-  mappings_bury(soft, dead);
+  tide__mappings_free(soft, range);
   soft->backend->unreserve(soft, range->node.key, range->span);
   tide__heap_release(soft->heap, range, 1, sizeof *range);
 }
@@ -756,6 +499,6 @@ void tide__soft_memory_fini(tide__soft* soft) {
   const uint32_t count = tide__slots_count(&soft->physicals);
   for (uint32_t i = 0; i < count; i++) {
     tide__physical* physical = tide__slots_at(&soft->physicals, i);
-    if (tide__slots_retire(physical)) physical_end(soft, physical);
+    if (tide__slots_retire(physical)) tide__physical_end(soft, physical);
   }
 }
