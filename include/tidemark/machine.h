@@ -22,7 +22,8 @@
 //   memory. A handle that was freed before the call is recognised there as stale (TIDE_ERR_HANDLE).
 // - `device` is an index below tide_machine_device_count(); anything else is TIDE_ERR_DEVICE. A stream is
 //   named together with its device, because the two default streams exist once for each.
-// - No call waits for queued work unless it is named `_synchronize`. On cuda the driver itself may wait
+// - No call waits for queued work unless it is named `_synchronize`; on host, taking memory or access away
+//   waits for a copy or fill that is just then moving bytes there. On cuda the driver itself may wait
 //   in raw_release, pinned_release, pinned_unregister, raw_import, raw_unimport, unmap and physical_free,
 //   and in any call that queues work while its own queue of a stream, about a thousand pieces, is full.
 // - A call inside a capture follows the rules of CUDA stream capture (see "Capture" below).
@@ -97,15 +98,15 @@ typedef struct tide_dry_costs {
 
 // The machine without memory.
 typedef struct tide_dry_options {
-  uint32_t size;          // set by TIDE_DRY_OPTIONS_INIT
-  uint32_t device_count;  // 1 to TIDE_DEVICE_MAX
-  uint64_t capacity;      // bytes of each device
-  uint64_t granularity;   // of virtual memory: a power of two, at least 512
-  tide_dry_costs costs;
-  const tide_heap* heap;  // caller keeps until the machine is freed; NULL for malloc
+  uint32_t size;                // set by TIDE_DRY_OPTIONS_INIT
+  uint32_t device_count;        // 1 to TIDE_DEVICE_MAX
+  uint64_t capacity;            // bytes of each device
+  uint64_t granularity;         // of virtual memory: a power of two, at least 512
+  const tide_dry_costs* costs;  // borrowed during the call; NULL for the defaults
+  const tide_heap* heap;        // caller keeps until the machine is freed; NULL for malloc
 } tide_dry_options;
 #define TIDE_DRY_OPTIONS_INIT \
-  { sizeof(tide_dry_options), 1, (uint64_t)140 << 30, (uint64_t)2 << 20, TIDE_DRY_COSTS_INIT, NULL }
+  { sizeof(tide_dry_options), 1, (uint64_t)140 << 30, (uint64_t)2 << 20, NULL, NULL }
 
 // The CUDA driver.
 typedef struct tide_cuda_options {

@@ -286,10 +286,11 @@ static const tide__machine_ops dry_ops = {
 };
 
 static tide_status dry_options_check(const tide_dry_options* options) {
-  TIDE_REQUIRE(
-      options->size >= sizeof *options && options->costs.size >= sizeof options->costs, TIDE_ERR_ARGUMENT,
-      "machine_new_dry: size is %u, that of the costs %u: set the options up with TIDE_DRY_OPTIONS_INIT",
-      (unsigned)options->size, (unsigned)options->costs.size);
+  TIDE_REQUIRE(options->size >= sizeof *options, TIDE_ERR_ARGUMENT,
+               "machine_new_dry: size is %u: set the options up with TIDE_DRY_OPTIONS_INIT",
+               (unsigned)options->size);
+  TIDE_REQUIRE(options->costs == NULL || options->costs->size >= sizeof *options->costs, TIDE_ERR_ARGUMENT,
+               "machine_new_dry: set the costs up with TIDE_DRY_COSTS_INIT");
   TIDE_REQUIRE(options->device_count >= 1 && options->device_count <= TIDE_DEVICE_MAX, TIDE_ERR_ARGUMENT,
                "machine_new_dry: %u devices: 1 to %d are possible", (unsigned)options->device_count,
                TIDE_DEVICE_MAX);
@@ -307,7 +308,7 @@ static tide_status dry_options_check(const tide_dry_options* options) {
 static tide_status dry_init(tide__dry* dry, const tide_dry_options* options, const tide_heap* heap) {
   dry->devices = tide__heap_alloc(heap, options->device_count, sizeof *dry->devices);
   TIDE_REQUIRE(dry->devices != NULL, TIDE_ERR_NO_MEMORY, "machine_new_dry: no memory for its records");
-  dry->costs = options->costs;
+  dry->costs = options->costs != NULL ? *options->costs : (tide_dry_costs)TIDE_DRY_COSTS_INIT;
   dry->next_address = ADDRESS_FIRST;
   const tide_status status = tide__soft_init(&dry->soft, &dry_backend, heap, (int)options->device_count,
                                              options->capacity, options->granularity, PAGE_BYTES);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Events of the host and dry machines: the point in a stream where an event was recorded last, or the capture.
+// Events of the host and dry machines: the point in a stream where an event was recorded last, or the
+// capture.
 #include "base/arith.h"
 #include "machine/soft.h"
 

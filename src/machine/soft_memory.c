@@ -2,8 +2,8 @@
 // Copyright the Tidemark authors
 //
 // Memory of the host and dry machines: one tree of top-level ranges, in reserved ones a tree of mappings (see
-// soft_virtual.c), and counted physical memory below both. One lock guards all of it. It is not held while pages are locked or
-// given back to the system, which can take long.
+// soft_virtual.c), and counted physical memory below both. One lock guards all of it. It is not held while
+// pages are locked or given back to the system, which can take long.
 #include <string.h>
 
 #include "base/arith.h"
@@ -93,7 +93,8 @@ static void physical_sweep(tide__soft* soft) {
   }
 }
 
-// Drops one reference; true if it was the last and tide__physical_end() must follow once the lock is released.
+// Drops one reference; true if it was the last and tide__physical_end() must follow once the lock is
+// released.
 bool tide__physical_drop_locked(tide__physical* physical) { return --physical->refs == 0; }
 
 static bool device_take_once(tide__soft* soft, int device, uint64_t bytes, uint64_t* out_used) {

@@ -168,8 +168,10 @@ DRY_TEST(test_dry_costs__of_a_refused_call_are_nothing) {
 
 T_TEST(test_dry_costs__can_be_chosen) {
   tide_dry_options options = TIDE_DRY_OPTIONS_INIT;
-  options.costs.raw_alloc_small = 7;
-  options.costs.other = 11;
+  tide_dry_costs costs = TIDE_DRY_COSTS_INIT;
+  costs.raw_alloc_small = 7;
+  costs.other = 11;
+  options.costs = &costs;
   tide_machine* m = NULL;
   T_OK(tide_machine_new_dry(&options, &m));
   tide_stream stream = NULL;
@@ -729,13 +731,14 @@ static void expect_refused(const tide_dry_options* options) {
 
 T_TEST(test_dry__refuses_options_out_of_range) {
   const tide_dry_options good = TIDE_DRY_OPTIONS_INIT;
+  const tide_dry_costs no_costs = { .size = 0 };
   tide_dry_options bad[] = { good, good, good, good, good, good, good };
   bad[0].size = 0;
   bad[1].device_count = 0;
   bad[2].device_count = TIDE_DEVICE_MAX + 1;
   bad[3].granularity = 256;
   bad[4].granularity = 3 * 1024;
-  bad[5].costs.size = 0;
+  bad[5].costs = &no_costs;
   bad[6].capacity = 0;
 
   for (size_t i = 0; i < sizeof bad / sizeof *bad; ++i) expect_refused(&bad[i]);
