@@ -4,8 +4,8 @@
 # Tests: each tests/*/test_*.c and tests/prop/prop_*.c is one program and one test of the same name; then the
 # checks of the tree and of what is installed. Every test ends with a line `N passed, N failed, N skipped`.
 
-# The program under test, and what the checks below compile with.
-set(TIDEMARK_TEST_ENVIRONMENT "")
+# The program under test, where data of tests lies, and what the checks below compile with.
+set(TIDEMARK_TEST_ENVIRONMENT "TIDEMARK_SOURCE=${PROJECT_SOURCE_DIR}")
 if(TARGET tidemark_tool)
   list(APPEND TIDEMARK_TEST_ENVIRONMENT "TIDEMARK_BIN=$<TARGET_FILE:tidemark_tool>")
 endif()

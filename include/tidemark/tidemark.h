@@ -6,6 +6,8 @@
 #define TIDEMARK_TIDEMARK_H
 
 #include "tidemark/base.h"
+#include "tidemark/device.h"
 #include "tidemark/machine.h"
+#include "tidemark/trace.h"
 
 #endif

@@ -11,6 +11,9 @@
 void tide__fail(tide_status status, int64_t native, const char* file, int line, const char* format, ...)
     __attribute__((cold, format(printf, 5, 6)));
 
+// For a call that undoes another: if it fails too there is nothing more to be done.
+static inline void tide__ignore(tide_status status) { (void)status; }
+
 // Puts an earlier record back, where a failure is reported in another way.
 void tide__error_restore(const tide_error* error);
 

@@ -14,7 +14,16 @@
 #include "base/check.h"
 
 typedef enum tide__rank {
-  TIDE__RANK_REGISTRY,  // which machines exist (for streams of threads that end)
+  TIDE__RANK_REGISTRY,  // which machines exist (for streams of threads that end), the default allocators
+  // Inside the device allocator, in the order they are taken.
+  TIDE__RANK_GATE,      // who may grow and shrink; held for moments only, never while waiting for the machine
+  TIDE__RANK_POOLS,     // pools, scopes, observers, options
+  TIDE__RANK_LANE,      // blocks of one pool and stream
+  TIDE__RANK_TIMELINE,  // blocks that wait for work, idle events
+  TIDE__RANK_MAP,       // growth of the map from addresses to blocks, spare records
+  TIDE__RANK_TOTALS,    // statistics of the whole allocator
+  TIDE__RANK_HISTORY,   // the ring of entries
+  TIDE__RANK_INTERN,    // interned texts and stacks
   // Inside a machine. No lock of an allocator is held during a machine call.
   TIDE__RANK_CAPTURE,  // captures and graphs
   TIDE__RANK_STREAMS,  // the list of a device's streams

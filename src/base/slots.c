@@ -87,12 +87,29 @@ void* tide__slots_take(tide__slots* slots) {
   }
 }
 
+static uint64_t slot_handle(const tide__slots* slots, const tide__slot* slot, uint32_t generation) {
+  return (uint64_t)generation << 32 | slots->kind << KIND_SHIFT | (slot->index + FIRST_HANDLE);
+}
+
 uint64_t tide__slots_publish(const tide__slots* slots, void* item) {
   tide__slot* slot = item;
   const uint32_t generation = tide__load_relaxed(&slot->generation) + 1;
   // pairs with tide__slots_find: who sees the odd generation sees the object as it was set up
   tide__store_release(&slot->generation, generation);
-  return (uint64_t)generation << 32 | slots->kind << KIND_SHIFT | (slot->index + FIRST_HANDLE);
+  return slot_handle(slots, slot, generation);
+}
+
+uint64_t tide__slots_unclaim(const tide__slots* slots, void* item) {
+  tide__slot* slot = item;
+  const uint32_t generation = tide__load_relaxed(&slot->generation) - 1;
+  tide__store_release(&slot->generation, generation);  // pairs with tide__slots_find
+  return slot_handle(slots, slot, generation);
+}
+
+uint64_t tide__slots_handle(const tide__slots* slots, const void* item) {
+  const tide__slot* slot = item;
+  const uint32_t generation = tide__load_acquire(&slot->generation);  // pairs with _publish
+  return (generation & 1u) != 0 ? slot_handle(slots, slot, generation) : 0;
 }
 
 uint32_t tide__slots_count(const tide__slots* slots) { return tide__load_acquire(&slots->count); }

@@ -45,7 +45,12 @@ uint64_t tide__slots_publish(const tide__slots* slots, void* item);
 void* tide__slots_find(tide__slots* slots, uint64_t handle);
 // Makes a handle invalid and returns its object; NULL for no handle of this table, or if another was faster.
 void* tide__slots_claim(tide__slots* slots, uint64_t handle);
-// The same for whatever handle the object has; false if it has none.
+// Makes an object that was claimed findable again under the handle it had, which it returns. Only for who
+// claimed it, and when nobody can have used the handle meanwhile but in vain.
+uint64_t tide__slots_unclaim(const tide__slots* slots, void* item);
+// The handle an object has now; 0: none.
+uint64_t tide__slots_handle(const tide__slots* slots, const void* item);
+// The same as claim for whatever handle the object has; false if it has none.
 bool tide__slots_retire(void* item);
 // Puts a retired or never published object back.
 void tide__slots_give(tide__slots* slots, void* item);

@@ -14,6 +14,10 @@ static void node_measure(tide__tree_node* node) {
   node->height = 1 + (below > above ? below : above);
 }
 
+static bool node_is_below(const tide__tree_node* a, const tide__tree_node* b) {
+  return a->key < b->key || (a->key == b->key && a->tie < b->tie);
+}
+
 // Puts `node` (or nothing) where `old` hangs.
 static void tree_replace(tide__tree* tree, const tide__tree_node* old, tide__tree_node* node) {
   tide__tree_node* parent = old->parent;
@@ -59,8 +63,8 @@ bool tide__tree_insert(tide__tree* tree, tide__tree_node* node) {
   tide__tree_node** place = &tree->root;
   while (*place != NULL) {
     parent = *place;
-    if (parent->key == node->key) return false;
-    place = &parent->child[parent->key < node->key];
+    if (parent->key == node->key && parent->tie == node->tie) return false;
+    place = &parent->child[node_is_below(parent, node)];
   }
   node->parent = parent;
   node->child[0] = node->child[1] = NULL;
@@ -92,8 +96,7 @@ void tide__tree_remove(tide__tree* tree, tide__tree_node* node) {
 static tide__tree_node* tree_nearest(const tide__tree* tree, uint64_t key, int side) {
   tide__tree_node* nearest = NULL;
   for (tide__tree_node* node = tree->root; node != NULL;) {
-    if (node->key == key) return node;
-    const int down = node->key < key;
+    const int down = side == 1 ? node->key < key : node->key <= key;
     if (down != side) nearest = node;
     node = node->child[down];
   }
@@ -136,7 +139,7 @@ static int node_check(const tide__tree_node* node) {
 int tide__tree_check(const tide__tree* tree) {
   const tide__tree_node* before = NULL;
   for (const tide__tree_node* node = tide__tree_first(tree); node != NULL; node = tide__tree_next(node)) {
-    if (before != NULL && before->key >= node->key) return 1;
+    if (before != NULL && !node_is_below(before, node)) return 1;
     const int broken = node_check(node);
     if (broken != 0) return broken;
     for (int side = 0; side < 2; side++) {

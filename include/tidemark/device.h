@@ -1,0 +1,555 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Tidemark: device, a caching allocator for the memory of one device that knows about streams. Memory that is
+// released is kept and handed out again on the stream it was allocated on, without waiting for the device.
+//
+//   tide_device* device = NULL;
+//   tide_block block;
+//   tide_status status = tide_device_new(machine, 0, NULL, &device);
+//   if (status == TIDE_OK) status = tide_device_alloc(device, stream, 1 << 20, &block);
+//   if (status == TIDE_OK) status = tide_machine_fill(machine, 0, stream, block.address, 7, 1 << 20);
+//   if (status == TIDE_OK) status = tide_device_release(device, block);   // no need to wait for the fill
+//   tide_device_free(device);
+//
+// What holds for every call:
+// - Any thread may call, also several at once, and release what another allocated.
+// - No lock is held while the machine, an observer, a filter or a callback is called, so these may call the
+//   allocator themselves, except where a comment says otherwise.
+// - A block belongs to the stream it was allocated on. Work on other streams that uses it must either be over
+//   when the block is released (in the order of the device), or be announced with tide_device_record().
+// - Sizes are rounded to multiples of 512 bytes and addresses are aligned to at least that.
+#ifndef TIDEMARK_DEVICE_H
+#define TIDEMARK_DEVICE_H
+
+#include "tidemark/base.h"
+#include "tidemark/machine.h"
+#include "tidemark/trace.h"
+
+TIDE_BEGIN_DECLS
+
+typedef struct tide_device tide_device;  // opaque; freed by tide_device_free()
+
+// A piece of memory that was handed out. The handle finds its record without a look-up, and a handle that was
+// released already is recognised.
+typedef struct tide_block {
+  void* address;
+  uint64_t handle;
+} tide_block;
+
+// A pool of memory beside the default one, 0. Numbers are not used again.
+typedef uint32_t tide_pool;
+#define TIDE_POOL_DEFAULT ((tide_pool)0)
+
+// ---------------------------------------------------------------------------------------------------
+// Options
+
+typedef enum tide_policy {
+  TIDE_POLICY_TORCH = 0  // decides as PyTorch 2.11 does
+} tide_policy;
+
+#define TIDE_NO_LIMIT UINT64_MAX
+#define TIDE_ROUNDUP_SLOTS 16
+
+// How an allocator decides. The text form of each option stands in brackets: see tide_device_options_parse().
+// All sizes are whole MiB.
+typedef struct tide_device_options {
+  uint32_t size;    // set by TIDE_DEVICE_OPTIONS_INIT
+  uint32_t policy;  // a tide_policy
+  // Blocks of this many bytes and more are not split, and smaller requests do not take them
+  // [max_split_size_mb]; at least large_segment_bytes.
+  uint64_t max_split_bytes;
+  uint64_t large_segment_bytes;  // of segments for requests of 1 to 10 MiB [large_segment_size_mb]; > 10 MiB
+  uint64_t non_split_excess_bytes;  // a request that may not split takes a block less than this larger
+                                    // [max_non_split_rounding_mb]; 0: large_segment_bytes
+  double collect_threshold;         // share of the limit above which idle segments are collected by age
+                                    // [garbage_collection_threshold]; 0: never; else between 0 and 1
+  double memory_fraction;           // share of the device that may be reserved [per_process_memory_fraction];
+                                    // 0 to 1; 1: no limit
+  // Rounding to steps of a power of two divided by this, by size: slot k is for [2^k, 2^(k+1)) MiB, the first
+  // and the last take what is below and above [roundup_power2_divisions]. 0 or 1: none; else a power of two.
+  uint32_t roundup_divisions[TIDE_ROUNDUP_SLOTS];
+  bool expandable_segments;  // segments that grow by virtual memory [expandable_segments]
+  // Reuse inside a capture what its graph proves to be free [graph_capture_record_stream_reuse].
+  bool is_capture_reuse;
+  bool releases_lock;  // accepted and reported; no lock is ever held [release_lock_on_cudamalloc]
+  // Mends decisions of `torch` that lose memory: cached memory is searched again after every step that may
+  // have found some, announced work is waited for one by one, and collection looks at all pools [fixes].
+  bool fixes;
+  bool has_audits;  // checks all invariants after every call; slow, to find faults [audits]
+  // For the cache of pinned memory, and only reported here.
+  bool pinned_uses_register;  // [pinned_use_cuda_host_register]
+  bool pinned_uses_threads;   // [pinned_use_background_threads]
+  uint8_t reserved;
+  uint32_t pinned_register_threads;  // a power of two up to 128 [pinned_num_register_threads]
+  uint32_t reserved2;
+  uint64_t pinned_reserve_bytes;  // [pinned_reserve_segment_size_mb]
+  const tide_heap* heap;          // caller keeps until the allocator is freed; NULL for malloc
+} tide_device_options;
+// clang-format off
+#define TIDE_DEVICE_OPTIONS_INIT                                                                         \
+  { sizeof(tide_device_options), TIDE_POLICY_TORCH, TIDE_NO_LIMIT, (uint64_t)20 << 20, 0, 0.0, 1.0, { 0 }, \
+    false, false, false, false, false, false, false, 0, 1, 0, 0, NULL }
+// clang-format on
+
+// Reads a text in PyTorch's grammar, "key:value,key:value", into options; "=" is taken for the ":" behind a
+// key as well, and "[k:v,k:v]" is a list. Like PyTorch, first puts max_split_bytes, collect_threshold,
+// roundup_divisions and non_split_excess_bytes back to their defaults and leaves what is not named as it is;
+// unlike PyTorch, changes nothing when the text is wrong and refuses what PyTorch lets pass (a wrong
+// separator, rubbish behind a number).
+// Errors: TIDE_ERR_ARGUMENT; the error's text names the key and what it wants.
+TIDE_API TIDE_NODISCARD tide_status tide_device_options_parse(const char* text, tide_device_options* options);
+// The same for the text of the first of PYTORCH_CUDA_ALLOC_CONF, PYTORCH_ALLOC_CONF and TIDEMARK_CONF that is
+// set; none changes nothing.
+TIDE_API TIDE_NODISCARD tide_status tide_device_options_from_env(tide_device_options* options);
+// Writes the text that makes these options from the defaults; returns the length it has, like snprintf.
+TIDE_API size_t tide_device_options_print(const tide_device_options* options, char* text, size_t capacity);
+
+// ---------------------------------------------------------------------------------------------------
+// Allocators
+
+// Makes an allocator for a device of a machine; NULL options are the defaults. Several may share a device.
+// `machine` is borrowed until the allocator is freed.
+// Errors: TIDE_ERR_DEVICE, TIDE_ERR_ARGUMENT for options out of range, TIDE_ERR_UNSUPPORTED for
+//         expandable segments on a device without virtual memory, TIDE_ERR_NO_MEMORY.
+TIDE_API TIDE_NODISCARD tide_status tide_device_new(tide_machine* machine, int index,
+                                                    const tide_device_options* options, tide_device** out);
+
+// Waits for the work that was announced, gives all memory back to the machine, blocks still handed out
+// included, and frees the allocator.
+// Threads: no other call may be under way or follow.
+TIDE_API void tide_device_free(tide_device* device);
+
+TIDE_API tide_machine* tide_device_machine(const tide_device* device);
+TIDE_API int tide_device_index(const tide_device* device);
+
+// The allocator that is kept for an index as a convenience for programs with one for each device, or NULL.
+// Freeing an allocator takes it out.
+// Errors: TIDE_ERR_DEVICE for an index outside 0 to TIDE_DEVICE_MAX - 1.
+TIDE_API TIDE_NODISCARD tide_status tide_device_set_default(int index, tide_device* device);
+TIDE_API tide_device* tide_device_default(int index);
+
+// Changes how the allocator decides from now on; `heap` and `policy` stay. And what is in force.
+TIDE_API TIDE_NODISCARD tide_status tide_device_configure(tide_device* device,
+                                                          const tide_device_options* options);
+TIDE_API void tide_device_get_options(tide_device* device, tide_device_options* out);
+
+// ---------------------------------------------------------------------------------------------------
+// Memory
+
+// Hands out at least `bytes` for use on `stream`. 0 bytes is a block with a NULL address that need not be
+// released.
+// Errors:  TIDE_ERR_NO_MEMORY after every way to find memory was tried: see tide_device_last_oom();
+//          TIDE_ERR_ARGUMENT for 2^60 bytes and more; TIDE_ERR_MACHINE or TIDE_ERR_CAPTURE from the machine.
+//          After any of them the allocator is as usable as before.
+// Cost:    O(1) when cached memory fits; calls of the machine otherwise.
+TIDE_API TIDE_NODISCARD tide_status tide_device_alloc(tide_device* device, tide_stream stream, size_t bytes,
+                                                      tide_block* out);
+
+// The same memory at a given address, a multiple of 512, if it is idle in the cache of that stream.
+// Errors: TIDE_ERR_NO_MEMORY if it is not; TIDE_ERR_ARGUMENT.
+TIDE_API TIDE_NODISCARD tide_status tide_device_alloc_at(tide_device* device, tide_stream stream,
+                                                         size_t bytes, void* address, tide_block* out);
+
+// Takes a block back. It is used again at once for later work of its own stream, and by nobody before the
+// work that tide_device_record() announced is done. A block with a NULL address is nothing.
+// Errors: TIDE_ERR_HANDLE for a block that is not handed out: released before, or never given out.
+TIDE_API TIDE_NODISCARD tide_status tide_device_release(tide_device* device, tide_block block);
+// The same by the address alone.
+TIDE_API TIDE_NODISCARD tide_status tide_device_release_address(tide_device* device, void* address);
+
+// The block that was handed out at an address. Takes no lock.
+// Errors: TIDE_ERR_HANDLE if there is none.
+TIDE_API TIDE_NODISCARD tide_status tide_device_find(tide_device* device, const void* address,
+                                                     tide_block* out);
+
+// Says that work on another stream uses the block: when it is released, all work queued on that stream until
+// then must be done before it is used again. The block's own stream is nothing new. The stream must live
+// until then.
+// Errors: TIDE_ERR_HANDLE; TIDE_ERR_NO_MEMORY for the note of it.
+TIDE_API TIDE_NODISCARD tide_status tide_device_record(tide_device* device, tide_block block,
+                                                       tide_stream stream);
+
+// Looks which announced work is done and makes the blocks that waited for it free. Allocating does this by
+// itself. Does nothing while a scope is open.
+TIDE_API TIDE_NODISCARD tide_status tide_device_poll(tide_device* device);
+
+// Gives idle segments back to the machine, after waiting for announced work. Of private pools only those
+// without users are touched; with the number of a pool only that one, and nothing while it has users.
+// Errors: TIDE_ERR_CAPTURE or TIDE_ERR_MACHINE from the machine; what could not be given back stays cached.
+TIDE_API TIDE_NODISCARD tide_status tide_device_trim(tide_device* device);
+TIDE_API TIDE_NODISCARD tide_status tide_device_trim_pool(tide_device* device, tide_pool pool);
+
+// How much of the device's memory may be reserved, as a share of its total: 0 to 1, 1 is no limit.
+TIDE_API TIDE_NODISCARD tide_status tide_device_set_fraction(tide_device* device, double fraction);
+TIDE_API double tide_device_fraction(tide_device* device);
+// The same in bytes; TIDE_NO_LIMIT is none.
+TIDE_API TIDE_NODISCARD tide_status tide_device_set_limit(tide_device* device, uint64_t bytes);
+TIDE_API uint64_t tide_device_limit(tide_device* device);
+
+// Switches caching off or on: without it each request goes to the machine and back, uncounted. What was
+// handed out in one mode may be released in the other.
+TIDE_API void tide_device_set_caching(tide_device* device, bool is_on);
+TIDE_API bool tide_device_is_caching(const tide_device* device);
+
+// Where the segment around an address begins and how long it is.
+// Errors: TIDE_ERR_HANDLE for an address that is not handed out; TIDE_ERR_UNSUPPORTED for an expandable one.
+TIDE_API TIDE_NODISCARD tide_status tide_device_base(tide_device* device, const void* address,
+                                                     void** out_base, size_t* out_bytes);
+
+// The largest idle block, and at least `*bytes`; when that is 0, at least the free memory of the device.
+TIDE_API TIDE_NODISCARD tide_status tide_device_largest(tide_device* device, size_t* bytes);
+
+// Bytes as people read them: "512 bytes", "1.50 KiB", "20.00 MiB", "139.80 GiB". Returns `text`.
+#define TIDE_SIZE_TEXT 32
+TIDE_API char* tide_size_text(uint64_t bytes, char text[TIDE_SIZE_TEXT]);
+
+// ---------------------------------------------------------------------------------------------------
+// Pools: memory apart from the default pool
+//
+// A scope sends requests to a pool; while any scope of an allocator is open, the allocator behaves as inside
+// a capture: it polls nothing, gives nothing back to find memory, and frees of announced blocks wait for the
+// last scope to close.
+
+typedef struct tide_pool_options {
+  uint32_t size;    // set by TIDE_POOL_OPTIONS_INIT
+  bool no_split;    // every block is a whole segment
+  bool use_on_oom;  // requests of the default pool that found no memory may use its idle blocks
+  uint16_t reserved;
+  uint64_t label[2];  // shown in snapshots beside the number
+  // (optional) Where segments come from instead of the machine: returns memory of the device, or NULL. Called
+  // with no lock held; may not call this allocator. Such a pool has no expandable segments.
+  void* (*segment_alloc)(void* user, size_t bytes, int device, tide_stream stream);
+  void (*segment_release)(void* user, void* address, size_t bytes, int device, tide_stream stream);
+  void* user;  // borrowed until the last segment of the pool is gone
+} tide_pool_options;
+#define TIDE_POOL_OPTIONS_INIT \
+  { sizeof(tide_pool_options), false, false, 0, { 0, 0 }, NULL, NULL, NULL }
+
+// Makes a pool with one user; one user more or less. A pool without users gives its memory back at the next
+// trim, when nothing of it is handed out any more, and then is gone.
+// Errors: TIDE_ERR_HANDLE for a pool that is not there; TIDE_ERR_STATE for one without users;
+//         TIDE_ERR_NO_MEMORY.
+TIDE_API TIDE_NODISCARD tide_status tide_device_pool_new(tide_device* device,
+                                                         const tide_pool_options* options, tide_pool* out);
+TIDE_API TIDE_NODISCARD tide_status tide_device_pool_retain(tide_device* device, tide_pool pool);
+TIDE_API TIDE_NODISCARD tide_status tide_device_pool_release(tide_device* device, tide_pool pool);
+TIDE_API TIDE_NODISCARD tide_status tide_device_pool_users(tide_device* device, tide_pool pool,
+                                                           uint32_t* out);
+TIDE_API TIDE_NODISCARD tide_status tide_device_pool_set_use_on_oom(tide_device* device, tide_pool pool,
+                                                                    bool is_on);
+TIDE_API TIDE_NODISCARD tide_status tide_device_pool_set_no_split(tide_device* device, tide_pool pool);
+
+// Which requests a scope takes.
+typedef enum tide_scope_kind {
+  TIDE_SCOPE_ALL = 0,     // all
+  TIDE_SCOPE_THREAD = 1,  // those of the thread that opened it
+  TIDE_SCOPE_STREAM = 2,  // those for `stream`
+  TIDE_SCOPE_CAPTURE =
+      3,  // those for streams that are in the capture that `stream` is in when the request comes
+  TIDE_SCOPE_FILTER = 4  // those for which `filter` returns true
+} tide_scope_kind;
+
+typedef struct tide_scope {
+  uint32_t size;  // set by TIDE_SCOPE_INIT
+  uint32_t kind;  // a tide_scope_kind
+  tide_stream stream;
+  bool (*filter)(void* user, tide_stream stream);
+  void* user;  // borrowed until the scope is closed
+} tide_scope;
+#define TIDE_SCOPE_INIT \
+  { sizeof(tide_scope), TIDE_SCOPE_THREAD, NULL, NULL, NULL }
+
+// Opens a scope on a pool, which gets one user more that tide_device_pool_release() takes away, and closes
+// it. The newest open scope that takes a request decides.
+// Errors: TIDE_ERR_STATE if the pool has an open scope already, or none to close; TIDE_ERR_LIMIT above 64
+//         open scopes.
+TIDE_API TIDE_NODISCARD tide_status tide_device_pool_begin(tide_device* device, tide_pool pool,
+                                                           const tide_scope* scope);
+TIDE_API TIDE_NODISCARD tide_status tide_device_pool_end(tide_device* device, tide_pool pool);
+
+// Are exactly these addresses handed out from the pool?
+TIDE_API TIDE_NODISCARD tide_status tide_device_pool_check(tide_device* device, tide_pool pool,
+                                                           const void* const* addresses, size_t count,
+                                                           bool* out);
+
+// The state of a pool, to be put back later: which blocks are where and which of them are handed out.
+typedef struct tide_checkpoint tide_checkpoint;  // opaque; freed by tide_checkpoint_free()
+
+// Errors: TIDE_ERR_HANDLE; TIDE_ERR_STATE for a pool without users or with blocks that wait for work;
+//         TIDE_ERR_NO_MEMORY.
+TIDE_API TIDE_NODISCARD tide_status tide_device_checkpoint(tide_device* device, tide_pool pool,
+                                                           tide_checkpoint** out);
+TIDE_API void tide_checkpoint_free(tide_checkpoint* checkpoint);
+
+// What a restore did. The arrays are owned by the delta.
+typedef struct tide_restore_delta {
+  void** released;  // addresses that were handed out before and were taken back
+  size_t released_count;
+  tide_block* created;  // blocks that are handed out now, the caller's to release
+  size_t created_count;
+} tide_restore_delta;
+
+// Puts a pool back: everything handed out is taken back, then the blocks of the checkpoint are handed out at
+// their addresses. Segments made since stay, idle. A checkpoint may be restored any number of times.
+// Errors:  as tide_device_checkpoint(); TIDE_ERR_STATE if a segment of the checkpoint is gone, with nothing
+//          changed.
+// Threads: nobody else may use the pool meanwhile.
+TIDE_API TIDE_NODISCARD tide_status tide_device_restore(tide_device* device,
+                                                        const tide_checkpoint* checkpoint,
+                                                        tide_restore_delta* out);
+TIDE_API void tide_restore_delta_clear(tide_restore_delta* delta);
+
+// ---------------------------------------------------------------------------------------------------
+// Statistics
+
+typedef struct tide_stat {
+  int64_t current;
+  int64_t peak;       // since the last reset
+  int64_t allocated;  // sum of all rises since the last reset
+  int64_t freed;      // sum of all falls since the last reset
+} tide_stat;
+
+enum { TIDE_STAT_ALL = 0, TIDE_STAT_SMALL = 1, TIDE_STAT_LARGE = 2, TIDE_STAT_KINDS = 3 };
+
+// Every statistic that is kept for all requests, the small ones (up to 1 MiB) and the large ones.
+#define TIDE_DEVICE_STAT_MAP(X)                                             \
+  X(allocation)      /* blocks handed out */                                \
+  X(allocated_bytes) /* their bytes */                                      \
+  X(active)          /* blocks handed out, or waiting for announced work */ \
+  X(active_bytes)                                                           \
+  X(requested_bytes) /* what was asked for, of active blocks */             \
+  X(inactive_split)  /* idle parts of segments that are in use */           \
+  X(inactive_split_bytes)                                                   \
+  X(segment)        /* segments, expandable ones not counted */             \
+  X(reserved_bytes) /* memory taken from the machine */
+
+// Every plain counter.
+#define TIDE_DEVICE_COUNTER_MAP(X)                                                   \
+  X(num_alloc_retries)    /* requests tried again after everything was given back */ \
+  X(num_ooms)             /* requests that failed for want of memory */              \
+  X(num_sync_all_streams) /* waits for all announced work */                         \
+  X(num_device_alloc)     /* segments made, and mappings */                          \
+  X(num_device_free)      /* segments given back, and unmappings */
+
+typedef struct tide_device_stats {
+  uint32_t size;  // set by TIDE_DEVICE_STATS_INIT
+  uint32_t reserved;
+#define TIDE_STAT_FIELD(name) tide_stat name[TIDE_STAT_KINDS];
+  TIDE_DEVICE_STAT_MAP(TIDE_STAT_FIELD)
+#undef TIDE_STAT_FIELD
+  tide_stat oversize_allocations;  // of max_split_bytes and more
+  tide_stat oversize_segments;
+#define TIDE_COUNTER_FIELD(name) int64_t name;
+  TIDE_DEVICE_COUNTER_MAP(TIDE_COUNTER_FIELD)
+#undef TIDE_COUNTER_FIELD
+  uint64_t max_split_bytes;  // when the allocator was made
+} tide_device_stats;
+#ifdef __cplusplus
+#define TIDE_DEVICE_STATS_INIT \
+  { sizeof(tide_device_stats) }
+#else
+#define TIDE_DEVICE_STATS_INIT \
+  { .size = sizeof(tide_device_stats) }
+#endif
+
+// Exact; but where several threads work at once, a peak is that of their calls in groups of up to 64.
+TIDE_API TIDE_NODISCARD tide_status tide_device_get_stats(tide_device* device, tide_device_stats* out);
+// Sets `allocated`, `freed` and the counters to 0; sets `peak` to `current`.
+TIDE_API void tide_device_reset_accumulated(tide_device* device);
+TIDE_API void tide_device_reset_peaks(tide_device* device);
+
+// Bytes a pool has from the machine.
+TIDE_API TIDE_NODISCARD tide_status tide_device_pool_reserved(tide_device* device, tide_pool pool,
+                                                              uint64_t* out);
+
+// Checks that everything in the allocator is as it must be. Returns 0, or the number of an invariant that
+// does not hold with the details in tide_last_error(): see docs/device.md.
+// Threads: no other call may be under way.
+TIDE_API int tide_device_check(tide_device* device);
+
+// ---------------------------------------------------------------------------------------------------
+// Looking inside
+
+typedef struct tide_segment_info {
+  uint64_t address;
+  uint64_t bytes;            // of this range: of an expandable segment, mapped memory without a gap
+  uint64_t allocated_bytes;  // of blocks handed out
+  uint64_t active_bytes;     // of these and of those that wait
+  uint64_t requested_bytes;  // asked for, of the active ones
+  uint64_t pool_label[2];
+  tide_stream stream;
+  tide_pool pool;
+  uint32_t stack;  // of the request that made it
+  int32_t device;
+  bool is_large;
+  bool is_expandable;
+  uint16_t reserved;
+  uint64_t ordinal;  // segments are numbered as they are made, from 0
+} tide_segment_info;
+
+typedef enum tide_block_state {
+  TIDE_BLOCK_INACTIVE = 0,
+  TIDE_BLOCK_ALLOCATED = 1,
+  TIDE_BLOCK_PENDING = 2  // released, waiting for announced work
+} tide_block_state;
+
+typedef struct tide_block_info {
+  uint64_t address;
+  uint64_t bytes;
+  uint64_t requested_bytes;  // of the last request that had it
+  uint32_t stack;            // of the request; 0 when inactive
+  uint32_t state;            // a tide_block_state
+} tide_block_info;
+
+// Called for each segment and then for each of its blocks, both in the order of addresses. Returning false
+// ends the visit.
+typedef struct tide_device_visitor {
+  bool (*segment)(void* user, const tide_segment_info* segment);
+  bool (*block)(void* user, const tide_block_info* block);  // (optional)
+  void* user;
+} tide_device_visitor;
+
+// Shows every segment, or those of one pool. Also puts a SNAPSHOT entry into the history. No lock is held
+// while the visitor is called and none for long: while other threads work, each segment is shown as it is
+// when its turn comes, in pieces of up to 256 blocks.
+TIDE_API TIDE_NODISCARD tide_status tide_device_visit(tide_device* device,
+                                                      const tide_device_visitor* visitor);
+TIDE_API TIDE_NODISCARD tide_status tide_device_visit_pool(tide_device* device, tide_pool pool,
+                                                           const tide_device_visitor* visitor);
+
+// ---------------------------------------------------------------------------------------------------
+// History
+
+typedef enum tide_history_level {
+  TIDE_HISTORY_NEVER = 0,  // no stacks
+  TIDE_HISTORY_STATE = 1,  // requests gather a stack, kept with the block and the segment
+  TIDE_HISTORY_ALLOC = 2,  // which entries show as well
+  TIDE_HISTORY_ALL = 3     // releasing and trimming gather their own
+} tide_history_level;
+
+typedef struct tide_history_options {
+  uint32_t size;  // set by TIDE_HISTORY_OPTIONS_INIT
+  bool is_on;
+  bool clears;    // forget the entries so far; so does switching off
+  uint8_t level;  // a tide_history_level
+  uint8_t reserved;
+  uint32_t skips;  // actions not to keep, as bits: 1u << TIDE_ACTION_...
+  uint32_t reserved2;
+  uint64_t max_entries;  // the newest are kept; at least 1
+  // Gathers the calling thread's stack: writes up to `capacity` frames, innermost first, and returns how
+  // many. Needed unless the level is NEVER. Called with no lock held; may not call the allocator.
+  size_t (*gather)(void* user, uint64_t* frames, size_t capacity);
+  void* user;  // borrowed until other options are set
+} tide_history_options;
+#define TIDE_HISTORY_OPTIONS_INIT \
+  { sizeof(tide_history_options), true, false, TIDE_HISTORY_NEVER, 0, 0, 0, 100000, NULL, NULL }
+
+// Switches the history on or off, or changes it. Frames gathered are cut at 64.
+// Errors: TIDE_ERR_ARGUMENT for a level without `gather`; TIDE_ERR_NO_MEMORY.
+TIDE_API TIDE_NODISCARD tide_status tide_device_history(tide_device* device,
+                                                        const tide_history_options* options);
+TIDE_API bool tide_device_has_history(const tide_device* device);
+
+// Shows the entries, oldest first, in pieces; `entries` are good during the call only. Returning false ends
+// the visit. Entries that come meanwhile are not shown; if they push out some that were not shown yet, these
+// are left out.
+typedef bool (*tide_history_fn)(void* user, const tide_trace_entry* entries, size_t count);
+TIDE_API TIDE_NODISCARD tide_status tide_device_history_visit(tide_device* device, tide_history_fn function,
+                                                              void* user);
+
+// The texts, stacks and notes that entries and blocks name.
+TIDE_API tide_intern* tide_device_names(tide_device* device);
+
+// Puts a remark of the user's into the history (nothing when it is off).
+TIDE_API TIDE_NODISCARD tide_status tide_device_annotate(tide_device* device, const char* text);
+// What the calling thread's entries are noted with from now on: a text until it is changed (NULL: none), and
+// the innermost of a stack of texts.
+// Errors: TIDE_ERR_NO_MEMORY; TIDE_ERR_LIMIT for a text above 4095 bytes or contexts above 64 deep;
+//         TIDE_ERR_STATE for a pop without a push.
+TIDE_API TIDE_NODISCARD tide_status tide_thread_set_metadata(const char* text);
+TIDE_API const char* tide_thread_metadata(void);
+TIDE_API TIDE_NODISCARD tide_status tide_thread_push_context(const char* text);
+TIDE_API TIDE_NODISCARD tide_status tide_thread_pop_context(void);
+
+// ---------------------------------------------------------------------------------------------------
+// Observers and callbacks
+
+typedef uint64_t tide_observer;  // names what was attached; 0 is none
+
+// Why a request could not be served.
+typedef struct tide_oom {
+  uint32_t size;
+  int32_t device;
+  tide_stream stream;
+  uint64_t requested_bytes;
+  uint64_t rounded_bytes;
+  uint64_t segment_bytes;  // what was asked of the machine
+  uint64_t device_free;    // 0 when the machine did not say
+  uint64_t device_total;
+  uint64_t limit;            // TIDE_NO_LIMIT: none
+  uint64_t allocated_bytes;  // by all pools
+  uint64_t reserved_bytes;
+  uint64_t pending_bytes;       // waiting for announced work
+  uint64_t private_idle_bytes;  // idle in private pools
+  uint64_t largest_idle_bytes;  // the largest idle block of the request's stream and pool
+  char text[1024];              // all of this for people
+} tide_oom;
+
+// The last request of the calling thread that failed for want of memory; its size is 0 if there was none.
+TIDE_API const tide_oom* tide_device_last_oom(void);
+
+// Called when a request failed for want of memory, on the thread that made it, before the call returns.
+typedef void (*tide_oom_fn)(void* user, const tide_oom* oom);
+// Called for every entry as it is made, history or not, on the thread it is made on; in the order of the
+// calls for one thread.
+typedef void (*tide_trace_fn)(void* user, const tide_trace_entry* entry);
+// Called when no cached memory fits, before the machine is asked; returns whether it released something.
+typedef bool (*tide_reclaim_fn)(void* user, tide_device* device);
+
+// Attaches; `user` is borrowed until it is detached. Errors: TIDE_ERR_LIMIT above 32 of a kind.
+TIDE_API TIDE_NODISCARD tide_status tide_device_observe_oom(tide_device* device, tide_oom_fn function,
+                                                            void* user, tide_observer* out);
+TIDE_API TIDE_NODISCARD tide_status tide_device_observe_trace(tide_device* device, tide_trace_fn function,
+                                                              void* user, tide_observer* out);
+TIDE_API TIDE_NODISCARD tide_status tide_device_observe_reclaim(tide_device* device, tide_reclaim_fn function,
+                                                                void* user, tide_observer* out);
+// Detaches. A call on another thread may still be under way when this returns. TIDE_ERR_HANDLE if it is not
+// attached.
+TIDE_API TIDE_NODISCARD tide_status tide_device_detach(tide_device* device, tide_observer observer);
+
+// ---------------------------------------------------------------------------------------------------
+// Other devices and other processes
+
+// Lets another device of the machine use the memory of this one, what comes later included.
+// Errors: TIDE_ERR_DEVICE; TIDE_ERR_ACCESS where the machine does not allow it.
+TIDE_API TIDE_NODISCARD tide_status tide_device_enable_peer(tide_device* device, int peer);
+
+// Memory for another process. For a raw segment all is in `raw`; an expandable one goes as `part_count`
+// parts, each with a file descriptor to be sent over a Unix socket.
+typedef struct tide_share {
+  uint32_t size;        // of this struct, the same in both processes
+  uint32_t part_count;  // 0: a raw segment
+  uint64_t offset;      // of the block in what is shared
+  uint64_t bytes;       // of the block
+  tide_raw_share raw;
+} tide_share;
+
+// Exports the memory around an address that is handed out. Writes up to `capacity` parts, whose descriptors
+// are the caller's to close; `out->part_count` is how many there are. The block must stay handed out while it
+// is shared.
+// Errors: TIDE_ERR_HANDLE; TIDE_ERR_LIMIT if there are more than `capacity` parts: then part_count says how
+//         many, and none is written; TIDE_ERR_UNSUPPORTED where the machine cannot share.
+TIDE_API TIDE_NODISCARD tide_status tide_device_share(tide_device* device, const void* address,
+                                                      tide_share* out, tide_physical_share* parts,
+                                                      size_t capacity);
+// Opens it in another process; the address is that of the block there. The descriptors stay the caller's. A
+// raw segment that is open already is not opened again.
+TIDE_API TIDE_NODISCARD tide_status tide_device_import(tide_device* device, const tide_share* share,
+                                                       const tide_physical_share* parts, void** out);
+// Closes it, by the address that import returned; once for each import.
+// Errors: TIDE_ERR_HANDLE for an address that was not imported.
+TIDE_API TIDE_NODISCARD tide_status tide_device_unimport(tide_device* device, void* address);
+
+TIDE_END_DECLS
+#endif

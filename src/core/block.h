@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// A block: a range of addresses inside one segment. The blocks of a segment are a chain in the order of
+// addresses without a gap. Records live in a table of handles (base/slots.h) and are never given back to the
+// heap before the allocator is, so that looking one up needs no lock.
+#ifndef TIDEMARK_SRC_CORE_BLOCK_H
+#define TIDEMARK_SRC_CORE_BLOCK_H
+
+#include "base/slots.h"
+#include "base/tree.h"
+
+#define TIDE__GRAIN_SHIFT 9  // addresses and sizes of blocks are multiples of 512
+#define TIDE__GRAIN ((uint64_t)1 << TIDE__GRAIN_SHIFT)
+
+typedef enum tide__block_state {
+  TIDE__BLOCK_SPARE,      // a record without memory
+  TIDE__BLOCK_FREE,       // idle; in the bins of its shelf
+  TIDE__BLOCK_ALLOCATED,  // handed out; in the map
+  TIDE__BLOCK_PENDING,    // taken back, waiting for work on other streams
+  TIDE__BLOCK_UNMAPPED,   // addresses without memory, of an expandable segment
+  TIDE__BLOCK_BUSY        // in the hands of one thread that grows or shrinks the segment
+} tide__block_state;
+
+struct tide__segment;
+struct tide__use;
+struct tide__markers;
+
+// [B1] next->address == address + bytes; next->prev == the block
+// [B2] address and bytes are multiples of TIDE__GRAIN; bytes > 0
+// [B3] prev and next are never in the same state FREE or UNMAPPED as the block itself
+typedef struct tide__block {
+  tide__slot slot;
+  // What a walk along the chain or through the bins touches.
+  uint64_t address;
+  uint64_t bytes;
+  struct tide__block* prev;  // borrowed, shared under the lane's lock, like every pointer here
+  struct tide__block* next;
+  uint8_t state;  // a tide__block_state
+  bool is_small;
+  uint16_t reserved;
+  uint32_t event_count;  // events it waits for
+  // A heap of blocks of one size (bins.c), or a list of spare records.
+  struct tide__block* heap_child;
+  struct tide__block* heap_next;
+  struct tide__block* heap_prev;  // the parent, for a first child
+  // What only its own call touches.
+  struct tide__segment* segment;
+  uint64_t requested_bytes;       // of the last request that had it
+  uint64_t stamp;                 // searches of its shelf when it became idle
+  uint64_t handle;                // while it is handed out
+  struct tide__use* uses;         // streams that were announced
+  struct tide__markers* markers;  // owned; where its streams stood in a capture: see device/capture.c
+  uint32_t stack;                 // of the request
+  tide__tree_node tree;           // in the bins, when it is too large for a heap; or among the unmapped ones
+  struct tide__block* list_next;  // in a list made for one purpose
+} tide__block;
+
+static inline uint64_t tide__block_end(const tide__block* block) { return block->address + block->bytes; }
+
+#endif

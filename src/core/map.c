@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// The radix tree of the map. Nodes are only ever added: a node is made without the lock, and published under
+// it unless another thread was faster. Readers meet a whole node or none.
+#include "core/map.h"
+
+#include "base/arith.h"
+#include "base/error.h"
+
+#define MIB_SHIFT 20
+#define NODE_ENTRIES ((uint64_t)1 << TIDE__MAP_NODE_BITS)
+
+void tide__map_init(tide__map* map, const tide_heap* heap) {
+  map->heap = heap;
+  tide__mutex_init(&map->lock, TIDE__RANK_MAP);
+}
+
+static void leaves_release(tide__map* map, tide__map_mib* mibs) {
+  for (uint64_t i = 0; i < NODE_ENTRIES; i++) {
+    tide__heap_release(map->heap, tide__load_relaxed(&mibs[i].small), TIDE__MAP_SMALL_PLACES,
+                       sizeof(tide__map_place));
+  }
+  tide__heap_release(map->heap, mibs, NODE_ENTRIES, sizeof *mibs);
+}
+
+void tide__map_fini(tide__map* map) {
+  for (uint64_t n = 0; n < (uint64_t)1 << TIDE__MAP_ROOT_BITS; n++) {
+    tide__map_node* const node = tide__load_relaxed(&map->nodes[n]);
+    if (node == NULL) continue;
+    for (uint64_t i = 0; i < NODE_ENTRIES; i++) {
+      tide__map_mib* const mibs = tide__load_relaxed(&node->leaves[i]);
+      if (mibs != NULL) leaves_release(map, mibs);
+    }
+    tide__heap_release(map->heap, node, 1, sizeof *node);
+  }
+  tide__mutex_fini(&map->lock);
+}
+
+// The entry of the MiB of an address, or NULL. Acquire pairs with the release in the functions below.
+static inline tide__map_mib* map_mib(tide__map* map, uint64_t address) {
+  const uint64_t mib = address >> MIB_SHIFT;
+  if (mib >> (TIDE__MAP_ADDRESS_BITS - MIB_SHIFT) != 0) return NULL;
+  tide__map_node* const node = tide__load_acquire(&map->nodes[mib >> (2 * TIDE__MAP_NODE_BITS)]);
+  if (node == NULL) return NULL;
+  tide__map_mib* const mibs =
+      tide__load_acquire(&node->leaves[(mib >> TIDE__MAP_NODE_BITS) & (NODE_ENTRIES - 1)]);
+  return mibs != NULL ? &mibs[mib & (NODE_ENTRIES - 1)] : NULL;
+}
+
+static inline uint64_t small_place(uint64_t address) { return (address >> 9) & (TIDE__MAP_SMALL_PLACES - 1); }
+
+// Makes what `slot` should point to, unless it does already. pairs with the acquire in map_mib().
+#define PUBLISH(map, slot, type, count)                                              \
+  do {                                                                               \
+    if (tide__load_acquire(slot) != NULL) break;                                     \
+    type* const made = tide__heap_alloc((map)->heap, (count), sizeof(type));         \
+    if (made == NULL) return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for records"); \
+    tide__mutex_lock(&(map)->lock);                                                  \
+    const bool is_first = tide__load_relaxed(slot) == NULL;                          \
+    if (is_first) tide__store_release(slot, made);                                   \
+    tide__mutex_unlock(&(map)->lock);                                                \
+    if (!is_first) tide__heap_release((map)->heap, made, (count), sizeof(type));     \
+  } while (0)
+
+static tide_status map_cover_mib(tide__map* map, uint64_t mib, bool is_small) {
+  _Atomic(tide__map_node*)* const node_slot = &map->nodes[mib >> (2 * TIDE__MAP_NODE_BITS)];
+  PUBLISH(map, node_slot, tide__map_node, 1);
+  tide__map_node* const node = tide__load_acquire(node_slot);
+  _Atomic(tide__map_mib*)* const leaf = &node->leaves[(mib >> TIDE__MAP_NODE_BITS) & (NODE_ENTRIES - 1)];
+  PUBLISH(map, leaf, tide__map_mib, NODE_ENTRIES);
+  if (!is_small) return TIDE_OK;
+  tide__map_mib* const entry = &tide__load_acquire(leaf)[mib & (NODE_ENTRIES - 1)];
+  PUBLISH(map, &entry->small, tide__map_place, TIDE__MAP_SMALL_PLACES);
+  return TIDE_OK;
+}
+
+tide_status tide__map_cover(tide__map* map, uint64_t address, uint64_t bytes, bool is_small) {
+  uint64_t end = 0;
+  TIDE_REQUIRE(tide__add(address, bytes, &end) && end >> TIDE__MAP_ADDRESS_BITS == 0, TIDE_ERR_UNSUPPORTED,
+               "memory at %#llx is above 2^%d", (unsigned long long)address, TIDE__MAP_ADDRESS_BITS);
+  for (uint64_t mib = address >> MIB_SHIFT; mib <= (end - 1) >> MIB_SHIFT; mib++) {
+    TIDE_TRY(map_cover_mib(map, mib, is_small));
+  }
+  return TIDE_OK;
+}
+
+static inline tide__map_place* map_place(tide__map* map, uint64_t address, bool is_small) {
+  tide__map_mib* const mib = map_mib(map, address);
+  return is_small ? &tide__load_acquire(&mib->small)[small_place(address)] : &mib->large;
+}
+
+void tide__map_set(tide__map* map, uint64_t address, bool is_small, uint32_t index) {
+  tide__store_release(map_place(map, address, is_small), index + 1);  // pairs with tide__map_find
+}
+
+void tide__map_clear(tide__map* map, uint64_t address, bool is_small) {
+  tide__store_release(map_place(map, address, is_small), 0);  // pairs with tide__map_find
+}
+
+bool tide__map_find(tide__map* map, uint64_t address, uint32_t* out_index) {
+  tide__map_mib* const mib = map_mib(map, address);
+  if (mib == NULL) return false;
+  tide__map_place* const places = tide__load_acquire(&mib->small);
+  uint32_t place = places != NULL ? tide__load_acquire(&places[small_place(address)]) : 0;
+  if (place == 0) place = tide__load_acquire(&mib->large);
+  if (place == 0) return false;
+  *out_index = place - 1;
+  return true;
+}

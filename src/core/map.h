@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// The map from addresses to blocks that are handed out. Looking an address up takes no lock and follows four
+// pointers; noting and forgetting one takes no memory, because the places were made when the segment was.
+//
+// A radix tree over the MiB of the address. In each MiB at most one large block can begin, because they are
+// larger than that; small ones have a place for every 512 bytes.
+#ifndef TIDEMARK_SRC_CORE_MAP_H
+#define TIDEMARK_SRC_CORE_MAP_H
+
+#include "base/atomic.h"
+#include "base/heap.h"
+#include "base/lock.h"
+#include "tidemark/base.h"
+
+#define TIDE__MAP_ADDRESS_BITS 48
+#define TIDE__MAP_ROOT_BITS 10
+#define TIDE__MAP_NODE_BITS 9
+#define TIDE__MAP_SMALL_PLACES 2048  // in one MiB
+
+typedef tide__atomic_u32 tide__map_place;  // the index of a block's record plus 1; 0: none
+
+typedef struct tide__map_mib {
+  _Atomic(tide__map_place*) small;  // owned; TIDE__MAP_SMALL_PLACES; NULL until covered for small blocks
+  tide__map_place large;
+} tide__map_mib;
+
+typedef struct tide__map_node {
+  _Atomic(tide__map_mib*) leaves[1 << TIDE__MAP_NODE_BITS];  // owned
+} tide__map_node;
+
+typedef struct tide__map {
+  const tide_heap* heap;                                     // borrowed until fini
+  tide__mutex lock;                                          // held to add nodes
+  _Atomic(tide__map_node*) nodes[1 << TIDE__MAP_ROOT_BITS];  // owned
+} tide__map;
+
+void tide__map_init(tide__map* map, const tide_heap* heap);
+void tide__map_fini(tide__map* map);
+
+// Makes the places for blocks in a range.
+// Errors: TIDE_ERR_NO_MEMORY; TIDE_ERR_UNSUPPORTED above 2^48.
+tide_status tide__map_cover(tide__map* map, uint64_t address, uint64_t bytes, bool is_small);
+
+// Notes the index of the block at an address in a covered range, or forgets it.
+void tide__map_set(tide__map* map, uint64_t address, bool is_small, uint32_t index);
+void tide__map_clear(tide__map* map, uint64_t address, bool is_small);
+
+// The index of a block that may begin at an address: whoever asks compares the address. False if there is
+// none.
+bool tide__map_find(tide__map* map, uint64_t address, uint32_t* out_index);
+
+#endif

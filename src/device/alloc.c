@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Requests: how one is served from cached memory, what happens when there is none, and how memory comes back.
+// A request that finds cached memory takes one lock, that of its lane.
+#include "device/allocator.h"
+
+// ---------------------------------------------------------------------------------------------------
+// Requests
+
+void tide__request_size(tide__request* request) {
+  request->rounded = request->policy->round(request->options, request->bytes);
+  request->segment_bytes = request->policy->segment_bytes(request->options, request->rounded);
+  request->shelf = request->rounded <= TIDE__SMALL_BYTES ? TIDE__SMALL : TIDE__LARGE;
+}
+
+tide_status tide__request_search(tide__request* request, tide_block* out, bool* out_found) {
+  *out_found = false;
+  TIDE_TRY(tide__lane_lock_with_spares(request->device, request->lane));
+  tide__block* const block = request->policy->choose_locked(request);
+  if (block != NULL) {
+    tide__block_commit_locked(request, block, request->policy->splits(request, block), out);
+    *out_found = true;
+  }
+  tide__mutex_unlock(&request->lane->lock);
+  return TIDE_OK;
+}
+
+// Hands out a BUSY block that the ladder brought.
+static tide_status request_finish(tide__request* request, tide__block* block, tide_block* out) {
+  tide__lane* const lane = block->segment->lane;
+  const tide_status status = tide__lane_lock_with_spares(request->device, lane);
+  if (status != TIDE_OK) {
+    tide__mutex_lock(&lane->lock);
+    tide__block_return_locked(block, true);
+    tide__mutex_unlock(&lane->lock);
+    return status;
+  }
+  tide__block_commit_locked(request, block, request->policy->splits(request, block), out);
+  tide__mutex_unlock(&lane->lock);
+  return TIDE_OK;
+}
+
+// What everybody does first: look whose work is done, choose the pool and the lane.
+static tide_status request_begin(tide__request* request) {
+  tide_device* const device = request->device;
+  request->options = tide__device_options(device);
+  request->policy = &tide__policy_torch;
+  if (tide__is_recording(device)) request->moment = tide__moment_now(device, TIDE_HISTORY_STATE);
+  request->is_in_scope = tide__is_capturing(device);
+  request->pool = &device->default_pool;
+  if (request->is_in_scope) {
+    TIDE_TRY(tide__pool_choose(device, request->stream, &request->pool));
+  } else if (!tide__timeline_is_empty(device)) {
+    tide__ignore(tide__timeline_poll(device, &request->moment));
+  }
+  TIDE_TRY(tide__lane_get(device, request->pool, request->stream, &request->lane));
+  tide__lane_turn(device, request->lane);
+  tide__request_size(request);
+  if (request->is_in_scope && request->options->is_capture_reuse && !tide__timeline_is_empty(device)) {
+    TIDE_TRY(tide__capture_reuse(request));
+  }
+  return TIDE_OK;
+}
+
+static tide_status request_serve(tide__request* request, tide_block* out) {
+  bool is_found = false;
+  TIDE_TRY(request_begin(request));
+  TIDE_TRY(tide__request_search(request, out, &is_found));
+  if (is_found) return TIDE_OK;
+  tide__block* block = NULL;
+  TIDE_TRY(request->policy->recover(request, &block));
+  return request_finish(request, block, out);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Without a cache
+
+// The record of uncached memory has no segment. It is noted like a small block, because any number of them
+// can begin in one MiB.
+static tide_status uncached_note(tide_device* device, void* address, size_t bytes, tide_block* out) {
+  TIDE_TRY(tide__map_cover(&device->map, tide__address(address), 1, true));
+  tide__block* const block = tide__slots_take(&device->blocks);
+  TIDE_REQUIRE(block != NULL, TIDE_ERR_NO_MEMORY, "no memory for the record of a block");
+  block->address = tide__address(address);
+  block->bytes = bytes;
+  block->requested_bytes = bytes;
+  block->segment = NULL;
+  block->state = TIDE__BLOCK_ALLOCATED;
+  block->is_small = true;
+  block->handle = tide__slots_publish(&device->blocks, block);
+  tide__map_set(&device->map, block->address, true, block->slot.index);
+  *out = (tide_block){ address, block->handle };
+  return TIDE_OK;
+}
+
+static tide_status uncached_alloc(tide_device* device, size_t bytes, tide_block* out) {
+  void* address = NULL;
+  TIDE_TRY(tide_machine_raw_alloc(device->machine, device->index, bytes, &address));
+  const tide_status status = uncached_note(device, address, bytes, out);
+  if (status != TIDE_OK) tide__ignore(tide_machine_raw_release(device->machine, device->index, address));
+  return status;
+}
+
+static tide_status uncached_release(tide_device* device, tide__block* block) {
+  void* const address = tide__pointer(block->address);
+  tide_status status = TIDE_OK;
+  if (!device->waits_on_release) status = tide_machine_device_synchronize(device->machine, device->index);
+  if (status == TIDE_OK) status = tide_machine_raw_release(device->machine, device->index, address);
+  if (status != TIDE_OK) {  // it stays the caller's, under the handle it had
+    block->handle = tide__slots_unclaim(&device->blocks, block);
+    return status;
+  }
+  tide__map_clear(&device->map, block->address, true);
+  block->state = TIDE__BLOCK_SPARE;
+  tide__slots_give(&device->blocks, block);
+  return TIDE_OK;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Calls
+
+static tide_status audit(tide_device* device, tide_status status) {
+  if (!tide__device_options(device)->has_audits) return status;
+  const tide_error before = *tide_last_error();
+  if (tide_device_check(device) != 0) return TIDE_ERR_STATE;
+  tide__error_restore(&before);
+  return status;
+}
+
+tide_status tide_device_alloc(tide_device* device, tide_stream stream, size_t bytes, tide_block* out) {
+  TIDE_REQUIRE(device != NULL && out != NULL, TIDE_ERR_ARGUMENT, "device_alloc: no %s",
+               device == NULL ? "device" : "out");
+  *out = (tide_block){ NULL, 0 };
+  if (bytes == 0) return TIDE_OK;
+  TIDE_REQUIRE(bytes < TIDE__MAX_REQUEST, TIDE_ERR_ARGUMENT,
+               "device_alloc: %zu bytes; Tried to allocate more than 1EB memory", bytes);
+  if (tide__load_relaxed(&device->is_uncached)) return uncached_alloc(device, bytes, out);
+  tide__request request = { .device = device, .stream = stream, .bytes = bytes };
+  const tide_status status = request_serve(&request, out);
+  if (tide__is_recording(device)) tide__history_tell(device);
+  return audit(device, status);
+}
+
+// Takes back a block whose handle this call ended: nobody else has it now.
+static tide_status block_take_back(tide_device* device, tide__block* block) {
+  if (block->segment == NULL) return uncached_release(device, block);
+  tide__moment moment = { 0 };
+  if (tide__is_recording(device)) moment = tide__moment_now(device, TIDE_HISTORY_ALL);
+  tide__lane* const lane = block->segment->lane;
+  tide__lane_turn(device, lane);
+  tide__mutex_lock(&lane->lock);
+  const bool must_wait = tide__block_end_locked(device, block, &moment);
+  tide__mutex_unlock(&lane->lock);
+  if (must_wait) tide__timeline_add(device, block, &moment);
+  if (tide__is_recording(device)) tide__history_tell(device);
+  return audit(device, TIDE_OK);
+}
+
+tide_status tide_device_release(tide_device* device, tide_block block) {
+  TIDE_REQUIRE(device != NULL, TIDE_ERR_ARGUMENT, "device_release: no device");
+  if (block.address == NULL) return TIDE_OK;
+  tide__block* const record = tide__slots_claim(&device->blocks, block.handle);
+  TIDE_REQUIRE(record != NULL, TIDE_ERR_HANDLE, "device_release: the block at %p is not handed out",
+               block.address);
+  return block_take_back(device, record);
+}
+
+// The record of the block handed out at an address, and its handle; NULL if there is none.
+static tide__block* address_find(tide_device* device, const void* address, uint64_t* out_handle) {
+  uint32_t index = 0;
+  if (!tide__map_find(&device->map, tide__address(address), &index)) return NULL;
+  tide__block* const block = tide__slots_at(&device->blocks, index);
+  *out_handle = tide__slots_handle(&device->blocks, block);
+  return *out_handle != 0 && block->address == tide__address(address) ? block : NULL;
+}
+
+tide_status tide_device_release_address(tide_device* device, void* address) {
+  TIDE_REQUIRE(device != NULL, TIDE_ERR_ARGUMENT, "device_release_address: no device");
+  if (address == NULL) return TIDE_OK;
+  uint64_t handle = 0;
+  tide__block* block = address_find(device, address, &handle);
+  if (block != NULL) block = tide__slots_claim(&device->blocks, handle);
+  TIDE_REQUIRE(block != NULL, TIDE_ERR_HANDLE,
+               "device_release_address: %p is an invalid device pointer: no block is handed out there",
+               address);
+  return block_take_back(device, block);
+}
+
+tide_status tide_device_find(tide_device* device, const void* address, tide_block* out) {
+  TIDE_REQUIRE(device != NULL && out != NULL, TIDE_ERR_ARGUMENT, "device_find: no device or out");
+  *out = (tide_block){ NULL, 0 };
+  uint64_t handle = 0;
+  tide__block* const block = address_find(device, address, &handle);
+  TIDE_REQUIRE(block != NULL, TIDE_ERR_HANDLE, "device_find: no block is handed out at %p", address);
+  *out = (tide_block){ tide__pointer(block->address), handle };
+  return TIDE_OK;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Other streams
+
+static bool block_has_use(const tide__block* block, tide_stream stream, bool is_captured) {
+  for (tide__use* use = block->uses; use != NULL; use = use->next) {
+    if (use->stream != stream) continue;
+    use->is_captured = use->is_captured || is_captured;
+    return true;
+  }
+  return false;
+}
+
+// Notes the use unless that needs a record: then returns false.
+static bool block_add_use_locked(tide__lane* lane, tide__block* block, tide_stream stream, bool is_captured) {
+  if (lane->stream == stream || block_has_use(block, stream, is_captured)) return true;
+  tide__use* const use = lane->spare_uses;
+  if (use == NULL) return false;
+  lane->spare_uses = use->next;
+  *use = (tide__use){ block->uses, stream, is_captured };
+  block->uses = use;
+  return true;
+}
+
+tide_status tide_device_record(tide_device* device, tide_block block, tide_stream stream) {
+  TIDE_REQUIRE(device != NULL, TIDE_ERR_ARGUMENT, "device_record: no device");
+  if (block.address == NULL) return TIDE_OK;
+  tide__use* made = NULL;
+  for (;;) {
+    tide__block* const record = tide__slots_find(&device->blocks, block.handle);
+    TIDE_REQUIRE(record != NULL, TIDE_ERR_HANDLE, "device_record: the block at %p is not handed out",
+                 block.address);
+    if (record->segment == NULL) return TIDE_OK;  // uncached memory waits for all work when it is released
+    tide__lane* const lane = record->segment->lane;
+    tide__mutex_lock(&lane->lock);
+    if (made != NULL) {
+      made->next = lane->spare_uses;
+      lane->spare_uses = made;
+    }
+    const bool is_noted = block_add_use_locked(lane, record, stream, tide__is_capturing(device));
+    tide__mutex_unlock(&lane->lock);
+    if (is_noted) return audit(device, TIDE_OK);
+    made = tide__heap_alloc(device->heap, 1, sizeof *made);
+    TIDE_REQUIRE(made != NULL, TIDE_ERR_NO_MEMORY, "device_record: no memory for the record of a stream");
+  }
+}
+
+tide_status tide_device_poll(tide_device* device) {
+  TIDE_REQUIRE(device != NULL, TIDE_ERR_ARGUMENT, "device_poll: no device");
+  if (tide__is_capturing(device) || tide__timeline_is_empty(device)) return TIDE_OK;
+  tide__moment moment = { 0 };
+  if (tide__is_recording(device)) moment = tide__moment_now(device, TIDE_HISTORY_NEVER);
+  const tide_status status = tide__timeline_poll(device, &moment);
+  if (tide__is_recording(device)) tide__history_tell(device);
+  return status;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// A chosen address
+
+// The idle block of the request's shelf that holds the range, or NULL.
+static tide__block* shelf_find_at_locked(const tide__request* request, uint64_t address) {
+  TIDE_LIST_EACH(it, &request->lane->segments) {
+    const tide__segment* const segment = TIDE_OWNER(it, tide__segment, link);
+    if (address < segment->address || address - segment->address >= segment->bytes) continue;
+    if (segment->is_small != (request->shelf == TIDE__SMALL)) continue;
+    for (tide__block* block = segment->head; block != NULL; block = block->next) {
+      const bool is_inside = address >= block->address && address - block->address < block->bytes;
+      if (!is_inside) continue;
+      const bool fits = block->bytes - (address - block->address) >= request->rounded;
+      return fits && block->state == TIDE__BLOCK_FREE ? block : NULL;
+    }
+  }
+  return NULL;
+}
+
+// Takes the part of an idle block from `address` on; what lies before it stays idle.
+static tide__block* block_take_from_locked(tide__block* block, uint64_t address) {
+  tide__lane* const lane = block->segment->lane;
+  tide__shelf_take_locked(block);
+  if (block->address == address) return block;
+  const bool was_whole = tide__block_is_whole(block);
+  const bool is_counted = !block->segment->is_expandable;
+  tide__block* const front = tide__block_cut_front_locked(lane, block, address - block->address);
+  tide__shelf_put_locked(front, true);
+  // As if the front were a request that is released at once: it is one idle part more, or both are two.
+  if (is_counted && was_whole) {
+    tide__tally_rise(&lane->tally, tide__block_kind(block), TIDE__TALLY_INACTIVE_SPLIT, 2);
+    tide__tally_rise(&lane->tally, tide__block_kind(block), TIDE__TALLY_INACTIVE_SPLIT_BYTES,
+                     front->bytes + block->bytes);
+  } else if (is_counted) {
+    tide__tally_rise(&lane->tally, tide__block_kind(block), TIDE__TALLY_INACTIVE_SPLIT, 1);
+  }
+  return block;
+}
+
+static tide_status request_serve_at(tide__request* request, uint64_t address, tide_block* out) {
+  TIDE_TRY(request_begin(request));
+  TIDE_TRY(tide__lane_lock_with_spares(request->device, request->lane));
+  tide__block* block = shelf_find_at_locked(request, address);
+  if (block != NULL) {
+    block = block_take_from_locked(block, address);
+    tide__block_commit_locked(request, block, block->bytes > request->rounded, out);
+  }
+  tide__mutex_unlock(&request->lane->lock);
+  TIDE_REQUIRE(block != NULL, TIDE_ERR_NO_MEMORY, "device_alloc_at: %#llx is not idle on this stream",
+               (unsigned long long)address);
+  return TIDE_OK;
+}
+
+tide_status tide_device_alloc_at(tide_device* device, tide_stream stream, size_t bytes, void* address,
+                                 tide_block* out) {
+  TIDE_REQUIRE(device != NULL && out != NULL, TIDE_ERR_ARGUMENT, "device_alloc_at: no device or out");
+  *out = (tide_block){ NULL, 0 };
+  TIDE_REQUIRE(bytes > 0 && bytes < TIDE__MAX_REQUEST, TIDE_ERR_ARGUMENT, "device_alloc_at: %zu bytes",
+               bytes);
+  TIDE_REQUIRE(address != NULL && tide__is_aligned(tide__address(address), TIDE__GRAIN), TIDE_ERR_ARGUMENT,
+               "device_alloc_at: %p is no multiple of %llu", address, (unsigned long long)TIDE__GRAIN);
+  tide__request request = { .device = device, .stream = stream, .bytes = bytes };
+  const tide_status status = request_serve_at(&request, tide__address(address), out);
+  if (tide__is_recording(device)) tide__history_tell(device);
+  return audit(device, status);
+}

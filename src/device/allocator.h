@@ -1,0 +1,445 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// The inside of the device allocator: its structures, and every function that its files share, grouped by
+// the file that has it.
+//
+//   tide_device        one allocator: pools, the map of addresses, waiting blocks, statistics, history
+//     pool             the default one and private ones; memory never moves from one to another
+//       lane           the memory of one stream in a pool, with its lock
+//         shelf        the idle blocks of a lane, small or large ones
+//         segment      memory from the machine, cut into a chain of blocks
+//
+// Locks are ranked in base/lock.h. The gate is no lock: it is a turn that a thread takes to grow or shrink
+// the allocator, which takes calls of the machine. Requests that find cached memory, releases and records
+// never wait for it.
+#ifndef TIDEMARK_SRC_DEVICE_ALLOCATOR_H
+#define TIDEMARK_SRC_DEVICE_ALLOCATOR_H
+
+#include "base/arith.h"
+#include "base/error.h"
+#include "base/list.h"
+#include "core/bins.h"
+#include "core/map.h"
+#include "core/tally.h"
+#include "tidemark/device.h"
+#include "trace/ring.h"
+
+#define TIDE__SMALL_BYTES ((uint64_t)1 << 20)          // the largest small request, rounded
+#define TIDE__SMALL_SEGMENT_BYTES ((uint64_t)2 << 20)  // a segment of small blocks
+#define TIDE__OWN_SEGMENT_BYTES ((uint64_t)10 << 20)   // requests from here on have a segment of their own,
+#define TIDE__SEGMENT_STEP ((uint64_t)2 << 20)         // a multiple of this
+#define TIDE__MAX_REQUEST ((uint64_t)1 << 60)
+#define TIDE__MAX_SCOPES 64
+#define TIDE__MAX_OBSERVERS 32
+#define TIDE__TALLY_CHANGES 64  // changes a lane keeps to itself
+
+struct tide__lane;
+struct tide__pool;
+
+// A stream, other than its own, that uses a block.
+typedef struct tide__use {
+  struct tide__use* next;  // borrowed; shared under the lane's lock
+  tide_stream stream;
+  bool is_captured;  // announced while a scope was open
+} tide__use;
+
+// Nodes of a capture.
+typedef struct tide__markers {
+  size_t count;
+  tide_node nodes[];
+} tide__markers;
+
+// Memory from the machine.
+// [S1] the chain from `head` has no gap; its bytes add up to `bytes`
+typedef struct tide__segment {
+  tide__link link;          // in the lane
+  struct tide__lane* lane;  // borrowed
+  tide__block* head;        // shared under the lane's lock
+  uint64_t address;
+  uint64_t bytes;
+  uint64_t ordinal;
+  uint32_t stack;
+  bool is_small;
+  bool is_expandable;
+  // Of an expandable one; touched by the thread that has the gate.
+  uint64_t handle_bytes;
+  size_t handle_capacity;
+  tide_physical* handles;  // owned; NULL where nothing is mapped
+} tide__segment;
+
+// Idle blocks of one lane.
+typedef struct tide__shelf {
+  tide__bins bins;
+  tide__tree unmapped;  // blocks without memory, by address
+} tide__shelf;
+
+enum { TIDE__LARGE = 0, TIDE__SMALL = 1 };
+
+// The memory of one stream in one pool.
+typedef struct tide__lane {
+  tide__mutex lock;         // guards the shelves, the segments and all their blocks
+  struct tide__pool* pool;  // borrowed
+  tide_stream stream;
+  tide__shelf shelves[2];
+  tide__link segments;
+  tide__block* spares;  // records for blocks to come
+  tide__use* spare_uses;
+  tide__tally tally;
+  struct tide__lane* next;       // in the pool, by rising stream; shared under the pools lock
+  struct tide__lane* next_idle;  // among the lanes of pools that are gone
+} tide__lane;
+
+// A place in the table that finds a lane by its stream.
+typedef struct tide__lane_table {
+  struct tide__lane_table* older;  // replaced ones; readers may still look there
+  uint32_t mask;
+  _Atomic(tide__lane*) places[];
+} tide__lane_table;
+
+typedef struct tide__pool {
+  tide__tree_node node;  // by number; shared under the pools lock
+  tide_pool number;
+  uint32_t users;  // shared under the pools lock
+  bool has_scope;  // likewise
+  tide__atomic_u32 no_split;
+  tide__atomic_u32 use_on_oom;
+  tide__atomic_u64 searches[2];  // of each shelf kind: the clock of collection
+  tide__atomic_u64 reserved_bytes;
+  tide__atomic_u64 segment_count;  // segments, and mappings of expandable ones
+  tide_pool_options options;
+  _Atomic(tide__lane_table*) table;  // owned
+  tide__lane* lanes;                 // by rising stream; shared under the pools lock
+  uint32_t lane_count;               // likewise
+  struct tide__pool* next_idle;      // among those that are gone
+} tide__pool;
+
+// What decisions depend on; never changed once published.
+typedef struct tide__settings {
+  tide_device_options options;
+  struct tide__settings* older;
+} tide__settings;
+
+typedef struct tide__scope {
+  tide__pool* pool;
+  tide_scope scope;
+  uint64_t thread;
+} tide__scope;
+
+// A block that waits for one event.
+typedef struct tide__wait {
+  struct tide__wait* next;
+  tide__block* block;
+  tide_event event;
+} tide__wait;
+
+// The blocks that wait for one stream, in the order they were released.
+typedef struct tide__queue {
+  struct tide__queue* next;
+  tide_stream stream;
+  tide__wait* first;
+  tide__wait* last;
+} tide__queue;
+
+// Blocks that were released while other streams still use them.
+typedef struct tide__timeline {
+  tide__mutex lock;          // guards all below
+  tide__signal changed;      // nobody polls any more
+  bool is_polling;           // one thread looks at the events, without the lock
+  tide__queue* queues;       // owned, in the order of first use
+  tide__wait* idle_waits;    // owned, each with an event
+  tide__block* deferred;     // released in a scope, or without an event: they get events later
+  tide__atomic_u64 waiting;  // blocks in queues and among the deferred
+} tide__timeline;
+
+typedef struct tide__observers {
+  tide_observer ids[TIDE__MAX_OBSERVERS];
+  void (*functions[TIDE__MAX_OBSERVERS])(void);
+  void* users[TIDE__MAX_OBSERVERS];
+  uint32_t count;
+} tide__observers;
+
+enum { TIDE__OBSERVE_OOM, TIDE__OBSERVE_TRACE, TIDE__OBSERVE_RECLAIM, TIDE__OBSERVE_KINDS };
+
+enum { TIDE__RECORDS_HISTORY = 1, TIDE__RECORDS_TRACE = 2 };  // bits of tide_device.recording
+
+// Memory of another process that is open here.
+typedef struct tide__import {
+  struct tide__import* next;
+  tide_share share;
+  uint64_t base;
+  uint64_t bytes;          // of the reservation; 0 for a raw one
+  size_t part_bytes;       // of one part
+  tide_physical* handles;  // owned; NULL for a raw one
+  uint32_t uses;
+} tide__import;
+
+struct tide_device {
+  tide_machine* machine;  // borrowed until the allocator is freed
+  int index;
+  const tide_heap* heap;  // borrowed until the allocator is freed
+  uint32_t id;            // a number below 64 that no other living allocator has, if has_own_id
+  bool has_own_id;
+  uint64_t uid;          // a number that no other allocator ever has
+  uint64_t total_bytes;  // of the device
+  uint64_t granularity;
+  bool has_physical_sharing;
+  bool waits_on_release;  // the machine itself waits for work before it takes raw memory back
+  _Atomic(tide__settings*) settings;
+  tide__atomic_u64 limit;
+  tide__atomic_u64 reserved_bytes;
+  tide__atomic_u32 scope_count;
+  tide__atomic_u32 recording;
+  tide__atomic_u32 history_level;
+  tide__atomic_u32 history_skips;
+  tide__atomic_u32 is_uncached;
+  tide__atomic_u64 next_ordinal;
+  tide__slots blocks;
+  tide__map map;
+  tide__timeline timeline;
+  tide__ring ring;
+  tide_intern* names;  // owned
+
+  tide__mutex gate_lock;  // guards the gate
+  tide__signal gate_open;
+  bool is_gate_taken;
+  // Touched by the thread that has the gate.
+  tide_physical* orphans;  // owned; handles that the machine would not take back yet
+  size_t orphan_count;
+  size_t orphan_capacity;
+  uint32_t peers[TIDE_DEVICE_MAX];
+  uint32_t peer_count;
+  tide__import* imports;  // owned
+
+  tide__mutex pools_lock;  // guards all below
+  tide__pool default_pool;
+  tide__tree pools;  // private ones, by number
+  tide_pool next_pool;
+  tide__lane* idle_lanes;
+  tide__pool* idle_pools;
+  tide__scope scopes[TIDE__MAX_SCOPES];
+  tide__observers observers[TIDE__OBSERVE_KINDS];
+  tide_observer next_observer;
+  tide_history_options history;
+
+  tide__mutex totals_lock;  // guards the statistics
+  tide_device_stats totals;
+};
+
+// When a call was made, by whom and with which note; all 0 when nothing is recorded.
+typedef struct tide__moment {
+  uint64_t time_ns;
+  uint32_t stack;
+  uint32_t note;
+} tide__moment;
+
+// One request on its way.
+typedef struct tide__request {
+  tide_device* device;
+  const tide_device_options* options;  // borrowed; they live as long as the allocator
+  const struct tide__policy* policy;
+  tide__lane* lane;
+  tide__pool* pool;
+  tide_stream stream;
+  uint64_t bytes;  // as asked for
+  uint64_t rounded;
+  uint64_t segment_bytes;  // of a segment that would be made for it
+  tide__moment moment;
+  int shelf;  // TIDE__SMALL or TIDE__LARGE
+  bool is_in_scope;
+} tide__request;
+
+// How an allocator decides. Functions named `locked` are called with the lane's lock held.
+typedef struct tide__policy {
+  const char* name;
+  // The size of a block for a request, and of a segment made for such a block.
+  uint64_t (*round)(const tide_device_options* options, uint64_t bytes);
+  uint64_t (*segment_bytes)(const tide_device_options* options, uint64_t rounded);
+  // Takes an idle block that fits out of the shelf, or returns NULL.
+  tide__block* (*choose_locked)(const tide__request* request);
+  // Is the rest of the block cut off and kept?
+  bool (*splits)(const tide__request* request, const tide__block* block);
+  // Finds memory where the shelf has none: grows, gives back, waits. The block is BUSY and no lock is held.
+  tide_status (*recover)(tide__request* request, tide__block** out);
+} tide__policy;
+
+extern const tide__policy tide__policy_torch;
+
+// --- device.c: settings, the gate -------------------------------------------------------------------
+static inline const tide_device_options* tide__device_options(tide_device* device) {
+  return &tide__load_acquire(&device->settings)->options;  // pairs with settings_publish
+}
+// Waits for the turn to grow or shrink; true if another thread had it before, so that things may have
+// changed.
+bool tide__gate_enter(tide_device* device);
+void tide__gate_leave(tide_device* device);
+// A number for the calling thread that no other living thread has.
+uint64_t tide__thread_number(void);
+bool tide__is_capturing(tide_device* device);
+
+// --- lane.c: lanes, blocks in chains ------------------------------------------------------------------
+// The lane of a stream in a pool, made if it is new.
+tide_status tide__lane_get(tide_device* device, tide__pool* pool, tide_stream stream, tide__lane** out);
+// The first lane of a pool, and the one after; NULL at the end. By rising stream.
+tide__lane* tide__lane_next(tide_device* device, tide__pool* pool, tide__lane* lane);
+void tide__lane_fini(tide_device* device, tide__lane* lane);
+// Gives the lanes of a pool back to the allocator, which must be empty; and the tables that find them.
+void tide__lanes_drop_locked(tide_device* device, tide__pool* pool) TIDE_REQUIRES(&device->pools_lock);
+void tide__lane_tables_free(tide_device* device, tide__pool* pool);
+// Sees to it that the lane has at least two spare records and locks it.
+tide_status tide__lane_lock_with_spares(tide_device* device, tide__lane* lane) TIDE_UNCHECKED_LOCKING;
+tide__block* tide__lane_take_spare_locked(tide__lane* lane);
+void tide__lane_give_spare_locked(tide__lane* lane, tide__block* block);
+// Adds what the lane counted to the totals if it is time to. Call it before the first change of a call.
+void tide__lane_turn(tide_device* device, tide__lane* lane);
+void tide__lane_settle_locked(tide_device* device, tide__lane* lane);
+void tide__lane_count_locked(tide_device* device, tide__lane* lane);
+
+static inline tide__shelf* tide__block_shelf(const tide__block* block) {
+  return &block->segment->lane->shelves[block->is_small ? TIDE__SMALL : TIDE__LARGE];
+}
+static inline bool tide__block_is_whole(const tide__block* block) {
+  return block->prev == NULL && block->next == NULL;
+}
+static inline int tide__block_kind(const tide__block* block) {
+  return block->is_small ? TIDE_STAT_SMALL : TIDE_STAT_LARGE;
+}
+// Puts a block among the idle ones; `restamps`: its age begins now.
+void tide__shelf_put_locked(tide__block* block, bool restamps);
+void tide__shelf_take_locked(tide__block* block);
+void tide__shelf_put_unmapped_locked(tide__block* block);
+void tide__shelf_take_unmapped_locked(tide__block* block);
+// Cuts `bytes` off the front of a block into a new record before it and returns that; or off its end, behind
+// it.
+tide__block* tide__block_cut_front_locked(tide__lane* lane, tide__block* block, uint64_t bytes);
+tide__block* tide__block_cut_back_locked(tide__lane* lane, tide__block* block, uint64_t bytes);
+// Joins a block with a neighbour, or with its neighbours in state `state`, taking these out of their index.
+// The block's own record stays.
+void tide__block_absorb_prev_locked(tide__lane* lane, tide__block* block);
+void tide__block_absorb_next_locked(tide__lane* lane, tide__block* block);
+void tide__block_merge_locked(tide__lane* lane, tide__block* block, uint8_t state);
+// Hands a BUSY block out for a request, cutting off what it does not need if `splits`.
+void tide__block_commit_locked(const tide__request* request, tide__block* block, bool splits,
+                               tide_block* out);
+// Makes a block idle that was handed out, or waited. Counts, notes, merges.
+void tide__block_free_locked(tide_device* device, tide__block* block, const tide__moment* moment);
+// Puts a BUSY block that was never handed out back.
+void tide__block_return_locked(tide__block* block, bool restamps);
+// Takes a block that was claimed back from its user; true if it must wait for other streams: see timeline.c.
+bool tide__block_end_locked(tide_device* device, tide__block* block, const tide__moment* moment);
+
+// --- alloc.c ---------------------------------------------------------------------------------------------
+// Searches the shelf of the request once, as its policy does, and hands the block out. False if none fits.
+tide_status tide__request_search(tide__request* request, tide_block* out, bool* out_found);
+void tide__request_size(tide__request* request);
+
+// --- segment.c: segments of raw memory ---------------------------------------------------------------
+// Makes a segment for a request; its one block is BUSY. TIDE_ERR_NO_MEMORY when the device is full.
+tide_status tide__segment_grow(const tide__request* request, tide__block** out);
+// Gives a whole segment back whose one block is BUSY. On failure the block is idle again.
+tide_status tide__segment_release(tide_device* device, tide__segment* segment, const tide__moment* moment);
+tide__segment* tide__segment_new(tide_device* device, tide__lane* lane, bool is_small);
+void tide__segment_free(tide_device* device, tide__segment* segment);
+// Links the segment into its lane with one block.
+tide__block* tide__segment_link_locked(tide__segment* segment, uint64_t address, uint64_t bytes,
+                                       uint8_t state);
+void tide__segment_unlink_locked(tide__segment* segment);
+void tide__reserved_rise(tide_device* device, tide__pool* pool, uint64_t bytes, int kind, bool is_segment);
+void tide__reserved_fall(tide_device* device, tide__pool* pool, uint64_t bytes, int kind, bool is_segment);
+// Waits until no work of the lane's stream uses its idle memory, where the machine does not do so itself.
+tide_status tide__lane_quiesce(tide_device* device, const tide__lane* lane, bool is_mapped);
+
+// --- expand.c: segments of virtual memory -----------------------------------------------------------
+tide_status tide__expand_grow(const tide__request* request, tide__block** out);
+// Unmaps the whole handles inside an idle block that the caller made BUSY, and gives the rest back.
+tide_status tide__expand_shrink(tide_device* device, tide__block* block, const tide__moment* moment);
+tide_status tide__expand_add_peer(tide_device* device, int peer);
+// For the end of the allocator: gives the memory of a segment back, whatever uses it.
+void tide__expand_destroy(tide_device* device, tide__segment* segment);
+// Tries again to free handles that the machine would not take back.
+void tide__expand_free_orphans(tide_device* device);
+
+// --- reclaim.c: giving memory back -------------------------------------------------------------------
+// The gate is the caller's in all of these.
+tide_status tide__reclaim_pool(tide_device* device, tide__pool* pool, const tide__moment* moment);
+tide_status tide__reclaim_all(tide_device* device, const tide__moment* moment);
+// Of private pools without users.
+tide_status tide__reclaim_unused(tide_device* device, const tide__moment* moment);
+tide_status tide__reclaim_available(const tide__request* request, bool* out_enough);
+tide_status tide__reclaim_by_age(const tide__request* request);
+
+// --- timeline.c: blocks that wait ---------------------------------------------------------------------
+void tide__timeline_init(tide_device* device);
+void tide__timeline_fini(tide_device* device);
+// Gives a block that was taken back to the timeline. Never fails: what gets no event now gets it later.
+void tide__timeline_add(tide_device* device, tide__block* block, const tide__moment* moment);
+// Frees the blocks whose work is done; or waits for all, or for those of one pool.
+tide_status tide__timeline_poll(tide_device* device, const tide__moment* moment);
+tide_status tide__timeline_wait(tide_device* device, const tide__pool* pool, const tide__moment* moment);
+// Waits for the oldest block of a lane's pool and stream; false when there is none.
+tide_status tide__timeline_wait_one(tide_device* device, const tide__lane* lane, const tide__moment* moment,
+                                    bool* out_waited);
+static inline bool tide__timeline_is_empty(tide_device* device) {
+  return tide__load_relaxed(&device->timeline.waiting) == 0;
+}
+// All deferred blocks, which are the caller's then; one back; and one that need not wait any more.
+tide__block* tide__timeline_take_deferred(tide_device* device);
+void tide__timeline_defer(tide_device* device, tide__block* block);
+void tide__timeline_end_deferred(tide_device* device, tide__block* block, const tide__moment* moment);
+
+// --- capture.c ---------------------------------------------------------------------------------------
+// Notes where the streams of a block stand that is released in a capture, and forgets it.
+void tide__markers_make(tide_device* device, tide__block* block);
+void tide__markers_free(tide_device* device, tide__block* block);
+// Frees the waiting blocks of the request's lane that the graph proves to be free.
+tide_status tide__capture_reuse(tide__request* request);
+
+// --- pool.c ------------------------------------------------------------------------------------------
+void tide__pool_init(tide__pool* pool, tide_pool number);
+void tide__pool_fini(tide_device* device, tide__pool* pool);
+tide__pool* tide__pool_find_locked(tide_device* device, tide_pool number);
+// The pool of a request, by the scopes that are open.
+tide_status tide__pool_choose(tide_device* device, tide_stream stream, tide__pool** out);
+// Private pools in the order of their numbers; NULL at the end. `after` is 0 for the first.
+tide__pool* tide__pool_next(tide_device* device, tide_pool after);
+bool tide__pool_is_used(tide_device* device, const tide__pool* pool);
+// Forgets private pools that have neither users nor memory.
+void tide__pool_drop_unused(tide_device* device);
+
+// --- stats.c -----------------------------------------------------------------------------------------
+void tide__totals_add(tide_device* device, tide__tally* tally);
+void tide__totals_settle(tide_device* device);
+void tide__totals_count(tide_device* device, size_t field_offset);
+#define TIDE__COUNT(device, field) tide__totals_count((device), offsetof(tide_device_stats, field))
+void tide__totals_oversize(tide_device* device, bool is_rise);
+
+// --- history.c ---------------------------------------------------------------------------------------
+static inline bool tide__is_recording(tide_device* device) {
+  return tide__load_relaxed(&device->recording) != 0;
+}
+void tide__recording_set_locked(tide_device* device, uint32_t bit, bool is_on)
+    TIDE_REQUIRES(&device->pools_lock);
+// The clock, the stack if the history's level is at least `level` (0: no stack), and the note of the calling
+// thread; before any lock.
+tide__moment tide__moment_now(tide_device* device, uint32_t level);
+// Keeps an entry; the stack is shown from TIDE_HISTORY_ALLOC on. May be called with locks held: observers are
+// told by tide__history_tell().
+void tide__history_add(tide_device* device, tide_action action, const tide__moment* moment, uint32_t stack,
+                       const tide__lane* lane, uint64_t address, uint64_t bytes);
+// Calls the observers of the entries this thread made; with no lock held.
+void tide__history_tell(tide_device* device);
+
+// --- observer.c --------------------------------------------------------------------------------------
+// Runs the callbacks that release memory; true if one says that it did.
+bool tide__observers_reclaim(tide_device* device);
+void tide__observers_oom(tide_device* device, const tide_oom* oom);
+void tide__observers_trace(tide_device* device, const tide_trace_entry* entry);
+
+// --- share.c -----------------------------------------------------------------------------------------
+void tide__imports_close(tide_device* device);
+
+// --- oom.c -------------------------------------------------------------------------------------------
+// Reports that a request failed for want of memory, tells observers, and returns TIDE_ERR_NO_MEMORY.
+tide_status tide__oom_report(const tide__request* request);
+
+#endif

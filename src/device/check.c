@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// The invariants of an allocator, recomputed from the chains of blocks alone and compared with every index
+// and every statistic. The numbers are those of docs/device.md.
+#include <string.h>
+
+#include "device/allocator.h"
+
+// What is found on a walk through everything.
+typedef struct findings {
+  tide_device* device;
+  uint64_t free_blocks;  // of the shelf being looked at
+  uint64_t unmapped_blocks;
+  int64_t allocation[3];
+  int64_t allocated_bytes[3];
+  int64_t active[3];
+  int64_t active_bytes[3];
+  int64_t requested_bytes[3];
+  int64_t inactive_split[3];
+  int64_t inactive_split_bytes[3];
+  int64_t segment[3];
+  int64_t reserved_bytes[3];
+  uint64_t pending;
+  int64_t pool_bytes;
+  uint64_t limit;
+} findings;
+
+// The number of a broken invariant, and what is known about it.
+#define BROKEN(number, ...) (tide__fail(TIDE_ERR_STATE, (number), __FILE__, __LINE__, __VA_ARGS__), (number))
+#define CHECK(cond, number, ...)                     \
+  do {                                               \
+    if (!(cond)) return BROKEN(number, __VA_ARGS__); \
+  } while (0)
+#define CHECK_ALL(expr)               \
+  do {                                \
+    const int broken_ = (expr);       \
+    if (broken_ != 0) return broken_; \
+  } while (0)
+
+static void findings_add(int64_t counts[3], int kind, uint64_t n) {
+  counts[0] += (int64_t)n;
+  counts[kind] += (int64_t)n;
+}
+
+static int block_check_chain(const tide__segment* segment, const tide__block* block, uint64_t address) {
+  CHECK(block->address == address, 1, "a gap in the chain before %#llx", (unsigned long long)block->address);
+  CHECK(block->segment == segment && block->is_small == segment->is_small, 1, "a block of another segment");
+  CHECK(block->prev == NULL ? segment->head == block : block->prev->next == block, 1, "a broken link");
+  CHECK(block->bytes > 0 && tide__is_aligned(block->bytes | block->address, TIDE__GRAIN), 4,
+        "%llu bytes at %#llx are no multiple of %llu", (unsigned long long)block->bytes,
+        (unsigned long long)block->address, (unsigned long long)TIDE__GRAIN);
+  const bool is_same = block->next != NULL && block->next->state == block->state;
+  CHECK(!is_same || (block->state != TIDE__BLOCK_FREE && block->state != TIDE__BLOCK_UNMAPPED), 3,
+        "two neighbours at %#llx are both %s", (unsigned long long)block->address,
+        block->state == TIDE__BLOCK_FREE ? "free" : "unmapped");
+  CHECK(block->state != TIDE__BLOCK_SPARE && block->state != TIDE__BLOCK_BUSY, 2,
+        "the block at %#llx is in state %d", (unsigned long long)block->address, block->state);
+  return 0;
+}
+
+// Is the block findable exactly when it is handed out?
+static int block_check_map(findings* f, const tide__block* block) {
+  uint32_t index = 0;
+  const bool is_mapped = tide__map_find(&f->device->map, block->address, &index) &&
+                         tide__slots_at(&f->device->blocks, index) == block;
+  const bool is_allocated = block->state == TIDE__BLOCK_ALLOCATED;
+  CHECK(is_mapped == is_allocated, 2, "the block at %#llx is %s in the map",
+        (unsigned long long)block->address, is_mapped ? "wrongly" : "not");
+  const bool has_handle = tide__slots_handle(&f->device->blocks, block) != 0;
+  CHECK(has_handle == is_allocated, 2, "the block at %#llx has %s handle", (unsigned long long)block->address,
+        has_handle ? "a" : "no");
+  CHECK(block->uses == NULL || is_allocated || block->state == TIDE__BLOCK_PENDING, 10,
+        "an idle block at %#llx is used by a stream", (unsigned long long)block->address);
+  CHECK((block->event_count != 0) == (block->state == TIDE__BLOCK_PENDING), 10,
+        "the block at %#llx in state %d waits for %u events", (unsigned long long)block->address,
+        block->state, block->event_count);
+  return 0;
+}
+
+static int block_check_expandable(const tide__segment* segment, const tide__block* block) {
+  if (!segment->is_expandable) {
+    CHECK(block->state != TIDE__BLOCK_UNMAPPED, 2, "an unmapped block in raw memory");
+    return 0;
+  }
+  const uint64_t handle = segment->handle_bytes;
+  const uint64_t from = block->address - segment->address;
+  CHECK(block->state != TIDE__BLOCK_UNMAPPED || (from % handle == 0 && block->bytes % handle == 0), 4,
+        "an unmapped block at %#llx is not made of handles", (unsigned long long)block->address);
+  const bool has_memory = block->state != TIDE__BLOCK_UNMAPPED;
+  const size_t last = (size_t)((from + block->bytes - 1) / handle);
+  for (size_t i = (size_t)(from / handle); i <= last && (has_memory || i < segment->handle_capacity); i++) {
+    const bool is_mapped = i < segment->handle_capacity && segment->handles[i] != NULL;
+    CHECK(is_mapped == has_memory, 4, "handle %zu of the segment at %#llx is %s", i,
+          (unsigned long long)segment->address, is_mapped ? "mapped" : "missing");
+  }
+  return 0;
+}
+
+static void block_count(findings* f, const tide__segment* segment, const tide__block* block) {
+  const int kind = tide__block_kind(block);
+  const bool is_free = block->state == TIDE__BLOCK_FREE;
+  if (block->state == TIDE__BLOCK_UNMAPPED) {
+    f->unmapped_blocks++;
+    return;
+  }
+  findings_add(f->reserved_bytes, kind, block->bytes);
+  f->pool_bytes += (int64_t)block->bytes;
+  if (is_free) f->free_blocks++;
+  if (is_free && !segment->is_expandable && !tide__block_is_whole(block)) {
+    findings_add(f->inactive_split, kind, 1);
+    findings_add(f->inactive_split_bytes, kind, block->bytes);
+  }
+  if (is_free) return;
+  findings_add(f->active, kind, 1);
+  findings_add(f->active_bytes, kind, block->bytes);
+  findings_add(f->requested_bytes, kind, block->requested_bytes);
+  if (block->state == TIDE__BLOCK_PENDING) f->pending++;
+  if (block->state != TIDE__BLOCK_ALLOCATED) return;
+  findings_add(f->allocation, kind, 1);
+  findings_add(f->allocated_bytes, kind, block->bytes);
+}
+
+static int segment_check(findings* f, const tide__segment* segment) {
+  uint64_t address = segment->address;
+  for (const tide__block* block = segment->head; block != NULL; block = block->next) {
+    CHECK_ALL(block_check_chain(segment, block, address));
+    CHECK_ALL(block_check_map(f, block));
+    CHECK_ALL(block_check_expandable(segment, block));
+    block_count(f, segment, block);
+    address = tide__block_end(block);
+  }
+  CHECK(address == segment->address + segment->bytes, 1, "the chain of the segment at %#llx is too short",
+        (unsigned long long)segment->address);
+  if (!segment->is_expandable)
+    findings_add(f->segment, segment->is_small ? TIDE_STAT_SMALL : TIDE_STAT_LARGE, 1);
+  return 0;
+}
+
+static uint64_t unmapped_count(const tide__tree* tree) {
+  uint64_t count = 0;
+  for (tide__tree_node* it = tide__tree_first(tree); it != NULL; it = tide__tree_next(it)) {
+    const tide__block* const block = TIDE_OWNER(it, tide__block, tree);
+    if (block->state == TIDE__BLOCK_UNMAPPED && it->key == block->address) count++;
+  }
+  return count;
+}
+
+static int lane_check(findings* f, tide__lane* lane) {
+  for (int shelf = 0; shelf < 2; shelf++) {
+    f->free_blocks = f->unmapped_blocks = 0;
+    TIDE_LIST_EACH(it, &lane->segments) {
+      const tide__segment* const segment = TIDE_OWNER(it, tide__segment, link);
+      if (segment->is_small != (shelf == TIDE__SMALL)) continue;
+      CHECK(segment->lane == lane, 11, "a segment in the wrong lane");
+      CHECK_ALL(segment_check(f, segment));
+    }
+    const int broken = tide__bins_check(&lane->shelves[shelf].bins);
+    CHECK(broken == 0, 2, "the index of idle blocks is broken: I%d", broken);
+    CHECK(lane->shelves[shelf].bins.count == f->free_blocks, 2, "%llu idle blocks, %llu in the index",
+          (unsigned long long)f->free_blocks, (unsigned long long)lane->shelves[shelf].bins.count);
+    CHECK(unmapped_count(&lane->shelves[shelf].unmapped) == f->unmapped_blocks, 2,
+          "%llu unmapped blocks are not in their index", (unsigned long long)f->unmapped_blocks);
+  }
+  return 0;
+}
+
+static int pool_walk(findings* f, tide__pool* pool) {
+  f->pool_bytes = 0;
+  for (tide__lane* lane = tide__lane_next(f->device, pool, NULL); lane != NULL;
+       lane = tide__lane_next(f->device, pool, lane)) {
+    CHECK(lane->pool == pool, 11, "a lane in the wrong pool");
+    tide__mutex_lock(&lane->lock);
+    const int broken = lane_check(f, lane);
+    tide__mutex_unlock(&lane->lock);
+    if (broken != 0) return broken;
+  }
+  CHECK((uint64_t)f->pool_bytes == tide__load_relaxed(&pool->reserved_bytes), 5,
+        "pool %u has %lld bytes and counts %llu", pool->number, (long long)f->pool_bytes,
+        (unsigned long long)tide__load_relaxed(&pool->reserved_bytes));
+  return 0;
+}
+
+static int stat_check(const char* name, const tide_stat* stat, const int64_t* found) {
+  for (int kind = 0; kind < TIDE_STAT_KINDS; kind++) {
+    CHECK(stat[kind].current == found[kind], 7, "%s.%d is %lld and counts %lld", name, kind,
+          (long long)found[kind], (long long)stat[kind].current);
+    CHECK(stat[kind].peak >= stat[kind].current, 7, "%s.%d has a peak of %lld below %lld", name, kind,
+          (long long)stat[kind].peak, (long long)stat[kind].current);
+  }
+  CHECK(stat[0].current == stat[1].current + stat[2].current, 9, "%s does not add up", name);
+  return 0;
+}
+
+static int stats_check(const findings* f, const tide_device_stats* stats) {
+#define CHECK_STAT(name) CHECK_ALL(stat_check(#name, stats->name, f->name));
+  TIDE_DEVICE_STAT_MAP(CHECK_STAT)
+#undef CHECK_STAT
+  CHECK(f->allocated_bytes[0] <= f->active_bytes[0] && f->active_bytes[0] <= f->reserved_bytes[0], 6,
+        "allocated, active and reserved bytes do not rise");
+  CHECK((uint64_t)f->reserved_bytes[0] == tide__load_relaxed(&f->device->reserved_bytes), 5,
+        "%lld bytes are reserved, counted %llu", (long long)f->reserved_bytes[0],
+        (unsigned long long)tide__load_relaxed(&f->device->reserved_bytes));
+  CHECK(f->pending == tide__load_relaxed(&f->device->timeline.waiting), 10, "%llu blocks wait, counted %llu",
+        (unsigned long long)f->pending, (unsigned long long)tide__load_relaxed(&f->device->timeline.waiting));
+  return 0;
+}
+
+int tide_device_check(tide_device* device) {
+  if (device == NULL) return 0;
+  findings f;
+  memset(&f, 0, sizeof f);
+  f.device = device;
+  CHECK_ALL(pool_walk(&f, &device->default_pool));
+  tide__pool* pool = tide__pool_next(device, 0);
+  for (; pool != NULL; pool = tide__pool_next(device, pool->number)) CHECK_ALL(pool_walk(&f, pool));
+  tide_device_stats stats = TIDE_DEVICE_STATS_INIT;
+  tide__ignore(tide_device_get_stats(device, &stats));
+  return stats_check(&f, &stats);
+}

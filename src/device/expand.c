@@ -1,0 +1,394 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Expandable segments: addresses for more than the whole device, of which as much is backed by memory as is
+// needed. Memory comes in handles of one size; handle n of a segment is mapped at address + n * handle_bytes,
+// or not at all. Blocks without memory are in the chain like the others, in state UNMAPPED. The gate is the
+// caller's; blocks that are being mapped or unmapped are BUSY, so that no other thread touches them while the
+// machine is called without a lock.
+#include "device/allocator.h"
+
+// ---------------------------------------------------------------------------------------------------
+// Handles
+
+static size_t handle_index(const tide__segment* segment, uint64_t address) {
+  return (size_t)((address - segment->address) / segment->handle_bytes);
+}
+
+// Handles that could not be freed. They are kept and tried again, so that no fault of the machine loses
+// memory.
+static tide_status orphans_reserve(tide_device* device, size_t count) {
+  if (tide__heap_grow(device->heap, (void**)&device->orphans, &device->orphan_capacity,
+                      device->orphan_count + count, sizeof *device->orphans)) {
+    return TIDE_OK;
+  }
+  return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for the records of %zu handles", count);
+}
+
+static void handle_free(tide_device* device, tide_physical handle) {
+  if (tide_machine_physical_free(device->machine, handle) == TIDE_OK) return;
+  device->orphans[device->orphan_count++] = handle;
+}
+
+void tide__expand_free_orphans(tide_device* device) {
+  const size_t count = device->orphan_count;
+  device->orphan_count = 0;
+  for (size_t i = 0; i < count; i++) handle_free(device, device->orphans[i]);
+}
+
+// Takes back the handles `first` to `end` - 1, of which those before `mapped_end` are mapped.
+static void handles_undo(tide_device* device, tide__segment* segment, size_t first, size_t mapped_end,
+                         size_t end) {
+  const uint64_t bytes = segment->handle_bytes;
+  if (mapped_end > first) {
+    tide__ignore(tide_machine_unmap(device->machine, tide__pointer(segment->address + first * bytes),
+                                    (mapped_end - first) * bytes));
+  }
+  for (size_t i = first; i < end; i++) {
+    handle_free(device, segment->handles[i]);
+    segment->handles[i] = NULL;
+  }
+}
+
+static tide_status access_give(tide_device* device, uint64_t address, uint64_t bytes) {
+  TIDE_TRY(tide_machine_set_access(device->machine, tide__pointer(address), bytes, device->index,
+                                   TIDE_ACCESS_READ_WRITE));
+  for (uint32_t i = 0; i < device->peer_count; i++) {
+    TIDE_TRY(tide_machine_set_access(device->machine, tide__pointer(address), bytes, (int)device->peers[i],
+                                     TIDE_ACCESS_READ_WRITE));
+  }
+  return TIDE_OK;
+}
+
+// Makes memory for the handles of a range and maps it; all or nothing.
+static tide_status handles_map(tide_device* device, tide__segment* segment, uint64_t address,
+                               uint64_t bytes) {
+  const size_t first = handle_index(segment, address);
+  const size_t end = first + (size_t)(bytes / segment->handle_bytes);
+  const uint32_t flags = device->has_physical_sharing ? TIDE_PHYSICAL_SHAREABLE : 0;
+  TIDE_TRY(orphans_reserve(device, end - first));
+  TIDE_REQUIRE(tide__heap_grow(device->heap, (void**)&segment->handles, &segment->handle_capacity, end,
+                               sizeof *segment->handles),
+               TIDE_ERR_NO_MEMORY, "no memory for the records of %zu handles", end);
+  tide_status status = TIDE_OK;
+  size_t made = first;
+  size_t mapped = first;
+  while (made < end && status == TIDE_OK) {
+    status = tide_machine_physical_new(device->machine, device->index, segment->handle_bytes, flags,
+                                       &segment->handles[made]);
+    if (status == TIDE_OK) made++;
+  }
+  while (mapped < end && status == TIDE_OK) {
+    status = tide_machine_map(device->machine,
+                              tide__pointer(segment->address + mapped * segment->handle_bytes),
+                              segment->handles[mapped]);
+    if (status == TIDE_OK) mapped++;
+  }
+  if (status == TIDE_OK) status = access_give(device, address, bytes);
+  if (status != TIDE_OK) handles_undo(device, segment, first, mapped, made);
+  return status;
+}
+
+static tide_status handles_unmap(tide_device* device, tide__segment* segment, uint64_t address,
+                                 uint64_t bytes) {
+  const size_t first = handle_index(segment, address);
+  const size_t end = first + (size_t)(bytes / segment->handle_bytes);
+  TIDE_TRY(orphans_reserve(device, end - first));
+  TIDE_TRY(tide__lane_quiesce(device, segment->lane, true));
+  TIDE_TRY(tide_machine_unmap(device->machine, tide__pointer(address), bytes));
+  handles_undo(device, segment, first, first, end);
+  return TIDE_OK;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Segments
+
+static tide_status segment_reserve(const tide__request* request, tide__segment* segment) {
+  tide_device* const device = request->device;
+  uint64_t handle = segment->is_small ? TIDE__SMALL_SEGMENT_BYTES : request->options->large_segment_bytes;
+  handle = (handle + device->granularity - 1) / device->granularity * device->granularity;
+  const uint64_t wanted = device->total_bytes + device->total_bytes / 8;
+  const uint64_t bytes = (wanted + handle - 1) / handle * handle;
+  void* address = NULL;
+  TIDE_REQUIRE(bytes >= request->rounded, TIDE_ERR_NO_MEMORY, "%llu bytes are more than the device has",
+               (unsigned long long)request->rounded);
+  TIDE_TRY(tide_machine_address_reserve(device->machine, device->index, bytes, 0, NULL, &address));
+  segment->handle_bytes = handle;
+  segment->is_expandable = true;
+  segment->ordinal = tide__add_relaxed(&device->next_ordinal, 1);
+  const tide_status status = tide__lane_lock_with_spares(device, request->lane);
+  if (status != TIDE_OK) {
+    tide__ignore(tide_machine_address_release(device->machine, address, bytes));
+    return status;
+  }
+  tide__block* const block =
+      tide__segment_link_locked(segment, tide__address(address), bytes, TIDE__BLOCK_UNMAPPED);
+  tide__shelf_put_unmapped_locked(block);
+  tide__mutex_unlock(&request->lane->lock);
+  return TIDE_OK;
+}
+
+static tide_status segment_expandable_new(const tide__request* request) {
+  tide_device* const device = request->device;
+  tide__segment* const segment = tide__segment_new(device, request->lane, request->shelf == TIDE__SMALL);
+  TIDE_REQUIRE(segment != NULL, TIDE_ERR_NO_MEMORY, "no memory for the record of a segment");
+  const tide_status status = segment_reserve(request, segment);
+  if (status != TIDE_OK) tide__segment_free(device, segment);
+  return status;
+}
+
+// Gives the addresses of a segment back in which nothing is mapped any more. If the machine refuses, it
+// stays.
+static void segment_drop_if_unmapped(tide_device* device, tide__segment* segment) {
+  tide__lane* const lane = segment->lane;
+  tide__block* const block = segment->head;
+  tide__mutex_lock(&lane->lock);
+  const bool is_unmapped = tide__block_is_whole(block) && block->state == TIDE__BLOCK_UNMAPPED;
+  if (is_unmapped) tide__shelf_take_unmapped_locked(block);
+  tide__mutex_unlock(&lane->lock);
+  if (!is_unmapped) return;
+  const tide_status status =
+      tide_machine_address_release(device->machine, tide__pointer(segment->address), segment->bytes);
+  tide__mutex_lock(&lane->lock);
+  if (status == TIDE_OK) {
+    tide__segment_unlink_locked(segment);
+  } else {
+    tide__shelf_put_unmapped_locked(block);
+  }
+  tide__mutex_unlock(&lane->lock);
+  if (status == TIDE_OK) tide__segment_free(device, segment);
+}
+
+void tide__expand_destroy(tide_device* device, tide__segment* segment) {
+  for (size_t i = 0; i < segment->handle_capacity; i++) {
+    if (segment->handles[i] == NULL) continue;
+    void* const address = tide__pointer(segment->address + i * segment->handle_bytes);
+    tide__ignore(tide_machine_unmap(device->machine, address, segment->handle_bytes));
+    tide__ignore(tide_machine_physical_free(device->machine, segment->handles[i]));
+  }
+  tide__ignore(
+      tide_machine_address_release(device->machine, tide__pointer(segment->address), segment->bytes));
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Growing
+
+static bool can_grow_over(const tide__block* block) {
+  return block != NULL && (block->state == TIDE__BLOCK_FREE || block->state == TIDE__BLOCK_UNMAPPED);
+}
+
+// The first place, by address, where idle and unmapped blocks in a row are enough for the request; NULL:
+// none.
+static tide__block* place_find_locked(const tide__request* request) {
+  const tide__tree* const unmapped = &request->lane->shelves[request->shelf].unmapped;
+  for (tide__tree_node* it = tide__tree_first(unmapped); it != NULL; it = tide__tree_next(it)) {
+    tide__block* const block = TIDE_OWNER(it, tide__block, tree);
+    const bool has_front = block->prev != NULL && block->prev->state == TIDE__BLOCK_FREE;
+    tide__block* const start = has_front ? block->prev : block;
+    uint64_t bytes = 0;
+    for (const tide__block* b = start; can_grow_over(b) && bytes < request->rounded; b = b->next) {
+      bytes += b->bytes;
+    }
+    if (bytes >= request->rounded) return start;
+  }
+  return NULL;
+}
+
+// Finds the place and takes its first block: an idle one into *out_front, and if that is not enough already
+// (a search may have passed it over for being too large) the unmapped block that comes next, BUSY, into
+// *out_next. False if there is no place.
+static bool place_take_locked(const tide__request* request, tide__block** out_front, tide__block** out_next) {
+  tide__block* const start = place_find_locked(request);
+  if (start == NULL) return false;
+  *out_front = start->state == TIDE__BLOCK_FREE ? start : NULL;
+  *out_next = *out_front != NULL ? start->next : start;
+  if (*out_front != NULL) tide__shelf_take_locked(start);
+  if (*out_front != NULL && start->bytes >= request->rounded) {
+    *out_next = NULL;
+  } else {
+    tide__shelf_take_unmapped_locked(*out_next);
+  }
+  return true;
+}
+
+// Joins memory that was just mapped with the block before it that grows, and with an idle one behind it.
+// Returns the block that grew.
+static tide__block* place_join_locked(tide__lane* lane, tide__block* front, tide__block* mapped,
+                                      uint64_t bytes) {
+  if (mapped->bytes > bytes) {
+    tide__shelf_put_unmapped_locked(tide__block_cut_back_locked(lane, mapped, mapped->bytes - bytes));
+  }
+  if (front != NULL) tide__block_absorb_prev_locked(lane, mapped);
+  if (mapped->next != NULL && mapped->next->state == TIDE__BLOCK_FREE) {
+    tide__block_absorb_next_locked(lane, mapped);
+  }
+  return mapped;
+}
+
+static void place_give_up(tide__lane* lane, tide__block* front, tide__block* unmapped) {
+  tide__mutex_lock(&lane->lock);
+  if (unmapped != NULL) tide__shelf_put_unmapped_locked(unmapped);
+  if (front != NULL) tide__block_return_locked(front, false);
+  tide__mutex_unlock(&lane->lock);
+}
+
+// Maps what the request still needs at the beginning of an unmapped block. On success *front has grown.
+static tide_status place_map(const tide__request* request, tide__block** front, tide__block* unmapped) {
+  tide_device* const device = request->device;
+  tide__segment* const segment = unmapped->segment;
+  const uint64_t address = unmapped->address;
+  const uint64_t missing = request->rounded - (*front != NULL ? (*front)->bytes : 0);
+  const uint64_t wanted = tide__min(unmapped->bytes, missing);
+  const uint64_t bytes = (wanted + segment->handle_bytes - 1) / segment->handle_bytes * segment->handle_bytes;
+  TIDE_TRY(tide__map_cover(&device->map, address, bytes, segment->is_small));
+  TIDE_TRY(handles_map(device, segment, address, bytes));
+  const tide_status status = tide__lane_lock_with_spares(device, request->lane);
+  if (status != TIDE_OK) {
+    tide__ignore(handles_unmap(device, segment, address, bytes));
+    return status;
+  }
+  *front = place_join_locked(request->lane, *front, unmapped, bytes);
+  if (segment->stack == 0) segment->stack = request->moment.stack;
+  tide__mutex_unlock(&request->lane->lock);
+  tide__reserved_rise(device, request->pool, bytes, tide__block_kind(*front), false);
+  if (tide__is_recording(device)) {
+    tide__history_add(device, TIDE_ACTION_SEGMENT_MAP, &request->moment, request->moment.stack, request->lane,
+                      address, bytes);
+    tide__history_tell(device);
+  }
+  return TIDE_OK;
+}
+
+// The unmapped block behind one that grows, BUSY; NULL if another thread took what was there.
+static tide__block* place_next(tide__lane* lane, const tide__block* front) {
+  tide__mutex_lock(&lane->lock);
+  tide__block* const next = front->next;
+  const bool is_unmapped = next != NULL && next->state == TIDE__BLOCK_UNMAPPED;
+  if (is_unmapped) tide__shelf_take_unmapped_locked(next);
+  tide__mutex_unlock(&lane->lock);
+  return is_unmapped ? next : NULL;
+}
+
+// Maps from a place on until the request fits. TIDE_OK without a block: begin again.
+static tide_status place_grow(const tide__request* request, tide__block* front, tide__block* unmapped,
+                              tide__block** out) {
+  while (unmapped != NULL) {
+    const tide_status status = place_map(request, &front, unmapped);
+    if (status != TIDE_OK) {
+      place_give_up(request->lane, front, unmapped);
+      return status;
+    }
+    const bool is_enough = front->bytes >= request->rounded;
+    unmapped = is_enough ? NULL : place_next(request->lane, front);
+  }
+  if (front->bytes >= request->rounded) {
+    *out = front;
+  } else {
+    place_give_up(request->lane, front, NULL);
+  }
+  return TIDE_OK;
+}
+
+tide_status tide__expand_grow(const tide__request* request, tide__block** out) {
+  tide_device* const device = request->device;
+  TIDE_REQUIRE(device->granularity != 0, TIDE_ERR_UNSUPPORTED, "the device has no virtual memory");
+  while (*out == NULL) {
+    tide__block* front = NULL;
+    tide__block* unmapped = NULL;
+    tide__mutex_lock(&request->lane->lock);
+    const bool has_place = place_take_locked(request, &front, &unmapped);
+    tide__mutex_unlock(&request->lane->lock);
+    TIDE_TRY(has_place ? place_grow(request, front, unmapped, out) : segment_expandable_new(request));
+  }
+  return TIDE_OK;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Shrinking
+
+// Makes the middle of a block, which holds no memory any more, unmapped, and its ends idle blocks.
+static void block_hollow_locked(tide__lane* lane, tide__block* block, uint64_t from, uint64_t to) {
+  if (from > block->address) {
+    tide__shelf_put_locked(tide__block_cut_front_locked(lane, block, from - block->address), true);
+  }
+  if (to < tide__block_end(block)) {
+    tide__shelf_put_locked(tide__block_cut_back_locked(lane, block, tide__block_end(block) - to), true);
+  }
+  tide__block_merge_locked(lane, block, TIDE__BLOCK_UNMAPPED);
+  tide__shelf_put_unmapped_locked(block);
+}
+
+static tide_status block_unmap(tide_device* device, tide__block* block, uint64_t from, uint64_t to) {
+  tide__lane* const lane = block->segment->lane;
+  TIDE_TRY(tide__lane_lock_with_spares(device, lane));
+  // Both spares are kept for the commit: nobody else may use them meanwhile.
+  tide__block* const kept[2] = { tide__lane_take_spare_locked(lane), tide__lane_take_spare_locked(lane) };
+  tide__mutex_unlock(&lane->lock);
+  const tide_status status = handles_unmap(device, block->segment, from, to - from);
+  tide__mutex_lock(&lane->lock);
+  tide__lane_give_spare_locked(lane, kept[0]);
+  tide__lane_give_spare_locked(lane, kept[1]);
+  if (status == TIDE_OK) block_hollow_locked(lane, block, from, to);
+  tide__mutex_unlock(&lane->lock);
+  return status;
+}
+
+tide_status tide__expand_shrink(tide_device* device, tide__block* block, const tide__moment* moment) {
+  tide__segment* const segment = block->segment;
+  tide__lane* const lane = segment->lane;
+  const int kind = tide__block_kind(block);
+  const uint64_t handle = segment->handle_bytes;
+  const uint64_t from = segment->address + (block->address - segment->address + handle - 1) / handle * handle;
+  const uint64_t to = segment->address + (tide__block_end(block) - segment->address) / handle * handle;
+  const tide_status status = from < to ? block_unmap(device, block, from, to) : TIDE_OK;
+  if (from >= to || status != TIDE_OK) {
+    place_give_up(lane, block, NULL);
+    return status;
+  }
+  tide__reserved_fall(device, lane->pool, to - from, kind, false);
+  if (tide__is_recording(device)) {
+    tide__history_add(device, TIDE_ACTION_SEGMENT_UNMAP, moment,
+                      moment->stack != 0 ? moment->stack : segment->stack, lane, from, to - from);
+    tide__history_tell(device);
+  }
+  segment_drop_if_unmapped(device, segment);
+  return TIDE_OK;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Peers
+
+// Gives a peer access to everything mapped in a segment, run by run.
+static tide_status segment_add_peer(tide_device* device, const tide__segment* segment, int peer) {
+  for (size_t i = 0; i < segment->handle_capacity; i++) {
+    if (segment->handles[i] == NULL) continue;
+    void* const address = tide__pointer(segment->address + i * segment->handle_bytes);
+    TIDE_TRY(tide_machine_set_access(device->machine, address, segment->handle_bytes, peer,
+                                     TIDE_ACCESS_READ_WRITE));
+  }
+  return TIDE_OK;
+}
+
+// The expandable segment of a lane that comes after `segment` (NULL: the first); NULL at the end. Segments
+// come and go with the gate, which the caller has.
+static tide__segment* segment_next(tide__lane* lane, tide__segment* segment) {
+  tide__mutex_lock(&lane->lock);
+  tide__link* link = segment != NULL ? segment->link.next : lane->segments.next;
+  while (link != &lane->segments && !TIDE_OWNER(link, tide__segment, link)->is_expandable) link = link->next;
+  tide__mutex_unlock(&lane->lock);
+  return link != &lane->segments ? TIDE_OWNER(link, tide__segment, link) : NULL;
+}
+
+tide_status tide__expand_add_peer(tide_device* device, int peer) {
+  tide__pool* pool = &device->default_pool;
+  while (pool != NULL) {
+    for (tide__lane* lane = tide__lane_next(device, pool, NULL); lane != NULL;
+         lane = tide__lane_next(device, pool, lane)) {
+      for (tide__segment* s = segment_next(lane, NULL); s != NULL; s = segment_next(lane, s)) {
+        TIDE_TRY(segment_add_peer(device, s, peer));
+      }
+    }
+    pool = tide__pool_next(device, pool->number);
+  }
+  return TIDE_OK;
+}

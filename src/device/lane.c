@@ -1,0 +1,460 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Lanes, and the blocks in them: how a block is cut, joined, handed out and taken back. A lane is found by
+// its stream without a lock; everything in it is guarded by the lane's lock.
+#include "device/allocator.h"
+
+// ---------------------------------------------------------------------------------------------------
+// Lanes
+
+static uint32_t stream_hash(tide_stream stream) {
+  return (uint32_t)(((uint64_t)(uintptr_t)stream * UINT64_C(0x9E3779B97F4A7C15)) >> 32);
+}
+
+static tide__lane* table_find(tide__lane_table* table, tide_stream stream) {
+  if (table == NULL) return NULL;
+  for (uint32_t i = stream_hash(stream);; i++) {
+    tide__lane* const lane = tide__load_acquire(&table->places[i & table->mask]);  // pairs with table_add
+    if (lane == NULL || lane->stream == stream) return lane;
+  }
+}
+
+static void table_add(tide__lane_table* table, tide__lane* lane) {
+  uint32_t i = stream_hash(lane->stream);
+  while (tide__load_relaxed(&table->places[i & table->mask]) != NULL) i++;
+  tide__store_release(&table->places[i & table->mask], lane);  // pairs with table_find
+}
+
+static size_t table_bytes(uint32_t mask) {
+  return sizeof(tide__lane_table) + ((size_t)mask + 1) * sizeof(_Atomic(tide__lane*));
+}
+
+static void table_free(tide_device* device, tide__lane_table* table) {
+  while (table != NULL) {
+    tide__lane_table* const older = table->older;
+    tide__heap_release(device->heap, table, 1, table_bytes(table->mask));
+    table = older;
+  }
+}
+
+// A table with room for one lane more than the pool has, or the one it has if that has room. NULL: no memory.
+static tide__lane_table* table_for_one_more(tide_device* device, tide__pool* pool, uint32_t lane_count) {
+  tide__lane_table* const now = tide__load_relaxed(&pool->table);
+  if (now != NULL && (lane_count + 1) * 2 <= now->mask + 1) return now;
+  const uint32_t mask = now != NULL ? now->mask * 2 + 1 : 7;
+  tide__lane_table* const table = tide__heap_alloc(device->heap, 1, table_bytes(mask));
+  if (table != NULL) table->mask = mask;
+  return table;
+}
+
+static void table_publish(tide__pool* pool, tide__lane_table* table) {
+  tide__lane_table* const now = tide__load_relaxed(&pool->table);
+  if (table == now) return;
+  for (tide__lane* lane = pool->lanes; lane != NULL; lane = lane->next) table_add(table, lane);
+  table->older = now;
+  tide__store_release(&pool->table, table);  // pairs with tide__lane_get
+}
+
+static tide__lane* lane_new(tide_device* device) {
+  tide__mutex_lock(&device->pools_lock);
+  tide__lane* lane = device->idle_lanes;
+  if (lane != NULL) device->idle_lanes = lane->next_idle;
+  tide__mutex_unlock(&device->pools_lock);
+  if (lane != NULL) return lane;
+  lane = tide__heap_alloc(device->heap, 1, sizeof *lane);
+  if (lane == NULL) return NULL;
+  if (!tide__bins_init(&lane->shelves[TIDE__SMALL].bins, device->heap, true)) {
+    tide__heap_release(device->heap, lane, 1, sizeof *lane);
+    return NULL;
+  }
+  tide__mutex_init(&lane->lock, TIDE__RANK_LANE);
+  tide__list_init(&lane->segments);
+  return lane;
+}
+
+static void lane_give_back(tide_device* device, tide__lane* lane) {
+  tide__mutex_lock(&device->pools_lock);
+  lane->next_idle = device->idle_lanes;
+  device->idle_lanes = lane;
+  tide__mutex_unlock(&device->pools_lock);
+}
+
+void tide__lane_fini(tide_device* device, tide__lane* lane) {
+  while (lane->spare_uses != NULL) {
+    tide__use* const use = lane->spare_uses;
+    lane->spare_uses = use->next;
+    tide__heap_release(device->heap, use, 1, sizeof *use);
+  }
+  tide__bins_fini(&lane->shelves[TIDE__SMALL].bins, device->heap);
+  tide__mutex_fini(&lane->lock);
+  tide__heap_release(device->heap, lane, 1, sizeof *lane);
+}
+
+// Puts a lane into its pool. False if the pool has one for the stream already, or the table is too small.
+static bool pool_add_lane_locked(tide__pool* pool, tide__lane* lane, tide__lane_table* table) {
+  tide__lane_table* const now = tide__load_relaxed(&pool->table);
+  if (table_find(now, lane->stream) != NULL || (now != NULL && table->mask < now->mask)) return false;
+  if (table == now && (pool->lane_count + 1) * 2 > now->mask + 1) return false;
+  table_publish(pool, table);
+  tide__lane** place = &pool->lanes;
+  while (*place != NULL && tide__address((*place)->stream) < tide__address(lane->stream)) {
+    place = &(*place)->next;
+  }
+  lane->next = *place;
+  *place = lane;
+  pool->lane_count++;
+  table_add(table, lane);
+  return true;
+}
+
+static tide_status lane_make(tide_device* device, tide__pool* pool, tide_stream stream) {
+  tide__lane* const lane = lane_new(device);
+  TIDE_REQUIRE(lane != NULL, TIDE_ERR_NO_MEMORY, "no memory for the records of a stream");
+  tide__mutex_lock(&device->pools_lock);
+  const uint32_t count = pool->lane_count;
+  tide__mutex_unlock(&device->pools_lock);
+  tide__lane_table* const table = table_for_one_more(device, pool, count);
+  if (table == NULL) {
+    lane_give_back(device, lane);
+    return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for the records of a stream");
+  }
+  lane->pool = pool;
+  lane->stream = stream;
+  tide__mutex_lock(&device->pools_lock);
+  const bool is_added = pool_add_lane_locked(pool, lane, table);
+  const bool is_table_used = tide__load_relaxed(&pool->table) == table;
+  tide__mutex_unlock(&device->pools_lock);
+  if (!is_added) lane_give_back(device, lane);
+  if (!is_table_used) tide__heap_release(device->heap, table, 1, table_bytes(table->mask));
+  return TIDE_OK;
+}
+
+tide_status tide__lane_get(tide_device* device, tide__pool* pool, tide_stream stream, tide__lane** out) {
+  for (;;) {
+    *out = table_find(tide__load_acquire(&pool->table), stream);  // pairs with table_publish
+    if (*out != NULL) return TIDE_OK;
+    TIDE_TRY(lane_make(device, pool, stream));
+  }
+}
+
+tide__lane* tide__lane_next(tide_device* device, tide__pool* pool, tide__lane* lane) {
+  tide__mutex_lock(&device->pools_lock);
+  tide__lane* const next = lane == NULL ? pool->lanes : lane->next;
+  tide__mutex_unlock(&device->pools_lock);
+  return next;
+}
+
+void tide__lanes_drop_locked(tide_device* device, tide__pool* pool) {
+  while (pool->lanes != NULL) {
+    tide__lane* const lane = pool->lanes;
+    pool->lanes = lane->next;
+    lane->next_idle = device->idle_lanes;
+    device->idle_lanes = lane;
+  }
+  pool->lane_count = 0;
+}
+
+void tide__lane_tables_free(tide_device* device, tide__pool* pool) {
+  table_free(device, tide__load_relaxed(&pool->table));
+  tide__store_relaxed(&pool->table, NULL);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Whose turn it is, and counting
+
+// The lane that this thread used last, for each allocator: its tally is added to the totals before the thread
+// counts in another one, so that for one thread the totals see all changes in their order.
+typedef struct lane_memory {
+  uint64_t uid;
+  tide__lane* lane;
+} lane_memory;
+static _Thread_local lane_memory last_lanes[64];
+
+void tide__lane_turn(tide_device* device, tide__lane* lane) {
+  lane_memory* const last = &last_lanes[device->id % 64];
+  if (last->lane == lane && last->uid == device->uid) return;
+  if (last->uid == device->uid && last->lane != NULL) {
+    tide__mutex_lock(&last->lane->lock);
+    tide__lane_settle_locked(device, last->lane);
+    tide__mutex_unlock(&last->lane->lock);
+  }
+  last->uid = device->uid;
+  last->lane = lane;
+}
+
+void tide__lane_settle_locked(tide_device* device, tide__lane* lane) {
+  if (lane->tally.changes != 0) tide__totals_add(device, &lane->tally);
+}
+
+void tide__lane_count_locked(tide_device* device, tide__lane* lane) {
+  if (++lane->tally.changes >= TIDE__TALLY_CHANGES) tide__totals_add(device, &lane->tally);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Spare records
+
+enum { SPARE_BATCH = 16 };
+
+static void lane_add_spares_locked(tide__lane* lane, tide__block* list) {
+  while (list != NULL) {
+    tide__block* const next = list->heap_next;
+    tide__lane_give_spare_locked(lane, list);
+    list = next;
+  }
+}
+
+static tide__block* spares_make(tide_device* device) {
+  tide__block* list = NULL;
+  for (int i = 0; i < SPARE_BATCH; i++) {
+    tide__block* const block = tide__slots_take(&device->blocks);
+    if (block == NULL) break;
+    block->heap_next = list;
+    list = block;
+  }
+  return list;
+}
+
+tide_status tide__lane_lock_with_spares(tide_device* device, tide__lane* lane) {
+  for (;;) {
+    tide__mutex_lock(&lane->lock);
+    if (lane->spares != NULL && lane->spares->heap_next != NULL) return TIDE_OK;
+    tide__mutex_unlock(&lane->lock);
+    tide__block* const list = spares_make(device);
+    const bool is_enough = list != NULL && list->heap_next != NULL;
+    tide__mutex_lock(&lane->lock);
+    lane_add_spares_locked(lane, list);
+    tide__mutex_unlock(&lane->lock);
+    TIDE_REQUIRE(is_enough, TIDE_ERR_NO_MEMORY, "no memory for the records of blocks");
+  }
+}
+
+tide__block* tide__lane_take_spare_locked(tide__lane* lane) {
+  tide__block* const block = lane->spares;
+  TIDE_ASSERT(block != NULL);
+  lane->spares = block->heap_next;
+  return block;
+}
+
+void tide__lane_give_spare_locked(tide__lane* lane, tide__block* block) {
+  block->state = TIDE__BLOCK_SPARE;
+  block->segment = NULL;
+  block->heap_next = lane->spares;
+  lane->spares = block;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Idle blocks
+
+void tide__shelf_put_locked(tide__block* block, bool restamps) {
+  tide__shelf* const shelf = tide__block_shelf(block);
+  block->state = TIDE__BLOCK_FREE;
+  if (restamps) {
+    const int kind = block->is_small ? TIDE__SMALL : TIDE__LARGE;
+    block->stamp = tide__load_relaxed(&block->segment->lane->pool->searches[kind]);
+  }
+  tide__bins_put(&shelf->bins, block);
+}
+
+void tide__shelf_take_locked(tide__block* block) {
+  tide__bins_take(&tide__block_shelf(block)->bins, block);
+  block->state = TIDE__BLOCK_BUSY;
+}
+
+void tide__shelf_put_unmapped_locked(tide__block* block) {
+  block->state = TIDE__BLOCK_UNMAPPED;
+  block->tree.key = block->address;
+  block->tree.tie = 0;
+  (void)tide__tree_insert(&tide__block_shelf(block)->unmapped, &block->tree);
+}
+
+void tide__shelf_take_unmapped_locked(tide__block* block) {
+  tide__tree_remove(&tide__block_shelf(block)->unmapped, &block->tree);
+  block->state = TIDE__BLOCK_BUSY;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Chains
+
+// A new record in the segment of `block`, BUSY, not yet in the chain.
+static tide__block* block_beside(tide__lane* lane, const tide__block* block, uint64_t address,
+                                 uint64_t bytes) {
+  tide__block* const made = tide__lane_take_spare_locked(lane);
+  made->address = address;
+  made->bytes = bytes;
+  made->segment = block->segment;
+  made->is_small = block->is_small;
+  made->state = TIDE__BLOCK_BUSY;
+  made->requested_bytes = 0;
+  made->stack = 0;
+  made->uses = NULL;
+  made->event_count = 0;
+  return made;
+}
+
+tide__block* tide__block_cut_front_locked(tide__lane* lane, tide__block* block, uint64_t bytes) {
+  TIDE_ASSERT(bytes > 0 && bytes < block->bytes);
+  tide__block* const front = block_beside(lane, block, block->address, bytes);
+  front->prev = block->prev;
+  front->next = block;
+  if (front->prev != NULL) front->prev->next = front;
+  if (front->prev == NULL) block->segment->head = front;
+  block->prev = front;
+  block->address += bytes;
+  block->bytes -= bytes;
+  return front;
+}
+
+tide__block* tide__block_cut_back_locked(tide__lane* lane, tide__block* block, uint64_t bytes) {
+  TIDE_ASSERT(bytes > 0 && bytes < block->bytes);
+  tide__block* const back = block_beside(lane, block, tide__block_end(block) - bytes, bytes);
+  back->prev = block;
+  back->next = block->next;
+  if (back->next != NULL) back->next->prev = back;
+  block->next = back;
+  block->bytes -= bytes;
+  return back;
+}
+
+// Takes a neighbour out of its index; BUSY ones are in none.
+static void neighbour_take_locked(tide__block* block) {
+  if (block->state == TIDE__BLOCK_FREE) tide__shelf_take_locked(block);
+  if (block->state == TIDE__BLOCK_UNMAPPED) tide__shelf_take_unmapped_locked(block);
+}
+
+void tide__block_absorb_prev_locked(tide__lane* lane, tide__block* block) {
+  tide__block* const prev = block->prev;
+  neighbour_take_locked(prev);
+  block->address = prev->address;
+  block->bytes += prev->bytes;
+  block->prev = prev->prev;
+  if (block->prev != NULL) block->prev->next = block;
+  if (block->prev == NULL) block->segment->head = block;
+  tide__lane_give_spare_locked(lane, prev);
+}
+
+void tide__block_absorb_next_locked(tide__lane* lane, tide__block* block) {
+  tide__block* const next = block->next;
+  neighbour_take_locked(next);
+  block->bytes += next->bytes;
+  block->next = next->next;
+  if (block->next != NULL) block->next->prev = block;
+  tide__lane_give_spare_locked(lane, next);
+}
+
+void tide__block_merge_locked(tide__lane* lane, tide__block* block, uint8_t state) {
+  if (block->prev != NULL && block->prev->state == state) tide__block_absorb_prev_locked(lane, block);
+  if (block->next != NULL && block->next->state == state) tide__block_absorb_next_locked(lane, block);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Handing out and taking back
+
+// Counts how the idle parts of segments in use change: `count` parts, `bytes` bytes, as one change.
+static void count_split(tide__tally* tally, int kind, int64_t count, int64_t bytes) {
+  if (count > 0) tide__tally_rise(tally, kind, TIDE__TALLY_INACTIVE_SPLIT, (uint64_t)count);
+  if (count < 0) tide__tally_fall(tally, kind, TIDE__TALLY_INACTIVE_SPLIT, (uint64_t)-count);
+  if (bytes > 0) tide__tally_rise(tally, kind, TIDE__TALLY_INACTIVE_SPLIT_BYTES, (uint64_t)bytes);
+  if (bytes < 0) tide__tally_fall(tally, kind, TIDE__TALLY_INACTIVE_SPLIT_BYTES, (uint64_t)-bytes);
+}
+
+// Keeps the front of a block for the request and puts the rest back; returns the front.
+static tide__block* block_split_locked(const tide__request* request, tide__block* block) {
+  tide__lane* const lane = block->segment->lane;
+  const bool was_whole = tide__block_is_whole(block);
+  tide__block* const front = tide__block_cut_front_locked(lane, block, request->rounded);
+  if (!block->segment->is_expandable) {
+    count_split(&lane->tally, tide__block_kind(block), was_whole ? 1 : 0,
+                was_whole ? (int64_t)block->bytes : -(int64_t)front->bytes);
+  }
+  tide__shelf_put_locked(block, true);
+  return front;
+}
+
+void tide__block_commit_locked(const tide__request* request, tide__block* block, bool splits,
+                               tide_block* out) {
+  tide_device* const device = request->device;
+  tide__lane* const lane = block->segment->lane;
+  const int kind = tide__block_kind(block);
+  if (splits) {
+    block = block_split_locked(request, block);
+  } else if (!tide__block_is_whole(block) && !block->segment->is_expandable) {
+    count_split(&lane->tally, kind, -1, -(int64_t)block->bytes);
+  }
+  block->state = TIDE__BLOCK_ALLOCATED;
+  block->requested_bytes = request->bytes;
+  block->stack = request->moment.stack;
+  tide__tally_rise(&lane->tally, kind, TIDE__TALLY_ALLOCATION, 1);
+  tide__tally_rise(&lane->tally, kind, TIDE__TALLY_ALLOCATED_BYTES, block->bytes);
+  tide__tally_rise(&lane->tally, kind, TIDE__TALLY_ACTIVE, 1);
+  tide__tally_rise(&lane->tally, kind, TIDE__TALLY_ACTIVE_BYTES, block->bytes);
+  tide__tally_rise(&lane->tally, kind, TIDE__TALLY_REQUESTED_BYTES, block->requested_bytes);
+  if (block->bytes >= request->options->max_split_bytes) tide__totals_oversize(device, true);
+  tide__lane_count_locked(device, lane);
+  if (tide__is_recording(device)) {
+    tide__history_add(device, TIDE_ACTION_ALLOC, &request->moment, block->stack, lane, block->address,
+                      block->requested_bytes);
+  }
+  block->handle = tide__slots_publish(&device->blocks, block);
+  tide__map_set(&device->map, block->address, block->is_small, block->slot.index);
+  out->address = tide__pointer(block->address);
+  out->handle = block->handle;
+}
+
+bool tide__block_end_locked(tide_device* device, tide__block* block, const tide__moment* moment) {
+  tide__lane* const lane = block->segment->lane;
+  const int kind = tide__block_kind(block);
+  tide__map_clear(&device->map, block->address, block->is_small);
+  block->state = TIDE__BLOCK_PENDING;
+  tide__tally_fall(&lane->tally, kind, TIDE__TALLY_ALLOCATION, 1);
+  tide__tally_fall(&lane->tally, kind, TIDE__TALLY_ALLOCATED_BYTES, block->bytes);
+  if (block->bytes >= tide__device_options(device)->max_split_bytes) {
+    tide__totals_oversize(device, false);
+  }
+  if (tide__is_recording(device)) {
+    tide__history_add(device, TIDE_ACTION_FREE_REQUESTED, moment,
+                      moment->stack != 0 ? moment->stack : block->stack, lane, block->address,
+                      block->requested_bytes);
+  }
+  if (block->uses != NULL) {
+    tide__lane_count_locked(device, lane);
+    return true;
+  }
+  tide__block_free_locked(device, block, moment);
+  return false;
+}
+
+// The change of the idle parts of segments in use when a block becomes idle between its neighbours.
+static void count_freed(tide__lane* lane, const tide__block* block) {
+  const bool has_prev = block->prev != NULL && block->prev->state == TIDE__BLOCK_FREE;
+  const bool has_next = block->next != NULL && block->next->state == TIDE__BLOCK_FREE;
+  const uint64_t absorbed = (has_prev ? block->prev->bytes : 0) + (has_next ? block->next->bytes : 0);
+  const bool is_whole_then = (block->prev == NULL || (has_prev && block->prev->prev == NULL)) &&
+                             (block->next == NULL || (has_next && block->next->next == NULL));
+  const int64_t count = (is_whole_then ? 0 : 1) - (has_prev ? 1 : 0) - (has_next ? 1 : 0);
+  count_split(&lane->tally, tide__block_kind(block), count,
+              is_whole_then ? -(int64_t)absorbed : (int64_t)block->bytes);
+}
+
+void tide__block_free_locked(tide_device* device, tide__block* block, const tide__moment* moment) {
+  tide__lane* const lane = block->segment->lane;
+  const int kind = tide__block_kind(block);
+  if (tide__is_recording(device)) {
+    tide__history_add(device, TIDE_ACTION_FREE_COMPLETED, moment,
+                      moment->stack != 0 ? moment->stack : block->stack, lane, block->address,
+                      block->requested_bytes);
+  }
+  tide__tally_fall(&lane->tally, kind, TIDE__TALLY_ACTIVE, 1);
+  tide__tally_fall(&lane->tally, kind, TIDE__TALLY_ACTIVE_BYTES, block->bytes);
+  tide__tally_fall(&lane->tally, kind, TIDE__TALLY_REQUESTED_BYTES, block->requested_bytes);
+  if (!block->segment->is_expandable) count_freed(lane, block);
+  block->stack = 0;
+  tide__block_merge_locked(lane, block, TIDE__BLOCK_FREE);
+  tide__shelf_put_locked(block, true);
+  tide__lane_count_locked(device, lane);
+}
+
+void tide__block_return_locked(tide__block* block, bool restamps) {
+  tide__block_merge_locked(block->segment->lane, block, TIDE__BLOCK_FREE);
+  tide__shelf_put_locked(block, restamps);
+}

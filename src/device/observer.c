@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Observers and callbacks: attached and detached by number, called with no lock held, in the order they came.
+#include "device/allocator.h"
+
+typedef void (*any_fn)(void);
+
+static tide_status observer_attach(tide_device* device, int kind, any_fn function, void* user,
+                                   tide_observer* out) {
+  TIDE_REQUIRE(device != NULL && function != NULL && out != NULL, TIDE_ERR_ARGUMENT,
+               "device_observe: no device, function or out");
+  *out = 0;
+  tide__observers* const list = &device->observers[kind];
+  tide__mutex_lock(&device->pools_lock);
+  const bool has_room = list->count < TIDE__MAX_OBSERVERS;
+  if (has_room) {
+    *out = ++device->next_observer;
+    list->ids[list->count] = *out;
+    list->functions[list->count] = function;
+    list->users[list->count++] = user;
+    if (kind == TIDE__OBSERVE_TRACE) tide__recording_set_locked(device, TIDE__RECORDS_TRACE, true);
+  }
+  tide__mutex_unlock(&device->pools_lock);
+  TIDE_REQUIRE(has_room, TIDE_ERR_LIMIT, "device_observe: there are %d of this kind", TIDE__MAX_OBSERVERS);
+  return TIDE_OK;
+}
+
+tide_status tide_device_observe_oom(tide_device* device, tide_oom_fn function, void* user,
+                                    tide_observer* out) {
+  return observer_attach(device, TIDE__OBSERVE_OOM, (any_fn)function, user, out);
+}
+
+tide_status tide_device_observe_trace(tide_device* device, tide_trace_fn function, void* user,
+                                      tide_observer* out) {
+  return observer_attach(device, TIDE__OBSERVE_TRACE, (any_fn)function, user, out);
+}
+
+tide_status tide_device_observe_reclaim(tide_device* device, tide_reclaim_fn function, void* user,
+                                        tide_observer* out) {
+  return observer_attach(device, TIDE__OBSERVE_RECLAIM, (any_fn)function, user, out);
+}
+
+static bool observer_remove_locked(tide__observers* list, tide_observer observer) {
+  uint32_t i = 0;
+  while (i < list->count && list->ids[i] != observer) i++;
+  if (i == list->count) return false;
+  for (list->count--; i < list->count; i++) {
+    list->ids[i] = list->ids[i + 1];
+    list->functions[i] = list->functions[i + 1];
+    list->users[i] = list->users[i + 1];
+  }
+  return true;
+}
+
+tide_status tide_device_detach(tide_device* device, tide_observer observer) {
+  TIDE_REQUIRE(device != NULL, TIDE_ERR_ARGUMENT, "device_detach: no device");
+  bool is_found = false;
+  tide__mutex_lock(&device->pools_lock);
+  for (int kind = 0; kind < TIDE__OBSERVE_KINDS && !is_found; kind++) {
+    is_found = observer_remove_locked(&device->observers[kind], observer);
+  }
+  const bool has_trace = device->observers[TIDE__OBSERVE_TRACE].count > 0;
+  tide__recording_set_locked(device, TIDE__RECORDS_TRACE, has_trace);
+  tide__mutex_unlock(&device->pools_lock);
+  TIDE_REQUIRE(is_found, TIDE_ERR_HANDLE, "device_detach: %llu is not attached",
+               (unsigned long long)observer);
+  return TIDE_OK;
+}
+
+static tide__observers observers_copy(tide_device* device, int kind) {
+  tide__mutex_lock(&device->pools_lock);
+  const tide__observers list = device->observers[kind];
+  tide__mutex_unlock(&device->pools_lock);
+  return list;
+}
+
+void tide__observers_oom(tide_device* device, const tide_oom* oom) {
+  const tide__observers list = observers_copy(device, TIDE__OBSERVE_OOM);
+  for (uint32_t i = 0; i < list.count; i++) ((tide_oom_fn)list.functions[i])(list.users[i], oom);
+}
+
+void tide__observers_trace(tide_device* device, const tide_trace_entry* entry) {
+  const tide__observers list = observers_copy(device, TIDE__OBSERVE_TRACE);
+  for (uint32_t i = 0; i < list.count; i++) ((tide_trace_fn)list.functions[i])(list.users[i], entry);
+}
+
+// All are asked, whatever the first says.
+bool tide__observers_reclaim(tide_device* device) {
+  const tide__observers list = observers_copy(device, TIDE__OBSERVE_RECLAIM);
+  bool has_released = false;
+  for (uint32_t i = 0; i < list.count; i++) {
+    has_released = ((tide_reclaim_fn)list.functions[i])(list.users[i], device) || has_released;
+  }
+  return has_released;
+}

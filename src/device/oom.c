@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Out of memory: what is known about it, as numbers and as a text that names PyTorch's words, because people
+// and programs look for them. The report cannot fail: what the machine does not say is left out.
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "device/allocator.h"
+
+char* tide_size_text(uint64_t bytes, char text[TIDE_SIZE_TEXT]) {
+  static const char* const units[] = { "KiB", "MiB", "GiB" };
+  if (bytes <= 1024) {
+    (void)snprintf(text, TIDE_SIZE_TEXT, "%llu bytes", (unsigned long long)bytes);
+    return text;
+  }
+  int unit = 0;
+  uint64_t scale = 1024;
+  while (unit < 2 && bytes > scale * 1024) {
+    scale *= 1024;
+    unit++;
+  }
+  (void)snprintf(text, TIDE_SIZE_TEXT, "%.2f %s", (double)bytes / (double)scale, units[unit]);
+  return text;
+}
+
+static _Thread_local tide_oom last_oom;
+
+const tide_oom* tide_device_last_oom(void) { return &last_oom; }
+
+// ---------------------------------------------------------------------------------------------------
+// The text
+
+typedef struct oom_text {
+  char* text;
+  size_t used;
+  size_t capacity;
+} oom_text;
+
+static void say(oom_text* t, const char* format, ...) __attribute__((format(printf, 2, 3)));
+static void say(oom_text* t, const char* format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  const int length = vsnprintf(t->text + t->used, t->capacity - t->used, format, arguments);
+  va_end(arguments);
+  if (length > 0) t->used = (size_t)tide__min(t->used + (size_t)length, t->capacity - 1);
+}
+
+static void oom_write(tide_oom* oom) {
+  char a[TIDE_SIZE_TEXT];
+  char b[TIDE_SIZE_TEXT];
+  oom_text t = { oom->text, 0, sizeof oom->text };
+  say(&t, "CUDA out of memory. Tried to allocate %s. GPU %d has a total capacity of %s of which %s is free. ",
+      tide_size_text(oom->segment_bytes, a), oom->device, tide_size_text(oom->device_total, b),
+      tide_size_text(oom->device_free, (char[TIDE_SIZE_TEXT]){ 0 }));
+  if (oom->limit != TIDE_NO_LIMIT) say(&t, "%s allowed; ", tide_size_text(oom->limit, a));
+  say(&t, "Of the allocated memory %s is allocated by this allocator",
+      tide_size_text(oom->allocated_bytes + oom->private_idle_bytes, a));
+  if (oom->private_idle_bytes > 0) {
+    say(&t, ", with %s allocated in private pools", tide_size_text(oom->private_idle_bytes, a));
+  }
+  const uint64_t used = oom->allocated_bytes + oom->private_idle_bytes;
+  say(&t, ", and %s is reserved but unallocated. ",
+      tide_size_text(oom->reserved_bytes > used ? oom->reserved_bytes - used : 0, a));
+  say(&t, "The request was for %s; %s wait for work on other streams; the largest idle block here has %s.",
+      tide_size_text(oom->requested_bytes, a), tide_size_text(oom->pending_bytes, b),
+      tide_size_text(oom->largest_idle_bytes, (char[TIDE_SIZE_TEXT]){ 0 }));
+}
+
+// ---------------------------------------------------------------------------------------------------
+// The numbers
+
+static uint64_t lane_idle_bytes(tide__lane* lane) {
+  uint64_t bytes = 0;
+  tide__mutex_lock(&lane->lock);
+  TIDE_LIST_EACH(it, &lane->segments) {
+    const tide__block* block = TIDE_OWNER(it, tide__segment, link)->head;
+    for (; block != NULL; block = block->next) bytes += block->state == TIDE__BLOCK_FREE ? block->bytes : 0;
+  }
+  tide__mutex_unlock(&lane->lock);
+  return bytes;
+}
+
+static uint64_t private_idle_bytes(tide_device* device) {
+  uint64_t bytes = 0;
+  tide__pool* pool = tide__pool_next(device, 0);
+  for (; pool != NULL; pool = tide__pool_next(device, pool->number)) {
+    tide__lane* lane = tide__lane_next(device, pool, NULL);
+    for (; lane != NULL; lane = tide__lane_next(device, pool, lane)) bytes += lane_idle_bytes(lane);
+  }
+  return bytes;
+}
+
+static uint64_t largest_idle_bytes(const tide__request* request) {
+  tide__mutex_lock(&request->lane->lock);
+  const tide__block* const block = tide__bins_largest(&request->lane->shelves[request->shelf].bins);
+  const uint64_t bytes = block != NULL ? block->bytes : 0;
+  tide__mutex_unlock(&request->lane->lock);
+  return bytes;
+}
+
+static void oom_measure(const tide__request* request, tide_oom* oom) {
+  tide_device* const device = request->device;
+  size_t free_bytes = 0;
+  size_t total_bytes = 0;
+  tide_device_stats stats = TIDE_DEVICE_STATS_INIT;
+  tide__ignore(tide_device_get_stats(device, &stats));
+  tide__ignore(tide_machine_memory_info(device->machine, device->index, &free_bytes, &total_bytes));
+  *oom = (tide_oom){ .size = sizeof *oom, .device = device->index, .stream = request->stream };
+  oom->requested_bytes = request->bytes;
+  oom->rounded_bytes = request->rounded;
+  oom->segment_bytes = request->segment_bytes;
+  oom->device_free = free_bytes;
+  oom->device_total = device->total_bytes;
+  oom->limit = tide__load_relaxed(&device->limit);
+  oom->allocated_bytes = (uint64_t)stats.allocated_bytes[TIDE_STAT_ALL].current;
+  oom->reserved_bytes = (uint64_t)stats.reserved_bytes[TIDE_STAT_ALL].current;
+  oom->pending_bytes = (uint64_t)stats.active_bytes[TIDE_STAT_ALL].current - oom->allocated_bytes;
+  oom->private_idle_bytes = private_idle_bytes(device);
+  oom->largest_idle_bytes = largest_idle_bytes(request);
+}
+
+tide_status tide__oom_report(const tide__request* request) {
+  tide_device* const device = request->device;
+  tide_oom oom;
+  oom_measure(request, &oom);
+  oom_write(&oom);
+  TIDE__COUNT(device, num_ooms);
+  if (tide__is_recording(device)) {
+    tide__history_add(device, TIDE_ACTION_OOM, &request->moment, request->moment.stack, request->lane,
+                      oom.device_free, request->rounded);
+    tide__history_tell(device);
+  }
+  tide__observers_oom(device, &oom);
+  last_oom = oom;
+  return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "device_alloc: %.200s", oom.text);
+}

@@ -1,0 +1,571 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Options as text. One table, option_rows, lists every option with its key, field, kind and range; reading,
+// printing and checking all go through it. A kind is how a value is read from a text and written to one.
+//
+//   text  = [ entry { "," entry } [ "," ] ]        entry = key ( ":" | "=" ) value
+//   value = word | "[" [ pair { "," pair } [ "," ] ] "]"        pair = word ":" word
+//
+// White space is dropped everywhere, also inside words, as PyTorch does. A text is read twice, because the
+// size of large segments is a bound of other options and may stand behind them: first for that one alone,
+// then for the rest. All is read into a copy, which replaces the caller's options only if nothing was wrong.
+#include "device/options.h"
+
+#include <inttypes.h>
+#include <locale.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/arith.h"
+#include "base/error.h"
+#include "base/heap.h"
+
+#define OPTION_MIB ((uint64_t)1 << 20)
+#define OPTION_WORD 128         // longest word and its end; no key and no sensible number is near it
+#define OPTION_VALUE 320        // longest printed value and its end: a list of 16 pairs "32768:2147483648,"
+#define OPTION_MARKS ",:[]"     // what ends a word
+#define OPTION_KEY_END ",:[]="  // what ends a key
+
+// A text on its way in.
+typedef struct option_text {
+  const char* at;          // borrowed during the call
+  const char* source;      // borrowed during the call; what opens an error: the call, or the variable
+  char word[OPTION_WORD];  // what was read last, as an error shows it
+} option_text;
+
+typedef struct option_kind {
+  // Reads a value. False if it is none of this kind; the text's word is then what is wrong with it.
+  bool (*read)(option_text* text, void* field);
+  // Writes it as `read` takes it, into OPTION_VALUE bytes.
+  void (*write)(const void* field, char* out);
+} option_kind;
+
+typedef struct option_row {
+  const char* key;
+  const char* alias;  // another key for the same, or NULL
+  const char* field;
+  size_t offset;
+  const option_kind* kind;
+  bool (*is_valid)(const tide_device_options* options);  // (optional) range; none: all of its kind
+  const char* wants;
+} option_row;
+
+static const tide_device_options option_defaults = TIDE_DEVICE_OPTIONS_INIT;
+
+// ---------------------------------------------------------------------------------------------------
+// Words and marks
+
+// The next character that is not white space, or 0 at the end.
+static char option_peek(option_text* text) {
+  while (*text->at == ' ' || (*text->at >= '\t' && *text->at <= '\r')) text->at++;
+  return *text->at;
+}
+
+static bool option_accept(option_text* text, char mark) {
+  if (option_peek(text) != mark) return false;
+  text->at++;
+  return true;
+}
+
+// Makes the next character the word, where a mark is missing. The word is empty at the end of the text.
+static void option_show_next(option_text* text) {
+  text->word[0] = option_peek(text);
+  text->word[1] = '\0';
+}
+
+// Reads a word up to one of `ends`; false if there is none or it is too long. What cannot be printed becomes
+// "?", which is in no key and no value either.
+static bool option_next_word(option_text* text, const char* ends) {
+  size_t count = 0;
+  size_t dropped = 0;
+  for (char c = option_peek(text); c != '\0' && strchr(ends, c) == NULL; c = option_peek(text)) {
+    if (count + 1 < OPTION_WORD) text->word[count++] = (char)(c > ' ' && c <= '~' ? c : '?');
+    else dropped++;
+    text->at++;
+  }
+  if (count == 0) option_show_next(text);
+  else text->word[count] = '\0';
+  return count > 0 && dropped == 0;
+}
+
+static bool option_word_is(const option_text* text, const char* word) {
+  return strcmp(text->word, word) == 0;
+}
+
+// A number of digits alone; one that is too large for 64 bits is the largest.
+static bool option_next_number(option_text* text, uint64_t* out) {
+  if (!option_next_word(text, OPTION_MARKS)) return false;
+  uint64_t number = 0;
+  for (const char* c = text->word; *c != '\0'; c++) {
+    if (*c < '0' || *c > '9') return false;
+    if (!tide__mul(number, 10, &number) || !tide__add(number, (uint64_t)(*c - '0'), &number))
+      number = UINT64_MAX;
+  }
+  *out = number;
+  return true;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Kinds: True and False, names
+
+static bool option_read_bool(option_text* text, void* field) {
+  if (!option_next_word(text, OPTION_MARKS)) return false;
+  *(bool*)field = option_word_is(text, "True");
+  return option_word_is(text, "True") || option_word_is(text, "False");
+}
+
+static void option_write_bool(const void* field, char* out) {
+  (void)snprintf(out, OPTION_VALUE, "%s", *(const bool*)field ? "True" : "False");
+}
+
+// Our own options know the words of other tools as well.
+static bool option_read_switch(option_text* text, void* field) {
+  if (option_read_bool(text, field)) return true;
+  *(bool*)field = option_word_is(text, "on");
+  return option_word_is(text, "on") || option_word_is(text, "off");
+}
+
+static const char* const option_policies[] = { "torch" };  // by tide_policy
+#define OPTION_POLICY_COUNT (sizeof option_policies / sizeof option_policies[0])
+
+static bool option_read_policy(option_text* text, void* field) {
+  if (!option_next_word(text, OPTION_MARKS)) return false;
+  for (uint32_t i = 0; i < OPTION_POLICY_COUNT; i++) {
+    if (!option_word_is(text, option_policies[i])) continue;
+    *(uint32_t*)field = i;
+    return true;
+  }
+  return false;
+}
+
+static void option_write_policy(const void* field, char* out) {
+  const uint32_t policy = *(const uint32_t*)field;
+  if (policy < OPTION_POLICY_COUNT) (void)snprintf(out, OPTION_VALUE, "%s", option_policies[policy]);
+  else (void)snprintf(out, OPTION_VALUE, "%" PRIu32, policy);
+}
+
+// PyTorch's choice among its allocators: that we are none of the others is all there is to say.
+static bool option_read_backend(option_text* text, void* field) {
+  (void)field;
+  return option_next_word(text, OPTION_MARKS) && option_word_is(text, "native");
+}
+
+static void option_write_backend(const void* field, char* out) {
+  (void)field;
+  (void)snprintf(out, OPTION_VALUE, "native");
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Kinds: numbers
+
+static bool option_read_count(option_text* text, void* field) {
+  uint64_t count = 0;
+  if (!option_next_number(text, &count) || count > UINT32_MAX) return false;
+  *(uint32_t*)field = (uint32_t)count;
+  return true;
+}
+
+static void option_write_count(const void* field, char* out) {
+  (void)snprintf(out, OPTION_VALUE, "%" PRIu32, *(const uint32_t*)field);
+}
+
+// Bytes, in whole MiB; more than there can be is the largest multiple. Where 0 bytes stand for something
+// else, only leaving the option out says so.
+static bool option_read_mib(option_text* text, void* field) {
+  uint64_t mib = 0;
+  if (!option_next_number(text, &mib) || mib == 0) return false;
+  *(uint64_t*)field = tide__min(mib, UINT64_MAX / OPTION_MIB) * OPTION_MIB;
+  return true;
+}
+
+// Rounds up, so that no limit, the default, is told from the largest multiple.
+static void option_write_mib(const void* field, char* out) {
+  const uint64_t bytes = *(const uint64_t*)field;
+  const uint64_t mib = bytes / OPTION_MIB + (tide__is_aligned(bytes, OPTION_MIB) ? 0 : 1);
+  (void)snprintf(out, OPTION_VALUE, "%" PRIu64, mib);
+}
+
+// The C library reads and writes reals as the process's locale has it; a text of ours looks the same in all.
+typedef struct option_locale {
+  locale_t plain;  // owned until option_locale_leave
+  locale_t before;
+} option_locale;
+
+// Without memory for it, the process's own stays.
+static option_locale option_locale_enter(void) {
+  const locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+  return (option_locale){ plain, uselocale(plain) };
+}
+
+static void option_locale_leave(option_locale locale) {
+  (void)uselocale(locale.before);
+  if (locale.plain != (locale_t)0) freelocale(locale.plain);
+}
+
+// Digits, a point, an exponent: not the signs, the hexadecimal digits and the names that strtod knows.
+static bool option_read_real(option_text* text, void* field) {
+  if (!option_next_word(text, OPTION_MARKS)) return false;
+  if (text->word[strspn(text->word, "0123456789.eE+-")] != '\0') return false;
+  if (text->word[0] == '+' || text->word[0] == '-') return false;
+  char* end = NULL;
+  const option_locale locale = option_locale_enter();
+  *(double*)field = strtod(text->word, &end);
+  option_locale_leave(locale);
+  return *end == '\0';
+}
+
+// As few digits as read back to the same number.
+static void option_write_real(const void* field, char* out) {
+  const double real = *(const double*)field;
+  const option_locale locale = option_locale_enter();
+  for (int digits = 15; digits <= 17; digits++) {
+    (void)snprintf(out, OPTION_VALUE, "%.*g", digits, real == 0 ? 0.0 : real);  // -0 is 0
+    if (strtod(out, NULL) == real) break;
+  }
+  option_locale_leave(locale);
+}
+
+// A share that is off at 0, which a text cannot say.
+static bool option_read_share(option_text* text, void* field) {
+  return option_read_real(text, field) && *(const double*)field > 0;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Kinds: divisions, for all sizes or by size
+
+// How far the list was read.
+typedef struct option_slots {
+  uint32_t* divisions;  // borrowed during the call
+  size_t last;          // the slot named last
+  bool has_first;       // whether one was named
+} option_slots;
+
+static void option_fill(uint32_t* divisions, size_t first, size_t end, uint32_t value) {
+  for (size_t i = first; i < end; i++) divisions[i] = value;
+}
+
+static bool option_read_divisions(option_text* text, uint32_t* out) {
+  return option_read_count(text, out) && (*out == 0 || tide__is_power_of_two(*out));
+}
+
+// "MiB:divisions" sets the slot of that size, and the first of its kind also those below; ">:divisions" sets
+// the slots above the one named last. What lies between two that are named stays.
+static bool option_read_pair(option_text* text, option_slots* slots) {
+  uint64_t mib = 0;
+  const bool is_number = option_next_number(text, &mib);
+  const bool is_above = option_word_is(text, ">");
+  if (!is_above && (!is_number || !tide__is_power_of_two(mib))) return false;
+  if (!option_accept(text, ':')) {
+    option_show_next(text);
+    return false;
+  }
+  uint32_t value = 0;
+  if (!option_read_divisions(text, &value)) return false;
+  if (is_above) {
+    option_fill(slots->divisions, slots->last + 1, TIDE_ROUNDUP_SLOTS, value);
+    return true;
+  }
+  slots->last = tide__min((uint64_t)__builtin_ctzll(mib), TIDE_ROUNDUP_SLOTS - 1);
+  option_fill(slots->divisions, slots->has_first ? slots->last : 0, slots->last + 1, value);
+  slots->has_first = true;
+  return true;
+}
+
+static bool option_read_list(option_text* text, uint32_t* divisions) {
+  option_slots slots = { divisions, 0, false };
+  while (!option_accept(text, ']')) {
+    if (!option_read_pair(text, &slots)) return false;
+    if (option_peek(text) == ']' || option_accept(text, ',')) continue;
+    option_show_next(text);
+    return false;
+  }
+  return true;
+}
+
+static bool option_read_roundup(option_text* text, void* field) {
+  if (option_accept(text, '[')) return option_read_list(text, field);
+  uint32_t value = 0;
+  if (!option_read_divisions(text, &value) || value == 0) return false;
+  option_fill(field, 0, TIDE_ROUNDUP_SLOTS, value);
+  return true;
+}
+
+// Names the end of the run of equal slots at the beginning, then what is not 0, and for the run at the end
+// the slot before it and ">".
+static void option_write_roundup(const void* field, char* out) {
+  const uint32_t* divisions = field;
+  const uint32_t above = divisions[TIDE_ROUNDUP_SLOTS - 1];
+  size_t first = 0;
+  size_t tail = TIDE_ROUNDUP_SLOTS - 1;
+  while (first < tail && divisions[first + 1] == divisions[0]) first++;
+  if (first == tail) {
+    (void)snprintf(out, OPTION_VALUE, "%" PRIu32, above);
+    return;
+  }
+  while (divisions[tail - 1] == above) tail--;
+  size_t length = 0;
+  for (size_t i = first; i < tail; i++) {
+    if (i != first && divisions[i] == 0 && i + 1 != tail) continue;
+    length += (size_t)snprintf(out + length, OPTION_VALUE - length, "%c%u:%" PRIu32, length == 0 ? '[' : ',',
+                               1u << i, divisions[i]);
+  }
+  if (above == 0) (void)snprintf(out + length, OPTION_VALUE - length, "]");
+  else (void)snprintf(out + length, OPTION_VALUE - length, ",>:%" PRIu32 "]", above);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Ranges
+
+static bool large_segment_is_valid(const tide_device_options* options) {
+  const uint64_t bytes = options->large_segment_bytes;
+  return tide__is_aligned(bytes, OPTION_MIB) && bytes > TIDE__LARGE_SEGMENT_ABOVE &&
+         bytes <= TIDE__LARGE_SEGMENT_MAX;
+}
+
+static bool max_split_is_valid(const tide_device_options* options) {
+  const uint64_t bytes = options->max_split_bytes;
+  return bytes == TIDE_NO_LIMIT ||
+         (tide__is_aligned(bytes, OPTION_MIB) && bytes >= options->large_segment_bytes);
+}
+
+static bool non_split_excess_is_valid(const tide_device_options* options) {
+  const uint64_t bytes = options->non_split_excess_bytes;
+  return bytes == 0 || (tide__is_aligned(bytes, OPTION_MIB) && bytes >= options->large_segment_bytes);
+}
+
+static bool collect_threshold_is_valid(const tide_device_options* options) {
+  return options->collect_threshold >= 0 && options->collect_threshold < 1;
+}
+
+static bool memory_fraction_is_valid(const tide_device_options* options) {
+  return options->memory_fraction >= 0 && options->memory_fraction <= 1;
+}
+
+static bool roundup_is_valid(const tide_device_options* options) {
+  for (size_t i = 0; i < TIDE_ROUNDUP_SLOTS; i++) {
+    const uint32_t value = options->roundup_divisions[i];
+    if (value != 0 && !tide__is_power_of_two(value)) return false;
+  }
+  return true;
+}
+
+static bool register_threads_is_valid(const tide_device_options* options) {
+  const uint32_t count = options->pinned_register_threads;
+  return tide__is_power_of_two(count) && count <= TIDE__REGISTER_THREADS_MAX;
+}
+
+static bool pinned_reserve_is_valid(const tide_device_options* options) {
+  return tide__is_aligned(options->pinned_reserve_bytes, OPTION_MIB);
+}
+
+static bool policy_is_valid(const tide_device_options* options) {
+  return options->policy < OPTION_POLICY_COUNT;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// The options
+
+static const option_kind kind_bool = { option_read_bool, option_write_bool };
+static const option_kind kind_switch = { option_read_switch, option_write_bool };
+static const option_kind kind_policy = { option_read_policy, option_write_policy };
+static const option_kind kind_backend = { option_read_backend, option_write_backend };
+static const option_kind kind_count = { option_read_count, option_write_count };
+static const option_kind kind_mib = { option_read_mib, option_write_mib };
+static const option_kind kind_real = { option_read_real, option_write_real };
+static const option_kind kind_share = { option_read_share, option_write_real };
+static const option_kind kind_roundup = { option_read_roundup, option_write_roundup };
+
+#define OPTION_FIELD(name) #name, offsetof(tide_device_options, name)
+#define OPTION_BOOL(key, alias, name) \
+  { key, alias, OPTION_FIELD(name), &kind_bool, NULL, "True or False" }
+#define OPTION_SWITCH(key, name) \
+  { key, NULL, OPTION_FIELD(name), &kind_switch, NULL, "True or False, on or off" }
+
+// In the order in which they are printed. An alias is what PyTorch calls it on AMD's devices. `backend` has
+// no field of its own: it reads and prints a constant.
+static const option_row option_rows[] = {
+  { "policy", NULL, OPTION_FIELD(policy), &kind_policy, policy_is_valid, "the name of a policy: torch" },
+  { "backend", NULL, OPTION_FIELD(size), &kind_backend, NULL, "native" },
+  { "large_segment_size_mb", NULL, OPTION_FIELD(large_segment_bytes), &kind_mib, large_segment_is_valid,
+    "whole MiB, above 10 and up to 65536" },
+  { "max_split_size_mb", NULL, OPTION_FIELD(max_split_bytes), &kind_mib, max_split_is_valid,
+    "whole MiB, at least large_segment_size_mb" },
+  { "max_non_split_rounding_mb", NULL, OPTION_FIELD(non_split_excess_bytes), &kind_mib,
+    non_split_excess_is_valid, "whole MiB, at least large_segment_size_mb" },
+  { "garbage_collection_threshold", NULL, OPTION_FIELD(collect_threshold), &kind_share,
+    collect_threshold_is_valid, "a number above 0 and below 1" },
+  { "per_process_memory_fraction", NULL, OPTION_FIELD(memory_fraction), &kind_real, memory_fraction_is_valid,
+    "a number from 0 to 1" },
+  { "roundup_power2_divisions", NULL, OPTION_FIELD(roundup_divisions), &kind_roundup, roundup_is_valid,
+    "a power of two, or a list [MiB:divisions,>:divisions] of powers of two" },
+  OPTION_BOOL("expandable_segments", NULL, expandable_segments),
+  OPTION_BOOL("graph_capture_record_stream_reuse", NULL, is_capture_reuse),
+  OPTION_BOOL("release_lock_on_cudamalloc", "release_lock_on_hipmalloc", releases_lock),
+  OPTION_BOOL("pinned_use_cuda_host_register", "pinned_use_hip_host_register", pinned_uses_register),
+  OPTION_BOOL("pinned_use_background_threads", NULL, pinned_uses_threads),
+  { "pinned_num_register_threads", NULL, OPTION_FIELD(pinned_register_threads), &kind_count,
+    register_threads_is_valid, "a power of two up to 128" },
+  { "pinned_reserve_segment_size_mb", NULL, OPTION_FIELD(pinned_reserve_bytes), &kind_mib,
+    pinned_reserve_is_valid, "whole MiB, at least 1" },
+  OPTION_SWITCH("fixes", fixes),
+  OPTION_SWITCH("audits", has_audits),
+};
+#define OPTION_ROW_COUNT (sizeof option_rows / sizeof option_rows[0])
+
+static const option_row* option_find(const char* key) {
+  for (size_t i = 0; i < OPTION_ROW_COUNT; i++) {
+    const option_row* row = &option_rows[i];
+    if (strcmp(key, row->key) == 0 || (row->alias != NULL && strcmp(key, row->alias) == 0)) return row;
+  }
+  return NULL;
+}
+
+static const void* option_peek_field(const option_row* row, const tide_device_options* options) {
+  return (const char*)options + row->offset;
+}
+
+// The size of large segments is a bound of other options.
+static bool option_is_early(const option_row* row) {
+  return row->offset == offsetof(tide_device_options, large_segment_bytes);
+}
+
+static bool option_is_valid(const option_row* row, const tide_device_options* options) {
+  return row->is_valid == NULL || row->is_valid(options);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Reading
+
+static tide_status option_refuse(const option_text* text, const option_row* row, const char* wants) {
+  return TIDE_FAIL(TIDE_ERR_ARGUMENT, "%s: %s: found \"%.40s\", wants %s", text->source, row->key, text->word,
+                   wants);
+}
+
+// Reads the value of a row into the options, or, when it is not its turn, only over it.
+static tide_status option_read_value(option_text* text, const option_row* row, bool is_early,
+                                     tide_device_options* options) {
+  const bool is_turn = option_is_early(row) == is_early;
+  tide_device_options other = *options;
+  tide_device_options* target = is_turn ? options : &other;
+  const bool is_read = row->kind->read(text, (char*)target + row->offset);
+  if (!is_read || (is_turn && !option_is_valid(row, target))) return option_refuse(text, row, row->wants);
+  return TIDE_OK;
+}
+
+static tide_status option_read_entry(option_text* text, bool is_early, tide_device_options* options) {
+  const bool is_word = option_next_word(text, OPTION_KEY_END);
+  const option_row* row = is_word ? option_find(text->word) : NULL;
+  TIDE_REQUIRE(row != NULL, TIDE_ERR_ARGUMENT, "%s: there is no option \"%.40s\"", text->source, text->word);
+  if (!option_accept(text, ':') && !option_accept(text, '=')) {
+    option_show_next(text);
+    return option_refuse(text, row, "\":\" behind the key");
+  }
+  TIDE_TRY(option_read_value(text, row, is_early, options));
+  if (option_peek(text) != '\0' && !option_accept(text, ',')) {
+    option_show_next(text);
+    return option_refuse(text, row, "\",\" or the end behind the value");
+  }
+  return TIDE_OK;
+}
+
+// Reads the early options of a text, or the others.
+static tide_status option_read_pass(option_text* text, bool is_early, tide_device_options* options) {
+  while (option_peek(text) != '\0') TIDE_TRY(option_read_entry(text, is_early, options));
+  return TIDE_OK;
+}
+
+static tide_status options_check_size(const tide_device_options* options, const char* call) {
+  TIDE_REQUIRE(options != NULL, TIDE_ERR_ARGUMENT, "%s: needs options", call);
+  TIDE_REQUIRE(options->size == sizeof *options, TIDE_ERR_ARGUMENT,
+               "%s: size is %" PRIu32 ": set the struct up with TIDE_DEVICE_OPTIONS_INIT", call,
+               options->size);
+  return TIDE_OK;
+}
+
+static tide_status options_read(const char* source, const char* text, tide_device_options* options) {
+  TIDE_TRY(options_check_size(options, source));
+  tide_device_options read = *options;
+  read.max_split_bytes = option_defaults.max_split_bytes;
+  read.non_split_excess_bytes = option_defaults.non_split_excess_bytes;
+  read.collect_threshold = option_defaults.collect_threshold;
+  memcpy(read.roundup_divisions, option_defaults.roundup_divisions, sizeof read.roundup_divisions);
+  option_text first = { text, source, "" };
+  TIDE_TRY(option_read_pass(&first, true, &read));
+  option_text second = { text, source, "" };
+  TIDE_TRY(option_read_pass(&second, false, &read));
+  *options = read;
+  return TIDE_OK;
+}
+
+tide_status tide_device_options_parse(const char* text, tide_device_options* options) {
+  TIDE_REQUIRE(text != NULL, TIDE_ERR_ARGUMENT, "options_parse: needs a text");
+  return options_read("options_parse", text, options);
+}
+
+tide_status tide_device_options_from_env(tide_device_options* options) {
+  static const char* const names[] = { "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "TIDEMARK_CONF" };
+  TIDE_TRY(options_check_size(options, "options_from_env"));
+  for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+    const char* text = getenv(names[i]);
+    if (text != NULL) return options_read(names[i], text, options);
+  }
+  return TIDE_OK;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Printing and checking
+
+// A text on its way out; `length` is what it would have with room enough.
+typedef struct option_out {
+  char* text;  // borrowed during the call
+  size_t capacity;
+  size_t length;
+} option_out;
+
+static void option_append(option_out* out, const char* piece) {
+  for (; *piece != '\0'; piece++, out->length++) {
+    if (out->length + 1 < out->capacity) out->text[out->length] = *piece;
+  }
+}
+
+static void option_append_row(option_out* out, const option_row* row, const tide_device_options* options) {
+  char value[OPTION_VALUE];
+  char usual[OPTION_VALUE];
+  row->kind->write(option_peek_field(row, options), value);
+  row->kind->write(option_peek_field(row, &option_defaults), usual);
+  if (strcmp(value, usual) == 0) return;
+  if (out->length > 0) option_append(out, ",");
+  option_append(out, row->key);
+  option_append(out, ":");
+  option_append(out, value);
+}
+
+size_t tide_device_options_print(const tide_device_options* options, char* text, size_t capacity) {
+  option_out out = { text, capacity, 0 };
+  const bool is_known = options != NULL && options->size == sizeof *options;
+  for (size_t i = 0; is_known && i < OPTION_ROW_COUNT; i++) option_append_row(&out, &option_rows[i], options);
+  if (capacity > 0) text[tide__min(out.length, capacity - 1)] = '\0';
+  return out.length;
+}
+
+// A size that is no whole MiB is wrong because of its bytes: shows those.
+static void option_show_value(const option_row* row, const tide_device_options* options, char* out) {
+  const void* field = option_peek_field(row, options);
+  if (row->kind == &kind_mib) (void)snprintf(out, OPTION_VALUE, "%" PRIu64, *(const uint64_t*)field);
+  else row->kind->write(field, out);
+}
+
+tide_status tide__device_options_check(const tide_device_options* options, const char* call) {
+  TIDE_TRY(options_check_size(options, call));
+  TIDE_REQUIRE(tide__heap_is_valid(options->heap), TIDE_ERR_ARGUMENT, "%s: heap lacks a function", call);
+  for (size_t i = 0; i < OPTION_ROW_COUNT; i++) {
+    const option_row* row = &option_rows[i];
+    if (option_is_valid(row, options)) continue;
+    char value[OPTION_VALUE];
+    option_show_value(row, options, value);
+    return TIDE_FAIL(TIDE_ERR_ARGUMENT, "%s: %s is %.60s, wants %s", call, row->field, value, row->wants);
+  }
+  return TIDE_OK;
+}

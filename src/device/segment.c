@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Segments of raw memory: taken from the machine, or from the functions of their pool, and given back whole.
+// The gate is the caller's. The machine is called with no lock held; what can fail comes first.
+#include "device/allocator.h"
+
+tide__segment* tide__segment_new(tide_device* device, tide__lane* lane, bool is_small) {
+  tide__segment* const segment = tide__heap_alloc(device->heap, 1, sizeof *segment);
+  if (segment == NULL) return NULL;
+  tide__list_init(&segment->link);
+  segment->lane = lane;
+  segment->is_small = is_small;
+  return segment;
+}
+
+void tide__segment_free(tide_device* device, tide__segment* segment) {
+  tide__heap_release(device->heap, segment->handles, segment->handle_capacity, sizeof *segment->handles);
+  tide__heap_release(device->heap, segment, 1, sizeof *segment);
+}
+
+tide__block* tide__segment_link_locked(tide__segment* segment, uint64_t address, uint64_t bytes,
+                                       uint8_t state) {
+  tide__block* const block = tide__lane_take_spare_locked(segment->lane);
+  block->address = address;
+  block->bytes = bytes;
+  block->segment = segment;
+  block->is_small = segment->is_small;
+  block->state = state;
+  block->prev = block->next = NULL;
+  block->requested_bytes = 0;
+  block->stack = 0;
+  block->uses = NULL;
+  block->event_count = 0;
+  segment->address = address;
+  segment->bytes = bytes;
+  segment->head = block;
+  tide__list_append(&segment->lane->segments, &segment->link);
+  return block;
+}
+
+void tide__segment_unlink_locked(tide__segment* segment) {
+  tide__list_unlink(&segment->link);
+  tide__lane_give_spare_locked(segment->lane, segment->head);
+  segment->head = NULL;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// What is reserved
+
+static void stat_rise(tide_stat* stat, uint64_t n) {
+  stat->current += (int64_t)n;
+  stat->allocated += (int64_t)n;
+  if (stat->current > stat->peak) stat->peak = stat->current;
+}
+
+static void stat_fall(tide_stat* stat, uint64_t n) {
+  stat->current -= (int64_t)n;
+  stat->freed += (int64_t)n;
+}
+
+void tide__reserved_rise(tide_device* device, tide__pool* pool, uint64_t bytes, int kind, bool is_segment) {
+  (void)tide__add_relaxed(&device->reserved_bytes, bytes);
+  (void)tide__add_relaxed(&pool->reserved_bytes, bytes);
+  (void)tide__add_relaxed(&pool->segment_count, 1);
+  tide__mutex_lock(&device->totals_lock);
+  tide_device_stats* const totals = &device->totals;
+  for (int i = 0; i <= kind; i += kind) {
+    stat_rise(&totals->reserved_bytes[i], bytes);
+    if (is_segment) stat_rise(&totals->segment[i], 1);
+  }
+  if (is_segment && bytes >= tide__device_options(device)->max_split_bytes) {
+    stat_rise(&totals->oversize_segments, 1);
+  }
+  totals->num_device_alloc++;
+  tide__mutex_unlock(&device->totals_lock);
+}
+
+void tide__reserved_fall(tide_device* device, tide__pool* pool, uint64_t bytes, int kind, bool is_segment) {
+  (void)tide__add_relaxed(&device->reserved_bytes, (uint64_t)0 - bytes);
+  (void)tide__add_relaxed(&pool->reserved_bytes, (uint64_t)0 - bytes);
+  (void)tide__add_relaxed(&pool->segment_count, UINT64_MAX);
+  tide__mutex_lock(&device->totals_lock);
+  tide_device_stats* const totals = &device->totals;
+  for (int i = 0; i <= kind; i += kind) {
+    stat_fall(&totals->reserved_bytes[i], bytes);
+    if (is_segment) stat_fall(&totals->segment[i], 1);
+  }
+  if (is_segment && bytes >= tide__device_options(device)->max_split_bytes) {
+    stat_fall(&totals->oversize_segments, 1);
+  }
+  totals->num_device_free++;
+  tide__mutex_unlock(&device->totals_lock);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Growing
+
+// Memory of the machine. In a scope the request may come from a thread that captures: asking for memory is
+// safe there, which the machine is told by the mode RELAXED.
+static tide_status machine_alloc(const tide__request* request, void** out) {
+  tide_device* const device = request->device;
+  if (!request->is_in_scope) {
+    return tide_machine_raw_alloc(device->machine, device->index, request->segment_bytes, out);
+  }
+  tide_capture_mode before = TIDE_CAPTURE_GLOBAL;
+  tide_capture_mode ignored = TIDE_CAPTURE_GLOBAL;
+  TIDE_TRY(tide_machine_capture_exchange(device->machine, TIDE_CAPTURE_RELAXED, &before));
+  const tide_status status =
+      tide_machine_raw_alloc(device->machine, device->index, request->segment_bytes, out);
+  tide__ignore(tide_machine_capture_exchange(device->machine, before, &ignored));
+  return status;
+}
+
+static tide_status memory_alloc(const tide__request* request, void** out) {
+  const tide_pool_options* const own = &request->pool->options;
+  if (own->segment_alloc == NULL) return machine_alloc(request, out);
+  *out = own->segment_alloc(own->user, request->segment_bytes, request->device->index, request->stream);
+  TIDE_REQUIRE(*out != NULL, TIDE_ERR_NO_MEMORY, "the pool's own function has no %llu bytes",
+               (unsigned long long)request->segment_bytes);
+  return TIDE_OK;
+}
+
+static tide_status memory_release(tide_device* device, const tide__lane* lane, void* address,
+                                  uint64_t bytes) {
+  const tide_pool_options* const own = &lane->pool->options;
+  if (own->segment_alloc == NULL) return tide_machine_raw_release(device->machine, device->index, address);
+  own->segment_release(own->user, address, bytes, device->index, lane->stream);
+  return TIDE_OK;
+}
+
+// Puts new memory into the lane of the request.
+static tide_status segment_adopt(const tide__request* request, tide__segment* segment, void* address,
+                                 tide__block** out) {
+  tide_device* const device = request->device;
+  const uint64_t bytes = request->segment_bytes;
+  TIDE_TRY(tide__map_cover(&device->map, tide__address(address), bytes, segment->is_small));
+  TIDE_TRY(tide__lane_lock_with_spares(device, request->lane));
+  *out = tide__segment_link_locked(segment, tide__address(address), bytes, TIDE__BLOCK_BUSY);
+  tide__mutex_unlock(&request->lane->lock);
+  tide__reserved_rise(device, request->pool, bytes, tide__block_kind(*out), true);
+  if (tide__is_recording(device)) {
+    tide__history_add(device, TIDE_ACTION_SEGMENT_ALLOC, &request->moment, request->moment.stack,
+                      request->lane, tide__address(address), bytes);
+  }
+  return TIDE_OK;
+}
+
+tide_status tide__segment_grow(const tide__request* request, tide__block** out) {
+  tide_device* const device = request->device;
+  tide__segment* const segment = tide__segment_new(device, request->lane, request->shelf == TIDE__SMALL);
+  TIDE_REQUIRE(segment != NULL, TIDE_ERR_NO_MEMORY, "no memory for the record of a segment");
+  void* address = NULL;
+  tide_status status = memory_alloc(request, &address);
+  if (status == TIDE_OK) {
+    segment->stack = request->moment.stack;
+    segment->ordinal = tide__add_relaxed(&device->next_ordinal, 1);
+    status = segment_adopt(request, segment, address, out);
+    if (status != TIDE_OK) {
+      tide__ignore(memory_release(device, request->lane, address, request->segment_bytes));
+    }
+  }
+  if (status != TIDE_OK) tide__segment_free(device, segment);
+  return status;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Giving back
+
+tide_status tide__lane_quiesce(tide_device* device, const tide__lane* lane, bool is_mapped) {
+  if (device->waits_on_release && !is_mapped) return TIDE_OK;
+  if (!device->waits_on_release) {
+    const tide_status status = tide_machine_stream_synchronize(device->machine, device->index, lane->stream);
+    if (status != TIDE_ERR_HANDLE) return status;
+  }
+  // The stream may be gone, and with cuda there is no way to ask: then all streams are waited for.
+  return tide_machine_device_synchronize(device->machine, device->index);
+}
+
+tide_status tide__segment_release(tide_device* device, tide__segment* segment, const tide__moment* moment) {
+  tide__lane* const lane = segment->lane;
+  const int kind = tide__block_kind(segment->head);
+  tide_status status = tide__lane_quiesce(device, lane, false);
+  if (status == TIDE_OK) {
+    status = memory_release(device, lane, tide__pointer(segment->address), segment->bytes);
+  }
+  tide__mutex_lock(&lane->lock);
+  if (status == TIDE_OK) {
+    tide__segment_unlink_locked(segment);
+  } else {
+    tide__block_return_locked(segment->head, false);
+  }
+  tide__mutex_unlock(&lane->lock);
+  if (status != TIDE_OK) return status;
+  tide__reserved_fall(device, lane->pool, segment->bytes, kind, true);
+  if (tide__is_recording(device)) {
+    tide__history_add(device, TIDE_ACTION_SEGMENT_FREE, moment,
+                      moment->stack != 0 ? moment->stack : segment->stack, lane, segment->address,
+                      segment->bytes);
+    tide__history_tell(device);
+  }
+  tide__segment_free(device, segment);
+  return TIDE_OK;
+}

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Memory for other devices and other processes. A raw segment is shared as a whole by the machine's 64 bytes;
+// of an expandable one, the handles around the block, as file descriptors. What was imported is kept in a
+// list, so that a raw segment that is imported again is opened once; it is touched by the thread that has the
+// gate.
+#include <string.h>
+
+#include "base/sys.h"
+#include "device/allocator.h"
+
+tide_status tide_device_enable_peer(tide_device* device, int peer) {
+  TIDE_REQUIRE(device != NULL, TIDE_ERR_ARGUMENT, "device_enable_peer: no device");
+  TIDE_REQUIRE(peer != device->index, TIDE_ERR_DEVICE, "device_enable_peer: %d is the device itself", peer);
+  TIDE_TRY(tide_machine_peer_enable(device->machine, peer, device->index));
+  (void)tide__gate_enter(device);
+  bool is_known = false;
+  for (uint32_t i = 0; i < device->peer_count; i++) is_known = is_known || device->peers[i] == (uint32_t)peer;
+  tide_status status = TIDE_OK;
+  if (!is_known) status = tide__expand_add_peer(device, peer);
+  if (!is_known && status == TIDE_OK) device->peers[device->peer_count++] = (uint32_t)peer;
+  tide__gate_leave(device);
+  return status;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Export
+
+// Exports `count` handles from `first` on; all or none.
+static tide_status handles_export(tide_device* device, const tide__segment* segment, size_t first,
+                                  size_t count, tide_physical_share* parts) {
+  for (size_t i = 0; i < count; i++) {
+    const tide_status status =
+        tide_machine_physical_export(device->machine, segment->handles[first + i], &parts[i]);
+    if (status == TIDE_OK) continue;
+    while (i-- > 0) tide__sys_file_close(parts[i].descriptor);
+    return status;
+  }
+  return TIDE_OK;
+}
+
+static tide_status share_expandable(tide_device* device, const tide__block* block, tide_share* out,
+                                    tide_physical_share* parts, size_t capacity) {
+  const tide__segment* const segment = block->segment;
+  const uint64_t handle = segment->handle_bytes;
+  const uint64_t from = block->address - segment->address;
+  const size_t first = (size_t)(from / handle);
+  const size_t count = (size_t)((from + block->bytes - 1) / handle) - first + 1;
+  out->part_count = (uint32_t)count;
+  out->offset = from - first * handle;
+  TIDE_REQUIRE(count <= capacity && parts != NULL, TIDE_ERR_LIMIT, "device_share: there are %zu parts",
+               count);
+  return handles_export(device, segment, first, count, parts);
+}
+
+// Handles of a segment change with the gate only, which the caller has.
+static tide_status share_at_gate(tide_device* device, const tide__block* block, tide_share* out,
+                                 tide_physical_share* parts, size_t capacity) {
+  const tide__segment* const segment = block->segment;
+  if (segment != NULL && segment->is_expandable) return share_expandable(device, block, out, parts, capacity);
+  const uint64_t base = segment != NULL ? segment->address : block->address;
+  out->offset = block->address - base;
+  return tide_machine_raw_export(device->machine, device->index, tide__pointer(base), &out->raw);
+}
+
+tide_status tide_device_share(tide_device* device, const void* address, tide_share* out,
+                              tide_physical_share* parts, size_t capacity) {
+  TIDE_REQUIRE(device != NULL && out != NULL, TIDE_ERR_ARGUMENT, "device_share: no device or out");
+  memset(out, 0, sizeof *out);
+  tide_block block = { NULL, 0 };
+  TIDE_TRY(tide_device_find(device, address, &block));
+  const tide__block* const record = tide__slots_find(&device->blocks, block.handle);
+  TIDE_REQUIRE(record != NULL, TIDE_ERR_HANDLE, "device_share: %p is not handed out", address);
+  out->size = sizeof *out;
+  out->bytes = record->bytes;
+  (void)tide__gate_enter(device);
+  const tide_status status = share_at_gate(device, record, out, parts, capacity);
+  tide__gate_leave(device);
+  if (status != TIDE_OK && status != TIDE_ERR_LIMIT) memset(out, 0, sizeof *out);
+  return status;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Import
+
+static tide__import* import_find_raw(tide_device* device, const tide_share* share) {
+  tide__import* import = device->imports;
+  while (import != NULL &&
+         (import->handles != NULL || memcmp(&import->share.raw, &share->raw, sizeof share->raw) != 0)) {
+    import = import->next;
+  }
+  return import;
+}
+
+// Gives up `count` mappings and handles, and the addresses.
+static void import_close_parts(tide_device* device, tide__import* import, size_t mapped, size_t opened) {
+  if (mapped > 0) {
+    tide__ignore(
+        tide_machine_unmap(device->machine, tide__pointer(import->base), mapped * import->part_bytes));
+  }
+  for (size_t i = 0; i < opened; i++) {
+    tide__ignore(tide_machine_physical_free(device->machine, import->handles[i]));
+  }
+  if (import->base != 0) {
+    tide__ignore(tide_machine_address_release(device->machine, tide__pointer(import->base), import->bytes));
+  }
+}
+
+static tide_status import_access(tide_device* device, const tide__import* import) {
+  void* const base = tide__pointer(import->base);
+  TIDE_TRY(
+      tide_machine_set_access(device->machine, base, import->bytes, device->index, TIDE_ACCESS_READ_WRITE));
+  for (uint32_t i = 0; i < device->peer_count; i++) {
+    TIDE_TRY(tide_machine_set_access(device->machine, base, import->bytes, (int)device->peers[i],
+                                     TIDE_ACCESS_READ_WRITE));
+  }
+  return TIDE_OK;
+}
+
+static tide_status import_open_parts(tide_device* device, tide__import* import,
+                                     const tide_physical_share* parts) {
+  const size_t count = import->share.part_count;
+  void* base = NULL;
+  size_t opened = 0;
+  size_t mapped = 0;
+  tide_status status =
+      tide_machine_address_reserve(device->machine, device->index, import->bytes, 0, NULL, &base);
+  import->base = tide__address(base);
+  while (status == TIDE_OK && opened < count) {
+    status = tide_machine_physical_import(device->machine, device->index, &parts[opened],
+                                          &import->handles[opened]);
+    if (status == TIDE_OK) opened++;
+  }
+  while (status == TIDE_OK && mapped < count) {
+    status = tide_machine_map(device->machine, tide__pointer(import->base + mapped * import->part_bytes),
+                              import->handles[mapped]);
+    if (status == TIDE_OK) mapped++;
+  }
+  if (status == TIDE_OK) status = import_access(device, import);
+  if (status != TIDE_OK) import_close_parts(device, import, mapped, opened);
+  return status;
+}
+
+static void import_free(tide_device* device, tide__import* import) {
+  tide__heap_release(device->heap, import->handles, import->share.part_count, sizeof *import->handles);
+  tide__heap_release(device->heap, import, 1, sizeof *import);
+}
+
+static tide_status import_open(tide_device* device, tide__import* import, const tide_physical_share* parts) {
+  const tide_share* const share = &import->share;
+  if (share->part_count == 0) {
+    void* base = NULL;
+    TIDE_TRY(tide_machine_raw_import(device->machine, device->index, &share->raw, &base));
+    import->base = tide__address(base);
+    return TIDE_OK;
+  }
+  import->part_bytes = (size_t)parts[0].bytes;
+  import->bytes = (uint64_t)share->part_count * import->part_bytes;
+  import->handles = tide__heap_alloc(device->heap, share->part_count, sizeof *import->handles);
+  TIDE_REQUIRE(import->handles != NULL, TIDE_ERR_NO_MEMORY, "device_import: no memory for %u parts",
+               share->part_count);
+  return import_open_parts(device, import, parts);
+}
+
+static tide_status import_new(tide_device* device, const tide_share* share, const tide_physical_share* parts,
+                              tide__import** out) {
+  tide__import* const import = tide__heap_alloc(device->heap, 1, sizeof *import);
+  TIDE_REQUIRE(import != NULL, TIDE_ERR_NO_MEMORY, "device_import: no memory for the record of it");
+  import->share = *share;
+  const tide_status status = import_open(device, import, parts);
+  if (status != TIDE_OK) {
+    import_free(device, import);
+    return status;
+  }
+  import->next = device->imports;
+  device->imports = import;
+  *out = import;
+  return TIDE_OK;
+}
+
+static tide_status parts_check(const tide_share* share, const tide_physical_share* parts) {
+  TIDE_REQUIRE(share->size == sizeof *share, TIDE_ERR_ARGUMENT, "device_import: a share of %u bytes",
+               share->size);
+  TIDE_REQUIRE(share->part_count == 0 || parts != NULL, TIDE_ERR_ARGUMENT, "device_import: no parts");
+  uint64_t bytes = 0;
+  for (uint32_t i = 0; i < share->part_count; i++) {
+    TIDE_REQUIRE(parts[i].bytes == parts[0].bytes && tide__add(bytes, parts[i].bytes, &bytes),
+                 TIDE_ERR_ARGUMENT, "device_import: part %u has %llu bytes", i,
+                 (unsigned long long)parts[i].bytes);
+  }
+  uint64_t end = 0;
+  const bool is_inside = tide__add(share->offset, share->bytes, &end) &&
+                         (share->part_count == 0 || end <= bytes);
+  TIDE_REQUIRE(is_inside, TIDE_ERR_ARGUMENT, "device_import: the block is outside of what is shared");
+  return TIDE_OK;
+}
+
+tide_status tide_device_import(tide_device* device, const tide_share* share, const tide_physical_share* parts,
+                               void** out) {
+  TIDE_REQUIRE(device != NULL && share != NULL && out != NULL, TIDE_ERR_ARGUMENT,
+               "device_import: no device, share or out");
+  *out = NULL;
+  TIDE_TRY(parts_check(share, parts));
+  (void)tide__gate_enter(device);
+  tide__import* import = share->part_count == 0 ? import_find_raw(device, share) : NULL;
+  tide_status status = TIDE_OK;
+  if (import == NULL) status = import_new(device, share, parts, &import);
+  if (status == TIDE_OK) {
+    import->uses++;
+    *out = tide__pointer(import->base + share->offset);
+  }
+  tide__gate_leave(device);
+  return status;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Closing
+
+static tide_status import_close(tide_device* device, tide__import* import) {
+  if (import->handles == NULL) return tide_machine_raw_unimport(device->machine, tide__pointer(import->base));
+  import_close_parts(device, import, import->share.part_count, import->share.part_count);
+  return TIDE_OK;
+}
+
+// Where the list points to the import an address belongs to. What is shared of a raw segment has no known
+// end: the nearest one below is taken.
+static tide__import** import_place(tide_device* device, uint64_t address) {
+  tide__import** best = NULL;
+  for (tide__import** place = &device->imports; *place != NULL; place = &(*place)->next) {
+    const uint64_t base = (*place)->base;
+    const bool is_inside = address >= base && ((*place)->handles == NULL || address - base < (*place)->bytes);
+    if (is_inside && (best == NULL || base > (*best)->base)) best = place;
+  }
+  return best;
+}
+
+tide_status tide_device_unimport(tide_device* device, void* address) {
+  TIDE_REQUIRE(device != NULL, TIDE_ERR_ARGUMENT, "device_unimport: no device");
+  (void)tide__gate_enter(device);
+  tide__import** const place = import_place(device, tide__address(address));
+  tide_status status = TIDE_ERR_HANDLE;
+  if (place != NULL) {
+    tide__import* const import = *place;
+    status = import->uses > 1 ? TIDE_OK : tide_machine_device_synchronize(device->machine, device->index);
+    if (status == TIDE_OK && import->uses == 1) status = import_close(device, import);
+    if (status == TIDE_OK && --import->uses == 0) {
+      *place = import->next;
+      import_free(device, import);
+    }
+  }
+  tide__gate_leave(device);
+  TIDE_REQUIRE(place != NULL, TIDE_ERR_HANDLE, "device_unimport: nothing was imported at %p", address);
+  return status;
+}
+
+void tide__imports_close(tide_device* device) {
+  while (device->imports != NULL) {
+    tide__import* const import = device->imports;
+    device->imports = import->next;
+    tide__ignore(import_close(device, import));
+    import_free(device, import);
+  }
+}

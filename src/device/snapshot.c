@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Looking inside: segments and their blocks, shown to a visitor that may call the allocator. The segments are
+// noted first, lane by lane, and sorted by address; then each is copied in pieces under its lane's lock, and
+// shown without it. A segment that is gone when its turn comes is left out.
+#include <stdlib.h>
+
+#include "device/allocator.h"
+
+enum { PIECE_BLOCKS = 256 };
+
+// A segment as it was noted, and where a walk along its chain has come to. Both records may mean something
+// else by now: see cursor_find_locked().
+typedef struct noted_segment {
+  tide__lane* lane;
+  const tide__segment* segment;
+  const tide__block* block;
+  uint64_t ordinal;
+  uint64_t address;  // everything below was seen
+} noted_segment;
+
+typedef struct snapshot {
+  tide_device* device;
+  const tide_device_visitor* visitor;
+  noted_segment* segments;  // owned
+  size_t count;
+  size_t capacity;
+  tide_block_info blocks[PIECE_BLOCKS];
+} snapshot;
+
+// ---------------------------------------------------------------------------------------------------
+// Noting
+
+static size_t lane_note_locked(snapshot* s, tide__lane* lane) {
+  size_t count = 0;
+  TIDE_LIST_EACH(it, &lane->segments) {
+    const tide__segment* const segment = TIDE_OWNER(it, tide__segment, link);
+    if (s->count + count < s->capacity) {
+      s->segments[s->count + count] =
+          (noted_segment){ lane, segment, segment->head, segment->ordinal, segment->address };
+    }
+    count++;
+  }
+  return count;
+}
+
+static tide_status lane_note(snapshot* s, tide__lane* lane) {
+  for (;;) {
+    tide__mutex_lock(&lane->lock);
+    const size_t count = lane_note_locked(s, lane);
+    tide__mutex_unlock(&lane->lock);
+    if (s->count + count <= s->capacity) {
+      s->count += count;
+      return TIDE_OK;
+    }
+    TIDE_REQUIRE(tide__heap_grow(s->device->heap, (void**)&s->segments, &s->capacity, s->count + count,
+                                 sizeof *s->segments),
+                 TIDE_ERR_NO_MEMORY, "device_visit: no memory to note %zu segments", s->count + count);
+  }
+}
+
+static tide_status pool_note(snapshot* s, tide__pool* pool) {
+  tide__lane* lane = tide__lane_next(s->device, pool, NULL);
+  for (; lane != NULL; lane = tide__lane_next(s->device, pool, lane)) TIDE_TRY(lane_note(s, lane));
+  return TIDE_OK;
+}
+
+static int noted_compare(const void* a, const void* b) {
+  const uint64_t x = ((const noted_segment*)a)->address;
+  const uint64_t y = ((const noted_segment*)b)->address;
+  return (x > y) - (x < y);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Showing
+
+static bool block_is_active(const tide__block* block) {
+  return block->state == TIDE__BLOCK_ALLOCATED || block->state == TIDE__BLOCK_PENDING;
+}
+
+// The segment, if it is still there. Records of segments are used again, so the number is compared as well.
+static const tide__segment* noted_find_locked(const noted_segment* noted) {
+  TIDE_LIST_EACH(it, &noted->lane->segments) {
+    const tide__segment* const segment = TIDE_OWNER(it, tide__segment, link);
+    if (segment == noted->segment) return segment->ordinal == noted->ordinal ? segment : NULL;
+  }
+  return NULL;
+}
+
+// The block where the walk goes on; NULL at the end. Usually it is the one noted: a record that has the
+// segment and the address is in the chain. Otherwise things have changed and the chain is walked from its
+// head.
+static const tide__block* cursor_find_locked(noted_segment* at) {
+  const tide__block* block = at->block;
+  const bool is_good = block != NULL && block->segment == at->segment && block->address == at->address &&
+                       at->segment->ordinal == at->ordinal;
+  if (!is_good) {
+    const tide__segment* const segment = noted_find_locked(at);
+    block = segment != NULL ? segment->head : NULL;
+    while (block != NULL && tide__block_end(block) <= at->address) block = block->next;
+  }
+  while (block != NULL && block->state == TIDE__BLOCK_UNMAPPED) block = block->next;
+  at->block = block;
+  if (block != NULL) at->address = block->address;
+  return block;
+}
+
+static void cursor_move(noted_segment* at, const tide__block* block) {
+  at->address = tide__block_end(block);
+  at->block = block->next;
+}
+
+static tide_segment_info range_describe(const snapshot* s, const tide__block* block) {
+  const tide__segment* const segment = block->segment;
+  const tide__lane* const lane = segment->lane;
+  return (tide_segment_info){
+    .address = block->address,
+    .pool_label = { lane->pool->options.label[0], lane->pool->options.label[1] },
+    .stream = lane->stream,
+    .pool = lane->pool->number,
+    .stack = segment->stack,
+    .device = s->device->index,
+    .is_large = !segment->is_small,
+    .is_expandable = segment->is_expandable,
+    .ordinal = segment->ordinal,
+  };
+}
+
+static void range_count(tide_segment_info* info, const tide__block* block) {
+  info->bytes += block->bytes;
+  if (block->state == TIDE__BLOCK_ALLOCATED) info->allocated_bytes += block->bytes;
+  if (!block_is_active(block)) return;
+  info->active_bytes += block->bytes;
+  info->requested_bytes += block->requested_bytes;
+}
+
+// Adds up the next range that has memory, in pieces. False: there is none.
+static bool range_measure(const snapshot* s, noted_segment at, tide_segment_info* out) {
+  size_t count = PIECE_BLOCKS;
+  bool is_begun = false;
+  while (count == PIECE_BLOCKS) {
+    count = 0;
+    tide__mutex_lock(&at.lane->lock);
+    const uint64_t expected = at.address;
+    const tide__block* block = cursor_find_locked(&at);
+    if (block != NULL && !is_begun) *out = range_describe(s, block);
+    if (block != NULL && is_begun && block->address != expected) block = NULL;  // behind a gap
+    is_begun = is_begun || block != NULL;
+    for (; block != NULL && block->state != TIDE__BLOCK_UNMAPPED && count < PIECE_BLOCKS; count++) {
+      range_count(out, block);
+      cursor_move(&at, block);
+      block = block->next;
+    }
+    tide__mutex_unlock(&at.lane->lock);
+  }
+  return is_begun;
+}
+
+static tide_block_info block_describe(const tide__block* block) {
+  const uint32_t state = block->state == TIDE__BLOCK_ALLOCATED ? TIDE_BLOCK_ALLOCATED
+                         : block->state == TIDE__BLOCK_PENDING ? TIDE_BLOCK_PENDING
+                                                               : TIDE_BLOCK_INACTIVE;
+  return (tide_block_info){ block->address, block->bytes, block->requested_bytes, block->stack, state };
+}
+
+// Copies the next blocks before `end`; returns how many.
+static size_t range_copy_locked(snapshot* s, noted_segment* at, uint64_t end) {
+  size_t count = 0;
+  const tide__block* block = cursor_find_locked(at);
+  while (block != NULL && block->address < end && count < PIECE_BLOCKS) {
+    s->blocks[count++] = block_describe(block);
+    cursor_move(at, block);
+    block = cursor_find_locked(at);
+  }
+  return count;
+}
+
+static bool range_show_blocks(snapshot* s, noted_segment* at, uint64_t end) {
+  const tide_device_visitor* const v = s->visitor;
+  while (at->address < end) {
+    tide__mutex_lock(&at->lane->lock);
+    const size_t count = range_copy_locked(s, at, end);
+    tide__mutex_unlock(&at->lane->lock);
+    if (count == 0) return true;
+    for (size_t i = 0; i < count && v->block != NULL; i++) {
+      if (!v->block(v->user, &s->blocks[i])) return false;
+    }
+  }
+  return true;
+}
+
+// Shows the ranges of a segment that have memory, one after the other. False: the visitor has seen enough.
+static bool segment_show(snapshot* s, noted_segment* at) {
+  tide_segment_info info;
+  while (range_measure(s, *at, &info)) {
+    if (!s->visitor->segment(s->visitor->user, &info)) return false;
+    if (!range_show_blocks(s, at, info.address + info.bytes)) return false;
+    at->address = tide__max(at->address, info.address + info.bytes);
+  }
+  return true;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Calls
+
+static void snapshot_record(tide_device* device) {
+  if (!tide__is_recording(device)) return;
+  tide_device_stats stats = TIDE_DEVICE_STATS_INIT;
+  tide__ignore(tide_device_get_stats(device, &stats));
+  const tide__moment moment = tide__moment_now(device, 0);
+  tide__history_add(device, TIDE_ACTION_SNAPSHOT, &moment, 0, NULL, 0,
+                    (uint64_t)stats.active_bytes[TIDE_STAT_ALL].current);
+  tide__history_tell(device);
+}
+
+static tide_status visit(tide_device* device, tide__pool* only, const tide_device_visitor* visitor) {
+  TIDE_REQUIRE(device != NULL && visitor != NULL && visitor->segment != NULL, TIDE_ERR_ARGUMENT,
+               "device_visit: no device or visitor");
+  snapshot* const s = tide__heap_alloc(device->heap, 1, sizeof *s);
+  TIDE_REQUIRE(s != NULL, TIDE_ERR_NO_MEMORY, "device_visit: no memory");
+  s->device = device;
+  s->visitor = visitor;
+  tide_status status = pool_note(s, only != NULL ? only : &device->default_pool);
+  tide__pool* pool = only == NULL ? tide__pool_next(device, 0) : NULL;
+  for (; pool != NULL && status == TIDE_OK; pool = tide__pool_next(device, pool->number)) {
+    status = pool_note(s, pool);
+  }
+  if (s->count > 0) qsort(s->segments, s->count, sizeof *s->segments, noted_compare);
+  for (size_t i = 0; i < s->count && status == TIDE_OK; i++) {
+    if (!segment_show(s, &s->segments[i])) break;
+  }
+  tide__heap_release(device->heap, s->segments, s->capacity, sizeof *s->segments);
+  tide__heap_release(device->heap, s, 1, sizeof *s);
+  if (status == TIDE_OK) snapshot_record(device);
+  return status;
+}
+
+tide_status tide_device_visit(tide_device* device, const tide_device_visitor* visitor) {
+  return visit(device, NULL, visitor);
+}
+
+tide_status tide_device_visit_pool(tide_device* device, tide_pool pool, const tide_device_visitor* visitor) {
+  TIDE_REQUIRE(device != NULL, TIDE_ERR_ARGUMENT, "device_visit_pool: no device");
+  tide__mutex_lock(&device->pools_lock);
+  tide__pool* const found = tide__pool_find_locked(device, pool);
+  tide__mutex_unlock(&device->pools_lock);
+  TIDE_REQUIRE(found != NULL, TIDE_ERR_HANDLE, "device_visit_pool: there is no pool %u", pool);
+  return visit(device, found, visitor);
+}
+
+tide_status tide_device_base(tide_device* device, const void* address, void** out_base, size_t* out_bytes) {
+  tide_block block = { NULL, 0 };
+  TIDE_REQUIRE(out_base != NULL, TIDE_ERR_ARGUMENT, "device_base: no out");
+  *out_base = NULL;
+  if (out_bytes != NULL) *out_bytes = 0;
+  TIDE_TRY(tide_device_find(device, address, &block));
+  const tide__block* const record = tide__slots_find(&device->blocks, block.handle);
+  TIDE_REQUIRE(record != NULL, TIDE_ERR_HANDLE, "device_base: %p is not handed out", address);
+  const tide__segment* const segment = record->segment;
+  TIDE_REQUIRE(segment == NULL || !segment->is_expandable, TIDE_ERR_UNSUPPORTED,
+               "device_base: %p is in an expandable segment", address);
+  *out_base = tide__pointer(segment != NULL ? segment->address : record->address);
+  if (out_bytes != NULL) *out_bytes = segment != NULL ? segment->bytes : record->bytes;
+  return TIDE_OK;
+}
+
+static void pool_largest(tide_device* device, tide__pool* pool, size_t* bytes) {
+  tide__lane* lane = tide__lane_next(device, pool, NULL);
+  for (; lane != NULL; lane = tide__lane_next(device, pool, lane)) {
+    tide__mutex_lock(&lane->lock);
+    for (int i = 0; i < 2; i++) {
+      const tide__block* const block = tide__bins_largest(&lane->shelves[i].bins);
+      if (block != NULL && block->bytes > *bytes) *bytes = block->bytes;
+    }
+    tide__mutex_unlock(&lane->lock);
+  }
+}
+
+tide_status tide_device_largest(tide_device* device, size_t* bytes) {
+  TIDE_REQUIRE(device != NULL && bytes != NULL, TIDE_ERR_ARGUMENT, "device_largest: no device or bytes");
+  size_t total = 0;
+  if (*bytes == 0) TIDE_TRY(tide_machine_memory_info(device->machine, device->index, bytes, &total));
+  pool_largest(device, &device->default_pool, bytes);
+  tide__pool* pool = tide__pool_next(device, 0);
+  for (; pool != NULL; pool = tide__pool_next(device, pool->number)) pool_largest(device, pool, bytes);
+  return TIDE_OK;
+}

@@ -1,0 +1,371 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Blocks that were released while other streams use them. For each such stream an event is recorded when the
+// block is released, and the block is free when all its events have passed. The events of a stream pass in
+// the order they were recorded, so only the first of each queue is asked about.
+//
+// A block that is released inside a scope, or whose event could not be recorded, is deferred: it gets its
+// events later. Its count of events holds one more for as long as that takes, so that nobody frees it before.
+//
+// One thread at a time looks at the queues (is_polling); others add to their ends. The machine is called
+// without the lock.
+#include "device/allocator.h"
+
+void tide__timeline_init(tide_device* device) {
+  tide__mutex_init(&device->timeline.lock, TIDE__RANK_TIMELINE);
+  tide__signal_init(&device->timeline.changed);
+}
+
+static void waits_free(tide_device* device, tide__wait* wait) {
+  while (wait != NULL) {
+    tide__wait* const next = wait->next;
+    if (wait->event != NULL) tide__ignore(tide_machine_event_free(device->machine, wait->event));
+    tide__heap_release(device->heap, wait, 1, sizeof *wait);
+    wait = next;
+  }
+}
+
+void tide__timeline_fini(tide_device* device) {
+  tide__timeline* const t = &device->timeline;
+  while (t->queues != NULL) {
+    tide__queue* const queue = t->queues;
+    t->queues = queue->next;
+    waits_free(device, queue->first);
+    tide__heap_release(device->heap, queue, 1, sizeof *queue);
+  }
+  waits_free(device, t->idle_waits);
+  tide__signal_fini(&t->changed);
+  tide__mutex_fini(&t->lock);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Waits: a record with an event. Idle ones are kept together with their event.
+
+static tide_status wait_make(tide_device* device, tide__wait** out) {
+  *out = NULL;
+  tide__wait* const wait = tide__heap_alloc(device->heap, 1, sizeof *wait);
+  TIDE_REQUIRE(wait != NULL, TIDE_ERR_NO_MEMORY, "no memory for the record of an event");
+  const tide_status status = tide_machine_event_new(device->machine, device->index, &wait->event);
+  if (status != TIDE_OK) {
+    tide__heap_release(device->heap, wait, 1, sizeof *wait);
+    return status;
+  }
+  *out = wait;
+  return TIDE_OK;
+}
+
+static tide_status wait_take(tide_device* device, tide__wait** out) {
+  tide__timeline* const t = &device->timeline;
+  tide__mutex_lock(&t->lock);
+  *out = t->idle_waits;
+  if (*out != NULL) t->idle_waits = (*out)->next;
+  tide__mutex_unlock(&t->lock);
+  return *out != NULL ? TIDE_OK : wait_make(device, out);
+}
+
+static void wait_give_locked(tide__timeline* t, tide__wait* wait) {
+  wait->block = NULL;
+  wait->next = t->idle_waits;
+  t->idle_waits = wait;
+}
+
+// The queue of a stream, or one that is empty; NULL if there is none.
+static tide__queue* queue_find_locked(tide__timeline* t, tide_stream stream) {
+  tide__queue* empty = NULL;
+  for (tide__queue* queue = t->queues; queue != NULL; queue = queue->next) {
+    if (queue->first == NULL && empty == NULL) empty = queue;
+    if (queue->first != NULL && queue->stream == stream) return queue;
+  }
+  if (empty != NULL) empty->stream = stream;
+  return empty;
+}
+
+static void queue_append_locked(tide__queue* queue, tide__wait* wait) {
+  wait->next = NULL;
+  if (queue->first == NULL) queue->first = wait;
+  if (queue->last != NULL) queue->last->next = wait;
+  queue->last = wait;
+}
+
+static void queue_add_last_locked(tide__timeline* t, tide__queue* made) {
+  tide__queue** place = &t->queues;
+  while (*place != NULL) place = &(*place)->next;
+  *place = made;
+}
+
+// Puts a wait behind the others of its stream.
+static tide_status queue_add(tide_device* device, tide_stream stream, tide__wait* wait) {
+  tide__timeline* const t = &device->timeline;
+  tide__queue* made = NULL;
+  for (;;) {
+    tide__mutex_lock(&t->lock);
+    if (made != NULL) queue_add_last_locked(t, made);
+    tide__queue* const queue = queue_find_locked(t, stream);
+    if (queue != NULL) {
+      wait->block->event_count++;
+      queue_append_locked(queue, wait);
+    }
+    tide__mutex_unlock(&t->lock);
+    if (queue != NULL) return TIDE_OK;
+    made = tide__heap_alloc(device->heap, 1, sizeof *made);
+    TIDE_REQUIRE(made != NULL, TIDE_ERR_NO_MEMORY, "no memory for the record of a stream");
+  }
+}
+
+// Records an event behind the work of a stream and lets the block wait for it.
+static tide_status wait_begin(tide_device* device, tide__block* block, tide_stream stream) {
+  tide__wait* wait = NULL;
+  TIDE_TRY(wait_take(device, &wait));
+  wait->block = block;
+  tide_status status = tide_machine_event_record(device->machine, device->index, wait->event, stream);
+  if (status == TIDE_OK) status = queue_add(device, stream, wait);
+  if (status == TIDE_OK) return TIDE_OK;
+  tide__mutex_lock(&device->timeline.lock);
+  wait_give_locked(&device->timeline, wait);
+  tide__mutex_unlock(&device->timeline.lock);
+  return status;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Adding blocks
+
+static void use_give(tide__block* block, tide__use* use) {
+  tide__lane* const lane = block->segment->lane;
+  tide__mutex_lock(&lane->lock);
+  use->next = lane->spare_uses;
+  lane->spare_uses = use;
+  tide__mutex_unlock(&lane->lock);
+}
+
+// One event less, or the hold on a block that is being added; frees the block when it was the last.
+static void block_passed(tide_device* device, tide__block* block, const tide__moment* moment) {
+  tide__timeline* const t = &device->timeline;
+  tide__mutex_lock(&t->lock);
+  const bool is_last = --block->event_count == 0;
+  tide__mutex_unlock(&t->lock);
+  if (!is_last) return;
+  tide__lane* const lane = block->segment->lane;
+  tide__lane_turn(device, lane);
+  tide__mutex_lock(&lane->lock);
+  tide__block_free_locked(device, block, moment);
+  tide__mutex_unlock(&lane->lock);
+  (void)tide__sub_seq(&t->waiting, 1);
+  if (tide__is_recording(device)) tide__history_tell(device);
+}
+
+void tide__timeline_defer(tide_device* device, tide__block* block) {
+  tide__timeline* const t = &device->timeline;
+  tide__mutex_lock(&t->lock);
+  tide__block** place = &t->deferred;  // at the end: they are looked at in the order they came
+  while (*place != NULL) place = &(*place)->list_next;
+  block->list_next = NULL;
+  *place = block;
+  tide__mutex_unlock(&t->lock);
+}
+
+// Gives a block the events of its uses and then lets it go. Uses that get no event stay, and defer the block.
+static tide_status block_begin_waits(tide_device* device, tide__block* block, const tide__moment* moment) {
+  tide_status status = TIDE_OK;
+  while (block->uses != NULL && status == TIDE_OK) {
+    tide__use* const use = block->uses;
+    status = wait_begin(device, block, use->stream);
+    if (status != TIDE_OK) break;
+    block->uses = use->next;
+    use_give(block, use);
+  }
+  if (status == TIDE_OK) {
+    block_passed(device, block, moment);
+  } else {
+    tide__timeline_defer(device, block);
+  }
+  return status;
+}
+
+void tide__timeline_add(tide_device* device, tide__block* block, const tide__moment* moment) {
+  block->event_count = 1;  // the hold
+  (void)tide__add_seq(&device->timeline.waiting, 1);
+  if (tide__is_capturing(device)) {
+    if (tide__device_options(device)->is_capture_reuse) tide__markers_make(device, block);
+    tide__timeline_defer(device, block);
+    return;
+  }
+  const tide_error before = *tide_last_error();
+  if (block_begin_waits(device, block, moment) != TIDE_OK) tide__error_restore(&before);
+}
+
+tide__block* tide__timeline_take_deferred(tide_device* device) {
+  tide__timeline* const t = &device->timeline;
+  tide__mutex_lock(&t->lock);
+  tide__block* const list = t->deferred;
+  t->deferred = NULL;
+  tide__mutex_unlock(&t->lock);
+  return list;
+}
+
+// Drops the uses of a block: all, or those announced while a scope was open. These are over when the capture
+// is, because it ends with all its streams joined.
+static void uses_drop(tide__block* block, bool drops_all) {
+  tide__use** place = &block->uses;
+  while (*place != NULL) {
+    tide__use* const use = *place;
+    if (!drops_all && !use->is_captured) {
+      place = &use->next;
+      continue;
+    }
+    *place = use->next;
+    use_give(block, use);
+  }
+}
+
+void tide__timeline_end_deferred(tide_device* device, tide__block* block, const tide__moment* moment) {
+  tide__markers_free(device, block);
+  uses_drop(block, true);
+  block_passed(device, block, moment);
+}
+
+// Gives events to the blocks that were deferred. What fails is deferred again; the first failure is returned.
+static tide_status deferred_begin_waits(tide_device* device, const tide__moment* moment) {
+  tide__block* list = tide__timeline_take_deferred(device);
+  tide_status first = TIDE_OK;
+  while (list != NULL) {
+    tide__block* const block = list;
+    list = block->list_next;
+    tide__markers_free(device, block);
+    uses_drop(block, false);
+    const tide_status status = block_begin_waits(device, block, moment);
+    if (first == TIDE_OK) first = status;
+  }
+  return first;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Polling and waiting
+
+// Takes the turn to look at the queues; without `waits` only if nobody has it.
+static bool poll_enter(tide__timeline* t, bool waits) {
+  tide__mutex_lock(&t->lock);
+  while (waits && t->is_polling) tide__signal_wait(&t->changed, &t->lock);
+  const bool is_mine = !t->is_polling;
+  t->is_polling = true;
+  tide__mutex_unlock(&t->lock);
+  return is_mine;
+}
+
+static void poll_leave(tide__timeline* t) {
+  tide__mutex_lock(&t->lock);
+  t->is_polling = false;
+  tide__signal_all(&t->changed);
+  tide__mutex_unlock(&t->lock);
+}
+
+static tide__queue* queue_next(tide__timeline* t, const tide__queue* queue) {
+  tide__mutex_lock(&t->lock);
+  tide__queue* const next = queue != NULL ? queue->next : t->queues;
+  tide__mutex_unlock(&t->lock);
+  return next;
+}
+
+// Does a wait concern a pool, and a stream of blocks in it? NULL: any.
+static bool wait_concerns(const tide__wait* wait, const tide__pool* pool, const tide__lane* lane) {
+  const tide__lane* const own = wait->block->segment->lane;
+  return (pool == NULL || own->pool == pool) && (lane == NULL || own == lane);
+}
+
+// The first wait of a queue that concerns them, from `after` on.
+static tide__wait* queue_first(tide__timeline* t, const tide__queue* queue, const tide__pool* pool,
+                               const tide__lane* lane) {
+  tide__mutex_lock(&t->lock);
+  tide__wait* wait = queue->first;
+  while (wait != NULL && !wait_concerns(wait, pool, lane)) wait = wait->next;
+  tide__mutex_unlock(&t->lock);
+  return wait;
+}
+
+// Takes a wait out of its queue, because its event has passed.
+static void queue_pass(tide_device* device, tide__queue* queue, tide__wait* wait,
+                       const tide__moment* moment) {
+  tide__timeline* const t = &device->timeline;
+  tide__block* const block = wait->block;
+  tide__mutex_lock(&t->lock);
+  tide__wait* before = NULL;
+  tide__wait** place = &queue->first;
+  while (*place != wait) {
+    before = *place;
+    place = &before->next;
+  }
+  *place = wait->next;
+  if (queue->last == wait) queue->last = before;
+  wait_give_locked(t, wait);
+  tide__mutex_unlock(&t->lock);
+  block_passed(device, block, moment);
+}
+
+// Passes the events at the front of a queue that are done.
+static tide_status queue_poll(tide_device* device, tide__queue* queue, const tide__moment* moment) {
+  for (;;) {
+    tide__wait* const wait = queue_first(&device->timeline, queue, NULL, NULL);
+    bool is_done = false;
+    if (wait == NULL) return TIDE_OK;
+    TIDE_TRY(tide_machine_event_query(device->machine, wait->event, &is_done));
+    if (!is_done) return TIDE_OK;
+    queue_pass(device, queue, wait, moment);
+  }
+}
+
+tide_status tide__timeline_poll(tide_device* device, const tide__moment* moment) {
+  tide__timeline* const t = &device->timeline;
+  const tide_error before = *tide_last_error();
+  if (!poll_enter(t, false)) return TIDE_OK;
+  tide_status first = deferred_begin_waits(device, moment);
+  for (tide__queue* queue = queue_next(t, NULL); queue != NULL; queue = queue_next(t, queue)) {
+    const tide_status status = queue_poll(device, queue, moment);
+    if (first == TIDE_OK) first = status;
+  }
+  poll_leave(t);
+  if (first == TIDE_OK) tide__error_restore(&before);
+  return first;
+}
+
+static tide_status queue_wait(tide_device* device, tide__queue* queue, const tide__pool* pool,
+                              const tide__moment* moment) {
+  for (;;) {
+    tide__wait* const wait = queue_first(&device->timeline, queue, pool, NULL);
+    if (wait == NULL) return TIDE_OK;
+    TIDE_TRY(tide_machine_event_synchronize(device->machine, wait->event));
+    queue_pass(device, queue, wait, moment);
+  }
+}
+
+tide_status tide__timeline_wait(tide_device* device, const tide__pool* pool, const tide__moment* moment) {
+  tide__timeline* const t = &device->timeline;
+  TIDE__COUNT(device, num_sync_all_streams);
+  if (tide__timeline_is_empty(device)) return TIDE_OK;
+  (void)poll_enter(t, true);
+  tide_status status = deferred_begin_waits(device, moment);
+  tide__queue* queue = queue_next(t, NULL);
+  for (; queue != NULL && status == TIDE_OK; queue = queue_next(t, queue)) {
+    status = queue_wait(device, queue, pool, moment);
+  }
+  poll_leave(t);
+  return status;
+}
+
+tide_status tide__timeline_wait_one(tide_device* device, const tide__lane* lane, const tide__moment* moment,
+                                    bool* out_waited) {
+  tide__timeline* const t = &device->timeline;
+  *out_waited = false;
+  if (tide__timeline_is_empty(device)) return TIDE_OK;
+  (void)poll_enter(t, true);
+  tide_status status = deferred_begin_waits(device, moment);
+  tide__queue* queue = queue_next(t, NULL);
+  for (; queue != NULL && status == TIDE_OK && !*out_waited; queue = queue_next(t, queue)) {
+    tide__wait* const wait = queue_first(t, queue, NULL, lane);
+    if (wait == NULL) continue;
+    status = tide_machine_event_synchronize(device->machine, wait->event);
+    if (status == TIDE_OK) queue_pass(device, queue, wait, moment);
+    *out_waited = status == TIDE_OK;
+  }
+  poll_leave(t);
+  return status;
+}
