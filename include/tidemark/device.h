@@ -282,12 +282,15 @@ TIDE_API TIDE_NODISCARD tide_status tide_device_checkpoint(tide_device* device, 
                                                            tide_checkpoint** out);
 TIDE_API void tide_checkpoint_free(tide_checkpoint* checkpoint);
 
-// What a restore did. The arrays are owned by the delta.
+// What a restore did. The arrays are owned by the delta, which tide_restore_delta_clear() empties.
 typedef struct tide_restore_delta {
   void** released;  // addresses that were handed out before and were taken back
   size_t released_count;
   tide_block* created;  // blocks that are handed out now, the caller's to release
   size_t created_count;
+  const tide_heap* heap;  // where the arrays are, with this room
+  size_t released_capacity;
+  size_t created_capacity;
 } tide_restore_delta;
 
 // Puts a pool back: everything handed out is taken back, then the blocks of the checkpoint are handed out at

@@ -272,32 +272,12 @@ static tide__block* shelf_find_at_locked(const tide__request* request, uint64_t 
   return NULL;
 }
 
-// Takes the part of an idle block from `address` on; what lies before it stays idle.
-static tide__block* block_take_from_locked(tide__block* block, uint64_t address) {
-  tide__lane* const lane = block->segment->lane;
-  tide__shelf_take_locked(block);
-  if (block->address == address) return block;
-  const bool was_whole = tide__block_is_whole(block);
-  const bool is_counted = !block->segment->is_expandable;
-  tide__block* const front = tide__block_cut_front_locked(lane, block, address - block->address);
-  tide__shelf_put_locked(front, true);
-  // As if the front were a request that is released at once: it is one idle part more, or both are two.
-  if (is_counted && was_whole) {
-    tide__tally_rise(&lane->tally, tide__block_kind(block), TIDE__TALLY_INACTIVE_SPLIT, 2);
-    tide__tally_rise(&lane->tally, tide__block_kind(block), TIDE__TALLY_INACTIVE_SPLIT_BYTES,
-                     front->bytes + block->bytes);
-  } else if (is_counted) {
-    tide__tally_rise(&lane->tally, tide__block_kind(block), TIDE__TALLY_INACTIVE_SPLIT, 1);
-  }
-  return block;
-}
-
 static tide_status request_serve_at(tide__request* request, uint64_t address, tide_block* out) {
   TIDE_TRY(request_begin(request));
   TIDE_TRY(tide__lane_lock_with_spares(request->device, request->lane));
   tide__block* block = shelf_find_at_locked(request, address);
   if (block != NULL) {
-    block = block_take_from_locked(block, address);
+    block = tide__block_take_from_locked(block, address);
     tide__block_commit_locked(request, block, block->bytes > request->rounded, out);
   }
   tide__mutex_unlock(&request->lane->lock);

@@ -318,6 +318,8 @@ tide__block* tide__block_cut_back_locked(tide__lane* lane, tide__block* block, u
 void tide__block_absorb_prev_locked(tide__lane* lane, tide__block* block);
 void tide__block_absorb_next_locked(tide__lane* lane, tide__block* block);
 void tide__block_merge_locked(tide__lane* lane, tide__block* block, uint8_t state);
+// Takes an idle block from `address` on out of its shelf; what lies before it stays idle.
+tide__block* tide__block_take_from_locked(tide__block* block, uint64_t address);
 // Hands a BUSY block out for a request, cutting off what it does not need if `splits`.
 void tide__block_commit_locked(const tide__request* request, tide__block* block, bool splits,
                                tide_block* out);

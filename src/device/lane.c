@@ -371,6 +371,23 @@ static tide__block* block_split_locked(const tide__request* request, tide__block
   return front;
 }
 
+// Takes the part of an idle block from `address` on; what lies before it stays idle.
+tide__block* tide__block_take_from_locked(tide__block* block, uint64_t address) {
+  tide__lane* const lane = block->segment->lane;
+  tide__shelf_take_locked(block);
+  if (block->address == address) return block;
+  const bool was_whole = tide__block_is_whole(block);
+  const bool is_counted = !block->segment->is_expandable;
+  tide__block* const front = tide__block_cut_front_locked(lane, block, address - block->address);
+  tide__shelf_put_locked(front, true);
+  // As if the front were a request that is released at once: one idle part more, or both are the first two.
+  if (is_counted) {
+    count_split(&lane->tally, tide__block_kind(block), was_whole ? 2 : 1,
+                was_whole ? (int64_t)(front->bytes + block->bytes) : 0);
+  }
+  return block;
+}
+
 void tide__block_commit_locked(const tide__request* request, tide__block* block, bool splits,
                                tide_block* out) {
   tide_device* const device = request->device;

@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// What the tests of the device allocator's behaviour share.
+//
+//   DEVICE_TEST(test_device__merges) { ... tide_machine* m ... tide_device* d ... }     host, dry and cuda
+//
+// A test gets a fresh machine `m` (see machines.h) and a fresh allocator `d` on its device 0 with the default
+// options. It may leave everything to tide_device_free(). After the test all invariants of the allocator hold;
+// after freeing it no byte of its heap is left and the device has the memory it had.
+//
+// Names say whose they are: take() and give() are requests and releases of `d`, current() asks its statistics.
+#ifndef TIDEMARK_TESTS_DEVICES_H
+#define TIDEMARK_TESTS_DEVICES_H
+
+#include "machine/machines.h"
+#include "tidemark/device.h"
+
+// ---------------------------------------------------------------------------------------------------
+// Running a test
+
+typedef void (*device_body)(tide_machine* m, tide_device* d);
+
+static device_body device_body_now;
+
+static inline tide_device* device_new(tide_machine* m, int index, const tide_heap* heap) {
+  tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
+  tide_device* d = NULL;
+  options.heap = heap;
+  T_OK(tide_device_new(m, index, &options, &d));
+  T_CHECK(d != NULL);
+  return d;
+}
+
+static inline void device_expect_valid(tide_device* d) {
+  const int broken = tide_device_check(d);
+  if (broken != 0) T_FAIL("invariant %d: %s", broken, tide_last_error()->text);
+}
+
+static inline void device_run_on(tide_machine* m) {
+  counting_heap records;
+  counting_heap_init(&records, SIZE_MAX, false);
+  window_prepare(m, 0);
+  const size_t before = free_bytes(m, 0);
+  tide_device* const d = device_new(m, 0, &records.heap);
+
+  device_body_now(m, d);
+  device_expect_valid(d);
+  tide_device_free(d);
+
+  T_EQ(atomic_load(&records.outstanding), 0);
+  if (!is_cuda(m)) T_EQ(free_bytes(m, 0), before);  // others use a real device as well
+}
+
+static inline void device_run(device_body body) {
+  device_body_now = body;
+  machine_run(device_run_on);
+}
+
+#define DEVICE_TEST_OVER(function, names)                    \
+  static void function(tide_machine* m, tide_device* d);     \
+  static void function##_run(void) { device_run(function); } \
+  T_REGISTER(function, function##_run, names)                \
+  static void function(tide_machine* m, tide_device* d)
+#define DEVICE_TEST(function) DEVICE_TEST_OVER(function, machine_names)
+
+// ---------------------------------------------------------------------------------------------------
+// Memory
+
+static inline tide_block take(tide_device* d, tide_stream stream, size_t bytes) {
+  tide_block block = { NULL, 0 };
+  T_OK(tide_device_alloc(d, stream, bytes, &block));
+  T_CHECK(block.address != NULL);
+  T_EQ((uintptr_t)block.address % 512, 0);
+  return block;
+}
+
+static inline void give(tide_device* d, tide_block block) { T_OK(tide_device_release(d, block)); }
+
+static inline tide_status try_take(tide_device* d, tide_stream stream, size_t bytes) {
+  tide_block block = { NULL, 0 };
+  return tide_device_alloc(d, stream, bytes, &block);
+}
+
+static inline void expect_oom(tide_device* d, tide_stream stream, size_t bytes) {
+  tide_block block = { (void*)1, 1 };
+  T_STATUS(tide_device_alloc(d, stream, bytes, &block), TIDE_ERR_NO_MEMORY);
+  T_PTR_EQ(block.address, NULL);
+}
+
+static inline void announce(tide_device* d, tide_block block, tide_stream stream) {
+  T_OK(tide_device_record(d, block, stream));
+}
+
+static inline void trim(tide_device* d) { T_OK(tide_device_trim(d)); }
+
+static inline void limit_to(tide_device* d, uint64_t bytes) { T_OK(tide_device_set_limit(d, bytes)); }
+
+static inline uint8_t* bytes_of(tide_block block) { return block.address; }
+
+// Writes on a stream, without waiting.
+static inline void paint(tide_machine* m, tide_stream stream, tide_block block, uint8_t value, size_t bytes) {
+  T_OK(tide_machine_fill(m, 0, stream, block.address, value, bytes));
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Streams
+
+static inline tide_stream side_new(tide_machine* m) { return stream_new(m, 0, TIDE_STREAM_NON_BLOCKING); }
+
+// Queues work that is not done before let_go(), which waits until it is.
+static inline void hold_up(gate* g, tide_machine* m, tide_stream stream) {
+  gate_close(g, m, 0, stream);
+  if (is_dry(m)) T_OK(tide_dry_work(m, 0, stream, 1));
+}
+
+static inline void let_go(gate* g) {
+  gate_open(g);
+  stream_finish(g->machine, g->device, g->stream);
+}
+
+// Queues work that takes a moment.
+static inline void work_slowly(tide_machine* m, tide_stream stream) {
+  if (is_dry(m)) T_OK(tide_dry_work(m, 0, stream, 1000000));
+  else T_OK(tide_machine_call(m, 0, stream, call_slow, NULL));
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Options
+
+// The defaults with what a text says, in force from now on.
+static inline void configure(tide_device* d, const char* text) {
+  tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
+  T_OK(tide_device_options_parse(text, &options));
+  T_OK(tide_device_configure(d, &options));
+}
+
+static inline void need_virtual(tide_machine* m) { (void)granularity(m); }
+
+static inline void expand(tide_machine* m, tide_device* d) {
+  need_virtual(m);
+  configure(d, "expandable_segments:True");
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Statistics
+
+static inline tide_device_stats stats_of(tide_device* d) {
+  tide_device_stats stats = TIDE_DEVICE_STATS_INIT;
+  T_OK(tide_device_get_stats(d, &stats));
+  return stats;
+}
+
+#define current(d, stat) (stats_of(d).stat[TIDE_STAT_ALL].current)
+#define counter(d, name) (stats_of(d).name)
+
+// ---------------------------------------------------------------------------------------------------
+// Pools
+
+static inline tide_pool pool_new(tide_device* d, const tide_pool_options* options) {
+  tide_pool pool = 0;
+  T_OK(tide_device_pool_new(d, options, &pool));
+  T_NE(pool, TIDE_POOL_DEFAULT);
+  return pool;
+}
+
+static inline uint32_t pool_users(tide_device* d, tide_pool pool) {
+  uint32_t users = 0;
+  T_OK(tide_device_pool_users(d, pool, &users));
+  return users;
+}
+
+static inline uint64_t pool_reserved(tide_device* d, tide_pool pool) {
+  uint64_t bytes = 0;
+  T_OK(tide_device_pool_reserved(d, pool, &bytes));
+  return bytes;
+}
+
+// Sends the requests of this thread to a pool.
+static inline void scope_open(tide_device* d, tide_pool pool) {
+  const tide_scope scope = TIDE_SCOPE_INIT;
+  T_OK(tide_device_pool_begin(d, pool, &scope));
+}
+
+// Ends it, and gives up the user that came with it.
+static inline void scope_close(tide_device* d, tide_pool pool) {
+  T_OK(tide_device_pool_end(d, pool));
+  T_OK(tide_device_pool_release(d, pool));
+}
+
+static inline tide_block take_in(tide_device* d, tide_pool pool, tide_stream stream, size_t bytes) {
+  scope_open(d, pool);
+  const tide_block block = take(d, stream, bytes);
+  scope_close(d, pool);
+  return block;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Looking inside
+
+#define SEEN_SEGMENTS 64
+#define SEEN_BLOCKS 512
+
+// Everything that a visit shows; blocks stand behind those of the segments before.
+typedef struct seen {
+  size_t segment_count;
+  size_t block_count;
+  tide_segment_info segments[SEEN_SEGMENTS];
+  size_t first_block[SEEN_SEGMENTS];
+  tide_block_info blocks[SEEN_BLOCKS];
+} seen;
+
+static inline bool seen_segment(void* user, const tide_segment_info* segment) {
+  seen* const s = user;
+  T_LT(s->segment_count, SEEN_SEGMENTS);
+  s->first_block[s->segment_count] = s->block_count;
+  s->segments[s->segment_count++] = *segment;
+  return true;
+}
+
+static inline bool seen_block(void* user, const tide_block_info* block) {
+  seen* const s = user;
+  T_LT(s->block_count, SEEN_BLOCKS);
+  s->blocks[s->block_count++] = *block;
+  return true;
+}
+
+static inline void look(tide_device* d, seen* out) {
+  memset(out, 0, sizeof *out);
+  const tide_device_visitor visitor = { seen_segment, seen_block, out };
+  T_OK(tide_device_visit(d, &visitor));
+}
+
+static inline void look_at_pool(tide_device* d, tide_pool pool, seen* out) {
+  memset(out, 0, sizeof *out);
+  const tide_device_visitor visitor = { seen_segment, seen_block, out };
+  T_OK(tide_device_visit_pool(d, pool, &visitor));
+}
+
+// The segment around an address; NULL if there is none.
+static inline const tide_segment_info* seen_around(const seen* s, const void* address) {
+  for (size_t i = 0; i < s->segment_count; ++i) {
+    const uint64_t offset = (uint64_t)(uintptr_t)address - s->segments[i].address;
+    if (offset < s->segments[i].bytes) return &s->segments[i];
+  }
+  return NULL;
+}
+
+static inline size_t count_segments(tide_device* d) {
+  seen s;
+  look(d, &s);
+  return s.segment_count;
+}
+
+static inline size_t segment_bytes_around(tide_device* d, tide_block block) {
+  seen s;
+  look(d, &s);
+  const tide_segment_info* const segment = seen_around(&s, block.address);
+  T_CHECK(segment != NULL);
+  return (size_t)segment->bytes;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// History
+
+#define STORY_ENTRIES 512
+
+typedef struct story {
+  size_t count;
+  tide_trace_entry entries[STORY_ENTRIES];
+} story;
+
+static inline bool story_add(void* user, const tide_trace_entry* entries, size_t count) {
+  story* const s = user;
+  T_LE(s->count + count, STORY_ENTRIES);
+  memcpy(&s->entries[s->count], entries, count * sizeof *entries);
+  s->count += count;
+  return true;
+}
+
+static inline void read_story(tide_device* d, story* out) {
+  memset(out, 0, sizeof *out);
+  T_OK(tide_device_history_visit(d, story_add, out));
+}
+
+static inline size_t story_times(const story* s, tide_action action) {
+  size_t times = 0;
+  for (size_t i = 0; i < s->count; ++i) times += s->entries[i].action == action;
+  return times;
+}
+
+// The newest entry of an action, which must be there.
+static inline const tide_trace_entry* story_last(const story* s, tide_action action) {
+  for (size_t i = s->count; i-- > 0;) {
+    if (s->entries[i].action == action) return &s->entries[i];
+  }
+  T_FAIL("the history has no %s", tide_action_name(action));
+}
+
+static inline void history_on(tide_device* d) {
+  const tide_history_options options = TIDE_HISTORY_OPTIONS_INIT;
+  T_OK(tide_device_history(d, &options));
+}
+
+#endif

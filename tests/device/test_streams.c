@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Streams: memory is used again at once on its own stream, and only after announced work on others.
+#include "device/devices.h"
+
+#define BYTES (4 * KIB)
+
+// ---------------------------------------------------------------------------------------------------
+// Its own stream
+
+DEVICE_TEST(test_device__own_stream_reuses_at_once_while_work_is_queued) {
+  const tide_stream stream = side_new(m);
+  gate g;
+  const tide_block first = take(d, stream, BYTES);
+  hold_up(&g, m, stream);
+  paint(m, stream, first, 1, BYTES);
+  give(d, first);
+
+  const tide_block second = take(d, stream, BYTES);
+  paint(m, stream, second, 2, BYTES);
+  let_go(&g);
+
+  T_PTR_EQ(second.address, first.address);
+  expect_filled(m, 0, bytes_of(second), 2, BYTES);
+}
+
+DEVICE_TEST(test_device__another_stream_does_not_get_the_block) {
+  const tide_stream a = side_new(m);
+  const tide_stream b = side_new(m);
+  const tide_block first = take(d, a, BYTES);
+  give(d, first);
+
+  const tide_block second = take(d, b, BYTES);
+
+  T_CHECK(second.address != first.address);
+  T_EQ(current(d, segment), 2);
+  T_PTR_EQ(take(d, a, BYTES).address, first.address);
+}
+
+DEVICE_TEST(test_device__announcing_its_own_stream_is_nothing) {
+  const tide_stream stream = side_new(m);
+  gate g;
+  const tide_block first = take(d, stream, BYTES);
+  hold_up(&g, m, stream);
+
+  announce(d, first, stream);
+  give(d, first);
+
+  T_EQ(current(d, active), 0);
+  T_PTR_EQ(take(d, stream, BYTES).address, first.address);
+  let_go(&g);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Announced work
+
+DEVICE_TEST(test_device__no_reuse_before_the_side_stream_has_finished) {
+  const tide_stream side = side_new(m);
+  gate g;
+  const tide_block first = take(d, NULL, BYTES);
+  hold_up(&g, m, side);
+  paint(m, side, first, 7, BYTES);
+  announce(d, first, side);
+  give(d, first);
+
+  const tide_block second = take(d, NULL, BYTES);
+  T_CHECK(second.address != first.address);
+  let_go(&g);
+  const tide_block third = take(d, NULL, BYTES);
+
+  T_PTR_EQ(third.address, first.address);
+  expect_filled(m, 0, bytes_of(third), 7, BYTES);
+}
+
+DEVICE_TEST(test_device__work_queued_after_the_announcement_counts_too) {
+  const tide_stream side = side_new(m);
+  gate g;
+  const tide_block first = take(d, NULL, BYTES);
+  announce(d, first, side);
+  hold_up(&g, m, side);
+  give(d, first);
+
+  T_CHECK(take(d, NULL, BYTES).address != first.address);
+
+  let_go(&g);
+}
+
+DEVICE_TEST(test_device__waiting_blocks_are_active_but_not_allocated) {
+  const tide_stream side = side_new(m);
+  gate g;
+  const tide_block block = take(d, NULL, 1000);
+  hold_up(&g, m, side);
+  announce(d, block, side);
+
+  give(d, block);
+  T_EQ(current(d, allocation), 0);
+  T_EQ(current(d, allocated_bytes), 0);
+  T_EQ(current(d, active), 1);
+  T_EQ(current(d, active_bytes), 1024);
+  T_EQ(current(d, requested_bytes), 1000);
+
+  let_go(&g);
+  T_OK(tide_device_poll(d));
+  T_EQ(current(d, active), 0);
+  T_EQ(current(d, requested_bytes), 0);
+}
+
+DEVICE_TEST(test_device__all_announced_streams_must_finish) {
+  const tide_stream a = side_new(m);
+  const tide_stream b = side_new(m);
+  gate ga;
+  gate gb;
+  const tide_block block = take(d, NULL, BYTES);
+  hold_up(&ga, m, a);
+  hold_up(&gb, m, b);
+  announce(d, block, a);
+  announce(d, block, b);
+  announce(d, block, a);  // a second time is nothing new
+  give(d, block);
+
+  let_go(&ga);
+  T_OK(tide_device_poll(d));
+  T_EQ(current(d, active), 1);
+  let_go(&gb);
+  T_OK(tide_device_poll(d));
+
+  T_EQ(current(d, active), 0);
+}
+
+DEVICE_TEST(test_device__one_stream_does_not_hold_up_the_blocks_of_another) {
+  const tide_stream slow = side_new(m);
+  const tide_stream fast = side_new(m);
+  gate g;
+  const tide_block held = take(d, NULL, BYTES);
+  const tide_block quick = take(d, NULL, BYTES);
+  hold_up(&g, m, slow);
+  announce(d, held, slow);
+  announce(d, quick, fast);
+  give(d, held);
+  give(d, quick);
+
+  stream_finish(m, 0, fast);
+  T_OK(tide_device_poll(d));
+
+  T_EQ(current(d, active), 1);
+  T_PTR_EQ(take(d, NULL, BYTES).address, quick.address);
+  let_go(&g);
+}
+
+DEVICE_TEST(test_device__waiting_neighbours_do_not_merge) {
+  const tide_stream side = side_new(m);
+  gate g;
+  const tide_block a = take(d, NULL, MIB);
+  const tide_block b = take(d, NULL, MIB);
+  hold_up(&g, m, side);
+  announce(d, a, side);
+
+  give(d, a);
+  give(d, b);
+  T_EQ(current(d, inactive_split), 1);
+  let_go(&g);
+  T_OK(tide_device_poll(d));
+
+  T_EQ(current(d, inactive_split), 0);
+}
+
+DEVICE_TEST(test_device__trim_waits_for_announced_work) {
+  const tide_stream side = side_new(m);
+  const tide_block block = take(d, NULL, BYTES);
+  work_slowly(m, side);
+  announce(d, block, side);
+  give(d, block);
+
+  trim(d);
+
+  T_EQ(counter(d, num_sync_all_streams), 1);
+  T_EQ(current(d, active), 0);
+  T_EQ(current(d, reserved_bytes), 0);
+}
+
+DEVICE_TEST(test_device__announced_memory_taken_100_times_does_not_run_out) {
+  const tide_stream side = side_new(m);
+  limit_to(d, 100 * MIB);
+
+  for (int i = 0; i < 100; ++i) {
+    const tide_block block = take(d, NULL, 40 * MIB);
+    work_slowly(m, side);
+    announce(d, block, side);
+    give(d, block);
+  }
+
+  T_EQ(counter(d, num_ooms), 0);
+  if (is_dry(m)) T_LT(0, counter(d, num_sync_all_streams));
+}
+
+DEVICE_TEST(test_device__side_stream_reads_what_was_there_at_release) {
+  enum { ROUNDS = 50 };
+  const tide_stream main_stream = side_new(m);
+  const tide_stream side = side_new(m);
+  const tide_event ready = event_new(m, 0);
+  uint8_t* const results = pinned_new(m, ROUNDS * KIB);
+
+  for (size_t i = 0; i < ROUNDS; ++i) {
+    const tide_block block = take(d, main_stream, KIB);
+    paint(m, main_stream, block, (uint8_t)(i + 1), KIB);
+    stream_follow(m, side, main_stream, ready);
+    T_OK(tide_machine_call(m, 0, side, call_slow, NULL));
+    T_OK(tide_machine_copy(m, 0, side, results + i * KIB, block.address, KIB));
+    announce(d, block, side);
+    give(d, block);
+  }
+  stream_finish(m, 0, side);
+
+  for (size_t i = 0; i < ROUNDS && machine_has_memory(m); ++i) {
+    T_FILLED(results + i * KIB, (uint8_t)(i + 1), KIB);
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Inside scopes
+
+DEVICE_TEST(test_device__releases_inside_a_scope_wait_for_its_end) {
+  const tide_stream side = side_new(m);
+  const tide_pool pool = pool_new(d, NULL);
+  const tide_block block = take(d, NULL, BYTES);
+  announce(d, block, side);
+
+  scope_open(d, pool);
+  give(d, block);
+  stream_finish(m, 0, side);
+  T_OK(tide_device_poll(d));
+  T_EQ(current(d, active), 1);
+  scope_close(d, pool);
+  stream_finish(m, 0, side);
+  T_OK(tide_device_poll(d));
+
+  T_EQ(current(d, active), 0);
+}
+
+DEVICE_TEST(test_device__uses_announced_before_the_scope_are_still_waited_for) {
+  const tide_stream side = side_new(m);
+  const tide_pool pool = pool_new(d, NULL);
+  gate g;
+  const tide_block block = take(d, NULL, BYTES);
+  announce(d, block, side);
+  hold_up(&g, m, side);
+
+  scope_open(d, pool);
+  give(d, block);
+  scope_close(d, pool);
+  T_OK(tide_device_poll(d));
+  T_EQ(current(d, active), 1);
+  let_go(&g);
+  T_OK(tide_device_poll(d));
+
+  T_EQ(current(d, active), 0);
+}
+
+DEVICE_TEST(test_device__uses_announced_inside_the_scope_are_over_with_it) {
+  const tide_stream side = side_new(m);
+  const tide_pool pool = pool_new(d, NULL);
+  gate g;
+  const tide_block block = take(d, NULL, BYTES);
+  hold_up(&g, m, side);
+
+  scope_open(d, pool);
+  announce(d, block, side);
+  give(d, block);
+  scope_close(d, pool);
+  T_OK(tide_device_poll(d));
+
+  T_EQ(current(d, active), 0);
+  let_go(&g);
+}
+
+DEVICE_TEST(test_device__a_scope_polls_nothing) {
+  const tide_stream side = side_new(m);
+  const tide_pool pool = pool_new(d, NULL);
+  const tide_block block = take(d, NULL, BYTES);
+  announce(d, block, side);
+  give(d, block);
+  stream_finish(m, 0, side);
+  const uint64_t queries = tide_machine_call_stats(m, TIDE_CALL_EVENT_QUERY).calls;
+
+  scope_open(d, pool);
+  (void)take(d, NULL, BYTES);
+  T_OK(tide_device_poll(d));
+  const uint64_t during = tide_machine_call_stats(m, TIDE_CALL_EVENT_QUERY).calls;
+  scope_close(d, pool);
+
+  T_EQ(during, queries);
+  T_EQ(current(d, active), 2);
+}
