@@ -1,59 +1,104 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Mutexes over pthreads. The ranks a thread holds are one bit each in a thread-local word: of one rank a
-// thread never holds two locks.
+// The slow half of mutexes and signals, over futexes ("Futexes are tricky", Drepper, the third mutex). The
+// ranks a thread holds are one bit each in a thread-local word: of one rank a thread never holds two locks.
 #include "base/lock.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+
+#include "base/sys.h"
 
 void tide__assert_failed(const char* text, const char* file, int line) {
   (void)fprintf(stderr, "tidemark: %s:%d: broken invariant: %s\n", file, line, text);
   abort();
 }
 
+// ---------------------------------------------------------------------------------------------------
+// Ranks
+
 #if TIDE_CHECK >= 1
 static _Thread_local uint32_t held_ranks;
 
-static void rank_push(uint32_t rank) {
+void tide__rank_push(uint32_t rank) {
   TIDE_ASSERT(held_ranks >> rank == 0);
   held_ranks |= 1u << rank;
 }
 
-static void rank_pop(uint32_t rank) {
+void tide__rank_pop(uint32_t rank) {
   TIDE_ASSERT((held_ranks >> rank & 1u) != 0);
   held_ranks &= ~(1u << rank);
 }
 
 bool tide__holds_no_lock(void) { return held_ranks == 0; }
 #else
-static void rank_push(uint32_t rank) { (void)rank; }
-static void rank_pop(uint32_t rank) { (void)rank; }
 bool tide__holds_no_lock(void) { return true; }
 #endif
 
+// ---------------------------------------------------------------------------------------------------
+// How long locks are held
+
+#ifdef TIDE_LOCK_TIMES
+static tide__atomic_u64 longest_ns;
+
+void tide__lock_time_begin(tide__mutex* mutex) { mutex->since_ns = tide__sys_thread_cpu_ns(); }
+
+void tide__lock_time_end(const tide__mutex* mutex) {
+  const uint64_t ns = tide__sys_thread_cpu_ns() - mutex->since_ns;
+  uint64_t longest = tide__load_relaxed(&longest_ns);
+  while (ns > longest && !atomic_compare_exchange_weak(&longest_ns, &longest, ns)) {}
+}
+
+uint64_t tide__lock_longest_ns(void) { return atomic_exchange(&longest_ns, 0); }
+#else
+uint64_t tide__lock_longest_ns(void) { return UINT64_MAX; }
+#endif
+
+// ---------------------------------------------------------------------------------------------------
+// Mutexes
+
+enum { SPINS = 100 };  // a lock is held for less than it takes to sleep
+
 void tide__mutex_init(tide__mutex* mutex, tide__rank rank) {
-  (void)pthread_mutex_init(&mutex->native, NULL);
+  tide__store_relaxed(&mutex->state, 0);
   mutex->rank = (uint32_t)rank;
 }
 
-void tide__mutex_fini(tide__mutex* mutex) { (void)pthread_mutex_destroy(&mutex->native); }
+void tide__mutex_fini(tide__mutex* mutex) { TIDE_ASSERT(tide__load_relaxed(&mutex->state) == 0); }
 
-TIDE_UNCHECKED_LOCKING void tide__mutex_lock(tide__mutex* mutex) {
-  rank_push(mutex->rank);
-  (void)pthread_mutex_lock(&mutex->native);
+void tide__mutex_wait(tide__mutex* mutex) {
+  for (int i = 0; i < SPINS; i++) {
+    uint32_t is_free = 0;
+    // pairs with the release in tide__mutex_unlock, like the exchange below
+    if (tide__load_relaxed(&mutex->state) == 0 &&
+        atomic_compare_exchange_weak_explicit(&mutex->state, &is_free, 1, memory_order_acquire,
+                                              memory_order_relaxed)) {
+      return;
+    }
+    tide__cpu_relax();
+  }
+  while (atomic_exchange_explicit(&mutex->state, 2, memory_order_acquire) != 0) {
+    tide__sys_futex_wait(&mutex->state, 2);
+  }
 }
 
-TIDE_UNCHECKED_LOCKING void tide__mutex_unlock(tide__mutex* mutex) {
-  (void)pthread_mutex_unlock(&mutex->native);
-  rank_pop(mutex->rank);
+void tide__mutex_wake(tide__mutex* mutex) { tide__sys_futex_wake(&mutex->state, false); }
+
+// ---------------------------------------------------------------------------------------------------
+// Signals: a count that a waiting thread sleeps on for as long as it does not change
+
+void tide__signal_init(tide__signal* signal) { tide__store_relaxed(&signal->count, 0); }
+void tide__signal_fini(tide__signal* signal) { (void)signal; }
+
+void tide__signal_all(tide__signal* signal) {
+  (void)tide__add_seq(&signal->count, 1);
+  tide__sys_futex_wake(&signal->count, true);
 }
 
-void tide__signal_init(tide__signal* signal) { (void)pthread_cond_init(&signal->native, NULL); }
-void tide__signal_fini(tide__signal* signal) { (void)pthread_cond_destroy(&signal->native); }
-void tide__signal_all(tide__signal* signal) { (void)pthread_cond_broadcast(&signal->native); }
-
-void tide__signal_wait(tide__signal* signal, tide__mutex* mutex) {
-  (void)pthread_cond_wait(&signal->native, &mutex->native);
+TIDE_UNCHECKED_LOCKING void tide__signal_wait(tide__signal* signal, tide__mutex* mutex) {
+  const uint32_t count = tide__load_seq(&signal->count);
+  tide__mutex_unlock(mutex);
+  tide__sys_futex_wait(&signal->count, count);
+  tide__mutex_lock(mutex);
 }

@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/atomic.h"
 #include "base/check.h"
 
 typedef enum tide__rank {
@@ -48,19 +49,63 @@ typedef enum tide__rank {
 #define TIDE_UNCHECKED_LOCKING
 #endif
 
+// A mutex in one word: 0 free, 1 taken, 2 taken and somebody may sleep for it. Taking and giving a free one
+// is one instruction each; the kernel is asked only to sleep and to wake (futex).
 typedef struct TIDE_CAPABILITY("mutex") tide__mutex {
-  pthread_mutex_t native;
+  tide__atomic_u32 state;
   uint32_t rank;
+#ifdef TIDE_LOCK_TIMES
+  uint64_t since_ns;  // CPU time of the holder when it took the lock
+#endif
 } tide__mutex;
 
 void tide__mutex_init(tide__mutex* mutex, tide__rank rank);
 void tide__mutex_fini(tide__mutex* mutex);
-void tide__mutex_lock(tide__mutex* mutex) TIDE_ACQUIRES(mutex);
-void tide__mutex_unlock(tide__mutex* mutex) TIDE_RELEASES(mutex);
+// The slow halves.
+void tide__mutex_wait(tide__mutex* mutex);
+void tide__mutex_wake(tide__mutex* mutex);
+
+#if TIDE_CHECK >= 1
+void tide__rank_push(uint32_t rank);
+void tide__rank_pop(uint32_t rank);
+#else
+static inline void tide__rank_push(uint32_t rank) { (void)rank; }
+static inline void tide__rank_pop(uint32_t rank) { (void)rank; }
+#endif
+
+// With TIDE_LOCK_TIMES: how long a lock of each rank was held at most, in CPU time of the holder.
+#ifdef TIDE_LOCK_TIMES
+void tide__lock_time_begin(tide__mutex* mutex);
+void tide__lock_time_end(const tide__mutex* mutex);
+#else
+static inline void tide__lock_time_begin(tide__mutex* mutex) { (void)mutex; }
+static inline void tide__lock_time_end(const tide__mutex* mutex) { (void)mutex; }
+#endif
+// The longest since the last call, over all ranks, and forgets it; UINT64_MAX in a build that does not
+// measure.
+uint64_t tide__lock_longest_ns(void);
+
+static inline void tide__mutex_lock(tide__mutex* mutex) TIDE_ACQUIRES(mutex) TIDE_UNCHECKED_LOCKING {
+  tide__rank_push(mutex->rank);
+  uint32_t is_free = 0;
+  // pairs with the release in tide__mutex_unlock
+  const bool is_mine = atomic_compare_exchange_strong_explicit(&mutex->state, &is_free, 1, memory_order_acquire,
+                                                               memory_order_relaxed);
+  if (!is_mine) tide__mutex_wait(mutex);
+  tide__lock_time_begin(mutex);
+}
+
+static inline void tide__mutex_unlock(tide__mutex* mutex) TIDE_RELEASES(mutex) TIDE_UNCHECKED_LOCKING {
+  tide__lock_time_end(mutex);
+  // pairs with the acquire in tide__mutex_lock
+  const uint32_t before = atomic_exchange_explicit(&mutex->state, 0, memory_order_release);
+  if (before == 2) tide__mutex_wake(mutex);
+  tide__rank_pop(mutex->rank);
+}
 
 // Something to wait for under a mutex. Waits may end early: test the condition again.
 typedef struct tide__signal {
-  pthread_cond_t native;
+  tide__atomic_u32 count;  // of signals so far
 } tide__signal;
 
 void tide__signal_init(tide__signal* signal);

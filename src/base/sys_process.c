@@ -4,8 +4,11 @@
 // Time, threads, libraries, and what this computer has.
 #include <dlfcn.h>
 #include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -20,6 +23,22 @@ uint64_t tide__sys_clock_ns(void) {
 void tide__sys_sleep_ns(uint64_t ns) {
   struct timespec rest = { .tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u) };
   while (nanosleep(&rest, &rest) == -1 && errno == EINTR) {}
+}
+
+uint64_t tide__sys_thread_cpu_ns(void) {
+  struct timespec now;
+  (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+void tide__sys_futex_wait(tide__atomic_u32* word, uint32_t value) {
+  const int before = errno;
+  (void)syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
+  errno = before;
+}
+
+void tide__sys_futex_wake(tide__atomic_u32* word, bool is_for_all) {
+  (void)syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, is_for_all ? INT_MAX : 1, NULL, NULL, 0);
 }
 
 uint64_t tide__sys_page_bytes(void) {

@@ -120,12 +120,15 @@ static tide_status uncached_release(tide_device* device, tide__block* block) {
 // ---------------------------------------------------------------------------------------------------
 // Calls
 
-static tide_status audit(tide_device* device, tide_status status) {
-  if (!tide__device_options(device)->has_audits) return status;
+static tide_status audit_all(tide_device* device, tide_status status) {
   const tide_error before = *tide_last_error();
   if (tide_device_check(device) != 0) return TIDE_ERR_STATE;
   tide__error_restore(&before);
   return status;
+}
+
+static inline tide_status audit(tide_device* device, tide_status status) {
+  return tide__device_options(device)->has_audits ? audit_all(device, status) : status;
 }
 
 tide_status tide_device_alloc(tide_device* device, tide_stream stream, size_t bytes, tide_block* out) {

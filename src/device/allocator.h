@@ -34,6 +34,10 @@
 #define TIDE__MAX_OBSERVERS 32
 #define TIDE__TALLY_CHANGES 64  // changes a lane keeps to itself
 
+// For the few variables of a thread that every call looks at: found without a function call. They are few
+// enough for the room that every thread has for libraries loaded later.
+#define TIDE__FAST_THREAD_LOCAL __attribute__((tls_model("initial-exec")))
+
 struct tide__lane;
 struct tide__pool;
 
@@ -189,6 +193,7 @@ struct tide_device {
   tide__atomic_u64 limit;
   tide__atomic_u64 reserved_bytes;
   tide__atomic_u32 scope_count;
+  tide__atomic_u32 lane_drops;  // how often lanes were taken from a pool
   tide__atomic_u32 recording;
   tide__atomic_u32 history_level;
   tide__atomic_u32 history_skips;
@@ -278,8 +283,28 @@ uint64_t tide__thread_number(void);
 bool tide__is_capturing(tide_device* device);
 
 // --- lane.c: lanes, blocks in chains ------------------------------------------------------------------
+// The lane that the calling thread used last, and the allocator it belongs to: the record of a lane lives as
+// long as its allocator.
+typedef struct tide__lane_memory {
+  uint64_t uid;
+  tide__lane* lane;
+  // For whom it was: the record of a lane is used for another pool or stream when its pool is gone.
+  const tide__pool* pool;
+  tide_stream stream;
+  uint32_t drops;
+} tide__lane_memory;
+extern _Thread_local tide__lane_memory tide__last_lane TIDE__FAST_THREAD_LOCAL;
 // The lane of a stream in a pool, made if it is new.
-tide_status tide__lane_get(tide_device* device, tide__pool* pool, tide_stream stream, tide__lane** out);
+tide_status tide__lane_find(tide_device* device, tide__pool* pool, tide_stream stream, tide__lane** out);
+static inline tide_status tide__lane_get(tide_device* device, tide__pool* pool, tide_stream stream,
+                                         tide__lane** out) {
+  const tide__lane_memory* const last = &tide__last_lane;
+  const bool is_same = last->uid == device->uid && last->pool == pool && last->stream == stream &&
+                       last->drops == tide__load_relaxed(&device->lane_drops);
+  if (!is_same) return tide__lane_find(device, pool, stream, out);
+  *out = last->lane;
+  return TIDE_OK;
+}
 // The first lane of a pool, and the one after; NULL at the end. By rising stream.
 tide__lane* tide__lane_next(tide_device* device, tide__pool* pool, tide__lane* lane);
 void tide__lane_fini(tide_device* device, tide__lane* lane);
@@ -290,10 +315,17 @@ void tide__lane_tables_free(tide_device* device, tide__pool* pool);
 tide_status tide__lane_lock_with_spares(tide_device* device, tide__lane* lane) TIDE_UNCHECKED_LOCKING;
 tide__block* tide__lane_take_spare_locked(tide__lane* lane);
 void tide__lane_give_spare_locked(tide__lane* lane, tide__block* block);
-// Adds what the lane counted to the totals if it is time to. Call it before the first change of a call.
-void tide__lane_turn(tide_device* device, tide__lane* lane);
+// Says that the calling thread works in this lane now; before the first change of a call. If it worked in
+// another lane before, what that counted is added to the totals first.
+void tide__lane_change(tide_device* device, tide__lane* lane);
+static inline void tide__lane_turn(tide_device* device, tide__lane* lane) {
+  if (tide__last_lane.lane != lane || tide__last_lane.uid != device->uid) tide__lane_change(device, lane);
+}
+// Adds what the lane counted to the totals: now, or when enough has come together.
 void tide__lane_settle_locked(tide_device* device, tide__lane* lane);
-void tide__lane_count_locked(tide_device* device, tide__lane* lane);
+static inline void tide__lane_count_locked(tide_device* device, tide__lane* lane) {
+  if (++lane->tally.changes >= TIDE__TALLY_CHANGES) tide__lane_settle_locked(device, lane);
+}
 
 static inline tide__shelf* tide__block_shelf(const tide__block* block) {
   return &block->segment->lane->shelves[block->is_small ? TIDE__SMALL : TIDE__LARGE];
@@ -323,8 +355,8 @@ tide__block* tide__block_take_from_locked(tide__block* block, uint64_t address);
 // Hands a BUSY block out for a request, cutting off what it does not need if `splits`.
 void tide__block_commit_locked(const tide__request* request, tide__block* block, bool splits,
                                tide_block* out);
-// Makes a block idle that was handed out, or waited. Counts, notes, merges.
-void tide__block_free_locked(tide_device* device, tide__block* block, const tide__moment* moment);
+// Makes a block idle whose wait is over.
+void tide__block_wait_end_locked(tide_device* device, tide__block* block, const tide__moment* moment);
 // Puts a BUSY block that was never handed out back.
 void tide__block_return_locked(tide__block* block, bool restamps);
 // Takes a block that was claimed back from its user; true if it must wait for other streams: see timeline.c.
@@ -355,6 +387,8 @@ tide_status tide__lane_quiesce(tide_device* device, const tide__lane* lane, bool
 tide_status tide__expand_grow(const tide__request* request, tide__block** out);
 // Unmaps the whole handles inside an idle block that the caller made BUSY, and gives the rest back.
 tide_status tide__expand_shrink(tide_device* device, tide__block* block, const tide__moment* moment);
+// Gives the addresses back of segments in which nothing is mapped any more.
+void tide__expand_drop_unmapped(tide_device* device, tide__lane* lane);
 tide_status tide__expand_add_peer(tide_device* device, int peer);
 // For the end of the allocator: gives the memory of a segment back, whatever uses it.
 void tide__expand_destroy(tide_device* device, tide__segment* segment);
@@ -411,6 +445,9 @@ void tide__pool_drop_unused(tide_device* device);
 // --- stats.c -----------------------------------------------------------------------------------------
 void tide__totals_add(tide_device* device, tide__tally* tally);
 void tide__totals_settle(tide_device* device);
+// A block was taken back and waits; its wait is over. The lane's tally is added already.
+void tide__totals_wait_begin(tide_device* device, const tide__block* block);
+void tide__totals_wait_end(tide_device* device, const tide__block* block);
 void tide__totals_count(tide_device* device, size_t field_offset);
 #define TIDE__COUNT(device, field) tide__totals_count((device), offsetof(tide_device_stats, field))
 void tide__totals_oversize(tide_device* device, bool is_rise);

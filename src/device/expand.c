@@ -36,18 +36,19 @@ void tide__expand_free_orphans(tide_device* device) {
   for (size_t i = 0; i < count; i++) handle_free(device, device->orphans[i]);
 }
 
-// Takes back the handles `first` to `end` - 1, of which those before `mapped_end` are mapped.
-static void handles_undo(tide_device* device, tide__segment* segment, size_t first, size_t mapped_end,
-                         size_t end) {
+// Unmaps and frees the handles `first` to `end` - 1, which are all mapped. If the machine refuses to unmap
+// them they stay: stuck handles, which the next growth over them uses, and which go with their segment at the
+// latest.
+static tide_status handles_drop(tide_device* device, tide__segment* segment, size_t first, size_t end) {
   const uint64_t bytes = segment->handle_bytes;
-  if (mapped_end > first) {
-    tide__ignore(tide_machine_unmap(device->machine, tide__pointer(segment->address + first * bytes),
-                                    (mapped_end - first) * bytes));
-  }
+  if (first == end) return TIDE_OK;
+  TIDE_TRY(tide_machine_unmap(device->machine, tide__pointer(segment->address + first * bytes),
+                              (end - first) * bytes));
   for (size_t i = first; i < end; i++) {
     handle_free(device, segment->handles[i]);
     segment->handles[i] = NULL;
   }
+  return TIDE_OK;
 }
 
 static tide_status access_give(tide_device* device, uint64_t address, uint64_t bytes) {
@@ -60,32 +61,36 @@ static tide_status access_give(tide_device* device, uint64_t address, uint64_t b
   return TIDE_OK;
 }
 
-// Makes memory for the handles of a range and maps it; all or nothing.
+// Makes memory for one handle and maps it, unless it is there already, stuck.
+static tide_status handle_map(tide_device* device, tide__segment* segment, size_t index) {
+  const uint32_t flags = device->has_physical_sharing ? TIDE_PHYSICAL_SHAREABLE : 0;
+  void* const address = tide__pointer(segment->address + index * segment->handle_bytes);
+  tide_physical handle = NULL;
+  if (segment->handles[index] != NULL) return TIDE_OK;
+  TIDE_TRY(tide_machine_physical_new(device->machine, device->index, segment->handle_bytes, flags, &handle));
+  const tide_status status = tide_machine_map(device->machine, address, handle);
+  if (status == TIDE_OK) segment->handles[index] = handle;
+  if (status != TIDE_OK) handle_free(device, handle);
+  return status;
+}
+
+// Maps a range; all or nothing.
 static tide_status handles_map(tide_device* device, tide__segment* segment, uint64_t address,
                                uint64_t bytes) {
   const size_t first = handle_index(segment, address);
   const size_t end = first + (size_t)(bytes / segment->handle_bytes);
-  const uint32_t flags = device->has_physical_sharing ? TIDE_PHYSICAL_SHAREABLE : 0;
   TIDE_TRY(orphans_reserve(device, end - first));
   TIDE_REQUIRE(tide__heap_grow(device->heap, (void**)&segment->handles, &segment->handle_capacity, end,
                                sizeof *segment->handles),
                TIDE_ERR_NO_MEMORY, "no memory for the records of %zu handles", end);
   tide_status status = TIDE_OK;
-  size_t made = first;
   size_t mapped = first;
-  while (made < end && status == TIDE_OK) {
-    status = tide_machine_physical_new(device->machine, device->index, segment->handle_bytes, flags,
-                                       &segment->handles[made]);
-    if (status == TIDE_OK) made++;
-  }
   while (mapped < end && status == TIDE_OK) {
-    status = tide_machine_map(device->machine,
-                              tide__pointer(segment->address + mapped * segment->handle_bytes),
-                              segment->handles[mapped]);
+    status = handle_map(device, segment, mapped);
     if (status == TIDE_OK) mapped++;
   }
   if (status == TIDE_OK) status = access_give(device, address, bytes);
-  if (status != TIDE_OK) handles_undo(device, segment, first, mapped, made);
+  if (status != TIDE_OK) tide__ignore(handles_drop(device, segment, first, mapped));
   return status;
 }
 
@@ -95,9 +100,18 @@ static tide_status handles_unmap(tide_device* device, tide__segment* segment, ui
   const size_t end = first + (size_t)(bytes / segment->handle_bytes);
   TIDE_TRY(orphans_reserve(device, end - first));
   TIDE_TRY(tide__lane_quiesce(device, segment->lane, true));
-  TIDE_TRY(tide_machine_unmap(device->machine, tide__pointer(address), bytes));
-  handles_undo(device, segment, first, first, end);
-  return TIDE_OK;
+  return handles_drop(device, segment, first, end);
+}
+
+// Tries again to give back what is stuck in a segment without blocks in it. False if something stays.
+static bool handles_drop_stuck(tide_device* device, tide__segment* segment) {
+  if (orphans_reserve(device, segment->handle_capacity) != TIDE_OK) return false;
+  bool is_empty = true;
+  for (size_t i = 0; i < segment->handle_capacity; i++) {
+    if (segment->handles[i] == NULL) continue;
+    is_empty = handles_drop(device, segment, i, i + 1) == TIDE_OK && is_empty;
+  }
+  return is_empty;
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -137,6 +151,16 @@ static tide_status segment_expandable_new(const tide__request* request) {
   return status;
 }
 
+// The expandable segment of a lane that comes after `segment` (NULL: the first); NULL at the end. Segments
+// come and go with the gate, which the caller has.
+static tide__segment* segment_next(tide__lane* lane, tide__segment* segment) {
+  tide__mutex_lock(&lane->lock);
+  tide__link* link = segment != NULL ? segment->link.next : lane->segments.next;
+  while (link != &lane->segments && !TIDE_OWNER(link, tide__segment, link)->is_expandable) link = link->next;
+  tide__mutex_unlock(&lane->lock);
+  return link != &lane->segments ? TIDE_OWNER(link, tide__segment, link) : NULL;
+}
+
 // Gives the addresses of a segment back in which nothing is mapped any more. If the machine refuses, it
 // stays.
 static void segment_drop_if_unmapped(tide_device* device, tide__segment* segment) {
@@ -147,8 +171,10 @@ static void segment_drop_if_unmapped(tide_device* device, tide__segment* segment
   if (is_unmapped) tide__shelf_take_unmapped_locked(block);
   tide__mutex_unlock(&lane->lock);
   if (!is_unmapped) return;
-  const tide_status status =
-      tide_machine_address_release(device->machine, tide__pointer(segment->address), segment->bytes);
+  tide_status status = handles_drop_stuck(device, segment) ? TIDE_OK : TIDE_ERR_MACHINE;
+  if (status == TIDE_OK) {
+    status = tide_machine_address_release(device->machine, tide__pointer(segment->address), segment->bytes);
+  }
   tide__mutex_lock(&lane->lock);
   if (status == TIDE_OK) {
     tide__segment_unlink_locked(segment);
@@ -157,6 +183,14 @@ static void segment_drop_if_unmapped(tide_device* device, tide__segment* segment
   }
   tide__mutex_unlock(&lane->lock);
   if (status == TIDE_OK) tide__segment_free(device, segment);
+}
+
+void tide__expand_drop_unmapped(tide_device* device, tide__lane* lane) {
+  tide__segment* next = NULL;
+  for (tide__segment* segment = segment_next(lane, NULL); segment != NULL; segment = next) {
+    next = segment_next(lane, segment);
+    segment_drop_if_unmapped(device, segment);
+  }
 }
 
 void tide__expand_destroy(tide_device* device, tide__segment* segment) {
@@ -351,7 +385,6 @@ tide_status tide__expand_shrink(tide_device* device, tide__block* block, const t
                       moment->stack != 0 ? moment->stack : segment->stack, lane, from, to - from);
     tide__history_tell(device);
   }
-  segment_drop_if_unmapped(device, segment);
   return TIDE_OK;
 }
 
@@ -367,16 +400,6 @@ static tide_status segment_add_peer(tide_device* device, const tide__segment* se
                                      TIDE_ACCESS_READ_WRITE));
   }
   return TIDE_OK;
-}
-
-// The expandable segment of a lane that comes after `segment` (NULL: the first); NULL at the end. Segments
-// come and go with the gate, which the caller has.
-static tide__segment* segment_next(tide__lane* lane, tide__segment* segment) {
-  tide__mutex_lock(&lane->lock);
-  tide__link* link = segment != NULL ? segment->link.next : lane->segments.next;
-  while (link != &lane->segments && !TIDE_OWNER(link, tide__segment, link)->is_expandable) link = link->next;
-  tide__mutex_unlock(&lane->lock);
-  return link != &lane->segments ? TIDE_OWNER(link, tide__segment, link) : NULL;
 }
 
 tide_status tide__expand_add_peer(tide_device* device, int peer) {

@@ -53,7 +53,7 @@ static void table_publish(tide__pool* pool, tide__lane_table* table) {
   if (table == now) return;
   for (tide__lane* lane = pool->lanes; lane != NULL; lane = lane->next) table_add(table, lane);
   table->older = now;
-  tide__store_release(&pool->table, table);  // pairs with tide__lane_get
+  tide__store_release(&pool->table, table);  // pairs with tide__lane_find
 }
 
 static tide__lane* lane_new(tide_device* device) {
@@ -130,7 +130,7 @@ static tide_status lane_make(tide_device* device, tide__pool* pool, tide_stream 
   return TIDE_OK;
 }
 
-tide_status tide__lane_get(tide_device* device, tide__pool* pool, tide_stream stream, tide__lane** out) {
+tide_status tide__lane_find(tide_device* device, tide__pool* pool, tide_stream stream, tide__lane** out) {
   for (;;) {
     *out = table_find(tide__load_acquire(&pool->table), stream);  // pairs with table_publish
     if (*out != NULL) return TIDE_OK;
@@ -153,6 +153,7 @@ void tide__lanes_drop_locked(tide_device* device, tide__pool* pool) {
     device->idle_lanes = lane;
   }
   pool->lane_count = 0;
+  (void)tide__add_relaxed(&device->lane_drops, 1);
 }
 
 void tide__lane_tables_free(tide_device* device, tide__pool* pool) {
@@ -165,30 +166,25 @@ void tide__lane_tables_free(tide_device* device, tide__pool* pool) {
 
 // The lane that this thread used last, for each allocator: its tally is added to the totals before the thread
 // counts in another one, so that for one thread the totals see all changes in their order.
-typedef struct lane_memory {
-  uint64_t uid;
-  tide__lane* lane;
-} lane_memory;
-static _Thread_local lane_memory last_lanes[64];
+static _Thread_local tide__lane_memory last_lanes[64];
+_Thread_local tide__lane_memory tide__last_lane;
 
-void tide__lane_turn(tide_device* device, tide__lane* lane) {
-  lane_memory* const last = &last_lanes[device->id % 64];
-  if (last->lane == lane && last->uid == device->uid) return;
-  if (last->uid == device->uid && last->lane != NULL) {
+void tide__lane_change(tide_device* device, tide__lane* lane) {
+  tide__lane_memory* const last = &last_lanes[device->id % 64];
+  if (last->uid == device->uid && last->lane != NULL && last->lane != lane) {
     tide__mutex_lock(&last->lane->lock);
     tide__lane_settle_locked(device, last->lane);
     tide__mutex_unlock(&last->lane->lock);
   }
-  last->uid = device->uid;
-  last->lane = lane;
+  *last = tide__last_lane = (tide__lane_memory){ .uid = device->uid,
+                                                 .lane = lane,
+                                                 .pool = lane->pool,
+                                                 .stream = lane->stream,
+                                                 .drops = tide__load_relaxed(&device->lane_drops) };
 }
 
 void tide__lane_settle_locked(tide_device* device, tide__lane* lane) {
   if (lane->tally.changes != 0) tide__totals_add(device, &lane->tally);
-}
-
-void tide__lane_count_locked(tide_device* device, tide__lane* lane) {
-  if (++lane->tally.changes >= TIDE__TALLY_CHANGES) tide__totals_add(device, &lane->tally);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -351,11 +347,9 @@ void tide__block_merge_locked(tide__lane* lane, tide__block* block, uint8_t stat
 // Handing out and taking back
 
 // Counts how the idle parts of segments in use change: `count` parts, `bytes` bytes, as one change.
-static void count_split(tide__tally* tally, int kind, int64_t count, int64_t bytes) {
-  if (count > 0) tide__tally_rise(tally, kind, TIDE__TALLY_INACTIVE_SPLIT, (uint64_t)count);
-  if (count < 0) tide__tally_fall(tally, kind, TIDE__TALLY_INACTIVE_SPLIT, (uint64_t)-count);
-  if (bytes > 0) tide__tally_rise(tally, kind, TIDE__TALLY_INACTIVE_SPLIT_BYTES, (uint64_t)bytes);
-  if (bytes < 0) tide__tally_fall(tally, kind, TIDE__TALLY_INACTIVE_SPLIT_BYTES, (uint64_t)-bytes);
+static inline void count_split(tide__tally* tally, bool is_small, int64_t count, int64_t bytes) {
+  tide__tally_move(tally, is_small, TIDE__TALLY_SPLITS, count);
+  tide__tally_move(tally, is_small, TIDE__TALLY_SPLIT_BYTES, bytes);
 }
 
 // Keeps the front of a block for the request and puts the rest back; returns the front.
@@ -364,7 +358,7 @@ static tide__block* block_split_locked(const tide__request* request, tide__block
   const bool was_whole = tide__block_is_whole(block);
   tide__block* const front = tide__block_cut_front_locked(lane, block, request->rounded);
   if (!block->segment->is_expandable) {
-    count_split(&lane->tally, tide__block_kind(block), was_whole ? 1 : 0,
+    count_split(&lane->tally, block->is_small, was_whole ? 1 : 0,
                 was_whole ? (int64_t)block->bytes : -(int64_t)front->bytes);
   }
   tide__shelf_put_locked(block, true);
@@ -382,7 +376,7 @@ tide__block* tide__block_take_from_locked(tide__block* block, uint64_t address) 
   tide__shelf_put_locked(front, true);
   // As if the front were a request that is released at once: one idle part more, or both are the first two.
   if (is_counted) {
-    count_split(&lane->tally, tide__block_kind(block), was_whole ? 2 : 1,
+    count_split(&lane->tally, block->is_small, was_whole ? 2 : 1,
                 was_whole ? (int64_t)(front->bytes + block->bytes) : 0);
   }
   return block;
@@ -392,20 +386,17 @@ void tide__block_commit_locked(const tide__request* request, tide__block* block,
                                tide_block* out) {
   tide_device* const device = request->device;
   tide__lane* const lane = block->segment->lane;
-  const int kind = tide__block_kind(block);
   if (splits) {
     block = block_split_locked(request, block);
   } else if (!tide__block_is_whole(block) && !block->segment->is_expandable) {
-    count_split(&lane->tally, kind, -1, -(int64_t)block->bytes);
+    count_split(&lane->tally, block->is_small, -1, -(int64_t)block->bytes);
   }
   block->state = TIDE__BLOCK_ALLOCATED;
   block->requested_bytes = request->bytes;
   block->stack = request->moment.stack;
-  tide__tally_rise(&lane->tally, kind, TIDE__TALLY_ALLOCATION, 1);
-  tide__tally_rise(&lane->tally, kind, TIDE__TALLY_ALLOCATED_BYTES, block->bytes);
-  tide__tally_rise(&lane->tally, kind, TIDE__TALLY_ACTIVE, 1);
-  tide__tally_rise(&lane->tally, kind, TIDE__TALLY_ACTIVE_BYTES, block->bytes);
-  tide__tally_rise(&lane->tally, kind, TIDE__TALLY_REQUESTED_BYTES, block->requested_bytes);
+  tide__tally_rise(&lane->tally, block->is_small, TIDE__TALLY_BLOCKS, 1);
+  tide__tally_rise(&lane->tally, block->is_small, TIDE__TALLY_BYTES, block->bytes);
+  tide__tally_rise(&lane->tally, block->is_small, TIDE__TALLY_REQUESTED_BYTES, block->requested_bytes);
   if (block->bytes >= request->options->max_split_bytes) tide__totals_oversize(device, true);
   tide__lane_count_locked(device, lane);
   if (tide__is_recording(device)) {
@@ -418,27 +409,11 @@ void tide__block_commit_locked(const tide__request* request, tide__block* block,
   out->handle = block->handle;
 }
 
-bool tide__block_end_locked(tide_device* device, tide__block* block, const tide__moment* moment) {
-  tide__lane* const lane = block->segment->lane;
-  const int kind = tide__block_kind(block);
-  tide__map_clear(&device->map, block->address, block->is_small);
-  block->state = TIDE__BLOCK_PENDING;
-  tide__tally_fall(&lane->tally, kind, TIDE__TALLY_ALLOCATION, 1);
-  tide__tally_fall(&lane->tally, kind, TIDE__TALLY_ALLOCATED_BYTES, block->bytes);
-  if (block->bytes >= tide__device_options(device)->max_split_bytes) {
-    tide__totals_oversize(device, false);
-  }
-  if (tide__is_recording(device)) {
-    tide__history_add(device, TIDE_ACTION_FREE_REQUESTED, moment,
-                      moment->stack != 0 ? moment->stack : block->stack, lane, block->address,
-                      block->requested_bytes);
-  }
-  if (block->uses != NULL) {
-    tide__lane_count_locked(device, lane);
-    return true;
-  }
-  tide__block_free_locked(device, block, moment);
-  return false;
+static void record_free(tide_device* device, tide_action action, const tide__block* block,
+                        const tide__moment* moment) {
+  const uint32_t stack = moment->stack != 0 ? moment->stack : block->stack;
+  tide__history_add(device, action, moment, stack, block->segment->lane, block->address,
+                    block->requested_bytes);
 }
 
 // The change of the idle parts of segments in use when a block becomes idle between its neighbours.
@@ -449,26 +424,43 @@ static void count_freed(tide__lane* lane, const tide__block* block) {
   const bool is_whole_then = (block->prev == NULL || (has_prev && block->prev->prev == NULL)) &&
                              (block->next == NULL || (has_next && block->next->next == NULL));
   const int64_t count = (is_whole_then ? 0 : 1) - (has_prev ? 1 : 0) - (has_next ? 1 : 0);
-  count_split(&lane->tally, tide__block_kind(block), count,
+  count_split(&lane->tally, block->is_small, count,
               is_whole_then ? -(int64_t)absorbed : (int64_t)block->bytes);
 }
 
-void tide__block_free_locked(tide_device* device, tide__block* block, const tide__moment* moment) {
+// Puts a block that nobody has any more among the idle ones.
+static void block_rest_locked(tide_device* device, tide__block* block, const tide__moment* moment) {
   tide__lane* const lane = block->segment->lane;
-  const int kind = tide__block_kind(block);
-  if (tide__is_recording(device)) {
-    tide__history_add(device, TIDE_ACTION_FREE_COMPLETED, moment,
-                      moment->stack != 0 ? moment->stack : block->stack, lane, block->address,
-                      block->requested_bytes);
-  }
-  tide__tally_fall(&lane->tally, kind, TIDE__TALLY_ACTIVE, 1);
-  tide__tally_fall(&lane->tally, kind, TIDE__TALLY_ACTIVE_BYTES, block->bytes);
-  tide__tally_fall(&lane->tally, kind, TIDE__TALLY_REQUESTED_BYTES, block->requested_bytes);
+  if (tide__is_recording(device)) record_free(device, TIDE_ACTION_FREE_COMPLETED, block, moment);
   if (!block->segment->is_expandable) count_freed(lane, block);
   block->stack = 0;
   tide__block_merge_locked(lane, block, TIDE__BLOCK_FREE);
   tide__shelf_put_locked(block, true);
   tide__lane_count_locked(device, lane);
+}
+
+bool tide__block_end_locked(tide_device* device, tide__block* block, const tide__moment* moment) {
+  tide__lane* const lane = block->segment->lane;
+  tide__map_clear(&device->map, block->address, block->is_small);
+  block->state = TIDE__BLOCK_PENDING;
+  if (block->bytes >= tide__device_options(device)->max_split_bytes) tide__totals_oversize(device, false);
+  if (tide__is_recording(device)) record_free(device, TIDE_ACTION_FREE_REQUESTED, block, moment);
+  if (block->uses != NULL) {
+    tide__lane_settle_locked(device, lane);
+    tide__totals_wait_begin(device, block);
+    return true;
+  }
+  tide__tally_fall(&lane->tally, block->is_small, TIDE__TALLY_BLOCKS, 1);
+  tide__tally_fall(&lane->tally, block->is_small, TIDE__TALLY_BYTES, block->bytes);
+  tide__tally_fall(&lane->tally, block->is_small, TIDE__TALLY_REQUESTED_BYTES, block->requested_bytes);
+  block_rest_locked(device, block, moment);
+  return false;
+}
+
+void tide__block_wait_end_locked(tide_device* device, tide__block* block, const tide__moment* moment) {
+  tide__lane_settle_locked(device, block->segment->lane);
+  tide__totals_wait_end(device, block);
+  block_rest_locked(device, block, moment);
 }
 
 void tide__block_return_locked(tide__block* block, bool restamps) {

@@ -138,6 +138,7 @@ static tide_status pool_give_kind(tide_device* device, tide__pool* pool, bool is
   lane = tide__lane_next(device, pool, NULL);
   for (; lane != NULL; lane = tide__lane_next(device, pool, lane)) {
     TIDE_TRY(list_give(device, lane_take_mapped(lane, is_small), tide__expand_shrink, moment));
+    tide__expand_drop_unmapped(device, lane);
   }
   return TIDE_OK;
 }

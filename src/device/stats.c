@@ -4,28 +4,55 @@
 // Statistics: the totals of an allocator, to which the lanes add what they counted (core/tally.h).
 #include "device/allocator.h"
 
-// The statistics that lanes count, in the order of their tallies.
-#define TALLY_MAP(X) \
-  X(allocation)      \
-  X(allocated_bytes) X(active) X(active_bytes) X(requested_bytes) X(inactive_split) X(inactive_split_bytes)
+// A change of one statistic: what it came to, the highest on the way, and all rises.
+static void stat_change(tide_stat* stat, int64_t sum, int64_t high, int64_t rises) {
+  if (stat->current + high > stat->peak) stat->peak = stat->current + high;
+  stat->current += sum;
+  stat->allocated += rises;
+  stat->freed += rises - sum;
+}
 
-static void stat_add(tide_stat* stat, const tide__tally_entry* entry) {
-  if (stat->current + entry->high > stat->peak) stat->peak = stat->current + entry->high;
-  stat->current += entry->sum;
-  stat->allocated += entry->rises;
-  stat->freed += entry->rises - entry->sum;
+static void stats_add(tide_stat stats[TIDE_STAT_KINDS], const tide__tally* tally, int what) {
+  const tide__tally_side* const large = &tally->sides[TIDE__LARGE];
+  const tide__tally_side* const small = &tally->sides[TIDE__SMALL];
+  stat_change(&stats[TIDE_STAT_ALL], large->sum[what] + small->sum[what], tally->both_high[what],
+              large->rises[what] + small->rises[what]);
+  stat_change(&stats[TIDE_STAT_SMALL], small->sum[what], small->high[what], small->rises[what]);
+  stat_change(&stats[TIDE_STAT_LARGE], large->sum[what], large->high[what], large->rises[what]);
 }
 
 void tide__totals_add(tide_device* device, tide__tally* tally) {
+  tide_device_stats* const totals = &device->totals;
   tide__mutex_lock(&device->totals_lock);
-  for (int kind = 0; kind < TIDE_STAT_KINDS; kind++) {
-    const tide__tally_entry* entry = tally->entries[kind];
-#define ADD(name) stat_add(&device->totals.name[kind], entry++);
-    TALLY_MAP(ADD)
-#undef ADD
-  }
+  stats_add(totals->allocation, tally, TIDE__TALLY_BLOCKS);
+  stats_add(totals->active, tally, TIDE__TALLY_BLOCKS);
+  stats_add(totals->allocated_bytes, tally, TIDE__TALLY_BYTES);
+  stats_add(totals->active_bytes, tally, TIDE__TALLY_BYTES);
+  stats_add(totals->requested_bytes, tally, TIDE__TALLY_REQUESTED_BYTES);
+  stats_add(totals->inactive_split, tally, TIDE__TALLY_SPLITS);
+  stats_add(totals->inactive_split_bytes, tally, TIDE__TALLY_SPLIT_BYTES);
   tide__mutex_unlock(&device->totals_lock);
   *tally = (tide__tally){ .changes = 0 };
+}
+
+static void stats_fall(tide_stat stats[TIDE_STAT_KINDS], bool is_small, uint64_t n) {
+  stat_change(&stats[TIDE_STAT_ALL], -(int64_t)n, 0, 0);
+  stat_change(&stats[is_small ? TIDE_STAT_SMALL : TIDE_STAT_LARGE], -(int64_t)n, 0, 0);
+}
+
+void tide__totals_wait_begin(tide_device* device, const tide__block* block) {
+  tide__mutex_lock(&device->totals_lock);
+  stats_fall(device->totals.allocation, block->is_small, 1);
+  stats_fall(device->totals.allocated_bytes, block->is_small, block->bytes);
+  tide__mutex_unlock(&device->totals_lock);
+}
+
+void tide__totals_wait_end(tide_device* device, const tide__block* block) {
+  tide__mutex_lock(&device->totals_lock);
+  stats_fall(device->totals.active, block->is_small, 1);
+  stats_fall(device->totals.active_bytes, block->is_small, block->bytes);
+  stats_fall(device->totals.requested_bytes, block->is_small, block->requested_bytes);
+  tide__mutex_unlock(&device->totals_lock);
 }
 
 static void pool_settle(tide_device* device, tide__pool* pool) {

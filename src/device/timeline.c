@@ -148,7 +148,7 @@ static void block_passed(tide_device* device, tide__block* block, const tide__mo
   tide__lane* const lane = block->segment->lane;
   tide__lane_turn(device, lane);
   tide__mutex_lock(&lane->lock);
-  tide__block_free_locked(device, block, moment);
+  tide__block_wait_end_locked(device, block, moment);
   tide__mutex_unlock(&lane->lock);
   (void)tide__sub_seq(&t->waiting, 1);
   if (tide__is_recording(device)) tide__history_tell(device);

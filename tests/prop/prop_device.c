@@ -17,12 +17,12 @@
 #include "machine/machines.h"
 #include "tidemark/device.h"
 
-#define SLOTS 96u        // blocks that are handed out at a time
-#define STREAMS 5u       // the first is the legacy stream
-#define POOLS 4u         // private ones at a time
-#define SAVES 3u         // checkpoints at a time
-#define RETIRED 128u     // released blocks that are remembered
-#define LIST_MAX 4096u   // operations of a run
+#define SLOTS 96u       // blocks that are handed out at a time
+#define STREAMS 5u      // the first is the legacy stream
+#define POOLS 4u        // private ones at a time
+#define SAVES 3u        // checkpoints at a time
+#define RETIRED 128u    // released blocks that are remembered
+#define LIST_MAX 4096u  // operations of a run
 #define CAPACITY (192 * MIB)
 #define SHRINK_SECONDS 60u
 
@@ -42,11 +42,12 @@ typedef struct op {
 typedef struct item {
   bool is_used;
   bool is_cached;
-  uint8_t pattern;    // what its bytes are
-  uint8_t stream;     // an index
-  uint8_t uses;       // streams that read it, as bits
-  bool is_written;    // by the one other stream that uses it, which alone may look at it now
-  uint8_t writer;     // that stream
+  uint8_t pattern;   // what its bytes are
+  uint8_t stream;    // an index
+  uint8_t uses;      // streams that read it, as bits
+  bool is_restored;  // its size in the statistics is that of the block
+  bool is_written;   // by the one other stream that uses it, which alone may look at it now
+  uint8_t writer;    // that stream
   tide_pool pool;
   size_t bytes;
   tide_block block;
@@ -97,10 +98,11 @@ typedef struct model {
   size_t scope_count;
   save saves[SAVES];
   // Statistics, by the model.
-  int64_t live;            // cached blocks
-  int64_t live_bytes;      // that were asked for
-  int64_t peak;            // of live
-  int64_t allocated;       // since the last reset
+  int64_t live;        // cached blocks
+  int64_t live_bytes;  // that were asked for
+  int64_t restored;    // blocks of live that a checkpoint brought back
+  int64_t peak;        // of live
+  int64_t allocated;   // since the last reset
   int64_t freed;
   // Faults that hit the calls to come.
   uint32_t fault_calls;
@@ -130,8 +132,8 @@ static bool expect_status(const char* call, tide_status got, tide_status want) {
          tide_status_name(want), tide_last_error()->text);
   return true;
 }
-#define EXPECT_STATUS(call, want)                              \
-  do {                                                         \
+#define EXPECT_STATUS(call, want)                            \
+  do {                                                       \
     if (!expect_status(#call, (call), (want))) return false; \
   } while (0)
 #define EXPECT_OK(call) EXPECT_STATUS(call, TIDE_OK)
@@ -161,18 +163,28 @@ static bool expect_unless_faulty(const model* s, const char* call, tide_status g
 }
 
 static bool do_fault(model* s, const op* o) {
-  static const tide_call kinds[] = {
-    TIDE_CALL_ANY,          TIDE_CALL_ANY,         TIDE_CALL_RAW_ALLOC,         TIDE_CALL_RAW_RELEASE,
-    TIDE_CALL_PHYSICAL_NEW, TIDE_CALL_MAP,         TIDE_CALL_SET_ACCESS,        TIDE_CALL_UNMAP,
-    TIDE_CALL_EVENT_NEW,    TIDE_CALL_EVENT_RECORD, TIDE_CALL_EVENT_QUERY,      TIDE_CALL_EVENT_SYNCHRONIZE,
-    TIDE_CALL_PHYSICAL_FREE, TIDE_CALL_ADDRESS_RESERVE, TIDE_CALL_ADDRESS_RELEASE, TIDE_CALL_STREAM_SYNCHRONIZE
-  };
+  static const tide_call kinds[] = { TIDE_CALL_ANY,
+                                     TIDE_CALL_ANY,
+                                     TIDE_CALL_RAW_ALLOC,
+                                     TIDE_CALL_RAW_RELEASE,
+                                     TIDE_CALL_PHYSICAL_NEW,
+                                     TIDE_CALL_MAP,
+                                     TIDE_CALL_SET_ACCESS,
+                                     TIDE_CALL_UNMAP,
+                                     TIDE_CALL_EVENT_NEW,
+                                     TIDE_CALL_EVENT_RECORD,
+                                     TIDE_CALL_EVENT_QUERY,
+                                     TIDE_CALL_EVENT_SYNCHRONIZE,
+                                     TIDE_CALL_PHYSICAL_FREE,
+                                     TIDE_CALL_ADDRESS_RESERVE,
+                                     TIDE_CALL_ADDRESS_RELEASE,
+                                     TIDE_CALL_STREAM_SYNCHRONIZE };
   const tide_fault defaults = TIDE_FAULT_INIT;
   s->fault = defaults;
   s->fault.call = (uint32_t)kinds[o->slot % (sizeof kinds / sizeof kinds[0])];
   s->fault.status = o->other % 2 == 0 ? TIDE_ERR_NO_MEMORY : TIDE_ERR_MACHINE;
   s->fault.skip = o->number % 8;
-  s->fault.count = o->value % 8 == 0 ? UINT64_MAX : 1 + o->value % 3;
+  s->fault.count = o->value % 8 == 0 ? UINT64_MAX : 1u + o->value % 3u;
   s->fault_calls = 1 + o->value / 16;
   return true;
 }
@@ -331,6 +343,26 @@ static own_pool* scope_pool(model* s, uint8_t stream) {
   return NULL;
 }
 
+static size_t pool_items(const model* s, tide_pool pool, const void** out) {
+  size_t count = 0;
+  for (size_t i = 0; i < SLOTS; i++) {
+    const item* const it = &s->items[i];
+    if (it->is_used && it->is_cached && it->pool == pool) out[count++] = it->block.address;
+  }
+  return count;
+}
+
+// A pool of the model, or NULL; one without users and blocks may have gone meanwhile.
+static own_pool* pool_at(model* s, uint8_t slot) {
+  own_pool* const p = &s->pools[slot % POOLS];
+  const void* addresses[SLOTS];
+  uint32_t users = 0;
+  if (p->is_used && p->users == 0 && pool_items(s, p->number, addresses) == 0) {
+    p->is_used = tide_device_pool_users(s->d, p->number, &users) == TIDE_OK;
+  }
+  return p->is_used ? p : NULL;
+}
+
 typedef struct search {
   uint64_t address;
   bool is_found;
@@ -347,7 +379,7 @@ static bool item_find_lender(model* s, item* it) {
   for (size_t i = 0; i < POOLS; i++) {
     search w = { (uint64_t)(uintptr_t)it->block.address, false };
     const tide_device_visitor visitor = { search_segment, NULL, &w };
-    if (!s->pools[i].is_used || !s->pools[i].use_on_oom) continue;
+    if (!s->pools[i].use_on_oom || pool_at(s, (uint8_t)i) == NULL) continue;
     EXPECT_OK(tide_device_visit_pool(s->d, s->pools[i].number, &visitor));
     if (w.is_found) it->pool = s->pools[i].number;
   }
@@ -358,11 +390,12 @@ static bool item_find_lender(model* s, item* it) {
 static bool item_begin(model* s, size_t slot, item it) {
   it.is_used = true;
   s->items[slot] = it;
-  if (!item_is_apart(s, &it) || !past_allows(s, &it)) return false;
+  if (!item_is_apart(s, &s->items[slot]) || !past_allows(s, &it)) return false;
   if (it.is_cached) {
     s->live++;
     s->live_bytes += (int64_t)it.bytes;
     s->allocated++;
+    s->restored += it.is_restored;
     if (s->live > s->peak) s->peak = s->live;
   }
   if (it.is_cached && it.pool == 0 && !item_find_lender(s, &s->items[slot])) return false;
@@ -376,6 +409,7 @@ static void item_end(model* s, size_t slot) {
     s->live--;
     s->live_bytes -= (int64_t)it->bytes;
     s->freed++;
+    s->restored -= it->is_restored;
   }
   s->stale[slot] = it->block;
   it->is_used = false;
@@ -582,9 +616,9 @@ static bool do_pool_new(model* s, const op* o) {
 }
 
 static bool do_pool_retain(model* s, const op* o) {
-  own_pool* const p = &s->pools[o->slot % POOLS];
+  own_pool* const p = pool_at(s, o->slot);
   uint32_t users = 0;
-  if (!p->is_used) return true;
+  if (p == NULL) return true;
   EXPECT_STATUS(tide_device_pool_retain(s->d, p->number), p->users > 0 ? TIDE_OK : TIDE_ERR_STATE);
   if (p->users > 0) p->users++;
   EXPECT_OK(tide_device_pool_users(s->d, p->number, &users));
@@ -603,14 +637,14 @@ static bool pool_release(model* s, own_pool* p) {
 }
 
 static bool do_pool_release(model* s, const op* o) {
-  own_pool* const p = &s->pools[o->slot % POOLS];
-  return !p->is_used || pool_release(s, p);
+  own_pool* const p = pool_at(s, o->slot);
+  return p == NULL || pool_release(s, p);
 }
 
 static bool do_pool_begin(model* s, const op* o) {
   static const uint32_t kinds[] = { TIDE_SCOPE_ALL, TIDE_SCOPE_THREAD, TIDE_SCOPE_STREAM, TIDE_SCOPE_FILTER };
-  own_pool* const p = &s->pools[o->slot % POOLS];
-  if (!p->is_used) return true;
+  own_pool* const p = pool_at(s, o->slot);
+  if (p == NULL) return true;
   tide_scope scope = TIDE_SCOPE_INIT;
   scope.kind = kinds[o->value % 4];
   scope.stream = s->streams[o->other % STREAMS];
@@ -638,20 +672,11 @@ static bool pool_end(model* s, own_pool* p) {
 }
 
 static bool do_pool_end(model* s, const op* o) {
-  own_pool* const p = &s->pools[o->slot % POOLS];
-  if (!p->is_used) return true;
+  own_pool* const p = pool_at(s, o->slot);
+  if (p == NULL) return true;
   if (p->has_scope) return pool_end(s, p);
   EXPECT_STATUS(tide_device_pool_end(s->d, p->number), TIDE_ERR_STATE);
   return true;
-}
-
-static size_t pool_items(const model* s, tide_pool pool, const void** out) {
-  size_t count = 0;
-  for (size_t i = 0; i < SLOTS; i++) {
-    const item* const it = &s->items[i];
-    if (it->is_used && it->is_cached && it->pool == pool) out[count++] = it->block.address;
-  }
-  return count;
 }
 
 // Does every pool have the blocks that the model says, and no other?
@@ -660,7 +685,7 @@ static bool pools_agree(model* s) {
   for (size_t i = 0; i <= POOLS; i++) {
     const tide_pool number = i < POOLS ? s->pools[i].number : TIDE_POOL_DEFAULT;
     bool is_exact = false;
-    if (i < POOLS && !s->pools[i].is_used) continue;
+    if (i < POOLS && pool_at(s, (uint8_t)i) == NULL) continue;
     const size_t count = pool_items(s, number, addresses);
     EXPECT_OK(tide_device_pool_check(s->d, number, addresses, count, &is_exact));
     EXPECT(is_exact, "pool %u has not the %zu blocks of the model", number, count);
@@ -695,11 +720,11 @@ static bool do_trim(model* s, const op* o) {
 }
 
 static bool do_trim_pool(model* s, const op* o) {
-  own_pool* const p = &s->pools[o->slot % POOLS];
+  own_pool* const p = pool_at(s, o->slot);
   const void* addresses[SLOTS];
   uint32_t users = 0;
   uint64_t bytes = 0;
-  if (!p->is_used) return true;
+  if (p == NULL) return true;
   EXPECT_OK(tide_device_pool_reserved(s->d, p->number, &bytes));
   const tide_status status = ASK(s, tide_device_trim_pool(s->d, p->number));
   if (!expect_unless_faulty(s, "trim_pool", status)) return false;
@@ -707,4 +732,661 @@ static bool do_trim_pool(model* s, const op* o) {
   EXPECT(p->users == 0 && pool_items(s, p->number, addresses) == 0, "pool %u is gone", p->number);
   p->is_used = false;
   return true;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Checkpoints
+
+static bool stats_get(model* s, tide_device_stats* out) {
+  *out = (tide_device_stats)TIDE_DEVICE_STATS_INIT;
+  EXPECT_OK(tide_device_get_stats(s->d, out));
+  return true;
+}
+
+// A restore hands idle blocks out and back again: the model takes these sums over.
+static bool stats_adopt(model* s) {
+  tide_device_stats stats;
+  if (!stats_get(s, &stats)) return false;
+  s->allocated = stats.allocation[0].allocated;
+  s->freed = stats.allocation[0].freed;
+  s->peak = stats.allocation[0].peak;
+  return true;
+}
+
+static bool is_refused_for_pending(model* s, tide_status status, bool* out) {
+  tide_device_stats stats;
+  if (!stats_get(s, &stats)) return false;
+  *out = status == TIDE_ERR_STATE && stats.active[0].current > stats.allocation[0].current;
+  return true;
+}
+
+static bool do_checkpoint(model* s, const op* o) {
+  save* const v = &s->saves[o->other % SAVES];
+  const own_pool* const p = pool_at(s, o->slot);
+  bool is_pending = false;
+  if (p == NULL || p->users == 0) return true;
+  tide_checkpoint_free(v->checkpoint);
+  memset(v, 0, sizeof *v);
+  const tide_status status = ASK(s, tide_device_checkpoint(s->d, p->number, &v->checkpoint));
+  if (!is_refused_for_pending(s, status, &is_pending)) return false;
+  if (!is_pending && !expect_unless_faulty(s, "checkpoint", status)) return false;
+  if (status != TIDE_OK) return true;
+  v->pool = p->number;
+  for (size_t i = 0; i < SLOTS; i++) {
+    const item* const it = &s->items[i];
+    if (it->is_used && it->is_cached && it->pool == p->number) v->items[v->count++] = *it;
+  }
+  return true;
+}
+
+static size_t item_at(const item* items, size_t count, const void* address) {
+  size_t i = 0;
+  while (i < count && (!items[i].is_used || items[i].block.address != address)) i++;
+  return i;
+}
+
+static bool restore_end_items(model* s, const tide_restore_delta* delta, tide_pool pool) {
+  const void* addresses[SLOTS];
+  const size_t wanted = pool_items(s, pool, addresses);
+  EXPECT(delta->released_count == wanted, "restore took %zu blocks back, the model says %zu",
+         delta->released_count, wanted);
+  for (size_t i = 0; i < delta->released_count; i++) {
+    const size_t at = item_at(s->items, SLOTS, delta->released[i]);
+    retired* r = NULL;
+    EXPECT(at < SLOTS && s->items[at].pool == pool, "restore took back %p", delta->released[i]);
+    if (!past_add(s, &s->items[at], &r)) return false;
+    item_end(s, at);
+  }
+  return true;
+}
+
+static bool restore_begin_items(model* s, const tide_restore_delta* delta, const save* v) {
+  size_t slot = 0;
+  EXPECT(delta->created_count == v->count, "restore made %zu blocks, the model says %zu",
+         delta->created_count, v->count);
+  for (size_t i = 0; i < delta->created_count; i++) {
+    const size_t at = item_at(v->items, v->count, delta->created[i].address);
+    EXPECT(at < v->count, "restore made a block at %p", delta->created[i].address);
+    while (slot < SLOTS && s->items[slot].is_used) slot++;
+    if (slot == SLOTS) {
+      EXPECT_OK(tide_device_release(s->d, delta->created[i]));
+      continue;
+    }
+    item it = v->items[at];
+    it.block = delta->created[i];
+    it.uses = 0;
+    it.is_written = false;
+    it.is_restored = true;
+    if (!item_begin(s, slot, it)) return false;
+  }
+  return true;
+}
+
+static bool do_restore(model* s, const op* o) {
+  const save* const v = &s->saves[o->other % SAVES];
+  tide_restore_delta delta;
+  if (v->checkpoint == NULL) return true;
+  const tide_status status = ASK(s, tide_device_restore(s->d, v->checkpoint, &delta));
+  if (status != TIDE_OK) {
+    EXPECT(delta.released == NULL && delta.created == NULL, "a restore that failed returned blocks");
+    EXPECT(s->is_faulty || status == TIDE_ERR_STATE || status == TIDE_ERR_HANDLE, "restore is %s",
+           tide_status_name(status));
+    return pools_agree(s);
+  }
+  const bool is_right = restore_end_items(s, &delta, v->pool) && restore_begin_items(s, &delta, v);
+  tide_restore_delta_clear(&delta);
+  return is_right && stats_adopt(s) && pools_agree(s);
+}
+
+// What was just saved can be put back, unless a block of it waits or is announced.
+static bool do_save_and_restore(model* s, const op* o) {
+  const own_pool* const p = pool_at(s, o->slot);
+  if (p == NULL || p->users == 0) return true;
+  if (!do_checkpoint(s, o)) return false;
+  const save* const v = &s->saves[o->other % SAVES];
+  if (v->checkpoint == NULL || s->fault_calls > 0) return true;
+  for (size_t i = 0; i < v->count; i++) {
+    if (v->items[i].uses != 0) return true;
+  }
+  tide_restore_delta delta;
+  EXPECT_OK(tide_device_restore(s->d, v->checkpoint, &delta));
+  const bool is_right = restore_end_items(s, &delta, v->pool) && restore_begin_items(s, &delta, v);
+  tide_restore_delta_clear(&delta);
+  return is_right && stats_adopt(s) && pools_agree(s);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Everything that changes how the allocator decides, and looks
+
+static bool do_configure(model* s, const op* o) {
+  static const uint64_t mib[] = { 12, 20, 20, 32 };
+  tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
+  options.expandable_segments = (o->value & 1u) != 0;
+  options.fixes = (o->value & 2u) != 0;
+  options.is_capture_reuse = (o->value & 4u) != 0;
+  options.large_segment_bytes = mib[o->slot % 4] * MIB;
+  if (o->value & 8u) options.max_split_bytes = (32 + o->number % 32) * MIB;
+  if (o->value & 16u) options.non_split_excess_bytes = (32 + o->number % 40) * MIB;
+  if (o->value & 32u) options.collect_threshold = (1 + o->other % 8) / 10.0;
+  if (o->value & 64u) options.memory_fraction = (2 + o->other % 8) / 10.0;
+  for (size_t i = 0; i < TIDE_ROUNDUP_SLOTS && (o->value & 128u) != 0; i++) {
+    options.roundup_divisions[i] = 1u << (o->number >> i) % 6;
+  }
+  options.has_audits = o->other == 0;
+  EXPECT_OK(tide_device_configure(s->d, &options));
+  tide_device_get_options(s->d, &options);
+  EXPECT(options.heap == &s->records.heap, "configure changed the heap");
+  return true;
+}
+
+static bool do_limit(model* s, const op* o) {
+  const uint64_t bytes = o->value % 4 == 0 ? TIDE_NO_LIMIT : (40 + o->number % 200) * MIB;
+  EXPECT_OK(tide_device_set_limit(s->d, bytes));
+  EXPECT(tide_device_limit(s->d) == bytes, "another limit is in force");
+  return true;
+}
+
+static bool do_caching(model* s, const op* o) {
+  tide_device_set_caching(s->d, o->value % 4 != 0);
+  return true;
+}
+
+static bool do_reset(model* s, const op* o) {
+  if (o->value % 2 == 0) {
+    tide_device_reset_accumulated(s->d);
+    s->allocated = s->freed = 0;
+  } else {
+    tide_device_reset_peaks(s->d);
+    s->peak = s->live;
+  }
+  return true;
+}
+
+static size_t gather_frames(void* user, uint64_t* frames, size_t capacity) {
+  const model* const s = user;
+  for (size_t i = 0; i < 3 && i < capacity; i++) frames[i] = (uint64_t)s->live % 7 + i;
+  return capacity < 3 ? capacity : 3;
+}
+
+static bool count_entries(void* user, const tide_trace_entry* entries, size_t count) {
+  (void)entries;
+  *(size_t*)user += count;
+  return true;
+}
+
+static bool do_history(model* s, const op* o) {
+  tide_history_options options = TIDE_HISTORY_OPTIONS_INIT;
+  size_t count = 0;
+  options.is_on = o->value % 2 == 0;
+  options.clears = o->value % 8 == 0;
+  options.level = o->slot % 4;
+  options.max_entries = 1 + o->number % 500;
+  options.gather = gather_frames;
+  options.user = s;
+  EXPECT_OK(tide_device_annotate(s->d, "a remark"));
+  EXPECT_OK(tide_device_history(s->d, &options));
+  EXPECT_OK(tide_device_history_visit(s->d, count_entries, &count));
+  EXPECT(count <= options.max_entries, "%zu entries of history, %zu wanted", count,
+         (size_t)options.max_entries);
+  EXPECT(tide_device_has_history(s->d) == options.is_on, "the history is not as it was set");
+  return true;
+}
+
+static bool do_sweep(model* s, const op* o) {
+  (void)o;
+  return items_are_intact(s) && pools_agree(s);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Verbs
+
+// Name, function, how often of 1000.
+// clang-format off
+#define VERB_MAP(X)                                                                                        \
+  X(ALLOC, do_alloc, 370) X(ALLOC_AT, do_alloc_at, 15) X(RELEASE, do_release, 200)                         \
+  X(RELEASE_ADDRESS, do_release_address, 110) X(RELEASE_TWICE, do_release_twice, 15) X(FIND, do_find, 15)  \
+  X(RECORD, do_record, 80) X(DELAY, do_delay, 20) X(PAUSE, do_pause, 25) X(POLL, do_poll, 15)              \
+  X(TRIM, do_trim, 7) X(TRIM_POOL, do_trim_pool, 5) X(POOL_NEW, do_pool_new, 8)                            \
+  X(POOL_RETAIN, do_pool_retain, 5) X(POOL_RELEASE, do_pool_release, 10) X(POOL_BEGIN, do_pool_begin, 10)  \
+  X(POOL_END, do_pool_end, 20) X(CHECKPOINT, do_checkpoint, 8) X(RESTORE, do_restore, 6)                   \
+  X(SAVE_AND_RESTORE, do_save_and_restore, 6) X(CONFIGURE, do_configure, 10) X(LIMIT, do_limit, 4)         \
+  X(CACHING, do_caching, 6) X(RESET, do_reset, 6) X(HISTORY, do_history, 5) X(FAULT, do_fault, 14)         \
+  X(SWEEP, do_sweep, 5)
+// clang-format on
+
+typedef struct verb_row {
+  const char* name;
+  bool (*run)(model* s, const op* o);
+  uint32_t weight;
+} verb_row;
+
+static const verb_row verbs[] = {
+#define VERB_ROW(name, function, weight) { #name, function, weight },
+  VERB_MAP(VERB_ROW)
+#undef VERB_ROW
+};
+#define VERB_COUNT (sizeof verbs / sizeof verbs[0])
+
+static op op_random(t_rng* rng) {
+  const uint64_t bits = t_rng_next(rng);
+  uint32_t at = (uint32_t)t_rng_below(rng, 1000);
+  uint8_t verb = 0;
+  while (verb + 1u < VERB_COUNT && at >= verbs[verb].weight) at -= verbs[verb++].weight;
+  return (op){ verb, (uint8_t)bits, (uint8_t)(bits >> 8), (uint8_t)(bits >> 16), (uint32_t)(bits >> 32) };
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Runs
+
+static tide_machine* prop_machine_new(void) {
+  tide_machine* m = NULL;
+  if (strcmp(t_variant(), "host") == 0) {
+    tide_host_options options = TIDE_HOST_OPTIONS_INIT;
+    options.capacity = CAPACITY;
+    T_OK(tide_machine_new_host(&options, &m));
+  } else if (strcmp(t_variant(), "dry") == 0) {
+    tide_dry_options options = TIDE_DRY_OPTIONS_INIT;
+    options.capacity = CAPACITY;
+    T_OK(tide_machine_new_dry(&options, &m));
+  } else {
+    m = machine_open("cuda", NULL);
+  }
+  return m;
+}
+
+static void model_open(model* s, tide_machine* m) {
+  memset(s, 0, sizeof *s);
+  s->m = m;
+  s->has_memory = machine_has_memory(m);
+  s->is_readable = s->has_memory && device_info(m, 0).is_host_readable;
+  for (size_t i = 1; i < STREAMS; i++) {
+    s->streams[i] = stream_new(m, 0, i % 2 == 0 ? TIDE_STREAM_NON_BLOCKING : 0);
+  }
+  s->ordering = event_new(m, 0);
+  while (s->event_count < RETIRED * STREAMS) s->events[s->event_count++] = event_new(m, 0);
+  if (is_cuda(m)) window_prepare(m, 0);
+  s->free_before = free_bytes(m, 0);
+  counting_heap_init(&s->records, SIZE_MAX, false);
+  tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
+  options.heap = &s->records.heap;
+  T_OK(tide_device_new(m, 0, &options, &s->d));
+}
+
+static bool stat_is_sound(const char* name, const tide_stat* stat) {
+  EXPECT(stat->current >= 0 && stat->peak >= stat->current, "%s: current %lld, peak %lld", name,
+         (long long)stat->current, (long long)stat->peak);
+  return true;
+}
+
+static bool stats_agree(model* s) {
+  tide_device_stats stats;
+  if (!stats_get(s, &stats)) return false;
+#define SOUND(name) \
+  if (!stat_is_sound(#name, &stats.name[0])) return false;
+  TIDE_DEVICE_STAT_MAP(SOUND)
+#undef SOUND
+  const tide_stat* const n = &stats.allocation[0];
+  EXPECT(n->current == s->live && n->peak == s->peak && n->allocated == s->allocated && n->freed == s->freed,
+         "allocation is { %lld, %lld, %lld, %lld }, the model says { %lld, %lld, %lld, %lld }",
+         (long long)n->current, (long long)n->peak, (long long)n->allocated, (long long)n->freed,
+         (long long)s->live, (long long)s->peak, (long long)s->allocated, (long long)s->freed);
+  const int64_t requested = stats.requested_bytes[0].current;
+  const bool is_exact = stats.active[0].current == n->current && s->restored == 0;
+  EXPECT(is_exact ? requested == s->live_bytes : requested >= s->live_bytes,
+         "%lld bytes are requested, the model says %lld", (long long)requested, (long long)s->live_bytes);
+  EXPECT(stats.active[0].current >= n->current, "fewer blocks are active than handed out");
+  return true;
+}
+
+static bool model_agrees(model* s) {
+  EXPECT(!atomic_load(&is_data_wrong), "a stream read other bytes than were written");
+  const int broken = tide_device_check(s->d);
+  EXPECT(broken == 0, "check: %d (%.200s)", broken, tide_last_error()->text);
+  return stats_agree(s);
+}
+
+// Takes everything back: nothing may be left but records, and after tide_device_free() none of them.
+static bool model_close(model* s) {
+  s->fault_calls = 0;
+  if (!items_are_intact(s)) return false;
+  while (s->scope_count > 0) {
+    if (!pool_end(s, &s->pools[s->scopes[s->scope_count - 1]])) return false;
+  }
+  for (size_t i = 0; i < SLOTS; i++) {
+    if (s->items[i].is_used && !item_release(s, i, i % 2 == 0)) return false;
+  }
+  for (size_t i = 0; i < SAVES; i++) tide_checkpoint_free(s->saves[i].checkpoint);
+  for (uint8_t i = 0; i < POOLS; i++) {
+    while (pool_at(s, i) != NULL && s->pools[i].users > 0) {
+      if (!pool_release(s, &s->pools[i])) return false;
+    }
+  }
+  EXPECT_OK(tide_device_trim(s->d));
+  tide_device_stats stats;
+  if (!model_agrees(s) || !stats_get(s, &stats)) return false;
+  EXPECT(stats.reserved_bytes[0].current == 0, "%lld bytes are reserved after a trim",
+         (long long)stats.reserved_bytes[0].current);
+  EXPECT(is_cuda(s->m) || free_bytes(s->m, 0) == s->free_before, "%zu bytes of %zu are free after a trim",
+         free_bytes(s->m, 0), s->free_before);
+  return true;
+}
+
+static bool model_free(model* s) {
+  tide_device_free(s->d);
+  EXPECT_OK(tide_machine_device_synchronize(s->m, 0));
+  EXPECT(atomic_load(&s->records.outstanding) == 0, "%zu bytes of records are left",
+         atomic_load(&s->records.outstanding));
+  EXPECT(is_cuda(s->m) || free_bytes(s->m, 0) == s->free_before, "%zu bytes of %zu are free at the end",
+         free_bytes(s->m, 0), s->free_before);
+  tide_machine_free(s->m);
+  return true;
+}
+
+// Plays a list from the beginning; false with the outcome set when the allocator and the model disagree. Every
+// `check_every`-th operation is followed by a check of the whole allocator.
+static bool play(const op* list, size_t count, size_t check_every) {
+  static model s;
+  atomic_store(&is_data_wrong, false);
+  model_open(&s, prop_machine_new());
+  for (size_t i = 0; i < count; ++i) {
+    outcome->at = i;
+    if (!verbs[list[i].verb].run(&s, &list[i]) || !stats_agree(&s)) return false;
+    if (i % check_every == 0 && !model_agrees(&s)) return false;
+    if (i % 64 == 0 && !past_forget_done(&s)) return false;
+  }
+  return model_close(&s) && model_free(&s);
+}
+
+// Plays a list in a process of its own.
+static bool play_apart(const op* list, size_t count, size_t check_every) {
+  (void)fflush(NULL);
+  memset(outcome, 0, sizeof *outcome);
+  const pid_t child = fork();
+  T_CHECK(child >= 0);
+  if (child == 0) {
+    (void)alarm(60);
+    if (play(list, count, check_every)) exit(0);
+    _exit(1);
+  }
+  int status = 0;
+  T_EQ(waitpid(child, &status, 0), child);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return true;
+  if (outcome->text[0] != '\0') return false;
+  if (WIFSIGNALED(status)) {
+    (void)snprintf(outcome->text, sizeof outcome->text, "killed by %s", t_signal_name(WTERMSIG(status)));
+  } else {
+    (void)snprintf(outcome->text, sizeof outcome->text, "exit status %d", WEXITSTATUS(status));
+  }
+  return false;
+}
+
+// Do two texts say the same, whatever the numbers?
+static bool is_same_failure(const char* a, const char* b) {
+  static const char numbers[] = "0123456789abcdefx";
+  while (*a != '\0' && *b != '\0') {
+    a += strspn(a, numbers);
+    b += strspn(b, numbers);
+    if (*a != *b) return false;
+    if (*a != '\0') a++, b++;
+  }
+  return true;
+}
+
+// Leaves out ever smaller ranges of a list that fails, as long as it still fails in the same way and there is
+// time.
+static size_t shrink(op* list, size_t count) {
+  static op shorter[LIST_MAX];
+  const verdict first = *outcome;
+  const uint64_t deadline = t_now_ns() + (uint64_t)SHRINK_SECONDS * 1000000000u;
+  for (size_t part = count / 2; part > 0; part /= 2) {
+    for (size_t begin = 0; begin + part <= count && t_now_ns() < deadline;) {
+      memcpy(shorter, list, begin * sizeof *list);
+      memcpy(shorter + begin, list + begin + part, (count - begin - part) * sizeof *list);
+      if (play_apart(shorter, count - part, 1) || !is_same_failure(outcome->text, first.text)) {
+        begin += part;
+        continue;
+      }
+      count = outcome->at + 1;
+      memcpy(list, shorter, count * sizeof *list);
+    }
+  }
+  return count;
+}
+
+static void print_list(const op* list, size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    (void)fprintf(stderr, "  { %s, %u, %u, %u, %u },\n", verbs[list[i].verb].name, list[i].slot,
+                  list[i].other, list[i].value, list[i].number);
+  }
+}
+
+static void report(op* list, size_t count) {
+  (void)fprintf(stderr, "seed %" PRIu64 ", operation %zu: %s\n", t_seed(), count - 1, outcome->text);
+  count = shrink(list, count);
+  if (play_apart(list, count, 1)) (void)fprintf(stderr, "the shorter list does not fail every time\n");
+  (void)fprintf(stderr, "shorter: %s\n", outcome->text);
+  print_list(list, count);
+  T_FAIL("the allocator and the model disagree after %zu operations", count);
+}
+
+static void outcome_open(void) {
+  char name[] = "/tmp/prop_device_XXXXXX";
+  const int fd = mkstemp(name);
+  T_CHECK(fd >= 0 && unlink(name) == 0 && ftruncate(fd, sizeof *outcome) == 0);
+  outcome = mmap(NULL, sizeof *outcome, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  T_CHECK(outcome != MAP_FAILED);
+  (void)close(fd);
+}
+
+T_TEST_OVER(prop_device__agrees_with_a_list_of_blocks, machine_names) {
+  static op list[LIST_MAX];
+  const bool is_apart = strcmp(t_variant(), "cuda") != 0;
+  const size_t wanted = t_scaled(is_apart ? 100000 : 2000);
+  t_rng rng = t_rng_new(1);
+  outcome_open();
+  for (size_t done = 0; done < wanted;) {
+    const size_t count = wanted - done < LIST_MAX ? wanted - done : LIST_MAX;
+    for (size_t i = 0; i < count; ++i) list[i] = op_random(&rng);
+
+    const size_t check_every = done % (8 * LIST_MAX) == 0 ? 1 : 16;  // a check costs more than an operation
+    if (is_apart && !play_apart(list, count, check_every)) report(list, outcome->at + 1);
+    if (!is_apart && !play(list, count, check_every)) {
+      print_list(list, outcome->at + 1);
+      T_FAIL("seed %" PRIu64 ": %s", t_seed(), outcome->text);
+    }
+
+    done += count;
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Several threads: each allocates on a stream of its own and on shared ones, and releases what it finds on
+// the board, whoever put it there. What each thread holds is its alone, so the data tell whether the allocator
+// gave the same memory to two, or too early. Scopes and announcements take turns, round by round, because
+// announcements made in the scope of another thread end with it.
+
+enum { THREADS = 4, SHARED = 2, BOARD = 48, HELD = 8 };
+
+typedef struct crowd {
+  model s;  // of which the machine, the allocator and the work on streams are used
+  tide_stream streams[THREADS + SHARED];
+  pthread_mutex_t lock;  // guards the board
+  item board[BOARD];
+  size_t steps;
+  bool has_scopes;  // this round
+} crowd;
+
+typedef struct member {
+  crowd* c;
+  uint8_t number;
+  t_rng rng;
+  tide_event ordering;
+  item held[HELD];
+} member;
+
+static void member_read(const crowd* c, const item* it, uint8_t stream) {
+  if (!c->s.is_readable) return;
+  read_job* const job = malloc(sizeof *job);
+  T_CHECK(job != NULL);
+  *job = (read_job){ it->block.address, it->bytes, it->pattern };
+  T_OK(tide_machine_call(c->s.m, 0, c->streams[stream], job_read, job));
+}
+
+static void member_alloc(member* w, item* it) {
+  crowd* const c = w->c;
+  const bool is_shared = t_rng_below(&w->rng, 3) == 0;
+  *it = (item){ .pattern = (uint8_t)t_rng_next(&w->rng) };
+  it->stream = is_shared ? (uint8_t)(THREADS + t_rng_below(&w->rng, SHARED)) : w->number;
+  it->bytes = (size_t)1 << t_rng_below(&w->rng, 22);
+  it->bytes += t_rng_below(&w->rng, it->bytes);
+  const tide_status status = tide_device_alloc(c->s.d, c->streams[it->stream], it->bytes, &it->block);
+  T_CHECK(status == TIDE_OK || status == TIDE_ERR_NO_MEMORY);
+  if (status != TIDE_OK) return;
+  it->is_used = true;
+  T_OK(tide_machine_fill(c->s.m, 0, c->streams[it->stream], it->block.address, it->pattern, it->bytes));
+}
+
+// Lets the member's own stream read a block, late, and announces it.
+static void member_use(member* w, const item* it) {
+  const crowd* const c = w->c;
+  T_OK(tide_machine_event_record(c->s.m, 0, w->ordering, c->streams[it->stream]));
+  T_OK(tide_machine_stream_wait(c->s.m, 0, c->streams[w->number], w->ordering));
+  if (!is_dry(c->s.m)) T_OK(tide_machine_call(c->s.m, 0, c->streams[w->number], job_sleep, (void*)30));
+  else T_OK(tide_dry_work(c->s.m, 0, c->streams[w->number], 30000));
+  member_read(c, it, w->number);
+  T_OK(tide_device_record(c->s.d, it->block, c->streams[w->number]));
+}
+
+static void member_release(member* w, item* it) {
+  crowd* const c = w->c;
+  if (!it->is_used) return;
+  if (!c->has_scopes && t_rng_below(&w->rng, 2) == 0) member_use(w, it);
+  member_read(c, it, it->stream);
+  tide_block found;
+  T_OK(tide_device_find(c->s.d, it->block.address, &found));
+  T_EQ(found.handle, it->block.handle);
+  if (t_rng_below(&w->rng, 2) == 0) T_OK(tide_device_release(c->s.d, it->block));
+  else T_OK(tide_device_release_address(c->s.d, it->block.address));
+  T_STATUS(tide_device_release(c->s.d, it->block), TIDE_ERR_HANDLE);
+  it->is_used = false;
+}
+
+// Swaps a block with one of the board.
+static void member_swap(member* w, item* it) {
+  item* const place = &w->c->board[t_rng_below(&w->rng, BOARD)];
+  T_EQ(pthread_mutex_lock(&w->c->lock), 0);
+  const item other = *place;
+  *place = *it;
+  *it = other;
+  T_EQ(pthread_mutex_unlock(&w->c->lock), 0);
+}
+
+static void member_scope(member* w) {
+  tide_device* const d = w->c->s.d;
+  tide_pool pool = 0;
+  T_OK(tide_device_pool_new(d, NULL, &pool));
+  T_OK(tide_device_pool_begin(d, pool, NULL));
+  for (size_t i = 0; i < HELD; i++) {
+    if (!w->held[i].is_used) member_alloc(w, &w->held[i]);
+  }
+  T_OK(tide_device_pool_end(d, pool));
+  T_OK(tide_device_pool_release(d, pool));
+  T_OK(tide_device_pool_release(d, pool));
+}
+
+static void member_configure(member* w) {
+  tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
+  options.expandable_segments = t_rng_below(&w->rng, 2) == 0;
+  options.fixes = t_rng_below(&w->rng, 2) == 0;
+  if (t_rng_below(&w->rng, 2) == 0) options.max_split_bytes = 20 * MIB;
+  T_OK(tide_device_configure(w->c->s.d, &options));
+}
+
+static void* member_run(void* user) {
+  member* const w = user;
+  tide_device_stats stats = TIDE_DEVICE_STATS_INIT;
+  for (size_t step = 0; step < w->c->steps; step++) {
+    item* const it = &w->held[t_rng_below(&w->rng, HELD)];
+    const uint64_t what = t_rng_below(&w->rng, 1000);
+    if (what < 450 && !it->is_used) member_alloc(w, it);
+    else if (what < 700) member_swap(w, it);
+    else if (what < 970) member_release(w, it);
+    else if (what < 985) T_OK(tide_device_poll(w->c->s.d));
+    else if (what < 990) T_OK(tide_device_get_stats(w->c->s.d, &stats));
+    else if (what < 993) T_OK(tide_device_trim(w->c->s.d));
+    else if (what < 996) member_configure(w);
+    else if (w->c->has_scopes) member_scope(w);
+  }
+  return NULL;
+}
+
+// Everything that is handed out, in one list.
+static size_t crowd_gather(crowd* c, member* members, item** out) {
+  size_t count = 0;
+  for (size_t i = 0; i < BOARD; i++) {
+    if (c->board[i].is_used) out[count++] = &c->board[i];
+  }
+  for (size_t i = 0; i < THREADS * HELD; i++) {
+    item* const it = &members[i / HELD].held[i % HELD];
+    if (it->is_used) out[count++] = it;
+  }
+  return count;
+}
+
+// All threads are stopped: now everything must add up.
+static void crowd_check(crowd* c, item** items, size_t count) {
+  tide_device_stats stats = TIDE_DEVICE_STATS_INIT;
+  T_OK(tide_machine_device_synchronize(c->s.m, 0));
+  T_CHECK(!atomic_load(&is_data_wrong));
+  for (size_t i = 0; i < count; i++) {
+    const uint64_t address = (uint64_t)(uintptr_t)items[i]->block.address;
+    for (size_t j = 0; j < i; j++) {
+      T_CHECK(
+          !overlaps(address, items[i]->bytes, (uint64_t)(uintptr_t)items[j]->block.address, items[j]->bytes));
+    }
+    if (c->s.is_readable) T_CHECK(bytes_are(items[i]->block.address, items[i]->pattern, items[i]->bytes));
+  }
+  if (tide_device_check(c->s.d) != 0) T_FAIL("check: %s", tide_last_error()->text);
+  T_OK(tide_device_get_stats(c->s.d, &stats));
+  T_EQ(stats.allocation[0].current, count);
+}
+
+static void crowd_open(crowd* c, member* members) {
+  memset(c, 0, sizeof *c);
+  memset(members, 0, THREADS * sizeof *members);
+  model_open(&c->s, prop_machine_new());
+  T_EQ(pthread_mutex_init(&c->lock, NULL), 0);
+  for (size_t i = 0; i < THREADS + SHARED; i++) c->streams[i] = stream_new(c->s.m, 0, i % 2);
+  for (uint8_t i = 0; i < THREADS; i++) {
+    members[i] = (member){ .c = c, .number = i, .rng = t_rng_new(100 + i), .ordering = event_new(c->s.m, 0) };
+  }
+}
+
+static void crowd_close(crowd* c, item** items, size_t count) {
+  tide_device_stats stats = TIDE_DEVICE_STATS_INIT;
+  for (size_t i = 0; i < count; i++) T_OK(tide_device_release(c->s.d, items[i]->block));
+  T_OK(tide_device_trim(c->s.d));
+  T_OK(tide_device_get_stats(c->s.d, &stats));
+  T_EQ(stats.reserved_bytes[0].current, 0);
+  if (!model_free(&c->s)) T_FAIL("%s", outcome->text);
+}
+
+T_TEST_OVER(prop_device__serves_threads_at_once, machine_names) {
+  static crowd c;
+  static member members[THREADS];
+  item* items[BOARD + THREADS * HELD];
+  size_t count = 0;
+  outcome_open();
+  crowd_open(&c, members);
+  for (size_t round = 0; round < t_scaled(10); round++) {
+    pthread_t threads[THREADS];
+    c.steps = 500;
+    c.has_scopes = round % 2 == 1;
+    for (size_t i = 0; i < THREADS; i++) t_thread_start(&threads[i], member_run, &members[i]);
+    for (size_t i = 0; i < THREADS; i++) t_thread_join(threads[i]);
+
+    count = crowd_gather(&c, members, items);
+    crowd_check(&c, items, count);
+  }
+  crowd_close(&c, items, count);
 }

@@ -1,0 +1,608 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Private pools: their users and scopes, where requests go, memory of the user's own functions, and their end.
+#include "device/devices.h"
+
+static void release_pool(tide_device* d, tide_pool pool) { T_OK(tide_device_pool_release(d, pool)); }
+
+static bool is_in_pool(tide_device* d, tide_block block, tide_pool pool) {
+  seen s;
+  look_at_pool(d, pool, &s);
+  return seen_around(&s, block.address) != NULL;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Numbers and users
+
+DEVICE_TEST(test_device__pool_numbers_rise_and_are_not_used_again) {
+  (void)m;
+  const tide_pool a = pool_new(d, NULL);
+  const tide_pool b = pool_new(d, NULL);
+  release_pool(d, b);
+  trim(d);
+
+  const tide_pool c = pool_new(d, NULL);
+
+  T_LT(a, b);
+  T_LT(b, c);
+}
+
+enum { POOL_THREADS = 4, POOLS_EACH = 50 };
+
+typedef struct pool_maker {
+  tide_device* device;
+  tide_pool pools[POOLS_EACH];
+} pool_maker;
+
+static void* make_pools(void* user) {
+  pool_maker* const maker = user;
+  for (size_t i = 0; i < POOLS_EACH; ++i) maker->pools[i] = pool_new(maker->device, NULL);
+  return NULL;
+}
+
+DEVICE_TEST(test_device__pool_numbers_differ_across_threads) {
+  (void)m;
+  pool_maker makers[POOL_THREADS];
+  pthread_t threads[POOL_THREADS];
+  bool is_seen[POOL_THREADS * POOLS_EACH + 1] = { false };
+  for (size_t i = 0; i < POOL_THREADS; ++i) makers[i].device = d;
+
+  for (size_t i = 0; i < POOL_THREADS; ++i) t_thread_start(&threads[i], make_pools, &makers[i]);
+  for (size_t i = 0; i < POOL_THREADS; ++i) t_thread_join(threads[i]);
+
+  for (size_t i = 0; i < POOL_THREADS * POOLS_EACH; ++i) {
+    const tide_pool pool = makers[i / POOLS_EACH].pools[i % POOLS_EACH];
+    T_LE(pool, POOL_THREADS * POOLS_EACH);
+    T_CHECK(!is_seen[pool]);
+    is_seen[pool] = true;
+  }
+}
+
+DEVICE_TEST(test_device__a_scope_is_a_user_of_its_pool) {
+  (void)m;
+  const tide_pool pool = pool_new(d, NULL);
+  T_EQ(pool_users(d, pool), 1);
+
+  scope_open(d, pool);
+  T_EQ(pool_users(d, pool), 2);
+  T_OK(tide_device_pool_end(d, pool));
+  T_EQ(pool_users(d, pool), 2);
+  release_pool(d, pool);
+
+  T_EQ(pool_users(d, pool), 1);
+}
+
+DEVICE_TEST(test_device__pools_can_be_retained) {
+  (void)m;
+  const tide_pool pool = pool_new(d, NULL);
+
+  T_OK(tide_device_pool_retain(d, pool));
+  release_pool(d, pool);
+  T_EQ(pool_users(d, pool), 1);
+  release_pool(d, pool);
+
+  T_EQ(pool_users(d, pool), 0);
+  T_STATUS(tide_device_pool_retain(d, pool), TIDE_ERR_STATE);
+  T_STATUS(tide_device_pool_release(d, pool), TIDE_ERR_STATE);
+  T_STATUS(tide_device_pool_begin(d, pool, NULL), TIDE_ERR_STATE);
+}
+
+DEVICE_TEST(test_device__pools_that_are_not_there_are_refused) {
+  (void)m;
+  uint32_t users = 1;
+  const tide_scope scope = TIDE_SCOPE_INIT;
+
+  T_STATUS(tide_device_pool_users(d, 77, &users), TIDE_ERR_HANDLE);
+  T_EQ(users, 0);
+  T_STATUS(tide_device_pool_retain(d, 77), TIDE_ERR_HANDLE);
+  T_STATUS(tide_device_pool_begin(d, TIDE_POOL_DEFAULT, &scope), TIDE_ERR_HANDLE);
+  T_STATUS(tide_device_pool_end(d, 77), TIDE_ERR_HANDLE);
+  T_STATUS(tide_device_trim_pool(d, 77), TIDE_ERR_HANDLE);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Where requests go
+
+DEVICE_TEST(test_device__two_of_1_mib_share_a_segment_of_a_pool) {
+  (void)m;
+  const tide_pool pool = pool_new(d, NULL);
+
+  (void)take_in(d, pool, NULL, MIB);
+  (void)take_in(d, pool, NULL, MIB);
+  T_EQ(current(d, segment), 1);
+  (void)take_in(d, pool, NULL, MIB);
+
+  T_EQ(current(d, segment), 2);
+  T_EQ(pool_reserved(d, pool), 4 * MIB);
+}
+
+DEVICE_TEST(test_device__memory_of_a_pool_stays_in_it) {
+  (void)m;
+  const tide_pool pool = pool_new(d, NULL);
+  const tide_block inside = take_in(d, pool, NULL, 12 * MIB);
+  give(d, inside);
+
+  const tide_block outside = take(d, NULL, 12 * MIB);
+
+  T_CHECK(outside.address != inside.address);
+  T_PTR_EQ(take_in(d, pool, NULL, 12 * MIB).address, inside.address);
+  give(d, outside);
+  T_CHECK(take_in(d, pool, NULL, 12 * MIB).address != outside.address);
+}
+
+DEVICE_TEST(test_device__the_innermost_scope_wins) {
+  (void)m;
+  const tide_pool outer = pool_new(d, NULL);
+  const tide_pool inner = pool_new(d, NULL);
+
+  scope_open(d, outer);
+  const tide_block first = take(d, NULL, 4096);
+  scope_open(d, inner);
+  const tide_block second = take(d, NULL, 4096);
+  scope_close(d, inner);
+  const tide_block third = take(d, NULL, 4096);
+  scope_close(d, outer);
+
+  T_CHECK(is_in_pool(d, first, outer));
+  T_CHECK(is_in_pool(d, second, inner));
+  T_CHECK(is_in_pool(d, third, outer));
+  T_CHECK(is_in_pool(d, take(d, NULL, 4096), TIDE_POOL_DEFAULT));
+}
+
+DEVICE_TEST(test_device__scopes_may_close_in_any_order) {
+  (void)m;
+  const tide_pool outer = pool_new(d, NULL);
+  const tide_pool inner = pool_new(d, NULL);
+  scope_open(d, outer);
+  scope_open(d, inner);
+
+  scope_close(d, outer);
+
+  T_CHECK(is_in_pool(d, take(d, NULL, 4096), inner));
+  scope_close(d, inner);
+}
+
+typedef struct taker {
+  tide_device* device;
+  tide_block block;
+} taker;
+
+static void* take_it(void* user) {
+  taker* const t = user;
+  t->block = take(t->device, NULL, 4096);
+  return NULL;
+}
+
+// What a request of another thread gets.
+static tide_block take_elsewhere(tide_device* d) {
+  taker t = { d, { NULL, 0 } };
+  pthread_t thread;
+  t_thread_start(&thread, take_it, &t);
+  t_thread_join(thread);
+  return t.block;
+}
+
+DEVICE_TEST(test_device__other_threads_are_not_routed) {
+  (void)m;
+  const tide_pool pool = pool_new(d, NULL);
+
+  scope_open(d, pool);
+  const tide_block block = take_elsewhere(d);
+  scope_close(d, pool);
+
+  T_CHECK(is_in_pool(d, block, TIDE_POOL_DEFAULT));
+}
+
+DEVICE_TEST(test_device__a_scope_of_kind_all_routes_every_thread) {
+  (void)m;
+  const tide_pool pool = pool_new(d, NULL);
+  tide_scope scope = TIDE_SCOPE_INIT;
+  scope.kind = TIDE_SCOPE_ALL;
+
+  T_OK(tide_device_pool_begin(d, pool, &scope));
+  const tide_block block = take_elsewhere(d);
+  scope_close(d, pool);
+
+  T_CHECK(is_in_pool(d, block, pool));
+}
+
+DEVICE_TEST(test_device__a_scope_of_a_stream_routes_that_stream_only) {
+  const tide_stream stream = side_new(m);
+  const tide_pool pool = pool_new(d, NULL);
+  tide_scope scope = TIDE_SCOPE_INIT;
+  scope.kind = TIDE_SCOPE_STREAM;
+  scope.stream = stream;
+
+  T_OK(tide_device_pool_begin(d, pool, &scope));
+  const tide_block with = take(d, stream, 4096);
+  const tide_block without = take(d, NULL, 4096);
+  scope_close(d, pool);
+
+  T_CHECK(is_in_pool(d, with, pool));
+  T_CHECK(is_in_pool(d, without, TIDE_POOL_DEFAULT));
+}
+
+static bool is_wanted_stream(void* user, tide_stream stream) { return *(tide_stream*)user == stream; }
+
+DEVICE_TEST(test_device__a_filter_decides_for_each_request) {
+  tide_stream wanted = side_new(m);
+  const tide_pool pool = pool_new(d, NULL);
+  tide_scope scope = TIDE_SCOPE_INIT;
+  scope.kind = TIDE_SCOPE_FILTER;
+  scope.filter = is_wanted_stream;
+  scope.user = &wanted;
+
+  T_OK(tide_device_pool_begin(d, pool, &scope));
+  const tide_block with = take(d, wanted, 4096);
+  const tide_block without = take(d, NULL, 4096);
+  scope_close(d, pool);
+
+  T_CHECK(is_in_pool(d, with, pool));
+  T_CHECK(is_in_pool(d, without, TIDE_POOL_DEFAULT));
+}
+
+DEVICE_TEST(test_device__scopes_are_refused_twice_and_without_a_beginning) {
+  (void)m;
+  const tide_pool pool = pool_new(d, NULL);
+  tide_scope scope = TIDE_SCOPE_INIT;
+
+  T_STATUS(tide_device_pool_end(d, pool), TIDE_ERR_STATE);
+  scope_open(d, pool);
+  T_STATUS(tide_device_pool_begin(d, pool, &scope), TIDE_ERR_STATE);
+  T_EQ(pool_users(d, pool), 2);
+  scope_close(d, pool);
+  scope.kind = TIDE_SCOPE_FILTER;
+  T_STATUS(tide_device_pool_begin(d, pool, &scope), TIDE_ERR_ARGUMENT);
+}
+
+DEVICE_TEST(test_device__at_most_64_scopes_are_open) {
+  (void)m;
+  const tide_scope scope = TIDE_SCOPE_INIT;
+  for (int i = 0; i < 64; ++i) scope_open(d, pool_new(d, NULL));
+  const tide_pool one_more = pool_new(d, NULL);
+
+  T_STATUS(tide_device_pool_begin(d, one_more, &scope), TIDE_ERR_LIMIT);
+
+  T_EQ(pool_users(d, one_more), 1);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Pressure
+
+DEVICE_TEST(test_device__inside_a_scope_an_oom_gives_nothing_back) {
+  (void)m;
+  const tide_pool pool = pool_new(d, NULL);
+  limit_to(d, 40 * MIB);
+  give(d, take(d, NULL, 30 * MIB));
+
+  scope_open(d, pool);
+  expect_oom(d, NULL, 20 * MIB);
+  scope_close(d, pool);
+
+  T_EQ(current(d, reserved_bytes), 30 * MIB);
+  T_EQ(counter(d, num_alloc_retries), 0);
+}
+
+DEVICE_TEST(test_device__use_on_oom_serves_the_default_pool_from_idle_blocks) {
+  (void)m;
+  tide_pool_options options = TIDE_POOL_OPTIONS_INIT;
+  options.use_on_oom = true;
+  const tide_pool pool = pool_new(d, &options);
+  limit_to(d, 40 * MIB);
+  const tide_block inside = take_in(d, pool, NULL, 30 * MIB);
+  expect_oom(d, NULL, 20 * MIB);
+  give(d, inside);
+
+  const tide_block borrowed = take(d, NULL, 30 * MIB);
+
+  T_PTR_EQ(borrowed.address, inside.address);
+  T_EQ(current(d, reserved_bytes), 30 * MIB);
+  give(d, borrowed);
+  T_PTR_EQ(take_in(d, pool, NULL, 30 * MIB).address, inside.address);  // it went back to the pool
+}
+
+DEVICE_TEST(test_device__use_on_oom_can_be_switched_off) {
+  (void)m;
+  const tide_pool pool = pool_new(d, NULL);
+  limit_to(d, 40 * MIB);
+  give(d, take_in(d, pool, NULL, 30 * MIB));
+  expect_oom(d, NULL, 30 * MIB);
+
+  T_OK(tide_device_pool_set_use_on_oom(d, pool, true));
+  give(d, take(d, NULL, 30 * MIB));
+  T_OK(tide_device_pool_set_use_on_oom(d, pool, false));
+
+  expect_oom(d, NULL, 30 * MIB);
+}
+
+DEVICE_TEST(test_device__use_on_oom_does_not_serve_other_pools) {
+  (void)m;
+  const tide_pool pool = pool_new(d, NULL);
+  const tide_pool other = pool_new(d, NULL);
+  limit_to(d, 40 * MIB);
+  give(d, take_in(d, pool, NULL, 30 * MIB));
+  T_OK(tide_device_pool_set_use_on_oom(d, pool, true));
+
+  scope_open(d, other);
+  expect_oom(d, NULL, 30 * MIB);
+  scope_close(d, other);
+}
+
+DEVICE_TEST(test_device__use_on_oom_uses_the_pool_that_offers_it_only) {
+  (void)m;
+  const tide_pool closed = pool_new(d, NULL);
+  const tide_pool open = pool_new(d, NULL);
+  limit_to(d, 48 * MIB);
+  give(d, take_in(d, closed, NULL, 24 * MIB));
+  const tide_block offered = take_in(d, open, NULL, 24 * MIB);
+  give(d, offered);
+  T_OK(tide_device_pool_set_use_on_oom(d, open, true));
+
+  T_PTR_EQ(take(d, NULL, 24 * MIB).address, offered.address);
+
+  expect_oom(d, NULL, 24 * MIB);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Trimming and the end
+
+DEVICE_TEST(test_device__trim_leaves_pools_with_users_alone) {
+  (void)m;
+  const tide_pool pool = pool_new(d, NULL);
+  give(d, take_in(d, pool, NULL, 12 * MIB));
+
+  trim(d);
+  T_OK(tide_device_trim_pool(d, pool));
+
+  T_EQ(pool_reserved(d, pool), 12 * MIB);
+}
+
+DEVICE_TEST(test_device__trim_gives_back_and_drops_pools_without_users) {
+  (void)m;
+  const tide_pool pool = pool_new(d, NULL);
+  uint32_t users = 0;
+  give(d, take_in(d, pool, NULL, 12 * MIB));
+  release_pool(d, pool);
+  T_EQ(pool_reserved(d, pool), 12 * MIB);
+
+  trim(d);
+
+  T_EQ(current(d, reserved_bytes), 0);
+  T_STATUS(tide_device_pool_users(d, pool, &users), TIDE_ERR_HANDLE);
+}
+
+DEVICE_TEST(test_device__trim_pool_touches_that_pool_only) {
+  (void)m;
+  const tide_pool pool = pool_new(d, NULL);
+  const tide_pool other = pool_new(d, NULL);
+  give(d, take(d, NULL, 10 * MIB));
+  give(d, take_in(d, pool, NULL, 12 * MIB));
+  give(d, take_in(d, other, NULL, 14 * MIB));
+  release_pool(d, pool);
+  release_pool(d, other);
+
+  T_OK(tide_device_trim_pool(d, pool));
+
+  T_EQ(current(d, reserved_bytes), 24 * MIB);
+  T_EQ(pool_reserved(d, other), 14 * MIB);
+}
+
+DEVICE_TEST(test_device__trim_inside_a_scope_touches_neither_the_pool_nor_the_default) {
+  (void)m;
+  const tide_pool pool = pool_new(d, NULL);
+  give(d, take(d, NULL, 10 * MIB));
+  scope_open(d, pool);
+  give(d, take(d, NULL, 12 * MIB));
+
+  trim(d);
+
+  T_EQ(pool_reserved(d, pool), 12 * MIB);
+  T_EQ(current(d, reserved_bytes), 22 * MIB);
+  scope_close(d, pool);
+}
+
+DEVICE_TEST(test_device__blocks_outlive_their_pool) {
+  const tide_pool pool = pool_new(d, NULL);
+  const tide_block block = take_in(d, pool, NULL, 12 * MIB);
+  device_fill(m, 0, bytes_of(block), 3, 12 * MIB);
+
+  release_pool(d, pool);
+  trim(d);
+  expect_filled(m, 0, bytes_of(block), 3, 12 * MIB);
+  T_EQ(current(d, reserved_bytes), 12 * MIB);
+  give(d, block);
+  trim(d);
+
+  T_EQ(current(d, reserved_bytes), 0);
+}
+
+DEVICE_TEST(test_device__retries_give_back_the_memory_of_pools_without_users) {
+  (void)m;
+  const tide_pool pool = pool_new(d, NULL);
+  limit_to(d, 40 * MIB);
+  give(d, take_in(d, pool, NULL, 30 * MIB));
+  release_pool(d, pool);
+
+  (void)take(d, NULL, 30 * MIB);
+
+  T_EQ(counter(d, num_device_free), 1);
+}
+
+DEVICE_TEST(test_device__visit_shows_number_and_label_of_a_pool) {
+  (void)m;
+  tide_pool_options options = TIDE_POOL_OPTIONS_INIT;
+  options.label[0] = 0;
+  options.label[1] = 42;
+  const tide_pool pool = pool_new(d, &options);
+  (void)take(d, NULL, 512);
+  (void)take_in(d, pool, NULL, 512);
+  seen s;
+
+  look_at_pool(d, pool, &s);
+  T_EQ(s.segment_count, 1);
+  T_EQ(s.segments[0].pool, pool);
+  T_EQ(s.segments[0].pool_label[1], 42);
+  look(d, &s);
+  T_EQ(s.segment_count, 2);
+
+  const tide_device_visitor visitor = { seen_segment, NULL, &s };
+  T_STATUS(tide_device_visit_pool(d, 77, &visitor), TIDE_ERR_HANDLE);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Memory of the user's own
+
+typedef struct supplier {
+  tide_machine* machine;
+  int allocs;
+  int releases;
+  size_t bytes;  // of the last segment made
+  tide_stream stream;
+  bool is_empty;
+} supplier;
+
+static void* supply(void* user, size_t bytes, int device, tide_stream stream) {
+  supplier* const s = user;
+  void* address = NULL;
+  if (s->is_empty) return NULL;
+  T_OK(tide_machine_raw_alloc(s->machine, device, bytes, &address));
+  ++s->allocs;
+  s->bytes = bytes;
+  s->stream = stream;
+  return address;
+}
+
+static void take_back(void* user, void* address, size_t bytes, int device, tide_stream stream) {
+  supplier* const s = user;
+  T_EQ(bytes, s->bytes);
+  T_PTR_EQ(stream, s->stream);
+  T_OK(tide_machine_raw_release(s->machine, device, address));
+  ++s->releases;
+}
+
+// Lives as long as the allocator, which frees through it at the end.
+static supplier* supplier_new(tide_machine* m) {
+  static supplier s;
+  s = (supplier){ .machine = m };
+  return &s;
+}
+
+static tide_pool supplied_pool(tide_device* d, supplier* s) {
+  tide_pool_options options = TIDE_POOL_OPTIONS_INIT;
+  options.segment_alloc = supply;
+  options.segment_release = take_back;
+  options.user = s;
+  return pool_new(d, &options);
+}
+
+DEVICE_TEST(test_device__segments_come_from_the_functions_of_the_pool) {
+  const tide_stream stream = side_new(m);
+  supplier* const s = supplier_new(m);
+  const tide_pool pool = supplied_pool(d, s);
+
+  const tide_block block = take_in(d, pool, stream, MIB);
+  (void)take_in(d, pool, stream, MIB);
+
+  T_EQ(s->allocs, 1);
+  T_EQ(s->bytes, 2 * MIB);
+  T_PTR_EQ(s->stream, stream);
+  T_EQ(pool_reserved(d, pool), 2 * MIB);
+  device_fill(m, 0, bytes_of(block), 8, MIB);
+  expect_filled(m, 0, bytes_of(block), 8, MIB);
+  T_EQ(s->releases, 0);
+}
+
+DEVICE_TEST(test_device__after_the_end_of_a_pool_trim_frees_through_its_function) {
+  supplier* const s = supplier_new(m);
+  const tide_pool pool = supplied_pool(d, s);
+  const tide_block block = take_in(d, pool, NULL, MIB);
+
+  release_pool(d, pool);
+  trim(d);
+  T_EQ(s->releases, 0);  // a block is still out
+  give(d, block);
+  T_EQ(s->releases, 0);
+  trim(d);
+
+  T_EQ(s->releases, 1);
+}
+
+DEVICE_TEST(test_device__pool_functions_without_memory_are_out_of_memory) {
+  supplier* const s = supplier_new(m);
+  s->is_empty = true;
+  const tide_pool pool = supplied_pool(d, s);
+
+  scope_open(d, pool);
+  expect_oom(d, NULL, MIB);
+  s->is_empty = false;
+  (void)take(d, NULL, MIB);
+  scope_close(d, pool);
+
+  T_EQ(s->allocs, 1);
+}
+
+DEVICE_TEST(test_device__pool_functions_come_in_pairs) {
+  (void)m;
+  tide_pool_options options = TIDE_POOL_OPTIONS_INIT;
+  tide_pool pool = 1;
+  options.segment_alloc = supply;
+
+  T_STATUS(tide_device_pool_new(d, &options, &pool), TIDE_ERR_ARGUMENT);
+
+  T_EQ(pool, 0);
+}
+
+MACHINE_TEST(test_device__freeing_the_allocator_frees_through_the_functions_of_pools) {
+  supplier* const s = supplier_new(m);
+  tide_device* const d = device_new(m, 0, NULL);
+  (void)take_in(d, supplied_pool(d, s), NULL, MIB);
+
+  tide_device_free(d);
+
+  T_EQ(s->allocs, 1);
+  T_EQ(s->releases, 1);
+}
+
+DEVICE_TEST(test_device__expandable_segments_are_ignored_for_pools_with_functions) {
+  supplier* const s = supplier_new(m);
+  const tide_pool pool = supplied_pool(d, s);
+  seen inside;
+  expand(m, d);
+
+  (void)take_in(d, pool, NULL, 3 * MIB);
+
+  look_at_pool(d, pool, &inside);
+  T_EQ(s->allocs, 1);
+  T_EQ(s->bytes, 20 * MIB);
+  T_CHECK(!inside.segments[0].is_expandable);
+}
+
+DEVICE_TEST(test_device__pools_have_expandable_segments) {
+  const tide_pool pool = pool_new(d, NULL);
+  seen inside;
+  expand(m, d);
+
+  (void)take_in(d, pool, NULL, 3 * MIB);
+
+  look_at_pool(d, pool, &inside);
+  T_EQ(inside.segment_count, 1);
+  T_CHECK(inside.segments[0].is_expandable);
+  T_EQ(pool_reserved(d, pool), 20 * MIB);
+}
+
+DEVICE_TEST(test_device__expandable_pools_without_users_are_dropped) {
+  const tide_pool pool = pool_new(d, NULL);
+  uint32_t users = 0;
+  expand(m, d);
+  const tide_block first = take_in(d, pool, NULL, 30 * MIB);
+  const tide_block second = take_in(d, pool, NULL, 30 * MIB);
+  give(d, first);
+  give(d, second);
+  release_pool(d, pool);
+
+  trim(d);
+
+  T_EQ(current(d, reserved_bytes), 0);
+  T_STATUS(tide_device_pool_users(d, pool, &users), TIDE_ERR_HANDLE);
+}

@@ -1,0 +1,683 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Too little memory: limits, what is given back to find some, who is asked and told, and what an error says.
+#include "device/devices.h"
+
+#include <math.h>
+
+// ---------------------------------------------------------------------------------------------------
+// Limits
+
+DEVICE_TEST(test_device__limit_holds_to_the_last_byte) {
+  (void)m;
+  limit_to(d, 40 * MIB);
+  (void)take(d, NULL, 20 * MIB);
+  (void)take(d, NULL, 18 * MIB);
+  (void)take(d, NULL, 512);
+
+  T_EQ(current(d, reserved_bytes), 40 * MIB);
+  expect_oom(d, NULL, 20 * MIB);
+  T_EQ(tide_device_limit(d), 40 * MIB);
+}
+
+DEVICE_TEST(test_device__no_limit_is_fraction_1) {
+  (void)m;
+  T_EQ(tide_device_limit(d), TIDE_NO_LIMIT);
+  T_CHECK(tide_device_fraction(d) == 1.0);
+
+  limit_to(d, 10 * MIB);
+  T_OK(tide_device_set_fraction(d, 1.0));
+
+  T_EQ(tide_device_limit(d), TIDE_NO_LIMIT);
+  (void)take(d, NULL, 20 * MIB);
+}
+
+DEVICE_TEST(test_device__fraction_makes_round_trips) {
+  (void)m;
+  t_rng rng = t_rng_new(0);
+
+  for (int i = 0; i < 100; ++i) {
+    const double wanted = (double)t_rng_below(&rng, 1000000) / 1e6;
+    T_OK(tide_device_set_fraction(d, wanted));
+    T_CHECK(fabs(tide_device_fraction(d) - wanted) < 1e-7);
+  }
+
+  T_OK(tide_device_set_fraction(d, 0.0));
+  T_CHECK(tide_device_fraction(d) == 0.0);
+}
+
+DEVICE_TEST(test_device__fraction_out_of_range_is_refused) {
+  (void)m;
+  static const double wrong[] = { -0.1, 1.1, -1e-9, 1.0000001 };
+  T_OK(tide_device_set_fraction(d, 0.5));
+
+  for (size_t i = 0; i < 4; ++i) T_STATUS(tide_device_set_fraction(d, wrong[i]), TIDE_ERR_ARGUMENT);
+  T_STATUS(tide_device_set_fraction(d, (double)NAN), TIDE_ERR_ARGUMENT);
+
+  T_CHECK(fabs(tide_device_fraction(d) - 0.5) < 1e-7);
+}
+
+DEVICE_TEST(test_device__a_little_below_the_fraction_fits_and_all_of_it_does_not) {
+  const double share = is_cuda(m) ? 0.02 : 0.5;
+  const double total = (double)device_info(m, 0).total_bytes;
+  T_OK(tide_device_set_fraction(d, share));
+  T_EQ(tide_device_limit(d), (uint64_t)(share * total));
+
+  const tide_block block = take(d, NULL, (size_t)(share * 0.998 * total));
+  expect_oom(d, NULL, (size_t)(share * total));
+  give(d, block);
+
+  give(d, take(d, NULL, (size_t)(share * 0.998 * total)));
+}
+
+DEVICE_TEST(test_device__fraction_0_refuses_every_request) {
+  (void)m;
+  T_OK(tide_device_set_fraction(d, 0.0));
+
+  expect_oom(d, NULL, 1);
+  expect_oom(d, NULL, 20 * MIB);
+}
+
+MACHINE_TEST(test_device__fraction_can_be_an_option) {
+  tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
+  tide_device* d = NULL;
+  options.memory_fraction = 0.5;
+
+  T_OK(tide_device_new(m, 0, &options, &d));
+
+  T_EQ(tide_device_limit(d), device_info(m, 0).total_bytes / 2);
+  tide_device_free(d);
+}
+
+DEVICE_TEST(test_device__a_lowered_limit_takes_nothing_away) {
+  (void)m;
+  const tide_block block = take(d, NULL, 20 * MIB);
+  give(d, block);
+
+  limit_to(d, 10 * MIB);
+
+  T_EQ(current(d, reserved_bytes), 20 * MIB);
+  T_PTR_EQ(take(d, NULL, 20 * MIB).address, block.address);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Out of memory
+
+DEVICE_TEST(test_device__oom_text_has_the_tokens_of_torch) {
+  (void)m;
+  expect_oom(d, NULL, 800000000 * GIB);
+
+  const char* const text = tide_device_last_oom()->text;
+  T_STR_HAS(text, "CUDA out of memory.");
+  T_STR_HAS(text, "Tried to allocate 800000000.00 GiB.");
+  T_STR_HAS(text, "GPU 0 has a total capacity of ");
+  T_STR_HAS(text, " of which ");
+  T_STR_HAS(text, " is free.");
+  T_STR_HAS(tide_last_error()->text, "Tried to allocate 800000000.00 GiB");
+}
+
+DEVICE_TEST(test_device__oom_text_names_limit_and_amounts) {
+  (void)m;
+  limit_to(d, 100 * MIB);
+  (void)take(d, NULL, 30 * MIB);
+
+  expect_oom(d, NULL, 200 * MIB);
+
+  const char* const text = tide_device_last_oom()->text;
+  T_STR_HAS(text, "Tried to allocate 200.00 MiB.");
+  T_STR_HAS(text, "100.00 MiB allowed");
+  T_STR_HAS(text, "Of the allocated memory 30.00 MiB is allocated by ");
+  T_STR_HAS(text, "0 bytes is reserved");
+  T_STR_HAS(text, "but unallocated");
+}
+
+DEVICE_TEST(test_device__oom_text_names_the_segment_not_the_request) {
+  (void)m;
+  limit_to(d, 10 * MIB);
+
+  expect_oom(d, NULL, 3 * MIB);
+
+  T_STR_HAS(tide_device_last_oom()->text, "Tried to allocate 20.00 MiB.");
+}
+
+DEVICE_TEST(test_device__oom_text_counts_idle_memory_of_private_pools) {
+  (void)m;
+  const tide_pool pool = pool_new(d, NULL);
+  limit_to(d, 50 * MIB);
+  give(d, take_in(d, pool, NULL, 12 * MIB));
+  (void)take(d, NULL, 10 * MIB);
+
+  expect_oom(d, NULL, 40 * MIB);
+
+  const char* const text = tide_device_last_oom()->text;
+  T_STR_HAS(text, "22.00 MiB is allocated by");
+  T_STR_HAS(text, "12.00 MiB allocated in private pools");
+}
+
+DEVICE_TEST(test_device__oom_record_has_the_numbers) {
+  const tide_stream side = side_new(m);
+  gate g;
+  limit_to(d, 64 * MIB);
+  (void)take(d, side, 15 * MIB);
+  const tide_block waiting = take(d, side, 512);
+  hold_up(&g, m, NULL);
+  announce(d, waiting, NULL);
+  const tide_pool pool = pool_new(d, NULL);
+  scope_open(d, pool);  // so that nothing is waited for
+  give(d, waiting);
+
+  expect_oom(d, side, 60 * MIB + 1);
+  const tide_oom* const oom = tide_device_last_oom();
+  scope_close(d, pool);
+  let_go(&g);
+
+  T_EQ(oom->size, sizeof *oom);
+  T_EQ(oom->device, 0);
+  T_PTR_EQ(oom->stream, side);
+  T_EQ(oom->requested_bytes, 60 * MIB + 1);
+  T_EQ(oom->rounded_bytes, 60 * MIB + 512);
+  T_EQ(oom->segment_bytes, 62 * MIB);
+  T_EQ(oom->device_total, device_info(m, 0).total_bytes);
+  T_EQ(oom->limit, 64 * MIB);
+  T_EQ(oom->allocated_bytes, 16 * MIB);  // 15 MiB have a segment of 16, whose rest is too small to split
+  T_EQ(oom->reserved_bytes, 18 * MIB);
+  T_EQ(oom->pending_bytes, 512);
+}
+
+DEVICE_TEST(test_device__oom_record_has_the_largest_idle_block_of_the_stream) {
+  (void)m;
+  limit_to(d, 40 * MIB);
+  (void)take(d, NULL, 5 * MIB);
+  const tide_block idle = take(d, NULL, 8 * MIB);
+  (void)take(d, NULL, 5 * MIB);
+  give(d, idle);
+
+  expect_oom(d, NULL, 30 * MIB);
+
+  T_EQ(tide_device_last_oom()->largest_idle_bytes, 8 * MIB);
+}
+
+static void* look_at_last_oom(void* user) {
+  *(uint32_t*)user = tide_device_last_oom()->size;
+  return NULL;
+}
+
+DEVICE_TEST(test_device__oom_record_is_of_the_thread) {
+  (void)m;
+  uint32_t size = 1;
+  pthread_t thread;
+  limit_to(d, MIB);
+  T_EQ(tide_device_last_oom()->size, 0);
+
+  expect_oom(d, NULL, 1);
+  t_thread_start(&thread, look_at_last_oom, &size);
+  t_thread_join(thread);
+
+  T_EQ(size, 0);
+  T_EQ(tide_device_last_oom()->size, sizeof(tide_oom));
+}
+
+DEVICE_TEST(test_device__after_an_oom_work_goes_on) {
+  const tide_block block = take(d, NULL, 3 * MIB);
+  expect_oom(d, NULL, 800000000 * GIB);
+
+  device_fill(m, 0, bytes_of(block), 5, 3 * MIB);
+
+  expect_filled(m, 0, bytes_of(block), 5, 3 * MIB);
+  (void)take(d, NULL, 4 * MIB);
+  T_EQ(counter(d, num_ooms), 1);
+}
+
+DEVICE_TEST(test_device__after_freeing_the_same_request_succeeds) {
+  (void)m;
+  limit_to(d, 60 * MIB);
+  const tide_block block = take(d, NULL, 40 * MIB);
+  expect_oom(d, NULL, 30 * MIB);
+
+  give(d, block);
+
+  (void)take(d, NULL, 30 * MIB);
+  T_EQ(counter(d, num_ooms), 1);
+}
+
+DEVICE_TEST(test_device__runs_out_with_max_split_size_too) {
+  (void)m;
+  configure(d, "max_split_size_mb:20");
+  limit_to(d, 60 * MIB);
+  const tide_block block = take(d, NULL, 40 * MIB);
+  expect_oom(d, NULL, 30 * MIB);
+
+  give(d, block);
+
+  (void)take(d, NULL, 30 * MIB);
+  T_EQ(counter(d, num_ooms), 1);
+}
+
+DEVICE_TEST_OVER(test_device__a_full_machine_is_out_of_memory, machine_emulated) {
+  const tide_block block = take(d, NULL, 200 * MIB);
+  expect_oom(d, NULL, 100 * MIB);
+  T_EQ(tide_device_last_oom()->device_free, MACHINE_CAPACITY - 200 * MIB);
+  T_EQ(free_bytes(m, 0), MACHINE_CAPACITY - 200 * MIB);
+
+  give(d, block);
+
+  (void)take(d, NULL, 220 * MIB);
+  T_EQ(counter(d, num_alloc_retries), 2);
+}
+
+DEVICE_TEST(test_device__other_errors_of_the_machine_are_reported_as_they_are) {
+  tide_fault fault = TIDE_FAULT_INIT;
+  fault.call = TIDE_CALL_RAW_ALLOC;
+  fault.status = TIDE_ERR_MACHINE;
+  T_OK(tide_machine_fault_add(m, &fault));
+
+  T_STATUS(try_take(d, NULL, 4096), TIDE_ERR_MACHINE);
+
+  T_EQ(counter(d, num_ooms), 0);
+  (void)take(d, NULL, 4096);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Giving back to find memory
+
+DEVICE_TEST(test_device__everything_idle_is_given_back_before_an_oom) {
+  const tide_stream side = side_new(m);
+  limit_to(d, 60 * MIB);
+  give(d, take(d, NULL, 20 * MIB));
+  give(d, take(d, side, 20 * MIB));
+  give(d, take(d, NULL, 512));
+
+  (void)take(d, NULL, 40 * MIB);
+
+  T_EQ(current(d, reserved_bytes), 40 * MIB);
+  T_EQ(counter(d, num_device_free), 3);
+  T_EQ(counter(d, num_alloc_retries), 1);
+  T_EQ(counter(d, num_sync_all_streams), 1);
+}
+
+DEVICE_TEST(test_device__max_split_size_gives_back_one_large_block_only) {
+  (void)m;
+  configure(d, "max_split_size_mb:20");
+  limit_to(d, 120 * MIB);
+  const tide_block a = take(d, NULL, 50 * MIB);
+  const tide_block b = take(d, NULL, 70 * MIB);
+  give(d, a);
+  give(d, b);
+
+  (void)take(d, NULL, 24 * MIB);  // both are 20 MiB too large; the smaller one goes
+
+  T_EQ(counter(d, num_device_free), 1);
+  T_EQ(current(d, reserved_bytes), 94 * MIB);
+  T_EQ(counter(d, num_alloc_retries), 0);
+}
+
+DEVICE_TEST(test_device__max_split_size_gives_back_several_from_the_largest_down) {
+  (void)m;
+  configure(d, "max_split_size_mb:20");
+  limit_to(d, 100 * MIB);
+  give(d, take(d, NULL, 10 * MIB));
+  tide_block blocks[3];
+  for (size_t i = 0; i < 3; ++i) blocks[i] = take(d, NULL, (24 + 4 * i) * MIB);  // 24, 28, 32
+  for (size_t i = 0; i < 3; ++i) give(d, blocks[i]);
+
+  (void)take(d, NULL, 60 * MIB);
+
+  T_EQ(counter(d, num_device_free), 2);  // 32 and 28
+  T_EQ(current(d, reserved_bytes), (10 + 24 + 60) * MIB);
+}
+
+DEVICE_TEST(test_device__trim_gives_idle_segments_back) {
+  const size_t before = free_bytes(m, 0);
+  give(d, take(d, NULL, 4096));
+  give(d, take(d, NULL, 3 * MIB));
+  give(d, take(d, NULL, 30 * MIB));
+
+  trim(d);
+
+  T_EQ(current(d, reserved_bytes), 0);
+  T_EQ(current(d, segment), 0);
+  if (!is_cuda(m)) T_EQ(free_bytes(m, 0), before);
+}
+
+DEVICE_TEST(test_device__trim_keeps_segments_in_use) {
+  const tide_block used = take(d, NULL, 3 * MIB);
+  give(d, take(d, NULL, 3 * MIB));
+  device_fill(m, 0, bytes_of(used), 9, 3 * MIB);
+
+  trim(d);
+
+  T_EQ(current(d, reserved_bytes), 20 * MIB);
+  expect_filled(m, 0, bytes_of(used), 9, 3 * MIB);
+}
+
+DEVICE_TEST(test_device__what_a_trim_could_not_give_back_stays_cached) {
+  tide_fault fault = TIDE_FAULT_INIT;
+  const tide_block block = take(d, NULL, 3 * MIB);
+  give(d, block);
+  fault.call = TIDE_CALL_RAW_RELEASE;
+  fault.status = TIDE_ERR_MACHINE;
+  T_OK(tide_machine_fault_add(m, &fault));
+
+  T_STATUS(tide_device_trim(d), TIDE_ERR_MACHINE);
+
+  T_EQ(current(d, reserved_bytes), 20 * MIB);
+  T_PTR_EQ(take(d, NULL, 3 * MIB).address, block.address);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Collection by age
+
+// Leaves an old idle segment of 30 MiB and a younger one of 40 MiB, under a limit of 120 MiB.
+static void two_ages(tide_device* d, const char* options) {
+  configure(d, options);
+  limit_to(d, 120 * MIB);
+  give(d, take(d, NULL, 30 * MIB));
+  give(d, take(d, NULL, 40 * MIB));
+}
+
+DEVICE_TEST(test_device__collection_takes_the_oldest_first) {
+  (void)m;
+  two_ages(d, "garbage_collection_threshold:0.5");
+
+  (void)take(d, NULL, 44 * MIB);
+
+  T_EQ(counter(d, num_device_free), 1);
+  T_EQ(current(d, reserved_bytes), (40 + 44) * MIB);
+}
+
+DEVICE_TEST(test_device__collection_goes_on_until_there_is_enough) {
+  (void)m;
+  two_ages(d, "garbage_collection_threshold:0.1");
+
+  (void)take(d, NULL, 44 * MIB);
+
+  T_EQ(counter(d, num_device_free), 2);
+  T_EQ(current(d, reserved_bytes), 44 * MIB);
+}
+
+DEVICE_TEST(test_device__collection_does_nothing_below_its_threshold) {
+  (void)m;
+  two_ages(d, "garbage_collection_threshold:0.6");
+
+  (void)take(d, NULL, 44 * MIB);
+
+  T_EQ(counter(d, num_device_free), 0);
+}
+
+DEVICE_TEST(test_device__collection_needs_a_limit) {
+  (void)m;
+  configure(d, "garbage_collection_threshold:0.01");
+  give(d, take(d, NULL, 30 * MIB));
+  give(d, take(d, NULL, 40 * MIB));
+
+  (void)take(d, NULL, 44 * MIB);
+
+  T_EQ(counter(d, num_device_free), 0);
+}
+
+DEVICE_TEST(test_device__collection_leaves_split_and_small_segments_alone) {
+  (void)m;
+  configure(d, "garbage_collection_threshold:0.1");
+  limit_to(d, 120 * MIB);
+  give(d, take(d, NULL, 512));
+  const tide_block split = take(d, NULL, 3 * MIB);
+  give(d, take(d, NULL, 3 * MIB));
+
+  (void)take(d, NULL, 44 * MIB);
+
+  T_EQ(counter(d, num_device_free), 0);
+  give(d, split);
+}
+
+// A pool without users holds 14 idle MiB, above the threshold.
+static int64_t reserved_after_collecting_beside_a_pool(tide_device* d, const char* options) {
+  configure(d, options);
+  limit_to(d, 100 * MIB);
+  const tide_pool pool = pool_new(d, NULL);
+  give(d, take_in(d, pool, NULL, 14 * MIB));
+  T_OK(tide_device_pool_release(d, pool));
+  (void)take(d, NULL, 12 * MIB);
+  return current(d, reserved_bytes);
+}
+
+DEVICE_TEST(test_device__collection_looks_at_the_default_pool_only) {
+  (void)m;
+  T_EQ(reserved_after_collecting_beside_a_pool(d, "garbage_collection_threshold:0.1"), 26 * MIB);
+}
+
+DEVICE_TEST(test_device__with_fixes_collection_looks_at_all_pools) {
+  (void)m;
+  T_EQ(reserved_after_collecting_beside_a_pool(d, "garbage_collection_threshold:0.1,fixes:True"), 12 * MIB);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// What a wait made free
+
+static void call_nap(void* user) {
+  (void)user;
+  t_sleep_us(100000);
+}
+
+// Queues work that is still under way when the next calls are made, and ends when it is waited for.
+static void work_long(tide_machine* m, tide_stream stream) {
+  if (is_dry(m)) T_OK(tide_dry_work(m, 0, stream, 1000000000));
+  else T_OK(tide_machine_call(m, 0, stream, call_nap, NULL));
+}
+
+// Of a segment of 20 MiB, 5 MiB are in use and the rest waits for a side stream. No more is allowed.
+static void fill_with_waiting(tide_machine* m, tide_device* d, tide_stream side) {
+  limit_to(d, (uint64_t)current(d, reserved_bytes) + 20 * MIB);
+  (void)take(d, NULL, 5 * MIB);
+  const tide_block block = take(d, NULL, 14 * MIB);
+  work_long(m, side);
+  announce(d, block, side);
+  give(d, block);
+}
+
+DEVICE_TEST(test_device__as_in_torch_memory_found_by_waiting_is_not_looked_for) {
+  const tide_stream side = side_new(m);
+  fill_with_waiting(m, d, side);
+
+  expect_oom(d, NULL, 14 * MIB);
+
+  (void)take(d, NULL, 14 * MIB);  // the same request, at once
+}
+
+DEVICE_TEST(test_device__with_fixes_memory_found_by_waiting_is_used) {
+  const tide_stream side = side_new(m);
+  configure(d, "fixes:True");
+  fill_with_waiting(m, d, side);
+
+  (void)take(d, NULL, 14 * MIB);
+
+  T_EQ(counter(d, num_ooms), 0);
+  T_EQ(counter(d, num_device_alloc), 1);
+}
+
+DEVICE_TEST(test_device__with_fixes_waits_end_at_the_first_block_that_fits) {
+  const tide_stream side = side_new(m);
+  const tide_stream other = side_new(m);
+  gate g;
+  configure(d, "fixes:True");
+  const tide_block never = take(d, NULL, 512);
+  (void)take(d, NULL, 512);
+  fill_with_waiting(m, d, side);
+  hold_up(&g, m, other);
+  announce(d, never, other);
+  give(d, never);
+
+  (void)take(d, NULL, 14 * MIB);  // would wait for ever for the other stream
+
+  T_EQ(current(d, active), 4);
+  let_go(&g);
+}
+
+DEVICE_TEST(test_device__with_fixes_nothing_is_given_back_where_waiting_is_enough) {
+  const tide_stream side = side_new(m);
+  configure(d, "fixes:True");
+  limit_to(d, 40 * MIB);
+  const tide_block block = take(d, NULL, 30 * MIB);
+  work_long(m, side);
+  announce(d, block, side);
+  give(d, block);
+
+  T_PTR_EQ(take(d, NULL, 24 * MIB).address, block.address);
+
+  T_EQ(counter(d, num_device_free), 0);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Who is told and who is asked
+
+typedef struct witness {
+  tide_device* device;
+  int calls;
+  tide_oom oom;
+  tide_status status;
+  tide_block held;  // what a reclaim callback can release
+} witness;
+
+static void note_oom(void* user, const tide_oom* oom) {
+  witness* const w = user;
+  ++w->calls;
+  w->oom = *oom;
+}
+
+DEVICE_TEST(test_device__oom_observer_is_called_before_the_call_returns) {
+  (void)m;
+  witness w = { .device = d };
+  tide_observer observer = 0;
+  limit_to(d, 10 * MIB);
+  T_OK(tide_device_observe_oom(d, note_oom, &w, &observer));
+
+  expect_oom(d, NULL, 12 * MIB);
+
+  T_EQ(w.calls, 1);
+  T_EQ(w.oom.requested_bytes, 12 * MIB);
+  T_EQ(w.oom.limit, 10 * MIB);
+  T_STR_HAS(w.oom.text, "CUDA out of memory.");
+}
+
+DEVICE_TEST(test_device__a_detached_oom_observer_is_not_called) {
+  (void)m;
+  witness w = { .device = d };
+  tide_observer observer = 0;
+  limit_to(d, 10 * MIB);
+  T_OK(tide_device_observe_oom(d, note_oom, &w, &observer));
+
+  T_OK(tide_device_detach(d, observer));
+  expect_oom(d, NULL, 12 * MIB);
+
+  T_EQ(w.calls, 0);
+  T_STATUS(tide_device_detach(d, observer), TIDE_ERR_HANDLE);
+}
+
+DEVICE_TEST(test_device__oom_observers_are_limited_to_32) {
+  (void)m;
+  witness w = { .device = d };
+  tide_observer observer = 0;
+  for (int i = 0; i < 32; ++i) T_OK(tide_device_observe_oom(d, note_oom, &w, &observer));
+
+  T_STATUS(tide_device_observe_oom(d, note_oom, &w, &observer), TIDE_ERR_LIMIT);
+  T_EQ(observer, 0);
+  limit_to(d, 0);
+  expect_oom(d, NULL, 1);
+
+  T_EQ(w.calls, 32);
+}
+
+static void use_allocator_on_oom(void* user, const tide_oom* oom) {
+  witness* const w = user;
+  (void)oom;
+  tide_block block = { NULL, 0 };
+  tide_device_stats stats = TIDE_DEVICE_STATS_INIT;
+  ++w->calls;
+  T_OK(tide_device_alloc(w->device, NULL, 4096, &block));
+  T_OK(tide_device_release(w->device, block));
+  T_OK(tide_device_get_stats(w->device, &stats));
+  T_OK(tide_device_trim(w->device));
+}
+
+DEVICE_TEST(test_device__oom_observer_may_call_the_allocator) {
+  (void)m;
+  witness w = { .device = d };
+  tide_observer observer = 0;
+  limit_to(d, 10 * MIB);
+  T_OK(tide_device_observe_oom(d, use_allocator_on_oom, &w, &observer));
+
+  expect_oom(d, NULL, 12 * MIB);
+
+  T_EQ(w.calls, 1);
+  T_EQ(current(d, reserved_bytes), 0);
+}
+
+static bool release_held(void* user, tide_device* device) {
+  witness* const w = user;
+  ++w->calls;
+  if (w->held.address == NULL) return false;
+  give(device, w->held);
+  w->held = (tide_block){ NULL, 0 };
+  return true;
+}
+
+DEVICE_TEST(test_device__reclaim_callbacks_are_asked_before_the_machine) {
+  (void)m;
+  witness w = { .device = d, .held = take(d, NULL, 12 * MIB) };
+  tide_observer observer = 0;
+  void* const address = w.held.address;
+  T_OK(tide_device_observe_reclaim(d, release_held, &w, &observer));
+
+  const tide_block block = take(d, NULL, 12 * MIB);
+
+  T_EQ(w.calls, 1);
+  T_PTR_EQ(block.address, address);
+  T_EQ(counter(d, num_device_alloc), 1);
+}
+
+DEVICE_TEST(test_device__reclaim_callbacks_are_asked_at_every_miss_and_only_then) {
+  (void)m;
+  witness w = { .device = d };
+  tide_observer observer = 0;
+  T_OK(tide_device_observe_reclaim(d, release_held, &w, &observer));
+
+  give(d, take(d, NULL, 12 * MIB));
+  T_EQ(w.calls, 1);
+  (void)take(d, NULL, 12 * MIB);
+  T_EQ(w.calls, 1);
+  T_OK(tide_device_detach(d, observer));
+  (void)take(d, NULL, 12 * MIB);
+
+  T_EQ(w.calls, 1);
+}
+
+DEVICE_TEST(test_device__all_reclaim_callbacks_are_asked) {
+  (void)m;
+  witness first = { .device = d, .held = take(d, NULL, 12 * MIB) };
+  witness second = { .device = d };
+  tide_observer observer = 0;
+  T_OK(tide_device_observe_reclaim(d, release_held, &first, &observer));
+  T_OK(tide_device_observe_reclaim(d, release_held, &second, &observer));
+
+  (void)take(d, NULL, 12 * MIB);
+
+  T_EQ(first.calls, 1);
+  T_EQ(second.calls, 1);
+}
+
+DEVICE_TEST(test_device__with_fixes_a_callback_may_release_what_still_has_to_wait) {
+  const tide_stream side = side_new(m);
+  tide_observer observer = 0;
+  configure(d, "fixes:True");
+  limit_to(d, 20 * MIB);
+  (void)take(d, NULL, 5 * MIB);
+  witness w = { .device = d, .held = take(d, NULL, 14 * MIB) };
+  void* const address = w.held.address;
+  announce(d, w.held, side);
+  work_long(m, side);
+  T_OK(tide_device_observe_reclaim(d, release_held, &w, &observer));
+
+  T_PTR_EQ(take(d, NULL, 14 * MIB).address, address);
+
+  T_EQ(counter(d, num_ooms), 0);
+}

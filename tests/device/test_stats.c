@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Statistics: what raises and lowers each, peaks and sums and their resets, and that kinds add up.
+#include "device/devices.h"
+
+static void expect_stat(const char* what, tide_stat stat, int64_t now, int64_t peak, int64_t allocated,
+                        int64_t freed) {
+  if (stat.current != now || stat.peak != peak || stat.allocated != allocated || stat.freed != freed) {
+    T_FAIL("%s is %jd, peak %jd, allocated %jd, freed %jd", what, (intmax_t)stat.current, (intmax_t)stat.peak,
+           (intmax_t)stat.allocated, (intmax_t)stat.freed);
+  }
+}
+#define EXPECT_STAT(d, name, kind, now, peak, allocated, freed) \
+  expect_stat(#name, stats_of(d).name[kind], (int64_t)(now), (int64_t)(peak), (int64_t)(allocated), (int64_t)(freed))
+
+// ---------------------------------------------------------------------------------------------------
+// Each statistic
+
+DEVICE_TEST(test_device__1_kib_changes_active_bytes_by_1024) {
+  (void)m;
+  const tide_device_stats before = stats_of(d);
+
+  const tide_block block = take(d, NULL, 1024);
+
+  T_EQ(current(d, active_bytes) - before.active_bytes[0].current, 1024);
+  T_EQ(stats_of(d).active_bytes[0].allocated - before.active_bytes[0].allocated, 1024);
+  give(d, block);
+  T_EQ(current(d, active_bytes), before.active_bytes[0].current);
+  T_EQ(stats_of(d).active_bytes[0].freed - before.active_bytes[0].freed, 1024);
+}
+
+DEVICE_TEST(test_device__statistics_start_at_zero) {
+  (void)m;
+  const tide_device_stats s = stats_of(d);
+
+#define EXPECT_ZERO(name) \
+  for (int kind = 0; kind < TIDE_STAT_KINDS; ++kind) expect_stat(#name, s.name[kind], 0, 0, 0, 0);
+  TIDE_DEVICE_STAT_MAP(EXPECT_ZERO)
+#undef EXPECT_ZERO
+#define EXPECT_NONE(name) T_EQ(s.name, 0);
+  TIDE_DEVICE_COUNTER_MAP(EXPECT_NONE)
+#undef EXPECT_NONE
+  T_EQ(s.max_split_bytes, TIDE_NO_LIMIT);
+}
+
+DEVICE_TEST(test_device__allocation_and_active_count_blocks) {
+  (void)m;
+  const tide_block a = take(d, NULL, 1000);
+  const tide_block b = take(d, NULL, 3 * MIB);
+  give(d, a);
+
+  EXPECT_STAT(d, allocation, TIDE_STAT_ALL, 1, 2, 2, 1);
+  EXPECT_STAT(d, allocation, TIDE_STAT_SMALL, 0, 1, 1, 1);
+  EXPECT_STAT(d, allocation, TIDE_STAT_LARGE, 1, 1, 1, 0);
+  EXPECT_STAT(d, active, TIDE_STAT_ALL, 1, 2, 2, 1);
+  EXPECT_STAT(d, allocated_bytes, TIDE_STAT_ALL, 3 * MIB, 3 * MIB + 1024, 3 * MIB + 1024, 1024);
+  EXPECT_STAT(d, active_bytes, TIDE_STAT_LARGE, 3 * MIB, 3 * MIB, 3 * MIB, 0);
+  EXPECT_STAT(d, requested_bytes, TIDE_STAT_SMALL, 0, 1000, 1000, 1000);
+  give(d, b);
+}
+
+DEVICE_TEST(test_device__segment_and_reserved_bytes_follow_the_machine) {
+  (void)m;
+  give(d, take(d, NULL, 512));
+  give(d, take(d, NULL, 3 * MIB));
+  EXPECT_STAT(d, segment, TIDE_STAT_ALL, 2, 2, 2, 0);
+  EXPECT_STAT(d, reserved_bytes, TIDE_STAT_ALL, 22 * MIB, 22 * MIB, 22 * MIB, 0);
+
+  trim(d);
+
+  EXPECT_STAT(d, segment, TIDE_STAT_SMALL, 0, 1, 1, 1);
+  EXPECT_STAT(d, reserved_bytes, TIDE_STAT_LARGE, 0, 20 * MIB, 20 * MIB, 20 * MIB);
+  T_EQ(counter(d, num_device_alloc), 2);
+  T_EQ(counter(d, num_device_free), 2);
+}
+
+DEVICE_TEST(test_device__inactive_split_rises_when_a_segment_is_split) {
+  (void)m;
+  const tide_block a = take(d, NULL, 5 * MIB);
+  EXPECT_STAT(d, inactive_split, TIDE_STAT_LARGE, 1, 1, 1, 0);
+  EXPECT_STAT(d, inactive_split_bytes, TIDE_STAT_LARGE, 15 * MIB, 15 * MIB, 15 * MIB, 0);
+
+  const tide_block b = take(d, NULL, 5 * MIB);  // of the idle part: the count stays
+  EXPECT_STAT(d, inactive_split, TIDE_STAT_LARGE, 1, 1, 1, 0);
+  EXPECT_STAT(d, inactive_split_bytes, TIDE_STAT_LARGE, 10 * MIB, 15 * MIB, 15 * MIB, 5 * MIB);
+
+  const tide_block c = take(d, NULL, 10 * MIB);  // all of it
+  EXPECT_STAT(d, inactive_split, TIDE_STAT_LARGE, 0, 1, 1, 1);
+  give(d, a);
+  give(d, c);
+  EXPECT_STAT(d, inactive_split, TIDE_STAT_LARGE, 2, 2, 3, 1);
+  give(d, b);  // everything merges into a whole segment
+  EXPECT_STAT(d, inactive_split, TIDE_STAT_LARGE, 0, 2, 3, 3);
+  T_EQ(current(d, inactive_split_bytes), 0);
+}
+
+DEVICE_TEST(test_device__oversize_counts_requests_and_segments_of_max_split_size) {
+  (void)m;
+  configure(d, "max_split_size_mb:20");
+  (void)take(d, NULL, 19 * MIB - 512);  // 20 MiB are reserved for it
+  const tide_block block = take(d, NULL, 20 * MIB);
+  expect_stat("oversize_allocations", stats_of(d).oversize_allocations, 1, 1, 1, 0);
+  expect_stat("oversize_segments", stats_of(d).oversize_segments, 2, 2, 2, 0);
+
+  give(d, block);
+  trim(d);
+
+  expect_stat("oversize_allocations", stats_of(d).oversize_allocations, 0, 1, 1, 1);
+  expect_stat("oversize_segments", stats_of(d).oversize_segments, 1, 2, 2, 1);
+}
+
+DEVICE_TEST(test_device__counters_count_retries_ooms_and_waits) {
+  (void)m;
+  limit_to(d, 30 * MIB);
+  give(d, take(d, NULL, 20 * MIB));
+  (void)take(d, NULL, 24 * MIB);  // after giving the other back
+  expect_oom(d, NULL, 24 * MIB);
+  trim(d);
+
+  T_EQ(counter(d, num_alloc_retries), 2);
+  T_EQ(counter(d, num_ooms), 1);
+  T_EQ(counter(d, num_sync_all_streams), 3);
+  T_EQ(counter(d, num_device_alloc), 2);
+  T_EQ(counter(d, num_device_free), 1);
+}
+
+DEVICE_TEST(test_device__mappings_count_as_device_calls) {
+  expand(m, d);
+  const tide_block block = take(d, NULL, 50 * MIB);
+  T_EQ(counter(d, num_device_alloc), 1);  // one mapping of three handles
+  give(d, block);
+  trim(d);
+
+  T_EQ(counter(d, num_device_free), 1);
+  EXPECT_STAT(d, reserved_bytes, TIDE_STAT_LARGE, 0, 60 * MIB, 60 * MIB, 60 * MIB);
+  EXPECT_STAT(d, segment, TIDE_STAT_ALL, 0, 0, 0, 0);
+}
+
+MACHINE_TEST(test_device__max_split_size_in_the_statistics_is_that_of_the_beginning) {
+  tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
+  tide_device* d = NULL;
+  options.max_split_bytes = 64 * MIB;
+  T_OK(tide_device_new(m, 0, &options, &d));
+
+  configure(d, "max_split_size_mb:128");
+
+  T_EQ(stats_of(d).max_split_bytes, 64 * MIB);
+  tide_device_free(d);
+}
+
+DEVICE_TEST(test_device__private_pools_are_counted_too) {
+  (void)m;
+  const tide_pool pool = pool_new(d, NULL);
+  const tide_block block = take_in(d, pool, NULL, 3 * MIB);
+
+  EXPECT_STAT(d, allocated_bytes, TIDE_STAT_LARGE, 3 * MIB, 3 * MIB, 3 * MIB, 0);
+  EXPECT_STAT(d, reserved_bytes, TIDE_STAT_LARGE, 20 * MIB, 20 * MIB, 20 * MIB, 0);
+
+  give(d, block);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Peaks and resets
+
+DEVICE_TEST(test_device__peak_is_the_highest_at_any_moment) {
+  (void)m;
+  for (size_t i = 1; i <= 3; ++i) {
+    const tide_block a = take(d, NULL, i * 64 * KIB);
+    const tide_block b = take(d, NULL, i * 64 * KIB);
+    give(d, a);
+    give(d, b);
+  }
+  (void)take(d, NULL, 64 * KIB);
+
+  EXPECT_STAT(d, allocated_bytes, TIDE_STAT_ALL, 64 * KIB, 6 * 64 * KIB, 13 * 64 * KIB, 12 * 64 * KIB);
+}
+
+DEVICE_TEST(test_device__peak_across_streams_is_that_of_all_together) {
+  const tide_stream side = side_new(m);
+  const tide_block a = take(d, NULL, MIB);
+  const tide_block b = take(d, side, MIB);
+  give(d, a);
+  give(d, b);
+  give(d, take(d, NULL, MIB));
+
+  T_EQ(stats_of(d).allocated_bytes[TIDE_STAT_ALL].peak, 2 * MIB);
+  T_EQ(stats_of(d).allocation[TIDE_STAT_SMALL].peak, 2);
+}
+
+DEVICE_TEST(test_device__reset_peaks_sets_them_to_the_present) {
+  (void)m;
+  const tide_block a = take(d, NULL, 3 * MIB);
+  give(d, take(d, NULL, 5 * MIB));
+
+  tide_device_reset_peaks(d);
+
+  EXPECT_STAT(d, allocated_bytes, TIDE_STAT_ALL, 3 * MIB, 3 * MIB, 8 * MIB, 5 * MIB);
+  EXPECT_STAT(d, active, TIDE_STAT_LARGE, 1, 1, 2, 1);
+  give(d, a);
+  tide_device_reset_peaks(d);
+  T_EQ(stats_of(d).active_bytes[TIDE_STAT_ALL].peak, 0);
+  T_EQ(stats_of(d).reserved_bytes[TIDE_STAT_ALL].peak, 20 * MIB);
+}
+
+DEVICE_TEST(test_device__reset_accumulated_clears_sums_and_counters) {
+  (void)m;
+  const tide_block a = take(d, NULL, 3 * MIB);
+  give(d, take(d, NULL, 5 * MIB));
+  limit_to(d, 20 * MIB);
+  expect_oom(d, NULL, 30 * MIB);
+
+  tide_device_reset_accumulated(d);
+
+  EXPECT_STAT(d, allocated_bytes, TIDE_STAT_ALL, 3 * MIB, 8 * MIB, 0, 0);
+#define EXPECT_NONE(name) T_EQ(counter(d, name), 0);
+  TIDE_DEVICE_COUNTER_MAP(EXPECT_NONE)
+#undef EXPECT_NONE
+  give(d, a);
+  EXPECT_STAT(d, allocated_bytes, TIDE_STAT_ALL, 0, 8 * MIB, 0, 3 * MIB);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// What always holds
+
+static void expect_sums(const char* what, const tide_stat kinds[TIDE_STAT_KINDS]) {
+  const tide_stat a = kinds[TIDE_STAT_ALL];
+  const tide_stat s = kinds[TIDE_STAT_SMALL];
+  const tide_stat l = kinds[TIDE_STAT_LARGE];
+  const bool is_sum = a.current == s.current + l.current && a.allocated == s.allocated + l.allocated &&
+                      a.freed == s.freed + l.freed;
+  const bool is_between = a.peak >= s.peak && a.peak >= l.peak && a.peak <= s.peak + l.peak;
+  if (!is_sum || !is_between) T_FAIL("%s of small and large do not add up", what);
+  for (int i = 0; i < TIDE_STAT_KINDS; ++i) {
+    T_EQ(kinds[i].current, kinds[i].allocated - kinds[i].freed);
+    T_LE(kinds[i].current, kinds[i].peak);
+  }
+}
+
+static void expect_consistent(tide_device* d) {
+  const tide_device_stats s = stats_of(d);
+#define EXPECT_SUMS(name) expect_sums(#name, s.name);
+  TIDE_DEVICE_STAT_MAP(EXPECT_SUMS)
+#undef EXPECT_SUMS
+  T_LE(s.allocated_bytes[0].current, s.active_bytes[0].current);
+  T_LE(s.active_bytes[0].current, s.reserved_bytes[0].current);
+  T_LE(s.requested_bytes[0].current, s.active_bytes[0].current);
+  T_LE(s.allocation[0].current, s.active[0].current);
+}
+
+DEVICE_TEST(test_device__small_and_large_add_up_after_every_call) {
+  enum { LIVE = 30 };
+  const tide_stream streams[2] = { NULL, side_new(m) };
+  tide_block blocks[LIVE] = { 0 };
+  t_rng rng = t_rng_new(0);
+
+  for (size_t i = 0; i < t_scaled(1000); ++i) {
+    tide_block* const block = &blocks[t_rng_below(&rng, LIVE)];
+    if (block->address == NULL) {
+      *block = take(d, streams[t_rng_below(&rng, 2)], 1 + t_rng_below(&rng, (uint64_t)1 << t_rng_below(&rng, 23)));
+    } else {
+      if (t_rng_below(&rng, 4) == 0) announce(d, *block, streams[t_rng_below(&rng, 2)]);
+      give(d, *block);
+      block->address = NULL;
+    }
+    expect_consistent(d);
+  }
+}
+
+DEVICE_TEST(test_device__everything_released_and_trimmed_leaves_nothing_reserved) {
+  const tide_stream side = side_new(m);
+  for (size_t i = 0; i < 20; ++i) {
+    const tide_block block = take(d, i % 2 == 0 ? NULL : side, (i + 1) * 300 * KIB);
+    announce(d, block, i % 2 == 0 ? side : NULL);
+    give(d, block);
+  }
+
+  trim(d);
+
+  const tide_device_stats s = stats_of(d);
+#define EXPECT_EMPTY(name) T_EQ(s.name[TIDE_STAT_ALL].current, 0);
+  TIDE_DEVICE_STAT_MAP(EXPECT_EMPTY)
+#undef EXPECT_EMPTY
+}
+
+DEVICE_TEST(test_device__statistics_of_the_wrong_size_are_refused) {
+  (void)m;
+  tide_device_stats stats = TIDE_DEVICE_STATS_INIT;
+  stats.size = 8;
+
+  T_STATUS(tide_device_get_stats(d, &stats), TIDE_ERR_ARGUMENT);
+}
