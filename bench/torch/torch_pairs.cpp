@@ -4,9 +4,9 @@
 // The cases of bench_device.c on PyTorch's own allocator, for a computer that has PyTorch with CUDA. Prints one
 // line a case: what, a tab, the value, a tab, the unit. bench_device.c runs this program when the variable
 // TIDE_BENCH_TORCH names it, and shows its figures beside ours. To build it: bench/torch/build.
+#include <ATen/ATen.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAStream.h>
-#include <cuda_runtime.h>
 
 #include <algorithm>
 #include <chrono>
@@ -95,8 +95,7 @@ static void threads(size_t count) {
 }
 
 int main() {
-  if (cudaFree(nullptr) != cudaSuccess) return 1;
-  allocator::init(c10::cuda::device_count());
+  (void)at::zeros({ 1 }, at::kCUDA);  // starts PyTorch's own way
   pairs("pair, 1 live, 512 B to 1 MiB", 1, mib);
   pairs("pair, 64 live, 512 B to 1 MiB", 64, mib);
   pairs("pair, 4096 live, 512 B to 1 MiB", 4096, mib);

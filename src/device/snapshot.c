@@ -32,38 +32,45 @@ typedef struct snapshot {
 // ---------------------------------------------------------------------------------------------------
 // Noting
 
-static size_t lane_note_locked(snapshot* s, tide__lane* lane) {
-  size_t count = 0;
-  TIDE_LIST_EACH(it, &lane->segments) {
-    const tide__segment* const segment = TIDE_OWNER(it, tide__segment, link);
-    if (s->count + count < s->capacity) {
-      s->segments[s->count + count] =
-          (noted_segment){ lane, segment, segment->head, segment->ordinal, segment->address };
-    }
-    count++;
+// Notes up to PIECE_BLOCKS segments from *link on, for which there is room. The gate is the caller's: no segment
+// comes or goes meanwhile, so a link stays good without the lane's lock.
+static void lane_note_piece(snapshot* s, tide__lane* lane, tide__link** link) {
+  tide__mutex_lock(&lane->lock);
+  if (*link == NULL) *link = lane->segments.next;
+  for (int i = 0; i < PIECE_BLOCKS && *link != &lane->segments; i++, *link = (*link)->next) {
+    const tide__segment* const segment = TIDE_OWNER(*link, tide__segment, link);
+    s->segments[s->count++] =
+        (noted_segment){ lane, segment, segment->head, segment->ordinal, segment->address };
   }
-  return count;
+  tide__mutex_unlock(&lane->lock);
 }
 
 static tide_status lane_note(snapshot* s, tide__lane* lane) {
-  for (;;) {
-    tide__mutex_lock(&lane->lock);
-    const size_t count = lane_note_locked(s, lane);
-    tide__mutex_unlock(&lane->lock);
-    if (s->count + count <= s->capacity) {
-      s->count += count;
-      return TIDE_OK;
-    }
-    TIDE_REQUIRE(tide__heap_grow(s->device->heap, (void**)&s->segments, &s->capacity, s->count + count,
+  tide__link* link = NULL;
+  while (link != &lane->segments) {
+    TIDE_REQUIRE(tide__heap_grow(s->device->heap, (void**)&s->segments, &s->capacity, s->count + PIECE_BLOCKS,
                                  sizeof *s->segments),
-                 TIDE_ERR_NO_MEMORY, "device_visit: no memory to note %zu segments", s->count + count);
+                 TIDE_ERR_NO_MEMORY, "device_visit: no memory to note %zu segments", s->count + PIECE_BLOCKS);
+    lane_note_piece(s, lane, &link);
   }
+  return TIDE_OK;
 }
 
 static tide_status pool_note(snapshot* s, tide__pool* pool) {
   tide__lane* lane = tide__lane_next(s->device, pool, NULL);
   for (; lane != NULL; lane = tide__lane_next(s->device, pool, lane)) TIDE_TRY(lane_note(s, lane));
   return TIDE_OK;
+}
+
+static tide_status snapshot_note(snapshot* s, tide__pool* only) {
+  (void)tide__gate_enter(s->device);
+  tide_status status = pool_note(s, only != NULL ? only : &s->device->default_pool);
+  tide__pool* pool = only == NULL ? tide__pool_next(s->device, 0) : NULL;
+  for (; pool != NULL && status == TIDE_OK; pool = tide__pool_next(s->device, pool->number)) {
+    status = pool_note(s, pool);
+  }
+  tide__gate_leave(s->device);
+  return status;
 }
 
 static int noted_compare(const void* a, const void* b) {
@@ -221,11 +228,7 @@ static tide_status visit(tide_device* device, tide__pool* only, const tide_devic
   TIDE_REQUIRE(s != NULL, TIDE_ERR_NO_MEMORY, "device_visit: no memory");
   s->device = device;
   s->visitor = visitor;
-  tide_status status = pool_note(s, only != NULL ? only : &device->default_pool);
-  tide__pool* pool = only == NULL ? tide__pool_next(device, 0) : NULL;
-  for (; pool != NULL && status == TIDE_OK; pool = tide__pool_next(device, pool->number)) {
-    status = pool_note(s, pool);
-  }
+  tide_status status = snapshot_note(s, only);
   if (s->count > 0) qsort(s->segments, s->count, sizeof *s->segments, noted_compare);
   for (size_t i = 0; i < s->count && status == TIDE_OK; i++) {
     if (!segment_show(s, &s->segments[i])) break;

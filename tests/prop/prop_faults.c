@@ -1,0 +1,508 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Faults at every call of the machine, and at every request for records, of one long run of the device
+// allocator. The run is played without a fault first; that says which operation makes which calls, and how
+// each of them ends. Then it is played again for each call, which now fails. The operation that meets the
+// fault may fail, but made again it must do what it did without the fault; the allocator must be in order
+// after it and to the end, and at the end everything must be back.
+//
+// The dry machine makes the same calls in every run, so every call is reached. On host the number of calls
+// depends on time, and a sample is enough: there the point is that nothing is used that was given back.
+#include "machine/machines.h"
+#include "tidemark/device.h"
+
+#define OPS 2000u
+#define SLOTS 48u
+#define STREAMS 4u
+#define POOLS 2u
+#define CAPACITY (160 * MIB)
+#define OPS_AFTER 100u  // operations that follow a fault before the run is ended
+
+typedef enum verb {
+  VERB_ALLOC,
+  VERB_RELEASE,
+  VERB_RECORD,
+  VERB_POLL,
+  VERB_TRIM,
+  VERB_TRIM_POOL,
+  VERB_POOL_NEW,
+  VERB_POOL_BEGIN,
+  VERB_POOL_END,
+  VERB_POOL_RELEASE,
+  VERB_CHECKPOINT,
+  VERB_RESTORE,
+  VERB_CONFIGURE,
+  VERB_LIMIT,
+  VERB_CACHING,
+  VERB_HISTORY,
+  VERB_COUNT
+} verb;
+
+static const char* const verb_names[] = { "alloc",     "release",      "record",     "poll",
+                                          "trim",      "trim_pool",    "pool_new",   "pool_begin",
+                                          "pool_end",  "pool_release", "checkpoint", "restore",
+                                          "configure", "limit",        "caching",    "history" };
+static const uint32_t verb_weights[VERB_COUNT] = { 400, 330, 100, 20, 12, 8,  10, 14,
+                                                   16,  12,  14,  14, 16, 10, 8,  6 };
+
+typedef struct op {
+  uint8_t verb;
+  uint8_t slot;
+  uint8_t stream;
+  uint8_t value;
+  uint32_t number;
+} op;
+
+typedef struct item {
+  bool is_used;
+  bool is_cached;
+  tide_pool pool;
+  size_t bytes;
+  tide_block block;
+} item;
+
+// A run.
+typedef struct run {
+  tide_machine* m;
+  tide_device* d;
+  counting_heap records;
+  size_t free_before;
+  bool is_expandable;
+  tide_stream streams[STREAMS];
+  item items[SLOTS];
+  tide_pool pools[POOLS];  // 0: none
+  uint32_t users[POOLS];
+  int scope;  // the pool with an open scope, or -1
+  tide_checkpoint* checkpoint;
+  tide_pool checkpoint_pool;
+} run;
+
+// What the run without faults did in each operation.
+typedef struct step {
+  tide_status status;
+  uint64_t calls;   // of the machine, before it, by the allocator
+  uint64_t allocs;  // of records, before it
+} step;
+
+static op list[OPS];
+static step clean[OPS + 1];
+static const char* const modes[] = { "dry raw", "dry expandable", NULL };
+static const char* const host_modes[] = { "host raw", "host expandable", NULL };
+
+// ---------------------------------------------------------------------------------------------------
+// Operations: each makes one call of the allocator, which may fail, and changes the run only if it did not
+
+static tide_status do_alloc(run* r, const op* o) {
+  item* const it = &r->items[o->slot % SLOTS];
+  const size_t power = (size_t)1 << (8 + o->number % 17);
+  if (it->is_used) return TIDE_OK;
+  it->bytes = power + (o->number >> 8) % power;
+  it->is_cached = tide_device_is_caching(r->d);
+  it->pool = r->scope >= 0 ? r->pools[r->scope] : TIDE_POOL_DEFAULT;
+  const tide_status status = tide_device_alloc(r->d, r->streams[o->stream], it->bytes, &it->block);
+  it->is_used = status == TIDE_OK;
+  return status;
+}
+
+static tide_status do_release(run* r, const op* o) {
+  item* const it = &r->items[o->slot % SLOTS];
+  if (!it->is_used) return TIDE_OK;
+  const tide_status status = o->value % 2 == 0 ? tide_device_release(r->d, it->block)
+                                               : tide_device_release_address(r->d, it->block.address);
+  it->is_used = status != TIDE_OK;
+  return status;
+}
+
+static tide_status do_record(run* r, const op* o) {
+  const item* const it = &r->items[o->slot % SLOTS];
+  return it->is_used ? tide_device_record(r->d, it->block, r->streams[o->stream]) : TIDE_OK;
+}
+
+static tide_status do_poll(run* r, const op* o) {
+  (void)o;
+  return tide_device_poll(r->d);
+}
+
+static tide_status do_trim(run* r, const op* o) {
+  (void)o;
+  return tide_device_trim(r->d);
+}
+
+// A pool without users may be gone at any time.
+static bool pool_is_there(run* r, size_t n) {
+  uint32_t users = 0;
+  if (r->pools[n] == 0) return false;
+  if (r->users[n] == 0 && tide_device_pool_users(r->d, r->pools[n], &users) != TIDE_OK) r->pools[n] = 0;
+  return r->pools[n] != 0;
+}
+
+static tide_status do_trim_pool(run* r, const op* o) {
+  const size_t n = o->slot % POOLS;
+  return pool_is_there(r, n) ? tide_device_trim_pool(r->d, r->pools[n]) : TIDE_OK;
+}
+
+static tide_status do_pool_new(run* r, const op* o) {
+  const size_t n = o->slot % POOLS;
+  if (pool_is_there(r, n)) return TIDE_OK;
+  const tide_status status = tide_device_pool_new(r->d, NULL, &r->pools[n]);
+  r->users[n] = status == TIDE_OK;
+  return status;
+}
+
+static tide_status do_pool_begin(run* r, const op* o) {
+  const size_t n = o->slot % POOLS;
+  if (r->scope >= 0 || r->pools[n] == 0 || r->users[n] == 0) return TIDE_OK;
+  const tide_status status = tide_device_pool_begin(r->d, r->pools[n], NULL);
+  if (status != TIDE_OK) return status;
+  r->scope = (int)n;
+  r->users[n]++;
+  return TIDE_OK;
+}
+
+static tide_status do_pool_end(run* r, const op* o) {
+  (void)o;
+  if (r->scope < 0) return TIDE_OK;
+  const tide_status status = tide_device_pool_end(r->d, r->pools[r->scope]);
+  if (status != TIDE_OK) return status;
+  r->users[r->scope]--;
+  T_OK(tide_device_pool_release(r->d, r->pools[r->scope]));
+  r->scope = -1;
+  return TIDE_OK;
+}
+
+static tide_status do_pool_release(run* r, const op* o) {
+  const size_t n = o->slot % POOLS;
+  if (r->pools[n] == 0 || r->users[n] == 0 || r->scope == (int)n) return TIDE_OK;
+  const tide_status status = tide_device_pool_release(r->d, r->pools[n]);
+  if (status == TIDE_OK) r->users[n]--;
+  return status;
+}
+
+static tide_status do_checkpoint(run* r, const op* o) {
+  const size_t n = o->slot % POOLS;
+  tide_checkpoint* made = NULL;
+  if (r->pools[n] == 0 || r->users[n] == 0) return TIDE_OK;
+  const tide_status status = tide_device_checkpoint(r->d, r->pools[n], &made);
+  if (status != TIDE_OK) return status;
+  tide_checkpoint_free(r->checkpoint);
+  r->checkpoint = made;
+  r->checkpoint_pool = r->pools[n];
+  return TIDE_OK;
+}
+
+static void adopt_delta(run* r, const tide_restore_delta* delta) {
+  size_t slot = 0;
+  for (size_t i = 0; i < SLOTS; i++) {
+    if (r->items[i].is_cached && r->items[i].pool == r->checkpoint_pool) r->items[i].is_used = false;
+  }
+  for (size_t i = 0; i < delta->created_count; i++) {
+    while (slot < SLOTS && r->items[slot].is_used) slot++;
+    if (slot < SLOTS) r->items[slot] = (item){ true, true, r->checkpoint_pool, 1, delta->created[i] };
+    else T_OK(tide_device_release(r->d, delta->created[i]));
+  }
+}
+
+static tide_status do_restore(run* r, const op* o) {
+  tide_restore_delta delta;
+  (void)o;
+  if (r->checkpoint == NULL) return TIDE_OK;
+  const tide_status status = tide_device_restore(r->d, r->checkpoint, &delta);
+  if (status == TIDE_OK) adopt_delta(r, &delta);
+  if (status == TIDE_OK) tide_restore_delta_clear(&delta);
+  return status;
+}
+
+static tide_status do_configure(run* r, const op* o) {
+  tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
+  options.expandable_segments = r->is_expandable != (o->value % 8 == 0);
+  options.fixes = (o->value & 1u) != 0;
+  if (o->value & 2u) options.max_split_bytes = 20 * MIB;
+  if (o->value & 4u) options.collect_threshold = 0.3;
+  if (o->value & 8u) options.memory_fraction = 0.6;
+  return tide_device_configure(r->d, &options);
+}
+
+static tide_status do_limit(run* r, const op* o) {
+  return tide_device_set_limit(r->d, o->value % 2 == 0 ? TIDE_NO_LIMIT : (24 + o->number % 80) * MIB);
+}
+
+static tide_status do_caching(run* r, const op* o) {
+  tide_device_set_caching(r->d, o->value % 4 != 0);
+  return TIDE_OK;
+}
+
+static size_t gather_frames(void* user, uint64_t* frames, size_t capacity) {
+  (void)user;
+  (void)capacity;
+  frames[0] = 1;
+  return 1;
+}
+
+static tide_status do_history(run* r, const op* o) {
+  tide_history_options options = TIDE_HISTORY_OPTIONS_INIT;
+  options.is_on = o->value % 2 == 0;
+  options.level = TIDE_HISTORY_ALL;
+  options.max_entries = 1 + o->number % 200;
+  options.gather = gather_frames;
+  return tide_device_history(r->d, &options);
+}
+
+static tide_status (*const verbs[VERB_COUNT])(run*, const op*) = {
+  do_alloc,     do_release,    do_record,   do_poll,         do_trim,       do_trim_pool,
+  do_pool_new,  do_pool_begin, do_pool_end, do_pool_release, do_checkpoint, do_restore,
+  do_configure, do_limit,      do_caching,  do_history
+};
+
+// ---------------------------------------------------------------------------------------------------
+// Runs
+
+static void list_make(void) {
+  t_rng rng = t_rng_new(7);
+  for (size_t i = 0; i < OPS; i++) {
+    const uint64_t bits = t_rng_next(&rng);
+    uint32_t at = (uint32_t)t_rng_below(&rng, 990);
+    uint8_t verb_at = 0;
+    while (verb_at + 1u < VERB_COUNT && at >= verb_weights[verb_at]) at -= verb_weights[verb_at++];
+    list[i] = (op){ verb_at, (uint8_t)bits, (uint8_t)((bits >> 8) % STREAMS), (uint8_t)(bits >> 16),
+                    (uint32_t)(bits >> 32) };
+  }
+}
+
+static tide_machine* faults_machine_new(void) {
+  tide_machine* m = NULL;
+  tide_host_options host = TIDE_HOST_OPTIONS_INIT;
+  tide_dry_options dry = TIDE_DRY_OPTIONS_INIT;
+  host.capacity = dry.capacity = CAPACITY;
+  if (t_variant()[0] == 'h') T_OK(tide_machine_new_host(&host, &m));
+  else T_OK(tide_machine_new_dry(&dry, &m));
+  return m;
+}
+
+static void run_open(run* r) {
+  memset(r, 0, sizeof *r);
+  r->m = faults_machine_new();
+  r->scope = -1;
+  for (size_t i = 1; i < STREAMS; i++) r->streams[i] = stream_new(r->m, 0, TIDE_STREAM_NON_BLOCKING);
+  r->free_before = free_bytes(r->m, 0);
+  r->is_expandable = strstr(t_variant(), "expandable") != NULL;
+  counting_heap_init(&r->records, SIZE_MAX, false);
+  tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
+  options.heap = &r->records.heap;
+  options.expandable_segments = r->is_expandable;
+  T_OK(tide_device_new(r->m, 0, &options, &r->d));
+}
+
+static void job_sleep(void* user) {
+  (void)user;
+  t_sleep_us(20);
+}
+
+// The work that operations are about: blocks are filled on their streams, and other streams are slow.
+static void run_work(run* r, const op* o) {
+  const item* const it = &r->items[o->slot % SLOTS];
+  const bool is_on_dry = is_dry(r->m);
+  if (o->verb == VERB_ALLOC && it->is_used && !is_on_dry) {
+    T_OK(tide_machine_fill(r->m, 0, r->streams[o->stream], it->block.address, o->value, it->bytes));
+  }
+  if (o->verb != VERB_RECORD) return;
+  if (is_on_dry) T_OK(tide_dry_work(r->m, 0, r->streams[o->stream], o->number % 200000));
+  else T_OK(tide_machine_call(r->m, 0, r->streams[o->stream], job_sleep, NULL));
+  // What was announced in a scope is joined before the scope ends, as the caller of a capture must.
+  if (r->scope >= 0) T_OK(tide_machine_stream_synchronize(r->m, 0, r->streams[o->stream]));
+}
+
+static uint64_t calls_of(const run* r) { return tide_machine_call_stats(r->m, TIDE_CALL_ANY).calls; }
+
+static void expect_order(run* r, size_t at) {
+  tide_device_stats stats = TIDE_DEVICE_STATS_INIT;
+  int64_t live = 0;
+  for (size_t i = 0; i < SLOTS; i++) live += r->items[i].is_used && r->items[i].is_cached;
+  if (tide_device_check(r->d) != 0) {
+    T_FAIL("seed %" PRIu64 ", operation %zu (%s): check: %s", t_seed(), at, verb_names[list[at].verb],
+           tide_last_error()->text);
+  }
+  T_OK(tide_device_get_stats(r->d, &stats));
+  if (stats.allocation[0].current != live) {
+    T_FAIL("seed %" PRIu64 ", operation %zu (%s): %lld blocks are counted, %lld are handed out", t_seed(), at,
+           verb_names[list[at].verb], (long long)stats.allocation[0].current, (long long)live);
+  }
+}
+
+// Plays the run without a fault and notes what each operation does.
+static void play_clean(run* r) {
+  uint64_t calls = 0;
+  run_open(r);
+  for (size_t i = 0; i < OPS; i++) {
+    run_work(r, &list[i]);
+    clean[i].calls = calls;
+    clean[i].allocs = atomic_load(&r->records.allocs);
+    const uint64_t before = calls_of(r);
+    clean[i].status = verbs[list[i].verb](r, &list[i]);
+    calls += calls_of(r) - before;
+    run_work(r, &list[i]);
+    if (i % 16 == 0) expect_order(r, i);
+  }
+  clean[OPS].calls = calls;
+  clean[OPS].allocs = atomic_load(&r->records.allocs);
+}
+
+static void run_close(run* r, const char* what) {
+  tide_device_stats stats = TIDE_DEVICE_STATS_INIT;
+  const op none = { 0 };
+  T_OK(do_pool_end(r, &none));
+  for (uint8_t i = 0; i < SLOTS; i++) T_OK(do_release(r, &(op){ .slot = i }));
+  for (uint8_t i = 0; i < POOLS; i++) {
+    while (r->pools[i] != 0 && r->users[i] > 0) T_OK(do_pool_release(r, &(op){ .slot = i }));
+  }
+  tide_checkpoint_free(r->checkpoint);
+  T_OK(tide_device_trim(r->d));
+  expect_order(r, OPS - 1);
+  T_OK(tide_device_get_stats(r->d, &stats));
+  if (stats.reserved_bytes[0].current != 0) {
+    T_FAIL("seed %" PRIu64 ", %s: %lld bytes are reserved at the end", t_seed(), what,
+           (long long)stats.reserved_bytes[0].current);
+  }
+  if (free_bytes(r->m, 0) != r->free_before) {
+    T_FAIL("seed %" PRIu64 ", %s: %zu bytes of the machine are lost", t_seed(), what,
+           r->free_before - free_bytes(r->m, 0));
+  }
+  tide_device_free(r->d);
+  T_OK(tide_machine_device_synchronize(r->m, 0));
+  if (atomic_load(&r->records.outstanding) != 0) {
+    T_FAIL("seed %" PRIu64 ", %s: %zu bytes of records are left", t_seed(), what,
+           atomic_load(&r->records.outstanding));
+  }
+  T_EQ(free_bytes(r->m, 0), r->free_before);
+  tide_machine_free(r->m);
+}
+
+// The operation that met a fault: it may have failed, but then works when made again.
+static void expect_again(run* r, size_t at, tide_status got, const char* what) {
+  tide_error first = *tide_last_error();
+  expect_order(r, at);
+  if (got == TIDE_OK || got == clean[at].status) return;
+  const tide_status again = verbs[list[at].verb](r, &list[at]);
+  if (again != clean[at].status && clean[at].status == TIDE_OK) {
+    T_FAIL("seed %" PRIu64 ", %s: operation %zu (%s) was %s (%.150s), and made again %s (%.150s)", t_seed(),
+           what, at, verb_names[list[at].verb], tide_status_name(got), first.text, tide_status_name(again),
+           tide_last_error()->text);
+  }
+  expect_order(r, at);
+}
+
+// Plays on for a while after a fault; whatever happens now, everything stays in order.
+static void play_on(run* r, size_t from, const char* what) {
+  const size_t end = from + OPS_AFTER < OPS ? from + OPS_AFTER : OPS;
+  for (size_t i = from; i < end; i++) {
+    run_work(r, &list[i]);
+    T_ANY(verbs[list[i].verb](r, &list[i]));
+    run_work(r, &list[i]);
+    if (i % 32 == 0) expect_order(r, i);
+  }
+  run_close(r, what);
+}
+
+static void play_to(run* r, size_t end) {
+  run_open(r);
+  for (size_t i = 0; i < end; i++) {
+    run_work(r, &list[i]);
+    const tide_status status = verbs[list[i].verb](r, &list[i]);
+    if (is_dry(r->m)) T_EQ(status, clean[i].status);
+    run_work(r, &list[i]);
+  }
+}
+
+// The operation that makes a call, or a request for records.
+static size_t find_call(uint64_t call) {
+  size_t i = 0;
+  while (clean[i + 1].calls <= call) i++;
+  return i;
+}
+
+static size_t find_alloc(uint64_t alloc) {
+  size_t i = 0;
+  while (clean[i + 1].allocs <= alloc) i++;
+  return i;
+}
+
+static void play_machine_fault(uint64_t call, tide_status status) {
+  static run r;
+  char what[80];
+  const size_t at = find_call(call);
+  tide_fault fault = TIDE_FAULT_INIT;
+  fault.skip = call - clean[at].calls;
+  fault.status = (uint32_t)status;
+  (void)snprintf(what, sizeof what, "call %" PRIu64 " of the machine is %s", call, tide_status_name(status));
+  play_to(&r, at);
+  run_work(&r, &list[at]);
+
+  T_OK(tide_machine_fault_add(r.m, &fault));
+  const tide_status got = verbs[list[at].verb](&r, &list[at]);
+  tide_machine_fault_clear(r.m);
+
+  expect_again(&r, at, got, what);
+  run_work(&r, &list[at]);
+  play_on(&r, at + 1, what);
+}
+
+static void play_heap_fault(uint64_t alloc, bool is_exhausted) {
+  static run r;
+  char what[80];
+  const size_t at = find_alloc(alloc);
+  (void)snprintf(what, sizeof what, "request %" PRIu64 " for records%s fails", alloc,
+                 is_exhausted ? " and each behind it" : "");
+  play_to(&r, at);
+  run_work(&r, &list[at]);
+
+  r.records.is_exhausted = is_exhausted;
+  atomic_store(&r.records.fail_at, alloc);
+  const tide_status got = verbs[list[at].verb](&r, &list[at]);
+  r.records.is_exhausted = false;
+  atomic_store(&r.records.fail_at, SIZE_MAX);
+
+  expect_again(&r, at, got, what);
+  run_work(&r, &list[at]);
+  play_on(&r, at + 1, what);
+}
+
+// How many of `count` faults are tried: one in ten, and at full scale all.
+static uint64_t sample_step(uint64_t count, uint64_t wanted) { return wanted >= count ? 1 : count / wanted; }
+
+static void prepare(void) {
+  static run r;
+  list_make();
+  play_clean(&r);
+  run_close(&r, "no fault");
+}
+
+T_TEST_OVER(prop_faults__no_call_of_the_machine_is_fatal, modes) {
+  prepare();
+  const uint64_t count = 2 * clean[OPS].calls;
+  const uint64_t step_by = sample_step(count, t_scaled(count / 10));
+
+  for (uint64_t i = t_seed() % step_by; i < count; i += step_by) {
+    play_machine_fault(i / 2, i % 2 == 0 ? TIDE_ERR_NO_MEMORY : TIDE_ERR_MACHINE);
+  }
+}
+
+T_TEST_OVER(prop_faults__no_call_of_the_machine_is_fatal_to_data, host_modes) {
+  prepare();
+  const uint64_t count = 2 * clean[OPS].calls;
+  const uint64_t step_by = sample_step(count, t_scaled(10));
+
+  for (uint64_t i = t_seed() % step_by; i < count; i += step_by) {
+    play_machine_fault(i / 2, i % 2 == 0 ? TIDE_ERR_NO_MEMORY : TIDE_ERR_MACHINE);
+  }
+}
+
+T_TEST_OVER(prop_faults__no_record_is_needed_to_go_on, modes) {
+  prepare();
+  const uint64_t first = clean[0].allocs;
+  const uint64_t count = 2 * (clean[OPS].allocs - first);
+  const uint64_t step_by = sample_step(count, t_scaled(count / 10));
+
+  for (uint64_t i = t_seed() % step_by; i < count; i += step_by) {
+    play_heap_fault(first + i / 2, i % 2 == 0);
+  }
+}
