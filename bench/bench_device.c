@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// What the device allocator costs, on the dry machine: only its own work remains there. A pair is the release of
-// one block, chosen at random, and the allocation of another; sizes are spread evenly over the logarithm.
+// What the device allocator costs, on the dry machine: only its own work remains there. A pair is the release
+// of one block, chosen at random, and the allocation of another; sizes are spread evenly over the logarithm.
 //   pairs     with 64 and with 4096 blocks handed out
 //   holes     with 64 to 65,536 idle blocks between others, that no request may touch unless it fits
 //   threads   each on its own stream
@@ -325,8 +325,8 @@ static void measure_history(bench* run) {
   tide_machine_free(machine);
 }
 
-// The longest that a lock is held while a snapshot is taken and another thread works: the processor time of the
-// holder, because what the system does to a thread meanwhile is not ours.
+// The longest that a lock is held while a snapshot is taken and another thread works: the processor time of
+// the holder, because what the system does to a thread meanwhile is not ours.
 void bench_locks(bench* run) {
   if (tide__lock_longest_ns() == UINT64_MAX) {
     bench_skip(run, "locks", "the longest lock during a snapshot", "built without TIDEMARK_LOCK_TIMES");

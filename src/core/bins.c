@@ -133,8 +133,9 @@ static tide__block* heaps_peek(const tide__bins* bins, uint64_t n) {
 }
 
 tide__block* tide__bins_peek(const tide__bins* bins, uint64_t bytes) {
-  if (bins_has_heap(bins, bytes)) {
-    tide__block* const found = heaps_peek(bins, (bytes + TIDE__GRAIN - 1) >> TIDE__GRAIN_SHIFT);
+  const uint64_t grains = (bytes >> TIDE__GRAIN_SHIFT) + ((bytes & (TIDE__GRAIN - 1)) != 0);
+  if (bins->heaps != NULL && grains < TIDE__BINS_HEAPS) {
+    tide__block* const found = heaps_peek(bins, grains);
     if (found != NULL) return found;
   }
   tide__tree_node* const node = tide__tree_ceiling(&bins->tree, bytes);

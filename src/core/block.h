@@ -38,7 +38,8 @@ typedef struct tide__block {
   struct tide__block* next;
   uint8_t state;  // a tide__block_state
   bool is_small;
-  uint16_t reserved;
+  bool is_scoped;  // it was released inside a scope and waits for its end
+  uint8_t reserved;
   uint32_t event_count;  // events it waits for
   // A heap of blocks of one size (bins.c), or a list of spare records.
   struct tide__block* heap_child;

@@ -32,6 +32,7 @@
 #define TIDE__MAX_REQUEST ((uint64_t)1 << 60)
 #define TIDE__MAX_SCOPES 64
 #define TIDE__MAX_OBSERVERS 32
+#define TIDE__STEP_ENTRIES 16   // entries that one step of a call makes at most
 #define TIDE__TALLY_CHANGES 64  // changes a lane keeps to itself
 
 // For the few variables of a thread that every call looks at: found without a function call. They are few
@@ -465,7 +466,10 @@ tide__moment tide__moment_now(tide_device* device, uint32_t level);
 // told by tide__history_tell().
 void tide__history_add(tide_device* device, tide_action action, const tide__moment* moment, uint32_t stack,
                        const tide__lane* lane, uint64_t address, uint64_t bytes);
-// Calls the observers of the entries this thread made; with no lock held.
+// Makes room for entries that observers are to be told about; with no lock held, after each step of a long
+// call. An entry for which there is no memory is left out.
+void tide__history_make_room(tide_device* device, size_t entries);
+// Calls the observers of the entries this thread made; with neither a lock nor the gate.
 void tide__history_tell(tide_device* device);
 
 // --- observer.c --------------------------------------------------------------------------------------

@@ -227,7 +227,6 @@ static void lane_take_back(tide_device* device, tide__lane* lane, const tide__mo
     }
   }
   tide__mutex_unlock(&lane->lock);
-  if (tide__is_recording(device)) tide__history_tell(device);
 }
 
 // The idle block around an address, taken out from there on.
@@ -249,7 +248,6 @@ static tide_status saved_hand_out(tide__request* request, const tide_checkpoint*
     tide__block* const block = idle_take_at_locked(segment, want->address);
     tide__block_commit_locked(request, block, block->bytes > want->bytes, &out[i]);
     tide__mutex_unlock(&request->lane->lock);
-    if (tide__is_recording(request->device)) tide__history_tell(request->device);
   }
   return TIDE_OK;
 }
@@ -261,7 +259,10 @@ static void saved_keep_allocated(tide__request* request, const tide_checkpoint* 
     if (c->blocks[saved->first + i].is_allocated) {
       delta->created[delta->created_count++] = blocks[i];
     } else {
-      tide__ignore(tide_device_release(request->device, blocks[i]));
+      tide__block* const block = tide__slots_claim(&request->device->blocks, blocks[i].handle);
+      tide__mutex_lock(&request->lane->lock);
+      (void)tide__block_end_locked(request->device, block, &request->moment);
+      tide__mutex_unlock(&request->lane->lock);
     }
   }
 }
@@ -320,6 +321,7 @@ static tide_status restore_with_room(tide_device* device, tide__pool* pool, cons
   lane_census census;
   TIDE_TRY(restore_check(device, pool, c, &census));
   const size_t room = c->block_count + 1;
+  if (tide__is_recording(device)) tide__history_make_room(device, 2 * census.allocated + 3 * room);
   tide_block* const blocks = tide__heap_alloc(device->heap, room, sizeof *blocks);
   bool is_enough = blocks != NULL;
   is_enough = is_enough && tide__heap_grow(delta->heap, (void**)&delta->released, &delta->released_capacity,
@@ -349,6 +351,7 @@ tide_status tide_device_restore(tide_device* device, const tide_checkpoint* chec
   (void)tide__gate_enter(device);
   const tide_status status = restore_with_room(device, pool, checkpoint, out);
   tide__gate_leave(device);
+  if (tide__is_recording(device)) tide__history_tell(device);
   if (status != TIDE_OK) tide_restore_delta_clear(out);
   return status;
 }

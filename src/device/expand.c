@@ -288,7 +288,7 @@ static tide_status place_map(const tide__request* request, tide__block** front, 
   if (tide__is_recording(device)) {
     tide__history_add(device, TIDE_ACTION_SEGMENT_MAP, &request->moment, request->moment.stack, request->lane,
                       address, bytes);
-    tide__history_tell(device);
+    tide__history_make_room(device, TIDE__STEP_ENTRIES);
   }
   return TIDE_OK;
 }
@@ -383,7 +383,7 @@ tide_status tide__expand_shrink(tide_device* device, tide__block* block, const t
   if (tide__is_recording(device)) {
     tide__history_add(device, TIDE_ACTION_SEGMENT_UNMAP, moment,
                       moment->stack != 0 ? moment->stack : segment->stack, lane, from, to - from);
-    tide__history_tell(device);
+    tide__history_make_room(device, TIDE__STEP_ENTRIES);
   }
   return TIDE_OK;
 }

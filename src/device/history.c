@@ -107,6 +107,43 @@ static uint32_t words_note(tide_device* device) {
 }
 
 // ---------------------------------------------------------------------------------------------------
+// What observers are still to be told
+
+// Entries of this thread that observers were not told about yet. They are told when the thread has neither a
+// lock nor the gate, because an observer may call the allocator; until then a trim of many segments may make
+// many.
+typedef struct untold_entry {
+  const tide_device* device;
+  tide_trace_entry entry;
+} untold_entry;
+typedef struct entry_journal {
+  untold_entry* entries;  // owned
+  size_t count;
+  size_t capacity;
+} entry_journal;
+static _Thread_local entry_journal journal;
+static pthread_once_t journal_once = PTHREAD_ONCE_INIT;
+static pthread_key_t journal_key;
+
+static void journal_free(void* value) {
+  (void)value;
+  tide__heap_release(&tide__system_heap, journal.entries, journal.capacity, sizeof *journal.entries);
+  journal = (entry_journal){ NULL, 0, 0 };
+}
+
+static void journal_key_make(void) { (void)pthread_key_create(&journal_key, journal_free); }
+
+void tide__history_make_room(tide_device* device, size_t entries) {
+  if ((tide__load_relaxed(&device->recording) & TIDE__RECORDS_TRACE) == 0) return;
+  if (journal.capacity - journal.count >= entries) return;
+  (void)pthread_once(&journal_once, journal_key_make);
+  if (tide__heap_grow(&tide__system_heap, (void**)&journal.entries, &journal.capacity,
+                      journal.count + entries, sizeof *journal.entries)) {
+    (void)pthread_setspecific(journal_key, &journal);
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------
 // Moments
 
 enum { MAX_FRAMES = 64 };
@@ -129,20 +166,12 @@ tide__moment tide__moment_now(tide_device* device, uint32_t level) {
   tide__ignore(tide_machine_clock(device->machine, &moment.time_ns));  // an entry without a time is one still
   if (level != 0 && tide__load_relaxed(&device->history_level) >= level) moment.stack = stack_now(device);
   moment.note = words_note(device);
+  tide__history_make_room(device, TIDE__STEP_ENTRIES);
   return moment;
 }
 
 // ---------------------------------------------------------------------------------------------------
 // Entries
-
-enum { JOURNAL_ENTRIES = 64 };
-
-// Entries of this thread that observers were not told about yet.
-typedef struct entry_journal {
-  size_t count;
-  tide_trace_entry entries[JOURNAL_ENTRIES];
-} entry_journal;
-static _Thread_local entry_journal journal;
 
 void tide__history_add(tide_device* device, tide_action action, const tide__moment* moment, uint32_t stack,
                        const tide__lane* lane, uint64_t address, uint64_t bytes) {
@@ -161,16 +190,27 @@ void tide__history_add(tide_device* device, tide_action action, const tide__mome
   };
   const bool is_kept = (tide__load_relaxed(&device->history_skips) >> action & 1u) == 0;
   if ((recording & TIDE__RECORDS_HISTORY) != 0 && is_kept) tide__ring_add(&device->ring, &entry);
-  if ((recording & TIDE__RECORDS_TRACE) != 0 && journal.count < JOURNAL_ENTRIES) {
-    journal.entries[journal.count++] = entry;
+  if ((recording & TIDE__RECORDS_TRACE) != 0 && journal.count < journal.capacity) {
+    journal.entries[journal.count++] = (untold_entry){ device, entry };
   }
 }
 
+// The first entry of an allocator in the journal, taken out; false if there is none.
+static bool journal_take(const tide_device* device, tide_trace_entry* out) {
+  size_t i = 0;
+  while (i < journal.count && journal.entries[i].device != device) i++;
+  if (i == journal.count) return false;
+  *out = journal.entries[i].entry;
+  for (journal.count--; i < journal.count; i++) journal.entries[i] = journal.entries[i + 1];
+  return true;
+}
+
+// Tells the entries from the first on. An observer that calls the allocator makes entries of its own, which
+// are told before that call returns; those of this call that are still there then come first, as they
+// happened.
 void tide__history_tell(tide_device* device) {
-  if (journal.count == 0) return;
-  const entry_journal told = journal;  // an observer may make entries of its own
-  journal.count = 0;
-  for (size_t i = 0; i < told.count; i++) tide__observers_trace(device, &told.entries[i]);
+  tide_trace_entry entry;
+  while (journal.count > 0 && journal_take(device, &entry)) tide__observers_trace(device, &entry);
 }
 
 tide_status tide_device_annotate(tide_device* device, const char* text) {

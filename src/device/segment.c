@@ -197,7 +197,7 @@ tide_status tide__segment_release(tide_device* device, tide__segment* segment, c
     tide__history_add(device, TIDE_ACTION_SEGMENT_FREE, moment,
                       moment->stack != 0 ? moment->stack : segment->stack, lane, segment->address,
                       segment->bytes);
-    tide__history_tell(device);
+    tide__history_make_room(device, TIDE__STEP_ENTRIES);
   }
   tide__segment_free(device, segment);
   return TIDE_OK;

@@ -32,8 +32,8 @@ typedef struct snapshot {
 // ---------------------------------------------------------------------------------------------------
 // Noting
 
-// Notes up to PIECE_BLOCKS segments from *link on, for which there is room. The gate is the caller's: no segment
-// comes or goes meanwhile, so a link stays good without the lane's lock.
+// Notes up to PIECE_BLOCKS segments from *link on, for which there is room. The gate is the caller's: no
+// segment comes or goes meanwhile, so a link stays good without the lane's lock.
 static void lane_note_piece(snapshot* s, tide__lane* lane, tide__link** link) {
   tide__mutex_lock(&lane->lock);
   if (*link == NULL) *link = lane->segments.next;

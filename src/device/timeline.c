@@ -151,7 +151,7 @@ static void block_passed(tide_device* device, tide__block* block, const tide__mo
   tide__block_wait_end_locked(device, block, moment);
   tide__mutex_unlock(&lane->lock);
   (void)tide__sub_seq(&t->waiting, 1);
-  if (tide__is_recording(device)) tide__history_tell(device);
+  if (tide__is_recording(device)) tide__history_make_room(device, TIDE__STEP_ENTRIES);
 }
 
 void tide__timeline_defer(tide_device* device, tide__block* block) {
@@ -185,7 +185,8 @@ static tide_status block_begin_waits(tide_device* device, tide__block* block, co
 void tide__timeline_add(tide_device* device, tide__block* block, const tide__moment* moment) {
   block->event_count = 1;  // the hold
   (void)tide__add_seq(&device->timeline.waiting, 1);
-  if (tide__is_capturing(device)) {
+  block->is_scoped = tide__is_capturing(device);
+  if (block->is_scoped) {
     if (tide__device_options(device)->is_capture_reuse) tide__markers_make(device, block);
     tide__timeline_defer(device, block);
     return;
@@ -232,7 +233,7 @@ static tide_status deferred_begin_waits(tide_device* device, const tide__moment*
     tide__block* const block = list;
     list = block->list_next;
     tide__markers_free(device, block);
-    uses_drop(block, false);
+    if (block->is_scoped) uses_drop(block, false);
     const tide_status status = block_begin_waits(device, block, moment);
     if (first == TIDE_OK) first = status;
   }

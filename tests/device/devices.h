@@ -6,10 +6,10 @@
 //   DEVICE_TEST(test_device__merges) { ... tide_machine* m ... tide_device* d ... }     host, dry and cuda
 //
 // A test gets a fresh machine `m` (see machines.h) and a fresh allocator `d` on its device 0 with the default
-// options. It may leave everything to tide_device_free(). After the test all invariants of the allocator hold;
-// after freeing it no byte of its heap is left and the device has the memory it had.
+// options. It may leave everything to tide_device_free(). After the test all invariants of the allocator
+// hold; after freeing it no byte of its heap is left and the device has the memory it had.
 //
-// Names say whose they are: take() and give() are requests and releases of `d`, current() asks its statistics.
+// take() and give() are requests and releases, current() and counter() ask the statistics.
 #ifndef TIDEMARK_TESTS_DEVICES_H
 #define TIDEMARK_TESTS_DEVICES_H
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Private pools: their users and scopes, where requests go, memory of the user's own functions, and their end.
+// Private pools: users and scopes, where requests go, memory of the user's own functions, and the end.
 #include "device/devices.h"
 
 static void release_pool(tide_device* d, tide_pool pool) { T_OK(tide_device_pool_release(d, pool)); }

@@ -11,8 +11,9 @@ static void expect_stat(const char* what, tide_stat stat, int64_t now, int64_t p
            (intmax_t)stat.allocated, (intmax_t)stat.freed);
   }
 }
-#define EXPECT_STAT(d, name, kind, now, peak, allocated, freed) \
-  expect_stat(#name, stats_of(d).name[kind], (int64_t)(now), (int64_t)(peak), (int64_t)(allocated), (int64_t)(freed))
+#define EXPECT_STAT(d, name, kind, now, peak, allocated, freed)                                     \
+  expect_stat(#name, stats_of(d).name[kind], (int64_t)(now), (int64_t)(peak), (int64_t)(allocated), \
+              (int64_t)(freed))
 
 // ---------------------------------------------------------------------------------------------------
 // Each statistic
@@ -257,7 +258,8 @@ DEVICE_TEST(test_device__small_and_large_add_up_after_every_call) {
   for (size_t i = 0; i < t_scaled(1000); ++i) {
     tide_block* const block = &blocks[t_rng_below(&rng, LIVE)];
     if (block->address == NULL) {
-      *block = take(d, streams[t_rng_below(&rng, 2)], 1 + t_rng_below(&rng, (uint64_t)1 << t_rng_below(&rng, 23)));
+      *block =
+          take(d, streams[t_rng_below(&rng, 2)], 1 + t_rng_below(&rng, (uint64_t)1 << t_rng_below(&rng, 23)));
     } else {
       if (t_rng_below(&rng, 4) == 0) announce(d, *block, streams[t_rng_below(&rng, 2)]);
       give(d, *block);

@@ -57,6 +57,10 @@ typedef struct op {
 typedef struct item {
   bool is_used;
   bool is_cached;
+  bool is_new;     // nothing is written to it yet
+  bool is_filled;  // its first bytes are `value`
+  uint8_t value;
+  uint8_t stream;
   tide_pool pool;
   size_t bytes;
   tide_block block;
@@ -101,7 +105,9 @@ static tide_status do_alloc(run* r, const op* o) {
   it->is_cached = tide_device_is_caching(r->d);
   it->pool = r->scope >= 0 ? r->pools[r->scope] : TIDE_POOL_DEFAULT;
   const tide_status status = tide_device_alloc(r->d, r->streams[o->stream], it->bytes, &it->block);
-  it->is_used = status == TIDE_OK;
+  it->is_used = it->is_new = status == TIDE_OK;
+  it->is_filled = false;
+  it->stream = o->stream;
   return status;
 }
 
@@ -198,8 +204,11 @@ static void adopt_delta(run* r, const tide_restore_delta* delta) {
   }
   for (size_t i = 0; i < delta->created_count; i++) {
     while (slot < SLOTS && r->items[slot].is_used) slot++;
-    if (slot < SLOTS) r->items[slot] = (item){ true, true, r->checkpoint_pool, 1, delta->created[i] };
-    else T_OK(tide_device_release(r->d, delta->created[i]));
+    const item made = {
+      .is_used = true, .is_cached = true, .pool = r->checkpoint_pool, .block = delta->created[i]
+    };
+    if (slot < SLOTS) r->items[slot] = made;
+    else T_OK(tide_device_release(r->d, made.block));
   }
 }
 
@@ -298,18 +307,33 @@ static void job_sleep(void* user) {
   t_sleep_us(20);
 }
 
-// The work that operations are about: blocks are filled on their streams, and other streams are slow.
-static void run_work(run* r, const op* o) {
-  const item* const it = &r->items[o->slot % SLOTS];
-  const bool is_on_dry = is_dry(r->m);
-  if (o->verb == VERB_ALLOC && it->is_used && !is_on_dry) {
-    T_OK(tide_machine_fill(r->m, 0, r->streams[o->stream], it->block.address, o->value, it->bytes));
-  }
+// The work that operations are about: blocks are filled on their streams, and other streams are slow. It is
+// queued before the operation that announces it.
+static void work_before(run* r, const op* o) {
   if (o->verb != VERB_RECORD) return;
-  if (is_on_dry) T_OK(tide_dry_work(r->m, 0, r->streams[o->stream], o->number % 200000));
+  if (is_dry(r->m)) T_OK(tide_dry_work(r->m, 0, r->streams[o->stream], o->number % 200000));
   else T_OK(tide_machine_call(r->m, 0, r->streams[o->stream], job_sleep, NULL));
-  // What was announced in a scope is joined before the scope ends, as the caller of a capture must.
+  // What is announced in a scope is joined before the scope ends, as the caller of a capture must.
   if (r->scope >= 0) T_OK(tide_machine_stream_synchronize(r->m, 0, r->streams[o->stream]));
+}
+
+static size_t head_bytes(const item* it) { return it->bytes < 16 * KIB ? it->bytes : 16 * KIB; }
+
+static void work_after(run* r, const op* o) {
+  item* const it = &r->items[o->slot % SLOTS];
+  if (!it->is_used || !it->is_new) return;
+  T_OK(tide_machine_fill(r->m, 0, r->streams[it->stream], it->block.address, o->value, head_bytes(it)));
+  it->is_new = false;
+  it->is_filled = true;
+  it->value = o->value;
+}
+
+static void expect_data(run* r) {
+  T_OK(tide_machine_device_synchronize(r->m, 0));
+  for (size_t i = 0; i < SLOTS && !is_dry(r->m); i++) {
+    const item* const it = &r->items[i];
+    if (it->is_used && it->is_filled) T_FILLED(it->block.address, it->value, head_bytes(it));
+  }
 }
 
 static uint64_t calls_of(const run* r) { return tide_machine_call_stats(r->m, TIDE_CALL_ANY).calls; }
@@ -334,13 +358,13 @@ static void play_clean(run* r) {
   uint64_t calls = 0;
   run_open(r);
   for (size_t i = 0; i < OPS; i++) {
-    run_work(r, &list[i]);
+    work_before(r, &list[i]);
     clean[i].calls = calls;
     clean[i].allocs = atomic_load(&r->records.allocs);
     const uint64_t before = calls_of(r);
     clean[i].status = verbs[list[i].verb](r, &list[i]);
     calls += calls_of(r) - before;
-    run_work(r, &list[i]);
+    work_after(r, &list[i]);
     if (i % 16 == 0) expect_order(r, i);
   }
   clean[OPS].calls = calls;
@@ -350,6 +374,7 @@ static void play_clean(run* r) {
 static void run_close(run* r, const char* what) {
   tide_device_stats stats = TIDE_DEVICE_STATS_INIT;
   const op none = { 0 };
+  expect_data(r);
   T_OK(do_pool_end(r, &none));
   for (uint8_t i = 0; i < SLOTS; i++) T_OK(do_release(r, &(op){ .slot = i }));
   for (uint8_t i = 0; i < POOLS; i++) {
@@ -395,9 +420,9 @@ static void expect_again(run* r, size_t at, tide_status got, const char* what) {
 static void play_on(run* r, size_t from, const char* what) {
   const size_t end = from + OPS_AFTER < OPS ? from + OPS_AFTER : OPS;
   for (size_t i = from; i < end; i++) {
-    run_work(r, &list[i]);
+    work_before(r, &list[i]);
     T_ANY(verbs[list[i].verb](r, &list[i]));
-    run_work(r, &list[i]);
+    work_after(r, &list[i]);
     if (i % 32 == 0) expect_order(r, i);
   }
   run_close(r, what);
@@ -406,10 +431,10 @@ static void play_on(run* r, size_t from, const char* what) {
 static void play_to(run* r, size_t end) {
   run_open(r);
   for (size_t i = 0; i < end; i++) {
-    run_work(r, &list[i]);
+    work_before(r, &list[i]);
     const tide_status status = verbs[list[i].verb](r, &list[i]);
     if (is_dry(r->m)) T_EQ(status, clean[i].status);
-    run_work(r, &list[i]);
+    work_after(r, &list[i]);
   }
 }
 
@@ -435,14 +460,14 @@ static void play_machine_fault(uint64_t call, tide_status status) {
   fault.status = (uint32_t)status;
   (void)snprintf(what, sizeof what, "call %" PRIu64 " of the machine is %s", call, tide_status_name(status));
   play_to(&r, at);
-  run_work(&r, &list[at]);
+  work_before(&r, &list[at]);
 
   T_OK(tide_machine_fault_add(r.m, &fault));
   const tide_status got = verbs[list[at].verb](&r, &list[at]);
   tide_machine_fault_clear(r.m);
 
   expect_again(&r, at, got, what);
-  run_work(&r, &list[at]);
+  work_after(&r, &list[at]);
   play_on(&r, at + 1, what);
 }
 
@@ -453,7 +478,7 @@ static void play_heap_fault(uint64_t alloc, bool is_exhausted) {
   (void)snprintf(what, sizeof what, "request %" PRIu64 " for records%s fails", alloc,
                  is_exhausted ? " and each behind it" : "");
   play_to(&r, at);
-  run_work(&r, &list[at]);
+  work_before(&r, &list[at]);
 
   r.records.is_exhausted = is_exhausted;
   atomic_store(&r.records.fail_at, alloc);
@@ -462,7 +487,7 @@ static void play_heap_fault(uint64_t alloc, bool is_exhausted) {
   atomic_store(&r.records.fail_at, SIZE_MAX);
 
   expect_again(&r, at, got, what);
-  run_work(&r, &list[at]);
+  work_after(&r, &list[at]);
   play_on(&r, at + 1, what);
 }
 
@@ -504,5 +529,64 @@ T_TEST_OVER(prop_faults__no_record_is_needed_to_go_on, modes) {
 
   for (uint64_t i = t_seed() % step_by; i < count; i += step_by) {
     play_heap_fault(first + i / 2, i % 2 == 0);
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------
+// The beginning and the end of an allocator
+
+T_TEST_OVER(prop_faults__an_allocator_is_made_whole_or_not_at_all, modes) {
+  tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
+  counting_heap records;
+  bool has_failed = true;
+  tide_machine* const m = faults_machine_new();
+  for (size_t at = 0; has_failed; at++) {
+    tide_device* d = NULL;
+    counting_heap_init(&records, at, at % 2 == 0);
+    options.heap = &records.heap;
+    options.expandable_segments = strstr(t_variant(), "expandable") != NULL;
+
+    const tide_status status = tide_device_new(m, 0, &options, &d);
+    has_failed = atomic_load(&records.has_failed);
+
+    T_EQ(status, has_failed ? TIDE_ERR_NO_MEMORY : TIDE_OK);
+    T_EQ(d == NULL, has_failed);
+    atomic_store(&records.fail_at, SIZE_MAX);
+    tide_device_free(d);
+    T_EQ(atomic_load(&records.outstanding), 0);
+  }
+  tide_fault fault = TIDE_FAULT_INIT;
+  tide_device* d = NULL;
+  fault.status = TIDE_ERR_MACHINE;
+  T_OK(tide_machine_fault_add(m, &fault));
+  T_STATUS(tide_device_new(m, 0, &options, &d), TIDE_ERR_MACHINE);
+  T_PTR_EQ(d, NULL);
+  T_EQ(atomic_load(&records.outstanding), 0);
+  tide_machine_free(m);
+}
+
+// Whatever the machine refuses at the end, no record is left, and what it did not refuse is back.
+T_TEST_OVER(prop_faults__an_allocator_ends_whatever_the_machine_says, modes) {
+  static run r;
+  list_make();
+  for (uint64_t call = 0; call < t_scaled(60); call++) {
+    tide_fault fault = TIDE_FAULT_INIT;
+    fault.skip = call;
+    fault.count = call % 4 == 3 ? UINT64_MAX : 1;
+    fault.status = TIDE_ERR_MACHINE;
+    run_open(&r);
+    for (size_t i = 0; i < OPS / 8; i++) {
+      work_before(&r, &list[i]);
+      T_ANY(verbs[list[i].verb](&r, &list[i]));
+      work_after(&r, &list[i]);
+    }
+    tide_checkpoint_free(r.checkpoint);
+
+    T_OK(tide_machine_fault_add(r.m, &fault));
+    tide_device_free(r.d);
+    tide_machine_fault_clear(r.m);
+
+    T_EQ(atomic_load(&r.records.outstanding), 0);
+    tide_machine_free(r.m);
   }
 }

@@ -1,0 +1,498 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Checkpoints of pools: what comes back, what is taken back, and which blocks a pool has handed out.
+#include "device/devices.h"
+
+#define BYTES (64 * KIB)
+
+static tide_checkpoint* save(tide_device* d, tide_pool pool) {
+  tide_checkpoint* checkpoint = NULL;
+  T_OK(tide_device_checkpoint(d, pool, &checkpoint));
+  T_CHECK(checkpoint != NULL);
+  return checkpoint;
+}
+
+static tide_restore_delta restore(tide_device* d, const tide_checkpoint* checkpoint) {
+  tide_restore_delta delta;
+  T_OK(tide_device_restore(d, checkpoint, &delta));
+  return delta;
+}
+
+// Restores, frees what that needed, and returns how many blocks were created.
+static size_t restore_and_end(tide_device* d, tide_checkpoint* checkpoint) {
+  tide_restore_delta delta = restore(d, checkpoint);
+  const size_t count = delta.created_count;
+  tide_restore_delta_clear(&delta);
+  tide_checkpoint_free(checkpoint);
+  return count;
+}
+
+static bool has_created(const tide_restore_delta* delta, const void* address) {
+  for (size_t i = 0; i < delta->created_count; ++i) {
+    if (delta->created[i].address == address) return true;
+  }
+  return false;
+}
+
+static bool has_released(const tide_restore_delta* delta, const void* address) {
+  for (size_t i = 0; i < delta->released_count; ++i) {
+    if (delta->released[i] == address) return true;
+  }
+  return false;
+}
+
+// Are two views of a pool the same, block by block?
+static void expect_same(const seen* a, const seen* b) {
+  T_EQ(a->segment_count, b->segment_count);
+  T_EQ(a->block_count, b->block_count);
+  for (size_t i = 0; i < a->segment_count; ++i) {
+    T_EQ(a->segments[i].address, b->segments[i].address);
+    T_EQ(a->segments[i].bytes, b->segments[i].bytes);
+    T_EQ(a->segments[i].allocated_bytes, b->segments[i].allocated_bytes);
+  }
+  for (size_t i = 0; i < a->block_count; ++i) {
+    T_EQ(a->blocks[i].address, b->blocks[i].address);
+    T_EQ(a->blocks[i].bytes, b->blocks[i].bytes);
+    T_EQ(a->blocks[i].state, b->blocks[i].state);
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------
+// What comes back
+
+DEVICE_TEST(test_device__restore_brings_a_dead_block_back) {
+  const tide_pool pool = pool_new(d, NULL);
+  const tide_block block = take_in(d, pool, NULL, BYTES);
+  device_fill(m, 0, bytes_of(block), 4, BYTES);
+  tide_checkpoint* const checkpoint = save(d, pool);
+  give(d, block);
+
+  tide_restore_delta delta = restore(d, checkpoint);
+
+  T_EQ(delta.released_count, 0);
+  T_EQ(delta.created_count, 1);
+  T_PTR_EQ(delta.created[0].address, block.address);
+  T_NE(delta.created[0].handle, block.handle);
+  T_EQ(current(d, allocation), 1);
+  expect_filled(m, 0, bytes_of(block), 4, BYTES);
+  give(d, delta.created[0]);
+  tide_restore_delta_clear(&delta);
+  tide_checkpoint_free(checkpoint);
+}
+
+DEVICE_TEST(test_device__restored_blocks_can_be_released_by_address) {
+  (void)m;
+  const tide_pool pool = pool_new(d, NULL);
+  const tide_block block = take_in(d, pool, NULL, BYTES);
+  tide_checkpoint* const checkpoint = save(d, pool);
+  give(d, block);
+
+  T_EQ(restore_and_end(d, checkpoint), 1);
+
+  T_STATUS(tide_device_release(d, block), TIDE_ERR_HANDLE);  // the handle of before
+  T_OK(tide_device_release_address(d, block.address));
+  T_EQ(current(d, active), 0);
+}
+
+DEVICE_TEST(test_device__blocks_that_live_through_a_restore_get_new_handles) {
+  (void)m;
+  const tide_pool pool = pool_new(d, NULL);
+  const tide_block block = take_in(d, pool, NULL, BYTES);
+  tide_checkpoint* const checkpoint = save(d, pool);
+
+  tide_restore_delta delta = restore(d, checkpoint);
+
+  T_EQ(delta.released_count, 1);
+  T_PTR_EQ(delta.released[0], block.address);
+  T_PTR_EQ(delta.created[0].address, block.address);
+  T_STATUS(tide_device_release(d, block), TIDE_ERR_HANDLE);
+  give(d, delta.created[0]);
+  tide_restore_delta_clear(&delta);
+  tide_checkpoint_free(checkpoint);
+}
+
+// Takes five blocks, keeps those of a mask, saves, changes everything, and restores.
+static void expect_restored(tide_device* d, unsigned kept, size_t bytes) {
+  enum { COUNT = 5 };
+  const tide_pool pool = pool_new(d, NULL);
+  tide_block blocks[COUNT];
+  seen before;
+  seen after;
+  for (size_t i = 0; i < COUNT; ++i) blocks[i] = take_in(d, pool, NULL, bytes);
+  for (size_t i = 0; i < COUNT; ++i) {
+    if ((kept >> i & 1) == 0) give(d, blocks[i]);
+  }
+  tide_checkpoint* const checkpoint = save(d, pool);
+  look_at_pool(d, pool, &before);
+  for (size_t i = 0; i < COUNT; ++i) {
+    if ((kept >> i & 1) != 0) give(d, blocks[i]);
+  }
+  const tide_block later = take_in(d, pool, NULL, 2 * bytes);
+
+  tide_restore_delta delta = restore(d, checkpoint);
+
+  look_at_pool(d, pool, &after);
+  expect_same(&before, &after);
+  T_EQ(delta.released_count, 1);
+  T_PTR_EQ(delta.released[0], later.address);
+  T_EQ(delta.created_count, (size_t)__builtin_popcount(kept));
+  for (size_t i = 0; i < COUNT; ++i) T_EQ(has_created(&delta, blocks[i].address), (kept >> i & 1) != 0);
+  for (size_t i = 0; i < delta.created_count; ++i) give(d, delta.created[i]);
+  tide_restore_delta_clear(&delta);
+  tide_checkpoint_free(checkpoint);
+}
+
+DEVICE_TEST(test_device__restore_keeps_a_live_block_in_the_middle) {
+  (void)m;
+  expect_restored(d, 4, BYTES);
+  expect_restored(d, 4, 3 * MIB);
+}
+
+DEVICE_TEST(test_device__restore_keeps_several_blocks_in_the_middle) {
+  (void)m;
+  expect_restored(d, 2 | 8, BYTES);
+  expect_restored(d, 2 | 8, 3 * MIB);
+}
+
+DEVICE_TEST(test_device__restore_keeps_contiguous_blocks_in_the_middle) {
+  (void)m;
+  expect_restored(d, 2 | 4 | 8, BYTES);
+  expect_restored(d, 2 | 4 | 8, 3 * MIB);
+}
+
+DEVICE_TEST(test_device__restore_works_for_every_pattern) {
+  (void)m;
+  for (unsigned kept = 0; kept < 32; ++kept) expect_restored(d, kept, BYTES);
+}
+
+DEVICE_TEST(test_device__restore_works_in_expandable_segments) {
+  expand(m, d);
+  for (unsigned kept = 0; kept < 32; ++kept) expect_restored(d, kept, BYTES);
+  expect_restored(d, 2 | 8, 3 * MIB);
+}
+
+DEVICE_TEST(test_device__restore_takes_later_blocks_back) {
+  (void)m;
+  const tide_pool pool = pool_new(d, NULL);
+  const tide_block kept = take_in(d, pool, NULL, BYTES);
+  tide_checkpoint* const checkpoint = save(d, pool);
+  const tide_block later = take_in(d, pool, NULL, BYTES);
+  const tide_block large = take_in(d, pool, NULL, 12 * MIB);
+
+  tide_restore_delta delta = restore(d, checkpoint);
+
+  T_EQ(delta.released_count, 3);
+  T_CHECK(has_released(&delta, later.address) && has_released(&delta, large.address));
+  T_STATUS(tide_device_release(d, later), TIDE_ERR_HANDLE);
+  T_EQ(current(d, allocation), 1);
+  T_EQ(pool_reserved(d, pool), 14 * MIB);  // the new segment stays, idle
+  T_PTR_EQ(take_in(d, pool, NULL, 12 * MIB).address, large.address);
+  T_CHECK(has_created(&delta, kept.address));
+  tide_restore_delta_clear(&delta);
+  tide_checkpoint_free(checkpoint);
+}
+
+DEVICE_TEST(test_device__an_expandable_segment_that_grew_is_restored) {
+  const tide_pool pool = pool_new(d, NULL);
+  expand(m, d);
+  const tide_block kept = take_in(d, pool, NULL, 5 * MIB);
+  tide_checkpoint* const checkpoint = save(d, pool);
+  (void)take_in(d, pool, NULL, 40 * MIB);
+
+  tide_restore_delta delta = restore(d, checkpoint);
+
+  T_EQ(delta.created_count, 1);
+  T_PTR_EQ(delta.created[0].address, kept.address);
+  T_EQ(current(d, allocated_bytes), 5 * MIB);
+  tide_restore_delta_clear(&delta);
+  tide_checkpoint_free(checkpoint);
+}
+
+DEVICE_TEST(test_device__a_checkpoint_can_be_restored_again) {
+  const tide_pool pool = pool_new(d, NULL);
+  const tide_block block = take_in(d, pool, NULL, BYTES);
+  tide_checkpoint* const checkpoint = save(d, pool);
+
+  for (uint8_t i = 1; i <= 5; ++i) {
+    tide_restore_delta delta = restore(d, checkpoint);
+    T_EQ(delta.created_count, 1);
+    T_PTR_EQ(delta.created[0].address, block.address);
+    device_fill(m, 0, bytes_of(delta.created[0]), i, BYTES);
+    (void)take_in(d, pool, NULL, 3 * MIB);
+    tide_restore_delta_clear(&delta);
+  }
+
+  T_EQ(pool_reserved(d, pool), 22 * MIB);
+  tide_checkpoint_free(checkpoint);
+}
+
+DEVICE_TEST(test_device__an_empty_checkpoint_empties_the_pool) {
+  (void)m;
+  const tide_pool pool = pool_new(d, NULL);
+  tide_checkpoint* const checkpoint = save(d, pool);
+  (void)take_in(d, pool, NULL, BYTES);
+
+  T_EQ(restore_and_end(d, checkpoint), 0);
+
+  T_EQ(current(d, active), 0);
+}
+
+DEVICE_TEST(test_device__restore_covers_all_streams_of_a_pool) {
+  const tide_stream side = side_new(m);
+  const tide_pool pool = pool_new(d, NULL);
+  const tide_block a = take_in(d, pool, NULL, BYTES);
+  const tide_block b = take_in(d, pool, side, 3 * MIB);
+  tide_checkpoint* const checkpoint = save(d, pool);
+  give(d, a);
+  give(d, b);
+
+  tide_restore_delta delta = restore(d, checkpoint);
+
+  T_CHECK(has_created(&delta, a.address) && has_created(&delta, b.address));
+  tide_restore_delta_clear(&delta);
+  tide_checkpoint_free(checkpoint);
+}
+
+DEVICE_TEST(test_device__restore_leaves_other_pools_alone) {
+  (void)m;
+  const tide_pool pool = pool_new(d, NULL);
+  const tide_pool other = pool_new(d, NULL);
+  tide_checkpoint* const checkpoint = save(d, pool);
+  const tide_block outside = take(d, NULL, BYTES);
+  const tide_block elsewhere = take_in(d, other, NULL, BYTES);
+
+  T_EQ(restore_and_end(d, checkpoint), 0);
+
+  give(d, outside);
+  give(d, elsewhere);
+}
+
+DEVICE_TEST(test_device__restoring_counts_as_requests_and_releases) {
+  (void)m;
+  const tide_pool pool = pool_new(d, NULL);
+  (void)take_in(d, pool, NULL, BYTES);
+  tide_checkpoint* const checkpoint = save(d, pool);
+  const tide_device_stats before = stats_of(d);
+
+  T_EQ(restore_and_end(d, checkpoint), 1);
+
+  const tide_device_stats after = stats_of(d);
+  T_EQ(after.allocation[0].current, 1);
+  T_LT(before.allocation[0].allocated, after.allocation[0].allocated);
+  T_LT(before.allocation[0].freed, after.allocation[0].freed);
+  T_EQ(after.segment[0].allocated, before.segment[0].allocated);
+}
+
+static void count_entry(void* user, const tide_trace_entry* entry) { ++((size_t*)user)[entry->action]; }
+
+DEVICE_TEST(test_device__trace_observers_hear_every_step_of_a_restore) {
+  (void)m;
+  enum { COUNT = 100 };
+  const tide_pool pool = pool_new(d, NULL);
+  size_t times[TIDE_ACTION_COUNT] = { 0 };
+  tide_observer observer = 0;
+  tide_checkpoint* const checkpoint = save(d, pool);
+  for (size_t i = 0; i < COUNT; ++i) (void)take_in(d, pool, NULL, BYTES);
+  T_OK(tide_device_observe_trace(d, count_entry, times, &observer));
+
+  T_EQ(restore_and_end(d, checkpoint), 0);
+
+  T_EQ(times[TIDE_ACTION_FREE_REQUESTED], COUNT);
+  T_EQ(times[TIDE_ACTION_FREE_COMPLETED], COUNT);
+  T_OK(tide_device_detach(d, observer));
+}
+
+DEVICE_TEST(test_device__restore_after_any_program_brings_the_same_blocks) {
+  (void)m;
+  enum { LIVE = 30 };
+  const tide_pool pool = pool_new(d, NULL);
+  tide_block blocks[LIVE] = { 0 };
+  t_rng rng = t_rng_new(0);
+  seen before;
+  seen after;
+  scope_open(d, pool);
+  for (size_t i = 0; i < 300; ++i) {
+    tide_block* const block = &blocks[t_rng_below(&rng, LIVE)];
+    if (block->address != NULL) give(d, *block);
+    *block = t_rng_below(&rng, 2) == 0 ? (tide_block){ NULL, 0 }
+                                       : take(d, NULL, 1 + t_rng_below(&rng, 2 * MIB));
+  }
+  tide_checkpoint* const checkpoint = save(d, pool);
+  look_at_pool(d, pool, &before);
+  for (size_t i = 0; i < LIVE; ++i) give(d, blocks[i]);
+  for (size_t i = 0; i < 10; ++i) (void)take(d, NULL, 1 + t_rng_below(&rng, MIB));
+  (void)restore_and_end(d, checkpoint);
+  look_at_pool(d, pool, &after);
+  scope_close(d, pool);
+
+  expect_same(&before, &after);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// What is refused
+
+DEVICE_TEST(test_device__checkpoints_need_a_pool_with_users) {
+  (void)m;
+  const tide_pool pool = pool_new(d, NULL);
+  (void)take_in(d, pool, NULL, BYTES);
+  tide_checkpoint* const checkpoint = save(d, pool);
+  tide_checkpoint* none = (tide_checkpoint*)1;
+  tide_restore_delta delta;
+  T_STATUS(tide_device_checkpoint(d, 77, &none), TIDE_ERR_HANDLE);
+  T_PTR_EQ(none, NULL);
+  T_STATUS(tide_device_checkpoint(d, TIDE_POOL_DEFAULT, &none), TIDE_ERR_HANDLE);
+
+  T_OK(tide_device_pool_release(d, pool));
+
+  T_STATUS(tide_device_checkpoint(d, pool, &none), TIDE_ERR_STATE);
+  T_STATUS(tide_device_restore(d, checkpoint, &delta), TIDE_ERR_STATE);
+  T_EQ(delta.created_count, 0);
+  T_EQ(current(d, allocation), 1);
+  tide_checkpoint_free(checkpoint);
+}
+
+DEVICE_TEST(test_device__checkpoints_refuse_blocks_that_wait) {
+  const tide_stream side = side_new(m);
+  const tide_pool pool = pool_new(d, NULL);
+  tide_checkpoint* checkpoint = NULL;
+  gate g;
+  const tide_block block = take_in(d, pool, NULL, BYTES);
+  hold_up(&g, m, side);
+  announce(d, block, side);
+  give(d, block);
+
+  T_STATUS(tide_device_checkpoint(d, pool, &checkpoint), TIDE_ERR_STATE);
+  let_go(&g);
+  T_OK(tide_device_checkpoint(d, pool, &checkpoint));
+
+  tide_checkpoint_free(checkpoint);
+}
+
+DEVICE_TEST(test_device__restore_refuses_when_a_segment_is_gone_and_changes_nothing) {
+  (void)m;
+  const tide_pool pool = pool_new(d, NULL);
+  tide_restore_delta delta;
+  configure(d, "max_split_size_mb:20");
+  limit_to(d, 60 * MIB);
+  const tide_block block = take_in(d, pool, NULL, 24 * MIB);
+  tide_checkpoint* const checkpoint = save(d, pool);
+  give(d, block);
+  scope_open(d, pool);
+  give(d, take(d, NULL, 30 * MIB));
+  const tide_block later = take(d, NULL, 50 * MIB);  // the segments of 24 and 30 MiB are given back for it
+  scope_close(d, pool);
+
+  T_STATUS(tide_device_restore(d, checkpoint, &delta), TIDE_ERR_STATE);
+
+  T_EQ(delta.released_count, 0);
+  T_EQ(current(d, allocation), 1);
+  give(d, later);
+  tide_checkpoint_free(checkpoint);
+}
+
+DEVICE_TEST(test_device__checkpoints_of_another_allocator_are_refused) {
+  tide_device* const other = device_new(m, 0, NULL);
+  tide_checkpoint* const checkpoint = save(other, pool_new(other, NULL));
+  tide_restore_delta delta;
+  (void)pool_new(d, NULL);
+
+  T_STATUS(tide_device_restore(d, checkpoint, &delta), TIDE_ERR_ARGUMENT);
+
+  tide_checkpoint_free(checkpoint);
+  tide_device_free(other);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Which blocks are out
+
+static bool are_exactly(tide_device* d, tide_pool pool, const void* const* addresses, size_t count) {
+  bool is_so = false;
+  T_OK(tide_device_pool_check(d, pool, addresses, count, &is_so));
+  return is_so;
+}
+
+DEVICE_TEST(test_device__pool_check_knows_exactly_what_is_out) {
+  int local = 0;
+  (void)m;
+  const tide_pool pool = pool_new(d, NULL);
+  T_CHECK(are_exactly(d, pool, NULL, 0));
+  const tide_block a = take_in(d, pool, NULL, BYTES);
+  const tide_block b = take_in(d, pool, NULL, 3 * MIB);
+  const void* const addresses[] = { b.address, a.address, &local };
+
+  T_CHECK(are_exactly(d, pool, addresses, 2));
+  T_CHECK(!are_exactly(d, pool, addresses, 3));      // one too many
+  T_CHECK(!are_exactly(d, pool, addresses, 1));      // one is missing
+  T_CHECK(!are_exactly(d, pool, addresses + 1, 2));  // another one
+  T_CHECK(!are_exactly(d, pool, NULL, 0));
+  give(d, b);
+
+  T_CHECK(are_exactly(d, pool, addresses + 1, 1));
+}
+
+DEVICE_TEST(test_device__pool_check_of_an_unknown_pool_is_refused) {
+  (void)m;
+  bool is_so = true;
+
+  T_STATUS(tide_device_pool_check(d, 77, NULL, 0, &is_so), TIDE_ERR_HANDLE);
+
+  T_CHECK(!is_so);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Threads that use a pool, and one that does not
+
+typedef struct pool_user {
+  tide_device* device;
+  tide_pool pool;
+} pool_user;
+
+static void take_three(tide_device* d) {
+  tide_block blocks[3];
+  for (size_t i = 0; i < 3; ++i) blocks[i] = take(d, NULL, 20 * MIB);
+  for (size_t i = 0; i < 3; ++i) give(d, blocks[i]);
+}
+
+static void* use_the_pool(void* user) {
+  const pool_user* const u = user;
+  scope_open(u->device, u->pool);
+  for (int i = 0; i < 10; ++i) take_three(u->device);
+  scope_close(u->device, u->pool);
+  take_three(u->device);
+  return NULL;
+}
+
+static void* use_no_pool(void* user) {
+  const pool_user* const u = user;
+  for (int i = 0; i < 10; ++i) {
+    const tide_block a = take(u->device, NULL, 20 * MIB);
+    const tide_block b = take(u->device, NULL, 20 * MIB);
+    give(u->device, a);
+    give(u->device, b);
+  }
+  return NULL;
+}
+
+static size_t segments_after_use_by_threads(tide_device* d) {
+  pool_user u = { d, pool_new(d, NULL) };
+  pthread_t threads[2];
+  seen s;
+  (void)take_in(d, u.pool, NULL, BYTES);
+  t_thread_start(&threads[0], use_the_pool, &u);
+  t_thread_start(&threads[1], use_no_pool, &u);
+  t_thread_join(threads[0]);
+  t_thread_join(threads[1]);
+  look_at_pool(d, u.pool, &s);
+  return s.segment_count;
+}
+
+DEVICE_TEST(test_device__threads_allocate_to_a_pool_in_4_segments) {
+  (void)m;
+  T_EQ(segments_after_use_by_threads(d), 4);
+}
+
+DEVICE_TEST(test_device__threads_allocate_to_a_pool_in_2_expandable_segments) {
+  expand(m, d);
+  T_EQ(segments_after_use_by_threads(d), 2);
+}

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Several allocators side by side, and the one that is kept for an index.
+#include "device/devices.h"
+
+DEVICE_TEST(test_device__allocators_on_one_device_do_not_share_memory) {
+  tide_device* const other = device_new(m, 0, NULL);
+  const tide_block a = take(d, NULL, 3 * MIB);
+  const tide_block b = take(other, NULL, 3 * MIB);
+  device_fill(m, 0, bytes_of(a), 1, 3 * MIB);
+  device_fill(m, 0, bytes_of(b), 2, 3 * MIB);
+  give(other, b);
+
+  const tide_block c = take(d, NULL, 3 * MIB);
+
+  T_PTR_EQ(c.address, bytes_of(a) + 3 * MIB);
+  expect_filled(m, 0, bytes_of(a), 1, 3 * MIB);
+  T_EQ(current(d, allocation), 2);
+  T_EQ(current(other, allocation), 0);
+  tide_device_free(other);
+}
+
+DEVICE_TEST(test_device__allocators_have_options_and_limits_of_their_own) {
+  tide_device* const other = device_new(m, 0, NULL);
+  limit_to(other, 10 * MIB);
+  configure(other, "max_split_size_mb:40");
+  limit_to(other, 10 * MIB);
+
+  expect_oom(other, NULL, 12 * MIB);
+  (void)take(d, NULL, 12 * MIB);
+
+  T_EQ(tide_device_limit(d), TIDE_NO_LIMIT);
+  T_EQ(counter(d, num_ooms), 0);
+  tide_device_options options;
+  tide_device_get_options(d, &options);
+  T_EQ(options.max_split_bytes, TIDE_NO_LIMIT);
+  tide_device_free(other);
+}
+
+DEVICE_TEST(test_device__more_than_64_allocators_count_rightly) {
+  enum { COUNT = 70 };
+  tide_device* devices[COUNT];
+  for (size_t i = 0; i < COUNT; ++i) devices[i] = device_new(m, 0, NULL);
+
+  for (size_t round = 0; round < 3; ++round) {
+    for (size_t i = 0; i < COUNT; ++i) (void)take(devices[i], NULL, 512 * (i + 1));
+  }
+
+  for (size_t i = 0; i < COUNT; ++i) {
+    T_EQ(current(devices[i], allocation), 3);
+    T_EQ(current(devices[i], allocated_bytes), 3 * 512 * (i + 1));
+    device_expect_valid(devices[i]);
+    tide_device_free(devices[i]);
+  }
+  T_EQ(current(d, allocation), 0);
+}
+
+DEVICE_TEST(test_device__an_allocator_of_device_1_has_its_memory_there) {
+  need_two_devices(m);
+  const size_t before = free_bytes(m, 1);
+  tide_device* const other = device_new(m, 1, NULL);
+  (void)d;
+
+  const tide_block block = take(other, NULL, 12 * MIB);
+
+  T_EQ(tide_device_index(other), 1);
+  T_EQ(pointer_info(m, block.address).device, 1);
+  if (!is_cuda(m)) T_EQ(free_bytes(m, 1), before - 12 * MIB);
+  device_fill(m, 1, bytes_of(block), 1, 12 * MIB);
+  expect_filled(m, 1, bytes_of(block), 1, 12 * MIB);
+  tide_device_free(other);
+}
+
+DEVICE_TEST(test_device__a_default_is_kept_for_each_index) {
+  tide_device* const other = device_new(m, 0, NULL);
+  T_PTR_EQ(tide_device_default(0), NULL);
+
+  T_OK(tide_device_set_default(0, d));
+  T_OK(tide_device_set_default(5, other));
+
+  T_PTR_EQ(tide_device_default(0), d);
+  T_PTR_EQ(tide_device_default(5), other);
+  T_PTR_EQ(tide_device_default(1), NULL);
+  T_OK(tide_device_set_default(0, NULL));
+  T_PTR_EQ(tide_device_default(0), NULL);
+  tide_device_free(other);
+}
+
+DEVICE_TEST(test_device__freeing_an_allocator_takes_it_out_of_the_defaults) {
+  tide_device* const other = device_new(m, 0, NULL);
+  T_OK(tide_device_set_default(0, d));
+  T_OK(tide_device_set_default(3, other));
+  T_OK(tide_device_set_default(TIDE_DEVICE_MAX - 1, other));
+
+  tide_device_free(other);
+
+  T_PTR_EQ(tide_device_default(3), NULL);
+  T_PTR_EQ(tide_device_default(TIDE_DEVICE_MAX - 1), NULL);
+  T_PTR_EQ(tide_device_default(0), d);
+}
+
+DEVICE_TEST(test_device__defaults_outside_the_range_are_refused) {
+  (void)m;
+  T_STATUS(tide_device_set_default(-1, d), TIDE_ERR_DEVICE);
+  T_STATUS(tide_device_set_default(TIDE_DEVICE_MAX, d), TIDE_ERR_DEVICE);
+
+  T_PTR_EQ(tide_device_default(-1), NULL);
+  T_PTR_EQ(tide_device_default(TIDE_DEVICE_MAX), NULL);
+}
+
+DEVICE_TEST(test_device__words_of_a_thread_reach_every_allocator) {
+  tide_device* const devices[2] = { d, device_new(m, 0, NULL) };
+  for (size_t i = 0; i < 2; ++i) history_on(devices[i]);
+  T_OK(tide_thread_set_metadata("both"));
+
+  for (size_t i = 0; i < 6; ++i) (void)take(devices[i % 2], NULL, 512);
+
+  for (size_t i = 0; i < 2; ++i) {
+    const tide_intern* const names = tide_device_names(devices[i]);
+    story s;
+    read_story(devices[i], &s);
+    for (size_t k = 0; k < s.count; ++k) {
+      const uint32_t text = tide_intern_note(names, s.entries[k].note).metadata;
+      T_STR_EQ(tide_intern_text(names, text, NULL), "both");
+    }
+  }
+  tide_device_free(devices[1]);
+}
