@@ -118,6 +118,7 @@ typedef struct untold_entry {
 } untold_entry;
 typedef struct entry_journal {
   untold_entry* entries;  // owned
+  size_t first;           // those before were told
   size_t count;
   size_t capacity;
 } entry_journal;
@@ -128,7 +129,7 @@ static pthread_key_t journal_key;
 static void journal_free(void* value) {
   (void)value;
   tide__heap_release(&tide__system_heap, journal.entries, journal.capacity, sizeof *journal.entries);
-  journal = (entry_journal){ NULL, 0, 0 };
+  journal = (entry_journal){ .entries = NULL };
 }
 
 static void journal_key_make(void) { (void)pthread_key_create(&journal_key, journal_free); }
@@ -197,11 +198,12 @@ void tide__history_add(tide_device* device, tide_action action, const tide__mome
 
 // The first entry of an allocator in the journal, taken out; false if there is none.
 static bool journal_take(const tide_device* device, tide_trace_entry* out) {
-  size_t i = 0;
+  size_t i = journal.first;
   while (i < journal.count && journal.entries[i].device != device) i++;
   if (i == journal.count) return false;
   *out = journal.entries[i].entry;
-  for (journal.count--; i < journal.count; i++) journal.entries[i] = journal.entries[i + 1];
+  for (; i > journal.first; i--) journal.entries[i] = journal.entries[i - 1];
+  if (++journal.first == journal.count) journal.first = journal.count = 0;
   return true;
 }
 
