@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// What the machine layer does, end to end, on the memory of this computer: two streams that run beside each
-// other, an asynchronous copy ordered by an event, and a range of addresses that grows and shows one piece
-// of memory twice.
+// What there is, end to end, on the memory of this computer: two streams that run beside each other, an
+// asynchronous copy ordered by an event, a range of addresses that grows and shows one piece of memory twice, and
+// the caching allocator: memory that is used again without waiting, and a report when there is no more.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -130,6 +130,29 @@ static void show_growth(void) {
   must(tide_machine_address_release(machine, base, 2 * COUNT * CHUNK));
 }
 
+static void show_allocator(void) {
+  tide_device* device = NULL;
+  tide_stream stream = NULL;
+  tide_block block;
+  must(tide_machine_stream_new(machine, 0, 0, 0, &stream));
+  must(tide_device_new(machine, 0, NULL, &device));
+  start("The caching allocator:");
+  must(tide_device_alloc(device, stream, 32 * MIB, &block));
+  done("32 MiB from the machine");
+  must(tide_machine_fill(machine, 0, stream, block.address, 1, 32 * MIB));
+  must(tide_device_release(device, block));
+  void* const address = block.address;
+  begin_ns = clock_ns();
+  must(tide_device_alloc(device, stream, 32 * MIB, &block));
+  done("and again, from the cache, while the first user still works");
+  check(block.address == address, "the cache gives the same memory");
+  must(tide_device_set_limit(device, 64 * MIB));
+  check(tide_device_alloc(device, stream, 48 * MIB, &block) == TIDE_ERR_NO_MEMORY, "the limit holds");
+  (void)printf("  %s\n", tide_device_last_oom()->text);
+  tide_device_free(device);
+  must(tide_machine_stream_free(machine, 0, stream));
+}
+
 int main(void) {
   must(tide_machine_new_host(NULL, &machine));
   tide_device_info info = TIDE_DEVICE_INFO_INIT;
@@ -139,6 +162,7 @@ int main(void) {
   show_streams();
   show_copy();
   show_growth();
+  show_allocator();
   const tide_call_stats calls = tide_machine_call_stats(machine, TIDE_CALL_ANY);
   size_t free_bytes = 0;
   size_t total_bytes = 0;

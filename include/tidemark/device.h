@@ -348,13 +348,13 @@ typedef struct tide_device_stats {
 #undef TIDE_COUNTER_FIELD
   uint64_t max_split_bytes;  // when the allocator was made
 } tide_device_stats;
-#ifdef __cplusplus
-#define TIDE_DEVICE_STATS_INIT \
-  { sizeof(tide_device_stats) }
-#else
-#define TIDE_DEVICE_STATS_INIT \
-  { .size = sizeof(tide_device_stats) }
-#endif
+// clang-format off
+#define TIDE_STAT_ZERO(name) { { 0, 0, 0, 0 }, { 0, 0, 0, 0 }, { 0, 0, 0, 0 } },
+#define TIDE_COUNTER_ZERO(name) 0,
+#define TIDE_DEVICE_STATS_INIT                                                      \
+  { sizeof(tide_device_stats), 0, TIDE_DEVICE_STAT_MAP(TIDE_STAT_ZERO)              \
+    { 0, 0, 0, 0 }, { 0, 0, 0, 0 }, TIDE_DEVICE_COUNTER_MAP(TIDE_COUNTER_ZERO) 0 }
+// clang-format on
 
 // Exact; but where several threads work at once, a peak is that of their calls in groups of up to 64.
 TIDE_API TIDE_NODISCARD tide_status tide_device_get_stats(tide_device* device, tide_device_stats* out);

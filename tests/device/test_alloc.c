@@ -243,6 +243,19 @@ DEVICE_TEST(test_device__uncached_memory_left_behind_is_freed_with_the_allocator
   (void)take(d, NULL, 3 * MIB);  // the end of every test compares the free memory
 }
 
+DEVICE_TEST(test_device__uncached_memory_waits_for_all_work_when_it_is_released) {
+  const tide_stream side = side_new(m);
+  tide_device_set_caching(d, false);
+  const tide_block block = take(d, NULL, 3 * MIB);
+  work_slowly(m, side);
+  paint(m, side, block, 4, 3 * MIB);
+  announce(d, block, side);
+
+  give(d, block);
+
+  T_OK(tide_machine_device_synchronize(m, 0));  // would report work that came too late
+}
+
 DEVICE_TEST(test_device__uncached_out_of_memory_is_an_ordinary_error) {
   (void)m;
   tide_device_set_caching(d, false);

@@ -127,3 +127,77 @@ DEVICE_TEST(test_device__words_of_a_thread_reach_every_allocator) {
   }
   tide_device_free(devices[1]);
 }
+
+// ---------------------------------------------------------------------------------------------------
+// Options in force
+
+DEVICE_TEST(test_device__configure_refuses_what_is_out_of_range_and_changes_nothing) {
+  (void)m;
+  tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
+  configure(d, "max_split_size_mb:64");
+  options.collect_threshold = 1.2;
+  T_STATUS(tide_device_configure(d, &options), TIDE_ERR_ARGUMENT);
+  options = (tide_device_options)TIDE_DEVICE_OPTIONS_INIT;
+  options.max_split_bytes = 2 * MIB;
+  T_STATUS(tide_device_configure(d, &options), TIDE_ERR_ARGUMENT);
+
+  tide_device_get_options(d, &options);
+
+  T_EQ(options.max_split_bytes, 64 * MIB);
+  T_CHECK(options.collect_threshold == 0.0);
+}
+
+DEVICE_TEST(test_device__configure_keeps_the_heap_and_reports_the_rest) {
+  (void)m;
+  tide_device_options before;
+  tide_device_options after;
+  tide_device_get_options(d, &before);
+
+  configure(d, "release_lock_on_cudamalloc:True,pinned_num_register_threads:8,roundup_power2_divisions:4");
+
+  tide_device_get_options(d, &after);
+  T_PTR_EQ(after.heap, before.heap);
+  T_CHECK(after.heap != NULL);
+  T_CHECK(after.releases_lock);
+  T_EQ(after.pinned_register_threads, 8);
+  T_EQ(after.roundup_divisions[3], 4);
+  (void)take(d, NULL, 512);
+}
+
+DEVICE_TEST(test_device__configuring_another_fraction_sets_the_limit) {
+  const uint64_t total = device_info(m, 0).total_bytes;
+  limit_to(d, 100 * MIB);
+  configure(d, "max_split_size_mb:64");
+  T_EQ(tide_device_limit(d), 100 * MIB);  // the fraction did not change
+
+  configure(d, "per_process_memory_fraction:0.25");
+
+  T_EQ(tide_device_limit(d), total / 4);
+}
+
+static tide_status new_from_environment(tide_machine* m, const char* text, double* out_fraction) {
+  tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
+  tide_device* d = NULL;
+  T_EQ(setenv("PYTORCH_CUDA_ALLOC_CONF", text, 1), 0);
+  const tide_status status = tide_device_options_from_env(&options);
+  T_EQ(unsetenv("PYTORCH_CUDA_ALLOC_CONF"), 0);
+  if (status != TIDE_OK) return status;
+  T_OK(tide_device_new(m, 0, &options, &d));
+  *out_fraction = tide_device_fraction(d);
+  tide_device_free(d);
+  return TIDE_OK;
+}
+
+MACHINE_TEST(test_device__fraction_comes_from_the_environment) {
+  double fraction = -1;
+
+  T_OK(new_from_environment(m, "per_process_memory_fraction:0.5", &fraction));
+  T_CHECK(fraction > 0.499 && fraction <= 0.5);
+  T_OK(new_from_environment(m, "per_process_memory_fraction:0", &fraction));
+  T_CHECK(fraction == 0.0);
+  T_OK(new_from_environment(m, "per_process_memory_fraction:1", &fraction));
+  T_CHECK(fraction == 1.0);
+
+  T_STATUS(new_from_environment(m, "per_process_memory_fraction:-0.1", &fraction), TIDE_ERR_ARGUMENT);
+  T_STATUS(new_from_environment(m, "per_process_memory_fraction:1.1", &fraction), TIDE_ERR_ARGUMENT);
+}

@@ -290,3 +290,34 @@ DEVICE_TEST(test_device__large_segment_size_is_the_size_of_handles) {
 
   T_EQ(current(d, reserved_bytes), 40 * MIB);
 }
+
+static void count_oom(void* user, const tide_oom* oom) {
+  (void)oom;
+  ++*(int*)user;
+}
+
+DEVICE_TEST(test_device__a_request_above_the_reserve_is_an_ordinary_oom) {
+  int told = 0;
+  tide_observer observer = 0;
+  expand(m, d);
+  T_OK(tide_device_observe_oom(d, count_oom, &told, &observer));
+
+  expect_oom(d, NULL, (size_t)device_info(m, 0).total_bytes * 2);
+
+  T_EQ(told, 1);
+  T_EQ(current(d, reserved_bytes), 0);
+  (void)take(d, NULL, 5 * MIB);
+}
+
+DEVICE_TEST(test_device__hands_out_expandable_memory_at_an_address) {
+  expand(m, d);
+  const tide_block whole = take(d, NULL, 10 * MIB);
+  tide_block block = { NULL, 0 };
+  give(d, whole);
+
+  T_OK(tide_device_alloc_at(d, NULL, 3 * MIB, bytes_of(whole) + 5 * MIB, &block));
+
+  T_PTR_EQ(block.address, bytes_of(whole) + 5 * MIB);
+  device_fill(m, 0, bytes_of(block), 1, 3 * MIB);
+  T_PTR_EQ(take(d, NULL, 5 * MIB).address, whole.address);
+}

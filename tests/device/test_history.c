@@ -842,6 +842,7 @@ DEVICE_TEST(test_device__a_visit_shows_what_a_segment_is) {
   T_EQ(b->ordinal, 1);
   T_EQ(a->requested_bytes, 1000);
   T_EQ(a->allocated_bytes, 1024);
+  T_EQ(s.blocks[s.first_block[a - s.segments]].address, (uintptr_t)small.address);
 }
 
 DEVICE_TEST(test_device__a_visit_shows_the_state_of_blocks) {

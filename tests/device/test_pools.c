@@ -417,6 +417,44 @@ DEVICE_TEST(test_device__blocks_outlive_their_pool) {
   T_EQ(current(d, reserved_bytes), 0);
 }
 
+DEVICE_TEST(test_device__trim_pool_waits_for_the_blocks_of_that_pool_only) {
+  const tide_stream slow = side_new(m);
+  const tide_stream fast = side_new(m);
+  const tide_pool pool = pool_new(d, NULL);
+  gate g;
+  const tide_block outside = take(d, NULL, 512);
+  const tide_block inside = take_in(d, pool, NULL, 512);
+  work_slowly(m, fast);
+  announce(d, inside, fast);
+  give(d, inside);
+  hold_up(&g, m, slow);
+  announce(d, outside, slow);
+  give(d, outside);
+  release_pool(d, pool);
+
+  T_OK(tide_device_trim_pool(d, pool));
+
+  T_EQ(current(d, active), 1);
+  T_EQ(current(d, reserved_bytes), 2 * MIB);
+  let_go(&g);
+}
+
+DEVICE_TEST(test_device__borrowed_blocks_are_counted_once) {
+  (void)m;
+  const tide_pool pool = pool_new(d, NULL);
+  limit_to(d, 40 * MIB);
+  give(d, take_in(d, pool, NULL, 30 * MIB));
+  T_OK(tide_device_pool_set_use_on_oom(d, pool, true));
+
+  const tide_block borrowed = take(d, NULL, 12 * MIB);
+
+  T_EQ(current(d, allocated_bytes), 12 * MIB);
+  T_EQ(current(d, inactive_split_bytes), 18 * MIB);
+  T_EQ(pool_reserved(d, pool), 30 * MIB);
+  give(d, borrowed);
+  T_EQ(current(d, inactive_split_bytes), 0);
+}
+
 DEVICE_TEST(test_device__retries_give_back_the_memory_of_pools_without_users) {
   (void)m;
   const tide_pool pool = pool_new(d, NULL);

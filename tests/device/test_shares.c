@@ -331,6 +331,29 @@ DEVICE_TEST(test_device__expandable_memory_outlives_its_exporter_in_the_importer
   importer_end(&p);
 }
 
+DEVICE_TEST(test_device__an_import_reserves_only_what_is_shared) {
+  need_physical_sharing(m, d);
+  tide_device* const other = device_new(m, 0, NULL);
+  tide_fault fault = TIDE_FAULT_INIT;
+  tide_share share;
+  tide_physical_share part;
+  void* address = NULL;
+  const tide_block block = take(d, NULL, 12 * MIB);
+  T_OK(tide_device_share(d, block.address, &share, &part, 1));
+  fault.call = TIDE_CALL_ADDRESS_RESERVE;
+  fault.byte_budget = 20 * MIB;
+  fault.count = UINT64_MAX;
+  T_OK(tide_machine_fault_add(m, &fault));
+
+  T_OK(tide_device_import(other, &share, &part, &address));
+
+  (void)close(part.descriptor);
+  device_fill(m, 0, address, 0x71, 12 * MIB);
+  expect_filled(m, 0, bytes_of(block), 0x71, 12 * MIB);
+  T_OK(tide_device_unimport(other, address));
+  tide_device_free(other);
+}
+
 // ---------------------------------------------------------------------------------------------------
 // What is refused
 

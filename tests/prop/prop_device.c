@@ -1227,7 +1227,7 @@ T_TEST_OVER(prop_device__agrees_with_a_list_of_blocks, machine_names) {
 // allocator gave the same memory to two, or too early. Scopes and announcements take turns, round by round,
 // because announcements made in the scope of another thread end with it.
 
-enum { THREADS = 4, SHARED = 2, BOARD = 48, HELD = 8 };
+enum { THREADS = 4, SHARED = 2, BOARD = 96, HELD = 16 };
 
 typedef struct crowd {
   model s;  // of which the machine, the allocator and the work on streams are used
@@ -1256,10 +1256,10 @@ static void member_read(const crowd* c, const item* it, uint8_t stream) {
 
 static void member_alloc(member* w, item* it) {
   crowd* const c = w->c;
-  const bool is_shared = t_rng_below(&w->rng, 3) == 0;
+  const bool is_shared = t_rng_below(&w->rng, 2) == 0;
   *it = (item){ .pattern = (uint8_t)t_rng_next(&w->rng) };
   it->stream = is_shared ? (uint8_t)(THREADS + t_rng_below(&w->rng, SHARED)) : w->number;
-  it->bytes = (size_t)1 << t_rng_below(&w->rng, 22);
+  it->bytes = (size_t)1 << (t_rng_below(&w->rng, 2) == 0 ? t_rng_below(&w->rng, 22) : 18);
   it->bytes += t_rng_below(&w->rng, it->bytes);
   const tide_status status = tide_device_alloc(c->s.d, c->streams[it->stream], it->bytes, &it->block);
   T_CHECK(status == TIDE_OK || status == TIDE_ERR_NO_MEMORY);
@@ -1333,10 +1333,10 @@ static void* member_run(void* user) {
     if (what < 450 && !it->is_used) member_alloc(w, it);
     else if (what < 700) member_swap(w, it);
     else if (what < 970) member_release(w, it);
-    else if (what < 985) T_OK(tide_device_poll(w->c->s.d));
-    else if (what < 990) T_OK(tide_device_get_stats(w->c->s.d, &stats));
-    else if (what < 993) T_OK(tide_device_trim(w->c->s.d));
-    else if (what < 996) member_configure(w);
+    else if (what < 975) T_OK(tide_device_poll(w->c->s.d));
+    else if (what < 980) T_OK(tide_device_get_stats(w->c->s.d, &stats));
+    else if (what < 990) T_OK(tide_device_trim(w->c->s.d));
+    else if (what < 994) member_configure(w);
     else if (w->c->has_scopes) member_scope(w);
   }
   return NULL;
@@ -1373,6 +1373,20 @@ static void crowd_check(crowd* c, item** items, size_t count) {
   T_EQ(stats.allocation[0].current, count);
 }
 
+// Makes the calls slow that grow and shrink the allocator, so that the other threads get far meanwhile.
+static void crowd_slow_down(crowd* c) {
+  static const tide_call calls[] = { TIDE_CALL_UNMAP, TIDE_CALL_SET_ACCESS, TIDE_CALL_RAW_ALLOC,
+                                     TIDE_CALL_EVENT_QUERY };
+  for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
+    tide_fault fault = TIDE_FAULT_INIT;
+    fault.call = (uint32_t)calls[i];
+    fault.status = TIDE_OK;
+    fault.count = UINT64_MAX;
+    fault.latency_ns = 20000;
+    T_OK(tide_machine_fault_add(c->s.m, &fault));
+  }
+}
+
 static void crowd_open(crowd* c, member* members) {
   memset(c, 0, sizeof *c);
   memset(members, 0, THREADS * sizeof *members);
@@ -1400,12 +1414,14 @@ T_TEST_OVER(prop_device__serves_threads_at_once, machine_names) {
   size_t count = 0;
   outcome_open();
   crowd_open(&c, members);
-  for (size_t round = 0; round < t_scaled(10); round++) {
+  for (size_t round = 0; round < t_scaled(80); round++) {
     pthread_t threads[THREADS];
-    c.steps = 500;
+    c.steps = 64;
     c.has_scopes = round % 2 == 1;
+    if (round % 4 >= 2) crowd_slow_down(&c);
     for (size_t i = 0; i < THREADS; i++) t_thread_start(&threads[i], member_run, &members[i]);
     for (size_t i = 0; i < THREADS; i++) t_thread_join(threads[i]);
+    tide_machine_fault_clear(c.s.m);
 
     count = crowd_gather(&c, members, items);
     crowd_check(&c, items, count);
