@@ -223,27 +223,42 @@ static bool block_add_use_locked(tide__lane* lane, tide__block* block, tide_stre
   return true;
 }
 
+// Notes a use; with `*made`, a new record, if the lane has none to spare. False if one is needed.
+static tide_status record_use(tide_device* device, tide_block block, tide_stream stream, tide__use** made,
+                              bool* out_noted) {
+  tide__block* const record = tide__slots_find(&device->blocks, block.handle);
+  TIDE_REQUIRE(record != NULL, TIDE_ERR_HANDLE, "device_record: the block at %p is not handed out",
+               block.address);
+  *out_noted = true;
+  if (record->segment == NULL) return TIDE_OK;  // uncached memory waits for all work when it is released
+  tide__lane* const lane = record->segment->lane;
+  tide__mutex_lock(&lane->lock);
+  if (*made != NULL) {
+    (*made)->next = lane->spare_uses;
+    lane->spare_uses = *made;
+    *made = NULL;
+  }
+  const bool is_there = tide__slots_handle(&device->blocks, record) == block.handle;
+  *out_noted = is_there && block_add_use_locked(lane, record, stream, tide__is_capturing(device));
+  tide__mutex_unlock(&lane->lock);
+  TIDE_REQUIRE(is_there, TIDE_ERR_HANDLE, "device_record: the block at %p was released meanwhile",
+               block.address);
+  return TIDE_OK;
+}
+
 tide_status tide_device_record(tide_device* device, tide_block block, tide_stream stream) {
   TIDE_REQUIRE(device != NULL, TIDE_ERR_ARGUMENT, "device_record: no device");
   if (block.address == NULL) return TIDE_OK;
   tide__use* made = NULL;
-  for (;;) {
-    tide__block* const record = tide__slots_find(&device->blocks, block.handle);
-    TIDE_REQUIRE(record != NULL, TIDE_ERR_HANDLE, "device_record: the block at %p is not handed out",
-                 block.address);
-    if (record->segment == NULL) return TIDE_OK;  // uncached memory waits for all work when it is released
-    tide__lane* const lane = record->segment->lane;
-    tide__mutex_lock(&lane->lock);
-    if (made != NULL) {
-      made->next = lane->spare_uses;
-      lane->spare_uses = made;
-    }
-    const bool is_noted = block_add_use_locked(lane, record, stream, tide__is_capturing(device));
-    tide__mutex_unlock(&lane->lock);
-    if (is_noted) return audit(device, TIDE_OK);
+  bool is_noted = false;
+  tide_status status = record_use(device, block, stream, &made, &is_noted);
+  while (status == TIDE_OK && !is_noted) {
     made = tide__heap_alloc(device->heap, 1, sizeof *made);
     TIDE_REQUIRE(made != NULL, TIDE_ERR_NO_MEMORY, "device_record: no memory for the record of a stream");
+    status = record_use(device, block, stream, &made, &is_noted);
   }
+  tide__heap_release(device->heap, made, 1, sizeof *made);  // the block was released meanwhile
+  return audit(device, status);
 }
 
 tide_status tide_device_poll(tide_device* device) {

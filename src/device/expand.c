@@ -343,10 +343,10 @@ tide_status tide__expand_grow(const tide__request* request, tide__block** out) {
 // Makes the middle of a block, which holds no memory any more, unmapped, and its ends idle blocks.
 static void block_hollow_locked(tide__lane* lane, tide__block* block, uint64_t from, uint64_t to) {
   if (from > block->address) {
-    tide__shelf_put_locked(tide__block_cut_front_locked(lane, block, from - block->address), true);
+    tide__block_return_locked(tide__block_cut_front_locked(lane, block, from - block->address), true);
   }
   if (to < tide__block_end(block)) {
-    tide__shelf_put_locked(tide__block_cut_back_locked(lane, block, tide__block_end(block) - to), true);
+    tide__block_return_locked(tide__block_cut_back_locked(lane, block, tide__block_end(block) - to), true);
   }
   tide__block_merge_locked(lane, block, TIDE__BLOCK_UNMAPPED);
   tide__shelf_put_unmapped_locked(block);

@@ -361,6 +361,11 @@ static tide__block* block_split_locked(const tide__request* request, tide__block
     count_split(&lane->tally, block->is_small, was_whole ? 1 : 0,
                 was_whole ? (int64_t)block->bytes : -(int64_t)front->bytes);
   }
+  // While the block was in the hands of this thread, without the lock, its neighbour may have become idle.
+  if (block->next != NULL && block->next->state == TIDE__BLOCK_FREE) {
+    if (!block->segment->is_expandable) count_split(&lane->tally, block->is_small, -1, 0);
+    tide__block_absorb_next_locked(lane, block);
+  }
   tide__shelf_put_locked(block, true);
   return front;
 }
@@ -463,7 +468,18 @@ void tide__block_wait_end_locked(tide_device* device, tide__block* block, const 
   block_rest_locked(device, block, moment);
 }
 
+// A part of a segment in use that was idle, and is again, may find neighbours that became idle meanwhile.
 void tide__block_return_locked(tide__block* block, bool restamps) {
-  tide__block_merge_locked(block->segment->lane, block, TIDE__BLOCK_FREE);
+  tide__lane* const lane = block->segment->lane;
+  const bool was_whole = tide__block_is_whole(block);
+  const uint64_t bytes_before = block->bytes;
+  const int64_t absorbed = (block->prev != NULL && block->prev->state == TIDE__BLOCK_FREE) +
+                           (block->next != NULL && block->next->state == TIDE__BLOCK_FREE);
+  tide__block_merge_locked(lane, block, TIDE__BLOCK_FREE);
+  if (!block->segment->is_expandable && !was_whole && absorbed > 0) {
+    const bool is_whole = tide__block_is_whole(block);
+    TIDE_ASSERT(block->bytes > bytes_before);
+    count_split(&lane->tally, block->is_small, -absorbed - is_whole, is_whole ? -(int64_t)block->bytes : 0);
+  }
   tide__shelf_put_locked(block, restamps);
 }

@@ -42,20 +42,34 @@ static bool has_released(const tide_restore_delta* delta, const void* address) {
   return false;
 }
 
-// Are two views of a pool the same, block by block?
-static void expect_same(const seen* a, const seen* b) {
-  T_EQ(a->segment_count, b->segment_count);
-  T_EQ(a->block_count, b->block_count);
-  for (size_t i = 0; i < a->segment_count; ++i) {
-    T_EQ(a->segments[i].address, b->segments[i].address);
-    T_EQ(a->segments[i].bytes, b->segments[i].bytes);
-    T_EQ(a->segments[i].allocated_bytes, b->segments[i].allocated_bytes);
+static size_t end_block(const seen* s, size_t segment) {
+  return segment + 1 < s->segment_count ? s->first_block[segment + 1] : s->block_count;
+}
+
+static void expect_same_blocks(const seen* a, size_t i, const seen* b, size_t k) {
+  const size_t count = end_block(a, i) - a->first_block[i];
+  T_EQ(a->segments[i].bytes, b->segments[k].bytes);
+  T_EQ(a->segments[i].allocated_bytes, b->segments[k].allocated_bytes);
+  T_EQ(end_block(b, k) - b->first_block[k], count);
+  for (size_t n = 0; n < count; ++n) {
+    const tide_block_info* const x = &a->blocks[a->first_block[i] + n];
+    const tide_block_info* const y = &b->blocks[b->first_block[k] + n];
+    T_EQ(x->address, y->address);
+    T_EQ(x->bytes, y->bytes);
+    T_EQ(x->state, y->state);
   }
-  for (size_t i = 0; i < a->block_count; ++i) {
-    T_EQ(a->blocks[i].address, b->blocks[i].address);
-    T_EQ(a->blocks[i].bytes, b->blocks[i].bytes);
-    T_EQ(a->blocks[i].state, b->blocks[i].state);
+}
+
+// The pool looks as before, block by block; segments that came since are idle.
+static void expect_same(const seen* before, const seen* after) {
+  size_t i = 0;
+  for (size_t k = 0; k < after->segment_count; ++k) {
+    const bool is_old = i < before->segment_count &&
+                        before->segments[i].address == after->segments[k].address;
+    if (is_old) expect_same_blocks(before, i++, after, k);
+    else T_EQ(after->segments[k].active_bytes, 0);
   }
+  T_EQ(i, before->segment_count);
 }
 
 // ---------------------------------------------------------------------------------------------------
