@@ -76,7 +76,9 @@ typedef struct tide_device_options {
   // Mends decisions of `torch` that lose memory: cached memory is searched again after every step that may
   // have found some, announced work is waited for one by one, and collection looks at all pools [fixes].
   bool fixes;
-  bool has_audits;  // checks all invariants after every call; slow, to find faults [audits]
+  bool
+      has_audits;  // checks all invariants after every allocation, release and record; slow, to find faults in a
+                   // program of one thread [audits]
   // For the cache of pinned memory, and only reported here.
   bool pinned_uses_register;  // [pinned_use_cuda_host_register]
   bool pinned_uses_threads;   // [pinned_use_background_threads]
@@ -129,7 +131,8 @@ TIDE_API int tide_device_index(const tide_device* device);
 TIDE_API TIDE_NODISCARD tide_status tide_device_set_default(int index, tide_device* device);
 TIDE_API tide_device* tide_device_default(int index);
 
-// Changes how the allocator decides from now on; `heap` and `policy` stay. And what is in force.
+// Changes how the allocator decides from now on; `heap`, `policy` and `memory_fraction`, which are for the
+// beginning, stay. And the options in force.
 TIDE_API TIDE_NODISCARD tide_status tide_device_configure(tide_device* device,
                                                           const tide_device_options* options);
 TIDE_API void tide_device_get_options(tide_device* device, tide_device_options* out);
@@ -142,7 +145,8 @@ TIDE_API void tide_device_get_options(tide_device* device, tide_device_options* 
 // Errors:  TIDE_ERR_NO_MEMORY after every way to find memory was tried: see tide_device_last_oom();
 //          TIDE_ERR_ARGUMENT for 2^60 bytes and more; TIDE_ERR_MACHINE or TIDE_ERR_CAPTURE from the machine.
 //          After any of them the allocator is as usable as before.
-// Cost:    O(1) when cached memory fits; calls of the machine otherwise.
+// Cost:    when cached memory fits, O(1) below 2 MiB and O(log n) of n idle blocks above; else calls of the
+//          machine.
 TIDE_API TIDE_NODISCARD tide_status tide_device_alloc(tide_device* device, tide_stream stream, size_t bytes,
                                                       tide_block* out);
 
@@ -166,9 +170,14 @@ TIDE_API TIDE_NODISCARD tide_status tide_device_find(tide_device* device, const 
 // Says that work on another stream uses the block: when it is released, all work queued on that stream until
 // then must be done before it is used again. The block's own stream is nothing new. The stream must live
 // until then.
-// Errors: TIDE_ERR_HANDLE; TIDE_ERR_NO_MEMORY for the note of it.
+// Errors: TIDE_ERR_HANDLE for a block that is not handed out or a stream that is not there (cuda cannot
+//         tell); TIDE_ERR_DEVICE for a stream of another device; TIDE_ERR_NO_MEMORY for the note of it.
 TIDE_API TIDE_NODISCARD tide_status tide_device_record(tide_device* device, tide_block block,
                                                        tide_stream stream);
+// The same for a stream of the device with that index, which may be another one that has access to the
+// memory.
+TIDE_API TIDE_NODISCARD tide_status tide_device_record_on(tide_device* device, tide_block block, int index,
+                                                          tide_stream stream);
 
 // Looks which announced work is done and makes the blocks that waited for it free. Allocating does this by
 // itself. Does nothing while a scope is open.
@@ -260,8 +269,9 @@ typedef struct tide_scope {
 #define TIDE_SCOPE_INIT \
   { sizeof(tide_scope), TIDE_SCOPE_THREAD, NULL, NULL, NULL }
 
-// Opens a scope on a pool, which gets one user more that tide_device_pool_release() takes away, and closes
-// it. The newest open scope that takes a request decides.
+// Opens a scope on a pool, NULL is TIDE_SCOPE_INIT, and closes it. The newest open scope that takes a request
+// decides. Opening gives the pool one user more, who stays when the scope is closed until
+// tide_device_pool_release(): so a graph keeps the memory that its capture used.
 // Errors: TIDE_ERR_STATE if the pool has an open scope already, or none to close; TIDE_ERR_LIMIT above 64
 //         open scopes.
 TIDE_API TIDE_NODISCARD tide_status tide_device_pool_begin(tide_device* device, tide_pool pool,
@@ -295,8 +305,8 @@ typedef struct tide_restore_delta {
 
 // Puts a pool back: everything handed out is taken back, then the blocks of the checkpoint are handed out at
 // their addresses. Segments made since stay, idle. A checkpoint may be restored any number of times.
-// Errors:  as tide_device_checkpoint(); TIDE_ERR_STATE if a segment of the checkpoint is gone, with nothing
-//          changed.
+// Errors:  as tide_device_checkpoint(), also for blocks that are announced to streams; TIDE_ERR_STATE if a
+//          segment of the checkpoint is gone, with nothing changed.
 // Threads: nobody else may use the pool meanwhile.
 TIDE_API TIDE_NODISCARD tide_status tide_device_restore(tide_device* device,
                                                         const tide_checkpoint* checkpoint,
@@ -504,8 +514,8 @@ TIDE_API const tide_oom* tide_device_last_oom(void);
 
 // Called when a request failed for want of memory, on the thread that made it, before the call returns.
 typedef void (*tide_oom_fn)(void* user, const tide_oom* oom);
-// Called for every entry as it is made, history or not, on the thread it is made on; in the order of the
-// calls for one thread.
+// Called for every entry, history or not, on the thread it is made on, in their order for one thread, before
+// the call that made them returns: what an entry tells of has happened.
 typedef void (*tide_trace_fn)(void* user, const tide_trace_entry* entry);
 // Called when no cached memory fits, before the machine is asked; returns whether it released something.
 typedef bool (*tide_reclaim_fn)(void* user, tide_device* device);

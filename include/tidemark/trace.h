@@ -6,7 +6,8 @@
 //
 //   const tide_trace_entry* e = ...;                         // from tide_device_history_visit()
 //   printf("%s %zu\n", tide_action_name(e->action), (size_t)e->bytes);
-//   puts(tide_intern_text(names, tide_intern_note(names, e->note).metadata, NULL));
+//   const char* words = tide_intern_text(names, tide_intern_note(names, e->note).metadata, NULL);
+//   if (words != NULL) puts(words);
 #ifndef TIDEMARK_TRACE_H
 #define TIDEMARK_TRACE_H
 

@@ -89,8 +89,8 @@ static inline void tide__mutex_lock(tide__mutex* mutex) TIDE_ACQUIRES(mutex) TID
   tide__rank_push(mutex->rank);
   uint32_t is_free = 0;
   // pairs with the release in tide__mutex_unlock
-  const bool is_mine = atomic_compare_exchange_strong_explicit(&mutex->state, &is_free, 1, memory_order_acquire,
-                                                               memory_order_relaxed);
+  const bool is_mine = atomic_compare_exchange_strong_explicit(&mutex->state, &is_free, 1,
+                                                               memory_order_acquire, memory_order_relaxed);
   if (!is_mine) tide__mutex_wait(mutex);
   tide__lock_time_begin(mutex);
 }

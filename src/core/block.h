@@ -23,6 +23,7 @@ typedef enum tide__block_state {
 } tide__block_state;
 
 struct tide__segment;
+struct tide__lane;
 struct tide__use;
 struct tide__markers;
 
@@ -46,10 +47,11 @@ typedef struct tide__block {
   struct tide__block* heap_next;
   struct tide__block* heap_prev;  // the parent, for a first child
   // What only its own call touches.
-  struct tide__segment* segment;
+  struct tide__segment* segment;  // NULL: a record without memory, or uncached memory
+  struct tide__lane* lane;        // the segment's; NULL for uncached memory
   uint64_t requested_bytes;       // of the last request that had it
   uint64_t stamp;                 // searches of its shelf when it became idle
-  uint64_t handle;                // while it is handed out
+  uint64_t handle;                // while it is handed out, else 0
   struct tide__use* uses;         // streams that were announced
   struct tide__markers* markers;  // owned; where its streams stood in a capture: see device/capture.c
   uint32_t stack;                 // of the request

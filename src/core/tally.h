@@ -31,7 +31,7 @@ typedef struct tide__tally_side {
 } tide__tally_side;
 
 typedef struct tide__tally {
-  tide__tally_side sides[2];              // large, small
+  tide__tally_side sides[2];             // large, small
   int64_t both_high[TIDE__TALLY_COUNT];  // the highest the sum of both sides was
   uint32_t changes;                      // calls counted since it was empty
 } tide__tally;

@@ -19,7 +19,7 @@ tide_status tide__request_search(tide__request* request, tide_block* out, bool* 
   TIDE_TRY(tide__lane_lock_with_spares(request->device, request->lane));
   tide__block* const block = request->policy->choose_locked(request);
   if (block != NULL) {
-    tide__block_commit_locked(request, block, request->policy->splits(request, block), out);
+    (void)tide__block_commit_locked(request, block, request->policy->splits(request, block), out);
     *out_found = true;
   }
   tide__mutex_unlock(&request->lane->lock);
@@ -28,7 +28,8 @@ tide_status tide__request_search(tide__request* request, tide_block* out, bool* 
 
 // Hands out a BUSY block that the ladder brought.
 static tide_status request_finish(tide__request* request, tide__block* block, tide_block* out) {
-  tide__lane* const lane = block->segment->lane;
+  tide__lane* const lane = block->lane;
+  tide__lane_turn(request->device, lane);
   const tide_status status = tide__lane_lock_with_spares(request->device, lane);
   if (status != TIDE_OK) {
     tide__mutex_lock(&lane->lock);
@@ -36,7 +37,7 @@ static tide_status request_finish(tide__request* request, tide__block* block, ti
     tide__mutex_unlock(&lane->lock);
     return status;
   }
-  tide__block_commit_locked(request, block, request->policy->splits(request, block), out);
+  (void)tide__block_commit_locked(request, block, request->policy->splits(request, block), out);
   tide__mutex_unlock(&lane->lock);
   return TIDE_OK;
 }
@@ -50,7 +51,7 @@ static tide_status request_begin(tide__request* request) {
   request->is_in_scope = tide__is_capturing(device);
   request->pool = &device->default_pool;
   if (request->is_in_scope) {
-    TIDE_TRY(tide__pool_choose(device, request->stream, &request->pool));
+    tide__pool_choose(request);
   } else if (!tide__timeline_is_empty(device)) {
     tide__ignore(tide__timeline_poll(device, &request->moment));
   }
@@ -63,7 +64,7 @@ static tide_status request_begin(tide__request* request) {
   return TIDE_OK;
 }
 
-static tide_status request_serve(tide__request* request, tide_block* out) {
+static tide_status request_serve_inside(tide__request* request, tide_block* out) {
   bool is_found = false;
   TIDE_TRY(request_begin(request));
   TIDE_TRY(tide__request_search(request, out, &is_found));
@@ -71,6 +72,12 @@ static tide_status request_serve(tide__request* request, tide_block* out) {
   tide__block* block = NULL;
   TIDE_TRY(request->policy->recover(request, &block));
   return request_finish(request, block, out);
+}
+
+static tide_status request_serve(tide__request* request, tide_block* out) {
+  const tide_status status = request_serve_inside(request, out);
+  if (request->visited != NULL) tide__pool_leave(request->device, request->visited);
+  return status;
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -86,6 +93,8 @@ static tide_status uncached_note(tide_device* device, void* address, size_t byte
   block->bytes = bytes;
   block->requested_bytes = bytes;
   block->segment = NULL;
+  block->lane = NULL;
+  block->uses = NULL;
   block->state = TIDE__BLOCK_ALLOCATED;
   block->is_small = true;
   block->handle = tide__slots_publish(&device->blocks, block);
@@ -105,13 +114,14 @@ static tide_status uncached_alloc(tide_device* device, size_t bytes, tide_block*
 static tide_status uncached_release(tide_device* device, tide__block* block) {
   void* const address = tide__pointer(block->address);
   tide_status status = TIDE_OK;
+  tide__map_clear(&device->map, block->address, true);  // before another thread gets the same address
   if (!device->waits_on_release) status = tide_machine_device_synchronize(device->machine, device->index);
   if (status == TIDE_OK) status = tide_machine_raw_release(device->machine, device->index, address);
   if (status != TIDE_OK) {  // it stays the caller's, under the handle it had
     block->handle = tide__slots_unclaim(&device->blocks, block);
+    tide__map_set(&device->map, block->address, true, block->slot.index);
     return status;
   }
-  tide__map_clear(&device->map, block->address, true);
   block->state = TIDE__BLOCK_SPARE;
   tide__slots_give(&device->blocks, block);
   return TIDE_OK;
@@ -203,35 +213,38 @@ tide_status tide_device_find(tide_device* device, const void* address, tide_bloc
 // ---------------------------------------------------------------------------------------------------
 // Other streams
 
-static bool block_has_use(const tide__block* block, tide_stream stream, bool is_captured) {
+static bool block_has_use(const tide__block* block, const tide__use* wanted) {
   for (tide__use* use = block->uses; use != NULL; use = use->next) {
-    if (use->stream != stream) continue;
-    use->is_captured = use->is_captured || is_captured;
+    if (use->stream != wanted->stream || use->device != wanted->device) continue;
+    use->is_captured = use->is_captured || wanted->is_captured;
     return true;
   }
   return false;
 }
 
 // Notes the use unless that needs a record: then returns false.
-static bool block_add_use_locked(tide__lane* lane, tide__block* block, tide_stream stream, bool is_captured) {
-  if (lane->stream == stream || block_has_use(block, stream, is_captured)) return true;
+static bool block_add_use_locked(int own_device, tide__lane* lane, tide__block* block,
+                                 const tide__use* wanted) {
+  const bool is_own = wanted->device == own_device && wanted->stream == lane->stream;
+  if (is_own || block_has_use(block, wanted)) return true;
   tide__use* const use = lane->spare_uses;
   if (use == NULL) return false;
   lane->spare_uses = use->next;
-  *use = (tide__use){ block->uses, stream, is_captured };
+  *use = *wanted;
+  use->next = block->uses;
   block->uses = use;
   return true;
 }
 
 // Notes a use; with `*made`, a new record, if the lane has none to spare. False if one is needed.
-static tide_status record_use(tide_device* device, tide_block block, tide_stream stream, tide__use** made,
-                              bool* out_noted) {
+static tide_status record_use(tide_device* device, tide_block block, const tide__use* wanted,
+                              tide__use** made, bool* out_noted) {
   tide__block* const record = tide__slots_find(&device->blocks, block.handle);
   TIDE_REQUIRE(record != NULL, TIDE_ERR_HANDLE, "device_record: the block at %p is not handed out",
                block.address);
   *out_noted = true;
-  if (record->segment == NULL) return TIDE_OK;  // uncached memory waits for all work when it is released
-  tide__lane* const lane = record->segment->lane;
+  tide__lane* const lane = record->lane;
+  if (lane == NULL) return TIDE_OK;  // uncached memory waits for all work when it is released
   tide__mutex_lock(&lane->lock);
   if (*made != NULL) {
     (*made)->next = lane->spare_uses;
@@ -239,26 +252,42 @@ static tide_status record_use(tide_device* device, tide_block block, tide_stream
     *made = NULL;
   }
   const bool is_there = tide__slots_handle(&device->blocks, record) == block.handle;
-  *out_noted = is_there && block_add_use_locked(lane, record, stream, tide__is_capturing(device));
+  *out_noted = is_there && block_add_use_locked(device->index, lane, record, wanted);
   tide__mutex_unlock(&lane->lock);
   TIDE_REQUIRE(is_there, TIDE_ERR_HANDLE, "device_record: the block at %p was released meanwhile",
                block.address);
   return TIDE_OK;
 }
 
-tide_status tide_device_record(tide_device* device, tide_block block, tide_stream stream) {
+// Is the stream one of its device, and is it captured? PyTorch takes every open scope for a capture; only a
+// real one proves at its end that the work is done.
+static tide_status stream_check(tide_device* device, tide__use* use) {
+  tide_capture_state state = TIDE_CAPTURE_NONE;
+  uint64_t id = 0;
+  TIDE_TRY(tide_machine_capture_info(device->machine, use->device, use->stream, &state, &id));
+  use->is_captured = state == TIDE_CAPTURE_ACTIVE && tide__is_capturing(device);
+  return TIDE_OK;
+}
+
+tide_status tide_device_record_on(tide_device* device, tide_block block, int index, tide_stream stream) {
   TIDE_REQUIRE(device != NULL, TIDE_ERR_ARGUMENT, "device_record: no device");
   if (block.address == NULL) return TIDE_OK;
+  tide__use wanted = { .stream = stream, .device = index };
+  TIDE_TRY(stream_check(device, &wanted));
   tide__use* made = NULL;
   bool is_noted = false;
-  tide_status status = record_use(device, block, stream, &made, &is_noted);
+  tide_status status = record_use(device, block, &wanted, &made, &is_noted);
   while (status == TIDE_OK && !is_noted) {
     made = tide__heap_alloc(device->heap, 1, sizeof *made);
     TIDE_REQUIRE(made != NULL, TIDE_ERR_NO_MEMORY, "device_record: no memory for the record of a stream");
-    status = record_use(device, block, stream, &made, &is_noted);
+    status = record_use(device, block, &wanted, &made, &is_noted);
   }
   tide__heap_release(device->heap, made, 1, sizeof *made);  // the block was released meanwhile
   return audit(device, status);
+}
+
+tide_status tide_device_record(tide_device* device, tide_block block, tide_stream stream) {
+  return tide_device_record_on(device, block, tide_device_index(device), stream);
 }
 
 tide_status tide_device_poll(tide_device* device) {
@@ -296,7 +325,7 @@ static tide_status request_serve_at(tide__request* request, uint64_t address, ti
   tide__block* block = shelf_find_at_locked(request, address);
   if (block != NULL) {
     block = tide__block_take_from_locked(block, address);
-    tide__block_commit_locked(request, block, block->bytes > request->rounded, out);
+    (void)tide__block_commit_locked(request, block, block->bytes > request->rounded, out);
   }
   tide__mutex_unlock(&request->lane->lock);
   TIDE_REQUIRE(block != NULL, TIDE_ERR_NO_MEMORY, "device_alloc_at: %#llx is not idle on this stream",
@@ -314,6 +343,7 @@ tide_status tide_device_alloc_at(tide_device* device, tide_stream stream, size_t
                "device_alloc_at: %p is no multiple of %llu", address, (unsigned long long)TIDE__GRAIN);
   tide__request request = { .device = device, .stream = stream, .bytes = bytes };
   const tide_status status = request_serve_at(&request, tide__address(address), out);
+  if (request.visited != NULL) tide__pool_leave(device, request.visited);
   if (tide__is_recording(device)) tide__history_tell(device);
   return audit(device, status);
 }

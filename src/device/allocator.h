@@ -46,7 +46,8 @@ struct tide__pool;
 typedef struct tide__use {
   struct tide__use* next;  // borrowed; shared under the lane's lock
   tide_stream stream;
-  bool is_captured;  // announced while a scope was open
+  int device;        // of the stream
+  bool is_captured;  // announced while the stream was captured
 } tide__use;
 
 // Nodes of a capture.
@@ -105,13 +106,13 @@ typedef struct tide__lane_table {
 typedef struct tide__pool {
   tide__tree_node node;  // by number; shared under the pools lock
   tide_pool number;
-  uint32_t users;  // shared under the pools lock
-  bool has_scope;  // likewise
+  uint32_t users;   // shared under the pools lock
+  uint32_t guests;  // requests under way, likewise: they keep the pool from being dropped
+  bool has_scope;   // likewise
   tide__atomic_u32 no_split;
   tide__atomic_u32 use_on_oom;
   tide__atomic_u64 searches[2];  // of each shelf kind: the clock of collection
   tide__atomic_u64 reserved_bytes;
-  tide__atomic_u64 segment_count;  // segments, and mappings of expandable ones
   tide_pool_options options;
   _Atomic(tide__lane_table*) table;  // owned
   tide__lane* lanes;                 // by rising stream; shared under the pools lock
@@ -127,6 +128,7 @@ typedef struct tide__settings {
 
 typedef struct tide__scope {
   tide__pool* pool;
+  uint64_t number;  // of no other scope
   tide_scope scope;
   uint64_t thread;
 } tide__scope;
@@ -136,12 +138,14 @@ typedef struct tide__wait {
   struct tide__wait* next;
   tide__block* block;
   tide_event event;
+  int device;  // of the event
 } tide__wait;
 
 // The blocks that wait for one stream, in the order they were released.
 typedef struct tide__queue {
   struct tide__queue* next;
   tide_stream stream;
+  int device;  // of the stream
   tide__wait* first;
   tide__wait* last;
 } tide__queue;
@@ -224,12 +228,14 @@ struct tide_device {
   tide__lane* idle_lanes;
   tide__pool* idle_pools;
   tide__scope scopes[TIDE__MAX_SCOPES];
+  uint64_t next_scope;
   tide__observers observers[TIDE__OBSERVE_KINDS];
   tide_observer next_observer;
   tide_history_options history;
 
   tide__mutex totals_lock;  // guards the statistics
   tide_device_stats totals;
+  tide_device_stats totals_at_reset;  // when the sums were last set to 0
 };
 
 // When a call was made, by whom and with which note; all 0 when nothing is recorded.
@@ -253,6 +259,7 @@ typedef struct tide__request {
   tide__moment moment;
   int shelf;  // TIDE__SMALL or TIDE__LARGE
   bool is_in_scope;
+  tide__pool* visited;  // a private pool that this request stays in
 } tide__request;
 
 // How an allocator decides. Functions named `locked` are called with the lane's lock held.
@@ -314,6 +321,8 @@ void tide__lanes_drop_locked(tide_device* device, tide__pool* pool) TIDE_REQUIRE
 void tide__lane_tables_free(tide_device* device, tide__pool* pool);
 // Sees to it that the lane has at least two spare records and locks it.
 tide_status tide__lane_lock_with_spares(tide_device* device, tide__lane* lane) TIDE_UNCHECKED_LOCKING;
+// Adds `count` spare records to a lane.
+tide_status tide__lane_add_spares(tide_device* device, tide__lane* lane, size_t count);
 tide__block* tide__lane_take_spare_locked(tide__lane* lane);
 void tide__lane_give_spare_locked(tide__lane* lane, tide__block* block);
 // Says that the calling thread works in this lane now; before the first change of a call. If it worked in
@@ -353,9 +362,10 @@ void tide__block_absorb_next_locked(tide__lane* lane, tide__block* block);
 void tide__block_merge_locked(tide__lane* lane, tide__block* block, uint8_t state);
 // Takes an idle block from `address` on out of its shelf; what lies before it stays idle.
 tide__block* tide__block_take_from_locked(tide__block* block, uint64_t address);
-// Hands a BUSY block out for a request, cutting off what it does not need if `splits`.
-void tide__block_commit_locked(const tide__request* request, tide__block* block, bool splits,
-                               tide_block* out);
+// Hands a BUSY block out for a request, cutting off what it does not need if `splits`; returns its record.
+// Without `out` it is only counted as handed out, and nobody can find it.
+tide__block* tide__block_commit_locked(const tide__request* request, tide__block* block, bool splits,
+                                       tide_block* out);
 // Makes a block idle whose wait is over.
 void tide__block_wait_end_locked(tide_device* device, tide__block* block, const tide__moment* moment);
 // Puts a BUSY block that was never handed out back.
@@ -425,6 +435,8 @@ void tide__timeline_defer(tide_device* device, tide__block* block);
 void tide__timeline_end_deferred(tide_device* device, tide__block* block, const tide__moment* moment);
 
 // --- capture.c ---------------------------------------------------------------------------------------
+// The number of the capture that a stream of the device is in; 0: none.
+uint64_t tide__stream_capture(tide_device* device, tide_stream stream);
 // Notes where the streams of a block stand that is released in a capture, and forgets it.
 void tide__markers_make(tide_device* device, tide__block* block);
 void tide__markers_free(tide_device* device, tide__block* block);
@@ -435,10 +447,13 @@ tide_status tide__capture_reuse(tide__request* request);
 void tide__pool_init(tide__pool* pool, tide_pool number);
 void tide__pool_fini(tide_device* device, tide__pool* pool);
 tide__pool* tide__pool_find_locked(tide_device* device, tide_pool number);
-// The pool of a request, by the scopes that are open.
-tide_status tide__pool_choose(tide_device* device, tide_stream stream, tide__pool** out);
-// Private pools in the order of their numbers; NULL at the end. `after` is 0 for the first.
-tide__pool* tide__pool_next(tide_device* device, tide_pool after);
+// Sets the pool of a request if a scope that is open takes it. The request is then a guest there.
+void tide__pool_choose(tide__request* request);
+// The private pool after the one with the number *at (0: the first), which is set to its own; NULL at the
+// end.
+tide__pool* tide__pool_next(tide_device* device, tide_pool* at);
+// Ends the stay of a request in the pool that was chosen for it.
+void tide__pool_leave(tide_device* device, tide__pool* pool);
 bool tide__pool_is_used(tide_device* device, const tide__pool* pool);
 // Forgets private pools that have neither users nor memory.
 void tide__pool_drop_unused(tide_device* device);

@@ -103,11 +103,15 @@ static tide_status set_close(tide_device* device, node_set* set) {
   return TIDE_OK;
 }
 
-static uint64_t stream_capture(tide_device* device, tide_stream stream) {
+uint64_t tide__stream_capture(tide_device* device, tide_stream stream) {
   tide_capture_state state = TIDE_CAPTURE_NONE;
   uint64_t id = 0;
-  if (tide_machine_capture_info(device->machine, device->index, stream, &state, &id) != TIDE_OK) return 0;
-  return state == TIDE_CAPTURE_ACTIVE ? id : 0;
+  const tide_error before = *tide_last_error();
+  if (tide_machine_capture_info(device->machine, device->index, stream, &state, &id) == TIDE_OK) {
+    return state == TIDE_CAPTURE_ACTIVE ? id : 0;
+  }
+  tide__error_restore(&before);
+  return 0;
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -123,10 +127,10 @@ void tide__markers_free(tide_device* device, tide__block* block) {
 // The nodes at which the streams of a block stand, if all are in one capture; else an empty set.
 static tide_status block_markers(tide_device* device, const tide__block* block, node_set* set) {
   const tide_stream own = block->segment->lane->stream;
-  const uint64_t capture = stream_capture(device, own);
+  const uint64_t capture = tide__stream_capture(device, own);
   if (capture == 0) return TIDE_OK;
   for (const tide__use* use = block->uses; use != NULL; use = use->next) {
-    if (stream_capture(device, use->stream) != capture) return TIDE_OK;
+    if (use->device != device->index || tide__stream_capture(device, use->stream) != capture) return TIDE_OK;
   }
   TIDE_TRY(set_add_asked(device, set, ask_terminals, &own));
   for (const tide__use* use = block->uses; use != NULL; use = use->next) {
@@ -178,7 +182,7 @@ static tide_status reuse_before(tide__request* request, node_set* set) {
 }
 
 tide_status tide__capture_reuse(tide__request* request) {
-  if (stream_capture(request->device, request->stream) == 0) return TIDE_OK;
+  if (tide__stream_capture(request->device, request->stream) == 0) return TIDE_OK;
   node_set set = { .heap = request->device->heap };
   const tide_status status = reuse_before(request, &set);
   set_free(&set);

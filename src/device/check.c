@@ -23,7 +23,6 @@ typedef struct findings {
   int64_t reserved_bytes[3];
   uint64_t pending;
   int64_t pool_bytes;
-  uint64_t limit;
 } findings;
 
 // The number of a broken invariant, and what is known about it.
@@ -179,8 +178,12 @@ static int pool_walk(findings* f, tide__pool* pool) {
   return 0;
 }
 
-static int stat_check(const char* name, const tide_stat* stat, const int64_t* found) {
+static int stat_check(const char* name, const tide_stat* stat, const tide_stat* at_reset,
+                      const int64_t* found) {
   for (int kind = 0; kind < TIDE_STAT_KINDS; kind++) {
+    CHECK(stat[kind].current == at_reset[kind].current + stat[kind].allocated - stat[kind].freed, 7,
+          "%s.%d rose by %lld and fell by %lld to %lld", name, kind, (long long)stat[kind].allocated,
+          (long long)stat[kind].freed, (long long)stat[kind].current);
     CHECK(stat[kind].current == found[kind], 7, "%s.%d is %lld and counts %lld", name, kind,
           (long long)found[kind], (long long)stat[kind].current);
     CHECK(stat[kind].peak >= stat[kind].current, 7, "%s.%d has a peak of %lld below %lld", name, kind,
@@ -191,9 +194,10 @@ static int stat_check(const char* name, const tide_stat* stat, const int64_t* fo
 }
 
 static int stats_check(const findings* f, const tide_device_stats* stats) {
-#define CHECK_STAT(name) CHECK_ALL(stat_check(#name, stats->name, f->name));
+#define CHECK_STAT(name) CHECK_ALL(stat_check(#name, stats->name, f->device->totals_at_reset.name, f->name));
   TIDE_DEVICE_STAT_MAP(CHECK_STAT)
 #undef CHECK_STAT
+  CHECK(f->requested_bytes[0] <= f->active_bytes[0], 6, "more was requested than is active");
   CHECK(f->allocated_bytes[0] <= f->active_bytes[0] && f->active_bytes[0] <= f->reserved_bytes[0], 6,
         "allocated, active and reserved bytes do not rise");
   CHECK((uint64_t)f->reserved_bytes[0] == tide__load_relaxed(&f->device->reserved_bytes), 5,
@@ -204,14 +208,28 @@ static int stats_check(const findings* f, const tide_device_stats* stats) {
   return 0;
 }
 
+// Is every handle that is valid that of a block in a chain, or of uncached memory?
+static int handles_check(const findings* f) {
+  int64_t count = 0;
+  for (uint32_t i = 0; i < tide__slots_count(&f->device->blocks); i++) {
+    const tide__block* const block = tide__slots_at(&f->device->blocks, i);
+    if (tide__slots_handle(&f->device->blocks, block) != 0 && block->segment != NULL) count++;
+  }
+  CHECK(count == f->allocation[0], 2, "%lld handles for %lld blocks", (long long)count,
+        (long long)f->allocation[0]);
+  return 0;
+}
+
 int tide_device_check(tide_device* device) {
   if (device == NULL) return 0;
   findings f;
   memset(&f, 0, sizeof f);
   f.device = device;
   CHECK_ALL(pool_walk(&f, &device->default_pool));
-  tide__pool* pool = tide__pool_next(device, 0);
-  for (; pool != NULL; pool = tide__pool_next(device, pool->number)) CHECK_ALL(pool_walk(&f, pool));
+  tide_pool at = 0;
+  tide__pool* pool = tide__pool_next(device, &at);
+  for (; pool != NULL; pool = tide__pool_next(device, &at)) CHECK_ALL(pool_walk(&f, pool));
+  CHECK_ALL(handles_check(&f));
   tide_device_stats stats = TIDE_DEVICE_STATS_INIT;
   tide__ignore(tide_device_get_stats(device, &stats));
   return stats_check(&f, &stats);

@@ -197,6 +197,7 @@ static bool saved_has_memory_locked(const tide_checkpoint* c, const saved_segmen
   return true;
 }
 
+// Looks for a saved segment, and sees to it that its lane has records enough to restore it.
 static tide_status saved_check(tide_device* device, tide__pool* pool, const tide_checkpoint* c,
                                const saved_segment* saved) {
   tide__lane* lane = NULL;
@@ -207,7 +208,7 @@ static tide_status saved_check(tide_device* device, tide__pool* pool, const tide
   tide__mutex_unlock(&lane->lock);
   TIDE_REQUIRE(is_there, TIDE_ERR_STATE, "device_restore: the segment at %#llx is gone",
                (unsigned long long)saved->address);
-  return TIDE_OK;
+  return tide__lane_add_spares(device, lane, saved->count + 2);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -237,38 +238,36 @@ static tide__block* idle_take_at_locked(const tide__segment* segment, uint64_t a
   return tide__block_take_from_locked(block, address);
 }
 
-// Hands out the blocks of a saved segment, one after the other.
-static tide_status saved_hand_out(tide__request* request, const tide_checkpoint* c,
-                                  const saved_segment* saved, tide_block* out) {
+// Hands out the blocks of a saved segment, one after the other; those that were idle only as far as the
+// counts go. There are spares enough: see saved_check().
+static void saved_hand_out(tide__request* request, const tide_checkpoint* c, const saved_segment* saved,
+                           tide__block** records, tide_restore_delta* delta) {
+  tide__mutex_lock(&request->lane->lock);
+  const tide__segment* const segment = saved_find_locked(request->lane, saved);
   for (size_t i = 0; i < saved->count; i++) {
     const saved_block* const want = &c->blocks[saved->first + i];
+    tide_block* const out = want->is_allocated ? &delta->created[delta->created_count++] : NULL;
     request->bytes = request->rounded = want->bytes;
-    TIDE_TRY(tide__lane_lock_with_spares(request->device, request->lane));
-    const tide__segment* const segment = saved_find_locked(request->lane, saved);
     tide__block* const block = idle_take_at_locked(segment, want->address);
-    tide__block_commit_locked(request, block, block->bytes > want->bytes, &out[i]);
-    tide__mutex_unlock(&request->lane->lock);
+    records[i] = tide__block_commit_locked(request, block, block->bytes > want->bytes, out);
   }
-  return TIDE_OK;
+  tide__mutex_unlock(&request->lane->lock);
 }
 
-// Takes those back again that were idle in the checkpoint and keeps the others for the caller.
-static void saved_keep_allocated(tide__request* request, const tide_checkpoint* c, const saved_segment* saved,
-                                 const tide_block* blocks, tide_restore_delta* delta) {
+// Takes those back again that were idle in the checkpoint.
+static void saved_end_idle(tide__request* request, const tide_checkpoint* c, const saved_segment* saved,
+                           tide__block** records) {
+  tide__mutex_lock(&request->lane->lock);
   for (size_t i = 0; i < saved->count; i++) {
-    if (c->blocks[saved->first + i].is_allocated) {
-      delta->created[delta->created_count++] = blocks[i];
-    } else {
-      tide__block* const block = tide__slots_claim(&request->device->blocks, blocks[i].handle);
-      tide__mutex_lock(&request->lane->lock);
-      (void)tide__block_end_locked(request->device, block, &request->moment);
-      tide__mutex_unlock(&request->lane->lock);
-    }
+    if (c->blocks[saved->first + i].is_allocated) continue;
+    (void)tide__block_end_locked(request->device, records[i], &request->moment);
   }
+  tide__mutex_unlock(&request->lane->lock);
 }
 
 static tide_status saved_restore(tide_device* device, tide__pool* pool, const tide_checkpoint* c,
-                                 const saved_segment* saved, tide_block* blocks, tide_restore_delta* delta) {
+                                 const saved_segment* saved, tide__block** records,
+                                 tide_restore_delta* delta) {
   tide__request request = { .device = device,
                             .options = tide__device_options(device),
                             .policy = &tide__policy_torch,
@@ -278,8 +277,8 @@ static tide_status saved_restore(tide_device* device, tide__pool* pool, const ti
   if (tide__is_recording(device)) request.moment = tide__moment_now(device, TIDE_HISTORY_STATE);
   TIDE_TRY(tide__lane_get(device, pool, saved->stream, &request.lane));
   tide__lane_turn(device, request.lane);
-  TIDE_TRY(saved_hand_out(&request, c, saved, blocks));
-  saved_keep_allocated(&request, c, saved, blocks, delta);
+  saved_hand_out(&request, c, saved, records, delta);
+  saved_end_idle(&request, c, saved, records);
   return TIDE_OK;
 }
 
@@ -294,7 +293,7 @@ static tide_status restore_check(tide_device* device, tide__pool* pool, const ti
 }
 
 static tide_status restore_at_gate(tide_device* device, tide__pool* pool, const tide_checkpoint* c,
-                                   tide_block* blocks, tide_restore_delta* delta) {
+                                   tide__block** records, tide_restore_delta* delta) {
   const tide__moment moment = tide__is_recording(device) ? tide__moment_now(device, TIDE_HISTORY_ALL)
                                                          : (tide__moment){ 0, 0, 0 };
   tide__lane* lane = tide__lane_next(device, pool, NULL);
@@ -303,7 +302,7 @@ static tide_status restore_at_gate(tide_device* device, tide__pool* pool, const 
     lane_take_back(device, lane, &moment, delta);
   }
   for (size_t i = 0; i < c->segment_count; i++) {
-    TIDE_TRY(saved_restore(device, pool, c, &c->segments[i], blocks, delta));
+    TIDE_TRY(saved_restore(device, pool, c, &c->segments[i], records, delta));
   }
   return TIDE_OK;
 }
@@ -322,19 +321,19 @@ static tide_status restore_with_room(tide_device* device, tide__pool* pool, cons
   TIDE_TRY(restore_check(device, pool, c, &census));
   const size_t room = c->block_count + 1;
   if (tide__is_recording(device)) tide__history_make_room(device, 2 * census.allocated + 3 * room);
-  tide_block* const blocks = tide__heap_alloc(device->heap, room, sizeof *blocks);
-  bool is_enough = blocks != NULL;
+  tide__block** const records = tide__heap_alloc(device->heap, room, sizeof *records);
+  bool is_enough = records != NULL;
   is_enough = is_enough && tide__heap_grow(delta->heap, (void**)&delta->released, &delta->released_capacity,
                                            census.allocated + 1, sizeof *delta->released);
   is_enough = is_enough && tide__heap_grow(delta->heap, (void**)&delta->created, &delta->created_capacity,
                                            c->allocated_count + 1, sizeof *delta->created);
   tide_status status = TIDE_ERR_NO_MEMORY;
   if (is_enough) {
-    status = restore_at_gate(device, pool, c, blocks, delta);
+    status = restore_at_gate(device, pool, c, records, delta);
   } else {
     status = TIDE_FAIL(TIDE_ERR_NO_MEMORY, "device_restore: no memory for %zu blocks", room);
   }
-  tide__heap_release(device->heap, blocks, room, sizeof *blocks);
+  tide__heap_release(device->heap, records, room, sizeof *records);
   return status;
 }
 
@@ -404,7 +403,11 @@ tide_status tide_device_pool_check(tide_device* device, tide_pool pool, const vo
   TIDE_REQUIRE(sorted != NULL, TIDE_ERR_NO_MEMORY, "device_pool_check: no memory for %zu addresses", count);
   for (size_t i = 0; i < count; i++) sorted[i] = tide__address(addresses[i]);
   qsort(sorted, count, sizeof *sorted, address_compare);
-  *out = pool_is_exactly(device, found, sorted, count);
+  size_t distinct = 0;
+  for (size_t i = 0; i < count; i++) {
+    if (i == 0 || sorted[i] != sorted[i - 1]) sorted[distinct++] = sorted[i];
+  }
+  *out = pool_is_exactly(device, found, sorted, distinct);
   tide__heap_release(device->heap, sorted, count + 1, sizeof *sorted);
   return TIDE_OK;
 }

@@ -119,12 +119,8 @@ tide_status tide_device_configure(tide_device* device, const tide_device_options
   tide_device_options wanted = *options;
   wanted.heap = now.heap;
   wanted.policy = now.policy;
-  TIDE_TRY(settings_publish(device, &wanted));
-  const bool is_lower = wanted.memory_fraction < now.memory_fraction;
-  const bool is_higher = wanted.memory_fraction > now.memory_fraction;
-  if (is_lower || is_higher)
-    tide__store_relaxed(&device->limit, fraction_limit(device, wanted.memory_fraction));
-  return TIDE_OK;
+  wanted.memory_fraction = now.memory_fraction;
+  return settings_publish(device, &wanted);
 }
 
 void tide_device_get_options(tide_device* device, tide_device_options* out) {

@@ -165,8 +165,8 @@ static tide__segment* segment_next(tide__lane* lane, tide__segment* segment) {
 // stays.
 static void segment_drop_if_unmapped(tide_device* device, tide__segment* segment) {
   tide__lane* const lane = segment->lane;
-  tide__block* const block = segment->head;
   tide__mutex_lock(&lane->lock);
+  tide__block* const block = segment->head;
   const bool is_unmapped = tide__block_is_whole(block) && block->state == TIDE__BLOCK_UNMAPPED;
   if (is_unmapped) tide__shelf_take_unmapped_locked(block);
   tide__mutex_unlock(&lane->lock);
@@ -403,15 +403,14 @@ static tide_status segment_add_peer(tide_device* device, const tide__segment* se
 }
 
 tide_status tide__expand_add_peer(tide_device* device, int peer) {
-  tide__pool* pool = &device->default_pool;
-  while (pool != NULL) {
+  tide_pool at = 0;
+  for (tide__pool* pool = &device->default_pool; pool != NULL; pool = tide__pool_next(device, &at)) {
     for (tide__lane* lane = tide__lane_next(device, pool, NULL); lane != NULL;
          lane = tide__lane_next(device, pool, lane)) {
       for (tide__segment* s = segment_next(lane, NULL); s != NULL; s = segment_next(lane, s)) {
         TIDE_TRY(segment_add_peer(device, s, peer));
       }
     }
-    pool = tide__pool_next(device, pool->number);
   }
   return TIDE_OK;
 }

@@ -39,8 +39,7 @@ static void table_free(tide_device* device, tide__lane_table* table) {
 }
 
 // A table with room for one lane more than the pool has, or the one it has if that has room. NULL: no memory.
-static tide__lane_table* table_for_one_more(tide_device* device, tide__pool* pool, uint32_t lane_count) {
-  tide__lane_table* const now = tide__load_relaxed(&pool->table);
+static tide__lane_table* table_for_one_more(tide_device* device, tide__lane_table* now, uint32_t lane_count) {
   if (now != NULL && (lane_count + 1) * 2 <= now->mask + 1) return now;
   const uint32_t mask = now != NULL ? now->mask * 2 + 1 : 7;
   tide__lane_table* const table = tide__heap_alloc(device->heap, 1, table_bytes(mask));
@@ -95,7 +94,7 @@ void tide__lane_fini(tide_device* device, tide__lane* lane) {
 static bool pool_add_lane_locked(tide__pool* pool, tide__lane* lane, tide__lane_table* table) {
   tide__lane_table* const now = tide__load_relaxed(&pool->table);
   if (table_find(now, lane->stream) != NULL || (now != NULL && table->mask < now->mask)) return false;
-  if (table == now && (pool->lane_count + 1) * 2 > now->mask + 1) return false;
+  if ((pool->lane_count + 1) * 2 > table->mask + 1) return false;
   table_publish(pool, table);
   tide__lane** place = &pool->lanes;
   while (*place != NULL && tide__address((*place)->stream) < tide__address(lane->stream)) {
@@ -113,8 +112,9 @@ static tide_status lane_make(tide_device* device, tide__pool* pool, tide_stream 
   TIDE_REQUIRE(lane != NULL, TIDE_ERR_NO_MEMORY, "no memory for the records of a stream");
   tide__mutex_lock(&device->pools_lock);
   const uint32_t count = pool->lane_count;
+  tide__lane_table* const now = tide__load_relaxed(&pool->table);
   tide__mutex_unlock(&device->pools_lock);
-  tide__lane_table* const table = table_for_one_more(device, pool, count);
+  tide__lane_table* const table = table_for_one_more(device, now, count);
   if (table == NULL) {
     lane_give_back(device, lane);
     return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for the records of a stream");
@@ -123,10 +123,10 @@ static tide_status lane_make(tide_device* device, tide__pool* pool, tide_stream 
   lane->stream = stream;
   tide__mutex_lock(&device->pools_lock);
   const bool is_added = pool_add_lane_locked(pool, lane, table);
-  const bool is_table_used = tide__load_relaxed(&pool->table) == table;
   tide__mutex_unlock(&device->pools_lock);
-  if (!is_added) lane_give_back(device, lane);
-  if (!is_table_used) tide__heap_release(device->heap, table, 1, table_bytes(table->mask));
+  if (is_added) return TIDE_OK;
+  lane_give_back(device, lane);
+  if (table != now) tide__heap_release(device->heap, table, 1, table_bytes(table->mask));
   return TIDE_OK;
 }
 
@@ -225,6 +225,17 @@ tide_status tide__lane_lock_with_spares(tide_device* device, tide__lane* lane) {
   }
 }
 
+tide_status tide__lane_add_spares(tide_device* device, tide__lane* lane, size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    tide__block* const block = tide__slots_take(&device->blocks);
+    TIDE_REQUIRE(block != NULL, TIDE_ERR_NO_MEMORY, "no memory for the records of %zu blocks", count);
+    tide__mutex_lock(&lane->lock);
+    tide__lane_give_spare_locked(lane, block);
+    tide__mutex_unlock(&lane->lock);
+  }
+  return TIDE_OK;
+}
+
 tide__block* tide__lane_take_spare_locked(tide__lane* lane) {
   tide__block* const block = lane->spares;
   TIDE_ASSERT(block != NULL);
@@ -279,6 +290,7 @@ static tide__block* block_beside(tide__lane* lane, const tide__block* block, uin
   made->address = address;
   made->bytes = bytes;
   made->segment = block->segment;
+  made->lane = lane;
   made->is_small = block->is_small;
   made->state = TIDE__BLOCK_BUSY;
   made->requested_bytes = 0;
@@ -387,8 +399,8 @@ tide__block* tide__block_take_from_locked(tide__block* block, uint64_t address) 
   return block;
 }
 
-void tide__block_commit_locked(const tide__request* request, tide__block* block, bool splits,
-                               tide_block* out) {
+tide__block* tide__block_commit_locked(const tide__request* request, tide__block* block, bool splits,
+                                       tide_block* out) {
   tide_device* const device = request->device;
   tide__lane* const lane = block->segment->lane;
   if (splits) {
@@ -408,10 +420,12 @@ void tide__block_commit_locked(const tide__request* request, tide__block* block,
     tide__history_add(device, TIDE_ACTION_ALLOC, &request->moment, block->stack, lane, block->address,
                       block->requested_bytes);
   }
+  if (out == NULL) return block;
   block->handle = tide__slots_publish(&device->blocks, block);
   tide__map_set(&device->map, block->address, block->is_small, block->slot.index);
   out->address = tide__pointer(block->address);
   out->handle = block->handle;
+  return block;
 }
 
 static void record_free(tide_device* device, tide_action action, const tide__block* block,
@@ -446,7 +460,8 @@ static void block_rest_locked(tide_device* device, tide__block* block, const tid
 
 bool tide__block_end_locked(tide_device* device, tide__block* block, const tide__moment* moment) {
   tide__lane* const lane = block->segment->lane;
-  tide__map_clear(&device->map, block->address, block->is_small);
+  if (block->handle != 0) tide__map_clear(&device->map, block->address, block->is_small);
+  block->handle = 0;
   block->state = TIDE__BLOCK_PENDING;
   if (block->bytes >= tide__device_options(device)->max_split_bytes) tide__totals_oversize(device, false);
   if (tide__is_recording(device)) record_free(device, TIDE_ACTION_FREE_REQUESTED, block, moment);

@@ -83,8 +83,9 @@ static uint64_t lane_idle_bytes(tide__lane* lane) {
 
 static uint64_t private_idle_bytes(tide_device* device) {
   uint64_t bytes = 0;
-  tide__pool* pool = tide__pool_next(device, 0);
-  for (; pool != NULL; pool = tide__pool_next(device, pool->number)) {
+  tide_pool at = 0;
+  tide__pool* pool = tide__pool_next(device, &at);
+  for (; pool != NULL; pool = tide__pool_next(device, &at)) {
     tide__lane* lane = tide__lane_next(device, pool, NULL);
     for (; lane != NULL; lane = tide__lane_next(device, pool, lane)) bytes += lane_idle_bytes(lane);
   }
@@ -131,7 +132,7 @@ tide_status tide__oom_report(const tide__request* request) {
                       oom.device_free, request->rounded);
     tide__history_tell(device);
   }
-  tide__observers_oom(device, &oom);
   last_oom = oom;
+  tide__observers_oom(device, &oom);
   return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "device_alloc: %.200s", oom.text);
 }

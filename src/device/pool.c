@@ -24,9 +24,10 @@ tide__pool* tide__pool_find_locked(tide_device* device, tide_pool number) {
   return node != NULL && node->key == number ? TIDE_OWNER(node, tide__pool, node) : NULL;
 }
 
-tide__pool* tide__pool_next(tide_device* device, tide_pool after) {
+tide__pool* tide__pool_next(tide_device* device, tide_pool* at) {
   tide__mutex_lock(&device->pools_lock);
-  tide__tree_node* const node = tide__tree_ceiling(&device->pools, (uint64_t)after + 1);
+  tide__tree_node* const node = tide__tree_ceiling(&device->pools, (uint64_t)*at + 1);
+  if (node != NULL) *at = (tide_pool)node->key;
   tide__mutex_unlock(&device->pools_lock);
   return node != NULL ? TIDE_OWNER(node, tide__pool, node) : NULL;
 }
@@ -56,21 +57,23 @@ static bool pool_is_empty(tide_device* device, tide__pool* pool) {
 
 static void pool_drop(tide_device* device, tide__pool* pool) {
   tide__mutex_lock(&device->pools_lock);
-  const bool is_unused = pool->users == 0;
+  const bool is_unused = pool->users == 0 && pool->guests == 0;
   if (is_unused) {
     tide__tree_remove(&device->pools, &pool->node);
     tide__lanes_drop_locked(device, pool);
-    pool->next_idle = device->idle_pools;
-    device->idle_pools = pool;
   }
   tide__mutex_unlock(&device->pools_lock);
-  if (is_unused) tide__lane_tables_free(device, pool);
+  if (!is_unused) return;
+  tide__lane_tables_free(device, pool);  // before the record can be used again
+  tide__mutex_lock(&device->pools_lock);
+  pool->next_idle = device->idle_pools;
+  device->idle_pools = pool;
+  tide__mutex_unlock(&device->pools_lock);
 }
 
 void tide__pool_drop_unused(tide_device* device) {
-  tide__pool* next = NULL;
-  for (tide__pool* pool = tide__pool_next(device, 0); pool != NULL; pool = next) {
-    next = tide__pool_next(device, pool->number);
+  tide_pool at = 0;
+  for (tide__pool* pool = tide__pool_next(device, &at); pool != NULL; pool = tide__pool_next(device, &at)) {
     if (!tide__pool_is_used(device, pool) && pool_is_empty(device, pool)) pool_drop(device, pool);
   }
 }
@@ -217,7 +220,7 @@ TIDE_UNCHECKED_LOCKING tide_status tide_device_pool_begin(tide_device* device, t
   if (!has_scope && count < TIDE__MAX_SCOPES) {
     found->has_scope = true;
     found->users++;
-    device->scopes[count] = (tide__scope){ found, *scope, tide__thread_number() };
+    device->scopes[count] = (tide__scope){ found, ++device->next_scope, *scope, tide__thread_number() };
     tide__store_seq(&device->scope_count, count + 1);
   }
   tide__mutex_unlock(&device->pools_lock);
@@ -243,43 +246,50 @@ TIDE_UNCHECKED_LOCKING tide_status tide_device_pool_end(tide_device* device, tid
   return TIDE_OK;
 }
 
-static uint64_t capture_of(tide_device* device, tide_stream stream) {
-  tide_capture_state state = TIDE_CAPTURE_NONE;
-  uint64_t id = 0;
-  const tide_error before = *tide_last_error();
-  if (tide_machine_capture_info(device->machine, device->index, stream, &state, &id) != TIDE_OK) {
-    tide__error_restore(&before);
-    return 0;
-  }
-  return state == TIDE_CAPTURE_ACTIVE ? id : 0;
-}
-
 static bool scope_takes(tide_device* device, const tide__scope* scope, tide_stream stream) {
   switch ((tide_scope_kind)scope->scope.kind) {
     case TIDE_SCOPE_ALL: return true;
     case TIDE_SCOPE_THREAD: return scope->thread == tide__thread_number();
     case TIDE_SCOPE_STREAM: return scope->scope.stream == stream;
     case TIDE_SCOPE_CAPTURE: {
-      const uint64_t id = capture_of(device, scope->scope.stream);
-      return id != 0 && capture_of(device, stream) == id;
+      const uint64_t id = tide__stream_capture(device, scope->scope.stream);
+      return id != 0 && tide__stream_capture(device, stream) == id;
     }
     case TIDE_SCOPE_FILTER: return scope->scope.filter(scope->scope.user, stream);
   }
   return false;
 }
 
+// Makes the request a guest of a pool that one of the copied scopes named, if that scope is still open.
+static bool pool_visit(tide_device* device, const tide__scope* scope) {
+  bool is_open = false;
+  tide__mutex_lock(&device->pools_lock);
+  for (uint32_t i = 0; i < tide__load_relaxed(&device->scope_count); i++) {
+    is_open = is_open || (device->scopes[i].pool == scope->pool && device->scopes[i].number == scope->number);
+  }
+  if (is_open) scope->pool->guests++;
+  tide__mutex_unlock(&device->pools_lock);
+  return is_open;
+}
+
+void tide__pool_leave(tide_device* device, tide__pool* pool) {
+  tide__mutex_lock(&device->pools_lock);
+  pool->guests--;
+  tide__mutex_unlock(&device->pools_lock);
+}
+
 // Filters are the user's: they are asked with no lock held, from the newest scope to the oldest.
-tide_status tide__pool_choose(tide_device* device, tide_stream stream, tide__pool** out) {
+void tide__pool_choose(tide__request* request) {
+  tide_device* const device = request->device;
   tide__scope scopes[TIDE__MAX_SCOPES];
   tide__mutex_lock(&device->pools_lock);
   uint32_t count = tide__load_relaxed(&device->scope_count);
   for (uint32_t i = 0; i < count; i++) scopes[i] = device->scopes[i];
   tide__mutex_unlock(&device->pools_lock);
-  *out = &device->default_pool;
   while (count-- > 0) {
-    if (!scope_takes(device, &scopes[count], stream)) continue;
-    *out = scopes[count].pool;
+    if (!scope_takes(device, &scopes[count], request->stream)) continue;
+    if (!pool_visit(device, &scopes[count])) continue;
+    request->pool = request->visited = scopes[count].pool;
     break;
   }
-  return TIDE_OK;
 }

@@ -157,8 +157,9 @@ tide_status tide__reclaim_all(tide_device* device, const tide__moment* moment) {
 }
 
 tide_status tide__reclaim_unused(tide_device* device, const tide__moment* moment) {
-  tide__pool* pool = tide__pool_next(device, 0);
-  for (; pool != NULL; pool = tide__pool_next(device, pool->number)) {
+  tide_pool at = 0;
+  tide__pool* pool = tide__pool_next(device, &at);
+  for (; pool != NULL; pool = tide__pool_next(device, &at)) {
     if (!tide__pool_is_used(device, pool)) TIDE_TRY(tide__reclaim_pool(device, pool, moment));
   }
   tide__pool_drop_unused(device);
@@ -290,8 +291,9 @@ static void collection_gather(collection* c, bool is_everywhere) {
   collection_add(c, &c->device->default_pool, false, &end);
   if (!is_everywhere) return;
   collection_add(c, &c->device->default_pool, true, &end);
-  tide__pool* pool = tide__pool_next(c->device, 0);
-  for (; pool != NULL; pool = tide__pool_next(c->device, pool->number)) {
+  tide_pool at = 0;
+  tide__pool* pool = tide__pool_next(c->device, &at);
+  for (; pool != NULL; pool = tide__pool_next(c->device, &at)) {
     if (tide__pool_is_used(c->device, pool)) continue;  // a pool in use never loses memory
     collection_add(c, pool, true, &end);
     collection_add(c, pool, false, &end);

@@ -25,6 +25,7 @@ tide__block* tide__segment_link_locked(tide__segment* segment, uint64_t address,
   block->address = address;
   block->bytes = bytes;
   block->segment = segment;
+  block->lane = segment->lane;
   block->is_small = segment->is_small;
   block->state = state;
   block->prev = block->next = NULL;
@@ -62,7 +63,6 @@ static void stat_fall(tide_stat* stat, uint64_t n) {
 void tide__reserved_rise(tide_device* device, tide__pool* pool, uint64_t bytes, int kind, bool is_segment) {
   (void)tide__add_relaxed(&device->reserved_bytes, bytes);
   (void)tide__add_relaxed(&pool->reserved_bytes, bytes);
-  (void)tide__add_relaxed(&pool->segment_count, 1);
   tide__mutex_lock(&device->totals_lock);
   tide_device_stats* const totals = &device->totals;
   for (int i = 0; i <= kind; i += kind) {
@@ -79,7 +79,6 @@ void tide__reserved_rise(tide_device* device, tide__pool* pool, uint64_t bytes, 
 void tide__reserved_fall(tide_device* device, tide__pool* pool, uint64_t bytes, int kind, bool is_segment) {
   (void)tide__add_relaxed(&device->reserved_bytes, (uint64_t)0 - bytes);
   (void)tide__add_relaxed(&pool->reserved_bytes, (uint64_t)0 - bytes);
-  (void)tide__add_relaxed(&pool->segment_count, UINT64_MAX);
   tide__mutex_lock(&device->totals_lock);
   tide_device_stats* const totals = &device->totals;
   for (int i = 0; i <= kind; i += kind) {

@@ -19,6 +19,12 @@ tide_status tide_device_enable_peer(tide_device* device, int peer) {
   for (uint32_t i = 0; i < device->peer_count; i++) is_known = is_known || device->peers[i] == (uint32_t)peer;
   tide_status status = TIDE_OK;
   if (!is_known) status = tide__expand_add_peer(device, peer);
+  for (tide__import* import = device->imports; import != NULL && !is_known && status == TIDE_OK;
+       import = import->next) {
+    if (import->handles == NULL) continue;
+    status = tide_machine_set_access(device->machine, tide__pointer(import->base), import->bytes, peer,
+                                     TIDE_ACCESS_READ_WRITE);
+  }
   if (!is_known && status == TIDE_OK) device->peers[device->peer_count++] = (uint32_t)peer;
   tide__gate_leave(device);
   return status;

@@ -65,8 +65,9 @@ static tide_status pool_note(snapshot* s, tide__pool* pool) {
 static tide_status snapshot_note(snapshot* s, tide__pool* only) {
   (void)tide__gate_enter(s->device);
   tide_status status = pool_note(s, only != NULL ? only : &s->device->default_pool);
-  tide__pool* pool = only == NULL ? tide__pool_next(s->device, 0) : NULL;
-  for (; pool != NULL && status == TIDE_OK; pool = tide__pool_next(s->device, pool->number)) {
+  tide_pool at = 0;
+  tide__pool* pool = only == NULL ? tide__pool_next(s->device, &at) : NULL;
+  for (; pool != NULL && status == TIDE_OK; pool = tide__pool_next(s->device, &at)) {
     status = pool_note(s, pool);
   }
   tide__gate_leave(s->device);
@@ -285,7 +286,8 @@ tide_status tide_device_largest(tide_device* device, size_t* bytes) {
   size_t total = 0;
   if (*bytes == 0) TIDE_TRY(tide_machine_memory_info(device->machine, device->index, bytes, &total));
   pool_largest(device, &device->default_pool, bytes);
-  tide__pool* pool = tide__pool_next(device, 0);
-  for (; pool != NULL; pool = tide__pool_next(device, pool->number)) pool_largest(device, pool, bytes);
+  tide_pool at = 0;
+  tide__pool* pool = tide__pool_next(device, &at);
+  for (; pool != NULL; pool = tide__pool_next(device, &at)) pool_largest(device, pool, bytes);
   return TIDE_OK;
 }

@@ -66,8 +66,9 @@ static void pool_settle(tide_device* device, tide__pool* pool) {
 
 void tide__totals_settle(tide_device* device) {
   pool_settle(device, &device->default_pool);
-  tide__pool* pool = tide__pool_next(device, 0);
-  for (; pool != NULL; pool = tide__pool_next(device, pool->number)) pool_settle(device, pool);
+  tide_pool at = 0;
+  tide__pool* pool = tide__pool_next(device, &at);
+  for (; pool != NULL; pool = tide__pool_next(device, &at)) pool_settle(device, pool);
 }
 
 void tide__totals_count(tide_device* device, size_t field_offset) {
@@ -115,6 +116,7 @@ void tide_device_reset_accumulated(tide_device* device) {
   tide__totals_settle(device);
   tide__mutex_lock(&device->totals_lock);
   totals_each(&device->totals, stat_forget_sums);
+  device->totals_at_reset = device->totals;
 #define FORGET(name) device->totals.name = 0;
   TIDE_DEVICE_COUNTER_MAP(FORGET)
 #undef FORGET

@@ -42,11 +42,12 @@ void tide__timeline_fini(tide_device* device) {
 // ---------------------------------------------------------------------------------------------------
 // Waits: a record with an event. Idle ones are kept together with their event.
 
-static tide_status wait_make(tide_device* device, tide__wait** out) {
+static tide_status wait_make(tide_device* device, int index, tide__wait** out) {
   *out = NULL;
   tide__wait* const wait = tide__heap_alloc(device->heap, 1, sizeof *wait);
   TIDE_REQUIRE(wait != NULL, TIDE_ERR_NO_MEMORY, "no memory for the record of an event");
-  const tide_status status = tide_machine_event_new(device->machine, device->index, &wait->event);
+  wait->device = index;
+  const tide_status status = tide_machine_event_new(device->machine, index, &wait->event);
   if (status != TIDE_OK) {
     tide__heap_release(device->heap, wait, 1, sizeof *wait);
     return status;
@@ -55,13 +56,15 @@ static tide_status wait_make(tide_device* device, tide__wait** out) {
   return TIDE_OK;
 }
 
-static tide_status wait_take(tide_device* device, tide__wait** out) {
+static tide_status wait_take(tide_device* device, int index, tide__wait** out) {
   tide__timeline* const t = &device->timeline;
   tide__mutex_lock(&t->lock);
-  *out = t->idle_waits;
-  if (*out != NULL) t->idle_waits = (*out)->next;
+  tide__wait** place = &t->idle_waits;
+  while (*place != NULL && (*place)->device != index) place = &(*place)->next;
+  *out = *place;
+  if (*out != NULL) *place = (*out)->next;
   tide__mutex_unlock(&t->lock);
-  return *out != NULL ? TIDE_OK : wait_make(device, out);
+  return *out != NULL ? TIDE_OK : wait_make(device, index, out);
 }
 
 static void wait_give_locked(tide__timeline* t, tide__wait* wait) {
@@ -71,13 +74,14 @@ static void wait_give_locked(tide__timeline* t, tide__wait* wait) {
 }
 
 // The queue of a stream, or one that is empty; NULL if there is none.
-static tide__queue* queue_find_locked(tide__timeline* t, tide_stream stream) {
+static tide__queue* queue_find_locked(tide__timeline* t, const tide__use* use) {
   tide__queue* empty = NULL;
   for (tide__queue* queue = t->queues; queue != NULL; queue = queue->next) {
     if (queue->first == NULL && empty == NULL) empty = queue;
-    if (queue->first != NULL && queue->stream == stream) return queue;
+    if (queue->first != NULL && queue->stream == use->stream && queue->device == use->device) return queue;
   }
-  if (empty != NULL) empty->stream = stream;
+  if (empty != NULL) empty->stream = use->stream;
+  if (empty != NULL) empty->device = use->device;
   return empty;
 }
 
@@ -95,13 +99,13 @@ static void queue_add_last_locked(tide__timeline* t, tide__queue* made) {
 }
 
 // Puts a wait behind the others of its stream.
-static tide_status queue_add(tide_device* device, tide_stream stream, tide__wait* wait) {
+static tide_status queue_add(tide_device* device, const tide__use* use, tide__wait* wait) {
   tide__timeline* const t = &device->timeline;
   tide__queue* made = NULL;
   for (;;) {
     tide__mutex_lock(&t->lock);
     if (made != NULL) queue_add_last_locked(t, made);
-    tide__queue* const queue = queue_find_locked(t, stream);
+    tide__queue* const queue = queue_find_locked(t, use);
     if (queue != NULL) {
       wait->block->event_count++;
       queue_append_locked(queue, wait);
@@ -114,12 +118,12 @@ static tide_status queue_add(tide_device* device, tide_stream stream, tide__wait
 }
 
 // Records an event behind the work of a stream and lets the block wait for it.
-static tide_status wait_begin(tide_device* device, tide__block* block, tide_stream stream) {
+static tide_status wait_begin(tide_device* device, tide__block* block, const tide__use* use) {
   tide__wait* wait = NULL;
-  TIDE_TRY(wait_take(device, &wait));
+  TIDE_TRY(wait_take(device, use->device, &wait));
   wait->block = block;
-  tide_status status = tide_machine_event_record(device->machine, device->index, wait->event, stream);
-  if (status == TIDE_OK) status = queue_add(device, stream, wait);
+  tide_status status = tide_machine_event_record(device->machine, use->device, wait->event, use->stream);
+  if (status == TIDE_OK) status = queue_add(device, use, wait);
   if (status == TIDE_OK) return TIDE_OK;
   tide__mutex_lock(&device->timeline.lock);
   wait_give_locked(&device->timeline, wait);
@@ -164,12 +168,41 @@ void tide__timeline_defer(tide_device* device, tide__block* block) {
   tide__mutex_unlock(&t->lock);
 }
 
+// Drops the uses of a block: all, or those announced while a scope was open. These are over when the capture
+// is, because it ends with all its streams joined.
+static void uses_drop(tide__block* block, bool drops_all) {
+  tide__use** place = &block->uses;
+  while (*place != NULL) {
+    tide__use* const use = *place;
+    if (!drops_all && !use->is_captured) {
+      place = &use->next;
+      continue;
+    }
+    *place = use->next;
+    use_give(block, use);
+  }
+}
+
+// For a block whose stream is gone, so that no event can be recorded there: waits for all streams.
+static tide_status block_wait_for_all(tide_device* device, tide__block* block, int index) {
+  TIDE_TRY(tide_machine_device_synchronize(device->machine, index));
+  tide__use* const use = block->uses;
+  block->uses = use->next;
+  use_give(block, use);
+  return TIDE_OK;
+}
+
 // Gives a block the events of its uses and then lets it go. Uses that get no event stay, and defer the block.
-static tide_status block_begin_waits(tide_device* device, tide__block* block, const tide__moment* moment) {
+static tide_status block_begin_waits(tide_device* device, tide__block* block, bool waits,
+                                     const tide__moment* moment) {
   tide_status status = TIDE_OK;
   while (block->uses != NULL && status == TIDE_OK) {
     tide__use* const use = block->uses;
-    status = wait_begin(device, block, use->stream);
+    status = wait_begin(device, block, use);
+    if (status == TIDE_ERR_HANDLE && waits) {
+      status = block_wait_for_all(device, block, use->device);
+      continue;
+    }
     if (status != TIDE_OK) break;
     block->uses = use->next;
     use_give(block, use);
@@ -192,7 +225,7 @@ void tide__timeline_add(tide_device* device, tide__block* block, const tide__mom
     return;
   }
   const tide_error before = *tide_last_error();
-  if (block_begin_waits(device, block, moment) != TIDE_OK) tide__error_restore(&before);
+  if (block_begin_waits(device, block, false, moment) != TIDE_OK) tide__error_restore(&before);
 }
 
 tide__block* tide__timeline_take_deferred(tide_device* device) {
@@ -204,21 +237,6 @@ tide__block* tide__timeline_take_deferred(tide_device* device) {
   return list;
 }
 
-// Drops the uses of a block: all, or those announced while a scope was open. These are over when the capture
-// is, because it ends with all its streams joined.
-static void uses_drop(tide__block* block, bool drops_all) {
-  tide__use** place = &block->uses;
-  while (*place != NULL) {
-    tide__use* const use = *place;
-    if (!drops_all && !use->is_captured) {
-      place = &use->next;
-      continue;
-    }
-    *place = use->next;
-    use_give(block, use);
-  }
-}
-
 void tide__timeline_end_deferred(tide_device* device, tide__block* block, const tide__moment* moment) {
   tide__markers_free(device, block);
   uses_drop(block, true);
@@ -226,7 +244,7 @@ void tide__timeline_end_deferred(tide_device* device, tide__block* block, const 
 }
 
 // Gives events to the blocks that were deferred. What fails is deferred again; the first failure is returned.
-static tide_status deferred_begin_waits(tide_device* device, const tide__moment* moment) {
+static tide_status deferred_begin_waits(tide_device* device, bool waits, const tide__moment* moment) {
   tide__block* list = tide__timeline_take_deferred(device);
   tide_status first = TIDE_OK;
   while (list != NULL) {
@@ -234,7 +252,7 @@ static tide_status deferred_begin_waits(tide_device* device, const tide__moment*
     list = block->list_next;
     tide__markers_free(device, block);
     if (block->is_scoped) uses_drop(block, false);
-    const tide_status status = block_begin_waits(device, block, moment);
+    const tide_status status = block_begin_waits(device, block, waits, moment);
     if (first == TIDE_OK) first = status;
   }
   return first;
@@ -318,7 +336,7 @@ tide_status tide__timeline_poll(tide_device* device, const tide__moment* moment)
   tide__timeline* const t = &device->timeline;
   const tide_error before = *tide_last_error();
   if (!poll_enter(t, false)) return TIDE_OK;
-  tide_status first = deferred_begin_waits(device, moment);
+  tide_status first = deferred_begin_waits(device, false, moment);
   for (tide__queue* queue = queue_next(t, NULL); queue != NULL; queue = queue_next(t, queue)) {
     const tide_status status = queue_poll(device, queue, moment);
     if (first == TIDE_OK) first = status;
@@ -343,7 +361,7 @@ tide_status tide__timeline_wait(tide_device* device, const tide__pool* pool, con
   TIDE__COUNT(device, num_sync_all_streams);
   if (tide__timeline_is_empty(device)) return TIDE_OK;
   (void)poll_enter(t, true);
-  tide_status status = deferred_begin_waits(device, moment);
+  tide_status status = deferred_begin_waits(device, true, moment);
   tide__queue* queue = queue_next(t, NULL);
   for (; queue != NULL && status == TIDE_OK; queue = queue_next(t, queue)) {
     status = queue_wait(device, queue, pool, moment);
@@ -358,7 +376,7 @@ tide_status tide__timeline_wait_one(tide_device* device, const tide__lane* lane,
   *out_waited = false;
   if (tide__timeline_is_empty(device)) return TIDE_OK;
   (void)poll_enter(t, true);
-  tide_status status = deferred_begin_waits(device, moment);
+  tide_status status = deferred_begin_waits(device, true, moment);
   tide__queue* queue = queue_next(t, NULL);
   for (; queue != NULL && status == TIDE_OK && !*out_waited; queue = queue_next(t, queue)) {
     tide__wait* const wait = queue_first(t, queue, NULL, lane);

@@ -94,8 +94,9 @@ static tide_status importer_import(importer_state* s, const message* in) {
 }
 
 static uint64_t importer_check(importer_state* s, uint8_t value) {
+  T_CHECK(s->bytes != 0);
   uint8_t* const copy = malloc(s->bytes);
-  uint64_t is_so = 1;
+  uint64_t is_so = copy != NULL;
   device_read(s->m, 0, s->address, copy, s->bytes);
   for (size_t i = 0; i < s->bytes; ++i) is_so = is_so && copy[i] == value;
   free(copy);
@@ -117,7 +118,7 @@ static tide_status importer_answer(importer_state* s, message* in) {
 T_ROLE(importer_role) {
   const int to = atoi(argument);
   importer_state s = { NULL, NULL, NULL, 0 };
-  message in;
+  message in = { .verb = VERB_OPEN };
   while (message_receive(to, &in)) {
     in.status = (uint32_t)importer_answer(&s, &in);
     in.share.part_count = 0;
@@ -134,7 +135,7 @@ typedef struct importer {
 } importer;
 
 static message ask_with(const importer* p, message question) {
-  message answer;
+  message answer = { .verb = VERB_OPEN };
   T_CHECK(message_send(p->socket, &question));
   T_CHECK(message_receive(p->socket, &answer));
   return answer;

@@ -295,7 +295,7 @@ DEVICE_TEST(test_device__uses_announced_before_the_scope_are_still_waited_for) {
   T_EQ(current(d, active), 0);
 }
 
-DEVICE_TEST(test_device__uses_announced_inside_the_scope_are_over_with_it) {
+DEVICE_TEST(test_device__uses_announced_inside_a_plain_scope_are_waited_for) {
   const tide_stream side = side_new(m);
   const tide_pool pool = pool_new(d, NULL);
   gate g;
@@ -308,7 +308,7 @@ DEVICE_TEST(test_device__uses_announced_inside_the_scope_are_over_with_it) {
   scope_close(d, pool);
   T_OK(tide_device_poll(d));
 
-  T_EQ(current(d, active), 0);
+  T_EQ(current(d, active), 1);
   let_go(&g);
 }
 
