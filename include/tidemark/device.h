@@ -51,6 +51,12 @@ typedef enum tide_policy {
 #define TIDE_NO_LIMIT UINT64_MAX
 #define TIDE_ROUNDUP_SLOTS 16
 
+// A share of a device's memory or a number of bytes, whichever is not 0.
+typedef struct tide_reserve {
+  double fraction;
+  uint64_t bytes;
+} tide_reserve;
+
 // How an allocator decides. The text form of each option stands in brackets: see tide_device_options_parse().
 // All sizes are whole MiB.
 typedef struct tide_device_options {
@@ -87,11 +93,24 @@ typedef struct tide_device_options {
   uint32_t reserved2;
   uint64_t pinned_reserve_bytes;  // [pinned_reserve_segment_size_mb]
   const tide_heap* heap;          // caller keeps until the allocator is freed; NULL for malloc
+  // What PyTorch has since 2.11, each off by default.
+  // Among blocks of equal size that of the oldest segment is taken, not that with the lowest address, so that
+  // decisions do not depend on addresses; fixed when the allocator is made [ties_by_age].
+  bool ties_by_age;
+  // Requests that would reserve more than memory_fraction of the device fail at once, before anything is given back
+  // for them; they are counted in num_oom_rejections [throw_on_cudamalloc_oom].
+  bool rejects_early;
+  // The allocator behaves as in a capture while the stream of a request is captured, not while any scope is
+  // open; so a plain scope does not keep it from giving memory back [captures_by_stream].
+  bool captures_by_stream;
+  uint8_t reserved3[5];
+  tide_reserve address_reserve;  // of an expandable segment [expandable_segments_reserve]
 } tide_device_options;
 // clang-format off
 #define TIDE_DEVICE_OPTIONS_INIT                                                                         \
   { sizeof(tide_device_options), TIDE_POLICY_TORCH, TIDE_NO_LIMIT, (uint64_t)20 << 20, 0, 0.0, 1.0, { 0 }, \
-    false, false, false, false, false, false, false, 0, 1, 0, 0, NULL }
+    false, false, false, false, false, false, false, 0, 1, 0, 0, NULL,                                   \
+    false, false, false, { 0, 0, 0, 0, 0 }, { 0.0, 0 } }
 // clang-format on
 
 // Reads a text in PyTorch's grammar, "key:value,key:value", into options; "=" is taken for the ":" behind a
@@ -343,7 +362,8 @@ enum { TIDE_STAT_ALL = 0, TIDE_STAT_SMALL = 1, TIDE_STAT_LARGE = 2, TIDE_STAT_KI
   X(num_ooms)             /* requests that failed for want of memory */              \
   X(num_sync_all_streams) /* waits for all announced work */                         \
   X(num_device_alloc)     /* segments made, and mappings */                          \
-  X(num_device_free)      /* segments given back, and unmappings */
+  X(num_device_free)      /* segments given back, and unmappings */                  \
+  X(num_oom_rejections)   /* requests that failed at once: see rejects_early */
 
 typedef struct tide_device_stats {
   uint32_t size;  // set by TIDE_DEVICE_STATS_INIT
@@ -506,7 +526,10 @@ typedef struct tide_oom {
   uint64_t pending_bytes;       // waiting for announced work
   uint64_t private_idle_bytes;  // idle in private pools
   uint64_t largest_idle_bytes;  // the largest idle block of the request's stream and pool
-  char text[1024];              // all of this for people
+  tide_pool pool;
+  bool is_rejected;  // at once: see rejects_early
+  uint8_t reserved[3];
+  char text[1024];  // all of this for people
 } tide_oom;
 
 // The last request of the calling thread that failed for want of memory; its size is 0 if there was none.

@@ -29,7 +29,7 @@ void tide__bins_fini(tide__bins* bins, const tide_heap* heap) {
 
 // Joins two roots; the one with the lower address stays a root.
 static tide__block* heap_join(tide__block* a, tide__block* b) {
-  if (b->address < a->address) {
+  if (b->tie < a->tie) {
     tide__block* other = a;
     a = b;
     b = other;
@@ -96,7 +96,7 @@ void tide__bins_put(tide__bins* bins, tide__block* block) {
   bins->count++;
   if (!bins_has_heap(bins, block->bytes)) {
     block->tree.key = block->bytes;
-    block->tree.tie = block->address;
+    block->tree.tie = block->tie;
     (void)tide__tree_insert(&bins->tree, &block->tree);
     return;
   }
@@ -169,7 +169,7 @@ static int heap_check(const tide__block* root, uint64_t bytes, uint64_t* count) 
   for (const tide__block* block = root; block != NULL; block = heap_next_in_walk(block)) {
     if (block->bytes != bytes || block->state != TIDE__BLOCK_FREE) return 2;
     const tide__block* const child = block->heap_child;
-    if (child != NULL && (child->heap_prev != block || child->address < block->address)) return 2;
+    if (child != NULL && (child->heap_prev != block || child->tie < block->tie)) return 2;
     if (block->heap_next != NULL && block->heap_next->heap_prev != block) return 2;
     (*count)++;
   }
@@ -194,7 +194,7 @@ int tide__bins_check(const tide__bins* bins) {
   if (tide__tree_check(&bins->tree) != 0) return 3;
   for (tide__tree_node* it = tide__tree_first(&bins->tree); it != NULL; it = tide__tree_next(it)) {
     const tide__block* const block = TIDE_OWNER(it, tide__block, tree);
-    if (it->key != block->bytes || it->tie != block->address || block->state != TIDE__BLOCK_FREE) return 3;
+    if (it->key != block->bytes || it->tie != block->tie || block->state != TIDE__BLOCK_FREE) return 3;
     if (bins_has_heap(bins, block->bytes)) return 3;
     count++;
   }

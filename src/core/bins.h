@@ -2,9 +2,9 @@
 // Copyright the Tidemark authors
 //
 // The index of free blocks: finds the smallest block that is large enough, and among equal ones that with the
-// lowest address. Its owner's lock guards it.
+// lowest tie. Its owner's lock guards it.
 //
-// Sizes below 2 MiB have a pairing heap each, ordered by address, and two levels of bits that say which heaps
+// Sizes below 2 MiB have a pairing heap each, ordered by the tie, and two levels of bits that say which heaps
 // are not empty: the work does not grow with the number of blocks, except where many have one size (amortised
 // O(log n) of these). Larger blocks, and all blocks of an index made without heaps, are in a balanced tree.
 #ifndef TIDEMARK_SRC_CORE_BINS_H
@@ -17,8 +17,8 @@
 #define TIDE__BINS_HEAPS 4096  // heap n is for blocks of n grains; heap 0 is never used
 
 // [I1] bit n of words is set iff heaps[n] is not empty; bit w of summary iff words[w] is not 0
-// [I2] a heap's blocks have its size, and no child has a lower address than its parent
-// [I3] the tree holds (bytes, address) of every other block
+// [I2] a heap's blocks have its size, and no child has a lower tie than its parent
+// [I3] the tree holds (bytes, tie) of every other block
 typedef struct tide__bins {
   tide__block** heaps;  // owned; NULL: this index has only the tree
   uint64_t summary;

@@ -37,6 +37,7 @@ typedef struct tide__block {
   uint64_t bytes;
   struct tide__block* prev;  // borrowed, shared under the lane's lock, like every pointer here
   struct tide__block* next;
+  uint64_t tie;   // which of equal idle blocks comes first: the address, or by the age of the segment
   uint8_t state;  // a tide__block_state
   bool is_small;
   bool is_scoped;  // it was released inside a scope and waits for its end

@@ -47,18 +47,18 @@ static tide_status request_begin(tide__request* request) {
   tide_device* const device = request->device;
   request->options = tide__device_options(device);
   request->policy = &tide__policy_torch;
+  request->gate_turn = tide__load_relaxed(&device->gate_turn);
   if (tide__is_recording(device)) request->moment = tide__moment_now(device, TIDE_HISTORY_STATE);
-  request->is_in_scope = tide__is_capturing(device);
+  request->is_capturing = tide__is_capturing(device, request->stream);
   request->pool = &device->default_pool;
-  if (request->is_in_scope) {
-    tide__pool_choose(request);
-  } else if (!tide__timeline_is_empty(device)) {
+  if (tide__has_scopes(device)) tide__pool_choose(request);
+  if (!request->is_capturing && !tide__timeline_is_empty(device)) {
     tide__ignore(tide__timeline_poll(device, &request->moment));
   }
   TIDE_TRY(tide__lane_get(device, request->pool, request->stream, &request->lane));
   tide__lane_turn(device, request->lane);
   tide__request_size(request);
-  if (request->is_in_scope && request->options->is_capture_reuse && !tide__timeline_is_empty(device)) {
+  if (request->is_capturing && request->options->is_capture_reuse && !tide__timeline_is_empty(device)) {
     TIDE_TRY(tide__capture_reuse(request));
   }
   return TIDE_OK;
@@ -216,7 +216,7 @@ tide_status tide_device_find(tide_device* device, const void* address, tide_bloc
 static bool block_has_use(const tide__block* block, const tide__use* wanted) {
   for (tide__use* use = block->uses; use != NULL; use = use->next) {
     if (use->stream != wanted->stream || use->device != wanted->device) continue;
-    use->is_captured = use->is_captured || wanted->is_captured;
+    use->is_captured = use->is_captured && wanted->is_captured;
     return true;
   }
   return false;
@@ -265,7 +265,7 @@ static tide_status stream_check(tide_device* device, tide__use* use) {
   tide_capture_state state = TIDE_CAPTURE_NONE;
   uint64_t id = 0;
   TIDE_TRY(tide_machine_capture_info(device->machine, use->device, use->stream, &state, &id));
-  use->is_captured = state == TIDE_CAPTURE_ACTIVE && tide__is_capturing(device);
+  use->is_captured = state == TIDE_CAPTURE_ACTIVE && tide__has_scopes(device);
   return TIDE_OK;
 }
 
@@ -292,7 +292,8 @@ tide_status tide_device_record(tide_device* device, tide_block block, tide_strea
 
 tide_status tide_device_poll(tide_device* device) {
   TIDE_REQUIRE(device != NULL, TIDE_ERR_ARGUMENT, "device_poll: no device");
-  if (tide__is_capturing(device) || tide__timeline_is_empty(device)) return TIDE_OK;
+  const bool is_capturing = tide__has_scopes(device) && !tide__device_options(device)->captures_by_stream;
+  if (is_capturing || tide__timeline_is_empty(device)) return TIDE_OK;
   tide__moment moment = { 0 };
   if (tide__is_recording(device)) moment = tide__moment_now(device, TIDE_HISTORY_NEVER);
   const tide_status status = tide__timeline_poll(device, &moment);
@@ -323,6 +324,10 @@ static tide_status request_serve_at(tide__request* request, uint64_t address, ti
   TIDE_TRY(request_begin(request));
   TIDE_TRY(tide__lane_lock_with_spares(request->device, request->lane));
   tide__block* block = shelf_find_at_locked(request, address);
+  if (block != NULL && tide__load_relaxed(&request->pool->no_split) &&
+      (block->address != address || block->bytes != request->rounded)) {
+    block = NULL;
+  }
   if (block != NULL) {
     block = tide__block_take_from_locked(block, address);
     (void)tide__block_commit_locked(request, block, block->bytes > request->rounded, out);

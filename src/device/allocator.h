@@ -52,6 +52,7 @@ typedef struct tide__use {
 
 // Nodes of a capture.
 typedef struct tide__markers {
+  uint64_t capture;
   size_t count;
   tide_node nodes[];
 } tide__markers;
@@ -65,9 +66,12 @@ typedef struct tide__segment {
   uint64_t address;
   uint64_t bytes;
   uint64_t ordinal;
+  uint64_t
+      tie_origin;  // what is taken off an address for its tie: 0, or so much that older segments come first
   uint32_t stack;
   bool is_small;
   bool is_expandable;
+  bool is_tied_by_age;
   // Of an expandable one; touched by the thread that has the gate.
   uint64_t handle_bytes;
   size_t handle_capacity;
@@ -138,7 +142,8 @@ typedef struct tide__wait {
   struct tide__wait* next;
   tide__block* block;
   tide_event event;
-  int device;  // of the event
+  int device;       // of the event
+  uint64_t number;  // rising
 } tide__wait;
 
 // The blocks that wait for one stream, in the order they were released.
@@ -152,12 +157,14 @@ typedef struct tide__queue {
 
 // Blocks that were released while other streams still use them.
 typedef struct tide__timeline {
-  tide__mutex lock;          // guards all below
-  tide__signal changed;      // nobody polls any more
-  bool is_polling;           // one thread looks at the events, without the lock
-  tide__queue* queues;       // owned, in the order of first use
-  tide__wait* idle_waits;    // owned, each with an event
-  tide__block* deferred;     // released in a scope, or without an event: they get events later
+  tide__mutex lock;        // guards all below
+  tide__signal changed;    // nobody polls any more
+  bool is_polling;         // one thread looks at the events, without the lock
+  tide__queue* queues;     // owned, in the order of first use
+  tide__wait* idle_waits;  // owned, each with an event
+  tide__block* deferred;   // released in a scope, or without an event: they get events later
+  tide__block* deferred_last;
+  uint64_t next_number;      // of the next wait
   tide__atomic_u64 waiting;  // blocks in queues and among the deferred
 } tide__timeline;
 
@@ -177,8 +184,8 @@ typedef struct tide__import {
   struct tide__import* next;
   tide_share share;
   uint64_t base;
-  uint64_t bytes;          // of the reservation; 0 for a raw one
-  size_t part_bytes;       // of one part
+  uint64_t bytes;     // of the reservation; of a raw one, as far as is known from what was imported of it
+  size_t part_bytes;  // of one part
   tide_physical* handles;  // owned; NULL for a raw one
   uint32_t uses;
 } tide__import;
@@ -213,6 +220,7 @@ struct tide_device {
   tide__mutex gate_lock;  // guards the gate
   tide__signal gate_open;
   bool is_gate_taken;
+  tide__atomic_u64 gate_turn;  // how many turns there were
   // Touched by the thread that has the gate.
   tide_physical* orphans;  // owned; handles that the machine would not take back yet
   size_t orphan_count;
@@ -257,8 +265,10 @@ typedef struct tide__request {
   uint64_t rounded;
   uint64_t segment_bytes;  // of a segment that would be made for it
   tide__moment moment;
-  int shelf;  // TIDE__SMALL or TIDE__LARGE
-  bool is_in_scope;
+  uint64_t gate_turn;  // when the request was made
+  int shelf;           // TIDE__SMALL or TIDE__LARGE
+  bool is_capturing;
+  bool is_rejected;     // it failed for the option rejects_early
   tide__pool* visited;  // a private pool that this request stays in
 } tide__request;
 
@@ -282,13 +292,14 @@ extern const tide__policy tide__policy_torch;
 static inline const tide_device_options* tide__device_options(tide_device* device) {
   return &tide__load_acquire(&device->settings)->options;  // pairs with settings_publish
 }
-// Waits for the turn to grow or shrink; true if another thread had it before, so that things may have
-// changed.
-bool tide__gate_enter(tide_device* device);
+// Waits for the turn to grow or shrink; returns how many turns there were before.
+uint64_t tide__gate_enter(tide_device* device);
 void tide__gate_leave(tide_device* device);
 // A number for the calling thread that no other living thread has.
 uint64_t tide__thread_number(void);
-bool tide__is_capturing(tide_device* device);
+// Does the allocator behave as in a capture: while a scope is open, or by option while the stream is captured?
+bool tide__is_capturing(tide_device* device, tide_stream stream);
+bool tide__has_scopes(tide_device* device);
 
 // --- lane.c: lanes, blocks in chains ------------------------------------------------------------------
 // The lane that the calling thread used last, and the allocator it belongs to: the record of a lane lives as
@@ -321,7 +332,7 @@ void tide__lanes_drop_locked(tide_device* device, tide__pool* pool) TIDE_REQUIRE
 void tide__lane_tables_free(tide_device* device, tide__pool* pool);
 // Sees to it that the lane has at least two spare records and locks it.
 tide_status tide__lane_lock_with_spares(tide_device* device, tide__lane* lane) TIDE_UNCHECKED_LOCKING;
-// Adds `count` spare records to a lane.
+// Sees to it that a lane has `count` spare records.
 tide_status tide__lane_add_spares(tide_device* device, tide__lane* lane, size_t count);
 tide__block* tide__lane_take_spare_locked(tide__lane* lane);
 void tide__lane_give_spare_locked(tide__lane* lane, tide__block* block);
@@ -329,7 +340,11 @@ void tide__lane_give_spare_locked(tide__lane* lane, tide__block* block);
 // another lane before, what that counted is added to the totals first.
 void tide__lane_change(tide_device* device, tide__lane* lane);
 static inline void tide__lane_turn(tide_device* device, tide__lane* lane) {
-  if (tide__last_lane.lane != lane || tide__last_lane.uid != device->uid) tide__lane_change(device, lane);
+  const tide__lane_memory* const last = &tide__last_lane;
+  if (last->lane != lane || last->uid != device->uid ||
+      last->drops != tide__load_relaxed(&device->lane_drops)) {
+    tide__lane_change(device, lane);
+  }
 }
 // Adds what the lane counted to the totals: now, or when enough has come together.
 void tide__lane_settle_locked(tide_device* device, tide__lane* lane);
@@ -391,8 +406,9 @@ tide__block* tide__segment_link_locked(tide__segment* segment, uint64_t address,
 void tide__segment_unlink_locked(tide__segment* segment);
 void tide__reserved_rise(tide_device* device, tide__pool* pool, uint64_t bytes, int kind, bool is_segment);
 void tide__reserved_fall(tide_device* device, tide__pool* pool, uint64_t bytes, int kind, bool is_segment);
-// Waits until no work of the lane's stream uses its idle memory, where the machine does not do so itself.
-tide_status tide__lane_quiesce(tide_device* device, const tide__lane* lane, bool is_mapped);
+// Waits until no work of the lane's stream uses its idle memory; unless `is_always`, only where the machine does not
+// do so itself when it takes raw memory back.
+tide_status tide__lane_quiesce(tide_device* device, const tide__lane* lane, bool is_always);
 
 // --- expand.c: segments of virtual memory -----------------------------------------------------------
 tide_status tide__expand_grow(const tide__request* request, tide__block** out);
@@ -447,6 +463,8 @@ tide_status tide__capture_reuse(tide__request* request);
 void tide__pool_init(tide__pool* pool, tide_pool number);
 void tide__pool_fini(tide_device* device, tide__pool* pool);
 tide__pool* tide__pool_find_locked(tide_device* device, tide_pool number);
+// The same without the lock: what is found stays as long as the caller has the gate.
+tide__pool* tide__pool_find(tide_device* device, tide_pool number);
 // Sets the pool of a request if a scope that is open takes it. The request is then a guest there.
 void tide__pool_choose(tide__request* request);
 // The private pool after the one with the number *at (0: the first), which is set to its own; NULL at the

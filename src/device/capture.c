@@ -125,9 +125,9 @@ void tide__markers_free(tide_device* device, tide__block* block) {
 }
 
 // The nodes at which the streams of a block stand, if all are in one capture; else an empty set.
-static tide_status block_markers(tide_device* device, const tide__block* block, node_set* set) {
-  const tide_stream own = block->segment->lane->stream;
-  const uint64_t capture = tide__stream_capture(device, own);
+static tide_status block_markers(tide_device* device, const tide__block* block, uint64_t capture,
+                                 node_set* set) {
+  const tide_stream own = block->lane->stream;
   if (capture == 0) return TIDE_OK;
   for (const tide__use* use = block->uses; use != NULL; use = use->next) {
     if (use->device != device->index || tide__stream_capture(device, use->stream) != capture) return TIDE_OK;
@@ -142,10 +142,12 @@ static tide_status block_markers(tide_device* device, const tide__block* block, 
 void tide__markers_make(tide_device* device, tide__block* block) {
   const tide_error before = *tide_last_error();
   node_set set = { .heap = device->heap };
-  tide_status status = block_markers(device, block, &set);
+  const uint64_t capture = tide__stream_capture(device, block->lane->stream);
+  const tide_status status = block_markers(device, block, capture, &set);
   if (status == TIDE_OK && set.count > 0) {
     block->markers = tide__heap_alloc(device->heap, 1, sizeof(tide__markers) + set.count * sizeof(tide_node));
     if (block->markers != NULL) {
+      block->markers->capture = capture;
       block->markers->count = set.count;
       for (size_t i = 0; i < set.count; i++) block->markers->nodes[i] = set.nodes[i];
     }
@@ -161,17 +163,17 @@ static bool markers_are_in(const tide__markers* markers, const node_set* set) {
   return true;
 }
 
-// Frees every waiting block of the request's lane whose markers lie before the point the request's stream has
+// Frees every waiting block of the request's stream whose markers lie before the point the request's stream has
 // come to.
-static tide_status reuse_before(tide__request* request, node_set* set) {
+static tide_status reuse_before(tide__request* request, uint64_t capture, node_set* set) {
   TIDE_TRY(set_add_asked(request->device, set, ask_terminals, &request->stream));
   TIDE_TRY(set_close(request->device, set));
   tide__block* list = tide__timeline_take_deferred(request->device);
   while (list != NULL) {
     tide__block* const block = list;
     list = block->list_next;
-    const bool is_over = block->markers != NULL && block->segment->lane == request->lane &&
-                         markers_are_in(block->markers, set);
+    const bool is_over = block->markers != NULL && block->markers->capture == capture &&
+                         block->lane->stream == request->stream && markers_are_in(block->markers, set);
     if (is_over) {
       tide__timeline_end_deferred(request->device, block, &request->moment);
     } else {
@@ -182,9 +184,10 @@ static tide_status reuse_before(tide__request* request, node_set* set) {
 }
 
 tide_status tide__capture_reuse(tide__request* request) {
-  if (tide__stream_capture(request->device, request->stream) == 0) return TIDE_OK;
+  const uint64_t capture = tide__stream_capture(request->device, request->stream);
+  if (capture == 0) return TIDE_OK;
   node_set set = { .heap = request->device->heap };
-  const tide_status status = reuse_before(request, &set);
+  const tide_status status = reuse_before(request, capture, &set);
   set_free(&set);
   return status;
 }

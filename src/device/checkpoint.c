@@ -153,14 +153,14 @@ tide_status tide_device_checkpoint(tide_device* device, tide_pool pool, tide_che
   *out = NULL;
   tide__pool* found = NULL;
   TIDE_TRY(tide_device_poll(device));
-  TIDE_TRY(pool_get(device, pool, "device_checkpoint", &found));
   tide_checkpoint* const c = tide__heap_alloc(device->heap, 1, sizeof *c);
   TIDE_REQUIRE(c != NULL, TIDE_ERR_NO_MEMORY, "device_checkpoint: no memory");
   c->heap = device->heap;
   c->device_uid = device->uid;
   c->pool = pool;
   (void)tide__gate_enter(device);
-  const tide_status status = pool_save(device, found, c);
+  tide_status status = pool_get(device, pool, "device_checkpoint", &found);
+  if (status == TIDE_OK) status = pool_save(device, found, c);
   tide__gate_leave(device);
   if (status != TIDE_OK) {
     tide_checkpoint_free(c);
@@ -208,7 +208,7 @@ static tide_status saved_check(tide_device* device, tide__pool* pool, const tide
   tide__mutex_unlock(&lane->lock);
   TIDE_REQUIRE(is_there, TIDE_ERR_STATE, "device_restore: the segment at %#llx is gone",
                (unsigned long long)saved->address);
-  return tide__lane_add_spares(device, lane, saved->count + 2);
+  return tide__lane_add_spares(device, lane, c->block_count + 2);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -230,9 +230,8 @@ static void lane_take_back(tide_device* device, tide__lane* lane, const tide__mo
   tide__mutex_unlock(&lane->lock);
 }
 
-// The idle block around an address, taken out from there on.
-static tide__block* idle_take_at_locked(const tide__segment* segment, uint64_t address) {
-  tide__block* block = segment->head;
+// The idle block around an address, at `block` or behind it, taken out from there on.
+static tide__block* idle_take_at_locked(tide__block* block, uint64_t address) {
   while (block != NULL && tide__block_end(block) <= address) block = block->next;
   TIDE_ASSERT(block != NULL && block->state == TIDE__BLOCK_FREE);
   return tide__block_take_from_locked(block, address);
@@ -248,7 +247,8 @@ static void saved_hand_out(tide__request* request, const tide_checkpoint* c, con
     const saved_block* const want = &c->blocks[saved->first + i];
     tide_block* const out = want->is_allocated ? &delta->created[delta->created_count++] : NULL;
     request->bytes = request->rounded = want->bytes;
-    tide__block* const block = idle_take_at_locked(segment, want->address);
+    tide__block* const block =
+        idle_take_at_locked(i > 0 ? records[i - 1]->next : segment->head, want->address);
     records[i] = tide__block_commit_locked(request, block, block->bytes > want->bytes, out);
   }
   tide__mutex_unlock(&request->lane->lock);
@@ -346,9 +346,9 @@ tide_status tide_device_restore(tide_device* device, const tide_checkpoint* chec
                "device_restore: a checkpoint of another allocator");
   tide__pool* pool = NULL;
   TIDE_TRY(tide_device_poll(device));
-  TIDE_TRY(pool_get(device, checkpoint->pool, "device_restore", &pool));
   (void)tide__gate_enter(device);
-  const tide_status status = restore_with_room(device, pool, checkpoint, out);
+  tide_status status = pool_get(device, checkpoint->pool, "device_restore", &pool);
+  if (status == TIDE_OK) status = restore_with_room(device, pool, checkpoint, out);
   tide__gate_leave(device);
   if (tide__is_recording(device)) tide__history_tell(device);
   if (status != TIDE_OK) tide_restore_delta_clear(out);

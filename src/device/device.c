@@ -62,18 +62,24 @@ uint64_t tide__thread_number(void) {
   return number;
 }
 
-bool tide__is_capturing(tide_device* device) { return tide__load_relaxed(&device->scope_count) != 0; }
+bool tide__has_scopes(tide_device* device) { return tide__load_relaxed(&device->scope_count) != 0; }
+
+bool tide__is_capturing(tide_device* device, tide_stream stream) {
+  if (!tide__has_scopes(device)) return false;
+  return !tide__device_options(device)->captures_by_stream || tide__stream_capture(device, stream) != 0;
+}
 
 // ---------------------------------------------------------------------------------------------------
 // The gate
 
-bool tide__gate_enter(tide_device* device) {
+uint64_t tide__gate_enter(tide_device* device) {
   tide__mutex_lock(&device->gate_lock);
-  const bool has_waited = device->is_gate_taken;
   while (device->is_gate_taken) tide__signal_wait(&device->gate_open, &device->gate_lock);
   device->is_gate_taken = true;
+  const uint64_t turn = tide__load_relaxed(&device->gate_turn);
+  tide__store_seq(&device->gate_turn, turn + 1);
   tide__mutex_unlock(&device->gate_lock);
-  return has_waited;
+  return turn;
 }
 
 void tide__gate_leave(tide_device* device) {
@@ -119,6 +125,7 @@ tide_status tide_device_configure(tide_device* device, const tide_device_options
   tide_device_options wanted = *options;
   wanted.heap = now.heap;
   wanted.policy = now.policy;
+  wanted.ties_by_age = now.ties_by_age;
   wanted.memory_fraction = now.memory_fraction;
   return settings_publish(device, &wanted);
 }

@@ -117,11 +117,19 @@ static bool handles_drop_stuck(tide_device* device, tide__segment* segment) {
 // ---------------------------------------------------------------------------------------------------
 // Segments
 
+// Addresses for more than the device has, so that a segment can grow past holes; or less if the options say so.
+static uint64_t reserve_wanted(const tide_device* device, const tide_reserve* reserve) {
+  const uint64_t most = device->total_bytes + device->total_bytes / 8;
+  if (reserve->bytes != 0) return tide__min(most, reserve->bytes);
+  const double wanted = reserve->fraction * (double)device->total_bytes;
+  return reserve->fraction > 0 && wanted < (double)most ? (uint64_t)wanted : most;
+}
+
 static tide_status segment_reserve(const tide__request* request, tide__segment* segment) {
   tide_device* const device = request->device;
   uint64_t handle = segment->is_small ? TIDE__SMALL_SEGMENT_BYTES : request->options->large_segment_bytes;
   handle = (handle + device->granularity - 1) / device->granularity * device->granularity;
-  const uint64_t wanted = device->total_bytes + device->total_bytes / 8;
+  const uint64_t wanted = reserve_wanted(device, &request->options->address_reserve);
   const uint64_t bytes = (wanted + handle - 1) / handle * handle;
   void* address = NULL;
   TIDE_REQUIRE(bytes >= request->rounded, TIDE_ERR_NO_MEMORY, "%llu bytes are more than the device has",

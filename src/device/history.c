@@ -113,7 +113,7 @@ static uint32_t words_note(tide_device* device) {
 // lock nor the gate, because an observer may call the allocator; until then a trim of many segments may make
 // many.
 typedef struct untold_entry {
-  const tide_device* device;
+  uint64_t uid;  // of the allocator
   tide_trace_entry entry;
 } untold_entry;
 typedef struct entry_journal {
@@ -192,14 +192,14 @@ void tide__history_add(tide_device* device, tide_action action, const tide__mome
   const bool is_kept = (tide__load_relaxed(&device->history_skips) >> action & 1u) == 0;
   if ((recording & TIDE__RECORDS_HISTORY) != 0 && is_kept) tide__ring_add(&device->ring, &entry);
   if ((recording & TIDE__RECORDS_TRACE) != 0 && journal.count < journal.capacity) {
-    journal.entries[journal.count++] = (untold_entry){ device, entry };
+    journal.entries[journal.count++] = (untold_entry){ device->uid, entry };
   }
 }
 
 // The first entry of an allocator in the journal, taken out; false if there is none.
 static bool journal_take(const tide_device* device, tide_trace_entry* out) {
   size_t i = journal.first;
-  while (i < journal.count && journal.entries[i].device != device) i++;
+  while (i < journal.count && journal.entries[i].uid != device->uid) i++;
   if (i == journal.count) return false;
   *out = journal.entries[i].entry;
   for (; i > journal.first; i--) journal.entries[i] = journal.entries[i - 1];

@@ -226,7 +226,11 @@ tide_status tide__lane_lock_with_spares(tide_device* device, tide__lane* lane) {
 }
 
 tide_status tide__lane_add_spares(tide_device* device, tide__lane* lane, size_t count) {
-  for (size_t i = 0; i < count; i++) {
+  size_t has = 0;
+  tide__mutex_lock(&lane->lock);
+  for (const tide__block* spare = lane->spares; spare != NULL && has < count; spare = spare->heap_next) has++;
+  tide__mutex_unlock(&lane->lock);
+  for (; has < count; has++) {
     tide__block* const block = tide__slots_take(&device->blocks);
     TIDE_REQUIRE(block != NULL, TIDE_ERR_NO_MEMORY, "no memory for the records of %zu blocks", count);
     tide__mutex_lock(&lane->lock);
@@ -256,6 +260,7 @@ void tide__lane_give_spare_locked(tide__lane* lane, tide__block* block) {
 void tide__shelf_put_locked(tide__block* block, bool restamps) {
   tide__shelf* const shelf = tide__block_shelf(block);
   block->state = TIDE__BLOCK_FREE;
+  block->tie = block->address - block->segment->tie_origin;
   if (restamps) {
     const int kind = block->is_small ? TIDE__SMALL : TIDE__LARGE;
     block->stamp = tide__load_relaxed(&block->segment->lane->pool->searches[kind]);
@@ -495,6 +500,7 @@ void tide__block_return_locked(tide__block* block, bool restamps) {
     const bool is_whole = tide__block_is_whole(block);
     TIDE_ASSERT(block->bytes > bytes_before);
     count_split(&lane->tally, block->is_small, -absorbed - is_whole, is_whole ? -(int64_t)block->bytes : 0);
+    lane->tally.changes++;
   }
   tide__shelf_put_locked(block, restamps);
 }

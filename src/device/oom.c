@@ -109,6 +109,8 @@ static void oom_measure(const tide__request* request, tide_oom* oom) {
   tide__ignore(tide_machine_memory_info(device->machine, device->index, &free_bytes, &total_bytes));
   *oom = (tide_oom){ .size = sizeof *oom, .device = device->index, .stream = request->stream };
   oom->requested_bytes = request->bytes;
+  oom->pool = request->pool->number;
+  oom->is_rejected = request->is_rejected;
   oom->rounded_bytes = request->rounded;
   oom->segment_bytes = request->segment_bytes;
   oom->device_free = free_bytes;
@@ -126,8 +128,12 @@ tide_status tide__oom_report(const tide__request* request) {
   tide_oom oom;
   oom_measure(request, &oom);
   oom_write(&oom);
-  TIDE__COUNT(device, num_ooms);
-  if (tide__is_recording(device)) {
+  if (request->is_rejected) {
+    TIDE__COUNT(device, num_oom_rejections);
+  } else {
+    TIDE__COUNT(device, num_ooms);
+  }
+  if (tide__is_recording(device) && !request->is_rejected) {
     tide__history_add(device, TIDE_ACTION_OOM, &request->moment, request->moment.stack, request->lane,
                       oom.device_free, request->rounded);
     tide__history_tell(device);

@@ -343,6 +343,13 @@ static bool memory_fraction_is_valid(const tide_device_options* options) {
   return options->memory_fraction >= 0 && options->memory_fraction <= 1;
 }
 
+static bool reserve_is_valid(const tide_device_options* options) {
+  const tide_reserve* const reserve = &options->address_reserve;
+  const bool is_share = reserve->fraction >= 0 && reserve->fraction <= 1e6;
+  return is_share && reserve->bytes % ((uint64_t)1 << 30) == 0 &&
+         (reserve->fraction == 0 || reserve->bytes == 0);
+}
+
 static bool roundup_is_valid(const tide_device_options* options) {
   for (size_t i = 0; i < TIDE_ROUNDUP_SLOTS; i++) {
     const uint32_t value = options->roundup_divisions[i];
@@ -365,6 +372,32 @@ static bool policy_is_valid(const tide_device_options* options) {
 }
 
 // ---------------------------------------------------------------------------------------------------
+// Kinds: a share or GiB
+
+static bool option_read_reserve(option_text* text, void* field) {
+  tide_reserve* const reserve = field;
+  const option_text before = *text;
+  *reserve = (tide_reserve){ 0.0, 0 };
+  if (!option_next_word(text, OPTION_MARKS)) return false;
+  const size_t digits = strspn(text->word, "0123456789");
+  if (digits > 0 && digits <= 6 && strcmp(text->word + digits, "G") == 0) {
+    reserve->bytes = (uint64_t)strtoul(text->word, NULL, 10) << 30;
+    return reserve->bytes != 0;
+  }
+  *text = before;
+  return option_read_real(text, &reserve->fraction) && reserve->fraction > 0;
+}
+
+static void option_write_reserve(const void* field, char* out) {
+  const tide_reserve* const reserve = field;
+  if (reserve->bytes == 0) {
+    option_write_real(&reserve->fraction, out);
+  } else {
+    (void)snprintf(out, OPTION_VALUE, "%lluG", (unsigned long long)(reserve->bytes >> 30));
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------
 // The options
 
 static const option_kind kind_bool = { option_read_bool, option_write_bool };
@@ -375,6 +408,7 @@ static const option_kind kind_count = { option_read_count, option_write_count };
 static const option_kind kind_mib = { option_read_mib, option_write_mib };
 static const option_kind kind_real = { option_read_real, option_write_real };
 static const option_kind kind_share = { option_read_share, option_write_real };
+static const option_kind kind_reserve = { option_read_reserve, option_write_reserve };
 static const option_kind kind_roundup = { option_read_roundup, option_write_roundup };
 
 #define OPTION_FIELD(name) #name, offsetof(tide_device_options, name)
@@ -409,6 +443,11 @@ static const option_row option_rows[] = {
     register_threads_is_valid, "a power of two up to 128" },
   { "pinned_reserve_segment_size_mb", NULL, OPTION_FIELD(pinned_reserve_bytes), &kind_mib,
     pinned_reserve_is_valid, "whole MiB, at least 1" },
+  { "expandable_segments_reserve", NULL, OPTION_FIELD(address_reserve), &kind_reserve, reserve_is_valid,
+    "a share of the device's memory above 0, or whole GiB as in 24G" },
+  OPTION_BOOL("throw_on_cudamalloc_oom", NULL, rejects_early),
+  OPTION_SWITCH("ties_by_age", ties_by_age),
+  OPTION_SWITCH("captures_by_stream", captures_by_stream),
   OPTION_SWITCH("fixes", fixes),
   OPTION_SWITCH("audits", has_audits),
 };

@@ -134,14 +134,23 @@ static tide_status rung_search_if_fixed(tide__request* request, tide__block** ou
   return request->options->fixes ? rung_search(request, out) : TIDE_OK;
 }
 
+// Would a segment for the request pass a limit on what is reserved?
+static bool passes_limit(const tide__request* request, uint64_t limit) {
+  const uint64_t reserved = tide__load_relaxed(&request->device->reserved_bytes);
+  return limit != TIDE_NO_LIMIT &&
+         (request->segment_bytes > limit || reserved > limit - request->segment_bytes);
+}
+
+static bool is_rejected_early(const tide__request* request) {
+  const tide_device_options* const options = request->options;
+  return options->rejects_early &&
+         passes_limit(request, (uint64_t)(options->memory_fraction * (double)request->device->total_bytes));
+}
+
 static tide_status rung_grow(tide__request* request, tide__block** out) {
-  tide_device* const device = request->device;
-  const uint64_t limit = tide__load_relaxed(&device->limit);
-  const uint64_t reserved = tide__load_relaxed(&device->reserved_bytes);
-  if (limit != TIDE_NO_LIMIT &&
-      (request->segment_bytes > limit || reserved > limit - request->segment_bytes)) {
-    return TIDE_OK;
-  }
+  request->is_rejected = is_rejected_early(request);
+  if (request->is_rejected) return TIDE_ERR_NO_MEMORY;  // the end of the ladder
+  if (passes_limit(request, tide__load_relaxed(&request->device->limit))) return TIDE_OK;
   const tide_status status = uses_expandable(request) ? tide__expand_grow(request, out)
                                                       : tide__segment_grow(request, out);
   return status == TIDE_ERR_NO_MEMORY ? TIDE_OK : status;
@@ -174,12 +183,14 @@ static tide_status rung_borrow(tide__request* request, tide__block** out) {
 
 static tide_status rung_release_some(tide__request* request, tide__block** out) {
   bool is_enough = false;
+  if (request->is_capturing && request->options->captures_by_stream)
+    return TIDE_OK;  // it would break the capture
   TIDE_TRY(tide__reclaim_available(request, &is_enough));
   return is_enough ? rung_grow(request, out) : TIDE_OK;
 }
 
 static tide_status rung_wait_one_by_one(tide__request* request, tide__block** out) {
-  bool has_waited = request->options->fixes && !request->is_in_scope;
+  bool has_waited = request->options->fixes && !request->is_capturing;
   while (has_waited && *out == NULL) {
     TIDE_TRY(tide__timeline_wait_one(request->device, request->lane, &request->moment, &has_waited));
     if (has_waited) TIDE_TRY(rung_search(request, out));
@@ -188,7 +199,7 @@ static tide_status rung_wait_one_by_one(tide__request* request, tide__block** ou
 }
 
 static tide_status rung_release_all(tide__request* request, tide__block** out) {
-  if (request->is_in_scope) return TIDE_OK;
+  if (request->is_capturing) return TIDE_OK;
   TIDE_TRY(tide__timeline_wait(request->device, NULL, &request->moment));
   TIDE_TRY(rung_search_if_fixed(request, out));
   if (*out != NULL) return TIDE_OK;
@@ -208,10 +219,11 @@ static tide_status climb(tide__request* request, tide__block** out) {
   return *out != NULL ? TIDE_OK : TIDE_ERR_NO_MEMORY;
 }
 
-// Another thread may have made room while this one waited at the gate: then it is looked for once more.
+// If another thread had the gate since the request was made, it may have made room, or have had blocks in its
+// hands when the shelf was searched: then it is searched once more.
 static tide_status climb_at_gate(tide__request* request, tide__block** out) {
-  const bool has_waited = tide__gate_enter(request->device);
-  tide_status status = has_waited ? rung_search(request, out) : TIDE_OK;
+  const bool has_changed = tide__gate_enter(request->device) != request->gate_turn;
+  tide_status status = has_changed ? rung_search(request, out) : TIDE_OK;
   if (status == TIDE_OK && *out == NULL) status = climb(request, out);
   tide__gate_leave(request->device);
   return status;

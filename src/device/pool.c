@@ -24,6 +24,13 @@ tide__pool* tide__pool_find_locked(tide_device* device, tide_pool number) {
   return node != NULL && node->key == number ? TIDE_OWNER(node, tide__pool, node) : NULL;
 }
 
+tide__pool* tide__pool_find(tide_device* device, tide_pool number) {
+  tide__mutex_lock(&device->pools_lock);
+  tide__pool* const pool = tide__pool_find_locked(device, number);
+  tide__mutex_unlock(&device->pools_lock);
+  return pool;
+}
+
 tide__pool* tide__pool_next(tide_device* device, tide_pool* at) {
   tide__mutex_lock(&device->pools_lock);
   tide__tree_node* const node = tide__tree_ceiling(&device->pools, (uint64_t)*at + 1);

@@ -10,9 +10,9 @@
 // ---------------------------------------------------------------------------------------------------
 // Lists of blocks that were taken
 
-// By size, and by address among equal ones.
+// By size, and by the tie among equal ones.
 static bool block_is_before(const tide__block* a, const tide__block* b) {
-  return a->bytes < b->bytes || (a->bytes == b->bytes && a->address < b->address);
+  return a->bytes < b->bytes || (a->bytes == b->bytes && a->tie < b->tie);
 }
 
 static tide__block* list_merge(tide__block* a, tide__block* b) {
@@ -322,9 +322,11 @@ tide_status tide__reclaim_by_age(const tide__request* request) {
 
 // What a trim does at the gate. While a scope is open nothing is waited for, and of the default pool nothing
 // is given back.
-static tide_status trim_at_gate(tide_device* device, tide__pool* pool, const tide__moment* moment) {
-  const bool is_capturing = tide__is_capturing(device);
-  if (pool != NULL) {
+static tide_status trim_at_gate(tide_device* device, tide_pool number, const tide__moment* moment) {
+  const bool is_capturing = tide__has_scopes(device) && !tide__device_options(device)->captures_by_stream;
+  if (number != TIDE_POOL_DEFAULT) {
+    tide__pool* const pool = tide__pool_find(device, number);
+    TIDE_REQUIRE(pool != NULL, TIDE_ERR_HANDLE, "device_trim_pool: there is no pool %u", number);
     if (tide__pool_is_used(device, pool)) return TIDE_OK;
     if (!is_capturing) TIDE_TRY(tide__timeline_wait(device, pool, moment));
     TIDE_TRY(tide__reclaim_pool(device, pool, moment));
@@ -336,7 +338,7 @@ static tide_status trim_at_gate(tide_device* device, tide__pool* pool, const tid
   return tide__reclaim_all(device, moment);
 }
 
-static tide_status trim(tide_device* device, tide__pool* pool) {
+static tide_status trim(tide_device* device, tide_pool pool) {
   tide__moment moment = { 0 };
   if (tide__is_recording(device)) moment = tide__moment_now(device, TIDE_HISTORY_ALL);
   (void)tide__gate_enter(device);
@@ -348,15 +350,10 @@ static tide_status trim(tide_device* device, tide__pool* pool) {
 
 tide_status tide_device_trim(tide_device* device) {
   TIDE_REQUIRE(device != NULL, TIDE_ERR_ARGUMENT, "device_trim: no device");
-  return trim(device, NULL);
+  return trim(device, TIDE_POOL_DEFAULT);
 }
 
 tide_status tide_device_trim_pool(tide_device* device, tide_pool pool) {
   TIDE_REQUIRE(device != NULL, TIDE_ERR_ARGUMENT, "device_trim_pool: no device");
-  if (pool == TIDE_POOL_DEFAULT) return trim(device, NULL);
-  tide__mutex_lock(&device->pools_lock);
-  tide__pool* const found = tide__pool_find_locked(device, pool);
-  tide__mutex_unlock(&device->pools_lock);
-  TIDE_REQUIRE(found != NULL, TIDE_ERR_HANDLE, "device_trim_pool: there is no pool %u", pool);
-  return trim(device, found);
+  return trim(device, pool);
 }

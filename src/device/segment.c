@@ -11,6 +11,7 @@ tide__segment* tide__segment_new(tide_device* device, tide__lane* lane, bool is_
   tide__list_init(&segment->link);
   segment->lane = lane;
   segment->is_small = is_small;
+  segment->is_tied_by_age = tide__device_options(device)->ties_by_age;
   return segment;
 }
 
@@ -36,6 +37,7 @@ tide__block* tide__segment_link_locked(tide__segment* segment, uint64_t address,
   segment->address = address;
   segment->bytes = bytes;
   segment->head = block;
+  if (segment->is_tied_by_age) segment->tie_origin = address - (segment->ordinal << 40);
   tide__list_append(&segment->lane->segments, &segment->link);
   return block;
 }
@@ -95,19 +97,28 @@ void tide__reserved_fall(tide_device* device, tide__pool* pool, uint64_t bytes, 
 // ---------------------------------------------------------------------------------------------------
 // Growing
 
-// Memory of the machine. In a scope the request may come from a thread that captures: asking for memory is
-// safe there, which the machine is told by the mode RELAXED.
-static tide_status machine_alloc(const tide__request* request, void** out) {
-  tide_device* const device = request->device;
-  if (!request->is_in_scope) {
-    return tide_machine_raw_alloc(device->machine, device->index, request->segment_bytes, out);
-  }
-  tide_capture_mode before = TIDE_CAPTURE_GLOBAL;
+// In a capture the thread may ask for memory, and give it back if it cannot be used after all: both are safe, which
+// the machine is told by the mode RELAXED.
+static tide_status relax(const tide__request* request, tide_capture_mode* out_before) {
+  if (!request->is_capturing) return TIDE_OK;
+  return tide_machine_capture_exchange(request->device->machine, TIDE_CAPTURE_RELAXED, out_before);
+}
+
+static void relax_end(const tide__request* request, tide_capture_mode before) {
+  enum { ATTEMPTS = 3 };  // a thread must not stay in that mode
   tide_capture_mode ignored = TIDE_CAPTURE_GLOBAL;
-  TIDE_TRY(tide_machine_capture_exchange(device->machine, TIDE_CAPTURE_RELAXED, &before));
+  for (int i = 0; i < ATTEMPTS && request->is_capturing; i++) {
+    if (tide_machine_capture_exchange(request->device->machine, before, &ignored) == TIDE_OK) return;
+  }
+}
+
+static tide_status machine_alloc(const tide__request* request, void** out) {
+  const tide_device* const device = request->device;
+  tide_capture_mode before = TIDE_CAPTURE_GLOBAL;
+  TIDE_TRY(relax(request, &before));
   const tide_status status =
       tide_machine_raw_alloc(device->machine, device->index, request->segment_bytes, out);
-  tide__ignore(tide_machine_capture_exchange(device->machine, before, &ignored));
+  relax_end(request, before);
   return status;
 }
 
@@ -126,6 +137,17 @@ static tide_status memory_release(tide_device* device, const tide__lane* lane, v
   if (own->segment_alloc == NULL) return tide_machine_raw_release(device->machine, device->index, address);
   own->segment_release(own->user, address, bytes, device->index, lane->stream);
   return TIDE_OK;
+}
+
+// Gives memory back that was taken for a request and cannot be used.
+static void memory_give_up(const tide__request* request, void* address) {
+  const tide_error before = *tide_last_error();
+  tide_capture_mode mode = TIDE_CAPTURE_GLOBAL;
+  if (relax(request, &mode) == TIDE_OK) {
+    tide__ignore(memory_release(request->device, request->lane, address, request->segment_bytes));
+    relax_end(request, mode);
+  }
+  tide__error_restore(&before);
 }
 
 // Puts new memory into the lane of the request.
@@ -155,9 +177,7 @@ tide_status tide__segment_grow(const tide__request* request, tide__block** out) 
     segment->stack = request->moment.stack;
     segment->ordinal = tide__add_relaxed(&device->next_ordinal, 1);
     status = segment_adopt(request, segment, address, out);
-    if (status != TIDE_OK) {
-      tide__ignore(memory_release(device, request->lane, address, request->segment_bytes));
-    }
+    if (status != TIDE_OK) memory_give_up(request, address);
   }
   if (status != TIDE_OK) tide__segment_free(device, segment);
   return status;
@@ -166,8 +186,8 @@ tide_status tide__segment_grow(const tide__request* request, tide__block** out) 
 // ---------------------------------------------------------------------------------------------------
 // Giving back
 
-tide_status tide__lane_quiesce(tide_device* device, const tide__lane* lane, bool is_mapped) {
-  if (device->waits_on_release && !is_mapped) return TIDE_OK;
+tide_status tide__lane_quiesce(tide_device* device, const tide__lane* lane, bool is_always) {
+  if (device->waits_on_release && !is_always) return TIDE_OK;
   if (!device->waits_on_release) {
     const tide_status status = tide_machine_stream_synchronize(device->machine, device->index, lane->stream);
     if (status != TIDE_ERR_HANDLE) return status;
@@ -179,7 +199,7 @@ tide_status tide__lane_quiesce(tide_device* device, const tide__lane* lane, bool
 tide_status tide__segment_release(tide_device* device, tide__segment* segment, const tide__moment* moment) {
   tide__lane* const lane = segment->lane;
   const int kind = tide__block_kind(segment->head);
-  tide_status status = tide__lane_quiesce(device, lane, false);
+  tide_status status = tide__lane_quiesce(device, lane, lane->pool->options.segment_release != NULL);
   if (status == TIDE_OK) {
     status = memory_release(device, lane, tide__pointer(segment->address), segment->bytes);
   }

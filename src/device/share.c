@@ -214,6 +214,7 @@ tide_status tide_device_import(tide_device* device, const tide_share* share, con
   if (import == NULL) status = import_new(device, share, parts, &import);
   if (status == TIDE_OK) {
     import->uses++;
+    if (import->handles == NULL) import->bytes = tide__max(import->bytes, share->offset + share->bytes);
     *out = tide__pointer(import->base + share->offset);
   }
   tide__gate_leave(device);
@@ -229,16 +230,13 @@ static tide_status import_close(tide_device* device, tide__import* import) {
   return TIDE_OK;
 }
 
-// Where the list points to the import an address belongs to. What is shared of a raw segment has no known
-// end: the nearest one below is taken.
+// Where the list points to the import an address belongs to; NULL: none.
 static tide__import** import_place(tide_device* device, uint64_t address) {
-  tide__import** best = NULL;
   for (tide__import** place = &device->imports; *place != NULL; place = &(*place)->next) {
     const uint64_t base = (*place)->base;
-    const bool is_inside = address >= base && ((*place)->handles == NULL || address - base < (*place)->bytes);
-    if (is_inside && (best == NULL || base > (*best)->base)) best = place;
+    if (address >= base && address - base < (*place)->bytes) return place;
   }
-  return best;
+  return NULL;
 }
 
 tide_status tide_device_unimport(tide_device* device, void* address) {

@@ -62,14 +62,23 @@ static tide_status pool_note(snapshot* s, tide__pool* pool) {
   return TIDE_OK;
 }
 
-static tide_status snapshot_note(snapshot* s, tide__pool* only) {
-  (void)tide__gate_enter(s->device);
-  tide_status status = pool_note(s, only != NULL ? only : &s->device->default_pool);
+static tide_status snapshot_note_one(snapshot* s, tide_pool number) {
+  tide__pool* const pool = tide__pool_find(s->device, number);
+  TIDE_REQUIRE(pool != NULL, TIDE_ERR_HANDLE, "device_visit_pool: there is no pool %u", number);
+  return pool_note(s, pool);
+}
+
+static tide_status snapshot_note_all(snapshot* s) {
   tide_pool at = 0;
-  tide__pool* pool = only == NULL ? tide__pool_next(s->device, &at) : NULL;
-  for (; pool != NULL && status == TIDE_OK; pool = tide__pool_next(s->device, &at)) {
-    status = pool_note(s, pool);
-  }
+  TIDE_TRY(pool_note(s, &s->device->default_pool));
+  tide__pool* pool = tide__pool_next(s->device, &at);
+  for (; pool != NULL; pool = tide__pool_next(s->device, &at)) TIDE_TRY(pool_note(s, pool));
+  return TIDE_OK;
+}
+
+static tide_status snapshot_note(snapshot* s, const tide_pool* only) {
+  (void)tide__gate_enter(s->device);
+  const tide_status status = only != NULL ? snapshot_note_one(s, *only) : snapshot_note_all(s);
   tide__gate_leave(s->device);
   return status;
 }
@@ -222,7 +231,7 @@ static void snapshot_record(tide_device* device) {
   tide__history_tell(device);
 }
 
-static tide_status visit(tide_device* device, tide__pool* only, const tide_device_visitor* visitor) {
+static tide_status visit(tide_device* device, const tide_pool* only, const tide_device_visitor* visitor) {
   TIDE_REQUIRE(device != NULL && visitor != NULL && visitor->segment != NULL, TIDE_ERR_ARGUMENT,
                "device_visit: no device or visitor");
   snapshot* const s = tide__heap_alloc(device->heap, 1, sizeof *s);
@@ -245,12 +254,7 @@ tide_status tide_device_visit(tide_device* device, const tide_device_visitor* vi
 }
 
 tide_status tide_device_visit_pool(tide_device* device, tide_pool pool, const tide_device_visitor* visitor) {
-  TIDE_REQUIRE(device != NULL, TIDE_ERR_ARGUMENT, "device_visit_pool: no device");
-  tide__mutex_lock(&device->pools_lock);
-  tide__pool* const found = tide__pool_find_locked(device, pool);
-  tide__mutex_unlock(&device->pools_lock);
-  TIDE_REQUIRE(found != NULL, TIDE_ERR_HANDLE, "device_visit_pool: there is no pool %u", pool);
-  return visit(device, found, visitor);
+  return visit(device, &pool, visitor);
 }
 
 tide_status tide_device_base(tide_device* device, const void* address, void** out_base, size_t* out_bytes) {

@@ -108,6 +108,7 @@ static tide_status queue_add(tide_device* device, const tide__use* use, tide__wa
     tide__queue* const queue = queue_find_locked(t, use);
     if (queue != NULL) {
       wait->block->event_count++;
+      wait->number = t->next_number++;
       queue_append_locked(queue, wait);
     }
     tide__mutex_unlock(&t->lock);
@@ -160,11 +161,11 @@ static void block_passed(tide_device* device, tide__block* block, const tide__mo
 
 void tide__timeline_defer(tide_device* device, tide__block* block) {
   tide__timeline* const t = &device->timeline;
-  tide__mutex_lock(&t->lock);
-  tide__block** place = &t->deferred;  // at the end: they are looked at in the order they came
-  while (*place != NULL) place = &(*place)->list_next;
   block->list_next = NULL;
-  *place = block;
+  tide__mutex_lock(&t->lock);
+  if (t->deferred == NULL) t->deferred = block;
+  if (t->deferred_last != NULL) t->deferred_last->list_next = block;
+  t->deferred_last = block;
   tide__mutex_unlock(&t->lock);
 }
 
@@ -218,7 +219,7 @@ static tide_status block_begin_waits(tide_device* device, tide__block* block, bo
 void tide__timeline_add(tide_device* device, tide__block* block, const tide__moment* moment) {
   block->event_count = 1;  // the hold
   (void)tide__add_seq(&device->timeline.waiting, 1);
-  block->is_scoped = tide__is_capturing(device);
+  block->is_scoped = tide__is_capturing(device, block->lane->stream);
   if (block->is_scoped) {
     if (tide__device_options(device)->is_capture_reuse) tide__markers_make(device, block);
     tide__timeline_defer(device, block);
@@ -232,7 +233,7 @@ tide__block* tide__timeline_take_deferred(tide_device* device) {
   tide__timeline* const t = &device->timeline;
   tide__mutex_lock(&t->lock);
   tide__block* const list = t->deferred;
-  t->deferred = NULL;
+  t->deferred = t->deferred_last = NULL;
   tide__mutex_unlock(&t->lock);
   return list;
 }
@@ -285,18 +286,31 @@ static tide__queue* queue_next(tide__timeline* t, const tide__queue* queue) {
   return next;
 }
 
-// Does a wait concern a pool, and a stream of blocks in it? NULL: any.
-static bool wait_concerns(const tide__wait* wait, const tide__pool* pool, const tide__lane* lane) {
-  const tide__lane* const own = wait->block->segment->lane;
-  return (pool == NULL || own->pool == pool) && (lane == NULL || own == lane);
+// Which waits: of one pool, of one lane, before a number. NULL: any.
+typedef struct wait_filter {
+  const tide__pool* pool;
+  const tide__lane* lane;
+  uint64_t end;
+} wait_filter;
+
+static bool wait_passes(const tide__wait* wait, const wait_filter* filter) {
+  const tide__lane* const own = wait->block->lane;
+  return (filter->pool == NULL || own->pool == filter->pool) &&
+         (filter->lane == NULL || own == filter->lane) && wait->number < filter->end;
 }
 
-// The first wait of a queue that concerns them, from `after` on.
-static tide__wait* queue_first(tide__timeline* t, const tide__queue* queue, const tide__pool* pool,
-                               const tide__lane* lane) {
+// What is added while somebody waits is not waited for: the end comes.
+static uint64_t timeline_end(tide__timeline* t) {
+  tide__mutex_lock(&t->lock);
+  const uint64_t end = t->next_number;
+  tide__mutex_unlock(&t->lock);
+  return end;
+}
+
+static tide__wait* queue_first(tide__timeline* t, const tide__queue* queue, const wait_filter* filter) {
   tide__mutex_lock(&t->lock);
   tide__wait* wait = queue->first;
-  while (wait != NULL && !wait_concerns(wait, pool, lane)) wait = wait->next;
+  while (wait != NULL && !wait_passes(wait, filter)) wait = wait->next;
   tide__mutex_unlock(&t->lock);
   return wait;
 }
@@ -322,8 +336,9 @@ static void queue_pass(tide_device* device, tide__queue* queue, tide__wait* wait
 
 // Passes the events at the front of a queue that are done.
 static tide_status queue_poll(tide_device* device, tide__queue* queue, const tide__moment* moment) {
+  const wait_filter all = { NULL, NULL, UINT64_MAX };
   for (;;) {
-    tide__wait* const wait = queue_first(&device->timeline, queue, NULL, NULL);
+    tide__wait* const wait = queue_first(&device->timeline, queue, &all);
     bool is_done = false;
     if (wait == NULL) return TIDE_OK;
     TIDE_TRY(tide_machine_event_query(device->machine, wait->event, &is_done));
@@ -346,10 +361,10 @@ tide_status tide__timeline_poll(tide_device* device, const tide__moment* moment)
   return first;
 }
 
-static tide_status queue_wait(tide_device* device, tide__queue* queue, const tide__pool* pool,
+static tide_status queue_wait(tide_device* device, tide__queue* queue, const wait_filter* filter,
                               const tide__moment* moment) {
   for (;;) {
-    tide__wait* const wait = queue_first(&device->timeline, queue, pool, NULL);
+    tide__wait* const wait = queue_first(&device->timeline, queue, filter);
     if (wait == NULL) return TIDE_OK;
     TIDE_TRY(tide_machine_event_synchronize(device->machine, wait->event));
     queue_pass(device, queue, wait, moment);
@@ -362,9 +377,10 @@ tide_status tide__timeline_wait(tide_device* device, const tide__pool* pool, con
   if (tide__timeline_is_empty(device)) return TIDE_OK;
   (void)poll_enter(t, true);
   tide_status status = deferred_begin_waits(device, true, moment);
+  const wait_filter filter = { pool, NULL, timeline_end(t) };
   tide__queue* queue = queue_next(t, NULL);
   for (; queue != NULL && status == TIDE_OK; queue = queue_next(t, queue)) {
-    status = queue_wait(device, queue, pool, moment);
+    status = queue_wait(device, queue, &filter, moment);
   }
   poll_leave(t);
   return status;
@@ -377,9 +393,10 @@ tide_status tide__timeline_wait_one(tide_device* device, const tide__lane* lane,
   if (tide__timeline_is_empty(device)) return TIDE_OK;
   (void)poll_enter(t, true);
   tide_status status = deferred_begin_waits(device, true, moment);
+  const wait_filter filter = { NULL, lane, UINT64_MAX };
   tide__queue* queue = queue_next(t, NULL);
   for (; queue != NULL && status == TIDE_OK && !*out_waited; queue = queue_next(t, queue)) {
-    tide__wait* const wait = queue_first(t, queue, NULL, lane);
+    tide__wait* const wait = queue_first(t, queue, &filter);
     if (wait == NULL) continue;
     status = tide_machine_event_synchronize(device->machine, wait->event);
     if (status == TIDE_OK) queue_pass(device, queue, wait, moment);

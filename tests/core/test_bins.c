@@ -55,7 +55,7 @@ static uint64_t model_largest(const model* s) {
 
 static void put(model* s, size_t i, uint64_t address, uint64_t bytes) {
   memset(&s->blocks[i], 0, sizeof s->blocks[i]);
-  s->blocks[i].address = address;
+  s->blocks[i].address = s->blocks[i].tie = address;
   s->blocks[i].bytes = bytes;
   s->blocks[i].state = TIDE__BLOCK_FREE;
   tide__bins_put(&s->bins, &s->blocks[i]);
@@ -176,9 +176,9 @@ T_TEST(test_bins__check_reports_what_is_broken) {
   s.bins.summary ^= 2;
   T_EQ(tide__bins_check(&s.bins), 1);
   s.bins.summary ^= 2;
-  s.blocks[1].address = 0;
+  s.blocks[1].tie = 0;
   T_EQ(tide__bins_check(&s.bins), 2);
-  s.blocks[1].address = 2 * GRAIN;
+  s.blocks[1].tie = 2 * GRAIN;
   s.blocks[2].bytes += GRAIN;
   T_EQ(tide__bins_check(&s.bins), 3);
   s.blocks[2].bytes -= GRAIN;

@@ -4,7 +4,7 @@
 // Checkpoints of pools: what comes back, what is taken back, and which blocks a pool has handed out.
 #include "device/devices.h"
 
-#define BYTES (64 * KIB)
+#define BYTES (96 * KIB)
 
 static tide_checkpoint* save(tide_device* d, tide_pool pool) {
   tide_checkpoint* checkpoint = NULL;

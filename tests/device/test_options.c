@@ -15,7 +15,7 @@
 static const tide_device_options defaults = TIDE_DEVICE_OPTIONS_INIT;
 
 // No padding, so equal options are equal bytes; a new field must come with a look at this.
-_Static_assert(sizeof(tide_device_options) == 6 * 8 + 4 * TIDE_ROUNDUP_SLOTS + 4 * 8,
+_Static_assert(sizeof(tide_device_options) == 6 * 8 + 4 * TIDE_ROUNDUP_SLOTS + 4 * 8 + 3 * 8,
                "tide_device_options has padding");
 
 static bool has_same_bytes(const void* a, const void* b, size_t bytes) { return memcmp(a, b, bytes) == 0; }
@@ -278,8 +278,10 @@ static const struct {
   { "max_split_size_mb:64,unknown:1", "\"unknown\"", "no option" },
   { "MAX_SPLIT_SIZE_MB:64", "\"MAX_SPLIT_SIZE_MB\"", "no option" },
   { "max_split_size_m:64", "\"max_split_size_m\"", "no option" },
-  { "throw_on_cudamalloc_oom:True", "\"throw_on_cudamalloc_oom\"", "no option" },
-  { "expandable_segments_reserve:0.5", "\"expandable_segments_reserve\"", "no option" },
+  { "expandable_segments_reserve:0", "expandable_segments_reserve", "share" },
+  { "expandable_segments_reserve:0G", "expandable_segments_reserve", "share" },
+  { "expandable_segments_reserve:1.5G", "expandable_segments_reserve", "share" },
+  { "expandable_segments_reserve:-1", "expandable_segments_reserve", "share" },
   { "pinned_max_cached_size_mb:64", "\"pinned_max_cached_size_mb\"", "no option" },
   { "pinned_free_catch_all:True", "\"pinned_free_catch_all\"", "no option" },
   { "f\x01\xc3\xa4:1", "\"f\?\?\?\"", "no option" },
