@@ -55,6 +55,13 @@ void bench_require(tide_status status, const char* what) {
   exit(1);
 }
 
+void* bench_alloc(size_t count, size_t bytes) {
+  void* const memory = calloc(count, bytes);
+  if (memory != NULL) return memory;
+  (void)fprintf(stderr, "tidemark_bench: no memory\n");
+  exit(1);
+}
+
 void bench_verify(bool is_right, const char* what) {
   if (is_right) return;
   (void)fprintf(stderr, "tidemark_bench: %s: the result is wrong\n", what);

@@ -51,6 +51,8 @@ void bench_skip(bench* run, const char* name, const char* what, const char* why)
 
 // Ends the program when a call failed or a result is wrong: there is nothing to measure then.
 void bench_require(tide_status status, const char* what);
+// Zeroed memory; ends the program when there is none.
+void* bench_alloc(size_t count, size_t bytes) __attribute__((returns_nonnull));
 void bench_verify(bool is_right, const char* what);
 
 #endif

@@ -47,10 +47,9 @@ static uint32_t random_size(uint64_t* state, size_t least, size_t most) {
 static void churn_init(churn* c, tide_device* device, tide_stream stream, size_t live, uint64_t pairs,
                        size_t most, uint64_t seed) {
   *c = (churn){ .device = device, .stream = stream, .live = live, .pairs = pairs };
-  c->blocks = calloc(live, sizeof *c->blocks);
-  c->sizes = calloc(pairs, sizeof *c->sizes);
-  c->picks = calloc(pairs, sizeof *c->picks);
-  bench_verify(c->blocks != NULL && c->sizes != NULL && c->picks != NULL, "no memory");
+  c->blocks = bench_alloc(live, sizeof *c->blocks);
+  c->sizes = bench_alloc(pairs, sizeof *c->sizes);
+  c->picks = bench_alloc(pairs, sizeof *c->picks);
   uint64_t state = seed * UINT64_C(0x9E3779B97F4A7C15) + 1;
   for (uint64_t i = 0; i < pairs; i++) {
     c->sizes[i] = random_size(&state, 512, most);
@@ -142,8 +141,7 @@ static void measure_pairs(bench* run, size_t live, size_t most, bool by_address)
 
 // Makes `holes` idle blocks of mixed sizes, each between two that stay handed out.
 static tide_block* holes_make(tide_device* device, size_t holes, uint64_t* state) {
-  tide_block* const fences = calloc(2 * holes, sizeof *fences);
-  bench_verify(fences != NULL, "no memory");
+  tide_block* const fences = bench_alloc(2 * holes, sizeof *fences);
   for (size_t i = 0; i < holes; i++) {
     bench_require(tide_device_alloc(device, NULL, random_size(state, 512, mib), &fences[2 * i]), "alloc");
     bench_require(tide_device_alloc(device, NULL, 512, &fences[2 * i + 1]), "alloc");
@@ -236,8 +234,7 @@ static double team_seconds(team* t, size_t count) {
 static double measure_threads(bench* run, size_t count) {
   tide_machine* const machine = machine_new();
   tide_device* const device = device_new(machine);
-  team* const t = calloc(1, sizeof *t);
-  bench_verify(t != NULL, "no memory");
+  team* const t = bench_alloc(1, sizeof *t);
   for (size_t i = 0; i < count; i++) {
     tide_stream stream = NULL;
     bench_require(tide_machine_stream_new(machine, 0, 0, 0, &stream), "stream_new");
@@ -334,8 +331,7 @@ void bench_locks(bench* run) {
   }
   tide_machine* const machine = machine_new();
   tide_device* const device = device_new(machine);
-  team* const t = calloc(1, sizeof *t);
-  bench_verify(t != NULL, "no memory");
+  team* const t = bench_alloc(1, sizeof *t);
   tide_history_options options = TIDE_HISTORY_OPTIONS_INIT;
   options.max_entries = ENTRIES;
   bench_require(tide_device_history(device, &options), "history");
@@ -357,17 +353,16 @@ void bench_locks(bench* run) {
   tide_machine_free(machine);
 }
 
-// PyTorch's figures, from the program that bench/torch/build makes.
+// PyTorch's figures, from the file that bench/torch/run has just written.
 static void measure_torch(bench* run) {
-  const char* const program = getenv("TIDE_BENCH_TORCH");
-  FILE* const pipe = program != NULL ? popen(program, "r") : NULL;
-  if (pipe == NULL) {
-    bench_skip(run, "device", "the same on PyTorch",
-               "TIDE_BENCH_TORCH names no program of bench/torch/build");
+  const char* const name = getenv("TIDE_BENCH_TORCH");
+  FILE* const file = name != NULL ? fopen(name, "r") : NULL;
+  if (file == NULL) {
+    bench_skip(run, "device", "the same on PyTorch", "TIDE_BENCH_TORCH names no file: see bench/torch/run");
     return;
   }
   char line[256];
-  while (fgets(line, sizeof line, pipe) != NULL) {
+  while (fgets(line, sizeof line, file) != NULL) {
     char* const value = strchr(line, '\t');
     char* const unit = value != NULL ? strchr(value + 1, '\t') : NULL;
     if (unit == NULL) continue;
@@ -375,7 +370,7 @@ static void measure_torch(bench* run) {
     unit[strcspn(unit + 1, "\n") + 1] = '\0';
     bench_row_peer(run, "device", line, "torch", strtod(value + 1, NULL), unit + 1);
   }
-  bench_verify(pclose(pipe) == 0, "the program of TIDE_BENCH_TORCH failed");
+  (void)fclose(file);
 }
 
 void bench_device(bench* run) {

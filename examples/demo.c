@@ -2,8 +2,8 @@
 // Copyright the Tidemark authors
 //
 // What there is, end to end, on the memory of this computer: two streams that run beside each other, an
-// asynchronous copy ordered by an event, a range of addresses that grows and shows one piece of memory twice, and
-// the caching allocator: memory that is used again without waiting, and a report when there is no more.
+// asynchronous copy ordered by an event, a range of addresses that grows and shows one piece of memory twice,
+// and the caching allocator: memory that is used again without waiting, and a report when there is no more.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -2,8 +2,8 @@
 // Copyright the Tidemark authors
 //
 // The cases of bench_device.c on PyTorch's own allocator, for a computer that has PyTorch with CUDA. Prints one
-// line a case: what, a tab, the value, a tab, the unit. bench_device.c runs this program when the variable
-// TIDE_BENCH_TORCH names it, and shows its figures beside ours. To build it: bench/torch/build.
+// line a case: what, a tab, the value, a tab, the unit. bench/torch/run builds and runs it and shows its figures
+// beside ours.
 #include <ATen/ATen.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAStream.h>

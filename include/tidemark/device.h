@@ -82,9 +82,9 @@ typedef struct tide_device_options {
   // Mends decisions of `torch` that lose memory: cached memory is searched again after every step that may
   // have found some, announced work is waited for one by one, and collection looks at all pools [fixes].
   bool fixes;
-  bool
-      has_audits;  // checks all invariants after every allocation, release and record; slow, to find faults in a
-                   // program of one thread [audits]
+  // Checks all invariants after every allocation, release and record: slow, to find faults, and for programs of
+  // one thread [audits].
+  bool has_audits;
   // For the cache of pinned memory, and only reported here.
   bool pinned_uses_register;  // [pinned_use_cuda_host_register]
   bool pinned_uses_threads;   // [pinned_use_background_threads]
@@ -97,8 +97,8 @@ typedef struct tide_device_options {
   // Among blocks of equal size that of the oldest segment is taken, not that with the lowest address, so that
   // decisions do not depend on addresses; fixed when the allocator is made [ties_by_age].
   bool ties_by_age;
-  // Requests that would reserve more than memory_fraction of the device fail at once, before anything is given back
-  // for them; they are counted in num_oom_rejections [throw_on_cudamalloc_oom].
+  // Requests that would reserve more than memory_fraction of the device fail at once, before anything is
+  // given back for them; they are counted in num_oom_rejections [throw_on_cudamalloc_oom].
   bool rejects_early;
   // The allocator behaves as in a capture while the stream of a request is captured, not while any scope is
   // open; so a plain scope does not keep it from giving memory back [captures_by_stream].

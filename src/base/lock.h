@@ -37,6 +37,7 @@ typedef enum tide__rank {
 #if defined(__clang__)
 #define TIDE_CAPABILITY(name) __attribute__((capability(name)))
 #define TIDE_ACQUIRES(lock) __attribute__((acquire_capability(lock)))
+#define TIDE_TRY_ACQUIRES(value, lock) __attribute__((try_acquire_capability(value, lock)))
 #define TIDE_RELEASES(lock) __attribute__((release_capability(lock)))
 #define TIDE_REQUIRES(lock) __attribute__((requires_capability(lock)))
 // For the few functions that take a lock which another gives back, or are called with one held.
@@ -44,6 +45,7 @@ typedef enum tide__rank {
 #else
 #define TIDE_CAPABILITY(name)
 #define TIDE_ACQUIRES(lock)
+#define TIDE_TRY_ACQUIRES(value, lock)
 #define TIDE_RELEASES(lock)
 #define TIDE_REQUIRES(lock)
 #define TIDE_UNCHECKED_LOCKING

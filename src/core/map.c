@@ -50,29 +50,29 @@ static inline tide__map_mib* map_mib(tide__map* map, uint64_t address) {
 
 static inline uint64_t small_place(uint64_t address) { return (address >> 9) & (TIDE__MAP_SMALL_PLACES - 1); }
 
-// Makes what `slot` should point to, unless it does already. pairs with the acquire in map_mib().
-#define PUBLISH(map, slot, type, count)                                              \
-  do {                                                                               \
-    if (tide__load_acquire(slot) != NULL) break;                                     \
-    type* const made = tide__heap_alloc((map)->heap, (count), sizeof(type));         \
-    if (made == NULL) return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for records"); \
-    tide__mutex_lock(&(map)->lock);                                                  \
-    const bool is_first = tide__load_relaxed(slot) == NULL;                          \
-    if (is_first) tide__store_release(slot, made);                                   \
-    tide__mutex_unlock(&(map)->lock);                                                \
-    if (!is_first) tide__heap_release((map)->heap, made, (count), sizeof(type));     \
-  } while (0)
+// Makes what a link should point to, unless it does already. The release pairs with the acquire in map_mib().
+static tide_status map_link_make(tide__map* map, tide__map_link* link, size_t count, size_t bytes) {
+  if (tide__load_acquire(link) != NULL) return TIDE_OK;
+  void* const made = tide__heap_alloc(map->heap, count, bytes);
+  TIDE_REQUIRE(made != NULL, TIDE_ERR_NO_MEMORY, "no memory for records of addresses");
+  tide__mutex_lock(&map->lock);
+  const bool is_first = tide__load_relaxed(link) == NULL;
+  if (is_first) tide__store_release(link, made);
+  tide__mutex_unlock(&map->lock);
+  if (!is_first) tide__heap_release(map->heap, made, count, bytes);
+  return TIDE_OK;
+}
 
 static tide_status map_cover_mib(tide__map* map, uint64_t mib, bool is_small) {
-  _Atomic(tide__map_node*)* const node_slot = &map->nodes[mib >> (2 * TIDE__MAP_NODE_BITS)];
-  PUBLISH(map, node_slot, tide__map_node, 1);
-  tide__map_node* const node = tide__load_acquire(node_slot);
-  _Atomic(tide__map_mib*)* const leaf = &node->leaves[(mib >> TIDE__MAP_NODE_BITS) & (NODE_ENTRIES - 1)];
-  PUBLISH(map, leaf, tide__map_mib, NODE_ENTRIES);
+  tide__map_link* const root = &map->nodes[mib >> (2 * TIDE__MAP_NODE_BITS)];
+  TIDE_TRY(map_link_make(map, root, 1, sizeof(tide__map_node)));
+  tide__map_node* const node = tide__load_acquire(root);
+  tide__map_link* const leaf = &node->leaves[(mib >> TIDE__MAP_NODE_BITS) & (NODE_ENTRIES - 1)];
+  TIDE_TRY(map_link_make(map, leaf, NODE_ENTRIES, sizeof(tide__map_mib)));
   if (!is_small) return TIDE_OK;
-  tide__map_mib* const entry = &tide__load_acquire(leaf)[mib & (NODE_ENTRIES - 1)];
-  PUBLISH(map, &entry->small, tide__map_place, TIDE__MAP_SMALL_PLACES);
-  return TIDE_OK;
+  tide__map_mib* const mibs = tide__load_acquire(leaf);
+  return map_link_make(map, &mibs[mib & (NODE_ENTRIES - 1)].small, TIDE__MAP_SMALL_PLACES,
+                       sizeof(tide__map_place));
 }
 
 tide_status tide__map_cover(tide__map* map, uint64_t address, uint64_t bytes, bool is_small) {
@@ -87,7 +87,8 @@ tide_status tide__map_cover(tide__map* map, uint64_t address, uint64_t bytes, bo
 
 static inline tide__map_place* map_place(tide__map* map, uint64_t address, bool is_small) {
   tide__map_mib* const mib = map_mib(map, address);
-  return is_small ? &tide__load_acquire(&mib->small)[small_place(address)] : &mib->large;
+  tide__map_place* const places = tide__load_acquire(&mib->small);
+  return is_small ? &places[small_place(address)] : &mib->large;
 }
 
 void tide__map_set(tide__map* map, uint64_t address, bool is_small, uint32_t index) {

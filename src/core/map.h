@@ -21,19 +21,22 @@
 
 typedef tide__atomic_u32 tide__map_place;  // the index of a block's record plus 1; 0: none
 
+// A pointer that is set once, to what it owns.
+typedef _Atomic(void*) tide__map_link;
+
 typedef struct tide__map_mib {
-  _Atomic(tide__map_place*) small;  // owned; TIDE__MAP_SMALL_PLACES; NULL until covered for small blocks
+  tide__map_link small;  // tide__map_place[TIDE__MAP_SMALL_PLACES]; NULL until covered for small blocks
   tide__map_place large;
 } tide__map_mib;
 
 typedef struct tide__map_node {
-  _Atomic(tide__map_mib*) leaves[1 << TIDE__MAP_NODE_BITS];  // owned
+  tide__map_link leaves[1 << TIDE__MAP_NODE_BITS];  // tide__map_mib[1 << TIDE__MAP_NODE_BITS]
 } tide__map_node;
 
 typedef struct tide__map {
-  const tide_heap* heap;                                     // borrowed until fini
-  tide__mutex lock;                                          // held to add nodes
-  _Atomic(tide__map_node*) nodes[1 << TIDE__MAP_ROOT_BITS];  // owned
+  const tide_heap* heap;                           // borrowed until fini
+  tide__mutex lock;                                // held to add nodes
+  tide__map_link nodes[1 << TIDE__MAP_ROOT_BITS];  // tide__map_node
 } tide__map;
 
 void tide__map_init(tide__map* map, const tide_heap* heap);

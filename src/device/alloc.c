@@ -16,7 +16,7 @@ void tide__request_size(tide__request* request) {
 
 tide_status tide__request_search(tide__request* request, tide_block* out, bool* out_found) {
   *out_found = false;
-  TIDE_TRY(tide__lane_lock_with_spares(request->device, request->lane));
+  if (!tide__lane_lock_with_spares(request->device, request->lane)) return TIDE_ERR_NO_MEMORY;
   tide__block* const block = request->policy->choose_locked(request);
   if (block != NULL) {
     (void)tide__block_commit_locked(request, block, request->policy->splits(request, block), out);
@@ -30,12 +30,11 @@ tide_status tide__request_search(tide__request* request, tide_block* out, bool* 
 static tide_status request_finish(tide__request* request, tide__block* block, tide_block* out) {
   tide__lane* const lane = block->lane;
   tide__lane_turn(request->device, lane);
-  const tide_status status = tide__lane_lock_with_spares(request->device, lane);
-  if (status != TIDE_OK) {
+  if (!tide__lane_lock_with_spares(request->device, lane)) {
     tide__mutex_lock(&lane->lock);
     tide__block_return_locked(block, true);
     tide__mutex_unlock(&lane->lock);
-    return status;
+    return TIDE_ERR_NO_MEMORY;
   }
   (void)tide__block_commit_locked(request, block, request->policy->splits(request, block), out);
   tide__mutex_unlock(&lane->lock);
@@ -322,7 +321,7 @@ static tide__block* shelf_find_at_locked(const tide__request* request, uint64_t 
 
 static tide_status request_serve_at(tide__request* request, uint64_t address, tide_block* out) {
   TIDE_TRY(request_begin(request));
-  TIDE_TRY(tide__lane_lock_with_spares(request->device, request->lane));
+  if (!tide__lane_lock_with_spares(request->device, request->lane)) return TIDE_ERR_NO_MEMORY;
   tide__block* block = shelf_find_at_locked(request, address);
   if (block != NULL && tide__load_relaxed(&request->pool->no_split) &&
       (block->address != address || block->bytes != request->rounded)) {

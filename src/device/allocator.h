@@ -297,7 +297,8 @@ uint64_t tide__gate_enter(tide_device* device);
 void tide__gate_leave(tide_device* device);
 // A number for the calling thread that no other living thread has.
 uint64_t tide__thread_number(void);
-// Does the allocator behave as in a capture: while a scope is open, or by option while the stream is captured?
+// Does the allocator behave as in a capture: while a scope is open, or by option while the stream is
+// captured?
 bool tide__is_capturing(tide_device* device, tide_stream stream);
 bool tide__has_scopes(tide_device* device);
 
@@ -330,8 +331,9 @@ void tide__lane_fini(tide_device* device, tide__lane* lane);
 // Gives the lanes of a pool back to the allocator, which must be empty; and the tables that find them.
 void tide__lanes_drop_locked(tide_device* device, tide__pool* pool) TIDE_REQUIRES(&device->pools_lock);
 void tide__lane_tables_free(tide_device* device, tide__pool* pool);
-// Sees to it that the lane has at least two spare records and locks it.
-tide_status tide__lane_lock_with_spares(tide_device* device, tide__lane* lane) TIDE_UNCHECKED_LOCKING;
+// Sees to it that the lane has at least two spare records and locks it. False, with the reason in the
+// thread's record and nothing locked, if there is no memory for them.
+bool tide__lane_lock_with_spares(tide_device* device, tide__lane* lane) TIDE_TRY_ACQUIRES(true, &lane->lock);
 // Sees to it that a lane has `count` spare records.
 tide_status tide__lane_add_spares(tide_device* device, tide__lane* lane, size_t count);
 tide__block* tide__lane_take_spare_locked(tide__lane* lane);
@@ -406,8 +408,8 @@ tide__block* tide__segment_link_locked(tide__segment* segment, uint64_t address,
 void tide__segment_unlink_locked(tide__segment* segment);
 void tide__reserved_rise(tide_device* device, tide__pool* pool, uint64_t bytes, int kind, bool is_segment);
 void tide__reserved_fall(tide_device* device, tide__pool* pool, uint64_t bytes, int kind, bool is_segment);
-// Waits until no work of the lane's stream uses its idle memory; unless `is_always`, only where the machine does not
-// do so itself when it takes raw memory back.
+// Waits until no work of the lane's stream uses its idle memory; unless `is_always`, only where the machine
+// does not do so itself when it takes raw memory back.
 tide_status tide__lane_quiesce(tide_device* device, const tide__lane* lane, bool is_always);
 
 // --- expand.c: segments of virtual memory -----------------------------------------------------------

@@ -163,8 +163,8 @@ static bool markers_are_in(const tide__markers* markers, const node_set* set) {
   return true;
 }
 
-// Frees every waiting block of the request's stream whose markers lie before the point the request's stream has
-// come to.
+// Frees every waiting block of the request's stream whose markers lie before the point the request's stream
+// has come to.
 static tide_status reuse_before(tide__request* request, uint64_t capture, node_set* set) {
   TIDE_TRY(set_add_asked(request->device, set, ask_terminals, &request->stream));
   TIDE_TRY(set_close(request->device, set));

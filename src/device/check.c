@@ -193,10 +193,30 @@ static int stat_check(const char* name, const tide_stat* stat, const tide_stat* 
   return 0;
 }
 
+// Where each statistic stands in the totals, and what was found for it.
+typedef struct stat_row {
+  const char* name;
+  size_t stat_offset;
+  size_t found_offset;
+} stat_row;
+#define STAT_ROW(name) { #name, offsetof(tide_device_stats, name), offsetof(findings, name) },
+static const stat_row stat_rows[] = { TIDE_DEVICE_STAT_MAP(STAT_ROW) };
+#undef STAT_ROW
+
+static const void* at_offset(const void* base, size_t offset) { return (const char*)base + offset; }
+
+static int rows_check(const findings* f, const tide_device_stats* stats) {
+  for (size_t i = 0; i < sizeof stat_rows / sizeof stat_rows[0]; i++) {
+    const stat_row* const row = &stat_rows[i];
+    CHECK_ALL(stat_check(row->name, at_offset(stats, row->stat_offset),
+                         at_offset(&f->device->totals_at_reset, row->stat_offset),
+                         at_offset(f, row->found_offset)));
+  }
+  return 0;
+}
+
 static int stats_check(const findings* f, const tide_device_stats* stats) {
-#define CHECK_STAT(name) CHECK_ALL(stat_check(#name, stats->name, f->device->totals_at_reset.name, f->name));
-  TIDE_DEVICE_STAT_MAP(CHECK_STAT)
-#undef CHECK_STAT
+  CHECK_ALL(rows_check(f, stats));
   CHECK(f->requested_bytes[0] <= f->active_bytes[0], 6, "more was requested than is active");
   CHECK(f->allocated_bytes[0] <= f->active_bytes[0] && f->active_bytes[0] <= f->reserved_bytes[0], 6,
         "allocated, active and reserved bytes do not rise");

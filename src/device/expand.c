@@ -117,7 +117,8 @@ static bool handles_drop_stuck(tide_device* device, tide__segment* segment) {
 // ---------------------------------------------------------------------------------------------------
 // Segments
 
-// Addresses for more than the device has, so that a segment can grow past holes; or less if the options say so.
+// Addresses for more than the device has, so that a segment can grow past holes; or less if the options say
+// so.
 static uint64_t reserve_wanted(const tide_device* device, const tide_reserve* reserve) {
   const uint64_t most = device->total_bytes + device->total_bytes / 8;
   if (reserve->bytes != 0) return tide__min(most, reserve->bytes);
@@ -138,10 +139,9 @@ static tide_status segment_reserve(const tide__request* request, tide__segment* 
   segment->handle_bytes = handle;
   segment->is_expandable = true;
   segment->ordinal = tide__add_relaxed(&device->next_ordinal, 1);
-  const tide_status status = tide__lane_lock_with_spares(device, request->lane);
-  if (status != TIDE_OK) {
+  if (!tide__lane_lock_with_spares(device, request->lane)) {
     tide__ignore(tide_machine_address_release(device->machine, address, bytes));
-    return status;
+    return TIDE_ERR_NO_MEMORY;
   }
   tide__block* const block =
       tide__segment_link_locked(segment, tide__address(address), bytes, TIDE__BLOCK_UNMAPPED);
@@ -284,10 +284,9 @@ static tide_status place_map(const tide__request* request, tide__block** front, 
   const uint64_t bytes = (wanted + segment->handle_bytes - 1) / segment->handle_bytes * segment->handle_bytes;
   TIDE_TRY(tide__map_cover(&device->map, address, bytes, segment->is_small));
   TIDE_TRY(handles_map(device, segment, address, bytes));
-  const tide_status status = tide__lane_lock_with_spares(device, request->lane);
-  if (status != TIDE_OK) {
+  if (!tide__lane_lock_with_spares(device, request->lane)) {
     tide__ignore(handles_unmap(device, segment, address, bytes));
-    return status;
+    return TIDE_ERR_NO_MEMORY;
   }
   *front = place_join_locked(request->lane, *front, unmapped, bytes);
   if (segment->stack == 0) segment->stack = request->moment.stack;
@@ -362,7 +361,7 @@ static void block_hollow_locked(tide__lane* lane, tide__block* block, uint64_t f
 
 static tide_status block_unmap(tide_device* device, tide__block* block, uint64_t from, uint64_t to) {
   tide__lane* const lane = block->segment->lane;
-  TIDE_TRY(tide__lane_lock_with_spares(device, lane));
+  if (!tide__lane_lock_with_spares(device, lane)) return TIDE_ERR_NO_MEMORY;
   // Both spares are kept for the commit: nobody else may use them meanwhile.
   tide__block* const kept[2] = { tide__lane_take_spare_locked(lane), tide__lane_take_spare_locked(lane) };
   tide__mutex_unlock(&lane->lock);
@@ -410,15 +409,19 @@ static tide_status segment_add_peer(tide_device* device, const tide__segment* se
   return TIDE_OK;
 }
 
+static tide_status lane_add_peer(tide_device* device, tide__lane* lane, int peer) {
+  for (tide__segment* s = segment_next(lane, NULL); s != NULL; s = segment_next(lane, s)) {
+    TIDE_TRY(segment_add_peer(device, s, peer));
+  }
+  return TIDE_OK;
+}
+
 tide_status tide__expand_add_peer(tide_device* device, int peer) {
   tide_pool at = 0;
   for (tide__pool* pool = &device->default_pool; pool != NULL; pool = tide__pool_next(device, &at)) {
-    for (tide__lane* lane = tide__lane_next(device, pool, NULL); lane != NULL;
-         lane = tide__lane_next(device, pool, lane)) {
-      for (tide__segment* s = segment_next(lane, NULL); s != NULL; s = segment_next(lane, s)) {
-        TIDE_TRY(segment_add_peer(device, s, peer));
-      }
-    }
+    tide__lane* lane = tide__lane_next(device, pool, NULL);
+    for (; lane != NULL; lane = tide__lane_next(device, pool, lane))
+      TIDE_TRY(lane_add_peer(device, lane, peer));
   }
   return TIDE_OK;
 }

@@ -211,17 +211,19 @@ static tide__block* spares_make(tide_device* device) {
   return list;
 }
 
-tide_status tide__lane_lock_with_spares(tide_device* device, tide__lane* lane) {
+TIDE_UNCHECKED_LOCKING bool tide__lane_lock_with_spares(tide_device* device, tide__lane* lane) {
   for (;;) {
     tide__mutex_lock(&lane->lock);
-    if (lane->spares != NULL && lane->spares->heap_next != NULL) return TIDE_OK;
+    if (lane->spares != NULL && lane->spares->heap_next != NULL) return true;
     tide__mutex_unlock(&lane->lock);
     tide__block* const list = spares_make(device);
     const bool is_enough = list != NULL && list->heap_next != NULL;
     tide__mutex_lock(&lane->lock);
     lane_add_spares_locked(lane, list);
     tide__mutex_unlock(&lane->lock);
-    TIDE_REQUIRE(is_enough, TIDE_ERR_NO_MEMORY, "no memory for the records of blocks");
+    if (is_enough) continue;
+    (void)TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for the records of blocks");
+    return false;
   }
 }
 

@@ -124,7 +124,7 @@ static tide__block* torch_choose_locked(const tide__request* request) {
 // The ladder. Each rung returns TIDE_OK with a block, or TIDE_OK without one: then the next is climbed.
 
 static tide_status rung_search(tide__request* request, tide__block** out) {
-  TIDE_TRY(tide__lane_lock_with_spares(request->device, request->lane));
+  if (!tide__lane_lock_with_spares(request->device, request->lane)) return TIDE_ERR_NO_MEMORY;
   *out = request->policy->choose_locked(request);
   tide__mutex_unlock(&request->lane->lock);
   return TIDE_OK;

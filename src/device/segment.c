@@ -97,8 +97,8 @@ void tide__reserved_fall(tide_device* device, tide__pool* pool, uint64_t bytes, 
 // ---------------------------------------------------------------------------------------------------
 // Growing
 
-// In a capture the thread may ask for memory, and give it back if it cannot be used after all: both are safe, which
-// the machine is told by the mode RELAXED.
+// In a capture the thread may ask for memory, and give it back if it cannot be used after all: both are safe,
+// which the machine is told by the mode RELAXED.
 static tide_status relax(const tide__request* request, tide_capture_mode* out_before) {
   if (!request->is_capturing) return TIDE_OK;
   return tide_machine_capture_exchange(request->device->machine, TIDE_CAPTURE_RELAXED, out_before);
@@ -134,7 +134,7 @@ static tide_status memory_alloc(const tide__request* request, void** out) {
 static tide_status memory_release(tide_device* device, const tide__lane* lane, void* address,
                                   uint64_t bytes) {
   const tide_pool_options* const own = &lane->pool->options;
-  if (own->segment_alloc == NULL) return tide_machine_raw_release(device->machine, device->index, address);
+  if (own->segment_release == NULL) return tide_machine_raw_release(device->machine, device->index, address);
   own->segment_release(own->user, address, bytes, device->index, lane->stream);
   return TIDE_OK;
 }
@@ -156,7 +156,7 @@ static tide_status segment_adopt(const tide__request* request, tide__segment* se
   tide_device* const device = request->device;
   const uint64_t bytes = request->segment_bytes;
   TIDE_TRY(tide__map_cover(&device->map, tide__address(address), bytes, segment->is_small));
-  TIDE_TRY(tide__lane_lock_with_spares(device, request->lane));
+  if (!tide__lane_lock_with_spares(device, request->lane)) return TIDE_ERR_NO_MEMORY;
   *out = tide__segment_link_locked(segment, tide__address(address), bytes, TIDE__BLOCK_BUSY);
   tide__mutex_unlock(&request->lane->lock);
   tide__reserved_rise(device, request->pool, bytes, tide__block_kind(*out), true);

@@ -1,0 +1,658 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// What went wrong once in the device allocator and needs no second thread; test_races.c has the rest. Each
+// test is named after what must hold since.
+#include "device/devices.h"
+
+#define BYTES (64 * KIB)
+
+// ---------------------------------------------------------------------------------------------------
+// Records and faults
+
+static counting_heap* records_of(tide_device* d) {
+  tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
+  tide_device_get_options(d, &options);
+  return options.heap->user;
+}
+
+// From the n-th on, counted from 0, all records that are asked for are refused.
+static void records_fail_from(counting_heap* records, size_t n) {
+  records->is_exhausted = true;
+  atomic_store(&records->fail_at, atomic_load(&records->allocs) + n);
+}
+
+static void records_recover(counting_heap* records) { atomic_store(&records->fail_at, SIZE_MAX); }
+
+static void fail_calls(tide_machine* m, tide_call call, uint64_t count) {
+  tide_fault fault = TIDE_FAULT_INIT;
+  fault.call = call;
+  fault.status = TIDE_ERR_MACHINE;
+  fault.count = count;
+  T_OK(tide_machine_fault_add(m, &fault));
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Restoring
+
+#define SMALL_MAX 64
+#define BIG_COUNT 20
+
+typedef struct restore_case {
+  tide_pool pool;
+  tide_checkpoint* checkpoint;  // of small blocks, which are idle now
+  const void* bigs[BIG_COUNT];  // what is out instead; their records are those that a restore lacks
+} restore_case;
+
+static restore_case restore_case_new(tide_device* d, size_t small_count) {
+  restore_case c = { pool_new(d, NULL), NULL, { NULL } };
+  tide_block smalls[SMALL_MAX];
+  scope_open(d, c.pool);
+  for (size_t i = 0; i < small_count; ++i) smalls[i] = take(d, NULL, 512);
+  T_OK(tide_device_checkpoint(d, c.pool, &c.checkpoint));
+  for (size_t i = 0; i < small_count; ++i) give(d, smalls[i]);
+  for (size_t i = 0; i < BIG_COUNT; ++i) c.bigs[i] = take(d, NULL, 12 * MIB).address;
+  scope_close(d, c.pool);
+  return c;
+}
+
+// Ends the case: all is taken back, and the pool goes.
+static void restore_case_end(tide_device* d, restore_case* c, tide_restore_delta* delta) {
+  for (size_t i = 0; i < delta->created_count; ++i) give(d, delta->created[i]);
+  tide_restore_delta_clear(delta);
+  tide_checkpoint_free(c->checkpoint);
+  T_OK(tide_device_pool_release(d, c->pool));
+  trim(d);
+  T_EQ(current(d, reserved_bytes), 0);
+}
+
+static void expect_only_bigs(tide_device* d, const restore_case* c) {
+  bool is_so = false;
+  T_EQ(current(d, allocation), BIG_COUNT);
+  T_OK(tide_device_pool_check(d, c->pool, c->bigs, BIG_COUNT, &is_so));
+  T_CHECK(is_so);
+  device_expect_valid(d);
+}
+
+DEVICE_TEST_OVER(test_device__a_restore_without_records_changes_nothing, machine_emulated) {
+  (void)m;
+  counting_heap* const records = records_of(d);
+  for (size_t count = 40; count <= SMALL_MAX; ++count) {
+    restore_case c = restore_case_new(d, count);
+    tide_restore_delta delta = { .heap = NULL };
+    tide_status status = TIDE_ERR_NO_MEMORY;
+    size_t n = 0;
+    for (; status != TIDE_OK; ++n) {
+      records_fail_from(records, n);
+      status = tide_device_restore(d, c.checkpoint, &delta);
+      records_recover(records);
+      if (status != TIDE_OK) T_EQ(status, TIDE_ERR_NO_MEMORY);
+      if (status != TIDE_OK) expect_only_bigs(d, &c);
+    }
+    T_LT(1, n);  // some did fail
+    T_EQ(delta.created_count, count);
+    restore_case_end(d, &c, &delta);
+  }
+}
+
+DEVICE_TEST(test_device__repeated_restores_take_no_more_memory) {
+  (void)m;
+  counting_heap* const records = records_of(d);
+  const tide_pool pool = pool_new(d, NULL);
+  tide_checkpoint* checkpoint = NULL;
+  size_t first = 0;
+  scope_open(d, pool);
+  for (int i = 0; i < 100; ++i) (void)take(d, NULL, 512);
+  scope_close(d, pool);
+  T_OK(tide_device_checkpoint(d, pool, &checkpoint));
+
+  for (int i = 0; i < 50; ++i) {
+    tide_restore_delta delta;
+    T_OK(tide_device_restore(d, checkpoint, &delta));
+    tide_restore_delta_clear(&delta);
+    if (i == 0) first = atomic_load(&records->outstanding);
+  }
+
+  T_EQ(atomic_load(&records->outstanding), first);
+  tide_checkpoint_free(checkpoint);
+}
+
+// An idle remainder below 1 MiB between two large blocks begins in the same MiB as its neighbour.
+DEVICE_TEST(test_device__restore_beside_small_remainders_keeps_blocks_findable) {
+  expand(m, d);
+  const tide_pool pool = pool_new(d, NULL);
+  tide_checkpoint* checkpoint = NULL;
+  tide_restore_delta delta;
+  scope_open(d, pool);
+  const tide_block first = take(d, NULL, MIB + MIB / 2 + 512);
+  (void)take(d, NULL, 2 * MIB);
+  give(d, first);
+  (void)take(d, NULL, MIB + MIB / 2);  // 512 bytes stay
+  scope_close(d, pool);
+  T_OK(tide_device_checkpoint(d, pool, &checkpoint));
+
+  T_OK(tide_device_restore(d, checkpoint, &delta));
+
+  device_expect_valid(d);
+  T_EQ(delta.created_count, 2);
+  for (size_t i = 0; i < 2; ++i) T_OK(tide_device_release_address(d, delta.created[i].address));
+  tide_restore_delta_clear(&delta);
+  tide_checkpoint_free(checkpoint);
+}
+
+DEVICE_TEST(test_device__pool_check_takes_repeated_addresses_as_one) {
+  (void)m;
+  const tide_pool pool = pool_new(d, NULL);
+  const tide_block a = take_in(d, pool, NULL, 512);
+  const tide_block b = take_in(d, pool, NULL, 512);
+  const void* const addresses[] = { a.address, b.address, a.address, a.address };
+  bool is_so = false;
+
+  T_OK(tide_device_pool_check(d, pool, addresses, 4, &is_so));
+
+  T_CHECK(is_so);
+  const void* const only_one[] = { a.address, a.address };
+  T_OK(tide_device_pool_check(d, pool, only_one, 2, &is_so));
+  T_CHECK(!is_so);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Announced work
+
+static tide_launch capture_nothing(tide_machine* m, tide_device* d, tide_stream stream, tide_block used) {
+  tide_launch graph = NULL;
+  T_OK(tide_machine_capture_begin(m, 0, stream, TIDE_CAPTURE_THREAD_LOCAL));
+  announce(d, used, stream);
+  T_OK(tide_machine_capture_end(m, 0, stream, &graph));
+  return graph;
+}
+
+DEVICE_TEST(test_device__work_announced_before_a_capture_and_in_it_is_waited_for) {
+  const tide_stream own = side_new(m);
+  const tide_stream side = side_new(m);
+  const tide_pool pool = pool_new(d, NULL);
+  const tide_block block = take(d, own, BYTES);
+  gate g;
+  hold_up(&g, m, side);
+  announce(d, block, side);
+
+  scope_open(d, pool);
+  (void)capture_nothing(m, d, side, block);
+  give(d, block);
+  scope_close(d, pool);
+  const tide_block next = take(d, own, BYTES);
+
+  T_CHECK(next.address != block.address);
+  T_EQ(current(d, active), 2);
+  let_go(&g);
+  T_PTR_EQ(take(d, own, BYTES).address, block.address);
+}
+
+DEVICE_TEST(test_device__memory_of_a_plain_scope_waits_for_announced_work) {
+  const tide_stream side = side_new(m);
+  const tide_pool pool = pool_new(d, NULL);
+  gate g;
+  hold_up(&g, m, side);
+  scope_open(d, pool);
+  const tide_block block = take(d, NULL, BYTES);
+  announce(d, block, side);
+  give(d, block);
+  scope_close(d, pool);
+  (void)take(d, NULL, 512);  // polls
+
+  const tide_block next = take_in(d, pool, NULL, BYTES);
+
+  T_CHECK(next.address != block.address);
+  let_go(&g);
+}
+
+DEVICE_TEST_OVER(test_device__a_recorded_stream_that_was_freed_does_not_block_trim, machine_emulated) {
+  const tide_stream side = side_new(m);
+  const tide_block block = take(d, NULL, 30 * MIB);
+  announce(d, block, side);
+  T_OK(tide_machine_stream_free(m, 0, side));
+
+  give(d, block);
+  trim(d);
+
+  T_EQ(current(d, reserved_bytes), 0);
+  T_EQ(current(d, active), 0);
+}
+
+DEVICE_TEST_OVER(test_device__a_recorded_stream_that_was_freed_does_not_fail_requests, machine_emulated) {
+  const tide_stream side = side_new(m);
+  const tide_block block = take(d, NULL, 200 * MIB);
+  announce(d, block, side);
+  T_OK(tide_machine_stream_free(m, 0, side));
+
+  give(d, block);
+
+  (void)take(d, side_new(m), 210 * MIB);  // needs the memory of the first
+  T_EQ(counter(d, num_alloc_retries), 1);
+}
+
+DEVICE_TEST(test_device__a_failed_event_does_not_forget_what_a_capture_announced) {
+  const tide_stream side = side_new(m);
+  const tide_pool pool = pool_new(d, NULL);
+  const tide_block block = take(d, NULL, BYTES);
+  gate g;
+  scope_open(d, pool);
+  (void)capture_nothing(m, d, side, block);
+  scope_close(d, pool);
+  hold_up(&g, m, side);
+
+  fail_calls(m, TIDE_CALL_EVENT_RECORD, 1);
+  give(d, block);
+  tide_machine_fault_clear(m);
+  T_OK(tide_device_poll(d));
+
+  T_EQ(current(d, active), 1);
+  let_go(&g);
+  T_OK(tide_device_poll(d));
+  T_EQ(current(d, active), 0);
+}
+
+DEVICE_TEST(test_device__a_stream_of_another_device_is_waited_for) {
+  need_two_devices(m);
+  const tide_stream far = stream_new(m, 1, TIDE_STREAM_NON_BLOCKING);
+  const tide_block block = take(d, NULL, BYTES);
+  gate g;
+  T_OK(tide_device_record_on(d, block, 1, far));
+  gate_close(&g, m, 1, far);
+  if (is_dry(m)) T_OK(tide_dry_work(m, 1, far, 1));
+
+  give(d, block);
+  T_OK(tide_device_poll(d));
+  T_EQ(current(d, active), 1);
+  let_go(&g);
+  T_OK(tide_device_poll(d));
+
+  T_EQ(current(d, active), 0);
+  trim(d);
+  T_EQ(current(d, reserved_bytes), 0);
+}
+
+static tide_block released_in_between;
+static tide_device* released_from;
+
+// A heap on which the block that is being announced is released just before its record is made.
+static void* alloc_and_release(void* user, size_t bytes, size_t alignment) {
+  counting_heap* const records = user;
+  records->heap.alloc = counting_alloc;
+  give(released_from, released_in_between);
+  return counting_alloc(user, bytes, alignment);
+}
+
+DEVICE_TEST(test_device__a_block_released_while_it_is_announced_leaves_no_record) {
+  const tide_stream side = side_new(m);
+  counting_heap* const records = records_of(d);
+  const tide_block block = take(d, NULL, 512);
+  released_in_between = block;
+  released_from = d;
+  records->heap.alloc = alloc_and_release;
+
+  T_STATUS(tide_device_record(d, block, side), TIDE_ERR_HANDLE);
+
+  T_CHECK(records->heap.alloc == counting_alloc);
+  T_EQ(current(d, active), 0);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Captures without records
+
+static void expect_capture_intact(tide_machine* m, tide_stream stream) {
+  tide_capture_state state = TIDE_CAPTURE_NONE;
+  tide_launch graph = NULL;
+  uint64_t id = 0;
+  T_OK(tide_machine_capture_info(m, 0, stream, &state, &id));
+  T_EQ(state, TIDE_CAPTURE_ACTIVE);
+  T_OK(tide_machine_capture_end(m, 0, stream, &graph));
+}
+
+static void run_captures_without_records(tide_machine* m, tide_device* d) {
+  counting_heap* const records = records_of(d);
+  const tide_stream stream = side_new(m);
+  const size_t before = free_bytes(m, 0);
+  tide_status status = TIDE_ERR_NO_MEMORY;
+  size_t n = 0;
+  for (; status != TIDE_OK; ++n) {
+    const tide_pool pool = pool_new(d, NULL);
+    T_OK(tide_machine_capture_begin(m, 0, stream, TIDE_CAPTURE_GLOBAL));
+    scope_open(d, pool);
+    records_fail_from(records, n);
+    status = try_take(d, stream, 512);
+    records_recover(records);
+    if (status != TIDE_OK) T_EQ(status, TIDE_ERR_NO_MEMORY);
+    expect_capture_intact(m, stream);
+    scope_close(d, pool);
+    T_EQ(free_bytes(m, 0) + (size_t)current(d, reserved_bytes), before);
+    device_expect_valid(d);
+    if (status != TIDE_OK) T_OK(tide_device_pool_release(d, pool));
+    trim(d);
+    if (status != TIDE_OK) T_EQ(free_bytes(m, 0), before);
+  }
+  T_LT(1, n);
+}
+
+DEVICE_TEST_OVER(test_device__a_capture_without_records_is_not_broken, machine_emulated) {
+  run_captures_without_records(m, d);
+}
+
+DEVICE_TEST_OVER(test_device__a_capture_without_records_in_expandable_segments_is_not_broken,
+                 machine_emulated) {
+  expand(m, d);
+  run_captures_without_records(m, d);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Faults while mapping
+
+DEVICE_TEST_OVER(test_device__two_faults_in_a_row_while_mapping_lose_nothing, machine_emulated) {
+  expand(m, d);
+  const size_t before = free_bytes(m, 0);
+  const tide_block first = take(d, NULL, 20 * MIB);
+  fail_calls(m, TIDE_CALL_SET_ACCESS, 1);
+  fail_calls(m, TIDE_CALL_UNMAP, 1);
+  T_STATUS(try_take(d, NULL, 20 * MIB), TIDE_ERR_MACHINE);
+  T_EQ(tide_machine_call_stats(m, TIDE_CALL_UNMAP).calls, 1);
+  tide_machine_fault_clear(m);
+  device_expect_valid(d);
+
+  const tide_block second = take(d, NULL, 20 * MIB);
+
+  device_fill(m, 0, second.address, 7, 20 * MIB);
+  give(d, first);
+  give(d, second);
+  trim(d);
+  T_EQ(current(d, reserved_bytes), 0);
+  T_EQ(free_bytes(m, 0), before);
+}
+
+DEVICE_TEST_OVER(test_device__a_mapping_that_could_not_be_undone_goes_with_a_trim, machine_emulated) {
+  expand(m, d);
+  const size_t before = free_bytes(m, 0);
+  fail_calls(m, TIDE_CALL_SET_ACCESS, 1);
+  fail_calls(m, TIDE_CALL_UNMAP, 1);
+  T_STATUS(try_take(d, NULL, 20 * MIB), TIDE_ERR_MACHINE);
+  tide_machine_fault_clear(m);
+
+  trim(d);
+
+  T_EQ(free_bytes(m, 0), before);
+}
+
+DEVICE_TEST(test_device__a_pool_goes_with_the_trim_after_its_addresses_could_not_be_given_back) {
+  expand(m, d);
+  const tide_pool pool = pool_new(d, NULL);
+  uint32_t users = 0;
+  give(d, take_in(d, pool, NULL, 12 * MIB));
+  T_OK(tide_device_pool_release(d, pool));
+  fail_calls(m, TIDE_CALL_ADDRESS_RELEASE, 1);
+  T_ANY(tide_device_trim_pool(d, pool));
+  tide_machine_fault_clear(m);
+  T_OK(tide_device_pool_users(d, pool, &users));  // still there: the fault was met
+
+  trim(d);
+
+  T_STATUS(tide_device_pool_users(d, pool, &users), TIDE_ERR_HANDLE);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Pools
+
+DEVICE_TEST(test_device__a_chosen_address_does_not_split_blocks_of_a_no_split_pool) {
+  (void)m;
+  tide_pool_options options = TIDE_POOL_OPTIONS_INIT;
+  options.no_split = true;
+  const tide_pool pool = pool_new(d, &options);
+  const tide_block block = take_in(d, pool, NULL, 12 * MIB);
+  tide_block again = { NULL, 0 };
+  give(d, block);
+  scope_open(d, pool);
+
+  T_STATUS(tide_device_alloc_at(d, NULL, 4 * MIB, block.address, &again), TIDE_ERR_NO_MEMORY);
+  T_STATUS(tide_device_alloc_at(d, NULL, 11 * MIB, bytes_of(block) + MIB, &again), TIDE_ERR_NO_MEMORY);
+  T_OK(tide_device_alloc_at(d, NULL, 12 * MIB, block.address, &again));
+
+  scope_close(d, pool);
+  T_EQ(current(d, inactive_split), 0);
+}
+
+typedef struct dropper {
+  tide_device* device;
+  tide_pool pool;
+} dropper;
+
+static bool drop_and_accept(void* user, tide_stream stream) {
+  const dropper* const r = user;
+  (void)stream;
+  scope_close(r->device, r->pool);
+  T_OK(tide_device_pool_release(r->device, r->pool));
+  trim(r->device);
+  return true;
+}
+
+DEVICE_TEST(test_device__a_pool_dropped_while_its_filter_decides_gets_no_memory) {
+  (void)m;
+  dropper r = { d, pool_new(d, NULL) };
+  tide_scope scope = TIDE_SCOPE_INIT;
+  scope.kind = TIDE_SCOPE_FILTER;
+  scope.filter = drop_and_accept;
+  scope.user = &r;
+  T_OK(tide_device_pool_begin(d, r.pool, &scope));
+
+  const tide_block block = take(d, NULL, 512);
+
+  device_expect_valid(d);
+  T_EQ(pool_reserved(d, pool_new(d, NULL)), 0);
+  give(d, block);
+  trim(d);
+  T_EQ(current(d, reserved_bytes), 0);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Peaks
+
+static bool release_once(void* user, tide_device* device) {
+  tide_block* const held = user;
+  const bool is_held = held->address != NULL;
+  give(device, *held);
+  held->address = NULL;
+  return is_held;
+}
+
+// From one block on another stream to none, and up to three; returns what the peak says.
+static int64_t peak_of_three(tide_device* d, tide_stream side) {
+  const tide_block y = take(d, NULL, 20 * MIB);
+  limit_to(d, TIDE_NO_LIMIT);
+  const tide_block z = take(d, side, 512);
+  const tide_block x = take(d, side, 512);
+  give(d, z);
+  give(d, x);
+  give(d, y);
+  return stats_of(d).allocation[TIDE_STAT_ALL].peak;
+}
+
+DEVICE_TEST(test_device__peaks_are_exact_after_a_callback_released_on_another_stream) {
+  const tide_stream side = side_new(m);
+  tide_block held = take(d, side, 512);
+  tide_observer observer = 0;
+  T_OK(tide_device_observe_reclaim(d, release_once, &held, &observer));
+  tide_device_reset_peaks(d);
+
+  T_EQ(peak_of_three(d, side), 3);
+}
+
+DEVICE_TEST(test_device__peaks_are_exact_after_a_request_waited_on_another_stream) {
+  const tide_stream side = side_new(m);
+  const tide_stream other = side_new(m);
+  const tide_block block = take(d, side, 20 * MIB);
+  announce(d, block, other);
+  work_slowly(m, other);
+  give(d, block);
+  limit_to(d, 20 * MIB);  // so that the request must wait
+  tide_device_reset_peaks(d);
+
+  T_EQ(peak_of_three(d, side), 3);
+  T_EQ(counter(d, num_alloc_retries), 1);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Observers
+
+typedef struct listener {
+  size_t count;
+  tide_trace_entry first;
+} listener;
+
+static void listen(void* user, const tide_trace_entry* entry) {
+  listener* const l = user;
+  if (l->count++ == 0) l->first = *entry;
+}
+
+typedef struct quitter {
+  tide_observer observer;
+} quitter;
+
+static bool detach_observer(void* user, tide_device* device) {
+  T_OK(tide_device_detach(device, ((quitter*)user)->observer));
+  return false;
+}
+
+// A request notes the end of a wait, and a callback detaches the only observer before it was told.
+static void leave_an_entry_untold(tide_machine* m, tide_device* d) {
+  const tide_stream side = side_new(m);
+  static listener nobody;
+  static quitter q;
+  tide_observer callback = 0;
+  const tide_block block = take(d, NULL, 7777);
+  announce(d, block, side);
+  give(d, block);
+  stream_finish(m, 0, side);
+  T_OK(tide_device_observe_trace(d, listen, &nobody, &q.observer));
+  T_OK(tide_device_observe_reclaim(d, detach_observer, &q, &callback));
+  (void)take(d, NULL, 12 * MIB);
+  T_OK(tide_device_detach(d, callback));
+}
+
+static void expect_next_entries_are_new(tide_device* d) {
+  listener l = { 0, { 0 } };
+  tide_observer observer = 0;
+  T_OK(tide_device_observe_trace(d, listen, &l, &observer));
+  (void)take(d, NULL, 30 * MIB);
+  T_OK(tide_device_detach(d, observer));
+  T_EQ(l.count, 2);
+  T_EQ(l.first.action, TIDE_ACTION_SEGMENT_ALLOC);
+  T_EQ(l.first.bytes, 30 * MIB);
+}
+
+DEVICE_TEST(test_device__entries_of_a_detached_observer_are_not_told_to_the_next) {
+  leave_an_entry_untold(m, d);
+
+  expect_next_entries_are_new(d);
+}
+
+DEVICE_TEST(test_device__entries_are_not_told_to_an_observer_of_another_allocator) {
+  (void)d;
+  tide_device* const old = device_new(m, 0, NULL);
+  leave_an_entry_untold(m, old);
+  tide_device_free(old);
+
+  tide_device* const young = device_new(m, 0, NULL);  // most likely at the same address
+  expect_next_entries_are_new(young);
+
+  tide_device_free(young);
+}
+
+static void expect_own_record(void* user, const tide_oom* oom) {
+  T_EQ(tide_device_last_oom()->requested_bytes, oom->requested_bytes);
+  *(bool*)user = true;
+}
+
+DEVICE_TEST(test_device__an_oom_observer_finds_this_oom_as_the_last) {
+  (void)m;
+  bool is_told = false;
+  tide_observer observer = 0;
+  limit_to(d, 20 * MIB);
+  T_OK(tide_device_observe_oom(d, expect_own_record, &is_told, &observer));
+
+  expect_oom(d, NULL, 40 * MIB);
+
+  T_CHECK(is_told);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Imports
+
+DEVICE_TEST(test_device__imports_get_peers_that_come_later) {
+  need_two_devices(m);
+  if (!device_info(m, 0).has_physical_sharing) t_skip("no physical sharing");
+  expand(m, d);
+  tide_device* const other = device_new(m, 0, NULL);
+  const tide_stream far = stream_new(m, 1, TIDE_STREAM_NON_BLOCKING);
+  const tide_block block = take(d, NULL, 12 * MIB);
+  tide_share share;
+  tide_physical_share part;
+  void* address = NULL;
+  T_OK(tide_device_share(d, block.address, &share, &part, 1));
+  T_OK(tide_device_import(other, &share, &part, &address));
+  (void)close(part.descriptor);
+  T_STATUS(tide_machine_fill(m, 1, far, address, 3, 512), TIDE_ERR_ACCESS);
+
+  T_OK(tide_device_enable_peer(other, 1));
+
+  T_OK(tide_machine_fill(m, 1, far, address, 3, 512));
+  stream_finish(m, 1, far);
+  expect_filled(m, 0, bytes_of(block), 3, 512);
+  T_OK(tide_device_unimport(other, address));
+  tide_device_free(other);
+}
+
+// Another process that shares two segments and then waits for its end.
+static void share_two(int to, int until) {
+  char end = 0;
+  tide_share shares[2];
+  tide_machine* const m = machine_open("host", NULL);
+  tide_device* const d = device_new(m, 0, NULL);
+  for (size_t i = 0; i < 2; ++i) {
+    T_OK(tide_device_share(d, take(d, NULL, (30 + 10 * i) * MIB).address, &shares[i], NULL, 0));
+  }
+  T_EQ(write(to, shares, sizeof shares), sizeof shares);
+  T_EQ(read(until, &end, 1), 0);
+  tide_device_free(d);
+  tide_machine_free(m);
+  _exit(0);
+}
+
+static void expect_unimport_knows(tide_device* d, void* high, void* low) {
+  T_STATUS(tide_device_unimport(d, (uint8_t*)high + 100 * MIB), TIDE_ERR_HANDLE);
+  T_STATUS(tide_device_unimport(d, (uint8_t*)low - MIB), TIDE_ERR_HANDLE);
+  T_OK(tide_device_unimport(d, high));
+  T_STATUS(tide_device_unimport(d, high), TIDE_ERR_HANDLE);
+  T_OK(tide_device_unimport(d, low));
+  T_STATUS(tide_device_unimport(d, low), TIDE_ERR_HANDLE);
+}
+
+T_TEST(test_device__closing_a_wrong_import_or_twice_closes_no_other) {
+  int ends[2][2];
+  tide_share shares[2];
+  void* at[2] = { NULL, NULL };
+  int status = 0;
+  T_EQ(pipe(ends[0]) | pipe(ends[1]), 0);
+  const pid_t child = fork();
+  if (child == 0) (void)close(ends[1][1]);
+  if (child == 0) share_two(ends[0][1], ends[1][0]);
+  T_EQ(read(ends[0][0], shares, sizeof shares), sizeof shares);
+  tide_machine* const m = machine_open("host", NULL);
+  tide_device* const d = device_new(m, 0, NULL);
+  for (size_t i = 0; i < 2; ++i) T_OK(tide_device_import(d, &shares[i], NULL, &at[i]));
+
+  const bool is_rising = (uintptr_t)at[0] < (uintptr_t)at[1];
+  expect_unimport_knows(d, at[is_rising], at[!is_rising]);
+
+  (void)close(ends[1][1]);
+  T_EQ(waitpid(child, &status, 0), child);
+  T_EQ(status, 0);
+  tide_device_free(d);
+  tide_machine_free(m);
+}
