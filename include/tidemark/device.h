@@ -82,8 +82,8 @@ typedef struct tide_device_options {
   // Mends decisions of `torch` that lose memory: cached memory is searched again after every step that may
   // have found some, announced work is waited for one by one, and collection looks at all pools [fixes].
   bool fixes;
-  // Checks all invariants after every allocation, release and record: slow, to find faults, and for programs of
-  // one thread [audits].
+  // Checks all invariants after every allocation, release and record: slow, to find faults in programs of one
+  // thread [audits].
   bool has_audits;
   // For the cache of pinned memory, and only reported here.
   bool pinned_uses_register;  // [pinned_use_cuda_host_register]

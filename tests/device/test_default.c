@@ -164,15 +164,15 @@ DEVICE_TEST(test_device__configure_keeps_the_heap_and_reports_the_rest) {
   (void)take(d, NULL, 512);
 }
 
-DEVICE_TEST(test_device__configuring_another_fraction_sets_the_limit) {
-  const uint64_t total = device_info(m, 0).total_bytes;
+DEVICE_TEST(test_device__configuring_leaves_the_limit_alone) {
   limit_to(d, 100 * MIB);
-  configure(d, "max_split_size_mb:64");
-  T_EQ(tide_device_limit(d), 100 * MIB);  // the fraction did not change
+  tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
 
   configure(d, "per_process_memory_fraction:0.25");
 
-  T_EQ(tide_device_limit(d), total / 4);
+  T_EQ(tide_device_limit(d), 100 * MIB);
+  tide_device_get_options(d, &options);
+  T_CHECK(options.memory_fraction == 1.0);
 }
 
 static tide_status new_from_environment(tide_machine* m, const char* text, double* out_fraction) {

@@ -71,6 +71,16 @@ T_TEST(test_options__each_key_sets_its_field) {
   T_EQ(parsed("policy:torch").policy, TIDE_POLICY_TORCH);
 }
 
+T_TEST(test_options__each_newer_key_sets_its_field) {
+  T_CHECK(parsed("expandable_segments_reserve:0.5").address_reserve.fraction == 0.5);
+  T_EQ(parsed("expandable_segments_reserve:0.5").address_reserve.bytes, 0);
+  T_CHECK(parsed("expandable_segments_reserve:24G").address_reserve.fraction == 0);
+  T_EQ(parsed("expandable_segments_reserve:24G").address_reserve.bytes, (uint64_t)24 << 30);
+  T_CHECK(parsed("throw_on_cudamalloc_oom:True").rejects_early);
+  T_CHECK(parsed("ties_by_age:on").ties_by_age);
+  T_CHECK(parsed("captures_by_stream:on").captures_by_stream);
+}
+
 // Texts that are accepted, and the canonical text of what they make of the defaults.
 static const struct {
   const char* text;
@@ -132,6 +142,20 @@ static const struct {
   { "audits:False,fixes:off", "" },
   { "release_lock_on_hipmalloc:True", "release_lock_on_cudamalloc:True" },
   { "pinned_num_register_threads:128", "pinned_num_register_threads:128" },
+  // What PyTorch has since 2.11. Of a share and a number of bytes the later counts.
+  { "expandable_segments_reserve:0.5", "expandable_segments_reserve:0.5" },
+  { "expandable_segments_reserve:1.125", "expandable_segments_reserve:1.125" },
+  { "expandable_segments_reserve:24", "expandable_segments_reserve:24" },
+  { "expandable_segments_reserve:24G", "expandable_segments_reserve:24G" },
+  { "expandable_segments_reserve:024 G", "expandable_segments_reserve:24G" },
+  { "expandable_segments_reserve:999999G", "expandable_segments_reserve:999999G" },
+  { "expandable_segments_reserve:24G,expandable_segments_reserve:0.5", "expandable_segments_reserve:0.5" },
+  { "expandable_segments_reserve:0.5,expandable_segments_reserve:24G", "expandable_segments_reserve:24G" },
+  { "throw_on_cudamalloc_oom:True", "throw_on_cudamalloc_oom:True" },
+  { "throw_on_cudamalloc_oom:False", "" },
+  { "ties_by_age:on", "ties_by_age:True" },
+  { "ties_by_age:True,captures_by_stream:on", "ties_by_age:True,captures_by_stream:True" },
+  { "ties_by_age:off,captures_by_stream:False", "" },
   // Divisions.
   { "roundup_power2_divisions:1", "roundup_power2_divisions:1" },
   { "roundup_power2_divisions:8", "roundup_power2_divisions:8" },
@@ -282,6 +306,15 @@ static const struct {
   { "expandable_segments_reserve:0G", "expandable_segments_reserve", "share" },
   { "expandable_segments_reserve:1.5G", "expandable_segments_reserve", "share" },
   { "expandable_segments_reserve:-1", "expandable_segments_reserve", "share" },
+  { "expandable_segments_reserve:G", "expandable_segments_reserve", "share" },
+  { "expandable_segments_reserve:24g", "expandable_segments_reserve", "share" },
+  { "expandable_segments_reserve:24GG", "expandable_segments_reserve", "share" },
+  { "expandable_segments_reserve:24M", "expandable_segments_reserve", "share" },
+  { "expandable_segments_reserve:1000000G", "expandable_segments_reserve", "share" },
+  { "expandable_segments_reserve:[24G]", "expandable_segments_reserve", "share" },
+  { "throw_on_cudamalloc_oom:on", "throw_on_cudamalloc_oom", "True" },
+  { "ties_by_age:yes", "ties_by_age", "True" },
+  { "captures_by_stream:1", "captures_by_stream", "True" },
   { "pinned_max_cached_size_mb:64", "\"pinned_max_cached_size_mb\"", "no option" },
   { "pinned_free_catch_all:True", "\"pinned_free_catch_all\"", "no option" },
   { "f\x01\xc3\xa4:1", "\"f\?\?\?\"", "no option" },
@@ -516,6 +549,11 @@ T_TEST(test_options__structs_out_of_range_are_refused_by_field) {
   REFUSES_FIELD(pinned_register_threads, 256);
   REFUSES_FIELD(pinned_reserve_bytes, 1);
   REFUSES_FIELD(heap, &no_heap);
+  REFUSES_FIELD(address_reserve, (tide_reserve){ -0.1, 0 });
+  REFUSES_FIELD(address_reserve, (tide_reserve){ 1.1e6, 0 });
+  REFUSES_FIELD(address_reserve, (tide_reserve){ strtod("nan", NULL), 0 });
+  REFUSES_FIELD(address_reserve, (tide_reserve){ 0, MIB });
+  REFUSES_FIELD(address_reserve, (tide_reserve){ 0.5, (uint64_t)1 << 30 });
   T_STATUS(tide__device_options_check(NULL, "device_new"), TIDE_ERR_ARGUMENT);
 }
 
@@ -557,6 +595,13 @@ static void random_divisions(t_rng* rng, uint32_t* slots) {
   }
 }
 
+// None, a share up to 2 or whole GiB.
+static tide_reserve random_reserve(t_rng* rng) {
+  const uint64_t kind = t_rng_below(rng, 3);
+  const double share = kind == 1 ? 2 * random_share(rng) : 0;
+  return (tide_reserve){ share, kind == 2 ? (1 + t_rng_below(rng, 999999)) << 30 : 0 };
+}
+
 static tide_device_options random_options(t_rng* rng) {
   tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
   if (random_bool(rng)) options.large_segment_bytes = (11 + t_rng_below(rng, 65526)) * MIB;
@@ -574,6 +619,10 @@ static tide_device_options random_options(t_rng* rng) {
   options.has_audits = random_bool(rng);
   if (random_bool(rng)) options.pinned_register_threads = (uint32_t)1 << t_rng_below(rng, 8);
   if (random_bool(rng)) options.pinned_reserve_bytes = random_mib(rng, 0);
+  options.ties_by_age = random_bool(rng);
+  options.rejects_early = random_bool(rng);
+  options.captures_by_stream = random_bool(rng);
+  options.address_reserve = random_reserve(rng);
   return options;
 }
 
@@ -642,6 +691,8 @@ static const char* const pieces[] = { ",",
                                       "backend:native",
                                       "99999999999999999999",
                                       "pinned_num_register_threads",
+                                      "expandable_segments_reserve:",
+                                      "24G,",
                                       "\xff",
                                       "\t",
                                       "e",
