@@ -165,6 +165,7 @@ DEVICE_TEST(test_device__configure_keeps_the_heap_and_reports_the_rest) {
 }
 
 DEVICE_TEST(test_device__configuring_leaves_the_limit_alone) {
+  (void)m;
   limit_to(d, 100 * MIB);
   tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
 
