@@ -199,7 +199,7 @@ TIDE_API TIDE_NODISCARD tide_status tide_device_record_on(tide_device* device, t
                                                           tide_stream stream);
 
 // Looks which announced work is done and makes the blocks that waited for it free. Allocating does this by
-// itself. Does nothing while a scope is open.
+// itself. Does nothing while a scope is open, unless captures_by_stream.
 TIDE_API TIDE_NODISCARD tide_status tide_device_poll(tide_device* device);
 
 // Gives idle segments back to the machine, after waiting for announced work. Of private pools only those

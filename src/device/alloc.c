@@ -46,7 +46,7 @@ static tide_status request_begin(tide__request* request) {
   tide_device* const device = request->device;
   request->options = tide__device_options(device);
   request->policy = &tide__policy_torch;
-  request->gate_turn = tide__load_relaxed(&device->gate_turn);
+  request->gate_turn = tide__load_acquire(&device->gate_turn);  // pairs with tide__gate_leave
   if (tide__is_recording(device)) request->moment = tide__moment_now(device, TIDE_HISTORY_STATE);
   request->is_capturing = tide__is_capturing(device, request->stream);
   request->pool = &device->default_pool;
@@ -150,7 +150,7 @@ tide_status tide_device_alloc(tide_device* device, tide_stream stream, size_t by
   if (tide__load_relaxed(&device->is_uncached)) return uncached_alloc(device, bytes, out);
   tide__request request = { .device = device, .stream = stream, .bytes = bytes };
   const tide_status status = request_serve(&request, out);
-  if (tide__is_recording(device)) tide__history_tell(device);
+  tide__history_tell(device);
   return audit(device, status);
 }
 
@@ -165,7 +165,7 @@ static tide_status block_take_back(tide_device* device, tide__block* block) {
   const bool must_wait = tide__block_end_locked(device, block, &moment);
   tide__mutex_unlock(&lane->lock);
   if (must_wait) tide__timeline_add(device, block, &moment);
-  if (tide__is_recording(device)) tide__history_tell(device);
+  tide__history_tell(device);
   return audit(device, TIDE_OK);
 }
 
@@ -296,7 +296,7 @@ tide_status tide_device_poll(tide_device* device) {
   tide__moment moment = { 0 };
   if (tide__is_recording(device)) moment = tide__moment_now(device, TIDE_HISTORY_NEVER);
   const tide_status status = tide__timeline_poll(device, &moment);
-  if (tide__is_recording(device)) tide__history_tell(device);
+  tide__history_tell(device);
   return status;
 }
 
@@ -348,6 +348,6 @@ tide_status tide_device_alloc_at(tide_device* device, tide_stream stream, size_t
   tide__request request = { .device = device, .stream = stream, .bytes = bytes };
   const tide_status status = request_serve_at(&request, tide__address(address), out);
   if (request.visited != NULL) tide__pool_leave(device, request.visited);
-  if (tide__is_recording(device)) tide__history_tell(device);
+  tide__history_tell(device);
   return audit(device, status);
 }

@@ -138,7 +138,8 @@ static uint64_t unmapped_count(const tide__tree* tree) {
   uint64_t count = 0;
   for (tide__tree_node* it = tide__tree_first(tree); it != NULL; it = tide__tree_next(it)) {
     const tide__block* const block = TIDE_OWNER(it, tide__block, tree);
-    if (block->state == TIDE__BLOCK_UNMAPPED && it->key == block->address) count++;
+    const uint64_t key = block->address - block->segment->tie_origin;
+    if (block->state == TIDE__BLOCK_UNMAPPED && it->key == key) count++;
   }
   return count;
 }

@@ -350,7 +350,7 @@ tide_status tide_device_restore(tide_device* device, const tide_checkpoint* chec
   tide_status status = pool_get(device, checkpoint->pool, "device_restore", &pool);
   if (status == TIDE_OK) status = restore_with_room(device, pool, checkpoint, out);
   tide__gate_leave(device);
-  if (tide__is_recording(device)) tide__history_tell(device);
+  tide__history_tell(device);
   if (status != TIDE_OK) tide_restore_delta_clear(out);
   return status;
 }

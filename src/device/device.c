@@ -77,13 +77,14 @@ uint64_t tide__gate_enter(tide_device* device) {
   while (device->is_gate_taken) tide__signal_wait(&device->gate_open, &device->gate_lock);
   device->is_gate_taken = true;
   const uint64_t turn = tide__load_relaxed(&device->gate_turn);
-  tide__store_seq(&device->gate_turn, turn + 1);
   tide__mutex_unlock(&device->gate_lock);
   return turn;
 }
 
 void tide__gate_leave(tide_device* device) {
   tide__mutex_lock(&device->gate_lock);
+  tide__store_release(&device->gate_turn,
+                      tide__load_relaxed(&device->gate_turn) + 1);  // pairs with request_begin
   device->is_gate_taken = false;
   tide__signal_all(&device->gate_open);
   tide__mutex_unlock(&device->gate_lock);

@@ -123,6 +123,7 @@ typedef struct entry_journal {
   size_t capacity;
 } entry_journal;
 static _Thread_local entry_journal journal;
+_Thread_local size_t tide__untold_count;  // in the journal
 static pthread_once_t journal_once = PTHREAD_ONCE_INIT;
 static pthread_key_t journal_key;
 
@@ -130,6 +131,7 @@ static void journal_free(void* value) {
   (void)value;
   tide__heap_release(&tide__system_heap, journal.entries, journal.capacity, sizeof *journal.entries);
   journal = (entry_journal){ .entries = NULL };
+  tide__untold_count = 0;
 }
 
 static void journal_key_make(void) { (void)pthread_key_create(&journal_key, journal_free); }
@@ -193,6 +195,7 @@ void tide__history_add(tide_device* device, tide_action action, const tide__mome
   if ((recording & TIDE__RECORDS_HISTORY) != 0 && is_kept) tide__ring_add(&device->ring, &entry);
   if ((recording & TIDE__RECORDS_TRACE) != 0 && journal.count < journal.capacity) {
     journal.entries[journal.count++] = (untold_entry){ device->uid, entry };
+    tide__untold_count++;
   }
 }
 
@@ -204,15 +207,16 @@ static bool journal_take(const tide_device* device, tide_trace_entry* out) {
   *out = journal.entries[i].entry;
   for (; i > journal.first; i--) journal.entries[i] = journal.entries[i - 1];
   if (++journal.first == journal.count) journal.first = journal.count = 0;
+  tide__untold_count--;
   return true;
 }
 
 // Tells the entries from the first on. An observer that calls the allocator makes entries of its own, which
 // are told before that call returns; those of this call that are still there then come first, as they
 // happened.
-void tide__history_tell(tide_device* device) {
+void tide__history_tell_all(tide_device* device) {
   tide_trace_entry entry;
-  while (journal.count > 0 && journal_take(device, &entry)) tide__observers_trace(device, &entry);
+  while (journal_take(device, &entry)) tide__observers_trace(device, &entry);
 }
 
 tide_status tide_device_annotate(tide_device* device, const char* text) {

@@ -93,7 +93,8 @@ void tide__lane_fini(tide_device* device, tide__lane* lane) {
 // Puts a lane into its pool. False if the pool has one for the stream already, or the table is too small.
 static bool pool_add_lane_locked(tide__pool* pool, tide__lane* lane, tide__lane_table* table) {
   tide__lane_table* const now = tide__load_relaxed(&pool->table);
-  if (table_find(now, lane->stream) != NULL || (now != NULL && table->mask < now->mask)) return false;
+  if (table_find(now, lane->stream) != NULL) return false;
+  if (now != NULL && table != now && table->mask <= now->mask) return false;  // another thread was faster
   if ((pool->lane_count + 1) * 2 > table->mask + 1) return false;
   table_publish(pool, table);
   tide__lane** place = &pool->lanes;
@@ -277,7 +278,7 @@ void tide__shelf_take_locked(tide__block* block) {
 
 void tide__shelf_put_unmapped_locked(tide__block* block) {
   block->state = TIDE__BLOCK_UNMAPPED;
-  block->tree.key = block->address;
+  block->tree.key = block->address - block->segment->tie_origin;
   block->tree.tie = 0;
   (void)tide__tree_insert(&tide__block_shelf(block)->unmapped, &block->tree);
 }

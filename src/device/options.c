@@ -346,7 +346,8 @@ static bool memory_fraction_is_valid(const tide_device_options* options) {
 static bool reserve_is_valid(const tide_device_options* options) {
   const tide_reserve* const reserve = &options->address_reserve;
   const bool is_share = reserve->fraction >= 0 && reserve->fraction <= 1e6;
-  return is_share && reserve->bytes % ((uint64_t)1 << 30) == 0 &&
+  const bool is_readable = reserve->bytes >> 30 <= 999999;
+  return is_share && is_readable && reserve->bytes % ((uint64_t)1 << 30) == 0 &&
          (reserve->fraction == 0 || reserve->bytes == 0);
 }
 

@@ -344,7 +344,7 @@ static tide_status trim(tide_device* device, tide_pool pool) {
   (void)tide__gate_enter(device);
   const tide_status status = trim_at_gate(device, pool, &moment);
   tide__gate_leave(device);
-  if (tide__is_recording(device)) tide__history_tell(device);
+  tide__history_tell(device);
   return status;
 }
 

@@ -347,15 +347,25 @@ static tide_status queue_poll(tide_device* device, tide__queue* queue, const tid
   }
 }
 
+// With scopes open (option captures_by_stream) the thread may be capturing another stream: asking about an event that
+// is in no capture is safe then, which the machine is told by the mode RELAXED.
+static bool poll_relax(tide_device* device, tide_capture_mode* out_before) {
+  if (!tide__has_scopes(device)) return false;
+  return tide_machine_capture_exchange(device->machine, TIDE_CAPTURE_RELAXED, out_before) == TIDE_OK;
+}
+
 tide_status tide__timeline_poll(tide_device* device, const tide__moment* moment) {
   tide__timeline* const t = &device->timeline;
   const tide_error before = *tide_last_error();
   if (!poll_enter(t, false)) return TIDE_OK;
+  tide_capture_mode mode = TIDE_CAPTURE_GLOBAL;
+  const bool is_relaxed = poll_relax(device, &mode);
   tide_status first = deferred_begin_waits(device, false, moment);
   for (tide__queue* queue = queue_next(t, NULL); queue != NULL; queue = queue_next(t, queue)) {
     const tide_status status = queue_poll(device, queue, moment);
     if (first == TIDE_OK) first = status;
   }
+  if (is_relaxed) tide__ignore(tide_machine_capture_exchange(device->machine, mode, &mode));
   poll_leave(t);
   if (first == TIDE_OK) tide__error_restore(&before);
   return first;

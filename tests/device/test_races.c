@@ -47,13 +47,15 @@ static void slow_down(tide_machine* m, tide_call call, tide_status status, uint6
   T_OK(tide_machine_fault_add(m, &fault));
 }
 
+// Slow by up to 300 us, each time by another amount.
 static void* slow_alloc(void* user, size_t bytes, size_t alignment) {
-  t_sleep_us(200);
+  static atomic_uint calls;
+  t_sleep_us(atomic_fetch_add(&calls, 1) * 97 % 300);
   return counting_alloc(user, bytes, alignment);
 }
 
-// Time for another thread to come to a call that takes SLOW_MS. If it was not enough, the test shows nothing, but
-// does not fail either.
+// Time for another thread to come to a call that takes SLOW_MS. Where it was not enough a test shows nothing,
+// but does not fail either.
 #define SLOW_MS 150
 static void let_another_begin(void) { t_sleep_us(40000); }
 
