@@ -338,6 +338,32 @@ DEVICE_TEST(test_device__by_stream_a_capture_neither_polls_nor_gives_back) {
   T_EQ(pool_reserved(d, pool), 10 * MIB);
 }
 
+DEVICE_TEST(test_device__by_stream_polling_during_a_capture_does_not_break_it) {
+  const tide_stream stream = side_new(m);
+  const tide_pool pool = pool_new(d, NULL);
+  configure(d, "captures_by_stream:on");
+  leave_waiting(m, d);
+
+  capture_open(m, d, stream, pool);
+  T_OK(tide_device_poll(d));
+  T_EQ(current(d, active), 0);
+  capture_close(m, d, stream, pool);
+}
+
+DEVICE_TEST(test_device__by_stream_another_stream_polls_during_a_capture_without_breaking_it) {
+  const tide_stream stream = side_new(m);
+  const tide_stream other = side_new(m);
+  const tide_pool pool = pool_new(d, NULL);
+  configure(d, "captures_by_stream:on");
+  give(d, take(d, other, 512));
+  leave_waiting(m, d);
+
+  capture_open(m, d, stream, pool);
+  (void)take(d, other, 512);
+  T_EQ(current(d, active), 1);
+  capture_close(m, d, stream, pool);
+}
+
 DEVICE_TEST(test_device__by_stream_a_release_in_a_capture_waits_for_its_end) {
   const tide_stream stream = side_new(m);
   const tide_stream side = side_new(m);

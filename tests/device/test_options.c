@@ -553,6 +553,7 @@ T_TEST(test_options__structs_out_of_range_are_refused_by_field) {
   REFUSES_FIELD(address_reserve, (tide_reserve){ 1.1e6, 0 });
   REFUSES_FIELD(address_reserve, (tide_reserve){ strtod("nan", NULL), 0 });
   REFUSES_FIELD(address_reserve, (tide_reserve){ 0, MIB });
+  REFUSES_FIELD(address_reserve, (tide_reserve){ 0, (uint64_t)1000000 << 30 });
   REFUSES_FIELD(address_reserve, (tide_reserve){ 0.5, (uint64_t)1 << 30 });
   T_STATUS(tide__device_options_check(NULL, "device_new"), TIDE_ERR_ARGUMENT);
 }
