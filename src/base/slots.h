@@ -45,6 +45,13 @@ uint64_t tide__slots_publish(const tide__slots* slots, void* item);
 void* tide__slots_find(tide__slots* slots, uint64_t handle);
 // Makes a handle invalid and returns its object; NULL for no handle of this table, or if another was faster.
 void* tide__slots_claim(tide__slots* slots, uint64_t handle);
+// The same as claim for an object that is known to have a valid handle, under a lock that everybody takes who
+// ends handles of it.
+static inline void tide__slots_end(void* item) {
+  tide__slot* const slot = item;
+  tide__store_release(&slot->generation,
+                      tide__load_relaxed(&slot->generation) + 1);  // pairs with tide__slots_find
+}
 // Makes an object that was claimed findable again under the handle it had, which it returns. Only for who
 // claimed it, and when nobody can have used the handle meanwhile but in vain.
 uint64_t tide__slots_unclaim(const tide__slots* slots, void* item);

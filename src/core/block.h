@@ -31,8 +31,8 @@ struct tide__markers;
 // [B2] address and bytes are multiples of TIDE__GRAIN; bytes > 0
 // [B3] prev and next are never in the same state FREE or UNMAPPED as the block itself
 typedef struct tide__block {
-  tide__slot slot;
-  // What a walk along the chain or through the bins touches.
+  // The first cache line: what a walk along the chain touches.
+  _Alignas(64) tide__slot slot;
   uint64_t address;
   uint64_t bytes;
   struct tide__block* prev;  // borrowed, shared under the lane's lock, like every pointer here
@@ -41,21 +41,21 @@ typedef struct tide__block {
   uint8_t state;  // a tide__block_state
   bool is_small;
   bool is_scoped;  // it was released inside a scope and waits for its end
-  uint8_t reserved;
-  uint32_t event_count;  // events it waits for
-  // A heap of blocks of one size (bins.c), or a list of spare records.
+  bool is_public;  // it was handed out for all to find, not only counted
+  uint32_t stack;  // of the request
+  // The second: a heap of blocks of one size (bins.c), or a list of spare records; and what only its own call
+  // touches.
   struct tide__block* heap_child;
   struct tide__block* heap_next;
   struct tide__block* heap_prev;  // the parent, for a first child
-  // What only its own call touches.
   struct tide__segment* segment;  // NULL: a record without memory, or uncached memory
   struct tide__lane* lane;        // the segment's; NULL for uncached memory
   uint64_t requested_bytes;       // of the last request that had it
   uint64_t stamp;                 // searches of its shelf when it became idle
-  uint64_t handle;                // while it is handed out, else 0
   struct tide__use* uses;         // streams that were announced
+  // The rest: for few blocks, or seldom.
   struct tide__markers* markers;  // owned; where its streams stood in a capture: see device/capture.c
-  uint32_t stack;                 // of the request
+  uint32_t event_count;           // events it waits for
   tide__tree_node tree;           // in the bins, when it is too large for a heap; or among the unmapped ones
   struct tide__block* list_next;  // in a list made for one purpose
 } tide__block;

@@ -48,9 +48,12 @@ static tide_status request_begin(tide__request* request) {
   request->policy = &tide__policy_torch;
   request->gate_turn = tide__load_acquire(&device->gate_turn);  // pairs with tide__gate_leave
   if (tide__is_recording(device)) request->moment = tide__moment_now(device, TIDE_HISTORY_STATE);
-  request->is_capturing = tide__is_capturing(device, request->stream);
+  request->has_scopes = tide__has_scopes(device);
   request->pool = &device->default_pool;
-  if (tide__has_scopes(device)) tide__pool_choose(request);
+  if (request->has_scopes) {
+    request->is_capturing = tide__is_capturing(device, request->stream);
+    tide__pool_choose(request);
+  }
   if (!request->is_capturing && !tide__timeline_is_empty(device)) {
     tide__ignore(tide__timeline_poll(device, &request->moment));
   }
@@ -96,9 +99,9 @@ static tide_status uncached_note(tide_device* device, void* address, size_t byte
   block->uses = NULL;
   block->state = TIDE__BLOCK_ALLOCATED;
   block->is_small = true;
-  block->handle = tide__slots_publish(&device->blocks, block);
+  const uint64_t handle = tide__slots_publish(&device->blocks, block);
   tide__map_set(&device->map, block->address, true, block->slot.index);
-  *out = (tide_block){ address, block->handle };
+  *out = (tide_block){ address, handle };
   return TIDE_OK;
 }
 
@@ -117,7 +120,7 @@ static tide_status uncached_release(tide_device* device, tide__block* block) {
   if (!device->waits_on_release) status = tide_machine_device_synchronize(device->machine, device->index);
   if (status == TIDE_OK) status = tide_machine_raw_release(device->machine, device->index, address);
   if (status != TIDE_OK) {  // it stays the caller's, under the handle it had
-    block->handle = tide__slots_unclaim(&device->blocks, block);
+    (void)tide__slots_unclaim(&device->blocks, block);
     tide__map_set(&device->map, block->address, true, block->slot.index);
     return status;
   }
@@ -154,28 +157,38 @@ tide_status tide_device_alloc(tide_device* device, tide_stream stream, size_t by
   return audit(device, status);
 }
 
-// Takes back a block whose handle this call ended: nobody else has it now.
-static tide_status block_take_back(tide_device* device, tide__block* block) {
-  if (block->segment == NULL) return uncached_release(device, block);
+static tide_status release_refused(const void* address) {
+  return TIDE_FAIL(TIDE_ERR_HANDLE,
+                   "device_release: %p is an invalid device pointer: no block is handed out there", address);
+}
+
+// Takes a block back. Its handle is ended under the lock of its lane: of two releases one finds it ended. A
+// handle that is not valid any more may lead to another lane, which then is locked in vain.
+static tide_status block_take_back(tide_device* device, tide_block block) {
+  tide__block* const record = tide__slots_find(&device->blocks, block.handle);
+  if (record == NULL) return release_refused(block.address);
+  tide__lane* const lane = record->lane;
+  if (lane == NULL) {
+    const bool is_mine = tide__slots_claim(&device->blocks, block.handle) != NULL;
+    return is_mine ? uncached_release(device, record) : release_refused(block.address);
+  }
   tide__moment moment = { 0 };
   if (tide__is_recording(device)) moment = tide__moment_now(device, TIDE_HISTORY_ALL);
-  tide__lane* const lane = block->segment->lane;
   tide__lane_turn(device, lane);
   tide__mutex_lock(&lane->lock);
-  const bool must_wait = tide__block_end_locked(device, block, &moment);
+  const bool is_mine = tide__slots_handle(&device->blocks, record) == block.handle;
+  if (is_mine) tide__slots_end(record);
+  const bool must_wait = is_mine && tide__block_end_locked(device, record, &moment);
   tide__mutex_unlock(&lane->lock);
-  if (must_wait) tide__timeline_add(device, block, &moment);
+  if (!is_mine) return release_refused(block.address);
+  if (must_wait) tide__timeline_add(device, record, &moment);
   tide__history_tell(device);
   return audit(device, TIDE_OK);
 }
 
 tide_status tide_device_release(tide_device* device, tide_block block) {
   TIDE_REQUIRE(device != NULL, TIDE_ERR_ARGUMENT, "device_release: no device");
-  if (block.address == NULL) return TIDE_OK;
-  tide__block* const record = tide__slots_claim(&device->blocks, block.handle);
-  TIDE_REQUIRE(record != NULL, TIDE_ERR_HANDLE, "device_release: the block at %p is not handed out",
-               block.address);
-  return block_take_back(device, record);
+  return block.address != NULL ? block_take_back(device, block) : TIDE_OK;
 }
 
 // The record of the block handed out at an address, and its handle; NULL if there is none.
@@ -191,12 +204,8 @@ tide_status tide_device_release_address(tide_device* device, void* address) {
   TIDE_REQUIRE(device != NULL, TIDE_ERR_ARGUMENT, "device_release_address: no device");
   if (address == NULL) return TIDE_OK;
   uint64_t handle = 0;
-  tide__block* block = address_find(device, address, &handle);
-  if (block != NULL) block = tide__slots_claim(&device->blocks, handle);
-  TIDE_REQUIRE(block != NULL, TIDE_ERR_HANDLE,
-               "device_release_address: %p is an invalid device pointer: no block is handed out there",
-               address);
-  return block_take_back(device, block);
+  if (address_find(device, address, &handle) == NULL) return release_refused(address);
+  return block_take_back(device, (tide_block){ address, handle });
 }
 
 tide_status tide_device_find(tide_device* device, const void* address, tide_block* out) {

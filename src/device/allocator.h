@@ -267,6 +267,7 @@ typedef struct tide__request {
   tide__moment moment;
   uint64_t gate_turn;  // when the request was made
   int shelf;           // TIDE__SMALL or TIDE__LARGE
+  bool has_scopes;     // some were open when the request was made
   bool is_capturing;
   bool is_rejected;     // it failed for the option rejects_early
   tide__pool* visited;  // a private pool that this request stays in

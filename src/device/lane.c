@@ -304,7 +304,6 @@ static tide__block* block_beside(tide__lane* lane, const tide__block* block, uin
   made->requested_bytes = 0;
   made->stack = 0;
   made->uses = NULL;
-  made->event_count = 0;
   return made;
 }
 
@@ -428,11 +427,11 @@ tide__block* tide__block_commit_locked(const tide__request* request, tide__block
     tide__history_add(device, TIDE_ACTION_ALLOC, &request->moment, block->stack, lane, block->address,
                       block->requested_bytes);
   }
+  block->is_public = out != NULL;
   if (out == NULL) return block;
-  block->handle = tide__slots_publish(&device->blocks, block);
-  tide__map_set(&device->map, block->address, block->is_small, block->slot.index);
   out->address = tide__pointer(block->address);
-  out->handle = block->handle;
+  out->handle = tide__slots_publish(&device->blocks, block);
+  tide__map_set(&device->map, block->address, block->is_small, block->slot.index);
   return block;
 }
 
@@ -468,8 +467,7 @@ static void block_rest_locked(tide_device* device, tide__block* block, const tid
 
 bool tide__block_end_locked(tide_device* device, tide__block* block, const tide__moment* moment) {
   tide__lane* const lane = block->segment->lane;
-  if (block->handle != 0) tide__map_clear(&device->map, block->address, block->is_small);
-  block->handle = 0;
+  if (block->is_public) tide__map_clear(&device->map, block->address, block->is_small);
   block->state = TIDE__BLOCK_PENDING;
   if (block->bytes >= tide__device_options(device)->max_split_bytes) tide__totals_oversize(device, false);
   if (tide__is_recording(device)) record_free(device, TIDE_ACTION_FREE_REQUESTED, block, moment);

@@ -33,7 +33,6 @@ tide__block* tide__segment_link_locked(tide__segment* segment, uint64_t address,
   block->requested_bytes = 0;
   block->stack = 0;
   block->uses = NULL;
-  block->event_count = 0;
   segment->address = address;
   segment->bytes = bytes;
   segment->head = block;
@@ -97,17 +96,17 @@ void tide__reserved_fall(tide_device* device, tide__pool* pool, uint64_t bytes, 
 // ---------------------------------------------------------------------------------------------------
 // Growing
 
-// In a capture the thread may ask for memory, and give it back if it cannot be used after all: both are safe,
-// which the machine is told by the mode RELAXED.
+// With a scope open the thread may be capturing. It may ask for memory then, and give it back if it cannot be
+// used after all: both are safe, which the machine is told by the mode RELAXED.
 static tide_status relax(const tide__request* request, tide_capture_mode* out_before) {
-  if (!request->is_capturing) return TIDE_OK;
+  if (!request->has_scopes) return TIDE_OK;
   return tide_machine_capture_exchange(request->device->machine, TIDE_CAPTURE_RELAXED, out_before);
 }
 
 static void relax_end(const tide__request* request, tide_capture_mode before) {
   enum { ATTEMPTS = 3 };  // a thread must not stay in that mode
   tide_capture_mode ignored = TIDE_CAPTURE_GLOBAL;
-  for (int i = 0; i < ATTEMPTS && request->is_capturing; i++) {
+  for (int i = 0; i < ATTEMPTS && request->has_scopes; i++) {
     if (tide_machine_capture_exchange(request->device->machine, before, &ignored) == TIDE_OK) return;
   }
 }

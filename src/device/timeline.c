@@ -347,8 +347,8 @@ static tide_status queue_poll(tide_device* device, tide__queue* queue, const tid
   }
 }
 
-// With scopes open (option captures_by_stream) the thread may be capturing another stream: asking about an event that
-// is in no capture is safe then, which the machine is told by the mode RELAXED.
+// With scopes open (option captures_by_stream) the thread may be capturing another stream: asking about an
+// event that is in no capture is safe then, which the machine is told by the mode RELAXED.
 static bool poll_relax(tide_device* device, tide_capture_mode* out_before) {
   if (!tide__has_scopes(device)) return false;
   return tide_machine_capture_exchange(device->machine, TIDE_CAPTURE_RELAXED, out_before) == TIDE_OK;
