@@ -58,7 +58,7 @@ uint64_t tide__lock_longest_ns(void) { return UINT64_MAX; }
 // ---------------------------------------------------------------------------------------------------
 // Mutexes
 
-enum { SPINS = 100 };  // a lock is held for less than it takes to sleep
+enum { SPINS = 100, SLEEP_NS = 20000 };
 
 void tide__mutex_init(tide__mutex* mutex, tide__rank rank) {
   tide__store_relaxed(&mutex->state, 0);
@@ -67,23 +67,23 @@ void tide__mutex_init(tide__mutex* mutex, tide__rank rank) {
 
 void tide__mutex_fini(tide__mutex* mutex) { TIDE_ASSERT(tide__load_relaxed(&mutex->state) == 0); }
 
-void tide__mutex_wait(tide__mutex* mutex) {
-  for (int i = 0; i < SPINS; i++) {
-    uint32_t is_free = 0;
-    // pairs with the release in tide__mutex_unlock, like the exchange below
-    if (tide__load_relaxed(&mutex->state) == 0 &&
-        atomic_compare_exchange_weak_explicit(&mutex->state, &is_free, 1, memory_order_acquire,
-                                              memory_order_relaxed)) {
-      return;
-    }
-    tide__cpu_relax();
-  }
-  while (atomic_exchange_explicit(&mutex->state, 2, memory_order_acquire) != 0) {
-    tide__sys_futex_wait(&mutex->state, 2);
-  }
+// pairs with the release in tide__mutex_unlock
+static bool mutex_try(tide__mutex* mutex) {
+  uint32_t is_free = 0;
+  return tide__load_relaxed(&mutex->state) == 0 &&
+         atomic_compare_exchange_weak_explicit(&mutex->state, &is_free, 1, memory_order_acquire,
+                                               memory_order_relaxed);
 }
 
-void tide__mutex_wake(tide__mutex* mutex) { tide__sys_futex_wake(&mutex->state, false); }
+void tide__mutex_wait(tide__mutex* mutex) {
+  for (int i = 0; !mutex_try(mutex); i++) {
+    if (i < SPINS) {
+      tide__cpu_relax();
+    } else {
+      tide__sys_sleep_ns(SLEEP_NS);  // the holder may have lost its processor
+    }
+  }
+}
 
 // ---------------------------------------------------------------------------------------------------
 // Signals: a count that a waiting thread sleeps on for as long as it does not change
@@ -93,7 +93,7 @@ void tide__signal_fini(tide__signal* signal) { (void)signal; }
 
 void tide__signal_all(tide__signal* signal) {
   (void)tide__add_seq(&signal->count, 1);
-  tide__sys_futex_wake(&signal->count, true);
+  tide__sys_futex_wake(&signal->count);
 }
 
 TIDE_UNCHECKED_LOCKING void tide__signal_wait(tide__signal* signal, tide__mutex* mutex) {

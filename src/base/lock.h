@@ -51,8 +51,9 @@ typedef enum tide__rank {
 #define TIDE_UNCHECKED_LOCKING
 #endif
 
-// A mutex in one word: 0 free, 1 taken, 2 taken and somebody may sleep for it. Taking and giving a free one
-// is one instruction each; the kernel is asked only to sleep and to wake (futex).
+// A mutex in one word: 0 free, 1 taken. Taking a free one is one atomic instruction, giving it back a plain
+// store. Who finds it taken looks again for a while, then sleeps for moments: nobody is woken, because locks
+// are held for less than waking takes, and so nobody has to ask at the end whether someone sleeps.
 typedef struct TIDE_CAPABILITY("mutex") tide__mutex {
   tide__atomic_u32 state;
   uint32_t rank;
@@ -63,9 +64,8 @@ typedef struct TIDE_CAPABILITY("mutex") tide__mutex {
 
 void tide__mutex_init(tide__mutex* mutex, tide__rank rank);
 void tide__mutex_fini(tide__mutex* mutex);
-// The slow halves.
+// The slow half of taking one.
 void tide__mutex_wait(tide__mutex* mutex);
-void tide__mutex_wake(tide__mutex* mutex);
 
 #if TIDE_CHECK >= 1
 void tide__rank_push(uint32_t rank);
@@ -99,9 +99,7 @@ static inline void tide__mutex_lock(tide__mutex* mutex) TIDE_ACQUIRES(mutex) TID
 
 static inline void tide__mutex_unlock(tide__mutex* mutex) TIDE_RELEASES(mutex) TIDE_UNCHECKED_LOCKING {
   tide__lock_time_end(mutex);
-  // pairs with the acquire in tide__mutex_lock
-  const uint32_t before = atomic_exchange_explicit(&mutex->state, 0, memory_order_release);
-  if (before == 2) tide__mutex_wake(mutex);
+  tide__store_release(&mutex->state, 0);  // pairs with the acquire in tide__mutex_lock
   tide__rank_pop(mutex->rank);
 }
 

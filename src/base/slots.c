@@ -7,19 +7,7 @@
 
 #include "base/arith.h"
 
-#define FIRST_CHUNK_ITEMS 64u
-#define FIRST_HANDLE 16u  // values below it are left for special handles
-#define KIND_SHIFT 28u    // the lower bits are the index
-#define INDEX_MASK ((1u << KIND_SHIFT) - 1)
-
-static uint32_t chunk_of(uint32_t index, uint32_t* out_place) {
-  const uint32_t scaled = index / FIRST_CHUNK_ITEMS + 1;
-  const uint32_t chunk = 31u - (uint32_t)__builtin_clz(scaled);
-  *out_place = index - FIRST_CHUNK_ITEMS * ((1u << chunk) - 1);
-  return chunk;
-}
-
-static size_t chunk_items(uint32_t chunk) { return (size_t)FIRST_CHUNK_ITEMS << chunk; }
+static size_t chunk_items(uint32_t chunk) { return (size_t)TIDE__SLOT_FIRST_CHUNK << chunk; }
 
 void tide__slots_init(tide__slots* slots, const tide_heap* heap, uint32_t kind, size_t item_bytes,
                       void (*item_init)(void*), void (*item_fini)(void*)) {
@@ -28,13 +16,7 @@ void tide__slots_init(tide__slots* slots, const tide_heap* heap, uint32_t kind, 
   tide__mutex_init(&slots->lock, TIDE__RANK_LEAF);
 }
 
-void* tide__slots_at(tide__slots* slots, uint32_t index) {
-  uint32_t place = 0;
-  const uint32_t chunk = chunk_of(index, &place);
-  if (chunk >= TIDE__SLOT_CHUNKS) return NULL;
-  char* items = tide__load_acquire(&slots->chunks[chunk]);  // pairs with slots_make
-  return items != NULL ? items + place * slots->item_bytes : NULL;
-}
+void* tide__slots_at(tide__slots* slots, uint32_t index) { return tide__slots_place(slots, index); }
 
 void tide__slots_fini(tide__slots* slots) {
   for (uint32_t i = 0; slots->item_fini != NULL && i < tide__load_relaxed(&slots->count); i++)
@@ -54,7 +36,7 @@ static tide__slot* slots_take_locked(tide__slots* slots, uint32_t* out_chunk) {
   }
   const uint32_t index = tide__load_relaxed(&slots->count);
   uint32_t place = 0;
-  *out_chunk = chunk_of(index, &place);
+  *out_chunk = tide__slot_chunk(index, &place);
   slot = tide__slots_at(slots, index);
   if (slot == NULL) return NULL;
   slot->index = index;
@@ -87,43 +69,14 @@ void* tide__slots_take(tide__slots* slots) {
   }
 }
 
-static uint64_t slot_handle(const tide__slots* slots, const tide__slot* slot, uint32_t generation) {
-  return (uint64_t)generation << 32 | slots->kind << KIND_SHIFT | (slot->index + FIRST_HANDLE);
-}
-
-uint64_t tide__slots_publish(const tide__slots* slots, void* item) {
-  tide__slot* slot = item;
-  const uint32_t generation = tide__load_relaxed(&slot->generation) + 1;
-  // pairs with tide__slots_find: who sees the odd generation sees the object as it was set up
-  tide__store_release(&slot->generation, generation);
-  return slot_handle(slots, slot, generation);
-}
-
 uint64_t tide__slots_unclaim(const tide__slots* slots, void* item) {
   tide__slot* slot = item;
   const uint32_t generation = tide__load_relaxed(&slot->generation) - 1;
   tide__store_release(&slot->generation, generation);  // pairs with tide__slots_find
-  return slot_handle(slots, slot, generation);
-}
-
-uint64_t tide__slots_handle(const tide__slots* slots, const void* item) {
-  const tide__slot* slot = item;
-  const uint32_t generation = tide__load_acquire(&slot->generation);  // pairs with _publish
-  return (generation & 1u) != 0 ? slot_handle(slots, slot, generation) : 0;
+  return tide__slot_handle(slots, slot, generation);
 }
 
 uint32_t tide__slots_count(const tide__slots* slots) { return tide__load_acquire(&slots->count); }
-
-void* tide__slots_find(tide__slots* slots, uint64_t handle) {
-  const uint32_t low = (uint32_t)handle & INDEX_MASK;
-  const uint32_t generation = (uint32_t)(handle >> 32);
-  const bool is_ours = (uint32_t)handle >> KIND_SHIFT == slots->kind && (generation & 1u) != 0;
-  if (low < FIRST_HANDLE || !is_ours) return NULL;
-  tide__slot* slot = tide__slots_at(slots, low - FIRST_HANDLE);
-  if (slot == NULL || tide__load_acquire(&slot->generation) != generation)
-    return NULL;  // pairs with _publish
-  return slot;
-}
 
 // Ends one generation of an object; false if it is not that any more.
 static bool slot_end(tide__slot* slot, uint32_t generation) {

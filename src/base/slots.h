@@ -33,16 +33,17 @@ typedef struct tide__slots {
   _Atomic(char*) chunks[TIDE__SLOT_CHUNKS];  // owned; chunk k has 64 << k objects
 } tide__slots;
 
+#define TIDE__SLOT_FIRST_CHUNK 64u
+#define TIDE__SLOT_FIRST_HANDLE 16u  // values below it are left for special handles
+#define TIDE__SLOT_KIND_SHIFT 28u    // the lower bits are the index
+#define TIDE__SLOT_INDEX_MASK ((1u << TIDE__SLOT_KIND_SHIFT) - 1)
+
 void tide__slots_init(tide__slots* slots, const tide_heap* heap, uint32_t kind, size_t item_bytes,
                       void (*item_init)(void*), void (*item_fini)(void*));
 void tide__slots_fini(tide__slots* slots);
 
 // An object nobody else can find yet, or NULL without memory. Its fields are as the last user left them.
 void* tide__slots_take(tide__slots* slots);
-// Makes it findable and returns its handle, never below 16.
-uint64_t tide__slots_publish(const tide__slots* slots, void* item);
-// The object of a handle, or NULL.
-void* tide__slots_find(tide__slots* slots, uint64_t handle);
 // Makes a handle invalid and returns its object; NULL for no handle of this table, or if another was faster.
 void* tide__slots_claim(tide__slots* slots, uint64_t handle);
 // The same as claim for an object that is known to have a valid handle, under a lock that everybody takes who
@@ -55,8 +56,6 @@ static inline void tide__slots_end(void* item) {
 // Makes an object that was claimed findable again under the handle it had, which it returns. Only for who
 // claimed it, and when nobody can have used the handle meanwhile but in vain.
 uint64_t tide__slots_unclaim(const tide__slots* slots, void* item);
-// The handle an object has now; 0: none.
-uint64_t tide__slots_handle(const tide__slots* slots, const void* item);
 // The same as claim for whatever handle the object has; false if it has none.
 bool tide__slots_retire(void* item);
 // Puts a retired or never published object back.
@@ -65,5 +64,57 @@ void tide__slots_give(tide__slots* slots, void* item);
 // How many objects were ever made, and the one at an index below that, whether it has a handle or not.
 uint32_t tide__slots_count(const tide__slots* slots);
 void* tide__slots_at(tide__slots* slots, uint32_t index);
+
+// ---------------------------------------------------------------------------------------------------
+// What is done for every handle that is used, inline
+
+static inline uint32_t tide__slot_chunk(uint32_t index, uint32_t* out_place) {
+  const uint32_t scaled = index / TIDE__SLOT_FIRST_CHUNK + 1;
+  const uint32_t chunk = 31u - (uint32_t)__builtin_clz(scaled);
+  *out_place = index - TIDE__SLOT_FIRST_CHUNK * ((1u << chunk) - 1);
+  return chunk;
+}
+
+static inline void* tide__slots_place(tide__slots* slots, uint32_t index) {
+  uint32_t place = 0;
+  const uint32_t chunk = tide__slot_chunk(index, &place);
+  if (chunk >= TIDE__SLOT_CHUNKS) return NULL;
+  char* items = tide__load_acquire(&slots->chunks[chunk]);  // pairs with slots_make
+  return items != NULL ? items + place * slots->item_bytes : NULL;
+}
+
+static inline uint64_t tide__slot_handle(const tide__slots* slots, const tide__slot* slot,
+                                         uint32_t generation) {
+  return (uint64_t)generation << 32 | slots->kind << TIDE__SLOT_KIND_SHIFT |
+         (slot->index + TIDE__SLOT_FIRST_HANDLE);
+}
+
+// Makes it findable and returns its handle, never below 16.
+static inline uint64_t tide__slots_publish(const tide__slots* slots, void* item) {
+  tide__slot* slot = item;
+  const uint32_t generation = tide__load_relaxed(&slot->generation) + 1;
+  // pairs with tide__slots_find: who sees the odd generation sees the object as it was set up
+  tide__store_release(&slot->generation, generation);
+  return tide__slot_handle(slots, slot, generation);
+}
+
+// The handle an object has now; 0: none.
+static inline uint64_t tide__slots_handle(const tide__slots* slots, const void* item) {
+  const tide__slot* slot = item;
+  const uint32_t generation = tide__load_acquire(&slot->generation);  // pairs with _publish
+  return (generation & 1u) != 0 ? tide__slot_handle(slots, slot, generation) : 0;
+}
+
+// The object of a handle, or NULL.
+static inline void* tide__slots_find(tide__slots* slots, uint64_t handle) {
+  const uint32_t low = (uint32_t)handle & TIDE__SLOT_INDEX_MASK;
+  const uint32_t generation = (uint32_t)(handle >> 32);
+  const bool is_ours = (uint32_t)handle >> TIDE__SLOT_KIND_SHIFT == slots->kind && (generation & 1u) != 0;
+  if (low < TIDE__SLOT_FIRST_HANDLE || !is_ours) return NULL;
+  tide__slot* slot = tide__slots_place(slots, low - TIDE__SLOT_FIRST_HANDLE);
+  if (slot == NULL || tide__load_acquire(&slot->generation) != generation)
+    return NULL;  // pairs with _publish
+  return slot;
+}
 
 #endif

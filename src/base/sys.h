@@ -17,9 +17,9 @@ uint64_t tide__sys_clock_ns(void);
 void tide__sys_sleep_ns(uint64_t ns);
 // The processor time that the calling thread has used.
 uint64_t tide__sys_thread_cpu_ns(void);
-// Sleeps while *word is `value`, or not at all; may end early. Wakes one sleeper, or all.
+// Sleeps while *word is `value`, or not at all; may end early. Wakes all who sleep on it.
 void tide__sys_futex_wait(tide__atomic_u32* word, uint32_t value);
-void tide__sys_futex_wake(tide__atomic_u32* word, bool is_for_all);
+void tide__sys_futex_wake(tide__atomic_u32* word);
 
 // This computer and process
 uint64_t tide__sys_page_bytes(void);

@@ -37,8 +37,8 @@ void tide__sys_futex_wait(tide__atomic_u32* word, uint32_t value) {
   errno = before;
 }
 
-void tide__sys_futex_wake(tide__atomic_u32* word, bool is_for_all) {
-  (void)syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, is_for_all ? INT_MAX : 1, NULL, NULL, 0);
+void tide__sys_futex_wake(tide__atomic_u32* word) {
+  (void)syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
 uint64_t tide__sys_page_bytes(void) {

@@ -31,14 +31,109 @@ typedef struct tide__bins {
 bool tide__bins_init(tide__bins* bins, const tide_heap* heap, bool has_heaps);
 void tide__bins_fini(tide__bins* bins, const tide_heap* heap);
 
-void tide__bins_put(tide__bins* bins, tide__block* block);
-void tide__bins_take(tide__bins* bins, tide__block* block);
-// The first block of at least `bytes`, or NULL. It stays.
-tide__block* tide__bins_peek(const tide__bins* bins, uint64_t bytes);
 // The largest block, or NULL (of a heap, any of its blocks).
 tide__block* tide__bins_largest(const tide__bins* bins);
 
 // The number of the first invariant that does not hold, 0 if all do. O(n).
 int tide__bins_check(const tide__bins* bins);
+
+// Makes one heap of a list of siblings.
+tide__block* tide__heap_join_all(tide__block* list);
+
+// ---------------------------------------------------------------------------------------------------
+// What every allocation and release does, inline: put a block, take it out, and
+//   tide__bins_peek   the first block of at least `bytes`, or NULL; it stays
+
+static inline bool tide__bins_has_heap(const tide__bins* bins, uint64_t bytes) {
+  return bins->heaps != NULL && bytes < (uint64_t)TIDE__BINS_HEAPS << TIDE__GRAIN_SHIFT;
+}
+
+// Joins two roots; the one with the lower address stays a root.
+static inline tide__block* tide__heap_join(tide__block* a, tide__block* b) {
+  if (b->tie < a->tie) {
+    tide__block* other = a;
+    a = b;
+    b = other;
+  }
+  b->heap_prev = a;
+  b->heap_next = a->heap_child;
+  if (a->heap_child != NULL) a->heap_child->heap_prev = b;
+  a->heap_child = b;
+  return a;
+}
+
+static inline void tide__heap_put(tide__block** root, tide__block* block) {
+  block->heap_child = block->heap_next = block->heap_prev = NULL;
+  *root = *root != NULL ? tide__heap_join(*root, block) : block;
+  (*root)->heap_next = (*root)->heap_prev = NULL;
+}
+
+static inline void tide__heap_take(tide__block** root, tide__block* block) {
+  tide__block* below = block->heap_child != NULL ? tide__heap_join_all(block->heap_child) : NULL;
+  if (block == *root) {
+    *root = below;
+    return;
+  }
+  if (block->heap_prev->heap_child == block) {
+    block->heap_prev->heap_child = block->heap_next;
+  } else {
+    block->heap_prev->heap_next = block->heap_next;
+  }
+  if (block->heap_next != NULL) block->heap_next->heap_prev = block->heap_prev;
+  if (below != NULL) {
+    *root = tide__heap_join(*root, below);
+    (*root)->heap_next = (*root)->heap_prev = NULL;
+  }
+}
+
+static inline void tide__bins_put(tide__bins* bins, tide__block* block) {
+  bins->count++;
+  if (!tide__bins_has_heap(bins, block->bytes)) {
+    block->tree.key = block->bytes;
+    block->tree.tie = block->tie;
+    (void)tide__tree_insert(&bins->tree, &block->tree);
+    return;
+  }
+  const uint64_t n = block->bytes >> TIDE__GRAIN_SHIFT;
+  tide__heap_put(&bins->heaps[n], block);
+  bins->words[n / 64] |= (uint64_t)1 << (n % 64);
+  bins->summary |= (uint64_t)1 << (n / 64);
+}
+
+static inline void tide__bins_take(tide__bins* bins, tide__block* block) {
+  bins->count--;
+  if (!tide__bins_has_heap(bins, block->bytes)) {
+    tide__tree_remove(&bins->tree, &block->tree);
+    return;
+  }
+  const uint64_t n = block->bytes >> TIDE__GRAIN_SHIFT;
+  tide__heap_take(&bins->heaps[n], block);
+  if (bins->heaps[n] != NULL) return;
+  bins->words[n / 64] &= ~((uint64_t)1 << (n % 64));
+  if (bins->words[n / 64] == 0) bins->summary &= ~((uint64_t)1 << (n / 64));
+}
+
+// The first heap from `n` on that is not empty, or NULL.
+static inline tide__block* tide__heaps_peek(const tide__bins* bins, uint64_t n) {
+  uint64_t word = n / 64;
+  uint64_t bits = bins->words[word] & (~(uint64_t)0 << (n % 64));
+  if (bits == 0) {
+    const uint64_t above = word < 63 ? bins->summary & (~(uint64_t)0 << (word + 1)) : 0;
+    if (above == 0) return NULL;
+    word = (uint64_t)__builtin_ctzll(above);
+    bits = bins->words[word];
+  }
+  return bins->heaps[word * 64 + (uint64_t)__builtin_ctzll(bits)];
+}
+
+static inline tide__block* tide__bins_peek(const tide__bins* bins, uint64_t bytes) {
+  const uint64_t grains = (bytes >> TIDE__GRAIN_SHIFT) + ((bytes & (TIDE__GRAIN - 1)) != 0);
+  if (bins->heaps != NULL && grains < TIDE__BINS_HEAPS) {
+    tide__block* const found = tide__heaps_peek(bins, grains);
+    if (found != NULL) return found;
+  }
+  tide__tree_node* const node = tide__tree_ceiling(&bins->tree, bytes);
+  return node != NULL ? TIDE_OWNER(node, tide__block, tree) : NULL;
+}
 
 #endif

@@ -8,27 +8,24 @@
 #include "base/arith.h"
 #include "base/error.h"
 
-#define MIB_SHIFT 20
-#define NODE_ENTRIES ((uint64_t)1 << TIDE__MAP_NODE_BITS)
-
 void tide__map_init(tide__map* map, const tide_heap* heap) {
   map->heap = heap;
   tide__mutex_init(&map->lock, TIDE__RANK_MAP);
 }
 
 static void leaves_release(tide__map* map, tide__map_mib* mibs) {
-  for (uint64_t i = 0; i < NODE_ENTRIES; i++) {
+  for (uint64_t i = 0; i < TIDE__MAP_NODE_ENTRIES; i++) {
     tide__heap_release(map->heap, tide__load_relaxed(&mibs[i].small), TIDE__MAP_SMALL_PLACES,
                        sizeof(tide__map_place));
   }
-  tide__heap_release(map->heap, mibs, NODE_ENTRIES, sizeof *mibs);
+  tide__heap_release(map->heap, mibs, TIDE__MAP_NODE_ENTRIES, sizeof *mibs);
 }
 
 void tide__map_fini(tide__map* map) {
   for (uint64_t n = 0; n < (uint64_t)1 << TIDE__MAP_ROOT_BITS; n++) {
     tide__map_node* const node = tide__load_relaxed(&map->nodes[n]);
     if (node == NULL) continue;
-    for (uint64_t i = 0; i < NODE_ENTRIES; i++) {
+    for (uint64_t i = 0; i < TIDE__MAP_NODE_ENTRIES; i++) {
       tide__map_mib* const mibs = tide__load_relaxed(&node->leaves[i]);
       if (mibs != NULL) leaves_release(map, mibs);
     }
@@ -37,20 +34,7 @@ void tide__map_fini(tide__map* map) {
   tide__mutex_fini(&map->lock);
 }
 
-// The entry of the MiB of an address, or NULL. Acquire pairs with the release in the functions below.
-static inline tide__map_mib* map_mib(tide__map* map, uint64_t address) {
-  const uint64_t mib = address >> MIB_SHIFT;
-  if (mib >> (TIDE__MAP_ADDRESS_BITS - MIB_SHIFT) != 0) return NULL;
-  tide__map_node* const node = tide__load_acquire(&map->nodes[mib >> (2 * TIDE__MAP_NODE_BITS)]);
-  if (node == NULL) return NULL;
-  tide__map_mib* const mibs =
-      tide__load_acquire(&node->leaves[(mib >> TIDE__MAP_NODE_BITS) & (NODE_ENTRIES - 1)]);
-  return mibs != NULL ? &mibs[mib & (NODE_ENTRIES - 1)] : NULL;
-}
-
-static inline uint64_t small_place(uint64_t address) { return (address >> 9) & (TIDE__MAP_SMALL_PLACES - 1); }
-
-// Makes what a link should point to, unless it does already. The release pairs with the acquire in map_mib().
+// Makes what a link should point to, unless it does already. The release pairs with the acquire in tide__map_mib_at().
 static tide_status map_link_make(tide__map* map, tide__map_link* link, size_t count, size_t bytes) {
   if (tide__load_acquire(link) != NULL) return TIDE_OK;
   void* const made = tide__heap_alloc(map->heap, count, bytes);
@@ -67,11 +51,11 @@ static tide_status map_cover_mib(tide__map* map, uint64_t mib, bool is_small) {
   tide__map_link* const root = &map->nodes[mib >> (2 * TIDE__MAP_NODE_BITS)];
   TIDE_TRY(map_link_make(map, root, 1, sizeof(tide__map_node)));
   tide__map_node* const node = tide__load_acquire(root);
-  tide__map_link* const leaf = &node->leaves[(mib >> TIDE__MAP_NODE_BITS) & (NODE_ENTRIES - 1)];
-  TIDE_TRY(map_link_make(map, leaf, NODE_ENTRIES, sizeof(tide__map_mib)));
+  tide__map_link* const leaf = &node->leaves[(mib >> TIDE__MAP_NODE_BITS) & (TIDE__MAP_NODE_ENTRIES - 1)];
+  TIDE_TRY(map_link_make(map, leaf, TIDE__MAP_NODE_ENTRIES, sizeof(tide__map_mib)));
   if (!is_small) return TIDE_OK;
   tide__map_mib* const mibs = tide__load_acquire(leaf);
-  return map_link_make(map, &mibs[mib & (NODE_ENTRIES - 1)].small, TIDE__MAP_SMALL_PLACES,
+  return map_link_make(map, &mibs[mib & (TIDE__MAP_NODE_ENTRIES - 1)].small, TIDE__MAP_SMALL_PLACES,
                        sizeof(tide__map_place));
 }
 
@@ -79,31 +63,17 @@ tide_status tide__map_cover(tide__map* map, uint64_t address, uint64_t bytes, bo
   uint64_t end = 0;
   TIDE_REQUIRE(tide__add(address, bytes, &end) && end >> TIDE__MAP_ADDRESS_BITS == 0, TIDE_ERR_UNSUPPORTED,
                "memory at %#llx is above 2^%d", (unsigned long long)address, TIDE__MAP_ADDRESS_BITS);
-  for (uint64_t mib = address >> MIB_SHIFT; mib <= (end - 1) >> MIB_SHIFT; mib++) {
+  for (uint64_t mib = address >> TIDE__MAP_MIB_SHIFT; mib <= (end - 1) >> TIDE__MAP_MIB_SHIFT; mib++) {
     TIDE_TRY(map_cover_mib(map, mib, is_small));
   }
   return TIDE_OK;
 }
 
-static inline tide__map_place* map_place(tide__map* map, uint64_t address, bool is_small) {
-  tide__map_mib* const mib = map_mib(map, address);
-  tide__map_place* const places = tide__load_acquire(&mib->small);
-  return is_small ? &places[small_place(address)] : &mib->large;
-}
-
-void tide__map_set(tide__map* map, uint64_t address, bool is_small, uint32_t index) {
-  tide__store_release(map_place(map, address, is_small), index + 1);  // pairs with tide__map_find
-}
-
-void tide__map_clear(tide__map* map, uint64_t address, bool is_small) {
-  tide__store_release(map_place(map, address, is_small), 0);  // pairs with tide__map_find
-}
-
 bool tide__map_find(tide__map* map, uint64_t address, uint32_t* out_index) {
-  tide__map_mib* const mib = map_mib(map, address);
+  tide__map_mib* const mib = tide__map_mib_at(map, address);
   if (mib == NULL) return false;
   tide__map_place* const places = tide__load_acquire(&mib->small);
-  uint32_t place = places != NULL ? tide__load_acquire(&places[small_place(address)]) : 0;
+  uint32_t place = places != NULL ? tide__load_acquire(&places[tide__map_small_place(address)]) : 0;
   if (place == 0) place = tide__load_acquire(&mib->large);
   if (place == 0) return false;
   *out_index = place - 1;

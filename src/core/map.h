@@ -17,6 +17,8 @@
 #define TIDE__MAP_ADDRESS_BITS 48
 #define TIDE__MAP_ROOT_BITS 10
 #define TIDE__MAP_NODE_BITS 9
+#define TIDE__MAP_NODE_ENTRIES ((uint64_t)1 << TIDE__MAP_NODE_BITS)
+#define TIDE__MAP_MIB_SHIFT 20
 #define TIDE__MAP_SMALL_PLACES 2048  // in one MiB
 
 typedef tide__atomic_u32 tide__map_place;  // the index of a block's record plus 1; 0: none
@@ -46,12 +48,38 @@ void tide__map_fini(tide__map* map);
 // Errors: TIDE_ERR_NO_MEMORY; TIDE_ERR_UNSUPPORTED above 2^48.
 tide_status tide__map_cover(tide__map* map, uint64_t address, uint64_t bytes, bool is_small);
 
-// Notes the index of the block at an address in a covered range, or forgets it.
-void tide__map_set(tide__map* map, uint64_t address, bool is_small, uint32_t index);
-void tide__map_clear(tide__map* map, uint64_t address, bool is_small);
-
 // The index of a block that may begin at an address: whoever asks compares the address. False if there is
 // none.
 bool tide__map_find(tide__map* map, uint64_t address, uint32_t* out_index);
+
+// The entry of the MiB of an address, or NULL. Acquire pairs with the release in the functions below.
+static inline tide__map_mib* tide__map_mib_at(tide__map* map, uint64_t address) {
+  const uint64_t mib = address >> TIDE__MAP_MIB_SHIFT;
+  if (mib >> (TIDE__MAP_ADDRESS_BITS - TIDE__MAP_MIB_SHIFT) != 0) return NULL;
+  tide__map_node* const node = tide__load_acquire(&map->nodes[mib >> (2 * TIDE__MAP_NODE_BITS)]);
+  if (node == NULL) return NULL;
+  tide__map_mib* const mibs =
+      tide__load_acquire(&node->leaves[(mib >> TIDE__MAP_NODE_BITS) & (TIDE__MAP_NODE_ENTRIES - 1)]);
+  return mibs != NULL ? &mibs[mib & (TIDE__MAP_NODE_ENTRIES - 1)] : NULL;
+}
+
+static inline uint64_t tide__map_small_place(uint64_t address) {
+  return (address >> 9) & (TIDE__MAP_SMALL_PLACES - 1);
+}
+
+static inline tide__map_place* tide__map_place_at(tide__map* map, uint64_t address, bool is_small) {
+  tide__map_mib* const mib = tide__map_mib_at(map, address);
+  tide__map_place* const places = tide__load_acquire(&mib->small);
+  return is_small ? &places[tide__map_small_place(address)] : &mib->large;
+}
+
+// Notes the index of the block at an address in a covered range, or forgets it.
+static inline void tide__map_set(tide__map* map, uint64_t address, bool is_small, uint32_t index) {
+  tide__store_release(tide__map_place_at(map, address, is_small), index + 1);  // pairs with tide__map_find
+}
+
+static inline void tide__map_clear(tide__map* map, uint64_t address, bool is_small) {
+  tide__store_release(tide__map_place_at(map, address, is_small), 0);  // pairs with tide__map_find
+}
 
 #endif

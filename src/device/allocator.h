@@ -365,8 +365,21 @@ static inline int tide__block_kind(const tide__block* block) {
   return block->is_small ? TIDE_STAT_SMALL : TIDE_STAT_LARGE;
 }
 // Puts a block among the idle ones; `restamps`: its age begins now.
-void tide__shelf_put_locked(tide__block* block, bool restamps);
-void tide__shelf_take_locked(tide__block* block);
+static inline void tide__shelf_put_locked(tide__block* block, bool restamps) {
+  tide__shelf* const shelf = tide__block_shelf(block);
+  block->state = TIDE__BLOCK_FREE;
+  block->tie = block->address - block->segment->tie_origin;
+  if (restamps) {
+    const int kind = block->is_small ? TIDE__SMALL : TIDE__LARGE;
+    block->stamp = tide__load_relaxed(&block->segment->lane->pool->searches[kind]);
+  }
+  tide__bins_put(&shelf->bins, block);
+}
+
+static inline void tide__shelf_take_locked(tide__block* block) {
+  tide__bins_take(&tide__block_shelf(block)->bins, block);
+  block->state = TIDE__BLOCK_BUSY;
+}
 void tide__shelf_put_unmapped_locked(tide__block* block);
 void tide__shelf_take_unmapped_locked(tide__block* block);
 // Cuts `bytes` off the front of a block into a new record before it and returns that; or off its end, behind

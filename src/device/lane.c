@@ -260,22 +260,6 @@ void tide__lane_give_spare_locked(tide__lane* lane, tide__block* block) {
 // ---------------------------------------------------------------------------------------------------
 // Idle blocks
 
-void tide__shelf_put_locked(tide__block* block, bool restamps) {
-  tide__shelf* const shelf = tide__block_shelf(block);
-  block->state = TIDE__BLOCK_FREE;
-  block->tie = block->address - block->segment->tie_origin;
-  if (restamps) {
-    const int kind = block->is_small ? TIDE__SMALL : TIDE__LARGE;
-    block->stamp = tide__load_relaxed(&block->segment->lane->pool->searches[kind]);
-  }
-  tide__bins_put(&shelf->bins, block);
-}
-
-void tide__shelf_take_locked(tide__block* block) {
-  tide__bins_take(&tide__block_shelf(block)->bins, block);
-  block->state = TIDE__BLOCK_BUSY;
-}
-
 void tide__shelf_put_unmapped_locked(tide__block* block) {
   block->state = TIDE__BLOCK_UNMAPPED;
   block->tree.key = block->address - block->segment->tie_origin;
