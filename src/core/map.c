@@ -34,7 +34,8 @@ void tide__map_fini(tide__map* map) {
   tide__mutex_fini(&map->lock);
 }
 
-// Makes what a link should point to, unless it does already. The release pairs with the acquire in tide__map_mib_at().
+// Makes what a link should point to, unless it does already. The release pairs with the acquire in
+// tide__map_mib_at().
 static tide_status map_link_make(tide__map* map, tide__map_link* link, size_t count, size_t bytes) {
   if (tide__load_acquire(link) != NULL) return TIDE_OK;
   void* const made = tide__heap_alloc(map->heap, count, bytes);

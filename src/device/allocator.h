@@ -518,8 +518,8 @@ void tide__history_add(tide_device* device, tide_action action, const tide__mome
 // Makes room for entries that observers are to be told about; with no lock held, after each step of a long
 // call. An entry for which there is no memory is left out.
 void tide__history_make_room(tide_device* device, size_t entries);
-// Calls the observers of the entries this thread made; with neither a lock nor the gate. What nobody hears any more
-// is forgotten.
+// Calls the observers of the entries this thread made; with neither a lock nor the gate. What nobody hears
+// any more is forgotten.
 void tide__history_tell_all(tide_device* device);
 extern _Thread_local size_t tide__untold_count TIDE__FAST_THREAD_LOCAL;
 static inline void tide__history_tell(tide_device* device) {
