@@ -66,8 +66,7 @@ typedef struct tide__segment {
   uint64_t address;
   uint64_t bytes;
   uint64_t ordinal;
-  uint64_t
-      tie_origin;  // what is taken off an address for its tie: 0, or so much that older segments come first
+  uint64_t tie_origin;  // taken off addresses for ties: 0, or so much that older segments come first
   uint32_t stack;
   bool is_small;
   bool is_expandable;
