@@ -5,6 +5,7 @@
 #   python3 docs/torch-2.11.py
 # Each question runs in a process of its own and prints one line or more. docs/torch-2.11.md has the answers.
 import gc
+import os
 import subprocess
 import sys
 
@@ -249,6 +250,78 @@ def ask_huge():
             torch.cuda.caching_allocator_alloc(n)
         except Exception as e:  # noqa: BLE001
             print(f"huge {n} |", str(e)[:200])
+
+
+def ask_pool_snapshot():
+    history()
+    pool = torch.cuda.MemPool()
+    outside = tensor(30)
+    with torch.cuda.use_mem_pool(pool):
+        inside = tensor(40)
+    torch.cuda.memory.memory_snapshot(pool.id)
+    print("MiB in the entry of a pool's snapshot:", [size for action, size in actions() if action == "snapshot"], len(outside), len(inside))
+
+
+def ask_segment_stack():
+    torch.cuda.memory._record_memory_history(max_entries=100000, context="all", stacks="python")
+    keep = tensor(30), tensor(5), tensor(0.1)
+    segments = torch.cuda.memory._snapshot()["segments"]
+    print("MiB, blocks, has a stack:", [(g["total_size"] / MIB, len(g["blocks"]), len(g["frames"]) > 0) for g in segments], len(keep))
+
+
+def ask_capture_reuse():
+    set_settings("graph_capture_record_stream_reuse:True")
+    own, other = torch.cuda.Stream(), torch.cuda.Stream()
+    with torch.cuda.stream(own):
+        before = tensor(30)
+    torch.cuda.synchronize()
+    history()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.stream(own):
+        graph.capture_begin()
+        inside, late = tensor(40), tensor(50)
+        inside.fill_(1)
+        other.wait_stream(own)
+        with torch.cuda.stream(other):
+            for t in (inside, before, late):
+                t.fill_(2)
+        for t in (inside, before, late):
+            t.record_stream(other)
+        del t, inside, before
+        own.wait_stream(other)
+        seen = len(actions())
+        again = tensor(40)
+        print("request after the join:", [a for a in actions(seen) if a[0] != "snapshot"], len(again))
+        del late
+        seen = len(actions())
+        graph.capture_end()
+        print("end of the capture:", [a for a in actions(seen) if a[0] != "snapshot"])
+    seen = len(actions())
+    after = tensor(1)
+    print("next request:", [a for a in actions(seen) if a[0] != "snapshot"], len(after))
+
+
+def ask_fraction_setting():
+    keep = tensor(1)
+    set_settings("per_process_memory_fraction:0.5")
+    print("fraction after a text that names it:", torch.cuda.get_per_process_memory_fraction(), len(keep))
+
+
+def ask_pool_order():
+    history()
+    pools = [torch.cuda.MemPool() for _ in range(4)]
+    for i, pool in enumerate(pools):
+        with torch.cuda.use_mem_pool(pool):
+            del_me = tensor(30 + 2 * i)
+        del del_me
+    limit(300)
+    for pool in pools:
+        torch._C._cuda_releasePool(0, pool.id)
+    seen = len(actions())
+    torch.cuda.empty_cache()
+    print("MiB given back, of pools 1 to 4 with 30 to 36:", [size for action, size in actions(seen) if action == "segment_free"])
+    sys.stdout.flush()
+    os._exit(0)
 
 
 QUESTIONS = {k[4:]: v for k, v in list(globals().items()) if k.startswith("ask_")}

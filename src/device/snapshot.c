@@ -26,6 +26,7 @@ typedef struct snapshot {
   noted_segment* segments;  // owned
   size_t count;
   size_t capacity;
+  uint64_t active_bytes;  // shown so far
   tide_block_info blocks[PIECE_BLOCKS];
 } snapshot;
 
@@ -211,6 +212,7 @@ static bool range_show_blocks(snapshot* s, noted_segment* at, uint64_t end) {
 static bool segment_show(snapshot* s, noted_segment* at) {
   tide_segment_info info;
   while (range_measure(s, *at, &info)) {
+    s->active_bytes += info.active_bytes;
     if (!s->visitor->segment(s->visitor->user, &info)) return false;
     if (!range_show_blocks(s, at, info.address + info.bytes)) return false;
     at->address = tide__max(at->address, info.address + info.bytes);
@@ -221,13 +223,11 @@ static bool segment_show(snapshot* s, noted_segment* at) {
 // ---------------------------------------------------------------------------------------------------
 // Calls
 
-static void snapshot_record(tide_device* device) {
+// An entry with the active bytes of what was shown.
+static void snapshot_record(tide_device* device, uint64_t active_bytes) {
   if (!tide__is_recording(device)) return;
-  tide_device_stats stats = TIDE_DEVICE_STATS_INIT;
-  tide__ignore(tide_device_get_stats(device, &stats));
   const tide__moment moment = tide__moment_now(device, 0);
-  tide__history_add(device, TIDE_ACTION_SNAPSHOT, &moment, 0, NULL, 0,
-                    (uint64_t)stats.active_bytes[TIDE_STAT_ALL].current);
+  tide__history_add(device, TIDE_ACTION_SNAPSHOT, &moment, 0, NULL, 0, active_bytes);
   tide__history_tell(device);
 }
 
@@ -243,9 +243,10 @@ static tide_status visit(tide_device* device, const tide_pool* only, const tide_
   for (size_t i = 0; i < s->count && status == TIDE_OK; i++) {
     if (!segment_show(s, &s->segments[i])) break;
   }
+  const uint64_t active_bytes = s->active_bytes;
   tide__heap_release(device->heap, s->segments, s->capacity, sizeof *s->segments);
   tide__heap_release(device->heap, s, 1, sizeof *s);
-  if (status == TIDE_OK) snapshot_record(device);
+  if (status == TIDE_OK) snapshot_record(device, active_bytes);
   return status;
 }
 

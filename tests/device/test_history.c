@@ -164,6 +164,31 @@ DEVICE_TEST(test_device__a_visit_leaves_a_snapshot_entry) {
   T_EQ(s.entries[s.count - 1].address, 0);
 }
 
+static bool see_segment(void* user, const tide_segment_info* segment) {
+  *(uint64_t*)user += segment->bytes;
+  return true;
+}
+
+DEVICE_TEST(test_device__the_snapshot_entry_of_a_pool_counts_that_pool) {
+  (void)m;
+  story s;
+  uint64_t bytes = 0;
+  const tide_device_visitor visitor = { see_segment, NULL, &bytes };
+  const tide_pool pool = pool_new(d, NULL);
+  history_on(d);
+  (void)take(d, NULL, 1000);
+  scope_open(d, pool);
+  (void)take(d, NULL, 4096);
+  scope_close(d, pool);
+
+  T_OK(tide_device_visit_pool(d, pool, &visitor));
+
+  read_story(d, &s);
+  T_EQ(bytes, 2 * MIB);
+  T_EQ(s.entries[s.count - 1].action, TIDE_ACTION_SNAPSHOT);
+  T_EQ(s.entries[s.count - 1].bytes, 4096);
+}
+
 DEVICE_TEST(test_device__a_waiting_release_completes_later) {
   const tide_stream side = side_new(m);
   gate g;
