@@ -107,7 +107,7 @@ typedef struct tide__lane_table {
 } tide__lane_table;
 
 typedef struct tide__pool {
-  tide__tree_node node;  // by number; shared under the pools lock
+  tide__tree_node node;  // in the order in which PyTorch walks over pools; shared under the pools lock
   tide_pool number;
   uint32_t users;   // shared under the pools lock
   uint32_t guests;  // requests under way, likewise: they keep the pool from being dropped
@@ -230,7 +230,7 @@ struct tide_device {
 
   tide__mutex pools_lock;  // guards all below
   tide__pool default_pool;
-  tide__tree pools;  // private ones, by number
+  tide__tree pools;  // private ones
   tide_pool next_pool;
   tide__lane* idle_lanes;
   tide__pool* idle_pools;
@@ -482,9 +482,14 @@ tide__pool* tide__pool_find_locked(tide_device* device, tide_pool number);
 tide__pool* tide__pool_find(tide_device* device, tide_pool number);
 // Sets the pool of a request if a scope that is open takes it. The request is then a guest there.
 void tide__pool_choose(tide__request* request);
-// The private pool after the one with the number *at (0: the first), which is set to its own; NULL at the
-// end.
-tide__pool* tide__pool_next(tide_device* device, tide_pool* at);
+// Where a walk over the private pools has come to; all 0 at the beginning.
+typedef struct tide__pool_cursor {
+  bool is_begun;
+  uint64_t key;
+  uint64_t tie;
+} tide__pool_cursor;
+// The next private pool of a walk; NULL at the end.
+tide__pool* tide__pool_next(tide_device* device, tide__pool_cursor* at);
 // Ends the stay of a request in the pool that was chosen for it.
 void tide__pool_leave(tide_device* device, tide__pool* pool);
 bool tide__pool_is_used(tide_device* device, const tide__pool* pool);

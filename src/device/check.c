@@ -247,7 +247,7 @@ int tide_device_check(tide_device* device) {
   memset(&f, 0, sizeof f);
   f.device = device;
   CHECK_ALL(pool_walk(&f, &device->default_pool));
-  tide_pool at = 0;
+  tide__pool_cursor at = { 0 };
   tide__pool* pool = tide__pool_next(device, &at);
   for (; pool != NULL; pool = tide__pool_next(device, &at)) CHECK_ALL(pool_walk(&f, pool));
   CHECK_ALL(handles_check(&f));

@@ -417,7 +417,7 @@ static tide_status lane_add_peer(tide_device* device, tide__lane* lane, int peer
 }
 
 tide_status tide__expand_add_peer(tide_device* device, int peer) {
-  tide_pool at = 0;
+  tide__pool_cursor at = { 0 };
   for (tide__pool* pool = &device->default_pool; pool != NULL; pool = tide__pool_next(device, &at)) {
     tide__lane* lane = tide__lane_next(device, pool, NULL);
     for (; lane != NULL; lane = tide__lane_next(device, pool, lane))

@@ -83,7 +83,7 @@ static uint64_t lane_idle_bytes(tide__lane* lane) {
 
 static uint64_t private_idle_bytes(tide_device* device) {
   uint64_t bytes = 0;
-  tide_pool at = 0;
+  tide__pool_cursor at = { 0 };
   tide__pool* pool = tide__pool_next(device, &at);
   for (; pool != NULL; pool = tide__pool_next(device, &at)) {
     tide__lane* lane = tide__lane_next(device, pool, NULL);

@@ -166,7 +166,7 @@ static tide_status rung_collect(tide__request* request, tide__block** out) {
 static tide_status rung_borrow(tide__request* request, tide__block** out) {
   tide_device* const device = request->device;
   if (request->pool != &device->default_pool) return TIDE_OK;
-  tide_pool at = 0;
+  tide__pool_cursor at = { 0 };
   tide__pool* pool = tide__pool_next(device, &at);
   for (; pool != NULL && *out == NULL; pool = tide__pool_next(device, &at)) {
     if (!tide__load_relaxed(&pool->use_on_oom)) continue;

@@ -8,8 +8,7 @@
 
 void tide__pool_init(tide__pool* pool, tide_pool number) {
   pool->number = number;
-  pool->node.key = number;
-  pool->node.tie = 0;
+  pool->node.tie = number;
   pool->users = 1;
   pool->has_scope = false;
   pool->options = (tide_pool_options)TIDE_POOL_OPTIONS_INIT;
@@ -20,8 +19,9 @@ void tide__pool_init(tide__pool* pool, tide_pool number) {
 
 tide__pool* tide__pool_find_locked(tide_device* device, tide_pool number) {
   if (number == TIDE_POOL_DEFAULT) return &device->default_pool;
-  tide__tree_node* const node = tide__tree_ceiling(&device->pools, number);
-  return node != NULL && node->key == number ? TIDE_OWNER(node, tide__pool, node) : NULL;
+  tide__tree_node* node = tide__tree_first(&device->pools);
+  while (node != NULL && TIDE_OWNER(node, tide__pool, node)->number != number) node = tide__tree_next(node);
+  return node != NULL ? TIDE_OWNER(node, tide__pool, node) : NULL;
 }
 
 tide__pool* tide__pool_find(tide_device* device, tide_pool number) {
@@ -31,10 +31,12 @@ tide__pool* tide__pool_find(tide_device* device, tide_pool number) {
   return pool;
 }
 
-tide__pool* tide__pool_next(tide_device* device, tide_pool* at) {
+tide__pool* tide__pool_next(tide_device* device, tide__pool_cursor* at) {
   tide__mutex_lock(&device->pools_lock);
-  tide__tree_node* const node = tide__tree_ceiling(&device->pools, (uint64_t)*at + 1);
-  if (node != NULL) *at = (tide_pool)node->key;
+  tide__tree_node* node = tide__tree_ceiling(&device->pools, at->key);
+  while (at->is_begun && node != NULL && node->key == at->key && node->tie <= at->tie)
+    node = tide__tree_next(node);
+  if (node != NULL) *at = (tide__pool_cursor){ true, node->key, node->tie };
   tide__mutex_unlock(&device->pools_lock);
   return node != NULL ? TIDE_OWNER(node, tide__pool, node) : NULL;
 }
@@ -79,7 +81,7 @@ static void pool_drop(tide_device* device, tide__pool* pool) {
 }
 
 void tide__pool_drop_unused(tide_device* device) {
-  tide_pool at = 0;
+  tide__pool_cursor at = { 0 };
   for (tide__pool* pool = tide__pool_next(device, &at); pool != NULL; pool = tide__pool_next(device, &at)) {
     if (!tide__pool_is_used(device, pool) && pool_is_empty(device, pool)) pool_drop(device, pool);
   }
@@ -96,6 +98,14 @@ void tide__pool_fini(tide_device* device, tide__pool* pool) {
 
 // ---------------------------------------------------------------------------------------------------
 // Calls
+
+// PyTorch keeps pools in a hash table by their id (here the label, or else the number) and walks over them in
+// the order of its places: the upper bits of this product.
+static uint64_t pool_place(const tide__pool* pool) {
+  const uint64_t* const label = pool->options.label;
+  const uint64_t id = label[0] != 0 ? label[0] : label[1] != 0 ? label[1] : pool->number;
+  return id * UINT64_C(11400714819323198485);
+}
 
 static tide__pool* pool_take_record(tide_device* device) {
   tide__mutex_lock(&device->pools_lock);
@@ -119,6 +129,7 @@ tide_status tide_device_pool_new(tide_device* device, const tide_pool_options* o
   tide__mutex_lock(&device->pools_lock);
   tide__pool_init(pool, device->next_pool++);
   pool->options = *options;
+  pool->node.key = pool_place(pool);
   tide__store_relaxed(&pool->no_split, options->no_split);
   tide__store_relaxed(&pool->use_on_oom, options->use_on_oom);
   (void)tide__tree_insert(&device->pools, &pool->node);

@@ -157,7 +157,7 @@ tide_status tide__reclaim_all(tide_device* device, const tide__moment* moment) {
 }
 
 tide_status tide__reclaim_unused(tide_device* device, const tide__moment* moment) {
-  tide_pool at = 0;
+  tide__pool_cursor at = { 0 };
   tide__pool* pool = tide__pool_next(device, &at);
   for (; pool != NULL; pool = tide__pool_next(device, &at)) {
     if (!tide__pool_is_used(device, pool)) TIDE_TRY(tide__reclaim_pool(device, pool, moment));
@@ -291,7 +291,7 @@ static void collection_gather(collection* c, bool is_everywhere) {
   collection_add(c, &c->device->default_pool, false, &end);
   if (!is_everywhere) return;
   collection_add(c, &c->device->default_pool, true, &end);
-  tide_pool at = 0;
+  tide__pool_cursor at = { 0 };
   tide__pool* pool = tide__pool_next(c->device, &at);
   for (; pool != NULL; pool = tide__pool_next(c->device, &at)) {
     if (tide__pool_is_used(c->device, pool)) continue;  // a pool in use never loses memory

@@ -70,7 +70,7 @@ static tide_status snapshot_note_one(snapshot* s, tide_pool number) {
 }
 
 static tide_status snapshot_note_all(snapshot* s) {
-  tide_pool at = 0;
+  tide__pool_cursor at = { 0 };
   TIDE_TRY(pool_note(s, &s->device->default_pool));
   tide__pool* pool = tide__pool_next(s->device, &at);
   for (; pool != NULL; pool = tide__pool_next(s->device, &at)) TIDE_TRY(pool_note(s, pool));
@@ -291,7 +291,7 @@ tide_status tide_device_largest(tide_device* device, size_t* bytes) {
   size_t total = 0;
   if (*bytes == 0) TIDE_TRY(tide_machine_memory_info(device->machine, device->index, bytes, &total));
   pool_largest(device, &device->default_pool, bytes);
-  tide_pool at = 0;
+  tide__pool_cursor at = { 0 };
   tide__pool* pool = tide__pool_next(device, &at);
   for (; pool != NULL; pool = tide__pool_next(device, &at)) pool_largest(device, pool, bytes);
   return TIDE_OK;

@@ -66,7 +66,7 @@ static void pool_settle(tide_device* device, tide__pool* pool) {
 
 void tide__totals_settle(tide_device* device) {
   pool_settle(device, &device->default_pool);
-  tide_pool at = 0;
+  tide__pool_cursor at = { 0 };
   tide__pool* pool = tide__pool_next(device, &at);
   for (; pool != NULL; pool = tide__pool_next(device, &at)) pool_settle(device, pool);
 }

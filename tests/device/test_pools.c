@@ -644,3 +644,27 @@ DEVICE_TEST(test_device__expandable_pools_without_users_are_dropped) {
   T_EQ(current(d, reserved_bytes), 0);
   T_STATUS(tide_device_pool_users(d, pool, &users), TIDE_ERR_HANDLE);
 }
+
+static void note_given_back(void* user, const tide_trace_entry* entry) {
+  uint64_t* given = user;
+  while (*given != 0) given++;
+  if (entry->action == TIDE_ACTION_SEGMENT_FREE) *given = entry->bytes;
+}
+
+// As PyTorch was seen to do: docs/torch-2.11.md.
+DEVICE_TEST(test_device__pools_without_users_are_given_back_in_the_order_of_torch) {
+  (void)m;
+  static const uint64_t order[] = { 32, 36, 30, 34 };
+  uint64_t given[8] = { 0 };
+  tide_observer observer = 0;
+  for (size_t i = 0; i < 4; i++) {
+    const tide_pool pool = pool_new(d, NULL);
+    give(d, take_in(d, pool, NULL, (30 + 2 * i) * MIB));
+    T_OK(tide_device_pool_release(d, pool));
+  }
+  T_OK(tide_device_observe_trace(d, note_given_back, given, &observer));
+
+  T_OK(tide_device_trim(d));
+
+  for (size_t i = 0; i < 4; i++) T_EQ(given[i], order[i] * MIB);
+}
