@@ -74,6 +74,7 @@ static inline void tide__heap_take(tide__block** root, tide__block* block) {
     *root = below;
     return;
   }
+  TIDE_ASSERT(block->heap_prev != NULL);
   if (block->heap_prev->heap_child == block) {
     block->heap_prev->heap_child = block->heap_next;
   } else {
