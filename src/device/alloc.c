@@ -8,13 +8,14 @@
 // ---------------------------------------------------------------------------------------------------
 // Requests
 
-void tide__request_size(tide__request* request) {
+static void request_size(tide__request* request) {
   request->rounded = request->policy->round(request->options, request->bytes);
   request->segment_bytes = request->policy->segment_bytes(request->options, request->rounded);
   request->shelf = request->rounded <= TIDE__SMALL_BYTES ? TIDE__SMALL : TIDE__LARGE;
 }
 
-tide_status tide__request_search(tide__request* request, tide_block* out, bool* out_found) {
+// Searches the shelf once, as the policy does, and hands the block out. *out_found is false if none fits.
+static tide_status request_search(tide__request* request, tide_block* out, bool* out_found) {
   *out_found = false;
   if (!tide__lane_lock_with_spares(request->device, request->lane)) return TIDE_ERR_NO_MEMORY;
   tide__block* const block = request->policy->choose_locked(request);
@@ -59,7 +60,7 @@ static tide_status request_begin(tide__request* request) {
   }
   TIDE_TRY(tide__lane_get(device, request->pool, request->stream, &request->lane));
   tide__lane_turn(device, request->lane);
-  tide__request_size(request);
+  request_size(request);
   if (request->is_capturing && request->options->is_capture_reuse && !tide__timeline_is_empty(device)) {
     TIDE_TRY(tide__capture_reuse(request));
   }
@@ -69,7 +70,7 @@ static tide_status request_begin(tide__request* request) {
 static tide_status request_serve_inside(tide__request* request, tide_block* out) {
   bool is_found = false;
   TIDE_TRY(request_begin(request));
-  TIDE_TRY(tide__request_search(request, out, &is_found));
+  TIDE_TRY(request_search(request, out, &is_found));
   if (is_found) return TIDE_OK;
   tide__block* block = NULL;
   TIDE_TRY(request->policy->recover(request, &block));

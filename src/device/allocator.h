@@ -400,13 +400,8 @@ tide__block* tide__block_commit_locked(const tide__request* request, tide__block
 void tide__block_wait_end_locked(tide_device* device, tide__block* block, const tide__moment* moment);
 // Puts a BUSY block that was never handed out back.
 void tide__block_return_locked(tide__block* block, bool restamps);
-// Takes a block that was claimed back from its user; true if it must wait for other streams: see timeline.c.
+// Takes a block back whose handle was ended; true if it must wait for other streams: see timeline.c.
 bool tide__block_end_locked(tide_device* device, tide__block* block, const tide__moment* moment);
-
-// --- alloc.c ---------------------------------------------------------------------------------------------
-// Searches the shelf of the request once, as its policy does, and hands the block out. False if none fits.
-tide_status tide__request_search(tide__request* request, tide_block* out, bool* out_found);
-void tide__request_size(tide__request* request);
 
 // --- segment.c: segments of raw memory ---------------------------------------------------------------
 // Makes a segment for a request; its one block is BUSY. TIDE_ERR_NO_MEMORY when the device is full.
@@ -471,7 +466,7 @@ uint64_t tide__stream_capture(tide_device* device, tide_stream stream);
 // Notes where the streams of a block stand that is released in a capture, and forgets it.
 void tide__markers_make(tide_device* device, tide__block* block);
 void tide__markers_free(tide_device* device, tide__block* block);
-// Frees the waiting blocks of the request's lane that the graph proves to be free.
+// Frees the waiting blocks of the request's stream that the graph proves to be free.
 tide_status tide__capture_reuse(tide__request* request);
 
 // --- pool.c ------------------------------------------------------------------------------------------
