@@ -60,7 +60,8 @@ TIDE_BEGIN_DECLS
   X(ERR_UNSUPPORTED, 14, "not supported here")                                 \
   X(ERR_ACCESS, 16, "no access")                                               \
   X(ERR_CAPTURE, 18, "not allowed while capturing, or the capture is invalid") \
-  X(ERR_MACHINE, 20, "the machine reported an error")
+  X(ERR_MACHINE, 20, "the machine reported an error")                          \
+  X(ERR_FORMAT, 22, "the data is damaged, or not of a known format")
 
 typedef enum tide_status {
 #define TIDE_STATUS_ENUM(name, value, text) TIDE_##name = value,

@@ -421,12 +421,6 @@ typedef struct tide_segment_info {
   uint64_t ordinal;  // segments are numbered as they are made, from 0
 } tide_segment_info;
 
-typedef enum tide_block_state {
-  TIDE_BLOCK_INACTIVE = 0,
-  TIDE_BLOCK_ALLOCATED = 1,
-  TIDE_BLOCK_PENDING = 2  // released, waiting for announced work
-} tide_block_state;
-
 typedef struct tide_block_info {
   uint64_t address;
   uint64_t bytes;

@@ -7,7 +7,10 @@
 
 #include "tidemark/base.h"
 #include "tidemark/device.h"
+#include "tidemark/format.h"
+#include "tidemark/ledger.h"
 #include "tidemark/machine.h"
+#include "tidemark/replay.h"
 #include "tidemark/trace.h"
 
 #endif

@@ -93,7 +93,7 @@ static uint32_t words_note(tide_device* device) {
   if (w == NULL) return 0;
   if (w->noted_uid == device->uid && w->noted_version == w->version) return w->note;
   const char* const context = w->depth > 0 ? w->contexts[w->depth - 1] : "";
-  tide_note note = { 0, 0 };
+  tide_note note = { 0 };
   uint32_t id = 0;
   if (tide_intern_add_text(device->names, w->metadata, strlen(w->metadata), &note.metadata) != TIDE_OK ||
       tide_intern_add_text(device->names, context, strlen(context), &note.compile_context) != TIDE_OK ||

@@ -438,7 +438,7 @@ const uint64_t* tide_intern_stack(const tide_intern* names, uint32_t id, size_t*
 }
 
 tide_note tide_intern_note(const tide_intern* names, uint32_t id) {
-  tide_note note = { 0, 0 };
+  tide_note note = { 0 };
   const intern_value* const value = names != NULL ? intern_at(&names->notes, id) : NULL;
   if (value != NULL) memcpy(&note, value->data, sizeof note);
   return note;

@@ -28,7 +28,7 @@ static uint32_t stack_add(tide_intern* names, const uint64_t* frames, size_t cou
 
 static uint32_t note_add(tide_intern* names, uint32_t metadata, uint32_t compile_context) {
   uint32_t id = UINT32_MAX;
-  T_OK(tide_intern_add_note(names, (tide_note){ metadata, compile_context }, &id));
+  T_OK(tide_intern_add_note(names, (tide_note){ metadata, compile_context, 0 }, &id));
   return id;
 }
 
@@ -226,7 +226,7 @@ T_TEST(test_intern__refuses_bad_input) {
   T_STATUS(tide_intern_add_text(names, "a", 1, NULL), TIDE_ERR_ARGUMENT);
   T_STATUS(tide_intern_add_stack(names, NULL, 1, &id), TIDE_ERR_ARGUMENT);
   T_STATUS(tide_intern_add_stack(names, &frame, 1, NULL), TIDE_ERR_ARGUMENT);
-  T_STATUS(tide_intern_add_note(names, (tide_note){ 1, 1 }, NULL), TIDE_ERR_ARGUMENT);
+  T_STATUS(tide_intern_add_note(names, (tide_note){ 1, 1, 0 }, NULL), TIDE_ERR_ARGUMENT);
   for (size_t less = 0; less < 100; less++) {
     T_STATUS(tide_intern_add_text(names, "a", SIZE_MAX - less, &id), TIDE_ERR_NO_MEMORY);
   }
@@ -396,7 +396,7 @@ static void fill_under_failure(tide_intern* names, const counting_heap* h, uint3
     }
     T_EQ(id, i);
     if (tide_intern_add_stack(names, frames, 2, &id) != TIDE_OK) T_EQ(stack_add(names, frames, 2), i);
-    if (tide_intern_add_note(names, (tide_note){ i, 1 }, &id) != TIDE_OK) T_EQ(note_add(names, i, 1), i);
+    if (tide_intern_add_note(names, (tide_note){ i, 1, 0 }, &id) != TIDE_OK) T_EQ(note_add(names, i, 1), i);
     T_EQ(stack_add(names, frames, 2), i);
     T_EQ(note_add(names, i, 1), i);
     expect_text(names, i, large, bytes);

@@ -16,7 +16,7 @@ static tide_trace_entry entry_of(uint64_t number) {
   entry.pool = (uint32_t)(number >> 3);
   entry.action = (uint8_t)(number % TIDE_ACTION_COUNT);
   entry.device = (uint8_t)number;
-  entry.reserved = (uint16_t)(number * 11);
+  entry.absent = (uint16_t)(number * 11);
   return entry;
 }
 

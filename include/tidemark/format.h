@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Tidemark: traces in files. PyTorch's memory snapshots are read and written as pickle and JSON, with every
+// key they have; further formats are read or written where they can hold a trace.
+//
+//   tide_trace* trace = NULL;
+//   const tide_source file = { read_file, stream };                 // gives the next bytes
+//   if (tide_trace_read(&file, NULL, &trace) != TIDE_OK) puts(tide_last_error()->text);
+//   ...
+//   tide_trace_write(trace, TIDE_FORMAT_JSON, &sink);
+//   tide_trace_free(trace);
+//
+// A reader trusts nothing: a damaged or hostile file is an error that names the byte where it was found, takes
+// no more memory than the limit allows, and nothing in it is ever run or looked up by name. Compression is not
+// its matter: a source may decompress as it goes.
+#ifndef TIDEMARK_FORMAT_H
+#define TIDEMARK_FORMAT_H
+
+#include "tidemark/trace.h"
+
+TIDE_BEGIN_DECLS
+
+// Every format: constant, value, name, the usual ending of file names, can it be read, what it is.
+#define TIDE_FORMAT_MAP(X)                                                                            \
+  X(PICKLE, 0, "pickle", "pickle", true, "a memory snapshot of PyTorch")                              \
+  X(JSON, 1, "json", "json", true, "the same as JSON")                                                \
+  X(NATIVE, 2, "tide", "tide", true, "columns in chunks with checksums, Tidemark's own")              \
+  X(RMM, 3, "rmm", "rmm.csv", true, "the log of RMM's logging adaptor")                               \
+  X(MINIMALLOC, 4, "minimalloc", "csv", true, "lifetimes and sizes of buffers, MiniMalloc's problem") \
+  X(CHROME, 5, "chrome", "trace.json", false, "a timeline for Perfetto and chrome://tracing")         \
+  X(FOLDED, 6, "folded", "folded", false,                                                             \
+    "call sites and the bytes they hold at the peak, for flame graphs")                               \
+  X(PPROF, 7, "pprof", "pb", false, "the same with totals, for pprof")
+
+typedef enum tide_format {
+#define TIDE_FORMAT_ENUM(name, value, word, ending, reads, text) TIDE_FORMAT_##name = value,
+  TIDE_FORMAT_MAP(TIDE_FORMAT_ENUM)
+#undef TIDE_FORMAT_ENUM
+      TIDE_FORMAT_COUNT
+} tide_format;
+
+typedef struct tide_format_info {
+  const char* name;
+  const char* ending;  // without the dot before it
+  const char* text;
+  bool can_read;
+} tide_format_info;
+
+// What is known of a format; all NULL for a number that is none. And the format of a name, or -1.
+TIDE_API tide_format_info tide_format_describe(uint32_t format);
+TIDE_API int tide_format_from_name(const char* name);
+
+// Where bytes come from. `read` puts up to `room` (never 0) of them to `out` and says how many; 0 is the end.
+// What it returns beside TIDE_OK ends the reading and is returned.
+typedef struct tide_source {
+  tide_status (*read)(void* user, void* out, size_t room, size_t* out_bytes);
+  void* user;  // caller keeps
+} tide_source;
+
+// Where bytes go, in order.
+typedef struct tide_sink {
+  tide_status (*write)(void* user, const void* data, size_t bytes);
+  void* user;  // caller keeps
+} tide_sink;
+
+typedef struct tide_read_options {
+  uint32_t size;          // set by TIDE_READ_OPTIONS_INIT
+  uint32_t format;        // a tide_format; TIDE_FORMAT_COUNT: found from the first bytes
+  uint64_t memory;        // bytes that the trace and the reader may take together
+  const tide_heap* heap;  // caller keeps until the trace is freed; NULL for malloc
+  // (optional) Called now and then with the bytes read so far; false ends the reading with TIDE_ERR_STATE.
+  bool (*on_progress)(void* user, uint64_t bytes);
+  void* user;  // caller keeps
+} tide_read_options;
+#define TIDE_READ_OPTIONS_INIT \
+  { sizeof(tide_read_options), TIDE_FORMAT_COUNT, (uint64_t)16 << 30, NULL, NULL, NULL }
+
+// Reads a trace to the end of the source; NULL options are the defaults. Of a native file that is cut off or
+// damaged, the chunks before that place are read, and the trace says so in `is_cut`.
+// Errors:  TIDE_ERR_FORMAT with the offset of the byte; TIDE_ERR_LIMIT when more memory would be needed than
+//          the options allow; TIDE_ERR_NO_MEMORY; TIDE_ERR_ARGUMENT; what the source returned.
+// Cost:    one pass; 48 bytes of memory for an entry, and each text, frame and stack once.
+TIDE_API TIDE_NODISCARD tide_status tide_trace_read(const tide_source* source,
+                                                    const tide_read_options* options, tide_trace** out);
+
+// Writes a trace. PICKLE and JSON hold all of it and are read back to an equal one, NATIVE as well; PICKLE
+// keeps to what PyTorch's viewers read. RMM holds allocations and releases; MINIMALLOC lifetimes and sizes:
+// times are steps if the trace has those, otherwise numbers of entries. FOLDED and PPROF describe the moment
+// when most bytes were requested and not yet released.
+// Errors:  TIDE_ERR_ARGUMENT; TIDE_ERR_NO_MEMORY; TIDE_ERR_LIMIT for what the format cannot hold; what the
+//          sink returned.
+TIDE_API TIDE_NODISCARD tide_status tide_trace_write(const tide_trace* trace, uint32_t format,
+                                                     const tide_sink* sink);
+
+TIDE_END_DECLS
+#endif
