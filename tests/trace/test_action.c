@@ -17,7 +17,7 @@ T_TEST(test_action__has_its_name_and_value) {
   T_STR_EQ(tide_action_name(7), "snapshot");
   T_STR_EQ(tide_action_name(8), "oom");
   T_STR_EQ(tide_action_name(TIDE_ACTION_USER_DEFINED), "user_defined");
-  T_EQ(TIDE_ACTION_COUNT, 10);
+  T_EQ(TIDE_ACTION_COUNT, 11);
 }
 
 T_TEST(test_action__is_found_by_its_name) {
