@@ -91,7 +91,8 @@ static const void* array_items(const trace_array* array, size_t* out_count) {
 
 static void* limit_alloc(void* user, size_t bytes, size_t alignment) {
   tide_trace* const trace = user;
-  if (tide__add_relaxed(&trace->taken, bytes) > trace->limit - tide__min(bytes, trace->limit)) {
+  const uint64_t before = tide__add_relaxed(&trace->taken, bytes);
+  if (bytes > trace->limit || before > trace->limit - bytes) {
     (void)tide__add_relaxed(&trace->taken, -(uint64_t)bytes);
     tide__store_relaxed(&trace->is_limited, 1);
     return NULL;
