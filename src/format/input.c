@@ -13,6 +13,7 @@
 #include "base/heap.h"
 
 #define INPUT_ROOM ((size_t)128 << 10)
+#define INPUT_ALIGNMENT 64u
 #define INPUT_PROGRESS ((uint64_t)1 << 20)  // bytes between two reports
 
 tide_status tide__input_init(tide__input* input, const tide_source* source, const tide_heap* heap,
@@ -20,7 +21,7 @@ tide_status tide__input_init(tide__input* input, const tide_source* source, cons
   *input = (tide__input){ .source = *source, .heap = heap, .room = INPUT_ROOM };
   input->on_progress = options->on_progress;
   input->user = options->user;
-  input->buffer = heap->alloc(heap->user, input->room, 1);
+  input->buffer = heap->alloc(heap->user, input->room, INPUT_ALIGNMENT);
   TIDE_REQUIRE(input->buffer != NULL, TIDE_ERR_NO_MEMORY, "trace_read: no memory for a buffer");
   return TIDE_OK;
 }
@@ -37,7 +38,7 @@ static void input_rewind(tide__input* input) {
 }
 
 static tide_status input_grow(tide__input* input) {
-  uint8_t* const larger = input->heap->alloc(input->heap->user, 2 * input->room, 1);
+  uint8_t* const larger = input->heap->alloc(input->heap->user, 2 * input->room, INPUT_ALIGNMENT);
   TIDE_REQUIRE(larger != NULL, TIDE_ERR_NO_MEMORY, "trace_read: no memory for a piece of %zu bytes and more",
                input->room);
   memcpy(larger, input->buffer, input->end);

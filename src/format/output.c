@@ -11,9 +11,11 @@
 #include "base/error.h"
 #include "base/heap.h"
 
+#define OUTPUT_ALIGNMENT 64u
+
 tide_status tide__output_init(tide__output* output, const tide_sink* sink, const tide_heap* heap) {
   *output = (tide__output){ .sink = *sink, .heap = heap };
-  output->buffer = heap->alloc(heap->user, TIDE__OUTPUT_ROOM, 1);
+  output->buffer = heap->alloc(heap->user, TIDE__OUTPUT_ROOM, OUTPUT_ALIGNMENT);
   TIDE_REQUIRE(output->buffer != NULL, TIDE_ERR_NO_MEMORY, "trace_write: no memory for a buffer");
   return TIDE_OK;
 }

@@ -1,0 +1,380 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// The stack of parts. A list or dict is open until it is used: as a part of another, or when it is recalled. Then
+// it is packed away (record.c), and whoever remembered it recalls what it was packed as. So a part that contains
+// itself cannot come about: it would have to be filled after it was used, which is refused.
+//
+// What a list or dict is follows from its place when it is opened: below it on the stack lie the list or dict it
+// will be given to, and in a dict its key. Where several places are possible, the kinds decide; and a wrong guess
+// costs only time, because plain data is packed in its right place later.
+//
+// Cost: O(1) for a part, beside the interning of texts. An open dict is closed as soon as something that cannot be
+//       its key lies above it, so that a list of any length keeps one of them open.
+#include "format/assemble.h"
+
+#include <string.h>
+
+#include "base/arith.h"
+#include "base/error.h"
+#include "base/heap.h"
+#include "format/record.h"
+#include "format/schema.h"
+#include "trace/limit.h"
+
+#define MEMO_GONE UINT64_MAX
+
+tide_status tide__assembler_init(tide__assembler* a, tide_trace* trace, const char* format) {
+  *a = (tide__assembler){ .trace = trace, .names = tide_trace_names(trace), .format = format };
+  a->heap = tide__trace_heap(trace);
+  return tide__words_intern(a->names);
+}
+
+void tide__assembler_fini(tide__assembler* a) {
+  for (size_t i = 0; i < a->open_count; i++) {
+    tide__heap_release(a->heap, a->opens[i].items, a->opens[i].room, sizeof *a->opens[i].items);
+  }
+  tide__heap_release(a->heap, a->opens, a->open_room, sizeof *a->opens);
+  tide__heap_release(a->heap, a->stack, a->stack_room, sizeof *a->stack);
+  tide__heap_release(a->heap, a->marks, a->mark_room, sizeof *a->marks);
+  tide__heap_release(a->heap, a->memo, a->memo_room, sizeof *a->memo);
+  tide__heap_release(a->heap, a->blocks, a->block_room, sizeof *a->blocks);
+  tide__heap_release(a->heap, a->words, a->word_room, sizeof *a->words);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Room
+
+static tide_status grow(const tide__assembler* a, void* array, size_t* room, size_t need, size_t bytes) {
+  void** const items = array;
+  TIDE_REQUIRE(tide__heap_grow(a->heap, items, room, need, bytes), TIDE_ERR_NO_MEMORY,
+               "%s: byte %llu: no memory for %zu parts", a->format, (unsigned long long)a->offset, need);
+  return TIDE_OK;
+}
+#define GROW(a, array, room, need) \
+  ((need) <= *(room) ? TIDE_OK : grow((a), (void*)(array), (room), (need), sizeof **(array)))
+
+tide_status tide__assembler_word(tide__assembler* a, uint64_t word) {
+  TIDE_TRY(GROW(a, &a->words, &a->word_room, a->word_count + 1));
+  a->words[a->word_count++] = word;
+  return TIDE_OK;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// What is remembered: kind, role, device and number in 64 bits
+
+static uint64_t memo_pack(const tide__item* item) {
+  const uint64_t small = item->kind == TIDE__ITEM_OPEN ? 0 : (uint64_t)item->as.integer & 0xffff;
+  return item->kind | (uint64_t)item->role << 8 | small << 16 | (uint64_t)item->id << 32;
+}
+
+static tide__item memo_unpack(uint64_t memo) {
+  return (tide__item){ .kind = memo & 0xff,
+                       .role = memo >> 8 & 0xff,
+                       .id = (uint32_t)(memo >> 32),
+                       .as.integer = memo >> 16 & 0xffff };
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Lists and dicts that are being filled
+
+static tide_status open_take(tide__assembler* a, uint32_t* out) {
+  if (a->free_open != 0) {
+    *out = a->free_open - 1;
+    a->free_open = a->opens[*out].next_free;
+    return TIDE_OK;
+  }
+  TIDE_TRY(GROW(a, &a->opens, &a->open_room, a->open_count + 1));
+  *out = (uint32_t)a->open_count++;
+  return TIDE_OK;
+}
+
+static void open_give(tide__assembler* a, uint32_t index, uint64_t memo) {
+  tide__open* const open = &a->opens[index];
+  if (open->memo != 0) a->memo[open->memo - 1] = memo;
+  open->next_free = a->free_open;
+  a->free_open = index + 1;
+}
+
+// Packs an open part away.
+static tide_status item_close(tide__assembler* a, tide__item* item) {
+  if (item->kind != TIDE__ITEM_OPEN) return TIDE_OK;
+  tide__item packed = { 0 };
+  TIDE_TRY(tide__pack(a, &a->opens[item->id], &packed));
+  open_give(a, item->id, memo_pack(&packed));
+  *item = packed;
+  return TIDE_OK;
+}
+
+static tide_status open_add(tide__assembler* a, tide__open* open, const tide__item* items, size_t count) {
+  TIDE_TRY(GROW(a, &open->items, &open->room, open->count + count));
+  if (count > 0) memcpy(open->items + open->count, items, count * sizeof *items);
+  open->count += count;
+  return TIDE_OK;
+}
+
+static bool role_is_counted(tide__role role) {
+  return role == TIDE__ROLE_TRACES || role == TIDE__ROLE_TRACK || role == TIDE__ROLE_SEGMENTS ||
+         role == TIDE__ROLE_BLOCKS;
+}
+
+// Gives a complete part to a list. A list of a snapshot's own parts keeps only their number; of a call stack in
+// which something else lies, nothing more is known than that it is a list.
+static tide_status list_take(tide__assembler* a, tide__open* open, tide__item* item) {
+  const tide__role role = (tide__role)open->role;
+  if (role == TIDE__ROLE_PLAIN) return open_add(a, open, item, 1);
+  const tide__role want = tide__role_within(role, TIDE__WORD_NONE, true) != TIDE__ROLE_PLAIN
+                              ? tide__role_within(role, TIDE__WORD_NONE, true)
+                              : tide__role_within(role, TIDE__WORD_NONE, false);
+  if (item->kind == TIDE__ITEM_VALUE) TIDE_TRY(tide__pack_value(a, item->id, want, open->device, item));
+  const bool is_right = item->kind == TIDE__ITEM_PACKED && item->role == want;
+  if (role == TIDE__ROLE_STACK) {
+    if (!is_right) open->role = TIDE__ROLE_PLAIN;
+    return open_add(a, open, item, 1);
+  }
+  if (!is_right) return TIDE__FILE_FAIL(a, "%s where it cannot be", tide__item_name(item));
+  open->count += role_is_counted(role);
+  return TIDE_OK;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Parts
+
+static const tide__open* open_at(const tide__assembler* a, size_t place) {
+  const tide__item* const item = &a->stack[place];
+  return item->kind == TIDE__ITEM_OPEN ? &a->opens[item->id] : NULL;
+}
+
+// The role of a list or dict that is opened now.
+static tide__role role_here(const tide__assembler* a, bool is_dict) {
+  tide__role role = TIDE__ROLE_PLAIN;
+  if (a->depth == 0) return is_dict ? TIDE__ROLE_ROOT : TIDE__ROLE_SEGMENTS;
+  const tide__item* const top = &a->stack[a->depth - 1];
+  const bool is_keyed = top->kind == TIDE__ITEM_TEXT;
+  const size_t below = a->depth - 1 - is_keyed;  // where the list or dict lies if there is no mark
+  const bool has_below = a->depth > is_keyed;
+  const tide__open* near = has_below ? open_at(a, below) : NULL;
+  if (near != NULL && near->is_dict == is_keyed)
+    role = tide__role_within((tide__role)near->role, is_keyed ? top->id : TIDE__WORD_NONE, is_dict);
+  const size_t mark = a->mark_count > 0 ? a->marks[a->mark_count - 1] : 0;
+  if (role != TIDE__ROLE_PLAIN || mark == 0) return role;
+  const tide__open* const far = open_at(a, mark - 1);
+  if (far == NULL) return role;
+  if (!far->is_dict) return tide__role_within((tide__role)far->role, TIDE__WORD_NONE, is_dict);
+  const bool is_value = is_keyed && (a->depth - mark) % 2 == 1;
+  return is_value ? tide__role_within((tide__role)far->role, top->id, is_dict) : TIDE__ROLE_PLAIN;
+}
+
+tide_status tide__assemble_item(tide__assembler* a, tide__item item) {
+  if (a->depth > 0 && item.kind != TIDE__ITEM_TEXT) {
+    // Only a text can be a key of the dict below: it is complete.
+    const tide__open* const below = open_at(a, a->depth - 1);
+    if (below != NULL && below->is_dict) TIDE_TRY(item_close(a, &a->stack[a->depth - 1]));
+  }
+  TIDE_TRY(GROW(a, &a->stack, &a->stack_room, a->depth + 1));
+  a->stack[a->depth++] = item;
+  return TIDE_OK;
+}
+
+tide_status tide__assemble_text(tide__assembler* a, const void* text, size_t bytes) {
+  tide__item item = { .kind = TIDE__ITEM_TEXT };
+  TIDE_TRY(tide_intern_add_text(a->names, text, bytes, &item.id));
+  return tide__assemble_item(a, item);
+}
+
+tide_status tide__assemble_open(tide__assembler* a, bool is_dict) {
+  tide__item item = { .kind = TIDE__ITEM_OPEN };
+  const tide__role role = role_here(a, is_dict);
+  TIDE_TRY(tide__assemble_item(a, (tide__item){ .kind = TIDE__ITEM_NONE }));
+  TIDE_TRY(open_take(a, &item.id));
+  tide__open* const open = &a->opens[item.id];
+  *open = (tide__open){ .items = open->items, .room = open->room, .place = a->depth - 1 };
+  open->role = (uint8_t)role;
+  open->is_dict = is_dict;
+  if (role == TIDE__ROLE_ENTRY) open->device = (uint32_t)a->track_count - 1;
+  if (role == TIDE__ROLE_TRACK) {
+    open->device = (uint32_t)a->track_count++;
+    if (tide_trace_add_device(a->trace, open->device) == TIDE_ERR_ARGUMENT)
+      return TIDE__FILE_FAIL(a, "more than %u devices", open->device);
+  }
+  a->stack[a->depth - 1] = item;
+  return TIDE_OK;
+}
+
+tide_status tide__assemble_mark(tide__assembler* a) {
+  TIDE_TRY(GROW(a, &a->marks, &a->mark_room, a->mark_count + 1));
+  a->marks[a->mark_count++] = a->depth;
+  return TIDE_OK;
+}
+
+// Where the top parts begin. What lies under a mark that stays is out of reach.
+static tide_status parts_find(tide__assembler* a, size_t count, bool to_mark, size_t* out) {
+  const size_t mark = a->mark_count > 0 ? a->marks[a->mark_count - 1] : 0;
+  if (to_mark) {
+    if (a->mark_count == 0) return TIDE__FILE_FAIL(a, "%s", "there is no mark");
+    if (mark > a->depth) return TIDE__FILE_FAIL(a, "%s", "the parts below the mark are gone");
+    a->mark_count--;
+    *out = mark;
+    return TIDE_OK;
+  }
+  if (a->depth < count || a->depth - count < mark) return TIDE__FILE_FAIL(a, "fewer than %zu parts", count);
+  *out = a->depth - count;
+  return TIDE_OK;
+}
+
+static tide_status parts_close(tide__assembler* a, size_t begin) {
+  for (size_t i = begin; i < a->depth; i++) TIDE_TRY(item_close(a, &a->stack[i]));
+  return TIDE_OK;
+}
+
+// The list or dict that lies below some parts.
+static tide_status parts_owner(tide__assembler* a, size_t begin, bool is_dict, tide__open** out) {
+  const tide__open* const open = begin > 0 ? open_at(a, begin - 1) : NULL;
+  if (open == NULL || open->is_dict != is_dict)
+    return TIDE__FILE_FAIL(a, "no %s to be filled lies below", is_dict ? "dict" : "list");
+  *out = &a->opens[a->stack[begin - 1].id];
+  return TIDE_OK;
+}
+
+tide_status tide__assemble_append(tide__assembler* a, size_t count, bool to_mark) {
+  size_t begin = 0;
+  tide__open* open = NULL;
+  TIDE_TRY(parts_find(a, count, to_mark, &begin));
+  TIDE_TRY(parts_close(a, begin));
+  for (size_t i = begin; i < a->depth; i++) {
+    // Looked for each time: packing a part may make room for more of them elsewhere.
+    TIDE_TRY(parts_owner(a, begin, false, &open));
+    TIDE_TRY(list_take(a, open, &a->stack[i]));
+  }
+  TIDE_TRY(parts_owner(a, begin, false, &open));
+  a->depth = begin;
+  return TIDE_OK;
+}
+
+static tide_status keys_check(tide__assembler* a, size_t begin) {
+  if ((a->depth - begin) % 2 != 0) return TIDE__FILE_FAIL(a, "%s", "a key without a value");
+  for (size_t i = begin; i < a->depth; i += 2) {
+    if (a->stack[i].kind != TIDE__ITEM_TEXT)
+      return TIDE__FILE_FAIL(a, "%s is no key", tide__item_name(&a->stack[i]));
+  }
+  return TIDE_OK;
+}
+
+tide_status tide__assemble_set(tide__assembler* a, size_t count, bool to_mark) {
+  size_t begin = 0;
+  tide__open* open = NULL;
+  TIDE_TRY(parts_find(a, count, to_mark, &begin));
+  TIDE_TRY(parts_close(a, begin));
+  TIDE_TRY(keys_check(a, begin));
+  TIDE_TRY(parts_owner(a, begin, true, &open));
+  TIDE_TRY(open_add(a, open, a->stack + begin, a->depth - begin));
+  a->depth = begin;
+  return TIDE_OK;
+}
+
+tide_status tide__assemble_gather(tide__assembler* a, tide_value_kind kind, size_t count, bool to_mark) {
+  size_t begin = 0;
+  tide__item item = { 0 };
+  TIDE_TRY(parts_find(a, count, to_mark, &begin));
+  TIDE_TRY(parts_close(a, begin));
+  if (kind == TIDE_VALUE_DICT) TIDE_TRY(keys_check(a, begin));
+  const tide__open open = { .items = a->stack + begin,
+                            .count = a->depth - begin,
+                            .is_dict = kind == TIDE_VALUE_DICT,
+                            .is_tuple = kind == TIDE_VALUE_TUPLE };
+  TIDE_TRY(tide__pack(a, &open, &item));
+  a->depth = begin;
+  return tide__assemble_item(a, item);
+}
+
+static void part_drop(tide__assembler* a) {
+  const tide__item* const item = &a->stack[--a->depth];
+  if (item->kind == TIDE__ITEM_OPEN) open_give(a, item->id, MEMO_GONE);
+}
+
+tide_status tide__assemble_pop(tide__assembler* a) {
+  size_t begin = 0;
+  TIDE_TRY(parts_find(a, 1, false, &begin));
+  part_drop(a);
+  return TIDE_OK;
+}
+
+tide_status tide__assemble_pop_mark(tide__assembler* a) {
+  size_t begin = 0;
+  TIDE_TRY(parts_find(a, 0, true, &begin));
+  while (a->depth > begin) part_drop(a);
+  return TIDE_OK;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Memory of parts
+
+tide_status tide__assemble_remember(tide__assembler* a, size_t number) {
+  if (number == SIZE_MAX) number = a->memo_count;
+  if (a->depth == 0) return TIDE__FILE_FAIL(a, "%s", "nothing to remember");
+  if (number > a->memo_count || number >= UINT32_MAX)
+    return TIDE__FILE_FAIL(a, "number %zu is remembered after %zu", number, a->memo_count);
+  tide__item item = a->stack[a->depth - 1];
+  if (item.kind == TIDE__ITEM_OPEN) {
+    tide__open* const open = &a->opens[item.id];
+    if (open->memo != 0) return TIDE__FILE_FAIL(a, "%s", "a part is remembered twice");
+    open->memo = (uint32_t)number + 1;
+  } else if (item.kind == TIDE__ITEM_INT || item.kind == TIDE__ITEM_UINT || item.kind == TIDE__ITEM_FLOAT) {
+    TIDE_TRY(tide__item_value(a, &item, &item.id));
+    item = (tide__item){ .kind = TIDE__ITEM_VALUE, .id = item.id };
+  }
+  TIDE_TRY(GROW(a, &a->memo, &a->memo_room, number + 1));
+  a->memo[number] = memo_pack(&item);
+  if (number == a->memo_count) a->memo_count++;
+  return TIDE_OK;
+}
+
+// An entry that comes once more is one more entry, of the list that is being filled.
+static tide_status entry_repeat(tide__assembler* a, tide__item* item) {
+  size_t count = 0;
+  const tide_trace_entry* const entries = tide_trace_entries(a->trace, (size_t)item->as.integer, &count);
+  if (a->track_count == 0 || item->id >= count) return TIDE__FILE_FAIL(a, "%s", "an entry that is gone");
+  tide_trace_entry entry = entries[item->id];
+  entry.device = (uint8_t)(a->track_count - 1);
+  TIDE_TRY(tide_trace_add_entry(a->trace, &entry));
+  tide_trace_entries(a->trace, entry.device, &count);
+  item->id = (uint32_t)(count - 1);
+  item->as.integer = entry.device;
+  return TIDE_OK;
+}
+
+tide_status tide__assemble_recall(tide__assembler* a, size_t number) {
+  if (number >= a->memo_count || a->memo[number] == MEMO_GONE)
+    return TIDE__FILE_FAIL(a, "number %zu is not remembered", number);
+  tide__item item = memo_unpack(a->memo[number]);
+  if (item.kind == TIDE__ITEM_OPEN) {
+    // It is used now, so it is complete.
+    const size_t place = a->opens[item.id].place;
+    TIDE_TRY(item_close(a, &a->stack[place]));
+    item = a->stack[place];
+  }
+  const bool is_shared = item.kind != TIDE__ITEM_PACKED || item.role == TIDE__ROLE_STACK ||
+                         item.role == TIDE__ROLE_FRAME || item.role == TIDE__ROLE_ENTRY;
+  if (!is_shared) return TIDE__FILE_FAIL(a, "%s comes twice", tide__item_name(&item));
+  if (item.kind == TIDE__ITEM_PACKED && item.role == TIDE__ROLE_ENTRY) TIDE_TRY(entry_repeat(a, &item));
+  return tide__assemble_item(a, item);
+}
+
+tide_status tide__assemble_end(tide__assembler* a) {
+  if (a->depth != 1 || a->mark_count != 0)
+    return TIDE__FILE_FAIL(a, "it ends with %zu parts and %zu marks", a->depth, a->mark_count);
+  tide__item* const item = &a->stack[0];
+  TIDE_TRY(item_close(a, item));
+  if (item->kind == TIDE__ITEM_VALUE) {
+    const bool is_list = tide_intern_value(a->names, item->id).kind == TIDE_VALUE_LIST;
+    TIDE_TRY(tide__pack_value(a, item->id, is_list ? TIDE__ROLE_SEGMENTS : TIDE__ROLE_ROOT, 0, item));
+  }
+  const bool is_packed = item->kind == TIDE__ITEM_PACKED;
+  if (!is_packed || (item->role != TIDE__ROLE_ROOT && item->role != TIDE__ROLE_SEGMENTS))
+    return TIDE__FILE_FAIL(a, "%s is no memory snapshot", tide__item_name(item));
+  if (item->role == TIDE__ROLE_SEGMENTS) {
+    const tide_trace_about about = { .has_segments = true, .is_segments_only = true };
+    tide_trace_set_about(a->trace, &about);
+  }
+  return TIDE_OK;
+}

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Puts a memory snapshot together from its parts, in the order a pickle or a JSON text has them. A decoder only
+// names the parts: this text, that number, a list begins, these are its items. The assembler has a stack of them,
+// like a pickle machine, knows from the place of a part what it is (an entry of a trace, a frame), and packs it
+// away as soon as it is complete. What it has no place for is kept as plain data.
+//
+//   tide__assembler a;
+//   TIDE_TRY(tide__assembler_init(&a, trace));
+//   ... tide__assemble_...() ...
+//   TIDE_TRY(tide__assemble_end(&a));
+//   tide__assembler_fini(&a);
+#ifndef TIDEMARK_SRC_FORMAT_ASSEMBLE_H
+#define TIDEMARK_SRC_FORMAT_ASSEMBLE_H
+
+#include "tidemark/trace.h"
+
+typedef enum tide__item_kind {
+  TIDE__ITEM_NONE,
+  TIDE__ITEM_BOOL,
+  TIDE__ITEM_INT,
+  TIDE__ITEM_UINT,  // 2^63 and more
+  TIDE__ITEM_FLOAT,
+  TIDE__ITEM_TEXT,    // id: a text
+  TIDE__ITEM_VALUE,   // id: plain data
+  TIDE__ITEM_OPEN,    // id: a list or dict that is being filled
+  TIDE__ITEM_PACKED,  // packed away; role tells as what
+} tide__item_kind;
+
+// What a part of a snapshot is, by its place.
+typedef enum tide__role {
+  TIDE__ROLE_PLAIN,
+  TIDE__ROLE_ROOT,
+  TIDE__ROLE_TRACES,    // list of ...
+  TIDE__ROLE_TRACK,     //   list of ...
+  TIDE__ROLE_ENTRY,     //     dict
+  TIDE__ROLE_SEGMENTS,  // list of ...
+  TIDE__ROLE_SEGMENT,   //   dict
+  TIDE__ROLE_BLOCKS,    // list of ...
+  TIDE__ROLE_BLOCK,     //   dict
+  TIDE__ROLE_STACK,     // list of ...
+  TIDE__ROLE_FRAME,     //   dict
+} tide__role;
+
+typedef struct tide__item {
+  uint8_t kind;
+  uint8_t role;
+  uint16_t reserved;
+  uint32_t id;  // TEXT, VALUE, OPEN; PACKED: STACK and FRAME their numbers, ENTRY its index, BLOCKS the first
+  union {
+    int64_t integer;  // BOOL, INT, UINT; PACKED: ENTRY the device, BLOCKS how many
+    double number;    // FLOAT
+  } as;
+} tide__item;
+
+// A list or dict that is being filled.
+typedef struct tide__open {
+  tide__item* items;  // owned; of a dict keys and values in turn
+  size_t count;
+  size_t room;
+  uint32_t memo;       // number it is remembered by + 1; 0: none
+  uint32_t next_free;  // index + 1, while it is not in use
+  uint32_t device;     // TRACK: whose entries they are
+  size_t place;        // on the stack
+  uint8_t role;
+  bool is_dict;
+  bool is_tuple;
+} tide__open;
+
+typedef struct tide__assembler {
+  tide_trace* trace;      // borrowed
+  tide_intern* names;     // borrowed from the trace
+  const tide_heap* heap;  // borrowed from the trace
+  const char* format;     // the word for errors
+  uint64_t offset;        // of the part in the file, for errors; the decoder sets it
+  tide__item* stack;      // owned
+  size_t depth;
+  size_t stack_room;
+  size_t* marks;  // owned; depths of the stack
+  size_t mark_count;
+  size_t mark_room;
+  uint64_t* memo;  // owned; packed items
+  size_t memo_count;
+  size_t memo_room;
+  tide__open* opens;  // owned
+  size_t open_count;
+  size_t open_room;
+  uint32_t free_open;        // index + 1 of the first that is not in use
+  tide_trace_block* blocks;  // owned; of segments that are not complete
+  size_t block_count;
+  size_t block_room;
+  uint64_t* words;  // owned; a second stack, for putting plain data and call stacks together
+  size_t word_count;
+  size_t word_room;
+  bool has_no_tuples;    // of the format; the decoder sets it
+  size_t track_count;    // lists of entries that were begun
+  size_t segment_count;  // segments that were packed away
+} tide__assembler;
+
+tide_status tide__assembler_init(tide__assembler* a, tide_trace* trace, const char* format);
+void tide__assembler_fini(tide__assembler* a);
+
+// Puts a part on the stack.
+tide_status tide__assemble_item(tide__assembler* a, tide__item item);
+tide_status tide__assemble_text(tide__assembler* a, const void* text, size_t bytes);
+tide_status tide__assemble_open(tide__assembler* a, bool is_dict);
+
+static inline tide_status tide__assemble_int(tide__assembler* a, int64_t integer) {
+  return tide__assemble_item(a, (tide__item){ .kind = TIDE__ITEM_INT, .as.integer = integer });
+}
+static inline tide_status tide__assemble_uint(tide__assembler* a, uint64_t integer) {
+  const uint8_t kind = integer > INT64_MAX ? TIDE__ITEM_UINT : TIDE__ITEM_INT;
+  return tide__assemble_item(a, (tide__item){ .kind = kind, .as.integer = (int64_t)integer });
+}
+static inline tide_status tide__assemble_float(tide__assembler* a, double number) {
+  return tide__assemble_item(a, (tide__item){ .kind = TIDE__ITEM_FLOAT, .as.number = number });
+}
+static inline tide_status tide__assemble_bool(tide__assembler* a, bool is_true) {
+  return tide__assemble_item(a, (tide__item){ .kind = TIDE__ITEM_BOOL, .as.integer = is_true });
+}
+static inline tide_status tide__assemble_none(tide__assembler* a) {
+  return tide__assemble_item(a, (tide__item){ .kind = TIDE__ITEM_NONE });
+}
+
+// Marks the place on the stack that items are counted from.
+tide_status tide__assemble_mark(tide__assembler* a);
+
+// Gives the top `count` parts to the list below them, or pairs of keys and values to the dict; from the last mark
+// on if `to_mark`, which is then gone.
+tide_status tide__assemble_append(tide__assembler* a, size_t count, bool to_mark);
+tide_status tide__assemble_set(tide__assembler* a, size_t count, bool to_mark);
+
+// Makes the top parts into a tuple, a list or a dict (of plain data).
+tide_status tide__assemble_gather(tide__assembler* a, tide_value_kind kind, size_t count, bool to_mark);
+
+// Takes the top part away, or everything from the last mark on.
+tide_status tide__assemble_pop(tide__assembler* a);
+tide_status tide__assemble_pop_mark(tide__assembler* a);
+
+// Remembers the top part by a number, which may be at most one higher than all before; SIZE_MAX: the next one. And
+// puts what is remembered on the stack once more.
+tide_status tide__assemble_remember(tide__assembler* a, size_t number);
+tide_status tide__assemble_recall(tide__assembler* a, size_t number);
+
+// The one part that is left is the snapshot.
+tide_status tide__assemble_end(tide__assembler* a);
+
+#endif

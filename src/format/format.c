@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// The formats, and the two doors to them: reading finds the format from the first bytes.
+#include "tidemark/format.h"
+
+#include <string.h>
+
+#include "base/error.h"
+#include "base/heap.h"
+#include "format/decode.h"
+#include "trace/limit.h"
+
+#define FORMAT_HEAD 4096u  // bytes that tell what a file is
+
+typedef struct format_ops {
+  bool (*is)(const void* head, size_t bytes);
+  tide_status (*read)(tide__input* input, tide_trace* trace);
+  tide_status (*write)(const tide_trace* trace, tide__output* output);
+} format_ops;
+
+// In the order of their numbers, in which they are tried as well.
+static const format_ops formats[TIDE_FORMAT_COUNT] = {
+  [TIDE_FORMAT_PICKLE] = { tide__pickle_is, tide__pickle_read, tide__pickle_write },
+  [TIDE_FORMAT_JSON] = { tide__json_is, tide__json_read, tide__json_write },
+};
+
+tide_format_info tide_format_describe(uint32_t format) {
+  static const tide_format_info infos[] = {
+#define FORMAT_INFO(name, value, word, ending, reads, text) { word, ending, text, reads },
+    TIDE_FORMAT_MAP(FORMAT_INFO)
+#undef FORMAT_INFO
+  };
+  return format < TIDE_FORMAT_COUNT ? infos[format] : (tide_format_info){ 0 };
+}
+
+int tide_format_from_name(const char* name) {
+  if (name == NULL) return -1;
+  for (int i = 0; i < TIDE_FORMAT_COUNT; i++) {
+    if (strcmp(name, tide_format_describe((uint32_t)i).name) == 0) return i;
+  }
+  return -1;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Reading
+
+static tide_status format_find(tide__input* input, uint32_t* format) {
+  if (*format != TIDE_FORMAT_COUNT) return TIDE_OK;
+  TIDE_TRY(tide__input_fill(input, FORMAT_HEAD));
+  const size_t bytes = tide__input_ready(input);
+  TIDE_REQUIRE(bytes > 0, TIDE_ERR_FORMAT, "trace_read: the file is empty");
+  for (*format = 0; *format < TIDE_FORMAT_COUNT; ++*format) {
+    if (formats[*format].is != NULL && formats[*format].is(input->buffer + input->at, bytes)) return TIDE_OK;
+  }
+  return TIDE_FAIL(TIDE_ERR_FORMAT,
+                   "trace_read: the file is of no format that is known: it begins with 0x%02x 0x%02x",
+                   input->buffer[0], bytes > 1 ? input->buffer[1] : 0);
+}
+
+static tide_status format_read(const tide_source* source, const tide_read_options* options,
+                               tide_trace* trace) {
+  tide__input input;
+  uint32_t format = options->format;
+  TIDE_TRY(tide__input_init(&input, source, tide__trace_heap(trace), options));
+  tide_status status = format_find(&input, &format);
+  if (status == TIDE_OK) status = formats[format].read(&input, trace);
+  tide__input_fini(&input);
+  return status;
+}
+
+static tide_status read_options_check(const tide_read_options* options) {
+  TIDE_REQUIRE(options->size == sizeof *options, TIDE_ERR_ARGUMENT,
+               "trace_read: options have %u bytes, not %zu", options->size, sizeof *options);
+  const bool is_known = options->format < TIDE_FORMAT_COUNT && formats[options->format].read != NULL;
+  TIDE_REQUIRE(options->format == TIDE_FORMAT_COUNT || is_known, TIDE_ERR_ARGUMENT,
+               "trace_read: %u is no format that can be read", options->format);
+  TIDE_REQUIRE(tide__heap_is_valid(options->heap), TIDE_ERR_ARGUMENT,
+               "trace_read: the heap lacks a function");
+  return TIDE_OK;
+}
+
+tide_status tide_trace_read(const tide_source* source, const tide_read_options* options, tide_trace** out) {
+  static const tide_read_options defaults = TIDE_READ_OPTIONS_INIT;
+  TIDE_REQUIRE(out != NULL, TIDE_ERR_ARGUMENT, "trace_read: out is NULL");
+  *out = NULL;
+  TIDE_REQUIRE(source != NULL && source->read != NULL, TIDE_ERR_ARGUMENT, "trace_read: there is no source");
+  if (options == NULL) options = &defaults;
+  TIDE_TRY(read_options_check(options));
+  tide_trace* trace = NULL;
+  TIDE_TRY(tide__trace_new_limited(tide__heap_or_system(options->heap), options->memory, &trace));
+  const tide_status status = format_read(source, options, trace);
+  if (status == TIDE_OK) {
+    *out = trace;
+    return TIDE_OK;
+  }
+  const bool is_limited = status == TIDE_ERR_NO_MEMORY && tide__trace_is_limited(trace);
+  tide_trace_free(trace);
+  if (!is_limited) return status;
+  return TIDE_FAIL(TIDE_ERR_LIMIT,
+                   "trace_read: the file needs more than the %llu bytes of memory that are allowed",
+                   (unsigned long long)options->memory);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Writing
+
+tide_status tide_trace_write(const tide_trace* trace, uint32_t format, const tide_sink* sink) {
+  tide__output output;
+  TIDE_REQUIRE(trace != NULL, TIDE_ERR_ARGUMENT, "trace_write: there is no trace");
+  TIDE_REQUIRE(sink != NULL && sink->write != NULL, TIDE_ERR_ARGUMENT, "trace_write: there is no sink");
+  TIDE_REQUIRE(format < TIDE_FORMAT_COUNT && formats[format].write != NULL, TIDE_ERR_ARGUMENT,
+               "trace_write: %u is no format", format);
+  TIDE_TRY(tide__output_init(&output, sink, tide__trace_heap(trace)));
+  tide_status status = formats[format].write(trace, &output);
+  if (status == TIDE_OK) status = tide__output_flush(&output);
+  tide__output_fini(&output);
+  return status;
+}

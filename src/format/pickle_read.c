@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Reads pickles of plain data, protocols 2 to 5. A pickle is a program for a small stack machine; this one knows
+// the instructions that put plain data together and refuses all others, in particular those that look up a name,
+// call something or make an object. Nothing from the file is ever run.
+//
+// One pass: an instruction is decoded and handed to the assembler, which keeps what the file can refer to later.
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "format/assemble.h"
+#include "format/decode.h"
+#include "format/record.h"
+
+#define PICKLE_PROTO 0x80
+#define PICKLE_STOP '.'
+#define PICKLE_FRAME 0x95
+
+typedef struct pickle {
+  tide__input* input;
+  tide__assembler a;
+} pickle;
+
+bool tide__pickle_is(const void* head, size_t bytes) {
+  const uint8_t* const at = head;
+  return bytes >= 2 && at[0] == PICKLE_PROTO && at[1] >= 2 && at[1] <= 5;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Numbers in instructions
+
+static uint64_t bytes_uint(const uint8_t* at, size_t bytes) {
+  uint64_t number = 0;
+  for (size_t i = 0; i < bytes; i++) number |= (uint64_t)at[i] << 8 * i;
+  return number;
+}
+
+static tide_status pickle_uint(pickle* p, size_t bytes, uint64_t* out) {
+  const uint8_t* at = NULL;
+  TIDE_TRY(tide__input_take(p->input, bytes, &at));
+  *out = bytes_uint(at, bytes);
+  return TIDE_OK;
+}
+
+static tide_status pickle_int32(pickle* p) {
+  uint64_t number = 0;
+  TIDE_TRY(pickle_uint(p, 4, &number));
+  return tide__assemble_int(&p->a, (int32_t)(uint32_t)number);
+}
+
+static tide_status pickle_small(pickle* p, size_t bytes) {
+  uint64_t number = 0;
+  TIDE_TRY(pickle_uint(p, bytes, &number));
+  return tide__assemble_int(&p->a, (int64_t)number);
+}
+
+// An integer of any length in two's complement, of which 64 bits must be enough; the ninth byte of an address
+// above 2^63 is 0.
+static tide_status pickle_long(pickle* p, size_t length_bytes) {
+  uint64_t bytes = 0;
+  const uint8_t* at = NULL;
+  TIDE_TRY(pickle_uint(p, length_bytes, &bytes));
+  if (bytes > 9) return TIDE__FILE_FAIL(&p->a, "an integer of %" PRIu64 " bytes", bytes);
+  TIDE_TRY(tide__input_take(p->input, (size_t)bytes, &at));
+  if (bytes == 9) {
+    if (at[8] != 0) return TIDE__FILE_FAIL(&p->a, "%s", "an integer that has no 64 bits");
+    return tide__assemble_uint(&p->a, bytes_uint(at, 8));
+  }
+  const uint64_t number = bytes_uint(at, (size_t)bytes);
+  const bool is_negative = bytes > 0 && at[bytes - 1] >= 0x80;
+  const uint64_t sign = is_negative && bytes < 8 ? UINT64_MAX << 8 * bytes : 0;
+  return tide__assemble_int(&p->a, (int64_t)(number | sign));
+}
+
+static tide_status pickle_float(pickle* p) {
+  const uint8_t* at = NULL;
+  uint64_t bits = 0;
+  double number = 0;
+  TIDE_TRY(tide__input_take(p->input, 8, &at));
+  for (size_t i = 0; i < 8; i++) bits = bits << 8 | at[i];
+  memcpy(&number, &bits, sizeof number);
+  return tide__assemble_float(&p->a, number);
+}
+
+static tide_status pickle_text(pickle* p, size_t length_bytes) {
+  uint64_t bytes = 0;
+  const uint8_t* at = NULL;
+  TIDE_TRY(pickle_uint(p, length_bytes, &bytes));
+  if (bytes > SIZE_MAX / 2) return TIDE__FILE_FAIL(&p->a, "a text of %" PRIu64 " bytes", bytes);
+  TIDE_TRY(tide__input_take(p->input, (size_t)bytes, &at));
+  return tide__assemble_text(&p->a, at, (size_t)bytes);
+}
+
+static tide_status pickle_remember(pickle* p, size_t bytes) {
+  uint64_t number = 0;
+  TIDE_TRY(pickle_uint(p, bytes, &number));
+  return tide__assemble_remember(&p->a, (size_t)number);
+}
+
+static tide_status pickle_recall(pickle* p, size_t bytes) {
+  uint64_t number = 0;
+  TIDE_TRY(pickle_uint(p, bytes, &number));
+  return tide__assemble_recall(&p->a, (size_t)number);
+}
+
+// A frame is a hint how much to read at once; its length is looked at, not used.
+static tide_status pickle_frame(pickle* p) {
+  uint64_t bytes = 0;
+  TIDE_TRY(pickle_uint(p, 8, &bytes));
+  if (bytes > INT64_MAX) return TIDE__FILE_FAIL(&p->a, "a frame of %" PRIu64 " bytes", bytes);
+  return TIDE_OK;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Instructions
+
+static tide_status pickle_refuse(pickle* p, uint8_t code) {
+  const bool is_print = code > ' ' && code < 0x7f;
+  const char text[] = { ' ', '\'', is_print ? (char)code : '?', '\'', '\0' };
+  return TIDE__FILE_FAIL(&p->a, "instruction 0x%02x%s is not one of plain data", code, is_print ? text : "");
+}
+
+static tide_status pickle_step(pickle* p, uint8_t code) {
+  tide__assembler* const a = &p->a;
+  switch (code) {
+    case '(': return tide__assemble_mark(a);
+    case '}': return tide__assemble_open(a, true);
+    case ']': return tide__assemble_open(a, false);
+    case 'u': return tide__assemble_set(a, 0, true);
+    case 's': return tide__assemble_set(a, 2, false);
+    case 'e': return tide__assemble_append(a, 0, true);
+    case 'a': return tide__assemble_append(a, 1, false);
+    case 0x8c: return pickle_text(p, 1);
+    case 'X': return pickle_text(p, 4);
+    case 0x8d: return pickle_text(p, 8);
+    case 0x94: return tide__assemble_remember(a, SIZE_MAX);
+    case 'q': return pickle_remember(p, 1);
+    case 'r': return pickle_remember(p, 4);
+    case 'h': return pickle_recall(p, 1);
+    case 'j': return pickle_recall(p, 4);
+    case 'K': return pickle_small(p, 1);
+    case 'M': return pickle_small(p, 2);
+    case 'J': return pickle_int32(p);
+    case 0x8a: return pickle_long(p, 1);
+    case 0x8b: return pickle_long(p, 4);
+    case 'G': return pickle_float(p);
+    case 0x88: return tide__assemble_bool(a, true);
+    case 0x89: return tide__assemble_bool(a, false);
+    case 'N': return tide__assemble_none(a);
+    case ')': return tide__assemble_gather(a, TIDE_VALUE_TUPLE, 0, false);
+    case 0x85: return tide__assemble_gather(a, TIDE_VALUE_TUPLE, 1, false);
+    case 0x86: return tide__assemble_gather(a, TIDE_VALUE_TUPLE, 2, false);
+    case 0x87: return tide__assemble_gather(a, TIDE_VALUE_TUPLE, 3, false);
+    case 't': return tide__assemble_gather(a, TIDE_VALUE_TUPLE, 0, true);
+    case 'l': return tide__assemble_gather(a, TIDE_VALUE_LIST, 0, true);
+    case 'd': return tide__assemble_gather(a, TIDE_VALUE_DICT, 0, true);
+    case '0': return tide__assemble_pop(a);
+    case '1': return tide__assemble_pop_mark(a);
+    case PICKLE_FRAME: return pickle_frame(p);
+    default: return pickle_refuse(p, code);
+  }
+}
+
+static tide_status pickle_head(pickle* p) {
+  const uint8_t* at = NULL;
+  TIDE_TRY(tide__input_take(p->input, 2, &at));
+  if (at[0] != PICKLE_PROTO) return TIDE__FILE_FAIL(&p->a, "%s", "it does not begin with a protocol");
+  if (at[1] < 2 || at[1] > 5) return TIDE__FILE_FAIL(&p->a, "protocol %u is not one of 2 to 5", at[1]);
+  return TIDE_OK;
+}
+
+// What follows the end is of no meaning: pages that hold a snapshot fill it up.
+static tide_status pickle_run(pickle* p) {
+  TIDE_TRY(pickle_head(p));
+  for (;;) {
+    const uint8_t* at = NULL;
+    p->a.offset = tide__input_offset(p->input);
+    if (tide__input_take(p->input, 1, &at) != TIDE_OK) {
+      if (!p->input->is_ended) return tide_last_error()->status;
+      return TIDE_FAIL(TIDE_ERR_FORMAT, "pickle: truncated at byte %" PRIu64, p->a.offset);
+    }
+    if (*at == PICKLE_STOP) return tide__assemble_end(&p->a);
+    TIDE_TRY(pickle_step(p, *at));
+  }
+}
+
+tide_status tide__pickle_read(tide__input* input, tide_trace* trace) {
+  pickle p = { .input = input };
+  tide_status status = tide__assembler_init(&p.a, trace, "pickle");
+  if (status == TIDE_OK) status = pickle_run(&p);
+  if (status == TIDE_OK) status = tide__input_drain(input);
+  tide__assembler_fini(&p.a);
+  return status;
+}

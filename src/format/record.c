@@ -1,0 +1,728 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// From the dicts of a snapshot to the records of a trace. Each key that is known goes to its field. A key that is
+// not known, or whose value is not of the usual kind (a list where a tuple is usual, None for an address), is kept
+// as plain data in the record's `extra`, and the record notes that the usual key is absent: so a writer gives back
+// what was read. Where a value of another kind can be understood, the field has it all the same.
+//
+// What cannot be done without is an error that names its path: the action of an entry as a text, sizes and
+// addresses of segments and blocks as integers.
+#include "format/record.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/arith.h"
+#include "base/error.h"
+#include "base/heap.h"
+#include "format/schema.h"
+
+// ---------------------------------------------------------------------------------------------------
+// What stands where
+
+tide__role tide__role_within(tide__role role, uint32_t key, bool is_dict) {
+  if (is_dict) {
+    switch (role) {
+      case TIDE__ROLE_TRACK: return TIDE__ROLE_ENTRY;
+      case TIDE__ROLE_SEGMENTS: return TIDE__ROLE_SEGMENT;
+      case TIDE__ROLE_BLOCKS: return TIDE__ROLE_BLOCK;
+      case TIDE__ROLE_STACK: return TIDE__ROLE_FRAME;
+      default: return TIDE__ROLE_PLAIN;
+    }
+  }
+  const bool has_stack = role == TIDE__ROLE_ENTRY || role == TIDE__ROLE_SEGMENT || role == TIDE__ROLE_BLOCK;
+  if (role == TIDE__ROLE_TRACES) return TIDE__ROLE_TRACK;
+  if (has_stack && key == TIDE__WORD_FRAMES) return TIDE__ROLE_STACK;
+  if (role == TIDE__ROLE_SEGMENT && key == TIDE__WORD_BLOCKS) return TIDE__ROLE_BLOCKS;
+  if (role == TIDE__ROLE_ROOT && key == TIDE__WORD_SEGMENTS) return TIDE__ROLE_SEGMENTS;
+  if (role == TIDE__ROLE_ROOT && key == TIDE__WORD_DEVICE_TRACES) return TIDE__ROLE_TRACES;
+  return TIDE__ROLE_PLAIN;
+}
+
+const char* tide__item_name(const tide__item* item) {
+  static const char* const kinds[] = { "None",     "a bool", "an integer", "an integer",
+                                       "a number", "a text", "plain data", "an open part" };
+  static const char* const roles[] = { "plain data",        "a snapshot",       "the list of traces",
+                                       "a list of entries", "an entry",         "a list of segments",
+                                       "a segment",         "a list of blocks", "a block",
+                                       "a call stack",      "a frame" };
+  return item->kind == TIDE__ITEM_PACKED ? roles[item->role] : kinds[item->kind];
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Plain data
+
+tide__item tide__value_item(const tide_intern* names, uint32_t id) {
+  const tide_value value = tide_intern_value(names, id);
+  switch (value.kind) {
+    case TIDE_VALUE_NONE: return (tide__item){ .kind = TIDE__ITEM_NONE };
+    case TIDE_VALUE_BOOL: return (tide__item){ .kind = TIDE__ITEM_BOOL, .as.integer = value.integer };
+    case TIDE_VALUE_INT: return (tide__item){ .kind = TIDE__ITEM_INT, .as.integer = value.integer };
+    case TIDE_VALUE_UINT: return (tide__item){ .kind = TIDE__ITEM_UINT, .as.integer = value.integer };
+    case TIDE_VALUE_FLOAT: return (tide__item){ .kind = TIDE__ITEM_FLOAT, .as.number = value.number };
+    case TIDE_VALUE_TEXT: return (tide__item){ .kind = TIDE__ITEM_TEXT, .id = value.text };
+    default: return (tide__item){ .kind = TIDE__ITEM_VALUE, .id = id };
+  }
+}
+
+static tide_status value_add(tide__assembler* a, const tide_value* value, uint32_t* out) {
+  const tide_status status = tide_intern_add_value(a->names, value, out);
+  if (status == TIDE_ERR_LIMIT) return TIDE__FILE_FAIL(a, "%s", tide_last_error()->text);
+  return status;
+}
+
+// The words from `begin` on become a value, and are gone.
+static tide_status words_value(tide__assembler* a, tide_value_kind kind, size_t begin, uint32_t* out) {
+  const tide_value value = { .kind = kind, .items = a->words + begin, .count = a->word_count - begin };
+  a->word_count = begin;
+  return value_add(a, &value, out);
+}
+
+static tide_status words_add_pair(tide__assembler* a, uint32_t key, const tide__item* item) {
+  uint32_t value = 0;
+  TIDE_TRY(tide__item_value(a, item, &value));
+  return tide__assembler_word(a, (uint64_t)key << 32 | value);
+}
+
+static tide_status words_add_text(tide__assembler* a, uint32_t key, uint32_t text) {
+  return words_add_pair(a, key, &(tide__item){ .kind = TIDE__ITEM_TEXT, .id = text });
+}
+
+static tide_status frame_value(tide__assembler* a, uint32_t id, uint32_t* out) {
+  const tide_frame frame = tide_intern_frame(a->names, id);
+  const tide_value extra = tide_intern_value(a->names, frame.extra);
+  const size_t begin = a->word_count;
+  if (!(frame.absent & TIDE_FRAME_NAME)) TIDE_TRY(words_add_text(a, TIDE__WORD_NAME, frame.name));
+  if (!(frame.absent & TIDE_FRAME_FILE)) TIDE_TRY(words_add_text(a, TIDE__WORD_FILENAME, frame.file));
+  if (!(frame.absent & TIDE_FRAME_LINE)) {
+    const tide__item line = { .kind = TIDE__ITEM_INT, .as.integer = frame.line };
+    TIDE_TRY(words_add_pair(a, TIDE__WORD_LINE, &line));
+  }
+  for (size_t i = 0; i < extra.count; i++) TIDE_TRY(tide__assembler_word(a, extra.items[i]));
+  return words_value(a, TIDE_VALUE_DICT, begin, out);
+}
+
+static tide_status stack_value(tide__assembler* a, uint32_t id, uint32_t* out) {
+  size_t count = 0;
+  const uint64_t* const frames = tide_intern_stack(a->names, id, &count);
+  const size_t begin = a->word_count;
+  for (size_t i = 0; i < count; i++) {
+    uint32_t value = 0;
+    TIDE_TRY(frame_value(a, (uint32_t)frames[i], &value));
+    TIDE_TRY(tide__assembler_word(a, value));
+  }
+  return words_value(a, TIDE_VALUE_LIST, begin, out);
+}
+
+tide_status tide__item_value(tide__assembler* a, const tide__item* item, uint32_t* out) {
+  tide_value value = { .integer = item->as.integer };
+  switch (item->kind) {
+    case TIDE__ITEM_VALUE: *out = item->id; return TIDE_OK;
+    case TIDE__ITEM_NONE: value.kind = TIDE_VALUE_NONE; break;
+    case TIDE__ITEM_BOOL: value.kind = TIDE_VALUE_BOOL; break;
+    case TIDE__ITEM_INT: value.kind = TIDE_VALUE_INT; break;
+    case TIDE__ITEM_UINT: value.kind = TIDE_VALUE_UINT; break;
+    case TIDE__ITEM_FLOAT: value = (tide_value){ .kind = TIDE_VALUE_FLOAT, .number = item->as.number }; break;
+    case TIDE__ITEM_TEXT: value = (tide_value){ .kind = TIDE_VALUE_TEXT, .text = item->id }; break;
+    default:
+      if (item->role == TIDE__ROLE_FRAME) return frame_value(a, item->id, out);
+      if (item->role == TIDE__ROLE_STACK) return stack_value(a, item->id, out);
+      return TIDE__FILE_FAIL(a, "%s where it cannot be", tide__item_name(item));
+  }
+  return value_add(a, &value, out);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Of a key that comes twice, the last counts
+
+typedef struct placed_pair {
+  uint64_t pair;
+  size_t place;
+} placed_pair;
+
+static int placed_by_key(const void* a, const void* b) {
+  const placed_pair* const left = a;
+  const placed_pair* const right = b;
+  if (left->pair >> 32 != right->pair >> 32) return left->pair >> 32 < right->pair >> 32 ? -1 : 1;
+  return left->place < right->place ? -1 : 1;
+}
+
+static int placed_by_place(const void* a, const void* b) {
+  const placed_pair* const left = a;
+  const placed_pair* const right = b;
+  return left->place < right->place ? -1 : 1;
+}
+
+static size_t pairs_drop_repeated(placed_pair* pairs, size_t count) {
+  size_t kept = 0;
+  qsort(pairs, count, sizeof *pairs, placed_by_key);
+  for (size_t i = 0; i < count; i++) {
+    const bool is_last = i + 1 == count || pairs[i].pair >> 32 != pairs[i + 1].pair >> 32;
+    if (is_last) pairs[kept++] = pairs[i];
+  }
+  qsort(pairs, kept, sizeof *pairs, placed_by_place);
+  return kept;
+}
+
+static bool words_repeat_a_key(const uint64_t* words, size_t count) {
+  for (size_t i = 1; i < count; i++) {
+    for (size_t k = 0; k < i; k++) {
+      if (words[i] >> 32 == words[k] >> 32) return true;
+    }
+  }
+  return false;
+}
+
+// Makes the keys of the words from `begin` on different. Few words are looked through, many are sorted.
+static tide_status words_keep_last(tide__assembler* a, size_t begin) {
+  uint64_t* const words = a->words + begin;
+  const size_t count = a->word_count - begin;
+  if (count <= 32 && !words_repeat_a_key(words, count)) return TIDE_OK;
+  placed_pair* const pairs = tide__heap_alloc(a->heap, count, sizeof *pairs);
+  TIDE_REQUIRE(pairs != NULL, TIDE_ERR_NO_MEMORY, "%s: no memory for a dict of %zu keys", a->format, count);
+  for (size_t i = 0; i < count; i++) pairs[i] = (placed_pair){ words[i], i };
+  const size_t kept = pairs_drop_repeated(pairs, count);
+  for (size_t i = 0; i < kept; i++) words[i] = pairs[i].pair;
+  a->word_count = begin + kept;
+  tide__heap_release(a->heap, pairs, count, sizeof *pairs);
+  return TIDE_OK;
+}
+
+// The words from `begin` on become the extra of a record.
+static tide_status words_extra(tide__assembler* a, size_t begin, uint32_t* out) {
+  *out = 0;
+  if (a->word_count == begin) return TIDE_OK;
+  TIDE_TRY(words_keep_last(a, begin));
+  return words_value(a, TIDE_VALUE_DICT, begin, out);
+}
+
+static tide_status pack_plain(tide__assembler* a, const tide__open* open, tide__item* out) {
+  const size_t begin = a->word_count;
+  const size_t step = open->is_dict ? 2 : 1;
+  for (size_t i = 0; i + step <= open->count; i += step) {
+    if (open->is_dict) {
+      TIDE_TRY(words_add_pair(a, open->items[i].id, &open->items[i + 1]));
+    } else {
+      uint32_t value = 0;
+      TIDE_TRY(tide__item_value(a, &open->items[i], &value));
+      TIDE_TRY(tide__assembler_word(a, value));
+    }
+  }
+  *out = (tide__item){ .kind = TIDE__ITEM_VALUE };
+  if (open->is_dict) TIDE_TRY(words_keep_last(a, begin));
+  const tide_value_kind other = open->is_tuple ? TIDE_VALUE_TUPLE : TIDE_VALUE_LIST;
+  return words_value(a, open->is_dict ? TIDE_VALUE_DICT : other, begin, &out->id);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Fields. Each returns whether the value was of the usual kind, so that the field alone gives it back.
+
+static bool take_uint(const tide__item* item, uint64_t* out) {
+  const bool is_right = item->kind == TIDE__ITEM_UINT ||
+                        (item->kind == TIDE__ITEM_INT && item->as.integer >= 0);
+  if (is_right) *out = (uint64_t)item->as.integer;
+  return is_right;
+}
+
+static bool take_text(const tide__item* item, uint32_t* out) {
+  if (item->kind == TIDE__ITEM_TEXT) *out = item->id;
+  return item->kind == TIDE__ITEM_TEXT;
+}
+
+static bool take_time(const tide__item* item, uint64_t* out) {
+  uint64_t us = 0;
+  uint64_t ns = 0;
+  if (item->kind == TIDE__ITEM_FLOAT && item->as.number >= 0 && item->as.number < 9e15) {
+    *out = (uint64_t)(item->as.number * 1000);
+    return false;
+  }
+  if (!take_uint(item, &us) || !tide__mul(us, 1000, &ns)) return false;
+  *out = ns;
+  return true;
+}
+
+static tide_status take_stack(tide__assembler* a, const tide__item* item, uint32_t* out, bool* out_is_usual) {
+  tide__item packed = *item;
+  if (item->kind == TIDE__ITEM_VALUE) TIDE_TRY(tide__pack_value(a, item->id, TIDE__ROLE_STACK, 0, &packed));
+  *out_is_usual = packed.kind == TIDE__ITEM_PACKED && packed.role == TIDE__ROLE_STACK;
+  if (*out_is_usual) *out = packed.id;
+  return TIDE_OK;
+}
+
+// A pair of integers. JSON has no tuples, so there a list is usual.
+static tide_status take_pool(tide__assembler* a, const tide__item* item, uint32_t* out, bool* out_is_usual) {
+  const tide_value value = item->kind == TIDE__ITEM_VALUE ? tide_intern_value(a->names, item->id)
+                                                          : (tide_value){ 0 };
+  const bool is_list = value.kind == TIDE_VALUE_LIST;
+  tide_pool_label label = { 0, 0 };
+  *out_is_usual = false;
+  if ((value.kind != TIDE_VALUE_TUPLE && !is_list) || value.count != 2) return TIDE_OK;
+  const tide__item first = tide__value_item(a->names, (uint32_t)value.items[0]);
+  const tide__item second = tide__value_item(a->names, (uint32_t)value.items[1]);
+  if (!take_uint(&first, &label.first) || !take_uint(&second, &label.second)) return TIDE_OK;
+  const tide_status status = tide_trace_add_pool(a->trace, label, out);
+  if (status == TIDE_ERR_LIMIT) return TIDE__FILE_FAIL(a, "%s", tide_last_error()->text);
+  *out_is_usual = !is_list || a->has_no_tuples;
+  return status;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Frames and stacks
+
+static tide_status pack_frame(tide__assembler* a, const tide__open* open, tide__item* out) {
+  tide_frame frame = { .absent = TIDE_FRAME_NAME | TIDE_FRAME_FILE | TIDE_FRAME_LINE };
+  const size_t begin = a->word_count;
+  for (size_t i = 0; i + 2 <= open->count; i += 2) {
+    const uint32_t key = open->items[i].id;
+    const tide__item* const item = &open->items[i + 1];
+    uint32_t bit = 0;
+    if (key == TIDE__WORD_NAME && take_text(item, &frame.name)) bit = TIDE_FRAME_NAME;
+    if (key == TIDE__WORD_FILENAME && take_text(item, &frame.file)) bit = TIDE_FRAME_FILE;
+    if (key == TIDE__WORD_LINE && item->kind == TIDE__ITEM_INT) {
+      frame.line = item->as.integer;
+      bit = TIDE_FRAME_LINE;
+    }
+    frame.absent &= ~bit;
+    if (bit == 0) TIDE_TRY(words_add_pair(a, key, item));
+  }
+  *out = (tide__item){ .kind = TIDE__ITEM_PACKED, .role = TIDE__ROLE_FRAME };
+  TIDE_TRY(words_extra(a, begin, &frame.extra));
+  return tide_intern_add_frame(a->names, &frame, &out->id);
+}
+
+static tide_status pack_stack(tide__assembler* a, const tide__open* open, tide__item* out) {
+  const size_t begin = a->word_count;
+  for (size_t i = 0; i < open->count; i++) TIDE_TRY(tide__assembler_word(a, open->items[i].id));
+  *out = (tide__item){ .kind = TIDE__ITEM_PACKED, .role = TIDE__ROLE_STACK };
+  a->word_count = begin;
+  return tide_intern_add_stack(a->names, a->words + begin, open->count, &out->id);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Entries
+
+// Where the record is, for errors.
+typedef struct record_path {
+  char text[48];
+} record_path;
+
+static record_path entry_path(const tide__assembler* a, uint32_t device) {
+  record_path path;
+  size_t count = 0;
+  (void)tide_trace_entries(a->trace, device, &count);
+  (void)snprintf(path.text, sizeof path.text, "device_traces[%u][%zu]", device, count);
+  return path;
+}
+
+static tide_status entry_action(tide__assembler* a, const tide__item* item, tide_trace_entry* entry,
+                                bool* out_is_usual) {
+  if (item->kind != TIDE__ITEM_TEXT)
+    return TIDE__FILE_FAIL(a, "%s.action is %s, not a text", entry_path(a, entry->device).text,
+                           tide__item_name(item));
+  *out_is_usual = item->id >= TIDE__WORD_ALLOC && item->id <= TIDE__WORD_OTHER;
+  entry->action = *out_is_usual ? (uint8_t)(item->id - TIDE__WORD_ALLOC) : TIDE_ACTION_OTHER;
+  return TIDE_OK;
+}
+
+// Takes one key of an entry; the bit of the field if that says it all, or 0.
+static tide_status entry_take(tide__assembler* a, uint32_t key, const tide__item* item,
+                              tide_trace_entry* entry, tide_note* note, uint32_t* out_bit) {
+  bool is_usual = false;
+  uint32_t bit = 0;
+  switch (key) {
+    case TIDE__WORD_ACTION:
+      bit = TIDE_ENTRY_ACTION;
+      TIDE_TRY(entry_action(a, item, entry, &is_usual));
+      break;
+    case TIDE__WORD_ADDR:
+    case TIDE__WORD_DEVICE_FREE:
+      bit = TIDE_ENTRY_ADDRESS;
+      is_usual = take_uint(item, &entry->address);
+      break;
+    case TIDE__WORD_SIZE:
+      bit = TIDE_ENTRY_BYTES;
+      is_usual = take_uint(item, &entry->bytes);
+      if (!is_usual)
+        return TIDE__FILE_FAIL(a, "%s.size is %s, not a size", entry_path(a, entry->device).text,
+                               tide__item_name(item));
+      break;
+    case TIDE__WORD_STREAM:
+      bit = TIDE_ENTRY_STREAM;
+      is_usual = take_uint(item, &entry->stream);
+      break;
+    case TIDE__WORD_TIME_US:
+      bit = TIDE_ENTRY_TIME;
+      is_usual = take_time(item, &entry->time_ns);
+      break;
+    case TIDE__WORD_COMPILE_CONTEXT:
+      bit = TIDE_ENTRY_COMPILE_CONTEXT;
+      is_usual = take_text(item, &note->compile_context);
+      break;
+    case TIDE__WORD_USER_METADATA:
+      bit = TIDE_ENTRY_METADATA;
+      is_usual = take_text(item, &note->metadata);
+      break;
+    case TIDE__WORD_FRAMES:
+      bit = TIDE_ENTRY_STACK;
+      TIDE_TRY(take_stack(a, item, &entry->stack, &is_usual));
+      break;
+    case TIDE__WORD_POOL_ID:
+      bit = TIDE_ENTRY_POOL;
+      TIDE_TRY(take_pool(a, item, &entry->pool, &is_usual));
+      break;
+    default: break;
+  }
+  *out_bit = is_usual ? bit : 0;
+  return TIDE_OK;
+}
+
+#define ENTRY_KEYS ((TIDE_ENTRY_POOL << 1) - 1)
+
+// An entry says `device_free` in place of `addr` when its action is oom; otherwise the key is kept as it is.
+static tide_status entry_address_check(tide__assembler* a, uint32_t key, const tide__item* item,
+                                       tide_trace_entry* entry) {
+  const bool is_right = (key == TIDE__WORD_DEVICE_FREE) == (entry->action == TIDE_ACTION_OOM);
+  if (key == TIDE__WORD_NONE || is_right) return TIDE_OK;
+  entry->absent |= TIDE_ENTRY_ADDRESS;
+  return words_add_pair(a, key, item);
+}
+
+static tide_status pack_entry(tide__assembler* a, const tide__open* open, uint32_t device, tide__item* out) {
+  tide_trace_entry entry = { .device = (uint8_t)device, .action = TIDE_ACTION_OTHER, .absent = ENTRY_KEYS };
+  tide_note note = { 0 };
+  const size_t begin = a->word_count;
+  bool has_action = false;
+  uint32_t address_key = TIDE__WORD_NONE;
+  const tide__item* address_item = NULL;
+  for (size_t i = 0; i + 2 <= open->count; i += 2) {
+    const uint32_t key = open->items[i].id;
+    uint32_t bit = 0;
+    TIDE_TRY(entry_take(a, key, &open->items[i + 1], &entry, &note, &bit));
+    has_action |= key == TIDE__WORD_ACTION;
+    entry.absent &= (uint16_t)~bit;
+    if (bit == 0) TIDE_TRY(words_add_pair(a, key, &open->items[i + 1]));
+    if (bit == TIDE_ENTRY_ADDRESS) {
+      if (address_item != NULL) TIDE_TRY(words_add_pair(a, address_key, address_item));  // it has both
+      address_key = key;
+      address_item = &open->items[i + 1];
+    }
+  }
+  if (!has_action) return TIDE__FILE_FAIL(a, "%s has no action", entry_path(a, device).text);
+  TIDE_TRY(entry_address_check(a, address_key, address_item, &entry));
+  TIDE_TRY(words_extra(a, begin, &note.extra));
+  TIDE_TRY(tide_intern_add_note(a->names, note, &entry.note));
+  TIDE_TRY(tide_trace_add_entry(a->trace, &entry));
+  size_t count = 0;
+  (void)tide_trace_entries(a->trace, device, &count);
+  *out = (tide__item){ .kind = TIDE__ITEM_PACKED, .role = TIDE__ROLE_ENTRY, .id = (uint32_t)(count - 1) };
+  out->as.integer = device;
+  return TIDE_OK;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Blocks
+
+static tide_status block_take(tide__assembler* a, uint32_t key, const tide__item* item,
+                              tide_trace_block* block, uint32_t* out_bit) {
+  bool is_usual = false;
+  uint32_t bit = 0;
+  switch (key) {
+    case TIDE__WORD_ADDRESS:
+      bit = TIDE_BLOCK_KEY_ADDRESS;
+      is_usual = take_uint(item, &block->address);
+      break;
+    case TIDE__WORD_SIZE:
+      bit = TIDE_BLOCK_KEY_BYTES;
+      is_usual = take_uint(item, &block->bytes);
+      if (!is_usual)
+        return TIDE__FILE_FAIL(a, "segments[%zu].blocks[%zu].size is %s, not a size", a->segment_count,
+                               a->block_count, tide__item_name(item));
+      break;
+    case TIDE__WORD_REQUESTED_SIZE:
+      bit = TIDE_BLOCK_KEY_REQUESTED;
+      is_usual = take_uint(item, &block->requested_bytes);
+      break;
+    case TIDE__WORD_STATE:
+      bit = TIDE_BLOCK_KEY_STATE;
+      is_usual = item->kind == TIDE__ITEM_TEXT && item->id >= TIDE__WORD_INACTIVE &&
+                 item->id <= TIDE__WORD_ACTIVE_PENDING_FREE;
+      if (is_usual) block->state = (uint8_t)(item->id - TIDE__WORD_INACTIVE);
+      else if (item->kind == TIDE__ITEM_TEXT)  // an older name
+        block->state = tide_block_state_from_name(tide_intern_text(a->names, item->id, NULL)) ==
+                               TIDE_BLOCK_PENDING
+                           ? TIDE_BLOCK_PENDING
+                           : TIDE_BLOCK_INACTIVE;
+      break;
+    case TIDE__WORD_FRAMES:
+      bit = TIDE_BLOCK_KEY_STACK;
+      TIDE_TRY(take_stack(a, item, &block->stack, &is_usual));
+      break;
+    default: break;
+  }
+  *out_bit = is_usual ? bit : 0;
+  return TIDE_OK;
+}
+
+#define BLOCK_KEYS ((TIDE_BLOCK_KEY_STACK << 1) - 1)
+
+static tide_status pack_block(tide__assembler* a, const tide__open* open, tide__item* out) {
+  tide_trace_block block = { .absent = BLOCK_KEYS };
+  const size_t begin = a->word_count;
+  for (size_t i = 0; i + 2 <= open->count; i += 2) {
+    uint32_t bit = 0;
+    TIDE_TRY(block_take(a, open->items[i].id, &open->items[i + 1], &block, &bit));
+    block.absent &= (uint16_t)~bit;
+    if (bit == 0) TIDE_TRY(words_add_pair(a, open->items[i].id, &open->items[i + 1]));
+  }
+  TIDE_TRY(words_extra(a, begin, &block.extra));
+  void* blocks = a->blocks;
+  TIDE_REQUIRE(tide__heap_grow(a->heap, &blocks, &a->block_room, a->block_count + 1, sizeof block),
+               TIDE_ERR_NO_MEMORY, "%s: no memory for %zu blocks", a->format, a->block_count + 1);
+  a->blocks = blocks;
+  a->blocks[a->block_count++] = block;
+  *out = (tide__item){ .kind = TIDE__ITEM_PACKED, .role = TIDE__ROLE_BLOCK };
+  return TIDE_OK;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Segments
+
+typedef struct segment_draft {
+  tide_trace_segment segment;
+  tide__item blocks;
+} segment_draft;
+
+static tide_status segment_size(tide__assembler* a, const tide__item* item, const char* key, uint64_t* out) {
+  if (!take_uint(item, out))
+    return TIDE__FILE_FAIL(a, "segments[%zu].%s is %s, not a size", a->segment_count, key,
+                           tide__item_name(item));
+  return TIDE_OK;
+}
+
+static tide_status segment_blocks(tide__assembler* a, const tide__item* item, tide__item* out) {
+  *out = *item;
+  if (item->kind == TIDE__ITEM_VALUE) TIDE_TRY(tide__pack_value(a, item->id, TIDE__ROLE_BLOCKS, 0, out));
+  if (out->kind != TIDE__ITEM_PACKED || out->role != TIDE__ROLE_BLOCKS)
+    return TIDE__FILE_FAIL(a, "segments[%zu].blocks is %s, not a list", a->segment_count,
+                           tide__item_name(item));
+  return TIDE_OK;
+}
+
+static bool segment_type(const tide__item* item, bool* out_is_large) {
+  if (item->kind != TIDE__ITEM_TEXT) return false;
+  *out_is_large = item->id == TIDE__WORD_LARGE;
+  return item->id == TIDE__WORD_LARGE || item->id == TIDE__WORD_SMALL;
+}
+
+static bool segment_device(const tide__item* item, uint8_t* out) {
+  uint64_t device = 0;
+  if (!take_uint(item, &device) || device > UINT8_MAX) return false;
+  *out = (uint8_t)device;
+  return true;
+}
+
+// The keys of a segment whose values may be anything.
+static tide_status segment_take_more(tide__assembler* a, uint32_t key, const tide__item* item,
+                                     tide_trace_segment* segment, uint32_t* out_bit) {
+  bool is_usual = false;
+  uint32_t bit = 0;
+  switch (key) {
+    case TIDE__WORD_DEVICE:
+      bit = TIDE_SEGMENT_DEVICE;
+      is_usual = segment_device(item, &segment->device);
+      break;
+    case TIDE__WORD_ALLOCATED_SIZE:
+      bit = TIDE_SEGMENT_ALLOCATED;
+      is_usual = take_uint(item, &segment->allocated_bytes);
+      break;
+    case TIDE__WORD_ACTIVE_SIZE:
+      bit = TIDE_SEGMENT_ACTIVE;
+      is_usual = take_uint(item, &segment->active_bytes);
+      break;
+    case TIDE__WORD_REQUESTED_SIZE:
+      bit = TIDE_SEGMENT_REQUESTED;
+      is_usual = take_uint(item, &segment->requested_bytes);
+      break;
+    case TIDE__WORD_STREAM:
+      bit = TIDE_SEGMENT_STREAM;
+      is_usual = take_uint(item, &segment->stream);
+      break;
+    case TIDE__WORD_SEGMENT_TYPE:
+      bit = TIDE_SEGMENT_TYPE;
+      is_usual = segment_type(item, &segment->is_large);
+      break;
+    case TIDE__WORD_IS_EXPANDABLE:
+      bit = TIDE_SEGMENT_EXPANDABLE;
+      is_usual = item->kind == TIDE__ITEM_BOOL;
+      segment->is_expandable = is_usual && item->as.integer != 0;
+      break;
+    case TIDE__WORD_SEGMENT_POOL_ID:
+      bit = TIDE_SEGMENT_POOL;
+      TIDE_TRY(take_pool(a, item, &segment->pool, &is_usual));
+      break;
+    case TIDE__WORD_FRAMES:
+      bit = TIDE_SEGMENT_STACK;
+      TIDE_TRY(take_stack(a, item, &segment->stack, &is_usual));
+      break;
+    default: break;
+  }
+  *out_bit = is_usual ? bit : 0;
+  return TIDE_OK;
+}
+
+static tide_status segment_take(tide__assembler* a, uint32_t key, const tide__item* item,
+                                segment_draft* draft, uint32_t* out_bit) {
+  switch (key) {
+    case TIDE__WORD_ADDRESS:
+      *out_bit = TIDE_SEGMENT_ADDRESS;
+      return segment_size(a, item, "address", &draft->segment.address);
+    case TIDE__WORD_TOTAL_SIZE:
+      *out_bit = TIDE_SEGMENT_BYTES;
+      return segment_size(a, item, "total_size", &draft->segment.bytes);
+    case TIDE__WORD_BLOCKS: *out_bit = TIDE_SEGMENT_BLOCKS; return segment_blocks(a, item, &draft->blocks);
+    default: return segment_take_more(a, key, item, &draft->segment, out_bit);
+  }
+}
+
+// Adds the segment with its blocks, which are then gone from where they waited.
+static tide_status segment_add(tide__assembler* a, const segment_draft* draft) {
+  const size_t first = draft->blocks.id;
+  const size_t count = (size_t)draft->blocks.as.integer;
+  if (count > a->block_count || first > a->block_count - count)
+    return TIDE__FILE_FAIL(a, "segments[%zu].blocks is the list of another segment", a->segment_count);
+  TIDE_TRY(tide_trace_add_segment(a->trace, &draft->segment));
+  for (size_t i = 0; i < count; i++) TIDE_TRY(tide_trace_add_block(a->trace, &a->blocks[first + i]));
+  a->block_count = 0;
+  a->segment_count++;
+  return TIDE_OK;
+}
+
+#define SEGMENT_KEYS ((TIDE_SEGMENT_BLOCKS << 1) - 1)
+
+static tide_status pack_segment(tide__assembler* a, const tide__open* open, tide__item* out) {
+  segment_draft draft = { .segment = { .absent = SEGMENT_KEYS } };
+  const size_t begin = a->word_count;
+  for (size_t i = 0; i + 2 <= open->count; i += 2) {
+    uint32_t bit = 0;
+    TIDE_TRY(segment_take(a, open->items[i].id, &open->items[i + 1], &draft, &bit));
+    draft.segment.absent &= (uint16_t)~bit;
+    if (bit == 0) TIDE_TRY(words_add_pair(a, open->items[i].id, &open->items[i + 1]));
+  }
+  TIDE_TRY(words_extra(a, begin, &draft.segment.extra));
+  *out = (tide__item){ .kind = TIDE__ITEM_PACKED, .role = TIDE__ROLE_SEGMENT };
+  return segment_add(a, &draft);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// The snapshot
+
+// A list of the snapshot's own parts under a key.
+static tide_status root_list(tide__assembler* a, const tide__item* item, tide__role role, const char* key,
+                             bool* is_there) {
+  tide__item packed = *item;
+  if (*is_there) return TIDE__FILE_FAIL(a, "%s comes twice", key);
+  if (item->kind == TIDE__ITEM_VALUE) TIDE_TRY(tide__pack_value(a, item->id, role, 0, &packed));
+  *is_there = packed.kind == TIDE__ITEM_PACKED && packed.role == role;
+  if (!*is_there) return TIDE__FILE_FAIL(a, "%s is %s, not a list", key, tide__item_name(item));
+  return TIDE_OK;
+}
+
+static tide_status root_take(tide__assembler* a, uint32_t key, const tide__item* item,
+                             tide_trace_about* about) {
+  switch (key) {
+    case TIDE__WORD_SEGMENTS:
+      return root_list(a, item, TIDE__ROLE_SEGMENTS, "segments", &about->has_segments);
+    case TIDE__WORD_DEVICE_TRACES:
+      return root_list(a, item, TIDE__ROLE_TRACES, "device_traces", &about->has_entries);
+    case TIDE__WORD_ALLOCATOR_SETTINGS: return tide__item_value(a, item, &about->settings);
+    case TIDE__WORD_EXTERNAL_ANNOTATIONS: return tide__item_value(a, item, &about->annotations);
+    default: return words_add_pair(a, key, item);
+  }
+}
+
+static tide_status pack_root(tide__assembler* a, const tide__open* open, tide__item* out) {
+  tide_trace_about about = { 0 };
+  const size_t begin = a->word_count;
+  for (size_t i = 0; i + 2 <= open->count; i += 2) {
+    TIDE_TRY(root_take(a, open->items[i].id, &open->items[i + 1], &about));
+  }
+  if (!about.has_segments && !about.has_entries)
+    return TIDE__FILE_FAIL(a, "%s", "it has neither segments nor device_traces: it is no memory snapshot");
+  TIDE_TRY(words_extra(a, begin, &about.extra));
+  tide_trace_set_about(a->trace, &about);
+  *out = (tide__item){ .kind = TIDE__ITEM_PACKED, .role = TIDE__ROLE_ROOT };
+  return TIDE_OK;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Any part
+
+tide_status tide__pack(tide__assembler* a, const tide__open* open, tide__item* out) {
+  switch ((tide__role)open->role) {
+    case TIDE__ROLE_PLAIN: return pack_plain(a, open, out);
+    case TIDE__ROLE_ROOT: return pack_root(a, open, out);
+    case TIDE__ROLE_ENTRY: return pack_entry(a, open, open->device, out);
+    case TIDE__ROLE_SEGMENT: return pack_segment(a, open, out);
+    case TIDE__ROLE_BLOCK: return pack_block(a, open, out);
+    case TIDE__ROLE_FRAME: return pack_frame(a, open, out);
+    case TIDE__ROLE_STACK: return pack_stack(a, open, out);
+    default: break;
+  }
+  // A list whose parts are in the trace, or wait for their segment: the last ones.
+  *out = (tide__item){ .kind = TIDE__ITEM_PACKED, .role = open->role };
+  if (open->role == TIDE__ROLE_BLOCKS) {
+    out->id = (uint32_t)(a->block_count - tide__min(open->count, a->block_count));
+    out->as.integer = (int64_t)open->count;
+  }
+  return TIDE_OK;
+}
+
+static bool role_is_dict(tide__role role) {
+  return role == TIDE__ROLE_ROOT || role == TIDE__ROLE_ENTRY || role == TIDE__ROLE_SEGMENT ||
+         role == TIDE__ROLE_BLOCK || role == TIDE__ROLE_FRAME;
+}
+
+// The parts of a value, each packed for its place; false in `out_is_right` if one does not belong there.
+static tide_status value_parts(tide__assembler* a, const tide_value* value, tide__open* open,
+                               bool* out_is_right) {
+  const tide__role role = (tide__role)open->role;
+  const tide__role within = tide__role_within(role, TIDE__WORD_NONE, role != TIDE__ROLE_TRACES);
+  *out_is_right = true;
+  for (size_t i = 0; i < value->count; i++) {
+    tide__item item = tide__value_item(a->names, (uint32_t)value->items[i]);
+    if (open->is_dict) {
+      const uint32_t key = (uint32_t)(value->items[i] >> 32);
+      open->items[open->count++] = (tide__item){ .kind = TIDE__ITEM_TEXT, .id = key };
+    } else {
+      if (item.kind == TIDE__ITEM_VALUE) TIDE_TRY(tide__pack_value(a, item.id, within, open->device, &item));
+      *out_is_right &= item.kind == TIDE__ITEM_PACKED && item.role == within;
+    }
+    open->items[open->count++] = item;
+  }
+  return TIDE_OK;
+}
+
+tide_status tide__pack_value(tide__assembler* a, uint32_t id, tide__role role, uint32_t device,
+                             tide__item* out) {
+  const tide_value value = tide_intern_value(a->names, id);
+  *out = (tide__item){ .kind = TIDE__ITEM_VALUE, .id = id };
+  const bool is_dict = role_is_dict(role);
+  if (value.kind != (is_dict ? TIDE_VALUE_DICT : TIDE_VALUE_LIST)) return TIDE_OK;
+  tide__open open = {
+    .role = (uint8_t)role, .is_dict = is_dict, .device = device, .room = 2 * value.count + 1
+  };
+  if (role == TIDE__ROLE_TRACK) {
+    open.device = (uint32_t)a->track_count++;
+    if (tide_trace_add_device(a->trace, open.device) == TIDE_ERR_ARGUMENT)
+      return TIDE__FILE_FAIL(a, "more than %u devices", open.device);
+  }
+  open.items = tide__heap_alloc(a->heap, open.room, sizeof *open.items);
+  TIDE_REQUIRE(open.items != NULL, TIDE_ERR_NO_MEMORY, "%s: no memory for %zu parts", a->format, value.count);
+  bool is_right = false;
+  tide_status status = value_parts(a, &value, &open, &is_right);
+  if (status == TIDE_OK && is_right) status = tide__pack(a, &open, out);
+  tide__heap_release(a->heap, open.items, open.room, sizeof *open.items);
+  return status;
+}

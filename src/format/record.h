@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Packs complete parts of a snapshot away: into the trace, where they have a place there, or as plain data.
+#ifndef TIDEMARK_SRC_FORMAT_RECORD_H
+#define TIDEMARK_SRC_FORMAT_RECORD_H
+
+#include "format/assemble.h"
+
+// Fails because of the file, at the place of the part.
+#define TIDE__FILE_FAIL(a, words, ...)                                                              \
+  TIDE_FAIL(TIDE_ERR_FORMAT, "%s: byte %llu: " words, (a)->format, (unsigned long long)(a)->offset, \
+            __VA_ARGS__)
+
+// What a part is that stands in a list or dict of some role; `key` is TIDE__WORD_NONE in a list.
+tide__role tide__role_within(tide__role role, uint32_t key, bool is_dict);
+
+// Packs a complete list or dict. Its parts are complete themselves.
+tide_status tide__pack(tide__assembler* a, const tide__open* open, tide__item* out);
+
+// Packs plain data as what its place asks for.
+tide_status tide__pack_value(tide__assembler* a, uint32_t value, tide__role role, uint32_t device,
+                             tide__item* out);
+
+// The plain data of a complete part.
+tide_status tide__item_value(tide__assembler* a, const tide__item* item, uint32_t* out);
+
+// A part that plain data is, and the word for a part in errors ("a list").
+tide__item tide__value_item(const tide_intern* names, uint32_t value);
+const char* tide__item_name(const tide__item* item);
+
+// A word for the second stack.
+tide_status tide__assembler_word(tide__assembler* a, uint64_t word);
+
+#endif
