@@ -1,51 +1,100 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The `tidemark` command: finds the verb and calls it.
-#include <stdio.h>
+// The `tidemark` command: finds the verb and runs it. A verb that is not there is answered with the nearest
+// one, by the number of letters to insert, drop, change or swap.
+#include <signal.h>
 #include <string.h>
 
+#include "display.h"
 #include "tidemark/base.h"
 #include "tool.h"
 
-typedef struct verb {
-  const char* name;
-  const char* summary;
-  int (*run)(int argc, char** argv);
-} verb;
+const tool_verb* const tool_verbs[] = { &tool_machines, NULL };
 
-static const verb verbs[] = {
-  { "machines", "say which machines are here, and why one is not", tool_machines },
-};
+#define NAME_MAX_LETTERS 24
+#define TYPO_LETTERS 2
 
-#define VERB_COUNT (sizeof verbs / sizeof verbs[0])
-
-static void help_print(FILE* to) {
-  (void)fputs("usage: tidemark VERB [OPTION ...]\n\n", to);
-  for (size_t i = 0; i < VERB_COUNT; i++) (void)fprintf(to, "  %-12s %s\n", verbs[i].name, verbs[i].summary);
-  (void)fputs("\n  --help       print this text\n  --version    print the version\n", to);
+static void program_help_print(FILE* to) {
+  (void)fputs(
+      "usage: tidemark VERB [OPTION ...] [OPERAND ...]\n\n"
+      "What did the memory of a GPU do, and what would have helped? Reads snapshots of PyTorch and other\n"
+      "recordings; FILE may be '-', standard input, and may be compressed with xz, gzip or zstd.\n\n",
+      to);
+  for (size_t i = 0; tool_verbs[i] != NULL; i++)
+    (void)fprintf(to, "  %-12s %s\n", tool_verbs[i]->name, tool_verbs[i]->summary);
+  (void)fputs("\n  VERB --help  what it does, and its options\n"
+              "  --help       print this text\n"
+              "  --version    print the version\n\n"
+              "exit status: 0 done, 1 the answer is no, 2 bad usage or bad file, 3 ran out of time\n",
+              to);
 }
 
-static int verb_run(int argc, char** argv) {
-  for (size_t i = 0; i < VERB_COUNT; i++) {
-    if (strcmp(argv[0], verbs[i].name) == 0) return verbs[i].run(argc, argv);
+static size_t least(size_t a, size_t b) { return a < b ? a : b; }
+
+// How many letters of `a` must be inserted, dropped, changed or swapped with their neighbour to get `b`
+// (optimal string alignment).
+static size_t typo_distance(const char* a, const char* b) {
+  const size_t rows = strnlen(a, NAME_MAX_LETTERS);
+  const size_t columns = strnlen(b, NAME_MAX_LETTERS);
+  size_t cost[NAME_MAX_LETTERS + 1][NAME_MAX_LETTERS + 1];
+  for (size_t i = 0; i <= rows; i++) {
+    for (size_t j = 0; j <= columns; j++) {
+      if (i == 0 || j == 0) {
+        cost[i][j] = i + j;
+        continue;
+      }
+      const size_t change = cost[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
+      cost[i][j] = least(change, 1 + least(cost[i - 1][j], cost[i][j - 1]));
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+        cost[i][j] = least(cost[i][j], cost[i - 2][j - 2] + 1);
+    }
   }
-  (void)fprintf(stderr, "tidemark: there is no verb '%s'; see tidemark --help\n", argv[0]);
-  return TOOL_USAGE;
+  return cost[rows][columns];
 }
 
-int main(int argc, char** argv) {
+static const char* nearest_verb(const char* name) {
+  const char* nearest = NULL;
+  size_t best = TYPO_LETTERS + 1;
+  for (size_t i = 0; tool_verbs[i] != NULL; i++) {
+    const size_t distance = typo_distance(name, tool_verbs[i]->name);
+    if (distance >= best) continue;
+    best = distance;
+    nearest = tool_verbs[i]->name;
+  }
+  return nearest;
+}
+
+static int named_verb_run(int argc, char** argv) {
+  for (size_t i = 0; tool_verbs[i] != NULL; i++) {
+    if (strcmp(argv[0], tool_verbs[i]->name) == 0) return tool_verb_run(tool_verbs[i], argc, argv);
+  }
+  const char* what = argv[0][0] == '-' ? "option" : "verb";
+  const char* nearest = nearest_verb(argv[0]);
+  if (nearest != NULL) return tool_fail("there is no verb '%s'; did you mean '%s'?", argv[0], nearest);
+  return tool_fail("there is no %s '%s'; see tidemark --help", what, argv[0]);
+}
+
+static int line_run(int argc, char** argv) {
   if (argc < 2) {
-    help_print(stderr);
+    program_help_print(stderr);
     return TOOL_USAGE;
   }
   if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
-    help_print(stdout);
-    return 0;
+    program_help_print(stdout);
+    return TOOL_DONE;
   }
   if (strcmp(argv[1], "--version") == 0) {
     (void)printf("tidemark %s\n", tide_version());
-    return 0;
+    return TOOL_DONE;
   }
-  return verb_run(argc - 1, argv + 1);
+  return named_verb_run(argc - 1, argv + 1);
+}
+
+// A reader that goes away ends us without a word, whatever our parent did with the signal.
+int main(int argc, char** argv) {
+  (void)signal(SIGPIPE, SIG_DFL);
+  const int status = line_run(argc, argv);
+  if (fflush(stdout) != 0) return tool_output_failed();
+  return status;
 }

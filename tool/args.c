@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Command lines. The options of a verb are a table: from it getopt_long is told what there is, and the help
+// is printed. Options and operands may be mixed; `--` ends the options. --help, --json and --color are
+// everybody's.
+#include <errno.h>
+#include <getopt.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/arith.h"
+#include "display.h"
+#include "tool.h"
+
+const tool_option tool_shared_options[] = {
+  { "json", 0, NULL, "print one JSON object instead of text" },
+  { "color", 0, "WHEN", "colour the text: auto (on a terminal, the default), always or never" },
+  { "help", 'h', NULL, "print this text" },
+  { NULL, 0, NULL, NULL },
+};
+
+enum { SHARED_JSON, SHARED_COLOR, SHARED_HELP, SHARED_COUNT };
+
+// What getopt_long returns for an option: its place, above all letters; those of the verb come first.
+#define CODE_BASE 256
+#define HELP_INDENT 24
+
+static const char* running_verb;  // for messages
+
+// ---------------------------------------------------------------------------------------------------
+// Messages and memory
+
+int tool_fail(const char* format, ...) {
+  char text[2048];
+  va_list arguments;
+  va_start(arguments, format);
+  (void)vsnprintf(text, sizeof text, format, arguments);
+  va_end(arguments);
+  char* const shown = tool_display_text(text, false);
+  tool_progress_clear();
+  (void)fprintf(stderr, "tidemark%s%s: %s\n", running_verb == NULL ? "" : " ",
+                running_verb == NULL ? "" : running_verb, shown);
+  free(shown);
+  return TOOL_USAGE;
+}
+
+int tool_output_failed(void) { return tool_fail("cannot write to standard output: %s", strerror(errno)); }
+
+static _Noreturn void memory_fail(void) {
+  tool_progress_clear();
+  (void)fputs("tidemark: out of memory\n", stderr);
+  exit(TOOL_USAGE);
+}
+
+void* tool_alloc(size_t count, size_t bytes) {
+  void* const memory = calloc(count == 0 ? 1 : count, bytes);
+  if (memory == NULL) memory_fail();
+  return memory;
+}
+
+void* tool_grow(void* memory, size_t count, size_t bytes) {
+  uint64_t total = 0;
+  void* const longer = tide__mul(count, bytes, &total) ? realloc(memory, (size_t)total) : NULL;
+  if (longer == NULL) memory_fail();
+  return longer;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Help
+
+static void option_help_print(FILE* to, const tool_option* option) {
+  char letter[] = "    ";
+  if (option->letter != 0) (void)snprintf(letter, sizeof letter, "-%c, ", option->letter);
+  const int length = fprintf(to, "  %s--%s%s%s", option->letter == 0 ? "    " : letter, option->name,
+                             option->value == NULL ? "" : " ", option->value == NULL ? "" : option->value);
+  const size_t column = length < 0 ? 0 : (size_t)length;
+  const bool fits = column + 2 <= HELP_INDENT;
+  (void)fprintf(to, "%s%*s", fits ? "" : "\n", (int)(fits ? HELP_INDENT - column : HELP_INDENT), "");
+  tool_wrap(to, option->text, HELP_INDENT, HELP_INDENT, tool_text_columns(to));
+}
+
+static void verb_help_print(FILE* to, const tool_verb* verb) {
+  const size_t width = tool_text_columns(to);
+  const int length = fprintf(to, "usage: tidemark %s", verb->name);
+  const size_t column = length < 0 ? 0 : (size_t)length + 1;
+  if (*verb->usage != '\0') (void)fputc(' ', to);
+  tool_wrap(to, verb->usage, column, column, width);
+  (void)fputc('\n', to);
+  tool_wrap(to, verb->summary, 0, 0, width);
+  if (verb->text != NULL) {
+    (void)fputc('\n', to);
+    tool_wrap(to, verb->text, 0, 0, width);
+  }
+  (void)fputs("\noptions:\n", to);
+  for (const tool_option* o = verb->options; o != NULL && o->name != NULL; o++) option_help_print(to, o);
+  for (const tool_option* o = tool_shared_options; o->name != NULL; o++) option_help_print(to, o);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Taking a line apart
+
+typedef struct option_table {
+  struct option longs[TOOL_OPTIONS + SHARED_COUNT + 1];
+  char shorts[2 * (TOOL_OPTIONS + SHARED_COUNT) + 2];
+  const tool_option* options[TOOL_OPTIONS + SHARED_COUNT];
+  int count;
+  int own_count;  // of the verb itself
+} option_table;
+
+static void option_table_add(option_table* table, const tool_option* option) {
+  const int place = table->count++;
+  table->options[place] = option;
+  table->longs[place] = (struct option){ option->name,
+                                         option->value == NULL ? no_argument : required_argument, NULL,
+                                         CODE_BASE + place };
+  if (option->letter == 0) return;
+  const size_t end = strlen(table->shorts);
+  table->shorts[end] = option->letter;
+  table->shorts[end + 1] = option->value == NULL ? '\0' : ':';
+}
+
+// The leading colon makes getopt_long silent: we say ourselves what is wrong.
+static void option_table_make(option_table* table, const tool_verb* verb) {
+  *table = (option_table){ .shorts = ":" };
+  for (const tool_option* o = verb->options; o != NULL && o->name != NULL && table->count < TOOL_OPTIONS; o++)
+    option_table_add(table, o);
+  table->own_count = table->count;
+  for (const tool_option* o = tool_shared_options; o->name != NULL; o++) option_table_add(table, o);
+}
+
+// The place in the table of what getopt_long returned, or -1.
+static int option_table_place(const option_table* table, int code) {
+  if (code >= CODE_BASE) return code - CODE_BASE;
+  for (int i = 0; i < table->count; i++) {
+    if (table->options[i]->letter == code && code != 0) return i;
+  }
+  return -1;
+}
+
+static bool color_parse(const char* text, tool_color* out) {
+  static const char* const words[] = { "auto", "always", "never" };
+  for (int i = 0; i < 3; i++) {
+    if (strcmp(text, words[i]) != 0) continue;
+    *out = (tool_color)i;
+    return true;
+  }
+  return false;
+}
+
+static int option_fail(char** argv, int code, const char* verb) {
+  char letter[] = "-?";
+  letter[1] = (char)optopt;
+  const bool is_letter = optopt > 0 && optopt < CODE_BASE;
+  const char* name = is_letter ? letter : argv[optind - 1];
+  if (code == ':') return tool_fail("option '%s' needs a value; see tidemark %s --help", name, verb);
+  if (optopt >= CODE_BASE) return tool_fail("option '%s' takes no value; see tidemark %s --help", name, verb);
+  return tool_fail("there is no option '%s'; see tidemark %s --help", name, verb);
+}
+
+// Takes in one option. Returns true to go on; false ends it with a status.
+static bool option_take(tool_call* call, const option_table* table, int code, char** argv, int* out_status) {
+  const int place = option_table_place(table, code);
+  *out_status = TOOL_USAGE;
+  if (place < 0) {
+    *out_status = option_fail(argv, code, call->verb->name);
+    return false;
+  }
+  if (place < table->own_count) {
+    call->values[place] = optarg == NULL ? "" : optarg;
+    return true;
+  }
+  switch (place - table->own_count) {
+    case SHARED_JSON: call->is_json = true; return true;
+    case SHARED_COLOR:
+      if (color_parse(optarg, &call->color)) return true;
+      *out_status = tool_fail("--color is auto, always or never, not '%s'", optarg);
+      return false;
+    default:
+      verb_help_print(stdout, call->verb);
+      *out_status = TOOL_DONE;
+      return false;
+  }
+}
+
+static bool operands_take(tool_call* call, int argc, char** argv) {
+  const tool_verb* verb = call->verb;
+  const int most = verb->operands_max < TOOL_OPERANDS ? verb->operands_max : TOOL_OPERANDS;
+  const int count = argc - optind;
+  if (count < verb->operands_min || count > most) {
+    const char* problem = count > most ? "too many operands" : "an operand is missing";
+    (void)tool_fail("%s; see tidemark %s --help", problem, verb->name);
+    return false;
+  }
+  for (int i = 0; i < count; i++) call->operands[i] = argv[optind + i];
+  call->operand_count = count;
+  return true;
+}
+
+int tool_verb_run(const tool_verb* verb, int argc, char** argv) {
+  running_verb = verb->name;
+  option_table table;
+  option_table_make(&table, verb);
+  tool_call call = { .verb = verb };
+  optind = 1;
+  for (int code; (code = getopt_long(argc, argv, table.shorts, table.longs, NULL)) != -1;) {
+    int status = TOOL_USAGE;
+    if (!option_take(&call, &table, code, argv, &status)) return status;
+  }
+  if (!operands_take(&call, argc, argv)) return TOOL_USAGE;
+  return verb->run(&call);
+}
+
+const char* tool_option_value(const tool_call* call, const char* name) {
+  for (int i = 0; call->verb->options != NULL && call->verb->options[i].name != NULL; i++) {
+    if (strcmp(call->verb->options[i].name, name) == 0) return call->values[i];
+  }
+  return NULL;
+}

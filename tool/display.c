@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Texts on a screen. Names in a file can be any bytes: what is no UTF-8 is replaced by U+FFFD, one for each
+// run that could have become a character (Unicode 15, section 3.9), and what would steer a terminal is
+// spelled out. One code point counts as one column.
+#include "display.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "tool.h"
+
+#define REPLACEMENT 0xfffdu
+#define WIDEST 100
+
+// How a character of several bytes begins: the second byte has narrower bounds after some first bytes.
+typedef struct lead_byte {
+  uint32_t bits;
+  size_t bytes;
+  unsigned char low;
+  unsigned char high;
+} lead_byte;
+
+static lead_byte lead_byte_of(unsigned char first) {
+  if (first >= 0xc2 && first <= 0xdf) return (lead_byte){ first & 0x1fu, 2, 0x80, 0xbf };
+  if (first == 0xe0) return (lead_byte){ 0, 3, 0xa0, 0xbf };
+  if (first == 0xed) return (lead_byte){ 0xd, 3, 0x80, 0x9f };
+  if (first >= 0xe1 && first <= 0xef) return (lead_byte){ first & 0xfu, 3, 0x80, 0xbf };
+  if (first == 0xf0) return (lead_byte){ 0, 4, 0x90, 0xbf };
+  if (first >= 0xf1 && first <= 0xf3) return (lead_byte){ first & 0x7u, 4, 0x80, 0xbf };
+  if (first == 0xf4) return (lead_byte){ 4, 4, 0x80, 0x8f };
+  return (lead_byte){ 0, 0, 0, 0 };
+}
+
+size_t tool_code_point(const char* text, size_t bytes, uint32_t* out) {
+  const unsigned char* at = (const unsigned char*)text;
+  *out = at[0];
+  if (at[0] < 0x80) return 1;
+  lead_byte lead = lead_byte_of(at[0]);
+  *out = REPLACEMENT;
+  if (lead.bytes == 0) return 1;
+  uint32_t point = lead.bits;
+  for (size_t i = 1; i < lead.bytes; i++) {
+    if (i >= bytes || at[i] < lead.low || at[i] > lead.high) return i;
+    point = point << 6 | (at[i] & 0x3fu);
+    lead.low = 0x80;
+    lead.high = 0xbf;
+  }
+  *out = point;
+  return lead.bytes;
+}
+
+// Writes a code point so that it can be shown; at most 4 bytes.
+static size_t shown_put(uint32_t point, const char* source, size_t bytes, bool keeps_newlines, char* out) {
+  static const char digits[] = "0123456789abcdef";
+  if (point == REPLACEMENT) {
+    memcpy(out, "\xef\xbf\xbd", 3);
+    return 3;
+  }
+  const bool is_control = point < 0x20 || (point >= 0x7f && point < 0xa0);
+  if (!is_control || (point == '\n' && keeps_newlines)) {
+    memcpy(out, source, bytes);
+    return bytes;
+  }
+  out[0] = '\\';
+  out[1] = 'x';
+  out[2] = digits[point >> 4];
+  out[3] = digits[point & 15];
+  return 4;
+}
+
+char* tool_display_text(const char* text, bool keeps_newlines) {
+  const size_t bytes = strlen(text);
+  char* shown = tool_alloc(bytes + 1, 4);
+  size_t used = 0;
+  for (size_t at = 0; at < bytes;) {
+    uint32_t point = 0;
+    const size_t length = tool_code_point(text + at, bytes - at, &point);
+    used += shown_put(point, text + at, length, keeps_newlines, shown + used);
+    at += length;
+  }
+  shown[used] = '\0';
+  return shown;
+}
+
+size_t tool_display_columns(const char* text) {
+  size_t columns = 0;
+  for (; *text != '\0'; text++) {
+    if (((unsigned char)*text & 0xc0) != 0x80) columns++;
+  }
+  return columns;
+}
+
+size_t tool_terminal_columns(FILE* to) {
+  struct winsize size = { 0 };
+  const int descriptor = fileno(to);
+  if (!isatty(descriptor)) return 0;
+  return ioctl(descriptor, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
+size_t tool_text_columns(FILE* to) {
+  const size_t columns = tool_terminal_columns(to);
+  return columns == 0 || columns > WIDEST ? WIDEST : columns;
+}
+
+static void line_break(FILE* to, size_t indent) { (void)fprintf(to, "\n%*s", (int)indent, ""); }
+
+void tool_wrap(FILE* to, const char* text, size_t at, size_t indent, size_t width) {
+  size_t column = at;
+  bool is_first = true;
+  while (*text != '\0') {
+    if (*text == '\n') line_break(to, column = indent);
+    if (*text == '\n' || *text == ' ') {
+      is_first = is_first || *text == '\n';
+      text++;
+      continue;
+    }
+    const size_t bytes = strcspn(text, " \n");
+    char* const word = tool_alloc(bytes + 1, 1);
+    memcpy(word, text, bytes);
+    const size_t columns = tool_display_columns(word);
+    if (!is_first && column + 1 + columns > width) {
+      line_break(to, column = indent);
+      is_first = true;
+    }
+    (void)fprintf(to, "%s%s", is_first ? "" : " ", word);
+    column += columns + (is_first ? 0 : 1);
+    is_first = false;
+    text += bytes;
+    free(word);
+  }
+  (void)fputc('\n', to);
+}

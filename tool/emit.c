@@ -1,0 +1,355 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// What a verb has to say. Every fact comes with a key for JSON and a label for people, and is put down in the
+// form that was asked for; the whole answer is kept in memory and printed at the end. For people the answer
+// is a row of blocks with an empty line between them: a title, a paragraph, facts below each other, a table.
+// Facts are gathered until another block begins, so that their values can stand below each other.
+//
+// Cost: O(length); a table is laid out once, when it ends.
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "display.h"
+#include "tool.h"
+
+#define DEPTH_MAX 16
+#define NUMBER_TEXT 400  // the longest double with its decimals
+
+struct tool_emit {
+  FILE* out;  // owned: writes to `text`
+  char* text;
+  size_t bytes;
+  bool is_json;
+  bool has_color;
+
+  // JSON: has the object or list at each depth a member already?
+  int depth;
+  bool has_member[DEPTH_MAX];
+
+  // People
+  tool_grid facts;
+  tool_grid table;
+  bool has_block;
+  bool is_after_title;
+
+  // The table under way
+  const tool_column* columns;  // borrowed until its end; NULL: none
+  size_t column_count;
+  size_t next_column;
+  bool is_hidden;  // it has no key, and this is JSON
+  bool is_in_row;
+};
+
+// ---------------------------------------------------------------------------------------------------
+// JSON
+
+static void json_text_put(FILE* to, const char* text) {
+  const size_t bytes = strlen(text);
+  (void)fputc('"', to);
+  for (size_t at = 0; at < bytes;) {
+    uint32_t point = 0;
+    const size_t length = tool_code_point(text + at, bytes - at, &point);
+    if (point == '"' || point == '\\') (void)fprintf(to, "\\%c", (int)point);
+    else if (point < 0x20 || point == 0x7f) (void)fprintf(to, "\\u%04x", (unsigned)point);
+    else if (point == 0xfffd) (void)fputs("\xef\xbf\xbd", to);
+    else (void)fwrite(text + at, 1, length, to);
+    at += length;
+  }
+  (void)fputc('"', to);
+}
+
+// Rows stand on one line each; everything else has a line of its own.
+static void json_member(tool_emit* emit, const char* key) {
+  if (emit->has_member[emit->depth]) (void)fputc(',', emit->out);
+  emit->has_member[emit->depth] = true;
+  if (emit->is_in_row) (void)fputs(" ", emit->out);
+  else (void)fprintf(emit->out, "\n%*s", 2 * emit->depth, "");
+  if (key == NULL) return;
+  json_text_put(emit->out, key);
+  (void)fputs(": ", emit->out);
+}
+
+static void json_open(tool_emit* emit, const char* key, char bracket) {
+  if (emit->depth > 0) json_member(emit, key);
+  (void)fputc(bracket, emit->out);
+  emit->has_member[++emit->depth] = false;
+}
+
+static void json_close(tool_emit* emit, char bracket) {
+  const bool has_member = emit->has_member[emit->depth--];
+  if (emit->is_in_row) (void)fprintf(emit->out, " %c", bracket);
+  else if (has_member) (void)fprintf(emit->out, "\n%*s%c", 2 * emit->depth, "", bracket);
+  else (void)fputc(bracket, emit->out);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Blocks for people
+
+// An empty line, unless a title or nothing stands above.
+static void gap_put(tool_emit* emit, bool is_title) {
+  if (emit->has_block && !emit->is_after_title) (void)fputc('\n', emit->out);
+  emit->has_block = true;
+  emit->is_after_title = is_title;
+}
+
+static void facts_flush(tool_emit* emit) {
+  if (emit->facts.count == 0) return;
+  gap_put(emit, false);
+  tool_grid_print(&emit->facts, emit->out, (tool_grid_style){ .has_color = emit->has_color });
+}
+
+static void block_begin(tool_emit* emit, bool is_title) {
+  facts_flush(emit);
+  gap_put(emit, is_title);
+}
+
+__attribute__((format(printf, 1, 0))) static char* words_format(const char* format, va_list arguments) {
+  va_list again;
+  va_copy(again, arguments);
+  const int length = vsnprintf(NULL, 0, format, again);
+  va_end(again);
+  char* const text = tool_alloc((size_t)(length < 0 ? 0 : length) + 1, 1);
+  if (length > 0) (void)vsnprintf(text, (size_t)length + 1, format, arguments);
+  return text;
+}
+
+static void title_put(tool_emit* emit, const char* text) {
+  char* const shown = tool_display_text(text, false);
+  block_begin(emit, true);
+  (void)fprintf(emit->out, "%s%s%s\n", emit->has_color ? TOOL_STYLE_TITLE : "", shown,
+                emit->has_color ? TOOL_STYLE_END : "");
+  free(shown);
+}
+
+void tool_emit_title(tool_emit* emit, const char* format, ...) {
+  if (emit->is_json) return;
+  va_list arguments;
+  va_start(arguments, format);
+  char* const text = words_format(format, arguments);
+  va_end(arguments);
+  title_put(emit, text);
+  free(text);
+}
+
+void tool_emit_words(tool_emit* emit, const char* format, ...) {
+  if (emit->is_json) return;
+  va_list arguments;
+  va_start(arguments, format);
+  char* const text = words_format(format, arguments);
+  va_end(arguments);
+  char* const shown = tool_display_text(text, true);
+  block_begin(emit, false);
+  tool_wrap(emit->out, shown, 0, 0, tool_text_columns(stdout));
+  free(shown);
+  free(text);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Values
+
+// Takes the column of the next value in a row. False: nobody gets to see the value.
+static bool value_place(tool_emit* emit, const char** key, const char** label) {
+  if (emit->columns != NULL) {
+    if (emit->next_column >= emit->column_count || emit->is_hidden) return false;
+    const tool_column* column = &emit->columns[emit->next_column++];
+    *key = column->key;
+    *label = column->label;
+  }
+  return (emit->is_json ? *key : *label) != NULL;
+}
+
+static void cell_put(tool_emit* emit, const char* label, const char* text, bool is_number) {
+  if (emit->columns != NULL) {
+    tool_grid_add(&emit->table, text, is_number);
+  } else {
+    tool_grid_add(&emit->facts, label, false);
+    tool_grid_add(&emit->facts, text, false);
+  }
+}
+
+// A value that is the same bare word in JSON, or another for people.
+static void word_put(tool_emit* emit, const char* key, const char* label, const char* json, const char* shown,
+                     bool is_number) {
+  if (!value_place(emit, &key, &label)) return;
+  if (!emit->is_json) {
+    cell_put(emit, label, shown, is_number);
+    return;
+  }
+  json_member(emit, key);
+  (void)fputs(json, emit->out);
+}
+
+void tool_emit_uint(tool_emit* emit, const char* key, const char* label, uint64_t value) {
+  char text[32];
+  (void)snprintf(text, sizeof text, "%llu", (unsigned long long)value);
+  word_put(emit, key, label, text, text, true);
+}
+
+void tool_emit_bytes(tool_emit* emit, const char* key, const char* label, uint64_t bytes) {
+  char json[32];
+  char shown[TOOL_SIZE_TEXT];
+  (void)snprintf(json, sizeof json, "%llu", (unsigned long long)bytes);
+  word_put(emit, key, label, json, tool_size_text(bytes, shown), true);
+}
+
+static const char* number_text(double value, int decimals, char out[NUMBER_TEXT]) {
+  (void)snprintf(out, NUMBER_TEXT, "%.*f", decimals < 0 ? 0 : decimals, value);
+  return out;
+}
+
+void tool_emit_real(tool_emit* emit, const char* key, const char* label, double value, int decimals) {
+  char text[NUMBER_TEXT];
+  if (!isfinite(value)) word_put(emit, key, label, "null", "-", true);
+  else word_put(emit, key, label, number_text(value, decimals, text), text, true);
+}
+
+void tool_emit_bool(tool_emit* emit, const char* key, const char* label, bool value) {
+  word_put(emit, key, label, value ? "true" : "false", value ? "yes" : "no", false);
+}
+
+void tool_emit_text(tool_emit* emit, const char* key, const char* label, const char* text) {
+  if (text == NULL) {
+    word_put(emit, key, label, "null", "-", false);
+    return;
+  }
+  if (!value_place(emit, &key, &label)) return;
+  if (!emit->is_json) {
+    cell_put(emit, label, text, false);
+    return;
+  }
+  json_member(emit, key);
+  json_text_put(emit->out, text);
+}
+
+void tool_emit_format(tool_emit* emit, const char* key, const char* label, const char* format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  char* const text = words_format(format, arguments);
+  va_end(arguments);
+  tool_emit_text(emit, key, label, text);
+  free(text);
+}
+
+void tool_emit_list(tool_emit* emit, const char* key, const double* values, size_t count, int decimals) {
+  const char* label = NULL;
+  if (!value_place(emit, &key, &label)) return;
+  if (!emit->is_json) {
+    cell_put(emit, label, "", false);
+    return;
+  }
+  char text[NUMBER_TEXT];
+  json_member(emit, key);
+  (void)fputc('[', emit->out);
+  for (size_t i = 0; i < count; i++) {
+    const char* number = isfinite(values[i]) ? number_text(values[i], decimals, text) : "null";
+    (void)fprintf(emit->out, "%s%s", i == 0 ? "" : ", ", number);
+  }
+  (void)fputc(']', emit->out);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Objects and tables
+
+void tool_emit_open(tool_emit* emit, const char* key, const char* label) {
+  if (emit->is_json) json_open(emit, key, '{');
+  else if (label != NULL) title_put(emit, label);
+}
+
+void tool_emit_close(tool_emit* emit) {
+  if (emit->is_json) json_close(emit, '}');
+  else facts_flush(emit);
+}
+
+void tool_emit_table(tool_emit* emit, const char* key, const tool_column* columns, size_t count) {
+  emit->columns = columns;
+  emit->column_count = count;
+  emit->is_hidden = emit->is_json && key == NULL;
+  if (emit->is_json) {
+    if (key != NULL) json_open(emit, key, '[');
+    return;
+  }
+  facts_flush(emit);
+  emit->table.columns = 0;
+  for (size_t i = 0; i < count; i++) {
+    if (columns[i].label == NULL) continue;
+    emit->table.columns++;
+    tool_grid_add(&emit->table, columns[i].label, false);
+  }
+}
+
+// A row that got fewer values than there are columns is filled up for people.
+static void row_close(tool_emit* emit) {
+  if (!emit->is_in_row) return;
+  if (emit->is_json && !emit->is_hidden) json_close(emit, '}');
+  while (!emit->is_json && emit->table.columns > 0 && emit->table.count % emit->table.columns != 0)
+    tool_grid_add(&emit->table, "", false);
+  emit->is_in_row = false;
+}
+
+void tool_emit_row(tool_emit* emit) {
+  row_close(emit);
+  if (emit->is_json && !emit->is_hidden) json_open(emit, NULL, '{');
+  emit->is_in_row = true;
+  emit->next_column = 0;
+}
+
+void tool_emit_table_end(tool_emit* emit) {
+  row_close(emit);
+  if (emit->is_json && !emit->is_hidden) json_close(emit, ']');
+  emit->columns = NULL;
+  if (emit->is_json) return;
+  block_begin(emit, false);
+  const tool_grid_style style = { true, emit->has_color, tool_terminal_columns(stdout) };
+  tool_grid_print(&emit->table, emit->out, style);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Begin and end
+
+static bool color_is_wanted(tool_color color) {
+  const char* no_color = getenv("NO_COLOR");
+  const char* terminal = getenv("TERM");
+  if (color != TOOL_COLOR_AUTO) return color == TOOL_COLOR_ALWAYS;
+  if (no_color != NULL && *no_color != '\0') return false;
+  return tool_terminal_columns(stdout) > 0 && terminal != NULL && strcmp(terminal, "dumb") != 0;
+}
+
+tool_emit* tool_emit_begin(const tool_call* call) {
+  tool_emit* const emit = tool_alloc(1, sizeof *emit);
+  emit->is_json = call->is_json;
+  emit->has_color = !call->is_json && color_is_wanted(call->color);
+  emit->facts.columns = 2;
+  emit->out = open_memstream(&emit->text, &emit->bytes);
+  if (emit->out == NULL) {
+    (void)tool_fail("out of memory");
+    exit(TOOL_USAGE);
+  }
+  if (emit->is_json) json_open(emit, NULL, '{');
+  return emit;
+}
+
+void tool_emit_drop(tool_emit* emit) {
+  if (emit == NULL) return;
+  (void)fclose(emit->out);
+  tool_grid_clear(&emit->facts);
+  tool_grid_clear(&emit->table);
+  free(emit->text);
+  free(emit);
+}
+
+int tool_emit_end(tool_emit* emit) {
+  if (emit->is_json) {
+    json_close(emit, '}');
+    (void)fputc('\n', emit->out);
+  } else {
+    facts_flush(emit);
+  }
+  const bool is_whole = fflush(emit->out) == 0 && !ferror(emit->out);
+  tool_progress_clear();
+  const bool is_written = is_whole && fwrite(emit->text, 1, emit->bytes, stdout) == emit->bytes &&
+                          fflush(stdout) == 0;
+  tool_emit_drop(emit);
+  return is_written ? TOOL_DONE : tool_output_failed();
+}

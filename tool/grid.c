@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Cells in columns. A column is as wide as its widest cell. It holds numbers, and stands to the right, when
+// every cell below the heading is a number or "-"; otherwise it stands to the left. Lines end at their last
+// visible character. If a line were wider than the screen, the last column of texts gives way.
+#include <stdlib.h>
+#include <string.h>
+
+#include "display.h"
+#include "tool.h"
+
+#define GAP 2
+#define NARROWEST 8
+
+void tool_grid_add(tool_grid* grid, const char* text, bool is_number) {
+  if (grid->count == grid->capacity) {
+    grid->capacity = grid->capacity == 0 ? 64 : 2 * grid->capacity;
+    grid->cells = tool_grow(grid->cells, grid->capacity, sizeof *grid->cells);
+  }
+  grid->cells[grid->count++] = (tool_cell){ tool_display_text(text, false), is_number };
+}
+
+void tool_grid_clear(tool_grid* grid) {
+  for (size_t i = 0; i < grid->count; i++) free(grid->cells[i].text);
+  free(grid->cells);
+  *grid = (tool_grid){ .columns = grid->columns };
+}
+
+static bool column_is_number(const tool_grid* grid, size_t column, bool has_heading) {
+  bool has_number = false;
+  for (size_t i = column + (has_heading ? grid->columns : 0); i < grid->count; i += grid->columns) {
+    const tool_cell* cell = &grid->cells[i];
+    if (cell->is_number) has_number = true;
+    else if (strcmp(cell->text, "-") != 0 && *cell->text != '\0') return false;
+  }
+  return has_number;
+}
+
+static size_t column_width(const tool_grid* grid, size_t column) {
+  size_t widest = 0;
+  for (size_t i = column; i < grid->count; i += grid->columns) {
+    const size_t width = tool_display_columns(grid->cells[i].text);
+    if (width > widest) widest = width;
+  }
+  return widest;
+}
+
+// What a column is like when it is printed.
+typedef struct column_shape {
+  size_t width;
+  bool is_number;
+} column_shape;
+
+// Narrows the last column of texts so that a line has at most `width` columns, if it can be done.
+static void shapes_fit(column_shape* shapes, size_t count, size_t width) {
+  size_t total = GAP * (count - 1);
+  for (size_t i = 0; i < count; i++) total += shapes[i].width;
+  for (size_t i = count; i-- > 0 && total > width;) {
+    if (shapes[i].is_number) continue;
+    const size_t others = total - shapes[i].width;
+    const size_t wanted = others + NARROWEST < width ? width - others : NARROWEST;
+    if (wanted < shapes[i].width) shapes[i].width = wanted;
+    return;
+  }
+}
+
+// Prints a cell's text, cut with an ellipsis if it has more columns than there are; returns how many it took.
+static size_t text_put(FILE* to, const char* text, size_t room) {
+  const size_t columns = tool_display_columns(text);
+  if (columns <= room) {
+    (void)fputs(text, to);
+    return columns;
+  }
+  size_t bytes = 0;
+  for (size_t left = room - 1;; bytes++) {
+    if (((unsigned char)text[bytes] & 0xc0) != 0x80 && left-- == 0) break;
+  }
+  (void)fprintf(to, "%.*s\xe2\x80\xa6", (int)bytes, text);
+  return room;
+}
+
+// Prints a row; blanks are written only before something that follows them.
+static void row_put(FILE* to, const tool_cell* cells, const column_shape* shapes, size_t count) {
+  size_t blanks = 0;
+  for (size_t i = 0; i < count; i++) {
+    const size_t columns = tool_display_columns(cells[i].text);
+    const size_t before = shapes[i].is_number && columns < shapes[i].width ? shapes[i].width - columns : 0;
+    if (columns > 0) {
+      (void)fprintf(to, "%*s", (int)(blanks + before), "");
+      blanks = shapes[i].width - before - text_put(to, cells[i].text, shapes[i].width) + GAP;
+    } else {
+      blanks += shapes[i].width + GAP;
+    }
+  }
+}
+
+void tool_grid_print(tool_grid* grid, FILE* to, tool_grid_style style) {
+  if (grid->count >= grid->columns && grid->columns > 0) {
+    column_shape* const shapes = tool_alloc(grid->columns, sizeof *shapes);
+    for (size_t i = 0; i < grid->columns; i++)
+      shapes[i] = (column_shape){ column_width(grid, i), column_is_number(grid, i, style.has_heading) };
+    if (style.width > 0) shapes_fit(shapes, grid->columns, style.width);
+    for (size_t i = 0; i + grid->columns <= grid->count; i += grid->columns) {
+      const bool is_marked = i == 0 && style.has_heading && style.has_color;
+      if (is_marked) (void)fputs(TOOL_STYLE_HEADING, to);
+      row_put(to, &grid->cells[i], shapes, grid->columns);
+      (void)fputs(is_marked ? TOOL_STYLE_END "\n" : "\n", to);
+    }
+    free(shapes);
+  }
+  tool_grid_clear(grid);
+}

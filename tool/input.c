@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Reading a trace from a file or from standard input. What is compressed is known by its first bytes and
+// decoded as it is read, straight into the reader's memory, so that no whole copy ever exists. Progress is
+// the share of the file's bytes taken in, whatever they decode to.
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "codec.h"
+#include "tool.h"
+
+#define INPUT_BUFFER 65536
+
+typedef struct input {
+  int descriptor;
+  const char* path;
+  const char* name;         // for messages
+  uint64_t file_bytes;      // 0: not known
+  uint64_t taken_bytes;     // of the file, so far
+  const tool_codec* codec;  // NULL: not compressed
+  void* decoder;            // owned
+  bool is_file_end;         // nothing more comes from the file
+  bool is_end;              // nothing more comes out of the decoder
+  size_t next;              // what is in the buffer: [next, filled)
+  size_t filled;
+  tool_progress* progress;  // owned
+  unsigned char buffer[INPUT_BUFFER];
+} input;
+
+// Reads from the file; 0 bytes are its end.
+static tide_status file_read(input* in, void* out, size_t room, size_t* out_bytes) {
+  ssize_t got = 0;
+  do got = read(in->descriptor, out, room);
+  while (got < 0 && errno == EINTR);
+  if (got < 0) return TIDE_FAIL_NATIVE(TIDE_ERR_MACHINE, errno, "cannot be read: %s", strerror(errno));
+  *out_bytes = (size_t)got;
+  in->is_file_end = got == 0;
+  in->taken_bytes += (uint64_t)got;
+  const double share = in->file_bytes == 0 ? -1 : (double)in->taken_bytes / (double)in->file_bytes;
+  tool_progress_show(in->progress, share);
+  return TIDE_OK;
+}
+
+static tide_status buffer_fill(input* in) {
+  size_t got = 0;
+  if (in->next == in->filled) in->next = in->filled = 0;
+  TIDE_TRY(file_read(in, in->buffer + in->filled, INPUT_BUFFER - in->filled, &got));
+  in->filled += got;
+  return TIDE_OK;
+}
+
+static tide_status plain_read(input* in, void* out, size_t room, size_t* out_bytes) {
+  const size_t kept = in->filled - in->next;
+  if (kept == 0) return file_read(in, out, room, out_bytes);
+  *out_bytes = kept < room ? kept : room;
+  memcpy(out, in->buffer + in->next, *out_bytes);
+  in->next += *out_bytes;
+  return TIDE_OK;
+}
+
+// One step of the decoder with what is in the buffer; adds to `out_bytes`.
+static tide_status decoder_step(input* in, void* out, size_t room, size_t* out_bytes) {
+  tool_flow flow = { in->buffer + in->next, in->filled - in->next, out, room, in->is_file_end, NULL };
+  const size_t had_bytes = flow.in_bytes;
+  const tool_flow_state state = in->codec->step(in->decoder, &flow);
+  in->next = in->filled - flow.in_bytes;
+  *out_bytes = room - flow.out_room;
+  in->is_end = state == TOOL_FLOW_END;
+  const unsigned long long at = in->taken_bytes - flow.in_bytes;
+  if (state == TOOL_FLOW_BAD)
+    return TIDE_FAIL(TIDE_ERR_FORMAT, "the %s data cannot be decoded near byte %llu: %s", in->codec->name, at,
+                     flow.problem);
+  const bool is_stuck = flow.in_bytes == had_bytes && *out_bytes == 0 && !in->is_end;
+  if (is_stuck && (in->is_file_end || had_bytes > 0))
+    return TIDE_FAIL(TIDE_ERR_FORMAT, "the %s data is cut off at byte %llu", in->codec->name, at);
+  return TIDE_OK;
+}
+
+static tide_status decoded_read(input* in, void* out, size_t room, size_t* out_bytes) {
+  while (*out_bytes == 0 && !in->is_end) {
+    if (in->next == in->filled && !in->is_file_end) TIDE_TRY(buffer_fill(in));
+    TIDE_TRY(decoder_step(in, out, room, out_bytes));
+  }
+  return TIDE_OK;
+}
+
+static tide_status input_read(void* user, void* out, size_t room, size_t* out_bytes) {
+  input* const in = user;
+  *out_bytes = 0;
+  return in->codec == NULL ? plain_read(in, out, room, out_bytes) : decoded_read(in, out, room, out_bytes);
+}
+
+// Reads enough to see whether it is compressed, and with what.
+static tide_status input_begin(input* in) {
+  while (in->filled < TOOL_MAGIC_BYTES && !in->is_file_end) TIDE_TRY(buffer_fill(in));
+  in->codec = tool_codec_by_magic(in->buffer, in->filled);
+  if (in->codec == NULL) return TIDE_OK;
+  TIDE_REQUIRE(in->codec->start != NULL, TIDE_ERR_UNSUPPORTED,
+               "is compressed with %s, and this program was built without %s", in->codec->name,
+               in->codec->library);
+  in->decoder = in->codec->start(false);
+  TIDE_REQUIRE(in->decoder != NULL, TIDE_ERR_NO_MEMORY, "no memory to decode %s", in->codec->name);
+  return TIDE_OK;
+}
+
+static tide_status input_open(input* in) {
+  in->descriptor = STDIN_FILENO;
+  if (strcmp(in->path, "-") != 0) in->descriptor = open(in->path, O_RDONLY | O_CLOEXEC);
+  if (in->descriptor < 0) return TIDE_FAIL_NATIVE(TIDE_ERR_MACHINE, errno, "%s", strerror(errno));
+  struct stat about;
+  if (fstat(in->descriptor, &about) == 0 && S_ISREG(about.st_mode)) in->file_bytes = (uint64_t)about.st_size;
+  return TIDE_OK;
+}
+
+static void input_close(input* in) {
+  if (in->codec != NULL && in->codec->stop != NULL) in->codec->stop(in->decoder);
+  if (in->descriptor > STDIN_FILENO) (void)close(in->descriptor);
+  tool_progress_end(in->progress);
+  free(in);
+}
+
+int tool_trace_read(const char* path, tide_trace** out) {
+  input* const in = tool_alloc(1, sizeof *in);
+  in->path = path;
+  in->name = strcmp(path, "-") == 0 ? "standard input" : path;
+  *out = NULL;
+  tide_status status = input_open(in);
+  in->progress = tool_progress_begin("reading");
+  if (status == TIDE_OK) status = input_begin(in);
+  const tide_source source = { input_read, in };
+  if (status == TIDE_OK) status = tide_trace_read(&source, NULL, out);
+  if (status != TIDE_OK) (void)tool_fail("%s: %s", in->name, tide_last_error()->text);
+  input_close(in);
+  return status == TIDE_OK ? TOOL_DONE : TOOL_USAGE;
+}

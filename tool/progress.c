@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// A bar on standard error for work that takes over a second, on a terminal only. A call costs one look at the
+// clock; the bar is drawn ten times a second at most. It is the affair of one thread at a time.
+#include <stdlib.h>
+#include <time.h>
+
+#include "display.h"
+#include "tool.h"
+
+#define FIRST_NS UINT64_C(1000000000)
+#define NEXT_NS UINT64_C(100000000)
+#define BAR_CELLS 30
+
+struct tool_progress {
+  char* what;  // owned, fit for a screen
+  uint64_t began_ns;
+  uint64_t due_ns;  // when it is drawn next
+  bool has_terminal;
+};
+
+static bool bar_is_drawn;
+
+static uint64_t progress_clock(void) {
+  struct timespec now = { 0 };
+  (void)clock_gettime(CLOCK_MONOTONIC, &now);
+  return (uint64_t)now.tv_sec * FIRST_NS + (uint64_t)now.tv_nsec;
+}
+
+tool_progress* tool_progress_begin(const char* what) {
+  tool_progress* const progress = tool_alloc(1, sizeof *progress);
+  progress->what = tool_display_text(what, false);
+  progress->has_terminal = tool_terminal_columns(stderr) > 0;
+  progress->began_ns = progress_clock();
+  progress->due_ns = progress->began_ns + FIRST_NS;
+  return progress;
+}
+
+static void bar_draw(const tool_progress* progress, double share, uint64_t now_ns) {
+  char bar[BAR_CELLS + 1] = { 0 };
+  const int filled = (int)(share * BAR_CELLS);
+  for (int i = 0; i < BAR_CELLS; i++) bar[i] = i < filled ? '#' : '.';
+  if (share >= 0) (void)fprintf(stderr, "\r\033[K%s  [%s] %3d %%", progress->what, bar, (int)(share * 100));
+  else
+    (void)fprintf(stderr, "\r\033[K%s  %.0f s", progress->what, (double)(now_ns - progress->began_ns) * 1e-9);
+  (void)fflush(stderr);
+  bar_is_drawn = true;
+}
+
+void tool_progress_show(tool_progress* progress, double share) {
+  if (!progress->has_terminal) return;
+  const uint64_t now_ns = progress_clock();
+  if (now_ns < progress->due_ns) return;
+  progress->due_ns = now_ns + NEXT_NS;
+  bar_draw(progress, share > 1 ? 1 : share, now_ns);
+}
+
+void tool_progress_clear(void) {
+  if (!bar_is_drawn) return;
+  (void)fputs("\r\033[K", stderr);
+  (void)fflush(stderr);
+  bar_is_drawn = false;
+}
+
+void tool_progress_end(tool_progress* progress) {
+  if (progress == NULL) return;
+  tool_progress_clear();
+  free(progress->what);
+  free(progress);
+}
