@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// A memory snapshot of a living allocator: what is in it, and that it can be written and read back.
+#include "device/devices.h"
+#include "tidemark/format.h"
+
+#define FRAME_OUTER 0x1000u
+#define FRAME_INNER 0x2000u
+
+static size_t gather_two(void* user, uint64_t* frames, size_t capacity) {
+  (void)user;
+  T_LT(1, capacity);
+  frames[0] = FRAME_INNER;
+  frames[1] = FRAME_OUTER;
+  return 2;
+}
+
+static bool describe_inner(void* user, uint64_t frame, tide_frame_words* out) {
+  (void)user;
+  if (frame != FRAME_INNER) return false;
+  *out = (tide_frame_words){ "forward", "model.py", 42 };
+  return true;
+}
+
+static tide_trace* snapshot_of(tide_device* d, const tide_snapshot_options* options) {
+  tide_trace* trace = NULL;
+  T_OK(tide_trace_new(NULL, &trace));
+  T_OK(tide_device_snapshot(d, options, trace));
+  return trace;
+}
+
+static void stacks_on(tide_device* d) {
+  tide_history_options options = TIDE_HISTORY_OPTIONS_INIT;
+  options.level = TIDE_HISTORY_ALL;
+  options.gather = gather_two;
+  T_OK(tide_device_history(d, &options));
+}
+
+static const char* text_of(const tide_trace* trace, uint32_t text) {
+  const char* const words = tide_intern_text(tide_trace_names(trace), text, NULL);
+  return words != NULL ? words : "";
+}
+
+DEVICE_TEST(test_snapshot__has_the_history_and_the_segments) {
+  (void)m;
+  stacks_on(d);
+  const tide_block kept = take(d, NULL, 3 * MIB);
+  const tide_block gone = take(d, NULL, 1000);
+  give(d, gone);
+
+  tide_trace* trace = snapshot_of(d, NULL);
+
+  size_t count = 0;
+  const tide_trace_entry* const entries = tide_trace_entries(trace, 0, &count);
+  T_EQ(count, 6);
+  T_EQ(entries[0].action, TIDE_ACTION_SEGMENT_ALLOC);
+  T_EQ(entries[1].action, TIDE_ACTION_ALLOC);
+  T_EQ(entries[1].address, (uintptr_t)kept.address);
+  T_EQ(entries[1].bytes, 3 * MIB);
+  T_EQ(entries[5].action, TIDE_ACTION_FREE_COMPLETED);
+  const tide_trace_segment* const segments = tide_trace_segments(trace, &count);
+  T_EQ(count, 2);
+  uint64_t allocated = 0;
+  for (size_t i = 0; i < count; i++) allocated += segments[i].allocated_bytes;
+  T_EQ(allocated, 3 * MIB);
+  T_CHECK(tide_trace_get_about(trace).has_segments);
+  tide_trace_free(trace);
+  give(d, kept);
+}
+
+DEVICE_TEST(test_snapshot__names_the_frames_it_can) {
+  (void)m;
+  stacks_on(d);
+  give(d, take(d, NULL, 1000));
+  tide_snapshot_options options = TIDE_SNAPSHOT_OPTIONS_INIT;
+  options.describe = describe_inner;
+
+  tide_trace* trace = snapshot_of(d, &options);
+
+  size_t count = 0;
+  const tide_intern* const names = tide_trace_names(trace);
+  const uint64_t* const frames =
+      tide_intern_stack(names, tide_trace_entries(trace, 0, NULL)[1].stack, &count);
+  T_EQ(count, 2);
+  const tide_frame inner = tide_intern_frame(names, (uint32_t)frames[0]);
+  T_STR_EQ(text_of(trace, inner.name), "forward");
+  T_STR_EQ(text_of(trace, inner.file), "model.py");
+  T_EQ(inner.line, 42);
+  T_STR_EQ(text_of(trace, tide_intern_frame(names, (uint32_t)frames[1]).name), "0x1000");
+  tide_trace_free(trace);
+}
+
+DEVICE_TEST(test_snapshot__tells_the_options) {
+  (void)m;
+  tide_device_options device_options = TIDE_DEVICE_OPTIONS_INIT;
+  T_OK(tide_device_options_parse("max_split_size_mb:64,roundup_power2_divisions:8", &device_options));
+  T_OK(tide_device_configure(d, &device_options));
+
+  tide_trace* trace = snapshot_of(d, NULL);
+
+  const tide_intern* const names = tide_trace_names(trace);
+  const uint32_t settings = tide_trace_get_about(trace).settings;
+  const uint32_t split = tide_intern_value_find(names, settings, "max_split_size");
+  T_EQ(tide_intern_value(names, split).integer, 64 * MIB);
+  const uint32_t slots = tide_intern_value_find(names, settings, "roundup_power2_divisions");
+  T_EQ(tide_intern_value(names, tide_intern_value_find(names, slots, "4096")).integer, 8);
+  const uint32_t text = tide_intern_value_find(names, settings, "PYTORCH_CUDA_ALLOC_CONF");
+  T_STR_HAS(text_of(trace, tide_intern_value(names, text).text), "max_split_size_mb:64");
+  tide_trace_free(trace);
+}
+
+DEVICE_TEST(test_snapshot__shows_pools_and_remarks) {
+  (void)m;
+  stacks_on(d);
+  tide_pool_options pool_options = TIDE_POOL_OPTIONS_INIT;
+  pool_options.label[1] = 7;
+  tide_pool pool = 0;
+  T_OK(tide_device_pool_new(d, &pool_options, &pool));
+  T_OK(tide_device_pool_begin(d, pool, NULL));
+  T_OK(tide_thread_set_metadata("step 3"));
+  const tide_block block = take(d, NULL, MIB);
+  T_OK(tide_thread_set_metadata(NULL));
+  T_OK(tide_device_pool_end(d, pool));
+
+  tide_trace* trace = snapshot_of(d, NULL);
+
+  const tide_trace_entry* const entry = &tide_trace_entries(trace, 0, NULL)[1];
+  T_EQ(tide_trace_pool(trace, entry->pool).first, 0);
+  T_EQ(tide_trace_pool(trace, entry->pool).second, 7);
+  T_EQ(tide_trace_segments(trace, NULL)[0].pool, entry->pool);
+  const tide_note note = tide_intern_note(tide_trace_names(trace), entry->note);
+  T_STR_EQ(text_of(trace, note.metadata), "step 3");
+  T_STR_EQ(text_of(trace, note.compile_context), "N/A");
+  tide_trace_free(trace);
+  give(d, block);
+  T_OK(tide_device_pool_release(d, pool));
+  T_OK(tide_device_pool_release(d, pool));
+}
+
+DEVICE_TEST(test_snapshot__can_leave_the_history_out) {
+  (void)m;
+  stacks_on(d);
+  const tide_block block = take(d, NULL, MIB);
+  tide_snapshot_options options = TIDE_SNAPSHOT_OPTIONS_INIT;
+  options.has_entries = false;
+
+  tide_trace* trace = snapshot_of(d, &options);
+
+  size_t count = 1;
+  T_EQ(tide_trace_device_count(trace), 1);
+  (void)tide_trace_entries(trace, 0, &count);
+  T_EQ(count, 0);
+  (void)tide_trace_blocks(trace, &count);
+  T_LT(0, count);
+  tide_trace_free(trace);
+  give(d, block);
+}
+
+DEVICE_TEST(test_snapshot__refuses_what_it_cannot_use) {
+  (void)m;
+  tide_trace* trace = NULL;
+  T_OK(tide_trace_new(NULL, &trace));
+  tide_snapshot_options options = TIDE_SNAPSHOT_OPTIONS_INIT;
+  options.size = 3;
+
+  T_STATUS(tide_device_snapshot(NULL, NULL, trace), TIDE_ERR_ARGUMENT);
+  T_STATUS(tide_device_snapshot(d, NULL, NULL), TIDE_ERR_ARGUMENT);
+  T_STATUS(tide_device_snapshot(d, &options, trace), TIDE_ERR_ARGUMENT);
+
+  tide_trace_free(trace);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Through a file
+
+typedef struct memory_file {
+  uint8_t bytes[1 << 16];
+  size_t count;
+  size_t at;
+} memory_file;
+
+static tide_status memory_write(void* user, const void* data, size_t bytes) {
+  memory_file* const file = user;
+  T_LE(file->count + bytes, sizeof file->bytes);
+  memcpy(file->bytes + file->count, data, bytes);
+  file->count += bytes;
+  return TIDE_OK;
+}
+
+static tide_status memory_read(void* user, void* out, size_t room, size_t* out_bytes) {
+  memory_file* const file = user;
+  *out_bytes = room < file->count - file->at ? room : file->count - file->at;
+  memcpy(out, file->bytes + file->at, *out_bytes);
+  file->at += *out_bytes;
+  return TIDE_OK;
+}
+
+DEVICE_TEST(test_snapshot__is_read_back_from_a_file) {
+  (void)m;
+  static memory_file file;
+  stacks_on(d);
+  const tide_block block = take(d, NULL, 5 * MIB);
+  tide_trace* trace = snapshot_of(d, NULL);
+  tide_trace* again = NULL;
+
+  T_OK(tide_trace_write(trace, TIDE_FORMAT_PICKLE, &(tide_sink){ memory_write, &file }));
+  T_OK(tide_trace_read(&(tide_source){ memory_read, &file }, NULL, &again));
+
+  size_t count = 0;
+  size_t count_again = 0;
+  const tide_trace_entry* const entries = tide_trace_entries(trace, 0, &count);
+  const tide_trace_entry* const entries_again = tide_trace_entries(again, 0, &count_again);
+  T_EQ(count_again, count);
+  T_EQ(entries_again[1].address, entries[1].address);
+  T_EQ(entries_again[1].time_ns, entries[1].time_ns / 1000 * 1000);
+  const tide_trace_block* const blocks = tide_trace_blocks(again, NULL);
+  T_EQ(blocks[0].address, (uintptr_t)block.address);
+  T_EQ(blocks[0].state, TIDE_BLOCK_ALLOCATED);
+  tide_trace_free(trace);
+  tide_trace_free(again);
+  give(d, block);
+}
