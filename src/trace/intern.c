@@ -19,7 +19,6 @@
 // Lock: TIDE__RANK_INTERN, one a table, never two at once. The heap is called without it.
 #include "trace/intern.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/arith.h"
@@ -72,18 +71,9 @@ typedef struct intern_table {
   _Atomic(intern_entry*) chunks[INTERN_CHUNKS];  // owned; chunk k has INTERN_FIRST_CHUNK << k pointers
 } intern_table;
 
-typedef enum intern_kind {
-  INTERN_TEXT,
-  INTERN_STACK,
-  INTERN_NOTE,
-  INTERN_FRAME,
-  INTERN_VALUE,
-  INTERN_KINDS
-} intern_kind;
-
 struct tide_intern {
   const tide_heap* heap;  // borrowed until the table is freed
-  intern_table tables[INTERN_KINDS];
+  intern_table tables[TIDE__INTERN_KINDS];
 };
 
 // What is looked for or added.
@@ -345,8 +335,8 @@ static uint32_t intern_add_locked(intern_table* table, const intern_key* key, in
 }
 
 // Adds `bytes` bytes, which are not none, with `zeros` bytes behind them.
-static tide_status intern_add(tide_intern* names, intern_kind kind, const void* data, size_t bytes,
-                              size_t zeros, uint32_t* out) {
+tide_status tide__intern_add(tide_intern* names, tide__intern_kind kind, const void* data, size_t bytes,
+                             size_t zeros, uint32_t* out) {
   intern_table* const table = &names->tables[kind];
   intern_spare spare = { 0 };
   tide_status status = TIDE_OK;
@@ -391,14 +381,14 @@ tide_status tide_intern_new(const tide_heap* heap, tide_intern** out) {
   tide_intern* const names = tide__heap_alloc(heap, 1, sizeof *names);
   TIDE_REQUIRE(names != NULL, TIDE_ERR_NO_MEMORY, "intern_new: no memory for the table");
   names->heap = heap;
-  for (size_t i = 0; i < INTERN_KINDS; i++) tide__mutex_init(&names->tables[i].lock, TIDE__RANK_INTERN);
+  for (size_t i = 0; i < TIDE__INTERN_KINDS; i++) tide__mutex_init(&names->tables[i].lock, TIDE__RANK_INTERN);
   *out = names;
   return TIDE_OK;
 }
 
 void tide_intern_free(tide_intern* names) {
   if (names == NULL) return;
-  for (size_t i = 0; i < INTERN_KINDS; i++) intern_table_fini(&names->tables[i], names->heap);
+  for (size_t i = 0; i < TIDE__INTERN_KINDS; i++) intern_table_fini(&names->tables[i], names->heap);
   tide__heap_release(names->heap, names, 1, sizeof *names);
 }
 
@@ -408,7 +398,7 @@ tide_status tide_intern_add_text(tide_intern* names, const char* text, size_t by
   TIDE_REQUIRE(names != NULL, TIDE_ERR_ARGUMENT, "intern_add_text: no table");
   if (bytes == 0) return TIDE_OK;
   TIDE_REQUIRE(text != NULL, TIDE_ERR_ARGUMENT, "intern_add_text: text is NULL");
-  return intern_add(names, INTERN_TEXT, text, bytes, 1, out);
+  return tide__intern_add(names, TIDE__INTERN_TEXT, text, bytes, 1, out);
 }
 
 tide_status tide_intern_add_stack(tide_intern* names, const uint64_t* frames, size_t count, uint32_t* out) {
@@ -420,7 +410,7 @@ tide_status tide_intern_add_stack(tide_intern* names, const uint64_t* frames, si
   uint64_t bytes = 0;
   TIDE_REQUIRE(tide__mul(count, sizeof *frames, &bytes), TIDE_ERR_NO_MEMORY,
                "intern_add_stack: no memory for %zu frames", count);
-  return intern_add(names, INTERN_STACK, frames, bytes, 0, out);
+  return tide__intern_add(names, TIDE__INTERN_STACK, frames, bytes, 0, out);
 }
 
 tide_status tide_intern_add_note(tide_intern* names, tide_note note, uint32_t* out) {
@@ -428,42 +418,51 @@ tide_status tide_intern_add_note(tide_intern* names, tide_note note, uint32_t* o
   *out = 0;
   TIDE_REQUIRE(names != NULL, TIDE_ERR_ARGUMENT, "intern_add_note: no table");
   if (note.metadata == 0 && note.compile_context == 0 && note.extra == 0) return TIDE_OK;
-  return intern_add(names, INTERN_NOTE, &note, sizeof note, 0, out);
+  return tide__intern_add(names, TIDE__INTERN_NOTE, &note, sizeof note, 0, out);
 }
 
 tide_status tide_intern_add_frame(tide_intern* names, const tide_frame* frame, uint32_t* out) {
   TIDE_REQUIRE(out != NULL, TIDE_ERR_ARGUMENT, "intern_add_frame: out is NULL");
   *out = 0;
   TIDE_REQUIRE(names != NULL && frame != NULL, TIDE_ERR_ARGUMENT, "intern_add_frame: an argument is NULL");
-  return intern_add(names, INTERN_FRAME, frame, sizeof *frame, 0, out);
+  return tide__intern_add(names, TIDE__INTERN_FRAME, frame, sizeof *frame, 0, out);
 }
 
-static const intern_value* intern_find(const tide_intern* names, intern_kind kind, uint32_t id) {
+static const intern_value* intern_find(const tide_intern* names, tide__intern_kind kind, uint32_t id) {
   return names != NULL ? intern_at(&names->tables[kind], id) : NULL;
 }
 
+const uint64_t* tide__intern_find(const tide_intern* names, tide__intern_kind kind, uint32_t id,
+                                  size_t* out_bytes) {
+  const intern_value* const value = intern_find(names, kind, id);
+  *out_bytes = value != NULL ? value->bytes : 0;
+  return value != NULL ? value->data : NULL;
+}
+
+const tide_heap* tide__intern_heap(const tide_intern* names) { return names->heap; }
+
 const char* tide_intern_text(const tide_intern* names, uint32_t id, size_t* out_bytes) {
-  const intern_value* const value = intern_find(names, INTERN_TEXT, id);
+  const intern_value* const value = intern_find(names, TIDE__INTERN_TEXT, id);
   if (out_bytes != NULL) *out_bytes = value != NULL ? value->bytes : 0;
   return value != NULL ? (const char*)value->data : NULL;
 }
 
 const uint64_t* tide_intern_stack(const tide_intern* names, uint32_t id, size_t* out_count) {
-  const intern_value* const value = intern_find(names, INTERN_STACK, id);
+  const intern_value* const value = intern_find(names, TIDE__INTERN_STACK, id);
   if (out_count != NULL) *out_count = value != NULL ? value->bytes / sizeof *value->data : 0;
   return value != NULL ? value->data : NULL;
 }
 
 tide_note tide_intern_note(const tide_intern* names, uint32_t id) {
   tide_note note = { 0 };
-  const intern_value* const value = intern_find(names, INTERN_NOTE, id);
+  const intern_value* const value = intern_find(names, TIDE__INTERN_NOTE, id);
   if (value != NULL) memcpy(&note, value->data, sizeof note);
   return note;
 }
 
 tide_frame tide_intern_frame(const tide_intern* names, uint32_t id) {
   tide_frame frame = { 0 };
-  const intern_value* const value = intern_find(names, INTERN_FRAME, id);
+  const intern_value* const value = intern_find(names, TIDE__INTERN_FRAME, id);
   if (value != NULL) memcpy(&frame, value->data, sizeof frame);
   return frame;
 }
@@ -478,160 +477,25 @@ size_t tide_intern_count(const tide_intern* names, size_t* out_bytes) {
   size_t count = 0;
   if (names != NULL) {
     bytes = sizeof *names;
-    for (size_t i = 0; i < INTERN_KINDS; i++) count += intern_table_count(&names->tables[i], &bytes);
+    for (size_t i = 0; i < TIDE__INTERN_KINDS; i++) count += intern_table_count(&names->tables[i], &bytes);
   }
   if (out_bytes != NULL) *out_bytes = bytes;
   return count;
 }
 
-static uint32_t intern_kind_count(const tide_intern* names, intern_kind kind) {
+static uint32_t intern_kind_count(const tide_intern* names, tide__intern_kind kind) {
   return tide__load_relaxed(&names->tables[kind].count);
 }
 
 tide_intern_counts tide_intern_counts_of(const tide_intern* names) {
   tide_intern_counts counts = { 0 };
   if (names == NULL) return counts;
-  counts.texts = intern_kind_count(names, INTERN_TEXT);
-  counts.stacks = intern_kind_count(names, INTERN_STACK);
-  counts.notes = intern_kind_count(names, INTERN_NOTE);
-  counts.frames = intern_kind_count(names, INTERN_FRAME);
-  counts.values = intern_kind_count(names, INTERN_VALUE);
+  counts.texts = intern_kind_count(names, TIDE__INTERN_TEXT);
+  counts.stacks = intern_kind_count(names, TIDE__INTERN_STACK);
+  counts.notes = intern_kind_count(names, TIDE__INTERN_NOTE);
+  counts.frames = intern_kind_count(names, TIDE__INTERN_FRAME);
+  counts.values = intern_kind_count(names, TIDE__INTERN_VALUE);
   return counts;
-}
-
-// ---------------------------------------------------------------------------------------------------
-// Values: a word of {kind, depth, weight}, then what the kind has: one word, or one for each item.
-
-#define VALUE_DEPTH_MAX 64u
-#define VALUE_WEIGHT_MAX ((uint64_t)1 << 32)
-#define VALUE_WORDS_NEAR 34u  // values up to this size are put together on the stack
-
-static uint64_t value_head(uint32_t kind, uint64_t depth, uint64_t weight) {
-  return kind | depth << 8 | tide__min(weight, VALUE_WEIGHT_MAX) << 16;
-}
-static uint32_t head_kind(uint64_t head) { return (uint32_t)(head & 0xff); }
-static uint64_t head_depth(uint64_t head) { return head >> 8 & 0xff; }
-static uint64_t head_weight(uint64_t head) { return head >> 16; }
-
-static bool value_has_items(uint32_t kind) {
-  return kind == TIDE_VALUE_LIST || kind == TIDE_VALUE_TUPLE || kind == TIDE_VALUE_DICT;
-}
-
-static bool value_has_word(uint32_t kind) { return kind != TIDE_VALUE_NONE && !value_has_items(kind); }
-
-// The word of a value without items.
-static uint64_t value_word(const tide_value* value) {
-  uint64_t bits = 0;
-  switch (value->kind) {
-    case TIDE_VALUE_BOOL: return value->integer != 0;
-    case TIDE_VALUE_TEXT: return value->text;
-    case TIDE_VALUE_FLOAT: memcpy(&bits, &value->number, sizeof bits); return bits;
-    default: return (uint64_t)value->integer;
-  }
-}
-
-static int word_compare(const void* a, const void* b) {
-  const uint64_t left = *(const uint64_t*)a >> 32;
-  const uint64_t right = *(const uint64_t*)b >> 32;
-  return (left > right) - (left < right);
-}
-
-// Is a key in the dict twice? Sorts the items.
-static bool value_repeats_a_key(uint64_t* items, size_t count) {
-  qsort(items, count, sizeof *items, word_compare);
-  for (size_t i = 1; i < count; i++) {
-    if (items[i - 1] >> 32 == items[i] >> 32) return true;
-  }
-  return false;
-}
-
-// The head of a value with items, which must be known.
-static tide_status value_weigh(const tide_intern* names, const tide_value* value, uint64_t* out_head) {
-  uint64_t depth = 0;
-  uint64_t weight = 1;
-  for (size_t i = 0; i < value->count; i++) {
-    const intern_value* const item = intern_find(names, INTERN_VALUE, (uint32_t)value->items[i]);
-    const bool is_known = item != NULL && (value->kind == TIDE_VALUE_DICT || value->items[i] >> 32 == 0);
-    TIDE_REQUIRE(is_known, TIDE_ERR_ARGUMENT, "intern_add_value: item %zu is no value", i);
-    depth = tide__max(depth, head_depth(item->data[0]));
-    weight = tide__min(weight + head_weight(item->data[0]), VALUE_WEIGHT_MAX);
-  }
-  TIDE_REQUIRE(depth < VALUE_DEPTH_MAX, TIDE_ERR_LIMIT, "intern_add_value: nested deeper than %u",
-               VALUE_DEPTH_MAX);
-  *out_head = value_head(value->kind, depth + 1, weight);
-  return TIDE_OK;
-}
-
-// Adds a value with items; `words` has room for them and one more.
-static tide_status value_add_items(tide_intern* names, const tide_value* value, uint64_t* words,
-                                   uint32_t* out) {
-  const size_t bytes = value->count * sizeof *words;
-  if (value->kind == TIDE_VALUE_DICT) {
-    if (bytes > 0) memcpy(words, value->items, bytes);
-    TIDE_REQUIRE(!value_repeats_a_key(words, value->count), TIDE_ERR_ARGUMENT,
-                 "intern_add_value: a key comes twice");
-  }
-  TIDE_TRY(value_weigh(names, value, &words[0]));
-  if (bytes > 0) memcpy(&words[1], value->items, bytes);
-  return intern_add(names, INTERN_VALUE, words, sizeof *words + bytes, 0, out);
-}
-
-tide_status tide_intern_add_value(tide_intern* names, const tide_value* value, uint32_t* out) {
-  TIDE_REQUIRE(out != NULL, TIDE_ERR_ARGUMENT, "intern_add_value: out is NULL");
-  *out = 0;
-  TIDE_REQUIRE(names != NULL && value != NULL, TIDE_ERR_ARGUMENT, "intern_add_value: an argument is NULL");
-  TIDE_REQUIRE(value->kind < TIDE_VALUE_KIND_COUNT, TIDE_ERR_ARGUMENT, "intern_add_value: %u is no kind",
-               value->kind);
-  uint64_t near[VALUE_WORDS_NEAR];
-  if (!value_has_items(value->kind)) {
-    near[0] = value_head(value->kind, 1, 1);
-    near[1] = value_word(value);
-    return intern_add(names, INTERN_VALUE, near, (value_has_word(value->kind) ? 2 : 1) * sizeof *near, 0,
-                      out);
-  }
-  TIDE_REQUIRE(value->count == 0 || value->items != NULL, TIDE_ERR_ARGUMENT,
-               "intern_add_value: items is NULL");
-  if (value->count < VALUE_WORDS_NEAR) return value_add_items(names, value, near, out);
-  uint64_t* const far = tide__heap_alloc(names->heap, value->count + 1, sizeof *far);
-  TIDE_REQUIRE(far != NULL, TIDE_ERR_NO_MEMORY, "intern_add_value: no memory for %zu items", value->count);
-  const tide_status status = value_add_items(names, value, far, out);
-  tide__heap_release(names->heap, far, value->count + 1, sizeof *far);
-  return status;
-}
-
-tide_value tide_intern_value(const tide_intern* names, uint32_t id) {
-  tide_value value = { 0 };
-  const intern_value* const at = intern_find(names, INTERN_VALUE, id);
-  if (at == NULL) return value;
-  value.kind = head_kind(at->data[0]);
-  if (value_has_items(value.kind)) {
-    value.items = at->data + 1;
-    value.count = at->bytes / sizeof *at->data - 1;
-  } else if (value.kind == TIDE_VALUE_FLOAT) {
-    memcpy(&value.number, &at->data[1], sizeof value.number);
-  } else if (value.kind == TIDE_VALUE_TEXT) {
-    value.text = (uint32_t)at->data[1];
-  } else if (value.kind != TIDE_VALUE_NONE) {
-    value.integer = (int64_t)at->data[1];
-  }
-  return value;
-}
-
-uint64_t tide_intern_value_weight(const tide_intern* names, uint32_t id) {
-  const intern_value* const at = intern_find(names, INTERN_VALUE, id);
-  return at != NULL ? head_weight(at->data[0]) : 0;
-}
-
-uint32_t tide_intern_value_find(const tide_intern* names, uint32_t dict, const char* key) {
-  const tide_value value = tide_intern_value(names, dict);
-  if (value.kind != TIDE_VALUE_DICT || key == NULL) return 0;
-  const size_t bytes = strlen(key);
-  for (size_t i = 0; i < value.count; i++) {
-    size_t length = 0;
-    const char* const text = tide_intern_text(names, (uint32_t)(value.items[i] >> 32), &length);
-    if (length == bytes && (bytes == 0 || memcmp(text, key, bytes) == 0)) return (uint32_t)value.items[i];
-  }
-  return 0;
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -672,7 +536,7 @@ static int intern_check_locked(const intern_table* table) TIDE_REQUIRES(&table->
 
 int tide__intern_check(tide_intern* names) {
   int broken = 0;
-  for (size_t i = 0; i < INTERN_KINDS && broken == 0; i++) {
+  for (size_t i = 0; i < TIDE__INTERN_KINDS && broken == 0; i++) {
     intern_table* const table = &names->tables[i];
     tide__mutex_lock(&table->lock);
     broken = intern_check_locked(table);
