@@ -13,6 +13,21 @@ install(TARGETS tidemark tidemark_static EXPORT tidemark
 install(FILES ${TIDEMARK_HEADERS} DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/tidemark")
 if(TARGET tidemark_tool)
   install(TARGETS tidemark_tool RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+  install(FILES "${PROJECT_SOURCE_DIR}/docs/man/tidemark.1" DESTINATION "${CMAKE_INSTALL_MANDIR}/man1")
+endif()
+
+# The program writes its own shell completion, so it must be able to run here.
+if(TARGET tidemark_tool AND NOT CMAKE_CROSSCOMPILING AND NOT TIDEMARK_SANITIZE)
+  set(TIDEMARK_COMPLETION "${PROJECT_BINARY_DIR}/completion")
+  file(MAKE_DIRECTORY "${TIDEMARK_COMPLETION}")
+  add_custom_command(OUTPUT "${TIDEMARK_COMPLETION}/tidemark.bash" "${TIDEMARK_COMPLETION}/_tidemark"
+                     COMMAND tidemark_tool --completion bash > "${TIDEMARK_COMPLETION}/tidemark.bash"
+                     COMMAND tidemark_tool --completion zsh > "${TIDEMARK_COMPLETION}/_tidemark"
+                     DEPENDS tidemark_tool VERBATIM)
+  add_custom_target(tidemark_completion ALL DEPENDS "${TIDEMARK_COMPLETION}/tidemark.bash")
+  install(FILES "${TIDEMARK_COMPLETION}/tidemark.bash" RENAME tidemark
+          DESTINATION "${CMAKE_INSTALL_DATADIR}/bash-completion/completions")
+  install(FILES "${TIDEMARK_COMPLETION}/_tidemark" DESTINATION "${CMAKE_INSTALL_DATADIR}/zsh/site-functions")
 endif()
 foreach(file LICENSE README.md CHANGELOG.md)
   if(EXISTS "${PROJECT_SOURCE_DIR}/${file}")

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright the Tidemark authors
 #
-# Tests: each tests/*/test_*.c and tests/prop/prop_*.c is one program and one test of the same name; then the
-# checks of the tree and of what is installed. Every test ends with a line `N passed, N failed, N skipped`.
+# Tests: each tests/*/test_*.c and tests/prop/prop_*.c is one program and one test of the same name; those in
+# tests/tool also link the parts of the tool. Then the command as a whole, and the checks of the tree and of
+# what is installed. Every test ends with a line `N passed, N failed, N skipped`.
 
 # The program under test, where data of tests lies, and what the checks below compile with.
 set(TIDEMARK_TEST_ENVIRONMENT "TIDEMARK_SOURCE=${PROJECT_SOURCE_DIR}")
@@ -18,13 +19,28 @@ endfunction()
 
 tidemark_sources(TIDEMARK_TEST_SOURCES "${PROJECT_SOURCE_DIR}/tests/*/test_*.c"
                  "${PROJECT_SOURCE_DIR}/tests/prop/prop_*.c")
+if(NOT TARGET tidemark_tool)
+  list(FILTER TIDEMARK_TEST_SOURCES EXCLUDE REGEX "/tests/tool/")
+endif()
 foreach(source IN LISTS TIDEMARK_TEST_SOURCES)
   cmake_path(GET source STEM name)
   tidemark_program(${name} "${source}")
   target_include_directories(${name} PRIVATE src tests)
+  if(source MATCHES "/tests/tool/")
+    target_link_libraries(${name} PRIVATE tidemark_verbs)
+  endif()
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
   tidemark_test(${name} ${name})
 endforeach()
+
+# The command as its users meet it.
+find_program(TIDEMARK_PYTHON python3)
+mark_as_advanced(TIDEMARK_PYTHON)
+if(TARGET tidemark_tool AND TIDEMARK_PYTHON)
+  tidemark_test(command "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/tool/run")
+elseif(TARGET tidemark_tool)
+  message(STATUS "python3 not found: the test of the command as a whole is off")
+endif()
 
 # Everything below looks at the sources or at a library without a sanitizer: once is enough.
 if(TIDEMARK_SANITIZE OR TIDEMARK_FUZZ)

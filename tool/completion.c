@@ -53,7 +53,7 @@ static void bash_print(void) {
   for (size_t i = 0; tool_verbs[i] != NULL; i++) (void)printf("%s ", tool_verbs[i]->name);
   (void)puts("--help --version' -- \"$word\"))\n    return\n  fi\n  case \"${COMP_WORDS[1]} $before\" in");
   for (size_t i = 0; tool_verbs[i] != NULL; i++) options_visit(tool_verbs[i], bash_value_print);
-  (void)puts("  esac\n  case \"$word\" in -?*) ;; *) return ;; esac\n  case \"${COMP_WORDS[1]}\" in");
+  (void)puts("  esac\n  case \"$word\" in -*) ;; *) return ;; esac\n  case \"${COMP_WORDS[1]}\" in");
   for (size_t i = 0; tool_verbs[i] != NULL; i++) {
     (void)printf("    %s) COMPREPLY=($(compgen -W '", tool_verbs[i]->name);
     options_visit(tool_verbs[i], bash_option_print);
@@ -96,13 +96,13 @@ static void zsh_verb_print(const tool_verb* verb) {
   (void)printf("    %s)\n      _arguments", verb->name);
   options_visit(verb, zsh_option_print);
   if (verb->operands_max > 0) (void)printf(" \\\n        '*:file:_files'");
-  (void)puts("\n      ;;");
+  (void)puts(" && result=0\n      ;;");
 }
 
 static void zsh_print(void) {
   (void)puts("#compdef tidemark\n"
              "# zsh completion of tidemark, written by the program itself\n"
-             "local curcontext=$curcontext state line\n"
+             "local curcontext=$curcontext state line result=1\n"
              "local -a verbs\n"
              "verbs=(");
   for (size_t i = 0; tool_verbs[i] != NULL; i++) {
@@ -112,13 +112,13 @@ static void zsh_print(void) {
   }
   (void)puts(")\n"
              "_arguments -C '(- *)'{-h,--help}'[print help]' '(- *)--version[print the version]' "
-             "'1:verb:->verb' '*::operand:->operand' && return\n"
+             "'1:verb:->verb' '*::operand:->operand' && result=0\n"
              "if [[ $state = verb ]]; then\n"
-             "  _describe verb verbs\n"
-             "else\n"
+             "  _describe verb verbs && result=0\n"
+             "elif [[ $state = operand ]]; then\n"
              "  case $words[1] in");
   for (size_t i = 0; tool_verbs[i] != NULL; i++) zsh_verb_print(tool_verbs[i]);
-  (void)puts("  esac\nfi");
+  (void)puts("  esac\nfi\nreturn result");
 }
 
 int tool_completion_print(const char* shell) {

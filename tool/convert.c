@@ -17,10 +17,10 @@ static const tool_option options[] = {
   { NULL, 0, NULL, NULL },
 };
 
-// Does the name, up to `bytes`, end in a dot and this ending?
+// Does the name, up to `bytes`, end in a dot and this ending, and has it something before them?
 static bool name_has_ending(const char* name, size_t bytes, const char* ending) {
   const size_t length = strlen(ending);
-  return bytes > length + 1 && name[bytes - length - 1] == '.' &&
+  return bytes > length + 1 && name[bytes - length - 1] == '.' && name[bytes - length - 2] != '/' &&
          memcmp(name + bytes - length, ending, length) == 0;
 }
 

@@ -56,9 +56,10 @@ size_t tool_code_point(const char* text, size_t bytes, uint32_t* out) {
 // Writes a code point so that it can be shown; at most 4 bytes.
 static size_t shown_put(uint32_t point, const char* source, size_t bytes, bool keeps_newlines, char* out) {
   static const char digits[] = "0123456789abcdef";
+  static const char replacement[3] = { '\xef', '\xbf', '\xbd' };
   if (point == REPLACEMENT) {
-    memcpy(out, "\xef\xbf\xbd", 3);
-    return 3;
+    memcpy(out, replacement, sizeof replacement);
+    return sizeof replacement;
   }
   const bool is_control = point < 0x20 || (point >= 0x7f && point < 0xa0);
   if (!is_control || (point == '\n' && keeps_newlines)) {

@@ -88,6 +88,7 @@ static int line_run(int argc, char** argv) {
     (void)printf("tidemark %s\n", tide_version());
     return TOOL_DONE;
   }
+  if (strcmp(argv[1], "--completion") == 0 && argc == 3) return tool_completion_print(argv[2]);
   return named_verb_run(argc - 1, argv + 1);
 }
 

@@ -110,6 +110,19 @@ static void unfinished_guard(char* path) {
   }
 }
 
+// Makes the temporary file. A signal that comes between the file and its guard waits.
+static int temporary_make(char* path) {
+  sigset_t deadly;
+  sigset_t before;
+  (void)sigemptyset(&deadly);
+  for (size_t i = 0; i < DEADLY_COUNT; i++) (void)sigaddset(&deadly, deadly_signals[i]);
+  (void)sigprocmask(SIG_BLOCK, &deadly, &before);
+  const int descriptor = mkstemp(path);
+  if (descriptor >= 0) unfinished_guard(path);
+  (void)sigprocmask(SIG_SETMASK, &before, NULL);
+  return descriptor;
+}
+
 // The rights that a new file gets, or those of the file that it replaces.
 static mode_t target_mode(const char* target) {
   struct stat about;
@@ -126,15 +139,15 @@ static tide_status temporary_open(output* out, const char* path) {
   const size_t bytes = strlen(out->target) + sizeof TEMPORARY_ENDING;
   out->temporary = tool_alloc(bytes, 1);
   (void)snprintf(out->temporary, bytes, "%s%s", out->target, TEMPORARY_ENDING);
-  out->descriptor = mkstemp(out->temporary);
-  if (out->descriptor < 0) {
-    free(out->temporary);
-    out->temporary = NULL;
-    return TIDE_FAIL_NATIVE(TIDE_ERR_MACHINE, errno, "cannot be made: %s", strerror(errno));
+  out->descriptor = temporary_make(out->temporary);
+  if (out->descriptor >= 0) {
+    (void)fchmod(out->descriptor, target_mode(out->target));
+    return TIDE_OK;
   }
-  unfinished_guard(out->temporary);
-  (void)fchmod(out->descriptor, target_mode(out->target));
-  return TIDE_OK;
+  const int error = errno;
+  free(out->temporary);
+  out->temporary = NULL;
+  return TIDE_FAIL_NATIVE(TIDE_ERR_MACHINE, error, "cannot be made: %s", strerror(error));
 }
 
 static tide_status output_open(output* out, const char* path) {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Tidemark: the ledger, which follows the entries of a trace and knows at every moment which segments there are
-// and which blocks lie in them. It takes addresses from the trace and decides nothing, so it works for every
-// recording, whatever allocator made it, also for one that begins in the middle: what was there before is
-// found from the end.
+// Tidemark: the ledger, which follows the entries of a trace and knows at every moment which segments there
+// are and which blocks lie in them. It takes addresses from the trace and decides nothing, so it works for
+// every recording, whatever allocator made it, also for one that begins in the middle: what was there before
+// is found from the end. A trace has the sizes of requests only; the blocks around them have the sizes that
+// PyTorch gives them under the settings in the trace.
 //
 //   tide_ledger* ledger = NULL;
 //   if (tide_ledger_new(trace, 0, &ledger) != TIDE_OK) ...
@@ -55,9 +56,9 @@ typedef struct tide_ledger_faults {
   uint64_t bytes_before;     // of these
   uint64_t segments_before;  // segments likewise, known from the end or from their release
   uint64_t unknown_frees;    // releases of blocks that nothing else tells of
-  uint64_t homeless_allocs;  // allocations outside of every known segment; one is made up around them
-  uint64_t overlaps;         // allocations over a block that was never released; that one is dropped
-  uint64_t odd_segments;     // made over another, or given back and unknown
+  uint64_t homeless_allocs;  // allocations that no known segment holds whole; one is made up around them
+  uint64_t overlaps;         // allocations over a block whose release was not completed; that one is dropped
+  uint64_t odd_segments;     // made over another, given back and unknown, or given back with blocks in use
   uint64_t differences;      // segments and blocks that are not left as the trace's own list has them
   bool is_from_start;        // nothing was there before the first entry
 } tide_ledger_faults;
@@ -84,16 +85,17 @@ typedef struct tide_ledger_block {
   uint32_t state;            // a tide_block_state
 } tide_ledger_block;
 
-// Follows the entries of one device once, to the end, for peaks and faults; then stands at the end.
-// The trace is borrowed until the ledger is freed and may not change.
+// Follows the entries of one device once, to the end, for peaks and faults; then stands at the end. The
+// trace is borrowed until the ledger is freed and may not change; records come from its heap. A device that
+// has no entries has what the trace lists for it.
 // Errors:  TIDE_ERR_ARGUMENT; TIDE_ERR_NO_MEMORY.
 // Cost:    O(n log m) for n entries and m blocks at a time.
 TIDE_API TIDE_NODISCARD tide_status tide_ledger_new(const tide_trace* trace, size_t device,
                                                     tide_ledger** out);
 TIDE_API void tide_ledger_free(tide_ledger* ledger);
 
-// Goes to the moment after an entry; TIDE_LEDGER_BEFORE is the one before the first. Backwards costs as much as
-// from the beginning.
+// Goes to the moment after an entry; TIDE_LEDGER_BEFORE is the one before the first. Backwards costs as much
+// as from the beginning.
 // Errors:  TIDE_ERR_ARGUMENT for an entry that does not exist; TIDE_ERR_NO_MEMORY, and then it stands
 //          somewhere before.
 TIDE_API TIDE_NODISCARD tide_status tide_ledger_seek(tide_ledger* ledger, uint64_t at);

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// The layout of a device's memory at a moment: spans, which are segments, and the tiles that cover them
+// without gaps, which are blocks. Everything is found by address. Changes are made as they are told, and what
+// contradicts the layout is made room for: the answer says so.
+#ifndef TIDEMARK_SRC_LEDGER_LAYOUT_H
+#define TIDEMARK_SRC_LEDGER_LAYOUT_H
+
+#include "base/tree.h"
+#include "ledger/rules.h"
+#include "tidemark/ledger.h"
+
+// Addresses end here: sums of bytes cannot overflow.
+#define TIDE__LAYOUT_END ((uint64_t)1 << 62)
+
+// A segment.
+typedef struct tide__span {
+  tide__tree_node node;  // key: the address
+  uint64_t bytes;
+  uint64_t stream;
+  uint64_t made_at;  // number of the entry, or TIDE_LEDGER_BEFORE
+  uint32_t pool;
+  uint32_t stack;
+  bool is_large;
+  bool is_expandable;
+  bool is_made_up;  // around an allocation that lay nowhere; goes with it
+} tide__span;
+
+// A block.
+// [L1] the tiles of a span lie side by side from its beginning to its end; the first, and no other, is_first;
+//      spans do not overlap, and no tile lies outside of them
+// [L2] of two neighbours in a span one is not inactive
+typedef struct tide__tile {
+  tide__tree_node node;     // key: the address
+  struct tide__tile* prev;  // by address, of all spans; borrowed while in the layout, like next
+  struct tide__tile* next;
+  uint64_t bytes;
+  uint64_t requested_bytes;  // of the last request that had it
+  uint64_t made_at;          // number of that request's entry, or TIDE_LEDGER_BEFORE
+  uint32_t stack;            // of that entry
+  uint8_t state;             // a tide_block_state
+  bool is_first;             // of its span
+  bool is_expandable;        // its span is; so is the next one
+  bool is_made_up;
+} tide__tile;
+
+// Records of one kind: those in use belong to a tree, the others are linked through their first word.
+typedef struct tide__stock {
+  void* chunks;  // owned; linked through their first word
+  void* spare;
+  size_t spare_count;
+  size_t record_bytes;
+} tide__stock;
+
+// [L3] totals are the sums over spans and over tiles that are not inactive
+typedef struct tide__layout {
+  const tide_heap* heap;     // borrowed until fini
+  const tide__rules* rules;  // borrowed until fini
+  tide__tree spans;
+  tide__tree tiles;
+  tide__tile* first;          // by address
+  tide__tile* last_found;     // most releases are completed at once
+  tide_ledger_totals totals;  // `at` is not its matter
+  tide__stock span_stock;
+  tide__stock tile_stock;
+} tide__layout;
+
+// What a change contradicted.
+typedef enum tide__oddity {
+  TIDE__ODD_NONE,
+  TIDE__ODD_UNKNOWN,   // a release of what is not there
+  TIDE__ODD_HOMELESS,  // an allocation outside of every span, or that reaches out of one
+  TIDE__ODD_OVERLAP,   // an allocation over another
+  TIDE__ODD_SPAN,      // a span over another, or not there, or with blocks in it when it goes
+} tide__oddity;
+
+void tide__layout_init(tide__layout* layout, const tide_heap* heap, const tide__rules* rules);
+void tide__layout_fini(tide__layout* layout);
+
+// Makes sure that any one change below finds the records it needs; false when there is no memory.
+bool tide__layout_prepare(tide__layout* layout);
+
+// Adds a span of which address, bytes and the rest are given in `span`; then it is joined with its neighbours
+// where all are expandable, of one stream and of one pool, 0 being any.
+tide__oddity tide__layout_add_span(tide__layout* layout, const tide__span* span);
+// Takes the span at an address away, or a range of expandable ones.
+tide__oddity tide__layout_remove_span(tide__layout* layout, uint64_t address, uint64_t bytes);
+tide__oddity tide__layout_remove_range(tide__layout* layout, uint64_t address, uint64_t bytes);
+
+// A block to be put somewhere. `bytes` 0: as the rules say.
+typedef struct tide__placing {
+  uint64_t address;
+  uint64_t bytes;
+  uint64_t requested_bytes;
+  uint64_t made_at;
+  uint64_t stream;
+  uint32_t stack;
+  uint32_t state;
+} tide__placing;
+tide__oddity tide__layout_place(tide__layout* layout, const tide__placing* placing);
+// Would nothing have to make room for it?
+bool tide__layout_has_room(const tide__layout* layout, uint64_t address, uint64_t requested_bytes);
+
+// The block that is not inactive and begins at an address; NULL if there is none.
+tide__tile* tide__layout_find(tide__layout* layout, uint64_t address);
+// Between ALLOCATED and PENDING.
+void tide__layout_set_state(tide__layout* layout, tide__tile* tile, tide_block_state state);
+// Makes it inactive and joins it with its neighbours.
+void tide__layout_release(tide__layout* layout, tide__tile* tile);
+
+// The span at an address or after it, and the tile that begins at an address; NULL if there is none.
+const tide__span* tide__layout_span_from(const tide__layout* layout, uint64_t address);
+const tide__tile* tide__layout_tile_at(const tide__layout* layout, uint64_t address);
+
+// The number of the first invariant that does not hold, 0 if all do.
+int tide__layout_check(const tide__layout* layout);
+
+#endif

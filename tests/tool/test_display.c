@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Texts made fit for a screen, and columns.
+#include "display.h"
+
+#include "t.h"
+
+static char printed[4096];
+
+// What a function wrote to a stream in memory.
+static FILE* sheet_open(void) {
+  FILE* const sheet = fmemopen(printed, sizeof printed, "w");
+  T_CHECK(sheet != NULL);
+  return sheet;
+}
+
+static void shown_is(const char* text, const char* want) {
+  char* const shown = tool_display_text(text, false);
+  T_STR_EQ(shown, want);
+  free(shown);
+}
+
+T_TEST(test_display__keeps_text_as_it_is) {
+  shown_is("", "");
+  shown_is("model.py:12 forward", "model.py:12 forward");
+  shown_is("gr\xc3\xbc\xc3\x9f \xe2\x82\xac \xf0\x9f\x8c\x8a",
+           "gr\xc3\xbc\xc3\x9f \xe2\x82\xac \xf0\x9f\x8c\x8a");
+}
+
+T_TEST(test_display__spells_out_what_would_steer_a_terminal) {
+  shown_is("a\033[2Jb", "a\\x1b[2Jb");
+  shown_is("one\ntwo\ttab\rx", "one\\x0atwo\\x09tab\\x0dx");
+  shown_is("\x7f", "\\x7f");
+  shown_is("\xc2\x9b", "\\x9b");
+}
+
+T_TEST(test_display__keeps_newlines_where_they_may_be) {
+  char* const shown = tool_display_text("a\nb\x01", true);
+
+  T_STR_EQ(shown, "a\nb\\x01");
+  free(shown);
+}
+
+T_TEST(test_display__replaces_what_is_no_utf8) {
+  shown_is("\x80", "\xef\xbf\xbd");  // a continuation alone
+  shown_is("a\xff"
+           "b",
+           "a\xef\xbf\xbd"
+           "b");                                                                     // never a byte of UTF-8
+  shown_is("\xc0\xaf", "\xef\xbf\xbd\xef\xbf\xbd");                                  // overlong
+  shown_is("\xed\xa0\x80", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd");                  // half a surrogate pair
+  shown_is("\xf4\x90\x80\x80", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd");  // above U+10FFFF
+  shown_is("\xe2\x82", "\xef\xbf\xbd");  // cut off: one for the run
+  shown_is("\xe2\x82"
+           "a",
+           "\xef\xbf\xbd"
+           "a");
+  shown_is("\xf0\x9f\x8c", "\xef\xbf\xbd");
+}
+
+T_TEST(test_display__reads_every_code_point_back) {
+  for (uint32_t want = 0x80; want <= 0x10ffff; want++) {
+    if (want >= 0xd800 && want < 0xe000) continue;
+    char text[4];
+    size_t bytes = 2;
+    if (want >= 0x10000) bytes = 4;
+    else if (want >= 0x800) bytes = 3;
+    for (size_t i = bytes; i-- > 1;) text[i] = (char)(0x80 | (want >> 6 * (bytes - 1 - i) & 0x3f));
+    text[0] = (char)(0xf00 >> bytes | want >> 6 * (bytes - 1));
+    uint32_t point = 0;
+
+    T_EQ(tool_code_point(text, bytes, &point), bytes);
+    T_EQ(point, want);
+    T_CHECK(tool_code_point(text, bytes - 1, &point) == bytes - 1 && point == 0xfffd);
+  }
+}
+
+T_TEST(test_display__counts_code_points) {
+  T_EQ(tool_display_columns(""), 0);
+  T_EQ(tool_display_columns("gr\xc3\xbc\xc3\x9f\xe2\x82\xac\xf0\x9f\x8c\x8a"), 6);
+}
+
+T_TEST(test_display__wraps_between_words) {
+  FILE* const sheet = sheet_open();
+
+  tool_wrap(sheet, "one two  three four", 0, 2, 9);
+  (void)fclose(sheet);
+
+  T_STR_EQ(printed, "one two\n  three\n  four\n");
+}
+
+T_TEST(test_display__wraps_after_what_stands_there_already) {
+  FILE* const sheet = sheet_open();
+
+  tool_wrap(sheet, "one two\nthree averylongword x", 10, 4, 17);
+  (void)fclose(sheet);
+
+  T_STR_EQ(printed, "one two\n    three\n    averylongword\n    x\n");
+}
+
+static void row_add(tool_grid* grid, const char* a, const char* b, const char* c) {
+  tool_grid_add(grid, a, false);
+  tool_grid_add(grid, b, true);
+  tool_grid_add(grid, c, false);
+}
+
+T_TEST(test_grid__puts_numbers_right_and_texts_left) {
+  tool_grid grid = { .columns = 3 };
+  FILE* const sheet = sheet_open();
+
+  row_add(&grid, "name", "count", "what");
+  row_add(&grid,
+          "\xc3\xbc"
+          "ber",
+          "5", "first");
+  row_add(&grid, "b", "12345678", "");
+  tool_grid_print(&grid, sheet, (tool_grid_style){ .has_heading = true });
+  (void)fclose(sheet);
+
+  T_STR_EQ(printed, "name     count  what\n\xc3\xbc"
+                    "ber         5  first\nb     12345678\n");
+  T_EQ(grid.count, 0);
+}
+
+T_TEST(test_grid__a_dash_does_not_make_a_column_of_texts) {
+  tool_grid grid = { .columns = 1 };
+  FILE* const sheet = sheet_open();
+
+  tool_grid_add(&grid, "-", false);
+  tool_grid_add(&grid, "100", true);
+  tool_grid_print(&grid, sheet, (tool_grid_style){ 0 });
+  (void)fclose(sheet);
+
+  T_STR_EQ(printed, "  -\n100\n");
+}
+
+T_TEST(test_grid__cuts_the_last_column_of_texts) {
+  tool_grid grid = { .columns = 3 };
+  FILE* const sheet = sheet_open();
+
+  row_add(&grid, "a", "1",
+          "abcd\xc3\xbc"
+          "fghijklmnop");
+  row_add(&grid, "b", "2", "abcdefghijk");
+  tool_grid_print(&grid, sheet, (tool_grid_style){ .width = 17 });
+  (void)fclose(sheet);
+
+  T_STR_EQ(printed, "a  1  abcd\xc3\xbc"
+                    "fghij\xe2\x80\xa6\nb  2  abcdefghijk\n");
+}
+
+T_TEST(test_grid__an_empty_one_prints_nothing) {
+  tool_grid grid = { .columns = 2 };
+  FILE* const sheet = sheet_open();
+
+  tool_grid_print(&grid, sheet, (tool_grid_style){ .has_heading = true });
+  (void)fclose(sheet);
+
+  T_STR_EQ(printed, "");
+}

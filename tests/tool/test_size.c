@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Sizes as people write them and as they are printed.
+#include "tool.h"
+
+#include "t.h"
+
+static uint64_t parsed(const char* text) {
+  uint64_t bytes = 0;
+  if (!tool_size_parse(text, &bytes)) T_FAIL("\"%s\" is refused", text);
+  return bytes;
+}
+
+T_TEST(test_size__reads_plain_bytes) {
+  T_EQ(parsed("0"), 0);
+  T_EQ(parsed("512"), 512);
+  T_EQ(parsed("512B"), 512);
+  T_EQ(parsed("18446744073709551615"), UINT64_MAX);
+}
+
+T_TEST(test_size__takes_a_letter_and_ib_for_powers_of_1024) {
+  T_EQ(parsed("1K"), 1024);
+  T_EQ(parsed("3KiB"), 3 * 1024);
+  T_EQ(parsed("2M"), 2 << 20);
+  T_EQ(parsed("2MiB"), 2 << 20);
+  T_EQ(parsed("24G"), UINT64_C(24) << 30);
+  T_EQ(parsed("24GiB"), UINT64_C(24) << 30);
+  T_EQ(parsed("1T"), UINT64_C(1) << 40);
+  T_EQ(parsed("1TiB"), UINT64_C(1) << 40);
+}
+
+T_TEST(test_size__takes_a_letter_and_b_for_powers_of_1000) {
+  T_EQ(parsed("1KB"), 1000);
+  T_EQ(parsed("2MB"), 2000000);
+  T_EQ(parsed("24GB"), UINT64_C(24000000000));
+  T_EQ(parsed("1TB"), UINT64_C(1000000000000));
+}
+
+T_TEST(test_size__reads_fractions_of_a_unit) {
+  T_EQ(parsed("1.5G"), UINT64_C(3) << 29);
+  T_EQ(parsed("16.5GiB"), UINT64_C(33) << 29);
+  T_EQ(parsed("0.5K"), 512);
+  T_EQ(parsed("0.1KB"), 100);
+  T_EQ(parsed("26.53 GiB"), UINT64_C(28486370591));
+  T_EQ(parsed("1.000000000000000000000000000001K"), 1024);
+}
+
+T_TEST(test_size__does_not_mind_capitals_or_a_blank) {
+  T_EQ(parsed("24gib"), UINT64_C(24) << 30);
+  T_EQ(parsed("1 kb"), 1000);
+}
+
+T_TEST(test_size__refuses_what_is_no_size) {
+  static const char* const bad[] = { "",    " ",    "G",   "-1",   "+1",  "1.5",   "1.5B", "0x10",
+                                     "1e9", "1..5", "1.G", ".5G",  "1GX", "1 G x", "1,5G", "nan",
+                                     "inf", " 1",   "1GG", "12 3", "1PB", "1Gib ", "one",  "1\n" };
+  uint64_t bytes = 7;
+
+  for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+    if (tool_size_parse(bad[i], &bytes)) T_FAIL("\"%s\" is taken", bad[i]);
+    T_EQ(bytes, 0);
+  }
+}
+
+T_TEST(test_size__refuses_more_than_64_bits) {
+  uint64_t bytes = 0;
+
+  T_CHECK(!tool_size_parse("18446744073709551616", &bytes));
+  T_CHECK(!tool_size_parse("16777216T", &bytes));
+  T_CHECK(!tool_size_parse("99999999999999999999999999", &bytes));
+  T_EQ(parsed("16777215T"), UINT64_C(16777215) << 40);
+}
+
+T_TEST(test_size__prints_gib_with_two_decimals) {
+  char text[TOOL_SIZE_TEXT];
+
+  T_STR_EQ(tool_size_text(0, text), "0.00 GiB");
+  T_STR_EQ(tool_size_text(UINT64_C(28485615616), text), "26.53 GiB");
+  T_STR_EQ(tool_size_text(UINT64_MAX, text), "17179869184.00 GiB");
+}
