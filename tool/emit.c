@@ -14,7 +14,6 @@
 #include "display.h"
 #include "tool.h"
 
-#define DEPTH_MAX 16
 #define NUMBER_TEXT 400  // the longest double with its decimals
 
 struct tool_emit {
@@ -26,7 +25,7 @@ struct tool_emit {
 
   // JSON: has the object or list at each depth a member already?
   int depth;
-  bool has_member[DEPTH_MAX];
+  bool* has_member;  // owned
 
   // People
   tool_grid facts;
@@ -74,7 +73,9 @@ static void json_member(tool_emit* emit, const char* key) {
 static void json_open(tool_emit* emit, const char* key, char bracket) {
   if (emit->depth > 0) json_member(emit, key);
   (void)fputc(bracket, emit->out);
-  emit->has_member[++emit->depth] = false;
+  emit->depth++;
+  emit->has_member = tool_grow(emit->has_member, (size_t)emit->depth + 1, sizeof *emit->has_member);
+  emit->has_member[emit->depth] = false;
 }
 
 static void json_close(tool_emit* emit, char bracket) {
@@ -335,6 +336,7 @@ void tool_emit_drop(tool_emit* emit) {
   (void)fclose(emit->out);
   tool_grid_clear(&emit->facts);
   tool_grid_clear(&emit->table);
+  free(emit->has_member);
   free(emit->text);
   free(emit);
 }

@@ -242,8 +242,8 @@ typedef struct tide_trace_about {
   uint32_t settings;      // a value, 0: none: "allocator_settings" of the file
   uint32_t annotations;   // a value, 0: none: "external_annotations" of the file
   uint32_t extra;         // a value, a dict: other keys of the file; 0: nothing
-  bool has_segments;      // false: the file has no list of segments, or lost it
-  bool has_entries;       // false: the file has no list of entries
+  bool has_segments;      // the file is a snapshot with a list of segments
+  bool has_entries;       // likewise with lists of entries; neither: it is no snapshot
   bool is_segments_only;  // the file is the list of segments itself
   bool is_cut;            // the end of the file is missing or damaged; what was read is what came before
   bool has_steps;         // times are counts of steps, one µs each, not moments

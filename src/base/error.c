@@ -7,6 +7,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 static _Thread_local tide_error thread_error;
 
@@ -15,10 +16,13 @@ void tide__fail(tide_status status, int64_t native, const char* file, int line, 
   thread_error.native = native;
   thread_error.file = file;
   thread_error.line = line;
+  // By way of another place, because the arguments may be the text of the failure before.
+  char text[sizeof thread_error.text];
   va_list arguments;
   va_start(arguments, format);
-  (void)vsnprintf(thread_error.text, sizeof thread_error.text, format, arguments);
+  (void)vsnprintf(text, sizeof text, format, arguments);
   va_end(arguments);
+  memcpy(thread_error.text, text, sizeof text);
 }
 
 void tide__error_restore(const tide_error* error) { thread_error = *error; }

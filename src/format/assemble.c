@@ -192,11 +192,7 @@ tide_status tide__assemble_open(tide__assembler* a, bool is_dict) {
   open->role = (uint8_t)role;
   open->is_dict = is_dict;
   if (role == TIDE__ROLE_ENTRY) open->device = (uint32_t)a->track_count - 1;
-  if (role == TIDE__ROLE_TRACK) {
-    open->device = (uint32_t)a->track_count++;
-    if (tide_trace_add_device(a->trace, open->device) == TIDE_ERR_ARGUMENT)
-      return TIDE__FILE_FAIL(a, "more than %u devices", open->device);
-  }
+  if (role == TIDE__ROLE_TRACK) TIDE_TRY(tide__pack_device(a, &open->device));
   a->stack[a->depth - 1] = item;
   return TIDE_OK;
 }
@@ -278,36 +274,48 @@ tide_status tide__assemble_gather(tide__assembler* a, tide_value_kind kind, size
   TIDE_TRY(parts_find(a, count, to_mark, &begin));
   TIDE_TRY(parts_close(a, begin));
   if (kind == TIDE_VALUE_DICT) TIDE_TRY(keys_check(a, begin));
-  const tide__open open = { .items = a->stack + begin,
-                            .count = a->depth - begin,
-                            .is_dict = kind == TIDE_VALUE_DICT,
-                            .is_tuple = kind == TIDE_VALUE_TUPLE };
+  tide__open open = { .items = a->stack + begin,
+                      .count = a->depth - begin,
+                      .is_dict = kind == TIDE_VALUE_DICT,
+                      .is_tuple = kind == TIDE_VALUE_TUPLE };
   TIDE_TRY(tide__pack(a, &open, &item));
   a->depth = begin;
   return tide__assemble_item(a, item);
 }
 
-static void part_drop(tide__assembler* a) {
-  const tide__item* const item = &a->stack[--a->depth];
-  if (item->kind == TIDE__ITEM_OPEN) open_give(a, item->id, MEMO_GONE);
+// What is in the trace already cannot be taken out of it again.
+static tide_status part_drop(tide__assembler* a) {
+  const tide__item* const item = &a->stack[a->depth - 1];
+  const bool is_open = item->kind == TIDE__ITEM_OPEN;
+  const tide__role role = (tide__role)(is_open ? a->opens[item->id].role : item->role);
+  const bool is_free = role == TIDE__ROLE_PLAIN || role == TIDE__ROLE_STACK || role == TIDE__ROLE_FRAME;
+  if (!is_free) return TIDE__FILE_FAIL(a, "%s", "a part of the snapshot is dropped");
+  if (is_open) open_give(a, item->id, MEMO_GONE);
+  a->depth--;
+  return TIDE_OK;
 }
 
 tide_status tide__assemble_pop(tide__assembler* a) {
   size_t begin = 0;
   TIDE_TRY(parts_find(a, 1, false, &begin));
-  part_drop(a);
-  return TIDE_OK;
+  return part_drop(a);
 }
 
 tide_status tide__assemble_pop_mark(tide__assembler* a) {
   size_t begin = 0;
   TIDE_TRY(parts_find(a, 0, true, &begin));
-  while (a->depth > begin) part_drop(a);
+  while (a->depth > begin) TIDE_TRY(part_drop(a));
   return TIDE_OK;
 }
 
 // ---------------------------------------------------------------------------------------------------
 // Memory of parts
+
+// A number that is given again: what is still open does not have it any more.
+static void memo_forget(tide__assembler* a, size_t number) {
+  const tide__item item = memo_unpack(a->memo[number]);
+  if (a->memo[number] != MEMO_GONE && item.kind == TIDE__ITEM_OPEN) a->opens[item.id].memo = 0;
+}
 
 tide_status tide__assemble_remember(tide__assembler* a, size_t number) {
   if (number == SIZE_MAX) number = a->memo_count;
@@ -316,15 +324,15 @@ tide_status tide__assemble_remember(tide__assembler* a, size_t number) {
     return TIDE__FILE_FAIL(a, "number %zu is remembered after %zu", number, a->memo_count);
   tide__item item = a->stack[a->depth - 1];
   if (item.kind == TIDE__ITEM_OPEN) {
-    tide__open* const open = &a->opens[item.id];
-    if (open->memo != 0) return TIDE__FILE_FAIL(a, "%s", "a part is remembered twice");
-    open->memo = (uint32_t)number + 1;
+    if (a->opens[item.id].memo != 0) return TIDE__FILE_FAIL(a, "%s", "a part is remembered twice");
   } else if (item.kind == TIDE__ITEM_INT || item.kind == TIDE__ITEM_UINT || item.kind == TIDE__ITEM_FLOAT) {
     TIDE_TRY(tide__item_value(a, &item, &item.id));
     item = (tide__item){ .kind = TIDE__ITEM_VALUE, .id = item.id };
   }
   TIDE_TRY(GROW(a, &a->memo, &a->memo_room, number + 1));
+  if (number < a->memo_count) memo_forget(a, number);
   a->memo[number] = memo_pack(&item);
+  if (item.kind == TIDE__ITEM_OPEN) a->opens[item.id].memo = (uint32_t)number + 1;
   if (number == a->memo_count) a->memo_count++;
   return TIDE_OK;
 }

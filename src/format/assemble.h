@@ -94,6 +94,7 @@ typedef struct tide__assembler {
   size_t word_count;
   size_t word_room;
   bool has_no_tuples;    // of the format; the decoder sets it
+  uint64_t unfolded;     // parts of plain data that were packed as something else, and the other way round
   size_t track_count;    // lists of entries that were begun
   size_t segment_count;  // segments that were packed away
 } tide__assembler;

@@ -91,6 +91,7 @@ tide_status tide_trace_read(const tide_source* source, const tide_read_options* 
   TIDE_TRY(tide__trace_new_limited(tide__heap_or_system(options->heap), options->memory, &trace));
   const tide_status status = format_read(source, options, trace);
   if (status == TIDE_OK) {
+    tide__trace_lift_limit(trace);
     *out = trace;
     return TIDE_OK;
   }

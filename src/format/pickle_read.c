@@ -177,10 +177,10 @@ static tide_status pickle_run(pickle* p) {
   for (;;) {
     const uint8_t* at = NULL;
     p->a.offset = tide__input_offset(p->input);
-    if (tide__input_take(p->input, 1, &at) != TIDE_OK) {
-      if (!p->input->is_ended) return tide_last_error()->status;
-      return TIDE_FAIL(TIDE_ERR_FORMAT, "pickle: truncated at byte %" PRIu64, p->a.offset);
-    }
+    TIDE_TRY(tide__input_fill(p->input, 1));
+    TIDE_REQUIRE(tide__input_ready(p->input) > 0, TIDE_ERR_FORMAT, "pickle: truncated at byte %" PRIu64,
+                 p->a.offset);
+    TIDE_TRY(tide__input_take(p->input, 1, &at));
     if (*at == PICKLE_STOP) return tide__assemble_end(&p->a);
     TIDE_TRY(pickle_step(p, *at));
   }

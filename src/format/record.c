@@ -19,6 +19,9 @@
 #include "base/heap.h"
 #include "format/schema.h"
 
+#define UNFOLD_SHARE 16u  // parts for each byte of the file
+#define UNFOLD_MIN ((uint64_t)1 << 16)
+
 // ---------------------------------------------------------------------------------------------------
 // What stands where
 
@@ -73,6 +76,13 @@ static tide_status value_add(tide__assembler* a, const tide_value* value, uint32
   return status;
 }
 
+// What is shared by reference and packed anew in each place must not cost more than the file is long.
+static tide_status unfold(tide__assembler* a, size_t parts) {
+  a->unfolded += parts;
+  if (a->unfolded / UNFOLD_SHARE <= a->offset + UNFOLD_MIN) return TIDE_OK;
+  return TIDE__FILE_FAIL(a, "parts are shared %llu times", (unsigned long long)a->unfolded);
+}
+
 // The words from `begin` on become a value, and are gone.
 static tide_status words_value(tide__assembler* a, tide_value_kind kind, size_t begin, uint32_t* out) {
   const tide_value value = { .kind = kind, .items = a->words + begin, .count = a->word_count - begin };
@@ -108,6 +118,7 @@ static tide_status stack_value(tide__assembler* a, uint32_t id, uint32_t* out) {
   size_t count = 0;
   const uint64_t* const frames = tide_intern_stack(a->names, id, &count);
   const size_t begin = a->word_count;
+  TIDE_TRY(unfold(a, count));
   for (size_t i = 0; i < count; i++) {
     uint32_t value = 0;
     TIDE_TRY(frame_value(a, (uint32_t)frames[i], &value));
@@ -336,11 +347,6 @@ static tide_status entry_take(tide__assembler* a, uint32_t key, const tide__item
       bit = TIDE_ENTRY_ACTION;
       TIDE_TRY(entry_action(a, item, entry, &is_usual));
       break;
-    case TIDE__WORD_ADDR:
-    case TIDE__WORD_DEVICE_FREE:
-      bit = TIDE_ENTRY_ADDRESS;
-      is_usual = take_uint(item, &entry->address);
-      break;
     case TIDE__WORD_SIZE:
       bit = TIDE_ENTRY_BYTES;
       is_usual = take_uint(item, &entry->bytes);
@@ -380,45 +386,54 @@ static tide_status entry_take(tide__assembler* a, uint32_t key, const tide__item
 
 #define ENTRY_KEYS ((TIDE_ENTRY_POOL << 1) - 1)
 
-// An entry says `device_free` in place of `addr` when its action is oom; otherwise the key is kept as it is.
-static tide_status entry_address_check(tide__assembler* a, uint32_t key, const tide__item* item,
-                                       tide_trace_entry* entry) {
-  const bool is_right = (key == TIDE__WORD_DEVICE_FREE) == (entry->action == TIDE_ACTION_OOM);
-  if (key == TIDE__WORD_NONE || is_right) return TIDE_OK;
-  entry->absent |= TIDE_ENTRY_ADDRESS;
-  return words_add_pair(a, key, item);
+// An entry has `addr`, or if its action is oom `device_free`. Another key of these is kept as it is.
+static tide_status entry_take_address(tide__assembler* a, const tide__item* addr,
+                                      const tide__item* device_free, tide_trace_entry* entry) {
+  const bool is_oom = entry->action == TIDE_ACTION_OOM;
+  const tide__item* const usual = is_oom ? device_free : addr;
+  const tide__item* const other = is_oom ? addr : device_free;
+  const uint32_t usual_key = is_oom ? TIDE__WORD_DEVICE_FREE : TIDE__WORD_ADDR;
+  const uint32_t other_key = is_oom ? TIDE__WORD_ADDR : TIDE__WORD_DEVICE_FREE;
+  if (usual != NULL && take_uint(usual, &entry->address)) entry->absent &= (uint16_t)~TIDE_ENTRY_ADDRESS;
+  else if (usual != NULL) TIDE_TRY(words_add_pair(a, usual_key, usual));
+  return other != NULL ? words_add_pair(a, other_key, other) : TIDE_OK;
 }
 
-static tide_status pack_entry(tide__assembler* a, const tide__open* open, uint32_t device, tide__item* out) {
-  tide_trace_entry entry = { .device = (uint8_t)device, .action = TIDE_ACTION_OTHER, .absent = ENTRY_KEYS };
+static tide_status entry_add(tide__assembler* a, const tide_trace_entry* entry, tide__item* out) {
+  size_t count = 0;
+  TIDE_TRY(tide_trace_add_entry(a->trace, entry));
+  (void)tide_trace_entries(a->trace, entry->device, &count);
+  *out = (tide__item){ .kind = TIDE__ITEM_PACKED, .role = TIDE__ROLE_ENTRY, .id = (uint32_t)(count - 1) };
+  out->as.integer = entry->device;
+  return TIDE_OK;
+}
+
+static tide_status pack_entry(tide__assembler* a, const tide__open* open, tide__item* out) {
+  tide_trace_entry entry = { .device = (uint8_t)open->device,
+                             .action = TIDE_ACTION_OTHER,
+                             .absent = ENTRY_KEYS };
   tide_note note = { 0 };
   const size_t begin = a->word_count;
   bool has_action = false;
-  uint32_t address_key = TIDE__WORD_NONE;
-  const tide__item* address_item = NULL;
+  const tide__item* addr = NULL;
+  const tide__item* device_free = NULL;
   for (size_t i = 0; i + 2 <= open->count; i += 2) {
     const uint32_t key = open->items[i].id;
+    const tide__item* const item = &open->items[i + 1];
     uint32_t bit = 0;
-    TIDE_TRY(entry_take(a, key, &open->items[i + 1], &entry, &note, &bit));
     has_action |= key == TIDE__WORD_ACTION;
+    if (key == TIDE__WORD_ADDR) addr = item;
+    if (key == TIDE__WORD_DEVICE_FREE) device_free = item;
+    if (key == TIDE__WORD_ADDR || key == TIDE__WORD_DEVICE_FREE) continue;
+    TIDE_TRY(entry_take(a, key, item, &entry, &note, &bit));
     entry.absent &= (uint16_t)~bit;
-    if (bit == 0) TIDE_TRY(words_add_pair(a, key, &open->items[i + 1]));
-    if (bit == TIDE_ENTRY_ADDRESS) {
-      if (address_item != NULL) TIDE_TRY(words_add_pair(a, address_key, address_item));  // it has both
-      address_key = key;
-      address_item = &open->items[i + 1];
-    }
+    if (bit == 0) TIDE_TRY(words_add_pair(a, key, item));
   }
-  if (!has_action) return TIDE__FILE_FAIL(a, "%s has no action", entry_path(a, device).text);
-  TIDE_TRY(entry_address_check(a, address_key, address_item, &entry));
+  if (!has_action) return TIDE__FILE_FAIL(a, "%s has no action", entry_path(a, open->device).text);
+  TIDE_TRY(entry_take_address(a, addr, device_free, &entry));
   TIDE_TRY(words_extra(a, begin, &note.extra));
   TIDE_TRY(tide_intern_add_note(a->names, note, &entry.note));
-  TIDE_TRY(tide_trace_add_entry(a->trace, &entry));
-  size_t count = 0;
-  (void)tide_trace_entries(a->trace, device, &count);
-  *out = (tide__item){ .kind = TIDE__ITEM_PACKED, .role = TIDE__ROLE_ENTRY, .id = (uint32_t)(count - 1) };
-  out->as.integer = device;
-  return TIDE_OK;
+  return entry_add(a, &entry, out);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -659,11 +674,39 @@ static tide_status pack_root(tide__assembler* a, const tide__open* open, tide__i
 // ---------------------------------------------------------------------------------------------------
 // Any part
 
-tide_status tide__pack(tide__assembler* a, const tide__open* open, tide__item* out) {
+tide_status tide__pack_device(tide__assembler* a, uint32_t* out) {
+  *out = (uint32_t)a->track_count;
+  const tide_status status = tide_trace_add_device(a->trace, a->track_count);
+  if (status == TIDE_ERR_ARGUMENT) return TIDE__FILE_FAIL(a, "more than %zu devices", a->track_count);
+  a->track_count++;
+  return status;
+}
+
+_Static_assert(TIDE__WORD_COUNT <= 64, "a word is a bit");
+
+// Of a key of the snapshot's own that comes several times, the last counts. Others are seen to as plain data.
+static void open_keep_last(tide__open* open) {
+  uint64_t seen = 0;
+  size_t first = open->count;
+  for (size_t i = open->count; i >= 2; i -= 2) {
+    const uint32_t key = open->items[i - 2].id;
+    const uint64_t bit = key < TIDE__WORD_COUNT ? (uint64_t)1 << key : 0;
+    if (seen & bit) continue;
+    seen |= bit;
+    first -= 2;
+    open->items[first] = open->items[i - 2];
+    open->items[first + 1] = open->items[i - 1];
+  }
+  open->count -= first;
+  if (first > 0) memmove(open->items, open->items + first, open->count * sizeof *open->items);
+}
+
+tide_status tide__pack(tide__assembler* a, tide__open* open, tide__item* out) {
+  if (open->is_dict && open->role != TIDE__ROLE_PLAIN) open_keep_last(open);
   switch ((tide__role)open->role) {
     case TIDE__ROLE_PLAIN: return pack_plain(a, open, out);
     case TIDE__ROLE_ROOT: return pack_root(a, open, out);
-    case TIDE__ROLE_ENTRY: return pack_entry(a, open, open->device, out);
+    case TIDE__ROLE_ENTRY: return pack_entry(a, open, out);
     case TIDE__ROLE_SEGMENT: return pack_segment(a, open, out);
     case TIDE__ROLE_BLOCK: return pack_block(a, open, out);
     case TIDE__ROLE_FRAME: return pack_frame(a, open, out);
@@ -713,11 +756,8 @@ tide_status tide__pack_value(tide__assembler* a, uint32_t id, tide__role role, u
   tide__open open = {
     .role = (uint8_t)role, .is_dict = is_dict, .device = device, .room = 2 * value.count + 1
   };
-  if (role == TIDE__ROLE_TRACK) {
-    open.device = (uint32_t)a->track_count++;
-    if (tide_trace_add_device(a->trace, open.device) == TIDE_ERR_ARGUMENT)
-      return TIDE__FILE_FAIL(a, "more than %u devices", open.device);
-  }
+  TIDE_TRY(unfold(a, value.count));
+  if (role == TIDE__ROLE_TRACK) TIDE_TRY(tide__pack_device(a, &open.device));
   open.items = tide__heap_alloc(a->heap, open.room, sizeof *open.items);
   TIDE_REQUIRE(open.items != NULL, TIDE_ERR_NO_MEMORY, "%s: no memory for %zu parts", a->format, value.count);
   bool is_right = false;

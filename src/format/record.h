@@ -15,8 +15,11 @@
 // What a part is that stands in a list or dict of some role; `key` is TIDE__WORD_NONE in a list.
 tide__role tide__role_within(tide__role role, uint32_t key, bool is_dict);
 
-// Packs a complete list or dict. Its parts are complete themselves.
-tide_status tide__pack(tide__assembler* a, const tide__open* open, tide__item* out);
+// Packs a complete list or dict, and may change its items on the way. Its parts are complete themselves.
+tide_status tide__pack(tide__assembler* a, tide__open* open, tide__item* out);
+
+// One more device gets a list of entries.
+tide_status tide__pack_device(tide__assembler* a, uint32_t* out);
 
 // Packs plain data as what its place asks for.
 tide_status tide__pack_value(tide__assembler* a, uint32_t value, tide__role role, uint32_t device,

@@ -59,16 +59,15 @@ static void put_items(tide__encoder* e, const tide_value* value) {
 
 static void put_value(tide__encoder* e, uint32_t id) {
   const tide_value value = tide_intern_value(e->names, id);
-  const bool is_container = value.kind == TIDE_VALUE_LIST || value.kind == TIDE_VALUE_DICT;
   if (value.kind == TIDE_VALUE_TEXT) {
     e->encoding->text(e, value.text);
   } else if (value.kind < TIDE_VALUE_TEXT) {
     e->encoding->scalar(e, &value);
-  } else if (!is_container || !put_shared(e, TIDE__SHARED_VALUE, id)) {
+  } else if (!put_shared(e, TIDE__SHARED_VALUE, id)) {
     e->encoding->open(e, (tide_value_kind)value.kind, value.count);
     put_items(e, &value);
     e->encoding->close(e, (tide_value_kind)value.kind, value.count);
-    if (is_container) put_shared_end(e, TIDE__SHARED_VALUE, id);
+    put_shared_end(e, TIDE__SHARED_VALUE, id);
   }
 }
 
@@ -230,14 +229,14 @@ void tide__snapshot_write(tide__encoder* e) {
     put_segments(e);
     return;
   }
-  // A viewer needs both lists; a file that came without one of them does not get it.
+  // A viewer needs both lists. A snapshot that came without one of them does not get it.
   const bool is_foreign = !about.has_segments && !about.has_entries;
   put_open(e, TIDE_VALUE_DICT);
-  if (about.has_segments || is_foreign || tide_trace_device_count(e->trace) > 0) {
+  if (about.has_segments || is_foreign) {
     put_word(e, TIDE__WORD_SEGMENTS);
     put_segments(e);
   }
-  if (about.has_entries || is_foreign || tide_trace_device_count(e->trace) > 0) {
+  if (about.has_entries || is_foreign) {
     put_word(e, TIDE__WORD_DEVICE_TRACES);
     put_traces(e);
   }

@@ -14,6 +14,9 @@ tide_status tide__trace_new_limited(const tide_heap* heap, uint64_t limit, tide_
 // given back before the trace is freed.
 const tide_heap* tide__trace_heap(const tide_trace* trace);
 
+// From now on it may take all there is.
+void tide__trace_lift_limit(tide_trace* trace);
+
 // Was memory refused because of the limit?
 bool tide__trace_is_limited(const tide_trace* trace);
 

@@ -115,6 +115,21 @@ T_TEST(test_emit__json_of_a_table_is_a_list_of_objects) {
                              "  \"inner\": {\n    \"none\": [],\n    \"last\": 1\n  }\n}\n");
 }
 
+T_TEST(test_emit__json_nests_as_deep_as_it_must) {
+  tool_emit* const emit = answer_begin(true);
+  const int depth = 100;
+
+  for (int i = 0; i < depth; i++) tool_emit_open(emit, "a", NULL);
+  for (int i = 0; i < depth; i++) tool_emit_close(emit);
+  tool_emit_uint(emit, "b", NULL, 1);
+
+  const char* text = answer_end(emit);
+  size_t opened = 0;
+  for (const char* at = text; *at != '\0'; at++) opened += *at == '{';
+  T_EQ(opened, depth + 1);
+  T_STR_HAS(text, "\n  },\n  \"b\": 1\n}\n");
+}
+
 T_TEST(test_emit__people_get_blocks_with_empty_lines_between) {
   tool_emit* const emit = answer_begin(false);
 

@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// A timeline in the JSON form of Chrome's tracing, which Perfetto opens. A device is a process with two
+// counters, the bytes that are requested ("allocated") and those of segments ("reserved"); a request and a
+// segment are asynchronous slices, because these may overlap in any way; running out of memory is an instant.
+// Times are µs since the first entry of all.
+//
+// A counter has one event for each time at which it changed, so entries of the same µs share one. Names are
+// cut at CHROME_NAME bytes: an event has about 130 bytes, an entry one or two events.
+// Cost: one pass over the entries of each device; the memory of tide__lifetimes for one device at a time.
+#include <inttypes.h>
+
+#include "base/arith.h"
+#include "base/error.h"
+#include "base/heap.h"
+#include "format/frames.h"
+#include "format/json_text.h"
+#include "format/lifetimes.h"
+#include "format/others.h"
+
+#define CHROME_NAME 64u
+
+typedef struct chrome {
+  const tide_trace* trace;
+  const tide_intern* names;  // borrowed from the trace
+  tide__output* output;      // caller keeps
+  tide__frames frames;
+  uint64_t first_ns;  // the first time of all
+  uint64_t last_ns;
+  bool has_events;
+} chrome;
+
+// A value that changes with the entries of one device.
+typedef struct chrome_counter {
+  const char* name;
+  uint64_t bytes;
+  bool is_changed;  // since it was last written
+} chrome_counter;
+
+// One device on its way through its entries.
+typedef struct chrome_device {
+  chrome* c;
+  uint64_t process;
+  tide__lifetimes requests;
+  tide__lifetimes segments;
+  uint64_t first_id;  // slices are numbered apart from those of other devices
+  chrome_counter allocated;
+  chrome_counter reserved;
+} chrome_device;
+
+// ---------------------------------------------------------------------------------------------------
+// Events
+
+static void chrome_put_time(chrome* c, uint64_t time_ns) {
+  const uint64_t ns = time_ns > c->first_ns ? time_ns - c->first_ns : 0;
+  tide__output_format(c->output, ",\"ts\":%" PRIu64, ns / 1000);
+  if (ns % 1000 != 0) tide__output_format(c->output, ".%03u", (unsigned)(ns % 1000));
+}
+
+// Begins an event; its name is escaped. The caller ends it.
+static void chrome_begin(chrome* c, char phase, const char* name, size_t name_bytes, uint64_t process) {
+  tide__output_text(c->output, c->has_events ? ",\n" : "\n");
+  c->has_events = true;
+  tide__output_format(c->output, "{\"ph\":\"%c\",\"pid\":%" PRIu64 ",\"tid\":0,\"name\":", phase, process);
+  tide__output_json_text(c->output, name, name_bytes, TIDE__JSON_SHOW);
+}
+
+static void chrome_put_counter(chrome_device* d, chrome_counter* counter, uint64_t time_ns) {
+  if (!counter->is_changed) return;
+  counter->is_changed = false;
+  chrome_begin(d->c, 'C', counter->name, strlen(counter->name), d->process);
+  chrome_put_time(d->c, time_ns);
+  tide__output_format(d->c->output, ",\"args\":{\"bytes\":%" PRIu64 "}}", counter->bytes);
+}
+
+static void chrome_put_instant(chrome_device* d, const char* name, const tide_trace_entry* entry) {
+  chrome_begin(d->c, 'i', name, strlen(name), d->process);
+  chrome_put_time(d->c, entry->time_ns);
+  tide__output_format(d->c->output, ",\"s\":\"p\",\"args\":{\"bytes\":%" PRIu64 "}}", entry->bytes);
+}
+
+static void chrome_put_process(chrome_device* d, size_t device) {
+  chrome_begin(d->c, 'M', "process_name", strlen("process_name"), d->process);
+  tide__output_format(d->c->output, ",\"args\":{\"name\":\"device %zu\"}}", device);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Slices
+
+static size_t chrome_note_text(const chrome* c, uint32_t note, char* out) {
+  size_t bytes = 0;
+  const char* const text = tide_intern_text(c->names, tide_intern_note(c->names, note).metadata, &bytes);
+  return bytes > 0 ? tide__shown_copy(out, CHROME_NAME, text, bytes) : 0;
+}
+
+// The innermost frame that is shown, or what a thread said of itself, or "alloc".
+static size_t chrome_request_name(const chrome* c, const tide__lifetime* request,
+                                  char out[TIDE__FRAME_TEXT]) {
+  size_t count = 0;
+  const uint64_t* const frames = tide_intern_stack(c->names, request->stack, &count);
+  for (size_t i = 0; i < count; i++) {
+    if (!tide__frames_is_shown(&c->frames, frames[i])) continue;
+    char text[TIDE__FRAME_TEXT];
+    const size_t bytes = tide__frames_text(&c->frames, frames[i], text);
+    return tide__shown_copy(out, CHROME_NAME, text, bytes);
+  }
+  const size_t bytes = chrome_note_text(c, request->note, out);
+  return bytes > 0 ? bytes : tide__shown_copy(out, CHROME_NAME, "alloc", strlen("alloc"));
+}
+
+// The beginning ('b') or the end ('e') of a slice. Viewers want the same name and number at both.
+static void chrome_put_slice(chrome_device* d, char phase, const tide__lifetimes* all,
+                             const tide__lifetime* lifetime, uint64_t time_ns) {
+  char name[TIDE__FRAME_TEXT] = "segment";
+  const bool is_request = all->kind == TIDE__LIFETIMES_OF_REQUESTS;
+  const size_t bytes = is_request ? chrome_request_name(d->c, lifetime, name) : strlen("segment");
+  const uint64_t id = d->first_id + (uint64_t)(lifetime - all->items) + (is_request ? 0 : d->requests.count);
+  chrome_begin(d->c, phase, name, bytes, d->process);
+  chrome_put_time(d->c, time_ns);
+  tide__output_format(d->c->output, ",\"cat\":\"%s\",\"id\":%" PRIu64, is_request ? "alloc" : "segment", id);
+  if (phase == 'b') tide__output_format(d->c->output, ",\"args\":{\"bytes\":%" PRIu64 "}", lifetime->bytes);
+  tide__output_byte(d->c->output, '}');
+}
+
+// The slices that an entry begins and ends.
+static void chrome_put_slices(chrome_device* d, const tide__lifetimes* all, size_t entry) {
+  const tide__lifetime* const ended = tide__lifetimes_ended_by(all, entry);
+  const tide__lifetime* const begun = tide__lifetimes_begun_by(all, entry);
+  const uint64_t time_ns = all->entries[entry].time_ns;
+  if (ended != NULL) chrome_put_slice(d, 'e', all, ended, time_ns);
+  if (begun != NULL) chrome_put_slice(d, 'b', all, begun, time_ns);
+}
+
+// What was there before the first entry begins with it, and what is there after the last one ends with it.
+static void chrome_put_open_slices(chrome_device* d, const tide__lifetimes* all, char phase) {
+  for (size_t i = 0; i < all->count; i++) {
+    const tide__lifetime* const lifetime = &all->items[i];
+    const bool is_open = phase == 'b' ? lifetime->begin == 0 : lifetime->end == TIDE__MOMENT_NEVER;
+    if (is_open) chrome_put_slice(d, phase, all, lifetime, phase == 'b' ? d->c->first_ns : d->c->last_ns);
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Counters
+
+static bool chrome_grows(const tide_trace_entry* entry) {
+  return entry->action == TIDE_ACTION_SEGMENT_ALLOC || entry->action == TIDE_ACTION_SEGMENT_MAP;
+}
+
+static bool chrome_shrinks(const tide_trace_entry* entry) {
+  return entry->action == TIDE_ACTION_SEGMENT_FREE || entry->action == TIDE_ACTION_SEGMENT_UNMAP;
+}
+
+// What was reserved before the first entry: what is in the end, and all changes back. 0 if that is no size.
+static uint64_t chrome_reserved_before(const chrome_device* d, size_t device) {
+  size_t count = 0;
+  uint64_t bytes = 0;
+  const tide_trace_segment* const segments = tide_trace_segments(d->c->trace, &count);
+  for (size_t i = 0; i < count; i++) bytes += segments[i].device == device ? segments[i].bytes : 0;
+  for (size_t i = 0; i < d->requests.entry_count; i++) {
+    const tide_trace_entry* const entry = &d->requests.entries[i];
+    if (chrome_grows(entry)) bytes -= entry->bytes;
+    if (chrome_shrinks(entry)) bytes += entry->bytes;
+  }
+  return bytes <= INT64_MAX ? bytes : 0;
+}
+
+static void chrome_count(chrome_device* d, size_t at) {
+  const tide_trace_entry* const entry = &d->requests.entries[at];
+  const tide__lifetime* const ended = tide__lifetimes_ended_by(&d->requests, at);
+  const tide__lifetime* const begun = tide__lifetimes_begun_by(&d->requests, at);
+  if (ended != NULL) d->allocated.bytes -= ended->bytes;
+  if (begun != NULL) d->allocated.bytes += begun->bytes;
+  d->allocated.is_changed |= ended != NULL || begun != NULL;
+  const uint64_t before = d->reserved.bytes;
+  if (chrome_grows(entry) && !tide__add(before, entry->bytes, &d->reserved.bytes)) d->reserved.bytes = before;
+  if (chrome_shrinks(entry)) d->reserved.bytes = before - tide__min(before, entry->bytes);
+  d->reserved.is_changed |= chrome_grows(entry) || chrome_shrinks(entry);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Devices
+
+static void chrome_put_entry(chrome_device* d, size_t at) {
+  const tide_trace_entry* const entry = &d->requests.entries[at];
+  chrome_put_slices(d, &d->requests, at);
+  chrome_put_slices(d, &d->segments, at);
+  if (entry->action == TIDE_ACTION_OOM) chrome_put_instant(d, "out of memory", entry);
+  if (entry->action == TIDE_ACTION_SEGMENT_MAP) chrome_put_instant(d, "map", entry);
+  if (entry->action == TIDE_ACTION_SEGMENT_UNMAP) chrome_put_instant(d, "unmap", entry);
+  chrome_count(d, at);
+  const bool is_last = at + 1 == d->requests.entry_count;
+  if (!is_last && d->requests.entries[at + 1].time_ns / 1000 == entry->time_ns / 1000) return;
+  chrome_put_counter(d, &d->allocated, entry->time_ns);
+  chrome_put_counter(d, &d->reserved, entry->time_ns);
+}
+
+static void chrome_put_device(chrome_device* d, size_t device) {
+  chrome* const c = d->c;
+  if (d->requests.entry_count == 0 && d->requests.count == 0 && d->segments.count == 0) return;
+  d->allocated = (chrome_counter){ "allocated", d->requests.first_bytes, d->requests.first_bytes > 0 };
+  const uint64_t reserved = chrome_reserved_before(d, device);
+  d->reserved = (chrome_counter){ "reserved", reserved, reserved > 0 };
+  chrome_put_process(d, device);
+  chrome_put_counter(d, &d->allocated, c->first_ns);
+  chrome_put_counter(d, &d->reserved, c->first_ns);
+  chrome_put_open_slices(d, &d->segments, 'b');
+  chrome_put_open_slices(d, &d->requests, 'b');
+  for (size_t i = 0; i < d->requests.entry_count; i++) chrome_put_entry(d, i);
+  chrome_put_open_slices(d, &d->requests, 'e');
+  chrome_put_open_slices(d, &d->segments, 'e');
+}
+
+static tide_status chrome_add_device(chrome* c, size_t device, uint64_t* first_id) {
+  const tide_heap* const heap = c->output->heap;
+  chrome_device d = { .c = c, .process = device + 1, .first_id = *first_id };
+  TIDE_TRY(tide__lifetimes_init(&d.requests, c->trace, device, TIDE__LIFETIMES_OF_REQUESTS, heap));
+  const tide_status status =
+      tide__lifetimes_init(&d.segments, c->trace, device, TIDE__LIFETIMES_OF_SEGMENTS, heap);
+  if (status == TIDE_OK) chrome_put_device(&d, device);
+  *first_id += d.requests.count + d.segments.count;
+  tide__lifetimes_fini(&d.segments);
+  tide__lifetimes_fini(&d.requests);
+  return status;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Annotations
+
+// A text or a number of an annotation; nothing when it is of another kind.
+static uint32_t annotation_text(const tide_intern* names, uint32_t dict, const char* key) {
+  const tide_value value = tide_intern_value(names, tide_intern_value_find(names, dict, key));
+  return value.kind == TIDE_VALUE_TEXT ? value.text : 0;
+}
+
+static uint64_t annotation_number(const tide_intern* names, uint32_t dict, const char* key) {
+  const tide_value value = tide_intern_value(names, tide_intern_value_find(names, dict, key));
+  return value.kind == TIDE_VALUE_INT && value.integer > 0 ? (uint64_t)value.integer : 0;
+}
+
+// Those with one name on one device nest, which is what slices with one number do.
+static void chrome_put_annotation(chrome* c, uint32_t dict) {
+  const uint32_t name = annotation_text(c->names, dict, "name");
+  const char* const stage = tide_intern_text(c->names, annotation_text(c->names, dict, "stage"), NULL);
+  if (name == 0 || stage == NULL) return;
+  const bool is_start = strcmp(stage, "START") == 0;
+  if (!is_start && strcmp(stage, "END") != 0) return;
+  uint64_t time_ns = 0;
+  if (!tide__mul(annotation_number(c->names, dict, "time_us"), 1000, &time_ns)) return;
+  char text[CHROME_NAME];
+  size_t bytes = 0;
+  const char* const whole = tide_intern_text(c->names, name, &bytes);
+  const uint64_t process = tide__min(annotation_number(c->names, dict, "device"), UINT8_MAX) + 1;
+  chrome_begin(c, is_start ? 'b' : 'e', text, tide__shown_copy(text, sizeof text, whole, bytes), process);
+  chrome_put_time(c, time_ns);
+  tide__output_format(c->output, ",\"cat\":\"annotation\",\"id\":%" PRIu32 "}", name);
+}
+
+static void chrome_put_annotations(chrome* c) {
+  const tide_value list = tide_intern_value(c->names, tide_trace_get_about(c->trace).annotations);
+  if (list.kind != TIDE_VALUE_LIST) return;
+  for (size_t i = 0; i < list.count; i++) chrome_put_annotation(c, (uint32_t)list.items[i]);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// The timeline
+
+static void chrome_find_times(chrome* c) {
+  uint64_t first = UINT64_MAX;
+  for (size_t i = 0; i < tide_trace_device_count(c->trace); i++) {
+    size_t count = 0;
+    const tide_trace_entry* const entries = tide_trace_entries(c->trace, i, &count);
+    if (count > 0) first = tide__min(first, entries[0].time_ns);
+    if (count > 0) c->last_ns = tide__max(c->last_ns, entries[count - 1].time_ns);
+  }
+  c->first_ns = tide__min(first, c->last_ns);
+}
+
+static tide_status chrome_put_all(chrome* c) {
+  uint64_t first_id = 1;
+  const size_t devices = tide__lifetimes_device_count(c->trace);
+  TIDE_TRY(tide__frames_init(&c->frames, c->names, c->output->heap));
+  chrome_find_times(c);
+  tide__output_text(c->output, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[");
+  for (size_t i = 0; i < devices; i++) TIDE_TRY(chrome_add_device(c, i, &first_id));
+  chrome_put_annotations(c);
+  tide__output_text(c->output, "\n]}\n");
+  return TIDE_OK;
+}
+
+tide_status tide__chrome_write(const tide_trace* trace, tide__output* output) {
+  chrome c = { .trace = trace, .names = tide_trace_names(trace), .output = output };
+  const tide_status status = chrome_put_all(&c);
+  tide__frames_fini(&c.frames);
+  TIDE_TRY(status);
+  return output->status;
+}

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Lines of comma-separated fields, as logs and planning problems have them: no quoting, one line a row. Lines
+// and fields stay in the input's buffer, so that reading takes no memory of its own.
+//
+//   tide__csv csv = { .input = input };
+//   for (;;) {
+//     TIDE_TRY(tide__csv_next(&csv));
+//     if (csv.state == TIDE__CSV_END) break;
+//     ... csv.fields[0].text, csv.fields[0].bytes ...
+//   }
+#ifndef TIDEMARK_SRC_FORMAT_CSV_H
+#define TIDEMARK_SRC_FORMAT_CSV_H
+
+#include "format/input.h"
+
+#define TIDE__CSV_FIELDS 16u
+#define TIDE__CSV_LINE ((size_t)1 << 20)  // no line is longer than this
+
+typedef struct tide__csv_field {
+  const char* text;  // borrowed until the next line is read; not ended by a zero byte
+  size_t bytes;
+} tide__csv_field;
+
+typedef enum tide__csv_state {
+  TIDE__CSV_LINE_WHOLE = 0,
+  TIDE__CSV_LINE_CUT = 1,  // the last line, without a newline: some of it may be missing
+  TIDE__CSV_END = 2
+} tide__csv_state;
+
+// [C1] line == the fields with commas between them
+typedef struct tide__csv {
+  tide__input* input;  // caller keeps
+  tide__csv_field line;
+  tide__csv_field fields[TIDE__CSV_FIELDS];
+  size_t field_count;    // an empty line has one field, an empty one
+  uint64_t line_number;  // from 1
+  uint64_t line_offset;  // of its first byte in the file
+  tide__csv_state state;
+} tide__csv;
+
+// Reads a line and takes it apart. A carriage return before the newline belongs to the newline.
+// Errors: TIDE_ERR_FORMAT for a line that is too long or has too many fields; what the input returned.
+tide_status tide__csv_next(tide__csv* csv);
+
+// Returns TIDE_ERR_FORMAT with a text that names the line, and the offset of a field in the file; that of the
+// line for TIDE__CSV_NO_FIELD and where there is no such field.
+#define TIDE__CSV_NO_FIELD SIZE_MAX
+tide_status tide__csv_fail(const tide__csv* csv, size_t field, const char* what);
+
+// Splits a line at its commas. Returns how many fields there are, also where they are more than have room.
+size_t tide__csv_split(tide__csv_field line, tide__csv_field fields[TIDE__CSV_FIELDS]);
+
+bool tide__csv_field_is(tide__csv_field field, const char* text);
+
+// The number in a field: digits and nothing else; false when it is none, or above INT64_MAX. Hexadecimal
+// ones have up to 16 digits.
+bool tide__csv_decimal(tide__csv_field field, uint64_t* out);
+bool tide__csv_hexadecimal(tide__csv_field field, uint64_t* out);
+
+#endif
