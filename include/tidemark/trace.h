@@ -273,7 +273,7 @@ TIDE_API const tide_trace_segment* tide_trace_segments(const tide_trace* trace, 
 TIDE_API const tide_trace_block* tide_trace_blocks(const tide_trace* trace, size_t* out_count);
 
 // A pool in a file is a pair of numbers. In a trace pools are numbered from 0, which is (0, 0), the default
-// pool; there can be 65,536 others. Fails like tide_intern_add_note(). The pair of a number that is none is (0, 0).
+// pool; there can be 16,384 others. Fails like tide_intern_add_note(). The pair of a number that is none is (0, 0).
 typedef struct tide_pool_label {
   uint64_t first;
   uint64_t second;

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/heap.h"
 #include "format/decode.h"
+#include "format/native.h"
 #include "trace/limit.h"
 
 #define FORMAT_HEAD 4096u  // bytes that tell what a file is
@@ -23,6 +24,7 @@ typedef struct format_ops {
 static const format_ops formats[TIDE_FORMAT_COUNT] = {
   [TIDE_FORMAT_PICKLE] = { tide__pickle_is, tide__pickle_read, tide__pickle_write },
   [TIDE_FORMAT_JSON] = { tide__json_is, tide__json_read, tide__json_write },
+  [TIDE_FORMAT_NATIVE] = { tide__native_is, tide__native_read, tide__native_write },
 };
 
 tide_format_info tide_format_describe(uint32_t format) {

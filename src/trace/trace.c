@@ -14,7 +14,7 @@
 
 #define TRACE_ROOM_MIN 64u
 #define TRACE_DEVICES ((size_t)UINT8_MAX + 1)
-#define TRACE_POOLS_MAX 65536u  // they are searched one by one
+#define TRACE_POOLS_MAX 16384u  // they are searched one by one
 
 // [T1] count <= room; items is NULL while room is 0
 typedef struct trace_array {
@@ -125,8 +125,11 @@ tide_status tide__trace_new_limited(const tide_heap* heap, uint64_t limit, tide_
   trace->outer = heap;
   trace->limit = limit;
   const tide_status status = tide_intern_new(&trace->heap, &trace->names);
-  if (status != TIDE_OK) tide__heap_release(heap, trace, 1, sizeof *trace);
-  else *out = trace;
+  const bool is_limited = tide__trace_is_limited(trace);
+  if (status == TIDE_OK) *out = trace;
+  else tide__heap_release(heap, trace, 1, sizeof *trace);
+  TIDE_REQUIRE(!is_limited, TIDE_ERR_LIMIT, "trace_new: nothing fits into %llu bytes",
+               (unsigned long long)limit);
   return status;
 }
 
