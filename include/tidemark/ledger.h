@@ -39,7 +39,7 @@ typedef struct tide_ledger_totals {
 
 typedef struct tide_ledger_peak {
   uint64_t bytes;
-  uint64_t at;  // the first entry after which it was reached
+  uint64_t at;  // the first entry after which it was reached; TIDE_LEDGER_BEFORE: it was before
 } tide_ledger_peak;
 
 typedef struct tide_ledger_peaks {

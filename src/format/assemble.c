@@ -148,7 +148,8 @@ static const tide__open* open_at(const tide__assembler* a, size_t place) {
 // The role of a list or dict that is opened now.
 static tide__role role_here(const tide__assembler* a, bool is_dict) {
   tide__role role = TIDE__ROLE_PLAIN;
-  if (a->depth == 0) return is_dict ? TIDE__ROLE_ROOT : TIDE__ROLE_SEGMENTS;
+  if (a->depth == 0 && a->mark_count == 0) return is_dict ? TIDE__ROLE_ROOT : TIDE__ROLE_SEGMENTS;
+  if (a->depth == 0) return role;
   const tide__item* const top = &a->stack[a->depth - 1];
   const bool is_keyed = top->kind == TIDE__ITEM_TEXT;
   const size_t below = a->depth - 1 - is_keyed;  // where the list or dict lies if there is no mark
@@ -165,12 +166,14 @@ static tide__role role_here(const tide__assembler* a, bool is_dict) {
   return is_value ? tide__role_within((tide__role)far->role, top->id, is_dict) : TIDE__ROLE_PLAIN;
 }
 
+// Something is put on the stack. Only a text can be a key of a dict that lies below: otherwise that is complete.
+static tide_status below_close(tide__assembler* a, uint8_t kind) {
+  const tide__open* const below = a->depth > 0 && kind != TIDE__ITEM_TEXT ? open_at(a, a->depth - 1) : NULL;
+  return below != NULL && below->is_dict ? item_close(a, &a->stack[a->depth - 1]) : TIDE_OK;
+}
+
 tide_status tide__assemble_item(tide__assembler* a, tide__item item) {
-  if (a->depth > 0 && item.kind != TIDE__ITEM_TEXT) {
-    // Only a text can be a key of the dict below: it is complete.
-    const tide__open* const below = open_at(a, a->depth - 1);
-    if (below != NULL && below->is_dict) TIDE_TRY(item_close(a, &a->stack[a->depth - 1]));
-  }
+  TIDE_TRY(below_close(a, item.kind));
   TIDE_TRY(GROW(a, &a->stack, &a->stack_room, a->depth + 1));
   a->stack[a->depth++] = item;
   return TIDE_OK;
@@ -354,6 +357,7 @@ static tide_status entry_repeat(tide__assembler* a, tide__item* item) {
 tide_status tide__assemble_recall(tide__assembler* a, size_t number) {
   if (number >= a->memo_count || a->memo[number] == MEMO_GONE)
     return TIDE__FILE_FAIL(a, "number %zu is not remembered", number);
+  TIDE_TRY(below_close(a, memo_unpack(a->memo[number]).kind));
   tide__item item = memo_unpack(a->memo[number]);
   if (item.kind == TIDE__ITEM_OPEN) {
     // It is used now, so it is complete.

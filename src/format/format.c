@@ -6,10 +6,12 @@
 
 #include <string.h>
 
+#include "base/arith.h"
 #include "base/error.h"
 #include "base/heap.h"
 #include "format/decode.h"
 #include "format/native.h"
+#include "format/others.h"
 #include "trace/limit.h"
 
 #define FORMAT_HEAD 4096u  // bytes that tell what a file is
@@ -25,6 +27,11 @@ static const format_ops formats[TIDE_FORMAT_COUNT] = {
   [TIDE_FORMAT_PICKLE] = { tide__pickle_is, tide__pickle_read, tide__pickle_write },
   [TIDE_FORMAT_JSON] = { tide__json_is, tide__json_read, tide__json_write },
   [TIDE_FORMAT_NATIVE] = { tide__native_is, tide__native_read, tide__native_write },
+  [TIDE_FORMAT_RMM] = { tide__rmm_is, tide__rmm_read, tide__rmm_write },
+  [TIDE_FORMAT_MINIMALLOC] = { tide__minimalloc_is, tide__minimalloc_read, tide__minimalloc_write },
+  [TIDE_FORMAT_CHROME] = { NULL, NULL, tide__chrome_write },
+  [TIDE_FORMAT_FOLDED] = { NULL, NULL, tide__folded_write },
+  [TIDE_FORMAT_PPROF] = { NULL, NULL, tide__pprof_write },
 };
 
 tide_format_info tide_format_describe(uint32_t format) {
@@ -50,7 +57,7 @@ int tide_format_from_name(const char* name) {
 static tide_status format_find(tide__input* input, uint32_t* format) {
   if (*format != TIDE_FORMAT_COUNT) return TIDE_OK;
   TIDE_TRY(tide__input_fill(input, FORMAT_HEAD));
-  const size_t bytes = tide__input_ready(input);
+  const size_t bytes = tide__min(tide__input_ready(input), FORMAT_HEAD);
   TIDE_REQUIRE(bytes > 0, TIDE_ERR_FORMAT, "trace_read: the file is empty");
   for (*format = 0; *format < TIDE_FORMAT_COUNT; ++*format) {
     if (formats[*format].is != NULL && formats[*format].is(input->buffer + input->at, bytes)) return TIDE_OK;

@@ -212,7 +212,7 @@ static bool digits_fit(const char* at, bool is_negative, uint64_t* out) {
 static tide_status number_give(json_reader* r, const char* text, bool is_integer) {
   const bool is_negative = text[0] == '-';
   uint64_t number = 0;
-  if (!is_integer) return tide__assemble_float(&r->a, strtod(text, NULL));
+  if (!is_integer) return tide__assemble_float(&r->a, tide__json_number(text));
   if (!digits_fit(text + is_negative, is_negative, &number))
     return TIDE__FILE_FAIL(&r->a, "%s", "an integer that has no 64 bits");
   return is_negative ? tide__assemble_int(&r->a, (int64_t)-number) : tide__assemble_uint(&r->a, number);
@@ -313,6 +313,17 @@ static tide_status json_element(json_reader* r) {
   return json_value(r, byte);
 }
 
+// Behind the end there may be spaces, and zeros that fill a page up.
+static tide_status json_tail(json_reader* r) {
+  int byte = 0;
+  TIDE_TRY(json_skip(r, &byte));
+  while (byte == 0) {
+    r->input->at++;
+    TIDE_TRY(json_skip(r, &byte));
+  }
+  return byte < 0 ? TIDE_OK : json_unexpected(r, byte);
+}
+
 static tide_status json_run_all(json_reader* r) {
   int byte = 0;
   TIDE_TRY(json_skip(r, &byte));
@@ -327,7 +338,8 @@ static tide_status json_run_all(json_reader* r) {
     is_first = r->depth > depth;
     if (!is_first && r->depth > 0) TIDE_TRY(json_give(r));
   }
-  return tide__assemble_end(&r->a);
+  TIDE_TRY(tide__assemble_end(&r->a));
+  return json_tail(r);
 }
 
 tide_status tide__json_read(tide__input* input, tide_trace* trace) {
@@ -335,7 +347,6 @@ tide_status tide__json_read(tide__input* input, tide_trace* trace) {
   tide_status status = tide__assembler_init(&r.a, trace, "json");
   r.a.has_no_tuples = true;
   if (status == TIDE_OK) status = json_run_all(&r);
-  if (status == TIDE_OK) status = tide__input_drain(input);
   tide__heap_release(r.a.heap, r.text, r.text_room, 1);
   tide__assembler_fini(&r.a);
   return status;

@@ -4,6 +4,9 @@
 // Texts as JSON strings: what needs no escape goes through in runs.
 #include "format/json_text.h"
 
+#include <stdio.h>
+#include <stdlib.h>
+
 size_t tide__utf8_length(const char* text, size_t bytes) {
   const uint8_t* const at = (const uint8_t*)text;
   if (bytes == 0) return 0;
@@ -30,6 +33,45 @@ size_t tide__utf8_encode(uint32_t code, char out[4]) {
   return length;
 }
 
+// ---------------------------------------------------------------------------------------------------
+// Numbers. What stands between the digits of 0.5 is the point of the locale.
+
+#define POINT_BYTES 16u
+#define NUMBER_BYTES 512u
+
+static size_t point_find(char out[POINT_BYTES]) {
+  char text[POINT_BYTES + 2];
+  const int length = snprintf(text, sizeof text, "%.1f", 0.5);
+  const size_t bytes = length > 2 && (size_t)length < sizeof text ? (size_t)length - 2 : 0;
+  memcpy(out, text + 1, bytes);
+  return bytes;
+}
+
+double tide__json_number(const char* text) {
+  char point[POINT_BYTES];
+  char local[NUMBER_BYTES];
+  const size_t point_bytes = point_find(point);
+  const char* const at = strchr(text, '.');
+  if (at == NULL || strlen(text) + point_bytes >= sizeof local) return strtod(text, NULL);
+  const size_t whole = (size_t)(at - text);
+  memcpy(local, text, whole);
+  memcpy(local + whole, point, point_bytes);
+  memcpy(local + whole + point_bytes, at + 1, strlen(at + 1) + 1);
+  return strtod(local, NULL);
+}
+
+void tide__json_point(char* text) {
+  char point[POINT_BYTES + 1] = "";
+  const size_t point_bytes = point_find(point);
+  char* const at = point_bytes > 0 ? strstr(text, point) : NULL;
+  if (at == NULL) return;
+  *at = '.';
+  memmove(at + 1, at + point_bytes, strlen(at + point_bytes) + 1);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Texts
+
 static bool needs_no_escape(uint8_t byte) {
   return byte >= 0x20 && byte < 0x7f && byte != '"' && byte != '\\';
 }
@@ -48,6 +90,27 @@ static void put_escape(tide__output* output, uint8_t byte) {
   tide__output_format(output, "\\u%04x", byte);
 }
 
+// The surrogate that three bytes are, which UTF-8 does not allow; 0: they are none. Python writes some file names so.
+static uint32_t surrogate_of(const char* text, size_t bytes) {
+  const uint8_t* const at = (const uint8_t*)text;
+  const bool is_one = bytes >= 3 && at[0] == 0xed && at[1] >= 0xa0 && at[1] <= 0xbf && (at[2] & 0xc0) == 0x80;
+  return is_one ? 0xd000u | (uint32_t)(at[1] & 0x3f) << 6 | (at[2] & 0x3fu) : 0;
+}
+
+// A byte that is not UTF-8, or a surrogate; returns how many bytes that was. A surrogate is written as itself unless
+// a reader would take it for something else: for a byte, or for one half of a pair.
+static size_t put_odd(tide__output* output, const char* text, size_t bytes) {
+  const uint32_t code = surrogate_of(text, bytes);
+  const uint32_t next = bytes > 3 ? surrogate_of(text + 3, bytes - 3) : 0;
+  const bool is_pair = code < 0xdc00 && next >= 0xdc00;
+  if (code != 0 && (code < 0xdc80 || code > 0xdcff) && !is_pair) {
+    tide__output_format(output, "\\u%04x", (unsigned)code);
+    return 3;
+  }
+  tide__output_format(output, "\\udc%02x", (unsigned)(uint8_t)text[0]);
+  return 1;
+}
+
 void tide__output_json_text(tide__output* output, const char* text, size_t bytes, tide__json_repair repair) {
   tide__output_byte(output, '"');
   for (size_t i = 0; i < bytes;) {
@@ -60,8 +123,7 @@ void tide__output_json_text(tide__output* output, const char* text, size_t bytes
     if (length > 1) tide__output_bytes(output, text + i, length);
     else if (length == 1) put_escape(output, (uint8_t)text[i]);
     else if (repair == TIDE__JSON_SHOW) tide__output_text(output, "\\ufffd");
-    else tide__output_format(output, "\\udc%02x", (uint8_t)text[i]);
-    i += length > 0 ? length : 1;
+    i += length > 0 ? length : repair == TIDE__JSON_SHOW ? 1 : put_odd(output, text + i, bytes - i);
   }
   tide__output_byte(output, '"');
 }

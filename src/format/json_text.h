@@ -14,6 +14,10 @@ typedef enum tide__json_repair { TIDE__JSON_KEEP, TIDE__JSON_SHOW } tide__json_r
 // Writes a string with its quotes.
 void tide__output_json_text(tide__output* output, const char* text, size_t bytes, tide__json_repair repair);
 
+// A number in JSON's form, whatever the locale of the program; and a number that printf() made, brought to that form.
+double tide__json_number(const char* text);
+void tide__json_point(char* text);
+
 // How many bytes the character takes that a text begins with; 0: it is not UTF-8.
 size_t tide__utf8_length(const char* text, size_t bytes);
 

@@ -74,6 +74,7 @@ static void json_float(tide__output* output, double number) {
     (void)snprintf(text, sizeof text, "%.*g", digits, number);
     if (strtod(text, NULL) == number) break;
   }
+  tide__json_point(text);
   tide__output_text(output, text);
   if (strpbrk(text, ".e") == NULL) tide__output_text(output, ".0");
 }

@@ -74,7 +74,7 @@ static void pickle_open(tide__encoder* e, tide_value_kind kind, size_t count) {
 
 static void pickle_close(tide__encoder* e, tide_value_kind kind, size_t count) {
   pickler* const p = (pickler*)e;
-  if (e->output->status != TIDE_OK) return;
+  if (p->depth == 0) return;  // it was not opened
   p->depth--;
   if (kind != TIDE_VALUE_TUPLE) batch_end(p, p->depth);
   else put(p, count > PICKLE_TUPLE ? 't' : count == 0 ? ')' : (uint8_t)(0x84 + count));
@@ -216,7 +216,7 @@ static tide_status pickler_init(pickler* p, const tide_heap* heap) {
 }
 
 tide_status tide__pickle_write(const tide_trace* trace, tide__output* output) {
-  pickler p = { .e = { &pickle_encoding, trace, tide_trace_names(trace), output } };
+  pickler p = { .e = { &pickle_encoding, trace, tide_trace_names(trace), output, 0 } };
   const tide_heap* const heap = output->heap;
   const tide_status status = pickler_init(&p, heap);
   if (status == TIDE_OK) {

@@ -625,6 +625,8 @@ static tide_status pack_segment(tide__assembler* a, const tide__open* open, tide
     draft.segment.absent &= (uint16_t)~bit;
     if (bit == 0) TIDE_TRY(words_add_pair(a, open->items[i].id, &open->items[i + 1]));
   }
+  if (draft.segment.absent & (TIDE_SEGMENT_ADDRESS | TIDE_SEGMENT_BYTES))
+    return TIDE__FILE_FAIL(a, "segments[%zu] has no address or no total_size", a->segment_count);
   TIDE_TRY(words_extra(a, begin, &draft.segment.extra));
   *out = (tide__item){ .kind = TIDE__ITEM_PACKED, .role = TIDE__ROLE_SEGMENT };
   return segment_add(a, &draft);
@@ -702,7 +704,8 @@ static void open_keep_last(tide__open* open) {
 }
 
 tide_status tide__pack(tide__assembler* a, tide__open* open, tide__item* out) {
-  if (open->is_dict && open->role != TIDE__ROLE_PLAIN) open_keep_last(open);
+  const bool is_record = open->is_dict && open->role != TIDE__ROLE_PLAIN && open->role != TIDE__ROLE_ROOT;
+  if (is_record) open_keep_last(open);
   switch ((tide__role)open->role) {
     case TIDE__ROLE_PLAIN: return pack_plain(a, open, out);
     case TIDE__ROLE_ROOT: return pack_root(a, open, out);

@@ -257,7 +257,7 @@ tide_status tide__rmm_read(tide__input* input, tide_trace* trace) {
     return tide__csv_fail(&reader.csv, 0, "not the header of an RMM log");
   }
   if (reader.csv.state == TIDE__CSV_LINE_WHOLE) TIDE_TRY(rmm_reader_rows(&reader));
-  const tide_trace_about about = { .has_entries = true, .is_cut = reader.csv.state == TIDE__CSV_LINE_CUT };
+  const tide_trace_about about = { .is_cut = reader.csv.state == TIDE__CSV_LINE_CUT };
   tide_trace_set_about(trace, &about);
   return TIDE_OK;
 }

@@ -20,6 +20,9 @@ static void put_shared_end(tide__encoder* e, int kind, uint32_t number) {
   if (e->encoding->shared_end != NULL) e->encoding->shared_end(e, kind, number);
 }
 
+// After a failure there is no point in going on.
+static bool is_well(const tide__encoder* e) { return e->output->status == TIDE_OK; }
+
 static void put_uint_key(tide__encoder* e, uint32_t absent, uint32_t bit, tide__word key, uint64_t number) {
   if (absent & bit) return;
   put_word(e, key);
@@ -51,7 +54,7 @@ static bool parts_fit(tide__encoder* e, uint64_t parts) {
 static void put_value(tide__encoder* e, uint32_t id);
 
 static void put_items(tide__encoder* e, const tide_value* value) {
-  for (size_t i = 0; i < value->count; i++) {
+  for (size_t i = 0; i < value->count && is_well(e); i++) {
     if (value->kind == TIDE_VALUE_DICT) e->encoding->text(e, (uint32_t)(value->items[i] >> 32));
     put_value(e, (uint32_t)value->items[i]);
   }
@@ -108,7 +111,7 @@ static void put_stack(tide__encoder* e, uint32_t id) {
   if (count > 0 && put_shared(e, TIDE__SHARED_STACK, id)) return;
   if (!parts_fit(e, count)) return;
   put_open(e, TIDE_VALUE_LIST);
-  for (size_t i = 0; i < count; i++) put_frame(e, (uint32_t)frames[i]);
+  for (size_t i = 0; i < count && is_well(e); i++) put_frame(e, (uint32_t)frames[i]);
   put_close(e, TIDE_VALUE_LIST);
   if (count > 0) put_shared_end(e, TIDE__SHARED_STACK, id);
 }
@@ -150,7 +153,8 @@ static void put_blocks(tide__encoder* e, const tide_trace_segment* segment) {
   const tide_trace_block* const blocks = tide_trace_blocks(e->trace, NULL);
   put_word(e, TIDE__WORD_BLOCKS);
   put_open(e, TIDE_VALUE_LIST);
-  for (size_t i = 0; i < segment->block_count; i++) put_block(e, &blocks[segment->first_block + i]);
+  for (size_t i = 0; i < segment->block_count && is_well(e); i++)
+    put_block(e, &blocks[segment->first_block + i]);
   put_close(e, TIDE_VALUE_LIST);
 }
 
@@ -183,7 +187,7 @@ static void put_segments(tide__encoder* e) {
   size_t count = 0;
   const tide_trace_segment* const segments = tide_trace_segments(e->trace, &count);
   put_open(e, TIDE_VALUE_LIST);
-  for (size_t i = 0; i < count; i++) put_segment(e, &segments[i]);
+  for (size_t i = 0; i < count && is_well(e); i++) put_segment(e, &segments[i]);
   put_close(e, TIDE_VALUE_LIST);
 }
 
@@ -217,7 +221,7 @@ static void put_traces(tide__encoder* e) {
     size_t count = 0;
     const tide_trace_entry* const entries = tide_trace_entries(e->trace, device, &count);
     put_open(e, TIDE_VALUE_LIST);
-    for (size_t i = 0; i < count && e->output->status == TIDE_OK; i++) put_entry(e, &entries[i]);
+    for (size_t i = 0; i < count && is_well(e); i++) put_entry(e, &entries[i]);
     put_close(e, TIDE_VALUE_LIST);
   }
   put_close(e, TIDE_VALUE_LIST);

@@ -13,50 +13,16 @@
 
 #include "base/arith.h"
 #include "base/check.h"
-#include "base/heap.h"
 #include "base/list.h"
 
-#define STOCK_CHUNK 128u  // records taken from the heap at a time
-#define STOCK_READY 4u    // records that one change may need
+#define LAYOUT_READY 4u  // records of a kind that one change may need
 
 // ---------------------------------------------------------------------------------------------------
-// Records
-
-static void stock_give(tide__stock* stock, void* record) {
-  memcpy(record, &stock->spare, sizeof stock->spare);
-  stock->spare = record;
-  stock->spare_count++;
-}
-
-static void* stock_take(tide__stock* stock) {
-  TIDE_ASSERT(stock->spare_count > 0);
-  void* const record = stock->spare;
-  memcpy(&stock->spare, record, sizeof stock->spare);
-  stock->spare_count--;
-  return record;
-}
-
-// A chunk has one record more than it gives: the link to the next chunk lies there.
-static bool stock_fill(tide__stock* stock, const tide_heap* heap) {
-  if (stock->spare_count >= STOCK_READY) return true;
-  char* const chunk = tide__heap_alloc(heap, STOCK_CHUNK + 1, stock->record_bytes);
-  if (chunk == NULL) return false;
-  memcpy(chunk, &stock->chunks, sizeof stock->chunks);
-  stock->chunks = chunk;
-  for (size_t i = STOCK_CHUNK; i > 0; i--) stock_give(stock, chunk + i * stock->record_bytes);
-  return true;
-}
-
-static void stock_fini(tide__stock* stock, const tide_heap* heap) {
-  while (stock->chunks != NULL) {
-    void* const chunk = stock->chunks;
-    memcpy(&stock->chunks, chunk, sizeof stock->chunks);
-    tide__heap_release(heap, chunk, STOCK_CHUNK + 1, stock->record_bytes);
-  }
-}
+// Life
 
 bool tide__layout_prepare(tide__layout* layout) {
-  return stock_fill(&layout->tile_stock, layout->heap) && stock_fill(&layout->span_stock, layout->heap);
+  return tide__stock_fill(&layout->tile_stock, layout->heap, LAYOUT_READY) &&
+         tide__stock_fill(&layout->span_stock, layout->heap, LAYOUT_READY);
 }
 
 void tide__layout_init(tide__layout* layout, const tide_heap* heap, const tide__rules* rules) {
@@ -66,8 +32,8 @@ void tide__layout_init(tide__layout* layout, const tide_heap* heap, const tide__
 }
 
 void tide__layout_fini(tide__layout* layout) {
-  stock_fini(&layout->tile_stock, layout->heap);
-  stock_fini(&layout->span_stock, layout->heap);
+  tide__stock_fini(&layout->tile_stock, layout->heap);
+  tide__stock_fini(&layout->span_stock, layout->heap);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -121,7 +87,7 @@ const tide__tile* tide__layout_tile_at(const tide__layout* layout, uint64_t addr
 
 // Adds a tile behind another, NULL: before all.
 static tide__tile* tile_insert(tide__layout* layout, tide__tile* prev, uint64_t address, uint64_t bytes) {
-  tide__tile* const tile = stock_take(&layout->tile_stock);
+  tide__tile* const tile = tide__stock_take(&layout->tile_stock);
   *tile = (tide__tile){ .node = { .key = address }, .bytes = bytes };
   tile->made_at = TIDE_LEDGER_BEFORE;
   tile->prev = prev;
@@ -141,7 +107,7 @@ static void tile_delete(tide__layout* layout, tide__tile* tile) {
   else layout->first = tile->next;
   if (layout->last_found == tile) layout->last_found = NULL;
   tide__tree_remove(&layout->tiles, &tile->node);
-  stock_give(&layout->tile_stock, tile);
+  tide__stock_give(&layout->tile_stock, tile);
 }
 
 // Cuts a tile in two; returns the upper part, which is as inactive, or not, as the whole.
@@ -221,18 +187,20 @@ static tide__tile* tile_release(tide__layout* layout, tide__tile* tile) {
 // Spans
 
 static tide__span* span_insert(tide__layout* layout, const tide__span* span) {
-  tide__span* const added = stock_take(&layout->span_stock);
+  tide__span* const added = tide__stock_take(&layout->span_stock);
   *added = *span;
   const bool is_new = tide__tree_insert(&layout->spans, &added->node);
   TIDE_ASSERT(is_new);
   (void)is_new;
   layout->totals.segment_count++;
+  layout->made_up_count += added->is_made_up;
   return added;
 }
 
 static void span_delete(tide__layout* layout, tide__span* span) {
   tide__tree_remove(&layout->spans, &span->node);
-  stock_give(&layout->span_stock, span);
+  layout->made_up_count -= span->is_made_up;
+  tide__stock_give(&layout->span_stock, span);
   layout->totals.segment_count--;
 }
 
@@ -369,8 +337,9 @@ static void span_drop(tide__layout* layout, tide__span* span) {
 // are made up have to give way: their end was not recorded.
 static void span_make_up(tide__layout* layout, const tide__placing* placing, uint64_t bytes,
                          tide__oddity* odd) {
+  const uint64_t end = placing->address + tide__min(bytes, tide__max(placing->requested_bytes, 1));
   tide__span* above = span_of(tide__tree_ceiling(&layout->spans, placing->address));
-  while (above != NULL && above->is_made_up && above->node.key < placing->address + bytes) {
+  while (above != NULL && above->is_made_up && above->node.key < end) {
     *odd = TIDE__ODD_OVERLAP;
     span_drop(layout, above);
     above = span_of(tide__tree_ceiling(&layout->spans, placing->address));
@@ -384,10 +353,32 @@ static void span_make_up(tide__layout* layout, const tide__placing* placing, uin
   (void)tide__layout_add_span(layout, &span);
 }
 
+// A block that begins behind what another was asked for, but in that one's tile, tells that the tile is
+// smaller than the rules say: not every allocator rounds as PyTorch does. Returns the tile that is free
+// then; NULL if the span was made up, and now ends there.
+static tide__tile* tile_trim(tide__layout* layout, tide__tile* tile, uint64_t address) {
+  const uint64_t rest = tile_end(tile) - address;
+  layout->totals.active_bytes -= rest;
+  if (tile->state == TIDE_BLOCK_ALLOCATED) layout->totals.allocated_bytes -= rest;
+  if (tile->is_made_up) {
+    tide__span* const span = span_around(layout, tile->node.key);
+    tile->bytes -= rest;
+    span->bytes -= rest;
+    layout->totals.reserved_bytes -= rest;
+    return NULL;
+  }
+  tide__tile* const upper = tile_cut(layout, tile, address);
+  upper->state = TIDE_BLOCK_INACTIVE;
+  return tile_merge(layout, upper);
+}
+
 // Finds the inactive tile that is to hold `need` bytes; what is in their way is released. NULL where there is
 // no span, or just one that was made up for something else.
 static tide__tile* room_make(tide__layout* layout, uint64_t address, uint64_t need, tide__oddity* odd) {
-  tide__tile* const tile = tile_around(layout, address);
+  tide__tile* tile = tile_around(layout, address);
+  if (tile != NULL && tile->state != TIDE_BLOCK_INACTIVE && address > tile->node.key &&
+      address - tile->node.key >= tile->requested_bytes)
+    tile = tile_trim(layout, tile, address);
   if (tile == NULL) *odd = TIDE__ODD_HOMELESS;
   if (tile == NULL || (tile->state == TIDE_BLOCK_INACTIVE && tile_end(tile) >= address + need)) return tile;
   *odd = TIDE__ODD_OVERLAP;

@@ -9,6 +9,7 @@
 
 #include "base/tree.h"
 #include "ledger/rules.h"
+#include "ledger/stock.h"
 #include "tidemark/ledger.h"
 
 // Addresses end here: sums of bytes cannot overflow.
@@ -45,14 +46,6 @@ typedef struct tide__tile {
   bool is_made_up;
 } tide__tile;
 
-// Records of one kind: those in use belong to a tree, the others are linked through their first word.
-typedef struct tide__stock {
-  void* chunks;  // owned; linked through their first word
-  void* spare;
-  size_t spare_count;
-  size_t record_bytes;
-} tide__stock;
-
 // [L3] totals are the sums over spans and over tiles that are not inactive
 typedef struct tide__layout {
   const tide_heap* heap;     // borrowed until fini
@@ -62,6 +55,7 @@ typedef struct tide__layout {
   tide__tile* first;          // by address
   tide__tile* last_found;     // most releases are completed at once
   tide_ledger_totals totals;  // `at` is not its matter
+  uint64_t made_up_count;     // spans
   tide__stock span_stock;
   tide__stock tile_stock;
 } tide__layout;

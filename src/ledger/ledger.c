@@ -70,6 +70,12 @@ tide_status tide_ledger_seek(tide_ledger* ledger, uint64_t at) {
 // ---------------------------------------------------------------------------------------------------
 // The first time
 
+// Nothing is reached before the first entry.
+static tide_ledger_peaks peaks_of_nothing(void) {
+  const tide_ledger_peak none = { 0, TIDE_LEDGER_BEFORE };
+  return (tide_ledger_peaks){ none, none, none, none, none };
+}
+
 static void peak_raise(tide_ledger_peak* peak, uint64_t bytes, uint64_t at) {
   if (bytes > peak->bytes) *peak = (tide_ledger_peak){ bytes, at };
 }
@@ -106,7 +112,7 @@ static tide_ledger_faults faults_at_start(const tide__before* before) {
 
 // Follows everything, for peaks and faults; up to the first fault if only a trace without one is of use.
 static tide_status ledger_follow(tide_ledger* ledger, const tide_trace* trace, bool stops_at_fault) {
-  ledger->peaks = (tide_ledger_peaks){ 0 };
+  ledger->peaks = peaks_of_nothing();
   ledger->faults = faults_at_start(&ledger->before);
   peaks_raise(&ledger->peaks, &ledger->layout.totals, TIDE_LEDGER_BEFORE);
   while (ledger->next < ledger->entry_count) {
@@ -172,7 +178,7 @@ tide_ledger_totals tide_ledger_get_totals(const tide_ledger* ledger) {
 }
 
 tide_ledger_peaks tide_ledger_get_peaks(const tide_ledger* ledger) {
-  return ledger != NULL ? ledger->peaks : (tide_ledger_peaks){ 0 };
+  return ledger != NULL ? ledger->peaks : peaks_of_nothing();
 }
 
 tide_ledger_faults tide_ledger_get_faults(const tide_ledger* ledger) {

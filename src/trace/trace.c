@@ -216,17 +216,20 @@ tide_status tide_trace_add_device(tide_trace* trace, size_t device) {
   TIDE_REQUIRE(device < TRACE_DEVICES, TIDE_ERR_ARGUMENT, "trace_add_device: device %zu is not below %zu",
                device, TRACE_DEVICES);
   const trace_array empty = { 0 };
-  while (trace->devices.count <= device) {
-    TIDE_TRY(array_add(&trace->devices, &trace->heap, &empty, sizeof empty));
-  }
+  trace_array* const devices = &trace->devices;
+  while (devices->room <= device) TIDE_TRY(array_grow(devices, &trace->heap, sizeof empty));
+  while (devices->count <= device) ((trace_array*)devices->items)[devices->count++] = empty;
   return TIDE_OK;
 }
 
 tide_status tide_trace_add_entry(tide_trace* trace, const tide_trace_entry* entry) {
   TIDE_REQUIRE(trace != NULL && entry != NULL, TIDE_ERR_ARGUMENT, "trace_add_entry: an argument is NULL");
-  if (entry->device >= trace->devices.count) TIDE_TRY(tide_trace_add_device(trace, entry->device));
+  const size_t device_count = trace->devices.count;
+  if (entry->device >= device_count) TIDE_TRY(tide_trace_add_device(trace, entry->device));
   trace_array* const entries = (trace_array*)trace->devices.items + entry->device;
-  return array_add(entries, &trace->heap, entry, sizeof *entry);
+  const tide_status status = array_add(entries, &trace->heap, entry, sizeof *entry);
+  if (status != TIDE_OK) trace->devices.count = device_count;
+  return status;
 }
 
 tide_status tide_trace_add_segment(tide_trace* trace, const tide_trace_segment* segment) {

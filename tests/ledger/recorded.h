@@ -4,7 +4,7 @@
 // Traces for tests: made by hand, entry by entry, or from a recording (device/recording.h), as PyTorch's
 // snapshot of it would have been read.
 //
-//   tide_trace* trace = recorded_trace(&rec, 0);   // without its first 0 entries
+//   tide_trace* trace = recorded_trace("graphs", 100, NULL);   // without its first 100 entries
 #ifndef TIDEMARK_TESTS_LEDGER_RECORDED_H
 #define TIDEMARK_TESTS_LEDGER_RECORDED_H
 
@@ -124,7 +124,7 @@ static inline void recorded_add_entries(tide_trace* trace, const recording* rec,
     const recording_entry* const from = &rec->entries[i];
     tide_trace_entry entry = { .address = from->address, .bytes = from->bytes, .stream = from->stream };
     entry.action = (uint8_t)recorded_action(from->kind);
-    entry.absent = TIDE_ENTRY_POOL;
+    entry.absent = TIDE_ENTRY_POOL | (from->kind == 'o' ? TIDE_ENTRY_ADDRESS : 0);
     if (from->kind == 'a') *recorded_size(&sizes, from->address) = from->bytes;
     if (strchr("dfc", from->kind) != NULL) entry.bytes = *recorded_size(&sizes, from->address);
     recorded_add(trace, &entry, &number, skip);
@@ -157,8 +157,7 @@ static inline void recorded_add_rows(tide_trace* trace, const recording* rec) {
   }
 }
 
-// The trace of a recording without its first `skip` entries.
-static inline tide_trace* recorded_trace(const recording* rec, size_t skip, const tide_heap* heap) {
+static inline tide_trace* recorded_make(const recording* rec, size_t skip, const tide_heap* heap) {
   tide_trace* trace = NULL;
   T_OK(tide_trace_new(heap, &trace));
   const tide_trace_about about = { .has_segments = true, .has_entries = true };
@@ -170,16 +169,35 @@ static inline tide_trace* recorded_trace(const recording* rec, size_t skip, cons
   return trace;
 }
 
-// Reads one of the recordings that lie beside the tests of the device allocator.
-static inline void recorded_read(const char* name, recording* out) {
+// One of the recordings that lie beside the tests of the device allocator, without its first `skip` entries.
+static inline tide_trace* recorded_trace(const char* name, size_t skip, const tide_heap* heap) {
   char file[128];
   char path[SCRIPT_PATH];
+  recording rec;
   (void)snprintf(file, sizeof file, "tests/device/recordings/%s.txt", name);
   script_path(path, SCRIPT_SOURCE, file);
   FILE* const lines = fopen(path, "r");
   T_CHECK(lines != NULL);
-  T_CHECK(recording_read(lines, out));
+  T_CHECK(recording_read(lines, &rec));
   (void)fclose(lines);
+  tide_trace* const trace = recorded_make(&rec, skip, heap);
+  recording_fini(&rec);
+  return trace;
+}
+
+// One of the large recordings; the test is skipped where they are not.
+static inline tide_trace* recorded_large_trace(const char* name) {
+  char file[128];
+  char path[SCRIPT_PATH];
+  recording rec;
+  (void)snprintf(file, sizeof file, "traces/%s.pickle.xz", name);
+  script_path(path, "TIDEMARK_DATA", file);
+  script s = script_open("tests/device/recording.py", (const char* const[]){ path, NULL });
+  T_CHECK(recording_read(s.output, &rec));
+  script_close(&s);
+  tide_trace* const trace = recorded_make(&rec, 0, NULL);
+  recording_fini(&rec);
+  return trace;
 }
 
 #endif

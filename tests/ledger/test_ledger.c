@@ -111,6 +111,7 @@ T_TEST(test_ledger__of_nothing_is_empty) {
   T_EQ(totals.at, TIDE_LEDGER_BEFORE);
   T_EQ(totals.reserved_bytes, 0);
   T_CHECK(tide_ledger_get_faults(ledger).is_from_start);
+  T_EQ(tide_ledger_get_peaks(ledger).live.at, TIDE_LEDGER_BEFORE);
   T_EQ(show(ledger).block_count, 0);
   both_free(ledger, trace);
 }
@@ -442,15 +443,37 @@ T_TEST(test_ledger__an_allocation_outside_of_segments_has_one_made_up) {
   trace_add(trace, TIDE_ACTION_ALLOC, BASE + 100, 1000);
   trace_add(trace, TIDE_ACTION_ALLOC, BASE + 8 * KIB, 1000);
   trace_add_release(trace, BASE + 100, 1000);
+  const tide_trace_about about = { .has_segments = true };  // none is left
+  tide_trace_set_about(trace, &about);
 
   tide_ledger* const ledger = ledger_of(trace);
 
   T_EQ(tide_ledger_get_faults(ledger).homeless_allocs, 2);
+  T_EQ(tide_ledger_get_faults(ledger).differences, 0);
   T_EQ(tide_ledger_get_peaks(ledger).live.bytes, 2048);
   T_EQ(tide_ledger_get_peaks(ledger).reserved.bytes, 2048);
   const shown s = show(ledger);
   T_EQ(s.segment_count, 1);
   T_EQ(s.segments[0].address, BASE + 8 * KIB);
+  both_free(ledger, trace);
+}
+
+T_TEST(test_ledger__blocks_of_another_allocator_may_lie_closer) {
+  tide_trace* const trace = trace_new();
+  trace_add(trace, TIDE_ACTION_ALLOC, BASE + 256, 100);  // without segments
+  trace_add(trace, TIDE_ACTION_ALLOC, BASE, 200);
+  trace_add(trace, TIDE_ACTION_ALLOC, BASE + 512, 256);
+  trace_add(trace, TIDE_ACTION_SEGMENT_ALLOC, BASE + 4 * MIB, 2 * MIB);
+  for (uint64_t i = 0; i < 4; i++) trace_add(trace, TIDE_ACTION_ALLOC, BASE + 4 * MIB + 100 * i, 100);
+
+  tide_ledger* const ledger = ledger_of(trace);
+
+  const tide_ledger_faults faults = tide_ledger_get_faults(ledger);
+  T_EQ(faults.overlaps, 0);
+  T_EQ(faults.odd_segments, 0);
+  T_EQ(faults.homeless_allocs, 3);
+  T_EQ(tide_ledger_get_totals(ledger).live_count, 7);
+  T_EQ(tide_ledger_get_totals(ledger).requested_bytes, 556 + 400);
   both_free(ledger, trace);
 }
 
@@ -648,11 +671,9 @@ static tide_status ledger_trip(const tide_trace* trace) {
 }
 
 T_TEST(test_ledger__survives_the_failure_of_every_allocation) {
-  recording rec;
-  recorded_read("graphs", &rec);
   counting_heap heap;
   counting_heap_init(&heap, SIZE_MAX, false);
-  tide_trace* const trace = recorded_trace(&rec, 2000, &heap.heap);
+  tide_trace* const trace = recorded_trace("graphs", 2000, &heap.heap);
   const size_t outstanding = heap.outstanding;
   size_t failures = 0;
 
@@ -669,7 +690,6 @@ T_TEST(test_ledger__survives_the_failure_of_every_allocation) {
   T_LT(5, failures);
   tide_trace_free(trace);
   T_EQ(heap.outstanding, 0);
-  recording_fini(&rec);
 }
 
 T_TEST(test_ledger__is_whole_again_after_a_seek_without_memory) {
@@ -773,9 +793,7 @@ static void expect_known(const tide_ledger* ledger, const known* list, size_t co
 }
 
 T_TEST_OVER(test_ledger__follows_a_recording, small_names) {
-  recording rec;
-  recorded_read(t_variant(), &rec);
-  tide_trace* const trace = recorded_trace(&rec, 0, NULL);
+  tide_trace* const trace = recorded_trace(t_variant(), 0, NULL);
 
   tide_ledger* const ledger = ledger_of(trace);
 
@@ -783,28 +801,18 @@ T_TEST_OVER(test_ledger__follows_a_recording, small_names) {
   T_CHECK(tide_ledger_get_faults(ledger).is_from_start);
   expect_known(ledger, known_small, sizeof known_small / sizeof known_small[0]);
   both_free(ledger, trace);
-  recording_fini(&rec);
 }
 
 T_TEST_OVER(test_ledger__follows_a_large_recording, large_names) {
   if (strcmp(t_variant(), "llama_generate") == 0 && t_scaled(1) < 10)
     t_skip("takes 10 s; needs a larger scale");
-  char file[128];
-  char path[SCRIPT_PATH];
-  (void)snprintf(file, sizeof file, "traces/%s.pickle.xz", t_variant());
-  script_path(path, "TIDEMARK_DATA", file);
-  script s = script_open("tests/device/recording.py", (const char* const[]){ path, NULL });
-  recording rec;
-  T_CHECK(recording_read(s.output, &rec));
-  script_close(&s);
-  tide_trace* const trace = recorded_trace(&rec, 0, NULL);
+  tide_trace* const trace = recorded_large_trace(t_variant());
 
   tide_ledger* const ledger = ledger_of(trace);
 
   expect_no_faults(ledger);
   expect_known(ledger, known_large, sizeof known_large / sizeof known_large[0]);
   both_free(ledger, trace);
-  recording_fini(&rec);
 }
 
 // A number for everything that is there: segments, and blocks that are in use.
@@ -831,15 +839,13 @@ static uint64_t digest_of(const tide_ledger* ledger) {
 }
 
 T_TEST_OVER(test_ledger__finds_what_was_before_a_recording, small_names) {
-  recording rec;
-  recorded_read(t_variant(), &rec);
-  tide_trace* const whole = recorded_trace(&rec, 0, NULL);
+  tide_trace* const whole = recorded_trace(t_variant(), 0, NULL);
   tide_ledger* const full = ledger_of(whole);
   size_t count = 0;
   (void)tide_trace_entries(whole, 0, &count);
 
   for (size_t skip = count / 7; skip < count; skip += count / 7 + 1) {
-    tide_trace* const trace = recorded_trace(&rec, skip, NULL);
+    tide_trace* const trace = recorded_trace(t_variant(), skip, NULL);
     tide_ledger* const ledger = ledger_of(trace);
     expect_no_faults(ledger);
     for (size_t at = skip; at < count; at += 1 + (count - skip) / 5) {
@@ -850,5 +856,4 @@ T_TEST_OVER(test_ledger__finds_what_was_before_a_recording, small_names) {
     both_free(ledger, trace);
   }
   both_free(full, whole);
-  recording_fini(&rec);
 }

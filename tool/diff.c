@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// tidemark diff: what changed between two runs. Addresses differ from run to run, so blocks are aligned by
+// the stack that asked for them and by their size, and sizes by stream; both at the peak of allocated
+// memory. What changed most comes first.
+#include <stdlib.h>
+#include <string.h>
+
+#include "holders.h"
+#include "picture.h"
+#include "sites.h"
+#include "tidemark/ledger.h"
+#include "tool.h"
+
+#define DIFF_TOP 20
+
+// One of the two runs.
+typedef struct diff_side {
+  tide_trace* trace;
+  size_t device;
+  tool_sites sites;
+  tide_ledger_peaks peaks;
+  uint64_t actions[TIDE_ACTION_COUNT];
+  bool has_stacks;
+  tool_holders streams;   // by handle; their order is that of their first request
+  tool_holders by_stack;  // by the hash of the stack, and size
+  tool_holders by_size;   // by size, and the number of the stream
+} diff_side;
+
+// ---------------------------------------------------------------------------------------------------
+// One run
+
+// The number of a stream: 0 for the default stream, the others in the order in which they first asked for
+// memory. Handles are addresses and differ from run to run.
+static uint64_t side_stream(const diff_side* side, uint64_t handle) {
+  if (handle == 0) return 0;
+  const tool_holder* const found = tool_holders_find(&side->streams, handle, 0);
+  return found != NULL ? (uint64_t)(found - side->streams.items) + 1 : side->streams.count + 1;
+}
+
+static void side_add_block(diff_side* side, const tide_ledger_segment* segment,
+                           const tide_ledger_block* block) {
+  if (block->state == TIDE_BLOCK_INACTIVE) return;
+  const uint64_t bytes = (block->requested_bytes + 511) & ~(uint64_t)511;
+  const uint64_t stack = tool_stack_hash(&side->sites, block->stack);
+  side->has_stacks |= stack != 0;
+  tool_holders_add(&side->by_stack, stack, bytes, bytes)->stack = block->stack;
+  (void)tool_holders_add(&side->by_size, bytes, side_stream(side, segment->stream), bytes);
+}
+
+static int side_sum(diff_side* side, tide_ledger* ledger) {
+  tool_picture picture;
+  const int status = tool_picture_take(ledger, side->peaks.live.at, &picture);
+  if (status != TOOL_DONE) return status;
+  for (size_t i = 0; i < picture.segment_count; i++) {
+    for (size_t k = picture.first_block[i]; k < picture.first_block[i + 1]; k++)
+      side_add_block(side, &picture.segments[i], &picture.blocks[k]);
+  }
+  tool_picture_fini(&picture);
+  return TOOL_DONE;
+}
+
+static int side_look(diff_side* side) {
+  tide_ledger* ledger = NULL;
+  if (tide_ledger_new(side->trace, side->device, &ledger) != TIDE_OK)
+    return tool_fail("%s", tide_last_error()->text);
+  side->peaks = tide_ledger_get_peaks(ledger);
+  size_t count = 0;
+  const tide_trace_entry* const entries = tide_trace_entries(side->trace, side->device, &count);
+  for (size_t i = 0; i < count; i++) {
+    side->actions[entries[i].action < TIDE_ACTION_COUNT ? entries[i].action : TIDE_ACTION_OTHER]++;
+    if (entries[i].action == TIDE_ACTION_ALLOC && entries[i].stream != 0)
+      (void)tool_holders_add(&side->streams, entries[i].stream, 0, 0);
+  }
+  const int status = side_sum(side, ledger);
+  tide_ledger_free(ledger);
+  return status;
+}
+
+static int side_open(diff_side* side, const tool_call* call, int operand) {
+  int status = tool_trace_read(call->operands[operand], &side->trace);
+  if (status != TOOL_DONE) return status;
+  tool_sites_init(&side->sites, side->trace);
+  status = tool_device_choose(call, side->trace, &side->device);
+  return status == TOOL_DONE ? side_look(side) : status;
+}
+
+static void side_close(diff_side* side) {
+  tool_holders_fini(&side->streams);
+  tool_holders_fini(&side->by_stack);
+  tool_holders_fini(&side->by_size);
+  tool_sites_fini(&side->sites);
+  tide_trace_free(side->trace);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// What changed
+
+// A holder in both runs, or in one of them.
+typedef struct diff_row {
+  tool_holder a;
+  tool_holder b;
+} diff_row;
+
+typedef struct diff_rows {
+  diff_row* rows;  // owned; only those that changed
+  size_t count;
+} diff_rows;
+
+static uint64_t row_change(const diff_row* row) {
+  return row->a.bytes > row->b.bytes ? row->a.bytes - row->b.bytes : row->b.bytes - row->a.bytes;
+}
+
+// The largest change first; then by keys.
+static int row_order(const void* x, const void* y) {
+  const diff_row* const left = x;
+  const diff_row* const right = y;
+  const uint64_t change = row_change(left);
+  const uint64_t other = row_change(right);
+  if (change != other) return change > other ? -1 : 1;
+  if (left->a.key != right->a.key) return left->a.key < right->a.key ? -1 : 1;
+  return (left->a.other > right->a.other) - (left->a.other < right->a.other);
+}
+
+static diff_rows rows_of(const tool_holders* a, const tool_holders* b) {
+  diff_rows rows = { .rows = tool_alloc(a->count + b->count + 1, sizeof *rows.rows) };
+  for (size_t i = 0; i < a->count; i++) {
+    const tool_holder* const mine = &a->items[i];
+    const tool_holder* const theirs = tool_holders_find(b, mine->key, mine->other);
+    const tool_holder none = { .key = mine->key, .other = mine->other };
+    if (theirs != NULL && theirs->count == mine->count && theirs->bytes == mine->bytes) continue;
+    rows.rows[rows.count++] = (diff_row){ *mine, theirs != NULL ? *theirs : none };
+  }
+  for (size_t i = 0; i < b->count; i++) {
+    const tool_holder* const theirs = &b->items[i];
+    if (tool_holders_find(a, theirs->key, theirs->other) != NULL) continue;
+    rows.rows[rows.count++] = (diff_row){ { .key = theirs->key, .other = theirs->other }, *theirs };
+  }
+  if (rows.count > 1) qsort(rows.rows, rows.count, sizeof *rows.rows, row_order);
+  return rows;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// The answer
+
+static void change_emit(tool_emit* emit, const tool_call* call, uint64_t a, uint64_t b, bool is_bytes) {
+  const uint64_t change = a > b ? a - b : b - a;
+  const char* const sign = a > b ? "-" : a < b ? "+" : "";
+  char size[TOOL_SIZE_TEXT];
+  if (call->is_json) tool_emit_real(emit, NULL, NULL, a > b ? -(double)change : (double)change, 0);
+  else if (is_bytes) tool_emit_format(emit, NULL, NULL, "%s%s", sign, tool_size_text(change, size));
+  else tool_emit_format(emit, NULL, NULL, "%s%llu", sign, (unsigned long long)change);
+}
+
+static void peak_emit(tool_emit* emit, const tool_call* call, const char* key, const char* label, uint64_t a,
+                      uint64_t b, bool is_bytes) {
+  tool_emit_row(emit);
+  tool_emit_text(emit, NULL, NULL, call->is_json ? key : label);
+  for (int i = 0; i < 2; i++) {
+    if (is_bytes) tool_emit_bytes(emit, NULL, NULL, i == 0 ? a : b);
+    else tool_emit_uint(emit, NULL, NULL, i == 0 ? a : b);
+  }
+  change_emit(emit, call, a, b, is_bytes);
+}
+
+static double side_utilisation(const diff_side* side) {
+  const uint64_t reserved = side->peaks.reserved.bytes;
+  return reserved != 0 ? (double)side->peaks.live.bytes / (double)reserved : 0;
+}
+
+static void utilisation_emit(tool_emit* emit, const diff_side* a, const diff_side* b) {
+  const double change = side_utilisation(b) - side_utilisation(a);
+  tool_emit_row(emit);
+  tool_emit_text(emit, NULL, NULL, "utilisation");
+  tool_emit_real(emit, NULL, NULL, side_utilisation(a), 4);
+  tool_emit_real(emit, NULL, NULL, side_utilisation(b), 4);
+  tool_emit_real(emit, NULL, NULL, change, 4);
+}
+
+// A figure of a run.
+typedef struct diff_figure {
+  const char* key;
+  const char* label;
+  uint64_t value;
+  bool is_bytes;
+} diff_figure;
+
+#define DIFF_FIGURES 9
+
+static void side_figures(const diff_side* side, diff_figure out[DIFF_FIGURES]) {
+  const uint64_t* const n = side->actions;
+  const diff_figure figures[DIFF_FIGURES] = {
+    { "peak_allocated", "peak allocated", side->peaks.live.bytes, true },
+    { "peak_allocated_blocks", "  as PyTorch counts", side->peaks.allocated.bytes, true },
+    { "peak_requested", "  as asked for", side->peaks.requested.bytes, true },
+    { "peak_reserved", "peak reserved", side->peaks.reserved.bytes, true },
+    { "allocations", "allocations", n[TIDE_ACTION_ALLOC], false },
+    { "frees", "releases", n[TIDE_ACTION_FREE_COMPLETED], false },
+    { "driver_allocs", "segments made", n[TIDE_ACTION_SEGMENT_ALLOC] + n[TIDE_ACTION_SEGMENT_MAP], false },
+    { "driver_frees", "segments given back", n[TIDE_ACTION_SEGMENT_FREE] + n[TIDE_ACTION_SEGMENT_UNMAP],
+      false },
+    { "ooms", "requests refused", n[TIDE_ACTION_OOM], false },
+  };
+  memcpy(out, figures, sizeof figures);
+}
+
+static bool figures_are_same(const diff_side* a, const diff_side* b) {
+  diff_figure left[DIFF_FIGURES];
+  diff_figure right[DIFF_FIGURES];
+  side_figures(a, left);
+  side_figures(b, right);
+  for (size_t i = 0; i < DIFF_FIGURES; i++) {
+    if (left[i].value != right[i].value) return false;
+  }
+  return true;
+}
+
+static void figures_emit(tool_emit* emit, const tool_call* call, const diff_side* a, const diff_side* b) {
+  static const tool_column columns[] = { { "name", "" }, { "a", "A" }, { "b", "B" }, { "change", "change" } };
+  diff_figure left[DIFF_FIGURES];
+  diff_figure right[DIFF_FIGURES];
+  side_figures(a, left);
+  side_figures(b, right);
+  tool_emit_table(emit, "peaks", columns, 4);
+  for (size_t i = 0; i < DIFF_FIGURES; i++)
+    peak_emit(emit, call, left[i].key, left[i].label, left[i].value, right[i].value, left[i].is_bytes);
+  utilisation_emit(emit, a, b);
+  tool_emit_table_end(emit);
+}
+
+static void row_emit(tool_emit* emit, const tool_call* call, const diff_row* row) {
+  tool_emit_uint(emit, NULL, NULL, row->a.count);
+  tool_emit_uint(emit, NULL, NULL, row->b.count);
+  tool_emit_uint(emit, NULL, NULL, row->a.bytes);
+  tool_emit_uint(emit, NULL, NULL, row->b.bytes);
+  change_emit(emit, call, row->a.bytes, row->b.bytes, true);
+}
+
+// Stacks can be compared only where both runs have some.
+static bool sides_have_stacks(const diff_side* a, const diff_side* b) {
+  return a->has_stacks && b->has_stacks;
+}
+
+static void stacks_emit(tool_emit* emit, const tool_call* call, diff_side* a, diff_side* b,
+                        const diff_rows* rows, size_t top) {
+  static const tool_column columns[] = {
+    { "size", "size" },  { "a_blocks", "A blocks" }, { "b_blocks", "B blocks" },   { "a_bytes", NULL },
+    { "b_bytes", NULL }, { "change", "change" },     { "call_site", "call site" },
+  };
+  if (a->has_stacks != b->has_stacks)
+    tool_emit_words(emit, "Only one of the two recorded stacks, so call sites cannot be compared.");
+  if (rows->count == 0 && !call->is_json) return;
+  tool_emit_title(emit, "By call site and size, at the peak of allocated memory (%zu changed)", rows->count);
+  tool_emit_table(emit, "holders", columns, sizeof columns / sizeof columns[0]);
+  for (size_t i = 0; i < rows->count && i < top; i++) {
+    const diff_row* const row = &rows->rows[i];
+    char text[TOOL_SITE_TEXT];
+    tool_sites* const sites = row->a.count > 0 ? &a->sites : &b->sites;
+    const uint32_t stack = row->a.count > 0 ? row->a.stack : row->b.stack;
+    tool_emit_row(emit);
+    tool_emit_uint(emit, NULL, NULL, row->a.other);
+    row_emit(emit, call, row);
+    tool_emit_text(emit, NULL, NULL, tool_site_text(sites, tool_sites_find(sites, stack), text));
+  }
+  tool_emit_table_end(emit);
+}
+
+static void sizes_emit(tool_emit* emit, const tool_call* call, const diff_rows* rows, size_t top) {
+  static const tool_column columns[] = {
+    { "size", "size" },  { "stream", "stream" }, { "a_blocks", "A blocks" }, { "b_blocks", "B blocks" },
+    { "a_bytes", NULL }, { "b_bytes", NULL },    { "change", "change" },
+  };
+  if (rows->count == 0 && !call->is_json) return;
+  tool_emit_title(emit, "By size and stream, at the peak of allocated memory (%zu changed)", rows->count);
+  tool_emit_table(emit, "sizes", columns, sizeof columns / sizeof columns[0]);
+  for (size_t i = 0; i < rows->count && i < top; i++) {
+    tool_emit_row(emit);
+    tool_emit_uint(emit, NULL, NULL, rows->rows[i].a.key);
+    tool_emit_uint(emit, NULL, NULL, rows->rows[i].a.other);
+    row_emit(emit, call, &rows->rows[i]);
+  }
+  tool_emit_table_end(emit);
+}
+
+static int diff_answer(const tool_call* call, diff_side* a, diff_side* b, size_t top) {
+  diff_rows stacks = rows_of(&a->by_stack, &b->by_stack);
+  if (!sides_have_stacks(a, b)) stacks.count = 0;
+  diff_rows sizes = rows_of(&a->by_size, &b->by_size);
+  const bool is_same = figures_are_same(a, b) && stacks.count == 0 && sizes.count == 0;
+  tool_emit* const emit = tool_emit_begin(call);
+  tool_emit_bool(emit, "is_same", NULL, is_same);
+  if (is_same) tool_emit_words(emit, "The peaks are the same, and so is who holds memory at them.");
+  figures_emit(emit, call, a, b);
+  stacks_emit(emit, call, a, b, &stacks, top);
+  sizes_emit(emit, call, &sizes, top);
+  const int status = tool_emit_end(emit);
+  free(stacks.rows);
+  free(sizes.rows);
+  if (status != TOOL_DONE) return status;
+  return is_same ? TOOL_DONE : TOOL_NO;
+}
+
+static int diff_run(const tool_call* call) {
+  if (strcmp(call->operands[0], "-") == 0 && strcmp(call->operands[1], "-") == 0)
+    return tool_fail("only one of the two can be standard input");
+  size_t top = 0;
+  int status = tool_top_parse(call, DIFF_TOP, &top);
+  if (status != TOOL_DONE) return status;
+  diff_side a = { .trace = NULL };
+  diff_side b = { .trace = NULL };
+  status = side_open(&a, call, 0);
+  if (status == TOOL_DONE) status = side_open(&b, call, 1);
+  if (status == TOOL_DONE) status = diff_answer(call, &a, &b, top);
+  side_close(&a);
+  side_close(&b);
+  return status;
+}
+
+static const tool_option diff_options[] = {
+  { "device", 'd', "N", "the device to compare (default: the first that has entries)" },
+  { "top", 'n', "N", "rows of a table (default: 20)" },
+  { NULL, 0, NULL, NULL },
+};
+
+const tool_verb tool_diff = {
+  .name = "diff",
+  .summary = "say what changed between two runs",
+  .usage = "A B [--device N] [--top N]",
+  .text =
+      "Peaks and counts, and who holds memory at the peak of allocated memory: by call site and size where "
+      "both recorded stacks, and by size and stream. Blocks are aligned by their stack and by their size, "
+      "rounded up to 512 bytes, not by address. Streams are numbered in the order in which they first asked "
+      "for memory, 0 being the default stream. What changed most comes first.\n\n"
+      "Exit status: 0 when nothing differs, 1 when something does. The keys of --json stand in tidemark(1).",
+  .options = diff_options,
+  .operands_min = 2,
+  .operands_max = 2,
+  .run = diff_run,
+};

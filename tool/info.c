@@ -1,0 +1,423 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// tidemark info: what is in a recording. The entries of each device are counted, and followed once for the
+// peaks and for what does not fit together; what people see and what JSON has come from the same facts.
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "holders.h"
+#include "picture.h"
+#include "tidemark/ledger.h"
+#include "tool.h"
+
+// ---------------------------------------------------------------------------------------------------
+// What is known of a device
+
+typedef struct device_facts {
+  size_t device;
+  size_t entries;
+  uint64_t actions[TIDE_ACTION_COUNT];
+  uint64_t with_stack;  // entries
+  uint64_t first_ns;
+  uint64_t span_ns;
+  bool has_segments;
+  uint64_t segments;  // of the trace's list
+  uint64_t blocks;
+  uint64_t blocks_in_use;
+  tide_ledger_peaks peaks;
+  tide_ledger_faults faults;
+  tool_holders streams;  // by stream: allocations and their bytes
+  tool_holders pools;    // by pool: segments of the list and their bytes
+} device_facts;
+
+static void device_count_entries(device_facts* facts, const tide_trace* trace) {
+  const tide_trace_entry* const entries = tide_trace_entries(trace, facts->device, &facts->entries);
+  for (size_t i = 0; i < facts->entries; i++) {
+    const tide_trace_entry* const entry = &entries[i];
+    facts->actions[entry->action < TIDE_ACTION_COUNT ? entry->action : TIDE_ACTION_OTHER]++;
+    facts->with_stack += entry->stack != 0;
+    if (entry->action == TIDE_ACTION_ALLOC)
+      (void)tool_holders_add(&facts->streams, entry->stream, 0, entry->bytes);
+  }
+  if (facts->entries == 0) return;
+  facts->first_ns = entries[0].time_ns;
+  const uint64_t last_ns = entries[facts->entries - 1].time_ns;
+  facts->span_ns = last_ns > facts->first_ns ? last_ns - facts->first_ns : 0;
+}
+
+static void device_count_segments(device_facts* facts, const tide_trace* trace) {
+  size_t count = 0;
+  const tide_trace_segment* const segments = tide_trace_segments(trace, &count);
+  const tide_trace_block* const blocks = tide_trace_blocks(trace, NULL);
+  for (size_t i = 0; i < count; i++) {
+    if (segments[i].device != facts->device) continue;
+    facts->segments++;
+    facts->blocks += segments[i].block_count;
+    for (size_t k = 0; k < segments[i].block_count; k++)
+      facts->blocks_in_use += blocks[segments[i].first_block + k].state != TIDE_BLOCK_INACTIVE;
+    (void)tool_holders_add(&facts->pools, segments[i].pool, 0, segments[i].bytes);
+  }
+}
+
+static int device_look(device_facts* facts, const tide_trace* trace) {
+  device_count_entries(facts, trace);
+  device_count_segments(facts, trace);
+  facts->has_segments = tool_device_has_segments(trace, facts->device);
+  tool_holders_sort_by_keys(&facts->streams);
+  tool_holders_sort_by_keys(&facts->pools);
+  tide_ledger* ledger = NULL;
+  if (tide_ledger_new(trace, facts->device, &ledger) != TIDE_OK)
+    return tool_fail("%s", tide_last_error()->text);
+  facts->peaks = tide_ledger_get_peaks(ledger);
+  facts->faults = tide_ledger_get_faults(ledger);
+  tide_ledger_free(ledger);
+  return TOOL_DONE;
+}
+
+static void device_fini(device_facts* facts) {
+  tool_holders_fini(&facts->streams);
+  tool_holders_fini(&facts->pools);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// One list of facts for both forms
+
+typedef enum fact_kind { FACT_COUNT, FACT_BYTES, FACT_REAL, FACT_YES } fact_kind;
+
+typedef struct info_fact {
+  const char* key;
+  const char* label;  // NULL: for JSON only
+  fact_kind kind;
+  double real;
+  uint64_t number;
+} info_fact;
+
+#define INFO_FACTS 64
+
+typedef struct fact_list {
+  info_fact facts[INFO_FACTS];
+  size_t count;
+} fact_list;
+
+static void fact_add(fact_list* list, const char* key, const char* label, fact_kind kind, uint64_t number) {
+  list->facts[list->count++] = (info_fact){ key, label, kind, 0, number };
+}
+
+static void fact_add_real(fact_list* list, const char* key, const char* label, double real) {
+  list->facts[list->count++] = (info_fact){ key, label, FACT_REAL, real, 0 };
+}
+
+static double quotient(uint64_t a, uint64_t b) { return b != 0 ? (double)a / (double)b : 0; }
+
+static void facts_of_entries(const device_facts* device, fact_list* list) {
+  static const char* const keys[TIDE_ACTION_COUNT] = { "allocs",         "free_requests", "free_completions",
+                                                       "segment_allocs", "segment_frees", "segment_maps",
+                                                       "segment_unmaps", "snapshots",     "ooms",
+                                                       "user_defined",   "others" };
+  fact_add(list, "device", NULL, FACT_COUNT, device->device);
+  fact_add(list, "entries", "entries", FACT_COUNT, device->entries);
+  for (uint32_t i = 0; i < TIDE_ACTION_COUNT; i++) {
+    const char* const label = device->actions[i] != 0 ? tide_action_name(i) : NULL;
+    fact_add(list, keys[i], label, FACT_COUNT, device->actions[i]);
+  }
+  fact_add(list, "entries_with_stack", "with a stack", FACT_COUNT, device->with_stack);
+  fact_add(list, "streams", "streams", FACT_COUNT, device->streams.count);
+  fact_add(list, "pools", "pools", FACT_COUNT, device->pools.count);
+  fact_add(list, "segments", "segments at the end", FACT_COUNT, device->segments);
+  fact_add(list, "blocks", "blocks at the end", FACT_COUNT, device->blocks);
+  fact_add(list, "blocks_in_use", "of these in use", FACT_COUNT, device->blocks_in_use);
+}
+
+static void facts_of_peaks(const device_facts* device, fact_list* list) {
+  const tide_ledger_peaks* const peaks = &device->peaks;
+  fact_add(list, "peak_allocated", "peak allocated", FACT_BYTES, peaks->live.bytes);
+  fact_add(list, "peak_allocated_blocks", "  as PyTorch counts", FACT_BYTES, peaks->allocated.bytes);
+  fact_add(list, "peak_requested", "  as asked for", FACT_BYTES, peaks->requested.bytes);
+  fact_add(list, "peak_active", NULL, FACT_BYTES, peaks->active.bytes);
+  const uint64_t reserved = device->has_segments ? peaks->reserved.bytes : 0;  // else it is made up
+  fact_add(list, "peak_reserved", reserved != 0 ? "peak reserved" : NULL, FACT_BYTES, reserved);
+  fact_add_real(list, "utilisation", reserved != 0 ? "utilisation" : NULL,
+                quotient(peaks->live.bytes, reserved));
+}
+
+// Faults are for people only where there are some.
+static void fact_add_fault(fact_list* list, const char* key, const char* label, uint64_t count) {
+  fact_add(list, key, count != 0 ? label : NULL, FACT_COUNT, count);
+}
+
+static void facts_of_faults(const device_facts* device, fact_list* list) {
+  const tide_ledger_faults* const faults = &device->faults;
+  fact_add(list, "is_from_start", "begins with nothing", FACT_YES, faults->is_from_start);
+  fact_add_fault(list, "segments_before", "segments from before", faults->segments_before);
+  fact_add_fault(list, "blocks_before", "blocks from before", faults->blocks_before);
+  fact_add(list, "bytes_before", faults->bytes_before != 0 ? "  their bytes" : NULL, FACT_BYTES,
+           faults->bytes_before);
+  fact_add_fault(list, "unknown_frees", "frees of unknown blocks", faults->unknown_frees);
+  fact_add_fault(list, "homeless_allocs", "allocs outside of segments", faults->homeless_allocs);
+  fact_add_fault(list, "overlaps", "allocs over others", faults->overlaps);
+  fact_add_fault(list, "odd_segments", "segments that do not fit", faults->odd_segments);
+  fact_add_fault(list, "differences", "differences at the end", faults->differences);
+}
+
+static void fact_emit(tool_emit* emit, const info_fact* fact, const char* key, const char* label) {
+  switch (fact->kind) {
+    case FACT_COUNT: tool_emit_uint(emit, key, label, fact->number); break;
+    case FACT_BYTES: tool_emit_bytes(emit, key, label, fact->number); break;
+    case FACT_REAL: tool_emit_real(emit, key, label, fact->real, 4); break;
+    case FACT_YES: tool_emit_bool(emit, key, label, fact->number != 0); break;
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Devices
+
+static void device_list(const device_facts* device, fact_list* list) {
+  list->count = 0;
+  facts_of_entries(device, list);
+  fact_add(list, "first_us", NULL, FACT_COUNT, device->first_ns / 1000);
+  fact_add_real(list, "span_ms", NULL, (double)device->span_ns / 1e6);
+  facts_of_peaks(device, list);
+  facts_of_faults(device, list);
+}
+
+static void devices_emit_json(tool_emit* emit, const device_facts* devices, size_t count) {
+  fact_list list;
+  tool_column columns[INFO_FACTS];
+  const device_facts none = { .device = 0 };
+  device_list(count > 0 ? &devices[0] : &none, &list);
+  for (size_t i = 0; i < list.count; i++) columns[i] = (tool_column){ list.facts[i].key, NULL };
+  tool_emit_table(emit, "devices", columns, list.count);
+  for (size_t i = 0; i < count; i++) {
+    device_list(&devices[i], &list);
+    tool_emit_row(emit);
+    for (size_t k = 0; k < list.count; k++) fact_emit(emit, &list.facts[k], NULL, NULL);
+  }
+  tool_emit_table_end(emit);
+}
+
+// When the first entry was, and how long it went on.
+static void device_emit_time(tool_emit* emit, const device_facts* device, bool has_steps) {
+  if (device->entries == 0) return;
+  if (has_steps) {
+    tool_emit_uint(emit, NULL, "steps", device->span_ns / 1000);
+    return;
+  }
+  const time_t seconds = (time_t)(device->first_ns / 1000000000u);
+  struct tm parts;
+  char text[64] = "";
+  if (gmtime_r(&seconds, &parts) != NULL) (void)strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S UTC", &parts);
+  tool_emit_text(emit, NULL, "from", text);
+  tool_emit_format(emit, NULL, "for", "%.3f s", (double)device->span_ns / 1e9);
+}
+
+static void device_emit_words(tool_emit* emit, const device_facts* device) {
+  const tide_ledger_faults* const faults = &device->faults;
+  if (!faults->is_from_start && device->entries > 0)
+    tool_emit_words(emit, "The recording begins in the middle: older entries were overwritten, or it was "
+                          "switched on late. What was there before was found from the end.");
+  if (!device->has_segments && device->entries > 0)
+    tool_emit_words(emit, "Only requests were recorded, and no segments.");
+  if (tool_fault_count(faults, device->has_segments) > 0)
+    tool_emit_words(emit, "Some entries contradict each other or are missing; figures are as near as they "
+                          "allow.");
+}
+
+static void devices_emit_people(tool_emit* emit, const device_facts* devices, size_t count, bool has_steps) {
+  fact_list list;
+  for (size_t i = 0; i < count; i++) {
+    if (devices[i].entries == 0 && devices[i].segments == 0) continue;
+    device_list(&devices[i], &list);
+    tool_emit_title(emit, "Device %zu", devices[i].device);
+    device_emit_time(emit, &devices[i], has_steps);
+    for (size_t k = 0; k < list.count; k++) fact_emit(emit, &list.facts[k], NULL, list.facts[k].label);
+    device_emit_words(emit, &devices[i]);
+  }
+}
+
+static void streams_emit(tool_emit* emit, const device_facts* devices, size_t count) {
+  static const tool_column columns[] = {
+    { "device", "device" },
+    { "stream", "stream" },
+    { "allocations", "allocations" },
+    { "largest", "largest" },
+    { "bytes", "asked for in total" },
+  };
+  tool_emit_title(emit, "Streams");
+  tool_emit_table(emit, "streams", columns, sizeof columns / sizeof columns[0]);
+  for (size_t i = 0; i < count; i++) {
+    for (size_t k = 0; k < devices[i].streams.count; k++) {
+      const tool_holder* const stream = &devices[i].streams.items[k];
+      tool_emit_row(emit);
+      tool_emit_uint(emit, NULL, NULL, devices[i].device);
+      tool_emit_uint(emit, NULL, NULL, stream->key);
+      tool_emit_uint(emit, NULL, NULL, stream->count);
+      tool_emit_bytes(emit, NULL, NULL, stream->largest);
+      tool_emit_bytes(emit, NULL, NULL, stream->bytes);
+    }
+  }
+  tool_emit_table_end(emit);
+}
+
+static void pools_emit(tool_emit* emit, const tide_trace* trace, const device_facts* devices, size_t count) {
+  static const tool_column columns[] = {
+    { "device", "device" },
+    { "pool", "pool" },
+    { "segments", "segments at the end" },
+    { "bytes", "bytes" },
+  };
+  tool_emit_title(emit, "Pools");
+  tool_emit_table(emit, "pools", columns, sizeof columns / sizeof columns[0]);
+  for (size_t i = 0; i < count; i++) {
+    for (size_t k = 0; k < devices[i].pools.count; k++) {
+      const tool_holder* const pool = &devices[i].pools.items[k];
+      const tide_pool_label label = tide_trace_pool(trace, (uint32_t)pool->key);
+      tool_emit_row(emit);
+      tool_emit_uint(emit, NULL, NULL, devices[i].device);
+      tool_emit_format(emit, NULL, NULL, "(%llu, %llu)", (unsigned long long)label.first,
+                       (unsigned long long)label.second);
+      tool_emit_uint(emit, NULL, NULL, pool->count);
+      tool_emit_bytes(emit, NULL, NULL, pool->bytes);
+    }
+  }
+  tool_emit_table_end(emit);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Settings
+
+// Does a setting have the value that PyTorch begins with?
+static bool setting_is_default(const tide_intern* names, const char* key, const tide_value* value) {
+  switch (value->kind) {
+    case TIDE_VALUE_NONE: return true;
+    case TIDE_VALUE_FLOAT: return !(value->number < 0) && !(value->number > 0);
+    case TIDE_VALUE_TEXT: return value->text == 0;
+    case TIDE_VALUE_INT:
+      if (strcmp(key, "max_split_size") == 0) return value->integer == -1;
+      if (strcmp(key, "pinned_num_register_threads") == 0) return value->integer == 1;
+      return value->integer == 0;
+    case TIDE_VALUE_DICT:
+      for (size_t i = 0; i < value->count; i++) {
+        const tide_value item = tide_intern_value(names, (uint32_t)value->items[i]);
+        if (item.kind != TIDE_VALUE_INT || item.integer > 1) return false;
+      }
+      return true;
+    default: return value->integer == 0;
+  }
+}
+
+static void setting_emit(tool_emit* emit, const tide_intern* names, const char* key, const tide_value* value,
+                         bool is_nested) {
+  const bool is_default = setting_is_default(names, key, value);
+  const char* const label = is_default && !is_nested ? NULL : key;
+  switch (value->kind) {
+    case TIDE_VALUE_BOOL: tool_emit_bool(emit, key, label, value->integer != 0); break;
+    case TIDE_VALUE_INT:
+      if (value->integer < 0) tool_emit_real(emit, key, label, (double)value->integer, 0);
+      else tool_emit_uint(emit, key, label, (uint64_t)value->integer);
+      break;
+    case TIDE_VALUE_UINT: tool_emit_uint(emit, key, label, (uint64_t)value->integer); break;
+    case TIDE_VALUE_FLOAT: tool_emit_real(emit, key, label, value->number, 3); break;
+    case TIDE_VALUE_TEXT: tool_emit_text(emit, key, label, tide_intern_text(names, value->text, NULL)); break;
+    default: tool_emit_text(emit, key, is_default ? NULL : key, NULL); break;
+  }
+}
+
+// A dict in the settings holds numbers; deeper ones do not come.
+static void setting_emit_dict(tool_emit* emit, const tide_intern* names, const char* key,
+                              const tide_value* dict) {
+  const bool is_default = setting_is_default(names, key, dict);
+  tool_emit_open(emit, key, NULL);
+  for (size_t i = 0; i < dict->count; i++) {
+    const tide_value item = tide_intern_value(names, (uint32_t)dict->items[i]);
+    const char* const name = tide_intern_text(names, (uint32_t)(dict->items[i] >> 32), NULL);
+    if (name != NULL) setting_emit(emit, names, name, &item, !is_default);
+  }
+  tool_emit_close(emit);
+}
+
+static void settings_emit(tool_emit* emit, const tide_trace* trace) {
+  const tide_intern* const names = tide_trace_names(trace);
+  const tide_value settings = tide_intern_value(names, tide_trace_get_about(trace).settings);
+  if (settings.kind != TIDE_VALUE_DICT) return;
+  tool_emit_open(emit, "settings", "Settings that are not PyTorch's defaults");
+  size_t shown = 0;
+  for (size_t i = 0; i < settings.count; i++) {
+    const tide_value value = tide_intern_value(names, (uint32_t)settings.items[i]);
+    const char* const name = tide_intern_text(names, (uint32_t)(settings.items[i] >> 32), NULL);
+    if (name == NULL) continue;
+    shown += !setting_is_default(names, name, &value);
+    if (value.kind == TIDE_VALUE_DICT) setting_emit_dict(emit, names, name, &value);
+    else setting_emit(emit, names, name, &value, false);
+  }
+  if (shown == 0) tool_emit_text(emit, NULL, "none", "");
+  tool_emit_close(emit);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// The verb
+
+static void about_emit(tool_emit* emit, const tool_call* call, const tide_trace* trace) {
+  const tide_trace_about about = tide_trace_get_about(trace);
+  const tide_intern_counts counts = tide_intern_counts_of(tide_trace_names(trace));
+  size_t annotations = 0;
+  if (about.annotations != 0)
+    annotations = tide_intern_value(tide_trace_names(trace), about.annotations).count;
+  tool_emit_text(emit, "file", "file", call->operands[0]);
+  tool_emit_bool(emit, "has_entries", "has entries", about.has_entries);
+  tool_emit_bool(emit, "has_segments", "has a list of segments", about.has_segments);
+  tool_emit_bool(emit, "has_steps", NULL, about.has_steps);
+  tool_emit_bool(emit, "is_cut", about.is_cut ? "is cut off" : NULL, about.is_cut);
+  tool_emit_uint(emit, "stacks", "stacks", counts.stacks);
+  tool_emit_uint(emit, "frames", "frames", counts.frames);
+  tool_emit_uint(emit, "annotations", "annotations", annotations);
+  if (about.is_cut)
+    tool_emit_words(emit, "The end of the file is missing or damaged: this is what came before.");
+}
+
+static int info_answer(const tool_call* call, const tide_trace* trace, const device_facts* devices,
+                       size_t count) {
+  tool_emit* const emit = tool_emit_begin(call);
+  about_emit(emit, call, trace);
+  settings_emit(emit, trace);
+  if (call->is_json) devices_emit_json(emit, devices, count);
+  else devices_emit_people(emit, devices, count, tide_trace_get_about(trace).has_steps);
+  streams_emit(emit, devices, count);
+  pools_emit(emit, trace, devices, count);
+  return tool_emit_end(emit);
+}
+
+static int info_run(const tool_call* call) {
+  tide_trace* trace = NULL;
+  int status = tool_trace_read(call->operands[0], &trace);
+  if (status != TOOL_DONE) return status;
+  const size_t count = tool_device_count(trace);
+  device_facts* const devices = tool_alloc(count + 1, sizeof *devices);
+  for (size_t i = 0; i < count && status == TOOL_DONE; i++) {
+    devices[i].device = i;
+    status = device_look(&devices[i], trace);
+  }
+  if (status == TOOL_DONE) status = info_answer(call, trace, devices, count);
+  for (size_t i = 0; i < count; i++) device_fini(&devices[i]);
+  free(devices);
+  tide_trace_free(trace);
+  return status;
+}
+
+static const tool_option info_options[] = { { NULL, 0, NULL, NULL } };
+
+const tool_verb tool_info = {
+  .name = "info",
+  .summary = "say what is in a recording",
+  .usage = "FILE",
+  .text =
+      "Entries by kind, the time they span, settings, streams, pools, peaks, and holes in the recording.\n\n"
+      "\"allocated\" is the peak of live requests, each rounded up to 512 bytes; \"as PyTorch counts\" is "
+      "that of the blocks they were given; \"reserved\" is all memory held from the device; "
+      "\"utilisation\" is allocated / reserved. The keys of --json stand in tidemark(1).",
+  .options = info_options,
+  .operands_min = 1,
+  .operands_max = 1,
+  .run = info_run,
+};

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Ranges come from the snapshot's annotations, which say where each begins and ends; they nest. One pass over
+// them up to the moment finds the innermost that is open. An entry may say more itself: its metadata, or the
+// graph that was being compiled.
+#include "moment.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define RANGES_OPEN 64u  // what is nested deeper is not looked at
+
+static const char* value_text(const tide_intern* names, uint32_t dict, const char* key) {
+  const tide_value value = tide_intern_value(names, tide_intern_value_find(names, dict, key));
+  return value.kind == TIDE_VALUE_TEXT ? tide_intern_text(names, value.text, NULL) : NULL;
+}
+
+static bool value_int(const tide_intern* names, uint32_t dict, const char* key, int64_t* out) {
+  const tide_value value = tide_intern_value(names, tide_intern_value_find(names, dict, key));
+  *out = value.integer;
+  return value.kind == TIDE_VALUE_INT;
+}
+
+// Names of ranges that are open, outermost first.
+typedef struct open_ranges {
+  const char* names[RANGES_OPEN];
+  size_t count;
+} open_ranges;
+
+static void ranges_begin(open_ranges* open, const char* name) {
+  if (open->count < RANGES_OPEN) open->names[open->count++] = name;
+}
+
+static void ranges_end(open_ranges* open, const char* name) {
+  for (size_t i = open->count; i-- > 0;) {
+    if (strcmp(open->names[i], name) != 0) continue;
+    for (size_t k = i + 1; k < open->count; k++) open->names[k - 1] = open->names[k];
+    open->count--;
+    return;
+  }
+}
+
+static const char* range_at(const tide_trace* trace, size_t device, uint64_t time_ns) {
+  const tide_intern* const names = tide_trace_names(trace);
+  const tide_value list = tide_intern_value(names, tide_trace_get_about(trace).annotations);
+  if (list.kind != TIDE_VALUE_LIST) return NULL;
+  open_ranges open = { .count = 0 };
+  for (size_t i = 0; i < list.count; i++) {
+    const uint32_t item = (uint32_t)list.items[i];
+    const char* const name = value_text(names, item, "name");
+    const char* const stage = value_text(names, item, "stage");
+    int64_t on = 0;
+    int64_t time_us = 0;
+    if (name == NULL || stage == NULL || !value_int(names, item, "time_us", &time_us)) continue;
+    if (value_int(names, item, "device", &on) && on != (int64_t)device) continue;
+    if (time_us < 0 || (uint64_t)time_us > time_ns / 1000) continue;
+    if (strcmp(stage, "START") == 0) ranges_begin(&open, name);
+    else ranges_end(&open, name);
+  }
+  return open.count > 0 ? open.names[open.count - 1] : NULL;
+}
+
+// What an entry says of itself.
+static const char* entry_words(const tide_intern* names, const tide_trace_entry* entry) {
+  const tide_note note = tide_intern_note(names, entry->note);
+  const char* const metadata = tide_intern_text(names, note.metadata, NULL);
+  if (metadata != NULL && *metadata != '\0') return metadata;
+  const char* const context = tide_intern_text(names, note.compile_context, NULL);
+  return context != NULL && *context != '\0' && strcmp(context, "N/A") != 0 ? context : NULL;
+}
+
+tool_moment tool_moment_of(const tide_trace* trace, size_t device, uint64_t at) {
+  size_t count = 0;
+  const tide_trace_entry* const entries = tide_trace_entries(trace, device, &count);
+  tool_moment moment = { .at = at };
+  if (at >= count) return moment;
+  const uint64_t start = entries[0].time_ns;
+  moment.has_time = !tide_trace_get_about(trace).has_steps && entries[at].time_ns >= start &&
+                    (entries[at].absent & TIDE_ENTRY_TIME) == 0;
+  if (moment.has_time) moment.ms = (double)(entries[at].time_ns - start) / 1e6;
+  moment.during = range_at(trace, device, entries[at].time_ns);
+  if (moment.during == NULL) moment.during = entry_words(tide_trace_names(trace), &entries[at]);
+  return moment;
+}
+
+const char* tool_moment_text(const tool_moment* moment, char out[TOOL_MOMENT_TEXT]) {
+  if (moment->at == TIDE_LEDGER_BEFORE) {
+    (void)snprintf(out, TOOL_MOMENT_TEXT, "before the first entry");
+    return out;
+  }
+  int length = snprintf(out, TOOL_MOMENT_TEXT, "entry %llu", (unsigned long long)moment->at);
+  if (moment->has_time) {
+    length += snprintf(out + length, TOOL_MOMENT_TEXT - (size_t)length, ", %.3f s after the first",
+                       moment->ms / 1e3);
+  }
+  if (moment->during != NULL)
+    (void)snprintf(out + length, TOOL_MOMENT_TEXT - (size_t)length, ", during \"%s\"", moment->during);
+  return out;
+}

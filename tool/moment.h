@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// When something was: the number of the entry, the time, and what the program said it was doing.
+#ifndef TIDEMARK_TOOL_MOMENT_H
+#define TIDEMARK_TOOL_MOMENT_H
+
+#include "tidemark/ledger.h"
+
+typedef struct tool_moment {
+  uint64_t at;    // number of the entry; TIDE_LEDGER_BEFORE: before the first
+  bool has_time;  // of the entry; false where times are steps
+  double ms;      // since the first entry
+  const char*
+      during;  // a range that was under way, or what the entry says; borrowed from the trace; may be NULL
+} tool_moment;
+
+tool_moment tool_moment_of(const tide_trace* trace, size_t device, uint64_t at);
+
+// "at entry 1203 of 5000, 12.3 s after the start, during "forward"".
+#define TOOL_MOMENT_TEXT 512
+const char* tool_moment_text(const tool_moment* moment, char out[TOOL_MOMENT_TEXT]);
+
+#endif

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// For each refusal the memory of that moment is looked at once: O(blocks). What stood in the way is the
+// cheapest window: in each segment a range of neighbouring blocks, just long enough for the request, moves
+// from the lowest to the highest address; the one with the fewest bytes in use wins.
+#include "refusal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/arith.h"
+
+#define MIB_BYTES ((uint64_t)1 << 20)
+
+// ---------------------------------------------------------------------------------------------------
+// Free memory
+
+uint32_t tool_range_pool(const tool_holder* range) { return (uint32_t)(range->key >> 1); }
+bool tool_range_is_large(const tool_holder* range) { return (range->key & 1) != 0; }
+
+static bool segment_is_place(const tool_refusal* refusal, const tide_ledger_segment* segment) {
+  return segment->pool == refusal->pool && segment->stream == refusal->stream &&
+         segment->is_large == refusal->is_large;
+}
+
+static void refusal_add_free(tool_refusal* refusal, const tide_ledger_segment* segment, uint64_t bytes) {
+  const uint64_t key = (uint64_t)segment->pool << 1 | segment->is_large;
+  (void)tool_holders_add(&refusal->ranges, key, segment->stream, bytes);
+  refusal->free_bytes += bytes;
+  if (!segment_is_place(refusal, segment)) return;
+  refusal->place_free += bytes;
+  refusal->place_pieces++;
+  refusal->place_largest = tide__max(refusal->place_largest, bytes);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// What stood in the way
+
+// Blocks [from, to) of a picture.
+typedef struct block_window {
+  size_t from;
+  size_t to;
+  uint64_t bytes;
+  uint64_t used;  // of these, not free
+} block_window;
+
+static uint64_t block_used(const tide_ledger_block* block) {
+  return block->state == TIDE_BLOCK_INACTIVE ? 0 : block->bytes;
+}
+
+// Is it the better answer? Fewer bytes, then fewer blocks, then the one that was found first.
+static bool window_is_better(const block_window* window, const block_window* best) {
+  if (best->to == 0) return true;
+  if (window->used != best->used) return window->used < best->used;
+  return window->to - window->from < best->to - best->from;
+}
+
+static void windows_try(const tool_picture* picture, size_t segment, uint64_t need, block_window* best) {
+  block_window window = { .from = picture->first_block[segment], .to = picture->first_block[segment] };
+  while (window.to < picture->first_block[segment + 1]) {
+    window.bytes += picture->blocks[window.to].bytes;
+    window.used += block_used(&picture->blocks[window.to]);
+    window.to++;
+    while (window.bytes - picture->blocks[window.from].bytes >= need) {
+      window.bytes -= picture->blocks[window.from].bytes;
+      window.used -= block_used(&picture->blocks[window.from]);
+      window.from++;
+    }
+    if (window.bytes >= need && window_is_better(&window, best)) *best = window;
+  }
+}
+
+static void refusal_find_blockers(tool_refusal* refusal, const tool_picture* picture) {
+  block_window best = { .to = 0 };
+  for (size_t i = 0; i < picture->segment_count; i++) {
+    if (!segment_is_place(refusal, &picture->segments[i])) continue;
+    refusal->largest_segment = tide__max(refusal->largest_segment, picture->segments[i].bytes);
+    windows_try(picture, i, refusal->bytes, &best);
+  }
+  if (best.to == 0) return;
+  refusal->has_blockers = true;
+  refusal->blocker_bytes = best.used;
+  refusal->blockers = tool_alloc(best.to - best.from, sizeof *refusal->blockers);
+  for (size_t i = best.from; i < best.to; i++) {
+    if (picture->blocks[i].state != TIDE_BLOCK_INACTIVE)
+      refusal->blockers[refusal->blocker_count++] = picture->blocks[i];
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Refusals
+
+// PyTorch's sizes of segments.
+static uint64_t segment_bytes_for(uint64_t bytes) {
+  if (bytes <= MIB_BYTES) return 2 * MIB_BYTES;
+  if (bytes < 10 * MIB_BYTES) return 20 * MIB_BYTES;
+  uint64_t rounded = 0;
+  return tide__align_up(bytes, 2 * MIB_BYTES, &rounded) ? rounded : bytes;
+}
+
+static tool_refusal refusal_of_entry(const tide_trace_entry* entry, uint64_t at) {
+  return (tool_refusal){ .at = at,
+                         .bytes = tide__max(entry->bytes, 1),
+                         .segment_bytes = segment_bytes_for(entry->bytes),
+                         .stream = entry->stream,
+                         .pool = (entry->absent & TIDE_ENTRY_POOL) == 0 ? entry->pool : 0,
+                         .stack = entry->stack,
+                         .is_large = entry->bytes > MIB_BYTES,
+                         .has_device_free = (entry->absent & TIDE_ENTRY_ADDRESS) == 0,
+                         .device_free = entry->address };
+}
+
+static int refusal_look(tool_refusal* refusal, tide_ledger* ledger) {
+  tool_picture picture;
+  const int status = tool_picture_take(ledger, refusal->at, &picture);
+  if (status != TOOL_DONE) return status;
+  refusal->reserved = picture.totals.reserved_bytes;
+  refusal->allocated = picture.totals.allocated_bytes;
+  for (size_t i = 0; i < picture.segment_count; i++) {
+    for (size_t k = picture.first_block[i]; k < picture.first_block[i + 1]; k++) {
+      const tide_ledger_block* const block = &picture.blocks[k];
+      if (block->state == TIDE_BLOCK_INACTIVE) refusal_add_free(refusal, &picture.segments[i], block->bytes);
+    }
+  }
+  tool_holders_sort_by_keys(&refusal->ranges);
+  refusal_find_blockers(refusal, &picture);
+  tool_picture_fini(&picture);
+  return TOOL_DONE;
+}
+
+void tool_refusal_fini(tool_refusal* refusal) {
+  free(refusal->blockers);
+  tool_holders_fini(&refusal->ranges);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// The limit
+
+static void limits_add(tool_limits* limits, const tool_refusal* refusal, uint64_t reserved) {
+  uint64_t wanted = 0;
+  if (!tide__add(reserved, refusal->segment_bytes, &wanted)) wanted = UINT64_MAX;
+  if (limits->count == 0) {
+    limits->is_device_full = refusal->has_device_free && refusal->device_free < refusal->segment_bytes;
+    if (limits->is_device_full && !tide__add(reserved, refusal->device_free, &limits->likely))
+      limits->likely = UINT64_MAX;
+  }
+  limits->count++;
+  if (limits->less_than == 0 || wanted < limits->less_than) limits->less_than = wanted;
+}
+
+int tool_refusals_find(const tide_trace* trace, size_t device, tide_ledger* ledger, tool_refusal* out,
+                       size_t room, size_t* out_count, tool_limits* out_limits) {
+  *out_count = 0;
+  *out_limits = (tool_limits){ .at_least = tide_ledger_get_peaks(ledger).reserved.bytes };
+  size_t count = 0;
+  const tide_trace_entry* const entries = tide_trace_entries(trace, device, &count);
+  for (size_t i = 0; i < count; i++) {
+    if (entries[i].action != TIDE_ACTION_OOM) continue;
+    tool_refusal refusal = refusal_of_entry(&entries[i], i);
+    if (tide_ledger_seek(ledger, i) != TIDE_OK) return tool_fail("%s", tide_last_error()->text);
+    limits_add(out_limits, &refusal, tide_ledger_get_totals(ledger).reserved_bytes);
+    if (*out_count == room) continue;
+    const int status = refusal_look(&refusal, ledger);
+    if (status != TOOL_DONE) return status;
+    out[(*out_count)++] = refusal;
+  }
+  if (!out_limits->is_device_full) out_limits->likely = out_limits->at_least;
+  return TOOL_DONE;
+}
