@@ -155,7 +155,9 @@ static void facts_of_faults(const device_facts* device, fact_list* list) {
   fact_add(list, "bytes_before", faults->bytes_before != 0 ? "  their bytes" : NULL, FACT_BYTES,
            faults->bytes_before);
   fact_add_fault(list, "unknown_frees", "frees of unknown blocks", faults->unknown_frees);
-  fact_add_fault(list, "homeless_allocs", "allocs outside of segments", faults->homeless_allocs);
+  fact_add(list, "homeless_allocs",
+           device->has_segments && faults->homeless_allocs != 0 ? "allocs outside of segments" : NULL,
+           FACT_COUNT, faults->homeless_allocs);
   fact_add_fault(list, "overlaps", "allocs over others", faults->overlaps);
   fact_add_fault(list, "odd_segments", "segments that do not fit", faults->odd_segments);
   fact_add_fault(list, "differences", "differences at the end", faults->differences);
@@ -207,7 +209,8 @@ static void device_emit_time(tool_emit* emit, const device_facts* device, bool h
   const time_t seconds = (time_t)(device->first_ns / 1000000000u);
   struct tm parts;
   char text[64] = "";
-  if (gmtime_r(&seconds, &parts) != NULL) (void)strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S UTC", &parts);
+  const char* const form = seconds < 86400 ? "%H:%M:%S" : "%Y-%m-%d %H:%M:%S UTC";  // of a day, or since 1970
+  if (gmtime_r(&seconds, &parts) != NULL) (void)strftime(text, sizeof text, form, &parts);
   tool_emit_text(emit, NULL, "from", text);
   tool_emit_format(emit, NULL, "for", "%.3f s", (double)device->span_ns / 1e9);
 }
@@ -236,7 +239,7 @@ static void devices_emit_people(tool_emit* emit, const device_facts* devices, si
   }
 }
 
-static void streams_emit(tool_emit* emit, const device_facts* devices, size_t count) {
+static void streams_emit(tool_emit* emit, const tool_call* call, const device_facts* devices, size_t count) {
   static const tool_column columns[] = {
     { "device", "device" },
     { "stream", "stream" },
@@ -244,6 +247,9 @@ static void streams_emit(tool_emit* emit, const device_facts* devices, size_t co
     { "largest", "largest" },
     { "bytes", "asked for in total" },
   };
+  size_t total = 0;
+  for (size_t i = 0; i < count; i++) total += devices[i].streams.count;
+  if (total == 0 && !call->is_json) return;
   tool_emit_title(emit, "Streams");
   tool_emit_table(emit, "streams", columns, sizeof columns / sizeof columns[0]);
   for (size_t i = 0; i < count; i++) {
@@ -260,13 +266,17 @@ static void streams_emit(tool_emit* emit, const device_facts* devices, size_t co
   tool_emit_table_end(emit);
 }
 
-static void pools_emit(tool_emit* emit, const tide_trace* trace, const device_facts* devices, size_t count) {
+static void pools_emit(tool_emit* emit, const tool_call* call, const tide_trace* trace,
+                       const device_facts* devices, size_t count) {
   static const tool_column columns[] = {
     { "device", "device" },
     { "pool", "pool" },
     { "segments", "segments at the end" },
     { "bytes", "bytes" },
   };
+  size_t total = 0;
+  for (size_t i = 0; i < count; i++) total += devices[i].pools.count;
+  if (total == 0 && !call->is_json) return;
   tool_emit_title(emit, "Pools");
   tool_emit_table(emit, "pools", columns, sizeof columns / sizeof columns[0]);
   for (size_t i = 0; i < count; i++) {
@@ -383,8 +393,8 @@ static int info_answer(const tool_call* call, const tide_trace* trace, const dev
   settings_emit(emit, trace);
   if (call->is_json) devices_emit_json(emit, devices, count);
   else devices_emit_people(emit, devices, count, tide_trace_get_about(trace).has_steps);
-  streams_emit(emit, devices, count);
-  pools_emit(emit, trace, devices, count);
+  streams_emit(emit, call, devices, count);
+  pools_emit(emit, call, trace, devices, count);
   return tool_emit_end(emit);
 }
 

@@ -93,7 +93,7 @@ bool tool_size_parse(const char* text, uint64_t* out);
 const char* tool_size_text(uint64_t bytes, char out[TOOL_SIZE_TEXT]);
 
 // ---------------------------------------------------------------------------------------------------
-// Files (input.c, output.c)
+// Files (open.c, save.c)
 
 // Reads a whole file, or standard input for "-": decompresses by magic (xz, gzip, zstd), finds the format,
 // shows progress on standard error when it takes over a second. On failure says so and returns TOOL_USAGE,

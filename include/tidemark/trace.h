@@ -287,7 +287,8 @@ TIDE_API size_t tide_trace_pool_count(const tide_trace* trace);
 // (whose first_block and block_count are the trace's own matter). tide_trace_add_device() makes sure that
 // there is a list of entries for a device and for all below. What they refer to must be in the trace's names,
 // but is not looked at.
-// Errors:  TIDE_ERR_ARGUMENT for NULL, for a block before the first segment; TIDE_ERR_NO_MEMORY.
+// Errors:  TIDE_ERR_ARGUMENT for NULL, for no action or state, for a block before the first segment;
+//          TIDE_ERR_NO_MEMORY.
 // Cost:    O(1) amortised.
 TIDE_API TIDE_NODISCARD tide_status tide_trace_add_device(tide_trace* trace, size_t device);
 TIDE_API TIDE_NODISCARD tide_status tide_trace_add_entry(tide_trace* trace, const tide_trace_entry* entry);

@@ -96,6 +96,7 @@ static tide_status final_load(const tide__finals* finals, const tide_trace_segme
   span.stream = segment->stream;
   span.made_at = TIDE_LEDGER_BEFORE;
   span.pool = segment->pool;
+  span.is_pool_known = true;
   span.stack = segment->stack;
   span.is_large = segment->is_large;
   span.is_expandable = segment->is_expandable;

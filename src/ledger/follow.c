@@ -20,7 +20,8 @@ static tide__span span_of_entry(const tide_trace_entry* entry, uint64_t number) 
   span.stack = entry->stack;
   span.is_large = entry->bytes > TIDE__RULES_SEGMENT;
   span.is_expandable = entry->action == TIDE_ACTION_SEGMENT_MAP || entry->action == TIDE_ACTION_SEGMENT_UNMAP;
-  if ((entry->absent & TIDE_ENTRY_POOL) == 0) span.pool = entry->pool;
+  span.is_pool_known = (entry->absent & TIDE_ENTRY_POOL) == 0;
+  if (span.is_pool_known) span.pool = entry->pool;
   return span;
 }
 
@@ -30,7 +31,8 @@ static tide__oddity follow_new_span(tide__layout* layout, const tide__finals* fi
   const tide_trace_segment* const final = tide__finals_of_entry(finals, entry, number);
   if (final != NULL) {
     span.is_large = final->is_large;
-    if ((entry->absent & TIDE_ENTRY_POOL) != 0) span.pool = final->pool;
+    if (!span.is_pool_known) span.pool = final->pool;
+    span.is_pool_known = true;
   }
   return tide__layout_add_span(layout, &span);
 }

@@ -263,14 +263,15 @@ static bool range_is_sane(uint64_t address, uint64_t bytes) {
 
 static bool spans_are_one(const tide__span* lower, const tide__span* upper) {
   return lower->is_expandable && upper->is_expandable && lower->stream == upper->stream &&
-         (lower->pool == upper->pool || lower->pool == 0 || upper->pool == 0);
+         (lower->pool == upper->pool || !lower->is_pool_known || !upper->is_pool_known);
 }
 
 // Joins a span with the one behind it if they are one.
 static tide__span* span_join(tide__layout* layout, tide__span* lower, tide__span* upper) {
   if (lower == NULL || upper == NULL || !spans_are_one(lower, upper)) return upper != NULL ? upper : lower;
   tide__tile* const tile = tile_around(layout, upper->node.key);
-  if (lower->pool == 0) lower->pool = upper->pool;
+  if (!lower->is_pool_known) lower->pool = upper->pool;
+  lower->is_pool_known |= upper->is_pool_known;
   if (lower->made_at != TIDE_LEDGER_BEFORE) {
     lower->made_at = upper->made_at == TIDE_LEDGER_BEFORE ? upper->made_at
                                                           : tide__min(lower->made_at, upper->made_at);

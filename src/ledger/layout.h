@@ -25,6 +25,7 @@ typedef struct tide__span {
   uint32_t stack;
   bool is_large;
   bool is_expandable;
+  bool is_pool_known;
   bool is_made_up;  // around an allocation that lay nowhere; goes with it
 } tide__span;
 
@@ -76,7 +77,7 @@ void tide__layout_fini(tide__layout* layout);
 bool tide__layout_prepare(tide__layout* layout);
 
 // Adds a span of which address, bytes and the rest are given in `span`; then it is joined with its neighbours
-// where all are expandable, of one stream and of one pool, 0 being any.
+// where all are expandable and of one stream, and their pools, as far as they are known, are the same.
 tide__oddity tide__layout_add_span(tide__layout* layout, const tide__span* span);
 // Takes the span at an address away, or a range of expandable ones.
 tide__oddity tide__layout_remove_span(tide__layout* layout, uint64_t address, uint64_t bytes);

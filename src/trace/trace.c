@@ -224,6 +224,8 @@ tide_status tide_trace_add_device(tide_trace* trace, size_t device) {
 
 tide_status tide_trace_add_entry(tide_trace* trace, const tide_trace_entry* entry) {
   TIDE_REQUIRE(trace != NULL && entry != NULL, TIDE_ERR_ARGUMENT, "trace_add_entry: an argument is NULL");
+  TIDE_REQUIRE(entry->action < TIDE_ACTION_COUNT, TIDE_ERR_ARGUMENT, "trace_add_entry: %u is no action",
+               entry->action);
   const size_t device_count = trace->devices.count;
   if (entry->device >= device_count) TIDE_TRY(tide_trace_add_device(trace, entry->device));
   trace_array* const entries = (trace_array*)trace->devices.items + entry->device;
@@ -243,6 +245,8 @@ tide_status tide_trace_add_segment(tide_trace* trace, const tide_trace_segment* 
 tide_status tide_trace_add_block(tide_trace* trace, const tide_trace_block* block) {
   TIDE_REQUIRE(trace != NULL && block != NULL, TIDE_ERR_ARGUMENT, "trace_add_block: an argument is NULL");
   TIDE_REQUIRE(trace->segments.count > 0, TIDE_ERR_ARGUMENT, "trace_add_block: there is no segment yet");
+  TIDE_REQUIRE(block->state <= TIDE_BLOCK_PENDING, TIDE_ERR_ARGUMENT, "trace_add_block: %u is no state",
+               block->state);
   tide_trace_segment* const segment = (tide_trace_segment*)trace->segments.items + trace->segments.count - 1;
   TIDE_REQUIRE(segment->block_count < UINT32_MAX, TIDE_ERR_LIMIT, "trace_add_block: the segment is full");
   TIDE_TRY(array_add(&trace->blocks, &trace->heap, block, sizeof *block));

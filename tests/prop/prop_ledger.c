@@ -4,10 +4,12 @@
 // Model test of the ledger. The model is a map of memory in granules of 512 bytes: for each its segment and
 // its block. It makes random traces as an allocator with PyTorch's rules would, and notes after every entry
 // what there is; the ledger must show the same at every moment, also when the first entries are cut off.
+// So must what a living allocator recorded of itself, with room for all entries and for the newest only.
 // Entries at random, which mostly contradict each other, must leave a ledger whose parts fit together.
 //
 // A failure prints the entries up to it as calls of trace_add().
 #include "ledger/recorded.h"
+#include "tidemark/machine.h"
 
 #define BASE ((uint64_t)0x600000000000)
 #define GRANULE 512u
@@ -478,6 +480,84 @@ T_TEST_OVER(prop_ledger__finds_what_was_before, settings) {
     tide_trace_free(m.trace);
   }
 }
+
+// ---------------------------------------------------------------------------------------------------
+// A living allocator
+
+#define LIVE_BLOCKS 40u
+#define LIVE_STREAMS 3u
+
+typedef struct live_run {
+  tide_machine* machine;
+  tide_device* device;
+  tide_stream streams[LIVE_STREAMS];
+  tide_block blocks[LIVE_BLOCKS];
+  t_rng rng;
+} live_run;
+
+static void live_open(live_run* run, const char* options, uint64_t max_entries) {
+  tide_device_options device = TIDE_DEVICE_OPTIONS_INIT;
+  tide_history_options history = TIDE_HISTORY_OPTIONS_INIT;
+  history.max_entries = max_entries;
+  T_OK(tide_device_options_parse(options, &device));
+  T_OK(tide_machine_new_dry(NULL, &run->machine));
+  T_OK(tide_device_new(run->machine, 0, &device, &run->device));
+  T_OK(tide_device_history(run->device, &history));
+  for (size_t i = 1; i < LIVE_STREAMS; i++)
+    T_OK(tide_machine_stream_new(run->machine, 0, 0, 0, &run->streams[i]));
+}
+
+static void live_step(live_run* run) {
+  tide_block* const block = &run->blocks[t_rng_below(&run->rng, LIVE_BLOCKS)];
+  tide_stream const stream = run->streams[t_rng_below(&run->rng, LIVE_STREAMS)];
+  const uint64_t n = t_rng_below(&run->rng, 100);
+  if (n < 2) {
+    T_OK(tide_device_trim(run->device));
+  } else if (block->address == NULL) {
+    const uint64_t most = n < 50 ? 3000 : n < 80 ? 2 * MIB : 40 * MIB;
+    T_OK(tide_device_alloc(run->device, stream, 1 + t_rng_below(&run->rng, most), block));
+  } else {
+    if (n < 30) T_OK(tide_device_record(run->device, *block, stream));
+    T_OK(tide_device_release(run->device, *block));
+    *block = (tide_block){ NULL, 0 };
+  }
+}
+
+static void live_expect(live_run* run, bool is_whole) {
+  tide_trace* trace = NULL;
+  tide_ledger* ledger = NULL;
+  T_OK(tide_trace_new(NULL, &trace));
+  T_OK(tide_device_snapshot(run->device, NULL, trace));
+  T_OK(tide_ledger_new(trace, 0, &ledger));
+  size_t count = 0;
+  (void)tide_trace_entries(trace, 0, &count);
+  if (has_faults(ledger)) fail_with(trace, count, "there are faults");
+  T_EQ(tide_ledger_get_faults(ledger).is_from_start, is_whole);
+  tide_ledger_free(ledger);
+  tide_trace_free(trace);
+}
+
+static void live_close(live_run* run) {
+  tide_device_free(run->device);
+  for (size_t i = 1; i < LIVE_STREAMS; i++) T_OK(tide_machine_stream_free(run->machine, 0, run->streams[i]));
+  tide_machine_free(run->machine);
+}
+
+T_TEST_OVER(prop_ledger__follows_a_living_allocator, settings) {
+  for (size_t round = 0; round < t_scaled(10); round++) {
+    const bool is_whole = round % 2 == 0;
+    live_run run = { .rng = t_rng_new(3000 + round) };
+    live_open(&run, t_variant(), is_whole ? 1000000 : 60 + t_rng_below(&run.rng, 300));
+    for (size_t i = 0; i < 800; i++) live_step(&run);
+
+    live_expect(&run, is_whole);
+
+    live_close(&run);
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Anything
 
 static tide_trace_entry random_entry(t_rng* rng) {
   static const uint64_t far[] = { 0, 1, UINT64_MAX, UINT64_MAX - 4096, (uint64_t)1 << 62, (uint64_t)1 << 63 };
