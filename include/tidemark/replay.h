@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Tidemark: replay, which runs the requests of a recording through a device allocator on the dry machine: to see
-// what another setting would have done, or that the same setting does the same.
+// Tidemark: replay, which runs the requests of a recording through a device allocator on the dry machine: to
+// see what another setting would have done, or that the same setting does the same.
 //
 //   tide_replay* replay = NULL;
 //   tide_replay_options options = TIDE_REPLAY_OPTIONS_INIT;
@@ -13,9 +13,10 @@
 //   if (status == TIDE_OK) printf("%llu bytes\n", (unsigned long long)result.peak_reserved);
 //   tide_replay_free(replay);
 //
-// The recording gives requests, releases and the addresses of new segments; never the address of an allocation.
-// A request lives from its ALLOC to its FREE_COMPLETED; a release whose completion does not follow at once waits
-// for work that ends at that entry. Time is the number of the entry.
+// The recording gives requests, releases and, when it is compared, the addresses of new segments; never the
+// address of an allocation. A request lives from its ALLOC to its FREE_COMPLETED; a release whose completion
+// does not follow at once waits for work that ends at that entry. Time is the number of the entry. See
+// docs/replay.md.
 #ifndef TIDEMARK_REPLAY_H
 #define TIDEMARK_REPLAY_H
 
@@ -28,19 +29,22 @@ typedef struct tide_replay tide_replay;  // opaque; freed by tide_replay_free()
 typedef struct tide_replay_options {
   uint32_t size;  // set by TIDE_REPLAY_OPTIONS_INIT
   // Compares with the recording: every address, every segment in its order, every refusal, and what is left.
-  // Addresses of new segments are then those of the recording. Where memory was given back without a reason of
-  // the policy's, the cache is taken to have been emptied.
+  // Addresses of new segments are then those of the recording. Where memory was given back without a reason
+  // of the policy's, the cache is taken to have been emptied.
   bool checks;
   bool stops_at_oom;  // at the first request that is refused
-  bool empties;       // the cache is emptied where the last run that checked found so; set by _INIT
+  // The cache is emptied where the last run that checked found so, or where nothing else can have happened;
+  // set by _INIT.
+  bool empties;
   uint64_t limit;     // bytes the allocator may reserve; TIDE_NO_LIMIT
+  uint64_t capacity;  // bytes of the device, of which memory_fraction is a share; 0: 1 TiB
   tide_device_options device;
   // (optional) Called now and then with the number of entries done; false ends the run with TIDE_ERR_STATE.
   bool (*on_progress)(void* user, uint64_t done, uint64_t count);
   void* user;  // caller keeps
 } tide_replay_options;
 #define TIDE_REPLAY_OPTIONS_INIT \
-  { sizeof(tide_replay_options), false, false, true, TIDE_NO_LIMIT, TIDE_DEVICE_OPTIONS_INIT, NULL, NULL }
+  { sizeof(tide_replay_options), false, false, true, TIDE_NO_LIMIT, 0, TIDE_DEVICE_OPTIONS_INIT, NULL, NULL }
 
 #define TIDE_REPLAY_TENTHS 10
 
@@ -71,10 +75,12 @@ typedef struct tide_replay_result {
   char mismatch[400];  // the first mismatch in words; empty: none
 } tide_replay_result;
 
-// Prepares the entries of one device: which release belongs to which request, which pool each request went to,
-// when releases complete. The trace is borrowed until the replay is freed and may not change. `heap` is caller
-// keeps until then; NULL for malloc.
-// Errors:  TIDE_ERR_ARGUMENT; TIDE_ERR_NO_MEMORY.
+// Prepares the entries of one device: which release belongs to which request, which pool each request went
+// to, when releases complete. A device without entries has nothing to replay. The trace is borrowed until the
+// replay is freed and may not change; the caller keeps `heap` until then, NULL for malloc. Errors:
+// TIDE_ERR_ARGUMENT; TIDE_ERR_LIMIT for 2^27 entries and more, or above 1024 streams;
+//          TIDE_ERR_NO_MEMORY.
+// Cost:    O(n); 24 bytes for each request and release.
 TIDE_API TIDE_NODISCARD tide_status tide_replay_new(const tide_trace* trace, size_t device,
                                                     const tide_heap* heap, tide_replay** out);
 TIDE_API void tide_replay_free(tide_replay* replay);
@@ -83,10 +89,12 @@ TIDE_API void tide_replay_free(tide_replay* replay);
 // not told has its default.
 TIDE_API tide_device_options tide_replay_recorded_options(const tide_replay* replay);
 
-// Replays once, from an empty allocator. A replay can be run any number of times. A mismatch is no error: the
-// rest of the recording is then replayed without comparing.
-// Errors:  TIDE_ERR_ARGUMENT; TIDE_ERR_NO_MEMORY; what the allocator says beside running out of memory.
+// Replays once, from an empty allocator; NULL options are the defaults. A replay can be run any number of
+// times. A mismatch is no error: all other figures are then those of a run without comparing. Errors:
+// TIDE_ERR_ARGUMENT; TIDE_ERR_NO_MEMORY; TIDE_ERR_STATE from on_progress; what the allocator says
+//          beside running out of memory.
 // Threads: several at once with one replay, unless one of them checks.
+// Cost:    of an entry some 50 ns, 120 ns when it checks; and as much again for each guess that was wrong.
 TIDE_API TIDE_NODISCARD tide_status tide_replay_run(tide_replay* replay, const tide_replay_options* options,
                                                     tide_replay_result* out);
 

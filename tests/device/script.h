@@ -4,7 +4,7 @@
 // Runs a Python script that lies beside the tests and reads what it prints. Without the folder of sources,
 // or without python3, the test is skipped.
 //
-//   script s = script_open("tests/device/recording.py", (const char*[]){ path, NULL });
+//   script s = script_open("tests/replay/model_case.py", (const char*[]){ path, NULL });
 //   ... fgets(line, sizeof line, s.output) ...
 //   script_close(&s);   // which must have succeeded
 #ifndef TIDEMARK_TESTS_SCRIPT_H

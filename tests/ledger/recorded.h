@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Traces for tests: made by hand, entry by entry, or from a recording (device/recording.h), as PyTorch's
-// snapshot of it would have been read.
+// Traces for tests: made by hand, entry by entry, or from a recording of PyTorch without its beginning.
 //
 //   tide_trace* trace = recorded_trace("graphs", 100, NULL);   // without its first 100 entries
 #ifndef TIDEMARK_TESTS_LEDGER_RECORDED_H
 #define TIDEMARK_TESTS_LEDGER_RECORDED_H
 
-#include "device/recording.h"
-#include "device/script.h"
+#include "tidemark/device.h"
 #include "tidemark/ledger.h"
+#include "traces.h"
 
 #define KIB ((uint64_t)1 << 10)
 #define MIB ((uint64_t)1 << 20)
@@ -77,127 +76,25 @@ static inline void trace_set_options(tide_trace* trace, const char* text) {
 // ---------------------------------------------------------------------------------------------------
 // From a recording
 
-// The size that each address was last asked for with: a table with open addressing.
-typedef struct recorded_sizes {
-  uint64_t* keys;
-  uint64_t* values;
-  size_t mask;
-} recorded_sizes;
-
-static inline uint64_t* recorded_size(recorded_sizes* sizes, uint64_t address) {
-  size_t at = (size_t)((address >> 9) * 0x9e3779b97f4a7c15u >> 20) & sizes->mask;
-  while (sizes->keys[at] != 0 && sizes->keys[at] != address) at = (at + 1) & sizes->mask;
-  sizes->keys[at] = address;
-  return &sizes->values[at];
+static inline bool recorded_skip(void* user, size_t index, tide_trace_entry* entry) {
+  (void)entry;
+  return index >= *(const size_t*)user;
 }
 
-static inline tide_action recorded_action(char kind) {
-  switch (kind) {
-    case 'a': return TIDE_ACTION_ALLOC;
-    case 'd':
-    case 'f': return TIDE_ACTION_FREE_REQUESTED;
-    case 'c': return TIDE_ACTION_FREE_COMPLETED;
-    case 's': return TIDE_ACTION_SEGMENT_ALLOC;
-    case 'r': return TIDE_ACTION_SEGMENT_FREE;
-    case 'n':
-    case 'm': return TIDE_ACTION_SEGMENT_MAP;
-    case 'u': return TIDE_ACTION_SEGMENT_UNMAP;
-    case 'o': return TIDE_ACTION_OOM;
-    default: T_FAIL("no entry of a snapshot is '%c'", kind);
-  }
-}
-
-// Adds one entry if fewer than `skip` have come before it.
-static inline void recorded_add(tide_trace* trace, tide_trace_entry* entry, size_t* number, size_t skip) {
-  entry->time_ns = 1000 * *number;
-  if ((*number)++ >= skip) T_OK(tide_trace_add_entry(trace, entry));
-}
-
-static inline void recorded_add_entries(tide_trace* trace, const recording* rec, size_t skip) {
-  recorded_sizes sizes = { .mask = 1 };
-  while (sizes.mask < 2 * rec->entry_count) sizes.mask = 2 * sizes.mask + 1;
-  sizes.keys = calloc(sizes.mask + 1, sizeof *sizes.keys);
-  sizes.values = calloc(sizes.mask + 1, sizeof *sizes.values);
-  T_CHECK(sizes.keys != NULL && sizes.values != NULL);
-  size_t number = 0;
-  for (size_t i = 0; i < rec->entry_count; i++) {
-    const recording_entry* const from = &rec->entries[i];
-    tide_trace_entry entry = { .address = from->address, .bytes = from->bytes, .stream = from->stream };
-    entry.action = (uint8_t)recorded_action(from->kind);
-    entry.absent = TIDE_ENTRY_POOL | (from->kind == 'o' ? TIDE_ENTRY_ADDRESS : 0);
-    if (from->kind == 'a') *recorded_size(&sizes, from->address) = from->bytes;
-    if (strchr("dfc", from->kind) != NULL) entry.bytes = *recorded_size(&sizes, from->address);
-    recorded_add(trace, &entry, &number, skip);
-    entry.action = TIDE_ACTION_FREE_COMPLETED;
-    if (from->kind == 'd') recorded_add(trace, &entry, &number, skip);
-  }
-  free(sizes.keys);
-  free(sizes.values);
-}
-
-static inline void recorded_add_rows(tide_trace* trace, const recording* rec) {
-  for (size_t i = 0; i < rec->row_count; i++) {
-    const recording_row* const row = &rec->rows[i];
-    if (row->kind == 'S') {
-      tide_trace_segment segment = { .address = row->address, .bytes = row->bytes, .stream = row->stream };
-      const tide_pool_label label = { rec->labels[row->pool][0], rec->labels[row->pool][1] };
-      T_OK(tide_trace_add_pool(trace, label, &segment.pool));
-      segment.is_large = row->is_large;
-      segment.is_expandable = row->is_expandable;
-      T_OK(tide_trace_add_segment(trace, &segment));
-    } else {
-      const uint8_t state = row->state == 'a'   ? TIDE_BLOCK_ALLOCATED
-                            : row->state == 'p' ? TIDE_BLOCK_PENDING
-                                                : TIDE_BLOCK_INACTIVE;
-      const tide_trace_block block = {
-        .address = row->address, .bytes = row->bytes, .requested_bytes = row->requested, .state = state
-      };
-      T_OK(tide_trace_add_block(trace, &block));
-    }
-  }
-}
-
-static inline tide_trace* recorded_make(const recording* rec, size_t skip, const tide_heap* heap) {
-  tide_trace* trace = NULL;
-  T_OK(tide_trace_new(heap, &trace));
-  const tide_trace_about about = { .has_segments = true, .has_entries = true };
-  tide_trace_set_about(trace, &about);
-  T_OK(tide_trace_add_device(trace, 0));
-  trace_set_options(trace, rec->options);
-  recorded_add_entries(trace, rec, skip);
-  recorded_add_rows(trace, rec);
-  return trace;
-}
-
-// One of the recordings that lie beside the tests of the device allocator, without its first `skip` entries.
+// One of the recordings that lie beside the tests, without its first `skip` entries.
 static inline tide_trace* recorded_trace(const char* name, size_t skip, const tide_heap* heap) {
-  char file[128];
-  char path[SCRIPT_PATH];
-  recording rec;
-  (void)snprintf(file, sizeof file, "tests/device/recordings/%s.txt", name);
-  script_path(path, SCRIPT_SOURCE, file);
-  FILE* const lines = fopen(path, "r");
-  T_CHECK(lines != NULL);
-  T_CHECK(recording_read(lines, &rec));
-  (void)fclose(lines);
-  tide_trace* const trace = recorded_make(&rec, skip, heap);
-  recording_fini(&rec);
+  tide_trace* const whole = trace_of_test(name);
+  const trace_edit edit = { .entry = recorded_skip, .user = &skip, .heap = heap };
+  tide_trace* const trace = trace_copy(whole, &edit);
+  tide_trace_free(whole);
   return trace;
 }
 
 // One of the large recordings; the test is skipped where they are not.
 static inline tide_trace* recorded_large_trace(const char* name) {
   char file[128];
-  char path[SCRIPT_PATH];
-  recording rec;
   (void)snprintf(file, sizeof file, "traces/%s.pickle.xz", name);
-  script_path(path, "TIDEMARK_DATA", file);
-  script s = script_open("tests/device/recording.py", (const char* const[]){ path, NULL });
-  T_CHECK(recording_read(s.output, &rec));
-  script_close(&s);
-  tide_trace* const trace = recorded_make(&rec, 0, NULL);
-  recording_fini(&rec);
-  return trace;
+  return trace_of_data(file);
 }
 
 #endif

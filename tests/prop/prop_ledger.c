@@ -561,7 +561,7 @@ T_TEST_OVER(prop_ledger__follows_a_living_allocator, settings) {
 
 static tide_trace_entry random_entry(t_rng* rng) {
   static const uint64_t far[] = { 0, 1, UINT64_MAX, UINT64_MAX - 4096, (uint64_t)1 << 62, (uint64_t)1 << 63 };
-  tide_trace_entry entry = { .action = (uint8_t)t_rng_below(rng, TIDE_ACTION_COUNT + 2) };
+  tide_trace_entry entry = { .action = (uint8_t)t_rng_below(rng, TIDE_ACTION_COUNT) };
   entry.address = BASE + t_rng_below(rng, 64) * 512;
   entry.bytes = t_rng_below(rng, 12) * 512 + t_rng_below(rng, 2) * t_rng_below(rng, 512);
   entry.stream = t_rng_below(rng, STREAMS);
@@ -586,7 +586,7 @@ static void add_random_list(tide_trace* trace, t_rng* rng) {
       const tide_trace_block block = { .address = part.address,
                                        .bytes = part.bytes,
                                        .requested_bytes = t_rng_below(rng, 2) == 0 ? part.bytes : part.pool,
-                                       .state = (uint8_t)t_rng_below(rng, 4) };
+                                       .state = (uint8_t)t_rng_below(rng, 3) };
       T_OK(tide_trace_add_block(trace, &block));
     }
   }

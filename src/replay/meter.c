@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// The counters of the machine are read eleven times a run; tenths are differences. Mapping, unmapping and
+// access that come with memory that is made or given back are growth and shrinking; what exceeds them moves
+// memory that existed, and is counted as remapping, at the average price of its kind.
+#include "replay/meter.h"
+
+#include "base/arith.h"
+
+enum {
+  METER_RAW_ALLOC,
+  METER_RAW_RELEASE,
+  METER_PHYSICAL_NEW,
+  METER_PHYSICAL_FREE,
+  METER_MAP,
+  METER_UNMAP,
+  METER_SET_ACCESS,
+  METER_ADDRESS_RESERVE,
+  METER_ADDRESS_RELEASE
+};
+
+static const tide_call meter_calls[TIDE__METER_CALLS] = {
+  TIDE_CALL_RAW_ALLOC,
+  TIDE_CALL_RAW_RELEASE,
+  TIDE_CALL_PHYSICAL_NEW,
+  TIDE_CALL_PHYSICAL_FREE,
+  TIDE_CALL_MAP,
+  TIDE_CALL_UNMAP,
+  TIDE_CALL_SET_ACCESS,
+  TIDE_CALL_ADDRESS_RESERVE,
+  TIDE_CALL_ADDRESS_RELEASE,
+};
+
+static size_t tenth_end(const tide__script* script, size_t tenth) {
+  if (tenth + 1 >= TIDE_REPLAY_TENTHS) return script->step_count;
+  return tide__script_find(script, script->entry_count * (tenth + 1) / TIDE_REPLAY_TENTHS);
+}
+
+void tide__meter_init(tide__meter* meter, const tide__stage* stage) {
+  *meter = (tide__meter){ .stage = stage, .next = tenth_end(stage->script, 0) };
+  for (size_t i = 0; i < TIDE__METER_CALLS; i++) {
+    meter->before[i] = tide_machine_call_stats(stage->machine, meter_calls[i]);
+  }
+}
+
+// What the calls of a kind cost that exceed those that belong to memory made or given back.
+static uint64_t excess_ns(const tide_call_stats* kind, uint64_t paired_calls) {
+  if (kind->calls <= paired_calls) return 0;
+  const double share = (double)(kind->calls - paired_calls) / (double)kind->calls;
+  return (uint64_t)((double)kind->ns * share);
+}
+
+static uint64_t remap_ns(const tide_call_stats spent[TIDE__METER_CALLS]) {
+  const tide_call_stats* const map = &spent[METER_MAP];
+  const uint64_t made = spent[METER_PHYSICAL_NEW].calls;
+  const uint64_t unmapped = excess_ns(&spent[METER_UNMAP], spent[METER_PHYSICAL_FREE].calls);
+  if (map->calls <= made) return unmapped;
+  const double share = (double)(map->calls - made) / (double)map->calls;
+  return unmapped + excess_ns(map, made) + (uint64_t)((double)spent[METER_SET_ACCESS].ns * share);
+}
+
+// Ends the tenth that is being played.
+static void meter_read(tide__meter* meter, tide_replay_result* result) {
+  tide_call_stats spent[TIDE__METER_CALLS];
+  uint64_t calls = 0;
+  uint64_t ns = 0;
+  for (size_t i = 0; i < TIDE__METER_CALLS; i++) {
+    const tide_call_stats now = tide_machine_call_stats(meter->stage->machine, meter_calls[i]);
+    spent[i].calls = now.calls - meter->before[i].calls;
+    spent[i].ns = now.ns - meter->before[i].ns;
+    meter->before[i] = now;
+    calls += spent[i].calls;
+    ns += spent[i].ns;
+  }
+  result->driver_calls_by_tenth[meter->tenth] += calls;
+  result->driver_ns_by_tenth[meter->tenth] += ns;
+  result->remap_ns_by_tenth[meter->tenth] += remap_ns(spent);
+  result->driver_calls += calls;
+  result->driver_ns += ns;
+}
+
+void tide__meter_tick(tide__meter* meter, size_t at, tide_replay_result* result) {
+  while (meter->tenth + 1 < TIDE_REPLAY_TENTHS && at >= meter->next) {
+    meter_read(meter, result);
+    meter->tenth++;
+    meter->next = tenth_end(meter->stage->script, meter->tenth);
+  }
+}
+
+static uint64_t script_span_ns(const tide__script* script) {
+  if (script->entry_count == 0) return 0;
+  const uint64_t first = script->entries[0].time_ns;
+  const uint64_t last = script->entries[script->entry_count - 1].time_ns;
+  return last > first ? last - first : 0;
+}
+
+static tide_status meter_take_stats(const tide__stage* stage, tide_replay_result* result) {
+  tide_device_stats stats = TIDE_DEVICE_STATS_INIT;
+  const tide_status status = tide_device_get_stats(stage->device, &stats);
+  if (status != TIDE_OK) return status;
+  result->peak_reserved = (uint64_t)stats.reserved_bytes[TIDE_STAT_ALL].peak;
+  result->peak_blocks = (uint64_t)stats.allocated_bytes[TIDE_STAT_ALL].peak;
+  result->driver_allocs = (uint64_t)stats.num_device_alloc;
+  result->driver_frees = (uint64_t)stats.num_device_free;
+  result->retries = (uint64_t)stats.num_alloc_retries;
+  return TIDE_OK;
+}
+
+tide_status tide__meter_finish(tide__meter* meter, size_t at, tide_replay_result* result) {
+  const tide__stage* const stage = meter->stage;
+  const tide__script* const script = stage->script;
+  tide__meter_tick(meter, at, result);
+  meter_read(meter, result);
+  result->entries = at < script->step_count ? script->steps[at].entry : script->entry_count;
+  result->allocations = stage->allocations;
+  result->skipped = script->skipped;
+  result->peak_allocated = stage->peak_bytes;
+  result->ooms = stage->ooms;
+  result->first_oom = stage->first_oom;
+  result->oom_bytes = stage->oom_bytes;
+  result->inferred_empty_cache = stage->empties;
+  result->span_ns = script_span_ns(script);
+  return meter_take_stats(stage, result);
+}

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// The public functions, and the plain run: the steps of the script one after the other, in stretches between
+// the places where something else is due (the cache is emptied, a tenth is over, progress is told). A step
+// that finds cached memory costs what the allocator's call costs, and a few instructions more.
+#include "tidemark/replay.h"
+
+#include <string.h>
+
+#include "base/arith.h"
+#include "base/error.h"
+#include "base/sys.h"
+#include "replay/meter.h"
+#include "replay/recorded.h"
+#include "replay/windows.h"
+
+#define RUN_STRETCH ((size_t)1 << 16)  // steps between two calls of on_progress
+
+struct tide_replay {
+  const tide_heap* heap;  // borrowed until freed
+  tide__script script;
+  tide__empties found;  // by the last run that checked; before, the script's own
+};
+
+// ---------------------------------------------------------------------------------------------------
+// The plain run
+
+typedef struct plain_run {
+  const tide_replay* replay;           // borrowed during the run
+  const tide_replay_options* options;  // borrowed during the run
+  tide__stage stage;
+  tide__meter meter;
+  size_t at;     // the next step
+  size_t empty;  // the next in `found`
+} plain_run;
+
+static tide_status run_step(tide__stage* stage, const tide__step* step) {
+  switch (step->kind) {
+    case TIDE__STEP_ALLOC: return tide__stage_alloc(stage, step);
+    case TIDE__STEP_OOM: return tide__stage_oom(stage, step);
+    case TIDE__STEP_FREE: return tide__stage_free(stage, step);
+    case TIDE__STEP_FREE_LATER: return tide__stage_free_later(stage, step);
+    case TIDE__STEP_DONE: return tide__stage_done(stage, step);
+    default: return TIDE_OK;
+  }
+}
+
+// Plays up to step `end`; with stops_at_oom no further than a request that is refused.
+static tide_status run_stretch(plain_run* run, size_t end) {
+  const tide__step* const steps = run->replay->script.steps;
+  tide__stage* const stage = &run->stage;
+  const uint64_t enough = run->options->stops_at_oom ? 1 : UINT64_MAX;
+  size_t at = run->at;
+  while (at < end && stage->ooms < enough) {
+    const tide_status status = run_step(stage, &steps[at]);
+    at++;
+    if (status != TIDE_OK) return status;
+  }
+  run->at = at;
+  return TIDE_OK;
+}
+
+static bool run_is_over(const plain_run* run) {
+  return run->at == run->replay->script.step_count || (run->options->stops_at_oom && run->stage.ooms > 0);
+}
+
+static tide_status run_empty(plain_run* run) {
+  const tide__empties* const found = &run->replay->found;
+  while (run->empty < found->count && found->steps[run->empty] <= run->at) {
+    run->empty++;
+    if (run->options->empties) TIDE_TRY(tide__stage_empty(&run->stage));
+  }
+  return TIDE_OK;
+}
+
+static tide_status run_report(const plain_run* run) {
+  const tide__script* const script = &run->replay->script;
+  const tide_replay_options* const options = run->options;
+  if (options->on_progress == NULL) return TIDE_OK;
+  const size_t entry = run->at < script->step_count ? script->steps[run->at].entry : script->entry_count;
+  TIDE_REQUIRE(options->on_progress(options->user, entry, script->entry_count), TIDE_ERR_STATE,
+               "replay_run: ended by on_progress at entry %zu", entry);
+  return TIDE_OK;
+}
+
+static tide_status run_play(plain_run* run, tide_replay_result* result) {
+  const tide__script* const script = &run->replay->script;
+  const tide__empties* const found = &run->replay->found;
+  while (!run_is_over(run)) {
+    TIDE_TRY(run_empty(run));
+    tide__meter_tick(&run->meter, run->at, result);
+    size_t end = tide__min(run->meter.next, tide__min(script->step_count, run->at + RUN_STRETCH));
+    if (run->empty < found->count) end = tide__min(end, found->steps[run->empty]);
+    TIDE_TRY(run_stretch(run, end));
+    TIDE_TRY(run_report(run));
+  }
+  if (run->at == script->step_count) TIDE_TRY(run_empty(run));
+  return tide__meter_finish(&run->meter, run->at, result);
+}
+
+static tide_status run_plain(const tide_replay* replay, const tide_replay_options* options,
+                             tide_replay_result* result) {
+  plain_run run = { .replay = replay, .options = options };
+  TIDE_TRY(tide__stage_init(&run.stage, &replay->script, replay->heap, options));
+  tide__meter_init(&run.meter, &run.stage);
+  const tide_status status = run_play(&run, result);
+  tide__stage_fini(&run.stage);
+  return status;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// The run that compares
+
+// After a mismatch the figures are those of a run without comparing, from the beginning.
+static tide_status run_checked(tide_replay* replay, const tide_replay_options* options,
+                               tide_replay_result* result) {
+  bool is_same = false;
+  TIDE_TRY(tide__check_run(&replay->script, replay->heap, options, &replay->found, result, &is_same));
+  if (is_same) return TIDE_OK;
+  const tide_replay_result checked = *result;
+  tide_replay_options plain = *options;
+  plain.checks = false;
+  plain.empties = true;
+  *result = (tide_replay_result){ 0 };
+  TIDE_TRY(run_plain(replay, &plain, result));
+  result->mismatched_addresses = checked.mismatched_addresses;
+  result->mismatched_segments = checked.mismatched_segments;
+  memcpy(result->mismatch, checked.mismatch, sizeof result->mismatch);
+  return TIDE_OK;
+}
+
+tide_status tide_replay_run(tide_replay* replay, const tide_replay_options* options,
+                            tide_replay_result* out) {
+  TIDE_REQUIRE(replay != NULL && out != NULL, TIDE_ERR_ARGUMENT, "replay_run: no %s",
+               replay == NULL ? "replay" : "out");
+  *out = (tide_replay_result){ 0 };
+  const tide_replay_options defaults = TIDE_REPLAY_OPTIONS_INIT;
+  if (options == NULL) options = &defaults;
+  TIDE_REQUIRE(options->size >= sizeof *options, TIDE_ERR_ARGUMENT,
+               "replay_run: size is %u: set the options up with TIDE_REPLAY_OPTIONS_INIT",
+               (unsigned)options->size);
+  const uint64_t begin_ns = tide__sys_clock_ns();
+  const tide_status status = options->checks ? run_checked(replay, options, out)
+                                             : run_plain(replay, options, out);
+  if (status != TIDE_OK) *out = (tide_replay_result){ 0 };
+  else out->run_ns = tide__sys_clock_ns() - begin_ns;
+  return status;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Making and freeing
+
+static tide_status replay_take_empties(tide_replay* replay) {
+  const tide__script* const script = &replay->script;
+  if (script->empty_count == 0) return TIDE_OK;
+  if (!tide__heap_grow(replay->heap, (void**)&replay->found.steps, &replay->found.capacity,
+                       script->empty_count, sizeof *replay->found.steps)) {
+    return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "replay_new: no memory for %zu calls of empty_cache",
+                     script->empty_count);
+  }
+  memcpy(replay->found.steps, script->empties, script->empty_count * sizeof *script->empties);
+  replay->found.count = script->empty_count;
+  return TIDE_OK;
+}
+
+tide_status tide_replay_new(const tide_trace* trace, size_t device, const tide_heap* heap,
+                            tide_replay** out) {
+  TIDE_REQUIRE(out != NULL, TIDE_ERR_ARGUMENT, "replay_new: needs out != NULL");
+  *out = NULL;
+  TIDE_REQUIRE(trace != NULL, TIDE_ERR_ARGUMENT, "replay_new: no trace");
+  TIDE_REQUIRE(tide__heap_is_valid(heap), TIDE_ERR_ARGUMENT, "replay_new: the heap lacks a function");
+  heap = tide__heap_or_system(heap);
+  tide_replay* const replay = tide__heap_alloc(heap, 1, sizeof *replay);
+  TIDE_REQUIRE(replay != NULL, TIDE_ERR_NO_MEMORY, "replay_new: no memory for its record");
+  replay->heap = heap;
+  tide_status status = tide__script_init(&replay->script, trace, device, heap);
+  if (status == TIDE_OK) status = replay_take_empties(replay);
+  if (status != TIDE_OK) {
+    tide_replay_free(replay);
+    return status;
+  }
+  *out = replay;
+  return TIDE_OK;
+}
+
+void tide_replay_free(tide_replay* replay) {
+  if (replay == NULL) return;
+  tide__script_fini(&replay->script);
+  tide__heap_release(replay->heap, replay->found.steps, replay->found.capacity, sizeof *replay->found.steps);
+  tide__heap_release(replay->heap, replay, 1, sizeof *replay);
+}
+
+tide_device_options tide_replay_recorded_options(const tide_replay* replay) {
+  const tide_device_options defaults = TIDE_DEVICE_OPTIONS_INIT;
+  return replay != NULL ? tide__recorded_options(replay->script.trace) : defaults;
+}

@@ -1,0 +1,398 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Writes the script. One look at all entries finds the streams; then each entry is taken in turn, with a
+// table of the requests that live (live.c) and of the segments that are there (ranges.c); in the end the
+// pools are known, because the final list of segments names them, and are told to the requests.
+//
+// Cost: O(n) on average, with O(log s) for each request among s segments where there are private pools.
+#include "replay/steps.h"
+
+#include <string.h>
+
+#include "base/arith.h"
+#include "base/error.h"
+#include "replay/live.h"
+#include "replay/ranges.h"
+
+#define REQUEST_END ((uint64_t)1 << 60)  // what a device allocator refuses as absurd
+#define NO_ENTRY SIZE_MAX
+
+// A request whose pool is that of a range.
+typedef struct home {
+  uint32_t step;
+  uint32_t range;
+} home;
+
+typedef struct script_writer {
+  tide__script* script;  // borrowed during the call
+  tide__live live;
+  tide__ranges ranges;
+  uint32_t* idle_slots;  // owned
+  size_t idle_count;
+  size_t idle_capacity;
+  home* homes;  // owned
+  size_t home_count;
+  size_t home_capacity;
+  uint64_t live_bytes;
+  bool has_pools;        // beside the default one
+  bool has_completions;  // without any, each release is complete at once
+} script_writer;
+
+static tide_status script_no_memory(const tide__script* script) {
+  return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "replay: no memory for the steps of %zu entries", script->entry_count);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Streams
+
+// The place of the first stream that is not below a handle.
+static uint32_t stream_place(const tide__script* script, uint64_t handle) {
+  uint32_t low = 0;
+  uint32_t high = script->stream_count;
+  while (low < high) {
+    const uint32_t middle = (low + high) / 2;
+    if (script->streams[middle] < handle) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+uint32_t tide__script_stream(const tide__script* script, uint64_t handle) {
+  const uint32_t place = stream_place(script, handle);
+  const bool is_there = place < script->stream_count && script->streams[place] == handle;
+  return is_there ? place : script->stream_count;
+}
+
+static tide_status stream_add(tide__script* script, uint64_t handle) {
+  const uint32_t place = stream_place(script, handle);
+  if (place < script->stream_count && script->streams[place] == handle) return TIDE_OK;
+  TIDE_REQUIRE(script->stream_count < TIDE__SCRIPT_STREAMS, TIDE_ERR_LIMIT,
+               "replay: the recording has more than %u streams", TIDE__SCRIPT_STREAMS);
+  memmove(&script->streams[place + 1], &script->streams[place],
+          (script->stream_count - place) * sizeof script->streams[0]);
+  script->streams[place] = handle;
+  script->stream_count++;
+  return TIDE_OK;
+}
+
+static bool action_has_stream(uint8_t action) {
+  switch (action) {
+    case TIDE_ACTION_ALLOC:
+    case TIDE_ACTION_OOM:
+    case TIDE_ACTION_SEGMENT_ALLOC:
+    case TIDE_ACTION_SEGMENT_FREE:
+    case TIDE_ACTION_SEGMENT_MAP:
+    case TIDE_ACTION_SEGMENT_UNMAP: return true;
+    default: return false;
+  }
+}
+
+static tide_status streams_gather(script_writer* w) {
+  tide__script* const script = w->script;
+  uint64_t last = 0;
+  TIDE_TRY(stream_add(script, 0));
+  for (size_t i = 0; i < script->entry_count; i++) {
+    const tide_trace_entry* const entry = &script->entries[i];
+    if (entry->action == TIDE_ACTION_FREE_COMPLETED) w->has_completions = true;
+    if (entry->stream == last || !action_has_stream(entry->action)) continue;
+    last = entry->stream;
+    TIDE_TRY(stream_add(script, last));
+  }
+  return TIDE_OK;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Steps and slots
+
+static tide_status step_add(script_writer* w, tide__step_kind kind, size_t index, tide__step** out) {
+  tide__script* const script = w->script;
+  if (!tide__heap_grow(script->heap, (void**)&script->steps, &script->step_capacity, script->step_count + 1,
+                       sizeof *script->steps)) {
+    return script_no_memory(script);
+  }
+  *out = &script->steps[script->step_count++];
+  **out = (tide__step){ .entry = (uint32_t)index, .kind = (uint8_t)kind };
+  return TIDE_OK;
+}
+
+// A step with the size and the stream of its entry.
+static tide_status step_add_sized(script_writer* w, tide__step_kind kind, size_t index, tide__step** out) {
+  const tide_trace_entry* const entry = &w->script->entries[index];
+  TIDE_TRY(step_add(w, kind, index, out));
+  (*out)->bytes = entry->bytes;
+  (*out)->stream = (uint16_t)stream_place(w->script, entry->stream);
+  return TIDE_OK;
+}
+
+static uint32_t slot_take(script_writer* w) {
+  return w->idle_count > 0 ? w->idle_slots[--w->idle_count] : w->script->slot_count++;
+}
+
+// The request of a row is over: nothing names its slot any more.
+static tide_status slot_give(script_writer* w, tide__live_row* row) {
+  if (!tide__heap_grow(w->script->heap, (void**)&w->idle_slots, &w->idle_capacity, w->idle_count + 1,
+                       sizeof *w->idle_slots)) {
+    return script_no_memory(w->script);
+  }
+  w->idle_slots[w->idle_count++] = row->slot;
+  w->live_bytes -= row->bytes;
+  tide__live_remove(&w->live, row);
+  return TIDE_OK;
+}
+
+// The next entry that is more than a remark; NO_ENTRY at the end.
+static size_t entry_next(const tide__script* script, size_t index) {
+  for (size_t i = index + 1; i < script->entry_count; i++) {
+    const uint8_t action = script->entries[i].action;
+    if (action <= TIDE_ACTION_SEGMENT_UNMAP || action == TIDE_ACTION_OOM) return i;
+  }
+  return NO_ENTRY;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Requests
+
+// The request is told its pool: by its entry, or later by the range it lies in.
+static tide_status request_place(script_writer* w, size_t index, tide__step* step) {
+  tide__script* const script = w->script;
+  const tide_trace_entry* const entry = &script->entries[index];
+  if (!w->has_pools) return TIDE_OK;
+  if ((entry->absent & TIDE_ENTRY_POOL) == 0) {
+    const bool is_known = entry->pool < tide_trace_pool_count(script->trace) && entry->pool <= UINT16_MAX;
+    step->pool = is_known ? (uint16_t)entry->pool : 0;
+    return TIDE_OK;
+  }
+  const uint32_t range = tide__ranges_find(&w->ranges, entry->address);
+  if (range == TIDE__NO_RANGE || entry->action != TIDE_ACTION_ALLOC) return TIDE_OK;
+  if (!tide__heap_grow(script->heap, (void**)&w->homes, &w->home_capacity, w->home_count + 1,
+                       sizeof *w->homes)) {
+    return script_no_memory(script);
+  }
+  w->homes[w->home_count++] = (home){ (uint32_t)(step - script->steps), range };
+  return TIDE_OK;
+}
+
+// Ends a request whose release is missing in the recording: another is served at its address.
+static tide_status request_end_unseen(script_writer* w, tide__live_row* row, size_t index) {
+  tide__step* step = NULL;
+  if (row->is_waiting) w->script->steps[row->step].until = index;
+  TIDE_TRY(step_add(w, row->is_waiting ? TIDE__STEP_DONE : TIDE__STEP_FREE, index, &step));
+  step->slot = row->slot;
+  return slot_give(w, row);
+}
+
+static bool request_is_sane(const tide_trace_entry* entry) {
+  return entry->bytes > 0 && entry->bytes < REQUEST_END;
+}
+
+static tide_status write_alloc(script_writer* w, size_t index) {
+  const tide_trace_entry* const entry = &w->script->entries[index];
+  tide__live_row* row = tide__live_find(&w->live, entry->address);
+  if (row != NULL) TIDE_TRY(request_end_unseen(w, row, index));
+  if (!request_is_sane(entry)) return TIDE_OK;
+  tide__step* step = NULL;
+  TIDE_TRY(step_add_sized(w, TIDE__STEP_ALLOC, index, &step));
+  row = tide__live_add(&w->live, entry->address);
+  if (row == NULL) return script_no_memory(w->script);
+  step->slot = row->slot = slot_take(w);
+  row->bytes = tide__request_bytes(entry->bytes);
+  w->live_bytes += row->bytes;
+  w->script->peak_bytes = tide__max(w->script->peak_bytes, w->live_bytes);
+  return request_place(w, index, step);
+}
+
+static tide_status write_oom(script_writer* w, size_t index) {
+  tide__step* step = NULL;
+  if (!request_is_sane(&w->script->entries[index])) return TIDE_OK;
+  TIDE_TRY(step_add_sized(w, TIDE__STEP_OOM, index, &step));
+  return request_place(w, index, step);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Releases
+
+static bool is_completion_of(const tide__script* script, size_t index, uint64_t address) {
+  return index != NO_ENTRY && script->entries[index].action == TIDE_ACTION_FREE_COMPLETED &&
+         script->entries[index].address == address;
+}
+
+// Is a release surely complete at once? Only if the completion follows, and then another call of the program:
+// where anything else follows, the block may as well have waited for what happened then.
+static bool is_at_once(const script_writer* w, size_t index, size_t* out_last) {
+  const tide__script* const script = w->script;
+  const size_t next = entry_next(script, index);
+  *out_last = index;
+  if (!w->has_completions) return true;
+  if (!is_completion_of(script, next, script->entries[index].address)) return false;
+  const size_t after = entry_next(script, next);
+  if (after == NO_ENTRY) return false;
+  *out_last = next;
+  const uint8_t action = script->entries[after].action;
+  return action == TIDE_ACTION_ALLOC || action == TIDE_ACTION_FREE_REQUESTED;
+}
+
+// Writes the release at *index and steps over its completion, if that belongs to it.
+static tide_status write_free(script_writer* w, size_t* index) {
+  tide__live_row* const row = tide__live_find(&w->live, w->script->entries[*index].address);
+  if (row == NULL || row->is_waiting) {
+    w->script->skipped++;
+    return TIDE_OK;
+  }
+  tide__step* step = NULL;
+  size_t last = 0;
+  if (is_at_once(w, *index, &last)) {
+    TIDE_TRY(step_add(w, TIDE__STEP_FREE, *index, &step));
+    step->slot = row->slot;
+    *index = last;
+    return slot_give(w, row);
+  }
+  TIDE_TRY(step_add(w, TIDE__STEP_FREE_LATER, *index, &step));
+  step->slot = row->slot;
+  step->until = w->script->entry_count;
+  row->is_waiting = true;
+  row->step = (uint32_t)(w->script->step_count - 1);
+  return TIDE_OK;
+}
+
+static tide_status write_completion(script_writer* w, size_t index) {
+  tide__live_row* const row = tide__live_find(&w->live, w->script->entries[index].address);
+  return row != NULL ? request_end_unseen(w, row, index) : TIDE_OK;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Segments
+
+static tide_status write_segment(script_writer* w, size_t index) {
+  const tide_trace_entry* const entry = &w->script->entries[index];
+  tide__step* step = NULL;
+  bool is_new = false;
+  bool has_memory = true;
+  TIDE_TRY(step_add_sized(w, TIDE__STEP_SEGMENT, index, &step));
+  switch (entry->action) {
+    case TIDE_ACTION_SEGMENT_ALLOC:
+      has_memory = tide__ranges_make(&w->ranges, entry->address, entry->bytes);
+      break;
+    case TIDE_ACTION_SEGMENT_MAP:
+      has_memory = tide__ranges_map(&w->ranges, entry->address, entry->bytes, &is_new);
+      step->kind = is_new ? TIDE__STEP_RESERVE : TIDE__STEP_MAP;
+      break;
+    default:
+      tide__ranges_give(&w->ranges, entry->address, entry->bytes);
+      step->kind = entry->action == TIDE_ACTION_SEGMENT_FREE ? TIDE__STEP_SEGMENT_FREE : TIDE__STEP_UNMAP;
+      break;
+  }
+  return has_memory ? TIDE_OK : script_no_memory(w->script);
+}
+
+// The final list of segments names the pools of the ranges that are left; all others are of the default pool.
+static tide_status pools_tell(script_writer* w) {
+  tide__script* const script = w->script;
+  if (w->home_count == 0) return TIDE_OK;
+  size_t count = 0;
+  const tide_trace_segment* const segments = tide_trace_segments(script->trace, &count);
+  uint16_t* const pools = tide__heap_alloc(script->heap, w->ranges.count, sizeof *pools);
+  if (pools == NULL) return script_no_memory(script);
+  for (size_t i = 0; i < count; i++) {
+    const uint32_t range = tide__ranges_find(&w->ranges, segments[i].address);
+    const bool is_ours = segments[i].device == script->device && range != TIDE__NO_RANGE;
+    if (is_ours && segments[i].pool <= UINT16_MAX) pools[range] = (uint16_t)segments[i].pool;
+  }
+  for (size_t i = 0; i < w->home_count; i++) script->steps[w->homes[i].step].pool = pools[w->homes[i].range];
+  tide__heap_release(script->heap, pools, w->ranges.count, sizeof *pools);
+  return TIDE_OK;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Windows
+
+tide__window tide__window_at(const tide__step* steps, size_t count, size_t first) {
+  tide__window window = { .first = first, .end = first };
+  for (; window.end < count && steps[window.end].kind >= TIDE__STEP_DONE; window.end++) {
+    const uint8_t kind = steps[window.end].kind;
+    if (kind == TIDE__STEP_DONE && window.lead == window.end - first) window.lead++;
+    if (kind == TIDE__STEP_SEGMENT_FREE || kind == TIDE__STEP_UNMAP) window.gives_back = true;
+  }
+  window.has_request = window.end < count && steps[window.end].kind <= TIDE__STEP_OOM;
+  return window;
+}
+
+// Memory that was given back before a release, or before the end, was given back by emptying the cache.
+static tide_status empties_find(tide__script* script) {
+  for (size_t i = 0; i < script->step_count; i++) {
+    if (script->steps[i].kind < TIDE__STEP_DONE) continue;
+    const tide__window window = tide__window_at(script->steps, script->step_count, i);
+    i = window.end;
+    if (window.has_request || !window.gives_back) continue;
+    if (!tide__heap_grow(script->heap, (void**)&script->empties, &script->empty_capacity,
+                         script->empty_count + 1, sizeof *script->empties)) {
+      return script_no_memory(script);
+    }
+    script->empties[script->empty_count++] = (uint32_t)(window.first + window.lead);
+  }
+  return TIDE_OK;
+}
+
+size_t tide__script_find(const tide__script* script, size_t entry) {
+  size_t low = 0;
+  size_t high = script->step_count;
+  while (low < high) {
+    const size_t middle = low + (high - low) / 2;
+    if (script->steps[middle].entry < entry) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// The script
+
+static tide_status write_entry(script_writer* w, size_t* index) {
+  switch (w->script->entries[*index].action) {
+    case TIDE_ACTION_ALLOC: return write_alloc(w, *index);
+    case TIDE_ACTION_OOM: return write_oom(w, *index);
+    case TIDE_ACTION_FREE_REQUESTED: return write_free(w, index);
+    case TIDE_ACTION_FREE_COMPLETED: return write_completion(w, *index);
+    case TIDE_ACTION_SEGMENT_ALLOC:
+    case TIDE_ACTION_SEGMENT_FREE:
+    case TIDE_ACTION_SEGMENT_MAP:
+    case TIDE_ACTION_SEGMENT_UNMAP: return write_segment(w, *index);
+    default: return TIDE_OK;
+  }
+}
+
+static tide_status script_write(script_writer* w) {
+  tide__script* const script = w->script;
+  TIDE_TRY(streams_gather(w));
+  for (size_t i = 0; i < script->entry_count; i++) TIDE_TRY(write_entry(w, &i));
+  TIDE_TRY(pools_tell(w));
+  script->reach_bytes = w->ranges.reach_bytes;
+  script->spread_bytes = w->ranges.spread_bytes;
+  return empties_find(script);
+}
+
+tide_status tide__script_init(tide__script* script, const tide_trace* trace, size_t device,
+                              const tide_heap* heap) {
+  *script = (tide__script){ .heap = heap, .trace = trace, .device = device };
+  script->entries = tide_trace_entries(trace, device, &script->entry_count);
+  TIDE_REQUIRE(script->entry_count < TIDE__SCRIPT_ENTRIES, TIDE_ERR_LIMIT,
+               "replay: %zu entries; up to %zu can be replayed", script->entry_count,
+               TIDE__SCRIPT_ENTRIES - 1);
+  script_writer w = { .script = script, .live.heap = heap };
+  w.has_pools = tide_trace_pool_count(trace) > 1;
+  tide__ranges_init(&w.ranges, heap);
+  const tide_status status = script_write(&w);
+  tide__live_fini(&w.live);
+  tide__ranges_fini(&w.ranges);
+  tide__heap_release(heap, w.idle_slots, w.idle_capacity, sizeof *w.idle_slots);
+  tide__heap_release(heap, w.homes, w.home_capacity, sizeof *w.homes);
+  if (status != TIDE_OK) tide__script_fini(script);
+  return status;
+}
+
+void tide__script_fini(tide__script* script) {
+  tide__heap_release(script->heap, script->steps, script->step_capacity, sizeof *script->steps);
+  tide__heap_release(script->heap, script->empties, script->empty_capacity, sizeof *script->empties);
+  script->steps = NULL;
+  script->empties = NULL;
+}

@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// The script of a recording: which release waits and until when, which block a release is of, which pool a
+// request went to, which mapping begins a reserve, and where the cache must have been emptied.
+#include "replay/steps.h"
+
+#include "replay/live.h"
+#include "replay/by_hand.h"
+
+#define MIB ((uint64_t)1 << 20)
+
+static tide__script script_of(const tide_trace* trace) {
+  tide__script steps;
+  T_OK(tide__script_init(&steps, trace, 0, &tide__system_heap));
+  return steps;
+}
+
+// The steps of a script as text: a letter for each kind, and the slot.
+static const char* script_text(const tide__script* steps, char out[256]) {
+  size_t length = 0;
+  out[0] = '\0';
+  for (size_t i = 0; i < steps->step_count && length < 240; i++) {
+    const tide__step* const step = &steps->steps[i];
+    const bool has_slot = step->kind != TIDE__STEP_OOM && step->kind <= TIDE__STEP_DONE;
+    length += (size_t)snprintf(out + length, 256 - length, has_slot ? "%c%u " : "%c ",
+                               "aofwdsrnmu"[step->kind], step -> slot);
+  }
+  return out;
+}
+
+static void expect_script(const tide_trace* trace, const char* text) {
+  char got[256];
+  tide__script steps = script_of(trace);
+  T_STR_EQ(script_text(&steps, got), text);
+  tide__script_fini(&steps);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Releases
+
+T_TEST(test_steps__of_releases_at_once_use_slots_again) {
+  tide_trace* const trace = trace_new();
+  trace_add(trace, TIDE_ACTION_ALLOC, 0x1000, 100);
+  trace_add(trace, TIDE_ACTION_ALLOC, 0x2000, 100);
+  trace_add_free(trace, 0x1000, 100);
+  trace_add(trace, TIDE_ACTION_ALLOC, 0x1000, 50);
+  trace_add_free(trace, 0x2000, 100);
+  trace_add(trace, TIDE_ACTION_ALLOC, 0x3000, 60);
+
+  expect_script(trace, "a0 a1 f0 a0 f1 a1 ");
+  tide_trace_free(trace);
+}
+
+T_TEST(test_steps__of_a_release_that_waits_know_until_when) {
+  tide_trace* const trace = trace_new();
+  trace_add(trace, TIDE_ACTION_ALLOC, 0x1000, 100);
+  trace_add(trace, TIDE_ACTION_FREE_REQUESTED, 0x1000, 100);
+  trace_add(trace, TIDE_ACTION_ALLOC, 0x2000, 100);
+  trace_add(trace, TIDE_ACTION_FREE_REQUESTED, 0x2000, 100);
+  trace_add(trace, TIDE_ACTION_FREE_COMPLETED, 0x1000, 100);
+  trace_add(trace, TIDE_ACTION_ALLOC, 0x1000, 100);
+
+  expect_script(trace, "a0 w0 a1 w1 d0 a0 ");
+  tide__script steps = script_of(trace);
+  T_EQ(steps.steps[1].until, 4);
+  T_EQ(steps.steps[3].until, steps.entry_count);  // never
+  tide__script_fini(&steps);
+  tide_trace_free(trace);
+}
+
+// What follows may have been what the block waited for: see docs/replay.md.
+T_TEST(test_steps__of_a_release_before_a_segment_may_have_waited) {
+  tide_trace* const trace = trace_new();
+  trace_add(trace, TIDE_ACTION_ALLOC, 0x1000, 100);
+  trace_add_free(trace, 0x1000, 100);
+  trace_add(trace, TIDE_ACTION_SEGMENT_FREE, 0x1000, 2 * MIB);
+  trace_add(trace, TIDE_ACTION_ALLOC, 0x200000, 100);
+  trace_add_free(trace, 0x200000, 100);
+
+  expect_script(trace, "a0 w0 d0 r a0 w0 d0 ");
+  tide_trace_free(trace);
+}
+
+T_TEST(test_steps__step_over_remarks) {
+  tide_trace* const trace = trace_new();
+  trace_add(trace, TIDE_ACTION_ALLOC, 0x1000, 100);
+  trace_add(trace, TIDE_ACTION_FREE_REQUESTED, 0x1000, 100);
+  trace_add(trace, TIDE_ACTION_SNAPSHOT, 0, 0);
+  trace_add(trace, TIDE_ACTION_FREE_COMPLETED, 0x1000, 100);
+  trace_add(trace, TIDE_ACTION_USER_DEFINED, 0, 0);
+  trace_add(trace, TIDE_ACTION_OTHER, 0x1000, 7);
+  trace_add(trace, TIDE_ACTION_ALLOC, 0x1000, 100);
+
+  expect_script(trace, "a0 f0 a0 ");
+  tide_trace_free(trace);
+}
+
+T_TEST(test_steps__skip_releases_of_unknown_blocks) {
+  tide_trace* const trace = trace_new();
+  trace_add_free(trace, 0x9000, 100);
+  trace_add(trace, TIDE_ACTION_ALLOC, 0x1000, 100);
+  trace_add_free(trace, 0x1000, 100);
+  trace_add_free(trace, 0x1000, 100);
+  trace_add(trace, TIDE_ACTION_ALLOC, 0x1000, 100);
+
+  expect_script(trace, "a0 f0 a0 ");
+  tide__script steps = script_of(trace);
+  T_EQ(steps.skipped, 2);
+  tide__script_fini(&steps);
+  tide_trace_free(trace);
+}
+
+T_TEST(test_steps__end_a_block_whose_release_is_missing) {
+  tide_trace* const trace = trace_new();
+  trace_add(trace, TIDE_ACTION_ALLOC, 0x1000, 100);
+  trace_add(trace, TIDE_ACTION_ALLOC, 0x1000, 200);
+  trace_add(trace, TIDE_ACTION_FREE_REQUESTED, 0x1000, 200);
+  trace_add(trace, TIDE_ACTION_ALLOC, 0x1000, 300);
+  trace_add(trace, TIDE_ACTION_FREE_COMPLETED, 0x1000, 300);
+
+  expect_script(trace, "a0 f0 a0 w0 d0 a0 f0 ");
+  tide_trace_free(trace);
+}
+
+T_TEST(test_steps__without_completions_free_at_once) {
+  tide_trace* const trace = trace_new();
+  trace_add(trace, TIDE_ACTION_ALLOC, 0x1000, 100);
+  trace_add(trace, TIDE_ACTION_FREE_REQUESTED, 0x1000, 100);
+  trace_add(trace, TIDE_ACTION_SEGMENT_FREE, 0x1000, 100);
+
+  expect_script(trace, "a0 f0 r ");
+  tide_trace_free(trace);
+}
+
+T_TEST(test_steps__leave_absurd_requests_out) {
+  tide_trace* const trace = trace_new();
+  trace_add(trace, TIDE_ACTION_ALLOC, 0x1000, 0);
+  trace_add_free(trace, 0x1000, 0);
+  trace_add(trace, TIDE_ACTION_ALLOC, 0x2000, (uint64_t)1 << 60);
+  trace_add(trace, TIDE_ACTION_OOM, 0, UINT64_MAX);
+  trace_add(trace, TIDE_ACTION_ALLOC, 0x3000, ((uint64_t)1 << 60) - 1);
+  trace_add(trace, TIDE_ACTION_OOM, 0, 100);
+
+  expect_script(trace, "a0 o ");
+  tide_trace_free(trace);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Streams, pools and reserves
+
+T_TEST(test_steps__number_streams_in_their_order) {
+  tide_trace* const trace = trace_new();
+  const uint64_t handles[] = { 900, 0, 17, UINT64_MAX, 900 };
+  for (size_t i = 0; i < 5; i++) trace_add_on(trace, TIDE_ACTION_ALLOC, 0x1000 * (i + 1), 100, handles[i]);
+
+  tide__script steps = script_of(trace);
+
+  T_EQ(steps.stream_count, 4);
+  const uint16_t want[] = { 2, 0, 1, 3, 2 };
+  for (size_t i = 0; i < 5; i++) T_EQ(steps.steps[i].stream, want[i]);
+  T_EQ(tide__script_stream(&steps, 17), 1);
+  T_EQ(tide__script_stream(&steps, 18), 4);
+  tide__script_fini(&steps);
+  tide_trace_free(trace);
+}
+
+T_TEST(test_steps__refuse_more_streams_than_anybody_has) {
+  tide_trace* const trace = trace_new();
+  for (uint64_t i = 0; i < 2 * TIDE__SCRIPT_STREAMS; i++)
+    trace_add_on(trace, TIDE_ACTION_ALLOC, 0x1000 * (i + 1), 100, i * 7);
+
+  tide__script steps;
+  T_STATUS(tide__script_init(&steps, trace, 0, &tide__system_heap), TIDE_ERR_LIMIT);
+  tide_trace_free(trace);
+}
+
+static void add_segment(tide_trace* trace, uint64_t address, uint64_t bytes, uint32_t pool) {
+  T_OK(tide_trace_add_segment(trace,
+                              &(tide_trace_segment){ .address = address, .bytes = bytes, .pool = pool }));
+}
+
+// The address of the second was the first's before, which was of the default pool.
+T_TEST(test_steps__take_pools_from_the_segments_that_are_left) {
+  tide_trace* const trace = trace_new();
+  uint32_t pool = 0;
+  T_OK(tide_trace_add_pool(trace, (tide_pool_label){ 0, 3 }, &pool));
+  trace_add(trace, TIDE_ACTION_SEGMENT_ALLOC, 2 * MIB, 2 * MIB);
+  trace_add(trace, TIDE_ACTION_ALLOC, 2 * MIB, 100);
+  trace_add_free(trace, 2 * MIB, 100);
+  trace_add(trace, TIDE_ACTION_SEGMENT_FREE, 2 * MIB, 2 * MIB);
+  trace_add(trace, TIDE_ACTION_SEGMENT_ALLOC, 2 * MIB, 2 * MIB);
+  trace_add(trace, TIDE_ACTION_ALLOC, 2 * MIB + 512, 100);
+  trace_add(trace, TIDE_ACTION_ALLOC, 4 * MIB, 100);  // outside
+  add_segment(trace, 2 * MIB, 2 * MIB, pool);
+
+  tide__script steps = script_of(trace);
+
+  T_EQ(steps.steps[1].pool, 0);
+  T_EQ(steps.steps[6].kind, TIDE__STEP_ALLOC);
+  T_EQ(steps.steps[6].pool, pool);
+  T_EQ(steps.steps[7].pool, 0);
+  tide__script_fini(&steps);
+  tide_trace_free(trace);
+}
+
+T_TEST(test_steps__take_pools_from_entries_that_tell) {
+  tide_trace* const trace = trace_new();
+  uint32_t pool = 0;
+  T_OK(tide_trace_add_pool(trace, (tide_pool_label){ 0, 3 }, &pool));
+  tide_trace_entry entry = { .address = 0x1000, .bytes = 100, .pool = pool, .action = TIDE_ACTION_ALLOC };
+  T_OK(tide_trace_add_entry(trace, &entry));
+  entry.action = TIDE_ACTION_OOM;
+  T_OK(tide_trace_add_entry(trace, &entry));
+  entry.pool = 77;  // there is none
+  T_OK(tide_trace_add_entry(trace, &entry));
+
+  tide__script steps = script_of(trace);
+
+  T_EQ(steps.steps[0].pool, pool);
+  T_EQ(steps.steps[1].pool, pool);
+  T_EQ(steps.steps[2].pool, 0);
+  tide__script_fini(&steps);
+  tide_trace_free(trace);
+}
+
+// A reserve has holes and is filled again; when nothing is left of it, it begins anew.
+T_TEST(test_steps__know_which_mapping_begins_a_reserve) {
+  tide_trace* const trace = trace_new();
+  trace_add(trace, TIDE_ACTION_SEGMENT_MAP, 100 * MIB, 40 * MIB);
+  trace_add(trace, TIDE_ACTION_SEGMENT_MAP, 140 * MIB, 20 * MIB);
+  trace_add(trace, TIDE_ACTION_SEGMENT_MAP, 900 * MIB, 2 * MIB);
+  trace_add(trace, TIDE_ACTION_SEGMENT_UNMAP, 100 * MIB, 20 * MIB);
+  trace_add(trace, TIDE_ACTION_SEGMENT_UNMAP, 140 * MIB, 20 * MIB);
+  trace_add(trace, TIDE_ACTION_SEGMENT_MAP, 100 * MIB, 20 * MIB);
+  trace_add(trace, TIDE_ACTION_SEGMENT_MAP, 160 * MIB, 20 * MIB);
+  trace_add(trace, TIDE_ACTION_SEGMENT_UNMAP, 100 * MIB, 40 * MIB);
+  trace_add(trace, TIDE_ACTION_SEGMENT_UNMAP, 160 * MIB, 20 * MIB);
+  trace_add(trace, TIDE_ACTION_SEGMENT_MAP, 120 * MIB, 20 * MIB);
+
+  expect_script(trace, "n m n u u m m u u n ");
+  tide__script steps = script_of(trace);
+  T_EQ(steps.reach_bytes, 80 * MIB);
+  T_EQ(steps.spread_bytes, 780 * MIB);
+  tide__script_fini(&steps);
+  tide_trace_free(trace);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Emptying the cache
+
+T_TEST(test_steps__know_where_the_cache_was_surely_emptied) {
+  tide_trace* const trace = trace_new();
+  trace_add(trace, TIDE_ACTION_ALLOC, 0x1000, 100);
+  trace_add(trace, TIDE_ACTION_FREE_REQUESTED, 0x1000, 100);
+  trace_add(trace, TIDE_ACTION_FREE_COMPLETED, 0x1000, 100);
+  trace_add(trace, TIDE_ACTION_SEGMENT_FREE, 0x1000, 2 * MIB);  // before a release: surely
+  trace_add_free(trace, 0x9000, 100);
+  trace_add(trace, TIDE_ACTION_ALLOC, 0x1000, 100);
+  trace_add(trace, TIDE_ACTION_ALLOC, 0x2000, 100);
+  trace_add_free(trace, 0x1000, 100);
+  trace_add(trace, TIDE_ACTION_SEGMENT_FREE, 0x1000, 2 * MIB);  // before a request: perhaps by that
+  trace_add(trace, TIDE_ACTION_ALLOC, 0x3000, 100);
+  trace_add(trace, TIDE_ACTION_SEGMENT_FREE, 0x1000, 2 * MIB);  // before the end: surely
+  expect_script(trace, "a0 w0 d0 r a0 a1 w0 d0 r a0 r ");
+
+  tide__script steps = script_of(trace);
+
+  // The release of 0x9000 is of an unknown block: it makes no step, so that only the end is sure.
+  T_EQ(steps.empty_count, 1);
+  T_EQ(steps.empties[0], 10);
+  tide__script_fini(&steps);
+  tide_trace_free(trace);
+}
+
+T_TEST(test_steps__have_windows_up_to_a_request_or_release) {
+  tide_trace* const trace = trace_new();
+  for (uint64_t i = 1; i <= 3; i++) trace_add(trace, TIDE_ACTION_ALLOC, i * 0x1000, 100);
+  trace_add(trace, TIDE_ACTION_FREE_REQUESTED, 0x1000, 100);
+  trace_add(trace, TIDE_ACTION_FREE_REQUESTED, 0x2000, 100);
+  trace_add(trace, TIDE_ACTION_FREE_COMPLETED, 0x1000, 100);
+  trace_add(trace, TIDE_ACTION_FREE_COMPLETED, 0x2000, 100);
+  trace_add(trace, TIDE_ACTION_SEGMENT_FREE, 0x1000, 2 * MIB);
+  trace_add_free(trace, 0x3000, 100);
+  expect_script(trace, "a0 a1 a2 w0 w1 d0 d1 r w2 d2 ");
+
+  tide__script steps = script_of(trace);
+  const tide__window w = tide__window_at(steps.steps, steps.step_count, 5);
+
+  T_EQ(w.end, 8);
+  T_EQ(w.lead, 2);
+  T_CHECK(w.gives_back && !w.has_request);
+  T_EQ(steps.empty_count, 1);
+  T_EQ(steps.empties[0], 7);
+  T_EQ(tide__script_find(&steps, 0), 0);
+  T_EQ(tide__script_find(&steps, 8), 8);
+  T_EQ(tide__script_find(&steps, 99), steps.step_count);
+  tide__script_fini(&steps);
+  tide_trace_free(trace);
+}
+
+T_TEST(test_steps__of_an_empty_recording_are_none) {
+  tide_trace* const trace = trace_new();
+  expect_script(trace, "");
+  tide_trace_free(trace);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// The table of what lives
+
+#define LIVE_ADDRESSES 3000
+
+// Random additions and removals among few addresses, against an array of them.
+T_TEST(test_steps__table_behaves_like_its_model) {
+  static uint32_t model[LIVE_ADDRESSES];
+  tide__live live = { .heap = &tide__system_heap };
+  t_rng rng = t_rng_new(0);
+
+  for (size_t i = 0; i < t_scaled(200000); i++) {
+    const uint64_t n = t_rng_below(&rng, LIVE_ADDRESSES);
+    tide__live_row* const row = tide__live_find(&live, n * 512);
+    T_EQ(row != NULL, model[n] != 0);
+    if (row != NULL) {
+      T_EQ(row->slot, model[n]);
+      tide__live_remove(&live, row);
+      model[n] = 0;
+    } else {
+      tide__live_row* const added = tide__live_add(&live, n * 512);
+      T_CHECK(added != NULL);
+      added->slot = model[n] = (uint32_t)i + 1;
+    }
+  }
+
+  size_t count = 0;
+  for (size_t i = 0; i < LIVE_ADDRESSES; i++) count += model[i] != 0;
+  T_EQ(live.count, count);
+  tide__live_fini(&live);
+}

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Policies as they are named on the command line: NAME[:SETTINGS], SETTINGS in PyTorch's grammar.
+#ifndef TIDEMARK_TOOL_POLICY_H
+#define TIDEMARK_TOOL_POLICY_H
+
+#include "tidemark/replay.h"
+#include "tool.h"
+
+// All policies there are, by their number, up to NULL.
+extern const char* const tool_policy_names[];
+
+// Reads a policy; what its settings do not name has its default. Returns 0, or says what is wrong and returns
+// TOOL_USAGE.
+int tool_policy_parse(const char* text, tide_device_options* out);
+
+// The settings alone, and with the name before them: "torch:max_split_size_mb:64". They return `out`.
+#define TOOL_POLICY_TEXT 1024
+const char* tool_policy_settings(const tide_device_options* options, char out[TOOL_POLICY_TEXT]);
+const char* tool_policy_text(const tide_device_options* options, char out[TOOL_POLICY_TEXT]);
+
+// What a verb that replays begins with: reads the file, chooses the device (--device, or the first that has
+// entries) and prepares it. On failure it says why and returns TOOL_USAGE.
+int tool_replay_open(const tool_call* call, tide_trace** out_trace, tide_replay** out_replay);
+// The value of --limit; TIDE_NO_LIMIT if there is none.
+int tool_limit_parse(const tool_call* call, uint64_t* out);
+
+#endif

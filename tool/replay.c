@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// tidemark replay: runs the requests of a recording through a policy on the dry machine, and with --check
+// compares what happens with the recording.
+#include "tidemark/replay.h"
+
+#include <string.h>
+
+#include "policy.h"
+#include "tool.h"
+
+static const tool_option options[] = {
+  { "policy", 'p', "NAME[:SETTINGS]",
+    "the allocator: torch, with SETTINGS as in PYTORCH_CUDA_ALLOC_CONF (default: as recorded)" },
+  { "limit", 'l', "SIZE", "memory that may be reserved (default: no limit)" },
+  { "check", 'c', NULL, "compare every address, segment and refusal with the recording" },
+  { "device", 'd', "N", "the device whose events are replayed (default: the first that has any)" },
+  { NULL, 0, NULL, NULL },
+};
+
+static bool replay_on_progress(void* user, uint64_t done, uint64_t count) {
+  tool_progress_show(user, (double)done / (double)count);
+  return true;
+}
+
+static void tenths_emit(tool_emit* emit, const char* key, const uint64_t values[TIDE_REPLAY_TENTHS],
+                        double unit, int decimals) {
+  double scaled[TIDE_REPLAY_TENTHS];
+  for (size_t i = 0; i < TIDE_REPLAY_TENTHS; i++) scaled[i] = (double)values[i] / unit;
+  tool_emit_list(emit, key, scaled, TIDE_REPLAY_TENTHS, decimals);
+}
+
+static void comparison_emit(tool_emit* emit, const tide_replay_result* r, bool checks) {
+  const bool is_same = r->mismatch[0] == '\0';
+  if (checks)
+    tool_emit_text(emit, NULL, "compared", is_same ? "the same as recorded" : "NOT the same as recorded");
+  tool_emit_uint(emit, "mismatched_addresses", checks ? "addresses that differ" : NULL,
+                 r->mismatched_addresses);
+  tool_emit_uint(emit, "mismatched_segments", checks ? "other differences" : NULL, r->mismatched_segments);
+  tool_emit_text(emit, "mismatch", is_same ? NULL : "first difference", is_same ? NULL : r->mismatch);
+}
+
+static void memory_emit(tool_emit* emit, const tide_replay_result* r) {
+  const double utilisation = (double)r->peak_allocated / (double)r->peak_reserved;
+  tool_emit_bytes(emit, "peak_allocated", "peak allocated", r->peak_allocated);
+  tool_emit_bytes(emit, "peak_allocated_blocks", "peak in blocks", r->peak_blocks);
+  tool_emit_bytes(emit, "peak_reserved", "peak reserved", r->peak_reserved);
+  tool_emit_real(emit, "utilisation", "utilisation", r->peak_reserved > 0 ? utilisation : 0, 4);
+  tool_emit_uint(emit, "retries", "flushed and tried again", r->retries);
+  tool_emit_uint(emit, "ooms", "out of memory", r->ooms);
+  tool_emit_uint(emit, "inferred_empty_cache", "calls of empty_cache", r->inferred_empty_cache);
+  if (r->ooms > 0) tool_emit_uint(emit, "first_oom", "first at event", r->first_oom);
+  else tool_emit_text(emit, "first_oom", NULL, NULL);
+  tool_emit_bytes(emit, "oom_bytes", r->ooms > 0 ? "asked for then" : NULL, r->oom_bytes);
+}
+
+static void driver_emit(tool_emit* emit, const tide_replay_result* r) {
+  tool_emit_uint(emit, "driver_allocs", "segments made", r->driver_allocs);
+  tool_emit_uint(emit, "driver_frees", "segments given back", r->driver_frees);
+  tool_emit_uint(emit, "driver_calls", "driver calls", r->driver_calls);
+  tool_emit_real(emit, "driver_ms", "driver time (ms)", (double)r->driver_ns / 1e6, 3);
+  tenths_emit(emit, "driver_calls_by_tenth", r->driver_calls_by_tenth, 1, 0);
+  tenths_emit(emit, "driver_ms_by_tenth", r->driver_ns_by_tenth, 1e6, 3);
+  tenths_emit(emit, "remap_ms_by_tenth", r->remap_ns_by_tenth, 1e6, 3);
+  tool_emit_real(emit, "span_ms", "recorded time (ms)", (double)r->span_ns / 1e6, 3);
+}
+
+static int result_emit(const tool_call* call, const tide_replay_options* o, const tide_replay_result* r) {
+  char text[TOOL_POLICY_TEXT];
+  tool_emit* const emit = tool_emit_begin(call);
+  tool_emit_text(emit, "policy", "policy", tool_policy_names[o->device.policy]);
+  tool_emit_text(emit, "settings", "settings", tool_policy_settings(&o->device, text));
+  if (o->limit != TIDE_NO_LIMIT) tool_emit_bytes(emit, "limit", "limit", o->limit);
+  else tool_emit_text(emit, "limit", NULL, NULL);
+  tool_emit_uint(emit, "events", "events", r->entries);
+  tool_emit_uint(emit, "allocations", "allocations", r->allocations);
+  tool_emit_uint(emit, "skipped", r->skipped > 0 ? "releases of unknown blocks" : NULL, r->skipped);
+  comparison_emit(emit, r, o->checks);
+  memory_emit(emit, r);
+  driver_emit(emit, r);
+  tool_emit_real(emit, "ns_per_event", "ns per event", (double)r->run_ns / (double)r->entries, 1);
+  return tool_emit_end(emit);
+}
+
+static int replay_status(const tide_replay_options* o, const tide_replay_result* r) {
+  const bool differs = r->mismatched_addresses + r->mismatched_segments > 0;
+  const bool is_short = !o->checks && o->limit != TIDE_NO_LIMIT && r->ooms > 0;
+  return differs || is_short ? TOOL_NO : TOOL_DONE;
+}
+
+static int replay_once(const tool_call* call, tide_replay* replay, tide_replay_options* o) {
+  tide_replay_result result;
+  tool_progress* const progress = tool_progress_begin("replaying");
+  o->on_progress = replay_on_progress;
+  o->user = progress;
+  const tide_status status = tide_replay_run(replay, o, &result);
+  tool_progress_end(progress);
+  if (status != TIDE_OK) return tool_fail("%s: %s", call->operands[0], tide_last_error()->text);
+  const int printed = result_emit(call, o, &result);
+  return printed != TOOL_DONE ? printed : replay_status(o, &result);
+}
+
+static int replay_verb_run(const tool_call* call) {
+  const char* const policy = tool_option_value(call, "policy");
+  tide_replay_options o = TIDE_REPLAY_OPTIONS_INIT;
+  tide_trace* trace = NULL;
+  tide_replay* replay = NULL;
+  o.checks = tool_option_value(call, "check") != NULL;
+  int status = tool_limit_parse(call, &o.limit);
+  if (status == TOOL_DONE && policy != NULL) status = tool_policy_parse(policy, &o.device);
+  if (status == TOOL_DONE) status = tool_replay_open(call, &trace, &replay);
+  if (status == TOOL_DONE && policy == NULL) o.device = tide_replay_recorded_options(replay);
+  if (status == TOOL_DONE) status = replay_once(call, replay, &o);
+  tide_replay_free(replay);
+  tide_trace_free(trace);
+  return status;
+}
+
+const tool_verb tool_replay = {
+  .name = "replay",
+  .summary = "run the recorded requests through an allocator, without a GPU",
+  .usage = "FILE [--policy NAME[:SETTINGS]] [--limit SIZE] [--check] [--device N]",
+  .text =
+      "Says what memory the requests of a recording need under a policy, and what the calls of the driver "
+      "would cost. With --check everything that happens is compared with the recording; releases that the "
+      "policy has no reason for are then taken as calls of empty_cache. Exit status 1: with --check, "
+      "something differs; else, it ran out of memory under --limit.",
+  .options = options,
+  .operands_min = 1,
+  .operands_max = 1,
+  .run = replay_verb_run,
+};

@@ -1,0 +1,363 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// tidemark report: the diagnosis. First what was found and the one thing to do, then the figures it rests
+// on: peaks, where memory sits that nobody asked for, who holds memory at the peak, and why requests were
+// refused. What it says of other settings was replayed, not guessed.
+#include "report.h"
+
+#include <string.h>
+
+#define REPORT_TOP 10       // rows of a table
+#define REPORT_WASTE 0.05   // of reserved memory: what fragmentation may cost without a word
+#define REPORT_SAVING 0.03  // of reserved memory: less is not worth another setting
+
+static double report_utilisation(const tool_diagnosis* r) {
+  return tool_share(r->peaks.live.bytes, r->peaks.reserved.bytes);
+}
+
+// What fragmentation cost: blocks that overlap in a damaged recording may leave less reserved than live.
+static uint64_t report_cost(const tool_diagnosis* r) {
+  return r->peaks.reserved.bytes > r->peaks.live.bytes ? r->peaks.reserved.bytes - r->peaks.live.bytes : 0;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Finding out
+
+static int report_look(tool_diagnosis* r) {
+  (void)tide_trace_entries(r->trace, r->device, &r->entry_count);
+  r->has_segments = tool_device_has_segments(r->trace, r->device);
+  if (tide_ledger_new(r->trace, r->device, &r->ledger) != TIDE_OK)
+    return tool_fail("%s", tide_last_error()->text);
+  r->peaks = tide_ledger_get_peaks(r->ledger);
+  r->faults = tide_ledger_get_faults(r->ledger);
+  r->peak_allocated = tool_moment_of(r->trace, r->device, r->peaks.live.at);
+  r->peak_reserved = tool_moment_of(r->trace, r->device, r->peaks.reserved.at);
+  int status = tool_where_find(r->trace, r->device, r->ledger, &r->where);
+  if (status == TOOL_DONE) status = tool_picture_take(r->ledger, r->peaks.live.at, &r->peak);
+  if (status == TOOL_DONE)
+    status = tool_refusals_find(r->trace, r->device, r->ledger, r->refusals, TOOL_REFUSALS, &r->refusal_count,
+                                &r->limits);
+  return status;
+}
+
+// A replay begins with nothing, so it says something only of a recording that does.
+static void report_try(tool_diagnosis* r) {
+  if (!r->faults.is_from_start || !r->has_segments || tide_trace_get_about(r->trace).has_steps) return;
+  if (r->limits.count > 0) {
+    r->remedy_count = tool_remedies_try(r->trace, r->device, r->limits.likely, NULL, r->remedies);
+  } else if (tool_share(report_cost(r), r->peaks.reserved.bytes) > REPORT_WASTE &&
+             !tool_trace_is_expandable(r->trace)) {
+    r->remedy_count =
+        tool_remedies_try(r->trace, r->device, TIDE_NO_LIMIT, "expandable_segments:True", r->remedies);
+  }
+}
+
+static void report_fini(tool_diagnosis* r) {
+  for (size_t i = 0; i < r->refusal_count; i++) tool_refusal_fini(&r->refusals[i]);
+  tool_picture_fini(&r->peak);
+  tool_sites_fini(&r->sites);
+  tide_ledger_free(r->ledger);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// The finding, and the one thing to do
+
+void tool_words_add(tool_words* w, const char* format, ...) {
+  va_list list;
+  va_start(list, format);
+  const int added = vsnprintf(w->text + w->length, sizeof w->text - w->length, format, list);
+  va_end(list);
+  if (added > 0) w->length += (size_t)added;
+  if (w->length >= sizeof w->text) w->length = sizeof w->text - 1;
+}
+
+void tool_words_add_size(tool_words* w, const char* before, uint64_t bytes, const char* behind) {
+  char size[TOOL_SIZE_TEXT];
+  tool_words_add(w, "%s%s%s", before, tool_size_text(bytes, size), behind);
+}
+
+// The first remedy that serves a refusal and differs from what the recording had; NULL: none.
+static const tool_remedy* report_remedy_of(const tool_diagnosis* r, const tool_refusal* refusal) {
+  for (size_t i = 0; i < r->remedy_count; i++) {
+    const bool is_recorded = strcmp(r->remedies[i].settings, tool_trace_settings(r->trace)) == 0;
+    if (!is_recorded && tool_remedy_serves(&r->remedies[i], refusal->at)) return &r->remedies[i];
+  }
+  return NULL;
+}
+
+static void finding_of_refusal(const tool_diagnosis* r, tool_words* finding, tool_words* advice) {
+  const tool_refusal* const refusal = &r->refusals[0];
+  const tool_moment moment = tool_moment_of(r->trace, r->device, refusal->at);
+  char when[TOOL_MOMENT_TEXT];
+  if (r->limits.count == 1) tool_words_add(finding, "Out of memory once");
+  else tool_words_add(finding, "Out of memory %llu times, the first", (unsigned long long)r->limits.count);
+  tool_words_add(finding, " at %s: ", tool_moment_text(&moment, when));
+  tool_words_add_size(finding, "", refusal->bytes, " were asked for");
+  tool_words_add_size(finding, " and refused, while of ", refusal->reserved, " reserved");
+  tool_words_add_size(finding, " ", refusal->free_bytes, " were free");
+  tool_words_add_size(finding, "; the largest piece this request could have had was ", refusal->place_largest,
+                      ".");
+  const tool_remedy* const remedy = report_remedy_of(r, refusal);
+  if (remedy != NULL && remedy->settings[0] != '\0') {
+    tool_words_add(advice,
+                   "Set PYTORCH_CUDA_ALLOC_CONF=%s: replayed so, in the same memory, the request is served.",
+                   remedy->settings);
+  } else if (remedy != NULL) {
+    tool_words_add(advice,
+                   "Leave PYTORCH_CUDA_ALLOC_CONF unset: replayed so, in the same memory, the request is "
+                   "served.");
+  } else if (r->remedy_count == 0) {
+    tool_words_add(advice,
+                   "Less must be live at that moment, or in better places: the tables below say who holds "
+                   "memory. Other settings can only be replayed on a recording that begins with nothing.");
+  } else {
+    tool_words_add(advice,
+                   "None of the settings tried would have served it in the same memory: less must be live "
+                   "at that moment. The tables below say who holds it.");
+  }
+}
+
+static void advice_for_cause(tool_cause cause, tool_words* advice) {
+  switch (cause) {
+    case TOOL_CAUSE_rounding:
+      tool_words_add(advice, "Requests are rounded up a lot: use fewer or no roundup_power2_divisions.");
+      break;
+    case TOOL_CAUSE_waiting_for_events:
+      tool_words_add(advice,
+                     "Release tensors that other streams use (record_stream) earlier, or let the streams "
+                     "wait for each other: their memory cannot be used until that work is done.");
+      break;
+    case TOOL_CAUSE_private_pools:
+      tool_words_add(advice, "Let graphs share one pool: what is free in one pool is of no use to another.");
+      break;
+    case TOOL_CAUSE_stranded_on_another_stream:
+      tool_words_add(advice,
+                     "Allocate on fewer streams: what is free on one stream is of no use to another.");
+      break;
+    default:
+      tool_words_add(advice, "Try tidemark whatif, which replays more settings on this recording.");
+      break;
+  }
+}
+
+static void finding_of_waste(const tool_diagnosis* r, tool_words* finding, tool_words* advice) {
+  const tool_cause cause = tool_where_main_cause(&r->where);
+  const tool_cause_info info = tool_cause_describe(cause);
+  tool_words_add_size(finding, "Reserved memory reached ", r->peaks.reserved.bytes, "");
+  tool_words_add_size(finding, ", though never more than ", r->peaks.live.bytes, " were live");
+  tool_words_add(finding, " (utilisation %.0f %%)", 100 * report_utilisation(r));
+  tool_words_add_size(finding, ": fragmentation cost ", report_cost(r), ".");
+  tool_words_add_size(finding, " When it grew to that, ", r->where.reserved - r->where.requested,
+                      " of it were not in use");
+  tool_words_add_size(finding, "; most of that, ", tool_where_bytes(&r->where, cause), "");
+  tool_words_add(finding, " (%s), %s.", info.label, info.text);
+  const tool_remedy* const remedy = &r->remedies[0];
+  const uint64_t tried = remedy->result.peak_reserved;
+  const bool is_better = r->remedy_count > 0 && remedy->is_done && tried < r->where.reserved &&
+                         tool_share(r->where.reserved - tried, r->where.reserved) > REPORT_SAVING;
+  if (!is_better) {
+    advice_for_cause(cause, advice);
+    return;
+  }
+  tool_words_add(advice, "Set PYTORCH_CUDA_ALLOC_CONF=%s: replayed so, the same requests", remedy->settings);
+  tool_words_add_size(advice, " reserve ", tried, " at the peak");
+  tool_words_add_size(advice, ", ", r->where.reserved - tried, " less.");
+}
+
+static void finding_of_good_use(const tool_diagnosis* r, tool_words* finding, tool_words* advice) {
+  tool_words_add_size(finding, "Memory is used well: reserved memory reached ", r->peaks.reserved.bytes, "");
+  tool_words_add_size(finding, ", and ", r->peaks.live.bytes, " of it were live at once");
+  tool_words_add(finding, " (utilisation %.0f %%).", 100 * report_utilisation(r));
+  tool_words_add(advice,
+                 "No setting of the allocator can save much. To need less memory, less must be live at the "
+                 "peak; the tables below say who holds it.");
+}
+
+static void finding_of_requests(const tool_diagnosis* r, tool_words* finding) {
+  tool_words_add(finding,
+                 "Only requests were recorded, and no segments: what was reserved for them is not known.");
+  tool_words_add_size(finding, " At the peak ", r->peaks.live.bytes, " were live.");
+}
+
+static void finding_of_plan(const tool_diagnosis* r, tool_words* finding) {
+  tool_words_add(finding,
+                 "These are lifetimes of buffers, counted in steps: at most %llu bytes are live at once",
+                 (unsigned long long)r->peaks.requested.bytes);
+  tool_words_add(finding, ", in %llu.", (unsigned long long)r->peaks.reserved.bytes);
+}
+
+static void report_find(const tool_diagnosis* r, tool_words* finding, tool_words* advice) {
+  *finding = *advice = (tool_words){ .length = 0 };
+  if (tide_trace_get_about(r->trace).has_steps) finding_of_plan(r, finding);
+  else if (!r->has_segments && r->entry_count > 0) finding_of_requests(r, finding);
+  else if (r->where.reserved == 0) tool_words_add(finding, "Nothing was ever reserved on this device.");
+  else if (r->refusal_count > 0) finding_of_refusal(r, finding, advice);
+  else if (tool_share(report_cost(r), r->peaks.reserved.bytes) > REPORT_WASTE)
+    finding_of_waste(r, finding, advice);
+  else finding_of_good_use(r, finding, advice);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Peaks
+
+static void moment_emit(tool_emit* emit, const tool_moment* moment, const char* entry_key, const char* ms_key,
+                        const char* during_key) {
+  char when[TOOL_MOMENT_TEXT];
+  if (moment->at == TIDE_LEDGER_BEFORE) tool_emit_text(emit, entry_key, NULL, NULL);
+  else tool_emit_uint(emit, entry_key, NULL, moment->at);
+  if (moment->has_time) tool_emit_real(emit, ms_key, NULL, moment->ms, 3);
+  else tool_emit_text(emit, ms_key, NULL, NULL);
+  tool_emit_text(emit, during_key, NULL, moment->during);
+  tool_emit_text(emit, NULL, "  at", tool_moment_text(moment, when));
+}
+
+static uint64_t action_count(const tool_diagnosis* r, tide_action a, tide_action b) {
+  const tide_trace_entry* const entries = tide_trace_entries(r->trace, r->device, NULL);
+  uint64_t count = 0;
+  for (size_t i = 0; i < r->entry_count; i++) count += entries[i].action == a || entries[i].action == b;
+  return count;
+}
+
+static void reserved_emit(tool_emit* emit, const tool_diagnosis* r) {
+  if (!r->has_segments) {
+    tool_emit_text(emit, "peak_reserved", NULL, NULL);
+    tool_emit_text(emit, "utilisation", NULL, NULL);
+    return;
+  }
+  tool_emit_bytes(emit, "peak_reserved", "peak reserved", r->peaks.reserved.bytes);
+  moment_emit(emit, &r->peak_reserved, "peak_reserved_entry", "peak_reserved_ms", "peak_reserved_during");
+  tool_emit_real(emit, "utilisation", "utilisation", tool_share(r->peaks.live.bytes, r->peaks.reserved.bytes),
+                 4);
+}
+
+static void peaks_emit(tool_emit* emit, const tool_diagnosis* r) {
+  tool_emit_uint(emit, "device", "device", r->device);
+  tool_emit_uint(emit, "entries", "entries", r->entry_count);
+  tool_emit_bytes(emit, "peak_allocated", "peak allocated", r->peaks.live.bytes);
+  moment_emit(emit, &r->peak_allocated, "peak_allocated_entry", "peak_allocated_ms", "peak_allocated_during");
+  tool_emit_bytes(emit, "peak_allocated_blocks", "  as PyTorch counts", r->peaks.allocated.bytes);
+  tool_emit_bytes(emit, "peak_requested", "  as asked for", r->peaks.requested.bytes);
+  reserved_emit(emit, r);
+  tool_emit_uint(emit, "driver_allocs", "segments made",
+                 action_count(r, TIDE_ACTION_SEGMENT_ALLOC, TIDE_ACTION_SEGMENT_MAP));
+  tool_emit_uint(emit, "driver_frees", "segments given back",
+                 action_count(r, TIDE_ACTION_SEGMENT_FREE, TIDE_ACTION_SEGMENT_UNMAP));
+  tool_emit_uint(emit, "ooms", "requests refused", r->limits.count);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Where it sits
+
+static void where_emit_json(tool_emit* emit, const tool_where* where) {
+  tool_emit_open(emit, "fragmentation", NULL);
+  if (where->at == TIDE_LEDGER_BEFORE) tool_emit_text(emit, "entry", NULL, NULL);
+  else tool_emit_uint(emit, "entry", NULL, where->at);
+  tool_emit_uint(emit, "reserved", NULL, where->reserved);
+  tool_emit_uint(emit, "requested", NULL, where->requested);
+  tool_emit_uint(emit, "total", NULL, where->reserved - where->requested);
+  for (tool_cause cause = 0; cause < TOOL_CAUSE_COUNT; cause++)
+    tool_emit_uint(emit, tool_cause_describe(cause).key, NULL, tool_where_bytes(where, cause));
+  tool_emit_close(emit);
+}
+
+static void where_emit_row(tool_emit* emit, const char* label, uint64_t bytes, uint64_t reserved,
+                           const char* text) {
+  tool_emit_row(emit);
+  tool_emit_text(emit, NULL, NULL, label);
+  tool_emit_bytes(emit, NULL, NULL, bytes);
+  tool_emit_real(emit, NULL, NULL, 100 * tool_share(bytes, reserved), 1);
+  tool_emit_text(emit, NULL, NULL, text);
+}
+
+static void where_emit_people(tool_emit* emit, const tool_where* where) {
+  static const tool_column columns[] = {
+    { NULL, "at the peak of reserved memory" }, { NULL, "bytes" }, { NULL, "%" }, { NULL, "" }
+  };
+  tool_emit_title(emit, "Where it sits");
+  tool_emit_table(emit, NULL, columns, 4);
+  where_emit_row(emit, "asked for", where->requested, where->reserved, "by requests that are not released");
+  for (tool_cause cause = 0; cause < TOOL_CAUSE_COUNT; cause++) {
+    const tool_cause_info info = tool_cause_describe(cause);
+    where_emit_row(emit, info.label, tool_where_bytes(where, cause), where->reserved, info.text);
+  }
+  where_emit_row(emit, "reserved", where->reserved, where->reserved, "");
+  tool_emit_table_end(emit);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// The verb
+
+static void faults_emit(tool_emit* emit, const tool_diagnosis* r) {
+  const tide_ledger_faults* const faults = &r->faults;
+  const uint64_t odd = tool_fault_count(faults, r->has_segments);
+  tool_emit_bool(emit, "has_segments", NULL, r->has_segments);
+  tool_emit_bool(emit, "is_cut", NULL, tide_trace_get_about(r->trace).is_cut);
+  tool_emit_bool(emit, "is_from_start", NULL, faults->is_from_start);
+  tool_emit_uint(emit, "faults", NULL, odd);
+  if (!faults->is_from_start && r->entry_count > 0)
+    tool_emit_words(emit,
+                    "The recording begins in the middle; what was there before was found from the end, and "
+                    "peaks before its first entry are not known.");
+  if (odd > 0)
+    tool_emit_words(emit,
+                    "%llu entries contradict others or lack them: the figures are as near as they allow. "
+                    "tidemark info counts them.",
+                    (unsigned long long)odd);
+}
+
+static int report_answer(tool_diagnosis* r) {
+  tool_words finding;
+  tool_words advice;
+  report_find(r, &finding, &advice);
+  tool_emit* const emit = tool_emit_begin(r->call);
+  if (advice.length > 0) tool_emit_words(emit, "%s %s", finding.text, advice.text);
+  else tool_emit_words(emit, "%s", finding.text);
+  tool_emit_text(emit, "finding", NULL, finding.text);
+  tool_emit_text(emit, "advice", NULL, advice.length > 0 ? advice.text : NULL);
+  faults_emit(emit, r);
+  peaks_emit(emit, r);
+  if (r->call->is_json && r->has_segments) where_emit_json(emit, &r->where);
+  else if (r->has_segments) where_emit_people(emit, &r->where);
+  tool_diagnosis_emit_ooms(emit, r);
+  tool_diagnosis_emit_peak(emit, r);
+  return tool_emit_end(emit);
+}
+
+static int report_run(const tool_call* call) {
+  tool_diagnosis r = { .call = call };
+  int status = tool_top_parse(call, REPORT_TOP, &r.top);
+  if (status == TOOL_DONE) status = tool_trace_read(call->operands[0], &r.trace);
+  if (status != TOOL_DONE) return status;
+  tool_sites_init(&r.sites, r.trace);
+  status = tool_device_choose(call, r.trace, &r.device);
+  if (status == TOOL_DONE) status = report_look(&r);
+  if (status == TOOL_DONE) report_try(&r);
+  if (status == TOOL_DONE) status = report_answer(&r);
+  report_fini(&r);
+  tide_trace_free(r.trace);
+  return status;
+}
+
+static const tool_option report_options[] = {
+  { "device", 'd', "N", "the device to report on (default: the first that has entries)" },
+  { "top", 'n', "N", "rows of a table (default: 10)" },
+  { NULL, 0, NULL, NULL },
+};
+
+const tool_verb tool_report = {
+  .name = "report",
+  .summary = "say what is wrong with a run's memory, and what to do",
+  .usage = "FILE [--device N] [--top N]",
+  .text =
+      "The first paragraph is the finding and the one thing to do; what it says of another setting was "
+      "replayed. Then peaks, where memory sits that nobody asked for, why requests were refused, and who "
+      "holds memory at the peak.\n\n"
+      "Memory that nobody asked for is looked at when reserved memory first reaches its peak, together with "
+      "the request that made it grow; each byte is counted once. A call site is the innermost frame that is "
+      "neither the interpreter's machinery nor PyTorch's own. The keys of --json stand in tidemark(1).",
+  .options = report_options,
+  .operands_min = 1,
+  .operands_max = 1,
+  .run = report_run,
+};

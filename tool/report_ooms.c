@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Why requests were refused, in words and tables.
+#include "report.h"
+
+static void refusal_words(tool_diagnosis* r, const tool_refusal* refusal, tool_words* w) {
+  const tool_moment moment = tool_moment_of(r->trace, r->device, refusal->at);
+  char when[TOOL_MOMENT_TEXT];
+  char site[TOOL_SITE_TEXT];
+  tool_words_add(w, "%s: ", tool_moment_text(&moment, when));
+  tool_words_add_size(w, "", refusal->bytes, "");
+  tool_words_add(w, " on stream %llu", (unsigned long long)refusal->stream);
+  if (refusal->stack != 0)
+    tool_words_add(w, ", from %s",
+                   tool_site_text(&r->sites, tool_sites_find(&r->sites, refusal->stack), site));
+  tool_words_add_size(w, ". ", refusal->reserved, " were reserved");
+  tool_words_add_size(w, ", ", refusal->free_bytes, " of it free");
+  if (refusal->place_pieces == 0) {
+    tool_words_add(w, "; nothing of that where this request could have been.");
+    return;
+  }
+  tool_words_add(w, "; what this request could have had was %llu piece%s",
+                 (unsigned long long)refusal->place_pieces, refusal->place_pieces == 1 ? "" : "s");
+  tool_words_add_size(w, " of ", refusal->place_free, " together");
+  tool_words_add_size(w, ", the largest ", refusal->place_largest, ".");
+}
+
+static void refusal_words_way(const tool_refusal* refusal, tool_words* w) {
+  if (!refusal->has_blockers) {
+    tool_words_add_size(w, " No segment it could have been in is that large; the largest has ",
+                        refusal->largest_segment, ".");
+  } else if (refusal->blocker_count == 0) {
+    tool_words_add(w,
+                   " A free range of that size was there, but PyTorch does not look again after it has given "
+                   "memory back, and does not cut blocks of max_split_size and more.");
+  } else {
+    tool_words_add(w, " Without %zu live block%s", refusal->blocker_count,
+                   refusal->blocker_count == 1 ? "" : "s");
+    tool_words_add_size(w, " (", refusal->blocker_bytes, ") in one segment there would have been room.");
+  }
+}
+
+static void limits_words(const tool_limits* limits, const tool_refusal* refusal, tool_words* w) {
+  if (limits->is_device_full) {
+    tool_words_add_size(w, " The device itself had ", refusal->device_free, " left");
+    tool_words_add_size(w, " and a segment of ", refusal->segment_bytes, " was needed:");
+    tool_words_add_size(w, " ", refusal->segment_bytes - refusal->device_free, " were missing.");
+    return;
+  }
+  if (refusal->has_device_free)
+    tool_words_add_size(w, " The device had ", refusal->device_free,
+                        " left, so it was the limit set for the program:");
+  else tool_words_add(w, " The limit is not recorded:");
+  tool_words_add_size(w, " at least ", limits->at_least, "");
+  tool_words_add_size(w, " and less than ", limits->less_than, ".");
+}
+
+static void refusals_emit_words(tool_emit* emit, tool_diagnosis* r) {
+  for (size_t i = 0; i < r->refusal_count; i++) {
+    tool_words w = { .length = 0 };
+    refusal_words(r, &r->refusals[i], &w);
+    refusal_words_way(&r->refusals[i], &w);
+    if (i == 0) limits_words(&r->limits, &r->refusals[i], &w);
+    tool_emit_words(emit, "%s", w.text);
+  }
+  if (r->limits.count > r->refusal_count)
+    tool_emit_words(emit, "%llu more were refused.",
+                    (unsigned long long)(r->limits.count - r->refusal_count));
+}
+
+static void refusals_emit_json(tool_emit* emit, const tool_diagnosis* r) {
+  static const tool_column columns[] = {
+    { "entry", NULL },         { "bytes", NULL },         { "stream", NULL },        { "is_large", NULL },
+    { "reserved", NULL },      { "allocated", NULL },     { "free", NULL },          { "place_free", NULL },
+    { "place_pieces", NULL },  { "place_largest", NULL }, { "segment_bytes", NULL }, { "device_free", NULL },
+    { "blocker_count", NULL }, { "blocker_bytes", NULL },
+  };
+  tool_emit_table(emit, "oom_events", columns, sizeof columns / sizeof columns[0]);
+  for (size_t i = 0; i < r->refusal_count; i++) {
+    const tool_refusal* const refusal = &r->refusals[i];
+    tool_emit_row(emit);
+    tool_emit_uint(emit, NULL, NULL, refusal->at);
+    tool_emit_uint(emit, NULL, NULL, refusal->bytes);
+    tool_emit_uint(emit, NULL, NULL, refusal->stream);
+    tool_emit_bool(emit, NULL, NULL, refusal->is_large);
+    tool_emit_uint(emit, NULL, NULL, refusal->reserved);
+    tool_emit_uint(emit, NULL, NULL, refusal->allocated);
+    tool_emit_uint(emit, NULL, NULL, refusal->free_bytes);
+    tool_emit_uint(emit, NULL, NULL, refusal->place_free);
+    tool_emit_uint(emit, NULL, NULL, refusal->place_pieces);
+    tool_emit_uint(emit, NULL, NULL, refusal->place_largest);
+    tool_emit_uint(emit, NULL, NULL, refusal->segment_bytes);
+    if (refusal->has_device_free) tool_emit_uint(emit, NULL, NULL, refusal->device_free);
+    else tool_emit_text(emit, NULL, NULL, NULL);
+    if (refusal->has_blockers) tool_emit_uint(emit, NULL, NULL, refusal->blocker_count);
+    else tool_emit_text(emit, NULL, NULL, NULL);
+    if (refusal->has_blockers) tool_emit_uint(emit, NULL, NULL, refusal->blocker_bytes);
+    else tool_emit_text(emit, NULL, NULL, NULL);
+  }
+  tool_emit_table_end(emit);
+}
+
+static void ranges_emit(tool_emit* emit, const tool_diagnosis* r) {
+  static const tool_column columns[] = {
+    { "entry", "refused at entry" }, { "pool", "pool" }, { "stream", "stream" },
+    { "kind", "for requests" },      { "free", "free" }, { "pieces", "pieces" },
+    { "largest", "largest" },
+  };
+  size_t total = 0;
+  for (size_t i = 0; i < r->refusal_count; i++) total += r->refusals[i].ranges.count;
+  if (total == 0 && !r->call->is_json) return;
+  tool_emit_table(emit, "oom_free_ranges", columns, sizeof columns / sizeof columns[0]);
+  for (size_t i = 0; i < r->refusal_count; i++) {
+    const tool_holders* const ranges = &r->refusals[i].ranges;
+    for (size_t k = 0; k < ranges->count; k++) {
+      const tool_holder* const range = &ranges->items[k];
+      const tide_pool_label label = tide_trace_pool(r->trace, tool_range_pool(range));
+      tool_emit_row(emit);
+      tool_emit_uint(emit, NULL, NULL, r->refusals[i].at);
+      tool_emit_format(emit, NULL, NULL, "(%llu, %llu)", (unsigned long long)label.first,
+                       (unsigned long long)label.second);
+      tool_emit_uint(emit, NULL, NULL, range->other);
+      tool_emit_text(emit, NULL, NULL, tool_range_is_large(range) ? "large" : "small");
+      tool_emit_bytes(emit, NULL, NULL, range->bytes);
+      tool_emit_uint(emit, NULL, NULL, range->count);
+      tool_emit_bytes(emit, NULL, NULL, range->largest);
+    }
+  }
+  tool_emit_table_end(emit);
+}
+
+static void blockers_emit(tool_emit* emit, tool_diagnosis* r) {
+  static const tool_column columns[] = {
+    { "entry", "refused at entry" },
+    { "address", "live block in the way" },
+    { "bytes", "bytes" },
+    { "state", NULL },
+    { "call_site", "call site" },
+  };
+  size_t total = 0;
+  for (size_t i = 0; i < r->refusal_count; i++) total += r->refusals[i].blocker_count;
+  if (total == 0 && !r->call->is_json) return;
+  tool_emit_table(emit, "oom_blockers", columns, sizeof columns / sizeof columns[0]);
+  for (size_t i = 0; i < r->refusal_count; i++) {
+    for (size_t k = 0; k < r->refusals[i].blocker_count && k < r->top; k++) {
+      const tide_ledger_block* const block = &r->refusals[i].blockers[k];
+      tool_emit_row(emit);
+      tool_emit_uint(emit, NULL, NULL, r->refusals[i].at);
+      tool_emit_format(emit, NULL, NULL, "0x%llx", (unsigned long long)block->address);
+      tool_emit_bytes(emit, NULL, NULL, block->bytes);
+      tool_emit_text(emit, NULL, NULL, tide_block_state_name(block->state));
+      tool_diagnosis_emit_site(emit, r, block->stack, block->made_at);
+    }
+  }
+  tool_emit_table_end(emit);
+}
+
+static void remedies_emit(tool_emit* emit, const tool_diagnosis* r) {
+  static const tool_column columns[] = {
+    { "settings", "replayed with" },         { "is_served", "serves the first refusal" },
+    { "runs_through", "runs to the end" },   { "first_oom", "first refused at entry" },
+    { "peak_reserved", "reserved by then" },
+  };
+  char limit[TOOL_SIZE_TEXT];
+  tool_emit_title(emit, "Would another setting have served it? Replayed in %s",
+                  tool_size_text(r->limits.likely, limit));
+  tool_emit_table(emit, "oom_settings", columns, sizeof columns / sizeof columns[0]);
+  for (size_t i = 0; i < r->remedy_count; i++) {
+    const tool_remedy* const remedy = &r->remedies[i];
+    if (!remedy->is_done) continue;
+    const bool is_plain = remedy->settings[0] == '\0' && !r->call->is_json;
+    tool_emit_row(emit);
+    tool_emit_text(emit, NULL, NULL, is_plain ? "(defaults)" : remedy->settings);
+    tool_emit_bool(emit, NULL, NULL, tool_remedy_serves(remedy, r->refusals[0].at));
+    tool_emit_bool(emit, NULL, NULL, remedy->result.ooms == 0);
+    if (remedy->result.ooms == 0) tool_emit_text(emit, NULL, NULL, NULL);
+    else tool_emit_uint(emit, NULL, NULL, remedy->result.first_oom);
+    tool_emit_bytes(emit, NULL, NULL, remedy->result.peak_reserved);
+  }
+  tool_emit_table_end(emit);
+}
+
+void tool_diagnosis_emit_ooms(tool_emit* emit, tool_diagnosis* r) {
+  if (r->refusal_count == 0) return;
+  tool_emit_title(emit, "Refused requests");
+  refusals_emit_words(emit, r);
+  if (r->call->is_json) refusals_emit_json(emit, r);
+  tool_emit_bytes(emit, "limit_at_least", NULL, r->limits.at_least);
+  tool_emit_bytes(emit, "limit_less_than", NULL, r->limits.less_than);
+  tool_emit_bool(emit, "is_device_full", NULL, r->limits.is_device_full);
+  ranges_emit(emit, r);
+  blockers_emit(emit, r);
+  if (r->remedy_count > 0) remedies_emit(emit, r);
+}

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Trials: one recording replayed under many settings, in as many threads as there are processors.
+#ifndef TIDEMARK_TOOL_TRIAL_H
+#define TIDEMARK_TOOL_TRIAL_H
+
+#include "tidemark/replay.h"
+
+typedef struct tool_trial {
+  tide_device_options device;
+  bool is_recorded;           // the setting of the recording itself
+  bool is_torch;              // a setting that PyTorch has
+  tide_replay_result result;  // under the limit, if there is one
+  uint64_t smallest_bytes;    // memory in which it runs; 0: none was found, or not looked for
+  uint64_t smallest_ns;       // what the driver's calls cost in that
+  tide_status status;         // of the replay; `text` says more
+  char text[256];
+} tool_trial;
+
+typedef struct tool_trials {
+  tide_replay* replay;  // borrowed
+  uint64_t limit;       // TIDE_NO_LIMIT: none
+  bool is_quick;        // the smallest memory is not looked for
+  tool_trial* rows;     // borrowed
+  size_t count;
+} tool_trials;
+
+// Runs all of them and fills in what they found. The smallest memory is found by bisection, to 1 % of the
+// peak.
+void tool_trials_run(tool_trials* trials);
+
+#endif
