@@ -229,7 +229,7 @@ static void figures_emit(tool_emit* emit, const tool_call* call, const diff_side
   tool_emit_table_end(emit);
 }
 
-static void row_emit(tool_emit* emit, const tool_call* call, const diff_row* row) {
+static void holder_row_emit(tool_emit* emit, const tool_call* call, const diff_row* row) {
   tool_emit_uint(emit, NULL, NULL, row->a.count);
   tool_emit_uint(emit, NULL, NULL, row->b.count);
   tool_emit_uint(emit, NULL, NULL, row->a.bytes);
@@ -260,7 +260,7 @@ static void stacks_emit(tool_emit* emit, const tool_call* call, diff_side* a, di
     const uint32_t stack = row->a.count > 0 ? row->a.stack : row->b.stack;
     tool_emit_row(emit);
     tool_emit_uint(emit, NULL, NULL, row->a.other);
-    row_emit(emit, call, row);
+    holder_row_emit(emit, call, row);
     tool_emit_text(emit, NULL, NULL, tool_site_text(sites, tool_sites_find(sites, stack), text));
   }
   tool_emit_table_end(emit);
@@ -278,7 +278,7 @@ static void sizes_emit(tool_emit* emit, const tool_call* call, const diff_rows* 
     tool_emit_row(emit);
     tool_emit_uint(emit, NULL, NULL, rows->rows[i].a.key);
     tool_emit_uint(emit, NULL, NULL, rows->rows[i].a.other);
-    row_emit(emit, call, &rows->rows[i]);
+    holder_row_emit(emit, call, &rows->rows[i]);
   }
   tool_emit_table_end(emit);
 }

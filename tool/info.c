@@ -76,7 +76,7 @@ static int device_look(device_facts* facts, const tide_trace* trace) {
   return TOOL_DONE;
 }
 
-static void device_fini(device_facts* facts) {
+static void device_facts_fini(device_facts* facts) {
   tool_holders_fini(&facts->streams);
   tool_holders_fini(&facts->pools);
 }
@@ -409,7 +409,7 @@ static int info_run(const tool_call* call) {
     status = device_look(&devices[i], trace);
   }
   if (status == TOOL_DONE) status = info_answer(call, trace, devices, count);
-  for (size_t i = 0; i < count; i++) device_fini(&devices[i]);
+  for (size_t i = 0; i < count; i++) device_facts_fini(&devices[i]);
   free(devices);
   tide_trace_free(trace);
   return status;

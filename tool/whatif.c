@@ -157,9 +157,11 @@ static int whatif_find_empties(whatif* w, const char* file) {
 // ---------------------------------------------------------------------------------------------------
 // What came out
 
+// The smallest memory is known to a hundredth of the peak; less than that is no difference.
 static uint64_t row_rank(const tool_trial* row) {
+  const uint64_t unit = row->result.peak_allocated / 100 + 1;
   if (row->status != TIDE_OK) return UINT64_MAX;
-  return row->smallest_bytes != 0 ? row->smallest_bytes : UINT64_MAX - 1;
+  return row->smallest_bytes != 0 ? row->smallest_bytes / unit : UINT64_MAX - 1;
 }
 
 static int compare_numbers(uint64_t a, uint64_t b) { return a < b ? -1 : a > b; }
@@ -193,19 +195,18 @@ static const tool_trial* row_find(const whatif* w, bool is_recorded) {
 
 // The columns: those that only JSON has, and then those for people, of which some are left out.
 static const tool_column names[] = {
-  { "policy", NULL }, { "settings", NULL },       { "is_recorded", NULL }, { "is_pytorch", NULL },
-  { "error", NULL },  { "peak_allocated", NULL }, { "fits", NULL },        { "first_oom", NULL },
+  { "policy", NULL },     { "settings", NULL },  { "is_recorded", NULL },
+  { "is_pytorch", NULL }, { "error", NULL },     { "peak_allocated", NULL },
+  { "fits", NULL },       { "first_oom", NULL }, { NULL, "setting" },
 };
-static const tool_column smallest[] = { { "smallest_memory", "smallest memory" },
-                                        { "smallest_ms", "ms in it" } };
 static const tool_column figures[] = {
   { "peak_reserved", "peak reserved" },
   { "utilisation", "utilisation" },
   { "driver_calls", "driver calls" },
-  { "driver_ms", "ms" },
+  { "driver_ms", "driver ms" },
 };
 static const tool_column fits[] = { { NULL, "fits" } };
-static const tool_column setting[] = { { NULL, "setting" } };
+static const tool_column smallest[] = { { "smallest_memory", "smallest memory" }, { "smallest_ms", NULL } };
 
 #define COLUMNS_MAX 16
 typedef struct column_list {
@@ -222,10 +223,9 @@ static void columns_add(column_list* list, const tool_column* columns, size_t co
 static column_list columns_of(const whatif* w) {
   column_list list = { .count = 0 };
   COLUMNS_ADD(&list, names);
-  if (!w->trials.is_quick) COLUMNS_ADD(&list, smallest);
   COLUMNS_ADD(&list, figures);
   if (w->trials.limit != TIDE_NO_LIMIT) COLUMNS_ADD(&list, fits);
-  COLUMNS_ADD(&list, setting);
+  if (!w->trials.is_quick) COLUMNS_ADD(&list, smallest);
   return list;
 }
 
@@ -242,6 +242,8 @@ static void row_emit_names(tool_emit* emit, const tool_trial* row) {
   tool_emit_bool(emit, NULL, NULL, row_fits(row));
   if (row->result.ooms > 0) tool_emit_uint(emit, NULL, NULL, row->result.first_oom);
   else tool_emit_text(emit, NULL, NULL, NULL);
+  tool_emit_format(emit, NULL, NULL, "%s%s", tool_policy_text(&row->device, text),
+                   row->is_recorded ? "  (as recorded)" : "");
 }
 
 static void row_emit_smallest(tool_emit* emit, const tool_trial* row) {
@@ -261,17 +263,14 @@ static void row_emit_fits(tool_emit* emit, const tool_trial* row) {
 static void row_emit(tool_emit* emit, const whatif* w, const tool_trial* row) {
   const tide_replay_result* const r = &row->result;
   const double utilisation = (double)r->peak_allocated / (double)r->peak_reserved;
-  char text[TOOL_POLICY_TEXT];
   tool_emit_row(emit);
   row_emit_names(emit, row);
-  if (!w->trials.is_quick) row_emit_smallest(emit, row);
   tool_emit_bytes(emit, NULL, NULL, r->peak_reserved);
   tool_emit_real(emit, NULL, NULL, r->peak_reserved > 0 ? utilisation : 0, 4);
   tool_emit_uint(emit, NULL, NULL, r->driver_calls);
   tool_emit_real(emit, NULL, NULL, (double)r->driver_ns / 1e6, 2);
   if (w->trials.limit != TIDE_NO_LIMIT) row_emit_fits(emit, row);
-  tool_emit_format(emit, NULL, NULL, "%s%s", tool_policy_text(&row->device, text),
-                   row->is_recorded ? "  (as recorded)" : "");
+  if (!w->trials.is_quick) row_emit_smallest(emit, row);
 }
 
 static void empties_emit(tool_emit* emit, const whatif* w) {
@@ -289,34 +288,52 @@ static void empties_emit(tool_emit* emit, const whatif* w) {
                     (unsigned long long)w->found.inferred_empty_cache);
 }
 
+// "reserves 8.97 GiB at the peak instead of 25.24 GiB"
+static void saving_emit(tool_emit* emit, const whatif* w, const tool_trial* best,
+                        const tool_trial* recorded) {
+  char sizes[4][TOOL_SIZE_TEXT];
+  const uint64_t peak = recorded->result.peak_reserved;
+  const uint64_t lower = best->result.peak_reserved;
+  const double change = peak > 0 ? 100.0 * ((double)lower - (double)peak) / (double)peak : 0;
+  const char* const then = tool_size_text(lower, sizes[0]);
+  const char* const now = tool_size_text(peak, sizes[1]);
+  if (w->trials.is_quick || best->smallest_bytes == 0 || recorded->smallest_bytes == 0)
+    tool_emit_words(emit, "It reserves %s at the peak, where the recorded setting reserves %s (%+.1f %%).",
+                    then, now, change);
+  else
+    tool_emit_words(
+        emit,
+        "It reserves %s at the peak, where the recorded setting reserves %s (%+.1f %%), and needs %s to "
+        "run at all, where that needs %s.",
+        then, now, change, tool_size_text(best->smallest_bytes, sizes[2]),
+        tool_size_text(recorded->smallest_bytes, sizes[3]));
+}
+
 // The line to paste: of the best setting that PyTorch has.
 static void best_emit(tool_emit* emit, const whatif* w) {
   const tool_trial* const best = row_find(w, false);
   const tool_trial* const recorded = row_find(w, true);
   char text[TOOL_POLICY_TEXT] = "";
-  char sizes[2][TOOL_SIZE_TEXT];
+  char size[TOOL_SIZE_TEXT];
   if (best == NULL || recorded == NULL) return;
   (void)tool_policy_settings(&best->device, text);
-  const uint64_t now = row_bytes(w, recorded);
-  const uint64_t then = row_bytes(w, best);
+  const uint64_t now = recorded->result.peak_reserved;
+  const uint64_t then = best->result.peak_reserved;
   const uint64_t saved = now > then ? now - then : 0;
   tool_emit_format(emit, "environment", NULL, "PYTORCH_CUDA_ALLOC_CONF=%s", text);
   tool_emit_uint(emit, "saved_bytes", NULL, saved);
-  if (best == recorded || (saved == 0 && now != 0)) {
+  if (best == recorded) {
     tool_emit_words(emit, "No setting of PyTorch needs less memory than the recorded one.");
     return;
   }
   tool_emit_title(emit, "PYTORCH_CUDA_ALLOC_CONF=%s", text);
-  if (now != 0)
-    tool_emit_words(emit, "needs %s less than the recorded setting (%.1f %%): %s.",
-                    tool_size_text(saved, sizes[0]), 100.0 * (double)saved / (double)now,
-                    w->trials.is_quick ? "its peak is that much lower" : "that much less memory is enough");
+  saving_emit(emit, w, best, recorded);
   if (best->device.collect_threshold > 0)
     tool_emit_words(
         emit,
         "Garbage collection needs a limit in PyTorch: torch.cuda.set_per_process_memory_fraction() "
         "with %s.",
-        tool_size_text(w->trials.limit, sizes[1]));
+        tool_size_text(w->trials.limit, size));
 }
 
 static int whatif_emit(const tool_call* call, const whatif* w) {

@@ -119,7 +119,7 @@ tide_status tide__finals_load(const tide__finals* finals, tide__layout* layout) 
 // Against a layout
 
 // Of an inactive block PyTorch leaves the size of some earlier request: that says nothing.
-static bool block_is_same(const tide_trace_block* block, const tide__tile* tile) {
+static bool final_block_is_same(const tide_trace_block* block, const tide__tile* tile) {
   if (block->address != tile->node.key || block->bytes != tile->bytes || block->state != tile->state)
     return false;
   return block->state == TIDE_BLOCK_INACTIVE || block->requested_bytes == tile->requested_bytes;
@@ -133,7 +133,7 @@ static uint64_t blocks_compare(const tide__finals* finals, const tide_trace_segm
   while (i < segment->block_count || tile != NULL) {
     const tide_trace_block* const block = i < segment->block_count ? &finals->blocks[segment->first_block + i]
                                                                    : NULL;
-    if (block == NULL || tile == NULL || !block_is_same(block, tile)) differences++;
+    if (block == NULL || tile == NULL || !final_block_is_same(block, tile)) differences++;
     const bool steps_block = block != NULL && (tile == NULL || block->address <= tile->node.key);
     const bool steps_tile = tile != NULL && (block == NULL || tile->node.key <= block->address);
     if (steps_block) i++;
@@ -142,7 +142,7 @@ static uint64_t blocks_compare(const tide__finals* finals, const tide_trace_segm
   return differences;
 }
 
-static bool segment_is_same(const tide_trace_segment* segment, const tide__span* span) {
+static bool final_segment_is_same(const tide_trace_segment* segment, const tide__span* span) {
   return segment->bytes == span->bytes && segment->is_expandable == span->is_expandable &&
          ((segment->absent & TIDE_SEGMENT_STREAM) != 0 || segment->stream == span->stream);
 }
@@ -156,7 +156,7 @@ uint64_t tide__finals_compare(const tide__finals* finals, const tide__layout* la
     const tide__span* const span = tide__layout_span_from(layout, segment->address);
     const bool is_there = span != NULL && span->node.key == segment->address;
     const bool is_again = i > 0 && finals->items[i - 1].segment->address == segment->address;
-    if (!is_there || is_again || !segment_is_same(segment, span)) differences++;
+    if (!is_there || is_again || !final_segment_is_same(segment, span)) differences++;
     if (!is_there || is_again) continue;
     differences += blocks_compare(finals, segment, tide__layout_tile_at(layout, segment->address));
     found += !span->is_made_up;

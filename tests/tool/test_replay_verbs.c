@@ -169,7 +169,7 @@ T_TEST(test_replay_verbs__whatif_prints_the_line_to_paste) {
   T_EQ(a->status, 0);
   T_STR_HAS(a->out, "5 calls of empty_cache");
   T_STR_HAS(a->out, "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True\n");
-  T_STR_HAS(a->out, "less than the recorded setting");
+  T_STR_HAS(a->out, "at the peak, where the recorded setting reserves");
   T_STR_HAS(a->out, "(as recorded)");
   T_CHECK(strstr(a->out, "smallest") == NULL);
 }
