@@ -145,25 +145,25 @@ static const tide__open* open_at(const tide__assembler* a, size_t place) {
   return item->kind == TIDE__ITEM_OPEN ? &a->opens[item->id] : NULL;
 }
 
-// The role of a list or dict that is opened now.
+// The role of a list or dict that is opened now. It belongs to what lies right below it, or below its key; or
+// else to what lies below the mark. What may be either is taken as plain data, which does no harm.
 static tide__role role_here(const tide__assembler* a, bool is_dict) {
-  tide__role role = TIDE__ROLE_PLAIN;
+  const size_t mark = a->mark_count > 0 ? a->marks[a->mark_count - 1] : 0;
   if (a->depth == 0 && a->mark_count == 0) return is_dict ? TIDE__ROLE_ROOT : TIDE__ROLE_SEGMENTS;
-  if (a->depth == 0) return role;
+  if (a->depth == 0) return TIDE__ROLE_PLAIN;
   const tide__item* const top = &a->stack[a->depth - 1];
   const bool is_keyed = top->kind == TIDE__ITEM_TEXT;
-  const size_t below = a->depth - 1 - is_keyed;  // where the list or dict lies if there is no mark
-  const bool has_below = a->depth > is_keyed;
-  const tide__open* near = has_below ? open_at(a, below) : NULL;
-  if (near != NULL && near->is_dict == is_keyed)
-    role = tide__role_within((tide__role)near->role, is_keyed ? top->id : TIDE__WORD_NONE, is_dict);
-  const size_t mark = a->mark_count > 0 ? a->marks[a->mark_count - 1] : 0;
-  if (role != TIDE__ROLE_PLAIN || mark == 0) return role;
-  const tide__open* const far = open_at(a, mark - 1);
-  if (far == NULL) return role;
+  const uint32_t key = is_keyed ? top->id : TIDE__WORD_NONE;
+  const tide__open* const near = a->depth > is_keyed ? open_at(a, a->depth - 1 - is_keyed) : NULL;
+  if (near != NULL && near->is_dict == is_keyed) {
+    const tide__role role = tide__role_within((tide__role)near->role, key, is_dict);
+    if (is_keyed || role != TIDE__ROLE_PLAIN) return role;
+  }
+  const tide__open* const far = mark > 0 ? open_at(a, mark - 1) : NULL;
+  if (far == NULL) return TIDE__ROLE_PLAIN;
   if (!far->is_dict) return tide__role_within((tide__role)far->role, TIDE__WORD_NONE, is_dict);
   const bool is_value = is_keyed && (a->depth - mark) % 2 == 1;
-  return is_value ? tide__role_within((tide__role)far->role, top->id, is_dict) : TIDE__ROLE_PLAIN;
+  return is_value ? tide__role_within((tide__role)far->role, key, is_dict) : TIDE__ROLE_PLAIN;
 }
 
 // Something is put on the stack. Only a text can be a key of a dict that lies below: otherwise that is complete.
