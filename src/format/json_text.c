@@ -98,12 +98,13 @@ static uint32_t surrogate_of(const char* text, size_t bytes) {
 }
 
 // A byte that is not UTF-8, or a surrogate; returns how many bytes that was. A surrogate is written as itself unless
-// a reader would take it for something else: for a byte, or for one half of a pair.
+// a reader would take it for something else: for a byte, or together with what follows for a pair.
 static size_t put_odd(tide__output* output, const char* text, size_t bytes) {
   const uint32_t code = surrogate_of(text, bytes);
-  const uint32_t next = bytes > 3 ? surrogate_of(text + 3, bytes - 3) : 0;
-  const bool is_pair = code < 0xdc00 && next >= 0xdc00;
-  if (code != 0 && (code < 0xdc80 || code > 0xdcff) && !is_pair) {
+  const bool is_byte = code >= 0xdc80 && code <= 0xdcff;
+  const bool is_alone = code >= 0xdc00 || bytes == 3 ||
+                        (bytes > 3 && tide__utf8_length(text + 3, bytes - 3) > 0);
+  if (code != 0 && !is_byte && is_alone) {
     tide__output_format(output, "\\u%04x", (unsigned)code);
     return 3;
   }
