@@ -499,7 +499,8 @@ TIDE_API const char* tide_thread_metadata(void);
 TIDE_API TIDE_NODISCARD tide_status tide_thread_push_context(const char* text);
 TIDE_API TIDE_NODISCARD tide_status tide_thread_pop_context(void);
 
-// What a frame of a call stack is called. The texts are borrowed until the call that asked returns; NULL is empty.
+// What a frame of a call stack is called. The texts are borrowed until the call that asked returns; NULL is
+// empty.
 typedef struct tide_frame_words {
   const char* name;
   const char* file;
@@ -511,18 +512,18 @@ typedef struct tide_snapshot_options {
   bool has_entries;  // the history goes along; set by _INIT
   uint8_t reserved[3];
   uint64_t epoch_ns;  // added to the times of entries: what another clock said when the machine's said 0
-  // (optional) Names a frame that tide_history_options.gather() gave; returns false if it cannot, and then the
-  // name is the number in hexadecimal. Called with no lock held.
+  // (optional) Names a frame that tide_history_options.gather() gave; returns false if it cannot, and then
+  // the name is the number in hexadecimal. Called with no lock held.
   bool (*describe)(void* user, uint64_t frame, tide_frame_words* out);
   void* user;  // caller keeps
 } tide_snapshot_options;
 #define TIDE_SNAPSHOT_OPTIONS_INIT \
   { sizeof(tide_snapshot_options), true, { 0, 0, 0 }, 0, NULL, NULL }
 
-// Adds the history and the segments of the allocator to a trace, as those of its device, and its options as the
-// trace's settings: a memory snapshot, to be written with tide_trace_write(). NULL options are the defaults.
-// Several allocators can be added to one trace, each of a device of its own. The history comes first, so while
-// other threads work the segments may be newer than it.
+// Adds the history and the segments of the allocator to a trace, as those of its device, and its options as
+// the trace's settings: a memory snapshot, to be written with tide_trace_write(). NULL options are the
+// defaults. Several allocators can be added to one trace, each of a device of its own. The history comes
+// first, so while other threads work the segments may be newer than it.
 // Errors: TIDE_ERR_ARGUMENT; TIDE_ERR_NO_MEMORY, and then the trace has a part of it.
 TIDE_API TIDE_NODISCARD tide_status tide_device_snapshot(tide_device* device,
                                                          const tide_snapshot_options* options,

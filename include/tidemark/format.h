@@ -11,9 +11,9 @@
 //   tide_trace_write(trace, TIDE_FORMAT_JSON, &sink);
 //   tide_trace_free(trace);
 //
-// A reader trusts nothing: a damaged or hostile file is an error that names the byte where it was found, takes
-// no more memory than the limit allows, and nothing in it is ever run or looked up by name. Compression is not
-// its matter: a source may decompress as it goes.
+// A reader trusts nothing: a damaged or hostile file is an error that names the byte where it was found,
+// takes no more memory than the limit allows, and nothing in it is ever run or looked up by name. Compression
+// is not its matter: a source may decompress as it goes.
 #ifndef TIDEMARK_FORMAT_H
 #define TIDEMARK_FORMAT_H
 

@@ -3,7 +3,8 @@
 //
 // Tidemark: the trace, what an allocator did, and what it held in the end. One entry has 48 bytes; texts and
 // call stacks are interned, so that an entry names them by number. An allocator writes entries, a reader of
-// files (format.h) makes a whole trace of them, a ledger (ledger.h) follows it, a replay (replay.h) repeats it.
+// files (format.h) makes a whole trace of them, a ledger (ledger.h) follows it, a replay (replay.h) repeats
+// it.
 //
 //   size_t count = 0;
 //   const tide_trace_entry* e = tide_trace_entries(trace, 0, &count);   // device 0, oldest first
@@ -54,8 +55,8 @@ typedef struct tide_trace_entry {
   uint16_t absent;  // TIDE_ENTRY_* bits: keys that the entry lacks in its file, or has in another form
 } tide_trace_entry;
 
-// The keys of an entry in a file. What a file has beside them, and a key whose value is not of the usual kind,
-// is kept in the note's `extra`.
+// The keys of an entry in a file. What a file has beside them, and a key whose value is not of the usual
+// kind, is kept in the note's `extra`.
 #define TIDE_ENTRY_ACTION (1u << 0)
 #define TIDE_ENTRY_ADDRESS (1u << 1)  // "addr"; of an OOM "device_free"
 #define TIDE_ENTRY_BYTES (1u << 2)
@@ -70,8 +71,8 @@ typedef struct tide_trace_entry {
 // Interned texts, stacks, notes, frames and values
 //
 // Each distinct value is kept once and named by a number above 0; 0 is "none". The kinds are numbered apart,
-// each from 1 in the order they came. What was interned stays until the table is freed, so looking it up takes
-// no lock and gives a pointer that stays good.
+// each from 1 in the order they came. What was interned stays until the table is freed, so looking it up
+// takes no lock and gives a pointer that stays good.
 
 typedef struct tide_intern tide_intern;  // opaque; freed by tide_intern_free()
 
@@ -273,7 +274,8 @@ TIDE_API const tide_trace_segment* tide_trace_segments(const tide_trace* trace, 
 TIDE_API const tide_trace_block* tide_trace_blocks(const tide_trace* trace, size_t* out_count);
 
 // A pool in a file is a pair of numbers. In a trace pools are numbered from 0, which is (0, 0), the default
-// pool; there can be 16,384 others. Fails like tide_intern_add_note(). The pair of a number that is none is (0, 0).
+// pool; there can be 16,384 others. Fails like tide_intern_add_note(). The pair of a number that is none is
+// (0, 0).
 typedef struct tide_pool_label {
   uint64_t first;
   uint64_t second;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// A memory snapshot of an allocator: its history and its segments become a trace of their own, with the shape that
-// PyTorch's snapshots have. Texts, stacks and notes are carried from the allocator's table to that of the trace, each
-// distinct stack and note once.
+// A memory snapshot of an allocator: its history and its segments become a trace of their own, with the shape
+// that PyTorch's snapshots have. Texts, stacks and notes are carried from the allocator's table to that of
+// the trace, each distinct stack and note once.
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The stack of parts. A list or dict is open until it is used: as a part of another, or when it is recalled. Then
-// it is packed away (record.c), and whoever remembered it recalls what it was packed as. So a part that contains
-// itself cannot come about: it would have to be filled after it was used, which is refused.
+// The stack of parts. A list or dict is open until it is used: as a part of another, or when it is recalled.
+// Then it is packed away (record.c), and whoever remembered it recalls what it was packed as. So a part that
+// contains itself cannot come about: it would have to be filled after it was used, which is refused.
 //
-// What a list or dict is follows from its place when it is opened: below it on the stack lie the list or dict it
-// will be given to, and in a dict its key. Where several places are possible, the kinds decide; and a wrong guess
-// costs only time, because plain data is packed in its right place later.
+// What a list or dict is follows from its place when it is opened: below it on the stack lie the list or dict
+// it will be given to, and in a dict its key. Where several places are possible, the kinds decide; and a
+// wrong guess costs only time, because plain data is packed in its right place later.
 //
-// Cost: O(1) for a part, beside the interning of texts. An open dict is closed as soon as something that cannot be
+// Cost: O(1) for a part, beside the interning of texts. An open dict is closed as soon as something that
+// cannot be
 //       its key lies above it, so that a list of any length keeps one of them open.
 #include "format/assemble.h"
 
@@ -118,8 +119,8 @@ static bool role_is_counted(tide__role role) {
          role == TIDE__ROLE_BLOCKS;
 }
 
-// Gives a complete part to a list. A list of a snapshot's own parts keeps only their number; of a call stack in
-// which something else lies, nothing more is known than that it is a list.
+// Gives a complete part to a list. A list of a snapshot's own parts keeps only their number; of a call stack
+// in which something else lies, nothing more is known than that it is a list.
 static tide_status list_take(tide__assembler* a, tide__open* open, tide__item* item) {
   const tide__role role = (tide__role)open->role;
   if (role == TIDE__ROLE_PLAIN) return open_add(a, open, item, 1);
@@ -166,7 +167,8 @@ static tide__role role_here(const tide__assembler* a, bool is_dict) {
   return is_value ? tide__role_within((tide__role)far->role, key, is_dict) : TIDE__ROLE_PLAIN;
 }
 
-// Something is put on the stack. Only a text can be a key of a dict that lies below: otherwise that is complete.
+// Something is put on the stack. Only a text can be a key of a dict that lies below: otherwise that is
+// complete.
 static tide_status below_close(tide__assembler* a, uint8_t kind) {
   const tide__open* const below = a->depth > 0 && kind != TIDE__ITEM_TEXT ? open_at(a, a->depth - 1) : NULL;
   return below != NULL && below->is_dict ? item_close(a, &a->stack[a->depth - 1]) : TIDE_OK;

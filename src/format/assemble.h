@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Puts a memory snapshot together from its parts, in the order a pickle or a JSON text has them. A decoder only
-// names the parts: this text, that number, a list begins, these are its items. The assembler has a stack of them,
-// like a pickle machine, knows from the place of a part what it is (an entry of a trace, a frame), and packs it
-// away as soon as it is complete. What it has no place for is kept as plain data.
+// Puts a memory snapshot together from its parts, in the order a pickle or a JSON text has them. A decoder
+// only names the parts: this text, that number, a list begins, these are its items. The assembler has a stack
+// of them, like a pickle machine, knows from the place of a part what it is (an entry of a trace, a frame),
+// and packs it away as soon as it is complete. What it has no place for is kept as plain data.
 //
 //   tide__assembler a;
 //   TIDE_TRY(tide__assembler_init(&a, trace));
@@ -127,8 +127,8 @@ static inline tide_status tide__assemble_none(tide__assembler* a) {
 // Marks the place on the stack that items are counted from.
 tide_status tide__assemble_mark(tide__assembler* a);
 
-// Gives the top `count` parts to the list below them, or pairs of keys and values to the dict; from the last mark
-// on if `to_mark`, which is then gone.
+// Gives the top `count` parts to the list below them, or pairs of keys and values to the dict; from the last
+// mark on if `to_mark`, which is then gone.
 tide_status tide__assemble_append(tide__assembler* a, size_t count, bool to_mark);
 tide_status tide__assemble_set(tide__assembler* a, size_t count, bool to_mark);
 
@@ -139,8 +139,8 @@ tide_status tide__assemble_gather(tide__assembler* a, tide_value_kind kind, size
 tide_status tide__assemble_pop(tide__assembler* a);
 tide_status tide__assemble_pop_mark(tide__assembler* a);
 
-// Remembers the top part by a number, which may be at most one higher than all before; SIZE_MAX: the next one. And
-// puts what is remembered on the stack once more.
+// Remembers the top part by a number, which may be at most one higher than all before; SIZE_MAX: the next
+// one. And puts what is remembered on the stack once more.
 tide_status tide__assemble_remember(tide__assembler* a, size_t number);
 tide_status tide__assemble_recall(tide__assembler* a, size_t number);
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Bytes of a source, through a buffer. A reader asks for the bytes it needs next and knows where it stands, so
-// that an error can name the place.
+// Bytes of a source, through a buffer. A reader asks for the bytes it needs next and knows where it stands,
+// so that an error can name the place.
 //
 //   const uint8_t* bytes = NULL;
-//   TIDE_TRY(tide__input_take(input, 4, &bytes));      // exactly 4, or TIDE_ERR_FORMAT: the file ends too early
+//   TIDE_TRY(tide__input_take(input, 4, &bytes)); // exactly 4, or TIDE_ERR_FORMAT: the file ends too early
 #ifndef TIDEMARK_SRC_FORMAT_INPUT_H
 #define TIDEMARK_SRC_FORMAT_INPUT_H
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Reads a snapshot that is written as JSON. One pass over the bytes; every value is handed to the assembler, and
-// given to its list or dict at once. Texts are decoded to UTF-8; a lone surrogate from U+DC80 to U+DCFF is a byte
-// that was not UTF-8. NaN and Infinity are read, as Python writes them.
+// Reads a snapshot that is written as JSON. One pass over the bytes; every value is handed to the assembler,
+// and given to its list or dict at once. Texts are decoded to UTF-8; a lone surrogate from U+DC80 to U+DCFF
+// is a byte that was not UTF-8. NaN and Infinity are read, as Python writes them.
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>

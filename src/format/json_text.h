@@ -7,14 +7,15 @@
 
 #include "format/output.h"
 
-// What becomes of a byte that is not UTF-8: it is kept as the lone surrogate U+DC80 + (byte - 0x80), as Python's
-// surrogateescape has it, so that it can be read back; or it becomes U+FFFD, for people to see.
+// What becomes of a byte that is not UTF-8: it is kept as the lone surrogate U+DC80 + (byte - 0x80), as
+// Python's surrogateescape has it, so that it can be read back; or it becomes U+FFFD, for people to see.
 typedef enum tide__json_repair { TIDE__JSON_KEEP, TIDE__JSON_SHOW } tide__json_repair;
 
 // Writes a string with its quotes.
 void tide__output_json_text(tide__output* output, const char* text, size_t bytes, tide__json_repair repair);
 
-// A number in JSON's form, whatever the locale of the program; and a number that printf() made, brought to that form.
+// A number in JSON's form, whatever the locale of the program; and a number that printf() made, brought to
+// that form.
 double tide__json_number(const char* text);
 void tide__json_point(char* text);
 

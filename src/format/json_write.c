@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Writes a snapshot as JSON: the twin of the pickle, which the viewers open as well. JSON has no tuples and cannot
-// share: pairs become lists, and call stacks are written out each time.
+// Writes a snapshot as JSON: the twin of the pickle, which the viewers open as well. JSON has no tuples and
+// cannot share: pairs become lists, and call stacks are written out each time.
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

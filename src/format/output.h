@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Bytes to a sink, through a buffer. The first failure is kept and everything after it does nothing, so that a
-// writer asks once, at the end.
+// Bytes to a sink, through a buffer. The first failure is kept and everything after it does nothing, so that
+// a writer asks once, at the end.
 #ifndef TIDEMARK_SRC_FORMAT_OUTPUT_H
 #define TIDEMARK_SRC_FORMAT_OUTPUT_H
 

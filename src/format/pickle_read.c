@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Reads pickles of plain data, protocols 2 to 5. A pickle is a program for a small stack machine; this one knows
-// the instructions that put plain data together and refuses all others, in particular those that look up a name,
-// call something or make an object. Nothing from the file is ever run.
+// Reads pickles of plain data, protocols 2 to 5. A pickle is a program for a small stack machine; this one
+// knows the instructions that put plain data together and refuses all others, in particular those that look
+// up a name, call something or make an object. Nothing from the file is ever run.
 //
-// One pass: an instruction is decoded and handed to the assembler, which keeps what the file can refer to later.
+// One pass: an instruction is decoded and handed to the assembler, which keeps what the file can refer to
+// later.
 #include <inttypes.h>
 #include <string.h>
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Writes a snapshot as a pickle that PyTorch's own tools and viewers open: protocol 4, without frames, only the
-// instructions the viewers know, at most 1000 items given to a list or dict at once. Texts, call stacks and frames
-// are written once and then referred to.
+// Writes a snapshot as a pickle that PyTorch's own tools and viewers open: protocol 4, without frames, only
+// the instructions the viewers know, at most 1000 items given to a list or dict at once. Texts, call stacks
+// and frames are written once and then referred to.
 #include <inttypes.h>
 
 #include "base/error.h"

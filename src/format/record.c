@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// From the dicts of a snapshot to the records of a trace. Each key that is known goes to its field. A key that is
-// not known, or whose value is not of the usual kind (a list where a tuple is usual, None for an address), is kept
-// as plain data in the record's `extra`, and the record notes that the usual key is absent: so a writer gives back
-// what was read. Where a value of another kind can be understood, the field has it all the same.
+// From the dicts of a snapshot to the records of a trace. Each key that is known goes to its field. A key
+// that is not known, or whose value is not of the usual kind (a list where a tuple is usual, None for an
+// address), is kept as plain data in the record's `extra`, and the record notes that the usual key is absent:
+// so a writer gives back what was read. Where a value of another kind can be understood, the field has it all
+// the same.
 //
 // What cannot be done without is an error that names its path: the action of an entry as a text, sizes and
 // addresses of segments and blocks as integers.

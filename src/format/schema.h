@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The shape of a memory snapshot: which keys its dicts have. The readers and the writers of pickle and JSON share
-// this list. A reader interns it first, in this order, so that the number of a known text is its constant here.
+// The shape of a memory snapshot: which keys its dicts have. The readers and the writers of pickle and JSON
+// share this list. A reader interns it first, in this order, so that the number of a known text is its
+// constant here.
 #ifndef TIDEMARK_SRC_FORMAT_SCHEMA_H
 #define TIDEMARK_SRC_FORMAT_SCHEMA_H
 

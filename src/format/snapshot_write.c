@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The walk over a trace that makes a memory snapshot of it. Keys stand in the order PyTorch writes them; a key that
-// the file did not have is left out, and what it had beside them comes last.
+// The walk over a trace that makes a memory snapshot of it. Keys stand in the order PyTorch writes them; a
+// key that the file did not have is left out, and what it had beside them comes last.
 #include "format/snapshot_write.h"
 
 #include "base/error.h"
@@ -35,8 +35,8 @@ static void put_text_key(tide__encoder* e, uint32_t absent, uint32_t bit, tide__
   e->encoding->text(e, text);
 }
 
-// What is shared is written out each time by an encoding that cannot refer to it, and a small file can share so
-// much that there would be no end.
+// What is shared is written out each time by an encoding that cannot refer to it, and a small file can share
+// so much that there would be no end.
 #define PARTS_MAX ((uint64_t)1 << 30)
 
 static bool parts_fit(tide__encoder* e, uint64_t parts) {

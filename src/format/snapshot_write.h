@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Writes a trace as a memory snapshot, in whatever encoding: the walk over the trace is here, an encoding is a
-// table of functions that put plain data down.
+// Writes a trace as a memory snapshot, in whatever encoding: the walk over the trace is here, an encoding is
+// a table of functions that put plain data down.
 #ifndef TIDEMARK_SRC_FORMAT_SNAPSHOT_WRITE_H
 #define TIDEMARK_SRC_FORMAT_SNAPSHOT_WRITE_H
 
@@ -20,8 +20,9 @@ typedef struct tide__encoding {
   void (*text)(tide__encoder* e, uint32_t text);    // a key or a text of the trace's names
   void (*uint)(tide__encoder* e, uint64_t number);
   void (*scalar)(tide__encoder* e, const tide_value* value);  // NONE, BOOL, INT, UINT, FLOAT
-  // (optional) A stack, frame or container of plain data that is put down once more, or for the first time: true if
-  // it was there and nothing else is to be done. After the first time `shared_end` follows its contents.
+  // (optional) A stack, frame or container of plain data that is put down once more, or for the first time:
+  // true if it was there and nothing else is to be done. After the first time `shared_end` follows its
+  // contents.
   bool (*shared)(tide__encoder* e, int kind, uint32_t number);
   void (*shared_end)(tide__encoder* e, int kind, uint32_t number);
 } tide__encoding;

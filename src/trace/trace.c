@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// A whole trace: arrays of entries (one a device), segments, blocks and pools, and the table of interned values
-// they refer to. Arrays grow by a quarter, so that at no time more than 2.25 times their contents is taken.
+// A whole trace: arrays of entries (one a device), segments, blocks and pools, and the table of interned
+// values they refer to. Arrays grow by a quarter, so that at no time more than 2.25 times their contents is
+// taken.
 #include "trace/limit.h"
 
 #include <string.h>

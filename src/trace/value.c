@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Interned plain data. A value is a word of {kind, depth, weight}, then what the kind has: one word, or one for each
-// item. Items are values that were interned before, so a value cannot contain itself, and its depth and the parts it
-// would have written out are known when it is added.
+// Interned plain data. A value is a word of {kind, depth, weight}, then what the kind has: one word, or one
+// for each item. Items are values that were interned before, so a value cannot contain itself, and its depth
+// and the parts it would have written out are known when it is added.
 #include <stdlib.h>
 #include <string.h>
 

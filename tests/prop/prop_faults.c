@@ -408,7 +408,8 @@ static void expect_again(run* r, size_t at, tide_status got, const char* what) {
   expect_order(r, at);
   if (got == TIDE_OK || got == clean[at].status) return;
   const tide_status again = verbs[list[at].verb](r, &list[at]);
-  // On host it depends on time whether blocks still wait for other streams, and a state may be refused for that.
+  // On host it depends on time whether blocks still wait for other streams, and a state may be refused for
+  // that.
   const bool is_early = !is_dry(r->m) && again == TIDE_ERR_STATE;
   if (again != clean[at].status && clean[at].status == TIDE_OK && !is_early) {
     T_FAIL("seed %" PRIu64 ", %s: operation %zu (%s) was %s (%.150s), and made again %s (%.150s)", t_seed(),
