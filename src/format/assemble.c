@@ -9,9 +9,8 @@
 // it will be given to, and in a dict its key. Where several places are possible, the kinds decide; and a
 // wrong guess costs only time, because plain data is packed in its right place later.
 //
-// Cost: O(1) for a part, beside the interning of texts. An open dict is closed as soon as something that
-// cannot be
-//       its key lies above it, so that a list of any length keeps one of them open.
+// Cost: O(1) for a part, beside the interning of texts. An open dict is closed as soon as something lies above
+//       it that cannot be its key, so that a list of any length keeps one of them open.
 #include "format/assemble.h"
 
 #include <string.h>
