@@ -20,9 +20,6 @@
 #include "base/heap.h"
 #include "format/schema.h"
 
-#define UNFOLD_SHARE 16u  // parts for each byte of the file
-#define UNFOLD_MIN ((uint64_t)1 << 16)
-
 // ---------------------------------------------------------------------------------------------------
 // What stands where
 
@@ -53,179 +50,6 @@ const char* tide__item_name(const tide__item* item) {
                                        "a segment",         "a list of blocks", "a block",
                                        "a call stack",      "a frame" };
   return item->kind == TIDE__ITEM_PACKED ? roles[item->role] : kinds[item->kind];
-}
-
-// ---------------------------------------------------------------------------------------------------
-// Plain data
-
-tide__item tide__value_item(const tide_intern* names, uint32_t id) {
-  const tide_value value = tide_intern_value(names, id);
-  switch (value.kind) {
-    case TIDE_VALUE_NONE: return (tide__item){ .kind = TIDE__ITEM_NONE };
-    case TIDE_VALUE_BOOL: return (tide__item){ .kind = TIDE__ITEM_BOOL, .as.integer = value.integer };
-    case TIDE_VALUE_INT: return (tide__item){ .kind = TIDE__ITEM_INT, .as.integer = value.integer };
-    case TIDE_VALUE_UINT: return (tide__item){ .kind = TIDE__ITEM_UINT, .as.integer = value.integer };
-    case TIDE_VALUE_FLOAT: return (tide__item){ .kind = TIDE__ITEM_FLOAT, .as.number = value.number };
-    case TIDE_VALUE_TEXT: return (tide__item){ .kind = TIDE__ITEM_TEXT, .id = value.text };
-    default: return (tide__item){ .kind = TIDE__ITEM_VALUE, .id = id };
-  }
-}
-
-static tide_status value_add(tide__assembler* a, const tide_value* value, uint32_t* out) {
-  const tide_status status = tide_intern_add_value(a->names, value, out);
-  if (status == TIDE_ERR_LIMIT) return TIDE__FILE_FAIL(a, "%s", tide_last_error()->text);
-  return status;
-}
-
-// What is shared by reference and packed anew in each place must not cost more than the file is long.
-static tide_status unfold(tide__assembler* a, size_t parts) {
-  a->unfolded += parts;
-  if (a->unfolded / UNFOLD_SHARE <= a->offset + UNFOLD_MIN) return TIDE_OK;
-  return TIDE__FILE_FAIL(a, "parts are shared %llu times", (unsigned long long)a->unfolded);
-}
-
-// The words from `begin` on become a value, and are gone.
-static tide_status words_value(tide__assembler* a, tide_value_kind kind, size_t begin, uint32_t* out) {
-  const tide_value value = { .kind = kind, .items = a->words + begin, .count = a->word_count - begin };
-  a->word_count = begin;
-  return value_add(a, &value, out);
-}
-
-static tide_status words_add_pair(tide__assembler* a, uint32_t key, const tide__item* item) {
-  uint32_t value = 0;
-  TIDE_TRY(tide__item_value(a, item, &value));
-  return tide__assembler_word(a, (uint64_t)key << 32 | value);
-}
-
-static tide_status words_add_text(tide__assembler* a, uint32_t key, uint32_t text) {
-  return words_add_pair(a, key, &(tide__item){ .kind = TIDE__ITEM_TEXT, .id = text });
-}
-
-static tide_status frame_value(tide__assembler* a, uint32_t id, uint32_t* out) {
-  const tide_frame frame = tide_intern_frame(a->names, id);
-  const tide_value extra = tide_intern_value(a->names, frame.extra);
-  const size_t begin = a->word_count;
-  if (!(frame.absent & TIDE_FRAME_NAME)) TIDE_TRY(words_add_text(a, TIDE__WORD_NAME, frame.name));
-  if (!(frame.absent & TIDE_FRAME_FILE)) TIDE_TRY(words_add_text(a, TIDE__WORD_FILENAME, frame.file));
-  if (!(frame.absent & TIDE_FRAME_LINE)) {
-    const tide__item line = { .kind = TIDE__ITEM_INT, .as.integer = frame.line };
-    TIDE_TRY(words_add_pair(a, TIDE__WORD_LINE, &line));
-  }
-  for (size_t i = 0; i < extra.count; i++) TIDE_TRY(tide__assembler_word(a, extra.items[i]));
-  return words_value(a, TIDE_VALUE_DICT, begin, out);
-}
-
-static tide_status stack_value(tide__assembler* a, uint32_t id, uint32_t* out) {
-  size_t count = 0;
-  const uint64_t* const frames = tide_intern_stack(a->names, id, &count);
-  const size_t begin = a->word_count;
-  TIDE_TRY(unfold(a, count));
-  for (size_t i = 0; i < count; i++) {
-    uint32_t value = 0;
-    TIDE_TRY(frame_value(a, (uint32_t)frames[i], &value));
-    TIDE_TRY(tide__assembler_word(a, value));
-  }
-  return words_value(a, TIDE_VALUE_LIST, begin, out);
-}
-
-tide_status tide__item_value(tide__assembler* a, const tide__item* item, uint32_t* out) {
-  tide_value value = { .integer = item->as.integer };
-  switch (item->kind) {
-    case TIDE__ITEM_VALUE: *out = item->id; return TIDE_OK;
-    case TIDE__ITEM_NONE: value.kind = TIDE_VALUE_NONE; break;
-    case TIDE__ITEM_BOOL: value.kind = TIDE_VALUE_BOOL; break;
-    case TIDE__ITEM_INT: value.kind = TIDE_VALUE_INT; break;
-    case TIDE__ITEM_UINT: value.kind = TIDE_VALUE_UINT; break;
-    case TIDE__ITEM_FLOAT: value = (tide_value){ .kind = TIDE_VALUE_FLOAT, .number = item->as.number }; break;
-    case TIDE__ITEM_TEXT: value = (tide_value){ .kind = TIDE_VALUE_TEXT, .text = item->id }; break;
-    default:
-      if (item->role == TIDE__ROLE_FRAME) return frame_value(a, item->id, out);
-      if (item->role == TIDE__ROLE_STACK) return stack_value(a, item->id, out);
-      return TIDE__FILE_FAIL(a, "%s where it cannot be", tide__item_name(item));
-  }
-  return value_add(a, &value, out);
-}
-
-// ---------------------------------------------------------------------------------------------------
-// Of a key that comes twice, the last counts
-
-typedef struct placed_pair {
-  uint64_t pair;
-  size_t place;
-} placed_pair;
-
-static int placed_by_key(const void* a, const void* b) {
-  const placed_pair* const left = a;
-  const placed_pair* const right = b;
-  if (left->pair >> 32 != right->pair >> 32) return left->pair >> 32 < right->pair >> 32 ? -1 : 1;
-  return left->place < right->place ? -1 : 1;
-}
-
-static int placed_by_place(const void* a, const void* b) {
-  const placed_pair* const left = a;
-  const placed_pair* const right = b;
-  return left->place < right->place ? -1 : 1;
-}
-
-static size_t pairs_drop_repeated(placed_pair* pairs, size_t count) {
-  size_t kept = 0;
-  qsort(pairs, count, sizeof *pairs, placed_by_key);
-  for (size_t i = 0; i < count; i++) {
-    const bool is_last = i + 1 == count || pairs[i].pair >> 32 != pairs[i + 1].pair >> 32;
-    if (is_last) pairs[kept++] = pairs[i];
-  }
-  qsort(pairs, kept, sizeof *pairs, placed_by_place);
-  return kept;
-}
-
-static bool words_repeat_a_key(const uint64_t* words, size_t count) {
-  for (size_t i = 1; i < count; i++) {
-    for (size_t k = 0; k < i; k++) {
-      if (words[i] >> 32 == words[k] >> 32) return true;
-    }
-  }
-  return false;
-}
-
-// Makes the keys of the words from `begin` on different. Few words are looked through, many are sorted.
-static tide_status words_keep_last(tide__assembler* a, size_t begin) {
-  uint64_t* const words = a->words + begin;
-  const size_t count = a->word_count - begin;
-  if (count <= 32 && !words_repeat_a_key(words, count)) return TIDE_OK;
-  placed_pair* const pairs = tide__heap_alloc(a->heap, count, sizeof *pairs);
-  TIDE_REQUIRE(pairs != NULL, TIDE_ERR_NO_MEMORY, "%s: no memory for a dict of %zu keys", a->format, count);
-  for (size_t i = 0; i < count; i++) pairs[i] = (placed_pair){ words[i], i };
-  const size_t kept = pairs_drop_repeated(pairs, count);
-  for (size_t i = 0; i < kept; i++) words[i] = pairs[i].pair;
-  a->word_count = begin + kept;
-  tide__heap_release(a->heap, pairs, count, sizeof *pairs);
-  return TIDE_OK;
-}
-
-// The words from `begin` on become the extra of a record.
-static tide_status words_extra(tide__assembler* a, size_t begin, uint32_t* out) {
-  *out = 0;
-  if (a->word_count == begin) return TIDE_OK;
-  TIDE_TRY(words_keep_last(a, begin));
-  return words_value(a, TIDE_VALUE_DICT, begin, out);
-}
-
-static tide_status pack_plain(tide__assembler* a, const tide__open* open, tide__item* out) {
-  const size_t begin = a->word_count;
-  const size_t step = open->is_dict ? 2 : 1;
-  for (size_t i = 0; i + step <= open->count; i += step) {
-    if (open->is_dict) {
-      TIDE_TRY(words_add_pair(a, open->items[i].id, &open->items[i + 1]));
-    } else {
-      uint32_t value = 0;
-      TIDE_TRY(tide__item_value(a, &open->items[i], &value));
-      TIDE_TRY(tide__assembler_word(a, value));
-    }
-  }
-  *out = (tide__item){ .kind = TIDE__ITEM_VALUE };
-  if (open->is_dict) TIDE_TRY(words_keep_last(a, begin));
-  const tide_value_kind other = open->is_tuple ? TIDE_VALUE_TUPLE : TIDE_VALUE_LIST;
-  return words_value(a, open->is_dict ? TIDE_VALUE_DICT : other, begin, &out->id);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -297,10 +121,10 @@ static tide_status pack_frame(tide__assembler* a, const tide__open* open, tide__
       bit = TIDE_FRAME_LINE;
     }
     frame.absent &= ~bit;
-    if (bit == 0) TIDE_TRY(words_add_pair(a, key, item));
+    if (bit == 0) TIDE_TRY(tide__words_add_pair(a, key, item));
   }
   *out = (tide__item){ .kind = TIDE__ITEM_PACKED, .role = TIDE__ROLE_FRAME };
-  TIDE_TRY(words_extra(a, begin, &frame.extra));
+  TIDE_TRY(tide__words_extra(a, begin, &frame.extra));
   return tide_intern_add_frame(a->names, &frame, &out->id);
 }
 
@@ -396,8 +220,8 @@ static tide_status entry_take_address(tide__assembler* a, const tide__item* addr
   const uint32_t usual_key = is_oom ? TIDE__WORD_DEVICE_FREE : TIDE__WORD_ADDR;
   const uint32_t other_key = is_oom ? TIDE__WORD_ADDR : TIDE__WORD_DEVICE_FREE;
   if (usual != NULL && take_uint(usual, &entry->address)) entry->absent &= (uint16_t)~TIDE_ENTRY_ADDRESS;
-  else if (usual != NULL) TIDE_TRY(words_add_pair(a, usual_key, usual));
-  return other != NULL ? words_add_pair(a, other_key, other) : TIDE_OK;
+  else if (usual != NULL) TIDE_TRY(tide__words_add_pair(a, usual_key, usual));
+  return other != NULL ? tide__words_add_pair(a, other_key, other) : TIDE_OK;
 }
 
 static tide_status entry_add(tide__assembler* a, const tide_trace_entry* entry, tide__item* out) {
@@ -428,11 +252,11 @@ static tide_status pack_entry(tide__assembler* a, const tide__open* open, tide__
     if (key == TIDE__WORD_ADDR || key == TIDE__WORD_DEVICE_FREE) continue;
     TIDE_TRY(entry_take(a, key, item, &entry, &note, &bit));
     entry.absent &= (uint16_t)~bit;
-    if (bit == 0) TIDE_TRY(words_add_pair(a, key, item));
+    if (bit == 0) TIDE_TRY(tide__words_add_pair(a, key, item));
   }
   if (!has_action) return TIDE__FILE_FAIL(a, "%s has no action", entry_path(a, open->device).text);
   TIDE_TRY(entry_take_address(a, addr, device_free, &entry));
-  TIDE_TRY(words_extra(a, begin, &note.extra));
+  TIDE_TRY(tide__words_extra(a, begin, &note.extra));
   TIDE_TRY(tide_intern_add_note(a->names, note, &entry.note));
   return entry_add(a, &entry, out);
 }
@@ -490,9 +314,9 @@ static tide_status pack_block(tide__assembler* a, const tide__open* open, tide__
     uint32_t bit = 0;
     TIDE_TRY(block_take(a, open->items[i].id, &open->items[i + 1], &block, &bit));
     block.absent &= (uint16_t)~bit;
-    if (bit == 0) TIDE_TRY(words_add_pair(a, open->items[i].id, &open->items[i + 1]));
+    if (bit == 0) TIDE_TRY(tide__words_add_pair(a, open->items[i].id, &open->items[i + 1]));
   }
-  TIDE_TRY(words_extra(a, begin, &block.extra));
+  TIDE_TRY(tide__words_extra(a, begin, &block.extra));
   void* blocks = a->blocks;
   TIDE_REQUIRE(tide__heap_grow(a->heap, &blocks, &a->block_room, a->block_count + 1, sizeof block),
                TIDE_ERR_NO_MEMORY, "%s: no memory for %zu blocks", a->format, a->block_count + 1);
@@ -624,11 +448,11 @@ static tide_status pack_segment(tide__assembler* a, const tide__open* open, tide
     uint32_t bit = 0;
     TIDE_TRY(segment_take(a, open->items[i].id, &open->items[i + 1], &draft, &bit));
     draft.segment.absent &= (uint16_t)~bit;
-    if (bit == 0) TIDE_TRY(words_add_pair(a, open->items[i].id, &open->items[i + 1]));
+    if (bit == 0) TIDE_TRY(tide__words_add_pair(a, open->items[i].id, &open->items[i + 1]));
   }
   if (draft.segment.absent & (TIDE_SEGMENT_ADDRESS | TIDE_SEGMENT_BYTES))
     return TIDE__FILE_FAIL(a, "segments[%zu] has no address or no total_size", a->segment_count);
-  TIDE_TRY(words_extra(a, begin, &draft.segment.extra));
+  TIDE_TRY(tide__words_extra(a, begin, &draft.segment.extra));
   *out = (tide__item){ .kind = TIDE__ITEM_PACKED, .role = TIDE__ROLE_SEGMENT };
   return segment_add(a, &draft);
 }
@@ -656,7 +480,7 @@ static tide_status root_take(tide__assembler* a, uint32_t key, const tide__item*
       return root_list(a, item, TIDE__ROLE_TRACES, "device_traces", &about->has_entries);
     case TIDE__WORD_ALLOCATOR_SETTINGS: return tide__item_value(a, item, &about->settings);
     case TIDE__WORD_EXTERNAL_ANNOTATIONS: return tide__item_value(a, item, &about->annotations);
-    default: return words_add_pair(a, key, item);
+    default: return tide__words_add_pair(a, key, item);
   }
 }
 
@@ -668,7 +492,7 @@ static tide_status pack_root(tide__assembler* a, const tide__open* open, tide__i
   }
   if (!about.has_segments && !about.has_entries)
     return TIDE__FILE_FAIL(a, "%s", "it has neither segments nor device_traces: it is no memory snapshot");
-  TIDE_TRY(words_extra(a, begin, &about.extra));
+  TIDE_TRY(tide__words_extra(a, begin, &about.extra));
   tide_trace_set_about(a->trace, &about);
   *out = (tide__item){ .kind = TIDE__ITEM_PACKED, .role = TIDE__ROLE_ROOT };
   return TIDE_OK;
@@ -708,7 +532,7 @@ tide_status tide__pack(tide__assembler* a, tide__open* open, tide__item* out) {
   const bool is_record = open->is_dict && open->role != TIDE__ROLE_PLAIN && open->role != TIDE__ROLE_ROOT;
   if (is_record) open_keep_last(open);
   switch ((tide__role)open->role) {
-    case TIDE__ROLE_PLAIN: return pack_plain(a, open, out);
+    case TIDE__ROLE_PLAIN: return tide__pack_plain(a, open, out);
     case TIDE__ROLE_ROOT: return pack_root(a, open, out);
     case TIDE__ROLE_ENTRY: return pack_entry(a, open, out);
     case TIDE__ROLE_SEGMENT: return pack_segment(a, open, out);
@@ -760,7 +584,7 @@ tide_status tide__pack_value(tide__assembler* a, uint32_t id, tide__role role, u
   tide__open open = {
     .role = (uint8_t)role, .is_dict = is_dict, .device = device, .room = 2 * value.count + 1
   };
-  TIDE_TRY(unfold(a, value.count));
+  TIDE_TRY(tide__unfold(a, value.count));
   if (role == TIDE__ROLE_TRACK) TIDE_TRY(tide__pack_device(a, &open.device));
   open.items = tide__heap_alloc(a->heap, open.room, sizeof *open.items);
   TIDE_REQUIRE(open.items != NULL, TIDE_ERR_NO_MEMORY, "%s: no memory for %zu parts", a->format, value.count);

@@ -32,7 +32,19 @@ tide_status tide__item_value(tide__assembler* a, const tide__item* item, uint32_
 tide__item tide__value_item(const tide_intern* names, uint32_t value);
 const char* tide__item_name(const tide__item* item);
 
-// A word for the second stack.
+// A word for the second stack, and a key with a complete part.
 tide_status tide__assembler_word(tide__assembler* a, uint64_t word);
+tide_status tide__words_add_pair(tide__assembler* a, uint32_t key, const tide__item* item);
+
+// The words from `begin` on become the extra of a record, and are gone; 0 if there are none. Of a key that
+// comes several times, the last counts.
+tide_status tide__words_extra(tide__assembler* a, size_t begin, uint32_t* out);
+
+// Packs a list, tuple or dict as plain data.
+tide_status tide__pack_plain(tide__assembler* a, const tide__open* open, tide__item* out);
+
+// Parts are packed anew because they stand in another place too. That must not cost more than the file is
+// long.
+tide_status tide__unfold(tide__assembler* a, size_t parts);
 
 #endif
