@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "holders.h"
+#include "sums.h"
 #include "picture.h"
 #include "sites.h"
 #include "tidemark/ledger.h"
@@ -23,9 +23,9 @@ typedef struct diff_side {
   tide_ledger_peaks peaks;
   uint64_t actions[TIDE_ACTION_COUNT];
   bool has_stacks;
-  tool_holders streams;   // by handle; their order is that of their first request
-  tool_holders by_stack;  // by the hash of the stack, and size
-  tool_holders by_size;   // by size, and the number of the stream
+  tool_sums streams;   // by handle; their order is that of their first request
+  tool_sums by_stack;  // by the hash of the stack, and size
+  tool_sums by_size;   // by size, and the number of the stream
 } diff_side;
 
 // ---------------------------------------------------------------------------------------------------
@@ -35,7 +35,7 @@ typedef struct diff_side {
 // memory. Handles are addresses and differ from run to run.
 static uint64_t side_stream(const diff_side* side, uint64_t handle) {
   if (handle == 0) return 0;
-  const tool_holder* const found = tool_holders_find(&side->streams, handle, 0);
+  const tool_sum* const found = tool_sums_find(&side->streams, handle, 0);
   return found != NULL ? (uint64_t)(found - side->streams.items) + 1 : side->streams.count + 1;
 }
 
@@ -45,8 +45,8 @@ static void side_add_block(diff_side* side, const tide_ledger_segment* segment,
   const uint64_t bytes = (block->requested_bytes + 511) & ~(uint64_t)511;
   const uint64_t stack = tool_stack_hash(&side->sites, block->stack);
   side->has_stacks |= stack != 0;
-  tool_holders_add(&side->by_stack, stack, bytes, bytes)->stack = block->stack;
-  (void)tool_holders_add(&side->by_size, bytes, side_stream(side, segment->stream), bytes);
+  tool_sums_add(&side->by_stack, stack, bytes, bytes)->stack = block->stack;
+  (void)tool_sums_add(&side->by_size, bytes, side_stream(side, segment->stream), bytes);
 }
 
 static int side_sum(diff_side* side, tide_ledger* ledger) {
@@ -71,7 +71,7 @@ static int side_look(diff_side* side) {
   for (size_t i = 0; i < count; i++) {
     side->actions[entries[i].action < TIDE_ACTION_COUNT ? entries[i].action : TIDE_ACTION_OTHER]++;
     if (entries[i].action == TIDE_ACTION_ALLOC && entries[i].stream != 0)
-      (void)tool_holders_add(&side->streams, entries[i].stream, 0, 0);
+      (void)tool_sums_add(&side->streams, entries[i].stream, 0, 0);
   }
   const int status = side_sum(side, ledger);
   tide_ledger_free(ledger);
@@ -87,9 +87,9 @@ static int side_open(diff_side* side, const tool_call* call, int operand) {
 }
 
 static void side_close(diff_side* side) {
-  tool_holders_fini(&side->streams);
-  tool_holders_fini(&side->by_stack);
-  tool_holders_fini(&side->by_size);
+  tool_sums_fini(&side->streams);
+  tool_sums_fini(&side->by_stack);
+  tool_sums_fini(&side->by_size);
   tool_sites_fini(&side->sites);
   tide_trace_free(side->trace);
 }
@@ -99,8 +99,8 @@ static void side_close(diff_side* side) {
 
 // A holder in both runs, or in one of them.
 typedef struct diff_row {
-  tool_holder a;
-  tool_holder b;
+  tool_sum a;
+  tool_sum b;
 } diff_row;
 
 typedef struct diff_rows {
@@ -123,18 +123,18 @@ static int row_order(const void* x, const void* y) {
   return (left->a.other > right->a.other) - (left->a.other < right->a.other);
 }
 
-static diff_rows rows_of(const tool_holders* a, const tool_holders* b) {
+static diff_rows rows_of(const tool_sums* a, const tool_sums* b) {
   diff_rows rows = { .rows = tool_alloc(a->count + b->count + 1, sizeof *rows.rows) };
   for (size_t i = 0; i < a->count; i++) {
-    const tool_holder* const mine = &a->items[i];
-    const tool_holder* const theirs = tool_holders_find(b, mine->key, mine->other);
-    const tool_holder none = { .key = mine->key, .other = mine->other };
+    const tool_sum* const mine = &a->items[i];
+    const tool_sum* const theirs = tool_sums_find(b, mine->key, mine->other);
+    const tool_sum none = { .key = mine->key, .other = mine->other };
     if (theirs != NULL && theirs->count == mine->count && theirs->bytes == mine->bytes) continue;
     rows.rows[rows.count++] = (diff_row){ *mine, theirs != NULL ? *theirs : none };
   }
   for (size_t i = 0; i < b->count; i++) {
-    const tool_holder* const theirs = &b->items[i];
-    if (tool_holders_find(a, theirs->key, theirs->other) != NULL) continue;
+    const tool_sum* const theirs = &b->items[i];
+    if (tool_sums_find(a, theirs->key, theirs->other) != NULL) continue;
     rows.rows[rows.count++] = (diff_row){ { .key = theirs->key, .other = theirs->other }, *theirs };
   }
   if (rows.count > 1) qsort(rows.rows, rows.count, sizeof *rows.rows, row_order);

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "holders.h"
+#include "sums.h"
 #include "picture.h"
 #include "tidemark/ledger.h"
 #include "tool.h"
@@ -28,8 +28,8 @@ typedef struct device_facts {
   uint64_t blocks_in_use;
   tide_ledger_peaks peaks;
   tide_ledger_faults faults;
-  tool_holders streams;  // by stream: allocations and their bytes
-  tool_holders pools;    // by pool: segments of the list and their bytes
+  tool_sums streams;  // by stream: allocations and their bytes
+  tool_sums pools;    // by pool: segments of the list and their bytes
 } device_facts;
 
 static void device_count_entries(device_facts* facts, const tide_trace* trace) {
@@ -39,7 +39,7 @@ static void device_count_entries(device_facts* facts, const tide_trace* trace) {
     facts->actions[entry->action < TIDE_ACTION_COUNT ? entry->action : TIDE_ACTION_OTHER]++;
     facts->with_stack += entry->stack != 0;
     if (entry->action == TIDE_ACTION_ALLOC)
-      (void)tool_holders_add(&facts->streams, entry->stream, 0, entry->bytes);
+      (void)tool_sums_add(&facts->streams, entry->stream, 0, entry->bytes);
   }
   if (facts->entries == 0) return;
   facts->first_ns = entries[0].time_ns;
@@ -57,7 +57,7 @@ static void device_count_segments(device_facts* facts, const tide_trace* trace) 
     facts->blocks += segments[i].block_count;
     for (size_t k = 0; k < segments[i].block_count; k++)
       facts->blocks_in_use += blocks[segments[i].first_block + k].state != TIDE_BLOCK_INACTIVE;
-    (void)tool_holders_add(&facts->pools, segments[i].pool, 0, segments[i].bytes);
+    (void)tool_sums_add(&facts->pools, segments[i].pool, 0, segments[i].bytes);
   }
 }
 
@@ -65,8 +65,8 @@ static int device_look(device_facts* facts, const tide_trace* trace) {
   device_count_entries(facts, trace);
   device_count_segments(facts, trace);
   facts->has_segments = tool_device_has_segments(trace, facts->device);
-  tool_holders_sort_by_keys(&facts->streams);
-  tool_holders_sort_by_keys(&facts->pools);
+  tool_sums_sort_by_keys(&facts->streams);
+  tool_sums_sort_by_keys(&facts->pools);
   tide_ledger* ledger = NULL;
   if (tide_ledger_new(trace, facts->device, &ledger) != TIDE_OK)
     return tool_fail("%s", tide_last_error()->text);
@@ -77,8 +77,8 @@ static int device_look(device_facts* facts, const tide_trace* trace) {
 }
 
 static void device_facts_fini(device_facts* facts) {
-  tool_holders_fini(&facts->streams);
-  tool_holders_fini(&facts->pools);
+  tool_sums_fini(&facts->streams);
+  tool_sums_fini(&facts->pools);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -254,7 +254,7 @@ static void streams_emit(tool_emit* emit, const tool_call* call, const device_fa
   tool_emit_table(emit, "streams", columns, sizeof columns / sizeof columns[0]);
   for (size_t i = 0; i < count; i++) {
     for (size_t k = 0; k < devices[i].streams.count; k++) {
-      const tool_holder* const stream = &devices[i].streams.items[k];
+      const tool_sum* const stream = &devices[i].streams.items[k];
       tool_emit_row(emit);
       tool_emit_uint(emit, NULL, NULL, devices[i].device);
       tool_emit_uint(emit, NULL, NULL, stream->key);
@@ -281,7 +281,7 @@ static void pools_emit(tool_emit* emit, const tool_call* call, const tide_trace*
   tool_emit_table(emit, "pools", columns, sizeof columns / sizeof columns[0]);
   for (size_t i = 0; i < count; i++) {
     for (size_t k = 0; k < devices[i].pools.count; k++) {
-      const tool_holder* const pool = &devices[i].pools.items[k];
+      const tool_sum* const pool = &devices[i].pools.items[k];
       const tide_pool_label label = tide_trace_pool(trace, (uint32_t)pool->key);
       tool_emit_row(emit);
       tool_emit_uint(emit, NULL, NULL, devices[i].device);

@@ -16,8 +16,8 @@
 // ---------------------------------------------------------------------------------------------------
 // Free memory
 
-uint32_t tool_range_pool(const tool_holder* range) { return (uint32_t)(range->key >> 1); }
-bool tool_range_is_large(const tool_holder* range) { return (range->key & 1) != 0; }
+uint32_t tool_range_pool(const tool_sum* range) { return (uint32_t)(range->key >> 1); }
+bool tool_range_is_large(const tool_sum* range) { return (range->key & 1) != 0; }
 
 static bool segment_is_place(const tool_refusal* refusal, const tide_ledger_segment* segment) {
   return segment->pool == refusal->pool && segment->stream == refusal->stream &&
@@ -26,7 +26,7 @@ static bool segment_is_place(const tool_refusal* refusal, const tide_ledger_segm
 
 static void refusal_add_free(tool_refusal* refusal, const tide_ledger_segment* segment, uint64_t bytes) {
   const uint64_t key = (uint64_t)segment->pool << 1 | segment->is_large;
-  (void)tool_holders_add(&refusal->ranges, key, segment->stream, bytes);
+  (void)tool_sums_add(&refusal->ranges, key, segment->stream, bytes);
   refusal->free_bytes += bytes;
   if (!segment_is_place(refusal, segment)) return;
   refusal->place_free += bytes;
@@ -123,7 +123,7 @@ static int refusal_look(tool_refusal* refusal, tide_ledger* ledger) {
       if (block->state == TIDE_BLOCK_INACTIVE) refusal_add_free(refusal, &picture.segments[i], block->bytes);
     }
   }
-  tool_holders_sort_by_keys(&refusal->ranges);
+  tool_sums_sort_by_keys(&refusal->ranges);
   refusal_find_blockers(refusal, &picture);
   tool_picture_fini(&picture);
   return TOOL_DONE;
@@ -131,7 +131,7 @@ static int refusal_look(tool_refusal* refusal, tide_ledger* ledger) {
 
 void tool_refusal_fini(tool_refusal* refusal) {
   free(refusal->blockers);
-  tool_holders_fini(&refusal->ranges);
+  tool_sums_fini(&refusal->ranges);
 }
 
 // ---------------------------------------------------------------------------------------------------

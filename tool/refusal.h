@@ -5,7 +5,7 @@
 #ifndef TIDEMARK_TOOL_REFUSAL_H
 #define TIDEMARK_TOOL_REFUSAL_H
 
-#include "holders.h"
+#include "sums.h"
 #include "picture.h"
 
 // One that was refused. "Its place" is free memory that it could have been given: of its pool and stream, and
@@ -33,11 +33,11 @@ typedef struct tool_refusal {
   tide_ledger_block* blockers;  // owned; by address
   size_t blocker_count;
   // Free memory by (pool, large) and stream; tool_range_pool() and tool_range_is_large() take the key apart.
-  tool_holders ranges;
+  tool_sums ranges;
 } tool_refusal;
 
-uint32_t tool_range_pool(const tool_holder* range);
-bool tool_range_is_large(const tool_holder* range);
+uint32_t tool_range_pool(const tool_sum* range);
+bool tool_range_is_large(const tool_sum* range);
 
 // What all refusals of a device tell about the memory it could have.
 typedef struct tool_limits {

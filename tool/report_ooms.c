@@ -112,9 +112,9 @@ static void ranges_emit(tool_emit* emit, const tool_diagnosis* r) {
   if (total == 0 && !r->call->is_json) return;
   tool_emit_table(emit, "oom_free_ranges", columns, sizeof columns / sizeof columns[0]);
   for (size_t i = 0; i < r->refusal_count; i++) {
-    const tool_holders* const ranges = &r->refusals[i].ranges;
+    const tool_sums* const ranges = &r->refusals[i].ranges;
     for (size_t k = 0; k < ranges->count; k++) {
-      const tool_holder* const range = &ranges->items[k];
+      const tool_sum* const range = &ranges->items[k];
       const tide_pool_label label = tide_trace_pool(r->trace, tool_range_pool(range));
       tool_emit_row(emit);
       tool_emit_uint(emit, NULL, NULL, r->refusals[i].at);

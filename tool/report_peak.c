@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-#include "holders.h"
+#include "sums.h"
 
 // Blocks in use, the largest first; then by address.
 static int block_order(const void* a, const void* b) {
@@ -82,15 +82,15 @@ static void blocks_emit(tool_emit* emit, tool_diagnosis* r) {
 }
 
 // Sums by call site; the stack of a holder finds its text again.
-static void sites_sum(tool_diagnosis* r, tool_holders* out) {
+static void sites_sum(tool_diagnosis* r, tool_sums* out) {
   for (size_t i = 0; i < r->peak.block_count; i++) {
     const tide_ledger_block* const block = &r->peak.blocks[i];
     if (block->state == TIDE_BLOCK_INACTIVE) continue;
     const tool_site site = tool_sites_find(&r->sites, block->stack);
     const uint64_t key = (uint64_t)site.file << 32 | site.function;
-    tool_holders_add(out, key, (uint64_t)site.line, block->requested_bytes)->stack = block->stack;
+    tool_sums_add(out, key, (uint64_t)site.line, block->requested_bytes)->stack = block->stack;
   }
-  tool_holders_sort_by_bytes(out);
+  tool_sums_sort_by_bytes(out);
 }
 
 static void sites_emit(tool_emit* emit, tool_diagnosis* r) {
@@ -98,7 +98,7 @@ static void sites_emit(tool_emit* emit, tool_diagnosis* r) {
     { "call_site", "call site" }, { "file", NULL },       { "line", NULL },     { "function", NULL },
     { "bytes", "bytes" },         { "blocks", "blocks" }, { "share", "share" },
   };
-  tool_holders holders = { .items = NULL };
+  tool_sums holders = { .items = NULL };
   sites_sum(r, &holders);
   const bool has_stacks = holders.count > 1 || (holders.count == 1 && holders.items[0].key != 0);
   tool_emit_title(emit, "Call sites that hold most at the peak of allocated memory");
@@ -123,7 +123,7 @@ static void sites_emit(tool_emit* emit, tool_diagnosis* r) {
     }
     tool_emit_table_end(emit);
   }
-  tool_holders_fini(&holders);
+  tool_sums_fini(&holders);
 }
 
 void tool_diagnosis_emit_peak(tool_emit* emit, tool_diagnosis* r) {

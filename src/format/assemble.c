@@ -157,7 +157,7 @@ static tide__role role_here(const tide__assembler* a, bool is_dict) {
   const tide__open* const near = a->depth > is_keyed ? open_at(a, a->depth - 1 - is_keyed) : NULL;
   if (near != NULL && near->is_dict == is_keyed) {
     const tide__role role = tide__role_within((tide__role)near->role, key, is_dict);
-    if (is_keyed || role != TIDE__ROLE_PLAIN) return role;
+    if (is_keyed || role != TIDE__ROLE_PLAIN || near->role == TIDE__ROLE_PLAIN) return role;
   }
   const tide__open* const far = mark > 0 ? open_at(a, mark - 1) : NULL;
   if (far == NULL) return TIDE__ROLE_PLAIN;

@@ -2,7 +2,7 @@
 // Copyright the Tidemark authors
 //
 // A hash table of sums. What it gives out is sorted by values and keys, so that nothing depends on the hash.
-#include "holders.h"
+#include "sums.h"
 
 #include <stdbool.h>
 #include <stdlib.h>
@@ -18,10 +18,10 @@ static size_t holder_hash(uint64_t key, uint64_t other) {
 }
 
 // The slot of a holder, or the empty one where it belongs.
-static size_t holder_slot(const tool_holders* holders, uint64_t key, uint64_t other) {
+static size_t holder_slot(const tool_sums* holders, uint64_t key, uint64_t other) {
   size_t at = holder_hash(key, other) & (holders->slot_count - 1);
   while (holders->slots[at] != 0) {
-    const tool_holder* const item = &holders->items[holders->slots[at] - 1];
+    const tool_sum* const item = &holders->items[holders->slots[at] - 1];
     if (item->key == key && item->other == other) break;
     at = (at + 1) & (holders->slot_count - 1);
   }
@@ -29,7 +29,7 @@ static size_t holder_slot(const tool_holders* holders, uint64_t key, uint64_t ot
 }
 
 // At most half of the slots are in use.
-static void holders_make_room(tool_holders* holders) {
+static void holders_make_room(tool_sums* holders) {
   if (holders->count < holders->room) return;
   holders->room = holders->room == 0 ? HOLDER_SLOTS / 2 : 2 * holders->room;
   holders->items = tool_grow(holders->items, holders->room, sizeof *holders->items);
@@ -37,56 +37,56 @@ static void holders_make_room(tool_holders* holders) {
   holders->slot_count = 2 * holders->room;
   holders->slots = tool_alloc(holders->slot_count, sizeof *holders->slots);
   for (size_t i = 0; i < holders->count; i++) {
-    const tool_holder* const item = &holders->items[i];
+    const tool_sum* const item = &holders->items[i];
     holders->slots[holder_slot(holders, item->key, item->other)] = (uint32_t)(i + 1);
   }
 }
 
-void tool_holders_fini(tool_holders* holders) {
+void tool_sums_fini(tool_sums* holders) {
   free(holders->items);
   free(holders->slots);
-  *holders = (tool_holders){ .items = NULL };
+  *holders = (tool_sums){ .items = NULL };
 }
 
-tool_holder* tool_holders_add(tool_holders* holders, uint64_t key, uint64_t other, uint64_t bytes) {
+tool_sum* tool_sums_add(tool_sums* holders, uint64_t key, uint64_t other, uint64_t bytes) {
   holders_make_room(holders);
   const size_t slot = holder_slot(holders, key, other);
   if (holders->slots[slot] == 0) {
-    holders->items[holders->count++] = (tool_holder){ .key = key, .other = other };
+    holders->items[holders->count++] = (tool_sum){ .key = key, .other = other };
     holders->slots[slot] = (uint32_t)holders->count;
   }
-  tool_holder* const item = &holders->items[holders->slots[slot] - 1];
+  tool_sum* const item = &holders->items[holders->slots[slot] - 1];
   item->count++;
   item->bytes += bytes;
   if (bytes > item->largest) item->largest = bytes;
   return item;
 }
 
-const tool_holder* tool_holders_find(const tool_holders* holders, uint64_t key, uint64_t other) {
+const tool_sum* tool_sums_find(const tool_sums* holders, uint64_t key, uint64_t other) {
   if (holders->count == 0) return NULL;
   const size_t slot = holder_slot(holders, key, other);
   return holders->slots[slot] != 0 ? &holders->items[holders->slots[slot] - 1] : NULL;
 }
 
 static int holder_order_keys(const void* a, const void* b) {
-  const tool_holder* const left = a;
-  const tool_holder* const right = b;
+  const tool_sum* const left = a;
+  const tool_sum* const right = b;
   if (left->key != right->key) return left->key < right->key ? -1 : 1;
   if (left->other != right->other) return left->other < right->other ? -1 : 1;
   return 0;
 }
 
 static int holder_order_bytes(const void* a, const void* b) {
-  const tool_holder* const left = a;
-  const tool_holder* const right = b;
+  const tool_sum* const left = a;
+  const tool_sum* const right = b;
   if (left->bytes != right->bytes) return left->bytes > right->bytes ? -1 : 1;
   return holder_order_keys(a, b);
 }
 
-void tool_holders_sort_by_bytes(tool_holders* holders) {
+void tool_sums_sort_by_bytes(tool_sums* holders) {
   if (holders->count > 1) qsort(holders->items, holders->count, sizeof *holders->items, holder_order_bytes);
 }
 
-void tool_holders_sort_by_keys(tool_holders* holders) {
+void tool_sums_sort_by_keys(tool_sums* holders) {
   if (holders->count > 1) qsort(holders->items, holders->count, sizeof *holders->items, holder_order_keys);
 }

@@ -2,38 +2,38 @@
 // Copyright the Tidemark authors
 //
 // Who holds memory: sums over blocks by call site, by size, by stream, whatever the two keys stand for.
-#ifndef TIDEMARK_TOOL_HOLDERS_H
-#define TIDEMARK_TOOL_HOLDERS_H
+#ifndef TIDEMARK_TOOL_SUMS_H
+#define TIDEMARK_TOOL_SUMS_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-typedef struct tool_holder {
+typedef struct tool_sum {
   uint64_t key;
   uint64_t other;  // second key
   uint64_t count;  // of whatever was added
   uint64_t bytes;
   uint64_t largest;
   uint32_t stack;  // of the first that was added
-} tool_holder;
+} tool_sum;
 
-typedef struct tool_holders {
-  tool_holder* items;  // owned; in the order they came, until they are sorted
+typedef struct tool_sums {
+  tool_sum* items;  // owned; in the order they came, until they are sorted
   size_t count;
   size_t room;
   uint32_t* slots;  // owned; a table with open addressing: index of the item + 1, 0: empty
   size_t slot_count;
-} tool_holders;
+} tool_sums;
 
-void tool_holders_fini(tool_holders* holders);
+void tool_sums_fini(tool_sums* holders);
 
 // Adds bytes to the holder with these keys. The pointer is good until the next call.
-tool_holder* tool_holders_add(tool_holders* holders, uint64_t key, uint64_t other, uint64_t bytes);
+tool_sum* tool_sums_add(tool_sums* holders, uint64_t key, uint64_t other, uint64_t bytes);
 // NULL: there is none.
-const tool_holder* tool_holders_find(const tool_holders* holders, uint64_t key, uint64_t other);
+const tool_sum* tool_sums_find(const tool_sums* holders, uint64_t key, uint64_t other);
 
 // By bytes, most first, or by keys, smallest first. Nothing can be added or found afterwards.
-void tool_holders_sort_by_bytes(tool_holders* holders);
-void tool_holders_sort_by_keys(tool_holders* holders);
+void tool_sums_sort_by_bytes(tool_sums* holders);
+void tool_sums_sort_by_keys(tool_sums* holders);
 
 #endif
