@@ -25,15 +25,15 @@ typedef struct tool_sums {
   size_t slot_count;
 } tool_sums;
 
-void tool_sums_fini(tool_sums* holders);
+void tool_sums_fini(tool_sums* sums);
 
-// Adds bytes to the holder with these keys. The pointer is good until the next call.
-tool_sum* tool_sums_add(tool_sums* holders, uint64_t key, uint64_t other, uint64_t bytes);
+// Adds bytes to the sum with these keys. The pointer is good until the next call.
+tool_sum* tool_sums_add(tool_sums* sums, uint64_t key, uint64_t other, uint64_t bytes);
 // NULL: there is none.
-const tool_sum* tool_sums_find(const tool_sums* holders, uint64_t key, uint64_t other);
+const tool_sum* tool_sums_find(const tool_sums* sums, uint64_t key, uint64_t other);
 
 // By bytes, most first, or by keys, smallest first. Nothing can be added or found afterwards.
-void tool_sums_sort_by_bytes(tool_sums* holders);
-void tool_sums_sort_by_keys(tool_sums* holders);
+void tool_sums_sort_by_bytes(tool_sums* sums);
+void tool_sums_sort_by_keys(tool_sums* sums);
 
 #endif

@@ -3,7 +3,7 @@
 //
 // What the verbs info, report and diff rest on: where memory sits, why requests were refused, call sites,
 // sums, moments; and the verbs themselves on small files, their answers as JSON.
-#include "holders.h"
+#include "sums.h"
 #include "ledger/recorded.h"
 #include "moment.h"
 #include "refusal.h"
@@ -318,23 +318,23 @@ T_TEST(test_report__a_stack_has_the_same_hash_in_every_trace) {
 }
 
 T_TEST(test_report__holders_sum_by_both_keys) {
-  tool_holders holders = { .items = NULL };
-  T_CHECK(tool_holders_find(&holders, 1, 1) == NULL);
-  for (uint64_t i = 0; i < 3000; i++) (void)tool_holders_add(&holders, i % 100, i % 3, i);
+  tool_sums holders = { .items = NULL };
+  T_CHECK(tool_sums_find(&holders, 1, 1) == NULL);
+  for (uint64_t i = 0; i < 3000; i++) (void)tool_sums_add(&holders, i % 100, i % 3, i);
 
   T_EQ(holders.count, 300);
-  const tool_holder* const one = tool_holders_find(&holders, 7, 1);
+  const tool_sum* const one = tool_sums_find(&holders, 7, 1);
   T_CHECK(one != NULL);
   T_EQ(one->count, 10);
   T_EQ(one->bytes, 10 * 7 + 100 * (0 + 3 + 6 + 9 + 12 + 15 + 18 + 21 + 24 + 27));
   T_EQ(one->largest, 2707);
-  T_CHECK(tool_holders_find(&holders, 100, 0) == NULL);
+  T_CHECK(tool_sums_find(&holders, 100, 0) == NULL);
 
-  tool_holders_sort_by_bytes(&holders);
+  tool_sums_sort_by_bytes(&holders);
   for (size_t i = 1; i < holders.count; i++) T_LE(holders.items[i].bytes, holders.items[i - 1].bytes);
-  tool_holders_sort_by_keys(&holders);
+  tool_sums_sort_by_keys(&holders);
   for (size_t i = 1; i < holders.count; i++) T_LE(holders.items[i - 1].key, holders.items[i].key);
-  tool_holders_fini(&holders);
+  tool_sums_fini(&holders);
 }
 
 // ---------------------------------------------------------------------------------------------------
