@@ -29,7 +29,7 @@ static size_t sum_slot(const tool_sums* sums, uint64_t key, uint64_t other) {
 }
 
 // At most half of the slots are in use.
-static void holders_make_room(tool_sums* sums) {
+static void sums_make_room(tool_sums* sums) {
   if (sums->count < sums->room) return;
   sums->room = sums->room == 0 ? HOLDER_SLOTS / 2 : 2 * sums->room;
   sums->items = tool_grow(sums->items, sums->room, sizeof *sums->items);
@@ -49,7 +49,7 @@ void tool_sums_fini(tool_sums* sums) {
 }
 
 tool_sum* tool_sums_add(tool_sums* sums, uint64_t key, uint64_t other, uint64_t bytes) {
-  holders_make_room(sums);
+  sums_make_room(sums);
   const size_t slot = sum_slot(sums, key, other);
   if (sums->slots[slot] == 0) {
     sums->items[sums->count++] = (tool_sum){ .key = key, .other = other };
@@ -68,7 +68,7 @@ const tool_sum* tool_sums_find(const tool_sums* sums, uint64_t key, uint64_t oth
   return sums->slots[slot] != 0 ? &sums->items[sums->slots[slot] - 1] : NULL;
 }
 
-static int holder_order_keys(const void* a, const void* b) {
+static int sum_order_keys(const void* a, const void* b) {
   const tool_sum* const left = a;
   const tool_sum* const right = b;
   if (left->key != right->key) return left->key < right->key ? -1 : 1;
@@ -76,17 +76,17 @@ static int holder_order_keys(const void* a, const void* b) {
   return 0;
 }
 
-static int holder_order_bytes(const void* a, const void* b) {
+static int sum_order_bytes(const void* a, const void* b) {
   const tool_sum* const left = a;
   const tool_sum* const right = b;
   if (left->bytes != right->bytes) return left->bytes > right->bytes ? -1 : 1;
-  return holder_order_keys(a, b);
+  return sum_order_keys(a, b);
 }
 
 void tool_sums_sort_by_bytes(tool_sums* sums) {
-  if (sums->count > 1) qsort(sums->items, sums->count, sizeof *sums->items, holder_order_bytes);
+  if (sums->count > 1) qsort(sums->items, sums->count, sizeof *sums->items, sum_order_bytes);
 }
 
 void tool_sums_sort_by_keys(tool_sums* sums) {
-  if (sums->count > 1) qsort(sums->items, sums->count, sizeof *sums->items, holder_order_keys);
+  if (sums->count > 1) qsort(sums->items, sums->count, sizeof *sums->items, sum_order_keys);
 }
