@@ -75,6 +75,8 @@ static int result_emit(const tool_call* call, const tide_replay_options* o, cons
   else tool_emit_text(emit, "limit", NULL, NULL);
   tool_emit_uint(emit, "events", "events", r->entries);
   tool_emit_uint(emit, "allocations", "allocations", r->allocations);
+  tool_emit_uint(emit, "blocks_before", r->blocks_before > 0 ? "blocks from before" : NULL, r->blocks_before);
+  tool_emit_bytes(emit, "bytes_before", r->blocks_before > 0 ? "  asked for" : NULL, r->bytes_before);
   tool_emit_uint(emit, "skipped", r->skipped > 0 ? "releases of unknown blocks" : NULL, r->skipped);
   comparison_emit(emit, r, o->checks);
   memory_emit(emit, r);

@@ -242,8 +242,8 @@ static void row_emit_names(tool_emit* emit, const tool_trial* row) {
   tool_emit_bool(emit, NULL, NULL, row_fits(row));
   if (row->result.ooms > 0) tool_emit_uint(emit, NULL, NULL, row->result.first_oom);
   else tool_emit_text(emit, NULL, NULL, NULL);
-  tool_emit_format(emit, NULL, NULL, "%s%s", tool_policy_text(&row->device, text),
-                   row->is_recorded ? "  (as recorded)" : "");
+  tool_emit_format(emit, NULL, NULL, "%s%s%s", tool_policy_text(&row->device, text),
+                   row->is_recorded ? "  (as recorded)" : "", row->is_torch ? "" : "  (not in PyTorch)");
 }
 
 static void row_emit_smallest(tool_emit* emit, const tool_trial* row) {
@@ -273,11 +273,26 @@ static void row_emit(tool_emit* emit, const whatif* w, const tool_trial* row) {
   if (!w->trials.is_quick) row_emit_smallest(emit, row);
 }
 
+// What was there before a recording that begins in the middle.
+static void before_emit(tool_emit* emit, const tide_replay_result* result) {
+  char size[TOOL_SIZE_TEXT];
+  tool_emit_uint(emit, "blocks_before", NULL, result->blocks_before);
+  tool_emit_uint(emit, "bytes_before", NULL, result->bytes_before);
+  if (result->blocks_before == 0) return;
+  tool_emit_words(
+      emit,
+      "The recording begins in the middle: %llu blocks of %s were there before. Every row requests them "
+      "first; where they lay then is not known, and so the figures are estimates.",
+      (unsigned long long)result->blocks_before, tool_size_text(result->bytes_before, size));
+}
+
 static void empties_emit(tool_emit* emit, const whatif* w) {
+  const bool is_repeated = w->has_found && w->found.mismatch[0] == '\0';
   tool_emit_uint(emit, "inferred_empty_cache", NULL, w->has_found ? w->found.inferred_empty_cache : 0);
-  tool_emit_bool(emit, "is_repeated", NULL, !w->has_found || w->found.mismatch[0] == '\0');
-  if (!w->has_found) return;
-  if (w->found.mismatch[0] != '\0')
+  if (w->has_found) tool_emit_bool(emit, "is_repeated", NULL, is_repeated);
+  else tool_emit_text(emit, "is_repeated", NULL, NULL);
+  if (!w->has_found || w->found.blocks_before > 0) return;
+  if (!is_repeated)
     tool_emit_words(
         emit,
         "The recording could not be repeated exactly under its own setting, perhaps because the memory "
@@ -345,6 +360,7 @@ static int whatif_emit(const tool_call* call, const whatif* w) {
   tool_emit_table(emit, "rows", list.columns, list.count);
   for (size_t i = 0; i < w->trials.count; i++) row_emit(emit, w, &w->rows[i]);
   tool_emit_table_end(emit);
+  before_emit(emit, &w->rows[0].result);
   empties_emit(emit, w);
   best_emit(emit, w);
   return tool_emit_end(emit);

@@ -52,6 +52,8 @@ typedef struct tide_replay_result {
   uint64_t entries;               // that were replayed
   uint64_t allocations;           // that were made
   uint64_t skipped;               // releases of blocks that the recording does not tell of
+  uint64_t blocks_before;         // that were there before the recording, and were requested first
+  uint64_t bytes_before;          // asked for by these
   uint64_t mismatched_addresses;  // checks: allocations that lie elsewhere
   uint64_t mismatched_segments;   // checks: anything else that differs
   uint64_t peak_allocated;  // peak of live requests, each rounded up to 512 bytes, whatever the policy does
@@ -76,9 +78,11 @@ typedef struct tide_replay_result {
 } tide_replay_result;
 
 // Prepares the entries of one device: which release belongs to which request, which pool each request went
-// to, when releases complete. A device without entries has nothing to replay. The trace is borrowed until the
-// replay is freed and may not change; the caller keeps `heap` until then, NULL for malloc. Errors:
-// TIDE_ERR_ARGUMENT; TIDE_ERR_LIMIT for 2^27 entries and more, or above 1024 streams;
+// to, when releases complete. A device without entries has nothing to replay. Of a recording that begins in
+// the middle, the blocks that were there before are requested first, in the order of their addresses: the
+// ledger knows them. The trace is borrowed until the replay is freed and may not change; the caller keeps
+// `heap` until then, NULL for malloc.
+// Errors:  TIDE_ERR_ARGUMENT; TIDE_ERR_LIMIT for 2^27 entries and more, or above 1024 streams;
 //          TIDE_ERR_NO_MEMORY.
 // Cost:    O(n); 24 bytes for each request and release.
 TIDE_API TIDE_NODISCARD tide_status tide_replay_new(const tide_trace* trace, size_t device,
@@ -90,8 +94,9 @@ TIDE_API void tide_replay_free(tide_replay* replay);
 TIDE_API tide_device_options tide_replay_recorded_options(const tide_replay* replay);
 
 // Replays once, from an empty allocator; NULL options are the defaults. A replay can be run any number of
-// times. A mismatch is no error: all other figures are then those of a run without comparing. Errors:
-// TIDE_ERR_ARGUMENT; TIDE_ERR_NO_MEMORY; TIDE_ERR_STATE from on_progress; what the allocator says
+// times. A mismatch is no error: all other figures are then those of a run without comparing. A recording
+// that begins in the middle cannot be repeated exactly, and says so as a mismatch.
+// Errors:  TIDE_ERR_ARGUMENT; TIDE_ERR_NO_MEMORY; TIDE_ERR_STATE from on_progress; what the allocator says
 //          beside running out of memory.
 // Threads: several at once with one replay, unless one of them checks.
 // Cost:    of an entry some 50 ns, 120 ns when it checks; and as much again for each guess that was wrong.

@@ -24,12 +24,6 @@
 
 #define MEMO_GONE UINT64_MAX
 
-tide_status tide__assembler_init(tide__assembler* a, tide_trace* trace, const char* format) {
-  *a = (tide__assembler){ .trace = trace, .names = tide_trace_names(trace), .format = format };
-  a->heap = tide__trace_heap(trace);
-  return tide__words_intern(a->names);
-}
-
 void tide__assembler_fini(tide__assembler* a) {
   for (size_t i = 0; i < a->open_count; i++) {
     tide__heap_release(a->heap, a->opens[i].items, a->opens[i].room, sizeof *a->opens[i].items);
@@ -53,6 +47,15 @@ static tide_status grow(const tide__assembler* a, void* array, size_t* room, siz
 }
 #define GROW(a, array, room, need) \
   ((need) <= *(room) ? TIDE_OK : grow((a), (void*)(array), (room), (need), sizeof **(array)))
+
+tide_status tide__assembler_init(tide__assembler* a, tide_trace* trace, const char* format) {
+  *a = (tide__assembler){ .trace = trace, .names = tide_trace_names(trace), .format = format };
+  a->heap = tide__trace_heap(trace);
+  // Both stacks are there from the start, so that a piece of nothing has an address.
+  TIDE_TRY(GROW(a, &a->stack, &a->stack_room, 1));
+  TIDE_TRY(GROW(a, &a->words, &a->word_room, 1));
+  return tide__words_intern(a->names);
+}
 
 tide_status tide__assembler_word(tide__assembler* a, uint64_t word) {
   TIDE_TRY(GROW(a, &a->words, &a->word_room, a->word_count + 1));

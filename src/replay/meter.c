@@ -115,6 +115,8 @@ tide_status tide__meter_finish(tide__meter* meter, size_t at, tide_replay_result
   result->entries = at < script->step_count ? script->steps[at].entry : script->entry_count;
   result->allocations = stage->allocations;
   result->skipped = script->skipped;
+  result->blocks_before = script->before_count;
+  result->bytes_before = script->before_bytes;
   result->peak_allocated = stage->peak_bytes;
   result->ooms = stage->ooms;
   result->first_oom = stage->first_oom;

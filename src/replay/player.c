@@ -6,6 +6,8 @@
 // that finds cached memory costs what the allocator's call costs, and a few instructions more.
 #include "tidemark/replay.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/arith.h"
@@ -116,7 +118,15 @@ static tide_status run_plain(const tide_replay* replay, const tide_replay_option
 static tide_status run_checked(tide_replay* replay, const tide_replay_options* options,
                                tide_replay_result* result) {
   bool is_same = false;
-  TIDE_TRY(tide__check_run(&replay->script, replay->heap, options, &replay->found, result, &is_same));
+  const tide__script* const script = &replay->script;
+  if (script->before_count == 0) {
+    TIDE_TRY(tide__check_run(script, replay->heap, options, &replay->found, result, &is_same));
+  } else {
+    result->mismatched_segments = 1;
+    (void)snprintf(result->mismatch, sizeof result->mismatch,
+                   "the recording begins in the middle: %" PRIu64 " blocks were there before",
+                   script->before_count);
+  }
   if (is_same) return TIDE_OK;
   const tide_replay_result checked = *result;
   tide_replay_options plain = *options;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Writes the script. One look at all entries finds the streams; then each entry is taken in turn, with a
-// table of the requests that live (live.c) and of the segments that are there (ranges.c); in the end the
-// pools are known, because the final list of segments names them, and are told to the requests.
+// Writes the script. One look at all entries finds the streams; the ledger tells what was there before the
+// first one; then each entry is taken in turn, with a table of the requests that live (live.c) and of the
+// segments that are there (ranges.c); in the end the pools are known, because the final list of segments
+// names them, and are told to the requests.
 //
 // Cost: O(n) on average, with O(log s) for each request among s segments where there are private pools.
 #include "replay/steps.h"
@@ -14,6 +15,7 @@
 #include "base/error.h"
 #include "replay/live.h"
 #include "replay/ranges.h"
+#include "tidemark/ledger.h"
 
 #define REQUEST_END ((uint64_t)1 << 60)  // what a device allocator refuses as absurd
 #define NO_ENTRY SIZE_MAX
@@ -99,6 +101,11 @@ static tide_status streams_gather(script_writer* w) {
     last = entry->stream;
     TIDE_TRY(stream_add(script, last));
   }
+  size_t segment_count = 0;
+  const tide_trace_segment* const segments = tide_trace_segments(script->trace, &segment_count);
+  for (size_t i = 0; i < segment_count; i++) {
+    if (segments[i].device == script->device) TIDE_TRY(stream_add(script, segments[i].stream));
+  }
   return TIDE_OK;
 }
 
@@ -153,14 +160,19 @@ static size_t entry_next(const tide__script* script, size_t index) {
 // ---------------------------------------------------------------------------------------------------
 // Requests
 
+// The number of a pool, or the default one if it is none.
+static uint16_t pool_known(const tide__script* script, uint32_t pool) {
+  const bool is_known = pool < tide_trace_pool_count(script->trace) && pool <= UINT16_MAX;
+  return is_known ? (uint16_t)pool : 0;
+}
+
 // The request is told its pool: by its entry, or later by the range it lies in.
 static tide_status request_place(script_writer* w, size_t index, tide__step* step) {
   tide__script* const script = w->script;
   const tide_trace_entry* const entry = &script->entries[index];
   if (!w->has_pools) return TIDE_OK;
   if ((entry->absent & TIDE_ENTRY_POOL) == 0) {
-    const bool is_known = entry->pool < tide_trace_pool_count(script->trace) && entry->pool <= UINT16_MAX;
-    step->pool = is_known ? (uint16_t)entry->pool : 0;
+    step->pool = pool_known(script, entry->pool);
     return TIDE_OK;
   }
   const uint32_t range = tide__ranges_find(&w->ranges, entry->address);
@@ -182,29 +194,33 @@ static tide_status request_end_unseen(script_writer* w, tide__live_row* row, siz
   return slot_give(w, row);
 }
 
-static bool request_is_sane(const tide_trace_entry* entry) {
-  return entry->bytes > 0 && entry->bytes < REQUEST_END;
+static bool request_is_sane(uint64_t bytes) { return bytes > 0 && bytes < REQUEST_END; }
+
+// The request of a step lives from now on, at an address of the recording.
+static tide_status request_begin(script_writer* w, uint64_t address, tide__step* step) {
+  tide__live_row* const row = tide__live_add(&w->live, address);
+  if (row == NULL) return script_no_memory(w->script);
+  step->slot = row->slot = slot_take(w);
+  row->bytes = tide__request_bytes(step->bytes);
+  w->live_bytes += row->bytes;
+  w->script->peak_bytes = tide__max(w->script->peak_bytes, w->live_bytes);
+  return TIDE_OK;
 }
 
 static tide_status write_alloc(script_writer* w, size_t index) {
   const tide_trace_entry* const entry = &w->script->entries[index];
-  tide__live_row* row = tide__live_find(&w->live, entry->address);
+  tide__live_row* const row = tide__live_find(&w->live, entry->address);
   if (row != NULL) TIDE_TRY(request_end_unseen(w, row, index));
-  if (!request_is_sane(entry)) return TIDE_OK;
+  if (!request_is_sane(entry->bytes)) return TIDE_OK;
   tide__step* step = NULL;
   TIDE_TRY(step_add_sized(w, TIDE__STEP_ALLOC, index, &step));
-  row = tide__live_add(&w->live, entry->address);
-  if (row == NULL) return script_no_memory(w->script);
-  step->slot = row->slot = slot_take(w);
-  row->bytes = tide__request_bytes(entry->bytes);
-  w->live_bytes += row->bytes;
-  w->script->peak_bytes = tide__max(w->script->peak_bytes, w->live_bytes);
+  TIDE_TRY(request_begin(w, entry->address, step));
   return request_place(w, index, step);
 }
 
 static tide_status write_oom(script_writer* w, size_t index) {
   tide__step* step = NULL;
-  if (!request_is_sane(&w->script->entries[index])) return TIDE_OK;
+  if (!request_is_sane(w->script->entries[index].bytes)) return TIDE_OK;
   TIDE_TRY(step_add_sized(w, TIDE__STEP_OOM, index, &step));
   return request_place(w, index, step);
 }
@@ -345,6 +361,58 @@ size_t tide__script_find(const tide__script* script, size_t entry) {
 }
 
 // ---------------------------------------------------------------------------------------------------
+// What was there before the recording
+
+typedef struct before_writer {
+  script_writer* w;  // borrowed
+  uint64_t stream;   // of the segment that is being visited
+  uint32_t pool;
+  tide_status status;
+} before_writer;
+
+static bool before_on_segment(void* user, const tide_ledger_segment* segment) {
+  before_writer* const before = user;
+  before->stream = segment->stream;
+  before->pool = segment->pool;
+  return true;
+}
+
+static tide_status before_write(before_writer* before, const tide_ledger_block* block) {
+  script_writer* const w = before->w;
+  tide__script* const script = w->script;
+  tide__step* step = NULL;
+  const uint32_t stream = tide__script_stream(script, before->stream);
+  TIDE_TRY(step_add(w, TIDE__STEP_ALLOC, 0, &step));
+  step->bytes = block->requested_bytes;
+  step->stream = (uint16_t)(stream < script->stream_count ? stream : 0);
+  step->pool = pool_known(script, before->pool);
+  script->before_count++;
+  script->before_bytes += block->requested_bytes;
+  return request_begin(w, block->address, step);
+}
+
+static bool before_on_block(void* user, const tide_ledger_block* block) {
+  before_writer* const before = user;
+  const bool is_live = block->state != TIDE_BLOCK_INACTIVE && request_is_sane(block->requested_bytes);
+  if (is_live) before->status = before_write(before, block);
+  return before->status == TIDE_OK;
+}
+
+static tide_status write_before(script_writer* w) {
+  before_writer before = { .w = w };
+  tide_ledger* ledger = NULL;
+  TIDE_TRY(tide_ledger_new(w->script->trace, w->script->device, &ledger));
+  tide_status status = TIDE_OK;
+  if (!tide_ledger_get_faults(ledger).is_from_start) status = tide_ledger_seek(ledger, TIDE_LEDGER_BEFORE);
+  if (tide_ledger_get_totals(ledger).at == TIDE_LEDGER_BEFORE && status == TIDE_OK) {
+    tide_ledger_visit(ledger, before_on_segment, before_on_block, &before);
+    status = before.status;
+  }
+  tide_ledger_free(ledger);
+  return status;
+}
+
+// ---------------------------------------------------------------------------------------------------
 // The script
 
 static tide_status write_entry(script_writer* w, size_t* index) {
@@ -364,6 +432,7 @@ static tide_status write_entry(script_writer* w, size_t* index) {
 static tide_status script_write(script_writer* w) {
   tide__script* const script = w->script;
   TIDE_TRY(streams_gather(w));
+  TIDE_TRY(write_before(w));
   for (size_t i = 0; i < script->entry_count; i++) TIDE_TRY(write_entry(w, &i));
   TIDE_TRY(pools_tell(w));
   script->reach_bytes = w->ranges.reach_bytes;

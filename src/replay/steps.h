@@ -5,7 +5,7 @@
 // numbers, so that a run looks nothing up. A block has a slot from its request until it is free; slots are
 // used again, the last one first, so that a run touches little memory.
 //
-// A recording is followed once, in its order. What it does not tell is found as well: which release waits and
+// A recording is followed once, in its order. Blocks that were there before it come first, as requests. What it does not tell is found as well: which release waits and
 // until when, which pool a request went to, which mapping is the first of a reserve of addresses, and where
 // the cache must have been emptied.
 #ifndef TIDEMARK_SRC_REPLAY_STEPS_H
@@ -59,6 +59,8 @@ typedef struct tide__script {
   uint32_t stream_count;
   uint32_t slot_count;
   uint64_t skipped;       // releases of blocks that are not known
+  uint64_t before_count;  // blocks that are older than the recording: the first steps
+  uint64_t before_bytes;  // asked for by these
   uint64_t peak_bytes;    // of live requests, each rounded
   uint64_t reach_bytes;   // how far behind its beginning memory was mapped in a reserve
   uint64_t spread_bytes;  // the smallest distance of a new reserve from its neighbours
