@@ -192,13 +192,10 @@ static tide_status dict_add(snapshot* s, settings_dict* dict, const char* key, c
   return TIDE_OK;
 }
 
-static tide_status dict_add_int(snapshot* s, settings_dict* dict, const char* key, int64_t number) {
-  return dict_add(s, dict, key, &(tide_value){ .kind = TIDE_VALUE_INT, .integer = number });
+static tide_value value_int(int64_t number) {
+  return (tide_value){ .kind = TIDE_VALUE_INT, .integer = number };
 }
-
-static tide_status dict_add_bool(snapshot* s, settings_dict* dict, const char* key, bool is_on) {
-  return dict_add(s, dict, key, &(tide_value){ .kind = TIDE_VALUE_BOOL, .integer = is_on });
-}
+static tide_value value_bool(bool is_on) { return (tide_value){ .kind = TIDE_VALUE_BOOL, .integer = is_on }; }
 
 // Sixteen divisions, by the size in MiB that each begins at.
 static tide_status dict_add_divisions(snapshot* s, settings_dict* dict, const uint32_t* divisions) {
@@ -206,7 +203,8 @@ static tide_status dict_add_divisions(snapshot* s, settings_dict* dict, const ui
   char key[12];
   for (uint32_t i = 0; i < TIDE_ROUNDUP_SLOTS; i++) {
     (void)snprintf(key, sizeof key, "%u", 1u << i);
-    TIDE_TRY(dict_add_int(s, &slots, key, divisions[i]));
+    const tide_value division = value_int(divisions[i]);
+    TIDE_TRY(dict_add(s, &slots, key, &division));
   }
   const tide_value value = { .kind = TIDE_VALUE_DICT, .items = slots.items, .count = slots.count };
   return dict_add(s, dict, "roundup_power2_divisions", &value);
@@ -224,16 +222,23 @@ static tide_status settings_carry(snapshot* s, uint32_t* out) {
   settings_dict dict = { .count = 0 };
   tide_device_options o;
   tide_device_get_options(s->device, &o);
-  const tide_value threshold = { .kind = TIDE_VALUE_FLOAT, .number = o.collect_threshold };
-  TIDE_TRY(dict_add_conf(s, &dict, &o));
   const bool is_unlimited = o.max_split_bytes > INT64_MAX;
-  TIDE_TRY(dict_add_int(s, &dict, "max_split_size", is_unlimited ? -1 : (int64_t)o.max_split_bytes));
-  TIDE_TRY(dict_add(s, &dict, "garbage_collection_threshold", &threshold));
-  TIDE_TRY(dict_add_bool(s, &dict, "expandable_segments", o.expandable_segments));
-  TIDE_TRY(dict_add_int(s, &dict, "pinned_num_register_threads", o.pinned_register_threads));
-  TIDE_TRY(dict_add_bool(s, &dict, "release_lock_on_cudamalloc", o.releases_lock));
-  TIDE_TRY(dict_add_bool(s, &dict, "pinned_use_cuda_host_register", o.pinned_uses_register));
-  TIDE_TRY(dict_add_bool(s, &dict, "graph_capture_record_stream_reuse", o.is_capture_reuse));
+  const struct {
+    const char* key;
+    tide_value value;
+  } settings[] = {
+    { "max_split_size", value_int(is_unlimited ? -1 : (int64_t)o.max_split_bytes) },
+    { "garbage_collection_threshold", { .kind = TIDE_VALUE_FLOAT, .number = o.collect_threshold } },
+    { "expandable_segments", value_bool(o.expandable_segments) },
+    { "pinned_num_register_threads", value_int(o.pinned_register_threads) },
+    { "release_lock_on_cudamalloc", value_bool(o.releases_lock) },
+    { "pinned_use_cuda_host_register", value_bool(o.pinned_uses_register) },
+    { "graph_capture_record_stream_reuse", value_bool(o.is_capture_reuse) },
+  };
+  TIDE_TRY(dict_add_conf(s, &dict, &o));
+  for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++) {
+    TIDE_TRY(dict_add(s, &dict, settings[i].key, &settings[i].value));
+  }
   TIDE_TRY(dict_add_divisions(s, &dict, o.roundup_divisions));
   const tide_value value = { .kind = TIDE_VALUE_DICT, .items = dict.items, .count = dict.count };
   return tide_intern_add_value(s->to, &value, out);
@@ -242,15 +247,19 @@ static tide_status settings_carry(snapshot* s, uint32_t* out) {
 // ---------------------------------------------------------------------------------------------------
 // The whole
 
-static tide_status snapshot_fill(snapshot* s) {
+static tide_status snapshot_prepare(snapshot* s) {
   const tide_intern_counts counts = tide_intern_counts_of(s->device->names);
-  const tide_device_visitor visitor = { .segment = on_segment, .block = on_block, .user = s };
-  tide_trace_about about = tide_trace_get_about(s->trace);
-  about.has_segments = about.has_entries = true;
   TIDE_TRY(carried_init(&s->stacks, s->device->heap, counts.stacks));
   TIDE_TRY(carried_init(&s->notes, s->device->heap, counts.notes));
   TIDE_TRY(tide_intern_add_text(s->to, "N/A", 3, &s->no_context));
-  TIDE_TRY(tide_trace_add_device(s->trace, (size_t)s->device->index));
+  return tide_trace_add_device(s->trace, (size_t)s->device->index);
+}
+
+static tide_status snapshot_fill(snapshot* s) {
+  const tide_device_visitor visitor = { .segment = on_segment, .block = on_block, .user = s };
+  tide_trace_about about = tide_trace_get_about(s->trace);
+  about.has_segments = about.has_entries = true;
+  TIDE_TRY(snapshot_prepare(s));
   if (s->options->has_entries) TIDE_TRY(tide_device_history_visit(s->device, on_entries, s));
   TIDE_TRY(s->status);
   TIDE_TRY(tide_device_visit(s->device, &visitor));

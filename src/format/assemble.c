@@ -75,7 +75,7 @@ static tide__item memo_unpack(uint64_t memo) {
   return (tide__item){ .kind = memo & 0xff,
                        .role = memo >> 8 & 0xff,
                        .id = (uint32_t)(memo >> 32),
-                       .as.integer = memo >> 16 & 0xffff };
+                       .as.integer = (int64_t)(memo >> 16 & 0xffff) };
 }
 
 // ---------------------------------------------------------------------------------------------------
