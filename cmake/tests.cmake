@@ -2,8 +2,9 @@
 # Copyright the Tidemark authors
 #
 # Tests: each tests/*/test_*.c and tests/prop/prop_*.c is one program and one test of the same name; those in
-# tests/tool also link the parts of the tool. Then the command as a whole, and the checks of the tree and of
-# what is installed. Every test ends with a line `N passed, N failed, N skipped`.
+# tests/tool also link the parts of the tool. Then the corpus of each fuzz/fuzz_*.c, a test of the same name;
+# the command as a whole, and the checks of the tree and of what is installed. Every test ends with a line
+# `N passed, N failed, N skipped`.
 
 # The program under test, where data of tests lies, and what the checks below compile with.
 set(TIDEMARK_TEST_ENVIRONMENT "TIDEMARK_SOURCE=${PROJECT_SOURCE_DIR}")
@@ -31,6 +32,16 @@ foreach(source IN LISTS TIDEMARK_TEST_SOURCES)
   endif()
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
   tidemark_test(${name} ${name})
+endforeach()
+
+# The corpus of each fuzz target, without a fuzzer.
+foreach(source IN LISTS TIDEMARK_FUZZ_SOURCES)
+  cmake_path(GET source STEM name)
+  tidemark_program(replay_${name} "${source}" tests/replay_corpus.c)
+  target_include_directories(replay_${name} PRIVATE src tests)
+  target_compile_definitions(replay_${name} PRIVATE "FUZZ_TARGET=\"${name}\"")
+  set_target_properties(replay_${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
+  tidemark_test(${name} replay_${name})
 endforeach()
 
 # The command as its users meet it.

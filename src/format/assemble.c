@@ -9,7 +9,8 @@
 // it will be given to, and in a dict its key. Where several places are possible, the kinds decide; and a
 // wrong guess costs only time, because plain data is packed in its right place later.
 //
-// Cost: O(1) for a part, beside the interning of texts. An open dict is closed as soon as something lies above
+// Cost: O(1) for a part, beside the interning of texts. An open dict is closed as soon as something lies
+// above
 //       it that cannot be its key, so that a list of any length keeps one of them open.
 #include "format/assemble.h"
 
@@ -148,6 +149,27 @@ static const tide__open* open_at(const tide__assembler* a, size_t place) {
   return item->kind == TIDE__ITEM_OPEN ? &a->opens[item->id] : NULL;
 }
 
+// Is the part on top of the stack one that stands in a list of this role?
+static bool top_is_within(const tide__assembler* a, tide__role role, bool is_dict) {
+  const tide__item* const top = &a->stack[a->depth - 1];
+  const tide__open* const open = open_at(a, a->depth - 1);
+  const tide__role have = (tide__role)(open != NULL ? open->role : top->role);
+  return have != TIDE__ROLE_PLAIN && have == tide__role_within(role, TIDE__WORD_NONE, is_dict);
+}
+
+// The role that follows from what lies below the mark: in a list the first part lies on the mark, and the
+// others beside one of their kind; in a dict a value lies on its key.
+static tide__role role_above_mark(const tide__assembler* a, size_t mark, bool is_dict) {
+  const tide__open* const open = mark > 0 ? open_at(a, mark - 1) : NULL;
+  if (open == NULL) return TIDE__ROLE_PLAIN;
+  const tide__role role = (tide__role)open->role;
+  const tide__item* const top = &a->stack[a->depth - 1];
+  const bool is_value = top->kind == TIDE__ITEM_TEXT && (a->depth - mark) % 2 == 1;
+  if (open->is_dict) return is_value ? tide__role_within(role, top->id, is_dict) : TIDE__ROLE_PLAIN;
+  const bool is_beside = a->depth == mark || top_is_within(a, role, is_dict);
+  return is_beside ? tide__role_within(role, TIDE__WORD_NONE, is_dict) : TIDE__ROLE_PLAIN;
+}
+
 // The role of a list or dict that is opened now. It belongs to what lies right below it, or below its key; or
 // else to what lies below the mark. What may be either is taken as plain data, which does no harm.
 static tide__role role_here(const tide__assembler* a, bool is_dict) {
@@ -162,11 +184,7 @@ static tide__role role_here(const tide__assembler* a, bool is_dict) {
     const tide__role role = tide__role_within((tide__role)near->role, key, is_dict);
     if (is_keyed || role != TIDE__ROLE_PLAIN || near->role == TIDE__ROLE_PLAIN) return role;
   }
-  const tide__open* const far = mark > 0 ? open_at(a, mark - 1) : NULL;
-  if (far == NULL) return TIDE__ROLE_PLAIN;
-  if (!far->is_dict) return tide__role_within((tide__role)far->role, TIDE__WORD_NONE, is_dict);
-  const bool is_value = is_keyed && (a->depth - mark) % 2 == 1;
-  return is_value ? tide__role_within((tide__role)far->role, key, is_dict) : TIDE__ROLE_PLAIN;
+  return role_above_mark(a, mark, is_dict);
 }
 
 // Something is put on the stack. Only a text can be a key of a dict that lies below: otherwise that is
@@ -358,6 +376,15 @@ static tide_status entry_repeat(tide__assembler* a, tide__item* item) {
   return TIDE_OK;
 }
 
+// Idle devices may share one empty list.
+static tide_status track_repeat(tide__assembler* a, tide__item item) {
+  size_t count = 0;
+  (void)tide_trace_entries(a->trace, item.id, &count);
+  if (count > 0) return TIDE__FILE_FAIL(a, "%s comes twice", tide__item_name(&item));
+  TIDE_TRY(tide__pack_device(a, &item.id));
+  return tide__assemble_item(a, item);
+}
+
 tide_status tide__assemble_recall(tide__assembler* a, size_t number) {
   if (number >= a->memo_count || a->memo[number] == MEMO_GONE)
     return TIDE__FILE_FAIL(a, "number %zu is not remembered", number);
@@ -369,6 +396,7 @@ tide_status tide__assemble_recall(tide__assembler* a, size_t number) {
     TIDE_TRY(item_close(a, &a->stack[place]));
     item = a->stack[place];
   }
+  if (item.kind == TIDE__ITEM_PACKED && item.role == TIDE__ROLE_TRACK) return track_repeat(a, item);
   const bool is_shared = item.kind != TIDE__ITEM_PACKED || item.role == TIDE__ROLE_STACK ||
                          item.role == TIDE__ROLE_FRAME || item.role == TIDE__ROLE_ENTRY;
   if (!is_shared) return TIDE__FILE_FAIL(a, "%s comes twice", tide__item_name(&item));

@@ -543,6 +543,7 @@ tide_status tide__pack(tide__assembler* a, tide__open* open, tide__item* out) {
   }
   // A list whose parts are in the trace, or wait for their segment: the last ones.
   *out = (tide__item){ .kind = TIDE__ITEM_PACKED, .role = open->role };
+  if (open->role == TIDE__ROLE_TRACK) out->id = open->device;
   if (open->role == TIDE__ROLE_BLOCKS) {
     out->id = (uint32_t)(a->block_count - tide__min(open->count, a->block_count));
     out->as.integer = (int64_t)open->count;

@@ -804,8 +804,6 @@ T_TEST_OVER(test_ledger__follows_a_recording, small_names) {
 }
 
 T_TEST_OVER(test_ledger__follows_a_large_recording, large_names) {
-  if (strcmp(t_variant(), "llama_generate") == 0 && t_scaled(1) < 10)
-    t_skip("takes 10 s; needs a larger scale");
   tide_trace* const trace = recorded_large_trace(t_variant());
 
   tide_ledger* const ledger = ledger_of(trace);

@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Fuzzes the reader of pickles, and the writers with whatever it reads.
+#include "snapshots.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
+  fuzz_snapshot(TIDE_FORMAT_PICKLE, data, bytes);
+  return 0;
+}
