@@ -185,8 +185,8 @@ static tide_status request_place(script_writer* w, size_t index, tide__step* ste
   return TIDE_OK;
 }
 
-// Ends a request whose release is missing in the recording: another is served at its address.
-static tide_status request_end_unseen(script_writer* w, tide__live_row* row, size_t index) {
+// Ends a request: it was completed, or another is served at its address and its release is missing.
+static tide_status request_end(script_writer* w, tide__live_row* row, size_t index) {
   tide__step* step = NULL;
   if (row->is_waiting) w->script->steps[row->step].until = index;
   TIDE_TRY(step_add(w, row->is_waiting ? TIDE__STEP_DONE : TIDE__STEP_FREE, index, &step));
@@ -210,7 +210,7 @@ static tide_status request_begin(script_writer* w, uint64_t address, tide__step*
 static tide_status write_alloc(script_writer* w, size_t index) {
   const tide_trace_entry* const entry = &w->script->entries[index];
   tide__live_row* const row = tide__live_find(&w->live, entry->address);
-  if (row != NULL) TIDE_TRY(request_end_unseen(w, row, index));
+  if (row != NULL) TIDE_TRY(request_end(w, row, index));
   if (!request_is_sane(entry->bytes)) return TIDE_OK;
   tide__step* step = NULL;
   TIDE_TRY(step_add_sized(w, TIDE__STEP_ALLOC, index, &step));
@@ -273,7 +273,7 @@ static tide_status write_free(script_writer* w, size_t* index) {
 
 static tide_status write_completion(script_writer* w, size_t index) {
   tide__live_row* const row = tide__live_find(&w->live, w->script->entries[index].address);
-  return row != NULL ? request_end_unseen(w, row, index) : TIDE_OK;
+  return row != NULL ? request_end(w, row, index) : TIDE_OK;
 }
 
 // ---------------------------------------------------------------------------------------------------

@@ -170,8 +170,17 @@ typedef struct hypothesis {
   bool empties;   // the cache was emptied first
 } hypothesis;
 
-// Is there surely room for all that a request can take, so that the allocator gives nothing back for it?
-static bool has_room(check_run* c, uint64_t bytes) {
+// The most that the request of a window can make the allocator grow by: the segment that it did make, or else
+// what no rounding exceeds.
+static uint64_t window_growth(const check_run* c, const tide__window* w) {
+  for (size_t i = w->end; i > w->first; i--) {
+    if (c->steps[i - 1].kind == TIDE__STEP_SEGMENT) return c->steps[i - 1].bytes;
+  }
+  return 2 * c->steps[w->end].bytes + c->stage.options->device.large_segment_bytes + ((uint64_t)4 << 20);
+}
+
+// Is there surely room for that, so that the allocator gives nothing back for the request?
+static bool has_room(check_run* c, uint64_t most) {
   const tide_device_options* const options = &c->stage.options->device;
   const uint64_t limit = tide_device_limit(c->stage.device);
   tide_device_stats stats = TIDE_DEVICE_STATS_INIT;
@@ -181,7 +190,6 @@ static bool has_room(check_run* c, uint64_t bytes) {
   if (tide_device_get_stats(c->stage.device, &stats) != TIDE_OK) return false;
   if (tide_machine_memory_info(c->stage.machine, 0, &free_bytes, &total_bytes) != TIDE_OK) return false;
   const uint64_t reserved = (uint64_t)stats.reserved_bytes[TIDE_STAT_ALL].current;
-  const uint64_t most = 2 * bytes + options->large_segment_bytes + ((uint64_t)4 << 20);
   return most <= free_bytes && reserved <= limit && most <= limit - reserved;
 }
 
@@ -197,7 +205,7 @@ static size_t hypothesis_count(const check_run* c, const tide__window* w) {
 static hypothesis hypothesis_of(check_run* c, const tide__window* w, size_t choice) {
   if (!w->has_request) return (hypothesis){ w->lead, w->gives_back };
   if (choice > 1) return (hypothesis){ w->lead + 1 - choice, false };
-  const bool is_swapped = w->gives_back && has_room(c, c->steps[w->end].bytes);
+  const bool is_swapped = w->gives_back && has_room(c, window_growth(c, w));
   return (hypothesis){ w->lead, (choice == 1) != is_swapped };
 }
 
@@ -264,6 +272,12 @@ static tide_status plan_take(check_plan* plan, size_t index, size_t* out) {
   return TIDE_OK;
 }
 
+static void plan_give_up(tide_replay_result* result) {
+  const size_t length = strlen(result->mismatch);
+  (void)snprintf(result->mismatch + length, sizeof result->mismatch - length,
+                 "; given up after %u guesses at when the cache was emptied", CHECK_ATTEMPTS);
+}
+
 // Notes that a hypothesis failed, and whether the next shall be tried. If none is left, what the first met is
 // the mismatch.
 static void plan_fail(check_run* c, size_t choice, size_t count) {
@@ -272,6 +286,7 @@ static void plan_fail(check_run* c, size_t choice, size_t count) {
   c->is_retried = choice + 1 < count && plan->attempts < CHECK_ATTEMPTS;
   if (c->is_retried) plan->choices[c->window - 1] = (uint32_t)choice + 1;
   else *c->result = plan->first;
+  if (!c->is_retried && choice + 1 < count) plan_give_up(c->result);
 }
 
 static tide_status check_window(check_run* c) {
