@@ -3,7 +3,8 @@
 //
 // Cells in columns. A column is as wide as its widest cell. It holds numbers, and stands to the right, when
 // every cell below the heading is a number or "-"; otherwise it stands to the left. Lines end at their last
-// visible character. If a line were wider than the screen, the last column of texts gives way.
+// visible character. If a line were wider than the screen, the last column of texts gives way; but not the
+// first of all, which tells what the line is about.
 #include <stdlib.h>
 #include <string.h>
 
@@ -56,7 +57,7 @@ typedef struct column_shape {
 static void shapes_fit(column_shape* shapes, size_t count, size_t width) {
   size_t total = GAP * (count - 1);
   for (size_t i = 0; i < count; i++) total += shapes[i].width;
-  for (size_t i = count; i-- > 0 && total > width;) {
+  for (size_t i = count; i-- > 1 && total > width;) {
     if (shapes[i].is_number) continue;
     const size_t others = total - shapes[i].width;
     const size_t wanted = others + NARROWEST < width ? width - others : NARROWEST;

@@ -5,7 +5,6 @@
 // like any other, so that a policy the library does not have is refused by it.
 #include "policy.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 const char* const tool_policy_names[] = { "torch", NULL };
@@ -57,47 +56,11 @@ const char* tool_policy_text(const tide_device_options* options, char out[TOOL_P
 }
 
 // ---------------------------------------------------------------------------------------------------
-// Files and limits
+// Limits
 
 int tool_limit_parse(const tool_call* call, uint64_t* out) {
   const char* const text = tool_option_value(call, "limit");
   *out = TIDE_NO_LIMIT;
   if (text == NULL || (tool_size_parse(text, out) && *out > 0)) return TOOL_DONE;
   return tool_fail("--limit is a size such as 24GiB, not '%s'", text);
-}
-
-static bool device_has_entries(const tide_trace* trace, size_t device) {
-  size_t count = 0;
-  (void)tide_trace_entries(trace, device, &count);
-  return count > 0;
-}
-
-static int device_choose(const tool_call* call, const tide_trace* trace, size_t* out) {
-  const char* const text = tool_option_value(call, "device");
-  const size_t count = tide_trace_device_count(trace);
-  *out = 0;
-  if (text == NULL) {
-    while (*out < count && !device_has_entries(trace, *out)) ++*out;
-    if (*out < count) return TOOL_DONE;
-    return tool_fail("%s: there are no events to replay", call->operands[0]);
-  }
-  char* end = NULL;
-  *out = (size_t)strtoul(text, &end, 10);
-  if (*text < '0' || *text > '9' || *end != '\0') return tool_fail("--device is a number, not '%s'", text);
-  if (device_has_entries(trace, *out)) return TOOL_DONE;
-  return tool_fail("%s: there are no events of device %s to replay", call->operands[0], text);
-}
-
-int tool_replay_open(const tool_call* call, tide_trace** out_trace, tide_replay** out_replay) {
-  size_t device = 0;
-  *out_trace = NULL;
-  *out_replay = NULL;
-  int status = tool_trace_read(call->operands[0], out_trace);
-  if (status == TOOL_DONE) status = device_choose(call, *out_trace, &device);
-  if (status == TOOL_DONE && tide_replay_new(*out_trace, device, NULL, out_replay) != TIDE_OK)
-    status = tool_fail("%s: %s", call->operands[0], tide_last_error()->text);
-  if (status == TOOL_DONE) return TOOL_DONE;
-  tide_trace_free(*out_trace);
-  *out_trace = NULL;
-  return status;
 }

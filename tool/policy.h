@@ -20,9 +20,6 @@ int tool_policy_parse(const char* text, tide_device_options* out);
 const char* tool_policy_settings(const tide_device_options* options, char out[TOOL_POLICY_TEXT]);
 const char* tool_policy_text(const tide_device_options* options, char out[TOOL_POLICY_TEXT]);
 
-// What a verb that replays begins with: reads the file, chooses the device (--device, or the first that has
-// entries) and prepares it. On failure it says why and returns TOOL_USAGE.
-int tool_replay_open(const tool_call* call, tide_trace** out_trace, tide_replay** out_replay);
 // The value of --limit; TIDE_NO_LIMIT if there is none.
 int tool_limit_parse(const tool_call* call, uint64_t* out);
 

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "policy.h"
-#include "tool.h"
+#include "recording.h"
 
 static const tool_option options[] = {
   { "policy", 'p', "NAME[:SETTINGS]",
@@ -18,11 +18,6 @@ static const tool_option options[] = {
   { "device", 'd', "N", "the device whose events are replayed (default: the first that has any)" },
   { NULL, 0, NULL, NULL },
 };
-
-static bool replay_on_progress(void* user, uint64_t done, uint64_t count) {
-  tool_progress_show(user, (double)done / (double)count);
-  return true;
-}
 
 static void tenths_emit(tool_emit* emit, const char* key, const uint64_t values[TIDE_REPLAY_TENTHS],
                         double unit, int decimals) {
@@ -91,12 +86,12 @@ static int replay_status(const tide_replay_options* o, const tide_replay_result*
   return differs || is_short ? TOOL_NO : TOOL_DONE;
 }
 
-static int replay_once(const tool_call* call, tide_replay* replay, tide_replay_options* o) {
+static int replay_once(const tool_call* call, const tool_recording* recording, tide_replay_options* o) {
   tide_replay_result result;
   tool_progress* const progress = tool_progress_begin("replaying");
-  o->on_progress = replay_on_progress;
+  o->on_progress = tool_recording_on_progress;
   o->user = progress;
-  const tide_status status = tide_replay_run(replay, o, &result);
+  const tide_status status = tide_replay_run(recording->replay, o, &result);
   tool_progress_end(progress);
   if (status != TIDE_OK) return tool_fail("%s: %s", call->operands[0], tide_last_error()->text);
   const int printed = result_emit(call, o, &result);
@@ -106,16 +101,15 @@ static int replay_once(const tool_call* call, tide_replay* replay, tide_replay_o
 static int replay_verb_run(const tool_call* call) {
   const char* const policy = tool_option_value(call, "policy");
   tide_replay_options o = TIDE_REPLAY_OPTIONS_INIT;
-  tide_trace* trace = NULL;
-  tide_replay* replay = NULL;
+  tool_recording recording = { .trace = NULL };
   o.checks = tool_option_value(call, "check") != NULL;
   int status = tool_limit_parse(call, &o.limit);
   if (status == TOOL_DONE && policy != NULL) status = tool_policy_parse(policy, &o.device);
-  if (status == TOOL_DONE) status = tool_replay_open(call, &trace, &replay);
-  if (status == TOOL_DONE && policy == NULL) o.device = tide_replay_recorded_options(replay);
-  if (status == TOOL_DONE) status = replay_once(call, replay, &o);
-  tide_replay_free(replay);
-  tide_trace_free(trace);
+  if (status == TOOL_DONE) status = tool_recording_open(call, &recording);
+  if (status == TOOL_DONE && policy == NULL) o.device = tide_replay_recorded_options(recording.replay);
+  if (status == TOOL_DONE && !o.checks) status = tool_recording_find_empties(&recording, o.limit);
+  if (status == TOOL_DONE) status = replay_once(call, &recording, &o);
+  tool_recording_close(&recording);
   return status;
 }
 
@@ -125,8 +119,9 @@ const tool_verb tool_replay = {
   .usage = "FILE [--policy NAME[:SETTINGS]] [--limit SIZE] [--check] [--device N]",
   .text =
       "Says what memory the requests of a recording need under a policy, and what the calls of the driver "
-      "would cost. With --check everything that happens is compared with the recording; releases that the "
-      "policy has no reason for are then taken as calls of empty_cache. Exit status 1: with --check, "
+      "would cost. With --check everything that happens is compared with the recording. Memory that the "
+      "recording gave back without a reason of its policy was given back by calls of empty_cache, which are "
+      "made here as well. Exit status 1: with --check, "
       "something differs; else, it ran out of memory under --limit.",
   .options = options,
   .operands_min = 1,

@@ -14,6 +14,7 @@ typedef struct tool_trial {
   tide_replay_result result;  // under the limit, if there is one
   uint64_t smallest_bytes;    // memory in which it runs; 0: none was found, or not looked for
   uint64_t smallest_ns;       // what the driver's calls cost in that
+  uint64_t rank;              // by the smallest memory: settings that hardly differ have the same
   tide_status status;         // of the replay; `text` says more
   char text[256];
 } tool_trial;
@@ -26,8 +27,8 @@ typedef struct tool_trials {
   size_t count;
 } tool_trials;
 
-// Runs all of them and fills in what they found. The smallest memory is found by bisection, to 1 % of the
-// peak.
+// Runs all of them and fills in what they found. The smallest memory is found by bisection, to half a
+// percent of the peak.
 void tool_trials_run(tool_trials* trials);
 
 #endif

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "policy.h"
+#include "recording.h"
 #include "trial.h"
 
 #define ROWS_MAX 64
@@ -51,8 +52,7 @@ static const struct {
 typedef struct whatif {
   tool_trials trials;
   tool_trial rows[ROWS_MAX];
-  tide_replay_result found;  // of the replay that compared
-  bool has_found;
+  tool_recording recording;
 } whatif;
 
 static bool options_are_same(const tide_device_options* a, const tide_device_options* b) {
@@ -112,56 +112,21 @@ static int whatif_add_words(whatif* w, const char* words) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// Which calls of empty_cache
-
-static bool trace_gives_back(const tide_trace* trace) {
-  for (size_t device = 0; device < tide_trace_device_count(trace); device++) {
-    size_t count = 0;
-    const tide_trace_entry* const entries = tide_trace_entries(trace, device, &count);
-    for (size_t i = 0; i < count; i++) {
-      const uint8_t action = entries[i].action;
-      if (action == TIDE_ACTION_SEGMENT_FREE || action == TIDE_ACTION_SEGMENT_UNMAP) return true;
-    }
-  }
-  return false;
-}
-
-static bool whatif_on_progress(void* user, uint64_t done, uint64_t count) {
-  tool_progress_show(user, (double)done / (double)count);
-  return true;
-}
-
-// Repeats the recording under a limit. What does not repeat it finds fewer calls, and so is tried last first.
-static tide_status whatif_compare(whatif* w, uint64_t limit) {
-  tide_replay_options o = TIDE_REPLAY_OPTIONS_INIT;
-  tool_progress* const progress = tool_progress_begin("looking for calls of empty_cache");
-  o.device = tide_replay_recorded_options(w->trials.replay);
-  o.checks = true;
-  o.limit = limit;
-  o.on_progress = whatif_on_progress;
-  o.user = progress;
-  const tide_status status = tide_replay_run(w->trials.replay, &o, &w->found);
-  tool_progress_end(progress);
-  w->has_found = status == TIDE_OK;
-  return status;
-}
-
-// The limit of the recorded run is not known: it may be the given one, or none.
-static int whatif_find_empties(whatif* w, const char* file) {
-  tide_status status = whatif_compare(w, w->trials.limit);
-  const bool is_same = status == TIDE_OK && w->found.mismatch[0] == '\0';
-  if (!is_same && w->trials.limit != TIDE_NO_LIMIT) status = whatif_compare(w, TIDE_NO_LIMIT);
-  return status == TIDE_OK ? TOOL_DONE : tool_fail("%s: %s", file, tide_last_error()->text);
-}
-
-// ---------------------------------------------------------------------------------------------------
 // What came out
 
-// The smallest memory is known to a hundredth of the peak; less than that is no difference.
-static uint64_t row_rank(const tool_trial* row) {
-  const uint64_t unit = row->result.peak_allocated / 100 + 1;
-  if (row->status != TIDE_OK) return UINT64_MAX;
-  return row->smallest_bytes != 0 ? row->smallest_bytes / unit : UINT64_MAX - 1;
+// The smallest memory is known to half a percent, and who has a little less has gained nothing: ranks are
+// steps of 2 % from the best.
+static void rows_rank(whatif* w) {
+  uint64_t least = UINT64_MAX;
+  for (size_t i = 0; i < w->trials.count; i++) {
+    const uint64_t bytes = w->rows[i].smallest_bytes;
+    if (bytes != 0 && bytes < least) least = bytes;
+  }
+  for (size_t i = 0; i < w->trials.count; i++) {
+    tool_trial* const row = &w->rows[i];
+    row->rank = row->smallest_bytes != 0 ? (row->smallest_bytes - least) / (least / 50 + 1) : UINT64_MAX - 1;
+    if (row->status != TIDE_OK) row->rank = UINT64_MAX;
+  }
 }
 
 static int compare_numbers(uint64_t a, uint64_t b) { return a < b ? -1 : a > b; }
@@ -170,7 +135,7 @@ static int compare_numbers(uint64_t a, uint64_t b) { return a < b ? -1 : a > b; 
 static int compare_rows(const void* a, const void* b) {
   const tool_trial* const one = a;
   const tool_trial* const other = b;
-  int order = compare_numbers(row_rank(one), row_rank(other));
+  int order = compare_numbers(one->rank, other->rank);
   if (order == 0) order = compare_numbers(one->result.ooms > 0, other->result.ooms > 0);
   if (order == 0) order = compare_numbers(one->result.peak_reserved, other->result.peak_reserved);
   if (order == 0) order = compare_numbers(one->result.driver_ns, other->result.driver_ns);
@@ -180,15 +145,29 @@ static int compare_rows(const void* a, const void* b) {
              : strcmp(tool_policy_text(&one->device, texts[0]), tool_policy_text(&other->device, texts[1]));
 }
 
-// What a row costs a user: the smallest memory, or the peak where that was not looked for.
-static uint64_t row_bytes(const whatif* w, const tool_trial* row) {
-  return w->trials.is_quick ? row->result.peak_reserved : row->smallest_bytes;
+static const tool_trial* row_recorded(const whatif* w) {
+  for (size_t i = 0; i < w->trials.count; i++) {
+    if (w->rows[i].is_recorded) return &w->rows[i];
+  }
+  return NULL;
 }
 
-static const tool_trial* row_find(const whatif* w, bool is_recorded) {
+// What was reserved at the peak when it was recorded; where that is not known, what the replay reserves.
+static uint64_t recorded_bytes(const whatif* w) {
+  const tool_trial* const recorded = row_recorded(w);
+  if (w->recording.reserved_bytes != 0) return w->recording.reserved_bytes;
+  return recorded != NULL ? recorded->result.peak_reserved : 0;
+}
+
+static bool row_fits(const tool_trial* row) { return row->status == TIDE_OK && row->result.ooms == 0; }
+
+// The best setting that PyTorch has. One that reserves more than was recorded is no advice, unless the limit
+// holds it down.
+static const tool_trial* row_best(const whatif* w) {
   for (size_t i = 0; i < w->trials.count; i++) {
     const tool_trial* const row = &w->rows[i];
-    if (is_recorded ? row->is_recorded : row->is_torch && row_bytes(w, row) != 0) return row;
+    const bool is_lean = row->result.peak_reserved <= recorded_bytes(w) || w->trials.limit != TIDE_NO_LIMIT;
+    if (row->is_torch && row_fits(row) && is_lean) return row;
   }
   return NULL;
 }
@@ -229,9 +208,15 @@ static column_list columns_of(const whatif* w) {
   return list;
 }
 
-static bool row_fits(const tool_trial* row) { return row->status == TIDE_OK && row->result.ooms == 0; }
+// The row of the recorded setting. A file that tells none was recorded with the defaults, as far as we know.
+static const char* row_remark(const whatif* w, const tool_trial* row) {
+  if (!row->is_torch) return "  (not in PyTorch)";
+  if (!row->is_recorded || !w->recording.has_settings) return "";
+  return w->recording.is_compared && !w->recording.is_repeated ? "  (recorded, not repeated)"
+                                                               : "  (as recorded)";
+}
 
-static void row_emit_names(tool_emit* emit, const tool_trial* row) {
+static void row_emit_names(tool_emit* emit, const whatif* w, const tool_trial* row) {
   char text[TOOL_POLICY_TEXT];
   tool_emit_text(emit, NULL, NULL, tool_policy_names[row->device.policy]);
   tool_emit_text(emit, NULL, NULL, tool_policy_settings(&row->device, text));
@@ -242,8 +227,7 @@ static void row_emit_names(tool_emit* emit, const tool_trial* row) {
   tool_emit_bool(emit, NULL, NULL, row_fits(row));
   if (row->result.ooms > 0) tool_emit_uint(emit, NULL, NULL, row->result.first_oom);
   else tool_emit_text(emit, NULL, NULL, NULL);
-  tool_emit_format(emit, NULL, NULL, "%s%s%s", tool_policy_text(&row->device, text),
-                   row->is_recorded ? "  (as recorded)" : "", row->is_torch ? "" : "  (not in PyTorch)");
+  tool_emit_format(emit, NULL, NULL, "%s%s", tool_policy_text(&row->device, text), row_remark(w, row));
 }
 
 static void row_emit_smallest(tool_emit* emit, const tool_trial* row) {
@@ -264,7 +248,7 @@ static void row_emit(tool_emit* emit, const whatif* w, const tool_trial* row) {
   const tide_replay_result* const r = &row->result;
   const double utilisation = (double)r->peak_allocated / (double)r->peak_reserved;
   tool_emit_row(emit);
-  row_emit_names(emit, row);
+  row_emit_names(emit, w, row);
   tool_emit_bytes(emit, NULL, NULL, r->peak_reserved);
   tool_emit_real(emit, NULL, NULL, r->peak_reserved > 0 ? utilisation : 0, 4);
   tool_emit_uint(emit, NULL, NULL, r->driver_calls);
@@ -286,82 +270,87 @@ static void before_emit(tool_emit* emit, const tide_replay_result* result) {
       (unsigned long long)result->blocks_before, tool_size_text(result->bytes_before, size));
 }
 
-static void empties_emit(tool_emit* emit, const whatif* w) {
-  const bool is_repeated = w->has_found && w->found.mismatch[0] == '\0';
-  tool_emit_uint(emit, "inferred_empty_cache", NULL, w->has_found ? w->found.inferred_empty_cache : 0);
-  if (w->has_found) tool_emit_bool(emit, "is_repeated", NULL, is_repeated);
+static void empties_emit(tool_emit* emit, const tool_recording* r) {
+  tool_emit_uint(emit, "inferred_empty_cache", NULL, r->is_compared ? r->result.inferred_empty_cache : 0);
+  if (r->is_compared) tool_emit_bool(emit, "is_repeated", NULL, r->is_repeated);
   else tool_emit_text(emit, "is_repeated", NULL, NULL);
-  if (!w->has_found || w->found.blocks_before > 0) return;
-  if (!is_repeated)
+  if (!r->is_compared || r->result.blocks_before > 0) return;
+  if (!r->is_repeated)
     tool_emit_words(
         emit,
         "The recording could not be repeated exactly under its own setting, perhaps because the memory "
         "limit of the run is not known; so calls of empty_cache may be missing here. %s.",
-        w->found.mismatch);
-  else if (w->found.inferred_empty_cache > 0)
+        r->result.mismatch);
+  else if (r->result.inferred_empty_cache > 0)
     tool_emit_words(emit, "%llu calls of empty_cache were found in the recording and are made in every row.",
-                    (unsigned long long)w->found.inferred_empty_cache);
+                    (unsigned long long)r->result.inferred_empty_cache);
 }
 
-// "reserves 8.97 GiB at the peak instead of 25.24 GiB"
-static void saving_emit(tool_emit* emit, const whatif* w, const tool_trial* best,
-                        const tool_trial* recorded) {
-  char sizes[4][TOOL_SIZE_TEXT];
-  const uint64_t peak = recorded->result.peak_reserved;
-  const uint64_t lower = best->result.peak_reserved;
-  const double change = peak > 0 ? 100.0 * ((double)lower - (double)peak) / (double)peak : 0;
-  const char* const then = tool_size_text(lower, sizes[0]);
-  const char* const now = tool_size_text(peak, sizes[1]);
-  if (w->trials.is_quick || best->smallest_bytes == 0 || recorded->smallest_bytes == 0)
-    tool_emit_words(emit, "It reserves %s at the peak, where the recorded setting reserves %s (%+.1f %%).",
-                    then, now, change);
-  else
-    tool_emit_words(
-        emit,
-        "It reserves %s at the peak, where the recorded setting reserves %s (%+.1f %%), and needs %s to "
-        "run at all, where that needs %s.",
-        then, now, change, tool_size_text(best->smallest_bytes, sizes[2]),
-        tool_size_text(recorded->smallest_bytes, sizes[3]));
-}
-
-// The line to paste: of the best setting that PyTorch has.
-static void best_emit(tool_emit* emit, const whatif* w) {
-  const tool_trial* const best = row_find(w, false);
-  const tool_trial* const recorded = row_find(w, true);
-  char text[TOOL_POLICY_TEXT] = "";
-  char size[TOOL_SIZE_TEXT];
-  if (best == NULL || recorded == NULL) return;
-  (void)tool_policy_settings(&best->device, text);
-  const uint64_t now = recorded->result.peak_reserved;
-  const uint64_t then = best->result.peak_reserved;
-  const uint64_t saved = now > then ? now - then : 0;
-  tool_emit_format(emit, "environment", NULL, "PYTORCH_CUDA_ALLOC_CONF=%s", text);
-  tool_emit_uint(emit, "saved_bytes", NULL, saved);
-  if (best == recorded) {
-    tool_emit_words(emit, "No setting of PyTorch needs less memory than the recorded one.");
-    return;
-  }
-  tool_emit_title(emit, "PYTORCH_CUDA_ALLOC_CONF=%s", text);
-  saving_emit(emit, w, best, recorded);
+// "It reserves 8.97 GiB at the peak, where 25.24 GiB were reserved when it was recorded"
+static void saving_emit(tool_emit* emit, const whatif* w, const tool_trial* best) {
+  char sizes[3][TOOL_SIZE_TEXT];
+  const uint64_t then = recorded_bytes(w);
+  const uint64_t now = best->result.peak_reserved;
+  const double change = then > 0 ? 100.0 * ((double)now - (double)then) / (double)then : 0;
+  const bool has_smallest = best->smallest_bytes != 0;
+  tool_emit_words(
+      emit, "It reserves %s at the peak, where %s were reserved when it was recorded (%+.1f %%).%s%s%s",
+      tool_size_text(now, sizes[0]), tool_size_text(then, sizes[1]), change,
+      has_smallest ? " To run at all it needs " : "",
+      has_smallest ? tool_size_text(best->smallest_bytes, sizes[2]) : "", has_smallest ? "." : "");
   if (best->device.collect_threshold > 0)
     tool_emit_words(
         emit,
-        "Garbage collection needs a limit in PyTorch: torch.cuda.set_per_process_memory_fraction() "
-        "with %s.",
-        tool_size_text(w->trials.limit, size));
+        "Garbage collection needs a limit in PyTorch: torch.cuda.set_per_process_memory_fraction() with %s.",
+        tool_size_text(w->trials.limit, sizes[2]));
+}
+
+// Nothing runs under the limit: the first row is the one that needs least.
+static void nothing_emit(tool_emit* emit, const whatif* w) {
+  const tool_trial* const least = &w->rows[0];
+  char sizes[2][TOOL_SIZE_TEXT];
+  char text[TOOL_POLICY_TEXT];
+  if (least->smallest_bytes != 0)
+    tool_emit_words(emit, "Nothing runs in %s. The least is %s, with %s.",
+                    tool_size_text(w->trials.limit, sizes[0]),
+                    tool_size_text(least->smallest_bytes, sizes[1]), tool_policy_text(&least->device, text));
+  else tool_emit_words(emit, "Nothing runs in %s.", tool_size_text(w->trials.limit, sizes[0]));
+}
+
+// The line to paste, and what it saves.
+static void best_emit(tool_emit* emit, const whatif* w) {
+  const tool_trial* const best = row_best(w);
+  char text[TOOL_POLICY_TEXT] = "";
+  if (best == NULL || best->is_recorded) {
+    tool_emit_text(emit, "environment", NULL, NULL);
+    tool_emit_text(emit, "saved_bytes", NULL, NULL);
+    if (best == NULL && w->trials.limit != TIDE_NO_LIMIT) nothing_emit(emit, w);
+    else tool_emit_words(emit, "No setting of PyTorch needs less memory than the recorded one.");
+    return;
+  }
+  (void)tool_policy_settings(&best->device, text);
+  const uint64_t then = recorded_bytes(w);
+  const uint64_t now = best->result.peak_reserved;
+  tool_emit_format(emit, "environment", NULL, "PYTORCH_CUDA_ALLOC_CONF=%s", text);
+  tool_emit_uint(emit, "saved_bytes", NULL, then > now ? then - now : 0);
+  tool_emit_title(emit, "PYTORCH_CUDA_ALLOC_CONF=%s", text);
+  saving_emit(emit, w, best);
 }
 
 static int whatif_emit(const tool_call* call, const whatif* w) {
   tool_emit* const emit = tool_emit_begin(call);
   if (w->trials.limit != TIDE_NO_LIMIT) tool_emit_bytes(emit, "limit", "limit", w->trials.limit);
   else tool_emit_text(emit, "limit", NULL, NULL);
-  tool_emit_bytes(emit, "peak_allocated", "needed at once", w->rows[0].result.peak_allocated);
+  tool_emit_bytes(emit, "peak_allocated", "needed at once", w->recording.live_bytes);
+  const uint64_t reserved = w->recording.reserved_bytes;
+  if (reserved != 0) tool_emit_bytes(emit, "recorded_reserved", "reserved when recorded", reserved);
+  else tool_emit_text(emit, "recorded_reserved", NULL, NULL);
   const column_list list = columns_of(w);
   tool_emit_table(emit, "rows", list.columns, list.count);
   for (size_t i = 0; i < w->trials.count; i++) row_emit(emit, w, &w->rows[i]);
   tool_emit_table_end(emit);
   before_emit(emit, &w->rows[0].result);
-  empties_emit(emit, w);
+  empties_emit(emit, &w->recording);
   best_emit(emit, w);
   return tool_emit_end(emit);
 }
@@ -369,14 +358,14 @@ static int whatif_emit(const tool_call* call, const whatif* w) {
 // ---------------------------------------------------------------------------------------------------
 // The verb
 
-static int whatif_work(const tool_call* call, whatif* w, const tide_trace* trace) {
-  const tide_device_options recorded = tide_replay_recorded_options(w->trials.replay);
-  int status = TOOL_DONE;
-  tool_trial* const row = whatif_add(w, &recorded);
-  row->is_recorded = true;
-  if (trace_gives_back(trace)) status = whatif_find_empties(w, call->operands[0]);
+static int whatif_work(const tool_call* call, whatif* w) {
+  const tide_device_options recorded = tide_replay_recorded_options(w->recording.replay);
+  w->trials.replay = w->recording.replay;
+  whatif_add(w, &recorded)->is_recorded = true;
+  int status = tool_recording_find_empties(&w->recording, w->trials.limit);
   if (status != TOOL_DONE) return status;
   tool_trials_run(&w->trials);
+  rows_rank(w);
   qsort(w->rows, w->trials.count, sizeof w->rows[0], compare_rows);
   status = whatif_emit(call, w);
   if (status != TOOL_DONE) return status;
@@ -389,16 +378,14 @@ static int whatif_work(const tool_call* call, whatif* w, const tide_trace* trace
 static int whatif_run(const tool_call* call) {
   whatif* const w = tool_alloc(1, sizeof *w);
   const char* const policies = tool_option_value(call, "policy");
-  tide_trace* trace = NULL;
   w->trials.rows = w->rows;
   w->trials.is_quick = tool_option_value(call, "quick") != NULL;
   int status = tool_limit_parse(call, &w->trials.limit);
   if (status == TOOL_DONE) status = whatif_add_grid(w);
   if (status == TOOL_DONE && policies != NULL) status = whatif_add_words(w, policies);
-  if (status == TOOL_DONE) status = tool_replay_open(call, &trace, &w->trials.replay);
-  if (status == TOOL_DONE) status = whatif_work(call, w, trace);
-  tide_replay_free(w->trials.replay);
-  tide_trace_free(trace);
+  if (status == TOOL_DONE) status = tool_recording_open(call, &w->recording);
+  if (status == TOOL_DONE) status = whatif_work(call, w);
+  tool_recording_close(&w->recording);
   free(w);
   return status;
 }

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Opening a recording to replay it. Its peaks come from a ledger, which takes them from the recorded
+// addresses.
+#include "recording.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "tidemark/ledger.h"
+
+static bool device_has_entries(const tide_trace* trace, size_t device) {
+  size_t count = 0;
+  (void)tide_trace_entries(trace, device, &count);
+  return count > 0;
+}
+
+static int device_choose(const tool_call* call, tool_recording* r) {
+  const char* const text = tool_option_value(call, "device");
+  const size_t count = tide_trace_device_count(r->trace);
+  if (text == NULL) {
+    while (r->device < count && !device_has_entries(r->trace, r->device)) r->device++;
+    return r->device < count ? TOOL_DONE : tool_fail("%s: there are no events to replay", r->file);
+  }
+  char* end = NULL;
+  errno = 0;
+  r->device = (size_t)strtoul(text, &end, 10);
+  if (*text < '0' || *text > '9' || *end != '\0' || errno != 0)
+    return tool_fail("--device is a number, not '%s'", text);
+  if (device_has_entries(r->trace, r->device)) return TOOL_DONE;
+  return tool_fail("%s: there are no events of device %s to replay", r->file, text);
+}
+
+static bool recording_has_segments(const tool_recording* r) {
+  size_t count = 0;
+  (void)tide_trace_segments(r->trace, &count);
+  if (count > 0) return true;
+  const tide_trace_entry* const entries = tide_trace_entries(r->trace, r->device, &count);
+  for (size_t i = 0; i < count; i++) {
+    if (entries[i].action >= TIDE_ACTION_SEGMENT_ALLOC && entries[i].action <= TIDE_ACTION_SEGMENT_UNMAP)
+      return true;
+  }
+  return false;
+}
+
+static tide_status recording_follow(tool_recording* r) {
+  tide_ledger* ledger = NULL;
+  const tide_status status = tide_ledger_new(r->trace, r->device, &ledger);
+  if (status != TIDE_OK) return status;
+  const tide_ledger_peaks peaks = tide_ledger_get_peaks(ledger);
+  r->live_bytes = peaks.live.bytes;
+  r->reserved_bytes = recording_has_segments(r) ? peaks.reserved.bytes : 0;
+  tide_ledger_free(ledger);
+  return TIDE_OK;
+}
+
+int tool_recording_open(const tool_call* call, tool_recording* out) {
+  *out = (tool_recording){ .file = call->operands[0] };
+  int status = tool_trace_read(out->file, &out->trace);
+  if (status == TOOL_DONE) status = device_choose(call, out);
+  if (status != TOOL_DONE) return status;
+  out->has_settings = tide_trace_get_about(out->trace).settings != 0;
+  if (recording_follow(out) != TIDE_OK ||
+      tide_replay_new(out->trace, out->device, NULL, &out->replay) != TIDE_OK)
+    return tool_fail("%s: %s", out->file, tide_last_error()->text);
+  return TOOL_DONE;
+}
+
+void tool_recording_close(tool_recording* recording) {
+  tide_replay_free(recording->replay);
+  tide_trace_free(recording->trace);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Calls of empty_cache
+
+bool tool_recording_on_progress(void* user, uint64_t done, uint64_t count) {
+  tool_progress_show(user, (double)done / (double)count);
+  return true;
+}
+
+static bool recording_gives_back(const tool_recording* r) {
+  size_t count = 0;
+  const tide_trace_entry* const entries = tide_trace_entries(r->trace, r->device, &count);
+  for (size_t i = 0; i < count; i++) {
+    const uint8_t action = entries[i].action;
+    if (action == TIDE_ACTION_SEGMENT_FREE || action == TIDE_ACTION_SEGMENT_UNMAP) return true;
+  }
+  return false;
+}
+
+static tide_status recording_compare(tool_recording* r, uint64_t limit) {
+  tide_replay_options o = TIDE_REPLAY_OPTIONS_INIT;
+  tool_progress* const progress = tool_progress_begin("looking for calls of empty_cache");
+  o.device = tide_replay_recorded_options(r->replay);
+  o.checks = true;
+  o.limit = limit;
+  o.on_progress = tool_recording_on_progress;
+  o.user = progress;
+  const tide_status status = tide_replay_run(r->replay, &o, &r->result);
+  tool_progress_end(progress);
+  r->is_compared = status == TIDE_OK;
+  r->is_repeated = r->is_compared && r->result.mismatch[0] == '\0';
+  return status;
+}
+
+int tool_recording_find_empties(tool_recording* r, uint64_t limit) {
+  if (!recording_gives_back(r)) return TOOL_DONE;
+  tide_status status = recording_compare(r, limit);
+  if (status == TIDE_OK && !r->is_repeated && limit != TIDE_NO_LIMIT)
+    status = recording_compare(r, TIDE_NO_LIMIT);
+  return status == TIDE_OK ? TOOL_DONE : tool_fail("%s: %s", r->file, tide_last_error()->text);
+}
