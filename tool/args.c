@@ -31,18 +31,29 @@ static const char* running_verb;  // for messages
 // ---------------------------------------------------------------------------------------------------
 // Messages and memory
 
-int tool_fail(const char* format, ...) {
+__attribute__((format(printf, 1, 0))) static void message_put(const char* format, va_list arguments) {
   char text[2048];
-  va_list arguments;
-  va_start(arguments, format);
   (void)vsnprintf(text, sizeof text, format, arguments);
-  va_end(arguments);
   char* const shown = tool_display_text(text, false);
   tool_progress_clear();
   (void)fprintf(stderr, "tidemark%s%s: %s\n", running_verb == NULL ? "" : " ",
                 running_verb == NULL ? "" : running_verb, shown);
   free(shown);
+}
+
+int tool_fail(const char* format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  message_put(format, arguments);
+  va_end(arguments);
   return TOOL_USAGE;
+}
+
+void tool_warn(const char* format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  message_put(format, arguments);
+  va_end(arguments);
 }
 
 int tool_output_failed(void) { return tool_fail("cannot write to standard output: %s", strerror(errno)); }

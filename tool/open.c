@@ -136,6 +136,8 @@ int tool_trace_read(const char* path, tide_trace** out) {
   const tide_source source = { input_read, in };
   if (status == TIDE_OK) status = tide_trace_read(&source, NULL, out);
   if (status != TIDE_OK) (void)tool_fail("%s: %s", in->name, tide_last_error()->text);
+  else if (tide_trace_get_about(*out).is_cut)
+    tool_warn("%s: its end is missing or damaged; this is about what comes before", in->name);
   input_close(in);
   return status == TIDE_OK ? TOOL_DONE : TOOL_USAGE;
 }

@@ -28,6 +28,7 @@ typedef struct output {
   char* temporary;          // owned: where it is until then
   const tool_codec* codec;  // NULL: not compressed
   void* encoder;            // owned
+  tool_progress* progress;  // owned; how much will come is not known
   uint64_t written_bytes;
   size_t filled;
   unsigned char buffer[OUTPUT_BUFFER];
@@ -46,6 +47,7 @@ static tide_status file_write(output* out, const unsigned char* data, size_t byt
     bytes -= (size_t)done;
     out->written_bytes += (uint64_t)done;
   }
+  tool_progress_show(out->progress, -1);
   return TIDE_OK;
 }
 
@@ -200,6 +202,7 @@ static void output_free(output* out) {
     (void)unlink(out->temporary);
     unfinished_guard(NULL);
   }
+  tool_progress_end(out->progress);
   free(out->temporary);
   free(out->target);
   free(out);
@@ -209,6 +212,7 @@ int tool_trace_write_counted(const tide_trace* trace, const char* path, tide_for
                              uint64_t* out_bytes) {
   output* const out = tool_alloc(1, sizeof *out);
   out->descriptor = -1;
+  out->progress = tool_progress_begin("writing");
   const tide_sink sink = { output_write, out };
   tide_status status = encoder_begin(out, path);
   if (status == TIDE_OK) status = output_open(out, path);

@@ -84,6 +84,9 @@ extern const tool_option tool_shared_options[];
 void* tool_alloc(size_t count, size_t bytes);
 void* tool_grow(void* memory, size_t count, size_t bytes);
 
+// Says on standard error what a reader of the answer should know, in the same way.
+__attribute__((format(printf, 1, 2))) void tool_warn(const char* format, ...);
+
 // ---------------------------------------------------------------------------------------------------
 // Sizes (size.c): "512", "24GiB", "1.5G"; K M G T and KiB ... are powers of 1024, KB ... of 1000
 

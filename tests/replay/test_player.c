@@ -33,6 +33,80 @@ static tide_replay_result run_under(const tide_trace* trace, uint64_t limit) {
 }
 
 // ---------------------------------------------------------------------------------------------------
+// Recordings that begin in the middle
+
+// A block of 3 MiB that is released, and one of 5 MiB that stays; both are older than the recording.
+static tide_trace* trace_from_the_middle(void) {
+  tide_trace* const trace = trace_new();
+  const tide_trace_segment segment = { .address = 0x1000000, .bytes = 20 * MIB, .is_large = true };
+  const tide_trace_block kept = { .address = 0x1000000 + 3 * MIB,
+                                  .bytes = 5 * MIB,
+                                  .requested_bytes = 5 * MIB,
+                                  .state = TIDE_BLOCK_ALLOCATED };
+  T_OK(tide_trace_add_segment(trace, &segment));
+  T_OK(tide_trace_add_block(trace, &(tide_trace_block){ .address = 0x1000000, .bytes = 3 * MIB }));
+  T_OK(tide_trace_add_block(trace, &kept));
+  T_OK(tide_trace_add_block(trace, &(tide_trace_block){ .address = 0x1000000 + 8 * MIB, .bytes = 12 * MIB }));
+  trace_add_free(trace, 0x1000000, 3 * MIB);
+  trace_add(trace, TIDE_ACTION_ALLOC, 0x1000000, 2 * MIB);
+  trace_add_free(trace, 0x1000000, 2 * MIB);
+  return trace;
+}
+
+T_TEST(test_player__requests_first_what_was_there_before) {
+  tide_trace* const trace = trace_from_the_middle();
+
+  const tide_replay_result result = run_under(trace, 0);
+
+  T_EQ(result.blocks_before, 2);
+  T_EQ(result.bytes_before, 8 * MIB);
+  T_EQ(result.peak_allocated, 8 * MIB);
+  T_EQ(result.peak_reserved, 20 * MIB);
+  T_EQ(result.skipped, 0);
+  tide_trace_free(trace);
+}
+
+T_TEST(test_player__cannot_compare_what_begins_in_the_middle) {
+  tide_trace* const trace = trace_from_the_middle();
+  tide_replay* const replay = replay_of(trace);
+  tide_replay_options options = TIDE_REPLAY_OPTIONS_INIT;
+  options.checks = true;
+
+  const tide_replay_result result = run_with(replay, &options);
+
+  T_EQ(result.mismatched_segments, 1);
+  T_STR_HAS(result.mismatch, "begins in the middle: 2 blocks");
+  T_EQ(result.peak_allocated, 8 * MIB);
+  tide_replay_free(replay);
+  tide_trace_free(trace);
+}
+
+// A program that empties its cache in each step needs no guesses: there was room for what it asked for next.
+T_TEST(test_player__follows_a_cache_that_is_emptied_again_and_again) {
+  tide_trace* const trace = trace_new();
+  for (uint64_t i = 0; i < 2000; i++) {
+    const uint64_t bytes = (100 + 2 * (i % 50)) * MIB;
+    trace_add(trace, TIDE_ACTION_SEGMENT_ALLOC, 0x1000000, bytes);
+    trace_add(trace, TIDE_ACTION_ALLOC, 0x1000000, bytes);
+    trace_add_free(trace, 0x1000000, bytes);
+    trace_add(trace, TIDE_ACTION_SEGMENT_FREE, 0x1000000, bytes);
+  }
+  tide_replay* const replay = replay_of(trace);
+  tide_replay_options options = TIDE_REPLAY_OPTIONS_INIT;
+  options.checks = true;
+  options.limit = 300 * MIB;
+
+  const tide_replay_result result = run_with(replay, &options);
+
+  T_STR_EQ(result.mismatch, "");
+  T_EQ(result.retries + result.inferred_empty_cache, 2000);
+  T_LT(0, result.retries);
+  T_LT(0, result.inferred_empty_cache);
+  tide_replay_free(replay);
+  tide_trace_free(trace);
+}
+
+// ---------------------------------------------------------------------------------------------------
 // Figures
 
 T_TEST(test_player__counts_live_requests_whatever_the_policy_does) {
