@@ -19,7 +19,7 @@
 #include "base/error.h"
 #include "format/columns.h"
 
-#define WRITE_ENTRIES 16384u                     // in a chunk: 768 KiB of rows, some 90 KiB in the file
+#define WRITE_ENTRIES ((size_t)4096)  // in a chunk, some 22 KiB: what a file that is cut off may lose
 #define WRITE_PAYLOAD_BYTES ((size_t)256 << 10)  // after which a list of names goes on in another chunk
 
 typedef struct native_writer {
