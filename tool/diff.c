@@ -4,6 +4,7 @@
 // tidemark diff: what changed between two runs. Addresses differ from run to run, so blocks are aligned by
 // the stack that asked for them and by their size, and sizes by stream; both at the peak of allocated
 // memory. What changed most comes first.
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,9 +22,12 @@ typedef struct diff_side {
   size_t device;
   tool_sites sites;
   tide_ledger_peaks peaks;
+  size_t entry_count;
   uint64_t actions[TIDE_ACTION_COUNT];
   bool has_stacks;
+  bool knows_reserved;
   tool_sums streams;   // by handle; their order is that of their first request
+  tool_sums by_site;   // by the hash of the call site
   tool_sums by_stack;  // by the hash of the stack, and size
   tool_sums by_size;   // by size, and the number of the stream
 } diff_side;
@@ -45,6 +49,8 @@ static void side_add_block(diff_side* side, const tide_ledger_segment* segment,
   const uint64_t bytes = (block->requested_bytes + 511) & ~(uint64_t)511;
   const uint64_t stack = tool_stack_hash(&side->sites, block->stack);
   side->has_stacks |= stack != 0;
+  const uint64_t site = tool_site_hash(&side->sites, tool_sites_find(&side->sites, block->stack));
+  tool_sums_add(&side->by_site, site, 0, bytes)->stack = block->stack;
   tool_sums_add(&side->by_stack, stack, bytes, bytes)->stack = block->stack;
   (void)tool_sums_add(&side->by_size, bytes, side_stream(side, segment->stream), bytes);
 }
@@ -66,10 +72,10 @@ static int side_look(diff_side* side) {
   if (tide_ledger_new(side->trace, side->device, &ledger) != TIDE_OK)
     return tool_fail("%s", tide_last_error()->text);
   side->peaks = tide_ledger_get_peaks(ledger);
-  size_t count = 0;
-  const tide_trace_entry* const entries = tide_trace_entries(side->trace, side->device, &count);
-  for (size_t i = 0; i < count; i++) {
-    side->actions[entries[i].action < TIDE_ACTION_COUNT ? entries[i].action : TIDE_ACTION_OTHER]++;
+  side->knows_reserved = tool_device_knows_reserved(side->trace, side->device);
+  const tide_trace_entry* const entries = tide_trace_entries(side->trace, side->device, NULL);
+  side->entry_count = tool_device_actions(side->trace, side->device, side->actions);
+  for (size_t i = 0; i < side->entry_count; i++) {
     if (entries[i].action == TIDE_ACTION_ALLOC && entries[i].stream != 0)
       (void)tool_sums_add(&side->streams, entries[i].stream, 0, 0);
   }
@@ -88,6 +94,7 @@ static int side_open(diff_side* side, const tool_call* call, int operand) {
 
 static void side_close(diff_side* side) {
   tool_sums_fini(&side->streams);
+  tool_sums_fini(&side->by_site);
   tool_sums_fini(&side->by_stack);
   tool_sums_fini(&side->by_size);
   tool_sites_fini(&side->sites);
@@ -142,41 +149,7 @@ static diff_rows rows_of(const tool_sums* a, const tool_sums* b) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// The answer
-
-static void change_emit(tool_emit* emit, const tool_call* call, uint64_t a, uint64_t b, bool is_bytes) {
-  const uint64_t change = a > b ? a - b : b - a;
-  const char* const sign = a > b ? "-" : a < b ? "+" : "";
-  char size[TOOL_SIZE_TEXT];
-  if (call->is_json) tool_emit_real(emit, NULL, NULL, a > b ? -(double)change : (double)change, 0);
-  else if (is_bytes) tool_emit_format(emit, NULL, NULL, "%s%s", sign, tool_size_text(change, size));
-  else tool_emit_format(emit, NULL, NULL, "%s%llu", sign, (unsigned long long)change);
-}
-
-static void peak_emit(tool_emit* emit, const tool_call* call, const char* key, const char* label, uint64_t a,
-                      uint64_t b, bool is_bytes) {
-  tool_emit_row(emit);
-  tool_emit_text(emit, NULL, NULL, call->is_json ? key : label);
-  for (int i = 0; i < 2; i++) {
-    if (is_bytes) tool_emit_bytes(emit, NULL, NULL, i == 0 ? a : b);
-    else tool_emit_uint(emit, NULL, NULL, i == 0 ? a : b);
-  }
-  change_emit(emit, call, a, b, is_bytes);
-}
-
-static double side_utilisation(const diff_side* side) {
-  const uint64_t reserved = side->peaks.reserved.bytes;
-  return reserved != 0 ? (double)side->peaks.live.bytes / (double)reserved : 0;
-}
-
-static void utilisation_emit(tool_emit* emit, const diff_side* a, const diff_side* b) {
-  const double change = side_utilisation(b) - side_utilisation(a);
-  tool_emit_row(emit);
-  tool_emit_text(emit, NULL, NULL, "utilisation");
-  tool_emit_real(emit, NULL, NULL, side_utilisation(a), 4);
-  tool_emit_real(emit, NULL, NULL, side_utilisation(b), 4);
-  tool_emit_real(emit, NULL, NULL, change, 4);
-}
+// Figures
 
 // A figure of a run.
 typedef struct diff_figure {
@@ -184,36 +157,98 @@ typedef struct diff_figure {
   const char* label;
   uint64_t value;
   bool is_bytes;
+  bool is_known;
 } diff_figure;
 
 #define DIFF_FIGURES 9
 
 static void side_figures(const diff_side* side, diff_figure out[DIFF_FIGURES]) {
   const uint64_t* const n = side->actions;
+  const uint64_t made = n[TIDE_ACTION_SEGMENT_ALLOC] + n[TIDE_ACTION_SEGMENT_MAP];
+  const uint64_t given_back = n[TIDE_ACTION_SEGMENT_FREE] + n[TIDE_ACTION_SEGMENT_UNMAP];
+  const bool has_peak = side->knows_reserved;
+  const bool has_counts = side->entry_count > 0;
   const diff_figure figures[DIFF_FIGURES] = {
-    { "peak_allocated", "peak allocated", side->peaks.live.bytes, true },
-    { "peak_allocated_blocks", "  as PyTorch counts", side->peaks.allocated.bytes, true },
-    { "peak_requested", "  as asked for", side->peaks.requested.bytes, true },
-    { "peak_reserved", "peak reserved", side->peaks.reserved.bytes, true },
-    { "allocations", "allocations", n[TIDE_ACTION_ALLOC], false },
-    { "frees", "releases", n[TIDE_ACTION_FREE_COMPLETED], false },
-    { "driver_allocs", "segments made", n[TIDE_ACTION_SEGMENT_ALLOC] + n[TIDE_ACTION_SEGMENT_MAP], false },
-    { "driver_frees", "segments given back", n[TIDE_ACTION_SEGMENT_FREE] + n[TIDE_ACTION_SEGMENT_UNMAP],
-      false },
-    { "ooms", "requests refused", n[TIDE_ACTION_OOM], false },
+    { "peak_allocated", "peak allocated", side->peaks.live.bytes, true, true },
+    { "peak_allocated_blocks", "  as PyTorch counts", side->peaks.allocated.bytes, true, true },
+    { "peak_requested", "  as asked for", side->peaks.requested.bytes, true, true },
+    { "peak_reserved", "peak reserved", side->peaks.reserved.bytes, true, has_peak },
+    { "allocations", "allocations", n[TIDE_ACTION_ALLOC], false, has_counts },
+    { "frees", "releases", n[TIDE_ACTION_FREE_COMPLETED], false, has_counts },
+    { "driver_allocs", "segments made", made, false, has_counts && has_peak },
+    { "driver_frees", "segments given back", given_back, false, has_counts && has_peak },
+    { "ooms", "requests refused", n[TIDE_ACTION_OOM], false, has_counts },
   };
   memcpy(out, figures, sizeof figures);
 }
 
+// What one of the two does not know is no difference.
 static bool figures_are_same(const diff_side* a, const diff_side* b) {
   diff_figure left[DIFF_FIGURES];
   diff_figure right[DIFF_FIGURES];
   side_figures(a, left);
   side_figures(b, right);
   for (size_t i = 0; i < DIFF_FIGURES; i++) {
-    if (left[i].value != right[i].value) return false;
+    if (left[i].is_known && right[i].is_known && left[i].value != right[i].value) return false;
   }
   return true;
+}
+
+// Not a number: it is not known.
+static double side_utilisation(const diff_side* side) {
+  return side->knows_reserved ? tool_share(side->peaks.live.bytes, side->peaks.reserved.bytes) : (double)NAN;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// The answer
+
+// A change as people see it: with its sign, unless it is too small to be seen.
+static void change_emit_text(tool_emit* emit, char sign, const char* text) {
+  const bool is_seen = strpbrk(text, "123456789") != NULL;
+  tool_emit_format(emit, NULL, NULL, "%.*s%s", is_seen ? 1 : 0, &sign, text);
+}
+
+static void change_emit(tool_emit* emit, const tool_call* call, uint64_t a, uint64_t b, bool is_bytes) {
+  const uint64_t change = a > b ? a - b : b - a;
+  char text[TOOL_SIZE_TEXT];
+  if (call->is_json) {
+    tool_emit_real(emit, NULL, NULL, a > b ? -(double)change : (double)change, 0);
+    return;
+  }
+  if (is_bytes) (void)tool_size_text(change, text);
+  else (void)snprintf(text, sizeof text, "%llu", (unsigned long long)change);
+  change_emit_text(emit, a > b ? '-' : '+', text);
+}
+
+static void utilisation_emit(tool_emit* emit, const tool_call* call, const diff_side* a, const diff_side* b) {
+  const double left = side_utilisation(a);
+  const double right = side_utilisation(b);
+  char text[TOOL_SIZE_TEXT];
+  tool_emit_row(emit);
+  tool_emit_text(emit, NULL, NULL, "utilisation");
+  tool_emit_real(emit, NULL, NULL, left, 4);
+  tool_emit_real(emit, NULL, NULL, right, 4);
+  if (call->is_json || !isfinite(right - left)) {
+    tool_emit_real(emit, NULL, NULL, right - left, 4);
+    return;
+  }
+  (void)snprintf(text, sizeof text, "%.4f", fabs(right - left));
+  change_emit_text(emit, right < left ? '-' : '+', text);
+}
+
+static void figure_emit_value(tool_emit* emit, const diff_figure* figure) {
+  if (!figure->is_known) tool_emit_text(emit, NULL, NULL, NULL);
+  else if (figure->is_bytes) tool_emit_bytes(emit, NULL, NULL, figure->value);
+  else tool_emit_uint(emit, NULL, NULL, figure->value);
+}
+
+static void figure_emit(tool_emit* emit, const tool_call* call, const diff_figure* a, const diff_figure* b) {
+  tool_emit_row(emit);
+  tool_emit_text(emit, NULL, NULL, call->is_json ? a->key : a->label);
+  figure_emit_value(emit, a);
+  figure_emit_value(emit, b);
+  if (a->is_known && b->is_known) change_emit(emit, call, a->value, b->value, a->is_bytes);
+  else tool_emit_text(emit, NULL, NULL, NULL);
 }
 
 static void figures_emit(tool_emit* emit, const tool_call* call, const diff_side* a, const diff_side* b) {
@@ -222,10 +257,11 @@ static void figures_emit(tool_emit* emit, const tool_call* call, const diff_side
   diff_figure right[DIFF_FIGURES];
   side_figures(a, left);
   side_figures(b, right);
+  if (a->entry_count == 0 || b->entry_count == 0)
+    tool_emit_words(emit, "What has no entries is compared as it is at the end: its peaks are not known.");
   tool_emit_table(emit, "peaks", columns, 4);
-  for (size_t i = 0; i < DIFF_FIGURES; i++)
-    peak_emit(emit, call, left[i].key, left[i].label, left[i].value, right[i].value, left[i].is_bytes);
-  utilisation_emit(emit, a, b);
+  for (size_t i = 0; i < DIFF_FIGURES; i++) figure_emit(emit, call, &left[i], &right[i]);
+  utilisation_emit(emit, call, a, b);
   tool_emit_table_end(emit);
 }
 
@@ -242,26 +278,44 @@ static bool sides_have_stacks(const diff_side* a, const diff_side* b) {
   return a->has_stacks && b->has_stacks;
 }
 
+static void row_emit_site(tool_emit* emit, const diff_row* row, diff_side* a, diff_side* b) {
+  char text[TOOL_SITE_TEXT];
+  tool_sites* const sites = row->a.count > 0 ? &a->sites : &b->sites;
+  const uint32_t stack = row->a.count > 0 ? row->a.stack : row->b.stack;
+  tool_emit_text(emit, NULL, NULL, tool_site_text(sites, tool_sites_find(sites, stack), text));
+}
+
+static void sites_emit(tool_emit* emit, const tool_call* call, diff_side* a, diff_side* b,
+                       const diff_rows* rows, size_t top) {
+  static const tool_column columns[] = {
+    { "a_blocks", "A blocks" }, { "b_blocks", "B blocks" }, { "a_bytes", NULL },
+    { "b_bytes", NULL },        { "change", "change" },     { "call_site", "call site" },
+  };
+  if (rows->count == 0 && !call->is_json) return;
+  tool_emit_title(emit, "By call site, at the peak of allocated memory (%zu changed)", rows->count);
+  tool_emit_table(emit, "call_sites", columns, sizeof columns / sizeof columns[0]);
+  for (size_t i = 0; i < rows->count && i < top; i++) {
+    tool_emit_row(emit);
+    holder_row_emit(emit, call, &rows->rows[i]);
+    row_emit_site(emit, &rows->rows[i], a, b);
+  }
+  tool_emit_table_end(emit);
+}
+
 static void stacks_emit(tool_emit* emit, const tool_call* call, diff_side* a, diff_side* b,
                         const diff_rows* rows, size_t top) {
   static const tool_column columns[] = {
     { "size", "size" },  { "a_blocks", "A blocks" }, { "b_blocks", "B blocks" },   { "a_bytes", NULL },
     { "b_bytes", NULL }, { "change", "change" },     { "call_site", "call site" },
   };
-  if (a->has_stacks != b->has_stacks)
-    tool_emit_words(emit, "Only one of the two recorded stacks, so call sites cannot be compared.");
   if (rows->count == 0 && !call->is_json) return;
-  tool_emit_title(emit, "By call site and size, at the peak of allocated memory (%zu changed)", rows->count);
+  tool_emit_title(emit, "By stack and size, at the peak of allocated memory (%zu changed)", rows->count);
   tool_emit_table(emit, "holders", columns, sizeof columns / sizeof columns[0]);
   for (size_t i = 0; i < rows->count && i < top; i++) {
-    const diff_row* const row = &rows->rows[i];
-    char text[TOOL_SITE_TEXT];
-    tool_sites* const sites = row->a.count > 0 ? &a->sites : &b->sites;
-    const uint32_t stack = row->a.count > 0 ? row->a.stack : row->b.stack;
     tool_emit_row(emit);
-    tool_emit_uint(emit, NULL, NULL, row->a.other);
-    holder_row_emit(emit, call, row);
-    tool_emit_text(emit, NULL, NULL, tool_site_text(sites, tool_sites_find(sites, stack), text));
+    tool_emit_uint(emit, NULL, NULL, rows->rows[i].a.other);
+    holder_row_emit(emit, call, &rows->rows[i]);
+    row_emit_site(emit, &rows->rows[i], a, b);
   }
   tool_emit_table_end(emit);
 }
@@ -284,17 +338,24 @@ static void sizes_emit(tool_emit* emit, const tool_call* call, const diff_rows* 
 }
 
 static int diff_answer(const tool_call* call, diff_side* a, diff_side* b, size_t top) {
+  diff_rows call_sites = rows_of(&a->by_site, &b->by_site);
   diff_rows stacks = rows_of(&a->by_stack, &b->by_stack);
-  if (!sides_have_stacks(a, b)) stacks.count = 0;
+  if (!sides_have_stacks(a, b)) call_sites.count = stacks.count = 0;
   diff_rows sizes = rows_of(&a->by_size, &b->by_size);
   const bool is_same = figures_are_same(a, b) && stacks.count == 0 && sizes.count == 0;
+  const bool is_cut = tide_trace_get_about(a->trace).is_cut || tide_trace_get_about(b->trace).is_cut;
   tool_emit* const emit = tool_emit_begin(call);
   tool_emit_bool(emit, "is_same", NULL, is_same);
+  tool_emit_bool(emit, "is_cut", NULL, is_cut);
   if (is_same) tool_emit_words(emit, "The peaks are the same, and so is who holds memory at them.");
   figures_emit(emit, call, a, b);
+  if (a->has_stacks != b->has_stacks)
+    tool_emit_words(emit, "Only one of the two recorded stacks, so call sites cannot be compared.");
+  sites_emit(emit, call, a, b, &call_sites, top);
   stacks_emit(emit, call, a, b, &stacks, top);
   sizes_emit(emit, call, &sizes, top);
   const int status = tool_emit_end(emit);
+  free(call_sites.rows);
   free(stacks.rows);
   free(sizes.rows);
   if (status != TOOL_DONE) return status;
@@ -328,9 +389,11 @@ const tool_verb tool_diff = {
   .summary = "say what changed between two runs",
   .usage = "A B [--device N] [--top N]",
   .text =
-      "Peaks and counts, and who holds memory at the peak of allocated memory: by call site and size where "
-      "both recorded stacks, and by size and stream. Blocks are aligned by their stack and by their size, "
-      "rounded up to 512 bytes, not by address. Streams are numbered in the order in which they first asked "
+      "Peaks and counts, and who holds memory at the peak of allocated memory: by call site, and by stack "
+      "and size, where both recorded stacks, and by size and stream. Blocks are aligned by their stack and "
+      "by "
+      "their size, rounded up to 512 bytes, not by address. Streams are numbered in the order in which they "
+      "first asked "
       "for memory, 0 being the default stream. What changed most comes first.\n\n"
       "Exit status: 0 when nothing differs, 1 when something does. The keys of --json stand in tidemark(1).",
   .options = diff_options,

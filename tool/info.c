@@ -22,7 +22,9 @@ typedef struct device_facts {
   uint64_t with_stack;  // entries
   uint64_t first_ns;
   uint64_t span_ns;
+  bool has_steps;  // for times
   bool has_segments;
+  bool knows_reserved;
   uint64_t segments;  // of the trace's list
   uint64_t blocks;
   uint64_t blocks_in_use;
@@ -33,10 +35,10 @@ typedef struct device_facts {
 } device_facts;
 
 static void device_count_entries(device_facts* facts, const tide_trace* trace) {
-  const tide_trace_entry* const entries = tide_trace_entries(trace, facts->device, &facts->entries);
+  const tide_trace_entry* const entries = tide_trace_entries(trace, facts->device, NULL);
+  facts->entries = tool_device_actions(trace, facts->device, facts->actions);
   for (size_t i = 0; i < facts->entries; i++) {
     const tide_trace_entry* const entry = &entries[i];
-    facts->actions[entry->action < TIDE_ACTION_COUNT ? entry->action : TIDE_ACTION_OTHER]++;
     facts->with_stack += entry->stack != 0;
     if (entry->action == TIDE_ACTION_ALLOC)
       (void)tool_sums_add(&facts->streams, entry->stream, 0, entry->bytes);
@@ -64,7 +66,9 @@ static void device_count_segments(device_facts* facts, const tide_trace* trace) 
 static int device_look(device_facts* facts, const tide_trace* trace) {
   device_count_entries(facts, trace);
   device_count_segments(facts, trace);
+  facts->has_steps = tide_trace_get_about(trace).has_steps;
   facts->has_segments = tool_device_has_segments(trace, facts->device);
+  facts->knows_reserved = tool_device_knows_reserved(trace, facts->device);
   tool_sums_sort_by_keys(&facts->streams);
   tool_sums_sort_by_keys(&facts->pools);
   tide_ledger* ledger = NULL;
@@ -84,7 +88,7 @@ static void device_facts_fini(device_facts* facts) {
 // ---------------------------------------------------------------------------------------------------
 // One list of facts for both forms
 
-typedef enum fact_kind { FACT_COUNT, FACT_BYTES, FACT_REAL, FACT_YES } fact_kind;
+typedef enum fact_kind { FACT_COUNT, FACT_BYTES, FACT_REAL, FACT_YES, FACT_UNKNOWN } fact_kind;
 
 typedef struct info_fact {
   const char* key;
@@ -109,7 +113,9 @@ static void fact_add_real(fact_list* list, const char* key, const char* label, d
   list->facts[list->count++] = (info_fact){ key, label, FACT_REAL, real, 0 };
 }
 
-static double quotient(uint64_t a, uint64_t b) { return b != 0 ? (double)a / (double)b : 0; }
+static void fact_add_unknown(fact_list* list, const char* key) {
+  list->facts[list->count++] = (info_fact){ key, NULL, FACT_UNKNOWN, 0, 0 };
+}
 
 static void facts_of_entries(const device_facts* device, fact_list* list) {
   static const char* const keys[TIDE_ACTION_COUNT] = { "allocs",         "free_requests", "free_completions",
@@ -132,14 +138,19 @@ static void facts_of_entries(const device_facts* device, fact_list* list) {
 
 static void facts_of_peaks(const device_facts* device, fact_list* list) {
   const tide_ledger_peaks* const peaks = &device->peaks;
-  fact_add(list, "peak_allocated", "peak allocated", FACT_BYTES, peaks->live.bytes);
+  const bool has_peaks = device->entries > 0;  // else the end is all that is known
+  fact_add(list, "peak_allocated", has_peaks ? "peak allocated" : "allocated", FACT_BYTES, peaks->live.bytes);
   fact_add(list, "peak_allocated_blocks", "  as PyTorch counts", FACT_BYTES, peaks->allocated.bytes);
   fact_add(list, "peak_requested", "  as asked for", FACT_BYTES, peaks->requested.bytes);
   fact_add(list, "peak_active", NULL, FACT_BYTES, peaks->active.bytes);
-  const uint64_t reserved = device->has_segments ? peaks->reserved.bytes : 0;  // else it is made up
-  fact_add(list, "peak_reserved", reserved != 0 ? "peak reserved" : NULL, FACT_BYTES, reserved);
-  fact_add_real(list, "utilisation", reserved != 0 ? "utilisation" : NULL,
-                quotient(peaks->live.bytes, reserved));
+  if (device->knows_reserved) {
+    const uint64_t reserved = peaks->reserved.bytes;
+    fact_add(list, "peak_reserved", has_peaks ? "peak reserved" : "reserved", FACT_BYTES, reserved);
+    fact_add_real(list, "utilisation", "utilisation", tool_share(peaks->live.bytes, reserved));
+  } else {
+    fact_add_unknown(list, "peak_reserved");
+    fact_add_unknown(list, "utilisation");
+  }
 }
 
 // Faults are for people only where there are some.
@@ -169,17 +180,29 @@ static void fact_emit(tool_emit* emit, const info_fact* fact, const char* key, c
     case FACT_BYTES: tool_emit_bytes(emit, key, label, fact->number); break;
     case FACT_REAL: tool_emit_real(emit, key, label, fact->real, 4); break;
     case FACT_YES: tool_emit_bool(emit, key, label, fact->number != 0); break;
+    case FACT_UNKNOWN: tool_emit_text(emit, key, label, NULL); break;
   }
 }
 
 // ---------------------------------------------------------------------------------------------------
 // Devices
 
+static void facts_of_time(const device_facts* device, fact_list* list) {
+  if (device->has_steps) {
+    fact_add_unknown(list, "first_us");
+    fact_add_unknown(list, "span_ms");
+    fact_add(list, "steps", "steps", FACT_COUNT, device->span_ns / 1000);
+  } else {
+    fact_add(list, "first_us", NULL, FACT_COUNT, device->first_ns / 1000);
+    fact_add_real(list, "span_ms", NULL, (double)device->span_ns / 1e6);
+    fact_add_unknown(list, "steps");
+  }
+}
+
 static void device_list(const device_facts* device, fact_list* list) {
   list->count = 0;
   facts_of_entries(device, list);
-  fact_add(list, "first_us", NULL, FACT_COUNT, device->first_ns / 1000);
-  fact_add_real(list, "span_ms", NULL, (double)device->span_ns / 1e6);
+  facts_of_time(device, list);
   facts_of_peaks(device, list);
   facts_of_faults(device, list);
 }
@@ -200,12 +223,8 @@ static void devices_emit_json(tool_emit* emit, const device_facts* devices, size
 }
 
 // When the first entry was, and how long it went on.
-static void device_emit_time(tool_emit* emit, const device_facts* device, bool has_steps) {
-  if (device->entries == 0) return;
-  if (has_steps) {
-    tool_emit_uint(emit, NULL, "steps", device->span_ns / 1000);
-    return;
-  }
+static void device_emit_time(tool_emit* emit, const device_facts* device) {
+  if (device->entries == 0 || device->has_steps) return;
   const time_t seconds = (time_t)(device->first_ns / 1000000000u);
   struct tm parts;
   char text[64] = "";
@@ -227,13 +246,13 @@ static void device_emit_words(tool_emit* emit, const device_facts* device) {
                           "allow.");
 }
 
-static void devices_emit_people(tool_emit* emit, const device_facts* devices, size_t count, bool has_steps) {
+static void devices_emit_people(tool_emit* emit, const device_facts* devices, size_t count) {
   fact_list list;
   for (size_t i = 0; i < count; i++) {
     if (devices[i].entries == 0 && devices[i].segments == 0) continue;
     device_list(&devices[i], &list);
     tool_emit_title(emit, "Device %zu", devices[i].device);
-    device_emit_time(emit, &devices[i], has_steps);
+    device_emit_time(emit, &devices[i]);
     for (size_t k = 0; k < list.count; k++) fact_emit(emit, &list.facts[k], NULL, list.facts[k].label);
     device_emit_words(emit, &devices[i]);
   }
@@ -282,11 +301,9 @@ static void pools_emit(tool_emit* emit, const tool_call* call, const tide_trace*
   for (size_t i = 0; i < count; i++) {
     for (size_t k = 0; k < devices[i].pools.count; k++) {
       const tool_sum* const pool = &devices[i].pools.items[k];
-      const tide_pool_label label = tide_trace_pool(trace, (uint32_t)pool->key);
       tool_emit_row(emit);
       tool_emit_uint(emit, NULL, NULL, devices[i].device);
-      tool_emit_format(emit, NULL, NULL, "(%llu, %llu)", (unsigned long long)label.first,
-                       (unsigned long long)label.second);
+      tool_emit_pool(emit, trace, (uint32_t)pool->key);
       tool_emit_uint(emit, NULL, NULL, pool->count);
       tool_emit_bytes(emit, NULL, NULL, pool->bytes);
     }
@@ -350,7 +367,10 @@ static void setting_emit_dict(tool_emit* emit, const tide_intern* names, const c
 static void settings_emit(tool_emit* emit, const tide_trace* trace) {
   const tide_intern* const names = tide_trace_names(trace);
   const tide_value settings = tide_intern_value(names, tide_trace_get_about(trace).settings);
-  if (settings.kind != TIDE_VALUE_DICT) return;
+  if (settings.kind != TIDE_VALUE_DICT) {
+    tool_emit_text(emit, "settings", NULL, NULL);
+    return;
+  }
   tool_emit_open(emit, "settings", "Settings that are not PyTorch's defaults");
   size_t shown = 0;
   for (size_t i = 0; i < settings.count; i++) {
@@ -368,31 +388,31 @@ static void settings_emit(tool_emit* emit, const tide_trace* trace) {
 // ---------------------------------------------------------------------------------------------------
 // The verb
 
-static void about_emit(tool_emit* emit, const tool_call* call, const tide_trace* trace) {
+static void about_emit(tool_emit* emit, const tool_call* call, const tide_trace* trace, bool has_entries) {
   const tide_trace_about about = tide_trace_get_about(trace);
   const tide_intern_counts counts = tide_intern_counts_of(tide_trace_names(trace));
   size_t annotations = 0;
   if (about.annotations != 0)
     annotations = tide_intern_value(tide_trace_names(trace), about.annotations).count;
   tool_emit_text(emit, "file", "file", call->operands[0]);
-  tool_emit_bool(emit, "has_entries", "has entries", about.has_entries);
+  tool_emit_bool(emit, "has_entries", "has entries", has_entries);
   tool_emit_bool(emit, "has_segments", "has a list of segments", about.has_segments);
   tool_emit_bool(emit, "has_steps", NULL, about.has_steps);
   tool_emit_bool(emit, "is_cut", about.is_cut ? "is cut off" : NULL, about.is_cut);
   tool_emit_uint(emit, "stacks", "stacks", counts.stacks);
   tool_emit_uint(emit, "frames", "frames", counts.frames);
   tool_emit_uint(emit, "annotations", "annotations", annotations);
-  if (about.is_cut)
-    tool_emit_words(emit, "The end of the file is missing or damaged: this is what came before.");
 }
 
 static int info_answer(const tool_call* call, const tide_trace* trace, const device_facts* devices,
                        size_t count) {
+  bool has_entries = false;
+  for (size_t i = 0; i < count; i++) has_entries |= devices[i].entries > 0;
   tool_emit* const emit = tool_emit_begin(call);
-  about_emit(emit, call, trace);
+  about_emit(emit, call, trace, has_entries);
   settings_emit(emit, trace);
   if (call->is_json) devices_emit_json(emit, devices, count);
-  else devices_emit_people(emit, devices, count, tide_trace_get_about(trace).has_steps);
+  else devices_emit_people(emit, devices, count);
   streams_emit(emit, call, devices, count);
   pools_emit(emit, call, trace, devices, count);
   return tool_emit_end(emit);

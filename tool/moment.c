@@ -73,11 +73,11 @@ static const char* entry_words(const tide_intern* names, const tide_trace_entry*
 tool_moment tool_moment_of(const tide_trace* trace, size_t device, uint64_t at) {
   size_t count = 0;
   const tide_trace_entry* const entries = tide_trace_entries(trace, device, &count);
-  tool_moment moment = { .at = at };
+  tool_moment moment = { .at = at, .is_end = count == 0 };
   if (at >= count) return moment;
+  if (tide_trace_get_about(trace).has_steps) return moment;  // what entries say are names of buffers
   const uint64_t start = entries[0].time_ns;
-  moment.has_time = !tide_trace_get_about(trace).has_steps && entries[at].time_ns >= start &&
-                    (entries[at].absent & TIDE_ENTRY_TIME) == 0;
+  moment.has_time = entries[at].time_ns >= start && (entries[at].absent & TIDE_ENTRY_TIME) == 0;
   if (moment.has_time) moment.ms = (double)(entries[at].time_ns - start) / 1e6;
   moment.during = range_at(trace, device, entries[at].time_ns);
   if (moment.during == NULL) moment.during = entry_words(tide_trace_names(trace), &entries[at]);
@@ -86,7 +86,7 @@ tool_moment tool_moment_of(const tide_trace* trace, size_t device, uint64_t at) 
 
 const char* tool_moment_text(const tool_moment* moment, char out[TOOL_MOMENT_TEXT]) {
   if (moment->at == TIDE_LEDGER_BEFORE) {
-    (void)snprintf(out, TOOL_MOMENT_TEXT, "before the first entry");
+    (void)snprintf(out, TOOL_MOMENT_TEXT, "%s", moment->is_end ? "the end" : "before the first entry");
     return out;
   }
   int length = snprintf(out, TOOL_MOMENT_TEXT, "entry %llu", (unsigned long long)moment->at);

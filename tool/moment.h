@@ -9,6 +9,7 @@
 
 typedef struct tool_moment {
   uint64_t at;    // number of the entry; TIDE_LEDGER_BEFORE: before the first
+  bool is_end;    // there are no entries, so that the end is all that is known
   bool has_time;  // of the entry; false where times are steps
   double ms;      // since the first entry
   const char*
@@ -17,7 +18,7 @@ typedef struct tool_moment {
 
 tool_moment tool_moment_of(const tide_trace* trace, size_t device, uint64_t at);
 
-// "at entry 1203 of 5000, 12.3 s after the start, during "forward"".
+// entry 1203, 12.300 s after the first, during "forward"
 #define TOOL_MOMENT_TEXT 512
 const char* tool_moment_text(const tool_moment* moment, char out[TOOL_MOMENT_TEXT]);
 

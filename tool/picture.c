@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 static bool picture_add_segment(void* user, const tide_ledger_segment* segment) {
   tool_picture* const picture = user;
@@ -84,10 +85,34 @@ bool tool_device_has_segments(const tide_trace* trace, size_t device) {
   return device_has_listed(trace, device);
 }
 
+bool tool_device_knows_reserved(const tide_trace* trace, size_t device) {
+  size_t count = 0;
+  (void)tide_trace_entries(trace, device, &count);
+  return count == 0 || tool_device_has_segments(trace, device);
+}
+
 uint64_t tool_fault_count(const tide_ledger_faults* faults, bool has_segments) {
   return faults->unknown_frees + faults->overlaps + faults->odd_segments + faults->differences +
          (has_segments ? faults->homeless_allocs : 0);
 }
+
+size_t tool_device_actions(const tide_trace* trace, size_t device, uint64_t out[TIDE_ACTION_COUNT]) {
+  size_t count = 0;
+  const tide_trace_entry* const entries = tide_trace_entries(trace, device, &count);
+  memset(out, 0, TIDE_ACTION_COUNT * sizeof *out);
+  for (size_t i = 0; i < count; i++)
+    out[entries[i].action < TIDE_ACTION_COUNT ? entries[i].action : TIDE_ACTION_OTHER]++;
+  return count;
+}
+
+void tool_emit_pool(tool_emit* emit, const tide_trace* trace, uint32_t pool) {
+  const tide_pool_label label = tide_trace_pool(trace, pool);
+  tool_emit_format(emit, NULL, NULL, "(%llu, %llu)", (unsigned long long)label.first,
+                   (unsigned long long)label.second);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Options
 
 // A number in decimal digits that is at most `most`.
 static bool number_parse(const char* text, size_t most, size_t* out) {

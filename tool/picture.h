@@ -32,10 +32,18 @@ int tool_top_parse(const tool_call* call, size_t otherwise, size_t* out);
 
 // Is a segment of the device known, from the list or from the entries? Some recordings have requests only.
 bool tool_device_has_segments(const tide_trace* trace, size_t device);
+// Is it known what was reserved? Requests alone do not tell.
+bool tool_device_knows_reserved(const tide_trace* trace, size_t device);
 
 // Entries that contradict others or lack them, and what is not left as the trace lists it. Where no segments
 // were recorded, requests outside of segments are no surprise.
 uint64_t tool_fault_count(const tide_ledger_faults* faults, bool has_segments);
+
+// How many entries of each kind the device has; returns how many there are in all.
+size_t tool_device_actions(const tide_trace* trace, size_t device, uint64_t out[TIDE_ACTION_COUNT]);
+
+// The two numbers of a pool, as a cell of a table.
+void tool_emit_pool(tool_emit* emit, const tide_trace* trace, uint32_t pool);
 
 // How many devices the trace knows: those with entries and those with segments.
 size_t tool_device_count(const tide_trace* trace);

@@ -37,11 +37,10 @@ static void comparison_emit(tool_emit* emit, const tide_replay_result* r, bool c
 }
 
 static void memory_emit(tool_emit* emit, const tide_replay_result* r) {
-  const double utilisation = (double)r->peak_allocated / (double)r->peak_reserved;
   tool_emit_bytes(emit, "peak_allocated", "peak allocated", r->peak_allocated);
   tool_emit_bytes(emit, "peak_allocated_blocks", "peak in blocks", r->peak_blocks);
   tool_emit_bytes(emit, "peak_reserved", "peak reserved", r->peak_reserved);
-  tool_emit_real(emit, "utilisation", "utilisation", r->peak_reserved > 0 ? utilisation : 0, 4);
+  tool_emit_real(emit, "utilisation", "utilisation", tool_share(r->peak_allocated, r->peak_reserved), 4);
   tool_emit_uint(emit, "retries", "flushed and tried again", r->retries);
   tool_emit_uint(emit, "ooms", "out of memory", r->ooms);
   tool_emit_uint(emit, "inferred_empty_cache", "calls of empty_cache", r->inferred_empty_cache);
@@ -50,7 +49,7 @@ static void memory_emit(tool_emit* emit, const tide_replay_result* r) {
   tool_emit_bytes(emit, "oom_bytes", r->ooms > 0 ? "asked for then" : NULL, r->oom_bytes);
 }
 
-static void driver_emit(tool_emit* emit, const tide_replay_result* r) {
+static void driver_emit(tool_emit* emit, const tide_replay_result* r, bool has_steps) {
   tool_emit_uint(emit, "driver_allocs", "segments made", r->driver_allocs);
   tool_emit_uint(emit, "driver_frees", "segments given back", r->driver_frees);
   tool_emit_uint(emit, "driver_calls", "driver calls", r->driver_calls);
@@ -58,12 +57,16 @@ static void driver_emit(tool_emit* emit, const tide_replay_result* r) {
   tenths_emit(emit, "driver_calls_by_tenth", r->driver_calls_by_tenth, 1, 0);
   tenths_emit(emit, "driver_ms_by_tenth", r->driver_ns_by_tenth, 1e6, 3);
   tenths_emit(emit, "remap_ms_by_tenth", r->remap_ns_by_tenth, 1e6, 3);
-  tool_emit_real(emit, "span_ms", "recorded time (ms)", (double)r->span_ns / 1e6, 3);
+  if (has_steps) tool_emit_text(emit, "span_ms", NULL, NULL);
+  else tool_emit_real(emit, "span_ms", "recorded time (ms)", (double)r->span_ns / 1e6, 3);
 }
 
-static int result_emit(const tool_call* call, const tide_replay_options* o, const tide_replay_result* r) {
+static int result_emit(const tool_call* call, const tide_trace* trace, const tide_replay_options* o,
+                       const tide_replay_result* r) {
+  const tide_trace_about about = tide_trace_get_about(trace);
   char text[TOOL_POLICY_TEXT];
   tool_emit* const emit = tool_emit_begin(call);
+  tool_emit_bool(emit, "is_cut", NULL, about.is_cut);
   tool_emit_text(emit, "policy", "policy", tool_policy_names[o->device.policy]);
   tool_emit_text(emit, "settings", "settings", tool_policy_settings(&o->device, text));
   if (o->limit != TIDE_NO_LIMIT) tool_emit_bytes(emit, "limit", "limit", o->limit);
@@ -75,14 +78,14 @@ static int result_emit(const tool_call* call, const tide_replay_options* o, cons
   tool_emit_uint(emit, "skipped", r->skipped > 0 ? "releases of unknown blocks" : NULL, r->skipped);
   comparison_emit(emit, r, o->checks);
   memory_emit(emit, r);
-  driver_emit(emit, r);
+  driver_emit(emit, r, about.has_steps);
   tool_emit_real(emit, "ns_per_event", "ns per event", (double)r->run_ns / (double)r->entries, 1);
   return tool_emit_end(emit);
 }
 
 static int replay_status(const tide_replay_options* o, const tide_replay_result* r) {
   const bool differs = r->mismatched_addresses + r->mismatched_segments > 0;
-  const bool is_short = !o->checks && o->limit != TIDE_NO_LIMIT && r->ooms > 0;
+  const bool is_short = !o->checks && r->ooms > 0;
   return differs || is_short ? TOOL_NO : TOOL_DONE;
 }
 
@@ -94,7 +97,7 @@ static int replay_once(const tool_call* call, const tool_recording* recording, t
   const tide_status status = tide_replay_run(recording->replay, o, &result);
   tool_progress_end(progress);
   if (status != TIDE_OK) return tool_fail("%s: %s", call->operands[0], tide_last_error()->text);
-  const int printed = result_emit(call, o, &result);
+  const int printed = result_emit(call, recording->trace, o, &result);
   return printed != TOOL_DONE ? printed : replay_status(o, &result);
 }
 
@@ -121,8 +124,7 @@ const tool_verb tool_replay = {
       "Says what memory the requests of a recording need under a policy, and what the calls of the driver "
       "would cost. With --check everything that happens is compared with the recording. Memory that the "
       "recording gave back without a reason of its policy was given back by calls of empty_cache, which are "
-      "made here as well. Exit status 1: with --check, "
-      "something differs; else, it ran out of memory under --limit.",
+      "made here as well. Exit status 1: with --check, something differs; else, it ran out of memory.",
   .options = options,
   .operands_min = 1,
   .operands_max = 1,

@@ -11,6 +11,7 @@
 #define REPORT_TOP 10       // rows of a table
 #define REPORT_WASTE 0.05   // of reserved memory: what fragmentation may cost without a word
 #define REPORT_SAVING 0.03  // of reserved memory: less is not worth another setting
+#define REPORT_PART 0.33    // of what fragmentation cost: with less the main cause is what to do away with
 
 static double report_utilisation(const tool_diagnosis* r) {
   return tool_share(r->peaks.live.bytes, r->peaks.reserved.bytes);
@@ -25,8 +26,9 @@ static uint64_t report_cost(const tool_diagnosis* r) {
 // Finding out
 
 static int report_look(tool_diagnosis* r) {
-  (void)tide_trace_entries(r->trace, r->device, &r->entry_count);
+  r->entry_count = tool_device_actions(r->trace, r->device, r->actions);
   r->has_segments = tool_device_has_segments(r->trace, r->device);
+  r->knows_reserved = tool_device_knows_reserved(r->trace, r->device);
   if (tide_ledger_new(r->trace, r->device, &r->ledger) != TIDE_OK)
     return tool_fail("%s", tide_last_error()->text);
   r->peaks = tide_ledger_get_peaks(r->ledger);
@@ -86,15 +88,20 @@ static const tool_remedy* report_remedy_of(const tool_diagnosis* r, const tool_r
   return NULL;
 }
 
+// How often, when first, and how much.
+static void words_add_refusal(const tool_diagnosis* r, tool_words* w) {
+  const tool_moment moment = tool_moment_of(r->trace, r->device, r->refusals[0].at);
+  char when[TOOL_MOMENT_TEXT];
+  if (r->limits.count == 1) tool_words_add(w, "Out of memory once");
+  else tool_words_add(w, "Out of memory %llu times, the first", (unsigned long long)r->limits.count);
+  tool_words_add(w, " at %s: ", tool_moment_text(&moment, when));
+  tool_words_add_size(w, "", r->refusals[0].bytes, " were asked for and refused");
+}
+
 static void finding_of_refusal(const tool_diagnosis* r, tool_words* finding, tool_words* advice) {
   const tool_refusal* const refusal = &r->refusals[0];
-  const tool_moment moment = tool_moment_of(r->trace, r->device, refusal->at);
-  char when[TOOL_MOMENT_TEXT];
-  if (r->limits.count == 1) tool_words_add(finding, "Out of memory once");
-  else tool_words_add(finding, "Out of memory %llu times, the first", (unsigned long long)r->limits.count);
-  tool_words_add(finding, " at %s: ", tool_moment_text(&moment, when));
-  tool_words_add_size(finding, "", refusal->bytes, " were asked for");
-  tool_words_add_size(finding, " and refused, while of ", refusal->reserved, " reserved");
+  words_add_refusal(r, finding);
+  tool_words_add_size(finding, ", while of ", refusal->reserved, " reserved");
   tool_words_add_size(finding, " ", refusal->free_bytes, " were free");
   tool_words_add_size(finding, "; the largest piece this request could have had was ", refusal->place_largest,
                       ".");
@@ -141,6 +148,26 @@ static void advice_for_cause(tool_cause cause, tool_words* advice) {
   }
 }
 
+// Is a setting the one thing to do? Memory that waits, or that sits with others, has causes in the program.
+static bool waste_is_curable(const tool_diagnosis* r, tool_cause cause) {
+  const tool_remedy* const remedy = &r->remedies[0];
+  const uint64_t tried = remedy->result.peak_reserved;
+  if (r->remedy_count == 0 || !remedy->is_done || tried >= r->where.reserved) return false;
+  const uint64_t saved = r->where.reserved - tried;
+  const bool is_of_segments = cause == TOOL_CAUSE_pinned_by_a_live_neighbour ||
+                              cause == TOOL_CAUSE_cached_but_free;
+  return tool_share(saved, r->where.reserved) > REPORT_SAVING &&
+         (is_of_segments || tool_share(saved, report_cost(r)) > REPORT_PART);
+}
+
+static void advice_to_set(const tool_diagnosis* r, tool_words* advice) {
+  const uint64_t tried = r->remedies[0].result.peak_reserved;
+  tool_words_add(advice, "Set PYTORCH_CUDA_ALLOC_CONF=%s: replayed so, the same requests",
+                 r->remedies[0].settings);
+  tool_words_add_size(advice, " reserve ", tried, " at the peak");
+  tool_words_add_size(advice, ", ", r->where.reserved - tried, " less.");
+}
+
 static void finding_of_waste(const tool_diagnosis* r, tool_words* finding, tool_words* advice) {
   const tool_cause cause = tool_where_main_cause(&r->where);
   const tool_cause_info info = tool_cause_describe(cause);
@@ -152,17 +179,25 @@ static void finding_of_waste(const tool_diagnosis* r, tool_words* finding, tool_
                       " of it were not in use");
   tool_words_add_size(finding, "; most of that, ", tool_where_bytes(&r->where, cause), "");
   tool_words_add(finding, " (%s), %s.", info.label, info.text);
-  const tool_remedy* const remedy = &r->remedies[0];
-  const uint64_t tried = remedy->result.peak_reserved;
-  const bool is_better = r->remedy_count > 0 && remedy->is_done && tried < r->where.reserved &&
-                         tool_share(r->where.reserved - tried, r->where.reserved) > REPORT_SAVING;
-  if (!is_better) {
-    advice_for_cause(cause, advice);
-    return;
+  if (waste_is_curable(r, cause)) advice_to_set(r, advice);
+  else advice_for_cause(cause, advice);
+}
+
+// Of a file without entries nothing can be replayed, and what led to its state is not known.
+static void finding_of_end(const tool_diagnosis* r, tool_words* finding, tool_words* advice) {
+  const tool_cause cause = tool_where_main_cause(&r->where);
+  const uint64_t bytes = tool_where_bytes(&r->where, cause);
+  tool_words_add_size(finding, "Only the final state is known: ", r->where.reserved, " are reserved");
+  tool_words_add_size(finding, " and ", r->peaks.live.bytes, " of it live");
+  tool_words_add(finding, " (utilisation %.0f %%)", 100 * report_utilisation(r));
+  if (bytes > 0) {
+    tool_words_add_size(finding, "; most of the rest, ", bytes, "");
+    tool_words_add(finding, " (%s), %s", tool_cause_describe(cause).label, tool_cause_describe(cause).text);
   }
-  tool_words_add(advice, "Set PYTORCH_CUDA_ALLOC_CONF=%s: replayed so, the same requests", remedy->settings);
-  tool_words_add_size(advice, " reserve ", tried, " at the peak");
-  tool_words_add_size(advice, ", ", r->where.reserved - tried, " less.");
+  tool_words_add(finding, ".");
+  tool_words_add(advice,
+                 "To see what led to it, switch on torch.cuda.memory._record_memory_history() before the "
+                 "first allocation.");
 }
 
 static void finding_of_good_use(const tool_diagnosis* r, tool_words* finding, tool_words* advice) {
@@ -178,6 +213,10 @@ static void finding_of_requests(const tool_diagnosis* r, tool_words* finding) {
   tool_words_add(finding,
                  "Only requests were recorded, and no segments: what was reserved for them is not known.");
   tool_words_add_size(finding, " At the peak ", r->peaks.live.bytes, " were live.");
+  if (r->refusal_count == 0) return;
+  tool_words_add(finding, " ");
+  words_add_refusal(r, finding);
+  tool_words_add(finding, ".");
 }
 
 static void finding_of_plan(const tool_diagnosis* r, tool_words* finding) {
@@ -190,8 +229,9 @@ static void finding_of_plan(const tool_diagnosis* r, tool_words* finding) {
 static void report_find(const tool_diagnosis* r, tool_words* finding, tool_words* advice) {
   *finding = *advice = (tool_words){ .length = 0 };
   if (tide_trace_get_about(r->trace).has_steps) finding_of_plan(r, finding);
-  else if (!r->has_segments && r->entry_count > 0) finding_of_requests(r, finding);
+  else if (!r->knows_reserved) finding_of_requests(r, finding);
   else if (r->where.reserved == 0) tool_words_add(finding, "Nothing was ever reserved on this device.");
+  else if (r->entry_count == 0) finding_of_end(r, finding, advice);
   else if (r->refusal_count > 0) finding_of_refusal(r, finding, advice);
   else if (tool_share(report_cost(r), r->peaks.reserved.bytes) > REPORT_WASTE)
     finding_of_waste(r, finding, advice);
@@ -212,44 +252,57 @@ static void moment_emit(tool_emit* emit, const tool_moment* moment, const char* 
   tool_emit_text(emit, NULL, "  at", tool_moment_text(moment, when));
 }
 
-static uint64_t action_count(const tool_diagnosis* r, tide_action a, tide_action b) {
-  const tide_trace_entry* const entries = tide_trace_entries(r->trace, r->device, NULL);
-  uint64_t count = 0;
-  for (size_t i = 0; i < r->entry_count; i++) count += entries[i].action == a || entries[i].action == b;
-  return count;
+static void reserved_emit_unknown(tool_emit* emit) {
+  static const char* const keys[] = { "peak_reserved",        "peak_reserved_entry", "peak_reserved_ms",
+                                      "peak_reserved_during", "utilisation",         "fragmentation_cost" };
+  for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) tool_emit_text(emit, keys[i], NULL, NULL);
 }
 
 static void reserved_emit(tool_emit* emit, const tool_diagnosis* r) {
-  if (!r->has_segments) {
-    tool_emit_text(emit, "peak_reserved", NULL, NULL);
-    tool_emit_text(emit, "utilisation", NULL, NULL);
-    return;
-  }
-  tool_emit_bytes(emit, "peak_reserved", "peak reserved", r->peaks.reserved.bytes);
+  const char* const label = r->entry_count > 0 ? "peak reserved" : "reserved";
+  tool_emit_bytes(emit, "peak_reserved", label, r->peaks.reserved.bytes);
   moment_emit(emit, &r->peak_reserved, "peak_reserved_entry", "peak_reserved_ms", "peak_reserved_during");
-  tool_emit_real(emit, "utilisation", "utilisation", tool_share(r->peaks.live.bytes, r->peaks.reserved.bytes),
-                 4);
+  tool_emit_real(emit, "utilisation", "utilisation", report_utilisation(r), 4);
+  tool_emit_bytes(emit, "fragmentation_cost", "fragmentation cost", report_cost(r));
+}
+
+static void counts_emit(tool_emit* emit, const tool_diagnosis* r) {
+  const uint64_t* const n = r->actions;
+  if (r->entry_count > 0 && r->has_segments) {
+    tool_emit_uint(emit, "driver_allocs", "segments made",
+                   n[TIDE_ACTION_SEGMENT_ALLOC] + n[TIDE_ACTION_SEGMENT_MAP]);
+    tool_emit_uint(emit, "driver_frees", "segments given back",
+                   n[TIDE_ACTION_SEGMENT_FREE] + n[TIDE_ACTION_SEGMENT_UNMAP]);
+  } else {
+    tool_emit_text(emit, "driver_allocs", NULL, NULL);
+    tool_emit_text(emit, "driver_frees", NULL, NULL);
+  }
+  if (r->entry_count > 0) tool_emit_uint(emit, "ooms", "requests refused", r->limits.count);
+  else tool_emit_text(emit, "ooms", NULL, NULL);
 }
 
 static void peaks_emit(tool_emit* emit, const tool_diagnosis* r) {
   tool_emit_uint(emit, "device", "device", r->device);
   tool_emit_uint(emit, "entries", "entries", r->entry_count);
-  tool_emit_bytes(emit, "peak_allocated", "peak allocated", r->peaks.live.bytes);
+  const char* const label = r->entry_count > 0 ? "peak allocated" : "allocated";
+  tool_emit_bytes(emit, "peak_allocated", label, r->peaks.live.bytes);
   moment_emit(emit, &r->peak_allocated, "peak_allocated_entry", "peak_allocated_ms", "peak_allocated_during");
   tool_emit_bytes(emit, "peak_allocated_blocks", "  as PyTorch counts", r->peaks.allocated.bytes);
   tool_emit_bytes(emit, "peak_requested", "  as asked for", r->peaks.requested.bytes);
-  reserved_emit(emit, r);
-  tool_emit_uint(emit, "driver_allocs", "segments made",
-                 action_count(r, TIDE_ACTION_SEGMENT_ALLOC, TIDE_ACTION_SEGMENT_MAP));
-  tool_emit_uint(emit, "driver_frees", "segments given back",
-                 action_count(r, TIDE_ACTION_SEGMENT_FREE, TIDE_ACTION_SEGMENT_UNMAP));
-  tool_emit_uint(emit, "ooms", "requests refused", r->limits.count);
+  if (r->knows_reserved) reserved_emit(emit, r);
+  else reserved_emit_unknown(emit);
+  counts_emit(emit, r);
 }
 
 // ---------------------------------------------------------------------------------------------------
 // Where it sits
 
-static void where_emit_json(tool_emit* emit, const tool_where* where) {
+static void where_emit_json(tool_emit* emit, const tool_diagnosis* r) {
+  const tool_where* const where = &r->where;
+  if (!r->knows_reserved) {
+    tool_emit_text(emit, "fragmentation", NULL, NULL);
+    return;
+  }
   tool_emit_open(emit, "fragmentation", NULL);
   if (where->at == TIDE_LEDGER_BEFORE) tool_emit_text(emit, "entry", NULL, NULL);
   else tool_emit_uint(emit, "entry", NULL, where->at);
@@ -270,10 +323,10 @@ static void where_emit_row(tool_emit* emit, const char* label, uint64_t bytes, u
   tool_emit_text(emit, NULL, NULL, text);
 }
 
-static void where_emit_people(tool_emit* emit, const tool_where* where) {
-  static const tool_column columns[] = {
-    { NULL, "at the peak of reserved memory" }, { NULL, "bytes" }, { NULL, "%" }, { NULL, "" }
-  };
+static void where_emit_people(tool_emit* emit, const tool_diagnosis* r) {
+  const tool_where* const where = &r->where;
+  const char* const when = r->entry_count > 0 ? "at the peak of reserved memory" : "at the end";
+  const tool_column columns[] = { { NULL, when }, { NULL, "bytes" }, { NULL, "%" }, { NULL, "" } };
   tool_emit_title(emit, "Where it sits");
   tool_emit_table(emit, NULL, columns, 4);
   where_emit_row(emit, "asked for", where->requested, where->reserved, "by requests that are not released");
@@ -317,8 +370,8 @@ static int report_answer(tool_diagnosis* r) {
   tool_emit_text(emit, "advice", NULL, advice.length > 0 ? advice.text : NULL);
   faults_emit(emit, r);
   peaks_emit(emit, r);
-  if (r->call->is_json && r->has_segments) where_emit_json(emit, &r->where);
-  else if (r->has_segments) where_emit_people(emit, &r->where);
+  if (r->call->is_json) where_emit_json(emit, r);
+  else if (r->has_segments) where_emit_people(emit, r);
   tool_diagnosis_emit_ooms(emit, r);
   tool_diagnosis_emit_peak(emit, r);
   return tool_emit_end(emit);

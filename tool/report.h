@@ -19,7 +19,9 @@ typedef struct tool_diagnosis {
   tide_trace* trace;
   size_t device;
   size_t entry_count;
+  uint64_t actions[TIDE_ACTION_COUNT];
   bool has_segments;
+  bool knows_reserved;
   size_t top;
   tide_ledger* ledger;
   tool_sites sites;
@@ -38,10 +40,6 @@ typedef struct tool_diagnosis {
   size_t remedy_count;
 } tool_diagnosis;
 
-static inline double tool_share(uint64_t part, uint64_t whole) {
-  return whole != 0 ? (double)part / (double)whole : 0;
-}
-
 // Words for a paragraph; what does not fit is left out.
 typedef struct tool_words {
   char text[2048];
@@ -58,7 +56,7 @@ void tool_diagnosis_emit_peak(tool_emit* emit, tool_diagnosis* r);
 // Where a block was asked for, as a cell of a table.
 void tool_diagnosis_emit_site(tool_emit* emit, tool_diagnosis* r, uint32_t stack, uint64_t made_at);
 
-// Why requests were refused; nothing if none was (report_ooms.c).
+// Why requests were refused; nothing if none was, or if it is not known what was reserved (report_ooms.c).
 void tool_diagnosis_emit_ooms(tool_emit* emit, tool_diagnosis* r);
 
 #endif

@@ -115,11 +115,9 @@ static void ranges_emit(tool_emit* emit, const tool_diagnosis* r) {
     const tool_sums* const ranges = &r->refusals[i].ranges;
     for (size_t k = 0; k < ranges->count; k++) {
       const tool_sum* const range = &ranges->items[k];
-      const tide_pool_label label = tide_trace_pool(r->trace, tool_range_pool(range));
       tool_emit_row(emit);
       tool_emit_uint(emit, NULL, NULL, r->refusals[i].at);
-      tool_emit_format(emit, NULL, NULL, "(%llu, %llu)", (unsigned long long)label.first,
-                       (unsigned long long)label.second);
+      tool_emit_pool(emit, r->trace, tool_range_pool(range));
       tool_emit_uint(emit, NULL, NULL, range->other);
       tool_emit_text(emit, NULL, NULL, tool_range_is_large(range) ? "large" : "small");
       tool_emit_bytes(emit, NULL, NULL, range->bytes);
@@ -182,7 +180,7 @@ static void remedies_emit(tool_emit* emit, const tool_diagnosis* r) {
 }
 
 void tool_diagnosis_emit_ooms(tool_emit* emit, tool_diagnosis* r) {
-  if (r->refusal_count == 0) return;
+  if (r->refusal_count == 0 || !r->knows_reserved) return;
   tool_emit_title(emit, "Refused requests");
   refusals_emit_words(emit, r);
   if (r->call->is_json) refusals_emit_json(emit, r);

@@ -42,13 +42,12 @@ static double block_age_ms(const tool_diagnosis* r, const tide_ledger_block* blo
 void tool_diagnosis_emit_site(tool_emit* emit, tool_diagnosis* r, uint32_t stack, uint64_t made_at) {
   char text[TOOL_SITE_TEXT];
   const tool_site site = tool_sites_find(&r->sites, stack);
-  const bool is_old = made_at == TIDE_LEDGER_BEFORE && !tool_site_is_known(site);
+  const bool is_old = made_at == TIDE_LEDGER_BEFORE && r->entry_count > 0 && !tool_site_is_known(site);
   tool_emit_text(emit, NULL, NULL, is_old ? "(before the recording)" : tool_site_text(&r->sites, site, text));
 }
 
 static void block_emit(tool_emit* emit, tool_diagnosis* r, const tide_ledger_block* block) {
   const tide_ledger_segment* const segment = picture_segment(&r->peak, block->address);
-  const tide_pool_label label = tide_trace_pool(r->trace, segment->pool);
   const double age_ms = block_age_ms(r, block, r->peaks.live.at);
   tool_emit_row(emit);
   tool_emit_format(emit, NULL, NULL, "0x%llx", (unsigned long long)block->address);
@@ -57,10 +56,13 @@ static void block_emit(tool_emit* emit, tool_diagnosis* r, const tide_ledger_blo
   if (age_ms < 0) tool_emit_text(emit, NULL, NULL, NULL);
   else tool_emit_real(emit, NULL, NULL, age_ms, 3);
   tool_emit_uint(emit, NULL, NULL, segment->stream);
-  tool_emit_format(emit, NULL, NULL, "(%llu, %llu)", (unsigned long long)label.first,
-                   (unsigned long long)label.second);
+  tool_emit_pool(emit, r->trace, segment->pool);
   tool_emit_text(emit, NULL, NULL, tide_block_state_name(block->state));
   tool_diagnosis_emit_site(emit, r, block->stack, block->made_at);
+}
+
+static const char* peak_name(const tool_diagnosis* r) {
+  return r->entry_count > 0 ? "the peak of allocated memory" : "the end";
 }
 
 static void blocks_emit(tool_emit* emit, tool_diagnosis* r) {
@@ -74,7 +76,7 @@ static void blocks_emit(tool_emit* emit, tool_diagnosis* r) {
     if (r->peak.blocks[i].state != TIDE_BLOCK_INACTIVE) blocks[count++] = r->peak.blocks[i];
   }
   if (count > 1) qsort(blocks, count, sizeof *blocks, block_order);
-  tool_emit_title(emit, "The largest live blocks at the peak of allocated memory");
+  tool_emit_title(emit, "The largest live blocks at %s", peak_name(r));
   tool_emit_table(emit, "largest_blocks", columns, sizeof columns / sizeof columns[0]);
   for (size_t i = 0; i < count && i < r->top; i++) block_emit(emit, r, &blocks[i]);
   tool_emit_table_end(emit);
@@ -101,7 +103,7 @@ static void sites_emit(tool_emit* emit, tool_diagnosis* r) {
   tool_sums holders = { .items = NULL };
   sites_sum(r, &holders);
   const bool has_stacks = holders.count > 1 || (holders.count == 1 && holders.items[0].key != 0);
-  tool_emit_title(emit, "Call sites that hold most at the peak of allocated memory");
+  tool_emit_title(emit, "Call sites that hold most at %s", peak_name(r));
   if (!has_stacks)
     tool_emit_words(emit,
                     "No stacks were recorded: torch.cuda.memory._record_memory_history(stacks=\"python\") "

@@ -126,6 +126,8 @@ const char* tool_site_text(const tool_sites* sites, tool_site site, char out[TOO
 // ---------------------------------------------------------------------------------------------------
 // Stacks of two traces
 
+#define HASH_BEGIN UINT64_C(0xcbf29ce484222325)
+
 // FNV-1a.
 static uint64_t hash_add(uint64_t hash, const void* data, size_t bytes) {
   const unsigned char* const at = data;
@@ -144,12 +146,21 @@ uint64_t tool_stack_hash(const tool_sites* sites, uint32_t stack) {
   size_t count = 0;
   const uint64_t* const frames = tide_intern_stack(sites->names, stack, &count);
   if (count == 0) return 0;
-  uint64_t hash = UINT64_C(0xcbf29ce484222325);
+  uint64_t hash = HASH_BEGIN;
   for (size_t i = 0; i < count; i++) {
     const tide_frame frame = tide_intern_frame(sites->names, (uint32_t)frames[i]);
     hash = hash_add_text(hash, sites->names, frame.name);
     hash = hash_add_text(hash, sites->names, frame.file);
     hash = hash_add(hash, &frame.line, sizeof frame.line);
   }
+  return hash != 0 ? hash : 1;
+}
+
+// Packages may be installed elsewhere in the other run, so it is the text that counts.
+uint64_t tool_site_hash(const tool_sites* sites, tool_site site) {
+  char text[TOOL_SITE_TEXT];
+  if (!tool_site_is_known(site)) return 0;
+  (void)tool_site_text(sites, site, text);
+  const uint64_t hash = hash_add(HASH_BEGIN, text, strlen(text));
   return hash != 0 ? hash : 1;
 }

@@ -34,7 +34,8 @@ bool tool_site_is_known(tool_site site);
 // "models/resnet.py:154 forward", without the folders where packages are installed; "(no stack)".
 const char* tool_site_text(const tool_sites* sites, tool_site site, char out[TOOL_SITE_TEXT]);
 
-// A number for the whole stack that is the same in every trace; 0 for none.
+// A number for the whole stack, and for a call site, that is the same in every trace; 0 for none.
 uint64_t tool_stack_hash(const tool_sites* sites, uint32_t stack);
+uint64_t tool_site_hash(const tool_sites* sites, tool_site site);
 
 #endif

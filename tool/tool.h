@@ -94,6 +94,10 @@ bool tool_size_parse(const char* text, uint64_t* out);
 // "26.53 GiB", two decimals, always GiB. The buffer is the caller's; returns it.
 #define TOOL_SIZE_TEXT 32
 const char* tool_size_text(uint64_t bytes, char out[TOOL_SIZE_TEXT]);
+// What part of a whole it is; 0 of nothing.
+static inline double tool_share(uint64_t part, uint64_t whole) {
+  return whole != 0 ? (double)part / (double)whole : 0;
+}
 
 // ---------------------------------------------------------------------------------------------------
 // Files (open.c, save.c)

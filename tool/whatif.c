@@ -246,11 +246,10 @@ static void row_emit_fits(tool_emit* emit, const tool_trial* row) {
 
 static void row_emit(tool_emit* emit, const whatif* w, const tool_trial* row) {
   const tide_replay_result* const r = &row->result;
-  const double utilisation = (double)r->peak_allocated / (double)r->peak_reserved;
   tool_emit_row(emit);
   row_emit_names(emit, w, row);
   tool_emit_bytes(emit, NULL, NULL, r->peak_reserved);
-  tool_emit_real(emit, NULL, NULL, r->peak_reserved > 0 ? utilisation : 0, 4);
+  tool_emit_real(emit, NULL, NULL, tool_share(r->peak_allocated, r->peak_reserved), 4);
   tool_emit_uint(emit, NULL, NULL, r->driver_calls);
   tool_emit_real(emit, NULL, NULL, (double)r->driver_ns / 1e6, 2);
   if (w->trials.limit != TIDE_NO_LIMIT) row_emit_fits(emit, row);
@@ -339,6 +338,7 @@ static void best_emit(tool_emit* emit, const whatif* w) {
 
 static int whatif_emit(const tool_call* call, const whatif* w) {
   tool_emit* const emit = tool_emit_begin(call);
+  tool_emit_bool(emit, "is_cut", NULL, tide_trace_get_about(w->recording.trace).is_cut);
   if (w->trials.limit != TIDE_NO_LIMIT) tool_emit_bytes(emit, "limit", "limit", w->trials.limit);
   else tool_emit_text(emit, "limit", NULL, NULL);
   tool_emit_bytes(emit, "peak_allocated", "needed at once", w->recording.live_bytes);

@@ -31,11 +31,29 @@ tool_cause tool_where_main_cause(const tool_where* where) {
   return main_cause;
 }
 
-static void where_add_free(tool_where* where, const tide_ledger_segment* segment, uint64_t bytes) {
-  if (segment->pool != 0) where->private_pools += bytes;
-  else if (where->has_stream && segment->stream != where->stream) where->stranded_on_another_stream += bytes;
-  else if (segment->active_bytes != 0) where->pinned_by_a_live_neighbour += bytes;
-  else where->cached_but_free += bytes;
+// Of a free block, what could be given back: all of it in a segment that is not in use, and in an expandable
+// one the handles that it covers.
+static uint64_t block_loose_bytes(const tide_ledger_segment* segment, const tide_ledger_block* block) {
+  if (segment->active_bytes == 0) return block->bytes;
+  if (!segment->is_expandable) return 0;
+  const uint64_t handle_bytes = (segment->is_large ? 20u : 2u) << 20;
+  const uint64_t begin = block->address - segment->address;
+  const uint64_t first = begin / handle_bytes + (begin % handle_bytes != 0);
+  const uint64_t end = (begin + block->bytes) / handle_bytes;
+  return first < end ? (end - first) * handle_bytes : 0;
+}
+
+static void where_add_free(tool_where* where, const tide_ledger_segment* segment,
+                           const tide_ledger_block* block) {
+  const uint64_t loose_bytes = block_loose_bytes(segment, block);
+  if (segment->pool != 0) {
+    where->private_pools += block->bytes;
+  } else if (where->has_stream && segment->stream != where->stream) {
+    where->stranded_on_another_stream += block->bytes;
+  } else {
+    where->cached_but_free += loose_bytes;
+    where->pinned_by_a_live_neighbour += block->bytes - loose_bytes;
+  }
 }
 
 static void where_add_block(tool_where* where, const tide_ledger_segment* segment,
@@ -46,7 +64,7 @@ static void where_add_block(tool_where* where, const tide_ledger_segment* segmen
   } else if (block->state == TIDE_BLOCK_PENDING) {
     where->waiting_for_events += block->bytes;
   } else {
-    where_add_free(where, segment, block->bytes);
+    where_add_free(where, segment, block);
   }
 }
 

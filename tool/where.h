@@ -14,8 +14,8 @@
   X(waiting_for_events, "waiting for events", "is released, but work on a stream may still use it")        \
   X(private_pools, "private pools", "is free in the pool of a graph or of the program")                    \
   X(stranded_on_another_stream, "stranded on another stream", "is free, and only that stream may have it") \
-  X(pinned_by_a_live_neighbour, "pinned by a live neighbour", "is free in segments that are in use")       \
-  X(cached_but_free, "cached but free", "is free in whole segments that did not fit")
+  X(pinned_by_a_live_neighbour, "pinned by a live neighbour", "is free beside blocks in use")              \
+  X(cached_but_free, "cached but free", "is free and could be given back")
 
 // [W1] reserved == requested + the sum of all causes
 typedef struct tool_where {

@@ -17,7 +17,8 @@
 // Of a device with more memory than any has; records of all its memory stay below some 10 MB.
 #define STAGE_CAPACITY ((uint64_t)1 << 40)
 #define STAGE_RESERVE_MIN (16 * STAGE_GIB)
-#define STAGE_RESERVE_MAX (157 * STAGE_GIB)  // what PyTorch reserves on a device of 140 GiB
+#define STAGE_ADDRESSES (40 * 1024 * STAGE_GIB)  // of the dry machine, and some left over
+#define STAGE_RESERVE_MAX (157 * STAGE_GIB)      // what PyTorch reserves on a device of 140 GiB
 
 // ---------------------------------------------------------------------------------------------------
 // Setting up
@@ -27,10 +28,12 @@ static uint64_t gib_up(uint64_t bytes) {
 }
 
 // Addresses that an expandable segment reserves. To repeat a recording, so few that they fit between the
-// recorded ones; else several times what is ever live.
+// recorded ones; else several times what is ever live, as long as there are enough for a small and a large
+// one in every lane.
 static uint64_t reserve_bytes(const tide__script* script, bool checks) {
-  if (!checks)
-    return gib_up(tide__max(STAGE_RESERVE_MIN, tide__min(script->peak_bytes, STAGE_CAPACITY / 4) * 4));
+  const uint64_t wanted = tide__min(script->peak_bytes, STAGE_CAPACITY / 4) * 4;
+  const uint64_t share = STAGE_ADDRESSES / (2 * script->lane_count + 1);
+  if (!checks) return gib_up(tide__max(STAGE_RESERVE_MIN, tide__min(wanted, share)));
   const uint64_t room = tide__min(script->spread_bytes, STAGE_RESERVE_MAX) / STAGE_GIB * STAGE_GIB;
   return tide__max(room, gib_up(tide__min(script->reach_bytes, STAGE_CAPACITY)));
 }

@@ -319,6 +319,28 @@ static tide_status pools_tell(script_writer* w) {
   return TIDE_OK;
 }
 
+#define LANE_BITS_MAX ((uint64_t)1 << 26)
+
+// Counts the pairs of pool and stream; where there could be very many, as many as there could be.
+static tide_status lanes_count(tide__script* script) {
+  const uint64_t pairs = (uint64_t)tide_trace_pool_count(script->trace) * script->stream_count;
+  script->lane_count = tide__min(pairs, script->step_count);
+  if (pairs > LANE_BITS_MAX) return TIDE_OK;
+  uint64_t* const seen = tide__heap_alloc(script->heap, pairs / 64 + 1, sizeof *seen);
+  if (seen == NULL) return script_no_memory(script);
+  script->lane_count = 0;
+  for (size_t i = 0; i < script->step_count; i++) {
+    const tide__step* const step = &script->steps[i];
+    if (step->kind > TIDE__STEP_OOM) continue;
+    const uint64_t pair = (uint64_t)step->pool * script->stream_count + step->stream;
+    const uint64_t bit = (uint64_t)1 << pair % 64;
+    script->lane_count += (seen[pair / 64] & bit) == 0;
+    seen[pair / 64] |= bit;
+  }
+  tide__heap_release(script->heap, seen, pairs / 64 + 1, sizeof *seen);
+  return TIDE_OK;
+}
+
 // ---------------------------------------------------------------------------------------------------
 // Windows
 
@@ -435,6 +457,7 @@ static tide_status script_write(script_writer* w) {
   TIDE_TRY(write_before(w));
   for (size_t i = 0; i < script->entry_count; i++) TIDE_TRY(write_entry(w, &i));
   TIDE_TRY(pools_tell(w));
+  TIDE_TRY(lanes_count(script));
   script->reach_bytes = w->ranges.reach_bytes;
   script->spread_bytes = w->ranges.spread_bytes;
   return empties_find(script);

@@ -58,6 +58,7 @@ typedef struct tide__script {
   uint64_t streams[TIDE__SCRIPT_STREAMS];  // their handles, ascending; the first is 0
   uint32_t stream_count;
   uint32_t slot_count;
+  uint64_t lane_count;    // pairs of pool and stream that requests go to, at most
   uint64_t skipped;       // releases of blocks that are not known
   uint64_t before_count;  // blocks that are older than the recording: the first steps
   uint64_t before_bytes;  // asked for by these

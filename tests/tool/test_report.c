@@ -85,6 +85,24 @@ T_TEST(test_report__counts_every_byte_once) {
   tide_trace_free(trace);
 }
 
+T_TEST(test_report__whole_free_handles_of_an_expandable_segment_are_not_pinned) {
+  tide_trace* const trace = run_new();
+  run_add(trace, TIDE_ACTION_SEGMENT_MAP, BASE, 80 * MIB, 0, 0);  // four handles
+  run_add(trace, TIDE_ACTION_ALLOC, BASE, 15 * MIB, 0, 0);        // and 5 MiB free beside it
+  run_add(trace, TIDE_ACTION_ALLOC, BASE + 15 * MIB, 47 * MIB, 0, 0);
+  run_add(trace, TIDE_ACTION_FREE_COMPLETED, BASE + 15 * MIB, 47 * MIB, 0, 0);
+  run_add(trace, TIDE_ACTION_ALLOC, BASE + 62 * MIB, 18 * MIB, 0, 0);  // to the end
+  run_add(trace, TIDE_ACTION_SEGMENT_MAP, BASE + 128 * MIB, 20 * MIB, 0, 0);
+  run_add(trace, TIDE_ACTION_ALLOC, BASE + 128 * MIB, 20 * MIB, 0, 0);
+
+  const tool_where where = where_of(trace);
+
+  T_EQ(where.requested, 53 * MIB);
+  T_EQ(where.cached_but_free, 40 * MIB);  // the second and the third
+  T_EQ(where.pinned_by_a_live_neighbour, 7 * MIB);
+  tide_trace_free(trace);
+}
+
 T_TEST(test_report__of_an_empty_trace_has_nothing_anywhere) {
   tide_trace* const trace = run_new();
 
@@ -379,6 +397,43 @@ T_TEST(test_report__a_moment_names_the_innermost_range) {
   tide_trace_free(trace);
 }
 
+T_TEST(test_report__without_entries_the_only_moment_is_the_end) {
+  tide_trace* const trace = run_new();
+  char text[TOOL_MOMENT_TEXT];
+  const tool_moment end = tool_moment_of(trace, 0, TIDE_LEDGER_BEFORE);
+
+  T_STR_EQ(tool_moment_text(&end, text), "the end");
+  tide_trace_free(trace);
+}
+
+T_TEST(test_report__a_moment_among_steps_has_no_time) {
+  tide_trace* const trace = run_new();
+  const tide_note note = { .metadata = add_text(trace, "buffer 7") };
+  tide_trace_entry entry = { .address = BASE, .bytes = 512, .action = TIDE_ACTION_ALLOC };
+  T_OK(tide_intern_add_note(tide_trace_names(trace), note, &entry.note));
+  T_OK(tide_trace_add_entry(trace, &entry));
+  T_STR_EQ(tool_moment_of(trace, 0, 0).during, "buffer 7");
+  tide_trace_about about = tide_trace_get_about(trace);
+  about.has_steps = true;
+  tide_trace_set_about(trace, &about);
+
+  const tool_moment moment = tool_moment_of(trace, 0, 0);
+
+  T_CHECK(!moment.has_time);
+  T_CHECK(moment.during == NULL);
+  tide_trace_free(trace);
+}
+
+T_TEST(test_report__knows_what_was_reserved_unless_there_are_requests_alone) {
+  tide_trace* const trace = run_new();
+  T_CHECK(tool_device_knows_reserved(trace, 0));
+  run_add(trace, TIDE_ACTION_ALLOC, BASE, 512, 0, 0);
+  T_CHECK(!tool_device_knows_reserved(trace, 0));
+  run_add(trace, TIDE_ACTION_SEGMENT_ALLOC, BASE + 4 * MIB, 2 * MIB, 0, 0);
+  T_CHECK(tool_device_knows_reserved(trace, 0));
+  tide_trace_free(trace);
+}
+
 // ---------------------------------------------------------------------------------------------------
 // The verbs
 
@@ -475,6 +530,32 @@ T_TEST(test_report__report_names_a_setting_that_helps) {
 
   T_EQ(strncmp(answer, "Reserved memory reached 13.15 GiB", 33), 0);
   T_STR_HAS(answer, "expandable_segments:True");
+  T_EQ(verb_run(&tool_report, path, NULL, true), TOOL_DONE);
+  T_STR_HAS(answer, "\"fragmentation_cost\": 4889341952,");
+  (void)unlink(path);
+  tide_trace_free(trace);
+}
+
+// A segment, a block that fills it, and its release.
+static void run_add_passing(tide_trace* trace, uint64_t address, uint64_t bytes, uint64_t stream) {
+  run_add(trace, TIDE_ACTION_SEGMENT_ALLOC, address, bytes, stream, 0);
+  run_add(trace, TIDE_ACTION_ALLOC, address, bytes, stream, 0);
+  run_add(trace, TIDE_ACTION_FREE_REQUESTED, address, bytes, stream, 0);
+  run_add(trace, TIDE_ACTION_FREE_COMPLETED, address, bytes, stream, 0);
+}
+
+T_TEST(test_report__report_prefers_the_main_cause_to_a_setting_that_saves_little) {
+  tide_trace* const trace = run_new();
+  run_add_passing(trace, BASE, 100 * MIB, 7);
+  run_add_passing(trace, BASE + 128 * MIB, 100 * MIB, 8);
+  run_add_passing(trace, BASE + 256 * MIB, 30 * MIB, 0);
+  run_add_passing(trace, BASE + 320 * MIB, 40 * MIB, 0);  // an expandable segment would have grown to this
+  char path[64];
+  trace_save(trace, path);
+
+  T_EQ(verb_run(&tool_report, path, NULL, true), TOOL_DONE);
+
+  T_STR_HAS(answer, "\"advice\": \"Allocate on fewer streams");
   (void)unlink(path);
   tide_trace_free(trace);
 }
@@ -492,6 +573,7 @@ T_TEST(test_report__report_of_requests_alone_says_so) {
   T_STR_HAS(answer, "At the peak 1.00 GiB were live.");
   T_STR_HAS(answer, "\"faults\": 0,");
   T_STR_HAS(answer, "\"peak_reserved\": null,");
+  T_STR_HAS(answer, "\"fragmentation_cost\": null,");
   (void)unlink(path);
   tide_trace_free(trace);
 }
@@ -564,12 +646,44 @@ T_TEST(test_report__diff_aligns_by_stack_and_size) {
   T_EQ(verb_run(&tool_diff, path_a, path_b, true), TOOL_NO);
 
   T_STR_HAS(answer, "\"name\": \"peak_allocated\", \"a\": 3072, \"b\": 8192, \"change\": 5120 }");
+  T_STR_HAS(answer, "\"call_sites\": [\n    { \"a_blocks\": 0, \"b_blocks\": 1, \"a_bytes\": 0, "
+                    "\"b_bytes\": 5120, \"change\": 5120, \"call_site\": \"also.py:1 f\" }\n  ],");
   T_STR_HAS(answer, "\"holders\": [\n    { \"size\": 5120, \"a_blocks\": 0, \"b_blocks\": 1, \"a_bytes\": 0, "
                     "\"b_bytes\": 5120, \"change\": 5120, \"call_site\": \"also.py:1 f\" }\n  ],");
   T_STR_HAS(answer, "\"sizes\": [\n    { \"size\": 5120, \"stream\": 1, \"a_blocks\": 0, \"b_blocks\": 1, "
                     "\"a_bytes\": 0, \"b_bytes\": 5120, \"change\": 5120 }\n  ]");
   T_EQ(verb_run(&tool_diff, path_b, path_a, false), TOOL_NO);
   T_STR_HAS(answer, "also.py:1 f");
+  (void)unlink(path_a);
+  (void)unlink(path_b);
+  tide_trace_free(a);
+  tide_trace_free(b);
+}
+
+// A run that asks in one place, which is called from a line of another file.
+static tide_trace* run_called_from(int64_t line) {
+  tide_trace* const trace = run_new();
+  const uint64_t frames[] = { add_frame(trace, "model.py", 7, "forward"),
+                              add_frame(trace, "train.py", line, "main") };
+  tide_trace_entry entry = { .address = BASE, .bytes = 4096, .action = TIDE_ACTION_ALLOC };
+  entry.stack = add_stack(trace, frames, 2);
+  run_add(trace, TIDE_ACTION_SEGMENT_ALLOC, BASE, 2 * MIB, 0, 0);
+  T_OK(tide_trace_add_entry(trace, &entry));
+  return trace;
+}
+
+T_TEST(test_report__diff_sums_by_call_site_whatever_called_it) {
+  tide_trace* const a = run_called_from(10);
+  tide_trace* const b = run_called_from(11);
+  char path_a[64];
+  char path_b[64];
+  trace_save(a, path_a);
+  trace_save(b, path_b);
+
+  T_EQ(verb_run(&tool_diff, path_a, path_b, true), TOOL_NO);
+
+  T_STR_HAS(answer, "\"call_sites\": [],");
+  T_STR_HAS(answer, "\"holders\": [\n    { \"size\": 4096, ");
   (void)unlink(path_a);
   (void)unlink(path_b);
   tide_trace_free(a);
