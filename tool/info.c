@@ -334,10 +334,8 @@ static bool setting_is_default(const tide_intern* names, const char* key, const 
   }
 }
 
-static void setting_emit(tool_emit* emit, const tide_intern* names, const char* key, const tide_value* value,
-                         bool is_nested) {
-  const bool is_default = setting_is_default(names, key, value);
-  const char* const label = is_default && !is_nested ? NULL : key;
+static void setting_emit(tool_emit* emit, const tide_intern* names, const char* key, const char* label,
+                         const tide_value* value) {
   switch (value->kind) {
     case TIDE_VALUE_BOOL: tool_emit_bool(emit, key, label, value->integer != 0); break;
     case TIDE_VALUE_INT:
@@ -345,26 +343,40 @@ static void setting_emit(tool_emit* emit, const tide_intern* names, const char* 
       else tool_emit_uint(emit, key, label, (uint64_t)value->integer);
       break;
     case TIDE_VALUE_UINT: tool_emit_uint(emit, key, label, (uint64_t)value->integer); break;
-    case TIDE_VALUE_FLOAT: tool_emit_real(emit, key, label, value->number, 3); break;
+    case TIDE_VALUE_FLOAT: tool_emit_real(emit, key, label, value->number, 6); break;
     case TIDE_VALUE_TEXT: tool_emit_text(emit, key, label, tide_intern_text(names, value->text, NULL)); break;
-    default: tool_emit_text(emit, key, is_default ? NULL : key, NULL); break;
+    default: tool_emit_text(emit, key, label, NULL); break;
   }
 }
 
 // A dict in the settings holds numbers; deeper ones do not come.
-static void setting_emit_dict(tool_emit* emit, const tide_intern* names, const char* key,
-                              const tide_value* dict) {
-  const bool is_default = setting_is_default(names, key, dict);
+static void setting_emit_dict_json(tool_emit* emit, const tide_intern* names, const char* key,
+                                   const tide_value* dict) {
   tool_emit_open(emit, key, NULL);
   for (size_t i = 0; i < dict->count; i++) {
     const tide_value item = tide_intern_value(names, (uint32_t)dict->items[i]);
     const char* const name = tide_intern_text(names, (uint32_t)(dict->items[i] >> 32), NULL);
-    if (name != NULL) setting_emit(emit, names, name, &item, !is_default);
+    if (name != NULL) setting_emit(emit, names, name, NULL, &item);
   }
   tool_emit_close(emit);
 }
 
-static void settings_emit(tool_emit* emit, const tide_trace* trace) {
+// For people it is one line, [256:1,512:2], as the setting is written.
+static void setting_emit_dict_people(tool_emit* emit, const tide_intern* names, const char* key,
+                                     const tide_value* dict) {
+  char text[512] = "[";
+  size_t length = 1;
+  for (size_t i = 0; i < dict->count && length + 1 < sizeof text; i++) {
+    const tide_value item = tide_intern_value(names, (uint32_t)dict->items[i]);
+    const char* const name = tide_intern_text(names, (uint32_t)(dict->items[i] >> 32), NULL);
+    const int added = snprintf(text + length, sizeof text - length, "%s%s:%lld", i == 0 ? "" : ",",
+                               name != NULL ? name : "", (long long)item.integer);
+    length += added > 0 ? (size_t)added : 0;
+  }
+  tool_emit_format(emit, NULL, key, "%s]", text);
+}
+
+static void settings_emit(tool_emit* emit, const tool_call* call, const tide_trace* trace) {
   const tide_intern* const names = tide_trace_names(trace);
   const tide_value settings = tide_intern_value(names, tide_trace_get_about(trace).settings);
   if (settings.kind != TIDE_VALUE_DICT) {
@@ -377,9 +389,11 @@ static void settings_emit(tool_emit* emit, const tide_trace* trace) {
     const tide_value value = tide_intern_value(names, (uint32_t)settings.items[i]);
     const char* const name = tide_intern_text(names, (uint32_t)(settings.items[i] >> 32), NULL);
     if (name == NULL) continue;
-    shown += !setting_is_default(names, name, &value);
-    if (value.kind == TIDE_VALUE_DICT) setting_emit_dict(emit, names, name, &value);
-    else setting_emit(emit, names, name, &value, false);
+    const bool is_default = setting_is_default(names, name, &value);
+    shown += !is_default;
+    if (value.kind != TIDE_VALUE_DICT) setting_emit(emit, names, name, is_default ? NULL : name, &value);
+    else if (call->is_json) setting_emit_dict_json(emit, names, name, &value);
+    else if (!is_default) setting_emit_dict_people(emit, names, name, &value);
   }
   if (shown == 0) tool_emit_text(emit, NULL, "none", "");
   tool_emit_close(emit);
@@ -410,7 +424,7 @@ static int info_answer(const tool_call* call, const tide_trace* trace, const dev
   for (size_t i = 0; i < count; i++) has_entries |= devices[i].entries > 0;
   tool_emit* const emit = tool_emit_begin(call);
   about_emit(emit, call, trace, has_entries);
-  settings_emit(emit, trace);
+  settings_emit(emit, call, trace);
   if (call->is_json) devices_emit_json(emit, devices, count);
   else devices_emit_people(emit, devices, count);
   streams_emit(emit, call, devices, count);

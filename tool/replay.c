@@ -122,9 +122,11 @@ const tool_verb tool_replay = {
   .usage = "FILE [--policy NAME[:SETTINGS]] [--limit SIZE] [--check] [--device N]",
   .text =
       "Says what memory the requests of a recording need under a policy, and what the calls of the driver "
-      "would cost. With --check everything that happens is compared with the recording. Memory that the "
-      "recording gave back without a reason of its policy was given back by calls of empty_cache, which are "
-      "made here as well. Exit status 1: with --check, something differs; else, it ran out of memory.",
+      "would cost. With --check everything that happens is compared with the recording, up to the first "
+      "difference. Memory that the recording gave back without a reason of its policy was given back by "
+      "calls "
+      "of empty_cache, which are made here as well. Exit status 1: with --check, something differs; else, it "
+      "ran out of memory.",
   .options = options,
   .operands_min = 1,
   .operands_max = 1,
