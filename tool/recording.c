@@ -5,9 +5,7 @@
 // addresses.
 #include "recording.h"
 
-#include <errno.h>
-#include <stdlib.h>
-
+#include "picture.h"
 #include "tidemark/ledger.h"
 
 static bool device_has_entries(const tide_trace* trace, size_t device) {
@@ -17,19 +15,16 @@ static bool device_has_entries(const tide_trace* trace, size_t device) {
 }
 
 static int device_choose(const tool_call* call, tool_recording* r) {
-  const char* const text = tool_option_value(call, "device");
   const size_t count = tide_trace_device_count(r->trace);
-  if (text == NULL) {
+  if (tool_option_value(call, "device") != NULL) {
+    const int status = tool_device_choose(call, r->trace, &r->device);
+    if (status != TOOL_DONE) return status;
+  } else {
     while (r->device < count && !device_has_entries(r->trace, r->device)) r->device++;
-    return r->device < count ? TOOL_DONE : tool_fail("%s: there are no events to replay", r->file);
   }
-  char* end = NULL;
-  errno = 0;
-  r->device = (size_t)strtoul(text, &end, 10);
-  if (*text < '0' || *text > '9' || *end != '\0' || errno != 0)
-    return tool_fail("--device is a number, not '%s'", text);
   if (device_has_entries(r->trace, r->device)) return TOOL_DONE;
-  return tool_fail("%s: there are no events of device %s to replay", r->file, text);
+  return tool_fail("%s: there are no events to replay%s", r->file,
+                   r->device < count ? " of that device" : "");
 }
 
 static bool recording_has_segments(const tool_recording* r) {

@@ -5,9 +5,9 @@
 // numbers, so that a run looks nothing up. A block has a slot from its request until it is free; slots are
 // used again, the last one first, so that a run touches little memory.
 //
-// A recording is followed once, in its order. Blocks that were there before it come first, as requests. What it does not tell is found as well: which release waits and
-// until when, which pool a request went to, which mapping is the first of a reserve of addresses, and where
-// the cache must have been emptied.
+// A recording is followed once, in its order. Blocks that were there before it come first, as requests. What
+// it does not tell is found as well: which release waits and until when, which pool a request went to, which
+// mapping is the first of a reserve of addresses, and where the cache must have been emptied.
 #ifndef TIDEMARK_SRC_REPLAY_STEPS_H
 #define TIDEMARK_SRC_REPLAY_STEPS_H
 
