@@ -27,11 +27,11 @@ typedef struct replay_corpus {
 // What is being run, for the message when it fails
 
 static const char* replay_name;
-static const char* replay_what;
-static size_t replay_number;
+static char replay_text[512];
+static size_t replay_length;
 
 static void replay_tell(void) {
-  (void)dprintf(STDERR_FILENO, "%s: %s: %s %zu\n", FUZZ_TARGET, replay_name, replay_what, replay_number);
+  if (write(STDERR_FILENO, replay_text, replay_length) < 0) return;
 }
 
 static void replay_aborted(int number) {
@@ -50,8 +50,10 @@ static void replay_run(const uint8_t* data, size_t bytes, const char* what, size
   uint8_t* const copy = malloc(bytes > 0 ? bytes : 1);
   T_CHECK(copy != NULL);
   if (bytes > 0) memcpy(copy, data, bytes);
-  replay_what = what;
-  replay_number = number;
+  const int length =
+      snprintf(replay_text, sizeof replay_text, "%s: %s: %s %zu\n", FUZZ_TARGET, replay_name, what, number);
+  T_CHECK(length > 0 && (size_t)length < sizeof replay_text);
+  replay_length = (size_t)length;
   (void)LLVMFuzzerTestOneInput(copy, bytes);
   free(copy);
 }

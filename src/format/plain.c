@@ -12,7 +12,7 @@
 #include "format/record.h"
 #include "format/schema.h"
 
-#define UNFOLD_SHARE 16u  // parts for each byte of the file
+#define UNFOLD_SHARE 2u  // parts for each byte of the file
 #define UNFOLD_MIN ((uint64_t)1 << 16)
 
 tide__item tide__value_item(const tide_intern* names, uint32_t id) {

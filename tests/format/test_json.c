@@ -100,17 +100,19 @@ T_TEST(test_json__floats_come_back_in_few_digits) {
   EXPECT_ROWS(rows);
 }
 
-// The number of a float in a snapshot that was written and read back.
-static double float_again(const tide_trace* trace, uint32_t format) {
+// The bits of a float in a snapshot that was written and read back.
+static uint64_t float_again(const tide_trace* trace, uint32_t format) {
   memory_file file = file_written(trace, format);
   tide_trace* const again = trace_of(&file);
   const tide_intern* const names = tide_trace_names(again);
   const uint32_t value = tide_intern_value_find(names, tide_trace_get_about(again).extra, "x");
   T_EQ(tide_intern_value(names, value).kind, TIDE_VALUE_FLOAT);
   const double number = tide_intern_value(names, value).number;
+  uint64_t bits = 0;
+  memcpy(&bits, &number, sizeof bits);
   tide_trace_free(again);
   memory_file_fini(&file);
-  return number;
+  return bits;
 }
 
 T_TEST(test_json__every_float_comes_back_exactly) {
@@ -134,10 +136,8 @@ T_TEST(test_json__every_float_comes_back_exactly) {
     T_OK(tide_intern_add_value(names, &dict, &about.extra));
     tide_trace_set_about(trace, &about);
 
-    for (uint32_t format = TIDE_FORMAT_PICKLE; format <= TIDE_FORMAT_JSON; format++) {
-      const double again = float_again(trace, format);
-      T_EQ(memcmp(&again, &number, sizeof number), 0);
-    }
+    T_EQ(float_again(trace, TIDE_FORMAT_PICKLE), bits);
+    T_EQ(float_again(trace, TIDE_FORMAT_JSON), bits);
     tide_trace_free(trace);
   }
 }
@@ -461,7 +461,8 @@ T_TEST(test_json__a_wrong_byte_anywhere_does_no_harm) {
   memory_file file = file_of_text(small_text);
   for (size_t i = 0; i < file.bytes; i++) {
     const uint8_t right = file.data[i];
-    for (size_t k = 0; k < sizeof signs; k++) {  // the zero byte at the end is one of them
+    const size_t step = T_HAS_SANITIZER ? 4 : 1;
+    for (size_t k = i % step; k < sizeof signs; k += step) {  // the zero byte at the end is one of them
       file.data[i] = (uint8_t)signs[k];
       read_anything(&file);
     }
@@ -472,8 +473,9 @@ T_TEST(test_json__a_wrong_byte_anywhere_does_no_harm) {
 
 T_TEST(test_json__random_damage_does_no_harm) {
   t_rng rng = t_rng_new(1);
-  for (size_t i = 0; i < t_scaled(4000); i++) {
+  for (size_t i = 0; i < t_scaled(T_HAS_SANITIZER ? 1500 : 4000); i++) {
     memory_file bad = file_of_text(small_text);
+    T_LT(0, bad.bytes);
     for (uint64_t k = 1 + t_rng_below(&rng, 5); k > 0; k--) {
       const size_t to = t_rng_below(&rng, bad.bytes);
       const size_t from = t_rng_below(&rng, bad.bytes);

@@ -311,8 +311,7 @@ T_TEST(test_records__other_parts_of_a_snapshot_cannot_be_shared) {
   static const char* const wrong[] = {
     "}( 'segments' ](}^( 'address' #1 'total_size' #1 u h0 e u.",
     "}( 'segments' ](}( 'address' #1 'total_size' #1 'blocks' ](}^('size'#1u h0 e u e u.",
-    "}( 'segments' ](}( 'address' #1 'total_size' #1 'blocks' ]^ u }( 'address' #2 'total_size' #1 'blocks' "
-    "h0 u e u.",
+    "}('segments'](}('address'#1'total_size'#1'blocks']^u}('address'#2'total_size'#1'blocks'h0u e u.",
     "}( 'segments' ] 'device_traces' ](]^(}('action''alloc'ue h0 e u.",
     "}( 'segments' ]^ 'device_traces' h0 u.",
     "}( 'segments' ] 'device_traces' ](](}^('action''alloc'u e e 'x' h0 u.",
