@@ -7,7 +7,7 @@
 # `N passed, N failed, N skipped`.
 
 # The program under test, where data of tests lies, and what the checks below compile with.
-set(TIDEMARK_TEST_ENVIRONMENT "TIDEMARK_SOURCE=${PROJECT_SOURCE_DIR}")
+set(TIDEMARK_TEST_ENVIRONMENT "TIDEMARK_SOURCE=${PROJECT_SOURCE_DIR}" "TIDEMARK_SANITIZE=${TIDEMARK_SANITIZE}")
 if(TARGET tidemark_tool)
   list(APPEND TIDEMARK_TEST_ENVIRONMENT "TIDEMARK_BIN=$<TARGET_FILE:tidemark_tool>")
 endif()

@@ -7,6 +7,7 @@
 // Facts are gathered until another block begins, so that their values can stand below each other.
 //
 // Cost: O(length); a table is laid out once, when it ends.
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -352,6 +353,8 @@ int tool_emit_end(tool_emit* emit) {
   tool_progress_clear();
   const bool is_written = is_whole && fwrite(emit->text, 1, emit->bytes, stdout) == emit->bytes &&
                           fflush(stdout) == 0;
+  const int error = errno;
   tool_emit_drop(emit);
+  errno = error;
   return is_written ? TOOL_DONE : tool_output_failed();
 }
