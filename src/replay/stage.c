@@ -17,8 +17,8 @@
 // Of a device with more memory than any has; records of all its memory stay below some 10 MB.
 #define STAGE_CAPACITY ((uint64_t)1 << 40)
 #define STAGE_RESERVE_MIN (16 * STAGE_GIB)
-#define STAGE_ADDRESSES (40 * 1024 * STAGE_GIB)  // of the dry machine, and some left over
-#define STAGE_RESERVE_MAX (157 * STAGE_GIB)      // what PyTorch reserves on a device of 140 GiB
+#define STAGE_ADDRESSES ((uint64_t)40 << 40)  // of the dry machine, and some left over
+#define STAGE_RESERVE_MAX (157 * STAGE_GIB)   // what PyTorch reserves on a device of 140 GiB
 
 // ---------------------------------------------------------------------------------------------------
 // Setting up
