@@ -77,17 +77,19 @@ typedef struct tide_read_options {
   { sizeof(tide_read_options), TIDE_FORMAT_COUNT, (uint64_t)16 << 30, NULL, NULL, NULL }
 
 // Reads a trace to the end of the source; NULL options are the defaults. Of a native file that is cut off or
-// damaged, the chunks before that place are read, and the trace says so in `is_cut`.
+// damaged, the chunks before that place are read, and of an RMM log that is cut off, its whole rows; the
+// trace says so in `is_cut`.
 // Errors:  TIDE_ERR_FORMAT with the offset of the byte; TIDE_ERR_LIMIT when more memory would be needed than
 //          the options allow; TIDE_ERR_NO_MEMORY; TIDE_ERR_ARGUMENT; what the source returned.
 // Cost:    one pass; 48 bytes of memory for an entry, and each text, frame and stack once.
 TIDE_API TIDE_NODISCARD tide_status tide_trace_read(const tide_source* source,
                                                     const tide_read_options* options, tide_trace** out);
 
-// Writes a trace. PICKLE and JSON hold all of it and are read back to an equal one, NATIVE as well; PICKLE
-// keeps to what PyTorch's viewers read. RMM holds allocations and releases; MINIMALLOC lifetimes and sizes:
-// times are steps if the trace has those, otherwise numbers of entries. FOLDED and PPROF describe the moment
-// when most bytes were requested and not yet released.
+// Writes a trace. NATIVE holds all of it. PICKLE and JSON do but for the flags of tide_trace_about, times
+// below a µs and, in JSON, which lists were tuples; PICKLE keeps to what PyTorch's viewers read. RMM holds
+// allocations and releases; MINIMALLOC lifetimes and sizes: times are steps if the trace has those, otherwise
+// numbers of entries. FOLDED and PPROF describe the moment when most bytes were requested and not yet
+// released.
 // Errors:  TIDE_ERR_ARGUMENT; TIDE_ERR_NO_MEMORY; TIDE_ERR_LIMIT for what the format cannot hold; what the
 //          sink returned.
 TIDE_API TIDE_NODISCARD tide_status tide_trace_write(const tide_trace* trace, uint32_t format,

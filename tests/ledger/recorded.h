@@ -11,6 +11,25 @@
 #include "tidemark/ledger.h"
 #include "traces.h"
 
+// The recordings that lie in tests/data.
+static const char* const recorded_names[] = { "after_oom",
+                                              "events",
+                                              "expand",
+                                              "expand_limit",
+                                              "expand_split",
+                                              "gc_mix",
+                                              "gnn_gc_split",
+                                              "gnn_retry",
+                                              "graphs",
+                                              "limit_edge",
+                                              "oversize",
+                                              "pools",
+                                              "release_available",
+                                              "research",
+                                              "resnet_stacks",
+                                              "roundup",
+                                              NULL };
+
 #define KIB ((uint64_t)1 << 10)
 #define MIB ((uint64_t)1 << 20)
 

@@ -749,23 +749,6 @@ static const known known_large[] = {
   { "varlen_split", 17572075008, 70107791360 },
 };
 
-static const char* const small_names[] = { "after_oom",
-                                           "events",
-                                           "expand",
-                                           "expand_limit",
-                                           "expand_split",
-                                           "gc_mix",
-                                           "gnn_gc_split",
-                                           "gnn_retry",
-                                           "graphs",
-                                           "limit_edge",
-                                           "oversize",
-                                           "pools",
-                                           "release_available",
-                                           "research",
-                                           "resnet_stacks",
-                                           "roundup",
-                                           NULL };
 static const char* const large_names[] = { "gnn_empty",
                                            "gnn_varsize",
                                            "llama_ckpt_varlen",
@@ -792,7 +775,7 @@ static void expect_known(const tide_ledger* ledger, const known* list, size_t co
   T_FAIL("%s is not known", t_variant());
 }
 
-T_TEST_OVER(test_ledger__follows_a_recording, small_names) {
+T_TEST_OVER(test_ledger__follows_a_recording, recorded_names) {
   tide_trace* const trace = recorded_trace(t_variant(), 0, NULL);
 
   tide_ledger* const ledger = ledger_of(trace);
@@ -836,7 +819,7 @@ static uint64_t digest_of(const tide_ledger* ledger) {
   return digest;
 }
 
-T_TEST_OVER(test_ledger__finds_what_was_before_a_recording, small_names) {
+T_TEST_OVER(test_ledger__finds_what_was_before_a_recording, recorded_names) {
   tide_trace* const whole = recorded_trace(t_variant(), 0, NULL);
   tide_ledger* const full = ledger_of(whole);
   size_t count = 0;

@@ -113,25 +113,7 @@ T_TEST(test_report__of_an_empty_trace_has_nothing_anywhere) {
   tide_trace_free(trace);
 }
 
-static const char* const recordings[] = { "after_oom",
-                                          "events",
-                                          "expand",
-                                          "expand_limit",
-                                          "expand_split",
-                                          "gc_mix",
-                                          "gnn_gc_split",
-                                          "gnn_retry",
-                                          "graphs",
-                                          "limit_edge",
-                                          "oversize",
-                                          "pools",
-                                          "release_available",
-                                          "research",
-                                          "resnet_stacks",
-                                          "roundup",
-                                          NULL };
-
-T_TEST_OVER(test_report__adds_up_to_what_is_reserved, recordings) {
+T_TEST_OVER(test_report__adds_up_to_what_is_reserved, recorded_names) {
   tide_trace* const trace = recorded_trace(t_variant(), 0, NULL);
   tide_trace* const rest = recorded_trace(t_variant(), 300, NULL);
 
