@@ -10,6 +10,7 @@
 #include "tidemark/format.h"
 #include "tidemark/ledger.h"
 #include "tidemark/machine.h"
+#include "tidemark/plan.h"
 #include "tidemark/replay.h"
 #include "tidemark/trace.h"
 
