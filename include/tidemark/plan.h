@@ -24,7 +24,7 @@ TIDE_BEGIN_DECLS
 
 #define TIDE_PLAN_ANYWHERE UINT64_MAX              // no offset: the solver chooses
 #define TIDE_PLAN_ANY_POOL UINT32_MAX              // no pool: the solver chooses
-#define TIDE_PLAN_MAX_BYTES ((uint64_t)INT64_MAX)  // of a buffer, an offset, a capacity
+#define TIDE_PLAN_MAX_BYTES ((uint64_t)1 << 62)    // of a buffer, an offset, a capacity
 
 // A part of a buffer's lifetime in which it holds only its bytes [first, last); none when both are equal.
 typedef struct tide_plan_gap {
@@ -122,7 +122,7 @@ typedef struct tide_plan_options {
   uint32_t size;  // set by TIDE_PLAN_OPTIONS_INIT
   tide_plan_goal goal;
   // The search ends when either is reached. With no limit in time, the plan depends on the problem, the nodes
-  // and the seed alone, on any computer. With neither it ends when it has a proof.
+  // and the seed alone, whatever the threads. With neither it ends when it has a proof.
   double seconds;    // 0: no limit; _INIT sets 10
   uint64_t nodes;    // 0: no limit
   uint32_t threads;  // 0: as many as there are processors; _INIT sets 1
@@ -145,7 +145,7 @@ typedef struct tide_plan tide_plan;  // opaque; freed by tide_plan_free()
 // passed tide_plan_verify().
 // Errors:  TIDE_ERR_ARGUMENT for a problem that makes no sense: a lifetime or a gap that ends before it
 //          begins, gaps outside the lifetime or over one another, more than TIDE_PLAN_MAX_BYTES, a pool that
-//          is not there; TIDE_ERR_LIMIT for 2^31 buffers and gaps or more; TIDE_ERR_NO_MEMORY.
+//          is not there; TIDE_ERR_LIMIT for 2^30 buffers, gaps or pools; TIDE_ERR_NO_MEMORY.
 // Threads: any number of calls at once.
 // Cost:    one pass over n buffers is O(n log n), some seconds for a million; about 250 bytes a buffer. What
 //          follows takes the limits.

@@ -24,6 +24,7 @@ void tide__sys_futex_wake(tide__atomic_u32* word);
 // This computer and process
 uint64_t tide__sys_page_bytes(void);
 uint64_t tide__sys_memory_bytes(void);
+uint32_t tide__sys_processors(void);
 int tide__sys_process(void);
 
 // A thread that receives none of the process's signals.

@@ -51,6 +51,11 @@ uint64_t tide__sys_memory_bytes(void) {
   return pages > 0 ? (uint64_t)pages * tide__sys_page_bytes() : (uint64_t)1 << 30;
 }
 
+uint32_t tide__sys_processors(void) {
+  const long count = sysconf(_SC_NPROCESSORS_ONLN);
+  return count > 0 ? (uint32_t)count : 1;
+}
+
 int tide__sys_process(void) { return (int)getpid(); }
 
 int tide__sys_thread_start(pthread_t* out, void* (*run)(void*), void* argument) {

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// The load of each pool is kept by section, so that room is a question of O(log n). Loads only say what cannot
+// be; when a pool turns out not to hold what it was given, the caller moves some of it on.
+#include "plan/assign.h"
+
+#include "base/error.h"
+#include "plan/radix.h"
+
+static tide_status assign_no_memory(const tide__assign* assign) {
+  return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory to assign %zu buffers", assign->items->count);
+}
+
+uint64_t tide__assign_capacity(const tide__assign* assign, uint32_t pool) {
+  return assign->problem->pools > 0 ? assign->problem->capacities[pool] : UINT64_MAX;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Loads
+
+static void assign_add(tide__assign* assign, uint32_t item, uint32_t pool, bool is_added) {
+  assign->pools[item] = pool;
+  if (!assign->has_loads || assign->boxes[item] == UINT32_MAX) return;
+  const tide__box* const box = &assign->all.boxes[assign->boxes[item]];
+  for (uint32_t i = 0; i < box->span_count; i++) {
+    const tide__span* const span = &assign->all.spans[box->span + i];
+    const int64_t bytes = span->top - span->bottom;
+    tide__waste_add(&assign->loads[pool], span->first, span->last, is_added ? bytes : -bytes);
+  }
+}
+
+static bool assign_has_room(const tide__assign* assign, uint32_t item, uint32_t pool) {
+  const uint64_t capacity = tide__assign_capacity(assign, pool);
+  if (capacity == UINT64_MAX || assign->boxes[item] == UINT32_MAX) return true;
+  const tide__box* const box = &assign->all.boxes[assign->boxes[item]];
+  if ((uint64_t)box->height > capacity) return false;
+  if (box->fixed >= 0 && (uint64_t)(box->fixed + box->height) > capacity) return false;
+  for (uint32_t i = 0; assign->has_loads && i < box->span_count; i++) {
+    const tide__span* const span = &assign->all.spans[box->span + i];
+    const int64_t load = tide__waste_highest_of(&assign->loads[pool], span->first, span->last);
+    if (load > (int64_t)capacity - (span->top - span->bottom)) return false;
+  }
+  return true;
+}
+
+// The first pool from `pool` on that has room; pool_count if there is none.
+static uint32_t assign_find(const tide__assign* assign, uint32_t item, uint32_t pool) {
+  while (pool < assign->pool_count && !assign_has_room(assign, item, pool)) pool++;
+  return pool;
+}
+
+bool tide__assign_move(tide__assign* assign, uint32_t item) {
+  if (assign->items->items[item].pool != TIDE_PLAN_ANY_POOL) return false;
+  const uint32_t pool = assign_find(assign, item, assign->pools[item] + 1);
+  if (pool == assign->pool_count) return false;
+  assign_add(assign, item, assign->pools[item], false);
+  assign_add(assign, item, pool, true);
+  return true;
+}
+
+// ---------------------------------------------------------------------------------------------------
+
+static bool assign_can_sum_up(const tide__assign* assign) {
+  uint64_t total = 0;
+  for (uint32_t i = 0; i < assign->all.count; i++) {
+    if (__builtin_add_overflow(total, (uint64_t)assign->all.boxes[i].height, &total)) return false;
+  }
+  return total <= TIDE_PLAN_MAX_BYTES;
+}
+
+static tide_status assign_open(tide__assign* assign, const tide_heap* heap) {
+  const size_t items = assign->items->count;
+  const uint32_t* const zero = assign->pools;  // at this time
+  TIDE_TRY(tide__model_init(&assign->all, assign->items, zero, 0, heap));
+  uint32_t leaves = 1;
+  while (leaves < assign->all.sections) leaves *= 2;
+  assign->boxes = tide__pile_alloc(&assign->pile, items, sizeof *assign->boxes);
+  assign->loads = tide__pile_alloc(&assign->pile, assign->pool_count, sizeof *assign->loads);
+  int64_t* const none = tide__pile_alloc(&assign->pile, leaves, sizeof *none);
+  for (uint32_t i = 0; i < assign->pool_count && !assign->pile.is_short; i++) {
+    assign->loads[i] = (tide__waste){ .highest = tide__pile_alloc(&assign->pile, 2 * (size_t)leaves, 8),
+                                      .added = tide__pile_alloc(&assign->pile, leaves, 8),
+                                      .leaves = leaves };
+    if (!assign->pile.is_short) tide__waste_begin(&assign->loads[i], none, leaves);
+  }
+  if (assign->pile.is_short) return assign_no_memory(assign);
+  for (size_t i = 0; i < items; i++) assign->boxes[i] = UINT32_MAX;
+  for (uint32_t i = 0; i < assign->all.count; i++) assign->boxes[assign->all.boxes[i].item] = i;
+  assign->has_loads = assign_can_sum_up(assign);
+  return TIDE_OK;
+}
+
+static tide_status assign_choose(tide__assign* assign) {
+  const size_t count = assign->items->count;
+  tide__keyed* const keys = tide__pile_alloc(&assign->pile, count, sizeof *keys);
+  tide__keyed* const spare = tide__pile_alloc(&assign->pile, count, sizeof *spare);
+  if (assign->pile.is_short) return assign_no_memory(assign);
+  size_t free = 0;
+  for (uint32_t i = 0; i < count; i++) {
+    const uint32_t pool = assign->items->items[i].pool;
+    if (pool != TIDE_PLAN_ANY_POOL) {
+      assign_add(assign, i, pool, true);
+      continue;
+    }
+    uint64_t area = 0;
+    const uint32_t box = assign->boxes[i];
+    if (box != UINT32_MAX && __builtin_mul_overflow((uint64_t)assign->all.boxes[box].height,
+                                                    assign->all.boxes[box].duration, &area)) {
+      area = UINT64_MAX;
+    }
+    keys[free++] = (tide__keyed){ ~area, i };
+  }
+  tide__radix_sort(keys, spare, free);
+  for (size_t i = 0; i < free; i++) {
+    const uint32_t item = keys[i].value;
+    const uint32_t pool = assign_find(assign, item, 0);
+    // What has room nowhere goes to the last, and is found not to fit.
+    assign_add(assign, item, pool < assign->pool_count ? pool : assign->pool_count - 1, true);
+  }
+  return TIDE_OK;
+}
+
+// What no assignment can change: a buffer larger than any pool, or more at an instant than all pools have.
+static void assign_prove(tide__assign* assign) {
+  uint64_t total = 0;
+  uint64_t largest = 0;
+  for (uint32_t i = 0; i < assign->pool_count; i++) {
+    const uint64_t capacity = tide__assign_capacity(assign, i);
+    if (capacity > largest) largest = capacity;
+    if (__builtin_add_overflow(total, capacity, &total)) total = UINT64_MAX;
+  }
+  for (uint32_t i = 0; i < assign->all.count; i++) {
+    const tide__box* const box = &assign->all.boxes[i];
+    if ((uint64_t)box->height <= largest) continue;
+    assign->proof =
+        (tide_plan_proof){ .reason = TIDE_PLAN_BUFFER, .buffer = assign->items->items[box->item].buffer };
+    return;
+  }
+  // With a grain the bound is that of one pool, which has one box on top.
+  const bool is_load = assign->all.proof.reason == TIDE_PLAN_LOAD && assign->all.grain == 1;
+  if (is_load && (uint64_t)assign->all.lower_bound > total) assign->proof = assign->all.proof;
+}
+
+tide_status tide__assign_init(tide__assign* assign, const tide__items* items,
+                              const tide_plan_problem* problem, const tide_heap* heap) {
+  *assign = (tide__assign){ .items = items, .problem = problem };
+  tide__pile_init(&assign->pile, heap);
+  assign->pool_count = problem->pools > 0 ? (uint32_t)problem->pools : 1;
+  assign->pools = tide__pile_alloc(&assign->pile, items->count, sizeof *assign->pools);
+  if (assign->pile.is_short) return assign_no_memory(assign);
+  for (size_t i = 0; i < items->count; i++) {
+    assign->is_open |= items->items[i].pool == TIDE_PLAN_ANY_POOL && assign->pool_count > 1;
+  }
+  if (!assign->is_open) {
+    for (uint32_t i = 0; i < items->count; i++) {
+      const uint32_t pool = items->items[i].pool;
+      assign->pools[i] = pool == TIDE_PLAN_ANY_POOL ? 0 : pool;
+    }
+    return TIDE_OK;
+  }
+  TIDE_TRY(assign_open(assign, heap));
+  assign_prove(assign);
+  return assign_choose(assign);
+}
+
+void tide__assign_fini(tide__assign* assign) {
+  if (assign->is_open) tide__model_fini(&assign->all);
+  tide__pile_fini(&assign->pile);
+}

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Which pool each item goes to.
+#ifndef TIDEMARK_SRC_PLAN_ASSIGN_H
+#define TIDEMARK_SRC_PLAN_ASSIGN_H
+
+#include "plan/model.h"
+#include "plan/waste.h"
+
+typedef struct tide__assign {
+  tide__pile pile;
+  const tide__items* items;          // borrowed
+  const tide_plan_problem* problem;  // borrowed
+  uint32_t* pools;                   // of pile; by item
+  uint32_t pool_count;
+  bool is_open;           // some item may go to any of several pools
+  tide__model all;        // (is_open) all items as if they were in one pool
+  uint32_t* boxes;        // of pile, (is_open) by item: its box in `all`; UINT32_MAX: none
+  tide__waste* loads;     // of pile, (is_open) what each pool holds
+  bool has_loads;         // they do not overflow
+  tide_plan_proof proof;  // why there is no plan, however items are assigned
+} tide__assign;
+
+// Sends every item to the first pool whose load leaves room for it; items that hold much for long choose first.
+tide_status tide__assign_init(tide__assign* assign, const tide__items* items,
+                              const tide_plan_problem* problem, const tide_heap* heap);
+void tide__assign_fini(tide__assign* assign);
+
+uint64_t tide__assign_capacity(const tide__assign* assign, uint32_t pool);
+
+// Sends an item that may go anywhere to the next pool with room behind its own; false if there is none.
+bool tide__assign_move(tide__assign* assign, uint32_t item);
+
+#endif

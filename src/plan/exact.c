@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// A round is a pair of runs that can be done at the same time, since they belong to different lanes. If both
+// succeed the first counts, so the number of threads does not show. The lengths of the runs follow Luby's
+// sequence (1 1 2 1 1 2 4 ...), which is never far from the best lengths, whatever these are.
+#include "plan/exact.h"
+
+#include "base/error.h"
+
+#define EXACT_NODES_A_TILE 2u  // of a run of length 1
+#define EXACT_ROUNDS 6u
+#define EXACT_PLAYS 2u  // of a round
+
+typedef struct exact_play {
+  uint32_t lane;
+  tide__search_rule rule;
+  tide__search_order order;
+} exact_play;
+
+#define EXACT_WIDE \
+  { 1.01f, 0, 0.01f, 0.1f }
+#define EXACT_WIDER \
+  { 1.01f, 0, 0.01f, 0.3f }
+#define EXACT_MANY \
+  { 0, 1, 0.2f, 0.3f }
+#define EXACT_LARGE \
+  { 1, 0, 1, 0.3f }
+#define EXACT_WILD \
+  { 0, 1, 0.2f, 1 }
+
+static const exact_play exact_rounds[EXACT_ROUNDS][EXACT_PLAYS] = {
+  { { 0, TIDE__SEARCH_WEIGHED, EXACT_WIDE }, { 1, TIDE__SEARCH_WEIGHED, EXACT_MANY } },
+  { { 0, TIDE__SEARCH_WEIGHED, EXACT_WIDE }, { 2, TIDE__SEARCH_TIGHTEST, EXACT_WIDER } },
+  { { 0, TIDE__SEARCH_WEIGHED, EXACT_WIDE }, { 1, TIDE__SEARCH_WEIGHED, EXACT_MANY } },
+  { { 0, TIDE__SEARCH_WEIGHED, EXACT_WIDE }, { 3, TIDE__SEARCH_WEIGHED, EXACT_LARGE } },
+  { { 0, TIDE__SEARCH_WEIGHED, EXACT_WIDE }, { 2, TIDE__SEARCH_FEWEST, EXACT_WIDER } },
+  { { 1, TIDE__SEARCH_WEIGHED, EXACT_MANY }, { 2, TIDE__SEARCH_LOWEST, EXACT_WILD } },
+};
+
+static uint64_t exact_seed(const tide__exact* exact, uint32_t lane) {
+  return (exact->seed << 32 | exact->round) * TIDE__EXACT_LANES + lane;
+}
+
+tide_status tide__exact_init(tide__exact* exact, const tide__puzzle* puzzle, uint64_t seed,
+                             const tide_heap* heap) {
+  *exact = (tide__exact){ .puzzle = puzzle, .seed = seed };
+  for (uint32_t i = 0; i < TIDE__EXACT_LANES; i++) {
+    TIDE_TRY(tide__search_new(puzzle, exact_seed(exact, i), heap, &exact->lanes[i]));
+  }
+  return TIDE_OK;
+}
+
+void tide__exact_fini(tide__exact* exact) {
+  for (uint32_t i = 0; i < TIDE__EXACT_LANES; i++) tide__search_free(exact->lanes[i]);
+}
+
+int64_t tide__exact_offset(const tide__exact* exact, uint32_t tile) {
+  return tide__search_offset(exact->lanes[exact->winner], tile);
+}
+
+// Luby's sequence, from 1.
+static uint64_t exact_length(uint64_t index) {
+  for (;;) {
+    unsigned bits = 1;
+    while ((UINT64_C(1) << bits) - 1 < index) bits++;
+    if ((UINT64_C(1) << bits) - 1 == index) return UINT64_C(1) << (bits - 1);
+    index -= (UINT64_C(1) << (bits - 1)) - 1;
+  }
+}
+
+typedef struct exact_turn {
+  tide__exact* exact;
+  int64_t height;
+  const exact_play* plays;
+  uint64_t limits[EXACT_PLAYS];
+  uint64_t nodes[EXACT_PLAYS];
+  tide__search_answer answers[EXACT_PLAYS];
+  tide__budget* budget;
+  tide__atomic_u32 winner;
+} exact_turn;
+
+static void exact_play_one(void* user, uint32_t index) {
+  exact_turn* const turn = user;
+  const exact_play* const play = &turn->plays[index];
+  const tide__watch watch = { turn->budget, &turn->winner, index };
+  turn->answers[index] = TIDE__SEARCH_STOPPED;
+  if (tide__watch_is_over(&watch)) return;
+  turn->answers[index] = tide__search_run(turn->exact->lanes[play->lane], turn->height, play->rule,
+                                          &play->order, turn->limits[index], &watch, &turn->nodes[index]);
+  if (turn->answers[index] != TIDE__SEARCH_STOPPED) tide__watch_win(&turn->winner, index);
+}
+
+// Runs behind one that succeeded may have been broken off anywhere, so nothing of them may be kept.
+static void exact_forget(tide__exact* exact, const exact_play* plays, uint32_t first) {
+  for (uint32_t i = first; i < EXACT_PLAYS; i++) {
+    tide__search_reset(exact->lanes[plays[i].lane], exact_seed(exact, plays[i].lane));
+  }
+}
+
+// One round, within `*left` nodes, which it lowers by what it took.
+static tide__search_answer exact_round(tide__exact* exact, int64_t height, uint64_t* left, tide__crew* crew,
+                                       tide__budget* budget) {
+  exact_turn turn = { .exact = exact,
+                      .height = height,
+                      .plays = exact_rounds[exact->round % EXACT_ROUNDS],
+                      .budget = budget,
+                      .winner = UINT32_MAX };
+  const uint64_t length = exact_length(exact->round / EXACT_ROUNDS + 1);
+  uint64_t free = *left;
+  for (uint32_t i = 0; i < EXACT_PLAYS; i++) {
+    const uint64_t wanted = length * EXACT_NODES_A_TILE * (exact->puzzle->count + 4);
+    turn.limits[i] = wanted < free ? wanted : free;
+    free -= turn.limits[i];
+  }
+  exact->round++;
+  tide__crew_run(crew, EXACT_PLAYS, exact_play_one, &turn);
+  for (uint32_t i = 0; i < EXACT_PLAYS; i++) {
+    tide__budget_spend(budget, turn.nodes[i]);
+    *left -= turn.nodes[i];
+    if (turn.answers[i] == TIDE__SEARCH_STOPPED) continue;
+    exact->winner = turn.plays[i].lane;
+    exact_forget(exact, turn.plays, i + 1);
+    return turn.answers[i];
+  }
+  return TIDE__SEARCH_STOPPED;
+}
+
+tide__search_answer tide__exact_run(tide__exact* exact, int64_t height, uint64_t nodes, tide__crew* crew,
+                                    tide__budget* budget) {
+  uint64_t left = tide__budget_left(budget) < nodes ? tide__budget_left(budget) : nodes;
+  tide__search_answer answer = TIDE__SEARCH_STOPPED;
+  while (answer == TIDE__SEARCH_STOPPED && left > 0 && !tide__budget_is_over(budget)) {
+    answer = exact_round(exact, height, &left, crew, budget);
+  }
+  return answer;
+}

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// A small part is searched exactly: at the bound first, then half-way between what could not be decided and the
+// best plan, with more nodes each time round. A large one is left to the wheel and, when that no longer finds
+// anything, to searches of neighbourhoods; one in between has all of them in turns.
+#include "plan/improver.h"
+
+#include "base/error.h"
+#include "base/heap.h"
+#include "plan/exact.h"
+#include "plan/neighbourhood.h"
+#include "plan/wheel.h"
+
+#define IMPROVER_EXACT_ALONE 600u  // boxes up to which the wheel makes its fixed rounds only
+#define IMPROVER_EXACT_MOST 4000u  // boxes up to which the exact search is tried
+#define IMPROVER_NODES_A_BOX 64u   // of the first search
+#define IMPROVER_ROUNDS 12u        // of the wheel in a step
+
+struct tide__improver {
+  tide__solver* solver;  // borrowed
+  uint32_t part;
+  uint32_t count;
+  tide__wheel wheel;
+  tide__puzzle puzzle;
+  tide__exact exact;
+  tide__neighbourhood neighbourhood;
+  bool has_wheel;
+  bool has_exact;
+  bool has_neighbourhood;
+  uint64_t nodes;     // of the next search
+  int64_t undecided;  // the greatest height that was searched in vain in this time round
+  bool is_exhausted;  // the exact search has nothing left, though that proves nothing
+  bool has_fixed;     // the wheel cannot be used
+  uint32_t steps;
+  int64_t* offsets;  // owned; by number in the part
+};
+
+static const tide__part* improver_part(const tide__improver* improver) {
+  return &improver->solver->model.parts[improver->part];
+}
+
+static tide__part_state* improver_state(const tide__improver* improver) {
+  return &improver->solver->parts[improver->part];
+}
+
+static const tide_heap* improver_heap(const tide__improver* improver) { return improver->solver->pile.heap; }
+
+// ---------------------------------------------------------------------------------------------------
+// Lifetime
+
+tide_status tide__improver_new(tide__solver* solver, uint32_t part, tide__improver** out) {
+  *out = NULL;
+  tide__improver* const improver = tide__heap_alloc(solver->pile.heap, 1, sizeof *improver);
+  if (improver == NULL) return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory to improve a plan");
+  improver->solver = solver;
+  improver->part = part;
+  improver->count = improver_part(improver)->last_box - improver_part(improver)->first_box;
+  improver->nodes = (uint64_t)IMPROVER_NODES_A_BOX * improver->count;
+  improver->undecided = -1;
+  for (uint32_t i = improver_part(improver)->first_box; i < improver_part(improver)->last_box; i++) {
+    improver->has_fixed |= solver->model.boxes[i].fixed >= 0;
+  }
+  improver->offsets = tide__heap_alloc(solver->pile.heap, improver->count, sizeof *improver->offsets);
+  if (improver->offsets == NULL) {
+    tide__improver_free(improver);
+    return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory to improve a plan");
+  }
+  *out = improver;
+  return TIDE_OK;
+}
+
+void tide__improver_free(tide__improver* improver) {
+  if (improver == NULL) return;
+  const tide_heap* const heap = improver_heap(improver);
+  if (improver->has_wheel) tide__wheel_fini(&improver->wheel);
+  if (improver->has_exact) {
+    tide__exact_fini(&improver->exact);
+    tide__puzzle_fini(&improver->puzzle);
+  }
+  if (improver->has_neighbourhood) tide__neighbourhood_fini(&improver->neighbourhood);
+  tide__heap_release(heap, improver->offsets, improver->count, sizeof *improver->offsets);
+  tide__heap_release(heap, improver, 1, sizeof *improver);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// The wheel
+
+static tide_status improver_turn_wheel(tide__improver* improver, int64_t goal) {
+  tide__solver* const solver = improver->solver;
+  const bool is_first = !improver->has_wheel;
+  if (is_first) {
+    improver->has_wheel = true;
+    TIDE_TRY(tide__wheel_init(&improver->wheel, &solver->model, improver_part(improver),
+                              solver->options->seed, improver_heap(improver)));
+  }
+  const uint32_t rounds = is_first ? tide__wheel_fixed_rounds(&improver->wheel) : IMPROVER_ROUNDS;
+  const tide_plan_stage stage = is_first ? TIDE_PLAN_STAGE_GREEDY : TIDE_PLAN_STAGE_WHEEL;
+  // A plan that others found is the one to beat.
+  if (improver_state(improver)->height < improver->wheel.height) {
+    improver->wheel.height = improver_state(improver)->height;
+  }
+  if (tide__wheel_turn(&improver->wheel, goal, rounds, solver->crew, solver->budget)) {
+    tide__solver_note(solver, improver->part, improver->wheel.height, improver->wheel.offsets, stage);
+  }
+  return TIDE_OK;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// The exact search
+
+static tide_status improver_begin_exact(tide__improver* improver) {
+  const tide__solver* const solver = improver->solver;
+  const tide__part* const part = improver_part(improver);
+  const tide_heap* const heap = improver_heap(improver);
+  improver->has_exact = true;
+  uint32_t* const boxes = tide__heap_alloc(heap, improver->count, sizeof *boxes);
+  if (boxes == NULL)
+    return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for %u buffers", (unsigned)improver->count);
+  for (uint32_t i = 0; i < improver->count; i++) boxes[i] = part->first_box + i;
+  tide_status status = tide__puzzle_init(&improver->puzzle, &solver->model, boxes, NULL, improver->count,
+                                         part->first_section, part->last_section, heap);
+  if (status == TIDE_OK) {
+    status = tide__exact_init(&improver->exact, &improver->puzzle, solver->options->seed, heap);
+  }
+  tide__heap_release(heap, boxes, improver->count, sizeof *boxes);
+  return status;
+}
+
+// Takes over an arrangement.
+static void improver_take_exact(tide__improver* improver) {
+  const tide__part* const part = improver_part(improver);
+  int64_t height = 0;
+  for (uint32_t i = 0; i < improver->puzzle.count; i++) {
+    const tide__tile* const tile = &improver->puzzle.tiles[i];
+    const int64_t offset = tide__exact_offset(&improver->exact, i);
+    improver->offsets[tile->box - part->first_box] = offset;
+    height = offset + tile->bytes > height ? offset + tile->bytes : height;
+  }
+  tide__solver_note(improver->solver, improver->part, height, improver->offsets, TIDE_PLAN_STAGE_SEARCH);
+}
+
+// The height to be searched next: the goal itself, or what lies in the middle of what is not known.
+static int64_t improver_next_height(tide__improver* improver, int64_t goal) {
+  const tide__part_state* const state = improver_state(improver);
+  const int64_t least = state->bound > goal ? state->bound : goal;
+  if (improver->undecided < least) return least;
+  return improver->undecided + (state->height - improver->undecided) / 2;
+}
+
+// The greatest height at which a search has the same to try as at `height`.
+static int64_t improver_same_height(const tide__improver* improver, int64_t height) {
+  const int64_t unit = improver->puzzle.unit;
+  return improver->puzzle.unused > 0 ? height : height - height % unit + (unit - 1);
+}
+
+static tide_status improver_search(tide__improver* improver, int64_t goal) {
+  tide__solver* const solver = improver->solver;
+  tide__part_state* const state = improver_state(improver);
+  if (!improver->has_exact) TIDE_TRY(improver_begin_exact(improver));
+  const int64_t height = improver_next_height(improver, goal);
+  const tide__search_answer answer =
+      tide__exact_run(&improver->exact, height, improver->nodes, solver->crew, solver->budget);
+  if (answer == TIDE__SEARCH_FITS) {
+    improver_take_exact(improver);
+    return TIDE_OK;
+  }
+  if (answer == TIDE__SEARCH_FITS_NOT && improver->puzzle.is_exact) {
+    state->bound = improver_same_height(improver, height) + 1;
+  } else {
+    improver->is_exhausted = answer == TIDE__SEARCH_FITS_NOT;
+    improver->undecided = improver_same_height(improver, height);
+  }
+  const bool is_last = improver->undecided >= state->height - 1 || solver->options->goal == TIDE_PLAN_FIT;
+  if (!is_last) return TIDE_OK;
+  if (improver->is_exhausted) state->is_stuck = true;
+  improver->undecided = -1;
+  improver->nodes *= 2;
+  return TIDE_OK;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Neighbourhoods
+
+static tide_status improver_search_near(tide__improver* improver, int64_t goal) {
+  tide__solver* const solver = improver->solver;
+  const tide__part* const part = improver_part(improver);
+  if (!improver->has_neighbourhood) {
+    improver->has_neighbourhood = true;
+    TIDE_TRY(tide__neighbourhood_init(&improver->neighbourhood, &solver->model, part, solver->options->seed,
+                                      improver_heap(improver)));
+  }
+  for (uint32_t i = 0; i < improver->count; i++) {
+    improver->offsets[i] = solver->offsets[part->first_box + i];
+  }
+  int64_t height = improver_state(improver)->height;
+  TIDE_TRY(tide__neighbourhood_step(&improver->neighbourhood, goal, improver->offsets, &height, solver->crew,
+                                    solver->budget));
+  tide__solver_note(solver, improver->part, height, improver->offsets, TIDE_PLAN_STAGE_NEIGHBOURHOOD);
+  return TIDE_OK;
+}
+
+// ---------------------------------------------------------------------------------------------------
+
+tide_status tide__improver_step(tide__improver* improver, int64_t goal) {
+  const uint32_t step = improver->steps++;
+  const bool is_exact = improver->count <= IMPROVER_EXACT_MOST;
+  if (improver->has_fixed)
+    return is_exact ? improver_search(improver, goal) : improver_search_near(improver, goal);
+  if (step == 0) return improver_turn_wheel(improver, goal);
+  if (improver->count <= IMPROVER_EXACT_ALONE) return improver_search(improver, goal);
+  if (is_exact && step % 2 == 1) return improver_search(improver, goal);
+  return step % 8 == 0 ? improver_search_near(improver, goal) : improver_turn_wheel(improver, goal);
+}

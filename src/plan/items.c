@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// A buffer's pieces are its lifetime cut at its gaps. Buffers that share storage become one item, which holds
+// at each instant the bytes from the lowest first to the highest last of its members; its alignment is the
+// least common multiple of theirs. O((n + g) log n) for n buffers with g gaps.
+#include "plan/items.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/arith.h"
+#include "base/error.h"
+#include "plan/paint.h"
+#include "plan/radix.h"
+
+#define ITEMS_LIMIT ((uint64_t)1 << 30)
+
+// What the work needs besides its result.
+typedef struct items_work {
+  tide__pile pile;
+  const tide_plan_problem* problem;  // borrowed
+  tide__keyed* keys;                 // of pile; for as many as any sort has
+  tide__keyed* spare;
+  tide__piece* pieces;    // of pile; of every buffer on its own
+  uint32_t* first_piece;  // of pile; by buffer, and one more
+} items_work;
+
+static size_t items_pools(const tide_plan_problem* problem) {
+  return problem->pools > 0 ? problem->pools : 1;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// What is refused
+
+static tide_status items_check_buffer(const tide_plan_problem* problem, size_t index) {
+  const tide_plan_buffer* const buffer = &problem->buffers[index];
+  TIDE_REQUIRE(buffer->lower <= buffer->upper, TIDE_ERR_ARGUMENT,
+               "buffer %zu ends at %" PRIu64 ", before it begins at %" PRIu64, index, buffer->upper,
+               buffer->lower);
+  TIDE_REQUIRE(buffer->bytes <= TIDE_PLAN_MAX_BYTES && buffer->alignment <= TIDE_PLAN_MAX_BYTES,
+               TIDE_ERR_ARGUMENT, "buffer %zu has %" PRIu64 " bytes and alignment %" PRIu64, index,
+               buffer->bytes, buffer->alignment);
+  TIDE_REQUIRE(buffer->offset == TIDE_PLAN_ANYWHERE || buffer->offset <= TIDE_PLAN_MAX_BYTES,
+               TIDE_ERR_ARGUMENT, "buffer %zu has the offset %" PRIu64, index, buffer->offset);
+  TIDE_REQUIRE(buffer->pool == TIDE_PLAN_ANY_POOL || buffer->pool < items_pools(problem), TIDE_ERR_ARGUMENT,
+               "buffer %zu is in pool %" PRIu32 " of %zu", index, buffer->pool, items_pools(problem));
+  TIDE_REQUIRE(buffer->gap_count == 0 || buffer->gaps != NULL, TIDE_ERR_ARGUMENT,
+               "buffer %zu has %zu gaps at NULL", index, buffer->gap_count);
+  for (size_t i = 0; i < buffer->gap_count; i++) {
+    const tide_plan_gap* const gap = &buffer->gaps[i];
+    TIDE_REQUIRE(gap->lower <= gap->upper && buffer->lower <= gap->lower && gap->upper <= buffer->upper,
+                 TIDE_ERR_ARGUMENT, "gap %zu of buffer %zu is not in its lifetime", i, index);
+    TIDE_REQUIRE(gap->first <= gap->last && gap->last <= buffer->bytes, TIDE_ERR_ARGUMENT,
+                 "gap %zu of buffer %zu holds other bytes than the buffer's", i, index);
+  }
+  return TIDE_OK;
+}
+
+static tide_status items_check(const tide_plan_problem* problem, size_t* out_gaps) {
+  TIDE_REQUIRE(problem->count == 0 || problem->buffers != NULL, TIDE_ERR_ARGUMENT, "%zu buffers at NULL",
+               problem->count);
+  TIDE_REQUIRE(problem->pools == 0 || problem->capacities != NULL, TIDE_ERR_ARGUMENT,
+               "%zu pools without capacities", problem->pools);
+  TIDE_REQUIRE(problem->count < ITEMS_LIMIT && problem->pools < ITEMS_LIMIT, TIDE_ERR_LIMIT,
+               "%zu buffers and %zu pools are too many", problem->count, problem->pools);
+  for (size_t i = 0; i < problem->pools; i++) {
+    TIDE_REQUIRE(problem->capacities[i] <= TIDE_PLAN_MAX_BYTES || problem->capacities[i] == UINT64_MAX,
+                 TIDE_ERR_ARGUMENT, "pool %zu has a capacity of %" PRIu64, i, problem->capacities[i]);
+  }
+  *out_gaps = 0;
+  for (size_t i = 0; i < problem->count; i++) {
+    TIDE_REQUIRE(problem->buffers[i].gap_count < ITEMS_LIMIT - problem->count - *out_gaps, TIDE_ERR_LIMIT,
+                 "the gaps of buffer %zu are too many", i);
+    TIDE_TRY(items_check_buffer(problem, i));
+    *out_gaps += problem->buffers[i].gap_count;
+  }
+  return TIDE_OK;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// The pieces of a buffer
+
+static void items_append(tide__piece* pieces, uint32_t* count, tide__piece piece) {
+  if (piece.lower < piece.upper && piece.first < piece.last) pieces[(*count)++] = piece;
+}
+
+// The gaps cut the lifetime, so there are at most two pieces a gap and one more.
+static tide_status items_cut(items_work* work, size_t index, uint32_t* count) {
+  const tide_plan_buffer* const buffer = &work->problem->buffers[index];
+  for (uint32_t i = 0; i < buffer->gap_count; i++) work->keys[i] = (tide__keyed){ buffer->gaps[i].lower, i };
+  tide__radix_sort(work->keys, work->spare, buffer->gap_count);
+  uint64_t at = buffer->lower;
+  for (size_t i = 0; i < buffer->gap_count; i++) {
+    const tide_plan_gap* const gap = &buffer->gaps[work->keys[i].value];
+    if (gap->lower == gap->upper) continue;
+    TIDE_REQUIRE(at <= gap->lower, TIDE_ERR_ARGUMENT, "two gaps of buffer %zu overlap", index);
+    items_append(work->pieces, count, (tide__piece){ at, gap->lower, 0, buffer->bytes });
+    items_append(work->pieces, count, (tide__piece){ gap->lower, gap->upper, gap->first, gap->last });
+    at = gap->upper;
+  }
+  items_append(work->pieces, count, (tide__piece){ at, buffer->upper, 0, buffer->bytes });
+  return TIDE_OK;
+}
+
+static tide_status items_cut_all(items_work* work, size_t gaps) {
+  const size_t count = work->problem->count;
+  size_t most = count;
+  for (size_t i = 0; i < count; i++) most = tide__max(most, work->problem->buffers[i].gap_count);
+  const size_t keys = tide__max(most, 2 * (count + 2 * gaps));  // the ends of all pieces of one item
+  work->keys = tide__pile_alloc(&work->pile, gaps > 0 ? keys : 2 * count, sizeof *work->keys);
+  work->spare = tide__pile_alloc(&work->pile, gaps > 0 ? keys : 2 * count, sizeof *work->spare);
+  work->pieces = tide__pile_alloc(&work->pile, count + 2 * gaps, sizeof *work->pieces);
+  work->first_piece = tide__pile_alloc(&work->pile, count + 1, sizeof *work->first_piece);
+  if (work->pile.is_short) return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for %zu buffers", count);
+  uint32_t pieces = 0;
+  for (size_t i = 0; i < count; i++) {
+    work->first_piece[i] = pieces;
+    TIDE_TRY(items_cut(work, i, &pieces));
+  }
+  work->first_piece[count] = pieces;
+  return TIDE_OK;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Buffers that share storage
+
+static uint64_t items_common_alignment(uint64_t a, uint64_t b) {
+  uint64_t x = a;
+  uint64_t y = b;
+  while (y != 0) {
+    const uint64_t rest = x % y;
+    x = y;
+    y = rest;
+  }
+  uint64_t multiple = 0;
+  // Above every offset only 0 is a multiple, whichever number it is.
+  return tide__mul(a / x, b, &multiple) && multiple <= TIDE_PLAN_MAX_BYTES ? multiple
+                                                                           : TIDE_PLAN_MAX_BYTES + 1;
+}
+
+// Makes `item` fit one more buffer; what contradicts is noted, once.
+static void items_join(tide__items* items, const items_work* work, tide__item* item, uint32_t index) {
+  const tide_plan_buffer* const buffer = &work->problem->buffers[index];
+  const bool is_apart =
+      (item->offset != TIDE_PLAN_ANYWHERE && buffer->offset != TIDE_PLAN_ANYWHERE &&
+       item->offset != buffer->offset) ||
+      (item->pool != TIDE_PLAN_ANY_POOL && buffer->pool != TIDE_PLAN_ANY_POOL && item->pool != buffer->pool);
+  if (is_apart && items->proof.reason == TIDE_PLAN_NO_REASON) {
+    items->proof = (tide_plan_proof){ .reason = TIDE_PLAN_PAIR, .buffer = item->buffer, .other = index };
+  }
+  const bool holds = work->first_piece[index] < work->first_piece[index + 1];
+  if (holds && buffer->bytes > item->bytes) item->bytes = buffer->bytes;
+  if (buffer->alignment > 1) item->alignment = items_common_alignment(item->alignment, buffer->alignment);
+  if (item->offset == TIDE_PLAN_ANYWHERE) item->offset = buffer->offset;
+  if (item->hint == TIDE_PLAN_ANYWHERE) item->hint = buffer->hint;
+  if (item->pool == TIDE_PLAN_ANY_POOL) item->pool = buffer->pool;
+  items->of_buffer[index] = (uint32_t)(item - items->items);
+}
+
+static tide__item* items_begin(tide__items* items, uint32_t index, uint32_t piece) {
+  tide__item* const item = &items->items[items->count++];
+  *item = (tide__item){ .alignment = 1,
+                        .offset = TIDE_PLAN_ANYWHERE,
+                        .hint = TIDE_PLAN_ANYWHERE,
+                        .pool = TIDE_PLAN_ANY_POOL,
+                        .buffer = index,
+                        .piece = piece };
+  return item;
+}
+
+// What the paint of a union needs: the instants at which something changes, and two values between each two.
+typedef struct items_union {
+  uint64_t* instants;
+  uint64_t* lasts;
+  uint64_t* firsts;
+  uint32_t* next;
+  size_t cells;
+} items_union;
+
+static uint32_t items_cell(const items_union* all, uint64_t instant) {
+  size_t low = 0;
+  size_t high = all->cells;
+  while (low < high) {
+    const size_t middle = (low + high) / 2;
+    if (all->instants[middle] < instant) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  return (uint32_t)low;
+}
+
+// Paints by falling last, or by rising first.
+static void items_paint(items_work* work, items_union* all, const tide__piece* pieces, size_t count,
+                        bool is_last) {
+  for (uint32_t i = 0; i < count; i++) {
+    work->keys[i] = (tide__keyed){ is_last ? ~pieces[i].last : pieces[i].first, i };
+  }
+  tide__radix_sort(work->keys, work->spare, count);
+  tide__paint_clear(all->next, all->cells);
+  for (size_t i = 0; i < count; i++) {
+    const tide__piece* const piece = &pieces[work->keys[i].value];
+    tide__paint(all->next, is_last ? all->lasts : all->firsts, items_cell(all, piece->lower),
+                items_cell(all, piece->upper), is_last ? piece->last : piece->first);
+  }
+}
+
+static void items_find_instants(items_work* work, items_union* all, const tide__piece* pieces, size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    work->keys[2 * i] = (tide__keyed){ .key = pieces[i].lower };
+    work->keys[2 * i + 1] = (tide__keyed){ .key = pieces[i].upper };
+  }
+  tide__radix_sort(work->keys, work->spare, 2 * count);
+  size_t instants = 0;
+  for (size_t i = 0; i < 2 * count; i++) {
+    if (i == 0 || work->keys[i].key != work->keys[i - 1].key) all->instants[instants++] = work->keys[i].key;
+  }
+  all->cells = instants > 0 ? instants - 1 : 0;
+}
+
+// Writes the union of `count` pieces to `out`, which has room for twice as many, and returns how many it has.
+static tide_status items_unite(items_work* work, const tide__piece* pieces, size_t count, tide__piece* out,
+                               uint32_t* out_count) {
+  tide__pile pile;
+  tide__pile_init(&pile, work->pile.heap);
+  items_union all = { .instants = tide__pile_alloc(&pile, 2 * count + 1, sizeof *all.instants),
+                      .lasts = tide__pile_alloc(&pile, 2 * count + 1, sizeof *all.lasts),
+                      .firsts = tide__pile_alloc(&pile, 2 * count + 1, sizeof *all.firsts),
+                      .next = tide__pile_alloc(&pile, 2 * count + 2, sizeof *all.next) };
+  *out_count = 0;
+  if (pile.is_short) {
+    tide__pile_fini(&pile);
+    return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for %zu parts of a storage", count);
+  }
+  items_find_instants(work, &all, pieces, count);
+  items_paint(work, &all, pieces, count, false);
+  items_paint(work, &all, pieces, count, true);
+  for (size_t i = 0; i < all.cells; i++) {
+    const tide__piece here = { all.instants[i], all.instants[i + 1], all.firsts[i], all.lasts[i] };
+    tide__piece* const before = *out_count > 0 ? &out[*out_count - 1] : NULL;
+    if (before != NULL && before->upper == here.lower && before->first == here.first &&
+        before->last == here.last) {
+      before->upper = here.upper;
+    } else {
+      items_append(out, out_count, here);
+    }
+  }
+  tide__pile_fini(&pile);
+  return TIDE_OK;
+}
+
+// Makes one item of the buffers at keys[first, last), which are those of one number.
+static tide_status items_group(tide__items* items, items_work* work, const tide__keyed* members, size_t count,
+                               tide__piece* gathered, uint32_t* pieces) {
+  tide__item* const item = items_begin(items, members[0].value, *pieces);
+  size_t parts = 0;
+  for (size_t i = 0; i < count; i++) {
+    const uint32_t index = members[i].value;
+    items_join(items, work, item, index);
+    for (uint32_t p = work->first_piece[index]; p < work->first_piece[index + 1]; p++) {
+      gathered[parts++] = work->pieces[p];
+    }
+  }
+  TIDE_TRY(items_unite(work, gathered, parts, &items->pieces[*pieces], &item->piece_count));
+  *pieces += item->piece_count;
+  return TIDE_OK;
+}
+
+static tide_status items_group_all(tide__items* items, items_work* work, size_t shared, uint32_t* pieces) {
+  if (shared == 0) return TIDE_OK;
+  tide__keyed* const members = tide__pile_alloc(&work->pile, shared, sizeof *members);
+  tide__piece* const gathered =
+      tide__pile_alloc(&work->pile, work->first_piece[work->problem->count], sizeof *gathered);
+  if (work->pile.is_short) return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for %zu buffers", shared);
+  size_t count = 0;
+  for (uint32_t i = 0; i < work->problem->count; i++) {
+    const uint32_t alias = work->problem->buffers[i].alias;
+    if (alias != 0) members[count++] = (tide__keyed){ alias, i };
+  }
+  tide__radix_sort(members, work->spare, count);
+  for (size_t first = 0; first < count;) {
+    size_t last = first + 1;
+    while (last < count && members[last].key == members[first].key) last++;
+    TIDE_TRY(items_group(items, work, &members[first], last - first, gathered, pieces));
+    first = last;
+  }
+  return TIDE_OK;
+}
+
+static void items_single(tide__items* items, const items_work* work, uint32_t index, uint32_t* pieces) {
+  tide__item* const item = items_begin(items, index, *pieces);
+  items_join(items, work, item, index);
+  item->piece_count = work->first_piece[index + 1] - work->first_piece[index];
+  memcpy(&items->pieces[*pieces], &work->pieces[work->first_piece[index]],
+         item->piece_count * sizeof *items->pieces);
+  *pieces += item->piece_count;
+}
+
+// Notes the first item that must lie where its alignment or the end of all offsets does not let it.
+static void items_check_fixed(tide__items* items) {
+  for (size_t i = 0; i < items->count && items->proof.reason == TIDE_PLAN_NO_REASON; i++) {
+    const tide__item* const item = &items->items[i];
+    if (item->offset == TIDE_PLAN_ANYWHERE || item->offset % item->alignment == 0) continue;
+    items->proof = (tide_plan_proof){ .reason = TIDE_PLAN_BUFFER, .buffer = item->buffer };
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------
+
+static tide_status items_build(tide__items* items, items_work* work) {
+  size_t gaps = 0;
+  TIDE_TRY(items_check(work->problem, &gaps));
+  TIDE_TRY(items_cut_all(work, gaps));
+  const size_t count = work->problem->count;
+  size_t shared = 0;
+  for (size_t i = 0; i < count; i++) shared += work->problem->buffers[i].alias != 0;
+  items->items = tide__pile_alloc(&items->pile, count, sizeof *items->items);
+  items->of_buffer = tide__pile_alloc(&items->pile, count, sizeof *items->of_buffer);
+  items->pieces = tide__pile_alloc(&items->pile, (size_t)work->first_piece[count] * (shared > 0 ? 2 : 1),
+                                   sizeof *items->pieces);
+  if (items->pile.is_short) return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for %zu buffers", count);
+  uint32_t pieces = 0;
+  for (uint32_t i = 0; i < count; i++) {
+    if (work->problem->buffers[i].alias == 0) items_single(items, work, i, &pieces);
+  }
+  TIDE_TRY(items_group_all(items, work, shared, &pieces));
+  items_check_fixed(items);
+  return TIDE_OK;
+}
+
+tide_status tide__items_init(tide__items* items, const tide_plan_problem* problem, const tide_heap* heap) {
+  *items = (tide__items){ .count = 0 };
+  tide__pile_init(&items->pile, heap);
+  items_work work = { .problem = problem };
+  tide__pile_init(&work.pile, heap);
+  const tide_status status = items_build(items, &work);
+  tide__pile_fini(&work.pile);
+  return status;
+}
+
+void tide__items_fini(tide__items* items) { tide__pile_fini(&items->pile); }

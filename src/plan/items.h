@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// What is to be placed: a buffer, or all buffers that share one storage, with what it holds over time.
+#ifndef TIDEMARK_SRC_PLAN_ITEMS_H
+#define TIDEMARK_SRC_PLAN_ITEMS_H
+
+#include "plan/pile.h"
+#include "tidemark/plan.h"
+
+// A part of a lifetime in which an item holds its bytes [first, last).
+typedef struct tide__piece {
+  uint64_t lower;
+  uint64_t upper;
+  uint64_t first;
+  uint64_t last;
+} tide__piece;
+
+typedef struct tide__item {
+  uint64_t alignment;    // at least 1
+  uint64_t offset;       // where it must lie, or TIDE_PLAN_ANYWHERE
+  uint64_t hint;         // or TIDE_PLAN_ANYWHERE
+  uint64_t bytes;        // of the largest of its buffers that ever hold anything
+  uint32_t pool;         // or TIDE_PLAN_ANY_POOL
+  uint32_t buffer;       // one of its buffers, to tell of it
+  uint32_t piece;        // its pieces stand from here on, by rising time, and do not meet
+  uint32_t piece_count;  // 0: it never holds anything
+} tide__item;
+
+typedef struct tide__items {
+  tide__pile pile;
+  tide__item* items;    // of pile
+  tide__piece* pieces;  // of pile
+  uint32_t* of_buffer;  // of pile; the item of each buffer
+  size_t count;
+  tide_plan_proof proof;  // why there is no plan, whatever is done
+} tide__items;
+
+// Refuses a problem that makes no sense, and turns any other into items. `items` is given back with fini,
+// also after a failure.
+tide_status tide__items_init(tide__items* items, const tide_plan_problem* problem, const tide_heap* heap);
+void tide__items_fini(tide__items* items);
+
+#endif

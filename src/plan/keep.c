@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Boxes that do not lie at a hint are put down where they are free below the height that may be used. Where
+// there is no such place, the box goes where it drives out the fewest, and these look for a place in turn. A
+// box that was driven out costs more the next time, so that two do not drive out each other for ever.
+// A step is O(k log k + c k) for k boxes that are met and c places that are compared.
+#include "plan/keep.h"
+
+#include "base/error.h"
+#include "plan/fit.h"
+#include "plan/improver.h"
+
+#define KEEP_PLACES 64u       // that are compared
+#define KEEP_STEPS_A_BOX 50u  // that has no place at first
+#define KEEP_STEPS_LEAST 200u
+#define KEEP_POLL 64u  // steps between two questions for the budget
+
+typedef struct keep_work {
+  tide__pile pile;
+  tide__solver* solver;  // borrowed
+  tide__fit fit;
+  tide__keyed* keys;   // of pile
+  tide__keyed* spare;  // of pile
+  uint32_t* queue;     // of pile; boxes without a place, the next one last
+  uint32_t* driven;    // of pile; how often each was driven out
+  uint32_t waiting;    // in the queue
+  uint32_t steps;
+  int64_t target;
+} keep_work;
+
+static const tide__box* keep_box(const keep_work* work, uint32_t box) {
+  return &work->solver->model.boxes[box];
+}
+
+static bool keep_has_hint(const keep_work* work, uint32_t index) {
+  const tide__box* const box = keep_box(work, index);
+  return box->hint >= 0 && box->fixed < 0 && (uint64_t)box->hint % box->alignment == 0 &&
+         box->hint <= work->target - box->height;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// At the hints
+
+static tide_status keep_put_fixed(keep_work* work) {
+  for (uint32_t i = 0; i < work->solver->model.count; i++) {
+    if (keep_box(work, i)->fixed >= 0) tide__fit_put(&work->fit, i, keep_box(work, i)->fixed);
+  }
+  return TIDE_OK;
+}
+
+// The highest first; what does not fit at its hint, or has none, waits: the highest last in the queue.
+static tide_status keep_put_hinted(keep_work* work) {
+  const uint32_t count = work->solver->model.count;
+  for (uint32_t i = 0; i < count; i++)
+    work->keys[i] = (tide__keyed){ (uint64_t)keep_box(work, i)->height, i };
+  tide__radix_sort(work->keys, work->spare, count);
+  for (uint32_t i = count; i-- > 0;) {
+    const uint32_t box = work->keys[i].value;
+    if (!keep_has_hint(work, box)) continue;
+    if (i % KEEP_POLL == 0 && tide__budget_is_over(work->solver->budget)) continue;
+    TIDE_TRY(tide__fit_ask(&work->fit, box));
+    if (tide__fit_is_free(&work->fit, keep_box(work, box)->hint, NULL)) {
+      tide__fit_put(&work->fit, box, keep_box(work, box)->hint);
+    }
+  }
+  for (uint32_t i = 0; i < count; i++) {
+    const uint32_t box = work->keys[i].value;
+    if (work->fit.offsets[box] < 0) work->queue[work->waiting++] = box;
+  }
+  return TIDE_OK;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Driving out
+
+// What it costs to have the box at `offset`; UINT64_MAX: it cannot lie there.
+static uint64_t keep_cost(const keep_work* work, int64_t offset) {
+  uint64_t cost = 0;
+  for (size_t i = 0; i < work->fit.bar_count && work->fit.bars[i].above < offset; i++) {
+    const tide__bar* const bar = &work->fit.bars[i];
+    if (offset >= bar->below) continue;
+    if (keep_box(work, bar->box)->fixed >= 0) return UINT64_MAX;
+    cost += 1 + 2 * (uint64_t)work->driven[bar->box];
+  }
+  return cost;
+}
+
+typedef struct keep_place {
+  uint64_t cost;
+  int64_t offset;
+} keep_place;
+
+static void keep_compare(const keep_work* work, uint32_t box, int64_t offset, keep_place* best) {
+  if (offset < 0 || offset > work->target - keep_box(work, box)->height) return;
+  const uint64_t cost = keep_cost(work, offset);
+  if (cost >= best->cost) return;
+  *best = (keep_place){ cost, offset };
+}
+
+// The cheapest place that touches another box from above or below, or the ground.
+static keep_place keep_find(const keep_work* work, uint32_t box) {
+  const uint64_t alignment = keep_box(work, box)->alignment;
+  keep_place best = { UINT64_MAX, 0 };
+  keep_compare(work, box, 0, &best);
+  if (keep_has_hint(work, box)) keep_compare(work, box, keep_box(work, box)->hint, &best);
+  const size_t stride = work->fit.bar_count / KEEP_PLACES + 1;
+  for (size_t i = work->steps % stride; i < work->fit.bar_count; i += stride) {
+    const tide__bar* const bar = &work->fit.bars[i];
+    keep_compare(work, box, tide__align_height(bar->below, alignment), &best);
+    if (bar->above >= 0)
+      keep_compare(work, box, bar->above - (int64_t)((uint64_t)bar->above % alignment), &best);
+  }
+  return best;
+}
+
+static void keep_drive_out(keep_work* work, int64_t offset) {
+  for (size_t i = 0; i < work->fit.bar_count && work->fit.bars[i].above < offset; i++) {
+    const tide__bar* const bar = &work->fit.bars[i];
+    if (offset >= bar->below || work->fit.offsets[bar->box] < 0) continue;
+    tide__fit_take(&work->fit, bar->box);
+    work->driven[bar->box]++;
+    work->queue[work->waiting++] = bar->box;
+  }
+}
+
+// Finds a place for the box that waits last; false if it can have none.
+static tide_status keep_step(keep_work* work, bool* out_found) {
+  const uint32_t box = work->queue[work->waiting - 1];
+  TIDE_TRY(tide__fit_ask(&work->fit, box));
+  const int64_t lowest = tide__fit_lowest(&work->fit, box);
+  keep_place place = { 0, lowest };
+  if (lowest > work->target - keep_box(work, box)->height) place = keep_find(work, box);
+  *out_found = place.cost < UINT64_MAX;
+  if (!*out_found) return TIDE_OK;
+  work->waiting--;
+  if (place.cost > 0) keep_drive_out(work, place.offset);
+  tide__fit_put(&work->fit, box, place.offset);
+  return TIDE_OK;
+}
+
+static tide_status keep_drive(keep_work* work) {
+  uint64_t steps = KEEP_STEPS_LEAST + (uint64_t)KEEP_STEPS_A_BOX * work->waiting;
+  tide__budget* const budget = work->solver->budget;
+  for (bool found = true; found && work->waiting > 0 && steps > 0; steps--) {
+    if (work->steps++ % KEEP_POLL == 0 && tide__budget_is_over(budget)) break;
+    if (tide__budget_left(budget) == 0) break;
+    tide__budget_spend(budget, 1);
+    TIDE_TRY(keep_step(work, &found));
+  }
+  return TIDE_OK;
+}
+
+// Boxes that were driven out may have their hint free again.
+static tide_status keep_return(keep_work* work) {
+  for (uint32_t i = 0; i < work->solver->model.count; i++) {
+    const int64_t offset = work->fit.offsets[i];
+    if (!keep_has_hint(work, i) || offset == keep_box(work, i)->hint) continue;
+    if (i % KEEP_POLL == 0 && tide__budget_is_over(work->solver->budget)) break;
+    tide__fit_take(&work->fit, i);
+    TIDE_TRY(tide__fit_ask(&work->fit, i));
+    const bool is_free = tide__fit_is_free(&work->fit, keep_box(work, i)->hint, NULL);
+    tide__fit_put(&work->fit, i, is_free ? keep_box(work, i)->hint : offset);
+  }
+  return TIDE_OK;
+}
+
+// ---------------------------------------------------------------------------------------------------
+
+// Puts down what waits, each as low as it can be, or on top of all when time is over; false if that is too
+// high.
+static tide_status keep_put_rest(keep_work* work, bool* out_fits) {
+  int64_t top = 0;
+  const uint32_t count = work->solver->model.count;
+  for (uint32_t i = 0; i < count; i++) {
+    const int64_t offset = work->fit.offsets[i];
+    if (offset >= 0 && offset + keep_box(work, i)->height > top) top = offset + keep_box(work, i)->height;
+  }
+  *out_fits = false;
+  while (work->waiting > 0) {
+    const uint32_t box = work->queue[--work->waiting];
+    int64_t offset = tide__align_height(top, keep_box(work, box)->alignment);
+    if (!tide__budget_is_over(work->solver->budget)) {
+      TIDE_TRY(tide__fit_ask(&work->fit, box));
+      offset = tide__fit_lowest(&work->fit, box);
+    }
+    if (offset > (int64_t)TIDE_PLAN_MAX_BYTES - keep_box(work, box)->height) return TIDE_OK;
+    tide__fit_put(&work->fit, box, offset);
+    if (offset + keep_box(work, box)->height > top) top = offset + keep_box(work, box)->height;
+  }
+  *out_fits = true;
+  return TIDE_OK;
+}
+
+static void keep_note(keep_work* work) {
+  tide__solver* const solver = work->solver;
+  for (uint32_t i = 0; i < solver->model.part_count; i++) {
+    const tide__part* const part = &solver->model.parts[i];
+    int64_t height = 0;
+    for (uint32_t j = part->first_box; j < part->last_box; j++) {
+      const int64_t end = work->fit.offsets[j] + keep_box(work, j)->height;
+      height = end > height ? end : height;
+    }
+    // The plan that keeps hints is the one that was asked for, whatever else was found.
+    if (solver->is_kept) solver->parts[i].height = INT64_MAX;
+    tide__solver_note(solver, i, height, &work->fit.offsets[part->first_box], TIDE_PLAN_STAGE_HINTS);
+  }
+}
+
+// The height that may be used: the capacity, or what the hints use already.
+static int64_t keep_target(const tide__solver* solver) {
+  if (solver->options->goal == TIDE_PLAN_FIT) {
+    return solver->capacity < INT64_MAX ? solver->capacity : (int64_t)TIDE_PLAN_MAX_BYTES;
+  }
+  int64_t highest = solver->bound;
+  for (uint32_t i = 0; i < solver->model.count; i++) {
+    const tide__box* const box = &solver->model.boxes[i];
+    if (box->hint >= 0 && box->hint + box->height > highest) highest = box->hint + box->height;
+  }
+  return highest < solver->capacity ? highest : solver->capacity;
+}
+
+static tide_status keep_find_plan(keep_work* work) {
+  tide__solver* const solver = work->solver;
+  TIDE_TRY(keep_put_fixed(work));
+  TIDE_TRY(keep_put_hinted(work));
+  if (solver->options->keeps_hints) {
+    TIDE_TRY(keep_drive(work));
+    solver->is_kept = work->waiting == 0;
+    if (solver->is_kept) TIDE_TRY(keep_return(work));
+  }
+  bool fits = false;
+  TIDE_TRY(keep_put_rest(work, &fits));
+  if (fits) keep_note(work);
+  return TIDE_OK;
+}
+
+tide_status tide__keep_run(tide__solver* solver) {
+  keep_work work = { .solver = solver, .target = keep_target(solver) };
+  const uint32_t count = solver->model.count;
+  tide__pile_init(&work.pile, solver->pile.heap);
+  work.keys = tide__pile_alloc(&work.pile, count, sizeof *work.keys);
+  work.spare = tide__pile_alloc(&work.pile, count, sizeof *work.spare);
+  work.queue = tide__pile_alloc(&work.pile, count, sizeof *work.queue);
+  work.driven = tide__pile_alloc(&work.pile, count, sizeof *work.driven);
+  tide_status status = tide__fit_init(&work.fit, &solver->model, solver->pile.heap);
+  if (status == TIDE_OK && work.pile.is_short) {
+    status = TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for %u buffers", (unsigned)count);
+  }
+  if (status == TIDE_OK) status = keep_find_plan(&work);
+  tide__fit_fini(&work.fit);
+  tide__pile_fini(&work.pile);
+  return status;
+}

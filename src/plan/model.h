@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// One pool as the solvers see it. Time is cut into sections: the largest sets of items that live together, in
+// their order. Two items meet if and only if they share a section.
+#ifndef TIDEMARK_SRC_PLAN_MODEL_H
+#define TIDEMARK_SRC_PLAN_MODEL_H
+
+#include "plan/items.h"
+
+// The sections [first, last) in which a box holds the bytes [bottom, top) above its offset.
+typedef struct tide__span {
+  uint32_t first;
+  uint32_t last;
+  int64_t bottom;
+  int64_t top;
+} tide__span;
+
+// An item of the pool that holds something.
+typedef struct tide__box {
+  uint32_t first;       // its sections, with all between its spans
+  uint32_t last;        // not included
+  uint32_t span;        // its spans stand from here on, by rising section
+  uint32_t span_count;  // at least 1
+  int64_t height;       // from its offset to its end, also where all its spans are lower
+  int64_t fixed;        // the offset that it must have; -1: any
+  int64_t hint;         // -1: none
+  uint64_t alignment;   // at least 1
+  uint64_t duration;    // instants from the first of its life to the last
+  uint32_t item;
+} tide__box;
+
+// Boxes that share no section with others: they can be planned alone.
+typedef struct tide__part {
+  uint32_t first_box;
+  uint32_t last_box;  // not included
+  uint32_t first_section;
+  uint32_t last_section;  // not included
+  int64_t lower_bound;
+} tide__part;
+
+// Invariants: [M1] boxes are sorted by first, then last, then item. [M2] each section has a box. [M3] the parts
+// cover boxes and sections in their order.
+typedef struct tide__model {
+  tide__pile pile;
+  tide__box* boxes;    // of pile
+  tide__span* spans;   // of pile
+  uint64_t* instants;  // of pile; an instant of each section
+  int64_t* loads;      // of pile; bytes that its boxes hold; INT64_MAX: that or more
+  tide__part* parts;   // of pile
+  uint32_t count;      // of boxes
+  uint32_t span_count;
+  uint32_t sections;
+  uint32_t part_count;
+  uint64_t grain;  // every alignment is a multiple of it
+  bool has_fixed;
+  bool has_hints;
+  bool has_gaps;   // a box has more than one span
+  bool has_holes;  // a span has its bottom above 0
+  int64_t lower_bound;
+  tide_plan_proof proof;  // of the bound
+} tide__model;
+
+// The items whose pool (by `pools`, a number for each item) is `pool`.
+tide_status tide__model_init(tide__model* model, const tide__items* items, const uint32_t* pools,
+                             uint32_t pool, const tide_heap* heap);
+void tide__model_fini(tide__model* model);
+
+// The lowest multiple of `alignment` at or above `height`; INT64_MAX: none.
+static inline int64_t tide__align_height(int64_t height, uint64_t alignment) {
+  if (alignment == 1) return height;
+  const uint64_t rest = (uint64_t)height % alignment;
+  if (rest == 0) return height;
+  const uint64_t aligned = (uint64_t)height + (alignment - rest);
+  return aligned < (uint64_t)INT64_MAX ? (int64_t)aligned : INT64_MAX;
+}
+
+#endif

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Repairs a plan where it is highest: some boxes there are placed anew by the exact search, all others stay.
+#ifndef TIDEMARK_SRC_PLAN_NEIGHBOURHOOD_H
+#define TIDEMARK_SRC_PLAN_NEIGHBOURHOOD_H
+
+#include "plan/budget.h"
+#include "plan/crew.h"
+#include "plan/model.h"
+
+typedef struct tide__neighbourhood {
+  tide__pile pile;
+  const tide__model* model;  // borrowed
+  const tide__part* part;    // borrowed
+  uint32_t count;
+  uint64_t random;
+  uint32_t* reach;  // of pile; by box: the latest end of all boxes up to it
+  uint32_t* boxes;  // of pile; those of the neighbourhood, by their number in the model
+  int64_t* fixed;   // of pile; where each must lie, -1 for those that are placed anew
+} tide__neighbourhood;
+
+tide_status tide__neighbourhood_init(tide__neighbourhood* near, const tide__model* model,
+                                     const tide__part* part, uint64_t seed, const tide_heap* heap);
+void tide__neighbourhood_fini(tide__neighbourhood* near);
+
+// Tries some neighbourhoods of boxes that end above a height between `goal` and `*height`. The offsets, by
+// number in the part, stay a plan whose height is `*height`.
+tide_status tide__neighbourhood_step(tide__neighbourhood* near, int64_t goal, int64_t* offsets,
+                                     int64_t* height, tide__crew* crew, tide__budget* budget);
+
+#endif

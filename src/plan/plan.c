@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// The door to the planning solver: refuses what makes no sense, assigns pools, has each solved, and hands out
+// what the verifier has seen.
+#include "tidemark/plan.h"
+
+#include "base/error.h"
+#include "base/heap.h"
+#include "base/sys.h"
+#include "plan/assign.h"
+#include "plan/solver.h"
+
+#define PLAN_MOVES 8u  // times that pools which do not fit hand something on
+
+typedef struct plan_pool {
+  tide_plan_outcome outcome;
+  size_t* live;  // of pile; (optional) the live set of its proof
+  size_t live_count;
+} plan_pool;
+
+struct tide_plan {
+  tide__pile pile;
+  plan_pool* pools;  // of pile
+  uint32_t pool_count;
+  uint64_t* offsets;  // of pile; by buffer
+  uint32_t* pool_of;  // of pile; by buffer
+  bool has_plan;
+  tide_plan_outcome outcome;  // over all pools
+};
+
+// One call of tide_plan_solve.
+typedef struct plan_work {
+  const tide_plan_problem* problem;  // borrowed
+  tide_plan_options options;
+  const tide_heap* heap;  // borrowed
+  tide__items items;
+  tide__assign assign;
+  tide__budget budget;
+  tide__crew crew;
+  tide_plan* plan;  // owned until the end
+  int64_t* found;   // of the plan's pile; by item: its offset
+} plan_work;
+
+// ---------------------------------------------------------------------------------------------------
+// Names
+
+static const char* const plan_verdict_names[] = { "optimal", "feasible", "infeasible", "unknown" };
+static const char* const plan_stage_names[] = {
+  "none", "hints", "greedy", "wheel", "search", "neighbourhood"
+};
+
+const char* tide_plan_verdict_name(tide_plan_verdict verdict) {
+  const bool is_known = (unsigned)verdict < sizeof plan_verdict_names / sizeof plan_verdict_names[0];
+  return is_known ? plan_verdict_names[verdict] : "not a verdict";
+}
+
+const char* tide_plan_stage_name(tide_plan_stage stage) {
+  const bool is_known = (unsigned)stage < sizeof plan_stage_names / sizeof plan_stage_names[0];
+  return is_known ? plan_stage_names[stage] : "not a stage";
+}
+
+// ---------------------------------------------------------------------------------------------------
+// One pool
+
+// Sends boxes that may lie elsewhere and end above the capacity to another pool. If there is no plan to tell
+// which, the largest goes.
+static bool plan_hand_on(plan_work* work, const tide__solver* solver) {
+  bool is_changed = false;
+  const tide__model* const model = &solver->model;
+  uint32_t largest = UINT32_MAX;
+  for (uint32_t i = 0; i < model->count; i++) {
+    const tide__box* const box = &model->boxes[i];
+    if (work->items.items[box->item].pool != TIDE_PLAN_ANY_POOL) continue;
+    if (largest == UINT32_MAX || box->height > model->boxes[largest].height) largest = i;
+    if (solver->height == INT64_MAX || solver->offsets[i] + box->height <= solver->capacity) continue;
+    if (tide__assign_move(&work->assign, box->item)) is_changed = true;
+  }
+  if (!is_changed && largest != UINT32_MAX) {
+    is_changed = tide__assign_move(&work->assign, model->boxes[largest].item);
+  }
+  return is_changed;
+}
+
+// Writes what the solver found.
+static void plan_take(plan_work* work, uint32_t pool, const tide__solver* solver) {
+  tide_plan_outcome* const outcome = &work->plan->pools[pool].outcome;
+  const bool has_plan = solver->verdict == TIDE_PLAN_OPTIMAL || solver->verdict == TIDE_PLAN_FEASIBLE;
+  *outcome = (tide_plan_outcome){ .verdict = solver->verdict,
+                                  .stage = has_plan ? solver->stage : TIDE_PLAN_STAGE_NONE,
+                                  .peak = solver->height < INT64_MAX ? (uint64_t)solver->height : 0,
+                                  .lower_bound = (uint64_t)solver->bound,
+                                  .proof = solver->proof };
+  outcome->proof.pool = pool;
+  if (has_plan && outcome->lower_bound > 0) {
+    outcome->gap = (double)(outcome->peak - outcome->lower_bound) / (double)outcome->lower_bound;
+  }
+  for (uint32_t i = 0; has_plan && i < solver->model.count; i++) {
+    work->found[solver->model.boxes[i].item] = solver->offsets[i];
+  }
+}
+
+// The pool's proof holds for what it was given; if that was our choice, it proves nothing.
+static void plan_doubt(plan_work* work, uint32_t pool) {
+  tide_plan_outcome* const outcome = &work->plan->pools[pool].outcome;
+  if (!work->assign.is_open || outcome->verdict != TIDE_PLAN_INFEASIBLE) return;
+  if (work->assign.proof.reason != TIDE_PLAN_NO_REASON) return;
+  outcome->verdict = TIDE_PLAN_UNKNOWN;
+  outcome->proof.reason = TIDE_PLAN_NO_REASON;
+}
+
+static tide_status plan_solve_pool(plan_work* work, uint32_t pool, bool* out_moved) {
+  tide__solver solver;
+  const uint64_t nodes = work->budget.nodes;
+  const double seconds = tide__budget_seconds(&work->budget);
+  tide__budget_share(&work->budget, pool, work->plan->pool_count - pool);
+  tide_status status = tide__solver_init(&solver, &work->items, work->assign.pools, pool,
+                                         tide__assign_capacity(&work->assign, pool), &work->options,
+                                         &work->budget, &work->crew, work->heap);
+  if (status == TIDE_OK) status = tide__solver_run(&solver);
+  if (status == TIDE_OK) {
+    plan_take(work, pool, &solver);
+    const tide_plan_verdict verdict = solver.verdict;
+    const bool has_failed = verdict == TIDE_PLAN_INFEASIBLE || verdict == TIDE_PLAN_UNKNOWN;
+    if (has_failed && work->assign.is_open && plan_hand_on(work, &solver)) *out_moved = true;
+    plan_doubt(work, pool);
+    work->plan->pools[pool].outcome.nodes = work->budget.nodes - nodes;
+    work->plan->pools[pool].outcome.seconds = tide__budget_seconds(&work->budget) - seconds;
+  }
+  tide__solver_fini(&solver);
+  return status;
+}
+
+static tide_status plan_solve_pools(plan_work* work) {
+  for (uint32_t i = 0; i < PLAN_MOVES; i++) {
+    bool has_moved = false;
+    for (uint32_t pool = 0; pool < work->plan->pool_count; pool++) {
+      TIDE_TRY(plan_solve_pool(work, pool, &has_moved));
+    }
+    if (!has_moved) break;
+  }
+  return TIDE_OK;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// What is handed out
+
+static bool plan_holds_at(const tide_plan_buffer* buffer, uint64_t instant) {
+  if (instant < buffer->lower || instant >= buffer->upper) return false;
+  for (size_t i = 0; i < buffer->gap_count; i++) {
+    const tide_plan_gap* const gap = &buffer->gaps[i];
+    if (instant >= gap->lower && instant < gap->upper) return gap->first < gap->last;
+  }
+  return buffer->bytes > 0;
+}
+
+static tide_status plan_list_live(plan_work* work, uint32_t pool) {
+  plan_pool* const out = &work->plan->pools[pool];
+  if (out->outcome.proof.reason != TIDE_PLAN_LOAD) return TIDE_OK;
+  for (int pass = 0; pass < 2; pass++) {  // the first only counts
+    size_t count = 0;
+    for (size_t i = 0; i < work->problem->count; i++) {
+      if (work->assign.pools[work->items.of_buffer[i]] != pool) continue;
+      if (!plan_holds_at(&work->problem->buffers[i], out->outcome.proof.instant)) continue;
+      if (pass == 1) out->live[count] = i;
+      count++;
+    }
+    if (pass == 1) break;
+    out->live_count = count;
+    out->live = tide__pile_alloc(&work->plan->pile, count, sizeof *out->live);
+    if (out->live == NULL) return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for %zu live buffers", count);
+  }
+  return TIDE_OK;
+}
+
+static void plan_count_moved(plan_work* work) {
+  for (size_t i = 0; i < work->problem->count; i++) {
+    const uint64_t hint = work->problem->buffers[i].hint;
+    if (hint == TIDE_PLAN_ANYWHERE || hint == work->plan->offsets[i]) continue;
+    work->plan->pools[work->plan->pool_of[i]].outcome.moved++;
+  }
+}
+
+static int plan_badness(tide_plan_verdict verdict) {
+  switch (verdict) {
+    case TIDE_PLAN_OPTIMAL: return 0;
+    case TIDE_PLAN_FEASIBLE: return 1;
+    case TIDE_PLAN_UNKNOWN: return 2;
+    case TIDE_PLAN_INFEASIBLE: break;
+  }
+  return 3;
+}
+
+static void plan_sum_up(tide_plan* plan) {
+  tide_plan_outcome* const all = &plan->outcome;
+  *all = plan->pools[0].outcome;
+  for (uint32_t i = 1; i < plan->pool_count; i++) {
+    const tide_plan_outcome* const one = &plan->pools[i].outcome;
+    if (plan_badness(one->verdict) > plan_badness(all->verdict)) {
+      all->verdict = one->verdict;
+      all->stage = one->stage;
+      all->proof = one->proof;
+    }
+    all->peak += one->peak;
+    all->lower_bound += one->lower_bound;
+    all->nodes += one->nodes;
+    all->seconds += one->seconds;
+    all->moved += one->moved;
+  }
+  plan->has_plan = plan_badness(all->verdict) < 2;
+  all->gap = 0;
+  if (plan->has_plan && all->lower_bound > 0) {
+    all->gap = (double)(all->peak - all->lower_bound) / (double)all->lower_bound;
+  }
+}
+
+// Writes the offsets by buffer and has them verified.
+static tide_status plan_hand_out(plan_work* work) {
+  tide_plan* const plan = work->plan;
+  for (size_t i = 0; i < work->problem->count; i++) {
+    const uint32_t item = work->items.of_buffer[i];
+    const uint64_t fixed = work->items.items[item].offset;
+    const int64_t found = work->found[item];
+    plan->offsets[i] = found >= 0 ? (uint64_t)found : fixed == TIDE_PLAN_ANYWHERE ? 0 : fixed;
+    plan->pool_of[i] = work->assign.pools[item];
+  }
+  plan_count_moved(work);
+  plan_sum_up(plan);
+  if (!plan->has_plan) return TIDE_OK;
+  tide_plan_check check;
+  TIDE_TRY(tide_plan_verify(work->problem, plan->offsets, plan->pool_of, work->heap, &check));
+  if (check.fault == TIDE_PLAN_NO_FAULT) return TIDE_OK;
+  return TIDE_FAIL(TIDE_ERR_STATE, "a plan did not pass the verifier: %.180s", check.text);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// The call
+
+static tide_status plan_check_options(const tide_plan_options* options) {
+  TIDE_REQUIRE(options->size == sizeof *options, TIDE_ERR_ARGUMENT, "options of %u bytes, not %zu",
+               (unsigned)options->size, sizeof *options);
+  TIDE_REQUIRE(options->goal == TIDE_PLAN_PEAK || options->goal == TIDE_PLAN_FIT, TIDE_ERR_ARGUMENT,
+               "goal %d is none", (int)options->goal);
+  TIDE_REQUIRE(options->seconds >= 0, TIDE_ERR_ARGUMENT, "a limit of %g seconds", options->seconds);
+  TIDE_REQUIRE(options->threads <= 1024, TIDE_ERR_ARGUMENT, "%u threads", (unsigned)options->threads);
+  TIDE_REQUIRE(tide__heap_is_valid(options->heap), TIDE_ERR_ARGUMENT, "a heap without functions");
+  return TIDE_OK;
+}
+
+static tide_status plan_alloc(plan_work* work) {
+  tide_plan* const plan = tide__heap_alloc(work->heap, 1, sizeof *plan);
+  if (plan == NULL) return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for a plan");
+  work->plan = plan;
+  tide__pile_init(&plan->pile, work->heap);
+  const size_t count = work->problem->count;
+  plan->pool_count = work->problem->pools > 0 ? (uint32_t)work->problem->pools : 1;
+  plan->pools = tide__pile_alloc(&plan->pile, plan->pool_count, sizeof *plan->pools);
+  plan->offsets = tide__pile_alloc(&plan->pile, count, sizeof *plan->offsets);
+  plan->pool_of = tide__pile_alloc(&plan->pile, count, sizeof *plan->pool_of);
+  work->found = tide__pile_alloc(&plan->pile, work->items.count, sizeof *work->found);
+  if (plan->pile.is_short) return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for %zu offsets", count);
+  for (size_t i = 0; i < work->items.count; i++) work->found[i] = -1;
+  return TIDE_OK;
+}
+
+// Says of every pool that there is no plan.
+static void plan_refuse(plan_work* work, tide_plan_proof proof) {
+  for (uint32_t i = 0; i < work->plan->pool_count; i++) {
+    work->plan->pools[i].outcome = (tide_plan_outcome){ .verdict = TIDE_PLAN_INFEASIBLE, .proof = proof };
+  }
+}
+
+static tide_status plan_make(plan_work* work) {
+  TIDE_TRY(tide__items_init(&work->items, work->problem, work->heap));
+  TIDE_TRY(plan_alloc(work));
+  TIDE_TRY(tide__assign_init(&work->assign, &work->items, work->problem, work->heap));
+  if (work->items.proof.reason != TIDE_PLAN_NO_REASON) {
+    plan_refuse(work, work->items.proof);
+  } else if (work->assign.proof.reason != TIDE_PLAN_NO_REASON) {
+    plan_refuse(work, work->assign.proof);
+  } else {
+    TIDE_TRY(plan_solve_pools(work));
+    for (uint32_t i = 0; i < work->plan->pool_count; i++) TIDE_TRY(plan_list_live(work, i));
+  }
+  TIDE_TRY(plan_hand_out(work));
+  work->plan->outcome.seconds = tide__budget_seconds(&work->budget);
+  return TIDE_OK;
+}
+
+tide_status tide_plan_solve(const tide_plan_problem* problem, const tide_plan_options* options,
+                            tide_plan** out) {
+  TIDE_REQUIRE(out != NULL, TIDE_ERR_ARGUMENT, "nowhere to put the plan");
+  *out = NULL;
+  TIDE_REQUIRE(problem != NULL, TIDE_ERR_ARGUMENT, "no problem");
+  plan_work work = { .problem = problem, .options = TIDE_PLAN_OPTIONS_INIT };
+  if (options != NULL) work.options = *options;
+  TIDE_TRY(plan_check_options(&work.options));
+  work.heap = tide__heap_or_system(work.options.heap);
+  tide__budget_init(&work.budget, &work.options);
+  const uint32_t threads = work.options.threads > 0 ? work.options.threads : tide__sys_processors();
+  tide__crew_init(&work.crew, threads, work.heap);
+  const tide_status status = plan_make(&work);
+  tide__crew_fini(&work.crew);
+  tide__assign_fini(&work.assign);
+  tide__items_fini(&work.items);
+  if (status == TIDE_OK) {
+    *out = work.plan;
+  } else {
+    tide_plan_free(work.plan);
+  }
+  return status;
+}
+
+void tide_plan_free(tide_plan* plan) {
+  if (plan == NULL) return;
+  const tide_heap* const heap = plan->pile.heap;
+  tide__pile_fini(&plan->pile);
+  tide__heap_release(heap, plan, 1, sizeof *plan);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Queries
+
+tide_plan_outcome tide_plan_result(const tide_plan* plan) {
+  return plan != NULL ? plan->outcome : (tide_plan_outcome){ .verdict = TIDE_PLAN_UNKNOWN };
+}
+
+tide_plan_outcome tide_plan_pool_result(const tide_plan* plan, uint32_t pool) {
+  if (plan == NULL || pool >= plan->pool_count) return (tide_plan_outcome){ .verdict = TIDE_PLAN_UNKNOWN };
+  return plan->pools[pool].outcome;
+}
+
+const uint64_t* tide_plan_offsets(const tide_plan* plan) {
+  return plan != NULL && plan->has_plan ? plan->offsets : NULL;
+}
+
+const uint32_t* tide_plan_pools(const tide_plan* plan) {
+  return plan != NULL && plan->has_plan ? plan->pool_of : NULL;
+}
+
+const size_t* tide_plan_live_set(const tide_plan* plan, uint32_t pool, size_t* out_count) {
+  const bool has_set = plan != NULL && pool < plan->pool_count && plan->pools[pool].live != NULL;
+  if (out_count != NULL) *out_count = has_set ? plan->pools[pool].live_count : 0;
+  return has_set ? plan->pools[pool].live : NULL;
+}

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// The unit. All offsets are multiples of the model's grain, so heights may be rounded up to it. Below that, if
+// boxes lie as low as they can, every offset is a sum of heights, rounded up to alignments: it is a multiple of
+// what divides all heights, all fixed offsets and those alignments that do not themselves divide it.
+#include "plan/puzzle.h"
+
+#include "base/error.h"
+#include "plan/logarithm.h"
+#include "plan/radix.h"
+
+static int64_t puzzle_divisor(int64_t a, int64_t b) {
+  while (b != 0) {
+    const int64_t rest = a % b;
+    a = b;
+    b = rest;
+  }
+  return a;
+}
+
+static int64_t puzzle_round_up(int64_t n, int64_t unit) { return n / unit + (n % unit != 0); }
+
+// The sections of a span within the puzzle; empty if there are none.
+static tide__puzzle_span puzzle_cut(const tide__span* span, uint32_t first, uint32_t last) {
+  const uint32_t from = span->first > first ? span->first : first;
+  const uint32_t to = span->last < last ? span->last : last;
+  if (from >= to) return (tide__puzzle_span){ 0 };
+  return (tide__puzzle_span){ from - first, to - first, span->top };
+}
+
+// Heights are bytes until the unit is known.
+static void puzzle_add(tide__puzzle* puzzle, const tide__model* model, uint32_t index, int64_t fixed,
+                       uint32_t first, uint32_t last, uint32_t* spans) {
+  const tide__box* const box = &model->boxes[index];
+  tide__tile tile = {
+    .span = *spans, .alignment = (int64_t)box->alignment, .fixed = fixed, .bytes = box->height, .box = index
+  };
+  for (uint32_t i = 0; i < box->span_count; i++) {
+    const tide__puzzle_span span = puzzle_cut(&model->spans[box->span + i], first, last);
+    if (span.first == span.last) continue;
+    puzzle->is_exact &= model->spans[box->span + i].bottom == 0;
+    if (tile.span_count == 0) tile.first = span.first;
+    tile.last = span.last;
+    puzzle->spans[(*spans)++] = span;
+    tile.span_count++;
+  }
+  if (tile.span_count == 0) return;
+  puzzle->has_gaps |= tile.span_count > 1;
+  tile.log_duration = tide__log(box->duration);
+  tile.log_sections = tide__log(box->last - box->first);
+  tile.log_bytes = tide__log((uint64_t)tile.bytes);
+  puzzle->tiles[puzzle->count++] = tile;
+}
+
+static int64_t puzzle_unit(const tide__puzzle* puzzle, int64_t grain) {
+  int64_t unit = 0;
+  for (uint32_t i = 0; i < puzzle->count; i++) {
+    const tide__tile* const tile = &puzzle->tiles[i];
+    for (uint32_t j = 0; j < tile->span_count; j++) {
+      unit = puzzle_divisor(unit, puzzle_round_up(puzzle->spans[tile->span + j].height, grain));
+    }
+    if (tile->fixed > 0) unit = puzzle_divisor(unit, tile->fixed / grain);
+  }
+  if (unit == 0) unit = 1;
+  for (int64_t before = 0; before != unit;) {
+    before = unit;
+    for (uint32_t i = 0; i < puzzle->count; i++) {
+      const int64_t alignment = puzzle->tiles[i].alignment / grain;
+      if (unit % alignment != 0) unit = puzzle_divisor(unit, alignment);
+    }
+  }
+  return unit * grain;
+}
+
+static void puzzle_scale(tide__puzzle* puzzle) {
+  const int64_t unit = puzzle->unit;
+  for (uint32_t i = 0; i < puzzle->count; i++) {
+    tide__tile* const tile = &puzzle->tiles[i];
+    for (uint32_t j = 0; j < tile->span_count; j++) {
+      tide__puzzle_span* const span = &puzzle->spans[tile->span + j];
+      const int64_t unused = unit - 1 - (span->height - 1) % unit;
+      if (unused > puzzle->unused) puzzle->unused = unused;
+      span->height = puzzle_round_up(span->height, unit);
+    }
+    if (tile->fixed >= 0) tile->fixed /= unit;
+    tile->alignment = unit % tile->alignment == 0 ? 1 : tile->alignment / unit;
+  }
+}
+
+static bool puzzle_is_twin(const tide__puzzle* puzzle, const tide__tile* a, const tide__tile* b) {
+  if (a->first != b->first || a->last != b->last || a->bytes != b->bytes || a->alignment != b->alignment ||
+      a->fixed >= 0 || b->fixed >= 0 || a->span_count != b->span_count) {
+    return false;
+  }
+  for (uint32_t i = 0; i < a->span_count; i++) {
+    const tide__puzzle_span* const x = &puzzle->spans[a->span + i];
+    const tide__puzzle_span* const y = &puzzle->spans[b->span + i];
+    if (x->first != y->first || x->last != y->last || x->height != y->height) return false;
+  }
+  return true;
+}
+
+// Twins stand near one another when sorted by their size, within one first section.
+static tide_status puzzle_find_twins(tide__puzzle* puzzle, const tide_heap* heap) {
+  tide__pile work;
+  tide__pile_init(&work, heap);
+  tide__keyed* const keys = tide__pile_alloc(&work, puzzle->count, sizeof *keys);
+  tide__keyed* const spare = tide__pile_alloc(&work, puzzle->count, sizeof *spare);
+  if (work.is_short) {
+    tide__pile_fini(&work);
+    return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for %u buffers", (unsigned)puzzle->count);
+  }
+  for (uint32_t i = 0; i < puzzle->count; i++) {
+    const tide__tile* const tile = &puzzle->tiles[i];
+    const uint64_t mixed = ((uint64_t)tile->bytes * 31 + tile->last) * 31 + tile->first;
+    keys[i] = (tide__keyed){ mixed, i };
+  }
+  tide__radix_sort(keys, spare, puzzle->count);
+  for (uint32_t i = 0; i < puzzle->count; i++) {
+    tide__tile* const tile = &puzzle->tiles[keys[i].value];
+    tile->twin = keys[i].value;
+    for (uint32_t j = i; j-- > 0 && keys[j].key == keys[i].key;) {
+      const tide__tile* const other = &puzzle->tiles[keys[j].value];
+      if (!puzzle_is_twin(puzzle, tile, other)) continue;
+      tile->twin = other->twin;
+      break;
+    }
+  }
+  tide__pile_fini(&work);
+  return TIDE_OK;
+}
+
+tide_status tide__puzzle_init(tide__puzzle* puzzle, const tide__model* model, const uint32_t* boxes,
+                              const int64_t* fixed, uint32_t count, uint32_t first, uint32_t last,
+                              const tide_heap* heap) {
+  *puzzle = (tide__puzzle){ .sections = last - first, .is_exact = true };
+  tide__pile_init(&puzzle->pile, heap);
+  size_t most = 0;
+  for (uint32_t i = 0; i < count; i++) most += model->boxes[boxes[i]].span_count;
+  puzzle->tiles = tide__pile_alloc(&puzzle->pile, count, sizeof *puzzle->tiles);
+  puzzle->spans = tide__pile_alloc(&puzzle->pile, most, sizeof *puzzle->spans);
+  if (puzzle->pile.is_short)
+    return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for %u buffers", (unsigned)count);
+  uint32_t spans = 0;
+  for (uint32_t i = 0; i < count; i++) {
+    const int64_t place = fixed != NULL ? fixed[i] : model->boxes[boxes[i]].fixed;
+    puzzle_add(puzzle, model, boxes[i], place, first, last, &spans);
+  }
+  puzzle->unit = puzzle_unit(puzzle, (int64_t)model->grain);
+  puzzle_scale(puzzle);
+  return puzzle_find_twins(puzzle, heap);
+}
+
+void tide__puzzle_fini(tide__puzzle* puzzle) { tide__pile_fini(&puzzle->pile); }

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Some boxes of a model, in the form the exact search works on: sections counted from 0, heights in units that
+// divide all of them. It is only read by the searches, so threads share it.
+#ifndef TIDEMARK_SRC_PLAN_PUZZLE_H
+#define TIDEMARK_SRC_PLAN_PUZZLE_H
+
+#include "plan/model.h"
+
+// The sections [first, last) in which a tile is `height` high. What a box leaves free below is not looked at.
+typedef struct tide__puzzle_span {
+  uint32_t first;
+  uint32_t last;
+  int64_t height;
+} tide__puzzle_span;
+
+typedef struct tide__tile {
+  uint32_t first;
+  uint32_t last;  // not included
+  uint32_t span;
+  uint32_t span_count;
+  int64_t alignment;  // units, 1 for any
+  int64_t fixed;      // units, -1 for none
+  int64_t bytes;      // from its offset to its end, also where its spans are lower
+  uint32_t twin;      // the first tile that is the same in everything
+  uint32_t box;       // in the model
+  float log_duration;
+  float log_sections;
+  float log_bytes;
+} tide__tile;
+
+typedef struct tide__puzzle {
+  tide__pile pile;
+  tide__tile* tiles;         // of pile
+  tide__puzzle_span* spans;  // of pile
+  uint32_t count;
+  uint32_t sections;
+  int64_t unit;    // bytes
+  int64_t unused;  // the most bytes that a span leaves of its last unit
+  bool has_gaps;   // a tile has several spans
+  bool is_exact;   // an arrangement of the tiles exists if and only if one of the boxes does
+} tide__puzzle;
+
+// The boxes of a list of numbers in the model, cut to the sections [first, last). `fixed` is where each must
+// lie, in bytes, or -1; NULL: as the boxes say. Offsets that are fixed and divide badly make the unit small.
+tide_status tide__puzzle_init(tide__puzzle* puzzle, const tide__model* model, const uint32_t* boxes,
+                              const int64_t* fixed, uint32_t count, uint32_t first, uint32_t last,
+                              const tide_heap* heap);
+void tide__puzzle_fini(tide__puzzle* puzzle);
+
+#endif

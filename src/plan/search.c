@@ -1,0 +1,795 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// A depth-first search over valleys. Each tile that is not yet placed has a floor, the lowest offset it can
+// still have; they stand by falling floor. In an arrangement whose tiles lie as low as they can, each tile
+// lies on the ground or on another, so it is enough to place tiles at their floors.
+//
+// Bound: for each section and height t, t + the heights of all tiles with floors at or above t must fit. One
+// walk over the tiles by falling floor finds all these sums, and at its end the lowest floor of each section.
+// Branching: in a valley, a range of sections with one lowest floor between higher ones, all tiles with
+// that floor lie wholly inside. Of one of its sections, one of these tiles is placed there, or none of them:
+// then each must lie on some other tile, and where the section has no room to spare that cannot be. Any
+// valley may be chosen, and the choice decides: few children, and sections that failed before.
+// Placing a tile lifts the floors of all that meet it. Tiles that no longer meet one another are solved one
+// group after the other, the tightest first. States that failed are remembered, by what is left to place and
+// the floors, twins counting as one. A tile that nothing can lie upon is placed without alternatives.
+//
+// A tile with a fixed offset has it as its floor from the start, and may not be lifted. With several spans, a
+// section counts as a valley only if its lowest tiles are nowhere above the lowest floor.
+//
+// The search keeps its own stack in one array, so that its depth does not depend on a thread's stack.
+// A node costs O(sum of the sections of its tiles).
+#include "plan/search.h"
+
+#include <string.h>
+
+#include "base/error.h"
+#include "base/heap.h"
+#include "plan/failed.h"
+
+#define SEARCH_POLL 256u                       // nodes between two questions for the budget
+#define SEARCH_STACK_LEAST ((size_t)1 << 18)   // bytes
+#define SEARCH_STACK_MOST ((size_t)1 << 28)    // bytes
+#define SEARCH_HEIGHT_MOST ((int64_t)1 << 60)  // units, so that sums of two do not overflow
+
+typedef enum search_state { SEARCH_OPEN, SEARCH_SOLVED, SEARCH_FAILED, SEARCH_ENDED } search_state;
+
+// Tiles that are to be placed between two sections, by falling floor.
+typedef struct search_job {
+  uint32_t* tiles;
+  int64_t* floors;
+  uint32_t count;
+  uint32_t first;
+  uint32_t last;
+  tide__key key;
+} search_job;
+
+typedef struct search_group {
+  int64_t room;  // the least of its sections
+  uint32_t first;
+  uint32_t last;
+  uint32_t count;
+} search_group;
+
+// A node of the search. It has either groups, all of which must be solved, or candidates, one of which.
+typedef struct search_frame {
+  search_job job;
+  struct search_frame* below;  // in the stack
+  size_t mark;                 // what the stack held before
+  size_t end;                  // and with this frame and its lists
+  search_group* groups;
+  uint32_t* candidates;  // places in the job
+  uint32_t group_count;
+  uint32_t candidate_count;
+  uint32_t next;     // the group or candidate to be tried next; one more than candidates: without any
+  uint32_t section;  // that the candidates share
+  int64_t floor;     // of the candidates
+  bool has_room;     // none of the candidates may be a way, too
+  bool is_forced;    // the candidate being tried has no alternatives
+} search_frame;
+
+struct tide__search {
+  tide__pile pile;
+  const tide__puzzle* puzzle;  // borrowed
+  tide__failed failed;
+  uint64_t random;
+  int64_t bytes;      // of the height that the failed states are known for
+  int64_t capacity;   // the same in units
+  int64_t* limits;    // of pile; the highest offset of each tile
+  int64_t* offsets;   // of pile; units
+  float* weights;     // of pile; by section
+  float* priorities;  // of pile; by tile
+  // Of the node that is looked at, by section
+  int64_t* sums;
+  int64_t* lows;
+  int64_t* counts;
+  bool* is_blocked;  // (has_gaps) a lowest tile of the section is above the lowest floor elsewhere
+  // Lists of a node's tiles while its child is made
+  uint32_t* raised;
+  int64_t* raised_floors;
+  // The stack
+  char* stack;  // owned
+  size_t stack_bytes;
+  size_t stack_used;
+  search_frame* top;  // in the stack; NULL at the beginning
+  // Of one run
+  tide__search_rule rule;
+  uint64_t nodes;
+  uint64_t limit;
+  const tide__watch* watch;
+  bool is_ended;
+};
+
+// ---------------------------------------------------------------------------------------------------
+// Lifetime
+
+static void search_alloc(tide__search* search) {
+  const size_t tiles = search->puzzle->count;
+  const size_t sections = (size_t)search->puzzle->sections + 1;
+  tide__pile* const pile = &search->pile;
+  search->limits = tide__pile_alloc(pile, tiles, sizeof *search->limits);
+  search->offsets = tide__pile_alloc(pile, tiles, sizeof *search->offsets);
+  search->weights = tide__pile_alloc(pile, sections, sizeof *search->weights);
+  search->priorities = tide__pile_alloc(pile, tiles, sizeof *search->priorities);
+  search->sums = tide__pile_alloc(pile, sections, sizeof *search->sums);
+  search->lows = tide__pile_alloc(pile, sections, sizeof *search->lows);
+  search->counts = tide__pile_alloc(pile, sections, sizeof *search->counts);
+  search->is_blocked = tide__pile_alloc(pile, sections, sizeof *search->is_blocked);
+  search->raised = tide__pile_alloc(pile, tiles, sizeof *search->raised);
+  search->raised_floors = tide__pile_alloc(pile, tiles, sizeof *search->raised_floors);
+  // A branch has a frame for each tile, and each frame a list of those that are left.
+  const size_t frame = sizeof(search_frame) + tiles * (sizeof(uint32_t) + sizeof(int64_t)) + 256;
+  size_t bytes = tiles < SEARCH_STACK_MOST / frame ? frame * (tiles + 64) : SEARCH_STACK_MOST;
+  if (bytes < SEARCH_STACK_LEAST) bytes = SEARCH_STACK_LEAST;
+  if (bytes > SEARCH_STACK_MOST) bytes = SEARCH_STACK_MOST;
+  if (pile->is_short) return;
+  search->stack = pile->heap->alloc(pile->heap->user, bytes, 64);
+  search->stack_bytes = bytes;
+}
+
+tide_status tide__search_new(const tide__puzzle* puzzle, uint64_t seed, const tide_heap* heap,
+                             tide__search** out) {
+  *out = NULL;
+  tide__search* const search = tide__heap_alloc(heap, 1, sizeof *search);
+  if (search == NULL) return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for a search");
+  *search = (tide__search){ .puzzle = puzzle };
+  tide__pile_init(&search->pile, heap);
+  tide__failed_init(&search->failed, heap);
+  search_alloc(search);
+  if (search->stack == NULL) {
+    tide__search_free(search);
+    return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory to search among %u buffers", (unsigned)puzzle->count);
+  }
+  tide__search_reset(search, seed);
+  *out = search;
+  return TIDE_OK;
+}
+
+void tide__search_free(tide__search* search) {
+  if (search == NULL) return;
+  const tide_heap* const heap = search->pile.heap;
+  if (search->stack != NULL) heap->release(heap->user, search->stack, search->stack_bytes);
+  tide__failed_fini(&search->failed);
+  tide__pile_fini(&search->pile);
+  tide__heap_release(heap, search, 1, sizeof *search);
+}
+
+void tide__search_reset(tide__search* search, uint64_t seed) {
+  for (uint32_t i = 0; i < search->puzzle->sections; i++) search->weights[i] = 1;
+  tide__failed_clear(&search->failed);
+  search->random = seed;
+}
+
+int64_t tide__search_offset(const tide__search* search, uint32_t tile) {
+  return search->offsets[tile] * search->puzzle->unit;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// The stack
+
+static void* search_take(tide__search* search, size_t count, size_t bytes) {
+  const size_t total = (count * bytes + 15) & ~(size_t)15;
+  if (total > search->stack_bytes - search->stack_used) {
+    search->is_ended = true;
+    return NULL;
+  }
+  void* const taken = search->stack + search->stack_used;
+  search->stack_used += total;
+  return taken;
+}
+
+// A job with room for `count` tiles; false if the stack is full.
+static bool search_job_take(tide__search* search, uint32_t count, search_job* out) {
+  out->tiles = search_take(search, count, sizeof *out->tiles);
+  out->floors = search_take(search, count, sizeof *out->floors);
+  out->count = 0;
+  return out->tiles != NULL && out->floors != NULL;
+}
+
+static search_frame* search_push(tide__search* search, const search_job* job) {
+  const size_t mark = search->stack_used;
+  search_frame* const frame = search_take(search, 1, sizeof *frame);
+  if (frame == NULL) return NULL;
+  *frame = (search_frame){ .job = *job, .below = search->top, .mark = mark };
+  search->top = frame;
+  return frame;
+}
+
+static void search_pop(tide__search* search) {
+  search->stack_used = search->top->mark;
+  search->top = search->top->below;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Keys of states
+
+static uint64_t search_mix(uint64_t n) {
+  n ^= n >> 33;
+  n *= UINT64_C(0xff51afd7ed558ccd);
+  n ^= n >> 33;
+  n *= UINT64_C(0xc4ceb9fe1a85ec53);
+  return n ^ n >> 33;
+}
+
+static void search_key_add(tide__key* key, uint32_t twin, int64_t floor, bool is_added) {
+  const uint64_t seed = search_mix((uint64_t)floor * UINT64_C(0x9e3779b97f4a7c15) + twin + 1);
+  const uint64_t low = search_mix(seed ^ UINT64_C(0x243f6a8885a308d3));
+  const uint64_t high = search_mix(seed + ((uint64_t)twin << 40) + (uint64_t)floor);
+  key->low += is_added ? low : 0 - low;
+  key->high += is_added ? high : 0 - high;
+}
+
+static void search_key_of(const tide__search* search, search_job* job) {
+  job->key = (tide__key){ 0 };
+  for (uint32_t i = 0; i < job->count; i++) {
+    search_key_add(&job->key, search->puzzle->tiles[job->tiles[i]].twin, job->floors[i], true);
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Bounds
+
+// Adds a span to the sums; are all of them still at most `most`?
+static bool search_stack_span(int64_t* restrict sums, uint32_t length, int64_t height, int64_t most) {
+  int64_t below = 0;
+  for (uint32_t i = 0; i < length; i++) {
+    sums[i] += height;
+    below |= most - sums[i];
+  }
+  return below >= 0;
+}
+
+// Sections that broke the bound are looked at earlier from now on.
+static void search_blame(tide__search* search, const tide__puzzle_span* span, int64_t floor) {
+  for (uint32_t i = span->first; i < span->last; i++) {
+    if (floor + search->sums[i] > search->capacity) search->weights[i] += 1;
+  }
+}
+
+// Fills the sums; false if the job cannot be done.
+static bool search_bound(tide__search* search, const search_job* job) {
+  memset(&search->sums[job->first], 0, (size_t)(job->last - job->first) * sizeof *search->sums);
+  for (uint32_t i = 0; i < job->count; i++) {
+    const tide__tile* const tile = &search->puzzle->tiles[job->tiles[i]];
+    const int64_t most = search->capacity - job->floors[i];
+    for (uint32_t j = 0; j < tile->span_count; j++) {
+      const tide__puzzle_span* const span = &search->puzzle->spans[tile->span + j];
+      if (search_stack_span(&search->sums[span->first], span->last - span->first, span->height, most))
+        continue;
+      search_blame(search, span, job->floors[i]);
+      return false;
+    }
+  }
+  return true;
+}
+
+// Gives a span's sections without a low this one, and counts it where it is the low; returns how many had none.
+static int64_t search_lower_span(int64_t* restrict lows, int64_t* restrict counts, uint32_t length,
+                                 int64_t floor) {
+  int64_t found = 0;
+  for (uint32_t i = 0; i < length; i++) {
+    const bool is_new = lows[i] > floor;
+    found += is_new;
+    lows[i] = is_new ? floor : lows[i];
+    counts[i] += lows[i] == floor;
+  }
+  return found;
+}
+
+// Fills lows and counts, from the lowest tile up. When every section that holds something has its low, tiles
+// above the highest low change nothing.
+static void search_find_lows(tide__search* search, const search_job* job) {
+  int64_t missing = 0;
+  for (uint32_t i = job->first; i < job->last; i++) {
+    search->lows[i] = INT64_MAX;
+    search->counts[i] = 0;
+    missing += search->sums[i] > 0;
+  }
+  int64_t highest = 0;
+  for (uint32_t i = job->count; i-- > 0 && (missing > 0 || job->floors[i] == highest);) {
+    const tide__tile* const tile = &search->puzzle->tiles[job->tiles[i]];
+    highest = job->floors[i];
+    for (uint32_t j = 0; j < tile->span_count; j++) {
+      const tide__puzzle_span* const span = &search->puzzle->spans[tile->span + j];
+      missing -= search_lower_span(&search->lows[span->first], &search->counts[span->first],
+                                   span->last - span->first, highest);
+    }
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Groups of tiles that meet no tile of another
+
+static bool search_group_is_before(const search_group* a, const search_group* b) {
+  return a->room != b->room ? a->room < b->room : a->count < b->count;
+}
+
+static void search_group_insert(search_group* groups, uint32_t count, search_group group) {
+  uint32_t at = count;
+  for (; at > 0 && search_group_is_before(&group, &groups[at - 1]); at--) groups[at] = groups[at - 1];
+  groups[at] = group;
+}
+
+// Counts the tiles that begin at a section and go on behind it: afterwards `counts` of a section tells how many
+// tiles cross its beginning.
+static void search_count_crossings(const tide__search* search, const search_job* job, int32_t* crossings) {
+  memset(crossings, 0, (size_t)(job->last - job->first + 1) * sizeof *crossings);
+  for (uint32_t i = 0; i < job->count; i++) {
+    const tide__tile* const tile = &search->puzzle->tiles[job->tiles[i]];
+    crossings[tile->first + 1 - job->first]++;
+    crossings[tile->last - job->first]--;
+  }
+  for (uint32_t i = job->first + 1; i <= job->last; i++) {
+    crossings[i - job->first] += crossings[i - job->first - 1];
+  }
+}
+
+static search_group search_group_at(const tide__search* search, uint32_t first, uint32_t last) {
+  search_group group = { .room = INT64_MAX, .first = first, .last = last };
+  for (uint32_t i = first; i < last; i++) {
+    const int64_t room = search->capacity - search->lows[i] - search->sums[i];
+    if (search->sums[i] > 0 && room < group.room) group.room = room;
+  }
+  return group;
+}
+
+static uint32_t search_count_tiles(const tide__search* search, const search_job* job, uint32_t first,
+                                   uint32_t last) {
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < job->count; i++) {
+    const tide__tile* const tile = &search->puzzle->tiles[job->tiles[i]];
+    count += tile->first >= first && tile->first < last;
+  }
+  return count;
+}
+
+// Finds the groups of the frame's job; one group is no reason to make groups.
+static void search_find_groups(tide__search* search, search_frame* frame) {
+  const search_job* const job = &frame->job;
+  const size_t mark = search->stack_used;
+  int32_t* const crossings = search_take(search, (size_t)(job->last - job->first) + 1, sizeof *crossings);
+  if (crossings == NULL) return;
+  search_count_crossings(search, job, crossings);
+  uint32_t count = 0;
+  for (uint32_t i = job->first; i < job->last; i++) {
+    count += search->sums[i] > 0 && (i == job->first || crossings[i - job->first] == 0);
+  }
+  search->stack_used = mark;
+  if (count <= 1) return;
+  // The groups take the place of the crossings, so these are counted once more behind them.
+  frame->groups = search_take(search, count, sizeof *frame->groups);
+  const size_t behind = search->stack_used;
+  int32_t* const again = search_take(search, (size_t)(job->last - job->first) + 1, sizeof *again);
+  if (again == NULL) return;
+  search_count_crossings(search, job, again);
+  for (uint32_t first = job->first; first < job->last;) {
+    uint32_t last = first + 1;
+    while (last < job->last && again[last - job->first] != 0) last++;
+    search_group group = search_group_at(search, first, last);
+    if (group.room < INT64_MAX) {
+      group.count = search_count_tiles(search, job, first, last);
+      search_group_insert(frame->groups, frame->group_count++, group);
+    }
+    first = last;
+  }
+  search->stack_used = behind;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Valleys
+
+// A tile with several spans may be lowest here and above others elsewhere.
+static void search_block(tide__search* search, const search_job* job) {
+  memset(&search->is_blocked[job->first], 0, (size_t)(job->last - job->first) * sizeof *search->is_blocked);
+  for (uint32_t i = 0; i < job->count; i++) {
+    const tide__tile* const tile = &search->puzzle->tiles[job->tiles[i]];
+    if (tile->span_count == 1) continue;
+    const tide__puzzle_span* const spans = &search->puzzle->spans[tile->span];
+    bool is_above = false;
+    for (uint32_t j = 0; j < tile->span_count; j++) {
+      for (uint32_t s = spans[j].first; s < spans[j].last; s++) is_above |= search->lows[s] < job->floors[i];
+    }
+    for (uint32_t j = 0; is_above && j < tile->span_count; j++) {
+      for (uint32_t s = spans[j].first; s < spans[j].last; s++) {
+        if (search->lows[s] == job->floors[i]) search->is_blocked[s] = true;
+      }
+    }
+  }
+}
+
+// How much a section is worth branching on: the lowest value is taken.
+static double search_value(const tide__search* search, uint32_t section) {
+  const int64_t room = search->capacity - search->lows[section] - search->sums[section];
+  const double children = (double)(search->counts[section] + (room > 0));
+  switch (search->rule) {
+    case TIDE__SEARCH_WEIGHED: return children / (double)search->weights[section];
+    case TIDE__SEARCH_FEWEST: return children * 1e6 - (double)search->weights[section];
+    case TIDE__SEARCH_TIGHTEST: return children * 1e19 + (double)room;
+    case TIDE__SEARCH_LOWEST: return children * 1e19 + (double)search->lows[section];
+  }
+  return children;
+}
+
+static bool search_is_higher(const tide__search* search, uint32_t section, int64_t low) {
+  return search->sums[section] == 0 || search->lows[section] > low;
+}
+
+// The section to branch on. The lowest of all is always in a valley, so there is one.
+static uint32_t search_find_section(tide__search* search, const search_job* job) {
+  if (search->puzzle->has_gaps) search_block(search, job);
+  uint32_t best = job->first;
+  double least = 1e300;
+  for (uint32_t first = job->first; first < job->last;) {
+    const int64_t low = search->lows[first];
+    uint32_t last = first + 1;
+    if (search->sums[first] == 0) {
+      first = last;
+      continue;
+    }
+    while (last < job->last && search->sums[last] > 0 && search->lows[last] == low) last++;
+    if ((first == job->first || search_is_higher(search, first - 1, low)) &&
+        (last == job->last || search_is_higher(search, last, low))) {
+      for (uint32_t i = first; i < last; i++) {
+        if (search->puzzle->has_gaps && search->is_blocked[i]) continue;
+        const double value = search_value(search, i);
+        if (value >= least) continue;
+        least = value;
+        best = i;
+      }
+    }
+    first = last;
+  }
+  return best;
+}
+
+static bool search_tile_has(const tide__search* search, const tide__tile* tile, uint32_t section) {
+  if (section < tile->first || section >= tile->last) return false;
+  if (tile->span_count == 1) return true;
+  for (uint32_t i = 0; i < tile->span_count; i++) {
+    const tide__puzzle_span* const span = &search->puzzle->spans[tile->span + i];
+    if (section >= span->first && section < span->last) return true;
+  }
+  return false;
+}
+
+// Twins are tried once, a fixed tile alone.
+static void search_add_candidate(const tide__search* search, search_frame* frame, uint32_t place) {
+  const tide__tile* const tiles = search->puzzle->tiles;
+  const uint32_t tile = frame->job.tiles[place];
+  uint32_t at = frame->candidate_count;
+  if (at > 0 && tiles[frame->job.tiles[frame->candidates[0]]].fixed >= 0) return;
+  if (tiles[tile].fixed >= 0) {
+    frame->candidates[0] = place;
+    frame->candidate_count = 1;
+    frame->has_room = false;
+    return;
+  }
+  for (uint32_t i = 0; i < at; i++) {
+    if (tiles[frame->job.tiles[frame->candidates[i]]].twin == tiles[tile].twin) return;
+  }
+  const float priority = search->priorities[tile];
+  for (; at > 0 && search->priorities[frame->job.tiles[frame->candidates[at - 1]]] < priority; at--) {
+    frame->candidates[at] = frame->candidates[at - 1];
+  }
+  frame->candidates[at] = place;
+  frame->candidate_count++;
+}
+
+// The floors fall, so the lowest tiles of a section are near the end of the list.
+static void search_find_candidates(tide__search* search, search_frame* frame) {
+  const uint32_t section = search_find_section(search, &frame->job);
+  frame->section = section;
+  frame->floor = search->lows[section];
+  frame->has_room = search->capacity - search->lows[section] - search->sums[section] > 0;
+  frame->candidates = search_take(search, (size_t)search->counts[section], sizeof *frame->candidates);
+  if (frame->candidates == NULL) return;
+  for (uint32_t i = frame->job.count; i-- > 0 && frame->job.floors[i] <= frame->floor;) {
+    const tide__tile* const tile = &search->puzzle->tiles[frame->job.tiles[i]];
+    if (frame->job.floors[i] == frame->floor && search_tile_has(search, tile, section)) {
+      search_add_candidate(search, frame, i);
+    }
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Children
+
+// How high `lower` is where both have sections; -1 if they do not meet.
+static int64_t search_meet(const tide__search* search, const tide__tile* lower, const tide__tile* upper) {
+  const tide__puzzle_span* const spans = search->puzzle->spans;
+  if (lower->first >= upper->last || upper->first >= lower->last) return -1;
+  if (lower->span_count == 1 && upper->span_count == 1) return spans[lower->span].height;
+  int64_t height = -1;
+  for (uint32_t i = 0; i < lower->span_count; i++) {
+    const tide__puzzle_span* const a = &spans[lower->span + i];
+    for (uint32_t j = 0; j < upper->span_count; j++) {
+      const tide__puzzle_span* const b = &spans[upper->span + j];
+      if (a->first < b->last && b->first < a->last && a->height > height) height = a->height;
+    }
+  }
+  return height;
+}
+
+static int64_t search_align(const tide__tile* tile, int64_t height) {
+  const int64_t rest = tile->alignment == 1 ? 0 : height % tile->alignment;
+  return rest == 0 ? height : height + (tile->alignment - rest);
+}
+
+// Puts a tile among those that were lifted, by falling floor.
+static void search_raise(tide__search* search, uint32_t count, uint32_t tile, int64_t floor) {
+  uint32_t at = count;
+  for (; at > 0 && search->raised_floors[at - 1] < floor; at--) {
+    search->raised[at] = search->raised[at - 1];
+    search->raised_floors[at] = search->raised_floors[at - 1];
+  }
+  search->raised[at] = tile;
+  search->raised_floors[at] = floor;
+}
+
+// Merges what was kept, which is in the job, with what was lifted. The job has room for both.
+static void search_merge(const tide__search* search, search_job* job, uint32_t raised) {
+  uint32_t kept = job->count;
+  job->count += raised;
+  for (uint32_t at = job->count; raised > 0;) {
+    at--;
+    if (kept > 0 && job->floors[kept - 1] < search->raised_floors[raised - 1]) {
+      kept--;
+      job->tiles[at] = job->tiles[kept];
+      job->floors[at] = job->floors[kept];
+    } else {
+      raised--;
+      job->tiles[at] = search->raised[raised];
+      job->floors[at] = search->raised_floors[raised];
+    }
+  }
+}
+
+// The job that is left when the candidate lies at its floor; false if some tile then has no place. Sets
+// is_forced if nothing lies above the candidate.
+static bool search_place(tide__search* search, search_frame* frame, uint32_t place, search_job* out) {
+  const search_job* const job = &frame->job;
+  const tide__tile* const tiles = search->puzzle->tiles;
+  const tide__tile* const placed = &tiles[job->tiles[place]];
+  if (!search_job_take(search, job->count, out)) return false;
+  out->first = job->first;
+  out->last = job->last;
+  out->key = job->key;
+  search_key_add(&out->key, placed->twin, frame->floor, false);
+  uint32_t raised = 0;
+  bool fits = true;
+  frame->is_forced = true;
+  for (uint32_t i = 0; i < job->count; i++) {
+    const uint32_t index = job->tiles[i];
+    if (i == place) continue;
+    const int64_t height = search_meet(search, placed, &tiles[index]);
+    frame->is_forced &= height < 0;
+    if (height < 0 || job->floors[i] >= frame->floor + height) {
+      out->tiles[out->count] = index;
+      out->floors[out->count++] = job->floors[i];
+      continue;
+    }
+    const int64_t floor = search_align(&tiles[index], frame->floor + height);
+    fits &= floor <= search->limits[index];
+    search_raise(search, raised++, index, floor);
+    search_key_add(&out->key, tiles[index].twin, job->floors[i], false);
+    search_key_add(&out->key, tiles[index].twin, floor, true);
+  }
+  search_merge(search, out, raised);
+  return fits;
+}
+
+// The lowest that a candidate can lie upon another tile.
+static int64_t search_lift(const tide__search* search, const search_job* job, uint32_t place) {
+  const tide__tile* const tiles = search->puzzle->tiles;
+  const tide__tile* const lifted = &tiles[job->tiles[place]];
+  int64_t lowest = INT64_MAX;
+  for (uint32_t i = 0; i < job->count; i++) {
+    if (i == place) continue;
+    const int64_t height = search_meet(search, &tiles[job->tiles[i]], lifted);
+    if (height >= 0 && job->floors[i] + height < lowest) lowest = job->floors[i] + height;
+  }
+  return lowest == INT64_MAX ? lowest : search_align(lifted, lowest);
+}
+
+// The job in which none of the lowest tiles of the frame's section lies at its floor; false if one must.
+static bool search_place_none(tide__search* search, const search_frame* frame, search_job* out) {
+  const search_job* const job = &frame->job;
+  if (!search_job_take(search, job->count, out)) return false;
+  out->first = job->first;
+  out->last = job->last;
+  out->key = job->key;
+  uint32_t raised = 0;
+  for (uint32_t i = 0; i < job->count; i++) {
+    const uint32_t index = job->tiles[i];
+    const tide__tile* const tile = &search->puzzle->tiles[index];
+    if (job->floors[i] != frame->floor || !search_tile_has(search, tile, frame->section)) {
+      out->tiles[out->count] = index;
+      out->floors[out->count++] = job->floors[i];
+      continue;
+    }
+    const int64_t floor = search_lift(search, job, i);
+    if (floor > search->limits[index]) return false;
+    search_raise(search, raised++, index, floor);
+    search_key_add(&out->key, tile->twin, job->floors[i], false);
+    search_key_add(&out->key, tile->twin, floor, true);
+  }
+  search_merge(search, out, raised);
+  return true;
+}
+
+static bool search_take_group(tide__search* search, const search_frame* frame, const search_group* group,
+                              search_job* out) {
+  if (!search_job_take(search, group->count, out)) return false;
+  out->first = group->first;
+  out->last = group->last;
+  for (uint32_t i = 0; i < frame->job.count; i++) {
+    const tide__tile* const tile = &search->puzzle->tiles[frame->job.tiles[i]];
+    if (tile->first < group->first || tile->first >= group->last) continue;
+    out->tiles[out->count] = frame->job.tiles[i];
+    out->floors[out->count++] = frame->job.floors[i];
+  }
+  search_key_of(search, out);
+  return true;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Nodes
+
+// Looks at a job: it is done, it cannot be done, or a frame for it is on the stack.
+static search_state search_enter(tide__search* search, const search_job* job) {
+  if (job->count == 0) return SEARCH_SOLVED;
+  if (search->nodes >= search->limit) return SEARCH_ENDED;
+  if (search->nodes % SEARCH_POLL == 0 && tide__watch_is_over(search->watch)) return SEARCH_ENDED;
+  search->nodes++;
+  if (tide__failed_has(&search->failed, job->key)) return SEARCH_FAILED;
+  if (!search_bound(search, job)) {
+    tide__failed_add(&search->failed, job->key);
+    return SEARCH_FAILED;
+  }
+  search_frame* const frame = search_push(search, job);
+  if (frame == NULL) return SEARCH_ENDED;
+  search_find_lows(search, job);
+  search_find_groups(search, frame);
+  if (frame->group_count == 0) search_find_candidates(search, frame);
+  return search->is_ended ? SEARCH_ENDED : SEARCH_OPEN;
+}
+
+static search_state search_fail(tide__search* search) {
+  tide__failed_add(&search->failed, search->top->job.key);
+  search_pop(search);
+  return SEARCH_FAILED;
+}
+
+static search_state search_next_group(tide__search* search) {
+  search_frame* const frame = search->top;
+  if (frame->next == frame->group_count) {
+    search_pop(search);
+    return SEARCH_SOLVED;
+  }
+  search_job job = { 0 };
+  if (!search_take_group(search, frame, &frame->groups[frame->next++], &job)) return SEARCH_ENDED;
+  return search_enter(search, &job);
+}
+
+static search_state search_next_candidate(tide__search* search) {
+  search_frame* const frame = search->top;
+  const size_t mark = search->stack_used;
+  while (frame->next < frame->candidate_count) {
+    const uint32_t place = frame->candidates[frame->next++];
+    search_job job = { 0 };
+    const bool fits = search_place(search, frame, place, &job);
+    if (search->is_ended) return SEARCH_ENDED;
+    if (fits) {
+      search->offsets[frame->job.tiles[place]] = frame->floor;
+      return search_enter(search, &job);
+    }
+    if (frame->is_forced) return search_fail(search);
+    search->stack_used = mark;
+  }
+  if (frame->next++ == frame->candidate_count && frame->has_room) {
+    search_job job = { 0 };
+    const bool fits = search_place_none(search, frame, &job);
+    if (search->is_ended) return SEARCH_ENDED;
+    frame->is_forced = true;  // nothing is left to try behind it
+    if (fits) return search_enter(search, &job);
+  }
+  return search_fail(search);
+}
+
+// Goes on at the top frame, whose last child had this state.
+static search_state search_go_on(tide__search* search, search_state child) {
+  search_frame* const frame = search->top;
+  const bool has_groups = frame->group_count > 0;
+  // What the child left on the stack lies behind what the frame holds.
+  search->stack_used = frame->end;
+  if (child == SEARCH_SOLVED && !has_groups) {
+    search_pop(search);
+    return SEARCH_SOLVED;
+  }
+  if (child == SEARCH_FAILED && (has_groups || frame->is_forced)) return search_fail(search);
+  return has_groups ? search_next_group(search) : search_next_candidate(search);
+}
+
+static search_state search_walk(tide__search* search, const search_job* job) {
+  search_state state = search_enter(search, job);
+  while (state != SEARCH_ENDED && search->top != NULL) {
+    if (state == SEARCH_OPEN) search->top->end = search->stack_used;
+    state = search_go_on(search, state);
+  }
+  return state;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Runs
+
+static uint64_t search_random(tide__search* search) {
+  search->random += UINT64_C(0x9e3779b97f4a7c15);
+  return search_mix(search->random);
+}
+
+static void search_set_priorities(tide__search* search, const tide__search_order* order) {
+  for (uint32_t i = 0; i < search->puzzle->count; i++) {
+    const tide__tile* const tile = &search->puzzle->tiles[i];
+    const float chance = (float)(search_random(search) >> 40) / (float)(1 << 24);
+    search->priorities[i] = order->duration * tile->log_duration + order->sections * tile->log_sections +
+                            order->bytes * tile->log_bytes + order->noise * chance;
+  }
+}
+
+// Sets the height to be kept; false if a tile is too high for it. What failed at a height fails below, too.
+static bool search_set_height(tide__search* search, int64_t bytes) {
+  const tide__puzzle* const puzzle = search->puzzle;
+  if (bytes > search->bytes) tide__failed_clear(&search->failed);
+  search->bytes = bytes;
+  search->capacity = bytes / puzzle->unit;
+  if (bytes % puzzle->unit + puzzle->unused >= puzzle->unit) search->capacity++;
+  for (uint32_t i = 0; i < puzzle->count; i++) {
+    const tide__tile* const tile = &puzzle->tiles[i];
+    if (tile->bytes > bytes) return false;
+    search->limits[i] = (bytes - tile->bytes) / puzzle->unit;
+    if (tile->fixed > search->limits[i]) return false;
+    if (tile->fixed >= 0) search->limits[i] = tile->fixed;
+  }
+  return true;
+}
+
+// All tiles, each on the ground or at its fixed offset.
+static bool search_first_job(tide__search* search, search_job* out) {
+  const tide__puzzle* const puzzle = search->puzzle;
+  if (!search_job_take(search, puzzle->count, out)) return false;
+  out->last = puzzle->sections;
+  uint32_t raised = 0;
+  for (uint32_t i = 0; i < puzzle->count; i++) {
+    if (puzzle->tiles[i].fixed > 0) {
+      search_raise(search, raised++, i, puzzle->tiles[i].fixed);
+    } else {
+      out->tiles[out->count] = i;
+      out->floors[out->count++] = 0;
+    }
+  }
+  search_merge(search, out, raised);
+  search_key_of(search, out);
+  return true;
+}
+
+tide__search_answer tide__search_run(tide__search* search, int64_t height, tide__search_rule rule,
+                                     const tide__search_order* order, uint64_t limit,
+                                     const tide__watch* watch, uint64_t* out_nodes) {
+  *out_nodes = 0;
+  if (height / search->puzzle->unit >= SEARCH_HEIGHT_MOST) return TIDE__SEARCH_STOPPED;
+  if (!search_set_height(search, height)) return TIDE__SEARCH_FITS_NOT;
+  search_set_priorities(search, order);
+  search->rule = rule;
+  search->nodes = 0;
+  search->limit = limit;
+  search->watch = watch;
+  search->is_ended = false;
+  search->stack_used = 0;
+  search->top = NULL;
+  search_job job = { 0 };
+  const search_state state = search_first_job(search, &job) ? search_walk(search, &job) : SEARCH_ENDED;
+  *out_nodes = search->nodes;
+  if (state == SEARCH_SOLVED) return TIDE__SEARCH_FITS;
+  return state == SEARCH_FAILED ? TIDE__SEARCH_FITS_NOT : TIDE__SEARCH_STOPPED;
+}

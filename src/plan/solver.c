@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Every part gets a first plan. Then the highest part is worked on, as long as it is above the goal: the
+// capacity, or the bound of the pool. Nothing is spent on a part that another part hides.
+#include "plan/solver.h"
+
+#include "base/error.h"
+#include "plan/fit.h"
+#include "plan/improver.h"
+#include "plan/keep.h"
+
+// ---------------------------------------------------------------------------------------------------
+// Lifetime
+
+tide_status tide__solver_init(tide__solver* solver, const tide__items* items, const uint32_t* pools,
+                              uint32_t pool, uint64_t capacity, const tide_plan_options* options,
+                              tide__budget* budget, tide__crew* crew, const tide_heap* heap) {
+  *solver = (tide__solver){ .items = items,
+                            .options = options,
+                            .budget = budget,
+                            .crew = crew,
+                            .capacity = capacity <= TIDE_PLAN_MAX_BYTES ? (int64_t)capacity : INT64_MAX,
+                            .height = INT64_MAX,
+                            .verdict = TIDE_PLAN_UNKNOWN };
+  tide__pile_init(&solver->pile, heap);
+  TIDE_TRY(tide__model_init(&solver->model, items, pools, pool, heap));
+  solver->offsets = tide__pile_alloc(&solver->pile, solver->model.count, sizeof *solver->offsets);
+  solver->parts = tide__pile_alloc(&solver->pile, solver->model.part_count, sizeof *solver->parts);
+  if (solver->pile.is_short) {
+    return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for %u buffers", (unsigned)solver->model.count);
+  }
+  for (uint32_t i = 0; i < solver->model.part_count; i++) {
+    solver->parts[i] = (tide__part_state){ .height = INT64_MAX, .bound = solver->model.parts[i].lower_bound };
+  }
+  solver->bound = solver->model.lower_bound;
+  solver->proof = solver->model.proof;
+  return TIDE_OK;
+}
+
+void tide__solver_fini(tide__solver* solver) {
+  for (uint32_t i = 0; i < solver->model.part_count && solver->parts != NULL; i++) {
+    tide__improver_free(solver->parts[i].improver);
+  }
+  tide__model_fini(&solver->model);
+  tide__pile_fini(&solver->pile);
+}
+
+void tide__solver_note(tide__solver* solver, uint32_t part, int64_t height, const int64_t* offsets,
+                       tide_plan_stage stage) {
+  tide__part_state* const state = &solver->parts[part];
+  if (height > state->height) return;
+  if (height < state->height) state->stage = stage;
+  state->height = height;
+  const tide__part* const range = &solver->model.parts[part];
+  for (uint32_t i = range->first_box; i < range->last_box; i++) {
+    solver->offsets[i] = offsets[i - range->first_box];
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------
+// What must be
+
+// Puts the fixed boxes down; two that meet are the reason why there is no plan.
+static tide_status solver_put_fixed(tide__solver* solver, tide__fit* fit) {
+  const tide__box* const boxes = solver->model.boxes;
+  for (uint32_t i = 0; i < solver->model.count; i++) {
+    if (boxes[i].fixed < 0) continue;
+    uint32_t met = 0;
+    TIDE_TRY(tide__fit_ask(fit, i));
+    if (!tide__fit_is_free(fit, boxes[i].fixed, &met)) {
+      solver->verdict = TIDE_PLAN_INFEASIBLE;
+      solver->proof = (tide_plan_proof){ .reason = TIDE_PLAN_PAIR,
+                                         .buffer = solver->items->items[boxes[met].item].buffer,
+                                         .other = solver->items->items[boxes[i].item].buffer };
+      return TIDE_OK;
+    }
+    tide__fit_put(fit, i, boxes[i].fixed);
+  }
+  return TIDE_OK;
+}
+
+static bool solver_is_impossible(tide__solver* solver) {
+  if (solver->bound > solver->capacity || solver->bound > (int64_t)TIDE_PLAN_MAX_BYTES) {
+    solver->verdict = TIDE_PLAN_INFEASIBLE;
+  }
+  return solver->verdict == TIDE_PLAN_INFEASIBLE;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// First plans
+
+// The boxes of a part, the highest first, each as low as it fits. Once time is over they go on top.
+static tide_status solver_fit_part(tide__solver* solver, uint32_t part, tide__fit* fit, tide__keyed* keys,
+                                   tide__keyed* spare) {
+  const tide__part* const range = &solver->model.parts[part];
+  const tide__box* const boxes = solver->model.boxes;
+  const uint32_t count = range->last_box - range->first_box;
+  int64_t top = 0;
+  for (uint32_t i = 0; i < count; i++) {
+    const tide__box* const box = &boxes[range->first_box + i];
+    keys[i] = (tide__keyed){ ~(uint64_t)box->height, range->first_box + i };
+    if (box->fixed >= 0 && box->fixed + box->height > top) top = box->fixed + box->height;
+  }
+  tide__radix_sort(keys, spare, count);
+  for (uint32_t i = 0; i < count; i++) {
+    const uint32_t box = keys[i].value;
+    if (boxes[box].fixed >= 0) continue;
+    int64_t offset = tide__align_height(top, boxes[box].alignment);
+    if (i % 64 != 0 || !tide__budget_is_over(solver->budget)) {
+      TIDE_TRY(tide__fit_ask(fit, box));
+      offset = tide__fit_lowest(fit, box);
+    }
+    if (offset > (int64_t)TIDE_PLAN_MAX_BYTES - boxes[box].height) return TIDE_OK;  // no plan yet
+    tide__fit_put(fit, box, offset);
+    if (offset + boxes[box].height > top) top = offset + boxes[box].height;
+  }
+  tide__budget_spend(solver->budget, count);
+  tide__solver_note(solver, part, top, &fit->offsets[range->first_box], TIDE_PLAN_STAGE_GREEDY);
+  return TIDE_OK;
+}
+
+// A part with shapes or places that the valley heuristic does not know.
+static bool solver_is_odd(const tide__solver* solver, const tide__part* part) {
+  const tide__model* const model = &solver->model;
+  if (!model->has_fixed && !model->has_gaps) return false;
+  for (uint32_t i = part->first_box; i < part->last_box; i++) {
+    if (model->boxes[i].fixed >= 0 || model->boxes[i].span_count > 1) return true;
+  }
+  return false;
+}
+
+static bool solver_has_fixed(const tide__solver* solver, const tide__part* part) {
+  for (uint32_t i = part->first_box; i < part->last_box; i++) {
+    if (solver->model.boxes[i].fixed >= 0) return true;
+  }
+  return false;
+}
+
+static tide_status solver_fit_odd_parts(tide__solver* solver) {
+  if (!solver->model.has_fixed && !solver->model.has_gaps) return TIDE_OK;
+  tide__fit fit;
+  tide__pile work;
+  tide__pile_init(&work, solver->pile.heap);
+  tide__keyed* const keys = tide__pile_alloc(&work, solver->model.count, sizeof *keys);
+  tide__keyed* const spare = tide__pile_alloc(&work, solver->model.count, sizeof *spare);
+  tide_status status = tide__fit_init(&fit, &solver->model, solver->pile.heap);
+  if (status == TIDE_OK && work.is_short) {
+    status = TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for %u buffers", (unsigned)solver->model.count);
+  }
+  if (status == TIDE_OK) status = solver_put_fixed(solver, &fit);
+  for (uint32_t i = 0; i < solver->model.part_count && status == TIDE_OK; i++) {
+    if (solver->verdict == TIDE_PLAN_INFEASIBLE) break;
+    if (!solver_is_odd(solver, &solver->model.parts[i])) continue;
+    status = solver_fit_part(solver, i, &fit, keys, spare);
+  }
+  tide__fit_fini(&fit);
+  tide__pile_fini(&work);
+  return status;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// The loop
+
+static int64_t solver_goal(const tide__solver* solver) {
+  if (solver->options->goal == TIDE_PLAN_PEAK) return solver->bound;
+  return solver->capacity < INT64_MAX ? solver->capacity : (int64_t)TIDE_PLAN_MAX_BYTES;
+}
+
+static void solver_tell(tide__solver* solver, tide_plan_stage stage) {
+  tide__budget_tell(solver->budget, stage, solver->height < INT64_MAX ? (uint64_t)solver->height : UINT64_MAX,
+                    (uint64_t)solver->bound);
+}
+
+static tide_status solver_step(tide__solver* solver, uint32_t part) {
+  tide__part_state* const state = &solver->parts[part];
+  solver_tell(solver, state->height < INT64_MAX ? state->stage : TIDE_PLAN_STAGE_GREEDY);
+  if (state->improver == NULL) TIDE_TRY(tide__improver_new(solver, part, &state->improver));
+  TIDE_TRY(tide__improver_step(state->improver, solver_goal(solver)));
+  if (state->bound > solver->bound) {
+    solver->bound = state->bound;
+    solver->proof = (tide_plan_proof){ .reason = TIDE_PLAN_SEARCH };
+  }
+  if (state->height <= solver_goal(solver) || state->height <= state->bound) {
+    tide__improver_free(state->improver);
+    state->improver = NULL;
+  }
+  return TIDE_OK;
+}
+
+static bool solver_is_spent(tide__solver* solver) {
+  return tide__budget_is_over(solver->budget) || tide__budget_left(solver->budget) == 0;
+}
+
+// The highest part.
+static uint32_t solver_worst(const tide__solver* solver) {
+  uint32_t worst = 0;
+  for (uint32_t i = 1; i < solver->model.part_count; i++) {
+    if (solver->parts[i].height > solver->parts[worst].height) worst = i;
+  }
+  return worst;
+}
+
+static bool solver_is_single(const tide__solver* solver, uint32_t part) {
+  const tide__part* const range = &solver->model.parts[part];
+  return range->last_box - range->first_box == 1;
+}
+
+static tide_status solver_first_plans(tide__solver* solver) {
+  for (uint32_t i = 0; i < solver->model.part_count; i++) {
+    tide__part_state* const state = &solver->parts[i];
+    if (state->height <= solver_goal(solver)) continue;
+    if (solver_is_single(solver, i)) {
+      const tide__box* const box = &solver->model.boxes[solver->model.parts[i].first_box];
+      const int64_t offset = box->fixed >= 0 ? box->fixed : 0;
+      tide__solver_note(solver, i, offset + box->height, &offset, TIDE_PLAN_STAGE_GREEDY);
+    } else if (!solver_has_fixed(solver, &solver->model.parts[i])) {
+      TIDE_TRY(solver_step(solver, i));
+      if (state->height == INT64_MAX) return TIDE_OK;  // all of memory is not enough
+    }
+  }
+  return TIDE_OK;
+}
+
+static tide_status solver_work(tide__solver* solver) {
+  while (!solver_is_impossible(solver)) {
+    const uint32_t worst = solver_worst(solver);
+    const tide__part_state* const state = &solver->parts[worst];
+    solver->height = state->height;
+    solver->stage = state->stage;
+    if (state->height <= solver_goal(solver) || state->is_stuck || state->height <= state->bound) break;
+    if (solver->is_kept || solver_is_spent(solver)) break;
+    TIDE_TRY(solver_step(solver, worst));
+  }
+  return TIDE_OK;
+}
+
+static void solver_judge(tide__solver* solver) {
+  if (solver->verdict == TIDE_PLAN_INFEASIBLE) return;
+  if (solver->height > solver->capacity || solver->height == INT64_MAX) {
+    solver->verdict = TIDE_PLAN_UNKNOWN;
+    return;
+  }
+  solver->verdict = solver->height <= solver->bound ? TIDE_PLAN_OPTIMAL : TIDE_PLAN_FEASIBLE;
+}
+
+tide_status tide__solver_run(tide__solver* solver) {
+  if (solver->model.count == 0) {
+    solver->height = 0;
+    solver->verdict = TIDE_PLAN_OPTIMAL;
+    return TIDE_OK;
+  }
+  if (solver_is_impossible(solver)) return TIDE_OK;
+  TIDE_TRY(solver_fit_odd_parts(solver));
+  if (solver->verdict == TIDE_PLAN_INFEASIBLE) return TIDE_OK;
+  if (solver->model.has_hints) TIDE_TRY(tide__keep_run(solver));
+  if (!solver->is_kept) TIDE_TRY(solver_first_plans(solver));
+  TIDE_TRY(solver_work(solver));
+  solver_judge(solver);
+  return TIDE_OK;
+}

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// One pool from its model to its plan: which solver works on which part, in which order and for how long.
+#ifndef TIDEMARK_SRC_PLAN_SOLVER_H
+#define TIDEMARK_SRC_PLAN_SOLVER_H
+
+#include "plan/budget.h"
+#include "plan/crew.h"
+#include "plan/model.h"
+
+typedef struct tide__improver tide__improver;
+
+typedef struct tide__part_state {
+  int64_t height;  // of its plan; INT64_MAX: none
+  int64_t bound;   // no plan of it is lower
+  tide_plan_stage stage;
+  bool is_stuck;             // nothing is left that could make it better
+  tide__improver* improver;  // owned, (optional)
+} tide__part_state;
+
+typedef struct tide__solver {
+  tide__pile pile;
+  const tide__items* items;          // borrowed
+  const tide_plan_options* options;  // borrowed
+  tide__budget* budget;              // borrowed
+  tide__crew* crew;                  // borrowed
+  tide__model model;
+  int64_t capacity;         // INT64_MAX: none
+  int64_t* offsets;         // of pile; by box; the best plan
+  tide__part_state* parts;  // of pile
+  int64_t height;           // of the plan; INT64_MAX: none
+  int64_t bound;
+  bool is_kept;  // the plan keeps hints, and is not to be improved
+  tide_plan_verdict verdict;
+  tide_plan_stage stage;
+  tide_plan_proof proof;
+} tide__solver;
+
+// Plans the items that `pools` puts into `pool`. The solver is given back with fini, also after a failure.
+tide_status tide__solver_init(tide__solver* solver, const tide__items* items, const uint32_t* pools,
+                              uint32_t pool, uint64_t capacity, const tide_plan_options* options,
+                              tide__budget* budget, tide__crew* crew, const tide_heap* heap);
+tide_status tide__solver_run(tide__solver* solver);
+void tide__solver_fini(tide__solver* solver);
+
+#endif

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// A pass aims below the best plan and ends where it is bound to miss that. The boxes that live in the blamed
+// section and still wait there get a higher priority; the next pass places them earlier, somewhere else is
+// blamed, and after some turns nowhere is. A chain that finds nothing for a while begins anew from chance.
+// Several chains turn side by side. They share the best plan between rounds only, so the number of threads
+// does not show.
+#include "plan/wheel.h"
+
+#include <string.h>
+
+#include "base/error.h"
+#include "plan/logarithm.h"
+
+#define WHEEL_IDLE 40u       // passes without success after which a chain begins anew
+#define WHEEL_ALONE 200000u  // boxes above which one chain must do, for its memory
+
+// Weights of the logarithms of duration, height and sections, and of the load; and the bonus.
+typedef struct wheel_mix {
+  float duration;
+  float height;
+  float sections;
+  float load;
+  float bonus;
+} wheel_mix;
+
+static const wheel_mix wheel_fixed[] = {
+  { 1, 1, 0, 0, 0 },          // area
+  { 0.1f, 0, 0, 100, 0 },     // load, then duration
+  { 1, 0.001f, 0, 0, 0 },     // duration
+  { 0, 1, 0, 0, 0 },          // height
+  { 1, 0.3f, 0, 0, 0 },       //
+  { 0, 0.001f, 1, 0, 0 },     // sections
+  { 0.1f, 0.1f, 0, 100, 0 },  // load, then area
+  { 1, 1, 0, 0, 0.7f },       // and with walls
+  { 0, 1, 0, 0, 0.7f },       //
+  { 0, 0.001f, 1, 0, 0.7f },  //
+  { 1, 0.001f, 0, 0, 0.7f },  //
+  { 0.1f, 0, 0, 100, 0.7f },  //
+};
+#define WHEEL_FIXED (sizeof wheel_fixed / sizeof wheel_fixed[0])
+
+// ---------------------------------------------------------------------------------------------------
+// What priorities are made of
+
+// A tree of the highest load under each node; `tree` has 2 * leaves places.
+static float wheel_highest(const float* tree, uint32_t leaves, uint32_t first, uint32_t last) {
+  float highest = 0;
+  uint32_t left = first + leaves;
+  uint32_t right = last + leaves;
+  for (; left < right; left /= 2, right /= 2) {
+    if (left % 2 == 1) {
+      highest = tree[left] > highest ? tree[left] : highest;
+      left++;
+    }
+    if (right % 2 == 1) {
+      right--;
+      highest = tree[right] > highest ? tree[right] : highest;
+    }
+  }
+  return highest;
+}
+
+static tide_status wheel_measure(tide__wheel* wheel) {
+  const tide__part* const part = wheel->part;
+  const uint32_t sections = part->last_section - part->first_section;
+  uint32_t leaves = 1;
+  while (leaves < sections) leaves *= 2;
+  tide__pile work;
+  tide__pile_init(&work, wheel->pile.heap);
+  float* const tree = tide__pile_alloc(&work, (size_t)leaves * 2, sizeof *tree);
+  if (tree == NULL) return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for %u sections", (unsigned)sections);
+  for (uint32_t i = 0; i < sections; i++) {
+    tree[leaves + i] = (float)wheel->model->loads[part->first_section + i];
+  }
+  for (uint32_t i = leaves; i-- > 1;) tree[i] = tree[2 * i] > tree[2 * i + 1] ? tree[2 * i] : tree[2 * i + 1];
+  for (uint32_t i = 0; i < wheel->count; i++) {
+    const tide__box* const box = &wheel->model->boxes[part->first_box + i];
+    const float load =
+        wheel_highest(tree, leaves, box->first - part->first_section, box->last - part->first_section);
+    wheel->loads[i] = tree[1] > 0 ? load / tree[1] : 0;
+    wheel->narrow[i] = tide__log(box->duration);
+    wheel->heights[i] = tide__log((uint64_t)box->height);
+    wheel->sections[i] = tide__log(box->last - box->first);
+  }
+  tide__pile_fini(&work);
+  return TIDE_OK;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Lifetime
+
+static tide_status wheel_spoke_init(tide__wheel* wheel, tide__spoke* spoke, uint64_t seed) {
+  spoke->random = seed;
+  spoke->priorities = tide__pile_alloc(&wheel->pile, wheel->count, sizeof *spoke->priorities);
+  spoke->offsets = tide__pile_alloc(&wheel->pile, wheel->count, sizeof *spoke->offsets);
+  if (wheel->pile.is_short) {
+    return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for a pass over %u buffers", (unsigned)wheel->count);
+  }
+  return tide__greedy_new(wheel->model, wheel->part, wheel->pile.heap, &spoke->greedy);
+}
+
+tide_status tide__wheel_init(tide__wheel* wheel, const tide__model* model, const tide__part* part,
+                             uint64_t seed, const tide_heap* heap) {
+  *wheel = (tide__wheel){
+    .model = model, .part = part, .count = part->last_box - part->first_box, .height = INT64_MAX
+  };
+  tide__pile_init(&wheel->pile, heap);
+  wheel->spoke_count = wheel->count > WHEEL_ALONE ? 1 : TIDE__WHEEL_SPOKES;
+  wheel->loads = tide__pile_alloc(&wheel->pile, wheel->count, sizeof *wheel->loads);
+  wheel->narrow = tide__pile_alloc(&wheel->pile, wheel->count, sizeof *wheel->narrow);
+  wheel->heights = tide__pile_alloc(&wheel->pile, wheel->count, sizeof *wheel->heights);
+  wheel->sections = tide__pile_alloc(&wheel->pile, wheel->count, sizeof *wheel->sections);
+  wheel->offsets = tide__pile_alloc(&wheel->pile, wheel->count, sizeof *wheel->offsets);
+  if (wheel->pile.is_short) {
+    return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for %u buffers", (unsigned)wheel->count);
+  }
+  for (uint32_t i = 0; i < wheel->spoke_count; i++) {
+    TIDE_TRY(wheel_spoke_init(wheel, &wheel->spokes[i], seed * TIDE__WHEEL_SPOKES + i));
+  }
+  return wheel_measure(wheel);
+}
+
+void tide__wheel_fini(tide__wheel* wheel) {
+  for (uint32_t i = 0; i < wheel->spoke_count; i++) tide__greedy_free(wheel->spokes[i].greedy);
+  tide__pile_fini(&wheel->pile);
+}
+
+uint32_t tide__wheel_fixed_rounds(const tide__wheel* wheel) {
+  return (uint32_t)((WHEEL_FIXED + wheel->spoke_count - 1) / wheel->spoke_count);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Priorities
+
+static float wheel_chance(tide__spoke* spoke) {
+  spoke->random += UINT64_C(0x9e3779b97f4a7c15);
+  uint64_t n = spoke->random;
+  n = (n ^ n >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+  n = (n ^ n >> 27) * UINT64_C(0x94d049bb133111eb);
+  return (float)((n ^ n >> 31) >> 40) / (float)(1 << 24);
+}
+
+static void wheel_apply(const tide__wheel* wheel, tide__spoke* spoke, const wheel_mix* mix, float noise) {
+  spoke->bonus = mix->bonus;
+  spoke->idle = 0;
+  for (uint32_t i = 0; i < wheel->count; i++) {
+    spoke->priorities[i] = mix->duration * wheel->narrow[i] + mix->height * wheel->heights[i] +
+                           mix->sections * wheel->sections[i] + mix->load * wheel->loads[i];
+    if (noise > 0) spoke->priorities[i] += noise * wheel_chance(spoke);
+  }
+}
+
+static void wheel_begin_anew(const tide__wheel* wheel, tide__spoke* spoke) {
+  wheel_mix mix = { .duration = 1.5f * wheel_chance(spoke), .height = wheel_chance(spoke) };
+  if (wheel_chance(spoke) < 0.5f) mix.load = 20 * wheel_chance(spoke);
+  if (wheel_chance(spoke) < 0.6f) mix.bonus = 1.5f * wheel_chance(spoke);
+  const float noise = 0.7f * wheel_chance(spoke);
+  wheel_apply(wheel, spoke, &mix, noise);
+}
+
+// Raises the boxes of the blamed section that still wait.
+static void wheel_blame(const tide__wheel* wheel, tide__spoke* spoke) {
+  const uint32_t blamed = wheel->part->first_section + spoke->pass.blamed;
+  const float most = 0.2f + 0.8f * wheel_chance(spoke);
+  for (uint32_t i = 0; i < wheel->count; i++) {
+    const tide__box* const box = &wheel->model->boxes[wheel->part->first_box + i];
+    if (box->first > blamed) break;
+    if (box->last <= blamed || !tide__greedy_is_left(spoke->greedy, i)) continue;
+    spoke->priorities[i] += most * (0.5f + 0.5f * wheel_chance(spoke));
+  }
+}
+
+static void wheel_choose(const tide__wheel* wheel, tide__spoke* spoke, uint32_t index) {
+  const size_t pass = (size_t)spoke->passes * wheel->spoke_count + index;
+  if (pass < WHEEL_FIXED) {
+    wheel_apply(wheel, spoke, &wheel_fixed[pass], 0);
+  } else if (spoke->idle >= WHEEL_IDLE || spoke->pass.blamed == UINT32_MAX) {
+    wheel_begin_anew(wheel, spoke);
+  } else {
+    wheel_blame(wheel, spoke);
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Rounds
+
+typedef struct wheel_turn {
+  tide__wheel* wheel;
+  tide__budget* budget;
+  int64_t goal;
+  int64_t limit;
+  tide__atomic_u32 winner;
+} wheel_turn;
+
+static void wheel_run_spoke(void* user, uint32_t index) {
+  wheel_turn* const turn = user;
+  tide__wheel* const wheel = turn->wheel;
+  tide__spoke* const spoke = &wheel->spokes[index];
+  const tide__watch watch = { turn->budget, &turn->winner, index };
+  // The very first pass is made to its end whatever the time is.
+  const bool is_first = wheel->height == INT64_MAX && index == 0;
+  spoke->pass = (tide__pass){ INT64_MAX, UINT32_MAX };
+  if (!is_first && tide__watch_is_over(&watch)) return;
+  wheel_choose(wheel, spoke, index);
+  spoke->passes++;
+  spoke->pass = tide__greedy_run(spoke->greedy, spoke->priorities, spoke->bonus, turn->limit,
+                                 is_first ? NULL : &watch, spoke->offsets);
+  if (spoke->pass.height <= turn->goal) tide__watch_win(&turn->winner, index);
+}
+
+// Takes over what a round found, up to the first pass that reached the goal.
+static bool wheel_collect(tide__wheel* wheel, const wheel_turn* turn) {
+  const uint32_t winner = tide__load_relaxed(&turn->winner);
+  bool is_better = false;
+  for (uint32_t i = 0; i < wheel->spoke_count && i <= winner; i++) {
+    tide__spoke* const spoke = &wheel->spokes[i];
+    spoke->idle++;
+    tide__budget_spend(turn->budget, wheel->count);
+    if (spoke->pass.height >= wheel->height) continue;
+    wheel->height = spoke->pass.height;
+    memcpy(wheel->offsets, spoke->offsets, wheel->count * sizeof *wheel->offsets);
+    spoke->idle = 0;
+    is_better = true;
+  }
+  return is_better;
+}
+
+bool tide__wheel_turn(tide__wheel* wheel, int64_t goal, uint32_t rounds, tide__crew* crew,
+                      tide__budget* budget) {
+  bool is_better = false;
+  for (uint32_t i = 0; i < rounds && wheel->height > goal; i++) {
+    if (wheel->height < INT64_MAX && (tide__budget_is_over(budget) || tide__budget_left(budget) == 0)) break;
+    wheel_turn turn = { .wheel = wheel, .budget = budget, .goal = goal, .winner = UINT32_MAX };
+    turn.limit = wheel->height < INT64_MAX ? wheel->height - 1 : (int64_t)TIDE_PLAN_MAX_BYTES;
+    tide__crew_run(crew, wheel->spoke_count, wheel_run_spoke, &turn);
+    if (wheel_collect(wheel, &turn)) is_better = true;
+    if (wheel->height == INT64_MAX) break;  // not even the first pass found a place for everything
+  }
+  return is_better;
+}
