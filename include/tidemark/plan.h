@@ -141,8 +141,8 @@ typedef struct tide_plan_options {
 
 typedef struct tide_plan tide_plan;  // opaque; freed by tide_plan_free()
 
-// Plans; NULL options are the defaults. That there is no plan is no error: the verdict says so. Every plan has
-// passed tide_plan_verify().
+// Plans; NULL options are the defaults. That there is no plan is no error: the verdict says so. Every plan
+// has passed tide_plan_verify().
 // Errors:  TIDE_ERR_ARGUMENT for a problem that makes no sense: a lifetime or a gap that ends before it
 //          begins, gaps outside the lifetime or over one another, more than TIDE_PLAN_MAX_BYTES, a pool that
 //          is not there; TIDE_ERR_LIMIT for 2^30 buffers, gaps or pools; TIDE_ERR_NO_MEMORY.
@@ -194,9 +194,9 @@ typedef struct tide_plan_check {
   char text[200];  // the fault in words; empty: none
 } tide_plan_check;
 
-// Looks whether offsets are a plan of a problem; it shares no code with the solver. A buffer that never holds
-// anything may lie anywhere below TIDE_PLAN_MAX_BYTES. `pools` says where buffers lie that may lie in any; NULL:
-// in the first.
+// Looks whether offsets are a plan of a problem; it shares no code with the solver. A buffer that never
+// holds anything may lie anywhere below TIDE_PLAN_MAX_BYTES. `pools` says where buffers lie that may lie in
+// any; NULL: in the first.
 // Errors:  TIDE_ERR_ARGUMENT for a problem that tide_plan_solve() refuses, or NULL offsets;
 //          TIDE_ERR_NO_MEMORY.
 // Cost:    O((n + g) log n) for n buffers with g gaps.

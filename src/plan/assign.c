@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The load of each pool is kept by section, so that room is a question of O(log n). Loads only say what cannot
-// be; when a pool turns out not to hold what it was given, the caller moves some of it on.
+// The load of each pool is kept by section, so that room is a question of O(log n). Loads only say what
+// cannot be; when a pool turns out not to hold what it was given, the caller moves some of it on.
 #include "plan/assign.h"
 
 #include "base/error.h"
@@ -25,7 +25,7 @@ static void assign_add(tide__assign* assign, uint32_t item, uint32_t pool, bool 
   const tide__box* const box = &assign->all.boxes[assign->boxes[item]];
   for (uint32_t i = 0; i < box->span_count; i++) {
     const tide__span* const span = &assign->all.spans[box->span + i];
-    const int64_t bytes = span->top - span->bottom;
+    const int64_t bytes = span->held;
     tide__waste_add(&assign->loads[pool], span->first, span->last, is_added ? bytes : -bytes);
   }
 }
@@ -39,7 +39,7 @@ static bool assign_has_room(const tide__assign* assign, uint32_t item, uint32_t 
   for (uint32_t i = 0; assign->has_loads && i < box->span_count; i++) {
     const tide__span* const span = &assign->all.spans[box->span + i];
     const int64_t load = tide__waste_highest_of(&assign->loads[pool], span->first, span->last);
-    if (load > (int64_t)capacity - (span->top - span->bottom)) return false;
+    if (load > (int64_t)capacity - span->held) return false;
   }
   return true;
 }

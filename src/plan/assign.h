@@ -22,7 +22,8 @@ typedef struct tide__assign {
   tide_plan_proof proof;  // why there is no plan, however items are assigned
 } tide__assign;
 
-// Sends every item to the first pool whose load leaves room for it; items that hold much for long choose first.
+// Sends every item to the first pool whose load leaves room for it; items that hold much for long choose
+// first.
 tide_status tide__assign_init(tide__assign* assign, const tide__items* items,
                               const tide_plan_problem* problem, const tide_heap* heap);
 void tide__assign_fini(tide__assign* assign);

@@ -33,8 +33,8 @@ void tide__budget_share(tide__budget* budget, uint32_t pool, uint32_t pools);
 // To be asked now and then, on any thread: is the time over, or does the caller want to stop?
 bool tide__budget_is_over(tide__budget* budget);
 
-// What one of several works at once asks: is the budget spent, or has one before it in their order found what all
-// of them look for?
+// What one of several works at once asks: is the budget spent, or has one before it in their order found
+// what all of them look for?
 typedef struct tide__watch {
   tide__budget* budget;      // borrowed
   tide__atomic_u32* winner;  // borrowed, (optional) the first work that is known to have found it

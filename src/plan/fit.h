@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Boxes put down one by one, each where it meets none that lies there already: the way for boxes of any shape, and
-// for those that must or should lie where they are told.
+// Boxes put down one by one, each where it meets none that lies there already: the way for boxes of any
+// shape, and for those that must or should lie where they are told.
 #ifndef TIDEMARK_SRC_PLAN_FIT_H
 #define TIDEMARK_SRC_PLAN_FIT_H
 
@@ -38,7 +38,8 @@ void tide__fit_fini(tide__fit* fit);
 void tide__fit_put(tide__fit* fit, uint32_t box, int64_t offset);
 void tide__fit_take(tide__fit* fit, uint32_t box);
 
-// Finds what bars a box, which must not lie there, and sorts it into `bars`. O(k log k) for k boxes that it meets.
+// Finds what bars a box, which must not lie there, and sorts it into `bars`. O(k log k) for k boxes that it
+// meets.
 tide_status tide__fit_ask(tide__fit* fit, uint32_t box);
 // After that: does the offset meet none? Sets `out`, if it is not NULL, to the first box that is met.
 bool tide__fit_is_free(const tide__fit* fit, int64_t offset, uint32_t* out);

@@ -5,13 +5,12 @@
 // that lie wholly in that run the one with the highest priority is placed on it; where there is none, the run
 // is raised to its lower neighbour. No box is ever compared with another.
 //
-// The boxes that fit into a run are found by classes of their width, by powers of two. In a class boxes stand
-// by their first section under a tree that knows the highest priority and the lowest end below each node. A
-// box of a class that begins early enough fits whatever its width; only for those that begin near the right
-// wall the tree is asked for ends. A run with few beginnings is looked through without the trees.
-// What is left free below a raised run makes its sections higher in the end, so a pass knows early that it will
-// exceed its limit, and where.
-// A pass is O(n log n), nearly; about 150 bytes a box.
+// The boxes that fit into a run are found by classes of their width, by powers of two. In a class boxes
+// stand by their first section under a tree that knows the highest priority and the lowest end below each
+// node. A box of a class that begins early enough fits whatever its width; only for those that begin near
+// the right wall the tree is asked for ends. A run with few beginnings is looked through without the trees.
+// What is left free below a raised run makes its sections higher in the end, so a pass knows early that it
+// will exceed its limit, and where. A pass is O(n log n), nearly; about 150 bytes a box.
 #include "plan/greedy.h"
 
 #include <string.h>

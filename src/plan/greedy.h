@@ -26,8 +26,8 @@ typedef struct tide__pass {
 
 // Places each box of the part where its priority (by its number in the part; the highest goes first) and the
 // valleys of the skyline put it. A box that ends exactly at a wall of its valley has `bonus` more. Writes
-// `offsets` by number in the part. It is given up as soon as it is bound to exceed `limit`, and when the watch
-// says so (it may be NULL).
+// `offsets` by number in the part. It is given up as soon as it is bound to exceed `limit`, and when the
+// watch says so (it may be NULL).
 tide__pass tide__greedy_run(tide__greedy* greedy, const float* priorities, float bonus, int64_t limit,
                             const tide__watch* watch, int64_t* offsets);
 

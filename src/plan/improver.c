@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// A small part is searched exactly: at the bound first, then half-way between what could not be decided and the
-// best plan, with more nodes each time round. A large one is left to the wheel and, when that no longer finds
-// anything, to searches of neighbourhoods; one in between has all of them in turns.
+// A small part is searched exactly: at the bound first, then half-way between what could not be decided and
+// the best plan, with more nodes each time round. A large one is left to the wheel and, when that no longer
+// finds anything, to searches of neighbourhoods; one in between has all of them in turns.
 #include "plan/improver.h"
 
 #include "base/error.h"

@@ -10,8 +10,8 @@
 tide_status tide__improver_new(tide__solver* solver, uint32_t part, tide__improver** out);
 void tide__improver_free(tide__improver* improver);
 
-// Works for a while on getting the part's plan to `goal` or below, and notes a better plan, a better bound, or
-// that nothing is left to try.
+// Works for a while on getting the part's plan to `goal` or below, and notes a better plan, a better bound,
+// or that nothing is left to try.
 tide_status tide__improver_step(tide__improver* improver, int64_t goal);
 
 // Writes the offsets of a plan of the part, by number in the part, if it is better than the one there is.

@@ -2,8 +2,8 @@
 // Copyright the Tidemark authors
 //
 // A buffer's pieces are its lifetime cut at its gaps. Buffers that share storage become one item, which holds
-// at each instant the bytes from the lowest first to the highest last of its members; its alignment is the
-// least common multiple of theirs. O((n + g) log n) for n buffers with g gaps.
+// at each instant the bytes from the lowest first to the highest last of its members, or some of them; its
+// alignment is the least common multiple of theirs. O((n + g) log n) for n buffers with g gaps.
 #include "plan/items.h"
 
 #include <inttypes.h>
@@ -95,11 +95,12 @@ static tide_status items_cut(items_work* work, size_t index, uint32_t* count) {
     const tide_plan_gap* const gap = &buffer->gaps[work->keys[i].value];
     if (gap->lower == gap->upper) continue;
     TIDE_REQUIRE(at <= gap->lower, TIDE_ERR_ARGUMENT, "two gaps of buffer %zu overlap", index);
-    items_append(work->pieces, count, (tide__piece){ at, gap->lower, 0, buffer->bytes });
-    items_append(work->pieces, count, (tide__piece){ gap->lower, gap->upper, gap->first, gap->last });
+    items_append(work->pieces, count, (tide__piece){ at, gap->lower, 0, buffer->bytes, buffer->bytes });
+    items_append(work->pieces, count,
+                 (tide__piece){ gap->lower, gap->upper, gap->first, gap->last, gap->last - gap->first });
     at = gap->upper;
   }
-  items_append(work->pieces, count, (tide__piece){ at, buffer->upper, 0, buffer->bytes });
+  items_append(work->pieces, count, (tide__piece){ at, buffer->upper, 0, buffer->bytes, buffer->bytes });
   return TIDE_OK;
 }
 
@@ -139,22 +140,30 @@ static uint64_t items_common_alignment(uint64_t a, uint64_t b) {
                                                                            : TIDE_PLAN_MAX_BYTES + 1;
 }
 
+static void items_note_pair(tide__items* items, uint32_t buffer, uint32_t other) {
+  if (items->proof.reason != TIDE_PLAN_NO_REASON) return;
+  items->proof = (tide_plan_proof){ .reason = TIDE_PLAN_PAIR, .buffer = buffer, .other = other };
+}
+
 // Makes `item` fit one more buffer; what contradicts is noted, once.
 static void items_join(tide__items* items, const items_work* work, tide__item* item, uint32_t index) {
   const tide_plan_buffer* const buffer = &work->problem->buffers[index];
-  const bool is_apart =
-      (item->offset != TIDE_PLAN_ANYWHERE && buffer->offset != TIDE_PLAN_ANYWHERE &&
-       item->offset != buffer->offset) ||
-      (item->pool != TIDE_PLAN_ANY_POOL && buffer->pool != TIDE_PLAN_ANY_POOL && item->pool != buffer->pool);
-  if (is_apart && items->proof.reason == TIDE_PLAN_NO_REASON) {
-    items->proof = (tide_plan_proof){ .reason = TIDE_PLAN_PAIR, .buffer = item->buffer, .other = index };
+  if (item->offset == TIDE_PLAN_ANYWHERE) {
+    item->offset = buffer->offset;
+    item->offset_by = index;
+  } else if (buffer->offset != TIDE_PLAN_ANYWHERE && item->offset != buffer->offset) {
+    items_note_pair(items, item->offset_by, index);
+  }
+  if (item->pool == TIDE_PLAN_ANY_POOL) {
+    item->pool = buffer->pool;
+    item->pool_by = index;
+  } else if (buffer->pool != TIDE_PLAN_ANY_POOL && item->pool != buffer->pool) {
+    items_note_pair(items, item->pool_by, index);
   }
   const bool holds = work->first_piece[index] < work->first_piece[index + 1];
   if (holds && buffer->bytes > item->bytes) item->bytes = buffer->bytes;
   if (buffer->alignment > 1) item->alignment = items_common_alignment(item->alignment, buffer->alignment);
-  if (item->offset == TIDE_PLAN_ANYWHERE) item->offset = buffer->offset;
   if (item->hint == TIDE_PLAN_ANYWHERE) item->hint = buffer->hint;
-  if (item->pool == TIDE_PLAN_ANY_POOL) item->pool = buffer->pool;
   items->of_buffer[index] = (uint32_t)(item - items->items);
 }
 
@@ -169,11 +178,12 @@ static tide__item* items_begin(tide__items* items, uint32_t index, uint32_t piec
   return item;
 }
 
-// What the paint of a union needs: the instants at which something changes, and two values between each two.
+// What the paint of a union needs: the instants at which something changes, and three values between each
+// two.
+typedef enum items_value { ITEMS_FIRST, ITEMS_LAST, ITEMS_HELD, ITEMS_VALUES } items_value;
 typedef struct items_union {
   uint64_t* instants;
-  uint64_t* lasts;
-  uint64_t* firsts;
+  uint64_t* values[ITEMS_VALUES];
   uint32_t* next;
   size_t cells;
 } items_union;
@@ -192,18 +202,24 @@ static uint32_t items_cell(const items_union* all, uint64_t instant) {
   return (uint32_t)low;
 }
 
-// Paints by falling last, or by rising first.
+static uint64_t items_value_of(const tide__piece* piece, items_value value) {
+  if (value == ITEMS_FIRST) return piece->first;
+  return value == ITEMS_LAST ? piece->last : piece->held;
+}
+
+// Leaves each cell with the lowest first, or the greatest of the other values.
 static void items_paint(items_work* work, items_union* all, const tide__piece* pieces, size_t count,
-                        bool is_last) {
+                        items_value value) {
   for (uint32_t i = 0; i < count; i++) {
-    work->keys[i] = (tide__keyed){ is_last ? ~pieces[i].last : pieces[i].first, i };
+    const uint64_t n = items_value_of(&pieces[i], value);
+    work->keys[i] = (tide__keyed){ value == ITEMS_FIRST ? n : ~n, i };
   }
   tide__radix_sort(work->keys, work->spare, count);
   tide__paint_clear(all->next, all->cells);
   for (size_t i = 0; i < count; i++) {
     const tide__piece* const piece = &pieces[work->keys[i].value];
-    tide__paint(all->next, is_last ? all->lasts : all->firsts, items_cell(all, piece->lower),
-                items_cell(all, piece->upper), is_last ? piece->last : piece->first);
+    tide__paint(all->next, all->values[value], items_cell(all, piece->lower), items_cell(all, piece->upper),
+                items_value_of(piece, value));
   }
 }
 
@@ -220,35 +236,47 @@ static void items_find_instants(items_work* work, items_union* all, const tide__
   all->cells = instants > 0 ? instants - 1 : 0;
 }
 
-// Writes the union of `count` pieces to `out`, which has room for twice as many, and returns how many it has.
+static tide_status items_union_init(items_union* all, tide__pile* pile, size_t count) {
+  all->instants = tide__pile_alloc(pile, 2 * count + 1, sizeof *all->instants);
+  all->next = tide__pile_alloc(pile, 2 * count + 2, sizeof *all->next);
+  for (unsigned i = 0; i < ITEMS_VALUES; i++) {
+    all->values[i] = tide__pile_alloc(pile, 2 * count + 1, sizeof *all->values[i]);
+  }
+  if (!pile->is_short) return TIDE_OK;
+  return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for %zu parts of a storage", count);
+}
+
+// Appends a piece, or makes the one before it longer.
+static void items_append_or_extend(tide__piece* pieces, uint32_t* count, tide__piece piece) {
+  tide__piece* const before = *count > 0 ? &pieces[*count - 1] : NULL;
+  if (before != NULL && before->upper == piece.lower && before->first == piece.first &&
+      before->last == piece.last && before->held == piece.held) {
+    before->upper = piece.upper;
+  } else {
+    items_append(pieces, count, piece);
+  }
+}
+
+// Writes the union of `count` pieces to `out`, which has room for twice as many. What several members hold
+// between the lowest first and the highest last need not be all of it; at least it is what one of them holds.
 static tide_status items_unite(items_work* work, const tide__piece* pieces, size_t count, tide__piece* out,
                                uint32_t* out_count) {
   tide__pile pile;
   tide__pile_init(&pile, work->pile.heap);
-  items_union all = { .instants = tide__pile_alloc(&pile, 2 * count + 1, sizeof *all.instants),
-                      .lasts = tide__pile_alloc(&pile, 2 * count + 1, sizeof *all.lasts),
-                      .firsts = tide__pile_alloc(&pile, 2 * count + 1, sizeof *all.firsts),
-                      .next = tide__pile_alloc(&pile, 2 * count + 2, sizeof *all.next) };
+  items_union all = { .cells = 0 };
   *out_count = 0;
-  if (pile.is_short) {
-    tide__pile_fini(&pile);
-    return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for %zu parts of a storage", count);
-  }
-  items_find_instants(work, &all, pieces, count);
-  items_paint(work, &all, pieces, count, false);
-  items_paint(work, &all, pieces, count, true);
-  for (size_t i = 0; i < all.cells; i++) {
-    const tide__piece here = { all.instants[i], all.instants[i + 1], all.firsts[i], all.lasts[i] };
-    tide__piece* const before = *out_count > 0 ? &out[*out_count - 1] : NULL;
-    if (before != NULL && before->upper == here.lower && before->first == here.first &&
-        before->last == here.last) {
-      before->upper = here.upper;
-    } else {
-      items_append(out, out_count, here);
+  const tide_status status = items_union_init(&all, &pile, count);
+  if (status == TIDE_OK) {
+    items_find_instants(work, &all, pieces, count);
+    for (unsigned i = 0; i < ITEMS_VALUES; i++) items_paint(work, &all, pieces, count, (items_value)i);
+    for (size_t i = 0; i < all.cells; i++) {
+      const tide__piece here = { all.instants[i], all.instants[i + 1], all.values[ITEMS_FIRST][i],
+                                 all.values[ITEMS_LAST][i], all.values[ITEMS_HELD][i] };
+      items_append_or_extend(out, out_count, here);
     }
   }
   tide__pile_fini(&pile);
-  return TIDE_OK;
+  return status;
 }
 
 // Makes one item of the buffers at keys[first, last), which are those of one number.

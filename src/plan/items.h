@@ -8,12 +8,13 @@
 #include "plan/pile.h"
 #include "tidemark/plan.h"
 
-// A part of a lifetime in which an item holds its bytes [first, last).
+// A part of a lifetime in which an item holds its bytes [first, last), or at least `held` of them.
 typedef struct tide__piece {
   uint64_t lower;
   uint64_t upper;
   uint64_t first;
   uint64_t last;
+  uint64_t held;
 } tide__piece;
 
 typedef struct tide__item {
@@ -23,6 +24,8 @@ typedef struct tide__item {
   uint64_t bytes;        // of the largest of its buffers that ever hold anything
   uint32_t pool;         // or TIDE_PLAN_ANY_POOL
   uint32_t buffer;       // one of its buffers, to tell of it
+  uint32_t offset_by;    // the buffer that must lie at `offset`
+  uint32_t pool_by;      // the buffer that must lie in `pool`
   uint32_t piece;        // its pieces stand from here on, by rising time, and do not meet
   uint32_t piece_count;  // 0: it never holds anything
 } tide__item;

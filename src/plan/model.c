@@ -56,11 +56,13 @@ static void model_add_box(tide__model* model, model_work* work, const tide__item
   for (uint32_t i = 0; i < item->piece_count; i++) {
     const tide__piece* const piece = &items->pieces[item->piece + i];
     const uint32_t span = model->span_count++;
-    model->spans[span] = (tide__span){ .bottom = (int64_t)piece->first, .top = (int64_t)piece->last };
+    model->spans[span] = (tide__span){ .bottom = (int64_t)piece->first,
+                                       .top = (int64_t)piece->last,
+                                       .held = (int64_t)piece->held };
     work->of_span[span] = model->count;
     work->starts[span] = (tide__keyed){ piece->lower, span };
     work->ends[span] = (tide__keyed){ piece->upper, span };
-    model->has_holes |= piece->first > 0;
+    model->has_holes |= piece->held < piece->last;
   }
   model->has_fixed |= box.fixed >= 0;
   model->has_hints |= box.hint >= 0;
@@ -116,7 +118,7 @@ static void model_sweep(tide__model* model, model_work* work) {
     if (start < model->span_count && work->starts[start].key < work->ends[end].key) {
       tide__span* const span = &model->spans[work->starts[start].value];
       span->first = model->sections;
-      bytes += (uint64_t)(span->top - span->bottom);
+      bytes += (uint64_t)span->held;
       whole += model_grains(model, span);
       model->instants[model->sections] = work->starts[start++].key;
       is_open = true;
@@ -130,7 +132,7 @@ static void model_sweep(tide__model* model, model_work* work) {
     }
     tide__span* const span = &model->spans[work->ends[end++].value];
     span->last = model->sections;
-    bytes -= (uint64_t)(span->top - span->bottom);
+    bytes -= (uint64_t)span->held;
     whole -= model_grains(model, span);
   }
 }

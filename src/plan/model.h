@@ -8,12 +8,14 @@
 
 #include "plan/items.h"
 
-// The sections [first, last) in which a box holds the bytes [bottom, top) above its offset.
+// The sections [first, last) in which a box holds the bytes [bottom, top) above its offset, or at least
+// `held` of them.
 typedef struct tide__span {
   uint32_t first;
   uint32_t last;
   int64_t bottom;
   int64_t top;
+  int64_t held;
 } tide__span;
 
 // An item of the pool that holds something.
@@ -39,8 +41,8 @@ typedef struct tide__part {
   int64_t lower_bound;
 } tide__part;
 
-// Invariants: [M1] boxes are sorted by first, then last, then item. [M2] each section has a box. [M3] the parts
-// cover boxes and sections in their order.
+// Invariants: [M1] boxes are sorted by first, then last, then item. [M2] each section has a box. [M3] the
+// parts cover boxes and sections in their order.
 typedef struct tide__model {
   tide__pile pile;
   tide__box* boxes;    // of pile
@@ -56,7 +58,7 @@ typedef struct tide__model {
   bool has_fixed;
   bool has_hints;
   bool has_gaps;   // a box has more than one span
-  bool has_holes;  // a span has its bottom above 0
+  bool has_holes;  // a span holds less than its top
   int64_t lower_bound;
   tide_plan_proof proof;  // of the bound
 } tide__model;

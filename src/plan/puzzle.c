@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The unit. All offsets are multiples of the model's grain, so heights may be rounded up to it. Below that, if
-// boxes lie as low as they can, every offset is a sum of heights, rounded up to alignments: it is a multiple of
-// what divides all heights, all fixed offsets and those alignments that do not themselves divide it.
+// The unit. All offsets are multiples of the model's grain, so heights may be rounded up to it. Below that,
+// if boxes lie as low as they can, every offset is a sum of heights, rounded up to alignments: it is a
+// multiple of what divides all heights, all fixed offsets and those alignments that do not themselves divide
+// it.
 #include "plan/puzzle.h"
 
 #include "base/error.h"
@@ -39,7 +40,7 @@ static void puzzle_add(tide__puzzle* puzzle, const tide__model* model, uint32_t 
   for (uint32_t i = 0; i < box->span_count; i++) {
     const tide__puzzle_span span = puzzle_cut(&model->spans[box->span + i], first, last);
     if (span.first == span.last) continue;
-    puzzle->is_exact &= model->spans[box->span + i].bottom == 0;
+    puzzle->is_exact &= model->spans[box->span + i].held == model->spans[box->span + i].top;
     if (tile.span_count == 0) tile.first = span.first;
     tile.last = span.last;
     puzzle->spans[(*spans)++] = span;

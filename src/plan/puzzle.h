@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Some boxes of a model, in the form the exact search works on: sections counted from 0, heights in units that
-// divide all of them. It is only read by the searches, so threads share it.
+// Some boxes of a model, in the form the exact search works on: sections counted from 0, heights in units
+// that divide all of them. It is only read by the searches, so threads share it.
 #ifndef TIDEMARK_SRC_PLAN_PUZZLE_H
 #define TIDEMARK_SRC_PLAN_PUZZLE_H
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Digits of eleven bits from the lowest up; a digit that all keys share costs only its count. O(n), and faster
-// than comparing from some hundred elements on; fewer are sorted by insertion.
+// Digits of eleven bits from the lowest up; a digit that all keys share costs only its count. O(n), and
+// faster than comparing from some hundred elements on; fewer are sorted by insertion.
 #include "plan/radix.h"
 
 #include <stdbool.h>

@@ -264,7 +264,8 @@ static bool search_bound(tide__search* search, const search_job* job) {
   return true;
 }
 
-// Gives a span's sections without a low this one, and counts it where it is the low; returns how many had none.
+// Gives a span's sections without a low this one, and counts it where it is the low; returns how many had
+// none.
 static int64_t search_lower_span(int64_t* restrict lows, int64_t* restrict counts, uint32_t length,
                                  int64_t floor) {
   int64_t found = 0;
@@ -311,8 +312,8 @@ static void search_group_insert(search_group* groups, uint32_t count, search_gro
   groups[at] = group;
 }
 
-// Counts the tiles that begin at a section and go on behind it: afterwards `counts` of a section tells how many
-// tiles cross its beginning.
+// Counts the tiles that begin at a section and go on behind it: afterwards `counts` of a section tells how
+// many tiles cross its beginning.
 static void search_count_crossings(const tide__search* search, const search_job* job, int32_t* crossings) {
   memset(crossings, 0, (size_t)(job->last - job->first + 1) * sizeof *crossings);
   for (uint32_t i = 0; i < job->count; i++) {

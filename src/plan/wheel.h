@@ -43,8 +43,8 @@ tide_status tide__wheel_init(tide__wheel* wheel, const tide__model* model, const
                              uint64_t seed, const tide_heap* heap);
 void tide__wheel_fini(tide__wheel* wheel);
 
-// Turns until there is a plan of at most `goal`, or `rounds` rounds are over, or the budget is. The first pass
-// of all goes on when time is over, so that there is a plan. Returns whether the plan became better.
+// Turns until there is a plan of at most `goal`, or `rounds` rounds are over, or the budget is. The first
+// pass of all goes on when time is over, so that there is a plan. Returns whether the plan became better.
 bool tide__wheel_turn(tide__wheel* wheel, int64_t goal, uint32_t rounds, tide__crew* crew,
                       tide__budget* budget);
 
