@@ -87,7 +87,8 @@ static void zsh_option_print(const tool_verb* verb, const tool_option* option) {
   if (option->value != NULL) {
     (void)fputc(':', stdout);
     zsh_text_print(option->value);
-    (void)printf(":(%s)", choices_of(option->value));
+    if (strcmp(option->value, "FILE") == 0) (void)fputs(":_files", stdout);
+    else (void)printf(":(%s)", choices_of(option->value));
   }
   (void)fputc('\'', stdout);
 }

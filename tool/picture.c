@@ -4,7 +4,6 @@
 // One visit of the ledger fills the arrays; O(segments + blocks).
 #include "picture.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -114,22 +113,16 @@ void tool_emit_pool(tool_emit* emit, const tide_trace* trace, uint32_t pool) {
 // ---------------------------------------------------------------------------------------------------
 // Options
 
-// A number in decimal digits that is at most `most`.
-static bool number_parse(const char* text, size_t most, size_t* out) {
-  char* end = NULL;
-  errno = 0;
-  const unsigned long long number = strtoull(text, &end, 10);
-  if (errno != 0 || end == text || *end != '\0' || text[0] == '-' || number > most) return false;
-  *out = (size_t)number;
-  return true;
-}
-
 int tool_device_choose(const tool_call* call, const tide_trace* trace, size_t* out) {
   *out = 0;
   const size_t count = tool_device_count(trace);
   const char* const text = tool_option_value(call, "device");
   if (text != NULL) {
-    if (count > 0 && number_parse(text, count - 1, out)) return TOOL_DONE;
+    uint64_t number = 0;
+    if (count > 0 && tool_number_parse(text, count - 1, &number)) {
+      *out = (size_t)number;
+      return TOOL_DONE;
+    }
     return tool_fail("there is no device '%s'; the recording has %zu", text, count);
   }
   for (size_t i = count; i-- > 0;) {
@@ -140,7 +133,9 @@ int tool_device_choose(const tool_call* call, const tide_trace* trace, size_t* o
 
 int tool_top_parse(const tool_call* call, size_t otherwise, size_t* out) {
   const char* const text = tool_option_value(call, "top");
-  *out = otherwise;
-  if (text == NULL || number_parse(text, SIZE_MAX, out)) return TOOL_DONE;
-  return tool_fail("--top '%s': a number of rows is wanted", text);
+  uint64_t number = otherwise;
+  if (text != NULL && !tool_number_parse(text, SIZE_MAX, &number))
+    return tool_fail("--top '%s': a number of rows is wanted", text);
+  *out = (size_t)number;
+  return TOOL_DONE;
 }

@@ -37,6 +37,11 @@ tool_progress* tool_progress_begin(const char* what) {
   return progress;
 }
 
+void tool_progress_rename(tool_progress* progress, const char* what) {
+  free(progress->what);
+  progress->what = tool_display_text(what, false);
+}
+
 static void bar_draw(const tool_progress* progress, double share, uint64_t now_ns) {
   char bar[BAR_CELLS + 1] = { 0 };
   const int filled = (int)(share * BAR_CELLS);

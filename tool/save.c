@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Writing a trace to a file or to standard output, compressed if the name says so. A file is written beside
+// Writing a file or to standard output, compressed if the name says so. A file is written beside
 // its place under another name and then put there, so that a failure or a signal leaves what was there
 // before. What is no ordinary file (a pipe, /dev/null) is written to as it is. Every byte that cannot be
 // written is an error, also one that only shows when the file is closed.
@@ -208,21 +208,39 @@ static void output_free(output* out) {
   free(out);
 }
 
-int tool_trace_write_counted(const tide_trace* trace, const char* path, tide_format format,
-                             uint64_t* out_bytes) {
+int tool_file_write(const char* path, tool_file_writer* write, const void* what, uint64_t* out_bytes) {
   output* const out = tool_alloc(1, sizeof *out);
   out->descriptor = -1;
   out->progress = tool_progress_begin("writing");
   const tide_sink sink = { output_write, out };
   tide_status status = encoder_begin(out, path);
   if (status == TIDE_OK) status = output_open(out, path);
-  if (status == TIDE_OK) status = tide_trace_write(trace, (uint32_t)format, &sink);
+  if (status == TIDE_OK) status = write(what, &sink);
   if (status == TIDE_OK) status = output_finish(out);
   if (out_bytes != NULL) *out_bytes = status == TIDE_OK ? out->written_bytes : 0;
   const char* name = strcmp(path, "-") == 0 ? "standard output" : path;
   if (status != TIDE_OK) (void)tool_fail("%s: %s", name, tide_last_error()->text);
   output_free(out);
   return status == TIDE_OK ? TOOL_DONE : TOOL_USAGE;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Traces
+
+typedef struct formatted_trace {
+  const tide_trace* trace;
+  tide_format format;
+} formatted_trace;
+
+static tide_status formatted_trace_write(const void* what, const tide_sink* sink) {
+  const formatted_trace* const formatted = what;
+  return tide_trace_write(formatted->trace, (uint32_t)formatted->format, sink);
+}
+
+int tool_trace_write_counted(const tide_trace* trace, const char* path, tide_format format,
+                             uint64_t* out_bytes) {
+  const formatted_trace formatted = { trace, format };
+  return tool_file_write(path, formatted_trace_write, &formatted, out_bytes);
 }
 
 int tool_trace_write(const tide_trace* trace, const char* path, tide_format format) {

@@ -3,7 +3,7 @@
 //
 // Sizes as people write them. A size is a decimal number, then perhaps a unit, with or without a blank
 // between them: "512", "24GiB", "1.5 G". K, M, G and T and KiB ... are powers of 1024, KB ... powers of 1000;
-// capitals do not matter. What is left of a byte is rounded.
+// capitals do not matter. What is left of a byte is rounded. Also plain numbers.
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,6 +34,7 @@ static uint64_t unit_bytes(const char* word) {
   return 0;
 }
 
+// Digits at the front of a text.
 static bool whole_parse(const char** text, uint64_t* out) {
   if (!isdigit((unsigned char)**text)) return false;
   *out = 0;
@@ -72,4 +73,21 @@ bool tool_size_parse(const char* text, uint64_t* out) {
 const char* tool_size_text(uint64_t bytes, char out[TOOL_SIZE_TEXT]) {
   (void)snprintf(out, TOOL_SIZE_TEXT, "%.2f GiB", (double)bytes / (double)(1 << 30));
   return out;
+}
+
+const char* tool_size_scaled(uint64_t bytes, char out[TOOL_SIZE_TEXT]) {
+  static const char* const names[] = { "KiB", "MiB", "GiB", "TiB" };
+  size_t unit = 0;
+  double scaled = (double)bytes / 1024;
+  for (; scaled >= 1024 && unit < 3; unit++) scaled /= 1024;
+  if (bytes < 1024) (void)snprintf(out, TOOL_SIZE_TEXT, "%llu B", (unsigned long long)bytes);
+  else (void)snprintf(out, TOOL_SIZE_TEXT, "%.2f %s", scaled, names[unit]);
+  return out;
+}
+
+bool tool_number_parse(const char* text, uint64_t most, uint64_t* out) {
+  uint64_t number = 0;
+  const bool is_number = whole_parse(&text, &number) && *text == '\0' && number <= most;
+  *out = is_number ? number : 0;
+  return is_number;
 }

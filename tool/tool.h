@@ -94,6 +94,10 @@ bool tool_size_parse(const char* text, uint64_t* out);
 // "26.53 GiB", two decimals, always GiB. The buffer is the caller's; returns it.
 #define TOOL_SIZE_TEXT 32
 const char* tool_size_text(uint64_t bytes, char out[TOOL_SIZE_TEXT]);
+// "640 B", "12.50 MiB": in the largest unit of which there is at least one.
+const char* tool_size_scaled(uint64_t bytes, char out[TOOL_SIZE_TEXT]);
+// A whole number in decimal digits that is at most `most`.
+bool tool_number_parse(const char* text, uint64_t most, uint64_t* out);
 // What part of a whole it is; 0 of nothing.
 static inline double tool_share(uint64_t part, uint64_t whole) {
   return whole != 0 ? (double)part / (double)whole : 0;
@@ -107,8 +111,12 @@ static inline double tool_share(uint64_t part, uint64_t whole) {
 // else 0.
 int tool_trace_read(const char* path, tide_trace** out);
 
-// Writes a trace to a file, or to standard output for "-", compressed if the name ends in .xz, .gz or .zst.
-// A file is there whole or as it was before. `out_bytes` (may be NULL): how many bytes were written.
+// Writes a file, or to standard output for "-", compressed if the name ends in .xz, .gz or .zst. `write` is
+// called once, with what it is to write and where it goes. A file is there whole or as it was before.
+// `out_bytes` (may be NULL): how many bytes were written.
+typedef tide_status tool_file_writer(const void* what, const tide_sink* sink);
+int tool_file_write(const char* path, tool_file_writer* write, const void* what, uint64_t* out_bytes);
+// The same for a trace.
 int tool_trace_write(const tide_trace* trace, const char* path, tide_format format);
 int tool_trace_write_counted(const tide_trace* trace, const char* path, tide_format format,
                              uint64_t* out_bytes);
@@ -119,6 +127,7 @@ int tool_trace_write_counted(const tide_trace* trace, const char* path, tide_for
 typedef struct tool_progress tool_progress;
 tool_progress* tool_progress_begin(const char* what);
 void tool_progress_show(tool_progress* progress, double share);  // 0 to 1, below 0: not known; cheap
+void tool_progress_rename(tool_progress* progress, const char* what);
 void tool_progress_end(tool_progress* progress);
 void tool_progress_clear(void);  // takes a bar off the screen before something else is printed there
 
@@ -186,6 +195,8 @@ extern const tool_verb tool_info;
 extern const tool_verb tool_report;
 extern const tool_verb tool_replay;
 extern const tool_verb tool_whatif;
+extern const tool_verb tool_plan;
+extern const tool_verb tool_verify;
 extern const tool_verb tool_convert;
 extern const tool_verb tool_diff;
 extern const tool_verb tool_machines;

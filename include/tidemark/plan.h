@@ -22,9 +22,9 @@
 
 TIDE_BEGIN_DECLS
 
-#define TIDE_PLAN_ANYWHERE UINT64_MAX              // no offset: the solver chooses
-#define TIDE_PLAN_ANY_POOL UINT32_MAX              // no pool: the solver chooses
-#define TIDE_PLAN_MAX_BYTES ((uint64_t)1 << 62)    // of a buffer, an offset, a capacity
+#define TIDE_PLAN_ANYWHERE UINT64_MAX            // no offset: the solver chooses
+#define TIDE_PLAN_ANY_POOL UINT32_MAX            // no pool: the solver chooses
+#define TIDE_PLAN_MAX_BYTES ((uint64_t)1 << 62)  // of a buffer, an offset, a capacity
 
 // A part of a buffer's lifetime in which it holds only its bytes [first, last); none when both are equal.
 typedef struct tide_plan_gap {
@@ -75,7 +75,8 @@ typedef enum tide_plan_reason {
   TIDE_PLAN_NO_REASON,
   TIDE_PLAN_LOAD,    // what lives at `instant` needs that much: tide_plan_live_set()
   TIDE_PLAN_SEARCH,  // no arrangement below it was left to try
-  TIDE_PLAN_BUFFER,  // `buffer` alone cannot lie where it must
+  // With those that share its storage,
+  TIDE_PLAN_BUFFER,  // `buffer` alone needs that much, or cannot lie where it must
   TIDE_PLAN_PAIR,    // `buffer` and `other` must lie where they overlap, or share storage and cannot
 } tide_plan_reason;
 
@@ -91,7 +92,7 @@ typedef enum tide_plan_stage {
 
 typedef struct tide_plan_proof {
   tide_plan_reason reason;
-  uint32_t pool;
+  uint32_t pool;     // that it is about; TIDE_PLAN_ANY_POOL: all of them together
   uint64_t instant;  // LOAD
   size_t buffer;     // BUFFER, PAIR: positions in the problem
   size_t other;      // PAIR
@@ -101,7 +102,7 @@ typedef struct tide_plan_outcome {
   tide_plan_verdict verdict;
   tide_plan_stage stage;
   uint64_t peak;         // of the plan; if there is none, the smallest found that does not fit, or 0
-  uint64_t lower_bound;  // no plan has a smaller peak
+  uint64_t lower_bound;  // no plan has a smaller peak; of a pool: no plan of the buffers that it was given
   double gap;            // (peak - lower_bound) / lower_bound; 0 if there is no plan
   uint64_t nodes;        // placements tried
   double seconds;
@@ -153,8 +154,9 @@ TIDE_API TIDE_NODISCARD tide_status tide_plan_solve(const tide_plan_problem* pro
                                                     const tide_plan_options* options, tide_plan** out);
 TIDE_API void tide_plan_free(tide_plan* plan);
 
-// How it went: over all pools (the worst verdict, sums of peaks and bounds), and for one pool. The stage and
-// the proof over all pools are those of the first pool with the worst verdict.
+// How it went: over all pools (the worst verdict, the sum of peaks, a bound for that sum), and for one pool.
+// The stage and the proof over all pools are those of the first pool with the worst verdict, or of all
+// together.
 TIDE_API tide_plan_outcome tide_plan_result(const tide_plan* plan);
 TIDE_API tide_plan_outcome tide_plan_pool_result(const tide_plan* plan, uint32_t pool);
 
@@ -163,8 +165,8 @@ TIDE_API tide_plan_outcome tide_plan_pool_result(const tide_plan* plan, uint32_t
 TIDE_API const uint64_t* tide_plan_offsets(const tide_plan* plan);
 TIDE_API const uint32_t* tide_plan_pools(const tide_plan* plan);
 
-// The positions of the buffers of a pool that hold memory at the instant of its LOAD proof, rising; none, and
-// NULL, without such a proof.
+// The positions of the buffers that hold memory at the instant of a pool's LOAD proof, rising; none, and
+// NULL, without such a proof. TIDE_PLAN_ANY_POOL: of the proof over all pools.
 // Owner:   the plan.
 TIDE_API const size_t* tide_plan_live_set(const tide_plan* plan, uint32_t pool, size_t* out_count);
 

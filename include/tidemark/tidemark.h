@@ -11,6 +11,7 @@
 #include "tidemark/ledger.h"
 #include "tidemark/machine.h"
 #include "tidemark/plan.h"
+#include "tidemark/problem.h"
 #include "tidemark/replay.h"
 #include "tidemark/trace.h"
 

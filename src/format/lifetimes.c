@@ -44,7 +44,7 @@ static tide_status map_grow(lifetime_map* map, const tide_heap* heap) {
   if (map->used < map->slot_count / 2) return TIDE_OK;
   const size_t count = map->slot_count == 0 ? LIFETIME_FIRST_SLOTS : 2 * map->slot_count;
   lifetime_map larger = { tide__heap_alloc(heap, count, sizeof *map->slots), count, map->used };
-  TIDE_REQUIRE(larger.slots != NULL, TIDE_ERR_NO_MEMORY, "trace_write: no memory for %zu addresses", count);
+  TIDE_REQUIRE(larger.slots != NULL, TIDE_ERR_NO_MEMORY, "lifetimes: no memory for %zu addresses", count);
   for (size_t i = 0; i < map->slot_count; i++) {
     if (map->slots[i].number != 0) *map_slot(&larger, map->slots[i].address) = map->slots[i];
   }
@@ -58,11 +58,11 @@ static tide_status map_grow(lifetime_map* map, const tide_heap* heap) {
 
 static tide_status lifetime_add(tide__lifetimes* all, lifetime_slot* slot, const tide__lifetime* lifetime) {
   TIDE_REQUIRE(lifetime->bytes <= INT64_MAX && all->count < UINT32_MAX, TIDE_ERR_LIMIT,
-               "trace_write: number %zu of requests or segments has 2^63 bytes or more, or is one of 2^32",
+               "lifetimes: number %zu of requests or segments has 2^63 bytes or more, or is one of 2^32",
                all->count);
   TIDE_REQUIRE(
       tide__heap_grow(all->heap, (void**)&all->items, &all->capacity, all->count + 1, sizeof *all->items),
-      TIDE_ERR_NO_MEMORY, "trace_write: no memory for %zu lifetimes", all->count + 1);
+      TIDE_ERR_NO_MEMORY, "lifetimes: no memory for %zu lifetimes", all->count + 1);
   all->items[all->count++] = *lifetime;
   slot->number = (uint32_t)all->count;
   return TIDE_OK;
@@ -219,15 +219,14 @@ static tide_status lifetimes_build(tide__lifetimes* all, const tide_trace* trace
   lifetime_map map = { 0 };
   if (all->entry_count > 0) {
     all->of_entry = tide__heap_alloc(all->heap, all->entry_count, sizeof *all->of_entry);
-    TIDE_REQUIRE(all->of_entry != NULL, TIDE_ERR_NO_MEMORY, "trace_write: no memory for %zu entries",
+    TIDE_REQUIRE(all->of_entry != NULL, TIDE_ERR_NO_MEMORY, "lifetimes: no memory for %zu entries",
                  all->entry_count);
   }
   tide_status status = lifetimes_follow(all, &map);
   if (status == TIDE_OK) status = lifetimes_add_all_rest(all, &map, trace, device);
   tide__heap_release(all->heap, map.slots, map.slot_count, sizeof *map.slots);
   TIDE_TRY(status);
-  TIDE_REQUIRE(lifetimes_find_peak(all), TIDE_ERR_LIMIT,
-               "trace_write: more than 2^63 bytes are live at once");
+  TIDE_REQUIRE(lifetimes_find_peak(all), TIDE_ERR_LIMIT, "lifetimes: more than 2^63 bytes are live at once");
   return TIDE_OK;
 }
 

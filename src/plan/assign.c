@@ -8,6 +8,9 @@
 #include "base/error.h"
 #include "plan/radix.h"
 
+#define ASSIGN_WAYS 4096u    // that are gone through one by one
+#define ASSIGN_SHUFFLES 32u  // that are tried by chance where there are more
+
 static tide_status assign_no_memory(const tide__assign* assign) {
   return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory to assign %zu buffers", assign->items->count);
 }
@@ -77,6 +80,7 @@ static tide_status assign_open(tide__assign* assign, const tide_heap* heap) {
   while (leaves < assign->all.sections) leaves *= 2;
   assign->boxes = tide__pile_alloc(&assign->pile, items, sizeof *assign->boxes);
   assign->loads = tide__pile_alloc(&assign->pile, assign->pool_count, sizeof *assign->loads);
+  assign->free = tide__pile_alloc(&assign->pile, items, sizeof *assign->free);
   int64_t* const none = tide__pile_alloc(&assign->pile, leaves, sizeof *none);
   for (uint32_t i = 0; i < assign->pool_count && !assign->pile.is_short; i++) {
     assign->loads[i] = (tide__waste){ .highest = tide__pile_alloc(&assign->pile, 2 * (size_t)leaves, 8),
@@ -89,6 +93,65 @@ static tide_status assign_open(tide__assign* assign, const tide_heap* heap) {
   for (uint32_t i = 0; i < assign->all.count; i++) assign->boxes[assign->all.boxes[i].item] = i;
   assign->has_loads = assign_can_sum_up(assign);
   return TIDE_OK;
+}
+
+// How many ways there are to spread the free items; 0 for many.
+static uint32_t assign_count_ways(const tide__assign* assign) {
+  uint64_t ways = 1;
+  for (uint32_t i = 0; i < assign->free_count; i++) {
+    ways *= assign->pool_count;
+    if (ways > ASSIGN_WAYS) return 0;
+  }
+  return (uint32_t)ways;
+}
+
+// Sends the free items to the pools that the digits of `way` say; false if one has no room there.
+static bool assign_by_digits(tide__assign* assign, uint32_t way) {
+  for (uint32_t i = 0; i < assign->free_count; i++) {
+    const uint32_t pool = way % assign->pool_count;
+    way /= assign->pool_count;
+    if (!assign_has_room(assign, assign->free[i], pool)) {
+      while (i-- > 0) assign_add(assign, assign->free[i], assign->pools[assign->free[i]], false);
+      return false;
+    }
+    assign_add(assign, assign->free[i], pool, true);
+  }
+  return true;
+}
+
+// Each item, in the order of their size with some changes, goes to the first pool with room from one on that
+// chance tells.
+static void assign_by_chance(tide__assign* assign, uint64_t random) {
+  for (uint32_t i = 0; i < assign->free_count; i++) {
+    random = (random ^ random >> 31) * UINT64_C(0x9e3779b97f4a7c15) + i;
+    const uint32_t swapped = i + (uint32_t)((random >> 40) % 8);
+    if (swapped < assign->free_count) {
+      const uint32_t item = assign->free[i];
+      assign->free[i] = assign->free[swapped];
+      assign->free[swapped] = item;
+    }
+    const uint32_t item = assign->free[i];
+    const uint32_t from = random >> 60 < 8 ? 0 : (uint32_t)((random >> 20) % assign->pool_count);
+    uint32_t pool = assign_find(assign, item, from);
+    if (pool == assign->pool_count) pool = assign_find(assign, item, 0);
+    assign_add(assign, item, pool < assign->pool_count ? pool : assign->pool_count - 1, true);
+  }
+}
+
+bool tide__assign_again(tide__assign* assign, uint32_t way, bool* out_all) {
+  *out_all = false;
+  for (uint32_t i = 0; i < assign->free_count; i++) {
+    assign_add(assign, assign->free[i], assign->pools[assign->free[i]], false);
+  }
+  if (assign->ways == 0) {
+    assign_by_chance(assign, way + 1);
+    return way < ASSIGN_SHUFFLES;
+  }
+  while (assign->next_way < assign->ways) {
+    if (assign_by_digits(assign, assign->next_way++)) return true;
+  }
+  *out_all = true;
+  return false;
 }
 
 static tide_status assign_choose(tide__assign* assign) {
@@ -114,10 +177,12 @@ static tide_status assign_choose(tide__assign* assign) {
   tide__radix_sort(keys, spare, free);
   for (size_t i = 0; i < free; i++) {
     const uint32_t item = keys[i].value;
+    assign->free[assign->free_count++] = item;
     const uint32_t pool = assign_find(assign, item, 0);
     // What has room nowhere goes to the last, and is found not to fit.
     assign_add(assign, item, pool < assign->pool_count ? pool : assign->pool_count - 1, true);
   }
+  assign->ways = assign_count_ways(assign);
   return TIDE_OK;
 }
 

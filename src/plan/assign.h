@@ -14,11 +14,15 @@ typedef struct tide__assign {
   const tide_plan_problem* problem;  // borrowed
   uint32_t* pools;                   // of pile; by item
   uint32_t pool_count;
-  bool is_open;           // some item may go to any of several pools
-  tide__model all;        // (is_open) all items as if they were in one pool
-  uint32_t* boxes;        // of pile, (is_open) by item: its box in `all`; UINT32_MAX: none
-  tide__waste* loads;     // of pile, (is_open) what each pool holds
-  bool has_loads;         // they do not overflow
+  bool is_open;        // some item may go to any of several pools
+  tide__model all;     // (is_open) all items as if they were in one pool
+  uint32_t* boxes;     // of pile, (is_open) by item: its box in `all`; UINT32_MAX: none
+  tide__waste* loads;  // of pile, (is_open) what each pool holds
+  bool has_loads;      // they do not overflow
+  uint32_t* free;      // of pile, (is_open) the items that may go anywhere
+  uint32_t free_count;
+  uint32_t ways;          // in which they can be spread; 0: too many to try
+  uint32_t next_way;      // of these
   tide_plan_proof proof;  // why there is no plan, however items are assigned
 } tide__assign;
 
@@ -29,6 +33,11 @@ tide_status tide__assign_init(tide__assign* assign, const tide__items* items,
 void tide__assign_fini(tide__assign* assign);
 
 uint64_t tide__assign_capacity(const tide__assign* assign, uint32_t pool);
+
+// Spreads the items that may go anywhere in another way, numbered from 0; false if there is no such way. If
+// there are few enough they are gone through one by one, and `*out_all` says that all of them have been
+// tried; those in which the load of a pool is too high are left out.
+bool tide__assign_again(tide__assign* assign, uint32_t way, bool* out_all);
 
 // Sends an item that may go anywhere to the next pool with room behind its own; false if there is none.
 bool tide__assign_move(tide__assign* assign, uint32_t item);

@@ -130,7 +130,9 @@ tide__search_answer tide__exact_run(tide__exact* exact, int64_t height, uint64_t
                                     tide__budget* budget) {
   uint64_t left = tide__budget_left(budget) < nodes ? tide__budget_left(budget) : nodes;
   tide__search_answer answer = TIDE__SEARCH_STOPPED;
-  while (answer == TIDE__SEARCH_STOPPED && left > 0 && !tide__budget_is_over(budget)) {
+  for (uint64_t before = UINT64_MAX; answer == TIDE__SEARCH_STOPPED && left > 0 && left < before;) {
+    if (tide__budget_is_over(budget)) break;
+    before = left;  // a round without nodes has nothing that it can try
     answer = exact_round(exact, height, &left, crew, budget);
   }
   return answer;

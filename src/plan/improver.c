@@ -159,8 +159,11 @@ static tide_status improver_search(tide__improver* improver, int64_t goal) {
   tide__part_state* const state = improver_state(improver);
   if (!improver->has_exact) TIDE_TRY(improver_begin_exact(improver));
   const int64_t height = improver_next_height(improver, goal);
+  const uint64_t before = solver->budget->nodes;
   const tide__search_answer answer =
       tide__exact_run(&improver->exact, height, improver->nodes, solver->crew, solver->budget);
+  // Without a node and without an answer, the heights are beyond what it can count.
+  if (answer == TIDE__SEARCH_STOPPED && solver->budget->nodes == before) state->is_stuck = true;
   if (answer == TIDE__SEARCH_FITS) {
     improver_take_exact(improver);
     return TIDE_OK;

@@ -209,15 +209,14 @@ static void keep_note(keep_work* work) {
 
 // The height that may be used: the capacity, or what the hints use already.
 static int64_t keep_target(const tide__solver* solver) {
-  if (solver->options->goal == TIDE_PLAN_FIT) {
-    return solver->capacity < INT64_MAX ? solver->capacity : (int64_t)TIDE_PLAN_MAX_BYTES;
-  }
+  const int64_t most = solver->capacity < INT64_MAX ? solver->capacity : (int64_t)TIDE_PLAN_MAX_BYTES;
+  if (solver->options->goal == TIDE_PLAN_FIT) return most;
   int64_t highest = solver->bound;
   for (uint32_t i = 0; i < solver->model.count; i++) {
     const tide__box* const box = &solver->model.boxes[i];
     if (box->hint >= 0 && box->hint + box->height > highest) highest = box->hint + box->height;
   }
-  return highest < solver->capacity ? highest : solver->capacity;
+  return highest < most ? highest : most;
 }
 
 static tide_status keep_find_plan(keep_work* work) {

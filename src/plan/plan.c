@@ -26,7 +26,7 @@ struct tide_plan {
   uint64_t* offsets;  // of pile; by buffer
   uint32_t* pool_of;  // of pile; by buffer
   bool has_plan;
-  tide_plan_outcome outcome;  // over all pools
+  plan_pool all;  // pools together
 };
 
 // One call of tide_plan_solve.
@@ -100,13 +100,8 @@ static void plan_take(plan_work* work, uint32_t pool, const tide__solver* solver
   }
 }
 
-// The pool's proof holds for what it was given; if that was our choice, it proves nothing.
-static void plan_doubt(plan_work* work, uint32_t pool) {
-  tide_plan_outcome* const outcome = &work->plan->pools[pool].outcome;
-  if (!work->assign.is_open || outcome->verdict != TIDE_PLAN_INFEASIBLE) return;
-  if (work->assign.proof.reason != TIDE_PLAN_NO_REASON) return;
-  outcome->verdict = TIDE_PLAN_UNKNOWN;
-  outcome->proof.reason = TIDE_PLAN_NO_REASON;
+static bool plan_has_failed(tide_plan_verdict verdict) {
+  return verdict == TIDE_PLAN_INFEASIBLE || verdict == TIDE_PLAN_UNKNOWN;
 }
 
 static tide_status plan_solve_pool(plan_work* work, uint32_t pool, bool* out_moved) {
@@ -120,10 +115,9 @@ static tide_status plan_solve_pool(plan_work* work, uint32_t pool, bool* out_mov
   if (status == TIDE_OK) status = tide__solver_run(&solver);
   if (status == TIDE_OK) {
     plan_take(work, pool, &solver);
-    const tide_plan_verdict verdict = solver.verdict;
-    const bool has_failed = verdict == TIDE_PLAN_INFEASIBLE || verdict == TIDE_PLAN_UNKNOWN;
-    if (has_failed && work->assign.is_open && plan_hand_on(work, &solver)) *out_moved = true;
-    plan_doubt(work, pool);
+    if (plan_has_failed(solver.verdict) && work->assign.is_open && plan_hand_on(work, &solver)) {
+      *out_moved = true;
+    }
     work->plan->pools[pool].outcome.nodes = work->budget.nodes - nodes;
     work->plan->pools[pool].outcome.seconds = tide__budget_seconds(&work->budget) - seconds;
   }
@@ -131,14 +125,51 @@ static tide_status plan_solve_pool(plan_work* work, uint32_t pool, bool* out_mov
   return status;
 }
 
-static tide_status plan_solve_pools(plan_work* work) {
-  for (uint32_t i = 0; i < PLAN_MOVES; i++) {
-    bool has_moved = false;
-    for (uint32_t pool = 0; pool < work->plan->pool_count; pool++) {
-      TIDE_TRY(plan_solve_pool(work, pool, &has_moved));
-    }
-    if (!has_moved) break;
+// Solves the pools in turn; those behind one that fails need no look, if something may be moved.
+static tide_status plan_solve_each(plan_work* work, bool* out_fits, bool* out_moved) {
+  *out_fits = true;
+  *out_moved = false;
+  for (uint32_t pool = 0; pool < work->plan->pool_count; pool++) {
+    TIDE_TRY(plan_solve_pool(work, pool, out_moved));
+    if (plan_has_failed(work->plan->pools[pool].outcome.verdict)) *out_fits = false;
   }
+  return TIDE_OK;
+}
+
+// A pool's proof holds for what it was given. If that was our choice, it proves nothing about another.
+static void plan_doubt(plan_work* work, bool is_proved) {
+  for (uint32_t i = 0; i < work->plan->pool_count; i++) {
+    tide_plan_outcome* const outcome = &work->plan->pools[i].outcome;
+    if (!plan_has_failed(outcome->verdict)) continue;
+    outcome->verdict = is_proved ? TIDE_PLAN_INFEASIBLE : TIDE_PLAN_UNKNOWN;
+    outcome->lower_bound = 0;
+    outcome->proof.reason = is_proved ? TIDE_PLAN_SEARCH : TIDE_PLAN_NO_REASON;
+  }
+}
+
+static bool plan_is_impossible(const tide_plan* plan) {
+  for (uint32_t i = 0; i < plan->pool_count; i++) {
+    if (plan->pools[i].outcome.verdict == TIDE_PLAN_INFEASIBLE) return true;
+  }
+  return false;
+}
+
+// Items that may lie anywhere are handed on from pools that do not fit, and then spread in other ways.
+static tide_status plan_solve_pools(plan_work* work) {
+  bool fits = false;
+  bool has_moved = true;
+  for (uint32_t i = 0; i < PLAN_MOVES && has_moved && !fits; i++) {
+    TIDE_TRY(plan_solve_each(work, &fits, &has_moved));
+  }
+  if (fits || !work->assign.is_open) return TIDE_OK;
+  bool is_all = false;
+  bool is_proved = true;
+  for (uint32_t way = 0; !fits && tide__assign_again(&work->assign, way, &is_all); way++) {
+    if (tide__budget_is_over(&work->budget) || tide__budget_left(&work->budget) == 0) break;
+    TIDE_TRY(plan_solve_each(work, &fits, &has_moved));
+    is_proved &= plan_is_impossible(work->plan);
+  }
+  if (!fits) plan_doubt(work, is_all && is_proved);
   return TIDE_OK;
 }
 
@@ -154,13 +185,13 @@ static bool plan_holds_at(const tide_plan_buffer* buffer, uint64_t instant) {
   return buffer->bytes > 0;
 }
 
-static tide_status plan_list_live(plan_work* work, uint32_t pool) {
-  plan_pool* const out = &work->plan->pools[pool];
+// The buffers that hold something at the instant of a proof, in one pool or in any.
+static tide_status plan_list_live(plan_work* work, plan_pool* out, uint32_t pool) {
   if (out->outcome.proof.reason != TIDE_PLAN_LOAD) return TIDE_OK;
   for (int pass = 0; pass < 2; pass++) {  // the first only counts
     size_t count = 0;
     for (size_t i = 0; i < work->problem->count; i++) {
-      if (work->assign.pools[work->items.of_buffer[i]] != pool) continue;
+      if (pool != TIDE_PLAN_ANY_POOL && work->assign.pools[work->items.of_buffer[i]] != pool) continue;
       if (!plan_holds_at(&work->problem->buffers[i], out->outcome.proof.instant)) continue;
       if (pass == 1) out->live[count] = i;
       count++;
@@ -191,8 +222,22 @@ static int plan_badness(tide_plan_verdict verdict) {
   return 3;
 }
 
-static void plan_sum_up(tide_plan* plan) {
-  tide_plan_outcome* const all = &plan->outcome;
+// What holds for all pools together, whichever way buffers are spread: the sum of the peaks is at least what
+// is held at an instant.
+static void plan_bound_all(plan_work* work, tide_plan_outcome* all) {
+  const tide__model* const model = &work->assign.all;
+  const bool is_load = model->proof.reason == TIDE_PLAN_LOAD && model->grain == 1;
+  all->lower_bound = is_load ? (uint64_t)model->lower_bound : 0;
+  if (plan_has_failed(all->verdict)) return;
+  all->verdict = all->peak == all->lower_bound ? TIDE_PLAN_OPTIMAL : TIDE_PLAN_FEASIBLE;
+  all->proof = (tide_plan_proof){ .reason = TIDE_PLAN_NO_REASON };
+  if (is_load) all->proof = model->proof;
+  all->proof.pool = TIDE_PLAN_ANY_POOL;
+}
+
+static void plan_sum_up(plan_work* work) {
+  tide_plan* const plan = work->plan;
+  tide_plan_outcome* const all = &plan->all.outcome;
   *all = plan->pools[0].outcome;
   for (uint32_t i = 1; i < plan->pool_count; i++) {
     const tide_plan_outcome* const one = &plan->pools[i].outcome;
@@ -203,11 +248,11 @@ static void plan_sum_up(tide_plan* plan) {
     }
     all->peak += one->peak;
     all->lower_bound += one->lower_bound;
-    all->nodes += one->nodes;
-    all->seconds += one->seconds;
     all->moved += one->moved;
   }
-  plan->has_plan = plan_badness(all->verdict) < 2;
+  if (work->assign.is_open) plan_bound_all(work, all);
+  plan->has_plan = !plan_has_failed(all->verdict);
+  all->nodes = work->budget.nodes;
   all->gap = 0;
   if (plan->has_plan && all->lower_bound > 0) {
     all->gap = (double)(all->peak - all->lower_bound) / (double)all->lower_bound;
@@ -225,7 +270,8 @@ static tide_status plan_hand_out(plan_work* work) {
     plan->pool_of[i] = work->assign.pools[item];
   }
   plan_count_moved(work);
-  plan_sum_up(plan);
+  plan_sum_up(work);
+  TIDE_TRY(plan_list_live(work, &plan->all, plan->all.outcome.proof.pool));
   if (!plan->has_plan) return TIDE_OK;
   tide_plan_check check;
   TIDE_TRY(tide_plan_verify(work->problem, plan->offsets, plan->pool_of, work->heap, &check));
@@ -265,6 +311,7 @@ static tide_status plan_alloc(plan_work* work) {
 
 // Says of every pool that there is no plan.
 static void plan_refuse(plan_work* work, tide_plan_proof proof) {
+  proof.pool = TIDE_PLAN_ANY_POOL;
   for (uint32_t i = 0; i < work->plan->pool_count; i++) {
     work->plan->pools[i].outcome = (tide_plan_outcome){ .verdict = TIDE_PLAN_INFEASIBLE, .proof = proof };
   }
@@ -280,10 +327,12 @@ static tide_status plan_make(plan_work* work) {
     plan_refuse(work, work->assign.proof);
   } else {
     TIDE_TRY(plan_solve_pools(work));
-    for (uint32_t i = 0; i < work->plan->pool_count; i++) TIDE_TRY(plan_list_live(work, i));
+  }
+  for (uint32_t i = 0; i < work->plan->pool_count; i++) {
+    TIDE_TRY(plan_list_live(work, &work->plan->pools[i], work->plan->pools[i].outcome.proof.pool));
   }
   TIDE_TRY(plan_hand_out(work));
-  work->plan->outcome.seconds = tide__budget_seconds(&work->budget);
+  work->plan->all.outcome.seconds = tide__budget_seconds(&work->budget);
   return TIDE_OK;
 }
 
@@ -322,7 +371,7 @@ void tide_plan_free(tide_plan* plan) {
 // Queries
 
 tide_plan_outcome tide_plan_result(const tide_plan* plan) {
-  return plan != NULL ? plan->outcome : (tide_plan_outcome){ .verdict = TIDE_PLAN_UNKNOWN };
+  return plan != NULL ? plan->all.outcome : (tide_plan_outcome){ .verdict = TIDE_PLAN_UNKNOWN };
 }
 
 tide_plan_outcome tide_plan_pool_result(const tide_plan* plan, uint32_t pool) {
@@ -339,7 +388,9 @@ const uint32_t* tide_plan_pools(const tide_plan* plan) {
 }
 
 const size_t* tide_plan_live_set(const tide_plan* plan, uint32_t pool, size_t* out_count) {
-  const bool has_set = plan != NULL && pool < plan->pool_count && plan->pools[pool].live != NULL;
-  if (out_count != NULL) *out_count = has_set ? plan->pools[pool].live_count : 0;
-  return has_set ? plan->pools[pool].live : NULL;
+  if (out_count != NULL) *out_count = 0;
+  if (plan == NULL || (pool >= plan->pool_count && pool != TIDE_PLAN_ANY_POOL)) return NULL;
+  const plan_pool* const one = pool == TIDE_PLAN_ANY_POOL ? &plan->all : &plan->pools[pool];
+  if (out_count != NULL) *out_count = one->live_count;
+  return one->live;
 }

@@ -84,6 +84,8 @@ static void puzzle_scale(tide__puzzle* puzzle) {
       if (unused > puzzle->unused) puzzle->unused = unused;
       span->height = puzzle_round_up(span->height, unit);
     }
+    const int64_t unused = unit - 1 - (tile->bytes - 1) % unit;
+    if (unused > puzzle->unused) puzzle->unused = unused;
     if (tile->fixed >= 0) tile->fixed /= unit;
     tile->alignment = unit % tile->alignment == 0 ? 1 : tile->alignment / unit;
   }

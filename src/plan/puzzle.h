@@ -37,7 +37,7 @@ typedef struct tide__puzzle {
   uint32_t count;
   uint32_t sections;
   int64_t unit;    // bytes
-  int64_t unused;  // the most bytes that a span leaves of its last unit
+  int64_t unused;  // the most bytes that a span or a tile leaves of its last unit
   bool has_gaps;   // a tile has several spans
   bool is_exact;   // an arrangement of the tiles exists if and only if one of the boxes does
 } tide__puzzle;

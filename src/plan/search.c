@@ -27,6 +27,7 @@
 #include "base/error.h"
 #include "base/heap.h"
 #include "plan/failed.h"
+#include "plan/rows.h"
 
 #define SEARCH_POLL 256u                       // nodes between two questions for the budget
 #define SEARCH_STACK_LEAST ((size_t)1 << 18)   // bytes
@@ -80,11 +81,8 @@ struct tide__search {
   int64_t* offsets;   // of pile; units
   float* weights;     // of pile; by section
   float* priorities;  // of pile; by tile
-  // Of the node that is looked at, by section
-  int64_t* sums;
-  int64_t* lows;
-  int64_t* counts;
-  bool* is_blocked;  // (has_gaps) a lowest tile of the section is above the lowest floor elsewhere
+  tide__rows rows;    // of the node that is looked at
+  bool* is_blocked;   // (has_gaps) a lowest tile of the section is above the lowest floor elsewhere
   // Lists of a node's tiles while its child is made
   uint32_t* raised;
   int64_t* raised_floors;
@@ -106,15 +104,15 @@ struct tide__search {
 
 static void search_alloc(tide__search* search) {
   const size_t tiles = search->puzzle->count;
-  const size_t sections = (size_t)search->puzzle->sections + 1;
+  const size_t sections = (size_t)search->puzzle->sections + TIDE__ROWS_PADDING;
   tide__pile* const pile = &search->pile;
   search->limits = tide__pile_alloc(pile, tiles, sizeof *search->limits);
   search->offsets = tide__pile_alloc(pile, tiles, sizeof *search->offsets);
   search->weights = tide__pile_alloc(pile, sections, sizeof *search->weights);
   search->priorities = tide__pile_alloc(pile, tiles, sizeof *search->priorities);
-  search->sums = tide__pile_alloc(pile, sections, sizeof *search->sums);
-  search->lows = tide__pile_alloc(pile, sections, sizeof *search->lows);
-  search->counts = tide__pile_alloc(pile, sections, sizeof *search->counts);
+  search->rows.sums = tide__pile_alloc(pile, sections, sizeof(int64_t));
+  search->rows.lows = tide__pile_alloc(pile, sections, sizeof(int64_t));
+  search->rows.counts = tide__pile_alloc(pile, sections, sizeof(int64_t));
   search->is_blocked = tide__pile_alloc(pile, sections, sizeof *search->is_blocked);
   search->raised = tide__pile_alloc(pile, tiles, sizeof *search->raised);
   search->raised_floors = tide__pile_alloc(pile, tiles, sizeof *search->raised_floors);
@@ -230,71 +228,41 @@ static void search_key_of(const tide__search* search, search_job* job) {
 // ---------------------------------------------------------------------------------------------------
 // Bounds
 
-// Adds a span to the sums; are all of them still at most `most`?
-static bool search_stack_span(int64_t* restrict sums, uint32_t length, int64_t height, int64_t most) {
-  int64_t below = 0;
-  for (uint32_t i = 0; i < length; i++) {
-    sums[i] += height;
-    below |= most - sums[i];
-  }
-  return below >= 0;
-}
-
 // Sections that broke the bound are looked at earlier from now on.
 static void search_blame(tide__search* search, const tide__puzzle_span* span, int64_t floor) {
   for (uint32_t i = span->first; i < span->last; i++) {
-    if (floor + search->sums[i] > search->capacity) search->weights[i] += 1;
+    if (floor + tide__rows_sum(&search->rows, i) > search->capacity) search->weights[i] += 1;
   }
 }
 
-// Fills the sums; false if the job cannot be done.
+// Fills the sums and lows; false if the job cannot be done.
 static bool search_bound(tide__search* search, const search_job* job) {
-  memset(&search->sums[job->first], 0, (size_t)(job->last - job->first) * sizeof *search->sums);
+  tide__rows_clear(&search->rows, job->first, job->last);
   for (uint32_t i = 0; i < job->count; i++) {
     const tide__tile* const tile = &search->puzzle->tiles[job->tiles[i]];
-    const int64_t most = search->capacity - job->floors[i];
+    const int64_t floor = job->floors[i];
+    const int64_t most = search->capacity - floor;
     for (uint32_t j = 0; j < tile->span_count; j++) {
       const tide__puzzle_span* const span = &search->puzzle->spans[tile->span + j];
-      if (search_stack_span(&search->sums[span->first], span->last - span->first, span->height, most))
-        continue;
-      search_blame(search, span, job->floors[i]);
+      if (tide__rows_stack(&search->rows, span->first, span->last, span->height, floor, most)) continue;
+      search_blame(search, span, floor);
       return false;
     }
   }
   return true;
 }
 
-// Gives a span's sections without a low this one, and counts it where it is the low; returns how many had
-// none.
-static int64_t search_lower_span(int64_t* restrict lows, int64_t* restrict counts, uint32_t length,
-                                 int64_t floor) {
-  int64_t found = 0;
-  for (uint32_t i = 0; i < length; i++) {
-    const bool is_new = lows[i] > floor;
-    found += is_new;
-    lows[i] = is_new ? floor : lows[i];
-    counts[i] += lows[i] == floor;
-  }
-  return found;
-}
-
-// Fills lows and counts, from the lowest tile up. When every section that holds something has its low, tiles
-// above the highest low change nothing.
-static void search_find_lows(tide__search* search, const search_job* job) {
-  int64_t missing = 0;
-  for (uint32_t i = job->first; i < job->last; i++) {
-    search->lows[i] = INT64_MAX;
-    search->counts[i] = 0;
-    missing += search->sums[i] > 0;
-  }
-  int64_t highest = 0;
-  for (uint32_t i = job->count; i-- > 0 && (missing > 0 || job->floors[i] == highest);) {
+// Fills the counts of valleys. A tile that is lowest in a valley lies wholly in it, so it is lowest at both
+// its ends; others need no look.
+static void search_count_lowest(tide__search* search, const search_job* job) {
+  for (uint32_t i = 0; i < job->count; i++) {
     const tide__tile* const tile = &search->puzzle->tiles[job->tiles[i]];
-    highest = job->floors[i];
+    const int64_t floor = job->floors[i];
     for (uint32_t j = 0; j < tile->span_count; j++) {
       const tide__puzzle_span* const span = &search->puzzle->spans[tile->span + j];
-      missing -= search_lower_span(&search->lows[span->first], &search->counts[span->first],
-                                   span->last - span->first, highest);
+      if (tide__rows_low(&search->rows, span->first) != floor) continue;
+      if (tide__rows_low(&search->rows, span->last - 1) != floor) continue;
+      tide__rows_add(&search->rows, span->first, span->last, floor);
     }
   }
 }
@@ -329,8 +297,9 @@ static void search_count_crossings(const tide__search* search, const search_job*
 static search_group search_group_at(const tide__search* search, uint32_t first, uint32_t last) {
   search_group group = { .room = INT64_MAX, .first = first, .last = last };
   for (uint32_t i = first; i < last; i++) {
-    const int64_t room = search->capacity - search->lows[i] - search->sums[i];
-    if (search->sums[i] > 0 && room < group.room) group.room = room;
+    const int64_t room = search->capacity - tide__rows_low(&search->rows, i) -
+                         tide__rows_sum(&search->rows, i);
+    if (tide__rows_sum(&search->rows, i) > 0 && room < group.room) group.room = room;
   }
   return group;
 }
@@ -354,7 +323,7 @@ static void search_find_groups(tide__search* search, search_frame* frame) {
   search_count_crossings(search, job, crossings);
   uint32_t count = 0;
   for (uint32_t i = job->first; i < job->last; i++) {
-    count += search->sums[i] > 0 && (i == job->first || crossings[i - job->first] == 0);
+    count += tide__rows_sum(&search->rows, i) > 0 && (i == job->first || crossings[i - job->first] == 0);
   }
   search->stack_used = mark;
   if (count <= 1) return;
@@ -389,11 +358,12 @@ static void search_block(tide__search* search, const search_job* job) {
     const tide__puzzle_span* const spans = &search->puzzle->spans[tile->span];
     bool is_above = false;
     for (uint32_t j = 0; j < tile->span_count; j++) {
-      for (uint32_t s = spans[j].first; s < spans[j].last; s++) is_above |= search->lows[s] < job->floors[i];
+      for (uint32_t s = spans[j].first; s < spans[j].last; s++)
+        is_above |= tide__rows_low(&search->rows, s) < job->floors[i];
     }
     for (uint32_t j = 0; is_above && j < tile->span_count; j++) {
       for (uint32_t s = spans[j].first; s < spans[j].last; s++) {
-        if (search->lows[s] == job->floors[i]) search->is_blocked[s] = true;
+        if (tide__rows_low(&search->rows, s) == job->floors[i]) search->is_blocked[s] = true;
       }
     }
   }
@@ -401,19 +371,20 @@ static void search_block(tide__search* search, const search_job* job) {
 
 // How much a section is worth branching on: the lowest value is taken.
 static double search_value(const tide__search* search, uint32_t section) {
-  const int64_t room = search->capacity - search->lows[section] - search->sums[section];
-  const double children = (double)(search->counts[section] + (room > 0));
+  const int64_t room = search->capacity - tide__rows_low(&search->rows, section) -
+                       tide__rows_sum(&search->rows, section);
+  const double children = (double)(tide__rows_count(&search->rows, section) + (room > 0));
   switch (search->rule) {
     case TIDE__SEARCH_WEIGHED: return children / (double)search->weights[section];
     case TIDE__SEARCH_FEWEST: return children * 1e6 - (double)search->weights[section];
     case TIDE__SEARCH_TIGHTEST: return children * 1e19 + (double)room;
-    case TIDE__SEARCH_LOWEST: return children * 1e19 + (double)search->lows[section];
+    case TIDE__SEARCH_LOWEST: return children * 1e19 + (double)tide__rows_low(&search->rows, section);
   }
   return children;
 }
 
 static bool search_is_higher(const tide__search* search, uint32_t section, int64_t low) {
-  return search->sums[section] == 0 || search->lows[section] > low;
+  return tide__rows_sum(&search->rows, section) == 0 || tide__rows_low(&search->rows, section) > low;
 }
 
 // The section to branch on. The lowest of all is always in a valley, so there is one.
@@ -422,13 +393,15 @@ static uint32_t search_find_section(tide__search* search, const search_job* job)
   uint32_t best = job->first;
   double least = 1e300;
   for (uint32_t first = job->first; first < job->last;) {
-    const int64_t low = search->lows[first];
+    const int64_t low = tide__rows_low(&search->rows, first);
     uint32_t last = first + 1;
-    if (search->sums[first] == 0) {
+    if (tide__rows_sum(&search->rows, first) == 0) {
       first = last;
       continue;
     }
-    while (last < job->last && search->sums[last] > 0 && search->lows[last] == low) last++;
+    while (last < job->last && tide__rows_sum(&search->rows, last) > 0 &&
+           tide__rows_low(&search->rows, last) == low)
+      last++;
     if ((first == job->first || search_is_higher(search, first - 1, low)) &&
         (last == job->last || search_is_higher(search, last, low))) {
       for (uint32_t i = first; i < last; i++) {
@@ -481,9 +454,11 @@ static void search_add_candidate(const tide__search* search, search_frame* frame
 static void search_find_candidates(tide__search* search, search_frame* frame) {
   const uint32_t section = search_find_section(search, &frame->job);
   frame->section = section;
-  frame->floor = search->lows[section];
-  frame->has_room = search->capacity - search->lows[section] - search->sums[section] > 0;
-  frame->candidates = search_take(search, (size_t)search->counts[section], sizeof *frame->candidates);
+  frame->floor = tide__rows_low(&search->rows, section);
+  frame->has_room =
+      search->capacity - tide__rows_low(&search->rows, section) - tide__rows_sum(&search->rows, section) > 0;
+  frame->candidates =
+      search_take(search, (size_t)tide__rows_count(&search->rows, section), sizeof *frame->candidates);
   if (frame->candidates == NULL) return;
   for (uint32_t i = frame->job.count; i-- > 0 && frame->job.floors[i] <= frame->floor;) {
     const tide__tile* const tile = &search->puzzle->tiles[frame->job.tiles[i]];
@@ -650,9 +625,11 @@ static search_state search_enter(tide__search* search, const search_job* job) {
   }
   search_frame* const frame = search_push(search, job);
   if (frame == NULL) return SEARCH_ENDED;
-  search_find_lows(search, job);
   search_find_groups(search, frame);
-  if (frame->group_count == 0) search_find_candidates(search, frame);
+  if (frame->group_count == 0) {
+    search_count_lowest(search, job);
+    search_find_candidates(search, frame);
+  }
   return search->is_ended ? SEARCH_ENDED : SEARCH_OPEN;
 }
 
@@ -743,6 +720,7 @@ static bool search_set_height(tide__search* search, int64_t bytes) {
   const tide__puzzle* const puzzle = search->puzzle;
   if (bytes > search->bytes) tide__failed_clear(&search->failed);
   search->bytes = bytes;
+  search->rows.is_narrow = bytes / puzzle->unit < TIDE__ROWS_NARROW - 1;
   search->capacity = bytes / puzzle->unit;
   if (bytes % puzzle->unit + puzzle->unused >= puzzle->unit) search->capacity++;
   for (uint32_t i = 0; i < puzzle->count; i++) {

@@ -79,3 +79,28 @@ T_TEST(test_size__prints_gib_with_two_decimals) {
   T_STR_EQ(tool_size_text(UINT64_C(28485615616), text), "26.53 GiB");
   T_STR_EQ(tool_size_text(UINT64_MAX, text), "17179869184.00 GiB");
 }
+
+T_TEST(test_size__prints_the_largest_unit_that_is_there_once) {
+  char text[TOOL_SIZE_TEXT];
+
+  T_STR_EQ(tool_size_scaled(0, text), "0 B");
+  T_STR_EQ(tool_size_scaled(1023, text), "1023 B");
+  T_STR_EQ(tool_size_scaled(1024, text), "1.00 KiB");
+  T_STR_EQ(tool_size_scaled(UINT64_C(1) << 20, text), "1.00 MiB");
+  T_STR_EQ(tool_size_scaled(UINT64_C(28485615616), text), "26.53 GiB");
+  T_STR_EQ(tool_size_scaled(UINT64_MAX, text), "16777216.00 TiB");
+}
+
+T_TEST(test_size__reads_whole_numbers) {
+  static const char* const bad[] = { "", "-1", "+1", "1.5", "x", "1x", " 1", "18446744073709551616", "11" };
+  uint64_t number = 7;
+
+  T_CHECK(tool_number_parse("0", 0, &number));
+  T_EQ(number, 0);
+  T_CHECK(tool_number_parse("18446744073709551615", UINT64_MAX, &number));
+  T_EQ(number, UINT64_MAX);
+  for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+    if (tool_number_parse(bad[i], 10, &number)) T_FAIL("\"%s\" is taken", bad[i]);
+    T_EQ(number, 0);
+  }
+}

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// tidemark plan: gives every buffer of a planning problem, or every request of a recording, its place in one
+// arena. The search ends at a proof, at a limit, or at an interrupt from the keyboard, and what was found by
+// then is the answer.
+#include "plan.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/arith.h"
+#include "picture.h"
+
+#define PLAN_SECONDS 10.0
+
+static const tool_option options[] = {
+  { "capacity", 'c', "SIZE", "end at the first plan that fits into this (default: look for the smallest)" },
+  { "align", 'a', "N", "place buffers at multiples of this, beside their own alignment (default: 1)" },
+  { "seconds", 's', "S", "the search ends after this long; 0: no limit (default: 10)" },
+  { "nodes", 'n', "N", "the search ends after so many placements; 0: no limit (default: 0)" },
+  { "threads", 't', "N", "search with this many; 0: as many as there are processors (default: 1)" },
+  { "seed", 0, "K", "a number that steers the search (default: 0)" },
+  { "keep-hints", 'k', NULL, "the hints of the file are an earlier plan: move few buffers away from them" },
+  { "device", 'd', "N", "the device of a recording (default: the first that something is known of)" },
+  { "output", 'o', "FILE", "write the plan to this file, as MiniMalloc's CSV; '-' is standard output" },
+  { "svg", 0, "FILE", "draw the plan to this file" },
+  { NULL, 0, NULL, NULL },
+};
+
+// ---------------------------------------------------------------------------------------------------
+// The command line
+
+int tool_capacity_parse(const tool_call* call, uint64_t* out, bool* out_is_given) {
+  const char* const text = tool_option_value(call, "capacity");
+  *out_is_given = text != NULL;
+  if (text == NULL || (tool_size_parse(text, out) && *out <= TIDE_PLAN_MAX_BYTES)) return TOOL_DONE;
+  return tool_fail("--capacity is a size such as 1048576 or 24GiB, not '%s'", text);
+}
+
+static int seconds_parse(const tool_call* call, double* out) {
+  const char* const text = tool_option_value(call, "seconds");
+  char* end = NULL;
+  *out = PLAN_SECONDS;
+  if (text == NULL) return TOOL_DONE;
+  *out = strtod(text, &end);
+  const bool is_number = *text >= '0' && *text <= '9' && *end == '\0' && isfinite(*out);
+  return is_number ? TOOL_DONE : tool_fail("--seconds is a number such as 10 or 0.5, not '%s'", text);
+}
+
+// The number of an option; `out` is as it was if there is none.
+static int count_parse(const tool_call* call, const char* name, uint64_t most, uint64_t* out) {
+  const char* const text = tool_option_value(call, name);
+  if (text == NULL || tool_number_parse(text, most, out)) return TOOL_DONE;
+  return tool_fail("--%s is a whole number, not '%s'", name, text);
+}
+
+static int options_parse(const tool_call* call, tide_plan_options* out) {
+  uint64_t threads = 1;
+  int status = seconds_parse(call, &out->seconds);
+  if (status == TOOL_DONE) status = count_parse(call, "nodes", UINT64_MAX, &out->nodes);
+  if (status == TOOL_DONE) status = count_parse(call, "threads", UINT32_MAX, &threads);
+  if (status == TOOL_DONE) status = count_parse(call, "seed", UINT64_MAX, &out->seed);
+  out->threads = (uint32_t)threads;
+  out->keeps_hints = tool_option_value(call, "keep-hints") != NULL;
+  return status;
+}
+
+static bool is_standard_output(const char* path) { return path != NULL && strcmp(path, "-") == 0; }
+
+// Only one thing can go to standard output.
+static int outputs_check(const tool_call* call) {
+  const bool is_plan = is_standard_output(tool_option_value(call, "output"));
+  if (is_standard_output(tool_option_value(call, "svg"))) return tool_fail("--svg is the name of a file");
+  if (is_plan && call->is_json) return tool_fail("--json and the plan cannot both go to standard output");
+  return TOOL_DONE;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// The problem
+
+static uint64_t greatest_divisor(uint64_t a, uint64_t b) {
+  while (b != 0) {
+    const uint64_t rest = a % b;
+    a = b;
+    b = rest;
+  }
+  return a;
+}
+
+// Raises all alignments to their least common multiple with the one asked for.
+static int buffers_align(tool_planning* p) {
+  const char* const text = tool_option_value(p->call, "align");
+  uint64_t unit = 1;
+  if (text != NULL && (!tool_size_parse(text, &unit) || unit == 0))
+    return tool_fail("--align is a size such as 512 or 2MiB, not '%s'", text);
+  for (size_t i = 0; i < p->view.count; i++) {
+    uint64_t* const alignment = &p->buffers[i].alignment;
+    const uint64_t own = *alignment == 0 ? 1 : *alignment;
+    if (!tide__mul(own / greatest_divisor(own, unit), unit, alignment))
+      return tool_fail("--align %s: with the alignment %llu of '%s' it is more than can be counted", text,
+                       (unsigned long long)own, tide_problem_name(p->problem, i, NULL));
+  }
+  return TOOL_DONE;
+}
+
+static int problem_take(tool_planning* p) {
+  bool has_capacity = false;
+  const int status = tool_capacity_parse(p->call, &p->capacity, &has_capacity);
+  if (status != TOOL_DONE) return status;
+  p->view = tide_problem_plan(p->problem);
+  p->buffers = tool_alloc(p->view.count, sizeof *p->buffers);
+  if (p->view.count > 0) memcpy(p->buffers, p->view.buffers, p->view.count * sizeof *p->buffers);
+  p->view.buffers = p->buffers;
+  if (has_capacity) {
+    p->view.capacities = &p->capacity;
+    p->view.pools = 1;
+    p->options.goal = TIDE_PLAN_FIT;
+  }
+  return buffers_align(p);
+}
+
+static bool recording_has_streams(const tide_trace* trace, size_t device) {
+  size_t count = 0;
+  const tide_trace_entry* const entries = tide_trace_entries(trace, device, &count);
+  const tide_trace_entry* first = NULL;
+  for (size_t i = 0; i < count; i++) {
+    if (entries[i].action != TIDE_ACTION_ALLOC) continue;
+    if (first == NULL) first = &entries[i];
+    if (entries[i].stream != first->stream) return true;
+  }
+  return false;
+}
+
+// What the recorded run itself needed.
+static tide_status recording_look(tool_planning* p) {
+  tide_ledger* ledger = NULL;
+  p->is_recording = !tide_trace_get_about(p->trace).has_steps;
+  if (!p->is_recording) return TIDE_OK;
+  const tide_status status = tide_ledger_new(p->trace, p->device, &ledger);
+  if (status != TIDE_OK) return status;
+  p->peaks = tide_ledger_get_peaks(ledger);
+  p->faults = tide_ledger_get_faults(ledger);
+  p->knows_reserved = tool_device_knows_reserved(p->trace, p->device);
+  p->has_streams = recording_has_streams(p->trace, p->device);
+  tide_ledger_free(ledger);
+  return TIDE_OK;
+}
+
+static int planning_open(tool_planning* p) {
+  const char* const file = p->call->operands[0];
+  int status = tool_trace_read(file, &p->trace);
+  if (status == TOOL_DONE) status = tool_device_choose(p->call, p->trace, &p->device);
+  if (status != TOOL_DONE) return status;
+  if (recording_look(p) != TIDE_OK || tide_problem_new(p->trace, p->device, NULL, &p->problem) != TIDE_OK)
+    return tool_fail("%s: %s", file, tide_last_error()->text);
+  return problem_take(p);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// The search
+
+static volatile sig_atomic_t is_search_interrupted;
+
+static void search_interrupt(int number) {
+  (void)number;
+  is_search_interrupted = 1;
+}
+
+// From now on an interrupt ends the search, and a second one the program. One that is ignored stays so.
+static void search_guard(struct sigaction* before) {
+  struct sigaction during = { .sa_handler = search_interrupt };
+  during.sa_flags = (int)SA_RESETHAND | SA_RESTART;
+  (void)sigemptyset(&during.sa_mask);
+  if (sigaction(SIGINT, NULL, before) == 0 && before->sa_handler != SIG_IGN)
+    (void)sigaction(SIGINT, &during, NULL);
+}
+
+typedef struct search_view {
+  tool_progress* progress;
+  const tide_plan_options* options;
+  uint64_t peak;  // that the bar shows
+} search_view;
+
+// How far the search is from the nearer of its limits; below 0: it has none.
+static double search_share(const tide_plan_options* limits, const tide_plan_progress* now) {
+  const double time = limits->seconds > 0 ? now->seconds / limits->seconds : -1;
+  const double nodes = limits->nodes > 0 ? (double)now->nodes / (double)limits->nodes : -1;
+  return time > nodes ? time : nodes;
+}
+
+static bool search_on_progress(void* user, const tide_plan_progress* now) {
+  search_view* const view = user;
+  if (now->peak != view->peak && now->peak != UINT64_MAX) {
+    char text[96];
+    const double gap = tool_share(now->peak - now->lower_bound, now->lower_bound);
+    (void)snprintf(text, sizeof text, "planning, %.2f %% above the bound", 100 * gap);
+    tool_progress_rename(view->progress, text);
+    view->peak = now->peak;
+  }
+  tool_progress_show(view->progress, search_share(view->options, now));
+  return !is_search_interrupted;
+}
+
+static int plan_search(tool_planning* p) {
+  struct sigaction before = { .sa_handler = SIG_DFL };
+  search_view view = { tool_progress_begin("planning"), &p->options, UINT64_MAX };
+  p->options.on_progress = search_on_progress;
+  p->options.user = &view;
+  search_guard(&before);
+  const tide_status status = tide_plan_solve(&p->view, &p->options, &p->plan);
+  (void)sigaction(SIGINT, &before, NULL);
+  tool_progress_end(view.progress);
+  if (status != TIDE_OK) return tool_fail("%s: %s", p->call->operands[0], tide_last_error()->text);
+  p->is_interrupted = is_search_interrupted != 0;
+  p->outcome = tide_plan_result(p->plan);
+  p->offsets = tide_plan_offsets(p->plan);
+  return TOOL_DONE;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// The verb
+
+static tide_status plan_write(const void* planning, const tide_sink* sink) {
+  const tool_planning* const p = planning;
+  return tide_problem_write(p->problem, p->offsets, sink);
+}
+
+static int plan_save(const tool_planning* p) {
+  const char* const output = tool_option_value(p->call, "output");
+  const char* const picture = tool_option_value(p->call, "svg");
+  int status = TOOL_DONE;
+  if (p->offsets == NULL) return status;
+  if (output != NULL) status = tool_file_write(output, plan_write, p, NULL);
+  if (status == TOOL_DONE && picture != NULL) status = tool_file_write(picture, tool_planning_draw, p, NULL);
+  return status;
+}
+
+static int plan_answer(const tool_planning* p) {
+  const bool is_alone = is_standard_output(tool_option_value(p->call, "output"));
+  const int status = is_alone ? TOOL_DONE : tool_planning_emit(p);
+  if (status != TOOL_DONE) return status;
+  if (p->offsets != NULL) return TOOL_DONE;
+  if (is_alone) tool_planning_refuse(p);
+  return p->outcome.verdict == TIDE_PLAN_INFEASIBLE ? TOOL_NO : TOOL_TIME;
+}
+
+static int plan_verb_run(const tool_call* call) {
+  const tide_plan_options defaults = TIDE_PLAN_OPTIONS_INIT;
+  tool_planning p = { .call = call, .options = defaults };
+  int status = options_parse(call, &p.options);
+  if (status == TOOL_DONE) status = outputs_check(call);
+  if (status == TOOL_DONE) status = planning_open(&p);
+  if (status == TOOL_DONE) status = plan_search(&p);
+  if (status == TOOL_DONE) status = plan_save(&p);
+  if (status == TOOL_DONE) status = plan_answer(&p);
+  tide_plan_free(p.plan);
+  tide_problem_free(p.problem);
+  tide_trace_free(p.trace);
+  free(p.buffers);
+  return status;
+}
+
+const tool_verb tool_plan = {
+  .name = "plan",
+  .summary = "place buffers with known lifetimes into the smallest arena",
+  .usage = "FILE [--capacity SIZE] [--align N] [--seconds S] [--threads N] [--seed K] [-o OUT.csv] "
+           "[--svg PICTURE.svg]",
+  .text =
+      "FILE is a planning problem as MiniMalloc has it, or a recording, whose requests are the buffers: the "
+      "answer then says how small an arena would have served the run. Offsets that the problem gives are "
+      "fixed. An interrupt (Ctrl-C) ends the search with the best plan so far. Exit status 1: there is no "
+      "plan; 3: none was found before a limit was reached. Then nothing is written.",
+  .options = options,
+  .operands_min = 1,
+  .operands_max = 1,
+  .run = plan_verb_run,
+};

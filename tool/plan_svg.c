@@ -1,0 +1,413 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// The picture of a plan: time to the right, offsets upwards, a rectangle for each piece of memory that a
+// buffer holds, so that a gap is a hole. Buffers of one size have one colour. Pointing at one shows its
+// name.
+//
+// Coordinates are whole tenths of a point, which keeps them short. A piece that would be narrower or lower
+// than a point has no rectangle and no name of its own: such pieces darken the cells of a grid, one point
+// wide and high, and what is dark in a row of it is one stroke. If too many pieces are left, the larger ones
+// have rectangles and the others go to the grid, so that a picture has a few megabytes at most.
+// Cost: O(n) for n pieces, some ten times; the grid has 660,000 bytes.
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "display.h"
+#include "plan.h"
+
+// In tenths of a point.
+#define SVG_WIDTH 12000
+#define SVG_HEIGHT 7400
+#define SVG_LEFT 950
+#define SVG_TOP 700
+#define SVG_PLOT_WIDTH 10800
+#define SVG_PLOT_HEIGHT 6000
+#define SVG_BOTTOM (SVG_TOP + SVG_PLOT_HEIGHT)
+#define SVG_CELL 10
+
+#define SVG_COLUMNS (SVG_PLOT_WIDTH / SVG_CELL)
+#define SVG_ROWS (SVG_PLOT_HEIGHT / SVG_CELL)
+#define SVG_RECTANGLES 30000u  // at most
+#define SVG_COLORS 12u
+#define SVG_TICKS 8.0  // about
+#define SVG_NAME 60u   // letters of a name that are shown
+#define SVG_FAR 1.5    // a capacity this many times the peak is not drawn
+
+static const char* const svg_colors[SVG_COLORS] = { "#4c78a8", "#f58518", "#54a24b", "#e45756",
+                                                    "#72b7b2", "#eeca3b", "#b279a2", "#ff9da6",
+                                                    "#9d755d", "#7f9fc4", "#8cc57e", "#c8a15a" };
+
+// What a buffer holds from one instant to another, in bytes of the arena.
+typedef struct svg_piece {
+  uint64_t lower;
+  uint64_t upper;
+  uint64_t first;
+  uint64_t last;
+} svg_piece;
+
+typedef struct svg_picture {
+  const tool_planning* planning;
+  const tide_sink* sink;
+  tide_status status;  // the first failure of the sink
+  uint64_t first_time;
+  double time_scale;    // tenths of a point for an instant
+  double offset_scale;  // and for a byte
+  uint64_t top;         // the highest offset that is drawn
+  double least_side;    // of a rectangle
+  uint64_t hidden;      // pieces without a rectangle
+  uint8_t* grid;        // owned; by row from the bottom, and column
+  // Of one buffer
+  tide_plan_gap* gaps;  // owned; by time
+  size_t gap_room;
+  svg_piece* pieces;  // owned; twice as many have room
+  size_t piece_count;
+} svg_picture;
+
+// ---------------------------------------------------------------------------------------------------
+// Text
+
+static void svg_put_bytes(svg_picture* s, const char* text, size_t bytes) {
+  if (s->status == TIDE_OK && bytes > 0) s->status = s->sink->write(s->sink->user, text, bytes);
+}
+
+static void svg_put_text(svg_picture* s, const char* text) { svg_put_bytes(s, text, strlen(text)); }
+
+__attribute__((format(printf, 2, 3))) static void svg_put(svg_picture* s, const char* format, ...) {
+  char text[512];
+  va_list arguments;
+  va_start(arguments, format);
+  const int length = vsnprintf(text, sizeof text, format, arguments);
+  va_end(arguments);
+  if (length > 0) svg_put_bytes(s, text, (size_t)length < sizeof text ? (size_t)length : sizeof text - 1);
+}
+
+// A text from outside: what is no UTF-8 or no letter of XML is replaced, and it is cut if it is long.
+static void svg_put_name(svg_picture* s, const char* name) {
+  char* const shown = tool_display_text(name, false);
+  const size_t bytes = strlen(shown);
+  size_t letters = 0;
+  for (size_t at = 0; at < bytes; letters++) {
+    uint32_t point = 0;
+    const size_t length = tool_code_point(shown + at, bytes - at, &point);
+    if (letters == SVG_NAME) svg_put_text(s, "\xe2\x80\xa6");
+    if (letters == SVG_NAME) break;
+    if (point == '&') svg_put_text(s, "&amp;");
+    else if (point == '<') svg_put_text(s, "&lt;");
+    else if (point == '>') svg_put_text(s, "&gt;");
+    else if ((point & 0xfffe) == 0xfffe) svg_put_text(s, "\xef\xbf\xbd");
+    else svg_put_bytes(s, shown + at, length);
+    at += length;
+  }
+  free(shown);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Places
+
+static long svg_x(const svg_picture* s, uint64_t time) {
+  return SVG_LEFT + lround((double)(time - s->first_time) * s->time_scale);
+}
+
+static long svg_y(const svg_picture* s, uint64_t offset) {
+  return SVG_BOTTOM - lround((double)offset * s->offset_scale);
+}
+
+static bool svg_is_held(const tide_plan_buffer* buffer) {
+  return buffer->bytes > 0 && buffer->lower < buffer->upper;
+}
+
+// Times from the first to the last at which something lives, and offsets to the highest line.
+static void svg_scale(svg_picture* s) {
+  const tool_planning* const p = s->planning;
+  uint64_t last_time = 0;
+  s->first_time = UINT64_MAX;
+  for (size_t i = 0; i < p->view.count; i++) {
+    const tide_plan_buffer* const buffer = &p->view.buffers[i];
+    if (!svg_is_held(buffer)) continue;
+    if (buffer->lower < s->first_time) s->first_time = buffer->lower;
+    if (buffer->upper > last_time) last_time = buffer->upper;
+  }
+  if (last_time == 0) s->first_time = 0;
+  if (last_time <= s->first_time) last_time = s->first_time + 1;
+  s->top = p->outcome.peak > 0 ? p->outcome.peak : 1;
+  if (p->view.pools > 0 && p->capacity > s->top && (double)p->capacity < SVG_FAR * (double)s->top)
+    s->top = p->capacity;
+  s->time_scale = SVG_PLOT_WIDTH / (double)(last_time - s->first_time);
+  s->offset_scale = SVG_PLOT_HEIGHT / (double)s->top;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Pieces
+
+static int svg_gap_compare(const void* a, const void* b) {
+  const tide_plan_gap* const x = a;
+  const tide_plan_gap* const y = b;
+  return (x->lower > y->lower) - (x->lower < y->lower);
+}
+
+static void svg_piece_add(svg_picture* s, svg_piece piece) {
+  if (piece.lower < piece.upper && piece.first < piece.last) s->pieces[s->piece_count++] = piece;
+}
+
+// Finds what a buffer holds, by time.
+static void svg_pieces_find(svg_picture* s, size_t position) {
+  const tide_plan_buffer* const buffer = &s->planning->view.buffers[position];
+  const uint64_t offset = s->planning->offsets[position];
+  uint64_t from = buffer->lower;
+  s->piece_count = 0;
+  if (buffer->gap_count >= s->gap_room) {
+    s->gap_room = buffer->gap_count + 1;
+    s->gaps = tool_grow(s->gaps, s->gap_room, sizeof *s->gaps);
+    s->pieces = tool_grow(s->pieces, 2 * s->gap_room, sizeof *s->pieces);
+  }
+  if (buffer->gap_count > 0) memcpy(s->gaps, buffer->gaps, buffer->gap_count * sizeof *s->gaps);
+  if (buffer->gap_count > 1) qsort(s->gaps, buffer->gap_count, sizeof *s->gaps, svg_gap_compare);
+  for (size_t i = 0; i < buffer->gap_count; i++) {
+    const tide_plan_gap* const gap = &s->gaps[i];
+    svg_piece_add(s, (svg_piece){ from, gap->lower, offset, offset + buffer->bytes });
+    svg_piece_add(s, (svg_piece){ gap->lower, gap->upper, offset + gap->first, offset + gap->last });
+    from = gap->upper;
+  }
+  svg_piece_add(s, (svg_piece){ from, buffer->upper, offset, offset + buffer->bytes });
+}
+
+static bool svg_is_hidden(const svg_picture* s, const svg_piece* piece) {
+  return (double)(piece->upper - piece->lower) * s->time_scale < s->least_side ||
+         (double)(piece->last - piece->first) * s->offset_scale < s->least_side;
+}
+
+// How many pieces have a rectangle of their own.
+static size_t svg_shown_count(svg_picture* s) {
+  size_t count = 0;
+  s->hidden = 0;
+  for (size_t i = 0; i < s->planning->view.count; i++) {
+    svg_pieces_find(s, i);
+    for (size_t k = 0; k < s->piece_count; k++) {
+      const bool is_hidden = svg_is_hidden(s, &s->pieces[k]);
+      s->hidden += is_hidden;
+      count += !is_hidden;
+    }
+  }
+  return count;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Buffers
+
+static uint32_t svg_color_of(uint64_t bytes) {
+  return (uint32_t)((bytes * 0x9e3779b97f4a7c15u) >> 32) % SVG_COLORS;
+}
+
+static void svg_put_rectangle(svg_picture* s, const svg_piece* piece) {
+  const long x = svg_x(s, piece->lower);
+  const long y = svg_y(s, piece->last);
+  const long width = svg_x(s, piece->upper) - x;
+  svg_put(s, "M%ld %ldh%ldv%ldh-%ldz", x, y, width, svg_y(s, piece->first) - y, width);
+}
+
+static void svg_put_buffer(svg_picture* s, size_t position) {
+  const tool_planning* const p = s->planning;
+  const tide_plan_buffer* const buffer = &p->view.buffers[position];
+  bool is_shown = false;
+  svg_pieces_find(s, position);
+  for (size_t i = 0; i < s->piece_count; i++) {
+    if (svg_is_hidden(s, &s->pieces[i])) continue;
+    if (!is_shown) svg_put_text(s, "<path d=\"");
+    is_shown = true;
+    svg_put_rectangle(s, &s->pieces[i]);
+  }
+  if (!is_shown) return;
+  svg_put_text(s, "\"><title>");
+  svg_put_name(s, tide_problem_name(p->problem, position, NULL));
+  svg_put(s, ": %llu bytes at %llu, from %llu to %llu</title></path>\n", (unsigned long long)buffer->bytes,
+          (unsigned long long)p->offsets[position], (unsigned long long)buffer->lower,
+          (unsigned long long)buffer->upper);
+}
+
+static void svg_put_buffers(svg_picture* s) {
+  const tool_planning* const p = s->planning;
+  for (uint32_t color = 0; color < SVG_COLORS; color++) {
+    svg_put(s, "<g fill=\"%s\">\n", svg_colors[color]);
+    for (size_t i = 0; i < p->view.count; i++) {
+      if (svg_color_of(p->view.buffers[i].bytes) == color) svg_put_buffer(s, i);
+    }
+    svg_put_text(s, "</g>\n");
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------
+// The grid of small pieces
+
+static size_t svg_cell(double place, size_t count) {
+  const double cell = place / SVG_CELL;
+  return cell >= (double)count ? count - 1 : (size_t)cell;
+}
+
+// Darkens all cells that a piece touches; it ends before the cell that its end lies on the edge of.
+static void svg_grid_add(svg_picture* s, const svg_piece* piece) {
+  const size_t left = svg_cell((double)(piece->lower - s->first_time) * s->time_scale, SVG_COLUMNS);
+  const size_t low = svg_cell((double)piece->first * s->offset_scale, SVG_ROWS);
+  size_t right = svg_cell((double)(piece->upper - s->first_time) * s->time_scale - 0.5, SVG_COLUMNS);
+  size_t high = svg_cell((double)piece->last * s->offset_scale - 0.5, SVG_ROWS);
+  if (right < left) right = left;
+  if (high < low) high = low;
+  for (size_t row = low; row <= high; row++) memset(s->grid + row * SVG_COLUMNS + left, 1, right - left + 1);
+}
+
+static void svg_grid_fill(svg_picture* s) {
+  for (size_t i = 0; i < s->planning->view.count; i++) {
+    svg_pieces_find(s, i);
+    for (size_t k = 0; k < s->piece_count; k++) {
+      if (svg_is_hidden(s, &s->pieces[k])) svg_grid_add(s, &s->pieces[k]);
+    }
+  }
+}
+
+static void svg_put_grid_row(svg_picture* s, size_t row) {
+  const uint8_t* const cells = s->grid + row * SVG_COLUMNS;
+  const size_t y = SVG_BOTTOM - row * SVG_CELL - SVG_CELL / 2;
+  for (size_t at = 0; at < SVG_COLUMNS; at++) {
+    if (cells[at] == 0) continue;
+    const size_t first = at;
+    while (at < SVG_COLUMNS && cells[at] != 0) at++;
+    svg_put(s, "M%zu %zuh%zu", SVG_LEFT + first * SVG_CELL, y, (at - first) * SVG_CELL);
+  }
+}
+
+static void svg_put_grid(svg_picture* s) {
+  if (s->hidden == 0) return;
+  s->grid = tool_alloc(SVG_ROWS, SVG_COLUMNS);
+  svg_grid_fill(s);
+  svg_put(s, "<path class=\"grid\" d=\"");
+  for (size_t row = 0; row < SVG_ROWS; row++) svg_put_grid_row(s, row);
+  svg_put(s, "\"><title>%llu pieces too small to be drawn one by one</title></path>\n",
+          (unsigned long long)s->hidden);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Axes and lines
+
+// 1, 2 or 5 times a power of ten, so that about eight of them make the whole.
+static double svg_step(double whole) {
+  const double rough = whole / SVG_TICKS;
+  const double power = pow(10, floor(log10(rough)));
+  const double digit = rough / power;
+  return power * (digit <= 1 ? 1 : digit <= 2 ? 2 : digit <= 5 ? 5 : 10);
+}
+
+// How many steps fit into the whole; what ends a hair below a step counts.
+static int svg_step_count(double whole, double step) { return (int)floor(whole / step + 0.001); }
+
+static void svg_put_times(svg_picture* s) {
+  const double whole = SVG_PLOT_WIDTH / s->time_scale;
+  const double step = fmax(1, svg_step(whole));
+  const double first = ceil((double)s->first_time / step) * step - (double)s->first_time;
+  for (int i = 0; i <= svg_step_count(whole - first, step); i++) {
+    const double time = first + i * step;
+    const long x = SVG_LEFT + lround(time * s->time_scale);
+    svg_put(s,
+            "<path class=\"tick\" d=\"M%ld %dv60\"/><text x=\"%ld\" y=\"%d\" class=\"middle\">%.0f</text>\n",
+            x, SVG_BOTTOM, x, SVG_BOTTOM + 190, (double)s->first_time + time);
+  }
+  svg_put(s, "<text x=\"%d\" y=\"%d\" class=\"middle\">%s</text>\n", SVG_LEFT + SVG_PLOT_WIDTH / 2,
+          SVG_BOTTOM + 400, s->planning->is_recording ? "time, in entries of the recording" : "time");
+}
+
+static void svg_put_offsets(svg_picture* s) {
+  static const char* const names[] = { "B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB" };
+  double whole = (double)s->top;
+  size_t name = 0;
+  for (; whole >= 2048 && name < 6; name++) whole /= 1024;
+  const double step = fmax(name == 0 ? 1 : 0, exp2(ceil(log2(whole / SVG_TICKS))));
+  for (int i = 0; i <= svg_step_count(whole, step); i++) {
+    const long y = SVG_BOTTOM - lround(i * step / whole * SVG_PLOT_HEIGHT);
+    svg_put(s,
+            "<path class=\"tick\" d=\"M%d %ldh-60\"/><text x=\"%d\" y=\"%ld\" class=\"end\">%g %s</text>\n",
+            SVG_LEFT, y, SVG_LEFT - 100, y + 40, i * step, names[name]);
+  }
+}
+
+// A line across the picture at an offset, with a word above it on one of its ends.
+static void svg_put_level(svg_picture* s, const char* name, uint64_t offset, bool is_left) {
+  char size[TOOL_SIZE_TEXT];
+  const long y = svg_y(s, offset);
+  svg_put(s, "<path class=\"%s\" d=\"M%d %ldh%d\"/>", is_left ? "bound" : "capacity", SVG_LEFT, y,
+          SVG_PLOT_WIDTH);
+  svg_put(s, "<text x=\"%d\" y=\"%ld\" class=\"%s\">%s %s</text>\n",
+          is_left ? SVG_LEFT + 60 : SVG_LEFT + SVG_PLOT_WIDTH - 60, y - 45, is_left ? "begin" : "end", name,
+          tool_size_scaled(offset, size));
+}
+
+static void svg_put_lines(svg_picture* s) {
+  const tool_planning* const p = s->planning;
+  svg_put(s, "<path class=\"axis\" d=\"M%d %dV%dH%d\"/>\n", SVG_LEFT, SVG_TOP, SVG_BOTTOM,
+          SVG_LEFT + SVG_PLOT_WIDTH);
+  if (p->outcome.lower_bound > 0 && p->outcome.lower_bound <= s->top)
+    svg_put_level(s, "lower bound", p->outcome.lower_bound, true);
+  if (p->view.pools > 0 && p->capacity <= s->top) svg_put_level(s, "capacity", p->capacity, false);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// The picture
+
+static const char* svg_file_name(const tool_planning* p) {
+  const char* const slash = strrchr(p->call->operands[0], '/');
+  if (strcmp(p->call->operands[0], "-") == 0) return "standard input";
+  return slash != NULL ? slash + 1 : p->call->operands[0];
+}
+
+static void svg_put_head(svg_picture* s) {
+  const tool_planning* const p = s->planning;
+  char size[TOOL_SIZE_TEXT];
+  svg_put(s,
+          "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" "
+          "role=\"img\">\n<title>",
+          SVG_WIDTH / 10, SVG_HEIGHT / 10, SVG_WIDTH, SVG_HEIGHT);
+  svg_put_name(s, svg_file_name(p));
+  svg_put_text(s, "</title>\n<style>text{font:130px sans-serif;fill:#333;stroke:#fff;stroke-width:25;"
+                  "paint-order:stroke}.head{font-size:170px}"
+                  ".middle{text-anchor:middle}.end{text-anchor:end}"
+                  "g path{stroke:#fff;stroke-width:2}g path:hover{stroke:#000;stroke-width:15}"
+                  ".axis,.tick{fill:none;stroke:#333;stroke-width:10}"
+                  ".bound{stroke:#000;stroke-width:12;stroke-dasharray:60 40}"
+                  ".capacity{stroke:#c00;stroke-width:16}"
+                  ".grid{fill:none;stroke:#999;stroke-width:10}</style>\n"
+                  "<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n");
+  svg_put(s, "<text x=\"%d\" y=\"350\" class=\"head\">", SVG_LEFT);
+  svg_put_name(s, svg_file_name(p));
+  svg_put(s, ": %zu buffers in %s, %s</text>\n", p->view.count, tool_size_scaled(p->outcome.peak, size),
+          tide_plan_verdict_name(p->outcome.verdict));
+}
+
+// What the colours mean, and what is missing.
+static void svg_put_notes(svg_picture* s) {
+  const tool_planning* const p = s->planning;
+  char size[TOOL_SIZE_TEXT];
+  svg_put(s, "<text x=\"%d\" y=\"%d\" class=\"end\">one colour, one size", SVG_LEFT + SVG_PLOT_WIDTH,
+          SVG_BOTTOM + 400);
+  if (s->hidden > 0) svg_put(s, "; %llu pieces too small to be seen are grey", (unsigned long long)s->hidden);
+  if (p->view.pools > 0 && p->capacity > s->top)
+    svg_put(s, "; the capacity, %s, is higher", tool_size_scaled(p->capacity, size));
+  svg_put_text(s, "</text>\n");
+}
+
+tide_status tool_planning_draw(const void* planning, const tide_sink* sink) {
+  svg_picture s = { .planning = planning, .sink = sink, .least_side = SVG_CELL };
+  svg_scale(&s);
+  while (svg_shown_count(&s) > SVG_RECTANGLES) s.least_side *= 1.25;
+  svg_put_head(&s);
+  svg_put_grid(&s);
+  svg_put_buffers(&s);
+  svg_put_lines(&s);
+  svg_put_times(&s);
+  svg_put_offsets(&s);
+  svg_put_notes(&s);
+  svg_put_text(&s, "</svg>\n");
+  free(s.grid);
+  free(s.gaps);
+  free(s.pieces);
+  return s.status;
+}
