@@ -4,7 +4,7 @@
 // tidemark plan: gives every buffer of a planning problem, or every request of a recording, its place in one
 // arena. The search ends at a proof, at a limit, or at an interrupt from the keyboard, and what was found by
 // then is the answer.
-#include "plan.h"
+#include "planning.h"
 
 #include <math.h>
 #include <signal.h>

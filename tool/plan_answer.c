@@ -3,7 +3,7 @@
 //
 // What tidemark plan says: first the finding and why it holds, then the figures. The reason is that of the
 // solver's proof, told with the names of the buffers.
-#include "plan.h"
+#include "planning.h"
 #include "report.h"
 
 static unsigned long long number(uint64_t n) { return (unsigned long long)n; }

@@ -9,14 +9,13 @@
 // than a point has no rectangle and no name of its own: such pieces darken the cells of a grid, one point
 // wide and high, and what is dark in a row of it is one stroke. If too many pieces are left, the larger ones
 // have rectangles and the others go to the grid, so that a picture has a few megabytes at most.
-// Cost: O(n) for n pieces, some ten times; the grid has 660,000 bytes.
+// Cost: O(n) for n pieces, some ten times; the grid has 648,000 bytes.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/error.h"
 #include "display.h"
-#include "plan.h"
+#include "planning.h"
 
 // In tenths of a point.
 #define SVG_WIDTH 12000

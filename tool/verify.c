@@ -5,8 +5,7 @@
 // verifier shares no code with its solver, so that plans of other solvers are judged in the same way.
 #include <stdlib.h>
 
-#include "picture.h"
-#include "plan.h"
+#include "planning.h"
 
 static const tool_option options[] = {
   { "capacity", 'c', "SIZE", "nothing may end above this (default: no limit)" },

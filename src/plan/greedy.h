@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The valley heuristic: one pass places every box of a part, the lowest place first.
+// The valley heuristic: one pass places every box of a part.
 #ifndef TIDEMARK_SRC_PLAN_GREEDY_H
 #define TIDEMARK_SRC_PLAN_GREEDY_H
 
 #include "plan/budget.h"
-#include "plan/model.h"
+#include "plan/waiting.h"
 
 typedef struct tide__greedy tide__greedy;  // opaque; the records of one thread for one part
 
@@ -16,6 +16,15 @@ tide_status tide__greedy_new(const tide__model* model, const tide__part* part, c
                              tide__greedy** out);
 void tide__greedy_free(tide__greedy* greedy);
 
+typedef struct tide__pass_rules {
+  const float* priorities;  // by number in the part; the highest goes first
+  tide__welcome welcome;
+  // A section that will become higher than this is served first: of the boxes that fit into a valley, one that
+  // lives in it is taken before any other. INT64_MAX: none is.
+  int64_t critical;
+  int64_t limit;  // the pass is given up as soon as it is bound to exceed it; INT64_MAX: never
+} tide__pass_rules;
+
 // How a pass ended.
 typedef struct tide__pass {
   int64_t height;  // INT64_MAX: it was given up
@@ -24,12 +33,10 @@ typedef struct tide__pass {
                // it was given up for another reason
 } tide__pass;
 
-// Places each box of the part where its priority (by its number in the part; the highest goes first) and the
-// valleys of the skyline put it. A box that ends exactly at a wall of its valley has `bonus` more. Writes
-// `offsets` by number in the part. It is given up as soon as it is bound to exceed `limit`, and when the
-// watch says so (it may be NULL).
-tide__pass tide__greedy_run(tide__greedy* greedy, const float* priorities, float bonus, int64_t limit,
-                            const tide__watch* watch, int64_t* offsets);
+// Makes a pass, and writes `offsets` by number in the part. It is given up when the watch says so (it may be
+// NULL).
+tide__pass tide__greedy_run(tide__greedy* greedy, const tide__pass_rules* rules, const tide__watch* watch,
+                            int64_t* offsets);
 
 // After a pass that was given up: has the box, by its number in the part, not been placed?
 bool tide__greedy_is_left(const tide__greedy* greedy, uint32_t box);

@@ -32,6 +32,7 @@ struct tide__improver {
   int64_t undecided;  // the greatest height that was searched in vain in this time round
   bool is_exhausted;  // the exact search has nothing left, though that proves nothing
   bool has_fixed;     // the wheel cannot be used
+  bool is_new;        // the plan is one that the wheel has just found
   uint32_t steps;
   int64_t* offsets;  // owned; by number in the part
 };
@@ -94,14 +95,18 @@ static tide_status improver_turn_wheel(tide__improver* improver, int64_t goal) {
     TIDE_TRY(tide__wheel_init(&improver->wheel, &solver->model, improver_part(improver),
                               solver->options->seed, improver_heap(improver)));
   }
-  const uint32_t rounds = is_first ? tide__wheel_fixed_rounds(&improver->wheel) : IMPROVER_ROUNDS;
-  const tide_plan_stage stage = is_first ? TIDE_PLAN_STAGE_GREEDY : TIDE_PLAN_STAGE_WHEEL;
+  const bool is_fixed = improver->wheel.rounds < tide__wheel_fixed_rounds(&improver->wheel);
+  const tide_plan_stage stage = is_fixed ? TIDE_PLAN_STAGE_GREEDY : TIDE_PLAN_STAGE_WHEEL;
+  uint32_t rounds = IMPROVER_ROUNDS;
+  if (is_fixed) rounds = tide__wheel_fixed_rounds(&improver->wheel) - improver->wheel.rounds;
+  if (improver->count > IMPROVER_EXACT_MOST) rounds = 1;
   // A plan that others found is the one to beat.
   if (improver_state(improver)->height < improver->wheel.height) {
     improver->wheel.height = improver_state(improver)->height;
   }
   if (tide__wheel_turn(&improver->wheel, goal, rounds, solver->crew, solver->budget)) {
     tide__solver_note(solver, improver->part, improver->wheel.height, improver->wheel.offsets, stage);
+    improver->is_new = true;
   }
   return TIDE_OK;
 }
@@ -118,8 +123,10 @@ static tide_status improver_begin_exact(tide__improver* improver) {
   if (boxes == NULL)
     return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for %u buffers", (unsigned)improver->count);
   for (uint32_t i = 0; i < improver->count; i++) boxes[i] = part->first_box + i;
-  tide_status status = tide__puzzle_init(&improver->puzzle, &solver->model, boxes, NULL, improver->count,
-                                         part->first_section, part->last_section, heap);
+  const tide__puzzle_choice choice = {
+    .boxes = boxes, .count = improver->count, .first = part->first_section, .last = part->last_section
+  };
+  tide_status status = tide__puzzle_init(&improver->puzzle, &solver->model, &choice, heap);
   if (status == TIDE_OK) {
     status = tide__exact_init(&improver->exact, &improver->puzzle, solver->options->seed, heap);
   }
@@ -205,13 +212,19 @@ static tide_status improver_search_near(tide__improver* improver, int64_t goal) 
 
 // ---------------------------------------------------------------------------------------------------
 
+// A part too large for the exact search: a round of the wheel is long, and what it leaves too high may be
+// little.
+static tide_status improver_step_large(tide__improver* improver, int64_t goal, uint32_t step) {
+  const bool is_near_turn = improver->has_fixed || improver->is_new || (step > 0 && step % 8 == 0);
+  improver->is_new = false;
+  return is_near_turn ? improver_search_near(improver, goal) : improver_turn_wheel(improver, goal);
+}
+
 tide_status tide__improver_step(tide__improver* improver, int64_t goal) {
   const uint32_t step = improver->steps++;
-  const bool is_exact = improver->count <= IMPROVER_EXACT_MOST;
-  if (improver->has_fixed)
-    return is_exact ? improver_search(improver, goal) : improver_search_near(improver, goal);
+  if (improver->count > IMPROVER_EXACT_MOST) return improver_step_large(improver, goal, step);
+  if (improver->has_fixed) return improver_search(improver, goal);
   if (step == 0) return improver_turn_wheel(improver, goal);
-  if (improver->count <= IMPROVER_EXACT_ALONE) return improver_search(improver, goal);
-  if (is_exact && step % 2 == 1) return improver_search(improver, goal);
+  if (improver->count <= IMPROVER_EXACT_ALONE || step % 2 == 1) return improver_search(improver, goal);
   return step % 8 == 0 ? improver_search_near(improver, goal) : improver_turn_wheel(improver, goal);
 }

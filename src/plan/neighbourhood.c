@@ -2,19 +2,22 @@
 // Copyright the Tidemark authors
 //
 // Around a box that ends too high, the sections it lives in are widened at both sides until enough boxes lie
-// wholly inside. These, or by chance as many of them as can be searched, are free, and the box itself; what
-// lies there besides keeps its place. The search is asked for an arrangement below the height that is aimed
-// at; where it finds one, the boxes move. When the last of the boxes that end too high has moved, the plan is
-// better.
+// wholly inside. Of the boxes there, the highest are looked at; all below them are the ground on which these
+// lie. Those that lie wholly inside, or by chance as many of them as can be searched, are free, the others
+// keep their place. The search is asked for an arrangement below the height that is aimed at; where it finds
+// one, the boxes move. When the last of the boxes that end too high has moved, the plan is better.
 #include "plan/neighbourhood.h"
 
 #include "base/error.h"
 #include "plan/exact.h"
 
-#define NEAR_TRIES 12u   // of a step
-#define NEAR_FREE 96u    // boxes that are placed anew
-#define NEAR_MOST 3000u  // boxes in a neighbourhood
-#define NEAR_NODES 40u   // for each free box
+#define NEAR_TRIES 24u       // of a step
+#define NEAR_FAILURES 4u     // in a row, after which it ends
+#define NEAR_HIGH 256u       // boxes above the goal, up to which all of them are tried to be moved below
+#define NEAR_FREE 96u        // boxes that are placed anew
+#define NEAR_MOST 400u       // boxes above the ground
+#define NEAR_SECTIONS 4096u  // that are looked at
+#define NEAR_NODES 12u       // for each free box
 
 tide_status tide__neighbourhood_init(tide__neighbourhood* near, const tide__model* model,
                                      const tide__part* part, uint64_t seed, const tide_heap* heap) {
@@ -23,6 +26,9 @@ tide_status tide__neighbourhood_init(tide__neighbourhood* near, const tide__mode
   };
   tide__pile_init(&near->pile, heap);
   near->reach = tide__pile_alloc(&near->pile, near->count, sizeof *near->reach);
+  near->keys = tide__pile_alloc(&near->pile, near->count, sizeof *near->keys);
+  near->spare = tide__pile_alloc(&near->pile, near->count, sizeof *near->spare);
+  near->grounds = tide__pile_alloc(&near->pile, NEAR_SECTIONS, sizeof *near->grounds);
   near->boxes = tide__pile_alloc(&near->pile, NEAR_MOST, sizeof *near->boxes);
   near->fixed = tide__pile_alloc(&near->pile, NEAR_MOST, sizeof *near->fixed);
   if (near->pile.is_short) return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for a neighbourhood");
@@ -78,53 +84,83 @@ static uint32_t near_first(const tide__neighbourhood* near, uint32_t first) {
   return low;
 }
 
-// Counts the boxes that lie wholly in the sections [first, last), or, for `all`, that meet them.
-static uint32_t near_count(const tide__neighbourhood* near, uint32_t first, uint32_t last, bool all) {
-  uint32_t count = 0;
-  for (uint32_t i = near_first(near, first); i < near->count && near_box(near, i)->first < last; i++) {
-    const tide__box* const box = near_box(near, i);
-    count += all ? box->last > first : box->first >= first && box->last <= last;
-    if (count > NEAR_MOST) break;
-  }
-  return count;
-}
-
 typedef struct near_range {
   uint32_t first;
   uint32_t last;
 } near_range;
 
+// Do enough boxes lie wholly in the range?
+static bool near_is_enough(const tide__neighbourhood* near, near_range range) {
+  uint32_t count = 0;
+  for (uint32_t i = near_first(near, range.first); i < near->count; i++) {
+    const tide__box* const box = near_box(near, i);
+    if (box->first >= range.last || count >= NEAR_FREE) break;
+    count += box->first >= range.first && box->last <= range.last;
+  }
+  return count >= NEAR_FREE;
+}
+
 static near_range near_widen(const tide__neighbourhood* near, uint32_t number) {
   const tide__part* const part = near->part;
   near_range range = { near_box(near, number)->first, near_box(near, number)->last };
-  for (uint32_t by = 1;; by *= 2) {
-    if (near_count(near, range.first, range.last, false) >= NEAR_FREE) break;
+  for (uint32_t by = 1; !near_is_enough(near, range); by *= 2) {
     near_range wider = range;
     wider.first = wider.first - part->first_section > by ? wider.first - by : part->first_section;
     wider.last = part->last_section - wider.last > by ? wider.last + by : part->last_section;
-    if (near_count(near, wider.first, wider.last, true) > NEAR_MOST) break;
+    if (wider.last - wider.first > NEAR_SECTIONS) break;
     if (wider.first == range.first && wider.last == range.last) break;
     range = wider;
   }
   return range;
 }
 
-// Lists the boxes that meet the range, and says which of them are free; returns how many there are, or 0 if
-// they are too many.
-static uint32_t near_gather(tide__neighbourhood* near, uint32_t number, near_range range,
-                            const int64_t* offsets, int64_t target) {
-  const uint32_t inside = near_count(near, range.first, range.last, false);
+// Sorts the boxes that meet the range by falling offset, and returns how many there are.
+static uint32_t near_sort(tide__neighbourhood* near, near_range range, const int64_t* offsets) {
   uint32_t count = 0;
   for (uint32_t i = near_first(near, range.first); i < near->count; i++) {
     const tide__box* const box = near_box(near, i);
     if (box->first >= range.last) break;
-    if (box->last <= range.first) continue;
-    if (count == NEAR_MOST) return 0;
+    if (box->last > range.first) near->keys[count++] = (tide__keyed){ ~(uint64_t)offsets[i], i };
+  }
+  tide__radix_sort(near->keys, near->spare, count);
+  return count;
+}
+
+// The ends of all boxes but the highest, by section.
+static void near_lay_ground(tide__neighbourhood* near, uint32_t from, uint32_t count, near_range range,
+                            const int64_t* offsets) {
+  for (uint32_t i = range.first; i < range.last; i++) near->grounds[i - range.first] = 0;
+  for (uint32_t i = from; i < count; i++) {
+    const tide__box* const box = near_box(near, near->keys[i].value);
+    const int64_t end = offsets[near->keys[i].value] + box->height;
+    const uint32_t first = box->first > range.first ? box->first : range.first;
+    const uint32_t last = box->last < range.last ? box->last : range.last;
+    for (uint32_t j = first; j < last; j++) {
+      int64_t* const ground = &near->grounds[j - range.first];
+      *ground = end > *ground ? end : *ground;
+    }
+  }
+}
+
+// Lists the boxes above the ground, and says which of them are free; returns how many there are.
+static uint32_t near_gather(tide__neighbourhood* near, near_range range, const int64_t* offsets,
+                            int64_t target) {
+  const uint32_t meeting = near_sort(near, range, offsets);
+  const uint32_t count = meeting < NEAR_MOST ? meeting : NEAR_MOST;
+  near_lay_ground(near, count, meeting, range, offsets);
+  uint32_t inside = 1;
+  for (uint32_t i = 0; i < count; i++) {
+    const tide__box* const box = near_box(near, near->keys[i].value);
+    inside += box->first >= range.first && box->last <= range.last;
+  }
+  for (uint32_t i = 0; i < count; i++) {
+    const uint32_t index = near->keys[i].value;
+    const tide__box* const box = near_box(near, index);
     const bool is_inside = box->first >= range.first && box->last <= range.last && box->fixed < 0;
-    const bool is_high = offsets[i] + box->height > target;
-    const bool is_free = is_inside && (i == number || is_high || near_chance(near, inside) < NEAR_FREE);
-    near->boxes[count] = near->part->first_box + i;
-    near->fixed[count++] = is_free ? -1 : offsets[i];
+    const bool is_high = offsets[index] + box->height > target;
+    const bool is_free = is_inside && (is_high || near_chance(near, inside) < NEAR_FREE);
+    near->boxes[i] = near->part->first_box + index;
+    near->fixed[i] = is_free ? -1 : offsets[index];
   }
   return count;
 }
@@ -153,23 +189,26 @@ static int64_t near_height(const tide__neighbourhood* near, uint32_t count, cons
 }
 
 static tide_status near_try(tide__neighbourhood* near, uint32_t number, int64_t target, int64_t* offsets,
-                            tide__crew* crew, tide__budget* budget) {
+                            tide__crew* crew, tide__budget* budget, bool* out_moved) {
+  *out_moved = false;
   const near_range range = near_widen(near, number);
-  const uint32_t count = near_gather(near, number, range, offsets, target);
-  if (count == 0 || near_height(near, count, offsets, target) > target) {
-    tide__budget_spend(budget, 1);
-    return TIDE_OK;
-  }
+  tide__budget_spend(budget, 1);
+  if (range.last - range.first > NEAR_SECTIONS) return TIDE_OK;
+  const uint32_t count = near_gather(near, range, offsets, target);
+  if (near_height(near, count, offsets, target) > target) return TIDE_OK;
   const tide_heap* const heap = near->pile.heap;
   tide__puzzle puzzle;
   tide__exact exact = { .round = 0 };
-  tide_status status =
-      tide__puzzle_init(&puzzle, near->model, near->boxes, near->fixed, count, range.first, range.last, heap);
+  const tide__puzzle_choice choice = {
+    near->boxes, near->fixed, near->grounds, count, range.first, range.last
+  };
+  tide_status status = tide__puzzle_init(&puzzle, near->model, &choice, heap);
   if (status == TIDE_OK) status = tide__exact_init(&exact, &puzzle, near->random, heap);
   if (status == TIDE_OK) {
-    const uint64_t nodes = (uint64_t)NEAR_NODES * NEAR_FREE;
+    const uint64_t nodes = (uint64_t)NEAR_NODES * NEAR_FREE + near->count / 128;
     const tide__search_answer answer = tide__exact_run(&exact, target, nodes, crew, budget);
-    if (answer == TIDE__SEARCH_FITS) near_move(near, &puzzle, &exact, offsets);
+    *out_moved = answer == TIDE__SEARCH_FITS;
+    if (*out_moved) near_move(near, &puzzle, &exact, offsets);
   }
   tide__exact_fini(&exact);
   tide__puzzle_fini(&puzzle);
@@ -185,14 +224,24 @@ static int64_t near_peak(const tide__neighbourhood* near, const int64_t* offsets
   return peak;
 }
 
+static uint32_t near_count_high(const tide__neighbourhood* near, const int64_t* offsets, int64_t target) {
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < near->count; i++) count += offsets[i] + near_box(near, i)->height > target;
+  return count;
+}
+
 tide_status tide__neighbourhood_step(tide__neighbourhood* near, int64_t goal, int64_t* offsets,
                                      int64_t* height, tide__crew* crew, tide__budget* budget) {
-  const int64_t target = goal + (*height - goal) * 15 / 16;
-  for (uint32_t i = 0; i < NEAR_TRIES && !tide__budget_is_over(budget); i++) {
-    if (tide__budget_left(budget) == 0) break;
-    const uint32_t number = near_pick(near, offsets, target < *height ? target : *height - 1);
+  const bool is_near = near_count_high(near, offsets, goal) <= NEAR_HIGH;
+  const int64_t target = is_near ? goal : goal + (int64_t)((double)(*height - goal - 1) * (15.0 / 16));
+  uint32_t failures = 0;
+  for (uint32_t i = 0; i < NEAR_TRIES && failures < NEAR_FAILURES; i++) {
+    if (tide__budget_is_over(budget) || tide__budget_left(budget) == 0) break;
+    const uint32_t number = near_pick(near, offsets, target);
     if (number == near->count) break;
-    TIDE_TRY(near_try(near, number, target < *height ? target : *height - 1, offsets, crew, budget));
+    bool has_moved = false;
+    TIDE_TRY(near_try(near, number, target, offsets, crew, budget, &has_moved));
+    failures = has_moved ? 0 : failures + 1;
   }
   *height = near_peak(near, offsets);
   return TIDE_OK;

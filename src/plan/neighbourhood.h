@@ -8,6 +8,7 @@
 #include "plan/budget.h"
 #include "plan/crew.h"
 #include "plan/model.h"
+#include "plan/radix.h"
 
 typedef struct tide__neighbourhood {
   tide__pile pile;
@@ -15,9 +16,12 @@ typedef struct tide__neighbourhood {
   const tide__part* part;    // borrowed
   uint32_t count;
   uint64_t random;
-  uint32_t* reach;  // of pile; by box: the latest end of all boxes up to it
-  uint32_t* boxes;  // of pile; those of the neighbourhood, by their number in the model
-  int64_t* fixed;   // of pile; where each must lie, -1 for those that are placed anew
+  uint32_t* reach;     // of pile; by box: the latest end of all boxes up to it
+  tide__keyed* keys;   // of pile; boxes that meet the sections that were chosen
+  tide__keyed* spare;  // of pile
+  int64_t* grounds;    // of pile; by section of these
+  uint32_t* boxes;     // of pile; those of the neighbourhood, by their number in the model
+  int64_t* fixed;      // of pile; where each must lie, -1 for those that are placed anew
 } tide__neighbourhood;
 
 tide_status tide__neighbourhood_init(tide__neighbourhood* near, const tide__model* model,

@@ -30,19 +30,29 @@ static tide__puzzle_span puzzle_cut(const tide__span* span, uint32_t first, uint
   return (tide__puzzle_span){ from - first, to - first, span->top };
 }
 
+static int64_t puzzle_highest(const int64_t* grounds, const tide__puzzle_span* span, int64_t highest) {
+  for (uint32_t i = span->first; i < span->last && grounds != NULL; i++) {
+    highest = grounds[i] > highest ? grounds[i] : highest;
+  }
+  return highest;
+}
+
 // Heights are bytes until the unit is known.
-static void puzzle_add(tide__puzzle* puzzle, const tide__model* model, uint32_t index, int64_t fixed,
-                       uint32_t first, uint32_t last, uint32_t* spans) {
+static void puzzle_add(tide__puzzle* puzzle, const tide__model* model, const tide__puzzle_choice* choice,
+                       uint32_t number, uint32_t* spans) {
+  const uint32_t index = choice->boxes[number];
   const tide__box* const box = &model->boxes[index];
+  const int64_t fixed = choice->fixed != NULL ? choice->fixed[number] : box->fixed;
   tide__tile tile = {
     .span = *spans, .alignment = (int64_t)box->alignment, .fixed = fixed, .bytes = box->height, .box = index
   };
   for (uint32_t i = 0; i < box->span_count; i++) {
-    const tide__puzzle_span span = puzzle_cut(&model->spans[box->span + i], first, last);
+    const tide__puzzle_span span = puzzle_cut(&model->spans[box->span + i], choice->first, choice->last);
     if (span.first == span.last) continue;
     puzzle->is_exact &= model->spans[box->span + i].held == model->spans[box->span + i].top;
     if (tile.span_count == 0) tile.first = span.first;
     tile.last = span.last;
+    tile.ground = puzzle_highest(choice->grounds, &span, tile.ground);
     puzzle->spans[(*spans)++] = span;
     tile.span_count++;
   }
@@ -86,6 +96,7 @@ static void puzzle_scale(tide__puzzle* puzzle) {
     }
     const int64_t unused = unit - 1 - (tile->bytes - 1) % unit;
     if (unused > puzzle->unused) puzzle->unused = unused;
+    tile->ground = puzzle_round_up(tile->ground, unit);
     if (tile->fixed >= 0) tile->fixed /= unit;
     tile->alignment = unit % tile->alignment == 0 ? 1 : tile->alignment / unit;
   }
@@ -93,7 +104,7 @@ static void puzzle_scale(tide__puzzle* puzzle) {
 
 static bool puzzle_is_twin(const tide__puzzle* puzzle, const tide__tile* a, const tide__tile* b) {
   if (a->first != b->first || a->last != b->last || a->bytes != b->bytes || a->alignment != b->alignment ||
-      a->fixed >= 0 || b->fixed >= 0 || a->span_count != b->span_count) {
+      a->ground != b->ground || a->fixed >= 0 || b->fixed >= 0 || a->span_count != b->span_count) {
     return false;
   }
   for (uint32_t i = 0; i < a->span_count; i++) {
@@ -134,22 +145,19 @@ static tide_status puzzle_find_twins(tide__puzzle* puzzle, const tide_heap* heap
   return TIDE_OK;
 }
 
-tide_status tide__puzzle_init(tide__puzzle* puzzle, const tide__model* model, const uint32_t* boxes,
-                              const int64_t* fixed, uint32_t count, uint32_t first, uint32_t last,
-                              const tide_heap* heap) {
-  *puzzle = (tide__puzzle){ .sections = last - first, .is_exact = true };
+tide_status tide__puzzle_init(tide__puzzle* puzzle, const tide__model* model,
+                              const tide__puzzle_choice* choice, const tide_heap* heap) {
+  *puzzle = (tide__puzzle){ .sections = choice->last - choice->first, .is_exact = choice->grounds == NULL };
   tide__pile_init(&puzzle->pile, heap);
   size_t most = 0;
-  for (uint32_t i = 0; i < count; i++) most += model->boxes[boxes[i]].span_count;
-  puzzle->tiles = tide__pile_alloc(&puzzle->pile, count, sizeof *puzzle->tiles);
+  for (uint32_t i = 0; i < choice->count; i++) most += model->boxes[choice->boxes[i]].span_count;
+  puzzle->tiles = tide__pile_alloc(&puzzle->pile, choice->count, sizeof *puzzle->tiles);
   puzzle->spans = tide__pile_alloc(&puzzle->pile, most, sizeof *puzzle->spans);
-  if (puzzle->pile.is_short)
-    return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for %u buffers", (unsigned)count);
-  uint32_t spans = 0;
-  for (uint32_t i = 0; i < count; i++) {
-    const int64_t place = fixed != NULL ? fixed[i] : model->boxes[boxes[i]].fixed;
-    puzzle_add(puzzle, model, boxes[i], place, first, last, &spans);
+  if (puzzle->pile.is_short) {
+    return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for %u buffers", (unsigned)choice->count);
   }
+  uint32_t spans = 0;
+  for (uint32_t i = 0; i < choice->count; i++) puzzle_add(puzzle, model, choice, i, &spans);
   puzzle->unit = puzzle_unit(puzzle, (int64_t)model->grain);
   puzzle_scale(puzzle);
   return puzzle_find_twins(puzzle, heap);

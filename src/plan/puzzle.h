@@ -22,6 +22,7 @@ typedef struct tide__tile {
   uint32_t span_count;
   int64_t alignment;  // units, 1 for any
   int64_t fixed;      // units, -1 for none
+  int64_t ground;     // units; it may not lie lower
   int64_t bytes;      // from its offset to its end, also where its spans are lower
   uint32_t twin;      // the first tile that is the same in everything
   uint32_t box;       // in the model
@@ -42,11 +43,19 @@ typedef struct tide__puzzle {
   bool is_exact;   // an arrangement of the tiles exists if and only if one of the boxes does
 } tide__puzzle;
 
-// The boxes of a list of numbers in the model, cut to the sections [first, last). `fixed` is where each must
-// lie, in bytes, or -1; NULL: as the boxes say. Offsets that are fixed and divide badly make the unit small.
-tide_status tide__puzzle_init(tide__puzzle* puzzle, const tide__model* model, const uint32_t* boxes,
-                              const int64_t* fixed, uint32_t count, uint32_t first, uint32_t last,
-                              const tide_heap* heap);
+// Which boxes a puzzle is made of.
+typedef struct tide__puzzle_choice {
+  const uint32_t* boxes;   // by their numbers in the model
+  const int64_t* fixed;    // where each must lie, in bytes, or -1; NULL: as the boxes say
+  const int64_t* grounds;  // by section of the puzzle: bytes below which nothing may lie; NULL: 0
+  uint32_t count;
+  uint32_t first;  // the sections to which boxes are cut
+  uint32_t last;   // not included
+} tide__puzzle_choice;
+
+// Offsets that are fixed and divide badly make the unit small.
+tide_status tide__puzzle_init(tide__puzzle* puzzle, const tide__model* model,
+                              const tide__puzzle_choice* choice, const tide_heap* heap);
 void tide__puzzle_fini(tide__puzzle* puzzle);
 
 #endif

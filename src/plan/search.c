@@ -715,6 +715,11 @@ static void search_set_priorities(tide__search* search, const tide__search_order
   }
 }
 
+// The lowest offset of a tile at the beginning.
+static int64_t search_ground(const tide__tile* tile) {
+  return tile->fixed >= 0 ? tile->fixed : search_align(tile, tile->ground);
+}
+
 // Sets the height to be kept; false if a tile is too high for it. What failed at a height fails below, too.
 static bool search_set_height(tide__search* search, int64_t bytes) {
   const tide__puzzle* const puzzle = search->puzzle;
@@ -727,21 +732,22 @@ static bool search_set_height(tide__search* search, int64_t bytes) {
     const tide__tile* const tile = &puzzle->tiles[i];
     if (tile->bytes > bytes) return false;
     search->limits[i] = (bytes - tile->bytes) / puzzle->unit;
-    if (tile->fixed > search->limits[i]) return false;
+    if (tile->fixed > search->limits[i] || search_ground(tile) > search->limits[i]) return false;
     if (tile->fixed >= 0) search->limits[i] = tile->fixed;
   }
   return true;
 }
 
-// All tiles, each on the ground or at its fixed offset.
+// All tiles, each on its ground or at its fixed offset.
 static bool search_first_job(tide__search* search, search_job* out) {
   const tide__puzzle* const puzzle = search->puzzle;
   if (!search_job_take(search, puzzle->count, out)) return false;
   out->last = puzzle->sections;
   uint32_t raised = 0;
   for (uint32_t i = 0; i < puzzle->count; i++) {
-    if (puzzle->tiles[i].fixed > 0) {
-      search_raise(search, raised++, i, puzzle->tiles[i].fixed);
+    const int64_t floor = search_ground(&puzzle->tiles[i]);
+    if (floor > 0) {
+      search_raise(search, raised++, i, floor);
     } else {
       out->tiles[out->count] = i;
       out->floors[out->count++] = 0;

@@ -8,7 +8,7 @@
 // in it. To take a range is to look at the nodes on the way down and at those that the range is made of, so
 // that spans of one holder may lie over one another in any way, and nothing has to be cut into pieces.
 //
-// Cost: O(s log s) for s spans, at most n + 2 g for n buffers with g gaps; 160 bytes a span.
+// Cost: O(s log s) for s spans, at most n + 2 g for n buffers with g gaps; 200 bytes a span.
 // It is on its own: it shares nothing with the solver, and trusts nothing that it is given.
 #include <stdarg.h>
 #include <stdio.h>

@@ -5,6 +5,7 @@
 // parents of its two ends are computed again.
 #include "plan/waste.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 typedef struct waste_range {
@@ -60,6 +61,36 @@ static int64_t waste_look(const tide__waste* waste, uint32_t node, uint32_t low,
 
 int64_t tide__waste_highest_of(const tide__waste* waste, uint32_t first, uint32_t last) {
   return waste_look(waste, 1, 0, waste->leaves, (waste_range){ first, last });
+}
+
+typedef struct waste_query {
+  waste_range range;
+  int64_t height;    // to be exceeded
+  uint32_t section;  // that does, so far
+} waste_query;
+
+// Looks below `node`, to which `above` was added further up, at the higher side first.
+static void waste_search(const tide__waste* waste, uint32_t node, uint32_t low, uint32_t high, int64_t above,
+                         waste_query* query) {
+  if (low >= query->range.last || high <= query->range.first) return;
+  if (waste->highest[node] + above <= query->height) return;
+  if (node >= waste->leaves) {
+    query->height = waste->highest[node] + above;
+    query->section = low;
+    return;
+  }
+  const uint32_t middle = low + (high - low) / 2;
+  const int64_t more = above + waste->added[node];
+  const bool left_first = waste->highest[2 * node] >= waste->highest[2 * node + 1];
+  if (left_first) waste_search(waste, 2 * node, low, middle, more, query);
+  waste_search(waste, 2 * node + 1, middle, high, more, query);
+  if (!left_first) waste_search(waste, 2 * node, low, middle, more, query);
+}
+
+uint32_t tide__waste_find(const tide__waste* waste, uint32_t first, uint32_t last, int64_t height) {
+  waste_query query = { { first, last }, height, UINT32_MAX };
+  waste_search(waste, 1, 0, waste->leaves, 0, &query);
+  return query.section;
 }
 
 uint32_t tide__waste_section(const tide__waste* waste) {

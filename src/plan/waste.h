@@ -22,6 +22,8 @@ void tide__waste_add(tide__waste* waste, uint32_t first, uint32_t last, int64_t 
 static inline int64_t tide__waste_highest(const tide__waste* waste) { return waste->highest[1]; }
 // The highest of the sections [first, last). O(log n).
 int64_t tide__waste_highest_of(const tide__waste* waste, uint32_t first, uint32_t last);
+// The highest of the sections [first, last), if it is above `height`; UINT32_MAX: none is. O(log n).
+uint32_t tide__waste_find(const tide__waste* waste, uint32_t first, uint32_t last, int64_t height);
 // The first section that is highest.
 uint32_t tide__waste_section(const tide__waste* waste);
 

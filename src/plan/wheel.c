@@ -16,28 +16,31 @@
 #define WHEEL_IDLE 40u       // passes without success after which a chain begins anew
 #define WHEEL_ALONE 200000u  // boxes above which one chain must do, for its memory
 
-// Weights of the logarithms of duration, height and sections, and of the load; and the bonus.
+// Weights of the logarithms of duration, height and sections, and of the load; and the other rules of a pass.
 typedef struct wheel_mix {
   float duration;
   float height;
   float sections;
   float load;
-  float bonus;
+  float wall;
+  float flush;
+  float caution;
 } wheel_mix;
 
+// The first ones are the best for training steps and for random lifetimes; chains go on from the last ones.
 static const wheel_mix wheel_fixed[] = {
-  { 1, 1, 0, 0, 0 },          // area
-  { 0.1f, 0, 0, 100, 0 },     // load, then duration
-  { 1, 0.001f, 0, 0, 0 },     // duration
-  { 0, 1, 0, 0, 0 },          // height
-  { 1, 0.3f, 0, 0, 0 },       //
-  { 0, 0.001f, 1, 0, 0 },     // sections
-  { 0.1f, 0.1f, 0, 100, 0 },  // load, then area
-  { 1, 1, 0, 0, 0.7f },       // and with walls
-  { 0, 1, 0, 0, 0.7f },       //
-  { 0, 0.001f, 1, 0, 0.7f },  //
-  { 1, 0.001f, 0, 0, 0.7f },  //
-  { 0.1f, 0, 0, 100, 0.7f },  //
+  { .height = 0.2f, .sections = 0.3f, .load = 100, .caution = 0.01f },
+  { .height = 0.05f, .sections = 0.3f, .load = 100, .caution = 0.01f },
+  { .duration = 1, .height = 0.01f, .caution = 0.03f },
+  { .duration = 0.1f, .height = 0.05f, .sections = 0.1f, .load = 100, .caution = 0.01f },
+  { .height = 0.5f, .sections = 1, .flush = 0.3f, .caution = 0.01f },
+  { .duration = 0.1f, .load = 100, .caution = 0.01f },
+  { .sections = 1, .height = 0.001f, .wall = 0.7f },
+  { .duration = 1, .height = 1 },
+  { .duration = 1, .height = 0.3f, .wall = 0.7f, .flush = 1, .caution = 0.01f },
+  { .sections = 1, .height = 0.01f, .wall = 0.7f, .flush = 1, .caution = 0.01f },
+  { .duration = 0.01f, .height = 1, .wall = 0.7f, .flush = 1, .caution = 0.01f },
+  { .duration = 1, .height = 1, .caution = 0.01f },
 };
 #define WHEEL_FIXED (sizeof wheel_fixed / sizeof wheel_fixed[0])
 
@@ -143,7 +146,8 @@ static float wheel_chance(tide__spoke* spoke) {
 }
 
 static void wheel_apply(const tide__wheel* wheel, tide__spoke* spoke, const wheel_mix* mix, float noise) {
-  spoke->bonus = mix->bonus;
+  spoke->welcome = (tide__welcome){ mix->wall, mix->flush };
+  spoke->caution = mix->caution;
   spoke->idle = 0;
   for (uint32_t i = 0; i < wheel->count; i++) {
     spoke->priorities[i] = mix->duration * wheel->narrow[i] + mix->height * wheel->heights[i] +
@@ -153,11 +157,28 @@ static void wheel_apply(const tide__wheel* wheel, tide__spoke* spoke, const whee
 }
 
 static void wheel_begin_anew(const tide__wheel* wheel, tide__spoke* spoke) {
-  wheel_mix mix = { .duration = 1.5f * wheel_chance(spoke), .height = wheel_chance(spoke) };
+  const float width = 1.5f * wheel_chance(spoke);
+  wheel_mix mix = { .height = wheel_chance(spoke), .caution = 0.01f };
+  if (wheel_chance(spoke) < 0.5f) {
+    mix.sections = width;
+  } else {
+    mix.duration = width;
+  }
   if (wheel_chance(spoke) < 0.5f) mix.load = 20 * wheel_chance(spoke);
-  if (wheel_chance(spoke) < 0.6f) mix.bonus = 1.5f * wheel_chance(spoke);
+  if (wheel_chance(spoke) < 0.6f) mix.wall = 1.5f * wheel_chance(spoke);
+  if (wheel_chance(spoke) < 0.7f) mix.flush = 3 * wheel_chance(spoke);
   const float noise = 0.7f * wheel_chance(spoke);
   wheel_apply(wheel, spoke, &mix, noise);
+}
+
+// A pass that was not given up: raises the boxes that ended high.
+static void wheel_raise_high(const tide__wheel* wheel, tide__spoke* spoke, int64_t bound) {
+  const int64_t over = spoke->pass.height - bound;
+  const int64_t target = bound + (int64_t)((float)over * (0.2f + 0.6f * wheel_chance(spoke)));
+  for (uint32_t i = 0; i < wheel->count; i++) {
+    const tide__box* const box = &wheel->model->boxes[wheel->part->first_box + i];
+    if (spoke->offsets[i] + box->height > target) spoke->priorities[i] += 0.2f + 0.8f * wheel_chance(spoke);
+  }
 }
 
 // Raises the boxes of the blamed section that still wait.
@@ -176,10 +197,14 @@ static void wheel_choose(const tide__wheel* wheel, tide__spoke* spoke, uint32_t 
   const size_t pass = (size_t)spoke->passes * wheel->spoke_count + index;
   if (pass < WHEEL_FIXED) {
     wheel_apply(wheel, spoke, &wheel_fixed[pass], 0);
-  } else if (spoke->idle >= WHEEL_IDLE || spoke->pass.blamed == UINT32_MAX) {
+  } else if (spoke->idle >= WHEEL_IDLE) {
     wheel_begin_anew(wheel, spoke);
-  } else {
+  } else if (spoke->pass.blamed != UINT32_MAX) {
     wheel_blame(wheel, spoke);
+  } else if (spoke->pass.height < INT64_MAX) {
+    wheel_raise_high(wheel, spoke, wheel->part->lower_bound);
+  } else {
+    wheel_begin_anew(wheel, spoke);
   }
 }
 
@@ -194,6 +219,12 @@ typedef struct wheel_turn {
   tide__atomic_u32 winner;
 } wheel_turn;
 
+static int64_t wheel_critical(const tide__wheel* wheel, const tide__spoke* spoke) {
+  if (spoke->caution <= 0) return INT64_MAX;
+  const int64_t bound = wheel->part->lower_bound;
+  return bound - (int64_t)(spoke->caution * (float)bound) - 1;
+}
+
 static void wheel_run_spoke(void* user, uint32_t index) {
   wheel_turn* const turn = user;
   tide__wheel* const wheel = turn->wheel;
@@ -201,12 +232,15 @@ static void wheel_run_spoke(void* user, uint32_t index) {
   const tide__watch watch = { turn->budget, &turn->winner, index };
   // The very first pass is made to its end whatever the time is.
   const bool is_first = wheel->height == INT64_MAX && index == 0;
-  spoke->pass = (tide__pass){ INT64_MAX, UINT32_MAX };
-  if (!is_first && tide__watch_is_over(&watch)) return;
+  if (!is_first && tide__watch_is_over(&watch)) {
+    spoke->pass = (tide__pass){ INT64_MAX, UINT32_MAX };
+    return;
+  }
   wheel_choose(wheel, spoke, index);
   spoke->passes++;
-  spoke->pass = tide__greedy_run(spoke->greedy, spoke->priorities, spoke->bonus, turn->limit,
-                                 is_first ? NULL : &watch, spoke->offsets);
+  const tide__pass_rules rules = { spoke->priorities, spoke->welcome, wheel_critical(wheel, spoke),
+                                   turn->limit };
+  spoke->pass = tide__greedy_run(spoke->greedy, &rules, is_first ? NULL : &watch, spoke->offsets);
   if (spoke->pass.height <= turn->goal) tide__watch_win(&turn->winner, index);
 }
 
@@ -233,8 +267,9 @@ bool tide__wheel_turn(tide__wheel* wheel, int64_t goal, uint32_t rounds, tide__c
   for (uint32_t i = 0; i < rounds && wheel->height > goal; i++) {
     if (wheel->height < INT64_MAX && (tide__budget_is_over(budget) || tide__budget_left(budget) == 0)) break;
     wheel_turn turn = { .wheel = wheel, .budget = budget, .goal = goal, .winner = UINT32_MAX };
-    turn.limit = wheel->height < INT64_MAX ? wheel->height - 1 : (int64_t)TIDE_PLAN_MAX_BYTES;
+    turn.limit = wheel->height < INT64_MAX ? wheel->height - 1 : INT64_MAX;
     tide__crew_run(crew, wheel->spoke_count, wheel_run_spoke, &turn);
+    wheel->rounds++;
     if (wheel_collect(wheel, &turn)) is_better = true;
     if (wheel->height == INT64_MAX) break;  // not even the first pass found a place for everything
   }

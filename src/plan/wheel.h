@@ -19,7 +19,8 @@ typedef struct tide__spoke {
   tide__pass pass;       // how that ended
   uint32_t placed;       // boxes in it
   uint64_t random;
-  float bonus;
+  tide__welcome welcome;
+  float caution;  // how far below the bound a section is critical, as a share of it
   uint32_t idle;  // passes since its priorities were new or it found something
   uint32_t passes;
 } tide__spoke;
@@ -35,6 +36,7 @@ typedef struct tide__wheel {
   float* sections;  // and of its sections
   tide__spoke spokes[TIDE__WHEEL_SPOKES];
   uint32_t spoke_count;
+  uint32_t rounds;   // so far
   int64_t height;    // of the best plan; INT64_MAX: none yet
   int64_t* offsets;  // of pile; that plan, by number in the part
 } tide__wheel;

@@ -9,7 +9,7 @@
 #include "t.h"
 #include "tidemark/plan.h"
 
-#define SMALL_BUFFERS 8
+#define SMALL_BUFFERS 10
 #define SMALL_GAPS 3
 #define SMALL_POOLS 3
 #define SMALL_INSTANTS 12  // all lifetimes end there or before

@@ -123,12 +123,12 @@ T_TEST(test_verify__finds_an_end_beyond_the_pool) {
   T_STR_EQ(beyond.text, "buffer 1 lies at 2 with 2 bytes, and pool 1 ends at 3");
 }
 
-T_TEST(test_verify__knows_no_offset_beyond_2_to_63) {
+T_TEST(test_verify__knows_no_offset_beyond_2_to_62) {
   const tide_plan_buffer one[] = { { .upper = 1, .bytes = 1, TIDE_PLAN_FREELY } };
   const tide_plan_buffer all[] = { { .upper = 1, .bytes = TIDE_PLAN_MAX_BYTES, TIDE_PLAN_FREELY } };
   const tide_plan_buffer none[] = { { .upper = 1, .bytes = 0, TIDE_PLAN_FREELY } };
-  const char* const text = "buffer 0 lies at 9223372036854775807 with 1 bytes, and pool 0 ends at "
-                           "9223372036854775807";
+  const char* const text = "buffer 0 lies at 4611686018427387904 with 1 bytes, and pool 0 ends at "
+                           "4611686018427387904";
 
   expect_plan(one, 1, (uint64_t[]){ TIDE_PLAN_MAX_BYTES - 1 }, TIDE_PLAN_MAX_BYTES);
   expect_fault(one, 1, (uint64_t[]){ TIDE_PLAN_MAX_BYTES }, TIDE_PLAN_FAULT_CAPACITY, text);
@@ -288,13 +288,13 @@ T_TEST(test_verify__refuses_buffers_that_make_no_sense) {
   expect_refused(&(tide_plan_buffer){ .lower = 2, .upper = 1, .bytes = 1, TIDE_PLAN_FREELY },
                  "buffer 0 lives from 2 to 1");
   expect_refused(&(tide_plan_buffer){ .upper = 1, .bytes = TIDE_PLAN_MAX_BYTES + 1, TIDE_PLAN_FREELY },
-                 "buffer 0 has 9223372036854775808 bytes");
+                 "buffer 0 has 4611686018427387905 bytes");
   expect_refused(&(tide_plan_buffer){ .upper = 1, .bytes = UINT64_MAX, TIDE_PLAN_FREELY },
                  "buffer 0 has 18446744073709551615 bytes");
   expect_refused(&(tide_plan_buffer){ .upper = 1, .alignment = TIDE_PLAN_MAX_BYTES + 1, TIDE_PLAN_FREELY },
-                 "buffer 0 has the alignment 9223372036854775808");
+                 "buffer 0 has the alignment 4611686018427387905");
   expect_refused(&(tide_plan_buffer){ .upper = 1, .bytes = 1, .offset = TIDE_PLAN_MAX_BYTES + 1 },
-                 "buffer 0 must lie at 9223372036854775808");
+                 "buffer 0 must lie at 4611686018427387905");
   expect_refused(&(tide_plan_buffer){ .upper = 1, .bytes = 1, .pool = 1, TIDE_PLAN_FREELY },
                  "buffer 0 is of pool 1, and there are 1");
   expect_refused(&(tide_plan_buffer){ .upper = 1, .bytes = 1, .gap_count = 1, TIDE_PLAN_FREELY },
@@ -336,7 +336,7 @@ T_TEST(test_verify__refuses_pools_that_make_no_sense) {
 
   const tide_plan_problem too_large = { &buffer, 1, large, 2 };
   T_STATUS(tide_plan_verify(&too_large, &offset, NULL, NULL, &check), TIDE_ERR_ARGUMENT);
-  T_STR_HAS(tide_last_error()->text, "pool 1 has 9223372036854775808 bytes");
+  T_STR_HAS(tide_last_error()->text, "pool 1 has 4611686018427387905 bytes");
   const tide_plan_problem none = { &buffer, 1, NULL, 2 };
   T_STATUS(tide_plan_verify(&none, &offset, NULL, NULL, &check), TIDE_ERR_ARGUMENT);
   const tide_plan_problem too_many = { &buffer, 1, large, UINT64_C(1) << 30 };

@@ -181,31 +181,69 @@ static void hostile_buffer(tide_plan_buffer* b, tide_plan_gap* gaps, t_rng* rng)
   b->pool = small_one_in(rng, 20) ? (uint32_t)hostile_number(rng) : 0;
 }
 
-T_TEST(test_verify_random__survives_any_numbers) {
+typedef struct hostile_problem {
+  tide_plan_problem problem;
   tide_plan_buffer buffers[5];
   tide_plan_gap gaps[5][2];
+  uint64_t capacities[2];
   uint64_t offsets[5];
   uint32_t pools[5];
-  uint64_t capacities[2];
+} hostile_problem;
+
+static void hostile_make(hostile_problem* h, t_rng* rng) {
+  for (size_t i = 0; i < 5; i++) {
+    hostile_buffer(&h->buffers[i], h->gaps[i], rng);
+    h->offsets[i] = hostile_number(rng);
+    h->pools[i] = (uint32_t)hostile_number(rng);
+  }
+  for (size_t i = 0; i < 2; i++) h->capacities[i] = small_one_in(rng, 2) ? UINT64_MAX : hostile_number(rng);
+  const size_t count = 1 + t_rng_below(rng, 5);
+  h->problem = (tide_plan_problem){ h->buffers, count, h->capacities, t_rng_below(rng, 3) };
+}
+
+T_TEST(test_verify_random__survives_any_numbers) {
+  hostile_problem h;
   tide_plan_check check;
   size_t accepted = 0;
   t_rng rng = t_rng_new(0);
 
   for (size_t i = 0; i < t_scaled(200000); i++) {
-    for (size_t k = 0; k < 5; k++) {
-      hostile_buffer(&buffers[k], gaps[k], &rng);
-      offsets[k] = hostile_number(&rng);
-      pools[k] = (uint32_t)hostile_number(&rng);
-    }
-    for (size_t k = 0; k < 2; k++) capacities[k] = small_one_in(&rng, 2) ? UINT64_MAX : hostile_number(&rng);
-    const tide_plan_problem problem = { buffers, 1 + t_rng_below(&rng, 5), capacities, t_rng_below(&rng, 3) };
-    const uint32_t* const where = small_one_in(&rng, 2) ? pools : NULL;
-    const tide_status status = tide_plan_verify(&problem, offsets, where, NULL, &check);
+    hostile_make(&h, &rng);
+    const uint32_t* const pools = small_one_in(&rng, 2) ? h.pools : NULL;
+    const tide_status status = tide_plan_verify(&h.problem, h.offsets, pools, NULL, &check);
     T_CHECK(status == TIDE_OK || status == TIDE_ERR_ARGUMENT);
     accepted += status == TIDE_OK ? 1 : 0;
   }
 
   T_LT(t_scaled(200000) / 50, accepted);
+}
+
+// The solver and the verifier each have a definition of what makes no sense, and it is the same.
+T_TEST(test_verify_random__refuses_what_the_solver_refuses) {
+  tide_plan_options options = TIDE_PLAN_OPTIONS_INIT;
+  hostile_problem h;
+  tide_plan_check check;
+  size_t planned = 0;
+  t_rng rng = t_rng_new(0);
+  options.seconds = 0;
+  options.nodes = 200;
+
+  for (size_t i = 0; i < t_scaled(20000); i++) {
+    tide_plan* plan = NULL;
+    hostile_make(&h, &rng);
+    options.goal = small_one_in(&rng, 2) ? TIDE_PLAN_PEAK : TIDE_PLAN_FIT;
+    options.keeps_hints = small_one_in(&rng, 2);
+    const tide_status wanted = tide_plan_verify(&h.problem, h.offsets, NULL, NULL, &check);
+    T_STATUS(tide_plan_solve(&h.problem, &options, &plan), wanted);
+    if (tide_plan_offsets(plan) != NULL) {
+      T_OK(tide_plan_verify(&h.problem, tide_plan_offsets(plan), tide_plan_pools(plan), NULL, &check));
+      T_STR_EQ(check.text, "");
+      planned++;
+    }
+    tide_plan_free(plan);
+  }
+
+  T_LT(t_scaled(20000) / 200, planned);
 }
 
 // A million buffers or members, and what is expected of them.

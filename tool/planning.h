@@ -2,8 +2,8 @@
 // Copyright the Tidemark authors
 //
 // What the parts of tidemark plan share: a problem, what was asked, and the plan that was found.
-#ifndef TIDEMARK_TOOL_PLAN_H
-#define TIDEMARK_TOOL_PLAN_H
+#ifndef TIDEMARK_TOOL_PLANNING_H
+#define TIDEMARK_TOOL_PLANNING_H
 
 #include "tidemark/ledger.h"
 #include "tidemark/problem.h"
