@@ -95,6 +95,10 @@ static tide_status assign_open(tide__assign* assign, const tide_heap* heap) {
   return TIDE_OK;
 }
 
+void tide__assign_all(tide__assign* assign, uint32_t pool) {
+  for (uint32_t i = 0; i < assign->free_count; i++) assign->pools[assign->free[i]] = pool;
+}
+
 // How many ways there are to spread the free items; 0 for many.
 static uint32_t assign_count_ways(const tide__assign* assign) {
   uint64_t ways = 1;

@@ -39,6 +39,9 @@ uint64_t tide__assign_capacity(const tide__assign* assign, uint32_t pool);
 // tried; those in which the load of a pool is too high are left out.
 bool tide__assign_again(tide__assign* assign, uint32_t way, bool* out_all);
 
+// Sends all items that may go anywhere to one pool.
+void tide__assign_all(tide__assign* assign, uint32_t pool);
+
 // Sends an item that may go anywhere to the next pool with room behind its own; false if there is none.
 bool tide__assign_move(tide__assign* assign, uint32_t item);
 

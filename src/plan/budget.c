@@ -31,6 +31,18 @@ void tide__budget_share(tide__budget* budget, uint32_t pool, uint32_t pools) {
   tide__store_relaxed(&budget->is_over, budget->is_stopped ? 1 : 0);
 }
 
+uint64_t tide__budget_narrow(tide__budget* budget, uint32_t parts) {
+  const uint64_t end_ns = budget->share_end_ns;
+  const uint64_t now = tide__sys_clock_ns();
+  if (end_ns != UINT64_MAX) budget->share_end_ns = now + (end_ns > now ? (end_ns - now) / parts : 0);
+  return end_ns;
+}
+
+void tide__budget_widen(tide__budget* budget, uint64_t end_ns) {
+  budget->share_end_ns = end_ns;
+  tide__store_relaxed(&budget->is_over, budget->is_stopped ? 1 : 0);
+}
+
 static bool budget_wants_to_stop(tide__budget* budget, uint64_t now) {
   if (budget->options->on_progress == NULL || !pthread_equal(pthread_self(), budget->caller)) return false;
   if (now < budget->next_call_ns) return false;

@@ -30,6 +30,11 @@ void tide__budget_init(tide__budget* budget, const tide_plan_options* options);
 // Gives the next pool its share of what is left; `pools` are to come, with this one.
 void tide__budget_share(tide__budget* budget, uint32_t pool, uint32_t pools);
 
+// Lets the next work have one part in `parts` of the time that is left; returns what `widen` is given
+// afterwards.
+uint64_t tide__budget_narrow(tide__budget* budget, uint32_t parts);
+void tide__budget_widen(tide__budget* budget, uint64_t end_ns);
+
 // To be asked now and then, on any thread: is the time over, or does the caller want to stop?
 bool tide__budget_is_over(tide__budget* budget);
 

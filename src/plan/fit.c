@@ -63,17 +63,42 @@ static bool fit_add_bar(tide__fit* fit, tide__bar bar) {
   return true;
 }
 
-// Offsets and heights are at most 2^63 - 1, so the ends of a bar may not fit; then it bars all above.
+// The first span of a box that ends after `section`.
+static uint32_t fit_first_span(const tide__model* model, const tide__box* box, uint32_t section) {
+  uint32_t low = 0;
+  uint32_t high = box->span_count;
+  while (low < high) {
+    const uint32_t middle = low + (high - low) / 2;
+    if (model->spans[box->span + middle].last <= section) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  return box->span + low;
+}
+
+static bool fit_bar_by(tide__fit* fit, const tide__span* span, const tide__span* other, uint32_t box) {
+  const int64_t offset = fit->offsets[box];
+  const tide__bar bar = { .above = offset + other->bottom - span->top,
+                          .below = offset + other->top - span->bottom,
+                          .box = box };
+  return fit_add_bar(fit, bar);
+}
+
+// Goes over the spans of the box with fewer of them, and looks for those of the other that they meet.
 static bool fit_bar_with(tide__fit* fit, const tide__box* box, uint32_t other) {
-  const tide__box* const there = &fit->model->boxes[other];
-  for (uint32_t i = 0; i < box->span_count; i++) {
-    const tide__span* const a = &fit->model->spans[box->span + i];
-    for (uint32_t j = 0; j < there->span_count; j++) {
-      const tide__span* const b = &fit->model->spans[there->span + j];
-      if (a->first >= b->last || b->first >= a->last) continue;
-      tide__bar bar = { .above = fit->offsets[other] - a->top + b->bottom, .box = other };
-      if (__builtin_add_overflow(fit->offsets[other] - a->bottom, b->top, &bar.below)) bar.below = INT64_MAX;
-      if (!fit_add_bar(fit, bar)) return false;
+  const tide__model* const model = fit->model;
+  const tide__box* const there = &model->boxes[other];
+  const bool is_fewer = box->span_count <= there->span_count;
+  const tide__box* const few = is_fewer ? box : there;
+  const tide__box* const many = is_fewer ? there : box;
+  for (uint32_t i = few->span; i < few->span + few->span_count; i++) {
+    const tide__span* const a = &model->spans[i];
+    for (uint32_t j = fit_first_span(model, many, a->first); j < many->span + many->span_count; j++) {
+      const tide__span* const b = &model->spans[j];
+      if (b->first >= a->last) break;
+      if (!fit_bar_by(fit, is_fewer ? a : b, is_fewer ? b : a, other)) return false;
     }
   }
   return true;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The skyline over the sections is a list of runs of equal height. A run between two higher ones is a valley: of
-// the boxes that lie wholly in it, the one with the highest priority is placed on it; where there is none, the
-// valley is raised to its lower neighbour. No box is ever compared with another.
+// The skyline over the sections is a list of runs of equal height. A run between two higher ones is a
+// valley: of the boxes that lie wholly in it, the one with the highest priority is placed on it; where there
+// is none, the valley is raised to its lower neighbour. No box is ever compared with another.
 //
 // Which valley comes next does not matter, since a box can lie in one valley only. So they are taken from a
 // stack, the newest first, which keeps the work in one place.

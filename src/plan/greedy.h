@@ -19,8 +19,8 @@ void tide__greedy_free(tide__greedy* greedy);
 typedef struct tide__pass_rules {
   const float* priorities;  // by number in the part; the highest goes first
   tide__welcome welcome;
-  // A section that will become higher than this is served first: of the boxes that fit into a valley, one that
-  // lives in it is taken before any other. INT64_MAX: none is.
+  // A section that will become higher than this is served first: of the boxes that fit into a valley, one
+  // that lives in it is taken before any other. INT64_MAX: none is.
   int64_t critical;
   int64_t limit;  // the pass is given up as soon as it is bound to exceed it; INT64_MAX: never
 } tide__pass_rules;

@@ -15,6 +15,7 @@
 #define IMPROVER_EXACT_ALONE 600u  // boxes up to which the wheel makes its fixed rounds only
 #define IMPROVER_EXACT_MOST 4000u  // boxes up to which the exact search is tried
 #define IMPROVER_NODES_A_BOX 64u   // of the first search
+#define IMPROVER_NODES_SHARED 8u   // of the first search, where it takes turns with the wheel
 #define IMPROVER_ROUNDS 12u        // of the wheel in a step
 
 struct tide__improver {
@@ -57,7 +58,8 @@ tide_status tide__improver_new(tide__solver* solver, uint32_t part, tide__improv
   improver->solver = solver;
   improver->part = part;
   improver->count = improver_part(improver)->last_box - improver_part(improver)->first_box;
-  improver->nodes = (uint64_t)IMPROVER_NODES_A_BOX * improver->count;
+  const bool is_alone = improver->count <= IMPROVER_EXACT_ALONE;
+  improver->nodes = (uint64_t)improver->count * (is_alone ? IMPROVER_NODES_A_BOX : IMPROVER_NODES_SHARED);
   improver->undecided = -1;
   for (uint32_t i = improver_part(improver)->first_box; i < improver_part(improver)->last_box; i++) {
     improver->has_fixed |= solver->model.boxes[i].fixed >= 0;
@@ -124,7 +126,11 @@ static tide_status improver_begin_exact(tide__improver* improver) {
     return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for %u buffers", (unsigned)improver->count);
   for (uint32_t i = 0; i < improver->count; i++) boxes[i] = part->first_box + i;
   const tide__puzzle_choice choice = {
-    .boxes = boxes, .count = improver->count, .first = part->first_section, .last = part->last_section
+    .boxes = boxes,
+    .ceiling = INT64_MAX,
+    .count = improver->count,
+    .first = part->first_section,
+    .last = part->last_section,
   };
   tide_status status = tide__puzzle_init(&improver->puzzle, &solver->model, &choice, heap);
   if (status == TIDE_OK) {

@@ -55,10 +55,12 @@ static tide_status keep_put_hinted(keep_work* work) {
   for (uint32_t i = 0; i < count; i++)
     work->keys[i] = (tide__keyed){ (uint64_t)keep_box(work, i)->height, i };
   tide__radix_sort(work->keys, work->spare, count);
+  bool is_over = false;
   for (uint32_t i = count; i-- > 0;) {
     const uint32_t box = work->keys[i].value;
     if (!keep_has_hint(work, box)) continue;
-    if (i % KEEP_POLL == 0 && tide__budget_is_over(work->solver->budget)) continue;
+    if (!is_over && i % KEEP_POLL == 0) is_over = tide__budget_is_over(work->solver->budget);
+    if (is_over) break;
     TIDE_TRY(tide__fit_ask(&work->fit, box));
     if (tide__fit_is_free(&work->fit, keep_box(work, box)->hint, NULL)) {
       tide__fit_put(&work->fit, box, keep_box(work, box)->hint);
@@ -209,14 +211,13 @@ static void keep_note(keep_work* work) {
 
 // The height that may be used: the capacity, or what the hints use already.
 static int64_t keep_target(const tide__solver* solver) {
-  const int64_t most = solver->capacity < INT64_MAX ? solver->capacity : (int64_t)TIDE_PLAN_MAX_BYTES;
-  if (solver->options->goal == TIDE_PLAN_FIT) return most;
+  if (solver->options->goal == TIDE_PLAN_FIT) return solver->capacity;
   int64_t highest = solver->bound;
   for (uint32_t i = 0; i < solver->model.count; i++) {
     const tide__box* const box = &solver->model.boxes[i];
     if (box->hint >= 0 && box->hint + box->height > highest) highest = box->hint + box->height;
   }
-  return highest < most ? highest : most;
+  return highest < solver->capacity ? highest : solver->capacity;
 }
 
 static tide_status keep_find_plan(keep_work* work) {

@@ -13,10 +13,10 @@
 
 #define NEAR_TRIES 24u       // of a step
 #define NEAR_FAILURES 4u     // in a row, after which it ends
-#define NEAR_HIGH 256u       // boxes above the goal, up to which all of them are tried to be moved below
 #define NEAR_FREE 96u        // boxes that are placed anew
 #define NEAR_MOST 400u       // boxes above the ground
 #define NEAR_SECTIONS 4096u  // that are looked at
+#define NEAR_CLOSE 1024      // a plan above the goal by less than this part of it is to reach it at once
 #define NEAR_NODES 12u       // for each free box
 
 tide_status tide__neighbourhood_init(tide__neighbourhood* near, const tide__model* model,
@@ -171,21 +171,9 @@ static uint32_t near_gather(tide__neighbourhood* near, near_range range, const i
 static void near_move(const tide__neighbourhood* near, const tide__puzzle* puzzle, const tide__exact* exact,
                       int64_t* offsets) {
   for (uint32_t i = 0; i < puzzle->count; i++) {
+    if (puzzle->tiles[i].fixed >= 0) continue;
     offsets[puzzle->tiles[i].box - near->part->first_box] = tide__exact_offset(exact, i);
   }
-}
-
-// What stays may end above the target as well, outside the range, or because it must.
-static int64_t near_height(const tide__neighbourhood* near, uint32_t count, const int64_t* offsets,
-                           int64_t target) {
-  int64_t height = target;
-  for (uint32_t i = 0; i < count; i++) {
-    const uint32_t number = near->boxes[i] - near->part->first_box;
-    if (near->fixed[i] < 0) continue;
-    const int64_t end = offsets[number] + near_box(near, number)->height;
-    height = end > height ? end : height;
-  }
-  return height;
 }
 
 static tide_status near_try(tide__neighbourhood* near, uint32_t number, int64_t target, int64_t* offsets,
@@ -195,13 +183,16 @@ static tide_status near_try(tide__neighbourhood* near, uint32_t number, int64_t 
   tide__budget_spend(budget, 1);
   if (range.last - range.first > NEAR_SECTIONS) return TIDE_OK;
   const uint32_t count = near_gather(near, range, offsets, target);
-  if (near_height(near, count, offsets, target) > target) return TIDE_OK;
   const tide_heap* const heap = near->pile.heap;
   tide__puzzle puzzle;
   tide__exact exact = { .round = 0 };
-  const tide__puzzle_choice choice = {
-    near->boxes, near->fixed, near->grounds, count, range.first, range.last
-  };
+  const tide__puzzle_choice choice = { .boxes = near->boxes,
+                                       .fixed = near->fixed,
+                                       .grounds = near->grounds,
+                                       .ceiling = target,
+                                       .count = count,
+                                       .first = range.first,
+                                       .last = range.last };
   tide_status status = tide__puzzle_init(&puzzle, near->model, &choice, heap);
   if (status == TIDE_OK) status = tide__exact_init(&exact, &puzzle, near->random, heap);
   if (status == TIDE_OK) {
@@ -224,16 +215,10 @@ static int64_t near_peak(const tide__neighbourhood* near, const int64_t* offsets
   return peak;
 }
 
-static uint32_t near_count_high(const tide__neighbourhood* near, const int64_t* offsets, int64_t target) {
-  uint32_t count = 0;
-  for (uint32_t i = 0; i < near->count; i++) count += offsets[i] + near_box(near, i)->height > target;
-  return count;
-}
-
 tide_status tide__neighbourhood_step(tide__neighbourhood* near, int64_t goal, int64_t* offsets,
                                      int64_t* height, tide__crew* crew, tide__budget* budget) {
-  const bool is_near = near_count_high(near, offsets, goal) <= NEAR_HIGH;
-  const int64_t target = is_near ? goal : goal + (int64_t)((double)(*height - goal - 1) * (15.0 / 16));
+  const bool is_close = *height - goal <= goal / NEAR_CLOSE;
+  const int64_t target = is_close ? goal : goal + (int64_t)((double)(*height - goal - 1) * (15.0 / 16));
   uint32_t failures = 0;
   for (uint32_t i = 0; i < NEAR_TRIES && failures < NEAR_FAILURES; i++) {
     if (tide__budget_is_over(budget) || tide__budget_left(budget) == 0) break;

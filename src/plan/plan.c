@@ -136,11 +136,10 @@ static tide_status plan_solve_each(plan_work* work, bool* out_fits, bool* out_mo
   return TIDE_OK;
 }
 
-// A pool's proof holds for what it was given. If that was our choice, it proves nothing about another.
+// A pool's outcome holds for what it was given. If that was our choice, it says nothing about another.
 static void plan_doubt(plan_work* work, bool is_proved) {
   for (uint32_t i = 0; i < work->plan->pool_count; i++) {
     tide_plan_outcome* const outcome = &work->plan->pools[i].outcome;
-    if (!plan_has_failed(outcome->verdict)) continue;
     outcome->verdict = is_proved ? TIDE_PLAN_INFEASIBLE : TIDE_PLAN_UNKNOWN;
     outcome->lower_bound = 0;
     outcome->proof.reason = is_proved ? TIDE_PLAN_SEARCH : TIDE_PLAN_NO_REASON;
@@ -154,21 +153,38 @@ static bool plan_is_impossible(const tide_plan* plan) {
   return false;
 }
 
+// The last resort: everything that may lie anywhere goes to a pool without a limit.
+static tide_status plan_use_endless(plan_work* work, bool* out_fits) {
+  bool has_moved = false;
+  for (uint32_t pool = 0; pool < work->plan->pool_count; pool++) {
+    if (tide__assign_capacity(&work->assign, pool) != UINT64_MAX) continue;
+    tide__assign_all(&work->assign, pool);
+    return plan_solve_each(work, out_fits, &has_moved);
+  }
+  return TIDE_OK;
+}
+
+static bool plan_is_spent(plan_work* work) {
+  return tide__budget_is_over(&work->budget) || tide__budget_left(&work->budget) == 0;
+}
+
 // Items that may lie anywhere are handed on from pools that do not fit, and then spread in other ways.
 static tide_status plan_solve_pools(plan_work* work) {
   bool fits = false;
   bool has_moved = true;
   for (uint32_t i = 0; i < PLAN_MOVES && has_moved && !fits; i++) {
+    if (i > 0 && plan_is_spent(work)) break;
     TIDE_TRY(plan_solve_each(work, &fits, &has_moved));
   }
   if (fits || !work->assign.is_open) return TIDE_OK;
   bool is_all = false;
   bool is_proved = true;
   for (uint32_t way = 0; !fits && tide__assign_again(&work->assign, way, &is_all); way++) {
-    if (tide__budget_is_over(&work->budget) || tide__budget_left(&work->budget) == 0) break;
+    if (plan_is_spent(work)) break;
     TIDE_TRY(plan_solve_each(work, &fits, &has_moved));
     is_proved &= plan_is_impossible(work->plan);
   }
+  if (!fits) TIDE_TRY(plan_use_endless(work, &fits));
   if (!fits) plan_doubt(work, is_all && is_proved);
   return TIDE_OK;
 }

@@ -46,9 +46,13 @@ static void puzzle_add(tide__puzzle* puzzle, const tide__model* model, const tid
   tide__tile tile = {
     .span = *spans, .alignment = (int64_t)box->alignment, .fixed = fixed, .bytes = box->height, .box = index
   };
+  const int64_t room = fixed >= 0 ? choice->ceiling - fixed : INT64_MAX;
+  if (room <= 0) return;
+  if (tile.bytes > room) tile.bytes = room;
   for (uint32_t i = 0; i < box->span_count; i++) {
-    const tide__puzzle_span span = puzzle_cut(&model->spans[box->span + i], choice->first, choice->last);
+    tide__puzzle_span span = puzzle_cut(&model->spans[box->span + i], choice->first, choice->last);
     if (span.first == span.last) continue;
+    if (span.height > room) span.height = room;
     puzzle->is_exact &= model->spans[box->span + i].held == model->spans[box->span + i].top;
     if (tile.span_count == 0) tile.first = span.first;
     tile.last = span.last;

@@ -48,6 +48,7 @@ typedef struct tide__puzzle_choice {
   const uint32_t* boxes;   // by their numbers in the model
   const int64_t* fixed;    // where each must lie, in bytes, or -1; NULL: as the boxes say
   const int64_t* grounds;  // by section of the puzzle: bytes below which nothing may lie; NULL: 0
+  int64_t ceiling;         // bytes above which what is fixed is not looked at; INT64_MAX: all of it is
   uint32_t count;
   uint32_t first;  // the sections to which boxes are cut
   uint32_t last;   // not included

@@ -5,8 +5,10 @@
 // capacity, or the bound of the pool. Nothing is spent on a part that another part hides.
 #include "plan/solver.h"
 
+#include "base/arith.h"
 #include "base/error.h"
 #include "plan/fit.h"
+#include "plan/fixed.h"
 #include "plan/improver.h"
 #include "plan/keep.h"
 
@@ -20,7 +22,7 @@ tide_status tide__solver_init(tide__solver* solver, const tide__items* items, co
                             .options = options,
                             .budget = budget,
                             .crew = crew,
-                            .capacity = capacity <= TIDE_PLAN_MAX_BYTES ? (int64_t)capacity : INT64_MAX,
+                            .capacity = (int64_t)tide__min(capacity, TIDE_PLAN_MAX_BYTES),
                             .height = INT64_MAX,
                             .verdict = TIDE_PLAN_UNKNOWN };
   tide__pile_init(&solver->pile, heap);
@@ -61,29 +63,21 @@ void tide__solver_note(tide__solver* solver, uint32_t part, int64_t height, cons
 // ---------------------------------------------------------------------------------------------------
 // What must be
 
-// Puts the fixed boxes down; two that meet are the reason why there is no plan.
-static tide_status solver_put_fixed(tide__solver* solver, tide__fit* fit) {
-  const tide__box* const boxes = solver->model.boxes;
-  for (uint32_t i = 0; i < solver->model.count; i++) {
-    if (boxes[i].fixed < 0) continue;
-    uint32_t met = 0;
-    TIDE_TRY(tide__fit_ask(fit, i));
-    if (!tide__fit_is_free(fit, boxes[i].fixed, &met)) {
-      solver->verdict = TIDE_PLAN_INFEASIBLE;
-      solver->proof = (tide_plan_proof){ .reason = TIDE_PLAN_PAIR,
-                                         .buffer = solver->items->items[boxes[met].item].buffer,
-                                         .other = solver->items->items[boxes[i].item].buffer };
-      return TIDE_OK;
-    }
-    tide__fit_put(fit, i, boxes[i].fixed);
-  }
+// Two fixed boxes that meet are the reason why there is no plan.
+static tide_status solver_check_fixed(tide__solver* solver) {
+  uint32_t box = 0;
+  uint32_t other = 0;
+  TIDE_TRY(tide__fixed_find_pair(&solver->model, solver->pile.heap, &box, &other));
+  if (box == solver->model.count) return TIDE_OK;
+  solver->verdict = TIDE_PLAN_INFEASIBLE;
+  solver->proof = (tide_plan_proof){ .reason = TIDE_PLAN_PAIR,
+                                     .buffer = solver->items->items[solver->model.boxes[box].item].buffer,
+                                     .other = solver->items->items[solver->model.boxes[other].item].buffer };
   return TIDE_OK;
 }
 
 static bool solver_is_impossible(tide__solver* solver) {
-  if (solver->bound > solver->capacity || solver->bound > (int64_t)TIDE_PLAN_MAX_BYTES) {
-    solver->verdict = TIDE_PLAN_INFEASIBLE;
-  }
+  if (solver->bound > solver->capacity) solver->verdict = TIDE_PLAN_INFEASIBLE;
   return solver->verdict == TIDE_PLAN_INFEASIBLE;
 }
 
@@ -97,21 +91,25 @@ static tide_status solver_fit_part(tide__solver* solver, uint32_t part, tide__fi
   const tide__box* const boxes = solver->model.boxes;
   const uint32_t count = range->last_box - range->first_box;
   int64_t top = 0;
+  bool is_over = false;
   for (uint32_t i = 0; i < count; i++) {
     const tide__box* const box = &boxes[range->first_box + i];
     keys[i] = (tide__keyed){ ~(uint64_t)box->height, range->first_box + i };
-    if (box->fixed >= 0 && box->fixed + box->height > top) top = box->fixed + box->height;
+    if (box->fixed < 0) continue;
+    tide__fit_put(fit, range->first_box + i, box->fixed);
+    if (box->fixed + box->height > top) top = box->fixed + box->height;
   }
   tide__radix_sort(keys, spare, count);
   for (uint32_t i = 0; i < count; i++) {
     const uint32_t box = keys[i].value;
     if (boxes[box].fixed >= 0) continue;
     int64_t offset = tide__align_height(top, boxes[box].alignment);
-    if (i % 64 != 0 || !tide__budget_is_over(solver->budget)) {
+    if (!is_over && (i % 64 == 0 || fit->bar_count > 1024)) is_over = tide__budget_is_over(solver->budget);
+    if (!is_over) {
       TIDE_TRY(tide__fit_ask(fit, box));
       offset = tide__fit_lowest(fit, box);
     }
-    if (offset > (int64_t)TIDE_PLAN_MAX_BYTES - boxes[box].height) return TIDE_OK;  // no plan yet
+    if (offset > (int64_t)TIDE_PLAN_MAX_BYTES - boxes[box].height) return TIDE_OK;  // there is no plan yet
     tide__fit_put(fit, box, offset);
     if (offset + boxes[box].height > top) top = offset + boxes[box].height;
   }
@@ -148,9 +146,7 @@ static tide_status solver_fit_odd_parts(tide__solver* solver) {
   if (status == TIDE_OK && work.is_short) {
     status = TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for %u buffers", (unsigned)solver->model.count);
   }
-  if (status == TIDE_OK) status = solver_put_fixed(solver, &fit);
   for (uint32_t i = 0; i < solver->model.part_count && status == TIDE_OK; i++) {
-    if (solver->verdict == TIDE_PLAN_INFEASIBLE) break;
     if (!solver_is_odd(solver, &solver->model.parts[i])) continue;
     status = solver_fit_part(solver, i, &fit, keys, spare);
   }
@@ -163,8 +159,7 @@ static tide_status solver_fit_odd_parts(tide__solver* solver) {
 // The loop
 
 static int64_t solver_goal(const tide__solver* solver) {
-  if (solver->options->goal == TIDE_PLAN_PEAK) return solver->bound;
-  return solver->capacity < INT64_MAX ? solver->capacity : (int64_t)TIDE_PLAN_MAX_BYTES;
+  return solver->options->goal == TIDE_PLAN_PEAK ? solver->bound : solver->capacity;
 }
 
 static void solver_tell(tide__solver* solver, tide_plan_stage stage) {
@@ -237,7 +232,7 @@ static tide_status solver_work(tide__solver* solver) {
 
 static void solver_judge(tide__solver* solver) {
   if (solver->verdict == TIDE_PLAN_INFEASIBLE) return;
-  if (solver->height > solver->capacity || solver->height == INT64_MAX) {
+  if (solver->height > solver->capacity) {
     solver->verdict = TIDE_PLAN_UNKNOWN;
     return;
   }
@@ -251,9 +246,14 @@ tide_status tide__solver_run(tide__solver* solver) {
     return TIDE_OK;
   }
   if (solver_is_impossible(solver)) return TIDE_OK;
-  TIDE_TRY(solver_fit_odd_parts(solver));
+  TIDE_TRY(solver_check_fixed(solver));
   if (solver->verdict == TIDE_PLAN_INFEASIBLE) return TIDE_OK;
-  if (solver->model.has_hints) TIDE_TRY(tide__keep_run(solver));
+  TIDE_TRY(solver_fit_odd_parts(solver));
+  if (solver->model.has_hints) {
+    const uint64_t end_ns = tide__budget_narrow(solver->budget, solver->options->keeps_hints ? 2 : 8);
+    TIDE_TRY(tide__keep_run(solver));
+    tide__budget_widen(solver->budget, end_ns);
+  }
   if (!solver->is_kept) TIDE_TRY(solver_first_plans(solver));
   TIDE_TRY(solver_work(solver));
   solver_judge(solver);

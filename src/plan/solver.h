@@ -26,7 +26,7 @@ typedef struct tide__solver {
   tide__budget* budget;              // borrowed
   tide__crew* crew;                  // borrowed
   tide__model model;
-  int64_t capacity;         // INT64_MAX: none
+  int64_t capacity;         // TIDE_PLAN_MAX_BYTES: none
   int64_t* offsets;         // of pile; by box; the best plan
   tide__part_state* parts;  // of pile
   int64_t height;           // of the plan; INT64_MAX: none

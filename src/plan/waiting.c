@@ -2,9 +2,10 @@
 // Copyright the Tidemark authors
 //
 // Boxes are kept by classes of their width, by powers of two. In a class they stand by their first section
-// under a tree of eight children a node, which is one cache line, and knows the highest priority and the lowest
-// end below each child. A valley is a range of places in each class that is narrow enough for it. A valley in
-// which few boxes begin is looked through without the trees. O(log n) a box, nearly; some 70 bytes a box.
+// under a tree of eight children a node, which is one cache line, and knows the highest priority and the
+// lowest end below each child. A valley is a range of places in each class that is narrow enough for it. A
+// valley in which few boxes begin is looked through without the trees. O(log n) a box, nearly; some 70 bytes
+// a box.
 #include "plan/waiting.h"
 
 #include <string.h>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The boxes of a part that a pass has not placed yet, and which of them is to be placed next between two walls.
+// The boxes of a part that a pass has not placed yet, and which of them is to be placed next between two
+// walls.
 #ifndef TIDEMARK_SRC_PLAN_WAITING_H
 #define TIDEMARK_SRC_PLAN_WAITING_H
 
@@ -34,8 +35,8 @@ void tide__waiting_begin(tide__waiting* waiting, const float* priorities, tide__
 void tide__waiting_remove(tide__waiting* waiting, uint32_t box);
 bool tide__waiting_has(const tide__waiting* waiting, uint32_t box);
 
-// The box with the highest priority of those that lie wholly in the valley, and live in `section` unless that is
-// TIDE__WAITING_NONE; TIDE__WAITING_NONE: there is none.
+// The box with the highest priority of those that lie wholly in the valley, and live in `section` unless
+// that is TIDE__WAITING_NONE; TIDE__WAITING_NONE: there is none.
 uint32_t tide__waiting_choose(tide__waiting* waiting, const tide__valley* valley, uint32_t section);
 
 // The sections of a box.

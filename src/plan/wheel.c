@@ -231,7 +231,7 @@ static void wheel_run_spoke(void* user, uint32_t index) {
   tide__spoke* const spoke = &wheel->spokes[index];
   const tide__watch watch = { turn->budget, &turn->winner, index };
   // The very first pass is made to its end whatever the time is.
-  const bool is_first = wheel->height == INT64_MAX && index == 0;
+  const bool is_first = wheel->rounds == 0 && index == 0;
   if (!is_first && tide__watch_is_over(&watch)) {
     spoke->pass = (tide__pass){ INT64_MAX, UINT32_MAX };
     return;
@@ -265,7 +265,7 @@ bool tide__wheel_turn(tide__wheel* wheel, int64_t goal, uint32_t rounds, tide__c
                       tide__budget* budget) {
   bool is_better = false;
   for (uint32_t i = 0; i < rounds && wheel->height > goal; i++) {
-    if (wheel->height < INT64_MAX && (tide__budget_is_over(budget) || tide__budget_left(budget) == 0)) break;
+    if (wheel->rounds > 0 && (tide__budget_is_over(budget) || tide__budget_left(budget) == 0)) break;
     wheel_turn turn = { .wheel = wheel, .budget = budget, .goal = goal, .winner = UINT32_MAX };
     turn.limit = wheel->height < INT64_MAX ? wheel->height - 1 : INT64_MAX;
     tide__crew_run(crew, wheel->spoke_count, wheel_run_spoke, &turn);

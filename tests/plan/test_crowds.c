@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Many buffers of shapes that invite a solver to look at every pair: it ends soon after its limit in time,
+// with a plan that is right or a proof that there is none.
+#include "plan/packing.h"
+
+#define CROWD_SECONDS 0.5
+
+typedef struct crowd {
+  tide_plan_problem problem;
+  tide_plan_buffer* buffers;
+  tide_plan_gap* gaps;
+  size_t count;
+  t_rng rng;
+  bool is_impossible;
+  uint64_t optimum;  // 0: not known
+} crowd;
+
+static void crowd_alike(crowd* c, size_t i) {
+  (void)i;
+  c->optimum = c->count * 64;
+}
+
+static void crowd_nested(crowd* c, size_t i) {
+  c->buffers[i].lower = i;
+  c->buffers[i].upper = 2 * c->count - i;
+  c->optimum = c->count * 64;
+}
+
+static void crowd_stairs(crowd* c, size_t i) {
+  c->buffers[i].lower = i;
+  c->buffers[i].upper = i + 100;
+  c->buffers[i].bytes = 1 + t_rng_below(&c->rng, 1000);
+}
+
+static void crowd_scattered(crowd* c, size_t i) {
+  c->buffers[i].lower = t_rng_below(&c->rng, c->count);
+  c->buffers[i].upper = c->buffers[i].lower + 1 + t_rng_below(&c->rng, 1000);
+  c->buffers[i].bytes = 1 + t_rng_below(&c->rng, 100000);
+}
+
+static void crowd_shared(crowd* c, size_t i) {
+  c->buffers[i].alias = 1;
+  c->buffers[i].lower = i;
+  c->buffers[i].upper = i + 2;
+  c->optimum = 64;
+}
+
+// One buffer with all the gaps, and the others each in one of them.
+static void crowd_in_gaps(crowd* c, size_t i) {
+  c->gaps[i] = (tide_plan_gap){ 2 * i, 2 * i + 1, 0, 0 };
+  c->buffers[i].lower = i == 0 ? 0 : 2 * i;
+  c->buffers[i].upper = i == 0 ? 2 * c->count : 2 * i + 1;
+  c->buffers[i].gaps = i == 0 ? c->gaps : NULL;
+  c->buffers[i].gap_count = i == 0 ? c->count : 0;
+  c->optimum = 64;
+}
+
+static void crowd_windows(crowd* c, size_t i) {
+  c->gaps[i] = (tide_plan_gap){ i + 10, i + 40, t_rng_below(&c->rng, 10), 20 + t_rng_below(&c->rng, 30) };
+  c->buffers[i].lower = i;
+  c->buffers[i].upper = i + 50;
+  c->buffers[i].gaps = &c->gaps[i];
+  c->buffers[i].gap_count = 1;
+}
+
+static void crowd_fixed(crowd* c, size_t i) {
+  c->buffers[i].offset = i * 64;
+  c->optimum = c->count * 64;
+}
+
+static void crowd_fixed_in_one_place(crowd* c, size_t i) {
+  c->buffers[i].offset = 0;
+  c->is_impossible = true;
+}
+
+static void crowd_some_fixed(crowd* c, size_t i) {
+  crowd_scattered(c, i);
+  if (i % 100 == 0) c->buffers[i].offset = i * 1000;
+}
+
+static void crowd_hinted(crowd* c, size_t i) {
+  crowd_scattered(c, i);
+  c->buffers[i].hint = t_rng_below(&c->rng, 100000);
+}
+
+static void crowd_huge(crowd* c, size_t i) {
+  c->buffers[i].bytes = TIDE_PLAN_MAX_BYTES - i;
+  c->is_impossible = true;
+}
+
+static const struct {
+  const char* name;
+  void (*make)(crowd* c, size_t i);
+} shapes[] = {
+  { "alike", crowd_alike },
+  { "nested", crowd_nested },
+  { "stairs", crowd_stairs },
+  { "scattered", crowd_scattered },
+  { "shared", crowd_shared },
+  { "in gaps", crowd_in_gaps },
+  { "windows", crowd_windows },
+  { "fixed", crowd_fixed },
+  { "fixed in one place", crowd_fixed_in_one_place },
+  { "some fixed", crowd_some_fixed },
+  { "hinted", crowd_hinted },
+  { "huge", crowd_huge },
+};
+
+static const char* const shape_names[] = { "alike",   "nested",  "stairs", "scattered",          "shared",
+                                           "in gaps", "windows", "fixed",  "fixed in one place", "some fixed",
+                                           "hinted",  "huge",    NULL };
+
+static void crowd_new(crowd* c, size_t count) {
+  *c = (crowd){ .count = count, .rng = t_rng_new(0) };
+  c->buffers = calloc(count, sizeof *c->buffers);
+  c->gaps = calloc(count, sizeof *c->gaps);
+  T_CHECK(c->buffers != NULL && c->gaps != NULL);
+  for (size_t i = 0; i < count; i++) {
+    c->buffers[i] = (tide_plan_buffer){ .upper = 1000, .bytes = 64, TIDE_PLAN_FREELY };
+    for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++) {
+      if (strcmp(shapes[k].name, t_variant()) == 0) shapes[k].make(c, i);
+    }
+  }
+  c->problem = (tide_plan_problem){ .buffers = c->buffers, .count = count };
+}
+
+static void expect_in_time(const crowd* c, bool keeps_hints) {
+  tide_plan_options options = TIDE_PLAN_OPTIONS_INIT;
+  tide_plan* plan = NULL;
+  options.seconds = CROWD_SECONDS;
+  options.keeps_hints = keeps_hints;
+  const uint64_t begin = t_now_ns();
+
+  T_OK(tide_plan_solve(&c->problem, &options, &plan));
+
+  const uint64_t ms = (t_now_ns() - begin) / 1000000u;
+  const tide_plan_outcome result = tide_plan_result(plan);
+  T_LT(ms, 500 + (T_HAS_SANITIZER ? 20 : 4) * (500 + c->count / 20));  // one pass may have to be ended
+  if (c->is_impossible) T_EQ(result.verdict, TIDE_PLAN_INFEASIBLE);
+  else packing_check(&c->problem, plan);
+  if (c->optimum != 0 && !keeps_hints) T_EQ(result.peak, c->optimum);
+  (void)printf("     %zu: %s, %" PRIu64 " for %" PRIu64 " in %" PRIu64 " ms\n", c->count,
+               tide_plan_verdict_name(result.verdict), result.peak, result.lower_bound, ms);
+  tide_plan_free(plan);
+}
+
+T_TEST_OVER(test_crowds__end_soon, shape_names) {
+  crowd c;
+  crowd_new(&c, t_scaled(T_HAS_SANITIZER ? 2000 : 20000));
+
+  expect_in_time(&c, false);
+  if (strcmp(t_variant(), "hinted") == 0) expect_in_time(&c, true);
+
+  free(c.buffers);
+  free(c.gaps);
+}
