@@ -1,24 +1,51 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Boxes are sorted by their first section, so those that meet a box are among those before some place, and a
-// tree of the latest ends finds them: O(k + log n) for k of them, nearly.
+// The spans of all boxes stand by their first section, so those that meet a span are among those before some
+// place, and a tree of the latest ends finds them: O(k + log n) for k of them, nearly.
 #include "plan/fit.h"
 
 #include "base/error.h"
 #include "base/heap.h"
 
+static tide_status fit_no_memory(const tide__fit* fit) {
+  return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory to fit %u buffers", (unsigned)fit->model->count);
+}
+
+static tide_status fit_sort_spans(tide__fit* fit) {
+  const tide__model* const model = fit->model;
+  tide__pile work;
+  tide__pile_init(&work, fit->pile.heap);
+  tide__keyed* const keys = tide__pile_alloc(&work, model->span_count, sizeof *keys);
+  tide__keyed* const spare = tide__pile_alloc(&work, model->span_count, sizeof *spare);
+  const bool is_short = work.is_short;
+  for (uint32_t i = 0; !is_short && i < model->span_count; i++)
+    keys[i] = (tide__keyed){ model->spans[i].first, i };
+  if (!is_short) tide__radix_sort(keys, spare, model->span_count);
+  for (uint32_t i = 0; !is_short && i < model->span_count; i++) {
+    fit->order[i] = keys[i].value;
+    fit->place[keys[i].value] = i;
+  }
+  tide__pile_fini(&work);
+  return is_short ? fit_no_memory(fit) : TIDE_OK;
+}
+
 tide_status tide__fit_init(tide__fit* fit, const tide__model* model, const tide_heap* heap) {
   *fit = (tide__fit){ .model = model, .leaves = 1 };
   tide__pile_init(&fit->pile, heap);
-  while (fit->leaves < model->count) fit->leaves *= 2;
+  while (fit->leaves < model->span_count) fit->leaves *= 2;
   fit->offsets = tide__pile_alloc(&fit->pile, model->count, sizeof *fit->offsets);
+  fit->order = tide__pile_alloc(&fit->pile, model->span_count, sizeof *fit->order);
+  fit->place = tide__pile_alloc(&fit->pile, model->span_count, sizeof *fit->place);
+  fit->owner = tide__pile_alloc(&fit->pile, model->span_count, sizeof *fit->owner);
   fit->latest = tide__pile_alloc(&fit->pile, (size_t)fit->leaves * 2, sizeof *fit->latest);
-  if (fit->pile.is_short) {
-    return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory to fit %u buffers", (unsigned)model->count);
+  if (fit->pile.is_short) return fit_no_memory(fit);
+  for (uint32_t i = 0; i < model->count; i++) {
+    fit->offsets[i] = -1;
+    const tide__box* const box = &model->boxes[i];
+    for (uint32_t j = box->span; j < box->span + box->span_count; j++) fit->owner[j] = i;
   }
-  for (uint32_t i = 0; i < model->count; i++) fit->offsets[i] = -1;
-  return TIDE_OK;
+  return fit_sort_spans(fit);
 }
 
 void tide__fit_fini(tide__fit* fit) {
@@ -30,8 +57,8 @@ void tide__fit_fini(tide__fit* fit) {
   tide__pile_fini(&fit->pile);
 }
 
-static void fit_set(tide__fit* fit, uint32_t box, uint32_t last) {
-  uint32_t node = fit->leaves + box;
+static void fit_set(tide__fit* fit, uint32_t span, uint32_t last) {
+  uint32_t node = fit->leaves + fit->place[span];
   fit->latest[node] = last;
   for (node /= 2; node > 0; node /= 2) {
     const uint32_t left = fit->latest[2 * node];
@@ -41,13 +68,16 @@ static void fit_set(tide__fit* fit, uint32_t box, uint32_t last) {
 }
 
 void tide__fit_put(tide__fit* fit, uint32_t box, int64_t offset) {
+  const tide__box* const put = &fit->model->boxes[box];
   fit->offsets[box] = offset;
-  fit_set(fit, box, fit->model->boxes[box].last);
+  for (uint32_t i = put->span; i < put->span + put->span_count; i++)
+    fit_set(fit, i, fit->model->spans[i].last);
 }
 
 void tide__fit_take(tide__fit* fit, uint32_t box) {
+  const tide__box* const taken = &fit->model->boxes[box];
   fit->offsets[box] = -1;
-  fit_set(fit, box, 0);
+  for (uint32_t i = taken->span; i < taken->span + taken->span_count; i++) fit_set(fit, i, 0);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -63,55 +93,24 @@ static bool fit_add_bar(tide__fit* fit, tide__bar bar) {
   return true;
 }
 
-// The first span of a box that ends after `section`.
-static uint32_t fit_first_span(const tide__model* model, const tide__box* box, uint32_t section) {
-  uint32_t low = 0;
-  uint32_t high = box->span_count;
-  while (low < high) {
-    const uint32_t middle = low + (high - low) / 2;
-    if (model->spans[box->span + middle].last <= section) {
-      low = middle + 1;
-    } else {
-      high = middle;
-    }
-  }
-  return box->span + low;
-}
-
-static bool fit_bar_by(tide__fit* fit, const tide__span* span, const tide__span* other, uint32_t box) {
+static bool fit_bar_by(tide__fit* fit, const tide__span* span, uint32_t other) {
+  const tide__span* const there = &fit->model->spans[other];
+  const uint32_t box = fit->owner[other];
   const int64_t offset = fit->offsets[box];
-  const tide__bar bar = { .above = offset + other->bottom - span->top,
-                          .below = offset + other->top - span->bottom,
+  const tide__bar bar = { .above = offset + there->bottom - span->top,
+                          .below = offset + there->top - span->bottom,
                           .box = box };
   return fit_add_bar(fit, bar);
 }
 
-// Goes over the spans of the box with fewer of them, and looks for those of the other that they meet.
-static bool fit_bar_with(tide__fit* fit, const tide__box* box, uint32_t other) {
-  const tide__model* const model = fit->model;
-  const tide__box* const there = &model->boxes[other];
-  const bool is_fewer = box->span_count <= there->span_count;
-  const tide__box* const few = is_fewer ? box : there;
-  const tide__box* const many = is_fewer ? there : box;
-  for (uint32_t i = few->span; i < few->span + few->span_count; i++) {
-    const tide__span* const a = &model->spans[i];
-    for (uint32_t j = fit_first_span(model, many, a->first); j < many->span + many->span_count; j++) {
-      const tide__span* const b = &model->spans[j];
-      if (b->first >= a->last) break;
-      if (!fit_bar_by(fit, is_fewer ? a : b, is_fewer ? b : a, other)) return false;
-    }
-  }
-  return true;
-}
-
-// Walks over the boxes below `node`, which are [low, high), that lie there, begin before the box ends and end
-// after it begins.
-static bool fit_visit(tide__fit* fit, const tide__box* box, uint32_t node, uint32_t low, uint32_t high) {
-  if (fit->latest[node] <= box->first || low >= fit->model->count) return true;
-  if (fit->model->boxes[low].first >= box->last) return true;
-  if (node >= fit->leaves) return fit_bar_with(fit, box, low);
+// Walks over the spans below `node`, which stand at [low, high), that lie there, begin before the span ends
+// and end after it begins.
+static bool fit_visit(tide__fit* fit, const tide__span* span, uint32_t node, uint32_t low, uint32_t high) {
+  if (fit->latest[node] <= span->first || low >= fit->model->span_count) return true;
+  if (fit->model->spans[fit->order[low]].first >= span->last) return true;
+  if (node >= fit->leaves) return fit_bar_by(fit, span, fit->order[low]);
   const uint32_t middle = low + (high - low) / 2;
-  return fit_visit(fit, box, 2 * node, low, middle) && fit_visit(fit, box, 2 * node + 1, middle, high);
+  return fit_visit(fit, span, 2 * node, low, middle) && fit_visit(fit, span, 2 * node + 1, middle, high);
 }
 
 static bool fit_sort(tide__fit* fit) {
@@ -143,11 +142,14 @@ static bool fit_sort(tide__fit* fit) {
 }
 
 tide_status tide__fit_ask(tide__fit* fit, uint32_t box) {
+  const tide__box* const asked = &fit->model->boxes[box];
+  bool is_good = true;
   fit->bar_count = 0;
-  if (!fit_visit(fit, &fit->model->boxes[box], 1, 0, fit->leaves) || !fit_sort(fit)) {
-    return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory to fit a buffer among %zu", fit->bar_count);
+  for (uint32_t i = 0; is_good && i < asked->span_count; i++) {
+    is_good = fit_visit(fit, &fit->model->spans[asked->span + i], 1, 0, fit->leaves);
   }
-  return TIDE_OK;
+  if (is_good && fit_sort(fit)) return TIDE_OK;
+  return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory to fit a buffer among %zu", fit->bar_count);
 }
 
 bool tide__fit_is_free(const tide__fit* fit, int64_t offset, uint32_t* out) {

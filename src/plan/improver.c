@@ -113,6 +113,43 @@ static tide_status improver_turn_wheel(tide__improver* improver, int64_t goal) {
   return TIDE_OK;
 }
 
+// The least shift that keeps every alignment of the part, at or above `height`; INT64_MAX: none.
+static int64_t improver_shift(const tide__improver* improver, int64_t height) {
+  const tide__part* const part = improver_part(improver);
+  const tide__box* const boxes = improver->solver->model.boxes;
+  uint64_t most = 1;
+  for (uint32_t i = part->first_box; i < part->last_box; i++) {
+    if (boxes[i].alignment > most) most = boxes[i].alignment;
+  }
+  for (uint32_t i = part->first_box; i < part->last_box; i++) {
+    if (most % boxes[i].alignment != 0) return INT64_MAX;
+  }
+  return tide__align_height(height, most);
+}
+
+// A plan for a part with fixed boxes that is always at hand: the others above all of them.
+static tide_status improver_put_above(tide__improver* improver) {
+  tide__solver* const solver = improver->solver;
+  const tide__box* const boxes = &solver->model.boxes[improver_part(improver)->first_box];
+  int64_t top = 0;
+  for (uint32_t i = 0; i < improver->count; i++) {
+    const int64_t end = boxes[i].fixed + boxes[i].height;
+    if (boxes[i].fixed >= 0 && end > top) top = end;
+  }
+  const int64_t shift = improver_shift(improver, top);
+  improver->has_wheel = true;
+  TIDE_TRY(tide__wheel_init(&improver->wheel, &solver->model, improver_part(improver), solver->options->seed,
+                            improver_heap(improver)));
+  tide__wheel_turn(&improver->wheel, 0, 1, solver->crew, solver->budget);
+  if (shift > solver->capacity || improver->wheel.height > solver->capacity - shift) return TIDE_OK;
+  for (uint32_t i = 0; i < improver->count; i++) {
+    improver->offsets[i] = boxes[i].fixed >= 0 ? boxes[i].fixed : improver->wheel.offsets[i] + shift;
+  }
+  tide__solver_note(solver, improver->part, improver->wheel.height + shift, improver->offsets,
+                    TIDE_PLAN_STAGE_GREEDY);
+  return TIDE_OK;
+}
+
 // ---------------------------------------------------------------------------------------------------
 // The exact search
 
@@ -228,6 +265,9 @@ static tide_status improver_step_large(tide__improver* improver, int64_t goal, u
 
 tide_status tide__improver_step(tide__improver* improver, int64_t goal) {
   const uint32_t step = improver->steps++;
+  const tide__part_state* const state = improver_state(improver);
+  if (improver->has_fixed && step == 0 && state->height / 2 > state->bound)
+    return improver_put_above(improver);
   if (improver->count > IMPROVER_EXACT_MOST) return improver_step_large(improver, goal, step);
   if (improver->has_fixed) return improver_search(improver, goal);
   if (step == 0) return improver_turn_wheel(improver, goal);

@@ -153,15 +153,16 @@ static bool plan_is_impossible(const tide_plan* plan) {
   return false;
 }
 
-// The last resort: everything that may lie anywhere goes to a pool without a limit.
-static tide_status plan_use_endless(plan_work* work, bool* out_fits) {
-  bool has_moved = false;
-  for (uint32_t pool = 0; pool < work->plan->pool_count; pool++) {
-    if (tide__assign_capacity(&work->assign, pool) != UINT64_MAX) continue;
-    tide__assign_all(&work->assign, pool);
-    return plan_solve_each(work, out_fits, &has_moved);
+// The last resort: everything that may lie anywhere goes to the largest pool.
+static tide_status plan_use_largest(plan_work* work, bool* out_fits) {
+  uint32_t largest = 0;
+  for (uint32_t pool = 1; pool < work->plan->pool_count; pool++) {
+    const uint64_t capacity = tide__assign_capacity(&work->assign, pool);
+    if (capacity > tide__assign_capacity(&work->assign, largest)) largest = pool;
   }
-  return TIDE_OK;
+  bool has_moved = false;
+  tide__assign_all(&work->assign, largest);
+  return plan_solve_each(work, out_fits, &has_moved);
 }
 
 static bool plan_is_spent(plan_work* work) {
@@ -184,7 +185,7 @@ static tide_status plan_solve_pools(plan_work* work) {
     TIDE_TRY(plan_solve_each(work, &fits, &has_moved));
     is_proved &= plan_is_impossible(work->plan);
   }
-  if (!fits) TIDE_TRY(plan_use_endless(work, &fits));
+  if (!fits) TIDE_TRY(plan_use_largest(work, &fits));
   if (!fits) plan_doubt(work, is_all && is_proved);
   return TIDE_OK;
 }

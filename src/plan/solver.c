@@ -128,13 +128,6 @@ static bool solver_is_odd(const tide__solver* solver, const tide__part* part) {
   return false;
 }
 
-static bool solver_has_fixed(const tide__solver* solver, const tide__part* part) {
-  for (uint32_t i = part->first_box; i < part->last_box; i++) {
-    if (solver->model.boxes[i].fixed >= 0) return true;
-  }
-  return false;
-}
-
 static tide_status solver_fit_odd_parts(tide__solver* solver) {
   if (!solver->model.has_fixed && !solver->model.has_gaps) return TIDE_OK;
   tide__fit fit;
@@ -209,7 +202,7 @@ static tide_status solver_first_plans(tide__solver* solver) {
       const tide__box* const box = &solver->model.boxes[solver->model.parts[i].first_box];
       const int64_t offset = box->fixed >= 0 ? box->fixed : 0;
       tide__solver_note(solver, i, offset + box->height, &offset, TIDE_PLAN_STAGE_GREEDY);
-    } else if (!solver_has_fixed(solver, &solver->model.parts[i])) {
+    } else {
       TIDE_TRY(solver_step(solver, i));
       if (state->height == INT64_MAX) return TIDE_OK;  // all of memory is not enough
     }

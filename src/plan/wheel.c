@@ -30,9 +30,9 @@ typedef struct wheel_mix {
 // The first ones are the best for training steps and for random lifetimes; chains go on from the last ones.
 static const wheel_mix wheel_fixed[] = {
   { .height = 0.2f, .sections = 0.3f, .load = 100, .caution = 0.01f },
+  { .duration = 0.1f, .height = 0.05f, .sections = 0.1f, .load = 100, .caution = 0.01f },
   { .height = 0.05f, .sections = 0.3f, .load = 100, .caution = 0.01f },
   { .duration = 1, .height = 0.01f, .caution = 0.03f },
-  { .duration = 0.1f, .height = 0.05f, .sections = 0.1f, .load = 100, .caution = 0.01f },
   { .height = 0.5f, .sections = 1, .flush = 0.3f, .caution = 0.01f },
   { .duration = 0.1f, .load = 100, .caution = 0.01f },
   { .sections = 1, .height = 0.001f, .wall = 0.7f },
@@ -96,6 +96,7 @@ static tide_status wheel_measure(tide__wheel* wheel) {
 
 static tide_status wheel_spoke_init(tide__wheel* wheel, tide__spoke* spoke, uint64_t seed) {
   spoke->random = seed;
+  spoke->pass = (tide__pass){ INT64_MAX, UINT32_MAX };
   spoke->priorities = tide__pile_alloc(&wheel->pile, wheel->count, sizeof *spoke->priorities);
   spoke->offsets = tide__pile_alloc(&wheel->pile, wheel->count, sizeof *spoke->offsets);
   if (wheel->pile.is_short) {

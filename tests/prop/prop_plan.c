@@ -179,9 +179,10 @@ static void add_hints(prop_problem* p, t_rng* rng) {
     if (t_rng_below(rng, 2) == 0) p->buffers[i].hint = t_rng_below(rng, 100000);
 }
 
+static void (*const features[])(prop_problem*, t_rng*) = { add_alignments, add_gaps, add_aliases, add_pools,
+                                                           add_hints };
+
 static void add_any(prop_problem* p, t_rng* rng) {
-  void (*const features[])(prop_problem*, t_rng*) = { add_alignments, add_gaps, add_aliases, add_pools,
-                                                      add_hints };
   for (size_t i = 0; i < sizeof features / sizeof *features; i++)
     if (t_rng_below(rng, 3) == 0) features[i](p, rng);
 }
@@ -474,6 +475,33 @@ T_TEST_OVER(prop_plan__a_plan_that_is_kept_moves_nothing, sound_shapes) {
   }
 }
 
+// With some room, a few buffers that change their size make a few others give way.
+T_TEST_OVER(prop_plan__a_small_change_moves_few, sound_shapes) {
+  for (size_t round = 0; round < t_scaled(5); round++) {
+    t_rng rng = t_rng_new(8000 + round);
+    prop_problem p;
+    prop_make(&p, 50 + prop_count(&rng), &rng);
+    tide_plan* const plan = prop_solve(&p);
+    prop_tighten(&p, plan);
+    p.capacities[0] += p.capacities[0] / 4 + p.count;
+    for (size_t i = 0; i < p.count; i++) p.buffers[i].hint = tide_plan_offsets(plan)[i];
+    for (size_t i = 0; i < p.count; i++) {
+      tide_plan_buffer* const b = &p.buffers[i];
+      if (t_rng_below(&rng, 100) == 0) b->bytes = 1 + b->bytes / 2 + t_rng_below(&rng, b->bytes / 2 + 1);
+    }
+    p.options.goal = TIDE_PLAN_FIT;
+    p.options.keeps_hints = true;
+
+    tide_plan* const again = prop_solve(&p);
+
+    T_LE(tide_plan_result(again).verdict, TIDE_PLAN_FEASIBLE);
+    T_LE(tide_plan_result(again).moved, p.count / 10);
+    tide_plan_free(again);
+    tide_plan_free(plan);
+    prop_free(&p);
+  }
+}
+
 T_TEST(prop_plan__perfect_packings_reach_the_bound) {
   for (size_t round = 0; round < t_scaled(T_HAS_SANITIZER ? 15 : 60); round++) {
     t_rng rng = t_rng_new(3000 + round);
@@ -546,6 +574,26 @@ T_TEST_OVER(prop_plan__keeps_the_time_limit, sound_shapes) {
     tide_plan_free(plan);
     prop_free(&p);
   }
+}
+
+static const char* const feature_names[] = { "alignments", "gaps", "aliases", "pools", "hints", NULL };
+
+T_TEST_OVER(prop_plan__keeps_the_time_limit_whatever_is_asked, feature_names) {
+  const size_t count = T_HAS_SANITIZER ? 2000 : 20000;
+  t_rng rng = t_rng_new(7000);
+  prop_problem p;
+  prop_init(&p, count);
+  shape_random(&p, count, &rng);
+  for (size_t i = 0; feature_names[i] != NULL; i++)
+    if (strcmp(feature_names[i], t_variant()) == 0) features[i](&p, &rng);
+  p.options.seconds = 0.2;
+  const uint64_t start = t_now_ns();
+
+  tide_plan* const plan = prop_solve(&p);
+
+  T_LT(t_now_ns() - start, 200000000 + PROP_SLACK_NS);
+  tide_plan_free(plan);
+  prop_free(&p);
 }
 
 static bool prop_stop(void* user, const tide_plan_progress* progress) {
