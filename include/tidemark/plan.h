@@ -146,7 +146,7 @@ typedef struct tide_plan tide_plan;  // opaque; freed by tide_plan_free()
 // has passed tide_plan_verify().
 // Errors:  TIDE_ERR_ARGUMENT for a problem that makes no sense: a lifetime or a gap that ends before it
 //          begins, gaps outside the lifetime or over one another, more than TIDE_PLAN_MAX_BYTES, a pool that
-//          is not there; TIDE_ERR_LIMIT for 2^30 buffers, gaps or pools; TIDE_ERR_NO_MEMORY.
+//          is not there; TIDE_ERR_LIMIT for 2^30 buffers and gaps, or above 2^16 pools; TIDE_ERR_NO_MEMORY.
 // Threads: any number of calls at once.
 // Cost:    one pass over n buffers is O(n log n), some seconds for a million; about 250 bytes a buffer. What
 //          follows takes the limits.

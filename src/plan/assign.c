@@ -8,8 +8,9 @@
 #include "base/error.h"
 #include "plan/radix.h"
 
-#define ASSIGN_WAYS 4096u    // that are gone through one by one
-#define ASSIGN_SHUFFLES 32u  // that are tried by chance where there are more
+#define ASSIGN_WAYS 4096u                 // that are gone through one by one
+#define ASSIGN_SHUFFLES 32u               // that are tried by chance where there are more
+#define ASSIGN_LOADS ((uint64_t)1 << 24)  // numbers that all loads may have together
 
 static tide_status assign_no_memory(const tide__assign* assign) {
   return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory to assign %zu buffers", assign->items->count);
@@ -17,6 +18,16 @@ static tide_status assign_no_memory(const tide__assign* assign) {
 
 uint64_t tide__assign_capacity(const tide__assign* assign, uint32_t pool) {
   return assign->problem->pools > 0 ? assign->problem->capacities[pool] : UINT64_MAX;
+}
+
+void tide__assign_list(tide__assign* assign) {
+  for (uint32_t i = 0; i <= assign->pool_count; i++) assign->first[i] = 0;
+  for (size_t i = 0; i < assign->items->count; i++) assign->first[assign->pools[i] + 1]++;
+  for (uint32_t i = 0; i < assign->pool_count; i++) assign->first[i + 1] += assign->first[i];
+  for (uint32_t i = 0; i < assign->items->count; i++) assign->list[assign->first[assign->pools[i]]++] = i;
+  // Each first stands where the next pool begins now.
+  for (uint32_t i = assign->pool_count; i > 0; i--) assign->first[i] = assign->first[i - 1];
+  assign->first[0] = 0;
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -38,7 +49,7 @@ static bool assign_has_room(const tide__assign* assign, uint32_t item, uint32_t 
   if (capacity == UINT64_MAX || assign->boxes[item] == UINT32_MAX) return true;
   const tide__box* const box = &assign->all.boxes[assign->boxes[item]];
   if ((uint64_t)box->height > capacity) return false;
-  if (box->fixed >= 0 && (uint64_t)(box->fixed + box->height) > capacity) return false;
+  if (box->fixed >= 0 && (uint64_t)box->fixed + (uint64_t)box->height > capacity) return false;
   for (uint32_t i = 0; assign->has_loads && i < box->span_count; i++) {
     const tide__span* const span = &assign->all.spans[box->span + i];
     const int64_t load = tide__waste_highest_of(&assign->loads[pool], span->first, span->last);
@@ -64,7 +75,9 @@ bool tide__assign_move(tide__assign* assign, uint32_t item) {
 
 // ---------------------------------------------------------------------------------------------------
 
-static bool assign_can_sum_up(const tide__assign* assign) {
+// Are loads few enough to be kept, and small enough not to overflow?
+static bool assign_can_sum_up(const tide__assign* assign, uint64_t leaves) {
+  if (leaves * assign->pool_count > ASSIGN_LOADS) return false;
   uint64_t total = 0;
   for (uint32_t i = 0; i < assign->all.count; i++) {
     if (__builtin_add_overflow(total, (uint64_t)assign->all.boxes[i].height, &total)) return false;
@@ -74,15 +87,15 @@ static bool assign_can_sum_up(const tide__assign* assign) {
 
 static tide_status assign_open(tide__assign* assign, const tide_heap* heap) {
   const size_t items = assign->items->count;
-  const uint32_t* const zero = assign->pools;  // at this time
-  TIDE_TRY(tide__model_init(&assign->all, assign->items, zero, 0, heap));
+  TIDE_TRY(tide__model_init(&assign->all, assign->items, assign->list, items, heap));
   uint32_t leaves = 1;
   while (leaves < assign->all.sections) leaves *= 2;
   assign->boxes = tide__pile_alloc(&assign->pile, items, sizeof *assign->boxes);
   assign->loads = tide__pile_alloc(&assign->pile, assign->pool_count, sizeof *assign->loads);
   assign->free = tide__pile_alloc(&assign->pile, items, sizeof *assign->free);
   int64_t* const none = tide__pile_alloc(&assign->pile, leaves, sizeof *none);
-  for (uint32_t i = 0; i < assign->pool_count && !assign->pile.is_short; i++) {
+  assign->has_loads = assign_can_sum_up(assign, leaves);
+  for (uint32_t i = 0; i < assign->pool_count && assign->has_loads && !assign->pile.is_short; i++) {
     assign->loads[i] = (tide__waste){ .highest = tide__pile_alloc(&assign->pile, 2 * (size_t)leaves, 8),
                                       .added = tide__pile_alloc(&assign->pile, leaves, 8),
                                       .leaves = leaves };
@@ -91,7 +104,6 @@ static tide_status assign_open(tide__assign* assign, const tide_heap* heap) {
   if (assign->pile.is_short) return assign_no_memory(assign);
   for (size_t i = 0; i < items; i++) assign->boxes[i] = UINT32_MAX;
   for (uint32_t i = 0; i < assign->all.count; i++) assign->boxes[assign->all.boxes[i].item] = i;
-  assign->has_loads = assign_can_sum_up(assign);
   return TIDE_OK;
 }
 
@@ -206,9 +218,9 @@ static void assign_prove(tide__assign* assign) {
         (tide_plan_proof){ .reason = TIDE_PLAN_BUFFER, .buffer = assign->items->items[box->item].buffer };
     return;
   }
-  // With a grain the bound is that of one pool, which has one box on top.
-  const bool is_load = assign->all.proof.reason == TIDE_PLAN_LOAD && assign->all.grain == 1;
-  if (is_load && (uint64_t)assign->all.lower_bound > total) assign->proof = assign->all.proof;
+  if ((uint64_t)assign->all.held > total) {
+    assign->proof = (tide_plan_proof){ .reason = TIDE_PLAN_LOAD, .instant = assign->all.held_at };
+  }
 }
 
 tide_status tide__assign_init(tide__assign* assign, const tide__items* items,
@@ -217,8 +229,11 @@ tide_status tide__assign_init(tide__assign* assign, const tide__items* items,
   tide__pile_init(&assign->pile, heap);
   assign->pool_count = problem->pools > 0 ? (uint32_t)problem->pools : 1;
   assign->pools = tide__pile_alloc(&assign->pile, items->count, sizeof *assign->pools);
+  assign->list = tide__pile_alloc(&assign->pile, items->count, sizeof *assign->list);
+  assign->first = tide__pile_alloc(&assign->pile, (size_t)assign->pool_count + 1, sizeof *assign->first);
   if (assign->pile.is_short) return assign_no_memory(assign);
   for (size_t i = 0; i < items->count; i++) {
+    assign->list[i] = (uint32_t)i;
     assign->is_open |= items->items[i].pool == TIDE_PLAN_ANY_POOL && assign->pool_count > 1;
   }
   if (!assign->is_open) {

@@ -13,6 +13,8 @@ typedef struct tide__assign {
   const tide__items* items;          // borrowed
   const tide_plan_problem* problem;  // borrowed
   uint32_t* pools;                   // of pile; by item
+  uint32_t* list;                    // of pile; items by pool
+  size_t* first;                     // of pile; by pool, and one more: where its items stand
   uint32_t pool_count;
   bool is_open;        // some item may go to any of several pools
   tide__model all;     // (is_open) all items as if they were in one pool
@@ -33,6 +35,9 @@ tide_status tide__assign_init(tide__assign* assign, const tide__items* items,
 void tide__assign_fini(tide__assign* assign);
 
 uint64_t tide__assign_capacity(const tide__assign* assign, uint32_t pool);
+
+// Lists the items of each pool as they are assigned now.
+void tide__assign_list(tide__assign* assign);
 
 // Spreads the items that may go anywhere in another way, numbered from 0; false if there is no such way. If
 // there are few enough they are gone through one by one, and `*out_all` says that all of them have been

@@ -7,10 +7,14 @@
 #include "base/sys.h"
 
 #define BUDGET_CALL_NS 20000000u  // between two calls of on_progress
+#define BUDGET_VERIFY_NS 1000.0   // a buffer, about
 
-void tide__budget_init(tide__budget* budget, const tide_plan_options* options) {
+void tide__budget_init(tide__budget* budget, const tide_plan_options* options, size_t buffers) {
   const uint64_t now = tide__sys_clock_ns();
-  const double limit_ns = options->seconds * 1e9;
+  // The plan is verified when the search is over.
+  const double verifying_ns = (double)buffers * BUDGET_VERIFY_NS;
+  double limit_ns = options->seconds * 1e9;
+  limit_ns -= verifying_ns < limit_ns / 2 ? verifying_ns : limit_ns / 2;
   const bool has_limit = options->seconds > 0 && limit_ns < (double)(INT64_MAX / 2);
   *budget = (tide__budget){ .options = options,
                             .begin_ns = now,

@@ -25,7 +25,7 @@ typedef struct tide__budget {
   tide_plan_progress progress;  // as told last; the caller's thread alone
 } tide__budget;
 
-void tide__budget_init(tide__budget* budget, const tide_plan_options* options);
+void tide__budget_init(tide__budget* budget, const tide_plan_options* options, size_t buffers);
 
 // Gives the next pool its share of what is left; `pools` are to come, with this one.
 void tide__budget_share(tide__budget* budget, uint32_t pool, uint32_t pools);

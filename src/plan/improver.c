@@ -194,6 +194,7 @@ static void improver_take_exact(tide__improver* improver) {
 static int64_t improver_next_height(tide__improver* improver, int64_t goal) {
   const tide__part_state* const state = improver_state(improver);
   const int64_t least = state->bound > goal ? state->bound : goal;
+  if (improver->undecided >= state->height - 1) improver->undecided = -1;  // a better plan was found below it
   if (improver->undecided < least) return least;
   return improver->undecided + (state->height - improver->undecided) / 2;
 }

@@ -15,6 +15,7 @@
 #include "plan/radix.h"
 
 #define ITEMS_LIMIT ((uint64_t)1 << 30)
+#define ITEMS_POOLS ((uint64_t)1 << 16)
 
 // What the work needs besides its result.
 typedef struct items_work {
@@ -62,7 +63,7 @@ static tide_status items_check(const tide_plan_problem* problem, size_t* out_gap
                problem->count);
   TIDE_REQUIRE(problem->pools == 0 || problem->capacities != NULL, TIDE_ERR_ARGUMENT,
                "%zu pools without capacities", problem->pools);
-  TIDE_REQUIRE(problem->count < ITEMS_LIMIT && problem->pools < ITEMS_LIMIT, TIDE_ERR_LIMIT,
+  TIDE_REQUIRE(problem->count < ITEMS_LIMIT && problem->pools <= ITEMS_POOLS, TIDE_ERR_LIMIT,
                "%zu buffers and %zu pools are too many", problem->count, problem->pools);
   for (size_t i = 0; i < problem->pools; i++) {
     TIDE_REQUIRE(problem->capacities[i] <= TIDE_PLAN_MAX_BYTES || problem->capacities[i] == UINT64_MAX,

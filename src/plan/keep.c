@@ -14,7 +14,8 @@
 #define KEEP_PLACES 64u       // that are compared
 #define KEEP_STEPS_A_BOX 50u  // that has no place at first
 #define KEEP_STEPS_LEAST 200u
-#define KEEP_POLL 64u  // steps between two questions for the budget
+#define KEEP_POLL 64u    // steps between two questions for the budget
+#define KEEP_MANY 1024u  // boxes met, from which on each question is a long one
 
 typedef struct keep_work {
   tide__pile pile;
@@ -25,12 +26,21 @@ typedef struct keep_work {
   uint32_t* queue;     // of pile; boxes without a place, the next one last
   uint32_t* driven;    // of pile; how often each was driven out
   uint32_t waiting;    // in the queue
-  uint32_t steps;
+  uint32_t steps;      // questions to `fit`
+  bool is_over;
   int64_t target;
 } keep_work;
 
 static const tide__box* keep_box(const keep_work* work, uint32_t box) {
   return &work->solver->model.boxes[box];
+}
+
+// To be asked before each question to `fit`.
+static bool keep_is_over(keep_work* work) {
+  if (work->steps++ % KEEP_POLL == 0 || work->fit.bar_count > KEEP_MANY) {
+    work->is_over = tide__budget_is_over(work->solver->budget);
+  }
+  return work->is_over;
 }
 
 static bool keep_has_hint(const keep_work* work, uint32_t index) {
@@ -55,12 +65,10 @@ static tide_status keep_put_hinted(keep_work* work) {
   for (uint32_t i = 0; i < count; i++)
     work->keys[i] = (tide__keyed){ (uint64_t)keep_box(work, i)->height, i };
   tide__radix_sort(work->keys, work->spare, count);
-  bool is_over = false;
   for (uint32_t i = count; i-- > 0;) {
     const uint32_t box = work->keys[i].value;
     if (!keep_has_hint(work, box)) continue;
-    if (!is_over && i % KEEP_POLL == 0) is_over = tide__budget_is_over(work->solver->budget);
-    if (is_over) break;
+    if (keep_is_over(work)) break;
     TIDE_TRY(tide__fit_ask(&work->fit, box));
     if (tide__fit_is_free(&work->fit, keep_box(work, box)->hint, NULL)) {
       tide__fit_put(&work->fit, box, keep_box(work, box)->hint);
@@ -145,7 +153,7 @@ static tide_status keep_drive(keep_work* work) {
   uint64_t steps = KEEP_STEPS_LEAST + (uint64_t)KEEP_STEPS_A_BOX * work->waiting;
   tide__budget* const budget = work->solver->budget;
   for (bool found = true; found && work->waiting > 0 && steps > 0; steps--) {
-    if (work->steps++ % KEEP_POLL == 0 && tide__budget_is_over(budget)) break;
+    if (keep_is_over(work)) break;
     if (tide__budget_left(budget) == 0) break;
     tide__budget_spend(budget, 1);
     TIDE_TRY(keep_step(work, &found));
@@ -158,7 +166,7 @@ static tide_status keep_return(keep_work* work) {
   for (uint32_t i = 0; i < work->solver->model.count; i++) {
     const int64_t offset = work->fit.offsets[i];
     if (!keep_has_hint(work, i) || offset == keep_box(work, i)->hint) continue;
-    if (i % KEEP_POLL == 0 && tide__budget_is_over(work->solver->budget)) break;
+    if (keep_is_over(work)) break;
     tide__fit_take(&work->fit, i);
     TIDE_TRY(tide__fit_ask(&work->fit, i));
     const bool is_free = tide__fit_is_free(&work->fit, keep_box(work, i)->hint, NULL);
@@ -182,7 +190,7 @@ static tide_status keep_put_rest(keep_work* work, bool* out_fits) {
   while (work->waiting > 0) {
     const uint32_t box = work->queue[--work->waiting];
     int64_t offset = tide__align_height(top, keep_box(work, box)->alignment);
-    if (!tide__budget_is_over(work->solver->budget)) {
+    if (!keep_is_over(work)) {
       TIDE_TRY(tide__fit_ask(&work->fit, box));
       offset = tide__fit_lowest(&work->fit, box);
     }

@@ -64,6 +64,8 @@ static void model_add_box(tide__model* model, model_work* work, const tide__item
     work->ends[span] = (tide__keyed){ piece->upper, span };
     model->has_holes |= piece->held < piece->last;
   }
+  // A hint that no plan can keep is none.
+  if (box.hint > (int64_t)TIDE_PLAN_MAX_BYTES - box.height) box.hint = -1;
   model->has_fixed |= box.fixed >= 0;
   model->has_hints |= box.hint >= 0;
   model->has_gaps |= box.span_count > 1;
@@ -71,18 +73,13 @@ static void model_add_box(tide__model* model, model_work* work, const tide__item
   model->boxes[model->count++] = box;
 }
 
-static bool model_has(const tide__items* items, const uint32_t* pools, uint32_t pool, uint32_t index) {
-  return pools[index] == pool && items->items[index].piece_count > 0;
-}
-
 static tide_status model_add_boxes(tide__model* model, model_work* work, const tide__items* items,
-                                   const uint32_t* pools, uint32_t pool) {
+                                   const uint32_t* list, size_t count) {
   size_t boxes = 0;
   size_t spans = 0;
-  for (uint32_t i = 0; i < items->count; i++) {
-    if (!model_has(items, pools, pool, i)) continue;
-    boxes++;
-    spans += items->items[i].piece_count;
+  for (size_t i = 0; i < count; i++) {
+    boxes += items->items[list[i]].piece_count > 0;
+    spans += items->items[list[i]].piece_count;
   }
   model->boxes = tide__pile_alloc(&model->pile, boxes, sizeof *model->boxes);
   model->spans = tide__pile_alloc(&model->pile, spans, sizeof *model->spans);
@@ -91,8 +88,8 @@ static tide_status model_add_boxes(tide__model* model, model_work* work, const t
   work->spare = tide__pile_alloc(&work->pile, spans, sizeof *work->spare);
   work->of_span = tide__pile_alloc(&work->pile, spans, sizeof *work->of_span);
   if (model->pile.is_short || work->pile.is_short) return model_no_memory(model);
-  for (uint32_t i = 0; i < items->count; i++) {
-    if (model_has(items, pools, pool, i)) model_add_box(model, work, items, i);
+  for (size_t i = 0; i < count; i++) {
+    if (items->items[list[i]].piece_count > 0) model_add_box(model, work, items, list[i]);
   }
   if (model->grain == 0) model->grain = 1;
   return TIDE_OK;
@@ -126,6 +123,10 @@ static void model_sweep(tide__model* model, model_work* work) {
     }
     if (is_open) {
       model->loads[model->sections] = model_saturate(bytes);
+      if (model->loads[model->sections] > model->held) {
+        model->held = model->loads[model->sections];
+        model->held_at = model->instants[model->sections];
+      }
       if (work->whole != NULL) work->whole[model->sections] = whole;
       model->sections++;
       is_open = false;
@@ -243,21 +244,21 @@ static tide_status model_find_parts(tide__model* model, const tide__items* items
 // ---------------------------------------------------------------------------------------------------
 
 static tide_status model_build(tide__model* model, model_work* work, const tide__items* items,
-                               const uint32_t* pools, uint32_t pool) {
-  TIDE_TRY(model_add_boxes(model, work, items, pools, pool));
+                               const uint32_t* list, size_t count) {
+  TIDE_TRY(model_add_boxes(model, work, items, list, count));
   TIDE_TRY(model_find_sections(model, work));
   TIDE_TRY(model_sort_boxes(model, work));
   if (work->whole != NULL) TIDE_TRY(model_bound_by_grains(model, work));
   return model_find_parts(model, items);
 }
 
-tide_status tide__model_init(tide__model* model, const tide__items* items, const uint32_t* pools,
-                             uint32_t pool, const tide_heap* heap) {
+tide_status tide__model_init(tide__model* model, const tide__items* items, const uint32_t* list, size_t count,
+                             const tide_heap* heap) {
   *model = (tide__model){ .count = 0 };
   tide__pile_init(&model->pile, heap);
   model_work work = { .starts = NULL };
   tide__pile_init(&work.pile, heap);
-  const tide_status status = model_build(model, &work, items, pools, pool);
+  const tide_status status = model_build(model, &work, items, list, count);
   tide__pile_fini(&work.pile);
   return status;
 }

@@ -61,11 +61,13 @@ typedef struct tide__model {
   bool has_holes;  // a span holds less than its top
   int64_t lower_bound;
   tide_plan_proof proof;  // of the bound
+  int64_t held;           // the most bytes that are held at an instant, which bounds any number of pools
+  uint64_t held_at;       // that instant
 } tide__model;
 
-// The items whose pool (by `pools`, a number for each item) is `pool`.
-tide_status tide__model_init(tide__model* model, const tide__items* items, const uint32_t* pools,
-                             uint32_t pool, const tide_heap* heap);
+// The items of a list of numbers.
+tide_status tide__model_init(tide__model* model, const tide__items* items, const uint32_t* list, size_t count,
+                             const tide_heap* heap);
 void tide__model_fini(tide__model* model);
 
 // The lowest multiple of `alignment` at or above `height`; INT64_MAX: none.

@@ -5,6 +5,7 @@
 // what the verifier has seen.
 #include "tidemark/plan.h"
 
+#include "base/arith.h"
 #include "base/error.h"
 #include "base/heap.h"
 #include "base/sys.h"
@@ -104,18 +105,19 @@ static bool plan_has_failed(tide_plan_verdict verdict) {
   return verdict == TIDE_PLAN_INFEASIBLE || verdict == TIDE_PLAN_UNKNOWN;
 }
 
-static tide_status plan_solve_pool(plan_work* work, uint32_t pool, bool* out_moved) {
+static tide_status plan_solve_pool(plan_work* work, uint32_t pool, bool may_move, bool* out_moved) {
   tide__solver solver;
   const uint64_t nodes = work->budget.nodes;
   const double seconds = tide__budget_seconds(&work->budget);
   tide__budget_share(&work->budget, pool, work->plan->pool_count - pool);
-  tide_status status = tide__solver_init(&solver, &work->items, work->assign.pools, pool,
-                                         tide__assign_capacity(&work->assign, pool), &work->options,
-                                         &work->budget, &work->crew, work->heap);
+  const size_t* const first = &work->assign.first[pool];
+  tide_status status = tide__solver_init(&solver, &work->items, &work->assign.list[first[0]],
+                                         first[1] - first[0], tide__assign_capacity(&work->assign, pool),
+                                         &work->options, &work->budget, &work->crew, work->heap);
   if (status == TIDE_OK) status = tide__solver_run(&solver);
   if (status == TIDE_OK) {
     plan_take(work, pool, &solver);
-    if (plan_has_failed(solver.verdict) && work->assign.is_open && plan_hand_on(work, &solver)) {
+    if (may_move && plan_has_failed(solver.verdict) && plan_hand_on(work, &solver)) {
       *out_moved = true;
     }
     work->plan->pools[pool].outcome.nodes = work->budget.nodes - nodes;
@@ -125,12 +127,13 @@ static tide_status plan_solve_pool(plan_work* work, uint32_t pool, bool* out_mov
   return status;
 }
 
-// Solves the pools in turn; those behind one that fails need no look, if something may be moved.
-static tide_status plan_solve_each(plan_work* work, bool* out_fits, bool* out_moved) {
+// Solves the pools in turn. What is handed on by one counts in the next round.
+static tide_status plan_solve_each(plan_work* work, bool may_move, bool* out_fits, bool* out_moved) {
   *out_fits = true;
   *out_moved = false;
+  tide__assign_list(&work->assign);
   for (uint32_t pool = 0; pool < work->plan->pool_count; pool++) {
-    TIDE_TRY(plan_solve_pool(work, pool, out_moved));
+    TIDE_TRY(plan_solve_pool(work, pool, may_move, out_moved));
     if (plan_has_failed(work->plan->pools[pool].outcome.verdict)) *out_fits = false;
   }
   return TIDE_OK;
@@ -162,7 +165,7 @@ static tide_status plan_use_largest(plan_work* work, bool* out_fits) {
   }
   bool has_moved = false;
   tide__assign_all(&work->assign, largest);
-  return plan_solve_each(work, out_fits, &has_moved);
+  return plan_solve_each(work, false, out_fits, &has_moved);
 }
 
 static bool plan_is_spent(plan_work* work) {
@@ -175,14 +178,14 @@ static tide_status plan_solve_pools(plan_work* work) {
   bool has_moved = true;
   for (uint32_t i = 0; i < PLAN_MOVES && has_moved && !fits; i++) {
     if (i > 0 && plan_is_spent(work)) break;
-    TIDE_TRY(plan_solve_each(work, &fits, &has_moved));
+    TIDE_TRY(plan_solve_each(work, work->assign.is_open, &fits, &has_moved));
   }
   if (fits || !work->assign.is_open) return TIDE_OK;
   bool is_all = false;
   bool is_proved = true;
   for (uint32_t way = 0; !fits && tide__assign_again(&work->assign, way, &is_all); way++) {
     if (plan_is_spent(work)) break;
-    TIDE_TRY(plan_solve_each(work, &fits, &has_moved));
+    TIDE_TRY(plan_solve_each(work, false, &fits, &has_moved));
     is_proved &= plan_is_impossible(work->plan);
   }
   if (!fits) TIDE_TRY(plan_use_largest(work, &fits));
@@ -243,13 +246,16 @@ static int plan_badness(tide_plan_verdict verdict) {
 // is held at an instant.
 static void plan_bound_all(plan_work* work, tide_plan_outcome* all) {
   const tide__model* const model = &work->assign.all;
-  const bool is_load = model->proof.reason == TIDE_PLAN_LOAD && model->grain == 1;
-  all->lower_bound = is_load ? (uint64_t)model->lower_bound : 0;
+  all->lower_bound = (uint64_t)model->held;
   if (plan_has_failed(all->verdict)) return;
   all->verdict = all->peak == all->lower_bound ? TIDE_PLAN_OPTIMAL : TIDE_PLAN_FEASIBLE;
-  all->proof = (tide_plan_proof){ .reason = TIDE_PLAN_NO_REASON };
-  if (is_load) all->proof = model->proof;
-  all->proof.pool = TIDE_PLAN_ANY_POOL;
+  all->proof =
+      (tide_plan_proof){ .reason = TIDE_PLAN_LOAD, .pool = TIDE_PLAN_ANY_POOL, .instant = model->held_at };
+}
+
+static uint64_t plan_add(uint64_t a, uint64_t b) {
+  uint64_t sum = 0;
+  return tide__add(a, b, &sum) ? sum : UINT64_MAX;
 }
 
 static void plan_sum_up(plan_work* work) {
@@ -263,8 +269,8 @@ static void plan_sum_up(plan_work* work) {
       all->stage = one->stage;
       all->proof = one->proof;
     }
-    all->peak += one->peak;
-    all->lower_bound += one->lower_bound;
+    all->peak = plan_add(all->peak, one->peak);
+    all->lower_bound = plan_add(all->lower_bound, one->lower_bound);
     all->moved += one->moved;
   }
   if (work->assign.is_open) plan_bound_all(work, all);
@@ -346,7 +352,8 @@ static tide_status plan_make(plan_work* work) {
     TIDE_TRY(plan_solve_pools(work));
   }
   for (uint32_t i = 0; i < work->plan->pool_count; i++) {
-    TIDE_TRY(plan_list_live(work, &work->plan->pools[i], work->plan->pools[i].outcome.proof.pool));
+    if (work->plan->pools[i].outcome.proof.pool != i) continue;  // it is the proof of all
+    TIDE_TRY(plan_list_live(work, &work->plan->pools[i], i));
   }
   TIDE_TRY(plan_hand_out(work));
   work->plan->all.outcome.seconds = tide__budget_seconds(&work->budget);
@@ -362,7 +369,7 @@ tide_status tide_plan_solve(const tide_plan_problem* problem, const tide_plan_op
   if (options != NULL) work.options = *options;
   TIDE_TRY(plan_check_options(&work.options));
   work.heap = tide__heap_or_system(work.options.heap);
-  tide__budget_init(&work.budget, &work.options);
+  tide__budget_init(&work.budget, &work.options, problem->count);
   const uint32_t threads = work.options.threads > 0 ? work.options.threads : tide__sys_processors();
   tide__crew_init(&work.crew, threads, work.heap);
   const tide_status status = plan_make(&work);
@@ -407,7 +414,8 @@ const uint32_t* tide_plan_pools(const tide_plan* plan) {
 const size_t* tide_plan_live_set(const tide_plan* plan, uint32_t pool, size_t* out_count) {
   if (out_count != NULL) *out_count = 0;
   if (plan == NULL || (pool >= plan->pool_count && pool != TIDE_PLAN_ANY_POOL)) return NULL;
-  const plan_pool* const one = pool == TIDE_PLAN_ANY_POOL ? &plan->all : &plan->pools[pool];
+  const bool is_all = pool == TIDE_PLAN_ANY_POOL || plan->pools[pool].outcome.proof.pool != pool;
+  const plan_pool* const one = is_all ? &plan->all : &plan->pools[pool];
   if (out_count != NULL) *out_count = one->live_count;
   return one->live;
 }

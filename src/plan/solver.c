@@ -15,8 +15,8 @@
 // ---------------------------------------------------------------------------------------------------
 // Lifetime
 
-tide_status tide__solver_init(tide__solver* solver, const tide__items* items, const uint32_t* pools,
-                              uint32_t pool, uint64_t capacity, const tide_plan_options* options,
+tide_status tide__solver_init(tide__solver* solver, const tide__items* items, const uint32_t* list,
+                              size_t count, uint64_t capacity, const tide_plan_options* options,
                               tide__budget* budget, tide__crew* crew, const tide_heap* heap) {
   *solver = (tide__solver){ .items = items,
                             .options = options,
@@ -26,7 +26,7 @@ tide_status tide__solver_init(tide__solver* solver, const tide__items* items, co
                             .height = INT64_MAX,
                             .verdict = TIDE_PLAN_UNKNOWN };
   tide__pile_init(&solver->pile, heap);
-  TIDE_TRY(tide__model_init(&solver->model, items, pools, pool, heap));
+  TIDE_TRY(tide__model_init(&solver->model, items, list, count, heap));
   solver->offsets = tide__pile_alloc(&solver->pile, solver->model.count, sizeof *solver->offsets);
   solver->parts = tide__pile_alloc(&solver->pile, solver->model.part_count, sizeof *solver->parts);
   if (solver->pile.is_short) {
@@ -189,23 +189,30 @@ static uint32_t solver_worst(const tide__solver* solver) {
   return worst;
 }
 
-static bool solver_is_single(const tide__solver* solver, uint32_t part) {
+// If one box on the other is good enough, that is the plan. It is asked for parts that have none.
+static bool solver_pile_up(tide__solver* solver, uint32_t part) {
   const tide__part* const range = &solver->model.parts[part];
-  return range->last_box - range->first_box == 1;
+  const int64_t goal = solver_goal(solver);
+  int64_t top = 0;
+  for (uint32_t i = range->first_box; i < range->last_box; i++) {
+    const tide__box* const box = &solver->model.boxes[i];
+    const int64_t offset = tide__align_height(top, box->alignment);
+    if (box->fixed >= 0 || offset > goal || box->height > goal - offset) return false;
+    solver->offsets[i] = offset;
+    top = offset + box->height;
+  }
+  solver->parts[part].height = top;
+  solver->parts[part].stage = TIDE_PLAN_STAGE_GREEDY;
+  return true;
 }
 
 static tide_status solver_first_plans(tide__solver* solver) {
   for (uint32_t i = 0; i < solver->model.part_count; i++) {
     tide__part_state* const state = &solver->parts[i];
-    if (state->height <= solver_goal(solver)) continue;
-    if (solver_is_single(solver, i)) {
-      const tide__box* const box = &solver->model.boxes[solver->model.parts[i].first_box];
-      const int64_t offset = box->fixed >= 0 ? box->fixed : 0;
-      tide__solver_note(solver, i, offset + box->height, &offset, TIDE_PLAN_STAGE_GREEDY);
-    } else {
-      TIDE_TRY(solver_step(solver, i));
-      if (state->height == INT64_MAX) return TIDE_OK;  // all of memory is not enough
-    }
+    const bool is_bare = state->height == INT64_MAX;
+    if (state->height <= solver_goal(solver) || (is_bare && solver_pile_up(solver, i))) continue;
+    if (is_bare || !solver_is_spent(solver)) TIDE_TRY(solver_step(solver, i));
+    if (state->height == INT64_MAX) return TIDE_OK;  // all of memory is not enough
   }
   return TIDE_OK;
 }

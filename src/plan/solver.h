@@ -37,9 +37,9 @@ typedef struct tide__solver {
   tide_plan_proof proof;
 } tide__solver;
 
-// Plans the items that `pools` puts into `pool`. The solver is given back with fini, also after a failure.
-tide_status tide__solver_init(tide__solver* solver, const tide__items* items, const uint32_t* pools,
-                              uint32_t pool, uint64_t capacity, const tide_plan_options* options,
+// Plans the items of a list of numbers. The solver is given back with fini, also after a failure.
+tide_status tide__solver_init(tide__solver* solver, const tide__items* items, const uint32_t* list,
+                              size_t count, uint64_t capacity, const tide_plan_options* options,
                               tide__budget* budget, tide__crew* crew, const tide_heap* heap);
 tide_status tide__solver_run(tide__solver* solver);
 void tide__solver_fini(tide__solver* solver);

@@ -21,7 +21,8 @@
 #include "tidemark/plan.h"
 
 #define VERIFY_LIMIT (UINT64_C(1) << 30)  // buffers and gaps, so that all ends of spans have 32-bit numbers
-#define VERIFY_DIGITS 8u                  // of a key that is sorted by
+#define VERIFY_POOLS (UINT64_C(1) << 16)
+#define VERIFY_DIGITS 8u  // of a key that is sorted by
 #define VERIFY_DIGIT_VALUES 256u
 #define VERIFY_NOBODY 0u
 #define VERIFY_SEVERAL UINT32_MAX
@@ -127,7 +128,7 @@ static uint64_t verify_pool_count(const tide_plan_problem* problem) { return tid
 static tide_status verify_check_pools(const tide_plan_problem* problem) {
   TIDE_REQUIRE(problem->pools == 0 || problem->capacities != NULL, TIDE_ERR_ARGUMENT,
                "verify: %zu pools with the capacities NULL", problem->pools);
-  TIDE_REQUIRE(problem->pools < VERIFY_LIMIT, TIDE_ERR_LIMIT, "verify: %zu pools: too many", problem->pools);
+  TIDE_REQUIRE(problem->pools <= VERIFY_POOLS, TIDE_ERR_LIMIT, "verify: %zu pools: too many", problem->pools);
   for (size_t i = 0; i < problem->pools; ++i) {
     const uint64_t bytes = problem->capacities[i];
     TIDE_REQUIRE(bytes <= TIDE_PLAN_MAX_BYTES || bytes == UINT64_MAX, TIDE_ERR_ARGUMENT,

@@ -14,6 +14,7 @@
 #include "plan/logarithm.h"
 
 #define WHEEL_IDLE 40u       // passes without success after which a chain begins anew
+#define WHEEL_FEW 64u        // boxes below which one chain is enough
 #define WHEEL_ALONE 200000u  // boxes above which one chain must do, for its memory
 
 // Weights of the logarithms of duration, height and sections, and of the load; and the other rules of a pass.
@@ -111,7 +112,8 @@ tide_status tide__wheel_init(tide__wheel* wheel, const tide__model* model, const
     .model = model, .part = part, .count = part->last_box - part->first_box, .height = INT64_MAX
   };
   tide__pile_init(&wheel->pile, heap);
-  wheel->spoke_count = wheel->count > WHEEL_ALONE ? 1 : TIDE__WHEEL_SPOKES;
+  const bool is_alone = wheel->count > WHEEL_ALONE || wheel->count < WHEEL_FEW;
+  wheel->spoke_count = is_alone ? 1 : TIDE__WHEEL_SPOKES;
   wheel->loads = tide__pile_alloc(&wheel->pile, wheel->count, sizeof *wheel->loads);
   wheel->narrow = tide__pile_alloc(&wheel->pile, wheel->count, sizeof *wheel->narrow);
   wheel->heights = tide__pile_alloc(&wheel->pile, wheel->count, sizeof *wheel->heights);
