@@ -70,22 +70,30 @@ typedef struct search_frame {
   bool is_forced;    // the candidate being tried has no alternatives
 } search_frame;
 
+// A tile that is lifted, by its place in the job.
+typedef struct search_lift {
+  int64_t floor;
+  uint32_t place;
+} search_lift;
+
 struct tide__search {
   tide__pile pile;
   const tide__puzzle* puzzle;  // borrowed
   tide__failed failed;
   uint64_t random;
-  int64_t bytes;      // of the height that the failed states are known for
-  int64_t capacity;   // the same in units
-  int64_t* limits;    // of pile; the highest offset of each tile
-  int64_t* offsets;   // of pile; units
-  float* weights;     // of pile; by section
-  float* priorities;  // of pile; by tile
-  tide__rows rows;    // of the node that is looked at
-  bool* is_blocked;   // (has_gaps) a lowest tile of the section is above the lowest floor elsewhere
+  int64_t bytes;       // of the height that the failed states are known for
+  int64_t capacity;    // the same in units
+  int64_t* limits;     // of pile; the highest offset of each tile
+  int64_t* offsets;    // of pile; units
+  float* weights;      // of pile; by section
+  float* priorities;   // of pile; by tile
+  tide__rows rows;     // of the node that is looked at
+  int32_t* crossings;  // of pile; by section: tiles that go on from the section before
+  bool* is_blocked;    // (has_gaps) a lowest tile of the section is above the lowest floor elsewhere
   // Lists of a node's tiles while its child is made
   uint32_t* raised;
   int64_t* raised_floors;
+  search_lift* lifted;
   // The stack
   char* stack;  // owned
   size_t stack_bytes;
@@ -113,10 +121,13 @@ static void search_alloc(tide__search* search) {
   search->rows.sums = tide__pile_alloc(pile, sections, sizeof(int64_t));
   search->rows.lows = tide__pile_alloc(pile, sections, sizeof(int64_t));
   search->rows.counts = tide__pile_alloc(pile, sections, sizeof(int64_t));
+  search->crossings = tide__pile_alloc(pile, sections, sizeof *search->crossings);
   search->is_blocked = tide__pile_alloc(pile, sections, sizeof *search->is_blocked);
+  search->lifted = tide__pile_alloc(pile, tiles, sizeof *search->lifted);
   search->raised = tide__pile_alloc(pile, tiles, sizeof *search->raised);
   search->raised_floors = tide__pile_alloc(pile, tiles, sizeof *search->raised_floors);
-  // A branch has a frame for each tile, and each frame a list of those that are left.
+  // A branch has a frame for each tile that is placed, and for each time that none of some is; each has a list
+  // of those that are left. A run whose stack is full has ended.
   const size_t frame = sizeof(search_frame) + tiles * (sizeof(uint32_t) + sizeof(int64_t)) + 256;
   size_t bytes = tiles < SEARCH_STACK_MOST / frame ? frame * (tiles + 64) : SEARCH_STACK_MOST;
   if (bytes < SEARCH_STACK_LEAST) bytes = SEARCH_STACK_LEAST;
@@ -280,18 +291,16 @@ static void search_group_insert(search_group* groups, uint32_t count, search_gro
   groups[at] = group;
 }
 
-// Counts the tiles that begin at a section and go on behind it: afterwards `counts` of a section tells how
-// many tiles cross its beginning.
-static void search_count_crossings(const tide__search* search, const search_job* job, int32_t* crossings) {
-  memset(crossings, 0, (size_t)(job->last - job->first + 1) * sizeof *crossings);
+// Counts the tiles that live in a section and in the one before.
+static void search_count_crossings(tide__search* search, const search_job* job) {
+  int32_t* const crossings = search->crossings;
+  memset(&crossings[job->first], 0, (size_t)(job->last - job->first + 1) * sizeof *crossings);
   for (uint32_t i = 0; i < job->count; i++) {
     const tide__tile* const tile = &search->puzzle->tiles[job->tiles[i]];
-    crossings[tile->first + 1 - job->first]++;
-    crossings[tile->last - job->first]--;
+    crossings[tile->first + 1]++;
+    crossings[tile->last]--;
   }
-  for (uint32_t i = job->first + 1; i <= job->last; i++) {
-    crossings[i - job->first] += crossings[i - job->first - 1];
-  }
+  for (uint32_t i = job->first + 1; i <= job->last; i++) crossings[i] += crossings[i - 1];
 }
 
 static search_group search_group_at(const tide__search* search, uint32_t first, uint32_t last) {
@@ -317,25 +326,16 @@ static uint32_t search_count_tiles(const tide__search* search, const search_job*
 // Finds the groups of the frame's job; one group is no reason to make groups.
 static void search_find_groups(tide__search* search, search_frame* frame) {
   const search_job* const job = &frame->job;
-  const size_t mark = search->stack_used;
-  int32_t* const crossings = search_take(search, (size_t)(job->last - job->first) + 1, sizeof *crossings);
-  if (crossings == NULL) return;
-  search_count_crossings(search, job, crossings);
+  search_count_crossings(search, job);
   uint32_t count = 0;
   for (uint32_t i = job->first; i < job->last; i++) {
-    count += tide__rows_sum(&search->rows, i) > 0 && (i == job->first || crossings[i - job->first] == 0);
+    count += tide__rows_sum(&search->rows, i) > 0 && (i == job->first || search->crossings[i] == 0);
   }
-  search->stack_used = mark;
   if (count <= 1) return;
-  // The groups take the place of the crossings, so these are counted once more behind them.
   frame->groups = search_take(search, count, sizeof *frame->groups);
-  const size_t behind = search->stack_used;
-  int32_t* const again = search_take(search, (size_t)(job->last - job->first) + 1, sizeof *again);
-  if (again == NULL) return;
-  search_count_crossings(search, job, again);
-  for (uint32_t first = job->first; first < job->last;) {
+  for (uint32_t first = job->first; first < job->last && frame->groups != NULL;) {
     uint32_t last = first + 1;
-    while (last < job->last && again[last - job->first] != 0) last++;
+    while (last < job->last && search->crossings[last] != 0) last++;
     search_group group = search_group_at(search, first, last);
     if (group.room < INT64_MAX) {
       group.count = search_count_tiles(search, job, first, last);
@@ -343,7 +343,6 @@ static void search_find_groups(tide__search* search, search_frame* frame) {
     }
     first = last;
   }
-  search->stack_used = behind;
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -555,17 +554,54 @@ static bool search_place(tide__search* search, search_frame* frame, uint32_t pla
   return fits;
 }
 
-// The lowest that a candidate can lie upon another tile.
-static int64_t search_lift(const tide__search* search, const search_job* job, uint32_t place) {
+// Is the tile at a place of the job one of the lowest of the frame's section?
+static bool search_is_lowest(const tide__search* search, const search_frame* frame, uint32_t place) {
+  const tide__tile* const tile = &search->puzzle->tiles[frame->job.tiles[place]];
+  return frame->job.floors[place] == frame->floor && search_tile_has(search, tile, frame->section);
+}
+
+// The lowest that a tile can lie upon a tile that is none of the lowest.
+static int64_t search_lift_alone(const tide__search* search, const search_frame* frame, uint32_t place) {
+  const search_job* const job = &frame->job;
   const tide__tile* const tiles = search->puzzle->tiles;
   const tide__tile* const lifted = &tiles[job->tiles[place]];
   int64_t lowest = INT64_MAX;
   for (uint32_t i = 0; i < job->count; i++) {
-    if (i == place) continue;
     const int64_t height = search_meet(search, &tiles[job->tiles[i]], lifted);
-    if (height >= 0 && job->floors[i] + height < lowest) lowest = job->floors[i] + height;
+    if (height < 0 || job->floors[i] + height >= lowest || search_is_lowest(search, frame, i)) continue;
+    lowest = job->floors[i] + height;
   }
   return lowest == INT64_MAX ? lowest : search_align(lifted, lowest);
+}
+
+// How high the lowest tiles of the section must be, if none of them lies at its floor: each lies upon a tile
+// that is none of them, or upon one of them where that lies then. The least is found first, and what lies upon
+// it next. Returns how many there are.
+static uint32_t search_find_lifts(tide__search* search, const search_frame* frame) {
+  const tide__tile* const tiles = search->puzzle->tiles;
+  search_lift* const lifted = search->lifted;
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < frame->job.count; i++) {
+    if (!search_is_lowest(search, frame, i)) continue;
+    lifted[count++] = (search_lift){ search_lift_alone(search, frame, i), i };
+  }
+  for (uint32_t done = 0; done < count; done++) {
+    for (uint32_t i = done + 1; i < count; i++) {
+      if (lifted[i].floor >= lifted[done].floor) continue;
+      const search_lift least = lifted[i];
+      lifted[i] = lifted[done];
+      lifted[done] = least;
+    }
+    if (lifted[done].floor == INT64_MAX) break;
+    const tide__tile* const below = &tiles[frame->job.tiles[lifted[done].place]];
+    for (uint32_t i = done + 1; i < count; i++) {
+      const tide__tile* const tile = &tiles[frame->job.tiles[lifted[i].place]];
+      const int64_t height = search_meet(search, below, tile);
+      const int64_t floor = height < 0 ? INT64_MAX : search_align(tile, lifted[done].floor + height);
+      if (floor < lifted[i].floor) lifted[i].floor = floor;
+    }
+  }
+  return count;
 }
 
 // The job in which none of the lowest tiles of the frame's section lies at its floor; false if one must.
@@ -575,22 +611,20 @@ static bool search_place_none(tide__search* search, const search_frame* frame, s
   out->first = job->first;
   out->last = job->last;
   out->key = job->key;
-  uint32_t raised = 0;
-  for (uint32_t i = 0; i < job->count; i++) {
-    const uint32_t index = job->tiles[i];
-    const tide__tile* const tile = &search->puzzle->tiles[index];
-    if (job->floors[i] != frame->floor || !search_tile_has(search, tile, frame->section)) {
-      out->tiles[out->count] = index;
-      out->floors[out->count++] = job->floors[i];
-      continue;
-    }
-    const int64_t floor = search_lift(search, job, i);
-    if (floor > search->limits[index]) return false;
-    search_raise(search, raised++, index, floor);
-    search_key_add(&out->key, tile->twin, job->floors[i], false);
-    search_key_add(&out->key, tile->twin, floor, true);
+  const uint32_t count = search_find_lifts(search, frame);
+  for (uint32_t i = 0; i < count; i++) {
+    const uint32_t index = job->tiles[search->lifted[i].place];
+    if (search->lifted[i].floor > search->limits[index]) return false;
+    search_raise(search, i, index, search->lifted[i].floor);
+    search_key_add(&out->key, search->puzzle->tiles[index].twin, frame->floor, false);
+    search_key_add(&out->key, search->puzzle->tiles[index].twin, search->lifted[i].floor, true);
   }
-  search_merge(search, out, raised);
+  for (uint32_t i = 0; i < job->count; i++) {
+    if (search_is_lowest(search, frame, i)) continue;
+    out->tiles[out->count] = job->tiles[i];
+    out->floors[out->count++] = job->floors[i];
+  }
+  search_merge(search, out, count);
   return true;
 }
 
