@@ -34,6 +34,7 @@
 #define PLAN_PATH 1024
 #define PLAN_MILLION 1000000u
 #define PLAN_PEER_SECONDS 30
+#define PLAN_TRAINS 10
 
 extern char** environ;
 
@@ -351,15 +352,30 @@ static void plan_measure_peaks(bench* run, const char* folder) {
 // ---------------------------------------------------------------------------------------------------
 // Synthetic problems
 
+// Most of these reach the bound with their first passes, and few never: so several are looked at.
 static void plan_measure_train(bench* run) {
-  plan_sample sample = plan_sample_train(PLAN_MILLION, 1);
-  const plan_wish wish = { .seconds = 10 };
-  const plan_answer answer = plan_solve(&sample, &wish);
   const char* const name = "training, 1000000 buffers";
-  plan_peak_rows(run, name, &answer);
-  plan_row(run, name, "memory", (double)answer.heap_bytes * 1e-6, "MB");
-  plan_row(run, name, "verifier, a buffer", answer.verify_seconds * 1e9 / PLAN_MILLION, "ns");
-  plan_sample_free(&sample);
+  double seconds[PLAN_TRAINS];
+  double worst = 0;
+  double verify_seconds = 0;
+  size_t solved = 0;
+  size_t most_bytes = 0;
+  for (uint64_t seed = 1; seed <= PLAN_TRAINS; seed++) {
+    plan_sample sample = plan_sample_train(PLAN_MILLION, seed);
+    const plan_wish wish = { .seconds = 4 };
+    const plan_answer answer = plan_solve(&sample, &wish);
+    seconds[seed - 1] = answer.seconds;
+    solved += answer.outcome.verdict == TIDE_PLAN_OPTIMAL;
+    if (plan_percent_over(&answer) > worst) worst = plan_percent_over(&answer);
+    if (answer.heap_bytes > most_bytes) most_bytes = answer.heap_bytes;
+    verify_seconds = answer.verify_seconds;
+    plan_sample_free(&sample);
+  }
+  plan_row(run, name, "proved optimal within 4 s", (double)solved, "of 10");
+  plan_row(run, name, "median", bench_median(seconds, PLAN_TRAINS), "s");
+  plan_row(run, name, "worst, over the lower bound", worst * 1e4, "millionths");
+  plan_row(run, name, "memory", (double)most_bytes * 1e-6, "MB");
+  plan_row(run, name, "verifier, a buffer", verify_seconds * 1e9 / PLAN_MILLION, "ns");
 }
 
 static void plan_measure_random(bench* run) {

@@ -199,7 +199,7 @@ typedef struct tide_plan_check {
 // Looks whether offsets are a plan of a problem; it shares no code with the solver. A buffer that never
 // holds anything may lie anywhere below TIDE_PLAN_MAX_BYTES. `pools` says where buffers lie that may lie in
 // any; NULL: in the first.
-// Errors:  TIDE_ERR_ARGUMENT for a problem that tide_plan_solve() refuses, or NULL offsets;
+// Errors:  TIDE_ERR_ARGUMENT for a problem that tide_plan_solve() refuses, or buffers without offsets;
 //          TIDE_ERR_NO_MEMORY.
 // Cost:    O((n + g) log n) for n buffers with g gaps.
 TIDE_API TIDE_NODISCARD tide_status tide_plan_verify(const tide_plan_problem* problem,

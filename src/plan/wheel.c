@@ -233,8 +233,8 @@ static void wheel_run_spoke(void* user, uint32_t index) {
   tide__wheel* const wheel = turn->wheel;
   tide__spoke* const spoke = &wheel->spokes[index];
   const tide__watch watch = { turn->budget, &turn->winner, index };
-  // The very first pass is made to its end whatever the time is.
-  const bool is_first = wheel->rounds == 0 && index == 0;
+  // If there is no plan at all, the first pass is made to its end whatever the time is.
+  const bool is_first = wheel->height == INT64_MAX && index == 0;
   if (!is_first && tide__watch_is_over(&watch)) {
     spoke->pass = (tide__pass){ INT64_MAX, UINT32_MAX };
     return;
