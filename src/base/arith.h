@@ -32,6 +32,16 @@ static inline bool tide__align_up(uint64_t n, uint64_t unit, uint64_t* out) {
 static inline uint64_t tide__min(uint64_t a, uint64_t b) { return a < b ? a : b; }
 static inline uint64_t tide__max(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
+// The greatest number that divides both; of 0 and n, n.
+static inline uint64_t tide__gcd(uint64_t a, uint64_t b) {
+  while (b != 0) {
+    const uint64_t rest = a % b;
+    a = b;
+    b = rest;
+  }
+  return a;
+}
+
 // Addresses are compared and moved as numbers.
 static inline uint64_t tide__address(const void* p) { return (uint64_t)(uintptr_t)p; }
 static inline void* tide__pointer(uint64_t address) { return (void*)(uintptr_t)address; }

@@ -6,11 +6,12 @@
 #include "plan/assign.h"
 
 #include "base/error.h"
+#include "plan/chance.h"
 #include "plan/radix.h"
 
 #define ASSIGN_WAYS 4096u                 // that are gone through one by one
 #define ASSIGN_SHUFFLES 32u               // that are tried by chance where there are more
-#define ASSIGN_LOADS ((uint64_t)1 << 24)  // numbers that all loads may have together
+#define ASSIGN_LOADS ((uint64_t)1 << 22)  // numbers that all loads may have together
 
 static tide_status assign_no_memory(const tide__assign* assign) {
   return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory to assign %zu buffers", assign->items->count);
@@ -96,9 +97,10 @@ static tide_status assign_open(tide__assign* assign, const tide_heap* heap) {
   int64_t* const none = tide__pile_alloc(&assign->pile, leaves, sizeof *none);
   assign->has_loads = assign_can_sum_up(assign, leaves);
   for (uint32_t i = 0; i < assign->pool_count && assign->has_loads && !assign->pile.is_short; i++) {
-    assign->loads[i] = (tide__waste){ .highest = tide__pile_alloc(&assign->pile, 2 * (size_t)leaves, 8),
-                                      .added = tide__pile_alloc(&assign->pile, leaves, 8),
-                                      .leaves = leaves };
+    assign->loads[i] =
+        (tide__waste){ .highest = tide__pile_alloc(&assign->pile, 2 * (size_t)leaves, sizeof(int64_t)),
+                       .added = tide__pile_alloc(&assign->pile, leaves, sizeof(int64_t)),
+                       .leaves = leaves };
     if (!assign->pile.is_short) tide__waste_begin(&assign->loads[i], none, leaves);
   }
   if (assign->pile.is_short) return assign_no_memory(assign);
@@ -137,9 +139,9 @@ static bool assign_by_digits(tide__assign* assign, uint32_t way) {
 
 // Each item, in the order of their size with some changes, goes to the first pool with room from one on that
 // chance tells.
-static void assign_by_chance(tide__assign* assign, uint64_t random) {
+static void assign_by_chance(tide__assign* assign, uint64_t state) {
   for (uint32_t i = 0; i < assign->free_count; i++) {
-    random = (random ^ random >> 31) * UINT64_C(0x9e3779b97f4a7c15) + i;
+    const uint64_t random = tide__chance(&state);
     const uint32_t swapped = i + (uint32_t)((random >> 40) % 8);
     if (swapped < assign->free_count) {
       const uint32_t item = assign->free[i];
@@ -160,7 +162,7 @@ bool tide__assign_again(tide__assign* assign, uint32_t way, bool* out_all) {
     assign_add(assign, assign->free[i], assign->pools[assign->free[i]], false);
   }
   if (assign->ways == 0) {
-    assign_by_chance(assign, way + 1);
+    assign_by_chance(assign, way);
     return way < ASSIGN_SHUFFLES;
   }
   while (assign->next_way < assign->ways) {

@@ -7,6 +7,7 @@
 #include "plan/exact.h"
 
 #include "base/error.h"
+#include "plan/chance.h"
 
 #define EXACT_NODES_A_TILE 2u  // of a run of length 1
 #define EXACT_ROUNDS 6u
@@ -39,7 +40,7 @@ static const exact_play exact_rounds[EXACT_ROUNDS][EXACT_PLAYS] = {
 };
 
 static uint64_t exact_seed(const tide__exact* exact, uint32_t lane) {
-  return (exact->seed << 32 | exact->round) * TIDE__EXACT_LANES + lane;
+  return tide__mix_bits(exact->seed + exact->round) + lane;
 }
 
 tide_status tide__exact_init(tide__exact* exact, const tide__puzzle* puzzle, uint64_t seed,
@@ -107,11 +108,11 @@ static tide__search_answer exact_round(tide__exact* exact, int64_t height, uint6
                       .budget = budget,
                       .winner = UINT32_MAX };
   const uint64_t length = exact_length(exact->round / EXACT_ROUNDS + 1);
-  uint64_t free = *left;
+  uint64_t unused = *left;
   for (uint32_t i = 0; i < EXACT_PLAYS; i++) {
     const uint64_t wanted = length * EXACT_NODES_A_TILE * (exact->puzzle->count + 4);
-    turn.limits[i] = wanted < free ? wanted : free;
-    free -= turn.limits[i];
+    turn.limits[i] = wanted < unused ? wanted : unused;
+    unused -= turn.limits[i];
   }
   exact->round++;
   tide__crew_run(crew, EXACT_PLAYS, exact_play_one, &turn);

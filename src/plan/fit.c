@@ -38,7 +38,7 @@ tide_status tide__fit_init(tide__fit* fit, const tide__model* model, const tide_
   fit->order = tide__pile_alloc(&fit->pile, model->span_count, sizeof *fit->order);
   fit->place = tide__pile_alloc(&fit->pile, model->span_count, sizeof *fit->place);
   fit->owner = tide__pile_alloc(&fit->pile, model->span_count, sizeof *fit->owner);
-  fit->latest = tide__pile_alloc(&fit->pile, (size_t)fit->leaves * 2, sizeof *fit->latest);
+  fit->latest = tide__pile_alloc(&fit->pile, 2 * (size_t)fit->leaves, sizeof *fit->latest);
   if (fit->pile.is_short) return fit_no_memory(fit);
   for (uint32_t i = 0; i < model->count; i++) {
     fit->offsets[i] = -1;
@@ -61,9 +61,8 @@ static void fit_set(tide__fit* fit, uint32_t span, uint32_t last) {
   uint32_t node = fit->leaves + fit->place[span];
   fit->latest[node] = last;
   for (node /= 2; node > 0; node /= 2) {
-    const uint32_t left = fit->latest[2 * node];
-    const uint32_t right = fit->latest[2 * node + 1];
-    fit->latest[node] = left > right ? left : right;
+    const uint32_t* const children = &fit->latest[(size_t)2 * node];
+    fit->latest[node] = children[0] > children[1] ? children[0] : children[1];
   }
 }
 
@@ -152,11 +151,9 @@ tide_status tide__fit_ask(tide__fit* fit, uint32_t box) {
   return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory to fit a buffer among %zu", fit->bar_count);
 }
 
-bool tide__fit_is_free(const tide__fit* fit, int64_t offset, uint32_t* out) {
+bool tide__fit_is_free(const tide__fit* fit, int64_t offset) {
   for (size_t i = 0; i < fit->bar_count && fit->bars[i].above < offset; i++) {
-    if (offset >= fit->bars[i].below) continue;
-    if (out != NULL) *out = fit->bars[i].box;
-    return false;
+    if (offset < fit->bars[i].below) return false;
   }
   return true;
 }

@@ -44,8 +44,8 @@ void tide__fit_take(tide__fit* fit, uint32_t box);
 // Finds what bars a box, which must not lie there, and sorts it into `bars`. O(k log k) for k boxes that it
 // meets.
 tide_status tide__fit_ask(tide__fit* fit, uint32_t box);
-// After that: does the offset meet none? Sets `out`, if it is not NULL, to the first box that is met.
-bool tide__fit_is_free(const tide__fit* fit, int64_t offset, uint32_t* out);
+// After that: does the offset meet none?
+bool tide__fit_is_free(const tide__fit* fit, int64_t offset);
 // After that: the lowest offset that meets none; INT64_MAX: none.
 int64_t tide__fit_lowest(const tide__fit* fit, uint32_t box);
 

@@ -47,8 +47,9 @@ static void fixed_list(fixed_sweep* sweep, const tide__model* model) {
                                           .node.tie = index,
                                           .end = box->fixed + span->top,
                                           .box = i };
-      sweep->events[2 * index] = (tide__keyed){ (uint64_t)span->first << 1 | 1, index };
-      sweep->events[2 * index + 1] = (tide__keyed){ (uint64_t)span->last << 1, index };
+      tide__keyed* const events = &sweep->events[(size_t)2 * index];
+      events[0] = (tide__keyed){ (uint64_t)span->first << 1 | 1, index };
+      events[1] = (tide__keyed){ (uint64_t)span->last << 1, index };
     }
   }
   tide__radix_sort(sweep->events, sweep->spare, 2 * sweep->count);

@@ -10,13 +10,15 @@
 #include "base/heap.h"
 #include "plan/exact.h"
 #include "plan/neighbourhood.h"
+#include "plan/rehearsal.h"
 #include "plan/wheel.h"
 
 #define IMPROVER_EXACT_ALONE 600u  // boxes up to which the wheel makes its fixed rounds only
-#define IMPROVER_EXACT_MOST 4000u  // boxes up to which the exact search is tried
+#define IMPROVER_EXACT_MOST 2500u  // boxes up to which the exact search is tried
 #define IMPROVER_NODES_A_BOX 64u   // of the first search
 #define IMPROVER_NODES_SHARED 8u   // of the first search, where it takes turns with the wheel
 #define IMPROVER_ROUNDS 12u        // of the wheel in a step
+#define IMPROVER_LITTLE 1024       // the part of the goal that a plan may be above it to be rehearsed
 
 struct tide__improver {
   tide__solver* solver;  // borrowed
@@ -33,7 +35,6 @@ struct tide__improver {
   int64_t undecided;  // the greatest height that was searched in vain in this time round
   bool is_exhausted;  // the exact search has nothing left, though that proves nothing
   bool has_fixed;     // the wheel cannot be used
-  bool is_new;        // the plan is one that the wheel has just found
   uint32_t steps;
   int64_t* offsets;  // owned; by number in the part
 };
@@ -108,7 +109,6 @@ static tide_status improver_turn_wheel(tide__improver* improver, int64_t goal) {
   }
   if (tide__wheel_turn(&improver->wheel, goal, rounds, solver->crew, solver->budget)) {
     tide__solver_note(solver, improver->part, improver->wheel.height, improver->wheel.offsets, stage);
-    improver->is_new = true;
   }
   return TIDE_OK;
 }
@@ -256,12 +256,29 @@ static tide_status improver_search_near(tide__improver* improver, int64_t goal) 
 
 // ---------------------------------------------------------------------------------------------------
 
-// A part too large for the exact search: a round of the wheel is long, and what it leaves too high may be
-// little.
+// The section that a rehearsal is about: the one that was blamed, or the one with the highest load.
+static uint32_t improver_hardest(const tide__improver* improver) {
+  const tide__part* const part = improver_part(improver);
+  const uint32_t blamed = improver->wheel.spokes[0].pass.blamed;
+  if (blamed != UINT32_MAX) return blamed;
+  uint32_t hardest = part->first_section;
+  for (uint32_t i = part->first_section; i < part->last_section; i++) {
+    if (improver->solver->model.loads[i] > improver->solver->model.loads[hardest]) hardest = i;
+  }
+  return hardest - part->first_section;
+}
+
+// A part too large for the exact search: a round of the wheel is long, so where little is missing it is
+// rehearsed.
 static tide_status improver_step_large(tide__improver* improver, int64_t goal, uint32_t step) {
-  const bool is_near_turn = improver->has_fixed || improver->is_new || (step > 0 && step % 8 == 0);
-  improver->is_new = false;
-  return is_near_turn ? improver_search_near(improver, goal) : improver_turn_wheel(improver, goal);
+  tide__solver* const solver = improver->solver;
+  if (improver->has_fixed || (step > 0 && step % 8 == 0)) return improver_search_near(improver, goal);
+  if (step > 0 && (improver_state(improver)->height - goal) <= goal / IMPROVER_LITTLE) {
+    bool is_found = false;
+    TIDE_TRY(tide__rehearse(&improver->wheel, improver_hardest(improver), goal, solver->crew, solver->budget,
+                            &is_found));
+  }
+  return improver_turn_wheel(improver, goal);
 }
 
 tide_status tide__improver_step(tide__improver* improver, int64_t goal) {

@@ -128,17 +128,11 @@ static tide_status items_cut_all(items_work* work, size_t gaps) {
 // Buffers that share storage
 
 static uint64_t items_common_alignment(uint64_t a, uint64_t b) {
-  uint64_t x = a;
-  uint64_t y = b;
-  while (y != 0) {
-    const uint64_t rest = x % y;
-    x = y;
-    y = rest;
-  }
   uint64_t multiple = 0;
   // Above every offset only 0 is a multiple, whichever number it is.
-  return tide__mul(a / x, b, &multiple) && multiple <= TIDE_PLAN_MAX_BYTES ? multiple
-                                                                           : TIDE_PLAN_MAX_BYTES + 1;
+  return tide__mul(a / tide__gcd(a, b), b, &multiple) && multiple <= TIDE_PLAN_MAX_BYTES
+             ? multiple
+             : TIDE_PLAN_MAX_BYTES + 1;
 }
 
 static void items_note_pair(tide__items* items, uint32_t buffer, uint32_t other) {
@@ -327,7 +321,7 @@ static void items_single(tide__items* items, const items_work* work, uint32_t in
   *pieces += item->piece_count;
 }
 
-// Notes the first item that must lie where its alignment or the end of all offsets does not let it.
+// Notes the first item that must lie where its alignment does not let it.
 static void items_check_fixed(tide__items* items) {
   for (size_t i = 0; i < items->count && items->proof.reason == TIDE_PLAN_NO_REASON; i++) {
     const tide__item* const item = &items->items[i];

@@ -52,11 +52,10 @@ static bool keep_has_hint(const keep_work* work, uint32_t index) {
 // ---------------------------------------------------------------------------------------------------
 // At the hints
 
-static tide_status keep_put_fixed(keep_work* work) {
+static void keep_put_fixed(keep_work* work) {
   for (uint32_t i = 0; i < work->solver->model.count; i++) {
     if (keep_box(work, i)->fixed >= 0) tide__fit_put(&work->fit, i, keep_box(work, i)->fixed);
   }
-  return TIDE_OK;
 }
 
 // The highest first; what does not fit at its hint, or has none, waits: the highest last in the queue.
@@ -70,7 +69,7 @@ static tide_status keep_put_hinted(keep_work* work) {
     if (!keep_has_hint(work, box)) continue;
     if (keep_is_over(work)) break;
     TIDE_TRY(tide__fit_ask(&work->fit, box));
-    if (tide__fit_is_free(&work->fit, keep_box(work, box)->hint, NULL)) {
+    if (tide__fit_is_free(&work->fit, keep_box(work, box)->hint)) {
       tide__fit_put(&work->fit, box, keep_box(work, box)->hint);
     }
   }
@@ -169,7 +168,7 @@ static tide_status keep_return(keep_work* work) {
     if (keep_is_over(work)) break;
     tide__fit_take(&work->fit, i);
     TIDE_TRY(tide__fit_ask(&work->fit, i));
-    const bool is_free = tide__fit_is_free(&work->fit, keep_box(work, i)->hint, NULL);
+    const bool is_free = tide__fit_is_free(&work->fit, keep_box(work, i)->hint);
     tide__fit_put(&work->fit, i, is_free ? keep_box(work, i)->hint : offset);
   }
   return TIDE_OK;
@@ -230,7 +229,7 @@ static int64_t keep_target(const tide__solver* solver) {
 
 static tide_status keep_find_plan(keep_work* work) {
   tide__solver* const solver = work->solver;
-  TIDE_TRY(keep_put_fixed(work));
+  keep_put_fixed(work);
   TIDE_TRY(keep_put_hinted(work));
   if (solver->options->keeps_hints) {
     TIDE_TRY(keep_drive(work));

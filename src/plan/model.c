@@ -31,15 +31,6 @@ static tide_status model_no_memory(const tide__model* model) {
 // ---------------------------------------------------------------------------------------------------
 // Boxes
 
-static uint64_t model_common_divisor(uint64_t a, uint64_t b) {
-  while (b != 0) {
-    const uint64_t rest = a % b;
-    a = b;
-    b = rest;
-  }
-  return a;
-}
-
 static int64_t model_offset(uint64_t offset) { return offset <= TIDE_PLAN_MAX_BYTES ? (int64_t)offset : -1; }
 
 static void model_add_box(tide__model* model, model_work* work, const tide__items* items, uint32_t index) {
@@ -69,7 +60,7 @@ static void model_add_box(tide__model* model, model_work* work, const tide__item
   model->has_fixed |= box.fixed >= 0;
   model->has_hints |= box.hint >= 0;
   model->has_gaps |= box.span_count > 1;
-  model->grain = model_common_divisor(model->grain, box.alignment);
+  model->grain = tide__gcd(model->grain, box.alignment);
   model->boxes[model->count++] = box;
 }
 

@@ -48,7 +48,7 @@ typedef struct tide__model {
   tide__box* boxes;    // of pile
   tide__span* spans;   // of pile
   uint64_t* instants;  // of pile; an instant of each section
-  int64_t* loads;      // of pile; bytes that its boxes hold; INT64_MAX: that or more
+  int64_t* loads;      // of pile; bytes that its boxes need; INT64_MAX: that or more
   tide__part* parts;   // of pile
   uint32_t count;      // of boxes
   uint32_t span_count;

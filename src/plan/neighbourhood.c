@@ -9,15 +9,17 @@
 #include "plan/neighbourhood.h"
 
 #include "base/error.h"
+#include "plan/chance.h"
 #include "plan/exact.h"
 
-#define NEAR_TRIES 24u       // of a step
-#define NEAR_FAILURES 4u     // in a row, after which it ends
-#define NEAR_FREE 96u        // boxes that are placed anew
-#define NEAR_MOST 400u       // boxes above the ground
-#define NEAR_SECTIONS 4096u  // that are looked at
-#define NEAR_CLOSE 1024      // a plan above the goal by less than this part of it is to reach it at once
-#define NEAR_NODES 12u       // for each free box
+#define NEAR_TRIES 24u                 // of a step
+#define NEAR_FAILURES 4u               // in a row, after which it ends
+#define NEAR_FREE 96u                  // boxes that are placed anew
+#define NEAR_MOST 400u                 // boxes above the ground
+#define NEAR_SECTIONS 4096u            // that are looked at
+#define NEAR_WORK ((uint64_t)1 << 26)  // boxes times sections of the ground
+#define NEAR_CLOSE 1024  // a plan above the goal by less than this part of it is to reach it at once
+#define NEAR_NODES 12u   // for each free box
 
 tide_status tide__neighbourhood_init(tide__neighbourhood* near, const tide__model* model,
                                      const tide__part* part, uint64_t seed, const tide_heap* heap) {
@@ -44,11 +46,7 @@ tide_status tide__neighbourhood_init(tide__neighbourhood* near, const tide__mode
 void tide__neighbourhood_fini(tide__neighbourhood* near) { tide__pile_fini(&near->pile); }
 
 static uint32_t near_chance(tide__neighbourhood* near, uint32_t below) {
-  near->random += UINT64_C(0x9e3779b97f4a7c15);
-  uint64_t n = near->random;
-  n = (n ^ n >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-  n = (n ^ n >> 27) * UINT64_C(0x94d049bb133111eb);
-  return (uint32_t)((n ^ n >> 31) % below);
+  return (uint32_t)(tide__chance(&near->random) % below);
 }
 
 static const tide__box* near_box(const tide__neighbourhood* near, uint32_t number) {
@@ -142,11 +140,13 @@ static void near_lay_ground(tide__neighbourhood* near, uint32_t from, uint32_t c
   }
 }
 
-// Lists the boxes above the ground, and says which of them are free; returns how many there are.
+// Lists the boxes above the ground, and says which of them are free; returns how many there are, or 0 if the
+// ground would take too long.
 static uint32_t near_gather(tide__neighbourhood* near, near_range range, const int64_t* offsets,
                             int64_t target) {
   const uint32_t meeting = near_sort(near, range, offsets);
   const uint32_t count = meeting < NEAR_MOST ? meeting : NEAR_MOST;
+  if ((uint64_t)(meeting - count) * (range.last - range.first) > NEAR_WORK) return 0;
   near_lay_ground(near, count, meeting, range, offsets);
   uint32_t inside = 1;
   for (uint32_t i = 0; i < count; i++) {
@@ -183,6 +183,7 @@ static tide_status near_try(tide__neighbourhood* near, uint32_t number, int64_t 
   tide__budget_spend(budget, 1);
   if (range.last - range.first > NEAR_SECTIONS) return TIDE_OK;
   const uint32_t count = near_gather(near, range, offsets, target);
+  if (count == 0) return TIDE_OK;
   const tide_heap* const heap = near->pile.heap;
   tide__puzzle puzzle;
   tide__exact exact = { .round = 0 };

@@ -12,7 +12,8 @@
 #include "plan/assign.h"
 #include "plan/solver.h"
 
-#define PLAN_MOVES 8u  // times that pools which do not fit hand something on
+#define PLAN_THREADS 4u  // there are never more works at once
+#define PLAN_MOVES 8u    // times that pools which do not fit hand something on
 
 typedef struct plan_pool {
   tide_plan_outcome outcome;
@@ -111,9 +112,14 @@ static tide_status plan_solve_pool(plan_work* work, uint32_t pool, bool may_move
   const double seconds = tide__budget_seconds(&work->budget);
   tide__budget_share(&work->budget, pool, work->plan->pool_count - pool);
   const size_t* const first = &work->assign.first[pool];
-  tide_status status = tide__solver_init(&solver, &work->items, &work->assign.list[first[0]],
-                                         first[1] - first[0], tide__assign_capacity(&work->assign, pool),
-                                         &work->options, &work->budget, &work->crew, work->heap);
+  const tide__solver_task task = { .items = &work->items,
+                                   .list = &work->assign.list[first[0]],
+                                   .count = first[1] - first[0],
+                                   .capacity = tide__assign_capacity(&work->assign, pool),
+                                   .options = &work->options,
+                                   .budget = &work->budget,
+                                   .crew = &work->crew };
+  tide_status status = tide__solver_init(&solver, &task, work->heap);
   if (status == TIDE_OK) status = tide__solver_run(&solver);
   if (status == TIDE_OK) {
     plan_take(work, pool, &solver);
@@ -145,7 +151,8 @@ static void plan_doubt(plan_work* work, bool is_proved) {
     tide_plan_outcome* const outcome = &work->plan->pools[i].outcome;
     outcome->verdict = is_proved ? TIDE_PLAN_INFEASIBLE : TIDE_PLAN_UNKNOWN;
     outcome->lower_bound = 0;
-    outcome->proof.reason = is_proved ? TIDE_PLAN_SEARCH : TIDE_PLAN_NO_REASON;
+    outcome->proof = (tide_plan_proof){ .reason = is_proved ? TIDE_PLAN_SEARCH : TIDE_PLAN_NO_REASON,
+                                        .pool = TIDE_PLAN_ANY_POOL };
   }
 }
 
@@ -229,6 +236,7 @@ static void plan_count_moved(plan_work* work) {
     const uint64_t hint = work->problem->buffers[i].hint;
     if (hint == TIDE_PLAN_ANYWHERE || hint == work->plan->offsets[i]) continue;
     work->plan->pools[work->plan->pool_of[i]].outcome.moved++;
+    work->plan->all.outcome.moved++;
   }
 }
 
@@ -271,7 +279,6 @@ static void plan_sum_up(plan_work* work) {
     }
     all->peak = plan_add(all->peak, one->peak);
     all->lower_bound = plan_add(all->lower_bound, one->lower_bound);
-    all->moved += one->moved;
   }
   if (work->assign.is_open) plan_bound_all(work, all);
   plan->has_plan = !plan_has_failed(all->verdict);
@@ -282,20 +289,26 @@ static void plan_sum_up(plan_work* work) {
   }
 }
 
+// Where an item lies that never holds anything.
+static uint64_t plan_any_offset(const tide__item* item) {
+  if (item->offset != TIDE_PLAN_ANYWHERE) return item->offset;
+  const bool is_good = item->hint <= TIDE_PLAN_MAX_BYTES && item->hint % item->alignment == 0;
+  return is_good ? item->hint : 0;
+}
+
 // Writes the offsets by buffer and has them verified.
 static tide_status plan_hand_out(plan_work* work) {
   tide_plan* const plan = work->plan;
   for (size_t i = 0; i < work->problem->count; i++) {
     const uint32_t item = work->items.of_buffer[i];
-    const uint64_t fixed = work->items.items[item].offset;
     const int64_t found = work->found[item];
-    plan->offsets[i] = found >= 0 ? (uint64_t)found : fixed == TIDE_PLAN_ANYWHERE ? 0 : fixed;
+    plan->offsets[i] = found >= 0 ? (uint64_t)found : plan_any_offset(&work->items.items[item]);
     plan->pool_of[i] = work->assign.pools[item];
   }
-  plan_count_moved(work);
   plan_sum_up(work);
   TIDE_TRY(plan_list_live(work, &plan->all, plan->all.outcome.proof.pool));
   if (!plan->has_plan) return TIDE_OK;
+  plan_count_moved(work);
   tide_plan_check check;
   TIDE_TRY(tide_plan_verify(work->problem, plan->offsets, plan->pool_of, work->heap, &check));
   if (check.fault == TIDE_PLAN_NO_FAULT) return TIDE_OK;
@@ -371,7 +384,7 @@ tide_status tide_plan_solve(const tide_plan_problem* problem, const tide_plan_op
   work.heap = tide__heap_or_system(work.options.heap);
   tide__budget_init(&work.budget, &work.options, problem->count);
   const uint32_t threads = work.options.threads > 0 ? work.options.threads : tide__sys_processors();
-  tide__crew_init(&work.crew, threads, work.heap);
+  tide__crew_init(&work.crew, threads < PLAN_THREADS ? threads : PLAN_THREADS, work.heap);
   const tide_status status = plan_make(&work);
   tide__crew_fini(&work.crew);
   tide__assign_fini(&work.assign);

@@ -7,18 +7,12 @@
 // it.
 #include "plan/puzzle.h"
 
+#include "base/arith.h"
 #include "base/error.h"
 #include "plan/logarithm.h"
 #include "plan/radix.h"
 
-static int64_t puzzle_divisor(int64_t a, int64_t b) {
-  while (b != 0) {
-    const int64_t rest = a % b;
-    a = b;
-    b = rest;
-  }
-  return a;
-}
+static int64_t puzzle_divisor(int64_t a, int64_t b) { return (int64_t)tide__gcd((uint64_t)a, (uint64_t)b); }
 
 static int64_t puzzle_round_up(int64_t n, int64_t unit) { return n / unit + (n % unit != 0); }
 

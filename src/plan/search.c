@@ -26,12 +26,13 @@
 
 #include "base/error.h"
 #include "base/heap.h"
+#include "plan/chance.h"
 #include "plan/failed.h"
 #include "plan/rows.h"
 
-#define SEARCH_POLL 256u                       // nodes between two questions for the budget
+#define SEARCH_POLL 65536u  // tiles and spans that are looked at between two questions for the budget
 #define SEARCH_STACK_LEAST ((size_t)1 << 18)   // bytes
-#define SEARCH_STACK_MOST ((size_t)1 << 28)    // bytes
+#define SEARCH_STACK_MOST ((size_t)1 << 26)    // bytes
 #define SEARCH_HEIGHT_MOST ((int64_t)1 << 60)  // units, so that sums of two do not overflow
 
 typedef enum search_state { SEARCH_OPEN, SEARCH_SOLVED, SEARCH_FAILED, SEARCH_ENDED } search_state;
@@ -103,6 +104,8 @@ struct tide__search {
   tide__search_rule rule;
   uint64_t nodes;
   uint64_t limit;
+  uint64_t work;          // since the budget was asked
+  uint64_t spans_a_tile;  // and the children that are made of a node, about
   const tide__watch* watch;
   bool is_ended;
 };
@@ -126,10 +129,10 @@ static void search_alloc(tide__search* search) {
   search->lifted = tide__pile_alloc(pile, tiles, sizeof *search->lifted);
   search->raised = tide__pile_alloc(pile, tiles, sizeof *search->raised);
   search->raised_floors = tide__pile_alloc(pile, tiles, sizeof *search->raised_floors);
-  // A branch has a frame for each tile that is placed, and for each time that none of some is; each has a list
-  // of those that are left. A run whose stack is full has ended.
+  // A branch has a frame for each tile that is placed, and for each time that none of some is; each has a
+  // list of those that are left. A run whose stack is full has ended.
   const size_t frame = sizeof(search_frame) + tiles * (sizeof(uint32_t) + sizeof(int64_t)) + 256;
-  size_t bytes = tiles < SEARCH_STACK_MOST / frame ? frame * (tiles + 64) : SEARCH_STACK_MOST;
+  size_t bytes = tiles < SEARCH_STACK_MOST / frame ? frame * (tiles / 2 + 64) : SEARCH_STACK_MOST;
   if (bytes < SEARCH_STACK_LEAST) bytes = SEARCH_STACK_LEAST;
   if (bytes > SEARCH_STACK_MOST) bytes = SEARCH_STACK_MOST;
   if (pile->is_short) return;
@@ -145,6 +148,9 @@ tide_status tide__search_new(const tide__puzzle* puzzle, uint64_t seed, const ti
   *search = (tide__search){ .puzzle = puzzle };
   tide__pile_init(&search->pile, heap);
   tide__failed_init(&search->failed, heap);
+  uint64_t spans = 0;
+  for (uint32_t i = 0; i < puzzle->count; i++) spans += puzzle->tiles[i].span_count;
+  search->spans_a_tile = puzzle->has_gaps ? (spans / puzzle->count + 1) * 16 : 4;
   search_alloc(search);
   if (search->stack == NULL) {
     tide__search_free(search);
@@ -213,18 +219,10 @@ static void search_pop(tide__search* search) {
 // ---------------------------------------------------------------------------------------------------
 // Keys of states
 
-static uint64_t search_mix(uint64_t n) {
-  n ^= n >> 33;
-  n *= UINT64_C(0xff51afd7ed558ccd);
-  n ^= n >> 33;
-  n *= UINT64_C(0xc4ceb9fe1a85ec53);
-  return n ^ n >> 33;
-}
-
 static void search_key_add(tide__key* key, uint32_t twin, int64_t floor, bool is_added) {
-  const uint64_t seed = search_mix((uint64_t)floor * UINT64_C(0x9e3779b97f4a7c15) + twin + 1);
-  const uint64_t low = search_mix(seed ^ UINT64_C(0x243f6a8885a308d3));
-  const uint64_t high = search_mix(seed + ((uint64_t)twin << 40) + (uint64_t)floor);
+  const uint64_t seed = tide__mix_bits((uint64_t)floor * UINT64_C(0x9e3779b97f4a7c15) + twin + 1);
+  const uint64_t low = tide__mix_bits(seed ^ UINT64_C(0x243f6a8885a308d3));
+  const uint64_t high = tide__mix_bits(seed + ((uint64_t)twin << 40) + (uint64_t)floor);
   key->low += is_added ? low : 0 - low;
   key->high += is_added ? high : 0 - high;
 }
@@ -375,9 +373,10 @@ static double search_value(const tide__search* search, uint32_t section) {
   const double children = (double)(tide__rows_count(&search->rows, section) + (room > 0));
   switch (search->rule) {
     case TIDE__SEARCH_WEIGHED: return children / (double)search->weights[section];
-    case TIDE__SEARCH_FEWEST: return children * 1e6 - (double)search->weights[section];
-    case TIDE__SEARCH_TIGHTEST: return children * 1e19 + (double)room;
-    case TIDE__SEARCH_LOWEST: return children * 1e19 + (double)tide__rows_low(&search->rows, section);
+    case TIDE__SEARCH_FEWEST: return children + 1 / (1 + (double)search->weights[section]);
+    case TIDE__SEARCH_TIGHTEST: return children + (double)room / (double)(search->capacity + 1);
+    case TIDE__SEARCH_LOWEST:
+      return children + (double)tide__rows_low(&search->rows, section) / (double)(search->capacity + 1);
   }
   return children;
 }
@@ -475,20 +474,27 @@ static int64_t search_meet(const tide__search* search, const tide__tile* lower, 
   const tide__puzzle_span* const spans = search->puzzle->spans;
   if (lower->first >= upper->last || upper->first >= lower->last) return -1;
   if (lower->span_count == 1 && upper->span_count == 1) return spans[lower->span].height;
+  // Both lists rise, so they are walked side by side.
   int64_t height = -1;
-  for (uint32_t i = 0; i < lower->span_count; i++) {
+  for (uint32_t i = 0, j = 0; i < lower->span_count && j < upper->span_count;) {
     const tide__puzzle_span* const a = &spans[lower->span + i];
-    for (uint32_t j = 0; j < upper->span_count; j++) {
-      const tide__puzzle_span* const b = &spans[upper->span + j];
-      if (a->first < b->last && b->first < a->last && a->height > height) height = a->height;
+    const tide__puzzle_span* const b = &spans[upper->span + j];
+    if (a->first < b->last && b->first < a->last && a->height > height) height = a->height;
+    if (a->last <= b->last) {
+      i++;
+    } else {
+      j++;
     }
   }
   return height;
 }
 
+// Offsets above all limits are as good as one another.
 static int64_t search_align(const tide__tile* tile, int64_t height) {
   const int64_t rest = tile->alignment == 1 ? 0 : height % tile->alignment;
-  return rest == 0 ? height : height + (tile->alignment - rest);
+  if (rest == 0) return height;
+  const uint64_t aligned = (uint64_t)height + (uint64_t)(tile->alignment - rest);
+  return aligned < (uint64_t)SEARCH_HEIGHT_MOST * 2 ? (int64_t)aligned : SEARCH_HEIGHT_MOST * 2;
 }
 
 // Puts a tile among those that were lifted, by falling floor.
@@ -575,8 +581,8 @@ static int64_t search_lift_alone(const tide__search* search, const search_frame*
 }
 
 // How high the lowest tiles of the section must be, if none of them lies at its floor: each lies upon a tile
-// that is none of them, or upon one of them where that lies then. The least is found first, and what lies upon
-// it next. Returns how many there are.
+// that is none of them, or upon one of them where that lies then. The least is found first, and what lies
+// upon it next. Returns how many there are.
 static uint32_t search_find_lifts(tide__search* search, const search_frame* frame) {
   const tide__tile* const tiles = search->puzzle->tiles;
   search_lift* const lifted = search->lifted;
@@ -650,7 +656,11 @@ static bool search_take_group(tide__search* search, const search_frame* frame, c
 static search_state search_enter(tide__search* search, const search_job* job) {
   if (job->count == 0) return SEARCH_SOLVED;
   if (search->nodes >= search->limit) return SEARCH_ENDED;
-  if (search->nodes % SEARCH_POLL == 0 && tide__watch_is_over(search->watch)) return SEARCH_ENDED;
+  search->work += job->count * search->spans_a_tile;
+  if (search->work >= SEARCH_POLL) {
+    search->work = 0;
+    if (tide__watch_is_over(search->watch)) return SEARCH_ENDED;
+  }
   search->nodes++;
   if (tide__failed_has(&search->failed, job->key)) return SEARCH_FAILED;
   if (!search_bound(search, job)) {
@@ -735,15 +745,10 @@ static search_state search_walk(tide__search* search, const search_job* job) {
 // ---------------------------------------------------------------------------------------------------
 // Runs
 
-static uint64_t search_random(tide__search* search) {
-  search->random += UINT64_C(0x9e3779b97f4a7c15);
-  return search_mix(search->random);
-}
-
 static void search_set_priorities(tide__search* search, const tide__search_order* order) {
   for (uint32_t i = 0; i < search->puzzle->count; i++) {
     const tide__tile* const tile = &search->puzzle->tiles[i];
-    const float chance = (float)(search_random(search) >> 40) / (float)(1 << 24);
+    const float chance = tide__chance_share(&search->random);
     search->priorities[i] = order->duration * tile->log_duration + order->sections * tile->log_sections +
                             order->bytes * tile->log_bytes + order->noise * chance;
   }
@@ -801,6 +806,7 @@ tide__search_answer tide__search_run(tide__search* search, int64_t height, tide_
   search_set_priorities(search, order);
   search->rule = rule;
   search->nodes = 0;
+  search->work = SEARCH_POLL;
   search->limit = limit;
   search->watch = watch;
   search->is_ended = false;

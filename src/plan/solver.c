@@ -12,21 +12,21 @@
 #include "plan/improver.h"
 #include "plan/keep.h"
 
+#define SOLVER_SMALL 64u  // boxes
+
 // ---------------------------------------------------------------------------------------------------
 // Lifetime
 
-tide_status tide__solver_init(tide__solver* solver, const tide__items* items, const uint32_t* list,
-                              size_t count, uint64_t capacity, const tide_plan_options* options,
-                              tide__budget* budget, tide__crew* crew, const tide_heap* heap) {
-  *solver = (tide__solver){ .items = items,
-                            .options = options,
-                            .budget = budget,
-                            .crew = crew,
-                            .capacity = (int64_t)tide__min(capacity, TIDE_PLAN_MAX_BYTES),
+tide_status tide__solver_init(tide__solver* solver, const tide__solver_task* task, const tide_heap* heap) {
+  *solver = (tide__solver){ .items = task->items,
+                            .options = task->options,
+                            .budget = task->budget,
+                            .crew = task->crew,
+                            .capacity = (int64_t)tide__min(task->capacity, TIDE_PLAN_MAX_BYTES),
                             .height = INT64_MAX,
                             .verdict = TIDE_PLAN_UNKNOWN };
   tide__pile_init(&solver->pile, heap);
-  TIDE_TRY(tide__model_init(&solver->model, items, list, count, heap));
+  TIDE_TRY(tide__model_init(&solver->model, task->items, task->list, task->count, heap));
   solver->offsets = tide__pile_alloc(&solver->pile, solver->model.count, sizeof *solver->offsets);
   solver->parts = tide__pile_alloc(&solver->pile, solver->model.part_count, sizeof *solver->parts);
   if (solver->pile.is_short) {
@@ -206,6 +206,14 @@ static bool solver_pile_up(tide__solver* solver, uint32_t part) {
   return true;
 }
 
+// Many small parts would hold much memory for work that is soon done again.
+static void solver_drop_small(tide__solver* solver, uint32_t part) {
+  const tide__part* const range = &solver->model.parts[part];
+  if (range->last_box - range->first_box > SOLVER_SMALL) return;
+  tide__improver_free(solver->parts[part].improver);
+  solver->parts[part].improver = NULL;
+}
+
 static tide_status solver_first_plans(tide__solver* solver) {
   for (uint32_t i = 0; i < solver->model.part_count; i++) {
     tide__part_state* const state = &solver->parts[i];
@@ -213,6 +221,7 @@ static tide_status solver_first_plans(tide__solver* solver) {
     if (state->height <= solver_goal(solver) || (is_bare && solver_pile_up(solver, i))) continue;
     if (is_bare || !solver_is_spent(solver)) TIDE_TRY(solver_step(solver, i));
     if (state->height == INT64_MAX) return TIDE_OK;  // all of memory is not enough
+    solver_drop_small(solver, i);
   }
   return TIDE_OK;
 }

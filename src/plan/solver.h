@@ -37,10 +37,19 @@ typedef struct tide__solver {
   tide_plan_proof proof;
 } tide__solver;
 
-// Plans the items of a list of numbers. The solver is given back with fini, also after a failure.
-tide_status tide__solver_init(tide__solver* solver, const tide__items* items, const uint32_t* list,
-                              size_t count, uint64_t capacity, const tide_plan_options* options,
-                              tide__budget* budget, tide__crew* crew, const tide_heap* heap);
+// What a solver is given.
+typedef struct tide__solver_task {
+  const tide__items* items;  // borrowed, like all of this
+  const uint32_t* list;      // of items, by their numbers
+  size_t count;
+  uint64_t capacity;
+  const tide_plan_options* options;
+  tide__budget* budget;
+  tide__crew* crew;
+} tide__solver_task;
+
+// The solver is given back with fini, also after a failure.
+tide_status tide__solver_init(tide__solver* solver, const tide__solver_task* task, const tide_heap* heap);
 tide_status tide__solver_run(tide__solver* solver);
 void tide__solver_fini(tide__solver* solver);
 

@@ -15,13 +15,23 @@ typedef struct waste_range {
 
 static int64_t waste_max(int64_t a, int64_t b) { return a > b ? a : b; }
 
+// The values of the two nodes below a node.
+static const int64_t* waste_children(const tide__waste* waste, uint32_t node) {
+  return &waste->highest[(size_t)2 * node];
+}
+
+static int64_t waste_highest_child(const tide__waste* waste, uint32_t node) {
+  const int64_t* const children = waste_children(waste, node);
+  return waste_max(children[0], children[1]);
+}
+
 void tide__waste_begin(tide__waste* waste, const int64_t* heights, uint32_t sections) {
   const uint32_t leaves = waste->leaves;
   memset(waste->added, 0, leaves * sizeof *waste->added);
   for (uint32_t i = 0; i < leaves; i++)
     waste->highest[leaves + i] = i < sections ? heights[i] : INT64_MIN / 2;
   for (uint32_t node = leaves; node-- > 1;) {
-    waste->highest[node] = waste_max(waste->highest[2 * node], waste->highest[2 * node + 1]);
+    waste->highest[node] = waste_highest_child(waste, node);
   }
 }
 
@@ -32,8 +42,7 @@ static void waste_apply(tide__waste* waste, uint32_t node, int64_t bytes) {
 
 static void waste_climb(tide__waste* waste, uint32_t node) {
   for (node /= 2; node > 0; node /= 2) {
-    waste->highest[node] = waste_max(waste->highest[2 * node], waste->highest[2 * node + 1]) +
-                           waste->added[node];
+    waste->highest[node] = waste_highest_child(waste, node) + waste->added[node];
   }
 }
 
@@ -81,7 +90,7 @@ static void waste_search(const tide__waste* waste, uint32_t node, uint32_t low, 
   }
   const uint32_t middle = low + (high - low) / 2;
   const int64_t more = above + waste->added[node];
-  const bool left_first = waste->highest[2 * node] >= waste->highest[2 * node + 1];
+  const bool left_first = waste_children(waste, node)[0] >= waste_children(waste, node)[1];
   if (left_first) waste_search(waste, 2 * node, low, middle, more, query);
   waste_search(waste, 2 * node + 1, middle, high, more, query);
   if (!left_first) waste_search(waste, 2 * node, low, middle, more, query);
@@ -96,7 +105,7 @@ uint32_t tide__waste_find(const tide__waste* waste, uint32_t first, uint32_t las
 uint32_t tide__waste_section(const tide__waste* waste) {
   uint32_t node = 1;
   while (node < waste->leaves) {
-    node = 2 * node + (waste->highest[2 * node] >= waste->highest[2 * node + 1] ? 0 : 1);
+    node = 2 * node + (waste_children(waste, node)[0] >= waste_children(waste, node)[1] ? 0 : 1);
   }
   return node - waste->leaves;
 }

@@ -11,25 +11,15 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "plan/chance.h"
 #include "plan/logarithm.h"
 
 #define WHEEL_IDLE 40u       // passes without success after which a chain begins anew
 #define WHEEL_FEW 64u        // boxes below which one chain is enough
 #define WHEEL_ALONE 200000u  // boxes above which one chain must do, for its memory
 
-// Weights of the logarithms of duration, height and sections, and of the load; and the other rules of a pass.
-typedef struct wheel_mix {
-  float duration;
-  float height;
-  float sections;
-  float load;
-  float wall;
-  float flush;
-  float caution;
-} wheel_mix;
-
 // The first ones are the best for training steps and for random lifetimes; chains go on from the last ones.
-static const wheel_mix wheel_fixed[] = {
+static const tide__mix wheel_fixed[] = {
   { .height = 0.2f, .sections = 0.3f, .load = 100, .caution = 0.01f },
   { .duration = 0.1f, .height = 0.05f, .sections = 0.1f, .load = 100, .caution = 0.01f },
   { .height = 0.05f, .sections = 0.3f, .load = 100, .caution = 0.01f },
@@ -78,13 +68,16 @@ static tide_status wheel_measure(tide__wheel* wheel) {
   for (uint32_t i = 0; i < sections; i++) {
     tree[leaves + i] = (float)wheel->model->loads[part->first_section + i];
   }
-  for (uint32_t i = leaves; i-- > 1;) tree[i] = tree[2 * i] > tree[2 * i + 1] ? tree[2 * i] : tree[2 * i + 1];
+  for (uint32_t i = leaves; i-- > 1;) {
+    const float* const children = &tree[(size_t)2 * i];
+    tree[i] = children[0] > children[1] ? children[0] : children[1];
+  }
   for (uint32_t i = 0; i < wheel->count; i++) {
     const tide__box* const box = &wheel->model->boxes[part->first_box + i];
     const float load =
         wheel_highest(tree, leaves, box->first - part->first_section, box->last - part->first_section);
     wheel->loads[i] = tree[1] > 0 ? load / tree[1] : 0;
-    wheel->narrow[i] = tide__log(box->duration);
+    wheel->durations[i] = tide__log(box->duration);
     wheel->heights[i] = tide__log((uint64_t)box->height);
     wheel->sections[i] = tide__log(box->last - box->first);
   }
@@ -115,7 +108,7 @@ tide_status tide__wheel_init(tide__wheel* wheel, const tide__model* model, const
   const bool is_alone = wheel->count > WHEEL_ALONE || wheel->count < WHEEL_FEW;
   wheel->spoke_count = is_alone ? 1 : TIDE__WHEEL_SPOKES;
   wheel->loads = tide__pile_alloc(&wheel->pile, wheel->count, sizeof *wheel->loads);
-  wheel->narrow = tide__pile_alloc(&wheel->pile, wheel->count, sizeof *wheel->narrow);
+  wheel->durations = tide__pile_alloc(&wheel->pile, wheel->count, sizeof *wheel->durations);
   wheel->heights = tide__pile_alloc(&wheel->pile, wheel->count, sizeof *wheel->heights);
   wheel->sections = tide__pile_alloc(&wheel->pile, wheel->count, sizeof *wheel->sections);
   wheel->offsets = tide__pile_alloc(&wheel->pile, wheel->count, sizeof *wheel->offsets);
@@ -123,7 +116,7 @@ tide_status tide__wheel_init(tide__wheel* wheel, const tide__model* model, const
     return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for %u buffers", (unsigned)wheel->count);
   }
   for (uint32_t i = 0; i < wheel->spoke_count; i++) {
-    TIDE_TRY(wheel_spoke_init(wheel, &wheel->spokes[i], seed * TIDE__WHEEL_SPOKES + i));
+    TIDE_TRY(wheel_spoke_init(wheel, &wheel->spokes[i], tide__mix_bits(seed) + i));
   }
   return wheel_measure(wheel);
 }
@@ -140,28 +133,25 @@ uint32_t tide__wheel_fixed_rounds(const tide__wheel* wheel) {
 // ---------------------------------------------------------------------------------------------------
 // Priorities
 
-static float wheel_chance(tide__spoke* spoke) {
-  spoke->random += UINT64_C(0x9e3779b97f4a7c15);
-  uint64_t n = spoke->random;
-  n = (n ^ n >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-  n = (n ^ n >> 27) * UINT64_C(0x94d049bb133111eb);
-  return (float)((n ^ n >> 31) >> 40) / (float)(1 << 24);
-}
+static float wheel_chance(tide__spoke* spoke) { return tide__chance_share(&spoke->random); }
 
-static void wheel_apply(const tide__wheel* wheel, tide__spoke* spoke, const wheel_mix* mix, float noise) {
-  spoke->welcome = (tide__welcome){ mix->wall, mix->flush };
-  spoke->caution = mix->caution;
+static void wheel_apply(const tide__wheel* wheel, tide__spoke* spoke, const tide__mix* mix, float noise) {
+  spoke->mix = *mix;
   spoke->idle = 0;
   for (uint32_t i = 0; i < wheel->count; i++) {
-    spoke->priorities[i] = mix->duration * wheel->narrow[i] + mix->height * wheel->heights[i] +
+    spoke->priorities[i] = mix->duration * wheel->durations[i] + mix->height * wheel->heights[i] +
                            mix->sections * wheel->sections[i] + mix->load * wheel->loads[i];
     if (noise > 0) spoke->priorities[i] += noise * wheel_chance(spoke);
   }
 }
 
+void tide__wheel_mix(const tide__wheel* wheel, tide__spoke* spoke, const tide__mix* mix) {
+  wheel_apply(wheel, spoke, mix, 0);
+}
+
 static void wheel_begin_anew(const tide__wheel* wheel, tide__spoke* spoke) {
   const float width = 1.5f * wheel_chance(spoke);
-  wheel_mix mix = { .height = wheel_chance(spoke), .caution = 0.01f };
+  tide__mix mix = { .height = wheel_chance(spoke), .caution = 0.01f };
   if (wheel_chance(spoke) < 0.5f) {
     mix.sections = width;
   } else {
@@ -198,13 +188,14 @@ static void wheel_blame(const tide__wheel* wheel, tide__spoke* spoke) {
 
 static void wheel_choose(const tide__wheel* wheel, tide__spoke* spoke, uint32_t index) {
   const size_t pass = (size_t)spoke->passes * wheel->spoke_count + index;
-  if (pass < WHEEL_FIXED) {
+  const bool is_idle = spoke->idle >= WHEEL_IDLE;
+  if (spoke->is_rehearsed) {
+    spoke->is_rehearsed = false;
+  } else if (pass < WHEEL_FIXED) {
     wheel_apply(wheel, spoke, &wheel_fixed[pass], 0);
-  } else if (spoke->idle >= WHEEL_IDLE) {
-    wheel_begin_anew(wheel, spoke);
-  } else if (spoke->pass.blamed != UINT32_MAX) {
+  } else if (!is_idle && spoke->pass.blamed != UINT32_MAX) {
     wheel_blame(wheel, spoke);
-  } else if (spoke->pass.height < INT64_MAX) {
+  } else if (!is_idle && spoke->pass.height < INT64_MAX) {
     wheel_raise_high(wheel, spoke, wheel->part->lower_bound);
   } else {
     wheel_begin_anew(wheel, spoke);
@@ -223,9 +214,8 @@ typedef struct wheel_turn {
 } wheel_turn;
 
 static int64_t wheel_critical(const tide__wheel* wheel, const tide__spoke* spoke) {
-  if (spoke->caution <= 0) return INT64_MAX;
-  const int64_t bound = wheel->part->lower_bound;
-  return bound - (int64_t)(spoke->caution * (float)bound) - 1;
+  if (spoke->mix.caution <= 0) return INT64_MAX;
+  return wheel->part->lower_bound - (int64_t)(spoke->mix.caution * (float)wheel->scale) - 1;
 }
 
 static void wheel_run_spoke(void* user, uint32_t index) {
@@ -241,8 +231,9 @@ static void wheel_run_spoke(void* user, uint32_t index) {
   }
   wheel_choose(wheel, spoke, index);
   spoke->passes++;
-  const tide__pass_rules rules = { spoke->priorities, spoke->welcome, wheel_critical(wheel, spoke),
-                                   turn->limit };
+  const tide__pass_rules rules = {
+    spoke->priorities, { spoke->mix.wall, spoke->mix.flush }, wheel_critical(wheel, spoke), turn->limit
+  };
   spoke->pass = tide__greedy_run(spoke->greedy, &rules, is_first ? NULL : &watch, spoke->offsets);
   if (spoke->pass.height <= turn->goal) tide__watch_win(&turn->winner, index);
 }
@@ -257,6 +248,7 @@ static bool wheel_collect(tide__wheel* wheel, const wheel_turn* turn) {
     tide__budget_spend(turn->budget, wheel->count);
     if (spoke->pass.height >= wheel->height) continue;
     wheel->height = spoke->pass.height;
+    wheel->best = i;
     memcpy(wheel->offsets, spoke->offsets, wheel->count * sizeof *wheel->offsets);
     spoke->idle = 0;
     is_better = true;
