@@ -14,7 +14,8 @@
 //   tide_plan_free(plan);
 //
 // Two buffers may hold the same bytes of a pool unless there is an instant at which both live. Lifetimes are
-// half open: a buffer that ends where another begins does not meet it. See docs/plan.md.
+// half open: a buffer that ends where another begins does not meet it. A buffer whose offset is 0 must lie
+// there: one that may lie anywhere says so, with TIDE_PLAN_FREELY or TIDE_PLAN_ANYWHERE. See docs/plan.md.
 #ifndef TIDEMARK_PLAN_H
 #define TIDEMARK_PLAN_H
 
@@ -58,7 +59,7 @@ typedef struct tide_plan_problem {
 } tide_plan_problem;
 
 typedef enum tide_plan_goal {
-  TIDE_PLAN_PEAK,  // the smallest peak of each pool, within its capacity
+  TIDE_PLAN_PEAK,  // the smallest peak of each pool, within its capacity, for the buffers that are in it
   TIDE_PLAN_FIT,   // any plan within the capacities
 } tide_plan_goal;
 
@@ -123,10 +124,10 @@ typedef struct tide_plan_options {
   uint32_t size;  // set by TIDE_PLAN_OPTIONS_INIT
   tide_plan_goal goal;
   // The search ends when either is reached. With no limit in time, the plan depends on the problem, the nodes
-  // and the seed alone, whatever the threads. With neither it ends when it has a proof.
+  // and the seed alone, whatever the threads. With neither it ends when it has a proof, which may be never.
   double seconds;    // 0: no limit; _INIT sets 10
   uint64_t nodes;    // 0: no limit
-  uint32_t threads;  // 0: as many as there are processors; _INIT sets 1
+  uint32_t threads;  // 0: as many as there are processors; _INIT sets 1; more than 4 are of no use
   uint64_t seed;
   // The hints are an earlier plan. Looked for is first a plan that moves few of them, and stays below the
   // capacity (FIT), or below the highest hinted buffer where the lower bound permits it (PEAK). When there
@@ -143,13 +144,14 @@ typedef struct tide_plan_options {
 typedef struct tide_plan tide_plan;  // opaque; freed by tide_plan_free()
 
 // Plans; NULL options are the defaults. That there is no plan is no error: the verdict says so. Every plan
-// has passed tide_plan_verify().
-// Errors:  TIDE_ERR_ARGUMENT for a problem that makes no sense: a lifetime or a gap that ends before it
-//          begins, gaps outside the lifetime or over one another, more than TIDE_PLAN_MAX_BYTES, a pool that
-//          is not there; TIDE_ERR_LIMIT for 2^30 buffers and gaps, or above 2^16 pools; TIDE_ERR_NO_MEMORY.
+// has passed tide_plan_verify(). Buffers that may lie in any pool go to the first that they fit into.
+// Errors:  TIDE_ERR_ARGUMENT for options or a problem that make no sense: a lifetime or a gap that ends before it
+//          begins, gaps outside the lifetime or over one another, more than TIDE_PLAN_MAX_BYTES, a pool that is
+//          not there; TIDE_ERR_LIMIT for 2^30 buffers and gaps together, or above 2^16 pools;
+//          TIDE_ERR_NO_MEMORY; TIDE_ERR_STATE if a plan does not pass the verifier, which is a fault of ours.
 // Threads: any number of calls at once.
-// Cost:    one pass over n buffers is O(n log n), some seconds for a million; about 250 bytes a buffer. What
-//          follows takes the limits.
+// Cost:    one pass over n buffers is O(n log n), about a second for a million, and is made even if the time is
+//          over; what follows takes the limits. About 550 bytes a buffer, and up to 200 MB for the searches.
 TIDE_API TIDE_NODISCARD tide_status tide_plan_solve(const tide_plan_problem* problem,
                                                     const tide_plan_options* options, tide_plan** out);
 TIDE_API void tide_plan_free(tide_plan* plan);

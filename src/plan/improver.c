@@ -13,12 +13,13 @@
 #include "plan/rehearsal.h"
 #include "plan/wheel.h"
 
-#define IMPROVER_EXACT_ALONE 600u  // boxes up to which the wheel makes its fixed rounds only
-#define IMPROVER_EXACT_MOST 2500u  // boxes up to which the exact search is tried
-#define IMPROVER_NODES_A_BOX 64u   // of the first search
-#define IMPROVER_NODES_SHARED 8u   // of the first search, where it takes turns with the wheel
-#define IMPROVER_ROUNDS 12u        // of the wheel in a step
-#define IMPROVER_LITTLE 1024       // the part of the goal that a plan may be above it to be rehearsed
+#define IMPROVER_EXACT_ALONE 600u   // boxes up to which the wheel makes its fixed rounds only
+#define IMPROVER_EXACT_MOST 2500u   // boxes up to which the exact search is tried
+#define IMPROVER_NODES_A_BOX 64u    // of the first search
+#define IMPROVER_NODES_SHARED 8u    // of the first search, where it takes turns with the wheel
+#define IMPROVER_ROUNDS 12u         // of the wheel in a step
+#define IMPROVER_REHEARSED 100000u  // boxes from which on a pass is worth a rehearsal
+#define IMPROVER_LITTLE 1024        // the part of the goal that a plan may be above it to be rehearsed
 
 struct tide__improver {
   tide__solver* solver;  // borrowed
@@ -273,7 +274,8 @@ static uint32_t improver_hardest(const tide__improver* improver) {
 static tide_status improver_step_large(tide__improver* improver, int64_t goal, uint32_t step) {
   tide__solver* const solver = improver->solver;
   if (improver->has_fixed || (step > 0 && step % 8 == 0)) return improver_search_near(improver, goal);
-  if (step > 0 && (improver_state(improver)->height - goal) <= goal / IMPROVER_LITTLE) {
+  const bool is_close = improver_state(improver)->height - goal <= goal / IMPROVER_LITTLE;
+  if (step > 0 && is_close && improver->count >= IMPROVER_REHEARSED) {
     bool is_found = false;
     TIDE_TRY(tide__rehearse(&improver->wheel, improver_hardest(improver), goal, solver->crew, solver->budget,
                             &is_found));

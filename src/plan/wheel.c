@@ -188,7 +188,7 @@ static void wheel_blame(const tide__wheel* wheel, tide__spoke* spoke) {
 
 static void wheel_choose(const tide__wheel* wheel, tide__spoke* spoke, uint32_t index) {
   const size_t pass = (size_t)spoke->passes * wheel->spoke_count + index;
-  const bool is_idle = spoke->idle >= WHEEL_IDLE;
+  const bool is_idle = spoke->idle >= (index < TIDE__WHEEL_SPOKES / 2 ? WHEEL_IDLE : WHEEL_RESTLESS);
   if (spoke->is_rehearsed) {
     spoke->is_rehearsed = false;
   } else if (pass < WHEEL_FIXED) {
