@@ -143,15 +143,15 @@ typedef struct tide_plan_options {
 
 typedef struct tide_plan tide_plan;  // opaque; freed by tide_plan_free()
 
-// Plans; NULL options are the defaults. That there is no plan is no error: the verdict says so. Every plan
-// has passed tide_plan_verify(). Buffers that may lie in any pool go to the first that they fit into.
-// Errors:  TIDE_ERR_ARGUMENT for options or a problem that make no sense: a lifetime or a gap that ends before it
-//          begins, gaps outside the lifetime or over one another, more than TIDE_PLAN_MAX_BYTES, a pool that is
-//          not there; TIDE_ERR_LIMIT for 2^30 buffers and gaps together, or above 2^16 pools;
-//          TIDE_ERR_NO_MEMORY; TIDE_ERR_STATE if a plan does not pass the verifier, which is a fault of ours.
+// Plans; NULL options are the defaults. That there is no plan is no error: the verdict says so. Every plan has
+// passed tide_plan_verify(). Buffers that may lie in any pool go to the first that they fit into.
+// Errors:  TIDE_ERR_ARGUMENT for options or a problem that make no sense: a lifetime or a gap that ends
+//          before it begins, gaps outside the lifetime or over one another, more than TIDE_PLAN_MAX_BYTES, a
+//          pool that is not there; TIDE_ERR_LIMIT for 2^30 buffers and gaps together, or above 2^16 pools;
+//          TIDE_ERR_NO_MEMORY; TIDE_ERR_STATE if a plan does not pass the verifier, which is our fault.
 // Threads: any number of calls at once.
-// Cost:    one pass over n buffers is O(n log n), about a second for a million, and is made even if the time is
-//          over; what follows takes the limits. About 550 bytes a buffer, and up to 200 MB for the searches.
+// Cost:    one pass over n buffers is O(n log n), about a second for a million, and is made even if the time
+//          is over; what follows takes the limits. About 550 bytes a buffer, and up to 200 MB for searches.
 TIDE_API TIDE_NODISCARD tide_status tide_plan_solve(const tide_plan_problem* problem,
                                                     const tide_plan_options* options, tide_plan** out);
 TIDE_API void tide_plan_free(tide_plan* plan);

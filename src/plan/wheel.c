@@ -14,7 +14,8 @@
 #include "plan/chance.h"
 #include "plan/logarithm.h"
 
-#define WHEEL_IDLE 40u       // passes without success after which a chain begins anew
+#define WHEEL_IDLE 10u       // passes without success after which a chain begins anew,
+#define WHEEL_RESTLESS 3u    // and after which half of them do
 #define WHEEL_FEW 64u        // boxes below which one chain is enough
 #define WHEEL_ALONE 200000u  // boxes above which one chain must do, for its memory
 
