@@ -143,8 +143,8 @@ typedef struct tide_plan_options {
 
 typedef struct tide_plan tide_plan;  // opaque; freed by tide_plan_free()
 
-// Plans; NULL options are the defaults. That there is no plan is no error: the verdict says so. Every plan has
-// passed tide_plan_verify(). Buffers that may lie in any pool go to the first that they fit into.
+// Plans; NULL options are the defaults. That there is no plan is no error: the verdict says so. Every plan
+// has passed tide_plan_verify(). Buffers that may lie in any pool go to the first that they fit into.
 // Errors:  TIDE_ERR_ARGUMENT for options or a problem that make no sense: a lifetime or a gap that ends
 //          before it begins, gaps outside the lifetime or over one another, more than TIDE_PLAN_MAX_BYTES, a
 //          pool that is not there; TIDE_ERR_LIMIT for 2^30 buffers and gaps together, or above 2^16 pools;

@@ -150,7 +150,7 @@ tide_status tide__search_new(const tide__puzzle* puzzle, uint64_t seed, const ti
   tide__failed_init(&search->failed, heap);
   uint64_t spans = 0;
   for (uint32_t i = 0; i < puzzle->count; i++) spans += puzzle->tiles[i].span_count;
-  search->spans_a_tile = puzzle->has_gaps ? (spans / puzzle->count + 1) * 16 : 4;
+  search->spans_a_tile = puzzle->has_gaps ? (spans / ((uint64_t)puzzle->count + 1) + 1) * 16 : 4;
   search_alloc(search);
   if (search->stack == NULL) {
     tide__search_free(search);
