@@ -359,19 +359,22 @@ static void plan_measure_train(bench* run) {
   double worst = 0;
   double verify_seconds = 0;
   size_t solved = 0;
+  size_t soon = 0;
   size_t most_bytes = 0;
   for (uint64_t seed = 1; seed <= PLAN_TRAINS; seed++) {
     plan_sample sample = plan_sample_train(PLAN_MILLION, seed);
-    const plan_wish wish = { .seconds = 4 };
+    const plan_wish wish = { .seconds = 8 };
     const plan_answer answer = plan_solve(&sample, &wish);
     seconds[seed - 1] = answer.seconds;
     solved += answer.outcome.verdict == TIDE_PLAN_OPTIMAL;
+    soon += answer.outcome.verdict == TIDE_PLAN_OPTIMAL && answer.seconds < 4;
     if (plan_percent_over(&answer) > worst) worst = plan_percent_over(&answer);
     if (answer.heap_bytes > most_bytes) most_bytes = answer.heap_bytes;
     verify_seconds = answer.verify_seconds;
     plan_sample_free(&sample);
   }
-  plan_row(run, name, "proved optimal within 4 s", (double)solved, "of 10");
+  plan_row(run, name, "proved optimal within 8 s", (double)solved, "of 10");
+  plan_row(run, name, "proved optimal within 4 s", (double)soon, "of 10");
   plan_row(run, name, "median", bench_median(seconds, PLAN_TRAINS), "s");
   plan_row(run, name, "worst, over the lower bound", worst * 1e4, "millionths");
   plan_row(run, name, "memory", (double)most_bytes * 1e-6, "MB");
