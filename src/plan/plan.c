@@ -111,10 +111,10 @@ static tide_status plan_solve_pool(plan_work* work, uint32_t pool, bool may_move
   const uint64_t nodes = work->budget.nodes;
   const double seconds = tide__budget_seconds(&work->budget);
   tide__budget_share(&work->budget, pool, work->plan->pool_count - pool);
-  const size_t* const first = &work->assign.first[pool];
+  const size_t first = work->assign.first[pool];
   const tide__solver_task task = { .items = &work->items,
-                                   .list = &work->assign.list[first[0]],
-                                   .count = first[1] - first[0],
+                                   .list = &work->assign.list[first],
+                                   .count = work->assign.first[pool + 1] - first,
                                    .capacity = tide__assign_capacity(&work->assign, pool),
                                    .options = &work->options,
                                    .budget = &work->budget,
