@@ -2,8 +2,8 @@
 // Copyright the Tidemark authors
 //
 // A small part is searched exactly: at the bound first, then half-way between what could not be decided and
-// the best plan, with more nodes each time round. A large one is left to the wheel and, when that no longer
-// finds anything, to searches of neighbourhoods; one in between has all of them in turns.
+// the best plan, with more nodes each time round. A large one is left to the wheel, with rehearsals where
+// little is missing, and now and then to searches of neighbourhoods; one in between has them in turns.
 #include "plan/improver.h"
 
 #include "base/error.h"
@@ -245,10 +245,14 @@ static tide_status improver_search_near(tide__improver* improver, int64_t goal) 
     TIDE_TRY(tide__neighbourhood_init(&improver->neighbourhood, &solver->model, part, solver->options->seed,
                                       improver_heap(improver)));
   }
+  int64_t height = improver_state(improver)->height;
+  if (height == INT64_MAX) {  // there is no plan to begin with
+    improver_state(improver)->is_stuck = true;
+    return TIDE_OK;
+  }
   for (uint32_t i = 0; i < improver->count; i++) {
     improver->offsets[i] = solver->offsets[part->first_box + i];
   }
-  int64_t height = improver_state(improver)->height;
   TIDE_TRY(tide__neighbourhood_step(&improver->neighbourhood, goal, improver->offsets, &height, solver->crew,
                                     solver->budget));
   tide__solver_note(solver, improver->part, height, improver->offsets, TIDE_PLAN_STAGE_NEIGHBOURHOOD);
@@ -286,8 +290,8 @@ static tide_status improver_step_large(tide__improver* improver, int64_t goal, u
 tide_status tide__improver_step(tide__improver* improver, int64_t goal) {
   const uint32_t step = improver->steps++;
   const tide__part_state* const state = improver_state(improver);
-  if (improver->has_fixed && step == 0 && state->height / 2 > state->bound)
-    return improver_put_above(improver);
+  const bool is_poor = state->height / 2 > state->bound;
+  if (improver->has_fixed && step == 0 && is_poor) return improver_put_above(improver);
   if (improver->count > IMPROVER_EXACT_MOST) return improver_step_large(improver, goal, step);
   if (improver->has_fixed) return improver_search(improver, goal);
   if (step == 0) return improver_turn_wheel(improver, goal);

@@ -19,7 +19,7 @@
 // section counts as a valley only if its lowest tiles are nowhere above the lowest floor.
 //
 // The search keeps its own stack in one array, so that its depth does not depend on a thread's stack.
-// A node costs O(sum of the sections of its tiles).
+// A node costs about the sum of the sections of its tiles, and each of its children the number of its tiles.
 #include "plan/search.h"
 
 #include <string.h>
