@@ -15,6 +15,7 @@
 #include "picture.h"
 
 #define PLAN_SECONDS 10.0
+#define PLAN_THREADS 1024u
 
 static const tool_option options[] = {
   { "capacity", 'c', "SIZE", "end at the first plan that fits into this (default: look for the smallest)" },
@@ -54,14 +55,15 @@ static int seconds_parse(const tool_call* call, double* out) {
 static int count_parse(const tool_call* call, const char* name, uint64_t most, uint64_t* out) {
   const char* const text = tool_option_value(call, name);
   if (text == NULL || tool_number_parse(text, most, out)) return TOOL_DONE;
-  return tool_fail("--%s is a whole number, not '%s'", name, text);
+  if (most == UINT64_MAX) return tool_fail("--%s is a whole number, not '%s'", name, text);
+  return tool_fail("--%s is a whole number of at most %llu, not '%s'", name, (unsigned long long)most, text);
 }
 
 static int options_parse(const tool_call* call, tide_plan_options* out) {
   uint64_t threads = 1;
   int status = seconds_parse(call, &out->seconds);
   if (status == TOOL_DONE) status = count_parse(call, "nodes", UINT64_MAX, &out->nodes);
-  if (status == TOOL_DONE) status = count_parse(call, "threads", UINT32_MAX, &threads);
+  if (status == TOOL_DONE) status = count_parse(call, "threads", PLAN_THREADS, &threads);
   if (status == TOOL_DONE) status = count_parse(call, "seed", UINT64_MAX, &out->seed);
   out->threads = (uint32_t)threads;
   out->keeps_hints = tool_option_value(call, "keep-hints") != NULL;

@@ -12,6 +12,8 @@
 //   if (tide_plan_solve(&view, NULL, &plan) == TIDE_OK && tide_plan_offsets(plan) != NULL) {
 //     tide_problem_write(problem, tide_plan_offsets(plan), &sink);
 //   }
+//   tide_plan_free(plan);
+//   tide_problem_free(problem);
 #ifndef TIDEMARK_PROBLEM_H
 #define TIDEMARK_PROBLEM_H
 
