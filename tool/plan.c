@@ -83,15 +83,6 @@ static int outputs_check(const tool_call* call) {
 // ---------------------------------------------------------------------------------------------------
 // The problem
 
-static uint64_t greatest_divisor(uint64_t a, uint64_t b) {
-  while (b != 0) {
-    const uint64_t rest = a % b;
-    a = b;
-    b = rest;
-  }
-  return a;
-}
-
 // Raises all alignments to their least common multiple with the one asked for.
 static int buffers_align(tool_planning* p) {
   const char* const text = tool_option_value(p->call, "align");
@@ -101,7 +92,7 @@ static int buffers_align(tool_planning* p) {
   for (size_t i = 0; i < p->view.count; i++) {
     uint64_t* const alignment = &p->buffers[i].alignment;
     const uint64_t own = *alignment == 0 ? 1 : *alignment;
-    if (!tide__mul(own / greatest_divisor(own, unit), unit, alignment))
+    if (!tide__mul(own / tide__gcd(own, unit), unit, alignment))
       return tool_fail("--align %s: with the alignment %llu of '%s' it is more than can be counted", text,
                        (unsigned long long)own, tide_problem_name(p->problem, i, NULL));
   }
