@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Tidemark: status codes, the error record of a thread, version, and where the library keeps its records.
+// Tidemark: status codes, the error record of a thread, version, where the library keeps its records, and
+// where bytes of files come from and go to.
 //
 //   void* address = NULL;
 //   if (tide_machine_raw_alloc(machine, 0, 1 << 20, &address) != TIDE_OK) {
@@ -97,6 +98,19 @@ typedef struct tide_heap {
   void (*release)(void* user, void* address, size_t bytes);
   void* user;  // borrowed until the object is freed
 } tide_heap;
+
+// Where bytes come from. `read` puts up to `room` (never 0) of them to `out` and says how many; 0 is the end.
+// What it returns beside TIDE_OK ends the reading and is returned.
+typedef struct tide_source {
+  tide_status (*read)(void* user, void* out, size_t room, size_t* out_bytes);
+  void* user;  // caller keeps
+} tide_source;
+
+// Where bytes go, in order.
+typedef struct tide_sink {
+  tide_status (*write)(void* user, const void* data, size_t bytes);
+  void* user;  // caller keeps
+} tide_sink;
 
 // The version of the library in use, as "0.1.0" and as TIDE_VERSION_NUMBER.
 TIDE_API const char* tide_version(void);

@@ -198,6 +198,9 @@ TIDE_API TIDE_NODISCARD tide_status tide_device_record(tide_device* device, tide
 TIDE_API TIDE_NODISCARD tide_status tide_device_record_on(tide_device* device, tide_block block, int index,
                                                           tide_stream stream);
 
+// The cache, for use on one stream, as a source of arenas.
+TIDE_API tide_memory tide_device_memory(tide_device* device, tide_stream stream);
+
 // Looks which announced work is done and makes the blocks that waited for it free. Allocating does this by
 // itself. Does nothing while a scope is open, unless captures_by_stream.
 TIDE_API TIDE_NODISCARD tide_status tide_device_poll(tide_device* device);

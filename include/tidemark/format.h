@@ -51,19 +51,6 @@ typedef struct tide_format_info {
 TIDE_API tide_format_info tide_format_describe(uint32_t format);
 TIDE_API int tide_format_from_name(const char* name);
 
-// Where bytes come from. `read` puts up to `room` (never 0) of them to `out` and says how many; 0 is the end.
-// What it returns beside TIDE_OK ends the reading and is returned.
-typedef struct tide_source {
-  tide_status (*read)(void* user, void* out, size_t room, size_t* out_bytes);
-  void* user;  // caller keeps
-} tide_source;
-
-// Where bytes go, in order.
-typedef struct tide_sink {
-  tide_status (*write)(void* user, const void* data, size_t bytes);
-  void* user;  // caller keeps
-} tide_sink;
-
 typedef struct tide_read_options {
   uint32_t size;          // set by TIDE_READ_OPTIONS_INIT
   uint32_t format;        // a tide_format; TIDE_FORMAT_COUNT: found from the first bytes

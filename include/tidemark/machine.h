@@ -34,6 +34,7 @@
 #define TIDEMARK_MACHINE_H
 
 #include "tidemark/base.h"
+#include "tidemark/memory.h"
 
 TIDE_BEGIN_DECLS
 
@@ -187,6 +188,12 @@ TIDE_API TIDE_NODISCARD tide_status tide_machine_raw_release(tide_machine* machi
 TIDE_API TIDE_NODISCARD tide_status tide_machine_pinned_alloc(tide_machine* machine, size_t bytes,
                                                               void** out);
 TIDE_API TIDE_NODISCARD tide_status tide_machine_pinned_release(tide_machine* machine, void* address);
+
+// Memory of a device, and page-locked memory, as a source of arenas; releasing first waits for all work of
+// the device. Alignments above what the machine gives are TIDE_ERR_UNSUPPORTED. `is_host` is false: set it
+// where the processor may write, as it may to page-locked memory of host and cuda.
+TIDE_API tide_memory tide_machine_memory(tide_machine* machine, int device);
+TIDE_API tide_memory tide_machine_pinned_memory(tide_machine* machine, int device);
 
 // Page-locks memory the caller has already. The range may not touch one that is registered or was made by
 // pinned_alloc, and must stay mapped until it is unregistered.

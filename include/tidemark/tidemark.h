@@ -10,8 +10,10 @@
 #include "tidemark/format.h"
 #include "tidemark/ledger.h"
 #include "tidemark/machine.h"
+#include "tidemark/memory.h"
 #include "tidemark/plan.h"
 #include "tidemark/problem.h"
+#include "tidemark/profile.h"
 #include "tidemark/replay.h"
 #include "tidemark/trace.h"
 

@@ -25,6 +25,9 @@ typedef enum tide__rank {
   TIDE__RANK_TOTALS,    // statistics of the whole allocator
   TIDE__RANK_HISTORY,   // the ring of entries
   TIDE__RANK_INTERN,    // interned texts and stacks
+  // Inside a profile.
+  TIDE__RANK_PROFILE,   // plans, arenas, open runs
+  TIDE__RANK_RECORDER,  // what one run has recorded
   // Inside a machine. No lock of an allocator is held during a machine call.
   TIDE__RANK_CAPTURE,  // captures and graphs
   TIDE__RANK_STREAMS,  // the list of a device's streams

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Profiles: made from options, freed, and asked how they are.
+#include "tidemark/profile.h"
+
+#include "base/arith.h"
+#include "base/error.h"
+#include "base/heap.h"
+#include "profile/run.h"
+
+static bool memory_is_absent(const tide_memory* memory) {
+  return memory->alloc == NULL && memory->release == NULL;
+}
+
+static bool memory_is_valid(const tide_memory* memory) {
+  return memory->alloc != NULL && memory->release != NULL;
+}
+
+static tide_status options_check(const tide_profile_options* options) {
+  TIDE_REQUIRE(options->size == sizeof *options, TIDE_ERR_ARGUMENT, "profile: the options are not set up");
+  TIDE_REQUIRE((unsigned)options->planner <= TIDE_PROFILE_TOP_FIT, TIDE_ERR_ARGUMENT,
+               "profile: there is no planner %d", (int)options->planner);
+  TIDE_REQUIRE((unsigned)options->fill <= TIDE_PROFILE_JUNK, TIDE_ERR_ARGUMENT,
+               "profile: there is no fill %d", (int)options->fill);
+  TIDE_REQUIRE(tide__is_power_of_two(options->alignment) && options->alignment <= TIDE_PROFILE_MAX_ALIGNMENT,
+               TIDE_ERR_ARGUMENT, "profile: the alignment %llu is no power of two up to 2^20",
+               (unsigned long long)options->alignment);
+  TIDE_REQUIRE(options->max_plans >= 1 && options->max_plans <= 65536, TIDE_ERR_ARGUMENT,
+               "profile: %u plans; there can be 1 to 65536", options->max_plans);
+  TIDE_REQUIRE(options->replan_after <= 65536 && options->trim_after <= TIDE__PROFILE_WINDOW_MAX,
+               TIDE_ERR_ARGUMENT, "profile: replan_after is %u, up to 65536, and trim_after %u, up to %u",
+               options->replan_after, options->trim_after, TIDE__PROFILE_WINDOW_MAX);
+  TIDE_REQUIRE(options->tolerance >= 0 && options->tolerance <= 1, TIDE_ERR_ARGUMENT,
+               "profile: the tolerance %g is not between 0 and 1", options->tolerance);
+  TIDE_REQUIRE(options->plan_nodes != 0, TIDE_ERR_ARGUMENT, "profile: plan_nodes is 0");
+  TIDE_REQUIRE(tide__heap_is_valid(options->heap), TIDE_ERR_ARGUMENT, "profile: the heap lacks a function");
+  return TIDE_OK;
+}
+
+// Puts the computer's own memory where none is named.
+static tide_status options_complete(tide_profile_options* options) {
+  if (memory_is_absent(&options->memory)) options->memory = tide_memory_cpu();
+  if (memory_is_absent(&options->fallback)) options->fallback = options->memory;
+  TIDE_REQUIRE(memory_is_valid(&options->memory) && memory_is_valid(&options->fallback), TIDE_ERR_ARGUMENT,
+               "profile: the memory or the fallback lacks a function");
+  TIDE_REQUIRE(options->fill == TIDE_PROFILE_AS_IT_IS || options->memory.is_host, TIDE_ERR_UNSUPPORTED,
+               "profile: memory that the processor cannot write is not filled");
+  return TIDE_OK;
+}
+
+static bool profile_alloc_tables(tide_profile* profile) {
+  const tide_profile_options* const options = &profile->options;
+  profile->shapes = tide__heap_alloc(profile->heap, options->max_plans, sizeof *profile->shapes);
+  bool is_done = profile->shapes != NULL;
+  for (int i = 0; i < 2 && options->trim_after != 0; i++) {
+    profile->needs[i].bytes = tide__heap_alloc(profile->heap, options->trim_after, sizeof(uint64_t));
+    is_done = is_done && profile->needs[i].bytes != NULL;
+  }
+  return is_done;
+}
+
+tide_status tide_profile_new(const tide_profile_options* options, tide_profile** out) {
+  TIDE_REQUIRE(out != NULL, TIDE_ERR_ARGUMENT, "profile: out is NULL");
+  *out = NULL;
+  tide_profile_options chosen = TIDE_PROFILE_OPTIONS_INIT;
+  if (options != NULL) chosen = *options;
+  TIDE_TRY(options_check(&chosen));
+  TIDE_TRY(options_complete(&chosen));
+  const tide_heap* const heap = tide__heap_or_system(chosen.heap);
+  tide_profile* const profile = tide__heap_alloc(heap, 1, sizeof *profile);
+  TIDE_REQUIRE(profile != NULL, TIDE_ERR_NO_MEMORY, "no memory for a profile");
+  profile->heap = heap;
+  profile->options = chosen;
+  tide__mutex_init(&profile->lock, TIDE__RANK_PROFILE);
+  tide__list_init(&profile->runs);
+  tide__list_init(&profile->idle_runs);
+  tide__list_init(&profile->arenas);
+  if (!profile_alloc_tables(profile)) {
+    tide_profile_free(profile);
+    return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for the tables of a profile");
+  }
+  *out = profile;
+  return TIDE_OK;
+}
+
+static void profile_free_runs(tide_profile* profile, tide__link* list) {
+  while (!tide__list_is_empty(list)) {
+    tide__run* const run = TIDE_OWNER(list->next, tide__run, link);
+    tide__list_unlink(&run->link);
+    tide_profile_plan_free(run->plan);
+    tide__lates_fini(&run->lates, profile->heap);
+    tide__recorder_fini(&run->recorder);
+    tide__heap_release(profile->heap, run, 1, sizeof *run);
+  }
+}
+
+void tide_profile_free(tide_profile* profile) {
+  if (profile == NULL) return;
+  const tide_heap* const heap = profile->heap;
+  // A run that a thread left open when it ended.
+  profile_free_runs(profile, &profile->runs);
+  profile_free_runs(profile, &profile->idle_runs);
+  tide__arenas_fini(profile);
+  for (size_t i = 0; i < profile->shape_count; i++) tide_profile_plan_free(profile->shapes[i].plan);
+  tide__heap_release(heap, profile->shapes, profile->options.max_plans, sizeof *profile->shapes);
+  for (int i = 0; i < 2; i++) {
+    tide__heap_release(heap, profile->needs[i].bytes, profile->options.trim_after, sizeof(uint64_t));
+  }
+  tide__mutex_fini(&profile->lock);
+  tide__heap_release(heap, profile, 1, sizeof *profile);
+}
+
+tide_profile_stats tide_profile_get_stats(tide_profile* profile) {
+  if (profile == NULL) return (tide_profile_stats){ 0 };
+  tide__mutex_lock(&profile->lock);
+  tide_profile_stats stats = profile->stats;
+  stats.plans = profile->shape_count;
+  tide__mutex_unlock(&profile->lock);
+  return stats;
+}
+
+bool tide_profile_owns(tide_profile* profile, const void* address) {
+  if (profile == NULL) return false;
+  tide__mutex_lock(&profile->lock);
+  const bool is_ours = tide__arenas_find_locked(profile, address) != NULL;
+  tide__mutex_unlock(&profile->lock);
+  return is_ours;
+}
+
+tide_status tide_profile_trim(tide_profile* profile) {
+  TIDE_REQUIRE(profile != NULL, TIDE_ERR_ARGUMENT, "trim: the profile is NULL");
+  return tide__arenas_trim(profile, true);
+}

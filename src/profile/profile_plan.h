@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// A plan as replay uses it: what a request needs to know stands in one record, in the order of requests.
+#ifndef TIDEMARK_SRC_PROFILE_PROFILE_PLAN_H
+#define TIDEMARK_SRC_PROFILE_PROFILE_PLAN_H
+
+#include "base/atomic.h"
+#include "tidemark/profile.h"
+
+#define TIDE__STEP_NEVER UINT32_MAX
+#define TIDE__NO_PLACE UINT32_MAX
+
+// One request. Behind the last stands one of 0 bytes, which no request is equal to.
+typedef struct tide__step {
+  uint64_t bytes;
+  uint64_t offset;
+  uint32_t lifetime;  // TIDE__STEP_NEVER: it lies in the arena of what escapes
+  uint32_t place;     // among the offsets of its arena
+  uint32_t ending;    // the first in `endings` that ends just before this request
+  uint32_t alignment;
+} tide__step;
+
+// A request that ends, and where it lies.
+typedef struct tide__ending {
+  uint32_t request;
+  uint32_t place;
+} tide__ending;
+
+// The distinct offsets of an arena, each with a number, in an open hash table.
+typedef struct tide__place_entry {
+  uint64_t offset;  // UINT64_MAX: none
+  uint32_t place;
+  uint32_t unused;
+} tide__place_entry;
+
+typedef struct tide__places {
+  tide__place_entry* entries;  // owned; a power of two of them
+  uint32_t shift;              // 64 - log2 of their number
+  uint32_t count;              // of places
+} tide__places;
+
+struct tide_profile_plan {
+  const tide_heap* heap;    // borrowed until the plan is freed
+  tide__atomic_u32 shares;  // the last who frees it ends it
+  tide__step* steps;        // owned; count + 1
+  tide__ending* endings;    // owned; `managed` of them, in the order of their times
+  tide__places managed;
+  tide__places escaping;
+  tide_profile_plan_info info;
+};
+
+// The same plan, to be freed once more.
+tide_profile_plan* tide__profile_plan_share(tide_profile_plan* plan);
+
+// Makes a plan of requests with offsets that were verified.
+tide_status tide__profile_plan_make(const tide_profile_request* requests, size_t count,
+                                    tide_profile_planner planner, const tide_heap* heap,
+                                    tide_profile_plan** out);
+
+static inline uint64_t tide__places_slot(const tide__places* places, uint64_t offset) {
+  // The golden ratio spreads multiples of any power of two.
+  return (offset * UINT64_C(0x9e3779b97f4a7c15)) >> places->shift;
+}
+
+// The place at an offset, or TIDE__NO_PLACE.
+static inline uint32_t tide__places_find(const tide__places* places, uint64_t offset) {
+  if (places->count == 0) return TIDE__NO_PLACE;
+  const uint64_t mask = (UINT64_C(1) << (64 - places->shift)) - 1;
+  for (uint64_t slot = tide__places_slot(places, offset);; slot = (slot + 1) & mask) {
+    const tide__place_entry* const entry = &places->entries[slot];
+    if (entry->offset == offset) return entry->place;
+    if (entry->offset == UINT64_MAX) return TIDE__NO_PLACE;
+  }
+}
+
+#endif

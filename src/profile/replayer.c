@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// One run against its plan. Each planned request is unused, live or done. Before a request is served, what
+// should have ended by then is looked at: what has not is late, and no request is put over it. So two live
+// pieces of memory never overlap, whatever the program does: those that are not late were planned apart, and
+// those that are late are asked for.
+//
+// Cost: O(1) for a request or release that is as planned; O(log n) of n late ones otherwise.
+#include <string.h>
+
+#include "base/arith.h"
+#include "base/error.h"
+#include "base/heap.h"
+#include "profile/run.h"
+
+// The number of the request or release that deviates first.
+static void run_note_first(tide__run* run) {
+  const uint64_t now = run->taken + run->taken_escaping + run->report.fallbacks + run->report.hits;
+  if (run->report.first == UINT64_MAX) run->report.first = now;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Requests
+
+static bool replay_note_late(tide__run* run, tide__ending ending) {
+  const tide__step* const step = &run->plan->steps[ending.request];
+  const tide__late late = { .node = { .key = step->offset },
+                            .end = step->offset + step->bytes,
+                            .request = ending.request };
+  return tide__lates_add(&run->lates, run->profile->heap, run->plan->managed.count, ending.place, late);
+}
+
+// Time moves until `request` is due: what should have ended by then, and is held still, is late.
+static inline void replay_advance(tide__run* run, uint32_t request) {
+  if (run->arena == NULL) return;
+  const tide_profile_plan* const plan = run->plan;
+  const uint32_t clock = tide__load_relaxed(&run->trail.clock);
+  const uint32_t end = plan->steps[request + 1].ending;
+  for (uint32_t i = plan->steps[clock].ending; i < end; i++) {
+    const tide__ending ending = plan->endings[i];
+    // pairs with the store of another thread in replay_take_back: who reuses memory sees what was done there
+    const uint64_t holder = tide__load_acquire(&run->arena->held[ending.place]);
+    if ((uint32_t)holder == ending.request + 1 && !replay_note_late(run, ending)) {
+      run->is_blind = true;
+    }
+  }
+}
+
+// Does something late reach into the memory of a step? Those that other threads released meanwhile do not.
+static bool replay_is_blocked(tide__run* run, const tide__step* step) {
+  for (;;) {
+    const uint32_t place = tide__lates_find(&run->lates, step->offset, step->bytes);
+    if (place == UINT32_MAX) return false;
+    const uint64_t holder = tide__load_acquire(&run->arena->held[place]);  // pairs as above
+    if ((uint32_t)holder == run->lates.by_place[place].request + 1) return true;
+    tide__lates_remove(&run->lates, place);
+  }
+}
+
+// Serves a planned request, whose turn it is, if it can be served; false: by the fallback.
+static inline bool replay_take(tide__run* run, uint32_t request, void** out) {
+  replay_advance(run, request);
+  const tide__step* const step = &run->plan->steps[request];
+  tide__trail_pass(&run->trail, request);
+  if (step->lifetime == TIDE__STEP_NEVER) {
+    if (run->escapes == NULL) {
+      run->report.escaped++;
+      return false;
+    }
+    tide__store_relaxed(&run->escapes->held[step->place], tide__holder(request, step->lifetime));
+    run->taken_escaping++;
+    *out = run->escapes->base + step->offset;
+    return true;
+  }
+  if (run->is_blind || (run->lates.count != 0 && replay_is_blocked(run, step))) {
+    run_note_first(run);
+    run->report.blocked++;
+    return false;
+  }
+  tide__store_relaxed(&run->arena->held[step->place], tide__holder(request, step->lifetime));
+  run->taken++;
+  *out = run->arena->base + step->offset;
+  return true;
+}
+
+static void run_count_match(tide__run* run, tide__match match) {
+  if (match == TIDE__MATCH_PLANNED) return;
+  run_note_first(run);
+  if (match == TIDE__MATCH_SMALLER) run->report.smaller++;
+  if (match == TIDE__MATCH_LARGER) run->report.larger++;
+  if (match == TIDE__MATCH_SURPLUS) run->report.surplus++;
+}
+
+// A request that is not next in the plan.
+static __attribute__((cold)) tide_status replay_find(tide__run* run, uint64_t bytes, uint64_t alignment,
+                                                     void** out) {
+  const uint32_t clock = tide__load_relaxed(&run->trail.clock);
+  TIDE_REQUIRE(!run->profile->options.is_strict, TIDE_ERR_STATE,
+               "request %u has %llu bytes where the plan of %zu has %llu", clock, (unsigned long long)bytes,
+               run->plan->info.count, (unsigned long long)run->plan->steps[clock].bytes);
+  uint32_t request = 0;
+  const tide__match match = tide__trail_find(&run->trail, bytes, alignment, &request);
+  if (match != TIDE__MATCH_SURPLUS && request != clock) run_note_first(run);
+  const bool may_fit = match == TIDE__MATCH_PLANNED || match == TIDE__MATCH_SMALLER;
+  if (may_fit && replay_take(run, request, out)) {
+    run_count_match(run, match);
+    return TIDE_OK;
+  }
+  if (!may_fit) run_count_match(run, match);
+  if (match == TIDE__MATCH_LARGER) {
+    replay_advance(run, request);
+    tide__trail_pass(&run->trail, request);
+  }
+  return TIDE_OK;
+}
+
+tide_status tide__replay_alloc(tide__run* run, uint64_t bytes, uint64_t alignment, void** out) {
+  if (tide__trail_is_next(&run->trail, bytes, alignment)) {
+    replay_take(run, tide__load_relaxed(&run->trail.clock), out);
+    return TIDE_OK;
+  }
+  return replay_find(run, bytes, alignment, out);
+}
+
+uint32_t tide__replay_compare(tide__run* run, uint64_t bytes, uint64_t alignment) {
+  const uint32_t clock = tide__load_relaxed(&run->trail.clock);
+  uint32_t request = clock;
+  tide__match match = TIDE__MATCH_PLANNED;
+  if (!tide__trail_is_next(&run->trail, bytes, alignment)) {
+    match = tide__trail_find(&run->trail, bytes, alignment, &request);
+    if (match != TIDE__MATCH_SURPLUS && request != clock) run_note_first(run);
+  }
+  run_count_match(run, match);
+  if (match == TIDE__MATCH_PLANNED || match == TIDE__MATCH_SMALLER) {
+    run->report.hits++;
+  } else {
+    run->report.fallbacks++;
+  }
+  if (match == TIDE__MATCH_SURPLUS) return TIDE__NO_REQUEST;
+  tide__trail_pass(&run->trail, request);
+  return request;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Releases
+
+void tide__replay_count_release(tide__run* run, uint32_t lifetime, bool is_own) {
+  const uint32_t clock = tide__load_relaxed(&run->trail.clock);
+  if (lifetime == clock) return;
+  if (is_own) {
+    run_note_first(run);
+    run->report.early += lifetime > clock;
+    run->report.late += lifetime < clock;
+    return;
+  }
+  run->other_first = tide__min(run->other_first, clock);
+  run->other_early += lifetime > clock;
+  run->other_late += lifetime < clock;
+}
+
+// Strict runs take back at the recorded time only.
+static tide_status replay_require_time(const tide__run* run, uint32_t lifetime) {
+  const uint32_t clock = tide__load_relaxed(&run->trail.clock);
+  TIDE_REQUIRE(!run->profile->options.is_strict || lifetime == clock, TIDE_ERR_STATE,
+               "memory is released before request %u; recorded was %u", clock, lifetime);
+  return TIDE_OK;
+}
+
+static tide_status replay_refuse(const void* address) {
+  return TIDE_FAIL(TIDE_ERR_HANDLE, "nothing that is handed out begins at %p", address);
+}
+
+// What is held at an offset of an arena, and where; 0: nothing.
+static inline uint64_t arena_holder(const tide__arena* arena, uint64_t offset, uint32_t* out_place) {
+  *out_place = tide__places_find(arena->places, offset);
+  return *out_place != TIDE__NO_PLACE ? tide__load_relaxed(&arena->held[*out_place]) : 0;
+}
+
+static inline tide_status replay_take_back(tide__run* run, tide__arena* arena, uint64_t offset) {
+  uint32_t place = 0;
+  const uint64_t holder = arena_holder(arena, offset, &place);
+  if (holder == 0) return replay_refuse(arena->base + offset);
+  const uint32_t lifetime = tide__holder_lifetime(holder);
+  if (lifetime != tide__load_relaxed(&run->trail.clock)) {
+    TIDE_TRY(replay_require_time(run, lifetime));
+    tide__replay_count_release(run, lifetime, true);
+    if (!arena->is_escape) tide__lates_remove(&run->lates, place);
+  }
+  tide__store_relaxed(&arena->held[place], 0);
+  run->released += !arena->is_escape;
+  return TIDE_OK;
+}
+
+bool tide__replay_release(tide__run* run, void* address, tide_status* out_status) {
+  const uint64_t offset = tide__address(address) - (run->arena != NULL ? tide__address(run->arena->base) : 0);
+  if (run->arena != NULL && offset < run->arena->bytes) {
+    *out_status = replay_take_back(run, run->arena, offset);
+    return true;
+  }
+  if (run->escapes == NULL) return false;
+  const uint64_t escape_offset = tide__address(address) - tide__address(run->escapes->base);
+  if (escape_offset >= run->escapes->bytes) return false;
+  *out_status = replay_take_back(run, run->escapes, escape_offset);
+  return true;
+}
+
+tide_status tide__replay_release_locked(tide_profile* profile, tide__arena* arena, void* address,
+                                        tide_profile_plan** out_plan) {
+  uint32_t place = 0;
+  const uint64_t offset = tide__address(address) - tide__address(arena->base);
+  const uint64_t holder = arena->plan != NULL ? arena_holder(arena, offset, &place) : 0;
+  if (holder == 0) return replay_refuse(address);
+  tide__run* const run = arena->run;
+  const uint32_t lifetime = tide__holder_lifetime(holder);
+  if (run != NULL) {
+    TIDE_TRY(replay_require_time(run, lifetime));
+    tide__replay_count_release(run, lifetime, false);
+    run->other_releases += !arena->is_escape;
+  }
+  tide__store_release(&arena->held[place], 0);  // pairs with replay_advance and replay_is_blocked
+  if (run == NULL) *out_plan = tide__arena_end_survivor_locked(profile, arena);
+  return TIDE_OK;
+}

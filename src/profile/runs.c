@@ -1,0 +1,412 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Runs: begun and ended on a thread, and the calls that serve memory in them. A thread knows its innermost
+// run; runs of other profiles stand around it. Whatever can fail when a run begins happens before the thread
+// knows of it, so that after a failure there is no run.
+#include <string.h>
+
+#include "base/arith.h"
+#include "base/error.h"
+#include "base/heap.h"
+#include "profile/run.h"
+#include "profile/shapes.h"
+
+static _Thread_local tide__run* thread_run;  // borrowed; the innermost that is open
+
+// The run of a profile on this thread, or NULL.
+static inline tide__run* run_here(const tide_profile* profile) {
+  tide__run* run = thread_run;
+  while (run != NULL && run->profile != profile) run = run->outer;
+  return run;
+}
+
+tide_profile_mode tide_profile_current(const tide_profile* profile) {
+  const tide__run* const run = run_here(profile);
+  return run != NULL ? run->mode : TIDE_PROFILE_NONE;
+}
+
+uint32_t tide_profile_depth(void) {
+  uint32_t depth = 0;
+  for (const tide__run* run = thread_run; run != NULL; run = run->outer) depth++;
+  return depth;
+}
+
+static bool run_is_noting(const tide__run* run) {
+  return run->mode == TIDE_PROFILE_RECORD || run->mode == TIDE_PROFILE_VALIDATE;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Begin
+
+static tide__run* run_take_idle(tide_profile* profile) {
+  tide__run* run = NULL;
+  tide__mutex_lock(&profile->lock);
+  profile->run_number++;
+  if (!tide__list_is_empty(&profile->idle_runs)) {
+    run = TIDE_OWNER(profile->idle_runs.next, tide__run, link);
+    tide__list_unlink(&run->link);
+  }
+  tide__mutex_unlock(&profile->lock);
+  return run;
+}
+
+// A run that nobody knows of yet.
+static tide_status run_take(tide_profile* profile, tide__run** out) {
+  tide__run* run = run_take_idle(profile);
+  if (run == NULL) {
+    run = tide__heap_alloc(profile->heap, 1, sizeof *run);
+    TIDE_REQUIRE(run != NULL, TIDE_ERR_NO_MEMORY, "no memory for a run");
+    tide__recorder_init(&run->recorder, profile->heap);
+    tide__list_init(&run->link);
+    run->profile = profile;
+  }
+  *out = run;
+  return TIDE_OK;
+}
+
+static void run_reset(tide__run* run, uint64_t shape) {
+  run->arena = NULL;
+  run->escapes = NULL;
+  run->taken = run->taken_escaping = run->released = 0;
+  run->other_releases = run->other_early = run->other_late = 0;
+  run->other_first = UINT64_MAX;
+  run->shape = shape;
+  run->plan = NULL;
+  run->is_auto = run->is_blind = run->lacks_requests = false;
+  run->report = (tide_profile_report){ .first = UINT64_MAX };
+  tide__lates_clear(&run->lates);
+  tide__recorder_clear(&run->recorder);
+}
+
+// The run is over, or has not begun: its record may be used again.
+static void run_give(tide__run* run) {
+  tide_profile* const profile = run->profile;
+  tide_profile_plan_free(run->plan);
+  run->plan = NULL;
+  tide__mutex_lock(&profile->lock);
+  tide__list_unlink(&run->link);
+  tide__list_append(&profile->idle_runs, &run->link);
+  tide__mutex_unlock(&profile->lock);
+}
+
+static tide_status run_prepare_replay(tide__run* run) {
+  tide_profile* const profile = run->profile;
+  TIDE_TRY(tide__arenas_take(profile, run, false, &run->arena));
+  const tide_status status = tide__arenas_take(profile, run, true, &run->escapes);
+  if (status != TIDE_OK && run->arena != NULL) tide__arena_leave(profile, run->arena, true);
+  return status;
+}
+
+static tide_status run_prepare(tide__run* run, tide_profile_mode mode) {
+  TIDE_TRY(tide__shapes_choose(run->profile, run->shape, mode, &run->mode, &run->plan));
+  run->is_auto = mode == TIDE_PROFILE_AUTO;
+  run->report.mode = run->mode;
+  if (run->plan != NULL) tide__trail_begin(&run->trail, run->plan);
+  return run->mode == TIDE_PROFILE_REPLAY ? run_prepare_replay(run) : TIDE_OK;
+}
+
+tide_status tide_profile_begin(tide_profile* profile, tide_profile_mode mode, uint64_t shape) {
+  TIDE_REQUIRE(profile != NULL, TIDE_ERR_ARGUMENT, "begin: the profile is NULL");
+  TIDE_REQUIRE(mode >= TIDE_PROFILE_AUTO && mode <= TIDE_PROFILE_REPLAY, TIDE_ERR_ARGUMENT,
+               "begin: there is no mode %d", (int)mode);
+  TIDE_REQUIRE(run_here(profile) == NULL, TIDE_ERR_STATE, "begin: this thread has a run of the profile open");
+  tide__run* run = NULL;
+  TIDE_TRY(run_take(profile, &run));
+  run_reset(run, shape);
+  const tide_status status = run_prepare(run, mode);
+  if (status != TIDE_OK) {
+    run_give(run);
+    return status;
+  }
+  tide__mutex_lock(&profile->lock);
+  tide__list_append(&profile->runs, &run->link);
+  if (run_is_noting(run)) tide__add_seq(&profile->noting, 1);
+  tide__mutex_unlock(&profile->lock);
+  run->outer = thread_run;
+  thread_run = run;
+  return TIDE_OK;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// End
+
+static void run_close(tide__run* run) {
+  tide_profile* const profile = run->profile;
+  tide__run** inner = &thread_run;
+  while (*inner != run) inner = &(*inner)->outer;
+  *inner = run->outer;
+  tide__mutex_lock(&profile->lock);
+  tide__list_unlink(&run->link);
+  if (run_is_noting(run)) tide__sub_seq(&profile->noting, 1);
+  tide__mutex_unlock(&profile->lock);
+}
+
+// Leaves the arenas; what was to be released in the run and was not is counted.
+static void run_leave_arenas(tide__run* run) {
+  tide_profile* const profile = run->profile;
+  if (run->arena != NULL) {
+    tide__mutex_lock(&profile->lock);
+    const bool is_clean = run->taken == run->released + run->other_releases;
+    tide__mutex_unlock(&profile->lock);
+    run->report.survivors = tide__arena_leave(profile, run->arena, is_clean);
+  }
+  if (run->escapes != NULL) tide__arena_leave(profile, run->escapes, false);
+}
+
+// Validating: what the plan says is released in the run, and was not.
+static uint64_t run_count_unreleased(const tide__run* run) {
+  const tide__recorder* const recorder = &run->recorder;
+  uint64_t count = 0;
+  for (size_t i = 0; recorder->live != 0 && i < (size_t)1 << recorder->log; i++) {
+    const tide__live_entry* const entry = &recorder->entries[i];
+    if (entry->address == 0 || entry->request == TIDE__NO_REQUEST) continue;
+    count += run->plan->steps[entry->request].lifetime != TIDE__STEP_NEVER;
+  }
+  return count;
+}
+
+static void report_finish(tide__run* run) {
+  tide_profile_report* const report = &run->report;
+  report->hits += run->taken + run->taken_escaping;
+  report->requests = report->hits + report->fallbacks;
+  report->early += run->other_early;
+  report->late += run->other_late;
+  report->first = tide__min(report->first, run->other_first);
+  if (run->plan == NULL) return;
+  const uint32_t clock = tide__load_relaxed(&run->trail.clock);
+  report->missing = run->trail.missing + (run->plan->info.count - clock);
+  if (run->mode == TIDE_PROFILE_VALIDATE) report->survivors = run_count_unreleased(run);
+  if (report->missing + report->survivors != 0) report->first = tide__min(report->first, report->requests);
+  const uint64_t differing = report->smaller + report->larger + report->surplus + report->early +
+                             report->late;
+  report->passes_original = differing == 0;
+  report->is_same = differing + report->missing + report->survivors + report->blocked == 0;
+  report->plan_bytes = run->plan->info.bytes;
+  report->lower_bound = run->plan->info.lower_bound;
+}
+
+static tide_status run_plan(tide__run* run) {
+  tide_profile* const profile = run->profile;
+  TIDE_REQUIRE(!run->lacks_requests, TIDE_ERR_NO_MEMORY, "no memory to record all requests of the run");
+  tide_profile_plan_options options = TIDE_PROFILE_PLAN_OPTIONS_INIT;
+  options.planner = profile->options.planner;
+  options.nodes = profile->options.plan_nodes;
+  options.heap = profile->heap;
+  tide_profile_plan* plan = NULL;
+  TIDE_TRY(tide_profile_plan_new(run->recorder.requests, run->recorder.count, &options, &plan));
+  const tide_status status = tide__shapes_set(profile, run->shape, plan);
+  run->report.plan_bytes = plan->info.bytes;
+  run->report.lower_bound = plan->info.lower_bound;
+  tide_profile_plan_free(plan);
+  return status;
+}
+
+static void run_count_in(tide__run* run) {
+  tide_profile* const profile = run->profile;
+  tide_profile_stats* const stats = &profile->stats;
+  tide__mutex_lock(&profile->lock);
+  stats->recorded += run->mode == TIDE_PROFILE_RECORD;
+  stats->validated += run->mode == TIDE_PROFILE_VALIDATE;
+  if (run->mode == TIDE_PROFILE_REPLAY) {
+    stats->replayed++;
+    stats->deviated += !run->report.is_same;
+    stats->hits += run->report.hits;
+    stats->fallbacks += run->report.fallbacks;
+  }
+  tide__mutex_unlock(&profile->lock);
+}
+
+// Does a run deviate so far that its plan is of little use?
+static bool report_is_off(const tide_profile* profile, const tide_profile_report* report, size_t planned) {
+  const uint64_t unplanned = report->fallbacks - report->escaped;
+  return (double)unplanned > profile->options.tolerance * (double)report->requests ||
+         (double)report->missing > profile->options.tolerance * (double)planned;
+}
+
+static tide_status run_conclude(tide__run* run) {
+  run_leave_arenas(run);
+  report_finish(run);
+  run_count_in(run);
+  if (run->mode == TIDE_PROFILE_RECORD) return run_plan(run);
+  if (run->mode == TIDE_PROFILE_REPLAY) {
+    const bool is_off = report_is_off(run->profile, &run->report, run->plan->info.count);
+    tide__shapes_note(run->profile, run->shape, run->plan, is_off);
+  }
+  return TIDE_OK;
+}
+
+tide_status tide_profile_end(tide_profile* profile, tide_profile_report* out) {
+  if (out != NULL) *out = (tide_profile_report){ 0 };
+  TIDE_REQUIRE(profile != NULL, TIDE_ERR_ARGUMENT, "end: the profile is NULL");
+  tide__run* const run = run_here(profile);
+  TIDE_REQUIRE(run != NULL, TIDE_ERR_STATE, "end: this thread has no run of the profile");
+  run_close(run);
+  const tide_status status = run_conclude(run);
+  if (out != NULL && status == TIDE_OK) *out = run->report;
+  run_give(run);
+  tide__ignore(tide__arenas_trim(profile, false));
+  return status;
+}
+
+tide_status tide_profile_cancel(tide_profile* profile) {
+  TIDE_REQUIRE(profile != NULL, TIDE_ERR_ARGUMENT, "cancel: the profile is NULL");
+  tide__run* const run = run_here(profile);
+  TIDE_REQUIRE(run != NULL, TIDE_ERR_STATE, "cancel: this thread has no run of the profile");
+  run_close(run);
+  run_leave_arenas(run);
+  run_give(run);
+  return TIDE_OK;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Notes
+
+static tide_status run_note_alloc(tide__run* run, const void* address, uint64_t bytes, uint64_t alignment) {
+  if (!tide__recorder_reserve(&run->recorder)) {
+    run->lacks_requests = true;
+    return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory to note a request");
+  }
+  if (run->mode == TIDE_PROFILE_VALIDATE) {
+    tide__recorder_put(&run->recorder, tide__address(address), tide__replay_compare(run, bytes, alignment));
+    return TIDE_OK;
+  }
+  if (run->recorder.count == TIDE_PROFILE_MAX_REQUESTS) {
+    run->lacks_requests = true;
+    return TIDE_FAIL(TIDE_ERR_LIMIT, "a run has more than 2^30 requests");
+  }
+  run->report.hits++;
+  tide__recorder_add(&run->recorder, tide__address(address), bytes, alignment);
+  return TIDE_OK;
+}
+
+static bool run_note_release(tide__run* run, uint64_t address, bool is_own) {
+  if (run->mode == TIDE_PROFILE_RECORD) return tide__recorder_end(&run->recorder, address);
+  bool is_found = false;
+  const uint32_t request = tide__recorder_take(&run->recorder, address, &is_found);
+  if (request != TIDE__NO_REQUEST) {
+    tide__replay_count_release(run, run->plan->steps[request].lifetime, is_own);
+  }
+  return is_found;
+}
+
+// A release that the thread's own run does not know is looked for in those of other threads.
+static void profile_note_release(tide_profile* profile, tide__run* own, uint64_t address) {
+  if (own != NULL && run_is_noting(own) && run_note_release(own, address, true)) return;
+  tide__mutex_lock(&profile->lock);
+  bool is_found = false;
+  TIDE_LIST_EACH(it, &profile->runs) {
+    tide__run* const run = TIDE_OWNER(it, tide__run, link);
+    if (run == own || !run_is_noting(run)) continue;
+    if (run_note_release(run, address, false)) {
+      is_found = true;
+      break;
+    }
+  }
+  profile->stats.unknown_releases += !is_found;
+  tide__mutex_unlock(&profile->lock);
+}
+
+static tide_status alloc_alignment(const tide_profile* profile, size_t* alignment) {
+  if (*alignment == 0) *alignment = profile->options.alignment;
+  TIDE_REQUIRE(tide__is_power_of_two(*alignment) && *alignment <= TIDE_PROFILE_MAX_ALIGNMENT,
+               TIDE_ERR_ARGUMENT, "the alignment %zu is no power of two up to 2^20", *alignment);
+  return TIDE_OK;
+}
+
+tide_status tide_profile_note_alloc(tide_profile* profile, const void* address, size_t bytes,
+                                    size_t alignment) {
+  TIDE_REQUIRE(profile != NULL && (address != NULL || bytes == 0), TIDE_ERR_ARGUMENT,
+               "note_alloc: the profile or the address is NULL");
+  TIDE_TRY(alloc_alignment(profile, &alignment));
+  tide__run* const run = run_here(profile);
+  if (run == NULL || !run_is_noting(run) || bytes == 0) return TIDE_OK;
+  return run_note_alloc(run, address, bytes, alignment);
+}
+
+tide_status tide_profile_note_release(tide_profile* profile, const void* address) {
+  TIDE_REQUIRE(profile != NULL, TIDE_ERR_ARGUMENT, "note_release: the profile is NULL");
+  if (address == NULL || tide__load_seq(&profile->noting) == 0) return TIDE_OK;
+  profile_note_release(profile, run_here(profile), tide__address(address));
+  return TIDE_OK;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Memory
+
+static void alloc_fill(const tide_profile* profile, const tide_memory* memory, void* address, size_t bytes) {
+  static const unsigned char junk[4] = { 0xef, 0xbe, 0xed, 0x7f };
+  if (!memory->is_host) return;
+  if (profile->options.fill == TIDE_PROFILE_ZEROS) memset(address, 0, bytes);
+  if (profile->options.fill != TIDE_PROFILE_JUNK) return;
+  unsigned char* const to = address;
+  for (size_t i = 0; i < bytes; i++) to[i] = junk[i % sizeof junk];
+}
+
+// Memory that no plan has: noted in a run that records or validates.
+static tide_status alloc_outside(tide_profile* profile, tide__run* run, size_t bytes, size_t alignment,
+                                 void** out) {
+  const tide_memory* const fallback = &profile->options.fallback;
+  TIDE_TRY(fallback->alloc(fallback, bytes, alignment, out));
+  alloc_fill(profile, fallback, *out, bytes);
+  if (run == NULL) return TIDE_OK;
+  if (run->mode == TIDE_PROFILE_REPLAY) run->report.fallbacks++;
+  if (!run_is_noting(run)) return TIDE_OK;
+  // The program has its memory: that it could not be noted is told when the run ends.
+  tide__ignore(run_note_alloc(run, *out, bytes, alignment));
+  return TIDE_OK;
+}
+
+tide_status tide_profile_alloc(tide_profile* profile, size_t bytes, size_t alignment, void** out) {
+  TIDE_REQUIRE(profile != NULL && out != NULL, TIDE_ERR_ARGUMENT, "alloc: the profile or out is NULL");
+  *out = NULL;
+  TIDE_TRY(alloc_alignment(profile, &alignment));
+  if (bytes == 0) return TIDE_OK;
+  tide__run* const run = run_here(profile);
+  if (run != NULL && run->mode == TIDE_PROFILE_REPLAY) {
+    TIDE_TRY(tide__replay_alloc(run, bytes, alignment, out));
+    if (*out != NULL) {
+      if (profile->options.fill != TIDE_PROFILE_AS_IT_IS) {
+        alloc_fill(profile, &profile->options.memory, *out, bytes);
+      }
+      return TIDE_OK;
+    }
+  }
+  return alloc_outside(profile, run, bytes, alignment, out);
+}
+
+// Memory of an arena that the thread's run does not use, or of none.
+static tide_status release_elsewhere(tide_profile* profile, tide__run* run, void* address) {
+  tide_profile_plan* plan = NULL;
+  tide_status status = TIDE_OK;
+  tide__mutex_lock(&profile->lock);
+  tide__arena* const arena = tide__arenas_find_locked(profile, address);
+  if (arena != NULL) status = tide__replay_release_locked(profile, arena, address, &plan);
+  tide__mutex_unlock(&profile->lock);
+  tide_profile_plan_free(plan);
+  if (arena != NULL) return status;
+  // Noted before it is released: from then on another thread may be given the same address.
+  if (tide__load_seq(&profile->noting) != 0) profile_note_release(profile, run, tide__address(address));
+  const tide_memory* const fallback = &profile->options.fallback;
+  return fallback->release(fallback, address);
+}
+
+static tide_status release_count_bad(tide_profile* profile, tide_status status) {
+  if (status != TIDE_ERR_HANDLE) return status;
+  tide__mutex_lock(&profile->lock);
+  profile->stats.bad_releases++;
+  tide__mutex_unlock(&profile->lock);
+  return status;
+}
+
+tide_status tide_profile_release(tide_profile* profile, void* address) {
+  TIDE_REQUIRE(profile != NULL, TIDE_ERR_ARGUMENT, "release: the profile is NULL");
+  if (address == NULL) return TIDE_OK;
+  tide__run* const run = run_here(profile);
+  tide_status status = TIDE_OK;
+  const bool is_replaying = run != NULL && run->mode == TIDE_PROFILE_REPLAY;
+  if (!is_replaying || !tide__replay_release(run, address, &status)) {
+    status = release_elsewhere(profile, run, address);
+  }
+  return status == TIDE_OK ? TIDE_OK : release_count_bad(profile, status);
+}
