@@ -7,7 +7,7 @@
 //   tide_profile* profile = NULL;
 //   tide_status status = tide_profile_new(NULL, &profile);
 //   for (int step = 0; step < 100 && status == TIDE_OK; step++) {
-//     status = tide_profile_begin(profile, TIDE_PROFILE_AUTO, shape);   // the first run of a shape is recorded
+//     status = tide_profile_begin(profile, TIDE_PROFILE_AUTO, shape);   // the first run is recorded
 //     if (status == TIDE_OK) step_of_the_program(profile);              // tide_profile_alloc(), _release()
 //     if (status == TIDE_OK) status = tide_profile_end(profile, &report);
 //   }
@@ -65,8 +65,8 @@ typedef struct tide_profile_plan tide_profile_plan;  // opaque; freed by tide_pr
 
 // Plans requests; their offsets are ignored. The plan depends on the requests and the options alone, on every
 // computer. Every plan has passed tide_profile_verify(). NULL options are the defaults.
-// Errors:  TIDE_ERR_ARGUMENT for a request that makes no sense, which is named, or sums of TIDE_PLAN_MAX_BYTES
-//          and more; TIDE_ERR_LIMIT for too many; TIDE_ERR_NO_MEMORY.
+// Errors:  TIDE_ERR_ARGUMENT for a request that makes no sense, which is named, or sums of
+//          TIDE_PLAN_MAX_BYTES and more; TIDE_ERR_LIMIT for too many; TIDE_ERR_NO_MEMORY.
 TIDE_API TIDE_NODISCARD tide_status tide_profile_plan_new(const tide_profile_request* requests, size_t count,
                                                           const tide_profile_plan_options* options,
                                                           tide_profile_plan** out);

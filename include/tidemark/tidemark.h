@@ -8,6 +8,7 @@
 #include "tidemark/base.h"
 #include "tidemark/device.h"
 #include "tidemark/format.h"
+#include "tidemark/graph.h"
 #include "tidemark/ledger.h"
 #include "tidemark/machine.h"
 #include "tidemark/memory.h"

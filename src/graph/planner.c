@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Planners: made for a graph, and asked about it. The runs themselves are in planner_run.c.
+#include "graph/planner.h"
+
+#include <string.h>
+
+#include "base/arith.h"
+#include "base/error.h"
+
+static bool planner_alloc_tables(tide_planner* planner) {
+  const tide_graph* const graph = planner->graph;
+  const size_t values = graph->value_count + 1;
+  const tide_heap* const heap = planner->heap;
+  planner->roles = tide__heap_alloc(heap, values, sizeof *planner->roles);
+  planner->storages = tide__heap_alloc(heap, values, sizeof *planner->storages);
+  planner->holdings = tide__heap_alloc(heap, values, sizeof *planner->holdings);
+  planner->freed = tide__heap_alloc(heap, values, sizeof *planner->freed);
+  planner->is_marked = tide__heap_alloc(heap, graph->node_count + 1, sizeof *planner->is_marked);
+  // Every block has a position for each of its nodes and one behind them.
+  planner->freed_first =
+      tide__heap_alloc(heap, graph->node_count + graph->block_count + 1, sizeof *planner->freed_first);
+  planner->block_first = tide__heap_alloc(heap, graph->block_count + 1, sizeof *planner->block_first);
+  planner->learnt = tide__heap_alloc(heap, planner->options.max_layouts, sizeof *planner->learnt);
+  return planner->roles != NULL && planner->storages != NULL && planner->holdings != NULL &&
+         planner->freed != NULL && planner->is_marked != NULL && planner->freed_first != NULL &&
+         planner->block_first != NULL && planner->learnt != NULL;
+}
+
+void tide_planner_free(tide_planner* planner) {
+  if (planner == NULL) return;
+  const tide_graph* const graph = planner->graph;
+  const tide_heap* const heap = planner->heap;
+  const size_t values = graph->value_count + 1;
+  if (planner->is_open) tide__ignore(tide_planner_cancel(planner));
+  if (planner->learnt != NULL) tide__planner_forget_all(planner);
+  tide__planner_free_memory(planner);
+  tide__heap_release(heap, planner->learnt, planner->options.max_layouts, sizeof *planner->learnt);
+  tide__heap_release(heap, planner->block_first, graph->block_count + 1, sizeof *planner->block_first);
+  tide__heap_release(heap, planner->freed_first, graph->node_count + graph->block_count + 1,
+                     sizeof *planner->freed_first);
+  tide__heap_release(heap, planner->is_marked, graph->node_count + 1, sizeof *planner->is_marked);
+  tide__heap_release(heap, planner->freed, values, sizeof *planner->freed);
+  tide__heap_release(heap, planner->holdings, values, sizeof *planner->holdings);
+  tide__heap_release(heap, planner->storages, values, sizeof *planner->storages);
+  tide__heap_release(heap, planner->roles, values, sizeof *planner->roles);
+  tide__heap_release(heap, planner, 1, sizeof *planner);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Roles and what is freed where
+
+static void planner_count_role(tide_planner_stats* stats, tide_value_role role) {
+  stats->managed += role == TIDE_ROLE_MANAGED;
+  stats->managed_outputs += role == TIDE_ROLE_MANAGED_OUTPUT;
+  stats->leaked += role == TIDE_ROLE_LEAKED;
+  stats->borrowed += role == TIDE_ROLE_BORROWED;
+  stats->unmanaged += role == TIDE_ROLE_UNMANAGED || role == TIDE_ROLE_BORROWED;
+  stats->borrowed_outputs += role == TIDE_ROLE_BORROWED_OUTPUT;
+  stats->scalars += role == TIDE_ROLE_SCALAR;
+}
+
+static void planner_assign_roles(tide_planner* planner) {
+  tide_planner_stats* const stats = &planner->stats;
+  stats->managed = stats->managed_outputs = stats->leaked = stats->unmanaged = 0;
+  stats->borrowed = stats->borrowed_outputs = stats->scalars = 0;
+  for (uint32_t i = 0; i < planner->graph->value_count; i++) {
+    planner->roles[i] = tide__graph_role(planner->graph, &planner->options, i);
+    planner_count_role(stats, planner->roles[i]);
+  }
+  stats->total_unmanaged = stats->unmanaged + stats->scalars;
+}
+
+// Where the position at which a value ends stands among those of all blocks.
+static size_t planner_end_position(const tide_planner* planner, uint32_t value) {
+  const tide_graph_lifetime lifetime = tide_graph_get_lifetime(planner->graph, value);
+  return (size_t)planner->block_first[lifetime.block] + lifetime.last;
+}
+
+static void planner_sort_freed(tide_planner* planner) {
+  const tide_graph* const graph = planner->graph;
+  const size_t positions = graph->node_count + graph->block_count;
+  uint64_t* const first = planner->freed_first;
+  memset(first, 0, (positions + 1) * sizeof *first);
+  for (uint32_t i = 0, at = 0; i < graph->block_count; i++) {
+    planner->block_first[i] = at;
+    at += (uint32_t)graph->blocks[i].nodes.count + 1;
+  }
+  for (uint32_t i = 0; i < graph->value_count; i++) {
+    if (planner->roles[i] == TIDE_ROLE_MANAGED) first[planner_end_position(planner, i) + 1]++;
+  }
+  for (size_t i = 1; i <= positions; i++) first[i] += first[i - 1];
+  // From the last value to the first, filling each position from its end.
+  for (uint32_t i = (uint32_t)graph->value_count; i-- > 0;) {
+    if (planner->roles[i] != TIDE_ROLE_MANAGED) continue;
+    planner->freed[--first[planner_end_position(planner, i) + 1]] = i;
+  }
+  memmove(&first[0], &first[1], positions * sizeof *first);
+  first[positions] = planner->stats.managed;
+}
+
+const uint32_t* tide_planner_freed_after(const tide_planner* planner, uint32_t block, uint32_t position,
+                                         size_t* out_count) {
+  if (out_count != NULL) *out_count = 0;
+  if (planner == NULL || block >= planner->graph->block_count ||
+      position > planner->graph->blocks[block].nodes.count) {
+    return NULL;
+  }
+  const size_t at = (size_t)planner->block_first[block] + position;
+  const size_t count = (size_t)(planner->freed_first[at + 1] - planner->freed_first[at]);
+  if (out_count != NULL) *out_count = count;
+  return count != 0 ? &planner->freed[planner->freed_first[at]] : NULL;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Making
+
+static void planner_clear_storages(tide_planner* planner) {
+  for (uint32_t i = 0; i < planner->graph->value_count; i++) {
+    planner->storages[i] = (tide_storage){ .group = TIDE_GRAPH_NONE };
+  }
+}
+
+tide_status tide_planner_new(const tide_graph* graph, const tide_graph_options* options, tide_planner** out) {
+  TIDE_REQUIRE(out != NULL, TIDE_ERR_ARGUMENT, "planner: out is NULL");
+  *out = NULL;
+  TIDE_REQUIRE(graph != NULL, TIDE_ERR_ARGUMENT, "planner: the graph is NULL");
+  TIDE_REQUIRE(graph->is_sealed, TIDE_ERR_STATE, "planner: the graph is not sealed");
+  tide_graph_options chosen = TIDE_GRAPH_OPTIONS_INIT;
+  if (options != NULL) chosen = *options;
+  TIDE_TRY(tide__graph_options_check(&chosen));
+  chosen.heap = tide__heap_or_system(chosen.heap);
+  if (chosen.memory.alloc == NULL) chosen.memory = tide_memory_cpu();
+  tide_planner* const planner = tide__heap_alloc(chosen.heap, 1, sizeof *planner);
+  TIDE_REQUIRE(planner != NULL, TIDE_ERR_NO_MEMORY, "no memory for a planner");
+  planner->graph = graph;
+  planner->options = chosen;
+  planner->heap = chosen.heap;
+  tide__list_init(&planner->generations);
+  tide__list_init(&planner->idle_generations);
+  if (!planner_alloc_tables(planner)) {
+    tide_planner_free(planner);
+    return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for a planner of %zu values", graph->value_count);
+  }
+  planner_assign_roles(planner);
+  planner_sort_freed(planner);
+  planner_clear_storages(planner);
+  *out = planner;
+  return TIDE_OK;
+}
+
+tide_status tide_planner_presize(tide_planner* planner, uint64_t shape, const uint64_t* bytes, size_t count) {
+  TIDE_REQUIRE(planner != NULL, TIDE_ERR_ARGUMENT, "presize: the planner is NULL");
+  TIDE_REQUIRE(!planner->is_open, TIDE_ERR_STATE, "presize: a run is open");
+  TIDE_REQUIRE(count == planner->graph->value_count && (bytes != NULL || count == 0), TIDE_ERR_ARGUMENT,
+               "presize: %zu sizes for %zu values", count, planner->graph->value_count);
+  tide__learnt* const learnt = tide__planner_recall(planner, shape);
+  TIDE_REQUIRE(learnt != NULL, TIDE_ERR_NO_MEMORY, "no memory for the sizes of a shape");
+  learnt->last_run = planner->run_number;
+  tide__planner_note_sizes(planner, learnt, bytes);
+  return tide__planner_lay_out(planner, learnt);
+}
+
+tide_status tide_planner_disable_outputs(tide_planner* planner) {
+  TIDE_REQUIRE(planner != NULL, TIDE_ERR_ARGUMENT, "disable_outputs: the planner is NULL");
+  TIDE_REQUIRE(!planner->is_open, TIDE_ERR_STATE, "disable_outputs: a run is open");
+  planner->options.manages_outputs = false;
+  planner->options.manages_direct_outputs = false;
+  planner_assign_roles(planner);
+  planner_sort_freed(planner);
+  tide__planner_forget_all(planner);
+  return TIDE_OK;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Queries
+
+const tide_storage* tide_planner_storage(const tide_planner* planner, uint32_t value) {
+  if (planner == NULL || value >= planner->graph->value_count) return NULL;
+  return &planner->storages[value];
+}
+
+bool tide_planner_is_storage(const tide_planner* planner, const void* pointer) {
+  if (planner == NULL) return false;
+  const uint64_t bytes = planner->graph->value_count * sizeof *planner->storages;
+  return tide__address(pointer) - tide__address(planner->storages) < bytes;
+}
+
+static bool memory_contains(const tide__arena_memory* memory, const void* address) {
+  return memory->base != NULL && tide__address(address) - tide__address(memory->base) < memory->bytes;
+}
+
+bool tide_planner_is_inside(const tide_planner* planner, const void* address) {
+  return planner != NULL && planner->is_open && memory_contains(&planner->arena, address);
+}
+
+bool tide_planner_is_managed_output(const tide_planner* planner, const void* address) {
+  if (planner == NULL) return false;
+  for (const tide__link* it = planner->generations.next; it != &planner->generations; it = it->next) {
+    if (memory_contains(&TIDE_OWNER_CONST(it, tide__generation, link)->memory, address)) return true;
+  }
+  return false;
+}
+
+uint32_t tide_planner_leak(const tide_planner* planner) {
+  if (planner == NULL || planner->is_open) return TIDE_GRAPH_NONE;
+  for (uint32_t i = 0; i < planner->graph->value_count; i++) {
+    const bool holds = planner->storages[i].address != NULL || planner->holdings[i].own != NULL;
+    const bool may_hold = tide__value_outlives_run(&planner->graph->values[i]) ||
+                          planner->roles[i] == TIDE_ROLE_LEAKED;
+    if (holds && !may_hold) return i;
+  }
+  return TIDE_GRAPH_NONE;
+}
+
+tide_value_role tide_planner_role(const tide_planner* planner, uint32_t value) {
+  if (planner == NULL || value >= planner->graph->value_count) return TIDE_ROLE_EXTERNAL;
+  return planner->roles[value];
+}
+
+const tide_graph_layout* tide_planner_layout(const tide_planner* planner) {
+  return planner != NULL && planner->current != NULL ? planner->current->layout : NULL;
+}
+
+tide_planner_stats tide_planner_get_stats(const tide_planner* planner) {
+  if (planner == NULL) return (tide_planner_stats){ 0 };
+  tide_planner_stats stats = planner->stats;
+  const tide__learnt* const current = planner->current;
+  for (uint32_t i = 0; current != NULL && i < planner->graph->value_count; i++) {
+    stats.managed -= current->is_skipped[i] && planner->roles[i] == TIDE_ROLE_MANAGED;
+  }
+  const tide_graph_layout_info info = tide_graph_layout_describe(tide_planner_layout(planner));
+  stats.reused = info.reused;
+  stats.managed_bytes = info.bytes;
+  stats.output_bytes = info.output_bytes;
+  return stats;
+}
+
+uint64_t tide_planner_unplanned(const tide_planner* planner, uint32_t value) {
+  if (planner == NULL || value >= planner->graph->value_count) return 0;
+  return planner->holdings[value].unplanned;
+}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// A graph that is run: what was learnt about each shape, the memory of the run that is open, and the outputs
+// of runs that are still in use. One thread at a time; no locks.
+#ifndef TIDEMARK_SRC_GRAPH_PLANNER_H
+#define TIDEMARK_SRC_GRAPH_PLANNER_H
+
+#include "base/list.h"
+#include "graph/graph_layout.h"
+
+// Memory that is asked for as a whole.
+typedef struct tide__arena_memory {
+  void* base;  // owned; NULL: none
+  uint64_t bytes;
+} tide__arena_memory;
+
+// What one value holds beside its place. [V1] own != NULL == own_bytes != 0
+typedef struct tide__holding {
+  void* own;  // owned: memory of its own
+  uint64_t own_bytes;
+  void* previous;  // owned: its own memory of the turn before, in a block that may run in turns
+  uint64_t previous_bytes;
+  uint64_t largest;    // bytes asked for at once in this run
+  uint64_t unplanned;  // requests, over all runs
+  uint64_t
+      stamp;  // when it was last allocated or adopted, in the count of all such calls; 0: not in this run
+  bool was_allocated;  // by the planner, and not adopted
+} tide__holding;
+
+// What was learnt about runs of one shape.
+typedef struct tide__learnt {
+  uint64_t shape;
+  uint64_t last_run;
+  uint64_t runs;
+  uint64_t* largest;  // owned; by value: the most of the last runs
+  uint64_t* recent;   // owned; `remembers_runs` rows of one number for each value; NULL: all are remembered
+  bool* is_skipped;   // owned; by value: not made in the first run, and so not managed (decides_once)
+  tide_graph_layout* layout;  // owned; NULL: none yet
+  double laid_out;            // bytes that all values needed when it was made
+} tide__learnt;
+
+// The outputs of one run.
+typedef struct tide__generation {
+  tide__link link;  // in use, or idle
+  tide__arena_memory memory;
+  uint64_t number;
+  uint64_t references;
+} tide__generation;
+
+struct tide_planner {
+  const tide_graph* graph;     // borrowed until the planner is freed
+  tide_graph_options options;  // complete
+  const tide_heap* heap;       // borrowed
+  tide_value_role* roles;      // owned; by value
+  tide_storage* storages;      // owned; by value
+  tide__holding* holdings;     // owned; by value
+  bool* is_marked;             // owned; by node: the guard has found it once
+  uint32_t* freed;             // owned; managed values by block and the position of their end
+  uint64_t* freed_first;       // owned; by position, those of all blocks in a row: where its values begin
+  uint32_t* block_first;       // owned; by block: its first position there
+  tide__learnt* learnt;        // owned; max_layouts of them
+  size_t learnt_count;
+  // The run that is open, or the last one
+  bool is_open;
+  tide__learnt* current;  // borrowed; NULL: no run yet
+  tide__arena_memory arena;
+  uint64_t needs[64];  // bytes that the last runs needed
+  tide__link generations;
+  tide__link idle_generations;
+  tide__generation* generation;  // borrowed; of this run; NULL: none
+  uint64_t generation_count;     // made so far
+  uint64_t most_generations;     // in use at once so far
+  uint64_t stamp;
+  uint64_t run_number;
+  tide_planner_stats stats;
+};
+
+// planner_memory.c: all that calls the memory.
+
+// The arena has room for a layout: a larger one if need be, a smaller one when the last runs needed less.
+tide_status tide__planner_fit_arena(tide_planner* planner, uint64_t bytes);
+tide_status tide__planner_begin_generation(tide_planner* planner, uint64_t bytes);
+// A generation has one reference less; the last one makes it idle.
+void tide__planner_drop_generation(tide_planner* planner, tide__generation* generation);
+tide__generation* tide__planner_find_generation(const tide_planner* planner, uint64_t number);
+// Memory of a value's own.
+tide_status tide__planner_own(tide_planner* planner, uint32_t value, uint64_t bytes, void** out);
+void tide__planner_disown(tide_planner* planner, uint32_t value);
+void tide__planner_free_memory(tide_planner* planner);
+
+// planner_learn.c: sizes and layouts.
+
+// The record of a shape, a new one in place of the one that was not used for longest if need be; NULL: no
+// memory.
+tide__learnt* tide__planner_recall(tide_planner* planner, uint64_t shape);
+// Notes the sizes of a run and makes a new layout if the old one does not do.
+tide_status tide__planner_learn(tide_planner* planner, tide__learnt* learnt);
+// Notes sizes that are known without a run.
+void tide__planner_note_sizes(tide_planner* planner, tide__learnt* learnt, const uint64_t* bytes);
+tide_status tide__planner_lay_out(tide_planner* planner, tide__learnt* learnt);
+void tide__planner_forget_all(tide_planner* planner);
+
+#endif

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// The memory of a planner: one arena that is kept from run to run, an arena for the outputs of each run that
+// are in use, and what single values hold for themselves. New memory is taken before old memory is given
+// back, so that a failure changes nothing.
+#include "base/arith.h"
+#include "base/error.h"
+#include "graph/planner.h"
+
+#define PLANNER_NEEDS (sizeof((tide_planner*)0)->needs / sizeof(uint64_t))
+
+static void memory_count_peak(tide_planner* planner) {
+  tide_planner_stats* const stats = &planner->stats;
+  stats->peak_bytes = tide__max(stats->peak_bytes, stats->arena_bytes + stats->own_bytes);
+}
+
+static tide_status arena_memory_alloc(tide_planner* planner, uint64_t bytes, tide__arena_memory* out) {
+  const tide_memory* const memory = &planner->options.memory;
+  void* base = NULL;
+  TIDE_TRY(memory->alloc(memory, bytes, planner->options.alignment, &base));
+  *out = (tide__arena_memory){ base, bytes };
+  planner->stats.arena_allocs++;
+  planner->stats.arena_bytes += bytes;
+  memory_count_peak(planner);
+  return TIDE_OK;
+}
+
+static void arena_memory_release(tide_planner* planner, tide__arena_memory* arena) {
+  const tide_memory* const memory = &planner->options.memory;
+  if (arena->base != NULL) tide__ignore(memory->release(memory, arena->base));
+  planner->stats.arena_bytes -= arena->bytes;
+  *arena = (tide__arena_memory){ NULL, 0 };
+}
+
+// ---------------------------------------------------------------------------------------------------
+// The arena
+
+// The most that a run among the last ones needed, this one included.
+static uint64_t needs_most(tide_planner* planner, uint64_t bytes) {
+  const uint64_t window = tide__min(planner->options.remembers_runs, PLANNER_NEEDS);
+  if (window == 0) return tide__max(bytes, planner->arena.bytes);
+  planner->needs[planner->run_number % window] = bytes;
+  uint64_t most = 0;
+  for (uint64_t i = 0; i < window; i++) most = tide__max(most, planner->needs[i]);
+  return most;
+}
+
+tide_status tide__planner_fit_arena(tide_planner* planner, uint64_t bytes) {
+  const uint64_t most = needs_most(planner, bytes);
+  if (planner->arena.bytes >= bytes && planner->arena.bytes <= most) return TIDE_OK;
+  if (most == 0) {
+    arena_memory_release(planner, &planner->arena);
+    return TIDE_OK;
+  }
+  tide__arena_memory fresh = { NULL, 0 };
+  const tide_status status = arena_memory_alloc(planner, most, &fresh);
+  // An arena that is only too large will do for another while.
+  if (status != TIDE_OK) return planner->arena.bytes >= bytes ? TIDE_OK : status;
+  arena_memory_release(planner, &planner->arena);
+  planner->arena = fresh;
+  return TIDE_OK;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Generations of outputs
+
+static tide__generation* generation_of(tide__link* link) { return TIDE_OWNER(link, tide__generation, link); }
+
+static void generation_free(tide_planner* planner, tide__generation* generation) {
+  tide__list_unlink(&generation->link);
+  arena_memory_release(planner, &generation->memory);
+  tide__heap_release(planner->heap, generation, 1, sizeof *generation);
+}
+
+static tide_status generation_new(tide_planner* planner, uint64_t bytes, tide__generation** out) {
+  tide__generation* const generation = tide__heap_alloc(planner->heap, 1, sizeof *generation);
+  TIDE_REQUIRE(generation != NULL, TIDE_ERR_NO_MEMORY, "no memory for the record of outputs");
+  const tide_status status = arena_memory_alloc(planner, bytes, &generation->memory);
+  if (status != TIDE_OK) {
+    tide__heap_release(planner->heap, generation, 1, sizeof *generation);
+    return status;
+  }
+  tide__list_init(&generation->link);
+  *out = generation;
+  return TIDE_OK;
+}
+
+tide_status tide__planner_begin_generation(tide_planner* planner, uint64_t bytes) {
+  tide__generation* fitting = NULL;
+  for (tide__link* it = planner->idle_generations.next; it != &planner->idle_generations;) {
+    tide__generation* const idle = generation_of(it);
+    it = it->next;
+    // One that is too small or much too large will not be used again.
+    const bool will_do = idle->memory.bytes >= bytes && idle->memory.bytes / 2 <= bytes;
+    if (will_do && fitting == NULL) fitting = idle;
+    if (!will_do) generation_free(planner, idle);
+  }
+  if (fitting == NULL) TIDE_TRY(generation_new(planner, bytes, &fitting));
+  tide__list_unlink(&fitting->link);
+  tide__list_append(&planner->generations, &fitting->link);
+  fitting->references = 1;
+  fitting->number = ++planner->generation_count;
+  planner->generation = fitting;
+  planner->stats.generations++;
+  planner->most_generations = tide__max(planner->most_generations, planner->stats.generations);
+  return TIDE_OK;
+}
+
+void tide__planner_drop_generation(tide_planner* planner, tide__generation* generation) {
+  if (--generation->references != 0) return;
+  if (planner->generation == generation) planner->generation = NULL;
+  generation->number = 0;
+  planner->stats.generations--;
+  tide__list_unlink(&generation->link);
+  tide__list_append(&planner->idle_generations, &generation->link);
+  // As many are kept as were ever in use at once.
+  uint64_t kept = planner->stats.generations;
+  TIDE_LIST_EACH(it, &planner->idle_generations) { kept++; }
+  if (kept > planner->most_generations)
+    generation_free(planner, generation_of(planner->idle_generations.next));
+}
+
+tide__generation* tide__planner_find_generation(const tide_planner* planner, uint64_t number) {
+  for (tide__link* it = planner->generations.next; it != &planner->generations; it = it->next) {
+    if (generation_of(it)->number == number) return generation_of(it);
+  }
+  return NULL;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Memory of values
+
+static void own_release(tide_planner* planner, void** address, uint64_t* bytes) {
+  const tide_memory* const memory = &planner->options.memory;
+  if (*address == NULL) return;
+  tide__ignore(memory->release(memory, *address));
+  planner->stats.own_bytes -= *bytes;
+  *address = NULL;
+  *bytes = 0;
+}
+
+// May the next turn of a block still read what a value held in this one?
+static bool own_is_kept_for_a_turn(const tide_planner* planner, uint32_t value) {
+  const tide__value* const record = &planner->graph->values[value];
+  return record->block != TIDE_GRAPH_ROOT && tide__value_is_output_alias(planner->graph, record);
+}
+
+tide_status tide__planner_own(tide_planner* planner, uint32_t value, uint64_t bytes, void** out) {
+  tide__holding* const holding = &planner->holdings[value];
+  const tide_memory* const memory = &planner->options.memory;
+  const bool is_kept = own_is_kept_for_a_turn(planner, value);
+  if (holding->own != NULL && holding->own_bytes >= bytes && !is_kept) {
+    *out = holding->own;
+    return TIDE_OK;
+  }
+  TIDE_TRY(memory->alloc(memory, bytes, planner->options.alignment, out));
+  if (is_kept) {
+    own_release(planner, &holding->previous, &holding->previous_bytes);
+    holding->previous = holding->own;
+    holding->previous_bytes = holding->own_bytes;
+  } else {
+    own_release(planner, &holding->own, &holding->own_bytes);
+  }
+  holding->own = *out;
+  holding->own_bytes = bytes;
+  planner->stats.own_bytes += bytes;
+  memory_count_peak(planner);
+  return TIDE_OK;
+}
+
+void tide__planner_disown(tide_planner* planner, uint32_t value) {
+  tide__holding* const holding = &planner->holdings[value];
+  own_release(planner, &holding->own, &holding->own_bytes);
+  own_release(planner, &holding->previous, &holding->previous_bytes);
+}
+
+void tide__planner_free_memory(tide_planner* planner) {
+  for (uint32_t i = 0; planner->holdings != NULL && i < planner->graph->value_count; i++) {
+    tide__planner_disown(planner, i);
+  }
+  while (!tide__list_is_empty(&planner->generations)) {
+    generation_free(planner, generation_of(planner->generations.next));
+  }
+  while (!tide__list_is_empty(&planner->idle_generations)) {
+    generation_free(planner, generation_of(planner->idle_generations.next));
+  }
+  arena_memory_release(planner, &planner->arena);
+}

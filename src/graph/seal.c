@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Sealing a graph. One walk along time gives every node its instants, checks that every value is defined
+// before it is used and seen where it is used, and finds the last use of each. A walk back in time then
+// carries lifetimes, outputs and escapes from what may share memory to what it may share it with, and one
+// more walk forwards carries inputs the other way. A value is always made before what is made from it, so
+// that one walk each is enough.
+//
+// Memory may be shared by the pairs that nodes name; by the inputs of a node and of its blocks; and by the
+// outputs of the blocks of a node and its own. The walks follow the nesting with a stack of their own, so
+// that no graph is too deep. Cost: O(values + uses + pairs).
+#include "base/arith.h"
+#include "base/error.h"
+#include "graph/graph_parts.h"
+
+// The steps of time. A node without blocks is entered and left at one instant.
+typedef enum seal_step { SEAL_ENTER_NODE, SEAL_LEAVE_NODE, SEAL_ENTER_BLOCK, SEAL_LEAVE_BLOCK } seal_step;
+
+typedef struct seal_event {
+  seal_step step;
+  uint32_t number;  // of the node or block
+} seal_event;
+
+typedef struct seal_work {
+  tide_graph* graph;
+  seal_event* events;  // owned; all steps in the order of time
+  seal_event* stack;   // owned; those still to come while the order is found
+  size_t event_count;
+  size_t stack_count;
+  size_t capacity;    // of both
+  uint32_t* at_work;  // owned; by block: the node that is at work in it; TIDE_GRAPH_NONE: it is not open
+  uint32_t now;
+} seal_work;
+
+// ---------------------------------------------------------------------------------------------------
+// The order of time
+
+static void seal_push(seal_work* work, seal_step step, uint32_t number) {
+  work->stack[work->stack_count++] = (seal_event){ step, number };
+}
+
+// What a step leads to, in reverse, because the last that is pushed comes first.
+static void seal_unfold(seal_work* work, seal_event event) {
+  const tide_graph* const graph = work->graph;
+  if (event.step == SEAL_ENTER_NODE) {
+    seal_push(work, SEAL_LEAVE_NODE, event.number);
+    uint32_t block = graph->nodes[event.number].last_block;
+    for (; block != TIDE_GRAPH_NONE; block = graph->blocks[block].previous) {
+      seal_push(work, SEAL_ENTER_BLOCK, block);
+    }
+  }
+  if (event.step == SEAL_ENTER_BLOCK) {
+    seal_push(work, SEAL_LEAVE_BLOCK, event.number);
+    const tide__numbers* const nodes = &graph->blocks[event.number].nodes;
+    for (size_t i = nodes->count; i-- > 0;) seal_push(work, SEAL_ENTER_NODE, nodes->items[i]);
+  }
+}
+
+static void seal_order(seal_work* work) {
+  seal_push(work, SEAL_ENTER_BLOCK, TIDE_GRAPH_ROOT);
+  while (work->stack_count != 0) {
+    const seal_event event = work->stack[--work->stack_count];
+    work->events[work->event_count++] = event;
+    seal_unfold(work, event);
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Definitions and uses
+
+static void seal_define(seal_work* work, uint32_t number) {
+  tide__value* const value = &work->graph->values[number];
+  value->is_defined = true;
+  value->begin = work->now;
+  value->end = work->now;
+}
+
+// A value is used by a node, or by the end of a block: it must be there, and lives until the node that is at
+// work in its own block has ended.
+static tide_status seal_use(seal_work* work, uint32_t number) {
+  tide_graph* const graph = work->graph;
+  tide__value* const value = &graph->values[number];
+  TIDE_REQUIRE(value->is_defined, TIDE_ERR_ARGUMENT, "value %u is used before it is defined", number);
+  if (value->is_constant) return TIDE_OK;
+  const uint32_t node = work->at_work[value->block];
+  TIDE_REQUIRE(node != TIDE_GRAPH_NONE, TIDE_ERR_ARGUMENT, "value %u is used outside of its block %u", number,
+               value->block);
+  // The end of a node is not known before it is left; its number stands for it until then.
+  value->end = node;
+  return TIDE_OK;
+}
+
+static tide_status seal_enter_node(seal_work* work, uint32_t number) {
+  tide_graph* const graph = work->graph;
+  tide__node* const node = &graph->nodes[number];
+  node->begin = ++work->now;
+  work->at_work[node->block] = number;
+  const uint32_t* const inputs = tide__node_inputs(graph, node);
+  for (uint32_t i = 0; i < node->input_count; i++) TIDE_TRY(seal_use(work, inputs[i]));
+  return TIDE_OK;
+}
+
+static void seal_leave_node(seal_work* work, uint32_t number) {
+  tide_graph* const graph = work->graph;
+  tide__node* const node = &graph->nodes[number];
+  if (node->last_block != TIDE_GRAPH_NONE) work->now++;
+  node->end = work->now;
+  const uint32_t* const outputs = tide__node_outputs(graph, node);
+  for (uint32_t i = 0; i < node->output_count; i++) {
+    seal_define(work, outputs[i]);
+    graph->values[outputs[i]].end = number;
+  }
+}
+
+static void seal_enter_block(seal_work* work, uint32_t number) {
+  const tide__numbers* const inputs = &work->graph->blocks[number].inputs;
+  work->at_work[number] = TIDE_GRAPH_MAX_PARTS;  // open, and no node of it has begun
+  for (size_t i = 0; i < inputs->count; i++) seal_define(work, inputs->items[i]);
+}
+
+static tide_status seal_leave_block(seal_work* work, uint32_t number) {
+  tide_graph* const graph = work->graph;
+  const tide__numbers* const outputs = &graph->blocks[number].outputs;
+  for (size_t i = 0; i < outputs->count; i++) {
+    tide__value* const value = &graph->values[outputs->items[i]];
+    TIDE_TRY(seal_use(work, outputs->items[i]));
+    if (value->block == number) value->is_output = true;
+    value->output_depth = (uint32_t)tide__min(value->output_depth, graph->blocks[number].depth);
+  }
+  work->at_work[number] = TIDE_GRAPH_NONE;
+  return TIDE_OK;
+}
+
+static tide_status seal_walk(seal_work* work) {
+  tide_graph* const graph = work->graph;
+  for (size_t i = 0; i < graph->value_count; i++) {
+    if (graph->values[i].is_constant) graph->values[i].is_defined = true;
+  }
+  for (size_t i = 0; i < graph->block_count; i++) work->at_work[i] = TIDE_GRAPH_NONE;
+  for (size_t i = 0; i < work->event_count; i++) {
+    const seal_event event = work->events[i];
+    if (event.step == SEAL_ENTER_NODE) TIDE_TRY(seal_enter_node(work, event.number));
+    if (event.step == SEAL_LEAVE_NODE) seal_leave_node(work, event.number);
+    if (event.step == SEAL_ENTER_BLOCK) seal_enter_block(work, event.number);
+    if (event.step == SEAL_LEAVE_BLOCK) TIDE_TRY(seal_leave_block(work, event.number));
+  }
+  graph->instants = work->now + 1;
+  return TIDE_OK;
+}
+
+// The instant at which a block has ended.
+static uint32_t seal_block_end(const tide_graph* graph, uint32_t block) {
+  const uint32_t node = graph->blocks[block].node;
+  return node != TIDE_GRAPH_NONE ? graph->nodes[node].end : graph->instants;
+}
+
+// Lifetimes from nodes to instants: what a node makes is there from its beginning, and what it reads until
+// its end.
+static void seal_set_lifetimes(tide_graph* graph) {
+  for (size_t i = 0; i < graph->value_count; i++) {
+    tide__value* const value = &graph->values[i];
+    if (value->node == TIDE_GRAPH_NONE || !value->is_defined) continue;
+    value->begin = graph->nodes[value->node].begin;
+    value->end = value->is_output ? seal_block_end(graph, value->block) : graph->nodes[value->end].end;
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------
+// What may share memory
+
+// What is carried between values that may share memory: back to what was made earlier, how long it is used
+// and by whom; forth to what is made later, where it comes from.
+typedef struct seal_load {
+  uint32_t end;
+  uint32_t output_depth;
+  uint32_t home;
+  bool escapes;
+} seal_load;
+
+static const seal_load seal_nothing = { .output_depth = TIDE__NO_DEPTH, .home = TIDE__NO_DEPTH };
+
+static bool seal_is_mutable(const tide__value* value) { return value->kind <= TIDE_KIND_OBJECT; }
+
+static void seal_collect(const tide_graph* graph, const uint32_t* values, size_t count, seal_load* load) {
+  for (size_t i = 0; i < count; i++) {
+    const tide__value* const value = &graph->values[values[i]];
+    if (!seal_is_mutable(value)) continue;
+    load->end = (uint32_t)tide__max(load->end, value->end);
+    load->output_depth = (uint32_t)tide__min(load->output_depth, value->output_depth);
+    load->home = (uint32_t)tide__min(load->home, value->home);
+    load->escapes |= value->escapes;
+  }
+}
+
+static void seal_carry_back(tide_graph* graph, const uint32_t* values, size_t count, const seal_load* load) {
+  for (size_t i = 0; i < count; i++) {
+    tide__value* const value = &graph->values[values[i]];
+    if (!seal_is_mutable(value)) continue;
+    value->end = (uint32_t)tide__max(value->end, load->end);
+    value->output_depth = (uint32_t)tide__min(value->output_depth, load->output_depth);
+    value->escapes |= load->escapes;
+    value->is_alone = false;
+  }
+}
+
+static void seal_carry_forth(tide_graph* graph, const uint32_t* values, size_t count, const seal_load* load) {
+  for (size_t i = 0; i < count; i++) {
+    tide__value* const value = &graph->values[values[i]];
+    if (!seal_is_mutable(value)) continue;
+    value->home = (uint32_t)tide__min(value->home, load->home);
+    value->is_alone = false;
+  }
+}
+
+// Between two lists of which any may share memory with any.
+static void seal_share(tide_graph* graph, const uint32_t* earlier, size_t earlier_count,
+                       const uint32_t* later, size_t later_count, bool is_back) {
+  seal_load load = seal_nothing;
+  if (earlier_count == 0 || later_count == 0) return;
+  if (is_back) {
+    seal_collect(graph, later, later_count, &load);
+    seal_carry_back(graph, earlier, earlier_count, &load);
+  } else {
+    seal_collect(graph, earlier, earlier_count, &load);
+    seal_carry_forth(graph, later, later_count, &load);
+  }
+}
+
+static void seal_share_in_node(tide_graph* graph, const tide__node* node, bool is_back) {
+  for (uint32_t i = 0; i < node->alias_count; i++) {
+    const tide_graph_pair* const pair = &graph->pairs[node->aliases + i];
+    seal_share(graph, &pair->input, 1, &pair->output, 1, is_back);
+  }
+  if ((node->flags & TIDE_NODE_ALIASES_ALL) == 0) return;
+  seal_share(graph, tide__node_inputs(graph, node), node->input_count, tide__node_outputs(graph, node),
+             node->output_count, is_back);
+}
+
+static void seal_share_step(tide_graph* graph, seal_event event, bool is_back) {
+  if (event.step == SEAL_LEAVE_NODE) seal_share_in_node(graph, &graph->nodes[event.number], is_back);
+  if (event.step != SEAL_ENTER_BLOCK && event.step != SEAL_LEAVE_BLOCK) return;
+  const tide__graph_block* const block = &graph->blocks[event.number];
+  if (block->node == TIDE_GRAPH_NONE) return;
+  const tide__node* const node = &graph->nodes[block->node];
+  if (event.step == SEAL_ENTER_BLOCK) {
+    seal_share(graph, tide__node_inputs(graph, node), node->input_count, block->inputs.items,
+               block->inputs.count, is_back);
+  } else {
+    seal_share(graph, block->outputs.items, block->outputs.count, tide__node_outputs(graph, node),
+               node->output_count, is_back);
+  }
+}
+
+// Where the memory of a value may come from, before anything is carried: from outside of the graph, from
+// outside of its block, or from its block.
+static uint32_t seal_first_home(const tide_graph* graph, const tide__value* value) {
+  if (value->is_constant || value->escapes || value->block == TIDE_GRAPH_NONE) return TIDE__HOME_OUTSIDE;
+  const uint32_t depth = graph->blocks[value->block].depth;
+  return value->is_input ? depth : depth + 1;
+}
+
+static void seal_find_shared(seal_work* work) {
+  tide_graph* const graph = work->graph;
+  for (size_t i = work->event_count; i-- > 0;) seal_share_step(graph, work->events[i], true);
+  for (size_t i = 0; i < graph->value_count; i++) {
+    graph->values[i].home = seal_first_home(graph, &graph->values[i]);
+  }
+  for (size_t i = 0; i < work->event_count; i++) seal_share_step(graph, work->events[i], false);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// The door
+
+static bool seal_alloc(seal_work* work) {
+  const tide_graph* const graph = work->graph;
+  work->capacity = 2 * (graph->node_count + graph->block_count);
+  work->events = tide__heap_alloc(graph->heap, work->capacity, sizeof *work->events);
+  work->stack = tide__heap_alloc(graph->heap, work->capacity, sizeof *work->stack);
+  work->at_work = tide__heap_alloc(graph->heap, graph->block_count, sizeof *work->at_work);
+  return work->events != NULL && work->stack != NULL && work->at_work != NULL;
+}
+
+static void seal_free(seal_work* work) {
+  const tide_graph* const graph = work->graph;
+  tide__heap_release(graph->heap, work->at_work, graph->block_count, sizeof *work->at_work);
+  tide__heap_release(graph->heap, work->stack, work->capacity, sizeof *work->stack);
+  tide__heap_release(graph->heap, work->events, work->capacity, sizeof *work->events);
+}
+
+// What a failed walk has found so far must not be seen by the next one.
+static void seal_forget(tide_graph* graph) {
+  for (size_t i = 0; i < graph->value_count; i++) {
+    tide__value* const value = &graph->values[i];
+    value->is_defined = value->is_output = false;
+    value->output_depth = TIDE__NO_DEPTH;
+  }
+}
+
+tide_status tide_graph_seal(tide_graph* graph) {
+  TIDE_REQUIRE(graph != NULL, TIDE_ERR_ARGUMENT, "seal: the graph is NULL");
+  TIDE_REQUIRE(!graph->is_sealed, TIDE_ERR_STATE, "the graph is sealed already");
+  seal_work work = { .graph = graph };
+  tide_status status = TIDE_OK;
+  if (!seal_alloc(&work)) {
+    status = TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory to seal a graph of %zu nodes", graph->node_count);
+  } else {
+    seal_order(&work);
+    status = seal_walk(&work);
+    if (status != TIDE_OK) seal_forget(graph);
+  }
+  if (status == TIDE_OK) {
+    seal_set_lifetimes(graph);
+    seal_find_shared(&work);
+    graph->is_sealed = true;
+  }
+  seal_free(&work);
+  return status;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Lifetimes
+
+// The position in a block of the node that is at work at an instant, or the number of its nodes behind them
+// all.
+static uint32_t lifetime_position(const tide_graph* graph, uint32_t block, uint32_t instant) {
+  const tide__numbers* const nodes = &graph->blocks[block].nodes;
+  size_t low = 0;
+  size_t high = nodes->count;
+  while (low < high) {
+    const size_t middle = low + (high - low) / 2;
+    if (graph->nodes[nodes->items[middle]].end < instant) low = middle + 1;
+    else high = middle;
+  }
+  return (uint32_t)low;
+}
+
+tide_graph_lifetime tide_graph_get_lifetime(const tide_graph* graph, uint32_t value) {
+  tide_graph_lifetime lifetime = { .block = TIDE_GRAPH_NONE };
+  if (graph == NULL || !graph->is_sealed || value >= graph->value_count) return lifetime;
+  const tide__value* const record = &graph->values[value];
+  lifetime.block = record->block;
+  if (!tide__value_is_tracked(record)) return lifetime;
+  lifetime.is_tracked = true;
+  lifetime.first = graph->nodes[record->node].position;
+  const bool is_last = record->is_output || record->end >= seal_block_end(graph, record->block);
+  lifetime.last = is_last ? (uint32_t)graph->blocks[record->block].nodes.count
+                          : lifetime_position(graph, record->block, record->end);
+  return lifetime;
+}
+
+bool tide_graph_overlap(const tide_graph* graph, uint32_t value, uint32_t other) {
+  if (graph == NULL || !graph->is_sealed || value >= graph->value_count || other >= graph->value_count) {
+    return false;
+  }
+  const tide__value* const a = &graph->values[value];
+  const tide__value* const b = &graph->values[other];
+  if (!tide__value_is_tracked(a) || !tide__value_is_tracked(b)) return false;
+  return a->begin <= b->end && b->begin <= a->end;
+}
