@@ -210,8 +210,8 @@ typedef struct tide_graph_options {
 // As PyTorch's static runtime does it: groups, sizes that only grow, one generation of outputs. It knows no
 // shapes: name the same for all runs.
 #define TIDE_GRAPH_OPTIONS_ORIGINAL                                                                        \
-  { sizeof(tide_graph_options), TIDE_GRAPH_LIFO_GROUPS, true, true, false, false, false, false, true, 0, 0.0, \
-    1, 1, false, 64, 200000, TIDE_GRAPH_NO_MEMORY, NULL, NULL, NULL }
+  { sizeof(tide_graph_options), TIDE_GRAPH_LIFO_GROUPS, true, true, false, false, false, false, true, 0,   \
+    0.0, 1, 1, false, 64, 200000, TIDE_GRAPH_NO_MEMORY, NULL, NULL, NULL }
 // clang-format on
 
 typedef struct tide_graph_layout tide_graph_layout;  // opaque; freed by tide_graph_layout_free()

@@ -190,8 +190,7 @@ TIDE_API TIDE_NODISCARD tide_status tide_machine_pinned_alloc(tide_machine* mach
 TIDE_API TIDE_NODISCARD tide_status tide_machine_pinned_release(tide_machine* machine, void* address);
 
 // Memory of a device, and page-locked memory, as a source of arenas; releasing first waits for all work of
-// the device. Alignments above what the machine gives are TIDE_ERR_UNSUPPORTED. `is_host` is false: set it
-// where the processor may write, as it may to page-locked memory of host and cuda.
+// the device. Alignments above what the machine gives are TIDE_ERR_UNSUPPORTED.
 TIDE_API tide_memory tide_machine_memory(tide_machine* machine, int device);
 TIDE_API tide_memory tide_machine_pinned_memory(tide_machine* machine, int device);
 

@@ -55,7 +55,7 @@ typedef enum tide_profile_planner {
 typedef struct tide_profile_plan_options {
   uint32_t size;  // set by TIDE_PROFILE_PLAN_OPTIONS_INIT
   tide_profile_planner planner;
-  uint64_t nodes;         // placements that tide_plan_solve() may try, a few times what there is at least
+  uint64_t nodes;         // placements that tide_plan_solve() may try; at least 16 for each request
   const tide_heap* heap;  // (optional) caller keeps until the plan is freed; NULL for malloc
 } tide_profile_plan_options;
 #define TIDE_PROFILE_PLAN_OPTIONS_INIT \
@@ -90,7 +90,8 @@ TIDE_API tide_profile_request tide_profile_plan_request(const tide_profile_plan*
 // Looks whether offsets are a plan of these requests in an arena of `bytes`; those that are never released
 // are not looked at. It shares no code with the planners. `out` says what is wrong, and about which two
 // requests.
-// Errors:  TIDE_ERR_ARGUMENT for requests that tide_profile_plan_new() refuses; TIDE_ERR_NO_MEMORY.
+// Errors:  TIDE_ERR_ARGUMENT for requests that tide_profile_plan_new() refuses, or an arena above
+//          TIDE_PLAN_MAX_BYTES; TIDE_ERR_NO_MEMORY.
 TIDE_API TIDE_NODISCARD tide_status tide_profile_verify(const tide_profile_request* requests, size_t count,
                                                         uint64_t bytes, const tide_heap* heap,
                                                         tide_plan_check* out);
@@ -106,7 +107,8 @@ TIDE_API TIDE_NODISCARD tide_status tide_profile_plan_read(const tide_source* so
 // ---------------------------------------------------------------------------------------------------
 // Profiles
 
-// What memory holds when it is handed out in a replayed run; for memory with `is_host` only.
+// What memory holds when it is handed out; for memory with `is_host` only: others as the arenas are refused,
+// and others as the fallback are not filled.
 typedef enum tide_profile_fill {
   TIDE_PROFILE_AS_IT_IS,
   TIDE_PROFILE_ZEROS,
@@ -154,7 +156,8 @@ typedef struct tide_profile_options {
 typedef struct tide_profile tide_profile;  // opaque; freed by tide_profile_free()
 
 // Makes a profile without plans; NULL options are the defaults.
-// Errors:  TIDE_ERR_ARGUMENT for options out of range; TIDE_ERR_NO_MEMORY.
+// Errors:  TIDE_ERR_ARGUMENT for options out of range; TIDE_ERR_UNSUPPORTED for a fill of memory that the
+//          processor cannot write; TIDE_ERR_NO_MEMORY.
 TIDE_API TIDE_NODISCARD tide_status tide_profile_new(const tide_profile_options* options, tide_profile** out);
 // Gives all arenas back, also those that survivors lie in.
 // Threads: no other call may be under way or follow, and no run may be open.
@@ -184,22 +187,22 @@ typedef enum tide_profile_mode {
 // How a run went. Requests of 0 bytes are not counted.
 typedef struct tide_profile_report {
   tide_profile_mode mode;  // RECORD, VALIDATE or REPLAY
-  uint64_t requests;
-  uint64_t hits;       // served from an arena, or, validating, as planned
-  uint64_t fallbacks;  // the others: requests == hits + fallbacks; 0 when recording
+  uint64_t requests;       // those that the fallback refused included
+  uint64_t hits;           // served from an arena, or, validating, as planned
+  uint64_t fallbacks;      // the others: requests == hits + fallbacks; 0 when recording
+  uint64_t escaped;  // fallbacks: never released in the plan, and there is no arena for it; no deviation
   // Requests that did not go as planned
   uint64_t smaller;  // hits of fewer bytes
   uint64_t larger;   // fallbacks: more bytes than planned, or a larger alignment
   uint64_t surplus;  // fallbacks: not in the plan at this point
   uint64_t blocked;  // fallbacks: something that was to be released before still lies there
-  uint64_t escaped;  // fallbacks: the plan has none, or no arena, for what is never released
   uint64_t missing;  // planned and never requested
   // Releases that did not go as planned
   uint64_t early;
   uint64_t late;       // released in the run, but after the request that they should have preceded
   uint64_t survivors;  // in the arena, to be released in the run, and not released at its end
-  uint64_t first;      // the first request or release that deviates, as the number of requests until then;
-                       // UINT64_MAX: none
+  uint64_t first;      // where it deviates first: how many of the planned requests were made or passed
+                       // by then; UINT64_MAX: nowhere
   // Validating: does the run pass by the rules of PyTorch's mobile profiler, which asks neither for the
   // planned requests that are missing nor for what is not released?
   bool passes_original;
@@ -250,7 +253,7 @@ typedef struct tide_profile_stats {
   uint64_t recorded;  // runs that ended
   uint64_t validated;
   uint64_t replayed;
-  uint64_t deviated;   // of the replayed
+  uint64_t differing;  // of the replayed: not the same as recorded
   uint64_t replanned;  // shapes that AUTO recorded again
   uint64_t hits;       // of replayed runs
   uint64_t fallbacks;

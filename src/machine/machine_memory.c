@@ -3,10 +3,11 @@
 //
 // Memory of a machine as a source of arenas. An arena may still be used by queued work when it is given back,
 // so giving one back waits for the device first, as cudaFree does.
-#include <stddef.h>
+#include <string.h>
 
 #include "base/arith.h"
 #include "base/error.h"
+#include "machine/ops.h"
 #include "tidemark/machine.h"
 
 static tide_machine* memory_machine(const tide_memory* memory) { return memory->user; }
@@ -47,11 +48,19 @@ static tide_status pinned_memory_release(const tide_memory* memory, void* addres
   return tide_machine_pinned_release(memory_machine(memory), address);
 }
 
+// Can the processor write to the memory of the machine, and to what it has locked?
+static bool memory_is_host(const tide_machine* machine, bool is_pinned) {
+  if (machine == NULL) return false;
+  const bool is_host = strcmp(machine->ops->name, "host") == 0;
+  return is_host || (is_pinned && strcmp(machine->ops->name, "dry") != 0);
+}
+
 tide_memory tide_machine_memory(tide_machine* machine, int device) {
-  return (tide_memory){ raw_memory_alloc, raw_memory_release, machine, (uint64_t)(int64_t)device, false };
+  return (tide_memory){ raw_memory_alloc, raw_memory_release, machine, (uint64_t)(int64_t)device,
+                        memory_is_host(machine, false) };
 }
 
 tide_memory tide_machine_pinned_memory(tide_machine* machine, int device) {
   return (tide_memory){ pinned_memory_alloc, pinned_memory_release, machine, (uint64_t)(int64_t)device,
-                        false };
+                        memory_is_host(machine, true) };
 }

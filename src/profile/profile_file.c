@@ -18,7 +18,7 @@
 #define FILE_HEAD_BYTES 40u
 #define FILE_SUM_BYTES 4u
 #define FILE_REQUEST_MIN_BYTES 3u   // bytes, alignment, lifetime
-#define FILE_REQUEST_MAX_BYTES 40u  // four numbers of up to ten bytes
+#define FILE_REQUEST_MAX_BYTES 50u  // five numbers of up to ten bytes
 #define FILE_READ_BYTES 65536u
 
 // ---------------------------------------------------------------------------------------------------
@@ -81,6 +81,13 @@ static size_t file_encode(const tide_profile_plan* plan, uint8_t* out) {
   put_fixed(out + 32, plan->info.hash, 8);
   uint8_t* at = out + FILE_HEAD_BYTES;
   for (size_t i = 0; i < plan->info.count; i++) at = file_put_request(at, &plan->steps[i], i);
+  uint32_t last = 0;
+  for (size_t i = 0; i < plan->info.managed; i++) {
+    const uint32_t request = plan->endings[i].request;
+    at =
+        put_number(at, request >= last ? 2 * (uint64_t)(request - last) : 2 * (uint64_t)(last - request) - 1);
+    last = request;
+  }
   return (size_t)(at - out);
 }
 
@@ -150,6 +157,31 @@ static tide_status file_check_head(const file_bytes* file, const tide_heap* heap
   return TIDE_OK;
 }
 
+// What a file says.
+typedef struct file_plan {
+  const tide_heap* heap;           // borrowed
+  tide_profile_request* requests;  // owned
+  uint32_t* releases;              // owned; the managed requests in the order of their releases
+  bool* is_released;               // owned; by request
+  size_t count;
+  size_t managed;
+} file_plan;
+
+static tide_status file_plan_alloc(file_plan* plan) {
+  plan->requests = tide__heap_alloc(plan->heap, plan->count + 1, sizeof *plan->requests);
+  plan->releases = tide__heap_alloc(plan->heap, plan->count + 1, sizeof *plan->releases);
+  plan->is_released = tide__heap_alloc(plan->heap, plan->count + 1, sizeof *plan->is_released);
+  TIDE_REQUIRE(plan->requests != NULL && plan->releases != NULL && plan->is_released != NULL,
+               TIDE_ERR_NO_MEMORY, "no memory to read a plan of %zu requests", plan->count);
+  return TIDE_OK;
+}
+
+static void file_plan_free(file_plan* plan) {
+  tide__heap_release(plan->heap, plan->is_released, plan->count + 1, sizeof *plan->is_released);
+  tide__heap_release(plan->heap, plan->releases, plan->count + 1, sizeof *plan->releases);
+  tide__heap_release(plan->heap, plan->requests, plan->count + 1, sizeof *plan->requests);
+}
+
 static void file_get_request(number_reader* reader, tide_profile_request* request, size_t index) {
   request->bytes = get_number(reader);
   request->alignment = get_number(reader);
@@ -160,37 +192,60 @@ static void file_get_request(number_reader* reader, tide_profile_request* reques
   request->offset = get_number(reader);
 }
 
-static tide_status file_decode(const file_bytes* file, tide_profile_request* requests, size_t count) {
+// The requests that are released, each as the distance from the one before: twice it when it is later, and
+// one less than twice it when it is earlier. Each stands there once, and none before one of an earlier
+// lifetime.
+static void file_get_releases(number_reader* reader, file_plan* plan) {
+  uint64_t request = 0;
+  uint64_t time = 0;
+  for (size_t i = 0; i < plan->managed && reader->is_good; i++) {
+    const uint64_t distance = get_number(reader);
+    request = (distance & 1) == 0 ? request + distance / 2 : request - (distance / 2 + 1);
+    const bool is_right = request < plan->count && tide__request_is_managed(&plan->requests[request]) &&
+                          !plan->is_released[request] && plan->requests[request].lifetime >= time;
+    reader->is_good = reader->is_good && is_right;
+    if (!is_right) return;
+    plan->is_released[request] = true;
+    plan->releases[i] = (uint32_t)request;
+    time = plan->requests[request].lifetime;
+  }
+}
+
+static tide_status file_decode(const file_bytes* file, file_plan* plan) {
   number_reader reader = { file->data + FILE_HEAD_BYTES, file->data + file->bytes - FILE_SUM_BYTES, true };
-  for (size_t i = 0; i < count && reader.is_good; i++) file_get_request(&reader, &requests[i], i);
+  for (size_t i = 0; i < plan->count && reader.is_good; i++) {
+    file_get_request(&reader, &plan->requests[i], i);
+    plan->managed += tide__request_is_managed(&plan->requests[i]);
+  }
+  file_get_releases(&reader, plan);
   TIDE_REQUIRE(reader.is_good && reader.at == reader.end, TIDE_ERR_FORMAT,
-               "the plan does not consist of its %zu requests", count);
-  if (tide__requests_check(requests, count) != TIDE_OK) {
+               "the plan does not consist of its %zu requests and their releases", plan->count);
+  if (tide__requests_check(plan->requests, plan->count) != TIDE_OK) {
     const tide_error error = *tide_last_error();
     return TIDE_FAIL(TIDE_ERR_FORMAT, "the plan makes no sense: %.200s", error.text);
   }
   return TIDE_OK;
 }
 
-static tide_status file_build(const file_bytes* file, tide_profile_request* requests, size_t count,
-                              const tide_heap* heap, tide_profile_plan** out) {
-  TIDE_TRY(file_decode(file, requests, count));
+static tide_status file_build(const file_bytes* file, file_plan* plan, tide_profile_plan** out) {
+  TIDE_TRY(file_decode(file, plan));
   const uint64_t planner = get_fixed(file->data + 12, 4);
   const uint64_t bytes = get_fixed(file->data + 24, 8);
   TIDE_REQUIRE(planner <= TIDE_PROFILE_TOP_FIT && bytes <= TIDE_PLAN_MAX_BYTES, TIDE_ERR_FORMAT,
                "the plan has planner %llu and %llu bytes", (unsigned long long)planner,
                (unsigned long long)bytes);
   tide_plan_check check;
-  TIDE_TRY(tide_profile_verify(requests, count, bytes, heap, &check));
+  TIDE_TRY(tide_profile_verify(plan->requests, plan->count, bytes, plan->heap, &check));
   TIDE_REQUIRE(check.fault == TIDE_PLAN_NO_FAULT, TIDE_ERR_FORMAT, "the plan is wrong: %s", check.text);
-  tide__requests_line_up(requests, count);
-  tide_profile_plan* plan = NULL;
-  TIDE_TRY(tide__profile_plan_make(requests, count, (tide_profile_planner)planner, heap, &plan));
-  if (plan->info.bytes != bytes || plan->info.hash != get_fixed(file->data + 32, 8)) {
-    tide_profile_plan_free(plan);
+  tide__requests_line_up(plan->requests, plan->count);
+  tide_profile_plan* made = NULL;
+  TIDE_TRY(tide__profile_plan_make(plan->requests, plan->releases, plan->count, (tide_profile_planner)planner,
+                                   plan->heap, &made));
+  if (made->info.bytes != bytes || made->info.hash != get_fixed(file->data + 32, 8)) {
+    tide_profile_plan_free(made);
     return TIDE_FAIL(TIDE_ERR_FORMAT, "the head of the plan does not belong to its requests");
   }
-  *out = plan;
+  *out = made;
   return TIDE_OK;
 }
 
@@ -201,11 +256,10 @@ static tide_status file_read_plan(file_bytes* file, const tide_source* source, t
   const size_t room = file->bytes - FILE_HEAD_BYTES - FILE_SUM_BYTES;
   TIDE_REQUIRE(count <= room / FILE_REQUEST_MIN_BYTES, TIDE_ERR_FORMAT, "no %llu requests in %zu bytes",
                (unsigned long long)count, room);
-  tide_profile_request* const requests = tide__heap_alloc(file->heap, count + 1, sizeof *requests);
-  TIDE_REQUIRE(requests != NULL, TIDE_ERR_NO_MEMORY, "no memory to read a plan of %llu requests",
-               (unsigned long long)count);
-  const tide_status status = file_build(file, requests, count, file->heap, out);
-  tide__heap_release(file->heap, requests, count + 1, sizeof *requests);
+  file_plan plan = { .heap = file->heap, .count = count };
+  tide_status status = file_plan_alloc(&plan);
+  if (status == TIDE_OK) status = file_build(file, &plan, out);
+  file_plan_free(&plan);
   return status;
 }
 

@@ -94,7 +94,8 @@ static tide__step plan_step(tide_profile_plan* plan, const tide_profile_request*
                        .alignment = (uint32_t)tide__request_alignment(request) };
 }
 
-static tide_status plan_fill_tables(tide_profile_plan* plan, const tide_profile_request* requests) {
+static tide_status plan_fill_tables(tide_profile_plan* plan, const tide_profile_request* requests,
+                                    const uint32_t* releases) {
   const size_t count = plan->info.count;
   uint32_t* const first = tide__heap_alloc(plan->heap, count + 2, sizeof *first);
   uint32_t* const ended = tide__heap_alloc(plan->heap, count + 1, sizeof *ended);
@@ -106,16 +107,18 @@ static tide_status plan_fill_tables(tide_profile_plan* plan, const tide_profile_
     for (size_t i = 0; i < count; i++) plan->steps[i] = plan_step(plan, &requests[i]);
     for (size_t i = 0; i <= count; i++) plan->steps[i].ending = first[i];
     for (size_t i = 0; i < plan->info.managed; i++) {
-      plan->endings[i] = (tide__ending){ ended[i], plan->steps[ended[i]].place };
+      const uint32_t request = releases != NULL ? releases[i] : ended[i];
+      plan->endings[i] = (tide__ending){ plan->steps[request].offset, request, plan->steps[request].place };
     }
+    plan->endings[plan->info.managed].offset = UINT64_MAX;
   }
   tide__heap_release(plan->heap, ended, count + 1, sizeof *ended);
   tide__heap_release(plan->heap, first, count + 2, sizeof *first);
   return status;
 }
 
-tide_status tide__profile_plan_make(const tide_profile_request* requests, size_t count,
-                                    tide_profile_planner planner, const tide_heap* heap,
+tide_status tide__profile_plan_make(const tide_profile_request* requests, const uint32_t* releases,
+                                    size_t count, tide_profile_planner planner, const tide_heap* heap,
                                     tide_profile_plan** out) {
   tide_profile_plan* const plan = tide__heap_alloc(heap, 1, sizeof *plan);
   TIDE_REQUIRE(plan != NULL, TIDE_ERR_NO_MEMORY, "no memory for a plan");
@@ -124,7 +127,7 @@ tide_status tide__profile_plan_make(const tide_profile_request* requests, size_t
   plan->info = plan_describe_requests(requests, count, planner);
   tide_status status = tide__requests_load(requests, count, heap, &plan->info.lower_bound);
   if (status == TIDE_OK) status = plan_alloc_tables(plan);
-  if (status == TIDE_OK) status = plan_fill_tables(plan, requests);
+  if (status == TIDE_OK) status = plan_fill_tables(plan, requests, releases);
   if (status != TIDE_OK) {
     tide_profile_plan_free(plan);
     return status;
@@ -196,7 +199,7 @@ static tide_status plan_offsets(tide_profile_request* requests, size_t count,
   return status;
 }
 
-static tide_status plan_requests(tide_profile_request* requests, size_t count,
+static tide_status plan_requests(tide_profile_request* requests, const uint32_t* releases, size_t count,
                                  const tide_profile_plan_options* options, tide_profile_plan** out) {
   tide_profile_planner planner = options->planner;
   for (size_t i = 0; i < count; i++) requests[i].offset = 0;
@@ -206,11 +209,17 @@ static tide_status plan_requests(tide_profile_request* requests, size_t count,
   TIDE_TRY(
       tide_profile_verify(requests, count, tide__requests_bytes(requests, count), options->heap, &check));
   TIDE_REQUIRE(check.fault == TIDE_PLAN_NO_FAULT, TIDE_ERR_STATE, "a plan of ours is wrong: %s", check.text);
-  return tide__profile_plan_make(requests, count, planner, options->heap, out);
+  return tide__profile_plan_make(requests, releases, count, planner, options->heap, out);
 }
 
 tide_status tide_profile_plan_new(const tide_profile_request* requests, size_t count,
                                   const tide_profile_plan_options* options, tide_profile_plan** out) {
+  return tide__profile_plan_new_ordered(requests, NULL, count, options, out);
+}
+
+tide_status tide__profile_plan_new_ordered(const tide_profile_request* requests, const uint32_t* releases,
+                                           size_t count, const tide_profile_plan_options* options,
+                                           tide_profile_plan** out) {
   TIDE_REQUIRE(out != NULL, TIDE_ERR_ARGUMENT, "plan: out is NULL");
   *out = NULL;
   tide_profile_plan_options chosen = TIDE_PROFILE_PLAN_OPTIONS_INIT;
@@ -223,7 +232,7 @@ tide_status tide_profile_plan_new(const tide_profile_request* requests, size_t c
   tide_profile_request* const copy = tide__heap_alloc(chosen.heap, count + 1, sizeof *copy);
   TIDE_REQUIRE(copy != NULL, TIDE_ERR_NO_MEMORY, "no memory to plan %zu requests", count);
   if (count != 0) memcpy(copy, requests, count * sizeof *copy);
-  const tide_status status = plan_requests(copy, count, &chosen, out);
+  const tide_status status = plan_requests(copy, releases, count, &chosen, out);
   tide__heap_release(chosen.heap, copy, count + 1, sizeof *copy);
   return status;
 }

@@ -21,8 +21,9 @@ typedef struct tide__step {
   uint32_t alignment;
 } tide__step;
 
-// A request that ends, and where it lies.
+// A request that ends, and where it lies. Behind the last stands one at no offset.
 typedef struct tide__ending {
+  uint64_t offset;
   uint32_t request;
   uint32_t place;
 } tide__ending;
@@ -44,7 +45,7 @@ struct tide_profile_plan {
   const tide_heap* heap;    // borrowed until the plan is freed
   tide__atomic_u32 shares;  // the last who frees it ends it
   tide__step* steps;        // owned; count + 1
-  tide__ending* endings;    // owned; `managed` of them, in the order of their times
+  tide__ending* endings;    // owned; managed + 1, in the order in which they were released
   tide__places managed;
   tide__places escaping;
   tide_profile_plan_info info;
@@ -53,9 +54,16 @@ struct tide_profile_plan {
 // The same plan, to be freed once more.
 tide_profile_plan* tide__profile_plan_share(tide_profile_plan* plan);
 
+// As tide_profile_plan_new(). `releases` are the managed requests in the order in which they were released,
+// so that replaying finds them where it expects them; NULL: those of one lifetime in the order of their
+// numbers.
+tide_status tide__profile_plan_new_ordered(const tide_profile_request* requests, const uint32_t* releases,
+                                           size_t count, const tide_profile_plan_options* options,
+                                           tide_profile_plan** out);
+
 // Makes a plan of requests with offsets that were verified.
-tide_status tide__profile_plan_make(const tide_profile_request* requests, size_t count,
-                                    tide_profile_planner planner, const tide_heap* heap,
+tide_status tide__profile_plan_make(const tide_profile_request* requests, const uint32_t* releases,
+                                    size_t count, tide_profile_planner planner, const tide_heap* heap,
                                     tide_profile_plan** out);
 
 static inline uint64_t tide__places_slot(const tide__places* places, uint64_t offset) {

@@ -23,10 +23,12 @@ typedef struct tide__recorder {
   tide__mutex lock;
   tide__live_entry* entries;  // owned; a power of two of them, at most half of them taken; shared under lock
   uint32_t log;               // of their number
-  uint32_t live;              // entries taken; shared under lock
+  tide__atomic_u32 live;      // entries taken; changes under lock
   tide_profile_request* requests;  // owned; shared under lock
-  size_t capacity;
-  size_t count;  // rises under lock
+  uint32_t* releases;              // owned; requests in the order of their releases; shared under lock
+  size_t capacity;                 // of both
+  size_t count;                    // rises under lock
+  uint32_t released;               // shared under lock
 } tide__recorder;
 
 void tide__recorder_init(tide__recorder* recorder, const tide_heap* heap);

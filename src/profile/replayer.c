@@ -14,10 +14,9 @@
 #include "base/heap.h"
 #include "profile/run.h"
 
-// The number of the request or release that deviates first.
-static void run_note_first(tide__run* run) {
-  const uint64_t now = run->taken + run->taken_escaping + run->report.fallbacks + run->report.hits;
-  if (run->report.first == UINT64_MAX) run->report.first = now;
+// Where the run deviates first: time does not go back.
+static void run_note_first(tide__run* run, uint32_t clock) {
+  if (run->report.first == UINT64_MAX) run->report.first = clock;
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -45,6 +44,7 @@ static inline void replay_advance(tide__run* run, uint32_t request) {
       run->is_blind = true;
     }
   }
+  run->next_ending = end;
 }
 
 // Does something late reach into the memory of a step? Those that other threads released meanwhile do not.
@@ -74,7 +74,7 @@ static inline bool replay_take(tide__run* run, uint32_t request, void** out) {
     return true;
   }
   if (run->is_blind || (run->lates.count != 0 && replay_is_blocked(run, step))) {
-    run_note_first(run);
+    run_note_first(run, request);
     run->report.blocked++;
     return false;
   }
@@ -84,9 +84,9 @@ static inline bool replay_take(tide__run* run, uint32_t request, void** out) {
   return true;
 }
 
-static void run_count_match(tide__run* run, tide__match match) {
+static void run_count_match(tide__run* run, tide__match match, uint32_t clock) {
   if (match == TIDE__MATCH_PLANNED) return;
-  run_note_first(run);
+  run_note_first(run, clock);
   if (match == TIDE__MATCH_SMALLER) run->report.smaller++;
   if (match == TIDE__MATCH_LARGER) run->report.larger++;
   if (match == TIDE__MATCH_SURPLUS) run->report.surplus++;
@@ -101,13 +101,13 @@ static __attribute__((cold)) tide_status replay_find(tide__run* run, uint64_t by
                run->plan->info.count, (unsigned long long)run->plan->steps[clock].bytes);
   uint32_t request = 0;
   const tide__match match = tide__trail_find(&run->trail, bytes, alignment, &request);
-  if (match != TIDE__MATCH_SURPLUS && request != clock) run_note_first(run);
+  if (match != TIDE__MATCH_SURPLUS && request != clock) run_note_first(run, clock);
   const bool may_fit = match == TIDE__MATCH_PLANNED || match == TIDE__MATCH_SMALLER;
   if (may_fit && replay_take(run, request, out)) {
-    run_count_match(run, match);
+    run_count_match(run, match, clock);
     return TIDE_OK;
   }
-  if (!may_fit) run_count_match(run, match);
+  if (!may_fit) run_count_match(run, match, clock);
   if (match == TIDE__MATCH_LARGER) {
     replay_advance(run, request);
     tide__trail_pass(&run->trail, request);
@@ -129,9 +129,9 @@ uint32_t tide__replay_compare(tide__run* run, uint64_t bytes, uint64_t alignment
   tide__match match = TIDE__MATCH_PLANNED;
   if (!tide__trail_is_next(&run->trail, bytes, alignment)) {
     match = tide__trail_find(&run->trail, bytes, alignment, &request);
-    if (match != TIDE__MATCH_SURPLUS && request != clock) run_note_first(run);
+    if (match != TIDE__MATCH_SURPLUS && request != clock) run_note_first(run, clock);
   }
-  run_count_match(run, match);
+  run_count_match(run, match, clock);
   if (match == TIDE__MATCH_PLANNED || match == TIDE__MATCH_SMALLER) {
     run->report.hits++;
   } else {
@@ -149,7 +149,7 @@ void tide__replay_count_release(tide__run* run, uint32_t lifetime, bool is_own) 
   const uint32_t clock = tide__load_relaxed(&run->trail.clock);
   if (lifetime == clock) return;
   if (is_own) {
-    run_note_first(run);
+    run_note_first(run, clock);
     run->report.early += lifetime > clock;
     run->report.late += lifetime < clock;
     return;
@@ -171,15 +171,23 @@ static tide_status replay_refuse(const void* address) {
   return TIDE_FAIL(TIDE_ERR_HANDLE, "nothing that is handed out begins at %p", address);
 }
 
-// What is held at an offset of an arena, and where; 0: nothing.
-static inline uint64_t arena_holder(const tide__arena* arena, uint64_t offset, uint32_t* out_place) {
-  *out_place = tide__places_find(arena->places, offset);
-  return *out_place != TIDE__NO_PLACE ? tide__load_relaxed(&arena->held[*out_place]) : 0;
+// The place at an offset of an arena of the run. The plan says which release comes next, so that the table
+// need not be asked, which is far from all caches when the plan is large.
+static inline uint32_t replay_place(tide__run* run, const tide__arena* arena, uint64_t offset) {
+  const tide__ending* const next = &run->plan->endings[run->next_ending];
+  if (next->offset != offset || arena->is_escape) return tide__places_find(arena->places, offset);
+  run->next_ending++;
+  return next->place;
+}
+
+// What is held at a place; 0: nothing.
+static inline uint64_t arena_holder(const tide__arena* arena, uint32_t place) {
+  return place != TIDE__NO_PLACE ? tide__load_relaxed(&arena->held[place]) : 0;
 }
 
 static inline tide_status replay_take_back(tide__run* run, tide__arena* arena, uint64_t offset) {
-  uint32_t place = 0;
-  const uint64_t holder = arena_holder(arena, offset, &place);
+  const uint32_t place = replay_place(run, arena, offset);
+  const uint64_t holder = arena_holder(arena, place);
   if (holder == 0) return replay_refuse(arena->base + offset);
   const uint32_t lifetime = tide__holder_lifetime(holder);
   if (lifetime != tide__load_relaxed(&run->trail.clock)) {
@@ -207,9 +215,9 @@ bool tide__replay_release(tide__run* run, void* address, tide_status* out_status
 
 tide_status tide__replay_release_locked(tide_profile* profile, tide__arena* arena, void* address,
                                         tide_profile_plan** out_plan) {
-  uint32_t place = 0;
   const uint64_t offset = tide__address(address) - tide__address(arena->base);
-  const uint64_t holder = arena->plan != NULL ? arena_holder(arena, offset, &place) : 0;
+  const uint32_t place = arena->plan != NULL ? tide__places_find(arena->places, offset) : TIDE__NO_PLACE;
+  const uint64_t holder = arena_holder(arena, place);
   if (holder == 0) return replay_refuse(address);
   tide__run* const run = arena->run;
   const uint32_t lifetime = tide__holder_lifetime(holder);

@@ -11,6 +11,8 @@
 #include "base/error.h"
 #include "base/heap.h"
 
+#define REQUESTS_MIN_NODES 16u  // for each request: a few passes
+
 static tide_status request_check(const tide_profile_request* request, size_t index, size_t count) {
   TIDE_REQUIRE(request->bytes != 0, TIDE_ERR_ARGUMENT, "request %zu has 0 bytes", index);
   const uint64_t alignment = tide__request_alignment(request);
@@ -27,14 +29,16 @@ static tide_status request_check(const tide_profile_request* request, size_t ind
 tide_status tide__requests_check(const tide_profile_request* requests, size_t count) {
   TIDE_REQUIRE(requests != NULL || count == 0, TIDE_ERR_ARGUMENT, "the requests are NULL");
   TIDE_REQUIRE(count <= TIDE_PROFILE_MAX_REQUESTS, TIDE_ERR_LIMIT, "%zu requests are more than 2^30", count);
+  for (size_t i = 0; i < count; i++) TIDE_TRY(request_check(&requests[i], i, count));
+  const uint64_t padding = tide__requests_alignment(requests, count) - 1;
   uint64_t sum = 0;
   for (size_t i = 0; i < count; i++) {
-    TIDE_TRY(request_check(&requests[i], i, count));
     uint64_t bytes = 0;
-    // What the largest alignment could add is counted with each.
-    const bool is_small = tide__add(requests[i].bytes, TIDE_PROFILE_MAX_ALIGNMENT, &bytes) &&
-                          tide__add(sum, bytes, &sum) && sum < TIDE_PLAN_MAX_BYTES;
-    TIDE_REQUIRE(is_small, TIDE_ERR_ARGUMENT, "the requests up to number %zu have 2^62 bytes or more", i);
+    const bool is_small = tide__add(requests[i].bytes, padding, &bytes) && tide__add(sum, bytes, &sum) &&
+                          sum < TIDE_PLAN_MAX_BYTES;
+    TIDE_REQUIRE(
+        is_small, TIDE_ERR_ARGUMENT,
+        "the requests up to number %zu, rounded up to the largest alignment, have 2^62 bytes or more", i);
   }
   return TIDE_OK;
 }
@@ -124,7 +128,7 @@ tide_status tide__requests_solve(tide_profile_request* requests, size_t count, u
   // A limit in time would make the plan depend on the computer.
   tide_plan_options options = TIDE_PLAN_OPTIONS_INIT;
   options.seconds = 0;
-  options.nodes = nodes;
+  options.nodes = tide__max(nodes, REQUESTS_MIN_NODES * (uint64_t)count);
   options.heap = heap;
   tide_plan* plan = NULL;
   const tide_status status = tide_plan_solve(&problem, &options, &plan);

@@ -45,7 +45,8 @@ typedef struct tide__run {
   tide__arena* escapes;  // the same
   uint64_t taken;        // requests served from `arena`
   uint64_t taken_escaping;
-  uint64_t released;  // of what was taken from `arena`, by this thread
+  uint64_t released;     // of what was taken from `arena`, by this thread
+  uint32_t next_ending;  // the planned release that comes next, if all goes as planned
   tide_profile* profile;
   tide_profile_mode mode;
   struct tide__run* outer;  // borrowed: the run around it on its thread, of another profile

@@ -69,6 +69,7 @@ static void run_reset(tide__run* run, uint64_t shape) {
   run->arena = NULL;
   run->escapes = NULL;
   run->taken = run->taken_escaping = run->released = 0;
+  run->next_ending = 0;
   run->other_releases = run->other_early = run->other_late = 0;
   run->other_first = UINT64_MAX;
   run->shape = shape;
@@ -158,7 +159,7 @@ static void run_leave_arenas(tide__run* run) {
 static uint64_t run_count_unreleased(const tide__run* run) {
   const tide__recorder* const recorder = &run->recorder;
   uint64_t count = 0;
-  for (size_t i = 0; recorder->live != 0 && i < (size_t)1 << recorder->log; i++) {
+  for (size_t i = 0; tide__load_relaxed(&recorder->live) != 0 && i < (size_t)1 << recorder->log; i++) {
     const tide__live_entry* const entry = &recorder->entries[i];
     if (entry->address == 0 || entry->request == TIDE__NO_REQUEST) continue;
     count += run->plan->steps[entry->request].lifetime != TIDE__STEP_NEVER;
@@ -177,7 +178,7 @@ static void report_finish(tide__run* run) {
   const uint32_t clock = tide__load_relaxed(&run->trail.clock);
   report->missing = run->trail.missing + (run->plan->info.count - clock);
   if (run->mode == TIDE_PROFILE_VALIDATE) report->survivors = run_count_unreleased(run);
-  if (report->missing + report->survivors != 0) report->first = tide__min(report->first, report->requests);
+  if (report->missing + report->survivors != 0) report->first = tide__min(report->first, clock);
   const uint64_t differing = report->smaller + report->larger + report->surplus + report->early +
                              report->late;
   report->passes_original = differing == 0;
@@ -194,7 +195,9 @@ static tide_status run_plan(tide__run* run) {
   options.nodes = profile->options.plan_nodes;
   options.heap = profile->heap;
   tide_profile_plan* plan = NULL;
-  TIDE_TRY(tide_profile_plan_new(run->recorder.requests, run->recorder.count, &options, &plan));
+  const tide__recorder* const recorder = &run->recorder;
+  TIDE_TRY(tide__profile_plan_new_ordered(recorder->requests, recorder->releases, recorder->count, &options,
+                                          &plan));
   const tide_status status = tide__shapes_set(profile, run->shape, plan);
   run->report.plan_bytes = plan->info.bytes;
   run->report.lower_bound = plan->info.lower_bound;
@@ -210,7 +213,7 @@ static void run_count_in(tide__run* run) {
   stats->validated += run->mode == TIDE_PROFILE_VALIDATE;
   if (run->mode == TIDE_PROFILE_REPLAY) {
     stats->replayed++;
-    stats->deviated += !run->report.is_same;
+    stats->differing += !run->report.is_same;
     stats->hits += run->report.hits;
     stats->fallbacks += run->report.fallbacks;
   }
@@ -347,11 +350,10 @@ static void alloc_fill(const tide_profile* profile, const tide_memory* memory, v
 static tide_status alloc_outside(tide_profile* profile, tide__run* run, size_t bytes, size_t alignment,
                                  void** out) {
   const tide_memory* const fallback = &profile->options.fallback;
+  if (run != NULL && run->mode == TIDE_PROFILE_REPLAY) run->report.fallbacks++;
   TIDE_TRY(fallback->alloc(fallback, bytes, alignment, out));
   alloc_fill(profile, fallback, *out, bytes);
-  if (run == NULL) return TIDE_OK;
-  if (run->mode == TIDE_PROFILE_REPLAY) run->report.fallbacks++;
-  if (!run_is_noting(run)) return TIDE_OK;
+  if (run == NULL || !run_is_noting(run)) return TIDE_OK;
   // The program has its memory: that it could not be noted is told when the run ends.
   tide__ignore(run_note_alloc(run, *out, bytes, alignment));
   return TIDE_OK;
