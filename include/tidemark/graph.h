@@ -92,8 +92,10 @@ TIDE_API TIDE_NODISCARD tide_status tide_graph_add_node(tide_graph* graph, uint3
                                                         const tide_graph_node* node, uint32_t* out);
 // A block inside a node: the body of a loop, a branch. At most one of the blocks of a node is at work at a
 // time, each any number of times. Any output of it may share memory with any output of the node, and any
-// input of it with any input of the node; their numbers need not be the same. An output may be handed to the
-// next turn of the block as an input: it stays as it is until the turn after that.
+// input of it with any input of the node; their numbers need not be the same. What a node of a block with
+// inputs has written in one turn may be handed to the next turn as one of them: if it has memory of its own,
+// that stays as it is until the value is asked for again in the turn after. What is to last longer, or comes
+// from blocks further in, is copied by the program.
 TIDE_API TIDE_NODISCARD tide_status tide_graph_add_block(tide_graph* graph, uint32_t node, uint32_t* out);
 TIDE_API TIDE_NODISCARD tide_status tide_graph_add_input(tide_graph* graph, uint32_t block, uint32_t value);
 TIDE_API TIDE_NODISCARD tide_status tide_graph_add_output(tide_graph* graph, uint32_t block, uint32_t value);

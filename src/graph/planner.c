@@ -158,8 +158,13 @@ tide_status tide_planner_presize(tide_planner* planner, uint64_t shape, const ui
   tide__learnt* const learnt = tide__planner_recall(planner, shape);
   TIDE_REQUIRE(learnt != NULL, TIDE_ERR_NO_MEMORY, "no memory for the sizes of a shape");
   learnt->last_run = planner->run_number;
-  tide__planner_note_sizes(planner, learnt, bytes);
-  return tide__planner_lay_out(planner, learnt);
+  uint64_t* const sizes = tide__heap_alloc(planner->heap, count + 1, sizeof *sizes);
+  TIDE_REQUIRE(sizes != NULL, TIDE_ERR_NO_MEMORY, "no memory for the sizes of %zu values", count);
+  for (size_t i = 0; i < count; i++) sizes[i] = tide__max(bytes[i], learnt->largest[i]);
+  const tide_status status = tide__planner_lay_out(planner, learnt, sizes);
+  if (status == TIDE_OK) tide__planner_note_sizes(planner, learnt, bytes);
+  tide__heap_release(planner->heap, sizes, count + 1, sizeof *sizes);
+  return status;
 }
 
 tide_status tide_planner_disable_outputs(tide_planner* planner) {
@@ -167,6 +172,7 @@ tide_status tide_planner_disable_outputs(tide_planner* planner) {
   TIDE_REQUIRE(!planner->is_open, TIDE_ERR_STATE, "disable_outputs: a run is open");
   planner->options.manages_outputs = false;
   planner->options.manages_direct_outputs = false;
+  planner->is_decided = false;
   planner_assign_roles(planner);
   planner_sort_freed(planner);
   tide__planner_forget_all(planner);
@@ -226,10 +232,6 @@ const tide_graph_layout* tide_planner_layout(const tide_planner* planner) {
 tide_planner_stats tide_planner_get_stats(const tide_planner* planner) {
   if (planner == NULL) return (tide_planner_stats){ 0 };
   tide_planner_stats stats = planner->stats;
-  const tide__learnt* const current = planner->current;
-  for (uint32_t i = 0; current != NULL && i < planner->graph->value_count; i++) {
-    stats.managed -= current->is_skipped[i] && planner->roles[i] == TIDE_ROLE_MANAGED;
-  }
   const tide_graph_layout_info info = tide_graph_layout_describe(tide_planner_layout(planner));
   stats.reused = info.reused;
   stats.managed_bytes = info.bytes;

@@ -35,7 +35,6 @@ typedef struct tide__learnt {
   uint64_t runs;
   uint64_t* largest;  // owned; by value: the most of the last runs
   uint64_t* recent;   // owned; `remembers_runs` rows of one number for each value; NULL: all are remembered
-  bool* is_skipped;   // owned; by value: not made in the first run, and so not managed (decides_once)
   tide_graph_layout* layout;  // owned; NULL: none yet
   double laid_out;            // bytes that all values needed when it was made
 } tide__learnt;
@@ -63,9 +62,10 @@ struct tide_planner {
   size_t learnt_count;
   // The run that is open, or the last one
   bool is_open;
+  bool is_decided;        // decides_once: the first run has shown which values are made
   tide__learnt* current;  // borrowed; NULL: no run yet
   tide__arena_memory arena;
-  uint64_t needs[64];  // bytes that the last runs needed
+  uint64_t needs[2][64];  // bytes that the last runs needed of the arena, and of one for outputs
   tide__link generations;
   tide__link idle_generations;
   tide__generation* generation;  // borrowed; of this run; NULL: none
@@ -98,7 +98,8 @@ tide__learnt* tide__planner_recall(tide_planner* planner, uint64_t shape);
 tide_status tide__planner_learn(tide_planner* planner, tide__learnt* learnt);
 // Notes sizes that are known without a run.
 void tide__planner_note_sizes(tide_planner* planner, tide__learnt* learnt, const uint64_t* bytes);
-tide_status tide__planner_lay_out(tide_planner* planner, tide__learnt* learnt);
+// Makes a layout for sizes, `learnt` keeps it; where that fails, nothing has changed.
+tide_status tide__planner_lay_out(tide_planner* planner, tide__learnt* learnt, const uint64_t* sizes);
 void tide__planner_forget_all(tide_planner* planner);
 
 #endif

@@ -20,7 +20,6 @@ static void learnt_fini(tide_planner* planner, tide__learnt* learnt) {
   tide_graph_layout_free(learnt->layout);
   tide__heap_release(planner->heap, learnt->largest, values, sizeof *learnt->largest);
   tide__heap_release(planner->heap, learnt->recent, values * learnt_rows(planner), sizeof *learnt->recent);
-  tide__heap_release(planner->heap, learnt->is_skipped, values, sizeof *learnt->is_skipped);
   *learnt = (tide__learnt){ 0 };
 }
 
@@ -29,9 +28,8 @@ static bool learnt_init(tide_planner* planner, tide__learnt* learnt, uint64_t sh
   const size_t rows = learnt_rows(planner);
   learnt->shape = shape;
   learnt->largest = tide__heap_alloc(planner->heap, values, sizeof *learnt->largest);
-  learnt->is_skipped = tide__heap_alloc(planner->heap, values, sizeof *learnt->is_skipped);
   if (rows != 0) learnt->recent = tide__heap_alloc(planner->heap, values * rows, sizeof *learnt->recent);
-  return learnt->largest != NULL && learnt->is_skipped != NULL && (rows == 0 || learnt->recent != NULL);
+  return learnt->largest != NULL && (rows == 0 || learnt->recent != NULL);
 }
 
 // The place for a new record: an unused one, or that of the shape that was not used for longest.
@@ -100,12 +98,17 @@ void tide__planner_note_sizes(tide_planner* planner, tide__learnt* learnt, const
 }
 
 // What a node that may skip its outputs did not make in the first run is left alone from then on.
-static void learnt_decide(tide_planner* planner, tide__learnt* learnt) {
+static void planner_decide(tide_planner* planner) {
   const tide_graph* const graph = planner->graph;
+  planner->is_decided = true;
   for (uint32_t i = 0; i < graph->value_count; i++) {
     const uint32_t node = graph->values[i].node;
-    if (node == TIDE_GRAPH_NONE || (graph->nodes[node].flags & TIDE_NODE_MAY_SKIP) == 0) continue;
-    learnt->is_skipped[i] = planner->holdings[i].largest == 0;
+    if (planner->roles[i] != TIDE_ROLE_MANAGED || planner->holdings[i].largest != 0) continue;
+    if ((graph->nodes[node].flags & TIDE_NODE_MAY_SKIP) == 0) continue;
+    planner->roles[i] = TIDE_ROLE_UNMANAGED;
+    planner->stats.managed--;
+    planner->stats.unmanaged++;
+    planner->stats.total_unmanaged++;
   }
 }
 
@@ -121,7 +124,7 @@ static bool learnt_is_laid_out(const tide_planner* planner, const tide__learnt* 
   if (learnt->layout == NULL) return false;
   double needed = 0;
   for (uint32_t i = 0; i < planner->graph->value_count; i++) {
-    if (!role_has_place(planner->roles[i]) || learnt->is_skipped[i]) continue;
+    if (!role_has_place(planner->roles[i])) continue;
     const uint64_t place = learnt->layout->places[i].bytes;
     uint64_t rounded = UINT64_MAX;
     if (!tide__graph_round(&planner->options, learnt->largest[i], &rounded) || rounded > place) return false;
@@ -130,17 +133,16 @@ static bool learnt_is_laid_out(const tide_planner* planner, const tide__learnt* 
   return learnt_rows(planner) == 0 || learnt->laid_out <= needed * (1 + planner->options.waste);
 }
 
-tide_status tide__planner_lay_out(tide_planner* planner, tide__learnt* learnt) {
+tide_status tide__planner_lay_out(tide_planner* planner, tide__learnt* learnt, const uint64_t* sizes) {
   const size_t count = planner->graph->value_count;
   uint64_t* const bytes = tide__heap_alloc(planner->heap, count + 1, sizeof *bytes);
   TIDE_REQUIRE(bytes != NULL, TIDE_ERR_NO_MEMORY, "no memory to lay out %zu values", count);
   double sum = 0;
   for (size_t i = 0; i < count; i++) {
     uint64_t rounded = 0;
-    bytes[i] = learnt->is_skipped[i] ? 0 : learnt->largest[i];
-    if (role_has_place(planner->roles[i]) && tide__graph_round(&planner->options, bytes[i], &rounded)) {
-      sum += (double)rounded;
-    }
+    if (!role_has_place(planner->roles[i])) continue;
+    bytes[i] = sizes[i];
+    if (tide__graph_round(&planner->options, bytes[i], &rounded)) sum += (double)rounded;
   }
   tide_graph_layout* layout = NULL;
   const tide_status status = tide__graph_layout_make(planner->graph, &planner->options, bytes, &layout);
@@ -154,10 +156,11 @@ tide_status tide__planner_lay_out(tide_planner* planner, tide__learnt* learnt) {
 }
 
 tide_status tide__planner_learn(tide_planner* planner, tide__learnt* learnt) {
-  if (learnt->runs == 0 && planner->options.decides_once) learnt_decide(planner, learnt);
+  if (planner->options.decides_once && !planner->is_decided) planner_decide(planner);
   for (uint32_t i = 0; i < planner->graph->value_count; i++) {
     learnt_note_size(planner, learnt, i, planner->holdings[i].largest);
   }
   learnt->runs++;
-  return learnt_is_laid_out(planner, learnt) ? TIDE_OK : tide__planner_lay_out(planner, learnt);
+  return learnt_is_laid_out(planner, learnt) ? TIDE_OK
+                                             : tide__planner_lay_out(planner, learnt, learnt->largest);
 }

@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "graph/planner.h"
 
-#define PLANNER_NEEDS (sizeof((tide_planner*)0)->needs / sizeof(uint64_t))
+#define PLANNER_NEEDS (sizeof((tide_planner*)0)->needs[0] / sizeof(uint64_t))
 
 static void memory_count_peak(tide_planner* planner) {
   tide_planner_stats* const stats = &planner->stats;
@@ -36,30 +36,24 @@ static void arena_memory_release(tide_planner* planner, tide__arena_memory* aren
 // ---------------------------------------------------------------------------------------------------
 // The arena
 
-// The most that a run among the last ones needed, this one included.
-static uint64_t needs_most(tide_planner* planner, uint64_t bytes) {
+// The most that a run among the last ones needed of a kind of arena, this one included; `held` is there
+// already.
+static uint64_t needs_most(tide_planner* planner, uint64_t* needs, uint64_t bytes, uint64_t held) {
   const uint64_t window = tide__min(planner->options.remembers_runs, PLANNER_NEEDS);
-  if (window == 0) return tide__max(bytes, planner->arena.bytes);
-  planner->needs[planner->run_number % window] = bytes;
+  if (window == 0) return tide__max(bytes, held);
+  needs[planner->run_number % window] = bytes;
   uint64_t most = 0;
-  for (uint64_t i = 0; i < window; i++) most = tide__max(most, planner->needs[i]);
+  for (uint64_t i = 0; i < window; i++) most = tide__max(most, needs[i]);
   return most;
 }
 
 tide_status tide__planner_fit_arena(tide_planner* planner, uint64_t bytes) {
-  const uint64_t most = needs_most(planner, bytes);
+  const uint64_t most = needs_most(planner, planner->needs[0], bytes, planner->arena.bytes);
   if (planner->arena.bytes >= bytes && planner->arena.bytes <= most) return TIDE_OK;
-  if (most == 0) {
-    arena_memory_release(planner, &planner->arena);
-    return TIDE_OK;
-  }
-  tide__arena_memory fresh = { NULL, 0 };
-  const tide_status status = arena_memory_alloc(planner, most, &fresh);
-  // An arena that is only too large will do for another while.
-  if (status != TIDE_OK) return planner->arena.bytes >= bytes ? TIDE_OK : status;
+  // Nothing in it is needed between runs, so that the two need not be there at once.
   arena_memory_release(planner, &planner->arena);
-  planner->arena = fresh;
-  return TIDE_OK;
+  if (most == 0 || arena_memory_alloc(planner, most, &planner->arena) == TIDE_OK) return TIDE_OK;
+  return arena_memory_alloc(planner, bytes, &planner->arena);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -88,15 +82,17 @@ static tide_status generation_new(tide_planner* planner, uint64_t bytes, tide__g
 
 tide_status tide__planner_begin_generation(tide_planner* planner, uint64_t bytes) {
   tide__generation* fitting = NULL;
+  const uint64_t most = needs_most(planner, planner->needs[1], bytes, bytes);
   for (tide__link* it = planner->idle_generations.next; it != &planner->idle_generations;) {
     tide__generation* const idle = generation_of(it);
     it = it->next;
-    // One that is too small or much too large will not be used again.
-    const bool will_do = idle->memory.bytes >= bytes && idle->memory.bytes / 2 <= bytes;
+    // One that is too small, or larger than the last runs needed, is not used again.
+    const bool will_do = idle->memory.bytes >= bytes &&
+                         (idle->memory.bytes <= most || planner->options.remembers_runs == 0);
     if (will_do && fitting == NULL) fitting = idle;
     if (!will_do) generation_free(planner, idle);
   }
-  if (fitting == NULL) TIDE_TRY(generation_new(planner, bytes, &fitting));
+  if (fitting == NULL) TIDE_TRY(generation_new(planner, most, &fitting));
   tide__list_unlink(&fitting->link);
   tide__list_append(&planner->generations, &fitting->link);
   fitting->references = 1;

@@ -66,14 +66,23 @@ static tide_value_role role_unmanaged(const tide__value* value, const tide__node
   return is_graph_output ? TIDE_ROLE_OUTPUT : TIDE_ROLE_UNMANAGED;
 }
 
+// May the memory of a value be needed when nothing says so any more? Not if it only lives on in the outputs
+// of nodes whose blocks are planned with it: they are part of its lifetime, unless a block hands it to its
+// next turn.
+static bool role_is_always_alive(const tide_graph* graph, const tide_graph_options* options,
+                                 const tide__value* value) {
+  if (tide__value_is_external_alias(graph, value)) return true;
+  if (!tide__value_is_output_alias(graph, value)) return false;
+  return !options->nests || value->output_depth <= graph->blocks[value->block].turn_depth;
+}
+
 tide_value_role tide__graph_role(const tide_graph* graph, const tide_graph_options* options, uint32_t value) {
   const tide__value* const record = &graph->values[value];
   if (record->node == TIDE_GRAPH_NONE) return TIDE_ROLE_EXTERNAL;
   const tide__node* const node = &graph->nodes[record->node];
   if (options->writes_out && (node->flags & TIDE_NODE_WRITES_OUT) != 0) {
     if (role_is_managed_output(graph, options, record)) return TIDE_ROLE_MANAGED_OUTPUT;
-    const bool is_always_alive = tide__value_is_external_alias(graph, record) ||
-                                 tide__value_is_output_alias(graph, record);
+    const bool is_always_alive = role_is_always_alive(graph, options, record);
     if (!is_always_alive && record->kind == TIDE_KIND_TENSOR) return TIDE_ROLE_MANAGED;
     if (!is_always_alive && role_is_leaked(graph, record, node)) return TIDE_ROLE_LEAKED;
   }

@@ -31,6 +31,7 @@ typedef struct seal_work {
   size_t capacity;    // of both
   uint32_t* at_work;  // owned; by block: the node that is at work in it; TIDE_GRAPH_NONE: it is not open
   uint32_t now;
+  seal_event user;  // what is being done
 } seal_work;
 
 // ---------------------------------------------------------------------------------------------------
@@ -81,10 +82,13 @@ static void seal_define(seal_work* work, uint32_t number) {
 static tide_status seal_use(seal_work* work, uint32_t number) {
   tide_graph* const graph = work->graph;
   tide__value* const value = &graph->values[number];
-  TIDE_REQUIRE(value->is_defined, TIDE_ERR_ARGUMENT, "value %u is used before it is defined", number);
+  TIDE_REQUIRE(value->is_defined, TIDE_ERR_ARGUMENT, "value %u is used by %s %u before it is defined", number,
+               work->user.step == SEAL_ENTER_NODE ? "node" : "the end of block", work->user.number);
   if (value->is_constant) return TIDE_OK;
   const uint32_t node = work->at_work[value->block];
-  TIDE_REQUIRE(node != TIDE_GRAPH_NONE, TIDE_ERR_ARGUMENT, "value %u is used outside of its block %u", number,
+  TIDE_REQUIRE(node != TIDE_GRAPH_NONE, TIDE_ERR_ARGUMENT,
+               "value %u is used by %s %u, outside of its block %u", number,
+               work->user.step == SEAL_ENTER_NODE ? "node" : "the end of block", work->user.number,
                value->block);
   // The end of a node is not known before it is left; its number stands for it until then.
   value->end = node;
@@ -140,6 +144,7 @@ static tide_status seal_walk(seal_work* work) {
   for (size_t i = 0; i < graph->block_count; i++) work->at_work[i] = TIDE_GRAPH_NONE;
   for (size_t i = 0; i < work->event_count; i++) {
     const seal_event event = work->events[i];
+    work->user = event;
     if (event.step == SEAL_ENTER_NODE) TIDE_TRY(seal_enter_node(work, event.number));
     if (event.step == SEAL_LEAVE_NODE) seal_leave_node(work, event.number);
     if (event.step == SEAL_ENTER_BLOCK) seal_enter_block(work, event.number);
@@ -160,7 +165,10 @@ static uint32_t seal_block_end(const tide_graph* graph, uint32_t block) {
 static void seal_set_lifetimes(tide_graph* graph) {
   for (size_t i = 0; i < graph->value_count; i++) {
     tide__value* const value = &graph->values[i];
-    if (value->node == TIDE_GRAPH_NONE || !value->is_defined) continue;
+    if (value->node == TIDE_GRAPH_NONE || !value->is_defined) {
+      value->begin = value->end = 0;
+      continue;
+    }
     value->begin = graph->nodes[value->node].begin;
     value->end = value->is_output ? seal_block_end(graph, value->block) : graph->nodes[value->end].end;
   }
@@ -269,6 +277,15 @@ static void seal_find_shared(seal_work* work) {
   for (size_t i = 0; i < work->event_count; i++) seal_share_step(graph, work->events[i], false);
 }
 
+// Blocks with inputs may hand their outputs to their next turn. A block stands behind those around it.
+static void seal_find_turns(tide_graph* graph) {
+  for (size_t i = 1; i < graph->block_count; i++) {
+    tide__graph_block* const block = &graph->blocks[i];
+    const uint32_t around = graph->nodes[block->node].block;
+    block->turn_depth = block->inputs.count != 0 ? block->depth : graph->blocks[around].turn_depth;
+  }
+}
+
 // ---------------------------------------------------------------------------------------------------
 // The door
 
@@ -312,6 +329,7 @@ tide_status tide_graph_seal(tide_graph* graph) {
   if (status == TIDE_OK) {
     seal_set_lifetimes(graph);
     seal_find_shared(&work);
+    seal_find_turns(graph);
     graph->is_sealed = true;
   }
   seal_free(&work);
