@@ -95,7 +95,8 @@ TIDE_API TIDE_NODISCARD tide_status tide_graph_add_node(tide_graph* graph, uint3
 // input of it with any input of the node; their numbers need not be the same. What a node of a block with
 // inputs has written in one turn may be handed to the next turn as one of them: if it has memory of its own,
 // that stays as it is until the value is asked for again in the turn after. What is to last longer, or comes
-// from blocks further in, is copied by the program.
+// from blocks further in, is copied by the program. Of several blocks of a node, the outputs of the node share
+// memory with those of the block that was at work last.
 TIDE_API TIDE_NODISCARD tide_status tide_graph_add_block(tide_graph* graph, uint32_t node, uint32_t* out);
 TIDE_API TIDE_NODISCARD tide_status tide_graph_add_input(tide_graph* graph, uint32_t block, uint32_t value);
 TIDE_API TIDE_NODISCARD tide_status tide_graph_add_output(tide_graph* graph, uint32_t block, uint32_t value);
@@ -247,8 +248,8 @@ typedef struct tide_graph_layout_info {
   uint32_t outputs;                // values with a place in the arena of outputs
   uint64_t bytes;                  // of the arena
   uint64_t output_bytes;           // of the arena of outputs
-  // No arena can be smaller: the most bytes that live at once, those of blocks inside nodes included, where
-  // no output lies over an input.
+  // The most bytes that live at once, those of blocks inside nodes included: with these lifetimes no arena
+  // can be smaller, unless outputs lie over inputs.
   uint64_t lower_bound;
 } tide_graph_layout_info;
 
@@ -300,7 +301,7 @@ TIDE_API TIDE_NODISCARD tide_status tide_planner_take(tide_planner* planner, uin
 
 // The managed outputs of each run with some lie in an arena of their own, a generation. They stay as they are
 // until it is released as often as it was retained, and once more. Generations count from 1; 0: the last run
-// has none.
+// has none, as the first of a shape, whose outputs have memory of their own: tide_planner_take().
 // Errors:  TIDE_ERR_HANDLE for a generation that is gone already.
 TIDE_API uint64_t tide_planner_generation(const tide_planner* planner);
 TIDE_API TIDE_NODISCARD tide_status tide_planner_retain_outputs(tide_planner* planner, uint64_t generation);

@@ -241,7 +241,7 @@ TIDE_API TIDE_NODISCARD tide_status tide_profile_release(tide_profile* profile, 
 
 // For programs that keep their own allocator while recording or validating: tell what was requested and
 // released. Outside such a run they do nothing.
-// Errors:  TIDE_ERR_ARGUMENT; TIDE_ERR_NO_MEMORY for the note, which makes the end of a recorded run fail.
+// Errors:  TIDE_ERR_ARGUMENT; TIDE_ERR_NO_MEMORY for the note, which makes the end of the run fail.
 TIDE_API TIDE_NODISCARD tide_status tide_profile_note_alloc(tide_profile* profile, const void* address,
                                                             size_t bytes, size_t alignment);
 TIDE_API TIDE_NODISCARD tide_status tide_profile_note_release(tide_profile* profile, const void* address);

@@ -62,7 +62,8 @@ typedef struct tide__numbers {
 typedef struct tide__graph_block {
   uint32_t node;   // that holds it; TIDE_GRAPH_NONE: the root
   uint32_t depth;  // 0: the root
-  // The depth of the innermost block, this one or around it, that may hand something to its next turn; 0: none.
+  // The depth of the innermost block, this one or around it, that may hand something to its next turn; 0:
+  // none.
   uint32_t turn_depth;
   uint32_t previous;  // block of the same node; TIDE_GRAPH_NONE: none
   tide__numbers nodes;

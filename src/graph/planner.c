@@ -16,6 +16,7 @@ static bool planner_alloc_tables(tide_planner* planner) {
   planner->roles = tide__heap_alloc(heap, values, sizeof *planner->roles);
   planner->storages = tide__heap_alloc(heap, values, sizeof *planner->storages);
   planner->holdings = tide__heap_alloc(heap, values, sizeof *planner->holdings);
+  planner->owners = tide__heap_alloc(heap, values, sizeof *planner->owners);
   planner->freed = tide__heap_alloc(heap, values, sizeof *planner->freed);
   planner->is_marked = tide__heap_alloc(heap, graph->node_count + 1, sizeof *planner->is_marked);
   // Every block has a position for each of its nodes and one behind them.
@@ -24,8 +25,8 @@ static bool planner_alloc_tables(tide_planner* planner) {
   planner->block_first = tide__heap_alloc(heap, graph->block_count + 1, sizeof *planner->block_first);
   planner->learnt = tide__heap_alloc(heap, planner->options.max_layouts, sizeof *planner->learnt);
   return planner->roles != NULL && planner->storages != NULL && planner->holdings != NULL &&
-         planner->freed != NULL && planner->is_marked != NULL && planner->freed_first != NULL &&
-         planner->block_first != NULL && planner->learnt != NULL;
+         planner->owners != NULL && planner->freed != NULL && planner->is_marked != NULL &&
+         planner->freed_first != NULL && planner->block_first != NULL && planner->learnt != NULL;
 }
 
 void tide_planner_free(tide_planner* planner) {
@@ -42,6 +43,7 @@ void tide_planner_free(tide_planner* planner) {
                      sizeof *planner->freed_first);
   tide__heap_release(heap, planner->is_marked, graph->node_count + 1, sizeof *planner->is_marked);
   tide__heap_release(heap, planner->freed, values, sizeof *planner->freed);
+  tide__heap_release(heap, planner->owners, values, sizeof *planner->owners);
   tide__heap_release(heap, planner->holdings, values, sizeof *planner->holdings);
   tide__heap_release(heap, planner->storages, values, sizeof *planner->storages);
   tide__heap_release(heap, planner->roles, values, sizeof *planner->roles);

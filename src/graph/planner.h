@@ -26,6 +26,7 @@ typedef struct tide__holding {
   uint64_t
       stamp;  // when it was last allocated or adopted, in the count of all such calls; 0: not in this run
   bool was_allocated;  // by the planner, and not adopted
+  uint32_t owner;      // if it has memory of its own: its position among all that have, plus one
 } tide__holding;
 
 // What was learnt about runs of one shape.
@@ -54,11 +55,13 @@ struct tide_planner {
   tide_value_role* roles;      // owned; by value
   tide_storage* storages;      // owned; by value
   tide__holding* holdings;     // owned; by value
-  bool* is_marked;             // owned; by node: the guard has found it once
-  uint32_t* freed;             // owned; managed values by block and the position of their end
-  uint64_t* freed_first;       // owned; by position, those of all blocks in a row: where its values begin
-  uint32_t* block_first;       // owned; by block: its first position there
-  tide__learnt* learnt;        // owned; max_layouts of them
+  uint32_t* owners;            // owned; values with memory of their own, in any order
+  size_t owner_count;
+  bool* is_marked;        // owned; by node: the guard has found it once
+  uint32_t* freed;        // owned; managed values by block and the position of their end
+  uint64_t* freed_first;  // owned; by position, those of all blocks in a row: where its values begin
+  uint32_t* block_first;  // owned; by block: its first position there
+  tide__learnt* learnt;   // owned; max_layouts of them
   size_t learnt_count;
   // The run that is open, or the last one
   bool is_open;
@@ -84,7 +87,7 @@ tide_status tide__planner_begin_generation(tide_planner* planner, uint64_t bytes
 // A generation has one reference less; the last one makes it idle.
 void tide__planner_drop_generation(tide_planner* planner, tide__generation* generation);
 tide__generation* tide__planner_find_generation(const tide_planner* planner, uint64_t number);
-// Memory of a value's own.
+// Memory of a value's own; others that are dead when the value is made lose theirs.
 tide_status tide__planner_own(tide_planner* planner, uint32_t value, uint64_t bytes, void** out);
 void tide__planner_disown(tide_planner* planner, uint32_t value);
 void tide__planner_free_memory(tide_planner* planner);

@@ -142,6 +142,36 @@ static bool own_is_kept_for_a_turn(const tide_planner* planner, uint32_t value) 
   return record->block != TIDE_GRAPH_ROOT && tide__value_is_output_alias(planner->graph, record);
 }
 
+static void owners_add(tide_planner* planner, uint32_t value) {
+  tide__holding* const holding = &planner->holdings[value];
+  if (holding->owner != 0) return;
+  planner->owners[planner->owner_count++] = value;
+  holding->owner = (uint32_t)planner->owner_count;
+}
+
+static void owners_remove(tide_planner* planner, uint32_t value) {
+  tide__holding* const holding = &planner->holdings[value];
+  if (holding->owner == 0) return;
+  const uint32_t last = planner->owners[--planner->owner_count];
+  planner->owners[holding->owner - 1] = last;
+  planner->holdings[last].owner = holding->owner;
+  holding->owner = 0;
+}
+
+// Gives back the memory of values whose last reader comes before a value is made. What outlives the run, or
+// may be read in the next turn of a block, stays.
+static void owners_drop_dead(tide_planner* planner, uint32_t value) {
+  const tide__value* const values = planner->graph->values;
+  for (size_t i = planner->owner_count; i-- > 0;) {
+    const uint32_t owner = planner->owners[i];
+    const tide__value* const record = &values[owner];
+    if (record->end >= values[value].begin || tide__value_is_external_alias(planner->graph, record)) continue;
+    if (tide__value_outlives_run(record) || own_is_kept_for_a_turn(planner, owner)) continue;
+    tide__planner_disown(planner, owner);
+    planner->storages[owner] = (tide_storage){ .group = TIDE_GRAPH_NONE };
+  }
+}
+
 tide_status tide__planner_own(tide_planner* planner, uint32_t value, uint64_t bytes, void** out) {
   tide__holding* const holding = &planner->holdings[value];
   const tide_memory* const memory = &planner->options.memory;
@@ -150,7 +180,9 @@ tide_status tide__planner_own(tide_planner* planner, uint32_t value, uint64_t by
     *out = holding->own;
     return TIDE_OK;
   }
+  owners_drop_dead(planner, value);
   TIDE_TRY(memory->alloc(memory, bytes, planner->options.alignment, out));
+  owners_add(planner, value);
   if (is_kept) {
     own_release(planner, &holding->previous, &holding->previous_bytes);
     holding->previous = holding->own;
@@ -169,6 +201,7 @@ void tide__planner_disown(tide_planner* planner, uint32_t value) {
   tide__holding* const holding = &planner->holdings[value];
   own_release(planner, &holding->own, &holding->own_bytes);
   own_release(planner, &holding->previous, &holding->previous_bytes);
+  owners_remove(planner, value);
 }
 
 void tide__planner_free_memory(tide_planner* planner) {

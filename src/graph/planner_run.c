@@ -136,6 +136,7 @@ tide_status tide_planner_take(tide_planner* planner, uint32_t value, void** out)
   planner->stats.own_bytes -= holding->own_bytes;
   holding->own = NULL;
   holding->own_bytes = 0;
+  tide__planner_disown(planner, value);
   planner->storages[value] = (tide_storage){ .group = TIDE_GRAPH_NONE };
   return TIDE_OK;
 }

@@ -189,7 +189,6 @@ static void report_finish(tide__run* run) {
 
 static tide_status run_plan(tide__run* run) {
   tide_profile* const profile = run->profile;
-  TIDE_REQUIRE(!run->lacks_requests, TIDE_ERR_NO_MEMORY, "no memory to record all requests of the run");
   tide_profile_plan_options options = TIDE_PROFILE_PLAN_OPTIONS_INIT;
   options.planner = profile->options.planner;
   options.nodes = profile->options.plan_nodes;
@@ -231,6 +230,7 @@ static tide_status run_conclude(tide__run* run) {
   run_leave_arenas(run);
   report_finish(run);
   run_count_in(run);
+  TIDE_REQUIRE(!run->lacks_requests, TIDE_ERR_NO_MEMORY, "no memory to note all requests of the run");
   if (run->mode == TIDE_PROFILE_RECORD) return run_plan(run);
   if (run->mode == TIDE_PROFILE_REPLAY) {
     const bool is_off = report_is_off(run->profile, &run->report, run->plan->info.count);
