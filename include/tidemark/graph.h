@@ -95,8 +95,8 @@ TIDE_API TIDE_NODISCARD tide_status tide_graph_add_node(tide_graph* graph, uint3
 // input of it with any input of the node; their numbers need not be the same. What a node of a block with
 // inputs has written in one turn may be handed to the next turn as one of them: if it has memory of its own,
 // that stays as it is until the value is asked for again in the turn after. What is to last longer, or comes
-// from blocks further in, is copied by the program. Of several blocks of a node, the outputs of the node share
-// memory with those of the block that was at work last.
+// from blocks further in, is copied by the program. Of several blocks of a node, the outputs of the node
+// share memory with those of the block that was at work last.
 TIDE_API TIDE_NODISCARD tide_status tide_graph_add_block(tide_graph* graph, uint32_t node, uint32_t* out);
 TIDE_API TIDE_NODISCARD tide_status tide_graph_add_input(tide_graph* graph, uint32_t block, uint32_t value);
 TIDE_API TIDE_NODISCARD tide_status tide_graph_add_output(tide_graph* graph, uint32_t block, uint32_t value);
