@@ -22,27 +22,31 @@ static void run_note_first(tide__run* run, uint32_t clock) {
 // ---------------------------------------------------------------------------------------------------
 // Requests
 
-static bool replay_note_late(tide__run* run, tide__ending ending) {
+// What is not the rule is kept out of line, so that the rule is short.
+#define REPLAY_RARE __attribute__((cold, noinline))
+
+static REPLAY_RARE void replay_note_late(tide__run* run, tide__ending ending) {
   const tide__step* const step = &run->plan->steps[ending.request];
   const tide__late late = { .node = { .key = step->offset },
                             .end = step->offset + step->bytes,
                             .request = ending.request };
-  return tide__lates_add(&run->lates, run->profile->heap, run->plan->managed.count, ending.place, late);
+  const size_t places = run->plan->managed.count;
+  // Without memory to follow it, nothing more is served from the arena.
+  if (!tide__lates_add(&run->lates, run->profile->heap, places, ending.place, late)) run->is_blind = true;
 }
 
 // Time moves until `request` is due: what should have ended by then, and is held still, is late.
 static inline void replay_advance(tide__run* run, uint32_t request) {
   if (run->arena == NULL) return;
   const tide_profile_plan* const plan = run->plan;
+  const tide__atomic_u64* const held = run->arena->held;
   const uint32_t clock = tide__load_relaxed(&run->trail.clock);
   const uint32_t end = plan->steps[request + 1].ending;
   for (uint32_t i = plan->steps[clock].ending; i < end; i++) {
     const tide__ending ending = plan->endings[i];
-    // pairs with the store of another thread in replay_take_back: who reuses memory sees what was done there
-    const uint64_t holder = tide__load_acquire(&run->arena->held[ending.place]);
-    if ((uint32_t)holder == ending.request + 1 && !replay_note_late(run, ending)) {
-      run->is_blind = true;
-    }
+    // pairs with the store in tide__replay_release_locked: who reuses memory sees what was done there
+    const uint64_t holder = tide__load_acquire(&held[ending.place]);
+    if ((uint32_t)holder == ending.request + 1) replay_note_late(run, ending);
   }
   run->next_ending = end;
 }
@@ -58,29 +62,32 @@ static bool replay_is_blocked(tide__run* run, const tide__step* step) {
   }
 }
 
+// A request that escapes, or that comes while something is late.
+static REPLAY_RARE bool replay_take_rare(tide__run* run, uint32_t request) {
+  const tide__step* const step = &run->plan->steps[request];
+  if (step->lifetime == TIDE__STEP_NEVER) {
+    run->report.escaped += run->escapes == NULL;
+    return run->escapes != NULL;
+  }
+  if (!run->is_blind && !replay_is_blocked(run, step)) return true;
+  run_note_first(run, request);
+  run->report.blocked++;
+  return false;
+}
+
 // Serves a planned request, whose turn it is, if it can be served; false: by the fallback.
 static inline bool replay_take(tide__run* run, uint32_t request, void** out) {
   replay_advance(run, request);
   const tide__step* const step = &run->plan->steps[request];
+  const bool escapes = step->lifetime == TIDE__STEP_NEVER;
+  const bool is_rare = escapes || run->lates.count != 0 || run->is_blind;
   tide__trail_pass(&run->trail, request);
-  if (step->lifetime == TIDE__STEP_NEVER) {
-    if (run->escapes == NULL) {
-      run->report.escaped++;
-      return false;
-    }
-    tide__store_relaxed(&run->escapes->held[step->place], tide__holder(request, step->lifetime));
-    run->taken_escaping++;
-    *out = run->escapes->base + step->offset;
-    return true;
-  }
-  if (run->is_blind || (run->lates.count != 0 && replay_is_blocked(run, step))) {
-    run_note_first(run, request);
-    run->report.blocked++;
-    return false;
-  }
-  tide__store_relaxed(&run->arena->held[step->place], tide__holder(request, step->lifetime));
-  run->taken++;
-  *out = run->arena->base + step->offset;
+  if (is_rare && !replay_take_rare(run, request)) return false;
+  const tide__arena* const arena = escapes ? run->escapes : run->arena;
+  tide__store_relaxed(&arena->held[step->place], tide__holder(request, step->lifetime));
+  run->taken_escaping += escapes;
+  run->taken += !escapes;
+  *out = arena->base + step->offset;
   return true;
 }
 
@@ -93,8 +100,7 @@ static void run_count_match(tide__run* run, tide__match match, uint32_t clock) {
 }
 
 // A request that is not next in the plan.
-static __attribute__((cold)) tide_status replay_find(tide__run* run, uint64_t bytes, uint64_t alignment,
-                                                     void** out) {
+static REPLAY_RARE tide_status replay_find(tide__run* run, uint64_t bytes, uint64_t alignment, void** out) {
   const uint32_t clock = tide__load_relaxed(&run->trail.clock);
   TIDE_REQUIRE(!run->profile->options.is_strict, TIDE_ERR_STATE,
                "request %u has %llu bytes where the plan of %zu has %llu", clock, (unsigned long long)bytes,
@@ -167,7 +173,7 @@ static tide_status replay_require_time(const tide__run* run, uint32_t lifetime) 
   return TIDE_OK;
 }
 
-static tide_status replay_refuse(const void* address) {
+static REPLAY_RARE tide_status replay_refuse(const void* address) {
   return TIDE_FAIL(TIDE_ERR_HANDLE, "nothing that is handed out begins at %p", address);
 }
 
@@ -185,31 +191,35 @@ static inline uint64_t arena_holder(const tide__arena* arena, uint32_t place) {
   return place != TIDE__NO_PLACE ? tide__load_relaxed(&arena->held[place]) : 0;
 }
 
+// A release at another time than planned.
+static REPLAY_RARE tide_status replay_take_back_rare(tide__run* run, const tide__arena* arena, uint32_t place,
+                                                     uint32_t lifetime) {
+  TIDE_TRY(replay_require_time(run, lifetime));
+  tide__replay_count_release(run, lifetime, true);
+  if (!arena->is_escape) tide__lates_remove(&run->lates, place);
+  return TIDE_OK;
+}
+
 static inline tide_status replay_take_back(tide__run* run, tide__arena* arena, uint64_t offset) {
   const uint32_t place = replay_place(run, arena, offset);
   const uint64_t holder = arena_holder(arena, place);
   if (holder == 0) return replay_refuse(arena->base + offset);
   const uint32_t lifetime = tide__holder_lifetime(holder);
-  if (lifetime != tide__load_relaxed(&run->trail.clock)) {
-    TIDE_TRY(replay_require_time(run, lifetime));
-    tide__replay_count_release(run, lifetime, true);
-    if (!arena->is_escape) tide__lates_remove(&run->lates, place);
-  }
+  if (lifetime != tide__load_relaxed(&run->trail.clock))
+    TIDE_TRY(replay_take_back_rare(run, arena, place, lifetime));
   tide__store_relaxed(&arena->held[place], 0);
   run->released += !arena->is_escape;
   return TIDE_OK;
 }
 
 bool tide__replay_release(tide__run* run, void* address, tide_status* out_status) {
-  const uint64_t offset = tide__address(address) - (run->arena != NULL ? tide__address(run->arena->base) : 0);
-  if (run->arena != NULL && offset < run->arena->bytes) {
-    *out_status = replay_take_back(run, run->arena, offset);
-    return true;
-  }
-  if (run->escapes == NULL) return false;
-  const uint64_t escape_offset = tide__address(address) - tide__address(run->escapes->base);
-  if (escape_offset >= run->escapes->bytes) return false;
-  *out_status = replay_take_back(run, run->escapes, escape_offset);
+  tide__arena* arena = run->arena;
+  if (arena == NULL || tide__address(address) - tide__address(arena->base) >= arena->bytes)
+    arena = run->escapes;
+  if (arena == NULL) return false;
+  const uint64_t offset = tide__address(address) - tide__address(arena->base);
+  if (offset >= arena->bytes) return false;
+  *out_status = replay_take_back(run, arena, offset);
   return true;
 }
 

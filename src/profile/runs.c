@@ -310,10 +310,9 @@ static void profile_note_release(tide_profile* profile, tide__run* own, uint64_t
   tide__mutex_unlock(&profile->lock);
 }
 
-static tide_status alloc_alignment(const tide_profile* profile, size_t* alignment) {
-  if (*alignment == 0) *alignment = profile->options.alignment;
-  TIDE_REQUIRE(tide__is_power_of_two(*alignment) && *alignment <= TIDE_PROFILE_MAX_ALIGNMENT,
-               TIDE_ERR_ARGUMENT, "the alignment %zu is no power of two up to 2^20", *alignment);
+static tide_status alloc_check_alignment(size_t alignment) {
+  TIDE_REQUIRE(tide__is_power_of_two(alignment) && alignment <= TIDE_PROFILE_MAX_ALIGNMENT, TIDE_ERR_ARGUMENT,
+               "the alignment %zu is no power of two up to 2^20", alignment);
   return TIDE_OK;
 }
 
@@ -321,7 +320,8 @@ tide_status tide_profile_note_alloc(tide_profile* profile, const void* address, 
                                     size_t alignment) {
   TIDE_REQUIRE(profile != NULL && (address != NULL || bytes == 0), TIDE_ERR_ARGUMENT,
                "note_alloc: the profile or the address is NULL");
-  TIDE_TRY(alloc_alignment(profile, &alignment));
+  if (alignment != 0) TIDE_TRY(alloc_check_alignment(alignment));
+  else alignment = profile->options.alignment;
   tide__run* const run = run_here(profile);
   if (run == NULL || !run_is_noting(run) || bytes == 0) return TIDE_OK;
   return run_note_alloc(run, address, bytes, alignment);
@@ -362,7 +362,8 @@ static tide_status alloc_outside(tide_profile* profile, tide__run* run, size_t b
 tide_status tide_profile_alloc(tide_profile* profile, size_t bytes, size_t alignment, void** out) {
   TIDE_REQUIRE(profile != NULL && out != NULL, TIDE_ERR_ARGUMENT, "alloc: the profile or out is NULL");
   *out = NULL;
-  TIDE_TRY(alloc_alignment(profile, &alignment));
+  if (alignment != 0) TIDE_TRY(alloc_check_alignment(alignment));
+  else alignment = profile->options.alignment;
   if (bytes == 0) return TIDE_OK;
   tide__run* const run = run_here(profile);
   if (run != NULL && run->mode == TIDE_PROFILE_REPLAY) {
