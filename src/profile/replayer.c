@@ -2,9 +2,9 @@
 // Copyright the Tidemark authors
 //
 // One run against its plan. Each planned request is unused, live or done. Before a request is served, what
-// should have ended by then is looked at: what has not is late, and no request is put over it. So two live
-// pieces of memory never overlap, whatever the program does: those that are not late were planned apart, and
-// those that are late are asked for.
+// should have ended by then is looked at, unless the count of releases says enough: what is held still is
+// late, and no request is put over it. So two live pieces of memory never overlap, whatever the program does:
+// those that are not late were planned apart, and those that are late are asked for.
 //
 // Cost: O(1) for a request or release that is as planned; O(log n) of n late ones otherwise.
 #include <string.h>
@@ -35,18 +35,23 @@ static REPLAY_RARE void replay_note_late(tide__run* run, tide__ending ending) {
   if (!tide__lates_add(&run->lates, run->profile->heap, places, ending.place, late)) run->is_blind = true;
 }
 
-// Time moves until `request` is due: what should have ended by then, and is held still, is late.
-static inline void replay_advance(tide__run* run, uint32_t request) {
-  if (run->arena == NULL) return;
-  const tide_profile_plan* const plan = run->plan;
-  const tide__atomic_u64* const held = run->arena->held;
-  const uint32_t clock = tide__load_relaxed(&run->trail.clock);
-  const uint32_t end = plan->steps[request + 1].ending;
-  for (uint32_t i = plan->steps[clock].ending; i < end; i++) {
-    const tide__ending ending = plan->endings[i];
+// Of what should have ended between two places of the plan, that which is held still is late.
+static REPLAY_RARE void replay_look(tide__run* run, uint32_t first, uint32_t end) {
+  for (uint32_t i = first; i < end; i++) {
+    const tide__ending ending = run->plan->endings[i];
     // pairs with the store in tide__replay_release_locked: who reuses memory sees what was done there
-    const uint64_t holder = tide__load_acquire(&held[ending.place]);
+    const uint64_t holder = tide__load_acquire(&run->arena->held[ending.place]);
     if ((uint32_t)holder == ending.request + 1) replay_note_late(run, ending);
+  }
+}
+
+// Time moves until `request` is due. If this thread has released so many as should have ended by then, each
+// at its time, then these are they, and nothing is late.
+static inline void replay_advance(tide__run* run, uint32_t request) {
+  const tide__step* const steps = run->plan->steps;
+  const uint32_t end = steps[request + 1].ending;
+  if (run->released != end || run->is_irregular) {
+    replay_look(run, steps[tide__load_relaxed(&run->trail.clock)].ending, end);
   }
   run->next_ending = end;
 }
@@ -196,6 +201,7 @@ static REPLAY_RARE tide_status replay_take_back_rare(tide__run* run, const tide_
                                                      uint32_t lifetime) {
   TIDE_TRY(replay_require_time(run, lifetime));
   tide__replay_count_release(run, lifetime, true);
+  run->is_irregular = true;
   if (!arena->is_escape) tide__lates_remove(&run->lates, place);
   return TIDE_OK;
 }

@@ -46,6 +46,7 @@ typedef struct tide__run {
   uint64_t taken;        // requests served from `arena`
   uint64_t taken_escaping;
   uint64_t released;     // of what was taken from `arena`, by this thread
+  bool is_irregular;     // a release came at another time than planned
   uint32_t next_ending;  // the planned release that comes next, if all goes as planned
   tide_profile* profile;
   tide_profile_mode mode;

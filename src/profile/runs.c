@@ -74,7 +74,7 @@ static void run_reset(tide__run* run, uint64_t shape) {
   run->other_first = UINT64_MAX;
   run->shape = shape;
   run->plan = NULL;
-  run->is_auto = run->is_blind = run->lacks_requests = false;
+  run->is_auto = run->is_blind = run->lacks_requests = run->is_irregular = false;
   run->report = (tide_profile_report){ .first = UINT64_MAX };
   tide__lates_clear(&run->lates);
   tide__recorder_clear(&run->recorder);
