@@ -10,12 +10,13 @@
 // large enough is taken, or the largest, which then grows. Cost: O(n log n), of the second O(n) times the
 // free groups.
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/error.h"
+#include "base/tree.h"
 #include "graph/places.h"
 
 typedef struct group {
+  tide__tree_node by_size;  // while it is free; key: bytes, tie: its number
   uint64_t bytes;
   uint64_t offset;
 } group;
@@ -24,10 +25,12 @@ typedef struct groups_work {
   tide__lodgers* lodgers;
   group* groups;      // owned
   uint32_t* of;       // owned; the group of each lodger
-  uint32_t* free;     // owned; free groups, the one given back last at the end
+  uint32_t* free;     // owned; LIFO: free groups, the one given back last at the end
   uint32_t* leaving;  // owned; lodgers in the order in which they leave
+  tide__tree sizes;   // otherwise: free groups by size
   size_t group_count;
   size_t free_count;
+  bool is_lifo;
 } groups_work;
 
 // The order of leaving: by the last instant, then by value.
@@ -38,34 +41,37 @@ static int leaving_compare(const void* left, const void* right) {
   return a->value < b->value ? -1 : a->value > b->value;
 }
 
-static size_t groups_choose_fitting(const groups_work* work, uint64_t bytes) {
-  size_t best = 0;
-  for (size_t i = 1; i < work->free_count; i++) {
-    const uint64_t here = work->groups[work->free[i]].bytes;
-    const uint64_t there = work->groups[work->free[best]].bytes;
-    const bool is_better = there < bytes ? here > there : here >= bytes && here < there;
-    if (is_better) best = i;
+static void groups_give(groups_work* work, uint32_t number) {
+  if (work->is_lifo) {
+    work->free[work->free_count++] = number;
+    return;
   }
-  return best;
+  work->groups[number].by_size = (tide__tree_node){ .key = work->groups[number].bytes, .tie = number };
+  tide__tree_insert(&work->sizes, &work->groups[number].by_size);
 }
 
-static uint32_t groups_take(groups_work* work, uint64_t bytes, bool is_lifo) {
-  if (work->free_count == 0) return (uint32_t)work->group_count++;
-  const size_t chosen = is_lifo ? work->free_count - 1 : groups_choose_fitting(work, bytes);
-  const uint32_t taken = work->free[chosen];
-  memmove(&work->free[chosen], &work->free[chosen + 1], (--work->free_count - chosen) * sizeof *work->free);
-  return taken;
+static uint32_t groups_take_fitting(groups_work* work, uint64_t bytes) {
+  tide__tree_node* node = tide__tree_ceiling(&work->sizes, bytes);
+  if (node == NULL) node = tide__tree_floor(&work->sizes, UINT64_MAX);
+  if (node == NULL) return (uint32_t)work->group_count++;
+  tide__tree_remove(&work->sizes, node);
+  return (uint32_t)node->tie;
 }
 
-static void groups_play(groups_work* work, bool is_lifo) {
+static uint32_t groups_take(groups_work* work, uint64_t bytes) {
+  if (!work->is_lifo) return groups_take_fitting(work, bytes);
+  return work->free_count != 0 ? work->free[--work->free_count] : (uint32_t)work->group_count++;
+}
+
+static void groups_play(groups_work* work) {
   tide__lodgers* const lodgers = work->lodgers;
   size_t gone = 0;
   for (size_t i = 0; i < lodgers->count; i++) {
     const tide__lodger* const lodger = &lodgers->items[i];
     while (lodgers->items[work->leaving[gone]].end < lodger->begin) {
-      work->free[work->free_count++] = work->of[work->leaving[gone++]];
+      groups_give(work, work->of[work->leaving[gone++]]);
     }
-    const uint32_t taken = groups_take(work, lodger->bytes, is_lifo);
+    const uint32_t taken = groups_take(work, lodger->bytes);
     work->of[i] = taken;
     if (work->groups[taken].bytes < lodger->bytes) work->groups[taken].bytes = lodger->bytes;
   }
@@ -101,6 +107,7 @@ static uint32_t* groups_table(const tide__lodgers* lodgers) {
 tide_status tide__groups_place(tide__lodgers* lodgers, bool is_lifo) {
   if (lodgers->count == 0) return TIDE_OK;
   groups_work work = { .lodgers = lodgers,
+                       .is_lifo = is_lifo,
                        .groups = tide__heap_alloc(lodgers->heap, lodgers->count, sizeof(group)),
                        .of = groups_table(lodgers),
                        .free = groups_table(lodgers),
@@ -108,7 +115,7 @@ tide_status tide__groups_place(tide__lodgers* lodgers, bool is_lifo) {
   const bool has_room = work.groups != NULL && work.of != NULL && work.free != NULL && work.leaving != NULL &&
                         groups_sort_leaving(&work);
   if (has_room) {
-    groups_play(&work, is_lifo);
+    groups_play(&work);
     groups_settle(&work);
   }
   tide__heap_release(lodgers->heap, work.leaving, lodgers->count, sizeof *work.leaving);
