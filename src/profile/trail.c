@@ -28,14 +28,23 @@ static uint64_t trail_search(const tide_profile_plan* plan, uint64_t position, u
   return position;
 }
 
+// Where a request stands that does not have the size of the planned one at a position.
+static uint64_t trail_look_around(const tide__trail* trail, uint64_t position, uint64_t bytes) {
+  const tide_profile_plan* const plan = trail->plan;
+  if (!trail->is_lost) {
+    const bool is_one_missing = position + 1 < plan->info.count && plan->steps[position + 1].bytes == bytes;
+    return is_one_missing ? position + 1 : position;
+  }
+  if (position > 0 && plan->steps[position - 1].bytes == bytes) return position - 1;
+  return trail_search(plan, position, trail->last_bytes, bytes);
+}
+
 tide__match tide__trail_find(tide__trail* trail, uint64_t bytes, uint64_t alignment, uint32_t* out) {
   const tide_profile_plan* const plan = trail->plan;
   const uint64_t clock = tide__load_relaxed(&trail->clock);
   uint64_t position = clock - trail->behind;
   // Behind the last planned request stands one of 0 bytes.
-  if (plan->steps[position].bytes != bytes && trail->is_lost) {
-    position = trail_search(plan, position, trail->last_bytes, bytes);
-  }
+  if (plan->steps[position].bytes != bytes) position = trail_look_around(trail, position, bytes);
   const tide__step* const step = &plan->steps[position];
   trail->is_lost = step->bytes != bytes;
   trail->last_bytes = bytes;
