@@ -96,7 +96,8 @@ TIDE_API TIDE_NODISCARD tide_status tide_graph_add_node(tide_graph* graph, uint3
 // inputs has written in one turn may be handed to the next turn as one of them: if it has memory of its own,
 // that stays as it is until the value is asked for again in the turn after. What is to last longer, or comes
 // from blocks further in, is copied by the program. Of several blocks of a node, the outputs of the node
-// share memory with those of the block that was at work last.
+// share memory with those of the block that was at work last; where none may be, what the outputs then share
+// with the inputs is named among the aliases.
 TIDE_API TIDE_NODISCARD tide_status tide_graph_add_block(tide_graph* graph, uint32_t node, uint32_t* out);
 TIDE_API TIDE_NODISCARD tide_status tide_graph_add_input(tide_graph* graph, uint32_t block, uint32_t value);
 TIDE_API TIDE_NODISCARD tide_status tide_graph_add_output(tide_graph* graph, uint32_t block, uint32_t value);
@@ -161,7 +162,7 @@ typedef enum tide_value_role {
   TIDE_ROLE_EXTERNAL,         // an input or a constant: not ours
   TIDE_ROLE_MANAGED,          // a place in the arena
   TIDE_ROLE_MANAGED_OUTPUT,   // a place in an arena of outputs
-  TIDE_ROLE_LEAKED,           // a container that is kept from run to run, on purpose
+  TIDE_ROLE_LEAKED,           // a container that the program keeps from run to run, on purpose
   TIDE_ROLE_UNMANAGED,        // to be reset after each run
   TIDE_ROLE_BORROWED,         // a borrowed reference, to be dropped after each run
   TIDE_ROLE_SCALAR,           // never reset
@@ -302,7 +303,8 @@ TIDE_API TIDE_NODISCARD tide_status tide_planner_take(tide_planner* planner, uin
 // The managed outputs of each run with some lie in an arena of their own, a generation. They stay as they are
 // until it is released as often as it was retained, and once more. Generations count from 1; 0: the last run
 // has none, as the first of a shape, whose outputs have memory of their own: tide_planner_take().
-// Errors:  TIDE_ERR_HANDLE for a generation that is gone already.
+// Errors:  TIDE_ERR_HANDLE for a generation that is gone already; TIDE_ERR_STATE to give up that of the run
+//          that is open.
 TIDE_API uint64_t tide_planner_generation(const tide_planner* planner);
 TIDE_API TIDE_NODISCARD tide_status tide_planner_retain_outputs(tide_planner* planner, uint64_t generation);
 TIDE_API TIDE_NODISCARD tide_status tide_planner_release_outputs(tide_planner* planner, uint64_t generation);
@@ -341,8 +343,8 @@ TIDE_API TIDE_NODISCARD tide_status tide_planner_guard(tide_planner* planner, ui
 // still theirs? TIDE_ERR_STATE names the value and the one that has taken its memory: an alias that the graph
 // does not tell of.
 TIDE_API TIDE_NODISCARD tide_status tide_planner_check(tide_planner* planner, uint32_t node);
-// Between runs: is there a value that still holds memory, and is neither an output to be taken nor a leaked
-// container nor in a generation of outputs? TIDE_GRAPH_NONE: none.
+// Between runs: is there a value that still holds memory, and is neither an output to be taken nor in a
+// generation of outputs? TIDE_GRAPH_NONE: none.
 TIDE_API uint32_t tide_planner_leak(const tide_planner* planner);
 
 // The node's position in its block, and the values whose lifetimes end with it and that are managed, rising.
@@ -352,7 +354,7 @@ TIDE_API const uint32_t* tide_planner_freed_after(const tide_planner* planner, u
                                                   uint32_t position, size_t* out_count);
 TIDE_API tide_value_role tide_planner_role(const tide_planner* planner, uint32_t value);
 // The layout of the shape of this run or the last one, or NULL.
-// Owner:   the planner, until the next run ends.
+// Owner:   the planner, until a run begins or ends, or sizes are told.
 TIDE_API const tide_graph_layout* tide_planner_layout(const tide_planner* planner);
 
 typedef struct tide_planner_stats {

@@ -55,7 +55,7 @@ typedef enum tide_profile_planner {
 typedef struct tide_profile_plan_options {
   uint32_t size;  // set by TIDE_PROFILE_PLAN_OPTIONS_INIT
   tide_profile_planner planner;
-  uint64_t nodes;         // placements that tide_plan_solve() may try; at least 16 for each request
+  uint64_t nodes;         // placements that tide_plan_solve() may try; at least 8 for each request
   const tide_heap* heap;  // (optional) caller keeps until the plan is freed; NULL for malloc
 } tide_profile_plan_options;
 #define TIDE_PROFILE_PLAN_OPTIONS_INIT \
@@ -129,8 +129,8 @@ typedef struct tide_profile_options {
   uint32_t escape_arenas;
   uint32_t max_plans;  // kept at once; the one that was not used for longest goes
   // AUTO: a run deviates when more than `tolerance` of its requests came from the fallback or of the planned
-  // ones were not made. After this many of a shape in a row the next one is recorded again, and after that
-  // twice as many, up to 64 times; 0: never.
+  // ones were not made, or when anything survived that should not. After this many of a shape in a row the
+  // next one is recorded again, and after that twice as many, up to 64 times; 0: never.
   uint32_t replan_after;
   double tolerance;
   uint32_t trim_after;    // an arena larger than the last so many runs needed is replaced; 0: never
@@ -159,8 +159,8 @@ typedef struct tide_profile tide_profile;  // opaque; freed by tide_profile_free
 // Errors:  TIDE_ERR_ARGUMENT for options out of range; TIDE_ERR_UNSUPPORTED for a fill of memory that the
 //          processor cannot write; TIDE_ERR_NO_MEMORY.
 TIDE_API TIDE_NODISCARD tide_status tide_profile_new(const tide_profile_options* options, tide_profile** out);
-// Gives all arenas back, also those that survivors lie in.
-// Threads: no other call may be under way or follow, and no run may be open.
+// Gives all arenas back, also those that survivors lie in; a run that is open on this thread is cancelled.
+// Threads: no other call may be under way or follow, and no run may be open on another thread.
 TIDE_API void tide_profile_free(tide_profile* profile);
 
 // The plan for a shape, a number that the program chooses: a plan to be used from now on (the profile takes a
@@ -190,6 +190,7 @@ typedef struct tide_profile_report {
   uint64_t requests;       // those that the fallback refused included
   uint64_t hits;           // served from an arena, or, validating, as planned
   uint64_t fallbacks;      // the others: requests == hits + fallbacks; 0 when recording
+  uint64_t refused;        // requests and releases that a strict run refused; not counted elsewhere
   uint64_t escaped;  // fallbacks: never released in the plan, and there is no arena for it; no deviation
   // Requests that did not go as planned
   uint64_t smaller;  // hits of fewer bytes

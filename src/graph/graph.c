@@ -170,49 +170,56 @@ tide_status tide_graph_add_escape(tide_graph* graph, uint32_t value) {
 // ---------------------------------------------------------------------------------------------------
 // Nodes
 
-static bool values_contain(const uint32_t* values, size_t count, uint32_t value) {
-  for (size_t i = 0; i < count; i++) {
-    if (values[i] == value) return true;
-  }
-  return false;
-}
+// Inputs and outputs are marked with the number of the check, so that pairs are looked up and not searched
+// for.
+static uint64_t mark_of_input(const tide_graph* graph) { return 2 * graph->checks; }
 
-static tide_status node_check_pairs(const tide_graph_node* node, const tide_graph_pair* pairs, size_t count) {
+static uint64_t mark_of_output(const tide_graph* graph) { return 2 * graph->checks + 1; }
+
+static tide_status node_check_pairs(const tide_graph* graph, const tide_graph_pair* pairs, size_t count) {
   TIDE_REQUIRE(pairs != NULL || count == 0, TIDE_ERR_ARGUMENT, "the pairs of a node are NULL");
   for (size_t i = 0; i < count; i++) {
-    const bool is_pair = values_contain(node->inputs, node->input_count, pairs[i].input) &&
-                         values_contain(node->outputs, node->output_count, pairs[i].output);
+    TIDE_TRY(graph_require_value(graph, pairs[i].input));
+    TIDE_TRY(graph_require_value(graph, pairs[i].output));
+    const bool is_pair = graph->values[pairs[i].input].mark == mark_of_input(graph) &&
+                         graph->values[pairs[i].output].mark == mark_of_output(graph);
     TIDE_REQUIRE(is_pair, TIDE_ERR_ARGUMENT, "values %u and %u are no input and output of one node",
                  pairs[i].input, pairs[i].output);
   }
   return TIDE_OK;
 }
 
-static tide_status node_check_values(const tide_graph* graph, const tide_graph_node* node) {
+static tide_status node_check_values(tide_graph* graph, const tide_graph_node* node) {
   TIDE_REQUIRE((node->inputs != NULL || node->input_count == 0) &&
                    (node->outputs != NULL || node->output_count == 0),
                TIDE_ERR_ARGUMENT, "the inputs or outputs of a node are NULL");
   TIDE_TRY(graph_require_room(graph->uses.count, node->input_count));
   TIDE_TRY(graph_require_room(graph->uses.count + node->input_count, node->output_count));
-  for (size_t i = 0; i < node->input_count; i++) TIDE_TRY(graph_require_value(graph, node->inputs[i]));
+  for (size_t i = 0; i < node->input_count; i++) {
+    TIDE_TRY(graph_require_value(graph, node->inputs[i]));
+    graph->values[node->inputs[i]].mark = mark_of_input(graph);
+  }
   for (size_t i = 0; i < node->output_count; i++) {
     TIDE_TRY(graph_require_undefined(graph, node->outputs[i]));
-    TIDE_REQUIRE(!values_contain(node->outputs, i, node->outputs[i]), TIDE_ERR_ARGUMENT,
-                 "value %u stands twice among the outputs of a node", node->outputs[i]);
+    tide__value* const value = &graph->values[node->outputs[i]];
+    TIDE_REQUIRE(value->mark < mark_of_input(graph), TIDE_ERR_ARGUMENT,
+                 "value %u stands twice among the values of a node", node->outputs[i]);
+    value->mark = mark_of_output(graph);
   }
   return TIDE_OK;
 }
 
-static tide_status node_check(const tide_graph* graph, const tide_graph_node* node) {
+static tide_status node_check(tide_graph* graph, const tide_graph_node* node) {
   TIDE_REQUIRE(node != NULL, TIDE_ERR_ARGUMENT, "the node is NULL");
   TIDE_REQUIRE(node->flags < 2 * TIDE_NODE_GUARDED, TIDE_ERR_ARGUMENT, "a node has the flags %x",
                node->flags);
   TIDE_TRY(graph_require_room(graph->node_count, 1));
+  graph->checks++;
   TIDE_TRY(node_check_values(graph, node));
   TIDE_TRY(graph_require_room(graph->pair_count, node->alias_count));
   TIDE_TRY(graph_require_room(graph->pair_count + node->alias_count, node->in_place_count));
-  TIDE_TRY(node_check_pairs(node, node->aliases, node->alias_count));
-  return node_check_pairs(node, node->in_place, node->in_place_count);
+  TIDE_TRY(node_check_pairs(graph, node->aliases, node->alias_count));
+  return node_check_pairs(graph, node->in_place, node->in_place_count);
 }
 
 static bool graph_reserve_node(tide_graph* graph, uint32_t block, const tide_graph_node* node) {

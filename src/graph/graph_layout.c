@@ -223,6 +223,7 @@ static tide_status layout_alloc(layout_work* work, const tide_heap* heap) {
   const size_t count = work->graph->value_count + 1;
   const tide__lodgers lodgers = { .graph = work->graph,
                                   .heap = heap,
+                                  .of_value = tide__heap_alloc(heap, count, sizeof(uint32_t)),
                                   .nodes = work->options->plan_nodes,
                                   .alignment = work->options->alignment };
   work->all = work->outputs = lodgers;
@@ -230,8 +231,8 @@ static tide_status layout_alloc(layout_work* work, const tide_heap* heap) {
   work->all.items = tide__heap_alloc(heap, count, sizeof(tide__lodger));
   work->outputs.items = tide__heap_alloc(heap, count, sizeof(tide__lodger));
   work->best = tide__heap_alloc(heap, count, sizeof(tide__lodger));
-  bool has_room = work->layout != NULL && work->all.items != NULL && work->outputs.items != NULL &&
-                  work->best != NULL;
+  bool has_room = lodgers.of_value != NULL && work->layout != NULL && work->all.items != NULL &&
+                  work->outputs.items != NULL && work->best != NULL;
   if (work->layout != NULL) {
     work->layout->heap = heap;
     work->layout->count = work->graph->value_count;
@@ -250,6 +251,7 @@ tide_status tide__graph_layout_make(const tide_graph* graph, const tide_graph_op
   layout_work work = { .graph = graph, .options = options };
   tide_status status = layout_alloc(&work, heap);
   if (status == TIDE_OK) status = layout_build(&work, bytes);
+  tide__heap_release(heap, work.all.of_value, count, sizeof(uint32_t));
   tide__heap_release(heap, work.best, count, sizeof(tide__lodger));
   tide__heap_release(heap, work.outputs.items, count, sizeof(tide__lodger));
   tide__heap_release(heap, work.all.items, count, sizeof(tide__lodger));

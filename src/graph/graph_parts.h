@@ -21,6 +21,7 @@ typedef struct tide__value {
   uint32_t block;  // that it is defined in; TIDE_GRAPH_NONE: nowhere
   uint32_t node;   // that makes it; TIDE_GRAPH_NONE: none
   uint32_t use;    // where it stands among the outputs of all nodes
+  uint64_t mark;   // the last node that was checked and named it: twice its number, plus one for an output
   bool is_input;   // of its block
   bool is_constant;
   bool escapes;
@@ -74,6 +75,7 @@ typedef struct tide__graph_block {
 struct tide_graph {
   const tide_heap* heap;  // borrowed until the graph is freed
   bool is_sealed;
+  uint64_t checks;      // nodes that were checked so far
   tide__value* values;  // owned, as all below
   size_t value_count, value_capacity;
   tide__node* nodes;

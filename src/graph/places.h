@@ -27,7 +27,8 @@ typedef struct tide__lodgers {
   const tide_heap* heap;    // borrowed
   tide__lodger* items;      // owned by whoever made them
   size_t count;
-  uint64_t nodes;  // placements that tide_plan_solve() may try
+  uint32_t* of_value;  // owned by whoever made them; by value; all 0 between calls
+  uint64_t nodes;      // placements that tide_plan_solve() may try
   uint64_t alignment;
 } tide__lodgers;
 

@@ -16,7 +16,6 @@ static bool planner_alloc_tables(tide_planner* planner) {
   planner->roles = tide__heap_alloc(heap, values, sizeof *planner->roles);
   planner->storages = tide__heap_alloc(heap, values, sizeof *planner->storages);
   planner->holdings = tide__heap_alloc(heap, values, sizeof *planner->holdings);
-  planner->owners = tide__heap_alloc(heap, values, sizeof *planner->owners);
   planner->freed = tide__heap_alloc(heap, values, sizeof *planner->freed);
   planner->is_marked = tide__heap_alloc(heap, graph->node_count + 1, sizeof *planner->is_marked);
   // Every block has a position for each of its nodes and one behind them.
@@ -25,8 +24,8 @@ static bool planner_alloc_tables(tide_planner* planner) {
   planner->block_first = tide__heap_alloc(heap, graph->block_count + 1, sizeof *planner->block_first);
   planner->learnt = tide__heap_alloc(heap, planner->options.max_layouts, sizeof *planner->learnt);
   return planner->roles != NULL && planner->storages != NULL && planner->holdings != NULL &&
-         planner->owners != NULL && planner->freed != NULL && planner->is_marked != NULL &&
-         planner->freed_first != NULL && planner->block_first != NULL && planner->learnt != NULL;
+         planner->freed != NULL && planner->is_marked != NULL && planner->freed_first != NULL &&
+         planner->block_first != NULL && planner->learnt != NULL;
 }
 
 void tide_planner_free(tide_planner* planner) {
@@ -43,7 +42,6 @@ void tide_planner_free(tide_planner* planner) {
                      sizeof *planner->freed_first);
   tide__heap_release(heap, planner->is_marked, graph->node_count + 1, sizeof *planner->is_marked);
   tide__heap_release(heap, planner->freed, values, sizeof *planner->freed);
-  tide__heap_release(heap, planner->owners, values, sizeof *planner->owners);
   tide__heap_release(heap, planner->holdings, values, sizeof *planner->holdings);
   tide__heap_release(heap, planner->storages, values, sizeof *planner->storages);
   tide__heap_release(heap, planner->roles, values, sizeof *planner->roles);
@@ -152,20 +150,29 @@ tide_status tide_planner_new(const tide_graph* graph, const tide_graph_options* 
   return TIDE_OK;
 }
 
-tide_status tide_planner_presize(tide_planner* planner, uint64_t shape, const uint64_t* bytes, size_t count) {
-  TIDE_REQUIRE(planner != NULL, TIDE_ERR_ARGUMENT, "presize: the planner is NULL");
-  TIDE_REQUIRE(!planner->is_open, TIDE_ERR_STATE, "presize: a run is open");
-  TIDE_REQUIRE(count == planner->graph->value_count && (bytes != NULL || count == 0), TIDE_ERR_ARGUMENT,
-               "presize: %zu sizes for %zu values", count, planner->graph->value_count);
-  tide__learnt* const learnt = tide__planner_recall(planner, shape);
-  TIDE_REQUIRE(learnt != NULL, TIDE_ERR_NO_MEMORY, "no memory for the sizes of a shape");
-  learnt->last_run = planner->run_number;
+static tide_status planner_presize(tide_planner* planner, tide__learnt* learnt, const uint64_t* bytes) {
+  const size_t count = planner->graph->value_count;
   uint64_t* const sizes = tide__heap_alloc(planner->heap, count + 1, sizeof *sizes);
   TIDE_REQUIRE(sizes != NULL, TIDE_ERR_NO_MEMORY, "no memory for the sizes of %zu values", count);
   for (size_t i = 0; i < count; i++) sizes[i] = tide__max(bytes[i], learnt->largest[i]);
   const tide_status status = tide__planner_lay_out(planner, learnt, sizes);
   if (status == TIDE_OK) tide__planner_note_sizes(planner, learnt, bytes);
   tide__heap_release(planner->heap, sizes, count + 1, sizeof *sizes);
+  return status;
+}
+
+tide_status tide_planner_presize(tide_planner* planner, uint64_t shape, const uint64_t* bytes, size_t count) {
+  TIDE_REQUIRE(planner != NULL, TIDE_ERR_ARGUMENT, "presize: the planner is NULL");
+  TIDE_REQUIRE(!planner->is_open, TIDE_ERR_STATE, "presize: a run is open");
+  TIDE_REQUIRE(count == planner->graph->value_count && (bytes != NULL || count == 0), TIDE_ERR_ARGUMENT,
+               "presize: %zu sizes for %zu values", count, planner->graph->value_count);
+  tide__learnt* learnt = tide__planner_find(planner, shape);
+  tide__learnt fresh = { 0 };
+  if (learnt == NULL) TIDE_TRY(tide__planner_prepare(planner, shape, &fresh));
+  const tide_status status = planner_presize(planner, learnt != NULL ? learnt : &fresh, bytes);
+  if (learnt == NULL && status != TIDE_OK) tide__planner_unprepare(planner, &fresh);
+  if (learnt == NULL && status == TIDE_OK)
+    tide__planner_keep(planner, &fresh)->last_run = planner->run_number;
   return status;
 }
 
@@ -215,9 +222,7 @@ uint32_t tide_planner_leak(const tide_planner* planner) {
   if (planner == NULL || planner->is_open) return TIDE_GRAPH_NONE;
   for (uint32_t i = 0; i < planner->graph->value_count; i++) {
     const bool holds = planner->storages[i].address != NULL || planner->holdings[i].own != NULL;
-    const bool may_hold = tide__value_outlives_run(&planner->graph->values[i]) ||
-                          planner->roles[i] == TIDE_ROLE_LEAKED;
-    if (holds && !may_hold) return i;
+    if (holds && !tide__value_outlives_run(&planner->graph->values[i])) return i;
   }
   return TIDE_GRAPH_NONE;
 }

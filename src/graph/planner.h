@@ -7,6 +7,7 @@
 #define TIDEMARK_SRC_GRAPH_PLANNER_H
 
 #include "base/list.h"
+#include "base/tree.h"
 #include "graph/graph_layout.h"
 
 // Memory that is asked for as a whole.
@@ -25,8 +26,9 @@ typedef struct tide__holding {
   uint64_t unplanned;  // requests, over all runs
   uint64_t
       stamp;  // when it was last allocated or adopted, in the count of all such calls; 0: not in this run
-  bool was_allocated;  // by the planner, and not adopted
-  uint32_t owner;      // if it has memory of its own: its position among all that have, plus one
+  bool was_allocated;      // by the planner, and not adopted
+  bool is_droppable;       // it has memory of its own that goes back when the value is dead
+  tide__tree_node by_end;  // while it is; key: the last instant of the value, tie: its number
 } tide__holding;
 
 // What was learnt about runs of one shape.
@@ -55,13 +57,12 @@ struct tide_planner {
   tide_value_role* roles;      // owned; by value
   tide_storage* storages;      // owned; by value
   tide__holding* holdings;     // owned; by value
-  uint32_t* owners;            // owned; values with memory of their own, in any order
-  size_t owner_count;
-  bool* is_marked;        // owned; by node: the guard has found it once
-  uint32_t* freed;        // owned; managed values by block and the position of their end
-  uint64_t* freed_first;  // owned; by position, those of all blocks in a row: where its values begin
-  uint32_t* block_first;  // owned; by block: its first position there
-  tide__learnt* learnt;   // owned; max_layouts of them
+  tide__tree droppable;        // values with memory of their own that may go back before the run has ended
+  bool* is_marked;             // owned; by node: the guard has found it once
+  uint32_t* freed;             // owned; managed values by block and the position of their end
+  uint64_t* freed_first;       // owned; by position, those of all blocks in a row: where its values begin
+  uint32_t* block_first;       // owned; by block: its first position there
+  tide__learnt* learnt;        // owned; max_layouts of them
   size_t learnt_count;
   // The run that is open, or the last one
   bool is_open;
@@ -94,9 +95,12 @@ void tide__planner_free_memory(tide_planner* planner);
 
 // planner_learn.c: sizes and layouts.
 
-// The record of a shape, a new one in place of the one that was not used for longest if need be; NULL: no
-// memory.
-tide__learnt* tide__planner_recall(tide_planner* planner, uint64_t shape);
+// The record of a shape, or NULL.
+tide__learnt* tide__planner_find(tide_planner* planner, uint64_t shape);
+// A new one, which is then kept, in place of the one that was not used for longest if need be, or not.
+tide_status tide__planner_prepare(tide_planner* planner, uint64_t shape, tide__learnt* out);
+tide__learnt* tide__planner_keep(tide_planner* planner, const tide__learnt* learnt);
+void tide__planner_unprepare(tide_planner* planner, tide__learnt* learnt);
 // Notes the sizes of a run and makes a new layout if the old one does not do.
 tide_status tide__planner_learn(tide_planner* planner, tide__learnt* learnt);
 // Notes sizes that are known without a run.

@@ -42,20 +42,27 @@ static tide__learnt* learnt_place(tide_planner* planner) {
   return oldest;
 }
 
-tide__learnt* tide__planner_recall(tide_planner* planner, uint64_t shape) {
+tide__learnt* tide__planner_find(tide_planner* planner, uint64_t shape) {
   for (size_t i = 0; i < planner->learnt_count; i++) {
     if (planner->learnt[i].shape == shape) return &planner->learnt[i];
   }
-  tide__learnt fresh = { 0 };
-  if (!learnt_init(planner, &fresh, shape)) {
-    learnt_fini(planner, &fresh);
-    return NULL;
-  }
+  return NULL;
+}
+
+tide_status tide__planner_prepare(tide_planner* planner, uint64_t shape, tide__learnt* out) {
+  if (learnt_init(planner, out, shape)) return TIDE_OK;
+  learnt_fini(planner, out);
+  return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for the sizes of a shape");
+}
+
+void tide__planner_unprepare(tide_planner* planner, tide__learnt* learnt) { learnt_fini(planner, learnt); }
+
+tide__learnt* tide__planner_keep(tide_planner* planner, const tide__learnt* learnt) {
   tide__learnt* const place = learnt_place(planner);
   if (place == &planner->learnt[planner->learnt_count]) planner->learnt_count++;
   else learnt_fini(planner, place);
   if (planner->current == place) planner->current = NULL;
-  *place = fresh;
+  *place = *learnt;
   return place;
 }
 

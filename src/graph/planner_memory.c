@@ -26,6 +26,14 @@ static tide_status arena_memory_alloc(tide_planner* planner, uint64_t bytes, tid
   return TIDE_OK;
 }
 
+// As much as the last runs needed, or, where that is not to be had, what this one needs.
+static tide_status arena_memory_alloc_up_to(tide_planner* planner, uint64_t bytes, uint64_t most,
+                                            tide__arena_memory* out) {
+  const tide_status status = most != 0 ? arena_memory_alloc(planner, most, out) : TIDE_OK;
+  if (status == TIDE_OK || bytes == 0) return TIDE_OK;
+  return most != bytes ? arena_memory_alloc(planner, bytes, out) : status;
+}
+
 static void arena_memory_release(tide_planner* planner, tide__arena_memory* arena) {
   const tide_memory* const memory = &planner->options.memory;
   if (arena->base != NULL) tide__ignore(memory->release(memory, arena->base));
@@ -52,8 +60,7 @@ tide_status tide__planner_fit_arena(tide_planner* planner, uint64_t bytes) {
   if (planner->arena.bytes >= bytes && planner->arena.bytes <= most) return TIDE_OK;
   // Nothing in it is needed between runs, so that the two need not be there at once.
   arena_memory_release(planner, &planner->arena);
-  if (most == 0 || arena_memory_alloc(planner, most, &planner->arena) == TIDE_OK) return TIDE_OK;
-  return arena_memory_alloc(planner, bytes, &planner->arena);
+  return arena_memory_alloc_up_to(planner, bytes, most, &planner->arena);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -67,10 +74,11 @@ static void generation_free(tide_planner* planner, tide__generation* generation)
   tide__heap_release(planner->heap, generation, 1, sizeof *generation);
 }
 
-static tide_status generation_new(tide_planner* planner, uint64_t bytes, tide__generation** out) {
+static tide_status generation_new(tide_planner* planner, uint64_t bytes, uint64_t most,
+                                  tide__generation** out) {
   tide__generation* const generation = tide__heap_alloc(planner->heap, 1, sizeof *generation);
   TIDE_REQUIRE(generation != NULL, TIDE_ERR_NO_MEMORY, "no memory for the record of outputs");
-  const tide_status status = arena_memory_alloc(planner, bytes, &generation->memory);
+  const tide_status status = arena_memory_alloc_up_to(planner, bytes, most, &generation->memory);
   if (status != TIDE_OK) {
     tide__heap_release(planner->heap, generation, 1, sizeof *generation);
     return status;
@@ -92,7 +100,7 @@ tide_status tide__planner_begin_generation(tide_planner* planner, uint64_t bytes
     if (will_do && fitting == NULL) fitting = idle;
     if (!will_do) generation_free(planner, idle);
   }
-  if (fitting == NULL) TIDE_TRY(generation_new(planner, most, &fitting));
+  if (fitting == NULL) TIDE_TRY(generation_new(planner, bytes, most, &fitting));
   tide__list_unlink(&fitting->link);
   tide__list_append(&planner->generations, &fitting->link);
   fitting->references = 1;
@@ -142,33 +150,35 @@ static bool own_is_kept_for_a_turn(const tide_planner* planner, uint32_t value) 
   return record->block != TIDE_GRAPH_ROOT && tide__value_is_output_alias(planner->graph, record);
 }
 
-static void owners_add(tide_planner* planner, uint32_t value) {
-  tide__holding* const holding = &planner->holdings[value];
-  if (holding->owner != 0) return;
-  planner->owners[planner->owner_count++] = value;
-  holding->owner = (uint32_t)planner->owner_count;
+// May the memory of a value go back as soon as its last reader has run? Not if it has no lifetime, outlives
+// the run, may be held by something else, or may be read in the next turn of a block.
+static bool own_is_droppable(const tide_planner* planner, uint32_t value) {
+  const tide__value* const record = &planner->graph->values[value];
+  return tide__value_is_tracked(record) && !tide__value_outlives_run(record) &&
+         !tide__value_is_external_alias(planner->graph, record) && !own_is_kept_for_a_turn(planner, value);
 }
 
-static void owners_remove(tide_planner* planner, uint32_t value) {
+static void droppable_add(tide_planner* planner, uint32_t value) {
   tide__holding* const holding = &planner->holdings[value];
-  if (holding->owner == 0) return;
-  const uint32_t last = planner->owners[--planner->owner_count];
-  planner->owners[holding->owner - 1] = last;
-  planner->holdings[last].owner = holding->owner;
-  holding->owner = 0;
+  if (holding->is_droppable || !own_is_droppable(planner, value)) return;
+  holding->by_end = (tide__tree_node){ .key = planner->graph->values[value].end, .tie = value };
+  holding->is_droppable = tide__tree_insert(&planner->droppable, &holding->by_end);
 }
 
-// Gives back the memory of values whose last reader comes before a value is made. What outlives the run, or
-// may be read in the next turn of a block, stays.
-static void owners_drop_dead(tide_planner* planner, uint32_t value) {
-  const tide__value* const values = planner->graph->values;
-  for (size_t i = planner->owner_count; i-- > 0;) {
-    const uint32_t owner = planner->owners[i];
-    const tide__value* const record = &values[owner];
-    if (record->end >= values[value].begin || tide__value_is_external_alias(planner->graph, record)) continue;
-    if (tide__value_outlives_run(record) || own_is_kept_for_a_turn(planner, owner)) continue;
-    tide__planner_disown(planner, owner);
-    planner->storages[owner] = (tide_storage){ .group = TIDE_GRAPH_NONE };
+static void droppable_remove(tide_planner* planner, uint32_t value) {
+  tide__holding* const holding = &planner->holdings[value];
+  if (holding->is_droppable) tide__tree_remove(&planner->droppable, &holding->by_end);
+  holding->is_droppable = false;
+}
+
+// Gives back the memory of values whose last reader comes before a value is made.
+static void own_drop_dead(tide_planner* planner, uint32_t value) {
+  const uint32_t begin = planner->graph->values[value].begin;
+  for (const tide__tree_node* node; (node = tide__tree_first(&planner->droppable)) != NULL;) {
+    if (node->key >= begin) return;
+    const uint32_t dead = (uint32_t)node->tie;
+    tide__planner_disown(planner, dead);
+    planner->storages[dead] = (tide_storage){ .group = TIDE_GRAPH_NONE };
   }
 }
 
@@ -180,9 +190,9 @@ tide_status tide__planner_own(tide_planner* planner, uint32_t value, uint64_t by
     *out = holding->own;
     return TIDE_OK;
   }
-  owners_drop_dead(planner, value);
+  own_drop_dead(planner, value);
   TIDE_TRY(memory->alloc(memory, bytes, planner->options.alignment, out));
-  owners_add(planner, value);
+  droppable_add(planner, value);
   if (is_kept) {
     own_release(planner, &holding->previous, &holding->previous_bytes);
     holding->previous = holding->own;
@@ -201,7 +211,7 @@ void tide__planner_disown(tide_planner* planner, uint32_t value) {
   tide__holding* const holding = &planner->holdings[value];
   own_release(planner, &holding->own, &holding->own_bytes);
   own_release(planner, &holding->previous, &holding->previous_bytes);
-  owners_remove(planner, value);
+  droppable_remove(planner, value);
 }
 
 void tide__planner_free_memory(tide_planner* planner) {

@@ -27,8 +27,8 @@ static void run_drop_untaken(tide_planner* planner) {
   }
 }
 
-static tide_status run_prepare_memory(tide_planner* planner, const tide__learnt* learnt) {
-  const tide_graph_layout_info info = tide_graph_layout_describe(learnt->layout);
+static tide_status run_prepare_memory(tide_planner* planner, const tide_graph_layout* layout) {
+  const tide_graph_layout_info info = tide_graph_layout_describe(layout);
   const uint32_t most = planner->options.output_generations;
   TIDE_REQUIRE(info.output_bytes == 0 || most == 0 || planner->stats.generations < most, TIDE_ERR_STATE,
                "begin: the outputs of %llu runs are in use, and that is as many as there may be",
@@ -41,11 +41,16 @@ static tide_status run_prepare_memory(tide_planner* planner, const tide__learnt*
 
 tide_status tide_planner_begin(tide_planner* planner, uint64_t shape) {
   TIDE_TRY(run_require(planner, false, "begin"));
-  tide__learnt* const learnt = tide__planner_recall(planner, shape);
-  TIDE_REQUIRE(learnt != NULL, TIDE_ERR_NO_MEMORY, "no memory for the sizes of a shape");
   planner->run_number++;
-  planner->stats.peak_bytes = 0;
-  TIDE_TRY(run_prepare_memory(planner, learnt));
+  tide__learnt* learnt = tide__planner_find(planner, shape);
+  tide__learnt fresh = { 0 };
+  if (learnt == NULL) TIDE_TRY(tide__planner_prepare(planner, shape, &fresh));
+  const tide_status status = run_prepare_memory(planner, learnt != NULL ? learnt->layout : NULL);
+  if (status != TIDE_OK) {
+    if (learnt == NULL) tide__planner_unprepare(planner, &fresh);
+    return status;
+  }
+  if (learnt == NULL) learnt = tide__planner_keep(planner, &fresh);
   run_drop_untaken(planner);
   planner->stats.peak_bytes = planner->stats.arena_bytes + planner->stats.own_bytes;
   learnt->last_run = planner->run_number;
@@ -95,6 +100,7 @@ tide_status tide_planner_alloc(tide_planner* planner, uint32_t value, size_t byt
   tide__holding* const holding = &planner->holdings[value];
   tide_storage storage = { .group = TIDE_GRAPH_NONE };
   if (bytes == 0) {
+    tide__planner_disown(planner, value);
     run_store(planner, value, storage, false);
     return TIDE_OK;
   }
@@ -120,6 +126,9 @@ tide_status tide_planner_adopt(tide_planner* planner, uint32_t value, void* addr
   TIDE_TRY(run_require(planner, true, "adopt"));
   TIDE_TRY(run_require_value(planner, value, "adopt"));
   TIDE_REQUIRE(address != NULL || bytes == 0, TIDE_ERR_ARGUMENT, "adopt: %zu bytes at NULL", bytes);
+  const tide__holding* const holding = &planner->holdings[value];
+  const bool is_in_own = tide__address(address) - tide__address(holding->own) < holding->own_bytes;
+  if (!is_in_own) tide__planner_disown(planner, value);
   const tide_storage storage = { address, bytes, TIDE_GRAPH_NONE, false };
   run_store(planner, value, storage, false);
   return TIDE_OK;

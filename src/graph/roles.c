@@ -54,7 +54,8 @@ static bool role_is_leaked(const tide_graph* graph, const tide__value* value, co
 static bool role_is_managed_output(const tide_graph* graph, const tide_graph_options* options,
                                    const tide__value* value) {
   return options->manages_outputs && value->kind == TIDE_KIND_TENSOR && value->block == TIDE_GRAPH_ROOT &&
-         (!value->is_output || options->manages_direct_outputs) && tide__value_is_output_alias(graph, value);
+         (!value->is_output || options->manages_direct_outputs) &&
+         tide__value_is_output_alias(graph, value) && !tide__value_is_external_alias(graph, value);
 }
 
 static tide_value_role role_unmanaged(const tide__value* value, const tide__node* node) {

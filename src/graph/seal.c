@@ -221,7 +221,7 @@ static void seal_carry_forth(tide_graph* graph, const uint32_t* values, size_t c
   }
 }
 
-// Between two lists of which any may share memory with any.
+// From the later to the earlier of two lists of which any may share memory with any, or the other way.
 static void seal_share(tide_graph* graph, const uint32_t* earlier, size_t earlier_count,
                        const uint32_t* later, size_t later_count, bool is_back) {
   seal_load load = seal_nothing;
@@ -235,7 +235,7 @@ static void seal_share(tide_graph* graph, const uint32_t* earlier, size_t earlie
   }
 }
 
-static void seal_share_in_node(tide_graph* graph, const tide__node* node, bool is_back) {
+static void seal_share_pairs(tide_graph* graph, const tide__node* node, bool is_back) {
   for (uint32_t i = 0; i < node->alias_count; i++) {
     const tide_graph_pair* const pair = &graph->pairs[node->aliases + i];
     seal_share(graph, &pair->input, 1, &pair->output, 1, is_back);
@@ -245,19 +245,44 @@ static void seal_share_in_node(tide_graph* graph, const tide__node* node, bool i
              node->output_count, is_back);
 }
 
-static void seal_share_step(tide_graph* graph, seal_event event, bool is_back) {
-  if (event.step == SEAL_LEAVE_NODE) seal_share_in_node(graph, &graph->nodes[event.number], is_back);
-  if (event.step != SEAL_ENTER_BLOCK && event.step != SEAL_LEAVE_BLOCK) return;
-  const tide__graph_block* const block = &graph->blocks[event.number];
-  if (block->node == TIDE_GRAPH_NONE) return;
-  const tide__node* const node = &graph->nodes[block->node];
-  if (event.step == SEAL_ENTER_BLOCK) {
-    seal_share(graph, tide__node_inputs(graph, node), node->input_count, block->inputs.items,
-               block->inputs.count, is_back);
-  } else {
-    seal_share(graph, block->outputs.items, block->outputs.count, tide__node_outputs(graph, node),
-               node->output_count, is_back);
+// The inputs of a node and those of all its blocks.
+static void seal_share_block_inputs(tide_graph* graph, const tide__node* node, bool is_back) {
+  const uint32_t* const inputs = tide__node_inputs(graph, node);
+  seal_load load = seal_nothing;
+  bool has_inputs = false;
+  if (!is_back) seal_collect(graph, inputs, node->input_count, &load);
+  for (uint32_t i = node->last_block; i != TIDE_GRAPH_NONE; i = graph->blocks[i].previous) {
+    const tide__numbers* const inner = &graph->blocks[i].inputs;
+    has_inputs = has_inputs || inner->count != 0;
+    if (is_back) seal_collect(graph, inner->items, inner->count, &load);
+    else seal_carry_forth(graph, inner->items, inner->count, &load);
   }
+  if (is_back && has_inputs) seal_carry_back(graph, inputs, node->input_count, &load);
+}
+
+// The outputs of all blocks of a node and its own.
+static void seal_share_block_outputs(tide_graph* graph, const tide__node* node, bool is_back) {
+  const uint32_t* const outputs = tide__node_outputs(graph, node);
+  seal_load load = seal_nothing;
+  bool has_outputs = false;
+  if (is_back) seal_collect(graph, outputs, node->output_count, &load);
+  for (uint32_t i = node->last_block; i != TIDE_GRAPH_NONE; i = graph->blocks[i].previous) {
+    const tide__numbers* const inner = &graph->blocks[i].outputs;
+    has_outputs = has_outputs || inner->count != 0;
+    if (is_back) seal_carry_back(graph, inner->items, inner->count, &load);
+    else seal_collect(graph, inner->items, inner->count, &load);
+  }
+  if (!is_back && has_outputs) seal_carry_forth(graph, outputs, node->output_count, &load);
+}
+
+static void seal_share_step(tide_graph* graph, seal_event event, bool is_back) {
+  if (event.step != SEAL_ENTER_NODE && event.step != SEAL_LEAVE_NODE) return;
+  const tide__node* const node = &graph->nodes[event.number];
+  const bool has_blocks = node->last_block != TIDE_GRAPH_NONE;
+  if (event.step == SEAL_ENTER_NODE && has_blocks) seal_share_block_inputs(graph, node, is_back);
+  if (event.step != SEAL_LEAVE_NODE) return;
+  if (has_blocks) seal_share_block_outputs(graph, node, is_back);
+  seal_share_pairs(graph, node, is_back);
 }
 
 // Where the memory of a value may come from, before anything is carried: from outside of the graph, from

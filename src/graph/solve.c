@@ -18,7 +18,6 @@ typedef struct chain_link {
 typedef struct solve_work {
   const tide__lodgers* lodgers;
   chain_link* chain;          // owned; by lodger
-  uint32_t* of_value;         // owned; the lodger of a value, plus one; 0: none
   tide_plan_buffer* buffers;  // owned; one for each chain
   tide_plan_gap* gaps;        // owned
   uint32_t* first;            // owned; of each buffer, the first lodger of its chain
@@ -37,14 +36,12 @@ static bool solve_alloc(solve_work* work, bool in_place) {
     work->chain[i] = (chain_link){ TIDE_GRAPH_NONE, TIDE_GRAPH_NONE };
   if (!in_place) return true;
   work->gaps = tide__heap_alloc(heap, lodgers->count, sizeof *work->gaps);
-  work->of_value = tide__heap_alloc(heap, lodgers->graph->value_count, sizeof *work->of_value);
-  return work->gaps != NULL && work->of_value != NULL;
+  return work->gaps != NULL;
 }
 
 static void solve_free(solve_work* work) {
   const tide__lodgers* const lodgers = work->lodgers;
   const tide_heap* const heap = lodgers->heap;
-  tide__heap_release(heap, work->of_value, lodgers->graph->value_count, sizeof *work->of_value);
   tide__heap_release(heap, work->gaps, lodgers->count, sizeof *work->gaps);
   tide__heap_release(heap, work->first, lodgers->count, sizeof *work->first);
   tide__heap_release(heap, work->buffers, lodgers->count, sizeof *work->buffers);
@@ -54,39 +51,40 @@ static void solve_free(solve_work* work) {
 // ---------------------------------------------------------------------------------------------------
 // Chains
 
-// May this output lie over this input of the node that makes it?
-static bool chain_is_permitted(const solve_work* work, const tide__node* node, uint32_t input,
-                               uint32_t output) {
-  const tide_graph* const graph = work->lodgers->graph;
-  const uint32_t below = work->of_value[input];
-  const uint32_t above = work->of_value[output];
-  if (below == 0 || above == 0 || node->last_block != TIDE_GRAPH_NONE) return false;
-  if (work->chain[below - 1].next != TIDE_GRAPH_NONE || work->chain[above - 1].over != TIDE_GRAPH_NONE)
-    return false;
+// May a lodger lie over an input of the node that makes it? `below` is the lodger of the input, plus one.
+static bool chain_is_permitted(const solve_work* work, const tide__node* node, uint32_t below,
+                               uint32_t above) {
+  const tide__lodger* const items = work->lodgers->items;
+  if (below == 0 || node->last_block != TIDE_GRAPH_NONE) return false;
+  if (work->chain[below - 1].next != TIDE_GRAPH_NONE) return false;
   // The input must die here, and nothing else that the node reads may lie in its memory.
-  const tide__lodger* const under = &work->lodgers->items[below - 1];
-  const tide__lodger* const over = &work->lodgers->items[above - 1];
-  return under->end == node->end && under->begin < node->begin && graph->values[input].is_alone &&
-         over->bytes <= under->bytes;
+  const tide__lodger* const under = &items[below - 1];
+  return under->end == node->end && under->begin < node->begin &&
+         work->lodgers->graph->values[under->value].is_alone && items[above].bytes <= under->bytes;
 }
 
-static void chain_node(solve_work* work, const tide__node* node) {
-  const tide_graph* const graph = work->lodgers->graph;
+// Puts a lodger over the first input that its node permits.
+static void chain_lodger(solve_work* work, uint32_t above) {
+  const tide__lodgers* const lodgers = work->lodgers;
+  const tide_graph* const graph = lodgers->graph;
+  const uint32_t value = lodgers->items[above].value;
+  const tide__node* const node = &graph->nodes[graph->values[value].node];
   for (uint32_t i = 0; i < node->in_place_count; i++) {
     const tide_graph_pair pair = graph->pairs[node->in_place + i];
-    if (!chain_is_permitted(work, node, pair.input, pair.output)) continue;
-    const uint32_t below = work->of_value[pair.input] - 1;
-    const uint32_t above = work->of_value[pair.output] - 1;
-    work->chain[below].next = above;
-    work->chain[above].over = below;
+    const uint32_t below = lodgers->of_value[pair.input];
+    if (pair.output != value || !chain_is_permitted(work, node, below, above)) continue;
+    work->chain[below - 1].next = above;
+    work->chain[above].over = below - 1;
     work->over_count++;
+    return;
   }
 }
 
 static void chain_all(solve_work* work) {
   const tide__lodgers* const lodgers = work->lodgers;
-  for (size_t i = 0; i < lodgers->count; i++) work->of_value[lodgers->items[i].value] = (uint32_t)i + 1;
-  for (size_t i = 0; i < lodgers->graph->node_count; i++) chain_node(work, &lodgers->graph->nodes[i]);
+  for (uint32_t i = 0; i < lodgers->count; i++) lodgers->of_value[lodgers->items[i].value] = i + 1;
+  for (uint32_t i = 0; i < lodgers->count; i++) chain_lodger(work, i);
+  for (uint32_t i = 0; i < lodgers->count; i++) lodgers->of_value[lodgers->items[i].value] = 0;
 }
 
 // ---------------------------------------------------------------------------------------------------

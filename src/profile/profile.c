@@ -98,6 +98,7 @@ static void profile_free_runs(tide_profile* profile, tide__link* list) {
 void tide_profile_free(tide_profile* profile) {
   if (profile == NULL) return;
   const tide_heap* const heap = profile->heap;
+  if (tide_profile_current(profile) != TIDE_PROFILE_NONE) tide__ignore(tide_profile_cancel(profile));
   // A run that a thread left open when it ended.
   profile_free_runs(profile, &profile->runs);
   profile_free_runs(profile, &profile->idle_runs);

@@ -19,6 +19,11 @@ static void run_note_first(tide__run* run, uint32_t clock) {
   if (run->report.first == UINT64_MAX) run->report.first = clock;
 }
 
+static void run_count_refused(tide__run* run, uint32_t clock) {
+  run_note_first(run, clock);
+  run->report.refused++;
+}
+
 // ---------------------------------------------------------------------------------------------------
 // Requests
 
@@ -107,6 +112,7 @@ static void run_count_match(tide__run* run, tide__match match, uint32_t clock) {
 // A request that is not next in the plan.
 static REPLAY_RARE tide_status replay_find(tide__run* run, uint64_t bytes, uint64_t alignment, void** out) {
   const uint32_t clock = tide__load_relaxed(&run->trail.clock);
+  if (run->profile->options.is_strict) run_count_refused(run, clock);
   TIDE_REQUIRE(!run->profile->options.is_strict, TIDE_ERR_STATE,
                "request %u has %llu bytes where the plan of %zu has %llu", clock, (unsigned long long)bytes,
                run->plan->info.count, (unsigned long long)run->plan->steps[clock].bytes);
@@ -199,6 +205,7 @@ static inline uint64_t arena_holder(const tide__arena* arena, uint32_t place) {
 // A release at another time than planned.
 static REPLAY_RARE tide_status replay_take_back_rare(tide__run* run, const tide__arena* arena, uint32_t place,
                                                      uint32_t lifetime) {
+  if (run->profile->options.is_strict) run_count_refused(run, tide__load_relaxed(&run->trail.clock));
   TIDE_TRY(replay_require_time(run, lifetime));
   tide__replay_count_release(run, lifetime, true);
   run->is_irregular = true;

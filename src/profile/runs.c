@@ -182,7 +182,7 @@ static void report_finish(tide__run* run) {
   const uint64_t differing = report->smaller + report->larger + report->surplus + report->early +
                              report->late;
   report->passes_original = differing == 0;
-  report->is_same = differing + report->missing + report->survivors + report->blocked == 0;
+  report->is_same = differing + report->missing + report->survivors + report->blocked + report->refused == 0;
   report->plan_bytes = run->plan->info.bytes;
   report->lower_bound = run->plan->info.lower_bound;
 }
@@ -219,10 +219,12 @@ static void run_count_in(tide__run* run) {
   tide__mutex_unlock(&profile->lock);
 }
 
-// Does a run deviate so far that its plan is of little use?
+// Does a run deviate so far that its plan is of little use? A single survivor is enough: it keeps a whole
+// arena.
 static bool report_is_off(const tide_profile* profile, const tide_profile_report* report, size_t planned) {
   const uint64_t unplanned = report->fallbacks - report->escaped;
-  return (double)unplanned > profile->options.tolerance * (double)report->requests ||
+  return report->survivors != 0 ||
+         (double)unplanned > profile->options.tolerance * (double)report->requests ||
          (double)report->missing > profile->options.tolerance * (double)planned;
 }
 

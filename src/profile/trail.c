@@ -2,11 +2,11 @@
 // Copyright the Tidemark authors
 //
 // Finding the way back into a plan. A request that has the size of the planned one after the next shows that
-// one is missing. Any other that differs is taken for a planned one of another size: then the next fits again.
-// If the next has the size of the one whose turn was taken, that one was surplus; if it differs altogether, the
-// two are looked for nearby as they follow each other, the nearest first, before (the run has made requests
-// that are not planned) and behind (it has left some out). So a surplus or missing request mostly costs one
-// hit. Cost: O(TRAIL_REACH) for a request that differs, else O(1).
+// one is missing. Any other that differs is taken for a planned one of another size: then the next fits
+// again. If the next has the size of the one whose turn was taken, that one was surplus; if it differs
+// altogether, the two are looked for nearby as they follow each other, the nearest first, before (the run has
+// made requests that are not planned) and behind (it has left some out). So a surplus or missing request
+// mostly costs one hit. Cost: O(TRAIL_REACH) for a request that differs, else O(1).
 #include "profile/trail.h"
 
 #define TRAIL_REACH 64u
