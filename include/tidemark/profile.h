@@ -55,7 +55,7 @@ typedef enum tide_profile_planner {
 typedef struct tide_profile_plan_options {
   uint32_t size;  // set by TIDE_PROFILE_PLAN_OPTIONS_INIT
   tide_profile_planner planner;
-  uint64_t nodes;         // placements that tide_plan_solve() may try; at least 8 for each request
+  uint64_t nodes;         // placements that tide_plan_solve() may try; at least 10 for each request
   const tide_heap* heap;  // (optional) caller keeps until the plan is freed; NULL for malloc
 } tide_profile_plan_options;
 #define TIDE_PROFILE_PLAN_OPTIONS_INIT \

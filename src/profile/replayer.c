@@ -6,7 +6,7 @@
 // late, and no request is put over it. So two live pieces of memory never overlap, whatever the program does:
 // those that are not late were planned apart, and those that are late are asked for.
 //
-// Cost: O(1) for a request or release that is as planned; O(log n) of n late ones otherwise.
+// What goes as planned is done in run.h, inline. Cost: O(1) there; O(log n) of n late ones here.
 #include <string.h>
 
 #include "base/arith.h"
@@ -27,10 +27,7 @@ static void run_count_refused(tide__run* run, uint32_t clock) {
 // ---------------------------------------------------------------------------------------------------
 // Requests
 
-// What is not the rule is kept out of line, so that the rule is short.
-#define REPLAY_RARE __attribute__((cold, noinline))
-
-static REPLAY_RARE void replay_note_late(tide__run* run, tide__ending ending) {
+static void replay_note_late(tide__run* run, tide__ending ending) {
   const tide__step* const step = &run->plan->steps[ending.request];
   const tide__late late = { .node = { .key = step->offset },
                             .end = step->offset + step->bytes,
@@ -41,7 +38,7 @@ static REPLAY_RARE void replay_note_late(tide__run* run, tide__ending ending) {
 }
 
 // Of what should have ended between two places of the plan, that which is held still is late.
-static REPLAY_RARE void replay_look(tide__run* run, uint32_t first, uint32_t end) {
+static void replay_look(tide__run* run, uint32_t first, uint32_t end) {
   for (uint32_t i = first; i < end; i++) {
     const tide__ending ending = run->plan->endings[i];
     // pairs with the store in tide__replay_release_locked: who reuses memory sees what was done there
@@ -73,7 +70,7 @@ static bool replay_is_blocked(tide__run* run, const tide__step* step) {
 }
 
 // A request that escapes, or that comes while something is late.
-static REPLAY_RARE bool replay_take_rare(tide__run* run, uint32_t request) {
+static bool replay_take_rare(tide__run* run, uint32_t request) {
   const tide__step* const step = &run->plan->steps[request];
   if (step->lifetime == TIDE__STEP_NEVER) {
     run->report.escaped += run->escapes == NULL;
@@ -86,7 +83,7 @@ static REPLAY_RARE bool replay_take_rare(tide__run* run, uint32_t request) {
 }
 
 // Serves a planned request, whose turn it is, if it can be served; false: by the fallback.
-static inline bool replay_take(tide__run* run, uint32_t request, void** out) {
+static bool replay_take(tide__run* run, uint32_t request, void** out) {
   replay_advance(run, request);
   const tide__step* const step = &run->plan->steps[request];
   const bool escapes = step->lifetime == TIDE__STEP_NEVER;
@@ -110,7 +107,7 @@ static void run_count_match(tide__run* run, tide__match match, uint32_t clock) {
 }
 
 // A request that is not next in the plan.
-static REPLAY_RARE tide_status replay_find(tide__run* run, uint64_t bytes, uint64_t alignment, void** out) {
+static tide_status replay_find(tide__run* run, uint64_t bytes, uint64_t alignment, void** out) {
   const uint32_t clock = tide__load_relaxed(&run->trail.clock);
   if (run->profile->options.is_strict) run_count_refused(run, clock);
   TIDE_REQUIRE(!run->profile->options.is_strict, TIDE_ERR_STATE,
@@ -132,12 +129,29 @@ static REPLAY_RARE tide_status replay_find(tide__run* run, uint64_t bytes, uint6
   return TIDE_OK;
 }
 
+// Is counting releases enough from now on?
+static void run_judge(tide__run* run) {
+  run->is_plain = run->arena != NULL && !run->is_irregular && !run->is_blind && run->lates.count == 0 &&
+                  !run->trail.is_lost && run->trail.behind == 0;
+}
+
+void tide__replay_begin(tide__run* run) {
+  run->steps = run->plan->steps;
+  run->endings = run->plan->endings;
+  run->held = run->arena != NULL ? run->arena->held : NULL;
+  run->base = run->arena != NULL ? run->arena->base : NULL;
+  run_judge(run);
+}
+
 tide_status tide__replay_alloc(tide__run* run, uint64_t bytes, uint64_t alignment, void** out) {
+  tide_status status = TIDE_OK;
   if (tide__trail_is_next(&run->trail, bytes, alignment)) {
     replay_take(run, tide__load_relaxed(&run->trail.clock), out);
-    return TIDE_OK;
+  } else {
+    status = replay_find(run, bytes, alignment, out);
   }
-  return replay_find(run, bytes, alignment, out);
+  run_judge(run);
+  return status;
 }
 
 uint32_t tide__replay_compare(tide__run* run, uint64_t bytes, uint64_t alignment) {
@@ -184,7 +198,7 @@ static tide_status replay_require_time(const tide__run* run, uint32_t lifetime) 
   return TIDE_OK;
 }
 
-static REPLAY_RARE tide_status replay_refuse(const void* address) {
+static tide_status replay_refuse(const void* address) {
   return TIDE_FAIL(TIDE_ERR_HANDLE, "nothing that is handed out begins at %p", address);
 }
 
@@ -203,18 +217,19 @@ static inline uint64_t arena_holder(const tide__arena* arena, uint32_t place) {
 }
 
 // A release at another time than planned.
-static REPLAY_RARE tide_status replay_take_back_rare(tide__run* run, const tide__arena* arena, uint32_t place,
-                                                     uint32_t lifetime) {
+static tide_status replay_take_back_rare(tide__run* run, const tide__arena* arena, uint32_t place,
+                                         uint32_t lifetime) {
   if (run->profile->options.is_strict) run_count_refused(run, tide__load_relaxed(&run->trail.clock));
   TIDE_TRY(replay_require_time(run, lifetime));
   tide__replay_count_release(run, lifetime, true);
   run->is_irregular = true;
+  run->is_plain = false;
   if (!arena->is_escape) tide__lates_remove(&run->lates, place);
   return TIDE_OK;
 }
 
-static inline tide_status replay_take_back(tide__run* run, tide__arena* arena, uint64_t offset) {
-  const uint32_t place = replay_place(run, arena, offset);
+static tide_status replay_take_back(tide__run* run, tide__arena* arena, uint64_t offset) {
+  const uint32_t place = tide__places_find(arena->places, offset);
   const uint64_t holder = arena_holder(arena, place);
   if (holder == 0) return replay_refuse(arena->base + offset);
   const uint32_t lifetime = tide__holder_lifetime(holder);

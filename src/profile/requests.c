@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "base/heap.h"
 
-#define REQUESTS_MIN_NODES 8u  // for each request: a few passes
+#define REQUESTS_MIN_NODES 10u  // for each request: a few passes
 
 static tide_status request_check(const tide_profile_request* request, size_t index, size_t count) {
   TIDE_REQUIRE(request->bytes != 0, TIDE_ERR_ARGUMENT, "request %zu has 0 bytes", index);

@@ -7,6 +7,7 @@
 #ifndef TIDEMARK_SRC_PROFILE_RUN_H
 #define TIDEMARK_SRC_PROFILE_RUN_H
 
+#include "base/arith.h"
 #include "base/list.h"
 #include "base/lock.h"
 #include "profile/lates.h"
@@ -39,23 +40,28 @@ typedef struct tide__arena {
 } tide__arena;
 
 typedef struct tide__run {
-  // The thread's own
-  tide__trail trail;
-  tide__arena* arena;    // borrowed from the profile; NULL: nothing is planned
-  tide__arena* escapes;  // the same
-  uint64_t taken;        // requests served from `arena`
-  uint64_t taken_escaping;
-  uint64_t released;     // of what was taken from `arena`, by this thread
-  bool is_irregular;     // a release came at another time than planned
-  uint32_t next_ending;  // the planned release that comes next, if all goes as planned
+  // The thread's own. First what a request or release needs that is as planned: it touches nothing else.
   tide_profile* profile;
-  tide_profile_mode mode;
-  struct tide__run* outer;  // borrowed: the run around it on its thread, of another profile
-  uint64_t shape;
-  tide_profile_plan* plan;  // a share
+  struct tide__run* outer;      // borrowed: the run around it on its thread, of another profile
+  const tide__step* steps;      // borrowed from `plan`
+  const tide__ending* endings;  // the same; without a plan that is replayed, one that is nowhere
+  tide__atomic_u64* held;       // borrowed from `arena`
+  char* base;                   // the same
+  tide__trail trail;
+  uint64_t taken;        // requests served from `arena`
+  uint64_t released;     // of these, by this thread
+  uint32_t next_ending;  // the planned release that comes next, if all goes as planned
+  bool is_plain;         // replayed, and all has gone as planned, so that counting is enough
+  bool is_irregular;     // a release came at another time than planned
   bool is_auto;
   bool is_blind;        // there was no memory to follow late releases: nothing more is served from the arena
   bool lacks_requests;  // there was no memory for a note
+  tide_profile_mode mode;
+  uint64_t shape;
+  tide_profile_plan* plan;  // a share
+  tide__arena* arena;       // borrowed from the profile; NULL: nothing is planned
+  tide__arena* escapes;     // the same
+  uint64_t taken_escaping;
   tide__lates lates;
   tide_profile_report report;
   // Shared under the recorder's lock
@@ -121,6 +127,39 @@ void tide__arenas_fini(tide_profile* profile);
 
 // ---------------------------------------------------------------------------------------------------
 // replayer.c
+
+// A replayed run begins: it has its arenas.
+void tide__replay_begin(tide__run* run);
+
+// Serves a request that is the next of the plan when all before went as planned; false: ask
+// tide__replay_alloc(). If this thread has released so many as should have ended by then, each at its time,
+// then these are they, and nothing lies where it should not.
+static inline bool tide__replay_alloc_plain(tide__run* run, uint64_t bytes, uint64_t alignment, void** out) {
+  const uint32_t clock = tide__load_relaxed(&run->trail.clock);
+  const tide__step* const step = &run->steps[clock];
+  const uint32_t end = step[1].ending;
+  if (step->bytes != bytes || step->alignment < alignment) return false;
+  if (run->released != end || step->lifetime == TIDE__STEP_NEVER) return false;
+  tide__store_relaxed(&run->held[step->place], tide__holder(clock, step->lifetime));
+  tide__store_relaxed(&run->trail.clock, clock + 1);
+  run->next_ending = end;
+  run->taken++;
+  *out = run->base + step->offset;
+  return true;
+}
+
+// Takes back what the plan expects to be released next; false: ask tide__replay_release(). The table of all
+// offsets of a large plan is far from every cache, so that it is not asked.
+static inline bool tide__replay_release_plain(tide__run* run, const void* address) {
+  const tide__ending* const next = &run->endings[run->next_ending];
+  if (tide__address(address) - tide__address(run->base) != next->offset) return false;
+  const uint64_t holder = tide__load_relaxed(&run->held[next->place]);
+  if (tide__holder_lifetime(holder) != tide__load_relaxed(&run->trail.clock)) return false;
+  tide__store_relaxed(&run->held[next->place], 0);
+  run->next_ending++;
+  run->released++;
+  return true;
+}
 
 // Serves a request from the arenas of a run, or says that the fallback must. Only the thread of the run.
 // Errors: TIDE_ERR_STATE in a strict run.

@@ -66,6 +66,13 @@ static tide_status run_take(tide_profile* profile, tide__run** out) {
 }
 
 static void run_reset(tide__run* run, uint64_t shape) {
+  // No address is released at this offset, so that a run without a plan never meets it.
+  static const tide__ending nowhere = { .offset = UINT64_MAX };
+  run->steps = NULL;
+  run->endings = &nowhere;
+  run->held = NULL;
+  run->base = NULL;
+  run->is_plain = false;
   run->arena = NULL;
   run->escapes = NULL;
   run->taken = run->taken_escaping = run->released = 0;
@@ -95,7 +102,8 @@ static tide_status run_prepare_replay(tide__run* run) {
   tide_profile* const profile = run->profile;
   TIDE_TRY(tide__arenas_take(profile, run, false, &run->arena));
   const tide_status status = tide__arenas_take(profile, run, true, &run->escapes);
-  if (status != TIDE_OK && run->arena != NULL) tide__arena_leave(profile, run->arena, true);
+  if (status == TIDE_OK) tide__replay_begin(run);
+  else if (run->arena != NULL) tide__arena_leave(profile, run->arena, true);
   return status;
 }
 
@@ -361,23 +369,34 @@ static tide_status alloc_outside(tide_profile* profile, tide__run* run, size_t b
   return TIDE_OK;
 }
 
-tide_status tide_profile_alloc(tide_profile* profile, size_t bytes, size_t alignment, void** out) {
+// What is not the next request of a run that goes as planned.
+static __attribute__((noinline)) tide_status alloc_otherwise(tide_profile* profile, size_t bytes,
+                                                             size_t alignment, void** out) {
   TIDE_REQUIRE(profile != NULL && out != NULL, TIDE_ERR_ARGUMENT, "alloc: the profile or out is NULL");
   *out = NULL;
   if (alignment != 0) TIDE_TRY(alloc_check_alignment(alignment));
   else alignment = profile->options.alignment;
   if (bytes == 0) return TIDE_OK;
   tide__run* const run = run_here(profile);
-  if (run != NULL && run->mode == TIDE_PROFILE_REPLAY) {
+  if (run != NULL && run->mode == TIDE_PROFILE_REPLAY)
     TIDE_TRY(tide__replay_alloc(run, bytes, alignment, out));
-    if (*out != NULL) {
-      if (profile->options.fill != TIDE_PROFILE_AS_IT_IS) {
-        alloc_fill(profile, &profile->options.memory, *out, bytes);
-      }
-      return TIDE_OK;
-    }
+  if (*out == NULL) return alloc_outside(profile, run, bytes, alignment, out);
+  alloc_fill(profile, &profile->options.memory, *out, bytes);
+  return TIDE_OK;
+}
+
+tide_status tide_profile_alloc(tide_profile* profile, size_t bytes, size_t alignment, void** out) {
+  tide__run* const run = thread_run;
+  // A plan has no alignment that is no power of two, and the default one is in all that did not ask for
+  // another.
+  const bool is_plain = run != NULL && run->profile == profile && run->is_plain && out != NULL &&
+                        tide__is_power_of_two(alignment | (alignment == 0)) &&
+                        tide__replay_alloc_plain(run, bytes, alignment, out);
+  if (!is_plain) return alloc_otherwise(profile, bytes, alignment, out);
+  if (profile->options.fill != TIDE_PROFILE_AS_IT_IS) {
+    alloc_fill(profile, &profile->options.memory, *out, bytes);
   }
-  return alloc_outside(profile, run, bytes, alignment, out);
+  return TIDE_OK;
 }
 
 // Memory of an arena that the thread's run does not use, or of none.
@@ -404,7 +423,8 @@ static tide_status release_count_bad(tide_profile* profile, tide_status status) 
   return status;
 }
 
-tide_status tide_profile_release(tide_profile* profile, void* address) {
+// What is not the next release of a run that goes as planned.
+static __attribute__((noinline)) tide_status release_otherwise(tide_profile* profile, void* address) {
   TIDE_REQUIRE(profile != NULL, TIDE_ERR_ARGUMENT, "release: the profile is NULL");
   if (address == NULL) return TIDE_OK;
   tide__run* const run = run_here(profile);
@@ -414,4 +434,10 @@ tide_status tide_profile_release(tide_profile* profile, void* address) {
     status = release_elsewhere(profile, run, address);
   }
   return status == TIDE_OK ? TIDE_OK : release_count_bad(profile, status);
+}
+
+tide_status tide_profile_release(tide_profile* profile, void* address) {
+  tide__run* const run = thread_run;
+  const bool is_plain = run != NULL && run->profile == profile && tide__replay_release_plain(run, address);
+  return is_plain ? TIDE_OK : release_otherwise(profile, address);
 }
