@@ -91,13 +91,13 @@ TIDE_API TIDE_NODISCARD tide_status tide_graph_add_value(tide_graph* graph, tide
 TIDE_API TIDE_NODISCARD tide_status tide_graph_add_node(tide_graph* graph, uint32_t block,
                                                         const tide_graph_node* node, uint32_t* out);
 // A block inside a node: the body of a loop, a branch. At most one of the blocks of a node is at work at a
-// time, each any number of times. Any output of it may share memory with any output of the node, and any
-// input of it with any input of the node; their numbers need not be the same. What a node of a block with
-// inputs has written in one turn may be handed to the next turn as one of them: if it has memory of its own,
-// that stays as it is until the value is asked for again in the turn after. What is to last longer, or comes
-// from blocks further in, is copied by the program. Of several blocks of a node, the outputs of the node
-// share memory with those of the block that was at work last; where none may be, what the outputs then share
-// with the inputs is named among the aliases.
+// time. Any output of a block may share memory with any output of its node, and any input of it with any
+// input of the node; their numbers need not be the same. With several blocks, the outputs of the node share
+// memory with those of the block that was at work last; where none may have been, name what they share with
+// the inputs. A block may take any number of turns. An output of a block with inputs may be handed to the
+// next turn as one of them: memory of its own that a node of this block has written stays as it is until the
+// turn after, if the value is asked for once in a turn. What is to last longer, or comes from blocks further
+// in, is copied.
 TIDE_API TIDE_NODISCARD tide_status tide_graph_add_block(tide_graph* graph, uint32_t node, uint32_t* out);
 TIDE_API TIDE_NODISCARD tide_status tide_graph_add_input(tide_graph* graph, uint32_t block, uint32_t value);
 TIDE_API TIDE_NODISCARD tide_status tide_graph_add_output(tide_graph* graph, uint32_t block, uint32_t value);
@@ -207,15 +207,14 @@ typedef struct tide_graph_options {
   void* user;  // caller keeps
 } tide_graph_options;
 // clang-format off
-#define TIDE_GRAPH_NO_MEMORY { NULL, NULL, NULL, 0, false }
 #define TIDE_GRAPH_OPTIONS_INIT                                                                            \
   { sizeof(tide_graph_options), TIDE_GRAPH_SMALLEST, true, true, false, false, true, true, false, 16, 0.25, \
-    0, 8, false, 64, 200000, TIDE_GRAPH_NO_MEMORY, NULL, NULL, NULL }
+    0, 8, false, 64, 200000, TIDE_MEMORY_NONE, NULL, NULL, NULL }
 // As PyTorch's static runtime does it: groups, sizes that only grow, one generation of outputs. It knows no
 // shapes: name the same for all runs.
 #define TIDE_GRAPH_OPTIONS_ORIGINAL                                                                        \
   { sizeof(tide_graph_options), TIDE_GRAPH_LIFO_GROUPS, true, true, false, false, false, false, true, 0,   \
-    0.0, 1, 1, false, 64, 200000, TIDE_GRAPH_NO_MEMORY, NULL, NULL, NULL }
+    0.0, 1, 1, false, 64, 200000, TIDE_MEMORY_NONE, NULL, NULL, NULL }
 // clang-format on
 
 typedef struct tide_graph_layout tide_graph_layout;  // opaque; freed by tide_graph_layout_free()

@@ -24,6 +24,8 @@ typedef struct tide_memory {
   uint64_t detail;  //
   bool is_host;     // the processor can read and write there
 } tide_memory;
+#define TIDE_MEMORY_NONE \
+  { NULL, NULL, NULL, 0, false }
 
 // The memory of this computer, from the C library.
 // Errors (of alloc): TIDE_ERR_ARGUMENT for more than PTRDIFF_MAX bytes; TIDE_ERR_NO_MEMORY, which names them.

@@ -139,18 +139,16 @@ typedef struct tide_profile_options {
   tide_memory fallback;   // all 0: the same
   const tide_heap* heap;  // (optional) caller keeps until the profile is freed; NULL for malloc
 } tide_profile_options;
-#define TIDE_PROFILE_NO_MEMORY \
-  { NULL, NULL, NULL, 0, false }
 #define TIDE_PROFILE_OPTIONS_INIT                                                                          \
   {                                                                                                        \
     sizeof(tide_profile_options), TIDE_PROFILE_SMALLEST, false, TIDE_PROFILE_AS_IT_IS, 64, 4, 16, 3, 0.01, \
-        16, 2000000, TIDE_PROFILE_NO_MEMORY, TIDE_PROFILE_NO_MEMORY, NULL                                  \
+        16, 2000000, TIDE_MEMORY_NONE, TIDE_MEMORY_NONE, NULL                                              \
   }
 // As PyTorch's mobile profiler does it: best fit, exact replay, what escapes is not planned.
 #define TIDE_PROFILE_OPTIONS_ORIGINAL                                                                        \
   {                                                                                                          \
     sizeof(tide_profile_options), TIDE_PROFILE_BEST_FIT, true, TIDE_PROFILE_AS_IT_IS, 64, 0, 16, 0, 0.01, 0, \
-        2000000, TIDE_PROFILE_NO_MEMORY, TIDE_PROFILE_NO_MEMORY, NULL                                        \
+        2000000, TIDE_MEMORY_NONE, TIDE_MEMORY_NONE, NULL                                                    \
   }
 
 typedef struct tide_profile tide_profile;  // opaque; freed by tide_profile_free()
@@ -187,13 +185,13 @@ typedef enum tide_profile_mode {
 // How a run went. Requests of 0 bytes are not counted.
 typedef struct tide_profile_report {
   tide_profile_mode mode;  // RECORD, VALIDATE or REPLAY
-  uint64_t requests;       // those that the fallback refused included
+  uint64_t requests;       // replayed: those that the fallback refused included
   uint64_t hits;           // served from an arena, or, validating, as planned
   uint64_t fallbacks;      // the others: requests == hits + fallbacks; 0 when recording
   uint64_t refused;        // requests and releases that a strict run refused; not counted elsewhere
   uint64_t escaped;  // fallbacks: never released in the plan, and there is no arena for it; no deviation
   // Requests that did not go as planned
-  uint64_t smaller;  // hits of fewer bytes
+  uint64_t smaller;  // of fewer bytes than planned; mostly hits
   uint64_t larger;   // fallbacks: more bytes than planned, or a larger alignment
   uint64_t surplus;  // fallbacks: not in the plan at this point
   uint64_t blocked;  // fallbacks: something that was to be released before still lies there

@@ -78,7 +78,7 @@ static size_t planner_end_position(const tide_planner* planner, uint32_t value) 
   return (size_t)planner->block_first[lifetime.block] + lifetime.last;
 }
 
-static void planner_sort_freed(tide_planner* planner) {
+void tide__planner_sort_freed(tide_planner* planner) {
   const tide_graph* const graph = planner->graph;
   const size_t positions = graph->node_count + graph->block_count;
   uint64_t* const first = planner->freed_first;
@@ -144,7 +144,7 @@ tide_status tide_planner_new(const tide_graph* graph, const tide_graph_options* 
     return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for a planner of %zu values", graph->value_count);
   }
   planner_assign_roles(planner);
-  planner_sort_freed(planner);
+  tide__planner_sort_freed(planner);
   planner_clear_storages(planner);
   *out = planner;
   return TIDE_OK;
@@ -183,7 +183,7 @@ tide_status tide_planner_disable_outputs(tide_planner* planner) {
   planner->options.manages_direct_outputs = false;
   planner->is_decided = false;
   planner_assign_roles(planner);
-  planner_sort_freed(planner);
+  tide__planner_sort_freed(planner);
   tide__planner_forget_all(planner);
   return TIDE_OK;
 }

@@ -16,6 +16,12 @@ typedef struct tide__arena_memory {
   uint64_t bytes;
 } tide__arena_memory;
 
+// Numbers of the last runs.
+typedef struct tide__window {
+  uint64_t numbers[64];
+  uint64_t count;  // of all so far
+} tide__window;
+
 // What one value holds beside its place. [V1] own != NULL == own_bytes != 0
 typedef struct tide__holding {
   void* own;  // owned: memory of its own
@@ -69,16 +75,20 @@ struct tide_planner {
   bool is_decided;        // decides_once: the first run has shown which values are made
   tide__learnt* current;  // borrowed; NULL: no run yet
   tide__arena_memory arena;
-  uint64_t needs[2][64];  // bytes that the last runs needed of the arena, and of one for outputs
+  tide__window needs;          // bytes that the last runs needed of the arena,
+  tide__window output_needs;   // of an arena for outputs,
+  tide__window output_counts;  // and how many generations were in use
   tide__link generations;
   tide__link idle_generations;
   tide__generation* generation;  // borrowed; of this run; NULL: none
   uint64_t generation_count;     // made so far
-  uint64_t most_generations;     // in use at once so far
   uint64_t stamp;
   uint64_t run_number;
   tide_planner_stats stats;
 };
+
+// planner.c: finds which managed values end where.
+void tide__planner_sort_freed(tide_planner* planner);
 
 // planner_memory.c: all that calls the memory.
 
@@ -91,6 +101,9 @@ tide__generation* tide__planner_find_generation(const tide_planner* planner, uin
 // Memory of a value's own; others that are dead when the value is made lose theirs.
 tide_status tide__planner_own(tide_planner* planner, uint32_t value, uint64_t bytes, void** out);
 void tide__planner_disown(tide_planner* planner, uint32_t value);
+// The value lies elsewhere or nowhere now; what the next turn of its block may read stays until it is asked
+// for.
+void tide__planner_let_go(tide_planner* planner, uint32_t value);
 void tide__planner_free_memory(tide_planner* planner);
 
 // planner_learn.c: sizes and layouts.

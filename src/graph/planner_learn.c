@@ -100,7 +100,9 @@ static void learnt_note_size(tide_planner* planner, tide__learnt* learnt, uint32
 }
 
 void tide__planner_note_sizes(tide_planner* planner, tide__learnt* learnt, const uint64_t* bytes) {
-  for (uint32_t i = 0; i < planner->graph->value_count; i++) learnt_note_size(planner, learnt, i, bytes[i]);
+  for (uint32_t i = 0; i < planner->graph->value_count; i++) {
+    learnt_note_size(planner, learnt, i, bytes[i] != 0 ? bytes[i] : learnt->largest[i]);
+  }
   learnt->runs++;
 }
 
@@ -117,21 +119,18 @@ static void planner_decide(tide_planner* planner) {
     planner->stats.unmanaged++;
     planner->stats.total_unmanaged++;
   }
+  tide__planner_sort_freed(planner);
 }
 
 // ---------------------------------------------------------------------------------------------------
 // Layouts
-
-static bool role_has_place(tide_value_role role) {
-  return role == TIDE_ROLE_MANAGED || role == TIDE_ROLE_MANAGED_OUTPUT;
-}
 
 // Does the layout do for the sizes learnt?
 static bool learnt_is_laid_out(const tide_planner* planner, const tide__learnt* learnt) {
   if (learnt->layout == NULL) return false;
   double needed = 0;
   for (uint32_t i = 0; i < planner->graph->value_count; i++) {
-    if (!role_has_place(planner->roles[i])) continue;
+    if (!tide__role_has_place(planner->roles[i])) continue;
     const uint64_t place = learnt->layout->places[i].bytes;
     uint64_t rounded = UINT64_MAX;
     if (!tide__graph_round(&planner->options, learnt->largest[i], &rounded) || rounded > place) return false;
@@ -147,7 +146,7 @@ tide_status tide__planner_lay_out(tide_planner* planner, tide__learnt* learnt, c
   double sum = 0;
   for (size_t i = 0; i < count; i++) {
     uint64_t rounded = 0;
-    if (!role_has_place(planner->roles[i])) continue;
+    if (!tide__role_has_place(planner->roles[i])) continue;
     bytes[i] = sizes[i];
     if (tide__graph_round(&planner->options, bytes[i], &rounded)) sum += (double)rounded;
   }

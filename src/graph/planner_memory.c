@@ -8,8 +8,6 @@
 #include "base/error.h"
 #include "graph/planner.h"
 
-#define PLANNER_NEEDS (sizeof((tide_planner*)0)->needs[0] / sizeof(uint64_t))
-
 static void memory_count_peak(tide_planner* planner) {
   tide_planner_stats* const stats = &planner->stats;
   stats->peak_bytes = tide__max(stats->peak_bytes, stats->arena_bytes + stats->own_bytes);
@@ -44,19 +42,22 @@ static void arena_memory_release(tide_planner* planner, tide__arena_memory* aren
 // ---------------------------------------------------------------------------------------------------
 // The arena
 
-// The most that a run among the last ones needed of a kind of arena, this one included; `held` is there
-// already.
-static uint64_t needs_most(tide_planner* planner, uint64_t* needs, uint64_t bytes, uint64_t held) {
-  const uint64_t window = tide__min(planner->options.remembers_runs, PLANNER_NEEDS);
-  if (window == 0) return tide__max(bytes, held);
-  needs[planner->run_number % window] = bytes;
+// Notes a number of this run, and returns the largest of the last runs; if all are remembered, of all.
+static uint64_t window_note(const tide_planner* planner, tide__window* window, uint64_t number) {
+  const uint64_t room = sizeof window->numbers / sizeof *window->numbers;
+  const uint64_t remembered = tide__min(planner->options.remembers_runs, room);
+  if (remembered == 0) {
+    window->numbers[0] = tide__max(window->numbers[0], number);
+    return window->numbers[0];
+  }
+  window->numbers[window->count++ % remembered] = number;
   uint64_t most = 0;
-  for (uint64_t i = 0; i < window; i++) most = tide__max(most, needs[i]);
+  for (uint64_t i = 0; i < remembered; i++) most = tide__max(most, window->numbers[i]);
   return most;
 }
 
 tide_status tide__planner_fit_arena(tide_planner* planner, uint64_t bytes) {
-  const uint64_t most = needs_most(planner, planner->needs[0], bytes, planner->arena.bytes);
+  const uint64_t most = window_note(planner, &planner->needs, bytes);
   if (planner->arena.bytes >= bytes && planner->arena.bytes <= most) return TIDE_OK;
   // Nothing in it is needed between runs, so that the two need not be there at once.
   arena_memory_release(planner, &planner->arena);
@@ -88,18 +89,26 @@ static tide_status generation_new(tide_planner* planner, uint64_t bytes, uint64_
   return TIDE_OK;
 }
 
-tide_status tide__planner_begin_generation(tide_planner* planner, uint64_t bytes) {
+// An idle generation that is large enough, and no larger than the last runs needed; others are given back,
+// and so are those beyond the number that the last runs had in use.
+static tide__generation* generations_sift(tide_planner* planner, uint64_t bytes, uint64_t most) {
+  const uint64_t most_in_use = window_note(planner, &planner->output_counts, planner->stats.generations + 1);
+  uint64_t kept = planner->stats.generations;
   tide__generation* fitting = NULL;
-  const uint64_t most = needs_most(planner, planner->needs[1], bytes, bytes);
   for (tide__link* it = planner->idle_generations.next; it != &planner->idle_generations;) {
     tide__generation* const idle = generation_of(it);
     it = it->next;
-    // One that is too small, or larger than the last runs needed, is not used again.
-    const bool will_do = idle->memory.bytes >= bytes &&
-                         (idle->memory.bytes <= most || planner->options.remembers_runs == 0);
-    if (will_do && fitting == NULL) fitting = idle;
+    const bool will_do = idle->memory.bytes >= bytes && idle->memory.bytes <= most && kept < most_in_use;
+    kept += will_do;
     if (!will_do) generation_free(planner, idle);
+    else if (fitting == NULL) fitting = idle;
   }
+  return fitting;
+}
+
+tide_status tide__planner_begin_generation(tide_planner* planner, uint64_t bytes) {
+  const uint64_t most = window_note(planner, &planner->output_needs, bytes);
+  tide__generation* fitting = generations_sift(planner, bytes, most);
   if (fitting == NULL) TIDE_TRY(generation_new(planner, bytes, most, &fitting));
   tide__list_unlink(&fitting->link);
   tide__list_append(&planner->generations, &fitting->link);
@@ -107,7 +116,6 @@ tide_status tide__planner_begin_generation(tide_planner* planner, uint64_t bytes
   fitting->number = ++planner->generation_count;
   planner->generation = fitting;
   planner->stats.generations++;
-  planner->most_generations = tide__max(planner->most_generations, planner->stats.generations);
   return TIDE_OK;
 }
 
@@ -118,11 +126,6 @@ void tide__planner_drop_generation(tide_planner* planner, tide__generation* gene
   planner->stats.generations--;
   tide__list_unlink(&generation->link);
   tide__list_append(&planner->idle_generations, &generation->link);
-  // As many are kept as were ever in use at once.
-  uint64_t kept = planner->stats.generations;
-  TIDE_LIST_EACH(it, &planner->idle_generations) { kept++; }
-  if (kept > planner->most_generations)
-    generation_free(planner, generation_of(planner->idle_generations.next));
 }
 
 tide__generation* tide__planner_find_generation(const tide_planner* planner, uint64_t number) {
@@ -174,12 +177,25 @@ static void droppable_remove(tide_planner* planner, uint32_t value) {
 // Gives back the memory of values whose last reader comes before a value is made.
 static void own_drop_dead(tide_planner* planner, uint32_t value) {
   const uint32_t begin = planner->graph->values[value].begin;
+  if (planner->options.has_audits) return;  // who has lost its alias is to be told, not to meet freed memory
   for (const tide__tree_node* node; (node = tide__tree_first(&planner->droppable)) != NULL;) {
     if (node->key >= begin) return;
     const uint32_t dead = (uint32_t)node->tie;
     tide__planner_disown(planner, dead);
     planner->storages[dead] = (tide_storage){ .group = TIDE_GRAPH_NONE };
   }
+}
+
+// A value gets new memory; what the next turn of its block may read stays.
+static void own_retire(tide_planner* planner, uint32_t value, bool is_kept) {
+  tide__holding* const holding = &planner->holdings[value];
+  if (!is_kept) {
+    tide__planner_disown(planner, value);
+    return;
+  }
+  own_release(planner, &holding->previous, &holding->previous_bytes);
+  holding->previous = holding->own;
+  holding->previous_bytes = holding->own_bytes;
 }
 
 tide_status tide__planner_own(tide_planner* planner, uint32_t value, uint64_t bytes, void** out) {
@@ -192,19 +208,17 @@ tide_status tide__planner_own(tide_planner* planner, uint32_t value, uint64_t by
   }
   own_drop_dead(planner, value);
   TIDE_TRY(memory->alloc(memory, bytes, planner->options.alignment, out));
+  own_retire(planner, value, is_kept);
   droppable_add(planner, value);
-  if (is_kept) {
-    own_release(planner, &holding->previous, &holding->previous_bytes);
-    holding->previous = holding->own;
-    holding->previous_bytes = holding->own_bytes;
-  } else {
-    own_release(planner, &holding->own, &holding->own_bytes);
-  }
   holding->own = *out;
   holding->own_bytes = bytes;
   planner->stats.own_bytes += bytes;
   memory_count_peak(planner);
   return TIDE_OK;
+}
+
+void tide__planner_let_go(tide_planner* planner, uint32_t value) {
+  if (!own_is_kept_for_a_turn(planner, value)) tide__planner_disown(planner, value);
 }
 
 void tide__planner_disown(tide_planner* planner, uint32_t value) {

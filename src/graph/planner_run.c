@@ -86,10 +86,6 @@ static bool run_find_place(const tide_planner* planner, uint32_t value, uint64_t
   return true;
 }
 
-static bool role_is_managed(tide_value_role role) {
-  return role == TIDE_ROLE_MANAGED || role == TIDE_ROLE_MANAGED_OUTPUT;
-}
-
 tide_status tide_planner_alloc(tide_planner* planner, uint32_t value, size_t bytes, void** out) {
   TIDE_REQUIRE(out != NULL, TIDE_ERR_ARGUMENT, "alloc: out is NULL");
   *out = NULL;
@@ -100,7 +96,7 @@ tide_status tide_planner_alloc(tide_planner* planner, uint32_t value, size_t byt
   tide__holding* const holding = &planner->holdings[value];
   tide_storage storage = { .group = TIDE_GRAPH_NONE };
   if (bytes == 0) {
-    tide__planner_disown(planner, value);
+    tide__planner_let_go(planner, value);
     run_store(planner, value, storage, false);
     return TIDE_OK;
   }
@@ -111,7 +107,7 @@ tide_status tide_planner_alloc(tide_planner* planner, uint32_t value, size_t byt
     void* own = NULL;
     TIDE_TRY(tide__planner_own(planner, value, bytes, &own));
     storage = (tide_storage){ own, bytes, TIDE_GRAPH_NONE, false };
-    if (role_is_managed(planner->roles[value])) {
+    if (tide__role_has_place(planner->roles[value])) {
       planner->stats.unplanned++;
       holding->unplanned++;
     }
@@ -128,7 +124,7 @@ tide_status tide_planner_adopt(tide_planner* planner, uint32_t value, void* addr
   TIDE_REQUIRE(address != NULL || bytes == 0, TIDE_ERR_ARGUMENT, "adopt: %zu bytes at NULL", bytes);
   const tide__holding* const holding = &planner->holdings[value];
   const bool is_in_own = tide__address(address) - tide__address(holding->own) < holding->own_bytes;
-  if (!is_in_own) tide__planner_disown(planner, value);
+  if (!is_in_own) tide__planner_let_go(planner, value);
   const tide_storage storage = { address, bytes, TIDE_GRAPH_NONE, false };
   run_store(planner, value, storage, false);
   return TIDE_OK;

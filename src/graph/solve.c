@@ -51,39 +51,44 @@ static void solve_free(solve_work* work) {
 // ---------------------------------------------------------------------------------------------------
 // Chains
 
-// May a lodger lie over an input of the node that makes it? `below` is the lodger of the input, plus one.
+// May an output lie over an input of its node? Both are lodgers, plus one; 0: they are not.
 static bool chain_is_permitted(const solve_work* work, const tide__node* node, uint32_t below,
                                uint32_t above) {
   const tide__lodger* const items = work->lodgers->items;
-  if (below == 0 || node->last_block != TIDE_GRAPH_NONE) return false;
-  if (work->chain[below - 1].next != TIDE_GRAPH_NONE) return false;
+  if (below == 0 || above == 0 || node->last_block != TIDE_GRAPH_NONE) return false;
+  const bool is_free = work->chain[below - 1].next == TIDE_GRAPH_NONE &&
+                       work->chain[above - 1].over == TIDE_GRAPH_NONE;
   // The input must die here, and nothing else that the node reads may lie in its memory.
   const tide__lodger* const under = &items[below - 1];
-  return under->end == node->end && under->begin < node->begin &&
-         work->lodgers->graph->values[under->value].is_alone && items[above].bytes <= under->bytes;
+  return is_free && under->end == node->end && under->begin < node->begin &&
+         work->lodgers->graph->values[under->value].is_alone && items[above - 1].bytes <= under->bytes;
 }
 
-// Puts a lodger over the first input that its node permits.
-static void chain_lodger(solve_work* work, uint32_t above) {
+static void chain_node(solve_work* work, const tide__node* node) {
   const tide__lodgers* const lodgers = work->lodgers;
-  const tide_graph* const graph = lodgers->graph;
-  const uint32_t value = lodgers->items[above].value;
-  const tide__node* const node = &graph->nodes[graph->values[value].node];
   for (uint32_t i = 0; i < node->in_place_count; i++) {
-    const tide_graph_pair pair = graph->pairs[node->in_place + i];
+    const tide_graph_pair pair = lodgers->graph->pairs[node->in_place + i];
     const uint32_t below = lodgers->of_value[pair.input];
-    if (pair.output != value || !chain_is_permitted(work, node, below, above)) continue;
-    work->chain[below - 1].next = above;
-    work->chain[above].over = below - 1;
+    const uint32_t above = lodgers->of_value[pair.output];
+    if (!chain_is_permitted(work, node, below, above)) continue;
+    work->chain[below - 1].next = above - 1;
+    work->chain[above - 1].over = below - 1;
     work->over_count++;
-    return;
   }
 }
 
+static uint32_t chain_maker(const tide__lodgers* lodgers, uint32_t lodger) {
+  return lodgers->graph->values[lodgers->items[lodger].value].node;
+}
+
+// The lodgers of one node stand together: each node is met once.
 static void chain_all(solve_work* work) {
   const tide__lodgers* const lodgers = work->lodgers;
   for (uint32_t i = 0; i < lodgers->count; i++) lodgers->of_value[lodgers->items[i].value] = i + 1;
-  for (uint32_t i = 0; i < lodgers->count; i++) chain_lodger(work, i);
+  for (uint32_t i = 0; i < lodgers->count; i++) {
+    const uint32_t maker = chain_maker(lodgers, i);
+    if (i == 0 || chain_maker(lodgers, i - 1) != maker) chain_node(work, &lodgers->graph->nodes[maker]);
+  }
   for (uint32_t i = 0; i < lodgers->count; i++) lodgers->of_value[lodgers->items[i].value] = 0;
 }
 

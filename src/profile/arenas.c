@@ -49,8 +49,9 @@ static uint64_t needs_note_locked(tide_profile* profile, bool is_escape, uint64_
     TIDE_REQUIRES(&profile->lock) {
   const uint32_t window = profile->options.trim_after;
   if (window == 0) return bytes;
-  uint64_t* const ring = profile->needs[is_escape].bytes;
-  ring[profile->run_number % window] = bytes;
+  tide__needs* const needs = &profile->needs[is_escape];
+  uint64_t* const ring = needs->bytes;
+  ring[needs->count++ % window] = bytes;
   uint64_t most = 0;
   for (uint32_t i = 0; i < window; i++) most = tide__max(most, ring[i]);
   return most;
@@ -200,9 +201,8 @@ static uint64_t arena_count_held(const tide__arena* arena) {
   return count;
 }
 
-static tide_profile_plan* arena_rest_locked(tide_profile* profile, tide__arena* arena)
-    TIDE_REQUIRES(&profile->lock) {
-  (void)profile;
+// Nothing lies in it any more; the lock is held.
+static tide_profile_plan* arena_rest(tide__arena* arena) {
   tide_profile_plan* const plan = arena->plan;
   arena->plan = NULL;
   arena->places = NULL;
@@ -216,7 +216,7 @@ uint64_t tide__arena_leave(tide_profile* profile, tide__arena* arena, bool is_cl
   const uint64_t survivors = is_clean ? 0 : arena_count_held(arena);
   arena->survivors = survivors;
   profile->stats.survivors += survivors;
-  if (survivors == 0) plan = arena_rest_locked(profile, arena);
+  if (survivors == 0) plan = arena_rest(arena);
   tide__mutex_unlock(&profile->lock);
   tide_profile_plan_free(plan);
   return survivors;
@@ -224,7 +224,7 @@ uint64_t tide__arena_leave(tide_profile* profile, tide__arena* arena, bool is_cl
 
 tide_profile_plan* tide__arena_end_survivor_locked(tide_profile* profile, tide__arena* arena) {
   profile->stats.survivors--;
-  return --arena->survivors == 0 ? arena_rest_locked(profile, arena) : NULL;
+  return --arena->survivors == 0 ? arena_rest(arena) : NULL;
 }
 
 tide__arena* tide__arenas_find_locked(tide_profile* profile, const void* address) {
@@ -235,7 +235,7 @@ tide__arena* tide__arenas_find_locked(tide_profile* profile, const void* address
   return NULL;
 }
 
-tide_status tide__arenas_trim(tide_profile* profile, bool is_all) {
+void tide__arenas_trim(tide_profile* profile, bool is_all) {
   const uint32_t window = profile->options.trim_after;
   tide__link unused;
   tide__list_init(&unused);
@@ -248,7 +248,6 @@ tide_status tide__arenas_trim(tide_profile* profile, bool is_all) {
   }
   tide__mutex_unlock(&profile->lock);
   arenas_free_list(profile, &unused);
-  return TIDE_OK;
 }
 
 void tide__arenas_fini(tide_profile* profile) { arenas_free_list(profile, &profile->arenas); }

@@ -131,5 +131,6 @@ bool tide_profile_owns(tide_profile* profile, const void* address) {
 
 tide_status tide_profile_trim(tide_profile* profile) {
   TIDE_REQUIRE(profile != NULL, TIDE_ERR_ARGUMENT, "trim: the profile is NULL");
-  return tide__arenas_trim(profile, true);
+  tide__arenas_trim(profile, true);
+  return TIDE_OK;
 }

@@ -138,16 +138,16 @@ static tide_status file_read_all(file_bytes* file, const tide_source* source) {
   }
 }
 
-static tide_status file_check_head(const file_bytes* file, const tide_heap* heap) {
+static tide_status file_check_head(const file_bytes* file) {
   const bool is_plan = file->bytes >= FILE_HEAD_BYTES + FILE_SUM_BYTES &&
                        memcmp(file->data, FILE_MAGIC, 8) == 0;
   TIDE_REQUIRE(is_plan, TIDE_ERR_FORMAT, "%zu bytes that do not begin as a plan does", file->bytes);
-  tide__crc* const crc = tide__heap_alloc(heap, 1, sizeof *crc);
+  tide__crc* const crc = tide__heap_alloc(file->heap, 1, sizeof *crc);
   TIDE_REQUIRE(crc != NULL, TIDE_ERR_NO_MEMORY, "no memory to check a plan");
   tide__crc_init(crc);
   const size_t summed = file->bytes - FILE_SUM_BYTES;
   const uint32_t sum = tide__crc_of(crc, file->data, summed);
-  tide__heap_release(heap, crc, 1, sizeof *crc);
+  tide__heap_release(file->heap, crc, 1, sizeof *crc);
   const uint64_t written = get_fixed(file->data + summed, FILE_SUM_BYTES);
   TIDE_REQUIRE(sum == written, TIDE_ERR_FORMAT, "the plan is damaged: its checksum is %08llx and not %08x",
                (unsigned long long)written, sum);
@@ -251,7 +251,7 @@ static tide_status file_build(const file_bytes* file, file_plan* plan, tide_prof
 
 static tide_status file_read_plan(file_bytes* file, const tide_source* source, tide_profile_plan** out) {
   TIDE_TRY(file_read_all(file, source));
-  TIDE_TRY(file_check_head(file, file->heap));
+  TIDE_TRY(file_check_head(file));
   const uint64_t count = get_fixed(file->data + 16, 8);
   const size_t room = file->bytes - FILE_HEAD_BYTES - FILE_SUM_BYTES;
   TIDE_REQUIRE(count <= room / FILE_REQUEST_MIN_BYTES, TIDE_ERR_FORMAT, "no %llu requests in %zu bytes",

@@ -111,17 +111,15 @@ static tide_status replay_find(tide__run* run, uint64_t bytes, uint64_t alignmen
   const uint32_t clock = tide__load_relaxed(&run->trail.clock);
   if (run->profile->options.is_strict) run_count_refused(run, clock);
   TIDE_REQUIRE(!run->profile->options.is_strict, TIDE_ERR_STATE,
-               "request %u has %llu bytes where the plan of %zu has %llu", clock, (unsigned long long)bytes,
-               run->plan->info.count, (unsigned long long)run->plan->steps[clock].bytes);
+               "request %u has %llu bytes at %llu where the plan of %zu has %llu at %u", clock,
+               (unsigned long long)bytes, (unsigned long long)alignment, run->plan->info.count,
+               (unsigned long long)run->plan->steps[clock].bytes, run->plan->steps[clock].alignment);
   uint32_t request = 0;
   const tide__match match = tide__trail_find(&run->trail, bytes, alignment, &request);
   if (match != TIDE__MATCH_SURPLUS && request != clock) run_note_first(run, clock);
   const bool may_fit = match == TIDE__MATCH_PLANNED || match == TIDE__MATCH_SMALLER;
-  if (may_fit && replay_take(run, request, out)) {
-    run_count_match(run, match, clock);
-    return TIDE_OK;
-  }
-  if (!may_fit) run_count_match(run, match, clock);
+  run_count_match(run, match, clock);
+  if (may_fit) replay_take(run, request, out);
   if (match == TIDE__MATCH_LARGER) {
     replay_advance(run, request);
     tide__trail_pass(&run->trail, request);

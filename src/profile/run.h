@@ -49,7 +49,7 @@ typedef struct tide__run {
   char* base;                   // the same
   tide__trail trail;
   uint64_t taken;        // requests served from `arena`
-  uint64_t released;     // of these, by this thread
+  uint64_t released;     // of these, by this thread; as long as the run is regular each at its planned time
   uint32_t next_ending;  // the planned release that comes next, if all goes as planned
   bool is_plain;         // replayed, and all has gone as planned, so that counting is enough
   bool is_irregular;     // a release came at another time than planned
@@ -88,6 +88,7 @@ typedef struct tide__shape {
 // How much the last runs needed of one kind of arena.
 typedef struct tide__needs {
   uint64_t* bytes;  // owned; a ring of `trim_after` numbers, NULL if that is 0
+  uint64_t count;   // of runs that needed one
 } tide__needs;
 
 struct tide_profile {
@@ -122,7 +123,7 @@ tide__arena* tide__arenas_find_locked(tide_profile* profile, const void* address
 tide_profile_plan* tide__arena_end_survivor_locked(tide_profile* profile, tide__arena* arena)
     TIDE_REQUIRES(&profile->lock);
 // Gives idle arenas back to the memory: those that the last runs did not use, or all.
-tide_status tide__arenas_trim(tide_profile* profile, bool is_all);
+void tide__arenas_trim(tide_profile* profile, bool is_all);
 void tide__arenas_fini(tide_profile* profile);
 
 // ---------------------------------------------------------------------------------------------------
@@ -171,7 +172,7 @@ bool tide__replay_release(tide__run* run, void* address, tide_status* out_status
 // The same on any thread, for any arena, with the profile's lock.
 tide_status tide__replay_release_locked(tide_profile* profile, tide__arena* arena, void* address,
                                         tide_profile_plan** out_plan) TIDE_REQUIRES(&profile->lock);
-// Counts a release, planned for `lifetime`, of a run that is validated, on its own thread or another one with
+// Counts a release, planned for `lifetime`, on the thread of its run or another one with
 // the profile's lock.
 void tide__replay_count_release(tide__run* run, uint32_t lifetime, bool is_own);
 

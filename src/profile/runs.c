@@ -155,10 +155,8 @@ static void run_close(tide__run* run) {
 static void run_leave_arenas(tide__run* run) {
   tide_profile* const profile = run->profile;
   if (run->arena != NULL) {
-    tide__mutex_lock(&profile->lock);
-    const bool is_clean = run->taken == run->released + run->other_releases;
-    tide__mutex_unlock(&profile->lock);
-    run->report.survivors = tide__arena_leave(profile, run->arena, is_clean);
+    // What others released was not counted together with it: then the places tell.
+    run->report.survivors = tide__arena_leave(profile, run->arena, run->taken == run->released);
   }
   if (run->escapes != NULL) tide__arena_leave(profile, run->escapes, false);
 }
@@ -205,11 +203,11 @@ static tide_status run_plan(tide__run* run) {
   const tide__recorder* const recorder = &run->recorder;
   TIDE_TRY(tide__profile_plan_new_ordered(recorder->requests, recorder->releases, recorder->count, &options,
                                           &plan));
-  const tide_status status = tide__shapes_set(profile, run->shape, plan);
+  tide__shapes_set(profile, run->shape, plan);
   run->report.plan_bytes = plan->info.bytes;
   run->report.lower_bound = plan->info.lower_bound;
   tide_profile_plan_free(plan);
-  return status;
+  return TIDE_OK;
 }
 
 static void run_count_in(tide__run* run) {
@@ -240,7 +238,7 @@ static tide_status run_conclude(tide__run* run) {
   run_leave_arenas(run);
   report_finish(run);
   run_count_in(run);
-  TIDE_REQUIRE(!run->lacks_requests, TIDE_ERR_NO_MEMORY, "no memory to note all requests of the run");
+  TIDE_REQUIRE(!run->lacks_requests, TIDE_ERR_NO_MEMORY, "not all requests of the run could be noted");
   if (run->mode == TIDE_PROFILE_RECORD) return run_plan(run);
   if (run->mode == TIDE_PROFILE_REPLAY) {
     const bool is_off = report_is_off(run->profile, &run->report, run->plan->info.count);
@@ -258,7 +256,7 @@ tide_status tide_profile_end(tide_profile* profile, tide_profile_report* out) {
   const tide_status status = run_conclude(run);
   if (out != NULL && status == TIDE_OK) *out = run->report;
   run_give(run);
-  tide__ignore(tide__arenas_trim(profile, false));
+  tide__arenas_trim(profile, false);
   return status;
 }
 

@@ -63,7 +63,7 @@ tide_status tide__shapes_choose(tide_profile* profile, uint64_t shape, tide_prof
   return TIDE_OK;
 }
 
-tide_status tide__shapes_set(tide_profile* profile, uint64_t shape, tide_profile_plan* plan) {
+void tide__shapes_set(tide_profile* profile, uint64_t shape, tide_profile_plan* plan) {
   tide_profile_plan* gone = NULL;
   tide__mutex_lock(&profile->lock);
   tide__shape* const entry = shapes_make_locked(profile, shape, &gone);
@@ -77,7 +77,6 @@ tide_status tide__shapes_set(tide_profile* profile, uint64_t shape, tide_profile
   entry->last_run = profile->run_number;
   tide__mutex_unlock(&profile->lock);
   tide_profile_plan_free(gone);
-  return TIDE_OK;
 }
 
 void tide__shapes_note(tide_profile* profile, uint64_t shape, const tide_profile_plan* plan, bool is_off) {
@@ -90,7 +89,8 @@ void tide__shapes_note(tide_profile* profile, uint64_t shape, const tide_profile
 tide_status tide_profile_set_plan(tide_profile* profile, uint64_t shape, tide_profile_plan* plan) {
   TIDE_REQUIRE(profile != NULL && plan != NULL, TIDE_ERR_ARGUMENT,
                "set_plan: the profile or the plan is NULL");
-  return tide__shapes_set(profile, shape, plan);
+  tide__shapes_set(profile, shape, plan);
+  return TIDE_OK;
 }
 
 tide_status tide_profile_get_plan(tide_profile* profile, uint64_t shape, tide_profile_plan** out) {

@@ -13,7 +13,7 @@ tide_status tide__shapes_choose(tide_profile* profile, uint64_t shape, tide_prof
                                 tide_profile_mode* out_mode, tide_profile_plan** out_plan);
 // Keeps a share in a plan for a shape, in place of an earlier one or of the shape that was not used for
 // longest.
-tide_status tide__shapes_set(tide_profile* profile, uint64_t shape, tide_profile_plan* plan);
+void tide__shapes_set(tide_profile* profile, uint64_t shape, tide_profile_plan* plan);
 // A replayed run has ended: did it deviate from the plan?
 void tide__shapes_note(tide_profile* profile, uint64_t shape, const tide_profile_plan* plan, bool is_off);
 
