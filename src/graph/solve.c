@@ -111,7 +111,7 @@ static size_t chain_buffer(const solve_work* work, uint32_t first, tide_plan_buf
     // The node that writes it reads the one below at the same instant.
     const uint64_t lower = (uint64_t)over->begin + 1;
     buffer->upper = (uint64_t)over->end + 1;
-    if (over->bytes == buffer->bytes || lower >= buffer->upper) continue;
+    if (gaps == NULL || over->bytes == buffer->bytes || lower >= buffer->upper) continue;
     gaps[count++] = (tide_plan_gap){ .lower = lower, .upper = buffer->upper, .last = over->bytes };
   }
   buffer->gap_count = count;

@@ -13,13 +13,14 @@
 #include "profile/profile_plan.h"
 #include "profile/requests.h"
 
-#define FILE_MAGIC "TIDEPLAN"
 #define FILE_VERSION 1u
 #define FILE_HEAD_BYTES 40u
 #define FILE_SUM_BYTES 4u
 #define FILE_REQUEST_MIN_BYTES 3u   // bytes, alignment, lifetime
 #define FILE_REQUEST_MAX_BYTES 50u  // five numbers of up to ten bytes
 #define FILE_READ_BYTES 65536u
+
+static const uint8_t file_magic[8] = { 'T', 'I', 'D', 'E', 'P', 'L', 'A', 'N' };
 
 // ---------------------------------------------------------------------------------------------------
 // Numbers
@@ -73,7 +74,7 @@ static uint8_t* file_put_request(uint8_t* at, const tide__step* step, size_t ind
 }
 
 static size_t file_encode(const tide_profile_plan* plan, uint8_t* out) {
-  memcpy(out, FILE_MAGIC, 8);
+  memcpy(out, file_magic, sizeof file_magic);
   put_fixed(out + 8, FILE_VERSION, 4);
   put_fixed(out + 12, (uint32_t)plan->info.planner, 4);
   put_fixed(out + 16, plan->info.count, 8);
@@ -140,7 +141,7 @@ static tide_status file_read_all(file_bytes* file, const tide_source* source) {
 
 static tide_status file_check_head(const file_bytes* file) {
   const bool is_plan = file->bytes >= FILE_HEAD_BYTES + FILE_SUM_BYTES &&
-                       memcmp(file->data, FILE_MAGIC, 8) == 0;
+                       memcmp(file->data, file_magic, sizeof file_magic) == 0;
   TIDE_REQUIRE(is_plan, TIDE_ERR_FORMAT, "%zu bytes that do not begin as a plan does", file->bytes);
   tide__crc* const crc = tide__heap_alloc(file->heap, 1, sizeof *crc);
   TIDE_REQUIRE(crc != NULL, TIDE_ERR_NO_MEMORY, "no memory to check a plan");

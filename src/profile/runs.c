@@ -302,18 +302,20 @@ static bool run_note_release(tide__run* run, uint64_t address, bool is_own) {
 }
 
 // A release that the thread's own run does not know is looked for in those of other threads.
+static bool profile_note_elsewhere_locked(tide_profile* profile, const tide__run* own, uint64_t address)
+    TIDE_REQUIRES(&profile->lock) {
+  TIDE_LIST_EACH(it, &profile->runs) {
+    tide__run* const run = TIDE_OWNER(it, tide__run, link);
+    const bool is_other = own == NULL || run != own;
+    if (is_other && run_is_noting(run) && run_note_release(run, address, false)) return true;
+  }
+  return false;
+}
+
 static void profile_note_release(tide_profile* profile, tide__run* own, uint64_t address) {
   if (own != NULL && run_is_noting(own) && run_note_release(own, address, true)) return;
   tide__mutex_lock(&profile->lock);
-  bool is_found = false;
-  TIDE_LIST_EACH(it, &profile->runs) {
-    tide__run* const run = TIDE_OWNER(it, tide__run, link);
-    if (run == own || !run_is_noting(run)) continue;
-    if (run_note_release(run, address, false)) {
-      is_found = true;
-      break;
-    }
-  }
+  const bool is_found = profile_note_elsewhere_locked(profile, own, address);
   profile->stats.unknown_releases += !is_found;
   tide__mutex_unlock(&profile->lock);
 }
