@@ -200,15 +200,6 @@ static tide_status replay_refuse(const void* address) {
   return TIDE_FAIL(TIDE_ERR_HANDLE, "nothing that is handed out begins at %p", address);
 }
 
-// The place at an offset of an arena of the run. The plan says which release comes next, so that the table
-// need not be asked, which is far from all caches when the plan is large.
-static inline uint32_t replay_place(tide__run* run, const tide__arena* arena, uint64_t offset) {
-  const tide__ending* const next = &run->plan->endings[run->next_ending];
-  if (next->offset != offset || arena->is_escape) return tide__places_find(arena->places, offset);
-  run->next_ending++;
-  return next->place;
-}
-
 // What is held at a place; 0: nothing.
 static inline uint64_t arena_holder(const tide__arena* arena, uint32_t place) {
   return place != TIDE__NO_PLACE ? tide__load_relaxed(&arena->held[place]) : 0;

@@ -1,0 +1,385 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Recording: which requests and lifetimes come out of a run, and what a run that is not recorded to its end
+// leaves behind.
+#include "play.h"
+
+// The lifetimes in the plan of the shape 0, from the first on.
+static void expect_lifetimes(play* p, const uint64_t* lifetimes, size_t count) {
+  T_EQ(play_info(p, 0).count, count);
+  for (size_t i = 0; i < count; i++) T_EQ(play_lifetime(p, i), lifetimes[i]);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Lifetimes
+
+T_TEST(test_profile_record__time_is_the_number_of_requests) {
+  play p;
+  play_open(&p, NULL);
+
+  const tide_profile_report report = play_run(&p, TIDE_PROFILE_RECORD, "a10 b20 -a c30 d40 -c -b -d");
+
+  const uint64_t lifetimes[] = { 2, 4, 4, 4 };
+  expect_lifetimes(&p, lifetimes, 4);
+  T_EQ(report.mode, TIDE_PROFILE_RECORD);
+  T_EQ(report.requests, 4);
+  T_EQ(report.fallbacks, 0);
+  T_EQ(report.plan_bytes, play_info(&p, 0).bytes);
+  T_EQ(report.lower_bound, 90);
+  T_EQ(play_stats(&p).recorded, 1);
+  T_EQ(play_stats(&p).plans, 1);
+  play_close(&p);
+}
+
+T_TEST(test_profile_record__is_served_by_the_fallback) {
+  play p;
+  play_open(&p, NULL);
+
+  (void)play_run(&p, TIDE_PROFILE_RECORD, "a10 b20 -a -b");
+
+  T_EQ(p.fallback.allocs, 2);
+  T_EQ(p.fallback.releases, 2);
+  play_close(&p);
+}
+
+T_TEST(test_profile_record__what_is_not_released_in_the_run_is_never_released) {
+  play p;
+  play_open(&p, NULL);
+
+  (void)play_run(&p, TIDE_PROFILE_RECORD, "a10 b20 -b c30 -c");
+  play_steps(&p, "-a");
+
+  const uint64_t lifetimes[] = { TIDE_PROFILE_NEVER, 2, 3 };
+  expect_lifetimes(&p, lifetimes, 3);
+  T_EQ(play_info(&p, 0).managed, 2);
+  play_close(&p);
+}
+
+T_TEST(test_profile_record__a_release_from_before_the_run_is_ignored) {
+  play p;
+  play_open(&p, NULL);
+  play_steps(&p, "x100");
+
+  (void)play_run(&p, TIDE_PROFILE_RECORD, "a10 -x b20 -a -b");
+
+  const uint64_t lifetimes[] = { 2, 2 };
+  expect_lifetimes(&p, lifetimes, 2);
+  T_EQ(play_stats(&p).unknown_releases, 1);
+  play_close(&p);
+}
+
+T_TEST(test_profile_record__zero_bytes_are_not_planned) {
+  play p;
+  void* nothing = &p;
+  play_open(&p, NULL);
+  T_OK(tide_profile_begin(p.profile, TIDE_PROFILE_RECORD, 0));
+  play_steps(&p, "a10");
+
+  T_OK(tide_profile_alloc(p.profile, 0, 0, &nothing));
+  T_OK(tide_profile_release(p.profile, nothing));
+
+  T_PTR_EQ(nothing, NULL);
+  play_steps(&p, "b20 -a -b");
+  T_EQ(play_end(&p).requests, 2);
+  const uint64_t lifetimes[] = { 2, 2 };
+  expect_lifetimes(&p, lifetimes, 2);
+  play_close(&p);
+}
+
+T_TEST(test_profile_record__requests_keep_their_alignment) {
+  play p;
+  play_open(&p, NULL);
+
+  (void)play_run(&p, TIDE_PROFILE_RECORD, "a10 b20@1 c30@4096 -a -b -c");
+
+  tide_profile_plan* const plan = play_plan(&p, 0);
+  T_EQ(tide_profile_plan_request(plan, 0).alignment, 64);
+  T_EQ(tide_profile_plan_request(plan, 1).alignment, 1);
+  T_EQ(tide_profile_plan_request(plan, 2).alignment, 4096);
+  T_EQ(tide_profile_plan_describe(plan).alignment, 4096);
+  tide_profile_plan_free(plan);
+  play_close(&p);
+}
+
+T_TEST(test_profile_record__released_twice_keeps_the_first_time) {
+  play p;
+  play_open(&p, NULL);
+  T_OK(tide_profile_begin(p.profile, TIDE_PROFILE_RECORD, 0));
+  play_steps(&p, "a10");
+  uint8_t* const a = play_address(&p, 'a');
+  play_steps(&p, "-a b20 c30");
+
+  if (a != play_address(&p, 'b') && a != play_address(&p, 'c'))  // it may have come again
+    T_STATUS(tide_profile_release(p.profile, a), TABLE_FAILURE);
+
+  play_steps(&p, "-b -c");
+  (void)play_end(&p);
+  T_EQ(play_lifetime(&p, 0), 1);
+  play_close(&p);
+}
+
+// A release on another thread: the run is right, and what it leads to can be replayed.
+T_TEST(test_profile_record__a_release_on_another_thread) {
+  const char* const steps = "a64 b64 ~a c64 -b -c";
+  play p;
+  play_open(&p, NULL);
+
+  (void)play_run(&p, TIDE_PROFILE_RECORD, steps);
+
+  T_CHECK(play_lifetime(&p, 0) == TIDE_PROFILE_NEVER || play_lifetime(&p, 0) == 2);
+  T_EQ(play_lifetime(&p, 1), 3);
+  for (int i = 0; i < 3; i++) T_EQ(play_run(&p, TIDE_PROFILE_REPLAY, steps).hits, 3);
+  play_close(&p);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Notes of programs with an allocator of their own
+
+static void note_alloc(play* p, const void* address, size_t bytes) {
+  T_OK(tide_profile_note_alloc(p->profile, address, bytes, 0));
+}
+
+static void note_release(play* p, const void* address) {
+  T_OK(tide_profile_note_release(p->profile, address));
+}
+
+T_TEST(test_profile_record__a_release_of_an_address_that_is_out_of_date_is_ignored) {
+  const char memory[8] = { 0 };
+  play p;
+  play_open(&p, NULL);
+  T_OK(tide_profile_begin(p.profile, TIDE_PROFILE_RECORD, 0));
+  note_alloc(&p, &memory[0], 100);
+  note_release(&p, &memory[0]);
+  for (size_t i = 1; i < 5; i++) note_alloc(&p, &memory[i], 100);
+
+  note_release(&p, &memory[0]);  // somebody else got the address meanwhile
+
+  for (size_t i = 1; i < 5; i++) note_release(&p, &memory[i]);
+  T_EQ(play_end(&p).requests, 5);
+  T_EQ(play_lifetime(&p, 0), 1);
+  T_EQ(play_stats(&p).unknown_releases, 1);
+  play_close(&p);
+}
+
+T_TEST(test_profile_record__an_address_that_comes_again_is_another_request) {
+  const char memory = 0;
+  play p;
+  play_open(&p, NULL);
+  T_OK(tide_profile_begin(p.profile, TIDE_PROFILE_RECORD, 0));
+  for (size_t i = 0; i < 4; i++) {
+    note_alloc(&p, &memory, 100 + i);
+    note_release(&p, &memory);
+  }
+  T_EQ(play_end(&p).requests, 4);
+
+  const uint64_t lifetimes[] = { 1, 2, 3, 4 };
+  expect_lifetimes(&p, lifetimes, 4);
+  play_close(&p);
+}
+
+// It must have been released when its address comes again.
+T_TEST(test_profile_record__an_address_whose_release_was_not_seen) {
+  const char memory = 0;
+  play p;
+  play_open(&p, NULL);
+  T_OK(tide_profile_begin(p.profile, TIDE_PROFILE_RECORD, 0));
+  note_alloc(&p, &memory, 100);
+  note_alloc(&p, &memory, 200);
+  note_release(&p, &memory);
+  T_EQ(play_end(&p).requests, 2);
+
+  const uint64_t lifetimes[] = { 1, 2 };
+  expect_lifetimes(&p, lifetimes, 2);
+  play_close(&p);
+}
+
+T_TEST(test_profile_record__notes_outside_a_run_do_nothing) {
+  const char memory = 0;
+  play p;
+  play_open(&p, NULL);
+
+  note_alloc(&p, &memory, 100);
+  note_release(&p, &memory);
+  (void)play_run(&p, TIDE_PROFILE_RECORD, "a10 -a");
+  T_OK(tide_profile_begin(p.profile, TIDE_PROFILE_REPLAY, 0));
+  note_alloc(&p, &memory, 100);
+  note_release(&p, &memory);
+  play_steps(&p, "a10 -a");
+
+  const tide_profile_report report = play_end(&p);
+  play_expect_same(&report, 1);
+  T_EQ(play_info(&p, 0).count, 1);
+  T_EQ(play_stats(&p).unknown_releases, 0);
+  play_close(&p);
+}
+
+T_TEST(test_profile_record__notes_that_make_no_sense_are_refused) {
+  const char memory = 0;
+  play p;
+  play_open(&p, NULL);
+  T_OK(tide_profile_begin(p.profile, TIDE_PROFILE_RECORD, 0));
+
+  T_STATUS(tide_profile_note_alloc(p.profile, &memory, 100, 48), TIDE_ERR_ARGUMENT);
+  T_STATUS(tide_profile_note_alloc(NULL, &memory, 100, 64), TIDE_ERR_ARGUMENT);
+  T_STATUS(tide_profile_note_release(NULL, &memory), TIDE_ERR_ARGUMENT);
+  note_alloc(&p, &memory, 100);
+  note_release(&p, &memory);
+
+  T_EQ(play_end(&p).requests, 1);
+  play_close(&p);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// One run after another
+
+T_TEST(test_profile_record__a_second_recording_begins_anew) {
+  play p;
+  play_open(&p, NULL);
+  (void)play_run(&p, TIDE_PROFILE_RECORD, "a1000 b2000 c3000 -a -b -c");
+
+  (void)play_run(&p, TIDE_PROFILE_RECORD, "a10 b20 -a -b");
+
+  const uint64_t lifetimes[] = { 2, 2 };
+  expect_lifetimes(&p, lifetimes, 2);
+  T_LT(play_info(&p, 0).bytes, 200);
+  const tide_profile_report report = play_run(&p, TIDE_PROFILE_REPLAY, "a10 b20 -a -b");
+  play_expect_same(&report, 2);
+  T_EQ(play_stats(&p).plans, 1);
+  play_close(&p);
+}
+
+T_TEST(test_profile_record__a_run_without_requests_is_no_trouble) {
+  play p;
+  play_open(&p, NULL);
+
+  T_EQ(play_run(&p, TIDE_PROFILE_RECORD, "").requests, 0);
+  const tide_profile_report report = play_run(&p, TIDE_PROFILE_AUTO, "a10 b20 -a -b");
+
+  T_EQ(report.requests, 2);
+  play_close(&p);
+}
+
+T_TEST(test_profile_record__a_cancelled_run_makes_no_plan) {
+  play p;
+  tide_profile_plan* plan = NULL;
+  play_open(&p, NULL);
+  T_OK(tide_profile_begin(p.profile, TIDE_PROFILE_RECORD, 0));
+  play_steps(&p, "a10 b20");
+
+  T_OK(tide_profile_cancel(p.profile));
+
+  T_EQ(tide_profile_current(p.profile), TIDE_PROFILE_NONE);
+  T_EQ(tide_profile_depth(), 0);
+  T_STATUS(tide_profile_get_plan(p.profile, 0, &plan), TIDE_ERR_HANDLE);
+  T_PTR_EQ(plan, NULL);
+  T_EQ(play_stats(&p).recorded, 0);
+  T_STATUS(tide_profile_cancel(p.profile), TIDE_ERR_STATE);
+  play_steps(&p, "-a -b");
+  play_close(&p);
+}
+
+T_TEST(test_profile_record__a_cancelled_run_leaves_the_plan_before_it) {
+  play p;
+  play_open(&p, NULL);
+  (void)play_run(&p, TIDE_PROFILE_RECORD, "a10 b20 -a -b");
+  T_OK(tide_profile_begin(p.profile, TIDE_PROFILE_RECORD, 0));
+  play_steps(&p, "c30");
+  T_OK(tide_profile_cancel(p.profile));
+  play_steps(&p, "-c");
+
+  const tide_profile_report report = play_run(&p, TIDE_PROFILE_REPLAY, "a10 b20 -a -b");
+
+  play_expect_same(&report, 2);
+  play_close(&p);
+}
+
+// Sizes that no memory has come by notes only.
+T_TEST(test_profile_record__a_run_that_cannot_be_planned_leaves_the_plan_before_it) {
+  const char memory[2] = { 0 };
+  play p;
+  play_open(&p, NULL);
+  (void)play_run(&p, TIDE_PROFILE_RECORD, "a10 b20 -a -b");
+  T_OK(tide_profile_begin(p.profile, TIDE_PROFILE_RECORD, 0));
+  note_alloc(&p, &memory[0], (size_t)1 << 63);
+  note_alloc(&p, &memory[1], (size_t)1 << 63);
+
+  T_STATUS(tide_profile_end(p.profile, NULL), TIDE_ERR_ARGUMENT);
+
+  T_EQ(tide_profile_current(p.profile), TIDE_PROFILE_NONE);
+  const tide_profile_report report = play_run(&p, TIDE_PROFILE_REPLAY, "a10 b20 -a -b");
+  play_expect_same(&report, 2);
+  play_close(&p);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Nesting
+
+T_TEST(test_profile_record__a_run_within_a_run_of_the_same_profile_is_refused) {
+  const tide_profile_mode modes[] = { TIDE_PROFILE_RECORD, TIDE_PROFILE_VALIDATE, TIDE_PROFILE_REPLAY };
+  play p;
+  play_open(&p, NULL);
+  (void)play_run(&p, TIDE_PROFILE_RECORD, "a10 -a");
+  for (size_t outer = 0; outer < 3; outer++) {
+    for (size_t inner = 0; inner < 3; inner++) {
+      T_OK(tide_profile_begin(p.profile, modes[outer], 0));
+      T_STATUS(tide_profile_begin(p.profile, modes[inner], 0), TIDE_ERR_STATE);
+      T_EQ(tide_profile_current(p.profile), modes[outer]);
+      T_EQ(tide_profile_depth(), 1);
+      play_steps(&p, "a10 -a");
+      T_CHECK(play_end(&p).is_same || modes[outer] == TIDE_PROFILE_RECORD);
+    }
+  }
+  play_close(&p);
+}
+
+T_TEST(test_profile_record__two_profiles_nest_on_one_thread) {
+  play outer;
+  play inner;
+  play_open(&outer, NULL);
+  play_open(&inner, NULL);
+  for (int run = 0; run < 4; run++) {
+    const tide_profile_mode mode = run == 0 ? TIDE_PROFILE_RECORD : TIDE_PROFILE_REPLAY;
+    T_OK(tide_profile_begin(outer.profile, mode, 0));
+    play_steps(&outer, "a10 b20");
+    T_OK(tide_profile_begin(inner.profile, mode, 0));
+    T_EQ(tide_profile_depth(), 2);
+    play_steps(&inner, "a100 b200");
+    play_steps(&outer, "-a c30");
+    play_steps(&inner, "-a c300 -b -c");
+    const tide_profile_report second = play_end(&inner);
+    T_EQ(tide_profile_depth(), 1);
+    T_EQ(tide_profile_current(inner.profile), TIDE_PROFILE_NONE);
+    T_EQ(tide_profile_current(outer.profile), mode);
+    play_steps(&outer, "-b -c");
+    const tide_profile_report first = play_end(&outer);
+    T_EQ(tide_profile_depth(), 0);
+    if (run > 0) play_expect_same(&first, 3);
+    if (run > 0) play_expect_same(&second, 3);
+  }
+  T_EQ(play_lifetime(&outer, 0), 2);
+  T_EQ(play_lifetime(&inner, 0), 2);
+  play_close(&inner);
+  play_close(&outer);
+}
+
+// The outer run may end first.
+T_TEST(test_profile_record__runs_of_two_profiles_end_in_any_order) {
+  play first;
+  play second;
+  play_open(&first, NULL);
+  play_open(&second, NULL);
+  T_OK(tide_profile_begin(first.profile, TIDE_PROFILE_RECORD, 0));
+  T_OK(tide_profile_begin(second.profile, TIDE_PROFILE_RECORD, 0));
+  play_steps(&first, "a10 -a");
+  play_steps(&second, "a20 -a");
+
+  T_EQ(play_end(&first).requests, 1);
+  T_EQ(tide_profile_current(second.profile), TIDE_PROFILE_RECORD);
+  play_steps(&second, "b20 -b");
+  T_EQ(play_end(&second).requests, 2);
+
+  T_EQ(tide_profile_depth(), 0);
+  play_close(&first);
+  play_close(&second);
+}
