@@ -76,7 +76,7 @@ static tide_profile_plan_info plan_describe_requests(const tide_profile_request*
 
 static tide_status plan_alloc_tables(tide_profile_plan* plan) {
   const size_t count = plan->info.count;
-  plan->steps = tide__heap_alloc(plan->heap, count + 1, sizeof *plan->steps);
+  plan->steps = tide__heap_alloc(plan->heap, count + 2, sizeof *plan->steps);
   plan->endings = tide__heap_alloc(plan->heap, plan->info.managed + 1, sizeof *plan->endings);
   TIDE_REQUIRE(plan->steps != NULL && plan->endings != NULL, TIDE_ERR_NO_MEMORY,
                "no memory for a plan of %zu requests", count);
@@ -105,7 +105,8 @@ static tide_status plan_fill_tables(tide_profile_plan* plan, const tide_profile_
   } else {
     tide__requests_endings(requests, count, first, ended);
     for (size_t i = 0; i < count; i++) plan->steps[i] = plan_step(plan, &requests[i]);
-    for (size_t i = 0; i <= count; i++) plan->steps[i].ending = first[i];
+    plan->steps[count].lifetime = TIDE__STEP_NEVER;
+    for (size_t i = 0; i <= count + 1; i++) plan->steps[i].ending = first[i];
     for (size_t i = 0; i < plan->info.managed; i++) {
       const uint32_t request = releases != NULL ? releases[i] : ended[i];
       plan->endings[i] = (tide__ending){ plan->steps[request].offset, request, plan->steps[request].place };
@@ -148,7 +149,7 @@ void tide_profile_plan_free(tide_profile_plan* plan) {
   places_fini(&plan->managed, heap);
   places_fini(&plan->escaping, heap);
   tide__heap_release(heap, plan->endings, plan->info.managed + 1, sizeof *plan->endings);
-  tide__heap_release(heap, plan->steps, count + 1, sizeof *plan->steps);
+  tide__heap_release(heap, plan->steps, count + 2, sizeof *plan->steps);
   tide__heap_release(heap, plan, 1, sizeof *plan);
 }
 

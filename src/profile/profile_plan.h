@@ -11,7 +11,8 @@
 #define TIDE__STEP_NEVER UINT32_MAX
 #define TIDE__NO_PLACE UINT32_MAX
 
-// One request. Behind the last stands one of 0 bytes, which no request is equal to.
+// One request. Behind the last stands one of 0 bytes, which no request is equal to and which is never
+// released, and behind that one whose `ending` says where all have ended.
 typedef struct tide__step {
   uint64_t bytes;
   uint64_t offset;
@@ -44,7 +45,7 @@ typedef struct tide__places {
 struct tide_profile_plan {
   const tide_heap* heap;    // borrowed until the plan is freed
   tide__atomic_u32 shares;  // the last who frees it ends it
-  tide__step* steps;        // owned; count + 1
+  tide__step* steps;        // owned; count + 2
   tide__ending* endings;    // owned; managed + 1, in the order in which they were released
   tide__places managed;
   tide__places escaping;

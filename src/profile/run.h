@@ -155,7 +155,7 @@ static inline bool tide__replay_release_plain(tide__run* run, const void* addres
   const tide__ending* const next = &run->endings[run->next_ending];
   if (tide__address(address) - tide__address(run->base) != next->offset) return false;
   const uint64_t holder = tide__load_relaxed(&run->held[next->place]);
-  if (tide__holder_lifetime(holder) != tide__load_relaxed(&run->trail.clock)) return false;
+  if (holder == 0 || tide__holder_lifetime(holder) != tide__load_relaxed(&run->trail.clock)) return false;
   tide__store_relaxed(&run->held[next->place], 0);
   run->next_ending++;
   run->released++;

@@ -387,11 +387,12 @@ static __attribute__((noinline)) tide_status alloc_otherwise(tide_profile* profi
 
 tide_status tide_profile_alloc(tide_profile* profile, size_t bytes, size_t alignment, void** out) {
   tide__run* const run = thread_run;
-  // A plan has no alignment that is no power of two, and the default one is in all that did not ask for
-  // another.
-  const bool is_plain = run != NULL && run->profile == profile && run->is_plain && out != NULL &&
-                        tide__is_power_of_two(alignment | (alignment == 0)) &&
-                        tide__replay_alloc_plain(run, bytes, alignment, out);
+  bool is_plain = run != NULL && run->profile == profile && run->is_plain && out != NULL;
+  if (is_plain) {
+    // What is no alignment at all is left to those that refuse it.
+    const size_t wanted = alignment != 0 ? alignment : profile->options.alignment;
+    is_plain = tide__is_power_of_two(wanted) && tide__replay_alloc_plain(run, bytes, wanted, out);
+  }
   if (!is_plain) return alloc_otherwise(profile, bytes, alignment, out);
   if (profile->options.fill != TIDE_PROFILE_AS_IT_IS) {
     alloc_fill(profile, &profile->options.memory, *out, bytes);
