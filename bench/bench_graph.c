@@ -160,24 +160,19 @@ typedef struct net_times {
   double turn_ns;   // of begin and end
 } net_times;
 
-static net_times net_run(const net* n, tide_planner* planner, size_t rounds) {
-  uint64_t alloc_ns = 0;
-  uint64_t turn_ns = 0;
-  for (size_t round = 0; round < rounds; round++) {
-    const uint64_t start = bench_now();
-    bench_require(tide_planner_begin(planner, 0), "planner_begin");
-    const uint64_t begun = bench_now();
-    for (size_t i = 0; i < n->made_count; i++) {
-      void* address = NULL;
-      const uint32_t value = n->made[i];
-      if (tide_planner_alloc(planner, value, n->bytes[value], &address) != TIDE_OK) abort();
-    }
-    const uint64_t done = bench_now();
-    bench_require(tide_planner_end(planner), "planner_end");
-    turn_ns += bench_now() - done + (begun - start);
-    alloc_ns += done - begun;
+static net_times net_run(const net* n, tide_planner* planner) {
+  const uint64_t start = bench_now();
+  bench_require(tide_planner_begin(planner, 0), "planner_begin");
+  const uint64_t begun = bench_now();
+  for (size_t i = 0; i < n->made_count; i++) {
+    void* address = NULL;
+    const uint32_t value = n->made[i];
+    if (tide_planner_alloc(planner, value, n->bytes[value], &address) != TIDE_OK) abort();
   }
-  return (net_times){ (double)alloc_ns / (double)(rounds * n->made_count), (double)turn_ns / (double)rounds };
+  const uint64_t done = bench_now();
+  bench_require(tide_planner_end(planner), "planner_end");
+  return (net_times){ (double)(done - begun) / (double)n->made_count,
+                      (double)(bench_now() - done + (begun - start)) };
 }
 
 static void graph_row(bench* run, const char* what, const char* of, double value, const char* unit) {
@@ -186,24 +181,27 @@ static void graph_row(bench* run, const char* what, const char* of, double value
   bench_row(run, "graph", label, value, unit);
 }
 
+// Medians of many runs: so a computer with other work to do disturbs little.
 static void measure_runs(bench* run, const char* name, size_t nodes) {
   net n = net_chain(nodes, 1);
   tide_planner* planner = NULL;
-  double alloc_ns[BENCH_RUNS];
-  double turn_ns[BENCH_RUNS];
-  const size_t rounds = 200000 / nodes;
+  const size_t runs = 1000000 / nodes;
+  double* const alloc_ns = bench_alloc(runs, sizeof *alloc_ns);
+  double* const turn_ns = bench_alloc(runs, sizeof *turn_ns);
   bench_require(tide_planner_new(n.graph, NULL, &planner), "planner_new");
-  (void)net_run(&n, planner, 2);  // the first has no layout, and the second sees what of it was learnt
+  for (int i = 0; i < 2; i++) (void)net_run(&n, planner);  // the first has no layout, the second an arena
   const tide_planner_stats before = tide_planner_get_stats(planner);
-  for (size_t i = 0; i < BENCH_RUNS; i++) {
-    const net_times times = net_run(&n, planner, rounds);
+  for (size_t i = 0; i < runs; i++) {
+    const net_times times = net_run(&n, planner);
     alloc_ns[i] = times.alloc_ns;
     turn_ns[i] = times.turn_ns;
   }
   const tide_planner_stats after = tide_planner_get_stats(planner);
   bench_verify(after.unplanned == before.unplanned, "requests are not served from their places");
-  graph_row(run, "planned run, a request", name, bench_median(alloc_ns, BENCH_RUNS), "ns");
-  graph_row(run, "planned run, begin and end", name, bench_median(turn_ns, BENCH_RUNS) * 1e-3, "us");
+  graph_row(run, "planned run, a request", name, bench_median(alloc_ns, runs), "ns");
+  graph_row(run, "planned run, begin and end", name, bench_median(turn_ns, runs) * 1e-3, "us");
+  free(alloc_ns);
+  free(turn_ns);
   tide_planner_free(planner);
   net_free(&n);
 }

@@ -121,6 +121,25 @@ T_TEST(test_planner_sizes__the_maxima_of_different_runs_are_those_of_their_value
   trial_close(&t);
 }
 
+// A loop may ask for more in one turn than in the others.
+T_TEST(test_planner_sizes__the_largest_request_of_a_run_is_learnt) {
+  trial t;
+  trial_open(&t, "in x; b = write(x) { t = write(x); u = write(t); = plain(u); }; = plain(b);",
+             trial_defaults());
+  for (int run = 0; run < 2; run++) {
+    const size_t turns[] = { 100, 5000, 100 };
+    trial_begin(&t, 0);
+    for (size_t i = 0; i < 3; i++) {
+      memset(trial_alloc(&t, "t", turns[i]), 1, turns[i]);
+      memset(trial_alloc(&t, "u", turns[i]), 2, turns[i]);
+      T_EQ(trial_was_planned(&t, "t"), run > 0);
+      T_EQ(trial_was_planned(&t, "u"), run > 0);
+    }
+    trial_end(&t);
+  }
+  trial_close(&t);
+}
+
 T_TEST(test_planner_sizes__steady_runs_make_no_new_layout) {
   trial t;
   trial_open(&t, closed, trial_defaults());

@@ -182,7 +182,7 @@ T_TEST_OVER(prop_graph__no_value_is_damaged_before_its_last_reader, kinds) {
   uint64_t covers = 0;
   uint64_t planned = 0;
   const uint32_t bits = bits_of(t_variant());
-  for (size_t i = 0; i < t_scaled(T_HAS_SANITIZER ? 60 : 500); i++) {
+  for (size_t i = 0; i < t_scaled(T_HAS_SANITIZER ? 100 : 800); i++) {
     play_random(bits, i, &p);
     covers += p.covers;
     planned += p.planned;
