@@ -12,12 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bytes.h"
 #include "tidemark/graph.h"
-
-#define FUZZ_REQUIRE(cond) \
-  do {                     \
-    if (!(cond)) abort();  \
-  } while (0)
 
 enum {
   FUZZ_VALUES = 48,
@@ -33,21 +29,8 @@ enum {
   FUZZ_LARGEST = 1 << 17  // the memory gives no more at once
 };
 
-int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes);
-
 // ---------------------------------------------------------------------------------------------------
 // Bytes
-
-typedef struct fuzz_bytes {
-  const uint8_t* at;
-  size_t left;
-} fuzz_bytes;
-
-static uint8_t fuzz_take(fuzz_bytes* b) {
-  if (b->left == 0) return 0;
-  b->left--;
-  return *b->at++;
-}
 
 static uint64_t fuzz_take_size(fuzz_bytes* b) {
   static const uint64_t far[] = { 0,

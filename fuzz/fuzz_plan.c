@@ -14,16 +14,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bytes.h"
 #include "tidemark/plan.h"
 
-#define FUZZ_REQUIRE(cond) \
-  do {                     \
-    if (!(cond)) abort();  \
-  } while (0)
-
 enum { FUZZ_BUFFERS = 24, FUZZ_GAPS = 3, FUZZ_POOLS = 3, FUZZ_TRIALS = 5000 };
-
-int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes);
 
 // ---------------------------------------------------------------------------------------------------
 // A problem out of bytes
@@ -48,11 +42,6 @@ typedef enum fuzz_field {
   FUZZ_IS_COPY = 128    // the same as the buffer before, nothing else is taken
 } fuzz_field;
 
-typedef struct fuzz_bytes {
-  const uint8_t* at;
-  size_t left;
-} fuzz_bytes;
-
 typedef struct fuzz_case {
   tide_plan_buffer buffers[FUZZ_BUFFERS];
   tide_plan_gap gaps[FUZZ_BUFFERS][FUZZ_GAPS];
@@ -63,12 +52,6 @@ typedef struct fuzz_case {
   uint64_t offsets[FUZZ_BUFFERS];  // at random, for the verifier
   uint32_t pools[FUZZ_BUFFERS];
 } fuzz_case;
-
-static uint8_t fuzz_take(fuzz_bytes* b) {
-  if (b->left == 0) return 0;
-  b->left--;
-  return *b->at++;
-}
 
 // Most numbers are small, some have two bytes, some are where arithmetic ends.
 static uint64_t fuzz_take_number(fuzz_bytes* b) {

@@ -16,12 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bytes.h"
 #include "tidemark/profile.h"
-
-#define FUZZ_REQUIRE(cond) \
-  do {                     \
-    if (!(cond)) abort();  \
-  } while (0)
 
 enum {
   FUZZ_REQUESTS = 40,
@@ -33,21 +29,8 @@ enum {
   FUZZ_LARGEST = 1 << 16  // the stores give no more
 };
 
-int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes);
-
 // ---------------------------------------------------------------------------------------------------
 // Bytes
-
-typedef struct fuzz_bytes {
-  const uint8_t* at;
-  size_t left;
-} fuzz_bytes;
-
-static uint8_t fuzz_take(fuzz_bytes* b) {
-  if (b->left == 0) return 0;
-  b->left--;
-  return *b->at++;
-}
 
 // Most numbers are small, some have two bytes, some are where arithmetic ends.
 static uint64_t fuzz_take_number(fuzz_bytes* b) {

@@ -9,17 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bytes.h"
 #include "base/crc.h"
 #include "tidemark/profile.h"
 
-#define FUZZ_REQUIRE(cond) \
-  do {                     \
-    if (!(cond)) abort();  \
-  } while (0)
-
 enum { FUZZ_PAIRS = 200, FUZZ_BYTES_FOR_EACH = 512, FUZZ_BYTES_AT_LEAST = 1 << 20 };
-
-int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes);
 
 // ---------------------------------------------------------------------------------------------------
 // A heap with a limit

@@ -9,16 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bytes.h"
 #include "tidemark/format.h"
 
 #define FUZZ_MEMORY ((uint64_t)64 << 20)
-#define FUZZ_REQUIRE(cond) \
-  do {                     \
-    if (!(cond)) abort();  \
-  } while (0)
-
-int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes);
-
 typedef struct fuzz_text {
   uint8_t* data;  // owned
   size_t bytes;
