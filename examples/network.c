@@ -75,7 +75,7 @@ static void meter_start(net_meter* meter) {
 // ---------------------------------------------------------------------------------------------------
 // The executor
 
-typedef struct net_session {
+typedef struct net_runner {
   const network* net;
   tide_memory memory;
   tide_planner* planner;     // NULL: each value has a piece of memory of its own,
@@ -83,87 +83,87 @@ typedef struct net_session {
   bool keeps;                // until the end of the run, or else until its last reader is done
   uint64_t* sizes;           // not NULL: nothing is computed, only how large each value would be
   net_value values[MAX_VALUES];
-} net_session;
+} net_runner;
 
 // Where a value is to be written.
-static float* place(net_session* session, uint32_t id, size_t bytes) {
+static float* place(net_runner* runner, uint32_t id, size_t bytes) {
   void* address = NULL;
-  if (session->sizes != NULL) {
-    session->sizes[id] = bytes;
-  } else if (session->planner != NULL) {
-    must(tide_planner_alloc(session->planner, id, bytes, &address));
+  if (runner->sizes != NULL) {
+    runner->sizes[id] = bytes;
+  } else if (runner->planner != NULL) {
+    must(tide_planner_alloc(runner->planner, id, bytes, &address));
   } else {
-    must(session->memory.alloc(&session->memory, bytes, ALIGNMENT, &address));
-    session->pieces[id] = address;
+    must(runner->memory.alloc(&runner->memory, bytes, ALIGNMENT, &address));
+    runner->pieces[id] = address;
   }
   return address;
 }
 
 // A value lies where another does, or where the caller has put it.
-static void adopt(net_session* session, uint32_t id) {
-  const net_value* const value = &session->values[id];
-  if (session->planner == NULL || session->sizes != NULL) return;
-  must(tide_planner_adopt(session->planner, id, value->data, value_span(value) * sizeof(float)));
+static void adopt(net_runner* runner, uint32_t id) {
+  const net_value* const value = &runner->values[id];
+  if (runner->planner == NULL || runner->sizes != NULL) return;
+  must(tide_planner_adopt(runner->planner, id, value->data, value_span(value) * sizeof(float)));
 }
 
 // Without a planner: gives back what no step after this one reads.
-static void release_after(net_session* session, uint32_t step) {
-  for (uint32_t id = 0; id < session->net->value_count; ++id) {
-    if (session->pieces[id] == NULL || session->net->last_use[id] > step) continue;
-    must(session->memory.release(&session->memory, session->pieces[id]));
-    session->pieces[id] = NULL;
+static void release_after(net_runner* runner, uint32_t step) {
+  for (uint32_t id = 0; id < runner->net->value_count; ++id) {
+    if (runner->pieces[id] == NULL || runner->net->last_use[id] > step) continue;
+    must(runner->memory.release(&runner->memory, runner->pieces[id]));
+    runner->pieces[id] = NULL;
   }
 }
 
-static void run_block(net_session* session, uint32_t block);
+static void run_block(net_runner* runner, uint32_t block);
 
 // Where only sizes are wanted, both branches tell theirs.
-static void run_choice(net_session* session, const net_step* step, bool answer) {
+static void run_choice(net_runner* runner, const net_step* step, bool answer) {
   const uint32_t chosen = step->blocks[answer ? 0 : 1];
-  if (session->sizes != NULL) run_block(session, step->blocks[answer ? 1 : 0]);
-  run_block(session, chosen);
-  session->values[step->output] = session->values[session->net->block_outputs[chosen]];
+  if (runner->sizes != NULL) run_block(runner, step->blocks[answer ? 1 : 0]);
+  run_block(runner, chosen);
+  runner->values[step->output] = runner->values[runner->net->block_outputs[chosen]];
 }
 
-static void run_step(net_session* session, const net_step* step) {
+static void run_step(net_runner* runner, const net_step* step) {
   const net_form form = step->operation->form;
   const net_value* in[MAX_INPUTS] = { NULL };
-  for (size_t i = 0; i < step->input_count; ++i) in[i] = &session->values[step->inputs[i]];
-  net_value* const out = &session->values[step->output];
+  for (size_t i = 0; i < step->input_count; ++i) in[i] = &runner->values[step->inputs[i]];
+  net_value* const out = &runner->values[step->output];
   out->parameter = step->parameter;
   step->operation->shape(in, out);
-  if (form == FORM_COMPUTES) out->data = place(session, step->output, value_count(out) * sizeof(float));
-  if (form == FORM_CHOOSES) run_choice(session, step, in[0]->answer);
-  if (session->sizes == NULL) step->operation->run(in, out);
-  if (form == FORM_VIEWS || form == FORM_CHOOSES) adopt(session, step->output);
-  if (session->planner == NULL && !session->keeps) release_after(session, step->last);
+  if (form == FORM_COMPUTES) out->data = place(runner, step->output, value_count(out) * sizeof(float));
+  if (form == FORM_CHOOSES) run_choice(runner, step, in[0]->answer);
+  if (runner->sizes == NULL) step->operation->run(in, out);
+  if (form == FORM_VIEWS || form == FORM_CHOOSES) adopt(runner, step->output);
+  if (runner->planner == NULL && !runner->keeps) release_after(runner, step->last);
 }
 
-static void run_block(net_session* session, uint32_t block) {
-  for (uint32_t i = 0; i < session->net->step_count; ++i)
-    if (session->net->steps[i].block == block) run_step(session, &session->net->steps[i]);
+static void run_block(net_runner* runner, uint32_t block) {
+  for (uint32_t i = 0; i < runner->net->step_count; ++i)
+    if (runner->net->steps[i].block == block) run_step(runner, &runner->net->steps[i]);
 }
 
 // Tells the planner how large every value will be, so that even the first run with such an input is planned.
-static void presize(net_session* session, size_t length) {
+static void presize(net_runner* runner, size_t length) {
   uint64_t sizes[MAX_VALUES] = { 0 };
-  session->net->make_input(&session->values[session->net->input], length, 0);
-  session->sizes = sizes;
-  run_block(session, TIDE_GRAPH_ROOT);
-  session->sizes = NULL;
-  must(tide_planner_presize(session->planner, length, sizes, session->net->value_count));
+  runner->net->make_input(&runner->values[runner->net->input], length, 0);
+  runner->sizes = sizes;
+  run_block(runner, TIDE_GRAPH_ROOT);
+  runner->sizes = NULL;
+  must(tide_planner_presize(runner->planner, length, sizes, runner->net->value_count));
 }
 
 // After a run: results in an arena of outputs go back with it, others are the caller's to give back.
-static void release_result(net_session* session) {
+static void release_result(net_runner* runner) {
   void* result = NULL;
-  if (session->planner == NULL) {
-    release_after(session, UINT32_MAX);
-  } else if (tide_planner_generation(session->planner) != 0) {
-    must(tide_planner_release_outputs(session->planner, tide_planner_generation(session->planner)));
+  if (runner->planner == NULL) {
+    release_after(runner, UINT32_MAX);
+  } else if (tide_planner_generation(runner->planner) != 0) {
+    must(tide_planner_release_outputs(runner->planner, tide_planner_generation(runner->planner)));
   } else {
-    must(tide_planner_take(session->planner, session->net->output, &result));
-    must(session->memory.release(&session->memory, result));
+    must(tide_planner_take(runner->planner, runner->net->output, &result));
+    must(runner->memory.release(&runner->memory, result));
   }
 }
 
@@ -226,40 +226,40 @@ static void compare(const net_value* result, net_value* expected, const char* wa
 }
 
 // The original knows no shapes: for it, all runs are of one.
-static void run_once(net_session* session, net_way way, size_t run, net_outcome* outcome) {
-  const network* const net = session->net;
+static void run_once(net_runner* runner, net_way way, size_t run, net_outcome* outcome) {
+  const network* const net = runner->net;
   const uint64_t shape = way == GROUPS ? 0 : net->lengths[run];
-  net->make_input(&session->values[net->input], net->lengths[run], run);
-  meter_start(session->memory.user);
-  if (session->planner != NULL) must(tide_planner_begin(session->planner, shape));
-  adopt(session, net->input);
-  run_block(session, TIDE_GRAPH_ROOT);
-  if (session->planner != NULL) must(tide_planner_end(session->planner));
-  compare(&session->values[net->output], &outcome->results[run], way_names[way]);
+  net->make_input(&runner->values[net->input], net->lengths[run], run);
+  meter_start(runner->memory.user);
+  if (runner->planner != NULL) must(tide_planner_begin(runner->planner, shape));
+  adopt(runner, net->input);
+  run_block(runner, TIDE_GRAPH_ROOT);
+  if (runner->planner != NULL) must(tide_planner_end(runner->planner));
+  compare(&runner->values[net->output], &outcome->results[run], way_names[way]);
   if (way != KEPT) outcome->compared++;
-  if (net->question != TIDE_GRAPH_NONE) outcome->answers[run] = session->values[net->question].answer;
-  release_result(session);
+  if (net->question != TIDE_GRAPH_NONE) outcome->answers[run] = runner->values[net->question].answer;
+  release_result(runner);
 }
 
 // All runs of a network in one way: a line of the table.
 static void show_way(const network* net, net_way way, net_outcome* outcome) {
   static float input[MAX_INPUT];
   net_meter meter = { .below = tide_memory_cpu() };
-  net_session session = { .net = net, .keeps = way == KEPT };
-  session.memory = (tide_memory){ meter_alloc, meter_release, &meter, 0, true };
-  memcpy(session.values, net->values, sizeof net->values);
-  session.values[net->input].data = input;
-  const tide_graph_options options = options_of(way, session.memory);
-  if (way >= GROUPS) must(tide_planner_new(net->graph, &options, &session.planner));
-  for (size_t run = 0; way == PRESIZED && run < RUNS; ++run) presize(&session, net->lengths[run]);
+  net_runner runner = { .net = net, .keeps = way == KEPT };
+  runner.memory = (tide_memory){ meter_alloc, meter_release, &meter, 0, true };
+  memcpy(runner.values, net->values, sizeof net->values);
+  runner.values[net->input].data = input;
+  const tide_graph_options options = options_of(way, runner.memory);
+  if (way >= GROUPS) must(tide_planner_new(net->graph, &options, &runner.planner));
+  for (size_t run = 0; way == PRESIZED && run < RUNS; ++run) presize(&runner, net->lengths[run]);
   (void)printf("  %-39s", way_names[way]);
   for (size_t run = 0; run < RUNS; ++run) {
-    run_once(&session, way, run, outcome);
+    run_once(&runner, way, run, outcome);
     (void)printf("%8.1f", (double)meter.peak / 1024);
-    outcome->bounds[run] = tide_graph_layout_describe(tide_planner_layout(session.planner)).lower_bound;
+    outcome->bounds[run] = tide_graph_layout_describe(tide_planner_layout(runner.planner)).lower_bound;
   }
   (void)printf("%8zu\n", meter.calls);
-  tide_planner_free(session.planner);
+  tide_planner_free(runner.planner);
   require(meter.bytes == 0, "memory is left over");
 }
 
