@@ -7,11 +7,8 @@
 // those that are not late were planned apart, and those that are late are asked for.
 //
 // What goes as planned is done in run.h, inline. Cost: O(1) there; O(log n) of n late ones here.
-#include <string.h>
-
 #include "base/arith.h"
 #include "base/error.h"
-#include "base/heap.h"
 #include "profile/run.h"
 
 // Where the run deviates first: time does not go back.
@@ -47,9 +44,8 @@ static void replay_look(tide__run* run, uint32_t first, uint32_t end) {
   }
 }
 
-// Time moves until `request` is due. If this thread has released so many as should have ended by then, each
-// at its time, then these are they, and nothing is late.
-static inline void replay_advance(tide__run* run, uint32_t request) {
+// Time moves until `request` is due; see tide__replay_alloc_plain() for why counting may be enough.
+static void replay_advance(tide__run* run, uint32_t request) {
   const tide__step* const steps = run->plan->steps;
   const uint32_t end = steps[request + 1].ending;
   if (run->released != end || run->is_irregular) {
