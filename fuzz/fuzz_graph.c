@@ -490,7 +490,8 @@ static void fuzz_make_value(fuzz_player* p, const tide_graph_node* told, uint32_
 
 static void fuzz_run_block(fuzz_player* p, uint32_t block);
 
-// The inputs of a block refer to inputs of its node, or to what the turn before has written and put out.
+// The inputs of a block refer to inputs of its node, or to what the turn before has written and put out; what
+// has no memory refers to nothing.
 static void fuzz_hand_inputs(fuzz_player* p, const tide_graph_node* told, const fuzz_block* inside,
                              bool is_carried) {
   fuzz_holding carried[FUZZ_PARTS];
@@ -498,6 +499,7 @@ static void fuzz_hand_inputs(fuzz_player* p, const tide_graph_node* told, const 
   for (size_t i = 0; i < inside->input_count; i++) {
     fuzz_holding* const input = &p->holdings[inside->inputs[i]];
     *input = (fuzz_holding){ .is_defined = true };
+    if (p->net->kinds[inside->inputs[i]] >= TIDE_KIND_IMMUTABLE) continue;
     if (is_carried && i < inside->output_count && carried[i].is_own) fuzz_refer(input, &carried[i]);
     else if (i < told->input_count) fuzz_refer(input, &p->holdings[told->inputs[i]]);
   }
