@@ -327,11 +327,11 @@ static void fuzz_check_contents(const fuzz_piece* piece) {
 // What a replayed run promises of the contents of its arena.
 static void fuzz_check_fill(const fuzz_side* s, const uint8_t* address, size_t bytes) {
   static const uint8_t junk[] = { 0xef, 0xbe, 0xed, 0x7f };
-  const tide_profile_fill fill = s->options.fill;
-  if (fill == TIDE_PROFILE_AS_IT_IS || !s->options.memory.is_host) return;
+  const tide_fill fill = s->options.fill;
+  if (fill == TIDE_FILL_NOTHING || !s->options.memory.is_host) return;
   if (tide_profile_current(s->profile) != TIDE_PROFILE_REPLAY) return;
   for (size_t i = 0; i < bytes; i++)
-    FUZZ_REQUIRE(address[i] == (fill == TIDE_PROFILE_JUNK ? junk[i % 4] : 0));
+    FUZZ_REQUIRE(address[i] == (fill == TIDE_FILL_JUNK ? junk[i % 4] : 0));
 }
 
 static void fuzz_take_piece(fuzz_world* w, fuzz_side* s, uint8_t* address, size_t bytes, size_t alignment) {
@@ -546,7 +546,7 @@ static void fuzz_take_options(fuzz_bytes* b, fuzz_side* s) {
   *o = (tide_profile_options)TIDE_PROFILE_OPTIONS_INIT;
   o->planner = (tide_profile_planner)(first % 3);
   o->is_strict = (first & 4) != 0;
-  o->fill = (first & 128) == 0 ? (tide_profile_fill)(first / 8 % 3) : TIDE_PROFILE_AS_IT_IS;
+  o->fill = (first & 128) == 0 ? (tide_fill)(first / 8 % 3) : TIDE_FILL_NOTHING;
   o->escape_arenas = first / 32 % 4;
   o->alignment = (uint64_t)1 << second % 8;
   o->max_plans = 1 + second / 8 % 3;

@@ -30,17 +30,6 @@ TIDE_BEGIN_DECLS
 
 typedef struct tide_device tide_device;  // opaque; freed by tide_device_free()
 
-// A piece of memory that was handed out. The handle finds its record without a look-up, and a handle that was
-// released already is recognised.
-typedef struct tide_block {
-  void* address;
-  uint64_t handle;
-} tide_block;
-
-// A pool of memory beside the default one, 0. Numbers are not used again.
-typedef uint32_t tide_pool;
-#define TIDE_POOL_DEFAULT ((tide_pool)0)
-
 // ---------------------------------------------------------------------------------------------------
 // Options
 
@@ -48,7 +37,6 @@ typedef enum tide_policy {
   TIDE_POLICY_TORCH = 0  // decides as PyTorch 2.11 does
 } tide_policy;
 
-#define TIDE_NO_LIMIT UINT64_MAX
 #define TIDE_ROUNDUP_SLOTS 16
 
 // A share of a device's memory or a number of bytes, whichever is not 0.
@@ -337,13 +325,6 @@ TIDE_API void tide_restore_delta_clear(tide_restore_delta* delta);
 
 // ---------------------------------------------------------------------------------------------------
 // Statistics
-
-typedef struct tide_stat {
-  int64_t current;
-  int64_t peak;       // since the last reset
-  int64_t allocated;  // sum of all rises since the last reset
-  int64_t freed;      // sum of all falls since the last reset
-} tide_stat;
 
 enum { TIDE_STAT_ALL = 0, TIDE_STAT_SMALL = 1, TIDE_STAT_LARGE = 2, TIDE_STAT_KINDS = 3 };
 

@@ -107,14 +107,6 @@ TIDE_API TIDE_NODISCARD tide_status tide_profile_plan_read(const tide_source* so
 // ---------------------------------------------------------------------------------------------------
 // Profiles
 
-// What memory holds when it is handed out; for memory with `is_host` only: others as the arenas are refused,
-// and others as the fallback are not filled.
-typedef enum tide_profile_fill {
-  TIDE_PROFILE_AS_IT_IS,
-  TIDE_PROFILE_ZEROS,
-  TIDE_PROFILE_JUNK,  // the bytes ef be ed 7f, again and again: not a number, or a large one
-} tide_profile_fill;
-
 typedef struct tide_profile_options {
   uint32_t size;  // set by TIDE_PROFILE_OPTIONS_INIT
   tide_profile_planner planner;
@@ -122,7 +114,8 @@ typedef struct tide_profile_options {
   // refused with TIDE_ERR_STATE, and so is a release at another time than recorded; what was not released so
   // can be released after the run.
   bool is_strict;
-  tide_profile_fill fill;
+  tide_fill
+      fill;  // memory with `is_host` only: others as the arenas are refused, others as the fallback not filled
   uint64_t alignment;  // of requests that name none; a power of two
   // Arenas kept for what is not released in its run: while one is still used, the next run takes another one
   // of them. 0: such memory comes from the fallback.
@@ -141,14 +134,14 @@ typedef struct tide_profile_options {
 } tide_profile_options;
 #define TIDE_PROFILE_OPTIONS_INIT                                                                          \
   {                                                                                                        \
-    sizeof(tide_profile_options), TIDE_PROFILE_SMALLEST, false, TIDE_PROFILE_AS_IT_IS, 64, 4, 16, 3, 0.01, \
-        16, 2000000, TIDE_MEMORY_NONE, TIDE_MEMORY_NONE, NULL                                              \
+    sizeof(tide_profile_options), TIDE_PROFILE_SMALLEST, false, TIDE_FILL_NOTHING, 64, 4, 16, 3, 0.01, 16, \
+        2000000, TIDE_MEMORY_NONE, TIDE_MEMORY_NONE, NULL                                                  \
   }
 // As PyTorch's mobile profiler does it: best fit, exact replay, what escapes is not planned.
-#define TIDE_PROFILE_OPTIONS_ORIGINAL                                                                        \
-  {                                                                                                          \
-    sizeof(tide_profile_options), TIDE_PROFILE_BEST_FIT, true, TIDE_PROFILE_AS_IT_IS, 64, 0, 16, 0, 0.01, 0, \
-        2000000, TIDE_MEMORY_NONE, TIDE_MEMORY_NONE, NULL                                                    \
+#define TIDE_PROFILE_OPTIONS_ORIGINAL                                                                    \
+  {                                                                                                      \
+    sizeof(tide_profile_options), TIDE_PROFILE_BEST_FIT, true, TIDE_FILL_NOTHING, 64, 0, 16, 0, 0.01, 0, \
+        2000000, TIDE_MEMORY_NONE, TIDE_MEMORY_NONE, NULL                                                \
   }
 
 typedef struct tide_profile tide_profile;  // opaque; freed by tide_profile_free()
@@ -225,6 +218,8 @@ TIDE_API TIDE_NODISCARD tide_status tide_profile_cancel(tide_profile* profile);
 // What this thread is doing in this profile, and how many runs, of any profile, it has open.
 TIDE_API tide_profile_mode tide_profile_current(const tide_profile* profile);
 TIDE_API uint32_t tide_profile_depth(void);
+// The profile of the innermost run that is open on the calling thread, or NULL.
+TIDE_API tide_profile* tide_profile_innermost(void);
 
 // Hands out memory: in a replayed run from the arena, otherwise from the fallback. 0 bytes are NULL and
 // TIDE_OK, and need not be released. `alignment` is a power of two, or 0 for that of the options.

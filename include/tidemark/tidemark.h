@@ -6,6 +6,7 @@
 #define TIDEMARK_TIDEMARK_H
 
 #include "tidemark/base.h"
+#include "tidemark/cpu.h"
 #include "tidemark/device.h"
 #include "tidemark/format.h"
 #include "tidemark/graph.h"
@@ -16,6 +17,7 @@
 #include "tidemark/problem.h"
 #include "tidemark/profile.h"
 #include "tidemark/replay.h"
+#include "tidemark/scope.h"
 #include "tidemark/trace.h"
 
 #endif

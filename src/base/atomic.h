@@ -13,6 +13,7 @@
 
 typedef _Atomic uint64_t tide__atomic_u64;
 typedef _Atomic uint32_t tide__atomic_u32;
+typedef _Atomic uint8_t tide__atomic_u8;
 
 #define tide__load_relaxed(p) atomic_load_explicit((p), memory_order_relaxed)
 #define tide__load_acquire(p) atomic_load_explicit((p), memory_order_acquire)

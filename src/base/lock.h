@@ -16,6 +16,13 @@
 
 typedef enum tide__rank {
   TIDE__RANK_REGISTRY,  // which machines exist (for streams of threads that end), the default allocators
+  // Inside the caches of pinned and of CPU memory, in the order they are taken.
+  TIDE__RANK_CACHES,   // which caches there are
+  TIDE__RANK_FRONTS,   // which thread has which front
+  TIDE__RANK_FRONT,    // the front of a thread: see core/front.h
+  TIDE__RANK_DEPOT,    // idle blocks of one size class
+  TIDE__RANK_CHUNKS,   // memory that blocks are cut from
+  TIDE__RANK_PENDING,  // blocks that wait for work
   // Inside the device allocator, in the order they are taken.
   TIDE__RANK_GATE,      // who may grow and shrink; held for moments only, never while waiting for the machine
   TIDE__RANK_POOLS,     // pools, scopes, observers, options
@@ -105,6 +112,14 @@ static inline void tide__mutex_unlock(tide__mutex* mutex) TIDE_RELEASES(mutex) T
   tide__store_release(&mutex->state, 0);  // pairs with the acquire in tide__mutex_lock
   tide__rank_pop(mutex->rank);
 }
+
+// For handlers of a fork, which take many locks of one rank, and give them back on both sides.
+void tide__mutex_lock_for_fork(tide__mutex* mutex);
+void tide__mutex_unlock_for_fork(tide__mutex* mutex);
+
+// A mutex that needs no tide__mutex_init().
+#define TIDE__MUTEX_INIT(lock_rank) \
+  { .rank = (lock_rank) }
 
 // Something to wait for under a mutex. Waits may end early: test the condition again.
 typedef struct tide__signal {

@@ -19,7 +19,13 @@ void tide__sys_sleep_ns(uint64_t ns);
 uint64_t tide__sys_thread_cpu_ns(void);
 // Sleeps while *word is `value`, or not at all; may end early. Wakes all who sleep on it.
 void tide__sys_futex_wait(tide__atomic_u32* word, uint32_t value);
+// The same, for `ns` at most.
+void tide__sys_futex_wait_for(tide__atomic_u32* word, uint32_t value, uint64_t ns);
 void tide__sys_futex_wake(tide__atomic_u32* word);
+
+// Can one thread make all others of the process pass a memory barrier? And do it.
+bool tide__sys_can_fence_all(void);
+void tide__sys_fence_all(void);
 
 // This computer and process
 uint64_t tide__sys_page_bytes(void);
@@ -39,6 +45,13 @@ int tide__sys_map_nothing(uint64_t address, uint64_t bytes);
 int tide__sys_protect(uint64_t address, uint64_t bytes, bool can_read, bool can_write);
 // Pages of this process alone, readable and writable, anywhere.
 int tide__sys_map_private(uint64_t bytes, uint64_t* out);
+// The same at a multiple of `alignment`, without a promise of memory for all of it.
+int tide__sys_map_sparse(uint64_t bytes, uint64_t alignment, uint64_t* out);
+// Gives the memory behind pages back; they read as zeros from then on. And asks for huge pages.
+int tide__sys_purge(uint64_t address, uint64_t bytes);
+void tide__sys_ask_huge_pages(uint64_t address, uint64_t bytes);
+// Is the number of addresses that the process may use limited?
+bool tide__sys_has_address_limit(void);
 // Is there a page at every address of a range?
 bool tide__sys_is_mapped(uint64_t address, uint64_t bytes);
 int tide__sys_lock_pages(uint64_t address, uint64_t bytes);

@@ -73,6 +73,28 @@ int tide__sys_map_private(uint64_t bytes, uint64_t* out) {
   return map_at(0, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0, out);
 }
 
+int tide__sys_map_sparse(uint64_t bytes, uint64_t alignment, uint64_t* out) {
+  const int error = reserve_aligned(bytes, alignment, out);
+  if (error != 0) return error;
+  if (mprotect(tide__pointer(*out), bytes, PROT_READ | PROT_WRITE) == 0) return 0;
+  const int refused = errno;
+  (void)munmap(tide__pointer(*out), bytes);
+  return refused;
+}
+
+int tide__sys_purge(uint64_t address, uint64_t bytes) {
+  return madvise(tide__pointer(address), bytes, MADV_DONTNEED) == 0 ? 0 : errno;
+}
+
+void tide__sys_ask_huge_pages(uint64_t address, uint64_t bytes) {
+  (void)madvise(tide__pointer(address), bytes, MADV_HUGEPAGE);
+}
+
+bool tide__sys_has_address_limit(void) {
+  struct rlimit limit;
+  return getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+}
+
 int tide__sys_protect(uint64_t address, uint64_t bytes, bool can_read, bool can_write) {
   const int protection = (can_read ? PROT_READ : PROT_NONE) | (can_write ? PROT_WRITE : PROT_NONE);
   return mprotect(tide__pointer(address), bytes, protection) == 0 ? 0 : errno;

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
+#include <linux/membarrier.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/syscall.h>
@@ -31,9 +32,32 @@ uint64_t tide__sys_thread_cpu_ns(void) {
   return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
+// A process must register before it may ask for barriers on its own threads alone.
+bool tide__sys_can_fence_all(void) {
+  const int before = errno;
+  const bool can = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
+  errno = before;
+  return can;
+}
+
+void tide__sys_fence_all(void) {
+  const int before = errno;
+  if (syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) != 0 && tide__sys_can_fence_all()) {
+    (void)syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
+  }
+  errno = before;
+}
+
 void tide__sys_futex_wait(tide__atomic_u32* word, uint32_t value) {
   const int before = errno;
   (void)syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
+  errno = before;
+}
+
+void tide__sys_futex_wait_for(tide__atomic_u32* word, uint32_t value, uint64_t ns) {
+  const int before = errno;
+  const struct timespec rest = { .tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u) };
+  (void)syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, &rest, NULL, 0);
   errno = before;
 }
 

@@ -21,7 +21,7 @@ static tide_status options_check(const tide_profile_options* options) {
   TIDE_REQUIRE(options->size == sizeof *options, TIDE_ERR_ARGUMENT, "profile: the options are not set up");
   TIDE_REQUIRE((unsigned)options->planner <= TIDE_PROFILE_TOP_FIT, TIDE_ERR_ARGUMENT,
                "profile: there is no planner %d", (int)options->planner);
-  TIDE_REQUIRE((unsigned)options->fill <= TIDE_PROFILE_JUNK, TIDE_ERR_ARGUMENT,
+  TIDE_REQUIRE((unsigned)options->fill <= TIDE_FILL_JUNK, TIDE_ERR_ARGUMENT,
                "profile: there is no fill %d", (int)options->fill);
   TIDE_REQUIRE(tide__is_power_of_two(options->alignment) && options->alignment <= TIDE_PROFILE_MAX_ALIGNMENT,
                TIDE_ERR_ARGUMENT, "profile: the alignment %llu is no power of two up to 2^20",
@@ -44,7 +44,7 @@ static tide_status options_complete(tide_profile_options* options) {
   if (memory_is_absent(&options->fallback)) options->fallback = options->memory;
   TIDE_REQUIRE(memory_is_valid(&options->memory) && memory_is_valid(&options->fallback), TIDE_ERR_ARGUMENT,
                "profile: the memory or the fallback lacks a function");
-  TIDE_REQUIRE(options->fill == TIDE_PROFILE_AS_IT_IS || options->memory.is_host, TIDE_ERR_UNSUPPORTED,
+  TIDE_REQUIRE(options->fill == TIDE_FILL_NOTHING || options->memory.is_host, TIDE_ERR_UNSUPPORTED,
                "profile: memory that the processor cannot write is not filled");
   return TIDE_OK;
 }

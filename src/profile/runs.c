@@ -4,11 +4,11 @@
 // Runs: begun and ended on a thread, and the calls that serve memory in them. A thread knows its innermost
 // run; runs of other profiles stand around it. Whatever can fail when a run begins happens before the thread
 // knows of it, so that after a failure there is no run.
-#include <string.h>
 
 #include "base/arith.h"
 #include "base/error.h"
 #include "base/heap.h"
+#include "memory/fill.h"
 #include "profile/run.h"
 #include "profile/shapes.h"
 
@@ -31,6 +31,8 @@ uint32_t tide_profile_depth(void) {
   for (const tide__run* run = thread_run; run != NULL; run = run->outer) depth++;
   return depth;
 }
+
+tide_profile* tide_profile_innermost(void) { return thread_run != NULL ? thread_run->profile : NULL; }
 
 static bool run_is_noting(const tide__run* run) {
   return run->mode == TIDE_PROFILE_RECORD || run->mode == TIDE_PROFILE_VALIDATE;
@@ -348,12 +350,7 @@ tide_status tide_profile_note_release(tide_profile* profile, const void* address
 // Memory
 
 static void alloc_fill(const tide_profile* profile, const tide_memory* memory, void* address, size_t bytes) {
-  static const unsigned char junk[4] = { 0xef, 0xbe, 0xed, 0x7f };
-  if (!memory->is_host) return;
-  if (profile->options.fill == TIDE_PROFILE_ZEROS) memset(address, 0, bytes);
-  if (profile->options.fill != TIDE_PROFILE_JUNK) return;
-  unsigned char* const to = address;
-  for (size_t i = 0; i < bytes; i++) to[i] = junk[i % sizeof junk];
+  if (memory->is_host) tide__memory_fill(profile->options.fill, address, bytes);
 }
 
 // Memory that no plan has: noted in a run that records or validates.
@@ -394,7 +391,7 @@ tide_status tide_profile_alloc(tide_profile* profile, size_t bytes, size_t align
     is_plain = tide__is_power_of_two(wanted) && tide__replay_alloc_plain(run, bytes, wanted, out);
   }
   if (!is_plain) return alloc_otherwise(profile, bytes, alignment, out);
-  if (profile->options.fill != TIDE_PROFILE_AS_IT_IS) {
+  if (profile->options.fill != TIDE_FILL_NOTHING) {
     alloc_fill(profile, &profile->options.memory, *out, bytes);
   }
   return TIDE_OK;

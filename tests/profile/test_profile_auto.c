@@ -379,7 +379,7 @@ T_TEST(test_profile_auto__options_out_of_range_are_refused) {
   options.planner = (tide_profile_planner)9;
   expect_refused(&options);
   options = defaults;
-  options.fill = (tide_profile_fill)9;
+  options.fill = (tide_fill)9;
   expect_refused(&options);
   options = defaults;
   options.tolerance = -1;

@@ -563,7 +563,7 @@ static void expect_word(const uint8_t* address, size_t bytes, const uint8_t word
 }
 
 // Requests of odd sizes, one of them too large for the arena, in two runs that leave something behind.
-static void expect_fill(tide_profile_fill fill, const uint8_t word[4]) {
+static void expect_fill(tide_fill fill, const uint8_t word[4]) {
   const size_t sizes[] = { 1, 2, 3, 5, 64, 1001, 7, 4099 };
   tide_profile_options options = TIDE_PROFILE_OPTIONS_INIT;
   play p;
@@ -587,19 +587,19 @@ static void expect_fill(tide_profile_fill fill, const uint8_t word[4]) {
 
 T_TEST(test_replay__fills_with_zeros) {
   const uint8_t word[4] = { 0, 0, 0, 0 };
-  expect_fill(TIDE_PROFILE_ZEROS, word);
+  expect_fill(TIDE_FILL_ZEROS, word);
 }
 
 T_TEST(test_replay__fills_with_junk) {
   const uint8_t word[4] = { 0xef, 0xbe, 0xed, 0x7f };
-  expect_fill(TIDE_PROFILE_JUNK, word);
+  expect_fill(TIDE_FILL_JUNK, word);
 }
 
 T_TEST(test_replay__fills_what_is_never_released) {
   const uint8_t word[4] = { 0xef, 0xbe, 0xed, 0x7f };
   tide_profile_options options = TIDE_PROFILE_OPTIONS_INIT;
   play p;
-  options.fill = TIDE_PROFILE_JUNK;
+  options.fill = TIDE_FILL_JUNK;
   recorded(&p, &options, "a100");
   play_steps(&p, "-a");
   for (int run = 0; run < 6; run++) {
@@ -622,7 +622,7 @@ T_TEST(test_replay__memory_of_a_device_is_not_filled) {
   table_init(&memory);
   memory.memory.is_host = false;
   options.memory = options.fallback = memory.memory;
-  options.fill = TIDE_PROFILE_ZEROS;
+  options.fill = TIDE_FILL_ZEROS;
 
   T_STATUS(tide_profile_new(&options, &profile), TIDE_ERR_UNSUPPORTED);
 

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Size classes: multiples of a unit up to 16 units, and above that eight for each doubling, so that rounding
+// up to a class adds at most an eighth from eight units on. Classes are numbered from 0 without a gap, in the
+// order of their sizes.
+#ifndef TIDEMARK_SRC_CORE_CLASSES_H
+#define TIDEMARK_SRC_CORE_CLASSES_H
+
+#include <stdint.h>
+
+enum { TIDE__CLASS_EXACT = 16 };  // classes of one unit more each
+
+// The class of `units` units, at least 1 and below 2^60. Has no branch, because sizes come in any order.
+static inline uint32_t tide__class_of(uint64_t units) {
+  const uint64_t last = units - 1;
+  const uint32_t shift = 60u - (uint32_t)__builtin_clzll(last | 8);
+  return shift * 8 + (uint32_t)(last >> shift);
+}
+
+// How many units a class has.
+static inline uint64_t tide__class_units(uint32_t number) {
+  if (number < TIDE__CLASS_EXACT) return number + 1;
+  return (uint64_t)(9 + number % 8) << (number / 8 - 1);
+}
+
+#endif

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Which thread has which fronts. A thread has a list of its fronts, one for each object it works with; one
+// lock for all lists is taken when a thread meets an object for the first time, when it ends, and when an
+// object goes.
+#include "core/front.h"
+
+#include <pthread.h>
+
+#include "base/sys.h"
+
+struct tide__front_thread {
+  tide__front* first;  // borrowed; shared under fronts_lock
+  bool has_key;        // its end will be noticed
+};
+
+_Thread_local tide__front_recent tide__front_recents[TIDE__FRONT_RECENT]
+    __attribute__((tls_model("initial-exec")));
+static _Thread_local struct tide__front_thread front_thread __attribute__((tls_model("initial-exec")));
+bool tide__front_needs_barrier;
+
+static tide__mutex fronts_lock;
+static pthread_once_t fronts_once = PTHREAD_ONCE_INIT;
+static pthread_key_t fronts_key;
+static bool fronts_has_key;
+static tide__atomic_u64 fronts_ids;
+
+// ---------------------------------------------------------------------------------------------------
+// Threads
+
+// A thread ends: its fronts are free for others, with what is in them.
+static void thread_end(void* thread) {
+  struct tide__front_thread* const self = thread;
+  tide__mutex_lock(&fronts_lock);
+  for (tide__front* front = self->first; front != NULL; front = front->thread_next) front->thread = NULL;
+  self->first = NULL;
+  self->has_key = false;
+  for (int i = 0; i < TIDE__FRONT_RECENT; i++) tide__front_recents[i].id = 0;
+  tide__mutex_unlock(&fronts_lock);
+}
+
+static void fronts_start(void) {
+  tide__mutex_init(&fronts_lock, TIDE__RANK_FRONTS);
+  tide__front_needs_barrier = !tide__sys_can_fence_all();
+  fronts_has_key = pthread_key_create(&fronts_key, thread_end) == 0;
+}
+
+static void thread_own(tide__front* front) TIDE_REQUIRES(&fronts_lock) {
+  front->thread = &front_thread;
+  front->thread_next = front_thread.first;
+  front_thread.first = front;
+}
+
+static void thread_disown(tide__front* front) TIDE_REQUIRES(&fronts_lock) {
+  if (front->thread == NULL) return;
+  tide__front** link = &front->thread->first;
+  while (*link != front) link = &(*link)->thread_next;
+  *link = front->thread_next;
+  front->thread = NULL;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Fronts of an object
+
+static tide__front* fronts_make(tide__fronts* fronts) {
+  tide__front* const front = tide__heap_alloc(fronts->heap, 1, fronts->front_bytes);
+  if (front == NULL) return NULL;
+  front->id = fronts->id;
+  fronts->front_init(front, fronts->owner);
+  return front;
+}
+
+static void fronts_link(tide__fronts* fronts, tide__front* front) TIDE_REQUIRES(&fronts_lock) {
+  front->next = tide__load_relaxed(&fronts->first);
+  tide__store_release(&fronts->first, front);  // pairs with tide__fronts_first
+}
+
+bool tide__fronts_init(tide__fronts* fronts, const tide_heap* heap, size_t front_bytes,
+                       void (*front_init)(void*, void*), void* owner) {
+  (void)pthread_once(&fronts_once, fronts_start);
+  *fronts = (tide__fronts){ .id = tide__add_relaxed(&fronts_ids, 1) + 1,
+                            .heap = heap,
+                            .front_bytes = front_bytes,
+                            .front_init = front_init,
+                            .owner = owner };
+  tide__front* const common = fronts_make(fronts);
+  if (common == NULL) return false;
+  common->is_common = true;
+  fronts->common = common;
+  tide__mutex_lock(&fronts_lock);
+  fronts_link(fronts, common);
+  tide__mutex_unlock(&fronts_lock);
+  return true;
+}
+
+void tide__fronts_close(tide__fronts* fronts) {
+  tide__mutex_lock(&fronts_lock);
+  tide__store_relaxed(&fronts->is_closed, 1);
+  tide__mutex_unlock(&fronts_lock);
+}
+
+void tide__fronts_fini(tide__fronts* fronts) {
+  tide__mutex_lock(&fronts_lock);
+  for (tide__front* front = tide__fronts_first(fronts); front != NULL; front = front->next) {
+    thread_disown(front);
+  }
+  tide__mutex_unlock(&fronts_lock);
+  for (tide__front* front = tide__fronts_first(fronts); front != NULL;) {
+    tide__front* const next = front->next;
+    tide__heap_release(fronts->heap, front, 1, fronts->front_bytes);
+    front = next;
+  }
+}
+
+// The thread's own front, or one that nobody has, or NULL.
+static tide__front* fronts_claim(tide__fronts* fronts) TIDE_REQUIRES(&fronts_lock) {
+  for (tide__front* front = front_thread.first; front != NULL; front = front->thread_next) {
+    if (front->id == fronts->id) return front;
+  }
+  for (tide__front* front = tide__fronts_first(fronts); front != NULL; front = front->next) {
+    if (front->thread != NULL || front->is_common) continue;
+    thread_own(front);
+    return front;
+  }
+  return NULL;
+}
+
+// Asks to be told when the thread ends.
+static bool thread_watch(void) {
+  if (front_thread.has_key) return true;
+  front_thread.has_key = fronts_has_key && pthread_setspecific(fronts_key, &front_thread) == 0;
+  return front_thread.has_key;
+}
+
+// A new front for the calling thread; the common one if the object was closed meanwhile; NULL without memory.
+static tide__front* fronts_add(tide__fronts* fronts) {
+  tide__front* const front = fronts_make(fronts);
+  if (front == NULL) return NULL;
+  tide__mutex_lock(&fronts_lock);
+  fronts_link(fronts, front);
+  const bool is_closed = tide__load_relaxed(&fronts->is_closed) != 0;
+  if (!is_closed) thread_own(front);
+  tide__mutex_unlock(&fronts_lock);
+  return is_closed ? fronts->common : front;
+}
+
+tide__front* tide__fronts_find(tide__fronts* fronts) {
+  if (!thread_watch()) return fronts->common;
+  tide__mutex_lock(&fronts_lock);
+  const bool is_closed = tide__load_relaxed(&fronts->is_closed) != 0;
+  tide__front* front = is_closed ? fronts->common : fronts_claim(fronts);
+  tide__mutex_unlock(&fronts_lock);
+  if (front == NULL) front = fronts_add(fronts);
+  if (front == NULL || front->is_common) return fronts->common;
+  tide__front_recents[fronts->id % TIDE__FRONT_RECENT] = (tide__front_recent){ fronts->id, front };
+  return front;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// The biased lock
+
+// Waits with growing patience until a word is 0.
+static void front_wait_for_zero(tide__atomic_u32* word) {
+  for (uint32_t turn = 0; tide__load_seq(word) != 0; turn++) {  // pairs with who leaves
+    if (turn < 64) tide__cpu_relax();
+    else tide__sys_sleep_ns(turn < 256 ? 1000 : 50000);
+  }
+}
+
+void tide__front_wait(tide__front* front) {
+  for (;;) {
+    tide__store_seq(&front->is_busy, 1);
+    if (tide__load_seq(&front->is_wanted) == 0) return;  // pairs with front_give
+    tide__store_release(&front->is_busy, 0);             // pairs with front_take
+    front_wait_for_zero(&front->is_wanted);
+  }
+}
+
+void tide__front_leave(tide__front* front) {
+  if (front->is_common) {
+    tide__front_give(front);
+    return;
+  }
+  tide__store_release(&front->is_busy, 0);  // pairs with front_take
+  tide__rank_pop(TIDE__RANK_FRONT);
+}
+
+// Every processor that runs this process passes a barrier, unless the owners have barriers of their own.
+static void front_fence(void) {
+  if (!tide__front_needs_barrier) tide__sys_fence_all();
+}
+
+static void front_take(tide__front* front) {
+  uint32_t is_free = 0;
+  while (!atomic_compare_exchange_strong_explicit(&front->is_wanted, &is_free, 1, memory_order_seq_cst,
+                                                  memory_order_relaxed)) {
+    front_wait_for_zero(&front->is_wanted);
+    is_free = 0;
+  }
+  if (front->is_common) return;
+  front_fence();
+  front_wait_for_zero(&front->is_busy);
+  front_fence();
+}
+
+static void front_give(tide__front* front) {
+  if (!front->is_common) front_fence();
+  tide__store_release(&front->is_wanted, 0);  // pairs with the entry of its thread, and with the next taker
+}
+
+void tide__front_take(tide__front* front) {
+  tide__rank_push(TIDE__RANK_FRONT);
+  front_take(front);
+}
+
+void tide__front_give(tide__front* front) {
+  front_give(front);
+  tide__rank_pop(TIDE__RANK_FRONT);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Forks
+
+void tide__fronts_lock_all(void) {
+  (void)pthread_once(&fronts_once, fronts_start);
+  tide__mutex_lock(&fronts_lock);
+}
+
+void tide__fronts_unlock_all(void) { tide__mutex_unlock(&fronts_lock); }
+
+void tide__fronts_before_fork(tide__fronts* fronts) {
+  for (tide__front* front = tide__fronts_first(fronts); front != NULL; front = front->next) front_take(front);
+}
+
+void tide__fronts_after_fork(tide__fronts* fronts, bool is_child) {
+  for (tide__front* front = tide__fronts_first(fronts); front != NULL; front = front->next) {
+    if (is_child && front->thread != &front_thread) front->thread = NULL;
+    front_give(front);
+  }
+}

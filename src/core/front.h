@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Fronts: a part of an object that each thread has for itself, so that threads do not meet. A front belongs
+// to one thread until that ends, and then to the next one that comes without one, with what is in it.
+//
+// A front has a lock that is biased to its thread: entering is a plain store and a plain load, leaving a plain
+// store. Another thread can still take it, to look into it or to empty it: it says that it wants the front and
+// waits until the owner is outside. All ordering is on its side: before it asks, before it looks and before it
+// leaves, it makes every processor that runs the process pass a barrier, by a system call. Where the system
+// has no such call, the owner has the barriers.
+//
+// One front belongs to no thread. It is for threads that could not have their own for want of memory, and for
+// those that come after tide__fronts_close(); all take it as another's.
+#ifndef TIDEMARK_SRC_CORE_FRONT_H
+#define TIDEMARK_SRC_CORE_FRONT_H
+
+#include "base/atomic.h"
+#include "base/heap.h"
+#include "base/lock.h"
+
+struct tide__front_thread;
+
+// The first field of an object's own front.
+typedef struct tide__front {
+  _Alignas(64) tide__atomic_u32 is_busy;  // its thread is inside
+  tide__atomic_u32 is_wanted;             // another thread is inside, or waits to be
+  bool is_common;                         // it belongs to no thread
+  struct tide__front* next;               // in the list of the object's fronts; never changes
+  uint64_t id;                            // of the object
+  struct tide__front_thread* thread;      // whose it is, or NULL; shared under the lock of all fronts
+  struct tide__front* thread_next;        // in the list of that thread; likewise
+} tide__front;
+
+typedef struct tide__fronts {
+  uint64_t id;            // no other in this process has or had it
+  const tide_heap* heap;  // borrowed until fini
+  size_t front_bytes;
+  void (*front_init)(void* front, void* owner);  // once for each, when its memory (all 0) is made
+  void* owner;
+  _Atomic(tide__front*) first;  // owned; only grows
+  tide__front* common;          // one of them
+  tide__atomic_u32 is_closed;
+} tide__fronts;
+
+// False without memory.
+bool tide__fronts_init(tide__fronts* fronts, const tide_heap* heap, size_t front_bytes,
+                       void (*front_init)(void*, void*), void* owner);
+// Frees all fronts. No thread may be inside or come.
+void tide__fronts_fini(tide__fronts* fronts);
+
+// No thread gets a front of its own any more; those that have one keep it. What was written before is seen by
+// whoever gets one from now on, and the fronts that were made before are in the list from now on.
+void tide__fronts_close(tide__fronts* fronts);
+
+// The first front; the others follow by `next`.
+static inline tide__front* tide__fronts_first(tide__fronts* fronts) {
+  return tide__load_acquire(&fronts->first);  // pairs with fronts_link
+}
+
+// Takes any front, for a thread that is inside none, and gives it back.
+void tide__front_take(tide__front* front);
+void tide__front_give(tide__front* front);
+
+// Around a fork: nobody is inside any front of the object, and in the child the fronts of other threads are
+// free for new ones.
+void tide__fronts_before_fork(tide__fronts* fronts);
+void tide__fronts_after_fork(tide__fronts* fronts, bool is_child);
+// The lock of all lists of fronts; taken before and given back after the above for all objects.
+void tide__fronts_lock_all(void);
+void tide__fronts_unlock_all(void);
+
+// ---------------------------------------------------------------------------------------------------
+// What every call does, inline
+
+enum { TIDE__FRONT_RECENT = 4 };
+
+// The fronts a thread used last, by the id of their objects.
+typedef struct tide__front_recent {
+  uint64_t id;
+  tide__front* front;
+} tide__front_recent;
+
+extern _Thread_local tide__front_recent tide__front_recents[TIDE__FRONT_RECENT]
+    __attribute__((tls_model("initial-exec")));
+extern bool tide__front_needs_barrier;  // set before the first front is made
+
+// The slow halves: finding the thread's front, entering one that may be wanted, leaving with a barrier.
+tide__front* tide__fronts_find(tide__fronts* fronts);
+void tide__front_wait(tide__front* front);
+void tide__front_leave(tide__front* front);
+
+// The thread sanitizer sees the ordering by these, not by the barriers of others.
+#if defined(__has_feature)
+#define TIDE__HAS_FEATURE(name) __has_feature(name)
+#else
+#define TIDE__HAS_FEATURE(name) 0
+#endif
+#if defined(__SANITIZE_THREAD__) || TIDE__HAS_FEATURE(thread_sanitizer)
+#define TIDE__FRONT_LOAD tide__load_acquire
+#define TIDE__FRONT_STORE tide__store_release
+#else
+#define TIDE__FRONT_LOAD tide__load_relaxed
+#define TIDE__FRONT_STORE tide__store_relaxed
+#endif
+
+// Enters the calling thread's front.
+static inline void* tide__fronts_enter(tide__fronts* fronts) {
+  const tide__front_recent* const recent = &tide__front_recents[fronts->id % TIDE__FRONT_RECENT];
+  tide__front* const front = recent->id == fronts->id ? recent->front : tide__fronts_find(fronts);
+  if (front->is_common) {
+    tide__front_take(front);
+    return front;
+  }
+  tide__rank_push(TIDE__RANK_FRONT);
+  tide__store_relaxed(&front->is_busy, 1);
+  atomic_signal_fence(memory_order_seq_cst);
+  if (tide__front_needs_barrier || TIDE__FRONT_LOAD(&front->is_wanted) != 0) tide__front_wait(front);
+  atomic_signal_fence(memory_order_seq_cst);
+  return front;
+}
+
+static inline void tide__fronts_leave(void* entered) {
+  tide__front* const front = entered;
+  if (front->is_common || tide__front_needs_barrier) {
+    tide__front_leave(front);
+    return;
+  }
+  atomic_signal_fence(memory_order_seq_cst);
+  TIDE__FRONT_STORE(&front->is_busy, 0);
+  tide__rank_pop(TIDE__RANK_FRONT);
+}
+
+#endif

@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Inside a CPU cache. Blocks of up to 32 KiB are objects of slabs (slab.h): each thread has a magazine of idle
+// ones for every size class, and behind the magazines stand the slabs, with a lock for each class. Larger
+// blocks are whole pages of regions (region.h): each thread has regions of its own, its zone. Who releases a
+// block of another thread's zone leaves it for that thread, which takes it back at its next call. One more
+// zone, the common one, has a lock instead of a thread: slabs are cut from it, and blocks that are not to be
+// kept.
+//
+// The front of a thread (core/front.h) guards its zone and its magazines. Whoever gives memory back takes the
+// blocks out under the guard, calls the system without, and then puts them back.
+#ifndef TIDEMARK_SRC_CPU_CACHE_H
+#define TIDEMARK_SRC_CPU_CACHE_H
+
+#include <pthread.h>
+
+#include "base/lock.h"
+#include "core/front.h"
+#include "cpu/region.h"
+#include "tidemark/cpu.h"
+
+#define TIDE__SMALL_UNIT_SHIFT 6
+#define TIDE__SMALL_MAX_BYTES ((uint64_t)32 << 10)
+#define TIDE__SMALL_CLASSES 56
+#define TIDE__MAGAZINE_ITEMS 64
+#define TIDE__CALLS_PER_FLUSH 64   // of statistics
+#define TIDE__FLUSHES_PER_LOOK 16  // at the clock
+#define TIDE__TICKS_PER_IDLE 8     // an idle time is this many ticks
+#define TIDE__CPU_ALIGNMENT 64
+
+// ---------------------------------------------------------------------------------------------------
+// Zones
+
+// [Z1] idle_pages is the sum over its regions of the pages that have memory and are not used; of a region
+//      without has_purge only if none of it is used
+// [Z2] cached_bytes = idle pages and what is in the magazines
+typedef struct tide__zone {
+  struct tide_cpu* cache;         // borrowed
+  struct tide__cpu_front* front;  // whose it is; NULL: the common zone, with a lock
+  tide__region* regions;          // owned; the first made first
+  uint64_t idle_pages;
+  uint64_t magazine_bytes;
+  uint64_t allowance;              // cached bytes that need not be asked for: see limits.c
+  tide__atomic_u32 has_leaving;    // others have released blocks of it
+  tide__atomic_u64 leaving_bytes;  // of these, if there is a limit for cached bytes
+} tide__zone;
+
+// ---------------------------------------------------------------------------------------------------
+// Fronts
+
+// An idle object, and where its state stands.
+typedef struct tide__idle_object {
+  uint64_t address;
+  tide__atomic_u8* state;
+} tide__idle_object;
+
+typedef struct tide__magazine {
+  uint16_t count;
+  uint16_t capacity;
+  uint32_t object_bytes;
+  tide__idle_object* objects;  // part of the front's own array
+} tide__magazine;
+
+// What changed since it was added to the totals: see tide__tally in core/tally.h for why that is exact.
+typedef struct tide__cpu_tally {
+  int64_t blocks;
+  int64_t bytes;
+  int64_t high_blocks;
+  int64_t high_bytes;
+  int64_t rise_blocks;
+  int64_t rise_bytes;
+  uint32_t calls;
+  uint32_t flushes;
+} tide__cpu_tally;
+
+typedef struct tide__cpu_front {
+  tide__front front;
+  tide__cpu_tally tally;
+  tide__zone zone;
+  uint64_t small_calls;  // that used a magazine, and when it was last looked at
+  uint64_t small_calls_seen;
+  tide__magazine magazines[TIDE__SMALL_CLASSES];
+  tide__idle_object objects[TIDE__SMALL_CLASSES * TIDE__MAGAZINE_ITEMS];
+} tide__cpu_front;
+
+// ---------------------------------------------------------------------------------------------------
+// Slabs
+
+// Pages cut into objects of one size. An object is FREE in its slab, IDLE in a magazine, or LIVE.
+typedef enum tide__object_state {
+  TIDE__OBJECT_FREE,
+  TIDE__OBJECT_IDLE,
+  TIDE__OBJECT_LIVE
+} tide__object_state;
+
+#define TIDE__SLAB_MAX_OBJECTS 1024
+
+typedef struct tide__slab {
+  uint64_t address;
+  struct tide_cpu* cache;  // borrowed
+  uint32_t class_number;
+  uint32_t units;       // of 64 bytes, of an object
+  uint64_t reciprocal;  // 2^32 / units, rounded up
+  uint32_t capacity;
+  uint32_t free_count;
+  bool is_listed;           // among those of its class that have a free object
+  struct tide__slab* next;  // in that list, or among records without pages
+  struct tide__slab* previous;
+  uint64_t free_words[TIDE__SLAB_MAX_OBJECTS / 64];  // bits of free objects
+  tide__atomic_u8 states[];
+} tide__slab;
+
+// All slabs of one size class.
+typedef struct tide__slab_class {
+  _Alignas(64) tide__mutex lock;
+  tide__slab* listed;  // those with a free object; full ones are reached by their addresses only
+  tide__slab* spare;   // owned; records without pages
+  uint32_t slab_pages;
+  uint32_t capacity;
+  uint32_t units;
+  uint64_t slab_count;
+} tide__slab_class;
+
+// ---------------------------------------------------------------------------------------------------
+// The cache
+
+typedef enum tide__cpu_counter {
+#define TIDE__CPU_COUNTER_ENUM(name) TIDE__CPU_##name,
+  TIDE_CPU_COUNTER_MAP(TIDE__CPU_COUNTER_ENUM)
+#undef TIDE__CPU_COUNTER_ENUM
+      TIDE__CPU_COUNTERS
+} tide__cpu_counter;
+
+struct tide_cpu {
+  tide__fronts fronts;         // first: every call reads it
+  tide__atomic_u32 is_ending;  // its owner has freed it; blocks of it live on
+  tide__atomic_u32 holds;      // threads that still use it
+  tide__atomic_u32 stamp;      // ticks of the clock, as far as somebody looked
+  tide_cpu_options options;
+  const tide_heap* heap;
+  tide__atomic_u64 max_bytes;
+  tide__atomic_u64 max_cached_bytes;
+  tide__atomic_u64 system_pages;
+  tide__atomic_u64 address_bytes;
+  tide__atomic_u64 allowance_left;  // of max_cached_bytes, what no zone has
+  tide__atomic_u64 last_rebalance_ns;
+  tide__atomic_u64 last_sweep;  // stamp
+  tide__mutex zone_lock;        // of the common zone
+  tide__zone zone;
+  tide__slab_class classes[TIDE__SMALL_CLASSES];
+  tide__mutex totals_lock;
+  tide_stat live;
+  tide_stat live_bytes;
+  tide_stat system_bytes;
+  tide__atomic_u64 counters[TIDE__CPU_COUNTERS];
+  tide__atomic_u64 orphans;  // blocks that outlive the cache, when it is ending
+  pthread_t helper;
+  tide__atomic_u32 helper_stop;
+  bool has_helper;
+  struct tide_cpu* next;  // in the list of all caches, the oldest first; shared under its lock
+};
+
+static inline void tide__cpu_count(tide_cpu* cache, tide__cpu_counter counter, uint64_t n) {
+  (void)tide__add_relaxed(&cache->counters[counter], n);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// zone.c
+
+void tide__zone_init(tide__zone* zone, tide_cpu* cache, tide__cpu_front* front);
+// Locks a zone whosoever it is, for a thread that is inside no front; and unlocks it.
+void tide__zone_lock(tide__zone* zone);
+void tide__zone_unlock(tide__zone* zone);
+
+// A block of pages of a zone.
+typedef struct tide__page_block {
+  uint64_t address;
+  bool is_fresh;    // it holds zeros
+  bool is_refused;  // there is room, but max_bytes does not allow memory for it
+} tide__page_block;
+
+// These are called with the zone locked. Take returns false if no region has room.
+bool tide__zone_take(tide__zone* zone, uint64_t pages, uint64_t alignment, tide__page_block* out);
+void tide__zone_put(tide__zone* zone, tide__region* region, uint64_t page);
+bool tide__zone_resize(tide__zone* zone, tide__region* region, uint64_t page, uint64_t pages);
+void tide__zone_drain(tide__zone* zone);
+// Leaves a block for its zone, from any thread that is not inside that zone. The block is LEAVING.
+void tide__zone_leave(tide__zone* zone, tide__region* region, uint64_t page);
+
+// These are called unlocked.
+// Makes room for `pages` in a zone: a new region.
+tide_status tide__zone_grow(tide__zone* zone, uint64_t pages);
+// A block with a region of its own, in the common zone, which goes when it is put back.
+tide_status tide__zone_take_single(tide__zone* zone, uint64_t pages, uint64_t alignment,
+                                   tide__page_block* out);
+// Takes back a block of any zone.
+void tide__zone_put_back(tide__zone* zone, tide__region* region, uint64_t page);
+// The same, and its memory goes back to the system.
+void tide__zone_forget(tide__zone* zone, tide__region* region, uint64_t page);
+// Gives idle memory back, what is longest idle first, until at most `bytes` of the zone are cached; never what
+// became idle less than `age` ticks ago.
+void tide__zone_trim(tide__zone* zone, uint64_t bytes, uint32_t age);
+// Gives all regions back, used or not.
+void tide__zone_fini(tide__zone* zone);
+
+static inline uint64_t tide__zone_cached(const tide__zone* zone) {
+  return (zone->idle_pages << TIDE__PAGE_SHIFT) + zone->magazine_bytes;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// slab.c
+
+void tide__slabs_init(tide_cpu* cache);
+void tide__slabs_fini(tide_cpu* cache);
+// Fills a magazine that is empty, half; the front is entered. False if there is nothing to fill it with.
+bool tide__slabs_refill(tide_cpu* cache, tide__cpu_front* front, uint32_t class_number);
+// Empties a magazine down to `left` objects; the front is entered.
+void tide__slabs_flush(tide_cpu* cache, tide__cpu_front* front, uint32_t class_number, uint32_t left);
+// Adds a slab; unlocked.
+tide_status tide__slabs_grow(tide_cpu* cache, uint32_t class_number);
+// Puts one object back without a magazine; unlocked, or inside a front.
+void tide__slabs_put(tide__slab* slab, uint32_t index);
+// Gives slabs of which nothing is used back to the common zone; unlocked, or inside a front.
+void tide__slabs_trim(tide_cpu* cache);
+
+// ---------------------------------------------------------------------------------------------------
+// limits.c: limits, age, and want of memory. All are called unlocked.
+
+// After a call that released: is the zone within its allowance?
+void tide__cpu_enforce(tide_cpu* cache, tide__zone* zone);
+// Now and then: looks at the clock, and gives back what has been idle for too long.
+void tide__cpu_look(tide_cpu* cache);
+void tide__cpu_sweep(tide_cpu* cache, uint32_t age);
+void tide__cpu_trim(tide_cpu* cache, uint64_t bytes);
+uint64_t tide__cpu_cached(tide_cpu* cache);
+// Finds memory for `bytes` elsewhere, one way after the other: `*step` says which is next, and is 0 at first.
+// False when there is none left.
+bool tide__cpu_recover(tide_cpu* cache, uint64_t bytes, uint32_t* step);
+// Counts pages that get memory, or refuses them; and pages that lose it.
+bool tide__cpu_charge(void* cache, uint64_t pages);
+void tide__cpu_uncharge(tide_cpu* cache, uint64_t pages);
+
+// ---------------------------------------------------------------------------------------------------
+// caches.c: all caches, forks, the end of a cache
+
+void tide__caches_add(tide_cpu* cache);
+void tide__caches_remove(tide_cpu* cache);
+// The oldest cache (NULL), or the next younger than one, which is held no longer; NULL: there is none. It is
+// held: it does not go before it is held no longer.
+tide_cpu* tide__caches_hold_next(tide_cpu* cache);
+
+// Takes a block back whose cache has ended.
+tide_status tide__orphan_release(tide__region* region, uint64_t address);
+
+// Keeps a cache from going, for a thread that is inside a front of it, or holds it already.
+static inline void tide__cpu_hold(tide_cpu* cache) { (void)tide__add_seq(&cache->holds, 1); }
+static inline void tide__cpu_drop(tide_cpu* cache) { (void)tide__sub_seq(&cache->holds, 1); }
+
+// cpu.c
+// Fills memory that is handed out; what is fresh holds zeros already.
+void tide__cpu_fill(tide_fill fill, void* address, uint64_t bytes, bool is_fresh);
+// Takes a block back without the calling thread's front: slower.
+typedef enum tide__release_how {
+  TIDE__RELEASE_FORGET,  // its memory goes back to the system
+  TIDE__RELEASE_ORPHAN  // its cache is ending: the statistics, which nobody asks for any more, stay as they are
+} tide__release_how;
+tide_status tide__cpu_release_slowly(tide__region* region, uint64_t address, tide__release_how how);
+void tide__cpu_stop_helper(tide_cpu* cache);
+
+// cpu_stats.c
+void tide__cpu_tally_flush(tide_cpu* cache, tide__cpu_tally* tally);
+// Counts the end of a block for no front.
+void tide__cpu_count_release(tide_cpu* cache, uint64_t bytes);
+
+static inline void tide__cpu_tally_rise(tide__cpu_tally* tally, uint64_t bytes) {
+  tally->rise_blocks++;
+  tally->rise_bytes += (int64_t)bytes;
+  tally->blocks++;
+  tally->bytes += (int64_t)bytes;
+  if (tally->blocks > tally->high_blocks) tally->high_blocks = tally->blocks;
+  if (tally->bytes > tally->high_bytes) tally->high_bytes = tally->bytes;
+  tally->calls++;
+}
+
+// A block has another size.
+static inline void tide__cpu_tally_resize(tide__cpu_tally* tally, uint64_t before, uint64_t bytes) {
+  tally->bytes += (int64_t)bytes - (int64_t)before;
+  if (bytes > before) tally->rise_bytes += (int64_t)(bytes - before);
+  if (tally->bytes > tally->high_bytes) tally->high_bytes = tally->bytes;
+}
+
+static inline void tide__cpu_tally_fall(tide__cpu_tally* tally, uint64_t bytes) {
+  tally->blocks--;
+  tally->bytes -= (int64_t)bytes;
+  tally->calls++;
+}
+
+#endif

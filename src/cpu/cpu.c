@@ -1,0 +1,387 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// The doors of the CPU cache. A small request takes an object from the thread's magazine of its class, and a
+// release puts one there: neither meets another thread. What goes beyond that (an empty magazine, pages, a
+// limit, the clock) leaves the front first and then comes back.
+#include "tidemark/cpu.h"
+
+#include "base/arith.h"
+#include "base/check.h"
+#include "base/error.h"
+#include "base/sys.h"
+#include "cpu/cache.h"
+#include "memory/fill.h"
+
+// ---------------------------------------------------------------------------------------------------
+// Around a front
+
+// What is to be done when the front has been left.
+typedef struct cpu_after {
+  bool looks;     // at the clock
+  bool enforces;  // the limit of cached bytes, of this zone
+  tide__zone* zone;
+} cpu_after;
+
+// The end of every call inside a front.
+static inline void front_count(tide_cpu* cache, tide__cpu_front* front, cpu_after* after) {
+  if (front->tally.calls < TIDE__CALLS_PER_FLUSH) return;
+  tide__cpu_tally_flush(cache, &front->tally);
+  if (front->tally.flushes % TIDE__FLUSHES_PER_LOOK == 0) after->looks = true;
+}
+
+static void cpu_do_after(tide_cpu* cache, const cpu_after* after) {
+  if (after->enforces) tide__cpu_enforce(cache, after->zone);
+  if (after->looks) tide__cpu_look(cache);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Small blocks
+
+// An object from a magazine; false if it is empty. An object that is live already was released by two threads
+// at the same moment, and is left to the one that has it.
+static inline bool magazine_take(tide__magazine* magazine, tide__zone* zone, uint64_t* out) {
+  while (magazine->count > 0) {
+    const tide__idle_object object = magazine->objects[--magazine->count];
+    zone->magazine_bytes -= magazine->object_bytes;
+    if (tide__load_relaxed(object.state) != TIDE__OBJECT_IDLE) continue;
+    tide__store_relaxed(object.state, TIDE__OBJECT_LIVE);
+    *out = object.address;
+    return true;
+  }
+  return false;
+}
+
+static tide_status small_alloc(tide_cpu* cache, uint32_t class_number, void** out) {
+  cpu_after after = { 0 };
+  uint64_t address = 0;
+  for (;;) {
+    tide__cpu_front* const front = tide__fronts_enter(&cache->fronts);
+    tide__magazine* const magazine = &front->magazines[class_number];
+    bool is_taken = magazine_take(magazine, &front->zone, &address);
+    if (!is_taken && tide__slabs_refill(cache, front, class_number)) {
+      is_taken = magazine_take(magazine, &front->zone, &address);
+    }
+    if (is_taken) {
+      front->small_calls++;
+      tide__cpu_tally_rise(&front->tally, magazine->object_bytes);
+      front_count(cache, front, &after);
+    }
+    tide__fronts_leave(front);
+    if (is_taken) break;
+    const tide_status status = tide__slabs_grow(cache, class_number);
+    if (status != TIDE_OK) {
+      *out = NULL;
+      tide__cpu_count(cache, TIDE__CPU_failures, status == TIDE_ERR_NO_MEMORY ? 1 : 0);
+      return status;
+    }
+  }
+  if (after.looks) cpu_do_after(cache, &after);
+  *out = tide__pointer(address);
+  return TIDE_OK;
+}
+
+static tide_status release_twice(tide_cpu* cache, uint64_t address) {
+  tide__cpu_count(cache, TIDE__CPU_double_releases, 1);
+  return TIDE_FAIL(TIDE_ERR_STATE, "the block at 0x%llx was released already", (unsigned long long)address);
+}
+
+static tide_status release_foreign(uint64_t address) {
+  return TIDE_FAIL(TIDE_ERR_ARGUMENT, "no block of a cache begins at 0x%llx", (unsigned long long)address);
+}
+
+// Which object begins at an address; false: none.
+static inline bool slab_index(const tide__slab* slab, uint64_t address, uint32_t* out) {
+  const uint64_t offset = address - slab->address;
+  const uint64_t index = ((offset >> TIDE__SMALL_UNIT_SHIFT) * slab->reciprocal) >> 32;
+  *out = (uint32_t)index;
+  return index < slab->capacity && (index * slab->units) << TIDE__SMALL_UNIT_SHIFT == offset;
+}
+
+static tide_status small_release(tide__region* region, tide__slab* slab, uint64_t address) {
+  tide_cpu* const cache = slab->cache;
+  cpu_after after = { 0 };
+  uint32_t index = 0;
+  if (!slab_index(slab, address, &index)) return release_foreign(address);
+  tide__atomic_u8* const state = &slab->states[index];
+  if (tide__load_relaxed(state) != TIDE__OBJECT_LIVE) return release_twice(cache, address);
+  tide__cpu_front* const front = tide__fronts_enter(&cache->fronts);
+  tide__zone* const zone = &front->zone;
+  if (tide__load_relaxed(&cache->is_ending) != 0) {
+    tide__fronts_leave(front);
+    return tide__orphan_release(region, address);
+  }
+  tide__magazine* const magazine = &front->magazines[slab->class_number];
+  if (magazine->count == magazine->capacity) {
+    tide__slabs_flush(cache, front, slab->class_number, magazine->capacity / 2);
+  }
+  tide__store_relaxed(state, TIDE__OBJECT_IDLE);
+  magazine->objects[magazine->count++] = (tide__idle_object){ address, state };
+  zone->magazine_bytes += magazine->object_bytes;
+  front->small_calls++;
+  tide__cpu_tally_fall(&front->tally, magazine->object_bytes);
+  front_count(cache, front, &after);
+  after.enforces = tide__zone_cached(zone) > zone->allowance;
+  const bool has_more = after.enforces || after.looks;
+  if (has_more) tide__cpu_hold(cache);
+  tide__fronts_leave(front);
+  if (has_more) {
+    after.zone = zone;
+    cpu_do_after(cache, &after);
+    tide__cpu_drop(cache);
+  }
+  return TIDE_OK;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Blocks of pages
+
+static tide_status pages_fail(tide_cpu* cache, uint64_t pages) {
+  tide__cpu_count(cache, TIDE__CPU_failures, 1);
+  const uint64_t bytes = tide__load_relaxed(&cache->system_pages) << TIDE__PAGE_SHIFT;
+  return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for %llu bytes; the cache has %llu of the system",
+                   (unsigned long long)(pages << TIDE__PAGE_SHIFT), (unsigned long long)bytes);
+}
+
+static tide_status pages_alloc(tide_cpu* cache, uint64_t pages, uint64_t alignment, tide__page_block* out) {
+  cpu_after after = { 0 };
+  for (uint32_t step = 0;;) {
+    tide__cpu_front* const front = tide__fronts_enter(&cache->fronts);
+    tide__zone_drain(&front->zone);
+    const bool is_taken = tide__zone_take(&front->zone, pages, alignment, out);
+    if (is_taken) {
+      tide__cpu_tally_rise(&front->tally, pages << TIDE__PAGE_SHIFT);
+      front_count(cache, front, &after);
+    }
+    tide__fronts_leave(front);
+    if (is_taken) break;
+    if (!out->is_refused && tide__zone_grow(&front->zone, pages + alignment - 1) == TIDE_OK) continue;
+    if (!tide__cpu_recover(cache, pages << TIDE__PAGE_SHIFT, &step)) return pages_fail(cache, pages);
+  }
+  if (after.looks) cpu_do_after(cache, &after);
+  return TIDE_OK;
+}
+
+static tide_status pages_alloc_single(tide_cpu* cache, uint64_t pages, uint64_t alignment,
+                                      tide__page_block* out) {
+  cpu_after after = { 0 };
+  for (uint32_t step = 0; tide__zone_take_single(&cache->zone, pages, alignment, out) != TIDE_OK;) {
+    if (!tide__cpu_recover(cache, pages << TIDE__PAGE_SHIFT, &step)) return pages_fail(cache, pages);
+  }
+  tide__cpu_count(cache, TIDE__CPU_uncached, 1);
+  tide__cpu_front* const front = tide__fronts_enter(&cache->fronts);
+  tide__cpu_tally_rise(&front->tally, pages << TIDE__PAGE_SHIFT);
+  front_count(cache, front, &after);
+  tide__fronts_leave(front);
+  cpu_do_after(cache, &after);
+  return TIDE_OK;
+}
+
+// Whoever changes LIVE to LEAVING has released the block. Returns false if it is not live.
+static bool pages_claim(tide__region* region, uint64_t page, uint64_t* out_pages) {
+  uint64_t tag = tide__load_relaxed(&region->pages[page].tag);
+  *out_pages = tide__tag_pages(tag);
+  return tide__tag_kind(tag) == TIDE__PAGE_LIVE &&
+         atomic_compare_exchange_strong_explicit(&region->pages[page].tag, &tag,
+                                                 tide__tag(TIDE__PAGE_LEAVING, *out_pages, 0),
+                                                 memory_order_acq_rel, memory_order_relaxed);
+}
+
+// What is wrong with the release of a block that is not live. Idle neighbours are joined, so that any page of
+// idle memory may have been the first of a block.
+static tide_status pages_refuse(tide__region* region, uint64_t address) {
+  const tide_cpu_info info = tide_cpu_find(tide__pointer(address));
+  const bool is_idle = info.is_ours && info.address != NULL && !info.is_live;
+  return is_idle ? release_twice(region->zone->cache, address) : release_foreign(address);
+}
+
+// Puts a claimed block into its zone, if that is the entered front's, or leaves it there. False if it is the
+// common zone's.
+static bool pages_return(tide__cpu_front* front, tide__region* region, uint64_t page, uint64_t bytes,
+                         cpu_after* after) {
+  tide__zone* const zone = region->zone;
+  after->zone = zone;
+  if (zone == &front->zone) {
+    tide__zone_drain(zone);
+    tide__zone_put(zone, region, page);
+    after->enforces = tide__zone_cached(zone) > zone->allowance;
+    return true;
+  }
+  if (zone->front == NULL) return false;
+  tide__zone_leave(zone, region, page);
+  const uint64_t limit = tide__load_relaxed(&zone->cache->max_cached_bytes);
+  if (limit != TIDE_NO_LIMIT) {
+    after->enforces = tide__add_relaxed(&zone->leaving_bytes, bytes) + bytes > limit / 16;
+  }
+  return true;
+}
+
+static tide_status pages_release(tide__region* region, uint64_t page, uint64_t address) {
+  tide_cpu* const cache = region->zone->cache;
+  cpu_after after = { 0 };
+  uint64_t pages = 0;
+  tide__cpu_front* const front = tide__fronts_enter(&cache->fronts);
+  if (tide__load_relaxed(&cache->is_ending) != 0) {
+    tide__fronts_leave(front);
+    return tide__orphan_release(region, address);
+  }
+  if (!pages_claim(region, page, &pages)) {
+    tide__fronts_leave(front);
+    return pages_refuse(region, address);
+  }
+  const uint64_t bytes = pages << TIDE__PAGE_SHIFT;
+  const bool is_returned = pages_return(front, region, page, bytes, &after);
+  tide__cpu_tally_fall(&front->tally, bytes);
+  front_count(cache, front, &after);
+  const bool has_more = !is_returned || after.enforces || after.looks;
+  if (has_more) tide__cpu_hold(cache);
+  tide__fronts_leave(front);
+  if (has_more) {
+    if (!is_returned) tide__zone_put_back(&cache->zone, region, page);
+    after.enforces |= !is_returned;
+    cpu_do_after(cache, &after);
+    tide__cpu_drop(cache);
+  }
+  return TIDE_OK;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Memory
+
+void tide__cpu_fill(tide_fill fill, void* address, uint64_t bytes, bool is_fresh) {
+  if (fill == TIDE_FILL_ZEROS && is_fresh) return;
+  tide__memory_fill(fill, address, bytes);
+}
+
+static bool cpu_is_small(uint64_t bytes, uint64_t alignment) {
+  if (bytes > TIDE__SMALL_MAX_BYTES) return false;
+  return alignment <= TIDE__CPU_ALIGNMENT || (alignment <= TIDE__PAGE_BYTES && bytes <= TIDE__PAGE_BYTES);
+}
+
+// The class of a small request. Objects of a power of two are multiples of it.
+static uint32_t cpu_small_class(uint64_t bytes, uint64_t alignment) {
+  uint64_t wanted = bytes;
+  if (alignment > TIDE__CPU_ALIGNMENT) {
+    wanted = tide__max(bytes, alignment);
+    wanted = (uint64_t)1 << (64 - __builtin_clzll(wanted - 1));
+  }
+  return tide__class_of((wanted + TIDE__CPU_ALIGNMENT - 1) >> TIDE__SMALL_UNIT_SHIFT);
+}
+
+static tide_status cpu_alloc(tide_cpu* cache, uint64_t bytes, uint64_t alignment, tide_fill fill,
+                             void** out) {
+  tide__page_block run = { 0 };
+  if (cpu_is_small(bytes, alignment)) {
+    TIDE_TRY(small_alloc(cache, cpu_small_class(bytes, alignment), out));
+  } else {
+    const uint64_t pages = (bytes + TIDE__PAGE_BYTES - 1) >> TIDE__PAGE_SHIFT;
+    const uint64_t step = tide__max(alignment >> TIDE__PAGE_SHIFT, 1);
+    const bool is_single = pages << TIDE__PAGE_SHIFT > cache->options.max_block_bytes;
+    TIDE_TRY(is_single ? pages_alloc_single(cache, pages, step, &run)
+                       : pages_alloc(cache, pages, step, &run));
+    *out = tide__pointer(run.address);
+  }
+  if (fill != TIDE_FILL_NOTHING) tide__cpu_fill(fill, *out, bytes, run.is_fresh);
+  return TIDE_OK;
+}
+
+static tide_status cpu_alloc_checked(tide_cpu* cache, uint64_t bytes, uint64_t alignment, tide_fill fill,
+                                     void** out) {
+  TIDE_REQUIRE(out != NULL, TIDE_ERR_ARGUMENT, "alloc: the result is NULL");
+  *out = NULL;
+  TIDE_REQUIRE(cache != NULL, TIDE_ERR_ARGUMENT, "alloc: the cache is NULL");
+  TIDE_REQUIRE(bytes <= TIDE_CPU_MAX_BYTES, TIDE_ERR_ARGUMENT, "alloc: %llu bytes are more than %llu",
+               (unsigned long long)bytes, (unsigned long long)TIDE_CPU_MAX_BYTES);
+  TIDE_REQUIRE(tide__is_power_of_two(alignment) && alignment <= TIDE_CPU_MAX_ALIGNMENT, TIDE_ERR_ARGUMENT,
+               "alloc: %llu is no alignment", (unsigned long long)alignment);
+  return bytes != 0 ? cpu_alloc(cache, bytes, alignment, fill, out) : TIDE_OK;
+}
+
+tide_status tide_cpu_alloc(tide_cpu* cache, size_t bytes, void** out) {
+  const bool is_fast = cache != NULL && out != NULL && (uint64_t)bytes - 1 < TIDE__SMALL_MAX_BYTES &&
+                       cache->options.fill == TIDE_FILL_NOTHING;
+  if (is_fast) {
+    const uint32_t class_number = tide__class_of((bytes + TIDE__CPU_ALIGNMENT - 1) >> TIDE__SMALL_UNIT_SHIFT);
+    return small_alloc(cache, class_number, out);
+  }
+  const tide_fill fill = cache != NULL ? cache->options.fill : TIDE_FILL_NOTHING;
+  return cpu_alloc_checked(cache, bytes, TIDE__CPU_ALIGNMENT, fill, out);
+}
+
+tide_status tide_cpu_alloc_aligned(tide_cpu* cache, size_t bytes, size_t alignment, void** out) {
+  const tide_fill fill = cache != NULL ? cache->options.fill : TIDE_FILL_NOTHING;
+  return cpu_alloc_checked(cache, bytes, alignment, fill, out);
+}
+
+tide_status tide_cpu_alloc_zeros(tide_cpu* cache, size_t bytes, void** out) {
+  return cpu_alloc_checked(cache, bytes, TIDE__CPU_ALIGNMENT, TIDE_FILL_ZEROS, out);
+}
+
+// The slab an address lies in, or NULL.
+static tide__slab* region_slab(const tide__region* region, uint64_t page) {
+  const tide__page* const record = &region->pages[page];
+  const uint64_t tag = tide__load_acquire(&record->tag);  // pairs with slab_mark_pages
+  return tide__tag_kind(tag) == TIDE__PAGE_SLAB ? tide__load_relaxed(&record->slab) : NULL;
+}
+
+tide_status tide_cpu_release(void* pointer) {
+  const uint64_t address = tide__address(pointer);
+  if (pointer == NULL) return TIDE_OK;
+  tide__region* const region = tide__region_at(address);
+  if (region == NULL) return release_foreign(address);
+  const uint64_t page = (address - region->address) >> TIDE__PAGE_SHIFT;
+  tide__slab* const slab = region_slab(region, page);
+  if (slab != NULL) return small_release(region, slab, address);
+  if (!tide__is_aligned(address, TIDE__PAGE_BYTES)) return release_foreign(address);
+  return pages_release(region, page, address);
+}
+
+// The state of an object changes by one instruction here, because no front orders these calls.
+static tide_status small_release_slowly(tide__slab* slab, uint64_t address, tide__release_how how) {
+  uint32_t index = 0;
+  uint8_t live = TIDE__OBJECT_LIVE;
+  if (!slab_index(slab, address, &index)) return release_foreign(address);
+  if (!atomic_compare_exchange_strong_explicit(&slab->states[index], &live, TIDE__OBJECT_IDLE,
+                                               memory_order_acq_rel, memory_order_relaxed)) {
+    return release_twice(slab->cache, address);
+  }
+  const uint64_t bytes = (uint64_t)slab->units << TIDE__SMALL_UNIT_SHIFT;
+  if (how != TIDE__RELEASE_ORPHAN) tide__cpu_count_release(slab->cache, bytes);
+  tide__slabs_put(slab, index);
+  return TIDE_OK;
+}
+
+tide_status tide__cpu_release_slowly(tide__region* region, uint64_t address, tide__release_how how) {
+  tide__zone* const zone = region->zone;
+  const uint64_t page = (address - region->address) >> TIDE__PAGE_SHIFT;
+  tide__slab* const slab = region_slab(region, page);
+  uint64_t pages = 0;
+  if (slab != NULL) return small_release_slowly(slab, address, how);
+  if (!tide__is_aligned(address, TIDE__PAGE_BYTES)) return release_foreign(address);
+  if (!pages_claim(region, page, &pages)) return pages_refuse(region, address);
+  if (how == TIDE__RELEASE_ORPHAN) {
+    tide__zone_put_back(zone, region, page);
+    return TIDE_OK;
+  }
+  tide__cpu_count_release(zone->cache, pages << TIDE__PAGE_SHIFT);
+  tide__zone_forget(zone, region, page);
+  return TIDE_OK;
+}
+
+// The cache is held while it is at work, unless it is ending.
+tide_status tide_cpu_forget(void* pointer) {
+  const uint64_t address = tide__address(pointer);
+  if (pointer == NULL) return TIDE_OK;
+  tide__region* const region = tide__region_at(address);
+  if (region == NULL) return release_foreign(address);
+  tide_cpu* const cache = region->zone->cache;
+  tide__cpu_front* const front = tide__fronts_enter(&cache->fronts);
+  const bool is_ending = tide__load_relaxed(&cache->is_ending) != 0;
+  if (!is_ending) tide__cpu_hold(cache);
+  tide__fronts_leave(front);
+  if (is_ending) return tide__orphan_release(region, address);
+  const tide_status status = tide__cpu_release_slowly(region, address, TIDE__RELEASE_FORGET);
+  if (status == TIDE_OK) tide__cpu_enforce(cache, &cache->zone);
+  tide__cpu_drop(cache);
+  return status;
+}

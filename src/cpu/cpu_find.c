@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// What is at an address, and blocks that change their size.
+#include <string.h>
+
+#include "base/arith.h"
+#include "base/error.h"
+#include "cpu/cache.h"
+
+// ---------------------------------------------------------------------------------------------------
+// Finding
+
+bool tide_cpu_owns(const void* address) { return tide__region_at(tide__address(address)) != NULL; }
+
+static void find_object(const tide__slab* slab, uint64_t address, tide_cpu_info* out) {
+  const uint64_t bytes = (uint64_t)slab->units << TIDE__SMALL_UNIT_SHIFT;
+  const uint64_t index = (address - slab->address) / bytes;
+  if (index >= slab->capacity) return;  // the rest of the pages
+  out->address = tide__pointer(slab->address + index * bytes);
+  out->bytes = bytes;
+  out->is_live = tide__load_relaxed(&slab->states[index]) == TIDE__OBJECT_LIVE;
+}
+
+// The first page of the block around a page: pages inside a block say nothing, so one goes back to where one
+// does. Blocks are seldom asked about by their inside.
+static void find_pages(const tide__region* region, uint64_t page, tide_cpu_info* out) {
+  uint64_t tag = tide__load_acquire(&region->pages[page].tag);  // pairs with page_set
+  uint64_t first = page;
+  if (page >= tide__load_relaxed(&region->top)) return;
+  while (tide__tag_kind(tag) == TIDE__PAGE_INSIDE && first > 0) {
+    tag = tide__load_acquire(&region->pages[--first].tag);
+  }
+  const tide__page_kind kind = tide__tag_kind(tag);
+  const uint64_t pages = tide__tag_pages(tag);
+  if (kind == TIDE__PAGE_INSIDE || kind == TIDE__PAGE_TAIL || page - first >= pages) return;
+  out->address = tide__pointer(tide__region_address(region, first));
+  out->bytes = pages << TIDE__PAGE_SHIFT;
+  out->is_live = kind == TIDE__PAGE_LIVE;
+}
+
+static void find_in(const tide__region* region, uint64_t address, tide_cpu_info* out) {
+  const uint64_t page = (address - region->address) >> TIDE__PAGE_SHIFT;
+  const tide__page* const record = &region->pages[page];
+  const uint64_t tag = tide__load_acquire(&record->tag);  // pairs with slab_mark_pages
+  out->is_ours = true;
+  if (tide__load_relaxed(&region->zone->cache->is_ending) == 0) out->cache = region->zone->cache;
+  if (tide__tag_kind(tag) == TIDE__PAGE_SLAB) find_object(tide__load_relaxed(&record->slab), address, out);
+  else find_pages(region, page, out);
+}
+
+tide_cpu_info tide_cpu_find(const void* pointer) {
+  tide_cpu_info info = { 0 };
+  const uint64_t address = tide__address(pointer);
+  if (tide__region_at(address) == NULL) return info;
+  tide__regions_lock();
+  const tide__region* const region = tide__region_at(address);
+  if (region != NULL) find_in(region, address, &info);
+  tide__regions_unlock();
+  return info;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Resizing
+
+// Tries to resize a block of pages where it is. Only the thread whose zone it lies in can.
+static bool resize_pages(tide_cpu* cache, uint64_t address, uint64_t bytes) {
+  tide__region* const region = tide__region_at(address);
+  const uint64_t page = (address - region->address) >> TIDE__PAGE_SHIFT;
+  const uint64_t pages = (bytes + TIDE__PAGE_BYTES - 1) >> TIDE__PAGE_SHIFT;
+  tide__cpu_front* const front = tide__fronts_enter(&cache->fronts);
+  bool is_done = false;
+  if (region->zone == &front->zone) {
+    const uint64_t before = tide__tag_pages(tide__load_relaxed(&region->pages[page].tag));
+    tide__zone_drain(&front->zone);
+    is_done = tide__zone_resize(&front->zone, region, page, pages);
+    if (is_done) {
+      tide__cpu_tally_resize(&front->tally, before << TIDE__PAGE_SHIFT, pages << TIDE__PAGE_SHIFT);
+    }
+  }
+  const bool enforces = tide__zone_cached(&front->zone) > front->zone.allowance;
+  tide__fronts_leave(front);
+  if (enforces) tide__cpu_enforce(cache, &front->zone);
+  return is_done;
+}
+
+// May a block of `room` bytes go on with `bytes`? Yes if it is as large as a new one would be.
+static bool resize_fits(uint64_t room, uint64_t bytes) {
+  if (bytes > room) return false;
+  const bool is_small = room <= TIDE__SMALL_MAX_BYTES;
+  return is_small ? bytes > room - room / 8 || room <= TIDE__CPU_ALIGNMENT : bytes > room - TIDE__PAGE_BYTES;
+}
+
+static void resize_fill(const tide_cpu* cache, void* address, uint64_t from, uint64_t bytes) {
+  if (bytes > from) tide__cpu_fill(cache->options.fill, (uint8_t*)address + from, bytes - from, false);
+}
+
+static tide_status resize_by_copy(tide_cpu* cache, const tide_cpu_info* info, uint64_t bytes, void** out) {
+  void* moved = NULL;
+  const tide_status status = tide_cpu_alloc(cache, bytes, &moved);
+  if (status != TIDE_OK) return status;
+  memcpy(moved, info->address, tide__min(info->bytes, bytes));
+  resize_fill(cache, moved, info->bytes, bytes);
+  *out = moved;
+  return tide_cpu_release(info->address);
+}
+
+tide_status tide_cpu_resize(tide_cpu* cache, void* address, size_t bytes, void** out) {
+  TIDE_REQUIRE(cache != NULL && out != NULL, TIDE_ERR_ARGUMENT, "resize: a NULL argument");
+  *out = NULL;
+  if (address == NULL) return tide_cpu_alloc(cache, bytes, out);
+  const tide_cpu_info info = tide_cpu_find(address);
+  const bool is_block = info.is_ours && info.address == address;
+  if (bytes == 0 || !is_block || !info.is_live) {  // what is no block is refused by the release
+    return tide_cpu_release(address);
+  }
+  if (resize_fits(info.bytes, bytes)) {
+    *out = address;
+    return TIDE_OK;
+  }
+  const bool are_pages = info.bytes > TIDE__SMALL_MAX_BYTES && bytes > TIDE__SMALL_MAX_BYTES;
+  if (are_pages && bytes <= TIDE_CPU_MAX_BYTES && info.cache == cache &&
+      resize_pages(cache, tide__address(address), bytes)) {
+    resize_fill(cache, address, info.bytes, bytes);
+    *out = address;
+    return TIDE_OK;
+  }
+  return resize_by_copy(cache, &info, bytes, out);
+}

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Making a cache, its helper thread, and its upkeep when asked for.
+#include "base/arith.h"
+#include "base/error.h"
+#include "base/sys.h"
+#include "cpu/cache.h"
+
+// ---------------------------------------------------------------------------------------------------
+// Options
+
+static tide_status options_check(const tide_cpu_options* options) {
+  const tide_memory* const memory = &options->memory;
+  TIDE_REQUIRE(options->size == sizeof *options, TIDE_ERR_ARGUMENT,
+               "cpu_new: the size of the options is %u, not %zu", options->size, sizeof *options);
+  TIDE_REQUIRE(options->fill <= TIDE_FILL_JUNK, TIDE_ERR_ARGUMENT, "cpu_new: %u is nothing to fill with",
+               (unsigned)options->fill);
+  TIDE_REQUIRE((memory->alloc == NULL) == (memory->release == NULL), TIDE_ERR_ARGUMENT,
+               "cpu_new: the memory has only one of its functions");
+  TIDE_REQUIRE(memory->alloc == NULL || memory->is_host, TIDE_ERR_ARGUMENT,
+               "cpu_new: the memory is not of this computer");
+  TIDE_REQUIRE(tide__is_aligned(options->region_bytes, TIDE__REGION_UNIT) &&
+                   options->region_bytes <= TIDE_CPU_MAX_BYTES,
+               TIDE_ERR_ARGUMENT, "cpu_new: regions of %llu bytes are not whole units of 2 MiB",
+               (unsigned long long)options->region_bytes);
+  TIDE_REQUIRE(options->max_block_bytes >= TIDE__SMALL_MAX_BYTES, TIDE_ERR_ARGUMENT,
+               "cpu_new: max_block_bytes is %llu, which is below 32 KiB",
+               (unsigned long long)options->max_block_bytes);
+  TIDE_REQUIRE(tide__heap_is_valid(options->heap), TIDE_ERR_ARGUMENT,
+               "cpu_new: the heap has only one of its functions");
+  return TIDE_OK;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// The helper
+
+#define HELPER_MAX_NS ((uint64_t)1000000000)
+
+static void* helper_run(void* argument) {
+  tide_cpu* const cache = argument;
+  const uint64_t tick_ns = tide__max(cache->options.idle_ns / TIDE__TICKS_PER_IDLE, 1000000);
+  while (tide__load_acquire(&cache->helper_stop) == 0) {  // pairs with tide__cpu_stop_helper
+    tide__sys_futex_wait_for(&cache->helper_stop, 0, tide__min(tick_ns, HELPER_MAX_NS));
+    tide__cpu_look(cache);
+  }
+  return NULL;
+}
+
+void tide__cpu_stop_helper(tide_cpu* cache) {
+  if (!cache->has_helper) return;
+  tide__store_release(&cache->helper_stop, 1);  // pairs with helper_run
+  tide__sys_futex_wake(&cache->helper_stop);
+  (void)pthread_join(cache->helper, NULL);
+  cache->has_helper = false;
+}
+
+static tide_status helper_start(tide_cpu* cache) {
+  if (!cache->options.has_helper || cache->options.idle_ns == 0) return TIDE_OK;
+  const int error = tide__sys_thread_start(&cache->helper, helper_run, cache);
+  if (error != 0) return TIDE_FAIL_NATIVE(TIDE_ERR_NO_MEMORY, error, "cpu_new: no thread for the helper");
+  cache->has_helper = true;
+  return TIDE_OK;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// The cache
+
+static void front_init(void* memory, void* owner) {
+  tide__cpu_front* const front = memory;
+  tide__zone_init(&front->zone, owner, front);
+  for (uint32_t i = 0; i < TIDE__SMALL_CLASSES; i++) {
+    const uint64_t bytes = tide__class_units(i) << TIDE__SMALL_UNIT_SHIFT;
+    const uint64_t wanted = TIDE__SMALL_MAX_BYTES / bytes;
+    front->magazines[i].object_bytes = (uint32_t)bytes;
+    front->magazines[i].capacity = (uint16_t)tide__max(4, tide__min(wanted, TIDE__MAGAZINE_ITEMS));
+    front->magazines[i].objects = &front->objects[(size_t)i * TIDE__MAGAZINE_ITEMS];
+  }
+}
+
+static void cache_set_up(tide_cpu* cache, const tide_cpu_options* options, const tide_heap* heap) {
+  const bool has_limit = options->max_cached_bytes != TIDE_NO_LIMIT;
+  cache->options = *options;
+  cache->heap = heap;
+  cache->max_bytes = options->max_bytes;
+  cache->max_cached_bytes = options->max_cached_bytes;
+  cache->allowance_left = has_limit ? options->max_cached_bytes : 0;
+  tide__mutex_init(&cache->zone_lock, TIDE__RANK_CHUNKS);
+  tide__mutex_init(&cache->totals_lock, TIDE__RANK_TOTALS);
+  tide__zone_init(&cache->zone, cache, NULL);
+  tide__slabs_init(cache);
+  const uint64_t tick_ns = tide__max(options->idle_ns / TIDE__TICKS_PER_IDLE, 1);
+  cache->last_sweep = tide__sys_clock_ns() / tick_ns;
+  cache->stamp = (uint32_t)cache->last_sweep & TIDE__STAMP_MASK;
+}
+
+tide_status tide_cpu_new(const tide_cpu_options* options, tide_cpu** out) {
+  const tide_cpu_options defaults = TIDE_CPU_OPTIONS_INIT;
+  if (options == NULL) options = &defaults;
+  TIDE_REQUIRE(out != NULL, TIDE_ERR_ARGUMENT, "cpu_new: the result is NULL");
+  *out = NULL;
+  TIDE_TRY(options_check(options));
+  const tide_heap* const heap = tide__heap_or_system(options->heap);
+  tide_cpu* const cache = tide__heap_alloc(heap, 1, sizeof *cache);
+  if (cache == NULL) return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "cpu_new: no memory for a cache");
+  cache_set_up(cache, options, heap);
+  if (!tide__fronts_init(&cache->fronts, heap, sizeof(tide__cpu_front), front_init, cache)) {
+    tide__heap_release(heap, cache, 1, sizeof *cache);
+    return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "cpu_new: no memory for the front of a cache");
+  }
+  tide__caches_add(cache);
+  const tide_status status = helper_start(cache);
+  if (status == TIDE_OK) *out = cache;
+  else tide_cpu_free(cache, NULL);
+  return status;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Upkeep
+
+tide_status tide_cpu_trim(tide_cpu* cache, uint64_t bytes) {
+  TIDE_REQUIRE(cache != NULL, TIDE_ERR_ARGUMENT, "trim: the cache is NULL");
+  tide__cpu_trim(cache, bytes);
+  return TIDE_OK;
+}
+
+tide_status tide_cpu_poll(tide_cpu* cache) {
+  TIDE_REQUIRE(cache != NULL, TIDE_ERR_ARGUMENT, "poll: the cache is NULL");
+  tide__cpu_look(cache);
+  if (cache->options.idle_ns != 0) tide__cpu_sweep(cache, TIDE__TICKS_PER_IDLE);
+  return TIDE_OK;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// As a source
+
+static tide_status source_alloc(const tide_memory* memory, size_t bytes, size_t alignment, void** out) {
+  return tide_cpu_alloc_aligned(memory->user, bytes, tide__max(alignment, 1), out);
+}
+
+static tide_status source_release(const tide_memory* memory, void* address) {
+  (void)memory;
+  return tide_cpu_release(address);
+}
+
+tide_memory tide_cpu_memory(tide_cpu* cache) {
+  return (tide_memory){ .alloc = source_alloc, .release = source_release, .user = cache, .is_host = true };
+}

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Limits, age, and want of memory.
+//
+// Of max_cached_bytes each zone has an allowance, so that a release within it needs to ask nobody. A zone that
+// has used its own asks for more, of what no zone has; when there is none, what others do not use is collected,
+// at most once a millisecond; and else the zone gives back what it has idle.
+//
+// Time goes in ticks, eight to an idle time, and passes when somebody looks at the clock: every thousand calls
+// of a thread, or the helper. Idle blocks are stamped with the tick they became idle in.
+#include "base/arith.h"
+#include "base/error.h"
+#include "base/sys.h"
+#include "cpu/cache.h"
+
+#define LIMITS_REBALANCE_NS ((uint64_t)1000000)
+
+// ---------------------------------------------------------------------------------------------------
+// All memory
+
+static void limits_count_system(tide_cpu* cache, int64_t pages) {
+  const int64_t bytes = pages * (int64_t)TIDE__PAGE_BYTES;
+  tide_stat* const stat = &cache->system_bytes;
+  tide__mutex_lock(&cache->totals_lock);
+  stat->current += bytes;
+  if (bytes > 0) stat->allocated += bytes;
+  else stat->freed -= bytes;
+  if (stat->current > stat->peak) stat->peak = stat->current;
+  tide__mutex_unlock(&cache->totals_lock);
+}
+
+bool tide__cpu_charge(void* user, uint64_t pages) {
+  tide_cpu* const cache = user;
+  const uint64_t most = tide__load_relaxed(&cache->max_bytes) >> TIDE__PAGE_SHIFT;
+  uint64_t before = tide__load_relaxed(&cache->system_pages);
+  do {
+    if (pages > most || before > most - pages) return false;
+  } while (!atomic_compare_exchange_weak_explicit(&cache->system_pages, &before, before + pages,
+                                                  memory_order_relaxed, memory_order_relaxed));
+  limits_count_system(cache, (int64_t)pages);
+  return true;
+}
+
+void tide__cpu_uncharge(tide_cpu* cache, uint64_t pages) {
+  if (pages == 0) return;
+  (void)atomic_fetch_sub_explicit(&cache->system_pages, pages, memory_order_relaxed);
+  limits_count_system(cache, -(int64_t)pages);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// All zones of a cache
+
+// The zone after one: those of the threads, then the common one; NULL: there is none. NULL: the first.
+static tide__zone* zones_next(tide_cpu* cache, tide__zone* zone) {
+  if (zone == &cache->zone) return NULL;
+  tide__front* const front = zone == NULL ? tide__fronts_first(&cache->fronts) : zone->front->front.next;
+  return front != NULL ? &((tide__cpu_front*)front)->zone : &cache->zone;
+}
+
+// Empties the magazines of a zone's thread; the zone is locked.
+static void zone_flush_magazines(tide__zone* zone) {
+  if (zone->front == NULL) return;
+  for (uint32_t i = 0; i < TIDE__SMALL_CLASSES; i++) tide__slabs_flush(zone->cache, zone->front, i, 0);
+}
+
+static uint64_t zone_read_cached(tide__zone* zone) {
+  tide__zone_lock(zone);
+  tide__zone_drain(zone);
+  const uint64_t cached = tide__zone_cached(zone);
+  tide__zone_unlock(zone);
+  return cached;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Allowances
+
+static uint64_t limits_grant(tide_cpu* cache, uint64_t wanted) {
+  const uint64_t some = tide__max(wanted, tide__load_relaxed(&cache->max_cached_bytes) / 16);
+  uint64_t left = tide__load_relaxed(&cache->allowance_left);
+  uint64_t granted = 0;
+  do {
+    granted = tide__min(left, some);
+  } while (granted > 0 &&
+           !atomic_compare_exchange_weak_explicit(&cache->allowance_left, &left, left - granted,
+                                                  memory_order_relaxed, memory_order_relaxed));
+  return granted;
+}
+
+// Takes back what zones may cache and do not.
+static void limits_rebalance(tide_cpu* cache) {
+  const uint64_t now = tide__sys_clock_ns();
+  uint64_t last = tide__load_relaxed(&cache->last_rebalance_ns);
+  if (now - last < LIMITS_REBALANCE_NS) return;
+  if (!atomic_compare_exchange_strong(&cache->last_rebalance_ns, &last, now)) return;
+  for (tide__zone* zone = NULL; (zone = zones_next(cache, zone)) != NULL;) {
+    tide__zone_lock(zone);
+    const uint64_t cached = tide__zone_cached(zone);
+    const uint64_t unused = zone->allowance > cached ? zone->allowance - cached : 0;
+    zone->allowance -= unused;
+    tide__zone_unlock(zone);
+    (void)tide__add_relaxed(&cache->allowance_left, unused);
+  }
+}
+
+// Lets a zone have more if there is more, and says whether it is within its allowance.
+static bool limits_allow(tide_cpu* cache, tide__zone* zone, uint64_t* out_allowance) {
+  tide__zone_lock(zone);
+  tide__zone_drain(zone);
+  const uint64_t cached = tide__zone_cached(zone);
+  if (cached > zone->allowance) zone->allowance += limits_grant(cache, cached - zone->allowance);
+  *out_allowance = zone->allowance;
+  tide__zone_unlock(zone);
+  return cached <= *out_allowance;
+}
+
+static void limits_enforce(tide_cpu* cache, tide__zone* zone) {
+  uint64_t allowance = 0;
+  if (limits_allow(cache, zone, &allowance)) return;
+  limits_rebalance(cache);
+  if (limits_allow(cache, zone, &allowance)) return;
+  tide__zone_lock(zone);
+  zone_flush_magazines(zone);
+  tide__zone_unlock(zone);
+  tide__zone_trim(zone, allowance, 0);
+}
+
+// What leaves the magazines may be the last of a slab, whose pages are the common zone's then.
+void tide__cpu_enforce(tide_cpu* cache, tide__zone* zone) {
+  if (tide__load_relaxed(&cache->max_cached_bytes) == TIDE_NO_LIMIT) return;
+  limits_enforce(cache, zone);
+  if (zone != &cache->zone) limits_enforce(cache, &cache->zone);
+}
+
+// From no limit to one, or to another one: all zones begin with nothing.
+static void limits_set_cached(tide_cpu* cache, uint64_t max_cached_bytes) {
+  const bool has_limit = max_cached_bytes != TIDE_NO_LIMIT;
+  tide__store_relaxed(&cache->allowance_left, 0);
+  tide__store_relaxed(&cache->max_cached_bytes, max_cached_bytes);
+  for (tide__zone* zone = NULL; (zone = zones_next(cache, zone)) != NULL;) {
+    tide__zone_lock(zone);
+    zone->allowance = has_limit ? 0 : UINT64_MAX;
+    tide__zone_unlock(zone);
+  }
+  tide__store_relaxed(&cache->allowance_left, has_limit ? max_cached_bytes : 0);
+  for (tide__zone* zone = NULL; (zone = zones_next(cache, zone)) != NULL;) tide__cpu_enforce(cache, zone);
+}
+
+tide_status tide_cpu_set_limits(tide_cpu* cache, uint64_t max_cached_bytes, uint64_t max_bytes) {
+  TIDE_REQUIRE(cache != NULL, TIDE_ERR_ARGUMENT, "set_limits: the cache is NULL");
+  tide__store_relaxed(&cache->max_bytes, max_bytes);
+  limits_set_cached(cache, max_cached_bytes);
+  const uint64_t system_bytes = tide__load_relaxed(&cache->system_pages) << TIDE__PAGE_SHIFT;
+  if (system_bytes > max_bytes) tide__cpu_trim(cache, 0);
+  return TIDE_OK;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Giving back
+
+// The magazines of a thread that used none since the last time are emptied.
+static void sweep_magazines(tide__zone* zone) {
+  tide__cpu_front* const front = zone->front;
+  if (front == NULL) return;
+  tide__zone_lock(zone);
+  if (front->small_calls == front->small_calls_seen) zone_flush_magazines(zone);
+  front->small_calls_seen = front->small_calls;
+  tide__zone_unlock(zone);
+}
+
+void tide__cpu_sweep(tide_cpu* cache, uint32_t age) {
+  for (tide__zone* zone = NULL; (zone = zones_next(cache, zone)) != NULL;) {
+    sweep_magazines(zone);
+    if (zone == &cache->zone) tide__slabs_trim(cache);
+    tide__zone_trim(zone, 0, age);
+    tide__cpu_enforce(cache, zone);
+  }
+}
+
+static void limits_flush_all(tide_cpu* cache) {
+  for (tide__zone* zone = NULL; (zone = zones_next(cache, zone)) != NULL;) {
+    tide__zone_lock(zone);
+    zone_flush_magazines(zone);
+    tide__zone_unlock(zone);
+  }
+  tide__slabs_trim(cache);
+}
+
+uint64_t tide__cpu_cached(tide_cpu* cache) {
+  uint64_t cached = 0;
+  for (tide__zone* zone = NULL; (zone = zones_next(cache, zone)) != NULL;) cached += zone_read_cached(zone);
+  return cached;
+}
+
+void tide__cpu_trim(tide_cpu* cache, uint64_t bytes) {
+  for (uint32_t age = bytes > 0 ? TIDE__TICKS_PER_IDLE : 0;; age--) {
+    if (age == 0 && tide__cpu_cached(cache) > bytes) limits_flush_all(cache);
+    uint64_t total = tide__cpu_cached(cache);
+    for (tide__zone* zone = NULL; total > bytes && (zone = zones_next(cache, zone)) != NULL;) {
+      const uint64_t cached = zone_read_cached(zone);
+      const uint64_t excess = total - bytes;
+      tide__zone_trim(zone, cached > excess ? cached - excess : 0, age);
+      total -= cached - tide__min(cached, zone_read_cached(zone));
+    }
+    if (age == 0 || total <= bytes) return;
+  }
+}
+
+void tide__cpu_look(tide_cpu* cache) {
+  const uint64_t idle_ns = cache->options.idle_ns;
+  if (idle_ns == 0) return;
+  const uint64_t tick_ns = tide__max(idle_ns / TIDE__TICKS_PER_IDLE, 1);
+  const uint64_t tick = tide__sys_clock_ns() / tick_ns;
+  uint64_t last = tide__load_relaxed(&cache->last_sweep);
+  tide__store_relaxed(&cache->stamp, (uint32_t)tick & TIDE__STAMP_MASK);
+  if (tick - last < TIDE__TICKS_PER_IDLE / 2) return;
+  if (atomic_compare_exchange_strong(&cache->last_sweep, &last, tick)) {
+    tide__cpu_sweep(cache, TIDE__TICKS_PER_IDLE);
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Want of memory
+
+// The program is asked as long as it says that it has released something, but not for ever.
+enum { RECOVER_THREAD, RECOVER_CACHE, RECOVER_PRESSURE, RECOVER_OTHERS = RECOVER_PRESSURE + 64 };
+
+static bool recover_by_program(const tide_cpu* cache, uint64_t bytes) {
+  return cache->options.on_pressure != NULL && cache->options.on_pressure(cache->options.user, bytes);
+}
+
+// Empties the n-th oldest of the other caches; false if there is none.
+static bool recover_other(const tide_cpu* cache, uint32_t number) {
+  tide_cpu* other = tide__caches_hold_next(NULL);
+  while (other != NULL && (other == cache || number-- > 0)) other = tide__caches_hold_next(other);
+  if (other == NULL) return false;
+  tide__cpu_trim(other, 0);
+  tide__cpu_drop(other);
+  return true;
+}
+
+static void recover_thread(tide_cpu* cache) {
+  tide__cpu_front* const front = tide__fronts_enter(&cache->fronts);
+  tide__fronts_leave(front);
+  tide__zone_trim(&front->zone, 0, 0);
+}
+
+bool tide__cpu_recover(tide_cpu* cache, uint64_t bytes, uint32_t* step) {
+  const uint32_t now = (*step)++;
+  tide__cpu_count(cache, TIDE__CPU_retries, now == 0 ? 1 : 0);
+  if (now == RECOVER_THREAD) recover_thread(cache);
+  if (now == RECOVER_CACHE) tide__cpu_trim(cache, 0);
+  if (now < RECOVER_PRESSURE) return true;
+  if (now < RECOVER_OTHERS && recover_by_program(cache, bytes)) return true;
+  if (now < RECOVER_OTHERS) *step = RECOVER_OTHERS + 1;
+  return recover_other(cache, *step - 1 - RECOVER_OTHERS);
+}

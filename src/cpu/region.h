@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// A region: a long range of addresses that blocks of whole pages are cut from. Idle neighbours are joined at
+// once, a request takes the smallest idle block that it finds, from its low end, or else pages at the top
+// that were never used: so what is used stays together at the low end.
+//
+// All records lie apart: one for each page, of which only those of the first and the last page of a block
+// count. Idle blocks hang in lists by size class. Cost: O(1), with a look at a few blocks of one class.
+//
+// Each page is known to have memory of the system or not; new pages have none, used ones have until they are
+// purged. A region of another source of memory has all of it from the beginning, until it goes.
+//
+// The owner's lock guards everything here, except for the kind of a live block, which any thread may change
+// from LIVE to LEAVING, and for finding the region of an address, which takes no lock.
+#ifndef TIDEMARK_SRC_CPU_REGION_H
+#define TIDEMARK_SRC_CPU_REGION_H
+
+#include "base/atomic.h"
+#include "base/heap.h"
+#include "core/classes.h"
+#include "tidemark/memory.h"
+
+#define TIDE__PAGE_SHIFT 12
+#define TIDE__PAGE_BYTES ((uint64_t)1 << TIDE__PAGE_SHIFT)
+#define TIDE__REGION_SHIFT 21  // regions begin at multiples of 2 MiB and are as long
+#define TIDE__REGION_UNIT ((uint64_t)1 << TIDE__REGION_SHIFT)
+#define TIDE__REGION_MAX_PAGES ((uint64_t)1 << 32)
+#define TIDE__REGION_BINS 240  // size classes of up to 2^32 pages
+
+typedef enum tide__page_kind {
+  TIDE__PAGE_INSIDE,   // not the first page of a block, or not used yet
+  TIDE__PAGE_IDLE,     // the first of an idle block; it is in a bin
+  TIDE__PAGE_TAIL,     // the last of an idle block of several pages
+  TIDE__PAGE_LIVE,     // the first of a block that is handed out
+  TIDE__PAGE_LEAVING,  // the first of one that another thread has released, for the owner to take back
+  TIDE__PAGE_BUSY,     // the first of one that is out of the bins while its memory is given back
+  TIDE__PAGE_SLAB      // any page of a slab: see slab.h
+} tide__page_kind;
+
+// A record has the kind of its page, and on a first or last page how many pages the block has and when it
+// became idle, in one word.
+typedef struct tide__page {
+  tide__atomic_u64 tag;
+  union {
+    struct {
+      uint32_t next;  // in its bin, or among those that leave: page numbers + 1; 0: none
+      uint32_t previous;
+    };
+    _Atomic(void*) slab;  // borrowed; the slab it is part of
+  };
+} tide__page;
+
+#define TIDE__TAG_STAMP_SHIFT 4
+#define TIDE__TAG_PAGES_SHIFT 28
+#define TIDE__STAMP_MASK 0xffffffu
+
+static inline uint64_t tide__tag(tide__page_kind kind, uint64_t pages, uint32_t stamp) {
+  return pages << TIDE__TAG_PAGES_SHIFT | (uint64_t)(stamp & TIDE__STAMP_MASK) << TIDE__TAG_STAMP_SHIFT |
+         (uint64_t)kind;
+}
+static inline tide__page_kind tide__tag_kind(uint64_t tag) { return (tide__page_kind)(tag & 15u); }
+static inline uint64_t tide__tag_pages(uint64_t tag) { return tag >> TIDE__TAG_PAGES_SHIFT; }
+static inline uint32_t tide__tag_stamp(uint64_t tag) {
+  return (uint32_t)(tag >> TIDE__TAG_STAMP_SHIFT) & TIDE__STAMP_MASK;
+}
+
+struct tide__zone;
+
+// [R1] every page below top belongs to exactly one block, and no two idle blocks are neighbours
+// [R2] bit n of words is set iff bins[n] is not empty
+// [R3] resident_pages is the number of bits set in `resident`, and all of these are below top, or, without
+//      has_purge, all bits are set
+// [R4] used_pages are those below top that are in no idle or busy block
+typedef struct tide__region {
+  uint64_t address;
+  uint64_t page_count;
+  struct tide__zone* zone;     // borrowed; whose it is
+  struct tide__region* below;  // borrowed; the region it lies in, of a cache that is its source, or NULL
+  tide__page* pages;           // owned
+  tide__atomic_u64 top;        // written under the lock
+  uint64_t used_pages;
+  uint64_t resident_pages;
+  uint64_t* resident;         // owned; one bit a page
+  struct tide__region* next;  // in its zone
+  tide__atomic_u32 leaving;   // blocks that others have released: the first page + 1, then by `next`
+  uint32_t busy_blocks;       // out of the bins
+  bool has_purge;             // pages can be given back one by one
+  bool is_single;             // made for one block that is not to be kept
+  uint64_t words[TIDE__REGION_BINS / 64 + 1];
+  uint32_t bins[TIDE__REGION_BINS];  // first pages + 1; 0: none
+} tide__region;
+
+// What a region is made for.
+typedef struct tide__region_need {
+  uint64_t pages;  // at least
+  uint64_t bytes;  // of addresses that are wanted if it costs nothing
+  bool is_single;
+  bool has_huge_pages;
+} tide__region_need;
+
+// Makes a region from a source of memory, or from the system if its functions are NULL, and lets it be found
+// by addresses. Calls the system: no lock may be held.
+tide_status tide__region_new(const tide_memory* memory, const tide_heap* heap, const tide__region_need* need,
+                             struct tide__zone* zone, tide__region** out);
+void tide__region_free(tide__region* region, const tide_memory* memory, const tide_heap* heap);
+
+// Finds room for `pages` at a multiple of `alignment` pages (at least 1) and hands it out as one block. The
+// pages that had no memory yet are counted first and refused by `charge` if they may not have any.
+// False if there is no room, or if charge() said so.
+typedef bool (*tide__region_charge)(void* user, uint64_t new_pages);
+typedef struct tide__region_place {
+  uint64_t page;
+  uint64_t new_pages;  // of them, those that had no memory and so hold zeros
+  bool is_refused;     // there is room, but charge() refused
+} tide__region_place;
+bool tide__region_take(tide__region* region, uint64_t pages, uint64_t alignment, tide__region_charge charge,
+                       void* user, tide__region_place* out);
+
+// Takes back a block that is LIVE, LEAVING or BUSY, and joins it with its neighbours. Returns how many of its
+// pages have memory.
+uint64_t tide__region_put(tide__region* region, uint64_t page, uint32_t stamp);
+
+// Makes a live block longer, if the room behind it is idle, or shorter. False if it is not.
+bool tide__region_resize(tide__region* region, uint64_t page, uint64_t pages, uint32_t stamp,
+                         tide__region_charge charge, void* user);
+
+// A block that is LEAVING is BUSY from now on, until it is put back.
+void tide__region_make_busy(tide__region* region, uint64_t page);
+// Takes an idle block that has memory and became idle at `stamp` out of the bins; false if there is none. It
+// stays BUSY until it is put back.
+bool tide__region_detach(tide__region* region, uint32_t stamp, uint64_t* out_page);
+// The memory of pages of a busy block is with the system again. Returns how many had some.
+uint64_t tide__region_forget_memory(tide__region* region, uint64_t page, uint64_t pages);
+
+// How many pages of a range have memory.
+uint64_t tide__region_resident(const tide__region* region, uint64_t page, uint64_t pages);
+
+static inline uint64_t tide__region_address(const tide__region* region, uint64_t page) {
+  return region->address + (page << TIDE__PAGE_SHIFT);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Finding the region of an address
+
+#define TIDE__REGIONS_ADDRESS_BITS 48
+#define TIDE__REGIONS_LEAF_BITS 13
+#define TIDE__REGIONS_ROOT_BITS (TIDE__REGIONS_ADDRESS_BITS - TIDE__REGION_SHIFT - TIDE__REGIONS_LEAF_BITS)
+
+typedef _Atomic(tide__region*) tide__region_link;
+extern _Atomic(tide__region_link*) tide__regions[(size_t)1 << TIDE__REGIONS_ROOT_BITS];
+
+// Keeps every region where it is, for looking at an address that may be nobody's; and ends that.
+void tide__regions_lock(void);
+void tide__regions_unlock(void);
+
+// The region around any address, of any cache, or NULL.
+static inline tide__region* tide__region_at(uint64_t address) {
+  if (address >> TIDE__REGIONS_ADDRESS_BITS != 0) return NULL;
+  const uint64_t unit = address >> TIDE__REGION_SHIFT;
+  // Both pair with regions_set.
+  tide__region_link* const leaf = tide__load_acquire(&tide__regions[unit >> TIDE__REGIONS_LEAF_BITS]);
+  if (leaf == NULL) return NULL;
+  return tide__load_acquire(&leaf[unit & (((uint64_t)1 << TIDE__REGIONS_LEAF_BITS) - 1)]);
+}
+
+#endif

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Where regions come from and go to, and the map from addresses to regions: two levels, of which the lower
+// ones are made when they are needed and stay.
+//
+// Of the system a region takes many more addresses than memory, because addresses cost nothing and one long
+// region wastes less than several short ones. Where that is refused it takes half as many, and so on.
+#include "base/arith.h"
+#include "base/error.h"
+#include "base/lock.h"
+#include "base/sys.h"
+#include "cpu/region.h"
+
+_Atomic(tide__region_link*) tide__regions[(size_t)1 << TIDE__REGIONS_ROOT_BITS];
+
+#define REGIONS_LEAF_ENTRIES ((uint64_t)1 << TIDE__REGIONS_LEAF_BITS)
+#define REGIONS_LEAF_BYTES (REGIONS_LEAF_ENTRIES * sizeof(tide__region_link))
+
+// The leaf of a unit of addresses, made if it must be; NULL without memory.
+static tide__region_link* regions_leaf(uint64_t unit) {
+  _Atomic(tide__region_link*)* const root = &tide__regions[unit >> TIDE__REGIONS_LEAF_BITS];
+  tide__region_link* leaf = tide__load_acquire(root);  // pairs with the exchange below
+  uint64_t made = 0;
+  if (leaf != NULL) return leaf;
+  if (tide__sys_map_private(REGIONS_LEAF_BYTES, &made) != 0) return NULL;
+  if (atomic_compare_exchange_strong_explicit(root, &leaf, tide__pointer(made), memory_order_acq_rel,
+                                              memory_order_acquire)) {
+    return tide__pointer(made);
+  }
+  (void)tide__sys_release(made, REGIONS_LEAF_BYTES);  // another was faster
+  return leaf;
+}
+
+// Lets a region be found by its addresses, or no longer. False without memory.
+static bool regions_set(const tide__region* region, tide__region* value) {
+  const uint64_t first = region->address >> TIDE__REGION_SHIFT;
+  const uint64_t end = first + (region->page_count << TIDE__PAGE_SHIFT >> TIDE__REGION_SHIFT);
+  for (uint64_t unit = first; unit < end; unit++) {
+    tide__region_link* const leaf = regions_leaf(unit);
+    if (leaf == NULL) return false;
+    tide__store_release(&leaf[unit & (REGIONS_LEAF_ENTRIES - 1)], value);  // pairs with tide__region_at
+  }
+  return true;
+}
+
+static tide__mutex regions_lock = TIDE__MUTEX_INIT(TIDE__RANK_MAP);
+
+void tide__regions_lock(void) { tide__mutex_lock(&regions_lock); }
+void tide__regions_unlock(void) { tide__mutex_unlock(&regions_lock); }
+
+// ---------------------------------------------------------------------------------------------------
+// Addresses
+
+static uint64_t region_round_up(uint64_t bytes, uint64_t unit) { return (bytes + unit - 1) & ~(unit - 1); }
+
+// Takes `wanted` bytes from the system, or less, but at least `least`.
+static int region_take_addresses(uint64_t least, uint64_t wanted, uint64_t* out, uint64_t* out_bytes) {
+  int error = 0;
+  uint64_t bytes = wanted > least && !tide__sys_has_address_limit() ? wanted : least;
+  for (;;) {
+    *out_bytes = bytes;
+    error = tide__sys_map_sparse(bytes, TIDE__REGION_UNIT, out);
+    if (error == 0 || bytes == least) return error;
+    bytes = tide__max(least, (bytes / 2) & ~(TIDE__REGION_UNIT - 1));
+  }
+}
+
+static tide_status region_take_range(tide__region* region, const tide_memory* memory,
+                                     const tide__region_need* need) {
+  const uint64_t least = region_round_up(need->pages << TIDE__PAGE_SHIFT, TIDE__REGION_UNIT);
+  uint64_t bytes = tide__max(least, need->bytes);
+  if (memory->alloc != NULL) {
+    void* address = NULL;
+    TIDE_TRY(memory->alloc(memory, bytes, TIDE__REGION_UNIT, &address));
+    region->address = tide__address(address);
+  } else {
+    const int error = region_take_addresses(least, bytes, &region->address, &bytes);
+    if (error != 0) {
+      return TIDE_FAIL_NATIVE(TIDE_ERR_NO_MEMORY, error, "the system has no %llu bytes of addresses left",
+                              (unsigned long long)least);
+    }
+    if (need->has_huge_pages) tide__sys_ask_huge_pages(region->address, bytes);
+  }
+  region->page_count = bytes >> TIDE__PAGE_SHIFT;
+  region->has_purge = memory->alloc == NULL;
+  return TIDE_OK;
+}
+
+static void region_give_range(const tide__region* region, const tide_memory* memory) {
+  if (memory->alloc != NULL) (void)memory->release(memory, tide__pointer(region->address));
+  else (void)tide__sys_release(region->address, region->page_count << TIDE__PAGE_SHIFT);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Records
+
+// The records of long regions are long as well, and few of them are ever touched.
+static uint64_t region_record_bytes(const tide__region* region) {
+  const uint64_t words = region->page_count / 64 + 1;
+  return region->page_count * sizeof(tide__page) + words * sizeof(uint64_t);
+}
+
+static bool region_take_records(tide__region* region, const tide_heap* heap) {
+  const uint64_t bytes = region_record_bytes(region);
+  if (region->has_purge) {
+    uint64_t address = 0;
+    if (tide__sys_map_sparse(region_round_up(bytes, TIDE__PAGE_BYTES), 1, &address) != 0) {
+      return false;
+    }
+    region->pages = tide__pointer(address);
+  } else {
+    region->pages = tide__heap_alloc(heap, 1, bytes);
+  }
+  if (region->pages == NULL) return false;
+  region->resident = (uint64_t*)(region->pages + region->page_count);
+  return true;
+}
+
+static void region_give_records(tide__region* region, const tide_heap* heap) {
+  const uint64_t bytes = region_record_bytes(region);
+  if (region->pages == NULL) return;
+  if (!region->has_purge) tide__heap_release(heap, region->pages, 1, bytes);
+  else (void)tide__sys_release(tide__address(region->pages), region_round_up(bytes, TIDE__PAGE_BYTES));
+}
+
+// ---------------------------------------------------------------------------------------------------
+// The door
+
+void tide__region_free(tide__region* region, const tide_memory* memory, const tide_heap* heap) {
+  if (region == NULL) return;
+  if (region->page_count > 0) {
+    tide__regions_lock();
+    (void)regions_set(region, region->below);
+    tide__regions_unlock();
+    region_give_range(region, memory);
+  }
+  region_give_records(region, heap);
+  tide__heap_release(heap, region, 1, sizeof *region);
+}
+
+static tide_status region_set_up(tide__region* region, const tide_memory* memory, const tide_heap* heap,
+                                 const tide__region_need* need) {
+  TIDE_TRY(region_take_range(region, memory, need));
+  region->below = tide__region_at(region->address);
+  if (!region_take_records(region, heap) || !regions_set(region, region)) {
+    return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for the records of %llu pages",
+                     (unsigned long long)region->page_count);
+  }
+  if (!region->has_purge) {
+    for (uint64_t page = 0; page < region->page_count; page++) {
+      region->resident[page / 64] |= (uint64_t)1 << page % 64;
+    }
+    region->resident_pages = region->page_count;
+  }
+  return TIDE_OK;
+}
+
+tide_status tide__region_new(const tide_memory* memory, const tide_heap* heap, const tide__region_need* need,
+                             struct tide__zone* zone, tide__region** out) {
+  tide__region* const region = tide__heap_alloc(heap, 1, sizeof *region);
+  *out = NULL;
+  if (region == NULL) return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for the record of a region");
+  region->zone = zone;
+  region->is_single = need->is_single;
+  const tide_status status = region_set_up(region, memory, heap, need);
+  if (status == TIDE_OK) *out = region;
+  else tide__region_free(region, memory, heap);
+  return status;
+}

@@ -1,0 +1,364 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Zones: the regions of one thread, or the common ones. A request tries the regions in the order they were
+// made; a zone has seldom more than one. Memory goes back in three steps: blocks are taken out of the bins
+// under the lock, the system is called without it, and they are put back as blocks without memory.
+#include "base/error.h"
+#include "base/sys.h"
+#include "cpu/cache.h"
+
+enum { ZONE_BATCH = 64 };  // blocks that are given back in one turn
+
+#define ZONE_LARGE_ADDRESSES ((uint64_t)16 << 30)
+#define ZONE_COMMON_ADDRESSES ((uint64_t)1 << 30)
+#define ZONE_SOURCE_BYTES ((uint64_t)8 << 20)
+
+void tide__zone_init(tide__zone* zone, tide_cpu* cache, tide__cpu_front* front) {
+  const bool has_limit = cache->options.max_cached_bytes != TIDE_NO_LIMIT;
+  *zone = (tide__zone){ .cache = cache, .front = front, .allowance = has_limit ? 0 : UINT64_MAX };
+}
+
+void tide__zone_lock(tide__zone* zone) TIDE_UNCHECKED_LOCKING {
+  if (zone->front != NULL) tide__front_take(&zone->front->front);
+  else tide__mutex_lock(&zone->cache->zone_lock);
+}
+
+void tide__zone_unlock(tide__zone* zone) TIDE_UNCHECKED_LOCKING {
+  if (zone->front != NULL) tide__front_give(&zone->front->front);
+  else tide__mutex_unlock(&zone->cache->zone_lock);
+}
+
+static uint32_t zone_stamp(const tide__zone* zone) { return tide__load_relaxed(&zone->cache->stamp); }
+
+// ---------------------------------------------------------------------------------------------------
+// Idle pages
+
+// The idle pages of a region that count as cached: those that could go back.
+static uint64_t region_cached(const tide__region* region) {
+  if (!region->has_purge) return region->used_pages == 0 ? region->page_count : 0;
+  return region->resident_pages - region->used_pages;
+}
+
+// Around every change of a region.
+static void zone_before(tide__zone* zone, const tide__region* region) {
+  zone->idle_pages -= region_cached(region);
+}
+
+static void zone_after(tide__zone* zone, const tide__region* region) {
+  zone->idle_pages += region_cached(region);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Blocks
+
+bool tide__zone_take(tide__zone* zone, uint64_t pages, uint64_t alignment, tide__page_block* out) {
+  tide__region_place place = { 0 };
+  *out = (tide__page_block){ 0 };
+  for (tide__region* region = zone->regions; region != NULL; region = region->next) {
+    if (region->is_single) continue;
+    zone_before(zone, region);
+    const bool is_taken = tide__region_take(region, pages, alignment, tide__cpu_charge, zone->cache, &place);
+    zone_after(zone, region);
+    if (is_taken) {
+      out->address = tide__region_address(region, place.page);
+      out->is_fresh = place.new_pages == pages;
+      if (place.new_pages > 0) tide__cpu_count(zone->cache, TIDE__CPU_misses, 1);
+      return true;
+    }
+    if (place.is_refused) {
+      out->is_refused = true;
+      return false;
+    }
+  }
+  return false;
+}
+
+void tide__zone_put(tide__zone* zone, tide__region* region, uint64_t page) {
+  zone_before(zone, region);
+  (void)tide__region_put(region, page, zone_stamp(zone));
+  zone_after(zone, region);
+}
+
+bool tide__zone_resize(tide__zone* zone, tide__region* region, uint64_t page, uint64_t pages) {
+  zone_before(zone, region);
+  const bool is_done =
+      tide__region_resize(region, page, pages, zone_stamp(zone), tide__cpu_charge, zone->cache);
+  zone_after(zone, region);
+  return is_done;
+}
+
+void tide__zone_leave(tide__zone* zone, tide__region* region, uint64_t page) {
+  uint32_t first = tide__load_relaxed(&region->leaving);
+  do {
+    region->pages[page].next = first;
+  } while (!atomic_compare_exchange_weak_explicit(&region->leaving, &first, (uint32_t)page + 1,
+                                                  memory_order_release, memory_order_relaxed));
+  tide__store_release(&zone->has_leaving, 1);  // pairs with tide__zone_drain: who finds it finds the block
+}
+
+void tide__zone_drain(tide__zone* zone) {
+  if (tide__load_relaxed(&zone->has_leaving) == 0) return;
+  (void)atomic_exchange_explicit(&zone->has_leaving, 0, memory_order_acquire);
+  tide__store_relaxed(&zone->leaving_bytes, 0);
+  for (tide__region* region = zone->regions; region != NULL; region = region->next) {
+    // pairs with tide__zone_leave
+    uint32_t at = atomic_exchange_explicit(&region->leaving, 0, memory_order_acquire);
+    while (at != 0) {
+      const uint64_t page = at - 1;
+      at = region->pages[page].next;
+      tide__zone_put(zone, region, page);
+    }
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Regions
+
+static void zone_link(tide__zone* zone, tide__region* region) {
+  tide__region** link = &zone->regions;
+  while (*link != NULL) link = &(*link)->next;
+  *link = region;
+  zone_after(zone, region);
+}
+
+static tide__region_need zone_need(const tide__zone* zone, uint64_t pages, bool is_single) {
+  const tide_cpu_options* const options = &zone->cache->options;
+  const bool is_system = options->memory.alloc == NULL;
+  uint64_t bytes = options->region_bytes;
+  if (bytes == 0) {
+    bytes = !is_system            ? ZONE_SOURCE_BYTES
+            : zone->front != NULL ? ZONE_LARGE_ADDRESSES
+                                  : ZONE_COMMON_ADDRESSES;
+  }
+  return (tide__region_need){ .pages = pages,
+                              .bytes = is_single ? 0 : bytes,
+                              .is_single = is_single,
+                              .has_huge_pages = options->huge_pages && (zone->front != NULL || is_single) };
+}
+
+// A region that is in no list yet.
+static tide_status zone_make_region(tide__zone* zone, uint64_t pages, bool is_single, tide__region** out) {
+  tide_cpu* const cache = zone->cache;
+  const tide__region_need need = zone_need(zone, pages, is_single);
+  TIDE_TRY(tide__region_new(&cache->options.memory, cache->heap, &need, zone, out));
+  const uint64_t count = (*out)->page_count;
+  if (!(*out)->has_purge && !tide__cpu_charge(cache, count)) {
+    tide__region_free(*out, &cache->options.memory, cache->heap);
+    *out = NULL;
+    return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "%llu more pages are above max_bytes", (unsigned long long)count);
+  }
+  (void)tide__add_relaxed(&cache->address_bytes, count << TIDE__PAGE_SHIFT);
+  return TIDE_OK;
+}
+
+tide_status tide__zone_grow(tide__zone* zone, uint64_t pages) {
+  tide__region* region = NULL;
+  TIDE_TRY(zone_make_region(zone, pages, false, &region));
+  tide__zone_lock(zone);
+  zone_link(zone, region);
+  tide__zone_unlock(zone);
+  return TIDE_OK;
+}
+
+static void zone_free_region(tide_cpu* cache, tide__region* region) {
+  (void)tide__sub_seq(&cache->address_bytes, region->page_count << TIDE__PAGE_SHIFT);
+  tide__cpu_uncharge(cache, region->resident_pages);
+  tide__region_free(region, &cache->options.memory, cache->heap);
+}
+
+// How many ticks ago a block became idle.
+static uint32_t zone_age(const tide__zone* zone, uint32_t stamp) {
+  return (zone_stamp(zone) - stamp) & TIDE__STAMP_MASK;
+}
+
+// Is a region not needed? Nothing of it is used since `age` ticks ago, and it was made for one block, or
+// cannot give back a part of its memory, or is not the first.
+static bool zone_is_unused(const tide__zone* zone, const tide__region* region, uint32_t age) {
+  if (region->used_pages != 0 || region->busy_blocks != 0) return false;
+  if (region->is_single) return true;
+  if (tide__load_relaxed(&region->top) == 0) return age == 0;
+  const bool is_extra = !region->has_purge || region != zone->regions;
+  return is_extra && zone_age(zone, tide__tag_stamp(tide__load_relaxed(&region->pages[0].tag))) >= age;
+}
+
+static tide__region* zone_unlink_unused(tide__zone* zone, uint32_t age) {
+  tide__region* unused = NULL;
+  for (tide__region** link = &zone->regions; *link != NULL;) {
+    tide__region* const region = *link;
+    if (!zone_is_unused(zone, region, age)) {
+      link = &region->next;
+      continue;
+    }
+    zone_before(zone, region);
+    *link = region->next;
+    region->next = unused;
+    unused = region;
+  }
+  return unused;
+}
+
+static void zone_free_unused(tide__zone* zone, tide__region* unused) {
+  while (unused != NULL) {
+    tide__region* const next = unused->next;
+    tide__cpu_count(zone->cache, TIDE__CPU_evictions, 1);
+    tide__cpu_count(zone->cache, TIDE__CPU_evicted_bytes, unused->resident_pages << TIDE__PAGE_SHIFT);
+    zone_free_region(zone->cache, unused);
+    unused = next;
+  }
+}
+
+tide_status tide__zone_take_single(tide__zone* zone, uint64_t pages, uint64_t alignment,
+                                   tide__page_block* out) {
+  tide__region* region = NULL;
+  tide__region_place place = { 0 };
+  *out = (tide__page_block){ 0 };
+  TIDE_TRY(zone_make_region(zone, pages + alignment - 1, true, &region));
+  if (!tide__region_take(region, pages, alignment, tide__cpu_charge, zone->cache, &place)) {
+    zone_free_region(zone->cache, region);
+    return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "%llu more pages are above max_bytes", (unsigned long long)pages);
+  }
+  *out = (tide__page_block){ .address = tide__region_address(region, place.page),
+                             .is_fresh = place.new_pages == pages };
+  tide__zone_lock(zone);
+  zone_link(zone, region);
+  tide__zone_unlock(zone);
+  return TIDE_OK;
+}
+
+void tide__zone_put_back(tide__zone* zone, tide__region* region, uint64_t page) {
+  const bool is_single = region->is_single;
+  tide__zone_lock(zone);
+  tide__zone_put(zone, region, page);
+  tide__region* const unused = is_single ? zone_unlink_unused(zone, UINT32_MAX) : NULL;
+  tide__zone_unlock(zone);
+  zone_free_unused(zone, unused);
+}
+
+void tide__zone_fini(tide__zone* zone) {
+  while (zone->regions != NULL) {
+    tide__region* const next = zone->regions->next;
+    zone_free_region(zone->cache, zone->regions);
+    zone->regions = next;
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Giving memory back
+
+typedef struct zone_purge {
+  tide__region* region;
+  uint64_t page;   // of the block
+  uint64_t first;  // page that goes back, with all behind it
+  uint64_t end;
+  bool is_done;
+} zone_purge;
+
+// The age of the longest idle block that has memory; UINT32_MAX: there is none.
+static uint32_t zone_oldest(const tide__zone* zone) {
+  uint32_t oldest = UINT32_MAX;
+  for (const tide__region* region = zone->regions; region != NULL; region = region->next) {
+    if (!region->has_purge || region->resident_pages == region->used_pages) continue;
+    for (uint32_t bin = 0; bin < TIDE__REGION_BINS; bin++) {
+      for (uint32_t at = region->bins[bin]; at != 0; at = region->pages[at - 1].next) {
+        const uint64_t tag = tide__load_relaxed(&region->pages[at - 1].tag);
+        const uint32_t age = zone_age(zone, tide__tag_stamp(tag));
+        const bool is_older = oldest == UINT32_MAX || age > oldest;
+        if (is_older && tide__region_resident(region, at - 1, tide__tag_pages(tag)) > 0) oldest = age;
+      }
+    }
+  }
+  return oldest;
+}
+
+// Of a block that has more memory than must go, the high end goes.
+static zone_purge purge_plan(tide__region* region, uint64_t page, uint64_t wanted) {
+  const uint64_t pages = tide__tag_pages(tide__load_relaxed(&region->pages[page].tag));
+  const bool is_whole = wanted >= pages || tide__region_resident(region, page, pages) != pages;
+  return (zone_purge){ region, page, is_whole ? page : page + pages - wanted, page + pages, false };
+}
+
+// Takes blocks of one age out of the bins, as long as more than `bytes` would stay cached.
+static int zone_detach(tide__zone* zone, uint32_t age, uint64_t bytes, zone_purge* batch) {
+  const uint32_t stamp = (zone_stamp(zone) - age) & TIDE__STAMP_MASK;
+  uint64_t leaving = 0;
+  int count = 0;
+  for (tide__region* region = zone->regions; region != NULL; region = region->next) {
+    if (!region->has_purge) continue;
+    while (count < ZONE_BATCH && tide__zone_cached(zone) > bytes + (leaving << TIDE__PAGE_SHIFT)) {
+      uint64_t page = 0;
+      if (!tide__region_detach(region, stamp, &page)) break;
+      const uint64_t excess = tide__zone_cached(zone) - bytes - (leaving << TIDE__PAGE_SHIFT);
+      batch[count] = purge_plan(region, page, (excess + TIDE__PAGE_BYTES - 1) >> TIDE__PAGE_SHIFT);
+      leaving += tide__region_resident(region, batch[count].first, batch[count].end - batch[count].first);
+      count++;
+    }
+  }
+  return count;
+}
+
+// Puts blocks back whose memory is with the system, or could not be given back.
+static void zone_attach(tide__zone* zone, const zone_purge* batch, int count) {
+  for (int i = 0; i < count; i++) {
+    tide__region* const region = batch[i].region;
+    uint64_t had = 0;
+    zone_before(zone, region);
+    if (batch[i].is_done) {
+      had = tide__region_forget_memory(region, batch[i].first, batch[i].end - batch[i].first);
+    }
+    (void)tide__region_put(region, batch[i].page, zone_stamp(zone));
+    zone_after(zone, region);
+    tide__cpu_uncharge(zone->cache, had);
+    tide__cpu_count(zone->cache, TIDE__CPU_evictions, had > 0 ? 1 : 0);
+    tide__cpu_count(zone->cache, TIDE__CPU_evicted_bytes, had << TIDE__PAGE_SHIFT);
+  }
+}
+
+void tide__zone_forget(tide__zone* zone, tide__region* region, uint64_t page) {
+  if (!region->has_purge || region->is_single) {
+    tide__zone_put_back(zone, region, page);
+    return;
+  }
+  tide__zone_lock(zone);
+  zone_before(zone, region);
+  tide__region_make_busy(region, page);
+  zone_after(zone, region);
+  tide__zone_unlock(zone);
+  const uint64_t pages = tide__tag_pages(tide__load_relaxed(&region->pages[page].tag));
+  const uint64_t address = tide__region_address(region, page);
+  const bool is_done = tide__sys_purge(address, pages << TIDE__PAGE_SHIFT) == 0;
+  const zone_purge one = { region, page, page, page + pages, is_done };
+  tide__zone_lock(zone);
+  zone_attach(zone, &one, 1);
+  tide__zone_unlock(zone);
+}
+
+// One turn: false when there is nothing more to give back.
+static bool zone_trim_turn(tide__zone* zone, uint64_t bytes, uint32_t age) {
+  zone_purge batch[ZONE_BATCH];
+  tide__zone_lock(zone);
+  tide__zone_drain(zone);
+  tide__region* unused = tide__zone_cached(zone) > bytes ? zone_unlink_unused(zone, age) : NULL;
+  const uint32_t oldest = zone_oldest(zone);
+  const bool is_due = oldest != UINT32_MAX && oldest >= age && tide__zone_cached(zone) > bytes;
+  const int count = is_due ? zone_detach(zone, oldest, bytes, batch) : 0;
+  tide__zone_unlock(zone);
+  bool has_done = false;
+  for (int i = 0; i < count; i++) {
+    const uint64_t address = tide__region_address(batch[i].region, batch[i].first);
+    const uint64_t pages = batch[i].end - batch[i].first;
+    batch[i].is_done = tide__sys_purge(address, pages << TIDE__PAGE_SHIFT) == 0;
+    has_done |= batch[i].is_done;
+  }
+  if (count > 0) {
+    tide__zone_lock(zone);
+    zone_attach(zone, batch, count);
+    tide__zone_unlock(zone);
+  }
+  zone_free_unused(zone, unused);
+  return has_done;
+}
+
+void tide__zone_trim(tide__zone* zone, uint64_t bytes, uint32_t age) {
+  while (zone_trim_turn(zone, bytes, age)) {}
+}
