@@ -15,7 +15,7 @@
 // - Any thread may call, also several at once, and release what another allocated. Each thread works in
 //   memory of its own, so that threads do not wait for one another.
 // - No lock is held while the system, the source of memory or a callback is called.
-// - Addresses are multiples of 64. Up to 32 KiB a request is rounded up to a multiple of 64 (to 1 KiB) or by
+// - Addresses are multiples of 64. Up to 64 KiB a request is rounded up to a multiple of 64 (to 1 KiB) or by
 //   at most an eighth; above, to whole pages of 4 KiB, at which it begins.
 // - A cache can be the source of another one's memory.
 // - The memory itself is never read or written but to fill it: all records lie elsewhere.
@@ -39,7 +39,7 @@ typedef struct tide_cpu tide_cpu;  // opaque; freed by tide_cpu_free()
 typedef struct tide_cpu_options {
   uint32_t size;    // set by TIDE_CPU_OPTIONS_INIT
   tide_fill fill;   // what memory holds when it is handed out, new or used before
-  bool huge_pages;  // asks the system for huge pages where blocks above 32 KiB lie
+  bool huge_pages;  // asks the system for huge pages where blocks above 64 KiB lie
   // A thread of the cache's own looks after idle memory, so that it goes back in time also while the program
   // makes no calls.
   bool has_helper;
@@ -49,7 +49,7 @@ typedef struct tide_cpu_options {
   // have released of one another's memory. What lies idle between live blocks, in pages of small ones or in a
   // region of another source, is not kept: it cannot go back.
   uint64_t max_cached_bytes;
-  uint64_t max_block_bytes;  // larger blocks are not kept: their memory comes and goes with them; >= 32 KiB
+  uint64_t max_block_bytes;  // larger blocks are not kept: their memory comes and goes with them; >= 64 KiB
   uint64_t max_bytes;        // of all memory taken from the system; then it is as if it had no more
   // Memory that was idle for this long goes back to the system, at most twice as long after it was last used
   // with a helper, and else at the next call that finds out; 0: never.
@@ -96,8 +96,8 @@ TIDE_API TIDE_NODISCARD tide_status tide_cpu_alloc_aligned(tide_cpu* cache, size
 TIDE_API TIDE_NODISCARD tide_status tide_cpu_alloc_zeros(tide_cpu* cache, size_t bytes, void** out);
 
 // Takes a block back into the cache it came from, whichever that is.
-// Errors: TIDE_ERR_STATE for a block that was released already; TIDE_ERR_ARGUMENT for an address at which no
-//         cache has a block. Nothing is changed then.
+// Errors: TIDE_ERR_STATE for a block that was released already, unless two threads release it at the very same
+//         moment; TIDE_ERR_ARGUMENT for an address at which no cache has a block. Nothing is changed then.
 TIDE_API TIDE_NODISCARD tide_status tide_cpu_release(void* address);
 
 // The same, but the memory is not kept: as far as it fills pages it goes back to the system at once. For what
@@ -133,7 +133,7 @@ TIDE_API tide_memory tide_cpu_memory(tide_cpu* cache);
 // Upkeep
 
 // Gives idle memory back until at most `bytes` are left, that of other threads included, the longest idle
-// first; the second of all caches, the oldest cache first.
+// first (neighbours are one piece, as old as the larger); the second of all caches, the oldest cache first.
 TIDE_API TIDE_NODISCARD tide_status tide_cpu_trim(tide_cpu* cache, uint64_t bytes);
 TIDE_API TIDE_NODISCARD tide_status tide_cpu_trim_all(uint64_t bytes);
 // Gives back what has been idle for too long. Allocating and releasing do this by themselves now and then.
@@ -176,8 +176,8 @@ typedef struct tide_cpu_stats {
     TIDE_CPU_COUNTER_MAP(TIDE_CPU_COUNTER_ZERO) }
 // clang-format on
 
-// Exact when no other call is under way; but where several threads work at once, the peaks of `live` and
-// `live_bytes` are those of their calls in groups of up to 64.
+// Exact when no other call is under way, but for the peaks of what is live: small blocks are looked at a
+// thousand calls at a time, so that these may be short by what lies idle in magazines, a few MiB a thread.
 TIDE_API TIDE_NODISCARD tide_status tide_cpu_get_stats(tide_cpu* cache, tide_cpu_stats* out);
 // Sets `allocated`, `freed` and the counters to 0; sets `peak` to `current`.
 TIDE_API void tide_cpu_reset_accumulated(tide_cpu* cache);

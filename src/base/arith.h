@@ -31,6 +31,7 @@ static inline bool tide__align_up(uint64_t n, uint64_t unit, uint64_t* out) {
 
 static inline uint64_t tide__min(uint64_t a, uint64_t b) { return a < b ? a : b; }
 static inline uint64_t tide__max(uint64_t a, uint64_t b) { return a > b ? a : b; }
+static inline int64_t tide__signed_max(int64_t a, int64_t b) { return a > b ? a : b; }
 
 // The greatest number that divides both; of 0 and n, n.
 static inline uint64_t tide__gcd(uint64_t a, uint64_t b) {

@@ -30,6 +30,7 @@ void tide__sys_fence_all(void);
 // This computer and process
 uint64_t tide__sys_page_bytes(void);
 uint64_t tide__sys_memory_bytes(void);
+uint64_t tide__sys_memory_and_swap_bytes(void);
 uint32_t tide__sys_processors(void);
 int tide__sys_process(void);
 

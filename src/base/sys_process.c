@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <sys/syscall.h>
+#include <sys/sysinfo.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -73,6 +74,12 @@ uint64_t tide__sys_page_bytes(void) {
 uint64_t tide__sys_memory_bytes(void) {
   const long pages = sysconf(_SC_PHYS_PAGES);
   return pages > 0 ? (uint64_t)pages * tide__sys_page_bytes() : (uint64_t)1 << 30;
+}
+
+uint64_t tide__sys_memory_and_swap_bytes(void) {
+  struct sysinfo info;
+  if (sysinfo(&info) != 0) return tide__sys_memory_bytes();
+  return ((uint64_t)info.totalram + info.totalswap) * info.mem_unit;
 }
 
 uint32_t tide__sys_processors(void) {

@@ -18,7 +18,7 @@ struct tide__front_thread {
 _Thread_local tide__front_recent tide__front_recents[TIDE__FRONT_RECENT]
     __attribute__((tls_model("initial-exec")));
 static _Thread_local struct tide__front_thread front_thread __attribute__((tls_model("initial-exec")));
-bool tide__front_needs_barrier;
+static bool fronts_need_barriers;  // set before the first front is made
 
 static tide__mutex fronts_lock;
 static pthread_once_t fronts_once = PTHREAD_ONCE_INIT;
@@ -42,7 +42,7 @@ static void thread_end(void* thread) {
 
 static void fronts_start(void) {
   tide__mutex_init(&fronts_lock, TIDE__RANK_FRONTS);
-  tide__front_needs_barrier = !tide__sys_can_fence_all();
+  fronts_need_barriers = !tide__sys_can_fence_all();
   fronts_has_key = pthread_key_create(&fronts_key, thread_end) == 0;
 }
 
@@ -67,6 +67,7 @@ static tide__front* fronts_make(tide__fronts* fronts) {
   tide__front* const front = tide__heap_alloc(fronts->heap, 1, fronts->front_bytes);
   if (front == NULL) return NULL;
   front->id = fronts->id;
+  front->hurdles = fronts_need_barriers ? TIDE__FRONT_SLOW : 0;
   fronts->front_init(front, fronts->owner);
   return front;
 }
@@ -87,6 +88,7 @@ bool tide__fronts_init(tide__fronts* fronts, const tide_heap* heap, size_t front
   tide__front* const common = fronts_make(fronts);
   if (common == NULL) return false;
   common->is_common = true;
+  common->hurdles = TIDE__FRONT_SLOW;
   fronts->common = common;
   tide__mutex_lock(&fronts_lock);
   fronts_link(fronts, common);
@@ -145,7 +147,8 @@ static tide__front* fronts_add(tide__fronts* fronts) {
   return is_closed ? fronts->common : front;
 }
 
-tide__front* tide__fronts_find(tide__fronts* fronts) {
+// The calling thread's front, or the common one.
+static tide__front* fronts_find(tide__fronts* fronts) {
   if (!thread_watch()) return fronts->common;
   tide__mutex_lock(&fronts_lock);
   const bool is_closed = tide__load_relaxed(&fronts->is_closed) != 0;
@@ -160,24 +163,36 @@ tide__front* tide__fronts_find(tide__fronts* fronts) {
 // ---------------------------------------------------------------------------------------------------
 // The biased lock
 
-// Waits with growing patience until a word is 0.
-static void front_wait_for_zero(tide__atomic_u32* word) {
-  for (uint32_t turn = 0; tide__load_seq(word) != 0; turn++) {  // pairs with who leaves
+// Waits with growing patience until bits of a word are 0.
+static void front_wait_for_zero(tide__atomic_u32* word, uint32_t bits) {
+  for (uint32_t turn = 0; (tide__load_seq(word) & bits) != 0; turn++) {  // pairs with who leaves
     if (turn < 64) tide__cpu_relax();
     else tide__sys_sleep_ns(turn < 256 ? 1000 : 50000);
   }
 }
 
-void tide__front_wait(tide__front* front) {
+// The entry may have been tried before, in vain.
+static void front_enter(tide__front* front) {
   for (;;) {
     tide__store_seq(&front->is_busy, 1);
-    if (tide__load_seq(&front->is_wanted) == 0) return;  // pairs with front_give
-    tide__store_release(&front->is_busy, 0);             // pairs with front_take
-    front_wait_for_zero(&front->is_wanted);
+    if ((tide__load_seq(&front->hurdles) & TIDE__FRONT_WANTED) == 0) return;  // pairs with front_give
+    tide__store_release(&front->is_busy, 0);                                  // pairs with front_take
+    front_wait_for_zero(&front->hurdles, TIDE__FRONT_WANTED);
   }
 }
 
-void tide__front_leave(tide__front* front) {
+void* tide__fronts_enter_slow(tide__fronts* fronts) {
+  tide__front* const front = fronts_find(fronts);
+  if (front->is_common) {
+    tide__front_take(front);
+    return front;
+  }
+  tide__rank_push(TIDE__RANK_FRONT);
+  front_enter(front);
+  return front;
+}
+
+void tide__front_leave_slow(tide__front* front) {
   if (front->is_common) {
     tide__front_give(front);
     return;
@@ -188,25 +203,23 @@ void tide__front_leave(tide__front* front) {
 
 // Every processor that runs this process passes a barrier, unless the owners have barriers of their own.
 static void front_fence(void) {
-  if (!tide__front_needs_barrier) tide__sys_fence_all();
+  if (!fronts_need_barriers) tide__sys_fence_all();
 }
 
 static void front_take(tide__front* front) {
-  uint32_t is_free = 0;
-  while (!atomic_compare_exchange_strong_explicit(&front->is_wanted, &is_free, 1, memory_order_seq_cst,
-                                                  memory_order_relaxed)) {
-    front_wait_for_zero(&front->is_wanted);
-    is_free = 0;
+  while ((atomic_fetch_or(&front->hurdles, TIDE__FRONT_WANTED) & TIDE__FRONT_WANTED) != 0) {
+    front_wait_for_zero(&front->hurdles, TIDE__FRONT_WANTED);
   }
   if (front->is_common) return;
   front_fence();
-  front_wait_for_zero(&front->is_busy);
+  front_wait_for_zero(&front->is_busy, 1);
   front_fence();
 }
 
+// Pairs with the entry of its thread, and with the next taker.
 static void front_give(tide__front* front) {
   if (!front->is_common) front_fence();
-  tide__store_release(&front->is_wanted, 0);  // pairs with the entry of its thread, and with the next taker
+  (void)atomic_fetch_and_explicit(&front->hurdles, ~TIDE__FRONT_WANTED, memory_order_release);
 }
 
 void tide__front_take(tide__front* front) {

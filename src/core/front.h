@@ -4,11 +4,11 @@
 // Fronts: a part of an object that each thread has for itself, so that threads do not meet. A front belongs
 // to one thread until that ends, and then to the next one that comes without one, with what is in it.
 //
-// A front has a lock that is biased to its thread: entering is a plain store and a plain load, leaving a plain
-// store. Another thread can still take it, to look into it or to empty it: it says that it wants the front and
-// waits until the owner is outside. All ordering is on its side: before it asks, before it looks and before it
-// leaves, it makes every processor that runs the process pass a barrier, by a system call. Where the system
-// has no such call, the owner has the barriers.
+// A front has a lock that is biased to its thread: entering is a plain store and a plain load, leaving a
+// plain store. Another thread can still take it, to look into it or to empty it: it says that it wants the
+// front and waits until the owner is outside. All ordering is on its side: before it asks, before it looks
+// and before it leaves, it makes every processor that runs the process pass a barrier, by a system call.
+// Where the system has no such call, the owner has the barriers.
 //
 // One front belongs to no thread. It is for threads that could not have their own for want of memory, and for
 // those that come after tide__fronts_close(); all take it as another's.
@@ -21,15 +21,18 @@
 
 struct tide__front_thread;
 
+#define TIDE__FRONT_WANTED 1u  // another thread is inside, or waits to be
+#define TIDE__FRONT_SLOW 2u    // it is common, or its thread has the barriers, or is to come the slow way
+
 // The first field of an object's own front.
 typedef struct tide__front {
   _Alignas(64) tide__atomic_u32 is_busy;  // its thread is inside
-  tide__atomic_u32 is_wanted;             // another thread is inside, or waits to be
-  bool is_common;                         // it belongs to no thread
-  struct tide__front* next;               // in the list of the object's fronts; never changes
-  uint64_t id;                            // of the object
-  struct tide__front_thread* thread;      // whose it is, or NULL; shared under the lock of all fronts
-  struct tide__front* thread_next;        // in the list of that thread; likewise
+  tide__atomic_u32 hurdles;  // what keeps its thread from just entering: TIDE__FRONT_WANTED, TIDE__FRONT_SLOW
+  bool is_common;            // it belongs to no thread
+  struct tide__front* next;  // in the list of the object's fronts; never changes
+  uint64_t id;               // of the object
+  struct tide__front_thread* thread;  // whose it is, or NULL; shared under the lock of all fronts
+  struct tide__front* thread_next;    // in the list of that thread; likewise
 } tide__front;
 
 typedef struct tide__fronts {
@@ -58,6 +61,11 @@ static inline tide__front* tide__fronts_first(tide__fronts* fronts) {
   return tide__load_acquire(&fronts->first);  // pairs with fronts_link
 }
 
+// Its thread comes the slow way from now on; the front is taken.
+static inline void tide__front_make_slow(tide__front* front) {
+  tide__store_relaxed(&front->hurdles, TIDE__FRONT_WANTED | TIDE__FRONT_SLOW);
+}
+
 // Takes any front, for a thread that is inside none, and gives it back.
 void tide__front_take(tide__front* front);
 void tide__front_give(tide__front* front);
@@ -83,12 +91,10 @@ typedef struct tide__front_recent {
 
 extern _Thread_local tide__front_recent tide__front_recents[TIDE__FRONT_RECENT]
     __attribute__((tls_model("initial-exec")));
-extern bool tide__front_needs_barrier;  // set before the first front is made
 
-// The slow halves: finding the thread's front, entering one that may be wanted, leaving with a barrier.
-tide__front* tide__fronts_find(tide__fronts* fronts);
-void tide__front_wait(tide__front* front);
-void tide__front_leave(tide__front* front);
+// The slow halves: finding the thread's front and entering it when nobody wants it; leaving with a barrier.
+void* tide__fronts_enter_slow(tide__fronts* fronts);
+void tide__front_leave_slow(tide__front* front);
 
 // The thread sanitizer sees the ordering by these, not by the barriers of others.
 #if defined(__has_feature)
@@ -104,31 +110,38 @@ void tide__front_leave(tide__front* front);
 #define TIDE__FRONT_STORE tide__store_relaxed
 #endif
 
-// Enters the calling thread's front.
-static inline void* tide__fronts_enter(tide__fronts* fronts) {
+// Enters the calling thread's front if that is as cheap as it can be; it is left by tide__front_leave_fast().
+// Else NULL, and tide__fronts_enter_slow() must follow.
+static inline void* tide__fronts_enter_fast(const tide__fronts* fronts) {
   const tide__front_recent* const recent = &tide__front_recents[fronts->id % TIDE__FRONT_RECENT];
-  tide__front* const front = recent->id == fronts->id ? recent->front : tide__fronts_find(fronts);
-  if (front->is_common) {
-    tide__front_take(front);
-    return front;
-  }
-  tide__rank_push(TIDE__RANK_FRONT);
+  tide__front* const front = recent->front;
+  if (recent->id != fronts->id) return NULL;
   tide__store_relaxed(&front->is_busy, 1);
   atomic_signal_fence(memory_order_seq_cst);
-  if (tide__front_needs_barrier || TIDE__FRONT_LOAD(&front->is_wanted) != 0) tide__front_wait(front);
+  const bool is_free = TIDE__FRONT_LOAD(&front->hurdles) == 0;
   atomic_signal_fence(memory_order_seq_cst);
+  if (!is_free) return NULL;  // the slow half begins by leaving it
+  tide__rank_push(TIDE__RANK_FRONT);
   return front;
+}
+
+static inline void tide__front_leave_fast(void* entered) {
+  tide__front* const front = entered;
+  atomic_signal_fence(memory_order_seq_cst);
+  TIDE__FRONT_STORE(&front->is_busy, 0);
+  tide__rank_pop(TIDE__RANK_FRONT);
+}
+
+// Enters the calling thread's front, and leaves it.
+static inline void* tide__fronts_enter(tide__fronts* fronts) {
+  void* const front = tide__fronts_enter_fast(fronts);
+  return front != NULL ? front : tide__fronts_enter_slow(fronts);
 }
 
 static inline void tide__fronts_leave(void* entered) {
   tide__front* const front = entered;
-  if (front->is_common || tide__front_needs_barrier) {
-    tide__front_leave(front);
-    return;
-  }
-  atomic_signal_fence(memory_order_seq_cst);
-  TIDE__FRONT_STORE(&front->is_busy, 0);
-  tide__rank_pop(TIDE__RANK_FRONT);
+  if (tide__load_relaxed(&front->hurdles) != 0) tide__front_leave_slow(front);
+  else tide__front_leave_fast(front);
 }
 
 #endif

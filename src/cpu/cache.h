@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Inside a CPU cache. Blocks of up to 32 KiB are objects of slabs (slab.h): each thread has a magazine of idle
-// ones for every size class, and behind the magazines stand the slabs, with a lock for each class. Larger
-// blocks are whole pages of regions (region.h): each thread has regions of its own, its zone. Who releases a
-// block of another thread's zone leaves it for that thread, which takes it back at its next call. One more
-// zone, the common one, has a lock instead of a thread: slabs are cut from it, and blocks that are not to be
-// kept.
+// Inside a CPU cache. Blocks of up to 64 KiB are objects of slabs (slab.h): each thread has a magazine of
+// idle ones for every size class, and behind the magazines stand the slabs, with a lock for each class.
+// Larger blocks are whole pages of regions (region.h): each thread has regions of its own, its zone. Who
+// releases a block of another thread's zone leaves it for that thread, which takes it back at its next call.
+// One more zone, the common one, has a lock instead of a thread: slabs are cut from it, and blocks that are
+// not to be kept.
 //
 // The front of a thread (core/front.h) guards its zone and its magazines. Whoever gives memory back takes the
 // blocks out under the guard, calls the system without, and then puts them back.
@@ -21,12 +21,13 @@
 #include "tidemark/cpu.h"
 
 #define TIDE__SMALL_UNIT_SHIFT 6
-#define TIDE__SMALL_MAX_BYTES ((uint64_t)32 << 10)
-#define TIDE__SMALL_CLASSES 56
+#define TIDE__SMALL_MAX_BYTES ((uint64_t)64 << 10)
+#define TIDE__SMALL_CLASSES 64
 #define TIDE__MAGAZINE_ITEMS 64
-#define TIDE__CALLS_PER_FLUSH 64   // of statistics
-#define TIDE__FLUSHES_PER_LOOK 16  // at the clock
-#define TIDE__TICKS_PER_IDLE 8     // an idle time is this many ticks
+#define TIDE__CHANGES_PER_TELLING 64   // of the statistics, to the totals
+#define TIDE__TELLINGS_PER_LOOK 16     // at the clock
+#define TIDE__TAKES_PER_TELLING 1024u  // of small blocks of one class
+#define TIDE__TICKS_PER_IDLE 8         // an idle time is this many ticks
 #define TIDE__CPU_ALIGNMENT 64
 
 // ---------------------------------------------------------------------------------------------------
@@ -34,13 +35,11 @@
 
 // [Z1] idle_pages is the sum over its regions of the pages that have memory and are not used; of a region
 //      without has_purge only if none of it is used
-// [Z2] cached_bytes = idle pages and what is in the magazines
 typedef struct tide__zone {
   struct tide_cpu* cache;         // borrowed
   struct tide__cpu_front* front;  // whose it is; NULL: the common zone, with a lock
   tide__region* regions;          // owned; the first made first
   uint64_t idle_pages;
-  uint64_t magazine_bytes;
   uint64_t allowance;              // cached bytes that need not be asked for: see limits.c
   tide__atomic_u32 has_leaving;    // others have released blocks of it
   tide__atomic_u64 leaving_bytes;  // of these, if there is a limit for cached bytes
@@ -55,34 +54,42 @@ typedef struct tide__idle_object {
   tide__atomic_u8* state;
 } tide__idle_object;
 
+// A stack of idle objects. Its lowest place is never filled: it refers to a state that is not idle, so that
+// who finds an object there finds none.
 typedef struct tide__magazine {
-  uint16_t count;
-  uint16_t capacity;
+  tide__idle_object* top;  // above the newest object
+  tide__idle_object* end;  // nothing is put there; the lowest place, if the cache has a limit for idle memory
   uint32_t object_bytes;
-  tide__idle_object* objects;  // part of the front's own array
+  uint32_t takes_left;  // objects that may be handed out before the totals are told
 } tide__magazine;
 
-// What changed since it was added to the totals: see tide__tally in core/tally.h for why that is exact.
+// What a thread has handed out, less what it has taken back, of which the totals know a part. What is in the
+// magazines is not handed out.
 typedef struct tide__cpu_tally {
+  int64_t bytes;  // of blocks of pages, and of objects that came from slabs
   int64_t blocks;
-  int64_t bytes;
-  int64_t high_blocks;
-  int64_t high_bytes;
-  int64_t rise_blocks;
-  int64_t rise_bytes;
-  uint32_t calls;
-  uint32_t flushes;
+  int64_t high_bytes;    // since the totals were told
+  int64_t told_bytes;    // live bytes that the totals know of,
+  int64_t told_blocks;   // and blocks
+  uint64_t large_takes;  // blocks of pages handed out since they were counted,
+  uint64_t large_bytes;  // and their bytes
+  uint32_t changes;      // since the totals were told
+  uint32_t tellings;
 } tide__cpu_tally;
 
 typedef struct tide__cpu_front {
   tide__front front;
+  tide__magazine magazines[TIDE__SMALL_CLASSES];
   tide__cpu_tally tally;
   tide__zone zone;
-  uint64_t small_calls;  // that used a magazine, and when it was last looked at
-  uint64_t small_calls_seen;
-  tide__magazine magazines[TIDE__SMALL_CLASSES];
-  tide__idle_object objects[TIDE__SMALL_CLASSES * TIDE__MAGAZINE_ITEMS];
+  uint64_t small_calls_seen;  // by the last sweep
+  tide__atomic_u8 no_state;   // that the lowest places refer to
+  tide__idle_object objects[TIDE__SMALL_CLASSES][1 + TIDE__MAGAZINE_ITEMS];
 } tide__cpu_front;
+
+static inline uint32_t tide__magazine_count(const tide__cpu_front* front, uint32_t class_number) {
+  return (uint32_t)(front->magazines[class_number].top - front->objects[class_number]) - 1;
+}
 
 // ---------------------------------------------------------------------------------------------------
 // Slabs
@@ -95,13 +102,14 @@ typedef enum tide__object_state {
 } tide__object_state;
 
 #define TIDE__SLAB_MAX_OBJECTS 1024
+#define TIDE__SLAB_SHIFT 40
 
 typedef struct tide__slab {
   uint64_t address;
   struct tide_cpu* cache;  // borrowed
   uint32_t class_number;
-  uint32_t units;       // of 64 bytes, of an object
-  uint64_t reciprocal;  // 2^32 / units, rounded up
+  uint32_t object_bytes;
+  uint64_t reciprocal;  // 2^TIDE__SLAB_SHIFT / object_bytes, rounded up
   uint32_t capacity;
   uint32_t free_count;
   bool is_listed;           // among those of its class that have a free object
@@ -118,7 +126,7 @@ typedef struct tide__slab_class {
   tide__slab* spare;   // owned; records without pages
   uint32_t slab_pages;
   uint32_t capacity;
-  uint32_t units;
+  uint32_t object_bytes;
   uint64_t slab_count;
 } tide__slab_class;
 
@@ -134,6 +142,8 @@ typedef enum tide__cpu_counter {
 
 struct tide_cpu {
   tide__fronts fronts;         // first: every call reads it
+  uint64_t fast_bytes;         // requests up to this size are small and not filled
+  uint64_t most_pages;         // that the computer has; no block is larger
   tide__atomic_u32 is_ending;  // its owner has freed it; blocks of it live on
   tide__atomic_u32 holds;      // threads that still use it
   tide__atomic_u32 stamp;      // ticks of the clock, as far as somebody looked
@@ -150,8 +160,10 @@ struct tide_cpu {
   tide__zone zone;
   tide__slab_class classes[TIDE__SMALL_CLASSES];
   tide__mutex totals_lock;
-  tide_stat live;
+  tide_stat live;  // without `freed`, which is what was allocated and is live no longer
   tide_stat live_bytes;
+  int64_t live_before;  // blocks and bytes that were live at the last reset
+  int64_t live_bytes_before;
   tide_stat system_bytes;
   tide__atomic_u64 counters[TIDE__CPU_COUNTERS];
   tide__atomic_u64 orphans;  // blocks that outlive the cache, when it is ending
@@ -198,14 +210,14 @@ tide_status tide__zone_take_single(tide__zone* zone, uint64_t pages, uint64_t al
 void tide__zone_put_back(tide__zone* zone, tide__region* region, uint64_t page);
 // The same, and its memory goes back to the system.
 void tide__zone_forget(tide__zone* zone, tide__region* region, uint64_t page);
-// Gives idle memory back, what is longest idle first, until at most `bytes` of the zone are cached; never what
-// became idle less than `age` ticks ago.
+// Gives idle memory back, what is longest idle first, until at most `bytes` of the zone are cached; never
+// what became idle less than `age` ticks ago.
 void tide__zone_trim(tide__zone* zone, uint64_t bytes, uint32_t age);
 // Gives all regions back, used or not.
 void tide__zone_fini(tide__zone* zone);
 
 static inline uint64_t tide__zone_cached(const tide__zone* zone) {
-  return (zone->idle_pages << TIDE__PAGE_SHIFT) + zone->magazine_bytes;
+  return zone->idle_pages << TIDE__PAGE_SHIFT;
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -213,7 +225,8 @@ static inline uint64_t tide__zone_cached(const tide__zone* zone) {
 
 void tide__slabs_init(tide_cpu* cache);
 void tide__slabs_fini(tide_cpu* cache);
-// Fills a magazine that is empty, half; the front is entered. False if there is nothing to fill it with.
+// Fills a magazine that is empty to the half; the front is entered. False if there is nothing to fill it
+// with.
 bool tide__slabs_refill(tide_cpu* cache, tide__cpu_front* front, uint32_t class_number);
 // Empties a magazine down to `left` objects; the front is entered.
 void tide__slabs_flush(tide_cpu* cache, tide__cpu_front* front, uint32_t class_number, uint32_t left);
@@ -221,6 +234,8 @@ void tide__slabs_flush(tide_cpu* cache, tide__cpu_front* front, uint32_t class_n
 tide_status tide__slabs_grow(tide_cpu* cache, uint32_t class_number);
 // Puts one object back without a magazine; unlocked, or inside a front.
 void tide__slabs_put(tide__slab* slab, uint32_t index);
+// Lets the magazines of a front be used, or not: then they are empty.
+void tide__magazines_open(tide__cpu_front* front, bool is_open);
 // Gives slabs of which nothing is used back to the common zone; unlocked, or inside a front.
 void tide__slabs_trim(tide_cpu* cache);
 
@@ -263,37 +278,19 @@ void tide__cpu_fill(tide_fill fill, void* address, uint64_t bytes, bool is_fresh
 // Takes a block back without the calling thread's front: slower.
 typedef enum tide__release_how {
   TIDE__RELEASE_FORGET,  // its memory goes back to the system
-  TIDE__RELEASE_ORPHAN  // its cache is ending: the statistics, which nobody asks for any more, stay as they are
+  TIDE__RELEASE_ORPHAN   // its cache is ending: the statistics, which nobody asks for now, stay as they are
 } tide__release_how;
 tide_status tide__cpu_release_slowly(tide__region* region, uint64_t address, tide__release_how how);
 void tide__cpu_stop_helper(tide_cpu* cache);
+tide_status tide__cpu_start_helper(tide_cpu* cache);
 
-// cpu_stats.c
-void tide__cpu_tally_flush(tide_cpu* cache, tide__cpu_tally* tally);
+// cpu_stats.c: all but the first with the front entered
 // Counts the end of a block for no front.
 void tide__cpu_count_release(tide_cpu* cache, uint64_t bytes);
-
-static inline void tide__cpu_tally_rise(tide__cpu_tally* tally, uint64_t bytes) {
-  tally->rise_blocks++;
-  tally->rise_bytes += (int64_t)bytes;
-  tally->blocks++;
-  tally->bytes += (int64_t)bytes;
-  if (tally->blocks > tally->high_blocks) tally->high_blocks = tally->blocks;
-  if (tally->bytes > tally->high_bytes) tally->high_bytes = tally->bytes;
-  tally->calls++;
-}
-
-// A block has another size.
-static inline void tide__cpu_tally_resize(tide__cpu_tally* tally, uint64_t before, uint64_t bytes) {
-  tally->bytes += (int64_t)bytes - (int64_t)before;
-  if (bytes > before) tally->rise_bytes += (int64_t)(bytes - before);
-  if (tally->bytes > tally->high_bytes) tally->high_bytes = tally->bytes;
-}
-
-static inline void tide__cpu_tally_fall(tide__cpu_tally* tally, uint64_t bytes) {
-  tally->blocks--;
-  tally->bytes -= (int64_t)bytes;
-  tally->calls++;
-}
+// Notes that blocks of pages were handed out (`blocks` 1), taken back (-1), or changed (0).
+void tide__cpu_note_pages(tide__cpu_front* front, int64_t blocks, int64_t bytes);
+// Tells the totals.
+void tide__cpu_tell(tide_cpu* cache, tide__cpu_front* front);
+uint64_t tide__front_magazine_bytes(const tide__cpu_front* front);
 
 #endif

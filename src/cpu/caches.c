@@ -120,6 +120,7 @@ static void ending_wait(tide_cpu* cache) {
   tide__fronts_close(&cache->fronts);
   for (tide__front* front = tide__fronts_first(&cache->fronts); front != NULL; front = front->next) {
     tide__front_take(front);
+    tide__front_make_slow(front);
     tide__front_give(front);
   }
   while (tide__load_seq(&cache->holds) != 0) tide__sys_sleep_ns(20000);

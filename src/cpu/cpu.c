@@ -13,6 +13,10 @@
 #include "cpu/cache.h"
 #include "memory/fill.h"
 
+// What is seldom done is kept out of the functions that every request goes through, so that these need no
+// stack.
+#define CPU_SELDOM __attribute__((noinline))
+
 // ---------------------------------------------------------------------------------------------------
 // Around a front
 
@@ -23,11 +27,11 @@ typedef struct cpu_after {
   tide__zone* zone;
 } cpu_after;
 
-// The end of every call inside a front.
-static inline void front_count(tide_cpu* cache, tide__cpu_front* front, cpu_after* after) {
-  if (front->tally.calls < TIDE__CALLS_PER_FLUSH) return;
-  tide__cpu_tally_flush(cache, &front->tally);
-  if (front->tally.flushes % TIDE__FLUSHES_PER_LOOK == 0) after->looks = true;
+// After something was noted in the front that is entered: now and then the totals are told.
+static inline void front_noted(tide_cpu* cache, tide__cpu_front* front, cpu_after* after) {
+  if (front->tally.changes < TIDE__CHANGES_PER_TELLING) return;
+  tide__cpu_tell(cache, front);
+  if (front->tally.tellings % TIDE__TELLINGS_PER_LOOK == 0) after->looks = true;
 }
 
 static void cpu_do_after(tide_cpu* cache, const cpu_after* after) {
@@ -38,99 +42,135 @@ static void cpu_do_after(tide_cpu* cache, const cpu_after* after) {
 // ---------------------------------------------------------------------------------------------------
 // Small blocks
 
-// An object from a magazine; false if it is empty. An object that is live already was released by two threads
-// at the same moment, and is left to the one that has it.
-static inline bool magazine_take(tide__magazine* magazine, tide__zone* zone, uint64_t* out) {
-  while (magazine->count > 0) {
-    const tide__idle_object object = magazine->objects[--magazine->count];
-    zone->magazine_bytes -= magazine->object_bytes;
-    if (tide__load_relaxed(object.state) != TIDE__OBJECT_IDLE) continue;
-    tide__store_relaxed(object.state, TIDE__OBJECT_LIVE);
-    *out = object.address;
-    return true;
-  }
-  return false;
+// An object from a magazine; 0 if it is empty. An object that is live already was released by two threads at
+// the same moment, and is left to the one that has it.
+static inline uint64_t magazine_take(tide__magazine* magazine) {
+  const tide__idle_object object = magazine->top[-1];
+  if (tide__load_relaxed(object.state) != TIDE__OBJECT_IDLE) return 0;
+  magazine->top--;
+  magazine->takes_left--;
+  tide__store_relaxed(object.state, TIDE__OBJECT_LIVE);
+  return object.address;
 }
 
-static tide_status small_alloc(tide_cpu* cache, uint32_t class_number, void** out) {
+// Every other way than the first.
+static uint64_t small_take(tide_cpu* cache, tide__cpu_front* front, uint32_t class_number) {
+  tide__magazine* const magazine = &front->magazines[class_number];
+  uint64_t address = magazine_take(magazine);
+  while (address == 0 && tide__magazine_count(front, class_number) > 0) {
+    magazine->top--;
+    address = magazine_take(magazine);
+  }
+  if (address != 0 || !tide__slabs_refill(cache, front, class_number)) return address;
+  return magazine_take(magazine);
+}
+
+CPU_SELDOM static tide_status small_alloc_slowly(tide_cpu* cache, uint32_t class_number, void** out) {
   cpu_after after = { 0 };
   uint64_t address = 0;
+  *out = NULL;
   for (;;) {
     tide__cpu_front* const front = tide__fronts_enter(&cache->fronts);
-    tide__magazine* const magazine = &front->magazines[class_number];
-    bool is_taken = magazine_take(magazine, &front->zone, &address);
-    if (!is_taken && tide__slabs_refill(cache, front, class_number)) {
-      is_taken = magazine_take(magazine, &front->zone, &address);
-    }
-    if (is_taken) {
-      front->small_calls++;
-      tide__cpu_tally_rise(&front->tally, magazine->object_bytes);
-      front_count(cache, front, &after);
-    }
+    if (front->magazines[class_number].takes_left == 0) tide__cpu_tell(cache, front);
+    if (front->tally.changes == 0) after.looks = front->tally.tellings % TIDE__TELLINGS_PER_LOOK == 0;
+    address = small_take(cache, front, class_number);
+    front_noted(cache, front, &after);
     tide__fronts_leave(front);
-    if (is_taken) break;
+    if (address != 0) break;
     const tide_status status = tide__slabs_grow(cache, class_number);
     if (status != TIDE_OK) {
-      *out = NULL;
       tide__cpu_count(cache, TIDE__CPU_failures, status == TIDE_ERR_NO_MEMORY ? 1 : 0);
       return status;
     }
   }
-  if (after.looks) cpu_do_after(cache, &after);
+  cpu_do_after(cache, &after);
   *out = tide__pointer(address);
   return TIDE_OK;
 }
 
-static tide_status release_twice(tide_cpu* cache, uint64_t address) {
+static inline tide_status small_alloc(tide_cpu* cache, uint32_t class_number, void** out) {
+  tide__cpu_front* const front = tide__fronts_enter_fast(&cache->fronts);
+  if (front == NULL) return small_alloc_slowly(cache, class_number, out);
+  tide__magazine* const magazine = &front->magazines[class_number];
+  const uint64_t address = magazine->takes_left != 0 ? magazine_take(magazine) : 0;
+  tide__front_leave_fast(front);
+  if (address == 0) return small_alloc_slowly(cache, class_number, out);
+  *out = tide__pointer(address);
+  return TIDE_OK;
+}
+
+CPU_SELDOM static tide_status release_twice(tide_cpu* cache, uint64_t address) {
   tide__cpu_count(cache, TIDE__CPU_double_releases, 1);
   return TIDE_FAIL(TIDE_ERR_STATE, "the block at 0x%llx was released already", (unsigned long long)address);
 }
 
-static tide_status release_foreign(uint64_t address) {
+CPU_SELDOM static tide_status release_foreign(uint64_t address) {
   return TIDE_FAIL(TIDE_ERR_ARGUMENT, "no block of a cache begins at 0x%llx", (unsigned long long)address);
 }
 
-// Which object begins at an address; false: none.
+// Which object begins at an address; false: none. The lower bits of the product are below the reciprocal iff
+// the offset is a multiple of the size.
 static inline bool slab_index(const tide__slab* slab, uint64_t address, uint32_t* out) {
-  const uint64_t offset = address - slab->address;
-  const uint64_t index = ((offset >> TIDE__SMALL_UNIT_SHIFT) * slab->reciprocal) >> 32;
+  const uint64_t product = (address - slab->address) * slab->reciprocal;
+  const uint64_t index = product >> TIDE__SLAB_SHIFT;
   *out = (uint32_t)index;
-  return index < slab->capacity && (index * slab->units) << TIDE__SMALL_UNIT_SHIFT == offset;
+  return index < slab->capacity && (product & (((uint64_t)1 << TIDE__SLAB_SHIFT) - 1)) < slab->reciprocal;
 }
 
-static tide_status small_release(tide__region* region, tide__slab* slab, uint64_t address) {
+// Puts an object into a magazine that has room for it.
+static inline void magazine_put(tide__magazine* magazine, uint64_t address, tide__atomic_u8* state) {
+  *magazine->top++ = (tide__idle_object){ address, state };
+  tide__store_relaxed(state, TIDE__OBJECT_IDLE);
+}
+
+// Puts an object back to its slab; the tally has it as one that came from there.
+static void small_put_back(tide__cpu_front* front, tide__slab* slab, uint32_t index) {
+  tide__slabs_put(slab, index);
+  front->tally.blocks--;
+  front->tally.bytes -= slab->object_bytes;
+  front->tally.changes++;
+}
+
+CPU_SELDOM static tide_status small_release_beyond(tide__region* region, tide__slab* slab, uint64_t address,
+                                                   uint32_t index) {
   tide_cpu* const cache = slab->cache;
+  const uint32_t class_number = slab->class_number;
   cpu_after after = { 0 };
-  uint32_t index = 0;
-  if (!slab_index(slab, address, &index)) return release_foreign(address);
-  tide__atomic_u8* const state = &slab->states[index];
-  if (tide__load_relaxed(state) != TIDE__OBJECT_LIVE) return release_twice(cache, address);
   tide__cpu_front* const front = tide__fronts_enter(&cache->fronts);
-  tide__zone* const zone = &front->zone;
+  tide__magazine* const magazine = &front->magazines[class_number];
   if (tide__load_relaxed(&cache->is_ending) != 0) {
     tide__fronts_leave(front);
     return tide__orphan_release(region, address);
   }
-  tide__magazine* const magazine = &front->magazines[slab->class_number];
-  if (magazine->count == magazine->capacity) {
-    tide__slabs_flush(cache, front, slab->class_number, magazine->capacity / 2);
+  const bool has_magazine = magazine->end > &front->objects[class_number][1];
+  if (!has_magazine) small_put_back(front, slab, index);
+  if (has_magazine && magazine->top == magazine->end) {
+    tide__slabs_flush(cache, front, class_number, tide__magazine_count(front, class_number) / 2);
   }
-  tide__store_relaxed(state, TIDE__OBJECT_IDLE);
-  magazine->objects[magazine->count++] = (tide__idle_object){ address, state };
-  zone->magazine_bytes += magazine->object_bytes;
-  front->small_calls++;
-  tide__cpu_tally_fall(&front->tally, magazine->object_bytes);
-  front_count(cache, front, &after);
-  after.enforces = tide__zone_cached(zone) > zone->allowance;
-  const bool has_more = after.enforces || after.looks;
-  if (has_more) tide__cpu_hold(cache);
+  if (has_magazine) magazine_put(magazine, address, &slab->states[index]);
+  front_noted(cache, front, &after);
+  after.zone = &front->zone;
+  after.enforces = !has_magazine;
+  tide__cpu_hold(cache);
   tide__fronts_leave(front);
-  if (has_more) {
-    after.zone = zone;
-    cpu_do_after(cache, &after);
-    tide__cpu_drop(cache);
-  }
+  cpu_do_after(cache, &after);
+  tide__cpu_drop(cache);
   return TIDE_OK;
+}
+
+// The fronts of a cache that is ending are all slow.
+static inline tide_status small_release(tide__region* region, tide__slab* slab, uint64_t address) {
+  uint32_t index = 0;
+  if (!slab_index(slab, address, &index)) return release_foreign(address);
+  tide__atomic_u8* const state = &slab->states[index];
+  if (tide__load_relaxed(state) != TIDE__OBJECT_LIVE) return release_twice(slab->cache, address);
+  tide__cpu_front* const front = tide__fronts_enter_fast(&slab->cache->fronts);
+  if (front == NULL) return small_release_beyond(region, slab, address, index);
+  tide__magazine* const magazine = &front->magazines[slab->class_number];
+  const bool has_room = magazine->top != magazine->end;
+  if (has_room) magazine_put(magazine, address, state);
+  tide__front_leave_fast(front);
+  return has_room ? TIDE_OK : small_release_beyond(region, slab, address, index);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -150,8 +190,8 @@ static tide_status pages_alloc(tide_cpu* cache, uint64_t pages, uint64_t alignme
     tide__zone_drain(&front->zone);
     const bool is_taken = tide__zone_take(&front->zone, pages, alignment, out);
     if (is_taken) {
-      tide__cpu_tally_rise(&front->tally, pages << TIDE__PAGE_SHIFT);
-      front_count(cache, front, &after);
+      tide__cpu_note_pages(front, 1, (int64_t)(pages << TIDE__PAGE_SHIFT));
+      front_noted(cache, front, &after);
     }
     tide__fronts_leave(front);
     if (is_taken) break;
@@ -170,8 +210,8 @@ static tide_status pages_alloc_single(tide_cpu* cache, uint64_t pages, uint64_t 
   }
   tide__cpu_count(cache, TIDE__CPU_uncached, 1);
   tide__cpu_front* const front = tide__fronts_enter(&cache->fronts);
-  tide__cpu_tally_rise(&front->tally, pages << TIDE__PAGE_SHIFT);
-  front_count(cache, front, &after);
+  tide__cpu_note_pages(front, 1, (int64_t)(pages << TIDE__PAGE_SHIFT));
+  front_noted(cache, front, &after);
   tide__fronts_leave(front);
   cpu_do_after(cache, &after);
   return TIDE_OK;
@@ -216,7 +256,7 @@ static bool pages_return(tide__cpu_front* front, tide__region* region, uint64_t 
   return true;
 }
 
-static tide_status pages_release(tide__region* region, uint64_t page, uint64_t address) {
+CPU_SELDOM static tide_status pages_release(tide__region* region, uint64_t page, uint64_t address) {
   tide_cpu* const cache = region->zone->cache;
   cpu_after after = { 0 };
   uint64_t pages = 0;
@@ -231,8 +271,8 @@ static tide_status pages_release(tide__region* region, uint64_t page, uint64_t a
   }
   const uint64_t bytes = pages << TIDE__PAGE_SHIFT;
   const bool is_returned = pages_return(front, region, page, bytes, &after);
-  tide__cpu_tally_fall(&front->tally, bytes);
-  front_count(cache, front, &after);
+  tide__cpu_note_pages(front, -1, -(int64_t)bytes);
+  front_noted(cache, front, &after);
   const bool has_more = !is_returned || after.enforces || after.looks;
   if (has_more) tide__cpu_hold(cache);
   tide__fronts_leave(front);
@@ -276,6 +316,7 @@ static tide_status cpu_alloc(tide_cpu* cache, uint64_t bytes, uint64_t alignment
   } else {
     const uint64_t pages = (bytes + TIDE__PAGE_BYTES - 1) >> TIDE__PAGE_SHIFT;
     const uint64_t step = tide__max(alignment >> TIDE__PAGE_SHIFT, 1);
+    if (pages > cache->most_pages) return pages_fail(cache, pages);
     const bool is_single = pages << TIDE__PAGE_SHIFT > cache->options.max_block_bytes;
     TIDE_TRY(is_single ? pages_alloc_single(cache, pages, step, &run)
                        : pages_alloc(cache, pages, step, &run));
@@ -285,8 +326,8 @@ static tide_status cpu_alloc(tide_cpu* cache, uint64_t bytes, uint64_t alignment
   return TIDE_OK;
 }
 
-static tide_status cpu_alloc_checked(tide_cpu* cache, uint64_t bytes, uint64_t alignment, tide_fill fill,
-                                     void** out) {
+CPU_SELDOM static tide_status cpu_alloc_checked(tide_cpu* cache, uint64_t bytes, uint64_t alignment,
+                                                tide_fill fill, void** out) {
   TIDE_REQUIRE(out != NULL, TIDE_ERR_ARGUMENT, "alloc: the result is NULL");
   *out = NULL;
   TIDE_REQUIRE(cache != NULL, TIDE_ERR_ARGUMENT, "alloc: the cache is NULL");
@@ -298,11 +339,9 @@ static tide_status cpu_alloc_checked(tide_cpu* cache, uint64_t bytes, uint64_t a
 }
 
 tide_status tide_cpu_alloc(tide_cpu* cache, size_t bytes, void** out) {
-  const bool is_fast = cache != NULL && out != NULL && (uint64_t)bytes - 1 < TIDE__SMALL_MAX_BYTES &&
-                       cache->options.fill == TIDE_FILL_NOTHING;
-  if (is_fast) {
-    const uint32_t class_number = tide__class_of((bytes + TIDE__CPU_ALIGNMENT - 1) >> TIDE__SMALL_UNIT_SHIFT);
-    return small_alloc(cache, class_number, out);
+  if (cache != NULL && out != NULL && (uint64_t)bytes - 1 < cache->fast_bytes) {
+    const uint64_t units = (bytes + TIDE__CPU_ALIGNMENT - 1) >> TIDE__SMALL_UNIT_SHIFT;
+    return small_alloc(cache, tide__class_of(units), out);
   }
   const tide_fill fill = cache != NULL ? cache->options.fill : TIDE_FILL_NOTHING;
   return cpu_alloc_checked(cache, bytes, TIDE__CPU_ALIGNMENT, fill, out);
@@ -320,7 +359,7 @@ tide_status tide_cpu_alloc_zeros(tide_cpu* cache, size_t bytes, void** out) {
 // The slab an address lies in, or NULL.
 static tide__slab* region_slab(const tide__region* region, uint64_t page) {
   const tide__page* const record = &region->pages[page];
-  const uint64_t tag = tide__load_acquire(&record->tag);  // pairs with slab_mark_pages
+  const uint64_t tag = tide__load_relaxed(&record->tag);
   return tide__tag_kind(tag) == TIDE__PAGE_SLAB ? tide__load_relaxed(&record->slab) : NULL;
 }
 
@@ -345,7 +384,7 @@ static tide_status small_release_slowly(tide__slab* slab, uint64_t address, tide
                                                memory_order_acq_rel, memory_order_relaxed)) {
     return release_twice(slab->cache, address);
   }
-  const uint64_t bytes = (uint64_t)slab->units << TIDE__SMALL_UNIT_SHIFT;
+  const uint64_t bytes = slab->object_bytes;
   if (how != TIDE__RELEASE_ORPHAN) tide__cpu_count_release(slab->cache, bytes);
   tide__slabs_put(slab, index);
   return TIDE_OK;

@@ -14,7 +14,7 @@
 bool tide_cpu_owns(const void* address) { return tide__region_at(tide__address(address)) != NULL; }
 
 static void find_object(const tide__slab* slab, uint64_t address, tide_cpu_info* out) {
-  const uint64_t bytes = (uint64_t)slab->units << TIDE__SMALL_UNIT_SHIFT;
+  const uint64_t bytes = slab->object_bytes;
   const uint64_t index = (address - slab->address) / bytes;
   if (index >= slab->capacity) return;  // the rest of the pages
   out->address = tide__pointer(slab->address + index * bytes);
@@ -33,7 +33,8 @@ static void find_pages(const tide__region* region, uint64_t page, tide_cpu_info*
   }
   const tide__page_kind kind = tide__tag_kind(tag);
   const uint64_t pages = tide__tag_pages(tag);
-  if (kind == TIDE__PAGE_INSIDE || kind == TIDE__PAGE_TAIL || page - first >= pages) return;
+  if (kind == TIDE__PAGE_TAIL && first == page) first = page + 1 - pages;
+  if (kind == TIDE__PAGE_INSIDE || page - first >= pages) return;
   out->address = tide__pointer(tide__region_address(region, first));
   out->bytes = pages << TIDE__PAGE_SHIFT;
   out->is_live = kind == TIDE__PAGE_LIVE;
@@ -75,7 +76,7 @@ static bool resize_pages(tide_cpu* cache, uint64_t address, uint64_t bytes) {
     tide__zone_drain(&front->zone);
     is_done = tide__zone_resize(&front->zone, region, page, pages);
     if (is_done) {
-      tide__cpu_tally_resize(&front->tally, before << TIDE__PAGE_SHIFT, pages << TIDE__PAGE_SHIFT);
+      tide__cpu_note_pages(front, 0, ((int64_t)pages - (int64_t)before) * (int64_t)TIDE__PAGE_BYTES);
     }
   }
   const bool enforces = tide__zone_cached(&front->zone) > front->zone.allowance;
@@ -106,8 +107,9 @@ static tide_status resize_by_copy(tide_cpu* cache, const tide_cpu_info* info, ui
 }
 
 tide_status tide_cpu_resize(tide_cpu* cache, void* address, size_t bytes, void** out) {
-  TIDE_REQUIRE(cache != NULL && out != NULL, TIDE_ERR_ARGUMENT, "resize: a NULL argument");
+  TIDE_REQUIRE(out != NULL, TIDE_ERR_ARGUMENT, "resize: the result is NULL");
   *out = NULL;
+  TIDE_REQUIRE(cache != NULL, TIDE_ERR_ARGUMENT, "resize: the cache is NULL");
   if (address == NULL) return tide_cpu_alloc(cache, bytes, out);
   const tide_cpu_info info = tide_cpu_find(address);
   const bool is_block = info.is_ours && info.address == address;

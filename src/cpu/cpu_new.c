@@ -25,7 +25,7 @@ static tide_status options_check(const tide_cpu_options* options) {
                TIDE_ERR_ARGUMENT, "cpu_new: regions of %llu bytes are not whole units of 2 MiB",
                (unsigned long long)options->region_bytes);
   TIDE_REQUIRE(options->max_block_bytes >= TIDE__SMALL_MAX_BYTES, TIDE_ERR_ARGUMENT,
-               "cpu_new: max_block_bytes is %llu, which is below 32 KiB",
+               "cpu_new: max_block_bytes is %llu, which is below 64 KiB",
                (unsigned long long)options->max_block_bytes);
   TIDE_REQUIRE(tide__heap_is_valid(options->heap), TIDE_ERR_ARGUMENT,
                "cpu_new: the heap has only one of its functions");
@@ -55,8 +55,9 @@ void tide__cpu_stop_helper(tide_cpu* cache) {
   cache->has_helper = false;
 }
 
-static tide_status helper_start(tide_cpu* cache) {
+tide_status tide__cpu_start_helper(tide_cpu* cache) {
   if (!cache->options.has_helper || cache->options.idle_ns == 0) return TIDE_OK;
+  tide__store_relaxed(&cache->helper_stop, 0);
   const int error = tide__sys_thread_start(&cache->helper, helper_run, cache);
   if (error != 0) return TIDE_FAIL_NATIVE(TIDE_ERR_NO_MEMORY, error, "cpu_new: no thread for the helper");
   cache->has_helper = true;
@@ -68,20 +69,25 @@ static tide_status helper_start(tide_cpu* cache) {
 
 static void front_init(void* memory, void* owner) {
   tide__cpu_front* const front = memory;
-  tide__zone_init(&front->zone, owner, front);
+  tide_cpu* const cache = owner;
+  tide__zone_init(&front->zone, cache, front);
   for (uint32_t i = 0; i < TIDE__SMALL_CLASSES; i++) {
-    const uint64_t bytes = tide__class_units(i) << TIDE__SMALL_UNIT_SHIFT;
-    const uint64_t wanted = TIDE__SMALL_MAX_BYTES / bytes;
-    front->magazines[i].object_bytes = (uint32_t)bytes;
-    front->magazines[i].capacity = (uint16_t)tide__max(4, tide__min(wanted, TIDE__MAGAZINE_ITEMS));
-    front->magazines[i].objects = &front->objects[(size_t)i * TIDE__MAGAZINE_ITEMS];
+    tide__magazine* const magazine = &front->magazines[i];
+    magazine->object_bytes = (uint32_t)(tide__class_units(i) << TIDE__SMALL_UNIT_SHIFT);
+    magazine->takes_left = TIDE__TAKES_PER_TELLING;
+    magazine->top = &front->objects[i][1];
+    front->objects[i][0].state = &front->no_state;
   }
+  tide__magazines_open(front, tide__load_relaxed(&cache->max_cached_bytes) == TIDE_NO_LIMIT);
 }
 
 static void cache_set_up(tide_cpu* cache, const tide_cpu_options* options, const tide_heap* heap) {
   const bool has_limit = options->max_cached_bytes != TIDE_NO_LIMIT;
   cache->options = *options;
   cache->heap = heap;
+  cache->most_pages = options->memory.alloc == NULL ? tide__sys_memory_and_swap_bytes() >> TIDE__PAGE_SHIFT
+                                                    : UINT64_MAX;
+  cache->fast_bytes = options->fill == TIDE_FILL_NOTHING ? TIDE__SMALL_MAX_BYTES : 0;
   cache->max_bytes = options->max_bytes;
   cache->max_cached_bytes = options->max_cached_bytes;
   cache->allowance_left = has_limit ? options->max_cached_bytes : 0;
@@ -109,7 +115,7 @@ tide_status tide_cpu_new(const tide_cpu_options* options, tide_cpu** out) {
     return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "cpu_new: no memory for the front of a cache");
   }
   tide__caches_add(cache);
-  const tide_status status = helper_start(cache);
+  const tide_status status = tide__cpu_start_helper(cache);
   if (status == TIDE_OK) *out = cache;
   else tide_cpu_free(cache, NULL);
   return status;

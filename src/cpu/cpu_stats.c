@@ -1,42 +1,92 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Statistics: each front counts for itself and adds to the totals now and then; whoever asks adds the rest.
+// Statistics. What happens in a magazine is not counted one by one: live is what came from the slabs less
+// what is idle in the magazines, and how high it rose follows from how low the magazines stood. Each front
+// tells the totals now and then, and whoever asks takes the rest.
 #include "base/arith.h"
 #include "base/error.h"
 #include "cpu/cache.h"
 
-static void stat_add(tide_stat* stat, int64_t sum, int64_t high, int64_t rises) {
-  if (stat->current + high > stat->peak) stat->peak = stat->current + high;
-  stat->current += sum;
-  stat->allocated += rises;
-  stat->freed += rises - sum;
+uint64_t tide__front_magazine_bytes(const tide__cpu_front* front) {
+  uint64_t bytes = 0;
+  for (uint32_t i = 0; i < TIDE__SMALL_CLASSES; i++) {
+    bytes += (uint64_t)tide__magazine_count(front, i) * front->magazines[i].object_bytes;
+  }
+  return bytes;
 }
 
-void tide__cpu_tally_flush(tide_cpu* cache, tide__cpu_tally* tally) {
+static int64_t front_idle_objects(const tide__cpu_front* front) {
+  int64_t objects = 0;
+  for (uint32_t i = 0; i < TIDE__SMALL_CLASSES; i++) objects += tide__magazine_count(front, i);
+  return objects;
+}
+
+static void stat_tell(tide_stat* stat, int64_t now, int64_t high, int64_t told) {
+  stat->peak = tide__signed_max(stat->peak, stat->current + high - told);
+  stat->current += now - told;
+}
+
+// What was handed out from magazines and of pages, all told.
+static void tell_takes(tide_cpu* cache, tide__cpu_front* front) TIDE_REQUIRES(&cache->totals_lock) {
+  for (int i = 0; i < TIDE__SMALL_CLASSES; i++) {
+    tide__magazine* const magazine = &front->magazines[i];
+    const uint64_t takes = TIDE__TAKES_PER_TELLING - magazine->takes_left;
+    cache->live.allocated += (int64_t)takes;
+    cache->live_bytes.allocated += (int64_t)(takes * magazine->object_bytes);
+    magazine->takes_left = TIDE__TAKES_PER_TELLING;
+  }
+  cache->live.allocated += (int64_t)front->tally.large_takes;
+  cache->live_bytes.allocated += (int64_t)front->tally.large_bytes;
+  front->tally.large_takes = front->tally.large_bytes = 0;
+}
+
+// The bytes in the magazines are taken as they are now, also for the height: it is off by what they changed.
+void tide__cpu_tell(tide_cpu* cache, tide__cpu_front* front) {
+  tide__cpu_tally* const tally = &front->tally;
+  const int64_t idle_bytes = (int64_t)tide__front_magazine_bytes(front);
+  const int64_t bytes = tally->bytes - idle_bytes;
+  const int64_t high_bytes = tide__signed_max(tally->high_bytes, tally->bytes) - idle_bytes;
+  const int64_t blocks = tally->blocks - front_idle_objects(front);
   tide__mutex_lock(&cache->totals_lock);
-  stat_add(&cache->live, tally->blocks, tally->high_blocks, tally->rise_blocks);
-  stat_add(&cache->live_bytes, tally->bytes, tally->high_bytes, tally->rise_bytes);
+  stat_tell(&cache->live_bytes, bytes, high_bytes, tally->told_bytes);
+  stat_tell(&cache->live, blocks, blocks, tally->told_blocks);
+  tell_takes(cache, front);
   tide__mutex_unlock(&cache->totals_lock);
-  *tally = (tide__cpu_tally){ .flushes = tally->flushes + 1 };
+  tally->told_bytes = bytes;
+  tally->high_bytes = tally->bytes;
+  tally->told_blocks = blocks;
+  tally->changes = 0;
+  tally->tellings++;
+}
+
+void tide__cpu_note_pages(tide__cpu_front* front, int64_t blocks, int64_t bytes) {
+  tide__cpu_tally* const tally = &front->tally;
+  tally->blocks += blocks;
+  tally->bytes += bytes;
+  tally->changes++;
+  if (bytes <= 0) return;
+  tally->large_takes += (uint64_t)blocks;
+  tally->large_bytes += (uint64_t)bytes;
+  if (tally->bytes > tally->high_bytes) tally->high_bytes = tally->bytes;
 }
 
 void tide__cpu_count_release(tide_cpu* cache, uint64_t bytes) {
   tide__mutex_lock(&cache->totals_lock);
-  stat_add(&cache->live, -1, 0, 0);
-  stat_add(&cache->live_bytes, -(int64_t)bytes, 0, 0);
+  cache->live.current--;
+  cache->live_bytes.current -= (int64_t)bytes;
   tide__mutex_unlock(&cache->totals_lock);
 }
 
-// Adds what all threads have counted to the totals. Returns how many there are, and their cached bytes.
+// Lets all fronts tell. Returns how many threads there are, and the bytes that are cached.
 static uint32_t stats_gather(tide_cpu* cache, uint64_t* out_cached) {
   uint32_t threads = 0;
   uint64_t cached = 0;
   for (tide__front* at = tide__fronts_first(&cache->fronts); at != NULL; at = at->next) {
     tide__cpu_front* const front = (tide__cpu_front*)at;
     tide__front_take(at);
-    tide__cpu_tally_flush(cache, &front->tally);
-    cached += tide__zone_cached(&front->zone);
+    tide__cpu_tell(cache, front);
+    cached += tide__zone_cached(&front->zone) + tide__front_magazine_bytes(front);
     tide__front_give(at);
     if (!at->is_common) threads++;
   }
@@ -47,14 +97,21 @@ static uint32_t stats_gather(tide_cpu* cache, uint64_t* out_cached) {
   return threads;
 }
 
+// The sum of falls is that of rises less what is there, of which a part was there at the last reset.
+static tide_stat stat_with_freed(const tide_stat* stat, int64_t before) {
+  tide_stat whole = *stat;
+  whole.freed = before + stat->allocated - stat->current;
+  return whole;
+}
+
 tide_status tide_cpu_get_stats(tide_cpu* cache, tide_cpu_stats* out) {
   TIDE_REQUIRE(cache != NULL && out != NULL, TIDE_ERR_ARGUMENT, "get_stats: a NULL argument");
   TIDE_REQUIRE(out->size == sizeof *out, TIDE_ERR_ARGUMENT,
                "get_stats: the size of the struct is %u, not %zu", out->size, sizeof *out);
   out->threads = stats_gather(cache, &out->cached_bytes);
   tide__mutex_lock(&cache->totals_lock);
-  out->live = cache->live;
-  out->live_bytes = cache->live_bytes;
+  out->live = stat_with_freed(&cache->live, cache->live_before);
+  out->live_bytes = stat_with_freed(&cache->live_bytes, cache->live_bytes_before);
   out->system_bytes = cache->system_bytes;
   tide__mutex_unlock(&cache->totals_lock);
   out->address_bytes = tide__load_relaxed(&cache->address_bytes);
@@ -66,16 +123,15 @@ tide_status tide_cpu_get_stats(tide_cpu* cache, tide_cpu_stats* out) {
   return TIDE_OK;
 }
 
-static void stat_reset_accumulated(tide_stat* stat) { stat->allocated = stat->freed = 0; }
-
 void tide_cpu_reset_accumulated(tide_cpu* cache) {
   uint64_t cached = 0;
   if (cache == NULL) return;
   (void)stats_gather(cache, &cached);
   tide__mutex_lock(&cache->totals_lock);
-  stat_reset_accumulated(&cache->live);
-  stat_reset_accumulated(&cache->live_bytes);
-  stat_reset_accumulated(&cache->system_bytes);
+  cache->live_before = cache->live.current;
+  cache->live_bytes_before = cache->live_bytes.current;
+  cache->live.allocated = cache->live_bytes.allocated = 0;
+  cache->system_bytes.allocated = cache->system_bytes.freed = 0;
   tide__mutex_unlock(&cache->totals_lock);
   for (int i = 0; i < TIDE__CPU_COUNTERS; i++) tide__store_relaxed(&cache->counters[i], 0);
 }

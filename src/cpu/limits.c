@@ -3,12 +3,12 @@
 //
 // Limits, age, and want of memory.
 //
-// Of max_cached_bytes each zone has an allowance, so that a release within it needs to ask nobody. A zone that
-// has used its own asks for more, of what no zone has; when there is none, what others do not use is collected,
-// at most once a millisecond; and else the zone gives back what it has idle.
+// Of max_cached_bytes each zone has an allowance, so that a release within it needs to ask nobody. A zone
+// that has used its own asks for more, of what no zone has; when there is none, what others do not use is
+// collected, at most once a millisecond; and else the zone gives back what it has idle.
 //
-// Time goes in ticks, eight to an idle time, and passes when somebody looks at the clock: every thousand calls
-// of a thread, or the helper. Idle blocks are stamped with the tick they became idle in.
+// Time goes in ticks, eight to an idle time, and passes when somebody looks at the clock: every thousand
+// calls of a thread, or the helper. Idle blocks are stamped with the tick they became idle in.
 #include "base/arith.h"
 #include "base/error.h"
 #include "base/sys.h"
@@ -67,7 +67,8 @@ static void zone_flush_magazines(tide__zone* zone) {
 static uint64_t zone_read_cached(tide__zone* zone) {
   tide__zone_lock(zone);
   tide__zone_drain(zone);
-  const uint64_t cached = tide__zone_cached(zone);
+  const uint64_t magazines = zone->front != NULL ? tide__front_magazine_bytes(zone->front) : 0;
+  const uint64_t cached = tide__zone_cached(zone) + magazines;
   tide__zone_unlock(zone);
   return cached;
 }
@@ -87,7 +88,14 @@ static uint64_t limits_grant(tide_cpu* cache, uint64_t wanted) {
   return granted;
 }
 
-// Takes back what zones may cache and do not.
+// Takes back what a zone may cache and does not; it is locked.
+static uint64_t limits_collect(tide__zone* zone) {
+  const uint64_t cached = tide__zone_cached(zone);
+  const uint64_t unused = zone->allowance > cached ? zone->allowance - cached : 0;
+  zone->allowance -= unused;
+  return unused;
+}
+
 static void limits_rebalance(tide_cpu* cache) {
   const uint64_t now = tide__sys_clock_ns();
   uint64_t last = tide__load_relaxed(&cache->last_rebalance_ns);
@@ -95,9 +103,7 @@ static void limits_rebalance(tide_cpu* cache) {
   if (!atomic_compare_exchange_strong(&cache->last_rebalance_ns, &last, now)) return;
   for (tide__zone* zone = NULL; (zone = zones_next(cache, zone)) != NULL;) {
     tide__zone_lock(zone);
-    const uint64_t cached = tide__zone_cached(zone);
-    const uint64_t unused = zone->allowance > cached ? zone->allowance - cached : 0;
-    zone->allowance -= unused;
+    const uint64_t unused = limits_collect(zone);
     tide__zone_unlock(zone);
     (void)tide__add_relaxed(&cache->allowance_left, unused);
   }
@@ -119,13 +125,10 @@ static void limits_enforce(tide_cpu* cache, tide__zone* zone) {
   if (limits_allow(cache, zone, &allowance)) return;
   limits_rebalance(cache);
   if (limits_allow(cache, zone, &allowance)) return;
-  tide__zone_lock(zone);
-  zone_flush_magazines(zone);
-  tide__zone_unlock(zone);
   tide__zone_trim(zone, allowance, 0);
 }
 
-// What leaves the magazines may be the last of a slab, whose pages are the common zone's then.
+// Small blocks that are released may be the last of a slab, whose pages are the common zone's then.
 void tide__cpu_enforce(tide_cpu* cache, tide__zone* zone) {
   if (tide__load_relaxed(&cache->max_cached_bytes) == TIDE_NO_LIMIT) return;
   limits_enforce(cache, zone);
@@ -140,6 +143,7 @@ static void limits_set_cached(tide_cpu* cache, uint64_t max_cached_bytes) {
   for (tide__zone* zone = NULL; (zone = zones_next(cache, zone)) != NULL;) {
     tide__zone_lock(zone);
     zone->allowance = has_limit ? 0 : UINT64_MAX;
+    if (zone->front != NULL) tide__magazines_open(zone->front, !has_limit);
     tide__zone_unlock(zone);
   }
   tide__store_relaxed(&cache->allowance_left, has_limit ? max_cached_bytes : 0);
@@ -158,13 +162,22 @@ tide_status tide_cpu_set_limits(tide_cpu* cache, uint64_t max_cached_bytes, uint
 // ---------------------------------------------------------------------------------------------------
 // Giving back
 
+// A number that changes when magazines are used.
+static uint64_t sweep_takes(const tide__cpu_front* front) {
+  uint64_t takes = 0;
+  for (uint32_t i = 0; i < TIDE__SMALL_CLASSES; i++) {
+    takes += ((uint64_t)front->magazines[i].takes_left << 8) + tide__magazine_count(front, i);
+  }
+  return takes;
+}
+
 // The magazines of a thread that used none since the last time are emptied.
 static void sweep_magazines(tide__zone* zone) {
   tide__cpu_front* const front = zone->front;
   if (front == NULL) return;
   tide__zone_lock(zone);
-  if (front->small_calls == front->small_calls_seen) zone_flush_magazines(zone);
-  front->small_calls_seen = front->small_calls;
+  if (sweep_takes(front) == front->small_calls_seen) zone_flush_magazines(zone);
+  front->small_calls_seen = sweep_takes(front);
   tide__zone_unlock(zone);
 }
 

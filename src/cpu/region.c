@@ -4,7 +4,7 @@
 // Blocks of pages in one region: bins, splitting and joining, and which pages have memory.
 #include "cpu/region.h"
 
-#include "base/check.h"
+#include "base/arith.h"
 
 enum { REGION_LOOKS = 16 };  // blocks of one size class that are looked at
 
@@ -164,7 +164,8 @@ static bool room_find(const tide__region* region, uint64_t pages, uint64_t align
   out->from = found != 0 ? found - 1 : region_top(region) - below;
   const uint64_t first = region->address >> TIDE__PAGE_SHIFT;
   out->page = ((first + out->from + alignment - 1) & ~(alignment - 1)) - first;
-  out->room = found != 0 ? tide__tag_pages(page_tag(region, out->from)) : out->page + pages - out->from;
+  out->room = found != 0 ? tide__tag_pages(page_tag(region, out->from))
+                         : tide__max(below, out->page + pages - out->from);
   return out->from + out->room <= region->page_count;
 }
 

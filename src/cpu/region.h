@@ -154,14 +154,14 @@ extern _Atomic(tide__region_link*) tide__regions[(size_t)1 << TIDE__REGIONS_ROOT
 void tide__regions_lock(void);
 void tide__regions_unlock(void);
 
-// The region around any address, of any cache, or NULL.
+// The region around any address, of any cache, or NULL. Whoever has a block of it got it after the region was
+// made, and so needs no more order than that; others hold the lock.
 static inline tide__region* tide__region_at(uint64_t address) {
   if (address >> TIDE__REGIONS_ADDRESS_BITS != 0) return NULL;
   const uint64_t unit = address >> TIDE__REGION_SHIFT;
-  // Both pair with regions_set.
-  tide__region_link* const leaf = tide__load_acquire(&tide__regions[unit >> TIDE__REGIONS_LEAF_BITS]);
+  tide__region_link* const leaf = tide__load_relaxed(&tide__regions[unit >> TIDE__REGIONS_LEAF_BITS]);
   if (leaf == NULL) return NULL;
-  return tide__load_acquire(&leaf[unit & (((uint64_t)1 << TIDE__REGIONS_LEAF_BITS) - 1)]);
+  return tide__load_relaxed(&leaf[unit & (((uint64_t)1 << TIDE__REGIONS_LEAF_BITS) - 1)]);
 }
 
 #endif

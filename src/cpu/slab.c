@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Slabs: 64 or 256 KiB cut into objects of one size class. A class lists its slabs that have a free object and
-// takes the objects with the lowest addresses of the first. Magazines are filled and emptied by halves, so
-// that the lock of a class is taken once for many calls. A slab of which nothing is used goes back to the
+// Slabs: 64 to 512 KiB cut into objects of one size class. A class lists its slabs that have a free object
+// and takes the objects with the lowest addresses of the first. Magazines are filled and emptied by halves,
+// so that the lock of a class is taken once for many calls. A slab of which nothing is used goes back to the
 // common zone, unless it is the last of its class with free objects.
 #include "base/arith.h"
 #include "base/check.h"
 #include "base/error.h"
 #include "cpu/cache.h"
 
-#define SLAB_SHORT_PAGES 16
-#define SLAB_LONG_PAGES 64
-#define SLAB_SHORT_MAX_BYTES ((uint64_t)8 << 10)  // objects of slabs of the short kind
+// Pages of a slab: at least eight objects.
+static uint32_t slab_pages(uint64_t object_bytes) {
+  if (object_bytes <= (uint64_t)8 << 10) return 16;
+  return object_bytes <= (uint64_t)32 << 10 ? 64 : 128;
+}
 
 static size_t slab_record_bytes(const tide__slab_class* class) {
   return sizeof(tide__slab) + class->capacity * sizeof(tide__atomic_u8);
@@ -21,11 +23,10 @@ static size_t slab_record_bytes(const tide__slab_class* class) {
 void tide__slabs_init(tide_cpu* cache) {
   for (uint32_t i = 0; i < TIDE__SMALL_CLASSES; i++) {
     tide__slab_class* const class = &cache->classes[i];
-    const uint64_t units = tide__class_units(i);
-    const uint64_t bytes = units << TIDE__SMALL_UNIT_SHIFT;
+    const uint64_t bytes = tide__class_units(i) << TIDE__SMALL_UNIT_SHIFT;
     tide__mutex_init(&class->lock, TIDE__RANK_DEPOT);
-    class->units = (uint32_t)units;
-    class->slab_pages = bytes <= SLAB_SHORT_MAX_BYTES ? SLAB_SHORT_PAGES : SLAB_LONG_PAGES;
+    class->object_bytes = (uint32_t)bytes;
+    class->slab_pages = slab_pages(bytes);
     class->capacity = (uint32_t)(((uint64_t) class->slab_pages << TIDE__PAGE_SHIFT) / bytes);
   }
 }
@@ -81,8 +82,8 @@ static void slab_mark_pages(tide__region* region, uint64_t first, uint64_t pages
 
 static void slab_set_up(tide__slab* slab, const tide__slab_class* class, uint64_t address) {
   slab->address = address;
-  slab->units = class->units;
-  slab->reciprocal = (((uint64_t)1 << 32) + class->units - 1) / class->units;
+  slab->object_bytes = class->object_bytes;
+  slab->reciprocal = (((uint64_t)1 << TIDE__SLAB_SHIFT) + class->object_bytes - 1) / class->object_bytes;
   slab->capacity = class->capacity;
   slab->free_count = class->capacity;
   for (uint32_t i = 0; i < TIDE__SLAB_MAX_OBJECTS / 64; i++) slab->free_words[i] = 0;
@@ -184,23 +185,30 @@ static void slab_put_object(tide_cpu* cache, tide__slab_class* class, tide__slab
   if (slab->free_count == slab->capacity && !is_last) slab_end(cache, class, slab);
 }
 
+// Objects come from slabs to a magazine, or go.
+static void magazine_moved(tide__cpu_front* front, const tide__magazine* magazine, int64_t objects) {
+  front->tally.bytes += objects * (int64_t)magazine->object_bytes;
+  front->tally.blocks += objects;
+  front->tally.changes++;
+}
+
 bool tide__slabs_refill(tide_cpu* cache, tide__cpu_front* front, uint32_t class_number) {
   tide__slab_class* const class = &cache->classes[class_number];
   tide__magazine* const magazine = &front->magazines[class_number];
-  const uint32_t wanted = tide__zone_cached(&front->zone) < front->zone.allowance ? magazine->capacity / 2
-                                                                                  : 1;
+  const int64_t capacity = magazine->end - front->objects[class_number] - 1;
+  const uint32_t wanted = capacity > 1 ? (uint32_t)capacity / 2 : 1;
+  uint32_t count = 0;
   tide__mutex_lock(&class->lock);
-  while (magazine->count < wanted && class->listed != NULL) {
+  for (; count < wanted && class->listed != NULL; count++) {
     tide__slab* const slab = class->listed;
     const uint32_t index = slab_take_object(class, slab);
-    const uint64_t bytes = (uint64_t) class->units << TIDE__SMALL_UNIT_SHIFT;
     tide__store_relaxed(&slab->states[index], TIDE__OBJECT_IDLE);
-    magazine->objects[magazine->count++] =
-        (tide__idle_object){ slab->address + index * bytes, &slab->states[index] };
-    front->zone.magazine_bytes += bytes;
+    *magazine->top++ =
+        (tide__idle_object){ slab->address + (uint64_t)index * class->object_bytes, &slab->states[index] };
   }
   tide__mutex_unlock(&class->lock);
-  return magazine->count > 0;
+  magazine_moved(front, magazine, count);
+  return count > 0;
 }
 
 // The slab of an object that is known to be one.
@@ -213,17 +221,31 @@ static tide__slab* object_slab(uint64_t address) {
 void tide__slabs_flush(tide_cpu* cache, tide__cpu_front* front, uint32_t class_number, uint32_t left) {
   tide__slab_class* const class = &cache->classes[class_number];
   tide__magazine* const magazine = &front->magazines[class_number];
-  if (magazine->count <= left) return;
-  const uint32_t going = magazine->count - left;
+  tide__idle_object* const objects = &front->objects[class_number][1];
+  const uint32_t count = tide__magazine_count(front, class_number);
+  if (count <= left) return;
+  const uint32_t going = count - left;
   tide__mutex_lock(&class->lock);
   for (uint32_t i = 0; i < going; i++) {
-    tide__slab* const slab = object_slab(magazine->objects[i].address);
-    slab_put_object(cache, class, slab, (uint32_t)(magazine->objects[i].state - slab->states));
+    tide__slab* const slab = object_slab(objects[i].address);
+    slab_put_object(cache, class, slab, (uint32_t)(objects[i].state - slab->states));
   }
   tide__mutex_unlock(&class->lock);
-  for (uint32_t i = 0; i < left; i++) magazine->objects[i] = magazine->objects[going + i];
-  magazine->count = (uint16_t)left;
-  front->zone.magazine_bytes -= going * ((uint64_t) class->units << TIDE__SMALL_UNIT_SHIFT);
+  for (uint32_t i = 0; i < left; i++) objects[i] = objects[going + i];
+  magazine->top -= going;
+  magazine_moved(front, magazine, -(int64_t)going);
+}
+
+#define MAGAZINE_BYTES ((uint64_t)32 << 10)  // of one size class, or a few blocks
+
+void tide__magazines_open(tide__cpu_front* front, bool is_open) {
+  for (uint32_t i = 0; i < TIDE__SMALL_CLASSES; i++) {
+    tide__magazine* const magazine = &front->magazines[i];
+    const uint64_t wanted = MAGAZINE_BYTES / magazine->object_bytes;
+    const uint64_t capacity = tide__max(4, tide__min(wanted, TIDE__MAGAZINE_ITEMS));
+    if (!is_open) tide__slabs_flush(front->zone.cache, front, i, 0);
+    magazine->end = &front->objects[i][is_open ? 1 + capacity : 1];
+  }
 }
 
 void tide__slabs_put(tide__slab* slab, uint32_t index) {

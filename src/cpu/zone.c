@@ -15,7 +15,7 @@ enum { ZONE_BATCH = 64 };  // blocks that are given back in one turn
 #define ZONE_SOURCE_BYTES ((uint64_t)8 << 20)
 
 void tide__zone_init(tide__zone* zone, tide_cpu* cache, tide__cpu_front* front) {
-  const bool has_limit = cache->options.max_cached_bytes != TIDE_NO_LIMIT;
+  const bool has_limit = tide__load_relaxed(&cache->max_cached_bytes) != TIDE_NO_LIMIT;
   *zone = (tide__zone){ .cache = cache, .front = front, .allowance = has_limit ? 0 : UINT64_MAX };
 }
 

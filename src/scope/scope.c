@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Which source serves the requests of a thread. What is handed out has a record in front of it that says where
-// it came from, so that it finds its way back without the scope it was made in.
+// Which source serves the requests of a thread. What is handed out has a record in front of it that says
+// where it came from, so that it finds its way back without the scope it was made in.
 #include "tidemark/scope.h"
 
 #include "base/arith.h"
