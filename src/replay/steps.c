@@ -37,8 +37,9 @@ typedef struct script_writer {
   size_t home_count;
   size_t home_capacity;
   uint64_t live_bytes;
-  bool has_pools;        // beside the default one
-  bool has_completions;  // without any, each release is complete at once
+  bool has_pools;           // beside the default one
+  bool has_completions;     // without any, a release is complete at once, or never
+  tide__live kept_waiting;  // without any: blocks that wait at the end; `step` is the entry of their release
 } script_writer;
 
 static tide_status script_no_memory(const tide__script* script) {
@@ -233,13 +234,49 @@ static bool is_completion_of(const tide__script* script, size_t index, uint64_t 
          script->entries[index].address == address;
 }
 
+// Adds the blocks of a segment that wait at the end.
+static tide_status waiting_add(script_writer* w, const tide_trace_segment* segment) {
+  const tide_trace_block* const blocks = tide_trace_blocks(w->script->trace, NULL);
+  for (uint64_t i = 0; i < segment->block_count; i++) {
+    const tide_trace_block* const block = &blocks[segment->first_block + i];
+    const bool has_address = (block->absent & TIDE_BLOCK_KEY_ADDRESS) == 0;
+    if (block->state != TIDE_BLOCK_PENDING || !has_address) continue;
+    if (tide__live_find(&w->kept_waiting, block->address) != NULL) continue;
+    if (tide__live_add(&w->kept_waiting, block->address) == NULL) return script_no_memory(w->script);
+  }
+  return TIDE_OK;
+}
+
+// A recording may have no completions because they were left out, or because none came. Either way the last
+// release of a block that waits at the end, as the final list tells, was never completed.
+static tide_status waiting_gather(script_writer* w) {
+  const tide__script* const script = w->script;
+  if (w->has_completions) return TIDE_OK;
+  size_t count = 0;
+  const tide_trace_segment* const segments = tide_trace_segments(script->trace, &count);
+  for (size_t i = 0; i < count; i++) {
+    if (segments[i].device == script->device) TIDE_TRY(waiting_add(w, &segments[i]));
+  }
+  for (size_t i = 0; i < script->entry_count; i++) {
+    if (script->entries[i].action != TIDE_ACTION_FREE_REQUESTED) continue;
+    tide__live_row* const row = tide__live_find(&w->kept_waiting, script->entries[i].address);
+    if (row != NULL) row->step = (uint32_t)i;
+  }
+  return TIDE_OK;
+}
+
+static bool is_kept_waiting(const script_writer* w, size_t index) {
+  const tide__live_row* const row = tide__live_find(&w->kept_waiting, w->script->entries[index].address);
+  return row != NULL && row->step == index;
+}
+
 // Is a release surely complete at once? Only if the completion follows, and then another call of the program:
 // where anything else follows, the block may as well have waited for what happened then.
 static bool is_at_once(const script_writer* w, size_t index, size_t* out_last) {
   const tide__script* const script = w->script;
   const size_t next = entry_next(script, index);
   *out_last = index;
-  if (!w->has_completions) return true;
+  if (!w->has_completions) return !is_kept_waiting(w, index);
   if (!is_completion_of(script, next, script->entries[index].address)) return false;
   const size_t after = entry_next(script, next);
   if (after == NO_ENTRY) return false;
@@ -454,6 +491,7 @@ static tide_status write_entry(script_writer* w, size_t* index) {
 static tide_status script_write(script_writer* w) {
   tide__script* const script = w->script;
   TIDE_TRY(streams_gather(w));
+  TIDE_TRY(waiting_gather(w));
   TIDE_TRY(write_before(w));
   for (size_t i = 0; i < script->entry_count; i++) TIDE_TRY(write_entry(w, &i));
   TIDE_TRY(pools_tell(w));
@@ -470,11 +508,12 @@ tide_status tide__script_init(tide__script* script, const tide_trace* trace, siz
   TIDE_REQUIRE(script->entry_count < TIDE__SCRIPT_ENTRIES, TIDE_ERR_LIMIT,
                "replay: %zu entries; up to %zu can be replayed", script->entry_count,
                TIDE__SCRIPT_ENTRIES - 1);
-  script_writer w = { .script = script, .live.heap = heap };
+  script_writer w = { .script = script, .live.heap = heap, .kept_waiting.heap = heap };
   w.has_pools = tide_trace_pool_count(trace) > 1;
   tide__ranges_init(&w.ranges, heap);
   const tide_status status = script_write(&w);
   tide__live_fini(&w.live);
+  tide__live_fini(&w.kept_waiting);
   tide__ranges_fini(&w.ranges);
   tide__heap_release(heap, w.idle_slots, w.idle_capacity, sizeof *w.idle_slots);
   tide__heap_release(heap, w.homes, w.home_capacity, sizeof *w.homes);

@@ -133,6 +133,36 @@ T_TEST(test_steps__without_completions_free_at_once) {
   tide_trace_free(trace);
 }
 
+static void add_waiting_block(tide_trace* trace, uint64_t address, uint16_t absent) {
+  T_OK(tide_trace_add_block(
+      trace, &(tide_trace_block){
+                 .address = address, .bytes = 512, .absent = absent, .state = TIDE_BLOCK_PENDING }));
+}
+
+// Only the last release of an address can be the one that a block waits for.
+T_TEST(test_steps__without_completions_keep_waiting_what_waits_at_the_end) {
+  tide_trace* const trace = trace_new();
+  trace_add(trace, TIDE_ACTION_ALLOC, 0x1000, 100);
+  trace_add(trace, TIDE_ACTION_FREE_REQUESTED, 0x1000, 100);
+  trace_add(trace, TIDE_ACTION_ALLOC, 0x1000, 100);
+  trace_add(trace, TIDE_ACTION_ALLOC, 0x2000, 100);
+  trace_add(trace, TIDE_ACTION_FREE_REQUESTED, 0x1000, 100);
+  trace_add(trace, TIDE_ACTION_FREE_REQUESTED, 0x2000, 100);
+  trace_add(trace, TIDE_ACTION_ALLOC, 0x3000, 100);
+  T_OK(tide_trace_add_segment(trace, &(tide_trace_segment){ .address = 0x1000, .bytes = 2 * MIB }));
+  add_waiting_block(trace, 0x1000, 0);
+  add_waiting_block(trace, 0x1000, 0);                       // told twice
+  add_waiting_block(trace, 0x2000, TIDE_BLOCK_KEY_ADDRESS);  // it is not told where
+  T_OK(tide_trace_add_segment(trace, &(tide_trace_segment){ .address = 0x2000, .bytes = 512, .device = 1 }));
+  add_waiting_block(trace, 0x2000, 0);
+
+  expect_script(trace, "a0 f0 a0 a1 w0 f1 a1 ");
+  tide__script steps = script_of(trace);
+  T_EQ(steps.steps[4].until, steps.entry_count);  // never
+  tide__script_fini(&steps);
+  tide_trace_free(trace);
+}
+
 T_TEST(test_steps__leave_absurd_requests_out) {
   tide_trace* const trace = trace_new();
   trace_add(trace, TIDE_ACTION_ALLOC, 0x1000, 0);
