@@ -2,7 +2,7 @@
 // Copyright the Tidemark authors
 //
 // The benchmark program: tidemark_bench [NAME ...] [--json]. Prints a table for people, or one JSON object a
-// line: first the computer, then the rows.
+// line: first the computer, then the rows. With --sample it is one process of a benchmark (tensors.h).
 #include "bench.h"
 
 #include <stdio.h>
@@ -10,6 +10,8 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "tensors.h"
 
 struct bench {
   bool is_json;
@@ -234,6 +236,7 @@ static int usage(FILE* file) {
 int main(int argc, char** argv) {
   bench run = { false };
   int named = 0;
+  if (argc > 1 && strcmp(argv[1], "--sample") == 0) return tensors_sample_main(argc - 2, argv + 2);
   for (int i = 1; i < argc; i++) {
     if (strcmp(argv[i], "--json") == 0) run.is_json = true;
     else if (entry_find(argv[i]) != NULL) named++;

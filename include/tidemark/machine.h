@@ -152,10 +152,12 @@ typedef struct tide_device_info {
   bool has_raw_sharing;       // tide_machine_raw_export() works
   bool has_physical_sharing;  // tide_machine_physical_export() works
   char name[64];
+  int32_t numa_node;  // of the computer, nearest to the device; -1: not known, or there is only one
+  uint32_t reserved2;
 } tide_device_info;
 // clang-format off
 #define TIDE_DEVICE_INFO_INIT \
-  { sizeof(tide_device_info), 0, 0, 0, 0, 0, false, false, false, false, { 0 } }
+  { sizeof(tide_device_info), 0, 0, 0, 0, 0, false, false, false, false, { 0 }, -1, 0 }
 // clang-format on
 
 TIDE_API TIDE_NODISCARD tide_status tide_machine_device_info(tide_machine* machine, int device,

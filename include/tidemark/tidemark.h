@@ -13,6 +13,7 @@
 #include "tidemark/ledger.h"
 #include "tidemark/machine.h"
 #include "tidemark/memory.h"
+#include "tidemark/pinned.h"
 #include "tidemark/plan.h"
 #include "tidemark/problem.h"
 #include "tidemark/profile.h"

@@ -34,6 +34,11 @@ uint64_t tide__sys_memory_and_swap_bytes(void);
 uint32_t tide__sys_processors(void);
 int tide__sys_process(void);
 
+// Nodes of a computer with several memories (sys_numa.c). The node of the calling thread's processor; -1 if
+// that is not known. And where pages that the calling thread touches first should be: -1 is anywhere.
+int tide__sys_node(void);
+void tide__sys_prefer_node(int node);
+
 // A thread that receives none of the process's signals.
 int tide__sys_thread_start(pthread_t* out, void* (*run)(void*), void* argument);
 

@@ -171,7 +171,6 @@ static void front_wait_for_zero(tide__atomic_u32* word, uint32_t bits) {
   }
 }
 
-// The entry may have been tried before, in vain.
 static void front_enter(tide__front* front) {
   for (;;) {
     tide__store_seq(&front->is_busy, 1);

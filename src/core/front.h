@@ -110,17 +110,20 @@ void tide__front_leave_slow(tide__front* front);
 #define TIDE__FRONT_STORE tide__store_relaxed
 #endif
 
-// Enters the calling thread's front if that is as cheap as it can be; it is left by tide__front_leave_fast().
-// Else NULL, and tide__fronts_enter_slow() must follow.
-static inline void* tide__fronts_enter_fast(const tide__fronts* fronts) {
-  const tide__front_recent* const recent = &tide__front_recents[fronts->id % TIDE__FRONT_RECENT];
+// Enters the calling thread's front of an object, by its id, if that is as cheap as it can be; it is left by
+// tide__front_leave_fast(). Else NULL, and tide__fronts_enter_slow() must follow.
+static inline void* tide__fronts_enter_fast(uint64_t fronts_id) {
+  const tide__front_recent* const recent = &tide__front_recents[fronts_id % TIDE__FRONT_RECENT];
   tide__front* const front = recent->front;
-  if (recent->id != fronts->id) return NULL;
+  if (recent->id != fronts_id) return NULL;
   tide__store_relaxed(&front->is_busy, 1);
   atomic_signal_fence(memory_order_seq_cst);
   const bool is_free = TIDE__FRONT_LOAD(&front->hurdles) == 0;
   atomic_signal_fence(memory_order_seq_cst);
-  if (!is_free) return NULL;  // the slow half begins by leaving it
+  if (!is_free) {
+    tide__store_release(&front->is_busy, 0);  // pairs with tide__front_take
+    return NULL;
+  }
   tide__rank_push(TIDE__RANK_FRONT);
   return front;
 }
@@ -134,7 +137,7 @@ static inline void tide__front_leave_fast(void* entered) {
 
 // Enters the calling thread's front, and leaves it.
 static inline void* tide__fronts_enter(tide__fronts* fronts) {
-  void* const front = tide__fronts_enter_fast(fronts);
+  void* const front = tide__fronts_enter_fast(fronts->id);
   return front != NULL ? front : tide__fronts_enter_slow(fronts);
 }
 

@@ -24,8 +24,8 @@
 #define TIDE__SMALL_MAX_BYTES ((uint64_t)64 << 10)
 #define TIDE__SMALL_CLASSES 64
 #define TIDE__MAGAZINE_ITEMS 64
-#define TIDE__CHANGES_PER_TELLING 64   // of the statistics, to the totals
-#define TIDE__TELLINGS_PER_LOOK 16     // at the clock
+#define TIDE__CHANGES_PER_TELLING 256  // of the statistics, to the totals
+#define TIDE__TELLINGS_PER_LOOK 4      // at the clock
 #define TIDE__TAKES_PER_TELLING 1024u  // of small blocks of one class
 #define TIDE__TICKS_PER_IDLE 8         // an idle time is this many ticks
 #define TIDE__CPU_ALIGNMENT 64
@@ -68,9 +68,11 @@ typedef struct tide__magazine {
 typedef struct tide__cpu_tally {
   int64_t bytes;  // of blocks of pages, and of objects that came from slabs
   int64_t blocks;
-  int64_t high_bytes;    // since the totals were told
+  int64_t page_bytes;    // live bytes of blocks of pages,
+  int64_t high_bytes;    // and the most they were since the totals were told
   int64_t told_bytes;    // live bytes that the totals know of,
   int64_t told_blocks;   // and blocks
+  uint64_t told_takes;   // objects from magazines that the totals know of
   uint64_t large_takes;  // blocks of pages handed out since they were counted,
   uint64_t large_bytes;  // and their bytes
   uint32_t changes;      // since the totals were told
@@ -106,12 +108,14 @@ typedef enum tide__object_state {
 
 typedef struct tide__slab {
   uint64_t address;
+  uint64_t fronts_id;      // of the cache
   struct tide_cpu* cache;  // borrowed
   uint32_t class_number;
   uint32_t object_bytes;
   uint64_t reciprocal;  // 2^TIDE__SLAB_SHIFT / object_bytes, rounded up
   uint32_t capacity;
   uint32_t free_count;
+  uint32_t stamp;           // when an object was last taken from it
   bool is_listed;           // among those of its class that have a free object
   struct tide__slab* next;  // in that list, or among records without pages
   struct tide__slab* previous;
@@ -143,6 +147,7 @@ typedef enum tide__cpu_counter {
 struct tide_cpu {
   tide__fronts fronts;         // first: every call reads it
   uint64_t fast_bytes;         // requests up to this size are small and not filled
+  uint64_t fast_pages_bytes;   // and up to this size are pages that are kept and not filled
   uint64_t most_pages;         // that the computer has; no block is larger
   tide__atomic_u32 is_ending;  // its owner has freed it; blocks of it live on
   tide__atomic_u32 holds;      // threads that still use it
@@ -195,8 +200,14 @@ typedef struct tide__page_block {
 // These are called with the zone locked. Take returns false if no region has room.
 bool tide__zone_take(tide__zone* zone, uint64_t pages, uint64_t alignment, tide__page_block* out);
 void tide__zone_put(tide__zone* zone, tide__region* region, uint64_t page);
+// The same for a block that has been idle since a tick.
+void tide__zone_put_since(tide__zone* zone, tide__region* region, uint64_t page, uint32_t stamp);
 bool tide__zone_resize(tide__zone* zone, tide__region* region, uint64_t page, uint64_t pages);
-void tide__zone_drain(tide__zone* zone);
+// Takes back what other threads have released.
+void tide__zone_take_leaving(tide__zone* zone);
+static inline void tide__zone_drain(tide__zone* zone) {
+  if (tide__load_relaxed(&zone->has_leaving) != 0) tide__zone_take_leaving(zone);
+}
 // Leaves a block for its zone, from any thread that is not inside that zone. The block is LEAVING.
 void tide__zone_leave(tide__zone* zone, tide__region* region, uint64_t page);
 
@@ -236,6 +247,8 @@ tide_status tide__slabs_grow(tide_cpu* cache, uint32_t class_number);
 void tide__slabs_put(tide__slab* slab, uint32_t index);
 // Lets the magazines of a front be used, or not: then they are empty.
 void tide__magazines_open(tide__cpu_front* front, bool is_open);
+// Bytes of slabs of which nothing is used.
+uint64_t tide__slabs_cached(tide_cpu* cache);
 // Gives slabs of which nothing is used back to the common zone; unlocked, or inside a front.
 void tide__slabs_trim(tide_cpu* cache);
 
@@ -287,10 +300,21 @@ tide_status tide__cpu_start_helper(tide_cpu* cache);
 // cpu_stats.c: all but the first with the front entered
 // Counts the end of a block for no front.
 void tide__cpu_count_release(tide_cpu* cache, uint64_t bytes);
-// Notes that blocks of pages were handed out (`blocks` 1), taken back (-1), or changed (0).
-void tide__cpu_note_pages(tide__cpu_front* front, int64_t blocks, int64_t bytes);
 // Tells the totals.
 void tide__cpu_tell(tide_cpu* cache, tide__cpu_front* front);
 uint64_t tide__front_magazine_bytes(const tide__cpu_front* front);
+
+// Notes that blocks of pages were handed out (`blocks` 1), taken back (-1), or changed (0).
+static inline void tide__cpu_note_pages(tide__cpu_front* front, int64_t blocks, int64_t bytes) {
+  tide__cpu_tally* const tally = &front->tally;
+  tally->blocks += blocks;
+  tally->bytes += bytes;
+  tally->changes++;
+  tally->page_bytes += bytes;
+  if (bytes <= 0) return;
+  tally->large_takes += (uint64_t)blocks;
+  tally->large_bytes += (uint64_t)bytes;
+  if (tally->page_bytes > tally->high_bytes) tally->high_bytes = tally->page_bytes;
+}
 
 #endif

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/sys.h"
 #include "cpu/cache.h"
+#include "cpu/region_blocks.h"
 #include "memory/fill.h"
 
 // What is seldom done is kept out of the functions that every request goes through, so that these need no
@@ -89,7 +90,7 @@ CPU_SELDOM static tide_status small_alloc_slowly(tide_cpu* cache, uint32_t class
 }
 
 static inline tide_status small_alloc(tide_cpu* cache, uint32_t class_number, void** out) {
-  tide__cpu_front* const front = tide__fronts_enter_fast(&cache->fronts);
+  tide__cpu_front* const front = tide__fronts_enter_fast(cache->fronts.id);
   if (front == NULL) return small_alloc_slowly(cache, class_number, out);
   tide__magazine* const magazine = &front->magazines[class_number];
   const uint64_t address = magazine->takes_left != 0 ? magazine_take(magazine) : 0;
@@ -164,7 +165,7 @@ static inline tide_status small_release(tide__region* region, tide__slab* slab, 
   if (!slab_index(slab, address, &index)) return release_foreign(address);
   tide__atomic_u8* const state = &slab->states[index];
   if (tide__load_relaxed(state) != TIDE__OBJECT_LIVE) return release_twice(slab->cache, address);
-  tide__cpu_front* const front = tide__fronts_enter_fast(&slab->cache->fronts);
+  tide__cpu_front* const front = tide__fronts_enter_fast(slab->fronts_id);
   if (front == NULL) return small_release_beyond(region, slab, address, index);
   tide__magazine* const magazine = &front->magazines[slab->class_number];
   const bool has_room = magazine->top != magazine->end;
@@ -200,6 +201,24 @@ static tide_status pages_alloc(tide_cpu* cache, uint64_t pages, uint64_t alignme
   }
   if (after.looks) cpu_do_after(cache, &after);
   return TIDE_OK;
+}
+
+// The commonest request: the thread's first region has an idle block for it, and no page that has no memory.
+static inline uint64_t pages_take_simply(tide_cpu* cache, uint64_t pages) {
+  tide__cpu_front* const front = tide__fronts_enter_fast(cache->fronts.id);
+  tide__region_place place = { 0 };
+  if (front == NULL) return 0;
+  tide__region* const region = front->zone.regions;
+  const bool is_simple = region != NULL && region->has_purge &&
+                         front->tally.changes < TIDE__CHANGES_PER_TELLING &&
+                         region->resident_pages == tide__region_top(region) &&
+                         tide__region_take_simply(region, pages, &place);
+  if (is_simple) {
+    front->zone.idle_pages -= pages;
+    tide__cpu_note_pages(front, 1, (int64_t)(pages << TIDE__PAGE_SHIFT));
+  }
+  tide__front_leave_fast(front);
+  return is_simple ? tide__region_address(region, place.page) : 0;
 }
 
 static tide_status pages_alloc_single(tide_cpu* cache, uint64_t pages, uint64_t alignment,
@@ -256,8 +275,26 @@ static bool pages_return(tide__cpu_front* front, tide__region* region, uint64_t 
   return true;
 }
 
+// The commonest release: of the thread's own zone, and nothing else to be done.
+static inline bool pages_put_simply(tide_cpu* cache, tide__region* region, uint64_t page) {
+  tide__cpu_front* const front = tide__fronts_enter_fast(cache->fronts.id);
+  uint64_t pages = 0;
+  if (front == NULL) return false;
+  tide__zone* const zone = &front->zone;
+  const bool is_simple = region->zone == zone && region->has_purge && zone->allowance == UINT64_MAX &&
+                         front->tally.changes < TIDE__CHANGES_PER_TELLING &&
+                         pages_claim(region, page, &pages);
+  if (is_simple) {
+    zone->idle_pages += tide__region_put(region, page, tide__load_relaxed(&cache->stamp));
+    tide__cpu_note_pages(front, -1, -(int64_t)(pages << TIDE__PAGE_SHIFT));
+  }
+  tide__front_leave_fast(front);
+  return is_simple;
+}
+
 CPU_SELDOM static tide_status pages_release(tide__region* region, uint64_t page, uint64_t address) {
   tide_cpu* const cache = region->zone->cache;
+  if (pages_put_simply(cache, region, page)) return TIDE_OK;
   cpu_after after = { 0 };
   uint64_t pages = 0;
   tide__cpu_front* const front = tide__fronts_enter(&cache->fronts);
@@ -343,6 +380,11 @@ tide_status tide_cpu_alloc(tide_cpu* cache, size_t bytes, void** out) {
     const uint64_t units = (bytes + TIDE__CPU_ALIGNMENT - 1) >> TIDE__SMALL_UNIT_SHIFT;
     return small_alloc(cache, tide__class_of(units), out);
   }
+  if (cache != NULL && out != NULL && bytes < cache->fast_pages_bytes && bytes != 0) {
+    const uint64_t address = pages_take_simply(cache, (bytes + TIDE__PAGE_BYTES - 1) >> TIDE__PAGE_SHIFT);
+    *out = tide__pointer(address);
+    if (address != 0) return TIDE_OK;
+  }
   const tide_fill fill = cache != NULL ? cache->options.fill : TIDE_FILL_NOTHING;
   return cpu_alloc_checked(cache, bytes, TIDE__CPU_ALIGNMENT, fill, out);
 }
@@ -356,11 +398,9 @@ tide_status tide_cpu_alloc_zeros(tide_cpu* cache, size_t bytes, void** out) {
   return cpu_alloc_checked(cache, bytes, TIDE__CPU_ALIGNMENT, TIDE_FILL_ZEROS, out);
 }
 
-// The slab an address lies in, or NULL.
-static tide__slab* region_slab(const tide__region* region, uint64_t page) {
-  const tide__page* const record = &region->pages[page];
-  const uint64_t tag = tide__load_relaxed(&record->tag);
-  return tide__tag_kind(tag) == TIDE__PAGE_SLAB ? tide__load_relaxed(&record->slab) : NULL;
+// The slab a page is part of, or NULL.
+static inline tide__slab* region_slab(const tide__region* region, uint64_t page) {
+  return tide__tag_slab(tide__load_relaxed(&region->pages[page].tag));
 }
 
 tide_status tide_cpu_release(void* pointer) {

@@ -172,7 +172,7 @@ static int check_all(tide_cpu* cache) {
 
 // The helper rests meanwhile.
 int tide_cpu_check(tide_cpu* cache) {
-  if (cache == NULL) return 0;
+  if (cache == NULL) return check_fail(CHECK_SUMS, "caches", 0, 1);
   const bool had_helper = cache->has_helper;
   tide__cpu_stop_helper(cache);
   const int broken = check_all(cache);

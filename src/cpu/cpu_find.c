@@ -42,11 +42,11 @@ static void find_pages(const tide__region* region, uint64_t page, tide_cpu_info*
 
 static void find_in(const tide__region* region, uint64_t address, tide_cpu_info* out) {
   const uint64_t page = (address - region->address) >> TIDE__PAGE_SHIFT;
-  const tide__page* const record = &region->pages[page];
-  const uint64_t tag = tide__load_acquire(&record->tag);  // pairs with slab_mark_pages
+  const uint64_t tag = tide__load_acquire(&region->pages[page].tag);  // pairs with slab_mark_pages
   out->is_ours = true;
   if (tide__load_relaxed(&region->zone->cache->is_ending) == 0) out->cache = region->zone->cache;
-  if (tide__tag_kind(tag) == TIDE__PAGE_SLAB) find_object(tide__load_relaxed(&record->slab), address, out);
+  const tide__slab* const slab = tide__tag_slab(tag);
+  if (slab != NULL) find_object(slab, address, out);
   else find_pages(region, page, out);
 }
 

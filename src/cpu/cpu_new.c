@@ -87,6 +87,10 @@ static void cache_set_up(tide_cpu* cache, const tide_cpu_options* options, const
   cache->heap = heap;
   cache->most_pages = options->memory.alloc == NULL ? tide__sys_memory_and_swap_bytes() >> TIDE__PAGE_SHIFT
                                                     : UINT64_MAX;
+  const uint64_t most_bytes = tide__min(cache->most_pages, TIDE_CPU_MAX_BYTES >> TIDE__PAGE_SHIFT)
+                              << TIDE__PAGE_SHIFT;
+  cache->fast_pages_bytes =
+      options->fill == TIDE_FILL_NOTHING ? tide__min(most_bytes, options->max_block_bytes) : 0;
   cache->fast_bytes = options->fill == TIDE_FILL_NOTHING ? TIDE__SMALL_MAX_BYTES : 0;
   cache->max_bytes = options->max_bytes;
   cache->max_cached_bytes = options->max_cached_bytes;

@@ -35,18 +35,20 @@ static void tell_takes(tide_cpu* cache, tide__cpu_front* front) TIDE_REQUIRES(&c
     cache->live.allocated += (int64_t)takes;
     cache->live_bytes.allocated += (int64_t)(takes * magazine->object_bytes);
     magazine->takes_left = TIDE__TAKES_PER_TELLING;
+    front->tally.told_takes += takes;
   }
   cache->live.allocated += (int64_t)front->tally.large_takes;
   cache->live_bytes.allocated += (int64_t)front->tally.large_bytes;
   front->tally.large_takes = front->tally.large_bytes = 0;
 }
 
-// The bytes in the magazines are taken as they are now, also for the height: it is off by what they changed.
+// The most bytes that were live are those of now, or those of pages at their height, which leaves small
+// blocks out: it is never more than there were.
 void tide__cpu_tell(tide_cpu* cache, tide__cpu_front* front) {
   tide__cpu_tally* const tally = &front->tally;
   const int64_t idle_bytes = (int64_t)tide__front_magazine_bytes(front);
   const int64_t bytes = tally->bytes - idle_bytes;
-  const int64_t high_bytes = tide__signed_max(tally->high_bytes, tally->bytes) - idle_bytes;
+  const int64_t high_bytes = tide__signed_max(tally->high_bytes, bytes);
   const int64_t blocks = tally->blocks - front_idle_objects(front);
   tide__mutex_lock(&cache->totals_lock);
   stat_tell(&cache->live_bytes, bytes, high_bytes, tally->told_bytes);
@@ -54,21 +56,10 @@ void tide__cpu_tell(tide_cpu* cache, tide__cpu_front* front) {
   tell_takes(cache, front);
   tide__mutex_unlock(&cache->totals_lock);
   tally->told_bytes = bytes;
-  tally->high_bytes = tally->bytes;
+  tally->high_bytes = tally->page_bytes;
   tally->told_blocks = blocks;
   tally->changes = 0;
   tally->tellings++;
-}
-
-void tide__cpu_note_pages(tide__cpu_front* front, int64_t blocks, int64_t bytes) {
-  tide__cpu_tally* const tally = &front->tally;
-  tally->blocks += blocks;
-  tally->bytes += bytes;
-  tally->changes++;
-  if (bytes <= 0) return;
-  tally->large_takes += (uint64_t)blocks;
-  tally->large_bytes += (uint64_t)bytes;
-  if (tally->bytes > tally->high_bytes) tally->high_bytes = tally->bytes;
 }
 
 void tide__cpu_count_release(tide_cpu* cache, uint64_t bytes) {
@@ -93,6 +84,7 @@ static uint32_t stats_gather(tide_cpu* cache, uint64_t* out_cached) {
   tide__mutex_lock(&cache->zone_lock);
   cached += tide__zone_cached(&cache->zone);
   tide__mutex_unlock(&cache->zone_lock);
+  cached += tide__slabs_cached(cache);
   *out_cached = cached;
   return threads;
 }

@@ -125,7 +125,7 @@ static void limits_enforce(tide_cpu* cache, tide__zone* zone) {
   if (limits_allow(cache, zone, &allowance)) return;
   limits_rebalance(cache);
   if (limits_allow(cache, zone, &allowance)) return;
-  tide__zone_trim(zone, allowance, 0);
+  tide__zone_trim(zone, allowance - allowance / 8, 0);  // so that the next releases need not
 }
 
 // Small blocks that are released may be the last of a slab, whose pages are the common zone's then.
@@ -162,11 +162,11 @@ tide_status tide_cpu_set_limits(tide_cpu* cache, uint64_t max_cached_bytes, uint
 // ---------------------------------------------------------------------------------------------------
 // Giving back
 
-// A number that changes when magazines are used.
+// How many objects a thread was handed out of its magazines so far.
 static uint64_t sweep_takes(const tide__cpu_front* front) {
-  uint64_t takes = 0;
+  uint64_t takes = front->tally.told_takes;
   for (uint32_t i = 0; i < TIDE__SMALL_CLASSES; i++) {
-    takes += ((uint64_t)front->magazines[i].takes_left << 8) + tide__magazine_count(front, i);
+    takes += TIDE__TAKES_PER_TELLING - front->magazines[i].takes_left;
   }
   return takes;
 }
@@ -206,6 +206,7 @@ uint64_t tide__cpu_cached(tide_cpu* cache) {
 }
 
 void tide__cpu_trim(tide_cpu* cache, uint64_t bytes) {
+  tide__slabs_trim(cache);
   for (uint32_t age = bytes > 0 ? TIDE__TICKS_PER_IDLE : 0;; age--) {
     if (age == 0 && tide__cpu_cached(cache) > bytes) limits_flush_all(cache);
     uint64_t total = tide__cpu_cached(cache);

@@ -39,16 +39,11 @@ typedef enum tide__page_kind {
 } tide__page_kind;
 
 // A record has the kind of its page, and on a first or last page how many pages the block has and when it
-// became idle, in one word.
+// became idle, in one word; or which slab the page is part of.
 typedef struct tide__page {
   tide__atomic_u64 tag;
-  union {
-    struct {
-      uint32_t next;  // in its bin, or among those that leave: page numbers + 1; 0: none
-      uint32_t previous;
-    };
-    _Atomic(void*) slab;  // borrowed; the slab it is part of
-  };
+  uint32_t next;  // in its bin, or among those that leave: page numbers + 1; 0: none
+  uint32_t previous;
 } tide__page;
 
 #define TIDE__TAG_STAMP_SHIFT 4
@@ -66,6 +61,16 @@ static inline uint32_t tide__tag_stamp(uint64_t tag) {
 }
 
 struct tide__zone;
+struct tide__slab;
+
+static inline uint64_t tide__slab_tag(const struct tide__slab* slab) {
+  return (uint64_t)(uintptr_t)slab | TIDE__PAGE_SLAB;
+}
+// The slab of a page, or NULL.
+static inline struct tide__slab* tide__tag_slab(uint64_t tag) {
+  if (tide__tag_kind(tag) != TIDE__PAGE_SLAB) return NULL;
+  return (struct tide__slab*)(uintptr_t)(tag - TIDE__PAGE_SLAB);
+}
 
 // [R1] every page below top belongs to exactly one block, and no two idle blocks are neighbours
 // [R2] bit n of words is set iff bins[n] is not empty
@@ -116,10 +121,6 @@ typedef struct tide__region_place {
 } tide__region_place;
 bool tide__region_take(tide__region* region, uint64_t pages, uint64_t alignment, tide__region_charge charge,
                        void* user, tide__region_place* out);
-
-// Takes back a block that is LIVE, LEAVING or BUSY, and joins it with its neighbours. Returns how many of its
-// pages have memory.
-uint64_t tide__region_put(tide__region* region, uint64_t page, uint32_t stamp);
 
 // Makes a live block longer, if the room behind it is idle, or shorter. False if it is not.
 bool tide__region_resize(tide__region* region, uint64_t page, uint64_t pages, uint32_t stamp,

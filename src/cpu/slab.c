@@ -4,7 +4,7 @@
 // Slabs: 64 to 512 KiB cut into objects of one size class. A class lists its slabs that have a free object
 // and takes the objects with the lowest addresses of the first. Magazines are filled and emptied by halves,
 // so that the lock of a class is taken once for many calls. A slab of which nothing is used goes back to the
-// common zone, unless it is the last of its class with free objects.
+// common zone, unless it is the last of its class with free objects and there is no limit for idle memory.
 #include "base/arith.h"
 #include "base/check.h"
 #include "base/error.h"
@@ -70,13 +70,11 @@ static void slab_unlist(tide__slab_class* class, tide__slab* slab) {
 // Making and ending slabs
 
 // Writes into the records of all its pages that they are of this slab; NULL: one block of pages again.
-static void slab_mark_pages(tide__region* region, uint64_t first, uint64_t pages, tide__slab* slab) {
+static void slab_mark_pages(tide__region* region, uint64_t first, uint64_t pages, const tide__slab* slab) {
   for (uint64_t page = first; page < first + pages; page++) {
-    tide__page* const record = &region->pages[page];
     const uint64_t plain = page == first ? tide__tag(TIDE__PAGE_LIVE, pages, 0) : 0;
-    if (slab != NULL) tide__store_relaxed(&record->slab, (void*)slab);
-    // pairs with who looks an address up
-    tide__store_release(&record->tag, slab != NULL ? tide__tag(TIDE__PAGE_SLAB, 1, 0) : plain);
+    // pairs with tide_cpu_find()
+    tide__store_release(&region->pages[page].tag, slab != NULL ? tide__slab_tag(slab) : plain);
   }
 }
 
@@ -103,6 +101,7 @@ static tide__slab* slab_take_record(tide_cpu* cache, uint32_t class_number) {
   if (slab == NULL) slab = tide__heap_alloc(cache->heap, 1, slab_record_bytes(class));
   if (slab == NULL) return NULL;
   slab->cache = cache;
+  slab->fronts_id = cache->fronts.id;
   slab->class_number = class_number;
   return slab;
 }
@@ -156,7 +155,7 @@ static void slab_end(tide_cpu* cache, tide__slab_class* class, tide__slab* slab)
   class->slab_count--;
   tide__mutex_lock(&cache->zone_lock);
   slab_mark_pages(region, first, class->slab_pages, NULL);
-  tide__zone_put(&cache->zone, region, first);
+  tide__zone_put_since(&cache->zone, region, first, slab->stamp);
   tide__mutex_unlock(&cache->zone_lock);
   slab_give_record(class, slab);
 }
@@ -165,6 +164,7 @@ static void slab_end(tide_cpu* cache, tide__slab_class* class, tide__slab* slab)
 // Objects
 
 static uint32_t slab_take_object(tide__slab_class* class, tide__slab* slab) TIDE_REQUIRES(&class->lock) {
+  slab->stamp = tide__load_relaxed(&slab->cache->stamp);
   uint32_t word = 0;
   while (slab->free_words[word] == 0) word++;
   const uint32_t index = word * 64 + (uint32_t)__builtin_ctzll(slab->free_words[word]);
@@ -182,7 +182,8 @@ static void slab_put_object(tide_cpu* cache, tide__slab_class* class, tide__slab
   slab->free_count++;
   if (!slab->is_listed) slab_list(class, slab);
   const bool is_last = class->listed == slab && slab->next == NULL;
-  if (slab->free_count == slab->capacity && !is_last) slab_end(cache, class, slab);
+  const bool is_kept = is_last && tide__load_relaxed(&cache->max_cached_bytes) == TIDE_NO_LIMIT;
+  if (slab->free_count == slab->capacity && !is_kept) slab_end(cache, class, slab);
 }
 
 // Objects come from slabs to a magazine, or go.
@@ -214,7 +215,8 @@ bool tide__slabs_refill(tide_cpu* cache, tide__cpu_front* front, uint32_t class_
 // The slab of an object that is known to be one.
 static tide__slab* object_slab(uint64_t address) {
   const tide__region* const region = tide__region_at(address);
-  return tide__load_relaxed(&region->pages[(address - region->address) >> TIDE__PAGE_SHIFT].slab);
+  const uint64_t page = (address - region->address) >> TIDE__PAGE_SHIFT;
+  return tide__tag_slab(tide__load_relaxed(&region->pages[page].tag));
 }
 
 // The oldest objects go, because the newest are warm.
@@ -253,6 +255,19 @@ void tide__slabs_put(tide__slab* slab, uint32_t index) {
   tide__mutex_lock(&class->lock);
   slab_put_object(slab->cache, class, slab, index);
   tide__mutex_unlock(&class->lock);
+}
+
+uint64_t tide__slabs_cached(tide_cpu* cache) {
+  uint64_t pages = 0;
+  for (uint32_t i = 0; i < TIDE__SMALL_CLASSES; i++) {
+    tide__slab_class* const class = &cache->classes[i];
+    tide__mutex_lock(&class->lock);
+    for (const tide__slab* slab = class->listed; slab != NULL; slab = slab->next) {
+      if (slab->free_count == slab->capacity) pages += class->slab_pages;
+    }
+    tide__mutex_unlock(&class->lock);
+  }
+  return pages << TIDE__PAGE_SHIFT;
 }
 
 void tide__slabs_trim(tide_cpu* cache) {

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/sys.h"
 #include "cpu/cache.h"
+#include "cpu/region_blocks.h"
 
 enum { ZONE_BATCH = 64 };  // blocks that are given back in one turn
 
@@ -52,32 +53,38 @@ static void zone_after(tide__zone* zone, const tide__region* region) {
 // ---------------------------------------------------------------------------------------------------
 // Blocks
 
+// Idle pages are counted by what changed where pages can go back one by one, and else anew.
 bool tide__zone_take(tide__zone* zone, uint64_t pages, uint64_t alignment, tide__page_block* out) {
   tide__region_place place = { 0 };
   *out = (tide__page_block){ 0 };
   for (tide__region* region = zone->regions; region != NULL; region = region->next) {
     if (region->is_single) continue;
-    zone_before(zone, region);
+    const bool has_purge = region->has_purge;
+    if (!has_purge) zone_before(zone, region);
     const bool is_taken = tide__region_take(region, pages, alignment, tide__cpu_charge, zone->cache, &place);
-    zone_after(zone, region);
+    if (!has_purge) zone_after(zone, region);
     if (is_taken) {
+      if (has_purge) zone->idle_pages -= pages - place.new_pages;
+      if (place.new_pages > 0) tide__cpu_count(zone->cache, TIDE__CPU_misses, 1);
       out->address = tide__region_address(region, place.page);
       out->is_fresh = place.new_pages == pages;
-      if (place.new_pages > 0) tide__cpu_count(zone->cache, TIDE__CPU_misses, 1);
       return true;
     }
-    if (place.is_refused) {
-      out->is_refused = true;
-      return false;
-    }
+    out->is_refused = place.is_refused;
+    if (place.is_refused) return false;
   }
   return false;
 }
 
 void tide__zone_put(tide__zone* zone, tide__region* region, uint64_t page) {
-  zone_before(zone, region);
-  (void)tide__region_put(region, page, zone_stamp(zone));
-  zone_after(zone, region);
+  tide__zone_put_since(zone, region, page, zone_stamp(zone));
+}
+
+void tide__zone_put_since(tide__zone* zone, tide__region* region, uint64_t page, uint32_t stamp) {
+  if (!region->has_purge) zone_before(zone, region);
+  const uint64_t has_memory = tide__region_put(region, page, stamp);
+  if (region->has_purge) zone->idle_pages += has_memory;
+  else zone_after(zone, region);
 }
 
 bool tide__zone_resize(tide__zone* zone, tide__region* region, uint64_t page, uint64_t pages) {
@@ -97,8 +104,7 @@ void tide__zone_leave(tide__zone* zone, tide__region* region, uint64_t page) {
   tide__store_release(&zone->has_leaving, 1);  // pairs with tide__zone_drain: who finds it finds the block
 }
 
-void tide__zone_drain(tide__zone* zone) {
-  if (tide__load_relaxed(&zone->has_leaving) == 0) return;
+void tide__zone_take_leaving(tide__zone* zone) {
   (void)atomic_exchange_explicit(&zone->has_leaving, 0, memory_order_acquire);
   tide__store_relaxed(&zone->leaving_bytes, 0);
   for (tide__region* region = zone->regions; region != NULL; region = region->next) {

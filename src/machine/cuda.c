@@ -89,6 +89,9 @@ void tide__cuda_leave(tide__cuda* cuda, bool is_pushed) {
 // ---------------------------------------------------------------------------------------------------
 // Devices
 
+// CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID; headers before 12.2 do not have it, and drivers then refuse it.
+enum { CUDA_HOST_NODE = 134 };
+
 static tide_status cuda_device_info(void* self, int device, tide_device_info* out) {
   tide__cuda* cuda = self;
   const tide__cu_device ordinal = cuda->devices[device].ordinal;
@@ -100,6 +103,8 @@ static tide_status cuda_device_info(void* self, int device, tide_device_info* ou
                              cuda->api.device_name(out->name, (int)sizeof out->name, ordinal)));
   TIDE_TRY(tide__cuda_granularity(cuda, device, &out->granularity));
   (void)cuda->api.device_attribute(&has_descriptors, TIDE__CU_DEVICE_HAS_DESCRIPTORS, ordinal);
+  int node = -1;
+  if (cuda->api.device_attribute(&node, CUDA_HOST_NODE, ordinal) == 0) out->numa_node = node;
   CUDA_IN_DEVICE(cuda, device, result,
                  cuda->api.priority_range(&out->least_priority, &out->greatest_priority));
   out->total_bytes = bytes;

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// What every request for pages and every release of them does, inline: bins, splitting and joining.
+#ifndef TIDEMARK_SRC_CPU_REGION_BLOCKS_H
+#define TIDEMARK_SRC_CPU_REGION_BLOCKS_H
+
+#include "cpu/region.h"
+
+enum { TIDE__REGION_LOOKS = 16 };  // blocks of one size class that are looked at
+
+static inline uint64_t tide__region_top(const tide__region* region) {
+  return tide__load_relaxed(&region->top);
+}
+
+// How many pages of a range have no memory. Most often all below the top have some.
+static inline uint64_t tide__region_missing(const tide__region* region, uint64_t page, uint64_t pages) {
+  if (region->resident_pages >= tide__region_top(region) && page + pages <= tide__region_top(region))
+    return 0;
+  return pages - tide__region_resident(region, page, pages);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Bins
+
+static inline uint64_t tide__page_tag(const tide__region* region, uint64_t page) {
+  return tide__load_relaxed(&region->pages[page].tag);
+}
+
+// Whoever releases a block from another thread has it from the program, after this.
+static inline void tide__page_set(tide__region* region, uint64_t page, uint64_t tag) {
+  tide__store_relaxed(&region->pages[page].tag, tag);
+}
+
+static inline void tide__bin_put(tide__region* region, uint64_t page, uint64_t pages) {
+  const uint32_t bin = tide__class_of(pages);
+  const uint32_t first = region->bins[bin];
+  region->pages[page].next = first;
+  region->pages[page].previous = 0;
+  if (first != 0) region->pages[first - 1].previous = (uint32_t)(page + 1);
+  region->bins[bin] = (uint32_t)(page + 1);
+  region->words[bin / 64] |= (uint64_t)1 << bin % 64;
+}
+
+static inline void tide__bin_take(tide__region* region, uint64_t page, uint64_t pages) {
+  const tide__page* const record = &region->pages[page];
+  const uint32_t bin = tide__class_of(pages);
+  if (record->next != 0) region->pages[record->next - 1].previous = record->previous;
+  if (record->previous != 0) {
+    region->pages[record->previous - 1].next = record->next;
+    return;
+  }
+  region->bins[bin] = record->next;
+  if (record->next == 0) region->words[bin / 64] &= ~((uint64_t)1 << bin % 64);
+}
+
+// The smallest block of at least `pages` among the first of a bin: its page + 1, or 0.
+static inline uint32_t tide__bin_look(const tide__region* region, uint32_t bin, uint64_t pages) {
+  uint32_t best = 0;
+  uint64_t best_pages = UINT64_MAX;
+  uint32_t at = region->bins[bin];
+  for (int i = 0; at != 0 && i < TIDE__REGION_LOOKS; i++, at = region->pages[at - 1].next) {
+    const uint64_t found = tide__tag_pages(tide__page_tag(region, at - 1));
+    if (found < pages || found >= best_pages) continue;
+    best = at;
+    best_pages = found;
+    if (found == pages) break;
+  }
+  return best;
+}
+
+// The first bin from `bin` on that is not empty, or TIDE__REGION_BINS.
+static inline uint32_t tide__bin_next(const tide__region* region, uint32_t bin) {
+  const uint32_t words = sizeof region->words / sizeof *region->words;
+  uint64_t bits = bin / 64 < words ? region->words[bin / 64] & (~(uint64_t)0 << bin % 64) : 0;
+  for (uint32_t word = bin / 64; word < words;) {
+    if (bits != 0) return word * 64 + (uint32_t)__builtin_ctzll(bits);
+    if (++word < words) bits = region->words[word];
+  }
+  return TIDE__REGION_BINS;
+}
+
+// An idle block of at least `pages`: its page + 1, or 0.
+static inline uint32_t tide__region_find(const tide__region* region, uint64_t pages) {
+  const uint32_t own = tide__class_of(pages);
+  for (uint32_t bin = tide__bin_next(region, own); bin < TIDE__REGION_BINS;
+       bin = tide__bin_next(region, bin + 1)) {
+    const uint32_t found = tide__bin_look(region, bin, pages);
+    if (found != 0) return found;
+  }
+  return 0;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Blocks
+
+// Writes the records of an idle block and puts it into its bin.
+static inline void tide__region_make_idle(tide__region* region, uint64_t page, uint64_t pages,
+                                          uint32_t stamp) {
+  tide__page_set(region, page, tide__tag(TIDE__PAGE_IDLE, pages, stamp));
+  if (pages > 1) tide__page_set(region, page + pages - 1, tide__tag(TIDE__PAGE_TAIL, pages, stamp));
+  tide__bin_put(region, page, pages);
+}
+
+// Takes an idle block out of its bin and wipes its records.
+static inline uint64_t tide__region_remove_idle(tide__region* region, uint64_t page) {
+  const uint64_t pages = tide__tag_pages(tide__page_tag(region, page));
+  tide__bin_take(region, page, pages);
+  tide__page_set(region, page, 0);
+  if (pages > 1) tide__page_set(region, page + pages - 1, 0);
+  return pages;
+}
+
+static inline bool tide__page_is_idle(const tide__region* region, uint64_t page) {
+  return page < tide__region_top(region) && tide__tag_kind(tide__page_tag(region, page)) == TIDE__PAGE_IDLE;
+}
+
+// The idle block that ends before a page: how many pages it has; 0: none.
+static inline uint64_t tide__region_idle_before(const tide__region* region, uint64_t page) {
+  if (page == 0) return 0;
+  const uint64_t tag = tide__page_tag(region, page - 1);
+  const uint64_t pages = tide__tag_pages(tag);
+  const bool is_one = tide__tag_kind(tag) == TIDE__PAGE_IDLE && pages == 1;
+  return is_one || tide__tag_kind(tag) == TIDE__PAGE_TAIL ? pages : 0;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Taking and putting back
+
+// The commonest request: an idle block serves it, and every page has memory.
+static inline bool tide__region_take_simply(tide__region* region, uint64_t pages, tide__region_place* out) {
+  const uint32_t found = tide__region_find(region, pages);
+  if (found == 0) return false;
+  const uint64_t page = found - 1;
+  const uint64_t tag = tide__page_tag(region, page);
+  const uint64_t have = tide__tag_pages(tag);
+  tide__bin_take(region, page, have);
+  tide__page_set(region, page, tide__tag(TIDE__PAGE_LIVE, pages, 0));
+  if (have > pages) tide__region_make_idle(region, page + pages, have - pages, tide__tag_stamp(tag));
+  else if (pages > 1) tide__page_set(region, page + pages - 1, 0);
+  region->used_pages += pages;
+  out->page = page;
+  return true;
+}
+
+// Takes back a block that is LIVE, LEAVING or BUSY, and joins it with its neighbours. Returns how many of its
+// pages have memory.
+static inline uint64_t tide__region_put(tide__region* region, uint64_t page, uint32_t stamp) {
+  const uint64_t tag = tide__page_tag(region, page);
+  const uint64_t own = tide__tag_pages(tag);
+  uint64_t pages = own;
+  uint64_t widest = own;
+  if (tide__tag_kind(tag) == TIDE__PAGE_BUSY) region->busy_blocks--;
+  else region->used_pages -= own;
+  const uint64_t has_memory = own - (region->has_purge ? tide__region_missing(region, page, own) : 0);
+  tide__page_set(region, page, 0);
+  if (tide__page_is_idle(region, page + own)) {
+    const uint32_t behind = tide__tag_stamp(tide__page_tag(region, page + own));
+    const uint64_t joined = tide__region_remove_idle(region, page + own);
+    if (joined > widest) stamp = behind;
+    if (joined > widest) widest = joined;
+    pages += joined;
+  }
+  const uint64_t before = tide__region_idle_before(region, page);
+  if (before > 0) {
+    if (before > widest) stamp = tide__tag_stamp(tide__page_tag(region, page - before));
+    page -= before;
+    pages += tide__region_remove_idle(region, page);
+  }
+  tide__region_make_idle(region, page, pages, stamp);
+  return has_memory;
+}
+
+#endif

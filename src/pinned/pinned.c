@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// The life of a cache of pinned memory, and its options.
+#include <string.h>
+
+#include "base/sys.h"
+#include "pinned/pinned_cache.h"
+
+enum { PINNED_KIND = 10, MAX_REGISTER_THREADS = 128 };  // of handles
+
+// ---------------------------------------------------------------------------------------------------
+// Options
+
+tide_status tide_pinned_options_from_device(const tide_device_options* from, tide_pinned_options* options) {
+  TIDE_REQUIRE(from != NULL && options != NULL && from->size == sizeof *from &&
+                   options->size == sizeof *options,
+               TIDE_ERR_ARGUMENT, "pinned_options_from_device: no options, or of another size");
+  options->uses_register = from->pinned_uses_register;
+  options->has_helper = from->pinned_uses_threads;
+  options->register_threads = from->pinned_register_threads;
+  options->reserve_bytes = from->pinned_reserve_bytes;
+  return TIDE_OK;
+}
+
+static tide_status pin_options_check(const tide_machine* machine, const tide_pinned_options* o) {
+  TIDE_REQUIRE(o->size == sizeof *o, TIDE_ERR_ARGUMENT, "pinned_new: options of %u bytes, not %zu", o->size,
+               sizeof *o);
+  TIDE_REQUIRE(tide__is_power_of_two(o->register_threads) && o->register_threads <= MAX_REGISTER_THREADS,
+               TIDE_ERR_ARGUMENT, "pinned_new: register_threads is %u, not a power of two up to %d",
+               o->register_threads, MAX_REGISTER_THREADS);
+  TIDE_REQUIRE(o->numa <= TIDE_NUMA_DEVICE, TIDE_ERR_ARGUMENT, "pinned_new: numa is %u", o->numa);
+  TIDE_REQUIRE(o->numa != TIDE_NUMA_DEVICE ||
+                   (o->numa_device >= 0 && o->numa_device < tide_machine_device_count(machine)),
+               TIDE_ERR_DEVICE, "pinned_new: there is no device %d", o->numa_device);
+  TIDE_REQUIRE(o->reserve_bytes < TIDE__PIN_MAX_REQUEST, TIDE_ERR_ARGUMENT,
+               "pinned_new: a reserve of %llu bytes is more than there can be",
+               (unsigned long long)o->reserve_bytes);
+  TIDE_REQUIRE(tide__heap_is_valid(o->heap), TIDE_ERR_ARGUMENT, "pinned_new: half a heap");
+  return TIDE_OK;
+}
+
+void tide_pinned_get_options(const tide_pinned* pinned, tide_pinned_options* out) {
+  if (pinned != NULL && out != NULL) *out = pinned->options;
+}
+
+tide_machine* tide_pinned_machine(const tide_pinned* pinned) {
+  return pinned != NULL ? pinned->machine : NULL;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// What several files use
+
+void tide__pin_set_unusual(tide_pinned* pinned, uint32_t bit, bool is_on) {
+  const uint32_t now = tide__load_relaxed(&pinned->unusual);
+  tide__store_seq(&pinned->unusual, is_on ? now | bit : now & ~bit);
+}
+
+tide__pin_mode tide__pin_relax(tide_pinned* pinned) {
+  tide__pin_mode mode = { TIDE_CAPTURE_GLOBAL, false };
+  const tide_error before = *tide_last_error();
+  mode.is_relaxed = tide_machine_capture_exchange(pinned->machine, TIDE_CAPTURE_RELAXED, &mode.before) ==
+                    TIDE_OK;
+  if (!mode.is_relaxed) tide__error_restore(&before);
+  return mode;
+}
+
+void tide__pin_unrelax(tide_pinned* pinned, tide__pin_mode mode) {
+  if (!mode.is_relaxed) return;
+  const tide_error before = *tide_last_error();
+  tide_capture_mode relaxed = TIDE_CAPTURE_RELAXED;
+  if (tide_machine_capture_exchange(pinned->machine, mode.before, &relaxed) != TIDE_OK) {
+    tide__error_restore(&before);
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------
+// The beginning
+
+static void pinned_set_limits(tide_pinned* pinned) {
+  const tide_pinned_options* const o = &pinned->options;
+  const uint64_t threshold = tide__min(o->max_round_bytes, o->max_block_bytes);
+  pinned->class_limit = tide__min(threshold, TIDE__PIN_CLASS_BYTES);
+  pinned->first_single = o->powers_of_two ? 0
+                                          : tide__class_of(TIDE__PIN_SINGLE_BYTES >> TIDE__PIN_UNIT_SHIFT);
+  pinned->has_cap = o->max_cached_bytes < (uint64_t)INT64_MAX;
+  tide__store_relaxed(&pinned->room_left, (int64_t)tide__min(o->max_cached_bytes, INT64_MAX));
+  tide__store_relaxed(&pinned->unusual, (o->powers_of_two ? TIDE__PIN_HAS_POWERS : 0u) |
+                                            (pinned->has_cap ? TIDE__PIN_HAS_CAP : 0u));
+}
+
+static int pinned_device_node(tide_pinned* pinned) {
+  tide_device_info info = TIDE_DEVICE_INFO_INIT;
+  if (pinned->options.numa != TIDE_NUMA_DEVICE) return -1;
+  const tide_error before = *tide_last_error();
+  if (tide_machine_device_info(pinned->machine, pinned->options.numa_device, &info) == TIDE_OK) {
+    return info.numa_node;
+  }
+  tide__error_restore(&before);
+  return -1;
+}
+
+static void pinned_init(tide_pinned* pinned) {
+  tide__mutex_init(&pinned->chunks_lock, TIDE__RANK_CHUNKS);
+  tide__mutex_init(&pinned->pools_lock, TIDE__RANK_POOLS);
+  tide__mutex_init(&pinned->totals_lock, TIDE__RANK_TOTALS);
+  tide__list_init(&pinned->pools);
+  tide__list_init(&pinned->idle_pools);
+  tide__slots_init(&pinned->blocks, pinned->heap, PINNED_KIND, sizeof(tide__pin), NULL, NULL);
+  tide__map_init(&pinned->map, pinned->heap);
+  tide__ring_init(&pinned->ring, pinned->heap);
+  tide__pin_pending_init(pinned);
+  pinned->totals = (tide_pinned_stats)TIDE_PINNED_STATS_INIT;
+  pinned->page_bytes = tide__sys_page_bytes();
+  pinned->is_dry = strcmp(tide_machine_name(pinned->machine), "dry") == 0;
+  pinned->device_node = pinned_device_node(pinned);
+  pinned_set_limits(pinned);
+}
+
+static void pinned_fini(tide_pinned* pinned) {
+  if (pinned->fronts.common != NULL) tide__fronts_fini(&pinned->fronts);
+  tide__pin_pools_fini(pinned);
+  tide__pin_pending_fini(pinned);
+  tide__ring_fini(&pinned->ring);
+  tide__map_fini(&pinned->map);
+  tide__slots_fini(&pinned->blocks);
+  tide_intern_free(pinned->names);
+  tide__heap_release(pinned->heap, pinned, 1, sizeof *pinned);
+}
+
+static tide_status pinned_start(tide_pinned* pinned) {
+  pinned->default_pool = tide__pin_pool_make(pinned);
+  TIDE_REQUIRE(pinned->default_pool != NULL &&
+                   tide__fronts_init(&pinned->fronts, pinned->heap, sizeof(tide__pin_front),
+                                     tide__pin_front_init, pinned),
+               TIDE_ERR_NO_MEMORY, "pinned_new: no memory for its records");
+  TIDE_TRY(tide_intern_new(pinned->heap, &pinned->names));
+  return pinned->options.has_helper ? tide__pin_watcher_start(pinned) : TIDE_OK;
+}
+
+tide_status tide_pinned_new(tide_machine* machine, const tide_pinned_options* options, tide_pinned** out) {
+  static const tide_pinned_options defaults = TIDE_PINNED_OPTIONS_INIT;
+  if (out != NULL) *out = NULL;
+  TIDE_REQUIRE(machine != NULL && out != NULL, TIDE_ERR_ARGUMENT, "pinned_new: no machine or out");
+  if (options == NULL) options = &defaults;
+  TIDE_TRY(pin_options_check(machine, options));
+  const tide_heap* const heap = tide__heap_or_system(options->heap);
+  tide_pinned* const pinned = tide__heap_alloc(heap, 1, sizeof *pinned);
+  TIDE_REQUIRE(pinned != NULL, TIDE_ERR_NO_MEMORY, "pinned_new: no memory for its records");
+  pinned->machine = machine;
+  pinned->heap = heap;
+  pinned->options = *options;
+  pinned_init(pinned);
+  const tide_status status = pinned_start(pinned);
+  if (status != TIDE_OK) {
+    pinned_fini(pinned);
+    return status;
+  }
+  *out = pinned;
+  return TIDE_OK;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// The end
+
+// Moves uses from one list to another; returns their devices, as bits.
+static uint64_t uses_move(tide__pin_use** from, tide__pin_use** to) {
+  uint64_t devices = 0;
+  while (*from != NULL) {
+    tide__pin_use* const use = *from;
+    *from = use->next;
+    use->next = *to;
+    *to = use;
+    devices |= (uint64_t)1 << use->device;
+  }
+  return devices;
+}
+
+// Takes the uses off all blocks and counts those that are handed out; returns the devices that use these.
+static uint64_t blocks_clear(tide_pinned* pinned, tide__pin_use** uses, tide_pinned_leaks* leaks) {
+  uint64_t devices = 0;
+  for (uint32_t i = 0; i < tide__slots_count(&pinned->blocks); i++) {
+    tide__pin* const block = tide__slots_at(&pinned->blocks, i);
+    const bool is_live = tide__pin_is_live(block);
+    leaks->blocks += is_live ? 1 : 0;
+    leaks->bytes += is_live ? tide__pin_bytes(block) : 0;
+    devices |= uses_move(&block->uses, uses) | uses_move(&block->held, uses);
+  }
+  return devices;
+}
+
+static void devices_wait(tide_pinned* pinned, uint64_t devices) {
+  for (int i = 0; i < TIDE_DEVICE_MAX; i++) {
+    if ((devices >> i & 1u) != 0) tide__ignore(tide_machine_device_synchronize(pinned->machine, i));
+  }
+}
+
+// Gives the memory of a segment back, with a second try.
+static void segment_end(tide_pinned* pinned, tide__pin_segment* segment, tide_pinned_leaks* leaks) {
+  const tide__pin_memory memory = segment->memory;
+  tide__pin_pool* const pool = segment->pool;
+  tide__pin_segment_drop(pinned, segment);
+  if (memory.source == TIDE__PIN_FROM_RESERVE) return;  // it goes with the whole
+  if (tide__pin_memory_give(pinned, pool, &memory) == TIDE_OK) return;
+  if (tide__pin_memory_give(pinned, pool, &memory) == TIDE_OK) return;
+  leaks->refused_pieces++;
+  leaks->refused_bytes += memory.bytes;
+}
+
+static void segments_end(tide_pinned* pinned, tide__pin_pool* pool, tide_pinned_leaks* leaks) {
+  while (!tide__list_is_empty(&pool->segments)) {
+    segment_end(pinned, TIDE_OWNER(pool->segments.next, tide__pin_segment, all), leaks);
+  }
+}
+
+static void memory_end(tide_pinned* pinned, tide_pinned_leaks* leaks) {
+  segments_end(pinned, pinned->default_pool, leaks);
+  TIDE_LIST_EACH(it, &pinned->pools) { segments_end(pinned, TIDE_OWNER(it, tide__pin_pool, link), leaks); }
+  tide__pin_ranges_free(pinned);
+  if (tide__pin_reserve_end(pinned) == TIDE_OK) return;
+  if (tide__pin_reserve_end(pinned) == TIDE_OK) return;
+  leaks->refused_pieces++;
+  leaks->refused_bytes += pinned->reserve.bytes;
+}
+
+void tide_pinned_free(tide_pinned* pinned, tide_pinned_leaks* out) {
+  tide_pinned_leaks leaks = { 0, 0, 0, 0 };
+  if (out != NULL) *out = leaks;
+  if (pinned == NULL) return;
+  const tide_error before = *tide_last_error();
+  tide__pin_watcher_stop(pinned);
+  tide__ignore(tide__pin_drain(pinned));
+  tide__pin_use* uses = tide__pin_pending_clear(pinned);
+  devices_wait(pinned, blocks_clear(pinned, &uses, &leaks));
+  memory_end(pinned, &leaks);
+  tide__pin_uses_free(pinned, uses);
+  pinned_fini(pinned);
+  tide__error_restore(&before);
+  if (out != NULL) *out = leaks;
+}

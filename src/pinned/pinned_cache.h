@@ -1,0 +1,544 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// The inside of the cache of pinned memory: its structures, and every function that its files share,
+// grouped by the file that has it.
+//
+//   tide_pinned         one cache: pools, the map of addresses, waiting blocks, statistics, history
+//     pool              the default one and private ones; memory never moves from one to another
+//       depot           the idle blocks of a pool, by size class, each class with a lock of its own
+//       segment         a pinned piece, cut into blocks of one size: one block, or a chunk of small ones
+//     front             of each thread: idle blocks of the default pool at hand, what the thread counted
+//     queue             the blocks that wait for one stream
+//
+// A block is handed out, idle in a front, idle in its segment, waiting in queues, deferred (it needs an
+// event that could not be recorded yet), kept (its pool's graphs may use it), or moving in the hands of
+// one thread.
+//
+// Locks are ranked in base/lock.h: front, depot, chunks (segments, reserve), pending (queues, uses),
+// pools, map, totals, history. The machine is called with none of them held.
+#ifndef TIDEMARK_SRC_PINNED_PINNED_CACHE_H
+#define TIDEMARK_SRC_PINNED_PINNED_CACHE_H
+
+#include "base/arith.h"
+#include "base/error.h"
+#include "base/list.h"
+#include "base/slots.h"
+#include "base/tree.h"
+#include "core/classes.h"
+#include "core/front.h"
+#include "core/map.h"
+#include "tidemark/pinned.h"
+#include "trace/ring.h"
+
+#define TIDE__PIN_UNIT_SHIFT 9                       // blocks have multiples of 512 bytes
+#define TIDE__PIN_CLASS_BYTES ((uint64_t)64 << 20)   // of the largest class
+#define TIDE__PIN_HUGE_BYTES ((uint64_t)2 << 20)     // larger sizes are multiples of this
+#define TIDE__PIN_SINGLE_BYTES ((uint64_t)32 << 10)  // classes from here on are pinned one by one
+#define TIDE__PIN_FRONT_BYTES ((uint64_t)2 << 20)    // larger blocks are in no front
+#define TIDE__PIN_MAX_REQUEST ((uint64_t)1 << 60)
+#define TIDE__PIN_MAX_SCOPES 64
+#define TIDE__PIN_TALLY_CHANGES 256  // changes a front keeps to itself
+
+enum {
+  TIDE__PIN_CLASSES = 120,              // 512 bytes to 64 MiB
+  TIDE__PIN_SIZED = TIDE__PIN_CLASSES,  // the class of sizes that have none
+  TIDE__PIN_KINDS
+};
+
+typedef enum tide__pin_state {
+  TIDE__PIN_SPARE,    // a record without memory
+  TIDE__PIN_IDLE,     // in a front or in its segment; also while handed out
+  TIDE__PIN_WAITING,  // in queues, or deferred
+  TIDE__PIN_KEPT,     // until its pool is gone
+  TIDE__PIN_MOVING    // in the hands of one thread
+} tide__pin_state;
+
+struct tide__pin;
+struct tide__pin_pool;
+
+// The blocks that wait for one stream, in the order they were released.
+typedef struct tide__pin_queue {
+  struct tide__pin_queue* next;  // among those in use, or among idle ones
+  tide_stream stream;
+  int device;
+  bool is_polled;  // one thread asks about its events, without the lock
+  uint64_t pass;   // the last one that came here
+  struct tide__pin_use* first;
+  struct tide__pin_use* last;
+} tide__pin_queue;
+
+// The use of a block by a stream, with an event that belongs to the record. Noted: the event is recorded
+// when the block is released. Every record brings a queue along, so that there are always enough.
+typedef struct tide__pin_use {
+  struct tide__pin_use* next;  // of a block's uses, of a queue, or among idle ones
+  struct tide__pin* block;     // in a queue: who waits
+  tide_stream stream;
+  tide_event event;  // owned
+  int device;        // of the stream and the event
+  bool is_recorded;
+  uint64_t ticket;        // when: tickets rise
+  tide__pin_queue queue;  // of some stream, not of this one
+} tide__pin_use;
+
+// A block. It is handed out exactly if it has a handle; until then it is its thread's who has it in hand.
+typedef struct tide__pin {
+  _Alignas(64) tide__slot slot;
+  tide__atomic_u64 address;  // may be read by who only has a number; whether it was right, the handle decides
+  struct tide__pin* next;    // in whichever list it is
+  struct tide__pin_segment* segment;
+  tide__atomic_u64 requested_bytes;  // of the last request that had it
+  tide__atomic_u32 use_word;         // 0: no uses, and nobody looks at them; see pinned_use.c
+  tide__atomic_u32 state;            // a tide__pin_state, while it has no handle
+  uint16_t class_index;
+  bool is_plain;   // of the default pool
+  bool is_scoped;  // handed out through a scope
+  tide__atomic_u32 stack;
+  // The rest: not touched by a request that finds an idle block and is announced nowhere.
+  tide__atomic_u64 bytes;
+  tide__pin_use* uses;   // owned; under use_word
+  tide__pin_use* held;   // owned; of a deferred or kept block
+  tide_stream stream;    // of the request
+  int32_t device;        // of the request; -1: none
+  uint32_t event_count;  // events it waits for; under the pending lock
+} tide__pin;
+
+typedef enum tide__pin_source {
+  TIDE__PIN_FROM_MACHINE,
+  TIDE__PIN_FROM_PAGES,   // our own, registered
+  TIDE__PIN_FROM_RESERVE  // a range of the reserve
+} tide__pin_source;
+
+// A range of the reserve, taken or free. [R1] free ranges do not touch each other
+typedef struct tide__pin_range {
+  tide__tree_node by_address;
+  tide__tree_node by_bytes;  // free ranges only
+  bool is_free;
+} tide__pin_range;
+
+// A piece of pinned memory.
+typedef struct tide__pin_memory {
+  uint64_t address;
+  uint64_t bytes;
+  tide__pin_source source;
+  tide__pin_range* range;  // of the reserve; owned by it
+} tide__pin_memory;
+
+// A pinned piece, cut into `capacity` blocks of block_bytes each.
+// [S1] idle_count blocks are in the list `idle`; it is linked in its depot exactly if that is not 0
+typedef struct tide__pin_segment {
+  tide__link link;           // in the depot; shared under the lock of its class, like the next four
+  tide__tree_node by_bytes;  // in the depot's tree, of a size without a class
+  tide__pin* idle;
+  uint32_t idle_count;
+  uint64_t seen_ns;  // when a look found it wholly idle, and it was not used since; 0: no look did
+  tide__link all;    // of its pool; shared under the chunks lock
+  struct tide__pin_pool* pool;
+  tide__pin_memory memory;
+  uint64_t block_bytes;
+  uint32_t capacity;
+  uint32_t class_index;
+  uint64_t ordinal;  // segments are numbered as they are made
+  uint32_t stack;
+  bool is_cached;  // false: it goes back as soon as it is reusable
+} tide__pin_segment;
+
+// The idle blocks of one class, in their segments.
+typedef struct tide__pin_rack {
+  _Alignas(64) tide__mutex lock;
+  tide__link parts;     // segments of which other blocks are in use
+  tide__link wholes;    // those that are wholly idle; the newest first
+  tide__tree by_bytes;  // these again, of sizes without a class
+} tide__pin_rack;
+
+typedef struct tide__pin_depot {
+  tide__pin_rack racks[TIDE__PIN_KINDS];
+  // Bytes of wholly idle segments.
+  tide__atomic_u64 idle_bytes;
+} tide__pin_depot;
+
+// The bytes that a captured copy reads.
+typedef struct tide__pin_copy {
+  struct tide__pin_copy* next;
+  const void* address;
+  uint64_t bytes;
+  uint64_t hash;
+} tide__pin_copy;
+
+typedef struct tide__pin_pool {
+  tide__link link;  // shared under the pools lock, like the next five
+  tide_pool number;
+  uint32_t users;
+  uint32_t guests;  // requests under way: they keep the pool from being dropped
+  bool has_scope;
+  tide__pin_copy* copies;   // owned
+  tide__pin* kept;          // shared under the pending lock
+  tide__link segments;      // shared under the chunks lock
+  tide_pinned_stats stats;  // shared under the totals lock
+  tide__pin_depot depot;
+} tide__pin_pool;
+
+typedef struct tide__pin_scope {
+  tide__pin_pool* pool;
+  uint64_t number;  // of no other scope
+  uint64_t thread;
+  tide_pinned_scope scope;
+} tide__pin_scope;
+
+typedef struct tide__pin_pending {
+  tide__mutex lock;      // guards all below
+  tide__signal changed;  // a thread is done with a queue
+  uint32_t listeners;    // who wait for that
+  bool is_retried;       // one thread has the deferred blocks
+  tide__atomic_u64 tickets;
+  uint64_t passes;          // looks at the queues so far
+  tide__pin_queue* queues;  // those in use; borrowed from the records of uses, like the idle ones
+  tide__pin_queue* idle_queues;
+  tide__pin* deferred;
+  tide__pin_use* idle_uses[TIDE_DEVICE_MAX];  // owned, each with an event of that device
+  tide__atomic_u64 waiting;                   // blocks in queues and deferred ones
+} tide__pin_pending;
+
+// What a front counts until it is added to the totals: see core/tally.h for the idea.
+enum { TIDE__PIN_ACTIVE, TIDE__PIN_ACTIVE_BYTES, TIDE__PIN_WAITS, TIDE__PIN_WAITS_BYTES, TIDE__PIN_COUNTS };
+
+typedef struct tide__pin_count {
+  int64_t sum;
+  int64_t high;
+  int64_t rises;
+} tide__pin_count;
+
+typedef struct tide__pin_tally {
+  tide__pin_pool* pool;  // whose blocks they are
+  uint32_t changes;
+  tide__pin_count counts[TIDE__PIN_COUNTS];
+} tide__pin_tally;
+
+// Idle blocks of a class at hand.
+typedef struct tide__pin_shelf {
+  tide__pin* head;
+  uint8_t count;
+  uint8_t limit;
+  uint8_t fill;  // how many were taken from the depot last: twice as many the next time
+  uint32_t units;
+  int64_t active;      // handed out minus taken back by this thread
+  int64_t handed_out;  // since the last reset
+} tide__pin_shelf;
+
+typedef struct tide__pin_front {
+  tide__front front;
+  tide__pin_tally tally;
+  // Bytes of blocks pinned one by one that lie here, and how many of them may: part of max_cached_bytes.
+  uint64_t idle_bytes;
+  uint64_t room_bytes;
+  tide__pin_use* uses;  // owned; idle ones
+  uint32_t use_count;
+  _Alignas(64) tide__pin_shelf shelves[TIDE__PIN_KINDS];
+} tide__pin_front;
+
+// Bits of `unusual`: requests are not for the short way.
+enum { TIDE__PIN_HAS_SCOPES = 1, TIDE__PIN_RECORDS = 2, TIDE__PIN_HAS_POWERS = 4, TIDE__PIN_HAS_CAP = 8 };
+
+typedef struct tide__pin_watcher {
+  pthread_t thread;
+  bool is_running;
+  tide__atomic_u32 calls;  // rises when there is something to do
+  tide__atomic_u32 is_asleep;
+  tide__atomic_u32 is_ending;
+  tide__atomic_u32 is_paused;  // it may not begin a look
+  tide__atomic_u32 is_looking;
+} tide__pin_watcher;
+
+struct tide_pinned {
+  tide_machine* machine;  // borrowed until the cache is freed
+  const tide_heap* heap;  // borrowed until the cache is freed
+  tide_pinned_options options;
+  uint64_t page_bytes;
+  uint64_t class_limit;   // requests up to this have a class
+  uint64_t first_single;  // the first class whose blocks are pinned one by one
+  bool is_dry;
+  int device_node;  // on which memory is wanted for TIDE_NUMA_DEVICE; -1: not known
+  bool has_cap;
+  tide__atomic_u32 unusual;  // bits: requests must not take the short way
+  // Of max_cached_bytes: what neither a front nor the default pool's depot has. Below 0 while there is too
+  // much, until the call that brought it about has given some back.
+  _Atomic(int64_t) room_left;
+  tide__atomic_u64 looked_ns;  // when idle memory was looked at last
+  tide__atomic_u64 next_ordinal;
+  tide__slots blocks;
+  tide__map map;
+  tide__fronts fronts;
+  tide__pin_pending pending;
+  tide__pin_watcher watcher;
+
+  tide__mutex chunks_lock;  // guards the lists of segments and the reserve
+  tide__pin_memory reserve;
+  bool has_reserve;
+  bool is_reserve_made;    // by some thread just now
+  tide__tree ranges;       // of the reserve, by address
+  tide__tree free_ranges;  // by bytes
+
+  tide__mutex pools_lock;  // guards pools, scopes, the options of the history
+  tide__pin_pool* default_pool;
+  tide__link pools;  // private ones
+  tide__link idle_pools;
+  tide_pool next_pool;
+  uint32_t scope_count;
+  uint64_t next_scope;
+  tide__pin_scope scopes[TIDE__PIN_MAX_SCOPES];
+  tide_history_options history;
+
+  tide__atomic_u32 history_level;
+  tide__atomic_u32 history_skips;
+  tide__ring ring;
+  tide_intern* names;  // owned
+
+  tide__mutex totals_lock;  // guards the statistics
+  tide_pinned_stats totals;
+  int64_t class_blocks[TIDE__PIN_KINDS];
+  int64_t class_made[TIDE__PIN_KINDS];
+};
+
+// When a call was made and by whom; all 0 when nothing is recorded.
+typedef struct tide__pin_moment {
+  uint64_t time_ns;
+  uint32_t stack;
+} tide__pin_moment;
+
+// One request on its way.
+typedef struct tide__pin_request {
+  tide_pinned* pinned;
+  tide__pin_pool* pool;
+  uint64_t bytes;    // as asked for
+  uint64_t rounded;  // of its block
+  uint32_t class_index;
+  int device;  // -1: none
+  tide_stream stream;
+  bool is_scoped;
+  tide__pin_moment moment;
+} tide__pin_request;
+
+static inline uint64_t tide__pin_class_bytes(uint32_t class_index) {
+  return tide__class_units(class_index) << TIDE__PIN_UNIT_SHIFT;
+}
+static inline uint64_t tide__pin_address(const tide__pin* block) {
+  return tide__load_relaxed(&block->address);
+}
+static inline uint64_t tide__pin_bytes(const tide__pin* block) { return tide__load_relaxed(&block->bytes); }
+static inline bool tide__pin_is_live(const tide__pin* block) {
+  return (tide__load_acquire(&block->slot.generation) & 1u) != 0;  // pairs with tide__slots_publish
+}
+static inline bool tide__pin_is_recording(const tide_pinned* pinned) {
+  return (tide__load_relaxed(&pinned->unusual) & TIDE__PIN_RECORDS) != 0;
+}
+
+// --- pinned.c ------------------------------------------------------------------------------------------
+// Sets or clears a bit of `unusual`; under the pools lock.
+void tide__pin_set_unusual(tide_pinned* pinned, uint32_t bit, bool is_on);
+// Lets the calling thread call the machine inside a capture; and as it was before.
+typedef struct tide__pin_mode {
+  tide_capture_mode before;
+  bool is_relaxed;
+} tide__pin_mode;
+tide__pin_mode tide__pin_relax(tide_pinned* pinned);
+void tide__pin_unrelax(tide_pinned* pinned, tide__pin_mode mode);
+
+// --- pinned_size.c -------------------------------------------------------------------------------------
+// The bytes of the block for a request and its class; false for 2^60 bytes and more.
+bool tide__pin_round(const tide_pinned* pinned, uint64_t bytes, uint64_t* out_rounded, uint32_t* out_class);
+
+// --- pinned_front.c ------------------------------------------------------------------------------------
+void tide__pin_front_init(void* front, void* pinned);
+static inline tide__pin_front* tide__pin_enter(tide_pinned* pinned) {
+  return tide__fronts_enter(&pinned->fronts);
+}
+static inline void tide__pin_leave(tide__pin_front* front) { tide__fronts_leave(front); }
+void tide__pin_settle_locked(tide_pinned* pinned, tide__pin_front* front);
+// Says whose blocks the front counts now.
+static inline void tide__pin_turn_locked(tide_pinned* pinned, tide__pin_front* front, tide__pin_pool* pool) {
+  if (front->tally.pool == pool) return;
+  tide__pin_settle_locked(pinned, front);
+  front->tally.pool = pool;
+}
+static inline void tide__pin_count_rise(tide__pin_front* front, int what, int64_t n) {
+  tide__pin_count* const count = &front->tally.counts[what];
+  count->sum += n;
+  count->rises += n;
+  if (count->sum > count->high) count->high = count->sum;
+}
+static inline void tide__pin_count_fall(tide__pin_front* front, int what, int64_t n) {
+  front->tally.counts[what].sum -= n;
+}
+static inline void tide__pin_counted_locked(tide_pinned* pinned, tide__pin_front* front) {
+  if (++front->tally.changes >= TIDE__PIN_TALLY_CHANGES) tide__pin_settle_locked(pinned, front);
+}
+// Counts a block as handed out, or as not active any more. It is of the pool that the front counts for.
+static inline void tide__pin_count_out_locked(tide_pinned* pinned, tide__pin_front* front,
+                                              uint32_t class_index, uint64_t bytes) {
+  tide__pin_shelf* const shelf = &front->shelves[class_index];
+  shelf->active++;
+  shelf->handed_out++;
+  tide__pin_count_rise(front, TIDE__PIN_ACTIVE, 1);
+  tide__pin_count_rise(front, TIDE__PIN_ACTIVE_BYTES, (int64_t)bytes);
+  tide__pin_counted_locked(pinned, front);
+}
+static inline void tide__pin_count_back_locked(tide_pinned* pinned, tide__pin_front* front,
+                                               uint32_t class_index, uint64_t bytes) {
+  front->shelves[class_index].active--;
+  tide__pin_count_fall(front, TIDE__PIN_ACTIVE, 1);
+  tide__pin_count_fall(front, TIDE__PIN_ACTIVE_BYTES, (int64_t)bytes);
+  tide__pin_counted_locked(pinned, front);
+}
+// Takes a block of a class out of the front, or fills the front from the depot first; NULL if both have
+// none.
+tide__pin* tide__pin_front_take_locked(tide_pinned* pinned, tide__pin_front* front, uint32_t class_index);
+// Puts an idle block of the default pool into the front, or from there into the depot.
+void tide__pin_front_put_locked(tide_pinned* pinned, tide__pin_front* front, tide__pin* block);
+// Moves blocks of a class to the depot until `keep` are left.
+void tide__pin_front_flush_locked(tide_pinned* pinned, tide__pin_front* front, uint32_t class_index,
+                                  uint32_t keep);
+// Moves what all fronts have of a class, or of all of them (TIDE__PIN_KINDS), to the depot. No front is
+// held.
+void tide__pin_fronts_flush(tide_pinned* pinned, uint32_t class_index);
+
+// --- pinned_depot.c ------------------------------------------------------------------------------------
+void tide__pin_depot_init(tide__pin_depot* depot);
+// Takes up to `count` idle blocks of a class, as a list; returns how many.
+uint32_t tide__pin_depot_take(tide_pinned* pinned, tide__pin_pool* pool, uint32_t class_index, uint32_t count,
+                              tide__pin** out);
+// Takes an idle block of a size without a class: the smallest that fits and is at most an eighth larger.
+tide__pin* tide__pin_depot_take_sized(tide_pinned* pinned, tide__pin_pool* pool, uint64_t bytes);
+// Puts a list of idle blocks of one class back into their segments.
+void tide__pin_depot_put(tide_pinned* pinned, tide__pin_pool* pool, uint32_t class_index, tide__pin* list);
+// Which wholly idle segments are taken out of a depot.
+typedef struct tide__pin_pick {
+  uint64_t least_bytes;  // of a block
+  uint64_t keep_bytes;   // until at most these are left in the depot
+  // Not 0: only those that a look found at seen_before or earlier; others are marked as seen now.
+  uint64_t now_ns;
+  uint64_t seen_before;
+} tide__pin_pick;
+// Takes wholly idle segments out, as a list by `link`; the largest classes first. Returns how many.
+uint32_t tide__pin_depot_pick(tide_pinned* pinned, tide__pin_pool* pool, const tide__pin_pick* pick,
+                              tide__link* out);
+// Puts a wholly idle segment back that was taken out.
+void tide__pin_depot_restore(tide_pinned* pinned, tide__pin_segment* segment);
+
+// --- pinned_source.c: where pinned memory comes from -------------------------------------------------------
+// For a pool, whose statistics count the calls of the machine.
+tide_status tide__pin_memory_take(tide_pinned* pinned, tide__pin_pool* pool, uint64_t bytes,
+                                  tide__pin_memory* out);
+tide_status tide__pin_memory_give(tide_pinned* pinned, tide__pin_pool* pool, const tide__pin_memory* memory);
+// Gives the reserve back, at the end.
+tide_status tide__pin_reserve_end(tide_pinned* pinned);
+
+// --- pinned_reserve.c --------------------------------------------------------------------------------------
+// A range of the reserve, or false.
+bool tide__pin_range_take(tide_pinned* pinned, uint64_t bytes, tide__pin_memory* out);
+void tide__pin_range_give(tide_pinned* pinned, tide__pin_range* range);
+bool tide__pin_range_add(tide_pinned* pinned, const tide__pin_memory* memory);
+void tide__pin_ranges_free(tide_pinned* pinned);
+
+// --- pinned_segment.c --------------------------------------------------------------------------------------
+// Pins a segment for a request; one of its blocks is the caller's, the others are in the depot.
+// `is_least`: a chunk as small as can be.
+tide_status tide__pin_segment_make(const tide__pin_request* request, bool is_least, tide__pin** out);
+// Gives wholly idle segments back that are in no depot, a list by `link`. What the machine refuses is in
+// the depot again. Counts those that went in *out_count, and returns the first failure.
+tide_status tide__pin_segments_give(tide_pinned* pinned, tide__link* list, uint32_t* out_count);
+tide_status tide__pin_segment_give(tide_pinned* pinned, tide__pin_segment* segment);
+// Forgets a segment, whatever its blocks are; at the end of a cache. Its memory is the caller's.
+void tide__pin_segment_drop(tide_pinned* pinned, tide__pin_segment* segment);
+tide__pin* tide__pin_segment_block(tide_pinned* pinned, const tide__pin_segment* segment, uint32_t index);
+
+// --- pinned_use.c ------------------------------------------------------------------------------------------
+// A record with an event of a device, and back.
+tide_status tide__pin_use_take(tide_pinned* pinned, int device, tide__pin_use** out);
+void tide__pin_use_give(tide_pinned* pinned, tide__pin_use* use);
+void tide__pin_use_give_locked(tide_pinned* pinned, tide__pin_front* front, tide__pin_use* use);
+// Records the event of a use.
+tide_status tide__pin_use_record(tide_pinned* pinned, tide__pin_use* use);
+// The uses of a block that was taken back; NULL: none.
+tide__pin_use* tide__pin_uses_take(tide__pin* block);
+// Frees records and their events.
+void tide__pin_uses_free(tide_pinned* pinned, tide__pin_use* use);
+bool tide__pin_stream_is_captured(tide_pinned* pinned, int device, tide_stream stream);
+
+// --- pinned_pending.c --------------------------------------------------------------------------------------
+void tide__pin_pending_init(tide_pinned* pinned);
+void tide__pin_pending_fini(tide_pinned* pinned);
+// All records of uses that are in queues or idle, as a list; at the end.
+tide__pin_use* tide__pin_pending_clear(tide_pinned* pinned);
+// Lets a block that was taken back wait for its uses. Never fails: what gets no event now gets it later.
+void tide__pin_wait(tide_pinned* pinned, tide__pin* block, tide__pin_use* uses);
+// Makes the blocks reusable whose work is done; or waits for all that wait now.
+tide_status tide__pin_poll(tide_pinned* pinned);
+tide_status tide__pin_drain(tide_pinned* pinned);
+static inline bool tide__pin_is_waiting(tide_pinned* pinned) {
+  return tide__load_relaxed(&pinned->pending.waiting) != 0;
+}
+
+// --- pinned_release.c --------------------------------------------------------------------------------------
+// A block that was counted as active becomes idle and goes into the front or the depot. Returns the
+// segment if it is not to be cached: it is wholly idle, and the caller's to give back.
+tide__pin_segment* tide__pin_retire(tide_pinned* pinned, tide__pin* block, bool was_waiting);
+// The block that a caller names, with the generation of its handle; else why not.
+tide_status tide__pin_name(tide_pinned* pinned, const char* call, tide_block block, tide__pin** out,
+                           uint32_t* out_generation);
+
+// --- pinned_trim.c -----------------------------------------------------------------------------------------
+// Looks after waiting blocks and idle memory.
+tide_status tide__pin_look(tide_pinned* pinned);
+// Gives memory back until no more than max_cached_bytes are cached.
+void tide__pin_enforce_cap(tide_pinned* pinned);
+static inline void tide__pin_keep_cap(tide_pinned* pinned) {
+  if (pinned->has_cap && tide__load_relaxed(&pinned->room_left) < 0) tide__pin_enforce_cap(pinned);
+}
+// Gives memory of the default pool back: wholly idle segments with blocks of at least `least_bytes`, until
+// `keep_bytes` are left.
+tide_status tide__pin_trim(tide_pinned* pinned, uint64_t least_bytes, uint64_t keep_bytes,
+                           uint32_t* out_count);
+
+// --- pinned_pool.c -----------------------------------------------------------------------------------------
+tide__pin_pool* tide__pin_pool_make(tide_pinned* pinned);
+void tide__pin_pools_fini(tide_pinned* pinned);
+tide__pin_pool* tide__pin_pool_find_locked(tide_pinned* pinned, tide_pool number)
+    TIDE_REQUIRES(&pinned->pools_lock);
+// Sets the pool of a request if an open scope takes it. The request is then a guest there.
+void tide__pin_pool_choose(tide__pin_request* request);
+void tide__pin_pool_leave(tide_pinned* pinned, tide__pin_pool* pool);
+// Gives back what pools without users have, and forgets those that have nothing any more.
+tide_status tide__pin_pools_empty(tide_pinned* pinned);
+// Notes what a captured copy reads, if a scope of the block's pool asks for it.
+void tide__pin_copy_note(tide_pinned* pinned, const tide__pin* block, int device, tide_stream stream,
+                         const void* source, uint64_t bytes);
+
+// --- pinned_stats.c ----------------------------------------------------------------------------------------
+// Adds what all fronts counted to the totals.
+void tide__pin_totals_settle(tide_pinned* pinned);
+void tide__pin_totals_add(tide_pinned* pinned, tide__pin_tally* tally);
+void tide__pin_totals_segment(tide_pinned* pinned, const tide__pin_segment* segment, bool is_made);
+void tide__pin_totals_call(tide_pinned* pinned, tide__pin_pool* pool, bool is_alloc, uint64_t ns);
+void tide__pin_totals_count(tide_pinned* pinned, tide__pin_pool* pool, size_t field_offset, int64_t n);
+#define TIDE__PIN_COUNT(pinned, pool, field, n) \
+  tide__pin_totals_count((pinned), (pool), offsetof(tide_pinned_stats, field), (n))
+
+// --- pinned_history.c --------------------------------------------------------------------------------------
+// The clock, and the caller's stack if the history's level is at least `level` (0: no stack); with no lock
+// held. All 0 if nothing is recorded.
+tide__pin_moment tide__pin_moment_now(tide_pinned* pinned, uint32_t level);
+uint64_t tide__pin_now(tide_pinned* pinned);
+void tide__pin_history_block(tide_pinned* pinned, tide_action action, const tide__pin_moment* moment,
+                             const tide__pin* block);
+void tide__pin_history_add(tide_pinned* pinned, tide_action action, const tide__pin_moment* moment,
+                           uint64_t address, uint64_t bytes, tide_pool pool);
+
+// --- watcher.c: the thread that looks after the streams ----------------------------------------------------
+tide_status tide__pin_watcher_start(tide_pinned* pinned);
+void tide__pin_watcher_stop(tide_pinned* pinned);
+void tide__pin_watcher_call(tide_pinned* pinned);
+// Keeps it from looking, and waits for the end of a look that is under way; and lets it go on.
+void tide__pin_watcher_pause(tide_pinned* pinned);
+void tide__pin_watcher_resume(tide_pinned* pinned);
+
+#endif

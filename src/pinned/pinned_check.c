@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// The invariants of a cache, recomputed from its segments, fronts and queues: see docs/pinned.md for the
+// list.
+#include "pinned/pinned_cache.h"
+
+// What was counted on the way.
+typedef struct pinned_audit {
+  tide_pinned* pinned;
+  uint8_t* seen;     // owned; for each record, how often it was met idle
+  uint32_t* events;  // owned; for each record, how many events wait in queues
+  size_t records;
+  uint64_t waiting;       // blocks
+  uint64_t room;          // of max_cached_bytes, in fronts and in the depot
+  tide_pinned_stats sum;  // over all pools
+  int64_t class_blocks[TIDE__PIN_KINDS];
+  int64_t class_active[TIDE__PIN_KINDS];
+} pinned_audit;
+
+// Reports a broken invariant: its number, for the caller to return.
+#define BROKEN(number, ...) (tide__fail(TIDE_ERR_STATE, 0, __FILE__, __LINE__, __VA_ARGS__), (number))
+#define AUDIT(call)                               \
+  do {                                            \
+    const int audit_broken_ = (call);             \
+    if (audit_broken_ != 0) return audit_broken_; \
+  } while (0)
+
+// ---------------------------------------------------------------------------------------------------
+// Idle blocks
+
+static int idle_check(pinned_audit* a, const tide__pin* block, const char* where) {
+  const uint32_t state = tide__load_relaxed(&block->state);
+  if (tide__pin_is_live(block) || state != TIDE__PIN_IDLE) {
+    return BROKEN(2, "the block %u in %s is handed out or in state %u", block->slot.index, where, state);
+  }
+  if (tide__load_relaxed(&block->use_word) != 0 || block->uses != NULL) {
+    return BROKEN(8, "the idle block %u has uses", block->slot.index);
+  }
+  if (++a->seen[block->slot.index] != 1) return BROKEN(2, "the block %u is idle twice", block->slot.index);
+  return 0;
+}
+
+static int front_check(pinned_audit* a, tide__pin_front* front) {
+  uint64_t idle_bytes = 0;
+  for (uint32_t i = 0; i < TIDE__PIN_KINDS; i++) {
+    uint32_t count = 0;
+    for (const tide__pin* block = front->shelves[i].head; block != NULL; block = block->next, count++) {
+      AUDIT(idle_check(a, block, "a front"));
+      if (block->class_index != i || !block->is_plain) {
+        return BROKEN(2, "the block %u is in the front of class %u", block->slot.index, i);
+      }
+      if (a->pinned->has_cap && i >= a->pinned->first_single) idle_bytes += tide__pin_bytes(block);
+    }
+    if (count != front->shelves[i].count) {
+      return BROKEN(2, "a front has %u blocks of class %u and says %u", count, i, front->shelves[i].count);
+    }
+    a->class_active[i] += front->shelves[i].active;
+  }
+  if (a->pinned->has_cap && (idle_bytes != front->idle_bytes || idle_bytes > front->room_bytes)) {
+    return BROKEN(5, "a front has %llu idle bytes, says %llu and has room for %llu",
+                  (unsigned long long)idle_bytes, (unsigned long long)front->idle_bytes,
+                  (unsigned long long)front->room_bytes);
+  }
+  if (a->pinned->has_cap) a->room += front->room_bytes;
+  return 0;
+}
+
+static int fronts_check(pinned_audit* a) {
+  int broken = 0;
+  tide__front* front = tide__fronts_first(&a->pinned->fronts);
+  for (; front != NULL && broken == 0; front = front->next) {
+    tide__front_take(front);
+    broken = front_check(a, (tide__pin_front*)(void*)front);
+    tide__front_give(front);
+  }
+  return broken;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Waiting blocks
+
+static int queues_check(pinned_audit* a) {
+  for (const tide__pin_queue* queue = a->pinned->pending.queues; queue != NULL; queue = queue->next) {
+    for (const tide__pin_use* use = queue->first; use != NULL; use = use->next) {
+      if (tide__load_relaxed(&use->block->state) != TIDE__PIN_WAITING) {
+        return BROKEN(4, "the block %u is in a queue and does not wait", use->block->slot.index);
+      }
+      if (use->stream != queue->stream || use->device != queue->device || !use->is_recorded) {
+        return BROKEN(4, "the block %u is in the queue of another stream", use->block->slot.index);
+      }
+      if (use->next == NULL && queue->last != use) return BROKEN(4, "a queue has another end");
+      a->events[use->block->slot.index]++;
+    }
+  }
+  return 0;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Segments
+
+static int block_check(pinned_audit* a, const tide__pin_segment* segment, const tide__pin* block,
+                       tide_pinned_stats* sum) {
+  const uint32_t index = block->slot.index;
+  const uint32_t state = tide__load_relaxed(&block->state);
+  const bool is_live = tide__pin_is_live(block);
+  const bool is_idle = !is_live && state == TIDE__PIN_IDLE;
+  if (block->segment != segment || tide__pin_bytes(block) != segment->block_bytes ||
+      block->class_index != segment->class_index ||
+      block->is_plain != (segment->pool == a->pinned->default_pool)) {
+    return BROKEN(1, "the block %u is not one of its segment", index);
+  }
+  if (a->seen[index] != (is_idle ? 1 : 0)) return BROKEN(2, "the block %u is idle and in no list", index);
+  if (is_live && tide__load_relaxed(&block->requested_bytes) > segment->block_bytes) {
+    return BROKEN(1, "the block %u is smaller than what was asked for", index);
+  }
+  const bool is_waiting = !is_live && state == TIDE__PIN_WAITING;
+  if (is_waiting) a->waiting++;
+  if (a->events[index] != (is_waiting ? block->event_count : 0)) {
+    return BROKEN(4, "the block %u waits for %u events, %u are in queues", index, block->event_count,
+                  a->events[index]);
+  }
+  sum->allocations.current++;
+  sum->allocated_bytes.current += (int64_t)segment->block_bytes;
+  sum->active_requests.current += is_idle ? 0 : 1;
+  sum->active_bytes.current += is_idle ? 0 : (int64_t)segment->block_bytes;
+  sum->waiting.current += is_waiting ? 1 : 0;
+  sum->waiting_bytes.current += is_waiting ? (int64_t)segment->block_bytes : 0;
+  a->class_blocks[segment->class_index]++;
+  a->class_active[segment->class_index] -= is_idle ? 0 : 1;
+  return 0;
+}
+
+static int pin_segment_check(pinned_audit* a, const tide__pin_segment* segment, tide_pinned_stats* sum,
+                             uint64_t* whole_bytes) {
+  uint32_t count = 0;
+  for (const tide__pin* block = segment->idle; block != NULL; block = block->next, count++) {
+    AUDIT(idle_check(a, block, "a segment"));
+  }
+  if (count != segment->idle_count) {
+    return BROKEN(3, "a segment has %u idle blocks and says %u", count, segment->idle_count);
+  }
+  if (tide__list_is_empty(&segment->link) != (count == 0)) return BROKEN(3, "a segment is in the wrong list");
+  if (count == segment->capacity) *whole_bytes += segment->memory.bytes;
+  if (segment->capacity * segment->block_bytes > segment->memory.bytes) {
+    return BROKEN(1, "a segment of %llu bytes has more blocks than that",
+                  (unsigned long long)segment->memory.bytes);
+  }
+  sum->segments.current++;
+  sum->reserved_bytes.current += (int64_t)segment->memory.bytes;
+  return 0;
+}
+
+static int segment_check_blocks(pinned_audit* a, const tide__pin_segment* segment, tide_pinned_stats* sum) {
+  for (uint32_t i = 0; i < segment->capacity; i++) {
+    const tide__pin* const block = tide__pin_segment_block(a->pinned, segment, i);
+    if (block == NULL || tide__pin_address(block) != segment->memory.address + i * segment->block_bytes) {
+      return BROKEN(1, "the map does not know block %u of a segment", i);
+    }
+    AUDIT(block_check(a, segment, block, sum));
+  }
+  return 0;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Statistics
+
+static int pin_stats_check(const tide_pinned_stats* stats, const tide_pinned_stats* sum, const char* what) {
+#define CHECK_STAT(name)                                                                    \
+  if (stats->name.current != sum->name.current || stats->name.peak < stats->name.current) { \
+    return BROKEN(6, "%s of %s is %lld with a peak of %lld; counted: %lld", #name, what,    \
+                  (long long)stats->name.current, (long long)stats->name.peak,              \
+                  (long long)sum->name.current);                                            \
+  }
+  TIDE_PINNED_STAT_MAP(CHECK_STAT)
+#undef CHECK_STAT
+  return 0;
+}
+
+static void stats_sum(tide_pinned_stats* to, const tide_pinned_stats* from) {
+#define SUM_STAT(name) to->name.current += from->name.current;
+  TIDE_PINNED_STAT_MAP(SUM_STAT)
+#undef SUM_STAT
+}
+
+static int pool_check(pinned_audit* a, tide__pin_pool* pool) {
+  tide_pinned_stats sum = TIDE_PINNED_STATS_INIT;
+  uint64_t whole_bytes = 0;
+  TIDE_LIST_EACH(it, &pool->segments) {
+    AUDIT(pin_segment_check(a, TIDE_OWNER(it, tide__pin_segment, all), &sum, &whole_bytes));
+  }
+  TIDE_LIST_EACH(it, &pool->segments) {
+    AUDIT(segment_check_blocks(a, TIDE_OWNER(it, tide__pin_segment, all), &sum));
+  }
+  if (whole_bytes != tide__load_relaxed(&pool->depot.idle_bytes)) {
+    return BROKEN(5, "the depot of pool %u has %llu bytes wholly idle and says otherwise", pool->number,
+                  (unsigned long long)whole_bytes);
+  }
+  if (pool == a->pinned->default_pool) a->room += whole_bytes;
+  AUDIT(pin_stats_check(&pool->stats, &sum, "a pool"));
+  stats_sum(&a->sum, &sum);
+  return 0;
+}
+
+static int cap_check(const pinned_audit* a) {
+  const tide_pinned* const pinned = a->pinned;
+  if (!pinned->has_cap) return 0;
+  const int64_t left = (int64_t)pinned->options.max_cached_bytes - (int64_t)a->room;
+  const int64_t said = tide__load_relaxed(&pinned->room_left);
+  if (left != said)
+    return BROKEN(5, "%lld bytes of room are left, not %lld", (long long)left, (long long)said);
+  return 0;
+}
+
+static int classes_check(const pinned_audit* a) {
+  for (uint32_t i = 0; i < TIDE__PIN_KINDS; i++) {
+    if (a->class_blocks[i] != a->pinned->class_blocks[i] || a->class_active[i] != 0) {
+      return BROKEN(7, "class %u has %lld blocks, not %lld; %lld more active ones are counted", i,
+                    (long long)a->class_blocks[i], (long long)a->pinned->class_blocks[i],
+                    (long long)a->class_active[i]);
+    }
+  }
+  return 0;
+}
+
+// The ranges of the reserve fill it without a gap, and no two free ones touch.
+static int reserve_check(const tide_pinned* pinned) {
+  uint64_t at = pinned->reserve.address;
+  bool was_free = false;
+  if (!pinned->has_reserve) return 0;
+  tide__tree_node* node = tide__tree_first(&pinned->ranges);
+  for (; node != NULL; node = tide__tree_next(node)) {
+    const tide__pin_range* const range = TIDE_OWNER(node, tide__pin_range, by_address);
+    if (node->key != at || (was_free && range->is_free)) return BROKEN(9, "the reserve has a gap or a seam");
+    at += range->by_bytes.key;
+    was_free = range->is_free;
+  }
+  if (at != pinned->reserve.address + pinned->reserve.bytes) return BROKEN(9, "the reserve has lost its end");
+  return 0;
+}
+
+static int audit_run(pinned_audit* a) {
+  tide_pinned* const pinned = a->pinned;
+  tide__pin_totals_settle(pinned);
+  AUDIT(fronts_check(a));
+  AUDIT(queues_check(a));
+  // Idle blocks of all segments are met before any block is looked at, fronts before both.
+  AUDIT(pool_check(a, pinned->default_pool));
+  TIDE_LIST_EACH(it, &pinned->pools) { AUDIT(pool_check(a, TIDE_OWNER(it, tide__pin_pool, link))); }
+  AUDIT(pin_stats_check(&pinned->totals, &a->sum, "the cache"));
+  AUDIT(classes_check(a));
+  AUDIT(cap_check(a));
+  if (a->waiting != tide__load_relaxed(&pinned->pending.waiting)) {
+    return BROKEN(4, "%llu blocks wait, and another number is counted", (unsigned long long)a->waiting);
+  }
+  return reserve_check(pinned);
+}
+
+int tide_pinned_check(tide_pinned* pinned) {
+  pinned_audit a = { .pinned = pinned };
+  if (pinned == NULL) return BROKEN(1, "pinned_check: no cache");
+  a.records = (size_t)tide__slots_count(&pinned->blocks) + 1;
+  a.seen = tide__heap_alloc(pinned->heap, a.records, sizeof *a.seen);
+  a.events = tide__heap_alloc(pinned->heap, a.records, sizeof *a.events);
+  tide__pin_watcher_pause(pinned);
+  const bool has_memory = a.seen != NULL && a.events != NULL;
+  const int broken = has_memory ? audit_run(&a) : BROKEN(99, "pinned_check: no memory");
+  tide__pin_watcher_resume(pinned);
+  tide__heap_release(pinned->heap, a.seen, a.records, sizeof *a.seen);
+  tide__heap_release(pinned->heap, a.events, a.records, sizeof *a.events);
+  return broken;
+}

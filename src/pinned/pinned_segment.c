@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Segments: pinned pieces cut into blocks of one size. Small classes get chunks, each as large as all
+// that the class has already, from 128 KiB to 1 MiB; larger blocks are pinned one by one. All records of
+// a segment are made with it, so that handing out its blocks takes no memory.
+#include "pinned/pinned_cache.h"
+
+#define CHUNK_LEAST ((uint64_t)128 << 10)
+#define CHUNK_MOST ((uint64_t)1 << 20)
+enum { CHUNK_STEP = 8 };  // blocks of 512 bytes or a multiple: so that chunks are whole pages
+
+// A block's place in the map; those above 1 MiB have one of their own in each MiB.
+static bool block_is_small(const tide__pin_segment* segment) {
+  return segment->block_bytes <= (uint64_t)1 << TIDE__MAP_MIB_SHIFT;
+}
+
+static uint64_t block_begin(const tide__pin_segment* segment, uint32_t index) {
+  return segment->memory.address + index * segment->block_bytes;
+}
+
+tide__pin* tide__pin_segment_block(tide_pinned* pinned, const tide__pin_segment* segment, uint32_t index) {
+  uint32_t record = 0;
+  const bool is_there = tide__map_find(&pinned->map, block_begin(segment, index), &record);
+  return is_there ? tide__slots_at(&pinned->blocks, record) : NULL;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Records
+
+// The generation goes on, so that a handle of this life is known as stale when the record has another.
+static void block_drop(tide_pinned* pinned, tide__pin* block) {
+  tide__store_relaxed(&block->state, TIDE__PIN_SPARE);
+  tide__store_relaxed(&block->slot.generation, tide__load_relaxed(&block->slot.generation) + 2);
+  tide__slots_give(&pinned->blocks, block);
+}
+
+static void block_set_up(tide__pin* block, tide__pin_segment* segment, uint64_t address, bool is_plain) {
+  tide__store_relaxed(&block->address, address);
+  tide__store_relaxed(&block->bytes, segment->block_bytes);
+  tide__store_relaxed(&block->requested_bytes, 0);
+  tide__store_relaxed(&block->state, TIDE__PIN_IDLE);
+  block->segment = segment;
+  block->class_index = (uint16_t)segment->class_index;
+  block->is_plain = is_plain;
+  block->is_scoped = false;
+  tide__store_relaxed(&block->stack, 0);
+}
+
+// Makes the records of all blocks, as a list in the order of addresses.
+static tide_status segment_carve(tide_pinned* pinned, tide__pin_segment* segment) {
+  const bool is_plain = segment->pool == pinned->default_pool;
+  for (uint32_t i = segment->capacity; i-- > 0;) {
+    tide__pin* const block = tide__slots_take(&pinned->blocks);
+    TIDE_REQUIRE(block != NULL, TIDE_ERR_NO_MEMORY, "pinned: no memory for the records of %u blocks",
+                 segment->capacity);
+    block_set_up(block, segment, block_begin(segment, i), is_plain);
+    block->next = segment->idle;
+    segment->idle = block;
+    segment->idle_count++;
+  }
+  const uint64_t bytes = block_is_small(segment) ? segment->memory.bytes : 1;
+  return tide__map_cover(&pinned->map, segment->memory.address, bytes, block_is_small(segment));
+}
+
+static void segment_free(tide_pinned* pinned, tide__pin_segment* segment) {
+  while (segment->idle != NULL) {
+    tide__pin* const block = segment->idle;
+    segment->idle = block->next;
+    block_drop(pinned, block);
+  }
+  tide__heap_release(pinned->heap, segment, 1, sizeof *segment);
+}
+
+static void segment_enter(tide_pinned* pinned, tide__pin_segment* segment) {
+  for (tide__pin* block = segment->idle; block != NULL; block = block->next) {
+    tide__map_set(&pinned->map, tide__pin_address(block), block_is_small(segment), block->slot.index);
+  }
+  tide__mutex_lock(&pinned->chunks_lock);
+  tide__list_append(&segment->pool->segments, &segment->all);
+  tide__mutex_unlock(&pinned->chunks_lock);
+}
+
+static void segment_leave(tide_pinned* pinned, tide__pin_segment* segment) {
+  for (uint32_t i = 0; i < segment->capacity; i++) {
+    tide__map_clear(&pinned->map, block_begin(segment, i), block_is_small(segment));
+  }
+  tide__mutex_lock(&pinned->chunks_lock);
+  tide__list_unlink(&segment->all);
+  tide__mutex_unlock(&pinned->chunks_lock);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Making
+
+static uint64_t chunk_bytes(tide_pinned* pinned, const tide__pin_request* request) {
+  tide__mutex_lock(&pinned->totals_lock);
+  const uint64_t blocks = (uint64_t)pinned->class_blocks[request->class_index];
+  tide__mutex_unlock(&pinned->totals_lock);
+  return tide__max(CHUNK_LEAST, tide__min(CHUNK_MOST, blocks * request->rounded));
+}
+
+static uint32_t segment_capacity(tide_pinned* pinned, const tide__pin_request* request, bool is_least) {
+  if (request->class_index >= pinned->first_single) return 1;
+  if (is_least) return CHUNK_STEP;
+  const uint64_t blocks = chunk_bytes(pinned, request) / request->rounded;
+  return (uint32_t)tide__max(CHUNK_STEP, blocks & ~(uint64_t)(CHUNK_STEP - 1));
+}
+
+static tide__pin_segment* segment_new(const tide__pin_request* request, bool is_least) {
+  tide_pinned* const pinned = request->pinned;
+  tide__pin_segment* const segment = tide__heap_alloc(pinned->heap, 1, sizeof *segment);
+  if (segment == NULL) return NULL;
+  tide__list_init(&segment->link);
+  tide__list_init(&segment->all);
+  segment->pool = request->pool;
+  segment->block_bytes = request->rounded;
+  segment->class_index = request->class_index;
+  segment->capacity = segment_capacity(pinned, request, is_least);
+  segment->ordinal = tide__add_relaxed(&pinned->next_ordinal, 1);
+  segment->stack = request->moment.stack;
+  segment->is_cached = request->bytes <= pinned->options.max_block_bytes;
+  return segment;
+}
+
+// Gives the memory and the records of a segment that nobody has seen back.
+static void segment_undo(tide_pinned* pinned, tide__pin_segment* segment) {
+  const tide_error error = *tide_last_error();
+  if (segment->memory.bytes != 0)
+    tide__ignore(tide__pin_memory_give(pinned, segment->pool, &segment->memory));
+  segment_free(pinned, segment);
+  tide__error_restore(&error);
+}
+
+tide_status tide__pin_segment_make(const tide__pin_request* request, bool is_least, tide__pin** out) {
+  tide_pinned* const pinned = request->pinned;
+  *out = NULL;
+  tide__pin_segment* const segment = segment_new(request, is_least);
+  TIDE_REQUIRE(segment != NULL, TIDE_ERR_NO_MEMORY, "pinned: no memory for the record of a segment");
+  tide_status status = tide__pin_memory_take(pinned, segment->pool, segment->capacity * segment->block_bytes,
+                                             &segment->memory);
+  if (status == TIDE_OK) status = segment_carve(pinned, segment);
+  if (status != TIDE_OK) {
+    segment_undo(pinned, segment);
+    return status;
+  }
+  segment_enter(pinned, segment);
+  tide__pin_totals_segment(pinned, segment, true);
+  tide__pin_history_add(pinned, TIDE_ACTION_SEGMENT_ALLOC, &request->moment, segment->memory.address,
+                        segment->memory.bytes, segment->pool->number);
+  tide__pin* const list = segment->idle;
+  segment->idle = NULL;
+  segment->idle_count = 0;
+  *out = list;
+  if (list->next != NULL) tide__pin_depot_put(pinned, segment->pool, segment->class_index, list->next);
+  return TIDE_OK;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Giving back
+
+tide_status tide__pin_segment_give(tide_pinned* pinned, tide__pin_segment* segment) {
+  // The addresses are forgotten first: as soon as the machine has them, another thread may be given them.
+  segment_leave(pinned, segment);
+  const tide_status status = tide__pin_memory_give(pinned, segment->pool, &segment->memory);
+  if (status != TIDE_OK) {
+    segment_enter(pinned, segment);
+    tide__pin_depot_restore(pinned, segment);
+    return status;
+  }
+  const tide__pin_moment moment = tide__pin_moment_now(pinned, TIDE_HISTORY_ALL);
+  tide__pin_history_add(pinned, TIDE_ACTION_SEGMENT_FREE, &moment, segment->memory.address,
+                        segment->memory.bytes, segment->pool->number);
+  tide__pin_totals_segment(pinned, segment, false);
+  segment_free(pinned, segment);
+  return TIDE_OK;
+}
+
+tide_status tide__pin_segments_give(tide_pinned* pinned, tide__link* list, uint32_t* out_count) {
+  tide_status first = TIDE_OK;
+  *out_count = 0;
+  while (!tide__list_is_empty(list)) {
+    tide__pin_segment* const segment = TIDE_OWNER(list->next, tide__pin_segment, link);
+    tide__list_unlink(&segment->link);
+    const tide_status status = tide__pin_segment_give(pinned, segment);
+    if (status == TIDE_OK) (*out_count)++;
+    if (first == TIDE_OK) first = status;
+  }
+  return first;
+}
+
+void tide__pin_segment_drop(tide_pinned* pinned, tide__pin_segment* segment) {
+  tide__list_unlink(&segment->all);
+  tide__heap_release(pinned->heap, segment, 1, sizeof *segment);
+}

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Statistics: the totals of a cache and of each pool, to which the fronts add what they counted. What
+// changes with a call of the machine is counted in the totals at once. Lock: totals.
+#include "pinned/pinned_cache.h"
+
+static void stat_shift(tide_stat* stat, int64_t sum, int64_t high, int64_t rises) {
+  if (stat->current + high > stat->peak) stat->peak = stat->current + high;
+  stat->current += sum;
+  stat->allocated += rises;
+  stat->freed += rises - sum;
+}
+
+static void stats_add_tally(tide_pinned_stats* stats, const tide__pin_tally* tally) {
+  tide_stat* const to[TIDE__PIN_COUNTS] = { &stats->active_requests, &stats->active_bytes, &stats->waiting,
+                                            &stats->waiting_bytes };
+  for (int i = 0; i < TIDE__PIN_COUNTS; i++) {
+    stat_shift(to[i], tally->counts[i].sum, tally->counts[i].high, tally->counts[i].rises);
+  }
+}
+
+void tide__pin_totals_add(tide_pinned* pinned, tide__pin_tally* tally) {
+  tide__mutex_lock(&pinned->totals_lock);
+  stats_add_tally(&pinned->totals, tally);
+  stats_add_tally(&tally->pool->stats, tally);
+  tide__mutex_unlock(&pinned->totals_lock);
+  *tally = (tide__pin_tally){ .pool = tally->pool };
+}
+
+static void stat_move(tide_stat* stat, int64_t n) { stat_shift(stat, n, n > 0 ? n : 0, n > 0 ? n : 0); }
+
+static void stats_segment(tide_pinned_stats* stats, const tide__pin_segment* segment, bool is_made) {
+  const int64_t blocks = (int64_t)segment->capacity;
+  const int64_t block_bytes = blocks * (int64_t)segment->block_bytes;
+  const int64_t bytes = (int64_t)segment->memory.bytes;
+  stat_move(&stats->allocations, is_made ? blocks : -blocks);
+  stat_move(&stats->allocated_bytes, is_made ? block_bytes : -block_bytes);
+  stat_move(&stats->segments, is_made ? 1 : -1);
+  stat_move(&stats->reserved_bytes, is_made ? bytes : -bytes);
+}
+
+void tide__pin_totals_segment(tide_pinned* pinned, const tide__pin_segment* segment, bool is_made) {
+  const int64_t blocks = (int64_t)segment->capacity;
+  tide__mutex_lock(&pinned->totals_lock);
+  stats_segment(&pinned->totals, segment, is_made);
+  stats_segment(&segment->pool->stats, segment, is_made);
+  pinned->class_blocks[segment->class_index] += is_made ? blocks : -blocks;
+  if (is_made) pinned->class_made[segment->class_index] += segment->capacity;
+  tide__mutex_unlock(&pinned->totals_lock);
+}
+
+static void duration_add(tide_duration* duration, uint64_t ns) {
+  duration->total_ns += ns;
+  duration->count++;
+  duration->max_ns = tide__max(duration->max_ns, ns);
+  if (duration->min_ns == 0 || (ns != 0 && ns < duration->min_ns)) duration->min_ns = ns;
+}
+
+static void stats_call(tide_pinned_stats* stats, bool is_alloc, uint64_t ns) {
+  duration_add(is_alloc ? &stats->host_alloc_time : &stats->host_free_time, ns);
+  if (is_alloc) stats->num_host_alloc++;
+  else stats->num_host_free++;
+}
+
+void tide__pin_totals_call(tide_pinned* pinned, tide__pin_pool* pool, bool is_alloc, uint64_t ns) {
+  tide__mutex_lock(&pinned->totals_lock);
+  stats_call(&pinned->totals, is_alloc, ns);
+  stats_call(&pool->stats, is_alloc, ns);
+  tide__mutex_unlock(&pinned->totals_lock);
+}
+
+void tide__pin_totals_count(tide_pinned* pinned, tide__pin_pool* pool, size_t field_offset, int64_t n) {
+  tide__mutex_lock(&pinned->totals_lock);
+  *(int64_t*)(void*)((char*)&pinned->totals + field_offset) += n;
+  *(int64_t*)(void*)((char*)&pool->stats + field_offset) += n;
+  tide__mutex_unlock(&pinned->totals_lock);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Asking and resetting
+
+// Adds what all fronts counted.
+void tide__pin_totals_settle(tide_pinned* pinned) {
+  tide__front* front = tide__fronts_first(&pinned->fronts);
+  for (; front != NULL; front = front->next) {
+    tide__front_take(front);
+    tide__pin_settle_locked(pinned, (tide__pin_front*)(void*)front);
+    tide__front_give(front);
+  }
+}
+
+static tide_status stats_copy(tide_pinned* pinned, const tide_pinned_stats* from, tide_pinned_stats* out) {
+  TIDE_REQUIRE(out->size == sizeof *out, TIDE_ERR_ARGUMENT, "pinned_get_stats: a struct of %u bytes",
+               out->size);
+  tide__pin_totals_settle(pinned);
+  tide__mutex_lock(&pinned->totals_lock);
+  *out = *from;
+  tide__mutex_unlock(&pinned->totals_lock);
+  return TIDE_OK;
+}
+
+tide_status tide_pinned_get_stats(tide_pinned* pinned, tide_pinned_stats* out) {
+  TIDE_REQUIRE(pinned != NULL && out != NULL, TIDE_ERR_ARGUMENT, "pinned_get_stats: no cache or out");
+  return stats_copy(pinned, &pinned->totals, out);
+}
+
+tide_status tide_pinned_pool_stats(tide_pinned* pinned, tide_pool pool, tide_pinned_stats* out) {
+  TIDE_REQUIRE(pinned != NULL && out != NULL, TIDE_ERR_ARGUMENT, "pinned_pool_stats: no cache or out");
+  tide__mutex_lock(&pinned->pools_lock);
+  const tide__pin_pool* const found = tide__pin_pool_find_locked(pinned, pool);
+  tide__mutex_unlock(&pinned->pools_lock);
+  TIDE_REQUIRE(found != NULL, TIDE_ERR_HANDLE, "pinned_pool_stats: there is no pool %u", pool);
+  return stats_copy(pinned, &found->stats, out);
+}
+
+tide_status tide_pinned_get_class(tide_pinned* pinned, uint32_t index, tide_pinned_class* out) {
+  TIDE_REQUIRE(pinned != NULL && out != NULL && index < TIDE__PIN_KINDS, TIDE_ERR_ARGUMENT,
+               "pinned_get_class: no cache, no out, or no class %u", index);
+  TIDE_REQUIRE(out->size == sizeof *out, TIDE_ERR_ARGUMENT, "pinned_get_class: a struct of %u bytes",
+               out->size);
+  *out = (tide_pinned_class)TIDE_PINNED_CLASS_INIT;
+  if (index != TIDE__PIN_SIZED) out->bytes = tide__pin_class_bytes(index);
+  tide__mutex_lock(&pinned->totals_lock);
+  out->blocks = pinned->class_blocks[index];
+  out->made = pinned->class_made[index];
+  tide__mutex_unlock(&pinned->totals_lock);
+  tide__front* front = tide__fronts_first(&pinned->fronts);
+  for (; front != NULL; front = front->next) {
+    tide__front_take(front);
+    const tide__pin_shelf* const shelf = &((tide__pin_front*)(void*)front)->shelves[index];
+    out->active += shelf->active;
+    out->handed_out += shelf->handed_out;
+    tide__front_give(front);
+  }
+  return TIDE_OK;
+}
+
+static void stats_forget_sums(tide_pinned_stats* stats) {
+#define FORGET_SUMS(name) stats->name.allocated = stats->name.freed = 0;
+  TIDE_PINNED_STAT_MAP(FORGET_SUMS)
+#undef FORGET_SUMS
+#define FORGET_COUNT(name) stats->name = 0;
+  TIDE_PINNED_COUNTER_MAP(FORGET_COUNT)
+#undef FORGET_COUNT
+  stats->host_alloc_time.total_ns = stats->host_alloc_time.count = 0;
+  stats->host_free_time.total_ns = stats->host_free_time.count = 0;
+}
+
+static void stats_forget_peaks(tide_pinned_stats* stats) {
+#define FORGET_PEAK(name) stats->name.peak = stats->name.current;
+  TIDE_PINNED_STAT_MAP(FORGET_PEAK)
+#undef FORGET_PEAK
+  stats->host_alloc_time.max_ns = stats->host_alloc_time.min_ns = 0;
+  stats->host_free_time.max_ns = stats->host_free_time.min_ns = 0;
+}
+
+// Changes the totals and the statistics of every pool.
+static void stats_each(tide_pinned* pinned, void (*change)(tide_pinned_stats* stats)) {
+  tide__pin_totals_settle(pinned);
+  tide__mutex_lock(&pinned->pools_lock);
+  tide__mutex_lock(&pinned->totals_lock);
+  change(&pinned->totals);
+  change(&pinned->default_pool->stats);
+  TIDE_LIST_EACH(it, &pinned->pools) { change(&TIDE_OWNER(it, tide__pin_pool, link)->stats); }
+  tide__mutex_unlock(&pinned->totals_lock);
+  tide__mutex_unlock(&pinned->pools_lock);
+}
+
+void tide_pinned_reset_accumulated(tide_pinned* pinned) {
+  if (pinned == NULL) return;
+  stats_each(pinned, stats_forget_sums);
+  tide__mutex_lock(&pinned->totals_lock);
+  for (uint32_t i = 0; i < TIDE__PIN_KINDS; i++) pinned->class_made[i] = 0;
+  tide__mutex_unlock(&pinned->totals_lock);
+  tide__front* front = tide__fronts_first(&pinned->fronts);
+  for (; front != NULL; front = front->next) {
+    tide__pin_front* const f = (tide__pin_front*)(void*)front;
+    tide__front_take(front);
+    for (uint32_t i = 0; i < TIDE__PIN_KINDS; i++) f->shelves[i].handed_out = 0;
+    tide__front_give(front);
+  }
+}
+
+void tide_pinned_reset_peaks(tide_pinned* pinned) {
+  if (pinned != NULL) stats_each(pinned, stats_forget_peaks);
+}

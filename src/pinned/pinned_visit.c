@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Looking inside: segments and their blocks, shown to a visitor that may call the cache. The segments are
+// noted first and sorted by address; then the blocks of each are found by their addresses, copied and
+// shown. A segment that is gone when its turn comes is left out.
+#include <stdlib.h>
+
+#include "pinned/pinned_cache.h"
+
+typedef struct seen_segment {
+  tide_segment_info info;
+  uint64_t block_bytes;
+  uint32_t capacity;
+} seen_segment;
+
+typedef struct pinned_view {
+  tide_pinned* pinned;
+  const tide_device_visitor* visitor;
+  seen_segment* segments;  // owned
+  size_t count;
+  size_t capacity;
+  tide_block_info* blocks;  // owned; those of one segment
+  size_t block_capacity;
+  uint64_t active_bytes;  // shown so far
+} pinned_view;
+
+// ---------------------------------------------------------------------------------------------------
+// Noting
+
+static seen_segment segment_note(const tide__pin_segment* segment) {
+  return (seen_segment){ .info = { .address = segment->memory.address,
+                                   .bytes = segment->memory.bytes,
+                                   .pool_label = { 0, segment->pool->number },
+                                   .pool = segment->pool->number,
+                                   .stack = segment->stack,
+                                   .device = -1,
+                                   .is_large = segment->capacity == 1,
+                                   .ordinal = segment->ordinal },
+                         .block_bytes = segment->block_bytes,
+                         .capacity = segment->capacity };
+}
+
+// Notes the segments of a pool as far as there is room; returns how many there are.
+static size_t pool_note_locked(pinned_view* view, const tide__pin_pool* pool) {
+  size_t count = 0;
+  TIDE_LIST_EACH(it, &pool->segments) {
+    if (view->count < view->capacity) {
+      view->segments[view->count++] = segment_note(TIDE_OWNER(it, tide__pin_segment, all));
+    }
+    count++;
+  }
+  return count;
+}
+
+static tide_status pin_pool_note(pinned_view* view, const tide__pin_pool* pool) {
+  const size_t first = view->count;
+  for (;;) {
+    view->count = first;
+    tide__mutex_lock(&view->pinned->chunks_lock);
+    const size_t wanted = first + pool_note_locked(view, pool);
+    tide__mutex_unlock(&view->pinned->chunks_lock);
+    if (view->count == wanted) return TIDE_OK;
+    TIDE_REQUIRE(tide__heap_grow(view->pinned->heap, (void**)&view->segments, &view->capacity, wanted + 16,
+                                 sizeof *view->segments),
+                 TIDE_ERR_NO_MEMORY, "pinned_visit: no memory to note %zu segments", wanted);
+  }
+}
+
+// The pool with the least number from *number on, which moves behind it; NULL at the end. Records of
+// pools live as long as the cache.
+static const tide__pin_pool* pool_after(tide_pinned* pinned, tide_pool* number) {
+  const tide__pin_pool* next = *number == TIDE_POOL_DEFAULT ? pinned->default_pool : NULL;
+  tide__mutex_lock(&pinned->pools_lock);
+  TIDE_LIST_EACH(it, &pinned->pools) {
+    const tide__pin_pool* const pool = TIDE_OWNER(it, tide__pin_pool, link);
+    const bool is_later = pool->number >= *number && *number != TIDE_POOL_DEFAULT;
+    if (is_later && (next == NULL || pool->number < next->number)) next = pool;
+  }
+  if (next != NULL) *number = next->number + 1;
+  tide__mutex_unlock(&pinned->pools_lock);
+  return next;
+}
+
+static tide_status view_note(pinned_view* view, const tide_pool* only) {
+  tide_pinned* const pinned = view->pinned;
+  tide_pool number = TIDE_POOL_DEFAULT;
+  if (only != NULL) {
+    tide__mutex_lock(&pinned->pools_lock);
+    const tide__pin_pool* const pool = tide__pin_pool_find_locked(pinned, *only);
+    tide__mutex_unlock(&pinned->pools_lock);
+    TIDE_REQUIRE(pool != NULL, TIDE_ERR_HANDLE, "pinned_visit_pool: there is no pool %u", *only);
+    return pin_pool_note(view, pool);
+  }
+  const tide__pin_pool* pool = pool_after(pinned, &number);
+  for (; pool != NULL; pool = pool_after(pinned, &number)) TIDE_TRY(pin_pool_note(view, pool));
+  return TIDE_OK;
+}
+
+static int seen_compare(const void* a, const void* b) {
+  const uint64_t x = ((const seen_segment*)a)->info.address;
+  const uint64_t y = ((const seen_segment*)b)->info.address;
+  return (x > y) - (x < y);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Showing
+
+static tide_block_info pin_describe(const tide__pin* block) {
+  const uint32_t state = tide__load_relaxed(&block->state);
+  const bool is_waiting = state == TIDE__PIN_WAITING || state == TIDE__PIN_KEPT;
+  const uint32_t shown = tide__pin_is_live(block) ? TIDE_BLOCK_ALLOCATED
+                         : is_waiting             ? TIDE_BLOCK_PENDING
+                                                  : TIDE_BLOCK_INACTIVE;
+  return (tide_block_info){ tide__pin_address(block), tide__pin_bytes(block),
+                            tide__load_relaxed(&block->requested_bytes),
+                            shown != TIDE_BLOCK_INACTIVE ? tide__load_relaxed(&block->stack) : 0, shown };
+}
+
+// Copies the blocks of a segment and adds them up; false if it is gone.
+static bool segment_copy(pinned_view* view, seen_segment* seen) {
+  tide_pinned* const pinned = view->pinned;
+  for (uint32_t i = 0; i < seen->capacity; i++) {
+    const uint64_t address = seen->info.address + i * seen->block_bytes;
+    uint32_t index = 0;
+    if (!tide__map_find(&pinned->map, address, &index)) return false;
+    const tide_block_info info = pin_describe(tide__slots_at(&pinned->blocks, index));
+    if (info.address != address || info.bytes != seen->block_bytes) return false;
+    view->blocks[i] = info;
+    if (info.state == TIDE_BLOCK_ALLOCATED) seen->info.allocated_bytes += info.bytes;
+    if (info.state == TIDE_BLOCK_INACTIVE) continue;
+    seen->info.active_bytes += info.bytes;
+    seen->info.requested_bytes += info.requested_bytes;
+  }
+  return true;
+}
+
+// Shows a segment; false: the visitor has seen enough.
+static bool seen_show(pinned_view* view, seen_segment* seen) {
+  const tide_device_visitor* const v = view->visitor;
+  if (!segment_copy(view, seen)) return true;
+  view->active_bytes += seen->info.active_bytes;
+  if (!v->segment(v->user, &seen->info)) return false;
+  for (uint32_t i = 0; i < seen->capacity && v->block != NULL; i++) {
+    if (!v->block(v->user, &view->blocks[i])) return false;
+  }
+  return true;
+}
+
+static tide_status view_show(pinned_view* view) {
+  size_t most = 1;
+  for (size_t i = 0; i < view->count; i++) most = tide__max(most, view->segments[i].capacity);
+  TIDE_REQUIRE(tide__heap_grow(view->pinned->heap, (void**)&view->blocks, &view->block_capacity, most,
+                               sizeof *view->blocks),
+               TIDE_ERR_NO_MEMORY, "pinned_visit: no memory for %zu blocks", most);
+  if (view->count > 0) qsort(view->segments, view->count, sizeof *view->segments, seen_compare);
+  for (size_t i = 0; i < view->count; i++) {
+    if (!seen_show(view, &view->segments[i])) break;
+  }
+  return TIDE_OK;
+}
+
+static tide_status pinned_visit(tide_pinned* pinned, const tide_pool* only,
+                                const tide_device_visitor* visitor) {
+  TIDE_REQUIRE(pinned != NULL && visitor != NULL && visitor->segment != NULL, TIDE_ERR_ARGUMENT,
+               "pinned_visit: no cache or visitor");
+  pinned_view view = { .pinned = pinned, .visitor = visitor };
+  tide_status status = view_note(&view, only);
+  if (status == TIDE_OK) status = view_show(&view);
+  tide__heap_release(pinned->heap, view.segments, view.capacity, sizeof *view.segments);
+  tide__heap_release(pinned->heap, view.blocks, view.block_capacity, sizeof *view.blocks);
+  if (status == TIDE_OK) {
+    const tide__pin_moment moment = tide__pin_moment_now(pinned, 0);
+    tide__pin_history_add(pinned, TIDE_ACTION_SNAPSHOT, &moment, 0, view.active_bytes, 0);
+  }
+  return status;
+}
+
+tide_status tide_pinned_visit(tide_pinned* pinned, const tide_device_visitor* visitor) {
+  return pinned_visit(pinned, NULL, visitor);
+}
+
+tide_status tide_pinned_visit_pool(tide_pinned* pinned, tide_pool pool, const tide_device_visitor* visitor) {
+  return pinned_visit(pinned, &pool, visitor);
+}
