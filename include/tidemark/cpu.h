@@ -30,6 +30,7 @@ TIDE_BEGIN_DECLS
 
 typedef struct tide_cpu tide_cpu;  // opaque; freed by tide_cpu_free()
 
+#define TIDE_CPU_SMALL_BYTES ((uint64_t)64 << 10)   // larger blocks are whole pages
 #define TIDE_CPU_MAX_BYTES ((uint64_t)1 << 43)      // of one block
 #define TIDE_CPU_MAX_ALIGNMENT ((uint64_t)1 << 30)  // of one block
 

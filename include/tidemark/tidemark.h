@@ -18,7 +18,7 @@
 #include "tidemark/problem.h"
 #include "tidemark/profile.h"
 #include "tidemark/replay.h"
-#include "tidemark/scope.h"
+#include "tidemark/tensor.h"
 #include "tidemark/trace.h"
 
 #endif

@@ -21,7 +21,7 @@
 #include "tidemark/cpu.h"
 
 #define TIDE__SMALL_UNIT_SHIFT 6
-#define TIDE__SMALL_MAX_BYTES ((uint64_t)64 << 10)
+#define TIDE__SMALL_MAX_BYTES TIDE_CPU_SMALL_BYTES
 #define TIDE__SMALL_CLASSES 64
 #define TIDE__MAGAZINE_ITEMS 64
 #define TIDE__CHANGES_PER_TELLING 256  // of the statistics, to the totals

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Tidemark: scope, the memory of CPU tensors by what a thread has in force: a cache (cpu.h), a run of a
+// Tidemark: tensor, the memory of CPU tensors by what a thread has in force: a cache (cpu.h), a run of a
 // profile (profile.h), or neither. A kernel asks for memory without knowing which.
 //
-//   if (tide_scope_enter(cache) == TIDE_OK) {
-//     run_the_model();                     // tide_scope_alloc(), tide_scope_release()
-//     tide_scope_leave(cache);
+//   if (tide_tensor_enter(cache) == TIDE_OK) {
+//     run_the_model();                     // tide_tensor_alloc(), tide_tensor_release()
+//     tide_tensor_leave(cache);
 //   }
 //
 // A request is served by the first of these that the thread has: the innermost cache; the innermost run of a
 // profile, which replays or records it; else the computer's memory. So nothing is recorded while a cache is
 // in force. A release goes to where the memory came from, on any thread and in any scope or none.
-#ifndef TIDEMARK_SCOPE_H
-#define TIDEMARK_SCOPE_H
+#ifndef TIDEMARK_TENSOR_H
+#define TIDEMARK_TENSOR_H
 
 #include "tidemark/base.h"
 #include "tidemark/cpu.h"
@@ -23,33 +23,33 @@ TIDE_BEGIN_DECLS
 
 // What is taken from a source beside the bytes asked for: a record in front, which also keeps the memory
 // aligned to 64, and bytes behind that a vector kernel may read.
-#define TIDE_SCOPE_FRONT_BYTES 64
-#define TIDE_SCOPE_GUARD_BYTES 16
-#define TIDE_SCOPE_DEPTH 64  // caches in force inside one another on a thread
+#define TIDE_TENSOR_FRONT_BYTES 64
+#define TIDE_TENSOR_GUARD_BYTES 16
+#define TIDE_TENSOR_DEPTH 64  // caches in force inside one another on a thread
 
 // Puts a cache in force on the calling thread, inside those it has already; NULL: none is, until this ends.
 // The cache must live until then. Leaving names what was entered last.
-// Errors: TIDE_ERR_LIMIT above TIDE_SCOPE_DEPTH; TIDE_ERR_STATE for what was not entered last.
-TIDE_API TIDE_NODISCARD tide_status tide_scope_enter(tide_cpu* cache);
-TIDE_API TIDE_NODISCARD tide_status tide_scope_leave(tide_cpu* cache);
+// Errors: TIDE_ERR_LIMIT above TIDE_TENSOR_DEPTH; TIDE_ERR_STATE for what was not entered last.
+TIDE_API TIDE_NODISCARD tide_status tide_tensor_enter(tide_cpu* cache);
+TIDE_API TIDE_NODISCARD tide_status tide_tensor_leave(tide_cpu* cache);
 
 // The cache in force on the calling thread, or NULL; and how many were entered.
-TIDE_API tide_cpu* tide_scope_cache(void);
-TIDE_API uint32_t tide_scope_depth(void);
+TIDE_API tide_cpu* tide_tensor_cache(void);
+TIDE_API uint32_t tide_tensor_depth(void);
 
 // What memory holds that comes neither from a cache nor from a profile, in the whole process: as flags of
 // tide_memory_raw(). At first 0.
 // Errors: TIDE_ERR_ARGUMENT.
-TIDE_API TIDE_NODISCARD tide_status tide_scope_set_raw(uint32_t flags);
+TIDE_API TIDE_NODISCARD tide_status tide_tensor_set_raw(uint32_t flags);
 
-// Hands out `bytes` at a multiple of 64, with TIDE_SCOPE_GUARD_BYTES behind them that may be read. 0 bytes is
+// Hands out `bytes` at a multiple of 64, with TIDE_TENSOR_GUARD_BYTES behind them that may be read. 0 bytes is
 // NULL.
 // Errors: those of the source; TIDE_ERR_ARGUMENT for sizes near SIZE_MAX.
-TIDE_API TIDE_NODISCARD tide_status tide_scope_alloc(size_t bytes, void** out);
+TIDE_API TIDE_NODISCARD tide_status tide_tensor_alloc(size_t bytes, void** out);
 // Takes it back; NULL is nothing.
 // Errors: TIDE_ERR_STATE for memory that was released already, as far as it can be told; TIDE_ERR_ARGUMENT
-//         for what tide_scope_alloc() did not hand out, which must be readable memory.
-TIDE_API TIDE_NODISCARD tide_status tide_scope_release(void* address);
+//         for what tide_tensor_alloc() did not hand out, which must be readable memory.
+TIDE_API TIDE_NODISCARD tide_status tide_tensor_release(void* address);
 
 TIDE_END_DECLS
 #endif
