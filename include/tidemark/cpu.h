@@ -97,8 +97,8 @@ TIDE_API TIDE_NODISCARD tide_status tide_cpu_alloc_aligned(tide_cpu* cache, size
 TIDE_API TIDE_NODISCARD tide_status tide_cpu_alloc_zeros(tide_cpu* cache, size_t bytes, void** out);
 
 // Takes a block back into the cache it came from, whichever that is.
-// Errors: TIDE_ERR_STATE for a block that was released already, unless two threads release it at the very same
-//         moment; TIDE_ERR_ARGUMENT for an address at which no cache has a block. Nothing is changed then.
+// Errors: TIDE_ERR_STATE for a block that was released already, unless two threads release it at the very
+//         same moment; TIDE_ERR_ARGUMENT for an address at which no cache has a block. Nothing is changed.
 TIDE_API TIDE_NODISCARD tide_status tide_cpu_release(void* address);
 
 // The same, but the memory is not kept: as far as it fills pages it goes back to the system at once. For what

@@ -114,8 +114,8 @@ typedef struct tide_profile_options {
   // refused with TIDE_ERR_STATE, and so is a release at another time than recorded; what was not released so
   // can be released after the run.
   bool is_strict;
-  tide_fill
-      fill;  // memory with `is_host` only: others as the arenas are refused, others as the fallback not filled
+  // For memory with `is_host` only: others as the arenas are refused, and others as the fallback not filled.
+  tide_fill fill;
   uint64_t alignment;  // of requests that name none; a power of two
   // Arenas kept for what is not released in its run: while one is still used, the next run takes another one
   // of them. 0: such memory comes from the fallback.
