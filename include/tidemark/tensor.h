@@ -42,8 +42,8 @@ TIDE_API uint32_t tide_tensor_depth(void);
 // Errors: TIDE_ERR_ARGUMENT.
 TIDE_API TIDE_NODISCARD tide_status tide_tensor_set_raw(uint32_t flags);
 
-// Hands out `bytes` at a multiple of 64, with TIDE_TENSOR_GUARD_BYTES behind them that may be read. 0 bytes is
-// NULL.
+// Hands out `bytes` at a multiple of 64, with TIDE_TENSOR_GUARD_BYTES behind them that may be read. 0 bytes
+// are NULL.
 // Errors: those of the source; TIDE_ERR_ARGUMENT for sizes near SIZE_MAX.
 TIDE_API TIDE_NODISCARD tide_status tide_tensor_alloc(size_t bytes, void** out);
 // Takes it back; NULL is nothing.

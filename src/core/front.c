@@ -234,12 +234,12 @@ void tide__front_give(tide__front* front) {
 // ---------------------------------------------------------------------------------------------------
 // Forks
 
-void tide__fronts_lock_all(void) {
+void tide__fronts_lock_all(void) TIDE_UNCHECKED_LOCKING {
   (void)pthread_once(&fronts_once, fronts_start);
   tide__mutex_lock(&fronts_lock);
 }
 
-void tide__fronts_unlock_all(void) { tide__mutex_unlock(&fronts_lock); }
+void tide__fronts_unlock_all(void) TIDE_UNCHECKED_LOCKING { tide__mutex_unlock(&fronts_lock); }
 
 void tide__fronts_before_fork(tide__fronts* fronts) {
   for (tide__front* front = tide__fronts_first(fronts); front != NULL; front = front->next) front_take(front);

@@ -46,8 +46,8 @@ static bool regions_set(const tide__region* region, tide__region* value) {
 
 static tide__mutex regions_lock = TIDE__MUTEX_INIT(TIDE__RANK_MAP);
 
-void tide__regions_lock(void) { tide__mutex_lock(&regions_lock); }
-void tide__regions_unlock(void) { tide__mutex_unlock(&regions_lock); }
+void tide__regions_lock(void) TIDE_UNCHECKED_LOCKING { tide__mutex_lock(&regions_lock); }
+void tide__regions_unlock(void) TIDE_UNCHECKED_LOCKING { tide__mutex_unlock(&regions_lock); }
 
 // ---------------------------------------------------------------------------------------------------
 // Addresses
