@@ -28,11 +28,15 @@ typedef struct cpu_after {
   tide__zone* zone;
 } cpu_after;
 
-// After something was noted in the front that is entered: now and then the totals are told.
-static inline void front_noted(tide_cpu* cache, tide__cpu_front* front, cpu_after* after) {
-  if (front->tally.changes < TIDE__CHANGES_PER_TELLING) return;
+// Tells the totals, and every few times the clock is looked at.
+static void front_tell(tide_cpu* cache, tide__cpu_front* front, cpu_after* after) {
   tide__cpu_tell(cache, front);
   if (front->tally.tellings % TIDE__TELLINGS_PER_LOOK == 0) after->looks = true;
+}
+
+// After something was noted in the front that is entered.
+static inline void front_noted(tide_cpu* cache, tide__cpu_front* front, cpu_after* after) {
+  if (front->tally.changes >= TIDE__CHANGES_PER_TELLING) front_tell(cache, front, after);
 }
 
 static void cpu_do_after(tide_cpu* cache, const cpu_after* after) {
@@ -72,8 +76,7 @@ CPU_SELDOM static tide_status small_alloc_slowly(tide_cpu* cache, uint32_t class
   *out = NULL;
   for (;;) {
     tide__cpu_front* const front = tide__fronts_enter(&cache->fronts);
-    if (front->magazines[class_number].takes_left == 0) tide__cpu_tell(cache, front);
-    if (front->tally.changes == 0) after.looks = front->tally.tellings % TIDE__TELLINGS_PER_LOOK == 0;
+    if (front->magazines[class_number].takes_left == 0) front_tell(cache, front, &after);
     address = small_take(cache, front, class_number);
     front_noted(cache, front, &after);
     tide__fronts_leave(front);
