@@ -48,10 +48,10 @@ typedef struct tide__zone {
 // ---------------------------------------------------------------------------------------------------
 // Fronts
 
-// An idle object, and where its state stands.
+// An idle object, and its mark.
 typedef struct tide__idle_object {
   uint64_t address;
-  tide__atomic_u8* state;
+  tide__atomic_u8* mark;
 } tide__idle_object;
 
 // A stack of idle objects. Its lowest place is never filled: it refers to a state that is not idle, so that
@@ -85,7 +85,7 @@ typedef struct tide__cpu_front {
   tide__cpu_tally tally;
   tide__zone zone;
   uint64_t small_calls_seen;  // by the last sweep
-  tide__atomic_u8 no_state;   // that the lowest places refer to
+  tide__atomic_u8 no_mark;    // that the lowest places refer to
   tide__idle_object objects[TIDE__SMALL_CLASSES][1 + TIDE__MAGAZINE_ITEMS];
 } tide__cpu_front;
 
@@ -96,19 +96,15 @@ static inline uint32_t tide__magazine_count(const tide__cpu_front* front, uint32
 // ---------------------------------------------------------------------------------------------------
 // Slabs
 
-// Pages cut into objects of one size. An object is FREE in its slab, IDLE in a magazine, or LIVE.
-typedef enum tide__object_state {
-  TIDE__OBJECT_FREE,
-  TIDE__OBJECT_IDLE,
-  TIDE__OBJECT_LIVE
-} tide__object_state;
+// Pages cut into objects of one size. An object is free in its slab, idle in a magazine, or live: see the
+// marks in region.h.
 
 #define TIDE__SLAB_MAX_OBJECTS 1024
 #define TIDE__SLAB_SHIFT 40
 
 typedef struct tide__slab {
   uint64_t address;
-  uint64_t fronts_id;      // of the cache
+  tide__atomic_u8* marks;  // borrowed; those of its region from here on
   struct tide_cpu* cache;  // borrowed
   uint32_t class_number;
   uint32_t object_bytes;
@@ -120,8 +116,15 @@ typedef struct tide__slab {
   struct tide__slab* next;  // in that list, or among records without pages
   struct tide__slab* previous;
   uint64_t free_words[TIDE__SLAB_MAX_OBJECTS / 64];  // bits of free objects
-  tide__atomic_u8 states[];
 } tide__slab;
+
+static inline tide__atomic_u8* tide__slab_mark(const tide__slab* slab, uint32_t index) {
+  return &slab->marks[((uint64_t)index * slab->object_bytes) >> TIDE__MARK_SHIFT];
+}
+static inline uint8_t tide__mark_idle(uint32_t class_number) { return (uint8_t)(class_number + 1); }
+static inline uint8_t tide__mark_live(uint32_t class_number) {
+  return (uint8_t)(TIDE__MARK_LIVE | (class_number + 1));
+}
 
 // All slabs of one size class.
 typedef struct tide__slab_class {

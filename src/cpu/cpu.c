@@ -49,25 +49,25 @@ static void cpu_do_after(tide_cpu* cache, const cpu_after* after) {
 
 // An object from a magazine; 0 if it is empty. An object that is live already was released by two threads at
 // the same moment, and is left to the one that has it.
-static inline uint64_t magazine_take(tide__magazine* magazine) {
+static inline uint64_t magazine_take(tide__magazine* magazine, uint32_t class_number) {
   const tide__idle_object object = magazine->top[-1];
-  if (tide__load_relaxed(object.state) != TIDE__OBJECT_IDLE) return 0;
+  if (tide__load_relaxed(object.mark) != tide__mark_idle(class_number)) return 0;
   magazine->top--;
   magazine->takes_left--;
-  tide__store_relaxed(object.state, TIDE__OBJECT_LIVE);
+  tide__store_relaxed(object.mark, tide__mark_live(class_number));
   return object.address;
 }
 
 // Every other way than the first.
 static uint64_t small_take(tide_cpu* cache, tide__cpu_front* front, uint32_t class_number) {
   tide__magazine* const magazine = &front->magazines[class_number];
-  uint64_t address = magazine_take(magazine);
+  uint64_t address = magazine_take(magazine, class_number);
   while (address == 0 && tide__magazine_count(front, class_number) > 0) {
     magazine->top--;
-    address = magazine_take(magazine);
+    address = magazine_take(magazine, class_number);
   }
   if (address != 0 || !tide__slabs_refill(cache, front, class_number)) return address;
-  return magazine_take(magazine);
+  return magazine_take(magazine, class_number);
 }
 
 CPU_SELDOM static tide_status small_alloc_slowly(tide_cpu* cache, uint32_t class_number, void** out) {
@@ -96,7 +96,7 @@ static inline tide_status small_alloc(tide_cpu* cache, uint32_t class_number, vo
   tide__cpu_front* const front = tide__fronts_enter_fast(cache->fronts.id);
   if (front == NULL) return small_alloc_slowly(cache, class_number, out);
   tide__magazine* const magazine = &front->magazines[class_number];
-  const uint64_t address = magazine->takes_left != 0 ? magazine_take(magazine) : 0;
+  const uint64_t address = magazine->takes_left != 0 ? magazine_take(magazine, class_number) : 0;
   tide__front_leave_fast(front);
   if (address == 0) return small_alloc_slowly(cache, class_number, out);
   *out = tide__pointer(address);
@@ -122,9 +122,10 @@ static inline bool slab_index(const tide__slab* slab, uint64_t address, uint32_t
 }
 
 // Puts an object into a magazine that has room for it.
-static inline void magazine_put(tide__magazine* magazine, uint64_t address, tide__atomic_u8* state) {
-  *magazine->top++ = (tide__idle_object){ address, state };
-  tide__store_relaxed(state, TIDE__OBJECT_IDLE);
+static inline void magazine_put(tide__magazine* magazine, uint32_t class_number, uint64_t address,
+                                tide__atomic_u8* mark) {
+  *magazine->top++ = (tide__idle_object){ address, mark };
+  tide__store_relaxed(mark, tide__mark_idle(class_number));
 }
 
 // Puts an object back to its slab; the tally has it as one that came from there.
@@ -151,7 +152,7 @@ CPU_SELDOM static tide_status small_release_beyond(tide__region* region, tide__s
   if (has_magazine && magazine->top == magazine->end) {
     tide__slabs_flush(cache, front, class_number, tide__magazine_count(front, class_number) / 2);
   }
-  if (has_magazine) magazine_put(magazine, address, &slab->states[index]);
+  if (has_magazine) magazine_put(magazine, class_number, address, tide__slab_mark(slab, index));
   front_noted(cache, front, &after);
   after.zone = &front->zone;
   after.enforces = !has_magazine;
@@ -162,19 +163,31 @@ CPU_SELDOM static tide_status small_release_beyond(tide__region* region, tide__s
   return TIDE_OK;
 }
 
-// The fronts of a cache that is ending are all slow.
-static inline tide_status small_release(tide__region* region, tide__slab* slab, uint64_t address) {
+static tide_status small_release(tide__region* region, tide__slab* slab, uint64_t address) {
   uint32_t index = 0;
   if (!slab_index(slab, address, &index)) return release_foreign(address);
-  tide__atomic_u8* const state = &slab->states[index];
-  if (tide__load_relaxed(state) != TIDE__OBJECT_LIVE) return release_twice(slab->cache, address);
-  tide__cpu_front* const front = tide__fronts_enter_fast(slab->fronts_id);
-  if (front == NULL) return small_release_beyond(region, slab, address, index);
-  tide__magazine* const magazine = &front->magazines[slab->class_number];
+  const uint8_t mark = tide__load_relaxed(tide__slab_mark(slab, index));
+  if (mark < TIDE__MARK_LIVE) return release_twice(slab->cache, address);
+  return small_release_beyond(region, slab, address, index);
+}
+
+// The commonest release: of a live object in the window, into a magazine that has room for it. The fronts of
+// a cache that is ending are all slow, so that this is not for its objects.
+static inline bool window_release(uint64_t address) {
+  const uint64_t offset = address - tide__load_relaxed(&tide__window.address);
+  if (offset >= tide__load_relaxed(&tide__window.bytes)) return false;
+  tide__atomic_u8* const mark = &tide__window.marks[offset >> TIDE__MARK_SHIFT];
+  const uint32_t value = tide__load_relaxed(mark);
+  if (value < TIDE__MARK_LIVE || !tide__is_aligned(offset, TIDE__CPU_ALIGNMENT)) return false;
+  const uint64_t id = tide__load_relaxed(&tide__window.ids[offset >> TIDE__WINDOW_SLOT_SHIFT]);
+  tide__cpu_front* const front = tide__fronts_enter_fast(id);
+  if (front == NULL) return false;
+  const uint32_t class_number = value - TIDE__MARK_LIVE - 1;
+  tide__magazine* const magazine = &front->magazines[class_number];
   const bool has_room = magazine->top != magazine->end;
-  if (has_room) magazine_put(magazine, address, state);
+  if (has_room) magazine_put(magazine, class_number, address, mark);
   tide__front_leave_fast(front);
-  return has_room ? TIDE_OK : small_release_beyond(region, slab, address, index);
+  return has_room;
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -295,7 +308,7 @@ static inline bool pages_put_simply(tide_cpu* cache, tide__region* region, uint6
   return is_simple;
 }
 
-CPU_SELDOM static tide_status pages_release(tide__region* region, uint64_t page, uint64_t address) {
+static tide_status pages_release(tide__region* region, uint64_t page, uint64_t address) {
   tide_cpu* const cache = region->zone->cache;
   if (pages_put_simply(cache, region, page)) return TIDE_OK;
   cpu_after after = { 0 };
@@ -406,9 +419,8 @@ static inline tide__slab* region_slab(const tide__region* region, uint64_t page)
   return tide__tag_slab(tide__load_relaxed(&region->pages[page].tag));
 }
 
-tide_status tide_cpu_release(void* pointer) {
-  const uint64_t address = tide__address(pointer);
-  if (pointer == NULL) return TIDE_OK;
+CPU_SELDOM static tide_status cpu_release(uint64_t address) {
+  if (address == 0) return TIDE_OK;
   tide__region* const region = tide__region_at(address);
   if (region == NULL) return release_foreign(address);
   const uint64_t page = (address - region->address) >> TIDE__PAGE_SHIFT;
@@ -418,13 +430,19 @@ tide_status tide_cpu_release(void* pointer) {
   return pages_release(region, page, address);
 }
 
-// The state of an object changes by one instruction here, because no front orders these calls.
+tide_status tide_cpu_release(void* pointer) {
+  const uint64_t address = tide__address(pointer);
+  return window_release(address) ? TIDE_OK : cpu_release(address);
+}
+
+// The mark of an object changes by one instruction here, because no front orders these calls.
 static tide_status small_release_slowly(tide__slab* slab, uint64_t address, tide__release_how how) {
   uint32_t index = 0;
-  uint8_t live = TIDE__OBJECT_LIVE;
+  uint8_t live = tide__mark_live(slab->class_number);
   if (!slab_index(slab, address, &index)) return release_foreign(address);
-  if (!atomic_compare_exchange_strong_explicit(&slab->states[index], &live, TIDE__OBJECT_IDLE,
-                                               memory_order_acq_rel, memory_order_relaxed)) {
+  if (!atomic_compare_exchange_strong_explicit(tide__slab_mark(slab, index), &live,
+                                               tide__mark_idle(slab->class_number), memory_order_acq_rel,
+                                               memory_order_relaxed)) {
     return release_twice(slab->cache, address);
   }
   const uint64_t bytes = slab->object_bytes;

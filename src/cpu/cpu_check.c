@@ -107,13 +107,13 @@ static int check_zone(const tide__zone* zone, check_sums* sums) {
 static int check_front(const tide__cpu_front* front, check_sums* sums) {
   for (uint32_t i = 0; i < TIDE__SMALL_CLASSES; i++) {
     const uint32_t count = tide__magazine_count(front, i);
-    if (front->magazines[i].top > front->magazines[i].end || front->objects[i][0].state != &front->no_state) {
+    if (front->magazines[i].top > front->magazines[i].end || front->objects[i][0].mark != &front->no_mark) {
       return check_fail(CHECK_MAGAZINES, "objects in a magazine", count, TIDE__MAGAZINE_ITEMS);
     }
     for (uint32_t k = 1; k <= count; k++) {
-      const uint8_t state = tide__load_relaxed(front->objects[i][k].state);
-      if (state != TIDE__OBJECT_IDLE)
-        return check_fail(CHECK_MAGAZINES, "the state of an idle object", state, 1);
+      const uint8_t mark = tide__load_relaxed(front->objects[i][k].mark);
+      if (mark != tide__mark_idle(i))
+        return check_fail(CHECK_MAGAZINES, "the mark of an idle object", mark, i + 1);
     }
   }
   return check_zone(&front->zone, sums);
@@ -124,7 +124,7 @@ static int check_slab(const tide__slab* slab) {
   for (uint32_t i = 0; i < slab->capacity; i++) {
     const bool is_free = (slab->free_words[i / 64] >> i % 64 & 1u) != 0;
     free_count += is_free;
-    if (is_free && tide__load_relaxed(&slab->states[i]) != TIDE__OBJECT_FREE) {
+    if (is_free && tide__load_relaxed(tide__slab_mark(slab, i)) != TIDE__MARK_NONE) {
       return check_fail(CHECK_SLABS, "a free object is in use", i, 0);
     }
   }

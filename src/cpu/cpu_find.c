@@ -19,7 +19,7 @@ static void find_object(const tide__slab* slab, uint64_t address, tide_cpu_info*
   if (index >= slab->capacity) return;  // the rest of the pages
   out->address = tide__pointer(slab->address + index * bytes);
   out->bytes = bytes;
-  out->is_live = tide__load_relaxed(&slab->states[index]) == TIDE__OBJECT_LIVE;
+  out->is_live = tide__load_relaxed(tide__slab_mark(slab, (uint32_t)index)) >= TIDE__MARK_LIVE;
 }
 
 // The first page of the block around a page: pages inside a block say nothing, so one goes back to where one

@@ -76,7 +76,7 @@ static void front_init(void* memory, void* owner) {
     magazine->object_bytes = (uint32_t)(tide__class_units(i) << TIDE__SMALL_UNIT_SHIFT);
     magazine->takes_left = TIDE__TAKES_PER_TELLING;
     magazine->top = &front->objects[i][1];
-    front->objects[i][0].state = &front->no_state;
+    front->objects[i][0].mark = &front->no_mark;
   }
   tide__magazines_open(front, tide__load_relaxed(&cache->max_cached_bytes) == TIDE_NO_LIMIT);
 }

@@ -87,19 +87,22 @@ typedef struct tide__region {
   uint64_t used_pages;
   uint64_t resident_pages;
   uint64_t* resident;         // owned; one bit a page
+  tide__atomic_u8* marks;     // owned, or the window's; NULL: no slab is cut from it
   struct tide__region* next;  // in its zone
   tide__atomic_u32 leaving;   // blocks that others have released: the first page + 1, then by `next`
   uint32_t busy_blocks;       // out of the bins
   bool has_purge;             // pages can be given back one by one
   bool is_single;             // made for one block that is not to be kept
+  bool has_marks;             // of its own
   uint64_t words[TIDE__REGION_BINS / 64 + 1];
   uint32_t bins[TIDE__REGION_BINS];  // first pages + 1; 0: none
 } tide__region;
 
 // What a region is made for.
 typedef struct tide__region_need {
-  uint64_t pages;  // at least
-  uint64_t bytes;  // of addresses that are wanted if it costs nothing
+  uint64_t pages;      // at least
+  uint64_t bytes;      // of addresses that are wanted if it costs nothing
+  uint64_t fronts_id;  // of the cache, if slabs are cut from it; 0: none are
   bool is_single;
   bool has_huge_pages;
 } tide__region_need;
@@ -140,6 +143,30 @@ uint64_t tide__region_resident(const tide__region* region, uint64_t page, uint64
 static inline uint64_t tide__region_address(const tide__region* region, uint64_t page) {
   return region->address + (page << TIDE__PAGE_SHIFT);
 }
+
+// ---------------------------------------------------------------------------------------------------
+// Marks and the window
+//
+// Regions for slabs have a byte for every 64 of theirs that says whether an object begins there, of which
+// size class, and whether it is live. The regions of the first caches lie in one window of addresses that
+// stays as long as the process, with marks of its own, so that a release finds everything in one load from
+// the address.
+
+#define TIDE__MARK_SHIFT 6
+#define TIDE__MARK_NONE 0u     // no object begins here, or a free one
+#define TIDE__MARK_LIVE 0x80u  // added to that of an idle object, which is its size class + 1
+#define TIDE__WINDOW_SLOT_SHIFT 30
+#define TIDE__WINDOW_SLOT_BYTES ((uint64_t)1 << TIDE__WINDOW_SLOT_SHIFT)
+#define TIDE__WINDOW_SLOTS 16
+#define TIDE__WINDOW_NOBODY UINT64_MAX
+
+typedef struct tide__window_of_slabs {
+  tide__atomic_u64 address;
+  tide__atomic_u64 bytes;  // 0: there is none
+  tide__atomic_u8* marks;
+  tide__atomic_u64 ids[TIDE__WINDOW_SLOTS];  // of the fronts of the cache that has a slot
+} tide__window_of_slabs;
+extern tide__window_of_slabs tide__window;
 
 // ---------------------------------------------------------------------------------------------------
 // Finding the region of an address

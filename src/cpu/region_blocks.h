@@ -7,7 +7,7 @@
 
 #include "cpu/region.h"
 
-enum { TIDE__REGION_LOOKS = 16 };  // blocks of one size class that are looked at
+enum { TIDE__REGION_LOOKS = 4 };  // blocks of one size class that are looked at
 
 static inline uint64_t tide__region_top(const tide__region* region) {
   return tide__load_relaxed(&region->top);

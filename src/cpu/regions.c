@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Where regions come from and go to, and the map from addresses to regions: two levels, of which the lower
-// ones are made when they are needed and stay.
+// Where regions come from and go to, the window, and the map from addresses to regions: two levels, of which
+// the lower ones are made when they are needed and stay.
 //
 // Of the system a region takes many more addresses than memory, because addresses cost nothing and one long
 // region wastes less than several short ones. Where that is refused it takes half as many, and so on.
+#include <pthread.h>
+
 #include "base/arith.h"
 #include "base/error.h"
 #include "base/lock.h"
@@ -50,6 +52,66 @@ void tide__regions_lock(void) TIDE_UNCHECKED_LOCKING { tide__mutex_lock(&regions
 void tide__regions_unlock(void) TIDE_UNCHECKED_LOCKING { tide__mutex_unlock(&regions_lock); }
 
 // ---------------------------------------------------------------------------------------------------
+// The window
+
+tide__window_of_slabs tide__window;
+static pthread_once_t window_once = PTHREAD_ONCE_INIT;
+
+#define WINDOW_BYTES (TIDE__WINDOW_SLOTS * TIDE__WINDOW_SLOT_BYTES)
+
+static void window_open(void) {
+  uint64_t address = 0;
+  uint64_t marks = 0;
+  for (int i = 0; i < TIDE__WINDOW_SLOTS; i++) tide__window.ids[i] = TIDE__WINDOW_NOBODY;
+  if (tide__sys_has_address_limit() || tide__sys_reserve(WINDOW_BYTES, TIDE__REGION_UNIT, 0, &address) != 0) {
+    return;
+  }
+  if (tide__sys_map_sparse(WINDOW_BYTES >> TIDE__MARK_SHIFT, 1, &marks) != 0) {
+    (void)tide__sys_release(address, WINDOW_BYTES);
+    return;
+  }
+  tide__window.marks = tide__pointer(marks);
+  tide__store_relaxed(&tide__window.address, address);
+  tide__store_release(&tide__window.bytes, WINDOW_BYTES);  // pairs with window_take
+}
+
+static bool window_has(const tide__region* region) {
+  return region->address - tide__load_relaxed(&tide__window.address) <
+         tide__load_relaxed(&tide__window.bytes);
+}
+
+static uint64_t window_slot(const tide__region* region) {
+  return (region->address - tide__load_relaxed(&tide__window.address)) >> TIDE__WINDOW_SLOT_SHIFT;
+}
+
+// A slot that nobody has, for a cache; false if there is none.
+static bool window_take(tide__region* region, uint64_t fronts_id) {
+  (void)pthread_once(&window_once, window_open);
+  if (tide__load_acquire(&tide__window.bytes) == 0) return false;  // pairs with window_open
+  uint64_t slot = 0;
+  for (; slot < TIDE__WINDOW_SLOTS; slot++) {
+    uint64_t nobody = TIDE__WINDOW_NOBODY;
+    if (atomic_compare_exchange_strong(&tide__window.ids[slot], &nobody, fronts_id)) break;
+  }
+  if (slot == TIDE__WINDOW_SLOTS) return false;
+  const uint64_t offset = slot << TIDE__WINDOW_SLOT_SHIFT;
+  region->address = tide__load_relaxed(&tide__window.address) + offset;
+  region->marks = &tide__window.marks[offset >> TIDE__MARK_SHIFT];
+  if (tide__sys_protect(region->address, TIDE__WINDOW_SLOT_BYTES, true, true) == 0) return true;
+  region->marks = NULL;
+  tide__store_seq(&tide__window.ids[slot], TIDE__WINDOW_NOBODY);
+  return false;
+}
+
+// Gives a slot back, with its memory and its marks.
+static void window_give(const tide__region* region) {
+  (void)tide__sys_purge(region->address, TIDE__WINDOW_SLOT_BYTES);
+  (void)tide__sys_protect(region->address, TIDE__WINDOW_SLOT_BYTES, false, false);
+  (void)tide__sys_purge(tide__address(region->marks), TIDE__WINDOW_SLOT_BYTES >> TIDE__MARK_SHIFT);
+  tide__store_seq(&tide__window.ids[window_slot(region)], TIDE__WINDOW_NOBODY);
+}
+
+// ---------------------------------------------------------------------------------------------------
 // Addresses
 
 static uint64_t region_round_up(uint64_t bytes, uint64_t unit) { return (bytes + unit - 1) & ~(unit - 1); }
@@ -66,8 +128,19 @@ static int region_take_addresses(uint64_t least, uint64_t wanted, uint64_t* out,
   }
 }
 
+// Is a slot of the window what is needed, and is there one?
+static bool region_take_slot(tide__region* region, const tide_memory* memory, const tide__region_need* need) {
+  const bool fits = need->bytes == TIDE__WINDOW_SLOT_BYTES && need->pages <= need->bytes >> TIDE__PAGE_SHIFT;
+  if (memory->alloc != NULL || need->fronts_id == 0 || !fits) return false;
+  if (!window_take(region, need->fronts_id)) return false;
+  region->page_count = need->bytes >> TIDE__PAGE_SHIFT;
+  region->has_purge = true;
+  return true;
+}
+
 static tide_status region_take_range(tide__region* region, const tide_memory* memory,
                                      const tide__region_need* need) {
+  if (region_take_slot(region, memory, need)) return TIDE_OK;
   const uint64_t least = region_round_up(need->pages << TIDE__PAGE_SHIFT, TIDE__REGION_UNIT);
   uint64_t bytes = tide__max(least, need->bytes);
   if (memory->alloc != NULL) {
@@ -89,6 +162,7 @@ static tide_status region_take_range(tide__region* region, const tide_memory* me
 
 static void region_give_range(const tide__region* region, const tide_memory* memory) {
   if (memory->alloc != NULL) (void)memory->release(memory, tide__pointer(region->address));
+  else if (window_has(region)) window_give(region);
   else (void)tide__sys_release(region->address, region->page_count << TIDE__PAGE_SHIFT);
 }
 
@@ -98,10 +172,12 @@ static void region_give_range(const tide__region* region, const tide_memory* mem
 // The records of long regions are long as well, and few of them are ever touched.
 static uint64_t region_record_bytes(const tide__region* region) {
   const uint64_t words = region->page_count / 64 + 1;
-  return region->page_count * sizeof(tide__page) + words * sizeof(uint64_t);
+  const uint64_t marks = region->has_marks ? region->page_count << TIDE__PAGE_SHIFT >> TIDE__MARK_SHIFT : 0;
+  return region->page_count * sizeof(tide__page) + words * sizeof(uint64_t) + marks;
 }
 
-static bool region_take_records(tide__region* region, const tide_heap* heap) {
+static bool region_take_records(tide__region* region, const tide_heap* heap, bool has_slabs) {
+  region->has_marks = has_slabs && region->marks == NULL;
   const uint64_t bytes = region_record_bytes(region);
   if (region->has_purge) {
     uint64_t address = 0;
@@ -114,6 +190,7 @@ static bool region_take_records(tide__region* region, const tide_heap* heap) {
   }
   if (region->pages == NULL) return false;
   region->resident = (uint64_t*)(region->pages + region->page_count);
+  if (region->has_marks) region->marks = (tide__atomic_u8*)(region->resident + region->page_count / 64 + 1);
   return true;
 }
 
@@ -143,7 +220,7 @@ static tide_status region_set_up(tide__region* region, const tide_memory* memory
                                  const tide__region_need* need) {
   TIDE_TRY(region_take_range(region, memory, need));
   region->below = tide__region_at(region->address);
-  if (!region_take_records(region, heap) || !regions_set(region, region)) {
+  if (!region_take_records(region, heap, need->fronts_id != 0) || !regions_set(region, region)) {
     return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for the records of %llu pages",
                      (unsigned long long)region->page_count);
   }

@@ -16,10 +16,6 @@ static uint32_t slab_pages(uint64_t object_bytes) {
   return object_bytes <= (uint64_t)32 << 10 ? 64 : 128;
 }
 
-static size_t slab_record_bytes(const tide__slab_class* class) {
-  return sizeof(tide__slab) + class->capacity * sizeof(tide__atomic_u8);
-}
-
 void tide__slabs_init(tide_cpu* cache) {
   for (uint32_t i = 0; i < TIDE__SMALL_CLASSES; i++) {
     tide__slab_class* const class = &cache->classes[i];
@@ -34,7 +30,7 @@ void tide__slabs_init(tide_cpu* cache) {
 static void slab_free_records(tide_cpu* cache, tide__slab* slab) {
   while (slab != NULL) {
     tide__slab* const next = slab->next;
-    tide__heap_release(cache->heap, slab, 1, slab_record_bytes(&cache->classes[slab->class_number]));
+    tide__heap_release(cache->heap, slab, 1, sizeof *slab);
     slab = next;
   }
 }
@@ -78,17 +74,16 @@ static void slab_mark_pages(tide__region* region, uint64_t first, uint64_t pages
   }
 }
 
-static void slab_set_up(tide__slab* slab, const tide__slab_class* class, uint64_t address) {
+static void slab_set_up(tide__slab* slab, const tide__slab_class* class, const tide__region* region,
+                        uint64_t address) {
   slab->address = address;
+  slab->marks = &region->marks[(address - region->address) >> TIDE__MARK_SHIFT];
   slab->object_bytes = class->object_bytes;
   slab->reciprocal = (((uint64_t)1 << TIDE__SLAB_SHIFT) + class->object_bytes - 1) / class->object_bytes;
   slab->capacity = class->capacity;
   slab->free_count = class->capacity;
   for (uint32_t i = 0; i < TIDE__SLAB_MAX_OBJECTS / 64; i++) slab->free_words[i] = 0;
-  for (uint32_t i = 0; i < class->capacity; i++) {
-    slab->free_words[i / 64] |= (uint64_t)1 << i % 64;
-    tide__store_relaxed(&slab->states[i], TIDE__OBJECT_FREE);
-  }
+  for (uint32_t i = 0; i < class->capacity; i++) slab->free_words[i / 64] |= (uint64_t)1 << i % 64;
 }
 
 // A record without pages, or NULL.
@@ -98,10 +93,9 @@ static tide__slab* slab_take_record(tide_cpu* cache, uint32_t class_number) {
   tide__slab* slab = class->spare;
   if (slab != NULL) class->spare = slab->next;
   tide__mutex_unlock(&class->lock);
-  if (slab == NULL) slab = tide__heap_alloc(cache->heap, 1, slab_record_bytes(class));
+  if (slab == NULL) slab = tide__heap_alloc(cache->heap, 1, sizeof *slab);
   if (slab == NULL) return NULL;
   slab->cache = cache;
-  slab->fronts_id = cache->fronts.id;
   slab->class_number = class_number;
   return slab;
 }
@@ -119,7 +113,7 @@ static tide_status slab_take_pages(tide_cpu* cache, tide__slab_class* class, tid
     const bool is_taken = tide__zone_take(&cache->zone, class->slab_pages, 1, &run);
     if (is_taken) {
       tide__region* const region = tide__region_at(run.address);
-      slab_set_up(slab, class, run.address);
+      slab_set_up(slab, class, region, run.address);
       slab_mark_pages(region, (run.address - region->address) >> TIDE__PAGE_SHIFT, class->slab_pages, slab);
     }
     tide__mutex_unlock(&cache->zone_lock);
@@ -178,7 +172,7 @@ static void slab_put_object(tide_cpu* cache, tide__slab_class* class, tide__slab
   const uint64_t bit = (uint64_t)1 << index % 64;
   if ((slab->free_words[index / 64] & bit) != 0) return;  // two threads have released it at once
   slab->free_words[index / 64] |= bit;
-  tide__store_relaxed(&slab->states[index], TIDE__OBJECT_FREE);
+  tide__store_relaxed(tide__slab_mark(slab, index), TIDE__MARK_NONE);
   slab->free_count++;
   if (!slab->is_listed) slab_list(class, slab);
   const bool is_last = class->listed == slab && slab->next == NULL;
@@ -203,9 +197,9 @@ bool tide__slabs_refill(tide_cpu* cache, tide__cpu_front* front, uint32_t class_
   for (; count < wanted && class->listed != NULL; count++) {
     tide__slab* const slab = class->listed;
     const uint32_t index = slab_take_object(class, slab);
-    tide__store_relaxed(&slab->states[index], TIDE__OBJECT_IDLE);
-    *magazine->top++ =
-        (tide__idle_object){ slab->address + (uint64_t)index * class->object_bytes, &slab->states[index] };
+    tide__atomic_u8* const mark = tide__slab_mark(slab, index);
+    tide__store_relaxed(mark, tide__mark_idle(class_number));
+    *magazine->top++ = (tide__idle_object){ slab->address + (uint64_t)index * class->object_bytes, mark };
   }
   tide__mutex_unlock(&class->lock);
   magazine_moved(front, magazine, count);
@@ -230,7 +224,8 @@ void tide__slabs_flush(tide_cpu* cache, tide__cpu_front* front, uint32_t class_n
   tide__mutex_lock(&class->lock);
   for (uint32_t i = 0; i < going; i++) {
     tide__slab* const slab = object_slab(objects[i].address);
-    slab_put_object(cache, class, slab, (uint32_t)(objects[i].state - slab->states));
+    slab_put_object(cache, class, slab,
+                    (uint32_t)((objects[i].address - slab->address) / class->object_bytes));
   }
   tide__mutex_unlock(&class->lock);
   for (uint32_t i = 0; i < left; i++) objects[i] = objects[going + i];

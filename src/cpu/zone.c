@@ -12,7 +12,6 @@
 enum { ZONE_BATCH = 64 };  // blocks that are given back in one turn
 
 #define ZONE_LARGE_ADDRESSES ((uint64_t)16 << 30)
-#define ZONE_COMMON_ADDRESSES ((uint64_t)1 << 30)
 #define ZONE_SOURCE_BYTES ((uint64_t)8 << 20)
 
 void tide__zone_init(tide__zone* zone, tide_cpu* cache, tide__cpu_front* front) {
@@ -135,10 +134,11 @@ static tide__region_need zone_need(const tide__zone* zone, uint64_t pages, bool 
   if (bytes == 0) {
     bytes = !is_system            ? ZONE_SOURCE_BYTES
             : zone->front != NULL ? ZONE_LARGE_ADDRESSES
-                                  : ZONE_COMMON_ADDRESSES;
+                                  : TIDE__WINDOW_SLOT_BYTES;
   }
   return (tide__region_need){ .pages = pages,
                               .bytes = is_single ? 0 : bytes,
+                              .fronts_id = zone->front == NULL && !is_single ? zone->cache->fronts.id : 0,
                               .is_single = is_single,
                               .has_huge_pages = options->huge_pages && (zone->front != NULL || is_single) };
 }
