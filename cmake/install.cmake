@@ -11,6 +11,9 @@ install(TARGETS tidemark tidemark_static EXPORT tidemark
         LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}"
         ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}")
 install(FILES ${TIDEMARK_HEADERS} DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/tidemark")
+if(TARGET tidemark_preload)
+  install(TARGETS tidemark_preload LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+endif()
 if(TARGET tidemark_tool)
   install(TARGETS tidemark_tool RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
   install(FILES "${PROJECT_SOURCE_DIR}/docs/man/tidemark.1" DESTINATION "${CMAKE_INSTALL_MANDIR}/man1")

@@ -60,6 +60,11 @@ if(TIDEMARK_EXAMPLES)
   endforeach()
 endif()
 
+# The preload library under programs of its own and of this computer; the script skips itself under a sanitizer.
+if(TIDEMARK_SANITIZE)
+  tidemark_test(preload "${PROJECT_SOURCE_DIR}/tests/preload/run" "${PROJECT_BINARY_DIR}")
+endif()
+
 # Everything below looks at the sources or at a library without a sanitizer: once is enough.
 if(TIDEMARK_SANITIZE OR TIDEMARK_FUZZ)
   return()
@@ -76,6 +81,24 @@ if(NOT CMAKE_CXX_COMPILER)
 endif()
 list(APPEND TIDEMARK_TEST_ENVIRONMENT "CC=${CMAKE_C_COMPILER}" "CXX=${CMAKE_CXX_COMPILER}" "CMAKE=${CMAKE_COMMAND}")
 
+if(TARGET tidemark_preload)
+  foreach(name chain children hammer matrix moments rules)
+    add_executable(preload_${name} tests/preload/${name}.c)
+  endforeach()
+  foreach(name greedy_lookup visitor)
+    add_library(preload_${name} MODULE tests/preload/${name}.c)
+  endforeach()
+  foreach(name chain children hammer matrix moments rules greedy_lookup visitor)
+    tidemark_flags(preload_${name})
+    target_compile_definitions(preload_${name} PRIVATE _GNU_SOURCE)
+    target_compile_options(preload_${name} PRIVATE -fno-builtin)  # every call is made
+    target_link_libraries(preload_${name} PRIVATE Threads::Threads ${CMAKE_DL_LIBS})
+    set_target_properties(preload_${name} PROPERTIES PREFIX "" OUTPUT_NAME ${name}
+                          RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests/preload"
+                          LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests/preload")
+  endforeach()
+  tidemark_test(preload "${PROJECT_SOURCE_DIR}/tests/preload/run" "${PROJECT_BINARY_DIR}")
+endif()
 tidemark_test(layers "${PROJECT_SOURCE_DIR}/scripts/check-layers")
 tidemark_test(layers_self_test "${PROJECT_SOURCE_DIR}/scripts/check-layers" --self-test)
 tidemark_test(headers "${PROJECT_SOURCE_DIR}/scripts/check-headers")
