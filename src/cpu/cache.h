@@ -174,7 +174,8 @@ struct tide_cpu {
   int64_t live_bytes_before;
   tide_stat system_bytes;
   tide__atomic_u64 counters[TIDE__CPU_COUNTERS];
-  tide__atomic_u64 orphans;  // blocks that outlive the cache, when it is ending
+  tide__atomic_u64 orphans;     // blocks that outlive the cache, when it is ending
+  tide__atomic_u32 is_counted;  // how many they are is known
   pthread_t helper;
   tide__atomic_u32 helper_stop;
   bool has_helper;

@@ -126,33 +126,54 @@ static void ending_wait(tide_cpu* cache) {
   while (tide__load_seq(&cache->holds) != 0) tide__sys_sleep_ns(20000);
 }
 
-// Ends `count` of what keeps an ending cache; with the last the cache goes.
-static void ending_release(tide_cpu* cache, uint64_t count) {
-  const uint64_t before = atomic_fetch_sub_explicit(&cache->orphans, count, memory_order_acq_rel);
-  if (before == count) ending_destroy(cache);
+// Ends one of what keeps an ending cache; with the last the cache goes.
+static void ending_release(tide_cpu* cache) {
+  if (atomic_fetch_sub_explicit(&cache->orphans, 1, memory_order_acq_rel) == 1) ending_destroy(cache);
 }
 
-// The count of orphans begins with more than there can be, so that the cache stays until it is known.
+// Blocks that are handed out, by what the regions of a zone say: statistics may have been misled by a program
+// that released a block twice at once. Nobody is at work in the zone.
+static uint64_t ending_count_live(const tide__zone* zone) {
+  uint64_t live = 0;
+  for (const tide__region* region = zone->regions; region != NULL; region = region->next) {
+    const uint64_t top = tide__load_relaxed(&region->top);
+    for (uint64_t page = 0; page < top; page++) {
+      live += tide__tag_kind(tide__load_relaxed(&region->pages[page].tag)) == TIDE__PAGE_LIVE ? 1 : 0;
+    }
+    const uint64_t marks = region->marks != NULL ? top << TIDE__PAGE_SHIFT >> TIDE__MARK_SHIFT : 0;
+    for (uint64_t i = 0; i < marks; i++)
+      live += tide__load_relaxed(&region->marks[i]) >= TIDE__MARK_LIVE ? 1 : 0;
+  }
+  return live;
+}
+
+static uint64_t ending_count_orphans(tide_cpu* cache) {
+  uint64_t live = ending_count_live(&cache->zone);
+  for (tide__front* front = tide__fronts_first(&cache->fronts); front != NULL; front = front->next) {
+    live += ending_count_live(&((const tide__cpu_front*)front)->zone);
+  }
+  return live;
+}
+
 void tide_cpu_free(tide_cpu* cache, uint64_t* out_orphans) {
-  const uint64_t unknown = (uint64_t)1 << 62;
-  tide_cpu_stats stats = TIDE_CPU_STATS_INIT;
   if (out_orphans != NULL) *out_orphans = 0;
   if (cache == NULL) return;
   tide__cpu_stop_helper(cache);
-  tide__store_relaxed(&cache->orphans, unknown);
   ending_wait(cache);
-  tide__ignore(tide_cpu_get_stats(cache, &stats));
-  const uint64_t orphans = (uint64_t)stats.live.current;  // it stays: see tide__cpu_release_slowly
-  tide__cpu_trim(cache, 0);
+  const uint64_t orphans = ending_count_orphans(cache);
   if (out_orphans != NULL) *out_orphans = orphans;
-  ending_release(cache, unknown - orphans);
+  tide__store_relaxed(&cache->orphans, orphans + 1);  // the cache stays until this is done
+  tide__store_seq(&cache->is_counted, 1);
+  tide__cpu_trim(cache, 0);
+  ending_release(cache);
 }
 
 // The memory of an orphan goes back before it is counted as gone, because with the last one the cache goes.
 tide_status tide__orphan_release(tide__region* region, uint64_t address) {
   tide_cpu* const cache = region->zone->cache;
+  while (tide__load_seq(&cache->is_counted) == 0) tide__sys_sleep_ns(20000);
   TIDE_TRY(tide__cpu_release_slowly(region, address, TIDE__RELEASE_ORPHAN));
   tide__cpu_trim(cache, 0);
-  ending_release(cache, 1);
+  ending_release(cache);
   return TIDE_OK;
 }

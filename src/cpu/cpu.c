@@ -130,9 +130,9 @@ static inline void magazine_put(tide__magazine* magazine, uint32_t class_number,
 
 // Puts an object back to its slab; the tally has it as one that came from there.
 static void small_put_back(tide__cpu_front* front, tide__slab* slab, uint32_t index) {
-  tide__slabs_put(slab, index);
   front->tally.blocks--;
-  front->tally.bytes -= slab->object_bytes;
+  front->tally.bytes -= slab->object_bytes;  // behind the next line the slab may be another's
+  tide__slabs_put(slab, index);
   front->tally.changes++;
 }
 
