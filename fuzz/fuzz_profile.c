@@ -92,13 +92,18 @@ static bool fuzz_is_request(const tide_profile_request* request, size_t index, s
          (is_never || (request->lifetime > index && request->lifetime <= count));
 }
 
-// 2: to be refused, 0: to be accepted, 1: either, because sums are near their limit.
+// 2: to be refused, 0: to be accepted, 1: either, because sums are near their limit, to which each request
+// counts with the largest alignment of all.
 static int fuzz_judge_requests(const tide_profile_request* requests, size_t count) {
+  uint64_t largest = 1;
+  for (size_t i = 0; i < count; i++) {
+    if (!fuzz_is_request(&requests[i], i, count)) return 2;
+    if (requests[i].alignment > largest) largest = requests[i].alignment;
+  }
   uint64_t sum = 0;
   bool is_far = false;
   for (size_t i = 0; i < count; i++) {
-    if (!fuzz_is_request(&requests[i], i, count)) return 2;
-    sum += requests[i].bytes + requests[i].alignment;
+    sum += requests[i].bytes + largest;
     is_far = is_far || sum >= TIDE_PLAN_MAX_BYTES;
     sum = is_far ? 0 : sum;
   }

@@ -3,6 +3,8 @@
 //
 // Many buffers of shapes that invite a solver to look at every pair: it ends soon after its limit in time,
 // with a plan that is right or a proof that there is none.
+#include <time.h>
+
 #include "plan/packing.h"
 
 #define CROWD_SECONDS 0.5
@@ -126,6 +128,23 @@ static void crowd_new(crowd* c, size_t count) {
   c->problem = (tide_plan_problem){ .buffers = c->buffers, .count = count };
 }
 
+// The optimum is found within the limit. On a busy computer the solver may have got too little of that time:
+// then it must need no more processor time than the limit.
+static void expect_optimum(const crowd* c, uint64_t peak) {
+  tide_plan_options options = TIDE_PLAN_OPTIONS_INIT;
+  tide_plan* plan = NULL;
+  if (peak == c->optimum) return;
+  options.seconds = 60 * CROWD_SECONDS;
+  const clock_t begin = clock();
+
+  T_OK(tide_plan_solve(&c->problem, &options, &plan));
+
+  const double processor_seconds = (double)(clock() - begin) / CLOCKS_PER_SEC;
+  T_EQ(tide_plan_result(plan).peak, c->optimum);
+  T_CHECK(processor_seconds < CROWD_SECONDS);
+  tide_plan_free(plan);
+}
+
 static void expect_in_time(const crowd* c, bool keeps_hints) {
   tide_plan_options options = TIDE_PLAN_OPTIONS_INIT;
   tide_plan* plan = NULL;
@@ -140,7 +159,7 @@ static void expect_in_time(const crowd* c, bool keeps_hints) {
   T_LT(ms, 500 + (T_HAS_SANITIZER ? 20 : 4) * (500 + c->count / 20));  // one pass may have to be ended
   if (c->is_impossible) T_EQ(result.verdict, TIDE_PLAN_INFEASIBLE);
   else packing_check(&c->problem, plan);
-  if (c->optimum != 0 && !keeps_hints) T_EQ(result.peak, c->optimum);
+  if (c->optimum != 0 && !keeps_hints) expect_optimum(c, result.peak);
   (void)printf("     %zu: %s, %" PRIu64 " for %" PRIu64 " in %" PRIu64 " ms\n", c->count,
                tide_plan_verdict_name(result.verdict), result.peak, result.lower_bound, ms);
   tide_plan_free(plan);
