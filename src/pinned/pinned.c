@@ -56,21 +56,28 @@ void tide__pin_set_unusual(tide_pinned* pinned, uint32_t bit, bool is_on) {
   tide__store_seq(&pinned->unusual, is_on ? now | bit : now & ~bit);
 }
 
+void tide__pin_error_restore(const tide_error* kept) {
+  static const tide_error none = { .status = TIDE_OK };
+  tide__error_restore(kept->status != TIDE_OK ? kept : &none);
+}
+
 tide__pin_mode tide__pin_relax(tide_pinned* pinned) {
   tide__pin_mode mode = { TIDE_CAPTURE_GLOBAL, false };
-  const tide_error before = *tide_last_error();
+  tide_error before;
+  tide__pin_error_keep(&before);
   mode.is_relaxed = tide_machine_capture_exchange(pinned->machine, TIDE_CAPTURE_RELAXED, &mode.before) ==
                     TIDE_OK;
-  if (!mode.is_relaxed) tide__error_restore(&before);
+  if (!mode.is_relaxed) tide__pin_error_restore(&before);
   return mode;
 }
 
 void tide__pin_unrelax(tide_pinned* pinned, tide__pin_mode mode) {
   if (!mode.is_relaxed) return;
-  const tide_error before = *tide_last_error();
+  tide_error before;
+  tide__pin_error_keep(&before);
   tide_capture_mode relaxed = TIDE_CAPTURE_RELAXED;
   if (tide_machine_capture_exchange(pinned->machine, mode.before, &relaxed) != TIDE_OK) {
-    tide__error_restore(&before);
+    tide__pin_error_restore(&before);
   }
 }
 
@@ -85,18 +92,18 @@ static void pinned_set_limits(tide_pinned* pinned) {
                                           : tide__class_of(TIDE__PIN_SINGLE_BYTES >> TIDE__PIN_UNIT_SHIFT);
   pinned->has_cap = o->max_cached_bytes < (uint64_t)INT64_MAX;
   tide__store_relaxed(&pinned->room_left, (int64_t)tide__min(o->max_cached_bytes, INT64_MAX));
-  tide__store_relaxed(&pinned->unusual, (o->powers_of_two ? TIDE__PIN_HAS_POWERS : 0u) |
-                                            (pinned->has_cap ? TIDE__PIN_HAS_CAP : 0u));
+  tide__store_relaxed(&pinned->unusual, o->powers_of_two ? TIDE__PIN_HAS_POWERS : 0u);
 }
 
 static int pinned_device_node(tide_pinned* pinned) {
   tide_device_info info = TIDE_DEVICE_INFO_INIT;
   if (pinned->options.numa != TIDE_NUMA_DEVICE) return -1;
-  const tide_error before = *tide_last_error();
+  tide_error before;
+  tide__pin_error_keep(&before);
   if (tide_machine_device_info(pinned->machine, pinned->options.numa_device, &info) == TIDE_OK) {
     return info.numa_node;
   }
-  tide__error_restore(&before);
+  tide__pin_error_restore(&before);
   return -1;
 }
 
@@ -113,6 +120,8 @@ static void pinned_init(tide_pinned* pinned) {
   pinned->totals = (tide_pinned_stats)TIDE_PINNED_STATS_INIT;
   pinned->page_bytes = tide__sys_page_bytes();
   pinned->is_dry = strcmp(tide_machine_name(pinned->machine), "dry") == 0;
+  pinned->device_count = tide_machine_device_count(pinned->machine);
+  pinned->has_unique_streams = strcmp(tide_machine_name(pinned->machine), "cuda") != 0;
   pinned->device_node = pinned_device_node(pinned);
   pinned_set_limits(pinned);
 }
@@ -227,7 +236,8 @@ void tide_pinned_free(tide_pinned* pinned, tide_pinned_leaks* out) {
   tide_pinned_leaks leaks = { 0, 0, 0, 0 };
   if (out != NULL) *out = leaks;
   if (pinned == NULL) return;
-  const tide_error before = *tide_last_error();
+  tide_error before;
+  tide__pin_error_keep(&before);
   tide__pin_watcher_stop(pinned);
   tide__ignore(tide__pin_drain(pinned));
   tide__pin_use* uses = tide__pin_pending_clear(pinned);
@@ -235,6 +245,6 @@ void tide_pinned_free(tide_pinned* pinned, tide_pinned_leaks* out) {
   memory_end(pinned, &leaks);
   tide__pin_uses_free(pinned, uses);
   pinned_fini(pinned);
-  tide__error_restore(&before);
+  tide__pin_error_restore(&before);
   if (out != NULL) *out = leaks;
 }

@@ -77,30 +77,36 @@ typedef struct tide__pin_use {
   tide_event event;  // owned
   int device;        // of the stream and the event
   bool is_recorded;
-  uint64_t ticket;        // when: tickets rise
+  bool is_only;      // in a queue: the block has no other
+  uint32_t version;  // rises with each use of the record
+  // Tickets that were out before the event was recorded, and the one of its block when that was queued:
+  // what ended before another began was recorded before it.
+  uint64_t begin;
+  uint64_t end;
   tide__pin_queue queue;  // of some stream, not of this one
 } tide__pin_use;
 
 // A block. It is handed out exactly if it has a handle; until then it is its thread's who has it in hand.
 typedef struct tide__pin {
+  // The first cache line: all that requests, releases and announcements touch.
   _Alignas(64) tide__slot slot;
   tide__atomic_u64 address;  // may be read by who only has a number; whether it was right, the handle decides
   struct tide__pin* next;    // in whichever list it is
-  struct tide__pin_segment* segment;
+  tide__pin_use* uses;       // owned; under use_word
   tide__atomic_u64 requested_bytes;  // of the last request that had it
   tide__atomic_u32 use_word;         // 0: no uses, and nobody looks at them; see pinned_use.c
   tide__atomic_u32 state;            // a tide__pin_state, while it has no handle
+  tide__atomic_u32 stack;
   uint16_t class_index;
   bool is_plain;   // of the default pool
   bool is_scoped;  // handed out through a scope
-  tide__atomic_u32 stack;
-  // The rest: not touched by a request that finds an idle block and is announced nowhere.
+  // The second.
+  struct tide__pin_segment* segment;
   tide__atomic_u64 bytes;
-  tide__pin_use* uses;   // owned; under use_word
   tide__pin_use* held;   // owned; of a deferred or kept block
   tide_stream stream;    // of the request
   int32_t device;        // of the request; -1: none
-  uint32_t event_count;  // events it waits for; under the pending lock
+  uint32_t event_count;  // events it waits for, if more than one; under the pending lock
 } tide__pin;
 
 typedef enum tide__pin_source {
@@ -174,7 +180,7 @@ typedef struct tide__pin_pool {
   tide__pin_copy* copies;   // owned
   tide__pin* kept;          // shared under the pending lock
   tide__link segments;      // shared under the chunks lock
-  tide_pinned_stats stats;  // shared under the totals lock
+  tide_pinned_stats stats;  // shared under the totals lock; what waits, under the pending lock
   tide__pin_depot depot;
 } tide__pin_pool;
 
@@ -186,21 +192,21 @@ typedef struct tide__pin_scope {
 } tide__pin_scope;
 
 typedef struct tide__pin_pending {
-  tide__mutex lock;      // guards all below
-  tide__signal changed;  // a thread is done with a queue
-  uint32_t listeners;    // who wait for that
-  bool is_retried;       // one thread has the deferred blocks
-  tide__atomic_u64 tickets;
-  uint64_t passes;          // looks at the queues so far
-  tide__pin_queue* queues;  // those in use; borrowed from the records of uses, like the idle ones
+  tide__mutex lock;          // guards all below
+  tide__signal changed;      // a thread is done with a queue
+  uint32_t listeners;        // who wait for that
+  bool is_retried;           // one thread has the deferred blocks
+  tide__atomic_u64 tickets;  // changed under the lock
+  uint64_t passes;           // looks at the queues so far
+  tide__pin_queue* queues;   // those in use; borrowed from the records of uses, like the idle ones
   tide__pin_queue* idle_queues;
   tide__pin* deferred;
   tide__pin_use* idle_uses[TIDE_DEVICE_MAX];  // owned, each with an event of that device
-  tide__atomic_u64 waiting;                   // blocks in queues and deferred ones
+  tide__atomic_u64 waiting;                   // blocks in queues and deferred ones; changed under the lock
 } tide__pin_pending;
 
 // What a front counts until it is added to the totals: see core/tally.h for the idea.
-enum { TIDE__PIN_ACTIVE, TIDE__PIN_ACTIVE_BYTES, TIDE__PIN_WAITS, TIDE__PIN_WAITS_BYTES, TIDE__PIN_COUNTS };
+enum { TIDE__PIN_ACTIVE, TIDE__PIN_ACTIVE_BYTES, TIDE__PIN_COUNTS };
 
 typedef struct tide__pin_count {
   int64_t sum;
@@ -237,7 +243,7 @@ typedef struct tide__pin_front {
 } tide__pin_front;
 
 // Bits of `unusual`: requests are not for the short way.
-enum { TIDE__PIN_HAS_SCOPES = 1, TIDE__PIN_RECORDS = 2, TIDE__PIN_HAS_POWERS = 4, TIDE__PIN_HAS_CAP = 8 };
+enum { TIDE__PIN_HAS_SCOPES = 1, TIDE__PIN_RECORDS = 2, TIDE__PIN_HAS_POWERS = 4 };
 
 typedef struct tide__pin_watcher {
   pthread_t thread;
@@ -257,7 +263,9 @@ struct tide_pinned {
   uint64_t class_limit;   // requests up to this have a class
   uint64_t first_single;  // the first class whose blocks are pinned one by one
   bool is_dry;
-  int device_node;  // on which memory is wanted for TIDE_NUMA_DEVICE; -1: not known
+  int device_count;
+  bool has_unique_streams;  // no stream ever has the name that another had
+  int device_node;          // on which memory is wanted for TIDE_NUMA_DEVICE; -1: not known
   bool has_cap;
   tide__atomic_u32 unusual;  // bits: requests must not take the short way
   // Of max_cached_bytes: what neither a front nor the default pool's depot has. Below 0 while there is too
@@ -293,7 +301,7 @@ struct tide_pinned {
   tide__ring ring;
   tide_intern* names;  // owned
 
-  tide__mutex totals_lock;  // guards the statistics
+  tide__mutex totals_lock;  // guards the statistics, but those of what waits
   tide_pinned_stats totals;
   int64_t class_blocks[TIDE__PIN_KINDS];
   int64_t class_made[TIDE__PIN_KINDS];
@@ -325,11 +333,32 @@ static inline uint64_t tide__pin_address(const tide__pin* block) {
   return tide__load_relaxed(&block->address);
 }
 static inline uint64_t tide__pin_bytes(const tide__pin* block) { return tide__load_relaxed(&block->bytes); }
+static inline uint64_t tide__pin_rounded(const tide__pin* block) {
+  return block->class_index != TIDE__PIN_SIZED ? tide__pin_class_bytes(block->class_index)
+                                               : tide__pin_bytes(block);
+}
 static inline bool tide__pin_is_live(const tide__pin* block) {
   return (tide__load_acquire(&block->slot.generation) & 1u) != 0;  // pairs with tide__slots_publish
 }
+// Do idle blocks of a class count against max_cached_bytes while they are in a front?
+static inline bool tide__pin_is_capped(const tide_pinned* pinned, uint32_t class_index) {
+  return pinned->has_cap && class_index >= pinned->first_single;
+}
 static inline bool tide__pin_is_recording(const tide_pinned* pinned) {
   return (tide__load_relaxed(&pinned->unusual) & TIDE__PIN_RECORDS) != 0;
+}
+
+// The thread's record of failures, kept over calls whose failure is nobody's: the whole of it is copied
+// only if there was a failure at all.
+static inline void tide__pin_error_keep(tide_error* out) {
+  const tide_error* const last = tide_last_error();
+  out->status = last->status;
+  if (last->status != TIDE_OK) *out = *last;
+}
+void tide__pin_error_restore(const tide_error* kept);
+
+static inline struct tide__pin_pool* tide__pin_pool_of(const tide_pinned* pinned, const tide__pin* block) {
+  return block->is_plain ? pinned->default_pool : block->segment->pool;
 }
 
 // --- pinned.c ------------------------------------------------------------------------------------------
@@ -454,8 +483,7 @@ tide__pin* tide__pin_segment_block(tide_pinned* pinned, const tide__pin_segment*
 // --- pinned_use.c ------------------------------------------------------------------------------------------
 // A record with an event of a device, and back.
 tide_status tide__pin_use_take(tide_pinned* pinned, int device, tide__pin_use** out);
-void tide__pin_use_give(tide_pinned* pinned, tide__pin_use* use);
-void tide__pin_use_give_locked(tide_pinned* pinned, tide__pin_front* front, tide__pin_use* use);
+void tide__pin_uses_give(tide_pinned* pinned, tide__pin_use* list);
 // Records the event of a use.
 tide_status tide__pin_use_record(tide_pinned* pinned, tide__pin_use* use);
 // The uses of a block that was taken back; NULL: none.
@@ -479,9 +507,9 @@ static inline bool tide__pin_is_waiting(tide_pinned* pinned) {
 }
 
 // --- pinned_release.c --------------------------------------------------------------------------------------
-// A block that was counted as active becomes idle and goes into the front or the depot. Returns the
-// segment if it is not to be cached: it is wholly idle, and the caller's to give back.
-tide__pin_segment* tide__pin_retire(tide_pinned* pinned, tide__pin* block, bool was_waiting);
+// Blocks that were counted as active, a list, become idle and go into the front or the depot. Segments
+// that are not to be cached are added to `going` instead, wholly idle and in no depot.
+void tide__pin_retire(tide_pinned* pinned, tide__pin* list, tide__link* going);
 // The block that a caller names, with the generation of its handle; else why not.
 tide_status tide__pin_name(tide_pinned* pinned, const char* call, tide_block block, tide__pin** out,
                            uint32_t* out_generation);

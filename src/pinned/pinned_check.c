@@ -90,7 +90,7 @@ static int queues_check(pinned_audit* a) {
         return BROKEN(4, "the block %u is in the queue of another stream", use->block->slot.index);
       }
       if (use->next == NULL && queue->last != use) return BROKEN(4, "a queue has another end");
-      a->events[use->block->slot.index]++;
+      if (!use->is_only) a->events[use->block->slot.index]++;
     }
   }
   return 0;

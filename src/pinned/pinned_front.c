@@ -32,10 +32,6 @@ void tide__pin_settle_locked(tide_pinned* pinned, tide__pin_front* front) {
 // ---------------------------------------------------------------------------------------------------
 // Room under max_cached_bytes
 
-static bool shelf_counts(const tide_pinned* pinned, uint32_t class_index) {
-  return pinned->has_cap && class_index >= pinned->first_single;
-}
-
 static void room_come_locked(tide_pinned* pinned, tide__pin_front* front, uint64_t bytes) {
   front->idle_bytes += bytes;
   if (front->idle_bytes <= front->room_bytes) return;
@@ -60,7 +56,7 @@ static void shelf_fill_locked(tide_pinned* pinned, tide__pin_front* front, uint3
   shelf->fill = (uint8_t)wanted;
   shelf->count = (uint8_t)tide__pin_depot_take(pinned, pinned->default_pool, class_index, (uint32_t)wanted,
                                                &shelf->head);
-  if (shelf->count != 0 && shelf_counts(pinned, class_index)) {
+  if (shelf->count != 0 && tide__pin_is_capped(pinned, class_index)) {
     room_come_locked(pinned, front, shelf->count * tide__pin_class_bytes(class_index));
   }
 }
@@ -72,14 +68,14 @@ tide__pin* tide__pin_front_take_locked(tide_pinned* pinned, tide__pin_front* fro
   if (block == NULL) return NULL;
   shelf->head = block->next;
   shelf->count--;
-  if (shelf_counts(pinned, class_index)) front->idle_bytes -= tide__pin_class_bytes(class_index);
+  if (tide__pin_is_capped(pinned, class_index)) front->idle_bytes -= tide__pin_class_bytes(class_index);
   return block;
 }
 
 void tide__pin_front_put_locked(tide_pinned* pinned, tide__pin_front* front, tide__pin* block) {
   const uint32_t class_index = block->class_index;
   tide__pin_shelf* const shelf = &front->shelves[class_index];
-  if (shelf_counts(pinned, class_index)) {
+  if (tide__pin_is_capped(pinned, class_index)) {
     room_come_locked(pinned, front, tide__pin_class_bytes(class_index));
   }
   block->next = shelf->head;
@@ -98,7 +94,7 @@ void tide__pin_front_flush_locked(tide_pinned* pinned, tide__pin_front* front, u
   for (uint32_t i = 0; i < keep; i++) place = &(*place)->next;
   tide__pin* const list = *place;
   *place = NULL;
-  if (shelf_counts(pinned, class_index)) {
+  if (tide__pin_is_capped(pinned, class_index)) {
     front->idle_bytes -= (shelf->count - keep) * tide__pin_class_bytes(class_index);
     room_spare_locked(pinned, front);
   }

@@ -10,8 +10,9 @@ enum { PINNED_FRAMES = 64 };
 
 uint64_t tide__pin_now(tide_pinned* pinned) {
   uint64_t ns = 0;
-  const tide_error before = *tide_last_error();
-  if (tide_machine_clock(pinned->machine, &ns) != TIDE_OK) tide__error_restore(&before);
+  tide_error before;
+  tide__pin_error_keep(&before);
+  if (tide_machine_clock(pinned->machine, &ns) != TIDE_OK) tide__pin_error_restore(&before);
   return ns;
 }
 
@@ -23,10 +24,11 @@ static uint32_t caller_stack(tide_pinned* pinned) {
   tide__mutex_unlock(&pinned->pools_lock);
   if (history.gather == NULL) return 0;
   const size_t count = history.gather(history.user, frames, PINNED_FRAMES);
-  const tide_error before = *tide_last_error();
+  tide_error before;
+  tide__pin_error_keep(&before);
   const tide_status status =
       tide_intern_add_stack(pinned->names, frames, tide__min(count, PINNED_FRAMES), &id);
-  if (status != TIDE_OK) tide__error_restore(&before);
+  if (status != TIDE_OK) tide__pin_error_restore(&before);
   return id;
 }
 

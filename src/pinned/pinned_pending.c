@@ -4,14 +4,18 @@
 // Blocks that were released while streams use them. For each stream an event is recorded, and the block is
 // reusable when all its events have passed. The events of a stream pass in the order they were recorded, so
 // only the first of each queue is asked about, and a stream that is stuck holds back nothing else. (The
-// per-thread stream is another one on each thread: all of its queue are asked.)
+// per-thread stream is another one on each thread: all of its queue are asked.) If the first has passed,
+// the last is asked next: if that has passed, all that were certainly recorded before it have.
+//
+// A queue is asked by one thread at a time, which takes its uses out and puts those back that have not
+// passed; who finds a queue taken waits for the answer rather than pin new memory.
 //
 // A block with an event that could not be recorded is deferred, with the others recorded already: it is
-// tried again with every look, and while waiting for all, its device is waited for instead.
+// tried again with every look, and while waiting for all, its device is waited for instead. An event that
+// was recorded in a capture says nothing: it is not asked before the capture is over, and then recorded
+// again.
 //
-// A queue is asked by one thread at a time (is_polled), without the lock; the use that is asked about
-// stays in it, and who finds the queue taken waits for the answer rather than pin new memory. Lock:
-// pending.
+// Lock: pending, held for moments; also for the statistics of what waits. The machine is called without it.
 #include "pinned/pinned_cache.h"
 
 void tide__pin_pending_init(tide_pinned* pinned) {
@@ -36,21 +40,61 @@ static void pending_listen_locked(tide__pin_pending* p) TIDE_REQUIRES(&p->lock) 
 }
 
 // ---------------------------------------------------------------------------------------------------
+// Statistics
+
+static void waits_rise(tide_stat* stat, int64_t n) {
+  stat->current += n;
+  stat->allocated += n;
+  if (stat->current > stat->peak) stat->peak = stat->current;
+}
+
+static void waits_fall(tide_pinned_stats* stats, int64_t count, int64_t bytes) {
+  stats->waiting.current -= count;
+  stats->waiting.freed += count;
+  stats->waiting_bytes.current -= bytes;
+  stats->waiting_bytes.freed += bytes;
+}
+
+static void waits_begin_locked(tide_pinned* pinned, const tide__pin* block)
+    TIDE_REQUIRES(&pinned->pending.lock) {
+  tide_pinned_stats* const stats[2] = { &pinned->totals, &tide__pin_pool_of(pinned, block)->stats };
+  const int64_t bytes = (int64_t)tide__pin_rounded(block);
+  for (int i = 0; i < 2; i++) {
+    waits_rise(&stats[i]->waiting, 1);
+    waits_rise(&stats[i]->waiting_bytes, bytes);
+  }
+  tide__store_relaxed(&pinned->pending.waiting, tide__load_relaxed(&pinned->pending.waiting) + 1);
+}
+
+// Blocks of one pool after the other: falls are added up, since they make no peak.
+static void waits_end_locked(tide_pinned* pinned, const tide__pin* list)
+    TIDE_REQUIRES(&pinned->pending.lock) {
+  while (list != NULL) {
+    tide__pin_pool* const pool = tide__pin_pool_of(pinned, list);
+    int64_t count = 0;
+    int64_t bytes = 0;
+    for (; list != NULL && tide__pin_pool_of(pinned, list) == pool; list = list->next) {
+      count++;
+      bytes += (int64_t)tide__pin_rounded(list);
+    }
+    waits_fall(&pinned->totals, count, bytes);
+    waits_fall(&pool->stats, count, bytes);
+    const uint64_t waiting = tide__load_relaxed(&pinned->pending.waiting);
+    tide__store_relaxed(&pinned->pending.waiting, waiting - (uint64_t)count);
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------
 // Queues
 
-// An idle queue, now among those in use; or one in use that just ran empty, which is as good. There is
-// one for every record of a use.
+// An idle queue, now among those in use. There is one: every record of a use brought one along, and those
+// that are in use hold at least one record each.
 static tide__pin_queue* queue_take_locked(tide__pin_pending* p) TIDE_REQUIRES(&p->lock) {
-  tide__pin_queue* queue = p->idle_queues;
-  if (queue != NULL) {
-    p->idle_queues = queue->next;
-    queue->next = p->queues;
-    p->queues = queue;
-    return queue;
-  }
-  queue = p->queues;
-  while (queue != NULL && queue->first != NULL) queue = queue->next;
+  tide__pin_queue* const queue = p->idle_queues;
   TIDE_ASSERT(queue != NULL);
+  p->idle_queues = queue->next;
+  queue->next = p->queues;
+  p->queues = queue;
   return queue;
 }
 
@@ -70,57 +114,55 @@ static tide__pin_queue* pin_queue_find_locked(tide__pin_pending* p, const tide__
 // Puts a use behind those that were recorded before it: usually at the end, but an event may have been
 // recorded long before the block was released.
 static void queue_insert_locked(tide__pin_queue* queue, tide__pin_use* use) {
-  const bool is_last = queue->first == NULL || queue->last->ticket < use->ticket;
+  const bool is_last = queue->first == NULL || queue->last->begin <= use->begin;
   tide__pin_use** place = &queue->first;
   if (is_last && queue->first != NULL) place = &queue->last->next;
-  while (!is_last && (*place)->ticket < use->ticket) place = &(*place)->next;
+  while (!is_last && (*place)->begin <= use->begin) place = &(*place)->next;
   use->next = *place;
   *place = use;
   if (is_last) queue->last = use;
 }
 
-static void queue_remove_locked(tide__pin_queue* queue, const tide__pin_use* use) {
-  tide__pin_use* before = NULL;
-  tide__pin_use** place = &queue->first;
-  while (*place != use) {
-    before = *place;
-    place = &before->next;
-  }
-  *place = use->next;
-  if (queue->last == use) queue->last = before;
-}
-
-// Takes the turn to ask a queue that this pass has not been to; NULL if there is none.
-static tide__pin_queue* queue_enter(tide__pin_pending* p, uint64_t pass, tide__pin_use** out_last) {
+// Takes the turn to ask a queue that this pass has not been to, and its uses; NULL if there is none.
+static tide__pin_queue* queue_enter(tide__pin_pending* p, uint64_t pass, tide__pin_use** out_uses,
+                                    tide__pin_use** out_last) {
   tide__mutex_lock(&p->lock);
   tide__pin_queue* queue = p->queues;
-  while (queue != NULL) {
-    if (queue->pass >= pass || queue->first == NULL) {
-      queue = queue->next;
-    } else if (queue->is_polled) {
-      pending_listen_locked(p);
-      queue = p->queues;  // anything may have changed
-    } else {
-      queue->is_polled = true;
-      queue->pass = pass;
-      *out_last = queue->last;
-      break;
-    }
+  while (queue != NULL && (queue->pass >= pass || queue->is_polled)) {
+    const bool is_taken = queue->pass < pass;
+    if (is_taken) pending_listen_locked(p);
+    queue = is_taken ? p->queues : queue->next;  // anything may have changed
+  }
+  if (queue != NULL) {
+    queue->is_polled = true;
+    queue->pass = pass;
+    *out_uses = queue->first;
+    *out_last = queue->last;
+    queue->first = queue->last = NULL;
   }
   tide__mutex_unlock(&p->lock);
   return queue;
 }
 
-static void queue_leave(tide__pin_pending* p, tide__pin_queue* queue) {
+static void queue_end_locked(tide__pin_pending* p, tide__pin_queue* queue) TIDE_REQUIRES(&p->lock) {
+  tide__pin_queue** place = &p->queues;
+  while (*place != queue) place = &(*place)->next;
+  *place = queue->next;
+  queue->next = p->idle_queues;
+  p->idle_queues = queue;
+}
+
+// Ends the turn: what has not passed goes back to the beginning.
+static void queue_leave(tide__pin_pending* p, tide__pin_queue* queue, tide__pin_use* rest,
+                        tide__pin_use* rest_last) {
   tide__mutex_lock(&p->lock);
-  queue->is_polled = false;
-  if (queue->first == NULL) {
-    tide__pin_queue** place = &p->queues;
-    while (*place != queue) place = &(*place)->next;
-    *place = queue->next;
-    queue->next = p->idle_queues;
-    p->idle_queues = queue;
+  if (rest != NULL) {
+    rest_last->next = queue->first;
+    if (queue->first == NULL) queue->last = rest_last;
+    queue->first = rest;
   }
+  queue->is_polled = false;
+  if (queue->first == NULL) queue_end_locked(p, queue);
   pending_changed_locked(p);
   tide__mutex_unlock(&p->lock);
 }
@@ -128,35 +170,34 @@ static void queue_leave(tide__pin_pending* p, tide__pin_queue* queue) {
 // ---------------------------------------------------------------------------------------------------
 // Waiting
 
-static void block_queue(tide_pinned* pinned, tide__pin* block, tide__pin_use* uses) {
-  tide__pin_pending* const p = &pinned->pending;
-  tide__mutex_lock(&p->lock);
+// Puts the uses of a block into their queues.
+static void block_queue_locked(tide__pin_pending* p, tide__pin* block, tide__pin_use* uses)
+    TIDE_REQUIRES(&p->lock) {
+  const uint64_t end = tide__load_relaxed(&p->tickets) + 1;
+  const bool is_only = uses->next == NULL;
+  tide__store_release(&p->tickets, end);  // pairs with tide__pin_use_record
   while (uses != NULL) {
     tide__pin_use* const use = uses;
     uses = use->next;
     use->block = block;
-    block->event_count++;
+    use->end = end;
+    use->is_only = is_only;
+    if (!is_only) block->event_count++;
     queue_insert_locked(pin_queue_find_locked(p, use), use);
   }
-  tide__mutex_unlock(&p->lock);
 }
 
-static void block_defer(tide_pinned* pinned, tide__pin* block, tide__pin_use* uses) {
-  tide__pin_pending* const p = &pinned->pending;
+static void block_defer_locked(tide__pin_pending* p, tide__pin* block, tide__pin_use* uses)
+    TIDE_REQUIRES(&p->lock) {
   block->held = uses;
-  tide__mutex_lock(&p->lock);
   block->next = p->deferred;
   p->deferred = block;
-  tide__mutex_unlock(&p->lock);
 }
 
-// Records the events of uses that have none yet. An event in a capture would be no event: the end of the
-// capture is waited for.
+// Records the events of uses that have none yet.
 static tide_status uses_record(tide_pinned* pinned, const tide__pin* block, tide__pin_use* uses) {
   for (tide__pin_use* use = uses; use != NULL; use = use->next) {
     if (use->is_recorded) continue;
-    TIDE_REQUIRE(!tide__pin_stream_is_captured(pinned, use->device, use->stream), TIDE_ERR_CAPTURE,
-                 "pinned: a stream that uses a released block is being captured");
     const tide_status status = tide__pin_use_record(pinned, use);
     if (status != TIDE_OK) {
       TIDE__PIN_COUNT(pinned, block->segment->pool, num_record_failures, 1);
@@ -166,42 +207,33 @@ static tide_status uses_record(tide_pinned* pinned, const tide__pin* block, tide
   return TIDE_OK;
 }
 
-// Counts a block that was handed out as one that waits.
-static void block_count_wait(tide_pinned* pinned, const tide__pin* block) {
-  tide__pin_front* const front = tide__pin_enter(pinned);
-  tide__pin_turn_locked(pinned, front, block->segment->pool);
-  tide__pin_count_rise(front, TIDE__PIN_WAITS, 1);
-  tide__pin_count_rise(front, TIDE__PIN_WAITS_BYTES, (int64_t)tide__pin_bytes(block));
-  tide__pin_counted_locked(pinned, front);
-  tide__pin_leave(front);
-}
-
 // What a graph may use is kept with its pool.
 static void block_keep(tide_pinned* pinned, tide__pin* block, tide__pin_use* uses) {
   tide__pin_pending* const p = &pinned->pending;
-  block->held = uses;
   tide__store_relaxed(&block->state, TIDE__PIN_KEPT);
   tide__mutex_lock(&p->lock);
+  block->held = uses;
   block->next = block->segment->pool->kept;
   block->segment->pool->kept = block;
   tide__mutex_unlock(&p->lock);
 }
 
 void tide__pin_wait(tide_pinned* pinned, tide__pin* block, tide__pin_use* uses) {
+  tide__pin_pending* const p = &pinned->pending;
   if (block->is_scoped) {
     block_keep(pinned, block, uses);
     return;
   }
   tide__store_relaxed(&block->state, TIDE__PIN_WAITING);
-  block_count_wait(pinned, block);
-  (void)tide__add_relaxed(&pinned->pending.waiting, 1);
-  const tide_error before = *tide_last_error();
-  if (uses_record(pinned, block, uses) == TIDE_OK) {
-    block_queue(pinned, block, uses);
-  } else {
-    tide__error_restore(&before);
-    block_defer(pinned, block, uses);
-  }
+  tide_error before;
+  tide__pin_error_keep(&before);
+  const bool is_recorded = uses_record(pinned, block, uses) == TIDE_OK;
+  if (!is_recorded) tide__pin_error_restore(&before);
+  tide__mutex_lock(&p->lock);
+  waits_begin_locked(pinned, block);
+  if (is_recorded) block_queue_locked(p, block, uses);
+  else block_defer_locked(p, block, uses);
+  tide__mutex_unlock(&p->lock);
   tide__pin_watcher_call(pinned);
 }
 
@@ -216,18 +248,32 @@ typedef struct pending_pass {
   tide_status first;  // failure
 } pending_pass;
 
+// A list of uses with its end.
+typedef struct use_chain {
+  tide__pin_use* first;
+  tide__pin_use* last;
+} use_chain;
+
+static void chain_add(use_chain* chain, tide__pin_use* use) {
+  use->next = NULL;
+  if (chain->first == NULL) chain->first = use;
+  else chain->last->next = use;
+  chain->last = use;
+}
+
 static void pass_note(pending_pass* pass, tide_status status) {
   if (pass->first == TIDE_OK) pass->first = status;
 }
 
-static void pass_retire(pending_pass* pass, tide__pin* block) {
-  tide__pin_segment* const segment = tide__pin_retire(pass->pinned, block, true);
-  if (segment != NULL) tide__list_append(&pass->going, &segment->link);
-  (void)tide__add_relaxed(&pass->pinned->pending.waiting, (uint64_t)-1);
+// An event that was recorded in a capture which is over is recorded again, behind what is queued by now.
+static tide_status use_query(tide_pinned* pinned, tide__pin_use* use, bool* out_done) {
+  const tide_status status = tide_machine_event_query(pinned->machine, use->event, out_done);
+  if (status != TIDE_ERR_ARGUMENT && status != TIDE_ERR_CAPTURE) return status;
+  return tide__pin_use_record(pinned, use);
 }
 
 // Is the work before the use's event done? Where it cannot be waited for, the device is.
-static bool use_is_done(pending_pass* pass, const tide__pin_use* use) {
+static bool use_is_done(pending_pass* pass, tide__pin_use* use) {
   tide_machine* const machine = pass->pinned->machine;
   bool is_done = false;
   tide_status status = TIDE_OK;
@@ -236,82 +282,104 @@ static bool use_is_done(pending_pass* pass, const tide__pin_use* use) {
     if (status != TIDE_OK) status = tide_machine_device_synchronize(machine, use->device);
     is_done = status == TIDE_OK;
   } else {
-    status = tide_machine_event_query(machine, use->event, &is_done);
+    status = use_query(pass->pinned, use, &is_done);
   }
   if (status != TIDE_OK) TIDE__PIN_COUNT(pass->pinned, use->block->segment->pool, num_query_failures, 1);
   pass_note(pass, status);
   return is_done;
 }
 
-// The use behind `before`, the first if that is NULL.
-static tide__pin_use* use_after(tide__pin_pending* p, const tide__pin_queue* queue,
-                                const tide__pin_use* before) {
-  tide__mutex_lock(&p->lock);
-  tide__pin_use* const use = before != NULL ? before->next : queue->first;
-  tide__mutex_unlock(&p->lock);
-  return use;
-}
-
-// Takes a use out whose event has passed; the block is reusable if it was the last.
-static void use_pass(pending_pass* pass, tide__pin_queue* queue, tide__pin_use* use) {
-  tide__pin_pending* const p = &pass->pinned->pending;
-  tide__pin* const block = use->block;
-  tide__mutex_lock(&p->lock);
-  queue_remove_locked(queue, use);
-  const bool is_last = --block->event_count == 0;
-  tide__mutex_unlock(&p->lock);
-  tide__pin_use_give(pass->pinned, use);
-  if (is_last) pass_retire(pass, block);
-}
-
-// Asks a queue up to the use that was its last when the turn came; what was added since has a turn to come.
-static void pin_queue_pass(pending_pass* pass, tide__pin_queue* queue, const tide__pin_use* last) {
-  tide__pin_use* before = NULL;
-  for (bool is_end = false; !is_end;) {
-    tide__pin_use* const use = use_after(&pass->pinned->pending, queue, before);
-    is_end = use == last;
-    if (use_is_done(pass, use)) use_pass(pass, queue, use);
-    else if (queue->stream == TIDE_STREAM_PER_THREAD) before = use;
-    else break;
+// Asks the uses of a queue, and parts those that have passed from the rest.
+static void queue_ask(pending_pass* pass, const tide__pin_queue* queue, tide__pin_use* uses,
+                      tide__pin_use* last, use_chain* done, use_chain* rest) {
+  const bool is_ordered = queue->stream != TIDE_STREAM_PER_THREAD;
+  const bool infers = is_ordered && pass->pinned->has_unique_streams && !pass->waits;
+  uint64_t passed = 0;  // what ended before has passed
+  bool is_stopped = tide__pin_stream_is_captured(pass->pinned, queue->device, queue->stream);
+  for (tide__pin_use* use = uses; use != NULL;) {
+    tide__pin_use* const next = use->next;
+    const bool is_done = use->end <= passed || (!is_stopped && use_is_done(pass, use));
+    if (is_done && use == uses && infers && use != last && use_is_done(pass, last)) passed = last->begin;
+    is_stopped = is_stopped || (!is_done && is_ordered);
+    chain_add(is_done ? done : rest, use);
+    use = next;
   }
 }
 
-// Waits for the device of uses that get no event, which are then over. Not while their stream is captured.
-static tide__pin_use* uses_wait(pending_pass* pass, tide__pin_use* uses) {
+// Has the block of a use that has passed nothing else to wait for?
+static bool use_was_last(tide__pin_pending* p, const tide__pin_use* use) {
+  if (use->is_only) return true;
+  tide__mutex_lock(&p->lock);
+  const bool is_last = --use->block->event_count == 0;
+  tide__mutex_unlock(&p->lock);
+  return is_last;
+}
+
+// The blocks of uses that have passed and wait for nothing else, as a list.
+static tide__pin* uses_blocks(tide__pin_pending* p, const tide__pin_use* done) {
+  tide__pin* list = NULL;
+  for (const tide__pin_use* use = done; use != NULL; use = use->next) {
+    if (!use_was_last(p, use)) continue;
+    use->block->next = list;
+    list = use->block;
+  }
+  return list;
+}
+
+// The blocks are reusable before others are let to the queue, and the records are given back after, because
+// the queue is one for each record.
+static void pin_queue_pass(pending_pass* pass, tide__pin_queue* queue, tide__pin_use* uses,
+                           tide__pin_use* last) {
   tide_pinned* const pinned = pass->pinned;
-  tide__pin_use** place = &uses;
-  while (*place != NULL) {
-    tide__pin_use* const use = *place;
+  use_chain done = { NULL, NULL };
+  use_chain rest = { NULL, NULL };
+  queue_ask(pass, queue, uses, last, &done, &rest);
+  tide__pin* const list = uses_blocks(&pinned->pending, done.first);
+  tide__mutex_lock(&pinned->pending.lock);
+  waits_end_locked(pinned, list);
+  tide__mutex_unlock(&pinned->pending.lock);
+  tide__pin_retire(pinned, list, &pass->going);
+  queue_leave(&pinned->pending, queue, rest.first, rest.last);
+  tide__pin_uses_give(pinned, done.first);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Deferred blocks
+
+// Waits for the device of uses that get no event, which are then over. Not while their stream is captured.
+static tide__pin_use* uses_wait(tide_pinned* pinned, tide__pin_use* uses) {
+  use_chain over = { NULL, NULL };
+  use_chain left = { NULL, NULL };
+  while (uses != NULL) {
+    tide__pin_use* const use = uses;
+    uses = use->next;
     const bool is_over = !use->is_recorded &&
                          !tide__pin_stream_is_captured(pinned, use->device, use->stream) &&
                          tide_machine_device_synchronize(pinned->machine, use->device) == TIDE_OK;
-    if (!is_over) {
-      place = &use->next;
-      continue;
-    }
-    *place = use->next;
-    tide__pin_use_give(pinned, use);
+    chain_add(is_over ? &over : &left, use);
   }
-  return uses;
+  tide__pin_uses_give(pinned, over.first);
+  return left.first;
 }
 
 static void deferred_retry(pending_pass* pass, tide__pin* block) {
   tide_pinned* const pinned = pass->pinned;
+  tide__pin_pending* const p = &pinned->pending;
   tide__pin_use* uses = block->held;
   block->held = NULL;
+  block->next = NULL;
   tide_status status = uses_record(pinned, block, uses);
   if (status != TIDE_OK && pass->waits) {
-    uses = uses_wait(pass, uses);
+    uses = uses_wait(pinned, uses);
     status = uses_record(pinned, block, uses);
   }
-  if (status != TIDE_OK) {
-    pass_note(pass, status);
-    block_defer(pinned, block, uses);
-  } else if (uses != NULL) {
-    block_queue(pinned, block, uses);
-  } else {
-    pass_retire(pass, block);
-  }
+  pass_note(pass, status);
+  tide__mutex_lock(&p->lock);
+  if (uses == NULL) waits_end_locked(pinned, block);
+  else if (status == TIDE_OK) block_queue_locked(p, block, uses);
+  else block_defer_locked(p, block, uses);
+  tide__mutex_unlock(&p->lock);
+  if (uses == NULL) tide__pin_retire(pinned, block, &pass->going);
 }
 
 // Tries the deferred blocks again; one thread at a time, and others wait for it.
@@ -335,18 +403,21 @@ static void deferred_pass(pending_pass* pass) {
   tide__mutex_unlock(&p->lock);
 }
 
+// ---------------------------------------------------------------------------------------------------
+// Passes
+
 static void pass_run(pending_pass* pass) {
   tide__pin_pending* const p = &pass->pinned->pending;
+  tide__pin_use* uses = NULL;
   tide__pin_use* last = NULL;
   deferred_pass(pass);
   tide__mutex_lock(&p->lock);
   const uint64_t number = ++p->passes;
   tide__mutex_unlock(&p->lock);
   for (;;) {
-    tide__pin_queue* const queue = queue_enter(p, number, &last);
-    if (queue == NULL) break;
-    pin_queue_pass(pass, queue, last);
-    queue_leave(p, queue);
+    tide__pin_queue* const queue = queue_enter(p, number, &uses, &last);
+    if (queue == NULL) return;
+    pin_queue_pass(pass, queue, uses, last);
   }
 }
 
@@ -355,16 +426,14 @@ static tide_status pending_run(tide_pinned* pinned, bool waits) {
   uint32_t count = 0;
   if (!tide__pin_is_waiting(pinned)) return TIDE_OK;
   tide__list_init(&pass.going);
-  const tide_error before = *tide_last_error();
+  tide_error before;
+  tide__pin_error_keep(&before);
   const tide__pin_mode mode = tide__pin_relax(pinned);
   pass_run(&pass);
   tide__pin_unrelax(pinned, mode);
   pass_note(&pass, tide__pin_segments_give(pinned, &pass.going, &count));
   tide__pin_keep_cap(pinned);
-  if (pass.first == TIDE_OK || pass.first == TIDE_ERR_CAPTURE) {
-    tide__error_restore(&before);
-    return TIDE_OK;
-  }
+  if (pass.first == TIDE_OK) tide__pin_error_restore(&before);
   return pass.first;
 }
 

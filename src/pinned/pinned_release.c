@@ -60,6 +60,7 @@ tide_status tide__pin_name(tide_pinned* pinned, const char* call, tide_block blo
                            uint32_t* out_generation) {
   *out = tide__slots_find(&pinned->blocks, block.handle);
   *out_generation = (uint32_t)(block.handle >> 32);
+  if (*out != NULL && tide__pin_address(*out) == tide__address(block.address)) return TIDE_OK;
   if (*out != NULL && block_covers(*out, block.address)) return TIDE_OK;
   *out = pin_address_find(pinned, block.address, out_generation);
   if (*out == NULL || *out == handle_record(pinned, block.handle)) return handle_refuse(pinned, call, block);
@@ -81,33 +82,53 @@ tide_status tide_pinned_find(tide_pinned* pinned, const void* address, tide_bloc
 // ---------------------------------------------------------------------------------------------------
 // Taking back
 
-tide__pin_segment* tide__pin_retire(tide_pinned* pinned, tide__pin* block, bool was_waiting) {
-  tide__pin_segment* const segment = block->segment;
-  const uint64_t bytes = segment->block_bytes;
-  if (tide__pin_is_recording(pinned)) {
-    const tide__pin_moment moment = tide__pin_moment_now(pinned, TIDE_HISTORY_ALL);
-    tide__pin_history_block(pinned, TIDE_ACTION_FREE_COMPLETED, &moment, block);
+static void retire_tell(tide_pinned* pinned, const tide__pin* list) {
+  if (list == NULL || !tide__pin_is_recording(pinned)) return;
+  const tide__pin_moment moment = tide__pin_moment_now(pinned, TIDE_HISTORY_ALL);
+  for (; list != NULL; list = list->next) {
+    tide__pin_history_block(pinned, TIDE_ACTION_FREE_COMPLETED, &moment, list);
   }
-  tide__store_relaxed(&block->state, TIDE__PIN_IDLE);
+}
+
+// Puts blocks into the front as far as they belong there; returns the others.
+static tide__pin* retire_to_front(tide_pinned* pinned, tide__pin* list) {
+  tide__pin* others = NULL;
   tide__pin_front* const front = tide__pin_enter(pinned);
-  tide__pin_turn_locked(pinned, front, segment->pool);
-  if (was_waiting) {
-    tide__pin_count_fall(front, TIDE__PIN_WAITS, 1);
-    tide__pin_count_fall(front, TIDE__PIN_WAITS_BYTES, (int64_t)bytes);
+  while (list != NULL) {
+    tide__pin* const block = list;
+    const uint32_t class_index = block->class_index;
+    list = block->next;
+    tide__store_relaxed(&block->state, TIDE__PIN_IDLE);
+    tide__pin_turn_locked(pinned, front, tide__pin_pool_of(pinned, block));
+    tide__pin_count_back_locked(pinned, front, class_index, tide__pin_rounded(block));
+    if (block->is_plain && front->shelves[class_index].limit != 0) {
+      tide__pin_front_put_locked(pinned, front, block);
+    } else {
+      block->next = others;
+      others = block;
+    }
   }
-  tide__pin_count_back_locked(pinned, front, block->class_index, bytes);
-  const bool is_for_front = block->is_plain && front->shelves[block->class_index].limit != 0;
-  if (is_for_front) tide__pin_front_put_locked(pinned, front, block);
   tide__pin_leave(front);
-  if (is_for_front) return NULL;
-  block->next = NULL;
-  if (segment->is_cached) {
-    tide__pin_depot_put(pinned, segment->pool, segment->class_index, block);
-    return NULL;
+  return others;
+}
+
+void tide__pin_retire(tide_pinned* pinned, tide__pin* list, tide__link* going) {
+  if (list == NULL) return;
+  retire_tell(pinned, list);
+  list = retire_to_front(pinned, list);
+  while (list != NULL) {
+    tide__pin* const block = list;
+    tide__pin_segment* const segment = block->segment;
+    list = block->next;
+    block->next = NULL;
+    if (segment->is_cached) {
+      tide__pin_depot_put(pinned, segment->pool, segment->class_index, block);
+    } else {
+      segment->idle = block;
+      segment->idle_count = 1;
+      tide__list_append(going, &segment->link);
+    }
   }
-  segment->idle = block;
-  segment->idle_count = 1;
-  return segment;
 }
 
 // A block that has no handle any more, and is in no list.
@@ -121,10 +142,17 @@ static void release_any(tide_pinned* pinned, tide__pin* block) {
     tide__pin_wait(pinned, block, uses);
     return;
   }
-  const tide_error before = *tide_last_error();
-  tide__pin_segment* const segment = tide__pin_retire(pinned, block, false);
+  uint32_t count = 0;
+  tide__link going;
+  tide__list_init(&going);
+  block->next = NULL;
+  tide__pin_retire(pinned, block, &going);
   // What the machine refuses stays cached, and goes with the next trim.
-  if (segment != NULL && tide__pin_segment_give(pinned, segment) != TIDE_OK) tide__error_restore(&before);
+  if (!tide__list_is_empty(&going)) {
+    tide_error before;
+    tide__pin_error_keep(&before);
+    if (tide__pin_segments_give(pinned, &going, &count) != TIDE_OK) tide__pin_error_restore(&before);
+  }
   tide__pin_keep_cap(pinned);
 }
 
@@ -134,12 +162,15 @@ static inline bool release_plain(tide_pinned* pinned, tide__pin* block) {
   if (!block->is_plain || tide__load_seq(&block->use_word) != 0) return false;
   tide__pin_front* const front = tide__pin_enter(pinned);
   tide__pin_shelf* const shelf = &front->shelves[block->class_index];
-  if (shelf->count < shelf->limit && front->tally.pool == pinned->default_pool) {
+  const uint64_t bytes = (uint64_t)shelf->units << TIDE__PIN_UNIT_SHIFT;
+  const uint64_t idle = tide__pin_is_capped(pinned, block->class_index) ? bytes : 0;
+  if (shelf->count < shelf->limit && front->tally.pool == pinned->default_pool &&
+      front->room_bytes - front->idle_bytes >= idle) {
     block->next = shelf->head;
     shelf->head = block;
     shelf->count++;
-    tide__pin_count_back_locked(pinned, front, block->class_index,
-                                (uint64_t)shelf->units << TIDE__PIN_UNIT_SHIFT);
+    front->idle_bytes += idle;
+    tide__pin_count_back_locked(pinned, front, block->class_index, bytes);
     is_done = true;
   }
   tide__pin_leave(front);

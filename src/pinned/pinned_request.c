@@ -59,8 +59,9 @@ static tide__pin* request_find(const tide__pin_request* request) {
 // Finds cached memory that is not at hand.
 static tide__pin* pin_request_search(const tide__pin_request* request) {
   tide_pinned* const pinned = request->pinned;
-  const tide_error before = *tide_last_error();
-  if (tide__pin_look(pinned) != TIDE_OK) tide__error_restore(&before);
+  tide_error before;
+  tide__pin_error_keep(&before);
+  if (tide__pin_look(pinned) != TIDE_OK) tide__pin_error_restore(&before);
   tide__pin* block = request_find(request);
   if (block != NULL || request->pool != pinned->default_pool) return block;
   tide__pin_fronts_flush(pinned, request->class_index);
@@ -162,9 +163,11 @@ static inline bool request_plain(tide_pinned* pinned, uint64_t bytes, tide_block
   tide__pin* const block = shelf->head;
   const bool is_there = block != NULL && front->tally.pool == pinned->default_pool;
   if (is_there) {
+    const uint64_t rounded = (uint64_t)shelf->units << TIDE__PIN_UNIT_SHIFT;
     shelf->head = block->next;
     shelf->count--;
-    block_hand_out(pinned, front, block, bytes, (uint64_t)shelf->units << TIDE__PIN_UNIT_SHIFT, out);
+    if (tide__pin_is_capped(pinned, class_index)) front->idle_bytes -= rounded;
+    block_hand_out(pinned, front, block, bytes, rounded, out);
   }
   tide__pin_leave(front);
   return is_there;
@@ -183,7 +186,7 @@ tide_status tide_pinned_alloc_on(tide_pinned* pinned, int device, tide_stream st
                                  tide_block* out) {
   if (out != NULL) *out = (tide_block){ NULL, 0 };
   TIDE_REQUIRE(pinned != NULL && out != NULL, TIDE_ERR_ARGUMENT, "pinned_alloc_on: no cache or out");
-  TIDE_REQUIRE(device >= 0 && device < tide_machine_device_count(pinned->machine), TIDE_ERR_DEVICE,
+  TIDE_REQUIRE(device >= 0 && device < pinned->device_count, TIDE_ERR_DEVICE,
                "pinned_alloc_on: there is no device %d", device);
   const bool is_plain = tide__load_relaxed(&pinned->unusual) == 0 && bytes - 1 < pinned->class_limit;
   if (is_plain && request_plain(pinned, bytes, out)) return TIDE_OK;

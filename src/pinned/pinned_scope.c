@@ -22,9 +22,8 @@ static tide_status scope_check(const tide_pinned* pinned, const tide_pinned_scop
   TIDE_REQUIRE(scope->kind != TIDE_SCOPE_FILTER || scope->filter != NULL, TIDE_ERR_ARGUMENT,
                "pinned_pool_begin: no filter");
   const bool needs_device = scope->kind == TIDE_SCOPE_STREAM || scope->kind == TIDE_SCOPE_CAPTURE;
-  TIDE_REQUIRE(!needs_device ||
-                   (scope->device >= 0 && scope->device < tide_machine_device_count(pinned->machine)),
-               TIDE_ERR_DEVICE, "pinned_pool_begin: there is no device %d", scope->device);
+  TIDE_REQUIRE(!needs_device || (scope->device >= 0 && scope->device < pinned->device_count), TIDE_ERR_DEVICE,
+               "pinned_pool_begin: there is no device %d", scope->device);
   return TIDE_OK;
 }
 
@@ -150,9 +149,10 @@ tide_status tide_pinned_pool_end(tide_pinned* pinned, tide_pool pool) {
 static uint64_t stream_capture_id(tide_pinned* pinned, int device, tide_stream stream) {
   tide_capture_state state = TIDE_CAPTURE_NONE;
   uint64_t id = 0;
-  const tide_error before = *tide_last_error();
+  tide_error before;
+  tide__pin_error_keep(&before);
   if (tide_machine_capture_info(pinned->machine, device, stream, &state, &id) != TIDE_OK) {
-    tide__error_restore(&before);
+    tide__pin_error_restore(&before);
     return 0;
   }
   return state == TIDE_CAPTURE_ACTIVE ? id : 0;

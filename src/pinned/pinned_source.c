@@ -152,14 +152,15 @@ static bool reserve_claim(tide_pinned* pinned) {
 static void reserve_make(tide_pinned* pinned, tide__pin_pool* pool) {
   tide__pin_memory memory;
   if (!reserve_claim(pinned)) return;
-  const tide_error before = *tide_last_error();
+  tide_error before;
+  tide__pin_error_keep(&before);
   const uint64_t bytes = pages_bytes(pinned, pinned->options.reserve_bytes);
   bool is_made = source_take(pinned, pool, bytes, &memory) == TIDE_OK;
   if (is_made && !tide__pin_range_add(pinned, &memory)) {
     tide__ignore(source_give(pinned, pool, &memory));
     is_made = false;
   }
-  if (!is_made) tide__error_restore(&before);
+  if (!is_made) tide__pin_error_restore(&before);
   tide__mutex_lock(&pinned->chunks_lock);
   pinned->is_reserve_made = false;
   pinned->has_reserve = is_made;

@@ -2,7 +2,8 @@
 // Copyright the Tidemark authors
 //
 // Statistics: the totals of a cache and of each pool, to which the fronts add what they counted. What
-// changes with a call of the machine is counted in the totals at once. Lock: totals.
+// changes with a call of the machine is counted in the totals at once, what waits with the waiting.
+// Locks: totals, pending.
 #include "pinned/pinned_cache.h"
 
 static void stat_shift(tide_stat* stat, int64_t sum, int64_t high, int64_t rises) {
@@ -13,8 +14,7 @@ static void stat_shift(tide_stat* stat, int64_t sum, int64_t high, int64_t rises
 }
 
 static void stats_add_tally(tide_pinned_stats* stats, const tide__pin_tally* tally) {
-  tide_stat* const to[TIDE__PIN_COUNTS] = { &stats->active_requests, &stats->active_bytes, &stats->waiting,
-                                            &stats->waiting_bytes };
+  tide_stat* const to[TIDE__PIN_COUNTS] = { &stats->active_requests, &stats->active_bytes };
   for (int i = 0; i < TIDE__PIN_COUNTS; i++) {
     stat_shift(to[i], tally->counts[i].sum, tally->counts[i].high, tally->counts[i].rises);
   }
@@ -94,9 +94,11 @@ static tide_status stats_copy(tide_pinned* pinned, const tide_pinned_stats* from
   TIDE_REQUIRE(out->size == sizeof *out, TIDE_ERR_ARGUMENT, "pinned_get_stats: a struct of %u bytes",
                out->size);
   tide__pin_totals_settle(pinned);
+  tide__mutex_lock(&pinned->pending.lock);
   tide__mutex_lock(&pinned->totals_lock);
   *out = *from;
   tide__mutex_unlock(&pinned->totals_lock);
+  tide__mutex_unlock(&pinned->pending.lock);
   return TIDE_OK;
 }
 
@@ -158,6 +160,7 @@ static void stats_forget_peaks(tide_pinned_stats* stats) {
 // Changes the totals and the statistics of every pool.
 static void stats_each(tide_pinned* pinned, void (*change)(tide_pinned_stats* stats)) {
   tide__pin_totals_settle(pinned);
+  tide__mutex_lock(&pinned->pending.lock);
   tide__mutex_lock(&pinned->pools_lock);
   tide__mutex_lock(&pinned->totals_lock);
   change(&pinned->totals);
@@ -165,6 +168,7 @@ static void stats_each(tide_pinned* pinned, void (*change)(tide_pinned_stats* st
   TIDE_LIST_EACH(it, &pinned->pools) { change(&TIDE_OWNER(it, tide__pin_pool, link)->stats); }
   tide__mutex_unlock(&pinned->totals_lock);
   tide__mutex_unlock(&pinned->pools_lock);
+  tide__mutex_unlock(&pinned->pending.lock);
 }
 
 void tide_pinned_reset_accumulated(tide_pinned* pinned) {

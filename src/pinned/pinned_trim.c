@@ -42,12 +42,13 @@ static bool cap_shrink(tide_pinned* pinned) {
 }
 
 void tide__pin_enforce_cap(tide_pinned* pinned) {
-  const tide_error before = *tide_last_error();
+  tide_error before;
+  tide__pin_error_keep(&before);
   if (!cap_shrink(pinned)) {
     tide__pin_fronts_flush(pinned, TIDE__PIN_KINDS);
     (void)cap_shrink(pinned);
   }
-  tide__error_restore(&before);
+  tide__pin_error_restore(&before);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -95,8 +96,9 @@ tide_status tide_pinned_poll(tide_pinned* pinned) {
 tide_status tide_pinned_trim(tide_pinned* pinned, uint64_t keep_bytes) {
   uint32_t count = 0;
   TIDE_REQUIRE(pinned != NULL, TIDE_ERR_ARGUMENT, "pinned_trim: no cache");
-  const tide_error before = *tide_last_error();
-  if (tide__pin_poll(pinned) != TIDE_OK) tide__error_restore(&before);
+  tide_error before;
+  tide__pin_error_keep(&before);
+  if (tide__pin_poll(pinned) != TIDE_OK) tide__pin_error_restore(&before);
   return tide__pin_trim(pinned, 0, keep_bytes, &count);
 }
 

@@ -30,16 +30,25 @@ static void use_push(tide__pin_use** list, tide__pin_use* use) {
   *list = use;
 }
 
+// Fills an empty front with idle records of a device.
+static void uses_fill_locked(tide_pinned* pinned, tide__pin_front* front, int device) {
+  tide__mutex_lock(&pinned->pending.lock);
+  while (front->use_count < FRONT_USES / 2 && pinned->pending.idle_uses[device] != NULL) {
+    use_push(&front->uses, use_pop(&pinned->pending.idle_uses[device]));
+    front->use_count++;
+  }
+  tide__mutex_unlock(&pinned->pending.lock);
+}
+
 static tide__pin_use* use_take_idle(tide_pinned* pinned, int device) {
   tide__pin_use* use = NULL;
   tide__pin_front* const front = tide__pin_enter(pinned);
-  if (front->uses != NULL && front->uses->device == device) use = use_pop(&front->uses);
-  if (use != NULL) front->use_count--;
+  if (front->uses == NULL || front->uses->device != device) uses_fill_locked(pinned, front, device);
+  if (front->uses != NULL && front->uses->device == device) {
+    use = use_pop(&front->uses);
+    front->use_count--;
+  }
   tide__pin_leave(front);
-  if (use != NULL) return use;
-  tide__mutex_lock(&pinned->pending.lock);
-  use = use_pop(&pinned->pending.idle_uses[device]);
-  tide__mutex_unlock(&pinned->pending.lock);
   return use;
 }
 
@@ -64,26 +73,34 @@ tide_status tide__pin_use_take(tide_pinned* pinned, int device, tide__pin_use** 
   *out = use_take_idle(pinned, device);
   if (*out == NULL) TIDE_TRY(use_make(pinned, device, out));
   (*out)->is_recorded = false;
+  (*out)->version++;
   (*out)->next = NULL;
-  (*out)->block = NULL;
   return TIDE_OK;
 }
 
-void tide__pin_use_give_locked(tide_pinned* pinned, tide__pin_front* front, tide__pin_use* use) {
-  if (front->use_count < FRONT_USES) {
+void tide__pin_uses_give(tide_pinned* pinned, tide__pin_use* list) {
+  if (list == NULL) return;
+  tide__pin_front* const front = tide__pin_enter(pinned);
+  while (list != NULL && front->use_count < FRONT_USES) {
+    tide__pin_use* const use = list;
+    list = use->next;
     use_push(&front->uses, use);
     front->use_count++;
-    return;
   }
+  tide__pin_leave(front);
+  if (list == NULL) return;
   tide__mutex_lock(&pinned->pending.lock);
-  use_push(&pinned->pending.idle_uses[use->device], use);
+  while (list != NULL) {
+    tide__pin_use* const use = list;
+    list = use->next;
+    use_push(&pinned->pending.idle_uses[use->device], use);
+  }
   tide__mutex_unlock(&pinned->pending.lock);
 }
 
-void tide__pin_use_give(tide_pinned* pinned, tide__pin_use* use) {
-  tide__pin_front* const front = tide__pin_enter(pinned);
-  tide__pin_use_give_locked(pinned, front, use);
-  tide__pin_leave(front);
+static void use_give(tide_pinned* pinned, tide__pin_use* use) {
+  use->next = NULL;
+  tide__pin_uses_give(pinned, use);
 }
 
 void tide__pin_uses_free(tide_pinned* pinned, tide__pin_use* use) {
@@ -124,11 +141,18 @@ tide__pin_use* tide__pin_uses_take(tide__pin* block) {
 }
 
 tide_status tide__pin_use_record(tide_pinned* pinned, tide__pin_use* use) {
+  const uint64_t begin = tide__load_acquire(&pinned->pending.tickets);  // pairs with who raises them
   TIDE_TRY(tide_machine_event_record(pinned->machine, use->device, use->event, use->stream));
-  use->ticket = tide__add_relaxed(&pinned->pending.tickets, 1);
+  use->begin = begin;
   use->is_recorded = true;
   return TIDE_OK;
 }
+
+// What a use was known by before it may have gone elsewhere.
+typedef struct old_use {
+  tide_event event;
+  uint32_t version;
+} old_use;
 
 // Has the block a use of this stream that is only noted? It covers all that comes until the release.
 static bool uses_have_note_locked(const tide__pin* block, const tide__pin_use* use) {
@@ -147,65 +171,80 @@ static const tide__pin_use* uses_oldest_locked(const tide__pin* block) {
   for (const tide__pin_use* use = block->uses; use != NULL; use = use->next) {
     if (!use->is_recorded) continue;
     count++;
-    if (oldest == NULL || use->ticket < oldest->ticket) oldest = use;
+    if (oldest == NULL || use->begin < oldest->begin) oldest = use;
   }
   return count > MANY_USES ? oldest : NULL;
 }
 
-// Gives a use to a block whose handle has this generation; if it is over, nothing is done. *out_old is a
-// copy of the oldest use if there are many.
+// Gives a use to a block whose handle has this generation; if it is over, nothing is done. *out_old names
+// the oldest use if there are many.
 static bool uses_add(tide_pinned* pinned, tide__pin* block, uint32_t generation, tide__pin_use* use,
-                     tide__pin_use* out_old) {
+                     old_use* out_old) {
   uses_lock(block);
   const bool is_live = tide__load_seq(&block->slot.generation) == generation;
   const bool is_spare = !is_live || uses_have_note_locked(block, use);
   if (!is_spare) use_push(&block->uses, use);
   const tide__pin_use* const old = is_live ? uses_oldest_locked(block) : NULL;
-  if (old != NULL) *out_old = *old;
+  if (old != NULL) *out_old = (old_use){ old->event, old->version };
   uses_unlock(block);
-  if (is_spare) tide__pin_use_give(pinned, use);
+  if (is_spare) use_give(pinned, use);
   return is_live;
 }
 
-// Takes the use with this ticket off a block, if it still has it.
-static void uses_remove(tide_pinned* pinned, tide__pin* block, uint32_t generation, uint64_t ticket) {
+// Takes a use off a block, if it still has it.
+static void uses_remove(tide_pinned* pinned, tide__pin* block, uint32_t generation, const old_use* old) {
   tide__pin_use* found = NULL;
   uses_lock(block);
   if (tide__load_seq(&block->slot.generation) == generation) {
     tide__pin_use** place = &block->uses;
-    while (*place != NULL && (!(*place)->is_recorded || (*place)->ticket != ticket)) place = &(*place)->next;
+    while (*place != NULL && ((*place)->event != old->event || (*place)->version != old->version)) {
+      place = &(*place)->next;
+    }
     found = *place;
     if (found != NULL) *place = found->next;
   }
   uses_unlock(block);
-  if (found != NULL) tide__pin_use_give(pinned, found);
+  if (found != NULL) use_give(pinned, found);
 }
 
 // So that a block that lives long and is announced often does not gather events: the oldest goes if its
 // work is done.
-static void uses_prune(tide_pinned* pinned, tide__pin* block, uint32_t generation, const tide__pin_use* old) {
+static void uses_prune(tide_pinned* pinned, tide__pin* block, uint32_t generation, const old_use* old) {
   bool is_done = false;
-  const tide_error before = *tide_last_error();
+  tide_error before;
+  tide__pin_error_keep(&before);
   const tide__pin_mode mode = tide__pin_relax(pinned);
   const tide_status status = tide_machine_event_query(pinned->machine, old->event, &is_done);
   tide__pin_unrelax(pinned, mode);
-  if (status != TIDE_OK) tide__error_restore(&before);
-  if (is_done) uses_remove(pinned, block, generation, old->ticket);
+  if (status != TIDE_OK) tide__pin_error_restore(&before);
+  if (is_done) uses_remove(pinned, block, generation, old);
 }
 
 bool tide__pin_stream_is_captured(tide_pinned* pinned, int device, tide_stream stream) {
   tide_capture_state state = TIDE_CAPTURE_NONE;
   uint64_t id = 0;
-  const tide_error before = *tide_last_error();
+  tide_error before;
+  tide__pin_error_keep(&before);
   if (tide_machine_capture_info(pinned->machine, device, stream, &state, &id) == TIDE_OK) {
     return state != TIDE_CAPTURE_NONE;
   }
-  tide__error_restore(&before);
+  tide__pin_error_restore(&before);
   return false;
 }
 
 // ---------------------------------------------------------------------------------------------------
 // Calls
+
+// What is recorded later begins later, though this use will be queued behind it.
+static tide_status use_record_now(tide_pinned* pinned, tide__pin_use* use) {
+  tide__pin_pending* const p = &pinned->pending;
+  TIDE_TRY(tide__pin_use_record(pinned, use));
+  tide__mutex_lock(&p->lock);
+  // pairs with tide__pin_use_record
+  tide__store_release(&p->tickets, tide__load_relaxed(&p->tickets) + 1);
+  tide__mutex_unlock(&p->lock);
+  return TIDE_OK;
+}
 
 static tide_status pin_record_use(tide_pinned* pinned, const char* call, tide_block block, int device,
                                   tide_stream stream, bool is_now) {
@@ -213,20 +252,20 @@ static tide_status pin_record_use(tide_pinned* pinned, const char* call, tide_bl
   tide__pin_use* use = NULL;
   uint32_t generation = 0;
   TIDE_REQUIRE(pinned != NULL, TIDE_ERR_ARGUMENT, "%s: no cache", call);
-  TIDE_REQUIRE(device >= 0 && device < tide_machine_device_count(pinned->machine), TIDE_ERR_DEVICE,
-               "%s: there is no device %d", call, device);
+  TIDE_REQUIRE(device >= 0 && device < pinned->device_count, TIDE_ERR_DEVICE, "%s: there is no device %d",
+               call, device);
   if (block.address == NULL) return TIDE_OK;
   TIDE_TRY(tide__pin_name(pinned, call, block, &found, &generation));
   TIDE_TRY(tide__pin_use_take(pinned, device, &use));
   use->stream = stream;
   if (is_now && !tide__pin_stream_is_captured(pinned, device, stream)) {
-    const tide_status status = tide__pin_use_record(pinned, use);
+    const tide_status status = use_record_now(pinned, use);
     if (status != TIDE_OK) {
-      tide__pin_use_give(pinned, use);
+      use_give(pinned, use);
       return status;
     }
   }
-  tide__pin_use old = { .event = NULL };
+  old_use old = { NULL, 0 };
   TIDE_REQUIRE(uses_add(pinned, found, generation, use, &old), TIDE_ERR_STATE,
                "%s: the block at %p was released meanwhile", call, block.address);
   if (old.event != NULL) uses_prune(pinned, found, generation, &old);

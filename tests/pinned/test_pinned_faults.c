@@ -1,0 +1,546 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Faults at every call of the machine, and at every request for records, of one run of the pinned-host cache.
+// The run is played without a fault first; that says which operation makes which calls, and how each of them
+// ends. Then it is played again for each call, which now fails. The operation that meets the fault may fail,
+// but made again it must do what it did without the fault; a release never fails. The cache must be in order
+// after it and to the end, and then everything must be back with the machine.
+//
+// The dry machine makes the same calls in every run, so every call is reached.
+#include "pinned/pinneds.h"
+
+#define OPS 240u
+#define SLOTS 24u
+#define STREAMS 3u
+#define POOLS 2u
+#define OPS_AFTER 24u  // operations that follow a fault before the run is ended
+
+typedef struct op {
+  uint8_t verb;
+  uint8_t slot;
+  uint8_t stream;
+  uint8_t value;
+  uint32_t number;
+} op;
+
+typedef struct item {
+  bool is_used;
+  tide_block block;
+  size_t bytes;
+} item;
+
+typedef struct run {
+  tide_machine* m;
+  tide_pinned* p;
+  counting_heap records;
+  holdings before;
+  tide_stream streams[STREAMS];
+  uint8_t* device;  // memory to copy to
+  item items[SLOTS];
+  tide_pool pools[POOLS];  // 0: none
+  int scope;               // the pool with an open scope, or -1
+} run;
+
+// What the run without faults did in each operation.
+typedef struct step {
+  tide_status status;
+  uint64_t calls;   // of the machine, before it, by the cache
+  uint64_t allocs;  // of records, before it
+} step;
+
+static op list[OPS];
+static step clean[OPS + 1];
+static const char* const modes[] = { "plain", "registered", "reserve", "powers", "tight", NULL };
+
+// ---------------------------------------------------------------------------------------------------
+// Operations: each makes one call of the cache, which may fail, and changes the run only if it did not
+
+static size_t bytes_wanted(const op* o) {
+  static const size_t sizes[] = { 512, 700, 5000, 20000, 32 * KIB, SINGLE, 100 * KIB, 1 * MIB, 70 * MIB };
+  return sizes[o->number % (sizeof sizes / sizeof *sizes)];
+}
+
+static tide_status do_alloc(run* r, const op* o) {
+  item* const it = &r->items[o->slot % SLOTS];
+  if (it->is_used) return TIDE_OK;
+  it->bytes = bytes_wanted(o);
+  const tide_status status = tide_pinned_alloc(r->p, it->bytes, &it->block);
+  it->is_used = status == TIDE_OK;
+  T_EQ(it->block.address != NULL, it->is_used);
+  return status;
+}
+
+static tide_status do_release(run* r, const op* o) {
+  item* const it = &r->items[o->slot % SLOTS];
+  if (!it->is_used) return TIDE_OK;
+  const tide_status status = o->value % 2 == 0 ? tide_pinned_release(r->p, it->block)
+                                               : tide_pinned_release_address(r->p, it->block.address);
+  T_OK(status);
+  it->is_used = false;
+  return status;
+}
+
+static tide_status do_record(run* r, const op* o) {
+  const item* const it = &r->items[o->slot % SLOTS];
+  return it->is_used ? tide_pinned_record(r->p, it->block, 0, r->streams[o->stream]) : TIDE_OK;
+}
+
+static tide_status do_record_now(run* r, const op* o) {
+  const item* const it = &r->items[o->slot % SLOTS];
+  return it->is_used ? tide_pinned_record_now(r->p, it->block, 0, r->streams[o->stream]) : TIDE_OK;
+}
+
+static tide_status do_copy(run* r, const op* o) {
+  const item* const it = &r->items[o->slot % SLOTS];
+  if (!it->is_used) return TIDE_OK;
+  return tide_pinned_copy(r->p, it->block, 0, r->streams[o->stream], r->device, it->block.address, 512);
+}
+
+static tide_status do_poll(run* r, const op* o) {
+  (void)o;
+  return tide_pinned_poll(r->p);
+}
+
+static tide_status do_trim(run* r, const op* o) { return tide_pinned_trim(r->p, o->number % (4 * MIB)); }
+
+static tide_status do_empty(run* r, const op* o) {
+  (void)o;
+  return tide_pinned_empty(r->p);
+}
+
+// Opens a scope on a pool, which is made first, or closes the open one and may let the pool go.
+static tide_status do_scope(run* r, const op* o) {
+  const size_t n = o->slot % POOLS;
+  if (r->scope >= 0) {
+    T_OK(tide_pinned_pool_end(r->p, r->pools[r->scope]));
+    T_OK(tide_pinned_pool_release(r->p, r->pools[r->scope]));
+    if (o->value % 2 == 0) T_OK(tide_pinned_pool_release(r->p, r->pools[r->scope]));
+    if (o->value % 2 == 0) r->pools[r->scope] = 0;
+    r->scope = -1;
+    return TIDE_OK;
+  }
+  if (r->pools[n] == 0) {
+    const tide_status status = tide_pinned_pool_new(r->p, &r->pools[n]);
+    if (status != TIDE_OK) return status;
+  }
+  const tide_status status = tide_pinned_pool_begin(r->p, r->pools[n], NULL);
+  if (status == TIDE_OK) r->scope = (int)n;
+  return status;
+}
+
+static tide_status do_history(run* r, const op* o) {
+  tide_history_options options = TIDE_HISTORY_OPTIONS_INIT;
+  options.is_on = o->value % 2 == 0;
+  options.max_entries = 1 + o->number % 100;
+  return tide_pinned_history(r->p, &options);
+}
+
+// Name, function, how often of 1000.
+// clang-format off
+#define VERB_MAP(X)                                                                                  \
+  X(ALLOC, do_alloc, 420) X(RELEASE, do_release, 300) X(RECORD, do_record, 80)                       \
+  X(RECORD_NOW, do_record_now, 50) X(COPY, do_copy, 40) X(POLL, do_poll, 30) X(TRIM, do_trim, 20)    \
+  X(EMPTY, do_empty, 20) X(SCOPE, do_scope, 25) X(HISTORY, do_history, 15)
+// clang-format on
+
+typedef struct verb_row {
+  const char* name;
+  tide_status (*run)(run* r, const op* o);
+  uint32_t weight;
+} verb_row;
+
+static const verb_row verbs[] = {
+#define VERB_ROW(name, function, weight) { #name, function, weight },
+  VERB_MAP(VERB_ROW)
+#undef VERB_ROW
+};
+#define VERB_COUNT (sizeof verbs / sizeof verbs[0])
+
+// ---------------------------------------------------------------------------------------------------
+// Runs
+
+static void list_make(void) {
+  t_rng rng = t_rng_new(7);
+  for (size_t i = 0; i < OPS; ++i) {
+    const uint64_t bits = t_rng_next(&rng);
+    uint32_t at = (uint32_t)t_rng_below(&rng, 1000);
+    uint8_t verb = 0;
+    while (verb + 1u < VERB_COUNT && at >= verbs[verb].weight) at -= verbs[verb++].weight;
+    list[i] = (op){ verb, (uint8_t)bits, (uint8_t)((bits >> 8) % STREAMS), (uint8_t)(bits >> 16),
+                    (uint32_t)(bits >> 32) };
+  }
+}
+
+static void mode_set(tide_pinned_options* options) {
+  const bool is_tight = strcmp(t_variant(), "tight") == 0;
+  options->uses_register = strcmp(t_variant(), "registered") == 0 || is_tight;
+  options->powers_of_two = strcmp(t_variant(), "powers") == 0;
+  if (strcmp(t_variant(), "reserve") == 0 || is_tight) options->reserve_bytes = 512 * KIB;
+  if (!is_tight) return;
+  options->max_cached_bytes = 256 * KIB;
+  options->max_block_bytes = 512 * KIB;
+  options->max_round_bytes = 64 * KIB;
+  options->idle_ns = 100000;
+}
+
+static tide_machine* dry_machine_new(void) {
+  tide_machine* m = NULL;
+  T_OK(tide_machine_new_dry(NULL, &m));
+  return m;
+}
+
+static void run_open(run* r) {
+  tide_pinned_options options = TIDE_PINNED_OPTIONS_INIT;
+  memset(r, 0, sizeof *r);
+  r->m = dry_machine_new();
+  r->scope = -1;
+  for (size_t i = 0; i < STREAMS; ++i) r->streams[i] = side_new(r->m);
+  r->device = raw_new(r->m, 0, 4096);
+  r->before = holdings_of(r->m);
+  counting_heap_init(&r->records, SIZE_MAX, false);
+  options.heap = &r->records.heap;
+  mode_set(&options);
+  T_OK(tide_pinned_new(r->m, &options, &r->p));
+}
+
+// Work is queued before the operation that announces it, and time goes on.
+static void work_before(run* r, const op* o) {
+  T_OK(tide_dry_work(r->m, 0, r->streams[o->stream], o->number % 100000));
+  T_OK(tide_dry_advance(r->m, o->number % 50000));
+}
+
+static uint64_t calls_of(const run* r) { return calls_made(r->m, TIDE_CALL_ANY); }
+
+static void expect_order(run* r, size_t at, const char* what) {
+  int64_t live = 0;
+  for (size_t i = 0; i < SLOTS; ++i) live += r->items[i].is_used;
+  if (tide_pinned_check(r->p) != 0) {
+    T_FAIL("seed %" PRIu64 ", %s, operation %zu (%s): check: %s", t_seed(), what, at,
+           verbs[list[at].verb].name, tide_last_error()->text);
+  }
+  if (current(r->p, active_requests) < live) {
+    T_FAIL("seed %" PRIu64 ", %s, operation %zu (%s): %" PRId64 " blocks are active, %" PRId64
+           " are handed out",
+           t_seed(), what, at, verbs[list[at].verb].name, current(r->p, active_requests), live);
+  }
+}
+
+// Plays the run without a fault and notes what each operation does.
+static void play_clean(run* r) {
+  uint64_t calls = 0;
+  run_open(r);
+  for (size_t i = 0; i < OPS; ++i) {
+    work_before(r, &list[i]);
+    clean[i].calls = calls;
+    clean[i].allocs = atomic_load(&r->records.allocs);
+    const uint64_t before = calls_of(r);
+    clean[i].status = verbs[list[i].verb].run(r, &list[i]);
+    calls += calls_of(r) - before;
+    expect_order(r, i, "no fault");
+  }
+  clean[OPS].calls = calls;
+  clean[OPS].allocs = atomic_load(&r->records.allocs);
+}
+
+// Everything goes back: nothing may be counted, and nothing may be missing.
+static void run_empty(run* r, const char* what) {
+  if (r->scope >= 0) T_OK(do_scope(r, &(op){ .value = 1 }));
+  for (uint8_t i = 0; i < SLOTS; ++i) T_OK(do_release(r, &(op){ .slot = i }));
+  for (size_t i = 0; i < POOLS; ++i) {
+    if (r->pools[i] != 0) T_OK(tide_pinned_pool_release(r->p, r->pools[i]));
+  }
+  T_OK(tide_machine_device_synchronize(r->m, 0));
+  T_OK(tide_pinned_poll(r->p));
+  T_OK(tide_machine_device_synchronize(r->m, 0));
+  T_OK(tide_pinned_empty(r->p));
+  expect_order(r, OPS - 1, what);
+  const tide_pinned_stats stats = stats_of(r->p);
+#define NOTHING_LEFT(name)                                                                                   \
+  if (stats.name.current != 0) {                                                                             \
+    T_FAIL("seed %" PRIu64 ", %s: %s is %" PRId64 " at the end", t_seed(), what, #name, stats.name.current); \
+  }
+  TIDE_PINNED_STAT_MAP(NOTHING_LEFT)
+#undef NOTHING_LEFT
+}
+
+static void run_close(run* r, const char* what) {
+  tide_pinned_leaks leaks;
+  run_empty(r, what);
+  tide_pinned_free(r->p, &leaks);
+  const holdings after = holdings_of(r->m);
+  if (memcmp(&after, &r->before, sizeof after) != 0 || leaks.blocks != 0 || leaks.refused_pieces != 0) {
+    T_FAIL("seed %" PRIu64 ", %s: the machine misses %" PRIu64 " pieces, %" PRIu64 " registrations, %" PRIu64
+           " events",
+           t_seed(), what, after.pinned - r->before.pinned, after.registered - r->before.registered,
+           after.events - r->before.events);
+  }
+  if (atomic_load(&r->records.outstanding) != 0) {
+    T_FAIL("seed %" PRIu64 ", %s: %zu bytes of records are left", t_seed(), what,
+           atomic_load(&r->records.outstanding));
+  }
+  tide_machine_free(r->m);
+}
+
+// The operation that met a fault: it may have failed, but then works when made again.
+static void expect_again(run* r, size_t at, tide_status got, const char* what) {
+  const tide_error first = *tide_last_error();
+  expect_order(r, at, what);
+  if (got == TIDE_OK || got == clean[at].status) return;
+  const tide_status again = verbs[list[at].verb].run(r, &list[at]);
+  if (again != clean[at].status) {
+    T_FAIL("seed %" PRIu64 ", %s: operation %zu (%s) was %s (%.150s), and made again %s (%.150s)", t_seed(),
+           what, at, verbs[list[at].verb].name, tide_status_name(got), first.text, tide_status_name(again),
+           tide_last_error()->text);
+  }
+  expect_order(r, at, what);
+}
+
+// Plays on for a while after a fault; whatever happens now, everything stays in order.
+static void play_on(run* r, size_t from, const char* what) {
+  const size_t end = from + OPS_AFTER < OPS ? from + OPS_AFTER : OPS;
+  for (size_t i = from; i < end; ++i) {
+    work_before(r, &list[i]);
+    T_ANY(verbs[list[i].verb].run(r, &list[i]));
+    if (i % 8 == 0) expect_order(r, i, what);
+  }
+  run_close(r, what);
+}
+
+static void play_to(run* r, size_t end) {
+  run_open(r);
+  for (size_t i = 0; i < end; ++i) {
+    work_before(r, &list[i]);
+    T_EQ(verbs[list[i].verb].run(r, &list[i]), clean[i].status);
+  }
+  work_before(r, &list[end]);
+}
+
+// The operation that makes a call, or a request for records.
+static size_t find_call(uint64_t call) {
+  size_t i = 0;
+  while (clean[i + 1].calls <= call) i++;
+  return i;
+}
+
+static size_t find_alloc(uint64_t alloc) {
+  size_t i = 0;
+  while (clean[i + 1].allocs <= alloc) i++;
+  return i;
+}
+
+static void play_machine_fault(uint64_t call, tide_status status) {
+  static run r;
+  char what[80];
+  const size_t at = find_call(call);
+  tide_fault fault = TIDE_FAULT_INIT;
+  fault.skip = call - clean[at].calls;
+  fault.status = (uint32_t)status;
+  (void)snprintf(what, sizeof what, "call %" PRIu64 " of the machine is %s", call, tide_status_name(status));
+  play_to(&r, at);
+
+  T_OK(tide_machine_fault_add(r.m, &fault));
+  const tide_status got = verbs[list[at].verb].run(&r, &list[at]);
+  tide_machine_fault_clear(r.m);
+
+  expect_again(&r, at, got, what);
+  play_on(&r, at + 1, what);
+}
+
+static void play_heap_fault(uint64_t alloc, bool is_exhausted) {
+  static run r;
+  char what[80];
+  const size_t at = find_alloc(alloc);
+  (void)snprintf(what, sizeof what, "request %" PRIu64 " for records%s fails", alloc,
+                 is_exhausted ? " and each behind it" : "");
+  play_to(&r, at);
+
+  r.records.is_exhausted = is_exhausted;
+  atomic_store(&r.records.fail_at, alloc);
+  const tide_status got = verbs[list[at].verb].run(&r, &list[at]);
+  r.records.is_exhausted = false;
+  atomic_store(&r.records.fail_at, SIZE_MAX);
+
+  expect_again(&r, at, got, what);
+  play_on(&r, at + 1, what);
+}
+
+static void prepare(void) {
+  static run r;
+  list_make();
+  play_clean(&r);
+  run_close(&r, "no fault");
+}
+
+// How far to go from one fault to the next: all are tried, under a sanitizer some.
+static uint64_t stride(uint64_t count) {
+  const uint64_t wanted = t_scaled(T_HAS_SANITIZER ? 60 : 1000);
+  return wanted >= count ? 1 : count / wanted;
+}
+
+T_TEST_OVER(test_pinned_faults__no_call_of_the_machine_is_fatal, modes) {
+  prepare();
+  const uint64_t count = 2 * clean[OPS].calls;
+  T_LT(100, count);
+  for (uint64_t i = t_seed() % stride(count); i < count; i += stride(count)) {
+    play_machine_fault(i / 2, i % 2 == 0 ? TIDE_ERR_NO_MEMORY : TIDE_ERR_MACHINE);
+  }
+}
+
+T_TEST_OVER(test_pinned_faults__no_record_is_needed_to_go_on, modes) {
+  prepare();
+  const uint64_t first = clean[0].allocs;
+  const uint64_t count = 2 * (clean[OPS].allocs - first);
+  T_LT(10, count);
+  for (uint64_t i = t_seed() % stride(count); i < count; i += stride(count)) {
+    play_heap_fault(first + i / 2, i % 2 == 0);
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Faults that last
+
+// All calls of one kind fail from the n-th on, through the whole run.
+static void play_lasting_fault(tide_call call, uint64_t skip) {
+  static run r;
+  char what[80];
+  tide_fault fault = TIDE_FAULT_INIT;
+  fault.call = call;
+  fault.status = skip % 2 == 0 ? TIDE_ERR_MACHINE : TIDE_ERR_NO_MEMORY;
+  fault.skip = skip;
+  fault.count = UINT64_MAX;
+  (void)snprintf(what, sizeof what, "%s fails after %" PRIu64 " calls", tide_call_name(call), skip);
+  run_open(&r);
+  for (size_t i = 0; i < OPS / 2; ++i) {
+    if (i == 0) T_OK(tide_machine_fault_add(r.m, &fault));
+    T_ANY(verbs[list[i].verb].run(&r, &list[i]));
+    if (i % 16 == 0) expect_order(&r, i, what);
+  }
+  tide_machine_fault_clear(r.m);
+  T_OK(tide_machine_device_synchronize(r.m, 0));
+  T_OK(tide_pinned_poll(r.p));
+  run_close(&r, what);
+}
+
+T_TEST_OVER(test_pinned_faults__no_kind_of_call_is_fatal_that_fails_for_ever, modes) {
+  list_make();
+  for (int call = 0; call <= TIDE_CALL_ANY; ++call) {
+    for (uint64_t skip = 0; skip < (T_HAS_SANITIZER ? 8 : 64); skip = 2 * skip + 1) {
+      play_lasting_fault((tide_call)call, skip);
+    }
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------
+// The beginning and the end of a cache
+
+T_TEST_OVER(test_pinned_faults__a_cache_is_made_whole_or_not_at_all, modes) {
+  tide_pinned_options options = TIDE_PINNED_OPTIONS_INIT;
+  counting_heap records;
+  bool has_failed = true;
+  tide_machine* const m = dry_machine_new();
+  for (size_t at = 0; has_failed; ++at) {
+    tide_pinned* p = NULL;
+    counting_heap_init(&records, at, at % 2 == 0);
+    mode_set(&options);
+    options.heap = &records.heap;
+
+    const tide_status status = tide_pinned_new(m, &options, &p);
+    has_failed = atomic_load(&records.has_failed);
+
+    T_EQ(status, has_failed ? TIDE_ERR_NO_MEMORY : TIDE_OK);
+    T_EQ(p == NULL, has_failed);
+    atomic_store(&records.fail_at, SIZE_MAX);
+    tide_pinned_free(p, NULL);
+    T_EQ(atomic_load(&records.outstanding), 0);
+  }
+  tide_machine_free(m);
+}
+
+// The helper takes records too, and may do without.
+T_TEST_OVER(test_pinned_faults__a_cache_with_a_helper_is_made_or_not, modes) {
+  tide_pinned_options options = TIDE_PINNED_OPTIONS_INIT;
+  counting_heap records;
+  tide_machine* const m = dry_machine_new();
+  for (size_t at = 0; at < 30; ++at) {
+    tide_pinned* p = NULL;
+    counting_heap_init(&records, at, at % 2 == 0);
+    mode_set(&options);
+    options.heap = &records.heap;
+    options.has_helper = true;
+
+    const tide_status status = tide_pinned_new(m, &options, &p);
+
+    if (status != TIDE_OK) T_STATUS(status, TIDE_ERR_NO_MEMORY);
+    T_EQ(p == NULL, status != TIDE_OK);
+    atomic_store(&records.fail_at, SIZE_MAX);
+    tide_pinned_free(p, NULL);
+    T_EQ(atomic_load(&records.outstanding), 0);
+  }
+  tide_machine_free(m);
+}
+
+// Whatever the machine refuses at the end, no record is left, and what is missing is told.
+T_TEST_OVER(test_pinned_faults__a_cache_ends_whatever_the_machine_says, modes) {
+  static run r;
+  list_make();
+  for (uint64_t call = 0; call < (T_HAS_SANITIZER ? 40 : 150); ++call) {
+    tide_fault fault = TIDE_FAULT_INIT;
+    tide_pinned_leaks leaks;
+    run_open(&r);
+    for (size_t i = 0; i < OPS / 4; ++i) {
+      work_before(&r, &list[i]);
+      T_ANY(verbs[list[i].verb].run(&r, &list[i]));
+    }
+    uint64_t live = 0;
+    for (size_t i = 0; i < SLOTS; ++i) live += r.items[i].is_used;
+    fault.skip = call / 2;
+    fault.count = call % 4 == 3 ? UINT64_MAX : 1;
+    fault.status = TIDE_ERR_MACHINE;
+    T_OK(tide_machine_fault_add(r.m, &fault));
+
+    tide_pinned_free(r.p, &leaks);
+
+    tide_machine_fault_clear(r.m);
+    const holdings after = holdings_of(r.m);
+    const uint64_t missing = after.pinned - r.before.pinned + (after.registered - r.before.registered);
+    T_EQ(leaks.blocks, live);
+    T_EQ(leaks.refused_pieces, missing);
+    T_EQ(leaks.refused_bytes != 0, missing != 0);
+    T_EQ(atomic_load(&r.records.outstanding), 0);
+    tide_machine_free(r.m);
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Faults in the middle of real work
+
+HOST_TEST(test_pinned_faults__data_survives_faults_at_random) {
+  tide_pinned* const p = pinned_open(m, NULL);
+  const tide_stream stream = side_new(m);
+  uint8_t* const device = raw_new(m, 0, 8 * SINGLE);
+  t_rng rng = t_rng_new(11);
+  for (size_t round = 0; round < t_scaled(T_HAS_SANITIZER ? 60 : 300); ++round) {
+    bool is_sent[8] = { false };
+    tide_fault fault = TIDE_FAULT_INIT;
+    fault.status = TIDE_ERR_MACHINE;
+    fault.skip = t_rng_below(&rng, 30);
+    fault.count = 1 + t_rng_below(&rng, 4);
+    T_OK(tide_machine_fault_add(m, &fault));
+    for (size_t i = 0; i < 8; ++i) {
+      tide_block block = block_none;
+      if (tide_pinned_alloc(p, SINGLE, &block) != TIDE_OK) continue;
+      memset(block.address, (int)(round % 100 + i), SINGLE);
+      is_sent[i] = tide_pinned_copy(p, block, 0, stream, device + i * SINGLE, block.address, SINGLE) ==
+                   TIDE_OK;
+      give(p, block);
+    }
+    tide_machine_fault_clear(m);
+    stream_finish(m, 0, stream);
+    for (size_t i = 0; i < 8; ++i) {
+      if (is_sent[i]) T_FILLED(device + i * SINGLE, (uint8_t)(round % 100 + i), SINGLE);
+    }
+  }
+  pinned_expect_valid(p);
+  tide_pinned_free(p, NULL);
+}

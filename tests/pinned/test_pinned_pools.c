@@ -1,0 +1,547 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Private pools of the pinned-host cache: who their users are, which requests scopes send there, when their
+// memory goes, and what a captured graph can rely on.
+#include "pinned/pinneds.h"
+
+#define BYTES (64 * KIB)
+
+static uint64_t pool_reserved(tide_pinned* p, tide_pool pool) {
+  return (uint64_t)pool_stats_of(p, pool).reserved_bytes.current;
+}
+
+static tide_pinned_scope scope_of(tide_scope_kind kind) {
+  tide_pinned_scope scope = TIDE_PINNED_SCOPE_INIT;
+  scope.kind = kind;
+  return scope;
+}
+
+static tide_block take_on(tide_pinned* p, tide_stream stream, size_t bytes) {
+  tide_block block = block_none;
+  T_OK(tide_pinned_alloc_on(p, 0, stream, bytes, &block));
+  return block;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Users
+
+PINNED_TEST(test_pinned_pools__users_come_and_go) {
+  (void)m;
+  const tide_pool pool = pool_new(p);
+  T_EQ(pool_users(p, pool), 1);
+
+  T_OK(tide_pinned_pool_retain(p, pool));
+  T_EQ(pool_users(p, pool), 2);
+  T_OK(tide_pinned_pool_release(p, pool));
+  T_EQ(pool_users(p, pool), 1);
+  T_OK(tide_pinned_pool_release(p, pool));
+  T_EQ(pool_users(p, pool), 0);
+
+  T_STATUS(tide_pinned_pool_release(p, pool), TIDE_ERR_STATE);
+  T_STATUS(tide_pinned_pool_retain(p, pool), TIDE_ERR_STATE);
+  T_STATUS(tide_pinned_pool_begin(p, pool, NULL), TIDE_ERR_STATE);
+}
+
+PINNED_TEST(test_pinned_pools__a_pool_that_is_gone_is_no_pool) {
+  (void)m;
+  const tide_pool pool = pool_new(p);
+  uint32_t users = 7;
+  tide_pinned_stats stats = TIDE_PINNED_STATS_INIT;
+  T_OK(tide_pinned_pool_release(p, pool));
+  empty(p);
+
+  T_STATUS(tide_pinned_pool_users(p, pool, &users), TIDE_ERR_HANDLE);
+  T_EQ(users, 0);
+  T_STATUS(tide_pinned_pool_retain(p, pool), TIDE_ERR_HANDLE);
+  T_STATUS(tide_pinned_pool_release(p, pool), TIDE_ERR_HANDLE);
+  T_STATUS(tide_pinned_pool_begin(p, pool, NULL), TIDE_ERR_HANDLE);
+  T_STATUS(tide_pinned_pool_end(p, pool), TIDE_ERR_HANDLE);
+  T_STATUS(tide_pinned_pool_stats(p, pool, &stats), TIDE_ERR_HANDLE);
+  T_NE(pool_new(p), pool);  // numbers are not used again
+}
+
+PINNED_TEST(test_pinned_pools__the_default_pool_has_no_users) {
+  (void)m;
+  uint32_t users = 0;
+  T_STATUS(tide_pinned_pool_users(p, TIDE_POOL_DEFAULT, &users), TIDE_ERR_HANDLE);
+  T_STATUS(tide_pinned_pool_retain(p, TIDE_POOL_DEFAULT), TIDE_ERR_HANDLE);
+  T_STATUS(tide_pinned_pool_release(p, TIDE_POOL_DEFAULT), TIDE_ERR_HANDLE);
+  T_STATUS(tide_pinned_pool_begin(p, TIDE_POOL_DEFAULT, NULL), TIDE_ERR_HANDLE);
+}
+
+PINNED_TEST(test_pinned_pools__a_scope_is_a_user_that_stays) {
+  (void)m;
+  const tide_pool pool = pool_new(p);
+  scope_open(p, pool);
+  T_EQ(pool_users(p, pool), 2);
+  T_OK(tide_pinned_pool_end(p, pool));
+  T_EQ(pool_users(p, pool), 2);
+  T_OK(tide_pinned_pool_release(p, pool));
+  T_EQ(pool_users(p, pool), 1);
+}
+
+PINNED_TEST(test_pinned_pools__a_pool_has_one_scope_at_a_time) {
+  (void)m;
+  const tide_pool pool = pool_new(p);
+  T_STATUS(tide_pinned_pool_end(p, pool), TIDE_ERR_STATE);
+  scope_open(p, pool);
+
+  T_STATUS(tide_pinned_pool_begin(p, pool, NULL), TIDE_ERR_STATE);
+  T_EQ(pool_users(p, pool), 2);
+
+  T_OK(tide_pinned_pool_end(p, pool));
+  T_STATUS(tide_pinned_pool_end(p, pool), TIDE_ERR_STATE);
+  scope_open(p, pool);  // and again
+  scope_close(p, pool);
+}
+
+PINNED_TEST(test_pinned_pools__the_last_user_cannot_leave_an_open_scope) {
+  (void)m;
+  const tide_pool pool = pool_new(p);
+  scope_open(p, pool);
+  T_OK(tide_pinned_pool_release(p, pool));
+
+  T_STATUS(tide_pinned_pool_release(p, pool), TIDE_ERR_STATE);
+
+  T_EQ(pool_users(p, pool), 1);
+  scope_close(p, pool);
+  T_EQ(pool_users(p, pool), 0);
+}
+
+PINNED_TEST(test_pinned_pools__there_are_64_scopes) {
+  (void)m;
+  tide_pool pools[65];
+  for (size_t i = 0; i < 65; ++i) pools[i] = pool_new(p);
+  for (size_t i = 0; i < 64; ++i) scope_open(p, pools[i]);
+
+  T_STATUS(tide_pinned_pool_begin(p, pools[64], NULL), TIDE_ERR_LIMIT);
+
+  T_EQ(pool_users(p, pools[64]), 1);
+  for (size_t i = 0; i < 64; ++i) scope_close(p, pools[(i * 5) % 64]);
+  scope_open(p, pools[64]);
+  scope_close(p, pools[64]);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Which requests a scope takes
+
+PINNED_TEST(test_pinned_pools__a_scope_takes_the_requests_of_its_thread) {
+  (void)m;
+  const tide_pool pool = pool_new(p);
+  const tide_block outside = take(p, BYTES);
+
+  const tide_block inside = take_in(p, pool, BYTES);
+
+  T_EQ(pool_reserved(p, pool), BYTES);
+  T_EQ(current(p, reserved_bytes), 2 * BYTES);
+  give(p, inside);
+  give(p, outside);
+}
+
+typedef struct stranger {
+  tide_pinned* p;
+  tide_block block;
+} stranger;
+
+static void* take_elsewhere(void* user) {
+  stranger* const s = user;
+  s->block = take(s->p, BYTES);
+  return NULL;
+}
+
+static tide_block take_on_another_thread(tide_pinned* p) {
+  stranger s = { p, { NULL, 0 } };
+  pthread_t thread;
+  t_thread_start(&thread, take_elsewhere, &s);
+  t_thread_join(thread);
+  return s.block;
+}
+
+PINNED_TEST(test_pinned_pools__a_scope_of_a_thread_does_not_take_those_of_others) {
+  (void)m;
+  const tide_pool pool = pool_new(p);
+  scope_open(p, pool);
+
+  (void)take_on_another_thread(p);
+
+  T_EQ(pool_reserved(p, pool), 0);
+  scope_close(p, pool);
+}
+
+PINNED_TEST(test_pinned_pools__a_scope_for_all_takes_those_of_others) {
+  (void)m;
+  const tide_pool pool = pool_new(p);
+  const tide_pinned_scope scope = scope_of(TIDE_SCOPE_ALL);
+  T_OK(tide_pinned_pool_begin(p, pool, &scope));
+
+  (void)take_on_another_thread(p);
+  (void)take(p, BYTES);
+
+  T_EQ(pool_reserved(p, pool), 2 * BYTES);
+  scope_close(p, pool);
+}
+
+PINNED_TEST(test_pinned_pools__a_scope_of_a_stream_takes_requests_for_it) {
+  const tide_pool pool = pool_new(p);
+  const tide_stream mine = side_new(m);
+  tide_pinned_scope scope = scope_of(TIDE_SCOPE_STREAM);
+  scope.stream = mine;
+  T_OK(tide_pinned_pool_begin(p, pool, &scope));
+
+  (void)take(p, BYTES);  // for no stream
+  (void)take_on(p, side_new(m), BYTES);
+  T_EQ(pool_reserved(p, pool), 0);
+  (void)take_on(p, mine, BYTES);
+
+  T_EQ(pool_reserved(p, pool), BYTES);
+  scope_close(p, pool);
+}
+
+PINNED_TEST(test_pinned_pools__a_scope_of_a_capture_takes_its_streams) {
+  const tide_pool pool = pool_new(p);
+  const tide_stream captured = side_new(m);
+  const tide_stream outside = side_new(m);
+  tide_pinned_scope scope = scope_of(TIDE_SCOPE_CAPTURE);
+  tide_launch graph = NULL;
+  scope.stream = captured;
+  T_OK(tide_machine_capture_begin(m, 0, captured, TIDE_CAPTURE_THREAD_LOCAL));
+  T_OK(tide_pinned_pool_begin(p, pool, &scope));
+
+  (void)take_on(p, outside, BYTES);
+  (void)take(p, BYTES);
+  T_EQ(pool_reserved(p, pool), 0);
+  (void)take_on(p, captured, BYTES);
+
+  T_EQ(pool_reserved(p, pool), BYTES);
+  T_OK(tide_machine_capture_end(m, 0, captured, &graph));
+  scope_close(p, pool);
+  T_OK(tide_machine_launch_free(m, graph));
+}
+
+typedef struct filter_note {
+  tide_stream wanted;
+  int last_device;
+  int calls;
+} filter_note;
+
+static bool filter_stream(void* user, int device, tide_stream stream) {
+  filter_note* const n = user;
+  n->last_device = device;
+  n->calls++;
+  return stream == n->wanted && device >= 0;
+}
+
+PINNED_TEST(test_pinned_pools__a_filter_decides) {
+  const tide_pool pool = pool_new(p);
+  filter_note note = { side_new(m), 7, 0 };
+  tide_pinned_scope scope = scope_of(TIDE_SCOPE_FILTER);
+  scope.filter = filter_stream;
+  scope.user = &note;
+  T_OK(tide_pinned_pool_begin(p, pool, &scope));
+
+  (void)take(p, BYTES);
+  T_EQ(note.last_device, -1);
+  T_EQ(pool_reserved(p, pool), 0);
+  (void)take_on(p, note.wanted, BYTES);
+  T_EQ(note.last_device, 0);
+
+  T_EQ(note.calls, 2);
+  T_EQ(pool_reserved(p, pool), BYTES);
+  scope_close(p, pool);
+  (void)take_on(p, note.wanted, BYTES);
+  T_EQ(note.calls, 2);
+}
+
+PINNED_TEST(test_pinned_pools__the_newest_scope_decides) {
+  (void)m;
+  const tide_pool outer = pool_new(p);
+  const tide_pool inner = pool_new(p);
+  scope_open(p, outer);
+  (void)take(p, BYTES);
+  scope_open(p, inner);
+  (void)take(p, BYTES);
+  (void)take(p, BYTES);
+  scope_close(p, inner);
+  (void)take(p, BYTES);
+  scope_close(p, outer);
+
+  T_EQ(pool_reserved(p, inner), 2 * BYTES);
+  T_EQ(pool_reserved(p, outer), 2 * BYTES);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Memory of pools
+
+PINNED_TEST(test_pinned_pools__pools_do_not_share_memory) {
+  (void)m;
+  const tide_pool first = pool_new(p);
+  const tide_pool second = pool_new(p);
+  const tide_block plain = take(p, BYTES);
+  give(p, plain);
+
+  const tide_block one = take_in(p, first, BYTES);
+  give(p, one);
+  const tide_block two = take_in(p, second, BYTES);
+
+  T_CHECK(!is_same_memory(one, plain));
+  T_CHECK(!is_same_memory(one, two));
+  T_PTR_EQ(take(p, BYTES).address, plain.address);
+  T_PTR_EQ(take_in(p, first, BYTES).address, one.address);
+}
+
+PINNED_TEST(test_pinned_pools__small_blocks_of_pools_do_not_share_chunks) {
+  const tide_pool pool = pool_new(p);
+  const tide_block plain = take(p, 512);
+  const tide_block inside = take_in(p, pool, 512);
+
+  T_CHECK(pointer_info(m, plain.address).base != pointer_info(m, inside.address).base);
+}
+
+PINNED_TEST(test_pinned_pools__blocks_without_use_are_reused_in_their_pool) {
+  (void)m;
+  const tide_pool pool = pool_new(p);
+  scope_open(p, pool);
+  const tide_block block = take(p, BYTES);
+  give(p, block);
+  const tide_block again = take(p, BYTES);
+  scope_close(p, pool);
+
+  T_PTR_EQ(again.address, block.address);
+}
+
+PINNED_TEST(test_pinned_pools__announced_blocks_of_a_scope_are_not_reused) {
+  const tide_stream stream = side_new(m);
+  const tide_pool pool = pool_new(p);
+  scope_open(p, pool);
+  const tide_block block = take(p, BYTES);
+  announce(p, block, stream);
+  give(p, block);
+  stream_finish(m, 0, stream);
+  poll_all(p);
+
+  for (size_t i = 0; i < 4; ++i) T_CHECK(!is_same_memory(take(p, BYTES), block));
+  scope_close(p, pool);
+  for (size_t i = 0; i < 4; ++i) T_CHECK(!is_same_memory(take_in(p, pool, BYTES), block));
+
+  T_STATUS(tide_pinned_release(p, block), TIDE_ERR_STATE);
+}
+
+PINNED_TEST(test_pinned_pools__kept_blocks_go_with_their_pool) {
+  const tide_stream stream = side_new(m);
+  const tide_pool pool = pool_new(p);
+  scope_open(p, pool);
+  const tide_block single = take(p, BYTES);
+  const tide_block small = take(p, 512);
+  announce(p, single, stream);
+  announce(p, small, stream);
+  give(p, single);
+  give(p, small);
+  T_OK(tide_pinned_pool_end(p, pool));
+  stream_finish(m, 0, stream);
+  empty(p);
+  T_LE(BYTES + 512, current(p, reserved_bytes));
+
+  T_OK(tide_pinned_pool_release(p, pool));
+  T_OK(tide_pinned_pool_release(p, pool));
+  empty(p);
+
+  expect_nothing_left(p);
+  T_STATUS(tide_pinned_pool_retain(p, pool), TIDE_ERR_HANDLE);
+}
+
+PINNED_TEST(test_pinned_pools__emptying_leaves_pools_with_users_alone) {
+  (void)m;
+  const tide_pool pool = pool_new(p);
+  give(p, take_in(p, pool, BYTES));
+
+  empty(p);
+  trim(p, 0);
+  T_EQ(pool_reserved(p, pool), BYTES);
+  T_OK(tide_pinned_pool_release(p, pool));
+  trim(p, 0);  // of the default pool only
+  T_EQ(current(p, reserved_bytes), BYTES);
+  empty(p);
+
+  expect_nothing_left(p);
+}
+
+PINNED_TEST(test_pinned_pools__a_pool_stays_while_something_of_it_is_handed_out) {
+  (void)m;
+  const tide_pool pool = pool_new(p);
+  const tide_block kept = take_in(p, pool, BYTES);
+  const tide_block other = take_in(p, pool, BYTES);
+  give(p, other);
+  T_OK(tide_pinned_pool_release(p, pool));
+
+  empty(p);
+  T_EQ(pool_users(p, pool), 0);
+  T_EQ(current(p, reserved_bytes), BYTES);
+  give(p, kept);
+  empty(p);
+
+  expect_nothing_left(p);
+}
+
+PINNED_TEST(test_pinned_pools__blocks_are_released_from_outside_of_their_scope) {
+  (void)m;
+  const tide_pool pool = pool_new(p);
+  const tide_block block = take_in(p, pool, BYTES);
+
+  give(p, block);
+
+  T_EQ(pool_stats_of(p, pool).active_requests.current, 0);
+  T_PTR_EQ(take_in(p, pool, BYTES).address, block.address);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Captures
+
+static void capture_open(tide_machine* m, tide_pinned* p, tide_stream stream, tide_pool pool, bool checks) {
+  tide_pinned_scope scope = scope_of(TIDE_SCOPE_CAPTURE);
+  scope.stream = stream;
+  scope.checks_copies = checks;
+  T_OK(tide_machine_capture_begin(m, 0, stream, TIDE_CAPTURE_THREAD_LOCAL));
+  T_OK(tide_pinned_pool_begin(p, pool, &scope));
+}
+
+static tide_launch capture_close(tide_machine* m, tide_stream stream) {
+  tide_launch graph = NULL;
+  T_OK(tide_machine_capture_end(m, 0, stream, &graph));
+  return graph;
+}
+
+// A graph reads pinned memory that its capture took and gave back: it is still its own at every launch.
+PINNED_TEST(test_pinned_pools__a_graph_reads_the_memory_of_its_capture) {
+  const tide_stream stream = side_new(m);
+  const tide_pool pool = pool_new(p);
+  uint8_t* const device = raw_new(m, 0, BYTES);
+  capture_open(m, p, stream, pool, false);
+  const tide_block block = take_on(p, stream, BYTES);
+  paint(m, block, 0x71, BYTES);
+  T_OK(tide_pinned_copy(p, block, 0, stream, device, block.address, BYTES));
+  give(p, block);
+  const tide_launch graph = capture_close(m, stream);
+  scope_close(p, pool);
+
+  for (int i = 0; i < 3; ++i) {
+    const tide_block noise[] = { take(p, BYTES), take_in(p, pool, BYTES) };
+    for (size_t n = 0; n < 2; ++n) paint(m, noise[n], 0xee, BYTES);
+    device_fill(m, 0, device, 0, BYTES);
+    T_OK(tide_machine_launch(m, 0, graph, stream));
+    stream_finish(m, 0, stream);
+    expect_filled(m, 0, device, 0x71, BYTES);
+    for (size_t n = 0; n < 2; ++n) give(p, noise[n]);
+  }
+  T_OK(tide_machine_launch_free(m, graph));
+}
+
+// New memory can be pinned, released and looked after while a capture is under way on the thread.
+PINNED_TEST(test_pinned_pools__a_capture_is_not_disturbed) {
+  const tide_stream stream = side_new(m);
+  const tide_stream other = side_new(m);
+  const tide_pool pool = pool_new(p);
+  const tide_block before = take(p, BYTES);
+  announce(p, before, other);
+  give(p, before);
+  stream_finish(m, 0, other);
+  capture_open(m, p, stream, pool, false);
+
+  (void)take_on(p, stream, 1 * MIB);
+  (void)take(p, 2 * MIB);
+  poll_all(p);
+  T_EQ(current(p, waiting), 0);
+  const tide_block used = take(p, BYTES);
+  announce(p, used, stream);
+  give(p, used);
+  poll_all(p);
+  const tide_block again = take(p, BYTES);
+
+  T_CHECK(!is_same_memory(again, used));  // the capture is not over
+  const tide_launch graph = capture_close(m, stream);
+  scope_close(p, pool);
+  T_OK(tide_machine_launch_free(m, graph));
+  give(p, again);
+}
+
+PINNED_TEST(test_pinned_pools__recorded_at_once_in_a_capture_is_only_noted) {
+  const tide_stream stream = side_new(m);
+  const tide_pool pool = pool_new(p);
+  const tide_block block = take(p, BYTES);
+  capture_open(m, p, stream, pool, false);
+
+  announce_now(p, block, stream);
+
+  const tide_launch graph = capture_close(m, stream);
+  scope_close(p, pool);
+  T_OK(tide_machine_launch_free(m, graph));
+  give(p, block);
+  stream_finish(m, 0, stream);
+  poll_all(p);
+  T_EQ(current(p, waiting), 0);
+}
+
+PINNED_TEST_OVER(test_pinned_pools__bytes_that_a_captured_copy_reads_may_not_change, machine_real) {
+  const tide_stream stream = side_new(m);
+  const tide_pool pool = pool_new(p);
+  uint8_t* const device = raw_new(m, 0, BYTES);
+  for (int changes = 0; changes < 2; ++changes) {
+    capture_open(m, p, stream, pool, true);
+    const tide_block block = take_on(p, stream, BYTES);
+    paint(m, block, 0x0f, BYTES);
+    T_OK(tide_pinned_copy(p, block, 0, stream, device, block.address, BYTES));
+    if (changes == 1) bytes_of(block)[BYTES - 1] = 0x10;
+    const tide_launch graph = capture_close(m, stream);
+
+    const tide_status status = tide_pinned_pool_end(p, pool);
+
+    T_STATUS(status, changes == 1 ? TIDE_ERR_STATE : TIDE_OK);
+    T_STATUS(tide_pinned_pool_end(p, pool), TIDE_ERR_STATE);  // it is closed all the same
+    T_OK(tide_pinned_pool_release(p, pool));
+    give(p, block);
+    T_OK(tide_machine_launch_free(m, graph));
+  }
+}
+
+PINNED_TEST_OVER(test_pinned_pools__unchecked_bytes_may_change, machine_real) {
+  const tide_stream stream = side_new(m);
+  const tide_pool pool = pool_new(p);
+  uint8_t* const device = raw_new(m, 0, BYTES);
+  capture_open(m, p, stream, pool, false);
+  const tide_block block = take_on(p, stream, BYTES);
+  T_OK(tide_pinned_copy(p, block, 0, stream, device, block.address, BYTES));
+  paint(m, block, 0x10, BYTES);
+  const tide_launch graph = capture_close(m, stream);
+
+  T_OK(tide_pinned_pool_end(p, pool));
+
+  T_OK(tide_machine_launch_free(m, graph));
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Threads
+
+static void* scopes_in_turn(void* user) {
+  tide_pinned* const p = user;
+  for (size_t i = 0; i < t_scaled(200); ++i) {
+    const tide_pool pool = pool_new(p);
+    scope_open(p, pool);
+    const tide_block block = take(p, i % 2 == 0 ? BYTES : 512);
+    scope_close(p, pool);
+    give(p, block);
+    T_OK(tide_pinned_pool_release(p, pool));
+    if (i % 8 == 0) empty(p);
+  }
+  return NULL;
+}
+
+PINNED_TEST_OVER(test_pinned_pools__threads_have_pools_at_once, machine_emulated) {
+  pthread_t threads[3];
+  (void)m;
+  for (size_t i = 0; i < 3; ++i) t_thread_start(&threads[i], scopes_in_turn, p);
+  for (size_t i = 0; i < 3; ++i) t_thread_join(threads[i]);
+
+  empty(p);
+
+  expect_nothing_left(p);
+}

@@ -1,0 +1,668 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Streams and the pinned-host cache: what is announced, when a block is handed out again, which calls name
+// which block, and how many events it takes.
+#include "pinned/pinneds.h"
+
+// Is the memory of a released block handed out again to the next request of its size? What is taken instead
+// is put back.
+static bool is_reused(tide_pinned* p, tide_block released, size_t bytes) {
+  const tide_block block = take(p, bytes);
+  const bool is_same = is_same_memory(block, released);
+  give(p, block);
+  return is_same;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Reuse
+
+PINNED_TEST(test_pinned_streams__a_block_without_use_is_reusable_at_once) {
+  (void)m;
+  const tide_block block = take(p, SINGLE);
+  T_EQ(state_of(p, block), TIDE_BLOCK_ALLOCATED);
+
+  give(p, block);
+
+  T_EQ(state_of(p, block), TIDE_BLOCK_INACTIVE);
+  const tide_block again = take(p, SINGLE);
+  T_PTR_EQ(again.address, block.address);
+  T_NE(again.handle, block.handle);
+}
+
+PINNED_TEST(test_pinned_streams__a_block_waits_for_announced_work) {
+  const tide_stream stream = side_new(m);
+  gate g;
+  const tide_block block = take(p, SINGLE);
+  hold_up(&g, m, stream);
+  announce(p, block, stream);
+
+  give(p, block);
+  poll_all(p);
+
+  T_EQ(state_of(p, block), TIDE_BLOCK_PENDING);
+  T_EQ(current(p, waiting), 1);
+  T_CHECK(!is_reused(p, block, SINGLE));
+  let_go(&g);
+  poll_all(p);
+  T_EQ(state_of(p, block), TIDE_BLOCK_INACTIVE);
+  T_EQ(current(p, waiting), 0);
+}
+
+PINNED_TEST(test_pinned_streams__a_request_looks_by_itself) {
+  const tide_stream stream = side_new(m);
+  const tide_block block = take(p, SINGLE);
+  announce(p, block, stream);
+  give(p, block);
+  stream_finish(m, 0, stream);
+
+  const tide_block again = take(p, SINGLE);
+
+  T_PTR_EQ(again.address, block.address);
+}
+
+PINNED_TEST(test_pinned_streams__an_announced_stream_counts_until_the_release) {
+  const tide_stream stream = side_new(m);
+  gate g;
+  const tide_block block = take(p, SINGLE);
+  announce(p, block, stream);
+  hold_up(&g, m, stream);  // after the record, before the release
+
+  give(p, block);
+
+  T_CHECK(!is_reused(p, block, SINGLE));
+  let_go(&g);
+  poll_all(p);
+  T_EQ(current(p, waiting), 0);
+}
+
+PINNED_TEST(test_pinned_streams__work_after_the_release_does_not_count) {
+  const tide_stream stream = side_new(m);
+  gate g;
+  const tide_block block = take(p, SINGLE);
+  announce(p, block, stream);
+  give(p, block);
+  stream_finish(m, 0, stream);
+  hold_up(&g, m, stream);
+
+  poll_all(p);
+
+  T_EQ(current(p, waiting), 0);
+  let_go(&g);
+}
+
+PINNED_TEST(test_pinned_streams__a_block_waits_for_all_its_streams) {
+  tide_stream streams[3];
+  gate gates[3];
+  const tide_block block = take(p, SINGLE);
+  for (size_t i = 0; i < 3; ++i) {
+    streams[i] = side_new(m);
+    hold_up(&gates[i], m, streams[i]);
+    announce(p, block, streams[i]);
+  }
+  give(p, block);
+
+  for (size_t i = 0; i < 3; ++i) {
+    poll_all(p);
+    T_EQ(current(p, waiting), 1);
+    let_go(&gates[(i + 1) % 3]);
+  }
+  poll_all(p);
+
+  T_EQ(current(p, waiting), 0);
+}
+
+PINNED_TEST_OVER(test_pinned_streams__streams_of_two_devices_count, machine_emulated) {
+  const tide_stream other = stream_new(m, 1, TIDE_STREAM_NON_BLOCKING);
+  gate g;
+  const tide_block block = take(p, SINGLE);
+  gate_close(&g, m, 1, other);
+  if (is_dry(m)) T_OK(tide_dry_work(m, 1, other, 1));
+  T_OK(tide_pinned_record(p, block, 1, other));
+  announce(p, block, side_new(m));
+  give(p, block);
+
+  poll_all(p);
+  T_EQ(current(p, waiting), 1);
+
+  let_go(&g);
+  poll_all(p);
+  T_EQ(current(p, waiting), 0);
+}
+
+// Time passes by itself on the dry machine: blocks of one stream come back one by one.
+PINNED_TEST_OVER(test_pinned_streams__blocks_of_a_stream_come_back_in_order, machine_dry) {
+  enum { COUNT = 5 };
+  const tide_stream stream = side_new(m);
+  const uint64_t second = 1000000000;
+  tide_block blocks[COUNT];
+  for (size_t i = 0; i < COUNT; ++i) blocks[i] = take(p, SINGLE);
+  for (size_t i = 0; i < COUNT; ++i) {
+    T_OK(tide_dry_work(m, 0, stream, second));
+    announce(p, blocks[i], stream);
+    give(p, blocks[i]);
+  }
+
+  for (size_t i = 0; i < COUNT; ++i) {
+    poll_all(p);
+    T_EQ(current(p, waiting), COUNT - i);
+    T_OK(tide_dry_advance(m, second));
+  }
+
+  poll_all(p);
+  T_EQ(current(p, waiting), 0);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Recording at once
+
+PINNED_TEST(test_pinned_streams__recorded_at_once_counts_what_is_queued) {
+  const tide_stream stream = side_new(m);
+  gate g;
+  const tide_block block = take(p, SINGLE);
+  hold_up(&g, m, stream);
+  announce_now(p, block, stream);
+
+  give(p, block);
+  poll_all(p);
+
+  T_EQ(current(p, waiting), 1);
+  T_CHECK(!is_reused(p, block, SINGLE));
+  let_go(&g);
+  poll_all(p);
+  T_EQ(current(p, waiting), 0);
+}
+
+PINNED_TEST(test_pinned_streams__recorded_at_once_does_not_count_later_work) {
+  const tide_stream stream = side_new(m);
+  gate g;
+  const tide_block block = take(p, SINGLE);
+  announce_now(p, block, stream);
+  stream_finish(m, 0, stream);
+  hold_up(&g, m, stream);
+
+  give(p, block);
+
+  T_CHECK(is_reused(p, block, SINGLE));
+  let_go(&g);
+}
+
+PINNED_TEST(test_pinned_streams__recorded_in_both_ways_counts_until_the_release) {
+  const tide_stream stream = side_new(m);
+  gate g;
+  const tide_block block = take(p, SINGLE);
+  announce_now(p, block, stream);
+  announce(p, block, stream);
+  hold_up(&g, m, stream);
+
+  give(p, block);
+
+  T_CHECK(!is_reused(p, block, SINGLE));
+  let_go(&g);
+}
+
+PINNED_TEST(test_pinned_streams__a_stream_recorded_at_once_may_go) {
+  const tide_stream stream = side_new(m);
+  const tide_block block = take(p, SINGLE);
+  announce_now(p, block, stream);
+  stream_finish(m, 0, stream);
+  T_OK(tide_machine_stream_free(m, 0, stream));
+
+  give(p, block);
+  poll_all(p);
+
+  T_EQ(current(p, waiting), 0);
+  T_EQ(counter(p, num_record_failures), 0);
+}
+
+// The event of the first block is older than that of the second, although it is released later.
+PINNED_TEST(test_pinned_streams__recorded_at_once_does_not_wait_behind_a_later_release) {
+  const tide_stream stream = side_new(m);
+  gate g;
+  const tide_block early = take(p, SINGLE);
+  const tide_block late = take(p, SINGLE);
+  announce_now(p, early, stream);
+  stream_finish(m, 0, stream);
+  hold_up(&g, m, stream);
+  announce(p, late, stream);
+  give(p, late);
+
+  give(p, early);
+  poll_all(p);
+
+  T_EQ(state_of(p, early), TIDE_BLOCK_INACTIVE);
+  T_EQ(state_of(p, late), TIDE_BLOCK_PENDING);
+  let_go(&g);
+}
+
+PINNED_TEST_OVER(test_pinned_streams__a_stream_recorded_at_once_again_and_again_takes_few_events,
+                 machine_emulated) {
+  const tide_stream streams[] = { side_new(m), TIDE_STREAM_PER_THREAD };
+  const tide_block block = take(p, SINGLE);
+  const uint64_t before = calls_made(m, TIDE_CALL_EVENT_NEW);
+
+  for (int i = 0; i < 1000; ++i) {
+    for (size_t k = 0; k < 2; ++k) announce_now(p, block, streams[k]);
+    for (size_t k = 0; k < 2; ++k) stream_finish(m, 0, streams[k]);
+  }
+
+  T_LE(calls_made(m, TIDE_CALL_EVENT_NEW) - before, 100);
+}
+
+PINNED_TEST(test_pinned_streams__the_default_streams_can_be_announced) {
+  const tide_stream streams[] = { NULL, TIDE_STREAM_LEGACY, TIDE_STREAM_PER_THREAD };
+  for (size_t i = 0; i < 3; ++i) {
+    const tide_block block = take(p, SINGLE);
+    T_OK(tide_machine_fill(m, 0, streams[i], raw_new(m, 0, 4096), 1, 4096));
+    announce(p, block, streams[i]);
+    give(p, block);
+    stream_finish(m, 0, streams[i]);
+    poll_all(p);
+    T_EQ(current(p, waiting), 0);
+  }
+}
+
+// The legacy stream and NULL are one.
+PINNED_TEST(test_pinned_streams__the_legacy_stream_has_two_names) {
+  gate g;
+  const tide_block block = take(p, SINGLE);
+  hold_up(&g, m, NULL);
+  announce(p, block, TIDE_STREAM_LEGACY);
+  give(p, block);
+
+  T_CHECK(!is_reused(p, block, SINGLE));
+
+  let_go(&g);
+  poll_all(p);
+  T_EQ(current(p, waiting), 0);
+}
+
+typedef struct elsewhere {
+  tide_pinned* p;
+  tide_block block;
+} elsewhere;
+
+static void* release_elsewhere(void* user) {
+  const elsewhere* const e = user;
+  give(e->p, e->block);
+  return NULL;
+}
+
+// The stream is that of the thread that announces, whoever releases.
+PINNED_TEST_OVER(test_pinned_streams__a_threads_own_stream_is_that_of_the_announcing_thread, machine_real) {
+  elsewhere e = { p, take(p, SINGLE) };
+  pthread_t thread;
+  gate g;
+  hold_up(&g, m, TIDE_STREAM_PER_THREAD);
+  announce(p, e.block, TIDE_STREAM_PER_THREAD);
+
+  t_thread_start(&thread, release_elsewhere, &e);
+  t_thread_join(thread);
+
+  T_CHECK(!is_reused(p, e.block, SINGLE));
+  let_go(&g);
+  poll_all(p);
+  T_EQ(current(p, waiting), 0);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Which block is meant
+
+PINNED_TEST(test_pinned_streams__views_are_known_by_their_handle) {
+  const tide_stream stream = side_new(m);
+  const tide_block block = take(p, SINGLE);
+  const tide_block view = { bytes_of(block) + 4096, block.handle };
+  const tide_block last = { bytes_of(block) + SINGLE - 1, block.handle };
+  const tide_block behind = { bytes_of(block) + SINGLE, block.handle };
+  const tide_block before = { bytes_of(block) - 1, block.handle };
+  gate g;
+  hold_up(&g, m, stream);
+
+  announce(p, view, stream);
+  announce(p, last, stream);
+  T_STATUS(tide_pinned_record(p, behind, 0, stream), TIDE_ERR_ARGUMENT);
+  T_STATUS(tide_pinned_record(p, before, 0, stream), TIDE_ERR_ARGUMENT);
+
+  give(p, block);
+  T_CHECK(!is_reused(p, block, SINGLE));
+  let_go(&g);
+}
+
+PINNED_TEST(test_pinned_streams__base_addresses_are_known_with_any_handle) {
+  const tide_stream stream = side_new(m);
+  const tide_block block = take(p, SINGLE);
+  gate g;
+  hold_up(&g, m, stream);
+
+  announce(p, (tide_block){ block.address, 0 }, stream);
+  announce_now(p, (tide_block){ block.address, 12345 }, stream);
+
+  give(p, block);
+  T_CHECK(!is_reused(p, block, SINGLE));
+  let_go(&g);
+}
+
+PINNED_TEST(test_pinned_streams__addresses_inside_need_the_handle) {
+  const tide_stream stream = side_new(m);
+  const tide_block block = take(p, SINGLE);
+  const tide_block other = take(p, SINGLE);
+  const tide_block foreign[] = { { bytes_of(block) + 512, 0 }, { bytes_of(block) + 512, other.handle } };
+
+  for (size_t i = 0; i < 2; ++i) {
+    T_STATUS(tide_pinned_record(p, foreign[i], 0, stream), TIDE_ERR_ARGUMENT);
+    T_STATUS(tide_pinned_record_now(p, foreign[i], 0, stream), TIDE_ERR_ARGUMENT);
+  }
+
+  give(p, block);
+  T_EQ(current(p, waiting), 0);
+}
+
+PINNED_TEST(test_pinned_streams__unknown_memory_is_not_announced) {
+  const tide_stream stream = side_new(m);
+  static uint8_t pageable[4096];
+  uint8_t* const pinned = pinned_new(m, 4096);
+  const tide_block unknown[] = { { pageable, 0 }, { pinned, 0 }, { (void*)4096, 77 }, { pageable, 77 } };
+
+  for (size_t i = 0; i < 4; ++i) {
+    T_STATUS(tide_pinned_record(p, unknown[i], 0, stream), TIDE_ERR_ARGUMENT);
+    T_STATUS(tide_pinned_record_now(p, unknown[i], 0, stream), TIDE_ERR_ARGUMENT);
+    T_STATUS(tide_pinned_release(p, unknown[i]), TIDE_ERR_ARGUMENT);
+    T_STATUS(tide_pinned_release_address(p, unknown[i].address), TIDE_ERR_ARGUMENT);
+  }
+  T_OK(tide_machine_pinned_release(m, pinned));
+}
+
+PINNED_TEST(test_pinned_streams__small_blocks_are_known_apart) {
+  const tide_stream stream = side_new(m);
+  const tide_block first = take(p, 700);
+  const tide_block second = take(p, 700);
+  gate g;
+  hold_up(&g, m, stream);
+  announce(p, (tide_block){ second.address, 0 }, stream);
+
+  give(p, first);
+  give(p, second);
+
+  T_EQ(current(p, waiting), 1);
+  T_EQ(state_of(p, second), TIDE_BLOCK_PENDING);
+  let_go(&g);
+}
+
+PINNED_TEST(test_pinned_streams__blocks_are_found_by_their_address) {
+  (void)m;
+  const tide_block block = take(p, SINGLE);
+  const tide_block small = take(p, 512);
+  tide_block found = block_none;
+
+  T_OK(tide_pinned_find(p, block.address, &found));
+  T_EQ(found.handle, block.handle);
+  T_PTR_EQ(found.address, block.address);
+  T_OK(tide_pinned_find(p, small.address, &found));
+  T_EQ(found.handle, small.handle);
+  T_STATUS(tide_pinned_find(p, bytes_of(block) + 512, &found), TIDE_ERR_ARGUMENT);
+  T_PTR_EQ(found.address, NULL);
+  T_EQ(found.handle, 0);
+  give(p, block);
+  T_STATUS(tide_pinned_find(p, block.address, &found), TIDE_ERR_STATE);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Memory that is not handed out
+
+PINNED_TEST(test_pinned_streams__released_memory_is_told_apart) {
+  const tide_stream stream = side_new(m);
+  const tide_block block = take(p, SINGLE);
+  give(p, block);
+
+  T_STATUS(tide_pinned_release(p, block), TIDE_ERR_STATE);
+  T_STATUS(tide_pinned_release_address(p, block.address), TIDE_ERR_STATE);
+  T_STATUS(tide_pinned_record(p, block, 0, stream), TIDE_ERR_STATE);
+  T_STATUS(tide_pinned_record_now(p, block, 0, stream), TIDE_ERR_STATE);
+  T_STATUS(tide_pinned_copy(p, block, 0, stream, raw_new(m, 0, 4096), block.address, 64), TIDE_ERR_STATE);
+
+  T_EQ(current(p, active_requests), 0);
+}
+
+PINNED_TEST(test_pinned_streams__waiting_memory_is_told_apart) {
+  const tide_stream stream = side_new(m);
+  gate g;
+  const tide_block block = take(p, SINGLE);
+  hold_up(&g, m, stream);
+  announce(p, block, stream);
+  give(p, block);
+
+  T_STATUS(tide_pinned_release(p, block), TIDE_ERR_STATE);
+  T_STATUS(tide_pinned_release_address(p, block.address), TIDE_ERR_STATE);
+  T_STATUS(tide_pinned_record(p, block, 0, stream), TIDE_ERR_STATE);
+
+  let_go(&g);
+  poll_all(p);
+  T_EQ(current(p, waiting), 0);
+  T_EQ(current(p, allocations), 1);
+}
+
+PINNED_TEST(test_pinned_streams__handles_of_an_earlier_life_are_told_apart) {
+  (void)m;
+  const tide_block block = take(p, SINGLE);
+  give(p, block);
+  const tide_block again = take(p, SINGLE);
+  T_PTR_EQ(again.address, block.address);
+
+  T_STATUS(tide_pinned_release(p, block), TIDE_ERR_HANDLE);
+
+  T_EQ(current(p, active_requests), 1);
+  give(p, again);
+}
+
+PINNED_TEST(test_pinned_streams__memory_that_is_gone_is_told_apart) {
+  const tide_stream stream = side_new(m);
+  const tide_block block = take(p, SINGLE);
+  give(p, block);
+  empty(p);
+
+  T_STATUS(tide_pinned_release(p, block), TIDE_ERR_HANDLE);
+  T_STATUS(tide_pinned_record(p, block, 0, stream), TIDE_ERR_HANDLE);
+  T_STATUS(tide_pinned_record_now(p, block, 0, stream), TIDE_ERR_HANDLE);
+}
+
+PINNED_TEST(test_pinned_streams__a_handle_goes_with_its_address) {
+  (void)m;
+  const tide_block block = take(p, SINGLE);
+  const tide_block other = take(p, SINGLE);
+
+  T_STATUS(tide_pinned_release(p, (tide_block){ other.address, block.handle }), TIDE_ERR_ARGUMENT);
+  T_STATUS(tide_pinned_release(p, (tide_block){ bytes_of(block) + 512, block.handle }), TIDE_ERR_ARGUMENT);
+  T_STATUS(tide_pinned_release_address(p, bytes_of(block) + 512), TIDE_ERR_ARGUMENT);
+
+  T_EQ(current(p, active_requests), 2);
+}
+
+PINNED_TEST(test_pinned_streams__errors_say_what_was_named) {
+  (void)m;
+  static uint8_t pageable[64];
+  const tide_block block = take(p, SINGLE);
+  give(p, block);
+
+  T_STATUS(tide_pinned_release(p, block), TIDE_ERR_STATE);
+  T_STR_HAS(tide_last_error()->text, "released");
+  empty(p);
+  T_STATUS(tide_pinned_release(p, block), TIDE_ERR_HANDLE);
+  T_NE(strlen(tide_last_error()->text), 0);
+  T_STATUS(tide_pinned_release(p, (tide_block){ pageable, 0 }), TIDE_ERR_ARGUMENT);
+  T_NE(strlen(tide_last_error()->text), 0);
+}
+
+PINNED_TEST(test_pinned_streams__two_caches_do_not_know_each_others_memory) {
+  tide_pinned* const other = pinned_open(m, NULL);
+  const tide_block block = take(p, SINGLE);
+  const tide_block small = take(p, 512);
+
+  T_STATUS(tide_pinned_release_address(other, block.address), TIDE_ERR_ARGUMENT);
+  T_STATUS(tide_pinned_release_address(other, small.address), TIDE_ERR_ARGUMENT);
+  T_NE(tide_pinned_release(other, block), TIDE_OK);
+  T_NE(tide_pinned_record(other, block, 0, NULL), TIDE_OK);
+
+  tide_pinned_leaks leaks;
+  tide_pinned_free(other, &leaks);
+  T_EQ(leaks.blocks, 0);
+  give(p, block);
+  give(p, small);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Copies
+
+PINNED_TEST(test_pinned_streams__a_copy_announces_itself) {
+  const tide_stream stream = side_new(m);
+  uint8_t* const device = raw_new(m, 0, SINGLE);
+  gate g;
+  const tide_block block = take(p, SINGLE);
+  paint(m, block, 0x31, SINGLE);
+  hold_up(&g, m, stream);
+  T_OK(tide_pinned_copy(p, block, 0, stream, device, block.address, SINGLE));
+
+  give(p, block);
+  const tide_block other = take(p, SINGLE);
+  T_CHECK(!is_same_memory(other, block));
+  paint(m, other, 0x99, SINGLE);
+
+  let_go(&g);
+  expect_filled(m, 0, device, 0x31, SINGLE);
+}
+
+PINNED_TEST(test_pinned_streams__a_copy_into_a_block_announces_itself) {
+  const tide_stream stream = side_new(m);
+  uint8_t* const device = raw_new(m, 0, SINGLE);
+  gate g;
+  device_fill(m, 0, device, 0x47, SINGLE);
+  const tide_block block = take(p, SINGLE);
+  hold_up(&g, m, stream);
+  T_OK(tide_pinned_copy(p, block, 0, stream, block.address, device, SINGLE));
+
+  give(p, block);
+  const tide_block other = take(p, SINGLE);
+  paint(m, other, 0x99, SINGLE);
+
+  let_go(&g);
+  expect_painted(m, other.address, 0x99, SINGLE);
+}
+
+PINNED_TEST(test_pinned_streams__a_copy_of_a_view_needs_only_the_handle) {
+  const tide_stream stream = side_new(m);
+  uint8_t* const device = raw_new(m, 0, SINGLE);
+  const tide_block block = take(p, SINGLE);
+  paint(m, block, 0x52, SINGLE);
+
+  T_OK(tide_pinned_copy(p, block, 0, stream, device, bytes_of(block) + 512, 1024));
+  stream_finish(m, 0, stream);
+
+  expect_filled(m, 0, device, 0x52, 1024);
+}
+
+PINNED_TEST(test_pinned_streams__a_copy_must_touch_its_block) {
+  const tide_stream stream = side_new(m);
+  uint8_t* const device = raw_new(m, 0, 2 * SINGLE);
+  const tide_block block = take(p, SINGLE);
+  const tide_block other = take(p, SINGLE);
+
+  T_STATUS(tide_pinned_copy(p, block, 0, stream, device, other.address, 512), TIDE_ERR_ARGUMENT);
+  T_STATUS(tide_pinned_copy(p, block, 0, stream, device, bytes_of(block) + SINGLE - 8, 16),
+           TIDE_ERR_ARGUMENT);
+  T_STATUS(tide_pinned_copy(p, block, 0, stream, device, block.address, SINGLE + 1), TIDE_ERR_ARGUMENT);
+  T_STATUS(tide_pinned_copy(p, block, 0, stream, device, block.address, SIZE_MAX), TIDE_ERR_ARGUMENT);
+
+  give(p, other);
+  T_EQ(current(p, waiting), 0);
+}
+
+PINNED_TEST(test_pinned_streams__a_copy_between_two_blocks_wants_both_announced) {
+  const tide_stream stream = side_new(m);
+  gate g;
+  const tide_block from = take(p, SINGLE);
+  const tide_block to = take(p, SINGLE);
+  paint(m, from, 0x66, SINGLE);
+  hold_up(&g, m, stream);
+  T_OK(tide_pinned_copy(p, from, 0, stream, to.address, from.address, SINGLE));
+  announce(p, to, stream);
+
+  give(p, from);
+  give(p, to);
+
+  T_EQ(current(p, waiting), 2);
+  let_go(&g);
+  expect_painted(m, to.address, 0x66, SINGLE);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Events
+
+PINNED_TEST_OVER(test_pinned_streams__a_stream_announced_often_takes_one_event, machine_emulated) {
+  const tide_stream stream = side_new(m);
+  const tide_block block = take(p, SINGLE);
+  const uint64_t before = calls_made(m, TIDE_CALL_EVENT_RECORD);
+  for (int i = 0; i < 100; ++i) announce(p, block, stream);
+
+  give(p, block);
+
+  T_EQ(calls_made(m, TIDE_CALL_EVENT_RECORD) - before, 1);
+}
+
+PINNED_TEST_OVER(test_pinned_streams__events_are_used_again, machine_emulated) {
+  const tide_stream stream = side_new(m);
+  const uint64_t before = calls_made(m, TIDE_CALL_EVENT_NEW);
+
+  for (int i = 0; i < 2000; ++i) {
+    const tide_block block = take(p, SINGLE);
+    announce(p, block, stream);
+    give(p, block);
+    stream_finish(m, 0, stream);
+  }
+
+  T_LE(calls_made(m, TIDE_CALL_EVENT_NEW) - before, 8);
+}
+
+// A stuck stream with many blocks is asked about its oldest only.
+PINNED_TEST_OVER(test_pinned_streams__a_stuck_stream_is_asked_once_a_look, machine_emulated) {
+  enum { COUNT = 100, LOOKS = 10 };
+  const tide_stream stream = side_new(m);
+  tide_block blocks[COUNT];
+  gate g;
+  hold_up(&g, m, stream);
+  for (size_t i = 0; i < COUNT; ++i) blocks[i] = take(p, 512);
+  for (size_t i = 0; i < COUNT; ++i) {
+    announce(p, blocks[i], stream);
+    give(p, blocks[i]);
+  }
+  const uint64_t before = calls_made(m, TIDE_CALL_EVENT_QUERY);
+
+  for (size_t i = 0; i < LOOKS; ++i) poll_all(p);
+
+  T_LE(calls_made(m, TIDE_CALL_EVENT_QUERY) - before, LOOKS);
+  T_EQ(current(p, waiting), COUNT);
+  let_go(&g);
+  poll_all(p);
+  T_EQ(current(p, waiting), 0);
+}
+
+PINNED_TEST(test_pinned_streams__a_look_with_nothing_to_do_asks_nothing) {
+  give(p, take(p, SINGLE));
+  const uint64_t before = calls_made(m, TIDE_CALL_EVENT_QUERY);
+
+  for (int i = 0; i < 10; ++i) poll_all(p);
+
+  T_EQ(calls_made(m, TIDE_CALL_EVENT_QUERY), before);
+}
+
+// A stream that is gone when the block is released: nothing is lost, and nothing is handed out too early.
+PINNED_TEST_OVER(test_pinned_streams__a_stream_that_went_before_the_release_loses_nothing, machine_emulated) {
+  const tide_stream stream = side_new(m);
+  const tide_block block = take(p, SINGLE);
+  announce(p, block, stream);
+  T_OK(tide_machine_stream_free(m, 0, stream));
+
+  T_ANY(tide_pinned_release(p, block));
+  T_ANY(tide_pinned_poll(p));
+
+  T_LE(1, counter(p, num_record_failures));
+  T_EQ(current(p, allocations), 1);
+}
