@@ -136,6 +136,14 @@ static void small_put_back(tide__cpu_front* front, tide__slab* slab, uint32_t in
   front->tally.changes++;
 }
 
+// Whoever changes the mark from live to idle has released the object. Returns false if it is not live.
+static bool small_claim(tide__slab* slab, uint32_t index) {
+  uint8_t live = tide__mark_live(slab->class_number);
+  return atomic_compare_exchange_strong_explicit(tide__slab_mark(slab, index), &live,
+                                                 tide__mark_idle(slab->class_number), memory_order_acq_rel,
+                                                 memory_order_relaxed);
+}
+
 CPU_SELDOM static tide_status small_release_beyond(tide__region* region, tide__slab* slab, uint64_t address,
                                                    uint32_t index) {
   tide_cpu* const cache = slab->cache;
@@ -146,6 +154,10 @@ CPU_SELDOM static tide_status small_release_beyond(tide__region* region, tide__s
   if (tide__load_relaxed(&cache->is_ending) != 0) {
     tide__fronts_leave(front);
     return tide__orphan_release(region, address);
+  }
+  if (!small_claim(slab, index)) {
+    tide__fronts_leave(front);
+    return release_twice(cache, address);
   }
   const bool has_magazine = magazine->end > &front->objects[class_number][1];
   if (!has_magazine) small_put_back(front, slab, index);
@@ -166,8 +178,6 @@ CPU_SELDOM static tide_status small_release_beyond(tide__region* region, tide__s
 static tide_status small_release(tide__region* region, tide__slab* slab, uint64_t address) {
   uint32_t index = 0;
   if (!slab_index(slab, address, &index)) return release_foreign(address);
-  const uint8_t mark = tide__load_relaxed(tide__slab_mark(slab, index));
-  if (mark < TIDE__MARK_LIVE) return release_twice(slab->cache, address);
   return small_release_beyond(region, slab, address, index);
 }
 
@@ -435,16 +445,10 @@ tide_status tide_cpu_release(void* pointer) {
   return window_release(address) ? TIDE_OK : cpu_release(address);
 }
 
-// The mark of an object changes by one instruction here, because no front orders these calls.
 static tide_status small_release_slowly(tide__slab* slab, uint64_t address, tide__release_how how) {
   uint32_t index = 0;
-  uint8_t live = tide__mark_live(slab->class_number);
   if (!slab_index(slab, address, &index)) return release_foreign(address);
-  if (!atomic_compare_exchange_strong_explicit(tide__slab_mark(slab, index), &live,
-                                               tide__mark_idle(slab->class_number), memory_order_acq_rel,
-                                               memory_order_relaxed)) {
-    return release_twice(slab->cache, address);
-  }
+  if (!small_claim(slab, index)) return release_twice(slab->cache, address);
   const uint64_t bytes = slab->object_bytes;
   if (how != TIDE__RELEASE_ORPHAN) tide__cpu_count_release(slab->cache, bytes);
   tide__slabs_put(slab, index);

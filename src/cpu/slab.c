@@ -169,9 +169,7 @@ static uint32_t slab_take_object(tide__slab_class* class, tide__slab* slab) TIDE
 
 static void slab_put_object(tide_cpu* cache, tide__slab_class* class, tide__slab* slab, uint32_t index)
     TIDE_REQUIRES(&class->lock) {
-  const uint64_t bit = (uint64_t)1 << index % 64;
-  if ((slab->free_words[index / 64] & bit) != 0) return;  // two threads have released it at once
-  slab->free_words[index / 64] |= bit;
+  slab->free_words[index / 64] |= (uint64_t)1 << index % 64;
   tide__store_relaxed(tide__slab_mark(slab, index), TIDE__MARK_NONE);
   slab->free_count++;
   if (!slab->is_listed) slab_list(class, slab);
@@ -213,24 +211,36 @@ static tide__slab* object_slab(uint64_t address) {
   return tide__tag_slab(tide__load_relaxed(&region->pages[page].tag));
 }
 
+// Puts idle objects back and returns how many there were. One that is not idle any more was released by two
+// threads at once and is in another magazine as well, or was: it is not this one's.
+static uint32_t slabs_put_idle(tide_cpu* cache, uint32_t class_number, const tide__idle_object* objects,
+                               uint32_t count) {
+  tide__slab_class* const class = &cache->classes[class_number];
+  uint32_t put = 0;
+  tide__mutex_lock(&class->lock);
+  for (uint32_t i = 0; i < count; i++) {
+    if (tide__load_relaxed(objects[i].mark) != tide__mark_idle(class_number)) continue;
+    tide__slab* const slab = object_slab(objects[i].address);
+    const uint64_t offset = objects[i].address - slab->address;
+    slab_put_object(cache, class, slab, (uint32_t)(offset / class->object_bytes));
+    put++;
+  }
+  tide__mutex_unlock(&class->lock);
+  return put;
+}
+
 // The oldest objects go, because the newest are warm.
 void tide__slabs_flush(tide_cpu* cache, tide__cpu_front* front, uint32_t class_number, uint32_t left) {
-  tide__slab_class* const class = &cache->classes[class_number];
   tide__magazine* const magazine = &front->magazines[class_number];
   tide__idle_object* const objects = &front->objects[class_number][1];
   const uint32_t count = tide__magazine_count(front, class_number);
   if (count <= left) return;
   const uint32_t going = count - left;
-  tide__mutex_lock(&class->lock);
-  for (uint32_t i = 0; i < going; i++) {
-    tide__slab* const slab = object_slab(objects[i].address);
-    slab_put_object(cache, class, slab,
-                    (uint32_t)((objects[i].address - slab->address) / class->object_bytes));
-  }
-  tide__mutex_unlock(&class->lock);
+  const uint32_t put = slabs_put_idle(cache, class_number, objects, going);
   for (uint32_t i = 0; i < left; i++) objects[i] = objects[going + i];
   magazine->top -= going;
-  magazine_moved(front, magazine, -(int64_t)going);
+  magazine_moved(front, magazine, -(int64_t)put);
+  if (put < going) tide__cpu_count(cache, TIDE__CPU_double_releases, going - put);
 }
 
 #define MAGAZINE_BYTES ((uint64_t)32 << 10)  // of one size class, or a few blocks

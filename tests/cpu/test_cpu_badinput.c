@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Arguments without sense, for every function of the CPU cache: an error, no crash, nothing changed.
+#include "blocks.h"
+
+static void options_expect_refused(const tide_cpu_options* options) {
+  tide_cpu* cache = (tide_cpu*)&cache;
+  T_STATUS(tide_cpu_new(options, &cache), TIDE_ERR_ARGUMENT);
+  T_PTR_EQ(cache, NULL);
+  T_CHECK(strlen(tide_last_error()->text) > 0);
+}
+
+T_TEST(test_cpu_badinput__options_out_of_range) {
+  const tide_cpu_options good = TIDE_CPU_OPTIONS_INIT;
+  tide_cpu_options options = good;
+  options.size = 0;
+  options_expect_refused(&options);
+  options.size = 3;
+  options_expect_refused(&options);
+  options = good;
+  options.fill = (tide_fill)3;
+  options_expect_refused(&options);
+  options = good;
+  options.fill = (tide_fill)-1;
+  options_expect_refused(&options);
+  options = good;
+  options.max_block_bytes = 64 * KIB - 1;
+  options_expect_refused(&options);
+  options.max_block_bytes = 0;
+  options_expect_refused(&options);
+  options = good;
+  options.region_bytes = 1;
+  options_expect_refused(&options);
+  options.region_bytes = 2 * MIB + 4096;
+  options_expect_refused(&options);
+  options.region_bytes = UINT64_MAX;
+  options_expect_refused(&options);
+  options.region_bytes = UINT64_MAX - 2 * MIB + 1;
+  options_expect_refused(&options);
+}
+
+T_TEST(test_cpu_badinput__half_a_source) {
+  source s;
+  source_init(&s);
+  tide_cpu_options options = TIDE_CPU_OPTIONS_INIT;
+  options.memory = s.memory;
+  options.memory.alloc = NULL;
+  options_expect_refused(&options);
+  options.memory = s.memory;
+  options.memory.release = NULL;
+  options_expect_refused(&options);
+  source_fini(&s);
+}
+
+// Memory that the processor cannot write cannot be filled.
+T_TEST(test_cpu_badinput__a_fill_of_memory_that_is_not_of_the_host) {
+  source s;
+  source_init(&s);
+  tide_cpu_options options = TIDE_CPU_OPTIONS_INIT;
+  options.memory = s.memory;
+  options.memory.is_host = false;
+  options.fill = TIDE_FILL_ZEROS;
+  tide_cpu* cache = (tide_cpu*)&cache;
+
+  const tide_status status = tide_cpu_new(&options, &cache);
+
+  T_CHECK(status == TIDE_ERR_ARGUMENT || status == TIDE_ERR_UNSUPPORTED);
+  T_PTR_EQ(cache, NULL);
+  source_fini(&s);
+}
+
+T_TEST(test_cpu_badinput__no_place_for_the_result) {
+  tide_cpu* const cache = cache_open(NULL);
+  void* const address = cache_take(cache, 100);
+
+  T_STATUS(tide_cpu_new(NULL, NULL), TIDE_ERR_ARGUMENT);
+  T_STATUS(tide_cpu_alloc(cache, 100, NULL), TIDE_ERR_ARGUMENT);
+  T_STATUS(tide_cpu_alloc_zeros(cache, 100, NULL), TIDE_ERR_ARGUMENT);
+  T_STATUS(tide_cpu_alloc_aligned(cache, 100, 64, NULL), TIDE_ERR_ARGUMENT);
+  T_STATUS(tide_cpu_resize(cache, address, 200, NULL), TIDE_ERR_ARGUMENT);
+  T_STATUS(tide_cpu_resize(cache, address, 0, NULL), TIDE_ERR_ARGUMENT);
+  T_STATUS(tide_cpu_get_stats(cache, NULL), TIDE_ERR_ARGUMENT);
+
+  cache_expect_live(cache, 1);
+  T_OK(tide_cpu_release(address));
+  cache_close(cache);
+}
+
+T_TEST(test_cpu_badinput__no_cache) {
+  tide_cpu_stats stats = TIDE_CPU_STATS_INIT;
+  void* address = &address;
+  uint64_t orphans = 7;
+
+  T_STATUS(tide_cpu_alloc(NULL, 100, &address), TIDE_ERR_ARGUMENT);
+  T_PTR_EQ(address, NULL);
+  address = &address;
+  T_STATUS(tide_cpu_alloc_zeros(NULL, 100, &address), TIDE_ERR_ARGUMENT);
+  T_PTR_EQ(address, NULL);
+  address = &address;
+  T_STATUS(tide_cpu_alloc_aligned(NULL, 100, 64, &address), TIDE_ERR_ARGUMENT);
+  T_PTR_EQ(address, NULL);
+  address = &address;
+  T_STATUS(tide_cpu_resize(NULL, NULL, 100, &address), TIDE_ERR_ARGUMENT);
+  T_PTR_EQ(address, NULL);
+  T_STATUS(tide_cpu_trim(NULL, 0), TIDE_ERR_ARGUMENT);
+  T_STATUS(tide_cpu_poll(NULL), TIDE_ERR_ARGUMENT);
+  T_STATUS(tide_cpu_set_limits(NULL, 0, 0), TIDE_ERR_ARGUMENT);
+  T_STATUS(tide_cpu_get_stats(NULL, &stats), TIDE_ERR_ARGUMENT);
+  (void)tide_cpu_check(NULL);
+  tide_cpu_reset_accumulated(NULL);
+  tide_cpu_reset_peaks(NULL);
+  tide_cpu_free(NULL, &orphans);
+  T_EQ(orphans, 0);
+  tide_cpu_free(NULL, NULL);
+}
+
+T_TEST(test_cpu_badinput__the_table_of_no_cache) {
+  const tide_memory memory = tide_cpu_memory(NULL);
+  void* address = &address;
+  if (memory.alloc == NULL) return;
+
+  T_STATUS(memory.alloc(&memory, 100, 64, &address), TIDE_ERR_ARGUMENT);
+  T_PTR_EQ(address, NULL);
+}
+
+T_TEST(test_cpu_badinput__statistics_of_another_size) {
+  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_stats stats = TIDE_CPU_STATS_INIT;
+
+  stats.size = 0;
+  T_STATUS(tide_cpu_get_stats(cache, &stats), TIDE_ERR_ARGUMENT);
+  stats.size = 5;
+  T_STATUS(tide_cpu_get_stats(cache, &stats), TIDE_ERR_ARGUMENT);
+
+  cache_close(cache);
+}
+
+T_TEST(test_cpu_badinput__sizes_beyond_the_largest) {
+  static const size_t sizes[] = { TIDE_CPU_MAX_BYTES + 1,
+                                  (size_t)PTRDIFF_MAX,
+                                  (size_t)PTRDIFF_MAX + 1,
+                                  SIZE_MAX - 4096,
+                                  SIZE_MAX - 64,
+                                  SIZE_MAX - 63,
+                                  SIZE_MAX - 1,
+                                  SIZE_MAX };
+  tide_cpu* const cache = cache_open(NULL);
+  const tide_memory memory = tide_cpu_memory(cache);
+  const block b = block_take(cache, 1000, 1);
+
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+    void* address = &address;
+    cache_expect_refused(cache, sizes[i], TIDE_ERR_ARGUMENT);
+    T_STATUS(tide_cpu_alloc_zeros(cache, sizes[i], &address), TIDE_ERR_ARGUMENT);
+    T_PTR_EQ(address, NULL);
+    T_STATUS(tide_cpu_alloc_aligned(cache, sizes[i], 4096, &address), TIDE_ERR_ARGUMENT);
+    T_PTR_EQ(address, NULL);
+    T_STATUS(tide_cpu_resize(cache, b.address, sizes[i], &address), TIDE_ERR_ARGUMENT);
+    T_PTR_EQ(address, NULL);
+    T_STATUS(memory.alloc(&memory, sizes[i], 64, &address), TIDE_ERR_ARGUMENT);
+    T_PTR_EQ(address, NULL);
+  }
+
+  T_EQ(cache_stats(cache).live.allocated, 1);
+  T_EQ(cache_stats(cache).failures, 0);
+  block_give(&b);
+  cache_close(cache);
+}
+
+T_TEST(test_cpu_badinput__alignments_without_sense) {
+  static const size_t alignments[] = {
+    0, 3, 65, 96, 4095, TIDE_CPU_MAX_ALIGNMENT + 64, 2 * TIDE_CPU_MAX_ALIGNMENT, (size_t)1 << 63, SIZE_MAX
+  };
+  tide_cpu* const cache = cache_open(NULL);
+
+  for (size_t i = 0; i < sizeof alignments / sizeof *alignments; i++) {
+    void* address = &address;
+    T_STATUS(tide_cpu_alloc_aligned(cache, 100, alignments[i], &address), TIDE_ERR_ARGUMENT);
+    T_PTR_EQ(address, NULL);
+  }
+
+  T_EQ(cache_stats(cache).live.allocated, 0);
+  cache_close(cache);
+}
+
+// The largest size at the largest alignment overflows nothing; there is just no memory for it.
+T_TEST(test_cpu_badinput__the_largest_of_both) {
+  tide_cpu_options options = TIDE_CPU_OPTIONS_INIT;
+  options.max_bytes = 64 * MIB;
+  tide_cpu* const cache = cache_open(&options);
+  void* address = &address;
+
+  T_STATUS(tide_cpu_alloc_aligned(cache, TIDE_CPU_MAX_BYTES, TIDE_CPU_MAX_ALIGNMENT, &address),
+           TIDE_ERR_NO_MEMORY);
+  T_PTR_EQ(address, NULL);
+
+  cache_close(cache);
+}
+
+// Addresses all over the place, at every function that takes one.
+T_TEST(test_cpu_badinput__addresses_at_random) {
+  tide_cpu* const cache = cache_open(NULL);
+  t_rng rng = t_rng_new(1);
+  block blocks[16];
+  for (size_t i = 0; i < 16; i++) blocks[i] = block_take(cache, 100 + i * i * 5000, i);
+
+  for (size_t i = 0; i < t_scaled(3000); i++) {
+    const block* const near = &blocks[i % 16];
+    const uintptr_t offset = t_rng_next(&rng) >> t_rng_below(&rng, 64);
+    uintptr_t at = i % 3 == 0 ? offset : (uintptr_t)near->address + (i % 3 == 1 ? offset : -offset);
+    const tide_cpu_info info = tide_cpu_find((void*)at);
+    if (info.is_live && info.address == (void*)at) continue;
+    void* moved = &moved;
+    if (at == 0) continue;
+    T_CHECK(tide_cpu_release((void*)at) != TIDE_OK);
+    T_CHECK(tide_cpu_forget((void*)at) != TIDE_OK);
+    T_CHECK(tide_cpu_resize(cache, (void*)at, 5000, &moved) != TIDE_OK);
+    T_PTR_EQ(moved, NULL);
+  }
+
+  cache_expect_live(cache, 16);
+  for (size_t i = 0; i < 16; i++) block_give(&blocks[i]);
+  cache_close(cache);
+}
+
+// Limits below what is live harm nothing: they count for what comes.
+T_TEST(test_cpu_badinput__limits_below_what_is_live) {
+  tide_cpu* const cache = cache_open(NULL);
+  const block b = block_take(cache, 8 * MIB, 1);
+
+  T_OK(tide_cpu_set_limits(cache, 0, 0));
+
+  cache_expect_refused(cache, MIB, TIDE_ERR_NO_MEMORY);
+  block_give(&b);
+  T_OK(tide_cpu_set_limits(cache, TIDE_NO_LIMIT, TIDE_NO_LIMIT));
+  const block again = block_take(cache, MIB, 2);
+  block_give(&again);
+  cache_close(cache);
+}

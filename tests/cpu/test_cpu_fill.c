@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// What memory of the CPU cache holds when it is handed out: on its first use and on every other one, to its
+// last byte, from the system and from a source whose memory is anything but zeros.
+#include "blocks.h"
+
+static const char* const sources[] = { "system", "source", NULL };
+static const size_t fill_sizes[] = { 1,      2,      3,       4,       5,       7,       8,      9,
+                                     63,     64,     65,      100,     127,     1000,    1023,   1025,
+                                     4095,   4096,   4097,    20001,   32767,   32768,   32769,  65535,
+                                     100003, 262145, 1048583, 2097151, 2097152, 2097153, 3333333 };
+#define FILL_SIZES (sizeof fill_sizes / sizeof *fill_sizes)
+
+static source fill_source;
+
+static tide_cpu* fill_open(tide_fill fill) {
+  tide_cpu_options options = TIDE_CPU_OPTIONS_INIT;
+  source_init(&fill_source);
+  if (strcmp(t_variant(), "source") == 0) options.memory = fill_source.memory;
+  options.fill = fill;
+  return cache_open(&options);
+}
+
+static void fill_close(tide_cpu* cache) {
+  cache_close(cache);
+  source_fini(&fill_source);
+}
+
+static void expect_fill(tide_fill fill, const void* address, size_t bytes) {
+  if (fill == TIDE_FILL_ZEROS) expect_zeros(address, bytes);
+  else expect_junk(address, bytes);
+}
+
+// Three lives of every size: the first on new memory, the others on what was written to the last byte.
+static void expect_filled_always(tide_fill fill) {
+  tide_cpu* const cache = fill_open(fill);
+  for (size_t life = 0; life < 3; life++) {
+    for (size_t i = 0; i < FILL_SIZES; i++) {
+      uint8_t* const address = cache_take(cache, fill_sizes[i]);
+      expect_fill(fill, address, fill_sizes[i]);
+      memset(address, 0x5a, tide_cpu_find(address).bytes);
+      T_OK(tide_cpu_release(address));
+    }
+  }
+  fill_close(cache);
+}
+
+T_TEST_OVER(test_cpu_fill__zeros_on_first_use_and_on_every_reuse, sources) {
+  expect_filled_always(TIDE_FILL_ZEROS);
+}
+
+T_TEST_OVER(test_cpu_fill__junk_on_first_use_and_on_every_reuse, sources) {
+  expect_filled_always(TIDE_FILL_JUNK);
+}
+
+// Memory of one size after another, split and merged, is as good as new.
+static void expect_filled_at_random(tide_fill fill) {
+  enum { COUNT = 24 };
+  void* blocks[COUNT] = { NULL };
+  tide_cpu* const cache = fill_open(fill);
+  t_rng rng = t_rng_new((uint64_t)fill);
+  for (size_t i = 0; i < t_scaled(T_HAS_SANITIZER ? 300 : 1500); i++) {
+    void** const b = &blocks[t_rng_below(&rng, COUNT)];
+    if (*b != NULL) {
+      T_OK(t_rng_below(&rng, 4) == 0 ? tide_cpu_forget(*b) : tide_cpu_release(*b));
+      *b = NULL;
+      if (i % 64 == 0) T_OK(tide_cpu_trim(cache, MIB));
+      continue;
+    }
+    const size_t bytes = 1 + random_bytes(&rng, 18);
+    *b = t_rng_below(&rng, 4) > 0 ? cache_take(cache, bytes) : cache_take_aligned(cache, bytes, 4096);
+    expect_fill(fill, *b, bytes);
+    memset(*b, 0xff, tide_cpu_find(*b).bytes);
+  }
+  for (size_t i = 0; i < COUNT; i++) T_OK(tide_cpu_release(blocks[i]));
+  fill_close(cache);
+}
+
+T_TEST_OVER(test_cpu_fill__zeros_at_random, sources) { expect_filled_at_random(TIDE_FILL_ZEROS); }
+T_TEST_OVER(test_cpu_fill__junk_at_random, sources) { expect_filled_at_random(TIDE_FILL_JUNK); }
+
+// ---------------------------------------------------------------------------------------------------
+// Zeros by request
+
+T_TEST_OVER(test_cpu_fill__alloc_zeros_on_used_memory, sources) {
+  tide_cpu* const cache = fill_open(TIDE_FILL_NOTHING);
+
+  for (size_t i = 0; i < FILL_SIZES; i++) {
+    uint8_t* const used = cache_take(cache, fill_sizes[i]);
+    memset(used, 0x5a, tide_cpu_find(used).bytes);
+    T_OK(tide_cpu_release(used));
+    uint8_t* const zeros = cache_take_zeros(cache, fill_sizes[i]);
+    T_PTR_EQ(zeros, used);
+    memset(zeros, 0x5a, fill_sizes[i]);
+    T_OK(tide_cpu_release(zeros));
+  }
+
+  fill_close(cache);
+}
+
+// Zeros are asked for by the request, whatever the cache fills with.
+T_TEST_OVER(test_cpu_fill__alloc_zeros_of_a_cache_that_fills_with_junk, sources) {
+  tide_cpu* const cache = fill_open(TIDE_FILL_JUNK);
+
+  for (size_t i = 0; i < FILL_SIZES; i++) {
+    void* const address = cache_take_zeros(cache, fill_sizes[i]);
+    T_OK(tide_cpu_release(address));
+  }
+
+  fill_close(cache);
+}
+
+// After a trim, part of what a cache has is new again and part is not.
+T_TEST_OVER(test_cpu_fill__alloc_zeros_of_memory_that_was_partly_given_back, sources) {
+  tide_cpu* const cache = fill_open(TIDE_FILL_NOTHING);
+  t_rng rng = t_rng_new(3);
+
+  for (size_t i = 0; i < 100; i++) {
+    cache_leave_idle(cache, 1 + random_bytes(&rng, 20), 1 + i % 4);
+    T_OK(tide_cpu_trim(cache, t_rng_below(&rng, 4 * MIB)));
+    const size_t bytes = 1 + random_bytes(&rng, 20);
+    void* const address = cache_take_zeros(cache, bytes);
+    memset(address, 0xee, bytes);
+    T_OK(tide_cpu_release(address));
+  }
+
+  fill_close(cache);
+}
+
+// Zeros of new pages of the system are had without writing: they are not in memory yet.
+T_TEST(test_cpu_fill__new_zeros_of_the_system_are_not_written) {
+  tide_cpu_options options = TIDE_CPU_OPTIONS_INIT;
+  options.huge_pages = false;
+  tide_cpu* const cache = cache_open(&options);
+  void* address = NULL;
+
+  T_OK(tide_cpu_alloc_zeros(cache, 32 * MIB, &address));
+
+  T_EQ(resident_bytes(address, 32 * MIB), 0);
+  expect_zeros(address, 32 * MIB);
+  T_OK(tide_cpu_release(address));
+  cache_close(cache);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// The new part of a resized block
+
+static void expect_resized(tide_fill fill) {
+  tide_cpu* const cache = fill_open(fill);
+  t_rng rng = t_rng_new(4);
+  for (size_t i = 0; i < 150; i++) {
+    const size_t before = 1 + random_bytes(&rng, 17);
+    const size_t after = 1 + random_bytes(&rng, 18);
+    void* address = cache_take(cache, before);
+    const size_t usable = tide_cpu_find(address).bytes;
+    memset(address, 0x11, usable);
+    T_OK(tide_cpu_resize(cache, address, after, &address));
+    T_FILLED(address, 0x11, before < after ? before : after);
+    for (size_t at = (usable + 3) / 4 * 4; at < after; at += 4) {
+      expect_fill(fill, (uint8_t*)address + at, after - at < 4 ? after - at : 4);
+    }
+    T_OK(tide_cpu_release(address));
+  }
+  fill_close(cache);
+}
+
+T_TEST_OVER(test_cpu_fill__the_new_part_is_zeros, sources) { expect_resized(TIDE_FILL_ZEROS); }
+T_TEST_OVER(test_cpu_fill__the_new_part_is_junk, sources) { expect_resized(TIDE_FILL_JUNK); }

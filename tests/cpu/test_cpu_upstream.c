@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// What PyTorch's own tests ask of its CPU caching allocator, and a fork's of a variant with a cap.
+#include "blocks.h"
+#include "tidemark/tensor.h"
+
+static void* tensor_take(size_t bytes) {
+  void* address = NULL;
+  T_OK(tide_tensor_alloc(bytes, &address));
+  T_CHECK(address != NULL);
+  return address;
+}
+
+T_TEST(test_cpu_upstream__the_same_size_in_one_scope_is_the_same_memory) {
+  tide_cpu* const cache = cache_open(NULL);
+  T_OK(tide_tensor_enter(cache));
+
+  void* const first = tensor_take(23 * 23 * 4);
+  T_OK(tide_tensor_release(first));
+  void* const second = tensor_take(23 * 23 * 4);
+
+  T_PTR_EQ(second, first);
+  T_OK(tide_tensor_release(second));
+  T_OK(tide_tensor_leave(cache));
+  cache_close(cache);
+}
+
+T_TEST(test_cpu_upstream__allocated_outside_and_released_inside) {
+  tide_cpu* const cache = cache_open(NULL);
+  void* const outside = tensor_take(23 * 23 * 4);
+
+  T_OK(tide_tensor_enter(cache));
+  T_OK(tide_tensor_release(outside));
+  T_OK(tide_tensor_leave(cache));
+
+  T_EQ(cache_stats(cache).cached_bytes, 0);
+  T_EQ(cache_stats(cache).live.allocated, 0);
+  cache_close(cache);
+}
+
+T_TEST(test_cpu_upstream__allocated_inside_and_released_outside) {
+  tide_cpu* const cache = cache_open(NULL);
+  T_OK(tide_tensor_enter(cache));
+  void* const inside = tensor_take(23 * 23 * 4);
+  T_OK(tide_tensor_leave(cache));
+
+  T_OK(tide_tensor_release(inside));
+
+  cache_expect_live(cache, 0);
+  cache_close(cache);
+}
+
+T_TEST(test_cpu_upstream__a_disabled_cache_hands_out_other_memory) {
+  tide_cpu* const cache = cache_open(NULL);
+  T_OK(tide_tensor_enter(cache));
+  void* const first = tensor_take(23 * 23 * 4);
+  T_OK(tide_tensor_release(first));
+
+  T_OK(tide_tensor_enter(NULL));
+  void* const second = tensor_take(23 * 23 * 4);
+  T_CHECK(second != first);
+  T_CHECK(!tide_cpu_find(second).is_ours);
+  T_OK(tide_tensor_release(second));
+  T_OK(tide_tensor_leave(NULL));
+
+  void* const third = tensor_take(23 * 23 * 4);
+  T_PTR_EQ(third, first);
+  T_OK(tide_tensor_release(third));
+  T_OK(tide_tensor_leave(cache));
+  cache_close(cache);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// The variant with a cap
+
+T_TEST(test_cpu_upstream__a_block_above_the_cap_is_not_kept) {
+  tide_cpu_options options = TIDE_CPU_OPTIONS_INIT;
+  options.max_cached_bytes = MIB;
+  tide_cpu* const cache = cache_open(&options);
+  void* const address = cache_take(cache, 2 * MIB);
+  memset(address, 1, 2 * MIB);
+
+  T_OK(tide_cpu_release(address));
+
+  T_LE(cache_stats(cache).cached_bytes, MIB);
+  T_LE(resident_bytes(address, 2 * MIB), MIB);
+  cache_close(cache);
+}
+
+T_TEST(test_cpu_upstream__a_cap_of_nothing_keeps_nothing) {
+  tide_cpu_options options = TIDE_CPU_OPTIONS_INIT;
+  options.max_cached_bytes = 0;
+  tide_cpu* const cache = cache_open(&options);
+
+  for (size_t i = 1; i < 20; i++) {
+    void* const address = cache_take(cache, i * 65 * KIB);
+    memset(address, 1, i * 65 * KIB);
+    T_EQ(cache_stats(cache).cached_bytes, 0);
+    T_OK(tide_cpu_release(address));
+    T_EQ(cache_stats(cache).cached_bytes, 0);
+    T_EQ(resident_bytes(address, i * 65 * KIB), 0);
+  }
+
+  cache_close(cache);
+}
+
+// Every call that has returned leaves the cached bytes at the cap or below.
+T_TEST(test_cpu_upstream__cached_bytes_never_exceed_the_cap) {
+  enum { COUNT = 48, CAP = 3 << 20 };
+  static block blocks[COUNT];
+  tide_cpu_options options = TIDE_CPU_OPTIONS_INIT;
+  options.max_cached_bytes = CAP;
+  tide_cpu* const cache = cache_open(&options);
+  t_rng rng = t_rng_new(1);
+
+  for (size_t i = 0; i < t_scaled(4000); i++) {
+    block* const b = &blocks[t_rng_below(&rng, COUNT)];
+    if (b->address == NULL) {
+      *b = block_take(cache, 1 + random_bytes(&rng, 20), i);
+    } else {
+      block_give(b);
+      b->address = NULL;
+    }
+    T_LE(cache_stats(cache).cached_bytes, CAP);
+  }
+  for (size_t i = 0; i < COUNT; i++) {
+    if (blocks[i].address == NULL) continue;
+    block_give(&blocks[i]);
+    T_LE(cache_stats(cache).cached_bytes, CAP);
+  }
+
+  cache_close(cache);
+}
+
+typedef struct churn {
+  tide_cpu* cache;
+  uint64_t index;
+} churn;
+
+static void* churn_run(void* user) {
+  const churn* const c = user;
+  block blocks[8] = { { 0 } };
+  t_rng rng = t_rng_new(c->index);
+  for (size_t i = 0; i < t_scaled(T_HAS_SANITIZER ? 300 : 2000); i++) {
+    block* const b = &blocks[i % 8];
+    if (b->address != NULL) block_give(b);
+    *b = block_take(c->cache, 1 + random_bytes(&rng, 19), i);
+  }
+  for (size_t i = 0; i < 8; i++) block_give(&blocks[i]);
+  return NULL;
+}
+
+// Threads share a cap. What they have released of one another may be above, by a sixteenth.
+T_TEST(test_cpu_upstream__threads_share_the_cap) {
+  enum { THREADS = 3 };
+  tide_cpu_options options = TIDE_CPU_OPTIONS_INIT;
+  options.max_cached_bytes = 2 * MIB;
+  tide_cpu* const cache = cache_open(&options);
+  pthread_t threads[THREADS];
+  churn churns[THREADS];
+
+  for (size_t i = 0; i < THREADS; i++) {
+    churns[i] = (churn){ cache, i };
+    t_thread_start(&threads[i], churn_run, &churns[i]);
+  }
+  for (size_t i = 0; i < THREADS; i++) t_thread_join(threads[i]);
+
+  T_LE(cache_stats(cache).cached_bytes, 2 * MIB + 2 * MIB / 16);
+  cache_close(cache);
+}
