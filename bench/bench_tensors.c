@@ -9,6 +9,7 @@
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -19,20 +20,36 @@ extern char** environ;
 // ---------------------------------------------------------------------------------------------------
 // One sample as a program
 
-static void result_write(const tensors_result* result, FILE* file) {
-  (void)fprintf(file, "%.2f %.2f %.4f %.1f %.1f %.3f %.3f %.3f\n", result->ns, result->processor_ns,
-                result->faults, result->peak_rss_mib, result->peak_live_mib, result->others, result->growth,
-                result->loss);
+enum { RESULT_FIELDS = 10 };
+
+static void result_fields(tensors_result* result, double* out[RESULT_FIELDS]) {
+  double* const fields[RESULT_FIELDS] = { &result->ns,
+                                          &result->processor_ns,
+                                          &result->faults,
+                                          &result->peak_rss_mib,
+                                          &result->peak_live_mib,
+                                          &result->others,
+                                          &result->growth,
+                                          &result->loss,
+                                          &result->processor_growth,
+                                          &result->processor_loss };
+  memcpy(out, fields, sizeof fields);
+}
+
+static void result_write(tensors_result* result, FILE* file) {
+  double* fields[RESULT_FIELDS];
+  result_fields(result, fields);
+  for (size_t i = 0; i < RESULT_FIELDS; i++)
+    (void)fprintf(file, "%.6g%c", *fields[i], i + 1 < RESULT_FIELDS ? ' ' : '\n');
 }
 
 static bool result_read(FILE* file, tensors_result* out) {
   char line[256];
-  double* const fields[] = { &out->ns,           &out->processor_ns,  &out->faults,
-                             &out->peak_rss_mib, &out->peak_live_mib, &out->others,
-                             &out->growth,       &out->loss };
+  double* fields[RESULT_FIELDS];
+  result_fields(out, fields);
   char* text = fgets(line, sizeof line, file);
   if (text == NULL) return false;
-  for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+  for (size_t i = 0; i < RESULT_FIELDS; i++) {
     char* end = NULL;
     *fields[i] = strtod(text, &end);
     if (end == text) return false;
@@ -50,7 +67,8 @@ static int sample_usage(void) {
     (void)fprintf(stderr, " %s", tensors_allocator_name((tensors_allocator)i));
   (void)fprintf(stderr,
                 "\nwrites: ns, processor ns and page faults of an operation; peak MiB of the process and\n"
-                "live; the part of the computer others had; growth and loss of two threads\n");
+                "live; the part of the computer others had; growth and loss of two threads, and the same\n"
+                "by the processor\n");
   return 2;
 }
 
@@ -63,7 +81,7 @@ int tensors_sample_main(int argc, char** argv) {
     (void)fprintf(stderr, "tidemark_bench: %s cannot do %s\n", argv[1], argv[0]);
     return 2;
   }
-  const tensors_result result = tensors_measure(cell, allocator, seconds);
+  tensors_result result = tensors_measure(cell, allocator, seconds);
   result_write(&result, stdout);
   return 0;
 }

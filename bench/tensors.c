@@ -477,6 +477,10 @@ static double growth(const tally* alone, const tally* together) {
   return per_operation(together->ns, together) / per_operation(alone->ns, alone);
 }
 
+static double processor_growth(const tally* alone, const tally* together) {
+  return per_operation(together->processor_ns, together) / per_operation(alone->processor_ns, alone);
+}
+
 // Each thread counts alike, or, when one hands over to another, the clock of the first and the one with more
 // work to do.
 static tensors_result sample_result(const sample* s) {
@@ -495,6 +499,8 @@ static tensors_result sample_result(const sample* s) {
   const tally* const turns = s->lanes[0].tallies;
   result.growth = growth(&turns[TURN_ALONE], &turns[TURN_TOGETHER]);
   result.loss = growth(&turns[TURN_PLAN_ALONE], &turns[TURN_PLAN_TOGETHER]);
+  result.processor_growth = processor_growth(&turns[TURN_ALONE], &turns[TURN_TOGETHER]);
+  result.processor_loss = processor_growth(&turns[TURN_PLAN_ALONE], &turns[TURN_PLAN_TOGETHER]);
   return result;
 }
 

@@ -30,8 +30,8 @@ typedef enum tensors_allocator {
   TENSORS_ALLOCATORS
 } tensors_allocator;
 
-// Of an operation of one thread, after some runs that do not count. The last two are there when two threads
-// work in memory that is not touched, and else 0.
+// Of an operation of one thread, after some runs that do not count. The last four are there when two threads
+// work in memory that is not touched, and else 0; by the processor's time they do not see who waits.
 typedef struct tensors_result {
   double ns;
   double processor_ns;
@@ -41,6 +41,8 @@ typedef struct tensors_result {
   double others;         // the part of the computer's processors that other processes had meanwhile
   double growth;         // how much longer an operation takes the first thread when the second works as well
   double loss;           // the same growth of threads that share nothing: what the computer itself loses
+  double processor_growth;
+  double processor_loss;
 } tensors_result;
 
 // Cells by name; NULL when there is none. `index` counts from 0, NULL after the last.

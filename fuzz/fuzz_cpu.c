@@ -19,11 +19,11 @@
 
 enum {
   FUZZ_CACHES = 3,
-  FUZZ_STEPS = 60,
+  FUZZ_STEPS = 48,
   FUZZ_BLOCKS = 24,
   FUZZ_GONE = 8,
   FUZZ_PIECES = 256,
-  FUZZ_STEPS_A_CHECK = 8,
+  FUZZ_STEPS_A_CHECK = 16,
   FUZZ_SPAN = 128
 };
 #define FUZZ_MIB ((size_t)1 << 20)

@@ -138,7 +138,6 @@ TIDE_API tide_memory tide_cpu_memory(tide_cpu* cache);
 TIDE_API TIDE_NODISCARD tide_status tide_cpu_trim(tide_cpu* cache, uint64_t bytes);
 TIDE_API TIDE_NODISCARD tide_status tide_cpu_trim_all(uint64_t bytes);
 // Gives back what has been idle for too long. Allocating and releasing do this by themselves now and then.
-// Small blocks in a thread's magazines count as idle when two calls in a row have found them untouched.
 TIDE_API TIDE_NODISCARD tide_status tide_cpu_poll(tide_cpu* cache);
 
 // Changes limits from now on: those of TIDE_CPU_OPTIONS_INIT with these names. Idle memory above goes back.

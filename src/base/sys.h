@@ -14,6 +14,7 @@
 
 // Time
 uint64_t tide__sys_clock_ns(void);
+uint64_t tide__sys_coarse_clock_ns(void);  // some milliseconds behind, and much cheaper
 void tide__sys_sleep_ns(uint64_t ns);
 // The processor time that the calling thread has used.
 uint64_t tide__sys_thread_cpu_ns(void);

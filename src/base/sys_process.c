@@ -22,6 +22,12 @@ uint64_t tide__sys_clock_ns(void) {
   return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
+uint64_t tide__sys_coarse_clock_ns(void) {
+  struct timespec now;
+  (void)clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
 void tide__sys_sleep_ns(uint64_t ns) {
   struct timespec rest = { .tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u) };
   while (nanosleep(&rest, &rest) == -1 && errno == EINTR) {}

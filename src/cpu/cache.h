@@ -150,6 +150,7 @@ typedef enum tide__cpu_counter {
 struct tide_cpu {
   tide__fronts fronts;         // first: every call reads it
   uint64_t fast_bytes;         // requests up to this size are small and not filled
+  uint64_t tick_ns;            // an eighth of idle_ns; 0: time does not pass
   uint64_t fast_pages_bytes;   // and up to this size are pages that are kept and not filled
   uint64_t most_pages;         // that the computer has; no block is larger
   tide__atomic_u32 is_ending;  // its owner has freed it; blocks of it live on
@@ -300,6 +301,14 @@ typedef enum tide__release_how {
 tide_status tide__cpu_release_slowly(tide__region* region, uint64_t address, tide__release_how how);
 void tide__cpu_stop_helper(tide_cpu* cache);
 tide_status tide__cpu_start_helper(tide_cpu* cache);
+
+// The tick of now. A block of many pages is worth a look at the clock: it costs much to have them back.
+uint32_t tide__cpu_now(const tide_cpu* cache);
+#define TIDE__CLOCK_PAGES 256
+static inline uint32_t tide__cpu_stamp(const tide_cpu* cache, uint64_t pages) {
+  if (pages < TIDE__CLOCK_PAGES || cache->tick_ns == 0) return tide__load_relaxed(&cache->stamp);
+  return tide__cpu_now(cache);
+}
 
 // cpu_stats.c: all but the first with the front entered
 // Counts the end of a block for no front.

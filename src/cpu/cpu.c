@@ -311,7 +311,7 @@ static inline bool pages_put_simply(tide_cpu* cache, tide__region* region, uint6
                          front->tally.changes < TIDE__CHANGES_PER_TELLING &&
                          pages_claim(region, page, &pages);
   if (is_simple) {
-    zone->idle_pages += tide__region_put(region, page, tide__load_relaxed(&cache->stamp));
+    zone->idle_pages += tide__region_put(region, page, tide__cpu_stamp(cache, pages));
     tide__cpu_note_pages(front, -1, -(int64_t)(pages << TIDE__PAGE_SHIFT));
   }
   tide__front_leave_fast(front);
@@ -432,7 +432,7 @@ static inline tide__slab* region_slab(const tide__region* region, uint64_t page)
 CPU_SELDOM static tide_status cpu_release(uint64_t address) {
   if (address == 0) return TIDE_OK;
   tide__region* const region = tide__region_at(address);
-  if (region == NULL) return release_foreign(address);
+  if (region == NULL || !tide__is_aligned(address, TIDE__CPU_ALIGNMENT)) return release_foreign(address);
   const uint64_t page = (address - region->address) >> TIDE__PAGE_SHIFT;
   tide__slab* const slab = region_slab(region, page);
   if (slab != NULL) return small_release(region, slab, address);

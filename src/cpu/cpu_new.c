@@ -99,8 +99,9 @@ static void cache_set_up(tide_cpu* cache, const tide_cpu_options* options, const
   tide__mutex_init(&cache->totals_lock, TIDE__RANK_TOTALS);
   tide__zone_init(&cache->zone, cache, NULL);
   tide__slabs_init(cache);
-  const uint64_t tick_ns = tide__max(options->idle_ns / TIDE__TICKS_PER_IDLE, 1);
-  cache->last_sweep = tide__sys_clock_ns() / tick_ns;
+  if (options->idle_ns == 0) return;
+  cache->tick_ns = tide__max(options->idle_ns / TIDE__TICKS_PER_IDLE, 1);
+  cache->last_sweep = tide__sys_coarse_clock_ns() / cache->tick_ns;
   cache->stamp = (uint32_t)cache->last_sweep & TIDE__STAMP_MASK;
 }
 
@@ -136,8 +137,10 @@ tide_status tide_cpu_trim(tide_cpu* cache, uint64_t bytes) {
 
 tide_status tide_cpu_poll(tide_cpu* cache) {
   TIDE_REQUIRE(cache != NULL, TIDE_ERR_ARGUMENT, "poll: the cache is NULL");
+  if (cache->tick_ns == 0) return TIDE_OK;
   tide__cpu_look(cache);
-  if (cache->options.idle_ns != 0) tide__cpu_sweep(cache, TIDE__TICKS_PER_IDLE);
+  tide__cpu_sweep(cache, TIDE__TICKS_PER_IDLE);
+  tide__cpu_sweep(cache, TIDE__TICKS_PER_IDLE);  // which finds the magazines of threads that rest untouched
   return TIDE_OK;
 }
 

@@ -37,15 +37,16 @@ bool tide__cpu_charge(void* user, uint64_t pages) {
   do {
     if (pages > most || before > most - pages) return false;
   } while (!atomic_compare_exchange_weak_explicit(&cache->system_pages, &before, before + pages,
-                                                  memory_order_relaxed, memory_order_relaxed));
+                                                  memory_order_acquire, memory_order_relaxed));
   limits_count_system(cache, (int64_t)pages);
   return true;
 }
 
 void tide__cpu_uncharge(tide_cpu* cache, uint64_t pages) {
   if (pages == 0) return;
-  (void)atomic_fetch_sub_explicit(&cache->system_pages, pages, memory_order_relaxed);
-  limits_count_system(cache, -(int64_t)pages);
+  limits_count_system(cache,
+                      -(int64_t)pages);  // first, so that the statistic never shows more than was allowed
+  (void)atomic_fetch_sub_explicit(&cache->system_pages, pages, memory_order_release);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -220,11 +221,13 @@ void tide__cpu_trim(tide_cpu* cache, uint64_t bytes) {
   }
 }
 
+uint32_t tide__cpu_now(const tide_cpu* cache) {
+  return (uint32_t)(tide__sys_coarse_clock_ns() / cache->tick_ns) & TIDE__STAMP_MASK;
+}
+
 void tide__cpu_look(tide_cpu* cache) {
-  const uint64_t idle_ns = cache->options.idle_ns;
-  if (idle_ns == 0) return;
-  const uint64_t tick_ns = tide__max(idle_ns / TIDE__TICKS_PER_IDLE, 1);
-  const uint64_t tick = tide__sys_clock_ns() / tick_ns;
+  if (cache->tick_ns == 0) return;
+  const uint64_t tick = tide__sys_coarse_clock_ns() / cache->tick_ns;
   uint64_t last = tide__load_relaxed(&cache->last_sweep);
   tide__store_relaxed(&cache->stamp, (uint32_t)tick & TIDE__STAMP_MASK);
   if (tick - last < TIDE__TICKS_PER_IDLE / 2) return;

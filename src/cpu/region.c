@@ -132,21 +132,11 @@ void tide__region_make_busy(tide__region* region, uint64_t page) {
   region->busy_blocks++;
 }
 
-bool tide__region_detach(tide__region* region, uint32_t stamp, uint64_t* out_page) {
-  for (uint32_t bin = tide__bin_next(region, 0); bin < TIDE__REGION_BINS;
-       bin = tide__bin_next(region, bin + 1)) {
-    for (uint32_t at = region->bins[bin]; at != 0; at = region->pages[at - 1].next) {
-      const uint64_t tag = tide__page_tag(region, at - 1);
-      const uint64_t pages = tide__tag_pages(tag);
-      if (tide__tag_stamp(tag) != stamp || tide__region_resident(region, at - 1, pages) == 0) continue;
-      (void)tide__region_remove_idle(region, at - 1);
-      tide__page_set(region, at - 1, tide__tag(TIDE__PAGE_BUSY, pages, stamp));
-      region->busy_blocks++;
-      *out_page = at - 1;
-      return true;
-    }
-  }
-  return false;
+void tide__region_detach(tide__region* region, uint64_t page) {
+  const uint32_t stamp = tide__tag_stamp(tide__page_tag(region, page));
+  const uint64_t pages = tide__region_remove_idle(region, page);
+  tide__page_set(region, page, tide__tag(TIDE__PAGE_BUSY, pages, stamp));
+  region->busy_blocks++;
 }
 
 uint64_t tide__region_forget_memory(tide__region* region, uint64_t page, uint64_t pages) {

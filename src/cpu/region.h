@@ -131,9 +131,8 @@ bool tide__region_resize(tide__region* region, uint64_t page, uint64_t pages, ui
 
 // A block that is LEAVING is BUSY from now on, until it is put back.
 void tide__region_make_busy(tide__region* region, uint64_t page);
-// Takes an idle block that has memory and became idle at `stamp` out of the bins; false if there is none. It
-// stays BUSY until it is put back.
-bool tide__region_detach(tide__region* region, uint32_t stamp, uint64_t* out_page);
+// Takes an idle block out of the bins. It stays BUSY until it is put back.
+void tide__region_detach(tide__region* region, uint64_t page);
 // The memory of pages of a busy block is with the system again. Returns how many had some.
 uint64_t tide__region_forget_memory(tide__region* region, uint64_t page, uint64_t pages);
 
@@ -166,7 +165,7 @@ typedef struct tide__window_of_slabs {
   tide__atomic_u8* marks;
   tide__atomic_u64 ids[TIDE__WINDOW_SLOTS];  // of the fronts of the cache that has a slot
 } tide__window_of_slabs;
-extern tide__window_of_slabs tide__window;
+extern tide__window_of_slabs tide__window __attribute__((visibility("hidden")));
 
 // ---------------------------------------------------------------------------------------------------
 // Finding the region of an address
@@ -176,7 +175,8 @@ extern tide__window_of_slabs tide__window;
 #define TIDE__REGIONS_ROOT_BITS (TIDE__REGIONS_ADDRESS_BITS - TIDE__REGION_SHIFT - TIDE__REGIONS_LEAF_BITS)
 
 typedef _Atomic(tide__region*) tide__region_link;
-extern _Atomic(tide__region_link*) tide__regions[(size_t)1 << TIDE__REGIONS_ROOT_BITS];
+extern _Atomic(tide__region_link*) tide__regions[(size_t)1 << TIDE__REGIONS_ROOT_BITS]
+    __attribute__((visibility("hidden")));
 
 // Keeps every region where it is, for looking at an address that may be nobody's; and ends that.
 void tide__regions_lock(void);

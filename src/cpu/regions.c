@@ -34,19 +34,23 @@ static tide__region_link* regions_leaf(uint64_t unit) {
   return leaf;
 }
 
-// Lets a region be found by its addresses, or no longer. False without memory.
+static tide__mutex regions_lock = TIDE__MUTEX_INIT(TIDE__RANK_MAP);
+
+// Lets a region be found by its addresses, or no longer. False without memory for the map.
 static bool regions_set(const tide__region* region, tide__region* value) {
   const uint64_t first = region->address >> TIDE__REGION_SHIFT;
   const uint64_t end = first + (region->page_count << TIDE__PAGE_SHIFT >> TIDE__REGION_SHIFT);
   for (uint64_t unit = first; unit < end; unit++) {
-    tide__region_link* const leaf = regions_leaf(unit);
-    if (leaf == NULL) return false;
-    tide__store_release(&leaf[unit & (REGIONS_LEAF_ENTRIES - 1)], value);  // pairs with tide__region_at
+    if (regions_leaf(unit) == NULL) return false;
   }
+  tide__mutex_lock(&regions_lock);
+  for (uint64_t unit = first; unit < end; unit++) {
+    tide__region_link* const leaf = regions_leaf(unit);
+    tide__store_relaxed(&leaf[unit & (REGIONS_LEAF_ENTRIES - 1)], value);
+  }
+  tide__mutex_unlock(&regions_lock);
   return true;
 }
-
-static tide__mutex regions_lock = TIDE__MUTEX_INIT(TIDE__RANK_MAP);
 
 void tide__regions_lock(void) TIDE_UNCHECKED_LOCKING { tide__mutex_lock(&regions_lock); }
 void tide__regions_unlock(void) TIDE_UNCHECKED_LOCKING { tide__mutex_unlock(&regions_lock); }
@@ -207,9 +211,7 @@ static void region_give_records(tide__region* region, const tide_heap* heap) {
 void tide__region_free(tide__region* region, const tide_memory* memory, const tide_heap* heap) {
   if (region == NULL) return;
   if (region->page_count > 0) {
-    tide__regions_lock();
     (void)regions_set(region, region->below);
-    tide__regions_unlock();
     region_give_range(region, memory);
   }
   region_give_records(region, heap);

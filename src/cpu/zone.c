@@ -76,7 +76,8 @@ bool tide__zone_take(tide__zone* zone, uint64_t pages, uint64_t alignment, tide_
 }
 
 void tide__zone_put(tide__zone* zone, tide__region* region, uint64_t page) {
-  tide__zone_put_since(zone, region, page, zone_stamp(zone));
+  const uint64_t pages = tide__tag_pages(tide__load_relaxed(&region->pages[page].tag));
+  tide__zone_put_since(zone, region, page, tide__cpu_stamp(zone->cache, pages));
 }
 
 void tide__zone_put_since(tide__zone* zone, tide__region* region, uint64_t page, uint32_t stamp) {
@@ -173,9 +174,10 @@ static void zone_free_region(tide_cpu* cache, tide__region* region) {
   tide__region_free(region, &cache->options.memory, cache->heap);
 }
 
-// How many ticks ago a block became idle.
+// How many ticks ago a block became idle. The cache may not have seen the tick yet that it was stamped in.
 static uint32_t zone_age(const tide__zone* zone, uint32_t stamp) {
-  return (zone_stamp(zone) - stamp) & TIDE__STAMP_MASK;
+  const uint32_t age = (zone_stamp(zone) - stamp) & TIDE__STAMP_MASK;
+  return age <= TIDE__STAMP_MASK / 2 ? age : 0;
 }
 
 // Is a region not needed? Nothing of it is used since `age` ticks ago, and it was made for one block, or
@@ -284,16 +286,32 @@ static zone_purge purge_plan(tide__region* region, uint64_t page, uint64_t wante
   return (zone_purge){ region, page, is_whole ? page : page + pages - wanted, page + pages, false };
 }
 
+// Takes an idle block of at least an age out of the bins; false if there is none.
+static bool region_detach_old(const tide__zone* zone, tide__region* region, uint32_t age,
+                              uint64_t* out_page) {
+  for (uint32_t bin = tide__bin_next(region, 0); bin < TIDE__REGION_BINS;
+       bin = tide__bin_next(region, bin + 1)) {
+    for (uint32_t at = region->bins[bin]; at != 0; at = region->pages[at - 1].next) {
+      const uint64_t tag = tide__load_relaxed(&region->pages[at - 1].tag);
+      if (zone_age(zone, tide__tag_stamp(tag)) < age) continue;
+      if (tide__region_resident(region, at - 1, tide__tag_pages(tag)) == 0) continue;
+      tide__region_detach(region, at - 1);
+      *out_page = at - 1;
+      return true;
+    }
+  }
+  return false;
+}
+
 // Takes blocks of one age out of the bins, as long as more than `bytes` would stay cached.
 static int zone_detach(tide__zone* zone, uint32_t age, uint64_t bytes, zone_purge* batch) {
-  const uint32_t stamp = (zone_stamp(zone) - age) & TIDE__STAMP_MASK;
   uint64_t leaving = 0;
   int count = 0;
   for (tide__region* region = zone->regions; region != NULL; region = region->next) {
     if (!region->has_purge) continue;
     while (count < ZONE_BATCH && tide__zone_cached(zone) > bytes + (leaving << TIDE__PAGE_SHIFT)) {
       uint64_t page = 0;
-      if (!tide__region_detach(region, stamp, &page)) break;
+      if (!region_detach_old(zone, region, age, &page)) break;
       const uint64_t excess = tide__zone_cached(zone) - bytes - (leaving << TIDE__PAGE_SHIFT);
       batch[count] = purge_plan(region, page, (excess + TIDE__PAGE_BYTES - 1) >> TIDE__PAGE_SHIFT);
       leaving += tide__region_resident(region, batch[count].first, batch[count].end - batch[count].first);

@@ -55,8 +55,7 @@ static void waits_fall(tide_pinned_stats* stats, int64_t count, int64_t bytes) {
   stats->waiting_bytes.freed += bytes;
 }
 
-static void waits_begin_locked(tide_pinned* pinned, const tide__pin* block)
-    TIDE_REQUIRES(&pinned->pending.lock) {
+static void waits_begin_locked(tide_pinned* pinned, const tide__pin* block) {
   tide_pinned_stats* const stats[2] = { &pinned->totals, &tide__pin_pool_of(pinned, block)->stats };
   const int64_t bytes = (int64_t)tide__pin_rounded(block);
   for (int i = 0; i < 2; i++) {
@@ -67,8 +66,7 @@ static void waits_begin_locked(tide_pinned* pinned, const tide__pin* block)
 }
 
 // Blocks of one pool after the other: falls are added up, since they make no peak.
-static void waits_end_locked(tide_pinned* pinned, const tide__pin* list)
-    TIDE_REQUIRES(&pinned->pending.lock) {
+static void waits_end_locked(tide_pinned* pinned, const tide__pin* list) {
   while (list != NULL) {
     tide__pin_pool* const pool = tide__pin_pool_of(pinned, list);
     int64_t count = 0;

@@ -98,7 +98,7 @@ void tide__pin_uses_give(tide_pinned* pinned, tide__pin_use* list) {
   tide__mutex_unlock(&pinned->pending.lock);
 }
 
-static void use_give(tide_pinned* pinned, tide__pin_use* use) {
+static void pin_use_give(tide_pinned* pinned, tide__pin_use* use) {
   use->next = NULL;
   tide__pin_uses_give(pinned, use);
 }
@@ -187,7 +187,7 @@ static bool uses_add(tide_pinned* pinned, tide__pin* block, uint32_t generation,
   const tide__pin_use* const old = is_live ? uses_oldest_locked(block) : NULL;
   if (old != NULL) *out_old = (old_use){ old->event, old->version };
   uses_unlock(block);
-  if (is_spare) use_give(pinned, use);
+  if (is_spare) pin_use_give(pinned, use);
   return is_live;
 }
 
@@ -204,7 +204,7 @@ static void uses_remove(tide_pinned* pinned, tide__pin* block, uint32_t generati
     if (found != NULL) *place = found->next;
   }
   uses_unlock(block);
-  if (found != NULL) use_give(pinned, found);
+  if (found != NULL) pin_use_give(pinned, found);
 }
 
 // So that a block that lives long and is announced often does not gather events: the oldest goes if its
@@ -261,7 +261,7 @@ static tide_status pin_record_use(tide_pinned* pinned, const char* call, tide_bl
   if (is_now && !tide__pin_stream_is_captured(pinned, device, stream)) {
     const tide_status status = use_record_now(pinned, use);
     if (status != TIDE_OK) {
-      use_give(pinned, use);
+      pin_use_give(pinned, use);
       return status;
     }
   }

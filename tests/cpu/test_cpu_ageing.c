@@ -51,6 +51,29 @@ T_TEST(test_cpu_ageing__small_blocks_age_too) {
   cache_close(cache);
 }
 
+// What the statistics say is what the system says: the process has as much less.
+T_TEST(test_cpu_ageing__the_resident_size_falls) {
+  if (T_HAS_SANITIZER) t_skip("a sanitizer has memory of its own for ours");
+  enum { COUNT = 20000 };
+  static void* blocks[COUNT];
+  tide_cpu* const cache = ageing_open(IDLE_NS, false);
+  for (size_t i = 0; i < COUNT; i++) {
+    blocks[i] = cache_take(cache, 1000 + i % 50 * 20);
+    memset(blocks[i], 1, 1000);
+  }
+  const size_t before = resident_process_bytes();
+  const size_t taken = (size_t)cache_stats(cache).system_bytes.current;
+  for (size_t i = 0; i < COUNT; i++) T_OK(tide_cpu_release(blocks[i]));
+
+  wait_ns(3 * IDLE_NS);
+  T_OK(tide_cpu_poll(cache));
+
+  T_EQ(cache_stats(cache).system_bytes.current, 0);
+  T_LE(20 * MIB, taken);
+  T_LE(resident_process_bytes() + taken / 10 * 9, before);
+  cache_close(cache);
+}
+
 T_TEST(test_cpu_ageing__poll_keeps_what_is_young) {
   tide_cpu* const cache = ageing_open(PATIENCE_NS * 100, false);
   void* const address = leave_one_idle(cache, 8 * MIB);

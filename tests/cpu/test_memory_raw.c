@@ -73,7 +73,7 @@ T_TEST(test_memory_raw__flags_that_are_none_are_refused) {
 // Whole huge pages: the memory begins at one, so that neither head nor tail is lost.
 T_TEST(test_memory_raw__huge_pages_begin_at_huge_pages) {
   const tide_memory memory = tide_memory_raw(TIDE_RAW_HUGE_PAGES);
-  void* small = NULL;
+  void* small[64];
   void* large = NULL;
   void* larger = NULL;
 
@@ -85,12 +85,12 @@ T_TEST(test_memory_raw__huge_pages_begin_at_huge_pages) {
   // Below, page alignment for every size would be bloat.
   size_t on_pages = 0;
   for (size_t i = 0; i < 64; i++) {
-    T_OK(memory.alloc(&memory, 1000, 64, &small));
-    on_pages += (uintptr_t)small % 4096 == 0;
-    memset(small, 1, 1000);
-    T_OK(memory.release(&memory, small));
+    T_OK(memory.alloc(&memory, 1000, 64, &small[i]));
+    on_pages += (uintptr_t)small[i] % 4096 == 0;
+    memset(small[i], 1, 1000);
   }
   T_LT(on_pages, 64);
+  for (size_t i = 0; i < 64; i++) T_OK(memory.release(&memory, small[i]));
 
   T_OK(memory.release(&memory, larger));
   T_OK(memory.release(&memory, large));

@@ -374,6 +374,47 @@ PINNED_TEST_WITH(test_pinned_sources__requests_look_too, machine_dry, with_age) 
   T_EQ(current(p, allocations), 4);
 }
 
+#define HOUR_CAP (64 * MIB)
+#define HOUR_IDLE_NS 10000000000u
+
+static void with_cap_and_age(tide_pinned_options* options) {
+  options->max_cached_bytes = HOUR_CAP;
+  options->idle_ns = HOUR_IDLE_NS;
+}
+
+// Bytes of blocks that are handed out, as they are rounded.
+static uint64_t replace_one(tide_pinned* p, t_rng* rng, tide_block* block, size_t* bytes) {
+  give(p, *block);
+  *bytes = 1 + t_rng_below(rng, (size_t)1 << (9 + t_rng_below(rng, 16)));
+  *block = take(p, *bytes);
+  return tide_pinned_round(p, *bytes);
+}
+
+// An hour of random sizes: nothing grows without bound, and what is not needed any more goes.
+PINNED_TEST_WITH(test_pinned_sources__an_hour_of_random_sizes_stays_under_the_cap, machine_dry,
+                 with_cap_and_age) {
+  enum { LIVE = 64, STEPS = 20000 };
+  t_rng rng = t_rng_new(12);
+  tide_block blocks[LIVE] = { { NULL, 0 } };
+  size_t sizes[LIVE] = { 0 };
+  uint64_t live[LIVE] = { 0 };
+  for (size_t i = 0; i < STEPS; ++i) {
+    const size_t n = t_rng_below(&rng, LIVE);
+    live[n] = replace_one(p, &rng, &blocks[n], &sizes[n]);
+    T_OK(tide_dry_advance(m, 3600 * (uint64_t)1000000000 / STEPS));
+    if (i % 16 != 0) continue;
+    uint64_t sum = 0;
+    for (size_t k = 0; k < LIVE; ++k) sum += live[k];
+    // Chunks of small blocks that are partly in use can not go.
+    T_LE(current(p, reserved_bytes), sum + HOUR_CAP + 16 * MIB);
+  }
+
+  for (size_t i = 0; i < LIVE; ++i) give(p, blocks[i]);
+  for (size_t i = 0; i < 4; ++i) pass_time(m, p, HOUR_IDLE_NS);
+
+  expect_nothing_left(p);
+}
+
 PINNED_TEST_OVER(test_pinned_sources__nothing_ages_unless_asked_for, machine_dry) {
   give(p, take(p, SINGLE));
   for (int i = 0; i < 10; ++i) pass_time(m, p, 1000000000);

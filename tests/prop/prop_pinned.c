@@ -1050,7 +1050,7 @@ T_TEST_OVER(prop_pinned__agrees_with_a_list_of_blocks, prop_modes) {
   static op list[LIST_MAX];
   const bool is_apart = !mode_is("cuda");
   const size_t many = mode_is("dry") ? 8000 : 2500;
-  const size_t wanted = t_scaled(T_HAS_SANITIZER ? many / 4 : many);
+  const size_t wanted = t_scaled(T_HAS_SANITIZER ? many / 16 : many);
   t_rng rng = t_rng_new(1);
   outcome_open();
   for (size_t done = 0; done < wanted;) {
