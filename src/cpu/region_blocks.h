@@ -143,31 +143,45 @@ static inline bool tide__region_take_simply(tide__region* region, uint64_t pages
   return true;
 }
 
+// Has no page of an idle block memory? Then it does not matter since when it is idle.
+static inline bool tide__region_is_bare(const tide__region* region, uint64_t page, uint64_t pages) {
+  return region->has_purge && tide__region_missing(region, page, pages) == pages;
+}
+
+// What a joined block is made of: since when it is idle, and how wide the widest part is that has memory, which
+// decides that.
+typedef struct tide__region_join {
+  uint32_t stamp;
+  uint64_t widest;
+} tide__region_join;
+
+static inline uint64_t tide__region_join_with(tide__region* region, uint64_t page, tide__region_join* join) {
+  const uint64_t tag = tide__page_tag(region, page);
+  const uint64_t pages = tide__tag_pages(tag);
+  if (pages > join->widest && !tide__region_is_bare(region, page, pages)) {
+    *join = (tide__region_join){ tide__tag_stamp(tag), pages };
+  }
+  return tide__region_remove_idle(region, page);
+}
+
 // Takes back a block that is LIVE, LEAVING or BUSY, and joins it with its neighbours. Returns how many of its
 // pages have memory.
 static inline uint64_t tide__region_put(tide__region* region, uint64_t page, uint32_t stamp) {
   const uint64_t tag = tide__page_tag(region, page);
   const uint64_t own = tide__tag_pages(tag);
   uint64_t pages = own;
-  uint64_t widest = own;
   if (tide__tag_kind(tag) == TIDE__PAGE_BUSY) region->busy_blocks--;
   else region->used_pages -= own;
   const uint64_t has_memory = own - (region->has_purge ? tide__region_missing(region, page, own) : 0);
+  tide__region_join join = { stamp, has_memory > 0 ? own : 0 };
   tide__page_set(region, page, 0);
-  if (tide__page_is_idle(region, page + own)) {
-    const uint32_t behind = tide__tag_stamp(tide__page_tag(region, page + own));
-    const uint64_t joined = tide__region_remove_idle(region, page + own);
-    if (joined > widest) stamp = behind;
-    if (joined > widest) widest = joined;
-    pages += joined;
-  }
+  if (tide__page_is_idle(region, page + own)) pages += tide__region_join_with(region, page + own, &join);
   const uint64_t before = tide__region_idle_before(region, page);
   if (before > 0) {
-    if (before > widest) stamp = tide__tag_stamp(tide__page_tag(region, page - before));
     page -= before;
-    pages += tide__region_remove_idle(region, page);
+    pages += tide__region_join_with(region, page, &join);
   }
-  tide__region_make_idle(region, page, pages, stamp);
+  tide__region_make_idle(region, page, pages, join.stamp);
   return has_memory;
 }
 
