@@ -148,8 +148,8 @@ static inline bool tide__region_is_bare(const tide__region* region, uint64_t pag
   return region->has_purge && tide__region_missing(region, page, pages) == pages;
 }
 
-// What a joined block is made of: since when it is idle, and how wide the widest part is that has memory, which
-// decides that.
+// What a joined block is made of: since when it is idle, and how wide the widest part is that has memory and
+// so decides that.
 typedef struct tide__region_join {
   uint32_t stamp;
   uint64_t widest;
