@@ -201,8 +201,9 @@ static void fuzz_alloc(fuzz_world* w, uint8_t b, uint8_t c) {
   } else if (piece.bytes >= (size_t)1 << 60) {
     FUZZ_REQUIRE(status == TIDE_ERR_ARGUMENT && piece.rounded == 0);
   } else {
+    // Registered memory takes addresses of this process, of which a sanitizer leaves few.
     FUZZ_REQUIRE(fuzz_is_excused(w, status) ||
-                 (status == TIDE_ERR_NO_MEMORY && piece.bytes >= (size_t)1 << 40));
+                 (status == TIDE_ERR_NO_MEMORY && piece.bytes >= (size_t)1 << 34));
   }
   if (piece.block.address == NULL) return;
   fuzz_check_apart(w, &piece);

@@ -335,8 +335,7 @@ static void fuzz_check_fill(const fuzz_side* s, const uint8_t* address, size_t b
   const tide_fill fill = s->options.fill;
   if (fill == TIDE_FILL_NOTHING || !s->options.memory.is_host) return;
   if (tide_profile_current(s->profile) != TIDE_PROFILE_REPLAY) return;
-  for (size_t i = 0; i < bytes; i++)
-    FUZZ_REQUIRE(address[i] == (fill == TIDE_FILL_JUNK ? junk[i % 4] : 0));
+  for (size_t i = 0; i < bytes; i++) FUZZ_REQUIRE(address[i] == (fill == TIDE_FILL_JUNK ? junk[i % 4] : 0));
 }
 
 static void fuzz_take_piece(fuzz_world* w, fuzz_side* s, uint8_t* address, size_t bytes, size_t alignment) {
