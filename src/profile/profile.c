@@ -21,8 +21,8 @@ static tide_status options_check(const tide_profile_options* options) {
   TIDE_REQUIRE(options->size == sizeof *options, TIDE_ERR_ARGUMENT, "profile: the options are not set up");
   TIDE_REQUIRE((unsigned)options->planner <= TIDE_PROFILE_TOP_FIT, TIDE_ERR_ARGUMENT,
                "profile: there is no planner %d", (int)options->planner);
-  TIDE_REQUIRE((unsigned)options->fill <= TIDE_FILL_JUNK, TIDE_ERR_ARGUMENT,
-               "profile: there is no fill %d", (int)options->fill);
+  TIDE_REQUIRE((unsigned)options->fill <= TIDE_FILL_JUNK, TIDE_ERR_ARGUMENT, "profile: there is no fill %d",
+               (int)options->fill);
   TIDE_REQUIRE(tide__is_power_of_two(options->alignment) && options->alignment <= TIDE_PROFILE_MAX_ALIGNMENT,
                TIDE_ERR_ARGUMENT, "profile: the alignment %llu is no power of two up to 2^20",
                (unsigned long long)options->alignment);
