@@ -452,7 +452,8 @@ static size_t virtual_bytes(void) {
   FILE* const file = fopen("/proc/self/statm", "r");
   T_CHECK(file != NULL);
   T_EQ(fscanf(file, "%zu", &pages), 1);
-  T_EQ(fclose(file), 0);
+  const int closed = fclose(file);
+  T_EQ(closed, 0);
   return pages * (size_t)sysconf(_SC_PAGESIZE);
 }
 
