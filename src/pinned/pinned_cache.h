@@ -77,6 +77,7 @@ typedef struct tide__pin_use {
   tide_event event;  // owned
   int device;        // of the stream and the event
   bool is_recorded;
+  bool is_captured;  // by a capture, which may be over: where a stream may be gone, it is asked before
   bool is_only;      // in a queue: the block has no other
   uint32_t version;  // rises with each use of the record
   // Tickets that were out before the event was recorded, and the one of its block when that was queued:
@@ -264,7 +265,7 @@ struct tide_pinned {
   uint64_t first_single;  // the first class whose blocks are pinned one by one
   bool is_dry;
   int device_count;
-  bool has_unique_streams;  // no stream ever has the name that another had
+  bool has_unique_streams;  // none has the name that another had, and one that is gone may be asked about
   int device_node;          // on which memory is wanted for TIDE_NUMA_DEVICE; -1: not known
   bool has_cap;
   tide__atomic_u32 unusual;  // bits: requests must not take the short way

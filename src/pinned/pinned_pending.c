@@ -270,11 +270,18 @@ static tide_status use_query(tide_pinned* pinned, tide__pin_use* use, bool* out_
   return tide__pin_use_record(pinned, use);
 }
 
+// Does a capture that is under way have the event? A stream that may be gone is asked only if it had.
+static bool use_is_in_capture(tide_pinned* pinned, const tide__pin_use* use) {
+  if (!pinned->has_unique_streams && !use->is_captured) return false;
+  return tide__pin_stream_is_captured(pinned, use->device, use->stream);
+}
+
 // Is the work before the use's event done? Where it cannot be waited for, the device is.
 static bool use_is_done(pending_pass* pass, tide__pin_use* use) {
   tide_machine* const machine = pass->pinned->machine;
   bool is_done = false;
   tide_status status = TIDE_OK;
+  if (use_is_in_capture(pass->pinned, use)) return false;
   if (pass->waits) {
     status = tide_machine_event_synchronize(machine, use->event);
     if (status != TIDE_OK) status = tide_machine_device_synchronize(machine, use->device);
@@ -293,7 +300,7 @@ static void queue_ask(pending_pass* pass, const tide__pin_queue* queue, tide__pi
   const bool is_ordered = queue->stream != TIDE_STREAM_PER_THREAD;
   const bool infers = is_ordered && pass->pinned->has_unique_streams && !pass->waits;
   uint64_t passed = 0;  // what ended before has passed
-  bool is_stopped = tide__pin_stream_is_captured(pass->pinned, queue->device, queue->stream);
+  bool is_stopped = false;
   for (tide__pin_use* use = uses; use != NULL;) {
     tide__pin_use* const next = use->next;
     const bool is_done = use->end <= passed || (!is_stopped && use_is_done(pass, use));

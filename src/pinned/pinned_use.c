@@ -142,6 +142,8 @@ tide__pin_use* tide__pin_uses_take(tide__pin* block) {
 
 tide_status tide__pin_use_record(tide_pinned* pinned, tide__pin_use* use) {
   const uint64_t begin = tide__load_acquire(&pinned->pending.tickets);  // pairs with who raises them
+  use->is_captured = !pinned->has_unique_streams &&
+                     tide__pin_stream_is_captured(pinned, use->device, use->stream);
   TIDE_TRY(tide_machine_event_record(pinned->machine, use->device, use->event, use->stream));
   use->begin = begin;
   use->is_recorded = true;
