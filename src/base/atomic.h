@@ -25,6 +25,21 @@ typedef _Atomic uint8_t tide__atomic_u8;
 #define tide__add_seq(p, v) atomic_fetch_add_explicit((p), (v), memory_order_seq_cst)
 #define tide__sub_seq(p, v) atomic_fetch_sub_explicit((p), (v), memory_order_seq_cst)
 
+// The thread sanitizer does not see order that comes by a barrier of another thread, or by an address that was
+// loaded itself. In its builds such loads acquire and such stores release.
+#if defined(__has_feature)
+#define TIDE__HAS_FEATURE(name) __has_feature(name)
+#else
+#define TIDE__HAS_FEATURE(name) 0
+#endif
+#if defined(__SANITIZE_THREAD__) || TIDE__HAS_FEATURE(thread_sanitizer)
+#define tide__load_ordered tide__load_acquire
+#define tide__store_ordered tide__store_release
+#else
+#define tide__load_ordered tide__load_relaxed
+#define tide__store_ordered tide__store_relaxed
+#endif
+
 // Tells the processor that this is a waiting loop.
 static inline void tide__cpu_relax(void) {
 #if defined(__x86_64__)

@@ -96,20 +96,6 @@ extern _Thread_local tide__front_recent tide__front_recents[TIDE__FRONT_RECENT]
 void* tide__fronts_enter_slow(tide__fronts* fronts);
 void tide__front_leave_slow(tide__front* front);
 
-// The thread sanitizer sees the ordering by these, not by the barriers of others.
-#if defined(__has_feature)
-#define TIDE__HAS_FEATURE(name) __has_feature(name)
-#else
-#define TIDE__HAS_FEATURE(name) 0
-#endif
-#if defined(__SANITIZE_THREAD__) || TIDE__HAS_FEATURE(thread_sanitizer)
-#define TIDE__FRONT_LOAD tide__load_acquire
-#define TIDE__FRONT_STORE tide__store_release
-#else
-#define TIDE__FRONT_LOAD tide__load_relaxed
-#define TIDE__FRONT_STORE tide__store_relaxed
-#endif
-
 // Enters the calling thread's front of an object, by its id, if that is as cheap as it can be; it is left by
 // tide__front_leave_fast(). Else NULL, and tide__fronts_enter_slow() must follow.
 static inline void* tide__fronts_enter_fast(uint64_t fronts_id) {
@@ -118,7 +104,7 @@ static inline void* tide__fronts_enter_fast(uint64_t fronts_id) {
   if (recent->id != fronts_id) return NULL;
   tide__store_relaxed(&front->is_busy, 1);
   atomic_signal_fence(memory_order_seq_cst);
-  const bool is_free = TIDE__FRONT_LOAD(&front->hurdles) == 0;
+  const bool is_free = tide__load_ordered(&front->hurdles) == 0;
   atomic_signal_fence(memory_order_seq_cst);
   if (!is_free) {
     tide__store_release(&front->is_busy, 0);  // pairs with tide__front_take
@@ -131,7 +117,7 @@ static inline void* tide__fronts_enter_fast(uint64_t fronts_id) {
 static inline void tide__front_leave_fast(void* entered) {
   tide__front* const front = entered;
   atomic_signal_fence(memory_order_seq_cst);
-  TIDE__FRONT_STORE(&front->is_busy, 0);
+  tide__store_ordered(&front->is_busy, 0);
   tide__rank_pop(TIDE__RANK_FRONT);
 }
 

@@ -273,11 +273,14 @@ static bool pages_claim(tide__region* region, uint64_t page, uint64_t* out_pages
 }
 
 // What is wrong with the release of a block that is not live. Idle neighbours are joined, so that any page of
-// idle memory may have been the first of a block.
-static tide_status pages_refuse(tide__region* region, uint64_t address) {
+// idle memory may have been the first of a block; with the lock of the zone nobody is just joining them.
+static tide_status pages_refuse(const tide__region* region, uint64_t address) {
+  tide__zone* const zone = region->zone;
+  tide__zone_lock(zone);
   const tide_cpu_info info = tide_cpu_find(tide__pointer(address));
+  tide__zone_unlock(zone);
   const bool is_idle = info.is_ours && info.address != NULL && !info.is_live;
-  return is_idle ? release_twice(region->zone->cache, address) : release_foreign(address);
+  return is_idle ? release_twice(zone->cache, address) : release_foreign(address);
 }
 
 // Puts a claimed block into its zone, if that is the entered front's, or leaves it there. False if it is the
@@ -329,8 +332,11 @@ static tide_status pages_release(tide__region* region, uint64_t page, uint64_t a
     return tide__orphan_release(region, address);
   }
   if (!pages_claim(region, page, &pages)) {
+    tide__cpu_hold(cache);
     tide__fronts_leave(front);
-    return pages_refuse(region, address);
+    const tide_status status = pages_refuse(region, address);
+    tide__cpu_drop(cache);
+    return status;
   }
   const uint64_t bytes = pages << TIDE__PAGE_SHIFT;
   const bool is_returned = pages_return(front, region, page, bytes, &after);

@@ -183,11 +183,12 @@ void tide__regions_lock(void);
 void tide__regions_unlock(void);
 
 // The region around any address, of any cache, or NULL. Whoever has a block of it got it after the region was
-// made, and so needs no more order than that; others hold the lock.
+// made, and so needs no more order than that; others hold the lock. A leaf is all zero when it appears, and
+// what is read of it is reached through its own address.
 static inline tide__region* tide__region_at(uint64_t address) {
   if (address >> TIDE__REGIONS_ADDRESS_BITS != 0) return NULL;
   const uint64_t unit = address >> TIDE__REGION_SHIFT;
-  tide__region_link* const leaf = tide__load_relaxed(&tide__regions[unit >> TIDE__REGIONS_LEAF_BITS]);
+  tide__region_link* const leaf = tide__load_ordered(&tide__regions[unit >> TIDE__REGIONS_LEAF_BITS]);
   if (leaf == NULL) return NULL;
   return tide__load_relaxed(&leaf[unit & (((uint64_t)1 << TIDE__REGIONS_LEAF_BITS) - 1)]);
 }

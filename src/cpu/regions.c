@@ -221,7 +221,9 @@ void tide__region_free(tide__region* region, const tide_memory* memory, const ti
 static tide_status region_set_up(tide__region* region, const tide_memory* memory, const tide_heap* heap,
                                  const tide__region_need* need) {
   TIDE_TRY(region_take_range(region, memory, need));
+  tide__regions_lock();
   region->below = tide__region_at(region->address);
+  tide__regions_unlock();
   if (!region_take_records(region, heap, need->fronts_id != 0) || !regions_set(region, region)) {
     return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for the records of %llu pages",
                      (unsigned long long)region->page_count);
