@@ -156,6 +156,9 @@ typedef struct tide__pin_rack {
   tide__link parts;     // segments of which other blocks are in use
   tide__link wholes;    // those that are wholly idle; the newest first
   tide__tree by_bytes;  // these again, of sizes without a class
+  // How often other threads may still be robbed of a block rather than one be pinned: once for each segment
+  // that was. So what one thread has too much of is used, and threads that all need theirs get enough.
+  _Atomic(int64_t) robberies;
 } tide__pin_rack;
 
 typedef struct tide__pin_depot {
@@ -223,7 +226,7 @@ typedef struct tide__pin_tally {
 
 // Idle blocks of a class at hand.
 typedef struct tide__pin_shelf {
-  tide__pin* head;
+  _Atomic(tide__pin*) head;  // others only look whether there is one
   uint8_t count;
   uint8_t limit;
   uint8_t fill;  // how many were taken from the depot last: twice as many the next time
@@ -427,9 +430,11 @@ void tide__pin_front_put_locked(tide_pinned* pinned, tide__pin_front* front, tid
 // Moves blocks of a class to the depot until `keep` are left.
 void tide__pin_front_flush_locked(tide_pinned* pinned, tide__pin_front* front, uint32_t class_index,
                                   uint32_t keep);
-// Moves what all fronts have of a class, or of all of them (TIDE__PIN_KINDS), to the depot. No front is
-// held.
-void tide__pin_fronts_flush(tide_pinned* pinned, uint32_t class_index);
+// Moves what all fronts have to the depot. No front is held.
+void tide__pin_fronts_flush(tide_pinned* pinned);
+// Moves what one front has of a class to the depot; false if none has any, or if that was done often enough.
+// `is_needed`: the machine has no more. No front is held.
+bool tide__pin_fronts_rob(tide_pinned* pinned, uint32_t class_index, bool is_needed);
 
 // --- pinned_depot.c ------------------------------------------------------------------------------------
 void tide__pin_depot_init(tide__pin_depot* depot);

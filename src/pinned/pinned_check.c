@@ -45,7 +45,8 @@ static int front_check(pinned_audit* a, tide__pin_front* front) {
   uint64_t idle_bytes = 0;
   for (uint32_t i = 0; i < TIDE__PIN_KINDS; i++) {
     uint32_t count = 0;
-    for (const tide__pin* block = front->shelves[i].head; block != NULL; block = block->next, count++) {
+    for (const tide__pin* block = tide__load_relaxed(&front->shelves[i].head); block != NULL;
+         block = block->next, count++) {
       AUDIT(idle_check(a, block, "a front"));
       if (block->class_index != i || !block->is_plain) {
         return BROKEN(2, "the block %u is in the front of class %u", block->slot.index, i);

@@ -4,7 +4,8 @@
 // The front of a thread: short lists of idle blocks of the default pool, one for each class. A list that
 // runs dry is filled from the depot, with one block at first and then with twice as many each time up to
 // its half; one that runs over is emptied to its half. So the lock of a class is taken once for many
-// requests, and who needs few blocks keeps few from ageing. Blocks pinned one by one count against
+// requests, and who needs few blocks keeps few from ageing. A thread that finds nothing takes from one that
+// has some, once for each segment that was pinned. Blocks pinned one by one count against
 // max_cached_bytes while they lie here; those of chunks do not, because their chunk cannot go while they
 // do.
 #include "pinned/pinned_cache.h"
@@ -54,8 +55,10 @@ static void shelf_fill_locked(tide_pinned* pinned, tide__pin_front* front, uint3
   tide__pin_shelf* const shelf = &front->shelves[class_index];
   const uint64_t wanted = tide__max(1, tide__min((uint64_t)shelf->fill * 2, shelf->limit / 2u));
   shelf->fill = (uint8_t)wanted;
-  shelf->count = (uint8_t)tide__pin_depot_take(pinned, pinned->default_pool, class_index, (uint32_t)wanted,
-                                               &shelf->head);
+  tide__pin* list = NULL;
+  shelf->count =
+      (uint8_t)tide__pin_depot_take(pinned, pinned->default_pool, class_index, (uint32_t)wanted, &list);
+  tide__store_relaxed(&shelf->head, list);
   if (shelf->count != 0 && tide__pin_is_capped(pinned, class_index)) {
     room_come_locked(pinned, front, shelf->count * tide__pin_class_bytes(class_index));
   }
@@ -63,10 +66,10 @@ static void shelf_fill_locked(tide_pinned* pinned, tide__pin_front* front, uint3
 
 tide__pin* tide__pin_front_take_locked(tide_pinned* pinned, tide__pin_front* front, uint32_t class_index) {
   tide__pin_shelf* const shelf = &front->shelves[class_index];
-  if (shelf->head == NULL) shelf_fill_locked(pinned, front, class_index);
-  tide__pin* const block = shelf->head;
+  if (tide__load_relaxed(&shelf->head) == NULL) shelf_fill_locked(pinned, front, class_index);
+  tide__pin* const block = tide__load_relaxed(&shelf->head);
   if (block == NULL) return NULL;
-  shelf->head = block->next;
+  tide__store_relaxed(&shelf->head, block->next);
   shelf->count--;
   if (tide__pin_is_capped(pinned, class_index)) front->idle_bytes -= tide__pin_class_bytes(class_index);
   return block;
@@ -78,22 +81,31 @@ void tide__pin_front_put_locked(tide_pinned* pinned, tide__pin_front* front, tid
   if (tide__pin_is_capped(pinned, class_index)) {
     room_come_locked(pinned, front, tide__pin_class_bytes(class_index));
   }
-  block->next = shelf->head;
-  shelf->head = block;
+  block->next = tide__load_relaxed(&shelf->head);
+  tide__store_relaxed(&shelf->head, block);
   if (++shelf->count > shelf->limit) {
     tide__pin_front_flush_locked(pinned, front, class_index, shelf->limit / 2u);
   }
 }
 
-// The newest blocks stay.
+// Cuts the list behind the newest blocks and returns the others.
+static tide__pin* shelf_cut(tide__pin_shelf* shelf, uint32_t keep) {
+  tide__pin* list = tide__load_relaxed(&shelf->head);
+  tide__pin* last = NULL;
+  for (uint32_t i = 0; i < keep; i++) {
+    last = list;
+    list = list->next;
+  }
+  if (last != NULL) last->next = NULL;
+  else tide__store_relaxed(&shelf->head, NULL);
+  return list;
+}
+
 void tide__pin_front_flush_locked(tide_pinned* pinned, tide__pin_front* front, uint32_t class_index,
                                   uint32_t keep) {
   tide__pin_shelf* const shelf = &front->shelves[class_index];
   if (shelf->count <= keep) return;
-  tide__pin** place = &shelf->head;
-  for (uint32_t i = 0; i < keep; i++) place = &(*place)->next;
-  tide__pin* const list = *place;
-  *place = NULL;
+  tide__pin* const list = shelf_cut(shelf, keep);
   if (tide__pin_is_capped(pinned, class_index)) {
     front->idle_bytes -= (shelf->count - keep) * tide__pin_class_bytes(class_index);
     room_spare_locked(pinned, front);
@@ -102,17 +114,33 @@ void tide__pin_front_flush_locked(tide_pinned* pinned, tide__pin_front* front, u
   tide__pin_depot_put(pinned, pinned->default_pool, class_index, list);
 }
 
-void tide__pin_fronts_flush(tide_pinned* pinned, uint32_t class_index) {
-  const bool is_all = class_index == TIDE__PIN_KINDS;
+// Takes a front and moves classes of it to the depot.
+static void front_rob(tide_pinned* pinned, tide__front* front, uint32_t first_class, uint32_t end_class) {
+  tide__pin_front* const f = (tide__pin_front*)(void*)front;
+  tide__front_take(front);
+  for (uint32_t i = first_class; i < end_class; i++) {
+    tide__pin_front_flush_locked(pinned, f, i, 0);
+    f->shelves[i].fill = 0;
+  }
+  room_spare_locked(pinned, f);
+  tide__front_give(front);
+}
+
+void tide__pin_fronts_flush(tide_pinned* pinned) {
+  tide__front* front = tide__fronts_first(&pinned->fronts);
+  for (; front != NULL; front = front->next) front_rob(pinned, front, 0, TIDE__PIN_CLASSES);
+}
+
+bool tide__pin_fronts_rob(tide_pinned* pinned, uint32_t class_index, bool is_needed) {
+  tide__pin_rack* const rack = &pinned->default_pool->depot.racks[class_index];
+  if (!is_needed && tide__load_relaxed(&rack->robberies) <= 0) return false;
   tide__front* front = tide__fronts_first(&pinned->fronts);
   for (; front != NULL; front = front->next) {
     tide__pin_front* const f = (tide__pin_front*)(void*)front;
-    tide__front_take(front);
-    for (uint32_t i = is_all ? 0 : class_index; i < (is_all ? TIDE__PIN_CLASSES : class_index + 1); i++) {
-      tide__pin_front_flush_locked(pinned, f, i, 0);
-      f->shelves[i].fill = 0;
-    }
-    room_spare_locked(pinned, f);
-    tide__front_give(front);
+    if (tide__load_relaxed(&f->shelves[class_index].head) == NULL) continue;
+    (void)tide__add_relaxed(&rack->robberies, -1);
+    front_rob(pinned, front, class_index, class_index + 1);
+    return true;
   }
+  return false;
 }

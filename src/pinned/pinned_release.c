@@ -166,8 +166,8 @@ static inline bool release_plain(tide_pinned* pinned, tide__pin* block) {
   const uint64_t idle = tide__pin_is_capped(pinned, block->class_index) ? bytes : 0;
   if (shelf->count < shelf->limit && front->tally.pool == pinned->default_pool &&
       front->room_bytes - front->idle_bytes >= idle) {
-    block->next = shelf->head;
-    shelf->head = block;
+    block->next = tide__load_relaxed(&shelf->head);
+    tide__store_relaxed(&shelf->head, block);
     shelf->count++;
     front->idle_bytes += idle;
     tide__pin_count_back_locked(pinned, front, block->class_index, bytes);

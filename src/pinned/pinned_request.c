@@ -56,16 +56,15 @@ static tide__pin* request_find(const tide__pin_request* request) {
   return block;
 }
 
-// Finds cached memory that is not at hand.
-static tide__pin* pin_request_search(const tide__pin_request* request) {
+// Finds cached memory that is not at hand. `is_needed`: the machine has no more.
+static tide__pin* pin_request_search(const tide__pin_request* request, bool is_needed) {
   tide_pinned* const pinned = request->pinned;
   tide_error before;
   tide__pin_error_keep(&before);
   if (tide__pin_look(pinned) != TIDE_OK) tide__pin_error_restore(&before);
   tide__pin* block = request_find(request);
   if (block != NULL || request->pool != pinned->default_pool) return block;
-  tide__pin_fronts_flush(pinned, request->class_index);
-  return request_find(request);
+  return tide__pin_fronts_rob(pinned, request->class_index, is_needed) ? request_find(request) : NULL;
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -91,14 +90,14 @@ static bool ladder_retry(const tide__pin_request* request, tide_status* status, 
 static tide_status ladder_climb(const tide__pin_request* request, tide_status status, tide__pin** out) {
   tide_pinned* const pinned = request->pinned;
   TIDE__PIN_COUNT(pinned, request->pool, num_alloc_retries, 1);
-  *out = pin_request_search(request);
+  *out = pin_request_search(request, true);
   if (*out != NULL) return TIDE_OK;
   if (ladder_trim(pinned, request->rounded) && ladder_retry(request, &status, out)) return status;
   const tide_status emptied = tide__pin_pools_empty(pinned);
   if ((ladder_trim(pinned, 0) || emptied == TIDE_OK) && ladder_retry(request, &status, out)) return status;
   if (!tide__pin_is_waiting(pinned)) return status;
   tide__ignore(tide__pin_drain(pinned));
-  *out = pin_request_search(request);
+  *out = pin_request_search(request, true);
   if (*out != NULL) return TIDE_OK;
   (void)ladder_trim(pinned, 0);
   (void)ladder_retry(request, &status, out);
@@ -134,7 +133,7 @@ static tide_status request_grow(const tide__pin_request* request, tide__pin** ou
 
 static tide_status pin_request_serve(tide__pin_request* request, tide_block* out) {
   tide__pin* block = request_find(request);
-  if (block == NULL) block = pin_request_search(request);
+  if (block == NULL) block = pin_request_search(request, false);
   if (block == NULL) TIDE_TRY(request_grow(request, &block));
   pin_request_finish(request, block, out);
   return TIDE_OK;
@@ -160,11 +159,11 @@ static inline bool request_plain(tide_pinned* pinned, uint64_t bytes, tide_block
   const uint32_t class_index = tide__class_of((bytes + 511) >> TIDE__PIN_UNIT_SHIFT);
   tide__pin_front* const front = tide__pin_enter(pinned);
   tide__pin_shelf* const shelf = &front->shelves[class_index];
-  tide__pin* const block = shelf->head;
+  tide__pin* const block = tide__load_relaxed(&shelf->head);
   const bool is_there = block != NULL && front->tally.pool == pinned->default_pool;
   if (is_there) {
     const uint64_t rounded = (uint64_t)shelf->units << TIDE__PIN_UNIT_SHIFT;
-    shelf->head = block->next;
+    tide__store_relaxed(&shelf->head, block->next);
     shelf->count--;
     if (tide__pin_is_capped(pinned, class_index)) front->idle_bytes -= rounded;
     block_hand_out(pinned, front, block, bytes, rounded, out);

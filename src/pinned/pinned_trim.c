@@ -22,7 +22,7 @@ static tide_status trim_pick(tide_pinned* pinned, const tide__pin_pick* pick, si
 tide_status tide__pin_trim(tide_pinned* pinned, uint64_t least_bytes, uint64_t keep_bytes,
                            uint32_t* out_count) {
   const tide__pin_pick pick = { .least_bytes = least_bytes, .keep_bytes = keep_bytes };
-  tide__pin_fronts_flush(pinned, TIDE__PIN_KINDS);
+  tide__pin_fronts_flush(pinned);
   return trim_pick(pinned, &pick, 0, out_count);
 }
 
@@ -45,7 +45,7 @@ void tide__pin_enforce_cap(tide_pinned* pinned) {
   tide_error before;
   tide__pin_error_keep(&before);
   if (!cap_shrink(pinned)) {
-    tide__pin_fronts_flush(pinned, TIDE__PIN_KINDS);
+    tide__pin_fronts_flush(pinned);
     (void)cap_shrink(pinned);
   }
   tide__pin_error_restore(&before);
@@ -70,7 +70,7 @@ static tide_status age_look(tide_pinned* pinned) {
   if (!age_is_due(pinned, now_ns)) return TIDE_OK;
   const tide__pin_pick pick = { .now_ns = now_ns, .seen_before = now_ns > idle_ns ? now_ns - idle_ns : 0 };
   uint32_t count = 0;
-  tide__pin_fronts_flush(pinned, TIDE__PIN_KINDS);
+  tide__pin_fronts_flush(pinned);
   return trim_pick(pinned, &pick, offsetof(tide_pinned_stats, num_aged), &count);
 }
 
@@ -87,7 +87,7 @@ tide_status tide_pinned_poll(tide_pinned* pinned) {
   TIDE_REQUIRE(pinned != NULL, TIDE_ERR_ARGUMENT, "pinned_poll: no cache");
   const tide_status status = tide__pin_look(pinned);
   if (pinned->has_cap) {
-    tide__pin_fronts_flush(pinned, TIDE__PIN_KINDS);
+    tide__pin_fronts_flush(pinned);
     tide__pin_keep_cap(pinned);
   }
   return status;
