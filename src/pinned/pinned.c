@@ -193,7 +193,8 @@ static uint64_t blocks_clear(tide_pinned* pinned, tide__pin_use** uses, tide_pin
     const bool is_live = tide__pin_is_live(block);
     leaks->blocks += is_live ? 1 : 0;
     leaks->bytes += is_live ? tide__pin_bytes(block) : 0;
-    devices |= uses_move(&block->uses, uses) | uses_move(&block->held, uses);
+    tide__pin_use* announced = tide__load_relaxed(&block->uses);
+    devices |= uses_move(&announced, uses) | uses_move(&block->held, uses);
   }
   return devices;
 }

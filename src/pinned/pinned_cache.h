@@ -93,7 +93,7 @@ typedef struct tide__pin {
   _Alignas(64) tide__slot slot;
   tide__atomic_u64 address;  // may be read by who only has a number; whether it was right, the handle decides
   struct tide__pin* next;    // in whichever list it is
-  tide__pin_use* uses;       // owned; under use_word
+  _Atomic(tide__pin_use*) uses;      // owned; under use_word
   tide__atomic_u64 requested_bytes;  // of the last request that had it
   tide__atomic_u32 use_word;         // 0: no uses, and nobody looks at them; see pinned_use.c
   tide__atomic_u32 state;            // a tide__pin_state, while it has no handle

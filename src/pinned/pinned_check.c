@@ -34,7 +34,7 @@ static int idle_check(pinned_audit* a, const tide__pin* block, const char* where
   if (tide__pin_is_live(block) || state != TIDE__PIN_IDLE) {
     return BROKEN(2, "the block %u in %s is handed out or in state %u", block->slot.index, where, state);
   }
-  if (tide__load_relaxed(&block->use_word) != 0 || block->uses != NULL) {
+  if (tide__load_relaxed(&block->uses) != NULL) {
     return BROKEN(8, "the idle block %u has uses", block->slot.index);
   }
   if (++a->seen[block->slot.index] != 1) return BROKEN(2, "the block %u is idle twice", block->slot.index);

@@ -6,9 +6,10 @@
 // the event has passed; so announcing takes memory, and releasing takes none.
 //
 // The uses of a block are guarded by one word of the block: bit 0 says that somebody looks at them, bit 1
-// that there are some. Who announces sets bit 0 and then looks whether the handle is still good; who
+// that there may be some. Who announces sets bit 0 and then looks whether the handle is still good; who
 // releases ends the handle and then looks at the word. So either the use is found by the release, or the
-// announcement finds the handle gone; and a release of a block without uses writes nothing here.
+// announcement finds the handle gone and leaves the uses alone. If the release finds bit 0 clear, all uses
+// are its own, and it takes them without a lock; bit 1 stays, for the next announcement.
 #include "base/sys.h"
 #include "pinned/pinned_cache.h"
 
@@ -128,15 +129,20 @@ static void uses_lock(tide__pin* block) {
 }
 
 static void uses_unlock(tide__pin* block) {
-  tide__store_release(&block->use_word, block->uses != NULL ? USES_SOME : 0);  // pairs with uses_lock
+  const bool has_some = tide__load_relaxed(&block->uses) != NULL;
+  tide__store_release(&block->use_word, has_some ? USES_SOME : 0);  // pairs with uses_lock, uses_take
 }
 
 tide__pin_use* tide__pin_uses_take(tide__pin* block) {
-  if (tide__load_seq(&block->use_word) == 0) return NULL;
-  uses_lock(block);
-  tide__pin_use* const uses = block->uses;
-  block->uses = NULL;
-  uses_unlock(block);
+  const uint32_t word = tide__load_seq(&block->use_word);
+  if (word == 0) return NULL;
+  const bool is_locked = (word & USES_LOCKED) != 0;
+  if (is_locked) uses_lock(block);
+  tide__pin_use* const uses = tide__load_relaxed(&block->uses);
+  tide__store_relaxed(&block->uses, NULL);
+  uint32_t some = USES_SOME;
+  if (is_locked) uses_unlock(block);
+  else if (uses == NULL) (void)atomic_compare_exchange_strong(&block->use_word, &some, 0);
   return uses;
 }
 
@@ -158,7 +164,7 @@ typedef struct old_use {
 
 // Has the block a use of this stream that is only noted? It covers all that comes until the release.
 static bool uses_have_note_locked(const tide__pin* block, const tide__pin_use* use) {
-  const tide__pin_use* other = block->uses;
+  const tide__pin_use* other = tide__load_relaxed(&block->uses);
   for (; other != NULL; other = other->next) {
     if (!other->is_recorded && other->stream == use->stream && other->device == use->device) return true;
   }
@@ -170,7 +176,7 @@ static bool uses_have_note_locked(const tide__pin* block, const tide__pin_use* u
 static const tide__pin_use* uses_oldest_locked(const tide__pin* block) {
   const tide__pin_use* oldest = NULL;
   uint32_t count = 0;
-  for (const tide__pin_use* use = block->uses; use != NULL; use = use->next) {
+  for (const tide__pin_use* use = tide__load_relaxed(&block->uses); use != NULL; use = use->next) {
     if (!use->is_recorded) continue;
     count++;
     if (oldest == NULL || use->begin < oldest->begin) oldest = use;
@@ -185,7 +191,10 @@ static bool uses_add(tide_pinned* pinned, tide__pin* block, uint32_t generation,
   uses_lock(block);
   const bool is_live = tide__load_seq(&block->slot.generation) == generation;
   const bool is_spare = !is_live || uses_have_note_locked(block, use);
-  if (!is_spare) use_push(&block->uses, use);
+  if (!is_spare) {
+    use->next = tide__load_relaxed(&block->uses);
+    tide__store_relaxed(&block->uses, use);
+  }
   const tide__pin_use* const old = is_live ? uses_oldest_locked(block) : NULL;
   if (old != NULL) *out_old = (old_use){ old->event, old->version };
   uses_unlock(block);
@@ -198,12 +207,14 @@ static void uses_remove(tide_pinned* pinned, tide__pin* block, uint32_t generati
   tide__pin_use* found = NULL;
   uses_lock(block);
   if (tide__load_seq(&block->slot.generation) == generation) {
-    tide__pin_use** place = &block->uses;
-    while (*place != NULL && ((*place)->event != old->event || (*place)->version != old->version)) {
-      place = &(*place)->next;
+    tide__pin_use* before = NULL;
+    found = tide__load_relaxed(&block->uses);
+    while (found != NULL && (found->event != old->event || found->version != old->version)) {
+      before = found;
+      found = found->next;
     }
-    found = *place;
-    if (found != NULL) *place = found->next;
+    if (found != NULL && before != NULL) before->next = found->next;
+    else if (found != NULL) tide__store_relaxed(&block->uses, found->next);
   }
   uses_unlock(block);
   if (found != NULL) pin_use_give(pinned, found);
