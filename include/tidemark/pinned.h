@@ -119,7 +119,9 @@ TIDE_API void tide_pinned_get_options(const tide_pinned* pinned, tide_pinned_opt
 // Hands out at least `bytes`. 0 bytes is a block with a NULL address that need not be released.
 // Errors:  TIDE_ERR_NO_MEMORY, or what the machine says when it refuses to pin, after every way to find
 //          memory was tried: blocks whose work is done, cached memory given back, streams waited for, one
-//          more try; TIDE_ERR_ARGUMENT for 2^60 bytes and more. The cache is as usable as before.
+//          more try. TIDE_ERR_MACHINE and TIDE_ERR_LIMIT of the machine are want of memory here, too: drivers
+//          have many words for it. TIDE_ERR_ARGUMENT for 2^60 bytes and more. The cache is as usable as
+//          before.
 // Cost:    O(1), no lock that another thread would wait for, when the thread has a cached block; a lock of
 //          the size class when another thread had it; else calls of the machine.
 TIDE_API TIDE_NODISCARD tide_status tide_pinned_alloc(tide_pinned* pinned, size_t bytes, tide_block* out);
@@ -183,7 +185,8 @@ TIDE_API TIDE_NODISCARD tide_status tide_pinned_poll(tide_pinned* pinned);
 
 // Gives idle memory of the default pool back to the machine until at most `keep_bytes` of it are left; large
 // pieces first, of a class the one that was idle longest. Looks after the streams first, but does not wait.
-// A chunk of small blocks goes when all of it is idle.
+// A chunk of small blocks goes when all of it is idle. What was pinned for a request that then got no memory
+// for its records, and was not taken back either, is tried again.
 // Errors: TIDE_ERR_CAPTURE or TIDE_ERR_MACHINE from the machine; what it would not take stays cached.
 TIDE_API TIDE_NODISCARD tide_status tide_pinned_trim(tide_pinned* pinned, uint64_t keep_bytes);
 // Gives all of it back, also what is idle in pools without users, which are gone when nothing of them is
@@ -242,7 +245,7 @@ TIDE_API TIDE_NODISCARD tide_status tide_pinned_pool_end(tide_pinned* pinned, ti
 #define TIDE_PINNED_STAT_MAP(X)                                             \
   X(allocations)     /* blocks: handed out, waiting or idle */              \
   X(allocated_bytes) /* their bytes */                                      \
-  X(active_requests) /* blocks handed out, or waiting for announced work */ \
+  X(active_requests) /* handed out, waiting, or kept for a pool's graphs */ \
   X(active_bytes)                                                           \
   X(waiting) /* blocks that were released and wait */                       \
   X(waiting_bytes)                                                          \

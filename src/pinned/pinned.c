@@ -111,6 +111,7 @@ static void pinned_init(tide_pinned* pinned) {
   tide__mutex_init(&pinned->chunks_lock, TIDE__RANK_CHUNKS);
   tide__mutex_init(&pinned->pools_lock, TIDE__RANK_POOLS);
   tide__mutex_init(&pinned->totals_lock, TIDE__RANK_TOTALS);
+  tide__list_init(&pinned->refused);
   tide__list_init(&pinned->pools);
   tide__list_init(&pinned->idle_pools);
   tide__slots_init(&pinned->blocks, pinned->heap, PINNED_KIND, sizeof(tide__pin), NULL, NULL);
@@ -217,15 +218,18 @@ static void segment_end(tide_pinned* pinned, tide__pin_segment* segment, tide_pi
   leaks->refused_bytes += memory.bytes;
 }
 
-static void segments_end(tide_pinned* pinned, tide__pin_pool* pool, tide_pinned_leaks* leaks) {
-  while (!tide__list_is_empty(&pool->segments)) {
-    segment_end(pinned, TIDE_OWNER(pool->segments.next, tide__pin_segment, all), leaks);
+static void segments_end(tide_pinned* pinned, tide__link* segments, tide_pinned_leaks* leaks) {
+  while (!tide__list_is_empty(segments)) {
+    segment_end(pinned, TIDE_OWNER(segments->next, tide__pin_segment, all), leaks);
   }
 }
 
 static void memory_end(tide_pinned* pinned, tide_pinned_leaks* leaks) {
-  segments_end(pinned, pinned->default_pool, leaks);
-  TIDE_LIST_EACH(it, &pinned->pools) { segments_end(pinned, TIDE_OWNER(it, tide__pin_pool, link), leaks); }
+  segments_end(pinned, &pinned->refused, leaks);
+  segments_end(pinned, &pinned->default_pool->segments, leaks);
+  TIDE_LIST_EACH(it, &pinned->pools) {
+    segments_end(pinned, &TIDE_OWNER(it, tide__pin_pool, link)->segments, leaks);
+  }
   tide__pin_ranges_free(pinned);
   if (tide__pin_reserve_end(pinned) == TIDE_OK) return;
   if (tide__pin_reserve_end(pinned) == TIDE_OK) return;

@@ -284,6 +284,7 @@ struct tide_pinned {
   tide__pin_watcher watcher;
 
   tide__mutex chunks_lock;  // guards the lists of segments and the reserve
+  tide__link refused;       // segments that could not be made, whose memory the machine would not take back
   tide__pin_memory reserve;
   bool has_reserve;
   bool is_reserve_made;    // by some thread just now
@@ -471,7 +472,8 @@ tide_status tide__pin_reserve_end(tide_pinned* pinned);
 // A range of the reserve, or false.
 bool tide__pin_range_take(tide_pinned* pinned, uint64_t bytes, tide__pin_memory* out);
 void tide__pin_range_give(tide_pinned* pinned, tide__pin_range* range);
-bool tide__pin_range_add(tide_pinned* pinned, const tide__pin_memory* memory);
+// The whole of a new reserve, with a record that belongs to it from now on.
+void tide__pin_range_add(tide_pinned* pinned, tide__pin_range* range, const tide__pin_memory* memory);
 void tide__pin_ranges_free(tide_pinned* pinned);
 
 // --- pinned_segment.c --------------------------------------------------------------------------------------
@@ -482,6 +484,8 @@ tide_status tide__pin_segment_make(const tide__pin_request* request, bool is_lea
 // the depot again. Counts those that went in *out_count, and returns the first failure.
 tide_status tide__pin_segments_give(tide_pinned* pinned, tide__link* list, uint32_t* out_count);
 tide_status tide__pin_segment_give(tide_pinned* pinned, tide__pin_segment* segment);
+// Tries again to give back the memory of segments that could not be made; adds to *count those that went.
+tide_status tide__pin_refused_give(tide_pinned* pinned, uint32_t* count);
 // Forgets a segment, whatever its blocks are; at the end of a cache. Its memory is the caller's.
 void tide__pin_segment_drop(tide_pinned* pinned, tide__pin_segment* segment);
 tide__pin* tide__pin_segment_block(tide_pinned* pinned, const tide__pin_segment* segment, uint32_t index);

@@ -81,16 +81,13 @@ void tide__pin_range_give(tide_pinned* pinned, tide__pin_range* range) {
   for (int i = 0; i < 2; i++) tide__heap_release(pinned->heap, spares[i], 1, sizeof *spares[i]);
 }
 
-bool tide__pin_range_add(tide_pinned* pinned, const tide__pin_memory* memory) {
-  tide__pin_range* const range = tide__heap_alloc(pinned->heap, 1, sizeof *range);
-  if (range == NULL) return false;
+void tide__pin_range_add(tide_pinned* pinned, tide__pin_range* range, const tide__pin_memory* memory) {
   range->by_address.key = memory->address;
   range->by_bytes.key = memory->bytes;
   tide__mutex_lock(&pinned->chunks_lock);
   (void)tide__tree_insert(&pinned->ranges, &range->by_address);
   range_free_locked(pinned, range);
   tide__mutex_unlock(&pinned->chunks_lock);
-  return true;
 }
 
 void tide__pin_ranges_free(tide_pinned* pinned) {

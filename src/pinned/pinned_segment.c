@@ -63,12 +63,16 @@ static tide_status segment_carve(tide_pinned* pinned, tide__pin_segment* segment
   return tide__map_cover(&pinned->map, segment->memory.address, bytes, block_is_small(segment));
 }
 
-static void segment_free(tide_pinned* pinned, tide__pin_segment* segment) {
+static void segment_uncarve(tide_pinned* pinned, tide__pin_segment* segment) {
   while (segment->idle != NULL) {
     tide__pin* const block = segment->idle;
     segment->idle = block->next;
     block_drop(pinned, block);
   }
+}
+
+static void segment_free(tide_pinned* pinned, tide__pin_segment* segment) {
+  segment_uncarve(pinned, segment);
   tide__heap_release(pinned->heap, segment, 1, sizeof *segment);
 }
 
@@ -123,12 +127,27 @@ static tide__pin_segment* segment_new(const tide__pin_request* request, bool is_
   return segment;
 }
 
-// Gives the memory and the records of a segment that nobody has seen back.
+// Gives the memory of a segment that nobody has seen back. What the machine refuses is remembered by the
+// segment's record, and belongs to no pool: its own may be gone when it is tried again.
+static tide_status segment_return(tide_pinned* pinned, tide__pin_segment* segment) {
+  const bool has_memory = segment->memory.bytes != 0;
+  const tide_status status = has_memory ? tide__pin_memory_give(pinned, segment->pool, &segment->memory)
+                                        : TIDE_OK;
+  if (status == TIDE_OK) {
+    segment_free(pinned, segment);
+    return TIDE_OK;
+  }
+  segment_uncarve(pinned, segment);
+  segment->pool = pinned->default_pool;
+  tide__mutex_lock(&pinned->chunks_lock);
+  tide__list_append(&pinned->refused, &segment->all);
+  tide__mutex_unlock(&pinned->chunks_lock);
+  return status;
+}
+
 static void segment_undo(tide_pinned* pinned, tide__pin_segment* segment) {
   const tide_error error = *tide_last_error();
-  if (segment->memory.bytes != 0)
-    tide__ignore(tide__pin_memory_give(pinned, segment->pool, &segment->memory));
-  segment_free(pinned, segment);
+  tide__ignore(segment_return(pinned, segment));
   tide__error_restore(&error);
 }
 
@@ -185,6 +204,24 @@ tide_status tide__pin_segments_give(tide_pinned* pinned, tide__link* list, uint3
     tide__list_unlink(&segment->link);
     const tide_status status = tide__pin_segment_give(pinned, segment);
     if (status == TIDE_OK) (*out_count)++;
+    if (first == TIDE_OK) first = status;
+  }
+  return first;
+}
+
+tide_status tide__pin_refused_give(tide_pinned* pinned, uint32_t* count) {
+  tide_status first = TIDE_OK;
+  tide__link list;
+  tide__list_init(&list);
+  tide__mutex_lock(&pinned->chunks_lock);
+  tide__list_append(&pinned->refused, &list);  // it takes the place of the other
+  tide__list_unlink(&pinned->refused);
+  tide__mutex_unlock(&pinned->chunks_lock);
+  while (!tide__list_is_empty(&list)) {
+    tide__pin_segment* const segment = TIDE_OWNER(list.next, tide__pin_segment, all);
+    tide__list_unlink(&segment->all);
+    const tide_status status = segment_return(pinned, segment);
+    if (status == TIDE_OK) (*count)++;
     if (first == TIDE_OK) first = status;
   }
   return first;

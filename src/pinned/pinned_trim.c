@@ -23,7 +23,9 @@ tide_status tide__pin_trim(tide_pinned* pinned, uint64_t least_bytes, uint64_t k
                            uint32_t* out_count) {
   const tide__pin_pick pick = { .least_bytes = least_bytes, .keep_bytes = keep_bytes };
   tide__pin_fronts_flush(pinned);
-  return trim_pick(pinned, &pick, 0, out_count);
+  const tide_status status = trim_pick(pinned, &pick, 0, out_count);
+  const tide_status refused = tide__pin_refused_give(pinned, out_count);
+  return status != TIDE_OK ? status : refused;
 }
 
 // ---------------------------------------------------------------------------------------------------

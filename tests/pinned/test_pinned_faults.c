@@ -480,6 +480,12 @@ T_TEST_OVER(test_pinned_faults__a_cache_with_a_helper_is_made_or_not, modes) {
   tide_machine_free(m);
 }
 
+// How many pieces the machine misses.
+static uint64_t run_missing(const run* r) {
+  const holdings now = holdings_of(r->m);
+  return now.pinned - r->before.pinned + (now.registered - r->before.registered);
+}
+
 // Whatever the machine refuses at the end, no record is left, and what is missing is told.
 T_TEST_OVER(test_pinned_faults__a_cache_ends_whatever_the_machine_says, modes) {
   static run r;
@@ -502,13 +508,71 @@ T_TEST_OVER(test_pinned_faults__a_cache_ends_whatever_the_machine_says, modes) {
     tide_pinned_free(r.p, &leaks);
 
     tide_machine_fault_clear(r.m);
-    const holdings after = holdings_of(r.m);
-    const uint64_t missing = after.pinned - r.before.pinned + (after.registered - r.before.registered);
     T_EQ(leaks.blocks, live);
-    T_EQ(leaks.refused_pieces, missing);
-    T_EQ(leaks.refused_bytes != 0, missing != 0);
+    T_EQ(leaks.refused_pieces, run_missing(&r));
+    T_EQ(leaks.refused_bytes != 0, leaks.refused_pieces != 0);
     T_EQ(atomic_load(&r.records.outstanding), 0);
     tide_machine_free(r.m);
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------
+// A piece for whose records there is no memory, and that the machine does not take back
+
+// Asks for one block while the n-th request for records fails, and the machine takes nothing back; false if
+// there was no n-th request.
+static bool run_refuse(run* r, const op* o, size_t n, bool is_exhausted) {
+  run_open(r);
+  break_calls(r->m, TIDE_CALL_PINNED_RELEASE, TIDE_ERR_MACHINE, UINT64_MAX);
+  break_calls(r->m, TIDE_CALL_PINNED_UNREGISTER, TIDE_ERR_MACHINE, UINT64_MAX);
+  r->records.is_exhausted = is_exhausted;
+  atomic_store(&r->records.fail_at, atomic_load(&r->records.allocs) + n);
+  T_ANY(do_alloc(r, o));
+  r->records.is_exhausted = false;
+  atomic_store(&r->records.fail_at, SIZE_MAX);
+  return atomic_load(&r->records.has_failed);
+}
+
+// A trim that keeps all that is cached says that something else could not go, and later it goes.
+T_TEST_OVER(test_pinned_faults__a_refused_piece_without_records_goes_later, modes) {
+  static run r;
+  uint64_t refused = 0;
+  for (uint32_t i = 0; i < 18; ++i) {
+    const op o = { .number = i / 2 };
+    for (size_t n = 0; run_refuse(&r, &o, n, i % 2 == 0); ++n) {
+      const uint64_t before = run_missing(&r);
+      const bool is_told = tide_pinned_trim(r.p, UINT64_MAX) == TIDE_ERR_MACHINE;
+      T_EQ(run_missing(&r), before);
+
+      tide_machine_fault_clear(r.m);
+      trim(r.p, UINT64_MAX);
+
+      T_EQ(run_missing(&r) < before, is_told);
+      refused += is_told;
+      run_close(&r, "records and the machine fail at once");
+    }
+    tide_machine_fault_clear(r.m);
+    run_close(&r, "only the machine fails");
+  }
+  T_LT(0, refused);
+}
+
+T_TEST_OVER(test_pinned_faults__a_refused_piece_without_records_is_told_at_the_end, modes) {
+  static run r;
+  for (uint32_t i = 0; i < 18; ++i) {
+    const op o = { .number = i / 2 };
+    bool has_failed = true;
+    for (size_t n = 0; has_failed; ++n) {
+      tide_pinned_leaks leaks;
+      has_failed = run_refuse(&r, &o, n, i % 2 == 0);
+
+      tide_pinned_free(r.p, &leaks);
+
+      T_EQ(leaks.refused_pieces, run_missing(&r));
+      T_EQ(leaks.refused_bytes != 0, leaks.refused_pieces != 0);
+      T_EQ(atomic_load(&r.records.outstanding), 0);
+      tide_machine_free(r.m);
+    }
   }
 }
 
