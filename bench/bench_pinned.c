@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// What the cache of pinned memory costs, on the dry machine: only its own work remains there. A pair is the
-// release of one block, chosen at random of 64 that are handed out, and the allocation of another; sizes are
-// spread evenly over the logarithm from 512 bytes to 1 MiB.
+// What the cache of pinned memory costs, on the dry machine, where only its own work remains, and with uses
+// on the host machine and cuda, too. A pair is the release of one block, chosen at random of 64 that are
+// handed out, and the allocation of another; sizes are spread evenly over the logarithm from 512 bytes to 1
+// MiB.
 //   pairs     by handle, by address, under a cap, with a history
 //   uses      with a use recorded on each block, beside the machine's own event record
 //   threads   all on one cache, beside as many that have a cache each and so share nothing, in turns
@@ -112,8 +113,14 @@ typedef struct pinned_rig {
   pinned_churn churn;
 } pinned_rig;
 
-static void rig_init(pinned_rig* rig, const tide_pinned_options* options) {
-  bench_require(tide_machine_new_dry(NULL, &rig->machine), "machine_new_dry");
+static tide_machine* pinned_dry(void) {
+  tide_machine* machine = NULL;
+  bench_require(tide_machine_new_dry(NULL, &machine), "machine_new_dry");
+  return machine;
+}
+
+static void rig_init(pinned_rig* rig, tide_machine* machine, const tide_pinned_options* options) {
+  rig->machine = machine;
   rig->pinned = pinned_open(rig->machine, options);
   pinned_churn_init(&rig->churn, rig->machine, rig->pinned, 7);
 }
@@ -131,7 +138,7 @@ static double rig_ns(pinned_rig* rig, void (*work)(void*, uint64_t)) {
 
 static void measure_pairs(bench* run) {
   pinned_rig rig;
-  rig_init(&rig, NULL);
+  rig_init(&rig, pinned_dry(), NULL);
   pinned_row(run, "pair, 64 live, 512 B to 1 MiB", rig_ns(&rig, pairs_work), "ns");
   pinned_row(run, "pair, by address", rig_ns(&rig, pairs_work_addresses), "ns");
   const tide_history_options history = TIDE_HISTORY_OPTIONS_INIT;
@@ -140,7 +147,7 @@ static void measure_pairs(bench* run) {
   rig_fini(&rig);
   tide_pinned_options options = TIDE_PINNED_OPTIONS_INIT;
   options.max_cached_bytes = (uint64_t)1 << 30;
-  rig_init(&rig, &options);
+  rig_init(&rig, pinned_dry(), &options);
   pinned_row(run, "pair, under a cap that is not reached", rig_ns(&rig, pairs_work), "ns");
   rig_fini(&rig);
 }
@@ -158,9 +165,16 @@ static void event_work(void* user, uint64_t count) {
   }
 }
 
-static void measure_uses(bench* run) {
+static void uses_row(bench* run, const tide_machine* machine, const char* what, double value,
+                     const char* unit) {
+  char label[64];
+  (void)snprintf(label, sizeof label, "%s, %s", what, tide_machine_name(machine));
+  pinned_row(run, label, value, unit);
+}
+
+static void measure_uses(bench* run, tide_machine* machine) {
   pinned_rig rig;
-  rig_init(&rig, NULL);
+  rig_init(&rig, machine, NULL);
   event_rig events = { .machine = rig.machine, .stream = rig.churn.stream };
   bench_require(tide_machine_event_new(rig.machine, 0, &events.event), "event_new");
   const bench_job job = { .work = event_work, .user = &events, .count = PAIRS };
@@ -172,9 +186,9 @@ static void measure_uses(bench* run) {
   }
   const double pair_ns = bench_median(with_use, ROUNDS);
   const double record_ns = bench_median(record, ROUNDS);
-  pinned_row(run, "pair with a use recorded on each", pair_ns, "ns");
-  pinned_row(run, "event record of the machine alone", record_ns, "ns");
-  pinned_row(run, "ratio of the two", pair_ns / record_ns, "x");
+  uses_row(run, machine, "pair with a use recorded on each", pair_ns, "ns");
+  uses_row(run, machine, "event record of the machine alone", record_ns, "ns");
+  uses_row(run, machine, "ratio of the two", pair_ns / record_ns, "x");
   bench_require(tide_machine_event_free(rig.machine, events.event), "event_free");
   rig_fini(&rig);
 }
@@ -221,8 +235,7 @@ static double team_rate(pinned_team* t, size_t count) {
 static void measure_team(bench* run, size_t count) {
   pinned_team shared = { .churns = { NULL } };
   pinned_team apart = { .churns = { NULL } };
-  tide_machine* machine = NULL;
-  bench_require(tide_machine_new_dry(NULL, &machine), "machine_new_dry");
+  tide_machine* const machine = pinned_dry();
   tide_pinned* const one = pinned_open(machine, NULL);
   for (size_t i = 0; i < count; i++) {
     shared.churns[i] = bench_alloc(1, sizeof **shared.churns);
@@ -259,8 +272,7 @@ static void measure_team(bench* run, size_t count) {
 // Slack
 
 static void measure_slack(bench* run) {
-  tide_machine* machine = NULL;
-  bench_require(tide_machine_new_dry(NULL, &machine), "machine_new_dry");
+  tide_machine* const machine = pinned_dry();
   tide_pinned* const pinned = pinned_open(machine, NULL);
   double worst = 0;
   for (size_t bytes = 4096; bytes <= 64 * mib; bytes += bytes / 4096 + 1) {
@@ -279,7 +291,11 @@ static void measure_slack(bench* run) {
 void bench_pinned(bench* run) {
   const long processors = sysconf(_SC_NPROCESSORS_ONLN);
   measure_pairs(run);
-  measure_uses(run);
+  measure_uses(run, pinned_dry());
+  tide_machine* machine = NULL;
+  if (tide_machine_new_host(NULL, &machine) == TIDE_OK) measure_uses(run, machine);
+  if (tide_machine_new_cuda(NULL, &machine) == TIDE_OK) measure_uses(run, machine);
+  else bench_skip(run, "pinned", "cuda", tide_last_error()->text);
   measure_slack(run);
   for (size_t count = 1; count <= MAX_TEAM && (count <= 2 || (long)count <= processors); count *= 2) {
     measure_team(run, count);
