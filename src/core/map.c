@@ -13,12 +13,12 @@ void tide__map_init(tide__map* map, const tide_heap* heap) {
   tide__mutex_init(&map->lock, TIDE__RANK_MAP);
 }
 
-static void leaves_release(tide__map* map, tide__map_mib* mibs) {
+static void leaves_release(tide__map* map, tide__map_tile* tiles) {
   for (uint64_t i = 0; i < TIDE__MAP_NODE_ENTRIES; i++) {
-    tide__heap_release(map->heap, tide__load_relaxed(&mibs[i].small), TIDE__MAP_SMALL_PLACES,
+    tide__heap_release(map->heap, tide__load_relaxed(&tiles[i].small), TIDE__MAP_SMALL_PLACES,
                        sizeof(tide__map_place));
   }
-  tide__heap_release(map->heap, mibs, TIDE__MAP_NODE_ENTRIES, sizeof *mibs);
+  tide__heap_release(map->heap, tiles, TIDE__MAP_NODE_ENTRIES, sizeof *tiles);
 }
 
 void tide__map_fini(tide__map* map) {
@@ -26,8 +26,8 @@ void tide__map_fini(tide__map* map) {
     tide__map_node* const node = tide__load_relaxed(&map->nodes[n]);
     if (node == NULL) continue;
     for (uint64_t i = 0; i < TIDE__MAP_NODE_ENTRIES; i++) {
-      tide__map_mib* const mibs = tide__load_relaxed(&node->leaves[i]);
-      if (mibs != NULL) leaves_release(map, mibs);
+      tide__map_tile* const tiles = tide__load_relaxed(&node->leaves[i]);
+      if (tiles != NULL) leaves_release(map, tiles);
     }
     tide__heap_release(map->heap, node, 1, sizeof *node);
   }
@@ -35,7 +35,7 @@ void tide__map_fini(tide__map* map) {
 }
 
 // Makes what a link should point to, unless it does already. The release pairs with the acquire in
-// tide__map_mib_at().
+// tide__map_tile_at().
 static tide_status map_link_make(tide__map* map, tide__map_link* link, size_t count, size_t bytes) {
   if (tide__load_acquire(link) != NULL) return TIDE_OK;
   void* const made = tide__heap_alloc(map->heap, count, bytes);
@@ -48,15 +48,15 @@ static tide_status map_link_make(tide__map* map, tide__map_link* link, size_t co
   return TIDE_OK;
 }
 
-static tide_status map_cover_mib(tide__map* map, uint64_t mib, bool is_small) {
-  tide__map_link* const root = &map->nodes[mib >> (2 * TIDE__MAP_NODE_BITS)];
+static tide_status map_cover_tile(tide__map* map, uint64_t tile, bool is_small) {
+  tide__map_link* const root = &map->nodes[tile >> (2 * TIDE__MAP_NODE_BITS)];
   TIDE_TRY(map_link_make(map, root, 1, sizeof(tide__map_node)));
   tide__map_node* const node = tide__load_acquire(root);
-  tide__map_link* const leaf = &node->leaves[(mib >> TIDE__MAP_NODE_BITS) & (TIDE__MAP_NODE_ENTRIES - 1)];
-  TIDE_TRY(map_link_make(map, leaf, TIDE__MAP_NODE_ENTRIES, sizeof(tide__map_mib)));
+  tide__map_link* const leaf = &node->leaves[(tile >> TIDE__MAP_NODE_BITS) & (TIDE__MAP_NODE_ENTRIES - 1)];
+  TIDE_TRY(map_link_make(map, leaf, TIDE__MAP_NODE_ENTRIES, sizeof(tide__map_tile)));
   if (!is_small) return TIDE_OK;
-  tide__map_mib* const mibs = tide__load_acquire(leaf);
-  return map_link_make(map, &mibs[mib & (TIDE__MAP_NODE_ENTRIES - 1)].small, TIDE__MAP_SMALL_PLACES,
+  tide__map_tile* const tiles = tide__load_acquire(leaf);
+  return map_link_make(map, &tiles[tile & (TIDE__MAP_NODE_ENTRIES - 1)].small, TIDE__MAP_SMALL_PLACES,
                        sizeof(tide__map_place));
 }
 
@@ -64,18 +64,18 @@ tide_status tide__map_cover(tide__map* map, uint64_t address, uint64_t bytes, bo
   uint64_t end = 0;
   TIDE_REQUIRE(tide__add(address, bytes, &end) && end >> TIDE__MAP_ADDRESS_BITS == 0, TIDE_ERR_UNSUPPORTED,
                "memory at %#llx is above 2^%d", (unsigned long long)address, TIDE__MAP_ADDRESS_BITS);
-  for (uint64_t mib = address >> TIDE__MAP_MIB_SHIFT; mib <= (end - 1) >> TIDE__MAP_MIB_SHIFT; mib++) {
-    TIDE_TRY(map_cover_mib(map, mib, is_small));
+  for (uint64_t tile = address >> TIDE__MAP_TILE_SHIFT; tile <= (end - 1) >> TIDE__MAP_TILE_SHIFT; tile++) {
+    TIDE_TRY(map_cover_tile(map, tile, is_small));
   }
   return TIDE_OK;
 }
 
 bool tide__map_find(tide__map* map, uint64_t address, uint32_t* out_index) {
-  tide__map_mib* const mib = tide__map_mib_at(map, address);
-  if (mib == NULL) return false;
-  tide__map_place* const places = tide__load_acquire(&mib->small);
+  tide__map_tile* const tile = tide__map_tile_at(map, address);
+  if (tile == NULL) return false;
+  tide__map_place* const places = tide__load_acquire(&tile->small);
   uint32_t place = places != NULL ? tide__load_acquire(&places[tide__map_small_place(address)]) : 0;
-  if (place == 0) place = tide__load_acquire(&mib->large);
+  if (place == 0) place = tide__load_acquire(&tile->large);
   if (place == 0) return false;
   *out_index = place - 1;
   return true;

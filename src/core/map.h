@@ -4,8 +4,8 @@
 // The map from addresses to blocks that are handed out. Looking an address up takes no lock and follows four
 // pointers; noting and forgetting one takes no memory, because the places were made when the segment was.
 //
-// A radix tree over the MiB of the address. In each MiB at most one large block can begin, because they are
-// larger than that; small ones have a place for every 512 bytes.
+// A radix tree over tiles of 512 KiB of the address. In each at most one large block can begin, because they
+// are at least as large as that; small ones have a place for every 512 bytes.
 #ifndef TIDEMARK_SRC_CORE_MAP_H
 #define TIDEMARK_SRC_CORE_MAP_H
 
@@ -15,24 +15,24 @@
 #include "tidemark/base.h"
 
 #define TIDE__MAP_ADDRESS_BITS 48
-#define TIDE__MAP_ROOT_BITS 10
+#define TIDE__MAP_ROOT_BITS 11
 #define TIDE__MAP_NODE_BITS 9
 #define TIDE__MAP_NODE_ENTRIES ((uint64_t)1 << TIDE__MAP_NODE_BITS)
-#define TIDE__MAP_MIB_SHIFT 20
-#define TIDE__MAP_SMALL_PLACES 2048  // in one MiB
+#define TIDE__MAP_TILE_SHIFT 19
+#define TIDE__MAP_SMALL_PLACES 1024  // in one tile
 
 typedef tide__atomic_u32 tide__map_place;  // the index of a block's record plus 1; 0: none
 
 // A pointer that is set once, to what it owns.
 typedef _Atomic(void*) tide__map_link;
 
-typedef struct tide__map_mib {
+typedef struct tide__map_tile {
   tide__map_link small;  // tide__map_place[TIDE__MAP_SMALL_PLACES]; NULL until covered for small blocks
   tide__map_place large;
-} tide__map_mib;
+} tide__map_tile;
 
 typedef struct tide__map_node {
-  tide__map_link leaves[1 << TIDE__MAP_NODE_BITS];  // tide__map_mib[1 << TIDE__MAP_NODE_BITS]
+  tide__map_link leaves[1 << TIDE__MAP_NODE_BITS];  // tide__map_tile[1 << TIDE__MAP_NODE_BITS]
 } tide__map_node;
 
 typedef struct tide__map {
@@ -52,15 +52,15 @@ tide_status tide__map_cover(tide__map* map, uint64_t address, uint64_t bytes, bo
 // none.
 bool tide__map_find(tide__map* map, uint64_t address, uint32_t* out_index);
 
-// The entry of the MiB of an address, or NULL. Acquire pairs with the release in the functions below.
-static inline tide__map_mib* tide__map_mib_at(tide__map* map, uint64_t address) {
-  const uint64_t mib = address >> TIDE__MAP_MIB_SHIFT;
-  if (mib >> (TIDE__MAP_ADDRESS_BITS - TIDE__MAP_MIB_SHIFT) != 0) return NULL;
-  tide__map_node* const node = tide__load_acquire(&map->nodes[mib >> (2 * TIDE__MAP_NODE_BITS)]);
+// The entry of the tile of an address, or NULL. Acquire pairs with the release in the functions below.
+static inline tide__map_tile* tide__map_tile_at(tide__map* map, uint64_t address) {
+  const uint64_t tile = address >> TIDE__MAP_TILE_SHIFT;
+  if (tile >> (TIDE__MAP_ADDRESS_BITS - TIDE__MAP_TILE_SHIFT) != 0) return NULL;
+  tide__map_node* const node = tide__load_acquire(&map->nodes[tile >> (2 * TIDE__MAP_NODE_BITS)]);
   if (node == NULL) return NULL;
-  tide__map_mib* const mibs =
-      tide__load_acquire(&node->leaves[(mib >> TIDE__MAP_NODE_BITS) & (TIDE__MAP_NODE_ENTRIES - 1)]);
-  return mibs != NULL ? &mibs[mib & (TIDE__MAP_NODE_ENTRIES - 1)] : NULL;
+  tide__map_tile* const tiles =
+      tide__load_acquire(&node->leaves[(tile >> TIDE__MAP_NODE_BITS) & (TIDE__MAP_NODE_ENTRIES - 1)]);
+  return tiles != NULL ? &tiles[tile & (TIDE__MAP_NODE_ENTRIES - 1)] : NULL;
 }
 
 static inline uint64_t tide__map_small_place(uint64_t address) {
@@ -68,9 +68,9 @@ static inline uint64_t tide__map_small_place(uint64_t address) {
 }
 
 static inline tide__map_place* tide__map_place_at(tide__map* map, uint64_t address, bool is_small) {
-  tide__map_mib* const mib = tide__map_mib_at(map, address);
-  tide__map_place* const places = tide__load_acquire(&mib->small);
-  return is_small ? &places[tide__map_small_place(address)] : &mib->large;
+  tide__map_tile* const tile = tide__map_tile_at(map, address);
+  tide__map_place* const places = tide__load_acquire(&tile->small);
+  return is_small ? &places[tide__map_small_place(address)] : &tile->large;
 }
 
 // Notes the index of the block at an address in a covered range, or forgets it.

@@ -87,7 +87,7 @@ static tide_status request_serve(tide__request* request, tide_block* out) {
 // Without a cache
 
 // The record of uncached memory has no segment. It is noted like a small block, because any number of them
-// can begin in one MiB.
+// can begin in one tile of it.
 static tide_status uncached_note(tide_device* device, void* address, size_t bytes, tide_block* out) {
   TIDE_TRY(tide__map_cover(&device->map, tide__address(address), 1, true));
   tide__block* const block = tide__slots_take(&device->blocks);

@@ -10,9 +10,9 @@
 #define CHUNK_MOST ((uint64_t)1 << 20)
 enum { CHUNK_STEP = 8 };  // blocks of 512 bytes or a multiple: so that chunks are whole pages
 
-// A block's place in the map; those above 1 MiB have one of their own in each MiB.
+// A block's place in the map; larger ones than a tile of it need no more than one in each.
 static bool block_is_small(const tide__pin_segment* segment) {
-  return segment->block_bytes <= (uint64_t)1 << TIDE__MAP_MIB_SHIFT;
+  return segment->block_bytes <= (uint64_t)1 << TIDE__MAP_TILE_SHIFT;
 }
 
 static uint64_t block_begin(const tide__pin_segment* segment, uint32_t index) {

@@ -56,7 +56,7 @@ typedef struct segment {
 static void segment_init(segment* g, size_t n, t_rng* rng) {
   memset(g, 0, sizeof *g);
   g->is_small = t_rng_below(rng, 2) == 0;
-  g->step = g->is_small ? GRAIN * (1 + t_rng_below(rng, 60)) : MIB + GRAIN * t_rng_below(rng, 5000);
+  g->step = g->is_small ? GRAIN * (1 + t_rng_below(rng, 60)) : MIB / 2 + GRAIN * t_rng_below(rng, 5000);
   const uint64_t base = n % 3 == 0 ? (n + 1) * (TOP / 32) : 0x7f0000000000 + n * 1024 * MIB;
   g->address = base + GRAIN * t_rng_below(rng, 4096);
 }
