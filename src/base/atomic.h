@@ -25,8 +25,8 @@ typedef _Atomic uint8_t tide__atomic_u8;
 #define tide__add_seq(p, v) atomic_fetch_add_explicit((p), (v), memory_order_seq_cst)
 #define tide__sub_seq(p, v) atomic_fetch_sub_explicit((p), (v), memory_order_seq_cst)
 
-// The thread sanitizer does not see order that comes by a barrier of another thread, or by an address that was
-// loaded itself. In its builds such loads acquire and such stores release.
+// The thread sanitizer does not see order that comes by a barrier of another thread, or by an address that
+// was loaded itself. In its builds such loads acquire and such stores release.
 #if defined(__has_feature)
 #define TIDE__HAS_FEATURE(name) __has_feature(name)
 #else

@@ -13,7 +13,7 @@
 #ifndef TIDEMARK_TESTS_DEVICES_H
 #define TIDEMARK_TESTS_DEVICES_H
 
-#include "machine/machines.h"
+#include "machine/caches.h"
 #include "tidemark/device.h"
 
 // ---------------------------------------------------------------------------------------------------
@@ -96,8 +96,6 @@ static inline void trim(tide_device* d) { T_OK(tide_device_trim(d)); }
 
 static inline void limit_to(tide_device* d, uint64_t bytes) { T_OK(tide_device_set_limit(d, bytes)); }
 
-static inline uint8_t* bytes_of(tide_block block) { return block.address; }
-
 // Writes on a stream, without waiting.
 static inline void paint(tide_machine* m, tide_stream stream, tide_block block, uint8_t value, size_t bytes) {
   T_OK(tide_machine_fill(m, 0, stream, block.address, value, bytes));
@@ -105,19 +103,6 @@ static inline void paint(tide_machine* m, tide_stream stream, tide_block block, 
 
 // ---------------------------------------------------------------------------------------------------
 // Streams
-
-static inline tide_stream side_new(tide_machine* m) { return stream_new(m, 0, TIDE_STREAM_NON_BLOCKING); }
-
-// Queues work that is not done before let_go(), which waits until it is.
-static inline void hold_up(gate* g, tide_machine* m, tide_stream stream) {
-  gate_close(g, m, 0, stream);
-  if (is_dry(m)) T_OK(tide_dry_work(m, 0, stream, 1));
-}
-
-static inline void let_go(gate* g) {
-  gate_open(g);
-  stream_finish(g->machine, g->device, g->stream);
-}
 
 // Queues work that takes a moment.
 static inline void work_slowly(tide_machine* m, tide_stream stream) {
@@ -197,33 +182,6 @@ static inline tide_block take_in(tide_device* d, tide_pool pool, tide_stream str
 
 // ---------------------------------------------------------------------------------------------------
 // Looking inside
-
-#define SEEN_SEGMENTS 64
-#define SEEN_BLOCKS 512
-
-// Everything that a visit shows; blocks stand behind those of the segments before.
-typedef struct seen {
-  size_t segment_count;
-  size_t block_count;
-  tide_segment_info segments[SEEN_SEGMENTS];
-  size_t first_block[SEEN_SEGMENTS];
-  tide_block_info blocks[SEEN_BLOCKS];
-} seen;
-
-static inline bool seen_segment(void* user, const tide_segment_info* segment) {
-  seen* const s = user;
-  T_LT(s->segment_count, SEEN_SEGMENTS);
-  s->first_block[s->segment_count] = s->block_count;
-  s->segments[s->segment_count++] = *segment;
-  return true;
-}
-
-static inline bool seen_block(void* user, const tide_block_info* block) {
-  seen* const s = user;
-  T_LT(s->block_count, SEEN_BLOCKS);
-  s->blocks[s->block_count++] = *block;
-  return true;
-}
 
 static inline void look(tide_device* d, seen* out) {
   memset(out, 0, sizeof *out);

@@ -267,10 +267,7 @@ DEVICE_TEST_OVER(test_device__a_full_machine_is_out_of_memory, machine_emulated)
 }
 
 DEVICE_TEST(test_device__other_errors_of_the_machine_are_reported_as_they_are) {
-  tide_fault fault = TIDE_FAULT_INIT;
-  fault.call = TIDE_CALL_RAW_ALLOC;
-  fault.status = TIDE_ERR_MACHINE;
-  T_OK(tide_machine_fault_add(m, &fault));
+  break_calls(m, TIDE_CALL_RAW_ALLOC, TIDE_ERR_MACHINE, 1);
 
   T_STATUS(try_take(d, NULL, 4096), TIDE_ERR_MACHINE);
 
@@ -352,12 +349,9 @@ DEVICE_TEST(test_device__trim_keeps_segments_in_use) {
 }
 
 DEVICE_TEST(test_device__what_a_trim_could_not_give_back_stays_cached) {
-  tide_fault fault = TIDE_FAULT_INIT;
   const tide_block block = take(d, NULL, 3 * MIB);
   give(d, block);
-  fault.call = TIDE_CALL_RAW_RELEASE;
-  fault.status = TIDE_ERR_MACHINE;
-  T_OK(tide_machine_fault_add(m, &fault));
+  break_calls(m, TIDE_CALL_RAW_RELEASE, TIDE_ERR_MACHINE, 1);
 
   T_STATUS(tide_device_trim(d), TIDE_ERR_MACHINE);
 

@@ -37,16 +37,6 @@ static void crew_end(crew* c) {
   T_EQ(pthread_barrier_destroy(&c->start), 0);
 }
 
-// Holds up all calls of a kind, which fail or not.
-static void slow_down(tide_machine* m, tide_call call, tide_status status, uint64_t ms) {
-  tide_fault fault = TIDE_FAULT_INIT;
-  fault.call = call;
-  fault.status = (uint32_t)status;
-  fault.count = UINT64_MAX;
-  fault.latency_ns = ms * 1000000;
-  T_OK(tide_machine_fault_add(m, &fault));
-}
-
 // Slow by up to 300 us, each time by another amount.
 static void* slow_alloc(void* user, size_t bytes, size_t alignment) {
   static atomic_uint calls;
@@ -168,7 +158,7 @@ DEVICE_TEST_OVER(test_device__a_request_finds_memory_that_another_thread_had_in_
   tide_observer observer = 0;
   give(d, take(d, NULL, 20 * MIB));
   limit_to(d, 20 * MIB);
-  slow_down(m, TIDE_CALL_RAW_RELEASE, TIDE_ERR_MACHINE, SLOW_MS);
+  slow_down(m, TIDE_CALL_RAW_RELEASE, TIDE_ERR_MACHINE, UINT64_MAX, SLOW_MS);
   T_OK(tide_device_observe_reclaim(d, wait_for_trim, &f.is_done, &observer));
   t_thread_start(&thread, trim_in_vain, &f);
   let_another_begin();
@@ -185,7 +175,7 @@ DEVICE_TEST_OVER(test_device__a_request_at_the_gate_finds_memory_that_was_put_ba
   pthread_t thread;
   give(d, take(d, NULL, 20 * MIB));
   limit_to(d, 20 * MIB);
-  slow_down(m, TIDE_CALL_RAW_RELEASE, TIDE_ERR_MACHINE, SLOW_MS);
+  slow_down(m, TIDE_CALL_RAW_RELEASE, TIDE_ERR_MACHINE, UINT64_MAX, SLOW_MS);
   t_thread_start(&thread, trim_in_vain, &f);
   let_another_begin();
 
@@ -201,7 +191,7 @@ DEVICE_TEST_OVER(test_device__neighbours_released_during_a_slow_unmap_are_joined
   expand(m, d);
   const tide_block front = take(d, NULL, 30 * MIB);
   give(d, take(d, NULL, 60 * MIB));
-  slow_down(m, TIDE_CALL_UNMAP, TIDE_OK, SLOW_MS);
+  slow_down(m, TIDE_CALL_UNMAP, TIDE_OK, UINT64_MAX, SLOW_MS);
   crew_start(&c, 1, trim_once);
   let_another_begin();
   give(d, front);

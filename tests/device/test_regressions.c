@@ -24,14 +24,6 @@ static void records_fail_from(counting_heap* records, size_t n) {
 
 static void records_recover(counting_heap* records) { atomic_store(&records->fail_at, SIZE_MAX); }
 
-static void fail_calls(tide_machine* m, tide_call call, uint64_t count) {
-  tide_fault fault = TIDE_FAULT_INIT;
-  fault.call = call;
-  fault.status = TIDE_ERR_MACHINE;
-  fault.count = count;
-  T_OK(tide_machine_fault_add(m, &fault));
-}
-
 // ---------------------------------------------------------------------------------------------------
 // Restoring
 
@@ -241,7 +233,7 @@ DEVICE_TEST(test_device__a_failed_event_does_not_forget_what_a_capture_announced
   scope_close(d, pool);
   hold_up(&g, m, side);
 
-  fail_calls(m, TIDE_CALL_EVENT_RECORD, 1);
+  break_calls(m, TIDE_CALL_EVENT_RECORD, TIDE_ERR_MACHINE, 1);
   give(d, block);
   tide_machine_fault_clear(m);
   T_OK(tide_device_poll(d));
@@ -351,8 +343,8 @@ DEVICE_TEST_OVER(test_device__two_faults_in_a_row_while_mapping_lose_nothing, ma
   expand(m, d);
   const size_t before = free_bytes(m, 0);
   const tide_block first = take(d, NULL, 20 * MIB);
-  fail_calls(m, TIDE_CALL_SET_ACCESS, 1);
-  fail_calls(m, TIDE_CALL_UNMAP, 1);
+  break_calls(m, TIDE_CALL_SET_ACCESS, TIDE_ERR_MACHINE, 1);
+  break_calls(m, TIDE_CALL_UNMAP, TIDE_ERR_MACHINE, 1);
   T_STATUS(try_take(d, NULL, 20 * MIB), TIDE_ERR_MACHINE);
   T_EQ(tide_machine_call_stats(m, TIDE_CALL_UNMAP).calls, 1);
   tide_machine_fault_clear(m);
@@ -371,8 +363,8 @@ DEVICE_TEST_OVER(test_device__two_faults_in_a_row_while_mapping_lose_nothing, ma
 DEVICE_TEST_OVER(test_device__a_mapping_that_could_not_be_undone_goes_with_a_trim, machine_emulated) {
   expand(m, d);
   const size_t before = free_bytes(m, 0);
-  fail_calls(m, TIDE_CALL_SET_ACCESS, 1);
-  fail_calls(m, TIDE_CALL_UNMAP, 1);
+  break_calls(m, TIDE_CALL_SET_ACCESS, TIDE_ERR_MACHINE, 1);
+  break_calls(m, TIDE_CALL_UNMAP, TIDE_ERR_MACHINE, 1);
   T_STATUS(try_take(d, NULL, 20 * MIB), TIDE_ERR_MACHINE);
   tide_machine_fault_clear(m);
 
@@ -387,7 +379,7 @@ DEVICE_TEST(test_device__a_pool_goes_with_the_trim_after_its_addresses_could_not
   uint32_t users = 0;
   give(d, take_in(d, pool, NULL, 12 * MIB));
   T_OK(tide_device_pool_release(d, pool));
-  fail_calls(m, TIDE_CALL_ADDRESS_RELEASE, 1);
+  break_calls(m, TIDE_CALL_ADDRESS_RELEASE, TIDE_ERR_MACHINE, 1);
   T_ANY(tide_device_trim_pool(d, pool));
   tide_machine_fault_clear(m);
   T_OK(tide_device_pool_users(d, pool, &users));  // still there: the fault was met

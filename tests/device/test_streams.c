@@ -181,12 +181,9 @@ DEVICE_TEST(test_device__trim_waits_for_announced_work) {
 
 DEVICE_TEST(test_device__a_release_without_an_event_waits_for_a_later_one) {
   const tide_stream side = side_new(m);
-  tide_fault fault = TIDE_FAULT_INIT;
   const tide_block block = take(d, NULL, BYTES);
   announce(d, block, side);
-  fault.call = TIDE_CALL_EVENT_RECORD;
-  fault.status = TIDE_ERR_MACHINE;
-  T_OK(tide_machine_fault_add(m, &fault));
+  break_calls(m, TIDE_CALL_EVENT_RECORD, TIDE_ERR_MACHINE, 1);
 
   give(d, block);
   T_EQ(current(d, active), 1);
@@ -199,15 +196,11 @@ DEVICE_TEST(test_device__a_release_without_an_event_waits_for_a_later_one) {
 
 DEVICE_TEST(test_device__a_failed_query_is_an_error_of_poll_and_not_of_requests) {
   const tide_stream side = side_new(m);
-  tide_fault fault = TIDE_FAULT_INIT;
   const tide_block block = take(d, NULL, BYTES);
   announce(d, block, side);
   give(d, block);
   stream_finish(m, 0, side);
-  fault.call = TIDE_CALL_EVENT_QUERY;
-  fault.status = TIDE_ERR_MACHINE;
-  fault.count = 2;
-  T_OK(tide_machine_fault_add(m, &fault));
+  break_calls(m, TIDE_CALL_EVENT_QUERY, TIDE_ERR_MACHINE, 2);
 
   (void)take(d, NULL, BYTES);
   T_STATUS(tide_device_poll(d), TIDE_ERR_MACHINE);

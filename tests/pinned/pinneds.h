@@ -15,12 +15,10 @@
 #ifndef TIDEMARK_TESTS_PINNEDS_H
 #define TIDEMARK_TESTS_PINNEDS_H
 
-#include "machine/machines.h"
+#include "machine/caches.h"
 #include "tidemark/pinned.h"
 
 #define SINGLE (64 * KIB)  // bytes of a block that is pinned on its own, and a class of its own
-
-static const tide_block block_none = { NULL, 0 };
 
 // ---------------------------------------------------------------------------------------------------
 // What the machine has given
@@ -164,8 +162,6 @@ static inline void empty(tide_pinned* p) { T_OK(tide_pinned_empty(p)); }
 
 static inline void trim(tide_pinned* p, uint64_t keep_bytes) { T_OK(tide_pinned_trim(p, keep_bytes)); }
 
-static inline uint8_t* bytes_of(tide_block block) { return block.address; }
-
 static inline bool is_same_memory(tide_block a, tide_block b) { return a.address == b.address; }
 
 // Writes to pinned memory, where there is some, and compares it.
@@ -185,38 +181,6 @@ static inline uint64_t pinned_room(tide_machine* m, const void* address) {
   const tide_pointer_info info = pointer_info(m, address);
   T_EQ(info.kind, TIDE_MEMORY_PINNED);
   return info.bytes - (uint64_t)((uintptr_t)address - (uintptr_t)info.base);
-}
-
-// ---------------------------------------------------------------------------------------------------
-// Streams
-
-static inline tide_stream side_new(tide_machine* m) { return stream_new(m, 0, TIDE_STREAM_NON_BLOCKING); }
-
-// Queues work that is not done before let_go(), which waits until it is.
-static inline void hold_up(gate* g, tide_machine* m, tide_stream stream) {
-  gate_close(g, m, 0, stream);
-  if (is_dry(m)) T_OK(tide_dry_work(m, 0, stream, 1));
-}
-
-static inline void let_go(gate* g) {
-  gate_open(g);
-  stream_finish(g->machine, g->device, g->stream);
-}
-
-// Holds up all calls of a kind, which fail or not.
-static inline void slow_down(tide_machine* m, tide_call call, tide_status status, uint64_t count,
-                             uint64_t ms) {
-  tide_fault fault = TIDE_FAULT_INIT;
-  fault.call = call;
-  fault.status = (uint32_t)status;
-  fault.count = count;
-  fault.latency_ns = ms * 1000000;
-  T_OK(tide_machine_fault_add(m, &fault));
-}
-
-// The next calls of a kind fail.
-static inline void break_calls(tide_machine* m, tide_call call, tide_status status, uint64_t count) {
-  slow_down(m, call, status, count, 0);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -292,33 +256,6 @@ static inline tide_block take_in(tide_pinned* p, tide_pool pool, size_t bytes) {
 
 // ---------------------------------------------------------------------------------------------------
 // Looking inside
-
-#define SEEN_SEGMENTS 256
-#define SEEN_BLOCKS 8192
-
-// Everything that a visit shows; blocks stand behind those of the segments before.
-typedef struct seen {
-  size_t segment_count;
-  size_t block_count;
-  tide_segment_info segments[SEEN_SEGMENTS];
-  size_t first_block[SEEN_SEGMENTS];
-  tide_block_info blocks[SEEN_BLOCKS];
-} seen;
-
-static inline bool seen_segment(void* user, const tide_segment_info* segment) {
-  seen* const s = user;
-  T_LT(s->segment_count, SEEN_SEGMENTS);
-  s->first_block[s->segment_count] = s->block_count;
-  s->segments[s->segment_count++] = *segment;
-  return true;
-}
-
-static inline bool seen_block(void* user, const tide_block_info* block) {
-  seen* const s = user;
-  T_LT(s->block_count, SEEN_BLOCKS);
-  s->blocks[s->block_count++] = *block;
-  return true;
-}
 
 // What there is, until the next look.
 static inline const seen* look(tide_pinned* p) {

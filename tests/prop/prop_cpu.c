@@ -6,26 +6,14 @@
 // from all others, be aligned, and be what tide_cpu_find() says it is. Up to three caches are open at a time,
 // on the system or on a source that fails now and then; they are freed with blocks out, which live on as
 // orphans. tide_cpu_check() runs after every operation, and statistics are compared with the model.
-//
-// An operation is a few small numbers that mean something in any list. A list runs in a process of its own,
-// so that a crash is a failure like any other: it is made shorter until no range of it can be left out, and
-// then printed.
 #include "cpu/blocks.h"
+#include "prop/oplist.h"
 
 #define PROP_SLOTS 64u
 #define PROP_CACHES 3u
 #define PROP_STALE 32u
 #define PROP_OPS 1200u
 #define PROP_LISTS (T_HAS_THREAD_SANITIZER ? 4 : T_HAS_ADDRESS_SANITIZER ? 8 : 16)
-#define SHRINK_SECONDS 40u
-
-typedef struct op {
-  uint8_t verb;
-  uint8_t slot;
-  uint8_t other;
-  uint8_t value;
-  uint32_t number;
-} op;
 
 // ---------------------------------------------------------------------------------------------------
 // The model
@@ -551,73 +539,22 @@ static void do_free(model* s, const op* o) {
 // ---------------------------------------------------------------------------------------------------
 // Lists of operations
 
-typedef struct verb {
-  const char* name;
-  void (*run)(model* s, const op* o);
-  unsigned weight;
-} verb;
+// Name, function, how often.
+// clang-format off
+#define VERB_MAP(X)                                                                                     \
+  X(ALLOC, do_alloc, 40) X(ALLOC_ZEROS, do_alloc_zeros, 6) X(ALLOC_ALIGNED, do_alloc_aligned, 6)        \
+  X(ALLOC_NOTHING, do_alloc_nothing, 1) X(ALLOC_ELSEWHERE, do_alloc_elsewhere, 1)                       \
+  X(RELEASE, do_release, 36) X(FORGET, do_forget, 4) X(RELEASE_ELSEWHERE, do_release_elsewhere, 1)      \
+  X(RESIZE, do_resize, 10) X(RELEASE_TWICE, do_release_twice, 4)                                        \
+  X(RELEASE_AND_AGAIN, do_release_and_again, 4) X(RELEASE_INSIDE, do_release_inside, 3)                 \
+  X(RELEASE_FOREIGN, do_release_foreign, 1) X(FIND, do_find, 4) X(VERIFY, do_verify, 3)                 \
+  X(STATS, do_stats, 4) X(RESET, do_reset, 1) X(TRIM, do_trim, 2) X(TRIM_ALL, do_trim_all, 1)           \
+  X(POLL, do_poll, 2) X(PAUSE, do_pause, 1) X(LIMITS, do_limits, 1) X(NEW, do_new, 6)                   \
+  X(FREE, do_free, 3) X(FAULT, do_fault, 2)
+// clang-format on
 
-static const verb verbs[] = {
-  { "alloc", do_alloc, 40 },
-  { "alloc_zeros", do_alloc_zeros, 6 },
-  { "alloc_aligned", do_alloc_aligned, 6 },
-  { "alloc_nothing", do_alloc_nothing, 1 },
-  { "alloc_elsewhere", do_alloc_elsewhere, 1 },
-  { "release", do_release, 36 },
-  { "forget", do_forget, 4 },
-  { "release_elsewhere", do_release_elsewhere, 1 },
-  { "resize", do_resize, 10 },
-  { "release_twice", do_release_twice, 4 },
-  { "release_and_again", do_release_and_again, 4 },
-  { "release_inside", do_release_inside, 3 },
-  { "release_foreign", do_release_foreign, 1 },
-  { "find", do_find, 4 },
-  { "verify", do_verify, 3 },
-  { "stats", do_stats, 4 },
-  { "reset", do_reset, 1 },
-  { "trim", do_trim, 2 },
-  { "trim_all", do_trim_all, 1 },
-  { "poll", do_poll, 2 },
-  { "pause", do_pause, 1 },
-  { "limits", do_limits, 1 },
-  { "new", do_new, 6 },
-  { "free", do_free, 3 },
-  { "fault", do_fault, 2 },
-};
-#define VERBS (sizeof verbs / sizeof *verbs)
-
-typedef struct list {
-  size_t count;
-  op ops[PROP_OPS];
-} list;
-
-static list prop_list;
-
-static uint8_t verb_at_random(t_rng* rng) {
-  unsigned sum = 0;
-  uint8_t at = 0;
-  for (size_t i = 0; i < VERBS; i++) sum += verbs[i].weight;
-  for (uint64_t rest = t_rng_below(rng, sum); rest >= verbs[at].weight; at++) rest -= verbs[at].weight;
-  return at;
-}
-
-static void list_make(list* l, uint64_t index) {
-  t_rng rng = t_rng_new(index);
-  l->count = PROP_OPS;
-  for (size_t i = 0; i < PROP_OPS; i++) {
-    const uint64_t number = t_rng_next(&rng);
-    l->ops[i] = (op){ verb_at_random(&rng), (uint8_t)number, (uint8_t)(number >> 8), (uint8_t)(number >> 16),
-                      (uint32_t)(number >> 32) };
-  }
-}
-
-static void list_print(const list* l) {
-  for (size_t i = 0; i < l->count; i++) {
-    const op* const o = &l->ops[i];
-    (void)fprintf(stderr, "  { %u /* %s */, %u, %u, %u, %uu },\n", o->verb, verbs[o->verb].name, o->slot,
-                  o->other, o->value, o->number);
-  }
-}
+static const op_verb verbs[] = { VERB_MAP(OP_VERB) };
+static void (*const functions[])(model* s, const op* o) = { VERB_MAP(OP_FUNCTION) };
 
 static void model_check(const model* s) {
   for (size_t i = 0; i < PROP_CACHES; i++) {
@@ -656,7 +593,7 @@ static void model_end(model* s, uint64_t seed) {
   T_EQ(atomic_load(&s->heap.outstanding), 0);
 }
 
-static void list_run(const list* l) {
+static bool play(const op* list, size_t count, size_t check_every) {
   model* const s = &prop_model;
   memset(s, 0, sizeof *s);
   counting_heap_init(&s->heap, SIZE_MAX, false);
@@ -664,56 +601,16 @@ static void list_run(const list* l) {
     source_init(&s->sources[i]);
     s->sources[i].spares_release = true;
   }
-  for (size_t i = 0; i < l->count; i++) {
-    const op* const o = &l->ops[i];
-    verbs[o->verb].run(s, o);
-    if (verbs[o->verb].run != do_fault) fault_end(s);
-    model_check(s);
+  for (size_t i = 0; i < count; i++) {
+    outcome->at = i;
+    functions[list[i].verb](s, &list[i]);
+    if (functions[list[i].verb] != do_fault) fault_end(s);
+    if (i % check_every == 0) model_check(s);
   }
-  model_end(s, l->count);
+  model_end(s, count);
+  return true;
 }
 
-// ---------------------------------------------------------------------------------------------------
-// Processes
+static const op_suite suite = { "the cache", verbs, sizeof verbs / sizeof *verbs, play, PROP_OPS, 1, 1 };
 
-static bool list_survives(const list* l, bool is_silent) {
-  int status = 0;
-  (void)fflush(NULL);
-  const pid_t pid = fork();
-  T_CHECK(pid >= 0);
-  if (pid == 0) {
-    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (is_silent && freopen("/dev/null", "w", stderr) == NULL) _exit(2);
-    (void)alarm(30);
-    list_run(l);
-    _exit(0);
-  }
-  T_EQ(waitpid(pid, &status, 0), pid);
-  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
-}
-
-// Leaves ranges out as long as it fails still.
-static void list_shrink(list* l) {
-  static list shorter;
-  const uint64_t end_ns = t_now_ns() + (uint64_t)SHRINK_SECONDS * 1000000000u;
-  for (size_t range = l->count / 2; range > 0; range /= 2) {
-    for (size_t at = 0; at + range <= l->count && t_now_ns() < end_ns;) {
-      shorter = *l;
-      shorter.count -= range;
-      memmove(&shorter.ops[at], &shorter.ops[at + range], (shorter.count - at) * sizeof *shorter.ops);
-      if (list_survives(&shorter, true)) at += range;
-      else *l = shorter;
-    }
-  }
-}
-
-T_TEST(prop_cpu__random_calls_beside_a_model) {
-  for (uint64_t i = 0; i < t_scaled(PROP_LISTS); i++) {
-    list_make(&prop_list, i);
-    if (list_survives(&prop_list, false)) continue;
-    list_shrink(&prop_list);
-    list_print(&prop_list);
-    (void)list_survives(&prop_list, false);
-    T_FAIL("list %" PRIu64 " of the seed fails; the shortest found has %zu operations", i, prop_list.count);
-  }
-}
+T_TEST(prop_cpu__random_calls_beside_a_model) { suite_run(&suite, t_scaled(PROP_LISTS) * PROP_OPS, true); }

@@ -3,44 +3,15 @@
 //
 // Model test of the memory of a machine: random calls on the real machine beside an obviously right model of
 // arrays. The model knows for each page of physical memory the byte it was last filled with, so what is read
-// through any of its addresses can be foretold. A failure prints the seed and a list of operations that is
-// made shorter until no range of it can be left out.
+// through any of its addresses can be foretold.
 #include "machine/machines.h"
+#include "prop/oplist.h"
 
 #define UNIT (64 * KIB)
 #define PAGES 128u       // of UNIT bytes, that the device has
 #define SLOTS 12u        // objects of each kind
 #define RANGE_MAX 8u     // units of a reservation
 #define PHYSICAL_MAX 3u  // units of physical memory
-#define LIST_MAX 65536u  // operations of a run
-
-typedef enum verb {
-  VERB_RESERVE,
-  VERB_RELEASE,
-  VERB_CREATE,
-  VERB_DROP,
-  VERB_MAP,
-  VERB_UNMAP,
-  VERB_ACCESS,
-  VERB_FILL,
-  VERB_READ,
-  VERB_RAW,
-  VERB_RAW_RELEASE,
-  VERB_ASK,
-  VERB_COUNT
-} verb;
-
-static const char* const verb_names[] = { "RESERVE", "RELEASE", "CREATE", "DROP", "MAP",         "UNMAP",
-                                          "ACCESS",  "FILL",    "READ",   "RAW",  "RAW_RELEASE", "ASK" };
-
-// One operation. It names slots and offsets, not addresses, so it means something in any list.
-typedef struct op {
-  uint8_t verb;
-  uint8_t slot;   // of a range, physical memory or block
-  uint8_t other;  // a second slot, or an offset in units
-  uint8_t units;
-  uint8_t value;
-} op;
 
 // ---------------------------------------------------------------------------------------------------
 // The model
@@ -86,22 +57,6 @@ typedef struct model {
   size_t used_units;
 } model;
 
-static char failure[512];  // why the last run failed
-
-#define EXPECT(condition, ...)                              \
-  do {                                                      \
-    if (!(condition)) {                                     \
-      (void)snprintf(failure, sizeof failure, __VA_ARGS__); \
-      return false;                                         \
-    }                                                       \
-  } while (0)
-
-static bool expect_status(const char* call, tide_status got, tide_status want) {
-  EXPECT(got == want, "%s is %s, the model says %s (%s)", call, tide_status_name(got), tide_status_name(want),
-         tide_last_error()->text);
-  return true;
-}
-
 static physical* physical_of(model* s, uint8_t slot) {
   return s->slots[slot] < 0 ? NULL : &s->all[s->slots[slot]];
 }
@@ -130,7 +85,7 @@ static bool do_reserve(model* s, const op* o) {
   range* const r = &s->ranges[o->slot];
   if (r->is_used) return true;
   void* address = NULL;
-  const uint32_t units = 1 + o->units % RANGE_MAX;
+  const uint32_t units = 1 + o->number % RANGE_MAX;
   if (!expect_status("reserve", tide_machine_address_reserve(s->m, 0, units * UNIT, 0, NULL, &address),
                      TIDE_OK)) {
     return false;
@@ -159,7 +114,7 @@ static bool do_create(model* s, const op* o) {
   size_t at = 0;
   while (at < PHYSICALS && s->all[at].is_used) ++at;
   if (at == PHYSICALS) return true;
-  const uint32_t units = 1 + o->units % PHYSICAL_MAX;
+  const uint32_t units = 1 + o->number % PHYSICAL_MAX;
   const tide_status want = s->used_units + units > PAGES ? TIDE_ERR_NO_MEMORY : TIDE_OK;
   tide_physical handle = NULL;
   if (!expect_status("create", tide_machine_physical_new(s->m, 0, units * UNIT, 0, &handle), want))
@@ -185,7 +140,7 @@ static bool do_map(model* s, const op* o) {
   range* const r = &s->ranges[o->slot];
   physical* const p = physical_of(s, o->other);
   if (!r->is_used || p == NULL) return true;
-  const uint32_t first = o->units % (RANGE_MAX + 1);
+  const uint32_t first = o->number % (RANGE_MAX + 1);
   bool is_free = first + p->units <= r->units;
   for (uint32_t i = first; is_free && i < first + p->units; ++i) is_free = r->cells[i].physical < 0;
   if (!is_free && first >= r->units) return true;  // the address may belong to somebody else
@@ -202,7 +157,7 @@ static bool do_map(model* s, const op* o) {
 static bool do_unmap(model* s, const op* o) {
   range* const r = &s->ranges[o->slot];
   const uint32_t first = o->other % RANGE_MAX;
-  const uint32_t units = 1 + o->units % RANGE_MAX;
+  const uint32_t units = 1 + o->number % RANGE_MAX;
   if (!r->is_used || first + units > r->units) return true;
   const bool is_whole = cells_are_whole(r, first, units, s);
   const tide_status status = tide_machine_unmap(s->m, r->address + first * UNIT, units * UNIT);
@@ -223,7 +178,7 @@ static bool do_access(model* s, const op* o) {
                                        TIDE_ACCESS_READ_WRITE };
   range* const r = &s->ranges[o->slot];
   const uint32_t first = o->other % RANGE_MAX;
-  const uint32_t units = 1 + o->units % RANGE_MAX;
+  const uint32_t units = 1 + o->number % RANGE_MAX;
   const tide_access kind = kinds[o->value % 4];
   if (!r->is_used || first + units > r->units) return true;
   const bool is_whole = cells_are_whole(r, first, units, s);
@@ -246,7 +201,7 @@ static tide_status work_status(const range* r, uint32_t first, uint32_t units, u
 static bool do_fill(model* s, const op* o) {
   range* const r = &s->ranges[o->slot];
   const uint32_t first = o->other % RANGE_MAX;
-  const uint32_t units = 1 + o->units % 3;
+  const uint32_t units = 1 + o->number % 3;
   if (!r->is_used || first + units > r->units) return true;
   const tide_status want = work_status(r, first, units, TIDE_ACCESS_READ_WRITE);
   const tide_status got =
@@ -283,7 +238,7 @@ static bool do_read(model* s, const op* o) {
 static bool do_raw(model* s, const op* o) {
   block* const b = &s->blocks[o->slot];
   if (b->is_used) return true;
-  const uint32_t units = 1 + o->units % 16;
+  const uint32_t units = 1 + o->number % 16;
   const tide_status want = s->used_units + units > PAGES ? TIDE_ERR_NO_MEMORY : TIDE_OK;
   void* address = NULL;
   if (!expect_status("raw", tide_machine_raw_alloc(s->m, 0, units * UNIT, &address), want)) return false;
@@ -334,10 +289,16 @@ static bool do_ask(model* s, const op* o) {
              s->all[c->physical].units * UNIT);
 }
 
-static bool (*const verbs[VERB_COUNT])(model*,
-                                       const op*) = { do_reserve, do_release, do_create,      do_drop,
-                                                      do_map,     do_unmap,   do_access,      do_fill,
-                                                      do_read,    do_raw,     do_raw_release, do_ask };
+// Name, function, how often.
+// clang-format off
+#define VERB_MAP(X)                                                                                      \
+  X(RESERVE, do_reserve, 1) X(RELEASE, do_release, 1) X(CREATE, do_create, 1) X(DROP, do_drop, 1)        \
+  X(MAP, do_map, 1) X(UNMAP, do_unmap, 1) X(ACCESS, do_access, 1) X(FILL, do_fill, 1)                    \
+  X(READ, do_read, 1) X(RAW, do_raw, 1) X(RAW_RELEASE, do_raw_release, 1) X(ASK, do_ask, 1)
+// clang-format on
+
+static const op_verb verbs[] = { VERB_MAP(OP_VERB) };
+static bool (*const functions[])(model* s, const op* o) = { VERB_MAP(OP_FUNCTION) };
 
 // ---------------------------------------------------------------------------------------------------
 // Runs
@@ -368,71 +329,27 @@ static bool memory_adds_up(const model* s) {
   return true;
 }
 
-// Plays a list from the beginning; false with `failure` set and the place in *out_at when the two disagree.
-static bool play(const op* list, size_t count, size_t* out_at) {
+static bool play(const op* list, size_t count, size_t check_every) {
   static model s;
   memset(&s, 0, sizeof s);
   for (size_t i = 0; i < SLOTS; ++i) s.slots[i] = -1;
   s.m = prop_machine_new();
   s.stream = stream_new(s.m, 0, 0);
   s.window = pinned_new(s.m, UNIT);
-  bool is_right = true;
-  for (size_t i = 0; i < count && is_right; ++i) {
-    is_right = verbs[list[i].verb](&s, &list[i]) && memory_adds_up(&s);
-    *out_at = i;
+  for (size_t i = 0; i < count; ++i) {
+    op o = list[i];
+    o.slot %= SLOTS;
+    o.other %= SLOTS;
+    outcome->at = i;
+    if (!functions[o.verb](&s, &o)) return false;
+    if (i % check_every == 0 && !memory_adds_up(&s)) return false;
   }
   tide_machine_free(s.m);
-  return is_right;
+  return true;
 }
 
-static op op_random(t_rng* rng) {
-  const uint64_t bits = t_rng_next(rng);
-  return (op){ (uint8_t)(bits % VERB_COUNT), (uint8_t)((bits >> 8) % SLOTS), (uint8_t)((bits >> 16) % SLOTS),
-               (uint8_t)((bits >> 24) % 16), (uint8_t)(bits >> 32) };
-}
-
-// Leaves out ever smaller ranges of a list that fails, as long as it still fails.
-static size_t shrink(op* list, size_t count) {
-  static op shorter[LIST_MAX];
-  size_t at = 0;
-  for (size_t part = count / 2; part > 0; part /= 2) {
-    for (size_t begin = 0; begin + part <= count;) {
-      memcpy(shorter, list, begin * sizeof *list);
-      memcpy(shorter + begin, list + begin + part, (count - begin - part) * sizeof *list);
-      if (play(shorter, count - part, &at)) {
-        begin += part;
-        continue;
-      }
-      count = at + 1;
-      memcpy(list, shorter, count * sizeof *list);
-    }
-  }
-  return count;
-}
-
-static void report(op* list, size_t count) {
-  size_t at = 0;
-  count = shrink(list, count);
-  (void)play(list, count, &at);
-  (void)fprintf(stderr, "seed %" PRIu64 ": %s\n", t_seed(), failure);
-  for (size_t i = 0; i < count; ++i) {
-    (void)fprintf(stderr, "  { VERB_%s, %u, %u, %u, %u },\n", verb_names[list[i].verb], list[i].slot,
-                  list[i].other, list[i].units, list[i].value);
-  }
-  T_FAIL("the machine and the model disagree after %zu operations", count);
-}
+static const op_suite suite = { "the machine", verbs, sizeof verbs / sizeof *verbs, play, OP_LIST_MAX, 1, 1 };
 
 T_TEST_OVER(prop_machine__memory_is_what_the_model_says, machine_emulated) {
-  static op list[LIST_MAX];
-  const size_t wanted = t_scaled(2000);
-  t_rng rng = t_rng_new(0);
-  for (size_t done = 0; done < wanted;) {
-    const size_t count = wanted - done < LIST_MAX ? wanted - done : LIST_MAX;
-    size_t at = 0;
-    for (size_t i = 0; i < count; ++i) list[i] = op_random(&rng);
-
-    if (!play(list, count, &at)) report(list, at + 1);
-
-    done += count;
-  }
+  suite_run(&suite, t_scaled(2000), true);
 }

@@ -11,13 +11,9 @@
 //
 // tide_pinned_check() and a walk over all segments follow the operations, and faults of the machine hit some.
 //
-// An operation is a few small numbers that mean something in any list. A list runs in a process of its own,
-// so that a crash is a failure like any other: it is made shorter until no range of it can be left out, and
-// printed. The tests on cuda run in this process and print the whole list.
-#include <sys/mman.h>
-#include <sys/wait.h>
-
+// The lists of operations on cuda are played in this process and printed whole.
 #include "machine/machines.h"
+#include "prop/oplist.h"
 #include "tidemark/pinned.h"
 
 #define SLOTS 64u    // blocks that are handed out at a time
@@ -26,18 +22,7 @@
 #define POOLS 3u     // private ones at a time
 #define TARGETS 64u  // places on the device that copies go to
 #define TARGET_BYTES (4 * KIB)
-#define DEPTH 48u       // pieces of work on a stream at a time
-#define LIST_MAX 1024u  // operations of a run
-#define SHRINK_SECONDS 30u
-
-// One operation.
-typedef struct op {
-  uint8_t verb;
-  uint8_t slot;
-  uint8_t other;
-  uint8_t value;
-  uint32_t number;
-} op;
+#define DEPTH 48u  // pieces of work on a stream at a time
 
 // ---------------------------------------------------------------------------------------------------
 // The model
@@ -115,33 +100,6 @@ typedef struct model {
   bool is_faulty;    // the last call may have met one
   bool has_refusal;  // since the last look that met none
 } model;
-
-// What a run says, readable by the process that started it.
-typedef struct verdict {
-  size_t at;  // the operation under way
-  char text[512];
-} verdict;
-
-static verdict* outcome;  // shared with the processes of runs
-
-#define EXPECT(condition, ...)                                          \
-  do {                                                                  \
-    if (!(condition)) {                                                 \
-      (void)snprintf(outcome->text, sizeof outcome->text, __VA_ARGS__); \
-      return false;                                                     \
-    }                                                                   \
-  } while (0)
-
-static bool expect_status(const char* call, tide_status got, tide_status want) {
-  EXPECT(got == want, "%s is %s, the model says %s (%.200s)", call, tide_status_name(got),
-         tide_status_name(want), tide_last_error()->text);
-  return true;
-}
-#define EXPECT_STATUS(call, want)                            \
-  do {                                                       \
-    if (!expect_status(#call, (call), (want))) return false; \
-  } while (0)
-#define EXPECT_OK(call) EXPECT_STATUS(call, TIDE_OK)
 
 // ---------------------------------------------------------------------------------------------------
 // Faults: they are in force during calls of the cache only, not during those of the model
@@ -826,26 +784,8 @@ static bool model_agrees(model* s) {
   X(HISTORY, do_history, 5) X(PAUSE, do_pause, 10) X(FAULT, do_fault, 15)
 // clang-format on
 
-typedef struct verb_row {
-  const char* name;
-  bool (*run)(model* s, const op* o);
-  uint32_t weight;
-} verb_row;
-
-static const verb_row verbs[] = {
-#define VERB_ROW(name, function, weight) { #name, function, weight },
-  VERB_MAP(VERB_ROW)
-#undef VERB_ROW
-};
-#define VERB_COUNT (sizeof verbs / sizeof verbs[0])
-
-static op op_random(t_rng* rng) {
-  const uint64_t bits = t_rng_next(rng);
-  uint32_t at = (uint32_t)t_rng_below(rng, 1000);
-  uint8_t verb = 0;
-  while (verb + 1u < VERB_COUNT && at >= verbs[verb].weight) at -= verbs[verb++].weight;
-  return (op){ verb, (uint8_t)bits, (uint8_t)(bits >> 8), (uint8_t)(bits >> 16), (uint32_t)(bits >> 32) };
-}
+static const op_verb verbs[] = { VERB_MAP(OP_VERB) };
+static bool (*const functions[])(model* s, const op* o) = { VERB_MAP(OP_FUNCTION) };
 
 // ---------------------------------------------------------------------------------------------------
 // Runs
@@ -946,124 +886,21 @@ static bool model_free(model* s) {
   return true;
 }
 
-// Plays a list from the beginning; false with the outcome set when the cache and the model disagree. Every
-// `check_every`-th operation is followed by a check of the whole cache.
 static bool play(const op* list, size_t count, size_t check_every) {
   static model s;
   model_open(&s, prop_machine_new());
   for (size_t i = 0; i < count; ++i) {
     outcome->at = i;
-    if (!verbs[list[i].verb].run(&s, &list[i])) return false;
+    if (!functions[list[i].verb](&s, &list[i])) return false;
     if (i % check_every == 0 && !model_agrees(&s)) return false;
     if (i % check_every % 4 == 0 && !stats_agree(&s)) return false;
   }
   return model_close(&s) && model_free(&s);
 }
 
-// Plays a list in a process of its own.
-static bool play_apart(const op* list, size_t count, size_t check_every) {
-  (void)fflush(NULL);
-  memset(outcome, 0, sizeof *outcome);
-  const pid_t child = fork();
-  T_CHECK(child >= 0);
-  if (child == 0) {
-    (void)alarm(40);
-    if (play(list, count, check_every)) exit(0);
-    _exit(1);
-  }
-  int status = 0;
-  T_EQ(waitpid(child, &status, 0), child);
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return true;
-  if (outcome->text[0] != '\0') return false;
-  if (WIFSIGNALED(status)) {
-    (void)snprintf(outcome->text, sizeof outcome->text, "killed by %s", t_signal_name(WTERMSIG(status)));
-  } else {
-    (void)snprintf(outcome->text, sizeof outcome->text, "exit status %d", WEXITSTATUS(status));
-  }
-  return false;
-}
-
-// Do two texts say the same, whatever the numbers?
-static bool is_same_failure(const char* a, const char* b) {
-  static const char numbers[] = "0123456789abcdefx";
-  while (*a != '\0' && *b != '\0') {
-    a += strspn(a, numbers);
-    b += strspn(b, numbers);
-    if (*a != *b) return false;
-    if (*a != '\0') a++, b++;
-  }
-  return true;
-}
-
-// Leaves out ever smaller ranges of a list that fails, as long as it still fails in the same way and there is
-// time.
-static size_t shrink(op* list, size_t count, size_t check_every) {
-  static op shorter[LIST_MAX];
-  const verdict first = *outcome;
-  const uint64_t deadline = t_now_ns() + (uint64_t)SHRINK_SECONDS * 1000000000u;
-  for (size_t part = count / 2; part > 0; part /= 2) {
-    for (size_t begin = 0; begin + part <= count && t_now_ns() < deadline;) {
-      memcpy(shorter, list, begin * sizeof *list);
-      memcpy(shorter + begin, list + begin + part, (count - begin - part) * sizeof *list);
-      if (play_apart(shorter, count - part, check_every) || !is_same_failure(outcome->text, first.text)) {
-        begin += part;
-        continue;
-      }
-      count = outcome->at + 1;
-      memcpy(list, shorter, count * sizeof *list);
-    }
-  }
-  return count;
-}
-
-static void print_list(const op* list, size_t count) {
-  const size_t first = count < 100 ? 0 : count - 100;
-  if (first > 0) (void)fprintf(stderr, "  ... %zu operations\n", first);
-  for (size_t i = first; i < count; ++i) {
-    (void)fprintf(stderr, "  { %s, %u, %u, %u, %u },\n", verbs[list[i].verb].name, list[i].slot,
-                  list[i].other, list[i].value, list[i].number);
-  }
-}
-
-static void report(op* list, size_t count, size_t check_every) {
-  (void)fprintf(stderr, "seed %" PRIu64 ", operation %zu: %s\n", t_seed(), count - 1, outcome->text);
-  if (!play_apart(list, count, 1)) check_every = 1;  // then it shows where it goes wrong
-  else if (play_apart(list, count, check_every)) (void)fprintf(stderr, "it does not fail every time\n");
-  count = shrink(list, count, check_every);
-  if (play_apart(list, count, check_every))
-    (void)fprintf(stderr, "the shorter list does not fail every time\n");
-  (void)fprintf(stderr, "shorter: %s\n", outcome->text);
-  print_list(list, count);
-  T_FAIL("the cache and the model disagree after %zu operations", count);
-}
-
-static void outcome_open(void) {
-  char name[] = "/tmp/prop_pinned_XXXXXX";
-  const int fd = mkstemp(name);
-  T_CHECK(fd >= 0 && unlink(name) == 0 && ftruncate(fd, sizeof *outcome) == 0);
-  outcome = mmap(NULL, sizeof *outcome, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  T_CHECK(outcome != MAP_FAILED);
-  (void)close(fd);
-}
+static const op_suite suite = { "the cache", verbs, sizeof verbs / sizeof *verbs, play, 1024, 8, 16 };
 
 T_TEST_OVER(prop_pinned__agrees_with_a_list_of_blocks, prop_modes) {
-  static op list[LIST_MAX];
-  const bool is_apart = !mode_is("cuda");
   const size_t many = mode_is("dry") ? 8000 : 2500;
-  const size_t wanted = t_scaled(T_HAS_SANITIZER ? many / 16 : many);
-  t_rng rng = t_rng_new(1);
-  outcome_open();
-  for (size_t done = 0; done < wanted;) {
-    const size_t count = wanted - done < LIST_MAX ? wanted - done : LIST_MAX;
-    for (size_t i = 0; i < count; ++i) list[i] = op_random(&rng);
-
-    const size_t check_every = done % (8 * LIST_MAX) == 0 ? 1 : 16;
-    if (is_apart && !play_apart(list, count, check_every)) report(list, outcome->at + 1, check_every);
-    if (!is_apart && !play(list, count, check_every)) {
-      print_list(list, outcome->at + 1);
-      T_FAIL("seed %" PRIu64 ": %s", t_seed(), outcome->text);
-    }
-
-    done += count;
-  }
+  suite_run(&suite, t_scaled(T_HAS_SANITIZER ? many / 16 : many), !mode_is("cuda"));
 }
