@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-const char* const tool_policy_names[] = { "torch", NULL };
+const char* const tool_policy_names[] = { "torch", "tide", NULL };
 
 // ---------------------------------------------------------------------------------------------------
 // Policies

@@ -34,7 +34,8 @@ typedef struct tide_device tide_device;  // opaque; freed by tide_device_free()
 // Options
 
 typedef enum tide_policy {
-  TIDE_POLICY_TORCH = 0  // decides as PyTorch 2.11 does
+  TIDE_POLICY_TORCH = 0,  // decides as PyTorch 2.11 does
+  TIDE_POLICY_TIDE = 1    // maps idle memory together until hardly more is reserved than is handed out
 } tide_policy;
 
 #define TIDE_ROUNDUP_SLOTS 16

@@ -29,6 +29,9 @@ static inline bool tide__align_up(uint64_t n, uint64_t unit, uint64_t* out) {
   return true;
 }
 
+// Up to the next multiple of any step; what is too large wraps around.
+static inline uint64_t tide__round_up(uint64_t n, uint64_t step) { return (n + step - 1) / step * step; }
+
 static inline uint64_t tide__min(uint64_t a, uint64_t b) { return a < b ? a : b; }
 static inline uint64_t tide__max(uint64_t a, uint64_t b) { return a > b ? a : b; }
 static inline int64_t tide__signed_max(int64_t a, int64_t b) { return a > b ? a : b; }

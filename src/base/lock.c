@@ -67,9 +67,9 @@ void tide__mutex_init(tide__mutex* mutex, tide__rank rank) {
 
 void tide__mutex_fini(tide__mutex* mutex) { TIDE_ASSERT(tide__load_relaxed(&mutex->state) == 0); }
 
-void tide__mutex_lock_for_fork(tide__mutex* mutex) { tide__mutex_wait(mutex); }
+void tide__mutex_lock_many(tide__mutex* mutex) { tide__mutex_wait(mutex); }
 
-void tide__mutex_unlock_for_fork(tide__mutex* mutex) {
+void tide__mutex_unlock_many(tide__mutex* mutex) {
   tide__store_release(&mutex->state, 0);  // pairs with the acquire in tide__mutex_lock
 }
 

@@ -113,9 +113,10 @@ static inline void tide__mutex_unlock(tide__mutex* mutex) TIDE_RELEASES(mutex) T
   tide__rank_pop(mutex->rank);
 }
 
-// For handlers of a fork, which take many locks of one rank, and give them back on both sides.
-void tide__mutex_lock_for_fork(tide__mutex* mutex);
-void tide__mutex_unlock_for_fork(tide__mutex* mutex);
+// For those who take many locks of one rank: handlers of a fork, which give them back on both sides, and who
+// has the gate of a device allocator (see device/view.c).
+void tide__mutex_lock_many(tide__mutex* mutex);
+void tide__mutex_unlock_many(tide__mutex* mutex);
 
 // A mutex that needs no tide__mutex_init().
 #define TIDE__MUTEX_INIT(lock_rank) \

@@ -18,7 +18,9 @@ typedef enum tide__block_state {
   TIDE__BLOCK_FREE,       // idle; in the bins of its shelf
   TIDE__BLOCK_ALLOCATED,  // handed out; in the map
   TIDE__BLOCK_PENDING,    // taken back, waiting for work on other streams
-  TIDE__BLOCK_UNMAPPED,   // addresses without memory, of an expandable segment
+  TIDE__BLOCK_UNMAPPED,   // addresses without memory, of an expandable segment or a home
+  TIDE__BLOCK_LENT,       // at home: its memory is a piece of a block in a view
+  TIDE__BLOCK_VACANT,     // in a view: addresses that no block has
   TIDE__BLOCK_BUSY        // in the hands of one thread that grows or shrinks the segment
 } tide__block_state;
 
@@ -27,9 +29,14 @@ struct tide__lane;
 struct tide__use;
 struct tide__markers;
 
+// Is there memory that belongs to these addresses? What is lent belongs to those of the view.
+static inline bool tide__state_has_memory(uint8_t state) {
+  return state != TIDE__BLOCK_UNMAPPED && state != TIDE__BLOCK_LENT && state != TIDE__BLOCK_VACANT;
+}
+
 // [B1] next->address == address + bytes; next->prev == the block
 // [B2] address and bytes are multiples of TIDE__GRAIN; bytes > 0
-// [B3] prev and next are never in the same state FREE or UNMAPPED as the block itself
+// [B3] prev and next are never in the same state FREE, UNMAPPED or VACANT as the block itself
 typedef struct tide__block {
   // The first cache line: what a walk along the chain touches.
   _Alignas(64) tide__slot slot;
@@ -58,6 +65,7 @@ typedef struct tide__block {
   uint32_t event_count;           // events it waits for
   tide__tree_node tree;           // in the bins, when it is too large for a heap; or among the unmapped ones
   struct tide__block* list_next;  // in a list made for one purpose
+  struct tide__block* pieces;     // of a block in a view: what it is made of, at home, by heap_next
 } tide__block;
 
 static inline uint64_t tide__block_end(const tide__block* block) { return block->address + block->bytes; }

@@ -22,15 +22,15 @@ static pthread_once_t caches_once = PTHREAD_ONCE_INIT;
 
 static void fork_lock_cache(tide_cpu* cache) {
   tide__fronts_before_fork(&cache->fronts);
-  for (int i = 0; i < TIDE__SMALL_CLASSES; i++) tide__mutex_lock_for_fork(&cache->classes[i].lock);
-  tide__mutex_lock_for_fork(&cache->zone_lock);
-  tide__mutex_lock_for_fork(&cache->totals_lock);
+  for (int i = 0; i < TIDE__SMALL_CLASSES; i++) tide__mutex_lock_many(&cache->classes[i].lock);
+  tide__mutex_lock_many(&cache->zone_lock);
+  tide__mutex_lock_many(&cache->totals_lock);
 }
 
 static void fork_unlock_cache(tide_cpu* cache, bool is_child) {
-  tide__mutex_unlock_for_fork(&cache->totals_lock);
-  tide__mutex_unlock_for_fork(&cache->zone_lock);
-  for (int i = TIDE__SMALL_CLASSES; i-- > 0;) tide__mutex_unlock_for_fork(&cache->classes[i].lock);
+  tide__mutex_unlock_many(&cache->totals_lock);
+  tide__mutex_unlock_many(&cache->zone_lock);
+  for (int i = TIDE__SMALL_CLASSES; i-- > 0;) tide__mutex_unlock_many(&cache->classes[i].lock);
   tide__fronts_after_fork(&cache->fronts, is_child);
   if (!is_child) return;
   cache->has_helper = false;
@@ -38,7 +38,7 @@ static void fork_unlock_cache(tide_cpu* cache, bool is_child) {
 }
 
 static void fork_prepare(void) {
-  tide__mutex_lock_for_fork(&caches_lock);
+  tide__mutex_lock_many(&caches_lock);
   tide__fronts_lock_all();
   tide__regions_lock();
   for (tide_cpu* cache = caches_first; cache != NULL; cache = cache->next) fork_lock_cache(cache);
@@ -50,7 +50,7 @@ static void fork_end(bool is_child) {
   }
   tide__regions_unlock();
   tide__fronts_unlock_all();
-  tide__mutex_unlock_for_fork(&caches_lock);
+  tide__mutex_unlock_many(&caches_lock);
 }
 
 static void fork_parent(void) { fork_end(false); }

@@ -11,20 +11,7 @@
 static void request_size(tide__request* request) {
   request->rounded = request->policy->round(request->options, request->bytes);
   request->segment_bytes = request->policy->segment_bytes(request->options, request->rounded);
-  request->shelf = request->rounded <= TIDE__SMALL_BYTES ? TIDE__SMALL : TIDE__LARGE;
-}
-
-// Searches the shelf once, as the policy does, and hands the block out. *out_found is false if none fits.
-static tide_status request_search(tide__request* request, tide_block* out, bool* out_found) {
-  *out_found = false;
-  if (!tide__lane_lock_with_spares(request->device, request->lane)) return TIDE_ERR_NO_MEMORY;
-  tide__block* const block = request->policy->choose_locked(request);
-  if (block != NULL) {
-    (void)tide__block_commit_locked(request, block, request->policy->splits(request, block), out);
-    *out_found = true;
-  }
-  tide__mutex_unlock(&request->lane->lock);
-  return TIDE_OK;
+  request->shelf = request->rounded <= request->policy->small_bytes ? TIDE__SMALL : TIDE__LARGE;
 }
 
 // Hands out a BUSY block that the ladder brought.
@@ -33,8 +20,9 @@ static tide_status request_finish(tide__request* request, tide__block* block, ti
   tide__lane_turn(request->device, lane);
   if (!tide__lane_lock_with_spares(request->device, lane)) {
     tide__mutex_lock(&lane->lock);
-    tide__block_return_locked(block, true);
-    tide__mutex_unlock(&lane->lock);
+    if (block->segment->view != NULL) tide__view_block_end_locked(request->device, block, &request->moment);
+    else tide__block_return_locked(block, true);
+    tide__lane_unlock_ended(request->device, lane);
     return TIDE_ERR_NO_MEMORY;
   }
   (void)tide__block_commit_locked(request, block, request->policy->splits(request, block), out);
@@ -42,11 +30,26 @@ static tide_status request_finish(tide__request* request, tide__block* block, ti
   return TIDE_OK;
 }
 
+// Searches the shelf once, as the policy does, and hands the block out. *out_found is false if none fits.
+static tide_status request_search(tide__request* request, tide_block* out, bool* out_found) {
+  const tide__policy* const policy = request->policy;
+  *out_found = false;
+  if (!tide__lane_lock_with_spares(request->device, request->lane)) return TIDE_ERR_NO_MEMORY;
+  tide__block* block = policy->choose_locked(request);
+  const bool is_ready = block != NULL &&
+                        (policy->is_ready_locked == NULL || policy->is_ready_locked(request, block));
+  if (is_ready) (void)tide__block_commit_locked(request, block, policy->splits(request, block), out);
+  tide__mutex_unlock(&request->lane->lock);
+  *out_found = block != NULL;
+  if (block == NULL || is_ready) return TIDE_OK;
+  TIDE_TRY(policy->prepare(request, &block));
+  return request_finish(request, block, out);
+}
+
 // What everybody does first: look whose work is done, choose the pool and the lane.
 static tide_status request_begin(tide__request* request) {
   tide_device* const device = request->device;
   request->options = tide__device_options(device);
-  request->policy = &tide__policy_torch;
   request->gate_turn = tide__load_acquire(&device->gate_turn);  // pairs with tide__gate_leave
   if (tide__is_recording(device)) request->moment = tide__moment_now(device, TIDE_HISTORY_STATE);
   request->has_scopes = tide__has_scopes(device);
@@ -60,6 +63,7 @@ static tide_status request_begin(tide__request* request) {
   }
   TIDE_TRY(tide__lane_get(device, request->pool, request->stream, &request->lane));
   tide__lane_turn(device, request->lane);
+  request->policy = tide__policy_of(device, request->pool);
   request_size(request);
   if (request->is_capturing && request->options->is_capture_reuse && !tide__timeline_is_empty(device)) {
     TIDE_TRY(tide__capture_reuse(request));
@@ -87,7 +91,7 @@ static tide_status request_serve(tide__request* request, tide_block* out) {
 // Without a cache
 
 // The record of uncached memory has no segment. It is noted like a small block, because any number of them
-// can begin in one tile of it.
+// can begin in one tile of the map.
 static tide_status uncached_note(tide_device* device, void* address, size_t bytes, tide_block* out) {
   TIDE_TRY(tide__map_cover(&device->map, tide__address(address), 1, true));
   tide__block* const block = tide__slots_take(&device->blocks);
@@ -180,7 +184,7 @@ static tide_status block_take_back(tide_device* device, tide_block block) {
   const bool is_mine = tide__slots_handle(&device->blocks, record) == block.handle;
   if (is_mine) tide__slots_end(record);
   const bool must_wait = is_mine && tide__block_end_locked(device, record, &moment);
-  tide__mutex_unlock(&lane->lock);
+  tide__lane_unlock_ended(device, lane);
   if (!is_mine) return release_refused(block.address);
   if (must_wait) tide__timeline_add(device, record, &moment);
   tide__history_tell(device);

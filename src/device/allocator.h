@@ -57,6 +57,46 @@ typedef struct tide__markers {
   tide_node nodes[];
 } tide__markers;
 
+struct tide__segment;
+
+// Physical memory of the policy `tide`. It has a place at its home, where it is mapped or will be when that
+// is needed, and may be mapped in any number of views besides; nothing is unmapped on the way.
+typedef struct tide__handle {
+  tide_physical physical;  // owned
+  uint64_t address;        // at home
+  uint64_t bytes;
+  struct tide__segment* home;
+  bool is_mapped;        // at home; changes with the gate and the lock of the home's lane
+  bool is_odd;           // not mapped at home, or used by other lanes than its own
+  uint64_t users;        // lanes whose work may still touch it, as bits: see order.c; under that lock
+  uint32_t view_places;  // mappings in views; touched with the gate, like the rest
+  tide__block* first;    // as a survey found it: the block over its first byte,
+  uint64_t prefix;       // and how much is idle at its beginning
+  uint64_t suffix;       // and at its end
+} tide__handle;
+
+// What a segment has that is the home of handles: addresses for more than the device has, filled from the low
+// end. The last block of its chain is UNMAPPED and takes in what will be made.
+typedef struct tide__home {
+  tide__link link;  // among the homes of large blocks of the allocator, by age; with the gate
+  struct tide__segment* segment;
+  tide__block* top;        // the last block; NULL when the addresses are used up
+  tide__handle** handles;  // owned, by address; they change with the gate and the lane's lock
+  size_t count;
+  size_t capacity;
+  uint32_t odd_count;  // of its handles; under the lane's lock
+} tide__home;
+
+// What a segment has that is a view: handles mapped one behind the other, whatever their order at home.
+typedef struct tide__view {
+  tide__handle** handles;  // owned; NULL where one was given back
+  uint64_t* offsets;       // owned
+  size_t count;
+  uint32_t live;      // blocks in it; under the lane's lock
+  bool is_broken;     // a handle is missing
+  uint64_t last_use;  // number of the stitch or use; with the gate
+} tide__view;
+
 // Memory from the machine.
 // [S1] the chain from `head` has no gap; its bytes add up to `bytes`
 typedef struct tide__segment {
@@ -75,6 +115,9 @@ typedef struct tide__segment {
   uint64_t handle_bytes;
   size_t handle_capacity;
   tide_physical* handles;  // owned; NULL where nothing is mapped
+  // Of the policy `tide`; owned. At most one is set, and is_expandable with it.
+  tide__home* home;
+  tide__view* view;
 } tide__segment;
 
 // Idle blocks of one lane.
@@ -95,6 +138,11 @@ typedef struct tide__lane {
   tide__block* spares;  // records for blocks to come
   tide__use* spare_uses;
   tide__tally tally;
+  uint32_t number;               // lanes of a pool are numbered as they are made
+  tide__segment* homes[2];       // the newest of each kind, or NULL; with the gate
+  size_t view_count;             // likewise
+  bool is_held;                  // by who has the gate, with others; likewise
+  tide__block* leaving;          // pieces of other lanes whose block was released here, by heap_next
   struct tide__lane* next;       // in the pool, by rising stream; shared under the pools lock
   struct tide__lane* next_idle;  // among the lanes of pools that are gone
 } tide__lane;
@@ -227,6 +275,11 @@ struct tide_device {
   uint32_t peers[TIDE_DEVICE_MAX];
   uint32_t peer_count;
   tide__import* imports;  // owned
+  tide__link homes;       // of the policy `tide`, for large blocks, by age
+  uint64_t view_uses;     // stitches and uses of views so far
+  uint64_t view_bytes;    // of addresses
+  size_t view_count;
+  tide_event order_event;  // owned; NULL until it is needed
 
   tide__mutex pools_lock;  // guards all below
   tide__pool default_pool;
@@ -243,6 +296,7 @@ struct tide_device {
   tide__mutex totals_lock;  // guards the statistics
   tide_device_stats totals;
   tide_device_stats totals_at_reset;  // when the sums were last set to 0
+  uint64_t peak_active;               // like the peak of active_bytes, but nobody sets it back
 };
 
 // When a call was made, by whom and with which note; all 0 when nothing is recorded.
@@ -275,6 +329,7 @@ typedef struct tide__request {
 // How an allocator decides. Functions named `locked` are called with the lane's lock held.
 typedef struct tide__policy {
   const char* name;
+  uint64_t small_bytes;  // the largest small request, rounded
   // The size of a block for a request, and of a segment made for such a block.
   uint64_t (*round)(const tide_device_options* options, uint64_t bytes);
   uint64_t (*segment_bytes)(const tide_device_options* options, uint64_t rounded);
@@ -282,11 +337,20 @@ typedef struct tide__policy {
   tide__block* (*choose_locked)(const tide__request* request);
   // Is the rest of the block cut off and kept?
   bool (*splits)(const tide__request* request, const tide__block* block);
+  // May a chosen block be handed out at once? Otherwise it is prepared first, with no lock held; the block is
+  // BUSY, and idle again on failure. NULL: always.
+  bool (*is_ready_locked)(const tide__request* request, const tide__block* block);
+  tide_status (*prepare)(tide__request* request, tide__block** inout);
   // Finds memory where the shelf has none: grows, gives back, waits. The block is BUSY and no lock is held.
   tide_status (*recover)(tide__request* request, tide__block** out);
 } tide__policy;
 
 extern const tide__policy tide__policy_torch;
+extern const tide__policy tide__policy_tide;
+// A rung of both: looks into the idle memory of pools that offer it to requests that would fail.
+tide_status tide__rung_borrow(tide__request* request, tide__block** out);
+// How memory of a pool is decided about: pools with functions of their own for segments always as in torch.
+const tide__policy* tide__policy_of(tide_device* device, const tide__pool* pool);
 
 // --- device.c: settings, the gate -------------------------------------------------------------------
 static inline const tide_device_options* tide__device_options(tide_device* device) {
@@ -398,6 +462,8 @@ tide__block* tide__block_commit_locked(const tide__request* request, tide__block
                                        tide_block* out);
 // Makes a block idle whose wait is over.
 void tide__block_wait_end_locked(tide_device* device, tide__block* block, const tide__moment* moment);
+// Gives the lock of a lane back in which blocks were ended: pieces of other lanes go home.
+void tide__lane_unlock_ended(tide_device* device, tide__lane* lane) TIDE_RELEASES(&lane->lock);
 // Puts a BUSY block that was never handed out back.
 void tide__block_return_locked(tide__block* block, bool restamps);
 // Takes a block back whose handle was ended; true if it must wait for other streams: see timeline.c.
@@ -429,8 +495,82 @@ void tide__expand_drop_unmapped(tide_device* device, tide__lane* lane);
 tide_status tide__expand_add_peer(tide_device* device, int peer);
 // For the end of the allocator: gives the memory of a segment back, whatever uses it.
 void tide__expand_destroy(tide_device* device, tide__segment* segment);
-// Tries again to free handles that the machine would not take back.
+// Handles that the machine would not take back are kept and tried again, so that no fault of it loses memory.
+// Makes room for the records of `count` more; gives one back; tries all again.
+tide_status tide__orphans_reserve(tide_device* device, size_t count);
+void tide__physical_give(tide_device* device, tide_physical handle);
 void tide__expand_free_orphans(tide_device* device);
+// Lets the device and its peers use a mapped range.
+tide_status tide__access_give(tide_device* device, uint64_t address, uint64_t bytes);
+// How many bytes of addresses a segment of virtual memory should have.
+uint64_t tide__reserve_wanted(const tide_device* device, const tide_reserve* reserve);
+
+// --- home.c: where the memory of the policy `tide` lives ----------------------------------------------
+// The gate is the caller's, except where a function is named `locked`.
+// How large new handles for a request are, and how much may be made of them before old memory is stitched.
+typedef struct tide__growth {
+  uint64_t handle_bytes;
+  uint64_t slack_left;
+  uint64_t limit_left;
+} tide__growth;
+// The smallest handle; all are multiples of it.
+uint64_t tide__home_unit(const tide_device* device);
+// Makes memory at the top of the home of a request's lane and shelf, behind what is idle there; the block is
+// BUSY. TIDE_OK without one if that would be more than `most` bytes.
+tide_status tide__home_grow(const tide__request* request, const tide__growth* growth, uint64_t most,
+                            tide__block** out);
+// The newest home of the request's lane and shelf, with addresses for `bytes` more.
+tide_status tide__home_with_room(const tide__request* request, uint64_t bytes, tide__segment** out);
+// Takes addresses from the top of a home, BUSY, and back.
+tide__block* tide__home_cut_top_locked(tide__segment* segment, uint64_t bytes);
+void tide__home_uncut_top_locked(tide__segment* segment, tide__block* block);
+// Makes physical memory in handles of a size, the last maybe smaller; an array that is the caller's. And
+// frees handles that are mapped nowhere, with their array.
+tide_status tide__handles_make(tide_device* device, uint64_t bytes, uint64_t handle_bytes,
+                               tide__handle*** out, size_t* out_count);
+void tide__handles_free(tide_device* device, tide__handle** handles, size_t count);
+// Maps handles one behind the other; all or nothing.
+tide_status tide__handles_map(tide_device* device, tide__handle* const* handles, size_t count,
+                              uint64_t address);
+// Makes room for the records of `count` more handles in a home, and adds them, from an address on.
+tide_status tide__home_make_room(tide_device* device, tide__segment* segment, size_t count);
+void tide__home_add_handles_locked(tide__segment* segment, tide__handle** handles, size_t count,
+                                   uint64_t address, bool is_mapped);
+// Are all handles under `bytes` from an idle block's beginning mapped at home, and used by no other lane?
+bool tide__home_is_ready_locked(const tide__block* block, uint64_t bytes);
+// Sees to that for a BUSY block.
+tide_status tide__home_prepare(tide_device* device, tide__block* block);
+void tide__handle_set_users_locked(tide__handle* handle, uint64_t users);
+// Adds a lane's work to those of all handles under a range of a home.
+void tide__home_add_users_locked(tide__home* home, uint64_t address, uint64_t bytes, uint64_t users);
+// Finds out what is idle at the ends of each handle; all lanes of the pool are locked.
+void tide__home_survey_locked(tide__segment* segment);
+// Gives back the handles of a pool that are wholly idle, or of one kind of block only.
+tide_status tide__home_trim(tide_device* device, tide__pool* pool, bool is_small, const tide__moment* moment);
+void tide__home_destroy(tide_device* device, tide__segment* segment);
+tide_status tide__home_add_peer(tide_device* device, const tide__segment* segment, int peer);
+
+// --- view.c: stitched memory ---------------------------------------------------------------------------
+// A block made of idle memory wherever it is: through a view that is there, or through a new one. BUSY; NULL
+// if no view is there that fits.
+tide_status tide__view_use(const tide__request* request, tide__block** out);
+tide_status tide__view_make(const tide__request* request, const tide__growth* growth, tide__block** out);
+// Ends the stay of a block in its view: its addresses are vacant, its pieces idle or on their way.
+void tide__view_block_end_locked(tide_device* device, tide__block* block, const tide__moment* moment);
+// Gives pieces back to their homes, a list by heap_next; they may be used by work of `users`.
+void tide__pieces_give(tide_device* device, tide__block* pieces, uint64_t users);
+// Takes a handle out of all views of its pool.
+tide_status tide__views_drop_handle(tide_device* device, tide__handle* handle);
+// Gives views back that no block is in: those without a handle, and when there are too many the oldest.
+tide_status tide__views_trim(tide_device* device, tide__pool* pool);
+void tide__view_destroy(tide_device* device, tide__segment* segment);
+tide_status tide__view_add_peer(tide_device* device, const tide__segment* segment, int peer);
+
+// --- order.c: memory that goes from one stream to another ---------------------------------------------
+static inline uint64_t tide__lane_bit(const tide__lane* lane) { return (uint64_t)1 << (lane->number % 64); }
+// Lets later work of a lane's stream wait for all that is queued on those of other lanes, as bits. The gate
+// is the caller's.
+tide_status tide__order_wait(tide_device* device, const tide__lane* lane, uint64_t users);
 
 // --- reclaim.c: giving memory back -------------------------------------------------------------------
 // The gate is the caller's in all of these.

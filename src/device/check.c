@@ -50,9 +50,10 @@ static int block_check_chain(const tide__segment* segment, const tide__block* bl
         "%llu bytes at %#llx are no multiple of %llu", (unsigned long long)block->bytes,
         (unsigned long long)block->address, (unsigned long long)TIDE__GRAIN);
   const bool is_same = block->next != NULL && block->next->state == block->state;
-  CHECK(!is_same || (block->state != TIDE__BLOCK_FREE && block->state != TIDE__BLOCK_UNMAPPED), 3,
-        "two neighbours at %#llx are both %s", (unsigned long long)block->address,
-        block->state == TIDE__BLOCK_FREE ? "free" : "unmapped");
+  const bool must_join = block->state == TIDE__BLOCK_FREE || block->state == TIDE__BLOCK_UNMAPPED ||
+                         block->state == TIDE__BLOCK_VACANT;
+  CHECK(!is_same || !must_join, 3, "two neighbours at %#llx are both in state %d",
+        (unsigned long long)block->address, block->state);
   CHECK(block->state != TIDE__BLOCK_SPARE && block->state != TIDE__BLOCK_BUSY, 2,
         "the block at %#llx is in state %d", (unsigned long long)block->address, block->state);
   return 0;
@@ -77,7 +78,43 @@ static int block_check_map(findings* f, const tide__block* block) {
   return 0;
 }
 
+// Is memory of a home behind each block that has or lends some?
+static int block_check_home(const tide__segment* segment, const tide__block* block) {
+  const bool is_unmapped = block->state == TIDE__BLOCK_UNMAPPED;
+  uint64_t covered = 0;
+  for (size_t i = 0; i < segment->home->count; i++) {
+    const tide__handle* const handle = segment->home->handles[i];
+    const uint64_t from = tide__max(handle->address, block->address);
+    const uint64_t to = tide__min(handle->address + handle->bytes, tide__block_end(block));
+    if (from < to) covered += to - from;
+    CHECK(!is_unmapped || from >= to, 4, "a handle at %#llx under an unmapped block",
+          (unsigned long long)handle->address);
+  }
+  CHECK(is_unmapped || covered == block->bytes, 4, "handles under the block at %#llx are missing",
+        (unsigned long long)block->address);
+  CHECK(block->state != TIDE__BLOCK_VACANT, 2, "a vacant block in a home");
+  return 0;
+}
+
+// A block in a view is made of pieces that are lent, and vacant addresses of none.
+static int block_check_view(const tide__block* block) {
+  uint64_t bytes = 0;
+  for (const tide__block* piece = block->pieces; piece != NULL; piece = piece->heap_next) {
+    CHECK(piece->state == TIDE__BLOCK_LENT, 2, "a piece at %#llx is in state %d",
+          (unsigned long long)piece->address, piece->state);
+    bytes += piece->bytes;
+  }
+  const bool is_vacant = block->state == TIDE__BLOCK_VACANT;
+  CHECK(is_vacant || block->state == TIDE__BLOCK_ALLOCATED || block->state == TIDE__BLOCK_PENDING, 2,
+        "the block at %#llx of a view is in state %d", (unsigned long long)block->address, block->state);
+  CHECK(bytes == (is_vacant ? 0 : block->bytes), 4, "the pieces of the block at %#llx have %llu bytes",
+        (unsigned long long)block->address, (unsigned long long)bytes);
+  return 0;
+}
+
 static int block_check_expandable(const tide__segment* segment, const tide__block* block) {
+  if (segment->home != NULL) return block_check_home(segment, block);
+  if (segment->view != NULL) return block_check_view(block);
   if (!segment->is_expandable) {
     CHECK(block->state != TIDE__BLOCK_UNMAPPED, 2, "an unmapped block in raw memory");
     return 0;
@@ -97,10 +134,8 @@ static int block_check_expandable(const tide__segment* segment, const tide__bloc
 static void block_count(findings* f, const tide__segment* segment, const tide__block* block) {
   const int kind = tide__block_kind(block);
   const bool is_free = block->state == TIDE__BLOCK_FREE;
-  if (block->state == TIDE__BLOCK_UNMAPPED) {
-    f->unmapped_blocks++;
-    return;
-  }
+  if (block->state == TIDE__BLOCK_UNMAPPED) f->unmapped_blocks++;
+  if (!tide__state_has_memory(block->state)) return;
   findings_add(f->reserved_bytes, kind, block->bytes);
   f->pool_bytes += (int64_t)block->bytes;
   if (is_free) f->free_blocks++;

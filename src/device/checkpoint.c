@@ -63,7 +63,7 @@ static lane_census lane_count_blocks_locked(const tide__lane* lane) {
     census.segments++;
     const tide__block* block = TIDE_OWNER(it, tide__segment, link)->head;
     for (; block != NULL; block = block->next) {
-      if (block->state == TIDE__BLOCK_UNMAPPED) continue;
+      if (!tide__state_has_memory(block->state)) continue;
       census.blocks++;
       if (block->state == TIDE__BLOCK_ALLOCATED) census.allocated++;
       if (block->state == TIDE__BLOCK_PENDING) census.waiting++;
@@ -113,7 +113,7 @@ static void segment_save_locked(tide_checkpoint* c, const tide__segment* segment
                             .is_small = segment->is_small,
                             .first = c->block_count };
   for (const tide__block* block = segment->head; block != NULL; block = block->next) {
-    if (block->state == TIDE__BLOCK_UNMAPPED) continue;
+    if (!tide__state_has_memory(block->state)) continue;
     const bool is_allocated = block->state == TIDE__BLOCK_ALLOCATED;
     c->blocks[c->block_count++] = (saved_block){ block->address, block->bytes, is_allocated };
     c->allocated_count += is_allocated;
@@ -190,7 +190,7 @@ static bool saved_has_memory_locked(const tide_checkpoint* c, const saved_segmen
     const uint64_t end = address + c->blocks[i].bytes;
     while (address < end) {
       while (block != NULL && tide__block_end(block) <= address) block = block->next;
-      if (block == NULL || block->state == TIDE__BLOCK_UNMAPPED) return false;
+      if (block == NULL || !tide__state_has_memory(block->state)) return false;
       address = tide__block_end(block);
     }
   }
@@ -270,7 +270,7 @@ static tide_status saved_restore(tide_device* device, tide__pool* pool, const ti
                                  tide_restore_delta* delta) {
   tide__request request = { .device = device,
                             .options = tide__device_options(device),
-                            .policy = &tide__policy_torch,
+                            .policy = tide__policy_of(device, pool),
                             .pool = pool,
                             .stream = saved->stream,
                             .shelf = saved->is_small ? TIDE__SMALL : TIDE__LARGE };

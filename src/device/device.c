@@ -115,7 +115,15 @@ static tide_status options_check(const tide_device* device, const tide_device_op
   TIDE_TRY(tide__device_options_check(options, call));
   TIDE_REQUIRE(!options->expandable_segments || device->granularity != 0, TIDE_ERR_UNSUPPORTED,
                "%s: expandable segments need virtual memory, which the device does not have", call);
+  TIDE_REQUIRE(options->policy != TIDE_POLICY_TIDE || device->granularity != 0, TIDE_ERR_UNSUPPORTED,
+               "%s: the policy tide needs virtual memory, which the device does not have", call);
   return TIDE_OK;
+}
+
+const tide__policy* tide__policy_of(tide_device* device, const tide__pool* pool) {
+  const bool is_tide = tide__device_options(device)->policy == TIDE_POLICY_TIDE &&
+                       pool->options.segment_alloc == NULL;
+  return is_tide ? &tide__policy_tide : &tide__policy_torch;
 }
 
 tide_status tide_device_configure(tide_device* device, const tide_device_options* options) {
@@ -195,6 +203,7 @@ static void device_init(tide_device* device) {
   tide__mutex_init(&device->pools_lock, TIDE__RANK_POOLS);
   tide__mutex_init(&device->totals_lock, TIDE__RANK_TOTALS);
   tide__pool_init(&device->default_pool, TIDE_POOL_DEFAULT);
+  tide__list_init(&device->homes);
   device->next_pool = 1;
   device->totals.size = sizeof device->totals;
 }
@@ -270,7 +279,9 @@ tide_status tide_device_new(tide_machine* machine, int index, const tide_device_
 static void segment_destroy(tide_device* device, tide__segment* segment) {
   const tide_pool_options* const own = &segment->lane->pool->options;
   void* const address = tide__pointer(segment->address);
-  if (segment->is_expandable) {
+  if (segment->home != NULL) {
+    tide__home_destroy(device, segment);
+  } else if (segment->is_expandable) {
     tide__expand_destroy(device, segment);
   } else if (own->segment_release != NULL) {
     own->segment_release(own->user, address, segment->bytes, device->index, segment->lane->stream);
@@ -293,7 +304,23 @@ static void segment_free_uses(tide_device* device, const tide__segment* segment)
   }
 }
 
+// Views go before the memory that is mapped in them.
+static void pool_destroy_views(tide_device* device, tide__pool* pool) {
+  for (tide__lane* lane = pool->lanes; lane != NULL; lane = lane->next) {
+    for (tide__link* link = lane->segments.next; link != &lane->segments;) {
+      tide__segment* const segment = TIDE_OWNER(link, tide__segment, link);
+      link = link->next;
+      if (segment->view == NULL) continue;
+      segment_free_uses(device, segment);
+      tide__view_destroy(device, segment);
+      tide__list_unlink(&segment->link);
+      tide__segment_free(device, segment);
+    }
+  }
+}
+
 static void pool_destroy(tide_device* device, tide__pool* pool) {
+  pool_destroy_views(device, pool);
   for (tide__lane* lane = pool->lanes; lane != NULL; lane = lane->next) {
     while (!tide__list_is_empty(&lane->segments)) {
       tide__segment* const segment = TIDE_OWNER(lane->segments.next, tide__segment, link);
@@ -329,6 +356,8 @@ void tide_device_free(tide_device* device) {
     tide__heap_release(device->heap, pool, 1, sizeof *pool);
   }
   tide__expand_free_orphans(device);
+  if (device->order_event != NULL)
+    tide__ignore(tide_machine_event_free(device->machine, device->order_event));
   device_fini(device);
   tide__error_restore(&before);
 }

@@ -15,9 +15,7 @@ static size_t handle_index(const tide__segment* segment, uint64_t address) {
   return (size_t)((address - segment->address) / segment->handle_bytes);
 }
 
-// Handles that could not be freed. They are kept and tried again, so that no fault of the machine loses
-// memory.
-static tide_status orphans_reserve(tide_device* device, size_t count) {
+tide_status tide__orphans_reserve(tide_device* device, size_t count) {
   if (tide__heap_grow(device->heap, (void**)&device->orphans, &device->orphan_capacity,
                       device->orphan_count + count, sizeof *device->orphans)) {
     return TIDE_OK;
@@ -25,7 +23,7 @@ static tide_status orphans_reserve(tide_device* device, size_t count) {
   return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for the records of %zu handles", count);
 }
 
-static void handle_free(tide_device* device, tide_physical handle) {
+void tide__physical_give(tide_device* device, tide_physical handle) {
   if (tide_machine_physical_free(device->machine, handle) == TIDE_OK) return;
   device->orphans[device->orphan_count++] = handle;
 }
@@ -33,7 +31,7 @@ static void handle_free(tide_device* device, tide_physical handle) {
 void tide__expand_free_orphans(tide_device* device) {
   const size_t count = device->orphan_count;
   device->orphan_count = 0;
-  for (size_t i = 0; i < count; i++) handle_free(device, device->orphans[i]);
+  for (size_t i = 0; i < count; i++) tide__physical_give(device, device->orphans[i]);
 }
 
 // Unmaps and frees the handles `first` to `end` - 1, which are all mapped. If the machine refuses to unmap
@@ -45,13 +43,13 @@ static tide_status handles_drop(tide_device* device, tide__segment* segment, siz
   TIDE_TRY(tide_machine_unmap(device->machine, tide__pointer(segment->address + first * bytes),
                               (end - first) * bytes));
   for (size_t i = first; i < end; i++) {
-    handle_free(device, segment->handles[i]);
+    tide__physical_give(device, segment->handles[i]);
     segment->handles[i] = NULL;
   }
   return TIDE_OK;
 }
 
-static tide_status access_give(tide_device* device, uint64_t address, uint64_t bytes) {
+tide_status tide__access_give(tide_device* device, uint64_t address, uint64_t bytes) {
   TIDE_TRY(tide_machine_set_access(device->machine, tide__pointer(address), bytes, device->index,
                                    TIDE_ACCESS_READ_WRITE));
   for (uint32_t i = 0; i < device->peer_count; i++) {
@@ -70,7 +68,7 @@ static tide_status handle_map(tide_device* device, tide__segment* segment, size_
   TIDE_TRY(tide_machine_physical_new(device->machine, device->index, segment->handle_bytes, flags, &handle));
   const tide_status status = tide_machine_map(device->machine, address, handle);
   if (status == TIDE_OK) segment->handles[index] = handle;
-  if (status != TIDE_OK) handle_free(device, handle);
+  if (status != TIDE_OK) tide__physical_give(device, handle);
   return status;
 }
 
@@ -79,7 +77,7 @@ static tide_status handles_map(tide_device* device, tide__segment* segment, uint
                                uint64_t bytes) {
   const size_t first = handle_index(segment, address);
   const size_t end = first + (size_t)(bytes / segment->handle_bytes);
-  TIDE_TRY(orphans_reserve(device, end - first));
+  TIDE_TRY(tide__orphans_reserve(device, end - first));
   TIDE_REQUIRE(tide__heap_grow(device->heap, (void**)&segment->handles, &segment->handle_capacity, end,
                                sizeof *segment->handles),
                TIDE_ERR_NO_MEMORY, "no memory for the records of %zu handles", end);
@@ -89,7 +87,7 @@ static tide_status handles_map(tide_device* device, tide__segment* segment, uint
     status = handle_map(device, segment, mapped);
     if (status == TIDE_OK) mapped++;
   }
-  if (status == TIDE_OK) status = access_give(device, address, bytes);
+  if (status == TIDE_OK) status = tide__access_give(device, address, bytes);
   if (status != TIDE_OK) tide__ignore(handles_drop(device, segment, first, mapped));
   return status;
 }
@@ -98,14 +96,14 @@ static tide_status handles_unmap(tide_device* device, tide__segment* segment, ui
                                  uint64_t bytes) {
   const size_t first = handle_index(segment, address);
   const size_t end = first + (size_t)(bytes / segment->handle_bytes);
-  TIDE_TRY(orphans_reserve(device, end - first));
+  TIDE_TRY(tide__orphans_reserve(device, end - first));
   TIDE_TRY(tide__lane_quiesce(device, segment->lane, true));
   return handles_drop(device, segment, first, end);
 }
 
 // Tries again to give back what is stuck in a segment without blocks in it. False if something stays.
 static bool handles_drop_stuck(tide_device* device, tide__segment* segment) {
-  if (orphans_reserve(device, segment->handle_capacity) != TIDE_OK) return false;
+  if (tide__orphans_reserve(device, segment->handle_capacity) != TIDE_OK) return false;
   bool is_empty = true;
   for (size_t i = 0; i < segment->handle_capacity; i++) {
     if (segment->handles[i] == NULL) continue;
@@ -119,7 +117,7 @@ static bool handles_drop_stuck(tide_device* device, tide__segment* segment) {
 
 // Addresses for more than the device has, so that a segment can grow past holes; or less if the options say
 // so.
-static uint64_t reserve_wanted(const tide_device* device, const tide_reserve* reserve) {
+uint64_t tide__reserve_wanted(const tide_device* device, const tide_reserve* reserve) {
   const uint64_t most = device->total_bytes + device->total_bytes / 8;
   if (reserve->bytes != 0) return tide__min(most, reserve->bytes);
   const double wanted = reserve->fraction * (double)device->total_bytes;
@@ -130,7 +128,7 @@ static tide_status segment_reserve(const tide__request* request, tide__segment* 
   tide_device* const device = request->device;
   uint64_t handle = segment->is_small ? TIDE__SMALL_SEGMENT_BYTES : request->options->large_segment_bytes;
   handle = (handle + device->granularity - 1) / device->granularity * device->granularity;
-  const uint64_t wanted = reserve_wanted(device, &request->options->address_reserve);
+  const uint64_t wanted = tide__reserve_wanted(device, &request->options->address_reserve);
   const uint64_t bytes = (wanted + handle - 1) / handle * handle;
   void* address = NULL;
   TIDE_REQUIRE(bytes >= request->rounded, TIDE_ERR_NO_MEMORY, "%llu bytes are more than the device has",
@@ -159,12 +157,18 @@ static tide_status segment_expandable_new(const tide__request* request) {
   return status;
 }
 
+static bool segment_is_expandable(const tide__segment* segment) {
+  return segment->is_expandable && segment->home == NULL && segment->view == NULL;
+}
+
 // The expandable segment of a lane that comes after `segment` (NULL: the first); NULL at the end. Segments
 // come and go with the gate, which the caller has.
 static tide__segment* segment_next(tide__lane* lane, tide__segment* segment) {
   tide__mutex_lock(&lane->lock);
   tide__link* link = segment != NULL ? segment->link.next : lane->segments.next;
-  while (link != &lane->segments && !TIDE_OWNER(link, tide__segment, link)->is_expandable) link = link->next;
+  while (link != &lane->segments && !segment_is_expandable(TIDE_OWNER(link, tide__segment, link))) {
+    link = link->next;
+  }
   tide__mutex_unlock(&lane->lock);
   return link != &lane->segments ? TIDE_OWNER(link, tide__segment, link) : NULL;
 }
@@ -410,8 +414,11 @@ static tide_status segment_add_peer(tide_device* device, const tide__segment* se
 }
 
 static tide_status lane_add_peer(tide_device* device, tide__lane* lane, int peer) {
-  for (tide__segment* s = segment_next(lane, NULL); s != NULL; s = segment_next(lane, s)) {
-    TIDE_TRY(segment_add_peer(device, s, peer));
+  TIDE_LIST_EACH(it, &lane->segments) {  // it changes with the gate only
+    const tide__segment* const segment = TIDE_OWNER(it, tide__segment, link);
+    if (segment_is_expandable(segment)) TIDE_TRY(segment_add_peer(device, segment, peer));
+    if (segment->home != NULL) TIDE_TRY(tide__home_add_peer(device, segment, peer));
+    if (segment->view != NULL) TIDE_TRY(tide__view_add_peer(device, segment, peer));
   }
   return TIDE_OK;
 }

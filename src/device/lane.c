@@ -103,7 +103,7 @@ static bool pool_add_lane_locked(tide__pool* pool, tide__lane* lane, tide__lane_
   }
   lane->next = *place;
   *place = lane;
-  pool->lane_count++;
+  lane->number = pool->lane_count++;
   table_add(table, lane);
   return true;
 }
@@ -288,6 +288,7 @@ static tide__block* block_beside(tide__lane* lane, const tide__block* block, uin
   made->requested_bytes = 0;
   made->stack = 0;
   made->uses = NULL;
+  made->pieces = NULL;
   return made;
 }
 
@@ -444,9 +445,23 @@ static void block_rest_locked(tide_device* device, tide__block* block, const tid
   if (tide__is_recording(device)) record_free(device, TIDE_ACTION_FREE_COMPLETED, block, moment);
   if (!block->segment->is_expandable) count_freed(lane, block);
   block->stack = 0;
-  tide__block_merge_locked(lane, block, TIDE__BLOCK_FREE);
-  tide__shelf_put_locked(block, true);
+  if (block->segment->view != NULL) {
+    tide__view_block_end_locked(device, block, moment);
+  } else {
+    if (block->segment->home != NULL && block->segment->home->odd_count != 0) {
+      tide__home_add_users_locked(block->segment->home, block->address, block->bytes, tide__lane_bit(lane));
+    }
+    tide__block_merge_locked(lane, block, TIDE__BLOCK_FREE);
+    tide__shelf_put_locked(block, true);
+  }
   tide__lane_count_locked(device, lane);
+}
+
+void tide__lane_unlock_ended(tide_device* device, tide__lane* lane) {
+  tide__block* const pieces = lane->leaving;
+  lane->leaving = NULL;
+  tide__mutex_unlock(&lane->lock);
+  if (pieces != NULL) tide__pieces_give(device, pieces, tide__lane_bit(lane));
 }
 
 bool tide__block_end_locked(tide_device* device, tide__block* block, const tide__moment* moment) {

@@ -127,7 +127,7 @@ static bool option_read_switch(option_text* text, void* field) {
   return option_word_is(text, "on") || option_word_is(text, "off");
 }
 
-static const char* const option_policies[] = { "torch" };  // by tide_policy
+static const char* const option_policies[] = { "torch", "tide" };  // by tide_policy
 #define OPTION_POLICY_COUNT (sizeof option_policies / sizeof option_policies[0])
 
 static bool option_read_policy(option_text* text, void* field) {
@@ -421,7 +421,8 @@ static const option_kind kind_roundup = { option_read_roundup, option_write_roun
 // In the order in which they are printed. An alias is what PyTorch calls it on AMD's devices. `backend` has
 // no field of its own: it reads and prints a constant.
 static const option_row option_rows[] = {
-  { "policy", NULL, OPTION_FIELD(policy), &kind_policy, policy_is_valid, "the name of a policy: torch" },
+  { "policy", NULL, OPTION_FIELD(policy), &kind_policy, policy_is_valid,
+    "the name of a policy: torch or tide" },
   { "backend", NULL, OPTION_FIELD(size), &kind_backend, NULL, "native" },
   { "large_segment_size_mb", NULL, OPTION_FIELD(large_segment_bytes), &kind_mib, large_segment_is_valid,
     "whole MiB, above 10 and up to 65536" },

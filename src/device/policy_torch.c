@@ -19,20 +19,18 @@ static uint32_t divisions_for(const tide_device_options* options, uint64_t bytes
   return options->roundup_divisions[slot < TIDE_ROUNDUP_SLOTS ? slot : TIDE_ROUNDUP_SLOTS - 1];
 }
 
-static uint64_t round_up(uint64_t bytes, uint64_t step) { return (bytes + step - 1) / step * step; }
-
 static uint64_t torch_round(const tide_device_options* options, uint64_t bytes) {
   if (bytes < TIDE__GRAIN) return TIDE__GRAIN;
   const uint32_t divisions = divisions_for(options, bytes);
-  if (divisions <= 1 || bytes <= TIDE__GRAIN * divisions) return round_up(bytes, TIDE__GRAIN);
+  if (divisions <= 1 || bytes <= TIDE__GRAIN * divisions) return tide__round_up(bytes, TIDE__GRAIN);
   const uint64_t power = (uint64_t)1 << log2_floor(bytes);
-  return power == bytes ? bytes : round_up(bytes, power >> log2_floor(divisions));
+  return power == bytes ? bytes : tide__round_up(bytes, power >> log2_floor(divisions));
 }
 
 static uint64_t torch_segment_bytes(const tide_device_options* options, uint64_t rounded) {
   if (rounded <= TIDE__SMALL_BYTES) return TIDE__SMALL_SEGMENT_BYTES;
   if (rounded < TIDE__OWN_SEGMENT_BYTES) return options->large_segment_bytes;
-  return round_up(rounded, TIDE__SEGMENT_STEP);
+  return tide__round_up(rounded, TIDE__SEGMENT_STEP);
 }
 
 static bool uses_expandable(const tide__request* request) {
@@ -162,8 +160,7 @@ static tide_status rung_collect(tide__request* request, tide__block** out) {
   return rung_search_if_fixed(request, out);
 }
 
-// Looks into the idle memory of pools that offer it to requests that would fail.
-static tide_status rung_borrow(tide__request* request, tide__block** out) {
+tide_status tide__rung_borrow(tide__request* request, tide__block** out) {
   tide_device* const device = request->device;
   if (request->pool != &device->default_pool) return TIDE_OK;
   tide__pool_cursor at = { 0 };
@@ -211,7 +208,8 @@ static tide_status rung_release_all(tide__request* request, tide__block** out) {
 typedef tide_status (*rung_fn)(tide__request* request, tide__block** out);
 
 static tide_status climb(tide__request* request, tide__block** out) {
-  static const rung_fn rungs[] = { rung_collect,         rung_grow,       rung_borrow, rung_release_some,
+  static const rung_fn rungs[] = { rung_collect,         rung_grow,
+                                   tide__rung_borrow,    rung_release_some,
                                    rung_wait_one_by_one, rung_release_all };
   for (size_t i = 0; i < sizeof rungs / sizeof rungs[0] && *out == NULL; i++) {
     TIDE_TRY(rungs[i](request, out));
@@ -240,6 +238,7 @@ static tide_status torch_recover(tide__request* request, tide__block** out) {
 
 const tide__policy tide__policy_torch = {
   .name = "torch",
+  .small_bytes = TIDE__SMALL_BYTES,
   .round = torch_round,
   .segment_bytes = torch_segment_bytes,
   .choose_locked = torch_choose_locked,

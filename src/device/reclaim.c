@@ -92,7 +92,8 @@ static tide__block* lane_take_mapped(tide__lane* lane, bool is_small) {
   tide__mutex_lock(&lane->lock);
   TIDE_LIST_EACH(it, &lane->segments) {
     const tide__segment* const segment = TIDE_OWNER(it, tide__segment, link);
-    if (!segment->is_expandable || segment->is_small != is_small) continue;
+    if (!segment->is_expandable || segment->home != NULL || segment->view != NULL) continue;
+    if (segment->is_small != is_small) continue;
     for (tide__block* block = segment->head; block != NULL; block = block->next) {
       if (block->state != TIDE__BLOCK_FREE) continue;
       tide__shelf_take_locked(block);
@@ -140,13 +141,14 @@ static tide_status pool_give_kind(tide_device* device, tide__pool* pool, bool is
     TIDE_TRY(list_give(device, lane_take_mapped(lane, is_small), tide__expand_shrink, moment));
     tide__expand_drop_unmapped(device, lane);
   }
-  return TIDE_OK;
+  return tide__home_trim(device, pool, is_small, moment);
 }
 
 // PyTorch's order: of the default pool large blocks come first, of private pools small ones.
 tide_status tide__reclaim_pool(tide_device* device, tide__pool* pool, const tide__moment* moment) {
   const bool is_small_first = pool != &device->default_pool;
   tide__expand_free_orphans(device);
+  TIDE_TRY(tide__views_trim(device, pool));
   TIDE_TRY(pool_give_kind(device, pool, is_small_first, moment));
   return pool_give_kind(device, pool, !is_small_first, moment);
 }

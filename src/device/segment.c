@@ -33,6 +33,7 @@ tide__block* tide__segment_link_locked(tide__segment* segment, uint64_t address,
   block->requested_bytes = 0;
   block->stack = 0;
   block->uses = NULL;
+  block->pieces = NULL;
   segment->address = address;
   segment->bytes = bytes;
   segment->head = block;

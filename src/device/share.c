@@ -64,6 +64,8 @@ static tide_status share_expandable(tide_device* device, const tide__block* bloc
 static tide_status share_at_gate(tide_device* device, const tide__block* block, tide_share* out,
                                  tide_physical_share* parts, size_t capacity) {
   const tide__segment* const segment = block->segment;
+  TIDE_REQUIRE(segment == NULL || (segment->home == NULL && segment->view == NULL), TIDE_ERR_UNSUPPORTED,
+               "device_share: memory of the policy tide is not shared yet");
   if (segment != NULL && segment->is_expandable) return share_expandable(device, block, out, parts, capacity);
   const uint64_t base = segment != NULL ? segment->address : block->address;
   out->offset = block->address - base;

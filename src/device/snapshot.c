@@ -118,7 +118,7 @@ static const tide__block* cursor_find_locked(noted_segment* at) {
     block = segment != NULL ? segment->head : NULL;
     while (block != NULL && tide__block_end(block) <= at->address) block = block->next;
   }
-  while (block != NULL && block->state == TIDE__BLOCK_UNMAPPED) block = block->next;
+  while (block != NULL && !tide__state_has_memory(block->state)) block = block->next;
   at->block = block;
   if (block != NULL) at->address = block->address;
   return block;
@@ -165,7 +165,7 @@ static bool range_measure(const snapshot* s, noted_segment at, tide_segment_info
     if (block != NULL && !is_begun) *out = range_describe(s, block);
     if (block != NULL && is_begun && block->address != expected) block = NULL;  // behind a gap
     is_begun = is_begun || block != NULL;
-    for (; block != NULL && block->state != TIDE__BLOCK_UNMAPPED && count < PIECE_BLOCKS; count++) {
+    for (; block != NULL && tide__state_has_memory(block->state) && count < PIECE_BLOCKS; count++) {
       range_count(out, block);
       cursor_move(&at, block);
       block = block->next;

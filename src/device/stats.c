@@ -27,6 +27,8 @@ void tide__totals_add(tide_device* device, tide__tally* tally) {
   stats_add(totals->allocation, tally, TIDE__TALLY_BLOCKS);
   stats_add(totals->active, tally, TIDE__TALLY_BLOCKS);
   stats_add(totals->allocated_bytes, tally, TIDE__TALLY_BYTES);
+  const int64_t active = totals->active_bytes[TIDE_STAT_ALL].current + tally->both_high[TIDE__TALLY_BYTES];
+  device->peak_active = tide__max(device->peak_active, (uint64_t)active);
   stats_add(totals->active_bytes, tally, TIDE__TALLY_BYTES);
   stats_add(totals->requested_bytes, tally, TIDE__TALLY_REQUESTED_BYTES);
   stats_add(totals->inactive_split, tally, TIDE__TALLY_SPLITS);

@@ -154,7 +154,7 @@ static void block_passed(tide_device* device, tide__block* block, const tide__mo
   tide__lane_turn(device, lane);
   tide__mutex_lock(&lane->lock);
   tide__block_wait_end_locked(device, block, moment);
-  tide__mutex_unlock(&lane->lock);
+  tide__lane_unlock_ended(device, lane);
   (void)tide__sub_seq(&t->waiting, 1);
   if (tide__is_recording(device)) tide__history_make_room(device, TIDE__STEP_ENTRIES);
 }

@@ -69,6 +69,7 @@ T_TEST(test_options__each_key_sets_its_field) {
   T_EQ(parsed("pinned_num_register_threads:8").pinned_register_threads, 8);
   T_EQ(parsed("pinned_reserve_segment_size_mb:64").pinned_reserve_bytes, 64 * MIB);
   T_EQ(parsed("policy:torch").policy, TIDE_POLICY_TORCH);
+  T_EQ(parsed("policy:tide").policy, TIDE_POLICY_TIDE);
 }
 
 T_TEST(test_options__each_newer_key_sets_its_field) {
@@ -90,6 +91,7 @@ static const struct {
   { " \t\r\n\v\f ", "" },
   { "backend:native", "" },
   { "policy:torch", "" },
+  { "policy:tide", "policy:tide" },
   { "expandable_segments:False", "" },
   { "large_segment_size_mb:20", "" },
   { "per_process_memory_fraction:1", "" },
@@ -372,7 +374,7 @@ static const struct {
   { "pinned_use_background_threads:0", "pinned_use_background_threads", "\"0\"" },
   { "fixes:yes", "fixes", "on or off" },
   { "audits:On", "audits", "on or off" },
-  { "policy:tide", "policy", "torch" },
+  { "policy:Tide", "policy", "torch or tide" },
   { "policy:", "policy", "torch" },
   { "backend:cudaMallocAsync", "backend", "wants native" },
   { "backend:other", "backend", "wants native" },
@@ -524,7 +526,7 @@ T_TEST(test_options__structs_out_of_range_are_refused_by_field) {
   static const tide_heap no_heap = { NULL, NULL, NULL };
   REFUSES_FIELD(size, 0);
   REFUSES_FIELD(size, sizeof(tide_device_options) + 8);
-  REFUSES_FIELD(policy, 1);
+  REFUSES_FIELD(policy, 2);
   REFUSES_FIELD(policy, UINT32_MAX);
   REFUSES_FIELD(large_segment_bytes, 0);
   REFUSES_FIELD(large_segment_bytes, 10 * MIB);

@@ -1,0 +1,628 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Homes: where the memory of the policy `tide` lives. Each lane has one for small and one for large blocks, a
+// range of addresses for more than the device has. Physical memory is made in handles of several sizes, each
+// with a place at the top of a home, so that idle memory grows together there; blocks and holes go across the
+// borders of handles. A handle that was made for a view is mapped at home only when a block is placed there.
+//
+// Growing, mapping and giving back take the gate, and the machine is called with no lock held: what is being
+// changed is BUSY meanwhile. The records of handles change with the gate and the lock of the lane, so that
+// either is enough to read them.
+#include <string.h>
+
+#include "device/allocator.h"
+
+static uint64_t handle_end(const tide__handle* handle) { return handle->address + handle->bytes; }
+
+// ---------------------------------------------------------------------------------------------------
+// Handles
+
+// The index of the first handle that ends behind an address.
+static size_t handle_index_at(const tide__home* home, uint64_t address) {
+  size_t low = 0;
+  size_t high = home->count;
+  while (low < high) {
+    const size_t middle = low + (high - low) / 2;
+    if (handle_end(home->handles[middle]) <= address) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+static void handle_note_locked(tide__handle* handle) {
+  const tide__segment* const segment = handle->home;
+  const bool is_odd = !handle->is_mapped || (handle->users & ~tide__lane_bit(segment->lane)) != 0;
+  if (is_odd && !handle->is_odd) segment->home->odd_count++;
+  if (!is_odd && handle->is_odd) segment->home->odd_count--;
+  handle->is_odd = is_odd;
+}
+
+void tide__handle_set_users_locked(tide__handle* handle, uint64_t users) {
+  handle->users = users;
+  handle_note_locked(handle);
+}
+
+void tide__home_add_users_locked(tide__home* home, uint64_t address, uint64_t bytes, uint64_t users) {
+  for (size_t i = handle_index_at(home, address);
+       i < home->count && home->handles[i]->address < address + bytes; i++) {
+    tide__handle_set_users_locked(home->handles[i], home->handles[i]->users | users);
+  }
+}
+
+bool tide__home_is_ready_locked(const tide__block* block, uint64_t bytes) {
+  const tide__home* const home = block->segment->home;
+  if (home == NULL || home->odd_count == 0) return true;
+  for (size_t i = handle_index_at(home, block->address);
+       i < home->count && home->handles[i]->address < block->address + bytes; i++) {
+    if (home->handles[i]->is_odd) return false;
+  }
+  return true;
+}
+
+void tide__home_survey_locked(tide__segment* segment) {
+  const tide__home* const home = segment->home;
+  size_t begins = 0;
+  size_t ends = 0;
+  for (tide__block* block = segment->head; block != NULL && ends < home->count; block = block->next) {
+    const uint64_t end = tide__block_end(block);
+    const bool is_idle = block->state == TIDE__BLOCK_FREE;
+    for (; begins < home->count && home->handles[begins]->address < end; begins++) {
+      tide__handle* const handle = home->handles[begins];
+      handle->first = block;
+      handle->prefix = is_idle ? tide__min(end, handle_end(handle)) - handle->address : 0;
+    }
+    for (; ends < home->count && handle_end(home->handles[ends]) <= end; ends++) {
+      tide__handle* const handle = home->handles[ends];
+      handle->suffix = is_idle ? handle_end(handle) - tide__max(block->address, handle->address) : 0;
+    }
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------
+// New handles
+
+void tide__handles_free(tide_device* device, tide__handle** handles, size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    if (handles[i] == NULL) continue;
+    if (handles[i]->physical != NULL) tide__physical_give(device, handles[i]->physical);
+    tide__heap_release(device->heap, handles[i], 1, sizeof **handles);
+  }
+  tide__heap_release(device->heap, handles, count, sizeof *handles);
+}
+
+static tide_status handle_make(tide_device* device, uint64_t bytes, tide__handle** out) {
+  const uint32_t flags = device->has_physical_sharing ? TIDE_PHYSICAL_SHAREABLE : 0;
+  tide__handle* const handle = tide__heap_alloc(device->heap, 1, sizeof *handle);
+  TIDE_REQUIRE(handle != NULL, TIDE_ERR_NO_MEMORY, "no memory for the record of a handle");
+  *out = handle;
+  handle->bytes = bytes;
+  return tide_machine_physical_new(device->machine, device->index, bytes, flags, &handle->physical);
+}
+
+tide_status tide__handles_make(tide_device* device, uint64_t bytes, uint64_t handle_bytes,
+                               tide__handle*** out, size_t* out_count) {
+  const size_t count = (size_t)((bytes + handle_bytes - 1) / handle_bytes);
+  *out = NULL;
+  *out_count = 0;
+  if (count == 0) return TIDE_OK;
+  TIDE_TRY(tide__orphans_reserve(device, count));
+  tide__handle** const handles = tide__heap_alloc(device->heap, count, sizeof *handles);
+  TIDE_REQUIRE(handles != NULL, TIDE_ERR_NO_MEMORY, "no memory for the records of %zu handles", count);
+  tide_status status = TIDE_OK;
+  uint64_t left = bytes;
+  for (size_t i = 0; i < count && status == TIDE_OK; i++) {
+    const uint64_t own = tide__min(left, handle_bytes);
+    status = handle_make(device, own, &handles[i]);
+    left -= own;
+  }
+  if (status != TIDE_OK) {
+    const tide_error error = *tide_last_error();
+    tide__handles_free(device, handles, count);
+    tide__error_restore(&error);
+    return status;
+  }
+  *out = handles;
+  *out_count = count;
+  return TIDE_OK;
+}
+
+// Makes room for `count` more handles in a home.
+tide_status tide__home_make_room(tide_device* device, tide__segment* segment, size_t count) {
+  tide__home* const home = segment->home;
+  if (home->count + count <= home->capacity) return TIDE_OK;
+  const size_t capacity = tide__max(home->count + count, home->capacity * 2);
+  tide__handle** const grown = tide__heap_alloc(device->heap, capacity, sizeof *grown);
+  TIDE_REQUIRE(grown != NULL, TIDE_ERR_NO_MEMORY, "no memory for the records of %zu handles", capacity);
+  tide__handle** const before = home->handles;
+  const size_t before_capacity = home->capacity;
+  tide__mutex_lock(&segment->lane->lock);
+  if (home->count > 0) memcpy(grown, before, home->count * sizeof *grown);
+  home->handles = grown;
+  home->capacity = capacity;
+  tide__mutex_unlock(&segment->lane->lock);
+  tide__heap_release(device->heap, before, before_capacity, sizeof *before);
+  return TIDE_OK;
+}
+
+void tide__home_add_handles_locked(tide__segment* segment, tide__handle** handles, size_t count,
+                                   uint64_t address, bool is_mapped) {
+  tide__home* const home = segment->home;
+  for (size_t i = 0; i < count; i++) {
+    tide__handle* const handle = handles[i];
+    handle->address = address;
+    handle->home = segment;
+    handle->is_mapped = is_mapped;
+    handle->users = tide__lane_bit(segment->lane);
+    home->handles[home->count++] = handle;
+    handle_note_locked(handle);
+    address += handle->bytes;
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Segments
+
+static void home_free(tide_device* device, tide__home* home) {
+  if (home == NULL) return;
+  tide__heap_release(device->heap, home->handles, home->capacity, sizeof *home->handles);
+  tide__heap_release(device->heap, home, 1, sizeof *home);
+}
+
+static tide_status home_reserve(const tide__request* request, tide__segment* segment, uint64_t bytes) {
+  tide_device* const device = request->device;
+  void* address = NULL;
+  TIDE_TRY(tide_machine_address_reserve(device->machine, device->index, bytes, 0, NULL, &address));
+  if (!tide__lane_lock_with_spares(device, request->lane)) {
+    tide__ignore(tide_machine_address_release(device->machine, address, bytes));
+    return TIDE_ERR_NO_MEMORY;
+  }
+  segment->home->top =
+      tide__segment_link_locked(segment, tide__address(address), bytes, TIDE__BLOCK_UNMAPPED);
+  tide__shelf_put_unmapped_locked(segment->home->top);
+  tide__mutex_unlock(&request->lane->lock);
+  return TIDE_OK;
+}
+
+static tide_status home_make(const tide__request* request, uint64_t least_bytes) {
+  tide_device* const device = request->device;
+  const uint64_t wanted = tide__reserve_wanted(device, &request->options->address_reserve);
+  const uint64_t bytes = tide__round_up(tide__max(wanted, least_bytes), tide__home_unit(device));
+  tide__segment* const segment = tide__segment_new(device, request->lane, request->shelf == TIDE__SMALL);
+  TIDE_REQUIRE(segment != NULL, TIDE_ERR_NO_MEMORY, "no memory for the record of a segment");
+  segment->home = tide__heap_alloc(device->heap, 1, sizeof *segment->home);
+  tide_status status = TIDE_ERR_NO_MEMORY;
+  if (segment->home != NULL) {
+    tide__list_init(&segment->home->link);
+    segment->home->segment = segment;
+    segment->is_expandable = true;
+    segment->ordinal = tide__add_relaxed(&device->next_ordinal, 1);
+    segment->stack = request->moment.stack;
+    status = home_reserve(request, segment, bytes);
+  } else {
+    (void)TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for the record of a segment");
+  }
+  if (status != TIDE_OK) {
+    home_free(device, segment->home);
+    tide__segment_free(device, segment);
+    return status;
+  }
+  if (!segment->is_small) tide__list_append(&device->homes, &segment->home->link);
+  request->lane->homes[request->shelf] = segment;
+  return TIDE_OK;
+}
+
+tide_status tide__home_with_room(const tide__request* request, uint64_t bytes, tide__segment** out) {
+  TIDE_REQUIRE(bytes <= request->device->total_bytes, TIDE_ERR_NO_MEMORY,
+               "%llu bytes are more than the device has", (unsigned long long)bytes);
+  const tide__segment* const newest = request->lane->homes[request->shelf];
+  const bool has_room = newest != NULL && newest->home->top != NULL && newest->home->top->bytes >= bytes;
+  if (!has_room) TIDE_TRY(home_make(request, bytes));
+  *out = request->lane->homes[request->shelf];
+  return TIDE_OK;
+}
+
+tide__block* tide__home_cut_top_locked(tide__segment* segment, uint64_t bytes) {
+  tide__home* const home = segment->home;
+  tide__block* const top = home->top;
+  tide__shelf_take_unmapped_locked(top);
+  if (top->bytes == bytes) {
+    home->top = NULL;
+    return top;
+  }
+  tide__block* const front = tide__block_cut_front_locked(segment->lane, top, bytes);
+  tide__shelf_put_unmapped_locked(top);
+  return front;
+}
+
+void tide__home_uncut_top_locked(tide__segment* segment, tide__block* block) {
+  tide__block_merge_locked(segment->lane, block, TIDE__BLOCK_UNMAPPED);
+  tide__shelf_put_unmapped_locked(block);
+  if (block->next == NULL) segment->home->top = block;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Mapping
+
+// Maps handles one behind the other; how many are is counted in *out_mapped, also on failure.
+static tide_status handles_map_at(tide_device* device, tide__handle* const* handles, size_t count,
+                                  uint64_t address, size_t* out_mapped) {
+  uint64_t at = address;
+  for (*out_mapped = 0; *out_mapped < count; (*out_mapped)++) {
+    TIDE_TRY(tide_machine_map(device->machine, tide__pointer(at), handles[*out_mapped]->physical));
+    at += handles[*out_mapped]->bytes;
+  }
+  return tide__access_give(device, address, at - address);
+}
+
+tide_status tide__handles_map(tide_device* device, tide__handle* const* handles, size_t count,
+                              uint64_t address) {
+  size_t mapped = 0;
+  const tide_status status = handles_map_at(device, handles, count, address, &mapped);
+  if (status == TIDE_OK || mapped == 0) return status;
+  const tide_error error = *tide_last_error();
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < mapped; i++) bytes += handles[i]->bytes;
+  tide__ignore(tide_machine_unmap(device->machine, tide__pointer(address), bytes));
+  tide__error_restore(&error);
+  return status;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Growing
+
+// What lies before the top of a home and is idle, or NULL.
+static tide__block* top_hole(const tide__home* home) {
+  tide__block* const hole = home->top->prev;
+  return hole != NULL && hole->state == TIDE__BLOCK_FREE ? hole : NULL;
+}
+
+// Makes and maps `bytes` at an address of a home, of which nothing is mapped.
+static tide_status home_fill(const tide__request* request, tide__segment* segment, uint64_t address,
+                             uint64_t bytes, uint64_t handle_bytes) {
+  tide_device* const device = request->device;
+  tide__handle** handles = NULL;
+  size_t count = 0;
+  TIDE_TRY(tide__map_cover(&device->map, address, bytes, segment->is_small));
+  TIDE_TRY(tide__handles_make(device, bytes, handle_bytes, &handles, &count));
+  tide_status status = tide__home_make_room(device, segment, count);
+  if (status == TIDE_OK) status = tide__handles_map(device, handles, count, address);
+  if (status != TIDE_OK) {
+    const tide_error error = *tide_last_error();
+    tide__handles_free(device, handles, count);
+    tide__error_restore(&error);
+    return status;
+  }
+  tide__mutex_lock(&segment->lane->lock);
+  tide__home_add_handles_locked(segment, handles, count, address, true);
+  tide__mutex_unlock(&segment->lane->lock);
+  tide__heap_release(device->heap, handles, count, sizeof *handles);
+  return TIDE_OK;
+}
+
+static void grow_tell(const tide__request* request, uint64_t address, uint64_t bytes) {
+  tide_device* const device = request->device;
+  const int kind = request->shelf == TIDE__SMALL ? TIDE_STAT_SMALL : TIDE_STAT_LARGE;
+  tide__reserved_rise(device, request->pool, bytes, kind, false);
+  if (!tide__is_recording(device)) return;
+  tide__history_add(device, TIDE_ACTION_SEGMENT_MAP, &request->moment, request->moment.stack, request->lane,
+                    address, bytes);
+  tide__history_make_room(device, TIDE__STEP_ENTRIES);
+}
+
+// What is taken to grow: the idle block before the top, if there is one, and a part of the top.
+typedef struct growing {
+  tide__block* hole;
+  tide__block* fresh;
+} growing;
+
+// False if it would take more than `most` bytes; without a part of the top if the hole alone is enough.
+static bool grow_begin_locked(const tide__request* request, tide__segment* segment, uint64_t most,
+                              growing* out) {
+  const uint64_t unit = tide__home_unit(request->device);
+  out->hole = top_hole(segment->home);
+  out->fresh = NULL;
+  const uint64_t idle = out->hole != NULL ? out->hole->bytes : 0;
+  const uint64_t missing = idle < request->rounded ? tide__round_up(request->rounded - idle, unit) : 0;
+  if (missing > most || missing > segment->home->top->bytes) return false;
+  if (out->hole != NULL) tide__shelf_take_locked(out->hole);
+  if (missing > 0) out->fresh = tide__home_cut_top_locked(segment, missing);
+  return true;
+}
+
+static void grow_give_up(tide__segment* segment, const growing* g) {
+  tide__mutex_lock(&segment->lane->lock);
+  if (g->fresh != NULL) tide__home_uncut_top_locked(segment, g->fresh);
+  if (g->hole != NULL) tide__block_return_locked(g->hole, false);
+  tide__mutex_unlock(&segment->lane->lock);
+}
+
+static tide__block* grow_join_locked(tide__lane* lane, const growing* g) {
+  if (g->fresh == NULL) return g->hole;
+  if (g->hole != NULL) tide__block_absorb_prev_locked(lane, g->fresh);
+  return g->fresh;
+}
+
+tide_status tide__home_grow(const tide__request* request, const tide__growth* growth, uint64_t most,
+                            tide__block** out) {
+  tide_device* const device = request->device;
+  tide__segment* segment = NULL;
+  growing g = { NULL, NULL };
+  TIDE_TRY(
+      tide__home_with_room(request, tide__round_up(request->rounded, tide__home_unit(device)), &segment));
+  if (!tide__lane_lock_with_spares(device, request->lane)) return TIDE_ERR_NO_MEMORY;
+  const bool has_begun = grow_begin_locked(request, segment, most, &g);
+  tide__mutex_unlock(&request->lane->lock);
+  if (!has_begun) return TIDE_OK;
+  const uint64_t address = g.fresh != NULL ? g.fresh->address : 0;
+  const uint64_t bytes = g.fresh != NULL ? g.fresh->bytes : 0;
+  const tide_status status = bytes > 0 ? home_fill(request, segment, address, bytes, growth->handle_bytes)
+                                       : TIDE_OK;
+  if (status != TIDE_OK) {
+    grow_give_up(segment, &g);
+    return status;
+  }
+  tide__mutex_lock(&request->lane->lock);
+  *out = grow_join_locked(request->lane, &g);
+  tide__mutex_unlock(&request->lane->lock);
+  if (bytes > 0) grow_tell(request, address, bytes);
+  return TIDE_OK;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Preparing
+
+// Maps the handles under a block that are not mapped at home yet, run by run.
+static tide_status block_map_at_home(tide_device* device, const tide__block* block) {
+  const tide__home* const home = block->segment->home;
+  const uint64_t end = tide__block_end(block);
+  size_t i = handle_index_at(home, block->address);
+  while (i < home->count && home->handles[i]->address < end) {
+    size_t run = 0;
+    while (i + run < home->count && home->handles[i + run]->address < end &&
+           !home->handles[i + run]->is_mapped &&
+           (run == 0 || handle_end(home->handles[i + run - 1]) == home->handles[i + run]->address)) {
+      run++;
+    }
+    if (run == 0) {
+      i++;
+      continue;
+    }
+    TIDE_TRY(tide__handles_map(device, &home->handles[i], run, home->handles[i]->address));
+    tide__mutex_lock(&block->segment->lane->lock);
+    for (size_t k = i; k < i + run; k++) {
+      home->handles[k]->is_mapped = true;
+      handle_note_locked(home->handles[k]);
+    }
+    tide__mutex_unlock(&block->segment->lane->lock);
+    i += run;
+  }
+  return TIDE_OK;
+}
+
+// All lanes that may use a block's memory; from now on only its own.
+static uint64_t block_take_users(const tide__block* block) {
+  tide__home* const home = block->segment->home;
+  tide__lane* const lane = block->segment->lane;
+  uint64_t users = 0;
+  tide__mutex_lock(&lane->lock);
+  for (size_t i = handle_index_at(home, block->address);
+       i < home->count && home->handles[i]->address < tide__block_end(block); i++) {
+    users |= home->handles[i]->users;
+    tide__handle_set_users_locked(home->handles[i], tide__lane_bit(lane));
+  }
+  tide__mutex_unlock(&lane->lock);
+  return users;
+}
+
+tide_status tide__home_prepare(tide_device* device, tide__block* block) {
+  tide__lane* const lane = block->segment->lane;
+  if (block->segment->home == NULL) return TIDE_OK;
+  TIDE_TRY(block_map_at_home(device, block));
+  const uint64_t users = block_take_users(block);
+  const tide_status status = tide__order_wait(device, lane, users);
+  if (status == TIDE_OK) return TIDE_OK;
+  tide__mutex_lock(&lane->lock);
+  tide__home_add_users_locked(block->segment->home, block->address, block->bytes, users);
+  tide__mutex_unlock(&lane->lock);
+  return status;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Giving back
+
+// Takes the idle blocks of the homes of one kind out of a lane.
+static tide__block* homes_take_idle(tide__lane* lane, bool is_small) {
+  tide__block* list = NULL;
+  tide__mutex_lock(&lane->lock);
+  TIDE_LIST_EACH(it, &lane->segments) {
+    const tide__segment* const segment = TIDE_OWNER(it, tide__segment, link);
+    if (segment->home == NULL || segment->is_small != is_small) continue;
+    for (tide__block* block = segment->head; block != NULL; block = block->next) {
+      if (block->state != TIDE__BLOCK_FREE) continue;
+      tide__shelf_take_locked(block);
+      block->list_next = list;
+      list = block;
+    }
+  }
+  tide__mutex_unlock(&lane->lock);
+  return list;
+}
+
+// The handles that lie wholly in a block: from `first` to `end` - 1.
+typedef struct handle_range {
+  size_t first;
+  size_t end;
+} handle_range;
+
+static handle_range block_handles(const tide__block* block) {
+  const tide__home* const home = block->segment->home;
+  handle_range range = { handle_index_at(home, block->address), 0 };
+  if (range.first < home->count && home->handles[range.first]->address < block->address) range.first++;
+  range.end = range.first;
+  while (range.end < home->count && handle_end(home->handles[range.end]) <= tide__block_end(block)) {
+    range.end++;
+  }
+  return range;
+}
+
+// Waits until no work uses handles that are idle.
+static tide_status handles_quiesce(tide_device* device, const tide__segment* segment, handle_range range) {
+  uint64_t users = 0;
+  for (size_t i = range.first; i < range.end; i++) users |= segment->home->handles[i]->users;
+  if ((users & ~tide__lane_bit(segment->lane)) == 0) return tide__lane_quiesce(device, segment->lane, true);
+  return tide_machine_device_synchronize(device->machine, device->index);
+}
+
+// Unmaps one idle handle everywhere and gives its memory back.
+static tide_status handle_drop(tide_device* device, tide__segment* segment, size_t index) {
+  tide__home* const home = segment->home;
+  tide__handle* const handle = home->handles[index];
+  TIDE_TRY(tide__views_drop_handle(device, handle));
+  if (handle->is_mapped) {
+    TIDE_TRY(tide_machine_unmap(device->machine, tide__pointer(handle->address), handle->bytes));
+  }
+  tide__physical_give(device, handle->physical);
+  tide__mutex_lock(&segment->lane->lock);
+  if (handle->is_odd) home->odd_count--;
+  memmove(&home->handles[index], &home->handles[index + 1],
+          (home->count - index - 1) * sizeof *home->handles);
+  home->count--;
+  tide__mutex_unlock(&segment->lane->lock);
+  tide__heap_release(device->heap, handle, 1, sizeof *handle);
+  return TIDE_OK;
+}
+
+// Makes the part of a BUSY block that has no memory any more unmapped; what is left of it is idle.
+static void block_hollow(tide_device* device, tide__block* block, uint64_t from, uint64_t to,
+                         const tide__moment* moment) {
+  tide__segment* const segment = block->segment;
+  tide__lane* const lane = segment->lane;
+  const int kind = tide__block_kind(block);
+  tide__mutex_lock(&lane->lock);
+  if (from == to) {
+    tide__block_return_locked(block, false);
+  } else {
+    if (from > block->address) {
+      tide__block_return_locked(tide__block_cut_front_locked(lane, block, from - block->address), true);
+    }
+    if (to < tide__block_end(block)) {
+      tide__block_return_locked(tide__block_cut_back_locked(lane, block, tide__block_end(block) - to), true);
+    }
+    tide__home_uncut_top_locked(segment, block);
+  }
+  tide__mutex_unlock(&lane->lock);
+  if (from == to) return;
+  tide__reserved_fall(device, lane->pool, to - from, kind, false);
+  if (!tide__is_recording(device)) return;
+  tide__history_add(device, TIDE_ACTION_SEGMENT_UNMAP, moment,
+                    moment->stack != 0 ? moment->stack : segment->stack, lane, from, to - from);
+  tide__history_make_room(device, TIDE__STEP_ENTRIES);
+}
+
+// Gives back the handles that lie wholly in a BUSY block, from the high end, as far as the machine takes
+// them.
+static tide_status block_give_handles(tide_device* device, tide__block* block, const tide__moment* moment) {
+  tide__segment* const segment = block->segment;
+  const handle_range range = block_handles(block);
+  uint64_t from = 0;
+  uint64_t to = 0;
+  tide_status status = tide__lane_add_spares(device, segment->lane, 2);
+  if (status == TIDE_OK && range.first < range.end) {
+    status = tide__orphans_reserve(device, range.end - range.first);
+    if (status == TIDE_OK) status = handles_quiesce(device, segment, range);
+    for (size_t i = range.end; i-- > range.first && status == TIDE_OK;) {
+      const uint64_t begin = segment->home->handles[i]->address;
+      const uint64_t end = handle_end(segment->home->handles[i]);
+      status = handle_drop(device, segment, i);
+      if (status != TIDE_OK) break;
+      from = begin;
+      if (to == 0) to = end;
+    }
+  }
+  block_hollow(device, block, from, to, moment);
+  return status;
+}
+
+// Gives the addresses of a home back in which nothing is any more.
+static void home_drop_if_empty(tide_device* device, tide__segment* segment) {
+  tide__lane* const lane = segment->lane;
+  tide__block* const block = segment->head;
+  tide__mutex_lock(&lane->lock);
+  const bool is_empty = tide__block_is_whole(block) && block->state == TIDE__BLOCK_UNMAPPED;
+  if (is_empty) tide__shelf_take_unmapped_locked(block);
+  tide__mutex_unlock(&lane->lock);
+  if (!is_empty) return;
+  const tide_status status =
+      tide_machine_address_release(device->machine, tide__pointer(segment->address), segment->bytes);
+  tide__mutex_lock(&lane->lock);
+  if (status == TIDE_OK) tide__segment_unlink_locked(segment);
+  else tide__shelf_put_unmapped_locked(block);
+  tide__mutex_unlock(&lane->lock);
+  if (status != TIDE_OK) return;
+  tide__list_unlink(&segment->home->link);
+  for (int i = 0; i < 2; i++) {
+    if (lane->homes[i] == segment) lane->homes[i] = NULL;
+  }
+  home_free(device, segment->home);
+  tide__segment_free(device, segment);
+}
+
+// The home of a lane that comes after `segment` (NULL: the first); NULL at the end.
+static tide__segment* home_next(tide__lane* lane, const tide__segment* segment) {
+  tide__link* link = segment != NULL ? segment->link.next : lane->segments.next;
+  while (link != &lane->segments && TIDE_OWNER(link, tide__segment, link)->home == NULL) link = link->next;
+  return link != &lane->segments ? TIDE_OWNER(link, tide__segment, link) : NULL;
+}
+
+static tide_status lane_give_homes(tide_device* device, tide__lane* lane, bool is_small,
+                                   const tide__moment* moment) {
+  tide_status status = TIDE_OK;
+  tide__block* list = homes_take_idle(lane, is_small);
+  while (list != NULL) {
+    tide__block* const block = list;
+    list = block->list_next;
+    if (status == TIDE_OK) status = block_give_handles(device, block, moment);
+    else block_hollow(device, block, 0, 0, moment);
+  }
+  tide__segment* next = NULL;
+  for (tide__segment* segment = home_next(lane, NULL); segment != NULL; segment = next) {
+    next = home_next(lane, segment);
+    home_drop_if_empty(device, segment);
+  }
+  return status;
+}
+
+tide_status tide__home_trim(tide_device* device, tide__pool* pool, bool is_small,
+                            const tide__moment* moment) {
+  tide__lane* lane = tide__lane_next(device, pool, NULL);
+  for (; lane != NULL; lane = tide__lane_next(device, pool, lane)) {
+    TIDE_TRY(lane_give_homes(device, lane, is_small, moment));
+  }
+  return TIDE_OK;
+}
+
+void tide__home_destroy(tide_device* device, tide__segment* segment) {
+  tide__home* const home = segment->home;
+  for (size_t i = 0; i < home->count; i++) {
+    tide__handle* const handle = home->handles[i];
+    if (handle->is_mapped) {
+      tide__ignore(tide_machine_unmap(device->machine, tide__pointer(handle->address), handle->bytes));
+    }
+    tide__ignore(tide_machine_physical_free(device->machine, handle->physical));
+    tide__heap_release(device->heap, handle, 1, sizeof *handle);
+  }
+  tide__ignore(
+      tide_machine_address_release(device->machine, tide__pointer(segment->address), segment->bytes));
+  home_free(device, home);
+}
+
+tide_status tide__home_add_peer(tide_device* device, const tide__segment* segment, int peer) {
+  const tide__home* const home = segment->home;
+  for (size_t i = 0; i < home->count; i++) {
+    if (!home->handles[i]->is_mapped) continue;
+    TIDE_TRY(tide_machine_set_access(device->machine, tide__pointer(home->handles[i]->address),
+                                     home->handles[i]->bytes, peer, TIDE_ACCESS_READ_WRITE));
+  }
+  return TIDE_OK;
+}

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// The policy `tide`: as little memory as the program holds, and a hair more. Best fit by (size, address) in
+// the home of the request's stream answers nearly all requests. Where nothing fits, a view that was stitched
+// before may; else memory is made, as long as all of it stays within half a percent above the highest that
+// was ever handed out at once; else idle memory is stitched to a new view, of whatever stream. No decision
+// depends on the clock or on addresses, so that programs that repeat themselves come to rest.
+//
+// Small requests have homes of their own, which grow without these limits. So do private pools and captures,
+// because what a graph was captured with must stay where it is.
+#include "device/allocator.h"
+
+#define TIDE_SMALL_BYTES ((uint64_t)512 << 10)
+#define TIDE_UNIT_BYTES ((uint64_t)2 << 20)  // the smallest handle
+#define TIDE_HANDLE_MOST ((uint64_t)128 << 20)
+#define TIDE_SLACK 0.005
+enum {
+  REQUEST_PARTS = 16,
+  PEAK_PARTS = 80
+};  // a new handle is at most this part of the request, of the peak
+
+// ---------------------------------------------------------------------------------------------------
+// Sizes
+
+uint64_t tide__home_unit(const tide_device* device) {
+  return tide__round_up(TIDE_UNIT_BYTES, device->granularity);
+}
+
+static uint64_t tide_round(const tide_device_options* options, uint64_t bytes) {
+  (void)options;
+  return tide__round_up(bytes, TIDE__GRAIN);
+}
+
+static uint64_t tide_segment_bytes(const tide_device_options* options, uint64_t rounded) {
+  (void)options;
+  return tide__round_up(rounded, TIDE_UNIT_BYTES);
+}
+
+static bool tide_splits(const tide__request* request, const tide__block* block) {
+  return block->bytes - request->rounded >= TIDE__GRAIN;
+}
+
+// The highest that was ever handed out at once, with this request.
+static uint64_t peak_with(const tide__request* request) {
+  tide_device* const device = request->device;
+  tide__totals_settle(device);
+  tide__mutex_lock(&device->totals_lock);
+  const uint64_t active = (uint64_t)device->totals.active_bytes[TIDE_STAT_ALL].current;
+  device->peak_active = tide__max(device->peak_active, active + request->rounded);
+  const uint64_t peak = device->peak_active;
+  tide__mutex_unlock(&device->totals_lock);
+  return peak;
+}
+
+static uint64_t difference(uint64_t most, uint64_t now) { return most > now ? most - now : 0; }
+
+static tide__growth growth_of(const tide__request* request) {
+  tide_device* const device = request->device;
+  const uint64_t unit = tide__home_unit(device);
+  const uint64_t peak = peak_with(request);
+  const uint64_t reserved = tide__load_relaxed(&device->reserved_bytes);
+  const uint64_t limit = tide__load_relaxed(&device->limit);
+  const uint64_t by_peak = tide__min(TIDE_HANDLE_MOST, tide__max(unit, peak / PEAK_PARTS / unit * unit));
+  const uint64_t by_request = tide__max(unit, tide__round_up(request->rounded / REQUEST_PARTS, unit));
+  return (tide__growth){
+    .handle_bytes = request->shelf == TIDE__SMALL ? unit : tide__min(by_peak, by_request),
+    .slack_left = difference((uint64_t)((double)peak * (1 + TIDE_SLACK)), reserved),
+    .limit_left = limit == TIDE_NO_LIMIT ? UINT64_MAX : difference(limit, reserved),
+  };
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Idle memory at home
+
+static bool tide_is_ready_locked(const tide__request* request, const tide__block* block) {
+  return tide__home_is_ready_locked(block, request->rounded);
+}
+
+// In a capture no other stream may be waited for.
+static tide__block* tide_choose_locked(const tide__request* request) {
+  tide__block* const block = tide__bins_peek(&request->lane->shelves[request->shelf].bins, request->rounded);
+  if (block == NULL) return NULL;
+  if (request->is_capturing && !tide_is_ready_locked(request, block)) return NULL;
+  tide__shelf_take_locked(block);
+  return block;
+}
+
+// Cuts off what a BUSY block has too much.
+static tide_status block_fit(const tide__request* request, tide__block** inout) {
+  tide__lane* const lane = (*inout)->segment->lane;
+  const tide__block* const whole = *inout;
+  const bool has_spares = tide__lane_lock_with_spares(request->device, lane);
+  if (!has_spares) return TIDE_ERR_NO_MEMORY;
+  if (whole->bytes > request->rounded) {
+    tide__block* const front = tide__block_cut_front_locked(lane, *inout, request->rounded);
+    tide__block_return_locked(*inout, true);
+    *inout = front;
+  }
+  tide__mutex_unlock(&lane->lock);
+  return TIDE_OK;
+}
+
+static tide_status prepare_at_gate(tide__request* request, tide__block** inout) {
+  if ((*inout)->segment->home == NULL) return TIDE_OK;
+  tide_status status = block_fit(request, inout);
+  if (status == TIDE_OK) status = tide__home_prepare(request->device, *inout);
+  if (status == TIDE_OK) return TIDE_OK;
+  tide__lane* const lane = (*inout)->segment->lane;
+  tide__mutex_lock(&lane->lock);
+  tide__block_return_locked(*inout, true);
+  tide__mutex_unlock(&lane->lock);
+  *inout = NULL;
+  return status;
+}
+
+static tide_status tide_prepare(tide__request* request, tide__block** inout) {
+  (void)tide__gate_enter(request->device);
+  const tide_status status = prepare_at_gate(request, inout);
+  tide__gate_leave(request->device);
+  return status;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// The ladder. Each rung returns TIDE_OK with a block, or TIDE_OK without one: then the next is climbed.
+
+static tide_status tide_search(tide__request* request, tide__block** out) {
+  if (!tide__lane_lock_with_spares(request->device, request->lane)) return TIDE_ERR_NO_MEMORY;
+  *out = request->policy->choose_locked(request);
+  tide__mutex_unlock(&request->lane->lock);
+  return TIDE_OK;
+}
+
+static bool may_stitch(const tide__request* request) {
+  return request->shelf == TIDE__LARGE && request->pool == &request->device->default_pool &&
+         !request->is_capturing;
+}
+
+static tide_status or_none(tide_status status) { return status == TIDE_ERR_NO_MEMORY ? TIDE_OK : status; }
+
+// Makes memory, or stitches what is idle; where that must not be, only makes memory.
+static tide_status rung_make(tide__request* request, tide__block** out) {
+  const tide__growth growth = growth_of(request);
+  if (!may_stitch(request)) return or_none(tide__home_grow(request, &growth, growth.limit_left, out));
+  TIDE_TRY(tide__view_use(request, out));
+  if (*out != NULL) return TIDE_OK;
+  const uint64_t most = tide__min(growth.slack_left, growth.limit_left);
+  TIDE_TRY(or_none(tide__home_grow(request, &growth, most, out)));
+  return *out != NULL ? TIDE_OK : or_none(tide__view_make(request, &growth, out));
+}
+
+static tide_status rung_wait(tide__request* request, tide__block** out) {
+  bool has_waited = !request->is_capturing;
+  while (has_waited && *out == NULL) {
+    TIDE_TRY(tide__timeline_wait_one(request->device, request->lane, &request->moment, &has_waited));
+    if (has_waited) TIDE_TRY(tide_search(request, out));
+    if (has_waited && *out == NULL) TIDE_TRY(rung_make(request, out));
+  }
+  return TIDE_OK;
+}
+
+static tide_status rung_give_back(tide__request* request, tide__block** out) {
+  if (request->is_capturing) return TIDE_OK;
+  TIDE_TRY(tide__timeline_wait(request->device, NULL, &request->moment));
+  TIDE_TRY(tide_search(request, out));
+  if (*out != NULL) return TIDE_OK;
+  TIDE_TRY(rung_make(request, out));
+  if (*out != NULL) return TIDE_OK;
+  TIDE_TRY(tide__reclaim_all(request->device, &request->moment));
+  TIDE__COUNT(request->device, num_alloc_retries);
+  return rung_make(request, out);
+}
+
+typedef tide_status (*tide_rung_fn)(tide__request* request, tide__block** out);
+
+static tide_status tide_climb(tide__request* request, tide__block** out) {
+  static const tide_rung_fn rungs[] = { rung_make, tide__rung_borrow, rung_wait, rung_give_back };
+  const bool has_changed = tide__gate_enter(request->device) != request->gate_turn;
+  tide_status status = has_changed ? tide_search(request, out) : TIDE_OK;
+  for (size_t i = 0; i < sizeof rungs / sizeof rungs[0] && status == TIDE_OK && *out == NULL; i++) {
+    status = rungs[i](request, out);
+  }
+  if (status == TIDE_OK && *out == NULL) status = TIDE_ERR_NO_MEMORY;
+  if (status == TIDE_OK) status = prepare_at_gate(request, out);
+  tide__gate_leave(request->device);
+  return status;
+}
+
+static tide_status tide_recover(tide__request* request, tide__block** out) {
+  if (tide__observers_reclaim(request->device)) {
+    TIDE_TRY(tide_search(request, out));
+    if (*out != NULL) return tide_prepare(request, out);
+  }
+  const tide_error before = *tide_last_error();
+  const tide_status status = tide_climb(request, out);
+  if (status == TIDE_OK) tide__error_restore(&before);
+  return status == TIDE_ERR_NO_MEMORY ? tide__oom_report(request) : status;
+}
+
+const tide__policy tide__policy_tide = {
+  .name = "tide",
+  .small_bytes = TIDE_SMALL_BYTES,
+  .round = tide_round,
+  .segment_bytes = tide_segment_bytes,
+  .choose_locked = tide_choose_locked,
+  .splits = tide_splits,
+  .is_ready_locked = tide_is_ready_locked,
+  .prepare = tide_prepare,
+  .recover = tide_recover,
+};

@@ -1,0 +1,792 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Views: addresses at which handles are mapped a second time, one behind the other, so that a block can be
+// made of idle memory that lies apart. A block in a view owns pieces of homes, which are LENT there; every
+// byte of a handle is in one hole or in one block, however many addresses it has. Views stay when their block
+// is released and serve again for nothing; they are tried in the order they were made, so that a new one
+// never changes a decision that was free before, and programs that repeat themselves stop making any.
+//
+// The gate is the caller's. Choosing and taking pieces happens with all lanes locked that have homes in the
+// pool: only who has the gate takes more than one such lock, and nobody waits for the gate with one held. The
+// choice of a stitch needs memory of the heap: it is made on a copy without the locks, and made again if
+// another thread took something of it meanwhile.
+#include <string.h>
+
+#include "device/allocator.h"
+#include "device/stitch.h"
+
+#define VIEW_WINDOW_BYTES ((uint64_t)64 << 20)
+#define END_LEAST_BYTES ((uint64_t)1 << 20)
+enum { STITCH_ATTEMPTS = 8, SPARES_AT_FIRST = 64 };
+
+// One stitch or use on its way.
+typedef struct stitching {
+  const tide__request* request;
+  tide__handle** handles;  // owned; all that may be used, homes by age, in each by address
+  uint64_t* handle_bytes;  // owned
+  size_t handle_count;
+  size_t handle_capacity;
+  tide__stitch_run* runs;  // owned
+  size_t run_count;
+  size_t run_capacity;
+  tide__block* spares;  // records for blocks to come, by heap_next
+  size_t spare_count;
+  tide__block* pieces;  // taken, in order, by heap_next
+  tide__block** last_piece;
+  uint64_t users;  // lanes whose work may still use the pieces
+} stitching;
+
+// ---------------------------------------------------------------------------------------------------
+// Locking
+
+static bool home_is_open(const tide__request* request, const tide__segment* segment) {
+  return segment->lane->pool == request->pool;
+}
+
+#define HOMES_EACH(it, request)                 \
+  TIDE_LIST_EACH(it, &(request)->device->homes) \
+  if (home_is_open(request, TIDE_OWNER(it, tide__home, link)->segment))
+
+TIDE_UNCHECKED_LOCKING static void lanes_lock(const tide__request* request) {
+  tide__mutex_lock(&request->lane->lock);
+  request->lane->is_held = true;
+  HOMES_EACH(it, request) {
+    tide__lane* const lane = TIDE_OWNER(it, tide__home, link)->segment->lane;
+    if (lane->is_held) continue;
+    tide__mutex_lock_many(&lane->lock);
+    lane->is_held = true;
+  }
+}
+
+TIDE_UNCHECKED_LOCKING static void lanes_unlock(const tide__request* request) {
+  HOMES_EACH(it, request) {
+    tide__lane* const lane = TIDE_OWNER(it, tide__home, link)->segment->lane;
+    if (!lane->is_held || lane == request->lane) continue;
+    lane->is_held = false;
+    tide__mutex_unlock_many(&lane->lock);
+  }
+  request->lane->is_held = false;
+  tide__mutex_unlock(&request->lane->lock);
+}
+
+static void survey_locked(const tide__request* request) {
+  HOMES_EACH(it, request) { tide__home_survey_locked(TIDE_OWNER(it, tide__home, link)->segment); }
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Records
+
+static void spares_give(stitching* s) {
+  tide__lane* const lane = s->request->lane;
+  tide__mutex_lock(&lane->lock);
+  while (s->spares != NULL) {
+    tide__block* const block = s->spares;
+    s->spares = block->heap_next;
+    tide__lane_give_spare_locked(lane, block);
+  }
+  tide__mutex_unlock(&lane->lock);
+  s->spare_count = 0;
+}
+
+static void spares_push(stitching* s, tide__block* block) {
+  block->heap_next = s->spares;
+  s->spares = block;
+  s->spare_count++;
+}
+
+// Has at least `count` records in hand: those that the lane has, and then new ones.
+static tide_status spares_get(stitching* s, size_t count) {
+  tide__lane* const lane = s->request->lane;
+  tide__mutex_lock(&lane->lock);
+  while (s->spare_count < count && lane->spares != NULL) spares_push(s, tide__lane_take_spare_locked(lane));
+  tide__mutex_unlock(&lane->lock);
+  while (s->spare_count < count) {
+    tide__block* const block = tide__slots_take(&s->request->device->blocks);
+    TIDE_REQUIRE(block != NULL, TIDE_ERR_NO_MEMORY, "no memory for the records of %zu blocks", count);
+    spares_push(s, block);
+  }
+  return TIDE_OK;
+}
+
+// Sees to it that a lane has two spare records, as cutting a piece out needs at most.
+static void lane_supply_locked(stitching* s, tide__lane* lane) {
+  while (lane->spares == NULL || lane->spares->heap_next == NULL) {
+    tide__block* const block = s->spares;
+    TIDE_ASSERT(block != NULL);
+    s->spares = block->heap_next;
+    s->spare_count--;
+    tide__lane_give_spare_locked(lane, block);
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Pieces
+
+static void piece_add(stitching* s, tide__block* block) {
+  block->heap_next = NULL;
+  if (s->pieces == NULL) s->last_piece = &s->pieces;
+  *s->last_piece = block;
+  s->last_piece = &block->heap_next;
+}
+
+// The block over an address, from one that is near.
+static tide__block* chain_find(tide__block* near, uint64_t address) {
+  while (near->address > address) near = near->prev;
+  while (tide__block_end(near) <= address) near = near->next;
+  return near;
+}
+
+// Takes a range of a home that is idle; false if it is not any more.
+static bool piece_take_locked(stitching* s, const tide__handle* handle, uint64_t address, uint64_t bytes) {
+  tide__lane* const lane = handle->home->lane;
+  tide__block* const block = chain_find(handle->first, address);
+  if (block->state != TIDE__BLOCK_FREE || tide__block_end(block) < address + bytes) return false;
+  lane_supply_locked(s, lane);
+  tide__shelf_take_locked(block);
+  if (address > block->address) {
+    tide__shelf_put_locked(tide__block_cut_front_locked(lane, block, address - block->address), true);
+  }
+  if (bytes < block->bytes) {
+    tide__shelf_put_locked(tide__block_cut_back_locked(lane, block, block->bytes - bytes), true);
+  }
+  block->state = TIDE__BLOCK_LENT;
+  piece_add(s, block);
+  return true;
+}
+
+// The handle's memory is of this lane from now on.
+static void handle_take_locked(stitching* s, tide__handle* handle) {
+  s->users |= handle->users;
+  tide__handle_set_users_locked(handle, tide__lane_bit(s->request->lane));
+}
+
+// How many handles follow each other at home from the first on, as far as `bytes` from `start` reach, and how
+// many bytes of them that is.
+static size_t stretch_measure(tide__handle* const* handles, size_t count, uint64_t start, uint64_t bytes,
+                              uint64_t* out_bytes) {
+  uint64_t covered = tide__min(bytes, handles[0]->bytes - start);
+  size_t i = 1;
+  for (; i < count && covered < bytes; i++) {
+    const tide__handle* const before = handles[i - 1];
+    if (handles[i]->home != before->home || handles[i]->address != before->address + before->bytes) break;
+    covered += tide__min(bytes - covered, handles[i]->bytes);
+  }
+  *out_bytes = covered;
+  return i;
+}
+
+// Takes `bytes` of handles one behind the other, from an offset in the first; those that follow each other at
+// home as one piece. False, with what was taken so far, if something is not idle any more.
+static bool pieces_take_locked(stitching* s, tide__handle* const* handles, size_t count, uint64_t start,
+                               uint64_t bytes) {
+  while (bytes > 0) {
+    uint64_t own = 0;
+    const size_t stretch = stretch_measure(handles, count, start, bytes, &own);
+    if (!piece_take_locked(s, handles[0], handles[0]->address + start, own)) return false;
+    for (size_t i = 0; i < stretch; i++) handle_take_locked(s, handles[i]);
+    handles += stretch;
+    count -= stretch;
+    bytes -= own;
+    start = 0;
+  }
+  return true;
+}
+
+void tide__pieces_give(tide_device* device, tide__block* pieces, uint64_t users) {
+  (void)device;
+  while (pieces != NULL) {
+    tide__block* const piece = pieces;
+    tide__lane* const lane = piece->segment->lane;
+    pieces = piece->heap_next;
+    tide__mutex_lock(&lane->lock);
+    tide__home_add_users_locked(piece->segment->home, piece->address, piece->bytes, users);
+    tide__block_return_locked(piece, true);
+    tide__mutex_unlock(&lane->lock);
+  }
+}
+
+// Everything that was taken is idle again, and used by whoever used it before.
+static void pieces_give_up(stitching* s) {
+  tide__block* const pieces = s->pieces;
+  s->pieces = NULL;
+  tide__pieces_give(s->request->device, pieces, s->users);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Blocks in views
+
+// Tells the history which addresses the memory of a block belongs to now: those of its view, or of its homes.
+static void block_tell(tide_device* device, const tide__block* block, const tide__moment* moment,
+                       bool is_in_view) {
+  if (!tide__is_recording(device)) return;
+  const tide_action there = is_in_view ? TIDE_ACTION_SEGMENT_UNMAP : TIDE_ACTION_SEGMENT_MAP;
+  const tide_action here = is_in_view ? TIDE_ACTION_SEGMENT_MAP : TIDE_ACTION_SEGMENT_UNMAP;
+  if (!is_in_view) {
+    tide__history_add(device, here, moment, moment->stack, block->lane, block->address, block->bytes);
+  }
+  for (const tide__block* piece = block->pieces; piece != NULL; piece = piece->heap_next) {
+    tide__history_add(device, there, moment, moment->stack, piece->lane, piece->address, piece->bytes);
+  }
+  if (is_in_view) {
+    tide__history_add(device, here, moment, moment->stack, block->lane, block->address, block->bytes);
+  }
+}
+
+// Makes a BUSY block of vacant addresses of a view; the pieces are its own from now on.
+static tide__block* view_cut_locked(stitching* s, tide__segment* segment, uint64_t offset, uint64_t bytes) {
+  tide__lane* const lane = segment->lane;
+  const uint64_t address = segment->address + offset;
+  tide__block* const block = chain_find(segment->head, address);
+  TIDE_ASSERT(block->state == TIDE__BLOCK_VACANT && tide__block_end(block) >= address + bytes);
+  lane_supply_locked(s, lane);
+  if (address > block->address) {
+    tide__block_cut_front_locked(lane, block, address - block->address)->state = TIDE__BLOCK_VACANT;
+  }
+  if (bytes < block->bytes) {
+    tide__block_cut_back_locked(lane, block, block->bytes - bytes)->state = TIDE__BLOCK_VACANT;
+  }
+  block->state = TIDE__BLOCK_BUSY;
+  block->pieces = s->pieces;
+  s->pieces = NULL;
+  segment->view->live++;
+  segment->view->last_use = ++s->request->device->view_uses;
+  return block;
+}
+
+// Takes the pieces off a block, whose addresses are vacant again.
+static tide__block* view_uncut_locked(tide__block* block) {
+  tide__block* const pieces = block->pieces;
+  block->pieces = NULL;
+  block->segment->view->live--;
+  tide__block_merge_locked(block->segment->lane, block, TIDE__BLOCK_VACANT);
+  block->state = TIDE__BLOCK_VACANT;
+  return pieces;
+}
+
+void tide__view_block_end_locked(tide_device* device, tide__block* block, const tide__moment* moment) {
+  tide__lane* const lane = block->segment->lane;
+  block_tell(device, block, moment, false);
+  tide__block* pieces = view_uncut_locked(block);
+  while (pieces != NULL) {
+    tide__block* const piece = pieces;
+    pieces = piece->heap_next;
+    if (piece->segment->lane != lane) {
+      piece->heap_next = lane->leaving;
+      lane->leaving = piece;
+      continue;
+    }
+    tide__home_add_users_locked(piece->segment->home, piece->address, piece->bytes, tide__lane_bit(lane));
+    tide__block_return_locked(piece, true);
+  }
+}
+
+// The block may be handed out when its stream waits for whoever used its memory.
+static tide_status view_block_finish(stitching* s, tide__block* block, tide__block** out) {
+  tide_device* const device = s->request->device;
+  const tide_status status = tide__order_wait(device, s->request->lane, s->users);
+  if (status == TIDE_OK) {
+    block_tell(device, block, &s->request->moment, true);
+    if (tide__is_recording(device)) tide__history_make_room(device, TIDE__STEP_ENTRIES);
+    *out = block;
+    return TIDE_OK;
+  }
+  tide__mutex_lock(&s->request->lane->lock);
+  s->pieces = view_uncut_locked(block);
+  tide__mutex_unlock(&s->request->lane->lock);
+  pieces_give_up(s);
+  return status;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Using a view
+
+// The tightest run of idle memory of at least `bytes` in a view; false if there is none.
+static bool view_find_run(const tide__view* view, uint64_t bytes, uint64_t* out_offset) {
+  uint64_t best = UINT64_MAX;
+  uint64_t run = 0;
+  uint64_t start = 0;
+  for (size_t i = 0; i < view->count; i++) {
+    const tide__handle* const handle = view->handles[i];
+    if (run == 0) start = view->offsets[i];
+    if (handle->prefix == handle->bytes) {
+      run += handle->bytes;
+      continue;
+    }
+    if (run + handle->prefix >= bytes && run + handle->prefix < best) {
+      best = run + handle->prefix;
+      *out_offset = start;
+    }
+    run = handle->suffix;
+    start = view->offsets[i] + handle->bytes - run;
+  }
+  if (run >= bytes && run < best) {
+    best = run;
+    *out_offset = start;
+  }
+  return best != UINT64_MAX;
+}
+
+static tide__segment* view_find_locked(const tide__request* request, uint64_t* out_offset) {
+  const uint64_t bytes = request->rounded;
+  const uint64_t most = bytes + bytes / 4 + VIEW_WINDOW_BYTES;
+  TIDE_LIST_EACH(it, &request->lane->segments) {
+    tide__segment* const segment = TIDE_OWNER(it, tide__segment, link);
+    const bool fits = segment->view != NULL && !segment->view->is_broken && segment->bytes >= bytes &&
+                      segment->bytes <= most;
+    if (fits && view_find_run(segment->view, bytes, out_offset)) return segment;
+  }
+  return NULL;
+}
+
+static size_t spares_for(size_t handles) { return 2 * handles + 8; }
+
+// The handle of a view over an offset.
+static size_t view_index(const tide__view* view, uint64_t offset) {
+  size_t i = view->count - 1;
+  while (view->offsets[i] > offset) i--;
+  return i;
+}
+
+static tide__block* view_take_locked(stitching* s, tide__segment* segment, uint64_t offset) {
+  const tide__view* const view = segment->view;
+  const size_t i = view_index(view, offset);
+  const bool is_taken = pieces_take_locked(s, &view->handles[i], view->count - i, offset - view->offsets[i],
+                                           s->request->rounded);
+  TIDE_ASSERT(is_taken);
+  return is_taken ? view_cut_locked(s, segment, offset, s->request->rounded) : NULL;
+}
+
+static tide_status view_use(stitching* s, tide__block** out) {
+  const tide__request* const request = s->request;
+  tide__block* block = NULL;
+  for (size_t wanted = SPARES_AT_FIRST; wanted > 0 && block == NULL;) {
+    uint64_t offset = 0;
+    TIDE_TRY(spares_get(s, wanted));
+    lanes_lock(request);
+    survey_locked(request);
+    tide__segment* const segment = view_find_locked(request, &offset);
+    wanted = segment != NULL ? spares_for(segment->view->count) : 0;
+    if (wanted > 0 && wanted <= s->spare_count) block = view_take_locked(s, segment, offset);
+    lanes_unlock(request);
+  }
+  return block != NULL ? view_block_finish(s, block, out) : TIDE_OK;
+}
+
+tide_status tide__view_use(const tide__request* request, tide__block** out) {
+  stitching s = { .request = request };
+  if (request->lane->view_count == 0) return TIDE_OK;
+  const tide_status status = view_use(&s, out);
+  spares_give(&s);
+  return status;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// What a stitch can use
+
+static bool handles_get_room(stitching* s, size_t count) {
+  const tide_heap* const heap = s->request->device->heap;
+  size_t capacity = s->handle_capacity;
+  return tide__heap_grow(heap, (void**)&s->handles, &capacity, count, sizeof *s->handles) &&
+         tide__heap_grow(heap, (void**)&s->handle_bytes, &s->handle_capacity, count, sizeof *s->handle_bytes);
+}
+
+// Notes the holes of a home, as runs of handles.
+static void runs_note_locked(stitching* s, const tide__segment* segment) {
+  const tide__home* const home = segment->home;
+  const uint32_t base = (uint32_t)s->handle_count - (uint32_t)home->count;
+  size_t i = 0;
+  for (const tide__block* block = segment->head; block != NULL; block = block->next) {
+    if (block->state != TIDE__BLOCK_FREE) continue;
+    const uint64_t end = tide__block_end(block);
+    uint64_t at = block->address;
+    while (home->handles[i]->address + home->handles[i]->bytes <= at) i++;
+    tide__stitch_run run = { .first = base + (uint32_t)i, .is_foreign = segment->lane != s->request->lane };
+    const uint64_t handle_end = home->handles[i]->address + home->handles[i]->bytes;
+    if (at > home->handles[i]->address) {
+      if (end < handle_end) continue;
+      run.pre = handle_end - at;
+      at = handle_end;
+      i++;
+    }
+    for (; i < home->count && at + home->handles[i]->bytes <= end; i++, run.whole++) {
+      at += home->handles[i]->bytes;
+    }
+    run.suf = end - at;
+    s->runs[s->run_count++] = run;
+  }
+}
+
+static void handles_note(stitching* s, const tide__home* home) {
+  for (size_t i = 0; i < home->count; i++) {
+    s->handles[s->handle_count] = home->handles[i];
+    s->handle_bytes[s->handle_count++] = home->handles[i]->bytes;
+  }
+}
+
+// Copies what is idle; false if there is no room for that.
+static bool holes_note_locked(stitching* s) {
+  const tide__request* const request = s->request;
+  size_t holes = 0;
+  HOMES_EACH(it, request) {
+    holes += TIDE_OWNER(it, tide__home, link)->segment->lane->shelves[TIDE__LARGE].bins.count;
+  }
+  s->run_count = s->handle_count = 0;
+  if (holes > s->run_capacity) return false;
+  HOMES_EACH(it, request) {
+    const tide__home* const home = TIDE_OWNER(it, tide__home, link);
+    handles_note(s, home);
+    runs_note_locked(s, home->segment);
+  }
+  return true;
+}
+
+static size_t holes_count(const tide__request* request) {
+  size_t holes = 0;
+  lanes_lock(request);
+  HOMES_EACH(it, request) {
+    holes += TIDE_OWNER(it, tide__home, link)->segment->lane->shelves[TIDE__LARGE].bins.count;
+  }
+  lanes_unlock(request);
+  return holes;
+}
+
+static tide_status holes_note(stitching* s) {
+  const tide__request* const request = s->request;
+  const tide_heap* const heap = request->device->heap;
+  size_t handles = 0;
+  HOMES_EACH(it, request) { handles += TIDE_OWNER(it, tide__home, link)->count; }
+  bool is_noted = false;
+  while (!is_noted) {
+    const size_t holes = holes_count(request) + 16;
+    TIDE_REQUIRE(handles_get_room(s, handles + 1) &&
+                     tide__heap_grow(heap, (void**)&s->runs, &s->run_capacity, holes, sizeof *s->runs),
+                 TIDE_ERR_NO_MEMORY, "no memory to look at %zu holes", holes);
+    lanes_lock(request);
+    is_noted = holes_note_locked(s);
+    lanes_unlock(request);
+  }
+  return TIDE_OK;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Making a view
+
+// A view on its way.
+typedef struct new_view {
+  tide__stitch_plan plan;
+  tide__segment* segment;  // with its view; owned until it is linked
+  uint64_t bytes;
+  void* address;
+  tide__segment* home;  // where new handles have their place
+  tide__handle** made;  // owned: the new handles
+  size_t made_count;
+  size_t first_new;      // part
+  tide__block* fresh;    // their place, as far as the block has it, LENT
+  tide__block* rest;     // and beyond, BUSY
+  uint64_t fresh_bytes;  // of the block
+} new_view;
+
+static void view_free(tide_device* device, tide__view* view) {
+  if (view == NULL) return;
+  tide__heap_release(device->heap, view->handles, view->count, sizeof *view->handles);
+  tide__heap_release(device->heap, view->offsets, view->count, sizeof *view->offsets);
+  tide__heap_release(device->heap, view, 1, sizeof *view);
+}
+
+static void new_view_free(tide_device* device, new_view* n) {
+  if (n->segment != NULL) {
+    view_free(device, n->segment->view);
+    tide__segment_free(device, n->segment);
+  }
+  tide__stitch_plan_free(&n->plan, device->heap);
+  *n = (new_view){ .segment = NULL };
+}
+
+static tide_status view_record(const stitching* s, new_view* n) {
+  tide_device* const device = s->request->device;
+  const size_t count = n->plan.count;
+  n->segment = tide__segment_new(device, s->request->lane, false);
+  TIDE_REQUIRE(n->segment != NULL, TIDE_ERR_NO_MEMORY, "no memory for the record of a view");
+  n->segment->is_expandable = true;
+  n->segment->stack = s->request->moment.stack;
+  tide__view* const view = tide__heap_alloc(device->heap, 1, sizeof *view);
+  TIDE_REQUIRE(view != NULL, TIDE_ERR_NO_MEMORY, "no memory for the record of a view");
+  n->segment->view = view;
+  view->count = count;
+  view->handles = tide__heap_alloc(device->heap, count, sizeof *view->handles);
+  view->offsets = tide__heap_alloc(device->heap, count, sizeof *view->offsets);
+  TIDE_REQUIRE(view->handles != NULL && view->offsets != NULL, TIDE_ERR_NO_MEMORY,
+               "no memory for the records of %zu handles", count);
+  n->first_new = count;
+  for (size_t i = 0; i < count; i++) {
+    const tide__stitch_part* const part = &n->plan.parts[i];
+    const bool is_new = part->handle == TIDE__STITCH_NEW;
+    if (is_new && n->first_new == count) n->first_new = i;
+    view->handles[i] = is_new ? NULL : s->handles[part->handle];
+    view->offsets[i] = n->bytes;
+    n->bytes += part->bytes;
+  }
+  return TIDE_OK;
+}
+
+static tide_status view_plan(stitching* s, const tide__growth* growth, bool uses_holes, new_view* n) {
+  tide_device* const device = s->request->device;
+  TIDE_TRY(holes_note(s));
+  const tide__stitch_problem problem = { .bytes = s->request->rounded,
+                                         .handles = s->handle_bytes,
+                                         .handle_count = s->handle_count,
+                                         .runs = s->runs,
+                                         .run_count = uses_holes ? s->run_count : 0,
+                                         .granularity = tide__home_unit(device),
+                                         .handle_bytes = growth->handle_bytes,
+                                         .growth_left = growth->slack_left,
+                                         .end_least = END_LEAST_BYTES };
+  TIDE_TRY(tide__stitch_plan_make(&problem, device->heap, &n->plan));
+  TIDE_REQUIRE(n->plan.created <= growth->limit_left, TIDE_ERR_NO_MEMORY,
+               "%llu bytes more are above the limit", (unsigned long long)n->plan.created);
+  return view_record(s, n);
+}
+
+// Takes the place of new handles at the top of the home.
+static void fresh_take_locked(stitching* s, new_view* n, uint64_t bytes) {
+  lane_supply_locked(s, s->request->lane);
+  n->fresh = tide__home_cut_top_locked(n->home, n->plan.created);
+  lane_supply_locked(s, s->request->lane);
+  if (bytes < n->plan.created) {
+    n->rest = tide__block_cut_back_locked(s->request->lane, n->fresh, n->plan.created - bytes);
+  }
+  n->fresh->state = TIDE__BLOCK_LENT;
+  piece_add(s, n->fresh);
+}
+
+// Takes everything that the plan says; false if something is not idle any more.
+static bool view_pieces_take_locked(stitching* s, new_view* n) {
+  const tide__view* const view = n->segment->view;
+  const size_t old_count = n->first_new;
+  size_t new_count = 0;
+  while (old_count + new_count < view->count && view->handles[old_count + new_count] == NULL) new_count++;
+  const size_t behind = old_count + new_count;
+  uint64_t left = s->request->rounded;
+  const uint64_t before = old_count < view->count ? view->offsets[old_count] - n->plan.start : left;
+  const uint64_t own = old_count > 0 ? tide__min(left, before) : 0;
+  if (own > 0 && !pieces_take_locked(s, view->handles, old_count, n->plan.start, own)) return false;
+  left -= own;
+  const uint64_t fresh = tide__min(left, n->plan.created);
+  if (fresh > 0) fresh_take_locked(s, n, fresh);
+  left -= fresh;
+  return left == 0 || pieces_take_locked(s, &view->handles[behind], view->count - behind, 0, left);
+}
+
+// Gives back what was taken for a view that is not made after all.
+static void view_give_up(stitching* s, new_view* n) {
+  const tide_error error = *tide_last_error();
+  tide__block** place = &s->pieces;
+  while (*place != NULL && *place != n->fresh) place = &(*place)->heap_next;
+  if (*place != NULL) *place = n->fresh->heap_next;
+  tide__mutex_lock(&s->request->lane->lock);
+  if (n->rest != NULL) tide__home_uncut_top_locked(n->home, n->rest);
+  if (n->fresh != NULL) tide__home_uncut_top_locked(n->home, n->fresh);
+  tide__mutex_unlock(&s->request->lane->lock);
+  n->fresh = n->rest = NULL;
+  pieces_give_up(s);
+  tide__error_restore(&error);
+}
+
+static tide_status view_take(stitching* s, new_view* n, bool* out_taken) {
+  const tide__request* const request = s->request;
+  if (n->plan.created > 0) TIDE_TRY(tide__home_with_room(request, n->plan.created, &n->home));
+  TIDE_TRY(spares_get(s, spares_for(n->plan.count)));
+  lanes_lock(request);
+  survey_locked(request);
+  *out_taken = view_pieces_take_locked(s, n);
+  lanes_unlock(request);
+  if (!*out_taken) view_give_up(s, n);
+  return TIDE_OK;
+}
+
+// Makes new handles, and maps all at addresses of their own.
+static tide_status view_map(stitching* s, const tide__growth* growth, new_view* n) {
+  tide_device* const device = s->request->device;
+  tide__view* const view = n->segment->view;
+  TIDE_TRY(tide__handles_make(device, n->plan.created, growth->handle_bytes, &n->made, &n->made_count));
+  if (n->made_count > 0) {
+    TIDE_TRY(tide__home_make_room(device, n->home, n->made_count));
+    memcpy(&view->handles[n->first_new], n->made, n->made_count * sizeof *n->made);
+    TIDE_TRY(tide__map_cover(&device->map, n->fresh->address, n->plan.created, false));
+  }
+  TIDE_TRY(tide_machine_address_reserve(device->machine, device->index, n->bytes, 0, NULL, &n->address));
+  TIDE_TRY(tide__map_cover(&device->map, tide__address(n->address), n->bytes, false));
+  return tide__handles_map(device, view->handles, view->count, tide__address(n->address));
+}
+
+static void view_unmap(const stitching* s, new_view* n) {
+  tide_device* const device = s->request->device;
+  const tide_error error = *tide_last_error();
+  if (n->address != NULL) tide__ignore(tide_machine_address_release(device->machine, n->address, n->bytes));
+  if (n->made != NULL) tide__handles_free(device, n->made, n->made_count);
+  n->made = NULL;
+  tide__error_restore(&error);
+}
+
+// The view and its new handles are there for all.
+static tide__block* view_commit_locked(stitching* s, new_view* n) {
+  tide_device* const device = s->request->device;
+  tide__segment* const segment = n->segment;
+  tide__view* const view = segment->view;
+  lane_supply_locked(s, segment->lane);
+  if (n->made_count > 0) {
+    tide__home_add_handles_locked(n->home, n->made, n->made_count, n->fresh->address, false);
+  }
+  if (n->rest != NULL) tide__block_return_locked(n->rest, true);
+  for (size_t i = 0; i < view->count; i++) view->handles[i]->view_places++;
+  segment->ordinal = tide__add_relaxed(&device->next_ordinal, 1);
+  (void)tide__segment_link_locked(segment, tide__address(n->address), n->bytes, TIDE__BLOCK_VACANT);
+  device->view_bytes += n->bytes;
+  device->view_count++;
+  segment->lane->view_count++;
+  return view_cut_locked(s, segment, n->plan.start, s->request->rounded);
+}
+
+static tide__block* view_commit(stitching* s, new_view* n) {
+  tide_device* const device = s->request->device;
+  tide__mutex_lock(&s->request->lane->lock);
+  tide__block* const block = view_commit_locked(s, n);
+  tide__mutex_unlock(&s->request->lane->lock);
+  tide__heap_release(device->heap, n->made, n->made_count, sizeof *n->made);
+  n->segment = NULL;  // it is the lane's now
+  const uint64_t created = n->plan.created;
+  if (created > 0) tide__reserved_rise(device, s->request->pool, created, TIDE_STAT_LARGE, false);
+  return block;
+}
+
+static tide_status view_build(stitching* s, const tide__growth* growth, new_view* n, tide__block** out) {
+  const tide_status status = view_map(s, growth, n);
+  if (status != TIDE_OK) {
+    view_unmap(s, n);
+    view_give_up(s, n);
+    return status;
+  }
+  return view_block_finish(s, view_commit(s, n), out);
+}
+
+static tide_status view_try(stitching* s, const tide__growth* growth, bool uses_holes, tide__block** out) {
+  tide_device* const device = s->request->device;
+  new_view n = { .segment = NULL };
+  bool is_taken = false;
+  tide_status status = view_plan(s, growth, uses_holes, &n);
+  if (status == TIDE_OK) status = view_take(s, &n, &is_taken);
+  if (is_taken) status = view_build(s, growth, &n, out);
+  new_view_free(device, &n);
+  return status;
+}
+
+tide_status tide__view_make(const tide__request* request, const tide__growth* growth, tide__block** out) {
+  const tide_heap* const heap = request->device->heap;
+  stitching s = { .request = request };
+  tide_status status = TIDE_OK;
+  for (int i = 0; i < STITCH_ATTEMPTS && status == TIDE_OK && *out == NULL; i++) {
+    status = view_try(&s, growth, i + 1 < STITCH_ATTEMPTS, out);
+  }
+  spares_give(&s);
+  tide__heap_release(heap, s.handles, s.handle_capacity, sizeof *s.handles);
+  tide__heap_release(heap, s.handle_bytes, s.handle_capacity, sizeof *s.handle_bytes);
+  tide__heap_release(heap, s.runs, s.run_capacity, sizeof *s.runs);
+  return status;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Giving views back
+
+// The view of a lane that comes after `segment` (NULL: the first); NULL at the end.
+static tide__segment* view_next(tide__lane* lane, const tide__segment* segment) {
+  tide__link* link = segment != NULL ? segment->link.next : lane->segments.next;
+  while (link != &lane->segments && TIDE_OWNER(link, tide__segment, link)->view == NULL) link = link->next;
+  return link != &lane->segments ? TIDE_OWNER(link, tide__segment, link) : NULL;
+}
+
+static tide_status view_unmap_handle(tide_device* device, tide__segment* segment, size_t index) {
+  tide__view* const view = segment->view;
+  tide__handle* const handle = view->handles[index];
+  TIDE_TRY(tide_machine_unmap(device->machine, tide__pointer(segment->address + view->offsets[index]),
+                              handle->bytes));
+  handle->view_places--;
+  view->handles[index] = NULL;
+  view->is_broken = true;
+  return TIDE_OK;
+}
+
+tide_status tide__views_drop_handle(tide_device* device, tide__handle* handle) {
+  tide__pool* const pool = handle->home->lane->pool;
+  tide__lane* lane = tide__lane_next(device, pool, NULL);
+  for (; lane != NULL && handle->view_places > 0; lane = tide__lane_next(device, pool, lane)) {
+    tide__segment* segment = view_next(lane, NULL);
+    for (; segment != NULL && handle->view_places > 0; segment = view_next(lane, segment)) {
+      for (size_t i = 0; i < segment->view->count; i++) {
+        if (segment->view->handles[i] == handle) TIDE_TRY(view_unmap_handle(device, segment, i));
+      }
+    }
+  }
+  return TIDE_OK;
+}
+
+// Gives the addresses of a view back that no block is in, and that no work uses any more.
+static tide_status view_drop(tide_device* device, tide__segment* segment) {
+  tide__lane* const lane = segment->lane;
+  tide__view* const view = segment->view;
+  TIDE_TRY(tide__lane_quiesce(device, lane, true));
+  for (size_t i = 0; i < view->count; i++) {
+    if (view->handles[i] != NULL) TIDE_TRY(view_unmap_handle(device, segment, i));
+  }
+  TIDE_TRY(tide_machine_address_release(device->machine, tide__pointer(segment->address), segment->bytes));
+  tide__mutex_lock(&lane->lock);
+  tide__segment_unlink_locked(segment);
+  tide__mutex_unlock(&lane->lock);
+  device->view_bytes -= segment->bytes;
+  device->view_count--;
+  lane->view_count--;
+  view_free(device, view);
+  tide__segment_free(device, segment);
+  return TIDE_OK;
+}
+
+static bool view_is_idle(const tide__segment* segment) {
+  tide__mutex_lock(&segment->lane->lock);
+  const bool is_idle = segment->view->live == 0;
+  tide__mutex_unlock(&segment->lane->lock);
+  return is_idle;
+}
+
+tide_status tide__views_trim(tide_device* device, tide__pool* pool) {
+  tide__lane* lane = tide__lane_next(device, pool, NULL);
+  for (; lane != NULL; lane = tide__lane_next(device, pool, lane)) {
+    tide__segment* next = NULL;
+    for (tide__segment* segment = view_next(lane, NULL); segment != NULL; segment = next) {
+      next = view_next(lane, segment);
+      if (view_is_idle(segment)) TIDE_TRY(view_drop(device, segment));
+    }
+  }
+  return TIDE_OK;
+}
+
+void tide__view_destroy(tide_device* device, tide__segment* segment) {
+  const tide__view* const view = segment->view;
+  for (size_t i = 0; i < view->count; i++) {
+    if (view->handles[i] == NULL) continue;
+    void* const address = tide__pointer(segment->address + view->offsets[i]);
+    tide__ignore(tide_machine_unmap(device->machine, address, view->handles[i]->bytes));
+  }
+  tide__ignore(
+      tide_machine_address_release(device->machine, tide__pointer(segment->address), segment->bytes));
+  view_free(device, segment->view);
+}
+
+tide_status tide__view_add_peer(tide_device* device, const tide__segment* segment, int peer) {
+  const tide__view* const view = segment->view;
+  for (size_t i = 0; i < view->count; i++) {
+    if (view->handles[i] == NULL) continue;
+    TIDE_TRY(tide_machine_set_access(device->machine, tide__pointer(segment->address + view->offsets[i]),
+                                     view->handles[i]->bytes, peer, TIDE_ACCESS_READ_WRITE));
+  }
+  return TIDE_OK;
+}
