@@ -11,12 +11,15 @@
 
 enum { TIDE__CLASS_EXACT = 16 };  // classes of one unit more each
 
-// The class of `units` units, at least 1 and below 2^60. Has no branch, because sizes come in any order.
-static inline uint32_t tide__class_of(uint64_t units) {
-  const uint64_t last = units - 1;
+// The class of what has a unit with the number `last`, below 2^60, as its last. Has no branch, because sizes
+// come in any order.
+static inline uint32_t tide__class_to(uint64_t last) {
   const uint32_t shift = 60u - (uint32_t)__builtin_clzll(last | 8);
   return shift * 8 + (uint32_t)(last >> shift);
 }
+
+// The class of `units` units, at least 1.
+static inline uint32_t tide__class_of(uint64_t units) { return tide__class_to(units - 1); }
 
 // How many units a class has.
 static inline uint64_t tide__class_units(uint32_t number) {

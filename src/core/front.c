@@ -60,6 +60,14 @@ static void thread_disown(tide__front* front) TIDE_REQUIRES(&fronts_lock) {
   front->thread = NULL;
 }
 
+// The newest takes the place of the one before, which goes among the others.
+static void thread_remember(tide__front* front) {
+  tide__front_recent* const newest = &tide__front_recents[0];
+  if (newest->id == front->id) return;
+  tide__front_recents[1 + newest->id % TIDE__FRONT_OTHERS] = *newest;
+  *newest = (tide__front_recent){ front->id, front };
+}
+
 // ---------------------------------------------------------------------------------------------------
 // Fronts of an object
 
@@ -156,7 +164,7 @@ static tide__front* fronts_find(tide__fronts* fronts) {
   tide__mutex_unlock(&fronts_lock);
   if (front == NULL) front = fronts_add(fronts);
   if (front == NULL || front->is_common) return fronts->common;
-  tide__front_recents[fronts->id % TIDE__FRONT_RECENT] = (tide__front_recent){ fronts->id, front };
+  thread_remember(front);
   return front;
 }
 

@@ -25,7 +25,9 @@
 #define TIDE__SMALL_CLASSES 64
 #define TIDE__MAGAZINE_ITEMS 64
 #define TIDE__CHANGES_PER_TELLING 256  // of the statistics, to the totals
-#define TIDE__TELLINGS_PER_LOOK 4      // at the clock
+#define TIDE__MANY_IN_A_TICK 16        // looks of a thread at the clock: from then on it looks
+#define TIDE__CHANGES_PER_CLOCK 128    // once in so many changes
+#define TIDE__TELLINGS_PER_LOOK 4      // for what has been idle for too long
 #define TIDE__TAKES_PER_TELLING 1024u  // of small blocks of one class
 #define TIDE__TICKS_PER_IDLE 8         // an idle time is this many ticks
 #define TIDE__CPU_ALIGNMENT 64
@@ -76,6 +78,8 @@ typedef struct tide__cpu_tally {
   uint64_t large_takes;  // blocks of pages handed out since they were counted,
   uint64_t large_bytes;  // and their bytes
   uint32_t changes;      // since the totals were told
+  uint32_t clock_at;     // changes at which a call for pages goes the slow way, and looks at the clock
+  uint32_t same_ticks;   // looks since the tick was another one
   uint32_t tellings;
 } tide__cpu_tally;
 
@@ -102,10 +106,12 @@ static inline uint32_t tide__magazine_count(const tide__cpu_front* front, uint32
 #define TIDE__SLAB_MAX_OBJECTS 1024
 #define TIDE__SLAB_SHIFT 40
 
+// Records stay until the cache goes, and in their class: who asks about an address that is nobody's any more
+// may read one that is just used again.
 typedef struct tide__slab {
-  uint64_t address;
-  tide__atomic_u8* marks;  // borrowed; those of its region from here on
-  struct tide_cpu* cache;  // borrowed
+  tide__atomic_u64 address;
+  _Atomic(tide__atomic_u8*) marks;  // borrowed; those of its region from here on
+  struct tide_cpu* cache;           // borrowed
   uint32_t class_number;
   uint32_t object_bytes;
   uint64_t reciprocal;  // 2^TIDE__SLAB_SHIFT / object_bytes, rounded up
@@ -119,7 +125,7 @@ typedef struct tide__slab {
 } tide__slab;
 
 static inline tide__atomic_u8* tide__slab_mark(const tide__slab* slab, uint32_t index) {
-  return &slab->marks[((uint64_t)index * slab->object_bytes) >> TIDE__MARK_SHIFT];
+  return &tide__load_relaxed(&slab->marks)[((uint64_t)index * slab->object_bytes) >> TIDE__MARK_SHIFT];
 }
 static inline uint8_t tide__mark_idle(uint32_t class_number) { return (uint8_t)(class_number + 1); }
 static inline uint8_t tide__mark_live(uint32_t class_number) {
@@ -265,6 +271,8 @@ void tide__cpu_enforce(tide_cpu* cache, tide__zone* zone);
 // Now and then: looks at the clock, and gives back what has been idle for too long.
 void tide__cpu_look(tide_cpu* cache);
 void tide__cpu_sweep(tide_cpu* cache, uint32_t age);
+// The stamp of now, which is the cache's from now on.
+uint32_t tide__cpu_now(tide_cpu* cache);
 void tide__cpu_trim(tide_cpu* cache, uint64_t bytes);
 uint64_t tide__cpu_cached(tide_cpu* cache);
 // Finds memory for `bytes` elsewhere, one way after the other: `*step` says which is next, and is 0 at first.
@@ -301,14 +309,6 @@ typedef enum tide__release_how {
 tide_status tide__cpu_release_slowly(tide__region* region, uint64_t address, tide__release_how how);
 void tide__cpu_stop_helper(tide_cpu* cache);
 tide_status tide__cpu_start_helper(tide_cpu* cache);
-
-// The tick of now. A block of many pages is worth a look at the clock: it costs much to have them back.
-uint32_t tide__cpu_now(const tide_cpu* cache);
-#define TIDE__CLOCK_PAGES 256
-static inline uint32_t tide__cpu_stamp(const tide_cpu* cache, uint64_t pages) {
-  if (pages < TIDE__CLOCK_PAGES || cache->tick_ns == 0) return tide__load_relaxed(&cache->stamp);
-  return tide__cpu_now(cache);
-}
 
 // cpu_stats.c: all but the first with the front entered
 // Counts the end of a block for no front.

@@ -108,8 +108,8 @@ static void ending_destroy(tide_cpu* cache) {
   for (tide__front* front = tide__fronts_first(&cache->fronts); front != NULL; front = front->next) {
     tide__zone_fini(&((tide__cpu_front*)front)->zone);
   }
+  tide__zone_fini(&cache->zone);  // nobody finds a slab by an address any more
   tide__slabs_fini(cache);
-  tide__zone_fini(&cache->zone);
   tide__fronts_fini(&cache->fronts);
   tide__heap_release(cache->heap, cache, 1, sizeof *cache);
 }

@@ -39,6 +39,17 @@ static inline void front_noted(tide_cpu* cache, tide__cpu_front* front, cpu_afte
   if (front->tally.changes >= TIDE__CHANGES_PER_TELLING) front_tell(cache, front, after);
 }
 
+// Looks at the clock, which blocks are stamped by when they become idle. A thread that has found it unchanged
+// many times looks only now and then: its next calls will come in the same tick as well.
+static void front_see_clock(tide_cpu* cache, tide__cpu_front* front) {
+  tide__cpu_tally* const tally = &front->tally;
+  if (tally->changes < tally->clock_at) return;
+  const uint32_t before = tide__load_relaxed(&cache->stamp);
+  tally->same_ticks = tide__cpu_now(cache) == before ? tally->same_ticks + 1 : 0;
+  const bool is_often = tally->same_ticks >= TIDE__MANY_IN_A_TICK;
+  tally->clock_at = tally->changes + (is_often ? TIDE__CHANGES_PER_CLOCK : 0);
+}
+
 static void cpu_do_after(tide_cpu* cache, const cpu_after* after) {
   if (after->enforces) tide__cpu_enforce(cache, after->zone);
   if (after->looks) tide__cpu_look(cache);
@@ -115,7 +126,7 @@ CPU_SELDOM static tide_status release_foreign(uint64_t address) {
 // Which object begins at an address; false: none. The lower bits of the product are below the reciprocal iff
 // the offset is a multiple of the size.
 static inline bool slab_index(const tide__slab* slab, uint64_t address, uint32_t* out) {
-  const uint64_t product = (address - slab->address) * slab->reciprocal;
+  const uint64_t product = (address - tide__load_relaxed(&slab->address)) * slab->reciprocal;
   const uint64_t index = product >> TIDE__SLAB_SHIFT;
   *out = (uint32_t)index;
   return index < slab->capacity && (product & (((uint64_t)1 << TIDE__SLAB_SHIFT) - 1)) < slab->reciprocal;
@@ -185,7 +196,7 @@ static tide_status small_release(tide__region* region, tide__slab* slab, uint64_
 // a cache that is ending are all slow, so that this is not for its objects.
 static inline bool window_release(uint64_t address) {
   const uint64_t offset = address - tide__load_relaxed(&tide__window.address);
-  if (offset >= tide__load_relaxed(&tide__window.bytes)) return false;
+  if (offset >= TIDE__WINDOW_BYTES || tide__window.marks == NULL) return false;
   tide__atomic_u8* const mark = &tide__window.marks[offset >> TIDE__MARK_SHIFT];
   const uint32_t value = tide__load_relaxed(mark);
   if (value < TIDE__MARK_LIVE || !tide__is_aligned(offset, TIDE__CPU_ALIGNMENT)) return false;
@@ -214,6 +225,7 @@ static tide_status pages_alloc(tide_cpu* cache, uint64_t pages, uint64_t alignme
   cpu_after after = { 0 };
   for (uint32_t step = 0;;) {
     tide__cpu_front* const front = tide__fronts_enter(&cache->fronts);
+    front_see_clock(cache, front);
     tide__zone_drain(&front->zone);
     const bool is_taken = tide__zone_take(&front->zone, pages, alignment, out);
     if (is_taken) {
@@ -230,13 +242,14 @@ static tide_status pages_alloc(tide_cpu* cache, uint64_t pages, uint64_t alignme
 }
 
 // The commonest request: the thread's first region has an idle block for it, and no page that has no memory.
+// What the slow way does now and then, which is to look at the clock and to tell the totals, can wait.
 static inline uint64_t pages_take_simply(tide_cpu* cache, uint64_t pages) {
   tide__cpu_front* const front = tide__fronts_enter_fast(cache->fronts.id);
   tide__region_place place = { 0 };
   if (front == NULL) return 0;
   tide__region* const region = front->zone.regions;
   const bool is_simple = region != NULL && region->has_purge &&
-                         front->tally.changes < TIDE__CHANGES_PER_TELLING &&
+                         front->tally.changes < front->tally.clock_at &&
                          region->resident_pages == tide__region_top(region) &&
                          tide__region_take_simply(region, pages, &place);
   if (is_simple) {
@@ -311,10 +324,9 @@ static inline bool pages_put_simply(tide_cpu* cache, tide__region* region, uint6
   if (front == NULL) return false;
   tide__zone* const zone = &front->zone;
   const bool is_simple = region->zone == zone && region->has_purge && zone->allowance == UINT64_MAX &&
-                         front->tally.changes < TIDE__CHANGES_PER_TELLING &&
-                         pages_claim(region, page, &pages);
+                         front->tally.changes < front->tally.clock_at && pages_claim(region, page, &pages);
   if (is_simple) {
-    zone->idle_pages += tide__region_put(region, page, tide__cpu_stamp(cache, pages));
+    zone->idle_pages += tide__region_put(region, page, tide__load_relaxed(&cache->stamp));
     tide__cpu_note_pages(front, -1, -(int64_t)(pages << TIDE__PAGE_SHIFT));
   }
   tide__front_leave_fast(front);
@@ -339,6 +351,7 @@ static tide_status pages_release(tide__region* region, uint64_t page, uint64_t a
     return status;
   }
   const uint64_t bytes = pages << TIDE__PAGE_SHIFT;
+  front_see_clock(cache, front);
   const bool is_returned = pages_return(front, region, page, bytes, &after);
   tide__cpu_note_pages(front, -1, -(int64_t)bytes);
   front_noted(cache, front, &after);
@@ -408,9 +421,9 @@ CPU_SELDOM static tide_status cpu_alloc_checked(tide_cpu* cache, uint64_t bytes,
 }
 
 tide_status tide_cpu_alloc(tide_cpu* cache, size_t bytes, void** out) {
-  if (cache != NULL && out != NULL && (uint64_t)bytes - 1 < cache->fast_bytes) {
-    const uint64_t units = (bytes + TIDE__CPU_ALIGNMENT - 1) >> TIDE__SMALL_UNIT_SHIFT;
-    return small_alloc(cache, tide__class_of(units), out);
+  const uint64_t last_byte = (uint64_t)bytes - 1;
+  if (cache != NULL && out != NULL && last_byte < cache->fast_bytes) {
+    return small_alloc(cache, tide__class_to(last_byte >> TIDE__SMALL_UNIT_SHIFT), out);
   }
   if (cache != NULL && out != NULL && bytes < cache->fast_pages_bytes && bytes != 0) {
     const uint64_t address = pages_take_simply(cache, (bytes + TIDE__PAGE_BYTES - 1) >> TIDE__PAGE_SHIFT);

@@ -15,9 +15,10 @@ bool tide_cpu_owns(const void* address) { return tide__region_at(tide__address(a
 
 static void find_object(const tide__slab* slab, uint64_t address, tide_cpu_info* out) {
   const uint64_t bytes = slab->object_bytes;
-  const uint64_t index = (address - slab->address) / bytes;
+  const uint64_t begin = tide__load_relaxed(&slab->address);
+  const uint64_t index = (address - begin) / bytes;
   if (index >= slab->capacity) return;  // the rest of the pages
-  out->address = tide__pointer(slab->address + index * bytes);
+  out->address = tide__pointer(begin + index * bytes);
   out->bytes = bytes;
   out->is_live = tide__load_relaxed(tide__slab_mark(slab, (uint32_t)index)) >= TIDE__MARK_LIVE;
 }
@@ -46,8 +47,14 @@ static void find_in(const tide__region* region, uint64_t address, tide_cpu_info*
   out->is_ours = true;
   if (tide__load_relaxed(&region->zone->cache->is_ending) == 0) out->cache = region->zone->cache;
   const tide__slab* const slab = tide__tag_slab(tag);
-  if (slab != NULL) find_object(slab, address, out);
-  else find_pages(region, page, out);
+  if (slab == NULL) {
+    find_pages(region, page, out);
+    return;
+  }
+  tide_cpu_info found = *out;
+  find_object(slab, address, &found);
+  // A slab that ended meanwhile may be at another place by now.
+  if (tide__load_acquire(&region->pages[page].tag) == tag) *out = found;
 }
 
 tide_cpu_info tide_cpu_find(const void* pointer) {

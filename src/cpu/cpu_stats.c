@@ -58,7 +58,7 @@ void tide__cpu_tell(tide_cpu* cache, tide__cpu_front* front) {
   tally->told_bytes = bytes;
   tally->high_bytes = tally->page_bytes;
   tally->told_blocks = blocks;
-  tally->changes = 0;
+  tally->changes = tally->clock_at = 0;
   tally->tellings++;
 }
 

@@ -7,8 +7,9 @@
 // that has used its own asks for more, of what no zone has; when there is none, what others do not use is
 // collected, at most once a millisecond; and else the zone gives back what it has idle.
 //
-// Time goes in ticks, eight to an idle time, and passes when somebody looks at the clock: every thousand
-// calls of a thread, or the helper. Idle blocks are stamped with the tick they became idle in.
+// Time goes in ticks, eight to an idle time, and passes when somebody looks at the clock: a call for pages,
+// which in a thread that makes many of them in one tick looks only now and then, or the helper. Idle blocks
+// are stamped with the tick they became idle in. Every thousand calls of a thread one gives back what is old.
 #include "base/arith.h"
 #include "base/error.h"
 #include "base/sys.h"
@@ -221,15 +222,21 @@ void tide__cpu_trim(tide_cpu* cache, uint64_t bytes) {
   }
 }
 
-uint32_t tide__cpu_now(const tide_cpu* cache) {
-  return (uint32_t)(tide__sys_coarse_clock_ns() / cache->tick_ns) & TIDE__STAMP_MASK;
+// The tick of now in full; its lower bits are the cache's stamp from now on.
+static uint64_t limits_tick(tide_cpu* cache) {
+  const uint64_t tick = tide__sys_coarse_clock_ns() / cache->tick_ns;
+  tide__store_relaxed(&cache->stamp, (uint32_t)tick & TIDE__STAMP_MASK);
+  return tick;
+}
+
+uint32_t tide__cpu_now(tide_cpu* cache) {
+  return cache->tick_ns != 0 ? (uint32_t)limits_tick(cache) & TIDE__STAMP_MASK : 0;
 }
 
 void tide__cpu_look(tide_cpu* cache) {
   if (cache->tick_ns == 0) return;
-  const uint64_t tick = tide__sys_coarse_clock_ns() / cache->tick_ns;
+  const uint64_t tick = limits_tick(cache);
   uint64_t last = tide__load_relaxed(&cache->last_sweep);
-  tide__store_relaxed(&cache->stamp, (uint32_t)tick & TIDE__STAMP_MASK);
   if (tick - last < TIDE__TICKS_PER_IDLE / 2) return;
   if (atomic_compare_exchange_strong(&cache->last_sweep, &last, tick)) {
     tide__cpu_sweep(cache, TIDE__TICKS_PER_IDLE);

@@ -157,13 +157,14 @@ static inline uint64_t tide__region_address(const tide__region* region, uint64_t
 #define TIDE__WINDOW_SLOT_SHIFT 30
 #define TIDE__WINDOW_SLOT_BYTES ((uint64_t)1 << TIDE__WINDOW_SLOT_SHIFT)
 #define TIDE__WINDOW_SLOTS 16
+#define TIDE__WINDOW_BYTES (TIDE__WINDOW_SLOTS * TIDE__WINDOW_SLOT_BYTES)
+#define TIDE__WINDOW_NOWHERE ((uint64_t)1 << 63)  // no program has memory there
 #define TIDE__WINDOW_NOBODY UINT64_MAX
 
 typedef struct tide__window_of_slabs {
-  tide__atomic_u64 address;
-  tide__atomic_u64 bytes;  // 0: there is none
-  tide__atomic_u8* marks;
   tide__atomic_u64 ids[TIDE__WINDOW_SLOTS];  // of the fronts of the cache that has a slot
+  tide__atomic_u64 address;                  // TIDE__WINDOW_NOWHERE: there is none
+  tide__atomic_u8* marks;
 } tide__window_of_slabs;
 extern tide__window_of_slabs tide__window __attribute__((visibility("hidden")));
 

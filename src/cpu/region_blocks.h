@@ -80,15 +80,13 @@ static inline uint32_t tide__bin_next(const tide__region* region, uint32_t bin) 
   return TIDE__REGION_BINS;
 }
 
-// An idle block of at least `pages`: its page + 1, or 0.
+// An idle block of at least `pages`: its page + 1, or 0. In the bins of larger classes every one will do.
 static inline uint32_t tide__region_find(const tide__region* region, uint64_t pages) {
   const uint32_t own = tide__class_of(pages);
-  for (uint32_t bin = tide__bin_next(region, own); bin < TIDE__REGION_BINS;
-       bin = tide__bin_next(region, bin + 1)) {
-    const uint32_t found = tide__bin_look(region, bin, pages);
-    if (found != 0) return found;
-  }
-  return 0;
+  const uint32_t found = tide__bin_look(region, own, pages);
+  if (found != 0) return found;
+  const uint32_t larger = tide__bin_next(region, own + 1);
+  return larger < TIDE__REGION_BINS ? region->bins[larger] : 0;
 }
 
 // ---------------------------------------------------------------------------------------------------

@@ -58,30 +58,27 @@ void tide__regions_unlock(void) TIDE_UNCHECKED_LOCKING { tide__mutex_unlock(&reg
 // ---------------------------------------------------------------------------------------------------
 // The window
 
-tide__window_of_slabs tide__window;
+tide__window_of_slabs tide__window = { .address = TIDE__WINDOW_NOWHERE };
 static pthread_once_t window_once = PTHREAD_ONCE_INIT;
-
-#define WINDOW_BYTES (TIDE__WINDOW_SLOTS * TIDE__WINDOW_SLOT_BYTES)
 
 static void window_open(void) {
   uint64_t address = 0;
   uint64_t marks = 0;
   for (int i = 0; i < TIDE__WINDOW_SLOTS; i++) tide__window.ids[i] = TIDE__WINDOW_NOBODY;
-  if (tide__sys_has_address_limit() || tide__sys_reserve(WINDOW_BYTES, TIDE__REGION_UNIT, 0, &address) != 0) {
+  if (tide__sys_has_address_limit() ||
+      tide__sys_reserve(TIDE__WINDOW_BYTES, TIDE__REGION_UNIT, 0, &address) != 0) {
     return;
   }
-  if (tide__sys_map_sparse(WINDOW_BYTES >> TIDE__MARK_SHIFT, 1, &marks) != 0) {
-    (void)tide__sys_release(address, WINDOW_BYTES);
+  if (tide__sys_map_sparse(TIDE__WINDOW_BYTES >> TIDE__MARK_SHIFT, 1, &marks) != 0) {
+    (void)tide__sys_release(address, TIDE__WINDOW_BYTES);
     return;
   }
   tide__window.marks = tide__pointer(marks);
-  tide__store_relaxed(&tide__window.address, address);
-  tide__store_release(&tide__window.bytes, WINDOW_BYTES);  // pairs with window_take
+  tide__store_release(&tide__window.address, address);  // pairs with window_take
 }
 
 static bool window_has(const tide__region* region) {
-  return region->address - tide__load_relaxed(&tide__window.address) <
-         tide__load_relaxed(&tide__window.bytes);
+  return region->address - tide__load_relaxed(&tide__window.address) < TIDE__WINDOW_BYTES;
 }
 
 static uint64_t window_slot(const tide__region* region) {
@@ -91,15 +88,16 @@ static uint64_t window_slot(const tide__region* region) {
 // A slot that nobody has, for a cache; false if there is none.
 static bool window_take(tide__region* region, uint64_t fronts_id) {
   (void)pthread_once(&window_once, window_open);
-  if (tide__load_acquire(&tide__window.bytes) == 0) return false;  // pairs with window_open
+  const uint64_t address = tide__load_acquire(&tide__window.address);  // pairs with window_open
   uint64_t slot = 0;
+  if (address == TIDE__WINDOW_NOWHERE) return false;
   for (; slot < TIDE__WINDOW_SLOTS; slot++) {
     uint64_t nobody = TIDE__WINDOW_NOBODY;
     if (atomic_compare_exchange_strong(&tide__window.ids[slot], &nobody, fronts_id)) break;
   }
   if (slot == TIDE__WINDOW_SLOTS) return false;
   const uint64_t offset = slot << TIDE__WINDOW_SLOT_SHIFT;
-  region->address = tide__load_relaxed(&tide__window.address) + offset;
+  region->address = address + offset;
   region->marks = &tide__window.marks[offset >> TIDE__MARK_SHIFT];
   if (tide__sys_protect(region->address, TIDE__WINDOW_SLOT_BYTES, true, true) == 0) return true;
   region->marks = NULL;

@@ -76,11 +76,8 @@ static void slab_mark_pages(tide__region* region, uint64_t first, uint64_t pages
 
 static void slab_set_up(tide__slab* slab, const tide__slab_class* class, const tide__region* region,
                         uint64_t address) {
-  slab->address = address;
-  slab->marks = &region->marks[(address - region->address) >> TIDE__MARK_SHIFT];
-  slab->object_bytes = class->object_bytes;
-  slab->reciprocal = (((uint64_t)1 << TIDE__SLAB_SHIFT) + class->object_bytes - 1) / class->object_bytes;
-  slab->capacity = class->capacity;
+  tide__store_relaxed(&slab->address, address);
+  tide__store_relaxed(&slab->marks, &region->marks[(address - region->address) >> TIDE__MARK_SHIFT]);
   slab->free_count = class->capacity;
   for (uint32_t i = 0; i < TIDE__SLAB_MAX_OBJECTS / 64; i++) slab->free_words[i] = 0;
   for (uint32_t i = 0; i < class->capacity; i++) slab->free_words[i / 64] |= (uint64_t)1 << i % 64;
@@ -93,10 +90,14 @@ static tide__slab* slab_take_record(tide_cpu* cache, uint32_t class_number) {
   tide__slab* slab = class->spare;
   if (slab != NULL) class->spare = slab->next;
   tide__mutex_unlock(&class->lock);
-  if (slab == NULL) slab = tide__heap_alloc(cache->heap, 1, sizeof *slab);
+  if (slab != NULL) return slab;
+  slab = tide__heap_alloc(cache->heap, 1, sizeof *slab);
   if (slab == NULL) return NULL;
   slab->cache = cache;
   slab->class_number = class_number;
+  slab->object_bytes = class->object_bytes;
+  slab->reciprocal = (((uint64_t)1 << TIDE__SLAB_SHIFT) + class->object_bytes - 1) / class->object_bytes;
+  slab->capacity = class->capacity;
   return slab;
 }
 
@@ -143,8 +144,8 @@ tide_status tide__slabs_grow(tide_cpu* cache, uint32_t class_number) {
 
 // Gives the pages of a slab of which nothing is used back to the common zone.
 static void slab_end(tide_cpu* cache, tide__slab_class* class, tide__slab* slab) TIDE_REQUIRES(&class->lock) {
-  tide__region* const region = tide__region_at(slab->address);
-  const uint64_t first = (slab->address - region->address) >> TIDE__PAGE_SHIFT;
+  tide__region* const region = tide__region_at(tide__load_relaxed(&slab->address));
+  const uint64_t first = (tide__load_relaxed(&slab->address) - region->address) >> TIDE__PAGE_SHIFT;
   slab_unlist(class, slab);
   class->slab_count--;
   tide__mutex_lock(&cache->zone_lock);
@@ -197,7 +198,9 @@ bool tide__slabs_refill(tide_cpu* cache, tide__cpu_front* front, uint32_t class_
     const uint32_t index = slab_take_object(class, slab);
     tide__atomic_u8* const mark = tide__slab_mark(slab, index);
     tide__store_relaxed(mark, tide__mark_idle(class_number));
-    *magazine->top++ = (tide__idle_object){ slab->address + (uint64_t)index * class->object_bytes, mark };
+    *magazine->top++ =
+        (tide__idle_object){ tide__load_relaxed(&slab->address) + (uint64_t)index * class->object_bytes,
+                             mark };
   }
   tide__mutex_unlock(&class->lock);
   magazine_moved(front, magazine, count);
@@ -221,7 +224,7 @@ static uint32_t slabs_put_idle(tide_cpu* cache, uint32_t class_number, const tid
   for (uint32_t i = 0; i < count; i++) {
     if (tide__load_relaxed(objects[i].mark) != tide__mark_idle(class_number)) continue;
     tide__slab* const slab = object_slab(objects[i].address);
-    const uint64_t offset = objects[i].address - slab->address;
+    const uint64_t offset = objects[i].address - tide__load_relaxed(&slab->address);
     slab_put_object(cache, class, slab, (uint32_t)(offset / class->object_bytes));
     put++;
   }

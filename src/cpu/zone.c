@@ -76,8 +76,7 @@ bool tide__zone_take(tide__zone* zone, uint64_t pages, uint64_t alignment, tide_
 }
 
 void tide__zone_put(tide__zone* zone, tide__region* region, uint64_t page) {
-  const uint64_t pages = tide__tag_pages(tide__load_relaxed(&region->pages[page].tag));
-  tide__zone_put_since(zone, region, page, tide__cpu_stamp(zone->cache, pages));
+  tide__zone_put_since(zone, region, page, zone_stamp(zone));
 }
 
 void tide__zone_put_since(tide__zone* zone, tide__region* region, uint64_t page, uint32_t stamp) {

@@ -85,6 +85,21 @@ T_TEST(test_cpu_ageing__poll_keeps_what_is_young) {
   cache_close(cache);
 }
 
+// A block that was in use for long is as young as any other when it is released.
+T_TEST(test_cpu_ageing__long_use_is_no_idle_time) {
+  tide_cpu* const cache = ageing_open(10 * IDLE_NS, false);
+  for (size_t i = 0; i < 2; i++) {
+    void* const address = cache_take(cache, 8 * MIB);
+    memset(address, 1, 8 * MIB);
+    wait_ns(20 * IDLE_NS);
+    const uint64_t begin = t_now_ns();
+    T_OK(tide_cpu_release(address));
+    T_OK(tide_cpu_poll(cache));
+    if (t_now_ns() - begin < 5 * IDLE_NS) T_EQ(resident_bytes(address, 8 * MIB), 8 * MIB);
+  }
+  cache_close(cache);
+}
+
 T_TEST(test_cpu_ageing__without_an_age_nothing_goes) {
   tide_cpu* const cache = ageing_open(0, true);
   void* const address = leave_one_idle(cache, 8 * MIB);

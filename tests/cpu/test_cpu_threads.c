@@ -487,6 +487,49 @@ T_TEST_OVER(test_cpu_threads__freeing_a_cache_against_its_orphans, heir_sources)
 }
 
 // ---------------------------------------------------------------------------------------------------
+// One looks at addresses that are nobody's any more
+
+typedef struct onlooker {
+  _Atomic(void*) address;
+  atomic_bool is_over;
+} onlooker;
+
+static void* onlooker_run(void* user) {
+  onlooker* const o = user;
+  while (!atomic_load(&o->is_over)) {
+    (void)tide_cpu_find(atomic_load_explicit(&o->address, memory_order_relaxed));
+  }
+  return NULL;
+}
+
+static const char* const onlooker_caches[] = { "one", "many", NULL };
+
+T_TEST_OVER(test_cpu_threads__looking_against_slabs_that_end, onlooker_caches) {
+  enum { COUNT = 40 };
+  const bool is_many = strcmp(t_variant(), "many") == 0;
+  onlooker o = { .is_over = false };
+  pthread_t thread;
+  t_thread_start(&thread, onlooker_run, &o);
+  tide_cpu* cache = cache_open(NULL);
+
+  for (size_t round = 0; round < t_scaled(500); round++) {
+    void* blocks[COUNT];
+    for (size_t i = 0; i < COUNT; i++) {
+      blocks[i] = cache_take(cache, 60000);
+      atomic_store_explicit(&o.address, blocks[i], memory_order_relaxed);
+    }
+    for (size_t i = 0; i < COUNT; i++) T_OK(tide_cpu_release(blocks[i]));
+    T_OK(tide_cpu_trim(cache, 0));
+    if (is_many) cache_close(cache);
+    if (is_many) cache = cache_open(NULL);
+  }
+
+  atomic_store(&o.is_over, true);
+  t_thread_join(thread);
+  cache_close(cache);
+}
+
+// ---------------------------------------------------------------------------------------------------
 // Threads end while their blocks live on
 
 typedef struct parent {
