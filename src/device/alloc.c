@@ -30,20 +30,27 @@ static tide_status request_finish(tide__request* request, tide__block* block, ti
   return TIDE_OK;
 }
 
+static bool block_is_ready_locked(const tide__request* request, const tide__block* block) {
+  return request->policy->is_ready_locked == NULL || request->policy->is_ready_locked(request, block);
+}
+
+// Hands out a BUSY block that is not ready.
+static tide_status request_prepare(tide__request* request, tide__block* block, tide_block* out) {
+  TIDE_TRY(request->policy->prepare(request, &block));
+  return request_finish(request, block, out);
+}
+
 // Searches the shelf once, as the policy does, and hands the block out. *out_found is false if none fits.
 static tide_status request_search(tide__request* request, tide_block* out, bool* out_found) {
   const tide__policy* const policy = request->policy;
   *out_found = false;
   if (!tide__lane_lock_with_spares(request->device, request->lane)) return TIDE_ERR_NO_MEMORY;
-  tide__block* block = policy->choose_locked(request);
-  const bool is_ready = block != NULL &&
-                        (policy->is_ready_locked == NULL || policy->is_ready_locked(request, block));
+  tide__block* const block = policy->choose_locked(request);
+  const bool is_ready = block != NULL && block_is_ready_locked(request, block);
   if (is_ready) (void)tide__block_commit_locked(request, block, policy->splits(request, block), out);
   tide__mutex_unlock(&request->lane->lock);
   *out_found = block != NULL;
-  if (block == NULL || is_ready) return TIDE_OK;
-  TIDE_TRY(policy->prepare(request, &block));
-  return request_finish(request, block, out);
+  return block == NULL || is_ready ? TIDE_OK : request_prepare(request, block, out);
 }
 
 // What everybody does first: look whose work is done, choose the pool and the lane.
@@ -341,14 +348,13 @@ static tide_status request_serve_at(tide__request* request, uint64_t address, ti
       (block->address != address || block->bytes != request->rounded)) {
     block = NULL;
   }
-  if (block != NULL) {
-    block = tide__block_take_from_locked(block, address);
-    (void)tide__block_commit_locked(request, block, block->bytes > request->rounded, out);
-  }
+  if (block != NULL) block = tide__block_take_from_locked(block, address);
+  const bool is_ready = block != NULL && block_is_ready_locked(request, block);
+  if (is_ready) (void)tide__block_commit_locked(request, block, block->bytes > request->rounded, out);
   tide__mutex_unlock(&request->lane->lock);
   TIDE_REQUIRE(block != NULL, TIDE_ERR_NO_MEMORY, "device_alloc_at: %#llx is not idle on this stream",
                (unsigned long long)address);
-  return TIDE_OK;
+  return is_ready ? TIDE_OK : request_prepare(request, block, out);
 }
 
 tide_status tide_device_alloc_at(tide_device* device, tide_stream stream, size_t bytes, void* address,

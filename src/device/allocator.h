@@ -68,7 +68,8 @@ typedef struct tide__handle {
   struct tide__segment* home;
   bool is_mapped;        // at home; changes with the gate and the lock of the home's lane
   bool is_odd;           // not mapped at home, or used by other lanes than its own
-  uint64_t users;        // lanes whose work may still touch it, as bits: see order.c; under that lock
+  bool is_lent;          // other lanes than its own may still use it; under that lock, like
+  uint64_t users;        // all lanes whose work may touch it, as bits: see order.c
   uint32_t view_places;  // mappings in views; touched with the gate, like the rest
   tide__block* first;    // as a survey found it: the block over its first byte,
   uint64_t prefix;       // and how much is idle at its beginning
@@ -93,9 +94,21 @@ typedef struct tide__view {
   uint64_t* offsets;       // owned
   size_t count;
   uint32_t live;      // blocks in it; under the lane's lock
-  bool is_broken;     // a handle is missing
+  bool is_broken;     // a handle is missing, or it is retired: it serves no more
   uint64_t last_use;  // number of the stitch or use; with the gate
+  tide_event end;     // owned; of a retired one: it may be unmapped when this has passed
 } tide__view;
+
+// A range that the machine would not unmap when mapping it had failed half way: tried again later.
+typedef struct tide__stuck {
+  struct tide__stuck* next;
+  uint64_t address;
+  uint64_t bytes;        // that are mapped
+  uint64_t range_bytes;  // of addresses to be given back from there on; 0: none
+  size_t capacity;
+  size_t count;
+  tide_physical handles[];  // owned; to be given back as well
+} tide__stuck;
 
 // Memory from the machine.
 // [S1] the chain from `head` has no gap; its bytes add up to `bytes`
@@ -274,12 +287,15 @@ struct tide_device {
   size_t orphan_capacity;
   uint32_t peers[TIDE_DEVICE_MAX];
   uint32_t peer_count;
-  tide__import* imports;  // owned
-  tide__link homes;       // of the policy `tide`, for large blocks, by age
-  uint64_t view_uses;     // stitches and uses of views so far
-  uint64_t view_bytes;    // of addresses
-  size_t view_count;
-  tide_event order_event;  // owned; NULL until it is needed
+  tide__import* imports;         // owned
+  tide__link homes;              // of the policy `tide`, for large blocks, by age
+  uint64_t view_uses;            // stitches and uses of views so far
+  uint64_t view_bytes;           // of addresses
+  size_t view_count;             // both without retired ones
+  size_t retired_count;          // of views
+  tide__atomic_u32 most_pieces;  // of a block so far
+  tide__stuck* stuck;            // owned
+  tide_event order_event;        // owned; NULL until it is needed
 
   tide__mutex pools_lock;  // guards all below
   tide__pool default_pool;
@@ -529,20 +545,28 @@ void tide__home_uncut_top_locked(tide__segment* segment, tide__block* block);
 tide_status tide__handles_make(tide_device* device, uint64_t bytes, uint64_t handle_bytes,
                                tide__handle*** out, size_t* out_count);
 void tide__handles_free(tide_device* device, tide__handle** handles, size_t count);
-// Maps handles one behind the other; all or nothing.
+// Maps handles one behind the other; all or nothing, unless the machine refuses to undo it: then *out_stuck
+// is what is left, and keeps what its caller adds to it.
 tide_status tide__handles_map(tide_device* device, tide__handle* const* handles, size_t count,
-                              uint64_t address);
+                              uint64_t address, tide__stuck** out_stuck);
+// Leaves the memory of new handles to what is stuck.
+void tide__stuck_keep(tide__stuck* stuck, tide__handle** handles, size_t count);
+void tide__stuck_retry(tide_device* device);
 // Makes room for the records of `count` more handles in a home, and adds them, from an address on.
 tide_status tide__home_make_room(tide_device* device, tide__segment* segment, size_t count);
 void tide__home_add_handles_locked(tide__segment* segment, tide__handle** handles, size_t count,
                                    uint64_t address, bool is_mapped);
+// Counts and tells memory that was made at an address of a home.
+void tide__home_tell_growth(const tide__request* request, uint64_t address, uint64_t bytes);
 // Are all handles under `bytes` from an idle block's beginning mapped at home, and used by no other lane?
 bool tide__home_is_ready_locked(const tide__block* block, uint64_t bytes);
 // Sees to that for a BUSY block.
 tide_status tide__home_prepare(tide_device* device, tide__block* block);
-void tide__handle_set_users_locked(tide__handle* handle, uint64_t users);
-// Adds a lane's work to those of all handles under a range of a home.
-void tide__home_add_users_locked(tide__home* home, uint64_t address, uint64_t bytes, uint64_t users);
+// Makes a lane the only user of a handle; returns those before, which it must wait for.
+uint64_t tide__handle_take_locked(tide__handle* handle, const tide__lane* lane);
+// Adds users to all handles under a range of a home; `is_lent`: others than the home's own lane.
+void tide__home_add_users_locked(tide__home* home, uint64_t address, uint64_t bytes, uint64_t users,
+                                 bool is_lent);
 // Finds out what is idle at the ends of each handle; all lanes of the pool are locked.
 void tide__home_survey_locked(tide__segment* segment);
 // Gives back the handles of a pool that are wholly idle, or of one kind of block only.
@@ -561,7 +585,7 @@ void tide__view_block_end_locked(tide_device* device, tide__block* block, const 
 void tide__pieces_give(tide_device* device, tide__block* pieces, uint64_t users);
 // Takes a handle out of all views of its pool.
 tide_status tide__views_drop_handle(tide_device* device, tide__handle* handle);
-// Gives views back that no block is in: those without a handle, and when there are too many the oldest.
+// Gives all views back that no block is in.
 tide_status tide__views_trim(tide_device* device, tide__pool* pool);
 void tide__view_destroy(tide_device* device, tide__segment* segment);
 tide_status tide__view_add_peer(tide_device* device, const tide__segment* segment, int peer);
@@ -637,6 +661,8 @@ void tide__totals_settle(tide_device* device);
 // A block was taken back and waits; its wait is over. The lane's tally is added already.
 void tide__totals_wait_begin(tide_device* device, const tide__block* block);
 void tide__totals_wait_end(tide_device* device, const tide__block* block);
+// The highest that was handed out at once is what is there now, for the policy `tide`.
+void tide__totals_forget_peak(tide_device* device);
 void tide__totals_count(tide_device* device, size_t field_offset);
 #define TIDE__COUNT(device, field) tide__totals_count((device), offsetof(tide_device_stats, field))
 void tide__totals_oversize(tide_device* device, bool is_rise);

@@ -355,6 +355,7 @@ void tide_device_free(tide_device* device) {
     tide__pool_fini(device, pool);
     tide__heap_release(device->heap, pool, 1, sizeof *pool);
   }
+  tide__stuck_retry(device);
   tide__expand_free_orphans(device);
   if (device->order_event != NULL)
     tide__ignore(tide_machine_event_free(device->machine, device->order_event));

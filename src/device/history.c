@@ -169,7 +169,7 @@ tide__moment tide__moment_now(tide_device* device, uint32_t level) {
   tide__ignore(tide_machine_clock(device->machine, &moment.time_ns));  // an entry without a time is one still
   if (level != 0 && tide__load_relaxed(&device->history_level) >= level) moment.stack = stack_now(device);
   moment.note = words_note(device);
-  tide__history_make_room(device, TIDE__STEP_ENTRIES);
+  tide__history_make_room(device, TIDE__STEP_ENTRIES + tide__load_relaxed(&device->most_pieces));
   return moment;
 }
 

@@ -31,22 +31,28 @@ static size_t handle_index_at(const tide__home* home, uint64_t address) {
 }
 
 static void handle_note_locked(tide__handle* handle) {
-  const tide__segment* const segment = handle->home;
-  const bool is_odd = !handle->is_mapped || (handle->users & ~tide__lane_bit(segment->lane)) != 0;
-  if (is_odd && !handle->is_odd) segment->home->odd_count++;
-  if (!is_odd && handle->is_odd) segment->home->odd_count--;
+  tide__home* const home = handle->home->home;
+  const bool is_odd = !handle->is_mapped || handle->is_lent;
+  if (is_odd && !handle->is_odd) home->odd_count++;
+  if (!is_odd && handle->is_odd) home->odd_count--;
   handle->is_odd = is_odd;
 }
 
-void tide__handle_set_users_locked(tide__handle* handle, uint64_t users) {
-  handle->users = users;
+uint64_t tide__handle_take_locked(tide__handle* handle, const tide__lane* lane) {
+  const uint64_t users = handle->users;
+  handle->users = tide__lane_bit(lane);
+  handle->is_lent = lane != handle->home->lane;
   handle_note_locked(handle);
+  return users;
 }
 
-void tide__home_add_users_locked(tide__home* home, uint64_t address, uint64_t bytes, uint64_t users) {
+void tide__home_add_users_locked(tide__home* home, uint64_t address, uint64_t bytes, uint64_t users,
+                                 bool is_lent) {
   for (size_t i = handle_index_at(home, address);
        i < home->count && home->handles[i]->address < address + bytes; i++) {
-    tide__handle_set_users_locked(home->handles[i], home->handles[i]->users | users);
+    home->handles[i]->users |= users;
+    home->handles[i]->is_lent |= is_lent;
+    handle_note_locked(home->handles[i]);
   }
 }
 
@@ -255,17 +261,75 @@ static tide_status handles_map_at(tide_device* device, tide__handle* const* hand
   return tide__access_give(device, address, at - address);
 }
 
+static void stuck_free(tide_device* device, tide__stuck* stuck) {
+  tide__heap_release(device->heap, stuck, 1, sizeof *stuck + stuck->capacity * sizeof *stuck->handles);
+}
+
+// Unmaps what was mapped half way; or leaves it to `stuck`.
+static bool handles_unmap_again(tide_device* device, tide__stuck* stuck) {
+  if (stuck->bytes == 0) return true;
+  if (tide_machine_unmap(device->machine, tide__pointer(stuck->address), stuck->bytes) == TIDE_OK)
+    return true;
+  stuck->next = device->stuck;
+  device->stuck = stuck;
+  return false;
+}
+
 tide_status tide__handles_map(tide_device* device, tide__handle* const* handles, size_t count,
-                              uint64_t address) {
+                              uint64_t address, tide__stuck** out_stuck) {
   size_t mapped = 0;
+  *out_stuck = NULL;
+  tide__stuck* const stuck =
+      tide__heap_alloc(device->heap, 1, sizeof *stuck + count * sizeof *stuck->handles);
+  TIDE_REQUIRE(stuck != NULL, TIDE_ERR_NO_MEMORY, "no memory for the records of %zu mappings", count);
+  stuck->capacity = count;
+  stuck->address = address;
   const tide_status status = handles_map_at(device, handles, count, address, &mapped);
-  if (status == TIDE_OK || mapped == 0) return status;
-  const tide_error error = *tide_last_error();
-  uint64_t bytes = 0;
-  for (size_t i = 0; i < mapped; i++) bytes += handles[i]->bytes;
-  tide__ignore(tide_machine_unmap(device->machine, tide__pointer(address), bytes));
-  tide__error_restore(&error);
+  if (status != TIDE_OK) {
+    const tide_error error = *tide_last_error();
+    for (size_t i = 0; i < mapped; i++) stuck->bytes += handles[i]->bytes;
+    if (!handles_unmap_again(device, stuck)) *out_stuck = stuck;
+    tide__error_restore(&error);
+  }
+  if (*out_stuck == NULL) stuck_free(device, stuck);
   return status;
+}
+
+void tide__stuck_keep(tide__stuck* stuck, tide__handle** handles, size_t count) {
+  if (stuck == NULL) return;
+  for (size_t i = 0; i < count; i++) {
+    stuck->handles[stuck->count++] = handles[i]->physical;
+    handles[i]->physical = NULL;
+  }
+}
+
+// Gives back everything that a range kept which is unmapped at last.
+static void stuck_give(tide_device* device, tide__stuck* stuck) {
+  for (size_t i = 0; i < stuck->count; i++) tide__physical_give(device, stuck->handles[i]);
+  if (stuck->range_bytes > 0) {
+    tide__ignore(
+        tide_machine_address_release(device->machine, tide__pointer(stuck->address), stuck->range_bytes));
+  }
+  stuck_free(device, stuck);
+}
+
+void tide__stuck_retry(tide_device* device) {
+  tide__stuck* list = device->stuck;
+  if (list == NULL) return;
+  const tide_error before = *tide_last_error();
+  device->stuck = NULL;
+  while (list != NULL) {
+    tide__stuck* const stuck = list;
+    list = stuck->next;
+    const bool has_room = tide__orphans_reserve(device, stuck->count) == TIDE_OK;
+    if (has_room && handles_unmap_again(device, stuck)) {
+      stuck_give(device, stuck);
+    } else if (!has_room) {
+      stuck->next = device->stuck;
+      device->stuck = stuck;
+    }
+  }
+  tide__error_restore(&before);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -285,10 +349,12 @@ static tide_status home_fill(const tide__request* request, tide__segment* segmen
   size_t count = 0;
   TIDE_TRY(tide__map_cover(&device->map, address, bytes, segment->is_small));
   TIDE_TRY(tide__handles_make(device, bytes, handle_bytes, &handles, &count));
+  tide__stuck* stuck = NULL;
   tide_status status = tide__home_make_room(device, segment, count);
-  if (status == TIDE_OK) status = tide__handles_map(device, handles, count, address);
+  if (status == TIDE_OK) status = tide__handles_map(device, handles, count, address, &stuck);
   if (status != TIDE_OK) {
     const tide_error error = *tide_last_error();
+    tide__stuck_keep(stuck, handles, count);
     tide__handles_free(device, handles, count);
     tide__error_restore(&error);
     return status;
@@ -300,7 +366,7 @@ static tide_status home_fill(const tide__request* request, tide__segment* segmen
   return TIDE_OK;
 }
 
-static void grow_tell(const tide__request* request, uint64_t address, uint64_t bytes) {
+void tide__home_tell_growth(const tide__request* request, uint64_t address, uint64_t bytes) {
   tide_device* const device = request->device;
   const int kind = request->shelf == TIDE__SMALL ? TIDE_STAT_SMALL : TIDE_STAT_LARGE;
   tide__reserved_rise(device, request->pool, bytes, kind, false);
@@ -365,7 +431,7 @@ tide_status tide__home_grow(const tide__request* request, const tide__growth* gr
   tide__mutex_lock(&request->lane->lock);
   *out = grow_join_locked(request->lane, &g);
   tide__mutex_unlock(&request->lane->lock);
-  if (bytes > 0) grow_tell(request, address, bytes);
+  if (bytes > 0) tide__home_tell_growth(request, address, bytes);
   return TIDE_OK;
 }
 
@@ -388,7 +454,8 @@ static tide_status block_map_at_home(tide_device* device, const tide__block* blo
       i++;
       continue;
     }
-    TIDE_TRY(tide__handles_map(device, &home->handles[i], run, home->handles[i]->address));
+    tide__stuck* stuck = NULL;
+    TIDE_TRY(tide__handles_map(device, &home->handles[i], run, home->handles[i]->address, &stuck));
     tide__mutex_lock(&block->segment->lane->lock);
     for (size_t k = i; k < i + run; k++) {
       home->handles[k]->is_mapped = true;
@@ -408,8 +475,7 @@ static uint64_t block_take_users(const tide__block* block) {
   tide__mutex_lock(&lane->lock);
   for (size_t i = handle_index_at(home, block->address);
        i < home->count && home->handles[i]->address < tide__block_end(block); i++) {
-    users |= home->handles[i]->users;
-    tide__handle_set_users_locked(home->handles[i], tide__lane_bit(lane));
+    users |= tide__handle_take_locked(home->handles[i], lane);
   }
   tide__mutex_unlock(&lane->lock);
   return users;
@@ -423,7 +489,7 @@ tide_status tide__home_prepare(tide_device* device, tide__block* block) {
   const tide_status status = tide__order_wait(device, lane, users);
   if (status == TIDE_OK) return TIDE_OK;
   tide__mutex_lock(&lane->lock);
-  tide__home_add_users_locked(block->segment->home, block->address, block->bytes, users);
+  tide__home_add_users_locked(block->segment->home, block->address, block->bytes, users, true);
   tide__mutex_unlock(&lane->lock);
   return status;
 }
@@ -468,10 +534,10 @@ static handle_range block_handles(const tide__block* block) {
 
 // Waits until no work uses handles that are idle.
 static tide_status handles_quiesce(tide_device* device, const tide__segment* segment, handle_range range) {
-  uint64_t users = 0;
-  for (size_t i = range.first; i < range.end; i++) users |= segment->home->handles[i]->users;
-  if ((users & ~tide__lane_bit(segment->lane)) == 0) return tide__lane_quiesce(device, segment->lane, true);
-  return tide_machine_device_synchronize(device->machine, device->index);
+  bool is_lent = false;
+  for (size_t i = range.first; i < range.end; i++) is_lent |= segment->home->handles[i]->is_lent;
+  return is_lent ? tide_machine_device_synchronize(device->machine, device->index)
+                 : tide__lane_quiesce(device, segment->lane, true);
 }
 
 // Unmaps one idle handle everywhere and gives its memory back.

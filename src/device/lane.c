@@ -449,7 +449,8 @@ static void block_rest_locked(tide_device* device, tide__block* block, const tid
     tide__view_block_end_locked(device, block, moment);
   } else {
     if (block->segment->home != NULL && block->segment->home->odd_count != 0) {
-      tide__home_add_users_locked(block->segment->home, block->address, block->bytes, tide__lane_bit(lane));
+      tide__home_add_users_locked(block->segment->home, block->address, block->bytes, tide__lane_bit(lane),
+                                  false);
     }
     tide__block_merge_locked(lane, block, TIDE__BLOCK_FREE);
     tide__shelf_put_locked(block, true);

@@ -4,32 +4,31 @@
 // Memory that goes from one stream to another while work that uses it is still queued. Each handle knows the
 // lanes whose work may touch it, as bits by the number of the lane: a lane is added when a block of its
 // stream over the handle is released, and taken off when another lane has waited for it. Who takes bytes of
-// a handle lets its stream wait, on the device, for all other lanes there: for what is queued on them by
-// now, so also for lanes that have the same bit. The host never waits.
+// a handle lets its stream wait, on the device, for all other lanes with these bits, for what is queued on
+// them by now. With more than 64 lanes several have one bit, and then more is waited for than need be. The
+// host never waits.
 #include "device/allocator.h"
-
-static tide_status event_get(tide_device* device) {
-  if (device->order_event != NULL) return TIDE_OK;
-  return tide_machine_event_new(device->machine, device->index, &device->order_event);
-}
 
 // A stream that is gone cannot be waited for in another; its work may still run.
 static tide_status lane_wait_for(tide_device* device, const tide__lane* lane, const tide__lane* other) {
+  if (device->order_event == NULL) {
+    TIDE_TRY(tide_machine_event_new(device->machine, device->index, &device->order_event));
+  }
+  const tide_error before = *tide_last_error();
   const tide_status status =
       tide_machine_event_record(device->machine, device->index, device->order_event, other->stream);
-  if (status == TIDE_ERR_HANDLE) return tide_machine_device_synchronize(device->machine, device->index);
+  if (status == TIDE_ERR_HANDLE) {
+    tide__error_restore(&before);
+    return tide_machine_device_synchronize(device->machine, device->index);
+  }
   TIDE_TRY(status);
   return tide_machine_stream_wait(device->machine, device->index, lane->stream, device->order_event);
 }
 
 tide_status tide__order_wait(tide_device* device, const tide__lane* lane, uint64_t users) {
-  if ((users & ~tide__lane_bit(lane)) == 0) return TIDE_OK;
-  const tide_error before = *tide_last_error();
-  TIDE_TRY(event_get(device));
   tide__lane* other = tide__lane_next(device, lane->pool, NULL);
   for (; other != NULL; other = tide__lane_next(device, lane->pool, other)) {
     if (other != lane && (users & tide__lane_bit(other)) != 0) TIDE_TRY(lane_wait_for(device, lane, other));
   }
-  tide__error_restore(&before);
   return TIDE_OK;
 }

@@ -148,6 +148,7 @@ static tide_status pool_give_kind(tide_device* device, tide__pool* pool, bool is
 tide_status tide__reclaim_pool(tide_device* device, tide__pool* pool, const tide__moment* moment) {
   const bool is_small_first = pool != &device->default_pool;
   tide__expand_free_orphans(device);
+  tide__stuck_retry(device);
   TIDE_TRY(tide__views_trim(device, pool));
   TIDE_TRY(pool_give_kind(device, pool, is_small_first, moment));
   return pool_give_kind(device, pool, !is_small_first, moment);
@@ -337,7 +338,9 @@ static tide_status trim_at_gate(tide_device* device, tide_pool number, const tid
   }
   if (is_capturing) return tide__reclaim_unused(device, moment);
   TIDE_TRY(tide__timeline_wait(device, NULL, moment));
-  return tide__reclaim_all(device, moment);
+  const tide_status status = tide__reclaim_all(device, moment);
+  tide__totals_forget_peak(device);
+  return status;
 }
 
 static tide_status trim(tide_device* device, tide_pool pool) {

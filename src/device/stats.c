@@ -21,14 +21,19 @@ static void stats_add(tide_stat stats[TIDE_STAT_KINDS], const tide__tally* tally
   stat_change(&stats[TIDE_STAT_LARGE], large->sum[what], large->high[what], large->rises[what]);
 }
 
+// What is active is about to rise by so much on the way.
+static void peak_active_raise(tide_device* device, int64_t rise) {
+  const tide_stat* const active = &device->totals.active_bytes[TIDE_STAT_ALL];
+  device->peak_active = tide__max(device->peak_active, (uint64_t)(active->current + rise));
+}
+
 void tide__totals_add(tide_device* device, tide__tally* tally) {
   tide_device_stats* const totals = &device->totals;
   tide__mutex_lock(&device->totals_lock);
   stats_add(totals->allocation, tally, TIDE__TALLY_BLOCKS);
   stats_add(totals->active, tally, TIDE__TALLY_BLOCKS);
   stats_add(totals->allocated_bytes, tally, TIDE__TALLY_BYTES);
-  const int64_t active = totals->active_bytes[TIDE_STAT_ALL].current + tally->both_high[TIDE__TALLY_BYTES];
-  device->peak_active = tide__max(device->peak_active, (uint64_t)active);
+  peak_active_raise(device, tally->both_high[TIDE__TALLY_BYTES]);
   stats_add(totals->active_bytes, tally, TIDE__TALLY_BYTES);
   stats_add(totals->requested_bytes, tally, TIDE__TALLY_REQUESTED_BYTES);
   stats_add(totals->inactive_split, tally, TIDE__TALLY_SPLITS);
@@ -64,6 +69,14 @@ static void pool_settle(tide_device* device, tide__pool* pool) {
     tide__lane_settle_locked(device, lane);
     tide__mutex_unlock(&lane->lock);
   }
+}
+
+void tide__totals_forget_peak(tide_device* device) {
+  tide__totals_settle(device);
+  tide__mutex_lock(&device->totals_lock);
+  const uint64_t active = (uint64_t)device->totals.active_bytes[TIDE_STAT_ALL].current;
+  device->peak_active = tide__max(active, tide__load_relaxed(&device->reserved_bytes));
+  tide__mutex_unlock(&device->totals_lock);
 }
 
 void tide__totals_settle(tide_device* device) {

@@ -19,6 +19,10 @@
 #define VIEW_WINDOW_BYTES ((uint64_t)64 << 20)
 #define END_LEAST_BYTES ((uint64_t)1 << 20)
 enum { STITCH_ATTEMPTS = 8, SPARES_AT_FIRST = 64 };
+enum {
+  VIEWS_MOST = 4096,
+  VIEW_BYTES_MOST = 8
+};  // of views that are kept: how many, and times what is reserved
 
 // One stitch or use on its way.
 typedef struct stitching {
@@ -27,6 +31,7 @@ typedef struct stitching {
   uint64_t* handle_bytes;  // owned
   size_t handle_count;
   size_t handle_capacity;
+  size_t byte_capacity;
   tide__stitch_run* runs;  // owned
   size_t run_count;
   size_t run_capacity;
@@ -35,6 +40,7 @@ typedef struct stitching {
   tide__block* pieces;  // taken, in order, by heap_next
   tide__block** last_piece;
   uint64_t users;  // lanes whose work may still use the pieces
+  size_t mapped;   // handles, in a new view
 } stitching;
 
 // ---------------------------------------------------------------------------------------------------
@@ -155,12 +161,6 @@ static bool piece_take_locked(stitching* s, const tide__handle* handle, uint64_t
   return true;
 }
 
-// The handle's memory is of this lane from now on.
-static void handle_take_locked(stitching* s, tide__handle* handle) {
-  s->users |= handle->users;
-  tide__handle_set_users_locked(handle, tide__lane_bit(s->request->lane));
-}
-
 // How many handles follow each other at home from the first on, as far as `bytes` from `start` reach, and how
 // many bytes of them that is.
 static size_t stretch_measure(tide__handle* const* handles, size_t count, uint64_t start, uint64_t bytes,
@@ -184,7 +184,7 @@ static bool pieces_take_locked(stitching* s, tide__handle* const* handles, size_
     uint64_t own = 0;
     const size_t stretch = stretch_measure(handles, count, start, bytes, &own);
     if (!piece_take_locked(s, handles[0], handles[0]->address + start, own)) return false;
-    for (size_t i = 0; i < stretch; i++) handle_take_locked(s, handles[i]);
+    for (size_t i = 0; i < stretch; i++) s->users |= tide__handle_take_locked(handles[i], s->request->lane);
     handles += stretch;
     count -= stretch;
     bytes -= own;
@@ -200,7 +200,7 @@ void tide__pieces_give(tide_device* device, tide__block* pieces, uint64_t users)
     tide__lane* const lane = piece->segment->lane;
     pieces = piece->heap_next;
     tide__mutex_lock(&lane->lock);
-    tide__home_add_users_locked(piece->segment->home, piece->address, piece->bytes, users);
+    tide__home_add_users_locked(piece->segment->home, piece->address, piece->bytes, users, true);
     tide__block_return_locked(piece, true);
     tide__mutex_unlock(&lane->lock);
   }
@@ -276,7 +276,8 @@ void tide__view_block_end_locked(tide_device* device, tide__block* block, const 
       lane->leaving = piece;
       continue;
     }
-    tide__home_add_users_locked(piece->segment->home, piece->address, piece->bytes, tide__lane_bit(lane));
+    tide__home_add_users_locked(piece->segment->home, piece->address, piece->bytes, tide__lane_bit(lane),
+                                false);
     tide__block_return_locked(piece, true);
   }
 }
@@ -286,8 +287,11 @@ static tide_status view_block_finish(stitching* s, tide__block* block, tide__blo
   tide_device* const device = s->request->device;
   const tide_status status = tide__order_wait(device, s->request->lane, s->users);
   if (status == TIDE_OK) {
+    uint32_t count = 1;
+    for (const tide__block* piece = block->pieces; piece != NULL; piece = piece->heap_next) count++;
+    if (count > tide__load_relaxed(&device->most_pieces)) tide__store_relaxed(&device->most_pieces, count);
+    tide__history_make_room(device, TIDE__STEP_ENTRIES + count);
     block_tell(device, block, &s->request->moment, true);
-    if (tide__is_recording(device)) tide__history_make_room(device, TIDE__STEP_ENTRIES);
     *out = block;
     return TIDE_OK;
   }
@@ -386,9 +390,8 @@ tide_status tide__view_use(const tide__request* request, tide__block** out) {
 
 static bool handles_get_room(stitching* s, size_t count) {
   const tide_heap* const heap = s->request->device->heap;
-  size_t capacity = s->handle_capacity;
-  return tide__heap_grow(heap, (void**)&s->handles, &capacity, count, sizeof *s->handles) &&
-         tide__heap_grow(heap, (void**)&s->handle_bytes, &s->handle_capacity, count, sizeof *s->handle_bytes);
+  return tide__heap_grow(heap, (void**)&s->handles, &s->handle_capacity, count, sizeof *s->handles) &&
+         tide__heap_grow(heap, (void**)&s->handle_bytes, &s->byte_capacity, count, sizeof *s->handle_bytes);
 }
 
 // Notes the holes of a home, as runs of handles.
@@ -470,6 +473,191 @@ static tide_status holes_note(stitching* s) {
 }
 
 // ---------------------------------------------------------------------------------------------------
+// Giving views back
+
+static void view_free(tide_device* device, tide__view* view) {
+  if (view == NULL) return;
+  tide__heap_release(device->heap, view->handles, view->count, sizeof *view->handles);
+  tide__heap_release(device->heap, view->offsets, view->count, sizeof *view->offsets);
+  tide__heap_release(device->heap, view, 1, sizeof *view);
+}
+
+// The view of a lane that comes after `segment` (NULL: the first); NULL at the end.
+static tide__segment* view_next(tide__lane* lane, const tide__segment* segment) {
+  tide__link* link = segment != NULL ? segment->link.next : lane->segments.next;
+  while (link != &lane->segments && TIDE_OWNER(link, tide__segment, link)->view == NULL) link = link->next;
+  return link != &lane->segments ? TIDE_OWNER(link, tide__segment, link) : NULL;
+}
+
+static tide_status view_unmap_handle(tide_device* device, tide__segment* segment, size_t index) {
+  tide__view* const view = segment->view;
+  tide__handle* const handle = view->handles[index];
+  TIDE_TRY(tide_machine_unmap(device->machine, tide__pointer(segment->address + view->offsets[index]),
+                              handle->bytes));
+  handle->view_places--;
+  view->handles[index] = NULL;
+  view->is_broken = true;
+  return TIDE_OK;
+}
+
+tide_status tide__views_drop_handle(tide_device* device, tide__handle* handle) {
+  tide__pool* const pool = handle->home->lane->pool;
+  tide__lane* lane = tide__lane_next(device, pool, NULL);
+  for (; lane != NULL && handle->view_places > 0; lane = tide__lane_next(device, pool, lane)) {
+    tide__segment* segment = view_next(lane, NULL);
+    for (; segment != NULL && handle->view_places > 0; segment = view_next(lane, segment)) {
+      for (size_t i = 0; i < segment->view->count; i++) {
+        if (segment->view->handles[i] == handle) TIDE_TRY(view_unmap_handle(device, segment, i));
+      }
+    }
+  }
+  return TIDE_OK;
+}
+
+static void view_discount(tide_device* device, const tide__segment* segment) {
+  device->view_bytes -= segment->bytes;
+  device->view_count--;
+  segment->lane->view_count--;
+}
+
+// Gives the addresses of a view back that no block is in, and that no work uses any more.
+static tide_status view_drop(tide_device* device, tide__segment* segment) {
+  tide__lane* const lane = segment->lane;
+  tide__view* const view = segment->view;
+  for (size_t i = 0; i < view->count; i++) {
+    if (view->handles[i] != NULL) TIDE_TRY(view_unmap_handle(device, segment, i));
+  }
+  TIDE_TRY(tide_machine_address_release(device->machine, tide__pointer(segment->address), segment->bytes));
+  tide__mutex_lock(&lane->lock);
+  tide__segment_unlink_locked(segment);
+  tide__mutex_unlock(&lane->lock);
+  if (view->end == NULL) {
+    view_discount(device, segment);
+  } else {
+    tide__ignore(tide_machine_event_free(device->machine, view->end));
+    device->retired_count--;
+  }
+  view_free(device, view);
+  tide__segment_free(device, segment);
+  return TIDE_OK;
+}
+
+static bool view_is_idle(const tide__segment* segment) {
+  tide__mutex_lock(&segment->lane->lock);
+  const bool is_idle = segment->view->live == 0;
+  tide__mutex_unlock(&segment->lane->lock);
+  return is_idle;
+}
+
+tide_status tide__views_trim(tide_device* device, tide__pool* pool) {
+  tide__lane* lane = tide__lane_next(device, pool, NULL);
+  for (; lane != NULL; lane = tide__lane_next(device, pool, lane)) {
+    tide__segment* next = NULL;
+    for (tide__segment* segment = view_next(lane, NULL); segment != NULL; segment = next) {
+      next = view_next(lane, segment);
+      if (!view_is_idle(segment)) continue;
+      TIDE_TRY(tide__lane_quiesce(device, lane, true));
+      TIDE_TRY(view_drop(device, segment));
+    }
+  }
+  return TIDE_OK;
+}
+
+void tide__view_destroy(tide_device* device, tide__segment* segment) {
+  const tide__view* const view = segment->view;
+  for (size_t i = 0; i < view->count; i++) {
+    if (view->handles[i] == NULL) continue;
+    void* const address = tide__pointer(segment->address + view->offsets[i]);
+    tide__ignore(tide_machine_unmap(device->machine, address, view->handles[i]->bytes));
+  }
+  tide__ignore(
+      tide_machine_address_release(device->machine, tide__pointer(segment->address), segment->bytes));
+  if (view->end != NULL) tide__ignore(tide_machine_event_free(device->machine, view->end));
+  view_free(device, segment->view);
+}
+
+tide_status tide__view_add_peer(tide_device* device, const tide__segment* segment, int peer) {
+  const tide__view* const view = segment->view;
+  for (size_t i = 0; i < view->count; i++) {
+    if (view->handles[i] == NULL) continue;
+    TIDE_TRY(tide_machine_set_access(device->machine, tide__pointer(segment->address + view->offsets[i]),
+                                     view->handles[i]->bytes, peer, TIDE_ACCESS_READ_WRITE));
+  }
+  return TIDE_OK;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Too many views
+
+static bool views_are_many(tide_device* device) {
+  return device->view_count > VIEWS_MOST ||
+         device->view_bytes / VIEW_BYTES_MOST > tide__load_relaxed(&device->reserved_bytes);
+}
+
+// The view that was not used for longest, of those that no block is in.
+static tide__segment* view_oldest(tide_device* device, tide__pool* pool) {
+  tide__segment* oldest = NULL;
+  tide__lane* lane = tide__lane_next(device, pool, NULL);
+  for (; lane != NULL; lane = tide__lane_next(device, pool, lane)) {
+    for (tide__segment* segment = view_next(lane, NULL); segment != NULL;
+         segment = view_next(lane, segment)) {
+      const bool is_older = oldest == NULL || segment->view->last_use < oldest->view->last_use;
+      if (segment->view->end == NULL && is_older && view_is_idle(segment)) oldest = segment;
+    }
+  }
+  return oldest;
+}
+
+// A view that serves no more. Its work may still run: it is unmapped when an event behind that has passed.
+static tide_status view_retire(tide_device* device, tide__segment* segment) {
+  tide_event event = NULL;
+  TIDE_TRY(tide_machine_event_new(device->machine, device->index, &event));
+  const tide_status status =
+      tide_machine_event_record(device->machine, device->index, event, segment->lane->stream);
+  if (status != TIDE_OK) {
+    tide__ignore(tide_machine_event_free(device->machine, event));
+    return status;
+  }
+  segment->view->end = event;
+  segment->view->is_broken = true;
+  view_discount(device, segment);
+  device->retired_count++;
+  return TIDE_OK;
+}
+
+// Unmaps retired views whose work is done, of at most so many handles.
+static tide_status views_unmap_retired(tide_device* device, tide__pool* pool, size_t most) {
+  tide__lane* lane = tide__lane_next(device, pool, NULL);
+  for (; lane != NULL; lane = tide__lane_next(device, pool, lane)) {
+    tide__segment* next = NULL;
+    for (tide__segment* segment = view_next(lane, NULL); segment != NULL; segment = next) {
+      bool is_done = false;
+      const size_t count = segment->view->count;
+      next = view_next(lane, segment);
+      if (segment->view->end == NULL || count > most) continue;
+      TIDE_TRY(tide_machine_event_query(device->machine, segment->view->end, &is_done));
+      if (!is_done) continue;
+      TIDE_TRY(view_drop(device, segment));
+      most -= count;
+    }
+  }
+  return TIDE_OK;
+}
+
+// After a stitch that mapped so many handles. What fails is tried again with the next.
+static void views_keep_few(tide_device* device, tide__pool* pool, size_t mapped) {
+  const tide_error before = *tide_last_error();
+  tide_status status = TIDE_OK;
+  while (status == TIDE_OK && views_are_many(device)) {
+    tide__segment* const oldest = view_oldest(device, pool);
+    if (oldest == NULL) break;
+    status = view_retire(device, oldest);
+  }
+  if (device->retired_count > 0) tide__ignore(views_unmap_retired(device, pool, tide__max(mapped, 64)));
+  tide__error_restore(&before);
+}
+
+// ---------------------------------------------------------------------------------------------------
 // Making a view
 
 // A view on its way.
@@ -481,18 +669,11 @@ typedef struct new_view {
   tide__segment* home;  // where new handles have their place
   tide__handle** made;  // owned: the new handles
   size_t made_count;
-  size_t first_new;      // part
-  tide__block* fresh;    // their place, as far as the block has it, LENT
-  tide__block* rest;     // and beyond, BUSY
-  uint64_t fresh_bytes;  // of the block
+  size_t first_new;    // part
+  tide__block* fresh;  // their place, as far as the block has it, LENT
+  tide__block* rest;   // and beyond, BUSY
+  uint64_t fresh_address;
 } new_view;
-
-static void view_free(tide_device* device, tide__view* view) {
-  if (view == NULL) return;
-  tide__heap_release(device->heap, view->handles, view->count, sizeof *view->handles);
-  tide__heap_release(device->heap, view->offsets, view->count, sizeof *view->offsets);
-  tide__heap_release(device->heap, view, 1, sizeof *view);
-}
 
 static void new_view_free(tide_device* device, new_view* n) {
   if (n->segment != NULL) {
@@ -540,7 +721,7 @@ static tide_status view_plan(stitching* s, const tide__growth* growth, bool uses
                                          .run_count = uses_holes ? s->run_count : 0,
                                          .granularity = tide__home_unit(device),
                                          .handle_bytes = growth->handle_bytes,
-                                         .growth_left = growth->slack_left,
+                                         .growth_left = tide__min(growth->slack_left, growth->limit_left),
                                          .end_least = END_LEAST_BYTES };
   TIDE_TRY(tide__stitch_plan_make(&problem, device->heap, &n->plan));
   TIDE_REQUIRE(n->plan.created <= growth->limit_left, TIDE_ERR_NO_MEMORY,
@@ -557,6 +738,7 @@ static void fresh_take_locked(stitching* s, new_view* n, uint64_t bytes) {
     n->rest = tide__block_cut_back_locked(s->request->lane, n->fresh, n->plan.created - bytes);
   }
   n->fresh->state = TIDE__BLOCK_LENT;
+  n->fresh_address = n->fresh->address;
   piece_add(s, n->fresh);
 }
 
@@ -617,7 +799,14 @@ static tide_status view_map(stitching* s, const tide__growth* growth, new_view* 
   }
   TIDE_TRY(tide_machine_address_reserve(device->machine, device->index, n->bytes, 0, NULL, &n->address));
   TIDE_TRY(tide__map_cover(&device->map, tide__address(n->address), n->bytes, false));
-  return tide__handles_map(device, view->handles, view->count, tide__address(n->address));
+  tide__stuck* stuck = NULL;
+  const tide_status status =
+      tide__handles_map(device, view->handles, view->count, tide__address(n->address), &stuck);
+  if (stuck == NULL) return status;
+  tide__stuck_keep(stuck, n->made, n->made_count);
+  stuck->range_bytes = n->bytes;
+  n->address = NULL;
+  return status;
 }
 
 static void view_unmap(const stitching* s, new_view* n) {
@@ -654,9 +843,9 @@ static tide__block* view_commit(stitching* s, new_view* n) {
   tide__block* const block = view_commit_locked(s, n);
   tide__mutex_unlock(&s->request->lane->lock);
   tide__heap_release(device->heap, n->made, n->made_count, sizeof *n->made);
+  s->mapped = n->segment->view->count;
   n->segment = NULL;  // it is the lane's now
-  const uint64_t created = n->plan.created;
-  if (created > 0) tide__reserved_rise(device, s->request->pool, created, TIDE_STAT_LARGE, false);
+  if (n->plan.created > 0) tide__home_tell_growth(s->request, n->fresh_address, n->plan.created);
   return block;
 }
 
@@ -688,105 +877,10 @@ tide_status tide__view_make(const tide__request* request, const tide__growth* gr
   for (int i = 0; i < STITCH_ATTEMPTS && status == TIDE_OK && *out == NULL; i++) {
     status = view_try(&s, growth, i + 1 < STITCH_ATTEMPTS, out);
   }
+  if (*out != NULL) views_keep_few(request->device, request->pool, s.mapped);
   spares_give(&s);
   tide__heap_release(heap, s.handles, s.handle_capacity, sizeof *s.handles);
-  tide__heap_release(heap, s.handle_bytes, s.handle_capacity, sizeof *s.handle_bytes);
+  tide__heap_release(heap, s.handle_bytes, s.byte_capacity, sizeof *s.handle_bytes);
   tide__heap_release(heap, s.runs, s.run_capacity, sizeof *s.runs);
   return status;
-}
-
-// ---------------------------------------------------------------------------------------------------
-// Giving views back
-
-// The view of a lane that comes after `segment` (NULL: the first); NULL at the end.
-static tide__segment* view_next(tide__lane* lane, const tide__segment* segment) {
-  tide__link* link = segment != NULL ? segment->link.next : lane->segments.next;
-  while (link != &lane->segments && TIDE_OWNER(link, tide__segment, link)->view == NULL) link = link->next;
-  return link != &lane->segments ? TIDE_OWNER(link, tide__segment, link) : NULL;
-}
-
-static tide_status view_unmap_handle(tide_device* device, tide__segment* segment, size_t index) {
-  tide__view* const view = segment->view;
-  tide__handle* const handle = view->handles[index];
-  TIDE_TRY(tide_machine_unmap(device->machine, tide__pointer(segment->address + view->offsets[index]),
-                              handle->bytes));
-  handle->view_places--;
-  view->handles[index] = NULL;
-  view->is_broken = true;
-  return TIDE_OK;
-}
-
-tide_status tide__views_drop_handle(tide_device* device, tide__handle* handle) {
-  tide__pool* const pool = handle->home->lane->pool;
-  tide__lane* lane = tide__lane_next(device, pool, NULL);
-  for (; lane != NULL && handle->view_places > 0; lane = tide__lane_next(device, pool, lane)) {
-    tide__segment* segment = view_next(lane, NULL);
-    for (; segment != NULL && handle->view_places > 0; segment = view_next(lane, segment)) {
-      for (size_t i = 0; i < segment->view->count; i++) {
-        if (segment->view->handles[i] == handle) TIDE_TRY(view_unmap_handle(device, segment, i));
-      }
-    }
-  }
-  return TIDE_OK;
-}
-
-// Gives the addresses of a view back that no block is in, and that no work uses any more.
-static tide_status view_drop(tide_device* device, tide__segment* segment) {
-  tide__lane* const lane = segment->lane;
-  tide__view* const view = segment->view;
-  TIDE_TRY(tide__lane_quiesce(device, lane, true));
-  for (size_t i = 0; i < view->count; i++) {
-    if (view->handles[i] != NULL) TIDE_TRY(view_unmap_handle(device, segment, i));
-  }
-  TIDE_TRY(tide_machine_address_release(device->machine, tide__pointer(segment->address), segment->bytes));
-  tide__mutex_lock(&lane->lock);
-  tide__segment_unlink_locked(segment);
-  tide__mutex_unlock(&lane->lock);
-  device->view_bytes -= segment->bytes;
-  device->view_count--;
-  lane->view_count--;
-  view_free(device, view);
-  tide__segment_free(device, segment);
-  return TIDE_OK;
-}
-
-static bool view_is_idle(const tide__segment* segment) {
-  tide__mutex_lock(&segment->lane->lock);
-  const bool is_idle = segment->view->live == 0;
-  tide__mutex_unlock(&segment->lane->lock);
-  return is_idle;
-}
-
-tide_status tide__views_trim(tide_device* device, tide__pool* pool) {
-  tide__lane* lane = tide__lane_next(device, pool, NULL);
-  for (; lane != NULL; lane = tide__lane_next(device, pool, lane)) {
-    tide__segment* next = NULL;
-    for (tide__segment* segment = view_next(lane, NULL); segment != NULL; segment = next) {
-      next = view_next(lane, segment);
-      if (view_is_idle(segment)) TIDE_TRY(view_drop(device, segment));
-    }
-  }
-  return TIDE_OK;
-}
-
-void tide__view_destroy(tide_device* device, tide__segment* segment) {
-  const tide__view* const view = segment->view;
-  for (size_t i = 0; i < view->count; i++) {
-    if (view->handles[i] == NULL) continue;
-    void* const address = tide__pointer(segment->address + view->offsets[i]);
-    tide__ignore(tide_machine_unmap(device->machine, address, view->handles[i]->bytes));
-  }
-  tide__ignore(
-      tide_machine_address_release(device->machine, tide__pointer(segment->address), segment->bytes));
-  view_free(device, segment->view);
-}
-
-tide_status tide__view_add_peer(tide_device* device, const tide__segment* segment, int peer) {
-  const tide__view* const view = segment->view;
-  for (size_t i = 0; i < view->count; i++) {
-    if (view->handles[i] == NULL) continue;
-    TIDE_TRY(tide_machine_set_access(device->machine, tide__pointer(segment->address + view->offsets[i]),
-                                     view->handles[i]->bytes, peer, TIDE_ACCESS_READ_WRITE));
-  }
-  return TIDE_OK;
 }

@@ -512,7 +512,7 @@ T_TEST_OVER(test_cpu_threads__looking_against_slabs_that_end, onlooker_caches) {
   t_thread_start(&thread, onlooker_run, &o);
   tide_cpu* cache = cache_open(NULL);
 
-  for (size_t round = 0; round < t_scaled(500); round++) {
+  for (size_t round = 0; round < t_scaled(is_many ? 100 : 500); round++) {
     void* blocks[COUNT];
     for (size_t i = 0; i < COUNT; i++) {
       blocks[i] = cache_take(cache, 60000);
