@@ -365,7 +365,8 @@ extern const tide__policy tide__policy_torch;
 extern const tide__policy tide__policy_tide;
 // A rung of both: looks into the idle memory of pools that offer it to requests that would fail.
 tide_status tide__rung_borrow(tide__request* request, tide__block** out);
-// How memory of a pool is decided about: pools with functions of their own for segments always as in torch.
+// How memory of a pool is decided about: pools with functions of their own for segments, and those in which
+// each block is a segment, always as in torch.
 const tide__policy* tide__policy_of(tide_device* device, const tide__pool* pool);
 
 // --- device.c: settings, the gate -------------------------------------------------------------------

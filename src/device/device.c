@@ -122,7 +122,7 @@ static tide_status options_check(const tide_device* device, const tide_device_op
 
 const tide__policy* tide__policy_of(tide_device* device, const tide__pool* pool) {
   const bool is_tide = tide__device_options(device)->policy == TIDE_POLICY_TIDE &&
-                       pool->options.segment_alloc == NULL;
+                       pool->options.segment_alloc == NULL && !tide__load_relaxed(&pool->no_split);
   return is_tide ? &tide__policy_tide : &tide__policy_torch;
 }
 

@@ -140,6 +140,7 @@ static tide_status or_none(tide_status status) { return status == TIDE_ERR_NO_ME
 
 // Makes memory, or stitches what is idle; where that must not be, only makes memory.
 static tide_status rung_make(tide__request* request, tide__block** out) {
+  if (request->rounded > request->device->total_bytes) return TIDE_OK;
   const tide__growth growth = growth_of(request);
   tide__stuck_retry(request->device);
   if (!may_stitch(request)) return or_none(tide__home_grow(request, &growth, growth.limit_left, out));

@@ -864,9 +864,12 @@ static tide_status view_try(stitching* s, const tide__growth* growth, bool uses_
   new_view n = { .segment = NULL };
   bool is_taken = false;
   tide_status status = view_plan(s, growth, uses_holes, &n);
-  if (status == TIDE_OK) status = view_take(s, &n, &is_taken);
+  const bool is_all_new = status == TIDE_OK && n.plan.created == n.bytes;
+  if (status == TIDE_OK && !is_all_new) status = view_take(s, &n, &is_taken);
   if (is_taken) status = view_build(s, growth, &n, out);
   new_view_free(device, &n);
+  // What is new as a whole needs no view: its place at home is as good.
+  if (is_all_new) status = tide__home_grow(s->request, growth, growth->limit_left, out);
   return status;
 }
 
