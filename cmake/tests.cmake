@@ -12,10 +12,25 @@ if(TARGET tidemark_tool)
   list(APPEND TIDEMARK_TEST_ENVIRONMENT "TIDEMARK_BIN=$<TARGET_FILE:tidemark_tool>")
 endif()
 
+# Those that take long begin first, so that no processor waits for the last of them.
+set(TIDEMARK_LONG_TESTS command preload install prop_ledger prop_plan fuzz_cpu test_format test_incremental
+    test_replay_verbs)
+
 function(tidemark_test name)
   add_test(NAME ${name} COMMAND ${ARGN})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${TIDEMARK_TEST_TIMEOUT} SKIP_RETURN_CODE 77
                        ENVIRONMENT "${TIDEMARK_TEST_ENVIRONMENT}")
+  if(name IN_LIST TIDEMARK_LONG_TESTS)
+    set_tests_properties(${name} PROPERTIES COST 100)
+  endif()
+endfunction()
+
+# A program of tests. Its own code is optimised little: most of the time of a build would go into it.
+function(tidemark_test_program name)
+  tidemark_program(${name} ${ARGN})
+  target_include_directories(${name} PRIVATE src tests)
+  target_compile_options(${name} PRIVATE $<$<CONFIG:RelWithDebInfo>:-O1>)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
 endfunction()
 
 tidemark_sources(TIDEMARK_TEST_SOURCES "${PROJECT_SOURCE_DIR}/tests/*/test_*.c"
@@ -25,22 +40,18 @@ if(NOT TARGET tidemark_tool)
 endif()
 foreach(source IN LISTS TIDEMARK_TEST_SOURCES)
   cmake_path(GET source STEM name)
-  tidemark_program(${name} "${source}")
-  target_include_directories(${name} PRIVATE src tests)
+  tidemark_test_program(${name} "${source}")
   if(source MATCHES "/tests/tool/")
     target_link_libraries(${name} PRIVATE tidemark_verbs)
   endif()
-  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
   tidemark_test(${name} ${name})
 endforeach()
 
 # The corpus of each fuzz target, without a fuzzer.
 foreach(source IN LISTS TIDEMARK_FUZZ_SOURCES)
   cmake_path(GET source STEM name)
-  tidemark_program(replay_${name} "${source}" tests/replay_corpus.c)
-  target_include_directories(replay_${name} PRIVATE src tests)
+  tidemark_test_program(replay_${name} "${source}" tests/replay_corpus.c)
   target_compile_definitions(replay_${name} PRIVATE "FUZZ_TARGET=\"${name}\"")
-  set_target_properties(replay_${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
   tidemark_test(${name} replay_${name})
 endforeach()
 

@@ -446,7 +446,7 @@ static void expect_moments(const tide_trace* trace, const digest* wanted, size_t
 T_TEST_OVER(prop_ledger__shows_what_the_model_has, settings) {
   static model m;
   static digest wanted[ENTRIES];
-  for (size_t round = 0; round < t_scaled(2); round++) {
+  for (size_t round = 0; round < t_scaled_alone(2); round++) {
     memset(&m, 0, sizeof m);
     m.options = t_variant();
     m.rng = t_rng_new(round);
@@ -464,7 +464,7 @@ T_TEST_OVER(prop_ledger__finds_what_was_before, settings) {
   static model m;
   static digest wanted[ENTRIES];
   const bool is_exact = strcmp(t_variant(), "expandable_segments:True") == 0;
-  for (size_t round = 0; round < t_scaled(2); round++) {
+  for (size_t round = 0; round < t_scaled_alone(2); round++) {
     memset(&m, 0, sizeof m);
     m.options = t_variant();
     m.rng = t_rng_new(1000 + round);
@@ -544,7 +544,7 @@ static void live_close(live_run* run) {
 }
 
 T_TEST_OVER(prop_ledger__follows_a_living_allocator, settings) {
-  for (size_t round = 0; round < t_scaled(10); round++) {
+  for (size_t round = 0; round < t_scaled_alone(10); round++) {
     const bool is_whole = round % 2 == 0;
     live_run run = { .rng = t_rng_new(3000 + round) };
     live_open(&run, t_variant(), is_whole ? 1000000 : 60 + t_rng_below(&run.rng, 300));
@@ -593,7 +593,7 @@ static void add_random_list(tide_trace* trace, t_rng* rng) {
 }
 
 T_TEST(prop_ledger__fits_together_whatever_the_trace) {
-  for (size_t round = 0; round < t_scaled(400); round++) {
+  for (size_t round = 0; round < t_scaled_alone(400); round++) {
     t_rng rng = t_rng_new(2000 + round);
     tide_trace* const trace = empty_trace(settings[t_rng_below(&rng, 4)]);
     add_random_list(trace, &rng);
