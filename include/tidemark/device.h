@@ -94,12 +94,22 @@ typedef struct tide_device_options {
   bool captures_by_stream;
   uint8_t reserved3[5];
   tide_reserve address_reserve;  // of an expandable segment [expandable_segments_reserve]
+  // Of the policy `tide` (docs/tide.md), which of the options above takes memory_fraction, is_capture_reuse,
+  // has_audits, captures_by_stream and address_reserve.
+  double tide_slack;  // what may be reserved above the highest use before idle memory is stitched, as a share
+                      // of that [tide_slack]; 0 to 1
+  uint64_t tide_least_handle_bytes;  // physical memory is made in pieces of at least [tide_least_handle_mb]
+  uint64_t tide_most_handle_bytes;   //   and at most so many bytes [tide_most_handle_mb]
+  double tide_stitch_share;   // of the time since the allocator was made that stitching may take; above it
+                              // memory is made instead [tide_stitch_share]; 0 to 1; 1: no bound
+  uint64_t tide_floor_bytes;  // as much stays reserved when idle memory is given back [tide_floor_mb]
 } tide_device_options;
 // clang-format off
 #define TIDE_DEVICE_OPTIONS_INIT                                                                         \
   { sizeof(tide_device_options), TIDE_POLICY_TORCH, TIDE_NO_LIMIT, (uint64_t)20 << 20, 0, 0.0, 1.0, { 0 }, \
     false, false, false, false, false, false, false, 0, 1, 0, 0, NULL,                                   \
-    false, false, false, { 0, 0, 0, 0, 0 }, { 0.0, 0 } }
+    false, false, false, { 0, 0, 0, 0, 0 }, { 0.0, 0 },                                                  \
+    0.005, (uint64_t)2 << 20, (uint64_t)128 << 20, 1.0, 0 }
 // clang-format on
 
 // Reads a text in PyTorch's grammar, "key:value,key:value", into options; "=" is taken for the ":" behind a

@@ -294,6 +294,8 @@ struct tide_device {
   size_t view_count;             // both without retired ones
   size_t retired_count;          // of views
   tide__atomic_u32 most_pieces;  // of a block so far
+  uint64_t first_ns;             // when time was looked at for the first time, and
+  uint64_t stitch_ns;            // how much of it went into making views
   tide__stuck* stuck;            // owned
   tide_event order_event;        // owned; NULL until it is needed
 
@@ -531,7 +533,7 @@ typedef struct tide__growth {
   uint64_t limit_left;
 } tide__growth;
 // The smallest handle; all are multiples of it.
-uint64_t tide__home_unit(const tide_device* device);
+uint64_t tide__home_unit(tide_device* device);
 // Makes memory at the top of the home of a request's lane and shelf, behind what is idle there; the block is
 // BUSY. TIDE_OK without one if that would be more than `most` bytes.
 tide_status tide__home_grow(const tide__request* request, const tide__growth* growth, uint64_t most,

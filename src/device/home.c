@@ -593,6 +593,7 @@ static tide_status block_give_handles(tide_device* device, tide__block* block, c
   const handle_range range = block_handles(block);
   uint64_t from = 0;
   uint64_t to = 0;
+  const uint64_t floor = tide__device_options(device)->tide_floor_bytes;
   tide_status status = tide__lane_add_spares(device, segment->lane, 2);
   if (status == TIDE_OK && range.first < range.end) {
     status = tide__orphans_reserve(device, range.end - range.first);
@@ -600,6 +601,7 @@ static tide_status block_give_handles(tide_device* device, tide__block* block, c
     for (size_t i = range.end; i-- > range.first && status == TIDE_OK;) {
       const uint64_t begin = segment->home->handles[i]->address;
       const uint64_t end = handle_end(segment->home->handles[i]);
+      if (tide__load_relaxed(&device->reserved_bytes) - (to - from) < floor + (end - begin)) break;
       status = handle_drop(device, segment, i);
       if (status != TIDE_OK) break;
       from = begin;

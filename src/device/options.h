@@ -22,6 +22,7 @@
 #define TIDE__LARGE_SEGMENT_ABOVE ((uint64_t)10 << 20)  // bytes
 #define TIDE__LARGE_SEGMENT_MAX ((uint64_t)64 << 30)    // bytes
 #define TIDE__REGISTER_THREADS_MAX 128u
+#define TIDE__HANDLE_BYTES_MAX ((uint64_t)1 << 40)
 
 // Are these options that an allocator can work with? `call` is who asks, and opens the error's text.
 // Errors: TIDE_ERR_ARGUMENT; the text names the field, what it is and what it wants.

@@ -12,9 +12,6 @@
 #include "device/allocator.h"
 
 #define TIDE_SMALL_BYTES ((uint64_t)512 << 10)
-#define TIDE_UNIT_BYTES ((uint64_t)2 << 20)  // the smallest handle
-#define TIDE_HANDLE_MOST ((uint64_t)128 << 20)
-#define TIDE_SLACK 0.005
 enum {
   REQUEST_PARTS = 16,
   PEAK_PARTS = 80
@@ -23,8 +20,8 @@ enum {
 // ---------------------------------------------------------------------------------------------------
 // Sizes
 
-uint64_t tide__home_unit(const tide_device* device) {
-  return tide__round_up(TIDE_UNIT_BYTES, device->granularity);
+uint64_t tide__home_unit(tide_device* device) {
+  return tide__round_up(tide__device_options(device)->tide_least_handle_bytes, device->granularity);
 }
 
 static uint64_t tide_round(const tide_device_options* options, uint64_t bytes) {
@@ -33,8 +30,7 @@ static uint64_t tide_round(const tide_device_options* options, uint64_t bytes) {
 }
 
 static uint64_t tide_segment_bytes(const tide_device_options* options, uint64_t rounded) {
-  (void)options;
-  return tide__round_up(rounded, TIDE_UNIT_BYTES);
+  return tide__round_up(rounded, options->tide_least_handle_bytes);
 }
 
 static bool tide_splits(const tide__request* request, const tide__block* block) {
@@ -61,11 +57,12 @@ static tide__growth growth_of(const tide__request* request) {
   const uint64_t peak = peak_with(request);
   const uint64_t reserved = tide__load_relaxed(&device->reserved_bytes);
   const uint64_t limit = tide__load_relaxed(&device->limit);
-  const uint64_t by_peak = tide__min(TIDE_HANDLE_MOST, tide__max(unit, peak / PEAK_PARTS / unit * unit));
+  const uint64_t most = request->options->tide_most_handle_bytes / unit * unit;
+  const uint64_t by_peak = tide__max(unit, tide__min(most, peak / PEAK_PARTS / unit * unit));
   const uint64_t by_request = tide__max(unit, tide__round_up(request->rounded / REQUEST_PARTS, unit));
   return (tide__growth){
     .handle_bytes = request->shelf == TIDE__SMALL ? unit : tide__min(by_peak, by_request),
-    .slack_left = difference((uint64_t)((double)peak * (1 + TIDE_SLACK)), reserved),
+    .slack_left = difference((uint64_t)((double)peak * (1 + request->options->tide_slack)), reserved),
     .limit_left = limit == TIDE_NO_LIMIT ? UINT64_MAX : difference(limit, reserved),
   };
 }
@@ -136,6 +133,34 @@ static bool may_stitch(const tide__request* request) {
          !request->is_capturing;
 }
 
+// May time be spent on another view? Time is the machine's, and looked at only if it is bounded.
+static bool has_time(const tide__request* request, uint64_t* out_now_ns) {
+  tide_device* const device = request->device;
+  const double share = request->options->tide_stitch_share;
+  if (share >= 1) return true;
+  const tide_error before = *tide_last_error();
+  if (tide_machine_clock(device->machine, out_now_ns) != TIDE_OK) tide__error_restore(&before);
+  if (device->first_ns == 0) device->first_ns = *out_now_ns;
+  return (double)device->stitch_ns < share * (double)(*out_now_ns - device->first_ns);
+}
+
+// Stitches, if there is time for it; else makes memory as far as the limit allows.
+static tide_status rung_stitch(tide__request* request, const tide__growth* growth, tide__block** out) {
+  tide_device* const device = request->device;
+  uint64_t begin_ns = 0;
+  uint64_t end_ns = 0;
+  if (!has_time(request, &begin_ns)) {
+    const tide_status status = tide__home_grow(request, growth, growth->limit_left, out);
+    if (*out != NULL || (status != TIDE_OK && status != TIDE_ERR_NO_MEMORY)) return status;
+  }
+  const tide_status status = tide__view_make(request, growth, out);
+  if (begin_ns != 0) {
+    (void)has_time(request, &end_ns);
+    device->stitch_ns += end_ns - begin_ns;
+  }
+  return status;
+}
+
 static tide_status or_none(tide_status status) { return status == TIDE_ERR_NO_MEMORY ? TIDE_OK : status; }
 
 // Makes memory, or stitches what is idle; where that must not be, only makes memory.
@@ -148,7 +173,7 @@ static tide_status rung_make(tide__request* request, tide__block** out) {
   if (*out != NULL) return TIDE_OK;
   const uint64_t most = tide__min(growth.slack_left, growth.limit_left);
   TIDE_TRY(or_none(tide__home_grow(request, &growth, most, out)));
-  return *out != NULL ? TIDE_OK : or_none(tide__view_make(request, &growth, out));
+  return *out != NULL ? TIDE_OK : or_none(rung_stitch(request, &growth, out));
 }
 
 static tide_status rung_wait(tide__request* request, tide__block** out) {

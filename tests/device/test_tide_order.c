@@ -1,0 +1,600 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// The policy `tide` lets memory that is idle on one stream serve another. Who gets it must not write before
+// the work that is still queued on it: here streams are held up, so that work is late, and the data show
+// whether anybody came too early. The streams of the host machine run for real; on dry only the order shows.
+// A race through two mappings of one page is invisible to sanitizers, so the tests with threads look at data
+// as well.
+#include "device/devices.h"
+
+// ---------------------------------------------------------------------------------------------------
+// Running a test
+
+static tide_device* order_device_new(tide_machine* m, const tide_heap* heap) {
+  tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
+  tide_device* d = NULL;
+  need_virtual(m);
+  options.policy = TIDE_POLICY_TIDE;
+  options.heap = heap;
+  T_OK(tide_device_new(m, 0, &options, &d));
+  return d;
+}
+
+static void order_run_on(tide_machine* m) {
+  counting_heap records;
+  counting_heap_init(&records, SIZE_MAX, false);
+  window_prepare(m, 0);
+  const size_t before = free_bytes(m, 0);
+  tide_device* const d = order_device_new(m, &records.heap);
+
+  device_body_now(m, d);
+  device_expect_valid(d);
+  tide_device_free(d);
+
+  T_OK(tide_machine_device_synchronize(m, 0));  // no work met memory that was taken away
+  T_EQ(atomic_load(&records.outstanding), 0);
+  if (!is_cuda(m)) T_EQ(free_bytes(m, 0), before);  // others use a real device as well
+}
+
+static void order_run(device_body body) {
+  device_body_now = body;
+  machine_run(order_run_on);
+}
+
+#define ORDER_TEST_OVER(function, names)                    \
+  static void function(tide_machine* m, tide_device* d);    \
+  static void function##_run(void) { order_run(function); } \
+  T_REGISTER(function, function##_run, names)               \
+  static void function(tide_machine* m, tide_device* d)
+#define ORDER_TEST(function) ORDER_TEST_OVER(function, machine_names)
+
+// ---------------------------------------------------------------------------------------------------
+// Late work
+
+#define HOLES 4
+#define HOLE_BYTES (4 * MIB)
+#define ALL_BYTES (HOLES * HOLE_BYTES)
+
+static uint64_t records(const tide_machine* m) {
+  return tide_machine_call_stats(m, TIDE_CALL_EVENT_RECORD).calls;
+}
+
+// Blocks of a stream, every other one idle.
+typedef struct comb {
+  tide_stream stream;
+  tide_block gaps[HOLES];
+  tide_block teeth[HOLES];
+} comb;
+
+static comb comb_new(tide_machine* m, tide_device* d, tide_stream stream) {
+  comb c = { .stream = stream };
+  for (size_t i = 0; i < HOLES; ++i) {
+    c.gaps[i] = take(d, stream, HOLE_BYTES);
+    c.teeth[i] = take(d, stream, HOLE_BYTES);
+    paint(m, stream, c.teeth[i], (uint8_t)(i + 1), HOLE_BYTES);
+  }
+  return c;
+}
+
+// Paints the holes, on their own stream, and makes them idle at once.
+static void comb_release(tide_machine* m, tide_device* d, const comb* c, uint8_t value) {
+  for (size_t i = 0; i < HOLES; ++i) paint(m, c->stream, c->gaps[i], value, HOLE_BYTES);
+  for (size_t i = 0; i < HOLES; ++i) give(d, c->gaps[i]);
+}
+
+static void comb_expect(tide_machine* m, const comb* c) {
+  stream_finish(m, 0, c->stream);
+  for (size_t i = 0; i < HOLES; ++i) {
+    expect_filled(m, 0, bytes_of(c->teeth[i]), (uint8_t)(i + 1), HOLE_BYTES);
+  }
+}
+
+// A stream has new work, which may not be done before the gate of another is open.
+static void expect_waits(tide_machine* m, tide_stream stream, gate* g) {
+  t_sleep_us(is_dry(m) ? 0 : 2000);
+  T_CHECK(!stream_is_idle(m, 0, stream));
+  let_go(g);
+  stream_finish(m, 0, stream);
+}
+
+ORDER_TEST(test_tide__stitched_memory_waits_for_the_stream_it_comes_from) {
+  const tide_stream a = side_new(m);
+  const tide_stream b = side_new(m);
+  const comb c = comb_new(m, d, a);
+  gate g;
+  hold_up(&g, m, a);
+  comb_release(m, d, &c, 111);
+  const int64_t reserved = current(d, reserved_bytes);
+
+  const tide_block block = take(d, b, ALL_BYTES);
+  paint(m, b, block, 222, ALL_BYTES);
+
+  T_EQ(current(d, reserved_bytes), reserved);
+  expect_waits(m, b, &g);
+  expect_filled(m, 0, bytes_of(block), 222, ALL_BYTES);
+  comb_expect(m, &c);
+}
+
+ORDER_TEST(test_tide__a_view_that_serves_again_waits_as_well) {
+  const tide_stream a = side_new(m);
+  const tide_stream b = side_new(m);
+  comb c = comb_new(m, d, a);
+  gate g;
+  comb_release(m, d, &c, 1);
+  const tide_block first = take(d, b, ALL_BYTES);
+  give(d, first);
+  for (size_t i = 0; i < HOLES; ++i) c.gaps[i] = take(d, a, HOLE_BYTES);
+  hold_up(&g, m, a);
+  comb_release(m, d, &c, 111);
+
+  const tide_block block = take(d, b, ALL_BYTES);
+  paint(m, b, block, 222, ALL_BYTES);
+
+  T_PTR_EQ(block.address, first.address);
+  expect_waits(m, b, &g);
+  expect_filled(m, 0, bytes_of(block), 222, ALL_BYTES);
+}
+
+ORDER_TEST(test_tide__memory_on_its_way_home_waits_for_who_had_it) {
+  const tide_stream a = side_new(m);
+  const tide_stream b = side_new(m);
+  const comb c = comb_new(m, d, a);
+  gate g;
+  comb_release(m, d, &c, 1);
+  const tide_block borrowed = take(d, b, ALL_BYTES);
+  stream_finish(m, 0, a);
+  hold_up(&g, m, b);
+  paint(m, b, borrowed, 111, ALL_BYTES);
+  give(d, borrowed);
+
+  const tide_block home = take(d, a, HOLE_BYTES);
+  paint(m, a, home, 222, HOLE_BYTES);
+
+  T_PTR_EQ(home.address, c.gaps[0].address);
+  expect_waits(m, a, &g);
+  expect_filled(m, 0, bytes_of(home), 222, HOLE_BYTES);
+  comb_expect(m, &c);
+}
+
+ORDER_TEST(test_tide__memory_had_at_its_address_waits_for_who_had_it) {
+  const tide_stream a = side_new(m);
+  const tide_stream b = side_new(m);
+  const comb c = comb_new(m, d, a);
+  gate g;
+  tide_block home = block_none;
+  comb_release(m, d, &c, 1);
+  const tide_block borrowed = take(d, b, ALL_BYTES);
+  stream_finish(m, 0, a);
+  hold_up(&g, m, b);
+  paint(m, b, borrowed, 111, ALL_BYTES);
+  give(d, borrowed);
+
+  T_OK(tide_device_alloc_at(d, a, HOLE_BYTES, c.gaps[2].address, &home));
+  paint(m, a, home, 222, HOLE_BYTES);
+
+  expect_waits(m, a, &g);
+  expect_filled(m, 0, bytes_of(home), 222, HOLE_BYTES);
+}
+
+ORDER_TEST(test_tide__memory_that_goes_from_hand_to_hand_keeps_its_order) {
+  const tide_stream streams[4] = { side_new(m), side_new(m), side_new(m), side_new(m) };
+  const comb c = comb_new(m, d, streams[0]);
+  gate g;
+  hold_up(&g, m, streams[0]);
+  comb_release(m, d, &c, 100);
+  tide_block block = block_none;
+
+  for (size_t i = 1; i < 4; ++i) {
+    block = take(d, streams[i], ALL_BYTES);
+    paint(m, streams[i], block, (uint8_t)(100 + i), ALL_BYTES);
+    if (i < 3) give(d, block);
+  }
+
+  expect_waits(m, streams[3], &g);
+  expect_filled(m, 0, bytes_of(block), 103, ALL_BYTES);
+  comb_expect(m, &c);
+}
+
+// Two streams have parts of one handle, and both are late: who takes the handle waits for both.
+ORDER_TEST(test_tide__a_handle_waits_for_all_streams_that_had_a_part) {
+  const tide_stream a = side_new(m);
+  const tide_stream late[2] = { side_new(m), side_new(m) };
+  const comb c = comb_new(m, d, a);
+  gate gates[2];
+  for (size_t i = 0; i < HOLES; ++i) give(d, c.gaps[i]);
+  const tide_block parts[2] = { take(d, late[0], 3 * MIB), take(d, late[1], 2 * MIB + 512 * KIB) };
+  T_EQ(current(d, reserved_bytes), (int64_t)(2 * ALL_BYTES));
+  for (size_t i = 0; i < 2; ++i) {
+    stream_finish(m, 0, late[i]);
+    hold_up(&gates[i], m, late[i]);
+    paint(m, late[i], parts[i], 111, 2 * MIB);
+    give(d, parts[i]);
+  }
+
+  tide_block homes[HOLES];
+  for (size_t i = 0; i < HOLES; ++i) {
+    homes[i] = take(d, a, HOLE_BYTES);
+    paint(m, a, homes[i], 222, HOLE_BYTES);
+  }
+
+  let_go(&gates[1]);
+  expect_waits(m, a, &gates[0]);
+  for (size_t i = 0; i < HOLES; ++i) expect_filled(m, 0, bytes_of(homes[i]), 222, HOLE_BYTES);
+  comb_expect(m, &c);
+}
+
+ORDER_TEST(test_tide__a_live_neighbour_in_the_same_handle_goes_on) {
+  const tide_stream a = side_new(m);
+  const tide_stream b = side_new(m);
+  tide_block blocks[8];
+  for (size_t i = 0; i < 8; ++i) blocks[i] = take(d, a, 3 * MIB);
+  for (size_t i = 0; i < 8; i += 2) give(d, blocks[i]);
+  const tide_block borrowed = take(d, b, 8 * MIB);
+  gate g;
+  hold_up(&g, m, a);
+
+  for (size_t i = 1; i < 8; i += 2) paint(m, a, blocks[i], (uint8_t)i, 3 * MIB);  // late, beside b's work
+  paint(m, b, borrowed, 222, 8 * MIB);
+  stream_finish(m, 0, b);
+  let_go(&g);
+
+  expect_filled(m, 0, bytes_of(borrowed), 222, 8 * MIB);
+  for (size_t i = 1; i < 8; i += 2) expect_filled(m, 0, bytes_of(blocks[i]), (uint8_t)i, 3 * MIB);
+}
+
+ORDER_TEST(test_tide__ones_own_memory_needs_no_event) {
+  const tide_stream a = side_new(m);
+  const comb c = comb_new(m, d, a);
+  gate g;
+  hold_up(&g, m, a);
+  comb_release(m, d, &c, 111);
+  const uint64_t before = records(m);
+
+  const tide_block block = take(d, a, ALL_BYTES);
+  paint(m, a, block, 222, ALL_BYTES);
+
+  T_EQ(records(m), before);
+  let_go(&g);
+  expect_filled(m, 0, bytes_of(block), 222, ALL_BYTES);
+}
+
+ORDER_TEST(test_tide__what_was_waited_for_is_not_waited_for_again) {
+  const tide_stream a = side_new(m);
+  const tide_stream b = side_new(m);
+  const comb c = comb_new(m, d, a);
+  comb_release(m, d, &c, 111);
+  give(d, take(d, b, ALL_BYTES));
+  const uint64_t before = records(m);
+
+  for (int i = 0; i < 5; ++i) give(d, take(d, b, ALL_BYTES));
+
+  T_EQ(records(m), before);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Announced work
+
+ORDER_TEST(test_tide__announced_memory_stays_out_until_the_work_is_done) {
+  const tide_stream a = side_new(m);
+  const tide_stream b = side_new(m);
+  const tide_stream third = side_new(m);
+  const comb c = comb_new(m, d, a);
+  gate g;
+  comb_release(m, d, &c, 1);
+  const tide_block borrowed = take(d, b, ALL_BYTES);
+  stream_finish(m, 0, b);
+  hold_up(&g, m, third);
+  paint(m, third, borrowed, 111, ALL_BYTES);
+  announce(d, borrowed, third);
+  give(d, borrowed);
+
+  tide_block blocks[HOLES];
+  for (size_t i = 0; i < HOLES; ++i) {
+    blocks[i] = take(d, i % 2 == 0 ? a : b, HOLE_BYTES);
+    paint(m, i % 2 == 0 ? a : b, blocks[i], 222, HOLE_BYTES);
+  }
+  stream_finish(m, 0, a);
+  stream_finish(m, 0, b);
+  T_EQ(current(d, active_bytes), (int64_t)(3 * ALL_BYTES));
+  let_go(&g);
+
+  for (size_t i = 0; i < HOLES; ++i) expect_filled(m, 0, bytes_of(blocks[i]), 222, HOLE_BYTES);
+  T_OK(tide_device_poll(d));
+  T_EQ(current(d, active_bytes), (int64_t)(2 * ALL_BYTES));
+  T_PTR_EQ(take(d, a, HOLE_BYTES).address, c.gaps[0].address);
+  comb_expect(m, &c);
+}
+
+ORDER_TEST(test_tide__announced_memory_waits_for_its_own_stream_too) {
+  const tide_stream a = side_new(m);
+  const tide_stream b = side_new(m);
+  const tide_stream third = side_new(m);
+  const comb c = comb_new(m, d, a);
+  gate g;
+  comb_release(m, d, &c, 1);
+  const tide_block borrowed = take(d, b, ALL_BYTES);
+  announce(d, borrowed, third);
+  stream_finish(m, 0, a);
+  hold_up(&g, m, b);
+  paint(m, b, borrowed, 111, ALL_BYTES);
+  give(d, borrowed);
+  stream_finish(m, 0, third);
+  T_OK(tide_device_poll(d));
+
+  const tide_block home = take(d, a, HOLE_BYTES);
+  paint(m, a, home, 222, HOLE_BYTES);
+
+  T_PTR_EQ(home.address, c.gaps[0].address);
+  expect_waits(m, a, &g);
+  expect_filled(m, 0, bytes_of(home), 222, HOLE_BYTES);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Many streams, streams that are gone, the default streams
+
+#define MANY 66
+
+// A stream takes what is idle on another, which is late.
+static void expect_order(tide_machine* m, tide_device* d, tide_stream from, tide_stream to) {
+  const comb c = comb_new(m, d, from);
+  gate g;
+  hold_up(&g, m, from);
+  comb_release(m, d, &c, 111);
+
+  const tide_block block = take(d, to, ALL_BYTES);
+  paint(m, to, block, 222, ALL_BYTES);
+
+  expect_waits(m, to, &g);
+  expect_filled(m, 0, bytes_of(block), 222, ALL_BYTES);
+  give(d, block);
+  for (size_t i = 0; i < HOLES; ++i) give(d, c.teeth[i]);
+  trim(d);
+}
+
+ORDER_TEST(test_tide__more_streams_than_bits_keep_their_order) {
+  tide_stream streams[MANY];
+  for (size_t i = 0; i < MANY; ++i) {
+    streams[i] = side_new(m);
+    (void)take(d, streams[i], 512);
+  }
+
+  expect_order(m, d, streams[0], streams[64]);
+  expect_order(m, d, streams[64], streams[0]);
+  expect_order(m, d, streams[65], streams[1]);
+  expect_order(m, d, streams[2], streams[65]);
+}
+
+ORDER_TEST(test_tide__memory_comes_home_from_one_of_many_streams_in_order) {
+  tide_stream streams[MANY];
+  for (size_t i = 0; i < MANY; ++i) {
+    streams[i] = side_new(m);
+    (void)take(d, streams[i], 512);
+  }
+  const comb c = comb_new(m, d, streams[1]);
+  gate g;
+  comb_release(m, d, &c, 1);
+  const tide_block borrowed = take(d, streams[65], ALL_BYTES);
+  stream_finish(m, 0, streams[1]);
+  hold_up(&g, m, streams[65]);
+  paint(m, streams[65], borrowed, 111, ALL_BYTES);
+  give(d, borrowed);
+
+  const tide_block home = take(d, streams[1], HOLE_BYTES);
+  paint(m, streams[1], home, 222, HOLE_BYTES);
+
+  expect_waits(m, streams[1], &g);
+  expect_filled(m, 0, bytes_of(home), 222, HOLE_BYTES);
+}
+
+ORDER_TEST_OVER(test_tide__memory_of_a_stream_that_is_gone_is_used_in_order, machine_emulated) {
+  const tide_stream a = side_new(m);
+  const tide_stream b = side_new(m);
+  const comb c = comb_new(m, d, a);
+  for (int i = 0; i < 50; ++i) work_slowly(m, a);
+  comb_release(m, d, &c, 111);
+  T_OK(tide_machine_stream_free(m, 0, a));
+
+  const tide_block block = take(d, b, ALL_BYTES);
+  paint(m, b, block, 222, ALL_BYTES);
+  T_OK(tide_machine_device_synchronize(m, 0));
+
+  expect_filled(m, 0, bytes_of(block), 222, ALL_BYTES);
+}
+
+ORDER_TEST(test_tide__the_default_stream_lends_and_borrows_in_order) {
+  const tide_stream side = side_new(m);
+
+  expect_order(m, d, side, NULL);
+  expect_order(m, d, NULL, side);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Giving back
+
+ORDER_TEST(test_tide__a_trim_waits_for_work_on_borrowed_memory) {
+  const tide_stream a = side_new(m);
+  const tide_stream b = side_new(m);
+  for (int i = 0; i < 4; ++i) {
+    const comb c = comb_new(m, d, a);
+    comb_release(m, d, &c, 1);
+    const tide_block borrowed = take(d, b, ALL_BYTES);
+    for (int k = 0; k < 20; ++k) work_slowly(m, i % 2 == 0 ? a : b);
+    paint(m, b, borrowed, 111, ALL_BYTES);
+    give(d, borrowed);
+    for (size_t k = 0; k < HOLES; ++k) give(d, c.teeth[k]);
+
+    trim(d);
+
+    T_EQ(current(d, reserved_bytes), 0);
+    stream_finish(m, 0, a);
+    stream_finish(m, 0, b);  // which would tell of work that came too late
+  }
+}
+
+ORDER_TEST(test_tide__a_trim_leaves_late_work_on_live_blocks_alone) {
+  const tide_stream a = side_new(m);
+  const tide_stream b = side_new(m);
+  const comb c = comb_new(m, d, a);
+  comb_release(m, d, &c, 1);
+  const tide_block borrowed = take(d, b, 9 * MIB);
+  for (int k = 0; k < 20; ++k) work_slowly(m, b);
+  paint(m, b, borrowed, 222, 9 * MIB);
+
+  trim(d);
+
+  stream_finish(m, 0, b);
+  expect_filled(m, 0, bytes_of(borrowed), 222, 9 * MIB);
+  comb_expect(m, &c);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Threads under pressure
+
+#define THREADS 4
+#define BLOCKS 12
+
+// A block whose every page has its tag, as work on streams sees it.
+typedef struct tagged {
+  tide_block block;
+  size_t bytes;
+  uint64_t tag;
+} tagged;
+
+typedef struct tag_job {
+  uint8_t* address;
+  size_t bytes;
+  uint64_t tag;
+} tag_job;
+
+static atomic_uint_least64_t wrong_tags;
+
+// Pages are marked at places that no other page of the same remainder has, so that shifts show as well.
+static size_t tag_place(size_t page) { return page + page / 4096 % 512 * 8; }
+
+static void job_write(void* user) {
+  tag_job* const job = user;
+  for (size_t page = 0; page + 4096 <= job->bytes; page += 4096) {
+    memcpy(job->address + tag_place(page), &job->tag, sizeof job->tag);
+  }
+  free(job);
+}
+
+static void job_check(void* user) {
+  tag_job* const job = user;
+  for (size_t page = 0; page + 4096 <= job->bytes; page += 4096) {
+    if (memcmp(job->address + tag_place(page), &job->tag, sizeof job->tag) != 0) {
+      atomic_fetch_add(&wrong_tags, 1);
+    }
+  }
+  free(job);
+}
+
+static void queue_job(tide_machine* m, tide_stream stream, const tagged* t, tide_call_fn function) {
+  tag_job* const job = malloc(sizeof *job);
+  T_CHECK(job != NULL);
+  *job = (tag_job){ t->block.address, t->bytes, t->tag };
+  T_OK(tide_machine_call(m, 0, stream, function, job));
+}
+
+typedef struct worker {
+  tide_machine* m;
+  tide_device* d;
+  tide_stream stream;
+  tide_stream other;  // that of the next worker
+  tide_event event;   // of this worker
+  uint64_t number;
+  size_t steps;
+  uint64_t tags;
+  size_t served;
+  pthread_t thread;
+  tagged blocks[BLOCKS];
+} worker;
+
+static void worker_take(worker* w, tagged* t, size_t bytes) {
+  const tide_status status = tide_device_alloc(w->d, w->stream, bytes, &t->block);
+  if (status == TIDE_ERR_NO_MEMORY) return;
+  T_OK(status);
+  t->bytes = bytes;
+  t->tag = w->number << 56 | ++w->tags;
+  w->served++;
+  queue_job(w->m, w->stream, t, job_write);
+}
+
+// Looks at a block a last time, sometimes on another stream, and gives it back.
+static void worker_give(worker* w, tagged* t, bool is_announced) {
+  if (is_announced) {
+    T_OK(tide_machine_event_record(w->m, 0, w->event, w->stream));
+    T_OK(tide_machine_stream_wait(w->m, 0, w->other, w->event));
+    queue_job(w->m, w->other, t, job_check);
+    announce(w->d, t->block, w->other);
+  } else {
+    queue_job(w->m, w->stream, t, job_check);
+  }
+  if (t->tag % 2 == 0) give(w->d, t->block);
+  else T_OK(tide_device_release_address(w->d, t->block.address));
+  t->block = block_none;
+}
+
+static void* worker_run(void* user) {
+  worker* const w = user;
+  t_rng rng = t_rng_new(w->number);
+  for (size_t i = 0; i < w->steps; ++i) {
+    tagged* const t = &w->blocks[t_rng_below(&rng, BLOCKS)];
+    const uint64_t dice = t_rng_below(&rng, 64);
+    if (t->block.address != NULL) worker_give(w, t, dice < 8);
+    else
+      worker_take(w, t, dice < 16 ? 4096 + t_rng_below(&rng, 512 * KIB) : MIB + t_rng_below(&rng, 7 * MIB));
+    if (dice == 63 && w->number == 1) T_OK(tide_device_trim(w->d));
+    if (dice == 62) stream_finish(w->m, 0, w->stream);
+  }
+  for (size_t i = 0; i < BLOCKS; ++i) {
+    if (w->blocks[i].block.address != NULL) worker_give(w, &w->blocks[i], false);
+  }
+  return NULL;
+}
+
+// Workers with streams of their own, or all with the same.
+static void expect_right_tags(tide_machine* m, tide_device* d, size_t count, bool is_one_stream) {
+  worker workers[THREADS];
+  const tide_stream common = side_new(m);
+  memset(workers, 0, sizeof workers);
+  atomic_store(&wrong_tags, 0);
+  for (size_t i = 0; i < count; ++i) {
+    workers[i] = (worker){ .m = m, .d = d, .number = i + 1, .event = event_new(m, 0) };
+    workers[i].steps = t_scaled(T_HAS_SANITIZER ? 500 : 1200);
+    workers[i].stream = is_one_stream ? common : side_new(m);
+  }
+  for (size_t i = 0; i < count; ++i) workers[i].other = workers[(i + 1) % count].stream;
+  for (size_t i = 0; i < count; ++i) t_thread_start(&workers[i].thread, worker_run, &workers[i]);
+  size_t served = 0;
+  for (size_t i = 0; i < count; ++i) {
+    t_thread_join(workers[i].thread);
+    served += workers[i].served;
+  }
+  T_OK(tide_machine_device_synchronize(m, 0));
+  T_EQ(atomic_load(&wrong_tags), 0);
+  T_CHECK(served > 0);
+  T_OK(tide_device_poll(d));
+  T_EQ(current(d, active), 0);
+  device_expect_valid(d);
+}
+
+ORDER_TEST_OVER(test_tide__two_threads_under_pressure_find_their_data, machine_host) {
+  limit_to(d, 56 * MIB);
+  expect_right_tags(m, d, 2, false);
+}
+
+ORDER_TEST_OVER(test_tide__four_threads_under_pressure_find_their_data, machine_host) {
+  limit_to(d, 112 * MIB);
+  expect_right_tags(m, d, THREADS, false);
+}
+
+ORDER_TEST_OVER(test_tide__four_threads_without_a_limit_find_their_data, machine_host) {
+  expect_right_tags(m, d, THREADS, false);
+}
+
+ORDER_TEST_OVER(test_tide__four_threads_on_one_stream_find_their_data, machine_host) {
+  limit_to(d, 112 * MIB);
+  expect_right_tags(m, d, THREADS, true);
+}
