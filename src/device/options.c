@@ -376,11 +376,17 @@ static bool tide_stitch_share_is_valid(const tide_device_options* options) {
   return options->tide_stitch_share >= 0 && options->tide_stitch_share <= 1;
 }
 
-static bool tide_handles_are_valid(const tide_device_options* options) {
-  const uint64_t least = options->tide_least_handle_bytes;
-  const uint64_t most = options->tide_most_handle_bytes;
-  return least >= 2 * OPTION_MIB && tide__is_aligned(least, 2 * OPTION_MIB) && least <= most &&
-         most <= TIDE__HANDLE_BYTES_MAX && tide__is_aligned(most, 2 * OPTION_MIB);
+static bool tide_handle_is_valid(uint64_t bytes) {
+  return bytes != 0 && tide__is_aligned(bytes, 2 * OPTION_MIB) && bytes <= TIDE__HANDLE_BYTES_MAX;
+}
+
+static bool tide_most_handle_is_valid(const tide_device_options* options) {
+  return tide_handle_is_valid(options->tide_most_handle_bytes);
+}
+
+static bool tide_least_handle_is_valid(const tide_device_options* options) {
+  return tide_handle_is_valid(options->tide_least_handle_bytes) &&
+         options->tide_least_handle_bytes <= options->tide_most_handle_bytes;
 }
 
 static bool tide_floor_is_valid(const tide_device_options* options) {
@@ -467,10 +473,10 @@ static const option_row option_rows[] = {
   { "expandable_segments_reserve", NULL, OPTION_FIELD(address_reserve), &kind_reserve, reserve_is_valid,
     "a share of the device's memory above 0, or whole GiB as in 24G" },
   { "tide_slack", NULL, OPTION_FIELD(tide_slack), &kind_real, tide_slack_is_valid, "a number from 0 to 1" },
-  { "tide_most_handle_mb", NULL, OPTION_FIELD(tide_most_handle_bytes), &kind_mib, tide_handles_are_valid,
-    "an even number of MiB, at least tide_least_handle_mb and up to 1048576" },
-  { "tide_least_handle_mb", NULL, OPTION_FIELD(tide_least_handle_bytes), &kind_mib, tide_handles_are_valid,
-    "an even number of MiB, at least 2 and at most tide_most_handle_mb" },
+  { "tide_most_handle_mb", NULL, OPTION_FIELD(tide_most_handle_bytes), &kind_mib, tide_most_handle_is_valid,
+    "an even number of MiB, at least 2 and up to 1048576" },
+  { "tide_least_handle_mb", NULL, OPTION_FIELD(tide_least_handle_bytes), &kind_mib,
+    tide_least_handle_is_valid, "an even number of MiB, at least 2 and at most tide_most_handle_mb" },
   { "tide_stitch_share", NULL, OPTION_FIELD(tide_stitch_share), &kind_real, tide_stitch_share_is_valid,
     "a number from 0 to 1" },
   { "tide_floor_mb", NULL, OPTION_FIELD(tide_floor_bytes), &kind_mib, tide_floor_is_valid,

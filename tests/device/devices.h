@@ -3,11 +3,15 @@
 //
 // What the tests of the device allocator's behaviour share.
 //
-//   DEVICE_TEST(test_device__merges) { ... tide_machine* m ... tide_device* d ... }     host, dry and cuda
+//   DEVICE_TEST(test_device__merges) { ... tide_machine* m ... tide_device* d ... }
+//   TORCH_TEST(test_device__splits_as_torch_does) { ... }
+//
+// A DEVICE_TEST runs on host, dry and cuda, and with both policies. A TORCH_TEST is about where torch puts
+// blocks and how it sizes segments, or about options that only torch heeds.
 //
 // A test gets a fresh machine `m` (see machines.h) and a fresh allocator `d` on its device 0 with the default
-// options. It may leave everything to tide_device_free(). After the test all invariants of the allocator
-// hold; after freeing it no byte of its heap is left and the device has the memory it had.
+// options of the policy. It may leave everything to tide_device_free(). After the test all invariants of the
+// allocator hold; after freeing it no byte of its heap is left and the device has the memory it had.
 //
 // take() and give() are requests and releases, current() and counter() ask the statistics.
 #ifndef TIDEMARK_TESTS_DEVICES_H
@@ -19,12 +23,42 @@
 // ---------------------------------------------------------------------------------------------------
 // Running a test
 
+static const char* const device_names[] = {
+  "host", "dry", "cuda", "host tide", "dry tide", "cuda tide", NULL
+};
+static const char* const device_emulated[] = { "host", "dry", "host tide", "dry tide", NULL };
+static const char* const device_host[] = { "host", "host tide", NULL };
+
 typedef void (*device_body)(tide_machine* m, tide_device* d);
 
 static device_body device_body_now;
 
-static inline tide_device* device_new(tide_machine* m, int index, const tide_heap* heap) {
+// Does the variant of the test name the policy tide?
+static inline bool is_tide(void) { return strstr(t_variant(), " tide") != NULL; }
+
+// The default options of the policy that the test runs with.
+static inline tide_device_options device_defaults(void) {
   tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
+  options.policy = is_tide() ? TIDE_POLICY_TIDE : TIDE_POLICY_TORCH;
+  return options;
+}
+
+// How memory is taken from the machine and given back, for the history and for faults.
+static inline tide_action growth_action(void) {
+  return is_tide() ? TIDE_ACTION_SEGMENT_MAP : TIDE_ACTION_SEGMENT_ALLOC;
+}
+static inline tide_action shrink_action(void) {
+  return is_tide() ? TIDE_ACTION_SEGMENT_UNMAP : TIDE_ACTION_SEGMENT_FREE;
+}
+static inline tide_call growth_call(void) { return is_tide() ? TIDE_CALL_PHYSICAL_NEW : TIDE_CALL_RAW_ALLOC; }
+static inline tide_call shrink_call(void) { return is_tide() ? TIDE_CALL_UNMAP : TIDE_CALL_RAW_RELEASE; }
+
+static inline void need_sharing(void) {
+  if (is_tide()) t_skip("memory of the policy tide is not shared");
+}
+
+static inline tide_device* device_new(tide_machine* m, int index, const tide_heap* heap) {
+  tide_device_options options = device_defaults();
   tide_device* d = NULL;
   options.heap = heap;
   T_OK(tide_device_new(m, index, &options, &d));
@@ -62,7 +96,8 @@ static inline void device_run(device_body body) {
   static void function##_run(void) { device_run(function); } \
   T_REGISTER(function, function##_run, names)                \
   static void function(tide_machine* m, tide_device* d)
-#define DEVICE_TEST(function) DEVICE_TEST_OVER(function, machine_names)
+#define DEVICE_TEST(function) DEVICE_TEST_OVER(function, device_names)
+#define TORCH_TEST(function) DEVICE_TEST_OVER(function, machine_names)
 
 // ---------------------------------------------------------------------------------------------------
 // Memory
@@ -115,7 +150,7 @@ static inline void work_slowly(tide_machine* m, tide_stream stream) {
 
 // The defaults with what a text says, in force from now on.
 static inline void configure(tide_device* d, const char* text) {
-  tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
+  tide_device_options options = device_defaults();
   T_OK(tide_device_options_parse(text, &options));
   T_OK(tide_device_configure(d, &options));
 }
@@ -202,6 +237,20 @@ static inline const tide_segment_info* seen_around(const seen* s, const void* ad
     if (offset < s->segments[i].bytes) return &s->segments[i];
   }
   return NULL;
+}
+
+static inline size_t count_all_blocks(tide_device* d) {
+  seen s;
+  look(d, &s);
+  return s.block_count;
+}
+
+static inline size_t count_idle_blocks(tide_device* d) {
+  seen s;
+  size_t count = 0;
+  look(d, &s);
+  for (size_t i = 0; i < s.block_count; ++i) count += s.blocks[i].state == TIDE_BLOCK_INACTIVE;
+  return count;
 }
 
 static inline size_t count_segments(tide_device* d) {

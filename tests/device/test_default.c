@@ -14,7 +14,7 @@ DEVICE_TEST(test_device__allocators_on_one_device_do_not_share_memory) {
 
   const tide_block c = take(d, NULL, 3 * MIB);
 
-  T_PTR_EQ(c.address, bytes_of(a) + 3 * MIB);
+  T_CHECK(c.address != b.address);
   expect_filled(m, 0, bytes_of(a), 1, 3 * MIB);
   T_EQ(current(d, allocation), 2);
   T_EQ(current(other, allocation), 0);

@@ -9,7 +9,7 @@ static uint64_t calls_of(tide_machine* m, tide_call call) { return tide_machine_
 // ---------------------------------------------------------------------------------------------------
 // Growing
 
-DEVICE_TEST(test_device__an_expandable_segment_grows_at_its_end) {
+TORCH_TEST(test_device__an_expandable_segment_grows_at_its_end) {
   expand(m, d);
   const tide_block a = take(d, NULL, 20 * MIB);
   const tide_block b = take(d, NULL, 40 * MIB);
@@ -20,7 +20,7 @@ DEVICE_TEST(test_device__an_expandable_segment_grows_at_its_end) {
   T_EQ(calls_of(m, TIDE_CALL_ADDRESS_RESERVE), 1);
 }
 
-DEVICE_TEST(test_device__growing_keeps_contents_and_gives_usable_memory) {
+TORCH_TEST(test_device__growing_keeps_contents_and_gives_usable_memory) {
   expand(m, d);
   const tide_block a = take(d, NULL, 20 * MIB);
   device_fill(m, 0, bytes_of(a), 1, 20 * MIB);
@@ -32,7 +32,7 @@ DEVICE_TEST(test_device__growing_keeps_contents_and_gives_usable_memory) {
   expect_filled(m, 0, bytes_of(b), 2, 22 * MIB);
 }
 
-DEVICE_TEST(test_device__memory_is_mapped_in_handles_of_2_and_20_mib) {
+TORCH_TEST(test_device__memory_is_mapped_in_handles_of_2_and_20_mib) {
   expand(m, d);
 
   (void)take(d, NULL, 512);
@@ -43,7 +43,7 @@ DEVICE_TEST(test_device__memory_is_mapped_in_handles_of_2_and_20_mib) {
   T_EQ(calls_of(m, TIDE_CALL_PHYSICAL_NEW), 3);
 }
 
-DEVICE_TEST(test_device__an_idle_end_grows_by_what_is_missing) {
+TORCH_TEST(test_device__an_idle_end_grows_by_what_is_missing) {
   expand(m, d);
   const tide_block first = take(d, NULL, 20 * MIB);
   give(d, first);
@@ -54,7 +54,7 @@ DEVICE_TEST(test_device__an_idle_end_grows_by_what_is_missing) {
   T_EQ(current(d, reserved_bytes), 40 * MIB);
 }
 
-DEVICE_TEST(test_device__expandable_memory_is_in_no_segment_count) {
+TORCH_TEST(test_device__expandable_memory_is_in_no_segment_count) {
   expand(m, d);
   (void)take(d, NULL, 5 * MIB);
   give(d, take(d, NULL, 5 * MIB));
@@ -65,7 +65,7 @@ DEVICE_TEST(test_device__expandable_memory_is_in_no_segment_count) {
   T_EQ(counter(d, num_device_alloc), 1);
 }
 
-DEVICE_TEST(test_device__expandable_blocks_split_down_to_512) {
+TORCH_TEST(test_device__expandable_blocks_split_down_to_512) {
   expand(m, d);
 
   (void)take(d, NULL, 20 * MIB - 512);
@@ -73,7 +73,7 @@ DEVICE_TEST(test_device__expandable_blocks_split_down_to_512) {
   T_EQ(current(d, allocated_bytes), 20 * MIB - 512);
 }
 
-DEVICE_TEST(test_device__holes_are_preferred_to_the_growing_end) {
+TORCH_TEST(test_device__holes_are_preferred_to_the_growing_end) {
   expand(m, d);
   const tide_block hole = take(d, NULL, 40 * MIB);
   (void)take(d, NULL, 20 * MIB);
@@ -86,7 +86,7 @@ DEVICE_TEST(test_device__holes_are_preferred_to_the_growing_end) {
   T_PTR_EQ(block.address, hole.address);
 }
 
-DEVICE_TEST(test_device__each_stream_has_its_expandable_segments) {
+TORCH_TEST(test_device__each_stream_has_its_expandable_segments) {
   const tide_stream side = side_new(m);
   expand(m, d);
 
@@ -99,7 +99,7 @@ DEVICE_TEST(test_device__each_stream_has_its_expandable_segments) {
   T_EQ(segment_bytes_around(d, b), 20 * MIB);
 }
 
-DEVICE_TEST(test_device__a_machine_without_memory_undoes_what_was_mapped) {
+TORCH_TEST(test_device__a_machine_without_memory_undoes_what_was_mapped) {
   tide_fault fault = TIDE_FAULT_INIT;
   expand(m, d);
   fault.call = TIDE_CALL_PHYSICAL_NEW;
@@ -117,7 +117,7 @@ DEVICE_TEST(test_device__a_machine_without_memory_undoes_what_was_mapped) {
 // ---------------------------------------------------------------------------------------------------
 // Unmapping
 
-DEVICE_TEST(test_device__trim_unmaps_holes_and_keeps_contents) {
+TORCH_TEST(test_device__trim_unmaps_holes_and_keeps_contents) {
   expand(m, d);
   const tide_block a = take(d, NULL, 20 * MIB);
   const tide_block b = take(d, NULL, 20 * MIB);
@@ -135,7 +135,7 @@ DEVICE_TEST(test_device__trim_unmaps_holes_and_keeps_contents) {
   expect_filled(m, 0, bytes_of(c), 3, 20 * MIB);
 }
 
-DEVICE_TEST(test_device__holes_are_filled_again) {
+TORCH_TEST(test_device__holes_are_filled_again) {
   expand(m, d);
   (void)take(d, NULL, 20 * MIB);
   const tide_block b = take(d, NULL, 20 * MIB);
@@ -150,7 +150,7 @@ DEVICE_TEST(test_device__holes_are_filled_again) {
   device_fill(m, 0, bytes_of(again), 2, 20 * MIB);
 }
 
-DEVICE_TEST(test_device__only_whole_handles_are_unmapped) {
+TORCH_TEST(test_device__only_whole_handles_are_unmapped) {
   expand(m, d);
   const tide_block a = take(d, NULL, 5 * MIB);
   const tide_block b = take(d, NULL, 35 * MIB);  // from 5 to 40 MiB: one whole handle
@@ -163,7 +163,7 @@ DEVICE_TEST(test_device__only_whole_handles_are_unmapped) {
   T_PTR_EQ(take(d, NULL, 15 * MIB).address, b.address);
 }
 
-DEVICE_TEST(test_device__a_segment_without_memory_gives_its_addresses_back) {
+TORCH_TEST(test_device__a_segment_without_memory_gives_its_addresses_back) {
   expand(m, d);
   const tide_block a = take(d, NULL, 30 * MIB);
   give(d, a);
@@ -189,16 +189,16 @@ static void release_and_trim_behind_work(tide_machine* m, tide_device* d, size_t
   T_EQ(current(d, reserved_bytes), 0);
 }
 
-DEVICE_TEST(test_device__unmapping_waits_for_the_work_of_the_stream) {
+TORCH_TEST(test_device__unmapping_waits_for_the_work_of_the_stream) {
   expand(m, d);
   release_and_trim_behind_work(m, d, 20 * MIB);
 }
 
-DEVICE_TEST(test_device__giving_a_segment_back_waits_for_the_work_of_the_stream) {
+TORCH_TEST(test_device__giving_a_segment_back_waits_for_the_work_of_the_stream) {
   release_and_trim_behind_work(m, d, 20 * MIB);
 }
 
-DEVICE_TEST(test_device__pressure_unmaps_what_other_streams_left_idle) {
+TORCH_TEST(test_device__pressure_unmaps_what_other_streams_left_idle) {
   const tide_stream side = side_new(m);
   expand(m, d);
   limit_to(d, 60 * MIB);
@@ -213,7 +213,7 @@ DEVICE_TEST(test_device__pressure_unmaps_what_other_streams_left_idle) {
 // ---------------------------------------------------------------------------------------------------
 // Beside other options
 
-DEVICE_TEST(test_device__when_switched_off_expandable_blocks_are_left_alone) {
+TORCH_TEST(test_device__when_switched_off_expandable_blocks_are_left_alone) {
   expand(m, d);
   const tide_block first = take(d, NULL, 20 * MIB);
   give(d, first);
@@ -227,7 +227,7 @@ DEVICE_TEST(test_device__when_switched_off_expandable_blocks_are_left_alone) {
   T_PTR_EQ(take(d, NULL, 20 * MIB).address, first.address);
 }
 
-DEVICE_TEST(test_device__when_switched_on_ordinary_blocks_are_still_used) {
+TORCH_TEST(test_device__when_switched_on_ordinary_blocks_are_still_used) {
   need_virtual(m);
   const tide_block first = take(d, NULL, 20 * MIB);
   give(d, first);
@@ -237,7 +237,7 @@ DEVICE_TEST(test_device__when_switched_on_ordinary_blocks_are_still_used) {
   T_PTR_EQ(take(d, NULL, 20 * MIB).address, first.address);
 }
 
-DEVICE_TEST(test_device__blocks_of_both_kinds_are_released_after_switching) {
+TORCH_TEST(test_device__blocks_of_both_kinds_are_released_after_switching) {
   need_virtual(m);
   const tide_block plain = take(d, NULL, 20 * MIB);
   configure(d, "expandable_segments:True");
@@ -251,7 +251,7 @@ DEVICE_TEST(test_device__blocks_of_both_kinds_are_released_after_switching) {
   T_EQ(current(d, reserved_bytes), 0);
 }
 
-DEVICE_TEST(test_device__max_split_size_with_expandable_segments_under_a_limit) {
+TORCH_TEST(test_device__max_split_size_with_expandable_segments_under_a_limit) {
   tide_block blocks[3];
   need_virtual(m);
   configure(d, "expandable_segments:True,max_split_size_mb:40");
@@ -265,7 +265,7 @@ DEVICE_TEST(test_device__max_split_size_with_expandable_segments_under_a_limit) 
   T_EQ(counter(d, num_ooms), 1);
 }
 
-DEVICE_TEST(test_device__collection_leaves_expandable_blocks_alone) {
+TORCH_TEST(test_device__collection_leaves_expandable_blocks_alone) {
   need_virtual(m);
   limit_to(d, 120 * MIB);
   const tide_block plain = take(d, NULL, 30 * MIB);
@@ -282,7 +282,7 @@ DEVICE_TEST(test_device__collection_leaves_expandable_blocks_alone) {
   T_EQ(current(d, reserved_bytes), 80 * MIB);
 }
 
-DEVICE_TEST(test_device__large_segment_size_is_the_size_of_handles) {
+TORCH_TEST(test_device__large_segment_size_is_the_size_of_handles) {
   need_virtual(m);
   configure(d, "expandable_segments:True,large_segment_size_mb:40");
 
@@ -296,7 +296,7 @@ static void count_oom(void* user, const tide_oom* oom) {
   ++*(int*)user;
 }
 
-DEVICE_TEST(test_device__a_request_above_the_reserve_is_an_ordinary_oom) {
+TORCH_TEST(test_device__a_request_above_the_reserve_is_an_ordinary_oom) {
   int told = 0;
   tide_observer observer = 0;
   expand(m, d);
@@ -309,7 +309,7 @@ DEVICE_TEST(test_device__a_request_above_the_reserve_is_an_ordinary_oom) {
   (void)take(d, NULL, 5 * MIB);
 }
 
-DEVICE_TEST(test_device__hands_out_expandable_memory_at_an_address) {
+TORCH_TEST(test_device__hands_out_expandable_memory_at_an_address) {
   expand(m, d);
   const tide_block whole = take(d, NULL, 10 * MIB);
   tide_block block = { NULL, 0 };

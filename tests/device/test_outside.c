@@ -49,7 +49,7 @@ DEVICE_TEST(test_device__peaks_are_exact_after_a_request_waited_on_another_strea
   tide_device_reset_peaks(d);
 
   T_EQ(peak_of_three(d, side), 3);
-  T_EQ(counter(d, num_alloc_retries), 1);
+  T_LE(1, counter(d, num_sync_all_streams));
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -96,9 +96,10 @@ static void expect_next_entries_are_new(tide_device* d) {
   T_OK(tide_device_observe_trace(d, listen, &l, &observer));
   (void)take(d, NULL, 30 * MIB);
   T_OK(tide_device_detach(d, observer));
-  T_EQ(l.count, 2);
-  T_EQ(l.first.action, TIDE_ACTION_SEGMENT_ALLOC);
+  T_EQ(l.first.action, growth_action());
   T_EQ(l.first.bytes, 30 * MIB);
+  if (is_tide()) T_LE(2, l.count);  // it may also tell of a stitch
+  else T_EQ(l.count, 2);
 }
 
 DEVICE_TEST(test_device__entries_of_a_detached_observer_are_not_told_to_the_next) {
@@ -170,6 +171,7 @@ DEVICE_TEST(test_device__an_oom_observer_finds_this_oom_as_the_last) {
 DEVICE_TEST(test_device__imports_get_peers_that_come_later) {
   need_two_devices(m);
   if (!device_info(m, 0).has_physical_sharing) t_skip("no physical sharing");
+  need_sharing();
   expand(m, d);
   tide_device* const other = device_new(m, 0, NULL);
   const tide_stream far = stream_new(m, 1, TIDE_STREAM_NON_BLOCKING);

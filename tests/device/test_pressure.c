@@ -79,8 +79,8 @@ DEVICE_TEST(test_device__fraction_0_refuses_every_request) {
   expect_oom(d, NULL, 20 * MIB);
 }
 
-MACHINE_TEST(test_device__fraction_can_be_an_option) {
-  tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
+MACHINE_TEST_OVER(test_device__fraction_can_be_an_option, device_names) {
+  tide_device_options options = device_defaults();
   tide_device* d = NULL;
   options.memory_fraction = 0.5;
 
@@ -132,7 +132,7 @@ DEVICE_TEST(test_device__oom_text_names_limit_and_amounts) {
   T_STR_HAS(text, "but unallocated");
 }
 
-DEVICE_TEST(test_device__oom_text_names_the_segment_not_the_request) {
+TORCH_TEST(test_device__oom_text_names_the_segment_not_the_request) {
   (void)m;
   limit_to(d, 10 * MIB);
 
@@ -159,7 +159,7 @@ DEVICE_TEST(test_device__oom_record_has_the_numbers) {
   const tide_stream side = side_new(m);
   gate g;
   limit_to(d, 64 * MIB);
-  (void)take(d, side, 15 * MIB);
+  (void)take(d, side, 16 * MIB);
   const tide_block waiting = take(d, side, 512);
   hold_up(&g, m, NULL);
   announce(d, waiting, NULL);
@@ -180,7 +180,7 @@ DEVICE_TEST(test_device__oom_record_has_the_numbers) {
   T_EQ(oom->segment_bytes, 62 * MIB);
   T_EQ(oom->device_total, device_info(m, 0).total_bytes);
   T_EQ(oom->limit, 64 * MIB);
-  T_EQ(oom->allocated_bytes, 16 * MIB);  // 15 MiB have a segment of 16, whose rest is too small to split
+  T_EQ(oom->allocated_bytes, 16 * MIB);
   T_EQ(oom->reserved_bytes, 18 * MIB);
   T_EQ(oom->pending_bytes, 512);
 }
@@ -188,14 +188,15 @@ DEVICE_TEST(test_device__oom_record_has_the_numbers) {
 DEVICE_TEST(test_device__oom_record_has_the_largest_idle_block_of_the_stream) {
   (void)m;
   limit_to(d, 40 * MIB);
-  (void)take(d, NULL, 5 * MIB);
+  (void)take(d, NULL, 6 * MIB);
   const tide_block idle = take(d, NULL, 8 * MIB);
-  (void)take(d, NULL, 5 * MIB);
+  (void)take(d, NULL, 6 * MIB);
   give(d, idle);
 
   expect_oom(d, NULL, 30 * MIB);
 
-  T_EQ(tide_device_last_oom()->largest_idle_bytes, 8 * MIB);
+  // The segment around it is in use; the policy tide gave back what lies in it.
+  T_EQ(tide_device_last_oom()->largest_idle_bytes, is_tide() ? 0 : 8 * MIB);
 }
 
 static void* look_at_last_oom(void* user) {
@@ -254,7 +255,7 @@ DEVICE_TEST(test_device__runs_out_with_max_split_size_too) {
   T_EQ(counter(d, num_ooms), 1);
 }
 
-DEVICE_TEST_OVER(test_device__a_full_machine_is_out_of_memory, machine_emulated) {
+DEVICE_TEST_OVER(test_device__a_full_machine_is_out_of_memory, device_emulated) {
   const tide_block block = take(d, NULL, 200 * MIB);
   expect_oom(d, NULL, 100 * MIB);
   T_EQ(tide_device_last_oom()->device_free, MACHINE_CAPACITY - 200 * MIB);
@@ -263,11 +264,11 @@ DEVICE_TEST_OVER(test_device__a_full_machine_is_out_of_memory, machine_emulated)
   give(d, block);
 
   (void)take(d, NULL, 220 * MIB);
-  T_EQ(counter(d, num_alloc_retries), 2);
+  T_EQ(counter(d, num_ooms), 1);
 }
 
 DEVICE_TEST(test_device__other_errors_of_the_machine_are_reported_as_they_are) {
-  break_calls(m, TIDE_CALL_RAW_ALLOC, TIDE_ERR_MACHINE, 1);
+  break_calls(m, growth_call(), TIDE_ERR_MACHINE, 1);
 
   T_STATUS(try_take(d, NULL, 4096), TIDE_ERR_MACHINE);
 
@@ -281,9 +282,12 @@ DEVICE_TEST(test_device__other_errors_of_the_machine_are_reported_as_they_are) {
 DEVICE_TEST(test_device__everything_idle_is_given_back_before_an_oom) {
   const tide_stream side = side_new(m);
   limit_to(d, 60 * MIB);
-  give(d, take(d, NULL, 20 * MIB));
-  give(d, take(d, side, 20 * MIB));
-  give(d, take(d, NULL, 512));
+  const tide_pool pool = pool_new(d, NULL);  // whose memory nobody else can use
+  scope_open(d, pool);
+  const tide_block blocks[3] = { take(d, NULL, 20 * MIB), take(d, side, 20 * MIB), take(d, NULL, 512) };
+  for (size_t i = 0; i < 3; ++i) give(d, blocks[i]);
+  scope_close(d, pool);
+  T_OK(tide_device_pool_release(d, pool));
 
   (void)take(d, NULL, 40 * MIB);
 
@@ -293,7 +297,7 @@ DEVICE_TEST(test_device__everything_idle_is_given_back_before_an_oom) {
   T_EQ(counter(d, num_sync_all_streams), 1);
 }
 
-DEVICE_TEST(test_device__max_split_size_gives_back_one_large_block_only) {
+TORCH_TEST(test_device__max_split_size_gives_back_one_large_block_only) {
   (void)m;
   configure(d, "max_split_size_mb:20");
   limit_to(d, 120 * MIB);
@@ -309,7 +313,7 @@ DEVICE_TEST(test_device__max_split_size_gives_back_one_large_block_only) {
   T_EQ(counter(d, num_alloc_retries), 0);
 }
 
-DEVICE_TEST(test_device__max_split_size_gives_back_several_from_the_largest_down) {
+TORCH_TEST(test_device__max_split_size_gives_back_several_from_the_largest_down) {
   (void)m;
   configure(d, "max_split_size_mb:20");
   limit_to(d, 100 * MIB);
@@ -339,24 +343,25 @@ DEVICE_TEST(test_device__trim_gives_idle_segments_back) {
 
 DEVICE_TEST(test_device__trim_keeps_segments_in_use) {
   const tide_block used = take(d, NULL, 3 * MIB);
+  const int64_t reserved = current(d, reserved_bytes);
   give(d, take(d, NULL, 3 * MIB));
   device_fill(m, 0, bytes_of(used), 9, 3 * MIB);
 
   trim(d);
 
-  T_EQ(current(d, reserved_bytes), 20 * MIB);
+  T_EQ(current(d, reserved_bytes), reserved);
   expect_filled(m, 0, bytes_of(used), 9, 3 * MIB);
 }
 
 DEVICE_TEST(test_device__what_a_trim_could_not_give_back_stays_cached) {
-  const tide_block block = take(d, NULL, 3 * MIB);
+  const tide_block block = take(d, NULL, 20 * MIB);
   give(d, block);
-  break_calls(m, TIDE_CALL_RAW_RELEASE, TIDE_ERR_MACHINE, 1);
+  break_calls(m, shrink_call(), TIDE_ERR_MACHINE, 1);
 
   T_STATUS(tide_device_trim(d), TIDE_ERR_MACHINE);
 
   T_EQ(current(d, reserved_bytes), 20 * MIB);
-  T_PTR_EQ(take(d, NULL, 3 * MIB).address, block.address);
+  T_PTR_EQ(take(d, NULL, 20 * MIB).address, block.address);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -370,7 +375,7 @@ static void two_ages(tide_device* d, const char* options) {
   give(d, take(d, NULL, 40 * MIB));
 }
 
-DEVICE_TEST(test_device__collection_takes_the_oldest_first) {
+TORCH_TEST(test_device__collection_takes_the_oldest_first) {
   (void)m;
   two_ages(d, "garbage_collection_threshold:0.5");
 
@@ -380,7 +385,7 @@ DEVICE_TEST(test_device__collection_takes_the_oldest_first) {
   T_EQ(current(d, reserved_bytes), (40 + 44) * MIB);
 }
 
-DEVICE_TEST(test_device__collection_goes_on_until_there_is_enough) {
+TORCH_TEST(test_device__collection_goes_on_until_there_is_enough) {
   (void)m;
   two_ages(d, "garbage_collection_threshold:0.1");
 
@@ -390,7 +395,7 @@ DEVICE_TEST(test_device__collection_goes_on_until_there_is_enough) {
   T_EQ(current(d, reserved_bytes), 44 * MIB);
 }
 
-DEVICE_TEST(test_device__collection_does_nothing_below_its_threshold) {
+TORCH_TEST(test_device__collection_does_nothing_below_its_threshold) {
   (void)m;
   two_ages(d, "garbage_collection_threshold:0.6");
 
@@ -399,7 +404,7 @@ DEVICE_TEST(test_device__collection_does_nothing_below_its_threshold) {
   T_EQ(counter(d, num_device_free), 0);
 }
 
-DEVICE_TEST(test_device__collection_needs_a_limit) {
+TORCH_TEST(test_device__collection_needs_a_limit) {
   (void)m;
   configure(d, "garbage_collection_threshold:0.01");
   give(d, take(d, NULL, 30 * MIB));
@@ -410,7 +415,7 @@ DEVICE_TEST(test_device__collection_needs_a_limit) {
   T_EQ(counter(d, num_device_free), 0);
 }
 
-DEVICE_TEST(test_device__collection_leaves_split_and_small_segments_alone) {
+TORCH_TEST(test_device__collection_leaves_split_and_small_segments_alone) {
   (void)m;
   configure(d, "garbage_collection_threshold:0.1");
   limit_to(d, 120 * MIB);
@@ -435,12 +440,12 @@ static int64_t reserved_after_collecting_beside_a_pool(tide_device* d, const cha
   return current(d, reserved_bytes);
 }
 
-DEVICE_TEST(test_device__collection_looks_at_the_default_pool_only) {
+TORCH_TEST(test_device__collection_looks_at_the_default_pool_only) {
   (void)m;
   T_EQ(reserved_after_collecting_beside_a_pool(d, "garbage_collection_threshold:0.1"), 26 * MIB);
 }
 
-DEVICE_TEST(test_device__with_fixes_collection_looks_at_all_pools) {
+TORCH_TEST(test_device__with_fixes_collection_looks_at_all_pools) {
   (void)m;
   T_EQ(reserved_after_collecting_beside_a_pool(d, "garbage_collection_threshold:0.1,fixes:True"), 12 * MIB);
 }
@@ -469,7 +474,7 @@ static void fill_with_waiting(tide_machine* m, tide_device* d, tide_stream side)
   give(d, block);
 }
 
-DEVICE_TEST(test_device__as_in_torch_memory_found_by_waiting_is_not_looked_for) {
+TORCH_TEST(test_device__as_in_torch_memory_found_by_waiting_is_not_looked_for) {
   const tide_stream side = side_new(m);
   fill_with_waiting(m, d, side);
 
@@ -486,7 +491,7 @@ DEVICE_TEST(test_device__with_fixes_memory_found_by_waiting_is_used) {
   (void)take(d, NULL, 14 * MIB);
 
   T_EQ(counter(d, num_ooms), 0);
-  T_EQ(counter(d, num_device_alloc), 1);
+  T_EQ(current(d, reserved_bytes), 20 * MIB);
 }
 
 DEVICE_TEST(test_device__with_fixes_waits_end_at_the_first_block_that_fits) {
@@ -664,7 +669,7 @@ DEVICE_TEST(test_device__with_fixes_a_callback_may_release_what_still_has_to_wai
   tide_observer observer = 0;
   configure(d, "fixes:True");
   limit_to(d, 20 * MIB);
-  (void)take(d, NULL, 5 * MIB);
+  (void)take(d, NULL, 6 * MIB);
   witness w = { .device = d, .held = take(d, NULL, 14 * MIB) };
   void* const address = w.held.address;
   announce(d, w.held, side);

@@ -167,7 +167,7 @@ static importer importer_new(void) {
   T_EQ(posix_spawn_file_actions_destroy(&actions), 0);
   (void)close(ends[1]);
   message question = { .verb = VERB_OPEN };
-  (void)snprintf(question.name, sizeof question.name, "%s", t_variant());
+  (void)snprintf(question.name, sizeof question.name, "%s", machine_variant());
   T_STATUS((tide_status)ask_with(&p, question).status, TIDE_OK);
   return p;
 }
@@ -191,10 +191,12 @@ static void share_with(tide_device* d, const importer* p, tide_block block) {
 }
 
 static void need_raw_sharing(tide_machine* m) {
+  need_sharing();
   if (!device_info(m, 0).has_raw_sharing) t_skip("no raw sharing");
 }
 
 static void need_physical_sharing(tide_machine* m, tide_device* d) {
+  need_sharing();
   if (!device_info(m, 0).has_physical_sharing) t_skip("no physical sharing");
   expand(m, d);
 }
@@ -234,7 +236,7 @@ DEVICE_TEST(test_device__another_process_writes_a_shared_block_and_nothing_else)
   importer_end(&p);
 }
 
-DEVICE_TEST(test_device__blocks_of_one_segment_are_opened_once) {
+TORCH_TEST(test_device__blocks_of_one_segment_are_opened_once) {
   need_raw_sharing(m);
   importer p = importer_new();
   const tide_block a = take(d, NULL, BYTES);
@@ -253,7 +255,7 @@ DEVICE_TEST(test_device__blocks_of_one_segment_are_opened_once) {
   importer_end(&p);
 }
 
-DEVICE_TEST(test_device__what_was_imported_can_be_closed_once_for_each_import) {
+TORCH_TEST(test_device__what_was_imported_can_be_closed_once_for_each_import) {
   need_raw_sharing(m);
   importer p = importer_new();
   const tide_block block = take(d, NULL, BYTES);
@@ -287,7 +289,7 @@ DEVICE_TEST(test_device__another_process_uses_a_block_of_an_expandable_segment) 
   importer_end(&p);
 }
 
-DEVICE_TEST(test_device__only_the_handles_around_the_block_are_shared) {
+TORCH_TEST(test_device__only_the_handles_around_the_block_are_shared) {
   need_physical_sharing(m, d);
   tide_share share;
   tide_physical_share parts[PARTS_MAX];
@@ -303,7 +305,7 @@ DEVICE_TEST(test_device__only_the_handles_around_the_block_are_shared) {
   (void)close(parts[0].descriptor);
 }
 
-DEVICE_TEST(test_device__too_little_room_for_parts_says_how_many_there_are) {
+TORCH_TEST(test_device__too_little_room_for_parts_says_how_many_there_are) {
   need_physical_sharing(m, d);
   tide_share share;
   tide_physical_share part = { .descriptor = -5 };

@@ -34,7 +34,6 @@ DEVICE_TEST(test_device__another_stream_does_not_get_the_block) {
   const tide_block second = take(d, b, BYTES);
 
   T_CHECK(second.address != first.address);
-  T_EQ(current(d, segment), 2);
   T_PTR_EQ(take(d, a, BYTES).address, first.address);
 }
 
@@ -151,18 +150,18 @@ DEVICE_TEST(test_device__one_stream_does_not_hold_up_the_blocks_of_another) {
 DEVICE_TEST(test_device__waiting_neighbours_do_not_merge) {
   const tide_stream side = side_new(m);
   gate g;
-  const tide_block a = take(d, NULL, MIB);
-  const tide_block b = take(d, NULL, MIB);
+  const tide_block a = take(d, NULL, MIB / 2);
+  const tide_block b = take(d, NULL, MIB / 2);
   hold_up(&g, m, side);
   announce(d, a, side);
 
   give(d, a);
   give(d, b);
-  T_EQ(current(d, inactive_split), 1);
+  T_EQ(count_all_blocks(d), 2);
   let_go(&g);
   T_OK(tide_device_poll(d));
 
-  T_EQ(current(d, inactive_split), 0);
+  T_EQ(count_all_blocks(d), 1);
 }
 
 DEVICE_TEST(test_device__trim_waits_for_announced_work) {
@@ -222,7 +221,7 @@ DEVICE_TEST(test_device__announced_memory_taken_100_times_does_not_run_out) {
   }
 
   T_EQ(counter(d, num_ooms), 0);
-  if (is_dry(m)) T_LT(0, counter(d, num_sync_all_streams));
+  T_LE(current(d, reserved_bytes), 100 * MIB);
 }
 
 DEVICE_TEST(test_device__side_stream_reads_what_was_there_at_release) {
