@@ -529,6 +529,24 @@ TIDE_API TIDE_NODISCARD tide_status tide_device_snapshot(tide_device* device,
 
 typedef uint64_t tide_observer;  // names what was attached; 0 is none
 
+#define TIDE_OOM_RUNGS 8
+#define TIDE_OOM_PINS 8
+
+// A step that was tried to find memory, and how many bytes became idle or went back to the machine by it.
+typedef struct tide_oom_rung {
+  const char* name;
+  uint64_t yielded_bytes;
+} tide_oom_rung;
+
+// Blocks that are handed out, or wait, and idle memory that they keep from being used for something larger:
+// that of their segment, or with the policy `tide` of their handle.
+typedef struct tide_oom_pin {
+  uint64_t address;  // of the first of the blocks
+  uint64_t block_count;
+  uint64_t block_bytes;
+  uint64_t idle_bytes;
+} tide_oom_pin;
+
 // Why a request could not be served.
 typedef struct tide_oom {
   uint32_t size;
@@ -549,6 +567,10 @@ typedef struct tide_oom {
   bool is_rejected;  // at once: see rejects_early
   uint8_t reserved[3];
   char text[1024];  // all of this for people
+  uint32_t rung_count;
+  uint32_t pin_count;
+  tide_oom_rung rungs[TIDE_OOM_RUNGS];  // in the order they were tried
+  tide_oom_pin pins[TIDE_OOM_PINS];     // of the request's pool: those with the most idle memory, first
 } tide_oom;
 
 // The last request of the calling thread that failed for want of memory; its size is 0 if there was none.

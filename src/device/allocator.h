@@ -704,6 +704,11 @@ void tide__observers_trace(tide_device* device, const tide_trace_entry* entry);
 void tide__imports_close(tide_device* device);
 
 // --- oom.c -------------------------------------------------------------------------------------------
+// Forgets the steps of the thread's last request that was hard to serve.
+void tide__oom_begin(void);
+// Takes one step and notes what it yielded.
+typedef tide_status (*tide__rung_fn)(tide__request* request, tide__block** out);
+tide_status tide__oom_try(const char* name, tide__rung_fn rung, tide__request* request, tide__block** out);
 // Reports that a request failed for want of memory, tells observers, and returns TIDE_ERR_NO_MEMORY.
 tide_status tide__oom_report(const tide__request* request);
 

@@ -25,8 +25,91 @@ char* tide_size_text(uint64_t bytes, char text[TIDE_SIZE_TEXT]) {
 }
 
 static _Thread_local tide_oom last_oom;
+static _Thread_local struct {
+  uint32_t count;
+  tide_oom_rung rungs[TIDE_OOM_RUNGS];
+} oom_steps;
 
 const tide_oom* tide_device_last_oom(void) { return &last_oom; }
+
+// ---------------------------------------------------------------------------------------------------
+// Steps
+
+void tide__oom_begin(void) { oom_steps.count = 0; }
+
+// What is in use: the less, the more there is for others.
+static uint64_t oom_in_use(tide_device* device) {
+  tide__totals_settle(device);
+  tide__mutex_lock(&device->totals_lock);
+  const int64_t active = device->totals.active_bytes[TIDE_STAT_ALL].current;
+  const int64_t reserved = device->totals.reserved_bytes[TIDE_STAT_ALL].current;
+  tide__mutex_unlock(&device->totals_lock);
+  return (uint64_t)(active + reserved);
+}
+
+tide_status tide__oom_try(const char* name, tide__rung_fn rung, tide__request* request, tide__block** out) {
+  const uint64_t before = oom_in_use(request->device);
+  const tide_status status = rung(request, out);
+  const uint64_t after = oom_in_use(request->device);
+  if (oom_steps.count < TIDE_OOM_RUNGS) {
+    oom_steps.rungs[oom_steps.count++] = (tide_oom_rung){ name, before > after ? before - after : 0 };
+  }
+  return status;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// What keeps idle memory
+
+static void pin_add(tide_oom* oom, const tide_oom_pin* pin) {
+  if (pin->block_count == 0 || pin->idle_bytes == 0) return;
+  uint32_t at = oom->pin_count;
+  while (at > 0 && oom->pins[at - 1].idle_bytes < pin->idle_bytes) at--;
+  if (at == TIDE_OOM_PINS) return;
+  if (oom->pin_count < TIDE_OOM_PINS) oom->pin_count++;
+  for (uint32_t i = oom->pin_count - 1; i > at; i--) oom->pins[i] = oom->pins[i - 1];
+  oom->pins[at] = *pin;
+}
+
+// Adds a part of a block to what lies in a range.
+static void pin_count(tide_oom_pin* pin, const tide__block* block, uint64_t bytes) {
+  if (block->state == TIDE__BLOCK_FREE) pin->idle_bytes += bytes;
+  if (block->state == TIDE__BLOCK_FREE || block->state == TIDE__BLOCK_UNMAPPED) return;
+  if (pin->block_count++ == 0) pin->address = block->address;
+  pin->block_bytes += bytes;
+}
+
+static void pins_of_home_locked(tide_oom* oom, const tide__segment* segment) {
+  const tide__home* const home = segment->home;
+  const tide__block* block = segment->head;
+  for (size_t i = 0; i < home->count; i++) {
+    const uint64_t begin = home->handles[i]->address;
+    const uint64_t end = begin + home->handles[i]->bytes;
+    tide_oom_pin pin = { 0 };
+    while (tide__block_end(block) <= begin) block = block->next;
+    for (const tide__block* b = block; b != NULL && b->address < end; b = b->next) {
+      pin_count(&pin, b, tide__min(end, tide__block_end(b)) - tide__max(begin, b->address));
+    }
+    pin_add(oom, &pin);
+  }
+}
+
+static void pins_of_lane(tide_oom* oom, tide__lane* lane) {
+  tide__mutex_lock(&lane->lock);
+  TIDE_LIST_EACH(it, &lane->segments) {
+    const tide__segment* const segment = TIDE_OWNER(it, tide__segment, link);
+    tide_oom_pin pin = { 0 };
+    if (segment->home != NULL) pins_of_home_locked(oom, segment);
+    if (segment->home != NULL || segment->view != NULL) continue;
+    for (const tide__block* b = segment->head; b != NULL; b = b->next) pin_count(&pin, b, b->bytes);
+    pin_add(oom, &pin);
+  }
+  tide__mutex_unlock(&lane->lock);
+}
+
+static void pins_of_pool(tide_oom* oom, tide_device* device, tide__pool* pool) {
+  tide__lane* lane = tide__lane_next(device, pool, NULL);
+  for (; lane != NULL; lane = tide__lane_next(device, pool, lane)) pins_of_lane(oom, lane);
+}
 
 // ---------------------------------------------------------------------------------------------------
 // The text
@@ -65,6 +148,15 @@ static void oom_write(tide_oom* oom) {
   say(&t, "The request was for %s; %s wait for work on other streams; the largest idle block here has %s.",
       tide_size_text(oom->requested_bytes, a), tide_size_text(oom->pending_bytes, b),
       tide_size_text(oom->largest_idle_bytes, (char[TIDE_SIZE_TEXT]){ 0 }));
+  for (uint32_t i = 0; i < oom->rung_count; i++) {
+    say(&t, "%s %s: %s", i == 0 ? " Tried:" : ";", oom->rungs[i].name,
+        tide_size_text(oom->rungs[i].yielded_bytes, a));
+  }
+  if (oom->pin_count > 0) {
+    say(&t, "%s %llu block(s) at %#llx with %s keep %s idle.", oom->rung_count > 0 ? "." : "",
+        (unsigned long long)oom->pins[0].block_count, (unsigned long long)oom->pins[0].address,
+        tide_size_text(oom->pins[0].block_bytes, a), tide_size_text(oom->pins[0].idle_bytes, b));
+  }
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -121,6 +213,9 @@ static void oom_measure(const tide__request* request, tide_oom* oom) {
   oom->pending_bytes = (uint64_t)stats.active_bytes[TIDE_STAT_ALL].current - oom->allocated_bytes;
   oom->private_idle_bytes = private_idle_bytes(device);
   oom->largest_idle_bytes = largest_idle_bytes(request);
+  oom->rung_count = oom_steps.count;
+  for (uint32_t i = 0; i < oom_steps.count; i++) oom->rungs[i] = oom_steps.rungs[i];
+  pins_of_pool(oom, device, request->pool);
 }
 
 tide_status tide__oom_report(const tide__request* request) {

@@ -198,14 +198,23 @@ static tide_status rung_give_back(tide__request* request, tide__block** out) {
   return rung_make(request, out);
 }
 
-typedef tide_status (*tide_rung_fn)(tide__request* request, tide__block** out);
+typedef struct tide_rung {
+  const char* name;
+  tide__rung_fn climb;
+} tide_rung;
 
 static tide_status tide_climb(tide__request* request, tide__block** out) {
-  static const tide_rung_fn rungs[] = { rung_make, tide__rung_borrow, rung_wait, rung_give_back };
+  static const tide_rung rungs[] = {
+    { "other pools", tide__rung_borrow },
+    { "work of its stream", rung_wait },
+    { "all work and all idle memory", rung_give_back },
+  };
   const bool has_changed = tide__gate_enter(request->device) != request->gate_turn;
+  tide__oom_begin();
   tide_status status = has_changed ? tide_search(request, out) : TIDE_OK;
+  if (status == TIDE_OK && *out == NULL) status = rung_make(request, out);
   for (size_t i = 0; i < sizeof rungs / sizeof rungs[0] && status == TIDE_OK && *out == NULL; i++) {
-    status = rungs[i](request, out);
+    status = tide__oom_try(rungs[i].name, rungs[i].climb, request, out);
   }
   if (status == TIDE_OK && *out == NULL) status = TIDE_ERR_NO_MEMORY;
   if (status == TIDE_OK) status = prepare_at_gate(request, out);

@@ -205,14 +205,24 @@ static tide_status rung_release_all(tide__request* request, tide__block** out) {
   return rung_grow(request, out);
 }
 
-typedef tide_status (*rung_fn)(tide__request* request, tide__block** out);
+typedef struct torch_rung {
+  const char* name;
+  tide__rung_fn climb;
+} torch_rung;
 
+// Growth is nearly always the end of it, and so is not looked at.
 static tide_status climb(tide__request* request, tide__block** out) {
-  static const rung_fn rungs[] = { rung_collect,         rung_grow,
-                                   tide__rung_borrow,    rung_release_some,
-                                   rung_wait_one_by_one, rung_release_all };
+  static const torch_rung rungs[] = {
+    { "other pools", tide__rung_borrow },
+    { "idle segments of its size", rung_release_some },
+    { "work of its stream", rung_wait_one_by_one },
+    { "all work and all idle memory", rung_release_all },
+  };
+  tide__oom_begin();
+  TIDE_TRY(rung_collect(request, out));
+  if (*out == NULL) TIDE_TRY(rung_grow(request, out));
   for (size_t i = 0; i < sizeof rungs / sizeof rungs[0] && *out == NULL; i++) {
-    TIDE_TRY(rungs[i](request, out));
+    TIDE_TRY(tide__oom_try(rungs[i].name, rungs[i].climb, request, out));
   }
   return *out != NULL ? TIDE_OK : TIDE_ERR_NO_MEMORY;
 }

@@ -132,6 +132,31 @@ DEVICE_TEST(test_device__oom_text_names_limit_and_amounts) {
   T_STR_HAS(text, "but unallocated");
 }
 
+DEVICE_TEST(test_device__oom_says_what_was_tried_and_what_keeps_idle_memory) {
+  (void)m;
+  limit_to(d, 100 * MIB);
+  const tide_block before = take(d, NULL, 5 * MIB);
+  const tide_block kept = take(d, NULL, 5 * MIB);
+  give(d, before);
+  give(d, take(d, NULL, 40 * MIB));
+
+  expect_oom(d, NULL, 200 * MIB);
+
+  const tide_oom* const oom = tide_device_last_oom();
+  uint64_t yielded = 0;
+  T_LT(0, oom->rung_count);
+  for (uint32_t i = 0; i < oom->rung_count; ++i) {
+    yielded += oom->rungs[i].yielded_bytes;
+    T_STR_HAS(oom->text, oom->rungs[i].name);
+  }
+  T_LE(34 * MIB, yielded);  // at least what lies apart of the kept block
+  T_EQ(oom->pin_count, 1);
+  T_EQ(oom->pins[0].address, (uint64_t)(uintptr_t)kept.address);
+  T_EQ(oom->pins[0].block_count, 1);
+  T_LT(0, oom->pins[0].idle_bytes);
+  T_EQ(current(d, reserved_bytes), oom->reserved_bytes);
+}
+
 TORCH_TEST(test_device__oom_text_names_the_segment_not_the_request) {
   (void)m;
   limit_to(d, 10 * MIB);
