@@ -34,10 +34,12 @@ static bool block_is_ready_locked(const tide__request* request, const tide__bloc
   return request->policy->is_ready_locked == NULL || request->policy->is_ready_locked(request, block);
 }
 
-// Hands out a BUSY block that is not ready.
-static tide_status request_prepare(tide__request* request, tide__block* block, tide_block* out) {
+// Hands out a BUSY block that is not ready. *out_found is false if it cannot be had now.
+static tide_status request_prepare(tide__request* request, tide__block* block, tide_block* out,
+                                   bool* out_found) {
   TIDE_TRY(request->policy->prepare(request, &block));
-  return request_finish(request, block, out);
+  *out_found = block != NULL;
+  return block != NULL ? request_finish(request, block, out) : TIDE_OK;
 }
 
 // Searches the shelf once, as the policy does, and hands the block out. *out_found is false if none fits.
@@ -50,7 +52,7 @@ static tide_status request_search(tide__request* request, tide_block* out, bool*
   if (is_ready) (void)tide__block_commit_locked(request, block, policy->splits(request, block), out);
   tide__mutex_unlock(&request->lane->lock);
   *out_found = block != NULL;
-  return block == NULL || is_ready ? TIDE_OK : request_prepare(request, block, out);
+  return block == NULL || is_ready ? TIDE_OK : request_prepare(request, block, out, out_found);
 }
 
 // What everybody does first: look whose work is done, choose the pool and the lane.
@@ -352,9 +354,11 @@ static tide_status request_serve_at(tide__request* request, uint64_t address, ti
   const bool is_ready = block != NULL && block_is_ready_locked(request, block);
   if (is_ready) (void)tide__block_commit_locked(request, block, block->bytes > request->rounded, out);
   tide__mutex_unlock(&request->lane->lock);
-  TIDE_REQUIRE(block != NULL, TIDE_ERR_NO_MEMORY, "device_alloc_at: %#llx is not idle on this stream",
+  bool is_found = block != NULL;
+  if (is_found && !is_ready) TIDE_TRY(request_prepare(request, block, out, &is_found));
+  TIDE_REQUIRE(is_found, TIDE_ERR_NO_MEMORY, "device_alloc_at: %#llx is not idle on this stream",
                (unsigned long long)address);
-  return is_ready ? TIDE_OK : request_prepare(request, block, out);
+  return TIDE_OK;
 }
 
 tide_status tide_device_alloc_at(tide_device* device, tide_stream stream, size_t bytes, void* address,

@@ -356,7 +356,7 @@ typedef struct tide__policy {
   // Is the rest of the block cut off and kept?
   bool (*splits)(const tide__request* request, const tide__block* block);
   // May a chosen block be handed out at once? Otherwise it is prepared first, with no lock held; the block is
-  // BUSY, and idle again on failure. NULL: always.
+  // BUSY, and idle again and NULL on failure, or if it cannot be had now. NULL: always.
   bool (*is_ready_locked)(const tide__request* request, const tide__block* block);
   tide_status (*prepare)(tide__request* request, tide__block** inout);
   // Finds memory where the shelf has none: grows, gives back, waits. The block is BUSY and no lock is held.
@@ -531,6 +531,7 @@ typedef struct tide__growth {
   uint64_t handle_bytes;
   uint64_t slack_left;
   uint64_t limit_left;
+  uint64_t captured;  // lanes that cannot be waited for, as bits
 } tide__growth;
 // The smallest handle; all are multiples of it.
 uint64_t tide__home_unit(tide_device* device);
@@ -552,6 +553,10 @@ void tide__handles_free(tide_device* device, tide__handle** handles, size_t coun
 // is what is left, and keeps what its caller adds to it.
 tide_status tide__handles_map(tide_device* device, tide__handle* const* handles, size_t count,
                               uint64_t address, tide__stuck** out_stuck);
+// A record for what may be stuck, with room for handles; among those that are tried again, or freed.
+tide__stuck* tide__stuck_new(tide_device* device, size_t handles);
+void tide__stuck_add(tide_device* device, tide__stuck* stuck);
+void tide__stuck_free(tide_device* device, tide__stuck* stuck);
 // Leaves the memory of new handles to what is stuck.
 void tide__stuck_keep(tide__stuck* stuck, tide__handle** handles, size_t count);
 void tide__stuck_retry(tide_device* device);
@@ -563,8 +568,8 @@ void tide__home_add_handles_locked(tide__segment* segment, tide__handle** handle
 void tide__home_tell_growth(const tide__request* request, uint64_t address, uint64_t bytes);
 // Are all handles under `bytes` from an idle block's beginning mapped at home, and used by no other lane?
 bool tide__home_is_ready_locked(const tide__block* block, uint64_t bytes);
-// Sees to that for a BUSY block.
-tide_status tide__home_prepare(tide_device* device, tide__block* block);
+// Sees to that for a BUSY block; not *out_ready if a lane of `captured` may still use it.
+tide_status tide__home_prepare(tide_device* device, tide__block* block, uint64_t captured, bool* out_ready);
 // Makes a lane the only user of a handle; returns those before, which it must wait for.
 uint64_t tide__handle_take_locked(tide__handle* handle, const tide__lane* lane);
 // Adds users to all handles under a range of a home; `is_lent`: others than the home's own lane.
@@ -580,7 +585,7 @@ tide_status tide__home_add_peer(tide_device* device, const tide__segment* segmen
 // --- view.c: stitched memory ---------------------------------------------------------------------------
 // A block made of idle memory wherever it is: through a view that is there, or through a new one. BUSY; NULL
 // if no view is there that fits.
-tide_status tide__view_use(const tide__request* request, tide__block** out);
+tide_status tide__view_use(const tide__request* request, const tide__growth* growth, tide__block** out);
 tide_status tide__view_make(const tide__request* request, const tide__growth* growth, tide__block** out);
 // Ends the stay of a block in its view: its addresses are vacant, its pieces idle or on their way.
 void tide__view_block_end_locked(tide_device* device, tide__block* block, const tide__moment* moment);
@@ -598,6 +603,9 @@ static inline uint64_t tide__lane_bit(const tide__lane* lane) { return (uint64_t
 // Lets later work of a lane's stream wait for all that is queued on those of other lanes, as bits. The gate
 // is the caller's.
 tide_status tide__order_wait(tide_device* device, const tide__lane* lane, uint64_t users);
+// The other lanes of its pool whose streams are captured, as bits: an event of theirs would draw this lane's
+// stream into the capture.
+uint64_t tide__order_captured(tide_device* device, const tide__lane* lane);
 
 // --- reclaim.c: giving memory back -------------------------------------------------------------------
 // The gate is the caller's in all of these.

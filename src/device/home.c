@@ -261,38 +261,22 @@ static tide_status handles_map_at(tide_device* device, tide__handle* const* hand
   return tide__access_give(device, address, at - address);
 }
 
-static void stuck_free(tide_device* device, tide__stuck* stuck) {
+tide__stuck* tide__stuck_new(tide_device* device, size_t handles) {
+  tide__stuck* const stuck =
+      tide__heap_alloc(device->heap, 1, sizeof *stuck + handles * sizeof *stuck->handles);
+  if (stuck != NULL) stuck->capacity = handles;
+  else (void)TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for the records of %zu mappings", handles);
+  return stuck;
+}
+
+void tide__stuck_free(tide_device* device, tide__stuck* stuck) {
+  if (stuck == NULL) return;
   tide__heap_release(device->heap, stuck, 1, sizeof *stuck + stuck->capacity * sizeof *stuck->handles);
 }
 
-// Unmaps what was mapped half way; or leaves it to `stuck`.
-static bool handles_unmap_again(tide_device* device, tide__stuck* stuck) {
-  if (stuck->bytes == 0) return true;
-  if (tide_machine_unmap(device->machine, tide__pointer(stuck->address), stuck->bytes) == TIDE_OK)
-    return true;
+void tide__stuck_add(tide_device* device, tide__stuck* stuck) {
   stuck->next = device->stuck;
   device->stuck = stuck;
-  return false;
-}
-
-tide_status tide__handles_map(tide_device* device, tide__handle* const* handles, size_t count,
-                              uint64_t address, tide__stuck** out_stuck) {
-  size_t mapped = 0;
-  *out_stuck = NULL;
-  tide__stuck* const stuck =
-      tide__heap_alloc(device->heap, 1, sizeof *stuck + count * sizeof *stuck->handles);
-  TIDE_REQUIRE(stuck != NULL, TIDE_ERR_NO_MEMORY, "no memory for the records of %zu mappings", count);
-  stuck->capacity = count;
-  stuck->address = address;
-  const tide_status status = handles_map_at(device, handles, count, address, &mapped);
-  if (status != TIDE_OK) {
-    const tide_error error = *tide_last_error();
-    for (size_t i = 0; i < mapped; i++) stuck->bytes += handles[i]->bytes;
-    if (!handles_unmap_again(device, stuck)) *out_stuck = stuck;
-    tide__error_restore(&error);
-  }
-  if (*out_stuck == NULL) stuck_free(device, stuck);
-  return status;
 }
 
 void tide__stuck_keep(tide__stuck* stuck, tide__handle** handles, size_t count) {
@@ -303,14 +287,14 @@ void tide__stuck_keep(tide__stuck* stuck, tide__handle** handles, size_t count) 
   }
 }
 
-// Gives back everything that a range kept which is unmapped at last.
-static void stuck_give(tide_device* device, tide__stuck* stuck) {
-  for (size_t i = 0; i < stuck->count; i++) tide__physical_give(device, stuck->handles[i]);
-  if (stuck->range_bytes > 0) {
-    tide__ignore(
-        tide_machine_address_release(device->machine, tide__pointer(stuck->address), stuck->range_bytes));
-  }
-  stuck_free(device, stuck);
+// Unmaps and gives back as much as goes; true when nothing is left.
+static bool stuck_try(tide_device* device, tide__stuck* stuck) {
+  void* const address = tide__pointer(stuck->address);
+  if (stuck->bytes > 0 && tide_machine_unmap(device->machine, address, stuck->bytes) != TIDE_OK) return false;
+  stuck->bytes = 0;
+  while (stuck->count > 0) tide__physical_give(device, stuck->handles[--stuck->count]);
+  return stuck->range_bytes == 0 ||
+         tide_machine_address_release(device->machine, address, stuck->range_bytes) == TIDE_OK;
 }
 
 void tide__stuck_retry(tide_device* device) {
@@ -321,24 +305,64 @@ void tide__stuck_retry(tide_device* device) {
   while (list != NULL) {
     tide__stuck* const stuck = list;
     list = stuck->next;
-    const bool has_room = tide__orphans_reserve(device, stuck->count) == TIDE_OK;
-    if (has_room && handles_unmap_again(device, stuck)) {
-      stuck_give(device, stuck);
-    } else if (!has_room) {
-      stuck->next = device->stuck;
-      device->stuck = stuck;
-    }
+    const bool is_done = tide__orphans_reserve(device, stuck->count) == TIDE_OK && stuck_try(device, stuck);
+    if (is_done) tide__stuck_free(device, stuck);
+    else tide__stuck_add(device, stuck);
   }
   tide__error_restore(&before);
+}
+
+// Is a range free of what could not be unmapped? It is tried again first.
+static tide_status range_clear(tide_device* device, uint64_t address, uint64_t bytes) {
+  tide__stuck_retry(device);
+  for (const tide__stuck* stuck = device->stuck; stuck != NULL; stuck = stuck->next) {
+    TIDE_REQUIRE(stuck->address + stuck->bytes <= address || address + bytes <= stuck->address,
+                 TIDE_ERR_MACHINE, "%llu bytes at %#llx could not be unmapped yet",
+                 (unsigned long long)stuck->bytes, (unsigned long long)stuck->address);
+  }
+  return TIDE_OK;
+}
+
+tide_status tide__handles_map(tide_device* device, tide__handle* const* handles, size_t count,
+                              uint64_t address, tide__stuck** out_stuck) {
+  uint64_t bytes = 0;
+  size_t mapped = 0;
+  *out_stuck = NULL;
+  for (size_t i = 0; i < count; i++) bytes += handles[i]->bytes;
+  TIDE_TRY(range_clear(device, address, bytes));
+  tide__stuck* const stuck = tide__stuck_new(device, count);
+  if (stuck == NULL) return TIDE_ERR_NO_MEMORY;
+  stuck->address = address;
+  const tide_status status = handles_map_at(device, handles, count, address, &mapped);
+  if (status != TIDE_OK) {
+    const tide_error error = *tide_last_error();
+    for (size_t i = 0; i < mapped; i++) stuck->bytes += handles[i]->bytes;
+    if (!stuck_try(device, stuck)) *out_stuck = stuck;
+    if (*out_stuck != NULL) tide__stuck_add(device, stuck);
+    tide__error_restore(&error);
+  }
+  if (*out_stuck == NULL) tide__stuck_free(device, stuck);
+  return status;
 }
 
 // ---------------------------------------------------------------------------------------------------
 // Growing
 
-// What lies before the top of a home and is idle, or NULL.
-static tide__block* top_hole(const tide__home* home) {
+// The lanes that may still use a range of a home.
+static uint64_t range_users_locked(const tide__home* home, uint64_t address, uint64_t bytes) {
+  uint64_t users = 0;
+  for (size_t i = handle_index_at(home, address);
+       i < home->count && home->handles[i]->address < address + bytes; i++) {
+    if (home->handles[i]->is_lent) users |= home->handles[i]->users;
+  }
+  return users;
+}
+
+// What lies before the top of a home and is idle, and of no lane that cannot be waited for; or NULL.
+static tide__block* top_hole(const tide__home* home, uint64_t captured) {
   tide__block* const hole = home->top->prev;
-  return hole != NULL && hole->state == TIDE__BLOCK_FREE ? hole : NULL;
+  if (hole == NULL || hole->state != TIDE__BLOCK_FREE) return NULL;
+  return (range_users_locked(home, hole->address, hole->bytes) & captured) == 0 ? hole : NULL;
 }
 
 // Makes and maps `bytes` at an address of a home, of which nothing is mapped.
@@ -383,10 +407,10 @@ typedef struct growing {
 } growing;
 
 // False if it would take more than `most` bytes; without a part of the top if the hole alone is enough.
-static bool grow_begin_locked(const tide__request* request, tide__segment* segment, uint64_t most,
-                              growing* out) {
+static bool grow_begin_locked(const tide__request* request, tide__segment* segment,
+                              const tide__growth* growth, uint64_t most, growing* out) {
   const uint64_t unit = tide__home_unit(request->device);
-  out->hole = top_hole(segment->home);
+  out->hole = top_hole(segment->home, growth->captured);
   out->fresh = NULL;
   const uint64_t idle = out->hole != NULL ? out->hole->bytes : 0;
   const uint64_t missing = idle < request->rounded ? tide__round_up(request->rounded - idle, unit) : 0;
@@ -417,7 +441,7 @@ tide_status tide__home_grow(const tide__request* request, const tide__growth* gr
   TIDE_TRY(
       tide__home_with_room(request, tide__round_up(request->rounded, tide__home_unit(device)), &segment));
   if (!tide__lane_lock_with_spares(device, request->lane)) return TIDE_ERR_NO_MEMORY;
-  const bool has_begun = grow_begin_locked(request, segment, most, &g);
+  const bool has_begun = grow_begin_locked(request, segment, growth, most, &g);
   tide__mutex_unlock(&request->lane->lock);
   if (!has_begun) return TIDE_OK;
   const uint64_t address = g.fresh != NULL ? g.fresh->address : 0;
@@ -481,15 +505,19 @@ static uint64_t block_take_users(const tide__block* block) {
   return users;
 }
 
-tide_status tide__home_prepare(tide_device* device, tide__block* block) {
-  tide__lane* const lane = block->segment->lane;
-  if (block->segment->home == NULL) return TIDE_OK;
+tide_status tide__home_prepare(tide_device* device, tide__block* block, uint64_t captured, bool* out_ready) {
+  tide__segment* const segment = block->segment;
+  tide__lane* const lane = segment->lane;
+  tide__mutex_lock(&lane->lock);
+  *out_ready = (range_users_locked(segment->home, block->address, block->bytes) & captured) == 0;
+  tide__mutex_unlock(&lane->lock);
+  if (!*out_ready) return TIDE_OK;
   TIDE_TRY(block_map_at_home(device, block));
   const uint64_t users = block_take_users(block);
   const tide_status status = tide__order_wait(device, lane, users);
   if (status == TIDE_OK) return TIDE_OK;
   tide__mutex_lock(&lane->lock);
-  tide__home_add_users_locked(block->segment->home, block->address, block->bytes, users, true);
+  tide__home_add_users_locked(segment->home, block->address, block->bytes, users, true);
   tide__mutex_unlock(&lane->lock);
   return status;
 }

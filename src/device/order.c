@@ -32,3 +32,23 @@ tide_status tide__order_wait(tide_device* device, const tide__lane* lane, uint64
   }
   return TIDE_OK;
 }
+
+// An invalidated capture cannot be waited for either.
+static bool stream_is_captured(tide_device* device, tide_stream stream) {
+  tide_capture_state state = TIDE_CAPTURE_NONE;
+  uint64_t id = 0;
+  const tide_error before = *tide_last_error();
+  if (tide_machine_capture_info(device->machine, device->index, stream, &state, &id) != TIDE_OK) {
+    tide__error_restore(&before);
+  }
+  return state != TIDE_CAPTURE_NONE;
+}
+
+uint64_t tide__order_captured(tide_device* device, const tide__lane* lane) {
+  uint64_t captured = 0;
+  tide__lane* other = tide__lane_next(device, lane->pool, NULL);
+  for (; other != NULL; other = tide__lane_next(device, lane->pool, other)) {
+    if (other != lane && stream_is_captured(device, other->stream)) captured |= tide__lane_bit(other);
+  }
+  return captured;
+}

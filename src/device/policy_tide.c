@@ -64,6 +64,7 @@ static tide__growth growth_of(const tide__request* request) {
     .handle_bytes = request->shelf == TIDE__SMALL ? unit : tide__min(by_peak, by_request),
     .slack_left = difference((uint64_t)((double)peak * (1 + request->options->tide_slack)), reserved),
     .limit_left = limit == TIDE_NO_LIMIT ? UINT64_MAX : difference(limit, reserved),
+    .captured = tide__order_captured(device, request->lane),
   };
 }
 
@@ -98,11 +99,14 @@ static tide_status block_fit(const tide__request* request, tide__block** inout) 
   return TIDE_OK;
 }
 
+// On failure, and if another stream cannot be waited for, the block is idle again and NULL.
 static tide_status prepare_at_gate(tide__request* request, tide__block** inout) {
+  bool is_ready = false;
   if ((*inout)->segment->home == NULL) return TIDE_OK;
+  const uint64_t captured = tide__order_captured(request->device, request->lane);
   tide_status status = block_fit(request, inout);
-  if (status == TIDE_OK) status = tide__home_prepare(request->device, *inout);
-  if (status == TIDE_OK) return TIDE_OK;
+  if (status == TIDE_OK) status = tide__home_prepare(request->device, *inout, captured, &is_ready);
+  if (status == TIDE_OK && is_ready) return TIDE_OK;
   tide__lane* const lane = (*inout)->segment->lane;
   tide__mutex_lock(&lane->lock);
   tide__block_return_locked(*inout, true);
@@ -125,12 +129,21 @@ static tide_status tide_search(tide__request* request, tide__block** out) {
   if (!tide__lane_lock_with_spares(request->device, request->lane)) return TIDE_ERR_NO_MEMORY;
   *out = request->policy->choose_locked(request);
   tide__mutex_unlock(&request->lane->lock);
-  return TIDE_OK;
+  return *out != NULL ? prepare_at_gate(request, out) : TIDE_OK;
 }
 
 static bool may_stitch(const tide__request* request) {
   return request->shelf == TIDE__LARGE && request->pool == &request->device->default_pool &&
          !request->is_capturing;
+}
+
+static tide_status or_none(tide_status status) { return status == TIDE_ERR_NO_MEMORY ? TIDE_OK : status; }
+
+// Makes memory at home, ready to be handed out.
+static tide_status grow(tide__request* request, const tide__growth* growth, uint64_t most,
+                        tide__block** out) {
+  TIDE_TRY(or_none(tide__home_grow(request, growth, most, out)));
+  return *out != NULL ? prepare_at_gate(request, out) : TIDE_OK;
 }
 
 // May time be spent on another view? Time is the machine's, and looked at only if it is bounded.
@@ -150,10 +163,11 @@ static tide_status rung_stitch(tide__request* request, const tide__growth* growt
   uint64_t begin_ns = 0;
   uint64_t end_ns = 0;
   if (!has_time(request, &begin_ns)) {
-    const tide_status status = tide__home_grow(request, growth, growth->limit_left, out);
-    if (*out != NULL || (status != TIDE_OK && status != TIDE_ERR_NO_MEMORY)) return status;
+    TIDE_TRY(grow(request, growth, growth->limit_left, out));
+    if (*out != NULL) return TIDE_OK;
   }
-  const tide_status status = tide__view_make(request, growth, out);
+  tide_status status = tide__view_make(request, growth, out);
+  if (status == TIDE_OK && *out != NULL) status = prepare_at_gate(request, out);
   if (begin_ns != 0) {
     (void)has_time(request, &end_ns);
     device->stitch_ns += end_ns - begin_ns;
@@ -161,18 +175,16 @@ static tide_status rung_stitch(tide__request* request, const tide__growth* growt
   return status;
 }
 
-static tide_status or_none(tide_status status) { return status == TIDE_ERR_NO_MEMORY ? TIDE_OK : status; }
-
 // Makes memory, or stitches what is idle; where that must not be, only makes memory.
 static tide_status rung_make(tide__request* request, tide__block** out) {
   if (request->rounded > request->device->total_bytes) return TIDE_OK;
   const tide__growth growth = growth_of(request);
   tide__stuck_retry(request->device);
-  if (!may_stitch(request)) return or_none(tide__home_grow(request, &growth, growth.limit_left, out));
-  TIDE_TRY(tide__view_use(request, out));
+  if (!may_stitch(request)) return grow(request, &growth, growth.limit_left, out);
+  TIDE_TRY(tide__view_use(request, &growth, out));
   if (*out != NULL) return TIDE_OK;
   const uint64_t most = tide__min(growth.slack_left, growth.limit_left);
-  TIDE_TRY(or_none(tide__home_grow(request, &growth, most, out)));
+  TIDE_TRY(grow(request, &growth, most, out));
   return *out != NULL ? TIDE_OK : or_none(rung_stitch(request, &growth, out));
 }
 
@@ -209,24 +221,20 @@ static tide_status tide_climb(tide__request* request, tide__block** out) {
     { "work of its stream", rung_wait },
     { "all work and all idle memory", rung_give_back },
   };
-  const bool has_changed = tide__gate_enter(request->device) != request->gate_turn;
+  (void)tide__gate_enter(request->device);
   tide__oom_begin();
-  tide_status status = has_changed ? tide_search(request, out) : TIDE_OK;
+  tide_status status = tide_search(request, out);
   if (status == TIDE_OK && *out == NULL) status = rung_make(request, out);
   for (size_t i = 0; i < sizeof rungs / sizeof rungs[0] && status == TIDE_OK && *out == NULL; i++) {
     status = tide__oom_try(rungs[i].name, rungs[i].climb, request, out);
   }
   if (status == TIDE_OK && *out == NULL) status = TIDE_ERR_NO_MEMORY;
-  if (status == TIDE_OK) status = prepare_at_gate(request, out);
   tide__gate_leave(request->device);
   return status;
 }
 
 static tide_status tide_recover(tide__request* request, tide__block** out) {
-  if (tide__observers_reclaim(request->device)) {
-    TIDE_TRY(tide_search(request, out));
-    if (*out != NULL) return tide_prepare(request, out);
-  }
+  (void)tide__observers_reclaim(request->device);  // what it released is found by the search at the gate
   const tide_error before = *tide_last_error();
   const tide_status status = tide_climb(request, out);
   if (status == TIDE_OK) tide__error_restore(&before);

@@ -12,7 +12,7 @@ static void stat_change(tide_stat* stat, int64_t sum, int64_t high, int64_t rise
   stat->freed += rises - sum;
 }
 
-static void stats_add(tide_stat stats[TIDE_STAT_KINDS], const tide__tally* tally, int what) {
+static void stats_add(tide_stat* stats, const tide__tally* tally, int what) {
   const tide__tally_side* const large = &tally->sides[TIDE__LARGE];
   const tide__tally_side* const small = &tally->sides[TIDE__SMALL];
   stat_change(&stats[TIDE_STAT_ALL], large->sum[what] + small->sum[what], tally->both_high[what],

@@ -39,8 +39,9 @@ typedef struct stitching {
   size_t spare_count;
   tide__block* pieces;  // taken, in order, by heap_next
   tide__block** last_piece;
-  uint64_t users;  // lanes whose work may still use the pieces
-  size_t mapped;   // handles, in a new view
+  uint64_t users;     // lanes whose work may still use the pieces
+  uint64_t captured;  // lanes that cannot be waited for
+  size_t mapped;      // handles, in a new view
 } stitching;
 
 // ---------------------------------------------------------------------------------------------------
@@ -76,8 +77,16 @@ TIDE_UNCHECKED_LOCKING static void lanes_unlock(const tide__request* request) {
   tide__mutex_unlock(&request->lane->lock);
 }
 
-static void survey_locked(const tide__request* request) {
-  HOMES_EACH(it, request) { tide__home_survey_locked(TIDE_OWNER(it, tide__home, link)->segment); }
+// What lanes still use that cannot be waited for counts as in use.
+static void survey_locked(const stitching* s) {
+  HOMES_EACH(it, s->request) {
+    const tide__home* const home = TIDE_OWNER(it, tide__home, link);
+    tide__home_survey_locked(home->segment);
+    for (size_t i = 0; i < home->count && s->captured != 0; i++) {
+      if ((home->handles[i]->users & s->captured) == 0) continue;
+      home->handles[i]->prefix = home->handles[i]->suffix = 0;
+    }
+  }
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -368,7 +377,7 @@ static tide_status view_use(stitching* s, tide__block** out) {
     uint64_t offset = 0;
     TIDE_TRY(spares_get(s, wanted));
     lanes_lock(request);
-    survey_locked(request);
+    survey_locked(s);
     tide__segment* const segment = view_find_locked(request, &offset);
     wanted = segment != NULL ? spares_for(segment->view->count) : 0;
     if (wanted > 0 && wanted <= s->spare_count) block = view_take_locked(s, segment, offset);
@@ -377,8 +386,8 @@ static tide_status view_use(stitching* s, tide__block** out) {
   return block != NULL ? view_block_finish(s, block, out) : TIDE_OK;
 }
 
-tide_status tide__view_use(const tide__request* request, tide__block** out) {
-  stitching s = { .request = request };
+tide_status tide__view_use(const tide__request* request, const tide__growth* growth, tide__block** out) {
+  stitching s = { .request = request, .captured = growth->captured };
   if (request->lane->view_count == 0) return TIDE_OK;
   const tide_status status = view_use(&s, out);
   spares_give(&s);
@@ -394,30 +403,37 @@ static bool handles_get_room(stitching* s, size_t count) {
          tide__heap_grow(heap, (void**)&s->handle_bytes, &s->byte_capacity, count, sizeof *s->handle_bytes);
 }
 
-// Notes the holes of a home, as runs of handles.
-static void runs_note_locked(stitching* s, const tide__segment* segment) {
-  const tide__home* const home = segment->home;
-  const uint32_t base = (uint32_t)s->handle_count - (uint32_t)home->count;
-  size_t i = 0;
-  for (const tide__block* block = segment->head; block != NULL; block = block->next) {
-    if (block->state != TIDE__BLOCK_FREE) continue;
-    const uint64_t end = tide__block_end(block);
-    uint64_t at = block->address;
-    while (home->handles[i]->address + home->handles[i]->bytes <= at) i++;
-    tide__stitch_run run = { .first = base + (uint32_t)i, .is_foreign = segment->lane != s->request->lane };
-    const uint64_t handle_end = home->handles[i]->address + home->handles[i]->bytes;
-    if (at > home->handles[i]->address) {
-      if (end < handle_end) continue;
-      run.pre = handle_end - at;
-      at = handle_end;
-      i++;
+static bool handle_is_whole(const tide__handle* handle) { return handle->prefix == handle->bytes; }
+
+static bool handle_follows(const tide__handle* before, const tide__handle* handle) {
+  return before->address + before->bytes == handle->address;
+}
+
+static void run_close(stitching* s, tide__stitch_run* run, uint64_t suf) {
+  run->suf = suf;
+  if (run->pre > 0 || run->whole > 0 || suf > 0) s->runs[s->run_count++] = *run;
+  *run = (tide__stitch_run){ .first = 0 };
+}
+
+// Notes the holes of a home that was surveyed, as runs of handles.
+static void runs_note(stitching* s, const tide__home* home) {
+  const bool is_foreign = home->segment->lane != s->request->lane;
+  const uint32_t base = (uint32_t)(s->handle_count - home->count);
+  tide__stitch_run run = { .first = 0 };
+  for (size_t i = 0; i < home->count; i++) {
+    const tide__handle* const handle = home->handles[i];
+    const bool is_open = run.pre > 0 || run.whole > 0;
+    const bool goes_on = is_open && handle_follows(home->handles[i - 1], handle);
+    if (is_open && !goes_on) run_close(s, &run, 0);
+    if (!goes_on) run = (tide__stitch_run){ .first = base + (uint32_t)i, .is_foreign = is_foreign };
+    if (handle_is_whole(handle)) {
+      run.whole++;
+      continue;
     }
-    for (; i < home->count && at + home->handles[i]->bytes <= end; i++, run.whole++) {
-      at += home->handles[i]->bytes;
-    }
-    run.suf = end - at;
-    s->runs[s->run_count++] = run;
+    run_close(s, &run, handle->prefix);
+    run = (tide__stitch_run){ .first = base + (uint32_t)i, .pre = handle->suffix, .is_foreign = is_foreign };
   }
+  run_close(s, &run, 0);
 }
 
 static void handles_note(stitching* s, const tide__home* home) {
@@ -427,48 +443,23 @@ static void handles_note(stitching* s, const tide__home* home) {
   }
 }
 
-// Copies what is idle; false if there is no room for that.
-static bool holes_note_locked(stitching* s) {
-  const tide__request* const request = s->request;
-  size_t holes = 0;
-  HOMES_EACH(it, request) {
-    holes += TIDE_OWNER(it, tide__home, link)->segment->lane->shelves[TIDE__LARGE].bins.count;
-  }
-  s->run_count = s->handle_count = 0;
-  if (holes > s->run_capacity) return false;
-  HOMES_EACH(it, request) {
-    const tide__home* const home = TIDE_OWNER(it, tide__home, link);
-    handles_note(s, home);
-    runs_note_locked(s, home->segment);
-  }
-  return true;
-}
-
-static size_t holes_count(const tide__request* request) {
-  size_t holes = 0;
-  lanes_lock(request);
-  HOMES_EACH(it, request) {
-    holes += TIDE_OWNER(it, tide__home, link)->segment->lane->shelves[TIDE__LARGE].bins.count;
-  }
-  lanes_unlock(request);
-  return holes;
-}
-
+// Copies what is idle. A handle begins and ends at most one run each.
 static tide_status holes_note(stitching* s) {
   const tide__request* const request = s->request;
-  const tide_heap* const heap = request->device->heap;
   size_t handles = 0;
   HOMES_EACH(it, request) { handles += TIDE_OWNER(it, tide__home, link)->count; }
-  bool is_noted = false;
-  while (!is_noted) {
-    const size_t holes = holes_count(request) + 16;
-    TIDE_REQUIRE(handles_get_room(s, handles + 1) &&
-                     tide__heap_grow(heap, (void**)&s->runs, &s->run_capacity, holes, sizeof *s->runs),
-                 TIDE_ERR_NO_MEMORY, "no memory to look at %zu holes", holes);
-    lanes_lock(request);
-    is_noted = holes_note_locked(s);
-    lanes_unlock(request);
+  TIDE_REQUIRE(handles_get_room(s, handles + 1) &&
+                   tide__heap_grow(request->device->heap, (void**)&s->runs, &s->run_capacity, 2 * handles + 1,
+                                   sizeof *s->runs),
+               TIDE_ERR_NO_MEMORY, "no memory to look at %zu handles", handles);
+  s->run_count = s->handle_count = 0;
+  lanes_lock(request);
+  survey_locked(s);
+  HOMES_EACH(it, request) {
+    handles_note(s, TIDE_OWNER(it, tide__home, link));
+    runs_note(s, TIDE_OWNER(it, tide__home, link));
   }
+  lanes_unlock(request);
   return TIDE_OK;
 }
 
@@ -594,11 +585,12 @@ static bool views_are_many(tide_device* device) {
          device->view_bytes / VIEW_BYTES_MOST > tide__load_relaxed(&device->reserved_bytes);
 }
 
-// The view that was not used for longest, of those that no block is in.
+// The view that was not used for longest, of those that no block is in and whose stream is not captured.
 static tide__segment* view_oldest(tide_device* device, tide__pool* pool) {
   tide__segment* oldest = NULL;
   tide__lane* lane = tide__lane_next(device, pool, NULL);
   for (; lane != NULL; lane = tide__lane_next(device, pool, lane)) {
+    if (lane->view_count == 0 || tide__stream_capture(device, lane->stream) != 0) continue;
     for (tide__segment* segment = view_next(lane, NULL); segment != NULL;
          segment = view_next(lane, segment)) {
       const bool is_older = oldest == NULL || segment->view->last_use < oldest->view->last_use;
@@ -614,10 +606,12 @@ static tide_status view_retire(tide_device* device, tide__segment* segment) {
   TIDE_TRY(tide_machine_event_new(device->machine, device->index, &event));
   const tide_status status =
       tide_machine_event_record(device->machine, device->index, event, segment->lane->stream);
-  if (status != TIDE_OK) {
-    tide__ignore(tide_machine_event_free(device->machine, event));
-    return status;
+  if (status != TIDE_OK) tide__ignore(tide_machine_event_free(device->machine, event));
+  if (status == TIDE_ERR_HANDLE) {  // the stream is gone
+    TIDE_TRY(tide_machine_device_synchronize(device->machine, device->index));
+    return view_drop(device, segment);
   }
+  TIDE_TRY(status);
   segment->view->end = event;
   segment->view->is_broken = true;
   view_discount(device, segment);
@@ -664,6 +658,7 @@ static void views_keep_few(tide_device* device, tide__pool* pool, size_t mapped)
 typedef struct new_view {
   tide__stitch_plan plan;
   tide__segment* segment;  // with its view; owned until it is linked
+  tide__stuck* keeper;     // owned; for addresses that the machine would not take back
   uint64_t bytes;
   void* address;
   tide__segment* home;  // where new handles have their place
@@ -680,6 +675,7 @@ static void new_view_free(tide_device* device, new_view* n) {
     view_free(device, n->segment->view);
     tide__segment_free(device, n->segment);
   }
+  tide__stuck_free(device, n->keeper);
   tide__stitch_plan_free(&n->plan, device->heap);
   *n = (new_view){ .segment = NULL };
 }
@@ -691,6 +687,8 @@ static tide_status view_record(const stitching* s, new_view* n) {
   TIDE_REQUIRE(n->segment != NULL, TIDE_ERR_NO_MEMORY, "no memory for the record of a view");
   n->segment->is_expandable = true;
   n->segment->stack = s->request->moment.stack;
+  n->keeper = tide__stuck_new(device, 0);
+  if (n->keeper == NULL) return TIDE_ERR_NO_MEMORY;
   tide__view* const view = tide__heap_alloc(device->heap, 1, sizeof *view);
   TIDE_REQUIRE(view != NULL, TIDE_ERR_NO_MEMORY, "no memory for the record of a view");
   n->segment->view = view;
@@ -780,7 +778,7 @@ static tide_status view_take(stitching* s, new_view* n, bool* out_taken) {
   if (n->plan.created > 0) TIDE_TRY(tide__home_with_room(request, n->plan.created, &n->home));
   TIDE_TRY(spares_get(s, spares_for(n->plan.count)));
   lanes_lock(request);
-  survey_locked(request);
+  survey_locked(s);
   *out_taken = view_pieces_take_locked(s, n);
   lanes_unlock(request);
   if (!*out_taken) view_give_up(s, n);
@@ -812,7 +810,12 @@ static tide_status view_map(stitching* s, const tide__growth* growth, new_view* 
 static void view_unmap(const stitching* s, new_view* n) {
   tide_device* const device = s->request->device;
   const tide_error error = *tide_last_error();
-  if (n->address != NULL) tide__ignore(tide_machine_address_release(device->machine, n->address, n->bytes));
+  if (n->address != NULL && tide_machine_address_release(device->machine, n->address, n->bytes) != TIDE_OK) {
+    n->keeper->address = tide__address(n->address);
+    n->keeper->range_bytes = n->bytes;
+    tide__stuck_add(device, n->keeper);
+    n->keeper = NULL;
+  }
   if (n->made != NULL) tide__handles_free(device, n->made, n->made_count);
   n->made = NULL;
   tide__error_restore(&error);
@@ -875,7 +878,7 @@ static tide_status view_try(stitching* s, const tide__growth* growth, bool uses_
 
 tide_status tide__view_make(const tide__request* request, const tide__growth* growth, tide__block** out) {
   const tide_heap* const heap = request->device->heap;
-  stitching s = { .request = request };
+  stitching s = { .request = request, .captured = growth->captured };
   tide_status status = TIDE_OK;
   for (int i = 0; i < STITCH_ATTEMPTS && status == TIDE_OK && *out == NULL; i++) {
     status = view_try(&s, growth, i + 1 < STITCH_ATTEMPTS, out);

@@ -373,6 +373,22 @@ DEVICE_TEST_OVER(test_device__a_mapping_that_could_not_be_undone_goes_with_a_tri
   T_EQ(free_bytes(m, 0), before);
 }
 
+DEVICE_TEST_OVER(test_device__a_late_mapping_that_could_not_be_undone_is_tried_again, device_emulated) {
+  const tide_block a = take(d, NULL, 2 * MIB);
+  (void)take(d, NULL, 2 * MIB);
+  give(d, a);
+  give(d, take(d, NULL, 6 * MIB));  // tide: of the first and of 4 MiB that have no mapping of their own yet
+  break_calls(m, TIDE_CALL_SET_ACCESS, TIDE_ERR_MACHINE, 1);
+  break_calls(m, TIDE_CALL_UNMAP, TIDE_ERR_MACHINE, 1);
+  T_STATUS(try_take(d, NULL, 4 * MIB), is_tide() ? TIDE_ERR_MACHINE : TIDE_OK);
+  tide_machine_fault_clear(m);
+  device_expect_valid(d);
+
+  const tide_block block = take(d, NULL, 4 * MIB);
+
+  device_fill(m, 0, block.address, 7, 4 * MIB);
+}
+
 DEVICE_TEST(test_device__a_pool_goes_with_the_trim_after_its_addresses_could_not_be_given_back) {
   expand(m, d);
   const tide_pool pool = pool_new(d, NULL);

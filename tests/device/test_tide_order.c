@@ -9,45 +9,13 @@
 #include "device/devices.h"
 
 // ---------------------------------------------------------------------------------------------------
-// Running a test
+// Tests
 
-static tide_device* order_device_new(tide_machine* m, const tide_heap* heap) {
-  tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
-  tide_device* d = NULL;
-  need_virtual(m);
-  options.policy = TIDE_POLICY_TIDE;
-  options.heap = heap;
-  T_OK(tide_device_new(m, 0, &options, &d));
-  return d;
-}
+static const char* const tide_names[] = { "host tide", "dry tide", "cuda tide", NULL };
+static const char* const tide_emulated[] = { "host tide", "dry tide", NULL };
+static const char* const tide_host[] = { "host tide", NULL };
 
-static void order_run_on(tide_machine* m) {
-  counting_heap records;
-  counting_heap_init(&records, SIZE_MAX, false);
-  window_prepare(m, 0);
-  const size_t before = free_bytes(m, 0);
-  tide_device* const d = order_device_new(m, &records.heap);
-
-  device_body_now(m, d);
-  device_expect_valid(d);
-  tide_device_free(d);
-
-  T_OK(tide_machine_device_synchronize(m, 0));  // no work met memory that was taken away
-  T_EQ(atomic_load(&records.outstanding), 0);
-  if (!is_cuda(m)) T_EQ(free_bytes(m, 0), before);  // others use a real device as well
-}
-
-static void order_run(device_body body) {
-  device_body_now = body;
-  machine_run(order_run_on);
-}
-
-#define ORDER_TEST_OVER(function, names)                    \
-  static void function(tide_machine* m, tide_device* d);    \
-  static void function##_run(void) { order_run(function); } \
-  T_REGISTER(function, function##_run, names)               \
-  static void function(tide_machine* m, tide_device* d)
-#define ORDER_TEST(function) ORDER_TEST_OVER(function, machine_names)
+#define ORDER_TEST(function) DEVICE_TEST_OVER(function, tide_names)
 
 // ---------------------------------------------------------------------------------------------------
 // Late work
@@ -203,12 +171,13 @@ ORDER_TEST(test_tide__a_handle_waits_for_all_streams_that_had_a_part) {
   const comb c = comb_new(m, d, a);
   gate gates[2];
   for (size_t i = 0; i < HOLES; ++i) give(d, c.gaps[i]);
-  const tide_block parts[2] = { take(d, late[0], 3 * MIB), take(d, late[1], 2 * MIB + 512 * KIB) };
+  const size_t bytes[2] = { MIB, 2 * MIB + 512 * KIB };  // the second begins where the first ends
+  const tide_block parts[2] = { take(d, late[0], bytes[0]), take(d, late[1], bytes[1]) };
   T_EQ(current(d, reserved_bytes), (int64_t)(2 * ALL_BYTES));
   for (size_t i = 0; i < 2; ++i) {
     stream_finish(m, 0, late[i]);
     hold_up(&gates[i], m, late[i]);
-    paint(m, late[i], parts[i], 111, 2 * MIB);
+    paint(m, late[i], parts[i], 111, bytes[i]);
     give(d, parts[i]);
   }
 
@@ -387,7 +356,7 @@ ORDER_TEST(test_tide__memory_comes_home_from_one_of_many_streams_in_order) {
   expect_filled(m, 0, bytes_of(home), 222, HOLE_BYTES);
 }
 
-ORDER_TEST_OVER(test_tide__memory_of_a_stream_that_is_gone_is_used_in_order, machine_emulated) {
+DEVICE_TEST_OVER(test_tide__memory_of_a_stream_that_is_gone_is_used_in_order, tide_emulated) {
   const tide_stream a = side_new(m);
   const tide_stream b = side_new(m);
   const comb c = comb_new(m, d, a);
@@ -407,6 +376,53 @@ ORDER_TEST(test_tide__the_default_stream_lends_and_borrows_in_order) {
 
   expect_order(m, d, side, NULL);
   expect_order(m, d, NULL, side);
+}
+
+// Waiting for a stream that is captured would draw the waiting one into the capture.
+static void expect_capture_apart(tide_machine* m, tide_device* d, tide_stream captured, tide_stream other) {
+  tide_capture_state state = TIDE_CAPTURE_ACTIVE;
+  tide_launch graph = NULL;
+  uint64_t id = 0;
+  T_OK(tide_machine_capture_begin(m, 0, captured, TIDE_CAPTURE_RELAXED));
+
+  const tide_block block = take(d, other, ALL_BYTES);
+  T_OK(tide_machine_capture_info(m, 0, other, &state, &id));
+  T_EQ(state, TIDE_CAPTURE_NONE);
+  paint(m, other, block, 222, ALL_BYTES);
+  stream_finish(m, 0, other);
+  expect_filled(m, 0, bytes_of(block), 222, ALL_BYTES);
+
+  T_OK(tide_machine_capture_end(m, 0, captured, &graph));
+  T_OK(tide_machine_launch_free(m, graph));
+  give(d, block);
+}
+
+ORDER_TEST(test_tide__memory_of_a_stream_that_is_captured_draws_nobody_into_the_capture) {
+  const tide_stream a = side_new(m);
+  const tide_stream b = side_new(m);
+  const comb c = comb_new(m, d, a);
+  comb_release(m, d, &c, 111);
+  stream_finish(m, 0, a);
+
+  expect_capture_apart(m, d, a, b);
+}
+
+ORDER_TEST(test_tide__a_scope_on_another_stream_draws_nobody_into_the_capture) {
+  const tide_stream a = side_new(m);
+  const tide_stream b = side_new(m);
+  const tide_pool pool = pool_new(d, NULL);
+  const comb c = comb_new(m, d, a);
+  tide_scope scope = TIDE_SCOPE_INIT;
+  scope.kind = TIDE_SCOPE_STREAM;
+  scope.stream = a;
+  configure(d, "captures_by_stream:True");
+  comb_release(m, d, &c, 111);
+  stream_finish(m, 0, a);
+  T_OK(tide_device_pool_begin(d, pool, &scope));
+
+  expect_capture_apart(m, d, a, b);
+
+  T_OK(tide_device_pool_end(d, pool));
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -580,21 +596,21 @@ static void expect_right_tags(tide_machine* m, tide_device* d, size_t count, boo
   device_expect_valid(d);
 }
 
-ORDER_TEST_OVER(test_tide__two_threads_under_pressure_find_their_data, machine_host) {
+DEVICE_TEST_OVER(test_tide__two_threads_under_pressure_find_their_data, tide_host) {
   limit_to(d, 56 * MIB);
   expect_right_tags(m, d, 2, false);
 }
 
-ORDER_TEST_OVER(test_tide__four_threads_under_pressure_find_their_data, machine_host) {
+DEVICE_TEST_OVER(test_tide__four_threads_under_pressure_find_their_data, tide_host) {
   limit_to(d, 112 * MIB);
   expect_right_tags(m, d, THREADS, false);
 }
 
-ORDER_TEST_OVER(test_tide__four_threads_without_a_limit_find_their_data, machine_host) {
+DEVICE_TEST_OVER(test_tide__four_threads_without_a_limit_find_their_data, tide_host) {
   expect_right_tags(m, d, THREADS, false);
 }
 
-ORDER_TEST_OVER(test_tide__four_threads_on_one_stream_find_their_data, machine_host) {
+DEVICE_TEST_OVER(test_tide__four_threads_on_one_stream_find_their_data, tide_host) {
   limit_to(d, 112 * MIB);
   expect_right_tags(m, d, THREADS, true);
 }

@@ -1,0 +1,1255 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// The policy `tide`: memory that is mapped together from idle pieces. What is particular to it stands here:
+// a page has several addresses but counts once, blocks never share bytes, views stay and serve again, and
+// nothing is lost when the machine or the heap refuses something on the way. What both policies promise is
+// tested elsewhere.
+//
+// A comb is a row of equal blocks of which every other one was released: its holes together are a block that
+// only stitching can find.
+#include "device/devices.h"
+
+// ---------------------------------------------------------------------------------------------------
+// Tests
+
+static const char* const tide_names[] = { "host tide", "dry tide", "cuda tide", NULL };
+static const char* const tide_emulated[] = { "host tide", "dry tide", NULL };
+
+#define TIDE_TEST(function) DEVICE_TEST_OVER(function, tide_names)
+
+// Another allocator on the same device, or one on a machine of its own.
+static tide_device* tide_new(tide_machine* m, const tide_heap* heap) {
+  tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
+  tide_device* d = NULL;
+  options.policy = TIDE_POLICY_TIDE;
+  options.heap = heap;
+  T_OK(tide_device_new(m, 0, &options, &d));
+  return d;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// What the tests share
+
+static uint64_t calls(const tide_machine* m, tide_call call) {
+  const tide_call_stats stats = tide_machine_call_stats(m, call);
+  return stats.calls - stats.failures;
+}
+
+// Calls of the machine that take or give memory or addresses.
+static uint64_t memory_calls(const tide_machine* m) {
+  static const tide_call kinds[] = { TIDE_CALL_RAW_ALLOC,
+                                     TIDE_CALL_RAW_RELEASE,
+                                     TIDE_CALL_ADDRESS_RESERVE,
+                                     TIDE_CALL_ADDRESS_RELEASE,
+                                     TIDE_CALL_PHYSICAL_NEW,
+                                     TIDE_CALL_PHYSICAL_FREE,
+                                     TIDE_CALL_MAP,
+                                     TIDE_CALL_UNMAP,
+                                     TIDE_CALL_SET_ACCESS };
+  uint64_t sum = 0;
+  for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; ++i) sum += calls(m, kinds[i]);
+  return sum;
+}
+
+static uint64_t reservations(const tide_machine* m) {
+  return calls(m, TIDE_CALL_ADDRESS_RESERVE) - calls(m, TIDE_CALL_ADDRESS_RELEASE);
+}
+
+// A block and what is in it.
+typedef struct painted {
+  tide_block block;
+  tide_stream stream;
+  size_t bytes;
+  uint8_t value;
+} painted;
+
+static painted painted_new(tide_machine* m, tide_device* d, tide_stream stream, size_t bytes, uint8_t value) {
+  const painted p = { take(d, stream, bytes), stream, bytes, value };
+  paint(m, stream, p.block, value, bytes);
+  return p;
+}
+
+static void painted_expect(tide_machine* m, const painted* p) {
+  stream_finish(m, 0, p->stream);
+  expect_filled(m, 0, bytes_of(p->block), p->value, p->bytes);
+}
+
+#define COMB_HOLES 16
+
+typedef struct comb {
+  size_t holes;
+  void* gaps[COMB_HOLES];  // where the released blocks were
+  painted teeth[COMB_HOLES];
+} comb;
+
+// `holes` holes of `bytes` each, and a block behind each of them.
+static comb comb_new(tide_machine* m, tide_device* d, tide_stream stream, size_t holes, size_t bytes) {
+  comb c = { .holes = holes };
+  tide_block gaps[COMB_HOLES];
+  T_LE(holes, COMB_HOLES);
+  for (size_t i = 0; i < holes; ++i) {
+    gaps[i] = take(d, stream, bytes);
+    c.gaps[i] = gaps[i].address;
+    c.teeth[i] = painted_new(m, d, stream, bytes, (uint8_t)(i + 1));
+  }
+  for (size_t i = 0; i < holes; ++i) give(d, gaps[i]);
+  return c;
+}
+
+static void comb_expect(tide_machine* m, const comb* c) {
+  for (size_t i = 0; i < c->holes; ++i) painted_expect(m, &c->teeth[i]);
+}
+
+static void comb_end(tide_device* d, const comb* c) {
+  for (size_t i = 0; i < c->holes; ++i) give(d, c->teeth[i].block);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Stitching
+
+TIDE_TEST(test_tide__a_block_is_stitched_of_idle_pieces) {
+  const tide_stream stream = side_new(m);
+  const comb c = comb_new(m, d, stream, 4, 4 * MIB);
+  const int64_t reserved = current(d, reserved_bytes);
+  const uint64_t made = calls(m, TIDE_CALL_PHYSICAL_NEW);
+
+  const painted p = painted_new(m, d, stream, 16 * MIB, 99);
+
+  T_EQ(current(d, reserved_bytes), reserved);
+  T_EQ(calls(m, TIDE_CALL_PHYSICAL_NEW), made);
+  painted_expect(m, &p);
+  comb_expect(m, &c);
+}
+
+TIDE_TEST(test_tide__without_need_nothing_is_stitched) {
+  const tide_stream stream = side_new(m);
+  const uint64_t before = reservations(m);
+
+  (void)take(d, stream, 8 * MIB);
+  (void)take(d, stream, 24 * MIB);
+  give(d, take(d, stream, 2 * MIB));
+  (void)take(d, stream, 2 * MIB);
+
+  T_EQ(reservations(m), before + 1);  // the home
+  T_EQ(current(d, reserved_bytes), 34 * MIB);
+}
+
+TIDE_TEST(test_tide__a_view_serves_again_without_a_call) {
+  const tide_stream stream = side_new(m);
+  (void)comb_new(m, d, stream, 4, 4 * MIB);
+  const tide_block first = take(d, stream, 16 * MIB);
+  give(d, first);
+  const uint64_t before = calls(m, TIDE_CALL_ANY);
+
+  const tide_block second = take(d, stream, 16 * MIB);
+
+  T_EQ(calls(m, TIDE_CALL_ANY), before);
+  T_PTR_EQ(second.address, first.address);
+}
+
+// Sizes that are no multiples of a handle, so that stitched blocks begin and end inside of some.
+static const size_t odd_sizes[] = { 3 * MIB,       5 * MIB,       MIB + 512 * KIB, 7 * MIB,
+                                    3 * MIB + 512, 2 * MIB - 512, 9 * MIB,         MIB,
+                                    6 * MIB,       5 * MIB + 4096 };
+#define ODD_SIZES (sizeof odd_sizes / sizeof odd_sizes[0])
+
+static void crowd_expect(tide_machine* m, const painted* crowd, size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    if (crowd[i].block.address != NULL) painted_expect(m, &crowd[i]);
+  }
+}
+
+TIDE_TEST(test_tide__blocks_that_share_a_handle_share_no_bytes) {
+  const tide_stream stream = side_new(m);
+  painted crowd[3 * ODD_SIZES] = { { .bytes = 0 } };
+  uint8_t value = 0;
+
+  for (size_t i = 0; i < 2 * ODD_SIZES; ++i) {
+    crowd[i] = painted_new(m, d, stream, odd_sizes[i % ODD_SIZES], ++value);
+  }
+  for (size_t round = 0; round < 3; ++round) {
+    size_t idle = 0;
+    for (size_t i = round; i < 2 * ODD_SIZES; i += 3) {
+      idle += crowd[i].bytes;
+      give(d, crowd[i].block);
+      crowd[i].block = block_none;
+    }
+    crowd[2 * ODD_SIZES] = painted_new(m, d, stream, idle / 2, ++value);
+    crowd[2 * ODD_SIZES + 1] = painted_new(m, d, stream, idle / 3, ++value);
+    crowd_expect(m, crowd, 3 * ODD_SIZES);
+    for (size_t i = 0; i < 2; ++i) {
+      give(d, crowd[2 * ODD_SIZES + i].block);
+      crowd[2 * ODD_SIZES + i].block = block_none;
+    }
+    for (size_t i = round; i < 2 * ODD_SIZES; i += 3) {
+      crowd[i] = painted_new(m, d, stream, odd_sizes[(i + 1) % ODD_SIZES], ++value);
+    }
+    crowd_expect(m, crowd, 3 * ODD_SIZES);
+  }
+
+  T_LT(1, reservations(m));
+}
+
+TIDE_TEST(test_tide__two_blocks_in_one_view_share_no_bytes) {
+  const tide_stream stream = side_new(m);
+  const comb c = comb_new(m, d, stream, 6, 4 * MIB);
+  give(d, take(d, stream, 24 * MIB));  // the view
+
+  const painted a = painted_new(m, d, stream, 9 * MIB, 91);
+  const painted b = painted_new(m, d, stream, 9 * MIB, 92);
+  const painted e = painted_new(m, d, stream, 4 * MIB, 93);
+
+  painted_expect(m, &a);
+  painted_expect(m, &b);
+  painted_expect(m, &e);
+  comb_expect(m, &c);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// A page counts once
+
+TIDE_TEST(test_tide__a_page_counts_once_however_many_views_map_it) {
+  const size_t free_before = free_bytes(m, 0);
+  const tide_stream streams[3] = { side_new(m), side_new(m), side_new(m) };
+  (void)comb_new(m, d, streams[0], 4, 4 * MIB);
+  const uint64_t views = reservations(m);
+
+  for (size_t i = 0; i < 3; ++i) give(d, take(d, streams[i], 16 * MIB));
+
+  T_LE(views + 3, reservations(m));
+  T_EQ(current(d, reserved_bytes), 32 * MIB);
+  T_EQ(pool_reserved(d, TIDE_POOL_DEFAULT), 32 * MIB);
+  if (!is_cuda(m)) T_EQ(free_before - free_bytes(m, 0), 32 * MIB);
+}
+
+static void expect_sums(tide_device* d) {
+  static seen s;
+  tide_device_stats stats = stats_of(d);
+  uint64_t reserved = 0;
+  uint64_t allocated = 0;
+  uint64_t active = 0;
+  uint64_t requested = 0;
+  uint64_t in_blocks = 0;
+  look(d, &s);
+  for (size_t i = 0; i < s.segment_count; ++i) {
+    reserved += s.segments[i].bytes;
+    allocated += s.segments[i].allocated_bytes;
+    active += s.segments[i].active_bytes;
+    requested += s.segments[i].requested_bytes;
+    if (i > 0) T_LE(s.segments[i - 1].address + s.segments[i - 1].bytes, s.segments[i].address);
+  }
+  for (size_t i = 0; i < s.block_count; ++i) in_blocks += s.blocks[i].bytes;
+  T_EQ(reserved, (uint64_t)stats.reserved_bytes[0].current);
+  T_EQ(in_blocks, reserved);
+  T_EQ(allocated, (uint64_t)stats.allocated_bytes[0].current);
+  T_EQ(active, (uint64_t)stats.active_bytes[0].current);
+  T_EQ(requested, (uint64_t)stats.requested_bytes[0].current);
+}
+
+static size_t times_seen(tide_device* d, const void* address, uint32_t state, size_t bytes) {
+  static seen s;
+  size_t times = 0;
+  look(d, &s);
+  for (size_t i = 0; i < s.block_count; ++i) {
+    if (s.blocks[i].address != (uint64_t)(uintptr_t)address) continue;
+    T_EQ(s.blocks[i].state, state);
+    T_EQ(s.blocks[i].requested_bytes, bytes);
+    times++;
+  }
+  return times;
+}
+
+TIDE_TEST(test_tide__a_visit_adds_up_to_the_statistics) {
+  const tide_stream stream = side_new(m);
+  const tide_stream other = side_new(m);
+  const comb c = comb_new(m, d, stream, 5, 3 * MIB);
+  gate g;
+  expect_sums(d);
+  const tide_block stitched = take(d, stream, 8 * MIB);
+  expect_sums(d);
+  const tide_block borrowed = take(d, other, 4 * MIB);
+  const tide_block small = take(d, other, 1000);
+  expect_sums(d);
+  hold_up(&g, m, other);
+  announce(d, stitched, other);
+  give(d, stitched);
+  expect_sums(d);
+
+  for (size_t i = 0; i < c.holes; ++i) {
+    T_EQ(times_seen(d, c.teeth[i].block.address, TIDE_BLOCK_ALLOCATED, 3 * MIB), 1);
+  }
+  T_EQ(times_seen(d, borrowed.address, TIDE_BLOCK_ALLOCATED, 4 * MIB), 1);
+  T_EQ(times_seen(d, small.address, TIDE_BLOCK_ALLOCATED, 1000), 1);
+  T_EQ(times_seen(d, stitched.address, TIDE_BLOCK_PENDING, 8 * MIB), 1);
+  let_go(&g);
+  T_OK(tide_device_poll(d));
+  expect_sums(d);
+  comb_end(d, &c);
+  give(d, borrowed);
+  expect_sums(d);
+}
+
+TIDE_TEST(test_tide__statistics_are_zero_when_all_is_given_back) {
+  const tide_stream stream = side_new(m);
+  const comb c = comb_new(m, d, stream, 5, 3 * MIB);
+  give(d, take(d, stream, 13 * MIB));
+  comb_end(d, &c);
+
+  trim(d);
+
+  const tide_device_stats stats = stats_of(d);
+  for (int kind = 0; kind < TIDE_STAT_KINDS; ++kind) {
+    T_EQ(stats.reserved_bytes[kind].current, 0);
+    T_EQ(stats.active_bytes[kind].current, 0);
+    T_EQ(stats.allocated_bytes[kind].current, 0);
+    T_EQ(stats.reserved_bytes[kind].allocated, stats.reserved_bytes[kind].freed);
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Addresses
+
+TIDE_TEST(test_tide__a_stitched_block_is_found_by_its_address) {
+  const tide_stream stream = side_new(m);
+  const comb c = comb_new(m, d, stream, 4, 4 * MIB);
+  const tide_block block = take(d, stream, 16 * MIB);
+  tide_block found = block_none;
+
+  T_OK(tide_device_find(d, block.address, &found));
+
+  T_PTR_EQ(found.address, block.address);
+  T_EQ(found.handle, block.handle);
+  for (size_t i = 512; i < 16 * MIB; i += MIB + 512) {
+    T_STATUS(tide_device_find(d, bytes_of(block) + i, &found), TIDE_ERR_HANDLE);
+    T_STATUS(tide_device_release_address(d, bytes_of(block) + i), TIDE_ERR_HANDLE);
+  }
+  for (size_t i = 0; i < c.holes; ++i) {  // its pieces have other addresses, at which nothing is handed out
+    T_STATUS(tide_device_find(d, c.gaps[i], &found), TIDE_ERR_HANDLE);
+    T_STATUS(tide_device_release_address(d, c.gaps[i]), TIDE_ERR_HANDLE);
+  }
+  T_EQ(current(d, allocated_bytes), 32 * MIB);
+}
+
+TIDE_TEST(test_tide__a_stitched_block_is_released_by_its_address_once) {
+  const tide_stream stream = side_new(m);
+  (void)comb_new(m, d, stream, 4, 4 * MIB);
+  const tide_block block = take(d, stream, 16 * MIB);
+  tide_block found = block_none;
+
+  T_OK(tide_device_release_address(d, block.address));
+
+  T_EQ(current(d, allocated_bytes), 16 * MIB);
+  T_STATUS(tide_device_release_address(d, block.address), TIDE_ERR_HANDLE);
+  T_STATUS(tide_device_release(d, block), TIDE_ERR_HANDLE);
+  T_STATUS(tide_device_find(d, block.address, &found), TIDE_ERR_HANDLE);
+  const tide_block again = take(d, stream, 16 * MIB);
+  T_STATUS(tide_device_release(d, block), TIDE_ERR_HANDLE);  // of its earlier life
+  give(d, again);
+}
+
+TIDE_TEST(test_tide__a_stitched_block_has_no_base) {
+  const tide_stream stream = side_new(m);
+  (void)comb_new(m, d, stream, 4, 4 * MIB);
+  const tide_block block = take(d, stream, 16 * MIB);
+  void* base = d;
+  size_t bytes = 1;
+
+  T_STATUS(tide_device_base(d, block.address, &base, &bytes), TIDE_ERR_UNSUPPORTED);
+
+  T_PTR_EQ(base, NULL);
+  T_EQ(bytes, 0);
+}
+
+TIDE_TEST(test_tide__memory_that_is_lent_cannot_be_had_at_its_home) {
+  const tide_stream stream = side_new(m);
+  const comb c = comb_new(m, d, stream, 4, 4 * MIB);
+  const painted p = painted_new(m, d, stream, 16 * MIB, 77);
+  tide_block block = block_none;
+
+  for (size_t i = 0; i < c.holes; ++i) {
+    T_STATUS(tide_device_alloc_at(d, stream, 4 * MIB, c.gaps[i], &block), TIDE_ERR_NO_MEMORY);
+  }
+
+  painted_expect(m, &p);
+}
+
+TIDE_TEST(test_tide__memory_is_mapped_where_it_is_asked_for) {
+  const tide_stream stream = side_new(m);
+  const tide_block first = take(d, stream, 3 * MIB);  // in a view: one MiB more would be wasted at home
+  const tide_block tail = take(d, stream, MIB);
+  give(d, first);
+  give(d, tail);
+  uint8_t* const home = (uint8_t*)tail.address - 3 * MIB;
+  tide_block block = block_none;
+
+  T_OK(tide_device_alloc_at(d, stream, 3 * MIB, home, &block));
+
+  paint(m, stream, block, 5, 3 * MIB);
+  stream_finish(m, 0, stream);
+  expect_filled(m, 0, bytes_of(block), 5, 3 * MIB);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Trimming
+
+TIDE_TEST(test_tide__a_trim_gives_all_memory_back_and_all_works_on) {
+  const tide_stream stream = side_new(m);
+  const tide_stream other = side_new(m);
+  const size_t free_before = free_bytes(m, 0);
+  const uint64_t ranges = reservations(m);
+
+  for (int i = 0; i < 3; ++i) {
+    const comb c = comb_new(m, d, stream, 5, 3 * MIB);
+    give(d, take(d, stream, 12 * MIB));
+    give(d, take(d, other, 9 * MIB));
+    const painted p = painted_new(m, d, stream, 14 * MIB, 50);
+    painted_expect(m, &p);
+    comb_expect(m, &c);
+    comb_end(d, &c);
+    give(d, p.block);
+    trim(d);
+    T_EQ(current(d, reserved_bytes), 0);
+    T_EQ(reservations(m), ranges);
+    if (!is_cuda(m)) T_EQ(free_bytes(m, 0), free_before);
+  }
+}
+
+TIDE_TEST(test_tide__a_trim_keeps_the_contents_of_stitched_blocks) {
+  const tide_stream stream = side_new(m);
+  const comb c = comb_new(m, d, stream, 6, 3 * MIB);
+  const painted p = painted_new(m, d, stream, 13 * MIB, 60);
+  const painted q = painted_new(m, d, stream, 30 * MIB, 61);
+  give(d, q.block);
+
+  trim(d);
+
+  T_CHECK(current(d, reserved_bytes) <= (int64_t)(36 * MIB));
+  painted_expect(m, &p);
+  comb_expect(m, &c);
+  device_expect_valid(d);
+  const painted r = painted_new(m, d, stream, 30 * MIB, 62);
+  painted_expect(m, &p);
+  painted_expect(m, &r);
+  comb_expect(m, &c);
+}
+
+TIDE_TEST(test_tide__a_trim_takes_memory_from_a_view_that_holds_a_block) {
+  const tide_stream stream = side_new(m);
+  const comb c = comb_new(m, d, stream, 4, 4 * MIB);
+  give(d, take(d, stream, 16 * MIB));
+  const painted p = painted_new(m, d, stream, 5 * MIB, 70);  // in the same view
+  const int64_t reserved = current(d, reserved_bytes);
+
+  trim(d);
+
+  T_EQ(current(d, reserved_bytes), reserved - (int64_t)(10 * MIB));
+  painted_expect(m, &p);
+  device_expect_valid(d);
+  give(d, p.block);
+  const painted q = painted_new(m, d, stream, 16 * MIB, 71);
+  painted_expect(m, &q);
+  comb_expect(m, &c);
+}
+
+TIDE_TEST(test_tide__memory_that_a_view_lent_comes_home_after_a_trim) {
+  const tide_stream stream = side_new(m);
+  const comb c = comb_new(m, d, stream, 4, 4 * MIB);
+  const tide_block stitched = take(d, stream, 16 * MIB);
+  trim(d);
+  give(d, stitched);
+  const uint64_t before = calls(m, TIDE_CALL_ANY);
+
+  for (size_t i = 0; i < c.holes; ++i) T_PTR_EQ(take(d, stream, 4 * MIB).address, c.gaps[i]);
+
+  T_EQ(calls(m, TIDE_CALL_ANY), before);
+}
+
+TIDE_TEST(test_tide__growing_and_trimming_without_end) {
+  const tide_stream stream = side_new(m);
+  tide_block kept[40];
+  const size_t count = sizeof kept / sizeof kept[0];
+
+  for (size_t i = 0; i < count; ++i) {  // each keeps a page that lies behind what the trim gives back
+    const tide_block passing = take(d, stream, 60 * MIB);
+    kept[i] = take(d, stream, 2 * MIB);
+    give(d, passing);
+    trim(d);
+    T_LE(current(d, reserved_bytes), (int64_t)((2 * i + 2) * MIB));
+    device_expect_valid(d);
+  }
+
+  for (size_t i = 0; i < count; ++i) give(d, kept[i]);
+  trim(d);
+  T_EQ(current(d, reserved_bytes), 0);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// The peak of live bytes
+
+static uint64_t calls_of_a_tide(tide_machine* m, tide_device* d, bool resets) {
+  const tide_stream stream = side_new(m);
+  const uint64_t before = memory_calls(m);
+  const comb c = comb_new(m, d, stream, 8, 4 * MIB);
+  comb_end(d, &c);
+  if (resets) tide_device_reset_peaks(d);
+  if (resets) tide_device_reset_accumulated(d);
+  const comb e = comb_new(m, d, stream, 5, 6 * MIB);
+  give(d, take(d, stream, 29 * MIB));
+  comb_end(d, &e);
+  T_LE(current(d, reserved_bytes), (int64_t)(65 * MIB));
+  return memory_calls(m) - before;
+}
+
+TIDE_TEST(test_tide__resetting_the_peak_statistic_changes_no_decision) {
+  const uint64_t plain = calls_of_a_tide(m, d, false);
+  trim(d);
+  tide_device* const other = tide_new(m, NULL);
+
+  const uint64_t reset = calls_of_a_tide(m, other, true);
+
+  T_EQ(reset, plain);
+  T_CHECK(stats_of(other).active_bytes[0].peak < stats_of(d).active_bytes[0].peak);
+  tide_device_free(other);
+}
+
+TIDE_TEST(test_tide__the_peak_is_that_of_all_streams) {
+  const tide_stream a = side_new(m);
+  const tide_stream b = side_new(m);
+  const tide_block first = take(d, a, 40 * MIB);
+  (void)take(d, b, 20 * MIB);
+  give(d, first);
+
+  (void)take(d, b, 20 * MIB);
+  (void)take(d, a, 20 * MIB);
+
+  T_LE(current(d, reserved_bytes), (int64_t)(62 * MIB));
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Limits, and memory that is there in pieces
+
+TIDE_TEST(test_tide__a_limit_is_never_passed) {
+  const tide_stream streams[2] = { side_new(m), side_new(m) };
+  t_rng rng = { 7 };
+  tide_block blocks[24] = { { NULL, 0 } };
+  limit_to(d, 48 * MIB);
+  size_t refused = 0;
+
+  for (int i = 0; i < 600; ++i) {
+    tide_block* const block = &blocks[t_rng_below(&rng, 24)];
+    if (block->address != NULL) {
+      give(d, *block);
+      *block = block_none;
+    } else {
+      const size_t bytes = 512 + t_rng_below(&rng, i % 8 == 0 ? 512 * KIB : 7 * MIB);
+      refused += tide_device_alloc(d, streams[t_rng_below(&rng, 2)], bytes, block) != TIDE_OK;
+    }
+    T_LE(current(d, reserved_bytes), (int64_t)(48 * MIB));
+  }
+
+  T_CHECK(refused > 0);
+  T_EQ(counter(d, num_ooms), (int64_t)refused);
+}
+
+TIDE_TEST(test_tide__at_the_limit_memory_is_stitched_before_the_error) {
+  const tide_stream stream = side_new(m);
+  limit_to(d, 32 * MIB);
+  const comb c = comb_new(m, d, stream, 4, 4 * MIB);
+
+  expect_oom(d, stream, 16 * MIB + 512);
+  const painted p = painted_new(m, d, stream, 16 * MIB, 33);
+  expect_oom(d, stream, MIB);
+
+  painted_expect(m, &p);
+  comb_expect(m, &c);
+  T_EQ(current(d, reserved_bytes), 32 * MIB);
+}
+
+TIDE_TEST(test_tide__at_the_limit_a_whole_handle_is_broken_before_anything_is_given_back) {
+  const tide_stream stream = side_new(m);
+  give(d, take(d, stream, 64 * MIB));  // the peak allows more than the limit
+  trim(d);
+  limit_to(d, 16 * MIB);
+  (void)comb_new(m, d, stream, 4, 2 * MIB);
+  const uint64_t unmaps = calls(m, TIDE_CALL_UNMAP);
+
+  (void)take(d, stream, 7 * MIB + 512 * KIB);
+
+  T_EQ(calls(m, TIDE_CALL_UNMAP), unmaps);
+  T_EQ(counter(d, num_alloc_retries), 0);
+}
+
+TIDE_TEST(test_tide__an_error_leaves_everything_usable) {
+  const tide_stream stream = side_new(m);
+  limit_to(d, 40 * MIB);
+  const comb c = comb_new(m, d, stream, 4, 4 * MIB);
+  const painted p = painted_new(m, d, stream, 13 * MIB, 44);
+
+  for (int i = 0; i < 5; ++i) {
+    expect_oom(d, stream, 40 * MIB);
+    expect_oom(d, side_new(m), GIB);
+    device_expect_valid(d);
+  }
+
+  painted_expect(m, &p);
+  comb_expect(m, &c);
+  T_EQ(counter(d, num_ooms), 10);
+  T_EQ(tide_device_last_oom()->requested_bytes, GIB);
+  give(d, p.block);
+  const painted q = painted_new(m, d, stream, 14 * MIB, 45);
+  painted_expect(m, &q);
+}
+
+// Fills the limit with blocks of 4 MiB, the device or a part of it, and makes every other one idle.
+#define PIECES 16
+
+static void fragment(tide_device* d, const tide_stream streams[2], tide_block kept[PIECES]) {
+  tide_block passing[PIECES];
+  limit_to(d, 2 * PIECES * 4 * MIB);
+  for (size_t i = 0; i < PIECES; ++i) {
+    passing[i] = take(d, streams[i % 2], 4 * MIB);
+    kept[i] = take(d, streams[i % 2], 4 * MIB);
+  }
+  for (size_t i = 0; i < PIECES; ++i) give(d, passing[i]);
+}
+
+TIDE_TEST(test_tide__idle_memory_of_all_streams_is_found) {
+  const tide_stream streams[2] = { side_new(m), side_new(m) };
+  tide_block kept[PIECES];
+  fragment(d, streams, kept);
+
+  const painted p = painted_new(m, d, side_new(m), PIECES * 4 * MIB, 55);
+
+  painted_expect(m, &p);
+  T_EQ(counter(d, num_alloc_retries), 0);
+  T_EQ(counter(d, num_ooms), 0);
+}
+
+DEVICE_TEST_OVER(test_tide__a_full_device_in_pieces_serves_one_large_block, tide_emulated) {
+  const tide_stream stream = side_new(m);
+  tide_block blocks[MACHINE_CAPACITY / (4 * MIB)];
+  const size_t count = sizeof blocks / sizeof blocks[0];
+  for (size_t i = 0; i < count; ++i) blocks[i] = take(d, stream, 4 * MIB);
+  T_EQ(free_bytes(m, 0), 0);
+  for (size_t i = 0; i < count; i += 2) give(d, blocks[i]);
+
+  const painted p = painted_new(m, d, stream, MACHINE_CAPACITY / 2, 66);
+
+  painted_expect(m, &p);
+  expect_oom(d, stream, 4 * MIB);
+}
+
+TIDE_TEST(test_tide__idle_memory_of_small_blocks_is_found) {
+  const tide_stream stream = side_new(m);
+  tide_block small[32];
+  limit_to(d, 32 * MIB);
+  for (size_t i = 0; i < 32; ++i) small[i] = take(d, stream, 512 * KIB);
+  for (size_t i = 0; i < 32; ++i) give(d, small[i]);
+
+  const painted p = painted_new(m, d, stream, 32 * MIB, 67);
+
+  painted_expect(m, &p);
+}
+
+TIDE_TEST(test_tide__idle_memory_of_large_blocks_is_found_for_small_ones) {
+  const tide_stream stream = side_new(m);
+  limit_to(d, 8 * MIB);
+  give(d, take(d, side_new(m), 8 * MIB));
+
+  const painted p = painted_new(m, d, stream, 1000, 68);
+
+  painted_expect(m, &p);
+}
+
+TIDE_TEST(test_tide__memory_that_waits_for_announced_work_is_found) {
+  const tide_stream stream = side_new(m);
+  const tide_stream other = side_new(m);
+  limit_to(d, 16 * MIB);
+  for (int i = 0; i < 4; ++i) {
+    tide_block blocks[4];
+    for (size_t k = 0; k < 4; ++k) blocks[k] = take(d, stream, 4 * MIB);
+    for (size_t k = 0; k < 4; ++k) {
+      work_slowly(m, other);
+      announce(d, blocks[k], other);
+      give(d, blocks[k]);
+    }
+    const painted p = painted_new(m, d, stream, 16 * MIB, (uint8_t)(i + 1));
+    painted_expect(m, &p);
+    give(d, p.block);
+  }
+}
+
+TIDE_TEST(test_tide__memory_of_pools_without_users_is_found) {
+  const tide_stream stream = side_new(m);
+  const tide_pool pool = pool_new(d, NULL);
+  limit_to(d, 16 * MIB);
+  give(d, take_in(d, pool, stream, 12 * MIB));
+  expect_oom(d, stream, 8 * MIB);
+  T_OK(tide_device_pool_release(d, pool));
+
+  const painted p = painted_new(m, d, stream, 16 * MIB, 69);
+
+  painted_expect(m, &p);
+}
+
+TIDE_TEST(test_tide__observed_requests_that_are_stitched_are_no_ooms) {
+  const tide_stream streams[2] = { side_new(m), side_new(m) };
+  tide_block kept[PIECES];
+  fragment(d, streams, kept);
+
+  for (int i = 0; i < 3; ++i) give(d, take(d, streams[i % 2], 60 * MIB));
+
+  T_EQ(counter(d, num_ooms), 0);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Coming to rest
+
+#define LOOP_BLOCKS 20
+
+// One round of a program: takes and releases blocks of sizes that its layout gives, and keeps none.
+static void loop_round(tide_device* d, tide_stream stream, uint64_t layout, size_t scale) {
+  t_rng rng = { layout };
+  tide_block blocks[LOOP_BLOCKS] = { { NULL, 0 } };
+  for (int i = 0; i < 120; ++i) {
+    tide_block* const block = &blocks[t_rng_below(&rng, LOOP_BLOCKS)];
+    const size_t bytes = scale * (MIB + t_rng_below(&rng, 9 * MIB));
+    if (block->address != NULL) give(d, *block);
+    *block = t_rng_below(&rng, 4) != 0 ? take(d, stream, bytes) : block_none;
+  }
+  for (size_t i = 0; i < LOOP_BLOCKS; ++i) give(d, blocks[i]);
+}
+
+TIDE_TEST(test_tide__a_loop_comes_to_rest) {
+  const tide_stream stream = side_new(m);
+  for (int i = 0; i < 6; ++i) loop_round(d, stream, 1, 1);
+  T_LT(2, reservations(m));  // it has been stitching
+  const uint64_t before = calls(m, TIDE_CALL_ANY);
+
+  for (int i = 0; i < 6; ++i) loop_round(d, stream, 1, 1);
+
+  T_EQ(calls(m, TIDE_CALL_ANY), before);
+}
+
+TIDE_TEST(test_tide__a_loop_of_two_layouts_comes_to_rest) {
+  const tide_stream stream = side_new(m);
+  for (uint64_t i = 0; i < 12; ++i) loop_round(d, stream, 1 + i % 2, 1);
+  const uint64_t before = calls(m, TIDE_CALL_ANY);
+
+  for (uint64_t i = 0; i < 12; ++i) loop_round(d, stream, 1 + i % 2, 1);
+
+  T_EQ(calls(m, TIDE_CALL_ANY), before);
+}
+
+// What a step leaves lives into the next one, so the layouts of steps differ although their sizes are equal.
+TIDE_TEST(test_tide__a_loop_whose_results_live_on_comes_to_rest) {
+  const tide_stream stream = side_new(m);
+  tide_block last = block_none;
+  uint64_t before = 0;
+
+  for (int i = 0; i < 24; ++i) {
+    if (i == 16) before = memory_calls(m);
+    const tide_block result = take(d, stream, 11 * MIB);
+    loop_round(d, stream, 3, 1);
+    if (last.address != NULL) give(d, last);
+    last = result;
+  }
+
+  T_EQ(memory_calls(m), before);
+}
+
+TIDE_TEST(test_tide__a_loop_on_two_streams_comes_to_rest) {
+  const tide_stream streams[2] = { side_new(m), side_new(m) };
+  for (int i = 0; i < 12; ++i) loop_round(d, streams[i % 2], 4, 1);
+  const uint64_t before = memory_calls(m);
+
+  for (int i = 0; i < 12; ++i) loop_round(d, streams[i % 2], 4, 1);
+
+  T_EQ(memory_calls(m), before);
+}
+
+T_TEST(test_tide__little_more_is_reserved_than_was_handed_out_at_once) {
+  tide_machine* m = NULL;
+  T_OK(tide_machine_new_dry(NULL, &m));
+  tide_device* const d = tide_new(m, NULL);
+  const tide_stream stream = side_new(m);
+
+  for (uint64_t i = 0; i < 40; ++i) loop_round(d, stream, 100 + i, 64);
+
+  const tide_device_stats stats = stats_of(d);
+  T_CHECK((double)stats.reserved_bytes[0].peak * 0.98 <= (double)stats.active_bytes[0].peak);
+  tide_device_free(d);
+  tide_machine_free(m);
+}
+
+// The addresses of views are worth eight times the memory at most.
+TIDE_TEST(test_tide__views_that_are_not_used_any_more_are_given_back) {
+  const tide_stream stream = side_new(m);
+  const comb c = comb_new(m, d, stream, 4, 4 * MIB);
+  const uint64_t before = reservations(m);
+
+  for (size_t i = 0; i < 40; ++i) {
+    const tide_stream passing = side_new(m);
+    const tide_block block = take(d, passing, 16 * MIB);
+    paint(m, passing, block, 100, 16 * MIB);
+    stream_finish(m, 0, passing);  // a view stays while its work runs
+    give(d, block);
+  }
+
+  T_LE(reservations(m), before + 40 + 8 * 2 + 2);  // with a home for each stream
+  comb_expect(m, &c);
+}
+
+DEVICE_TEST_OVER(test_tide__views_of_streams_that_are_gone_are_given_back, tide_emulated) {
+  const tide_stream stream = side_new(m);
+  (void)comb_new(m, d, stream, 4, 4 * MIB);
+  const uint64_t before = reservations(m);
+
+  for (size_t i = 0; i < 60; ++i) {
+    const tide_stream passing = side_new(m);
+    give(d, take(d, passing, 16 * MIB));
+    stream_finish(m, 0, passing);
+    T_OK(tide_machine_stream_free(m, 0, passing));
+  }
+
+  T_LE(reservations(m), before + 60 + 8 * 2 + 2);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Determinism
+
+typedef struct footprint {
+  tide_device_stats stats;
+  uint64_t calls[TIDE_CALL_COUNT];
+} footprint;
+
+static footprint footprint_make(const char* machine, size_t shift) {
+  footprint f;
+  memset(&f, 0, sizeof f);
+  tide_machine* const m = machine_open(machine, NULL);
+  if (shift > 0) (void)reserve(m, 0, shift * 2 * MIB);  // then all addresses are others
+  tide_device* const d = tide_new(m, NULL);
+  const tide_stream streams[2] = { side_new(m), side_new(m) };
+  for (uint64_t i = 0; i < 8; ++i) {
+    if (i % 3 == 0 && shift > 0) T_OK(tide_machine_address_release(m, reserve(m, 0, 2 * MIB), 2 * MIB));
+    loop_round(d, streams[i % 2], i, 1);
+    if (i == 5) trim(d);
+  }
+  f.stats = stats_of(d);
+  for (tide_call call = 0; call < TIDE_CALL_COUNT; ++call) f.calls[call] = calls(m, call);
+  f.calls[TIDE_CALL_ADDRESS_RESERVE] = f.calls[TIDE_CALL_ADDRESS_RELEASE] = 0;  // our own are among these
+  tide_device_free(d);
+  tide_machine_free(m);
+  return f;
+}
+
+T_TEST_OVER(test_tide__the_same_requests_are_decided_in_the_same_way, machine_emulated) {
+  const footprint first = footprint_make(t_variant(), 0);
+
+  const footprint second = footprint_make(t_variant(), 3);
+
+  T_EQ(memcmp(&first.stats, &second.stats, sizeof first.stats), 0);
+  for (tide_call call = 0; call < TIDE_CALL_COUNT; ++call) {
+    if (first.calls[call] != second.calls[call]) T_FAIL("%s is called differently", tide_call_name(call));
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Private pools and captures
+
+TIDE_TEST(test_tide__memory_of_a_graph_is_never_lent) {
+  const tide_stream stream = side_new(m);
+  const tide_pool pool = pool_new(d, NULL);
+  tide_scope scope = TIDE_SCOPE_INIT;
+  tide_launch graph = NULL;
+  scope.kind = TIDE_SCOPE_CAPTURE;
+  scope.stream = stream;
+  T_OK(tide_machine_capture_begin(m, 0, stream, TIDE_CAPTURE_THREAD_LOCAL));
+  T_OK(tide_device_pool_begin(d, pool, &scope));
+  tide_block blocks[6];
+  for (size_t i = 0; i < 6; ++i) {
+    blocks[i] = take(d, stream, 3 * MIB);
+    paint(m, stream, blocks[i], 200, 3 * MIB);
+  }
+  for (size_t i = 0; i < 6; i += 2) give(d, blocks[i]);
+  T_OK(tide_machine_capture_end(m, 0, stream, &graph));
+  T_OK(tide_device_pool_end(d, pool));
+  for (size_t i = 1; i < 6; i += 2) give(d, blocks[i]);
+
+  limit_to(d, 18 * MIB + 32 * MIB);  // pressure
+  const comb c = comb_new(m, d, stream, 4, 4 * MIB);
+  const painted p = painted_new(m, d, stream, 16 * MIB, 34);
+  expect_oom(d, stream, MIB);
+  expect_oom(d, side_new(m), 2 * MIB);
+  for (int i = 0; i < 3; ++i) {
+    T_OK(tide_machine_launch(m, 0, graph, stream));
+    painted_expect(m, &p);
+    comb_expect(m, &c);
+  }
+  T_EQ(pool_reserved(d, pool), 18 * MIB);
+  for (size_t i = 0; i < 6; ++i) expect_filled(m, 0, bytes_of(blocks[i]), 200, 3 * MIB);
+  T_OK(tide_machine_launch_free(m, graph));
+}
+
+TIDE_TEST(test_tide__a_private_pool_borrows_nothing_and_stays_apart) {
+  const tide_stream stream = side_new(m);
+  const tide_pool pool = pool_new(d, NULL);
+  const comb c = comb_new(m, d, stream, 4, 4 * MIB);
+
+  const tide_block apart = take_in(d, pool, stream, 16 * MIB);
+
+  T_EQ(pool_reserved(d, pool), 16 * MIB);
+  T_EQ(pool_reserved(d, TIDE_POOL_DEFAULT), 32 * MIB);
+  give(d, apart);
+  const painted p = painted_new(m, d, stream, 16 * MIB, 35);
+  T_EQ(pool_reserved(d, pool), 16 * MIB);
+  T_EQ(pool_reserved(d, TIDE_POOL_DEFAULT), 32 * MIB);
+  painted_expect(m, &p);
+  comb_expect(m, &c);
+}
+
+TIDE_TEST(test_tide__in_a_capture_no_stream_is_waited_for) {
+  const tide_stream stream = side_new(m);
+  const tide_stream other = side_new(m);
+  const tide_pool pool = pool_new(d, NULL);
+  (void)comb_new(m, d, stream, 4, 4 * MIB);
+  give(d, take(d, other, 16 * MIB));  // memory of `stream` that `other` has used
+  tide_scope scope = TIDE_SCOPE_INIT;
+  tide_launch graph = NULL;
+  scope.kind = TIDE_SCOPE_CAPTURE;
+  scope.stream = stream;
+  T_OK(tide_machine_capture_begin(m, 0, stream, TIDE_CAPTURE_THREAD_LOCAL));
+  T_OK(tide_device_pool_begin(d, pool, &scope));
+
+  T_OK(tide_device_pool_end(d, pool));  // so that requests go to the default pool inside the capture
+  const tide_block inside = take(d, other, 4 * MIB);
+  T_OK(tide_device_pool_release(d, pool));
+  T_OK(tide_device_pool_begin(d, pool, &scope));
+  const tide_block captured = take(d, stream, 4 * MIB);
+  paint(m, stream, captured, 3, 4 * MIB);
+  T_OK(tide_machine_capture_end(m, 0, stream, &graph));
+  T_OK(tide_device_pool_end(d, pool));
+
+  T_OK(tide_machine_launch(m, 0, graph, stream));
+  stream_finish(m, 0, stream);
+  expect_filled(m, 0, bytes_of(captured), 3, 4 * MIB);
+  give(d, inside);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Peers, observers, caching
+
+DEVICE_TEST_OVER(test_tide__a_peer_may_use_stitched_memory, tide_emulated) {
+  const tide_stream stream = side_new(m);
+  const tide_stream abroad = stream_new(m, 1, TIDE_STREAM_NON_BLOCKING);
+  (void)comb_new(m, d, stream, 4, 4 * MIB);
+  const tide_block before = take(d, stream, 8 * MIB);
+  T_STATUS(tide_machine_fill(m, 1, abroad, before.address, 1, 8 * MIB), TIDE_ERR_ACCESS);
+
+  T_OK(tide_device_enable_peer(d, 1));
+
+  const tide_block after = take(d, stream, 8 * MIB);
+  T_OK(tide_machine_fill(m, 1, abroad, before.address, 1, 8 * MIB));
+  T_OK(tide_machine_fill(m, 1, abroad, after.address, 2, 8 * MIB));
+  stream_finish(m, 1, abroad);
+  expect_filled(m, 0, bytes_of(before), 1, 8 * MIB);
+  expect_filled(m, 0, bytes_of(after), 2, 8 * MIB);
+}
+
+// Counts entries, and how many bytes are mapped after all of them.
+typedef struct ledger {
+  size_t entries;
+  int64_t mapped;
+} ledger;
+
+static void ledger_add(void* user, const tide_trace_entry* entry) {
+  ledger* const l = user;
+  l->entries++;
+  if (entry->action == TIDE_ACTION_SEGMENT_MAP) l->mapped += (int64_t)entry->bytes;
+  if (entry->action == TIDE_ACTION_SEGMENT_UNMAP) l->mapped -= (int64_t)entry->bytes;
+}
+
+static bool ledger_add_all(void* user, const tide_trace_entry* entries, size_t count) {
+  for (size_t i = 0; i < count; ++i) ledger_add(user, &entries[i]);
+  return true;
+}
+
+TIDE_TEST(test_tide__observers_hear_of_every_piece) {
+  const tide_stream stream = side_new(m);
+  ledger heard = { 0, 0 };
+  ledger kept = { 0, 0 };
+  tide_observer observer = 0;
+  history_on(d);
+  T_OK(tide_device_observe_trace(d, ledger_add, &heard, &observer));
+  tide_block teeth[96];
+  for (size_t i = 0; i < 96; ++i) teeth[i] = take(d, stream, MIB);
+  for (size_t i = 0; i < 96; i += 4) {
+    give(d, teeth[i]);
+    give(d, teeth[i + 1]);
+  }
+
+  give(d, take(d, stream, 46 * MIB));  // of more than 20 pieces
+
+  T_OK(tide_device_history_visit(d, ledger_add_all, &kept));
+  T_EQ(kept.mapped, current(d, reserved_bytes));
+  T_EQ(heard.mapped, kept.mapped);
+  T_EQ(heard.entries, kept.entries);
+  T_OK(tide_device_detach(d, observer));
+}
+
+TIDE_TEST(test_tide__stitched_blocks_outlive_caching) {
+  const tide_stream stream = side_new(m);
+  const comb c = comb_new(m, d, stream, 4, 4 * MIB);
+  const painted p = painted_new(m, d, stream, 16 * MIB, 81);
+
+  tide_device_set_caching(d, false);
+  const painted q = painted_new(m, d, stream, 16 * MIB, 82);
+  painted_expect(m, &p);
+  give(d, p.block);
+  tide_device_set_caching(d, true);
+
+  painted_expect(m, &q);
+  give(d, q.block);
+  comb_expect(m, &c);
+  const painted r = painted_new(m, d, stream, 16 * MIB, 83);
+  painted_expect(m, &r);
+}
+
+DEVICE_TEST_OVER(test_tide__a_home_without_addresses_is_followed_by_another, tide_emulated) {
+  tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
+  tide_device* small = NULL;
+  need_virtual(m);
+  options.policy = TIDE_POLICY_TIDE;
+  options.address_reserve.fraction = 0.05;
+  T_OK(tide_device_new(m, 0, &options, &small));
+  const tide_stream stream = side_new(m);
+
+  const comb c = comb_new(m, small, stream, 5, 6 * MIB);
+  const painted p = painted_new(m, small, stream, 30 * MIB, 84);
+
+  T_EQ(current(small, reserved_bytes), 60 * MIB);
+  painted_expect(m, &p);
+  comb_expect(m, &c);
+  device_expect_valid(small);
+  comb_end(small, &c);
+  give(small, p.block);
+  trim(small);
+  T_EQ(current(small, reserved_bytes), 0);
+  tide_device_free(small);
+  T_EQ(current(d, reserved_bytes), 0);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// When the machine or the heap refuses something
+
+#define TRIP_BLOCKS 40
+#define TRIP_ENDS (16 * KIB)
+
+// A trip through everything the policy does. Each step may fail, and then the trip goes on without it.
+typedef struct trip {
+  tide_machine* m;
+  tide_device* d;
+  tide_stream a;
+  tide_stream b;
+  size_t count;
+  size_t refused;
+  painted blocks[TRIP_BLOCKS];
+} trip;
+
+static void trip_expect_refusal(trip* t, tide_status status) {
+  T_CHECK(status == TIDE_ERR_NO_MEMORY || status == TIDE_ERR_MACHINE);
+  t->refused++;
+}
+
+// Of a block both ends are painted.
+static void trip_paint(const trip* t, const painted* p) {
+  T_OK(tide_machine_fill(t->m, 0, p->stream, bytes_of(p->block), p->value, TRIP_ENDS));
+  T_OK(tide_machine_fill(t->m, 0, p->stream, bytes_of(p->block) + p->bytes - TRIP_ENDS, p->value, TRIP_ENDS));
+}
+
+static void trip_take(trip* t, tide_stream stream, size_t bytes) {
+  painted* const p = &t->blocks[t->count++];
+  *p = (painted){ { NULL, 0 }, stream, bytes, (uint8_t)(t->count * 3) };
+  const tide_status status = tide_device_alloc(t->d, stream, bytes, &p->block);
+  if (status == TIDE_OK) trip_paint(t, p);
+  else trip_expect_refusal(t, status);
+  T_EQ(p->block.address != NULL, status == TIDE_OK);
+  device_expect_valid(t->d);
+}
+
+static void trip_give(trip* t, size_t index) {
+  painted* const p = &t->blocks[index];
+  give(t->d, p->block);
+  p->block = block_none;
+  device_expect_valid(t->d);
+}
+
+static void trip_trim(trip* t) {
+  const tide_status status = tide_device_trim(t->d);
+  if (status != TIDE_OK) trip_expect_refusal(t, status);
+  device_expect_valid(t->d);
+}
+
+static void trip_record(trip* t, size_t index, tide_stream stream) {
+  if (t->blocks[index].block.address == NULL) return;
+  const tide_status status = tide_device_record(t->d, t->blocks[index].block, stream);
+  if (status != TIDE_OK) trip_expect_refusal(t, status);
+}
+
+static void trip_go(trip* t) {
+  for (size_t i = 0; i < 12; ++i) trip_take(t, t->a, 3 * MIB);  // 0 to 11; some of them are stitched
+  for (size_t i = 0; i < 12; i += 2) trip_give(t, i);
+  trip_take(t, t->a, 13 * MIB);  // 12: idle memory stitched
+  trip_take(t, t->a, 11 * MIB);  // 13: with new memory
+  trip_give(t, 12);
+  trip_take(t, t->b, 12 * MIB);   // 14: memory of another stream
+  trip_take(t, t->b, 400 * KIB);  // 15
+  trip_record(t, 14, t->a);
+  trip_give(t, 14);
+  for (size_t i = 1; i < 12; i += 4) trip_give(t, i);
+  trip_take(t, t->a, 6 * MIB);  // 16: home again
+  trip_take(t, t->a, 9 * MIB);  // 17
+  trip_take(t, t->a, 5 * MIB);  // 18
+  trip_give(t, 13);
+  trip_trim(t);
+  trip_take(t, t->b, 14 * MIB);  // 19
+  trip_take(t, t->a, 20 * MIB);  // 20
+}
+
+static void trip_end(trip* t) {
+  stream_finish(t->m, 0, t->a);
+  stream_finish(t->m, 0, t->b);
+  for (size_t i = 0; i < t->count; ++i) {
+    const painted* const p = &t->blocks[i];
+    if (p->block.address == NULL) continue;
+    expect_filled(t->m, 0, bytes_of(p->block), p->value, TRIP_ENDS);
+    expect_filled(t->m, 0, bytes_of(p->block) + p->bytes - TRIP_ENDS, p->value, TRIP_ENDS);
+    trip_give(t, i);
+  }
+  T_OK(tide_device_trim(t->d));
+  T_EQ(current(t->d, reserved_bytes), 0);
+  T_EQ(current(t->d, active), 0);
+}
+
+// A trip on a fresh allocator that something is wrong with; a second one, with nothing wrong any more. True
+// if something was refused.
+static bool trip_make(tide_machine* m, counting_heap* records) {
+  const size_t free_before = free_bytes(m, 0);
+  tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
+  trip t = { .m = m, .a = side_new(m), .b = side_new(m) };
+  const uint64_t ranges = reservations(m);
+  options.policy = TIDE_POLICY_TIDE;
+  options.heap = &records->heap;
+  if (tide_device_new(m, 0, &options, &t.d) != TIDE_OK) return true;
+  trip_go(&t);
+  tide_machine_fault_clear(m);
+  atomic_store(&records->fail_at, SIZE_MAX);
+  const bool is_refused = t.refused > 0 || atomic_load(&records->has_failed);
+  trip_end(&t);
+
+  t.count = t.refused = 0;
+  trip_go(&t);
+  T_EQ(t.refused, 0);
+  trip_end(&t);
+  tide_device_free(t.d);
+  T_EQ(atomic_load(&records->outstanding), 0);
+  T_EQ(reservations(m), ranges);
+  T_EQ(free_bytes(m, 0), free_before);
+  T_OK(tide_machine_stream_free(m, 0, t.a));
+  T_OK(tide_machine_stream_free(m, 0, t.b));
+  return is_refused;
+}
+
+// Faults that hit one call of a kind, and up to `count` of another from then on.
+typedef struct fault_case {
+  tide_call first;
+  tide_call then;
+  uint64_t count;
+} fault_case;
+
+static const fault_case single_faults[] = {
+  { TIDE_CALL_ADDRESS_RESERVE, TIDE_CALL_ANY, 0 },
+  { TIDE_CALL_PHYSICAL_NEW, TIDE_CALL_ANY, 0 },
+  { TIDE_CALL_MAP, TIDE_CALL_ANY, 0 },
+  { TIDE_CALL_SET_ACCESS, TIDE_CALL_ANY, 0 },
+  { TIDE_CALL_UNMAP, TIDE_CALL_ANY, 0 },
+  { TIDE_CALL_PHYSICAL_FREE, TIDE_CALL_ANY, 0 },
+  { TIDE_CALL_ADDRESS_RELEASE, TIDE_CALL_ANY, 0 },
+  { TIDE_CALL_EVENT_NEW, TIDE_CALL_ANY, 0 },
+  { TIDE_CALL_EVENT_RECORD, TIDE_CALL_ANY, 0 },
+  { TIDE_CALL_EVENT_QUERY, TIDE_CALL_ANY, 0 },
+  { TIDE_CALL_EVENT_SYNCHRONIZE, TIDE_CALL_ANY, 0 },
+  { TIDE_CALL_STREAM_WAIT, TIDE_CALL_ANY, 0 },
+  { TIDE_CALL_STREAM_SYNCHRONIZE, TIDE_CALL_ANY, 0 },
+  { TIDE_CALL_DEVICE_SYNCHRONIZE, TIDE_CALL_ANY, 0 },
+};
+static const fault_case double_faults[] = {
+  { TIDE_CALL_MAP, TIDE_CALL_UNMAP, 1 },
+  { TIDE_CALL_SET_ACCESS, TIDE_CALL_UNMAP, 1 },
+  { TIDE_CALL_MAP, TIDE_CALL_ADDRESS_RELEASE, 1 },
+  { TIDE_CALL_SET_ACCESS, TIDE_CALL_PHYSICAL_FREE, 2 },
+  { TIDE_CALL_PHYSICAL_NEW, TIDE_CALL_PHYSICAL_FREE, 2 },
+};
+
+static void fault_arm(tide_machine* m, const fault_case* c, uint64_t skip, tide_status status) {
+  tide_fault fault = TIDE_FAULT_INIT;
+  fault.call = (uint32_t)c->first;
+  fault.status = (uint32_t)status;
+  fault.skip = skip;
+  T_OK(tide_machine_fault_add(m, &fault));
+  if (c->count == 0) return;
+  fault.call = (uint32_t)c->then;
+  fault.skip = 0;
+  fault.count = c->count;
+  T_OK(tide_machine_fault_add(m, &fault));
+}
+
+static uint64_t failures(const tide_machine* m, tide_call call) {
+  return tide_machine_call_stats(m, call).failures;
+}
+
+// Breaks every `step`-th call of a kind in turn, each in a trip of its own, until a trip has no more of them.
+static void expect_unbroken_by(tide_machine* m, const fault_case* c, tide_status status, uint64_t step) {
+  uint64_t before = 0;
+  for (uint64_t skip = 0; skip == 0 || failures(m, c->first) > before; skip += step) {
+    counting_heap records;
+    counting_heap_init(&records, SIZE_MAX, false);
+    before = failures(m, c->first);
+    fault_arm(m, c, skip, status);
+    (void)trip_make(m, &records);
+  }
+}
+
+EMULATED_TEST(test_tide__no_fault_of_the_machine_loses_anything) {
+  const uint64_t step = is_dry(m) && !T_HAS_SANITIZER ? 1 : 7;
+  window_prepare(m, 0);
+  for (size_t i = 0; i < sizeof single_faults / sizeof single_faults[0]; ++i) {
+    expect_unbroken_by(m, &single_faults[i], TIDE_ERR_NO_MEMORY, step);
+    expect_unbroken_by(m, &single_faults[i], TIDE_ERR_MACHINE, step);
+  }
+}
+
+EMULATED_TEST(test_tide__a_fault_while_another_is_undone_loses_nothing) {
+  const uint64_t step = is_dry(m) && !T_HAS_SANITIZER ? 1 : 7;
+  window_prepare(m, 0);
+  for (size_t i = 0; i < sizeof double_faults / sizeof double_faults[0]; ++i) {
+    expect_unbroken_by(m, &double_faults[i], TIDE_ERR_MACHINE, step);
+  }
+}
+
+static void expect_unbroken_by_the_heap(tide_machine* m, bool is_exhausted) {
+  const size_t step = is_dry(m) && !T_HAS_SANITIZER ? 1 : 5;
+  window_prepare(m, 0);
+  bool is_refused = true;
+  for (size_t at = 0; is_refused; at += step) {
+    counting_heap records;
+    counting_heap_init(&records, at, is_exhausted);
+    is_refused = trip_make(m, &records);
+    T_EQ(atomic_load(&records.outstanding), 0);
+  }
+}
+
+EMULATED_TEST(test_tide__no_refusal_of_the_heap_loses_anything) { expect_unbroken_by_the_heap(m, false); }
+
+EMULATED_TEST(test_tide__a_heap_that_runs_out_loses_nothing) { expect_unbroken_by_the_heap(m, true); }

@@ -1,0 +1,673 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Model test of the policy `tide` on a device so small that most large blocks are stitched: random requests
+// of several streams and pools, announcements, trims, limits, captures, streams that go, and faults of the
+// machine, beside a list of what is handed out. On the host machine every page of a block gets a tag of its
+// own, written and read by late work on streams, so that bytes that two blocks share, or that are used too
+// early, show in the data, whatever address they have.
+//
+// Besides what tide_device_check() finds, these hold after every operation: the bytes that a visit shows add
+// up to the statistics; no limit is passed; memory is made only within half a percent above the peak, or when
+// what is idle lies in parts of handles; and a request fails only if the device has not enough left after
+// everything idle was given back.
+#include "machine/machines.h"
+#include "prop/oplist.h"
+#include "tidemark/device.h"
+
+#define SLOTS 28u
+#define STREAMS 4u
+#define GRAPHS 2u
+#define GRAPH_BLOCKS 3u
+#define UNIT ((uint64_t)2 << 20)
+#define CAPACITY (96 * MIB)
+#define PAGE 4096u
+
+// ---------------------------------------------------------------------------------------------------
+// The model
+
+typedef struct item {
+  bool is_used;
+  uint8_t stream;
+  uint8_t uses;  // other streams that read it, as bits
+  size_t bytes;
+  uint64_t tag;
+  tide_block block;
+} item;
+
+// What was captured, and the memory that its launches write.
+typedef struct graph {
+  bool is_used;
+  uint8_t value;
+  uint8_t stream;
+  tide_pool pool;
+  tide_launch launch;
+  size_t count;
+  uint8_t* addresses[GRAPH_BLOCKS];
+  size_t bytes[GRAPH_BLOCKS];
+} graph;
+
+typedef struct model {
+  tide_machine* m;
+  tide_device* d;
+  counting_heap records;
+  size_t free_before;
+  bool has_data;
+  tide_stream streams[STREAMS];
+  tide_event ordering;
+  item items[SLOTS];
+  tide_block stale[SLOTS];
+  graph graphs[GRAPHS];
+  tide_pool pool;  // a private one, or TIDE_POOL_DEFAULT
+  uint64_t tags;
+  uint64_t peak;      // of active bytes with the request of the day
+  uint64_t asked;     // by the last request, if it failed
+  uint64_t reserved;  // of large blocks of the default pool, before the operation
+  uint64_t total;     // of all pools, before the operation
+  uint32_t fault_calls;
+  tide_fault fault;
+  bool is_faulty;
+} model;
+
+static atomic_bool is_data_wrong;
+
+// ---------------------------------------------------------------------------------------------------
+// Faults: they are in force during calls of the allocator only
+
+static void fault_arm(model* s) {
+  s->is_faulty = s->fault_calls > 0;
+  if (!s->is_faulty) return;
+  s->fault_calls--;
+  T_OK(tide_machine_fault_add(s->m, &s->fault));
+}
+
+static tide_status fault_disarm(model* s, tide_status status) {
+  if (s->is_faulty) tide_machine_fault_clear(s->m);
+  return status;
+}
+
+#define ASK(s, call) (fault_arm(s), fault_disarm((s), (call)))
+
+static bool expect_unless_faulty(const model* s, const char* call, tide_status got) {
+  if (s->is_faulty && (got == TIDE_ERR_MACHINE || got == TIDE_ERR_NO_MEMORY)) return true;
+  return expect_status(call, got, TIDE_OK);
+}
+
+static bool do_fault(model* s, const op* o) {
+  static const tide_call kinds[] = { TIDE_CALL_ANY,
+                                     TIDE_CALL_ANY,
+                                     TIDE_CALL_PHYSICAL_NEW,
+                                     TIDE_CALL_MAP,
+                                     TIDE_CALL_SET_ACCESS,
+                                     TIDE_CALL_UNMAP,
+                                     TIDE_CALL_EVENT_NEW,
+                                     TIDE_CALL_EVENT_RECORD,
+                                     TIDE_CALL_STREAM_WAIT,
+                                     TIDE_CALL_EVENT_QUERY,
+                                     TIDE_CALL_EVENT_SYNCHRONIZE,
+                                     TIDE_CALL_PHYSICAL_FREE,
+                                     TIDE_CALL_ADDRESS_RESERVE,
+                                     TIDE_CALL_ADDRESS_RELEASE,
+                                     TIDE_CALL_STREAM_SYNCHRONIZE,
+                                     TIDE_CALL_DEVICE_SYNCHRONIZE };
+  const tide_fault defaults = TIDE_FAULT_INIT;
+  s->fault = defaults;
+  s->fault.call = (uint32_t)kinds[o->slot % (sizeof kinds / sizeof kinds[0])];
+  s->fault.status = o->other % 2 == 0 ? TIDE_ERR_NO_MEMORY : TIDE_ERR_MACHINE;
+  s->fault.skip = o->number % 10;
+  s->fault.count = o->value % 8 == 0 ? UINT64_MAX : 1u + o->value % 3u;
+  s->fault_calls = 1 + o->value / 32;
+  return true;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Data
+
+typedef struct tag_job {
+  uint8_t* address;
+  size_t bytes;
+  uint64_t tag;
+} tag_job;
+
+// Each page has its mark at another place, so that memory that is shifted shows as well.
+static size_t mark_place(size_t page, size_t bytes) {
+  const size_t place = page + page / PAGE % 511 * 8;
+  return place + sizeof(uint64_t) <= bytes ? place : page;
+}
+
+static void tags_write(uint8_t* address, size_t bytes, uint64_t tag) {
+  for (size_t page = 0; page + sizeof tag <= bytes; page += PAGE) {
+    memcpy(address + mark_place(page, bytes), &tag, sizeof tag);
+  }
+}
+
+static bool tags_are(const uint8_t* address, size_t bytes, uint64_t tag) {
+  for (size_t page = 0; page + sizeof tag <= bytes; page += PAGE) {
+    if (memcmp(address + mark_place(page, bytes), &tag, sizeof tag) != 0) return false;
+  }
+  return true;
+}
+
+static void job_write(void* user) {
+  tag_job* const job = user;
+  tags_write(job->address, job->bytes, job->tag);
+  free(job);
+}
+
+static void job_read(void* user) {
+  tag_job* const job = user;
+  if (!tags_are(job->address, job->bytes, job->tag)) atomic_store(&is_data_wrong, true);
+  free(job);
+}
+
+static void job_sleep(void* user) { t_sleep_us((uintptr_t)user); }
+
+static bool work_queue(const model* s, const item* it, uint8_t stream, tide_call_fn function) {
+  if (!s->has_data) return true;
+  tag_job* const job = malloc(sizeof *job);
+  T_CHECK(job != NULL);
+  *job = (tag_job){ it->block.address, it->bytes, it->tag };
+  EXPECT_OK(tide_machine_call(s->m, 0, s->streams[stream], function, job));
+  return true;
+}
+
+static bool work_delay(const model* s, uint8_t stream, uint32_t us) {
+  if (is_dry(s->m)) EXPECT_OK(tide_dry_work(s->m, 0, s->streams[stream], (uint64_t)us * 1000));
+  else EXPECT_OK(tide_machine_call(s->m, 0, s->streams[stream], job_sleep, (void*)(uintptr_t)us));
+  return true;
+}
+
+static bool work_follow(const model* s, uint8_t after, uint8_t before) {
+  EXPECT_OK(tide_machine_event_record(s->m, 0, s->ordering, s->streams[before]));
+  EXPECT_OK(tide_machine_stream_wait(s->m, 0, s->streams[after], s->ordering));
+  return true;
+}
+
+static bool do_sweep(model* s, const op* o) {
+  (void)o;
+  EXPECT_OK(tide_machine_device_synchronize(s->m, 0));
+  for (size_t i = 0; i < SLOTS && s->has_data; i++) {
+    const item* const it = &s->items[i];
+    EXPECT(!it->is_used || tags_are(it->block.address, it->bytes, it->tag), "block %zu has other bytes", i);
+  }
+  return true;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Statistics
+
+static bool stats_get(const model* s, tide_device_stats* out) {
+  *out = (tide_device_stats)TIDE_DEVICE_STATS_INIT;
+  EXPECT_OK(tide_device_get_stats(s->d, out));
+  return true;
+}
+
+// Large blocks of the default pool; the private pools of this test have no small ones.
+static bool reserved_get(const model* s, const tide_device_stats* stats, uint64_t* out) {
+  EXPECT_OK(tide_device_pool_reserved(s->d, TIDE_POOL_DEFAULT, out));
+  *out -= (uint64_t)stats->reserved_bytes[TIDE_STAT_SMALL].current;
+  return true;
+}
+
+// Memory is made only within the slack; or if all that is idle lies in handles that blocks have parts of:
+// each block has parts of two at most.
+static bool growth_is_justified(model* s, const tide_device_stats* stats) {
+  uint64_t reserved = 0;
+  if (!reserved_get(s, stats, &reserved)) return false;
+  const uint64_t total = (uint64_t)stats->reserved_bytes[TIDE_STAT_ALL].current;
+  const uint64_t active = (uint64_t)stats->active_bytes[TIDE_STAT_LARGE].current + s->asked;
+  const uint64_t parts = 2 * (uint64_t)stats->active[TIDE_STAT_LARGE].current + 3;
+  const uint64_t slack = s->peak / 1000 * 1005 + 1005;
+  EXPECT(reserved <= s->reserved || total <= slack || reserved <= active + parts * UNIT,
+         "%llu bytes are reserved, before %llu, with %llu active in %lld blocks and a peak of %llu",
+         (unsigned long long)reserved, (unsigned long long)s->reserved, (unsigned long long)active,
+         (long long)stats->active[0].current, (unsigned long long)s->peak);
+  const uint64_t limit = tide_device_limit(s->d);
+  EXPECT(total <= limit || total <= s->total, "%llu bytes are reserved above a limit of %llu",
+         (unsigned long long)total, (unsigned long long)limit);
+  s->reserved = reserved;
+  s->total = total;
+  s->asked = 0;
+  return true;
+}
+
+static bool stats_agree(model* s) {
+  tide_device_stats stats;
+  int64_t live = 0;
+  int64_t live_bytes = 0;
+  if (!stats_get(s, &stats)) return false;
+  for (size_t i = 0; i < SLOTS; i++) {
+    live += s->items[i].is_used;
+    live_bytes += s->items[i].is_used ? (int64_t)(s->items[i].bytes + 511) / 512 * 512 : 0;
+  }
+  EXPECT(stats.allocation[0].current == live && stats.allocated_bytes[0].current == live_bytes,
+         "%lld blocks of %lld bytes are handed out, the model says %lld of %lld",
+         (long long)stats.allocation[0].current, (long long)stats.allocated_bytes[0].current, (long long)live,
+         (long long)live_bytes);
+  EXPECT(stats.active_bytes[0].current <= stats.reserved_bytes[0].current, "more is active than reserved");
+  EXPECT(free_bytes(s->m, 0) + (size_t)stats.reserved_bytes[0].current <= s->free_before,
+         "the machine has %zu bytes left of %zu, with %lld reserved", free_bytes(s->m, 0), s->free_before,
+         (long long)stats.reserved_bytes[0].current);
+  return growth_is_justified(s, &stats);
+}
+
+// What a visit shows.
+typedef struct shown {
+  const model* s;
+  uint64_t end;  // of the segment before
+  uint64_t bytes;
+  uint64_t active;
+  uint64_t in_blocks;
+  size_t found;  // items
+  bool is_wrong;
+} shown;
+
+static bool shown_segment(void* user, const tide_segment_info* segment) {
+  shown* const w = user;
+  w->is_wrong = w->is_wrong || segment->address < w->end;
+  w->end = segment->address + segment->bytes;
+  w->bytes += segment->bytes;
+  w->active += segment->active_bytes;
+  return true;
+}
+
+static bool shown_block(void* user, const tide_block_info* block) {
+  shown* const w = user;
+  w->in_blocks += block->bytes;
+  for (size_t i = 0; i < SLOTS && block->state == TIDE_BLOCK_ALLOCATED; i++) {
+    const item* const it = &w->s->items[i];
+    if (!it->is_used || (uint64_t)(uintptr_t)it->block.address != block->address) continue;
+    w->found++;
+    w->is_wrong = w->is_wrong || block->requested_bytes != it->bytes;
+  }
+  return true;
+}
+
+static bool do_visit(model* s, const op* o) {
+  shown w = { .s = s };
+  const tide_device_visitor visitor = { shown_segment, shown_block, &w };
+  tide_device_stats stats;
+  size_t live = 0;
+  (void)o;
+  EXPECT_OK(tide_device_visit(s->d, &visitor));
+  if (!stats_get(s, &stats)) return false;
+  for (size_t i = 0; i < SLOTS; i++) live += s->items[i].is_used;
+  EXPECT(!w.is_wrong && w.found == live, "a visit shows %zu of %zu blocks, or segments that overlap", w.found,
+         live);
+  EXPECT(w.bytes == (uint64_t)stats.reserved_bytes[0].current && w.in_blocks == w.bytes,
+         "a visit shows %llu bytes in segments and %llu in blocks, reserved are %lld",
+         (unsigned long long)w.bytes, (unsigned long long)w.in_blocks,
+         (long long)stats.reserved_bytes[0].current);
+  EXPECT(w.active == (uint64_t)stats.active_bytes[0].current, "a visit shows %llu active bytes",
+         (unsigned long long)w.active);
+  return true;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Blocks
+
+static bool item_begin(model* s, size_t slot, item it) {
+  const uint64_t address = (uint64_t)(uintptr_t)it.block.address;
+  EXPECT(address % 512 == 0, "%p is not aligned", it.block.address);
+  for (size_t i = 0; i < SLOTS; i++) {
+    const uint64_t other = (uint64_t)(uintptr_t)s->items[i].block.address;
+    EXPECT(!s->items[i].is_used || address >= other + s->items[i].bytes || other >= address + it.bytes,
+           "%p with %zu bytes overlaps block %zu", it.block.address, it.bytes, i);
+  }
+  it.is_used = true;
+  it.tag = ++s->tags << 8 | it.stream;
+  s->items[slot] = it;
+  return work_queue(s, &it, it.stream, job_write);
+}
+
+// One in 16 small, one in 32 a large part of the device, the others 1 to 10 MiB.
+static size_t op_bytes(const op* o) {
+  if (o->value % 16 == 0) return 1 + o->number % (512 * KIB);
+  if (o->value % 32 == 1) return 12 * MIB + o->number % (48 * MIB);
+  return 513 * KIB + o->number % (o->value % 4 == 0 ? 10 * MIB : 4 * MIB);
+}
+
+static bool note_request(model* s, size_t bytes) {
+  tide_device_stats stats;
+  if (!stats_get(s, &stats)) return false;
+  const uint64_t active = (uint64_t)stats.active_bytes[0].current + (bytes + 511) / 512 * 512;
+  if (active > s->peak) s->peak = active;
+  return true;
+}
+
+// A request failed: what the device has left, now that everything idle was given back, is not enough.
+static bool is_true_alarm(model* s, size_t bytes) {
+  tide_device_stats stats;
+  if (!stats_get(s, &stats)) return false;
+  const uint64_t reserved = (uint64_t)stats.reserved_bytes[0].current;
+  const uint64_t limit = tide_device_limit(s->d);
+  const uint64_t allowed = limit > reserved ? limit - reserved : 0;
+  const uint64_t left = allowed < free_bytes(s->m, 0) ? allowed : free_bytes(s->m, 0);
+  EXPECT((bytes + UNIT - 1) / UNIT * UNIT > left, "alloc of %zu bytes failed with %llu left (%.200s)", bytes,
+         (unsigned long long)left, tide_last_error()->text);
+  return true;
+}
+
+static bool item_alloc(model* s, size_t slot, uint8_t stream, size_t bytes) {
+  item it = { .stream = stream, .bytes = bytes };
+  if (!note_request(s, bytes)) return false;
+  const tide_status status = ASK(s, tide_device_alloc(s->d, s->streams[stream], bytes, &it.block));
+  if (status == TIDE_OK) return item_begin(s, slot, it);
+  s->asked = bytes;
+  EXPECT(it.block.address == NULL && it.block.handle == 0, "a request that failed returned a block");
+  if (s->is_faulty) return expect_unless_faulty(s, "alloc", status);
+  return expect_status("alloc", status, TIDE_ERR_NO_MEMORY) && is_true_alarm(s, bytes);
+}
+
+static bool do_alloc(model* s, const op* o) {
+  const size_t slot = o->slot % SLOTS;
+  return s->items[slot].is_used || item_alloc(s, slot, o->other % STREAMS, op_bytes(o));
+}
+
+// Asks for memory where a released block was, or near.
+static bool do_alloc_at(model* s, const op* o) {
+  const size_t slot = o->slot % SLOTS;
+  item it = { .stream = o->other % STREAMS, .bytes = 513 * KIB + o->number % (3 * MIB) };
+  if (s->items[slot].is_used || s->stale[slot].address == NULL) return true;
+  uint8_t* const where = (uint8_t*)s->stale[slot].address + o->value % 4 * (512 * KIB);
+  if (!note_request(s, it.bytes)) return false;
+  const tide_status status =
+      ASK(s, tide_device_alloc_at(s->d, s->streams[it.stream], it.bytes, where, &it.block));
+  if (status != TIDE_OK) return s->is_faulty || expect_status("alloc_at", status, TIDE_ERR_NO_MEMORY);
+  EXPECT(it.block.address == where, "alloc_at: %p instead of %p", it.block.address, (void*)where);
+  return item_begin(s, slot, it);
+}
+
+static bool item_release(model* s, size_t slot, bool is_by_address) {
+  item* const it = &s->items[slot];
+  if (!work_queue(s, it, it->stream, job_read)) return false;
+  const tide_status status = ASK(s, is_by_address ? tide_device_release_address(s->d, it->block.address)
+                                                  : tide_device_release(s->d, it->block));
+  if (!expect_status("release", status, TIDE_OK)) return false;
+  s->stale[slot] = it->block;
+  it->is_used = false;
+  EXPECT_STATUS(tide_device_release(s->d, it->block), TIDE_ERR_HANDLE);
+  return true;
+}
+
+static bool do_release(model* s, const op* o) {
+  return !s->items[o->slot % SLOTS].is_used || item_release(s, o->slot % SLOTS, o->value % 2 == 0);
+}
+
+// Every other block, as programs do at the end of a step: many holes at once.
+static bool do_comb(model* s, const op* o) {
+  for (size_t i = o->slot % 2; i < SLOTS; i += 2) {
+    if (s->items[i].is_used && !item_release(s, i, false)) return false;
+  }
+  return true;
+}
+
+static bool do_find(model* s, const op* o) {
+  const item* const it = &s->items[o->slot % SLOTS];
+  tide_block found;
+  if (!it->is_used) return true;
+  EXPECT_OK(tide_device_find(s->d, it->block.address, &found));
+  EXPECT(found.handle == it->block.handle, "find: another block");
+  if (it->bytes <= 512) return true;
+  EXPECT_STATUS(tide_device_find(s->d, (const char*)it->block.address + 512, &found), TIDE_ERR_HANDLE);
+  return true;
+}
+
+// Another stream reads the block, late.
+static bool do_record(model* s, const op* o) {
+  item* const it = &s->items[o->slot % SLOTS];
+  const uint8_t stream = o->other % STREAMS;
+  if (!it->is_used || stream == it->stream) return true;
+  if (!work_follow(s, stream, it->stream) || !work_delay(s, stream, o->number % 128)) return false;
+  if (!work_queue(s, it, stream, job_read)) return false;
+  EXPECT_OK(tide_device_record(s->d, it->block, s->streams[stream]));
+  it->uses = (uint8_t)(it->uses | 1u << stream);
+  return true;
+}
+
+static bool do_delay(model* s, const op* o) { return work_delay(s, o->other % STREAMS, o->number % 256); }
+
+static bool do_poll(model* s, const op* o) {
+  if (o->value % 4 == 0) EXPECT_OK(tide_machine_device_synchronize(s->m, 0));
+  return expect_unless_faulty(s, "poll", ASK(s, tide_device_poll(s->d)));
+}
+
+// After a trim the peak is what is reserved then, whether active or not.
+static bool do_trim(model* s, const op* o) {
+  tide_device_stats stats;
+  (void)o;
+  const tide_status status = ASK(s, tide_device_trim(s->d));
+  if (!expect_unless_faulty(s, "trim", status) || !stats_get(s, &stats)) return false;
+  const uint64_t reserved = (uint64_t)stats.reserved_bytes[0].current;
+  if (status == TIDE_OK || reserved > s->peak) s->peak = reserved;
+  return true;
+}
+
+static bool do_limit(model* s, const op* o) {
+  const uint64_t bytes = o->value % 3 == 0 ? TIDE_NO_LIMIT : (30 + o->number % 60) * MIB;
+  EXPECT_OK(tide_device_set_limit(s->d, bytes));
+  return true;
+}
+
+static bool do_reset(model* s, const op* o) {
+  if (o->value % 2 == 0) tide_device_reset_accumulated(s->d);
+  else tide_device_reset_peaks(s->d);
+  return true;
+}
+
+// A stream goes and a new one comes; idle memory of the old one stays.
+static bool do_renew(model* s, const op* o) {
+  const uint8_t stream = o->other % STREAMS;
+  if (stream == 0) return true;
+  for (size_t i = 0; i < SLOTS; i++) {
+    const item* const it = &s->items[i];
+    if (it->is_used && (it->stream == stream || (it->uses >> stream & 1u) != 0)) return true;
+  }
+  for (size_t i = 0; i < GRAPHS; i++) {
+    if (s->graphs[i].is_used && s->graphs[i].stream == stream) return true;
+  }
+  EXPECT_OK(tide_machine_device_synchronize(s->m, 0));
+  EXPECT_OK(tide_device_poll(s->d));
+  EXPECT_OK(tide_machine_stream_free(s->m, 0, s->streams[stream]));
+  EXPECT_OK(tide_machine_stream_new(s->m, 0, TIDE_STREAM_NON_BLOCKING, 0, &s->streams[stream]));
+  return true;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Private pools and captures
+
+// A large block from a private pool.
+static bool do_pool_alloc(model* s, const op* o) {
+  const size_t slot = o->slot % SLOTS;
+  item it = { .stream = o->other % STREAMS, .bytes = 513 * KIB + o->number % (5 * MIB) };
+  if (s->items[slot].is_used) return true;
+  if (s->pool == TIDE_POOL_DEFAULT) EXPECT_OK(tide_device_pool_new(s->d, NULL, &s->pool));
+  EXPECT_OK(tide_device_pool_begin(s->d, s->pool, NULL));
+  if (!note_request(s, it.bytes)) return false;
+  const tide_status status = ASK(s, tide_device_alloc(s->d, s->streams[it.stream], it.bytes, &it.block));
+  EXPECT_OK(tide_machine_device_synchronize(s->m, 0));  // announced work is joined before a scope ends
+  EXPECT_OK(tide_device_pool_end(s->d, s->pool));
+  EXPECT_OK(tide_device_pool_release(s->d, s->pool));
+  if (status == TIDE_OK) return item_begin(s, slot, it);
+  return s->is_faulty ? expect_unless_faulty(s, "alloc", status)
+                      : expect_status("alloc", status, TIDE_ERR_NO_MEMORY);
+}
+
+static bool do_pool_leave(model* s, const op* o) {
+  (void)o;
+  if (s->pool == TIDE_POOL_DEFAULT) return true;
+  EXPECT_OK(tide_device_pool_release(s->d, s->pool));
+  s->pool = TIDE_POOL_DEFAULT;
+  return true;
+}
+
+// Inside a capture: takes memory, fills it, and gives it back. A fault of any call would also hit those that
+// ask whether a stream is captured, and then nobody can know where its memory belongs.
+static bool graph_record(model* s, graph* g, const op* o) {
+  if (s->fault.call == TIDE_CALL_ANY) s->fault_calls = 0;
+  for (size_t i = 0; i < GRAPH_BLOCKS; i++) {
+    const size_t bytes = 513 * KIB + (o->number >> i) % (2 * MIB);
+    tide_block block;
+    if (!note_request(s, bytes)) return false;
+    const tide_status status = ASK(s, tide_device_alloc(s->d, s->streams[g->stream], bytes, &block));
+    if (status != TIDE_OK) {
+      EXPECT(s->is_faulty || status == TIDE_ERR_NO_MEMORY, "alloc is %s", tide_status_name(status));
+      continue;
+    }
+    EXPECT_OK(tide_machine_fill(s->m, 0, s->streams[g->stream], block.address, g->value, bytes));
+    g->addresses[g->count] = block.address;
+    g->bytes[g->count++] = bytes;
+    if (i > 0) EXPECT_OK(tide_device_release(s->d, block));
+    else EXPECT_OK(tide_device_release_address(s->d, block.address));
+  }
+  return true;
+}
+
+static bool do_capture(model* s, const op* o) {
+  graph* const g = &s->graphs[o->slot % GRAPHS];
+  tide_scope scope = TIDE_SCOPE_INIT;
+  if (g->is_used) return true;
+  *g = (graph){ .is_used = true, .value = o->value, .stream = (uint8_t)(1 + o->other % (STREAMS - 1)) };
+  scope.kind = TIDE_SCOPE_CAPTURE;
+  scope.stream = s->streams[g->stream];
+  EXPECT_OK(tide_machine_device_synchronize(s->m, 0));
+  EXPECT_OK(tide_device_pool_new(s->d, NULL, &g->pool));
+  EXPECT_OK(tide_machine_capture_begin(s->m, 0, scope.stream, TIDE_CAPTURE_THREAD_LOCAL));
+  EXPECT_OK(tide_device_pool_begin(s->d, g->pool, &scope));
+  if (!graph_record(s, g, o)) return false;
+  EXPECT_OK(tide_machine_capture_end(s->m, 0, scope.stream, &g->launch));
+  EXPECT_OK(tide_device_pool_end(s->d, g->pool));
+  return true;
+}
+
+// Launches a graph again, which writes all its memory; the last block that had some of it shows.
+static bool do_launch(model* s, const op* o) {
+  const graph* const g = &s->graphs[o->slot % GRAPHS];
+  if (!g->is_used) return true;
+  EXPECT_OK(tide_machine_launch(s->m, 0, g->launch, s->streams[g->stream]));
+  EXPECT_OK(tide_machine_stream_synchronize(s->m, 0, s->streams[g->stream]));
+  for (size_t i = 0; i < g->count && s->has_data; i++) {
+    EXPECT(g->addresses[i][0] == g->value && g->addresses[i][g->bytes[i] - 1] == g->value,
+           "the memory of a graph has other bytes");
+  }
+  return true;
+}
+
+static bool graph_end(model* s, graph* g) {
+  if (!g->is_used) return true;
+  EXPECT_OK(tide_machine_launch_free(s->m, g->launch));
+  EXPECT_OK(tide_device_pool_release(s->d, g->pool));
+  EXPECT_OK(tide_device_pool_release(s->d, g->pool));
+  g->is_used = false;
+  return true;
+}
+
+static bool do_graph_end(model* s, const op* o) {
+  EXPECT_OK(tide_machine_device_synchronize(s->m, 0));
+  return graph_end(s, &s->graphs[o->slot % GRAPHS]);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Verbs
+
+// Name, function, how often of 1000.
+// clang-format off
+#define VERB_MAP(X)                                                                                      \
+  X(ALLOC, do_alloc, 430) X(ALLOC_AT, do_alloc_at, 15) X(RELEASE, do_release, 290) X(COMB, do_comb, 12)  \
+  X(FIND, do_find, 10) X(RECORD, do_record, 60) X(DELAY, do_delay, 20) X(POLL, do_poll, 15)              \
+  X(TRIM, do_trim, 8) X(LIMIT, do_limit, 10) X(RESET, do_reset, 6) X(RENEW, do_renew, 10)                \
+  X(POOL_ALLOC, do_pool_alloc, 25) X(POOL_LEAVE, do_pool_leave, 5) X(CAPTURE, do_capture, 8)             \
+  X(LAUNCH, do_launch, 15) X(GRAPH_END, do_graph_end, 6) X(FAULT, do_fault, 30) X(VISIT, do_visit, 15)   \
+  X(SWEEP, do_sweep, 10)
+// clang-format on
+
+static const op_verb verbs[] = { VERB_MAP(OP_VERB) };
+static bool (*const functions[])(model* s, const op* o) = { VERB_MAP(OP_FUNCTION) };
+
+// ---------------------------------------------------------------------------------------------------
+// Runs
+
+static tide_machine* prop_machine_new(void) {
+  tide_machine* m = NULL;
+  if (strcmp(t_variant(), "host") == 0) {
+    tide_host_options options = TIDE_HOST_OPTIONS_INIT;
+    options.capacity = CAPACITY;
+    T_OK(tide_machine_new_host(&options, &m));
+  } else {
+    tide_dry_options options = TIDE_DRY_OPTIONS_INIT;
+    options.capacity = CAPACITY;
+    T_OK(tide_machine_new_dry(&options, &m));
+  }
+  return m;
+}
+
+static void model_open(model* s, tide_machine* m) {
+  memset(s, 0, sizeof *s);
+  s->m = m;
+  s->has_data = machine_has_memory(m);
+  for (size_t i = 1; i < STREAMS; i++) s->streams[i] = stream_new(m, 0, TIDE_STREAM_NON_BLOCKING);
+  s->ordering = event_new(m, 0);
+  s->free_before = free_bytes(m, 0);
+  counting_heap_init(&s->records, SIZE_MAX, false);
+  tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
+  options.policy = TIDE_POLICY_TIDE;
+  options.heap = &s->records.heap;
+  T_OK(tide_device_new(m, 0, &options, &s->d));
+}
+
+static bool model_agrees(model* s) {
+  EXPECT(!atomic_load(&is_data_wrong), "a stream read other bytes than were written");
+  const int broken = tide_device_check(s->d);
+  EXPECT(broken == 0, "check: %d (%.200s)", broken, tide_last_error()->text);
+  return true;
+}
+
+static bool model_close(model* s) {
+  const op any = { 0 };
+  s->fault_calls = 0;
+  if (!do_sweep(s, &any) || !do_visit(s, &any)) return false;
+  for (size_t i = 0; i < SLOTS; i++) {
+    if (s->items[i].is_used && !item_release(s, i, i % 2 == 0)) return false;
+  }
+  EXPECT_OK(tide_machine_device_synchronize(s->m, 0));
+  for (size_t i = 0; i < GRAPHS; i++) {
+    if (!graph_end(s, &s->graphs[i])) return false;
+  }
+  if (!do_pool_leave(s, &any)) return false;
+  EXPECT_OK(tide_device_trim(s->d));
+  if (!model_agrees(s) || !stats_agree(s)) return false;
+  EXPECT(s->total == 0, "%llu bytes are reserved after a trim", (unsigned long long)s->total);
+  EXPECT(free_bytes(s->m, 0) == s->free_before, "%zu bytes of %zu are free after a trim", free_bytes(s->m, 0),
+         s->free_before);
+  return true;
+}
+
+static bool model_free(model* s) {
+  tide_device_free(s->d);
+  EXPECT_OK(tide_machine_device_synchronize(s->m, 0));
+  EXPECT(atomic_load(&s->records.outstanding) == 0, "%zu bytes of records are left",
+         atomic_load(&s->records.outstanding));
+  EXPECT(free_bytes(s->m, 0) == s->free_before, "%zu bytes of %zu are free at the end", free_bytes(s->m, 0),
+         s->free_before);
+  tide_machine_free(s->m);
+  return true;
+}
+
+static bool play(const op* list, size_t count, size_t check_every) {
+  static model s;
+  atomic_store(&is_data_wrong, false);
+  model_open(&s, prop_machine_new());
+  for (size_t i = 0; i < count; ++i) {
+    outcome->at = i;
+    if (!functions[list[i].verb](&s, &list[i])) return false;
+    if (i % check_every == 0 && !model_agrees(&s)) return false;
+    if (!stats_agree(&s)) return false;
+  }
+  return model_close(&s) && model_free(&s);
+}
+
+static const op_suite suite = { "the policy", verbs, sizeof verbs / sizeof *verbs, play, 1024, 4, 16 };
+
+T_TEST_OVER(prop_tide__agrees_with_a_list_of_blocks, machine_emulated) {
+  suite_run(&suite, t_scaled(strcmp(t_variant(), "host") == 0 ? 8000 : 40000), true);
+}
