@@ -79,7 +79,7 @@ static inline void* tide__slots_place(tide__slots* slots, uint32_t index) {
   uint32_t place = 0;
   const uint32_t chunk = tide__slot_chunk(index, &place);
   if (chunk >= TIDE__SLOT_CHUNKS) return NULL;
-  char* items = tide__load_acquire(&slots->chunks[chunk]);  // pairs with slots_make
+  char* items = tide__load_ordered(&slots->chunks[chunk]);  // pairs with slots_make
   return items != NULL ? items + place * slots->item_bytes : NULL;
 }
 
@@ -105,16 +105,20 @@ static inline uint64_t tide__slots_handle(const tide__slots* slots, const void* 
   return (generation & 1u) != 0 ? tide__slot_handle(slots, slot, generation) : 0;
 }
 
+// The object that a handle names, whatever life of it; NULL if it can be none of this table.
+static inline void* tide__slots_named(tide__slots* slots, uint64_t handle) {
+  const uint32_t low = (uint32_t)handle & TIDE__SLOT_INDEX_MASK;
+  const bool is_ours = (uint32_t)handle >> TIDE__SLOT_KIND_SHIFT == slots->kind && (handle >> 32 & 1u) != 0;
+  if (low < TIDE__SLOT_FIRST_HANDLE || !is_ours) return NULL;
+  return tide__slots_place(slots, low - TIDE__SLOT_FIRST_HANDLE);
+}
+
 // The object of a handle, or NULL.
 static inline void* tide__slots_find(tide__slots* slots, uint64_t handle) {
-  const uint32_t low = (uint32_t)handle & TIDE__SLOT_INDEX_MASK;
-  const uint32_t generation = (uint32_t)(handle >> 32);
-  const bool is_ours = (uint32_t)handle >> TIDE__SLOT_KIND_SHIFT == slots->kind && (generation & 1u) != 0;
-  if (low < TIDE__SLOT_FIRST_HANDLE || !is_ours) return NULL;
-  tide__slot* slot = tide__slots_place(slots, low - TIDE__SLOT_FIRST_HANDLE);
-  if (slot == NULL || tide__load_acquire(&slot->generation) != generation)
-    return NULL;  // pairs with _publish
-  return slot;
+  tide__slot* slot = tide__slots_named(slots, handle);
+  // pairs with _publish
+  const bool is_live = slot != NULL && tide__load_acquire(&slot->generation) == (uint32_t)(handle >> 32);
+  return is_live ? slot : NULL;
 }
 
 #endif

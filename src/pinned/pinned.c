@@ -196,6 +196,7 @@ static uint64_t blocks_clear(tide_pinned* pinned, tide__pin_use** uses, tide_pin
     leaks->bytes += is_live ? tide__pin_bytes(block) : 0;
     tide__pin_use* announced = tide__load_relaxed(&block->uses);
     devices |= uses_move(&announced, uses) | uses_move(&block->held, uses);
+    (void)uses_move(&block->spare, uses);
   }
   return devices;
 }

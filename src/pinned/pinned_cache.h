@@ -105,6 +105,7 @@ typedef struct tide__pin {
   struct tide__pin_segment* segment;
   tide__atomic_u64 bytes;
   tide__pin_use* held;   // owned; of a deferred or kept block
+  tide__pin_use* spare;  // owned; the record of its last use, until it leaves the front; under use_word
   tide_stream stream;    // of the request
   int32_t device;        // of the request; -1: none
   uint32_t event_count;  // events it waits for, if more than one; under the pending lock
@@ -338,9 +339,9 @@ static inline uint64_t tide__pin_address(const tide__pin* block) {
   return tide__load_relaxed(&block->address);
 }
 static inline uint64_t tide__pin_bytes(const tide__pin* block) { return tide__load_relaxed(&block->bytes); }
-static inline uint64_t tide__pin_rounded(const tide__pin* block) {
-  return block->class_index != TIDE__PIN_SIZED ? tide__pin_class_bytes(block->class_index)
-                                               : tide__pin_bytes(block);
+// Does the block go into a front when it becomes reusable?
+static inline bool tide__pin_is_fronted(const tide__pin* block) {
+  return block->is_plain && tide__pin_bytes(block) <= TIDE__PIN_FRONT_BYTES;
 }
 static inline bool tide__pin_is_live(const tide__pin* block) {
   return (tide__load_acquire(&block->slot.generation) & 1u) != 0;  // pairs with tide__slots_publish
@@ -491,9 +492,10 @@ void tide__pin_segment_drop(tide_pinned* pinned, tide__pin_segment* segment);
 tide__pin* tide__pin_segment_block(tide_pinned* pinned, const tide__pin_segment* segment, uint32_t index);
 
 // --- pinned_use.c ------------------------------------------------------------------------------------------
-// A record with an event of a device, and back.
-tide_status tide__pin_use_take(tide_pinned* pinned, int device, tide__pin_use** out);
+// Gives records back that are not used any more.
 void tide__pin_uses_give(tide_pinned* pinned, tide__pin_use* list);
+// Takes the spare records off blocks that leave a front, a list.
+void tide__pin_spares_take_locked(tide_pinned* pinned, tide__pin_front* front, tide__pin* list);
 // Records the event of a use.
 tide_status tide__pin_use_record(tide_pinned* pinned, tide__pin_use* use);
 // The uses of a block that was taken back; NULL: none.
@@ -520,6 +522,15 @@ static inline bool tide__pin_is_waiting(tide_pinned* pinned) {
 // Blocks that were counted as active, a list, become idle and go into the front or the depot. Segments
 // that are not to be cached are added to `going` instead, wholly idle and in no depot.
 void tide__pin_retire(tide_pinned* pinned, tide__pin* list, tide__link* going);
+// The block of exactly this handle and address, or NULL. It may be over by now: the caller asks again in the
+// atomic step that it does. That also orders what is read later, so nothing is ordered here.
+static inline tide__pin* tide__pin_named(tide_pinned* pinned, tide_block block) {
+  tide__pin* const found = tide__slots_named(&pinned->blocks, block.handle);
+  const bool is_it = found != NULL &&
+                     tide__load_relaxed(&found->slot.generation) == (uint32_t)(block.handle >> 32) &&
+                     tide__pin_address(found) == tide__address(block.address);
+  return is_it ? found : NULL;
+}
 // The block that a caller names, with the generation of its handle; else why not.
 tide_status tide__pin_name(tide_pinned* pinned, const char* call, tide_block block, tide__pin** out,
                            uint32_t* out_generation);

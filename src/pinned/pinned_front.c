@@ -111,6 +111,7 @@ void tide__pin_front_flush_locked(tide_pinned* pinned, tide__pin_front* front, u
     room_spare_locked(pinned, front);
   }
   shelf->count = (uint8_t)keep;
+  tide__pin_spares_take_locked(pinned, front, list);
   tide__pin_depot_put(pinned, pinned->default_pool, class_index, list);
 }
 

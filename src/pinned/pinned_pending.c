@@ -57,7 +57,7 @@ static void waits_fall(tide_pinned_stats* stats, int64_t count, int64_t bytes) {
 
 static void waits_begin_locked(tide_pinned* pinned, const tide__pin* block) {
   tide_pinned_stats* const stats[2] = { &pinned->totals, &tide__pin_pool_of(pinned, block)->stats };
-  const int64_t bytes = (int64_t)tide__pin_rounded(block);
+  const int64_t bytes = (int64_t)tide__pin_bytes(block);
   for (int i = 0; i < 2; i++) {
     waits_rise(&stats[i]->waiting, 1);
     waits_rise(&stats[i]->waiting_bytes, bytes);
@@ -65,21 +65,14 @@ static void waits_begin_locked(tide_pinned* pinned, const tide__pin* block) {
   tide__store_relaxed(&pinned->pending.waiting, tide__load_relaxed(&pinned->pending.waiting) + 1);
 }
 
-// Blocks of one pool after the other: falls are added up, since they make no peak.
-static void waits_end_locked(tide_pinned* pinned, const tide__pin* list) {
-  while (list != NULL) {
-    tide__pin_pool* const pool = tide__pin_pool_of(pinned, list);
-    int64_t count = 0;
-    int64_t bytes = 0;
-    for (; list != NULL && tide__pin_pool_of(pinned, list) == pool; list = list->next) {
-      count++;
-      bytes += (int64_t)tide__pin_rounded(list);
-    }
-    waits_fall(&pinned->totals, count, bytes);
-    waits_fall(&pool->stats, count, bytes);
-    const uint64_t waiting = tide__load_relaxed(&pinned->pending.waiting);
-    tide__store_relaxed(&pinned->pending.waiting, waiting - (uint64_t)count);
-  }
+// Of blocks of one pool: falls are added up, since they make no peak.
+static void waits_end(tide_pinned* pinned, tide__pin_pool* pool, int64_t count, int64_t bytes) {
+  tide__pin_pending* const p = &pinned->pending;
+  tide__mutex_lock(&p->lock);
+  waits_fall(&pinned->totals, count, bytes);
+  waits_fall(&pool->stats, count, bytes);
+  tide__store_relaxed(&p->waiting, tide__load_relaxed(&p->waiting) - (uint64_t)count);
+  tide__mutex_unlock(&p->lock);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -232,7 +225,7 @@ void tide__pin_wait(tide_pinned* pinned, tide__pin* block, tide__pin_use* uses) 
   if (is_recorded) block_queue_locked(p, block, uses);
   else block_defer_locked(p, block, uses);
   tide__mutex_unlock(&p->lock);
-  tide__pin_watcher_call(pinned);
+  if (pinned->watcher.is_running) tide__pin_watcher_call(pinned);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -294,22 +287,14 @@ static bool use_is_done(pending_pass* pass, tide__pin_use* use) {
   return is_done;
 }
 
-// Asks the uses of a queue, and parts those that have passed from the rest.
-static void queue_ask(pending_pass* pass, const tide__pin_queue* queue, tide__pin_use* uses,
-                      tide__pin_use* last, use_chain* done, use_chain* rest) {
-  const bool is_ordered = queue->stream != TIDE_STREAM_PER_THREAD;
-  const bool infers = is_ordered && pass->pinned->has_unique_streams && !pass->waits;
-  uint64_t passed = 0;  // what ended before has passed
-  bool is_stopped = false;
-  for (tide__pin_use* use = uses; use != NULL;) {
-    tide__pin_use* const next = use->next;
-    const bool is_done = use->end <= passed || (!is_stopped && use_is_done(pass, use));
-    if (is_done && use == uses && infers && use != last && use_is_done(pass, last)) passed = last->begin;
-    is_stopped = is_stopped || (!is_done && is_ordered);
-    chain_add(is_done ? done : rest, use);
-    use = next;
-  }
-}
+// What a look at a queue found.
+typedef struct queue_answer {
+  use_chain rest;       // uses that have not passed
+  tide__pin_use* left;  // records of uses that have, but for those that their blocks keep
+  tide__pin* blocks;    // that have nothing else to wait for, as a list
+  int64_t plain_count;  // of these, of the default pool
+  int64_t plain_bytes;
+} queue_answer;
 
 // Has the block of a use that has passed nothing else to wait for?
 static bool use_was_last(tide__pin_pending* p, const tide__pin_use* use) {
@@ -320,15 +305,47 @@ static bool use_was_last(tide__pin_pending* p, const tide__pin_use* use) {
   return is_last;
 }
 
-// The blocks of uses that have passed and wait for nothing else, as a list.
-static tide__pin* uses_blocks(tide__pin_pending* p, const tide__pin_use* done) {
-  tide__pin* list = NULL;
-  for (const tide__pin_use* use = done; use != NULL; use = use->next) {
-    if (!use_was_last(p, use)) continue;
-    use->block->next = list;
-    list = use->block;
+// A block that goes into a front keeps its record for its next use. One record of each queue does not go with
+// a block: see pin_queue_pass.
+static void answer_record(queue_answer* answer, tide__pin_use* use) {
+  tide__pin* const block = use->block;
+  const bool is_kept = answer->left != NULL && use->is_only && block->spare == NULL &&
+                       tide__pin_is_fronted(block);
+  use->next = is_kept ? NULL : answer->left;
+  if (is_kept) block->spare = use;
+  else answer->left = use;
+}
+
+// A use has passed.
+static void answer_done(tide_pinned* pinned, queue_answer* answer, tide__pin_use* use) {
+  tide__pin* const block = use->block;
+  const bool is_last = use_was_last(&pinned->pending, use);
+  answer_record(answer, use);
+  if (!is_last) return;
+  block->next = answer->blocks;
+  answer->blocks = block;
+  const int64_t bytes = (int64_t)tide__pin_bytes(block);
+  answer->plain_count += block->is_plain ? 1 : 0;
+  answer->plain_bytes += block->is_plain ? bytes : 0;
+  if (!block->is_plain) waits_end(pinned, block->segment->pool, 1, bytes);
+}
+
+// Asks the uses of a queue, and parts those that have passed from the rest.
+static void queue_ask(pending_pass* pass, const tide__pin_queue* queue, tide__pin_use* uses,
+                      tide__pin_use* last, queue_answer* answer) {
+  const bool is_ordered = queue->stream != TIDE_STREAM_PER_THREAD;
+  const bool infers = is_ordered && pass->pinned->has_unique_streams && !pass->waits;
+  uint64_t passed = 0;  // what ended before has passed
+  bool is_stopped = false;
+  for (tide__pin_use* use = uses; use != NULL;) {
+    tide__pin_use* const next = use->next;
+    const bool is_done = use->end <= passed || (!is_stopped && use_is_done(pass, use));
+    if (is_done && use == uses && infers && use != last && use_is_done(pass, last)) passed = last->begin;
+    is_stopped = is_stopped || (!is_done && is_ordered);
+    if (is_done) answer_done(pass->pinned, answer, use);
+    else chain_add(&answer->rest, use);
+    use = next;
   }
-  return list;
 }
 
 // The blocks are reusable before others are let to the queue, and the records are given back after, because
@@ -336,16 +353,14 @@ static tide__pin* uses_blocks(tide__pin_pending* p, const tide__pin_use* done) {
 static void pin_queue_pass(pending_pass* pass, tide__pin_queue* queue, tide__pin_use* uses,
                            tide__pin_use* last) {
   tide_pinned* const pinned = pass->pinned;
-  use_chain done = { NULL, NULL };
-  use_chain rest = { NULL, NULL };
-  queue_ask(pass, queue, uses, last, &done, &rest);
-  tide__pin* const list = uses_blocks(&pinned->pending, done.first);
-  tide__mutex_lock(&pinned->pending.lock);
-  waits_end_locked(pinned, list);
-  tide__mutex_unlock(&pinned->pending.lock);
-  tide__pin_retire(pinned, list, &pass->going);
-  queue_leave(&pinned->pending, queue, rest.first, rest.last);
-  tide__pin_uses_give(pinned, done.first);
+  queue_answer answer = { .left = NULL };
+  queue_ask(pass, queue, uses, last, &answer);
+  if (answer.plain_count != 0) {
+    waits_end(pinned, pinned->default_pool, answer.plain_count, answer.plain_bytes);
+  }
+  tide__pin_retire(pinned, answer.blocks, &pass->going);
+  queue_leave(&pinned->pending, queue, answer.rest.first, answer.rest.last);
+  tide__pin_uses_give(pinned, answer.left);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -379,12 +394,15 @@ static void deferred_retry(pending_pass* pass, tide__pin* block) {
     status = uses_record(pinned, block, uses);
   }
   pass_note(pass, status);
+  if (uses == NULL) {
+    waits_end(pinned, tide__pin_pool_of(pinned, block), 1, (int64_t)tide__pin_bytes(block));
+    tide__pin_retire(pinned, block, &pass->going);
+    return;
+  }
   tide__mutex_lock(&p->lock);
-  if (uses == NULL) waits_end_locked(pinned, block);
-  else if (status == TIDE_OK) block_queue_locked(p, block, uses);
+  if (status == TIDE_OK) block_queue_locked(p, block, uses);
   else block_defer_locked(p, block, uses);
   tide__mutex_unlock(&p->lock);
-  if (uses == NULL) tide__pin_retire(pinned, block, &pass->going);
 }
 
 // Tries the deferred blocks again; one thread at a time, and others wait for it.

@@ -90,6 +90,23 @@ static void retire_tell(tide_pinned* pinned, const tide__pin* list) {
   }
 }
 
+// Puts a block of the default pool into the front, if that has room and counts for that pool.
+static inline bool block_shelve_locked(tide_pinned* pinned, tide__pin_front* front, tide__pin* block) {
+  tide__pin_shelf* const shelf = &front->shelves[block->class_index];
+  const uint64_t bytes = (uint64_t)shelf->units << TIDE__PIN_UNIT_SHIFT;
+  const uint64_t idle = tide__pin_is_capped(pinned, block->class_index) ? bytes : 0;
+  if (shelf->count >= shelf->limit || front->tally.pool != pinned->default_pool ||
+      front->room_bytes - front->idle_bytes < idle) {
+    return false;
+  }
+  block->next = tide__load_relaxed(&shelf->head);
+  tide__store_relaxed(&shelf->head, block);
+  shelf->count++;
+  front->idle_bytes += idle;
+  tide__pin_count_back_locked(pinned, front, block->class_index, bytes);
+  return true;
+}
+
 // Puts blocks into the front as far as they belong there; returns the others.
 static tide__pin* retire_to_front(tide_pinned* pinned, tide__pin* list) {
   tide__pin* others = NULL;
@@ -99,8 +116,9 @@ static tide__pin* retire_to_front(tide_pinned* pinned, tide__pin* list) {
     const uint32_t class_index = block->class_index;
     list = block->next;
     tide__store_relaxed(&block->state, TIDE__PIN_IDLE);
+    if (block->is_plain && block_shelve_locked(pinned, front, block)) continue;
     tide__pin_turn_locked(pinned, front, tide__pin_pool_of(pinned, block));
-    tide__pin_count_back_locked(pinned, front, class_index, tide__pin_rounded(block));
+    tide__pin_count_back_locked(pinned, front, class_index, tide__pin_bytes(block));
     if (block->is_plain && front->shelves[class_index].limit != 0) {
       tide__pin_front_put_locked(pinned, front, block);
     } else {
@@ -156,23 +174,11 @@ static void release_any(tide_pinned* pinned, tide__pin* block) {
   tide__pin_keep_cap(pinned);
 }
 
-// The short way: into the front, if that has room.
+// The short way: into the front.
 static inline bool release_plain(tide_pinned* pinned, tide__pin* block) {
-  bool is_done = false;
   if (!block->is_plain || tide__load_seq(&block->use_word) != 0) return false;
   tide__pin_front* const front = tide__pin_enter(pinned);
-  tide__pin_shelf* const shelf = &front->shelves[block->class_index];
-  const uint64_t bytes = (uint64_t)shelf->units << TIDE__PIN_UNIT_SHIFT;
-  const uint64_t idle = tide__pin_is_capped(pinned, block->class_index) ? bytes : 0;
-  if (shelf->count < shelf->limit && front->tally.pool == pinned->default_pool &&
-      front->room_bytes - front->idle_bytes >= idle) {
-    block->next = tide__load_relaxed(&shelf->head);
-    tide__store_relaxed(&shelf->head, block);
-    shelf->count++;
-    front->idle_bytes += idle;
-    tide__pin_count_back_locked(pinned, front, block->class_index, bytes);
-    is_done = true;
-  }
+  const bool is_done = block_shelve_locked(pinned, front, block);
   tide__pin_leave(front);
   return is_done;
 }
@@ -185,9 +191,8 @@ static inline bool block_claim(tide__pin* block, uint32_t generation) {
 tide_status tide_pinned_release(tide_pinned* pinned, tide_block block) {
   TIDE_REQUIRE(pinned != NULL, TIDE_ERR_ARGUMENT, "pinned_release: no cache");
   if (block.address == NULL) return TIDE_OK;
-  tide__pin* const found = tide__slots_find(&pinned->blocks, block.handle);
-  if (found == NULL || tide__pin_address(found) != tide__address(block.address) ||
-      !block_claim(found, (uint32_t)(block.handle >> 32))) {
+  tide__pin* const found = tide__pin_named(pinned, block);
+  if (found == NULL || !block_claim(found, (uint32_t)(block.handle >> 32))) {
     return handle_refuse(pinned, "pinned_release", block);
   }
   if (tide__load_relaxed(&pinned->unusual) == 0 && release_plain(pinned, found)) return TIDE_OK;

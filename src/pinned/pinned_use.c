@@ -3,7 +3,8 @@
 //
 // Uses: which streams a block was announced to. A use is a record with an event of its own, taken when
 // the use is announced, carried by the block until it is released, then by the queue of the stream until
-// the event has passed; so announcing takes memory, and releasing takes none.
+// the event has passed; so announcing takes memory, and releasing takes none. From then on the block keeps
+// it, to be announced with the next time, until it leaves the front.
 //
 // The uses of a block are guarded by one word of the block: bit 0 says that somebody looks at them, bit 1
 // that there may be some. Who announces sets bit 0 and then looks whether the handle is still good; who
@@ -70,33 +71,49 @@ static tide_status use_make(tide_pinned* pinned, int device, tide__pin_use** out
   return TIDE_OK;
 }
 
-tide_status tide__pin_use_take(tide_pinned* pinned, int device, tide__pin_use** out) {
+// A record is used anew.
+static void use_begin(tide__pin_use* use, tide_stream stream) {
+  use->stream = stream;
+  use->is_recorded = false;
+  use->version++;
+  use->next = NULL;
+}
+
+static tide_status use_take(tide_pinned* pinned, int device, tide_stream stream, tide__pin_use** out) {
   *out = use_take_idle(pinned, device);
   if (*out == NULL) TIDE_TRY(use_make(pinned, device, out));
-  (*out)->is_recorded = false;
-  (*out)->version++;
-  (*out)->next = NULL;
+  use_begin(*out, stream);
   return TIDE_OK;
+}
+
+static void uses_give_locked(tide_pinned* pinned, tide__pin_front* front, tide__pin_use* list) {
+  while (list != NULL && front->use_count < FRONT_USES) {
+    use_push(&front->uses, use_pop(&list));
+    front->use_count++;
+  }
+  if (list == NULL) return;
+  tide__mutex_lock(&pinned->pending.lock);
+  while (list != NULL) {
+    tide__pin_use* const use = use_pop(&list);
+    use_push(&pinned->pending.idle_uses[use->device], use);
+  }
+  tide__mutex_unlock(&pinned->pending.lock);
 }
 
 void tide__pin_uses_give(tide_pinned* pinned, tide__pin_use* list) {
   if (list == NULL) return;
   tide__pin_front* const front = tide__pin_enter(pinned);
-  while (list != NULL && front->use_count < FRONT_USES) {
-    tide__pin_use* const use = list;
-    list = use->next;
-    use_push(&front->uses, use);
-    front->use_count++;
-  }
+  uses_give_locked(pinned, front, list);
   tide__pin_leave(front);
-  if (list == NULL) return;
-  tide__mutex_lock(&pinned->pending.lock);
-  while (list != NULL) {
-    tide__pin_use* const use = list;
-    list = use->next;
-    use_push(&pinned->pending.idle_uses[use->device], use);
+}
+
+void tide__pin_spares_take_locked(tide_pinned* pinned, tide__pin_front* front, tide__pin* list) {
+  tide__pin_use* spares = NULL;
+  for (; list != NULL; list = list->next) {
+    if (list->spare != NULL) use_push(&spares, list->spare);
+    list->spare = NULL;
   }
-  tide__mutex_unlock(&pinned->pending.lock);
+  uses_give_locked(pinned, front, spares);
 }
 
 static void pin_use_give(tide_pinned* pinned, tide__pin_use* use) {
@@ -116,13 +133,14 @@ void tide__pin_uses_free(tide_pinned* pinned, tide__pin_use* use) {
 // ---------------------------------------------------------------------------------------------------
 // The uses of a block
 
+static inline bool uses_try_lock(tide__pin* block) {
+  uint32_t word = tide__load_relaxed(&block->use_word);
+  return (word & USES_LOCKED) == 0 &&
+         atomic_compare_exchange_strong(&block->use_word, &word, word | USES_LOCKED);
+}
+
 static void uses_lock(tide__pin* block) {
-  for (uint32_t turn = 0;; turn++) {
-    uint32_t word = tide__load_relaxed(&block->use_word);
-    if ((word & USES_LOCKED) == 0 &&
-        atomic_compare_exchange_strong(&block->use_word, &word, word | USES_LOCKED)) {
-      return;
-    }
+  for (uint32_t turn = 0; !uses_try_lock(block); turn++) {
     if (turn < 64) tide__cpu_relax();
     else tide__sys_sleep_ns(20000);  // the other thread may have lost its processor
   }
@@ -259,8 +277,25 @@ static tide_status use_record_now(tide_pinned* pinned, tide__pin_use* use) {
   return TIDE_OK;
 }
 
-static tide_status pin_record_use(tide_pinned* pinned, const char* call, tide_block block, int device,
-                                  tide_stream stream, bool is_now) {
+// The short way: the block has a record left, and was not announced since it was handed out.
+static inline bool record_again(tide_pinned* pinned, tide_block name, int device, tide_stream stream) {
+  tide__pin* const block = tide__pin_named(pinned, name);
+  if (block == NULL || !uses_try_lock(block)) return false;
+  const bool is_live = tide__load_seq(&block->slot.generation) == (uint32_t)(name.handle >> 32);
+  tide__pin_use* const use = is_live && tide__load_relaxed(&block->uses) == NULL ? block->spare : NULL;
+  const bool is_done = use != NULL && use->device == device;
+  if (is_done) {
+    use_begin(use, stream);
+    tide__store_relaxed(&block->uses, use);
+    block->spare = NULL;
+  }
+  uses_unlock(block);
+  return is_done;
+}
+
+static __attribute__((noinline)) tide_status pin_record_use(tide_pinned* pinned, const char* call,
+                                                            tide_block block, int device, tide_stream stream,
+                                                            bool is_now) {
   tide__pin* found = NULL;
   tide__pin_use* use = NULL;
   uint32_t generation = 0;
@@ -269,8 +304,7 @@ static tide_status pin_record_use(tide_pinned* pinned, const char* call, tide_bl
                call, device);
   if (block.address == NULL) return TIDE_OK;
   TIDE_TRY(tide__pin_name(pinned, call, block, &found, &generation));
-  TIDE_TRY(tide__pin_use_take(pinned, device, &use));
-  use->stream = stream;
+  TIDE_TRY(use_take(pinned, device, stream, &use));
   if (is_now && !tide__pin_stream_is_captured(pinned, device, stream)) {
     const tide_status status = use_record_now(pinned, use);
     if (status != TIDE_OK) {
@@ -286,7 +320,9 @@ static tide_status pin_record_use(tide_pinned* pinned, const char* call, tide_bl
 }
 
 tide_status tide_pinned_record(tide_pinned* pinned, tide_block block, int device, tide_stream stream) {
-  return pin_record_use(pinned, "pinned_record", block, device, stream, stream == TIDE_STREAM_PER_THREAD);
+  const bool is_now = stream == TIDE_STREAM_PER_THREAD;
+  if (pinned != NULL && !is_now && record_again(pinned, block, device, stream)) return TIDE_OK;
+  return pin_record_use(pinned, "pinned_record", block, device, stream, is_now);
 }
 
 tide_status tide_pinned_record_now(tide_pinned* pinned, tide_block block, int device, tide_stream stream) {

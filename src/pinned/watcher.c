@@ -67,7 +67,6 @@ tide_status tide__pin_watcher_start(tide_pinned* pinned) {
 
 void tide__pin_watcher_call(tide_pinned* pinned) {
   tide__pin_watcher* const watcher = &pinned->watcher;
-  if (!watcher->is_running) return;
   (void)tide__add_seq(&watcher->calls, 1);
   if (tide__load_seq(&watcher->is_asleep) != 0) tide__sys_futex_wake(&watcher->calls);
 }
