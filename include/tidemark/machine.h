@@ -283,6 +283,13 @@ TIDE_API TIDE_NODISCARD tide_status tide_machine_stream_new(tide_machine* machin
 // Gives the stream up; its queued work still runs. The default streams are refused (TIDE_ERR_ARGUMENT).
 TIDE_API TIDE_NODISCARD tide_status tide_machine_stream_free(tide_machine* machine, int device,
                                                              tide_stream stream);
+// Which stream is it, and is it in a capture just now? The number is that of no other stream of the machine,
+// while a new stream may have the handle of one that is gone; 0: it cannot be told, as on cuda during a
+// capture and with drivers before CUDA 12.0. Of TIDE_STREAM_PER_THREAD it is the calling thread's. Safe to
+// call during a capture, but on cuda not while another thread begins one on this stream.
+TIDE_API TIDE_NODISCARD tide_status tide_machine_stream_info(tide_machine* machine, int device,
+                                                             tide_stream stream, bool* out_captured,
+                                                             uint64_t* out_number);
 // Is all work done that was queued so far?
 TIDE_API TIDE_NODISCARD tide_status tide_machine_stream_query(tide_machine* machine, int device,
                                                               tide_stream stream, bool* out_idle);
@@ -441,6 +448,7 @@ TIDE_API TIDE_NODISCARD tide_status tide_machine_physical_import(tide_machine* m
   X(ADDRESS_RESERVE, address_reserve) X(ADDRESS_RELEASE, address_release) X(PHYSICAL_NEW, physical_new)    \
   X(PHYSICAL_FREE, physical_free) X(MAP, map) X(UNMAP, unmap) X(SET_ACCESS, set_access)                    \
   X(POINTER_INFO, pointer_info) X(STREAM_NEW, stream_new) X(STREAM_FREE, stream_free)                      \
+  X(STREAM_INFO, stream_info)                                                                              \
   X(STREAM_QUERY, stream_query) X(STREAM_SYNCHRONIZE, stream_synchronize) X(STREAM_WAIT, stream_wait)      \
   X(DEVICE_SYNCHRONIZE, device_synchronize) X(EVENT_NEW, event_new) X(EVENT_FREE, event_free)              \
   X(EVENT_RECORD, event_record) X(EVENT_QUERY, event_query) X(EVENT_SYNCHRONIZE, event_synchronize)        \

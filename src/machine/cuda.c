@@ -192,6 +192,7 @@ static const tide__machine_ops cuda_ops = {
   .pointer_info = tide__cuda_pointer_info,
   .stream_new = tide__cuda_stream_new,
   .stream_free = tide__cuda_stream_free,
+  .stream_info = tide__cuda_stream_info,
   .stream_query = tide__cuda_stream_query,
   .stream_synchronize = tide__cuda_stream_synchronize,
   .stream_wait = tide__cuda_stream_wait,

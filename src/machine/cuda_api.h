@@ -191,8 +191,10 @@ enum {
   X(exec_destroy, cuGraphExecDestroy, (CU(exec) exec))                                                       \
   X(graph_destroy, cuGraphDestroy, (CU(graph) graph))
 
-// Functions of newer drivers (CUDA 12.3), which also know edges that carry data; NULL where they are missing.
+// Functions of newer drivers: numbers of streams (CUDA 12.0), edges that carry data (12.3). NULL where they
+// are missing.
 #define TIDE__CUDA_NEWER_MAP(X)                                                                  \
+  X(stream_number, cuStreamGetId, (CU(stream) stream, unsigned long long* out))                  \
   X(capture_info_v3, cuStreamGetCaptureInfo_v3,                                                  \
     (CU(stream) stream, CU(capture_status) * out_status, CU(id) * out_id, CU(graph) * out_graph, \
      const CU(node) * *out_nodes, const CU(edge) * *out_edges, size_t * out_count))              \

@@ -113,6 +113,8 @@ tide_status tide__cuda_physical_import(void* self, int device, const tide_physic
 // cuda_stream.c
 tide_status tide__cuda_stream_new(void* self, int device, uint32_t flags, int priority, tide_stream* out);
 tide_status tide__cuda_stream_free(void* self, int device, tide_stream stream);
+tide_status tide__cuda_stream_info(void* self, int device, tide_stream stream, bool* out_captured,
+                                   uint64_t* out_number);
 tide_status tide__cuda_stream_query(void* self, int device, tide_stream stream, bool* out_idle);
 tide_status tide__cuda_stream_synchronize(void* self, int device, tide_stream stream);
 tide_status tide__cuda_stream_wait(void* self, int device, tide_stream stream, tide_event event);

@@ -258,6 +258,31 @@ static tide_status capture_ask(tide__cuda* cuda, const char* name, int device, t
   return tide__cuda_status(cuda, name, result);
 }
 
+// The number is asked only outside of captures: the question would invalidate one. What the driver does not
+// tell is none.
+static tide__cu_result stream_ask_inside(tide__cuda* cuda, tide__cu_stream stream, capture_answer* out,
+                                         unsigned long long* out_number) {
+  const tide__cu_result result = capture_ask_inside(cuda, stream, out);
+  const bool is_asked = result == TIDE__CU_SUCCESS && out->status == TIDE__CU_STATUS_NONE &&
+                        cuda->api.stream_number != NULL;
+  if (is_asked && cuda->api.stream_number(stream, out_number) != TIDE__CU_SUCCESS) *out_number = 0;
+  return result;
+}
+
+tide_status tide__cuda_stream_info(void* self, int device, tide_stream stream, bool* out_captured,
+                                   uint64_t* out_number) {
+  tide__cuda* cuda = self;
+  tide__cu_result result = 0;
+  unsigned long long number = 0;
+  capture_answer answer = { TIDE__CU_STATUS_NONE, 0, NULL, 0 };
+  CUDA_IN_DEVICE(cuda, device, result, stream_ask_inside(cuda, cuda_stream(stream), &answer, &number));
+  const bool is_legacy = result == TIDE__CU_CAPTURE_IMPLICIT;  // while another is captured: it is not itself
+  if (!is_legacy) TIDE_TRY(tide__cuda_status(cuda, "stream_info", result));
+  *out_captured = !is_legacy && answer.status != TIDE__CU_STATUS_NONE;
+  *out_number = number;
+  return TIDE_OK;
+}
+
 tide_status tide__cuda_capture_info(void* self, int device, tide_stream stream, tide_capture_state* out_state,
                                     uint64_t* out_id) {
   capture_answer answer;

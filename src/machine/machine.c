@@ -225,6 +225,14 @@ tide_status tide_machine_stream_free(tide_machine* machine, int device, tide_str
   MACHINE_CALL(stream_free, STREAM_FREE, device, 0, !stream_is_default(stream), device, stream);
 }
 
+tide_status tide_machine_stream_info(tide_machine* machine, int device, tide_stream stream,
+                                     bool* out_captured, uint64_t* out_number) {
+  CLEAR(out_captured, false);
+  CLEAR(out_number, 0);
+  MACHINE_CALL(stream_info, STREAM_INFO, device, 0, out_captured != NULL && out_number != NULL, device,
+               stream, out_captured, out_number);
+}
+
 tide_status tide_machine_stream_query(tide_machine* machine, int device, tide_stream stream, bool* out_idle) {
   CLEAR(out_idle, false);
   MACHINE_CALL(stream_query, STREAM_QUERY, device, 0, out_idle != NULL, device, stream, out_idle);

@@ -46,6 +46,8 @@ typedef struct tide__machine_ops {
 
   tide_status (*stream_new)(void* self, int device, uint32_t flags, int priority, tide_stream* out);
   tide_status (*stream_free)(void* self, int device, tide_stream stream);
+  tide_status (*stream_info)(void* self, int device, tide_stream stream, bool* out_captured,
+                             uint64_t* out_number);
   tide_status (*stream_query)(void* self, int device, tide_stream stream, bool* out_idle);
   tide_status (*stream_synchronize)(void* self, int device, tide_stream stream);
   tide_status (*stream_wait)(void* self, int device, tide_stream stream, tide_event event);

@@ -151,6 +151,7 @@ struct tide__stream {
   _Atomic uint32_t flags;
   _Atomic bool is_legacy;
   tide__mutex lock;
+  tide__atomic_u64 number;                 // of no other stream of the machine
   tide__signal progress;                   // completed rose, for waiters; under lock
   tide__signal work;                       // host: for the worker, under lock
   _Alignas(64) tide__atomic_u64 enqueued;  // written under lock, read without
@@ -285,6 +286,7 @@ struct tide__soft {
   tide__atomic_u64 staged_copies;
 
   tide__slots streams;
+  tide__atomic_u64 last_stream;  // the number that was given last
   tide__slots events;
   tide__slots graphs;
 
@@ -465,6 +467,8 @@ tide_status tide__capture_refuse_device_locked(tide__soft* soft, const char* nam
 tide_status tide__soft_capture_exchange(void* self, tide_capture_mode mode, tide_capture_mode* out_before);
 tide_status tide__soft_capture_begin(void* self, int device, tide_stream stream, tide_capture_mode mode);
 tide_status tide__soft_capture_end(void* self, int device, tide_stream stream, tide_launch* out);
+tide_status tide__soft_stream_info(void* self, int device, tide_stream stream, bool* out_captured,
+                                   uint64_t* out_number);
 tide_status tide__soft_capture_info(void* self, int device, tide_stream stream, tide_capture_state* out_state,
                                     uint64_t* out_id);
 tide_status tide__soft_capture_terminals(void* self, int device, tide_stream stream, tide_node* nodes,
@@ -477,27 +481,27 @@ void tide__graph_drop(tide__soft* soft, tide__graph* graph);
 void tide__captures_fini(tide__soft* soft);
 
 // What both machines have in their table of operations; the rest is their own.
-#define TIDE__SOFT_OPS                                                                                 \
-  .is_in_callback = tide__soft_is_in_callback, .staged_copies = tide__soft_staged_copies,              \
-  .memory_info = tide__soft_memory_info, .raw_alloc = tide__soft_raw_alloc,                            \
-  .raw_release = tide__soft_raw_release, .pinned_alloc = tide__soft_pinned_alloc,                      \
-  .pinned_release = tide__soft_pinned_release, .pinned_register = tide__soft_pinned_register,          \
-  .pinned_unregister = tide__soft_pinned_unregister, .address_reserve = tide__soft_address_reserve,    \
-  .address_release = tide__soft_address_release, .physical_new = tide__soft_physical_new,              \
-  .physical_free = tide__soft_physical_free, .map = tide__soft_map, .unmap = tide__soft_unmap,         \
-  .set_access = tide__soft_set_access, .pointer_info = tide__soft_pointer_info,                        \
-  .stream_new = tide__soft_stream_new, .stream_free = tide__soft_stream_free,                          \
-  .stream_query = tide__soft_stream_query, .stream_synchronize = tide__soft_stream_synchronize,        \
-  .stream_wait = tide__soft_stream_wait, .device_synchronize = tide__soft_device_synchronize,          \
-  .event_new = tide__soft_event_new, .event_free = tide__soft_event_free,                              \
-  .event_record = tide__soft_event_record, .event_query = tide__soft_event_query,                      \
-  .event_synchronize = tide__soft_event_synchronize, .copy = tide__soft_copy, .fill = tide__soft_fill, \
-  .call = tide__soft_call, .capture_exchange = tide__soft_capture_exchange,                            \
-  .capture_begin = tide__soft_capture_begin, .capture_end = tide__soft_capture_end,                    \
-  .capture_info = tide__soft_capture_info, .capture_terminals = tide__soft_capture_terminals,          \
-  .node_dependencies = tide__soft_node_dependencies, .launch = tide__soft_launch,                      \
-  .launch_free = tide__soft_launch_free, .peer_query = tide__soft_peer_query,                          \
-  .peer_enable = tide__soft_peer_enable, .peer_disable = tide__soft_peer_disable,                      \
+#define TIDE__SOFT_OPS                                                                                     \
+  .is_in_callback = tide__soft_is_in_callback, .staged_copies = tide__soft_staged_copies,                  \
+  .memory_info = tide__soft_memory_info, .raw_alloc = tide__soft_raw_alloc,                                \
+  .raw_release = tide__soft_raw_release, .pinned_alloc = tide__soft_pinned_alloc,                          \
+  .pinned_release = tide__soft_pinned_release, .pinned_register = tide__soft_pinned_register,              \
+  .pinned_unregister = tide__soft_pinned_unregister, .address_reserve = tide__soft_address_reserve,        \
+  .address_release = tide__soft_address_release, .physical_new = tide__soft_physical_new,                  \
+  .physical_free = tide__soft_physical_free, .map = tide__soft_map, .unmap = tide__soft_unmap,             \
+  .set_access = tide__soft_set_access, .pointer_info = tide__soft_pointer_info,                            \
+  .stream_new = tide__soft_stream_new, .stream_free = tide__soft_stream_free,                              \
+  .stream_info = tide__soft_stream_info, .stream_query = tide__soft_stream_query,                          \
+  .stream_synchronize = tide__soft_stream_synchronize, .stream_wait = tide__soft_stream_wait,              \
+  .device_synchronize = tide__soft_device_synchronize, .event_new = tide__soft_event_new,                  \
+  .event_free = tide__soft_event_free, .event_record = tide__soft_event_record,                            \
+  .event_query = tide__soft_event_query, .event_synchronize = tide__soft_event_synchronize,                \
+  .copy = tide__soft_copy, .fill = tide__soft_fill, .call = tide__soft_call,                               \
+  .capture_exchange = tide__soft_capture_exchange, .capture_begin = tide__soft_capture_begin,              \
+  .capture_end = tide__soft_capture_end, .capture_info = tide__soft_capture_info,                          \
+  .capture_terminals = tide__soft_capture_terminals, .node_dependencies = tide__soft_node_dependencies,    \
+  .launch = tide__soft_launch, .launch_free = tide__soft_launch_free, .peer_query = tide__soft_peer_query, \
+  .peer_enable = tide__soft_peer_enable, .peer_disable = tide__soft_peer_disable,                          \
   .raw_unimport = tide__soft_raw_unimport
 
 #endif

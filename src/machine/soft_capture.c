@@ -400,6 +400,19 @@ tide_status tide__soft_capture_end(void* self, int device, tide_stream handle, t
   return status;
 }
 
+tide_status tide__soft_stream_info(void* self, int device, tide_stream handle, bool* out_captured,
+                                   uint64_t* out_number) {
+  tide__soft* soft = self;
+  tide__stream* stream = NULL;
+  TIDE_TRY(tide__stream_find(soft, "stream_info", device, handle, &stream));
+  *out_number = tide__load_relaxed(&stream->number);
+  if (!tide__capture_is_possible(soft)) return TIDE_OK;
+  tide__mutex_lock(&soft->capture_lock);
+  *out_captured = stream->capture != NULL;
+  tide__mutex_unlock(&soft->capture_lock);
+  return TIDE_OK;
+}
+
 tide_status tide__soft_capture_info(void* self, int device, tide_stream handle, tide_capture_state* out_state,
                                     uint64_t* out_id) {
   tide__soft* soft = self;

@@ -49,6 +49,7 @@ static void stream_reset(tide__stream* stream, tide__soft* soft, int device, uin
   // Under the lock, for who walks over all streams or holds a handle that is just now stale.
   tide__mutex_lock(&stream->lock);
   if (stream->soft == NULL) stream->soft = soft;
+  tide__store_relaxed(&stream->number, tide__add_relaxed(&soft->last_stream, 1) + 1);
   tide__store_relaxed(&stream->device, device);
   tide__store_relaxed(&stream->flags, flags);
   tide__store_relaxed(&stream->is_legacy, is_legacy);

@@ -84,6 +84,7 @@ typedef struct tide__pin_use {
   // what ended before another began was recorded before it.
   uint64_t begin;
   uint64_t end;
+  uint64_t number;        // of the stream, whose handle another may have by now; 0: not known
   tide__pin_queue queue;  // of some stream, not of this one
 } tide__pin_use;
 

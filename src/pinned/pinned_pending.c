@@ -334,12 +334,14 @@ static void answer_done(tide_pinned* pinned, queue_answer* answer, tide__pin_use
 static void queue_ask(pending_pass* pass, const tide__pin_queue* queue, tide__pin_use* uses,
                       tide__pin_use* last, queue_answer* answer) {
   const bool is_ordered = queue->stream != TIDE_STREAM_PER_THREAD;
-  const bool infers = is_ordered && pass->pinned->has_unique_streams && !pass->waits;
-  uint64_t passed = 0;  // what ended before has passed
+  const uint64_t number = last->number;
+  const bool infers = is_ordered && number != 0 && !pass->waits;
+  uint64_t passed = 0;  // what ended before on the stream of this number has passed
   bool is_stopped = false;
   for (tide__pin_use* use = uses; use != NULL;) {
     tide__pin_use* const next = use->next;
-    const bool is_done = use->end <= passed || (!is_stopped && use_is_done(pass, use));
+    const bool is_inferred = use->end <= passed && use->number == number;
+    const bool is_done = is_inferred || (!is_stopped && use_is_done(pass, use));
     if (is_done && use == uses && infers && use != last && use_is_done(pass, last)) passed = last->begin;
     is_stopped = is_stopped || (!is_done && is_ordered);
     if (is_done) answer_done(pass->pinned, answer, use);

@@ -164,10 +164,20 @@ tide__pin_use* tide__pin_uses_take(tide__pin* block) {
   return uses;
 }
 
+// Asks which stream it is, and whether a capture has it: where handles come again, later is too late.
+static void use_identify(tide_pinned* pinned, tide__pin_use* use) {
+  tide_error before;
+  tide__pin_error_keep(&before);
+  if (tide_machine_stream_info(pinned->machine, use->device, use->stream, &use->is_captured, &use->number) !=
+      TIDE_OK) {
+    tide__pin_error_restore(&before);
+  }
+}
+
 tide_status tide__pin_use_record(tide_pinned* pinned, tide__pin_use* use) {
   const uint64_t begin = tide__load_acquire(&pinned->pending.tickets);  // pairs with who raises them
-  use->is_captured = !pinned->has_unique_streams &&
-                     tide__pin_stream_is_captured(pinned, use->device, use->stream);
+  use->number = 1;
+  if (!pinned->has_unique_streams) use_identify(pinned, use);
   TIDE_TRY(tide_machine_event_record(pinned->machine, use->device, use->event, use->stream));
   use->begin = begin;
   use->is_recorded = true;

@@ -71,6 +71,7 @@ T_TEST(test_badinput__no_machine_to_the_other_calls) {
 
 MACHINE_TEST(test_badinput__nowhere_to_put_a_result) {
   size_t bytes = 0;
+  bool is_captured = false;
   uint64_t id = 0;
   tide_capture_state state = TIDE_CAPTURE_NONE;
   REFUSED(device_info, TIDE_ERR_ARGUMENT, 0, NULL);
@@ -83,6 +84,8 @@ MACHINE_TEST(test_badinput__nowhere_to_put_a_result) {
   REFUSED(physical_new, TIDE_ERR_ARGUMENT, 0, granularity(m), 0, NULL);
   REFUSED(pointer_info, TIDE_ERR_ARGUMENT, &bytes, NULL);
   REFUSED(stream_new, TIDE_ERR_ARGUMENT, 0, 0, 0, NULL);
+  REFUSED(stream_info, TIDE_ERR_ARGUMENT, 0, NULL, NULL, &id);
+  REFUSED(stream_info, TIDE_ERR_ARGUMENT, 0, NULL, &is_captured, NULL);
   REFUSED(stream_query, TIDE_ERR_ARGUMENT, 0, NULL, NULL);
   REFUSED(event_new, TIDE_ERR_ARGUMENT, 0, NULL);
   REFUSED(event_query, TIDE_ERR_ARGUMENT, event_new(m, 0), NULL);
@@ -161,6 +164,7 @@ EMULATED_TEST(test_badinput__freeing_no_handle_does_nothing) {
   X(set_access, range, unit, device, TIDE_ACCESS_READ) \
   X(stream_new, device, 0, 0, &stream)                 \
   X(stream_free, device, known)                        \
+  X(stream_info, device, known, &is_true, &id)         \
   X(stream_query, device, known, &is_true)             \
   X(stream_synchronize, device, known)                 \
   X(stream_wait, device, known, mark)                  \
@@ -235,6 +239,7 @@ MACHINE_TEST(test_badinput__stream_of_another_device) {
   REFUSED(fill, TIDE_ERR_DEVICE, 0, other, raw, 1, 64);
   REFUSED(copy, TIDE_ERR_DEVICE, 0, other, raw, raw + 64, 64);
   REFUSED(call, TIDE_ERR_DEVICE, 0, other, call_slow, NULL);
+  REFUSED(stream_info, TIDE_ERR_DEVICE, 0, other, &is_true, &id);
   REFUSED(stream_query, TIDE_ERR_DEVICE, 0, other, &is_true);
   REFUSED(stream_synchronize, TIDE_ERR_DEVICE, 0, other);
   REFUSED(stream_wait, TIDE_ERR_DEVICE, 0, other, mark);
@@ -388,6 +393,7 @@ MACHINE_TEST(test_badinput__structs_without_their_size) {
 
 #define STREAM_CALLS(X)                         \
   X(stream_free, 0, bad)                        \
+  X(stream_info, 0, bad, &is_true, &id)         \
   X(stream_query, 0, bad, &is_true)             \
   X(stream_synchronize, 0, bad)                 \
   X(stream_wait, 0, bad, mark)                  \

@@ -54,7 +54,8 @@ static const struct {
                       NEEDS(FILL, C(STREAM_NEW), C(RAW_ALLOC)) NEEDS(CALL, C(STREAM_NEW)) NEEDS(
                           CAPTURE_BEGIN, C(STREAM_NEW)) NEEDS(CAPTURE_END, C(STREAM_NEW), C(CAPTURE_BEGIN))
                           NEEDS(CAPTURE_INFO, C(STREAM_NEW), C(CAPTURE_BEGIN))
-                              NEEDS(CAPTURE_TERMINALS, C(STREAM_NEW), C(RAW_ALLOC), C(CAPTURE_BEGIN), C(FILL))
+                              NEEDS(STREAM_INFO, C(STREAM_NEW)) NEEDS(CAPTURE_TERMINALS, C(STREAM_NEW),
+                                                                      C(RAW_ALLOC), C(CAPTURE_BEGIN), C(FILL))
                                   NEEDS(NODE_DEPENDENCIES, C(STREAM_NEW), C(RAW_ALLOC), C(CAPTURE_BEGIN),
                                         C(FILL), C(CAPTURE_TERMINALS)) NEEDS(LAUNCH, C(STREAM_NEW),
                                                                              C(CAPTURE_BEGIN), C(CAPTURE_END))

@@ -91,6 +91,42 @@ MACHINE_TEST(test_stream__work_waits_for_the_callback_before_it) {
   expect_filled(m, 0, raw, 2, BYTES);
 }
 
+static uint64_t stream_number(tide_machine* m, tide_stream stream) {
+  bool is_captured = true;
+  uint64_t number = 0;
+  T_OK(tide_machine_stream_info(m, 0, stream, &is_captured, &number));
+  T_CHECK(!is_captured);
+  return number;
+}
+
+// A driver that is too old tells none.
+MACHINE_TEST(test_stream_info__gives_every_stream_a_number_of_its_own) {
+  enum { STREAMS = 100 };
+  uint64_t numbers[STREAMS + 1] = { stream_number(m, NULL) };
+  if (numbers[0] == 0) t_skip("the driver has no numbers for streams");
+  for (size_t i = 1; i <= STREAMS; i++) {
+    tide_stream stream = NULL;
+    T_OK(tide_machine_stream_new(m, 0, 0, 0, &stream));
+    numbers[i] = stream_number(m, stream);
+    T_EQ(stream_number(m, stream), numbers[i]);
+    T_OK(tide_machine_stream_free(m, 0, stream));  // the next may have its handle
+    for (size_t j = 0; j < i; j++) T_CHECK(numbers[j] != numbers[i]);
+  }
+}
+
+MACHINE_TEST(test_stream_info__tells_whether_the_stream_is_captured) {
+  const tide_stream stream = stream_new(m, 0, 0);
+  tide_launch graph = NULL;
+  bool is_captured = false;
+  uint64_t number = 0;
+  T_OK(tide_machine_capture_begin(m, 0, stream, TIDE_CAPTURE_RELAXED));
+  T_OK(tide_machine_stream_info(m, 0, stream, &is_captured, &number));
+  T_CHECK(is_captured);
+  T_OK(tide_machine_capture_end(m, 0, stream, &graph));
+  T_CHECK(number == 0 || number == stream_number(m, stream));
+  T_OK(tide_machine_launch_free(m, graph));
+}
+
 MACHINE_TEST(test_stream_query__tells_whether_work_is_left) {
   const tide_stream stream = stream_new(m, 0, 0);
   uint8_t* const raw = raw_new(m, 0, BYTES);

@@ -178,6 +178,15 @@ static inline tide_status step_stream_free(trip* t) {
   return status;
 }
 
+static inline tide_status step_stream_info(trip* t) {
+  bool is_captured = true;
+  uint64_t number = 1;
+  const tide_status status = tide_machine_stream_info(t->m, 0, t->stream, &is_captured, &number);
+  if (status != TIDE_OK) T_EQ(number, 0);
+  T_CHECK(!is_captured);
+  return status;
+}
+
 static inline tide_status step_stream_query(trip* t) {
   bool is_idle = true;
   const tide_status status = tide_machine_stream_query(t->m, 0, t->stream, &is_idle);
@@ -347,7 +356,8 @@ static const tide_call trip_run[] = {
   TIDE_CALL_DEVICE_INFO, TIDE_CALL_MEMORY_INFO, TIDE_CALL_CLOCK, TIDE_CALL_STREAM_NEW,
   TIDE_CALL_EVENT_NEW, TIDE_CALL_RAW_ALLOC, TIDE_CALL_POINTER_INFO, TIDE_CALL_PINNED_ALLOC,
   TIDE_CALL_PINNED_REGISTER, TIDE_CALL_FILL, TIDE_CALL_COPY, TIDE_CALL_CALL, TIDE_CALL_EVENT_RECORD,
-  TIDE_CALL_EVENT_QUERY, TIDE_CALL_STREAM_WAIT, TIDE_CALL_STREAM_QUERY, TIDE_CALL_STREAM_SYNCHRONIZE,
+  TIDE_CALL_EVENT_QUERY, TIDE_CALL_STREAM_WAIT, TIDE_CALL_STREAM_INFO, TIDE_CALL_STREAM_QUERY,
+  TIDE_CALL_STREAM_SYNCHRONIZE,
   TIDE_CALL_EVENT_SYNCHRONIZE, TIDE_CALL_DEVICE_SYNCHRONIZE, TIDE_CALL_ADDRESS_RESERVE,
   TIDE_CALL_PHYSICAL_NEW, TIDE_CALL_MAP, TIDE_CALL_SET_ACCESS, TIDE_CALL_PEER_QUERY,
   TIDE_CALL_PEER_ENABLE, TIDE_CALL_RAW_EXPORT, TIDE_CALL_PHYSICAL_EXPORT, TIDE_CALL_RAW_IMPORT,
