@@ -436,6 +436,31 @@ DEVICE_TEST(test_device__a_peer_uses_expandable_segments_old_and_new) {
   expect_filled(m, 0, bytes_of(young), 3, 30 * MIB);
 }
 
+// A block of 6 MiB where 2 MiB lie idle before what is in use: tide puts it together of those and new memory.
+static tide_block take_beside(tide_device* d) {
+  const tide_block idle = take(d, NULL, 2 * MIB);
+  (void)take(d, NULL, 2 * MIB);
+  give(d, idle);
+  return take(d, NULL, 6 * MIB);
+}
+
+DEVICE_TEST(test_device__a_peer_uses_blocks_put_together_old_and_new) {
+  need_peers(m);
+  const tide_block old = take_beside(d);
+
+  T_OK(tide_device_enable_peer(d, 1));
+  const tide_block young = take_beside(d);
+
+  T_OK(fill_from_peer(m, old, 1, 6 * MIB));
+  T_OK(fill_from_peer(m, young, 2, 6 * MIB));
+  expect_filled(m, 0, bytes_of(old), 1, 6 * MIB);
+  expect_filled(m, 0, bytes_of(young), 2, 6 * MIB);
+  give(d, old);
+  const tide_block again = take(d, NULL, 4 * MIB);  // tide: mapped in its place only now
+  T_OK(fill_from_peer(m, again, 3, 4 * MIB));
+  expect_filled(m, 0, bytes_of(again), 3, 4 * MIB);
+}
+
 DEVICE_TEST(test_device__a_device_is_no_peer_of_itself) {
   T_STATUS(tide_device_enable_peer(d, 0), TIDE_ERR_DEVICE);
   T_STATUS(tide_device_enable_peer(d, tide_machine_device_count(m)), TIDE_ERR_DEVICE);

@@ -102,6 +102,8 @@ typedef struct model {
   int64_t peak;        // of live
   int64_t allocated;   // since the last reset
   int64_t freed;
+  int64_t told_bytes;  // taken from the machine, as an observer heard
+  bool has_observer;   // in half of the runs, because it makes the allocator note more
   // Faults that hit the calls to come.
   uint32_t fault_calls;
   tide_fault fault;
@@ -983,6 +985,23 @@ static tide_machine* prop_machine_new(void) {
   return m;
 }
 
+// Adds up what an observer hears of memory taken and given back.
+static void hear(void* user, const tide_trace_entry* entry) {
+  model* const s = user;
+  if (entry->action == TIDE_ACTION_SEGMENT_ALLOC || entry->action == TIDE_ACTION_SEGMENT_MAP) {
+    s->told_bytes += (int64_t)entry->bytes;
+  }
+  if (entry->action == TIDE_ACTION_SEGMENT_FREE || entry->action == TIDE_ACTION_SEGMENT_UNMAP) {
+    s->told_bytes -= (int64_t)entry->bytes;
+  }
+}
+
+static void model_listen(model* s) {
+  tide_observer observer = 0;
+  s->has_observer = true;
+  T_OK(tide_device_observe_trace(s->d, hear, s, &observer));
+}
+
 static void model_open(model* s, tide_machine* m) {
   memset(s, 0, sizeof *s);
   s->m = m;
@@ -1024,6 +1043,9 @@ static bool stats_agree(model* s) {
   EXPECT(is_exact ? requested == s->live_bytes : requested >= s->live_bytes,
          "%lld bytes are requested, the model says %lld", (long long)requested, (long long)s->live_bytes);
   EXPECT(stats.active[0].current >= n->current, "fewer blocks are active than handed out");
+  EXPECT(!s->has_observer || stats.reserved_bytes[0].current == s->told_bytes,
+         "%lld bytes are reserved, an observer heard of %lld", (long long)stats.reserved_bytes[0].current,
+         (long long)s->told_bytes);
   return true;
 }
 
@@ -1075,6 +1097,7 @@ static bool play(const op* list, size_t count, size_t check_every) {
   static model s;
   atomic_store(&is_data_wrong, false);
   model_open(&s, prop_machine_new());
+  if (count > 0 && list[count - 1].number % 2 == 0) model_listen(&s);
   for (size_t i = 0; i < count; ++i) {
     outcome->at = i;
     if (!functions[list[i].verb](&s, &list[i])) return false;
