@@ -323,6 +323,42 @@ TORCH_TEST(test_device__targeted_release_in_a_capture_breaks_it_as_in_torch) {
   T_EQ(pool_reserved(d, pool), 24 * MIB);
 }
 
+static bool is_captured(tide_machine* m, tide_stream stream) {
+  tide_capture_state state = TIDE_CAPTURE_NONE;
+  uint64_t id = 0;
+  T_OK(tide_machine_capture_info(m, 0, stream, &state, &id));
+  return state != TIDE_CAPTURE_NONE;
+}
+
+DEVICE_TEST(test_device__idle_memory_of_a_captured_stream_pulls_no_other_into_the_capture) {
+  const tide_stream captured = side_new(m);
+  const tide_stream other = side_new(m);
+  const tide_pool pool = pool_new(d, NULL);
+  configure(d, "captures_by_stream:True");
+  give(d, take(d, captured, 4 * MIB));
+
+  capture_open(m, d, captured, pool);
+  (void)take(d, other, 4 * MIB);
+
+  T_CHECK(!is_captured(m, other));
+  (void)capture_close(m, d, captured, pool);
+}
+
+DEVICE_TEST(test_device__memory_that_a_captured_stream_had_pulls_no_other_into_the_capture) {
+  const tide_stream captured = side_new(m);
+  const tide_stream other = side_new(m);
+  const tide_pool pool = pool_new(d, NULL);
+  configure(d, "captures_by_stream:True");
+  give(d, take(d, other, 4 * MIB));
+  give(d, take(d, captured, 4 * MIB));  // tide: the same memory
+
+  capture_open(m, d, captured, pool);
+  (void)take(d, other, 4 * MIB);
+
+  T_CHECK(!is_captured(m, other));
+  (void)capture_close(m, d, captured, pool);
+}
+
 DEVICE_TEST(test_device__trim_in_a_capture_does_not_break_it) {
   const tide_stream stream = side_new(m);
   const tide_pool pool = pool_new(d, NULL);
