@@ -28,6 +28,7 @@ static const char* const device_names[] = {
 };
 static const char* const device_emulated[] = { "host", "dry", "host tide", "dry tide", NULL };
 static const char* const device_host[] = { "host", "host tide", NULL };
+static const char* const device_tide[] = { "host tide", "dry tide", "cuda tide", NULL };
 
 typedef void (*device_body)(tide_machine* m, tide_device* d);
 

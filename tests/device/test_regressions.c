@@ -457,3 +457,53 @@ DEVICE_TEST(test_device__a_pool_dropped_while_its_filter_decides_gets_no_memory)
   trim(d);
   T_EQ(current(d, reserved_bytes), 0);
 }
+
+// ---------------------------------------------------------------------------------------------------
+// Views of the policy tide: a program that never repeats itself needs ever new ones
+
+enum { CHURN_BLOCKS = 12, CHURN_STREAMS = 8, CHURN_BYTES = 4096 };
+
+// Has up to 12 blocks of 1 to 7 MiB on some streams; each has its number in it as long as it lives.
+static void churn(tide_machine* m, tide_device* d, const tide_stream* streams, size_t count, size_t rounds) {
+  tide_block held[CHURN_BLOCKS] = { { NULL, 0 } };
+  t_rng rng = t_rng_new(count);
+  for (size_t i = 0; i < rounds; i++) {
+    const size_t k = t_rng_below(&rng, CHURN_BLOCKS);
+    if (held[k].address == NULL) {
+      const tide_stream stream = streams[t_rng_below(&rng, count)];
+      held[k] = take(d, stream, MIB + t_rng_below(&rng, 6 * MIB));
+      paint(m, stream, held[k], (uint8_t)k, CHURN_BYTES);
+      continue;
+    }
+    T_OK(tide_machine_device_synchronize(m, 0));
+    expect_filled(m, 0, bytes_of(held[k]), (uint8_t)k, CHURN_BYTES);
+    give(d, held[k]);
+    held[k] = block_none;
+  }
+  device_expect_valid(d);
+  for (size_t k = 0; k < CHURN_BLOCKS; k++) give(d, held[k]);
+}
+
+static void churn_streams(tide_machine* m, tide_stream streams[CHURN_STREAMS]) {
+  for (size_t i = 0; i < CHURN_STREAMS; i++) streams[i] = side_new(m);
+}
+
+DEVICE_TEST_OVER(test_device__views_are_given_back_when_they_are_many, device_tide) {
+  tide_stream streams[CHURN_STREAMS];
+  churn_streams(m, streams);
+
+  churn(m, d, streams, CHURN_STREAMS, 3000);
+
+  T_LT(0, tide_machine_call_stats(m, TIDE_CALL_ADDRESS_RELEASE).calls);
+}
+
+DEVICE_TEST_OVER(test_device__views_are_given_back_also_after_a_stream_was_freed, device_tide) {
+  tide_stream streams[CHURN_STREAMS];
+  churn_streams(m, streams);
+  churn(m, d, streams, 1, 300);
+  T_OK(tide_machine_stream_free(m, 0, streams[0]));
+
+  churn(m, d, &streams[1], CHURN_STREAMS - 1, 3000);
+
+  T_LT(0, tide_machine_call_stats(m, TIDE_CALL_ADDRESS_RELEASE).calls);
+}
