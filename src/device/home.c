@@ -643,8 +643,8 @@ static tide_status block_give_handles(tide_device* device, tide__block* block, c
 // Gives the addresses of a home back in which nothing is any more.
 static void home_drop_if_empty(tide_device* device, tide__segment* segment) {
   tide__lane* const lane = segment->lane;
-  tide__block* const block = segment->head;
   tide__mutex_lock(&lane->lock);
+  tide__block* const block = segment->head;
   const bool is_empty = tide__block_is_whole(block) && block->state == TIDE__BLOCK_UNMAPPED;
   if (is_empty) tide__shelf_take_unmapped_locked(block);
   tide__mutex_unlock(&lane->lock);

@@ -792,7 +792,7 @@ TIDE_TEST(test_tide__views_that_are_not_used_any_more_are_given_back) {
   for (size_t i = 0; i < 40; ++i) {
     const tide_stream passing = side_new(m);
     const tide_block block = take(d, passing, 16 * MIB);
-    paint(m, passing, block, 100, 16 * MIB);
+    paint(m, passing, block, 100, MIB);
     stream_finish(m, 0, passing);  // a view stays while its work runs
     give(d, block);
   }
@@ -1222,7 +1222,7 @@ static void expect_unbroken_by(tide_machine* m, const fault_case* c, tide_status
 }
 
 EMULATED_TEST(test_tide__no_fault_of_the_machine_loses_anything) {
-  const uint64_t step = is_dry(m) && !T_HAS_SANITIZER ? 1 : 7;
+  const uint64_t step = is_dry(m) && !T_HAS_SANITIZER ? 1 : 11;
   window_prepare(m, 0);
   for (size_t i = 0; i < sizeof single_faults / sizeof single_faults[0]; ++i) {
     expect_unbroken_by(m, &single_faults[i], TIDE_ERR_NO_MEMORY, step);
@@ -1231,7 +1231,7 @@ EMULATED_TEST(test_tide__no_fault_of_the_machine_loses_anything) {
 }
 
 EMULATED_TEST(test_tide__a_fault_while_another_is_undone_loses_nothing) {
-  const uint64_t step = is_dry(m) && !T_HAS_SANITIZER ? 1 : 7;
+  const uint64_t step = is_dry(m) && !T_HAS_SANITIZER ? 1 : 11;
   window_prepare(m, 0);
   for (size_t i = 0; i < sizeof double_faults / sizeof double_faults[0]; ++i) {
     expect_unbroken_by(m, &double_faults[i], TIDE_ERR_MACHINE, step);
@@ -1239,7 +1239,7 @@ EMULATED_TEST(test_tide__a_fault_while_another_is_undone_loses_nothing) {
 }
 
 static void expect_unbroken_by_the_heap(tide_machine* m, bool is_exhausted) {
-  const size_t step = is_dry(m) && !T_HAS_SANITIZER ? 1 : 5;
+  const size_t step = is_dry(m) && !T_HAS_SANITIZER ? 1 : 11;
   window_prepare(m, 0);
   bool is_refused = true;
   for (size_t at = 0; is_refused; at += step) {

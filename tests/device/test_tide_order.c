@@ -578,7 +578,7 @@ static void expect_right_tags(tide_machine* m, tide_device* d, size_t count, boo
   atomic_store(&wrong_tags, 0);
   for (size_t i = 0; i < count; ++i) {
     workers[i] = (worker){ .m = m, .d = d, .number = i + 1, .event = event_new(m, 0) };
-    workers[i].steps = t_scaled(T_HAS_SANITIZER ? 500 : 1200);
+    workers[i].steps = t_scaled(T_HAS_SANITIZER ? 400 : 700);
     workers[i].stream = is_one_stream ? common : side_new(m);
   }
   for (size_t i = 0; i < count; ++i) workers[i].other = workers[(i + 1) % count].stream;
