@@ -85,7 +85,7 @@ static void pins_of_home_locked(tide_oom* oom, const tide__segment* segment) {
     const uint64_t begin = home->handles[i]->address;
     const uint64_t end = begin + home->handles[i]->bytes;
     tide_oom_pin pin = { 0 };
-    while (tide__block_end(block) <= begin) block = block->next;
+    while (block != NULL && tide__block_end(block) <= begin) block = block->next;
     for (const tide__block* b = block; b != NULL && b->address < end; b = b->next) {
       pin_count(&pin, b, tide__min(end, tide__block_end(b)) - tide__max(begin, b->address));
     }

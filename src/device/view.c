@@ -491,15 +491,20 @@ static tide_status view_unmap_handle(tide_device* device, tide__segment* segment
   return TIDE_OK;
 }
 
+static tide_status view_drop_handle(tide_device* device, tide__segment* segment, const tide__handle* handle) {
+  for (size_t i = 0; i < segment->view->count; i++) {
+    if (segment->view->handles[i] == handle) TIDE_TRY(view_unmap_handle(device, segment, i));
+  }
+  return TIDE_OK;
+}
+
 tide_status tide__views_drop_handle(tide_device* device, tide__handle* handle) {
   tide__pool* const pool = handle->home->lane->pool;
   tide__lane* lane = tide__lane_next(device, pool, NULL);
   for (; lane != NULL && handle->view_places > 0; lane = tide__lane_next(device, pool, lane)) {
     tide__segment* segment = view_next(lane, NULL);
     for (; segment != NULL && handle->view_places > 0; segment = view_next(lane, segment)) {
-      for (size_t i = 0; i < segment->view->count; i++) {
-        if (segment->view->handles[i] == handle) TIDE_TRY(view_unmap_handle(device, segment, i));
-      }
+      TIDE_TRY(view_drop_handle(device, segment, handle));
     }
   }
   return TIDE_OK;
