@@ -49,7 +49,8 @@ DEVICE_TEST(test_device__peaks_are_exact_after_a_request_waited_on_another_strea
   tide_device_reset_peaks(d);
 
   T_EQ(peak_of_three(d, side), 3);
-  T_LE(1, counter(d, num_sync_all_streams));
+  if (!is_tide()) T_EQ(counter(d, num_alloc_retries), 1);
+  else if (is_dry(m)) T_LE(1, counter(d, num_sync_all_streams));  // on others the work may be done before
 }
 
 // ---------------------------------------------------------------------------------------------------
