@@ -1113,7 +1113,8 @@ static const op_suite suite = { "the allocator", verbs, sizeof verbs / sizeof *v
 T_TEST_OVER(prop_device__agrees_with_a_list_of_blocks, variants) {
   const bool is_apart = strcmp(machine_variant(), "cuda") != 0;
   const bool is_on_host = strcmp(machine_variant(), "host") == 0;
-  suite_run(&suite, t_scaled(is_apart ? is_on_host ? 25000 : 80000 : 2000), is_apart);
+  const size_t on_host = is_tide() ? 12000 : 25000;  // whose blocks are larger
+  suite_run(&suite, t_scaled(is_apart ? is_on_host ? on_host : 80000 : 2000), is_apart);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -1156,6 +1157,7 @@ static void member_alloc(member* w, item* it) {
   it->stream = is_shared ? (uint8_t)(THREADS + t_rng_below(&w->rng, SHARED)) : w->number;
   it->bytes = (size_t)1 << (t_rng_below(&w->rng, 2) == 0 ? t_rng_below(&w->rng, 22) : 18);
   it->bytes += t_rng_below(&w->rng, it->bytes);
+  if (is_tide() && t_rng_below(&w->rng, 2) == 0) it->bytes = MIB / 2 + t_rng_below(&w->rng, 3 * MIB);
   const tide_status status = tide_device_alloc(c->s.d, c->streams[it->stream], it->bytes, &it->block);
   T_CHECK(status == TIDE_OK || status == TIDE_ERR_NO_MEMORY);
   if (status != TIDE_OK) return;
