@@ -45,10 +45,10 @@ static inline tide_device_options device_defaults(void) {
 }
 
 // How memory is taken from the machine and given back, for the history and for faults.
-static inline tide_action growth_action(void) {
+static inline uint8_t growth_action(void) {
   return is_tide() ? TIDE_ACTION_SEGMENT_MAP : TIDE_ACTION_SEGMENT_ALLOC;
 }
-static inline tide_action shrink_action(void) {
+static inline uint8_t shrink_action(void) {
   return is_tide() ? TIDE_ACTION_SEGMENT_UNMAP : TIDE_ACTION_SEGMENT_FREE;
 }
 static inline tide_call growth_call(void) { return is_tide() ? TIDE_CALL_PHYSICAL_NEW : TIDE_CALL_RAW_ALLOC; }
