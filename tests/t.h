@@ -131,10 +131,10 @@ static inline const char* t_variant(void) { return t_state.variant == NULL ? "" 
 
 // Failing is kept out of the way of passing: there are thousands of asserts, and compilers and analysers go
 // through each.
-#define T_COLD __attribute__((noreturn, noinline, cold, unused)) static
-
-T_COLD __attribute__((format(printf, 3, 4))) void t_fail(const char* file, int line, const char* format,
-                                                         ...) {
+__attribute__((noreturn, noinline, cold, unused, format(printf, 3, 4))) static void t_fail(const char* file,
+                                                                                           int line,
+                                                                                           const char* format,
+                                                                                           ...) {
   char text[1024];
   va_list list;
   va_start(list, format);
@@ -145,7 +145,8 @@ T_COLD __attribute__((format(printf, 3, 4))) void t_fail(const char* file, int l
 }
 
 // Ends the test as skipped; the reason is printed.
-T_COLD __attribute__((format(printf, 1, 2))) void t_skip(const char* format, ...) {
+__attribute__((noreturn, noinline, cold, unused, format(printf, 1, 2))) static void t_skip(const char* format,
+                                                                                           ...) {
   char text[300];
   va_list list;
   va_start(list, format);
@@ -155,11 +156,15 @@ T_COLD __attribute__((format(printf, 1, 2))) void t_skip(const char* format, ...
   _exit(written < 0 ? 1 : 77);
 }
 
-T_COLD void t_fail_order(const char* file, int line, const char* text, intmax_t a, intmax_t b) {
+__attribute__((noreturn, noinline, cold, unused)) static void t_fail_order(const char* file, int line,
+                                                                           const char* text, intmax_t a,
+                                                                           intmax_t b) {
   t_fail(file, line, "%s: %jd (0x%jx) and %jd (0x%jx)", text, a, (uintmax_t)a, b, (uintmax_t)b);
 }
 
-T_COLD void t_fail_status(const char* file, int line, const char* text, tide_status got, tide_status want) {
+__attribute__((noreturn, noinline, cold, unused)) static void t_fail_status(const char* file, int line,
+                                                                            const char* text, tide_status got,
+                                                                            tide_status want) {
   t_fail(file, line, "%s is %s, not %s (last error: %s)", text, tide_status_name(got), tide_status_name(want),
          tide_last_error()->text);
 }

@@ -12,7 +12,7 @@
 
 static const tool_option options[] = {
   { "policy", 'p', "NAME[:SETTINGS]",
-    "the allocator: torch, with SETTINGS as in PYTORCH_CUDA_ALLOC_CONF (default: as recorded)" },
+    "the allocator: torch or tide, with SETTINGS as in PYTORCH_CUDA_ALLOC_CONF (default: as recorded)" },
   { "limit", 'l', "SIZE", "memory that may be reserved (default: no limit)" },
   { "check", 'c', NULL, "compare every address, segment and refusal with the recording" },
   { "device", 'd', "N", "the device whose events are replayed (default: the first that has any)" },

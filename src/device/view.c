@@ -47,8 +47,13 @@ typedef struct stitching {
 // ---------------------------------------------------------------------------------------------------
 // Locking
 
+// May a request use memory of a home? The stream of each thread is another one under the same name: nobody
+// else can wait for it.
 static bool home_is_open(const tide__request* request, const tide__segment* segment) {
-  return segment->lane->pool == request->pool;
+  const tide__lane* const lane = segment->lane;
+  const bool is_of_thread = lane->stream == TIDE_STREAM_PER_THREAD ||
+                            request->lane->stream == TIDE_STREAM_PER_THREAD;
+  return lane->pool == request->pool && (lane == request->lane || !is_of_thread);
 }
 
 #define HOMES_EACH(it, request)                 \

@@ -378,6 +378,25 @@ ORDER_TEST(test_tide__the_default_stream_lends_and_borrows_in_order) {
   expect_order(m, d, NULL, side);
 }
 
+// The stream of each thread is another one, which only that thread can wait for.
+ORDER_TEST(test_tide__the_stream_of_a_thread_neither_lends_nor_borrows) {
+  const tide_stream side = side_new(m);
+  const comb own = comb_new(m, d, TIDE_STREAM_PER_THREAD);
+  comb_release(m, d, &own, 111);
+  const int64_t reserved = current(d, reserved_bytes);
+  const uint64_t before = records(m);
+
+  const tide_block lent = take(d, side, ALL_BYTES);
+  T_EQ(current(d, reserved_bytes), reserved + (int64_t)ALL_BYTES);
+  give(d, lent);
+  const tide_block borrowed = take(d, TIDE_STREAM_PER_THREAD, ALL_BYTES + HOLE_BYTES);
+  T_EQ(current(d, reserved_bytes), reserved + (int64_t)(ALL_BYTES + HOLE_BYTES));
+
+  T_EQ(records(m), before);
+  give(d, borrowed);
+  comb_expect(m, &own);
+}
+
 // Waiting for a stream that is captured would draw the waiting one into the capture.
 static void expect_capture_apart(tide_machine* m, tide_device* d, tide_stream captured, tide_stream other) {
   tide_capture_state state = TIDE_CAPTURE_ACTIVE;
