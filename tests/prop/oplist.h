@@ -107,6 +107,7 @@ static inline op suite_random(const op_suite* suite, t_rng* rng) {
   uint64_t sum = 0;
   uint8_t verb = 0;
   for (size_t i = 0; i < suite->verb_count; ++i) sum += suite->verbs[i].weight;
+  T_LT(0, sum);
   uint64_t at = t_rng_below(rng, sum);
   while (at >= suite->verbs[verb].weight) at -= suite->verbs[verb++].weight;
   return (op){ verb, (uint8_t)bits, (uint8_t)(bits >> 8), (uint8_t)(bits >> 16), (uint32_t)(bits >> 32) };
