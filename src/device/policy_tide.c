@@ -12,10 +12,8 @@
 #include "device/allocator.h"
 
 #define TIDE_SMALL_BYTES ((uint64_t)512 << 10)
-enum {
-  REQUEST_PARTS = 16,
-  PEAK_PARTS = 80
-};  // a new handle is at most this part of the request, of the peak
+// A new handle is at most this part of the request, and of the peak.
+enum { REQUEST_PARTS = 16, PEAK_PARTS = 80 };
 
 // ---------------------------------------------------------------------------------------------------
 // Sizes
@@ -87,10 +85,8 @@ static tide__block* tide_choose_locked(const tide__request* request) {
 // Cuts off what a BUSY block has too much.
 static tide_status block_fit(const tide__request* request, tide__block** inout) {
   tide__lane* const lane = (*inout)->segment->lane;
-  const tide__block* const whole = *inout;
-  const bool has_spares = tide__lane_lock_with_spares(request->device, lane);
-  if (!has_spares) return TIDE_ERR_NO_MEMORY;
-  if (whole->bytes > request->rounded) {
+  if (!tide__lane_lock_with_spares(request->device, lane)) return TIDE_ERR_NO_MEMORY;
+  if ((*inout)->bytes > request->rounded) {
     tide__block* const front = tide__block_cut_front_locked(lane, *inout, request->rounded);
     tide__block_return_locked(*inout, true);
     *inout = front;

@@ -19,10 +19,8 @@
 #define VIEW_WINDOW_BYTES ((uint64_t)64 << 20)
 #define END_LEAST_BYTES ((uint64_t)1 << 20)
 enum { STITCH_ATTEMPTS = 8, SPARES_AT_FIRST = 64 };
-enum {
-  VIEWS_MOST = 4096,
-  VIEW_BYTES_MOST = 8
-};  // of views that are kept: how many, and times what is reserved
+// Of views that are kept: how many, and how many times the bytes that are reserved.
+enum { VIEWS_MOST = 4096, VIEW_BYTES_MOST = 8 };
 
 // One stitch or use on its way.
 typedef struct stitching {
