@@ -587,56 +587,75 @@ static tide_status handle_drop(tide_device* device, tide__segment* segment, size
   return TIDE_OK;
 }
 
-// Makes the part of a BUSY block that has no memory any more unmapped; what is left of it is idle.
-static void block_hollow(tide_device* device, tide__block* block, uint64_t from, uint64_t to,
-                         const tide__moment* moment) {
-  tide__segment* const segment = block->segment;
-  tide__lane* const lane = segment->lane;
-  const int kind = tide__block_kind(block);
-  tide__mutex_lock(&lane->lock);
-  if (from == to) {
+// The part of a block whose handles are given back; empty at first.
+typedef struct hollow {
+  uint64_t from;
+  uint64_t to;
+} hollow;
+
+// Makes the hollow part of a BUSY block unmapped, and what is left of it idle.
+static void block_hollow_locked(tide__block* block, hollow h) {
+  tide__lane* const lane = block->segment->lane;
+  if (h.from == h.to) {
     tide__block_return_locked(block, false);
-  } else {
-    if (from > block->address) {
-      tide__block_return_locked(tide__block_cut_front_locked(lane, block, from - block->address), true);
-    }
-    if (to < tide__block_end(block)) {
-      tide__block_return_locked(tide__block_cut_back_locked(lane, block, tide__block_end(block) - to), true);
-    }
-    tide__home_uncut_top_locked(segment, block);
+    return;
   }
-  tide__mutex_unlock(&lane->lock);
-  if (from == to) return;
-  tide__reserved_fall(device, lane->pool, to - from, kind, false);
+  if (h.from > block->address) {
+    tide__block_return_locked(tide__block_cut_front_locked(lane, block, h.from - block->address), true);
+  }
+  if (h.to < tide__block_end(block)) {
+    tide__block_return_locked(tide__block_cut_back_locked(lane, block, tide__block_end(block) - h.to), true);
+  }
+  tide__home_uncut_top_locked(block->segment, block);
+}
+
+static void hollow_tell(tide_device* device, const tide__segment* segment, hollow h,
+                        const tide__moment* moment) {
+  const int kind = segment->is_small ? TIDE_STAT_SMALL : TIDE_STAT_LARGE;
+  if (h.from == h.to) return;
+  tide__reserved_fall(device, segment->lane->pool, h.to - h.from, kind, false);
   if (!tide__is_recording(device)) return;
   tide__history_add(device, TIDE_ACTION_SEGMENT_UNMAP, moment,
-                    moment->stack != 0 ? moment->stack : segment->stack, lane, from, to - from);
+                    moment->stack != 0 ? moment->stack : segment->stack, segment->lane, h.from,
+                    h.to - h.from);
   tide__history_make_room(device, TIDE__STEP_ENTRIES);
 }
 
-// Gives back the handles that lie wholly in a BUSY block, from the high end, as far as the machine takes
-// them.
+// Gives handles back from the high end, as far as the machine takes them and the floor allows.
+static tide_status handles_give(tide_device* device, tide__segment* segment, handle_range range,
+                                hollow* out) {
+  const uint64_t floor = tide__device_options(device)->tide_floor_bytes;
+  if (range.first == range.end) return TIDE_OK;
+  TIDE_TRY(tide__orphans_reserve(device, range.end - range.first));
+  TIDE_TRY(handles_quiesce(device, segment, range));
+  for (size_t i = range.end; i-- > range.first;) {
+    const hollow own = { segment->home->handles[i]->address, handle_end(segment->home->handles[i]) };
+    const uint64_t left = tide__load_relaxed(&device->reserved_bytes) - (out->to - out->from);
+    if (left < floor + (own.to - own.from)) break;
+    TIDE_TRY(handle_drop(device, segment, i));
+    out->from = own.from;
+    if (out->to == 0) out->to = own.to;
+  }
+  return TIDE_OK;
+}
+
+// Gives back the handles that lie wholly in a BUSY block.
 static tide_status block_give_handles(tide_device* device, tide__block* block, const tide__moment* moment) {
   tide__segment* const segment = block->segment;
-  const handle_range range = block_handles(block);
-  uint64_t from = 0;
-  uint64_t to = 0;
-  const uint64_t floor = tide__device_options(device)->tide_floor_bytes;
-  tide_status status = tide__lane_add_spares(device, segment->lane, 2);
-  if (status == TIDE_OK && range.first < range.end) {
-    status = tide__orphans_reserve(device, range.end - range.first);
-    if (status == TIDE_OK) status = handles_quiesce(device, segment, range);
-    for (size_t i = range.end; i-- > range.first && status == TIDE_OK;) {
-      const uint64_t begin = segment->home->handles[i]->address;
-      const uint64_t end = handle_end(segment->home->handles[i]);
-      if (tide__load_relaxed(&device->reserved_bytes) - (to - from) < floor + (end - begin)) break;
-      status = handle_drop(device, segment, i);
-      if (status != TIDE_OK) break;
-      from = begin;
-      if (to == 0) to = end;
-    }
+  tide__lane* const lane = segment->lane;
+  tide__block* kept[2] = { NULL, NULL };  // for the cuts in the end: nobody else may use them meanwhile
+  hollow h = { 0, 0 };
+  tide_status status = TIDE_ERR_NO_MEMORY;
+  if (tide__lane_lock_with_spares(device, lane)) {
+    for (int i = 0; i < 2; i++) kept[i] = tide__lane_take_spare_locked(lane);
+    tide__mutex_unlock(&lane->lock);
+    status = handles_give(device, segment, block_handles(block), &h);
   }
-  block_hollow(device, block, from, to, moment);
+  tide__mutex_lock(&lane->lock);
+  for (int i = 0; i < 2 && kept[i] != NULL; i++) tide__lane_give_spare_locked(lane, kept[i]);
+  block_hollow_locked(block, h);
+  tide__mutex_unlock(&lane->lock);
+  hollow_tell(device, segment, h, moment);
   return status;
 }
 
@@ -678,8 +697,13 @@ static tide_status lane_give_homes(tide_device* device, tide__lane* lane, bool i
   while (list != NULL) {
     tide__block* const block = list;
     list = block->list_next;
-    if (status == TIDE_OK) status = block_give_handles(device, block, moment);
-    else block_hollow(device, block, 0, 0, moment);
+    if (status == TIDE_OK) {
+      status = block_give_handles(device, block, moment);
+      continue;
+    }
+    tide__mutex_lock(&lane->lock);
+    tide__block_return_locked(block, false);
+    tide__mutex_unlock(&lane->lock);
   }
   tide__segment* next = NULL;
   for (tide__segment* segment = home_next(lane, NULL); segment != NULL; segment = next) {
