@@ -356,6 +356,11 @@ void tide_device_free(tide_device* device) {
     tide__heap_release(device->heap, pool, 1, sizeof *pool);
   }
   tide__stuck_retry(device);
+  while (device->stuck != NULL) {  // the machine will not have them at all
+    tide__stuck* const stuck = device->stuck;
+    device->stuck = stuck->next;
+    tide__stuck_free(device, stuck);
+  }
   tide__expand_free_orphans(device);
   if (device->order_event != NULL)
     tide__ignore(tide_machine_event_free(device->machine, device->order_event));
