@@ -748,6 +748,7 @@ T_TEST(test_pickle__random_damage_does_no_harm) {
   memory_file file = small_file();
   for (size_t i = 0; i < t_scaled(T_HAS_SANITIZER ? 1500 : 5000); i++) {
     memory_file bad = file_of(file.data, file.bytes);
+    T_LT(0, bad.bytes);
     for (uint64_t k = t_rng_below(&rng, 6); k > 0; k--) {
       const size_t to = t_rng_below(&rng, bad.bytes);
       const size_t from = t_rng_below(&rng, bad.bytes);
