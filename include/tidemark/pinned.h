@@ -293,7 +293,7 @@ typedef struct tide_pinned_stats {
 // clang-format on
 
 // Of the whole cache, or of one pool. Exact when no other call is under way; while several threads work, a
-// peak is that of their calls in groups of up to 256. Does not look after the streams.
+// peak is that of their calls in groups of up to 2048. Does not look after the streams.
 // allocated_bytes - active_bytes is what is cached.
 // Errors: TIDE_ERR_ARGUMENT; TIDE_ERR_HANDLE for a pool that is not there.
 TIDE_API TIDE_NODISCARD tide_status tide_pinned_get_stats(tide_pinned* pinned, tide_pinned_stats* out);

@@ -38,7 +38,7 @@
 #define TIDE__PIN_FRONT_BYTES ((uint64_t)2 << 20)    // larger blocks are in no front
 #define TIDE__PIN_MAX_REQUEST ((uint64_t)1 << 60)
 #define TIDE__PIN_MAX_SCOPES 64
-#define TIDE__PIN_TALLY_CHANGES 256  // changes a front keeps to itself
+#define TIDE__PIN_TALLY_CHANGES 2048  // changes a front keeps to itself
 
 enum {
   TIDE__PIN_CLASSES = 120,              // 512 bytes to 64 MiB
