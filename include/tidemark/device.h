@@ -130,8 +130,8 @@ TIDE_API size_t tide_device_options_print(const tide_device_options* options, ch
 
 // Makes an allocator for a device of a machine; NULL options are the defaults. Several may share a device.
 // `machine` is borrowed until the allocator is freed.
-// Errors: TIDE_ERR_DEVICE, TIDE_ERR_ARGUMENT for options out of range, TIDE_ERR_UNSUPPORTED for
-//         expandable segments on a device without virtual memory, TIDE_ERR_NO_MEMORY.
+// Errors: TIDE_ERR_DEVICE, TIDE_ERR_ARGUMENT for options out of range, TIDE_ERR_UNSUPPORTED for the policy
+//         `tide` and for expandable segments on a device without virtual memory, TIDE_ERR_NO_MEMORY.
 TIDE_API TIDE_NODISCARD tide_status tide_device_new(tide_machine* machine, int index,
                                                     const tide_device_options* options, tide_device** out);
 
@@ -223,7 +223,8 @@ TIDE_API void tide_device_set_caching(tide_device* device, bool is_on);
 TIDE_API bool tide_device_is_caching(const tide_device* device);
 
 // Where the segment around an address begins and how long it is.
-// Errors: TIDE_ERR_HANDLE for an address that is not handed out; TIDE_ERR_UNSUPPORTED for an expandable one.
+// Errors: TIDE_ERR_HANDLE for an address that is not handed out; TIDE_ERR_UNSUPPORTED for an expandable
+//         one, and for memory of the policy `tide`.
 TIDE_API TIDE_NODISCARD tide_status tide_device_base(tide_device* device, const void* address,
                                                      void** out_base, size_t* out_bytes);
 
@@ -616,7 +617,8 @@ typedef struct tide_share {
 // are the caller's to close; `out->part_count` is how many there are. The block must stay handed out while it
 // is shared.
 // Errors: TIDE_ERR_HANDLE; TIDE_ERR_LIMIT if there are more than `capacity` parts: then part_count says how
-//         many, and none is written; TIDE_ERR_UNSUPPORTED where the machine cannot share.
+//         many, and none is written; TIDE_ERR_UNSUPPORTED where the machine cannot share, and for memory
+//         of the policy `tide`.
 TIDE_API TIDE_NODISCARD tide_status tide_device_share(tide_device* device, const void* address,
                                                       tide_share* out, tide_physical_share* parts,
                                                       size_t capacity);

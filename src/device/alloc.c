@@ -72,7 +72,7 @@ static tide_status request_begin(tide__request* request) {
   }
   TIDE_TRY(tide__lane_get(device, request->pool, request->stream, &request->lane));
   tide__lane_turn(device, request->lane);
-  request->policy = tide__policy_of(device, request->pool);
+  request->policy = tide__policy_of(request->options, request->pool);
   request_size(request);
   if (request->is_capturing && request->options->is_capture_reuse && !tide__timeline_is_empty(device)) {
     TIDE_TRY(tide__capture_reuse(request));

@@ -369,7 +369,11 @@ extern const tide__policy tide__policy_tide;
 tide_status tide__rung_borrow(tide__request* request, tide__block** out);
 // How memory of a pool is decided about: pools with functions of their own for segments, and those in which
 // each block is a segment, always as in torch.
-const tide__policy* tide__policy_of(tide_device* device, const tide__pool* pool);
+static inline const tide__policy* tide__policy_of(const tide_device_options* options, tide__pool* pool) {
+  const bool is_tide = options->policy == TIDE_POLICY_TIDE && pool->options.segment_alloc == NULL &&
+                       !tide__load_relaxed(&pool->no_split);
+  return is_tide ? &tide__policy_tide : &tide__policy_torch;
+}
 
 // --- device.c: settings, the gate -------------------------------------------------------------------
 static inline const tide_device_options* tide__device_options(tide_device* device) {

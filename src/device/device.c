@@ -120,12 +120,6 @@ static tide_status options_check(const tide_device* device, const tide_device_op
   return TIDE_OK;
 }
 
-const tide__policy* tide__policy_of(tide_device* device, const tide__pool* pool) {
-  const bool is_tide = tide__device_options(device)->policy == TIDE_POLICY_TIDE &&
-                       pool->options.segment_alloc == NULL && !tide__load_relaxed(&pool->no_split);
-  return is_tide ? &tide__policy_tide : &tide__policy_torch;
-}
-
 tide_status tide_device_configure(tide_device* device, const tide_device_options* options) {
   TIDE_REQUIRE(device != NULL && options != NULL, TIDE_ERR_ARGUMENT,
                "device_configure: no device or options");
