@@ -357,10 +357,10 @@ static void pin_queue_pass(pending_pass* pass, tide__pin_queue* queue, tide__pin
   tide_pinned* const pinned = pass->pinned;
   queue_answer answer = { .left = NULL };
   queue_ask(pass, queue, uses, last, &answer);
-  if (answer.plain_count != 0) {
+  tide__pin_retire(pinned, answer.blocks, &pass->going);
+  if (answer.plain_count != 0) {  // only now: who finds nothing waiting must find the blocks
     waits_end(pinned, pinned->default_pool, answer.plain_count, answer.plain_bytes);
   }
-  tide__pin_retire(pinned, answer.blocks, &pass->going);
   queue_leave(&pinned->pending, queue, answer.rest.first, answer.rest.last);
   tide__pin_uses_give(pinned, answer.left);
 }
@@ -397,8 +397,11 @@ static void deferred_retry(pending_pass* pass, tide__pin* block) {
   }
   pass_note(pass, status);
   if (uses == NULL) {
-    waits_end(pinned, tide__pin_pool_of(pinned, block), 1, (int64_t)tide__pin_bytes(block));
+    const bool is_plain = block->is_plain;  // a private pool may be gone when its last block is
+    const int64_t bytes = (int64_t)tide__pin_bytes(block);
+    if (!is_plain) waits_end(pinned, block->segment->pool, 1, bytes);
     tide__pin_retire(pinned, block, &pass->going);
+    if (is_plain) waits_end(pinned, pinned->default_pool, 1, bytes);
     return;
   }
   tide__mutex_lock(&p->lock);
