@@ -166,15 +166,15 @@ CPU_SELDOM static tide_status small_release_beyond(tide__region* region, tide__s
     tide__fronts_leave(front);
     return tide__orphan_release(region, address);
   }
+  const bool has_magazine = magazine->end > &front->objects[class_number][1];
+  if (has_magazine && magazine->top == magazine->end) {  // before the claim: the object may be in there already
+    tide__slabs_flush(cache, front, class_number, tide__magazine_count(front, class_number) / 2);
+  }
   if (!small_claim(slab, index)) {
     tide__fronts_leave(front);
     return release_twice(cache, address);
   }
-  const bool has_magazine = magazine->end > &front->objects[class_number][1];
   if (!has_magazine) small_put_back(front, slab, index);
-  if (has_magazine && magazine->top == magazine->end) {
-    tide__slabs_flush(cache, front, class_number, tide__magazine_count(front, class_number) / 2);
-  }
   if (has_magazine) magazine_put(magazine, class_number, address, tide__slab_mark(slab, index));
   front_noted(cache, front, &after);
   after.zone = &front->zone;
