@@ -72,10 +72,11 @@ tide_status tide__map_cover(tide__map* map, uint64_t address, uint64_t bytes, bo
 
 bool tide__map_find(tide__map* map, uint64_t address, uint32_t* out_index) {
   tide__map_tile* const tile = tide__map_tile_at(map, address);
-  if (tile == NULL) return false;
+  if (tile == NULL || address % TIDE__MAP_SMALL_BYTES != 0) return false;
   tide__map_place* const places = tide__load_acquire(&tile->small);
   uint32_t place = places != NULL ? tide__load_acquire(&places[tide__map_small_place(address)]) : 0;
-  if (place == 0) place = tide__load_acquire(&tile->large);
+  const uint64_t large = place == 0 ? tide__load_acquire(&tile->large) : 0;
+  if (large != 0 && large == tide__map_large_entry(address, (uint32_t)large)) place = (uint32_t)large;
   if (place == 0) return false;
   *out_index = place - 1;
   return true;

@@ -20,15 +20,17 @@
 #define TIDE__MAP_NODE_ENTRIES ((uint64_t)1 << TIDE__MAP_NODE_BITS)
 #define TIDE__MAP_TILE_SHIFT 19
 #define TIDE__MAP_SMALL_PLACES 1024  // in one tile
+#define TIDE__MAP_SMALL_BYTES ((uint64_t)512)
 
 typedef tide__atomic_u32 tide__map_place;  // the index of a block's record plus 1; 0: none
+typedef tide__atomic_u64 tide__map_large;  // the same, and above it, in bits 32 up, its place among the small
 
 // A pointer that is set once, to what it owns.
 typedef _Atomic(void*) tide__map_link;
 
 typedef struct tide__map_tile {
   tide__map_link small;  // tide__map_place[TIDE__MAP_SMALL_PLACES]; NULL until covered for small blocks
-  tide__map_place large;
+  tide__map_large large;
 } tide__map_tile;
 
 typedef struct tide__map_node {
@@ -48,8 +50,7 @@ void tide__map_fini(tide__map* map);
 // Errors: TIDE_ERR_NO_MEMORY; TIDE_ERR_UNSUPPORTED above 2^48.
 tide_status tide__map_cover(tide__map* map, uint64_t address, uint64_t bytes, bool is_small);
 
-// The index of a block that may begin at an address: whoever asks compares the address. False if there is
-// none.
+// The index of the block that begins at exactly this address. False if there is none.
 bool tide__map_find(tide__map* map, uint64_t address, uint32_t* out_index);
 
 // The entry of the tile of an address, or NULL. Acquire pairs with the release in the functions below.
@@ -67,19 +68,25 @@ static inline uint64_t tide__map_small_place(uint64_t address) {
   return (address >> 9) & (TIDE__MAP_SMALL_PLACES - 1);
 }
 
-static inline tide__map_place* tide__map_place_at(tide__map* map, uint64_t address, bool is_small) {
-  tide__map_tile* const tile = tide__map_tile_at(map, address);
-  tide__map_place* const places = tide__load_acquire(&tile->small);
-  return is_small ? &places[tide__map_small_place(address)] : &tile->large;
+// What stands in a tile for a large block at an address.
+static inline uint64_t tide__map_large_entry(uint64_t address, uint32_t place) {
+  return tide__map_small_place(address) << 32 | place;
 }
 
-// Notes the index of the block at an address in a covered range, or forgets it.
+// Notes the index of the block at an address in a covered range, or forgets it; the releases pair with
+// tide__map_find().
 static inline void tide__map_set(tide__map* map, uint64_t address, bool is_small, uint32_t index) {
-  tide__store_release(tide__map_place_at(map, address, is_small), index + 1);  // pairs with tide__map_find
+  tide__map_tile* const tile = tide__map_tile_at(map, address);
+  tide__map_place* const places = tide__load_acquire(&tile->small);
+  if (is_small) tide__store_release(&places[tide__map_small_place(address)], index + 1);
+  else tide__store_release(&tile->large, tide__map_large_entry(address, index + 1));
 }
 
 static inline void tide__map_clear(tide__map* map, uint64_t address, bool is_small) {
-  tide__store_release(tide__map_place_at(map, address, is_small), 0);  // pairs with tide__map_find
+  tide__map_tile* const tile = tide__map_tile_at(map, address);
+  tide__map_place* const places = tide__load_acquire(&tile->small);
+  if (is_small) tide__store_release(&places[tide__map_small_place(address)], 0);
+  else tide__store_release(&tile->large, 0);
 }
 
 #endif
