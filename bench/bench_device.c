@@ -4,9 +4,13 @@
 // What the device allocator costs, on the dry machine: only its own work remains there. A pair is the release
 // of one block, chosen at random, and the allocation of another; sizes are spread evenly over the logarithm.
 //   pairs     with 64 and with 4096 blocks handed out
+//   tail      the median and the 99.9th percentile of single allocations
 //   holes     with 64 to 65,536 idle blocks between others, that no request may touch unless it fits
-//   threads   each on its own stream
-//   history   what an entry costs, and a look at 100,000 of them
+//   threads   each on its own stream of one allocator, beside as many that have an allocator each and so
+//             share nothing, in turns
+//   history   what an entry costs, a look at 100,000 of them, and threads that add to one history
+// All but the last for the policy `torch`, then for `tide`, whose rows end so; PyTorch's own figure follows
+// where TIDE_BENCH_TORCH names a file that has it (bench/torch/run).
 #include "bench.h"
 
 #include <math.h>
@@ -18,9 +22,12 @@
 #include "base/lock.h"
 #include "tidemark/device.h"
 
-enum { SEED = 7 };
+enum { SEED = 7, PAIRS = 200000, LINE_BYTES = 128 };
 
 static const size_t mib = (size_t)1 << 20;
+static const tide_policy policies[] = { TIDE_POLICY_TORCH, TIDE_POLICY_TIDE };
+
+#define POLICY_COUNT (sizeof policies / sizeof *policies)
 
 typedef struct churn {
   tide_device* device;
@@ -29,7 +36,6 @@ typedef struct churn {
   tide_block* blocks;  // owned
   uint32_t* sizes;     // owned; one for each pair, in bytes
   uint32_t* picks;     // owned; which block it replaces
-  uint64_t pairs;
 } churn;
 
 static uint64_t random_next(uint64_t* state) {
@@ -44,14 +50,15 @@ static uint32_t random_size(uint64_t* state, size_t least, size_t most) {
   return (uint32_t)((double)least * exp(u * log((double)most / (double)least)));
 }
 
-static void churn_init(churn* c, tide_device* device, tide_stream stream, size_t live, uint64_t pairs,
-                       size_t most, uint64_t seed) {
-  *c = (churn){ .device = device, .stream = stream, .live = live, .pairs = pairs };
-  c->blocks = bench_alloc(live, sizeof *c->blocks);
-  c->sizes = bench_alloc(pairs, sizeof *c->sizes);
-  c->picks = bench_alloc(pairs, sizeof *c->picks);
+static void churn_init(churn* c, tide_device* device, tide_stream stream, size_t live, size_t most,
+                       uint64_t seed) {
+  *c = (churn){ .device = device, .stream = stream, .live = live };
+  // Nothing that another thread writes shares a line of the processor's cache with the blocks.
+  c->blocks = bench_alloc(1, live * sizeof *c->blocks + LINE_BYTES);
+  c->sizes = bench_alloc(PAIRS, sizeof *c->sizes);
+  c->picks = bench_alloc(PAIRS, sizeof *c->picks);
   uint64_t state = seed * UINT64_C(0x9E3779B97F4A7C15) + 1;
-  for (uint64_t i = 0; i < pairs; i++) {
+  for (size_t i = 0; i < PAIRS; i++) {
     c->sizes[i] = random_size(&state, 512, most);
     c->picks[i] = (uint32_t)(random_next(&state) % live);
   }
@@ -76,12 +83,6 @@ static void churn_work(void* user, uint64_t count) {
   }
 }
 
-// The same, under a name of its own.
-__attribute__((noinline)) static void churn_counted(churn* c, uint64_t count) {
-  churn_work(c, count);
-  __asm__ volatile("" ::: "memory");
-}
-
 // The same through addresses alone, as a drop-in would.
 static void churn_work_addresses(void* user, uint64_t count) {
   churn* const c = user;
@@ -95,16 +96,24 @@ static void churn_work_addresses(void* user, uint64_t count) {
 // ---------------------------------------------------------------------------------------------------
 // Rigs
 
-static tide_machine* machine_new(void) {
-  tide_machine* machine = NULL;
-  bench_require(tide_machine_new_dry(NULL, &machine), "machine_new_dry");
-  return machine;
+// An allocator on a machine of its own.
+typedef struct rig {
+  tide_machine* machine;
+  tide_device* device;
+} rig;
+
+static rig rig_new(tide_policy policy) {
+  rig r = { NULL, NULL };
+  tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
+  options.policy = (uint32_t)policy;
+  bench_require(tide_machine_new_dry(NULL, &r.machine), "machine_new_dry");
+  bench_require(tide_device_new(r.machine, 0, &options, &r.device), "device_new");
+  return r;
 }
 
-static tide_device* device_new(tide_machine* machine) {
-  tide_device* device = NULL;
-  bench_require(tide_device_new(machine, 0, NULL, &device), "device_new");
-  return device;
+static void rig_free(rig r) {
+  tide_device_free(r.device);
+  tide_machine_free(r.machine);
 }
 
 static void reference_work(void* user, uint64_t count) {
@@ -119,21 +128,101 @@ static void row(bench* run, const char* what, double value, const char* unit) {
   bench_row(run, "device", what, value, unit);
 }
 
-static void measure_pairs(bench* run, size_t live, size_t most, bool by_address) {
-  tide_machine* const machine = machine_new();
-  tide_device* const device = device_new(machine);
+// PyTorch's figure of this name, if the file that bench/torch/run has just written has one.
+static void pytorch_row(bench* run, const char* what) {
+  const char* const name = getenv("TIDE_BENCH_TORCH");
+  FILE* const file = name != NULL ? fopen(name, "r") : NULL;
+  char line[256];
+  if (file == NULL) return;
+  while (fgets(line, sizeof line, file) != NULL) {
+    char* const value = strchr(line, '\t');
+    char* const unit = value != NULL ? strchr(value + 1, '\t') : NULL;
+    if (unit == NULL) continue;
+    *value = *unit = '\0';
+    unit[strcspn(unit + 1, "\n") + 1] = '\0';
+    if (strcmp(line, what) != 0) continue;
+    bench_row_peer(run, "device", what, "PyTorch", strtod(value + 1, NULL), unit + 1);
+  }
+  (void)fclose(file);
+}
+
+static void pytorch_skip(bench* run) {
+  const char* const name = getenv("TIDE_BENCH_TORCH");
+  FILE* const file = name != NULL ? fopen(name, "r") : NULL;
+  if (file != NULL) (void)fclose(file);
+  else bench_skip(run, "device", "PyTorch", "TIDE_BENCH_TORCH names no file: see bench/torch/run");
+}
+
+// A row of one policy; `tide` is measured last, and so what PyTorch has follows it.
+static void policy_row(bench* run, tide_policy policy, const char* what, double value, const char* unit) {
+  char label[96];
+  (void)snprintf(label, sizeof label, "%s%s", what, policy == TIDE_POLICY_TIDE ? ", tide" : "");
+  row(run, label, value, unit);
+  if (policy == TIDE_POLICY_TIDE) pytorch_row(run, what);
+}
+
+static void measure_pairs(bench* run, tide_policy policy, size_t live, size_t most, bool by_address) {
+  const rig r = rig_new(policy);
   churn c;
-  churn_init(&c, device, NULL, live, 200000, most, SEED);
+  churn_init(&c, r.device, NULL, live, most, SEED);
   const bench_job job = { .work = by_address ? churn_work_addresses : churn_work,
                           .user = &c,
-                          .count = c.pairs };
-  char label[96];
-  (void)snprintf(label, sizeof label, "pair, %zu live, 512 B to %zu MiB%s", live, most / mib,
+                          .count = PAIRS };
+  char what[80];
+  (void)snprintf(what, sizeof what, "pair, %zu live, 512 B to %zu MiB%s", live, most / mib,
                  by_address ? ", by address" : "");
-  row(run, label, bench_ns(&job), "ns");
+  policy_row(run, policy, what, bench_ns(&job), "ns");
   churn_fini(&c);
-  tide_device_free(device);
-  tide_machine_free(machine);
+  rig_free(r);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Tail
+
+// What lies between two readings of the clock with nothing in between, the median of many.
+static double clock_cost_ns(double* samples) {
+  for (size_t i = 0; i < PAIRS; i++) {
+    const uint64_t begin_ns = bench_now();
+    samples[i] = (double)(bench_now() - begin_ns);
+  }
+  return bench_median(samples, PAIRS);
+}
+
+// One sample for each allocation of a round, with the clock's cost in it. Releases are not timed.
+static void churn_sample(const churn* c, double* samples) {
+  for (size_t i = 0; i < PAIRS; i++) {
+    tide_block* const block = &c->blocks[c->picks[i]];
+    if (tide_device_release(c->device, *block) != TIDE_OK) abort();
+    const uint64_t begin_ns = bench_now();
+    if (tide_device_alloc(c->device, c->stream, c->sizes[i], block) != TIDE_OK) abort();
+    samples[i] = (double)(bench_now() - begin_ns);
+  }
+}
+
+// The clock's cost is taken off both figures. It is measured anew in every round, for the computer is not
+// always equally fast; how much it varies from call to call stays in the percentile.
+static void measure_tail(bench* run, tide_policy policy, size_t live) {
+  const rig r = rig_new(policy);
+  churn c;
+  churn_init(&c, r.device, NULL, live, mib, SEED);
+  double* const samples = bench_alloc(PAIRS, sizeof *samples);
+  double medians[BENCH_RUNS];
+  double tails[BENCH_RUNS];
+  churn_work(&c, PAIRS);  // the first round makes segments
+  for (size_t i = 0; i < BENCH_RUNS; i++) {
+    const double clock_ns = clock_cost_ns(samples);
+    churn_sample(&c, samples);
+    medians[i] = bench_median(samples, PAIRS) - clock_ns;  // this sorts them
+    tails[i] = samples[PAIRS - PAIRS / 1000] - clock_ns;
+  }
+  char what[64];
+  (void)snprintf(what, sizeof what, "one alloc, %zu live, median", live);
+  policy_row(run, policy, what, bench_median(medians, BENCH_RUNS), "ns");
+  (void)snprintf(what, sizeof what, "one alloc, %zu live, 99.9th percentile", live);
+  policy_row(run, policy, what, bench_median(tails, BENCH_RUNS), "ns");
+  free(samples);
+  churn_fini(&c);
+  rig_free(r);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -150,107 +239,156 @@ static tide_block* holes_make(tide_device* device, size_t holes, uint64_t* state
   return fences;
 }
 
-static void holes_begin(size_t holes, churn* out, tide_machine** out_machine, tide_block** out_fences) {
+typedef struct landscape {
+  rig rig;
+  churn churn;
+  tide_block* fences;  // owned; the second of two stays handed out
+  size_t holes;
+} landscape;
+
+static void landscape_init(landscape* l, tide_policy policy, size_t holes) {
   uint64_t state = SEED;
-  *out_machine = machine_new();
-  tide_device* const device = device_new(*out_machine);
-  *out_fences = holes_make(device, holes, &state);
-  churn_init(out, device, NULL, 64, 200000, mib, SEED);
+  l->rig = rig_new(policy);
+  l->fences = holes_make(l->rig.device, holes, &state);
+  l->holes = holes;
+  churn_init(&l->churn, l->rig.device, NULL, 64, mib, SEED);
 }
 
-static void holes_end(size_t holes, churn* c, tide_machine* machine, tide_block* fences) {
-  tide_device* const device = c->device;
-  churn_fini(c);
-  for (size_t i = 0; i < holes; i++) bench_require(tide_device_release(device, fences[2 * i + 1]), "release");
-  free(fences);
-  tide_device_free(device);
-  tide_machine_free(machine);
+static void landscape_fini(landscape* l) {
+  churn_fini(&l->churn);
+  for (size_t i = 0; i < l->holes; i++) {
+    bench_require(tide_device_release(l->rig.device, l->fences[2 * i + 1]), "release");
+  }
+  free(l->fences);
+  rig_free(l->rig);
 }
 
-// For scripts/count-instructions: pairs among TIDE_BENCH_HOLES holes, once, and nothing else.
-static void count_holes(size_t holes) {
-  churn c;
-  tide_machine* machine = NULL;
-  tide_block* fences = NULL;
-  holes_begin(holes, &c, &machine, &fences);
-  churn_work(&c, c.pairs);  // the first round makes segments
-  churn_counted(&c, c.pairs);
-  (void)printf("%llu pairs among %zu holes\n", (unsigned long long)c.pairs, holes);
-  holes_end(holes, &c, machine, fences);
+// For scripts/count-instructions: a round of pairs among so many holes, then `pairs` more.
+static void count_holes(tide_policy policy, size_t holes, uint64_t pairs) {
+  landscape l;
+  landscape_init(&l, policy, holes);
+  churn_work(&l.churn, PAIRS);  // the first round makes segments
+  churn_work(&l.churn, pairs);
+  (void)printf("%llu pairs among %zu holes\n", (unsigned long long)pairs, holes);
+  landscape_fini(&l);
 }
 
-static void measure_holes(bench* run, size_t holes) {
-  churn c;
-  tide_machine* machine = NULL;
-  tide_block* fences = NULL;
-  holes_begin(holes, &c, &machine, &fences);
-  const bench_job job = { .work = churn_work, .user = &c, .count = c.pairs };
-  char label[64];
-  (void)snprintf(label, sizeof label, "pair, 64 live, %zu holes", holes);
-  row(run, label, bench_ns(&job), "ns");
-  holes_end(holes, &c, machine, fences);
+static void measure_holes(bench* run, tide_policy policy, size_t holes) {
+  landscape l;
+  landscape_init(&l, policy, holes);
+  const bench_job job = { .work = churn_work, .user = &l.churn, .count = PAIRS };
+  char what[64];
+  (void)snprintf(what, sizeof what, "pair, 64 live, %zu holes", holes);
+  policy_row(run, policy, what, bench_ns(&job), "ns");
+  landscape_fini(&l);
 }
 
 // ---------------------------------------------------------------------------------------------------
 // Threads
 
-enum { MAX_THREADS = 16, THREAD_PAIRS = 200000 };
-
-typedef struct team {
-  churn churns[MAX_THREADS];
-  pthread_barrier_t start;
-} team;
+enum { MAX_THREADS = 16, TEAM_REPEATS = 5, TEAM_ROUNDS = 5 };
 
 typedef struct member {
-  team* team;
-  size_t index;
+  churn* churn;
+  pthread_barrier_t* start;
+  uint64_t begin_ns;
+  uint64_t end_ns;
 } member;
 
 static void* member_run(void* user) {
-  const member* const m = user;
-  (void)pthread_barrier_wait(&m->team->start);
-  churn_work(&m->team->churns[m->index], THREAD_PAIRS);
-  (void)pthread_barrier_wait(&m->team->start);
+  member* const m = user;
+  (void)pthread_barrier_wait(m->start);
+  m->begin_ns = bench_now();
+  for (int i = 0; i < TEAM_REPEATS; i++) churn_work(m->churn, PAIRS);
+  m->end_ns = bench_now();
   return NULL;
 }
 
-static double team_seconds(team* t, size_t count) {
+// Million pairs in a second, of all together, from the first that begins to the last that ends. The caller
+// only waits, and so takes no processor from them.
+static double team_rate(churn* churns, size_t count) {
   pthread_t threads[MAX_THREADS];
   member members[MAX_THREADS];
-  (void)pthread_barrier_init(&t->start, NULL, (unsigned)count + 1);
+  pthread_barrier_t start;
+  (void)pthread_barrier_init(&start, NULL, (unsigned)count);
   for (size_t i = 0; i < count; i++) {
-    members[i] = (member){ t, i };
+    members[i] = (member){ .churn = &churns[i], .start = &start };
     bench_verify(pthread_create(&threads[i], NULL, member_run, &members[i]) == 0, "pthread_create");
   }
-  (void)pthread_barrier_wait(&t->start);
-  const uint64_t begin = bench_now();
-  (void)pthread_barrier_wait(&t->start);
-  const double seconds = (double)(bench_now() - begin) * 1e-9;
-  for (size_t i = 0; i < count; i++) (void)pthread_join(threads[i], NULL);
-  (void)pthread_barrier_destroy(&t->start);
-  return seconds;
+  uint64_t begin_ns = UINT64_MAX;
+  uint64_t end_ns = 0;
+  for (size_t i = 0; i < count; i++) {
+    (void)pthread_join(threads[i], NULL);
+    begin_ns = members[i].begin_ns < begin_ns ? members[i].begin_ns : begin_ns;
+    end_ns = members[i].end_ns > end_ns ? members[i].end_ns : end_ns;
+  }
+  (void)pthread_barrier_destroy(&start);
+  return (double)(count * PAIRS * TEAM_REPEATS) / (double)(end_ns - begin_ns) * 1e3;
 }
 
-static double measure_threads(bench* run, size_t count) {
-  tide_machine* const machine = machine_new();
-  tide_device* const device = device_new(machine);
-  team* const t = bench_alloc(1, sizeof *t);
+typedef struct crew {
+  size_t count;
+  rig shared;
+  rig own[MAX_THREADS];
+  churn together[MAX_THREADS];  // on `shared`
+  churn apart[MAX_THREADS];     // each on its own
+} crew;
+
+static void churn_on_own_stream(churn* c, rig r, uint64_t seed) {
+  tide_stream stream = NULL;
+  bench_require(tide_machine_stream_new(r.machine, 0, 0, 0, &stream), "stream_new");
+  churn_init(c, r.device, stream, 64, mib, seed);
+}
+
+static void crew_init(crew* w, tide_policy policy, size_t count) {
+  w->count = count;
+  w->shared = rig_new(policy);
   for (size_t i = 0; i < count; i++) {
-    tide_stream stream = NULL;
-    bench_require(tide_machine_stream_new(machine, 0, 0, 0, &stream), "stream_new");
-    churn_init(&t->churns[i], device, stream, 64, THREAD_PAIRS, mib, i + 1);
+    w->own[i] = rig_new(policy);
+    churn_on_own_stream(&w->together[i], w->shared, i + 1);
+    churn_on_own_stream(&w->apart[i], w->own[i], i + 1);
   }
-  double rates[5];
-  for (size_t i = 0; i < 5; i++) rates[i] = (double)(count * THREAD_PAIRS) / team_seconds(t, count) * 1e-6;
-  const double rate = bench_median(rates, 5);
+  (void)team_rate(w->together, count);  // the first round makes segments
+  (void)team_rate(w->apart, count);
+}
+
+static void crew_fini(crew* w) {
+  for (size_t i = 0; i < w->count; i++) {
+    churn_fini(&w->together[i]);
+    churn_fini(&w->apart[i]);
+    rig_free(w->own[i]);
+  }
+  rig_free(w->shared);
+}
+
+static void threads_row(bench* run, tide_policy policy, size_t count, const char* what, double* values,
+                        const char* unit) {
   char label[64];
-  (void)snprintf(label, sizeof label, "%zu threads on own streams", count);
-  row(run, label, rate, "Mpairs/s");
-  for (size_t i = 0; i < count; i++) churn_fini(&t->churns[i]);
-  free(t);
-  tide_device_free(device);
-  tide_machine_free(machine);
-  return rate;
+  (void)snprintf(label, sizeof label, "%zu threads%s", count, what);
+  policy_row(run, policy, label, bench_median(values, TEAM_ROUNDS), unit);
+}
+
+// What is compared is measured in turns: the computer is not always equally fast.
+static void measure_threads(bench* run, tide_policy policy, size_t count) {
+  crew w;
+  double together[TEAM_ROUNDS];
+  double apart[TEAM_ROUNDS];
+  double over_one[TEAM_ROUNDS];
+  double over_apart[TEAM_ROUNDS];
+  crew_init(&w, policy, count);
+  for (size_t i = 0; i < TEAM_ROUNDS; i++) {
+    together[i] = team_rate(w.together, count);
+    apart[i] = team_rate(w.apart, count);
+    over_one[i] = together[i] / team_rate(w.together, 1);
+    over_apart[i] = together[i] / apart[i];
+  }
+  threads_row(run, policy, count, " on own streams", together, "Mpairs/s");
+  if (count > 1) {
+    threads_row(run, policy, count, " over 1", over_one, "times");
+    threads_row(run, policy, count, ", an allocator each", apart, "Mpairs/s");
+    threads_row(run, policy, count, ", of what as many apart do", over_apart, "times");
+  }
+  crew_fini(&w);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -292,34 +430,50 @@ static void snapshot_verify(void* user) {
   bench_verify(sum[0] == ENTRIES, "entries are missing");
 }
 
-// One round of pairs with the history on or off.
-static double history_round(churn* c, bool is_on) {
+static void history_set(tide_device* device, bool is_on) {
   tide_history_options options = TIDE_HISTORY_OPTIONS_INIT;
   options.is_on = is_on;
   options.max_entries = ENTRIES;
-  bench_require(tide_device_history(c->device, &options), "history");
+  bench_require(tide_device_history(device, &options), "history");
+}
+
+// One round of pairs with the history on or off.
+static double history_round(churn* c, bool is_on) {
+  history_set(c->device, is_on);
   churn_work(c, 1000);
   const uint64_t begin = bench_now();
-  churn_work(c, c->pairs);
-  return (double)(bench_now() - begin) / (double)c->pairs;
+  churn_work(c, PAIRS);
+  return (double)(bench_now() - begin) / PAIRS;
 }
 
 static void measure_history(bench* run) {
-  tide_machine* const machine = machine_new();
-  tide_device* const device = device_new(machine);
+  const rig r = rig_new(TIDE_POLICY_TORCH);
   churn c;
-  churn_init(&c, device, NULL, 64, 200000, mib, SEED);
+  churn_init(&c, r.device, NULL, 64, mib, SEED);
   double more[BENCH_RUNS];  // on and off in turn: what differs between them is the history
   for (int i = 0; i < BENCH_RUNS; i++) {
     const double without = history_round(&c, false);
     more[i] = (history_round(&c, true) - without) / 3;  // a pair makes three entries
   }
   row(run, "history, an entry more", bench_median(more, BENCH_RUNS), "ns");
-  const bench_job look = { .work = snapshot_work, .after = snapshot_verify, .user = device, .count = 10 };
+  const bench_job look = { .work = snapshot_work, .after = snapshot_verify, .user = r.device, .count = 10 };
   row(run, "snapshot with 100,000 entries", bench_ns(&look) * 1e-6, "ms");
   churn_fini(&c);
-  tide_device_free(device);
-  tide_machine_free(machine);
+  rig_free(r);
+}
+
+// All threads add to one history.
+static void measure_recorded_threads(bench* run, tide_policy policy, size_t count) {
+  const rig r = rig_new(policy);
+  churn churns[MAX_THREADS];
+  double rates[TEAM_ROUNDS];
+  for (size_t i = 0; i < count; i++) churn_on_own_stream(&churns[i], r, i + 1);
+  history_set(r.device, true);
+  (void)team_rate(churns, count);
+  for (size_t i = 0; i < TEAM_ROUNDS; i++) rates[i] = team_rate(churns, count);
+  threads_row(run, policy, count, " with a history", rates, "Mpairs/s");
+  for (size_t i = 0; i < count; i++) churn_fini(&churns[i]);
+  rig_free(r);
 }
 
 // The longest that a lock is held while a snapshot is taken and another thread works: the processor time of
@@ -329,70 +483,73 @@ void bench_locks(bench* run) {
     bench_skip(run, "locks", "the longest lock during a snapshot", "built without TIDEMARK_LOCK_TIMES");
     return;
   }
-  tide_machine* const machine = machine_new();
-  tide_device* const device = device_new(machine);
-  team* const t = bench_alloc(1, sizeof *t);
-  tide_history_options options = TIDE_HISTORY_OPTIONS_INIT;
-  options.max_entries = ENTRIES;
-  bench_require(tide_device_history(device, &options), "history");
-  churn_init(&t->churns[0], device, NULL, 65536, THREAD_PAIRS, mib, SEED);
-  churn_work(&t->churns[0], THREAD_PAIRS);
+  const rig r = rig_new(TIDE_POLICY_TORCH);
+  churn c;
+  history_set(r.device, true);
+  churn_init(&c, r.device, NULL, 65536, mib, SEED);
+  churn_work(&c, PAIRS);
   pthread_t thread;
-  member m = { t, 0 };
-  (void)pthread_barrier_init(&t->start, NULL, 2);
+  pthread_barrier_t start;
+  member m = { .churn = &c, .start = &start };
+  (void)pthread_barrier_init(&start, NULL, 2);
   bench_verify(pthread_create(&thread, NULL, member_run, &m) == 0, "pthread_create");
-  (void)pthread_barrier_wait(&t->start);
+  (void)pthread_barrier_wait(&start);
   (void)tide__lock_longest_ns();
-  snapshot_work(device, 10);
+  snapshot_work(r.device, 10);
   bench_row(run, "locks", "the longest lock during a snapshot", (double)tide__lock_longest_ns() * 1e-3, "us");
-  (void)pthread_barrier_wait(&t->start);
   (void)pthread_join(thread, NULL);
-  churn_fini(&t->churns[0]);
-  free(t);
-  tide_device_free(device);
-  tide_machine_free(machine);
+  (void)pthread_barrier_destroy(&start);
+  churn_fini(&c);
+  rig_free(r);
 }
 
-// PyTorch's figures, from the file that bench/torch/run has just written.
-static void measure_torch(bench* run) {
-  const char* const name = getenv("TIDE_BENCH_TORCH");
-  FILE* const file = name != NULL ? fopen(name, "r") : NULL;
-  if (file == NULL) {
-    bench_skip(run, "device", "the same on PyTorch", "TIDE_BENCH_TORCH names no file: see bench/torch/run");
-    return;
+static tide_policy policy_named(const char* name) {
+  const bool is_tide = name != NULL && strcmp(name, "tide") == 0;
+  bench_verify(is_tide || name == NULL || strcmp(name, "torch") == 0,
+               "TIDE_BENCH_POLICY is neither torch nor tide");
+  return is_tide ? TIDE_POLICY_TIDE : TIDE_POLICY_TORCH;
+}
+
+static void measure_policy_pairs(bench* run) {
+  static const struct {
+    size_t live;
+    size_t most_mib;
+    bool by_address;
+  } cases[] = {
+    { 1, 1, false },    { 64, 1, false },   { 64, 1, true },
+    { 4096, 1, false }, { 4096, 4, false }, { 512, 64, false },
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t p = 0; p < POLICY_COUNT; p++) {
+      measure_pairs(run, policies[p], cases[i].live, cases[i].most_mib * mib, cases[i].by_address);
+    }
   }
-  char line[256];
-  while (fgets(line, sizeof line, file) != NULL) {
-    char* const value = strchr(line, '\t');
-    char* const unit = value != NULL ? strchr(value + 1, '\t') : NULL;
-    if (unit == NULL) continue;
-    *value = *unit = '\0';
-    unit[strcspn(unit + 1, "\n") + 1] = '\0';
-    bench_row_peer(run, "device", line, "torch", strtod(value + 1, NULL), unit + 1);
-  }
-  (void)fclose(file);
 }
 
 void bench_device(bench* run) {
   const char* const holes_text = getenv("TIDE_BENCH_HOLES");
   if (holes_text != NULL) {
-    count_holes((size_t)strtoul(holes_text, NULL, 10));
+    const char* const pairs_text = getenv("TIDE_BENCH_PAIRS");
+    const uint64_t pairs = pairs_text != NULL ? strtoul(pairs_text, NULL, 10) : PAIRS;
+    bench_verify(pairs <= PAIRS, "there are no so many pairs");
+    count_holes(policy_named(getenv("TIDE_BENCH_POLICY")), (size_t)strtoul(holes_text, NULL, 10), pairs);
     return;
   }
   const bench_job reference = { .work = reference_work, .count = 1000000 };
   row(run, "reference: malloc and free of 64 B", bench_ns(&reference), "ns");
-  measure_pairs(run, 1, mib, false);
-  measure_pairs(run, 64, mib, false);
-  measure_pairs(run, 64, mib, true);
-  measure_pairs(run, 4096, mib, false);
-  measure_pairs(run, 4096, 4 * mib, false);
-  measure_pairs(run, 512, 64 * mib, false);
-  for (size_t holes = 64; holes <= 65536; holes *= 4) measure_holes(run, holes);
-  const double one = measure_threads(run, 1);
-  for (size_t count = 2; count <= MAX_THREADS; count *= 2) {
-    const double rate = measure_threads(run, count);
-    if (count == 8) row(run, "8 threads over 1", rate / one, "times");
+  pytorch_skip(run);
+  measure_policy_pairs(run);
+  for (size_t p = 0; p < POLICY_COUNT; p++) measure_tail(run, policies[p], 64);
+  for (size_t p = 0; p < POLICY_COUNT; p++) measure_tail(run, policies[p], 4096);
+  for (size_t holes = 64; holes <= 65536; holes *= 4) {
+    for (size_t p = 0; p < POLICY_COUNT; p++) measure_holes(run, policies[p], holes);
+  }
+  for (size_t count = 1; count <= MAX_THREADS; count *= 2) {
+    for (size_t p = 0; p < POLICY_COUNT; p++) measure_threads(run, policies[p], count);
   }
   measure_history(run);
-  measure_torch(run);
+  for (size_t i = 0; i < 3; i++) {
+    static const size_t counts[] = { 1, 2, MAX_THREADS };
+    for (size_t p = 0; p < POLICY_COUNT; p++) measure_recorded_threads(run, policies[p], counts[i]);
+  }
 }

@@ -5,6 +5,7 @@
 // compares what happens with the recording.
 #include "tidemark/replay.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "policy.h"
@@ -14,6 +15,7 @@ static const tool_option options[] = {
   { "policy", 'p', "NAME[:SETTINGS]",
     "the allocator: torch or tide, with SETTINGS as in PYTORCH_CUDA_ALLOC_CONF (default: as recorded)" },
   { "limit", 'l', "SIZE", "memory that may be reserved (default: no limit)" },
+  { "scale", 's', "FACTOR", "multiply every size by FACTOR, as if batches were larger (default: 1)" },
   { "check", 'c', NULL, "compare every address, segment and refusal with the recording" },
   { "device", 'd', "N", "the device whose events are replayed (default: the first that has any)" },
   { NULL, 0, NULL, NULL },
@@ -71,6 +73,7 @@ static int result_emit(const tool_call* call, const tide_trace* trace, const tid
   tool_emit_text(emit, "settings", "settings", tool_policy_settings(&o->device, text));
   if (o->limit != TIDE_NO_LIMIT) tool_emit_bytes(emit, "limit", "limit", o->limit);
   else tool_emit_text(emit, "limit", NULL, NULL);
+  tool_emit_real(emit, "scale", o->scale != 1 ? "sizes times" : NULL, o->scale, 4);
   tool_emit_uint(emit, "events", "events", r->entries);
   tool_emit_uint(emit, "allocations", "allocations", r->allocations);
   tool_emit_uint(emit, "blocks_before", r->blocks_before > 0 ? "blocks from before" : NULL, r->blocks_before);
@@ -101,12 +104,24 @@ static int replay_once(const tool_call* call, const tool_recording* recording, t
   return printed != TOOL_DONE ? printed : replay_status(o, &result);
 }
 
+static int scale_parse(const tool_call* call, double* out) {
+  const char* const text = tool_option_value(call, "scale");
+  char* end = NULL;
+  if (text == NULL) return TOOL_DONE;
+  *out = strtod(text, &end);
+  if (end == text || *end != '\0' || !(*out > 0 && *out <= 1024))
+    return tool_fail("--scale is a number above 0 and at most 1024, not '%s'", text);
+  if (*out == 1 || tool_option_value(call, "check") == NULL) return TOOL_DONE;
+  return tool_fail("--check compares with the recording: it goes with no --scale");
+}
+
 static int replay_verb_run(const tool_call* call) {
   const char* const policy = tool_option_value(call, "policy");
   tide_replay_options o = TIDE_REPLAY_OPTIONS_INIT;
   tool_recording recording = { .trace = NULL };
   o.checks = tool_option_value(call, "check") != NULL;
   int status = tool_limit_parse(call, &o.limit);
+  if (status == TOOL_DONE) status = scale_parse(call, &o.scale);
   if (status == TOOL_DONE && policy != NULL) status = tool_policy_parse(policy, &o.device);
   if (status == TOOL_DONE) status = tool_recording_open(call, &recording);
   if (status == TOOL_DONE && policy == NULL) o.device = tide_replay_recorded_options(recording.replay);
@@ -119,7 +134,7 @@ static int replay_verb_run(const tool_call* call) {
 const tool_verb tool_replay = {
   .name = "replay",
   .summary = "run the recorded requests through an allocator, without a GPU",
-  .usage = "FILE [--policy NAME[:SETTINGS]] [--limit SIZE] [--check] [--device N]",
+  .usage = "FILE [--policy NAME[:SETTINGS]] [--limit SIZE] [--scale FACTOR] [--check] [--device N]",
   .text =
       "Says what memory the requests of a recording need under a policy, and what the calls of the driver "
       "would cost. With --check everything that happens is compared with the recording, up to the first "

@@ -100,16 +100,20 @@ typedef struct tide_device_options {
                       // of that [tide_slack]; 0 to 1
   uint64_t tide_least_handle_bytes;  // physical memory is made in pieces of at least [tide_least_handle_mb]
   uint64_t tide_most_handle_bytes;   //   and at most so many bytes [tide_most_handle_mb]
-  double tide_stitch_share;   // of the time since the allocator was made that stitching may take; above it
-                              // memory is made instead [tide_stitch_share]; 0 to 1; 1: no bound
-  uint64_t tide_floor_bytes;  // as much stays reserved when idle memory is given back [tide_floor_mb]
+  double tide_stitch_share;    // of the time since the allocator was made that stitching may take; above it
+                               // memory is made instead [tide_stitch_share]; 0 to 1; 1: no bound
+  uint64_t tide_floor_bytes;   // as much stays reserved when idle memory is given back [tide_floor_mb]
+  uint32_t tide_idle_handles;  // as many of the smallest handles may lie idle for each stream before they
+                               // share memory, where that is more than the slack [tide_idle_handles]; up to
+                               // 65536
+  uint32_t reserved4;
 } tide_device_options;
 // clang-format off
 #define TIDE_DEVICE_OPTIONS_INIT                                                                         \
   { sizeof(tide_device_options), TIDE_POLICY_TORCH, TIDE_NO_LIMIT, (uint64_t)20 << 20, 0, 0.0, 1.0, { 0 }, \
     false, false, false, false, false, false, false, 0, 1, 0, 0, NULL,                                   \
     false, false, false, { 0, 0, 0, 0, 0 }, { 0.0, 0 },                                                  \
-    0.005, (uint64_t)2 << 20, (uint64_t)128 << 20, 1.0, 0 }
+    0.005, (uint64_t)2 << 20, (uint64_t)128 << 20, 1.0, 0, 4, 0 }
 // clang-format on
 
 // Reads a text in PyTorch's grammar, "key:value,key:value", into options; "=" is taken for the ":" behind a
@@ -185,6 +189,10 @@ TIDE_API TIDE_NODISCARD tide_status tide_device_release_address(tide_device* dev
 TIDE_API TIDE_NODISCARD tide_status tide_device_find(tide_device* device, const void* address,
                                                      tide_block* out);
 
+// The bytes of the block that is handed out at an address, as rounded; 0 if there is none, which is no error:
+// to find out whose memory it is. Takes no lock.
+TIDE_API size_t tide_device_bytes(tide_device* device, const void* address);
+
 // Says that work on another stream uses the block: when it is released, all work queued on that stream until
 // then must be done before it is used again. The block's own stream is nothing new. The stream must live
 // until then.
@@ -252,10 +260,12 @@ typedef struct tide_pool_options {
   // with no lock held; may not call this allocator. Such a pool has no expandable segments.
   void* (*segment_alloc)(void* user, size_t bytes, int device, tide_stream stream);
   void (*segment_release)(void* user, void* address, size_t bytes, int device, tide_stream stream);
-  void* user;  // borrowed until the last segment of the pool is gone
+  void* user;  // borrowed until the pool is gone
+  // (optional) Called once, when the pool is gone with all of its segments; as the functions above.
+  void (*closed)(void* user);
 } tide_pool_options;
 #define TIDE_POOL_OPTIONS_INIT \
-  { sizeof(tide_pool_options), false, false, 0, { 0, 0 }, NULL, NULL, NULL }
+  { sizeof(tide_pool_options), false, false, 0, { 0, 0 }, NULL, NULL, NULL, NULL }
 
 // Makes a pool with one user; one user more or less. A pool without users gives its memory back at the next
 // trim, when nothing of it is handed out any more, and then is gone.
@@ -270,6 +280,12 @@ TIDE_API TIDE_NODISCARD tide_status tide_device_pool_users(tide_device* device, 
 TIDE_API TIDE_NODISCARD tide_status tide_device_pool_set_use_on_oom(tide_device* device, tide_pool pool,
                                                                     bool is_on);
 TIDE_API TIDE_NODISCARD tide_status tide_device_pool_set_no_split(tide_device* device, tide_pool pool);
+// The newest pool with a label, with users or without, and the label of a pool.
+// Errors: TIDE_ERR_HANDLE if there is none; TIDE_ERR_ARGUMENT for the label { 0, 0 }, which is no label.
+TIDE_API TIDE_NODISCARD tide_status tide_device_pool_find(tide_device* device, const uint64_t label[2],
+                                                          tide_pool* out);
+TIDE_API TIDE_NODISCARD tide_status tide_device_pool_get_label(tide_device* device, tide_pool pool,
+                                                               uint64_t out[2]);
 
 // Which requests a scope takes.
 typedef enum tide_scope_kind {
@@ -285,6 +301,8 @@ typedef struct tide_scope {
   uint32_t size;  // set by TIDE_SCOPE_INIT
   uint32_t kind;  // a tide_scope_kind
   tide_stream stream;
+  // Called with no lock held, on the thread that makes the request. Closing the scope waits for requests that
+  // are just then asking, so not with a lock held that the filter takes; inside a filter it does not wait.
   bool (*filter)(void* user, tide_stream stream);
   void* user;  // borrowed until the scope is closed
 } tide_scope;
@@ -382,7 +400,9 @@ typedef struct tide_device_stats {
     { 0, 0, 0, 0 }, { 0, 0, 0, 0 }, TIDE_DEVICE_COUNTER_MAP(TIDE_COUNTER_ZERO) 0 }
 // clang-format on
 
-// Exact; but where several threads work at once, a peak is that of their calls in groups of up to 64.
+// Exact; but where several threads work at once, a peak is that of their calls in groups of up to 1024, or of
+// large blocks with the policy tide, of up to 4 MiB. With that policy allocated and active bytes of small
+// requests are what was asked for in units of 512 bytes; what blocks have beyond that counts as idle.
 TIDE_API TIDE_NODISCARD tide_status tide_device_get_stats(tide_device* device, tide_device_stats* out);
 // Sets `allocated`, `freed` and the counters to 0; sets `peak` to `current`.
 TIDE_API void tide_device_reset_accumulated(tide_device* device);
@@ -459,7 +479,9 @@ typedef struct tide_history_options {
   uint8_t reserved;
   uint32_t skips;  // actions not to keep, as bits: 1u << TIDE_ACTION_...
   uint32_t reserved2;
-  uint64_t max_entries;  // the newest are kept; at least 1
+  // The newest are kept; at least 1. The memory for them is taken at once: 64 bytes each, for as many as the
+  // next power of two.
+  uint64_t max_entries;
   // Gathers the calling thread's stack: writes up to `capacity` frames, innermost first, and returns how
   // many. Needed unless the level is NEVER. Called with no lock held; may not call the allocator.
   size_t (*gather)(void* user, uint64_t* frames, size_t capacity);
@@ -603,8 +625,9 @@ TIDE_API TIDE_NODISCARD tide_status tide_device_detach(tide_device* device, tide
 // Errors: TIDE_ERR_DEVICE; TIDE_ERR_ACCESS where the machine does not allow it.
 TIDE_API TIDE_NODISCARD tide_status tide_device_enable_peer(tide_device* device, int peer);
 
-// Memory for another process. For a raw segment all is in `raw`; an expandable one goes as `part_count`
-// parts, each with a file descriptor to be sent over a Unix socket.
+// Memory for another process. For a raw segment all is in `raw`; an expandable one, and memory of the policy
+// `tide`, goes as `part_count` parts that follow each other, each with its own size and a file descriptor to
+// be sent over a Unix socket.
 typedef struct tide_share {
   uint32_t size;        // of this struct, the same in both processes
   uint32_t part_count;  // 0: a raw segment
@@ -615,10 +638,10 @@ typedef struct tide_share {
 
 // Exports the memory around an address that is handed out. Writes up to `capacity` parts, whose descriptors
 // are the caller's to close; `out->part_count` is how many there are. The block must stay handed out while it
-// is shared.
+// is shared. The other process gets whole segments or handles, with what else lies there. With the policy
+// `tide` these lend nothing to other streams meanwhile: see docs/tide.md.
 // Errors: TIDE_ERR_HANDLE; TIDE_ERR_LIMIT if there are more than `capacity` parts: then part_count says how
-//         many, and none is written; TIDE_ERR_UNSUPPORTED where the machine cannot share, and for memory
-//         of the policy `tide`.
+//         many, and none is written; TIDE_ERR_UNSUPPORTED where the machine cannot share.
 TIDE_API TIDE_NODISCARD tide_status tide_device_share(tide_device* device, const void* address,
                                                       tide_share* out, tide_physical_share* parts,
                                                       size_t capacity);
@@ -626,9 +649,28 @@ TIDE_API TIDE_NODISCARD tide_status tide_device_share(tide_device* device, const
 // raw segment that is open already is not opened again.
 TIDE_API TIDE_NODISCARD tide_status tide_device_import(tide_device* device, const tide_share* share,
                                                        const tide_physical_share* parts, void** out);
-// Closes it, by the address that import returned; once for each import.
-// Errors: TIDE_ERR_HANDLE for an address that was not imported.
+// Closes it, by the address that import returned; once for each import. Waits for all work of the device
+// first. Parts that the machine will not take back are tried again with the next trim.
+// Errors: TIDE_ERR_HANDLE for an address that was not imported; what the machine says, and then it is open.
 TIDE_API TIDE_NODISCARD tide_status tide_device_unimport(tide_device* device, void* address);
+
+// The same where only bytes can be sent. What needs descriptors is fetched from the process that offers it,
+// over a socket, by processes of the same user; a thread of the allocator, which sleeps until it is asked,
+// answers them. Blocks that are shared as one have equal bytes.
+typedef struct tide_offer {
+  unsigned char bytes[128];
+} tide_offer;
+
+// Offers the memory around an address that is handed out; the block is `*out_offset` behind where it begins.
+// The block must stay handed out while it is shared.
+// Errors: as tide_device_share(); TIDE_ERR_UNSUPPORTED if the system gives no socket or thread.
+TIDE_API TIDE_NODISCARD tide_status tide_device_offer(tide_device* device, const void* address,
+                                                      tide_offer* out, uint64_t* out_offset);
+// Opens it: where it begins. Ended by tide_device_unimport() with that address.
+// Errors: as tide_device_import(); TIDE_ERR_ARGUMENT for bytes that are no offer; TIDE_ERR_STATE if the
+//         process that offered it is gone, or does not answer; TIDE_ERR_HANDLE if the block was released.
+TIDE_API TIDE_NODISCARD tide_status tide_device_accept(tide_device* device, const tide_offer* offer,
+                                                       void** out);
 
 TIDE_END_DECLS
 #endif

@@ -222,6 +222,8 @@ typedef struct tide_pinned_scope {
   bool checks_copies;
   uint8_t reserved[3];
   tide_stream stream;
+  // Closing the scope waits for requests that are just then asking, so not with a lock held that the filter
+  // takes; inside a filter it does not wait.
   bool (*filter)(void* user, int device, tide_stream stream);
   void* user;  // borrowed until the scope is closed
 } tide_pinned_scope;

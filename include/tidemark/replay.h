@@ -42,9 +42,15 @@ typedef struct tide_replay_options {
   // (optional) Called now and then with the number of entries done; false ends the run with TIDE_ERR_STATE.
   bool (*on_progress)(void* user, uint64_t done, uint64_t count);
   void* user;  // caller keeps
+  // Every size is multiplied by it and rounded down, to 1 byte at least: the same program with larger
+  // batches, as far as that goes. Above 0 and at most 1024; 1 if it checks; set by _INIT.
+  double scale;
 } tide_replay_options;
-#define TIDE_REPLAY_OPTIONS_INIT \
-  { sizeof(tide_replay_options), false, false, true, TIDE_NO_LIMIT, 0, TIDE_DEVICE_OPTIONS_INIT, NULL, NULL }
+#define TIDE_REPLAY_OPTIONS_INIT                                                                             \
+  {                                                                                                          \
+    sizeof(tide_replay_options), false, false, true, TIDE_NO_LIMIT, 0, TIDE_DEVICE_OPTIONS_INIT, NULL, NULL, \
+        1                                                                                                    \
+  }
 
 #define TIDE_REPLAY_TENTHS 10
 
@@ -53,7 +59,7 @@ typedef struct tide_replay_result {
   uint64_t allocations;           // that were made
   uint64_t skipped;               // releases of blocks that the recording does not tell of
   uint64_t blocks_before;         // that were there before the recording, and were requested first
-  uint64_t bytes_before;          // asked for by these
+  uint64_t bytes_before;          // asked for by these, when they were recorded
   uint64_t mismatched_addresses;  // checks: allocations that lie elsewhere
   uint64_t mismatched_segments;   // checks: anything else that differs
   uint64_t peak_allocated;  // peak of live requests, each rounded up to 512 bytes, whatever the policy does

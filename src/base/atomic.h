@@ -22,6 +22,7 @@ typedef _Atomic uint8_t tide__atomic_u8;
 #define tide__store_release(p, v) atomic_store_explicit((p), (v), memory_order_release)
 #define tide__store_seq(p, v) atomic_store_explicit((p), (v), memory_order_seq_cst)
 #define tide__add_relaxed(p, v) atomic_fetch_add_explicit((p), (v), memory_order_relaxed)
+#define tide__add_release(p, v) atomic_fetch_add_explicit((p), (v), memory_order_release)
 #define tide__add_seq(p, v) atomic_fetch_add_explicit((p), (v), memory_order_seq_cst)
 #define tide__sub_seq(p, v) atomic_fetch_sub_explicit((p), (v), memory_order_seq_cst)
 
@@ -35,9 +36,11 @@ typedef _Atomic uint8_t tide__atomic_u8;
 #if defined(__SANITIZE_THREAD__) || TIDE__HAS_FEATURE(thread_sanitizer)
 #define tide__load_ordered tide__load_acquire
 #define tide__store_ordered tide__store_release
+#define tide__add_ordered(p, v) atomic_fetch_add_explicit((p), (v), memory_order_acquire)
 #else
 #define tide__load_ordered tide__load_relaxed
 #define tide__store_ordered tide__store_relaxed
+#define tide__add_ordered tide__add_relaxed
 #endif
 
 // Tells the processor that this is a waiting loop.

@@ -60,6 +60,11 @@ uint64_t tide__lock_longest_ns(void) { return UINT64_MAX; }
 
 enum { SPINS = 100, SLEEP_NS = 20000 };
 
+void tide__wait_a_moment(uint32_t times_before) {
+  if (times_before < SPINS) tide__cpu_relax();
+  else tide__sys_sleep_ns(SLEEP_NS);
+}
+
 void tide__mutex_init(tide__mutex* mutex, tide__rank rank) {
   tide__store_relaxed(&mutex->state, 0);
   mutex->rank = (uint32_t)rank;
@@ -82,13 +87,7 @@ static bool mutex_try(tide__mutex* mutex) {
 }
 
 void tide__mutex_wait(tide__mutex* mutex) {
-  for (int i = 0; !mutex_try(mutex); i++) {
-    if (i < SPINS) {
-      tide__cpu_relax();
-    } else {
-      tide__sys_sleep_ns(SLEEP_NS);  // the holder may have lost its processor
-    }
-  }
+  for (uint32_t i = 0; !mutex_try(mutex); i++) tide__wait_a_moment(i);
 }
 
 // ---------------------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ typedef enum tide__rank {
   TIDE__RANK_TIMELINE,  // blocks that wait for work, idle events
   TIDE__RANK_MAP,       // growth of the map from addresses to blocks, spare records
   TIDE__RANK_TOTALS,    // statistics of the whole allocator
-  TIDE__RANK_HISTORY,   // the ring of entries
+  TIDE__RANK_HISTORY,   // the ring of entries, for those who read and resize it
   TIDE__RANK_INTERN,    // interned texts and stacks
   // Inside a profile.
   TIDE__RANK_PROFILE,   // plans, arenas, open runs
@@ -60,6 +60,10 @@ typedef enum tide__rank {
 #define TIDE_REQUIRES(lock)
 #define TIDE_UNCHECKED_LOCKING
 #endif
+
+// For who looks again and again at what another thread is about to change: lets some time pass. After many
+// times it sleeps, because the other may have lost its processor.
+void tide__wait_a_moment(uint32_t times_before);
 
 // A mutex in one word: 0 free, 1 taken. Taking a free one is one atomic instruction, giving it back a plain
 // store. Who finds it taken looks again for a while, then sleeps for moments: nobody is woken, because locks

@@ -82,6 +82,18 @@ bool tide__sys_file_has_lock_over(int file, uint64_t offset, uint64_t bytes);
 // Does another opening of the file use part of the range?
 bool tide__sys_file_is_locked(int file, uint64_t offset, uint64_t bytes);
 
+// Sockets between processes of one user (sys_socket.c). Waiting at one ends after some seconds, except for
+// who listens: that ends when another thread wakes it. A packet comes whole, with its files, or is EPROTO.
+#define TIDE__SYS_SOCKET_FILES 32  // in one packet
+int tide__sys_socket_listen(const char* name, int* out);
+int tide__sys_socket_accept(int listener, int* out);
+int tide__sys_socket_connect(const char* name, int* out);
+void tide__sys_socket_wake(int socket);
+int tide__sys_socket_send(int socket, const void* bytes, size_t count, const int* files, size_t file_count);
+int tide__sys_socket_receive(int socket, void* bytes, size_t count, int* files, size_t file_count);
+
+uint64_t tide__sys_random(void);
+
 // A library, found at run time. NULL with the reason in `text`.
 void* tide__sys_library_open(const char* name, char* text, uint64_t text_bytes);
 void* tide__sys_library_symbol(void* library, const char* name);

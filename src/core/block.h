@@ -17,6 +17,7 @@ typedef enum tide__block_state {
   TIDE__BLOCK_SPARE,      // a record without memory
   TIDE__BLOCK_FREE,       // idle; in the bins of its shelf
   TIDE__BLOCK_ALLOCATED,  // handed out; in the map
+  TIDE__BLOCK_RACKED,     // in the map; handed out if it has a handle, else in a thread's rack
   TIDE__BLOCK_PENDING,    // taken back, waiting for work on other streams
   TIDE__BLOCK_UNMAPPED,   // addresses without memory, of an expandable segment or a home
   TIDE__BLOCK_LENT,       // at home: its memory is a piece of a block in a view
@@ -47,26 +48,34 @@ typedef struct tide__block {
   uint64_t tie;   // which of equal idle blocks comes first: the address, or by the age of the segment
   uint8_t state;  // a tide__block_state
   bool is_small;
-  bool is_scoped;  // it was released inside a scope and waits for its end
-  bool is_public;  // it was handed out for all to find, not only counted
-  uint32_t stack;  // of the request
+  bool is_scoped;          // it was released inside a scope and waits for its end
+  bool is_public;          // it was handed out for all to find, not only counted
+  tide__atomic_u32 stack;  // of the request
   // The second: a heap of blocks of one size (bins.c), or a list of spare records; and what only its own call
   // touches.
   struct tide__block* heap_child;
   struct tide__block* heap_next;
-  struct tide__block* heap_prev;  // the parent, for a first child
-  struct tide__segment* segment;  // NULL: a record without memory, or uncached memory
-  struct tide__lane* lane;        // the segment's; NULL for uncached memory
-  uint64_t requested_bytes;       // of the last request that had it
-  uint64_t stamp;                 // searches of its shelf when it became idle
-  struct tide__use* uses;         // streams that were announced
+  struct tide__block* heap_prev;     // the parent, for a first child
+  struct tide__segment* segment;     // NULL: a record without memory, or uncached memory
+  struct tide__lane* lane;           // the segment's; NULL for uncached memory
+  tide__atomic_u64 requested_bytes;  // of the last request that had it
+  struct tide__use* uses;            // streams that were announced
+  tide__atomic_u32 use_word;    // 0: there are none, and nobody is about to announce one: see device/rack.c
+  tide__atomic_u32 rack_shelf;  // of a racked block: its shelf plus 1; 0 for all others
   // The rest: for few blocks, or seldom.
+  uint64_t stamp;                 // searches of its shelf when it became idle
   struct tide__markers* markers;  // owned; where its streams stood in a capture: see device/capture.c
   uint32_t event_count;           // events it waits for
   tide__tree_node tree;           // in the bins, when it is too large for a heap; or among the unmapped ones
   struct tide__block* list_next;  // in a list made for one purpose
   struct tide__block* pieces;     // of a block in a view: what it is made of, at home, by heap_next
 } tide__block;
+
+// Is it the caller's of the library?
+static inline bool tide__block_is_handed_out(const tide__block* block) {
+  if (block->state != TIDE__BLOCK_RACKED) return block->state == TIDE__BLOCK_ALLOCATED;
+  return (tide__load_acquire(&block->slot.generation) & 1u) != 0;  // pairs with tide__slots_publish
+}
 
 static inline uint64_t tide__block_end(const tide__block* block) { return block->address + block->bytes; }
 

@@ -15,9 +15,8 @@ struct tide__front_thread {
   bool has_key;        // its end will be noticed
 };
 
-_Thread_local tide__front_recent tide__front_recents[TIDE__FRONT_RECENT]
-    __attribute__((tls_model("initial-exec")));
-static _Thread_local struct tide__front_thread front_thread __attribute__((tls_model("initial-exec")));
+_Thread_local tide__front_recent tide__front_recents[TIDE__FRONT_RECENT];
+static _Thread_local struct tide__front_thread front_thread;
 static bool fronts_need_barriers;  // set before the first front is made
 
 static tide__mutex fronts_lock;
@@ -213,20 +212,29 @@ static void front_fence(void) {
   if (!fronts_need_barriers) tide__sys_fence_all();
 }
 
-static void front_take(tide__front* front) {
+// Says that a front is wanted; nobody else can take it from then on.
+static void front_want(tide__front* front) {
   while ((atomic_fetch_or(&front->hurdles, TIDE__FRONT_WANTED) & TIDE__FRONT_WANTED) != 0) {
     front_wait_for_zero(&front->hurdles, TIDE__FRONT_WANTED);
   }
+}
+
+// Pairs with the entry of its thread, and with the next taker.
+static void front_unwant(tide__front* front) {
+  (void)atomic_fetch_and_explicit(&front->hurdles, ~TIDE__FRONT_WANTED, memory_order_release);
+}
+
+static void front_take(tide__front* front) {
+  front_want(front);
   if (front->is_common) return;
   front_fence();
   front_wait_for_zero(&front->is_busy, 1);
   front_fence();
 }
 
-// Pairs with the entry of its thread, and with the next taker.
 static void front_give(tide__front* front) {
   if (!front->is_common) front_fence();
-  (void)atomic_fetch_and_explicit(&front->hurdles, ~TIDE__FRONT_WANTED, memory_order_release);
+  front_unwant(front);
 }
 
 void tide__front_take(tide__front* front) {
@@ -236,6 +244,26 @@ void tide__front_take(tide__front* front) {
 
 void tide__front_give(tide__front* front) {
   front_give(front);
+  tide__rank_pop(TIDE__RANK_FRONT);
+}
+
+// All who take several go along the list, and its order never changes: nobody waits in a circle. The common
+// front is never entered as a thread's own, so it is never busy.
+tide__front* tide__fronts_take_all(tide__fronts* fronts) {
+  tide__front* const first = tide__fronts_first(fronts);
+  tide__rank_push(TIDE__RANK_FRONT);
+  for (tide__front* front = first; front != NULL; front = front->next) front_want(front);
+  front_fence();
+  for (tide__front* front = first; front != NULL; front = front->next) {
+    front_wait_for_zero(&front->is_busy, 1);
+  }
+  front_fence();
+  return first;
+}
+
+void tide__fronts_give_all(tide__front* first) {
+  front_fence();
+  for (tide__front* front = first; front != NULL; front = front->next) front_unwant(front);
   tide__rank_pop(TIDE__RANK_FRONT);
 }
 

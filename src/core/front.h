@@ -69,6 +69,10 @@ static inline void tide__front_make_slow(tide__front* front) {
 // Takes any front, for a thread that is inside none, and gives it back.
 void tide__front_take(tide__front* front);
 void tide__front_give(tide__front* front);
+// The same for all fronts of an object that there are now; returns the first. Costs no more barriers than one
+// does.
+tide__front* tide__fronts_take_all(tide__fronts* fronts);
+void tide__fronts_give_all(tide__front* first);
 
 // Around a fork: nobody is inside any front of the object, and in the child the fronts of other threads are
 // free for new ones.
@@ -90,8 +94,7 @@ typedef struct tide__front_recent {
   tide__front* front;
 } tide__front_recent;
 
-extern _Thread_local tide__front_recent tide__front_recents[TIDE__FRONT_RECENT]
-    __attribute__((tls_model("initial-exec")));
+extern _Thread_local tide__front_recent tide__front_recents[TIDE__FRONT_RECENT];
 
 // The slow halves: finding the thread's front and entering it when nobody wants it; leaving with a barrier.
 void* tide__fronts_enter_slow(tide__fronts* fronts);

@@ -33,17 +33,29 @@ typedef struct tide__tally_side {
 typedef struct tide__tally {
   tide__tally_side sides[2];             // large, small
   int64_t both_high[TIDE__TALLY_COUNT];  // the highest the sum of both sides was
-  uint32_t changes;                      // calls counted since it was empty
+  // Up to this the small sum may rise and raise neither its own highest nor that of both; or less than that.
+  int64_t small_ceiling[TIDE__TALLY_COUNT];
+  uint32_t changes;  // calls counted since it was empty
 } tide__tally;
 
+// Notes how high the sums are, and finds out how far the small one may rise unnoticed.
+static inline void tide__tally_note(tide__tally* tally, bool is_small, int what) {
+  tide__tally_side* const side = &tally->sides[is_small];
+  const int64_t large = tally->sides[0].sum[what];
+  const int64_t both = large + tally->sides[1].sum[what];
+  if (side->sum[what] > side->high[what]) side->high[what] = side->sum[what];
+  if (both > tally->both_high[what]) tally->both_high[what] = both;
+  const int64_t most = tally->both_high[what] - large;
+  tally->small_ceiling[what] = most < tally->sides[1].high[what] ? most : tally->sides[1].high[what];
+}
+
+// Small blocks are most: for them it is three numbers and a look.
 static inline void tide__tally_rise(tide__tally* tally, bool is_small, int what, uint64_t n) {
   tide__tally_side* const side = &tally->sides[is_small];
   const int64_t sum = side->sum[what] + (int64_t)n;
-  const int64_t both = sum + tally->sides[!is_small].sum[what];
   side->sum[what] = sum;
   side->rises[what] += (int64_t)n;
-  if (sum > side->high[what]) side->high[what] = sum;
-  if (both > tally->both_high[what]) tally->both_high[what] = both;
+  if (!is_small || sum > tally->small_ceiling[what]) tide__tally_note(tally, is_small, what);
 }
 
 static inline void tide__tally_fall(tide__tally* tally, bool is_small, int what, uint64_t n) {

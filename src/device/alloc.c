@@ -3,7 +3,7 @@
 //
 // Requests: how one is served from cached memory, what happens when there is none, and how memory comes back.
 // A request that finds cached memory takes one lock, that of its lane.
-#include "device/allocator.h"
+#include "device/rack.h"
 
 // ---------------------------------------------------------------------------------------------------
 // Requests
@@ -18,16 +18,19 @@ static void request_size(tide__request* request) {
 static tide_status request_finish(tide__request* request, tide__block* block, tide_block* out) {
   tide__lane* const lane = block->lane;
   tide__lane_turn(request->device, lane);
-  if (!tide__lane_lock_with_spares(request->device, lane)) {
+  tide__tally* const tally = tide__tally_enter(request->device, lane);
+  const bool has_records = tide__lane_lock_with_spares(request->device, lane);
+  if (has_records) {
+    (void)tide__block_commit_locked(request, block, request->policy->splits(request, block), tally, out);
+    tide__mutex_unlock(&lane->lock);
+  } else {
     tide__mutex_lock(&lane->lock);
     if (block->segment->view != NULL) tide__view_block_end_locked(request->device, block, &request->moment);
     else tide__block_return_locked(block, true);
     tide__lane_unlock_ended(request->device, lane);
-    return TIDE_ERR_NO_MEMORY;
   }
-  (void)tide__block_commit_locked(request, block, request->policy->splits(request, block), out);
-  tide__mutex_unlock(&lane->lock);
-  return TIDE_OK;
+  tide__tally_leave(request->device, tally);
+  return has_records ? TIDE_OK : TIDE_ERR_NO_MEMORY;
 }
 
 static bool block_is_ready_locked(const tide__request* request, const tide__block* block) {
@@ -45,12 +48,16 @@ static tide_status request_prepare(tide__request* request, tide__block* block, t
 // Searches the shelf once, as the policy does, and hands the block out. *out_found is false if none fits.
 static tide_status request_search(tide__request* request, tide_block* out, bool* out_found) {
   const tide__policy* const policy = request->policy;
-  *out_found = false;
-  if (!tide__lane_lock_with_spares(request->device, request->lane)) return TIDE_ERR_NO_MEMORY;
+  tide__tally* const tally = tide__tally_enter(request->device, request->lane);
+  if (!tide__lane_lock_with_spares(request->device, request->lane)) {
+    tide__tally_leave(request->device, tally);
+    return TIDE_ERR_NO_MEMORY;
+  }
   tide__block* const block = policy->choose_locked(request);
   const bool is_ready = block != NULL && block_is_ready_locked(request, block);
-  if (is_ready) (void)tide__block_commit_locked(request, block, policy->splits(request, block), out);
+  if (is_ready) (void)tide__block_commit_locked(request, block, policy->splits(request, block), tally, out);
   tide__mutex_unlock(&request->lane->lock);
+  tide__tally_leave(request->device, tally);
   *out_found = block != NULL;
   return block == NULL || is_ready ? TIDE_OK : request_prepare(request, block, out, out_found);
 }
@@ -83,7 +90,8 @@ static tide_status request_begin(tide__request* request) {
 static tide_status request_serve_inside(tide__request* request, tide_block* out) {
   bool is_found = false;
   TIDE_TRY(request_begin(request));
-  TIDE_TRY(request_search(request, out, &is_found));
+  if (tide__racks_serve(request)) TIDE_TRY(tide__racks_search(request, out, &is_found));
+  else TIDE_TRY(request_search(request, out, &is_found));
   if (is_found) return TIDE_OK;
   tide__block* block = NULL;
   TIDE_TRY(request->policy->recover(request, &block));
@@ -107,7 +115,7 @@ static tide_status uncached_note(tide_device* device, void* address, size_t byte
   TIDE_REQUIRE(block != NULL, TIDE_ERR_NO_MEMORY, "no memory for the record of a block");
   block->address = tide__address(address);
   block->bytes = bytes;
-  block->requested_bytes = bytes;
+  tide__store_relaxed(&block->requested_bytes, bytes);
   block->segment = NULL;
   block->lane = NULL;
   block->uses = NULL;
@@ -157,30 +165,39 @@ static inline tide_status audit(tide_device* device, tide_status status) {
   return tide__device_options(device)->has_audits ? audit_all(device, status) : status;
 }
 
-tide_status tide_device_alloc(tide_device* device, tide_stream stream, size_t bytes, tide_block* out) {
-  TIDE_REQUIRE(device != NULL && out != NULL, TIDE_ERR_ARGUMENT, "device_alloc: no %s",
-               device == NULL ? "device" : "out");
+__attribute__((noinline)) static tide_status alloc_any(tide_device* device, tide_stream stream, size_t bytes,
+                                                       tide_block* out) {
   *out = (tide_block){ NULL, 0 };
   if (bytes == 0) return TIDE_OK;
   TIDE_REQUIRE(bytes < TIDE__MAX_REQUEST, TIDE_ERR_ARGUMENT,
                "device_alloc: %zu bytes; Tried to allocate more than 1EB memory", bytes);
-  if (tide__load_relaxed(&device->is_uncached)) return uncached_alloc(device, bytes, out);
+  if ((tide__load_relaxed(&device->detours) & TIDE__IS_UNCACHED) != 0) {
+    return uncached_alloc(device, bytes, out);
+  }
   tide__request request = { .device = device, .stream = stream, .bytes = bytes };
   const tide_status status = request_serve(&request, out);
   tide__history_tell(device);
   return audit(device, status);
 }
 
-static tide_status release_refused(const void* address) {
+tide_status tide_device_alloc(tide_device* device, tide_stream stream, size_t bytes, tide_block* out) {
+  TIDE_REQUIRE(device != NULL && out != NULL, TIDE_ERR_ARGUMENT, "device_alloc: no %s",
+               device == NULL ? "device" : "out");
+  const bool is_short = bytes - 1 < TIDE__RACK_BYTES && tide__load_relaxed(&device->detours) == 0 &&
+                        tide__timeline_is_empty(device);
+  if (is_short && tide__racks_alloc(device, stream, bytes, out)) return TIDE_OK;
+  return alloc_any(device, stream, bytes, out);
+}
+
+__attribute__((noinline)) static tide_status release_refused(const void* address) {
   return TIDE_FAIL(TIDE_ERR_HANDLE,
                    "device_release: %p is an invalid device pointer: no block is handed out there", address);
 }
 
 // Takes a block back. Its handle is ended under the lock of its lane: of two releases one finds it ended. A
 // handle that is not valid any more may lead to another lane, which then is locked in vain.
-static tide_status block_take_back(tide_device* device, tide_block block) {
-  tide__block* const record = tide__slots_find(&device->blocks, block.handle);
-  if (record == NULL) return release_refused(block.address);
+__attribute__((noinline)) static tide_status record_take_back(tide_device* device, tide__block* record,
+                                                              tide_block block) {
   tide__lane* const lane = record->lane;
   if (lane == NULL) {
     const bool is_mine = tide__slots_claim(&device->blocks, block.handle) != NULL;
@@ -189,15 +206,38 @@ static tide_status block_take_back(tide_device* device, tide_block block) {
   tide__moment moment = { 0 };
   if (tide__is_recording(device)) moment = tide__moment_now(device, TIDE_HISTORY_ALL);
   tide__lane_turn(device, lane);
+  tide__tally* const tally = tide__tally_enter(device, lane);
   tide__mutex_lock(&lane->lock);
   const bool is_mine = tide__slots_handle(&device->blocks, record) == block.handle;
   if (is_mine) tide__slots_end(record);
-  const bool must_wait = is_mine && tide__block_end_locked(device, record, &moment);
+  const bool must_wait = is_mine && tide__block_end_locked(device, record, &moment, tally);
   tide__lane_unlock_ended(device, lane);
+  tide__tally_leave(device, tally);
   if (!is_mine) return release_refused(block.address);
   if (must_wait) tide__timeline_add(device, record, &moment);
   tide__history_tell(device);
   return audit(device, TIDE_OK);
+}
+
+// Takes a racked block back, with all that may have to be done.
+__attribute__((noinline)) static tide_status racked_take_back(tide_device* device, tide__block* record) {
+  tide__racks_release_slow(device, record);
+  tide__history_tell(device);
+  return audit(device, TIDE_OK);
+}
+
+// Of a racked block the handle is ended by one atomic step: of two releases one fails.
+static inline tide_status block_take_back(tide_device* device, tide_block block) {
+  tide__block* const record = tide__slots_find(&device->blocks, block.handle);
+  if (record == NULL) return release_refused(block.address);
+  if (tide__load_relaxed(&record->rack_shelf) == 0) return record_take_back(device, record, block);
+  uint32_t generation = (uint32_t)(block.handle >> 32);
+  const bool is_mine = atomic_compare_exchange_strong(&record->slot.generation, &generation, generation + 1);
+  if (!is_mine) return release_refused(block.address);
+  const bool is_short = tide__load_seq(&record->use_word) == 0 &&  // pairs with record_use
+                        tide__load_relaxed(&device->detours) == 0;
+  if (is_short && tide__racks_release(device, record)) return TIDE_OK;
+  return racked_take_back(device, record);
 }
 
 tide_status tide_device_release(tide_device* device, tide_block block) {
@@ -205,13 +245,17 @@ tide_status tide_device_release(tide_device* device, tide_block block) {
   return block.address != NULL ? block_take_back(device, block) : TIDE_OK;
 }
 
-// The record of the block handed out at an address, and its handle; NULL if there is none.
+// The record of the block handed out at an address, and its handle; NULL if there is none. The record may get
+// another address at any time; if it has this one after the handle was read, the handle is of this block, or
+// of none any more.
 static tide__block* address_find(tide_device* device, const void* address, uint64_t* out_handle) {
   uint32_t index = 0;
   if (!tide__map_find(&device->map, tide__address(address), &index)) return NULL;
   tide__block* const block = tide__slots_at(&device->blocks, index);
   *out_handle = tide__slots_handle(&device->blocks, block);
-  return *out_handle != 0 && block->address == tide__address(address) ? block : NULL;
+  uint32_t index_then = 0;
+  const bool is_here = tide__map_find(&device->map, tide__address(address), &index_then);
+  return *out_handle != 0 && is_here && index_then == index ? block : NULL;
 }
 
 tide_status tide_device_release_address(tide_device* device, void* address) {
@@ -228,8 +272,15 @@ tide_status tide_device_find(tide_device* device, const void* address, tide_bloc
   uint64_t handle = 0;
   tide__block* const block = address_find(device, address, &handle);
   TIDE_REQUIRE(block != NULL, TIDE_ERR_HANDLE, "device_find: no block is handed out at %p", address);
-  *out = (tide_block){ tide__pointer(block->address), handle };
+  *out = (tide_block){ (void*)(uintptr_t)address, handle };
   return TIDE_OK;
+}
+
+size_t tide_device_bytes(tide_device* device, const void* address) {
+  uint64_t handle = 0;
+  if (device == NULL || address == NULL) return 0;
+  const tide__block* const block = address_find(device, address, &handle);
+  return block != NULL ? tide__block_counted_bytes(block) : 0;
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -273,8 +324,10 @@ static tide_status record_use(tide_device* device, tide_block block, const tide_
     lane->spare_uses = *made;
     *made = NULL;
   }
-  const bool is_there = tide__slots_handle(&device->blocks, record) == block.handle;
+  tide__store_seq(&record->use_word, 1);  // pairs with block_take_back
+  const bool is_there = tide__load_seq(&record->slot.generation) == (uint32_t)(block.handle >> 32);
   *out_noted = is_there && block_add_use_locked(device->index, lane, record, wanted);
+  if (record->uses == NULL) tide__store_relaxed(&record->use_word, 0);
   tide__mutex_unlock(&lane->lock);
   TIDE_REQUIRE(is_there, TIDE_ERR_HANDLE, "device_record: the block at %p was released meanwhile",
                block.address);
@@ -344,7 +397,12 @@ static tide__block* shelf_find_at_locked(const tide__request* request, uint64_t 
 
 static tide_status request_serve_at(tide__request* request, uint64_t address, tide_block* out) {
   TIDE_TRY(request_begin(request));
-  if (!tide__lane_lock_with_spares(request->device, request->lane)) return TIDE_ERR_NO_MEMORY;
+  (void)tide__racks_flush_lane(request->device, request->lane);
+  tide__tally* const tally = tide__tally_enter(request->device, request->lane);
+  if (!tide__lane_lock_with_spares(request->device, request->lane)) {
+    tide__tally_leave(request->device, tally);
+    return TIDE_ERR_NO_MEMORY;
+  }
   tide__block* block = shelf_find_at_locked(request, address);
   if (block != NULL && tide__load_relaxed(&request->pool->no_split) &&
       (block->address != address || block->bytes != request->rounded)) {
@@ -352,8 +410,9 @@ static tide_status request_serve_at(tide__request* request, uint64_t address, ti
   }
   if (block != NULL) block = tide__block_take_from_locked(block, address);
   const bool is_ready = block != NULL && block_is_ready_locked(request, block);
-  if (is_ready) (void)tide__block_commit_locked(request, block, block->bytes > request->rounded, out);
+  if (is_ready) (void)tide__block_commit_locked(request, block, block->bytes > request->rounded, tally, out);
   tide__mutex_unlock(&request->lane->lock);
+  tide__tally_leave(request->device, tally);
   bool is_found = block != NULL;
   if (is_found && !is_ready) TIDE_TRY(request_prepare(request, block, out, &is_found));
   TIDE_REQUIRE(is_found, TIDE_ERR_NO_MEMORY, "device_alloc_at: %#llx is not idle on this stream",

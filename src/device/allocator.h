@@ -9,6 +9,7 @@
 //       lane           the memory of one stream in a pool, with its lock
 //         shelf        the idle blocks of a lane, small or large ones
 //         segment      memory from the machine, cut into a chain of blocks
+//     racks            of each thread, with the policy `tide`: small blocks at hand, and what it counted
 //
 // Locks are ranked in base/lock.h. The gate is no lock: it is a turn that a thread takes to grow or shrink
 // the allocator, which takes calls of the machine. Requests that find cached memory, releases and records
@@ -19,7 +20,9 @@
 #include "base/arith.h"
 #include "base/error.h"
 #include "base/list.h"
+#include "core/askers.h"
 #include "core/bins.h"
+#include "core/front.h"
 #include "core/map.h"
 #include "core/tally.h"
 #include "tidemark/device.h"
@@ -32,12 +35,9 @@
 #define TIDE__MAX_REQUEST ((uint64_t)1 << 60)
 #define TIDE__MAX_SCOPES 64
 #define TIDE__MAX_OBSERVERS 32
-#define TIDE__STEP_ENTRIES 16   // entries that one step of a call makes at most
-#define TIDE__TALLY_CHANGES 64  // changes a lane keeps to itself
-
-// For the few variables of a thread that every call looks at: found without a function call. They are few
-// enough for the room that every thread has for libraries loaded later.
-#define TIDE__FAST_THREAD_LOCAL __attribute__((tls_model("initial-exec")))
+#define TIDE__STEP_ENTRIES 16                      // entries that one step of a call makes at most
+#define TIDE__TALLY_CHANGES 1024                   // changes a lane or a thread keeps to itself at most,
+#define TIDE__TALLY_BYTES_KEPT ((int64_t)4 << 20)  // and of large blocks of the policy `tide`, bytes
 
 struct tide__lane;
 struct tide__pool;
@@ -68,13 +68,22 @@ typedef struct tide__handle {
   struct tide__segment* home;
   bool is_mapped;        // at home; changes with the gate and the lock of the home's lane
   bool is_odd;           // not mapped at home, or used by other lanes than its own
+  bool is_settling;      // its own lane took it back, and does not wait for the others yet
   bool is_lent;          // other lanes than its own may still use it; under that lock, like
   uint64_t users;        // all lanes whose work may touch it, as bits: see order.c
   uint32_t view_places;  // mappings in views; touched with the gate, like the rest
+  bool is_shared;        // another process may have it: lent to nobody until it is wholly idle
   tide__block* first;    // as a survey found it: the block over its first byte,
   uint64_t prefix;       // and how much is idle at its beginning
   uint64_t suffix;       // and at its end
 } tide__handle;
+
+// Handles under a range of addresses, and how far behind the beginning of the first that begins.
+typedef struct tide__span {
+  tide__handle* const* handles;  // borrowed as long as the caller has the gate
+  size_t count;
+  uint64_t offset;
+} tide__span;
 
 // What a segment has that is the home of handles: addresses for more than the device has, filled from the low
 // end. The last block of its chain is UNMAPPED and takes in what will be made.
@@ -99,7 +108,8 @@ typedef struct tide__view {
   tide_event end;     // owned; of a retired one: it may be unmapped when this has passed
 } tide__view;
 
-// A range that the machine would not unmap when mapping it had failed half way: tried again later.
+// A range with all that is to be given back of it. What the machine would not unmap, because mapping it had
+// failed half way or when it was closed, is tried again later.
 typedef struct tide__stuck {
   struct tide__stuck* next;
   uint64_t address;
@@ -159,6 +169,33 @@ typedef struct tide__lane {
   struct tide__lane* next;       // in the pool, by rising stream; shared under the pools lock
   struct tide__lane* next_idle;  // among the lanes of pools that are gone
 } tide__lane;
+
+enum { TIDE__RACK_SHELVES = 64, TIDE__RACKS = 8 };
+#define TIDE__RACK_BYTES ((uint64_t)512 << 10)  // of the last shelf, and the largest request it serves
+
+// Small blocks of one lane that a thread has at hand, by size classes. [K1] bit n of `filled` is set iff
+// shelf n is not empty [K2] a block is in the last shelf whose class it can serve
+typedef struct tide__rack_shelf {
+  tide__block* head;  // by heap_next; the newest first
+  uint8_t count;
+  uint8_t limit;
+  uint8_t fill;  // how many were taken from the lane last: twice as many the next time
+} tide__rack_shelf;
+
+typedef struct tide__rack {
+  _Atomic(tide__lane*) lane;  // of the default pool; NULL: not in use; others only look whose it is
+  tide_stream stream;
+  uint64_t filled;
+  tide__rack_shelf shelves[TIDE__RACK_SHELVES];
+} tide__rack;
+
+// What a thread has for itself: its front of the allocator.
+typedef struct tide__racks {
+  tide__front front;
+  tide__rack* newest;  // one of them, borrowed
+  tide__tally tally;
+  tide__rack racks[TIDE__RACKS];
+} tide__racks;
 
 // A place in the table that finds a lane by its stream.
 typedef struct tide__lane_table {
@@ -237,16 +274,23 @@ typedef struct tide__observers {
 
 enum { TIDE__OBSERVE_OOM, TIDE__OBSERVE_TRACE, TIDE__OBSERVE_RECLAIM, TIDE__OBSERVE_KINDS };
 
-enum { TIDE__RECORDS_HISTORY = 1, TIDE__RECORDS_TRACE = 2 };  // bits of tide_device.recording
+// Bits of tide_device.detours.
+enum {
+  TIDE__RECORDS_HISTORY = 1,
+  TIDE__RECORDS_TRACE = 2,
+  TIDE__HAS_SCOPES = 4,
+  TIDE__IS_UNCACHED = 8,
+  TIDE__IS_AUDITED = 16,
+  TIDE__HAS_NO_RACKS = 32
+};
 
 // Memory of another process that is open here.
 typedef struct tide__import {
   struct tide__import* next;
   tide_share share;
   uint64_t base;
-  uint64_t bytes;     // of the reservation; of a raw one, as far as is known from what was imported of it
-  size_t part_bytes;  // of one part
-  tide_physical* handles;  // owned; NULL for a raw one
+  uint64_t bytes;      // of the reservation; of a raw one, as far as is known from what was imported of it
+  tide__stuck* parts;  // owned; what is to be given back in the end; NULL for a raw one
   uint32_t uses;
 } tide__import;
 
@@ -264,12 +308,13 @@ struct tide_device {
   _Atomic(tide__settings*) settings;
   tide__atomic_u64 limit;
   tide__atomic_u64 reserved_bytes;
-  tide__atomic_u32 scope_count;
   tide__atomic_u32 lane_drops;  // how often lanes were taken from a pool
-  tide__atomic_u32 recording;
+  bool has_racks;               // threads have racks, and count in them
+  tide__atomic_u32 detours;     // bits: what keeps calls from the short way
+  tide__atomic_u32 scope_count;
+  tide__fronts fronts;  // with racks
   tide__atomic_u32 history_level;
   tide__atomic_u32 history_skips;
-  tide__atomic_u32 is_uncached;
   tide__atomic_u64 next_ordinal;
   tide__slots blocks;
   tide__map map;
@@ -288,6 +333,7 @@ struct tide_device {
   uint32_t peers[TIDE_DEVICE_MAX];
   uint32_t peer_count;
   tide__import* imports;         // owned
+  struct tide__offers* offers;   // owned; NULL before the first
   tide__link homes;              // of the policy `tide`, for large blocks, by age
   uint64_t view_uses;            // stitches and uses of views so far
   uint64_t view_bytes;           // of addresses
@@ -297,6 +343,7 @@ struct tide_device {
   uint64_t first_ns;             // when time was looked at for the first time, and
   uint64_t stitch_ns;            // how much of it went into making views
   tide__stuck* stuck;            // owned
+  uint64_t flushed_at;           // small_served when all racks were emptied last
   tide_event order_event;        // owned; NULL until it is needed
 
   tide__mutex pools_lock;  // guards all below
@@ -307,6 +354,7 @@ struct tide_device {
   tide__pool* idle_pools;
   tide__scope scopes[TIDE__MAX_SCOPES];
   uint64_t next_scope;
+  tide__askers askers;  // of filters
   tide__observers observers[TIDE__OBSERVE_KINDS];
   tide_observer next_observer;
   tide_history_options history;
@@ -314,7 +362,8 @@ struct tide_device {
   tide__mutex totals_lock;  // guards the statistics
   tide_device_stats totals;
   tide_device_stats totals_at_reset;  // when the sums were last set to 0
-  uint64_t peak_active;               // like the peak of active_bytes, but nobody sets it back
+  uint64_t peak_large;                // like the peak of active_bytes of large blocks; nobody sets it back
+  uint64_t small_served;              // small requests so far, likewise
 };
 
 // When a call was made, by whom and with which note; all 0 when nothing is recorded.
@@ -388,6 +437,8 @@ uint64_t tide__thread_number(void);
 // captured?
 bool tide__is_capturing(tide_device* device, tide_stream stream);
 bool tide__has_scopes(tide_device* device);
+// Sets or clears a bit of `detours`.
+void tide__detour(tide_device* device, uint32_t bit, bool is_set);
 
 // --- lane.c: lanes, blocks in chains ------------------------------------------------------------------
 // The lane that the calling thread used last, and the allocator it belongs to: the record of a lane lives as
@@ -400,7 +451,7 @@ typedef struct tide__lane_memory {
   tide_stream stream;
   uint32_t drops;
 } tide__lane_memory;
-extern _Thread_local tide__lane_memory tide__last_lane TIDE__FAST_THREAD_LOCAL;
+extern _Thread_local tide__lane_memory tide__last_lane;
 // The lane of a stream in a pool, made if it is new.
 tide_status tide__lane_find(tide_device* device, tide__pool* pool, tide_stream stream, tide__lane** out);
 static inline tide_status tide__lane_get(tide_device* device, tide__pool* pool, tide_stream stream,
@@ -435,10 +486,18 @@ static inline void tide__lane_turn(tide_device* device, tide__lane* lane) {
     tide__lane_change(device, lane);
   }
 }
-// Adds what the lane counted to the totals: now, or when enough has come together.
-void tide__lane_settle_locked(tide_device* device, tide__lane* lane);
-static inline void tide__lane_count_locked(tide_device* device, tide__lane* lane) {
-  if (++lane->tally.changes >= TIDE__TALLY_CHANGES) tide__lane_settle_locked(device, lane);
+// Adds what was counted to the totals: now, or when enough has come together.
+void tide__tally_settle(tide_device* device, tide__tally* tally);
+static inline void tide__tally_count(tide_device* device, tide__tally* tally) {
+  if (++tally->changes >= TIDE__TALLY_CHANGES) tide__tally_settle(device, tally);
+}
+// Where the calling thread counts what it does in a lane, before that is locked: the lane's own tally, or
+// that of its racks, which it is inside of until it leaves them.
+static inline tide__tally* tide__tally_enter(tide_device* device, tide__lane* lane) {
+  return device->has_racks ? &((tide__racks*)tide__fronts_enter(&device->fronts))->tally : &lane->tally;
+}
+static inline void tide__tally_leave(tide_device* device, tide__tally* tally) {
+  if (device->has_racks) tide__fronts_leave(TIDE_OWNER(tally, tide__racks, tally));
 }
 
 static inline tide__shelf* tide__block_shelf(const tide__block* block) {
@@ -449,6 +508,12 @@ static inline bool tide__block_is_whole(const tide__block* block) {
 }
 static inline int tide__block_kind(const tide__block* block) {
   return block->is_small ? TIDE_STAT_SMALL : TIDE_STAT_LARGE;
+}
+// What an active block counts for: its bytes, but of a small home what was asked for, because a block there
+// may be larger than its request.
+static inline uint64_t tide__block_counted_bytes(const tide__block* block) {
+  if (!block->is_small || block->segment == NULL || block->segment->home == NULL) return block->bytes;
+  return tide__round_up(tide__load_relaxed(&block->requested_bytes), TIDE__GRAIN);
 }
 // Puts a block among the idle ones; `restamps`: its age begins now.
 static inline void tide__shelf_put_locked(tide__block* block, bool restamps) {
@@ -482,15 +547,43 @@ tide__block* tide__block_take_from_locked(tide__block* block, uint64_t address);
 // Hands a BUSY block out for a request, cutting off what it does not need if `splits`; returns its record.
 // Without `out` it is only counted as handed out, and nobody can find it.
 tide__block* tide__block_commit_locked(const tide__request* request, tide__block* block, bool splits,
-                                       tide_block* out);
+                                       tide__tally* tally, tide_block* out);
 // Makes a block idle whose wait is over.
-void tide__block_wait_end_locked(tide_device* device, tide__block* block, const tide__moment* moment);
+void tide__block_wait_end_locked(tide_device* device, tide__block* block, const tide__moment* moment,
+                                 tide__tally* tally);
 // Gives the lock of a lane back in which blocks were ended: pieces of other lanes go home.
 void tide__lane_unlock_ended(tide_device* device, tide__lane* lane) TIDE_RELEASES(&lane->lock);
 // Puts a BUSY block that was never handed out back.
 void tide__block_return_locked(tide__block* block, bool restamps);
 // Takes a block back whose handle was ended; true if it must wait for other streams: see timeline.c.
-bool tide__block_end_locked(tide_device* device, tide__block* block, const tide__moment* moment);
+bool tide__block_end_locked(tide_device* device, tide__block* block, const tide__moment* moment,
+                            tide__tally* tally);
+// Keeps an entry about a block that is released.
+void tide__block_record_free(tide_device* device, tide_action action, const tide__block* block,
+                             const tide__moment* moment);
+
+// --- rack.c: small blocks at hand -------------------------------------------------------------------
+tide_status tide__racks_init(tide_device* device);
+// May a request be served from racks?
+static inline bool tide__racks_serve(const tide__request* request) {
+  return request->device->has_racks && request->shelf == TIDE__SMALL &&
+         request->pool == &request->device->default_pool && !request->is_capturing;
+}
+// Serves such a request, filling a rack from the lane. *out_found is false if that has no memory.
+tide_status tide__racks_search(tide__request* request, tide_block* out, bool* out_found);
+// Takes a racked block back whose handle was ended.
+void tide__racks_release_slow(tide_device* device, tide__block* block);
+// Puts all blocks that threads have at hand back into their lanes, or those of one lane; false: there were
+// none.
+void tide__racks_flush(tide_device* device);
+bool tide__racks_flush_lane(tide_device* device, const tide__lane* lane);
+// The same, and cuts off what blocks of the lane have beyond their requests.
+void tide__racks_squeeze(tide_device* device, tide__lane* lane);
+// Adds what the calling thread counted to the totals, or what all did.
+void tide__racks_settle_own(tide_device* device);
+void tide__racks_settle(tide_device* device);
+// How many blocks threads have at hand.
+uint64_t tide__racks_count(tide_device* device);
 
 // --- segment.c: segments of raw memory ---------------------------------------------------------------
 // Makes a segment for a request; its one block is BUSY. TIDE_ERR_NO_MEMORY when the device is full.
@@ -522,6 +615,8 @@ void tide__expand_destroy(tide_device* device, tide__segment* segment);
 // Makes room for the records of `count` more; gives one back; tries all again.
 tide_status tide__orphans_reserve(tide_device* device, size_t count);
 void tide__physical_give(tide_device* device, tide_physical handle);
+// Makes one; if there is no memory for it, those that are kept go first.
+tide_status tide__physical_new(tide_device* device, uint64_t bytes, tide_physical* out);
 void tide__expand_free_orphans(tide_device* device);
 // Lets the device and its peers use a mapped range.
 tide_status tide__access_give(tide_device* device, uint64_t address, uint64_t bytes);
@@ -534,6 +629,7 @@ uint64_t tide__reserve_wanted(const tide_device* device, const tide_reserve* res
 typedef struct tide__growth {
   uint64_t handle_bytes;
   uint64_t slack_left;
+  uint64_t idle_left;  // the same for a small program, before a view is used
   uint64_t limit_left;
   uint64_t captured;  // lanes that cannot be waited for, as bits
 } tide__growth;
@@ -563,6 +659,8 @@ void tide__stuck_add(tide_device* device, tide__stuck* stuck);
 void tide__stuck_free(tide_device* device, tide__stuck* stuck);
 // Leaves the memory of new handles to what is stuck.
 void tide__stuck_keep(tide__stuck* stuck, tide__handle** handles, size_t count);
+// Gives all of it back that the machine takes; the rest is tried again. It is not the caller's any more.
+void tide__stuck_end(tide_device* device, tide__stuck* stuck);
 void tide__stuck_retry(tide_device* device);
 // Makes room for the records of `count` more handles in a home, and adds them, from an address on.
 tide_status tide__home_make_room(tide_device* device, tide__segment* segment, size_t count);
@@ -574,11 +672,16 @@ void tide__home_tell_growth(const tide__request* request, uint64_t address, uint
 bool tide__home_is_ready_locked(const tide__block* block, uint64_t bytes);
 // Sees to that for a BUSY block; not *out_ready if a lane of `captured` may still use it.
 tide_status tide__home_prepare(tide_device* device, tide__block* block, uint64_t captured, bool* out_ready);
-// Makes a lane the only user of a handle; returns those before, which it must wait for.
+// Makes a lane the only user of a handle; returns those before, which it must wait for. Until that is
+// settled, requests of the same lane, also by other threads, get no part of the handle without the gate.
 uint64_t tide__handle_take_locked(tide__handle* handle, const tide__lane* lane);
+// The lane of a home waits for whoever used a range before, or they are users again.
+void tide__home_settle_locked(tide__home* home, uint64_t address, uint64_t bytes);
 // Adds users to all handles under a range of a home; `is_lent`: others than the home's own lane.
 void tide__home_add_users_locked(tide__home* home, uint64_t address, uint64_t bytes, uint64_t users,
                                  bool is_lent);
+// The handles under a range that has memory.
+tide__span tide__home_span(const tide__home* home, uint64_t address, uint64_t bytes);
 // Finds out what is idle at the ends of each handle; all lanes of the pool are locked.
 void tide__home_survey_locked(tide__segment* segment);
 // Gives back the handles of a pool that are wholly idle, or of one kind of block only.
@@ -595,6 +698,13 @@ tide_status tide__view_make(const tide__request* request, const tide__growth* gr
 void tide__view_block_end_locked(tide_device* device, tide__block* block, const tide__moment* moment);
 // Gives pieces back to their homes, a list by heap_next; they may be used by work of `users`.
 void tide__pieces_give(tide_device* device, tide__block* pieces, uint64_t users);
+// The handles under a block in a view, from an offset there.
+tide__span tide__view_span(const tide__view* view, uint64_t offset, uint64_t bytes);
+
+// --- view_end.c: views that go ------------------------------------------------------------------------
+void tide__view_free(tide_device* device, tide__view* view);
+// After a stitch that mapped so many handles: if there are too many views, those not used for longest go.
+void tide__views_keep_few(tide_device* device, tide__pool* pool, size_t mapped);
 // Takes a handle out of all views of its pool.
 tide_status tide__views_drop_handle(tide_device* device, tide__handle* handle);
 // Gives all views back that no block is in.
@@ -684,10 +794,8 @@ void tide__totals_oversize(tide_device* device, bool is_rise);
 
 // --- history.c ---------------------------------------------------------------------------------------
 static inline bool tide__is_recording(tide_device* device) {
-  return tide__load_relaxed(&device->recording) != 0;
+  return (tide__load_relaxed(&device->detours) & (TIDE__RECORDS_HISTORY | TIDE__RECORDS_TRACE)) != 0;
 }
-void tide__recording_set_locked(tide_device* device, uint32_t bit, bool is_on)
-    TIDE_REQUIRES(&device->pools_lock);
 // The clock, the stack if the history's level is at least `level` (0: no stack), and the note of the calling
 // thread; before any lock.
 tide__moment tide__moment_now(tide_device* device, uint32_t level);
@@ -701,7 +809,7 @@ void tide__history_make_room(tide_device* device, size_t entries);
 // Calls the observers of the entries this thread made; with neither a lock nor the gate. What nobody hears
 // any more is forgotten.
 void tide__history_tell_all(tide_device* device);
-extern _Thread_local size_t tide__untold_count TIDE__FAST_THREAD_LOCAL;
+extern _Thread_local size_t tide__untold_count;
 static inline void tide__history_tell(tide_device* device) {
   if (tide__untold_count != 0) tide__history_tell_all(device);
 }
@@ -714,6 +822,9 @@ void tide__observers_trace(tide_device* device, const tide_trace_entry* entry);
 
 // --- share.c -----------------------------------------------------------------------------------------
 void tide__imports_close(tide_device* device);
+
+// --- offer.c -----------------------------------------------------------------------------------------
+void tide__offers_close(tide_device* device);
 
 // --- oom.c -------------------------------------------------------------------------------------------
 // Forgets the steps of the thread's last request that was hard to serve.

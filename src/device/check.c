@@ -22,6 +22,7 @@ typedef struct findings {
   int64_t segment[3];
   int64_t reserved_bytes[3];
   uint64_t pending;
+  uint64_t racked;  // idle blocks that threads have at hand
   int64_t pool_bytes;
 } findings;
 
@@ -64,9 +65,10 @@ static int block_check_map(findings* f, const tide__block* block) {
   uint32_t index = 0;
   const bool is_mapped = tide__map_find(&f->device->map, block->address, &index) &&
                          tide__slots_at(&f->device->blocks, index) == block;
-  const bool is_allocated = block->state == TIDE__BLOCK_ALLOCATED;
-  CHECK(is_mapped == is_allocated, 2, "the block at %#llx is %s in the map",
-        (unsigned long long)block->address, is_mapped ? "wrongly" : "not");
+  const bool is_allocated = tide__block_is_handed_out(block);
+  CHECK(is_mapped == (is_allocated || block->state == TIDE__BLOCK_RACKED), 2,
+        "the block at %#llx is %s in the map", (unsigned long long)block->address,
+        is_mapped ? "wrongly" : "not");
   const bool has_handle = tide__slots_handle(&f->device->blocks, block) != 0;
   CHECK(has_handle == is_allocated, 2, "the block at %#llx has %s handle", (unsigned long long)block->address,
         has_handle ? "a" : "no");
@@ -144,13 +146,19 @@ static void block_count(findings* f, const tide__segment* segment, const tide__b
     findings_add(f->inactive_split_bytes, kind, block->bytes);
   }
   if (is_free) return;
+  const bool is_allocated = tide__block_is_handed_out(block);
+  if (block->state == TIDE__BLOCK_RACKED && !is_allocated) {
+    f->racked++;
+    return;
+  }
+  const uint64_t counted = tide__block_counted_bytes(block);
   findings_add(f->active, kind, 1);
-  findings_add(f->active_bytes, kind, block->bytes);
-  findings_add(f->requested_bytes, kind, block->requested_bytes);
+  findings_add(f->active_bytes, kind, counted);
+  findings_add(f->requested_bytes, kind, tide__load_relaxed(&block->requested_bytes));
   if (block->state == TIDE__BLOCK_PENDING) f->pending++;
-  if (block->state != TIDE__BLOCK_ALLOCATED) return;
+  if (!is_allocated) return;
   findings_add(f->allocation, kind, 1);
-  findings_add(f->allocated_bytes, kind, block->bytes);
+  findings_add(f->allocated_bytes, kind, counted);
 }
 
 static int segment_check(findings* f, const tide__segment* segment) {
@@ -259,6 +267,8 @@ static int stats_check(const findings* f, const tide_device_stats* stats) {
   CHECK((uint64_t)f->reserved_bytes[0] == tide__load_relaxed(&f->device->reserved_bytes), 5,
         "%lld bytes are reserved, counted %llu", (long long)f->reserved_bytes[0],
         (unsigned long long)tide__load_relaxed(&f->device->reserved_bytes));
+  CHECK(f->racked == tide__racks_count(f->device), 2,
+        "%llu idle blocks are racked, not all of them in a rack", (unsigned long long)f->racked);
   CHECK(f->pending == tide__load_relaxed(&f->device->timeline.waiting), 10, "%llu blocks wait, counted %llu",
         (unsigned long long)f->pending, (unsigned long long)tide__load_relaxed(&f->device->timeline.waiting));
   return 0;

@@ -217,6 +217,7 @@ static tide_status saved_check(tide_device* device, tide__pool* pool, const tide
 // Takes back what is handed out of a lane.
 static void lane_take_back(tide_device* device, tide__lane* lane, const tide__moment* moment,
                            tide_restore_delta* delta) {
+  tide__tally* const tally = tide__tally_enter(device, lane);
   tide__mutex_lock(&lane->lock);
   TIDE_LIST_EACH(it, &lane->segments) {
     const tide__segment* const segment = TIDE_OWNER(it, tide__segment, link);
@@ -224,10 +225,12 @@ static void lane_take_back(tide_device* device, tide__lane* lane, const tide__mo
       if (block->state != TIDE__BLOCK_ALLOCATED) continue;
       if (!tide__slots_retire(block)) continue;  // its user releases it just now
       delta->released[delta->released_count++] = tide__pointer(block->address);
-      (void)tide__block_end_locked(device, block, moment);  // the record stays, and takes its neighbours in
+      // The record stays, and takes its neighbours in.
+      (void)tide__block_end_locked(device, block, moment, tally);
     }
   }
   tide__mutex_unlock(&lane->lock);
+  tide__tally_leave(device, tally);
 }
 
 // The idle block around an address, at `block` or behind it, taken out from there on.
@@ -241,6 +244,7 @@ static tide__block* idle_take_at_locked(tide__block* block, uint64_t address) {
 // counts go. There are spares enough: see saved_check().
 static void saved_hand_out(tide__request* request, const tide_checkpoint* c, const saved_segment* saved,
                            tide__block** records, tide_restore_delta* delta) {
+  tide__tally* const tally = tide__tally_enter(request->device, request->lane);
   tide__mutex_lock(&request->lane->lock);
   const tide__segment* const segment = saved_find_locked(request->lane, saved);
   for (size_t i = 0; i < saved->count; i++) {
@@ -249,20 +253,23 @@ static void saved_hand_out(tide__request* request, const tide_checkpoint* c, con
     request->bytes = request->rounded = want->bytes;
     tide__block* const block =
         idle_take_at_locked(i > 0 ? records[i - 1]->next : segment->head, want->address);
-    records[i] = tide__block_commit_locked(request, block, block->bytes > want->bytes, out);
+    records[i] = tide__block_commit_locked(request, block, block->bytes > want->bytes, tally, out);
   }
   tide__mutex_unlock(&request->lane->lock);
+  tide__tally_leave(request->device, tally);
 }
 
 // Takes those back again that were idle in the checkpoint.
 static void saved_end_idle(tide__request* request, const tide_checkpoint* c, const saved_segment* saved,
                            tide__block** records) {
+  tide__tally* const tally = tide__tally_enter(request->device, request->lane);
   tide__mutex_lock(&request->lane->lock);
   for (size_t i = 0; i < saved->count; i++) {
     if (c->blocks[saved->first + i].is_allocated) continue;
-    (void)tide__block_end_locked(request->device, records[i], &request->moment);
+    (void)tide__block_end_locked(request->device, records[i], &request->moment, tally);
   }
   tide__mutex_unlock(&request->lane->lock);
+  tide__tally_leave(request->device, tally);
 }
 
 static tide_status saved_restore(tide_device* device, tide__pool* pool, const tide_checkpoint* c,
@@ -370,7 +377,7 @@ static bool lane_is_within_locked(const tide__lane* lane, const uint64_t* sorted
   TIDE_LIST_EACH(it, (tide__link*)(uintptr_t)&lane->segments) {
     const tide__block* block = TIDE_OWNER(it, tide__segment, link)->head;
     for (; block != NULL; block = block->next) {
-      if (block->state != TIDE__BLOCK_ALLOCATED) continue;
+      if (!tide__block_is_handed_out(block)) continue;
       (*found)++;
       if (bsearch(&block->address, sorted, count, sizeof *sorted, address_compare) == NULL) return false;
     }

@@ -62,6 +62,11 @@ uint64_t tide__thread_number(void) {
   return number;
 }
 
+void tide__detour(tide_device* device, uint32_t bit, bool is_set) {
+  if (is_set) (void)atomic_fetch_or(&device->detours, bit);
+  else (void)atomic_fetch_and(&device->detours, ~bit);
+}
+
 bool tide__has_scopes(tide_device* device) { return tide__load_relaxed(&device->scope_count) != 0; }
 
 bool tide__is_capturing(tide_device* device, tide_stream stream) {
@@ -105,6 +110,7 @@ static tide_status settings_publish(tide_device* device, const tide_device_optio
   settings->options = *options;
   tide__mutex_lock(&device->pools_lock);
   settings->older = tide__load_relaxed(&device->settings);
+  tide__detour(device, TIDE__IS_AUDITED, options->has_audits);
   tide__store_release(&device->settings, settings);  // pairs with tide__device_options
   tide__mutex_unlock(&device->pools_lock);
   return TIDE_OK;
@@ -161,11 +167,11 @@ uint64_t tide_device_limit(tide_device* device) {
 }
 
 void tide_device_set_caching(tide_device* device, bool is_on) {
-  if (device != NULL) tide__store_relaxed(&device->is_uncached, !is_on);
+  if (device != NULL) tide__detour(device, TIDE__IS_UNCACHED, !is_on);
 }
 
 bool tide_device_is_caching(const tide_device* device) {
-  return device != NULL && !tide__load_relaxed(&device->is_uncached);
+  return device != NULL && (tide__load_relaxed(&device->detours) & TIDE__IS_UNCACHED) == 0;
 }
 
 tide_machine* tide_device_machine(const tide_device* device) {
@@ -195,10 +201,12 @@ static void device_init(tide_device* device) {
   tide__mutex_init(&device->gate_lock, TIDE__RANK_GATE);
   tide__signal_init(&device->gate_open);
   tide__mutex_init(&device->pools_lock, TIDE__RANK_POOLS);
+  tide__askers_init(&device->askers);
   tide__mutex_init(&device->totals_lock, TIDE__RANK_TOTALS);
   tide__pool_init(&device->default_pool, TIDE_POOL_DEFAULT);
   tide__list_init(&device->homes);
   device->next_pool = 1;
+  tide__store_relaxed(&device->detours, TIDE__HAS_NO_RACKS);
   device->totals.size = sizeof device->totals;
 }
 
@@ -227,6 +235,7 @@ static void device_fini(tide_device* device) {
     tide__heap_release(heap, pool, 1, sizeof *pool);
   }
   tide__heap_release(heap, device->orphans, device->orphan_capacity, sizeof *device->orphans);
+  if (device->has_racks) tide__fronts_fini(&device->fronts);
   settings_free(device);
   tide_intern_free(device->names);
   tide__ring_fini(&device->ring);
@@ -234,6 +243,7 @@ static void device_fini(tide_device* device) {
   tide__slots_fini(&device->blocks);
   tide__signal_fini(&device->gate_open);
   tide__mutex_fini(&device->gate_lock);
+  tide__askers_fini(&device->askers);
   tide__mutex_fini(&device->pools_lock);
   tide__mutex_fini(&device->totals_lock);
   tide__heap_release(heap, device, 1, sizeof *device);
@@ -256,6 +266,7 @@ tide_status tide_device_new(tide_machine* machine, int index, const tide_device_
   tide_status status = device_learn(device, options);
   if (status == TIDE_OK) status = tide_intern_new(heap, &device->names);
   if (status == TIDE_OK) status = settings_publish(device, options);
+  if (status == TIDE_OK && options->policy == TIDE_POLICY_TIDE) status = tide__racks_init(device);
   if (status != TIDE_OK) {
     device_fini(device);
     return status;
@@ -338,6 +349,7 @@ void tide_device_free(tide_device* device) {
   const tide_error before = *tide_last_error();
   registry_remove(device);
   tide__ignore(tide_machine_device_synchronize(device->machine, device->index));
+  tide__offers_close(device);
   uncached_destroy(device);
   tide__imports_close(device);
   pool_destroy(device, &device->default_pool);

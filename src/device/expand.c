@@ -34,6 +34,15 @@ void tide__expand_free_orphans(tide_device* device) {
   for (size_t i = 0; i < count; i++) tide__physical_give(device, device->orphans[i]);
 }
 
+// In a capture nothing idle is given back, but what the machine would not take before does not count as such.
+tide_status tide__physical_new(tide_device* device, uint64_t bytes, tide_physical* out) {
+  const uint32_t flags = device->has_physical_sharing ? TIDE_PHYSICAL_SHAREABLE : 0;
+  const tide_status status = tide_machine_physical_new(device->machine, device->index, bytes, flags, out);
+  if (status != TIDE_ERR_NO_MEMORY || device->orphan_count == 0) return status;
+  tide__expand_free_orphans(device);
+  return tide_machine_physical_new(device->machine, device->index, bytes, flags, out);
+}
+
 // Unmaps and frees the handles `first` to `end` - 1, which are all mapped. If the machine refuses to unmap
 // them they stay: stuck handles, which the next growth over them uses, and which go with their segment at the
 // latest.
@@ -61,11 +70,10 @@ tide_status tide__access_give(tide_device* device, uint64_t address, uint64_t by
 
 // Makes memory for one handle and maps it, unless it is there already, stuck.
 static tide_status handle_map(tide_device* device, tide__segment* segment, size_t index) {
-  const uint32_t flags = device->has_physical_sharing ? TIDE_PHYSICAL_SHAREABLE : 0;
   void* const address = tide__pointer(segment->address + index * segment->handle_bytes);
   tide_physical handle = NULL;
   if (segment->handles[index] != NULL) return TIDE_OK;
-  TIDE_TRY(tide_machine_physical_new(device->machine, device->index, segment->handle_bytes, flags, &handle));
+  TIDE_TRY(tide__physical_new(device, segment->handle_bytes, &handle));
   const tide_status status = tide_machine_map(device->machine, address, handle);
   if (status == TIDE_OK) segment->handles[index] = handle;
   if (status != TIDE_OK) tide__physical_give(device, handle);

@@ -137,7 +137,7 @@ static void journal_free(void* value) {
 static void journal_key_make(void) { (void)pthread_key_create(&journal_key, journal_free); }
 
 void tide__history_make_room(tide_device* device, size_t entries) {
-  if ((tide__load_relaxed(&device->recording) & TIDE__RECORDS_TRACE) == 0) return;
+  if ((tide__load_relaxed(&device->detours) & TIDE__RECORDS_TRACE) == 0) return;
   if (journal.capacity - journal.count >= entries) return;
   (void)pthread_once(&journal_once, journal_key_make);
   if (tide__heap_grow(&tide__system_heap, (void**)&journal.entries, &journal.capacity,
@@ -178,7 +178,7 @@ tide__moment tide__moment_now(tide_device* device, uint32_t level) {
 
 void tide__history_add(tide_device* device, tide_action action, const tide__moment* moment, uint32_t stack,
                        const tide__lane* lane, uint64_t address, uint64_t bytes) {
-  const uint32_t recording = tide__load_relaxed(&device->recording);
+  const uint32_t recording = tide__load_relaxed(&device->detours);
   const bool shows_stack = tide__load_relaxed(&device->history_level) >= TIDE_HISTORY_ALLOC;
   const tide_trace_entry entry = {
     .time_ns = moment->time_ns,
@@ -232,11 +232,6 @@ tide_status tide_device_annotate(tide_device* device, const char* text) {
 // ---------------------------------------------------------------------------------------------------
 // Switching on and off, and looking
 
-void tide__recording_set_locked(tide_device* device, uint32_t bit, bool is_on) {
-  const uint32_t now = tide__load_relaxed(&device->recording);
-  tide__store_seq(&device->recording, is_on ? now | bit : now & ~bit);
-}
-
 tide_status tide_device_history(tide_device* device, const tide_history_options* options) {
   TIDE_REQUIRE(device != NULL && options != NULL, TIDE_ERR_ARGUMENT, "device_history: no device or options");
   TIDE_REQUIRE(options->size == sizeof *options && options->level <= TIDE_HISTORY_ALL, TIDE_ERR_ARGUMENT,
@@ -250,14 +245,14 @@ tide_status tide_device_history(tide_device* device, const tide_history_options*
   device->history = *options;
   tide__store_relaxed(&device->history_skips, options->skips);
   tide__store_relaxed(&device->history_level, options->is_on ? options->level : TIDE_HISTORY_NEVER);
-  tide__recording_set_locked(device, TIDE__RECORDS_HISTORY, options->is_on);
+  tide__detour(device, TIDE__RECORDS_HISTORY, options->is_on);
   tide__mutex_unlock(&device->pools_lock);
   if (!options->is_on) TIDE_TRY(tide__ring_resize(&device->ring, 0));
   return TIDE_OK;
 }
 
 bool tide_device_has_history(const tide_device* device) {
-  return device != NULL && (tide__load_relaxed(&device->recording) & TIDE__RECORDS_HISTORY) != 0;
+  return device != NULL && (tide__load_relaxed(&device->detours) & TIDE__RECORDS_HISTORY) != 0;
 }
 
 tide_intern* tide_device_names(tide_device* device) { return device->names; }

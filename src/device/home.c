@@ -32,7 +32,7 @@ static size_t handle_index_at(const tide__home* home, uint64_t address) {
 
 static void handle_note_locked(tide__handle* handle) {
   tide__home* const home = handle->home->home;
-  const bool is_odd = !handle->is_mapped || handle->is_lent;
+  const bool is_odd = !handle->is_mapped || handle->is_lent || handle->is_settling;
   if (is_odd && !handle->is_odd) home->odd_count++;
   if (!is_odd && handle->is_odd) home->odd_count--;
   handle->is_odd = is_odd;
@@ -40,8 +40,10 @@ static void handle_note_locked(tide__handle* handle) {
 
 uint64_t tide__handle_take_locked(tide__handle* handle, const tide__lane* lane) {
   const uint64_t users = handle->users;
+  const bool is_own = lane == handle->home->lane;
   handle->users = tide__lane_bit(lane);
-  handle->is_lent = lane != handle->home->lane;
+  handle->is_settling = is_own && (handle->is_lent || handle->is_settling);
+  handle->is_lent = !is_own;
   handle_note_locked(handle);
   return users;
 }
@@ -54,6 +56,23 @@ void tide__home_add_users_locked(tide__home* home, uint64_t address, uint64_t by
     home->handles[i]->is_lent |= is_lent;
     handle_note_locked(home->handles[i]);
   }
+}
+
+void tide__home_settle_locked(tide__home* home, uint64_t address, uint64_t bytes) {
+  for (size_t i = handle_index_at(home, address);
+       i < home->count && home->handles[i]->address < address + bytes; i++) {
+    home->handles[i]->is_settling = false;
+    handle_note_locked(home->handles[i]);
+  }
+}
+
+tide__span tide__home_span(const tide__home* home, uint64_t address, uint64_t bytes) {
+  const size_t first = handle_index_at(home, address);
+  tide__span span = { &home->handles[first], 0, address - home->handles[first]->address };
+  while (first + span.count < home->count && span.handles[span.count]->address < address + bytes) {
+    span.count++;
+  }
+  return span;
 }
 
 bool tide__home_is_ready_locked(const tide__block* block, uint64_t bytes) {
@@ -98,12 +117,11 @@ void tide__handles_free(tide_device* device, tide__handle** handles, size_t coun
 }
 
 static tide_status handle_make(tide_device* device, uint64_t bytes, tide__handle** out) {
-  const uint32_t flags = device->has_physical_sharing ? TIDE_PHYSICAL_SHAREABLE : 0;
   tide__handle* const handle = tide__heap_alloc(device->heap, 1, sizeof *handle);
   TIDE_REQUIRE(handle != NULL, TIDE_ERR_NO_MEMORY, "no memory for the record of a handle");
   *out = handle;
   handle->bytes = bytes;
-  return tide_machine_physical_new(device->machine, device->index, bytes, flags, &handle->physical);
+  return tide__physical_new(device, bytes, &handle->physical);
 }
 
 tide_status tide__handles_make(tide_device* device, uint64_t bytes, uint64_t handle_bytes,
@@ -297,19 +315,22 @@ static bool stuck_try(tide_device* device, tide__stuck* stuck) {
          tide_machine_address_release(device->machine, address, stuck->range_bytes) == TIDE_OK;
 }
 
+void tide__stuck_end(tide_device* device, tide__stuck* stuck) {
+  const tide_error before = *tide_last_error();
+  const bool is_done = tide__orphans_reserve(device, stuck->count) == TIDE_OK && stuck_try(device, stuck);
+  if (is_done) tide__stuck_free(device, stuck);
+  else tide__stuck_add(device, stuck);
+  tide__error_restore(&before);
+}
+
 void tide__stuck_retry(tide_device* device) {
   tide__stuck* list = device->stuck;
-  if (list == NULL) return;
-  const tide_error before = *tide_last_error();
   device->stuck = NULL;
   while (list != NULL) {
     tide__stuck* const stuck = list;
     list = stuck->next;
-    const bool is_done = tide__orphans_reserve(device, stuck->count) == TIDE_OK && stuck_try(device, stuck);
-    if (is_done) tide__stuck_free(device, stuck);
-    else tide__stuck_add(device, stuck);
+    tide__stuck_end(device, stuck);
   }
-  tide__error_restore(&before);
 }
 
 // Is a range free of what could not be unmapped? It is tried again first.
@@ -515,9 +536,11 @@ tide_status tide__home_prepare(tide_device* device, tide__block* block, uint64_t
   TIDE_TRY(block_map_at_home(device, block));
   const uint64_t users = block_take_users(block);
   const tide_status status = tide__order_wait(device, lane, users);
-  if (status == TIDE_OK) return TIDE_OK;
   tide__mutex_lock(&lane->lock);
-  tide__home_add_users_locked(segment->home, block->address, block->bytes, users, true);
+  if (status != TIDE_OK) {
+    tide__home_add_users_locked(segment->home, block->address, block->bytes, users, true);
+  }
+  tide__home_settle_locked(segment->home, block->address, block->bytes);
   tide__mutex_unlock(&lane->lock);
   return status;
 }

@@ -63,7 +63,9 @@ static tide__lane* lane_new(tide_device* device) {
   if (lane != NULL) return lane;
   lane = tide__heap_alloc(device->heap, 1, sizeof *lane);
   if (lane == NULL) return NULL;
-  if (!tide__bins_init(&lane->shelves[TIDE__SMALL].bins, device->heap, true)) {
+  if (!tide__bins_init(&lane->shelves[TIDE__SMALL].bins, device->heap, true) ||
+      !tide__bins_init(&lane->shelves[TIDE__LARGE].bins, device->heap, device->has_racks)) {
+    tide__bins_fini(&lane->shelves[TIDE__SMALL].bins, device->heap);
     tide__heap_release(device->heap, lane, 1, sizeof *lane);
     return NULL;
   }
@@ -85,7 +87,7 @@ void tide__lane_fini(tide_device* device, tide__lane* lane) {
     lane->spare_uses = use->next;
     tide__heap_release(device->heap, use, 1, sizeof *use);
   }
-  tide__bins_fini(&lane->shelves[TIDE__SMALL].bins, device->heap);
+  for (int i = 0; i < 2; i++) tide__bins_fini(&lane->shelves[i].bins, device->heap);
   tide__mutex_fini(&lane->lock);
   tide__heap_release(device->heap, lane, 1, sizeof *lane);
 }
@@ -174,7 +176,7 @@ void tide__lane_change(tide_device* device, tide__lane* lane) {
   tide__lane_memory* const last = &last_lanes[device->id % 64];
   if (last->uid == device->uid && last->lane != NULL && last->lane != lane) {
     tide__mutex_lock(&last->lane->lock);
-    tide__lane_settle_locked(device, last->lane);
+    tide__tally_settle(device, &last->lane->tally);
     tide__mutex_unlock(&last->lane->lock);
   }
   *last = tide__last_lane = (tide__lane_memory){ .uid = device->uid,
@@ -184,8 +186,8 @@ void tide__lane_change(tide_device* device, tide__lane* lane) {
                                                  .drops = tide__load_relaxed(&device->lane_drops) };
 }
 
-void tide__lane_settle_locked(tide_device* device, tide__lane* lane) {
-  if (lane->tally.changes != 0) tide__totals_add(device, &lane->tally);
+void tide__tally_settle(tide_device* device, tide__tally* tally) {
+  if (tally->changes != 0) tide__totals_add(device, tally);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -285,8 +287,8 @@ static tide__block* block_beside(tide__lane* lane, const tide__block* block, uin
   made->lane = lane;
   made->is_small = block->is_small;
   made->state = TIDE__BLOCK_BUSY;
-  made->requested_bytes = 0;
-  made->stack = 0;
+  tide__store_relaxed(&made->requested_bytes, 0);
+  tide__store_relaxed(&made->stack, 0);
   made->uses = NULL;
   made->pieces = NULL;
   return made;
@@ -354,6 +356,7 @@ void tide__block_merge_locked(tide__lane* lane, tide__block* block, uint8_t stat
 static inline void count_split(tide__tally* tally, bool is_small, int64_t count, int64_t bytes) {
   tide__tally_move(tally, is_small, TIDE__TALLY_SPLITS, count);
   tide__tally_move(tally, is_small, TIDE__TALLY_SPLIT_BYTES, bytes);
+  tally->changes++;
 }
 
 // Keeps the front of a block for the request and puts the rest back; returns the front.
@@ -391,8 +394,16 @@ tide__block* tide__block_take_from_locked(tide__block* block, uint64_t address) 
   return block;
 }
 
+// What is active decides about growth: of large blocks no thread keeps much to itself.
+static inline void tally_settle_large(tide_device* device, tide__tally* tally) {
+  const int64_t bytes = tally->sides[TIDE__LARGE].sum[TIDE__TALLY_BYTES];
+  if (device->has_racks && (bytes > TIDE__TALLY_BYTES_KEPT || bytes < -TIDE__TALLY_BYTES_KEPT)) {
+    tide__tally_settle(device, tally);
+  }
+}
+
 tide__block* tide__block_commit_locked(const tide__request* request, tide__block* block, bool splits,
-                                       tide_block* out) {
+                                       tide__tally* tally, tide_block* out) {
   tide_device* const device = request->device;
   tide__lane* const lane = block->segment->lane;
   if (splits) {
@@ -401,16 +412,17 @@ tide__block* tide__block_commit_locked(const tide__request* request, tide__block
     count_split(&lane->tally, block->is_small, -1, -(int64_t)block->bytes);
   }
   block->state = TIDE__BLOCK_ALLOCATED;
-  block->requested_bytes = request->bytes;
-  block->stack = request->moment.stack;
-  tide__tally_rise(&lane->tally, block->is_small, TIDE__TALLY_BLOCKS, 1);
-  tide__tally_rise(&lane->tally, block->is_small, TIDE__TALLY_BYTES, block->bytes);
-  tide__tally_rise(&lane->tally, block->is_small, TIDE__TALLY_REQUESTED_BYTES, block->requested_bytes);
+  tide__store_relaxed(&block->requested_bytes, request->bytes);
+  tide__store_relaxed(&block->stack, request->moment.stack);
+  tide__tally_rise(tally, block->is_small, TIDE__TALLY_BLOCKS, 1);
+  tide__tally_rise(tally, block->is_small, TIDE__TALLY_BYTES, tide__block_counted_bytes(block));
+  tide__tally_rise(tally, block->is_small, TIDE__TALLY_REQUESTED_BYTES, request->bytes);
+  if (!block->is_small) tally_settle_large(device, tally);
   if (block->bytes >= request->options->max_split_bytes) tide__totals_oversize(device, true);
-  tide__lane_count_locked(device, lane);
+  tide__tally_count(device, tally);
   if (tide__is_recording(device)) {
-    tide__history_add(device, TIDE_ACTION_ALLOC, &request->moment, block->stack, lane, block->address,
-                      block->requested_bytes);
+    tide__history_add(device, TIDE_ACTION_ALLOC, &request->moment, request->moment.stack, lane,
+                      block->address, request->bytes);
   }
   block->is_public = out != NULL;
   if (out == NULL) return block;
@@ -420,11 +432,11 @@ tide__block* tide__block_commit_locked(const tide__request* request, tide__block
   return block;
 }
 
-static void record_free(tide_device* device, tide_action action, const tide__block* block,
-                        const tide__moment* moment) {
-  const uint32_t stack = moment->stack != 0 ? moment->stack : block->stack;
+void tide__block_record_free(tide_device* device, tide_action action, const tide__block* block,
+                             const tide__moment* moment) {
+  const uint32_t stack = moment->stack != 0 ? moment->stack : tide__load_relaxed(&block->stack);
   tide__history_add(device, action, moment, stack, block->segment->lane, block->address,
-                    block->requested_bytes);
+                    tide__load_relaxed(&block->requested_bytes));
 }
 
 // The change of the idle parts of segments in use when a block becomes idle between its neighbours.
@@ -440,11 +452,12 @@ static void count_freed(tide__lane* lane, const tide__block* block) {
 }
 
 // Puts a block that nobody has any more among the idle ones.
-static void block_rest_locked(tide_device* device, tide__block* block, const tide__moment* moment) {
+static void block_rest_locked(tide_device* device, tide__block* block, const tide__moment* moment,
+                              tide__tally* tally) {
   tide__lane* const lane = block->segment->lane;
-  if (tide__is_recording(device)) record_free(device, TIDE_ACTION_FREE_COMPLETED, block, moment);
+  if (tide__is_recording(device)) tide__block_record_free(device, TIDE_ACTION_FREE_COMPLETED, block, moment);
   if (!block->segment->is_expandable) count_freed(lane, block);
-  block->stack = 0;
+  tide__store_relaxed(&block->stack, 0);
   if (block->segment->view != NULL) {
     tide__view_block_end_locked(device, block, moment);
   } else {
@@ -455,7 +468,7 @@ static void block_rest_locked(tide_device* device, tide__block* block, const tid
     tide__block_merge_locked(lane, block, TIDE__BLOCK_FREE);
     tide__shelf_put_locked(block, true);
   }
-  tide__lane_count_locked(device, lane);
+  tide__tally_count(device, tally);
 }
 
 void tide__lane_unlock_ended(tide_device* device, tide__lane* lane) {
@@ -465,28 +478,32 @@ void tide__lane_unlock_ended(tide_device* device, tide__lane* lane) {
   if (pieces != NULL) tide__pieces_give(device, pieces, tide__lane_bit(lane));
 }
 
-bool tide__block_end_locked(tide_device* device, tide__block* block, const tide__moment* moment) {
-  tide__lane* const lane = block->segment->lane;
+bool tide__block_end_locked(tide_device* device, tide__block* block, const tide__moment* moment,
+                            tide__tally* tally) {
   if (block->is_public) tide__map_clear(&device->map, block->address, block->is_small);
   block->state = TIDE__BLOCK_PENDING;
   if (block->bytes >= tide__device_options(device)->max_split_bytes) tide__totals_oversize(device, false);
-  if (tide__is_recording(device)) record_free(device, TIDE_ACTION_FREE_REQUESTED, block, moment);
+  if (tide__is_recording(device)) tide__block_record_free(device, TIDE_ACTION_FREE_REQUESTED, block, moment);
+  tide__store_relaxed(&block->use_word, 0);
   if (block->uses != NULL) {
-    tide__lane_settle_locked(device, lane);
+    tide__tally_settle(device, tally);
     tide__totals_wait_begin(device, block);
     return true;
   }
-  tide__tally_fall(&lane->tally, block->is_small, TIDE__TALLY_BLOCKS, 1);
-  tide__tally_fall(&lane->tally, block->is_small, TIDE__TALLY_BYTES, block->bytes);
-  tide__tally_fall(&lane->tally, block->is_small, TIDE__TALLY_REQUESTED_BYTES, block->requested_bytes);
-  block_rest_locked(device, block, moment);
+  tide__tally_fall(tally, block->is_small, TIDE__TALLY_BLOCKS, 1);
+  tide__tally_fall(tally, block->is_small, TIDE__TALLY_BYTES, tide__block_counted_bytes(block));
+  tide__tally_fall(tally, block->is_small, TIDE__TALLY_REQUESTED_BYTES,
+                   tide__load_relaxed(&block->requested_bytes));
+  if (!block->is_small) tally_settle_large(device, tally);
+  block_rest_locked(device, block, moment, tally);
   return false;
 }
 
-void tide__block_wait_end_locked(tide_device* device, tide__block* block, const tide__moment* moment) {
-  tide__lane_settle_locked(device, block->segment->lane);
+void tide__block_wait_end_locked(tide_device* device, tide__block* block, const tide__moment* moment,
+                                 tide__tally* tally) {
+  tide__tally_settle(device, tally);
   tide__totals_wait_end(device, block);
-  block_rest_locked(device, block, moment);
+  block_rest_locked(device, block, moment, tally);
 }
 
 // A part of a segment in use that was idle, and is again, may find neighbours that became idle meanwhile.
@@ -501,7 +518,6 @@ void tide__block_return_locked(tide__block* block, bool restamps) {
     const bool is_whole = tide__block_is_whole(block);
     TIDE_ASSERT(block->bytes > bytes_before);
     count_split(&lane->tally, block->is_small, -absorbed - is_whole, is_whole ? -(int64_t)block->bytes : 0);
-    lane->tally.changes++;
   }
   tide__shelf_put_locked(block, restamps);
 }

@@ -19,7 +19,7 @@ static tide_status observer_attach(tide_device* device, int kind, any_fn functio
     list->ids[list->count] = *out;
     list->functions[list->count] = function;
     list->users[list->count++] = user;
-    if (kind == TIDE__OBSERVE_TRACE) tide__recording_set_locked(device, TIDE__RECORDS_TRACE, true);
+    if (kind == TIDE__OBSERVE_TRACE) tide__detour(device, TIDE__RECORDS_TRACE, true);
   }
   tide__mutex_unlock(&device->pools_lock);
   TIDE_REQUIRE(has_room, TIDE_ERR_LIMIT, "device_observe: there are %d of this kind", TIDE__MAX_OBSERVERS);
@@ -61,7 +61,7 @@ tide_status tide_device_detach(tide_device* device, tide_observer observer) {
     is_found = observer_remove_locked(&device->observers[kind], observer);
   }
   const bool has_trace = device->observers[TIDE__OBSERVE_TRACE].count > 0;
-  tide__recording_set_locked(device, TIDE__RECORDS_TRACE, has_trace);
+  tide__detour(device, TIDE__RECORDS_TRACE, has_trace);
   tide__mutex_unlock(&device->pools_lock);
   TIDE_REQUIRE(is_found, TIDE_ERR_HANDLE, "device_detach: %llu is not attached",
                (unsigned long long)observer);

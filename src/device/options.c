@@ -393,6 +393,10 @@ static bool tide_floor_is_valid(const tide_device_options* options) {
   return tide__is_aligned(options->tide_floor_bytes, OPTION_MIB);
 }
 
+static bool tide_idle_is_valid(const tide_device_options* options) {
+  return options->tide_idle_handles <= 65536;
+}
+
 static bool policy_is_valid(const tide_device_options* options) {
   return options->policy < OPTION_POLICY_COUNT;
 }
@@ -481,6 +485,8 @@ static const option_row option_rows[] = {
     "a number from 0 to 1" },
   { "tide_floor_mb", NULL, OPTION_FIELD(tide_floor_bytes), &kind_mib, tide_floor_is_valid,
     "whole MiB, at least 1" },
+  { "tide_idle_handles", NULL, OPTION_FIELD(tide_idle_handles), &kind_count, tide_idle_is_valid,
+    "a number up to 65536" },
   OPTION_BOOL("throw_on_cudamalloc_oom", NULL, rejects_early),
   OPTION_SWITCH("ties_by_age", ties_by_age),
   OPTION_SWITCH("captures_by_stream", captures_by_stream),

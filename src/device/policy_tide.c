@@ -4,16 +4,19 @@
 // The policy `tide`: as little memory as the program holds, and a hair more. Best fit by (size, address) in
 // the home of the request's stream answers nearly all requests. Where nothing fits, a view that was stitched
 // before may; else memory is made, as long as all of it stays within half a percent above the highest that
-// was ever handed out at once; else idle memory is stitched to a new view, of whatever stream. No decision
-// depends on the clock or on addresses, so that programs that repeat themselves come to rest.
+// was ever handed out at once, small blocks left out; else idle memory is stitched to a new view, of whatever
+// stream. No decision depends on the clock or on addresses, so that programs that repeat themselves come to
+// rest.
 //
 // Small requests have homes of their own, which grow without these limits. So do private pools and captures,
 // because what a graph was captured with must stay where it is.
 #include "device/allocator.h"
 
 #define TIDE_SMALL_BYTES ((uint64_t)512 << 10)
-// A new handle is at most this part of the request, and of the peak.
-enum { REQUEST_PARTS = 16, PEAK_PARTS = 80 };
+// A new handle of a large block is at least and at most such a part of the peak.
+enum { LEAST_PARTS = 512, MOST_PARTS = 80 };
+// Between these, this part of request * request / peak.
+#define REQUEST_PART (1.0 / 3)
 
 // ---------------------------------------------------------------------------------------------------
 // Sizes
@@ -35,32 +38,68 @@ static bool tide_splits(const tide__request* request, const tide__block* block) 
   return block->bytes - request->rounded >= TIDE__GRAIN;
 }
 
-// The highest that was ever handed out at once, with this request.
-static uint64_t peak_with(const tide__request* request) {
+// Large blocks: what is handed out, the highest that ever was at once, with this request, and what is
+// reserved.
+typedef struct tide_level {
+  uint64_t active;
+  uint64_t peak;
+  uint64_t reserved;
+} tide_level;
+
+// Exact for one thread; of others the last few changes may be missing, because asking them all would stop
+// them. Small blocks are left out: how they are cached is not to decide where large ones lie.
+static tide_level level_with(const tide__request* request) {
   tide_device* const device = request->device;
-  tide__totals_settle(device);
+  const uint64_t more = request->shelf == TIDE__LARGE ? request->rounded : 0;
+  tide__racks_settle_own(device);
   tide__mutex_lock(&device->totals_lock);
-  const uint64_t active = (uint64_t)device->totals.active_bytes[TIDE_STAT_ALL].current;
-  device->peak_active = tide__max(device->peak_active, active + request->rounded);
-  const uint64_t peak = device->peak_active;
+  const tide_device_stats* const totals = &device->totals;
+  const uint64_t active = (uint64_t)totals->active_bytes[TIDE_STAT_LARGE].current;
+  const uint64_t reserved = (uint64_t)totals->reserved_bytes[TIDE_STAT_LARGE].current;
+  device->peak_large = tide__max(device->peak_large, active + more);
+  const tide_level level = { active, device->peak_large, reserved };
   tide__mutex_unlock(&device->totals_lock);
-  return peak;
+  return level;
 }
 
 static uint64_t difference(uint64_t most, uint64_t now) { return most > now ? most - now : 0; }
 
+// In a small program each stream may have a few idle handles, so that streams need not share memory all the
+// time. How much more memory may be made for that; 0 where this is less than the slack.
+static uint64_t idle_left(const tide__request* request, const tide_level* level, uint64_t slack) {
+  tide_device* const device = request->device;
+  tide__mutex_lock(&device->pools_lock);
+  const uint64_t most = (uint64_t)request->pool->lane_count * request->options->tide_idle_handles *
+                        tide__home_unit(device);
+  tide__mutex_unlock(&device->pools_lock);
+  return most > slack ? difference(level->active + request->rounded + most, level->reserved) : 0;
+}
+
+// A part of the request that is the larger the more of the peak the request is: a third for one that is all
+// of the peak. The largest requests get few handles, so that a view of them costs little; those in the
+// middle get small ones, because blocks that cut into a handle leave the rest of it to nobody. No handle is
+// so small that a view of all idle memory has thousands.
+static uint64_t handle_bytes(const tide__request* request, uint64_t peak) {
+  const uint64_t unit = tide__home_unit(request->device);
+  const uint64_t limit = tide__max(unit, request->options->tide_most_handle_bytes / unit * unit);
+  const uint64_t least = tide__min(limit, tide__max(unit, peak / LEAST_PARTS / unit * unit));
+  const uint64_t most = tide__min(limit, tide__max(unit, peak / MOST_PARTS / unit * unit));
+  const double share = (double)request->rounded / (double)peak;
+  const uint64_t part = (uint64_t)(REQUEST_PART * share * (double)request->rounded);
+  return tide__min(tide__max(least, tide__round_up(part, unit)), most);
+}
+
 static tide__growth growth_of(const tide__request* request) {
   tide_device* const device = request->device;
-  const uint64_t unit = tide__home_unit(device);
-  const uint64_t peak = peak_with(request);
-  const uint64_t reserved = tide__load_relaxed(&device->reserved_bytes);
+  const bool is_small = request->shelf == TIDE__SMALL;
+  const tide_level level = level_with(request);
   const uint64_t limit = tide__load_relaxed(&device->limit);
-  const uint64_t most = request->options->tide_most_handle_bytes / unit * unit;
-  const uint64_t by_peak = tide__max(unit, tide__min(most, peak / PEAK_PARTS / unit * unit));
-  const uint64_t by_request = tide__max(unit, tide__round_up(request->rounded / REQUEST_PARTS, unit));
+  const uint64_t reserved = tide__load_relaxed(&device->reserved_bytes);
+  const uint64_t slack = (uint64_t)((double)level.peak * request->options->tide_slack);
   return (tide__growth){
-    .handle_bytes = request->shelf == TIDE__SMALL ? unit : tide__min(by_peak, by_request),
-    .slack_left = difference((uint64_t)((double)peak * (1 + request->options->tide_slack)), reserved),
+    .handle_bytes = is_small ? tide__home_unit(device) : handle_bytes(request, level.peak),
+    .slack_left = difference(level.peak + slack, level.reserved),
+    .idle_left = idle_left(request, &level, slack),
     .limit_left = limit == TIDE_NO_LIMIT ? UINT64_MAX : difference(limit, reserved),
     .captured = tide__order_captured(device, request->lane),
   };
@@ -128,6 +167,30 @@ static tide_status tide_search(tide__request* request, tide__block** out) {
   return *out != NULL ? prepare_at_gate(request, out) : TIDE_OK;
 }
 
+// What threads have at hand, and what blocks have too much.
+static tide_status rung_squeeze(tide__request* request, tide__block** out) {
+  if (!tide__racks_serve(request)) return TIDE_OK;
+  tide__racks_squeeze(request->device, request->lane);
+  return tide_search(request, out);
+}
+
+// Puts what threads have at hand back into the lane, unless that was done a moment ago: then making memory is
+// cheaper.
+enum { FLUSH_PAUSE = 4096 };  // small requests
+
+static tide_status flush_if_due(tide__request* request, tide__block** out) {
+  tide_device* const device = request->device;
+  if (!tide__racks_serve(request)) return TIDE_OK;
+  tide__racks_settle_own(device);
+  tide__mutex_lock(&device->totals_lock);
+  const uint64_t served = device->small_served;
+  tide__mutex_unlock(&device->totals_lock);
+  if (device->flushed_at != 0 && served - device->flushed_at < FLUSH_PAUSE) return TIDE_OK;
+  if (!tide__racks_flush_lane(device, request->lane)) return TIDE_OK;
+  device->flushed_at = served + 1;
+  return tide_search(request, out);
+}
+
 static bool may_stitch(const tide__request* request) {
   return request->shelf == TIDE__LARGE && request->pool == &request->device->default_pool &&
          !request->is_capturing;
@@ -177,6 +240,9 @@ static tide_status rung_make(tide__request* request, tide__block** out) {
   const tide__growth growth = growth_of(request);
   tide__stuck_retry(request->device);
   if (!may_stitch(request)) return grow(request, &growth, growth.limit_left, out);
+  if (growth.idle_left != 0)
+    TIDE_TRY(grow(request, &growth, tide__min(growth.idle_left, growth.limit_left), out));
+  if (*out != NULL) return TIDE_OK;
   TIDE_TRY(tide__view_use(request, &growth, out));
   if (*out != NULL) return TIDE_OK;
   const uint64_t most = tide__min(growth.slack_left, growth.limit_left);
@@ -213,6 +279,7 @@ typedef struct tide_rung {
 
 static tide_status tide_climb(tide__request* request, tide__block** out) {
   static const tide_rung rungs[] = {
+    { "what threads have at hand", rung_squeeze },
     { "other pools", tide__rung_borrow },
     { "work of its stream", rung_wait },
     { "all work and all idle memory", rung_give_back },
@@ -220,6 +287,7 @@ static tide_status tide_climb(tide__request* request, tide__block** out) {
   (void)tide__gate_enter(request->device);
   tide__oom_begin();
   tide_status status = tide_search(request, out);
+  if (status == TIDE_OK && *out == NULL) status = flush_if_due(request, out);
   if (status == TIDE_OK && *out == NULL) status = rung_make(request, out);
   for (size_t i = 0; i < sizeof rungs / sizeof rungs[0] && status == TIDE_OK && *out == NULL; i++) {
     status = tide__oom_try(rungs[i].name, rungs[i].climb, request, out);

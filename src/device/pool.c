@@ -58,10 +58,14 @@ static bool pool_is_empty(tide_device* device, tide__pool* pool) {
   for (; lane != NULL && is_empty; lane = tide__lane_next(device, pool, lane)) {
     tide__mutex_lock(&lane->lock);
     is_empty = tide__list_is_empty(&lane->segments);
-    if (is_empty) tide__lane_settle_locked(device, lane);
+    if (is_empty) tide__tally_settle(device, &lane->tally);
     tide__mutex_unlock(&lane->lock);
   }
   return is_empty;
+}
+
+static void pool_tell_closed(const tide__pool* pool) {
+  if (pool->options.closed != NULL) pool->options.closed(pool->options.user);
 }
 
 static void pool_drop(tide_device* device, tide__pool* pool) {
@@ -73,7 +77,8 @@ static void pool_drop(tide_device* device, tide__pool* pool) {
   }
   tide__mutex_unlock(&device->pools_lock);
   if (!is_unused) return;
-  tide__lane_tables_free(device, pool);  // before the record can be used again
+  tide__lane_tables_free(device, pool);  // both before the record can be used again
+  pool_tell_closed(pool);
   tide__mutex_lock(&device->pools_lock);
   pool->next_idle = device->idle_pools;
   device->idle_pools = pool;
@@ -94,6 +99,7 @@ void tide__pool_fini(tide_device* device, tide__pool* pool) {
     tide__lane_fini(device, lane);
   }
   tide__lane_tables_free(device, pool);
+  pool_tell_closed(pool);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -205,6 +211,35 @@ TIDE_UNCHECKED_LOCKING tide_status tide_device_pool_set_no_split(tide_device* de
   return TIDE_OK;
 }
 
+tide_status tide_device_pool_find(tide_device* device, const uint64_t label[2], tide_pool* out) {
+  TIDE_REQUIRE(device != NULL && label != NULL && out != NULL, TIDE_ERR_ARGUMENT,
+               "device_pool_find: no device, label or out");
+  *out = 0;
+  TIDE_REQUIRE(label[0] != 0 || label[1] != 0, TIDE_ERR_ARGUMENT, "device_pool_find: the label is empty");
+  tide__mutex_lock(&device->pools_lock);
+  tide__tree_node* node = tide__tree_first(&device->pools);
+  for (; node != NULL; node = tide__tree_next(node)) {
+    const tide__pool* const pool = TIDE_OWNER(node, tide__pool, node);
+    const uint64_t* const own = pool->options.label;
+    if (own[0] == label[0] && own[1] == label[1] && pool->number > *out) *out = pool->number;
+  }
+  tide__mutex_unlock(&device->pools_lock);
+  TIDE_REQUIRE(*out != 0, TIDE_ERR_HANDLE, "device_pool_find: no pool has the label %llu, %llu",
+               (unsigned long long)label[0], (unsigned long long)label[1]);
+  return TIDE_OK;
+}
+
+TIDE_UNCHECKED_LOCKING tide_status tide_device_pool_get_label(tide_device* device, tide_pool pool,
+                                                              uint64_t out[2]) {
+  tide__pool* found = NULL;
+  TIDE_REQUIRE(out != NULL, TIDE_ERR_ARGUMENT, "device_pool_get_label: no out");
+  out[0] = out[1] = 0;
+  TIDE_TRY(pool_lock(device, pool, "device_pool_get_label", &found));
+  for (int i = 0; i < 2; i++) out[i] = found->options.label[i];
+  tide__mutex_unlock(&device->pools_lock);
+  return TIDE_OK;
+}
+
 TIDE_UNCHECKED_LOCKING tide_status tide_device_pool_reserved(tide_device* device, tide_pool pool,
                                                              uint64_t* out) {
   TIDE_REQUIRE(device != NULL && out != NULL, TIDE_ERR_ARGUMENT, "device_pool_reserved: no device or out");
@@ -240,6 +275,7 @@ TIDE_UNCHECKED_LOCKING tide_status tide_device_pool_begin(tide_device* device, t
     found->users++;
     device->scopes[count] = (tide__scope){ found, ++device->next_scope, *scope, tide__thread_number() };
     tide__store_seq(&device->scope_count, count + 1);
+    tide__detour(device, TIDE__HAS_SCOPES, true);
   }
   tide__mutex_unlock(&device->pools_lock);
   TIDE_REQUIRE(!has_scope, TIDE_ERR_STATE, "device_pool_begin: pool %u has an open scope already", pool);
@@ -258,6 +294,8 @@ TIDE_UNCHECKED_LOCKING tide_status tide_device_pool_end(tide_device* device, tid
     while (device->scopes[i].pool != found) i++;
     for (; i + 1 < count; i++) device->scopes[i] = device->scopes[i + 1];
     tide__store_seq(&device->scope_count, count - 1);
+    tide__detour(device, TIDE__HAS_SCOPES, count > 1);
+    tide__askers_wait_locked(&device->askers, &device->pools_lock);
   }
   tide__mutex_unlock(&device->pools_lock);
   TIDE_REQUIRE(had_scope, TIDE_ERR_STATE, "device_pool_end: pool %u has no open scope", pool);
@@ -300,9 +338,11 @@ void tide__pool_leave(tide_device* device, tide__pool* pool) {
 void tide__pool_choose(tide__request* request) {
   tide_device* const device = request->device;
   tide__scope scopes[TIDE__MAX_SCOPES];
+  tide__asker asker;
   tide__mutex_lock(&device->pools_lock);
   uint32_t count = tide__load_relaxed(&device->scope_count);
   for (uint32_t i = 0; i < count; i++) scopes[i] = device->scopes[i];
+  tide__askers_enter_locked(&device->askers, &asker);
   tide__mutex_unlock(&device->pools_lock);
   while (count-- > 0) {
     if (!scope_takes(device, &scopes[count], request->stream)) continue;
@@ -310,4 +350,7 @@ void tide__pool_choose(tide__request* request) {
     request->pool = request->visited = scopes[count].pool;
     break;
   }
+  tide__mutex_lock(&device->pools_lock);
+  tide__askers_leave_locked(&device->askers, &asker);
+  tide__mutex_unlock(&device->pools_lock);
 }

@@ -147,6 +147,7 @@ static tide_status pool_give_kind(tide_device* device, tide__pool* pool, bool is
 // PyTorch's order: of the default pool large blocks come first, of private pools small ones.
 tide_status tide__reclaim_pool(tide_device* device, tide__pool* pool, const tide__moment* moment) {
   const bool is_small_first = pool != &device->default_pool;
+  if (!is_small_first) tide__racks_flush(device);
   tide__expand_free_orphans(device);
   tide__stuck_retry(device);
   TIDE_TRY(tide__views_trim(device, pool));

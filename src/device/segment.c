@@ -30,8 +30,8 @@ tide__block* tide__segment_link_locked(tide__segment* segment, uint64_t address,
   block->is_small = segment->is_small;
   block->state = state;
   block->prev = block->next = NULL;
-  block->requested_bytes = 0;
-  block->stack = 0;
+  tide__store_relaxed(&block->requested_bytes, 0);
+  tide__store_relaxed(&block->stack, 0);
   block->uses = NULL;
   block->pieces = NULL;
   segment->address = address;

@@ -2,9 +2,9 @@
 // Copyright the Tidemark authors
 //
 // Memory for other devices and other processes. A raw segment is shared as a whole by the machine's 64 bytes;
-// of an expandable one, the handles around the block, as file descriptors. What was imported is kept in a
-// list, so that a raw segment that is imported again is opened once; it is touched by the thread that has the
-// gate.
+// of an expandable one, and of homes and views, the handles around the block, as file descriptors. What was
+// imported is kept in a list, so that a raw segment that is imported again is opened once; it is touched by
+// the thread that has the gate.
 #include <string.h>
 
 #include "base/sys.h"
@@ -21,7 +21,7 @@ tide_status tide_device_enable_peer(tide_device* device, int peer) {
   if (!is_known) status = tide__expand_add_peer(device, peer);
   for (tide__import* import = device->imports; import != NULL && !is_known && status == TIDE_OK;
        import = import->next) {
-    if (import->handles == NULL) continue;
+    if (import->parts == NULL) continue;
     status = tide_machine_set_access(device->machine, tide__pointer(import->base), import->bytes, peer,
                                      TIDE_ACCESS_READ_WRITE);
   }
@@ -33,20 +33,58 @@ tide_status tide_device_enable_peer(tide_device* device, int peer) {
 // ---------------------------------------------------------------------------------------------------
 // Export
 
-// Exports `count` handles from `first` on; all or none.
-static tide_status handles_export(tide_device* device, const tide__segment* segment, size_t first,
-                                  size_t count, tide_physical_share* parts) {
-  for (size_t i = 0; i < count; i++) {
-    const tide_status status =
-        tide_machine_physical_export(device->machine, segment->handles[first + i], &parts[i]);
-    if (status == TIDE_OK) continue;
-    while (i-- > 0) tide__sys_file_close(parts[i].descriptor);
-    return status;
-  }
+// A block as it was when it was looked for. Who has the gate keeps its segment and the handles under it where
+// they are.
+typedef struct shared_block {
+  const tide__segment* segment;  // NULL: uncached memory
+  uint64_t address;
+  uint64_t bytes;
+} shared_block;
+
+// False if the record is that of another block by now. Uncached memory has no lane, and no lock.
+static bool record_look(tide_device* device, const tide__block* record, uint64_t handle, shared_block* out) {
+  const bool is_there = tide__slots_handle(&device->blocks, record) == handle;
+  if (is_there) *out = (shared_block){ record->segment, record->address, record->bytes };
+  return is_there;
+}
+
+static bool record_look_in_lane(tide_device* device, const tide__block* record, uint64_t handle,
+                                shared_block* out) {
+  tide__lane* const lane = record->lane;
+  tide__mutex_lock(&lane->lock);
+  const bool is_there = record_look(device, record, handle, out);
+  tide__mutex_unlock(&lane->lock);
+  return is_there;
+}
+
+static tide_status block_find(tide_device* device, const void* address, shared_block* out) {
+  tide_block block = { NULL, 0 };
+  TIDE_TRY(tide_device_find(device, address, &block));
+  const tide__block* const record = tide__slots_find(&device->blocks, block.handle);
+  bool is_there = record != NULL;
+  if (is_there && record->lane == NULL) is_there = record_look(device, record, block.handle, out);
+  else if (is_there) is_there = record_look_in_lane(device, record, block.handle, out);
+  TIDE_REQUIRE(is_there, TIDE_ERR_HANDLE, "device_share: %p is not handed out", address);
   return TIDE_OK;
 }
 
-static tide_status share_expandable(tide_device* device, const tide__block* block, tide_share* out,
+static tide_status room_check(const tide_device* device, const tide_share* share,
+                              const tide_physical_share* parts, size_t capacity) {
+  TIDE_REQUIRE(device->has_physical_sharing, TIDE_ERR_UNSUPPORTED, "device_share: the machine cannot share");
+  TIDE_REQUIRE(share->part_count <= capacity && parts != NULL, TIDE_ERR_LIMIT,
+               "device_share: there are %u parts", share->part_count);
+  return TIDE_OK;
+}
+
+// Exports one more part; if that fails, those before it are closed.
+static tide_status part_export(tide_device* device, tide_physical physical, tide_physical_share* parts,
+                               size_t index) {
+  const tide_status status = tide_machine_physical_export(device->machine, physical, &parts[index]);
+  while (status != TIDE_OK && index-- > 0) tide__sys_file_close(parts[index].descriptor);
+  return status;
+}
+
+static tide_status share_expandable(tide_device* device, const shared_block* block, tide_share* out,
                                     tide_physical_share* parts, size_t capacity) {
   const tide__segment* const segment = block->segment;
   const uint64_t handle = segment->handle_bytes;
@@ -55,35 +93,59 @@ static tide_status share_expandable(tide_device* device, const tide__block* bloc
   const size_t count = (size_t)((from + block->bytes - 1) / handle) - first + 1;
   out->part_count = (uint32_t)count;
   out->offset = from - first * handle;
-  TIDE_REQUIRE(count <= capacity && parts != NULL, TIDE_ERR_LIMIT, "device_share: there are %zu parts",
-               count);
-  return handles_export(device, segment, first, count, parts);
+  TIDE_TRY(room_check(device, out, parts, capacity));
+  for (size_t i = 0; i < count; i++) {
+    TIDE_TRY(part_export(device, segment->handles[first + i], parts, i));
+  }
+  return TIDE_OK;
 }
 
-// Handles of a segment change with the gate only, which the caller has.
-static tide_status share_at_gate(tide_device* device, const tide__block* block, tide_share* out,
-                                 tide_physical_share* parts, size_t capacity) {
+// The handles of a block of the policy `tide`, at home or in its view, whatever their sizes. From now on no
+// view is made of them, and none that is there uses them: see view.c.
+static tide_status share_span(tide_device* device, tide__span span, tide_share* out,
+                              tide_physical_share* parts, size_t capacity) {
+  out->part_count = (uint32_t)span.count;
+  out->offset = span.offset;
+  TIDE_TRY(room_check(device, out, parts, capacity));
+  for (size_t i = 0; i < span.count; i++) {
+    TIDE_TRY(part_export(device, span.handles[i]->physical, parts, i));
+  }
+  for (size_t i = 0; i < span.count; i++) span.handles[i]->is_shared = true;
+  return TIDE_OK;
+}
+
+static tide_status block_share(tide_device* device, const shared_block* block, tide_share* out,
+                               tide_physical_share* parts, size_t capacity) {
   const tide__segment* const segment = block->segment;
-  TIDE_REQUIRE(segment == NULL || (segment->home == NULL && segment->view == NULL), TIDE_ERR_UNSUPPORTED,
-               "device_share: memory of the policy tide is not shared yet");
-  if (segment != NULL && segment->is_expandable) return share_expandable(device, block, out, parts, capacity);
   const uint64_t base = segment != NULL ? segment->address : block->address;
-  out->offset = block->address - base;
+  const uint64_t offset = block->address - base;
+  if (segment != NULL && segment->home != NULL) {
+    return share_span(device, tide__home_span(segment->home, block->address, block->bytes), out, parts,
+                      capacity);
+  }
+  if (segment != NULL && segment->view != NULL) {
+    return share_span(device, tide__view_span(segment->view, offset, block->bytes), out, parts, capacity);
+  }
+  if (segment != NULL && segment->is_expandable) return share_expandable(device, block, out, parts, capacity);
+  out->offset = offset;
   return tide_machine_raw_export(device->machine, device->index, tide__pointer(base), &out->raw);
+}
+
+static tide_status share_at_gate(tide_device* device, const void* address, tide_share* out,
+                                 tide_physical_share* parts, size_t capacity) {
+  shared_block block = { NULL, 0, 0 };
+  TIDE_TRY(block_find(device, address, &block));
+  out->size = sizeof *out;
+  out->bytes = block.bytes;
+  return block_share(device, &block, out, parts, capacity);
 }
 
 tide_status tide_device_share(tide_device* device, const void* address, tide_share* out,
                               tide_physical_share* parts, size_t capacity) {
   TIDE_REQUIRE(device != NULL && out != NULL, TIDE_ERR_ARGUMENT, "device_share: no device or out");
   memset(out, 0, sizeof *out);
-  tide_block block = { NULL, 0 };
-  TIDE_TRY(tide_device_find(device, address, &block));
-  const tide__block* const record = tide__slots_find(&device->blocks, block.handle);
-  TIDE_REQUIRE(record != NULL, TIDE_ERR_HANDLE, "device_share: %p is not handed out", address);
-  out->size = sizeof *out;
-  out->bytes = record->bytes;
   (void)tide__gate_enter(device);
-  const tide_status status = share_at_gate(device, record, out, parts, capacity);
+  const tide_status status = share_at_gate(device, address, out, parts, capacity);
   tide__gate_leave(device);
   if (status != TIDE_OK && status != TIDE_ERR_LIMIT) memset(out, 0, sizeof *out);
   return status;
@@ -95,64 +157,35 @@ tide_status tide_device_share(tide_device* device, const void* address, tide_sha
 static tide__import* import_find_raw(tide_device* device, const tide_share* share) {
   tide__import* import = device->imports;
   while (import != NULL &&
-         (import->handles != NULL || memcmp(&import->share.raw, &share->raw, sizeof share->raw) != 0)) {
+         (import->parts != NULL || memcmp(&import->share.raw, &share->raw, sizeof share->raw) != 0)) {
     import = import->next;
   }
   return import;
 }
 
-// Gives up `count` mappings and handles, and the addresses.
-static void import_close_parts(tide_device* device, tide__import* import, size_t mapped, size_t opened) {
-  if (mapped > 0) {
-    tide__ignore(
-        tide_machine_unmap(device->machine, tide__pointer(import->base), mapped * import->part_bytes));
-  }
-  for (size_t i = 0; i < opened; i++) {
-    tide__ignore(tide_machine_physical_free(device->machine, import->handles[i]));
-  }
-  if (import->base != 0) {
-    tide__ignore(tide_machine_address_release(device->machine, tide__pointer(import->base), import->bytes));
-  }
+static void parts_close(tide_device* device, tide__import* import) {
+  tide__stuck_end(device, import->parts);
+  import->parts = NULL;
 }
 
-static tide_status import_access(tide_device* device, const tide__import* import) {
-  void* const base = tide__pointer(import->base);
-  TIDE_TRY(
-      tide_machine_set_access(device->machine, base, import->bytes, device->index, TIDE_ACCESS_READ_WRITE));
-  for (uint32_t i = 0; i < device->peer_count; i++) {
-    TIDE_TRY(tide_machine_set_access(device->machine, base, import->bytes, (int)device->peers[i],
-                                     TIDE_ACCESS_READ_WRITE));
-  }
-  return TIDE_OK;
-}
-
-static tide_status import_open_parts(tide_device* device, tide__import* import,
-                                     const tide_physical_share* parts) {
+// Opens and maps the parts one behind the other; what is open is noted, also on failure.
+static tide_status parts_open(tide_device* device, tide__import* import, const tide_physical_share* parts) {
   const size_t count = import->share.part_count;
+  tide__stuck* const open = import->parts;
   void* base = NULL;
-  size_t opened = 0;
-  size_t mapped = 0;
-  tide_status status =
-      tide_machine_address_reserve(device->machine, device->index, import->bytes, 0, NULL, &base);
-  import->base = tide__address(base);
-  while (status == TIDE_OK && opened < count) {
-    status = tide_machine_physical_import(device->machine, device->index, &parts[opened],
-                                          &import->handles[opened]);
-    if (status == TIDE_OK) opened++;
+  TIDE_TRY(tide_machine_address_reserve(device->machine, device->index, import->bytes, 0, NULL, &base));
+  import->base = open->address = tide__address(base);
+  open->range_bytes = import->bytes;
+  for (; open->count < count; open->count++) {
+    TIDE_TRY(tide_machine_physical_import(device->machine, device->index, &parts[open->count],
+                                          &open->handles[open->count]));
   }
-  while (status == TIDE_OK && mapped < count) {
-    status = tide_machine_map(device->machine, tide__pointer(import->base + mapped * import->part_bytes),
-                              import->handles[mapped]);
-    if (status == TIDE_OK) mapped++;
+  for (size_t i = 0; i < count; i++) {
+    void* const address = tide__pointer(import->base + open->bytes);
+    TIDE_TRY(tide_machine_map(device->machine, address, open->handles[i]));
+    open->bytes += parts[i].bytes;
   }
-  if (status == TIDE_OK) status = import_access(device, import);
-  if (status != TIDE_OK) import_close_parts(device, import, mapped, opened);
-  return status;
-}
-
-static void import_free(tide_device* device, tide__import* import) {
-  tide__heap_release(device->heap, import->handles, import->share.part_count, sizeof *import->handles);
-  tide__heap_release(device->heap, import, 1, sizeof *import);
+  return tide__access_give(device, import->base, import->bytes);
 }
 
 static tide_status import_open(tide_device* device, tide__import* import, const tide_physical_share* parts) {
@@ -163,12 +196,16 @@ static tide_status import_open(tide_device* device, tide__import* import, const 
     import->base = tide__address(base);
     return TIDE_OK;
   }
-  import->part_bytes = (size_t)parts[0].bytes;
-  import->bytes = (uint64_t)share->part_count * import->part_bytes;
-  import->handles = tide__heap_alloc(device->heap, share->part_count, sizeof *import->handles);
-  TIDE_REQUIRE(import->handles != NULL, TIDE_ERR_NO_MEMORY, "device_import: no memory for %u parts",
-               share->part_count);
-  return import_open_parts(device, import, parts);
+  for (uint32_t i = 0; i < share->part_count; i++) import->bytes += parts[i].bytes;
+  import->parts = tide__stuck_new(device, share->part_count);
+  if (import->parts == NULL) return TIDE_ERR_NO_MEMORY;
+  const tide_status status = parts_open(device, import, parts);
+  if (status != TIDE_OK) parts_close(device, import);
+  return status;
+}
+
+static void import_free(tide_device* device, tide__import* import) {
+  tide__heap_release(device->heap, import, 1, sizeof *import);
 }
 
 static tide_status import_new(tide_device* device, const tide_share* share, const tide_physical_share* parts,
@@ -193,9 +230,8 @@ static tide_status parts_check(const tide_share* share, const tide_physical_shar
   TIDE_REQUIRE(share->part_count == 0 || parts != NULL, TIDE_ERR_ARGUMENT, "device_import: no parts");
   uint64_t bytes = 0;
   for (uint32_t i = 0; i < share->part_count; i++) {
-    TIDE_REQUIRE(parts[i].bytes == parts[0].bytes && tide__add(bytes, parts[i].bytes, &bytes),
-                 TIDE_ERR_ARGUMENT, "device_import: part %u has %llu bytes", i,
-                 (unsigned long long)parts[i].bytes);
+    TIDE_REQUIRE(parts[i].bytes != 0 && tide__add(bytes, parts[i].bytes, &bytes), TIDE_ERR_ARGUMENT,
+                 "device_import: part %u has %llu bytes", i, (unsigned long long)parts[i].bytes);
   }
   uint64_t end = 0;
   const bool is_inside = tide__add(share->offset, share->bytes, &end) &&
@@ -216,7 +252,7 @@ tide_status tide_device_import(tide_device* device, const tide_share* share, con
   if (import == NULL) status = import_new(device, share, parts, &import);
   if (status == TIDE_OK) {
     import->uses++;
-    if (import->handles == NULL) import->bytes = tide__max(import->bytes, share->offset + share->bytes);
+    if (import->parts == NULL) import->bytes = tide__max(import->bytes, share->offset + share->bytes);
     *out = tide__pointer(import->base + share->offset);
   }
   tide__gate_leave(device);
@@ -227,8 +263,8 @@ tide_status tide_device_import(tide_device* device, const tide_share* share, con
 // Closing
 
 static tide_status import_close(tide_device* device, tide__import* import) {
-  if (import->handles == NULL) return tide_machine_raw_unimport(device->machine, tide__pointer(import->base));
-  import_close_parts(device, import, import->share.part_count, import->share.part_count);
+  if (import->parts == NULL) return tide_machine_raw_unimport(device->machine, tide__pointer(import->base));
+  parts_close(device, import);
   return TIDE_OK;
 }
 

@@ -79,6 +79,7 @@ static tide_status snapshot_note_all(snapshot* s) {
 
 static tide_status snapshot_note(snapshot* s, const tide_pool* only) {
   (void)tide__gate_enter(s->device);
+  tide__racks_flush(s->device);
   const tide_status status = only != NULL ? snapshot_note_one(s, *only) : snapshot_note_all(s);
   tide__gate_leave(s->device);
   return status;
@@ -94,7 +95,7 @@ static int noted_compare(const void* a, const void* b) {
 // Showing
 
 static bool block_is_active(const tide__block* block) {
-  return block->state == TIDE__BLOCK_ALLOCATED || block->state == TIDE__BLOCK_PENDING;
+  return tide__block_is_handed_out(block) || block->state == TIDE__BLOCK_PENDING;
 }
 
 // The segment, if it is still there. Records of segments are used again, so the number is compared as well.
@@ -147,10 +148,11 @@ static tide_segment_info range_describe(const snapshot* s, const tide__block* bl
 
 static void range_count(tide_segment_info* info, const tide__block* block) {
   info->bytes += block->bytes;
-  if (block->state == TIDE__BLOCK_ALLOCATED) info->allocated_bytes += block->bytes;
   if (!block_is_active(block)) return;
-  info->active_bytes += block->bytes;
-  info->requested_bytes += block->requested_bytes;
+  const uint64_t counted = tide__block_counted_bytes(block);
+  if (block->state != TIDE__BLOCK_PENDING) info->allocated_bytes += counted;
+  info->active_bytes += counted;
+  info->requested_bytes += tide__load_relaxed(&block->requested_bytes);
 }
 
 // Adds up the next range that has memory, in pieces. False: there is none.
@@ -175,19 +177,32 @@ static bool range_measure(const snapshot* s, noted_segment at, tide_segment_info
   return is_begun;
 }
 
-static tide_block_info block_describe(const tide__block* block) {
-  const uint32_t state = block->state == TIDE__BLOCK_ALLOCATED ? TIDE_BLOCK_ALLOCATED
-                         : block->state == TIDE__BLOCK_PENDING ? TIDE_BLOCK_PENDING
-                                                               : TIDE_BLOCK_INACTIVE;
-  return (tide_block_info){ block->address, block->bytes, block->requested_bytes, block->stack, state };
+// Adds a block to those to be shown. What it has beyond its request is shown as idle memory behind it.
+static size_t block_describe(const tide__block* block, tide_block_info out[2]) {
+  const bool is_active = block_is_active(block);
+  const uint64_t counted = is_active ? tide__block_counted_bytes(block) : block->bytes;
+  out[0] = (tide_block_info){
+    .address = block->address,
+    .bytes = counted,
+    .requested_bytes = tide__load_relaxed(&block->requested_bytes),
+    .stack = is_active ? tide__load_relaxed(&block->stack) : 0,  // what was racked keeps the one it had
+    .state = !is_active                            ? TIDE_BLOCK_INACTIVE
+             : block->state == TIDE__BLOCK_PENDING ? TIDE_BLOCK_PENDING
+                                                   : TIDE_BLOCK_ALLOCATED,
+  };
+  if (counted == block->bytes) return 1;
+  out[1] = (tide_block_info){ .address = block->address + counted,
+                              .bytes = block->bytes - counted,
+                              .state = TIDE_BLOCK_INACTIVE };
+  return 2;
 }
 
 // Copies the next blocks before `end`; returns how many.
 static size_t range_copy_locked(snapshot* s, noted_segment* at, uint64_t end) {
   size_t count = 0;
   const tide__block* block = cursor_find_locked(at);
-  while (block != NULL && block->address < end && count < PIECE_BLOCKS) {
-    s->blocks[count++] = block_describe(block);
+  while (block != NULL && block->address < end && count + 1 < PIECE_BLOCKS) {
+    count += block_describe(block, &s->blocks[count]);
     cursor_move(at, block);
     block = cursor_find_locked(at);
   }

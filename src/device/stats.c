@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Statistics: the totals of an allocator, to which the lanes add what they counted (core/tally.h).
+// Statistics: the totals of an allocator, to which lanes and threads add what they counted (core/tally.h).
 #include "device/allocator.h"
 
 // A change of one statistic: what it came to, the highest on the way, and all rises.
@@ -21,19 +21,20 @@ static void stats_add(tide_stat* stats, const tide__tally* tally, int what) {
   stat_change(&stats[TIDE_STAT_LARGE], large->sum[what], large->high[what], large->rises[what]);
 }
 
-// What is active is about to rise by so much on the way.
-static void peak_active_raise(tide_device* device, int64_t rise) {
-  const tide_stat* const active = &device->totals.active_bytes[TIDE_STAT_ALL];
-  device->peak_active = tide__max(device->peak_active, (uint64_t)(active->current + rise));
+// What is active in large blocks is about to rise by so much on the way.
+static void peak_large_raise(tide_device* device, int64_t rise) {
+  const tide_stat* const active = &device->totals.active_bytes[TIDE_STAT_LARGE];
+  device->peak_large = tide__max(device->peak_large, (uint64_t)(active->current + rise));
 }
 
 void tide__totals_add(tide_device* device, tide__tally* tally) {
   tide_device_stats* const totals = &device->totals;
   tide__mutex_lock(&device->totals_lock);
+  device->small_served += (uint64_t)tally->sides[TIDE__SMALL].rises[TIDE__TALLY_BLOCKS];
   stats_add(totals->allocation, tally, TIDE__TALLY_BLOCKS);
   stats_add(totals->active, tally, TIDE__TALLY_BLOCKS);
   stats_add(totals->allocated_bytes, tally, TIDE__TALLY_BYTES);
-  peak_active_raise(device, tally->both_high[TIDE__TALLY_BYTES]);
+  peak_large_raise(device, tally->sides[TIDE__LARGE].high[TIDE__TALLY_BYTES]);
   stats_add(totals->active_bytes, tally, TIDE__TALLY_BYTES);
   stats_add(totals->requested_bytes, tally, TIDE__TALLY_REQUESTED_BYTES);
   stats_add(totals->inactive_split, tally, TIDE__TALLY_SPLITS);
@@ -50,15 +51,15 @@ static void stats_fall(tide_stat stats[TIDE_STAT_KINDS], bool is_small, uint64_t
 void tide__totals_wait_begin(tide_device* device, const tide__block* block) {
   tide__mutex_lock(&device->totals_lock);
   stats_fall(device->totals.allocation, block->is_small, 1);
-  stats_fall(device->totals.allocated_bytes, block->is_small, block->bytes);
+  stats_fall(device->totals.allocated_bytes, block->is_small, tide__block_counted_bytes(block));
   tide__mutex_unlock(&device->totals_lock);
 }
 
 void tide__totals_wait_end(tide_device* device, const tide__block* block) {
   tide__mutex_lock(&device->totals_lock);
   stats_fall(device->totals.active, block->is_small, 1);
-  stats_fall(device->totals.active_bytes, block->is_small, block->bytes);
-  stats_fall(device->totals.requested_bytes, block->is_small, block->requested_bytes);
+  stats_fall(device->totals.active_bytes, block->is_small, tide__block_counted_bytes(block));
+  stats_fall(device->totals.requested_bytes, block->is_small, tide__load_relaxed(&block->requested_bytes));
   tide__mutex_unlock(&device->totals_lock);
 }
 
@@ -66,7 +67,7 @@ static void pool_settle(tide_device* device, tide__pool* pool) {
   tide__lane* lane = tide__lane_next(device, pool, NULL);
   for (; lane != NULL; lane = tide__lane_next(device, pool, lane)) {
     tide__mutex_lock(&lane->lock);
-    tide__lane_settle_locked(device, lane);
+    tide__tally_settle(device, &lane->tally);
     tide__mutex_unlock(&lane->lock);
   }
 }
@@ -74,12 +75,14 @@ static void pool_settle(tide_device* device, tide__pool* pool) {
 void tide__totals_forget_peak(tide_device* device) {
   tide__totals_settle(device);
   tide__mutex_lock(&device->totals_lock);
-  const uint64_t active = (uint64_t)device->totals.active_bytes[TIDE_STAT_ALL].current;
-  device->peak_active = tide__max(active, tide__load_relaxed(&device->reserved_bytes));
+  const tide_device_stats* const totals = &device->totals;
+  device->peak_large = tide__max((uint64_t)totals->active_bytes[TIDE_STAT_LARGE].current,
+                                 (uint64_t)totals->reserved_bytes[TIDE_STAT_LARGE].current);
   tide__mutex_unlock(&device->totals_lock);
 }
 
 void tide__totals_settle(tide_device* device) {
+  tide__racks_settle(device);
   pool_settle(device, &device->default_pool);
   tide__pool_cursor at = { 0 };
   tide__pool* pool = tide__pool_next(device, &at);

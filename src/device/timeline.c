@@ -152,9 +152,11 @@ static void block_passed(tide_device* device, tide__block* block, const tide__mo
   if (!is_last) return;
   tide__lane* const lane = block->segment->lane;
   tide__lane_turn(device, lane);
+  tide__tally* const tally = tide__tally_enter(device, lane);
   tide__mutex_lock(&lane->lock);
-  tide__block_wait_end_locked(device, block, moment);
+  tide__block_wait_end_locked(device, block, moment, tally);
   tide__lane_unlock_ended(device, lane);
+  tide__tally_leave(device, tally);
   (void)tide__sub_seq(&t->waiting, 1);
   if (tide__is_recording(device)) tide__history_make_room(device, TIDE__STEP_ENTRIES);
 }

@@ -19,8 +19,6 @@
 #define VIEW_WINDOW_BYTES ((uint64_t)64 << 20)
 #define END_LEAST_BYTES ((uint64_t)1 << 20)
 enum { STITCH_ATTEMPTS = 8, SPARES_AT_FIRST = 64 };
-// Of views that are kept: how many, and how many times the bytes that are reserved.
-enum { VIEWS_MOST = 4096, VIEW_BYTES_MOST = 8 };
 
 // One stitch or use on its way.
 typedef struct stitching {
@@ -80,14 +78,19 @@ TIDE_UNCHECKED_LOCKING static void lanes_unlock(const tide__request* request) {
   tide__mutex_unlock(&request->lane->lock);
 }
 
-// What lanes still use that cannot be waited for counts as in use.
+static bool handle_is_whole(const tide__handle* handle) { return handle->prefix == handle->bytes; }
+
+// What lanes still use that cannot be waited for counts as in use. So does what another process can see: it
+// serves its own stream only. A block stays handed out as long as it is shared, so that a handle that is
+// wholly idle is shared no more.
 static void survey_locked(const stitching* s) {
   HOMES_EACH(it, s->request) {
     const tide__home* const home = TIDE_OWNER(it, tide__home, link);
     tide__home_survey_locked(home->segment);
-    for (size_t i = 0; i < home->count && s->captured != 0; i++) {
-      if ((home->handles[i]->users & s->captured) == 0) continue;
-      home->handles[i]->prefix = home->handles[i]->suffix = 0;
+    for (size_t i = 0; i < home->count; i++) {
+      tide__handle* const handle = home->handles[i];
+      if (handle_is_whole(handle)) handle->is_shared = false;
+      if (handle->is_shared || (handle->users & s->captured) != 0) handle->prefix = handle->suffix = 0;
     }
   }
 }
@@ -218,10 +221,24 @@ void tide__pieces_give(tide_device* device, tide__block* pieces, uint64_t users)
   }
 }
 
+// The lane waits for whoever used the pieces before; if it does not, they are the users, `users`, again.
+static void pieces_settle(const stitching* s, const tide__block* pieces, uint64_t users) {
+  tide__lane* const lane = s->request->lane;
+  tide__mutex_lock(&lane->lock);
+  for (const tide__block* piece = pieces; piece != NULL; piece = piece->heap_next) {
+    if (piece->segment->lane != lane) continue;
+    tide__home* const home = piece->segment->home;
+    if (users != 0) tide__home_add_users_locked(home, piece->address, piece->bytes, users, true);
+    tide__home_settle_locked(home, piece->address, piece->bytes);
+  }
+  tide__mutex_unlock(&lane->lock);
+}
+
 // Everything that was taken is idle again, and used by whoever used it before.
 static void pieces_give_up(stitching* s) {
   tide__block* const pieces = s->pieces;
   s->pieces = NULL;
+  pieces_settle(s, pieces, s->users);
   tide__pieces_give(s->request->device, pieces, s->users);
 }
 
@@ -300,6 +317,7 @@ static tide_status view_block_finish(stitching* s, tide__block* block, tide__blo
   const tide_status status = tide__order_wait(device, s->request->lane, s->users);
   if (status == TIDE_OK) {
     uint32_t count = 1;
+    pieces_settle(s, block->pieces, 0);
     for (const tide__block* piece = block->pieces; piece != NULL; piece = piece->heap_next) count++;
     if (count > tide__load_relaxed(&device->most_pieces)) tide__store_relaxed(&device->most_pieces, count);
     tide__history_make_room(device, TIDE__STEP_ENTRIES + count);
@@ -364,6 +382,13 @@ static size_t view_index(const tide__view* view, uint64_t offset) {
   return i;
 }
 
+tide__span tide__view_span(const tide__view* view, uint64_t offset, uint64_t bytes) {
+  const size_t first = view_index(view, offset);
+  tide__span span = { &view->handles[first], 1, offset - view->offsets[first] };
+  while (first + span.count < view->count && view->offsets[first + span.count] < offset + bytes) span.count++;
+  return span;
+}
+
 static tide__block* view_take_locked(stitching* s, tide__segment* segment, uint64_t offset) {
   const tide__view* const view = segment->view;
   const size_t i = view_index(view, offset);
@@ -405,8 +430,6 @@ static bool handles_get_room(stitching* s, size_t count) {
   return tide__heap_grow(heap, (void**)&s->handles, &s->handle_capacity, count, sizeof *s->handles) &&
          tide__heap_grow(heap, (void**)&s->handle_bytes, &s->byte_capacity, count, sizeof *s->handle_bytes);
 }
-
-static bool handle_is_whole(const tide__handle* handle) { return handle->prefix == handle->bytes; }
 
 static bool handle_follows(const tide__handle* before, const tide__handle* handle) {
   return before->address + before->bytes == handle->address;
@@ -467,199 +490,6 @@ static tide_status holes_note(stitching* s) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// Giving views back
-
-static void view_free(tide_device* device, tide__view* view) {
-  if (view == NULL) return;
-  tide__heap_release(device->heap, view->handles, view->count, sizeof *view->handles);
-  tide__heap_release(device->heap, view->offsets, view->count, sizeof *view->offsets);
-  tide__heap_release(device->heap, view, 1, sizeof *view);
-}
-
-// The view of a lane that comes after `segment` (NULL: the first); NULL at the end.
-static tide__segment* view_next(tide__lane* lane, const tide__segment* segment) {
-  tide__link* link = segment != NULL ? segment->link.next : lane->segments.next;
-  while (link != &lane->segments && TIDE_OWNER(link, tide__segment, link)->view == NULL) link = link->next;
-  return link != &lane->segments ? TIDE_OWNER(link, tide__segment, link) : NULL;
-}
-
-static tide_status view_unmap_handle(tide_device* device, tide__segment* segment, size_t index) {
-  tide__view* const view = segment->view;
-  tide__handle* const handle = view->handles[index];
-  TIDE_TRY(tide_machine_unmap(device->machine, tide__pointer(segment->address + view->offsets[index]),
-                              handle->bytes));
-  handle->view_places--;
-  view->handles[index] = NULL;
-  view->is_broken = true;
-  return TIDE_OK;
-}
-
-static tide_status view_drop_handle(tide_device* device, tide__segment* segment, const tide__handle* handle) {
-  for (size_t i = 0; i < segment->view->count; i++) {
-    if (segment->view->handles[i] == handle) TIDE_TRY(view_unmap_handle(device, segment, i));
-  }
-  return TIDE_OK;
-}
-
-tide_status tide__views_drop_handle(tide_device* device, tide__handle* handle) {
-  tide__pool* const pool = handle->home->lane->pool;
-  tide__lane* lane = tide__lane_next(device, pool, NULL);
-  for (; lane != NULL && handle->view_places > 0; lane = tide__lane_next(device, pool, lane)) {
-    tide__segment* segment = view_next(lane, NULL);
-    for (; segment != NULL && handle->view_places > 0; segment = view_next(lane, segment)) {
-      TIDE_TRY(view_drop_handle(device, segment, handle));
-    }
-  }
-  return TIDE_OK;
-}
-
-static void view_discount(tide_device* device, const tide__segment* segment) {
-  device->view_bytes -= segment->bytes;
-  device->view_count--;
-  segment->lane->view_count--;
-}
-
-// Gives the addresses of a view back that no block is in, and that no work uses any more.
-static tide_status view_drop(tide_device* device, tide__segment* segment) {
-  tide__lane* const lane = segment->lane;
-  tide__view* const view = segment->view;
-  for (size_t i = 0; i < view->count; i++) {
-    if (view->handles[i] != NULL) TIDE_TRY(view_unmap_handle(device, segment, i));
-  }
-  TIDE_TRY(tide_machine_address_release(device->machine, tide__pointer(segment->address), segment->bytes));
-  tide__mutex_lock(&lane->lock);
-  tide__segment_unlink_locked(segment);
-  tide__mutex_unlock(&lane->lock);
-  if (view->end == NULL) {
-    view_discount(device, segment);
-  } else {
-    tide__ignore(tide_machine_event_free(device->machine, view->end));
-    device->retired_count--;
-  }
-  view_free(device, view);
-  tide__segment_free(device, segment);
-  return TIDE_OK;
-}
-
-static bool view_is_idle(const tide__segment* segment) {
-  tide__mutex_lock(&segment->lane->lock);
-  const bool is_idle = segment->view->live == 0;
-  tide__mutex_unlock(&segment->lane->lock);
-  return is_idle;
-}
-
-tide_status tide__views_trim(tide_device* device, tide__pool* pool) {
-  tide__lane* lane = tide__lane_next(device, pool, NULL);
-  for (; lane != NULL; lane = tide__lane_next(device, pool, lane)) {
-    tide__segment* next = NULL;
-    for (tide__segment* segment = view_next(lane, NULL); segment != NULL; segment = next) {
-      next = view_next(lane, segment);
-      if (!view_is_idle(segment)) continue;
-      TIDE_TRY(tide__lane_quiesce(device, lane, true));
-      TIDE_TRY(view_drop(device, segment));
-    }
-  }
-  return TIDE_OK;
-}
-
-void tide__view_destroy(tide_device* device, tide__segment* segment) {
-  const tide__view* const view = segment->view;
-  for (size_t i = 0; i < view->count; i++) {
-    if (view->handles[i] == NULL) continue;
-    void* const address = tide__pointer(segment->address + view->offsets[i]);
-    tide__ignore(tide_machine_unmap(device->machine, address, view->handles[i]->bytes));
-  }
-  tide__ignore(
-      tide_machine_address_release(device->machine, tide__pointer(segment->address), segment->bytes));
-  if (view->end != NULL) tide__ignore(tide_machine_event_free(device->machine, view->end));
-  view_free(device, segment->view);
-}
-
-tide_status tide__view_add_peer(tide_device* device, const tide__segment* segment, int peer) {
-  const tide__view* const view = segment->view;
-  for (size_t i = 0; i < view->count; i++) {
-    if (view->handles[i] == NULL) continue;
-    TIDE_TRY(tide_machine_set_access(device->machine, tide__pointer(segment->address + view->offsets[i]),
-                                     view->handles[i]->bytes, peer, TIDE_ACCESS_READ_WRITE));
-  }
-  return TIDE_OK;
-}
-
-// ---------------------------------------------------------------------------------------------------
-// Too many views
-
-static bool views_are_many(tide_device* device) {
-  return device->view_count > VIEWS_MOST ||
-         device->view_bytes / VIEW_BYTES_MOST > tide__load_relaxed(&device->reserved_bytes);
-}
-
-// The view that was not used for longest, of those that no block is in and whose stream is not captured.
-static tide__segment* view_oldest(tide_device* device, tide__pool* pool) {
-  tide__segment* oldest = NULL;
-  tide__lane* lane = tide__lane_next(device, pool, NULL);
-  for (; lane != NULL; lane = tide__lane_next(device, pool, lane)) {
-    if (lane->view_count == 0 || tide__stream_capture(device, lane->stream) != 0) continue;
-    for (tide__segment* segment = view_next(lane, NULL); segment != NULL;
-         segment = view_next(lane, segment)) {
-      const bool is_older = oldest == NULL || segment->view->last_use < oldest->view->last_use;
-      if (segment->view->end == NULL && is_older && view_is_idle(segment)) oldest = segment;
-    }
-  }
-  return oldest;
-}
-
-// A view that serves no more. Its work may still run: it is unmapped when an event behind that has passed.
-static tide_status view_retire(tide_device* device, tide__segment* segment) {
-  tide_event event = NULL;
-  TIDE_TRY(tide_machine_event_new(device->machine, device->index, &event));
-  const tide_status status =
-      tide_machine_event_record(device->machine, device->index, event, segment->lane->stream);
-  if (status != TIDE_OK) tide__ignore(tide_machine_event_free(device->machine, event));
-  if (status == TIDE_ERR_HANDLE) {  // the stream is gone
-    TIDE_TRY(tide_machine_device_synchronize(device->machine, device->index));
-    return view_drop(device, segment);
-  }
-  TIDE_TRY(status);
-  segment->view->end = event;
-  segment->view->is_broken = true;
-  view_discount(device, segment);
-  device->retired_count++;
-  return TIDE_OK;
-}
-
-// Unmaps retired views whose work is done, of at most so many handles.
-static tide_status views_unmap_retired(tide_device* device, tide__pool* pool, size_t most) {
-  tide__lane* lane = tide__lane_next(device, pool, NULL);
-  for (; lane != NULL; lane = tide__lane_next(device, pool, lane)) {
-    tide__segment* next = NULL;
-    for (tide__segment* segment = view_next(lane, NULL); segment != NULL; segment = next) {
-      bool is_done = false;
-      const size_t count = segment->view->count;
-      next = view_next(lane, segment);
-      if (segment->view->end == NULL || count > most) continue;
-      TIDE_TRY(tide_machine_event_query(device->machine, segment->view->end, &is_done));
-      if (!is_done) continue;
-      TIDE_TRY(view_drop(device, segment));
-      most -= count;
-    }
-  }
-  return TIDE_OK;
-}
-
-// After a stitch that mapped so many handles. What fails is tried again with the next.
-static void views_keep_few(tide_device* device, tide__pool* pool, size_t mapped) {
-  const tide_error before = *tide_last_error();
-  tide_status status = TIDE_OK;
-  while (status == TIDE_OK && views_are_many(device)) {
-    tide__segment* const oldest = view_oldest(device, pool);
-    if (oldest == NULL) break;
-    status = view_retire(device, oldest);
-  }
-  if (device->retired_count > 0) tide__ignore(views_unmap_retired(device, pool, tide__max(mapped, 64)));
-  tide__error_restore(&before);
-}
-
-// ---------------------------------------------------------------------------------------------------
 // Making a view
 
 // A view on its way.
@@ -680,7 +510,7 @@ typedef struct new_view {
 
 static void new_view_free(tide_device* device, new_view* n) {
   if (n->segment != NULL) {
-    view_free(device, n->segment->view);
+    tide__view_free(device, n->segment->view);
     tide__segment_free(device, n->segment);
   }
   tide__stuck_free(device, n->keeper);
@@ -891,7 +721,7 @@ tide_status tide__view_make(const tide__request* request, const tide__growth* gr
   for (int i = 0; i < STITCH_ATTEMPTS && status == TIDE_OK && *out == NULL; i++) {
     status = view_try(&s, growth, i + 1 < STITCH_ATTEMPTS, out);
   }
-  if (*out != NULL) views_keep_few(request->device, request->pool, s.mapped);
+  if (*out != NULL) tide__views_keep_few(request->device, request->pool, s.mapped);
   spares_give(&s);
   tide__heap_release(heap, s.handles, s.handle_capacity, sizeof *s.handles);
   tide__heap_release(heap, s.handle_bytes, s.byte_capacity, sizeof *s.handle_bytes);

@@ -110,6 +110,7 @@ static int pinned_device_node(tide_pinned* pinned) {
 static void pinned_init(tide_pinned* pinned) {
   tide__mutex_init(&pinned->chunks_lock, TIDE__RANK_CHUNKS);
   tide__mutex_init(&pinned->pools_lock, TIDE__RANK_POOLS);
+  tide__askers_init(&pinned->askers);
   tide__mutex_init(&pinned->totals_lock, TIDE__RANK_TOTALS);
   tide__list_init(&pinned->refused);
   tide__list_init(&pinned->pools);
@@ -131,6 +132,7 @@ static void pinned_fini(tide_pinned* pinned) {
   if (pinned->fronts.common != NULL) tide__fronts_fini(&pinned->fronts);
   tide__pin_pools_fini(pinned);
   tide__pin_pending_fini(pinned);
+  tide__askers_fini(&pinned->askers);
   tide__ring_fini(&pinned->ring);
   tide__map_fini(&pinned->map);
   tide__slots_fini(&pinned->blocks);

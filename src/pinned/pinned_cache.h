@@ -25,6 +25,7 @@
 #include "base/list.h"
 #include "base/slots.h"
 #include "base/tree.h"
+#include "core/askers.h"
 #include "core/classes.h"
 #include "core/front.h"
 #include "core/map.h"
@@ -301,6 +302,7 @@ struct tide_pinned {
   uint32_t scope_count;
   uint64_t next_scope;
   tide__pin_scope scopes[TIDE__PIN_MAX_SCOPES];
+  tide__askers askers;  // of filters
   tide_history_options history;
 
   tide__atomic_u32 history_level;

@@ -135,6 +135,7 @@ tide_status tide_pinned_pool_end(tide_pinned* pinned, tide_pool pool) {
     found->has_scope = false;
     copies = found->copies;
     found->copies = NULL;
+    tide__askers_wait_locked(&pinned->askers, &pinned->pools_lock);
   }
   tide__mutex_unlock(&pinned->pools_lock);
   TIDE_REQUIRE(found != NULL, TIDE_ERR_HANDLE, "pinned_pool_end: there is no private pool %u", pool);
@@ -195,15 +196,20 @@ void tide__pin_pool_leave(tide_pinned* pinned, tide__pin_pool* pool) {
 void tide__pin_pool_choose(tide__pin_request* request) {
   tide_pinned* const pinned = request->pinned;
   tide__pin_scope scopes[TIDE__PIN_MAX_SCOPES];
+  tide__asker asker;
   if ((tide__load_relaxed(&pinned->unusual) & TIDE__PIN_HAS_SCOPES) == 0) return;
   tide__mutex_lock(&pinned->pools_lock);
   uint32_t count = pinned->scope_count;
   for (uint32_t i = 0; i < count; i++) scopes[i] = pinned->scopes[i];
+  tide__askers_enter_locked(&pinned->askers, &asker);
   tide__mutex_unlock(&pinned->pools_lock);
   while (count-- > 0) {
     if (!scope_takes_request(&scopes[count], request) || !scope_visit(pinned, &scopes[count])) continue;
     request->pool = scopes[count].pool;
     request->is_scoped = true;
-    return;
+    break;
   }
+  tide__mutex_lock(&pinned->pools_lock);
+  tide__askers_leave_locked(&pinned->askers, &asker);
+  tide__mutex_unlock(&pinned->pools_lock);
 }

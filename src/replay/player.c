@@ -17,6 +17,7 @@
 #include "replay/recorded.h"
 #include "replay/windows.h"
 
+#define REPLAY_SCALE_MAX 1024.0
 #define RUN_STRETCH ((size_t)1 << 16)  // steps between two calls of on_progress
 
 struct tide_replay {
@@ -150,6 +151,10 @@ tide_status tide_replay_run(tide_replay* replay, const tide_replay_options* opti
   TIDE_REQUIRE(options->size >= sizeof *options, TIDE_ERR_ARGUMENT,
                "replay_run: size is %u: set the options up with TIDE_REPLAY_OPTIONS_INIT",
                (unsigned)options->size);
+  TIDE_REQUIRE(options->scale > 0 && options->scale <= REPLAY_SCALE_MAX, TIDE_ERR_ARGUMENT,
+               "replay_run: scale is %g, not above 0 and at most %g", options->scale, REPLAY_SCALE_MAX);
+  TIDE_REQUIRE(!options->checks || options->scale == 1, TIDE_ERR_ARGUMENT,
+               "replay_run: sizes times %g cannot be compared with the recording", options->scale);
   const uint64_t begin_ns = tide__sys_clock_ns();
   const tide_status status = options->checks ? run_checked(replay, options, out)
                                              : run_plain(replay, options, out);

@@ -16,12 +16,20 @@
 #define STAGE_GIB ((uint64_t)1 << 30)
 // Of a device with more memory than any has; records of all its memory stay below some 10 MB.
 #define STAGE_CAPACITY ((uint64_t)1 << 40)
+#define STAGE_BYTES_MAX ((uint64_t)1 << 62)
 #define STAGE_RESERVE_MIN (16 * STAGE_GIB)
 #define STAGE_ADDRESSES ((uint64_t)40 << 40)  // of the dry machine, and some left over
 #define STAGE_RESERVE_MAX (157 * STAGE_GIB)   // what PyTorch reserves on a device of 140 GiB
 
 // ---------------------------------------------------------------------------------------------------
 // Setting up
+
+// What is asked for instead of so many bytes. A product that no device could hold is as good as the largest.
+static uint64_t stage_bytes(const tide__stage* stage, uint64_t bytes) {
+  if (stage->options->scale == 1) return bytes;
+  const double scaled = (double)bytes * stage->options->scale;
+  return scaled < (double)STAGE_BYTES_MAX ? tide__max(1, (uint64_t)scaled) : STAGE_BYTES_MAX;
+}
 
 static uint64_t gib_up(uint64_t bytes) {
   return bytes / STAGE_GIB * STAGE_GIB + (bytes % STAGE_GIB != 0) * STAGE_GIB;
@@ -30,8 +38,10 @@ static uint64_t gib_up(uint64_t bytes) {
 // Addresses that an expandable segment reserves. To repeat a recording, so few that they fit between the
 // recorded ones; else several times what is ever live, as long as there are enough for a small and a large
 // one in every lane.
-static uint64_t reserve_bytes(const tide__script* script, bool checks) {
-  const uint64_t wanted = tide__min(script->peak_bytes, STAGE_CAPACITY / 4) * 4;
+static uint64_t reserve_bytes(const tide__stage* stage) {
+  const tide__script* const script = stage->script;
+  const bool checks = stage->options->checks;
+  const uint64_t wanted = tide__min(stage_bytes(stage, script->peak_bytes), STAGE_CAPACITY / 4) * 4;
   const uint64_t share = STAGE_ADDRESSES / (2 * script->lane_count + 1);
   if (!checks) return gib_up(tide__max(STAGE_RESERVE_MIN, tide__min(wanted, share)));
   const uint64_t room = tide__min(script->spread_bytes, STAGE_RESERVE_MAX) / STAGE_GIB * STAGE_GIB;
@@ -56,7 +66,7 @@ static tide_status stage_open_device(tide__stage* stage) {
   tide_observer observer = 0;
   if (options.heap == NULL) options.heap = stage->heap;
   if (options.address_reserve.fraction == 0 && options.address_reserve.bytes == 0)
-    options.address_reserve.bytes = reserve_bytes(stage->script, stage->options->checks);
+    options.address_reserve.bytes = reserve_bytes(stage);
   TIDE_TRY(tide_device_new(stage->machine, 0, &options, &stage->device));
   if (stage->options->limit != TIDE_NO_LIMIT)
     TIDE_TRY(tide_device_set_limit(stage->device, stage->options->limit));
@@ -121,7 +131,8 @@ static tide_status stage_alloc_in_pool(tide__stage* stage, const tide__step* ste
   TIDE_TRY(stage_pool_make(stage, step->pool));
   const tide_pool pool = stage->pools[step->pool];
   TIDE_TRY(tide_device_pool_begin(stage->device, pool, &scope));
-  const tide_status status = tide_device_alloc(stage->device, stage->streams[step->stream], step->bytes, out);
+  const uint64_t bytes = stage_bytes(stage, step->bytes);
+  const tide_status status = tide_device_alloc(stage->device, stage->streams[step->stream], bytes, out);
   TIDE_TRY(tide_device_pool_end(stage->device, pool));
   TIDE_TRY(tide_device_pool_release(stage->device, pool));
   return status;
@@ -129,7 +140,8 @@ static tide_status stage_alloc_in_pool(tide__stage* stage, const tide__step* ste
 
 static inline tide_status stage_request(tide__stage* stage, const tide__step* step, tide_block* out) {
   if (step->pool != 0) return stage_alloc_in_pool(stage, step, out);
-  return tide_device_alloc(stage->device, stage->streams[step->stream], step->bytes, out);
+  const uint64_t bytes = stage_bytes(stage, step->bytes);
+  return tide_device_alloc(stage->device, stage->streams[step->stream], bytes, out);
 }
 
 // Notes a refusal. What failed otherwise, also for want of memory for the allocator's records, is passed on.
@@ -139,7 +151,7 @@ static tide_status stage_refuse(tide__stage* stage, const tide__step* step, tide
   stage->ooms++;
   if (stage->first_oom != UINT64_MAX) return TIDE_OK;
   stage->first_oom = step->entry;
-  stage->oom_bytes = step->bytes;
+  stage->oom_bytes = stage_bytes(stage, step->bytes);
   return TIDE_OK;
 }
 
@@ -147,7 +159,7 @@ tide_status tide__stage_alloc(tide__stage* stage, const tide__step* step) {
   tide__held* const held = &stage->held[step->slot];
   const tide_status status = stage_request(stage, step, &held->block);
   if (status != TIDE_OK) return stage_refuse(stage, step, status);
-  held->bytes = tide__request_bytes(step->bytes);
+  held->bytes = tide__request_bytes(stage_bytes(stage, step->bytes));
   stage->live_bytes += held->bytes;
   stage->peak_bytes = tide__max(stage->peak_bytes, stage->live_bytes);
   stage->allocations++;

@@ -1,13 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The ring of entries. An entry's number says where it lies, so adding is one store of 48 bytes and copying
-// at most two runs. A ring that changes its size is moved in pieces while entries go on being added: the
-// thread that resizes fills the new memory up to the newest entry and then puts it in place, all of it by
-// numbers, so that whatever else happens between two pieces (entries, a clear, another resize) is seen.
+// The ring of entries. To add is one atomic addition, which gives the entry its number, and stores into the
+// slot of that number. A thread waits for another only if that one was stopped in the midst of an entry while
+// a whole ring of others was made, or while the ring is closed.
 //
-// Cost: O(1) to add; O(n) to copy and to resize, with the lock held for a piece at a time.
-// Lock: TIDE__RANK_HISTORY. The heap is called without it.
+// Reading leaves those who add alone: words are copied as they are, and afterwards `next` tells which of them
+// may have been written again. That look is itself an addition, of 0, and so has its place among those that
+// draw numbers: it sees the ones before it, and the words that belong to the ones behind it are written after
+// the words were read.
+//
+// A ring that is cleared or changes its size is carried over while entries go on being added; then it is
+// closed, those who have drawn a number finish, and what they added follows. It opens with the other of two
+// memories; the number that a thread draws says which one. So the address of all that a thread touches comes
+// out of its addition, and no stronger order is needed there. Numbers from a closed ring are none: `next` is
+// set anew when it opens.
+//
+// Cost: O(1) to add; O(n) to copy, to clear and to resize.
+// Lock: TIDE__RANK_HISTORY, except to add. The heap is called without it.
 #include "trace/ring.h"
 
 #include <string.h>
@@ -15,111 +25,204 @@
 #include "base/arith.h"
 #include "base/error.h"
 
-#define RING_PIECE 256u  // entries moved at a time: 12 KiB, a few hundred ns
-
 void tide__ring_init(tide__ring* ring, const tide_heap* heap) {
-  *ring = (tide__ring){ .heap = heap };
+  *ring = (tide__ring){ .heap = heap, .next = TIDE__RING_IS_OFF };
   tide__mutex_init(&ring->lock, TIDE__RANK_HISTORY);
 }
 
+static void memory_free(const tide__ring* ring, const tide__ring_memory* memory) {
+  tide__heap_release(ring->heap, memory->slots, memory->mask + 1, sizeof *memory->slots);
+}
+
 void tide__ring_fini(tide__ring* ring) {
-  tide__heap_release(ring->heap, ring->entries, ring->capacity, sizeof *ring->entries);
+  memory_free(ring, &ring->memories[ring->side]);
   tide__mutex_fini(&ring->lock);
 }
 
-void tide__ring_add(tide__ring* ring, const tide_trace_entry* entry) {
-  tide__mutex_lock(&ring->lock);
-  if (ring->capacity != 0) {
-    ring->entries[ring->next++ % ring->capacity] = *entry;
-    if (ring->count < ring->capacity) ring->count++;
-  }
-  tide__mutex_unlock(&ring->lock);
+// ---------------------------------------------------------------------------------------------------
+// Slots
+
+// Waits until the entry with this number, or a later one in its place, is whole.
+static inline void slot_await(const tide__ring_slot* slot, uint64_t number) {
+  // pairs with the release in tide__ring_add
+  for (uint32_t i = 0; tide__load_acquire(&slot->turn) <= number; i++) tide__wait_a_moment(i);
 }
 
-void tide__ring_clear(tide__ring* ring) {
-  tide__mutex_lock(&ring->lock);
-  ring->count = 0;
-  tide__mutex_unlock(&ring->lock);
+static inline void slot_read(const tide__ring_slot* slot, tide_trace_entry* out) {
+  const uint64_t origin = tide__load_relaxed(&slot->words[4]);
+  const uint64_t rest = tide__load_relaxed(&slot->words[5]);
+  *out = (tide_trace_entry){
+    .time_ns = tide__load_relaxed(&slot->words[0]),
+    .address = tide__load_relaxed(&slot->words[1]),
+    .bytes = tide__load_relaxed(&slot->words[2]),
+    .stream = tide__load_relaxed(&slot->words[3]),
+    .stack = (uint32_t)origin,
+    .note = (uint32_t)(origin >> 32),
+    .pool = (uint32_t)rest,
+    .action = (uint8_t)(rest >> 32),
+    .device = (uint8_t)(rest >> 40),
+    .absent = (uint16_t)(rest >> 48),
+  };
+}
+
+// ---------------------------------------------------------------------------------------------------
+// The seldom halves of adding
+
+static bool ring_is_closed(const tide__ring* ring) {
+  return (tide__load_relaxed(&ring->next) & TIDE__RING_IS_CLOSED) != 0;
+}
+
+uint64_t tide__ring_draw_late(tide__ring* ring, uint64_t drawn) {
+  while ((drawn & TIDE__RING_IS_CLOSED) != 0) {
+    for (uint32_t i = 0; ring_is_closed(ring); i++) tide__wait_a_moment(i);
+    drawn = tide__add_ordered(&ring->next, 1);  // pairs with the release in ring_open_locked
+  }
+  return tide__min(drawn, TIDE__RING_IS_OFF);
+}
+
+void tide__ring_await_turn(const tide__ring_memory* memory, uint64_t number) {
+  if (number - memory->first <= memory->mask) return;
+  slot_await(tide__slot_of(memory, number), number - memory->mask - 1);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Reading
+
+// The oldest entry that is kept, if `next` is the one after the newest.
+static uint64_t memory_oldest(const tide__ring_memory* memory, uint64_t next) {
+  return next - tide__min(next - memory->first, memory->capacity);
+}
+
+static uint64_t ring_next_locked(const tide__ring* ring) TIDE_REQUIRES(&ring->lock) {
+  const tide__ring_memory* const memory = &ring->memories[ring->side];
+  return memory->capacity != 0 ? tide__load_relaxed(&ring->next) & TIDE__RING_NUMBERS : memory->first;
 }
 
 void tide__ring_range(tide__ring* ring, uint64_t* out_first, uint64_t* out_next) {
   tide__mutex_lock(&ring->lock);
-  *out_first = ring->next - ring->count;
-  *out_next = ring->next;
+  *out_next = ring_next_locked(ring);
+  *out_first = memory_oldest(&ring->memories[ring->side], *out_next);
   tide__mutex_unlock(&ring->lock);
 }
 
-// Copies the entries from `number` on, all of them kept.
-static void ring_copy_locked(const tide__ring* ring, uint64_t number, tide_trace_entry* out, uint64_t count)
+// Copies entries that are kept; returns how many of them, the first ones, may not be what they were, because
+// later ones take their places.
+static uint64_t ring_read_locked(tide__ring* ring, uint64_t number, tide_trace_entry* out, uint64_t count)
     TIDE_REQUIRES(&ring->lock) {
-  const uint64_t place = number % ring->capacity;
-  const uint64_t run = tide__min(count, ring->capacity - place);
-  memcpy(out, ring->entries + place, run * sizeof *out);
-  memcpy(out + run, ring->entries, (count - run) * sizeof *out);
+  const tide__ring_memory* const memory = &ring->memories[ring->side];
+  if (count == 0) return 0;
+  for (uint64_t i = 0; i < count; i++) {
+    tide__ring_slot* const slot = tide__slot_of(memory, number + i);
+    slot_await(slot, number + i);
+    slot_read(slot, &out[i]);
+  }
+  // pairs with the ordered addition in tide__ring_add
+  const uint64_t next = tide__add_release(&ring->next, 0) & TIDE__RING_NUMBERS;
+  const uint64_t oldest = memory_oldest(memory, next);
+  return oldest > number ? tide__min(oldest - number, count) : 0;
 }
 
 size_t tide__ring_copy(tide__ring* ring, uint64_t* number, uint64_t end, tide_trace_entry* out, size_t room) {
+  uint64_t count = 0;
+  uint64_t lost = 0;
   tide__mutex_lock(&ring->lock);
-  const uint64_t from = tide__max(*number, ring->next - ring->count);
-  const uint64_t to = tide__min(end, ring->next);
-  const uint64_t count = from < to ? tide__min(to - from, room) : 0;
-  if (count != 0) ring_copy_locked(ring, from, out, count);
+  do {
+    const uint64_t next = ring_next_locked(ring);
+    const uint64_t from = tide__max(*number, memory_oldest(&ring->memories[ring->side], next));
+    const uint64_t to = tide__min(end, next);
+    count = from < to ? tide__min(to - from, room) : 0;
+    lost = ring_read_locked(ring, from, out, count);
+    *number = from + count;
+  } while (count != 0 && lost == count);
   tide__mutex_unlock(&ring->lock);
-  *number = from + count;
-  return count;
+  if (lost != 0) memmove(out, out + lost, (count - lost) * sizeof *out);
+  return count - lost;
 }
 
-// New memory of a ring, with the entries below `number` in it, as far as they are still wanted.
-typedef struct ring_move {
-  tide_trace_entry* entries;  // owned; the ring's old memory when the move is done
-  uint64_t capacity;
-  uint64_t number;
-} ring_move;
+// ---------------------------------------------------------------------------------------------------
+// Clearing and resizing
 
-static void ring_swap_locked(tide__ring* ring, ring_move* move) TIDE_REQUIRES(&ring->lock) {
-  const ring_move old = { ring->entries, ring->capacity, 0 };
-  ring->entries = move->entries;
-  ring->capacity = move->capacity;
-  ring->count = tide__min(ring->count, ring->capacity);
-  *move = old;
-}
-
-// Moves one piece, and swaps the memory when all is there; then it returns true.
-static bool ring_move_locked(tide__ring* ring, ring_move* move) TIDE_REQUIRES(&ring->lock) {
-  const uint64_t kept = tide__min(ring->count, move->capacity);
-  move->number = tide__max(move->number, ring->next - kept);
-  const uint64_t left = ring->next - move->number;
-  if (left != 0) {
-    const uint64_t place = move->number % move->capacity;
-    const uint64_t piece = tide__min(tide__min(left, RING_PIECE), move->capacity - place);
-    ring_copy_locked(ring, move->number, move->entries + place, piece);
-    move->number += piece;
+// Waits for entries, and copies them unless they are forgotten. Some may be written again meanwhile: these
+// are too old to be kept.
+static void memory_carry(const tide__ring_memory* from, const tide__ring_memory* to, uint64_t number,
+                         uint64_t end) {
+  for (; number < end; number++) {
+    tide__ring_slot* const slot = tide__slot_of(from, number);
+    tide_trace_entry entry;
+    slot_await(slot, number);
+    if (to->capacity == 0) continue;
+    slot_read(slot, &entry);
+    tide__slot_write(tide__slot_of(to, number), &entry);
+    tide__store_relaxed(&tide__slot_of(to, number)->turn, number + 1);
   }
-  if (move->number != ring->next) return false;
-  ring_swap_locked(ring, move);
-  return true;
+}
+
+// Carries the entries over, and closes the ring when few are left. Afterwards nobody adds to its memory: who
+// has drawn a number has written, also those before the oldest, as others have followed them. Returns the
+// number of the next entry.
+static uint64_t ring_close_locked(tide__ring* ring, const tide__ring_memory* to) TIDE_REQUIRES(&ring->lock) {
+  const tide__ring_memory* const from = &ring->memories[ring->side];
+  const uint64_t next = ring_next_locked(ring);
+  if (from->capacity == 0) return next;
+  memory_carry(from, to, next - tide__min(next - from->first, from->mask + 1), next);
+  const uint64_t end = atomic_fetch_or_explicit(&ring->next, TIDE__RING_IS_CLOSED, memory_order_relaxed) &
+                       TIDE__RING_NUMBERS;
+  memory_carry(from, to, next, end);
+  return end;
+}
+
+static void ring_open_locked(tide__ring* ring, const tide__ring_memory* memory, uint64_t next)
+    TIDE_REQUIRES(&ring->lock) {
+  ring->side = 1 - ring->side;
+  ring->memories[ring->side] = *memory;
+  const uint64_t side = (uint64_t)ring->side << TIDE__RING_SIDE_SHIFT;
+  // pairs with the ordered addition in tide__ring_add
+  tide__store_release(&ring->next, memory->capacity != 0 ? side | next : TIDE__RING_IS_OFF);
+}
+
+void tide__ring_clear(tide__ring* ring) {
+  const tide__ring_memory nothing = { .slots = NULL };
+  tide__mutex_lock(&ring->lock);
+  tide__ring_memory memory = ring->memories[ring->side];
+  memory.first = ring_close_locked(ring, &nothing);
+  ring_open_locked(ring, &memory, memory.first);
+  tide__mutex_unlock(&ring->lock);
+}
+
+// Moves the ring to other memory; returns the old one.
+static tide__ring_memory ring_move(tide__ring* ring, tide__ring_memory memory) {
+  tide__mutex_lock(&ring->lock);
+  const uint64_t next = ring_close_locked(ring, &memory);
+  const tide__ring_memory old = ring->memories[ring->side];
+  memory.first = tide__max(memory_oldest(&old, next), next - tide__min(next, memory.capacity));
+  ring_open_locked(ring, &memory, next);
+  tide__mutex_unlock(&ring->lock);
+  return old;
 }
 
 static bool ring_has_capacity(tide__ring* ring, uint64_t capacity) {
   tide__mutex_lock(&ring->lock);
-  const bool is_same = ring->capacity == capacity;
+  const bool is_same = ring->memories[ring->side].capacity == capacity;
   tide__mutex_unlock(&ring->lock);
   return is_same;
+}
+
+// The next power of two; 0 if there is none.
+static uint64_t slots_for(uint64_t capacity) {
+  uint64_t count = 1;
+  while (count < capacity && count != 0) count *= 2;
+  return count;
 }
 
 tide_status tide__ring_resize(tide__ring* ring, uint64_t capacity) {
   TIDE_ASSERT_UNLOCKED();
   if (ring_has_capacity(ring, capacity)) return TIDE_OK;
-  ring_move move = { NULL, capacity, 0 };
-  if (capacity != 0) move.entries = tide__heap_alloc(ring->heap, capacity, sizeof *move.entries);
-  if (capacity != 0 && move.entries == NULL) {
+  tide__ring_memory memory = { .capacity = capacity, .mask = slots_for(capacity) - 1 };
+  if (capacity != 0) memory.slots = tide__heap_alloc(ring->heap, memory.mask + 1, sizeof *memory.slots);
+  if (capacity != 0 && memory.slots == NULL) {
     return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "history: no memory for %llu entries", (unsigned long long)capacity);
   }
-  for (bool is_done = false; !is_done;) {
-    tide__mutex_lock(&ring->lock);
-    is_done = ring_move_locked(ring, &move);
-    tide__mutex_unlock(&ring->lock);
-  }
-  tide__heap_release(ring->heap, move.entries, move.capacity, sizeof *move.entries);
+  const tide__ring_memory old = ring_move(ring, memory);
+  memory_free(ring, &old);
   return TIDE_OK;
 }

@@ -2,8 +2,9 @@
 // Copyright the Tidemark authors
 //
 // The history of an allocator: the newest entries, in the order they were added. Entries are numbered from 0
-// for ever; the ring keeps the last `capacity` of them. The lock is held for one entry, or for a piece of a
-// copy.
+// for ever; the ring keeps the last `capacity` of them. Threads add without a lock: each draws a number,
+// which is the order, and writes into the slot of that number, a cache line that is its own until it is done.
+// Who reads looks at the slots while others write; who resizes stops them for a moment.
 #ifndef TIDEMARK_SRC_TRACE_RING_H
 #define TIDEMARK_SRC_TRACE_RING_H
 
@@ -11,34 +12,95 @@
 #include "base/lock.h"
 #include "tidemark/trace.h"
 
-// [R1] count <= next; count <= capacity
-// [R2] the entry with number n, next - count <= n < next, is entries[n % capacity]
+typedef struct tide__ring_slot {
+  _Alignas(64) tide__atomic_u64 turn;  // the number of the last entry that is whole, plus 1; 0 before
+  tide__atomic_u64 words[6];           // the entry
+} tide__ring_slot;
+_Static_assert(sizeof(tide__ring_slot) == 64, "a slot is a cache line");
+
+// Where entries are. It never changes while somebody may add to it: see ring.c.
+typedef struct tide__ring_memory {
+  tide__ring_slot* slots;  // owned; NULL while nothing is kept
+  uint64_t mask;           // the number of slots, a power of two, less 1
+  uint64_t capacity;
+  uint64_t first;  // the first number that is kept in it
+} tide__ring_memory;
+
+// [R1] kept are the entries from max(first, next - capacity) to below next
+// [R2] the entry with number n is in slots[n & mask], and is whole when the slot's turn is n + 1
+// [R3] entry n is written when the one before it in its slot is whole, or below `first`: never by two at once
 typedef struct tide__ring {
   const tide_heap* heap;  // borrowed until fini
-  tide__mutex lock;
-  tide_trace_entry* entries;  // owned; NULL while capacity is 0; shared under lock, like all below
-  uint64_t capacity;
-  uint64_t next;   // number of the next entry
-  uint64_t count;  // entries kept
+  tide__mutex lock;       // of those who read, clear and resize; those who add do not take it
+  uint32_t side;          // which memory is in use; under lock
+  tide__ring_memory memories[2];
+  _Alignas(64) tide__atomic_u64 next;  // number of the next entry, and flags: see ring.c
 } tide__ring;
 
 void tide__ring_init(tide__ring* ring, const tide_heap* heap);
 void tide__ring_fini(tide__ring* ring);
 
-// Changes how many entries are kept; the newest stay. 0 gives the memory back. Memory is taken and given with
-// no lock held. Errors: TIDE_ERR_NO_MEMORY, with the ring as it was.
+// Changes how many entries are kept; the newest stay. 0 gives the memory back. The memory is 64 bytes for an
+// entry, for as many as the next power of two; it is taken and given with no lock held.
+// Errors: TIDE_ERR_NO_MEMORY, with the ring as it was.
 tide_status tide__ring_resize(tide__ring* ring, uint64_t capacity);
 // Forgets all entries; numbers go on.
 void tide__ring_clear(tide__ring* ring);
 
-// Adds one entry; nothing when the capacity is 0. May be called with locks below TIDE__RANK_HISTORY held.
-void tide__ring_add(tide__ring* ring, const tide_trace_entry* entry);
+// Adds one entry; nothing when the capacity is 0. Entries have the order of these calls, if there is one. May
+// be called with any locks held.
+static inline void tide__ring_add(tide__ring* ring, const tide_trace_entry* entry);
 
 // The numbers of the oldest entry and of the one after the newest.
 void tide__ring_range(tide__ring* ring, uint64_t* out_first, uint64_t* out_next);
 // Copies up to `room` entries from number *number on, oldest first; moves *number behind the last one copied,
 // and over entries that are gone already. Returns how many; 0 at `end`. What one call copies has consecutive
-// numbers.
+// numbers. Waits for entries before `end` that somebody is about to write.
 size_t tide__ring_copy(tide__ring* ring, uint64_t* number, uint64_t end, tide_trace_entry* out, size_t room);
+
+// ---------------------------------------------------------------------------------------------------
+// Adding. Inline, so that an entry goes from registers to its slot.
+
+// Flags of `next`, above all numbers.
+#define TIDE__RING_IS_CLOSED (UINT64_C(1) << 63)  // for a moment: who adds waits
+#define TIDE__RING_IS_OFF (UINT64_C(1) << 62)     // no capacity: what is added is lost
+#define TIDE__RING_SIDE_SHIFT 61u                 // which memory is in use
+#define TIDE__RING_NUMBERS ((UINT64_C(1) << TIDE__RING_SIDE_SHIFT) - 1)
+
+static inline tide__ring_slot* tide__slot_of(const tide__ring_memory* memory, uint64_t number) {
+  return &memory->slots[number & memory->mask];
+}
+
+// Numbers of less than a word share one.
+static inline void tide__slot_write(tide__ring_slot* slot, const tide_trace_entry* entry) {
+  const uint64_t kind = (uint64_t)entry->action | (uint64_t)entry->device << 8;
+  tide__store_relaxed(&slot->words[0], entry->time_ns);
+  tide__store_relaxed(&slot->words[1], entry->address);
+  tide__store_relaxed(&slot->words[2], entry->bytes);
+  tide__store_relaxed(&slot->words[3], entry->stream);
+  tide__store_relaxed(&slot->words[4], (uint64_t)entry->note << 32 | entry->stack);
+  tide__store_relaxed(&slot->words[5], (uint64_t)entry->absent << 48 | kind << 32 | entry->pool);
+}
+
+// The seldom halves of adding. The ring is closed or off: draws until it is open; returns TIDE__RING_IS_OFF
+// if it is off. And the entry before this one in its slot is not whole: waits for it, if there is one.
+uint64_t tide__ring_draw_late(tide__ring* ring, uint64_t drawn);
+void tide__ring_await_turn(const tide__ring_memory* memory, uint64_t number);
+
+static inline void tide__ring_add(tide__ring* ring, const tide_trace_entry* entry) {
+  uint64_t drawn = tide__add_ordered(&ring->next, 1);  // pairs with the release in ring_open_locked
+  if (drawn >= TIDE__RING_IS_OFF) {
+    drawn = tide__ring_draw_late(ring, drawn);
+    if (drawn == TIDE__RING_IS_OFF) return;
+  }
+  const tide__ring_memory* const memory = &ring->memories[drawn >> TIDE__RING_SIDE_SHIFT];
+  const uint64_t number = drawn & TIDE__RING_NUMBERS;
+  tide__ring_slot* const slot = tide__slot_of(memory, number);
+  const uint64_t turn = number - memory->mask;
+  // pairs with the release below
+  if (tide__load_acquire(&slot->turn) < turn) tide__ring_await_turn(memory, number);
+  tide__slot_write(slot, entry);
+  tide__store_release(&slot->turn, number + 1);  // pairs with the acquires above and in slot_await
+}
 
 #endif

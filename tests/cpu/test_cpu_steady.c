@@ -183,30 +183,34 @@ typedef struct relay {
   tide_cpu* cache;  // borrowed
   pthread_mutex_t lock;
   pthread_cond_t changed;
-  void* block;  // on its way from one thread to the other
+  void* block;  // on its way from one thread to the other, until it is released
   bool is_over;
 } relay;
 
 static void* relay_release(void* user) {
   relay* const r = user;
-  for (;;) {
-    (void)pthread_mutex_lock(&r->lock);
-    while (r->block == NULL && !r->is_over) (void)pthread_cond_wait(&r->changed, &r->lock);
-    void* const block = r->block;
+  (void)pthread_mutex_lock(&r->lock);
+  while (!r->is_over) {
+    if (r->block == NULL) {
+      (void)pthread_cond_wait(&r->changed, &r->lock);
+      continue;
+    }
+    T_OK(tide_cpu_release(r->block));
     r->block = NULL;
     (void)pthread_cond_signal(&r->changed);
-    (void)pthread_mutex_unlock(&r->lock);
-    if (block == NULL) return NULL;
-    T_OK(tide_cpu_release(block));
   }
+  (void)pthread_mutex_unlock(&r->lock);
+  return NULL;
 }
 
+// Returns when the other thread has released the block, so that what is idle does not depend on which of the
+// two gets to run.
 static void relay_put(relay* r, void* block) {
   (void)pthread_mutex_lock(&r->lock);
-  while (r->block != NULL) (void)pthread_cond_wait(&r->changed, &r->lock);
   r->block = block;
   r->is_over = block == NULL;
   (void)pthread_cond_signal(&r->changed);
+  while (r->block != NULL) (void)pthread_cond_wait(&r->changed, &r->lock);
   (void)pthread_mutex_unlock(&r->lock);
 }
 

@@ -29,6 +29,7 @@ static const char* const device_names[] = {
 static const char* const device_emulated[] = { "host", "dry", "host tide", "dry tide", NULL };
 static const char* const device_host[] = { "host", "host tide", NULL };
 static const char* const device_tide[] = { "host tide", "dry tide", "cuda tide", NULL };
+static const char* const device_tide_emulated[] = { "host tide", "dry tide", NULL };
 
 typedef void (*device_body)(tide_machine* m, tide_device* d);
 
@@ -37,10 +38,12 @@ static device_body device_body_now;
 // Does the variant of the test name the policy tide?
 static inline bool is_tide(void) { return strstr(t_variant(), " tide") != NULL; }
 
-// The default options of the policy that the test runs with.
+// The default options of the policy that the test runs with; but no memory is to lie idle, so that programs
+// as small as tests stitch.
 static inline tide_device_options device_defaults(void) {
   tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
   options.policy = is_tide() ? TIDE_POLICY_TIDE : TIDE_POLICY_TORCH;
+  options.tide_idle_handles = 0;
   return options;
 }
 
@@ -53,10 +56,6 @@ static inline uint8_t shrink_action(void) {
 }
 static inline tide_call growth_call(void) { return is_tide() ? TIDE_CALL_PHYSICAL_NEW : TIDE_CALL_RAW_ALLOC; }
 static inline tide_call shrink_call(void) { return is_tide() ? TIDE_CALL_UNMAP : TIDE_CALL_RAW_RELEASE; }
-
-static inline void need_sharing(void) {
-  if (is_tide()) t_skip("memory of the policy tide is not shared");
-}
 
 static inline tide_device* device_new(tide_machine* m, int index, const tide_heap* heap) {
   tide_device_options options = device_defaults();

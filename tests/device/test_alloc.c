@@ -168,6 +168,20 @@ DEVICE_TEST(test_device__finds_the_block_at_an_address) {
   T_PTR_EQ(found.address, NULL);
 }
 
+DEVICE_TEST(test_device__tells_the_bytes_of_the_block_at_an_address) {
+  (void)m;
+  const tide_block block = take(d, NULL, 1000);
+  const char* const inside = (const char*)block.address + 512;
+  T_EQ(tide_device_bytes(d, block.address), 1024);
+  T_EQ(tide_device_bytes(d, inside), 0);
+
+  give(d, block);
+
+  T_EQ(tide_device_bytes(d, block.address), 0);
+  T_EQ(tide_device_bytes(d, NULL), 0);
+  T_EQ(tide_device_bytes(NULL, block.address), 0);
+}
+
 static void* release_it(void* user) {
   const tide_block* const block = user;
   give(tide_device_default(0), *block);

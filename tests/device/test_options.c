@@ -15,7 +15,7 @@
 static const tide_device_options defaults = TIDE_DEVICE_OPTIONS_INIT;
 
 // No padding, so equal options are equal bytes; a new field must come with a look at this.
-_Static_assert(sizeof(tide_device_options) == 6 * 8 + 4 * TIDE_ROUNDUP_SLOTS + 4 * 8 + 3 * 8 + 5 * 8,
+_Static_assert(sizeof(tide_device_options) == 6 * 8 + 4 * TIDE_ROUNDUP_SLOTS + 4 * 8 + 3 * 8 + 6 * 8,
                "tide_device_options has padding");
 
 static bool has_same_bytes(const void* a, const void* b, size_t bytes) { return memcmp(a, b, bytes) == 0; }
@@ -161,6 +161,8 @@ static const struct {
   { "tide_slack:0.005,tide_stitch_share:1,tide_least_handle_mb:2,tide_most_handle_mb:128", "" },
   { "policy:tide,tide_slack:0", "policy:tide,tide_slack:0" },
   { "tide_most_handle_mb:512,tide_least_handle_mb:256", "tide_most_handle_mb:512,tide_least_handle_mb:256" },
+  { "tide_idle_handles:4", "" },
+  { "tide_idle_handles:0", "tide_idle_handles:0" },
   { "tide_floor_mb:1024,tide_stitch_share:0.01", "tide_stitch_share:0.01,tide_floor_mb:1024" },
   // Divisions.
   { "roundup_power2_divisions:1", "roundup_power2_divisions:1" },
@@ -314,6 +316,7 @@ static const struct {
   { "tide_least_handle_mb:130", "tide_least_handle_mb", "tide_most_handle_mb" },
   { "tide_most_handle_mb:2097152", "tide_most_handle_mb", "1048576" },
   { "tide_floor_mb:0", "tide_floor_mb", "at least 1" },
+  { "tide_idle_handles:65537", "tide_idle_handles", "65536" },
   { "expandable_segments_reserve:0", "expandable_segments_reserve", "share" },
   { "expandable_segments_reserve:0G", "expandable_segments_reserve", "share" },
   { "expandable_segments_reserve:1.5G", "expandable_segments_reserve", "share" },
@@ -567,6 +570,7 @@ T_TEST(test_options__structs_out_of_range_are_refused_by_field) {
   REFUSES_FIELD(tide_least_handle_bytes, 0);
   REFUSES_FIELD(tide_least_handle_bytes, 3 * MIB);
   REFUSES_FIELD(tide_floor_bytes, 1);
+  REFUSES_FIELD(tide_idle_handles, 65537);
   REFUSES_FIELD(address_reserve, (tide_reserve){ -0.1, 0 });
   REFUSES_FIELD(address_reserve, (tide_reserve){ 1.1e6, 0 });
   REFUSES_FIELD(address_reserve, (tide_reserve){ strtod("nan", NULL), 0 });

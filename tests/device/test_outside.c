@@ -169,20 +169,21 @@ DEVICE_TEST(test_device__an_oom_observer_finds_this_oom_as_the_last) {
 // ---------------------------------------------------------------------------------------------------
 // Imports
 
+#define PARTS_MAX 16
+
 DEVICE_TEST(test_device__imports_get_peers_that_come_later) {
   need_two_devices(m);
   if (!device_info(m, 0).has_physical_sharing) t_skip("no physical sharing");
-  need_sharing();
   expand(m, d);
   tide_device* const other = device_new(m, 0, NULL);
   const tide_stream far = stream_new(m, 1, TIDE_STREAM_NON_BLOCKING);
   const tide_block block = take(d, NULL, 12 * MIB);
   tide_share share;
-  tide_physical_share part;
+  tide_physical_share parts[PARTS_MAX];
   void* address = NULL;
-  T_OK(tide_device_share(d, block.address, &share, &part, 1));
-  T_OK(tide_device_import(other, &share, &part, &address));
-  (void)close(part.descriptor);
+  T_OK(tide_device_share(d, block.address, &share, parts, PARTS_MAX));
+  T_OK(tide_device_import(other, &share, parts, &address));
+  for (size_t i = 0; i < share.part_count; ++i) (void)close(parts[i].descriptor);
   T_STATUS(tide_machine_fill(m, 1, far, address, 3, 512), TIDE_ERR_ACCESS);
 
   T_OK(tide_device_enable_peer(other, 1));

@@ -102,6 +102,66 @@ DEVICE_TEST(test_device__pools_that_are_not_there_are_refused) {
 }
 
 // ---------------------------------------------------------------------------------------------------
+// Labels
+
+static tide_pool labelled_pool(tide_device* d, uint64_t first, uint64_t second) {
+  tide_pool_options options = TIDE_POOL_OPTIONS_INIT;
+  options.label[0] = first;
+  options.label[1] = second;
+  return pool_new(d, &options);
+}
+
+DEVICE_TEST(test_device__pools_are_found_by_their_label) {
+  (void)m;
+  const tide_pool graph = labelled_pool(d, 7, 0);
+  const tide_pool user = labelled_pool(d, 0, 7);
+  tide_pool found = 0;
+  uint64_t label[2] = { 1, 1 };
+
+  T_OK(tide_device_pool_find(d, (uint64_t[2]){ 7, 0 }, &found));
+  T_EQ(found, graph);
+  T_OK(tide_device_pool_find(d, (uint64_t[2]){ 0, 7 }, &found));
+  T_EQ(found, user);
+  T_OK(tide_device_pool_get_label(d, user, label));
+
+  T_EQ(label[0], 0);
+  T_EQ(label[1], 7);
+}
+
+DEVICE_TEST(test_device__of_pools_with_one_label_the_newest_is_found) {
+  (void)m;
+  const tide_pool old = labelled_pool(d, 3, 0);
+  release_pool(d, old);
+  tide_pool found = 0;
+  T_OK(tide_device_pool_find(d, (uint64_t[2]){ 3, 0 }, &found));
+  T_EQ(found, old);
+
+  const tide_pool young = labelled_pool(d, 3, 0);
+  T_OK(tide_device_pool_find(d, (uint64_t[2]){ 3, 0 }, &found));
+
+  T_EQ(found, young);
+}
+
+DEVICE_TEST(test_device__labels_that_nobody_has_are_not_found) {
+  (void)m;
+  tide_pool found = 9;
+  uint64_t label[2] = { 1, 1 };
+  const tide_pool gone = labelled_pool(d, 5, 0);
+  (void)pool_new(d, NULL);
+  release_pool(d, gone);
+  trim(d);
+
+  T_STATUS(tide_device_pool_find(d, (uint64_t[2]){ 5, 0 }, &found), TIDE_ERR_HANDLE);
+  T_EQ(found, 0);
+  T_STATUS(tide_device_pool_find(d, (uint64_t[2]){ 0, 0 }, &found), TIDE_ERR_ARGUMENT);
+  T_STATUS(tide_device_pool_find(d, NULL, &found), TIDE_ERR_ARGUMENT);
+  T_STATUS(tide_device_pool_get_label(d, gone, label), TIDE_ERR_HANDLE);
+  T_EQ(label[0] + label[1], 0);
+  T_STATUS(tide_device_pool_get_label(d, TIDE_POOL_DEFAULT, label), TIDE_ERR_HANDLE);
+  T_STATUS(tide_device_pool_get_label(d, gone, NULL), TIDE_ERR_ARGUMENT);
+}
+
+// ---------------------------------------------------------------------------------------------------
 // Where requests go
 
 TORCH_TEST(test_device__two_of_1_mib_share_a_segment_of_a_pool) {
@@ -498,6 +558,7 @@ typedef struct supplier {
   int releases;
   size_t bytes;  // of the last segment made
   tide_stream stream;
+  int closes;
   bool is_empty;
 } supplier;
 
@@ -520,6 +581,12 @@ static void take_back(void* user, void* address, size_t bytes, int device, tide_
   ++s->releases;
 }
 
+static void supply_ends(void* user) {
+  supplier* const s = user;
+  T_EQ(s->releases, s->allocs);
+  ++s->closes;
+}
+
 // Lives as long as the allocator, which frees through it at the end.
 static supplier* supplier_new(tide_machine* m) {
   static supplier s;
@@ -532,6 +599,7 @@ static tide_pool supplied_pool(tide_device* d, supplier* s) {
   options.segment_alloc = supply;
   options.segment_release = take_back;
   options.user = s;
+  options.closed = supply_ends;
   return pool_new(d, &options);
 }
 
@@ -562,9 +630,13 @@ DEVICE_TEST(test_device__after_the_end_of_a_pool_trim_frees_through_its_function
   T_EQ(s->releases, 0);  // a block is still out
   give(d, block);
   T_EQ(s->releases, 0);
+  T_EQ(s->closes, 0);
   trim(d);
 
   T_EQ(s->releases, 1);
+  T_EQ(s->closes, 1);
+  trim(d);
+  T_EQ(s->closes, 1);
 }
 
 DEVICE_TEST(test_device__pool_functions_without_memory_are_out_of_memory) {
@@ -601,6 +673,7 @@ MACHINE_TEST_OVER(test_device__freeing_the_allocator_frees_through_the_functions
 
   T_EQ(s->allocs, 1);
   T_EQ(s->releases, 1);
+  T_EQ(s->closes, 1);
 }
 
 DEVICE_TEST(test_device__expandable_segments_are_ignored_for_pools_with_functions) {

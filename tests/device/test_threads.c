@@ -522,6 +522,74 @@ DEVICE_TEST(test_device__a_filter_that_blocks_holds_up_nobody) {
   T_OK(tide_device_pool_end(d, pool));
 }
 
+// A filter that is asked when its scope is closed: it goes on for a while then.
+typedef struct parting {
+  tide_device* d;
+  tide_pool pool;
+  atomic_int entered;
+  atomic_bool is_closing;
+  atomic_bool has_left;
+} parting;
+
+static bool part_late(void* user, tide_stream stream) {
+  parting* const p = user;
+  (void)stream;
+  if (atomic_fetch_add(&p->entered, 1) != 0) return false;
+  for (int i = 0; i < 100000 && !atomic_load(&p->is_closing); ++i) t_sleep_us(100);
+  t_sleep_us(20000);
+  atomic_store(&p->has_left, true);
+  return true;
+}
+
+static void* request_once(void* user) {
+  const parting* const p = user;
+  give(p->d, take(p->d, NULL, 12 * MIB));
+  return NULL;
+}
+
+DEVICE_TEST(test_device__a_scope_is_closed_when_its_filter_is_asked_no_more) {
+  (void)m;
+  parting p = { .d = d, .pool = pool_new(d, NULL) };
+  pthread_t thread;
+  tide_scope scope = TIDE_SCOPE_INIT;
+  scope.kind = TIDE_SCOPE_FILTER;
+  scope.filter = part_late;
+  scope.user = &p;
+  T_OK(tide_device_pool_begin(d, p.pool, &scope));
+
+  t_thread_start(&thread, request_once, &p);
+  wait_for(&p.entered, 1);
+  atomic_store(&p.is_closing, true);
+  T_OK(tide_device_pool_end(d, p.pool));
+
+  T_CHECK(atomic_load(&p.has_left));
+  t_thread_join(thread);
+  T_EQ(atomic_load(&p.entered), 1);
+}
+
+static bool close_own_scope(void* user, tide_stream stream) {
+  parting* const p = user;
+  (void)stream;
+  atomic_fetch_add(&p->entered, 1);
+  T_OK(tide_device_pool_end(p->d, p->pool));
+  return true;
+}
+
+DEVICE_TEST(test_device__a_filter_may_close_its_own_scope) {
+  (void)m;
+  parting p = { .d = d, .pool = pool_new(d, NULL) };
+  tide_scope scope = TIDE_SCOPE_INIT;
+  scope.kind = TIDE_SCOPE_FILTER;
+  scope.filter = close_own_scope;
+  scope.user = &p;
+  T_OK(tide_device_pool_begin(d, p.pool, &scope));
+
+  give(d, take(d, NULL, 12 * MIB));
+
+  T_EQ(atomic_load(&p.entered), 1);
+  T_STATUS(tide_device_pool_end(d, p.pool), TIDE_ERR_STATE);
+}
+
 static void* supply_slowly(void* user, size_t bytes, int device, tide_stream stream) {
   blocker* const b = user;
   void* address = NULL;

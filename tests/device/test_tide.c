@@ -13,10 +13,7 @@
 // ---------------------------------------------------------------------------------------------------
 // Tests
 
-static const char* const tide_names[] = { "host tide", "dry tide", "cuda tide", NULL };
-static const char* const tide_emulated[] = { "host tide", "dry tide", NULL };
-
-#define TIDE_TEST(function) DEVICE_TEST_OVER(function, tide_names)
+#define TIDE_TEST(function) DEVICE_TEST_OVER(function, device_tide)
 
 // Another allocator on the same device, or one on a machine of its own.
 static tide_device* tide_new(tide_machine* m, const tide_heap* heap) {
@@ -529,6 +526,72 @@ TIDE_TEST(test_tide__the_peak_is_that_of_all_streams) {
 // ---------------------------------------------------------------------------------------------------
 // Limits, and memory that is there in pieces
 
+static tide_machine* dry_of(uint64_t capacity) {
+  tide_dry_options options = TIDE_DRY_OPTIONS_INIT;
+  tide_machine* m = NULL;
+  options.capacity = capacity;
+  T_OK(tide_machine_new_dry(&options, &m));
+  return m;
+}
+
+// How many handles a request is made of, when nothing is idle.
+static uint64_t handles_of(tide_machine* m, tide_device* d, uint64_t bytes) {
+  const uint64_t before = calls(m, TIDE_CALL_PHYSICAL_NEW);
+  (void)take(d, NULL, bytes);
+  return calls(m, TIDE_CALL_PHYSICAL_NEW) - before;
+}
+
+T_TEST(test_tide__handles_grow_with_the_request_and_with_the_peak) {
+  tide_machine* const m = dry_of(1024 * 64 * MIB);
+  tide_device* const d = tide_new(m, NULL);
+  T_EQ(handles_of(m, d, 1024 * MIB), 86);  // of 12 MiB, 1/80 of the peak
+  T_EQ(handles_of(m, d, 16 * MIB), 8);     // of 2 MiB, which is the least, as 1/512 is
+  (void)take(d, NULL, 4096 * MIB);
+  T_EQ(handles_of(m, d, 16 * MIB), 2);    // at most 10 MiB, 1/512 of 5152 MiB
+  T_EQ(handles_of(m, d, 960 * MIB), 19);  // of 52 MiB: 960 * 960 / 6112 / 3, rounded up
+  tide_device_free(d);
+  tide_machine_free(m);
+}
+
+T_TEST(test_tide__no_handle_is_larger_than_the_options_say) {
+  tide_machine* const m = dry_of(1024 * 64 * MIB);
+  tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
+  tide_device* d = NULL;
+  options.policy = TIDE_POLICY_TIDE;
+  options.tide_most_handle_bytes = 4 * MIB;
+  T_OK(tide_device_new(m, 0, &options, &d));
+  T_EQ(handles_of(m, d, 4096 * MIB), 1024);
+  T_EQ(handles_of(m, d, 16 * MIB), 4);
+  tide_device_free(d);
+  tide_machine_free(m);
+}
+
+// Views that are made for a large block within the slack, although some memory is idle, behind so many small
+// ones that are idle too.
+static uint64_t views_behind_small_blocks(size_t count) {
+  tide_machine* const m = dry_of(1024 * 64 * MIB);
+  tide_device* const d = tide_new(m, NULL);
+  tide_block small[256];
+  T_LE(count, sizeof small / sizeof small[0]);
+  for (size_t i = 0; i < count; i++) small[i] = take(d, NULL, 384 * KIB);
+  for (size_t i = 0; i < count; i++) T_OK(tide_device_release(d, small[i]));
+  (void)take(d, NULL, 4096 * MIB);
+  const tide_block hole = take(d, NULL, 8 * MIB);
+  (void)take(d, NULL, 256 * MIB);
+  T_OK(tide_device_release(d, hole));
+  const uint64_t before = calls(m, TIDE_CALL_ADDRESS_RESERVE);
+  (void)take(d, NULL, 12 * MIB);
+  const uint64_t after = calls(m, TIDE_CALL_ADDRESS_RESERVE);
+  tide_device_free(d);
+  tide_machine_free(m);
+  return after - before;
+}
+
+T_TEST(test_tide__small_blocks_decide_nothing_for_large_ones) {
+  T_EQ(views_behind_small_blocks(0), 0);
+  T_EQ(views_behind_small_blocks(256), 0);
+}
+
 TIDE_TEST(test_tide__a_limit_is_never_passed) {
   const tide_stream streams[2] = { side_new(m), side_new(m) };
   t_rng rng = { 7 };
@@ -626,7 +689,7 @@ TIDE_TEST(test_tide__idle_memory_of_all_streams_is_found) {
   T_EQ(counter(d, num_ooms), 0);
 }
 
-DEVICE_TEST_OVER(test_tide__a_full_device_in_pieces_serves_one_large_block, tide_emulated) {
+DEVICE_TEST_OVER(test_tide__a_full_device_in_pieces_serves_one_large_block, device_tide_emulated) {
   const tide_stream stream = side_new(m);
   tide_block blocks[MACHINE_CAPACITY / (4 * MIB)];
   const size_t count = sizeof blocks / sizeof blocks[0];
@@ -801,7 +864,7 @@ TIDE_TEST(test_tide__views_that_are_not_used_any_more_are_given_back) {
   comb_expect(m, &c);
 }
 
-DEVICE_TEST_OVER(test_tide__views_of_streams_that_are_gone_are_given_back, tide_emulated) {
+DEVICE_TEST_OVER(test_tide__views_of_streams_that_are_gone_are_given_back, device_tide_emulated) {
   const tide_stream stream = side_new(m);
   (void)comb_new(m, d, stream, 4, 4 * MIB);
   const uint64_t before = reservations(m);
@@ -940,7 +1003,7 @@ TIDE_TEST(test_tide__in_a_capture_no_stream_is_waited_for) {
 // ---------------------------------------------------------------------------------------------------
 // Peers, observers, caching
 
-DEVICE_TEST_OVER(test_tide__a_peer_may_use_stitched_memory, tide_emulated) {
+DEVICE_TEST_OVER(test_tide__a_peer_may_use_stitched_memory, device_tide_emulated) {
   const tide_stream stream = side_new(m);
   const tide_stream abroad = stream_new(m, 1, TIDE_STREAM_NON_BLOCKING);
   (void)comb_new(m, d, stream, 4, 4 * MIB);
@@ -1016,7 +1079,7 @@ TIDE_TEST(test_tide__stitched_blocks_outlive_caching) {
   painted_expect(m, &r);
 }
 
-DEVICE_TEST_OVER(test_tide__a_home_without_addresses_is_followed_by_another, tide_emulated) {
+DEVICE_TEST_OVER(test_tide__a_home_without_addresses_is_followed_by_another, device_tide_emulated) {
   tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
   tide_device* small = NULL;
   need_virtual(m);

@@ -125,6 +125,74 @@ ORDER_TEST(test_tide__memory_on_its_way_home_waits_for_who_had_it) {
   comb_expect(m, &c);
 }
 
+// A request that another thread makes.
+typedef struct errand {
+  tide_device* d;
+  tide_stream stream;
+  size_t bytes;
+} errand;
+
+static void* errand_run(void* user) {
+  const errand* const e = user;
+  (void)take(e->d, e->stream, e->bytes);
+  return NULL;
+}
+
+// Takes 1 MiB on a stream and paints it, while a request of another thread is about to let that stream wait
+// for `late`, which must be done before.
+static void expect_patience(tide_machine* m, tide_device* d, tide_stream stream, size_t other_bytes,
+                            gate* late) {
+  errand other = { d, stream, other_bytes };
+  pthread_t thread;
+  slow_down(m, TIDE_CALL_STREAM_WAIT, TIDE_OK, 1, 100);
+  const uint64_t before = records(m);
+  t_thread_start(&thread, errand_run, &other);
+  for (int i = 0; i < 1000 && records(m) == before; ++i) t_sleep_us(1000);
+
+  const tide_block block = take(d, stream, MIB);
+  paint(m, stream, block, 222, MIB);
+
+  expect_waits(m, stream, late);
+  t_thread_join(thread);
+  T_OK(tide_machine_device_synchronize(m, 0));
+  expect_filled(m, 0, bytes_of(block), 222, MIB);
+}
+
+DEVICE_TEST_OVER(test_tide__a_thread_waits_for_another_that_lets_their_stream_wait, tide_host) {
+  const tide_stream a = side_new(m);
+  const tide_stream b = side_new(m);
+  const comb c = comb_new(m, d, a);
+  gate g;
+  comb_release(m, d, &c, 1);
+  const tide_block borrowed = take(d, b, ALL_BYTES);
+  stream_finish(m, 0, a);
+  hold_up(&g, m, b);
+  paint(m, b, borrowed, 111, ALL_BYTES);
+  give(d, borrowed);
+
+  expect_patience(m, d, a, MIB, &g);
+
+  comb_expect(m, &c);
+}
+
+// The same where the other thread stitches: its view ends in the middle of a handle.
+DEVICE_TEST_OVER(test_tide__a_thread_waits_for_another_that_stitches, tide_host) {
+  const tide_stream a = side_new(m);
+  const tide_stream b = side_new(m);
+  const comb c = comb_new(m, d, a);
+  gate g;
+  comb_release(m, d, &c, 1);
+  const tide_block borrowed = take(d, b, ALL_BYTES);
+  stream_finish(m, 0, a);
+  hold_up(&g, m, b);
+  paint(m, b, borrowed, 111, ALL_BYTES);
+  give(d, borrowed);
+
+  expect_patience(m, d, a, ALL_BYTES - MIB, &g);
+
+  comb_expect(m, &c);
+}
+
 ORDER_TEST(test_tide__memory_had_at_its_address_waits_for_who_had_it) {
   const tide_stream a = side_new(m);
   const tide_stream b = side_new(m);

@@ -284,7 +284,7 @@ static inline void device_fill(tide_machine* m, int device, uint8_t* address, ui
 
 static inline void expect_filled_at(const char* file, int line, tide_machine* m, int device,
                                     const uint8_t* address, uint8_t value, size_t bytes) {
-  if (!machine_has_memory(m)) return;
+  if (bytes == 0 || !machine_has_memory(m)) return;
   uint8_t* const copy = calloc(bytes, 1);
   T_CHECK(copy != NULL);
   device_read(m, device, address, copy, bytes);

@@ -253,6 +253,50 @@ PINNED_TEST(test_pinned_pools__a_filter_decides) {
   T_EQ(note.calls, 2);
 }
 
+// A filter that is asked when its scope is closed: it goes on for a while then.
+typedef struct parting {
+  tide_pinned* p;
+  atomic_int entered;
+  atomic_bool is_closing;
+  atomic_bool has_left;
+} parting;
+
+static bool part_late(void* user, int device, tide_stream stream) {
+  parting* const parts = user;
+  (void)device;
+  (void)stream;
+  atomic_fetch_add(&parts->entered, 1);
+  for (int i = 0; i < 100000 && !atomic_load(&parts->is_closing); ++i) t_sleep_us(100);
+  t_sleep_us(20000);
+  atomic_store(&parts->has_left, true);
+  return false;
+}
+
+static void* request_once(void* user) {
+  const parting* const parts = user;
+  (void)take(parts->p, BYTES);
+  return NULL;
+}
+
+PINNED_TEST(test_pinned_pools__a_scope_is_closed_when_its_filter_is_asked_no_more) {
+  (void)m;
+  const tide_pool pool = pool_new(p);
+  parting parts = { .p = p };
+  pthread_t thread;
+  tide_pinned_scope scope = scope_of(TIDE_SCOPE_FILTER);
+  scope.filter = part_late;
+  scope.user = &parts;
+  T_OK(tide_pinned_pool_begin(p, pool, &scope));
+
+  t_thread_start(&thread, request_once, &parts);
+  wait_for(&parts.entered, 1);
+  atomic_store(&parts.is_closing, true);
+  T_OK(tide_pinned_pool_end(p, pool));
+
+  T_CHECK(atomic_load(&parts.has_left));
+  t_thread_join(thread);
+}
+
 PINNED_TEST(test_pinned_pools__the_newest_scope_decides) {
   (void)m;
   const tide_pool outer = pool_new(p);

@@ -12,9 +12,7 @@
 // waiting itself: there only the data decide. Its requests are larger, so that many blocks are stitched.
 //
 // The lists of operations on cuda are played in this process and printed whole.
-#include "machine/machines.h"
-#include "prop/oplist.h"
-#include "tidemark/device.h"
+#include "prop/work.h"
 
 #define SLOTS 96u     // blocks that are handed out at a time
 #define STREAMS 5u    // the first is the legacy stream
@@ -28,19 +26,10 @@
 
 static const char* const variants[] = { "host", "dry", "cuda", "host tide", "dry tide", "cuda tide", NULL };
 
-static bool is_tide(void) { return strstr(t_variant(), " tide") != NULL; }
-
-static tide_device_options device_defaults(void) {
-  tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
-  options.policy = is_tide() ? TIDE_POLICY_TIDE : TIDE_POLICY_TORCH;
-  return options;
-}
-
 // A block that is handed out.
 typedef struct item {
   bool is_used;
   bool is_cached;
-  uint8_t pattern;   // what its bytes are
   uint8_t stream;    // an index
   uint8_t uses;      // streams that read it, as bits
   bool is_restored;  // its size in the statistics is that of the block
@@ -48,6 +37,7 @@ typedef struct item {
   uint8_t writer;    // that stream
   tide_pool pool;
   size_t bytes;
+  uint64_t tag;  // what it holds
   tide_block block;
 } item;
 
@@ -81,8 +71,7 @@ typedef struct model {
   tide_device* d;
   counting_heap records;
   size_t free_before;  // bytes of the machine
-  bool has_memory;
-  bool is_readable;
+  uint64_t tags;
   tide_stream streams[STREAMS];
   tide_event ordering;  // makes one stream follow another
   item items[SLOTS];
@@ -104,153 +93,19 @@ typedef struct model {
   int64_t freed;
   int64_t told_bytes;  // taken from the machine, as an observer heard
   bool has_observer;   // in half of the runs, because it makes the allocator note more
-  // Faults that hit the calls to come.
-  uint32_t fault_calls;
-  tide_fault fault;
-  bool is_faulty;  // the last call may have met one
+  faults faults;
 } model;
 
-static atomic_bool is_data_wrong;  // a reader on a stream found other bytes than it should
-
 // ---------------------------------------------------------------------------------------------------
-// Faults: they are in force during calls of the allocator only, not during those of the model
+// Data
 
-static void fault_arm(model* s) {
-  s->is_faulty = s->fault_calls > 0;
-  if (!s->is_faulty) return;
-  s->fault_calls--;
-  T_OK(tide_machine_fault_add(s->m, &s->fault));
-}
-
-static tide_status fault_disarm(model* s, tide_status status) {
-  if (s->is_faulty) tide_machine_fault_clear(s->m);
-  return status;
-}
-
-// The status of a call of the allocator, made under the fault of the day.
-#define ASK(s, call) (fault_arm(s), fault_disarm((s), (call)))
-
-// A call that cannot fail, except by a fault.
-static bool expect_unless_faulty(const model* s, const char* call, tide_status got) {
-  if (s->is_faulty && (got == TIDE_ERR_MACHINE || got == TIDE_ERR_NO_MEMORY)) return true;
-  return expect_status(call, got, TIDE_OK);
-}
-
-static bool do_fault(model* s, const op* o) {
-  static const tide_call kinds[] = { TIDE_CALL_ANY,
-                                     TIDE_CALL_ANY,
-                                     TIDE_CALL_RAW_ALLOC,
-                                     TIDE_CALL_RAW_RELEASE,
-                                     TIDE_CALL_PHYSICAL_NEW,
-                                     TIDE_CALL_MAP,
-                                     TIDE_CALL_SET_ACCESS,
-                                     TIDE_CALL_UNMAP,
-                                     TIDE_CALL_EVENT_NEW,
-                                     TIDE_CALL_EVENT_RECORD,
-                                     TIDE_CALL_EVENT_QUERY,
-                                     TIDE_CALL_EVENT_SYNCHRONIZE,
-                                     TIDE_CALL_PHYSICAL_FREE,
-                                     TIDE_CALL_ADDRESS_RESERVE,
-                                     TIDE_CALL_ADDRESS_RELEASE,
-                                     TIDE_CALL_STREAM_SYNCHRONIZE,
-                                     TIDE_CALL_STREAM_WAIT };
-  const tide_fault defaults = TIDE_FAULT_INIT;
-  s->fault = defaults;
-  s->fault.call = (uint32_t)kinds[o->slot % (sizeof kinds / sizeof kinds[0])];
-  s->fault.status = o->other % 2 == 0 ? TIDE_ERR_NO_MEMORY : TIDE_ERR_MACHINE;
-  s->fault.skip = o->number % 8;
-  s->fault.count = o->value % 8 == 0 ? UINT64_MAX : 1u + o->value % 3u;
-  s->fault_calls = 1 + o->value / 16;
-  return true;
-}
-
-// ---------------------------------------------------------------------------------------------------
-// Work on streams
-
-typedef struct read_job {
-  const uint8_t* address;
-  size_t bytes;
-  uint8_t pattern;
-} read_job;
-
-#define SPAN (32 * KIB)
-#define STRIPE (4 * KIB)
-#define STRIPES_EVERY (512 * KIB)
-
-// Of most large blocks only both ends, and stripes between them, are written and read, or the test would do
-// little else. A whole block has one span of `bytes`.
-static size_t span_bytes(uint8_t pattern, size_t bytes) {
-  return bytes <= 2 * SPAN || pattern % 8 == 0 ? bytes : SPAN;
-}
-
-static bool span_is(const uint8_t* p, uint8_t pattern, size_t bytes) {
-  return p[0] == pattern && memcmp(p, p + 1, bytes - 1) == 0;
-}
-
-static bool bytes_are(const uint8_t* p, uint8_t pattern, size_t bytes) {
-  const size_t span = span_bytes(pattern, bytes);
-  bool is_so = span_is(p, pattern, span) && span_is(p + bytes - span, pattern, span);
-  for (size_t at = STRIPES_EVERY; span < bytes && at + SPAN < bytes && is_so; at += STRIPES_EVERY) {
-    is_so = span_is(p + at, pattern, STRIPE);
-  }
-  return is_so;
-}
-
-static void job_read(void* user) {
-  read_job* const job = user;
-  if (!bytes_are(job->address, job->pattern, job->bytes)) atomic_store(&is_data_wrong, true);
-  free(job);
-}
-
-static void job_sleep(void* user) { t_sleep_us((uintptr_t)user); }
-
-static bool work_delay(const model* s, uint8_t stream, uint32_t us) {
-  if (is_dry(s->m)) EXPECT_OK(tide_dry_work(s->m, 0, s->streams[stream], (uint64_t)us * 1000));
-  else EXPECT_OK(tide_machine_call(s->m, 0, s->streams[stream], job_sleep, (void*)(uintptr_t)us));
-  return true;
-}
-
-static tide_status fill(tide_machine* m, tide_stream stream, const item* it) {
-  const size_t span = span_bytes(it->pattern, it->bytes);
-  uint8_t* const first = it->block.address;
-  tide_status status = tide_machine_fill(m, 0, stream, first, it->pattern, span);
-  if (status != TIDE_OK || span == it->bytes) return status;
-  for (size_t at = STRIPES_EVERY; at + SPAN < it->bytes && status == TIDE_OK; at += STRIPES_EVERY) {
-    status = tide_machine_fill(m, 0, stream, first + at, it->pattern, STRIPE);
-  }
-  if (status != TIDE_OK) return status;
-  return tide_machine_fill(m, 0, stream, first + it->bytes - span, it->pattern, span);
-}
-
-static bool work_fill(const model* s, const item* it, uint8_t stream) {
-  EXPECT_OK(fill(s->m, s->streams[stream], it));
-  return true;
-}
-
-// Reads a block when the stream comes to it.
-static bool work_read(const model* s, const item* it, uint8_t stream) {
-  if (!s->is_readable) return true;
-  read_job* const job = malloc(sizeof *job);
-  T_CHECK(job != NULL);
-  *job = (read_job){ it->block.address, it->bytes, it->pattern };
-  EXPECT_OK(tide_machine_call(s->m, 0, s->streams[stream], job_read, job));
-  return true;
-}
-
-static bool work_follow(const model* s, uint8_t after, uint8_t before) {
-  EXPECT_OK(tide_machine_event_record(s->m, 0, s->ordering, s->streams[before]));
-  EXPECT_OK(tide_machine_stream_wait(s->m, 0, s->streams[after], s->ordering));
-  return true;
-}
+static content content_of(const item* it) { return (content){ it->block.address, it->bytes, it->tag }; }
 
 static bool items_are_intact(model* s) {
   EXPECT_OK(tide_machine_device_synchronize(s->m, 0));
-  for (size_t i = 0; i < SLOTS && s->has_memory; i++) {
+  for (size_t i = 0; i < SLOTS; i++) {
     const item* const it = &s->items[i];
-    if (!it->is_used) continue;
-    const size_t span = span_bytes(it->pattern, it->bytes);
-    if (!s->is_readable) expect_filled(s->m, 0, it->block.address, it->pattern, span);
-    else EXPECT(bytes_are(it->block.address, it->pattern, it->bytes), "block %zu has other bytes", i);
+    EXPECT(!it->is_used || content_is_there(s->m, content_of(it)), "block %zu has other bytes", i);
   }
   return true;
 }
@@ -406,7 +261,8 @@ static bool item_begin(model* s, size_t slot, item it) {
     if (s->live > s->peak) s->peak = s->live;
   }
   if (it.is_cached && it.pool == 0 && !item_find_lender(s, &s->items[slot])) return false;
-  return work_fill(s, &it, it.stream);
+  EXPECT_OK(work_write(s->m, s->streams[it.stream], content_of(&it)));
+  return true;
 }
 
 // A block leaves the model.
@@ -448,16 +304,18 @@ static bool do_alloc(model* s, const op* o) {
   if (s->items[slot].is_used) return true;
   const uint8_t stream = o->other % STREAMS;
   const own_pool* const pool = scope_pool(s, stream);
-  item it = { .pattern = (uint8_t)(o->number >> 24), .stream = stream, .bytes = op_bytes(o) };
+  item it = { .tag = ++s->tags, .stream = stream, .bytes = op_bytes(o) };
   it.pool = pool != NULL ? pool->number : TIDE_POOL_DEFAULT;
   it.is_cached = tide_device_is_caching(s->d);
-  const tide_status status = ASK(s, tide_device_alloc(s->d, s->streams[stream], it.bytes, &it.block));
+  const tide_status status =
+      ASK(&s->faults, tide_device_alloc(s->d, s->streams[stream], it.bytes, &it.block));
   if (it.bytes >= (size_t)1 << 60) return expect_status("alloc", status, TIDE_ERR_ARGUMENT);
   if (status == TIDE_OK) return item_begin(s, slot, it);
   EXPECT(it.block.address == NULL && it.block.handle == 0, "a request that failed returned a block");
-  EXPECT(s->is_faulty || !has_plenty(s, it.bytes), "alloc of %zu bytes is %s with memory in plenty (%.200s)",
-         it.bytes, tide_status_name(status), tide_last_error()->text);
-  if (s->is_faulty) return expect_unless_faulty(s, "alloc", status);
+  EXPECT(s->faults.is_met || !has_plenty(s, it.bytes),
+         "alloc of %zu bytes is %s with memory in plenty (%.200s)", it.bytes, tide_status_name(status),
+         tide_last_error()->text);
+  if (s->faults.is_met) return expect_unless_faulty(&s->faults, "alloc", status);
   return expect_status("alloc", status, TIDE_ERR_NO_MEMORY);
 }
 
@@ -468,33 +326,35 @@ static bool do_alloc_at(model* s, const op* o) {
   const own_pool* const pool = scope_pool(s, stream);
   if (s->items[slot].is_used || s->stale[slot].address == NULL || !tide_device_is_caching(s->d)) return true;
   if ((uintptr_t)s->stale[slot].address % 512 != 0) return true;
-  item it = { .pattern = o->value, .stream = stream, .bytes = 1 + o->number % (2 * MIB), .is_cached = true };
+  item it = { .tag = ++s->tags, .stream = stream, .bytes = 1 + o->number % (2 * MIB), .is_cached = true };
   it.pool = pool != NULL ? pool->number : TIDE_POOL_DEFAULT;
   void* const where = s->stale[slot].address;
   const tide_status status =
-      ASK(s, tide_device_alloc_at(s->d, s->streams[stream], it.bytes, where, &it.block));
-  if (status != TIDE_OK) return s->is_faulty || expect_status("alloc_at", status, TIDE_ERR_NO_MEMORY);
+      ASK(&s->faults, tide_device_alloc_at(s->d, s->streams[stream], it.bytes, where, &it.block));
+  if (status != TIDE_OK) return s->faults.is_met || expect_status("alloc_at", status, TIDE_ERR_NO_MEMORY);
   EXPECT(it.block.address == where, "alloc_at: %p instead of %p", it.block.address, where);
   return item_begin(s, slot, it);
 }
 
 // Looks at a block a last time, on the streams that may.
 static bool item_read_last(const model* s, const item* it) {
-  if (it->is_written) return work_read(s, it, it->writer);
-  return work_read(s, it, it->stream);
+  const uint8_t stream = it->is_written ? it->writer : it->stream;
+  EXPECT_OK(work_read(s->m, s->streams[stream], content_of(it)));
+  return true;
 }
 
 static bool item_release(model* s, size_t slot, bool is_by_address) {
   item* const it = &s->items[slot];
   retired* r = NULL;
   if (!item_read_last(s, it) || !past_add(s, it, &r)) return false;
-  const tide_status status = ASK(s, is_by_address ? tide_device_release_address(s->d, it->block.address)
-                                                  : tide_device_release(s->d, it->block));
+  const tide_status status = ASK(&s->faults, is_by_address
+                                                 ? tide_device_release_address(s->d, it->block.address)
+                                                 : tide_device_release(s->d, it->block));
   if (status == TIDE_OK) {
     item_end(s, slot);
     return true;
   }
-  EXPECT(!it->is_cached && s->is_faulty, "release is %s (%.200s)", tide_status_name(status),
+  EXPECT(!it->is_cached && s->faults.is_met, "release is %s (%.200s)", tide_status_name(status),
          tide_last_error()->text);
   past_forget(s, r);
   return true;
@@ -554,9 +414,12 @@ static bool do_record(model* s, const op* o) {
   const uint8_t stream = o->other % STREAMS;
   if (!it->is_used || it->is_written) return true;
   const bool writes = o->value % 4 == 0 && it->uses == 0 && stream != it->stream;
-  if (stream != it->stream && !work_follow(s, stream, it->stream)) return false;
-  if (o->value % 2 == 0 && !work_delay(s, stream, o->number % 128)) return false;
-  if (!(writes ? work_fill(s, it, stream) : work_read(s, it, stream))) return false;
+  if (stream != it->stream) {
+    EXPECT_OK(work_follow(s->m, s->streams[stream], s->streams[it->stream], s->ordering));
+  }
+  if (o->value % 2 == 0) EXPECT_OK(work_delay(s->m, s->streams[stream], o->number % 128));
+  if (writes) EXPECT_OK(work_write(s->m, s->streams[stream], content_of(it)));
+  else EXPECT_OK(work_read(s->m, s->streams[stream], content_of(it)));
   if (stream == it->stream) {
     EXPECT_OK(tide_device_record(s->d, it->block, s->streams[stream]));
     return true;
@@ -568,7 +431,15 @@ static bool do_record(model* s, const op* o) {
   return true;
 }
 
-static bool do_delay(model* s, const op* o) { return work_delay(s, o->other % STREAMS, o->number % 256); }
+static bool do_delay(model* s, const op* o) {
+  EXPECT_OK(work_delay(s->m, s->streams[o->other % STREAMS], o->number % 256));
+  return true;
+}
+
+static bool do_fault(model* s, const op* o) {
+  faults_draw(&s->faults, o);
+  return true;
+}
 
 static bool do_pause(model* s, const op* o) {
   if (o->value % 8 == 0) EXPECT_OK(tide_machine_device_synchronize(s->m, 0));
@@ -579,7 +450,7 @@ static bool do_pause(model* s, const op* o) {
 
 static bool do_poll(model* s, const op* o) {
   (void)o;
-  return expect_unless_faulty(s, "poll", ASK(s, tide_device_poll(s->d)));
+  return expect_unless_faulty(&s->faults, "poll", ASK(&s->faults, tide_device_poll(s->d)));
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -718,14 +589,14 @@ static bool pools_forget(model* s) {
 static bool do_trim(model* s, const op* o) {
   (void)o;
   const bool waits = s->scope_count == 0;
-  const tide_status status = ASK(s, tide_device_trim(s->d));
-  if (!expect_unless_faulty(s, "trim", status)) return false;
+  const tide_status status = ASK(&s->faults, tide_device_trim(s->d));
+  if (!expect_unless_faulty(&s->faults, "trim", status)) return false;
   if (status != TIDE_OK || !waits) return true;
   tide_device_stats stats = TIDE_DEVICE_STATS_INIT;
   EXPECT_OK(tide_device_get_stats(s->d, &stats));
   EXPECT(stats.active[0].current == s->live, "%lld blocks are active after a trim, the model says %lld",
          (long long)stats.active[0].current, (long long)s->live);
-  return s->is_faulty || pools_forget(s);
+  return s->faults.is_met || pools_forget(s);
 }
 
 static bool do_trim_pool(model* s, const op* o) {
@@ -735,8 +606,8 @@ static bool do_trim_pool(model* s, const op* o) {
   uint64_t bytes = 0;
   if (p == NULL) return true;
   EXPECT_OK(tide_device_pool_reserved(s->d, p->number, &bytes));
-  const tide_status status = ASK(s, tide_device_trim_pool(s->d, p->number));
-  if (!expect_unless_faulty(s, "trim_pool", status)) return false;
+  const tide_status status = ASK(&s->faults, tide_device_trim_pool(s->d, p->number));
+  if (!expect_unless_faulty(&s->faults, "trim_pool", status)) return false;
   if (tide_device_pool_users(s->d, p->number, &users) == TIDE_OK) return true;
   EXPECT(p->users == 0 && pool_items(s, p->number, addresses) == 0, "pool %u is gone", p->number);
   p->is_used = false;
@@ -776,9 +647,9 @@ static bool do_checkpoint(model* s, const op* o) {
   if (p == NULL || p->users == 0) return true;
   tide_checkpoint_free(v->checkpoint);
   memset(v, 0, sizeof *v);
-  const tide_status status = ASK(s, tide_device_checkpoint(s->d, p->number, &v->checkpoint));
+  const tide_status status = ASK(&s->faults, tide_device_checkpoint(s->d, p->number, &v->checkpoint));
   if (!is_refused_for_pending(s, status, &is_pending)) return false;
-  if (!is_pending && !expect_unless_faulty(s, "checkpoint", status)) return false;
+  if (!is_pending && !expect_unless_faulty(&s->faults, "checkpoint", status)) return false;
   if (status != TIDE_OK) return true;
   v->pool = p->number;
   for (size_t i = 0; i < SLOTS; i++) {
@@ -835,10 +706,10 @@ static bool do_restore(model* s, const op* o) {
   const save* const v = &s->saves[o->other % SAVES];
   tide_restore_delta delta;
   if (v->checkpoint == NULL) return true;
-  const tide_status status = ASK(s, tide_device_restore(s->d, v->checkpoint, &delta));
+  const tide_status status = ASK(&s->faults, tide_device_restore(s->d, v->checkpoint, &delta));
   if (status != TIDE_OK) {
     EXPECT(delta.released == NULL && delta.created == NULL, "a restore that failed returned blocks");
-    EXPECT(s->is_faulty || status == TIDE_ERR_STATE || status == TIDE_ERR_HANDLE, "restore is %s",
+    EXPECT(s->faults.is_met || status == TIDE_ERR_STATE || status == TIDE_ERR_HANDLE, "restore is %s",
            tide_status_name(status));
     return pools_agree(s);
   }
@@ -853,7 +724,7 @@ static bool do_save_and_restore(model* s, const op* o) {
   if (p == NULL || p->users == 0) return true;
   if (!do_checkpoint(s, o)) return false;
   const save* const v = &s->saves[o->other % SAVES];
-  if (v->checkpoint == NULL || s->fault_calls > 0) return true;
+  if (v->checkpoint == NULL || s->faults.calls > 0) return true;
   for (size_t i = 0; i < v->count; i++) {
     if (v->items[i].uses != 0) return true;
   }
@@ -969,22 +840,6 @@ static bool (*const functions[])(model* s, const op* o) = { VERB_MAP(OP_FUNCTION
 // ---------------------------------------------------------------------------------------------------
 // Runs
 
-static tide_machine* prop_machine_new(void) {
-  tide_machine* m = NULL;
-  if (strcmp(machine_variant(), "host") == 0) {
-    tide_host_options options = TIDE_HOST_OPTIONS_INIT;
-    options.capacity = CAPACITY;
-    T_OK(tide_machine_new_host(&options, &m));
-  } else if (strcmp(machine_variant(), "dry") == 0) {
-    tide_dry_options options = TIDE_DRY_OPTIONS_INIT;
-    options.capacity = CAPACITY;
-    T_OK(tide_machine_new_dry(&options, &m));
-  } else {
-    m = machine_open("cuda", NULL);
-  }
-  return m;
-}
-
 // Adds up what an observer hears of memory taken and given back.
 static void hear(void* user, const tide_trace_entry* entry) {
   model* const s = user;
@@ -1004,9 +859,7 @@ static void model_listen(model* s) {
 
 static void model_open(model* s, tide_machine* m) {
   memset(s, 0, sizeof *s);
-  s->m = m;
-  s->has_memory = machine_has_memory(m);
-  s->is_readable = s->has_memory && device_info(m, 0).is_host_readable;
+  s->m = s->faults.m = m;
   for (size_t i = 1; i < STREAMS; i++) {
     s->streams[i] = stream_new(m, 0, i % 2 == 0 ? TIDE_STREAM_NON_BLOCKING : 0);
   }
@@ -1050,7 +903,7 @@ static bool stats_agree(model* s) {
 }
 
 static bool model_agrees(model* s) {
-  EXPECT(!atomic_load(&is_data_wrong), "a stream read other bytes than were written");
+  EXPECT(!atomic_load(&is_content_wrong), "a stream read other bytes than were written");
   const int broken = tide_device_check(s->d);
   EXPECT(broken == 0, "check: %d (%.200s)", broken, tide_last_error()->text);
   return stats_agree(s);
@@ -1058,7 +911,7 @@ static bool model_agrees(model* s) {
 
 // Takes everything back: nothing may be left but records, and after tide_device_free() none of them.
 static bool model_close(model* s) {
-  s->fault_calls = 0;
+  s->faults.calls = 0;
   if (!items_are_intact(s)) return false;
   while (s->scope_count > 0) {
     if (!pool_end(s, &s->pools[s->scopes[s->scope_count - 1]])) return false;
@@ -1095,8 +948,8 @@ static bool model_free(model* s) {
 
 static bool play(const op* list, size_t count, size_t check_every) {
   static model s;
-  atomic_store(&is_data_wrong, false);
-  model_open(&s, prop_machine_new());
+  atomic_store(&is_content_wrong, false);
+  model_open(&s, prop_machine_new(CAPACITY));
   if (count > 0 && list[count - 1].number % 2 == 0) model_listen(&s);
   for (size_t i = 0; i < count; ++i) {
     outcome->at = i;
@@ -1142,18 +995,10 @@ typedef struct member {
   item held[HELD];
 } member;
 
-static void member_read(const crowd* c, const item* it, uint8_t stream) {
-  if (!c->s.is_readable) return;
-  read_job* const job = malloc(sizeof *job);
-  T_CHECK(job != NULL);
-  *job = (read_job){ it->block.address, it->bytes, it->pattern };
-  T_OK(tide_machine_call(c->s.m, 0, c->streams[stream], job_read, job));
-}
-
 static void member_alloc(member* w, item* it) {
   crowd* const c = w->c;
   const bool is_shared = t_rng_below(&w->rng, 2) == 0;
-  *it = (item){ .pattern = (uint8_t)t_rng_next(&w->rng) };
+  *it = (item){ .tag = t_rng_next(&w->rng) };
   it->stream = is_shared ? (uint8_t)(THREADS + t_rng_below(&w->rng, SHARED)) : w->number;
   it->bytes = (size_t)1 << (t_rng_below(&w->rng, 2) == 0 ? t_rng_below(&w->rng, 22) : 18);
   it->bytes += t_rng_below(&w->rng, it->bytes);
@@ -1162,17 +1007,15 @@ static void member_alloc(member* w, item* it) {
   T_CHECK(status == TIDE_OK || status == TIDE_ERR_NO_MEMORY);
   if (status != TIDE_OK) return;
   it->is_used = true;
-  T_OK(fill(c->s.m, c->streams[it->stream], it));
+  T_OK(work_write(c->s.m, c->streams[it->stream], content_of(it)));
 }
 
 // Lets the member's own stream read a block, late, and announces it.
 static void member_use(member* w, const item* it) {
   const crowd* const c = w->c;
-  T_OK(tide_machine_event_record(c->s.m, 0, w->ordering, c->streams[it->stream]));
-  T_OK(tide_machine_stream_wait(c->s.m, 0, c->streams[w->number], w->ordering));
-  if (!is_dry(c->s.m)) T_OK(tide_machine_call(c->s.m, 0, c->streams[w->number], job_sleep, (void*)30));
-  else T_OK(tide_dry_work(c->s.m, 0, c->streams[w->number], 30000));
-  member_read(c, it, w->number);
+  stream_follow(c->s.m, c->streams[w->number], c->streams[it->stream], w->ordering);
+  T_OK(work_delay(c->s.m, c->streams[w->number], 30));
+  T_OK(work_read(c->s.m, c->streams[w->number], content_of(it)));
   T_OK(tide_device_record(c->s.d, it->block, c->streams[w->number]));
 }
 
@@ -1180,7 +1023,7 @@ static void member_release(member* w, item* it) {
   crowd* const c = w->c;
   if (!it->is_used) return;
   if (!c->has_scopes && t_rng_below(&w->rng, 2) == 0) member_use(w, it);
-  member_read(c, it, it->stream);
+  T_OK(work_read(c->s.m, c->streams[it->stream], content_of(it)));
   tide_block found;
   T_OK(tide_device_find(c->s.d, it->block.address, &found));
   T_EQ(found.handle, it->block.handle);
@@ -1256,14 +1099,14 @@ static size_t crowd_gather(crowd* c, member* members, item** out) {
 static void crowd_check(crowd* c, item** items, size_t count) {
   tide_device_stats stats = TIDE_DEVICE_STATS_INIT;
   T_OK(tide_machine_device_synchronize(c->s.m, 0));
-  T_CHECK(!atomic_load(&is_data_wrong));
+  T_CHECK(!atomic_load(&is_content_wrong));
   for (size_t i = 0; i < count; i++) {
     const uint64_t address = (uint64_t)(uintptr_t)items[i]->block.address;
     for (size_t j = 0; j < i; j++) {
       T_CHECK(
           !overlaps(address, items[i]->bytes, (uint64_t)(uintptr_t)items[j]->block.address, items[j]->bytes));
     }
-    if (c->s.is_readable) T_CHECK(bytes_are(items[i]->block.address, items[i]->pattern, items[i]->bytes));
+    T_CHECK(content_is_there(c->s.m, content_of(items[i])));
   }
   if (tide_device_check(c->s.d) != 0) T_FAIL("check: %s", tide_last_error()->text);
   T_OK(tide_device_get_stats(c->s.d, &stats));
@@ -1287,7 +1130,7 @@ static void crowd_slow_down(crowd* c) {
 static void crowd_open(crowd* c, member* members) {
   memset(c, 0, sizeof *c);
   memset(members, 0, THREADS * sizeof *members);
-  model_open(&c->s, prop_machine_new());
+  model_open(&c->s, prop_machine_new(CAPACITY));
   T_EQ(pthread_mutex_init(&c->lock, NULL), 0);
   for (size_t i = 0; i < THREADS + SHARED; i++) c->streams[i] = stream_new(c->s.m, 0, i % 2);
   for (uint8_t i = 0; i < THREADS; i++) {

@@ -99,6 +99,7 @@ static bool is_tide(void) { return strstr(t_variant(), " tide") != NULL; }
 static tide_device_options device_defaults(void) {
   tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
   options.policy = is_tide() ? TIDE_POLICY_TIDE : TIDE_POLICY_TORCH;
+  options.tide_idle_handles = 0;
   return options;
 }
 

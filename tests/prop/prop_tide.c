@@ -2,18 +2,18 @@
 // Copyright the Tidemark authors
 //
 // Model test of the policy `tide` on a device so small that most large blocks are stitched: random requests
-// of several streams and pools, announcements, trims, limits, captures, streams that go, and faults of the
-// machine, beside a list of what is handed out. On the host machine every page of a block gets a tag of its
-// own, written and read by late work on streams, so that bytes that two blocks share, or that are used too
-// early, show in the data, whatever address they have.
+// of several streams and pools, announcements, trims, limits, captures, blocks that are shared, streams that
+// go, and faults of the machine, beside a list of what is handed out. On the host machine every page of a
+// block gets a tag of its own, written and read by late work on streams, so that bytes that two blocks share,
+// or that are used too early, show in the data, whatever address they have.
 //
 // Besides what tide_device_check() finds, these hold after every operation: the bytes that a visit shows add
 // up to the statistics, and so do those that the history tells of; no limit is passed; memory is made only
 // within the slack above the peak, or when what is idle lies in parts of handles; and a request fails only if
 // the device has not enough left after everything idle was given back.
-#include "machine/machines.h"
-#include "prop/oplist.h"
-#include "tidemark/device.h"
+#include <unistd.h>
+
+#include "prop/work.h"
 
 #define SLOTS 28u
 #define STREAMS 4u
@@ -21,7 +21,8 @@
 #define GRAPH_BLOCKS 3u
 #define RANGES 2048u
 #define CAPACITY (96 * MIB)
-#define PAGE 4096u
+#define SHARED_MOST (16 * MIB)
+#define PARTS_MAX 16u
 
 // ---------------------------------------------------------------------------------------------------
 // The model
@@ -33,6 +34,7 @@ typedef struct item {
   size_t bytes;
   uint64_t tag;
   tide_block block;
+  void* imported;  // the same memory, as another process would see it; or NULL
 } item;
 
 // What was captured, and the memory that its launches write.
@@ -62,7 +64,6 @@ typedef struct model {
   tide_device* d;
   counting_heap records;
   size_t free_before;
-  bool has_data;
   tide_stream streams[STREAMS];
   tide_event ordering;
   item items[SLOTS];
@@ -70,137 +71,32 @@ typedef struct model {
   graph graphs[GRAPHS];
   tide_pool pool;  // a private one, or TIDE_POOL_DEFAULT
   uint64_t tags;
-  uint64_t peak;      // of active bytes with the request of the day
+  uint64_t peak;      // of active bytes of large blocks, with the request of the day
   uint64_t asked;     // by the last request, if it failed
   uint64_t reserved;  // of large blocks of the default pool, before the operation
   uint64_t total;     // of all pools, before the operation
-  uint32_t fault_calls;
-  tide_fault fault;
-  bool is_faulty;
+  faults faults;
   tide_device_options options;
   atlas mapped;
 } model;
 
-static atomic_bool is_data_wrong;
-
-// ---------------------------------------------------------------------------------------------------
-// Faults: they are in force during calls of the allocator only
-
-static void fault_arm(model* s) {
-  s->is_faulty = s->fault_calls > 0;
-  if (!s->is_faulty) return;
-  s->fault_calls--;
-  T_OK(tide_machine_fault_add(s->m, &s->fault));
-}
-
-static tide_status fault_disarm(model* s, tide_status status) {
-  if (s->is_faulty) tide_machine_fault_clear(s->m);
-  return status;
-}
-
-#define ASK(s, call) (fault_arm(s), fault_disarm((s), (call)))
-
-static bool expect_unless_faulty(const model* s, const char* call, tide_status got) {
-  if (s->is_faulty && (got == TIDE_ERR_MACHINE || got == TIDE_ERR_NO_MEMORY)) return true;
-  return expect_status(call, got, TIDE_OK);
-}
-
-static bool do_fault(model* s, const op* o) {
-  static const tide_call kinds[] = { TIDE_CALL_ANY,
-                                     TIDE_CALL_ANY,
-                                     TIDE_CALL_PHYSICAL_NEW,
-                                     TIDE_CALL_MAP,
-                                     TIDE_CALL_SET_ACCESS,
-                                     TIDE_CALL_UNMAP,
-                                     TIDE_CALL_EVENT_NEW,
-                                     TIDE_CALL_EVENT_RECORD,
-                                     TIDE_CALL_STREAM_WAIT,
-                                     TIDE_CALL_EVENT_QUERY,
-                                     TIDE_CALL_EVENT_SYNCHRONIZE,
-                                     TIDE_CALL_PHYSICAL_FREE,
-                                     TIDE_CALL_ADDRESS_RESERVE,
-                                     TIDE_CALL_ADDRESS_RELEASE,
-                                     TIDE_CALL_STREAM_SYNCHRONIZE,
-                                     TIDE_CALL_DEVICE_SYNCHRONIZE };
-  const tide_fault defaults = TIDE_FAULT_INIT;
-  s->fault = defaults;
-  s->fault.call = (uint32_t)kinds[o->slot % (sizeof kinds / sizeof kinds[0])];
-  s->fault.status = o->other % 2 == 0 ? TIDE_ERR_NO_MEMORY : TIDE_ERR_MACHINE;
-  s->fault.skip = o->number % 10;
-  s->fault.count = o->value % 8 == 0 ? UINT64_MAX : 1u + o->value % 3u;
-  s->fault_calls = 1 + o->value / 32;
-  return true;
-}
-
 // ---------------------------------------------------------------------------------------------------
 // Data
 
-typedef struct tag_job {
-  uint8_t* address;
-  size_t bytes;
-  uint64_t tag;
-} tag_job;
+static content content_of(const item* it) { return (content){ it->block.address, it->bytes, it->tag }; }
 
-// Each page has its mark at another place, so that memory that is shifted shows as well.
-static size_t mark_place(size_t page, size_t bytes) {
-  const size_t place = page + page / PAGE % 511 * 8;
-  return place + sizeof(uint64_t) <= bytes ? place : page;
-}
-
-static void tags_write(uint8_t* address, size_t bytes, uint64_t tag) {
-  for (size_t page = 0; page + sizeof tag <= bytes; page += PAGE) {
-    memcpy(address + mark_place(page, bytes), &tag, sizeof tag);
-  }
-}
-
-static bool tags_are(const uint8_t* address, size_t bytes, uint64_t tag) {
-  for (size_t page = 0; page + sizeof tag <= bytes; page += PAGE) {
-    if (memcmp(address + mark_place(page, bytes), &tag, sizeof tag) != 0) return false;
-  }
-  return true;
-}
-
-static void job_write(void* user) {
-  tag_job* const job = user;
-  tags_write(job->address, job->bytes, job->tag);
-  free(job);
-}
-
-static void job_read(void* user) {
-  tag_job* const job = user;
-  if (!tags_are(job->address, job->bytes, job->tag)) atomic_store(&is_data_wrong, true);
-  free(job);
-}
-
-static void job_sleep(void* user) { t_sleep_us((uintptr_t)user); }
-
-static bool work_queue(const model* s, const item* it, uint8_t stream, tide_call_fn function) {
-  if (!s->has_data) return true;
-  tag_job* const job = malloc(sizeof *job);
-  T_CHECK(job != NULL);
-  *job = (tag_job){ it->block.address, it->bytes, it->tag };
-  EXPECT_OK(tide_machine_call(s->m, 0, s->streams[stream], function, job));
-  return true;
-}
-
-static bool work_delay(const model* s, uint8_t stream, uint32_t us) {
-  if (is_dry(s->m)) EXPECT_OK(tide_dry_work(s->m, 0, s->streams[stream], (uint64_t)us * 1000));
-  else EXPECT_OK(tide_machine_call(s->m, 0, s->streams[stream], job_sleep, (void*)(uintptr_t)us));
-  return true;
-}
-
-static bool work_follow(const model* s, uint8_t after, uint8_t before) {
-  EXPECT_OK(tide_machine_event_record(s->m, 0, s->ordering, s->streams[before]));
-  EXPECT_OK(tide_machine_stream_wait(s->m, 0, s->streams[after], s->ordering));
-  return true;
+static bool is_shared_content(const model* s, const item* it) {
+  return content_is_there(s->m, (content){ it->imported, it->bytes, it->tag });
 }
 
 static bool do_sweep(model* s, const op* o) {
   (void)o;
   EXPECT_OK(tide_machine_device_synchronize(s->m, 0));
-  for (size_t i = 0; i < SLOTS && s->has_data; i++) {
+  for (size_t i = 0; i < SLOTS; i++) {
     const item* const it = &s->items[i];
-    EXPECT(!it->is_used || tags_are(it->block.address, it->bytes, it->tag), "block %zu has other bytes", i);
+    EXPECT(!it->is_used || content_is_there(s->m, content_of(it)), "block %zu has other bytes", i);
+    EXPECT(!it->is_used || it->imported == NULL || is_shared_content(s, it),
+           "block %zu has other bytes for those who share it", i);
   }
   return true;
 }
@@ -296,10 +192,12 @@ static bool growth_is_justified(model* s, const tide_device_stats* stats) {
   const uint64_t total = (uint64_t)stats->reserved_bytes[TIDE_STAT_ALL].current;
   const uint64_t active = (uint64_t)stats->active_bytes[TIDE_STAT_LARGE].current + s->asked;
   const uint64_t parts = 2 * (uint64_t)stats->active[TIDE_STAT_LARGE].current + 3;
+  const uint64_t large = (uint64_t)stats->reserved_bytes[TIDE_STAT_LARGE].current;
   const double slack = (double)s->peak * (1 + s->options.tide_slack);
   const uint64_t unit = s->options.tide_least_handle_bytes;
-  const bool is_bounded = s->options.tide_stitch_share == 1;  // by memory, not by time
-  EXPECT(!is_bounded || reserved <= s->reserved || (double)total <= slack ||
+  // By memory, not by time, and not because streams keep some to themselves.
+  const bool is_bounded = s->options.tide_stitch_share == 1 && s->options.tide_idle_handles == 0;
+  EXPECT(!is_bounded || reserved <= s->reserved || (double)large <= slack ||
              reserved <= active + parts * unit,
          "%llu bytes are reserved, before %llu, with %llu active in %lld blocks and a peak of %llu",
          (unsigned long long)reserved, (unsigned long long)s->reserved, (unsigned long long)active,
@@ -397,9 +295,10 @@ static bool item_begin(model* s, size_t slot, item it) {
            "%p with %zu bytes overlaps block %zu", it.block.address, it.bytes, i);
   }
   it.is_used = true;
-  it.tag = ++s->tags << 8 | it.stream;
+  it.tag = ++s->tags;
   s->items[slot] = it;
-  return work_queue(s, &it, it.stream, job_write);
+  EXPECT_OK(work_write(s->m, s->streams[it.stream], content_of(&it)));
+  return true;
 }
 
 // One in 16 small, one in 32 a large part of the device, the others 1 to 10 MiB.
@@ -412,7 +311,8 @@ static size_t op_bytes(const op* o) {
 static bool note_request(model* s, size_t bytes) {
   tide_device_stats stats;
   if (!stats_get(s, &stats)) return false;
-  const uint64_t active = (uint64_t)stats.active_bytes[0].current + (bytes + 511) / 512 * 512;
+  const size_t more = bytes > 512 * KIB ? (bytes + 511) / 512 * 512 : 0;
+  const uint64_t active = (uint64_t)stats.active_bytes[TIDE_STAT_LARGE].current + more;
   if (active > s->peak) s->peak = active;
   return true;
 }
@@ -434,11 +334,11 @@ static bool is_true_alarm(model* s, size_t bytes) {
 static bool item_alloc(model* s, size_t slot, uint8_t stream, size_t bytes) {
   item it = { .stream = stream, .bytes = bytes };
   if (!note_request(s, bytes)) return false;
-  const tide_status status = ASK(s, tide_device_alloc(s->d, s->streams[stream], bytes, &it.block));
+  const tide_status status = ASK(&s->faults, tide_device_alloc(s->d, s->streams[stream], bytes, &it.block));
   if (status == TIDE_OK) return item_begin(s, slot, it);
   s->asked = bytes;
   EXPECT(it.block.address == NULL && it.block.handle == 0, "a request that failed returned a block");
-  if (s->is_faulty) return expect_unless_faulty(s, "alloc", status);
+  if (s->faults.is_met) return expect_unless_faulty(&s->faults, "alloc", status);
   return expect_status("alloc", status, TIDE_ERR_NO_MEMORY) && is_true_alarm(s, bytes);
 }
 
@@ -455,17 +355,46 @@ static bool do_alloc_at(model* s, const op* o) {
   uint8_t* const where = (uint8_t*)s->stale[slot].address + o->value % 4 * (512 * KIB);
   if (!note_request(s, it.bytes)) return false;
   const tide_status status =
-      ASK(s, tide_device_alloc_at(s->d, s->streams[it.stream], it.bytes, where, &it.block));
-  if (status != TIDE_OK) return s->is_faulty || expect_status("alloc_at", status, TIDE_ERR_NO_MEMORY);
+      ASK(&s->faults, tide_device_alloc_at(s->d, s->streams[it.stream], it.bytes, where, &it.block));
+  if (status != TIDE_OK) return s->faults.is_met || expect_status("alloc_at", status, TIDE_ERR_NO_MEMORY);
   EXPECT(it.block.address == where, "alloc_at: %p instead of %p", it.block.address, (void*)where);
   return item_begin(s, slot, it);
 }
 
+// Opens a block as another process would.
+static bool do_share(model* s, const op* o) {
+  item* const it = &s->items[o->slot % SLOTS];
+  tide_share share;
+  tide_physical_share parts[PARTS_MAX];
+  if (!is_host(s->m) || !it->is_used || it->imported != NULL || it->bytes > SHARED_MOST) return true;
+  tide_status status = ASK(&s->faults, tide_device_share(s->d, it->block.address, &share, parts, PARTS_MAX));
+  if (status != TIDE_OK) return expect_unless_faulty(&s->faults, "share", status);
+  status = ASK(&s->faults, tide_device_import(s->d, &share, parts, &it->imported));
+  for (size_t i = 0; i < share.part_count; i++) (void)close(parts[i].descriptor);
+  EXPECT((status == TIDE_OK) == (it->imported != NULL), "import is %s, at %p", tide_status_name(status),
+         it->imported);
+  return expect_unless_faulty(&s->faults, "import", status);
+}
+
+// Before a block is released, all its work done. The release of shared memory may be tried again.
+static bool item_unshare(model* s, item* it) {
+  if (it->imported == NULL) return true;
+  EXPECT_OK(tide_machine_device_synchronize(s->m, 0));
+  EXPECT(is_shared_content(s, it), "a block has other bytes for those who share it");
+  const tide_status status = ASK(&s->faults, tide_device_unimport(s->d, it->imported));
+  if (!expect_unless_faulty(&s->faults, "unimport", status)) return false;
+  if (status != TIDE_OK) EXPECT_OK(tide_device_unimport(s->d, it->imported));
+  it->imported = NULL;
+  return true;
+}
+
 static bool item_release(model* s, size_t slot, bool is_by_address) {
   item* const it = &s->items[slot];
-  if (!work_queue(s, it, it->stream, job_read)) return false;
-  const tide_status status = ASK(s, is_by_address ? tide_device_release_address(s->d, it->block.address)
-                                                  : tide_device_release(s->d, it->block));
+  if (!item_unshare(s, it)) return false;
+  EXPECT_OK(work_read(s->m, s->streams[it->stream], content_of(it)));
+  const tide_status status = ASK(&s->faults, is_by_address
+                                                 ? tide_device_release_address(s->d, it->block.address)
+                                                 : tide_device_release(s->d, it->block));
   if (!expect_status("release", status, TIDE_OK)) return false;
   s->stale[slot] = it->block;
   it->is_used = false;
@@ -501,27 +430,36 @@ static bool do_record(model* s, const op* o) {
   item* const it = &s->items[o->slot % SLOTS];
   const uint8_t stream = o->other % STREAMS;
   if (!it->is_used || stream == it->stream) return true;
-  if (!work_follow(s, stream, it->stream) || !work_delay(s, stream, o->number % 128)) return false;
-  if (!work_queue(s, it, stream, job_read)) return false;
+  EXPECT_OK(work_follow(s->m, s->streams[stream], s->streams[it->stream], s->ordering));
+  EXPECT_OK(work_delay(s->m, s->streams[stream], o->number % 128));
+  EXPECT_OK(work_read(s->m, s->streams[stream], content_of(it)));
   EXPECT_OK(tide_device_record(s->d, it->block, s->streams[stream]));
   it->uses = (uint8_t)(it->uses | 1u << stream);
   return true;
 }
 
-static bool do_delay(model* s, const op* o) { return work_delay(s, o->other % STREAMS, o->number % 256); }
+static bool do_delay(model* s, const op* o) {
+  EXPECT_OK(work_delay(s->m, s->streams[o->other % STREAMS], o->number % 256));
+  return true;
+}
+
+static bool do_fault(model* s, const op* o) {
+  faults_draw(&s->faults, o);
+  return true;
+}
 
 static bool do_poll(model* s, const op* o) {
   if (o->value % 4 == 0) EXPECT_OK(tide_machine_device_synchronize(s->m, 0));
-  return expect_unless_faulty(s, "poll", ASK(s, tide_device_poll(s->d)));
+  return expect_unless_faulty(&s->faults, "poll", ASK(&s->faults, tide_device_poll(s->d)));
 }
 
-// After a trim the peak is what is reserved then, whether active or not.
+// After a trim the peak is what large blocks have reserved then, whether active or not.
 static bool do_trim(model* s, const op* o) {
   tide_device_stats stats;
   (void)o;
-  const tide_status status = ASK(s, tide_device_trim(s->d));
-  if (!expect_unless_faulty(s, "trim", status) || !stats_get(s, &stats)) return false;
-  const uint64_t reserved = (uint64_t)stats.reserved_bytes[0].current;
+  const tide_status status = ASK(&s->faults, tide_device_trim(s->d));
+  if (!expect_unless_faulty(&s->faults, "trim", status) || !stats_get(s, &stats)) return false;
+  const uint64_t reserved = (uint64_t)stats.reserved_bytes[TIDE_STAT_LARGE].current;
   if (status == TIDE_OK || reserved > s->peak) s->peak = reserved;
   return true;
 }
@@ -540,6 +478,7 @@ static bool configure(model* s, const tide_device_options* options) {
 
 static bool do_configure(model* s, const op* o) {
   tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
+  options.tide_idle_handles = o->other % 8 == 1 ? o->number % 4u : 0;
   if (o->value % 2 == 0) options.tide_slack = (double)(o->number % 100) / 1000;
   if (o->value % 8 == 1) options.tide_stitch_share = (double)(o->number % 10) / 100;
   if (o->value % 4 == 2) options.tide_floor_bytes = o->number % 64 * MIB;
@@ -582,13 +521,14 @@ static bool do_pool_alloc(model* s, const op* o) {
   if (s->pool == TIDE_POOL_DEFAULT) EXPECT_OK(tide_device_pool_new(s->d, NULL, &s->pool));
   EXPECT_OK(tide_device_pool_begin(s->d, s->pool, NULL));
   if (!note_request(s, it.bytes)) return false;
-  const tide_status status = ASK(s, tide_device_alloc(s->d, s->streams[it.stream], it.bytes, &it.block));
+  const tide_status status =
+      ASK(&s->faults, tide_device_alloc(s->d, s->streams[it.stream], it.bytes, &it.block));
   EXPECT_OK(tide_machine_device_synchronize(s->m, 0));  // announced work is joined before a scope ends
   EXPECT_OK(tide_device_pool_end(s->d, s->pool));
   EXPECT_OK(tide_device_pool_release(s->d, s->pool));
   if (status == TIDE_OK) return item_begin(s, slot, it);
-  return s->is_faulty ? expect_unless_faulty(s, "alloc", status)
-                      : expect_status("alloc", status, TIDE_ERR_NO_MEMORY);
+  return s->faults.is_met ? expect_unless_faulty(&s->faults, "alloc", status)
+                          : expect_status("alloc", status, TIDE_ERR_NO_MEMORY);
 }
 
 static bool do_pool_leave(model* s, const op* o) {
@@ -602,14 +542,14 @@ static bool do_pool_leave(model* s, const op* o) {
 // Inside a capture: takes memory, fills it, and gives it back. A fault of any call would also hit those that
 // ask whether a stream is captured, and then nobody can know where its memory belongs.
 static bool graph_record(model* s, graph* g, const op* o) {
-  if (s->fault.call == TIDE_CALL_ANY) s->fault_calls = 0;
+  if (s->faults.fault.call == TIDE_CALL_ANY) s->faults.calls = 0;
   for (size_t i = 0; i < GRAPH_BLOCKS; i++) {
     const size_t bytes = 513 * KIB + (o->number >> i) % (2 * MIB);
     tide_block block;
     if (!note_request(s, bytes)) return false;
-    const tide_status status = ASK(s, tide_device_alloc(s->d, s->streams[g->stream], bytes, &block));
+    const tide_status status = ASK(&s->faults, tide_device_alloc(s->d, s->streams[g->stream], bytes, &block));
     if (status != TIDE_OK) {
-      EXPECT(s->is_faulty || status == TIDE_ERR_NO_MEMORY, "alloc is %s", tide_status_name(status));
+      EXPECT(s->faults.is_met || status == TIDE_ERR_NO_MEMORY, "alloc is %s", tide_status_name(status));
       continue;
     }
     EXPECT_OK(tide_machine_fill(s->m, 0, s->streams[g->stream], block.address, g->value, bytes));
@@ -644,7 +584,7 @@ static bool do_launch(model* s, const op* o) {
   if (!g->is_used) return true;
   EXPECT_OK(tide_machine_launch(s->m, 0, g->launch, s->streams[g->stream]));
   EXPECT_OK(tide_machine_stream_synchronize(s->m, 0, s->streams[g->stream]));
-  for (size_t i = 0; i < g->count && s->has_data; i++) {
+  for (size_t i = 0; i < g->count && is_host(s->m); i++) {
     EXPECT(g->addresses[i][0] == g->value && g->addresses[i][g->bytes[i] - 1] == g->value,
            "the memory of a graph has other bytes");
   }
@@ -671,12 +611,12 @@ static bool do_graph_end(model* s, const op* o) {
 // Name, function, how often of 1000.
 // clang-format off
 #define VERB_MAP(X)                                                                                      \
-  X(ALLOC, do_alloc, 425) X(ALLOC_AT, do_alloc_at, 15) X(RELEASE, do_release, 290) X(COMB, do_comb, 12)  \
+  X(ALLOC, do_alloc, 415) X(ALLOC_AT, do_alloc_at, 15) X(RELEASE, do_release, 290) X(COMB, do_comb, 12)  \
   X(FIND, do_find, 10) X(RECORD, do_record, 60) X(DELAY, do_delay, 20) X(POLL, do_poll, 15)              \
   X(TRIM, do_trim, 8) X(LIMIT, do_limit, 10) X(CONFIGURE, do_configure, 5) X(RESET, do_reset, 6)         \
   X(RENEW, do_renew, 10) X(POOL_ALLOC, do_pool_alloc, 25) X(POOL_LEAVE, do_pool_leave, 5)                \
   X(CAPTURE, do_capture, 8) X(LAUNCH, do_launch, 15) X(GRAPH_END, do_graph_end, 6)                       \
-  X(FAULT, do_fault, 30) X(VISIT, do_visit, 15) X(SWEEP, do_sweep, 10)
+  X(FAULT, do_fault, 30) X(VISIT, do_visit, 15) X(SWEEP, do_sweep, 10) X(SHARE, do_share, 10)
 // clang-format on
 
 static const op_verb verbs[] = { VERB_MAP(OP_VERB) };
@@ -685,30 +625,16 @@ static bool (*const functions[])(model* s, const op* o) = { VERB_MAP(OP_FUNCTION
 // ---------------------------------------------------------------------------------------------------
 // Runs
 
-static tide_machine* prop_machine_new(void) {
-  tide_machine* m = NULL;
-  if (strcmp(t_variant(), "host") == 0) {
-    tide_host_options options = TIDE_HOST_OPTIONS_INIT;
-    options.capacity = CAPACITY;
-    T_OK(tide_machine_new_host(&options, &m));
-  } else {
-    tide_dry_options options = TIDE_DRY_OPTIONS_INIT;
-    options.capacity = CAPACITY;
-    T_OK(tide_machine_new_dry(&options, &m));
-  }
-  return m;
-}
-
 static void model_open(model* s, tide_machine* m) {
   memset(s, 0, sizeof *s);
-  s->m = m;
-  s->has_data = machine_has_memory(m);
+  s->m = s->faults.m = m;
   for (size_t i = 1; i < STREAMS; i++) s->streams[i] = stream_new(m, 0, TIDE_STREAM_NON_BLOCKING);
   s->ordering = event_new(m, 0);
   s->free_before = free_bytes(m, 0);
   counting_heap_init(&s->records, SIZE_MAX, false);
   s->options = (tide_device_options)TIDE_DEVICE_OPTIONS_INIT;
   s->options.policy = TIDE_POLICY_TIDE;
+  s->options.tide_idle_handles = 0;
   s->options.heap = &s->records.heap;
   tide_observer observer = 0;
   T_OK(tide_device_new(m, 0, &s->options, &s->d));
@@ -716,7 +642,7 @@ static void model_open(model* s, tide_machine* m) {
 }
 
 static bool model_agrees(model* s) {
-  EXPECT(!atomic_load(&is_data_wrong), "a stream read other bytes than were written");
+  EXPECT(!atomic_load(&is_content_wrong), "a stream read other bytes than were written");
   const int broken = tide_device_check(s->d);
   EXPECT(broken == 0, "check: %d (%.200s)", broken, tide_last_error()->text);
   return true;
@@ -725,7 +651,7 @@ static bool model_agrees(model* s) {
 static bool model_close(model* s) {
   const op any = { 0 };
   const tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
-  s->fault_calls = 0;
+  s->faults.calls = 0;
   if (!configure(s, &options)) return false;
   if (!do_sweep(s, &any) || !do_visit(s, &any)) return false;
   for (size_t i = 0; i < SLOTS; i++) {
@@ -757,8 +683,8 @@ static bool model_free(model* s) {
 
 static bool play(const op* list, size_t count, size_t check_every) {
   static model s;
-  atomic_store(&is_data_wrong, false);
-  model_open(&s, prop_machine_new());
+  atomic_store(&is_content_wrong, false);
+  model_open(&s, prop_machine_new(CAPACITY));
   for (size_t i = 0; i < count; ++i) {
     outcome->at = i;
     if (!functions[list[i].verb](&s, &list[i])) return false;

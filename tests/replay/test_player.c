@@ -3,6 +3,8 @@
 //
 // Runs of small recordings made by hand: what is counted, what a limit does, what waits, what is emptied; and
 // that no recording, however wrong, does harm.
+#include <math.h>
+
 #include "machine/counting_heap.h"
 #include "tidemark/replay.h"
 #include "replay/by_hand.h"
@@ -374,6 +376,42 @@ T_TEST(test_player__refuses_bad_arguments) {
   T_STATUS(tide_replay_run(replay, &options, &result), TIDE_ERR_ARGUMENT);
   T_OK(tide_replay_run(replay, NULL, &result));
   T_EQ(tide_replay_recorded_options(NULL).policy, TIDE_POLICY_TORCH);
+  tide_replay_free(replay);
+  tide_trace_free(trace);
+}
+
+T_TEST(test_player__refuses_a_scale_that_is_none) {
+  static const double wrong[] = { 0, -1, 1025, NAN, INFINITY };
+  tide_trace* const trace = trace_of_three();
+  tide_replay* replay = NULL;
+  tide_replay_result result;
+  T_OK(tide_replay_new(trace, 0, NULL, &replay));
+  tide_replay_options options = TIDE_REPLAY_OPTIONS_INIT;
+  for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+    options.scale = wrong[i];
+    T_STATUS(tide_replay_run(replay, &options, &result), TIDE_ERR_ARGUMENT);
+  }
+  options.scale = 2;
+  T_OK(tide_replay_run(replay, &options, &result));
+  options.checks = true;
+  T_STATUS(tide_replay_run(replay, &options, &result), TIDE_ERR_ARGUMENT);
+  tide_replay_free(replay);
+  tide_trace_free(trace);
+}
+
+T_TEST(test_player__scales_every_size) {
+  tide_trace* const trace = trace_of_three();
+  tide_replay* replay = NULL;
+  T_OK(tide_replay_new(trace, 0, NULL, &replay));
+  tide_replay_options options = TIDE_REPLAY_OPTIONS_INIT;
+  const tide_replay_result once = run_with(replay, &options);
+  options.scale = 1024;
+  T_EQ(run_with(replay, &options).peak_allocated, 1024 * once.peak_allocated);
+  options.scale = 1e-9;  // a byte each, of which a block of 512 is made
+  const tide_replay_result least = run_with(replay, &options);
+  T_EQ(least.peak_allocated % 512, 0);
+  T_LE(least.peak_allocated, 512 * once.allocations);
+  T_LE(512, least.peak_allocated);
   tide_replay_free(replay);
   tide_trace_free(trace);
 }

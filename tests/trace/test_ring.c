@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The ring of entries against an array of all entries ever added; sizes that change; many threads at once.
+// The ring of entries against a model that knows all entries ever added; sizes that change; many threads at
+// once, which hand addresses to each other, against the list of each address.
 #include "trace/ring.h"
 
 #include "base/atomic.h"
@@ -28,6 +29,13 @@ static void entry_check(const tide_trace_entry* entry) {
 static void ring_new(tide__ring* ring, const tide_heap* heap, uint64_t capacity) {
   tide__ring_init(ring, heap != NULL ? heap : &tide__system_heap);
   T_OK(tide__ring_resize(ring, capacity));
+}
+
+// The memory that a ring has.
+static size_t bytes_of(uint64_t capacity) {
+  size_t slots = capacity != 0;
+  while (slots < capacity) slots *= 2;
+  return slots * 64;
 }
 
 static void add_numbers(tide__ring* ring, uint64_t first, uint64_t count) {
@@ -127,7 +135,7 @@ T_TEST(test_ring__gives_its_memory_back_at_capacity_0) {
   tide__ring ring;
   counting_heap_init(&h, SIZE_MAX, false);
   ring_new(&ring, &h.heap, 64);
-  T_EQ(atomic_load(&h.outstanding), 64 * sizeof(tide_trace_entry));
+  T_EQ(atomic_load(&h.outstanding), bytes_of(64));
   add_numbers(&ring, 0, 70);
 
   T_OK(tide__ring_resize(&ring, 0));
@@ -150,7 +158,7 @@ T_TEST(test_ring__stays_as_it_was_without_memory) {
 
   T_STATUS(tide__ring_resize(&ring, 32), TIDE_ERR_NO_MEMORY);
   T_STATUS(tide__ring_resize(&ring, UINT64_MAX), TIDE_ERR_NO_MEMORY);
-  T_STATUS(tide__ring_resize(&ring, UINT64_MAX / sizeof(tide_trace_entry) + 2), TIDE_ERR_NO_MEMORY);
+  T_STATUS(tide__ring_resize(&ring, UINT64_MAX / sizeof(tide__ring_slot) + 2), TIDE_ERR_NO_MEMORY);
 
   expect_numbers(&ring, 4, 20, 5);
   T_OK(tide__ring_resize(&ring, 16));
@@ -222,7 +230,7 @@ T_TEST(test_ring__behaves_like_its_model) {
   for (size_t i = 0; i < t_scaled(2000); i++) {
     model_step(&model, &ring, &rng);
     expect_numbers(&ring, model.first, model.next, 1 + t_rng_below(&rng, 64));
-    T_EQ(atomic_load(&h.outstanding), model.capacity * sizeof(tide_trace_entry));
+    T_EQ(atomic_load(&h.outstanding), bytes_of(model.capacity));
   }
   tide__ring_fini(&ring);
   T_EQ(atomic_load(&h.outstanding), 0);
@@ -318,7 +326,7 @@ T_TEST(test_ring__changes_its_size_while_it_is_written_and_read) {
   tide__ring_range(&s.ring, &first, &next);
   T_EQ(next, s.total);
   expect_numbers(&s.ring, first, next, 64);
-  T_EQ(atomic_load(&h.outstanding), s.ring.capacity * sizeof(tide_trace_entry));
+  T_EQ(atomic_load(&h.outstanding), bytes_of(s.ring.memories[s.ring.side].capacity));
   tide__ring_fini(&s.ring);
   T_EQ(atomic_load(&h.outstanding), 0);
 }
@@ -376,4 +384,245 @@ T_TEST(test_ring__takes_entries_from_many_threads) {
   }
   for (int i = 0; i < 4; i++) T_EQ(seen[i], each);
   tide__ring_fini(&ring);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Threads that hand addresses to each other. Who has an address adds the next entry of its list; so the
+// entries of an address are in the ring in the order of its list, whichever threads added them.
+
+enum { PLACES = 8, CROWD = 6 };
+
+typedef struct ring_place {
+  tide__mutex lock;
+  uint64_t count;  // of entries so far; under lock
+} ring_place;
+
+typedef struct ring_crowd {
+  tide__ring ring;
+  ring_place places[PLACES];
+  uint64_t each;
+  tide__atomic_u32 done;  // threads that have added all theirs
+} ring_crowd;
+
+typedef struct crowd_member {
+  ring_crowd* crowd;
+  uint64_t id;
+} crowd_member;
+
+// Entry `i` of the list of place `p`.
+static tide_trace_entry place_entry(uint64_t p, uint64_t i) { return entry_of(p << 32 | i); }
+
+static void* crowd_adds(void* user) {
+  const crowd_member* const m = user;
+  ring_crowd* const c = m->crowd;
+  t_rng rng = t_rng_new(m->id);
+  for (uint64_t i = 0; i < c->each; i++) {
+    const uint64_t p = t_rng_below(&rng, PLACES);
+    tide__mutex_lock(&c->places[p].lock);
+    const tide_trace_entry entry = place_entry(p, c->places[p].count++);
+    tide__ring_add(&c->ring, &entry);
+    tide__mutex_unlock(&c->places[p].lock);
+  }
+  (void)tide__add_seq(&c->done, 1);
+  return NULL;
+}
+
+// What follows the newest entry of each place that was read so far; 0 if none was.
+typedef struct crowd_sight {
+  uint64_t after[PLACES];
+} crowd_sight;
+
+static void sight_entries(crowd_sight* sight, const tide_trace_entry* entries, size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    entry_check(&entries[i]);
+    const uint64_t p = entries[i].time_ns >> 32;
+    const uint64_t at = (uint32_t)entries[i].time_ns;
+    T_LT(p, PLACES);
+    if (sight->after[p] != 0) T_EQ(at, sight->after[p]);
+    sight->after[p] = at + 1;
+  }
+}
+
+// Reads all there is; returns how many entries. Those that are overtaken are a gap, behind which the lists
+// are seen anew.
+static size_t crowd_read(ring_crowd* c, crowd_sight* sight) {
+  tide_trace_entry piece[48];
+  uint64_t number = 0;
+  uint64_t end = 0;
+  size_t total = 0;
+  tide__ring_range(&c->ring, &number, &end);
+  uint64_t wanted = number;
+  *sight = (crowd_sight){ { 0 } };
+  for (size_t count = 0; (count = tide__ring_copy(&c->ring, &number, end, piece, 48)) != 0; total += count) {
+    if (number - count != wanted) *sight = (crowd_sight){ { 0 } };
+    sight_entries(sight, piece, count);
+    wanted = number;
+  }
+  T_LE(end, number);
+  return total;
+}
+
+static void crowd_start(ring_crowd* c, uint64_t capacity, crowd_member* members, pthread_t* threads) {
+  memset(c, 0, sizeof *c);
+  c->each = t_scaled(T_HAS_SANITIZER ? 8000 : 30000);
+  ring_new(&c->ring, NULL, capacity);
+  for (size_t p = 0; p < PLACES; p++) tide__mutex_init(&c->places[p].lock, TIDE__RANK_LANE);
+  for (uint64_t i = 0; i < CROWD; i++) {
+    members[i] = (crowd_member){ c, i };
+    t_thread_start(&threads[i], crowd_adds, &members[i]);
+  }
+}
+
+// All threads are done: `kept` entries are there, and they are the newest of all lists.
+static void crowd_end(ring_crowd* c, pthread_t* threads, uint64_t kept) {
+  crowd_sight sight;
+  uint64_t first = 0;
+  uint64_t next = 0;
+  for (size_t i = 0; i < CROWD; i++) t_thread_join(threads[i]);
+  tide__ring_range(&c->ring, &first, &next);
+  T_EQ(next, CROWD * c->each);
+  T_EQ(next - first, kept);
+  T_EQ(crowd_read(c, &sight), kept);
+  for (size_t p = 0; p < PLACES; p++) T_CHECK(sight.after[p] == 0 || sight.after[p] == c->places[p].count);
+  tide__ring_fini(&c->ring);
+}
+
+static void crowd_plays(uint64_t capacity) {
+  static ring_crowd c;
+  crowd_member members[CROWD];
+  pthread_t threads[CROWD];
+  crowd_sight sight;
+  crowd_start(&c, capacity, members, threads);
+  while (tide__load_seq(&c.done) != CROWD) T_LE(crowd_read(&c, &sight), capacity);
+  crowd_end(&c, threads, capacity < CROWD * c.each ? capacity : CROWD * c.each);
+}
+
+T_TEST(test_ring__of_threads_keeps_the_order_of_every_address) { crowd_plays(5000); }
+
+// Laps so short that threads meet in their slots.
+T_TEST(test_ring__of_threads_and_few_entries_keeps_the_order) {
+  crowd_plays(1);
+  crowd_plays(7);
+}
+
+T_TEST(test_ring__of_threads_keeps_the_order_while_it_changes_its_size) {
+  static ring_crowd c;
+  crowd_member members[CROWD];
+  pthread_t threads[CROWD];
+  crowd_sight sight;
+  t_rng rng = t_rng_new(0);
+  crowd_start(&c, 100, members, threads);
+  while (tide__load_seq(&c.done) != CROWD) {
+    if (t_rng_below(&rng, 10) == 0) tide__ring_clear(&c.ring);
+    T_OK(tide__ring_resize(&c.ring, 1 + t_rng_below(&rng, 2000)));
+    (void)crowd_read(&c, &sight);
+  }
+  uint64_t first = 0;
+  uint64_t next = 0;
+  tide__ring_range(&c.ring, &first, &next);
+  crowd_end(&c, threads, next - first);
+}
+
+// Switched off and on: what is added meanwhile is lost, and numbers go on.
+T_TEST(test_ring__of_threads_is_switched_off_and_on) {
+  static ring_crowd c;
+  crowd_member members[CROWD];
+  pthread_t threads[CROWD];
+  crowd_start(&c, 100, members, threads);
+  for (uint64_t before = 0; tide__load_seq(&c.done) != CROWD;) {
+    uint64_t first = 0;
+    uint64_t next = 0;
+    T_OK(tide__ring_resize(&c.ring, 0));
+    tide__ring_range(&c.ring, &first, &next);
+    T_EQ(first, next);
+    T_LE(before, next);
+    before = next;
+    T_OK(tide__ring_resize(&c.ring, 64));
+  }
+  for (size_t i = 0; i < CROWD; i++) t_thread_join(threads[i]);
+  tide__ring_fini(&c.ring);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// A thread that was stopped in the midst of an entry: it has drawn the number, and writes later.
+
+static uint64_t entry_begin(tide__ring* ring) { return tide__add_seq(&ring->next, 1) & TIDE__RING_NUMBERS; }
+
+static void entry_finish(tide__ring* ring, uint64_t number) {
+  tide__ring_slot* const slot = tide__slot_of(&ring->memories[ring->side], number);
+  const tide_trace_entry entry = entry_of(number);
+  tide__slot_write(slot, &entry);
+  tide__store_release(&slot->turn, number + 1);
+}
+
+static void* thread_adds_behind(void* user) {
+  ring_shared* const s = user;
+  add_numbers(&s->ring, 1, s->total);
+  tide__store_release(&s->is_over, 1);
+  return NULL;
+}
+
+T_TEST(test_ring__of_a_stopped_thread_is_not_overtaken_by_a_lap) {
+  static ring_shared s;
+  pthread_t writer;
+  s.total = 9;
+  ring_new(&s.ring, NULL, 4);
+  const uint64_t number = entry_begin(&s.ring);
+
+  t_thread_start(&writer, thread_adds_behind, &s);
+  while ((tide__load_seq(&s.ring.next) & TIDE__RING_NUMBERS) < 5) t_sleep_us(100);
+  t_sleep_us(5000);
+
+  T_EQ(tide__load_acquire(&s.is_over), 0);
+  entry_finish(&s.ring, number);
+  t_thread_join(writer);
+  expect_numbers(&s.ring, 6, 10, 8);
+  tide__ring_fini(&s.ring);
+}
+
+static void* thread_reads_all(void* user) {
+  ring_shared* const s = user;
+  expect_numbers(&s->ring, 0, 3, 8);
+  tide__store_release(&s->is_over, 1);
+  return NULL;
+}
+
+T_TEST(test_ring__of_a_stopped_thread_is_read_when_it_is_whole) {
+  static ring_shared s;
+  pthread_t reader;
+  ring_new(&s.ring, NULL, 4);
+  add_numbers(&s.ring, 0, 1);
+  const uint64_t number = entry_begin(&s.ring);
+  add_numbers(&s.ring, 2, 1);
+
+  t_thread_start(&reader, thread_reads_all, &s);
+  t_sleep_us(5000);
+
+  T_EQ(tide__load_acquire(&s.is_over), 0);
+  entry_finish(&s.ring, number);
+  t_thread_join(reader);
+  tide__ring_fini(&s.ring);
+}
+
+static void* thread_clears(void* user) {
+  ring_shared* const s = user;
+  tide__ring_clear(&s->ring);
+  tide__store_release(&s->is_over, 1);
+  return NULL;
+}
+
+T_TEST(test_ring__of_a_stopped_thread_is_cleared_when_it_is_whole) {
+  static ring_shared s;
+  pthread_t clearer;
+  ring_new(&s.ring, NULL, 4);
+  const uint64_t number = entry_begin(&s.ring);
+
+  t_thread_start(&clearer, thread_clears, &s);
+  t_sleep_us(5000);
+
+  T_EQ(tide__load_acquire(&s.is_over), 0);
+  entry_finish(&s.ring, number);
+  t_thread_join(clearer);
+  expect_numbers(&s.ring, 1, 1, 8);
+  tide__ring_fini(&s.ring);
 }

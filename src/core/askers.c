@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// The list of those who ask functions of the user's, and waiting for them.
+#include "core/askers.h"
+
+static uint64_t thread_here(void) {
+  static _Thread_local char place;  // no other living thread has it there
+  return (uint64_t)(uintptr_t)&place;
+}
+
+void tide__askers_init(tide__askers* askers) {
+  tide__list_init(&askers->list);
+  askers->count = 0;
+  tide__signal_init(&askers->left);
+}
+
+void tide__askers_fini(tide__askers* askers) { tide__signal_fini(&askers->left); }
+
+void tide__askers_enter_locked(tide__askers* askers, tide__asker* asker) {
+  asker->number = ++askers->count;
+  asker->thread = thread_here();
+  tide__list_append(&askers->list, &asker->link);
+}
+
+void tide__askers_leave_locked(tide__askers* askers, tide__asker* asker) {
+  tide__list_unlink(&asker->link);
+  tide__signal_all(&askers->left);
+}
+
+static bool is_asking_itself(const tide__askers* askers) {
+  const uint64_t thread = thread_here();
+  TIDE_LIST_EACH(it, &askers->list) {
+    if (TIDE_OWNER(it, tide__asker, link)->thread == thread) return true;
+  }
+  return false;
+}
+
+void tide__askers_wait_locked(tide__askers* askers, tide__mutex* mutex) {
+  const uint64_t last = askers->count;
+  if (is_asking_itself(askers)) return;
+  while (!tide__list_is_empty(&askers->list) &&
+         TIDE_OWNER(askers->list.next, tide__asker, link)->number <= last) {
+    tide__signal_wait(&askers->left, mutex);
+  }
+}

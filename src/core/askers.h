@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Who is asking functions of the user's. A request copies the open scopes and asks their filters with no lock
+// held; from the copy until the last answer it is on this list, under the lock that guards the scopes. So
+// whoever closes a scope can wait until no request asks its filter any more, and the filter's data may go.
+#ifndef TIDEMARK_SRC_CORE_ASKERS_H
+#define TIDEMARK_SRC_CORE_ASKERS_H
+
+#include <stdint.h>
+
+#include "base/list.h"
+#include "base/lock.h"
+
+typedef struct tide__asker {
+  tide__link link;
+  uint64_t number;  // of no other asker, rising
+  uint64_t thread;
+} tide__asker;
+
+typedef struct tide__askers {
+  tide__link list;  // by rising number
+  uint64_t count;   // so far
+  tide__signal left;
+} tide__askers;
+
+void tide__askers_init(tide__askers* askers);
+void tide__askers_fini(tide__askers* askers);
+
+void tide__askers_enter_locked(tide__askers* askers, tide__asker* asker);
+void tide__askers_leave_locked(tide__askers* askers, tide__asker* asker);
+
+// Waits until all that are there now have left. Does not wait on a thread that is asking itself: two filters
+// that close each other's scopes would wait for ever.
+void tide__askers_wait_locked(tide__askers* askers, tide__mutex* mutex) TIDE_REQUIRES(mutex);
+
+#endif

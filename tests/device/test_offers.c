@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Memory for another process as plain bytes. A second process, in the role of who accepts, gets the bytes of
+// an offer over a socket, checks and writes what is there, and answers.
+#include <spawn.h>
+#include <sys/socket.h>
+
+#include "device/devices.h"
+
+#define BYTES (12 * MIB)
+
+typedef struct question {
+  char name[8];  // of the machine
+  tide_offer offer;
+  uint64_t offset;
+  uint8_t expected;
+  uint8_t written;
+} question;
+
+typedef struct answer {
+  uint32_t status;
+  bool is_as_expected;
+} answer;
+
+// ---------------------------------------------------------------------------------------------------
+// Who accepts
+
+static bool memory_has(tide_machine* m, const uint8_t* address, uint8_t value) {
+  uint8_t* const copy = malloc(BYTES);
+  bool is_so = copy != NULL;
+  device_read(m, 0, address, copy, BYTES);
+  for (size_t i = 0; i < BYTES; ++i) is_so = is_so && copy[i] == value;
+  free(copy);
+  return is_so;
+}
+
+static answer accept_and_write(tide_device* d, const question* q) {
+  tide_machine* const m = tide_device_machine(d);
+  void* base = NULL;
+  const tide_status status = tide_device_accept(d, &q->offer, &base);
+  if (status != TIDE_OK) return (answer){ (uint32_t)status, false };
+  uint8_t* const block = (uint8_t*)base + q->offset;
+  const bool is_so = memory_has(m, block, q->expected);
+  device_fill(m, 0, block, q->written, BYTES);
+  return (answer){ (uint32_t)tide_device_unimport(d, base), is_so };
+}
+
+T_ROLE(accepter_role) {
+  const int to = atoi(argument);
+  tide_machine* m = NULL;
+  tide_device* d = NULL;
+  question q;
+  while (recv(to, &q, sizeof q, 0) == (ssize_t)sizeof q) {
+    if (m == NULL) T_OK(machine_new(q.name, NULL, &m));
+    if (d == NULL) T_OK(tide_device_new(m, 0, NULL, &d));
+    const answer a = accept_and_write(d, &q);
+    if (send(to, &a, sizeof a, MSG_NOSIGNAL) != (ssize_t)sizeof a) break;
+  }
+  tide_device_free(d);
+  tide_machine_free(m);
+  (void)close(to);
+}
+
+typedef struct accepter {
+  pid_t pid;
+  int socket;
+} accepter;
+
+extern char** environ;
+
+static accepter accepter_new(void) {
+  enum { THEIR_SOCKET = 3 };
+  accepter p = { 0, -1 };
+  int ends[2];
+  T_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
+  p.socket = ends[0];
+  char program[] = "/proc/self/exe";
+  char flag[] = "--role";
+  char role[] = "accepter_role";
+  char socket_name[] = "3";
+  char* const arguments[] = { program, flag, role, socket_name, NULL };
+  posix_spawn_file_actions_t actions;
+  T_EQ(posix_spawn_file_actions_init(&actions), 0);
+  T_EQ(posix_spawn_file_actions_adddup2(&actions, ends[1], THEIR_SOCKET), 0);
+  T_EQ(posix_spawn(&p.pid, program, &actions, NULL, arguments, environ), 0);
+  T_EQ(posix_spawn_file_actions_destroy(&actions), 0);
+  (void)close(ends[1]);
+  return p;
+}
+
+static answer ask(const accepter* p, question q) {
+  answer a = { 0, false };
+  (void)snprintf(q.name, sizeof q.name, "%s", machine_variant());
+  T_EQ(send(p->socket, &q, sizeof q, MSG_NOSIGNAL), (ssize_t)sizeof q);
+  T_EQ(recv(p->socket, &a, sizeof a, 0), (ssize_t)sizeof a);
+  return a;
+}
+
+static void accepter_end(accepter* p) {
+  int status = 0;
+  (void)close(p->socket);
+  T_EQ(waitpid(p->pid, &status, 0), p->pid);
+  T_CHECK(WIFEXITED(status));
+  T_EQ(WEXITSTATUS(status), 0);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Who offers
+
+static question offer_of(tide_device* d, tide_block block) {
+  question q = { .expected = 0 };
+  T_OK(tide_device_offer(d, block.address, &q.offer, &q.offset));
+  return q;
+}
+
+static void need_raw(tide_machine* m) {
+  if (is_tide()) t_skip("the policy tide has no raw segments");
+  if (!device_info(m, 0).has_raw_sharing) t_skip("no raw sharing");
+}
+
+// Blocks of the allocator are shared as parts.
+static void need_parts(tide_machine* m, tide_device* d) {
+  tide_share share;
+  if (!device_info(m, 0).has_physical_sharing) t_skip("no physical sharing");
+  if (!is_tide()) expand(m, d);
+  const tide_block block = take(d, NULL, BYTES);
+  const tide_status status = tide_device_share(d, block.address, &share, NULL, 0);
+  give(d, block);
+  T_STATUS(status, TIDE_ERR_LIMIT);
+}
+
+DEVICE_TEST(test_device__another_process_accepts_a_block_of_a_raw_segment) {
+  need_raw(m);
+  accepter p = accepter_new();
+  const tide_block block = take(d, NULL, BYTES);
+  device_fill(m, 0, bytes_of(block), 0x21, BYTES);
+  question q = offer_of(d, block);
+  q.expected = 0x21;
+  q.written = 0x22;
+
+  const answer a = ask(&p, q);
+
+  T_STATUS((tide_status)a.status, TIDE_OK);
+  T_CHECK(a.is_as_expected);
+  expect_filled(m, 0, bytes_of(block), 0x22, BYTES);
+  accepter_end(&p);
+}
+
+DEVICE_TEST(test_device__another_process_accepts_a_block_that_goes_as_descriptors) {
+  need_parts(m, d);
+  accepter p = accepter_new();
+  (void)take(d, NULL, 15 * MIB);
+  const tide_block block = take(d, NULL, BYTES);
+  for (uint8_t round = 1; round < 4; ++round) {
+    device_fill(m, 0, bytes_of(block), round, BYTES);
+    question q = offer_of(d, block);
+    q.expected = round;
+    q.written = (uint8_t)(round + 100);
+
+    const answer a = ask(&p, q);
+
+    T_STATUS((tide_status)a.status, TIDE_OK);
+    T_CHECK(a.is_as_expected);
+    expect_filled(m, 0, bytes_of(block), (uint8_t)(round + 100), BYTES);
+  }
+  accepter_end(&p);
+}
+
+DEVICE_TEST(test_device__many_parts_go_in_several_packets) {
+  enum { PIECES = 100 };
+  const size_t whole = 90 * MIB;
+  if (!is_tide()) t_skip("the handles of expandable segments are few");
+  need_parts(m, d);
+  tide_block pieces[PIECES];
+  tide_share share;
+  void* there = NULL;
+  tide_device* const other = device_new(m, 0, NULL);
+  // Of many small pieces every second: what is put together of them has a part for each.
+  for (size_t i = 0; i < PIECES; ++i) pieces[i] = take(d, NULL, 2 * MIB);
+  for (size_t i = 0; i < PIECES; i += 2) give(d, pieces[i]);
+  const tide_block block = take(d, NULL, whole);
+  T_STATUS(tide_device_share(d, block.address, &share, NULL, 0), TIDE_ERR_LIMIT);
+  T_LT(32, share.part_count);
+  device_fill(m, 0, bytes_of(block), 0x77, whole);
+  const question q = offer_of(d, block);
+
+  T_OK(tide_device_accept(other, &q.offer, &there));
+
+  expect_filled(m, 0, (uint8_t*)there + q.offset, 0x77, whole);
+  T_OK(tide_device_unimport(other, there));
+  tide_device_free(other);
+}
+
+DEVICE_TEST(test_device__offers_of_one_block_are_equal) {
+  need_parts(m, d);
+  const tide_block block = take(d, NULL, BYTES);
+  const tide_block second = take(d, NULL, BYTES);
+  const question a = offer_of(d, block);
+  const question b = offer_of(d, block);
+  const question c = offer_of(d, second);
+
+  T_EQ(memcmp(&a.offer, &b.offer, sizeof a.offer), 0);
+  T_CHECK(memcmp(&a.offer, &c.offer, sizeof a.offer) != 0);
+}
+
+TORCH_TEST(test_device__offers_of_blocks_in_one_raw_segment_are_equal) {
+  need_raw(m);
+  const question a = offer_of(d, take(d, NULL, 3 * MIB));
+  const question b = offer_of(d, take(d, NULL, 3 * MIB));
+
+  T_EQ(memcmp(&a.offer, &b.offer, sizeof a.offer), 0);
+  T_EQ(b.offset - a.offset, 3 * MIB);
+}
+
+DEVICE_TEST(test_device__released_blocks_are_not_accepted) {
+  need_parts(m, d);
+  void* there = NULL;
+  tide_device* const other = device_new(m, 0, NULL);
+  const tide_block block = take(d, NULL, BYTES);
+  const question q = offer_of(d, block);
+  give(d, block);
+
+  T_STATUS(tide_device_accept(other, &q.offer, &there), TIDE_ERR_HANDLE);
+  const tide_block again = take(d, NULL, BYTES);
+  T_PTR_EQ(again.address, block.address);
+  T_STATUS(tide_device_accept(other, &q.offer, &there), TIDE_ERR_HANDLE);
+
+  T_PTR_EQ(there, NULL);
+  tide_device_free(other);
+}
+
+DEVICE_TEST(test_device__offers_of_an_allocator_that_is_gone_are_refused) {
+  need_parts(m, d);
+  void* there = NULL;
+  tide_device* const other = device_new(m, 0, NULL);
+  if (!is_tide()) configure(other, "expandable_segments:True");
+  const question q = offer_of(other, take(other, NULL, BYTES));
+  tide_device_free(other);
+
+  T_STATUS(tide_device_accept(d, &q.offer, &there), TIDE_ERR_STATE);
+}
+
+DEVICE_TEST(test_device__what_is_no_offer_is_refused) {
+  tide_offer offer;
+  uint64_t offset = 7;
+  void* there = &offer;
+  (void)m;
+  memset(&offer, 0, sizeof offer);
+  T_STATUS(tide_device_accept(d, &offer, &there), TIDE_ERR_ARGUMENT);
+  T_PTR_EQ(there, NULL);
+  memset(&offer, 0xff, sizeof offer);
+  T_STATUS(tide_device_accept(d, &offer, &there), TIDE_ERR_ARGUMENT);
+  T_STATUS(tide_device_accept(d, NULL, &there), TIDE_ERR_ARGUMENT);
+  T_STATUS(tide_device_offer(d, &offer, &offer, &offset), TIDE_ERR_HANDLE);
+  T_EQ(offset, 0);
+  T_STATUS(tide_device_offer(d, &offer, NULL, &offset), TIDE_ERR_ARGUMENT);
+  T_STATUS(tide_device_offer(NULL, &offer, &offer, &offset), TIDE_ERR_ARGUMENT);
+}
+
+enum { ACCEPTERS = 4 };
+
+typedef struct crowd {
+  tide_device* device;
+  const question* question;
+} crowd;
+
+static void* accept_often(void* user) {
+  const crowd* const c = user;
+  for (size_t i = 0; i < 5; ++i) {
+    void* there = NULL;
+    T_OK(tide_device_accept(c->device, &c->question->offer, &there));
+    T_OK(tide_device_unimport(c->device, there));
+  }
+  return NULL;
+}
+
+DEVICE_TEST(test_device__several_threads_accept_while_others_allocate) {
+  need_parts(m, d);
+  pthread_t threads[ACCEPTERS];
+  tide_device* const other = device_new(m, 0, NULL);
+  const question q = offer_of(d, take(d, NULL, BYTES));
+  crowd c = { other, &q };
+
+  for (size_t i = 0; i < ACCEPTERS; ++i) t_thread_start(&threads[i], accept_often, &c);
+  for (size_t i = 0; i < 200; ++i) give(d, take(d, NULL, (i % 20 + 1) * MIB));
+  for (size_t i = 0; i < ACCEPTERS; ++i) t_thread_join(threads[i]);
+
+  tide_device_free(other);
+}
