@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright the Tidemark authors
+#
+# libtidemark_torch.so: the functions for PyTorch's pluggable interface, which the Python package falls back on
+# where it cannot compile its shim. The one part of Tidemark in C++ that is built here; it needs nothing of PyTorch.
+
+check_language(CXX)
+if(NOT CMAKE_CXX_COMPILER)
+  message(STATUS "C++ compiler not found: libtidemark_torch.so, the fallback for PyTorch, is off")
+  return()
+endif()
+enable_language(CXX)
+
+add_library(tidemark_torch SHARED "${PROJECT_SOURCE_DIR}/pytorch/hooks.cpp")
+target_compile_features(tidemark_torch PRIVATE cxx_std_17)
+target_compile_options(tidemark_torch PRIVATE -Wall -Wextra -Wpedantic -Wshadow
+                       $<$<BOOL:${TIDEMARK_WERROR}>:-Werror>)
+target_link_libraries(tidemark_torch PRIVATE tidemark)
+set_target_properties(tidemark_torch PROPERTIES CXX_VISIBILITY_PRESET hidden BUILD_RPATH "$ORIGIN" INSTALL_RPATH "$ORIGIN")

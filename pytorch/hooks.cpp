@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// The functions that PyTorch's CUDAPluggableAllocator takes, on tidemark/device.h: what is left where nothing
+// can be compiled against PyTorch. Needs no header of PyTorch and works with every version that has the
+// interface. PyTorch then asks for no statistics, snapshots, checkpoints, pools of the user's or sharing: see
+// docs/pytorch.md.
+//
+// PyTorch takes a null pointer for memory, so that want of memory is an exception: std::runtime_error with
+// our report, which becomes RuntimeError in Python.
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "tidemark/tidemark.h"
+
+namespace {
+
+using PoolId = std::pair<unsigned long long, unsigned long long>;  // as PyTorch has it
+using Filter = std::function<bool(tide_stream)>;
+
+void check(tide_status status) {
+  if (status != TIDE_OK) throw std::runtime_error(std::string("tidemark: ") + tide_last_error()->text);
+}
+
+struct State {
+  std::mutex lock;
+  tide_machine* machine = nullptr;
+  tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
+  std::array<std::atomic<tide_device*>, TIDE_DEVICE_MAX> devices{};
+  // The filter of a scope stays until the next one of its pool: a request may still ask it when the scope is
+  // closed.
+  std::map<uintptr_t, std::shared_ptr<Filter>> filters;
+};
+// Never destroyed: memory may come back when the process ends.
+State& state() {
+  static State& one = *new State;
+  return one;
+}
+
+tide_device* device_at(int index) {
+  if (index < 0 || index >= TIDE_DEVICE_MAX) throw std::runtime_error("tidemark: there is no such device");
+  auto& place = state().devices[static_cast<size_t>(index)];
+  tide_device* device = place.load(std::memory_order_acquire);
+  if (device != nullptr) return device;
+  const std::lock_guard<std::mutex> guard(state().lock);
+  device = place.load();
+  if (device != nullptr) return device;
+  if (state().machine == nullptr) check(tide_machine_new_cuda(nullptr, &state().machine));
+  check(tide_device_new(state().machine, index, &state().options, &device));
+  check(tide_device_set_default(index, device));
+  place.store(device, std::memory_order_release);
+  return device;
+}
+
+tide_device* owner_of(const void* address) {
+  for (auto& place : state().devices) {
+    tide_device* const device = place.load(std::memory_order_acquire);
+    if (device != nullptr && tide_device_bytes(device, address) != 0) return device;
+  }
+  return nullptr;
+}
+
+tide_pool pool_find(tide_device* device, PoolId id) {
+  const uint64_t label[2] = { id.first, id.second };
+  uint32_t users = 0;
+  tide_pool pool = 0;
+  if (tide_device_pool_find(device, label, &pool) != TIDE_OK) return 0;
+  check(tide_device_pool_users(device, pool, &users));
+  return users != 0 ? pool : 0;
+}
+
+tide_pool pool_make(tide_device* device, PoolId id) {
+  tide_pool pool = 0;
+  tide_pool_options options = TIDE_POOL_OPTIONS_INIT;
+  options.label[0] = id.first;
+  options.label[1] = id.second;
+  check(tide_device_pool_new(device, &options, &pool));
+  return pool;
+}
+
+void* filter_keep(int device, tide_pool pool, Filter filter) {
+  const uintptr_t key = static_cast<uintptr_t>(device) << 32 | pool;
+  const std::lock_guard<std::mutex> guard(state().lock);
+  state().filters[key] = std::make_shared<Filter>(std::move(filter));
+  return reinterpret_cast<void*>(key);
+}
+
+bool filter_takes(void* user, tide_stream stream) {
+  std::shared_ptr<Filter> filter;
+  {
+    const std::lock_guard<std::mutex> guard(state().lock);
+    filter = state().filters[reinterpret_cast<uintptr_t>(user)];
+  }
+  try {
+    return filter && (*filter)(stream);
+  } catch (...) {
+    return false;  // C cannot pass it on
+  }
+}
+
+}  // namespace
+
+extern "C" {
+
+// Before anything else: the options as text, and for tests another machine than the CUDA driver. What is
+// returned says what is wrong with them; NULL is nothing.
+TIDE_API const char* tide_torch_configure(const char* settings) {
+  const tide_status status = tide_device_options_parse(settings, &state().options);
+  return status == TIDE_OK ? nullptr : tide_last_error()->text;
+}
+TIDE_API void tide_torch_use_machine(tide_machine* machine) { state().machine = machine; }
+
+TIDE_API void* tide_torch_alloc(size_t bytes, int device, tide_stream stream) {
+  tide_block block = { nullptr, 0 };
+  const tide_status status = tide_device_alloc(device_at(device), stream, bytes, &block);
+  const bool is_reported = status == TIDE_ERR_NO_MEMORY && tide_device_last_oom()->requested_bytes == bytes;
+  if (is_reported) throw std::runtime_error(tide_device_last_oom()->text);
+  check(status);
+  return block.address;
+}
+
+TIDE_API void tide_torch_free(void* address, size_t, int device, tide_stream) {
+  check(tide_device_release_address(device_at(device), address));
+}
+
+TIDE_API void tide_torch_init(int) {}
+
+TIDE_API void tide_torch_reset(void) {
+  for (auto& place : state().devices) {
+    tide_device* const device = place.load(std::memory_order_acquire);
+    if (device != nullptr) check(tide_device_trim(device));
+  }
+}
+
+TIDE_API void tide_torch_memory_fraction(double fraction, int device) {
+  check(tide_device_set_fraction(device_at(device), fraction));
+}
+
+TIDE_API void* tide_torch_base_alloc(void* address, size_t* bytes) {
+  void* base = nullptr;
+  check(tide_device_base(owner_of(address), address, &base, bytes));
+  return base;
+}
+
+// PyTorch passes on every pointer, also those of others.
+TIDE_API void tide_torch_record_stream(void* address, tide_stream stream) {
+  tide_block block = { nullptr, 0 };
+  tide_device* const device = owner_of(address);
+  if (device == nullptr) return;
+  check(tide_device_find(device, address, &block));
+  check(tide_device_record(device, block, stream));
+}
+
+TIDE_API void tide_torch_begin_allocate_to_pool(int index, PoolId id, Filter filter) {
+  tide_device* const device = device_at(index);
+  const tide_pool known = pool_find(device, id);
+  const tide_pool pool = known != 0 ? known : pool_make(device, id);
+  tide_scope scope = TIDE_SCOPE_INIT;
+  scope.kind = TIDE_SCOPE_FILTER;
+  scope.filter = filter_takes;
+  scope.user = filter_keep(index, pool, std::move(filter));
+  check(tide_device_pool_begin(device, pool, &scope));
+  if (known == 0) check(tide_device_pool_release(device, pool));  // whoever begins is the first user
+}
+
+TIDE_API void tide_torch_end_allocate_to_pool(int index, PoolId id) {
+  tide_device* const device = device_at(index);
+  check(tide_device_pool_end(device, pool_find(device, id)));
+}
+
+TIDE_API void tide_torch_release_pool(int index, PoolId id) {
+  tide_device* const device = device_at(index);
+  check(tide_device_pool_release(device, pool_find(device, id)));
+}
+
+}  // extern "C"

@@ -1,0 +1,624 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// PyTorch's allocator class of CUDA memory on tidemark/device.h, for PyTorch 2.11: one allocator for each
+// device, made when it is first asked for something. Every method says the same in C; streams are the
+// driver's on both sides, pools are known by their label, memory by its address. Built against the headers of
+// the PyTorch that is installed (see tidemark/torch/build.py), and put in its place before CUDA starts.
+#include "shim.h"
+
+#include <c10/core/impl/GPUTrace.h>
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAStream.h>
+#include <pthread.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+
+#include "shim_look.h"
+
+namespace tidemark {
+namespace {
+
+using c10::DeviceIndex;
+using c10::MempoolId_t;
+
+// ---------------------------------------------------------------------------------------------------
+// Filters of scopes
+
+using Filter = std::function<bool(cudaStream_t)>;
+Filters<Filter>& filters = *new Filters<Filter>;
+
+bool filter_takes(void* user, tide_stream stream) {
+  bool takes = false;
+  const std::shared_ptr<Filter> filter = filters.find(user);
+  if (filter) guarded([&] { takes = (*filter)(stream_of(stream)); });
+  return takes;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Observers
+
+void observe_oom(void* user, const tide_oom* oom) {
+  const uint64_t total = oom->limit != TIDE_NO_LIMIT ? oom->limit : oom->device_total;
+  const auto& observer = *static_cast<ca::OutOfMemoryObserver*>(user);
+  guarded([&] { observer(oom->device, oom->segment_bytes, total, oom->device_free); });
+}
+
+// The last report of any thread, for explain_oom().
+std::mutex oom_lock;
+tide_oom last_oom;
+
+void remember_oom(void*, const tide_oom* oom) {
+  const std::lock_guard<std::mutex> guard(oom_lock);
+  last_oom = *oom;
+}
+
+struct Tracker {
+  tide_device* device;
+  ca::AllocatorTraceTracker& tracker;
+};
+
+void track(void* user, const tide_trace_entry* entry) {
+  if (entry->action > TIDE_ACTION_OOM) return;
+  const auto& tracker = *static_cast<Tracker*>(user);
+  guarded([&] { tracker.tracker(entry_of(tracker.device, *entry, epoch_ns())); });
+}
+
+bool reclaim(void*, tide_device*) {
+  bool is_freed = false;
+  auto* const registry = c10::FreeCudaMemoryCallbacksRegistry();
+  for (const auto& name : registry->Keys()) {
+    guarded([&] { is_freed = registry->Create(name)->Execute() || is_freed; });
+  }
+  return is_freed;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// The devices
+
+class Devices {
+public:
+  using Wish = std::function<void(tide_device*)>;
+
+  tide_device* at(int index) {
+    const bool is_there = index >= 0 && index < count.load();
+    if (C10_UNLIKELY(!is_there)) raise_error("Invalid device argument %d: did you call init?", index);
+    if (C10_UNLIKELY(is_forked())) raise_error("Cannot re-initialize CUDA in forked subprocess.");
+    tide_device* const found = made[static_cast<size_t>(index)].load(std::memory_order_acquire);
+    return found != nullptr ? found : make(index);
+  }
+
+  // Whose memory it is.
+  tide_device* owner(const void* address) {
+    for (int i = 0; i < count.load(); i++) {
+      tide_device* const device = made[static_cast<size_t>(i)].load(std::memory_order_acquire);
+      if (device != nullptr && tide_device_bytes(device, address) != 0) return device;
+    }
+    raise_error("invalid device pointer: %p", address);
+  }
+
+  // Does something with every device there is.
+  void each(const Wish& wish) {
+    for (int i = 0; i < count.load(); i++) {
+      tide_device* const device = made[static_cast<size_t>(i)].load(std::memory_order_acquire);
+      if (device != nullptr) wish(device);
+    }
+  }
+
+  // The same, and later with those that come.
+  void wish(Wish wish) {
+    const std::lock_guard<std::mutex> guard(lock);
+    each(wish);
+    wishes.push_back(std::move(wish));
+  }
+
+  void set_history(const tide_history_options& wanted) {
+    const std::lock_guard<std::mutex> guard(lock);
+    each([&](tide_device* device) { check(tide_device_history(device, &wanted)); });
+    history = wanted;
+  }
+
+  bool has_history() {
+    const std::lock_guard<std::mutex> guard(lock);
+    return history.is_on;
+  }
+
+  void set_options(const tide_device_options& wanted) {
+    const std::lock_guard<std::mutex> guard(lock);
+    each([&](tide_device* device) { check(tide_device_configure(device, &wanted)); });
+    options = wanted;
+  }
+
+  tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
+  std::atomic<int> count{ 0 };
+  std::atomic<bool> is_caching{ true };
+
+private:
+  tide_device* make(int index) {
+    const std::lock_guard<std::mutex> guard(lock);
+    auto& place = made[static_cast<size_t>(index)];
+    tide_device* device = place.load();
+    if (device != nullptr) return device;
+    check(tide_device_new(machine(), index, &options, &device));
+    tide_device_set_caching(device, is_caching.load());
+    if (history.is_on) check(tide_device_history(device, &history));
+    for (const Wish& wish : wishes) wish(device);
+    check(tide_device_set_default(index, device));
+    place.store(device, std::memory_order_release);
+    return device;
+  }
+
+  std::mutex lock;
+  std::array<std::atomic<tide_device*>, TIDE_DEVICE_MAX> made{};
+  std::vector<Wish> wishes;
+  tide_history_options history = {
+    sizeof(tide_history_options), false, false, 0, 0, 0, 0, 1, nullptr, nullptr
+  };
+};
+Devices& devices = *new Devices;  // never destroyed: tensors may outlive everything
+
+// The profiler and who follows the GPU's memory are told; in most runs neither is there.
+void tell(tide_device* device, void* address, bool is_new) {
+  const auto index = static_cast<DeviceIndex>(tide_device_index(device));
+  if (c10::memoryProfilingEnabled()) {
+    tide_device_stats stats = TIDE_DEVICE_STATS_INIT;
+    check(tide_device_get_stats(device, &stats));
+    const auto bytes = static_cast<int64_t>(tide_device_bytes(device, address));
+    const int64_t allocated = stats.allocated_bytes[TIDE_STAT_ALL].current - (is_new ? 0 : bytes);
+    c10::reportMemoryUsageToProfiler(address, is_new ? bytes : -bytes, static_cast<size_t>(allocated),
+                                     static_cast<size_t>(stats.reserved_bytes[TIDE_STAT_ALL].current),
+                                     c10::Device(c10::kCUDA, index));
+  }
+  const auto* const trace = c10::impl::GPUTrace::get_trace();
+  if (C10_UNLIKELY(trace != nullptr)) {
+    const auto number = reinterpret_cast<uintptr_t>(address);
+    if (is_new) (*trace)->trace_gpu_memory_allocation(c10::kCUDA, number);
+    else (*trace)->trace_gpu_memory_deallocation(c10::kCUDA, number);
+  }
+}
+
+// Raises why a request was not served: want of memory as PyTorch's own exception, with our report.
+[[noreturn]] void raise_alloc(tide_status status, int index, size_t bytes) {
+  raise_pending();
+  TORCH_CHECK_WITH(OutOfMemoryError, bytes < size_t{ 1 } << 60,
+                   "CUDA out of memory. Tried to allocate more than 1EB memory.");
+  if (status != TIDE_ERR_NO_MEMORY) check(status);
+  const tide_oom& oom = *tide_device_last_oom();
+  const bool is_reported = oom.device == index && oom.requested_bytes == bytes;
+  c10::reportOutOfMemoryToProfiler(static_cast<int64_t>(bytes), oom.allocated_bytes, oom.reserved_bytes,
+                                   c10::Device(c10::kCUDA, static_cast<DeviceIndex>(index)));
+  TORCH_CHECK_WITH(OutOfMemoryError, false, is_reported ? oom.text : tide_last_error()->text);
+}
+
+void* take(int index, size_t bytes, cudaStream_t stream) {
+  tide_block block = { nullptr, 0 };
+  tide_device* const device = devices.at(index);
+  const tide_status status = tide_device_alloc(device, stream_of(stream), bytes, &block);
+  if (C10_UNLIKELY(status != TIDE_OK)) raise_alloc(status, index, bytes);
+  if (C10_UNLIKELY(pending)) {
+    (void)!tide_device_release(device, block);
+    raise_pending();
+  }
+  if (block.address != nullptr) tell(device, block.address, true);
+  return block.address;
+}
+
+void give(void* address) {
+  if (address == nullptr || is_forked()) return;
+  tide_device* const device = devices.owner(address);
+  tell(device, address, false);
+  check(tide_device_release_address(device, address));
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Pools
+
+// The pool with an id, if it has users; 0 if there is none.
+tide_pool pool_find(tide_device* device, MempoolId_t id) {
+  const uint64_t label[2] = { id.first, id.second };
+  uint32_t users = 0;
+  tide_pool pool = 0;
+  if (tide_device_pool_find(device, label, &pool) != TIDE_OK) return 0;
+  check(tide_device_pool_users(device, pool, &users));
+  return users != 0 ? pool : 0;
+}
+
+tide_pool pool_of(tide_device* device, MempoolId_t id) {
+  const tide_pool pool = pool_find(device, id);
+  if (C10_UNLIKELY(pool == 0)) raise_error("Could not find pool of id (%llu, %llu)", id.first, id.second);
+  return pool;
+}
+
+// The allocator that a pool gets its segments from, which lives as long as the pool.
+using Source = std::shared_ptr<ca::CUDAAllocator>;
+
+void* pool_segment(void* user, size_t bytes, int, tide_stream) {
+  void* address = nullptr;
+  guarded([&] { address = (*static_cast<Source*>(user))->raw_alloc(bytes); });
+  return address;
+}
+
+void pool_segment_end(void* user, void* address, size_t, int, tide_stream) {
+  guarded([&] { (*static_cast<Source*>(user))->raw_delete(address); });
+}
+
+void pool_closed(void* user) { delete static_cast<Source*>(user); }
+
+tide_pool pool_make(tide_device* device, MempoolId_t id, const Source& source) {
+  tide_pool_options options = TIDE_POOL_OPTIONS_INIT;
+  options.label[0] = id.first;
+  options.label[1] = id.second;
+  auto kept = source ? std::make_unique<Source>(source) : nullptr;
+  if (kept) {
+    options.segment_alloc = pool_segment;
+    options.segment_release = pool_segment_end;
+    options.user = kept.get();
+    options.closed = pool_closed;
+  }
+  tide_pool pool = 0;
+  check(tide_device_pool_new(device, &options, &pool));
+  (void)kept.release();
+  return pool;
+}
+
+struct Checkpoint final : ca::AllocatorState {
+  ~Checkpoint() override { tide_checkpoint_free(checkpoint); }
+  tide_checkpoint* checkpoint = nullptr;
+};
+
+// ---------------------------------------------------------------------------------------------------
+// The class
+
+class Allocator final : public ca::CUDAAllocator {
+public:
+  // Memory.
+  c10::DataPtr allocate(size_t bytes) override {
+    const DeviceIndex index = c10::cuda::current_device();
+    void* const address = take(index, bytes, c10::cuda::getCurrentCUDAStream(index).stream());
+    return { address, address, &give, c10::Device(c10::kCUDA, index) };
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &give; }
+  void* raw_alloc(size_t bytes) override {
+    const DeviceIndex index = c10::cuda::current_device();
+    return take(index, bytes, c10::cuda::getCurrentCUDAStream(index).stream());
+  }
+  void* raw_alloc_with_stream(size_t bytes, cudaStream_t stream) override {
+    return take(c10::cuda::current_device(), bytes, stream);
+  }
+  void raw_delete(void* address) override { give(address); }
+  void recordStream(const c10::DataPtr& data, c10::cuda::CUDAStream stream) override {
+    if (data.get() == nullptr || data.get_deleter() != &give) return;
+    tide_device* const device = devices.at(data.device().index());
+    tide_block block = { nullptr, 0 };
+    check(tide_device_find(device, data.get(), &block));
+    check(tide_device_record_on(device, block, stream.device_index(), stream_of(stream.stream())));
+  }
+  void copy_data(void* to, const void* from, size_t bytes) const override {
+    C10_CUDA_CHECK(cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToDevice));
+  }
+  void* getBaseAllocation(void* address, size_t* bytes) override {
+    void* base = nullptr;
+    tide_device* const device = devices.owner(address);
+    check(tide_device_base(device, address, &base, bytes));
+    return base;
+  }
+
+  // Life and limits.
+  void init(int count) override { devices.count.store(std::min(count, TIDE_DEVICE_MAX)); }
+  bool initialized() override { return devices.count.load() > 0; }
+  std::string name() override { return "tidemark"; }
+  void enable(bool value) override {
+    devices.is_caching.store(value);
+    devices.each([&](tide_device* device) { tide_device_set_caching(device, value); });
+  }
+  bool isEnabled() const override { return devices.is_caching.load(); }
+  double getMemoryFraction(DeviceIndex index) override { return tide_device_fraction(devices.at(index)); }
+  void setMemoryFraction(double fraction, DeviceIndex index) override {
+    const bool is_valid = fraction >= 0 && fraction <= 1;
+    if (!is_valid) raise_error("invalid fraction:%g. Please set within [0, 1].", fraction);
+    check(tide_device_set_fraction(devices.at(index), fraction));
+  }
+  void emptyCache(MempoolId_t id) override {
+    const uint64_t label[2] = { id.first, id.second };
+    devices.each([&](tide_device* device) {
+      tide_pool pool = 0;
+      if (id == MempoolId_t{ 0, 0 }) check(tide_device_trim(device));
+      else if (tide_device_pool_find(device, label, &pool) == TIDE_OK)
+        check(tide_device_trim_pool(device, pool));
+    });
+    raise_pending();
+  }
+  void cacheInfo(DeviceIndex index, size_t* largest) override {
+    check(tide_device_largest(devices.at(index), largest));
+  }
+
+  // Statistics.
+  ca::DeviceStats getDeviceStats(DeviceIndex index) override {
+    tide_device_stats from = TIDE_DEVICE_STATS_INIT;
+    ca::DeviceStats to;
+    check(tide_device_get_stats(devices.at(index), &from));
+#define COPY_STAT(stat) \
+  for (size_t i = 0; i < TIDE_STAT_KINDS; i++) copy(to.stat[i], from.stat[i]);
+    TIDE_DEVICE_STAT_MAP(COPY_STAT)
+#undef COPY_STAT
+    copy(to.oversize_allocations, from.oversize_allocations);
+    copy(to.oversize_segments, from.oversize_segments);
+    to.num_alloc_retries = from.num_alloc_retries;
+    to.num_ooms = from.num_ooms;
+    to.num_sync_all_streams = from.num_sync_all_streams;
+    to.num_device_alloc = from.num_device_alloc;
+    to.num_device_free = from.num_device_free;
+    to.max_split_size = static_cast<int64_t>(from.max_split_bytes);
+    return to;
+  }
+  void resetAccumulatedStats(DeviceIndex index) override { tide_device_reset_accumulated(devices.at(index)); }
+  void resetPeakStats(DeviceIndex index) override { tide_device_reset_peaks(devices.at(index)); }
+  std::vector<ca::StreamSegmentSize> getExpandableSegmentSizes(DeviceIndex index) override {
+    std::vector<ca::StreamSegmentSize> sizes;
+    const auto add = [](void* user, const tide_segment_info* segment) {
+      auto& all = *static_cast<std::vector<ca::StreamSegmentSize>*>(user);
+      if (segment->is_expandable)
+        all.emplace_back(stream_of(segment->stream), !segment->is_large, segment->bytes);
+      return true;
+    };
+    const tide_device_visitor visitor = { add, nullptr, &sizes };
+    check(tide_device_visit(devices.at(index), &visitor));
+    return sizes;
+  }
+
+  // Pools, graphs, checkpoints.
+  void beginAllocateToPool(DeviceIndex index, MempoolId_t id, Filter filter) override {
+    tide_device* const device = devices.at(index);
+    const tide_pool known = pool_find(device, id);
+    const tide_pool pool = known != 0 ? known : pool_make(device, id, nullptr);
+    tide_scope scope = TIDE_SCOPE_INIT;
+    scope.kind = TIDE_SCOPE_FILTER;
+    scope.filter = filter_takes;
+    scope.user = filters.open(index, pool, std::move(filter));
+    check(tide_device_pool_begin(device, pool, &scope));
+    if (known == 0) check(tide_device_pool_release(device, pool));  // whoever begins is the first user
+  }
+  void endAllocateToPool(DeviceIndex index, MempoolId_t id) override {
+    const tide_pool pool = pool_of(devices.at(index), id);
+    check(tide_device_pool_end(devices.at(index), pool));
+    filters.close(index, pool);
+  }
+  void releasePool(DeviceIndex index, MempoolId_t id) override {
+    tide_device* const device = devices.at(index);
+    check(tide_device_pool_release(device, pool_of(device, id)));
+  }
+  int getPoolUseCount(DeviceIndex index, MempoolId_t id) override {
+    uint32_t users = 0;
+    const tide_pool pool = pool_find(devices.at(index), id);
+    if (pool != 0) check(tide_device_pool_users(devices.at(index), pool, &users));
+    return static_cast<int>(users);
+  }
+  void createOrIncrefPool(DeviceIndex index, MempoolId_t id,
+                          std::shared_ptr<ca::CUDAAllocator> source) override {
+    tide_device* const device = devices.at(index);
+    const tide_pool known = pool_find(device, id);
+    if (known != 0) check(tide_device_pool_retain(device, known));
+    else (void)pool_make(device, id, source);
+  }
+  void setUseOnOOM(DeviceIndex index, MempoolId_t id, bool is_on) override {
+    tide_device* const device = devices.at(index);
+    check(tide_device_pool_set_use_on_oom(device, pool_of(device, id), is_on));
+  }
+  void setNoSplit(DeviceIndex index, MempoolId_t id) override {
+    tide_device* const device = devices.at(index);
+    check(tide_device_pool_set_no_split(device, pool_of(device, id)));
+  }
+  bool checkPoolLiveAllocations(DeviceIndex index, MempoolId_t id,
+                                const std::unordered_set<void*>& expected) override {
+    tide_device* const device = devices.at(index);
+    const std::vector<const void*> addresses(expected.begin(), expected.end());
+    bool is_equal = false;
+    check(tide_device_pool_check(device, pool_of(device, id), addresses.data(), addresses.size(), &is_equal));
+    return is_equal;
+  }
+  std::shared_ptr<ca::AllocatorState> getCheckpointState(DeviceIndex index, MempoolId_t id) override {
+    auto state = std::make_shared<Checkpoint>();
+    tide_device* const device = devices.at(index);
+    check(tide_device_checkpoint(device, pool_of(device, id), &state->checkpoint));
+    return state;
+  }
+  ca::CheckpointDelta setCheckpointPoolState(DeviceIndex index,
+                                             std::shared_ptr<ca::AllocatorState> state) override {
+    tide_restore_delta from = {};
+    ca::CheckpointDelta to;
+    const auto& checkpoint = dynamic_cast<Checkpoint&>(*state);
+    check(tide_device_restore(devices.at(index), checkpoint.checkpoint, &from));
+    to.ptrs_freed.assign(from.released, from.released + from.released_count);
+    for (size_t i = 0; i < from.created_count; i++) {
+      void* const address = from.created[i].address;
+      to.dataptrs_allocd.emplace_back(address, address, &give, c10::Device(c10::kCUDA, index));
+    }
+    tide_restore_delta_clear(&from);
+    return to;
+  }
+
+  // Other devices and processes.
+  void enablePeerAccess(DeviceIndex user, DeviceIndex owner) override {
+    check(tide_device_enable_peer(devices.at(owner), user));
+  }
+  cudaError_t memcpyAsync(void* to, int to_device, const void* from, int from_device, size_t bytes,
+                          cudaStream_t stream, bool is_peer) override {
+    if (is_peer || to_device == from_device)
+      return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream);
+    return cudaMemcpyPeerAsync(to, to_device, from, from_device, bytes, stream);
+  }
+  ca::ShareableHandle shareIpcHandle(void* address) override {
+    tide_offer offer = {};
+    uint64_t offset = 0;
+    tide_device* const device = devices.owner(address);
+    check(tide_device_offer(device, address, &offer, &offset));
+    return { static_cast<ptrdiff_t>(offset), { reinterpret_cast<const char*>(offer.bytes), sizeof offer } };
+  }
+  std::shared_ptr<void> getIpcDevPtr(std::string handle) override {
+    tide_offer offer = {};
+    void* base = nullptr;
+    if (handle.size() != sizeof offer)
+      raise_error("memory of another allocator than tidemark cannot be opened");
+    std::memcpy(&offer, handle.data(), sizeof offer);
+    tide_device* const device = devices.at(c10::cuda::current_device());
+    check(tide_device_accept(device, &offer, &base));
+    return { base, [device](void* there) {
+              if (!is_forked()) (void)!tide_device_unimport(device, there);
+            } };
+  }
+
+  // Looking inside.
+  ca::SnapshotInfo snapshot(MempoolId_t id, bool has_traces) override {
+    ca::SnapshotInfo info;
+    info.config_metadata = config_of(options());
+    if (has_traces) info.device_traces.resize(static_cast<size_t>(devices.count.load()));
+    devices.each([&](tide_device* device) { add_to_snapshot(device, id, has_traces, info); });
+    return info;
+  }
+  bool isHistoryEnabled() override {
+    return tide_device_has_history(devices.at(c10::cuda::current_device()));
+  }
+  void recordHistory(bool is_on, ca::CreateContextFn recorder, size_t count, ca::RecordContext when,
+                     bool clears, const std::vector<std::string>& skipped) override {
+    tide_history_options history = history_of(recorder, count, when, skipped);
+    history.is_on = is_on;
+    history.clears = clears;
+    devices.set_history(history);
+    if (clears || !is_on) forget_stacks();
+  }
+  void recordAnnotation(const std::vector<std::pair<std::string, std::string>>& pairs) override {
+    if (!devices.has_history()) return;
+    tide_device* const device = devices.at(c10::cuda::current_device());
+    (void)!tide_device_annotate(device, annotation_text(pairs).c_str());
+  }
+  void pushCompileContext(std::string& text) override {
+    if (devices.has_history()) (void)!tide_thread_push_context(text.c_str());
+  }
+  void popCompileContext() override {
+    if (devices.has_history()) (void)!tide_thread_pop_context();
+  }
+  void setUserMetadata(const std::string& text) override { (void)!tide_thread_set_metadata(text.c_str()); }
+  std::string getUserMetadata() override { return tide_thread_metadata(); }
+
+  // Observers stay for good: PyTorch has no way to take one off.
+  void attachOutOfMemoryObserver(ca::OutOfMemoryObserver observer) override {
+    auto* const kept = new ca::OutOfMemoryObserver(std::move(observer));
+    devices.wish([kept](tide_device* device) {
+      tide_observer number = 0;
+      check(tide_device_observe_oom(device, observe_oom, kept, &number));
+    });
+  }
+  void attachAllocatorTraceTracker(ca::AllocatorTraceTracker tracker) override {
+    auto* const kept = new ca::AllocatorTraceTracker(std::move(tracker));
+    devices.wish([kept](tide_device* device) {
+      tide_observer number = 0;
+      check(tide_device_observe_trace(device, track, new Tracker{ device, *kept }, &number));
+    });
+  }
+};
+
+std::atomic<bool> has_forked{ false };
+
+void watch_devices() {
+  devices.wish([](tide_device* device) {
+    tide_observer number = 0;
+    check(tide_device_observe_oom(device, remember_oom, nullptr, &number));
+    check(tide_device_observe_reclaim(device, reclaim, nullptr, &number));
+  });
+}
+
+// Both doors: the pointer that PyTorch's own functions take, and the table that torch.accelerator takes.
+void install_device() {
+  auto* const allocator = new Allocator;
+  if (ca::get()->initialized())
+    raise_error("CUDA is initialised already: install() comes before the first use of it");
+  devices.is_caching.store(std::getenv("PYTORCH_NO_CUDA_MEMORY_CACHING") == nullptr);
+  watch_devices();
+  ca::allocator.store(allocator);
+  c10::SetAllocator(c10::kCUDA, allocator, 0);
+  if (c10::GetAllocator(c10::kCUDA) != allocator)
+    raise_error("PyTorch keeps an allocator of a higher priority");
+  (void)pthread_atfork(nullptr, nullptr, [] { has_forked.store(true); });
+}
+
+template <typename Function> const char* text_of_failure(const Function& function) noexcept {
+  static thread_local std::string text;
+  try {
+    function();
+    return nullptr;
+  } catch (const c10::Error& error) {
+    text = error.what_without_backtrace();
+  } catch (const std::exception& error) {
+    text = error.what();
+  }
+  return text.c_str();
+}
+
+}  // namespace
+
+void raise_error(const char* format, ...) {
+  char text[1024];
+  va_list values;
+  va_start(values, format);
+  (void)std::vsnprintf(text, sizeof text, format, values);
+  va_end(values);
+  C10_THROW_ERROR(Error, text);
+}
+
+bool is_forked() { return has_forked.load(std::memory_order_relaxed); }
+
+const tide_device_options& options() { return devices.options; }
+
+// For tests: another machine than the CUDA driver.
+tide_machine* other_machine = nullptr;
+
+tide_machine* machine() {
+  static tide_machine* const made = [] {
+    tide_machine* cuda = other_machine;
+    if (cuda == nullptr) check(tide_machine_new_cuda(nullptr, &cuda));
+    return cuda;
+  }();
+  return made;
+}
+
+}  // namespace tidemark
+
+// ---------------------------------------------------------------------------------------------------
+// What the Python package calls. A text that is returned says what went wrong; none is success.
+
+extern "C" {
+
+TIDE_API const char* tidemark_torch_install(const char* settings, int has_host) {
+  return tidemark::text_of_failure([&] {
+    tidemark::check(tide_device_options_parse(settings, &tidemark::devices.options));
+    tidemark::install_device();
+    if (has_host != 0) tidemark::install_host();
+  });
+}
+
+TIDE_API const char* tidemark_torch_configure(const char* settings) {
+  return tidemark::text_of_failure([&] {
+    tide_device_options wanted = tidemark::devices.options;
+    tidemark::check(tide_device_options_parse(settings, &wanted));
+    tidemark::devices.set_options(wanted);
+  });
+}
+
+TIDE_API void tidemark_torch_use_machine(tide_machine* machine) { tidemark::other_machine = machine; }
+TIDE_API tide_machine* tidemark_torch_machine(void) { return tidemark::machine(); }
+TIDE_API tide_device* tidemark_torch_device(int index) { return tide_device_default(index); }
+
+TIDE_API void tidemark_torch_last_oom(tide_oom* out) {
+  const std::lock_guard<std::mutex> guard(tidemark::oom_lock);
+  *out = tidemark::last_oom;
+}
+
+}  // extern "C"

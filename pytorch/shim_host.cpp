@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// PyTorch's allocator class of pinned memory on tidemark/pinned.h. The context of a piece of memory is its
+// address. Pools are those of graphs that are captured; PyTorch names them by a pair of numbers, the library
+// by one.
+#include "shim.h"
+
+#include <ATen/core/CachingHostAllocator.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAStream.h>
+
+#include <cstring>
+#include <functional>
+
+namespace tidemark {
+namespace {
+
+using c10::MempoolId_t;
+
+tide_pinned* cache() {
+  static tide_pinned* const made = [] {
+    tide_pinned* pinned = nullptr;
+    tide_pinned_options wanted = TIDE_PINNED_OPTIONS_INIT;
+    check(tide_pinned_options_from_device(&options(), &wanted));
+    wanted.powers_of_two = options().policy == TIDE_POLICY_TORCH;
+    check(tide_pinned_new(machine(), &wanted, &pinned));
+    return pinned;
+  }();
+  return made;
+}
+
+void give(void* address) {
+  if (address != nullptr && !is_forked()) check(tide_pinned_release_address(cache(), address));
+}
+
+// Pools by PyTorch's names.
+class Pools {
+public:
+  // 0: there is none.
+  tide_pool find(MempoolId_t id) {
+    const std::lock_guard<std::mutex> guard(lock);
+    const auto found = numbers.find(id);
+    return found != numbers.end() ? found->second : 0;
+  }
+
+  tide_pool make(MempoolId_t id) {
+    const std::lock_guard<std::mutex> guard(lock);
+    tide_pool pool = 0;
+    check(tide_pinned_pool_new(cache(), &pool));
+    return numbers[id] = pool;
+  }
+
+  void forget(MempoolId_t id) {
+    const std::lock_guard<std::mutex> guard(lock);
+    numbers.erase(id);
+  }
+
+private:
+  std::mutex lock;
+  std::map<MempoolId_t, tide_pool> numbers;
+};
+Pools& pools = *new Pools;
+
+using Filter = std::function<bool(c10::Stream)>;
+Filters<Filter>& filters = *new Filters<Filter>;
+
+bool filter_takes(void* user, int device, tide_stream stream) {
+  const std::shared_ptr<Filter> filter = filters.find(user);
+  if (!filter || device < 0) return false;
+  try {
+    const auto handle = reinterpret_cast<cudaStream_t>(stream);
+    return (*filter)(
+        c10::cuda::getStreamFromExternal(handle, static_cast<c10::DeviceIndex>(device)).unwrap());
+  } catch (...) {
+    return false;  // C cannot pass it on, and the request is served from the default pool
+  }
+}
+
+at::DurationStat duration_of(const tide_duration& from) {
+  at::DurationStat to;
+  to.total = static_cast<int64_t>(from.total_ns / 1000);
+  to.max = static_cast<int64_t>(from.max_ns / 1000);
+  to.min = static_cast<int64_t>(from.min_ns / 1000);
+  to.count = static_cast<int64_t>(from.count);
+  return to;
+}
+
+class HostAllocator final : public at::HostAllocator {
+public:
+  c10::DataPtr allocate(size_t bytes) override {
+    tide_block block = { nullptr, 0 };
+    const c10::DeviceIndex device = c10::cuda::current_device();
+    auto* const stream = reinterpret_cast<tide_stream>(c10::cuda::getCurrentCUDAStream(device).stream());
+    check(tide_pinned_alloc_on(cache(), device, stream, bytes, &block));
+    return { block.address, block.address, &give, c10::Device(c10::kCPU) };
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &give; }
+  void copy_data(void* to, const void* from, size_t bytes) const override { std::memcpy(to, from, bytes); }
+
+  // The memory is found by its context, or else by its address, which a view has moved.
+  bool record_event(void* address, void* context, c10::Stream stream) override {
+    const c10::cuda::CUDAStream cuda(stream);
+    auto* const handle = reinterpret_cast<tide_stream>(cuda.stream());
+    for (void* place : { context, address }) {
+      if (place == nullptr) continue;
+      if (tide_pinned_record(cache(), { place, 0 }, cuda.device_index(), handle) == TIDE_OK) return true;
+    }
+    return false;
+  }
+  void empty_cache() override { check(tide_pinned_empty(cache())); }
+
+  at::HostStats get_stats() override {
+    tide_pinned_stats from = TIDE_PINNED_STATS_INIT;
+    at::HostStats to;
+    check(tide_pinned_get_stats(cache(), &from));
+    copy(to.allocations, from.allocations);
+    copy(to.allocated_bytes, from.allocated_bytes);
+    copy(to.active_requests, from.active_requests);
+    copy(to.active_bytes, from.active_bytes);
+    to.host_alloc_time = duration_of(from.host_alloc_time);
+    to.host_free_time = duration_of(from.host_free_time);
+    to.num_host_alloc = from.num_host_alloc;
+    to.num_host_free = from.num_host_free;
+    return to;
+  }
+  void reset_accumulated_stats() override { tide_pinned_reset_accumulated(cache()); }
+  void reset_peak_stats() override { tide_pinned_reset_peaks(cache()); }
+
+  // Pools of graphs.
+  void begin_allocate_to_pool(MempoolId_t id, Filter filter) override {
+    const tide_pool known = pools.find(id);
+    const tide_pool pool = known != 0 ? known : pools.make(id);
+    tide_pinned_scope scope = TIDE_PINNED_SCOPE_INIT;
+    scope.kind = TIDE_SCOPE_FILTER;
+    scope.filter = filter_takes;
+    scope.user = filters.open(0, pool, std::move(filter));
+    check(tide_pinned_pool_begin(cache(), pool, &scope));
+    if (known == 0) check(tide_pinned_pool_release(cache(), pool));  // whoever begins is the first user
+  }
+  void end_allocate_to_pool(MempoolId_t id) override {
+    const tide_pool pool = pools.find(id);
+    if (pool != 0) check(tide_pinned_pool_end(cache(), pool));
+    filters.close(0, pool);
+  }
+  void release_pool(MempoolId_t id) override {
+    uint32_t users = 0;
+    const tide_pool pool = pools.find(id);
+    if (pool == 0) return;
+    check(tide_pinned_pool_release(cache(), pool));
+    check(tide_pinned_pool_users(cache(), pool, &users));
+    if (users == 0) pools.forget(id);
+  }
+};
+
+}  // namespace
+
+void install_host() {
+  auto* const allocator = new HostAllocator;
+  at::setHostAllocator(c10::kCUDA, allocator);
+  if (at::getHostAllocator(c10::kCUDA) != allocator)
+    raise_error("PyTorch keeps a host allocator of a higher priority");
+}
+
+}  // namespace tidemark

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// What the library shows, as PyTorch's structs. PyTorch gathers a call stack as an object, of which our
+// history keeps the number; the objects are kept here, because PyTorch wants the very same ones back.
+#include "shim_look.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <deque>
+
+namespace tidemark {
+namespace {
+
+using c10::DeviceIndex;
+using c10::MempoolId_t;
+
+constexpr size_t entries_limit = size_t{ 1 } << 20;  // of a history: 64 MiB, taken at once
+
+// ---------------------------------------------------------------------------------------------------
+// Call stacks
+
+class Stacks {
+public:
+  static size_t gather(void* user, uint64_t* frames, size_t capacity) {
+    auto* const stacks = static_cast<Stacks*>(user);
+    std::shared_ptr<c10::GatheredContext> context;
+    guarded([&] { context = stacks->recorder.load()(); });
+    if (!context || capacity == 0) return 0;
+    const std::lock_guard<std::mutex> guard(stacks->lock);
+    stacks->contexts.push_back(std::move(context));
+    frames[0] = stacks->forgotten + stacks->contexts.size();
+    return 1;
+  }
+
+  std::shared_ptr<c10::GatheredContext> find(tide_device* device, uint32_t stack) {
+    size_t count = 0;
+    const uint64_t* const frames = tide_intern_stack(tide_device_names(device), stack, &count);
+    const std::lock_guard<std::mutex> guard(lock);
+    if (count == 0 || frames[0] <= forgotten) return nullptr;
+    return contexts[frames[0] - forgotten - 1];
+  }
+
+  void forget() {
+    const std::lock_guard<std::mutex> guard(lock);
+    forgotten += contexts.size();
+    contexts.clear();
+  }
+
+  std::atomic<ca::CreateContextFn> recorder{ nullptr };
+
+private:
+  std::mutex lock;
+  uint64_t forgotten = 0;  // the numbers up to this stand for nothing any more
+  std::deque<std::shared_ptr<c10::GatheredContext>> contexts;
+};
+Stacks& stacks = *new Stacks;
+
+// ---------------------------------------------------------------------------------------------------
+// Entries
+
+MempoolId_t label_of(tide_device* device, tide_pool pool) {
+  uint64_t label[2] = { 0, 0 };
+  if (pool != TIDE_POOL_DEFAULT) (void)!tide_device_pool_get_label(device, pool, label);
+  return { label[0], label[1] };
+}
+
+// Actions have the same order on both sides, as far as PyTorch has them.
+static_assert(int{ TIDE_ACTION_ALLOC } == int{ ca::TraceEntry::ALLOC });
+static_assert(int{ TIDE_ACTION_SEGMENT_UNMAP } == int{ ca::TraceEntry::SEGMENT_UNMAP });
+static_assert(int{ TIDE_ACTION_OOM } == int{ ca::TraceEntry::OOM });
+
+// Pieces of an annotation are joined by these: names and values cannot hold them.
+constexpr char between = '\x1f';
+constexpr char behind = '\x1e';
+
+c10::CachingDeviceAllocator::AnnotationEntry annotation_of(tide_device* device, const tide_trace_entry& from,
+                                                           int64_t epoch) {
+  c10::CachingDeviceAllocator::AnnotationEntry entry(static_cast<DeviceIndex>(from.device), 0);
+  entry.time_.t_ = (static_cast<int64_t>(from.time_ns) + epoch) / 1000;
+  const std::string text = tide_intern_text(tide_device_names(device), from.note, nullptr);
+  size_t at = 0;
+  for (size_t end = text.find(behind); end != std::string::npos; at = end + 1, end = text.find(behind, at)) {
+    const size_t middle = text.find(between, at);
+    entry.recordUserMetadata(text.substr(at, middle - at), text.substr(middle + 1, end - middle - 1));
+  }
+  return entry;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Segments and blocks
+
+// A snapshot while it is made.
+struct Snapshot {
+  ca::SnapshotInfo& info;
+  tide_device* device;
+  int64_t epoch;
+};
+
+bool show_segment(void* user, const tide_segment_info* from) {
+  auto& snapshot = *static_cast<Snapshot*>(user);
+  ca::SegmentInfo segment;
+  segment.device = static_cast<DeviceIndex>(from->device);
+  segment.registration_counter = static_cast<int32_t>(from->ordinal);
+  segment.address = from->address;
+  segment.total_size = from->bytes;
+  segment.requested_size = from->requested_bytes;
+  segment.allocated_size = from->allocated_bytes;
+  segment.active_size = from->active_bytes;
+  segment.stream = stream_of(from->stream);
+  segment.is_large = from->is_large;
+  segment.is_expandable = from->is_expandable;
+  segment.owner_private_pool_id = { from->pool_label[0], from->pool_label[1] };
+  segment.context_when_allocated = stacks.find(snapshot.device, from->stack);
+  snapshot.info.segments.push_back(std::move(segment));
+  return true;
+}
+
+bool show_block(void* user, const tide_block_info* from) {
+  auto& snapshot = *static_cast<Snapshot*>(user);
+  ca::BlockInfo block;
+  block.size = from->bytes;
+  block.requested_size = from->requested_bytes;
+  block.allocated = from->state == TIDE_BLOCK_ALLOCATED;
+  block.active = from->state != TIDE_BLOCK_INACTIVE;
+  block.context_when_allocated = stacks.find(snapshot.device, from->stack);
+  snapshot.info.segments.back().blocks.push_back(std::move(block));
+  return true;
+}
+
+bool show_entries(void* user, const tide_trace_entry* entries, size_t count) {
+  auto& [info, device, epoch] = *static_cast<Snapshot*>(user);
+  for (size_t i = 0; i < count; i++) {
+    if (entries[i].action == TIDE_ACTION_USER_DEFINED) {
+      info.external_annotations.push_back(annotation_of(device, entries[i], epoch));
+    } else {
+      info.device_traces[entries[i].device].push_back(entry_of(device, entries[i], epoch));
+    }
+  }
+  return true;
+}
+
+// Actions that a history leaves out, as bits.
+uint32_t skips_of(const std::vector<std::string>& names) {
+  uint32_t skips = 0;
+  for (const auto& name : names) {
+    const int action = tide_action_from_name(name.c_str());
+    if (action >= 0) skips |= 1u << action;
+  }
+  return skips;
+}
+
+}  // namespace
+
+int64_t epoch_ns() {
+  uint64_t now = 0;
+  check(tide_machine_clock(machine(), &now));
+  const auto since = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(since).count() - static_cast<int64_t>(now);
+}
+
+ca::TraceEntry entry_of(tide_device* device, const tide_trace_entry& from, int64_t epoch) {
+  const tide_intern* const names = tide_device_names(device);
+  const tide_note note = tide_intern_note(names, from.note);
+  const char* const context = tide_intern_text(names, note.compile_context, nullptr);
+  const char* const metadata = tide_intern_text(names, note.metadata, nullptr);
+  ca::TraceEntry entry(static_cast<ca::TraceEntry::Action>(from.action),
+                       static_cast<DeviceIndex>(from.device), from.address, from.bytes,
+                       reinterpret_cast<cudaStream_t>(from.stream), label_of(device, from.pool), 0,
+                       stacks.find(device, from.stack), note.compile_context != 0 ? context : "N/A",
+                       note.metadata != 0 ? metadata : "");
+  entry.time_.t_ = (static_cast<int64_t>(from.time_ns) + epoch) / 1000;
+  return entry;
+}
+
+void add_to_snapshot(tide_device* device, MempoolId_t id, bool has_traces, ca::SnapshotInfo& info) {
+  Snapshot snapshot = { info, device, epoch_ns() };
+  const tide_device_visitor visitor = { show_segment, show_block, &snapshot };
+  if (has_traces) check(tide_device_history_visit(device, show_entries, &snapshot));
+  const uint64_t label[2] = { id.first, id.second };
+  tide_pool pool = 0;
+  if (id == MempoolId_t{ 0, 0 }) check(tide_device_visit(device, &visitor));
+  else if (tide_device_pool_find(device, label, &pool) == TIDE_OK)
+    check(tide_device_visit_pool(device, pool, &visitor));
+}
+
+ca::AllocatorConfigInfo config_of(const tide_device_options& from) {
+  ca::AllocatorConfigInfo to;
+  to.garbage_collection_threshold = from.collect_threshold;
+  to.max_split_size = from.max_split_bytes;
+  to.pinned_num_register_threads = from.pinned_register_threads;
+  to.expandable_segments = from.expandable_segments;
+  to.release_lock_on_malloc = from.releases_lock;
+  to.pinned_use_host_register = from.pinned_uses_register;
+  to.graph_capture_record_stream_reuse = from.is_capture_reuse;
+  to.last_allocator_settings.resize(tide_device_options_print(&from, nullptr, 0) + 1);
+  (void)tide_device_options_print(&from, &to.last_allocator_settings[0], to.last_allocator_settings.size());
+  to.last_allocator_settings.pop_back();
+  to.roundup_power2_divisions.assign(from.roundup_divisions, from.roundup_divisions + TIDE_ROUNDUP_SLOTS);
+  return to;
+}
+
+tide_history_options history_of(ca::CreateContextFn recorder, size_t most_entries, ca::RecordContext when,
+                                const std::vector<std::string>& skipped) {
+  tide_history_options history = TIDE_HISTORY_OPTIONS_INIT;
+  history.level = recorder != nullptr ? static_cast<uint8_t>(when) : uint8_t{ TIDE_HISTORY_NEVER };
+  history.max_entries = std::clamp(most_entries, size_t{ 1 }, entries_limit);
+  history.skips = skips_of(skipped);
+  history.gather = recorder != nullptr ? Stacks::gather : nullptr;
+  history.user = &stacks;
+  if (recorder != nullptr) stacks.recorder.store(recorder);
+  return history;
+}
+
+void forget_stacks() { stacks.forget(); }
+
+std::string annotation_text(const std::vector<std::pair<std::string, std::string>>& pairs) {
+  std::string text;
+  for (const auto& [key, value] : pairs) text += key + between + value + behind;
+  return text;
+}
+
+}  // namespace tidemark

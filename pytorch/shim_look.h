@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// What PyTorch is shown of an allocator: snapshots, entries of the history, and the call stacks in them.
+#pragma once
+
+#include <c10/cuda/CUDACachingAllocator.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "shim.h"
+
+namespace tidemark {
+
+namespace ca = c10::cuda::CUDACachingAllocator;
+
+inline tide_stream stream_of(cudaStream_t stream) { return reinterpret_cast<tide_stream>(stream); }
+inline cudaStream_t stream_of(tide_stream stream) { return reinterpret_cast<cudaStream_t>(stream); }
+
+// What is to be added to the machine's clock for the time of day.
+int64_t epoch_ns();
+
+ca::TraceEntry entry_of(tide_device* device, const tide_trace_entry& from, int64_t epoch);
+
+// Adds the segments of a device, or those of one pool, and its history.
+void add_to_snapshot(tide_device* device, c10::MempoolId_t pool, bool has_traces, ca::SnapshotInfo& info);
+
+ca::AllocatorConfigInfo config_of(const tide_device_options& from);
+
+// A history as PyTorch wants it. Stacks are gathered by `recorder` and kept until they are forgotten.
+tide_history_options history_of(ca::CreateContextFn recorder, size_t most_entries, ca::RecordContext when,
+                                const std::vector<std::string>& skipped);
+void forget_stacks();
+
+// An annotation as one text, of which add_to_snapshot() makes the pairs again.
+std::string annotation_text(const std::vector<std::pair<std::string, std::string>>& pairs);
+
+}  // namespace tidemark

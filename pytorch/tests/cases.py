@@ -1,0 +1,503 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright the Tidemark authors
+"""What must hold on a GPU, each as one function. Run by test_gpu.py in processes of their own:
+
+    python cases.py POLICY NAME ...     POLICY is tide, torch, or native (PyTorch's own allocator, to compare)
+
+Prints one line of JSON for each case.
+"""
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+
+MIB = 1 << 20
+
+
+def equal(got, want, what="it"):
+    if got != want:
+        raise AssertionError(f"{what} is {got!r}, not {want!r}")
+
+
+def check(condition, text):
+    if not condition:
+        raise AssertionError(text)
+
+
+@contextlib.contextmanager
+def raises(kind, part=""):
+    try:
+        yield
+    except kind as error:
+        check(part in str(error), f"the text is {error}")
+    else:
+        raise AssertionError(f"no {kind.__name__}")
+
+
+def fresh(torch):
+    """Nothing cached, peaks at what is held."""
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+
+
+def limit(torch, more):
+    """So many bytes more than are reserved may be reserved."""
+    total = torch.cuda.mem_get_info()[1]
+    torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + more) / total)
+
+
+# ---------------------------------------------------------------------------------------------------
+# Memory and statistics
+
+
+def both_doors(torch):
+    """PyTorch reaches the allocator by two ways, and both lead to ours."""
+    tensor = torch.empty(3 * MIB, dtype=torch.uint8, device="cuda")
+    equal(torch.accelerator.memory_allocated(), torch.cuda.memory_allocated(), "memory by the second door")
+    equal(torch.accelerator.memory_reserved(), torch.cuda.memory_reserved(), "reserved by the second door")
+    check(torch.cuda.memory_allocated() >= tensor.numel(), "the tensor is not counted")
+    equal(torch.cuda.get_allocator_backend(), "tidemark")
+
+
+def statistics(torch):
+    """Counts go up and down by what is asked for, and nothing that reads them raises."""
+    fresh(torch)
+    before = torch.cuda.memory_stats()
+    tensor = torch.empty(1000, dtype=torch.uint8, device="cuda")
+    during = torch.cuda.memory_stats()
+    del tensor
+    after = torch.cuda.memory_stats()
+    for key, want in (("allocated_bytes", 1024), ("active_bytes", 1024), ("requested_bytes", 1000), ("allocation", 1)):
+        equal(during[f"{key}.all.current"] - before[f"{key}.all.current"], want, key)
+        equal(after[f"{key}.all.current"], before[f"{key}.all.current"], key + " after it")
+    equal(len(before), 122, "the number of statistics")
+    torch.cuda.reset_accumulated_memory_stats()
+    equal(torch.cuda.memory_stats()["allocation.all.allocated"], 0)
+    check("Allocated memory" in torch.cuda.memory_summary(), "there is no summary")
+    equal(torch.empty(0, device="cuda").data_ptr(), 0, "the address of an empty tensor")
+
+
+def raw_memory(torch):
+    """Memory without tensors."""
+    fresh(torch)
+    before = torch.cuda.memory_allocated()
+    address = torch.cuda.caching_allocator_alloc(5 * MIB)
+    equal(torch.cuda.memory_allocated() - before, 5 * MIB)
+    torch.cuda.caching_allocator_delete(address)
+    equal(torch.cuda.memory_allocated(), before)
+    with raises(RuntimeError, "invalid device pointer"):
+        torch.cuda.caching_allocator_delete(address)
+
+
+def contents(torch):
+    """Random sizes, streams and lives; every tensor keeps what was written."""
+    generator = torch.Generator().manual_seed(3)
+    streams = [torch.cuda.current_stream(), torch.cuda.Stream(), torch.cuda.Stream()]
+    live = []
+    for step in range(1500):
+        size = int(2 ** (torch.rand((), generator=generator) * 15 + 8))
+        stream = streams[int(torch.randint(3, (), generator=generator))]
+        with torch.cuda.stream(stream):
+            live.append((torch.full((size,), step, dtype=torch.int32, device="cuda"), step, stream))
+        if len(live) > 200:
+            tensor, value, owner = live.pop(int(torch.randint(200, (), generator=generator)))
+            with torch.cuda.stream(owner):
+                check(bool((tensor == value).all()), f"tensor {value} was overwritten")
+        if step % 500 == 499:
+            torch.cuda.empty_cache()
+    for tensor, value, owner in live:
+        with torch.cuda.stream(owner):
+            check(bool((tensor == value).all()), f"tensor {value} was overwritten")
+
+
+def fraction(torch):
+    total = torch.cuda.mem_get_info()[1]
+    for value in (0.0, 0.5, 1.0):
+        torch.cuda.set_per_process_memory_fraction(value)
+        equal(torch.cuda.get_per_process_memory_fraction(), value)
+    fresh(torch)
+    torch.cuda.set_per_process_memory_fraction(0.5)
+    with raises(torch.OutOfMemoryError):
+        torch.empty(total // 2 + MIB, dtype=torch.uint8, device="cuda")
+    del_me = torch.empty(int(total * 0.499) - torch.cuda.memory_reserved(), dtype=torch.uint8, device="cuda")
+    del del_me
+    torch.cuda.set_per_process_memory_fraction(1.0)
+    fresh(torch)
+
+
+def out_of_memory(torch):
+    """PyTorch's exception with our report, and everything works afterwards."""
+    import tidemark.torch
+    heard = []
+    torch._C._cuda_attach_out_of_memory_observer(lambda *numbers: heard.append(numbers))
+    with raises(torch.OutOfMemoryError, "Tried to allocate 800000000.00 GiB. GPU 0 has a total capacity of "):
+        torch.empty(800_000_000 * 2**30, dtype=torch.uint8, device="cuda")
+    with raises(torch.OutOfMemoryError, "Tried to allocate more than 1EB memory"):
+        torch.empty(2**60, dtype=torch.uint8, device="cuda")
+    equal(len(heard), 1, "how often the observer was called")
+    report = tidemark.torch.explain_oom()
+    equal(report.requested, 800_000_000 * 2**30)
+    check("Tried" in str(report) and report.device_total > 0, "the report is empty")
+    fresh(torch)
+    limit(torch, 200 * MIB)
+    first = torch.empty(150 * MIB, dtype=torch.uint8, device="cuda")
+    with raises(torch.OutOfMemoryError):
+        torch.empty(150 * MIB, dtype=torch.uint8, device="cuda")
+    del first
+    second = torch.ones(150 * MIB, dtype=torch.uint8, device="cuda")
+    equal(int(second[-1]), 1)
+    del second
+    torch.cuda.set_per_process_memory_fraction(1.0)
+
+
+def settings(torch):
+    """Settings that are changed at run time reach the allocator."""
+    import tidemark.torch
+    if tidemark.torch.installation().policy != "torch":
+        return  # the policy tide has none of these
+    torch.cuda.memory._set_allocator_settings("roundup_power2_divisions:4")
+    before = torch.cuda.memory_allocated()
+    tensor = torch.empty(1025 * 1024, dtype=torch.uint8, device="cuda")
+    equal(torch.cuda.memory_allocated() - before, 1280 * 1024, "the rounded size")
+    del tensor
+    torch.cuda.memory._set_allocator_settings("")
+    with raises(Exception):
+        torch.cuda.memory._set_allocator_settings("no_such_key:4")
+
+
+# ---------------------------------------------------------------------------------------------------
+# Streams and graphs
+
+
+def record_stream(torch):
+    """Memory that another stream uses is not handed out before that is done, also through a view."""
+    side = torch.cuda.Stream()
+    for is_view in (False, True):
+        fresh(torch)
+        tensor = torch.ones(8 * MIB, dtype=torch.uint8, device="cuda")
+        torch.cuda.synchronize()
+        address = tensor.data_ptr()
+        kept = torch.empty_like(tensor)
+        with torch.cuda.stream(side):
+            torch.cuda._sleep(200_000_000)
+            kept.copy_(tensor)
+        (tensor[MIB:] if is_view else tensor).record_stream(side)
+        del tensor
+        other = torch.zeros(8 * MIB, dtype=torch.uint8, device="cuda")
+        check(other.data_ptr() != address, "memory that is in use was handed out")
+        torch.cuda.synchronize()
+        check(bool((kept == 1).all()), "memory was overwritten")
+        del other, kept
+        torch.empty(1, device="cuda")
+        again = [torch.empty(8 * MIB, dtype=torch.uint8, device="cuda") for _ in range(4)]
+        check(address in [tensor.data_ptr() for tensor in again], "memory never came back")
+        del again
+
+
+def record_stream_frees_under_pressure(torch):
+    """A loop that announces all of its memory runs for ever in a small limit."""
+    fresh(torch)
+    limit(torch, 400 * MIB)
+    side = torch.cuda.Stream()
+    for _ in range(100):
+        tensor = torch.empty(100 * MIB, dtype=torch.uint8, device="cuda")
+        with torch.cuda.stream(side):
+            torch.cuda._sleep(1_000_000)
+        tensor.record_stream(side)
+        del tensor
+    torch.cuda.set_per_process_memory_fraction(1.0)
+    fresh(torch)
+
+
+def graphs(torch):
+    """Two graphs in one pool give what eager code gives, over and over, and their memory comes back."""
+    torch._C._cuda_clearCublasWorkspaces()  # PyTorch keeps one for each stream, in the pool of a capture as well
+    fresh(torch)
+    before = torch.cuda.memory_reserved()
+    weight = torch.randn(512, 512, device="cuda")
+    source = torch.zeros(512, 512, device="cuda")
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        (source @ weight).relu()  # the libraries get their memory outside
+    torch.cuda.synchronize()
+    first, second = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
+    with torch.cuda.graph(first):
+        middle = (source @ weight).relu()
+        result = middle * 2 + 1
+    with torch.cuda.graph(second, pool=first.pool()):
+        other = (middle @ weight).sum(dim=1)
+    for seed in range(4):
+        source.copy_(torch.randn(512, 512, generator=torch.Generator().manual_seed(seed)))
+        first.replay()
+        second.replay()
+        want = (source @ weight).relu()
+        torch.testing.assert_close(result, want * 2 + 1)
+        torch.testing.assert_close(other, (want @ weight).sum(dim=1))
+    del first, second, middle, result, other, source, weight, want
+    torch._C._cuda_clearCublasWorkspaces()
+    fresh(torch)
+    kept = torch.cuda.memory_reserved() - before
+    check(kept <= 8 * MIB, f"{kept} bytes of the graphs stayed")
+
+
+def graph_trees(torch):
+    """torch.compile(mode="reduce-overhead"), with its pools and checkpoints, forwards and backwards."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(256, 512), torch.nn.GELU(), torch.nn.Linear(512, 256)).cuda()
+    compiled = torch.compile(model, mode="reduce-overhead")
+    for step in range(6):
+        torch.compiler.cudagraph_mark_step_begin()
+        data = torch.randn(64, 256, device="cuda", generator=torch.Generator("cuda").manual_seed(step))
+        got = compiled(data)
+        got.sum().backward()
+        torch.testing.assert_close(got.detach(), model(data).detach(), rtol=1e-3, atol=1e-3)
+        model.zero_grad(set_to_none=True)
+        del got
+
+
+def pools(torch):
+    """torch.cuda.MemPool with its options."""
+    fresh(torch)
+    pool, other = torch.cuda.MemPool(), torch.cuda.MemPool(no_split=True)
+    equal(pool.use_count(), 1)
+    with torch.cuda.use_mem_pool(pool):
+        equal(pool.use_count(), 2)
+        inside = torch.empty(MIB, dtype=torch.uint8, device="cuda")
+    with torch.cuda.use_mem_pool(other):
+        alone = [torch.empty(MIB, dtype=torch.uint8, device="cuda") for _ in range(2)]
+    segments = pool.snapshot()
+    equal({tuple(segment["segment_pool_id"]) for segment in segments}, {tuple(pool.id)}, "the pools")
+    ranges = [(segment["address"], segment["address"] + segment["total_size"]) for segment in segments]
+    check(any(low <= inside.data_ptr() < high for low, high in ranges), "the tensor is not in its pool")
+    blocks = [block for segment in other.snapshot() for block in segment["blocks"]]
+    equal([block["state"] for block in blocks], ["active_allocated"] * 2, "blocks of a pool without splits")
+    del inside, alone
+    del pool, other
+    fresh(torch)
+    equal([s for s in torch.cuda.memory_snapshot() if tuple(s["segment_pool_id"]) != (0, 0)], [], "what is left")
+
+
+# ---------------------------------------------------------------------------------------------------
+# Looking inside
+
+
+def history(torch):
+    """Snapshots with entries, stacks, metadata and skipped actions."""
+    import tidemark.torch
+    torch.cuda.memory._record_memory_history("all", stacks="python")
+    torch.cuda.memory._set_memory_metadata("a remark")
+    tensor = torch.empty(7 * MIB + 100, dtype=torch.uint8, device="cuda")
+    with tempfile.TemporaryDirectory() as folder:
+        path = tidemark.torch.snapshot(os.path.join(folder, "snapshot.pickle"))
+        data = pickle.loads(path.read_bytes())
+        json.loads(tidemark.torch.snapshot(os.path.join(folder, "snapshot.json")).read_text())
+    entry = [e for e in data["device_traces"][0] if e["action"] == "alloc"][-1]
+    equal((entry["size"], entry["addr"], entry["user_metadata"]), (7 * MIB + 100, tensor.data_ptr(), "a remark"))
+    check(any(frame["filename"].endswith("cases.py") for frame in entry["frames"]), "the stack is not ours")
+    check(abs(entry["time_us"] / 1e6 - time.time()) < 60, "the time is not of today")
+    blocks = [b for s in data["segments"] for b in s["blocks"] if b["address"] == tensor.data_ptr()]
+    equal([b["state"] for b in blocks], ["active_allocated"])
+    check(any(frame["name"] == "history" for frame in blocks[0]["frames"]), "the block has no stack")
+    for segment in data["segments"]:
+        equal(sum(b["size"] for b in segment["blocks"]), segment["total_size"], "the blocks of a segment")
+    torch.cuda.memory._set_memory_metadata("")
+    torch.cuda.memory._record_memory_history("all", skip_actions=["alloc"], clear_history=True)
+    del tensor
+    torch.empty(MIB, device="cuda")
+    actions = {e["action"] for e in torch.cuda.memory._snapshot()["device_traces"][0]}
+    check("alloc" not in actions and "free_completed" in actions, f"the actions are {actions}")
+    torch.cuda.memory._record_memory_history(None)
+    equal(torch.cuda.memory._snapshot()["device_traces"][0], [])
+
+
+def profiler(torch):
+    """The profiler sees memory come and go."""
+    with torch.profiler.profile(profile_memory=True, activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        torch.empty(MIB, dtype=torch.uint8, device="cuda")
+    bytes_seen = [event.device_memory_usage for event in profile.events()]
+    check(any(value >= MIB for value in bytes_seen), f"the profiler saw {bytes_seen}")
+
+
+def cudnn_benchmark(torch):
+    torch.backends.cudnn.benchmark = True
+    data = torch.randn(4, 16, 64, 64, device="cuda")
+    torch.nn.Conv2d(16, 32, 3).cuda()(data).sum().backward()
+    torch.backends.cudnn.benchmark = False
+
+
+def pinned(torch):
+    """Copies from pinned memory that is freed at once arrive."""
+    before = torch.cuda.host_memory_stats() if hasattr(torch.cuda, "host_memory_stats") else None
+    kept = []
+    for value in range(40):
+        source = torch.full((4 * MIB,), value, dtype=torch.uint8).pin_memory()
+        check(source.is_pinned(), "the memory is not pinned")
+        kept.append(source.to("cuda", non_blocking=True))
+        del source
+    for value, tensor in enumerate(kept):
+        check(bool((tensor == value).all()), f"copy {value} is wrong")
+    if before is not None:
+        after = torch.cuda.host_memory_stats()
+        check(after["num_host_alloc"] - before.get("num_host_alloc", 0) < 40, "memory was pinned anew each time")
+
+
+def threads(torch):
+    """Eight threads of autograd on streams of their own compute what one does."""
+    def train(seed, out):
+        with torch.cuda.stream(torch.cuda.Stream()):
+            generator = torch.Generator("cuda").manual_seed(seed)
+            weight = torch.randn(128, 128, device="cuda", generator=generator).requires_grad_()
+            for _ in range(30):
+                data = torch.randn(64, 128, device="cuda", generator=generator)
+                (data @ weight).relu().sum().backward()
+                weight.data -= 1e-4 * weight.grad
+                weight.grad = None
+            torch.cuda.current_stream().synchronize()
+            out[seed] = weight.detach().cpu()
+
+    alone, together = {}, {}
+    for seed in range(8):
+        train(seed, alone)
+    workers = [threading.Thread(target=train, args=(seed, together)) for seed in range(8)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    for seed in range(8):
+        torch.testing.assert_close(together[seed], alone[seed])
+
+
+# ---------------------------------------------------------------------------------------------------
+# Processes
+
+
+def fork(torch):
+    """A forked child with live tensors gets PyTorch's own error, and ends."""
+    kept = torch.ones(MIB, device="cuda")
+    pinned_memory = torch.ones(MIB).pin_memory()
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            torch.ones(1, device="cuda")
+        except RuntimeError as error:
+            status = 0 if "forked subprocess" in str(error) else 2
+        del kept, pinned_memory
+        sys.stdout.flush()
+        os._exit(status) if status else sys.exit(0)
+    deadline = time.monotonic() + 60
+    while True:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done or time.monotonic() > deadline:
+            break
+        time.sleep(0.05)
+    equal((done, status), (child, 0), "the end of the child")
+    equal(float(kept.sum()), float(MIB))
+
+
+def live_at_exit(torch):
+    """The process ends with tensors, graphs and announced memory alive: see test_gpu.py for the status."""
+    import builtins
+    side = torch.cuda.Stream()
+    builtins.kept = [torch.ones(MIB, device="cuda") for _ in range(50)]
+    builtins.kept[0].record_stream(side)
+    builtins.kept.append(torch.ones(MIB).pin_memory())
+
+
+def ipc(torch):
+    """Another process sees the memory, and writes to it."""
+    import torch.multiprocessing as multiprocessing
+    tensor = torch.arange(MIB, dtype=torch.int32, device="cuda")
+    context = multiprocessing.get_context("spawn")
+    queue, answers = context.Queue(), context.Queue()
+    child = context.Process(target=ipc_child, args=(sys.argv[1], queue, answers))
+    child.start()
+    queue.put(tensor)
+    equal(answers.get(timeout=120), MIB * (MIB - 1) // 2, "the sum in the child")
+    child.join(120)
+    equal(child.exitcode, 0, "the end of the child")
+    equal(int(tensor[3]), -7, "what the child wrote")
+
+
+def ipc_child(policy, queue, answers):
+    start(policy)
+    tensor = queue.get(timeout=120)
+    answers.put(int(tensor.sum()))
+    tensor[3] = -7
+    import torch
+    torch.cuda.synchronize()
+    del tensor
+
+
+def unmodified_script(torch):
+    """python -m tidemark.torch runs a script that knows nothing of it."""
+    script = "import sys, torch; torch.ones(3, device='cuda'); print(sys.argv[1:], torch.cuda.get_allocator_backend())"
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "script.py")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(script)
+        command = [sys.executable, "-m", "tidemark.torch", "--policy", sys.argv[1], "--stats", path, "-x", "1"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
+    equal((done.returncode, done.stdout.strip()), (0, "['-x', '1'] tidemark"), done.stderr)
+    check("MiB reserved" in done.stderr, "there are no statistics")
+
+
+def losses(torch):
+    """The losses of a small training, bit by bit: the same with every allocator."""
+    torch.use_deterministic_algorithms(True)
+    torch.manual_seed(1)
+    layer = torch.nn.TransformerEncoderLayer(256, 4, 512, batch_first=True)
+    model = torch.nn.Sequential(torch.nn.Embedding(1000, 256), layer, torch.nn.Linear(256, 1000)).cuda()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    generator = torch.Generator().manual_seed(2)
+    out = []
+    for _ in range(20):
+        length = int(torch.randint(16, 200, (), generator=generator))
+        tokens = torch.randint(1000, (8, length), generator=generator).cuda()
+        loss = torch.nn.functional.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        out.append(float(loss).hex())
+    return out
+
+
+# Those that leave nothing behind run in one process, the others alone.
+TOGETHER = [both_doors, statistics, raw_memory, contents, fraction, out_of_memory, settings, record_stream,
+            record_stream_frees_under_pressure, graphs, pools, history, profiler, cudnn_benchmark, pinned, threads]
+ALONE = [graph_trees, fork, live_at_exit, ipc, unmodified_script, losses]
+CASES = {case.__name__: case for case in TOGETHER + ALONE}
+
+
+def start(policy):
+    """Installs the policy; "native" is none of ours."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    if policy == "native":
+        return
+    import tidemark.torch
+    tidemark.torch.install(policy, way="class")
+
+
+def main():
+    start(sys.argv[1])
+    import torch
+    for name in sys.argv[2:]:
+        answer = {"case": name, "ok": True}
+        try:
+            answer["value"] = CASES[name](torch)
+        except Exception:  # everything a case can raise is its result
+            answer.update(ok=False, text=traceback.format_exc())
+        print("CASE " + json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    main()

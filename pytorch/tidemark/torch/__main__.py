@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright the Tidemark authors
+"""Runs a script of PyTorch's with its memory from Tidemark.
+
+    python -m tidemark.torch [--policy P] [--set KEY=VALUE ...] [--no-host] [--stats] script.py [ARGUMENT ...]
+    python -m tidemark.torch [...] -m module [ARGUMENT ...]
+"""
+from __future__ import annotations
+
+import argparse
+import os
+import runpy
+import sys
+from typing import Optional, Sequence
+
+
+def parse(arguments: Optional[Sequence[str]] = None) -> argparse.Namespace:
+    """Takes the command line apart; what is behind the script is the script's."""
+    parser = argparse.ArgumentParser(prog="python -m tidemark.torch", description="runs a script of PyTorch's with "
+                                     "its memory from Tidemark")
+    parser.add_argument("--policy", default="tide", help='"tide" (default) or "torch"')
+    parser.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], help="an option of the allocator")
+    parser.add_argument("--no-host", action="store_true", help="leave pinned memory to PyTorch")
+    parser.add_argument("--stats", action="store_true", help="print how much memory was used at the end")
+    parser.add_argument("-m", dest="module", metavar="MODULE", nargs=argparse.REMAINDER, help="run a module")
+    parser.add_argument("script", nargs=argparse.REMAINDER, help="the script and its arguments")
+    parsed = parser.parse_args(arguments)
+    parsed.target = parsed.module or parsed.script
+    if not parsed.target:
+        parser.error("no script is given")
+    for option in parsed.set:
+        if "=" not in option:
+            parser.error(f"--set takes KEY=VALUE, not {option!r}")
+    return parsed
+
+
+def print_stats() -> None:
+    """One line on standard error."""
+    import tidemark.torch
+    flat = tidemark.torch.stats()
+    device = flat["device"]
+    if device:
+        print(f"tidemark: peak {device['allocated_bytes.all.peak'] / 2**20:.0f} MiB handed out, "
+              f"{device['reserved_bytes.all.peak'] / 2**20:.0f} MiB reserved ({flat['utilisation']:.3f})",
+              file=sys.stderr)
+
+
+def main() -> None:
+    """The command."""
+    parsed = parse()
+    import tidemark.torch
+    options = dict(option.split("=", 1) for option in parsed.set)
+    tidemark.torch.install(parsed.policy, host=not parsed.no_host, **options)
+    sys.argv = parsed.target
+    try:
+        if parsed.module:
+            sys.path[0] = os.getcwd()
+            runpy.run_module(parsed.target[0], run_name="__main__", alter_sys=True)
+        else:
+            sys.path[0] = os.path.dirname(os.path.abspath(parsed.target[0]))
+            runpy.run_path(parsed.target[0], run_name="__main__")
+    finally:
+        if parsed.stats:
+            print_stats()
+
+
+if __name__ == "__main__":
+    main()

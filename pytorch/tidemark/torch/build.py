@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright the Tidemark authors
+"""Builds the shim against the PyTorch that is installed, once for each.
+
+The result lies in a cache, under a name that is made of everything it depends on.
+"""
+from __future__ import annotations
+
+import glob
+import hashlib
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+from typing import Any, Optional
+
+from . import library
+
+
+def cache_folder() -> pathlib.Path:
+    """Where shims are kept: TIDEMARK_CACHE, or the user's cache."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return pathlib.Path(os.environ.get("TIDEMARK_CACHE") or os.path.join(base, "tidemark"))
+
+
+def compiler() -> Optional[str]:
+    """The C++ compiler: CXX, or the first that is there."""
+    names = [os.environ["CXX"]] if os.environ.get("CXX") else ["g++", "c++", "clang++"]
+    return next((path for path in map(shutil.which, names) if path), None)
+
+
+def cuda_include() -> pathlib.Path:
+    """The folder of CUDA's headers: of a toolkit, or of NVIDIA's packages for Python."""
+    nvcc = shutil.which("nvcc")
+    roots = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"),
+             str(pathlib.Path(nvcc).resolve().parent.parent) if nvcc else None, "/usr/local/cuda"]
+    folders = [os.path.join(root, "include") for root in roots if root]
+    for entry in sys.path:
+        folders += sorted(glob.glob(os.path.join(entry, "nvidia", "*", "include")))
+    for folder in folders:
+        if os.path.exists(os.path.join(folder, "cuda_runtime_api.h")):
+            return pathlib.Path(folder)
+    raise library.NotFound("cuda_runtime_api.h was found in no CUDA toolkit; CUDA_HOME names one")
+
+
+def loaded_file(part: str) -> Optional[str]:
+    """A library that this process has loaded and whose name contains `part`."""
+    with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+        for line in maps:
+            path = line.rstrip("\n").split(" ")[-1]
+            if part in os.path.basename(path) and os.path.exists(path):
+                return path
+    return None
+
+
+def command_line(torch: Any, cxx: str, tidemark: pathlib.Path, out: str) -> list[str]:
+    """How the shim is compiled: in one step, with what the installed PyTorch was built with."""
+    root = pathlib.Path(torch.__file__).parent
+    headers = [root / "include", root / "include" / "torch" / "csrc" / "api" / "include", cuda_include()]
+    sources = library.shim_sources()
+    runtime = loaded_file("libcudart.so")
+    # The C++ library that is loaded already: a second one, linked statically, has locales that are not set up.
+    cxx_library = loaded_file("libstdc++.so")
+    return [
+        cxx, "-O2", "-std=c++17", "-fPIC", "-shared", "-fvisibility=hidden", "-o", out,
+        f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}",
+        *[part for folder in headers for part in ("-isystem", str(folder))],
+        f"-I{library.include_folder()}", f"-I{sources[0].parent}", *map(str, sources),
+        f"-L{root / 'lib'}", f"-Wl,-rpath,{root / 'lib'}", f"-Wl,-rpath,{tidemark.parent}",
+        "-Wl,--no-as-needed", "-lc10", "-lc10_cuda", "-ltorch_cpu", "-ltorch_cuda", str(tidemark),
+        *([runtime] if runtime else ["-lcudart"]), *([cxx_library] if cxx_library else []), "-lpthread",
+    ]
+
+
+def fingerprint(torch: Any, cxx: str, command: list[str]) -> str:
+    """Of everything that the shim depends on."""
+    digest = hashlib.sha256()
+    version = subprocess.run([cxx, "--version"], capture_output=True, text=True, check=False).stdout
+    for text in (torch.__version__, str(torch.version.git_version), version, *command):
+        digest.update(text.encode() + b"\0")
+    folder = library.shim_sources()[0].parent
+    files = [*sorted(folder.glob("shim*")), *sorted((library.include_folder() / "tidemark").glob("*.h"))]
+    for path in files:
+        digest.update(path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+def shim(torch: Any, tidemark: pathlib.Path) -> pathlib.Path:
+    """The shim for this PyTorch, built if it is not there yet.
+
+    Raises library.NotFound, with the words of the compiler, if it cannot be built.
+    """
+    cxx = compiler()
+    if cxx is None:
+        raise library.NotFound("there is no C++ compiler")
+    name = fingerprint(torch, cxx, command_line(torch, cxx, tidemark, "OUT"))
+    path = cache_folder() / f"torch-{torch.__version__}-{name}" / "tidemark_shim.so"
+    if path.exists():
+        return path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, built = tempfile.mkstemp(suffix=".so", dir=path.parent)
+    os.close(handle)
+    try:
+        done = subprocess.run(command_line(torch, cxx, tidemark, built), capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise library.NotFound(f"the shim does not compile against torch {torch.__version__}:\n{done.stderr}")
+        os.replace(built, path)  # whoever builds at the same time puts the same there
+    finally:
+        if os.path.exists(built):
+            os.unlink(built)
+    return path

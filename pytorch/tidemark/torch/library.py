@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright the Tidemark authors
+"""Where the C library is, and the few structs of it that Python reads."""
+from __future__ import annotations
+
+import ctypes
+import os
+import pathlib
+import shutil
+import subprocess
+from typing import Optional
+
+PACKAGE = pathlib.Path(__file__).resolve().parent.parent
+TREE = PACKAGE.parent.parent
+CMAKE_OPTIONS = ["-DCMAKE_BUILD_TYPE=Release", "-DTIDEMARK_CHECK=0", "-DTIDEMARK_TESTS=OFF", "-DTIDEMARK_EXAMPLES=OFF"]
+
+
+class NotFound(RuntimeError):
+    """Something that is needed is not there; the text says what, and where it was looked for."""
+
+
+def source_tree() -> Optional[pathlib.Path]:
+    """The folder of Tidemark's sources, when the package lies in it."""
+    return TREE if (TREE / "include" / "tidemark" / "device.h").exists() else None
+
+
+def include_folder() -> pathlib.Path:
+    """The folder of Tidemark's headers, for the shim."""
+    for folder in (PACKAGE / "include", TREE / "include"):
+        if (folder / "tidemark" / "device.h").exists():
+            return folder
+    raise NotFound(f"Tidemark's headers are neither in {PACKAGE / 'include'} nor in {TREE / 'include'}")
+
+
+def shim_sources() -> list[pathlib.Path]:
+    """The C++ files of the shim."""
+    for folder in (PACKAGE / "shim", PACKAGE.parent):
+        sources = sorted(folder.glob("shim*.cpp"))
+        if sources:
+            return sources
+    raise NotFound(f"the sources of the shim are neither in {PACKAGE / 'shim'} nor in {PACKAGE.parent}")
+
+
+def build_with_cmake(tree: pathlib.Path) -> pathlib.Path:
+    """Builds the library from its sources, as ./dev bench does, and returns the folder it is in."""
+    build = tree / "build" / "release"
+    if shutil.which("cmake") is None:
+        raise NotFound(f"there is no cmake to build Tidemark in {tree}")
+    generator = ["-GNinja"] if shutil.which("ninja") and not (build / "CMakeCache.txt").exists() else []
+    for command in (["cmake", "-S", str(tree), "-B", str(build), *generator, *CMAKE_OPTIONS],
+                    ["cmake", "--build", str(build), "--parallel"]):
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise NotFound(f"Tidemark could not be built in {tree}: {done.stderr or done.stdout}")
+    return build
+
+
+def find(name: str = "libtidemark.so") -> pathlib.Path:
+    """The library: what TIDEMARK_LIB names, or beside the package, or built from the source tree.
+
+    TIDEMARK_LIB is the path of libtidemark.so; other libraries of ours are looked for beside it.
+    """
+    wanted = os.environ.get("TIDEMARK_LIB")
+    if wanted:
+        path = pathlib.Path(wanted).resolve().parent / name if name != "libtidemark.so" else pathlib.Path(wanted)
+        if path.exists():
+            return path.resolve()
+        raise NotFound(f"TIDEMARK_LIB is {wanted}, and there is no {path}")
+    packaged = PACKAGE / "lib" / name
+    if packaged.exists():
+        return packaged
+    tree = source_tree()
+    if tree is None:
+        raise NotFound(f"there is no {packaged}, no source tree around the package, and TIDEMARK_LIB is not set")
+    built = tree / "build" / "release" / name
+    built = built if built.exists() else build_with_cmake(tree) / name
+    if not built.exists():
+        raise NotFound(f"{built} was not built")
+    return built.resolve()
+
+
+# ---------------------------------------------------------------------------------------------------
+# Structs: see tidemark/device.h and tidemark/machine.h
+
+RUNGS = 8
+PINS = 8
+
+
+class Rung(ctypes.Structure):
+    """tide_oom_rung"""
+    _fields_ = [("name", ctypes.c_char_p), ("yielded_bytes", ctypes.c_uint64)]
+
+
+class Pin(ctypes.Structure):
+    """tide_oom_pin"""
+    _fields_ = [(name, ctypes.c_uint64) for name in ("address", "block_count", "block_bytes", "idle_bytes")]
+
+
+class Oom(ctypes.Structure):
+    """tide_oom"""
+    _fields_ = [
+        ("size", ctypes.c_uint32), ("device", ctypes.c_int32), ("stream", ctypes.c_void_p),
+        *[(name, ctypes.c_uint64) for name in (
+            "requested_bytes", "rounded_bytes", "segment_bytes", "device_free", "device_total", "limit",
+            "allocated_bytes", "reserved_bytes", "pending_bytes", "private_idle_bytes", "largest_idle_bytes")],
+        ("pool", ctypes.c_uint32), ("is_rejected", ctypes.c_bool), ("reserved", ctypes.c_uint8 * 3),
+        ("text", ctypes.c_char * 1024), ("rung_count", ctypes.c_uint32), ("pin_count", ctypes.c_uint32),
+        ("rungs", Rung * RUNGS), ("pins", Pin * PINS),
+    ]
+
+
+class CallStats(ctypes.Structure):
+    """tide_call_stats"""
+    _fields_ = [("calls", ctypes.c_uint64), ("failures", ctypes.c_uint64), ("ns", ctypes.c_uint64)]
+
+
+def load(path: pathlib.Path) -> ctypes.CDLL:
+    """Opens the C library and says what its functions take."""
+    library = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+    library.tide_version.restype = ctypes.c_char_p
+    library.tide_call_name.restype = ctypes.c_char_p
+    library.tide_call_name.argtypes = [ctypes.c_int]
+    library.tide_machine_call_stats.restype = CallStats
+    library.tide_machine_call_stats.argtypes = [ctypes.c_void_p, ctypes.c_int]
+    return library
+
+
+def driver_calls(library: ctypes.CDLL, machine: int) -> dict[str, dict[str, int]]:
+    """How often each kind of call of the machine was made, those that were made at all."""
+    calls: dict[str, dict[str, int]] = {}
+    number = 0
+    while True:
+        name = (library.tide_call_name(number) or b"").decode()
+        if name in ("any", "", "unknown"):
+            return calls
+        stats = library.tide_machine_call_stats(machine, number)
+        if stats.calls:
+            calls[name] = {"calls": stats.calls, "failures": stats.failures}
+        number += 1
