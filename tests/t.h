@@ -14,7 +14,7 @@
 //   program [--list] [part of a name ...]
 //   TIDE_TEST_SEED     the seed of t_rng; by default from the clock, always printed
 //   TIDE_TEST_SCALE    how much larger or smaller t_scaled() makes a test; default 1
-//   TIDE_TEST_TIMEOUT  a factor for the limit of 60 s that each test has; default 1
+//   TIDE_TEST_TIMEOUT  a factor for the limit each test has: 60 s, 180 s under a sanitizer; default 1
 #ifndef TIDEMARK_TESTS_T_H
 #define TIDEMARK_TESTS_T_H
 
@@ -450,7 +450,7 @@ static inline int t_run_role(const char* name, const char* argument) {
 static inline int t_open(void) {
   t_state.seed = t_env_seed();
   t_state.scale = t_env_number("TIDE_TEST_SCALE", 1);
-  t_state.timeout_s = 60 * t_env_number("TIDE_TEST_TIMEOUT", 1);
+  t_state.timeout_s = (T_HAS_SANITIZER ? 180 : 60) * t_env_number("TIDE_TEST_TIMEOUT", 1);
   if (pipe(t_state.skip_pipe) != 0) return -1;
   (void)fcntl(t_state.skip_pipe[0], F_SETFL, O_NONBLOCK);
   (void)fcntl(t_state.skip_pipe[0], F_SETFD, FD_CLOEXEC);

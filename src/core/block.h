@@ -57,7 +57,7 @@ typedef struct tide__block {
   struct tide__block* heap_next;
   struct tide__block* heap_prev;     // the parent, for a first child
   struct tide__segment* segment;     // NULL: a record without memory, or uncached memory
-  struct tide__lane* lane;           // the segment's; NULL for uncached memory
+  _Atomic(struct tide__lane*) lane;  // the segment's; NULL for uncached memory. A stale handle may read it
   tide__atomic_u64 requested_bytes;  // of the last request that had it
   struct tide__use* uses;            // streams that were announced
   tide__atomic_u32 use_word;    // 0: there are none, and nobody is about to announce one: see device/rack.c
@@ -75,6 +75,10 @@ typedef struct tide__block {
 static inline bool tide__block_is_handed_out(const tide__block* block) {
   if (block->state != TIDE__BLOCK_RACKED) return block->state == TIDE__BLOCK_ALLOCATED;
   return (tide__load_acquire(&block->slot.generation) & 1u) != 0;  // pairs with tide__slots_publish
+}
+
+static inline struct tide__lane* tide__block_lane(const tide__block* block) {
+  return tide__load_relaxed(&block->lane);
 }
 
 static inline uint64_t tide__block_end(const tide__block* block) { return block->address + block->bytes; }

@@ -16,7 +16,7 @@ static void request_size(tide__request* request) {
 
 // Hands out a BUSY block that the ladder brought.
 static tide_status request_finish(tide__request* request, tide__block* block, tide_block* out) {
-  tide__lane* const lane = block->lane;
+  tide__lane* const lane = tide__block_lane(block);
   tide__lane_turn(request->device, lane);
   tide__tally* const tally = tide__tally_enter(request->device, lane);
   const bool has_records = tide__lane_lock_with_spares(request->device, lane);
@@ -117,7 +117,7 @@ static tide_status uncached_note(tide_device* device, void* address, size_t byte
   block->bytes = bytes;
   tide__store_relaxed(&block->requested_bytes, bytes);
   block->segment = NULL;
-  block->lane = NULL;
+  tide__store_relaxed(&block->lane, NULL);
   block->uses = NULL;
   block->state = TIDE__BLOCK_ALLOCATED;
   block->is_small = true;
@@ -198,7 +198,7 @@ __attribute__((noinline)) static tide_status release_refused(const void* address
 // handle that is not valid any more may lead to another lane, which then is locked in vain.
 __attribute__((noinline)) static tide_status record_take_back(tide_device* device, tide__block* record,
                                                               tide_block block) {
-  tide__lane* const lane = record->lane;
+  tide__lane* const lane = tide__block_lane(record);
   if (lane == NULL) {
     const bool is_mine = tide__slots_claim(&device->blocks, block.handle) != NULL;
     return is_mine ? uncached_release(device, record) : release_refused(block.address);
@@ -316,7 +316,7 @@ static tide_status record_use(tide_device* device, tide_block block, const tide_
   TIDE_REQUIRE(record != NULL, TIDE_ERR_HANDLE, "device_record: the block at %p is not handed out",
                block.address);
   *out_noted = true;
-  tide__lane* const lane = record->lane;
+  tide__lane* const lane = tide__block_lane(record);
   if (lane == NULL) return TIDE_OK;  // uncached memory waits for all work when it is released
   tide__mutex_lock(&lane->lock);
   if (*made != NULL) {

@@ -127,7 +127,7 @@ void tide__markers_free(tide_device* device, tide__block* block) {
 // The nodes at which the streams of a block stand, if all are in one capture; else an empty set.
 static tide_status block_markers(tide_device* device, const tide__block* block, uint64_t capture,
                                  node_set* set) {
-  const tide_stream own = block->lane->stream;
+  const tide_stream own = tide__block_lane(block)->stream;
   if (capture == 0) return TIDE_OK;
   for (const tide__use* use = block->uses; use != NULL; use = use->next) {
     if (use->device != device->index || tide__stream_capture(device, use->stream) != capture) return TIDE_OK;
@@ -142,7 +142,7 @@ static tide_status block_markers(tide_device* device, const tide__block* block, 
 void tide__markers_make(tide_device* device, tide__block* block) {
   const tide_error before = *tide_last_error();
   node_set set = { .heap = device->heap };
-  const uint64_t capture = tide__stream_capture(device, block->lane->stream);
+  const uint64_t capture = tide__stream_capture(device, tide__block_lane(block)->stream);
   const tide_status status = block_markers(device, block, capture, &set);
   if (status == TIDE_OK && set.count > 0) {
     block->markers = tide__heap_alloc(device->heap, 1, sizeof(tide__markers) + set.count * sizeof(tide_node));
@@ -173,7 +173,8 @@ static tide_status reuse_before(tide__request* request, uint64_t capture, node_s
     tide__block* const block = list;
     list = block->list_next;
     const bool is_over = block->markers != NULL && block->markers->capture == capture &&
-                         block->lane->stream == request->stream && markers_are_in(block->markers, set);
+                         tide__block_lane(block)->stream == request->stream &&
+                         markers_are_in(block->markers, set);
     if (is_over) {
       tide__timeline_end_deferred(request->device, block, &request->moment);
     } else {

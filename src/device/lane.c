@@ -284,7 +284,7 @@ static tide__block* block_beside(tide__lane* lane, const tide__block* block, uin
   made->address = address;
   made->bytes = bytes;
   made->segment = block->segment;
-  made->lane = lane;
+  tide__store_relaxed(&made->lane, lane);
   made->is_small = block->is_small;
   made->state = TIDE__BLOCK_BUSY;
   tide__store_relaxed(&made->requested_bytes, 0);

@@ -185,7 +185,7 @@ static tide__rack* release_find_place_locked(tide_device* device, tide__rack* ra
 // True if the block must wait for other streams.
 static bool release_inside(tide_device* device, tide__racks* racks, tide__block* block,
                            const tide__moment* moment) {
-  tide__lane* const lane = block->lane;
+  tide__lane* const lane = tide__block_lane(block);
   bool must_wait = false;
   tide__rack* rack = rack_for(device, racks, lane, true);
   tide__mutex_lock(&lane->lock);

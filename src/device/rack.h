@@ -87,11 +87,12 @@ static inline bool tide__racks_alloc(tide_device* device, tide_stream stream, ui
 static inline bool tide__racks_release(tide_device* device, tide__block* block) {
   tide__racks* const racks = tide__fronts_enter_fast(device->fronts.id);
   if (racks == NULL) return false;
+  const tide__lane* const lane = tide__block_lane(block);
   tide__rack* rack = racks->newest;
-  if (tide__load_relaxed(&rack->lane) != block->lane) rack = tide__rack_at(racks, block->lane->stream);
+  if (tide__load_relaxed(&rack->lane) != lane) rack = tide__rack_at(racks, lane->stream);
   const uint32_t class_index = tide__load_relaxed(&block->rack_shelf) - 1;
   const tide__rack_shelf* const shelf = &rack->shelves[class_index];
-  const bool is_done = tide__load_relaxed(&rack->lane) == block->lane && shelf->count < shelf->limit;
+  const bool is_done = tide__load_relaxed(&rack->lane) == lane && shelf->count < shelf->limit;
   if (is_done) tide__racks_take_back(device, racks, rack, class_index, block);
   tide__front_leave_fast(racks);
   return is_done;

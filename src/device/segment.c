@@ -26,7 +26,7 @@ tide__block* tide__segment_link_locked(tide__segment* segment, uint64_t address,
   block->address = address;
   block->bytes = bytes;
   block->segment = segment;
-  block->lane = segment->lane;
+  tide__store_relaxed(&block->lane, segment->lane);
   block->is_small = segment->is_small;
   block->state = state;
   block->prev = block->next = NULL;

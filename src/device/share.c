@@ -41,16 +41,18 @@ typedef struct shared_block {
   uint64_t bytes;
 } shared_block;
 
-// False if the record is that of another block by now. Uncached memory has no lane, and no lock.
+// False if the record is that of another block by now.
 static bool record_look(tide_device* device, const tide__block* record, uint64_t handle, shared_block* out) {
   const bool is_there = tide__slots_handle(&device->blocks, record) == handle;
   if (is_there) *out = (shared_block){ record->segment, record->address, record->bytes };
   return is_there;
 }
 
+// Uncached memory has no lane, and no lock.
 static bool record_look_in_lane(tide_device* device, const tide__block* record, uint64_t handle,
                                 shared_block* out) {
-  tide__lane* const lane = record->lane;
+  tide__lane* const lane = tide__block_lane(record);
+  if (lane == NULL) return record_look(device, record, handle, out);
   tide__mutex_lock(&lane->lock);
   const bool is_there = record_look(device, record, handle, out);
   tide__mutex_unlock(&lane->lock);
@@ -61,9 +63,7 @@ static tide_status block_find(tide_device* device, const void* address, shared_b
   tide_block block = { NULL, 0 };
   TIDE_TRY(tide_device_find(device, address, &block));
   const tide__block* const record = tide__slots_find(&device->blocks, block.handle);
-  bool is_there = record != NULL;
-  if (is_there && record->lane == NULL) is_there = record_look(device, record, block.handle, out);
-  else if (is_there) is_there = record_look_in_lane(device, record, block.handle, out);
+  const bool is_there = record != NULL && record_look_in_lane(device, record, block.handle, out);
   TIDE_REQUIRE(is_there, TIDE_ERR_HANDLE, "device_share: %p is not handed out", address);
   return TIDE_OK;
 }

@@ -221,7 +221,7 @@ static tide_status block_begin_waits(tide_device* device, tide__block* block, bo
 void tide__timeline_add(tide_device* device, tide__block* block, const tide__moment* moment) {
   block->event_count = 1;  // the hold
   (void)tide__add_seq(&device->timeline.waiting, 1);
-  block->is_scoped = tide__is_capturing(device, block->lane->stream);
+  block->is_scoped = tide__is_capturing(device, tide__block_lane(block)->stream);
   if (block->is_scoped) {
     if (tide__device_options(device)->is_capture_reuse) tide__markers_make(device, block);
     tide__timeline_defer(device, block);
@@ -296,7 +296,7 @@ typedef struct wait_filter {
 } wait_filter;
 
 static bool wait_passes(const tide__wait* wait, const wait_filter* filter) {
-  const tide__lane* const own = wait->block->lane;
+  const tide__lane* const own = tide__block_lane(wait->block);
   return (filter->pool == NULL || own->pool == filter->pool) &&
          (filter->lane == NULL || own == filter->lane) && wait->number < filter->end;
 }

@@ -252,13 +252,16 @@ static void block_tell(tide_device* device, const tide__block* block, const tide
   const tide_action there = is_in_view ? TIDE_ACTION_SEGMENT_UNMAP : TIDE_ACTION_SEGMENT_MAP;
   const tide_action here = is_in_view ? TIDE_ACTION_SEGMENT_MAP : TIDE_ACTION_SEGMENT_UNMAP;
   if (!is_in_view) {
-    tide__history_add(device, here, moment, moment->stack, block->lane, block->address, block->bytes);
+    tide__history_add(device, here, moment, moment->stack, tide__block_lane(block), block->address,
+                      block->bytes);
   }
   for (const tide__block* piece = block->pieces; piece != NULL; piece = piece->heap_next) {
-    tide__history_add(device, there, moment, moment->stack, piece->lane, piece->address, piece->bytes);
+    tide__history_add(device, there, moment, moment->stack, tide__block_lane(piece), piece->address,
+                      piece->bytes);
   }
   if (is_in_view) {
-    tide__history_add(device, here, moment, moment->stack, block->lane, block->address, block->bytes);
+    tide__history_add(device, here, moment, moment->stack, tide__block_lane(block), block->address,
+                      block->bytes);
   }
 }
 

@@ -555,7 +555,7 @@ T_TEST(test_stitch__agrees_with_a_model) {
   static model m;
   t_rng rng = t_rng_new(0);
   census c = { 0 };
-  const size_t rounds = t_scaled(20000);
+  const size_t rounds = t_scaled_alone(20000);
   for (size_t round = 0; round < rounds; round++) {
     counting_heap heap;
     tide__stitch_plan plan;

@@ -134,7 +134,7 @@ T_TEST(test_verify_random__agrees_with_a_look_at_every_instant) {
   size_t faults[TIDE_PLAN_FAULT_ALIAS + 1] = { 0 };
   t_rng rng = t_rng_new(0);
 
-  for (size_t i = 0; i < t_scaled(300000); i++) {
+  for (size_t i = 0; i < t_scaled_alone(300000); i++) {
     const small_kind kind = random_kind(&rng);
     small_random(&p, &kind, &rng);
     random_offsets(&p, &rng, offsets, pools);
@@ -150,7 +150,7 @@ T_TEST(test_verify_random__agrees_with_a_look_at_every_instant) {
   }
 
   for (size_t i = 0; i < COUNT_OF(faults); i++)
-    T_LE(t_scaled(300000) / 10000, faults[i]);  // all kinds are met
+    T_LE(t_scaled_alone(300000) / 10000, faults[i]);  // all kinds are met
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -207,7 +207,7 @@ T_TEST(test_verify_random__survives_any_numbers) {
   size_t accepted = 0;
   t_rng rng = t_rng_new(0);
 
-  for (size_t i = 0; i < t_scaled(200000); i++) {
+  for (size_t i = 0; i < t_scaled_alone(200000); i++) {
     hostile_make(&h, &rng);
     const uint32_t* const pools = small_one_in(&rng, 2) ? h.pools : NULL;
     const tide_status status = tide_plan_verify(&h.problem, h.offsets, pools, NULL, &check);
@@ -215,7 +215,7 @@ T_TEST(test_verify_random__survives_any_numbers) {
     accepted += status == TIDE_OK ? 1 : 0;
   }
 
-  T_LT(t_scaled(200000) / 50, accepted);
+  T_LT(t_scaled_alone(200000) / 50, accepted);
 }
 
 // The solver and the verifier each have a definition of what makes no sense, and it is the same.
@@ -228,7 +228,7 @@ T_TEST(test_verify_random__refuses_what_the_solver_refuses) {
   options.seconds = 0;
   options.nodes = 200;
 
-  for (size_t i = 0; i < t_scaled(20000); i++) {
+  for (size_t i = 0; i < t_scaled_alone(20000); i++) {
     tide_plan* plan = NULL;
     hostile_make(&h, &rng);
     options.goal = small_one_in(&rng, 2) ? TIDE_PLAN_PEAK : TIDE_PLAN_FIT;
@@ -243,7 +243,7 @@ T_TEST(test_verify_random__refuses_what_the_solver_refuses) {
     tide_plan_free(plan);
   }
 
-  T_LT(t_scaled(20000) / 200, planned);
+  T_LT(t_scaled_alone(20000) / 200, planned);
 }
 
 // A million buffers or members, and what is expected of them.
@@ -255,7 +255,7 @@ typedef struct crowd {
 } crowd;
 
 static void crowd_new(crowd* c) {
-  c->count = t_scaled(T_HAS_SANITIZER ? 100000 : 1000000);
+  c->count = t_scaled_alone(T_HAS_SANITIZER ? 100000 : 1000000);
   if (c->count > 1000000) c->count = 1000000;
   c->buffers = calloc(c->count, sizeof *c->buffers);
   c->gaps = calloc(c->count, sizeof *c->gaps);

@@ -613,4 +613,6 @@ static bool play(const op* list, size_t count, size_t check_every) {
 
 static const op_suite suite = { "the cache", verbs, sizeof verbs / sizeof *verbs, play, PROP_OPS, 1, 1 };
 
-T_TEST(prop_cpu__random_calls_beside_a_model) { suite_run(&suite, t_scaled(PROP_LISTS) * PROP_OPS, true); }
+T_TEST(prop_cpu__random_calls_beside_a_model) {
+  suite_run(&suite, t_scaled_alone(PROP_LISTS) * PROP_OPS, true);
+}

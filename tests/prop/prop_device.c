@@ -967,7 +967,7 @@ T_TEST_OVER(prop_device__agrees_with_a_list_of_blocks, variants) {
   const bool is_apart = strcmp(machine_variant(), "cuda") != 0;
   const bool is_on_host = strcmp(machine_variant(), "host") == 0;
   const size_t on_host = is_tide() ? 12000 : 25000;  // whose blocks are larger
-  suite_run(&suite, t_scaled(is_apart ? is_on_host ? on_host : 80000 : 2000), is_apart);
+  suite_run(&suite, t_scaled_alone(is_apart ? is_on_host ? on_host : 80000 : 2000), is_apart);
 }
 
 // ---------------------------------------------------------------------------------------------------

@@ -555,7 +555,7 @@ static void prepare(void) {
 T_TEST_OVER(prop_faults__no_call_of_the_machine_is_fatal, modes) {
   prepare();
   const uint64_t count = 2 * clean[OPS].calls;
-  const uint64_t step_by = sample_step(count, t_scaled(count / 10));
+  const uint64_t step_by = sample_step(count, t_scaled_alone(count / 10));
 
   for (uint64_t i = t_seed() % step_by; i < count; i += step_by) {
     play_machine_fault(i / 2, i % 2 == 0 ? TIDE_ERR_NO_MEMORY : TIDE_ERR_MACHINE);
@@ -565,7 +565,7 @@ T_TEST_OVER(prop_faults__no_call_of_the_machine_is_fatal, modes) {
 T_TEST_OVER(prop_faults__no_call_of_the_machine_is_fatal_to_data, host_modes) {
   prepare();
   const uint64_t count = 2 * clean[OPS].calls;
-  const uint64_t step_by = sample_step(count, t_scaled(10));
+  const uint64_t step_by = sample_step(count, t_scaled_alone(10));
 
   for (uint64_t i = t_seed() % step_by; i < count; i += step_by) {
     play_machine_fault(i / 2, i % 2 == 0 ? TIDE_ERR_NO_MEMORY : TIDE_ERR_MACHINE);
@@ -576,7 +576,7 @@ T_TEST_OVER(prop_faults__no_record_is_needed_to_go_on, modes) {
   prepare();
   const uint64_t first = clean[0].allocs;
   const uint64_t count = 2 * (clean[OPS].allocs - first);
-  const uint64_t step_by = sample_step(count, t_scaled(count / 10));
+  const uint64_t step_by = sample_step(count, t_scaled_alone(count / 10));
 
   for (uint64_t i = t_seed() % step_by; i < count; i += step_by) {
     play_heap_fault(first + i / 2, i % 2 == 0);
