@@ -483,15 +483,21 @@ typedef struct tide_history_options {
   // next power of two.
   uint64_t max_entries;
   // Gathers the calling thread's stack: writes up to `capacity` frames, innermost first, and returns how
-  // many. Needed unless the level is NEVER. Called with no lock held; may not call the allocator.
+  // many. This or `number` is needed unless the level is NEVER. Called with no lock held; may not call the
+  // allocator.
   size_t (*gather)(void* user, uint64_t* frames, size_t capacity);
   void* user;  // borrowed until other options are set
+  // Instead of `gather`, for who keeps stacks as objects of their own: returns a number that stands for the
+  // calling thread's stack, 0 for none. Entries, blocks and segments keep it as their `stack`, which is then
+  // none of tide_device_names(); tide_device_visit_stacks() tells which are still in use. One allocator gets
+  // one of the two for good. Called as `gather`, but may visit.
+  uint32_t (*number)(void* user);
 } tide_history_options;
 #define TIDE_HISTORY_OPTIONS_INIT \
-  { sizeof(tide_history_options), true, false, TIDE_HISTORY_NEVER, 0, 0, 0, 100000, NULL, NULL }
+  { sizeof(tide_history_options), true, false, TIDE_HISTORY_NEVER, 0, 0, 0, 100000, NULL, NULL, NULL }
 
 // Switches the history on or off, or changes it. Frames gathered are cut at 64.
-// Errors: TIDE_ERR_ARGUMENT for a level without `gather`; TIDE_ERR_NO_MEMORY.
+// Errors: TIDE_ERR_ARGUMENT for a level without `gather` and `number`, or with both; TIDE_ERR_NO_MEMORY.
 TIDE_API TIDE_NODISCARD tide_status tide_device_history(tide_device* device,
                                                         const tide_history_options* options);
 TIDE_API bool tide_device_has_history(const tide_device* device);
@@ -502,6 +508,12 @@ TIDE_API bool tide_device_has_history(const tide_device* device);
 typedef bool (*tide_history_fn)(void* user, const tide_trace_entry* entries, size_t count);
 TIDE_API TIDE_NODISCARD tide_status tide_device_history_visit(tide_device* device, tide_history_fn function,
                                                               void* user);
+
+// Shows the stack of every block, segment and entry, in no order and most of them several times. What came to
+// an entry from a block meanwhile was shown with one of them. Puts no entry into the history.
+TIDE_API TIDE_NODISCARD tide_status tide_device_visit_stacks(tide_device* device,
+                                                             void (*function)(void* user, uint32_t stack),
+                                                             void* user);
 
 // The texts, stacks and notes that entries and blocks name.
 TIDE_API tide_intern* tide_device_names(tide_device* device);
@@ -530,7 +542,7 @@ typedef struct tide_snapshot_options {
   bool has_entries;  // the history goes along; set by _INIT
   uint8_t reserved[3];
   uint64_t epoch_ns;  // added to the times of entries: what another clock said when the machine's said 0
-  // (optional) Names a frame that tide_history_options.gather() gave; returns false if it cannot, and then
+  // (optional) Names a frame that tide_history_options.gather() gave, or a number of number(); returns false if it cannot, and then
   // the name is the number in hexadecimal. Called with no lock held.
   bool (*describe)(void* user, uint64_t frame, tide_frame_words* out);
   void* user;  // caller keeps

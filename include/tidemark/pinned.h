@@ -343,7 +343,7 @@ TIDE_API TIDE_NODISCARD tide_status tide_pinned_visit_pool(tide_pinned* pinned, 
 // Switches the history on or off, or changes it, and shows it: see tide_device_history(). Entries are ALLOC,
 // FREE_REQUESTED when a block is released, FREE_COMPLETED when it is reusable, SEGMENT_ALLOC and SEGMENT_FREE
 // for pieces, OOM with `address` 0, SNAPSHOT and USER_DEFINED. Their device is that of the request, 0 when it
-// names none.
+// names none. Stacks are gathered; numbers that stand for them are not taken.
 TIDE_API TIDE_NODISCARD tide_status tide_pinned_history(tide_pinned* pinned,
                                                         const tide_history_options* options);
 TIDE_API bool tide_pinned_has_history(const tide_pinned* pinned);

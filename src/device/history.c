@@ -157,6 +157,7 @@ static uint32_t stack_now(tide_device* device) {
   tide__mutex_unlock(&device->pools_lock);
   uint64_t frames[MAX_FRAMES];
   uint32_t id = 0;
+  if (history.number != NULL) return history.number(history.user);
   if (history.gather == NULL) return 0;
   const size_t count = history.gather(history.user, frames, MAX_FRAMES);
   const tide_status status =
@@ -236,8 +237,9 @@ tide_status tide_device_history(tide_device* device, const tide_history_options*
   TIDE_REQUIRE(device != NULL && options != NULL, TIDE_ERR_ARGUMENT, "device_history: no device or options");
   TIDE_REQUIRE(options->size == sizeof *options && options->level <= TIDE_HISTORY_ALL, TIDE_ERR_ARGUMENT,
                "device_history: options of %u bytes and level %u", options->size, options->level);
-  TIDE_REQUIRE(!options->is_on || options->level == TIDE_HISTORY_NEVER || options->gather != NULL,
-               TIDE_ERR_ARGUMENT, "device_history: level %u needs a function that gathers stacks",
+  const bool needs_stacks = options->is_on && options->level != TIDE_HISTORY_NEVER;
+  TIDE_REQUIRE(!needs_stacks || (options->gather != NULL) != (options->number != NULL), TIDE_ERR_ARGUMENT,
+               "device_history: level %u needs a function that gathers stacks or one that numbers them",
                options->level);
   if (options->is_on) TIDE_TRY(tide__ring_resize(&device->ring, tide__max(1, options->max_entries)));
   if (options->clears || !options->is_on) tide__ring_clear(&device->ring);

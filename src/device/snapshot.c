@@ -246,9 +246,9 @@ static void snapshot_record(tide_device* device, uint64_t active_bytes) {
   tide__history_tell(device);
 }
 
-static tide_status visit(tide_device* device, const tide_pool* only, const tide_device_visitor* visitor) {
-  TIDE_REQUIRE(device != NULL && visitor != NULL && visitor->segment != NULL, TIDE_ERR_ARGUMENT,
-               "device_visit: no device or visitor");
+// Shows the segments, and adds up the active bytes of what was shown.
+static tide_status show_all(tide_device* device, const tide_pool* only, const tide_device_visitor* visitor,
+                            uint64_t* out_active_bytes) {
   snapshot* const s = tide__heap_alloc(device->heap, 1, sizeof *s);
   TIDE_REQUIRE(s != NULL, TIDE_ERR_NO_MEMORY, "device_visit: no memory");
   s->device = device;
@@ -258,11 +258,19 @@ static tide_status visit(tide_device* device, const tide_pool* only, const tide_
   for (size_t i = 0; i < s->count && status == TIDE_OK; i++) {
     if (!segment_show(s, &s->segments[i])) break;
   }
-  const uint64_t active_bytes = s->active_bytes;
+  *out_active_bytes = s->active_bytes;
   tide__heap_release(device->heap, s->segments, s->capacity, sizeof *s->segments);
   tide__heap_release(device->heap, s, 1, sizeof *s);
-  if (status == TIDE_OK) snapshot_record(device, active_bytes);
   return status;
+}
+
+static tide_status visit(tide_device* device, const tide_pool* only, const tide_device_visitor* visitor) {
+  uint64_t active_bytes = 0;
+  TIDE_REQUIRE(device != NULL && visitor != NULL && visitor->segment != NULL, TIDE_ERR_ARGUMENT,
+               "device_visit: no device or visitor");
+  TIDE_TRY(show_all(device, only, visitor, &active_bytes));
+  snapshot_record(device, active_bytes);
+  return TIDE_OK;
 }
 
 tide_status tide_device_visit(tide_device* device, const tide_device_visitor* visitor) {
@@ -271,6 +279,37 @@ tide_status tide_device_visit(tide_device* device, const tide_device_visitor* vi
 
 tide_status tide_device_visit_pool(tide_device* device, tide_pool pool, const tide_device_visitor* visitor) {
   return visit(device, &pool, visitor);
+}
+
+typedef struct stack_visit {
+  void (*function)(void* user, uint32_t stack);
+  void* user;
+} stack_visit;
+
+static bool stack_show(const stack_visit* v, uint32_t stack) {
+  if (stack != 0) v->function(v->user, stack);
+  return true;
+}
+
+static bool stack_of_segment(void* user, const tide_segment_info* info) {
+  return stack_show(user, info->stack);
+}
+static bool stack_of_block(void* user, const tide_block_info* info) { return stack_show(user, info->stack); }
+static bool stacks_of_entries(void* user, const tide_trace_entry* entries, size_t count) {
+  for (size_t i = 0; i < count; i++) (void)stack_show(user, entries[i].stack);
+  return true;
+}
+
+// Blocks before entries: a release between the two makes an entry with the stack of a block.
+tide_status tide_device_visit_stacks(tide_device* device, void (*function)(void* user, uint32_t stack),
+                                     void* user) {
+  TIDE_REQUIRE(device != NULL && function != NULL, TIDE_ERR_ARGUMENT,
+               "device_visit_stacks: no device or function");
+  stack_visit v = { function, user };
+  uint64_t active_bytes = 0;
+  const tide_device_visitor visitor = { stack_of_segment, stack_of_block, &v };
+  TIDE_TRY(show_all(device, NULL, &visitor, &active_bytes));
+  return tide_device_history_visit(device, stacks_of_entries, &v);
 }
 
 tide_status tide_device_base(tide_device* device, const void* address, void** out_base, size_t* out_bytes) {

@@ -26,6 +26,7 @@ typedef struct snapshot {
   const tide_snapshot_options* options;  // caller keeps
   tide_trace* trace;                     // borrowed
   tide_intern* to;                       // borrowed from the trace
+  bool has_numbers;                      // stacks are the caller's numbers
   carried stacks;
   carried notes;
   uint32_t no_context;  // the text that stands for no compile context
@@ -75,12 +76,20 @@ static tide_status frame_carry(snapshot* s, uint64_t number, uint64_t* out) {
   return TIDE_OK;
 }
 
+// A number of the caller's stands for a stack of one frame.
+static tide_status number_carry(snapshot* s, uint32_t number, uint32_t* out) {
+  uint64_t frame = 0;
+  TIDE_TRY(frame_carry(s, number, &frame));
+  return tide_intern_add_stack(s->to, &frame, 1, out);
+}
+
 static tide_status stack_carry(snapshot* s, uint32_t stack, uint32_t* out) {
   uint32_t spare = 0;
   uint64_t frames[SNAPSHOT_FRAMES];
   uint32_t* const known = carried_at(&s->stacks, stack, &spare);
   *out = 0;
   if (stack == 0) return TIDE_OK;
+  if (s->has_numbers) return number_carry(s, stack, out);
   if (*known == 0) {
     size_t count = 0;
     const uint64_t* const from = tide_intern_stack(s->device->names, stack, &count);
@@ -248,6 +257,9 @@ static tide_status settings_carry(snapshot* s, uint32_t* out) {
 // The whole
 
 static tide_status snapshot_prepare(snapshot* s) {
+  tide__mutex_lock(&s->device->pools_lock);
+  s->has_numbers = s->device->history.number != NULL;
+  tide__mutex_unlock(&s->device->pools_lock);
   const tide_intern_counts counts = tide_intern_counts_of(s->device->names);
   TIDE_TRY(carried_init(&s->stacks, s->device->heap, counts.stacks));
   TIDE_TRY(carried_init(&s->notes, s->device->heap, counts.notes));

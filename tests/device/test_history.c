@@ -368,14 +368,100 @@ DEVICE_TEST(test_device__level_can_go_down_and_up_and_entries_stay) {
   T_EQ(frame_of(d, s.entries[3].stack), 12);
 }
 
+// ---------------------------------------------------------------------------------------------------
+// Numbers in the place of stacks
+
+typedef struct numbering {
+  tide_device* device;
+  uint32_t last;
+  bool looks;  // visits while it is asked
+  size_t shown[64];
+} numbering;
+
+static void number_show(void* user, uint32_t stack) {
+  numbering* const n = user;
+  T_LT(stack, 64);
+  n->shown[stack]++;
+}
+
+static void numbers_look(numbering* n) {
+  memset(n->shown, 0, sizeof n->shown);
+  T_OK(tide_device_visit_stacks(n->device, number_show, n));
+}
+
+static uint32_t number_next(void* user) {
+  numbering* const n = user;
+  if (n->looks) numbers_look(n);
+  return ++n->last;
+}
+
+static void numbers_on(numbering* n, tide_device* d, uint64_t entries) {
+  tide_history_options options = TIDE_HISTORY_OPTIONS_INIT;
+  *n = (numbering){ .device = d };
+  options.level = TIDE_HISTORY_ALL;
+  options.max_entries = entries;
+  options.number = number_next;
+  options.user = n;
+  T_OK(tide_device_history(d, &options));
+}
+
+DEVICE_TEST(test_device__numbers_stand_for_stacks) {
+  (void)m;
+  numbering n;
+  story s;
+  numbers_on(&n, d, 100);
+  n.looks = true;
+
+  const tide_block block = take(d, NULL, 1000);
+  give(d, block);
+  trim(d);
+
+  read_story(d, &s);
+  T_EQ(n.last, 3);
+  T_EQ(story_last(&s, TIDE_ACTION_ALLOC)->stack, 1);
+  T_EQ(story_last(&s, TIDE_ACTION_FREE_REQUESTED)->stack, 2);
+  T_EQ(tide_intern_counts_of(tide_device_names(d)).stacks, 0);
+}
+
+// What is in use: the stacks of blocks and segments, also of those whose entries are gone, and of entries.
+DEVICE_TEST(test_device__the_stacks_in_use_are_shown) {
+  (void)m;
+  numbering n;
+  numbers_on(&n, d, 4);
+  give(d, take(d, NULL, 1000));                 // 1, which the segment keeps, and 2
+  const tide_block kept = take(d, NULL, 1000);  // 3
+  for (size_t i = 0; i < 10; i++) give(d, take(d, NULL, 1000));
+  story before;
+  read_story(d, &before);
+
+  numbers_look(&n);
+
+  story s;
+  read_story(d, &s);
+  T_EQ(n.last, 23);
+  T_LT(0, n.shown[1]);
+  T_LT(0, n.shown[3]);
+  T_LT(0, n.shown[n.last]);
+  for (size_t i = 4; i < 18; i++) T_EQ(n.shown[i], 0);
+  T_EQ(s.count, before.count);  // no entry was made
+  give(d, kept);
+  for (size_t i = 0; i < 4; i++) give(d, take(d, NULL, 1000));
+  numbers_look(&n);
+  T_EQ(n.shown[3], 0);
+}
+
 DEVICE_TEST(test_device__a_level_needs_a_function_that_gathers) {
   (void)m;
   tide_history_options options = TIDE_HISTORY_OPTIONS_INIT;
   options.level = TIDE_HISTORY_STATE;
   T_STATUS(tide_device_history(d, &options), TIDE_ERR_ARGUMENT);
 
-  options.level = 9;
   options.gather = gather_where;
+  options.number = number_next;
+  T_STATUS(tide_device_history(d, &options), TIDE_ERR_ARGUMENT);
+
+  options.level = 9;
+  options.number = NULL;
 
   T_STATUS(tide_device_history(d, &options), TIDE_ERR_ARGUMENT);
   T_CHECK(!tide_device_has_history(d));

@@ -42,6 +42,34 @@ static const char* text_of(const tide_trace* trace, uint32_t text) {
   return words != NULL ? words : "";
 }
 
+static uint32_t number_inner(void* user) {
+  (void)user;
+  return FRAME_INNER;
+}
+
+DEVICE_TEST(test_snapshot__a_number_is_a_stack_of_one_frame) {
+  (void)m;
+  tide_history_options history = TIDE_HISTORY_OPTIONS_INIT;
+  tide_snapshot_options options = TIDE_SNAPSHOT_OPTIONS_INIT;
+  history.level = TIDE_HISTORY_ALL;
+  history.number = number_inner;
+  options.describe = describe_inner;
+  T_OK(tide_device_history(d, &history));
+  (void)take(d, NULL, 1000);
+
+  tide_trace* trace = snapshot_of(d, &options);
+
+  size_t count = 0;
+  const tide_trace_entry* const entries = tide_trace_entries(trace, 0, &count);
+  T_LT(1, count);
+  size_t frames = 0;
+  const uint64_t* const stack = tide_intern_stack(tide_trace_names(trace), entries[1].stack, &frames);
+  T_EQ(frames, 1);
+  const tide_frame frame = tide_intern_frame(tide_trace_names(trace), (uint32_t)stack[0]);
+  T_STR_EQ(text_of(trace, frame.name), "forward");
+  tide_trace_free(trace);
+}
+
 DEVICE_TEST(test_snapshot__has_the_history_and_the_segments) {
   (void)m;
   stacks_on(d);
