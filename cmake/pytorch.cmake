@@ -17,3 +17,13 @@ target_compile_options(tidemark_torch PRIVATE -Wall -Wextra -Wpedantic -Wshadow
                        $<$<BOOL:${TIDEMARK_WERROR}>:-Werror>)
 target_link_libraries(tidemark_torch PRIVATE tidemark)
 set_target_properties(tidemark_torch PROPERTIES CXX_VISIBILITY_PRESET hidden BUILD_RPATH "$ORIGIN" INSTALL_RPATH "$ORIGIN")
+
+# What of the shim does not need PyTorch either, tested here.
+if(TIDEMARK_TESTS)
+  add_executable(test_stacks_cpp "${PROJECT_SOURCE_DIR}/pytorch/tests/test_stacks.cpp")
+  target_compile_features(test_stacks_cpp PRIVATE cxx_std_17)
+  target_compile_options(test_stacks_cpp PRIVATE -Wall -Wextra -Wpedantic -Wshadow
+                         $<$<BOOL:${TIDEMARK_WERROR}>:-Werror>)
+  target_link_libraries(test_stacks_cpp PRIVATE tidemark)
+  set_target_properties(test_stacks_cpp PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
+endif()

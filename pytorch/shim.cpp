@@ -160,7 +160,7 @@ private:
   std::array<std::atomic<tide_device*>, TIDE_DEVICE_MAX> made{};
   std::vector<Wish> wishes;
   tide_history_options history = {
-    sizeof(tide_history_options), false, false, 0, 0, 0, 0, 1, nullptr, nullptr
+    sizeof(tide_history_options), false, false, 0, 0, 0, 0, 1, nullptr, nullptr, nullptr
   };
 };
 Devices& devices = *new Devices;  // never destroyed: tensors may outlive everything
@@ -576,6 +576,8 @@ void raise_error(const char* format, ...) {
 bool is_forked() { return has_forked.load(std::memory_order_relaxed); }
 
 const tide_device_options& options() { return devices.options; }
+
+void each_device(const std::function<void(tide_device*)>& wish) { devices.each(wish); }
 
 // For tests: another machine than the CUDA driver.
 tide_machine* other_machine = nullptr;

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -51,6 +52,9 @@ tide_machine* machine();
 
 // What install() was told, and what PyTorch's settings changed since.
 const tide_device_options& options();
+
+// Does something with every device there is.
+void each_device(const std::function<void(tide_device*)>& wish);
 
 // In a forked child the memory is the parent's, and locks may be held by threads that are not there.
 bool is_forked();

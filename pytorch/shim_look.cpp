@@ -2,13 +2,14 @@
 // Copyright the Tidemark authors
 //
 // What the library shows, as PyTorch's structs. PyTorch gathers a call stack as an object, of which our
-// history keeps the number; the objects are kept here, because PyTorch wants the very same ones back.
+// history keeps a number; the objects are kept here, because PyTorch wants the very same ones back.
 #include "shim_look.h"
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <deque>
+
+#include "shim_stacks.h"
 
 namespace tidemark {
 namespace {
@@ -21,41 +22,27 @@ constexpr size_t entries_limit = size_t{ 1 } << 20;  // of a history: 64 MiB, ta
 // ---------------------------------------------------------------------------------------------------
 // Call stacks
 
-class Stacks {
-public:
-  static size_t gather(void* user, uint64_t* frames, size_t capacity) {
-    auto* const stacks = static_cast<Stacks*>(user);
-    std::shared_ptr<c10::GatheredContext> context;
-    guarded([&] { context = stacks->recorder.load()(); });
-    if (!context || capacity == 0) return 0;
-    const std::lock_guard<std::mutex> guard(stacks->lock);
-    stacks->contexts.push_back(std::move(context));
-    frames[0] = stacks->forgotten + stacks->contexts.size();
-    return 1;
-  }
+constexpr size_t stacks_least = size_t{ 1 } << 16;  // below this no sweep pays
 
-  std::shared_ptr<c10::GatheredContext> find(tide_device* device, uint32_t stack) {
-    size_t count = 0;
-    const uint64_t* const frames = tide_intern_stack(tide_device_names(device), stack, &count);
-    const std::lock_guard<std::mutex> guard(lock);
-    if (count == 0 || frames[0] <= forgotten) return nullptr;
-    return contexts[frames[0] - forgotten - 1];
-  }
+Stacks<c10::GatheredContext>& stacks = *new Stacks<c10::GatheredContext>(stacks_least);
+std::atomic<ca::CreateContextFn> recorder{ nullptr };
 
-  void forget() {
-    const std::lock_guard<std::mutex> guard(lock);
-    forgotten += contexts.size();
-    contexts.clear();
-  }
+void look_for_stacks(std::unordered_set<uint32_t>& used) {
+  const auto add = [](void* user, uint32_t stack) {
+    static_cast<std::unordered_set<uint32_t>*>(user)->insert(stack);
+  };
+  each_device([&](tide_device* device) { check(tide_device_visit_stacks(device, add, &used)); });
+}
 
-  std::atomic<ca::CreateContextFn> recorder{ nullptr };
-
-private:
-  std::mutex lock;
-  uint64_t forgotten = 0;  // the numbers up to this stand for nothing any more
-  std::deque<std::shared_ptr<c10::GatheredContext>> contexts;
-};
-Stacks& stacks = *new Stacks;
+uint32_t number_stack(void*) {
+  uint32_t number = 0;
+  guarded([&] {
+    auto context = recorder.load()();
+    if (context) number = stacks.add(std::move(context));
+    if (stacks.is_due()) stacks.sweep(look_for_stacks);
+  });
+  return number;
+}
 
 // ---------------------------------------------------------------------------------------------------
 // Entries
@@ -112,7 +99,7 @@ bool show_segment(void* user, const tide_segment_info* from) {
   segment.is_large = from->is_large;
   segment.is_expandable = from->is_expandable;
   segment.owner_private_pool_id = { from->pool_label[0], from->pool_label[1] };
-  segment.context_when_allocated = stacks.find(snapshot.device, from->stack);
+  segment.context_when_allocated = stacks.find(from->stack);
   snapshot.info.segments.push_back(std::move(segment));
   return true;
 }
@@ -124,7 +111,7 @@ bool show_block(void* user, const tide_block_info* from) {
   block.requested_size = from->requested_bytes;
   block.allocated = from->state == TIDE_BLOCK_ALLOCATED;
   block.active = from->state != TIDE_BLOCK_INACTIVE;
-  block.context_when_allocated = stacks.find(snapshot.device, from->stack);
+  block.context_when_allocated = stacks.find(from->stack);
   snapshot.info.segments.back().blocks.push_back(std::move(block));
   return true;
 }
@@ -168,7 +155,7 @@ ca::TraceEntry entry_of(tide_device* device, const tide_trace_entry& from, int64
   ca::TraceEntry entry(static_cast<ca::TraceEntry::Action>(from.action),
                        static_cast<DeviceIndex>(from.device), from.address, from.bytes,
                        reinterpret_cast<cudaStream_t>(from.stream), label_of(device, from.pool), 0,
-                       stacks.find(device, from.stack), note.compile_context != 0 ? context : "N/A",
+                       stacks.find(from.stack), note.compile_context != 0 ? context : "N/A",
                        note.metadata != 0 ? metadata : "");
   entry.time_.t_ = (static_cast<int64_t>(from.time_ns) + epoch) / 1000;
   return entry;
@@ -201,19 +188,18 @@ ca::AllocatorConfigInfo config_of(const tide_device_options& from) {
   return to;
 }
 
-tide_history_options history_of(ca::CreateContextFn recorder, size_t most_entries, ca::RecordContext when,
+tide_history_options history_of(ca::CreateContextFn wanted, size_t most_entries, ca::RecordContext when,
                                 const std::vector<std::string>& skipped) {
   tide_history_options history = TIDE_HISTORY_OPTIONS_INIT;
-  history.level = recorder != nullptr ? static_cast<uint8_t>(when) : uint8_t{ TIDE_HISTORY_NEVER };
+  history.level = wanted != nullptr ? static_cast<uint8_t>(when) : uint8_t{ TIDE_HISTORY_NEVER };
   history.max_entries = std::clamp(most_entries, size_t{ 1 }, entries_limit);
   history.skips = skips_of(skipped);
-  history.gather = recorder != nullptr ? Stacks::gather : nullptr;
-  history.user = &stacks;
-  if (recorder != nullptr) stacks.recorder.store(recorder);
+  history.number = wanted != nullptr ? number_stack : nullptr;
+  if (wanted != nullptr) recorder.store(wanted);
   return history;
 }
 
-void forget_stacks() { stacks.forget(); }
+void forget_stacks() { stacks.sweep(look_for_stacks, 1); }
 
 std::string annotation_text(const std::vector<std::pair<std::string, std::string>>& pairs) {
   std::string text;

@@ -29,9 +29,10 @@ void add_to_snapshot(tide_device* device, c10::MempoolId_t pool, bool has_traces
 
 ca::AllocatorConfigInfo config_of(const tide_device_options& from);
 
-// A history as PyTorch wants it. Stacks are gathered by `recorder` and kept until they are forgotten.
+// A history as PyTorch wants it. Stacks are gathered by `recorder` and kept as long as something shows them.
 tide_history_options history_of(ca::CreateContextFn recorder, size_t most_entries, ca::RecordContext when,
                                 const std::vector<std::string>& skipped);
+// Drops the stacks that nothing shows any more.
 void forget_stacks();
 
 // An annotation as one text, of which add_to_snapshot() makes the pairs again.

@@ -542,8 +542,8 @@ typedef struct tide_snapshot_options {
   bool has_entries;  // the history goes along; set by _INIT
   uint8_t reserved[3];
   uint64_t epoch_ns;  // added to the times of entries: what another clock said when the machine's said 0
-  // (optional) Names a frame that tide_history_options.gather() gave, or a number of number(); returns false if it cannot, and then
-  // the name is the number in hexadecimal. Called with no lock held.
+  // (optional) Names a frame that tide_history_options.gather() gave, or a number of number(); returns false
+  // if it cannot, and then the name is the number in hexadecimal. Called with no lock held.
   bool (*describe)(void* user, uint64_t frame, tide_frame_words* out);
   void* user;  // caller keeps
 } tide_snapshot_options;

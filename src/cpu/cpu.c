@@ -167,7 +167,8 @@ CPU_SELDOM static tide_status small_release_beyond(tide__region* region, tide__s
     return tide__orphan_release(region, address);
   }
   const bool has_magazine = magazine->end > &front->objects[class_number][1];
-  if (has_magazine && magazine->top == magazine->end) {  // before the claim: the object may be in there already
+  // Before the claim, because the object may be in there already.
+  if (has_magazine && magazine->top == magazine->end) {
     tide__slabs_flush(cache, front, class_number, tide__magazine_count(front, class_number) / 2);
   }
   if (!small_claim(slab, index)) {
