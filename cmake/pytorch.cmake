@@ -16,7 +16,8 @@ target_compile_features(tidemark_torch PRIVATE cxx_std_17)
 target_compile_options(tidemark_torch PRIVATE -Wall -Wextra -Wpedantic -Wshadow
                        $<$<BOOL:${TIDEMARK_WERROR}>:-Werror>)
 target_link_libraries(tidemark_torch PRIVATE tidemark)
-set_target_properties(tidemark_torch PROPERTIES CXX_VISIBILITY_PRESET hidden BUILD_RPATH "$ORIGIN" INSTALL_RPATH "$ORIGIN")
+set_target_properties(tidemark_torch PROPERTIES CXX_VISIBILITY_PRESET hidden BUILD_WITH_INSTALL_RPATH ON
+                      INSTALL_RPATH "$ORIGIN")
 
 # What of the shim does not need PyTorch either, tested here.
 if(TIDEMARK_TESTS)

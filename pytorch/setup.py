@@ -37,4 +37,11 @@ class BuildWithLibrary(build_py):
             shutil.copy2(source, package / "shim")
 
 
-setuptools.setup(cmdclass={"build_py": BuildWithLibrary})
+class WithLibrary(setuptools.Distribution):
+    """A package for one kind of computer, because of the library in it."""
+
+    def has_ext_modules(self) -> bool:
+        return True
+
+
+setuptools.setup(cmdclass={"build_py": BuildWithLibrary}, distclass=WithLibrary)

@@ -2,8 +2,11 @@
 # Copyright the Tidemark authors
 """What of the package works without PyTorch: options, command line, finding the library, reports."""
 import ctypes
+import importlib.util
 import os
 import pathlib
+import subprocess
+import sys
 import tempfile
 import unittest
 from unittest import mock
@@ -70,6 +73,30 @@ class Finding(unittest.TestCase):
     def test_no_compiler_is_said(self):
         with mock.patch.object(build, "compiler", lambda: None), self.assertRaisesRegex(library.NotFound, "compiler"):
             build.shim(None, pathlib.Path("x"))
+
+
+IN_AN_INSTALLED_PACKAGE = """
+import pathlib, sys
+from tidemark.torch import library
+folder = pathlib.Path(sys.argv[1]).resolve()
+assert library.find() == folder / "tidemark" / "lib" / "libtidemark.so", library.find()
+assert library.load(library.find()).tide_version()
+assert library.find("libtidemark_torch.so").parent == folder / "tidemark" / "lib"
+assert library.shim_sources()[0].parent == folder / "tidemark" / "shim"
+assert (library.include_folder() / "tidemark" / "device.h").exists()
+"""
+
+
+class Installing(unittest.TestCase):
+    @unittest.skipUnless(float(os.environ.get("TIDE_TEST_SCALE") or 1) >= 10, "in long runs only: it builds the library")
+    @unittest.skipUnless(importlib.util.find_spec("pip") and importlib.util.find_spec("wheel"), "no pip or no wheel")
+    def test_pip_installs_all_that_is_needed(self):
+        environment = {name: value for name, value in os.environ.items() if name != "TIDEMARK_LIB"}
+        with tempfile.TemporaryDirectory() as folder:
+            subprocess.run([sys.executable, "-m", "pip", "install", "-q", "--no-build-isolation", "--no-deps", "--no-index",
+                            "--target", folder, str(library.source_tree() / "pytorch")], check=True, env=environment)
+            environment["PYTHONPATH"] = folder
+            subprocess.run([sys.executable, "-c", IN_AN_INSTALLED_PACKAGE, folder], check=True, env=environment, cwd=folder)
 
 
 class Reports(unittest.TestCase):
