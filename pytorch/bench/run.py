@@ -8,19 +8,25 @@
     run.py table FILE ...                                                       merges files into tables
 
 Every run is a process of its own and one line of JSON in FILE. A run that is in the file is not made again, so
-that an interrupted command goes on where it stopped; no run begins when little is left of S seconds.
+that an interrupted command goes on where it stopped; no run begins when little is left of S seconds. Importing
+takes longer than many a run: the processes are forked from one that has imported everything and has not touched
+CUDA, one for each setting that PyTorch reads when it is imported.
 """
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import pathlib
+import select
+import signal
 import statistics
 import subprocess
 import sys
 import time
-from typing import Any, Dict, Iterator, Optional, Sequence
+import traceback
+from typing import Any, Callable, Dict, Iterator, Optional, Sequence
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
@@ -114,21 +120,96 @@ def read(paths: Sequence[str]) -> dict[tuple[Any, ...], Result]:
     return results
 
 
-def execute(job: Result) -> Result:
-    """Makes a run in a process of its own."""
-    environment = dict(os.environ, CUBLAS_WORKSPACE_CONFIG=":4096:8")
-    if job["allocator"] in CONFIGURATION:
-        environment["PYTORCH_CUDA_ALLOC_CONF"] = CONFIGURATION[job["allocator"]]
+def answer_of(reader: int, seconds: float) -> str:
+    """All that comes out of a pipe until it is closed; empty if that takes too long."""
+    text, deadline = b"", time.monotonic() + seconds
+    while select.select([reader], [], [], max(0.0, deadline - time.monotonic()))[0]:
+        part = os.read(reader, 1 << 16)
+        if not part:
+            return text.decode()
+        text += part
+    return ""
+
+
+def run_forked(run: Callable[[], Result], seconds: float = RUN_SECONDS) -> Result:
+    """The answer of a function that is called in a fork of this process."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            answer = run()
+        except BaseException:
+            answer = {"error": traceback.format_exc()[-2000:]}
+        os.write(writer, json.dumps(answer).encode())
+        os._exit(0)  # what is still there is the driver's to clean up
+    os.close(writer)
+    text = answer_of(reader, seconds)
+    os.close(reader)
+    if not text:
+        os.kill(child, signal.SIGKILL)  # it may be hung, or gone
+    status = os.waitpid(child, 0)[1]
+    return json.loads(text) if text else {"error": f"no answer within {seconds:.0f} s, status {status}"}
+
+
+def run_apart(job: Result) -> Result:
+    """Makes a run in a process that begins anew."""
     command = [sys.executable, str(HERE / "run.py"), "here", json.dumps(job)]
-    began = time.monotonic()
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_SECONDS, env=environment,
-                              check=False)
-        lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
-        answer = json.loads(lines[-1][7:]) if lines else {"error": done.stderr[-2000:]}
+        done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_SECONDS, check=False)
     except subprocess.TimeoutExpired:
-        answer = {"error": f"no end after {RUN_SECONDS:.0f} s"}
-    return {**job, **answer, "wall_s": round(time.monotonic() - began, 1)}
+        return {"error": f"no end after {RUN_SECONDS:.0f} s"}
+    lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
+    return json.loads(lines[-1][7:]) if lines else {"error": done.stderr[-2000:]}
+
+
+def serve() -> None:
+    """Imports what the runs need, and makes those it reads. If an import touches CUDA, forks are of no use."""
+    import torch
+    for module in ("torch_geometric.nn", "torchvision.models.detection", "transformers.models.llama"):
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            print(f"{module} is not there: {error}", file=sys.stderr)
+    probe = run_forked(lambda: {"error": torch.cuda.init()})
+    if probe["error"]:
+        print(f"CUDA cannot be used in forks, runs begin anew: {probe['error']}", file=sys.stderr)
+    for line in sys.stdin:
+        job = json.loads(line)
+        answer = run_apart(job) if probe["error"] else run_forked(lambda: run_here(job))
+        print("RESULT " + json.dumps(answer), flush=True)
+
+
+class Servers:
+    """A serving process for each setting of PyTorch."""
+
+    def __init__(self) -> None:
+        self.processes: dict[str, subprocess.Popen[str]] = {}
+
+    def start(self, setting: str) -> subprocess.Popen[str]:
+        """One that is told the setting; asking whether there is a GPU must not initialise CUDA in it."""
+        environment = dict(os.environ, CUBLAS_WORKSPACE_CONFIG=":4096:8", PYTORCH_NVML_BASED_CUDA_CHECK="1")
+        if setting:
+            environment["PYTORCH_CUDA_ALLOC_CONF"] = setting
+        command = [sys.executable, str(HERE / "run.py"), "serve"]
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+
+    def execute(self, job: Result) -> Result:
+        """Has a run made, and waits for it."""
+        setting = CONFIGURATION.get(job["allocator"], "")
+        if setting not in self.processes:
+            self.processes[setting] = self.start(setting)
+        process = self.processes[setting]
+        assert process.stdin is not None and process.stdout is not None
+        began = time.monotonic()
+        process.stdin.write(json.dumps(job) + "\n")
+        process.stdin.flush()
+        for line in process.stdout:
+            if line.startswith("RESULT "):
+                return {**job, **json.loads(line[7:]), "wall_s": round(time.monotonic() - began, 1)}
+        raise RuntimeError(f"the process that makes the runs ended with status {process.wait()}")
+
+
+servers = Servers()
 
 
 class Bench:
@@ -146,10 +227,10 @@ class Bench:
         known = self.results.get(key(job))
         if known is not None and "error" not in known:
             return known
-        if self.is_late or time.monotonic() + RUN_SECONDS / 2 > self.deadline:
+        if self.is_late or time.monotonic() + RUN_SECONDS / 3 > self.deadline:
             self.is_late = True
             return None
-        result = {**execute(job), "commit": self.commit, "date": time.strftime("%Y-%m-%d")}
+        result = {**servers.execute(job), "commit": self.commit, "date": time.strftime("%Y-%m-%d")}
         with open(self.path, "a", encoding="utf-8") as file:
             file.write(json.dumps(result) + "\n")
         self.results[key(job)] = result
@@ -160,14 +241,16 @@ class Bench:
 
 
 def measure_jobs(workloads: Sequence[str], repeats: int) -> Iterator[Result]:
-    """Allocators take turns, so that a computer that becomes slower is slower for all of them."""
-    for workload in workloads:
-        for seed in range(3 if workload in THREE_SEEDS else 1):
-            job = {"mode": "measure", "workload": workload, "seed": seed}
-            yield {**job, "allocator": "demand", "repeat": 0}
-            for repeat in range(repeats):
+    """Allocators take turns, so that a computer that becomes slower is slower for all of them. Everything comes
+    once before anything comes again; further seeds are not repeated."""
+    for repeat in range(repeats):
+        for workload in workloads:
+            for seed in range(3 if workload in THREE_SEEDS and repeat == 0 else 1):
+                job = {"mode": "measure", "workload": workload, "seed": seed, "repeat": repeat}
+                if repeat == 0:
+                    yield {**job, "allocator": "demand"}
                 for allocator in ALLOCATORS:
-                    yield {**job, "allocator": allocator, "repeat": repeat}
+                    yield {**job, "allocator": allocator}
 
 
 def losses_jobs(workloads: Sequence[str]) -> Iterator[Result]:
@@ -280,7 +363,7 @@ def do_limits(bench: Bench, workloads: Sequence[str]) -> None:
 def parse(arguments: Optional[Sequence[str]] = None) -> argparse.Namespace:
     """Takes the command line apart."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("verb", choices=["measure", "losses", "limits", "table", "here"])
+    parser.add_argument("verb", choices=["measure", "losses", "limits", "table", "serve", "here"])
     parser.add_argument("files", nargs="*")
     parser.add_argument("--workloads", default="", help="some of " + ", ".join(WORKLOADS))
     parser.add_argument("--out", default="torch-bench.jsonl")
@@ -295,6 +378,9 @@ def main() -> None:
     parsed = parse()
     if parsed.verb == "here":
         print("RESULT " + json.dumps(run_here(json.loads(parsed.files[0]))))
+        return
+    if parsed.verb == "serve":
+        serve()
         return
     if parsed.verb == "table":
         print_tables(parsed.files)

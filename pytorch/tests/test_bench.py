@@ -3,9 +3,12 @@
 """The benchmark's own logic: the order of runs, going on where it stopped, bisection, tables."""
 import importlib.util
 import json
+import os
 import pathlib
+import signal
 import sys
 import tempfile
+import time
 import unittest
 from unittest import mock
 
@@ -41,7 +44,7 @@ class Runs(unittest.TestCase):
             is_short = job.get("limit") is not None and job["limit"] < needed
             return {**job, "is_out_of_memory": is_short, "median_ms": 1.0, "reserved": 200 * bench.MIB,
                     "demand": 100 * bench.MIB, "losses": ["0x1"]}
-        patch = mock.patch.object(bench, "execute", execute)
+        patch = mock.patch.object(bench.servers, "execute", execute)
         patch.start()
         self.addCleanup(patch.stop)
         return bench.Bench(self.path, 1e6, "abc"), made
@@ -50,6 +53,11 @@ class Runs(unittest.TestCase):
         jobs = list(bench.measure_jobs(["streams"], 2))
         self.assertEqual([job["allocator"] for job in jobs], ["demand", *bench.ALLOCATORS, *bench.ALLOCATORS])
         self.assertEqual(len({bench.key(job) for job in jobs}), len(jobs))
+
+    def test_everything_comes_once_before_anything_comes_again(self):
+        repeats = [job["repeat"] for job in bench.measure_jobs(list(bench.WORKLOADS), 3)]
+        self.assertEqual(repeats, sorted(repeats))
+        self.assertEqual(len(repeats), 12 * 6 + 2 * 8 * 5)
 
     def test_two_workloads_have_three_seeds(self):
         seeds = {workload: {job["seed"] for job in bench.measure_jobs([workload], 1)} for workload in bench.WORKLOADS}
@@ -87,6 +95,56 @@ class Runs(unittest.TestCase):
         found = bench.least_limit(runner, "train_varlen", "tide", 100 * bench.MIB, 300 * bench.MIB)
         self.assertGreaterEqual(found, needed)
         self.assertLessEqual(found, needed * 1.03)
+
+
+class Forks(unittest.TestCase):
+    """Runs in forks: what they answer, and what becomes of those that do not."""
+
+    def answer(self, run, seconds=30.0):
+        return bench.run_forked(run, seconds)
+
+    def test_the_answer_comes_back(self):
+        self.assertEqual(self.answer(lambda: {"seen": "streams" * 20000})["seen"], "streams" * 20000)
+
+    def test_an_exception_is_an_error(self):
+        self.assertIn("ZeroDivisionError", self.answer(lambda: {"seen": 1 // 0})["error"])
+
+    def test_a_crash_is_an_error(self):
+        self.assertIn("status 9", self.answer(lambda: os.kill(os.getpid(), signal.SIGKILL))["error"])
+
+    def test_a_hang_is_an_error(self):
+        self.assertIn("no answer within 0 s", self.answer(lambda: time.sleep(60), 0.2)["error"])
+
+
+class Serving(unittest.TestCase):
+    """The whole way to a run and back, with a module in the place of PyTorch that says its setting."""
+
+    def serve(self, init, names):
+        """What is answered for each of these allocators; `init` is what asking for CUDA does."""
+        servers = bench.Servers()
+        with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, {"PYTHONPATH": folder}):
+            pathlib.Path(folder, "torch.py").write_text(
+                f"import os\nclass cuda:\n  def init(): {init}\n"
+                "def use_deterministic_algorithms(on): raise ValueError(os.environ.get('PYTORCH_CUDA_ALLOC_CONF'))\n")
+            job = {"mode": "losses", "workload": "streams", "seed": 0, "repeat": 0}
+            found = [servers.execute({**job, "allocator": name}) for name in names]
+        self.assertEqual(len(servers.processes), len(set(names)))
+        for process in servers.processes.values():
+            process.stdin.close()
+            process.stdout.close()
+            self.assertEqual(process.wait(), 0)
+        return [answer["error"] for answer in found]
+
+    def test_runs_are_served_by_setting(self):
+        native, other, segments, again = self.serve("pass", ["native", "async", "expandable", "native"])
+        self.assertIn("ValueError: None", native)
+        self.assertIn("ValueError: None", again)
+        self.assertIn("ValueError: backend:cudaMallocAsync", other)
+        self.assertIn("ValueError: expandable_segments:True", segments)
+
+    def test_without_forks_runs_begin_anew(self):
+        native, = self.serve("raise RuntimeError('forked')", ["native"])
+        self.assertIn("ValueError: None", native)
 
 
 class Tables(unittest.TestCase):
