@@ -95,7 +95,7 @@ typedef struct tide_device_options {
   uint8_t reserved3[5];
   tide_reserve address_reserve;  // of an expandable segment [expandable_segments_reserve]
   // Of the policy `tide` (docs/tide.md), which of the options above takes memory_fraction, is_capture_reuse,
-  // has_audits, captures_by_stream and address_reserve.
+  // has_audits, captures_by_stream, address_reserve and, above 512 KiB, roundup_divisions.
   double tide_slack;  // what may be reserved above the highest use before idle memory is stitched, as a share
                       // of that [tide_slack]; 0 to 1
   uint64_t tide_least_handle_bytes;  // physical memory is made in pieces of at least [tide_least_handle_mb]

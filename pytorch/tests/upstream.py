@@ -44,7 +44,6 @@ OTHERWISE = {
         "TestBlockStateAbsorption.test_allocate_in_thread_to_pool": "counts segments of cudaMalloc",
         "TestMemPool.test_nested_mempool": "counts segments of cudaMalloc",
         "TestMemPool.test_mempool_no_split": "expects idle memory behind a block in a segment of 20 MiB",
-        "TestCudaMallocAsync.test_allocator_settings": "roundup_power2_divisions has no effect",
     },
 }
 

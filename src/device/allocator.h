@@ -412,6 +412,9 @@ typedef struct tide__policy {
   tide_status (*recover)(tide__request* request, tide__block** out);
 } tide__policy;
 
+// A request in whole grains, or in the steps of roundup_divisions.
+uint64_t tide__round_divided(const tide_device_options* options, uint64_t bytes);
+
 extern const tide__policy tide__policy_torch;
 extern const tide__policy tide__policy_tide;
 // A rung of both: looks into the idle memory of pools that offer it to requests that would fail.

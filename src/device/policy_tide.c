@@ -25,9 +25,9 @@ uint64_t tide__home_unit(tide_device* device) {
   return tide__round_up(tide__device_options(device)->tide_least_handle_bytes, device->granularity);
 }
 
+// Small blocks come in classes, which no option changes.
 static uint64_t tide_round(const tide_device_options* options, uint64_t bytes) {
-  (void)options;
-  return tide__round_up(bytes, TIDE__GRAIN);
+  return bytes > TIDE_SMALL_BYTES ? tide__round_divided(options, bytes) : tide__round_up(bytes, TIDE__GRAIN);
 }
 
 static uint64_t tide_segment_bytes(const tide_device_options* options, uint64_t rounded) {

@@ -19,7 +19,7 @@ static uint32_t divisions_for(const tide_device_options* options, uint64_t bytes
   return options->roundup_divisions[slot < TIDE_ROUNDUP_SLOTS ? slot : TIDE_ROUNDUP_SLOTS - 1];
 }
 
-static uint64_t torch_round(const tide_device_options* options, uint64_t bytes) {
+uint64_t tide__round_divided(const tide_device_options* options, uint64_t bytes) {
   if (bytes < TIDE__GRAIN) return TIDE__GRAIN;
   const uint32_t divisions = divisions_for(options, bytes);
   if (divisions <= 1 || bytes <= TIDE__GRAIN * divisions) return tide__round_up(bytes, TIDE__GRAIN);
@@ -249,7 +249,7 @@ static tide_status torch_recover(tide__request* request, tide__block** out) {
 const tide__policy tide__policy_torch = {
   .name = "torch",
   .small_bytes = TIDE__SMALL_BYTES,
-  .round = torch_round,
+  .round = tide__round_divided,
   .segment_bytes = torch_segment_bytes,
   .choose_locked = torch_choose_locked,
   .splits = torch_splits,

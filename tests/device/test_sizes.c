@@ -36,6 +36,17 @@ TORCH_TEST(test_device__rounds_to_four_divisions_of_a_power_of_two) {
   T_EQ(rounded(d, 33 * MIB), 40 * MIB);
 }
 
+// With the policy tide small blocks come in classes instead.
+DEVICE_TEST(test_device__rounds_large_requests_to_divisions_with_any_policy) {
+  (void)m;
+  configure(d, "roundup_power2_divisions:[4:4,>:8]");
+
+  T_EQ(rounded(d, 5 * KIB), 5 * KIB);
+  T_EQ(rounded(d, 4 * MIB), 4 * MIB);
+  T_EQ(rounded(d, 4 * MIB + 1), 5 * MIB);
+  T_EQ(rounded(d, 33 * MIB), 36 * MIB);
+}
+
 TORCH_TEST(test_device__rounds_by_a_list_of_divisions) {
   (void)m;
   configure(d, "roundup_power2_divisions:[2:2,4:8,8:1,>:4]");
