@@ -15,6 +15,7 @@ CUDA, one for each setting that PyTorch reads when it is imported.
 from __future__ import annotations
 
 import argparse
+import ctypes
 import importlib
 import json
 import os
@@ -61,11 +62,28 @@ def demand(torch: Any) -> int:
     return peak
 
 
+def take_memory(torch: Any, limit: int) -> None:
+    """Takes so much of the GPU that PyTorch's allocator can reserve `limit` bytes in all, and no more.
+
+    PyTorch's own limit would not do: with cudaMallocAsync it counts what is handed out, not what is reserved.
+    """
+    from tidemark.torch import build
+    torch.cuda.empty_cache()
+    surplus = torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved() - limit
+    address = ctypes.c_void_p()
+    runtime = ctypes.CDLL(build.loaded_file("libcudart.so"))
+    if runtime.cudaMalloc(ctypes.byref(address), ctypes.c_size_t(surplus)) != 0:
+        raise torch.OutOfMemoryError("the first step left more reserved than the limit")
+
+
 def run_steps(torch: Any, job: Result) -> Result:
-    """The steps of a workload, each with its time and loss."""
+    """The steps of a workload, each with its time and loss; a limit holds from the second on, because the first
+    loads the GPU's code."""
     times, losses = [], []
     step = WORKLOADS[job["workload"]](torch, job["seed"])
     for number in range(STEPS):
+        if number == 1 and job.get("limit") is not None:
+            take_memory(torch, job["limit"])
         torch.cuda.synchronize()
         began = time.perf_counter()
         loss = step(number)
@@ -85,12 +103,12 @@ def run_here(job: Result) -> Result:
         torch.use_deterministic_algorithms(True)
     if job["allocator"] == "demand":
         torch.cuda.memory._record_memory_history(context=None, max_entries=4_000_000)
-    if job.get("limit") is not None:
-        torch.cuda.set_per_process_memory_fraction(job["limit"] / torch.cuda.mem_get_info()[1])
     try:
         result = run_steps(torch, job)
-    except torch.OutOfMemoryError:
-        return {"is_out_of_memory": True}
+    except RuntimeError as error:  # libraries have other words for want of memory than PyTorch
+        if job.get("limit") is None:
+            raise
+        return {"is_out_of_memory": True, "text": str(error)[:300]}
     stats = torch.cuda.memory_stats()
     result.update(is_out_of_memory=False, allocated=stats["allocated_bytes.all.peak"],
                   reserved=stats["reserved_bytes.all.peak"], torch=torch.__version__, gpu=torch.cuda.get_device_name())
@@ -261,17 +279,20 @@ def losses_jobs(workloads: Sequence[str]) -> Iterator[Result]:
 
 
 def least_limit(bench: Bench, workload: str, allocator: str, low: int, high: int) -> Optional[int]:
-    """The least limit that is enough, to 2 %; None if there was no time for all runs."""
+    """The least limit that is enough, to 2 %, if `low` is too little; None if there was no time for all runs."""
     job = {"mode": "limits", "workload": workload, "seed": 0, "allocator": allocator, "repeat": 0}
-    while high > low * 1.02:
-        middle = (low + high) // 2 // (2 * MIB) * (2 * MIB)
-        result = bench.run({**job, "limit": middle})
+    limit = high = high // (2 * MIB) * (2 * MIB)
+    is_found = False  # a limit that is enough
+    while not is_found or high > low * 1.02:
+        result = bench.run({**job, "limit": limit})
         if result is None:
             return None
         if result.get("is_out_of_memory", True):
-            low = middle
+            low = limit
+            high = high if is_found else int(high * 1.25)
         else:
-            high = middle
+            high, is_found = limit, True
+        limit = ((low + high) // 2 if is_found else high) // (2 * MIB) * (2 * MIB)
     return high
 
 
@@ -295,14 +316,25 @@ def cell(runs: Sequence[Result], wanted: int) -> str:
     return f"{reserved // MIB} / {wanted / reserved:.3f} / {statistics.median(times):.1f} ms ({spread:.1%})"
 
 
+def comparison(runs: dict[str, list[Result]]) -> str:
+    """How much slower `tide` is than the fastest of the others, and how far apart native runs are."""
+    times = {name: [run["median_ms"] for run in found] for name, found in runs.items() if found}
+    if "tide" not in times or "native" not in times or len(times) < 2:
+        return "-"
+    fastest = min(statistics.median(found) for name, found in times.items() if name != "tide")
+    spread = max(times["native"]) / min(times["native"]) - 1
+    return f"{statistics.median(times['tide']) / fastest - 1:+.1%} ({spread:.1%})"
+
+
 def measure_rows(results: Sequence[Result]) -> Iterator[list[str]]:
     """One row for each workload and seed."""
     for workload in WORKLOADS:
         for seed in range(3):
             wanted = [r["demand"] for r in measured(results, workload, seed, "demand")]
             if wanted:
-                cells = [cell(measured(results, workload, seed, name), wanted[0]) for name in ALLOCATORS]
-                yield [workload, str(seed), str(wanted[0] // MIB), *cells]
+                runs = {name: measured(results, workload, seed, name) for name in ALLOCATORS}
+                cells = [cell(runs[name], wanted[0]) for name in ALLOCATORS]
+                yield [workload, str(seed), str(wanted[0] // MIB), *cells, comparison(runs)]
 
 
 def losses_rows(results: Sequence[Result]) -> Iterator[list[str]]:
@@ -338,7 +370,7 @@ def table(head: Sequence[str], rows: Iterator[list[str]]) -> str:
 def print_tables(paths: Sequence[str]) -> None:
     """All tables of some files."""
     results = list(read(paths).values())
-    print(table(["workload", "seed", "asked for, MiB", *ALLOCATORS], measure_rows(results)))
+    print(table(["workload", "seed", "asked for, MiB", *ALLOCATORS, "tide over the fastest (native spread)"], measure_rows(results)))
     print(table(["workload", "native again", "torch", "tide"], losses_rows(results)))
     print(table(["least limit, MiB", *ALLOCATORS], limits_rows(results)))
 

@@ -96,6 +96,14 @@ class Runs(unittest.TestCase):
         self.assertGreaterEqual(found, needed)
         self.assertLessEqual(found, needed * 1.03)
 
+    def test_a_first_limit_that_is_too_little_is_raised(self):
+        needed = 137 * bench.MIB
+        runner, made = self.make(needed)
+        found = bench.least_limit(runner, "train_varlen", "async", 50 * bench.MIB, 80 * bench.MIB)
+        self.assertGreaterEqual(found, needed)
+        self.assertLessEqual(found, needed * 1.03)
+        self.assertEqual(made[0]["limit"], 80 * bench.MIB)
+
 
 class Forks(unittest.TestCase):
     """Runs in forks: what they answer, and what becomes of those that do not."""
@@ -155,6 +163,8 @@ class Tables(unittest.TestCase):
             {**base, "mode": "measure", "allocator": "demand", "median_ms": 9.0, "demand": 98 * bench.MIB},
             {**ours, "median_ms": 10.0, "reserved": 100 * bench.MIB},
             {**ours, "median_ms": 10.2, "reserved": 99 * bench.MIB, "repeat": 1},
+            {**ours, "allocator": "native", "median_ms": 10.0, "reserved": 196 * bench.MIB},
+            {**ours, "allocator": "native", "median_ms": 10.4, "reserved": 196 * bench.MIB, "repeat": 1},
             {**base, "mode": "losses", "allocator": "native", "losses": ["0x1"]},
             {**base, "mode": "losses", "allocator": "native", "losses": ["0x1"], "repeat": 1},
             {**base, "mode": "losses", "allocator": "tide", "losses": ["0x1"]},
@@ -162,11 +172,12 @@ class Tables(unittest.TestCase):
         ]
         with tempfile.TemporaryDirectory() as folder:
             paths = [str(pathlib.Path(folder) / name) for name in "ab"]
-            for path, part in zip(paths, (results[:3], results[3:])):
+            for path, part in zip(paths, (results[:5], results[5:])):
                 pathlib.Path(path).write_text("".join(json.dumps(result) + "\n" for result in part))
             merged = list(bench.read(paths).values())
         row, = bench.measure_rows(merged)
-        self.assertEqual(row, ["streams", "0", "98", "-", "-", "-", "-", "100 / 0.980 / 10.1 ms (2.0%)"])
+        self.assertEqual(row, ["streams", "0", "98", "196 / 0.500 / 10.2 ms (4.0%)", "-", "-", "-",
+                               "100 / 0.980 / 10.1 ms (2.0%)", "-1.0% (4.0%)"])
         self.assertEqual(list(bench.losses_rows(merged)), [["streams", "equal", "different", "equal"]])
         self.assertEqual(list(bench.limits_rows(merged)), [])
 
