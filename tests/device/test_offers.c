@@ -3,10 +3,8 @@
 //
 // Memory for another process as plain bytes. A second process, in the role of who accepts, gets the bytes of
 // an offer over a socket, checks and writes what is there, and answers.
-#include <spawn.h>
-#include <sys/socket.h>
-
 #include "device/devices.h"
+#include "process.h"
 
 #define BYTES (12 * MIB)
 
@@ -62,47 +60,12 @@ T_ROLE(accepter_role) {
   (void)close(to);
 }
 
-typedef struct accepter {
-  pid_t pid;
-  int socket;
-} accepter;
-
-extern char** environ;
-
-static accepter accepter_new(void) {
-  enum { THEIR_SOCKET = 3 };
-  accepter p = { 0, -1 };
-  int ends[2];
-  T_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
-  p.socket = ends[0];
-  char program[] = "/proc/self/exe";
-  char flag[] = "--role";
-  char role[] = "accepter_role";
-  char socket_name[] = "3";
-  char* const arguments[] = { program, flag, role, socket_name, NULL };
-  posix_spawn_file_actions_t actions;
-  T_EQ(posix_spawn_file_actions_init(&actions), 0);
-  T_EQ(posix_spawn_file_actions_adddup2(&actions, ends[1], THEIR_SOCKET), 0);
-  T_EQ(posix_spawn(&p.pid, program, &actions, NULL, arguments, environ), 0);
-  T_EQ(posix_spawn_file_actions_destroy(&actions), 0);
-  (void)close(ends[1]);
-  return p;
-}
-
-static answer ask(const accepter* p, question q) {
+static answer ask(const t_process* p, question q) {
   answer a = { 0, false };
   (void)snprintf(q.name, sizeof q.name, "%s", machine_variant());
   T_EQ(send(p->socket, &q, sizeof q, MSG_NOSIGNAL), (ssize_t)sizeof q);
   T_EQ(recv(p->socket, &a, sizeof a, 0), (ssize_t)sizeof a);
   return a;
-}
-
-static void accepter_end(accepter* p) {
-  int status = 0;
-  (void)close(p->socket);
-  T_EQ(waitpid(p->pid, &status, 0), p->pid);
-  T_CHECK(WIFEXITED(status));
-  T_EQ(WEXITSTATUS(status), 0);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -132,7 +95,7 @@ static void need_parts(tide_machine* m, tide_device* d) {
 
 DEVICE_TEST(test_device__another_process_accepts_a_block_of_a_raw_segment) {
   need_raw(m);
-  accepter p = accepter_new();
+  t_process p = t_process_new("accepter_role");
   const tide_block block = take(d, NULL, BYTES);
   device_fill(m, 0, bytes_of(block), 0x21, BYTES);
   question q = offer_of(d, block);
@@ -144,12 +107,12 @@ DEVICE_TEST(test_device__another_process_accepts_a_block_of_a_raw_segment) {
   T_STATUS((tide_status)a.status, TIDE_OK);
   T_CHECK(a.is_as_expected);
   expect_filled(m, 0, bytes_of(block), 0x22, BYTES);
-  accepter_end(&p);
+  t_process_end(&p);
 }
 
 DEVICE_TEST(test_device__another_process_accepts_a_block_that_goes_as_descriptors) {
   need_parts(m, d);
-  accepter p = accepter_new();
+  t_process p = t_process_new("accepter_role");
   (void)take(d, NULL, 15 * MIB);
   const tide_block block = take(d, NULL, BYTES);
   for (uint8_t round = 1; round < 4; ++round) {
@@ -164,7 +127,7 @@ DEVICE_TEST(test_device__another_process_accepts_a_block_that_goes_as_descriptor
     T_CHECK(a.is_as_expected);
     expect_filled(m, 0, bytes_of(block), (uint8_t)(round + 100), BYTES);
   }
-  accepter_end(&p);
+  t_process_end(&p);
 }
 
 DEVICE_TEST(test_device__many_parts_go_in_several_packets) {

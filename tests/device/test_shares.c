@@ -3,10 +3,8 @@
 //
 // Memory of an allocator in another process, and on another device. A second process, in the role of the
 // importer, has a machine and an allocator of its own, and answers questions over a socket.
-#include <spawn.h>
-#include <sys/socket.h>
-
 #include "device/devices.h"
+#include "process.h"
 
 #define PARTS_MAX 64
 #define BYTES (3 * MIB)
@@ -143,10 +141,7 @@ T_ROLE(importer_role) {
   (void)close(to);
 }
 
-typedef struct importer {
-  pid_t pid;
-  int socket;
-} importer;
+typedef t_process importer;
 
 static message ask_with(const importer* p, message question) {
   message answer = { .verb = VERB_OPEN };
@@ -161,39 +156,15 @@ static uint64_t ask(const importer* p, verb what, uint64_t number) {
   return answer.number;
 }
 
-extern char** environ;
-
 static importer importer_new(void) {
-  enum { THEIR_SOCKET = 3 };
-  importer p = { 0, -1 };
-  int ends[2];
-  T_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
-  p.socket = ends[0];
-  char program[] = "/proc/self/exe";
-  char flag[] = "--role";
-  char role[] = "importer_role";
-  char socket_name[] = "3";
-  char* const arguments[] = { program, flag, role, socket_name, NULL };
-  posix_spawn_file_actions_t actions;
-  T_EQ(posix_spawn_file_actions_init(&actions), 0);
-  T_EQ(posix_spawn_file_actions_adddup2(&actions, ends[1], THEIR_SOCKET), 0);
-  T_EQ(posix_spawn(&p.pid, program, &actions, NULL, arguments, environ), 0);
-  T_EQ(posix_spawn_file_actions_destroy(&actions), 0);
-  (void)close(ends[1]);
+  importer p = t_process_new("importer_role");
   message question = { .verb = VERB_OPEN, .number = device_defaults().policy };
   (void)snprintf(question.name, sizeof question.name, "%s", machine_variant());
   T_STATUS((tide_status)ask_with(&p, question).status, TIDE_OK);
   return p;
 }
 
-// Lets the importer free what it has and leave.
-static void importer_end(importer* p) {
-  int status = 0;
-  (void)close(p->socket);
-  T_EQ(waitpid(p->pid, &status, 0), p->pid);
-  T_CHECK(WIFEXITED(status));
-  T_EQ(WEXITSTATUS(status), 0);
-}
+static void importer_end(importer* p) { t_process_end(p); }
 
 // Shares a block with the importer; the descriptors are closed here once they are sent.
 static void share_with(tide_device* d, const importer* p, tide_block block) {

@@ -12,10 +12,8 @@
 #ifndef TIDEMARK_TESTS_PEER_H
 #define TIDEMARK_TESTS_PEER_H
 
-#include <spawn.h>
-#include <sys/socket.h>
-
 #include "machine/machines.h"
+#include "process.h"
 
 typedef enum peer_verb {
   PEER_OPEN,             // make a machine: `name`
@@ -43,10 +41,7 @@ typedef struct peer_message {
   tide_pointer_info info;
 } peer_message;
 
-typedef struct peer {
-  pid_t pid;
-  int socket;
-} peer;
+typedef t_process peer;
 
 // ---------------------------------------------------------------------------------------------------
 // Messages
@@ -202,8 +197,6 @@ T_ROLE(peer_role) {
 // ---------------------------------------------------------------------------------------------------
 // The test's side
 
-extern char** environ;
-
 // Asks, and takes the answer with the descriptor that comes along in `physical.descriptor`.
 static inline peer_message peer_ask_with(peer* p, peer_message question) {
   peer_message answer;
@@ -223,22 +216,7 @@ static inline peer_message peer_ask(peer* p, peer_verb verb, uint64_t number) {
 }
 
 static inline peer peer_new(void) {
-  enum { PEER_SOCKET = 3 };
-  peer p = { 0, -1 };
-  int ends[2];
-  T_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
-  p.socket = ends[0];
-  char program[] = "/proc/self/exe";
-  char flag[] = "--role";
-  char role[] = "peer_role";
-  char socket_name[] = "3";
-  char* const arguments[] = { program, flag, role, socket_name, NULL };
-  posix_spawn_file_actions_t actions;
-  T_EQ(posix_spawn_file_actions_init(&actions), 0);
-  T_EQ(posix_spawn_file_actions_adddup2(&actions, ends[1], PEER_SOCKET), 0);
-  T_EQ(posix_spawn(&p.pid, program, &actions, NULL, arguments, environ), 0);
-  T_EQ(posix_spawn_file_actions_destroy(&actions), 0);
-  (void)close(ends[1]);
+  peer p = t_process_new("peer_role");
   peer_message question = { .verb = PEER_OPEN };
   (void)snprintf(question.name, sizeof question.name, "%s", t_variant());
   T_STATUS((tide_status)peer_ask_with(&p, question).status, TIDE_OK);
@@ -247,20 +225,7 @@ static inline peer peer_new(void) {
 
 static inline void peer_expect(peer* p, uint8_t value) { T_EQ(peer_ask(p, PEER_CHECK, value).number, 1); }
 
-// Kills the peer and waits until it is gone.
-static inline void peer_kill(peer* p) {
-  T_EQ(kill(p->pid, SIGKILL), 0);
-  T_EQ(waitpid(p->pid, NULL, 0), p->pid);
-  (void)close(p->socket);
-}
-
-// Lets the peer free its machine and leave.
-static inline void peer_end(peer* p) {
-  int status = 0;
-  (void)close(p->socket);
-  T_EQ(waitpid(p->pid, &status, 0), p->pid);
-  T_CHECK(WIFEXITED(status));
-  T_EQ(WEXITSTATUS(status), 0);
-}
+static inline void peer_kill(peer* p) { t_process_kill(p); }
+static inline void peer_end(peer* p) { t_process_end(p); }
 
 #endif
