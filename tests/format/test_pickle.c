@@ -260,6 +260,7 @@ T_TEST(test_pickle__reads_protocols_2_to_5) {
     const bool is_right = protocol >= 2 && protocol <= 5;
     T_STATUS(file_read(&file, &options, &trace), is_right ? TIDE_OK : TIDE_ERR_FORMAT);
     if (!is_right) T_STR_HAS(tide_last_error()->text, "protocol");
+    tide_trace_free(trace);
     T_STATUS(file_read(&file, NULL, &trace), is_right ? TIDE_OK : TIDE_ERR_FORMAT);
 
     tide_trace_free(trace);
