@@ -23,43 +23,76 @@ enum {
   TIDE__TALLY_COUNT
 };
 
-// What changed for small or for large blocks.
+// What changed for small or for large blocks. Compilers put neighbours that change alike into one wide word;
+// the next to read one of them alone, or both after one was written alone, then waits for the store. So no two
+// neighbours here and below change in one step.
 typedef struct tide__tally_side {
-  int64_t sum[TIDE__TALLY_COUNT];    // rises minus falls
-  int64_t high[TIDE__TALLY_COUNT];   // the highest the sum was; at least 0
-  int64_t rises[TIDE__TALLY_COUNT];  // all rises
+  int64_t sum;    // rises minus falls
+  int64_t high;   // the highest the sum was; at least 0
+  int64_t rises;  // all rises
 } tide__tally_side;
 
-typedef struct tide__tally {
-  tide__tally_side sides[2];             // large, small
-  int64_t both_high[TIDE__TALLY_COUNT];  // the highest the sum of both sides was
+// One number: a cache line.
+typedef struct tide__tally_item {
+  _Alignas(64) tide__tally_side sides[2];  // large, small
+  int64_t both_high;                       // the highest the sum of both sides was
   // Up to this the small sum may rise and raise neither its own highest nor that of both; or less than that.
-  int64_t small_ceiling[TIDE__TALLY_COUNT];
+  int64_t small_ceiling;
+} tide__tally_item;
+
+typedef struct tide__tally {
   uint32_t changes;  // calls counted since it was empty
+  tide__tally_item items[TIDE__TALLY_COUNT];
 } tide__tally;
 
 // Notes how high the sums are, and finds out how far the small one may rise unnoticed.
 static inline void tide__tally_note(tide__tally* tally, bool is_small, int what) {
-  tide__tally_side* const side = &tally->sides[is_small];
-  const int64_t large = tally->sides[0].sum[what];
-  const int64_t both = large + tally->sides[1].sum[what];
-  if (side->sum[what] > side->high[what]) side->high[what] = side->sum[what];
-  if (both > tally->both_high[what]) tally->both_high[what] = both;
-  const int64_t most = tally->both_high[what] - large;
-  tally->small_ceiling[what] = most < tally->sides[1].high[what] ? most : tally->sides[1].high[what];
+  tide__tally_item* const item = &tally->items[what];
+  tide__tally_side* const side = &item->sides[is_small];
+  const int64_t large = item->sides[0].sum;
+  const int64_t both = large + item->sides[1].sum;
+  side->high = side->sum > side->high ? side->sum : side->high;
+  item->both_high = both > item->both_high ? both : item->both_high;
+  const int64_t most = item->both_high - large;
+  item->small_ceiling = most < item->sides[1].high ? most : item->sides[1].high;
 }
 
-// Small blocks are most: for them it is three numbers and a look.
+// True if how high the sums are is to be noted.
+static inline bool tide__tally_raise(tide__tally* tally, bool is_small, int what, uint64_t n) {
+  tide__tally_item* const item = &tally->items[what];
+  tide__tally_side* const side = &item->sides[is_small];
+  const int64_t sum = side->sum + (int64_t)n;
+  side->sum = sum;
+  side->rises += (int64_t)n;
+  return !is_small || sum > item->small_ceiling;
+}
+
 static inline void tide__tally_rise(tide__tally* tally, bool is_small, int what, uint64_t n) {
-  tide__tally_side* const side = &tally->sides[is_small];
-  const int64_t sum = side->sum[what] + (int64_t)n;
-  side->sum[what] = sum;
-  side->rises[what] += (int64_t)n;
-  if (!is_small || sum > tally->small_ceiling[what]) tide__tally_note(tally, is_small, what);
+  if (tide__tally_raise(tally, is_small, what, n)) tide__tally_note(tally, is_small, what);
+}
+
+// A block is handed out. Whether a sum is a new highest is hard to foretell, so it is asked once for all.
+static inline void tide__tally_hand_out(tide__tally* tally, bool is_small, uint64_t bytes,
+                                        uint64_t requested) {
+  const int is_noted = tide__tally_raise(tally, is_small, TIDE__TALLY_BLOCKS, 1) |
+                       tide__tally_raise(tally, is_small, TIDE__TALLY_BYTES, bytes) |
+                       tide__tally_raise(tally, is_small, TIDE__TALLY_REQUESTED_BYTES, requested);
+  if (is_noted == 0) return;
+  tide__tally_note(tally, is_small, TIDE__TALLY_BLOCKS);
+  tide__tally_note(tally, is_small, TIDE__TALLY_BYTES);
+  tide__tally_note(tally, is_small, TIDE__TALLY_REQUESTED_BYTES);
 }
 
 static inline void tide__tally_fall(tide__tally* tally, bool is_small, int what, uint64_t n) {
-  tally->sides[is_small].sum[what] -= (int64_t)n;
+  tally->items[what].sides[is_small].sum -= (int64_t)n;
+}
+
+// And taken back.
+static inline void tide__tally_take_back(tide__tally* tally, bool is_small, uint64_t bytes,
+                                         uint64_t requested) {
+  tide__tally_fall(tally, is_small, TIDE__TALLY_BLOCKS, 1);
+  tide__tally_fall(tally, is_small, TIDE__TALLY_BYTES, bytes);
+  tide__tally_fall(tally, is_small, TIDE__TALLY_REQUESTED_BYTES, requested);
 }
 
 static inline void tide__tally_move(tide__tally* tally, bool is_small, int what, int64_t n) {

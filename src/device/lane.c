@@ -396,7 +396,7 @@ tide__block* tide__block_take_from_locked(tide__block* block, uint64_t address) 
 
 // What is active decides about growth: of large blocks no thread keeps much to itself.
 static inline void tally_settle_large(tide_device* device, tide__tally* tally) {
-  const int64_t bytes = tally->sides[TIDE__LARGE].sum[TIDE__TALLY_BYTES];
+  const int64_t bytes = tally->items[TIDE__TALLY_BYTES].sides[TIDE__LARGE].sum;
   if (device->has_racks && (bytes > TIDE__TALLY_BYTES_KEPT || bytes < -TIDE__TALLY_BYTES_KEPT)) {
     tide__tally_settle(device, tally);
   }
@@ -414,9 +414,7 @@ tide__block* tide__block_commit_locked(const tide__request* request, tide__block
   block->state = TIDE__BLOCK_ALLOCATED;
   tide__store_relaxed(&block->requested_bytes, request->bytes);
   tide__store_relaxed(&block->stack, request->moment.stack);
-  tide__tally_rise(tally, block->is_small, TIDE__TALLY_BLOCKS, 1);
-  tide__tally_rise(tally, block->is_small, TIDE__TALLY_BYTES, tide__block_counted_bytes(block));
-  tide__tally_rise(tally, block->is_small, TIDE__TALLY_REQUESTED_BYTES, request->bytes);
+  tide__tally_hand_out(tally, block->is_small, tide__block_counted_bytes(block), request->bytes);
   if (!block->is_small) tally_settle_large(device, tally);
   if (block->bytes >= request->options->max_split_bytes) tide__totals_oversize(device, true);
   tide__tally_count(device, tally);
@@ -490,10 +488,8 @@ bool tide__block_end_locked(tide_device* device, tide__block* block, const tide_
     tide__totals_wait_begin(device, block);
     return true;
   }
-  tide__tally_fall(tally, block->is_small, TIDE__TALLY_BLOCKS, 1);
-  tide__tally_fall(tally, block->is_small, TIDE__TALLY_BYTES, tide__block_counted_bytes(block));
-  tide__tally_fall(tally, block->is_small, TIDE__TALLY_REQUESTED_BYTES,
-                   tide__load_relaxed(&block->requested_bytes));
+  tide__tally_take_back(tally, block->is_small, tide__block_counted_bytes(block),
+                        tide__load_relaxed(&block->requested_bytes));
   if (!block->is_small) tally_settle_large(device, tally);
   block_rest_locked(device, block, moment, tally);
   return false;

@@ -34,7 +34,8 @@ static inline tide__block* tide__rack_pop(tide__rack* rack, uint32_t class_index
   tide__rack_shelf* const shelf = &rack->shelves[class_index];
   tide__block* const block = shelf->head;
   shelf->head = block->heap_next;
-  if (--shelf->count == 0) rack->filled &= ~((uint64_t)1 << class_index);
+  shelf->count--;
+  rack->filled &= ~((uint64_t)(shelf->count == 0) << class_index);  // no branch: nobody could foretell it
   return block;
 }
 
@@ -50,9 +51,7 @@ static inline void tide__racks_hand_out(tide_device* device, tide__racks* racks,
                                         uint64_t bytes, uint32_t stack, tide_block* out) {
   tide__store_relaxed(&block->requested_bytes, bytes);
   tide__store_relaxed(&block->stack, stack);
-  tide__tally_rise(&racks->tally, true, TIDE__TALLY_BLOCKS, 1);
-  tide__tally_rise(&racks->tally, true, TIDE__TALLY_BYTES, tide__round_up(bytes, TIDE__GRAIN));
-  tide__tally_rise(&racks->tally, true, TIDE__TALLY_REQUESTED_BYTES, bytes);
+  tide__tally_hand_out(&racks->tally, true, tide__round_up(bytes, TIDE__GRAIN), bytes);
   tide__tally_count(device, &racks->tally);
   out->address = tide__pointer(block->address);
   out->handle = tide__slots_publish(&device->blocks, block);
@@ -62,9 +61,7 @@ static inline void tide__racks_hand_out(tide_device* device, tide__racks* racks,
 static inline void tide__racks_take_back(tide_device* device, tide__racks* racks, tide__rack* rack,
                                          uint32_t class_index, tide__block* block) {
   const uint64_t bytes = tide__load_relaxed(&block->requested_bytes);
-  tide__tally_fall(&racks->tally, true, TIDE__TALLY_BLOCKS, 1);
-  tide__tally_fall(&racks->tally, true, TIDE__TALLY_BYTES, tide__round_up(bytes, TIDE__GRAIN));
-  tide__tally_fall(&racks->tally, true, TIDE__TALLY_REQUESTED_BYTES, bytes);
+  tide__tally_take_back(&racks->tally, true, tide__round_up(bytes, TIDE__GRAIN), bytes);
   tide__tally_count(device, &racks->tally);
   tide__rack_put(rack, class_index, block);
 }

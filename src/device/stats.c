@@ -13,12 +13,12 @@ static void stat_change(tide_stat* stat, int64_t sum, int64_t high, int64_t rise
 }
 
 static void stats_add(tide_stat* stats, const tide__tally* tally, int what) {
-  const tide__tally_side* const large = &tally->sides[TIDE__LARGE];
-  const tide__tally_side* const small = &tally->sides[TIDE__SMALL];
-  stat_change(&stats[TIDE_STAT_ALL], large->sum[what] + small->sum[what], tally->both_high[what],
-              large->rises[what] + small->rises[what]);
-  stat_change(&stats[TIDE_STAT_SMALL], small->sum[what], small->high[what], small->rises[what]);
-  stat_change(&stats[TIDE_STAT_LARGE], large->sum[what], large->high[what], large->rises[what]);
+  const tide__tally_item* const item = &tally->items[what];
+  const tide__tally_side* const large = &item->sides[TIDE__LARGE];
+  const tide__tally_side* const small = &item->sides[TIDE__SMALL];
+  stat_change(&stats[TIDE_STAT_ALL], large->sum + small->sum, item->both_high, large->rises + small->rises);
+  stat_change(&stats[TIDE_STAT_SMALL], small->sum, small->high, small->rises);
+  stat_change(&stats[TIDE_STAT_LARGE], large->sum, large->high, large->rises);
 }
 
 // What is active in large blocks is about to rise by so much on the way.
@@ -30,11 +30,11 @@ static void peak_large_raise(tide_device* device, int64_t rise) {
 void tide__totals_add(tide_device* device, tide__tally* tally) {
   tide_device_stats* const totals = &device->totals;
   tide__mutex_lock(&device->totals_lock);
-  device->small_served += (uint64_t)tally->sides[TIDE__SMALL].rises[TIDE__TALLY_BLOCKS];
+  device->small_served += (uint64_t)tally->items[TIDE__TALLY_BLOCKS].sides[TIDE__SMALL].rises;
   stats_add(totals->allocation, tally, TIDE__TALLY_BLOCKS);
   stats_add(totals->active, tally, TIDE__TALLY_BLOCKS);
   stats_add(totals->allocated_bytes, tally, TIDE__TALLY_BYTES);
-  peak_large_raise(device, tally->sides[TIDE__LARGE].high[TIDE__TALLY_BYTES]);
+  peak_large_raise(device, tally->items[TIDE__TALLY_BYTES].sides[TIDE__LARGE].high);
   stats_add(totals->active_bytes, tally, TIDE__TALLY_BYTES);
   stats_add(totals->requested_bytes, tally, TIDE__TALLY_REQUESTED_BYTES);
   stats_add(totals->inactive_split, tally, TIDE__TALLY_SPLITS);
