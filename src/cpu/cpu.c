@@ -421,11 +421,8 @@ CPU_SELDOM static tide_status cpu_alloc_checked(tide_cpu* cache, uint64_t bytes,
   return bytes != 0 ? cpu_alloc(cache, bytes, alignment, fill, out) : TIDE_OK;
 }
 
-tide_status tide_cpu_alloc(tide_cpu* cache, size_t bytes, void** out) {
-  const uint64_t last_byte = (uint64_t)bytes - 1;
-  if (cache != NULL && out != NULL && last_byte < cache->fast_bytes) {
-    return small_alloc(cache, tide__class_to(last_byte >> TIDE__SMALL_UNIT_SHIFT), out);
-  }
+// All but small blocks; apart, so that those need no room on the stack.
+__attribute__((noinline)) static tide_status cpu_alloc_beyond(tide_cpu* cache, size_t bytes, void** out) {
   if (cache != NULL && out != NULL && bytes < cache->fast_pages_bytes && bytes != 0) {
     const uint64_t address = pages_take_simply(cache, (bytes + TIDE__PAGE_BYTES - 1) >> TIDE__PAGE_SHIFT);
     *out = tide__pointer(address);
@@ -433,6 +430,14 @@ tide_status tide_cpu_alloc(tide_cpu* cache, size_t bytes, void** out) {
   }
   const tide_fill fill = cache != NULL ? cache->options.fill : TIDE_FILL_NOTHING;
   return cpu_alloc_checked(cache, bytes, TIDE__CPU_ALIGNMENT, fill, out);
+}
+
+tide_status tide_cpu_alloc(tide_cpu* cache, size_t bytes, void** out) {
+  const uint64_t last_byte = (uint64_t)bytes - 1;
+  if (cache != NULL && out != NULL && last_byte < cache->fast_bytes) {
+    return small_alloc(cache, tide__class_to(last_byte >> TIDE__SMALL_UNIT_SHIFT), out);
+  }
+  return cpu_alloc_beyond(cache, bytes, out);
 }
 
 tide_status tide_cpu_alloc_aligned(tide_cpu* cache, size_t bytes, size_t alignment, void** out) {
