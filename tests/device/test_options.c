@@ -651,7 +651,7 @@ static tide_device_options random_options(t_rng* rng) {
 
 T_TEST(test_options__what_is_printed_reads_back_equal) {
   t_rng rng = t_rng_new(1);
-  for (size_t i = 0; i < t_scaled(20000); i++) {
+  for (size_t i = 0; i < t_scaled_alone(20000); i++) {
     const tide_device_options options = random_options(&rng);
     T_OK(tide__device_options_check(&options, "test"));
     char text[TEXT_BYTES];
@@ -736,7 +736,7 @@ static void random_text(t_rng* rng, char* out, size_t capacity) {
 T_TEST(test_options__any_text_is_read_whole_or_not_at_all) {
   t_rng rng = t_rng_new(3);
   size_t accepted_count = 0;
-  for (size_t i = 0; i < t_scaled(100000); i++) {
+  for (size_t i = 0; i < t_scaled_alone(100000); i++) {
     char text[TEXT_BYTES];
     random_text(&rng, text, sizeof text);
     tide_device_options options = random_options(&rng);

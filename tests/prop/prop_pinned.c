@@ -902,5 +902,5 @@ static const op_suite suite = { "the cache", verbs, sizeof verbs / sizeof *verbs
 
 T_TEST_OVER(prop_pinned__agrees_with_a_list_of_blocks, prop_modes) {
   const size_t many = mode_is("dry") ? 8000 : 2500;
-  suite_run(&suite, t_scaled(T_HAS_SANITIZER ? many / 16 : many), !mode_is("cuda"));
+  suite_run(&suite, t_scaled_alone(T_HAS_SANITIZER ? many / 16 : many), !mode_is("cuda"));
 }

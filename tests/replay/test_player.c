@@ -537,7 +537,7 @@ static tide_trace* trace_of_chance(uint64_t count) {
 T_TEST(test_player__survives_any_recording) {
   static const char* const settings[] = { "", "expandable_segments:True", "max_split_size_mb:64,fixes:on",
                                           "garbage_collection_threshold:0.5" };
-  for (uint64_t i = 0; i < t_scaled(20); i++) {
+  for (uint64_t i = 0; i < t_scaled_alone(20); i++) {
     tide_trace* const trace = trace_of_chance(20 + 10 * i);
     tide_replay* const replay = replay_of(trace);
     for (uint64_t k = 0; k < 8; k++) {
