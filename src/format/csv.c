@@ -72,7 +72,8 @@ tide_status tide__csv_fail(const tide__csv* csv, size_t field, const char* what)
   const uint64_t offset = csv->line_offset + (uint64_t)(at.text - csv->line.text);
   char shown[CSV_SHOWN + 1] = "";
   for (size_t i = 0; i < at.bytes && i < CSV_SHOWN; i++) {
-    shown[i] = at.text[i] >= ' ' && at.text[i] <= '~' ? at.text[i] : '?';
+    shown[i] = '?';
+    if (at.text[i] >= ' ' && at.text[i] <= '~') shown[i] = at.text[i];
   }
   return TIDE_FAIL(TIDE_ERR_FORMAT, "line %" PRIu64 ", byte %" PRIu64 ": %s: \"%s\"", csv->line_number,
                    offset, what, shown);

@@ -119,7 +119,7 @@ static tide_status pickle_frame(pickle* p) {
 
 static tide_status pickle_refuse(pickle* p, uint8_t code) {
   const bool is_print = code > ' ' && code < 0x7f;
-  const char text[] = { ' ', '\'', is_print ? (char)code : '?', '\'', '\0' };
+  const char text[] = { ' ', '\'', (char)code, '\'', '\0' };
   return TIDE__FILE_FAIL(&p->a, "instruction 0x%02x%s is not one of plain data", code, is_print ? text : "");
 }
 
