@@ -57,8 +57,8 @@ static inline void tide__tally_note(tide__tally* tally, bool is_small, int what)
   item->small_ceiling = most < item->sides[1].high ? most : item->sides[1].high;
 }
 
-// True if how high the sums are is to be noted.
-static inline bool tide__tally_raise(tide__tally* tally, bool is_small, int what, uint64_t n) {
+// Not 0 if how high the sums are is to be noted.
+static inline int tide__tally_raise(tide__tally* tally, bool is_small, int what, uint64_t n) {
   tide__tally_item* const item = &tally->items[what];
   tide__tally_side* const side = &item->sides[is_small];
   const int64_t sum = side->sum + (int64_t)n;
@@ -68,7 +68,7 @@ static inline bool tide__tally_raise(tide__tally* tally, bool is_small, int what
 }
 
 static inline void tide__tally_rise(tide__tally* tally, bool is_small, int what, uint64_t n) {
-  if (tide__tally_raise(tally, is_small, what, n)) tide__tally_note(tally, is_small, what);
+  if (tide__tally_raise(tally, is_small, what, n) != 0) tide__tally_note(tally, is_small, what);
 }
 
 // A block is handed out. Whether a sum is a new highest is hard to foretell, so it is asked once for all.

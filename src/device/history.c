@@ -223,7 +223,7 @@ void tide__history_tell_all(tide_device* device) {
 tide_status tide_device_annotate(tide_device* device, const char* text) {
   TIDE_REQUIRE(device != NULL && text != NULL, TIDE_ERR_ARGUMENT, "device_annotate: no device or text");
   if (!tide__is_recording(device)) return TIDE_OK;
-  tide__moment moment = tide__moment_now(device, TIDE_HISTORY_ALL);
+  tide__moment moment = tide__moment_now(device, TIDE_HISTORY_NEVER);
   TIDE_TRY(tide_intern_add_text(device->names, text, strlen(text), &moment.note));
   tide__history_add(device, TIDE_ACTION_USER_DEFINED, &moment, moment.stack, NULL, 0, 0);
   tide__history_tell(device);

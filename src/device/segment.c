@@ -112,23 +112,24 @@ static void relax_end(const tide__request* request, tide_capture_mode before) {
   }
 }
 
-static tide_status machine_alloc(const tide__request* request, void** out) {
+static tide_status memory_alloc_relaxed(const tide__request* request, void** out) {
   const tide_device* const device = request->device;
-  tide_capture_mode before = TIDE_CAPTURE_GLOBAL;
-  TIDE_TRY(relax(request, &before));
-  const tide_status status =
-      tide_machine_raw_alloc(device->machine, device->index, request->segment_bytes, out);
-  relax_end(request, before);
-  return status;
-}
-
-static tide_status memory_alloc(const tide__request* request, void** out) {
   const tide_pool_options* const own = &request->pool->options;
-  if (own->segment_alloc == NULL) return machine_alloc(request, out);
-  *out = own->segment_alloc(own->user, request->segment_bytes, request->device->index, request->stream);
+  if (own->segment_alloc == NULL) {
+    return tide_machine_raw_alloc(device->machine, device->index, request->segment_bytes, out);
+  }
+  *out = own->segment_alloc(own->user, request->segment_bytes, device->index, request->stream);
   TIDE_REQUIRE(*out != NULL, TIDE_ERR_NO_MEMORY, "the pool's own function has no %llu bytes",
                (unsigned long long)request->segment_bytes);
   return TIDE_OK;
+}
+
+static tide_status memory_alloc(const tide__request* request, void** out) {
+  tide_capture_mode before = TIDE_CAPTURE_GLOBAL;
+  TIDE_TRY(relax(request, &before));
+  const tide_status status = memory_alloc_relaxed(request, out);
+  relax_end(request, before);
+  return status;
 }
 
 static tide_status memory_release(tide_device* device, const tide__lane* lane, void* address,

@@ -653,6 +653,22 @@ DEVICE_TEST(test_device__pool_functions_without_memory_are_out_of_memory) {
   T_EQ(s->allocs, 1);
 }
 
+// A capture forbids its thread to make memory, unless that is said to be safe.
+DEVICE_TEST(test_device__pool_functions_make_memory_during_a_capture) {
+  supplier* const s = supplier_new(m);
+  const tide_pool pool = supplied_pool(d, s);
+  const tide_stream stream = side_new(m);
+  tide_launch graph = NULL;
+
+  T_OK(tide_machine_capture_begin(m, 0, stream, TIDE_CAPTURE_GLOBAL));
+  const tide_block block = take_in(d, pool, stream, MIB);
+  T_OK(tide_machine_capture_end(m, 0, stream, &graph));
+
+  T_EQ(s->allocs, 1);
+  give(d, block);
+  T_OK(tide_machine_launch_free(m, graph));
+}
+
 DEVICE_TEST(test_device__pool_functions_come_in_pairs) {
   (void)m;
   tide_pool_options options = TIDE_POOL_OPTIONS_INIT;
