@@ -8,7 +8,8 @@
 // ---------------------------------------------------------------------------------------------------
 // Requests
 
-static void request_size(tide__request* request) {
+void tide__request_decide(tide__request* request) {
+  request->policy = tide__policy_of(request->options, request->pool);
   request->rounded = request->policy->round(request->options, request->bytes);
   request->segment_bytes = request->policy->segment_bytes(request->options, request->rounded);
   request->shelf = request->rounded <= request->policy->small_bytes ? TIDE__SMALL : TIDE__LARGE;
@@ -92,8 +93,7 @@ static tide_status request_begin(tide__request* request) {
   }
   TIDE_TRY(tide__lane_get(device, request->pool, request->stream, &request->lane));
   tide__lane_turn(device, request->lane);
-  request->policy = tide__policy_of(request->options, request->pool);
-  request_size(request);
+  tide__request_decide(request);
   if (request->is_capturing && request->options->is_capture_reuse && !tide__timeline_is_empty(device)) {
     TIDE_TRY(tide__capture_reuse(request));
   }

@@ -427,6 +427,11 @@ static inline const tide__policy* tide__policy_of(const tide_device_options* opt
   return is_tide ? &tide__policy_tide : &tide__policy_torch;
 }
 
+// --- alloc.c ------------------------------------------------------------------------------------------
+
+// Sets how the request's pool decides, and the sizes that follow from it.
+void tide__request_decide(tide__request* request);
+
 // --- device.c: settings, the gate -------------------------------------------------------------------
 static inline const tide_device_options* tide__device_options(tide_device* device) {
   return &tide__load_acquire(&device->settings)->options;  // pairs with settings_publish

@@ -303,10 +303,16 @@ tide_status tide__cuda_capture_terminals(void* self, int device, tide_stream str
   return TIDE_OK;
 }
 
+// Edges may have data, which nobody here looks at; but the driver refuses to leave it out.
 static tide__cu_result node_ask(tide__cuda* cuda, tide__cu_node node, tide__cu_node* nodes,
                                 size_t* inout_count) {
+  enum { EDGE_BYTES = 8 };
   if (cuda->api.node_dependencies_v2 == NULL) return cuda->api.node_dependencies_v1(node, nodes, inout_count);
-  return cuda->api.node_dependencies_v2(node, nodes, NULL, inout_count);
+  const size_t room = nodes != NULL ? *inout_count : 0;
+  void* const edges = tide__heap_alloc(cuda->heap, room, EDGE_BYTES);  // without it, as far as that goes
+  const tide__cu_result result = cuda->api.node_dependencies_v2(node, nodes, edges, inout_count);
+  tide__heap_release(cuda->heap, edges, room, EDGE_BYTES);
+  return result;
 }
 
 tide_status tide__cuda_node_dependencies(void* self, tide_node node, tide_node* nodes, size_t capacity,

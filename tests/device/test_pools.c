@@ -362,6 +362,22 @@ DEVICE_TEST(test_device__use_on_oom_serves_the_default_pool_from_idle_blocks) {
   T_PTR_EQ(take_in(d, pool, NULL, 30 * MIB).address, inside.address);  // it went back to the pool
 }
 
+// Whoever borrows decides as the pool does.
+DEVICE_TEST(test_device__use_on_oom_does_not_split_what_may_not_be_split) {
+  (void)m;
+  tide_pool_options options = TIDE_POOL_OPTIONS_INIT;
+  options.use_on_oom = true;
+  options.no_split = true;
+  const tide_pool pool = pool_new(d, &options);
+  limit_to(d, 40 * MIB);
+  give(d, take_in(d, pool, NULL, 30 * MIB));
+
+  const tide_block borrowed = take(d, NULL, 20 * MIB);
+
+  T_EQ(current(d, allocated_bytes), 30 * MIB);
+  give(d, borrowed);
+}
+
 DEVICE_TEST(test_device__use_on_oom_can_be_switched_off) {
   (void)m;
   const tide_pool pool = pool_new(d, NULL);
@@ -637,6 +653,18 @@ DEVICE_TEST(test_device__after_the_end_of_a_pool_trim_frees_through_its_function
   T_EQ(s->closes, 1);
   trim(d);
   T_EQ(s->closes, 1);
+}
+
+DEVICE_TEST(test_device__use_on_oom_finds_blocks_of_pools_with_functions) {
+  supplier* const s = supplier_new(m);
+  const tide_pool pool = supplied_pool(d, s);
+  T_OK(tide_device_pool_set_use_on_oom(d, pool, true));
+  const tide_block inside = take_in(d, pool, NULL, MIB);
+  (void)take_in(d, pool, NULL, MIB);  // so that the segment stays
+  limit_to(d, 2 * MIB);
+  give(d, inside);
+
+  T_PTR_EQ(take(d, NULL, 768 * KIB).address, inside.address);
 }
 
 DEVICE_TEST(test_device__pool_functions_without_memory_are_out_of_memory) {
