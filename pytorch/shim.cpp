@@ -96,6 +96,13 @@ public:
     return found != nullptr ? found : make(index);
   }
 
+  // The same without making it: nullptr if nothing was asked of it yet.
+  tide_device* find(int index) {
+    const bool is_there = index >= 0 && index < count.load();
+    if (!is_there) raise_error("Invalid device argument %d: did you call init?", index);
+    return made[static_cast<size_t>(index)].load(std::memory_order_acquire);
+  }
+
   // Whose memory it is.
   tide_device* owner(const void* address) {
     for (int i = 0; i < count.load(); i++) {
@@ -137,9 +144,21 @@ public:
     options = wanted;
   }
 
-  tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
+  tide_device_options get_options() {
+    const std::lock_guard<std::mutex> guard(lock);
+    return options;
+  }
+
+  // By the program, and by the environment, which counts more.
+  void set_caching(bool is_wanted, bool is_refused) {
+    const std::lock_guard<std::mutex> guard(lock);
+    is_enabled.store(is_wanted);
+    is_forbidden = is_forbidden || is_refused;
+    each([&](tide_device* device) { tide_device_set_caching(device, is_wanted && !is_forbidden); });
+  }
+
   std::atomic<int> count{ 0 };
-  std::atomic<bool> is_caching{ true };
+  std::atomic<bool> is_enabled{ true };
 
 private:
   tide_device* make(int index) {
@@ -148,7 +167,7 @@ private:
     tide_device* device = place.load();
     if (device != nullptr) return device;
     check(tide_device_new(machine(), index, &options, &device));
-    tide_device_set_caching(device, is_caching.load());
+    tide_device_set_caching(device, is_enabled.load() && !is_forbidden);
     if (history.is_on) check(tide_device_history(device, &history));
     for (const Wish& wish : wishes) wish(device);
     check(tide_device_set_default(index, device));
@@ -157,6 +176,8 @@ private:
   }
 
   std::mutex lock;
+  tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
+  bool is_forbidden = false;
   std::array<std::atomic<tide_device*>, TIDE_DEVICE_MAX> made{};
   std::vector<Wish> wishes;
   tide_history_options history = {
@@ -187,20 +208,25 @@ void tell(tide_device* device, void* address, bool is_new) {
 
 // Raises why a request was not served: want of memory as PyTorch's own exception, with our report.
 [[noreturn]] void raise_alloc(tide_status status, int index, size_t bytes) {
+  const tide_oom& oom = *tide_device_last_oom();
+  const bool is_reported = status == TIDE_ERR_NO_MEMORY && oom.device == index &&
+                           oom.requested_bytes == bytes;
+  if (is_reported) {
+    c10::reportOutOfMemoryToProfiler(static_cast<int64_t>(oom.rounded_bytes), oom.allocated_bytes,
+                                     oom.reserved_bytes,
+                                     c10::Device(c10::kCUDA, static_cast<DeviceIndex>(index)));
+  }
   raise_pending();
   TORCH_CHECK_WITH(OutOfMemoryError, bytes < size_t{ 1 } << 60,
                    "CUDA out of memory. Tried to allocate more than 1EB memory.");
   if (status != TIDE_ERR_NO_MEMORY) check(status);
-  const tide_oom& oom = *tide_device_last_oom();
-  const bool is_reported = oom.device == index && oom.requested_bytes == bytes;
-  c10::reportOutOfMemoryToProfiler(static_cast<int64_t>(bytes), oom.allocated_bytes, oom.reserved_bytes,
-                                   c10::Device(c10::kCUDA, static_cast<DeviceIndex>(index)));
   TORCH_CHECK_WITH(OutOfMemoryError, false, is_reported ? oom.text : tide_last_error()->text);
 }
 
 void* take(int index, size_t bytes, cudaStream_t stream) {
   tide_block block = { nullptr, 0 };
   tide_device* const device = devices.at(index);
+  drop_pending();
   const tide_status status = tide_device_alloc(device, stream_of(stream), bytes, &block);
   if (C10_UNLIKELY(status != TIDE_OK)) raise_alloc(status, index, bytes);
   if (C10_UNLIKELY(pending)) {
@@ -216,6 +242,7 @@ void give(void* address) {
   tide_device* const device = devices.owner(address);
   tell(device, address, false);
   check(tide_device_release_address(device, address));
+  drop_pending();
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -227,8 +254,8 @@ tide_pool pool_find(tide_device* device, MempoolId_t id) {
   uint32_t users = 0;
   tide_pool pool = 0;
   if (tide_device_pool_find(device, label, &pool) != TIDE_OK) return 0;
-  check(tide_device_pool_users(device, pool, &users));
-  return users != 0 ? pool : 0;
+  const bool is_there = tide_device_pool_users(device, pool, &users) == TIDE_OK;  // it may just have gone
+  return is_there && users != 0 ? pool : 0;
 }
 
 tide_pool pool_of(tide_device* device, MempoolId_t id) {
@@ -266,7 +293,16 @@ tide_pool pool_make(tide_device* device, MempoolId_t id, const Source& source) {
   tide_pool pool = 0;
   check(tide_device_pool_new(device, &options, &pool));
   (void)kept.release();
+  remember_label(device, pool, id);
   return pool;
+}
+
+// TIDE_ERR_HANDLE if there is no such pool.
+tide_status pool_trim(tide_device* device, MempoolId_t id) {
+  const uint64_t label[2] = { id.first, id.second };
+  tide_pool pool = 0;
+  const tide_status status = tide_device_pool_find(device, label, &pool);
+  return status == TIDE_OK ? tide_device_trim_pool(device, pool) : status;
 }
 
 struct Checkpoint final : ca::AllocatorState {
@@ -315,24 +351,23 @@ public:
   void init(int count) override { devices.count.store(std::min(count, TIDE_DEVICE_MAX)); }
   bool initialized() override { return devices.count.load() > 0; }
   std::string name() override { return "tidemark"; }
-  void enable(bool value) override {
-    devices.is_caching.store(value);
-    devices.each([&](tide_device* device) { tide_device_set_caching(device, value); });
+  void enable(bool value) override { devices.set_caching(value, false); }
+  bool isEnabled() const override { return devices.is_enabled.load(); }
+  double getMemoryFraction(DeviceIndex index) override {
+    tide_device* const device = devices.find(index);
+    return device != nullptr ? tide_device_fraction(device) : options().memory_fraction;
   }
-  bool isEnabled() const override { return devices.is_caching.load(); }
-  double getMemoryFraction(DeviceIndex index) override { return tide_device_fraction(devices.at(index)); }
   void setMemoryFraction(double fraction, DeviceIndex index) override {
     const bool is_valid = fraction >= 0 && fraction <= 1;
     if (!is_valid) raise_error("invalid fraction:%g. Please set within [0, 1].", fraction);
     check(tide_device_set_fraction(devices.at(index), fraction));
   }
   void emptyCache(MempoolId_t id) override {
-    const uint64_t label[2] = { id.first, id.second };
+    if (is_forked()) return;
+    drop_pending();
     devices.each([&](tide_device* device) {
-      tide_pool pool = 0;
-      if (id == MempoolId_t{ 0, 0 }) check(tide_device_trim(device));
-      else if (tide_device_pool_find(device, label, &pool) == TIDE_OK)
-        check(tide_device_trim_pool(device, pool));
+      const tide_status status = id == MempoolId_t{ 0, 0 } ? tide_device_trim(device) : pool_trim(device, id);
+      if (status != TIDE_ERR_HANDLE) check(status);  // the pool is gone
     });
     raise_pending();
   }
@@ -344,7 +379,9 @@ public:
   ca::DeviceStats getDeviceStats(DeviceIndex index) override {
     tide_device_stats from = TIDE_DEVICE_STATS_INIT;
     ca::DeviceStats to;
-    check(tide_device_get_stats(devices.at(index), &from));
+    tide_device* const device = devices.find(index);
+    if (device != nullptr) check(tide_device_get_stats(device, &from));
+    else from.max_split_bytes = options().max_split_bytes;
 #define COPY_STAT(stat) \
   for (size_t i = 0; i < TIDE_STAT_KINDS; i++) copy(to.stat[i], from.stat[i]);
     TIDE_DEVICE_STAT_MAP(COPY_STAT)
@@ -359,8 +396,14 @@ public:
     to.max_split_size = static_cast<int64_t>(from.max_split_bytes);
     return to;
   }
-  void resetAccumulatedStats(DeviceIndex index) override { tide_device_reset_accumulated(devices.at(index)); }
-  void resetPeakStats(DeviceIndex index) override { tide_device_reset_peaks(devices.at(index)); }
+  void resetAccumulatedStats(DeviceIndex index) override {
+    tide_device* const device = devices.find(index);
+    if (device != nullptr) tide_device_reset_accumulated(device);
+  }
+  void resetPeakStats(DeviceIndex index) override {
+    tide_device* const device = devices.find(index);
+    if (device != nullptr) tide_device_reset_peaks(device);
+  }
   std::vector<ca::StreamSegmentSize> getExpandableSegmentSizes(DeviceIndex index) override {
     std::vector<ca::StreamSegmentSize> sizes;
     const auto add = [](void* user, const tide_segment_info* segment) {
@@ -382,16 +425,24 @@ public:
     tide_scope scope = TIDE_SCOPE_INIT;
     scope.kind = TIDE_SCOPE_FILTER;
     scope.filter = filter_takes;
-    scope.user = filters.open(index, pool, std::move(filter));
-    check(tide_device_pool_begin(device, pool, &scope));
-    if (known == 0) check(tide_device_pool_release(device, pool));  // whoever begins is the first user
+    scope.user = filters.add(std::move(filter));
+    const tide_status status = tide_device_pool_begin(device, pool, &scope);
+    filters.opened(index, pool, scope.user, status == TIDE_OK);
+    if (known == 0) (void)!tide_device_pool_release(device, pool);  // whoever begins is the first user
+    if (status == TIDE_ERR_STATE) raise_error("beginAllocateToPool: already recording to mempool_id");
+    check(status);
   }
   void endAllocateToPool(DeviceIndex index, MempoolId_t id) override {
-    const tide_pool pool = pool_of(devices.at(index), id);
-    check(tide_device_pool_end(devices.at(index), pool));
-    filters.close(index, pool);
+    tide_device* const device = devices.at(index);
+    const tide_pool pool = pool_of(device, id);
+    void* const filter = filters.of_scope(index, pool);
+    const tide_status status = tide_device_pool_end(device, pool);
+    if (status == TIDE_ERR_STATE) raise_error("endAllocatePool: not currently recording to mempool_id");
+    check(status);
+    filters.drop(filter);
   }
   void releasePool(DeviceIndex index, MempoolId_t id) override {
+    if (is_forked()) return;
     tide_device* const device = devices.at(index);
     check(tide_device_pool_release(device, pool_of(device, id)));
   }
@@ -409,7 +460,9 @@ public:
     else (void)pool_make(device, id, source);
   }
   void setUseOnOOM(DeviceIndex index, MempoolId_t id, bool is_on) override {
+    if (is_forked()) return;
     tide_device* const device = devices.at(index);
+    if (!is_on && pool_find(device, id) == 0) return;  // a pool that goes says so, whatever became of it
     check(tide_device_pool_set_use_on_oom(device, pool_of(device, id), is_on));
   }
   void setNoSplit(DeviceIndex index, MempoolId_t id) override {
@@ -434,8 +487,9 @@ public:
                                              std::shared_ptr<ca::AllocatorState> state) override {
     tide_restore_delta from = {};
     ca::CheckpointDelta to;
-    const auto& checkpoint = dynamic_cast<Checkpoint&>(*state);
-    check(tide_device_restore(devices.at(index), checkpoint.checkpoint, &from));
+    const auto checkpoint = std::dynamic_pointer_cast<Checkpoint>(state);
+    if (!checkpoint) raise_error("Expected a checkpoint of this allocator");
+    check(tide_device_restore(devices.at(index), checkpoint->checkpoint, &from));
     to.ptrs_freed.assign(from.released, from.released + from.released_count);
     for (size_t i = 0; i < from.created_count; i++) {
       void* const address = from.created[i].address;
@@ -483,9 +537,7 @@ public:
     devices.each([&](tide_device* device) { add_to_snapshot(device, id, has_traces, info); });
     return info;
   }
-  bool isHistoryEnabled() override {
-    return tide_device_has_history(devices.at(c10::cuda::current_device()));
-  }
+  bool isHistoryEnabled() override { return devices.has_history(); }
   void recordHistory(bool is_on, ca::CreateContextFn recorder, size_t count, ca::RecordContext when,
                      bool clears, const std::vector<std::string>& skipped) override {
     tide_history_options history = history_of(recorder, count, when, skipped);
@@ -525,6 +577,7 @@ public:
   }
 };
 
+std::atomic<bool> has_started{ false };  // something was asked of the driver
 std::atomic<bool> has_forked{ false };
 
 void watch_devices() {
@@ -540,13 +593,14 @@ void install_device() {
   auto* const allocator = new Allocator;
   if (ca::get()->initialized())
     raise_error("CUDA is initialised already: install() comes before the first use of it");
-  devices.is_caching.store(std::getenv("PYTORCH_NO_CUDA_MEMORY_CACHING") == nullptr);
+  const char* const uncached = std::getenv("PYTORCH_NO_CUDA_MEMORY_CACHING");
+  devices.set_caching(true, uncached != nullptr && std::strcmp(uncached, "1") == 0);
   watch_devices();
   ca::allocator.store(allocator);
   c10::SetAllocator(c10::kCUDA, allocator, 0);
   if (c10::GetAllocator(c10::kCUDA) != allocator)
     raise_error("PyTorch keeps an allocator of a higher priority");
-  (void)pthread_atfork(nullptr, nullptr, [] { has_forked.store(true); });
+  (void)pthread_atfork(nullptr, nullptr, [] { has_forked.store(has_started.load()); });
 }
 
 template <typename Function> const char* text_of_failure(const Function& function) noexcept {
@@ -573,9 +627,17 @@ void raise_error(const char* format, ...) {
   C10_THROW_ERROR(Error, text);
 }
 
+// An error of the driver is not told from others of ours by its text alone: code looks for the class.
+void raise_last_error() {
+  const tide_error& error = *tide_last_error();
+  if (error.status != TIDE_ERR_MACHINE) raise_error("tidemark: %s", error.text);
+  throw c10::AcceleratorError({ __func__, __FILE__, static_cast<uint32_t>(__LINE__) },
+                              static_cast<int32_t>(error.native), std::string("CUDA error: ") + error.text);
+}
+
 bool is_forked() { return has_forked.load(std::memory_order_relaxed); }
 
-const tide_device_options& options() { return devices.options; }
+tide_device_options options() { return devices.get_options(); }
 
 void each_device(const std::function<void(tide_device*)>& wish) { devices.each(wish); }
 
@@ -586,6 +648,7 @@ tide_machine* machine() {
   static tide_machine* const made = [] {
     tide_machine* cuda = other_machine;
     if (cuda == nullptr) check(tide_machine_new_cuda(nullptr, &cuda));
+    has_started.store(true);
     return cuda;
   }();
   return made;
@@ -600,7 +663,9 @@ extern "C" {
 
 TIDE_API const char* tidemark_torch_install(const char* settings, int has_host) {
   return tidemark::text_of_failure([&] {
-    tidemark::check(tide_device_options_parse(settings, &tidemark::devices.options));
+    tide_device_options wanted = tidemark::options();
+    tidemark::check(tide_device_options_parse(settings, &wanted));
+    tidemark::devices.set_options(wanted);
     tidemark::install_device();
     if (has_host != 0) tidemark::install_host();
   });
@@ -608,7 +673,7 @@ TIDE_API const char* tidemark_torch_install(const char* settings, int has_host) 
 
 TIDE_API const char* tidemark_torch_configure(const char* settings) {
   return tidemark::text_of_failure([&] {
-    tide_device_options wanted = tidemark::devices.options;
+    tide_device_options wanted = tidemark::options();
     tidemark::check(tide_device_options_parse(settings, &wanted));
     tidemark::devices.set_options(wanted);
   });

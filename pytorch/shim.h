@@ -26,13 +26,15 @@ namespace tidemark {
 // locales of that library are not set up.
 [[noreturn]] void raise_error(const char* format, ...) __attribute__((format(printf, 1, 2)));
 
-// Raises what a call that failed left in the error record of this thread.
+// Raises what a call that failed left in the error record of this thread; what the driver said, as PyTorch does.
+[[noreturn]] void raise_last_error();
 inline void check(tide_status status) {
-  if (C10_UNLIKELY(status != TIDE_OK)) raise_error("tidemark: %s", tide_last_error()->text);
+  if (C10_UNLIKELY(status != TIDE_OK)) raise_last_error();
 }
 
 // Functions of the user's that the library calls may raise, which C cannot pass on: the first exception is
-// kept for the thread, and raised when the call that led to it has returned.
+// kept for the thread, and raised when the call that led to it has returned, or dropped where nothing may be
+// raised.
 inline thread_local std::exception_ptr pending;
 
 template <typename Function> void guarded(const Function& function) noexcept {
@@ -43,6 +45,10 @@ template <typename Function> void guarded(const Function& function) noexcept {
   }
 }
 
+inline void drop_pending() {
+  if (C10_UNLIKELY(pending)) pending = nullptr;
+}
+
 inline void raise_pending() {
   if (C10_UNLIKELY(pending)) std::rethrow_exception(std::exchange(pending, nullptr));
 }
@@ -51,12 +57,13 @@ inline void raise_pending() {
 tide_machine* machine();
 
 // What install() was told, and what PyTorch's settings changed since.
-const tide_device_options& options();
+tide_device_options options();
 
 // Does something with every device there is.
 void each_device(const std::function<void(tide_device*)>& wish);
 
-// In a forked child the memory is the parent's, and locks may be held by threads that are not there.
+// In a forked child the memory is the parent's, if it had any, and locks may be held by threads that are not
+// there.
 bool is_forked();
 
 inline void copy(c10::CachingAllocator::Stat& to, const tide_stat& from) {
@@ -66,33 +73,47 @@ inline void copy(c10::CachingAllocator::Stat& to, const tide_stat& from) {
   to.freed = from.freed;
 }
 
-// The filters of open scopes. A request may still ask the filter of a scope that was closed meanwhile, so
-// they are found by the number of the scope's pool, which is not used again.
+// The filters of open scopes. A request may still ask the filter of a scope that was closed meanwhile, so they
+// are found by a number that is not used again.
 template <typename Filter> class Filters {
 public:
-  void* open(int device, tide_pool pool, Filter filter) {
-    const uintptr_t key = key_of(device, pool);
+  // For the `user` of a scope that is about to be opened.
+  void* add(Filter filter) {
     const std::lock_guard<std::mutex> guard(lock);
-    open_ones[key] = std::make_shared<Filter>(std::move(filter));
-    return reinterpret_cast<void*>(key);
+    filters[++newest] = std::make_shared<Filter>(std::move(filter));
+    return reinterpret_cast<void*>(newest);
   }
 
-  void close(int device, tide_pool pool) {
+  // The scope was opened, or could not be.
+  void opened(int device, tide_pool pool, void* key, bool is_open) {
     const std::lock_guard<std::mutex> guard(lock);
-    open_ones.erase(key_of(device, pool));
+    if (is_open) scopes[{ device, pool }] = key;
+    else filters.erase(reinterpret_cast<uintptr_t>(key));
+  }
+
+  // The filter of the scope that is open, to be dropped when it is closed.
+  void* of_scope(int device, tide_pool pool) {
+    const std::lock_guard<std::mutex> guard(lock);
+    const auto found = scopes.find({ device, pool });
+    return found != scopes.end() ? found->second : nullptr;
+  }
+
+  void drop(void* key) {
+    const std::lock_guard<std::mutex> guard(lock);
+    filters.erase(reinterpret_cast<uintptr_t>(key));
   }
 
   std::shared_ptr<Filter> find(void* key) {
     const std::lock_guard<std::mutex> guard(lock);
-    const auto found = open_ones.find(reinterpret_cast<uintptr_t>(key));
-    return found != open_ones.end() ? found->second : nullptr;
+    const auto found = filters.find(reinterpret_cast<uintptr_t>(key));
+    return found != filters.end() ? found->second : nullptr;
   }
 
 private:
-  static uintptr_t key_of(int device, tide_pool pool) { return static_cast<uintptr_t>(device) << 32 | pool; }
-
   std::mutex lock;
-  std::map<uintptr_t, std::shared_ptr<Filter>> open_ones;
+  uintptr_t newest = 0;
+  std::map<uintptr_t, std::shared_ptr<Filter>> filters;
+  std::map<std::pair<int, tide_pool>, void*> scopes;
 };
 
 // Makes ours PyTorch's allocator of pinned memory.

@@ -22,8 +22,9 @@ tide_pinned* cache() {
   static tide_pinned* const made = [] {
     tide_pinned* pinned = nullptr;
     tide_pinned_options wanted = TIDE_PINNED_OPTIONS_INIT;
-    check(tide_pinned_options_from_device(&options(), &wanted));
-    wanted.powers_of_two = options().policy == TIDE_POLICY_TORCH;
+    const tide_device_options device = options();
+    check(tide_pinned_options_from_device(&device, &wanted));
+    wanted.powers_of_two = device.policy == TIDE_POLICY_TORCH;
     check(tide_pinned_new(machine(), &wanted, &pinned));
     return pinned;
   }();
@@ -67,14 +68,14 @@ Filters<Filter>& filters = *new Filters<Filter>;
 
 bool filter_takes(void* user, int device, tide_stream stream) {
   const std::shared_ptr<Filter> filter = filters.find(user);
+  bool takes = false;
   if (!filter || device < 0) return false;
-  try {
+  guarded([&] {
     const auto handle = reinterpret_cast<cudaStream_t>(stream);
-    return (*filter)(
-        c10::cuda::getStreamFromExternal(handle, static_cast<c10::DeviceIndex>(device)).unwrap());
-  } catch (...) {
-    return false;  // C cannot pass it on, and the request is served from the default pool
-  }
+    takes =
+        (*filter)(c10::cuda::getStreamFromExternal(handle, static_cast<c10::DeviceIndex>(device)).unwrap());
+  });
+  return takes;
 }
 
 at::DurationStat duration_of(const tide_duration& from) {
@@ -92,8 +93,11 @@ public:
     tide_block block = { nullptr, 0 };
     const c10::DeviceIndex device = c10::cuda::current_device();
     auto* const stream = reinterpret_cast<tide_stream>(c10::cuda::getCurrentCUDAStream(device).stream());
+    drop_pending();
     check(tide_pinned_alloc_on(cache(), device, stream, bytes, &block));
-    return { block.address, block.address, &give, c10::Device(c10::kCPU) };
+    c10::DataPtr data = { block.address, block.address, &give, c10::Device(c10::kCPU) };
+    raise_pending();
+    return data;
   }
   c10::DeleterFnPtr raw_deleter() const override { return &give; }
   void copy_data(void* to, const void* from, size_t bytes) const override { std::memcpy(to, from, bytes); }
@@ -134,22 +138,26 @@ public:
     tide_pinned_scope scope = TIDE_PINNED_SCOPE_INIT;
     scope.kind = TIDE_SCOPE_FILTER;
     scope.filter = filter_takes;
-    scope.user = filters.open(0, pool, std::move(filter));
-    check(tide_pinned_pool_begin(cache(), pool, &scope));
-    if (known == 0) check(tide_pinned_pool_release(cache(), pool));  // whoever begins is the first user
+    scope.user = filters.add(std::move(filter));
+    const tide_status status = tide_pinned_pool_begin(cache(), pool, &scope);
+    filters.opened(0, pool, scope.user, status == TIDE_OK);
+    if (known == 0) (void)!tide_pinned_pool_release(cache(), pool);  // whoever begins is the first user
+    check(status);
   }
   void end_allocate_to_pool(MempoolId_t id) override {
     const tide_pool pool = pools.find(id);
+    void* const filter = filters.of_scope(0, pool);
     if (pool != 0) check(tide_pinned_pool_end(cache(), pool));
-    filters.close(0, pool);
+    filters.drop(filter);
   }
   void release_pool(MempoolId_t id) override {
+    if (is_forked()) return;
     uint32_t users = 0;
     const tide_pool pool = pools.find(id);
     if (pool == 0) return;
     check(tide_pinned_pool_release(cache(), pool));
-    check(tide_pinned_pool_users(cache(), pool, &users));
-    if (users == 0) pools.forget(id);
+    const bool is_there = tide_pinned_pool_users(cache(), pool, &users) == TIDE_OK;  // it may just have gone
+    if (!is_there || users == 0) pools.forget(id);
   }
 };
 

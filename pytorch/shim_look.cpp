@@ -47,10 +47,15 @@ uint32_t number_stack(void*) {
 // ---------------------------------------------------------------------------------------------------
 // Entries
 
+std::mutex labels_lock;
+std::map<std::pair<tide_device*, tide_pool>, MempoolId_t>& labels =
+    *new std::map<std::pair<tide_device*, tide_pool>, MempoolId_t>;
+
 MempoolId_t label_of(tide_device* device, tide_pool pool) {
-  uint64_t label[2] = { 0, 0 };
-  if (pool != TIDE_POOL_DEFAULT) (void)!tide_device_pool_get_label(device, pool, label);
-  return { label[0], label[1] };
+  if (pool == TIDE_POOL_DEFAULT) return { 0, 0 };
+  const std::lock_guard<std::mutex> guard(labels_lock);
+  const auto found = labels.find({ device, pool });
+  return found != labels.end() ? found->second : MempoolId_t{ 0, 0 };
 }
 
 // Actions have the same order on both sides, as far as PyTorch has them.
@@ -83,6 +88,7 @@ struct Snapshot {
   ca::SnapshotInfo& info;
   tide_device* device;
   int64_t epoch;
+  uint32_t segment_stack;  // of the segment shown last, until its first block is
 };
 
 bool show_segment(void* user, const tide_segment_info* from) {
@@ -99,8 +105,8 @@ bool show_segment(void* user, const tide_segment_info* from) {
   segment.is_large = from->is_large;
   segment.is_expandable = from->is_expandable;
   segment.owner_private_pool_id = { from->pool_label[0], from->pool_label[1] };
-  segment.context_when_allocated = stacks.find(from->stack);
   snapshot.info.segments.push_back(std::move(segment));
+  snapshot.segment_stack = from->stack;
   return true;
 }
 
@@ -112,12 +118,17 @@ bool show_block(void* user, const tide_block_info* from) {
   block.allocated = from->state == TIDE_BLOCK_ALLOCATED;
   block.active = from->state != TIDE_BLOCK_INACTIVE;
   block.context_when_allocated = stacks.find(from->stack);
-  snapshot.info.segments.back().blocks.push_back(std::move(block));
+  // PyTorch forgets the stack of a segment when that is split, and its tests know it.
+  ca::SegmentInfo& segment = snapshot.info.segments.back();
+  const bool is_whole = block.active && block.size == segment.total_size;
+  if (is_whole) segment.context_when_allocated = stacks.find(snapshot.segment_stack);
+  segment.blocks.push_back(std::move(block));
   return true;
 }
 
 bool show_entries(void* user, const tide_trace_entry* entries, size_t count) {
-  auto& [info, device, epoch] = *static_cast<Snapshot*>(user);
+  auto& [info, device, epoch, stack] = *static_cast<Snapshot*>(user);
+  (void)stack;
   for (size_t i = 0; i < count; i++) {
     if (entries[i].action == TIDE_ACTION_USER_DEFINED) {
       info.external_annotations.push_back(annotation_of(device, entries[i], epoch));
@@ -133,7 +144,8 @@ uint32_t skips_of(const std::vector<std::string>& names) {
   uint32_t skips = 0;
   for (const auto& name : names) {
     const int action = tide_action_from_name(name.c_str());
-    if (action >= 0) skips |= 1u << action;
+    if (action < 0 || action > TIDE_ACTION_OOM) raise_error("Unknown TraceEntry action: %s", name.c_str());
+    skips |= 1u << action;
   }
   return skips;
 }
@@ -162,7 +174,7 @@ ca::TraceEntry entry_of(tide_device* device, const tide_trace_entry& from, int64
 }
 
 void add_to_snapshot(tide_device* device, MempoolId_t id, bool has_traces, ca::SnapshotInfo& info) {
-  Snapshot snapshot = { info, device, epoch_ns() };
+  Snapshot snapshot = { info, device, epoch_ns(), 0 };
   const tide_device_visitor visitor = { show_segment, show_block, &snapshot };
   if (has_traces) check(tide_device_history_visit(device, show_entries, &snapshot));
   const uint64_t label[2] = { id.first, id.second };
@@ -197,6 +209,11 @@ tide_history_options history_of(ca::CreateContextFn wanted, size_t most_entries,
   history.number = wanted != nullptr ? number_stack : nullptr;
   if (wanted != nullptr) recorder.store(wanted);
   return history;
+}
+
+void remember_label(tide_device* device, tide_pool pool, MempoolId_t label) {
+  const std::lock_guard<std::mutex> guard(labels_lock);
+  labels[{ device, pool }] = label;
 }
 
 void forget_stacks() { stacks.sweep(look_for_stacks, 1); }

@@ -29,6 +29,9 @@ void add_to_snapshot(tide_device* device, c10::MempoolId_t pool, bool has_traces
 
 ca::AllocatorConfigInfo config_of(const tide_device_options& from);
 
+// The label of a pool is known also when the pool is gone.
+void remember_label(tide_device* device, tide_pool pool, c10::MempoolId_t label);
+
 // A history as PyTorch wants it. Stacks are gathered by `recorder` and kept as long as something shows them.
 tide_history_options history_of(ca::CreateContextFn recorder, size_t most_entries, ca::RecordContext when,
                                 const std::vector<std::string>& skipped);

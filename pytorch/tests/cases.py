@@ -315,6 +315,8 @@ def history(torch):
     torch.empty(MIB, device="cuda")
     actions = {e["action"] for e in torch.cuda.memory._snapshot()["device_traces"][0]}
     check("alloc" not in actions and "free_completed" in actions, f"the actions are {actions}")
+    with raises(RuntimeError, "Unknown TraceEntry action"):
+        torch.cuda.memory._record_memory_history("all", skip_actions=["nothing"])
     torch.cuda.memory._record_memory_history(None)
     equal(torch.cuda.memory._snapshot()["device_traces"][0], [])
 
@@ -380,20 +382,8 @@ def threads(torch):
 # Processes
 
 
-def fork(torch):
-    """A forked child with live tensors gets PyTorch's own error, and ends."""
-    kept = torch.ones(MIB, device="cuda")
-    pinned_memory = torch.ones(MIB).pin_memory()
-    child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            torch.ones(1, device="cuda")
-        except RuntimeError as error:
-            status = 0 if "forked subprocess" in str(error) else 2
-        del kept, pinned_memory
-        sys.stdout.flush()
-        os._exit(status) if status else sys.exit(0)
+def expect_end(child):
+    """Waits for a child that is to end well."""
     deadline = time.monotonic() + 60
     while True:
         done, status = os.waitpid(child, os.WNOHANG)
@@ -401,7 +391,37 @@ def fork(torch):
             break
         time.sleep(0.05)
     equal((done, status), (child, 0), "the end of the child")
-    equal(float(kept.sum()), float(MIB))
+
+
+def fork(torch):
+    """A forked child with live tensors and a pool gets PyTorch's own error, and ends."""
+    kept = torch.ones(MIB, device="cuda")
+    pinned_memory = torch.ones(MIB).pin_memory()
+    pool = torch.cuda.MemPool()
+    with torch.cuda.use_mem_pool(pool):
+        inside = kept + 1
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            torch.ones(1, device="cuda")
+        except RuntimeError as error:
+            status = 0 if "forked subprocess" in str(error) else 2
+        del kept, pinned_memory, inside, pool
+        sys.stdout.flush()
+        os._exit(status) if status else sys.exit(0)
+    expect_end(child)
+    equal(float(inside.sum()), 2.0 * MIB)
+
+
+def fork_before_use(torch):
+    """A child that was forked before CUDA was used may use it."""
+    child = os.fork()
+    if child == 0:
+        is_right = float(torch.ones(MIB, device="cuda").sum()) == MIB and torch.ones(MIB).pin_memory().is_pinned()
+        os._exit(0 if is_right else 1)
+    expect_end(child)
+    equal(float(torch.ones(MIB, device="cuda").sum()), float(MIB))
 
 
 def live_at_exit(torch):
@@ -474,7 +494,7 @@ def losses(torch):
 # Those that leave nothing behind run in one process, the others alone.
 TOGETHER = [both_doors, statistics, raw_memory, contents, fraction, out_of_memory, settings, record_stream,
             record_stream_frees_under_pressure, graphs, pools, history, profiler, cudnn_benchmark, pinned, threads]
-ALONE = [graph_trees, fork, live_at_exit, ipc, unmodified_script, losses]
+ALONE = [graph_trees, fork, fork_before_use, live_at_exit, ipc, unmodified_script, losses]
 CASES = {case.__name__: case for case in TOGETHER + ALONE}
 
 
