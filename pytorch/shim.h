@@ -26,7 +26,8 @@ namespace tidemark {
 // locales of that library are not set up.
 [[noreturn]] void raise_error(const char* format, ...) __attribute__((format(printf, 1, 2)));
 
-// Raises what a call that failed left in the error record of this thread; what the driver said, as PyTorch does.
+// Raises what a call that failed left in the error record of this thread; what the driver said, as PyTorch
+// does.
 [[noreturn]] void raise_last_error();
 inline void check(tide_status status) {
   if (C10_UNLIKELY(status != TIDE_OK)) raise_last_error();
@@ -73,8 +74,8 @@ inline void copy(c10::CachingAllocator::Stat& to, const tide_stat& from) {
   to.freed = from.freed;
 }
 
-// The filters of open scopes. A request may still ask the filter of a scope that was closed meanwhile, so they
-// are found by a number that is not used again.
+// The filters of open scopes. A request may still ask the filter of a scope that was closed meanwhile, so
+// they are found by a number that is not used again.
 template <typename Filter> class Filters {
 public:
   // For the `user` of a scope that is about to be opened.

@@ -23,9 +23,9 @@ enum {
   TIDE__TALLY_COUNT
 };
 
-// What changed for small or for large blocks. Compilers put neighbours that change alike into one wide word;
-// the next to read one of them alone, or both after one was written alone, then waits for the store. So no two
-// neighbours here and below change in one step.
+// What changed for small or for large blocks. Compilers read neighbours that change alike as one wide word,
+// which waits for the stores if each was written alone just before. So no two neighbours here and below
+// change in one step.
 typedef struct tide__tally_side {
   int64_t sum;    // rises minus falls
   int64_t high;   // the highest the sum was; at least 0
