@@ -226,7 +226,7 @@ void tell(tide_device* device, void* address, bool is_new) {
 void* take(int index, size_t bytes, cudaStream_t stream) {
   tide_block block = { nullptr, 0 };
   tide_device* const device = devices.at(index);
-  drop_pending();
+  const Call call;
   const tide_status status = tide_device_alloc(device, stream_of(stream), bytes, &block);
   if (C10_UNLIKELY(status != TIDE_OK)) raise_alloc(status, index, bytes);
   if (C10_UNLIKELY(pending)) {
@@ -240,9 +240,9 @@ void* take(int index, size_t bytes, cudaStream_t stream) {
 void give(void* address) {
   if (address == nullptr || is_forked()) return;
   tide_device* const device = devices.owner(address);
+  const Call call;
   tell(device, address, false);
   check(tide_device_release_address(device, address));
-  drop_pending();
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -364,7 +364,7 @@ public:
   }
   void emptyCache(MempoolId_t id) override {
     if (is_forked()) return;
-    drop_pending();
+    const Call call;
     devices.each([&](tide_device* device) {
       const tide_status status = id == MempoolId_t{ 0, 0 } ? tide_device_trim(device) : pool_trim(device, id);
       if (status != TIDE_ERR_HANDLE) check(status);  // the pool is gone

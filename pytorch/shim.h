@@ -46,13 +46,21 @@ template <typename Function> void guarded(const Function& function) noexcept {
   }
 }
 
-inline void drop_pending() {
-  if (C10_UNLIKELY(pending)) pending = nullptr;
-}
-
 inline void raise_pending() {
   if (C10_UNLIKELY(pending)) std::rethrow_exception(std::exchange(pending, nullptr));
 }
+
+// A call of PyTorch's, perhaps out of such a function of another call: each has its own exception.
+class Call {
+public:
+  Call() : outer(std::exchange(pending, nullptr)) {}
+  ~Call() { pending = std::move(outer); }
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+
+private:
+  std::exception_ptr outer;
+};
 
 // The CUDA driver, opened at the first call.
 tide_machine* machine();

@@ -93,7 +93,7 @@ public:
     tide_block block = { nullptr, 0 };
     const c10::DeviceIndex device = c10::cuda::current_device();
     auto* const stream = reinterpret_cast<tide_stream>(c10::cuda::getCurrentCUDAStream(device).stream());
-    drop_pending();
+    const Call call;
     check(tide_pinned_alloc_on(cache(), device, stream, bytes, &block));
     c10::DataPtr data = { block.address, block.address, &give, c10::Device(c10::kCPU) };
     raise_pending();
