@@ -313,6 +313,8 @@ struct Checkpoint final : ca::AllocatorState {
 // ---------------------------------------------------------------------------------------------------
 // The class
 
+constexpr size_t text_limit = 4095;  // of a context and of metadata
+
 class Allocator final : public ca::CUDAAllocator {
 public:
   // Memory.
@@ -552,12 +554,14 @@ public:
     (void)!tide_device_annotate(device, annotation_text(pairs).c_str());
   }
   void pushCompileContext(std::string& text) override {
-    if (devices.has_history()) (void)!tide_thread_push_context(text.c_str());
+    if (devices.has_history()) (void)!tide_thread_push_context(text.substr(0, text_limit).c_str());
   }
   void popCompileContext() override {
     if (devices.has_history()) (void)!tide_thread_pop_context();
   }
-  void setUserMetadata(const std::string& text) override { (void)!tide_thread_set_metadata(text.c_str()); }
+  void setUserMetadata(const std::string& text) override {
+    (void)!tide_thread_set_metadata(text.substr(0, text_limit).c_str());
+  }
   std::string getUserMetadata() override { return tide_thread_metadata(); }
 
   // Observers stay for good: PyTorch has no way to take one off.
