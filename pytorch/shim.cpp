@@ -46,30 +46,55 @@ bool filter_takes(void* user, tide_stream stream) {
 // ---------------------------------------------------------------------------------------------------
 // Observers
 
-void observe_oom(void* user, const tide_oom* oom) {
-  const uint64_t total = oom->limit != TIDE_NO_LIMIT ? oom->limit : oom->device_total;
-  const auto& observer = *static_cast<ca::OutOfMemoryObserver*>(user);
-  guarded([&] { observer(oom->device, oom->segment_bytes, total, oom->device_free); });
-}
+// Functions of PyTorch's users: added one by one, never taken off, called with no lock held.
+template <typename Function> class Functions {
+public:
+  using List = std::shared_ptr<const std::vector<Function>>;
+
+  // True for the first.
+  bool add(Function function) {
+    const std::lock_guard<std::mutex> guard(lock);
+    auto longer = std::make_shared<std::vector<Function>>(*list);
+    longer->push_back(std::move(function));
+    list = std::move(longer);
+    return list->size() == 1;
+  }
+
+  // Calls them in their order, until one raises.
+  template <typename... Values> void call(const Values&... values) {
+    List now;
+    {
+      const std::lock_guard<std::mutex> guard(lock);
+      now = list;
+    }
+    for (const Function& function : *now) {
+      if (!pending) guarded([&] { function(values...); });
+    }
+  }
+
+private:
+  std::mutex lock;
+  List list = std::make_shared<std::vector<Function>>();
+};
+auto& oom_observers = *new Functions<ca::OutOfMemoryObserver>;
+auto& trackers = *new Functions<ca::AllocatorTraceTracker>;
 
 // The last report of any thread, for explain_oom().
 std::mutex oom_lock;
 tide_oom last_oom;
 
-void remember_oom(void*, const tide_oom* oom) {
-  const std::lock_guard<std::mutex> guard(oom_lock);
-  last_oom = *oom;
+void observe_oom(void*, const tide_oom* oom) {
+  const size_t total = oom->limit != TIDE_NO_LIMIT ? oom->limit : oom->device_total;
+  {
+    const std::lock_guard<std::mutex> guard(oom_lock);
+    last_oom = *oom;
+  }
+  oom_observers.call(int64_t{ oom->device }, size_t{ oom->segment_bytes }, total, size_t{ oom->device_free });
 }
-
-struct Tracker {
-  tide_device* device;
-  ca::AllocatorTraceTracker& tracker;
-};
 
 void track(void* user, const tide_trace_entry* entry) {
   if (entry->action > TIDE_ACTION_OOM) return;
-  const auto& tracker = *static_cast<Tracker*>(user);
-  guarded([&] { tracker.tracker(entry_of(tracker.device, *entry, epoch_ns())); });
+  guarded([&] { trackers.call(entry_of(static_cast<tide_device*>(user), *entry, epoch_ns())); });
 }
 
 bool reclaim(void*, tide_device*) {
@@ -96,11 +121,11 @@ public:
     return found != nullptr ? found : make(index);
   }
 
-  // The same without making it: nullptr if nothing was asked of it yet.
+  // The same without making it: nullptr if nothing was asked of it yet, or it is the parent's.
   tide_device* find(int index) {
     const bool is_there = index >= 0 && index < count.load();
     if (!is_there) raise_error("Invalid device argument %d: did you call init?", index);
-    return made[static_cast<size_t>(index)].load(std::memory_order_acquire);
+    return is_forked() ? nullptr : made[static_cast<size_t>(index)].load(std::memory_order_acquire);
   }
 
   // Whose memory it is.
@@ -112,9 +137,9 @@ public:
     raise_error("invalid device pointer: %p", address);
   }
 
-  // Does something with every device there is.
+  // Does something with every device there is; in a forked child there is none.
   void each(const Wish& wish) {
-    for (int i = 0; i < count.load(); i++) {
+    for (int i = 0; i < count.load() && !is_forked(); i++) {
       tide_device* const device = made[static_cast<size_t>(i)].load(std::memory_order_acquire);
       if (device != nullptr) wish(device);
     }
@@ -305,6 +330,8 @@ tide_status pool_trim(tide_device* device, MempoolId_t id) {
   return status == TIDE_OK ? tide_device_trim_pool(device, pool) : status;
 }
 
+std::mutex pools_lock;  // a pool that is not there is made by one thread
+
 struct Checkpoint final : ca::AllocatorState {
   ~Checkpoint() override { tide_checkpoint_free(checkpoint); }
   tide_checkpoint* checkpoint = nullptr;
@@ -422,6 +449,7 @@ public:
   // Pools, graphs, checkpoints.
   void beginAllocateToPool(DeviceIndex index, MempoolId_t id, Filter filter) override {
     tide_device* const device = devices.at(index);
+    const std::lock_guard<std::mutex> guard(pools_lock);
     const tide_pool known = pool_find(device, id);
     const tide_pool pool = known != 0 ? known : pool_make(device, id, nullptr);
     tide_scope scope = TIDE_SCOPE_INIT;
@@ -457,6 +485,7 @@ public:
   void createOrIncrefPool(DeviceIndex index, MempoolId_t id,
                           std::shared_ptr<ca::CUDAAllocator> source) override {
     tide_device* const device = devices.at(index);
+    const std::lock_guard<std::mutex> guard(pools_lock);
     const tide_pool known = pool_find(device, id);
     if (known != 0) check(tide_device_pool_retain(device, known));
     else (void)pool_make(device, id, source);
@@ -564,19 +593,15 @@ public:
   }
   std::string getUserMetadata() override { return tide_thread_metadata(); }
 
-  // Observers stay for good: PyTorch has no way to take one off.
   void attachOutOfMemoryObserver(ca::OutOfMemoryObserver observer) override {
-    auto* const kept = new ca::OutOfMemoryObserver(std::move(observer));
-    devices.wish([kept](tide_device* device) {
-      tide_observer number = 0;
-      check(tide_device_observe_oom(device, observe_oom, kept, &number));
-    });
+    (void)oom_observers.add(std::move(observer));
   }
+  // Without one no entries are made for it.
   void attachAllocatorTraceTracker(ca::AllocatorTraceTracker tracker) override {
-    auto* const kept = new ca::AllocatorTraceTracker(std::move(tracker));
-    devices.wish([kept](tide_device* device) {
+    if (!trackers.add(std::move(tracker))) return;
+    devices.wish([](tide_device* device) {
       tide_observer number = 0;
-      check(tide_device_observe_trace(device, track, new Tracker{ device, *kept }, &number));
+      check(tide_device_observe_trace(device, track, device, &number));
     });
   }
 };
@@ -587,7 +612,7 @@ std::atomic<bool> has_forked{ false };
 void watch_devices() {
   devices.wish([](tide_device* device) {
     tide_observer number = 0;
-    check(tide_device_observe_oom(device, remember_oom, nullptr, &number));
+    check(tide_device_observe_oom(device, observe_oom, nullptr, &number));
     check(tide_device_observe_reclaim(device, reclaim, nullptr, &number));
   });
 }

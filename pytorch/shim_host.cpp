@@ -35,33 +35,29 @@ void give(void* address) {
   if (address != nullptr && !is_forked()) check(tide_pinned_release_address(cache(), address));
 }
 
-// Pools by PyTorch's names.
-class Pools {
-public:
-  // 0: there is none.
-  tide_pool find(MempoolId_t id) {
-    const std::lock_guard<std::mutex> guard(lock);
-    const auto found = numbers.find(id);
-    return found != numbers.end() ? found->second : 0;
-  }
+// Pools by PyTorch's names. What is done to one is done in turn.
+std::mutex pools_lock;
+std::map<MempoolId_t, tide_pool>& pools = *new std::map<MempoolId_t, tide_pool>;
 
-  tide_pool make(MempoolId_t id) {
-    const std::lock_guard<std::mutex> guard(lock);
-    tide_pool pool = 0;
-    check(tide_pinned_pool_new(cache(), &pool));
-    return numbers[id] = pool;
-  }
+tide_pool pool_find(MempoolId_t id) {
+  const auto found = pools.find(id);
+  return found != pools.end() ? found->second : 0;
+}
 
-  void forget(MempoolId_t id) {
-    const std::lock_guard<std::mutex> guard(lock);
-    numbers.erase(id);
-  }
+tide_pool pool_make(MempoolId_t id) {
+  tide_pool pool = 0;
+  check(tide_pinned_pool_new(cache(), &pool));
+  return pools[id] = pool;
+}
 
-private:
-  std::mutex lock;
-  std::map<MempoolId_t, tide_pool> numbers;
-};
-Pools& pools = *new Pools;
+// One user less; with the last the name goes, whatever becomes of the pool.
+void pool_release(MempoolId_t id, tide_pool pool) {
+  uint32_t users = 0;
+  const tide_status status = tide_pinned_pool_release(cache(), pool);
+  const bool is_there = tide_pinned_pool_users(cache(), pool, &users) == TIDE_OK;
+  if (!is_there || users == 0) pools.erase(id);
+  check(status);
+}
 
 using Filter = std::function<bool(c10::Stream)>;
 Filters<Filter>& filters = *new Filters<Filter>;
@@ -133,31 +129,31 @@ public:
 
   // Pools of graphs.
   void begin_allocate_to_pool(MempoolId_t id, Filter filter) override {
-    const tide_pool known = pools.find(id);
-    const tide_pool pool = known != 0 ? known : pools.make(id);
+    const std::lock_guard<std::mutex> guard(pools_lock);
+    const tide_pool known = pool_find(id);
+    const tide_pool pool = known != 0 ? known : pool_make(id);
     tide_pinned_scope scope = TIDE_PINNED_SCOPE_INIT;
     scope.kind = TIDE_SCOPE_FILTER;
     scope.filter = filter_takes;
     scope.user = filters.add(std::move(filter));
     const tide_status status = tide_pinned_pool_begin(cache(), pool, &scope);
     filters.opened(0, pool, scope.user, status == TIDE_OK);
-    if (known == 0) (void)!tide_pinned_pool_release(cache(), pool);  // whoever begins is the first user
+    if (known == 0) pool_release(id, pool);  // whoever begins is the first user
     check(status);
   }
   void end_allocate_to_pool(MempoolId_t id) override {
-    const tide_pool pool = pools.find(id);
+    const std::lock_guard<std::mutex> guard(pools_lock);
+    const tide_pool pool = pool_find(id);
+    if (pool == 0) return;
     void* const filter = filters.of_scope(0, pool);
-    if (pool != 0) check(tide_pinned_pool_end(cache(), pool));
+    check(tide_pinned_pool_end(cache(), pool));
     filters.drop(filter);
   }
   void release_pool(MempoolId_t id) override {
     if (is_forked()) return;
-    uint32_t users = 0;
-    const tide_pool pool = pools.find(id);
-    if (pool == 0) return;
-    check(tide_pinned_pool_release(cache(), pool));
-    const bool is_there = tide_pinned_pool_users(cache(), pool, &users) == TIDE_OK;  // it may just have gone
-    if (!is_there || users == 0) pools.forget(id);
+    const std::lock_guard<std::mutex> guard(pools_lock);
+    const tide_pool pool = pool_find(id);
+    if (pool != 0) pool_release(id, pool);
   }
 };
 

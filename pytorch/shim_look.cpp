@@ -63,6 +63,11 @@ static_assert(int{ TIDE_ACTION_ALLOC } == int{ ca::TraceEntry::ALLOC });
 static_assert(int{ TIDE_ACTION_SEGMENT_UNMAP } == int{ ca::TraceEntry::SEGMENT_UNMAP });
 static_assert(int{ TIDE_ACTION_OOM } == int{ ca::TraceEntry::OOM });
 
+std::string words(const tide_intern* names, uint32_t text) {
+  const char* const found = text != 0 ? tide_intern_text(names, text, nullptr) : nullptr;
+  return found != nullptr ? found : "";
+}
+
 // Pieces of an annotation are joined by these: names and values cannot hold them.
 constexpr char between = '\x1f';
 constexpr char behind = '\x1e';
@@ -71,7 +76,7 @@ c10::CachingDeviceAllocator::AnnotationEntry annotation_of(tide_device* device, 
                                                            int64_t epoch) {
   c10::CachingDeviceAllocator::AnnotationEntry entry(static_cast<DeviceIndex>(from.device), 0);
   entry.time_.t_ = (static_cast<int64_t>(from.time_ns) + epoch) / 1000;
-  const std::string text = tide_intern_text(tide_device_names(device), from.note, nullptr);
+  const std::string text = words(tide_device_names(device), from.note);
   size_t at = 0;
   for (size_t end = text.find(behind); end != std::string::npos; at = end + 1, end = text.find(behind, at)) {
     const size_t middle = text.find(between, at);
@@ -162,13 +167,11 @@ int64_t epoch_ns() {
 ca::TraceEntry entry_of(tide_device* device, const tide_trace_entry& from, int64_t epoch) {
   const tide_intern* const names = tide_device_names(device);
   const tide_note note = tide_intern_note(names, from.note);
-  const char* const context = tide_intern_text(names, note.compile_context, nullptr);
-  const char* const metadata = tide_intern_text(names, note.metadata, nullptr);
-  ca::TraceEntry entry(static_cast<ca::TraceEntry::Action>(from.action),
-                       static_cast<DeviceIndex>(from.device), from.address, from.bytes,
-                       reinterpret_cast<cudaStream_t>(from.stream), label_of(device, from.pool), 0,
-                       stacks.find(from.stack), note.compile_context != 0 ? context : "N/A",
-                       note.metadata != 0 ? metadata : "");
+  ca::TraceEntry entry(
+      static_cast<ca::TraceEntry::Action>(from.action), static_cast<DeviceIndex>(from.device), from.address,
+      from.bytes, reinterpret_cast<cudaStream_t>(from.stream), label_of(device, from.pool), 0,
+      stacks.find(from.stack), note.compile_context != 0 ? words(names, note.compile_context) : "N/A",
+      words(names, note.metadata));
   entry.time_.t_ = (static_cast<int64_t>(from.time_ns) + epoch) / 1000;
   return entry;
 }
