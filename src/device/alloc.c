@@ -64,7 +64,7 @@ static tide_status request_search(tide__request* request, tide_block* out, bool*
 }
 
 // A request before it begins. What request_begin() sets stays as it is: to clear the whole struct would be a
-// tenth of what a hit costs.
+// tenth of what a large block costs.
 static inline void request_init(tide__request* request, tide_device* device, tide_stream stream,
                                 uint64_t bytes) {
   request->device = device;
