@@ -2,23 +2,36 @@
 # Copyright the Tidemark authors
 """Eight workloads as people run them. Each is a function of PyTorch and a seed that returns one step of it.
 
-A step returns its loss, or None. What is random comes from generators with the seed, so that every allocator
+A step returns its loss, or what else shows that it computed the same. What is random comes from generators with the seed, so that every allocator
 meets the same requests.
 """
 from __future__ import annotations
 
-from typing import Any, Callable, Optional
+import contextlib
+from typing import Any, Callable, Iterator
 
-Step = Callable[[int], Optional[Any]]
+Step = Callable[[int], Any]
 Shape = Callable[[Any], "tuple[int, int]"]
+
+
+@contextlib.contextmanager
+def _made_on_gpu(torch: Any, seed: int) -> Iterator[None]:
+    """What is made inside is made on the GPU, in bfloat16."""
+    torch.manual_seed(seed)
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        with torch.device("cuda"):
+            yield
+    finally:
+        torch.set_default_dtype(torch.float32)
 
 
 def _llama(torch: Any, layers: int, seed: int) -> Any:
     from transformers import LlamaConfig, LlamaForCausalLM
-    torch.manual_seed(seed)
     config = LlamaConfig(vocab_size=32000, hidden_size=1024, intermediate_size=2816, num_hidden_layers=layers,
                          num_attention_heads=16, num_key_value_heads=16, max_position_embeddings=4096)
-    return LlamaForCausalLM(config).to("cuda", torch.bfloat16)
+    with _made_on_gpu(torch, seed):
+        return LlamaForCausalLM(config).to(torch.bfloat16)
 
 
 def _train_llama(torch: Any, seed: int, layers: int, shape: Shape, checkpoints: bool) -> Step:
@@ -63,7 +76,6 @@ def train_checkpoint(torch: Any, seed: int) -> Step:
 
 def mixture(torch: Any, seed: int) -> Step:
     """A mixture of experts: as many tokens for each expert as the router says."""
-    torch.manual_seed(seed)
     width, experts = 1024, 16
 
     class Mixture(torch.nn.Module):
@@ -82,7 +94,8 @@ def mixture(torch: Any, seed: int) -> Step:
                 out = out.index_add(0, rows, expert(tokens[rows]) * weights[rows, place, None])
             return tokens + out
 
-    model = torch.nn.Sequential(*[Mixture() for _ in range(4)]).to("cuda", torch.bfloat16)
+    with _made_on_gpu(torch, seed):
+        model = torch.nn.Sequential(*[Mixture() for _ in range(4)])
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     generator = torch.Generator().manual_seed(seed)
 
@@ -102,7 +115,7 @@ def generate(torch: Any, seed: int) -> Step:
     model = _llama(torch, 12, seed).eval()
     generator = torch.Generator().manual_seed(seed)
 
-    def step(_: int) -> None:
+    def step(_: int) -> Any:
         batch = int(torch.randint(2, 17, (), generator=generator))
         length = int(torch.randint(64, 1025, (), generator=generator))
         tokens = torch.randint(32000, (batch, length), generator=generator).cuda()
@@ -111,6 +124,7 @@ def generate(torch: Any, seed: int) -> Step:
             for _ in range(16):
                 tokens = answer.logits[:, -1:].argmax(-1)
                 answer = model(input_ids=tokens, past_key_values=answer.past_key_values, use_cache=True)
+        return answer.logits.float().sum()
     return step
 
 

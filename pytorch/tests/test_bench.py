@@ -1,32 +1,59 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright the Tidemark authors
-"""The benchmark's own logic: the order of runs, going on where it stopped, bisection, tables."""
+"""The benchmark's own logic: who runs when, going on where it stopped, bisection, tables, and its processes."""
 import importlib.util
 import json
-import os
 import pathlib
-import signal
 import sys
 import tempfile
-import time
+import textwrap
 import unittest
 from unittest import mock
 
 BENCH = pathlib.Path(__file__).resolve().parent.parent / "bench"
 
 
-def load():
-    spec = importlib.util.spec_from_file_location("torch_bench", BENCH / "run.py")
+def load(name):
+    spec = importlib.util.spec_from_file_location("torch_bench_" + name, BENCH / (name + ".py"))
     module = importlib.util.module_from_spec(spec)
-    sys.modules["torch_bench"] = module
+    sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module
 
 
-bench = load()
+bench = load("run")
+work = load("work")
 
 
-class Runs(unittest.TestCase):
+class FakeCrew:
+    """Processes that are made up. They note what is asked; `answer(name, call)` may answer otherwise."""
+
+    def __init__(self, answer=None):
+        self.asked, self.begun, self.stopped = [], [], []
+        self.answer = answer or (lambda name, call: None)
+
+    def start(self, names):
+        self.begun += [name for name in names if name not in self.begun]
+
+    def stop(self, names):
+        self.stopped += names
+
+    def ask(self, names, call):
+        self.asked.append((tuple(names), call))
+        answers = {"begin": {"left": 0}, "step": {"ms": 2.0, "loss": "0x1", "calls": {"map": 1}},
+                   "end": {"allocated": 90 * bench.MIB, "reserved": 200 * bench.MIB, "demand": 100 * bench.MIB}}
+        return {name: self.answer(name, call) or answers[call["do"]] for name in names}
+
+    def steps(self):
+        """Who was asked for a step, and for which."""
+        return [(names, call["number"]) for names, call in self.asked if call["do"] == "step"]
+
+    def runs(self):
+        """What was begun, and by whom."""
+        return [(call["workload"], call["seed"], names) for names, call in self.asked if call["do"] == "begin"]
+
+
+class Logic(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
@@ -35,124 +62,274 @@ class Runs(unittest.TestCase):
         silence.start()
         self.addCleanup(silence.stop)
 
-    def make(self, needed=0):
-        """A bench whose runs are made up: out of memory below `needed` bytes."""
-        made = []
+    def make(self, answer=None):
+        crew = FakeCrew(answer)
+        return bench.Bench(crew, self.path, 1e6, "abc"), crew
 
-        def execute(job):
-            made.append(job)
-            is_short = job.get("limit") is not None and job["limit"] < needed
-            return {**job, "is_out_of_memory": is_short, "median_ms": 1.0, "reserved": 200 * bench.MIB,
-                    "demand": 100 * bench.MIB, "losses": ["0x1"]}
-        patch = mock.patch.object(bench.servers, "execute", execute)
-        patch.start()
-        self.addCleanup(patch.stop)
-        return bench.Bench(self.path, 1e6, "abc"), made
+    def lines(self):
+        return [json.loads(line) for line in pathlib.Path(self.path).read_text().splitlines()]
 
-    def test_allocators_take_turns(self):
-        jobs = list(bench.measure_jobs(["streams"], 2))
-        self.assertEqual([job["allocator"] for job in jobs], ["demand", *bench.ALLOCATORS, *bench.ALLOCATORS])
-        self.assertEqual(len({bench.key(job) for job in jobs}), len(jobs))
 
-    def test_everything_comes_once_before_anything_comes_again(self):
-        repeats = [job["repeat"] for job in bench.measure_jobs(list(bench.WORKLOADS), 3)]
-        self.assertEqual(repeats, sorted(repeats))
-        self.assertEqual(len(repeats), 12 * 6 + 2 * 8 * 5)
+class Turns(Logic):
+    job = {"mode": "measure", "workload": "streams", "seed": 0, "repeat": 1}
 
-    def test_two_workloads_have_three_seeds(self):
-        seeds = {workload: {job["seed"] for job in bench.measure_jobs([workload], 1)} for workload in bench.WORKLOADS}
-        self.assertEqual(sorted(name for name, found in seeds.items() if found == {0, 1, 2}), sorted(bench.THREE_SEEDS))
-        self.assertEqual(len(seeds), 8)
+    def test_every_step_is_made_by_all_before_the_next(self):
+        runner, crew = self.make()
+        runner.run(self.job, ["a", "b", "c"], in_turn=True)
+        self.assertEqual([names for names, number in crew.steps() if number < 3],
+                         [("a",), ("b",), ("c",), ("b",), ("c",), ("a",), ("c",), ("a",), ("b",)])
+        self.assertEqual([number for _, number in crew.steps()], [n for n in range(bench.STEPS) for _ in "abc"])
 
-    def test_goes_on_where_it_stopped(self):
-        runner, made = self.make()
-        jobs = list(bench.measure_jobs(["streams"], 1))
-        for job in jobs[:3]:
-            runner.run(job)
-        again, _ = self.make()
-        for job in jobs:
-            again.run(job)
-        self.assertEqual(len(made), 3)
-        self.assertEqual(len(again.results), len(jobs))
-        self.assertEqual(len(pathlib.Path(self.path).read_text().splitlines()), len(jobs))
+    def test_what_is_not_timed_is_made_at_once(self):
+        runner, crew = self.make()
+        found = runner.run(self.job, ["a", "b"])
+        self.assertEqual({frozenset(names) for names, _ in crew.steps()}, {frozenset("ab")})
+        self.assertNotIn("median_ms", found["a"])
+
+    def test_the_first_steps_do_not_count(self):
+        def answer(_, call):
+            is_warm = call["do"] == "step" and call["number"] < bench.WARM
+            return {"ms": 100.0, "loss": "0x1", "calls": {"map": 50}} if is_warm else None
+        found = self.make(answer)[0].run(self.job, ["a"], in_turn=True)["a"]
+        self.assertEqual((found["median_ms"], found["calls"]), (2.0, {"map": bench.STEPS - bench.WARM}))
+        self.assertEqual(len(found["steps_ms"]), bench.STEPS)
+
+    def test_who_fails_does_not_stop_the_others(self):
+        for is_runtime in (True, False):
+            def answer(name, call):
+                is_bad = name == "b" and call.get("number") == 3
+                return {"error": "no", "is_runtime": is_runtime} if is_bad else None
+            runner, crew = self.make(answer)
+            found = runner.run({**self.job, "seed": int(is_runtime)}, ["a", "b"], in_turn=True)
+            self.assertEqual(found["b"]["error"], "no")
+            self.assertIn("median_ms", found["a"])
+            self.assertEqual(len(crew.steps()), bench.STEPS + 4)
+            self.assertEqual(crew.stopped, [] if is_runtime else ["b"])
 
     def test_failed_runs_are_made_again(self):
+        runner, _ = self.make(lambda name, call: {"error": "no", "is_runtime": True} if name == "b" else None)
+        runner.run(self.job, ["a", "b"])
+        again, crew = self.make()
+        self.assertNotIn("error", again.run(self.job, ["a", "b"])["b"])
+        self.assertEqual(len(crew.runs()), 1)
+
+
+class Order(Logic):
+    def test_all_are_warmed_up_at_once_before_turns(self):
+        runner, crew = self.make()
+        bench.do_measure(runner, ["streams"], 2)
+        everybody = (*bench.ALLOCATORS, bench.WITNESS)
+        self.assertEqual([names for _, _, names in crew.runs()], [everybody, bench.ALLOCATORS, bench.ALLOCATORS])
+
+    def test_everything_comes_once_before_anything_comes_again(self):
         runner, _ = self.make()
-        job = next(bench.measure_jobs(["streams"], 1))
-        runner.results[bench.key(job)] = {**job, "error": "no end"}
-        self.assertNotIn("error", runner.run(job))
+        bench.do_measure(runner, list(bench.WORKLOADS), 3)
+        repeats = [line["repeat"] for line in self.lines() if line["repeat"] > 0]
+        self.assertEqual(repeats, sorted(repeats))
+        self.assertEqual(len(repeats), (12 + 2 * 8) * 5)
+        self.assertEqual(len(self.lines()), len(repeats) + 12 * 6)
+
+    def test_two_workloads_have_three_seeds(self):
+        runner, crew = self.make()
+        bench.do_measure(runner, list(bench.WORKLOADS), 1)
+        seeds = {name: {seed for workload, seed, _ in crew.runs() if workload == name} for name in bench.WORKLOADS}
+        self.assertEqual({name for name, found in seeds.items() if found == {0, 1, 2}}, set(bench.THREE_SEEDS))
+        self.assertEqual(len(seeds), 8)
+
+    def test_goes_on_where_it_stopped_and_warms_up_again(self):
+        runner, _ = self.make()
+        bench.do_measure(runner, ["streams", "mixture"], 1)
+        again, crew = self.make()
+        bench.do_measure(again, ["streams", "mixture", "generate"], 1)
+        self.assertEqual([workload for workload, _, _ in crew.runs()], ["generate", "generate"])
+        once_more, crew = self.make()
+        bench.do_measure(once_more, ["streams"], 2)
+        self.assertEqual([len(names) for _, _, names in crew.runs()], [6, 5])
 
     def test_nothing_begins_late(self):
-        runner, made = self.make()
+        runner, crew = self.make()
         runner.deadline = 0
-        self.assertIsNone(runner.run(next(bench.measure_jobs(["streams"], 1))))
-        self.assertEqual(made, [])
+        bench.do_measure(runner, ["streams"], 1)
+        bench.do_losses(runner, ["streams"])
+        bench.do_limits(runner, ["streams"])
+        self.assertEqual((crew.asked, crew.begun), ([], []))
         self.assertTrue(runner.is_late)
+
+    def test_losses_are_of_two_of_pytorchs_own_and_of_ours(self):
+        runner, crew = self.make()
+        bench.do_losses(runner, ["streams"])
+        self.assertEqual(crew.runs(), [("streams", 0, ("native", bench.WITNESS, "torch", "tide"))])
+        self.assertTrue(crew.asked[0][1]["is_exact"])
+
+
+class Limits(Logic):
+    def make_limited(self, needed):
+        """Runs that want memory below `needed` bytes."""
+        limits = []
+
+        def answer(_, call):
+            if call["do"] == "begin" and call["limit"] is not None:
+                limits.append(call["limit"])
+            is_short = call.get("number") == 2 and limits and limits[-1] < needed
+            return {"error": "CUDA out of memory", "is_runtime": True} if is_short else None
+        return (*self.make(answer), limits)
 
     def test_limit_is_found_to_two_percent(self):
         needed = 137 * bench.MIB
-        runner, _ = self.make(needed)
+        runner, _, _ = self.make_limited(needed)
         found = bench.least_limit(runner, "train_varlen", "tide", 100 * bench.MIB, 300 * bench.MIB)
         self.assertGreaterEqual(found, needed)
         self.assertLessEqual(found, needed * 1.03)
 
     def test_a_first_limit_that_is_too_little_is_raised(self):
         needed = 137 * bench.MIB
-        runner, made = self.make(needed)
+        runner, _, limits = self.make_limited(needed)
         found = bench.least_limit(runner, "train_varlen", "async", 50 * bench.MIB, 80 * bench.MIB)
         self.assertGreaterEqual(found, needed)
         self.assertLessEqual(found, needed * 1.03)
-        self.assertEqual(made[0]["limit"], 80 * bench.MIB)
+        self.assertEqual(limits[0], 80 * bench.MIB)
+
+    def test_other_errors_are_no_answer(self):
+        runner, _ = self.make(lambda _, call: {"error": "a bug", "is_runtime": False} if call["do"] == "end" else None)
+        self.assertIsNone(bench.least_limit(runner, "train_varlen", "tide", 100 * bench.MIB, 300 * bench.MIB))
+
+    def test_limits_of_all_begin_at_what_each_reserves(self):
+        runner, crew, limits = self.make_limited(0)
+        bench.do_limits(runner, ["train_varlen"])
+        self.assertEqual(limits.count(200 * bench.MIB), len(bench.ALLOCATORS))
+        self.assertEqual(list(bench.limits_rows(self.lines())), [["train_varlen"] + ["102"] * 5])
+        self.assertEqual({names for workload, _, names in crew.runs()[1:]}, {(name,) for name in bench.ALLOCATORS})
 
 
-class Forks(unittest.TestCase):
-    """Runs in forks: what they answer, and what becomes of those that do not."""
+class Processes(unittest.TestCase):
+    """The whole way to a process and back, with one that needs no PyTorch."""
 
-    def answer(self, run, seconds=30.0):
-        return bench.run_forked(run, seconds)
+    PROGRAM = """
+        import os, sys, time
+        sys.path.insert(0, {bench!r})
+        import work
 
-    def test_the_answer_comes_back(self):
-        self.assertEqual(self.answer(lambda: {"seen": "streams" * 20000})["seen"], "streams" * 20000)
+        class Worker:
+            def say(self, text):
+                print("noise")
+                return {{"text": text, "setting": os.environ.get("PYTORCH_CUDA_ALLOC_CONF"), "name": sys.argv[1]}}
+            def fail(self, kind):
+                raise {{"runtime": RuntimeError, "other": ValueError}}[kind]("no")
+            def crash(self):
+                os._exit(3)
+            def hang(self):
+                time.sleep(60)
 
-    def test_an_exception_is_an_error(self):
-        self.assertIn("ZeroDivisionError", self.answer(lambda: {"seen": 1 // 0})["error"])
+        work.serve(Worker())
+    """
 
-    def test_a_crash_is_an_error(self):
-        self.assertIn("status 9", self.answer(lambda: os.kill(os.getpid(), signal.SIGKILL))["error"])
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        program = textwrap.dedent(self.PROGRAM).format(bench=str(BENCH))
+        pathlib.Path(folder.name, "work.py").write_text(program.replace("import work", "import importlib\nwork = "
+                                                                        "importlib.import_module('work')"))
+        pathlib.Path(folder.name, "stub.py").write_text(program)
+        patch = mock.patch.object(bench, "HERE", pathlib.Path(folder.name))
+        patch.start()
+        self.addCleanup(patch.stop)
+        self.crew = bench.Crew()
+        self.addCleanup(lambda: self.crew.stop(list(self.crew.processes)))
+
+    def ask(self, names, **call):
+        self.crew.start(names)
+        return self.crew.ask(names, call)
+
+    def test_each_has_its_setting(self):
+        answers = self.ask(["native", "async", "expandable"], do="say", text="x" * 200000)
+        self.assertEqual({name: found["setting"] for name, found in answers.items()},
+                         {"native": None, "async": "backend:cudaMallocAsync", "expandable": "expandable_segments:True"})
+        self.assertEqual(answers["async"]["name"], "async")
+        self.assertEqual(len(answers["native"]["text"]), 200000)
+
+    def test_an_exception_is_an_error_and_the_process_goes_on(self):
+        self.assertTrue(self.ask(["native"], do="fail", kind="runtime")["native"]["is_runtime"])
+        answer = self.ask(["native"], do="fail", kind="other")["native"]
+        self.assertIn("ValueError: no", answer["error"])
+        self.assertFalse(answer["is_runtime"])
+        self.assertEqual(self.ask(["native"], do="say", text="on")["native"]["text"], "on")
+
+    def test_a_crash_is_an_error_and_a_new_process_can_be_begun(self):
+        self.assertIn("status 3", self.ask(["native"], do="crash")["native"]["error"])
+        self.assertIn("status 3", self.ask(["native"], do="say", text="")["native"]["error"])
+        self.crew.stop(["native"])
+        self.assertEqual(self.ask(["native"], do="say", text="on")["native"]["text"], "on")
 
     def test_a_hang_is_an_error(self):
-        self.assertIn("no answer within 0 s", self.answer(lambda: time.sleep(60), 0.2)["error"])
+        self.ask(["native"], do="say", text="")
+        with mock.patch.object(bench, "ANSWER_SECONDS", 0.2):
+            self.assertIn("status -9", self.ask(["native"], do="hang")["native"]["error"])
 
 
-class Serving(unittest.TestCase):
-    """The whole way to a run and back, with a module in the place of PyTorch that says its setting."""
+class Work(unittest.TestCase):
+    """What the process of an allocator does, with a PyTorch that is made up."""
 
-    def serve(self, init, names):
-        """What is answered for each of these allocators; `init` is what asking for CUDA does."""
-        servers = bench.Servers()
-        with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, {"PYTHONPATH": folder}):
-            pathlib.Path(folder, "torch.py").write_text(
-                f"import os\nclass cuda:\n  def init(): {init}\n"
-                "def use_deterministic_algorithms(on): raise ValueError(os.environ.get('PYTORCH_CUDA_ALLOC_CONF'))\n")
-            job = {"mode": "losses", "workload": "streams", "seed": 0, "repeat": 0}
-            found = [servers.execute({**job, "allocator": name}) for name in names]
-        self.assertEqual(len(servers.processes), len(set(names)))
-        for process in servers.processes.values():
-            process.stdin.close()
-            process.stdout.close()
-            self.assertEqual(process.wait(), 0)
-        return [answer["error"] for answer in found]
+    def make(self, allocator):
+        torch = mock.MagicMock(__version__="2.11")
+        torch.cuda.memory_reserved.return_value = 30 * bench.MIB
+        torch.cuda.mem_get_info.return_value = (100 * bench.MIB, 200 * bench.MIB)
+        torch.OutOfMemoryError = RuntimeError
+        torch.cuda.get_device_name.return_value = "GPU"
+        torch.cuda.memory_stats.return_value = {"allocated_bytes.all.peak": 1, "reserved_bytes.all.peak": 2}
+        torch.cuda.memory._snapshot.return_value = {"device_traces": [[{"action": "alloc", "addr": 1, "size": 1}]]}
+        self.runtime = mock.MagicMock()
+        self.runtime.cudaMalloc.return_value = 0
+        modules = {"torch": torch, **{name: mock.MagicMock() for name in work.MODULES}}
+        with mock.patch.dict(sys.modules, modules), mock.patch.object(work.ctypes, "CDLL", lambda _: self.runtime), \
+                mock.patch.object(work, "loaded_files", lambda: ["/lib/libcudart.so.13"]), \
+                mock.patch.object(work.importlib, "import_module"):
+            worker = work.Worker(allocator)
+        patch = mock.patch.dict(work.WORKLOADS, {"streams": lambda torch, seed: lambda number: seed + number})
+        patch.start()
+        self.addCleanup(patch.stop)
+        return worker, torch
 
-    def test_runs_are_served_by_setting(self):
-        native, other, segments, again = self.serve("pass", ["native", "async", "expandable", "native"])
-        self.assertIn("ValueError: None", native)
-        self.assertIn("ValueError: None", again)
-        self.assertIn("ValueError: backend:cudaMallocAsync", other)
-        self.assertIn("ValueError: expandable_segments:True", segments)
+    def test_a_run_with_a_limit(self):
+        worker, _ = self.make("native")
+        worker.begin("streams", 5, False, 90 * bench.MIB)
+        self.assertEqual([worker.step(number)["loss"] for number in range(3)], [float(5 + n).hex() for n in range(3)])
+        (_, surplus), = [call.args for call in self.runtime.cudaMalloc.call_args_list]
+        self.assertEqual(surplus.value, 40 * bench.MIB)
+        self.assertEqual(worker.end(), {"allocated": 1, "reserved": 2, "torch": "2.11", "gpu": "GPU"})
+        self.assertIsNone(worker.run)
 
-    def test_without_forks_runs_begin_anew(self):
-        native, = self.serve("raise RuntimeError('forked')", ["native"])
-        self.assertIn("ValueError: None", native)
+    def test_a_limit_below_what_is_there_is_want_of_memory(self):
+        worker, _ = self.make("native")
+        worker.begin("streams", 5, False, 90 * bench.MIB)
+        self.runtime.cudaMalloc.return_value = 2
+        worker.step(0)
+        self.assertRaises(RuntimeError, worker.step, 1)
+
+    def test_only_a_witness_records(self):
+        worker, torch = self.make("native")
+        worker.begin("streams", 5, True, None)
+        torch.use_deterministic_algorithms.assert_called_with(True, warn_only=True)
+        worker.end()
+        torch.cuda.memory._record_memory_history.assert_not_called()
+        worker, torch = self.make(bench.WITNESS)
+        worker.begin("streams", 5, False, None)
+        self.assertEqual(worker.end()["demand"], 512)
+        self.assertEqual(torch.cuda.memory._record_memory_history.call_args.kwargs, {"enabled": None})
+
+    def test_calls_of_the_driver_are_those_of_a_step(self):
+        worker, _ = self.make("native")
+        self.assertEqual(worker.new_calls(), {})
+        worker.ours = mock.MagicMock()
+        worker.ours.stats.side_effect = [{"driver_calls": {"map": {"calls": 3}, "free": {"calls": 1}}},
+                                         {"driver_calls": {"map": {"calls": 5}, "free": {"calls": 1}}}]
+        self.assertEqual(worker.new_calls(), {"map": 3, "free": 1})
+        self.assertEqual(worker.new_calls(), {"map": 2})
+
+    def test_demand_is_the_peak_of_rounded_requests(self):
+        entries = [{"action": "alloc", "addr": 1, "size": 1}, {"action": "alloc", "addr": 2, "size": 513},
+                   {"action": "free_requested", "addr": 1}, {"action": "free_completed", "addr": 1},
+                   {"action": "alloc", "addr": 1, "size": 600}]
+        self.assertEqual(work.demand(entries), 2048)
 
 
 class Tables(unittest.TestCase):
@@ -160,13 +337,13 @@ class Tables(unittest.TestCase):
         base = {"workload": "streams", "seed": 0, "repeat": 0}
         ours = {**base, "mode": "measure", "allocator": "tide"}
         results = [
-            {**base, "mode": "measure", "allocator": "demand", "median_ms": 9.0, "demand": 98 * bench.MIB},
+            {**base, "mode": "measure", "allocator": "witness", "demand": 98 * bench.MIB},
             {**ours, "median_ms": 10.0, "reserved": 100 * bench.MIB},
             {**ours, "median_ms": 10.2, "reserved": 99 * bench.MIB, "repeat": 1},
             {**ours, "allocator": "native", "median_ms": 10.0, "reserved": 196 * bench.MIB},
             {**ours, "allocator": "native", "median_ms": 10.4, "reserved": 196 * bench.MIB, "repeat": 1},
             {**base, "mode": "losses", "allocator": "native", "losses": ["0x1"]},
-            {**base, "mode": "losses", "allocator": "native", "losses": ["0x1"], "repeat": 1},
+            {**base, "mode": "losses", "allocator": "witness", "losses": ["0x1"]},
             {**base, "mode": "losses", "allocator": "tide", "losses": ["0x1"]},
             {**base, "mode": "losses", "allocator": "torch", "losses": ["0x2"]},
         ]
@@ -180,11 +357,3 @@ class Tables(unittest.TestCase):
                                "100 / 0.980 / 10.1 ms (2.0%)", "-1.0% (4.0%)"])
         self.assertEqual(list(bench.losses_rows(merged)), [["streams", "equal", "different", "equal"]])
         self.assertEqual(list(bench.limits_rows(merged)), [])
-
-    def test_demand_is_the_peak_of_rounded_requests(self):
-        entries = [{"action": "alloc", "addr": 1, "size": 1}, {"action": "alloc", "addr": 2, "size": 513},
-                   {"action": "free_requested", "addr": 1}, {"action": "free_completed", "addr": 1},
-                   {"action": "alloc", "addr": 1, "size": 600}]
-        torch = mock.Mock()
-        torch.cuda.memory._snapshot.return_value = {"device_traces": [entries]}
-        self.assertEqual(bench.demand(torch), 2048)

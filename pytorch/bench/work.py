@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright the Tidemark authors
+"""A process that runs workloads under one allocator, one after the other, as it is told on its standard input.
+
+A line is a call of a method of Worker as JSON, {"do": NAME, ...}; the answer is a line that begins with ANSWER.
+Between two runs all memory goes back, so that every run begins with an empty cache.
+"""
+from __future__ import annotations
+
+import ctypes
+import gc
+import importlib
+import json
+import pathlib
+import sys
+import time
+import traceback
+from typing import Any, Iterable, Optional
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent)]
+from workloads import WORKLOADS, Step  # noqa: E402  (beside this file)
+
+OURS = ("torch", "tide")
+MODULES = ("torch_geometric.nn", "torchvision.models.detection", "transformers.models.llama")
+
+
+def demand(entries: Iterable[dict[str, Any]]) -> int:
+    """The peak of all requests in a history, each rounded to 512."""
+    live = peak = 0
+    sizes: dict[int, int] = {}
+    for entry in entries:
+        if entry["action"] == "alloc":
+            sizes[entry["addr"]] = (entry["size"] + 511) // 512 * 512
+            live += sizes[entry["addr"]]
+            peak = max(peak, live)
+        elif entry["action"] == "free_requested":
+            live -= sizes.pop(entry["addr"], 0)
+    return peak
+
+
+class Worker:
+    """What can be asked of this process."""
+
+    def __init__(self, allocator: str) -> None:
+        self.ours: Any = None
+        if allocator in OURS:
+            import tidemark.torch
+            tidemark.torch.install(allocator)
+            self.ours = tidemark.torch
+        import torch
+        self.torch = torch
+        for module in MODULES:
+            importlib.import_module(module)
+        self.runtime = ctypes.CDLL(next(path for path in loaded_files() if "libcudart.so" in path))
+        self.taken = ctypes.c_void_p()  # memory that a limit keeps from PyTorch
+        self.limit: Optional[int] = None
+        self.is_witness = allocator == "witness"
+        self.run: Optional[Step] = None
+        self.calls: dict[str, int] = {}
+
+    def begin(self, workload: str, seed: int, is_exact: bool, limit: Optional[int]) -> dict[str, Any]:
+        """Makes a workload ready; exact, if its losses count. A witness records what is asked for."""
+        self.clear()
+        self.torch.use_deterministic_algorithms(is_exact, warn_only=True)
+        if self.is_witness:
+            self.torch.cuda.memory._record_memory_history(context=None, max_entries=4_000_000)
+        left = self.torch.cuda.memory_reserved()
+        self.run, self.limit = WORKLOADS[workload](self.torch, seed), limit
+        return {"left": left}
+
+    def step(self, number: int) -> dict[str, Any]:
+        """A step, its time and its loss. A limit holds from the second on: the first loads the GPU's code."""
+        if number == 1 and self.limit is not None:
+            self.take_memory(self.limit)
+        assert self.run is not None
+        self.torch.cuda.synchronize()
+        began = time.perf_counter()
+        loss = self.run(number)
+        self.torch.cuda.synchronize()
+        took = time.perf_counter() - began
+        return {"ms": took * 1e3, "loss": float(loss).hex(), "calls": self.new_calls()}
+
+    def end(self) -> dict[str, Any]:
+        """What the run took."""
+        cuda = self.torch.cuda
+        stats = cuda.memory_stats()
+        answer = {"allocated": stats["allocated_bytes.all.peak"], "reserved": stats["reserved_bytes.all.peak"],
+                  "torch": self.torch.__version__, "gpu": cuda.get_device_name()}
+        if self.is_witness:
+            answer["demand"] = demand(cuda.memory._snapshot()["device_traces"][0])
+            cuda.memory._record_memory_history(enabled=None)
+        self.clear()
+        return answer
+
+    def clear(self) -> None:
+        """Gives everything back that a run left, also one that failed."""
+        self.run = None
+        gc.collect()
+        self.torch.cuda.synchronize()
+        self.runtime.cudaFree(self.taken)
+        self.taken = ctypes.c_void_p()
+        self.torch._C._cuda_clearCublasWorkspaces()
+        self.torch.cuda.empty_cache()
+        self.torch.cuda.reset_peak_memory_stats()
+
+    def take_memory(self, limit: int) -> None:
+        """Takes so much of the GPU that PyTorch's allocator can reserve `limit` bytes in all, and no more.
+
+        PyTorch's own limit would not do: with cudaMallocAsync it counts what is handed out, not what is reserved.
+        """
+        cuda = self.torch.cuda
+        cuda.empty_cache()
+        surplus = cuda.mem_get_info()[0] + cuda.memory_reserved() - limit
+        if self.runtime.cudaMalloc(ctypes.byref(self.taken), ctypes.c_size_t(surplus)) != 0:
+            self.taken = ctypes.c_void_p()
+            raise self.torch.OutOfMemoryError("the first step left more reserved than the limit")
+
+    def new_calls(self) -> dict[str, int]:
+        """The calls that our allocator made of the driver since this was asked last."""
+        if self.ours is None:
+            return {}
+        before = self.calls
+        self.calls = {name: found["calls"] for name, found in self.ours.stats()["driver_calls"].items()}
+        news = {name: count - before.get(name, 0) for name, count in self.calls.items()}
+        return {name: count for name, count in news.items() if count}
+
+
+def loaded_files() -> list[str]:
+    """The files that this process has mapped."""
+    with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+        return [line.rstrip("\n").split(" ")[-1] for line in maps]
+
+
+def serve(worker: Any) -> None:
+    """Answers the lines of the standard input. A RuntimeError may be want of memory: libraries have many words
+    for it."""
+    for line in sys.stdin:
+        call = json.loads(line)
+        try:
+            answer = getattr(worker, call.pop("do"))(**call)
+        except Exception as error:
+            answer = {"error": traceback.format_exc()[-2000:], "is_runtime": isinstance(error, RuntimeError)}
+        print("ANSWER " + json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    serve(Worker(sys.argv[1]))
