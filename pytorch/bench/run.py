@@ -140,7 +140,7 @@ class Runs:
     def run(self, job: Result, in_turn: bool) -> dict[str, Result]:
         """All steps, in turn or all at once; what became of each."""
         self.ask(self.names, "begin", workload=job["workload"], seed=job["seed"], is_exact=job["mode"] == "losses",
-                 limit=job.get("limit"))
+                 is_timed=in_turn, limit=job.get("limit"))
         for number in range(STEPS):
             first = number % max(1, len(self.names))
             order = self.names[first:] + self.names[:first]
@@ -155,11 +155,7 @@ def summary(answers: Sequence[Result], is_timed: bool) -> Result:
     if "error" in answers[-1]:
         return answers[-1]
     begin, *steps, end = answers
-    counts: dict[str, int] = {}
-    for step in steps[WARM:]:
-        for name, count in step["calls"].items():
-            counts[name] = counts.get(name, 0) + count
-    result = {**begin, **end, "losses": [step["loss"] for step in steps], "calls": counts}
+    result = {**begin, **end, "losses": [step["loss"] for step in steps], "calls": [step["calls"] for step in steps]}
     if is_timed:
         result["steps_ms"] = [round(step["ms"], 3) for step in steps]
         result["median_ms"] = statistics.median(result["steps_ms"][WARM:])

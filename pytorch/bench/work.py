@@ -7,21 +7,24 @@ Between two runs all memory goes back, so that every run begins with an empty ca
 """
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import importlib
 import json
+import os
 import pathlib
 import sys
 import time
 import traceback
-from typing import Any, Iterable, Optional
+from typing import Any, Iterable, Optional, Sequence
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 from workloads import WORKLOADS, Step  # noqa: E402  (beside this file)
 
 OURS = ("torch", "tide")
+TIMED_CORES = 4  # the same ones for all processes: not all cores of a computer are equally busy with other work
 MODULES = ("torch_geometric.nn", "torchvision.models.detection", "transformers.models.llama")
 
 
@@ -54,14 +57,16 @@ class Worker:
             importlib.import_module(module)
         self.runtime = ctypes.CDLL(next(path for path in loaded_files() if "libcudart.so" in path))
         self.taken = ctypes.c_void_p()  # memory that a limit keeps from PyTorch
+        self.cores = sorted(os.sched_getaffinity(0))
         self.limit: Optional[int] = None
         self.is_witness = allocator == "witness"
         self.run: Optional[Step] = None
         self.calls: dict[str, int] = {}
 
-    def begin(self, workload: str, seed: int, is_exact: bool, limit: Optional[int]) -> dict[str, Any]:
+    def begin(self, workload: str, seed: int, is_exact: bool, is_timed: bool, limit: Optional[int]) -> dict[str, Any]:
         """Makes a workload ready; exact, if its losses count. A witness records what is asked for."""
         self.clear()
+        set_cores(self.cores[-TIMED_CORES:] if is_timed else self.cores)
         self.torch.use_deterministic_algorithms(is_exact, warn_only=True)
         if self.is_witness:
             self.torch.cuda.memory._record_memory_history(context=None, max_entries=4_000_000)
@@ -124,6 +129,13 @@ class Worker:
         self.calls = {name: found["calls"] for name, found in self.ours.stats()["driver_calls"].items()}
         news = {name: count - before.get(name, 0) for name, count in self.calls.items()}
         return {name: count for name, count in news.items() if count}
+
+
+def set_cores(cores: Sequence[int]) -> None:
+    """Keeps all threads of this process on some cores."""
+    for thread in os.listdir("/proc/self/task"):
+        with contextlib.suppress(ProcessLookupError):  # it has ended
+            os.sched_setaffinity(int(thread), cores)
 
 
 def loaded_files() -> list[str]:

@@ -2,8 +2,10 @@
 # Copyright the Tidemark authors
 """Eight workloads as people run them. Each is a function of PyTorch and a seed that returns one step of it.
 
-A step returns its loss, or what else shows that it computed the same. What is random comes from generators with the seed, so that every allocator
-meets the same requests.
+A step returns its loss, or what else shows that it computed the same. What is random comes from generators with
+the seed, so that every allocator meets the same requests; data is made on the GPU where data of a real run would
+not be made in the step. The models are wide and have few layers: the GPU is busy while Python issues the next
+operations, as in a large training, as far as the kind of work allows.
 """
 from __future__ import annotations
 
@@ -28,8 +30,8 @@ def _made_on_gpu(torch: Any, seed: int) -> Iterator[None]:
 
 def _llama(torch: Any, layers: int, seed: int) -> Any:
     from transformers import LlamaConfig, LlamaForCausalLM
-    config = LlamaConfig(vocab_size=32000, hidden_size=1024, intermediate_size=2816, num_hidden_layers=layers,
-                         num_attention_heads=16, num_key_value_heads=16, max_position_embeddings=4096)
+    config = LlamaConfig(vocab_size=32000, hidden_size=3072, intermediate_size=8192, num_hidden_layers=layers,
+                         num_attention_heads=24, num_key_value_heads=24, max_position_embeddings=4096)
     with _made_on_gpu(torch, seed):
         return LlamaForCausalLM(config).to(torch.bfloat16)
 
@@ -60,23 +62,23 @@ def _random_shape(torch: Any, batches: tuple[int, int], lengths: tuple[int, int]
 
 
 def train_varlen(torch: Any, seed: int) -> Step:
-    """A 12-layer Llama with AdamW, random batch and sequence length."""
-    return _train_llama(torch, seed, 12, _random_shape(torch, (2, 9), (128, 1537)), False)
+    """A Llama of five layers with AdamW, random batch and sequence length."""
+    return _train_llama(torch, seed, 5, _random_shape(torch, (2, 9), (128, 1537)), False)
 
 
 def train_fixed(torch: Any, seed: int) -> Step:
     """The same at a fixed shape."""
-    return _train_llama(torch, seed, 12, lambda _: (4, 1024), False)
+    return _train_llama(torch, seed, 5, lambda _: (6, 1024), False)
 
 
 def train_checkpoint(torch: Any, seed: int) -> Step:
-    """16 layers with gradient checkpointing, random lengths."""
-    return _train_llama(torch, seed, 16, _random_shape(torch, (4, 13), (256, 2049)), True)
+    """Six layers with gradient checkpointing, random lengths."""
+    return _train_llama(torch, seed, 6, _random_shape(torch, (4, 13), (256, 1537)), True)
 
 
 def mixture(torch: Any, seed: int) -> Step:
     """A mixture of experts: as many tokens for each expert as the router says."""
-    width, experts = 1024, 16
+    width, experts = 2048, 8
 
     class Mixture(torch.nn.Module):
         def __init__(self) -> None:
@@ -95,13 +97,14 @@ def mixture(torch: Any, seed: int) -> Step:
             return tokens + out
 
     with _made_on_gpu(torch, seed):
-        model = torch.nn.Sequential(*[Mixture() for _ in range(4)])
+        model = torch.nn.Sequential(*[Mixture() for _ in range(2)])
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     generator = torch.Generator().manual_seed(seed)
+    on_gpu = torch.Generator("cuda").manual_seed(seed)
 
     def step(_: int) -> Any:
-        count = int(torch.randint(4096, 24577, (), generator=generator))
-        tokens = torch.randn(count, width, generator=generator).to("cuda", torch.bfloat16)
+        count = int(torch.randint(4096, 32769, (), generator=generator))
+        tokens = torch.randn(count, width, device="cuda", dtype=torch.bfloat16, generator=on_gpu)
         loss = model(tokens).float().pow(2).mean()
         loss.backward()
         optimizer.step()
@@ -112,7 +115,7 @@ def mixture(torch: Any, seed: int) -> Step:
 
 def generate(torch: Any, seed: int) -> Step:
     """Generation with a cache that grows, random prompts."""
-    model = _llama(torch, 12, seed).eval()
+    model = _llama(torch, 5, seed).eval()
     generator = torch.Generator().manual_seed(seed)
 
     def step(_: int) -> Any:
@@ -136,10 +139,11 @@ def detection(torch: Any, seed: int) -> Step:
     model = model.cuda().train()
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, momentum=0.9)
     generator = torch.Generator().manual_seed(seed)
+    on_gpu = torch.Generator("cuda").manual_seed(seed)
 
     def image() -> Any:
         sides = [int(torch.randint(320, 1025, (), generator=generator)) for _ in range(2)]
-        return torch.rand(3, *sides, generator=generator).cuda()
+        return torch.rand(3, *sides, device="cuda", generator=on_gpu)
 
     def target() -> dict[str, Any]:
         count = int(torch.randint(1, 21, (), generator=generator))
@@ -166,15 +170,16 @@ def graph_network(torch: Any, seed: int) -> Step:
     head = torch.nn.Linear(256, 32).cuda()
     optimizer = torch.optim.Adam([*layers.parameters(), *head.parameters()], lr=1e-3)
     generator = torch.Generator().manual_seed(seed)
+    on_gpu = torch.Generator("cuda").manual_seed(seed)
 
     def step(_: int) -> Any:
         nodes = int(torch.randint(10_000, 80_001, (), generator=generator))
         degree = int(torch.randint(5, 21, (), generator=generator))
-        edges = torch.randint(nodes, (2, nodes * degree), generator=generator).cuda()
-        values = torch.randn(nodes, 128, generator=generator).cuda()
+        edges = torch.randint(nodes, (2, nodes * degree), device="cuda", generator=on_gpu)
+        values = torch.randn(nodes, 128, device="cuda", generator=on_gpu)
         for layer in layers:
             values = torch.nn.functional.elu(layer(values, edges))
-        labels = torch.randint(32, (nodes,), generator=generator).cuda()
+        labels = torch.randint(32, (nodes,), device="cuda", generator=on_gpu)
         loss = torch.nn.functional.cross_entropy(head(values), labels)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
@@ -184,22 +189,23 @@ def graph_network(torch: Any, seed: int) -> Step:
 
 
 def streams(torch: Any, seed: int) -> Step:
-    """Training while the next batches come from pinned memory on other streams, random sizes."""
+    """Training while the next images come from pinned memory on other streams, random sizes."""
     import torchvision
     torch.manual_seed(seed)
     model = torchvision.models.resnet50(weights=None).cuda().train()
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
     generator = torch.Generator().manual_seed(seed)
     sides = [torch.cuda.Stream(), torch.cuda.Stream()]
+    pixels = torch.randint(256, (80 * 3 * 256 * 256,), dtype=torch.uint8, generator=generator)
 
     def fetch(number: int) -> tuple[Any, Any, Any]:
-        side = 32 * int(torch.randint(5, 10, (), generator=generator))
-        count = int(torch.randint(16, 49, (), generator=generator))
-        images = torch.rand(count, 3, side, side, generator=generator).pin_memory()
+        side = 32 * int(torch.randint(5, 9, (), generator=generator))
+        count = int(torch.randint(32, 81, (), generator=generator))
+        images = pixels[:count * 3 * side * side].view(count, 3, side, side).pin_memory()
         labels = torch.randint(1000, (count,), generator=generator).pin_memory()
         stream = sides[number % 2]
         with torch.cuda.stream(stream):
-            return images.to("cuda", non_blocking=True) * 2 - 1, labels.to("cuda", non_blocking=True), stream
+            return images.to("cuda", non_blocking=True) / 127.5 - 1, labels.to("cuda", non_blocking=True), stream
 
     ahead = [fetch(0)]
 

@@ -3,6 +3,7 @@
 """The benchmark's own logic: who runs when, going on where it stopped, bisection, tables, and its processes."""
 import importlib.util
 import json
+import os
 import pathlib
 import sys
 import tempfile
@@ -91,7 +92,8 @@ class Turns(Logic):
             is_warm = call["do"] == "step" and call["number"] < bench.WARM
             return {"ms": 100.0, "loss": "0x1", "calls": {"map": 50}} if is_warm else None
         found = self.make(answer)[0].run(self.job, ["a"], in_turn=True)["a"]
-        self.assertEqual((found["median_ms"], found["calls"]), (2.0, {"map": bench.STEPS - bench.WARM}))
+        self.assertEqual(found["median_ms"], 2.0)
+        self.assertEqual((found["steps_ms"][0], found["calls"][0]), (100.0, {"map": 50}))
         self.assertEqual(len(found["steps_ms"]), bench.STEPS)
 
     def test_who_fails_does_not_stop_the_others(self):
@@ -291,7 +293,7 @@ class Work(unittest.TestCase):
 
     def test_a_run_with_a_limit(self):
         worker, _ = self.make("native")
-        worker.begin("streams", 5, False, 90 * bench.MIB)
+        worker.begin("streams", 5, False, False, 90 * bench.MIB)
         self.assertEqual([worker.step(number)["loss"] for number in range(3)], [float(5 + n).hex() for n in range(3)])
         (_, surplus), = [call.args for call in self.runtime.cudaMalloc.call_args_list]
         self.assertEqual(surplus.value, 40 * bench.MIB)
@@ -300,19 +302,29 @@ class Work(unittest.TestCase):
 
     def test_a_limit_below_what_is_there_is_want_of_memory(self):
         worker, _ = self.make("native")
-        worker.begin("streams", 5, False, 90 * bench.MIB)
+        worker.begin("streams", 5, False, False, 90 * bench.MIB)
         self.runtime.cudaMalloc.return_value = 2
         worker.step(0)
         self.assertRaises(RuntimeError, worker.step, 1)
 
+    def test_timed_runs_are_on_few_cores(self):
+        worker, _ = self.make("native")
+        cores = os.sched_getaffinity(0)
+        with mock.patch.object(work, "TIMED_CORES", 1):
+            worker.begin("streams", 5, False, True, None)
+        self.addCleanup(os.sched_setaffinity, 0, cores)
+        self.assertEqual(os.sched_getaffinity(0), {max(cores)})
+        worker.begin("streams", 5, False, False, None)
+        self.assertEqual(os.sched_getaffinity(0), cores)
+
     def test_only_a_witness_records(self):
         worker, torch = self.make("native")
-        worker.begin("streams", 5, True, None)
+        worker.begin("streams", 5, True, False, None)
         torch.use_deterministic_algorithms.assert_called_with(True, warn_only=True)
         worker.end()
         torch.cuda.memory._record_memory_history.assert_not_called()
         worker, torch = self.make(bench.WITNESS)
-        worker.begin("streams", 5, False, None)
+        worker.begin("streams", 5, False, False, None)
         self.assertEqual(worker.end()["demand"], 512)
         self.assertEqual(torch.cuda.memory._record_memory_history.call_args.kwargs, {"enabled": None})
 
