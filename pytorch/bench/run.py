@@ -40,7 +40,7 @@ THREE_SEEDS = ("train_varlen", "graph_network")
 LIMITED = ("train_varlen", "graph_network")
 ANSWER_SECONDS = 90.0  # a process that is silent for longer is ended
 BEGIN_SECONDS = 30.0  # nothing begins when less is left
-STEPS = 16
+STEPS = 20
 WARM = STEPS // 4  # steps that do not count
 
 Result = Dict[str, Any]
@@ -54,7 +54,7 @@ class Process:
     """The process of an allocator."""
 
     def __init__(self, allocator: str) -> None:
-        environment = dict(os.environ, CUBLAS_WORKSPACE_CONFIG=":4096:8")
+        environment = dict(os.environ, CUBLAS_WORKSPACE_CONFIG=":4096:8", TORCH_COMPILE_DISABLE="1")
         if allocator in CONFIGURATION:
             environment["PYTORCH_CUDA_ALLOC_CONF"] = CONFIGURATION[allocator]
         command = [sys.executable, str(HERE / "work.py"), allocator]
@@ -298,31 +298,35 @@ def measured(results: Sequence[Result], workload: str, seed: int, allocator: str
             and r["allocator"] == allocator and "error" not in r]
 
 
-def times(runs: Sequence[Result]) -> list[float]:
-    """Of the runs that were timed."""
-    return [run["median_ms"] for run in runs if "median_ms" in run]
+def step_ms(runs: Sequence[Result]) -> Optional[float]:
+    """The median over all steps, each with its median over the runs; None if none was timed."""
+    steps = zip(*[run["steps_ms"][WARM:] for run in runs if "steps_ms" in run])
+    medians = [statistics.median(step) for step in steps]
+    return statistics.median(medians) if medians else None
 
 
 def spread(runs: Sequence[Result]) -> float:
     """How far apart the times of runs are."""
-    return max(times(runs)) / min(times(runs)) - 1
+    times = [run["median_ms"] for run in runs if "median_ms" in run]
+    return max(times) / min(times) - 1
 
 
 def cell(runs: Sequence[Result], wanted: int) -> str:
     """Reserved MiB, utilisation (what was asked for over what was reserved), time and its spread."""
-    if not times(runs):
+    median = step_ms(runs)
+    if median is None:
         return "-"
     reserved = max(run["reserved"] for run in runs)
-    return f"{reserved // MIB} / {wanted / reserved:.3f} / {statistics.median(times(runs)):.1f} ms ({spread(runs):.1%})"
+    return f"{reserved // MIB} / {wanted / reserved:.3f} / {median:.1f} ms ({spread(runs):.1%})"
 
 
 def comparison(runs: dict[str, list[Result]]) -> str:
     """How much slower `tide` is than the fastest of the others, and how far apart native runs are."""
-    medians = {name: statistics.median(times(found)) for name, found in runs.items() if times(found)}
-    if "tide" not in medians or "native" not in medians:
+    medians = {name: step_ms(found) for name, found in runs.items()}
+    others = [median for name, median in medians.items() if name != "tide" and median is not None]
+    if medians["tide"] is None or medians["native"] is None:
         return "-"
-    fastest = min(median for name, median in medians.items() if name != "tide")
-    return f"{medians['tide'] / fastest - 1:+.1%} ({spread(runs['native']):.1%})"
+    return f"{medians['tide'] / min(others) - 1:+.1%} ({spread(runs['native']):.1%})"
 
 
 def measure_rows(results: Sequence[Result]) -> Iterator[list[str]]:

@@ -67,7 +67,8 @@ class Worker:
         """Makes a workload ready; exact, if its losses count. A witness records what is asked for."""
         self.clear()
         set_cores(self.cores[-TIMED_CORES:] if is_timed else self.cores)
-        self.torch.use_deterministic_algorithms(is_exact, warn_only=True)
+        self.torch.use_deterministic_algorithms(is_exact)
+        self.torch.backends.cuda.enable_cudnn_sdp(not is_exact)  # the sums of its attention come in any order
         if self.is_witness:
             self.torch.cuda.memory._record_memory_history(context=None, max_entries=4_000_000)
         left = self.torch.cuda.memory_reserved()

@@ -63,7 +63,7 @@ def _random_shape(torch: Any, batches: tuple[int, int], lengths: tuple[int, int]
 
 def train_varlen(torch: Any, seed: int) -> Step:
     """A Llama of five layers with AdamW, random batch and sequence length."""
-    return _train_llama(torch, seed, 5, _random_shape(torch, (2, 9), (128, 1537)), False)
+    return _train_llama(torch, seed, 5, _random_shape(torch, (4, 9), (384, 1537)), False)
 
 
 def train_fixed(torch: Any, seed: int) -> Step:
@@ -152,7 +152,7 @@ def detection(torch: Any, seed: int) -> Step:
         return {"boxes": boxes.cuda(), "labels": torch.randint(1, 21, (count,), generator=generator).cuda()}
 
     def step(_: int) -> Any:
-        images = [image() for _ in range(int(torch.randint(2, 7, (), generator=generator)))]
+        images = [image() for _ in range(int(torch.randint(1, 4, (), generator=generator)))]
         loss = sum(model(images, [target() for _ in images]).values())
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
@@ -196,11 +196,11 @@ def streams(torch: Any, seed: int) -> Step:
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
     generator = torch.Generator().manual_seed(seed)
     sides = [torch.cuda.Stream(), torch.cuda.Stream()]
-    pixels = torch.randint(256, (80 * 3 * 256 * 256,), dtype=torch.uint8, generator=generator)
+    pixels = torch.randint(256, (128 * 3 * 224 * 224,), dtype=torch.uint8, generator=generator)
 
     def fetch(number: int) -> tuple[Any, Any, Any]:
-        side = 32 * int(torch.randint(5, 9, (), generator=generator))
-        count = int(torch.randint(32, 81, (), generator=generator))
+        side = 32 * int(torch.randint(5, 8, (), generator=generator))
+        count = int(torch.randint(64, 129, (), generator=generator))
         images = pixels[:count * 3 * side * side].view(count, 3, side, side).pin_memory()
         labels = torch.randint(1000, (count,), generator=generator).pin_memory()
         stream = sides[number % 2]

@@ -320,7 +320,8 @@ class Work(unittest.TestCase):
     def test_only_a_witness_records(self):
         worker, torch = self.make("native")
         worker.begin("streams", 5, True, False, None)
-        torch.use_deterministic_algorithms.assert_called_with(True, warn_only=True)
+        torch.use_deterministic_algorithms.assert_called_with(True)
+        torch.backends.cuda.enable_cudnn_sdp.assert_called_with(False)
         worker.end()
         torch.cuda.memory._record_memory_history.assert_not_called()
         worker, torch = self.make(bench.WITNESS)
@@ -344,16 +345,27 @@ class Work(unittest.TestCase):
         self.assertEqual(work.demand(entries), 2048)
 
 
+def timed(ms):
+    """A run all of whose steps that count took as long."""
+    return {"median_ms": ms, "steps_ms": [100.0] * bench.WARM + [ms] * (bench.STEPS - bench.WARM)}
+
+
 class Tables(unittest.TestCase):
+    def test_a_step_counts_with_its_median_over_the_runs(self):
+        steps = [9.0] * bench.WARM + [1.0, 2.0, 3.0]
+        runs = [{"steps_ms": steps}, {"steps_ms": steps[:-1] + [50.0]}, {"steps_ms": steps[:-2] + [70.0, 3.0]}, {}]
+        self.assertEqual(bench.step_ms(runs), 2.0)
+        self.assertIsNone(bench.step_ms([{}]))
+
     def test_merged_rows(self):
         base = {"workload": "streams", "seed": 0, "repeat": 0}
         ours = {**base, "mode": "measure", "allocator": "tide"}
         results = [
             {**base, "mode": "measure", "allocator": "witness", "demand": 98 * bench.MIB},
-            {**ours, "median_ms": 10.0, "reserved": 100 * bench.MIB},
-            {**ours, "median_ms": 10.2, "reserved": 99 * bench.MIB, "repeat": 1},
-            {**ours, "allocator": "native", "median_ms": 10.0, "reserved": 196 * bench.MIB},
-            {**ours, "allocator": "native", "median_ms": 10.4, "reserved": 196 * bench.MIB, "repeat": 1},
+            {**ours, **timed(10.0), "reserved": 100 * bench.MIB},
+            {**ours, **timed(10.2), "reserved": 99 * bench.MIB, "repeat": 1},
+            {**ours, "allocator": "native", **timed(10.0), "reserved": 196 * bench.MIB},
+            {**ours, "allocator": "native", **timed(10.4), "reserved": 196 * bench.MIB, "repeat": 1},
             {**base, "mode": "losses", "allocator": "native", "losses": ["0x1"]},
             {**base, "mode": "losses", "allocator": "witness", "losses": ["0x1"]},
             {**base, "mode": "losses", "allocator": "tide", "losses": ["0x1"]},
@@ -361,7 +373,7 @@ class Tables(unittest.TestCase):
         ]
         with tempfile.TemporaryDirectory() as folder:
             paths = [str(pathlib.Path(folder) / name) for name in "ab"]
-            for path, part in zip(paths, (results[:5], results[5:])):
+            for path, part in zip(paths, (results[:4], results[4:])):
                 pathlib.Path(path).write_text("".join(json.dumps(result) + "\n" for result in part))
             merged = list(bench.read(paths).values())
         row, = bench.measure_rows(merged)
