@@ -26,6 +26,7 @@ class TestBlockStateAbsorption(unittest.TestCase): pass
 class TestMemPool(unittest.TestCase):
     def test_after(self): pass
 class TestCachingHostAllocatorCudaGraph(unittest.TestCase): pass
+class TestFXMemoryProfiler(unittest.TestCase): pass
 """
 
 

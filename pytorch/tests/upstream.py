@@ -32,7 +32,7 @@ from typing import Any, Iterator, Optional
 HERE = pathlib.Path(__file__).resolve().parent
 TEST_SECONDS = 120  # that one test may take
 CLASSES = ("TestCuda", "TestCudaMallocAsync", "TestBlockStateAbsorption", "TestMemPool",
-           "TestCachingHostAllocatorCudaGraph")
+           "TestCachingHostAllocatorCudaGraph", "TestFXMemoryProfiler")
 # Of TestCuda, those that are about memory; of TestCudaMallocAsync, all but those about other things.
 ABOUT_MEMORY = ("memory", "record_stream", "graph", "cublas_workspace", "host_memory", "pinned", "non_blocking", "mempool")
 OTHER_THINGS = ("nvml", "temperature", "device_memory_used", "power_draw", "clock_speed", "amdsmi", "uuid",
