@@ -14,7 +14,7 @@
 
 #define TIDE_SMALL_BYTES ((uint64_t)512 << 10)
 // A new handle of a large block is at least and at most such a part of the peak.
-enum { LEAST_PARTS = 512, MOST_PARTS = 80 };
+enum { LEAST_PARTS = 1024, MOST_PARTS = 120 };
 // Between these, this part of request * request / peak.
 #define REQUEST_PART (1.0 / 3)
 

@@ -544,11 +544,11 @@ static uint64_t handles_of(tide_machine* m, tide_device* d, uint64_t bytes) {
 T_TEST(test_tide__handles_grow_with_the_request_and_with_the_peak) {
   tide_machine* const m = dry_of(1024 * 64 * MIB);
   tide_device* const d = tide_new(m, NULL);
-  T_EQ(handles_of(m, d, 1024 * MIB), 86);  // of 12 MiB, 1/80 of the peak
-  T_EQ(handles_of(m, d, 16 * MIB), 8);     // of 2 MiB, which is the least, as 1/512 is
+  T_EQ(handles_of(m, d, 1024 * MIB), 128);  // of 8 MiB, 1/120 of the peak
+  T_EQ(handles_of(m, d, 16 * MIB), 8);      // of 2 MiB, which is the least, as 1/1024 is
   (void)take(d, NULL, 4096 * MIB);
-  T_EQ(handles_of(m, d, 16 * MIB), 2);    // at most 10 MiB, 1/512 of 5152 MiB
-  T_EQ(handles_of(m, d, 960 * MIB), 19);  // of 52 MiB: 960 * 960 / 6112 / 3, rounded up
+  T_EQ(handles_of(m, d, 16 * MIB), 4);    // of 4 MiB, 1/1024 of 5152 MiB
+  T_EQ(handles_of(m, d, 768 * MIB), 23);  // of 34 MiB: 768 * 768 / 5920 / 3, rounded up
   tide_device_free(d);
   tide_machine_free(m);
 }
