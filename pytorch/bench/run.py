@@ -322,11 +322,11 @@ def cell(runs: Sequence[Result], wanted: int) -> str:
 
 def comparison(runs: dict[str, list[Result]]) -> str:
     """How much slower `tide` is than the fastest of the others, and how far apart native runs are."""
-    medians = {name: step_ms(found) for name, found in runs.items()}
-    others = [median for name, median in medians.items() if name != "tide" and median is not None]
-    if medians["tide"] is None or medians["native"] is None:
+    medians = {name: median for name, found in runs.items() if (median := step_ms(found)) is not None}
+    if "tide" not in medians or "native" not in medians:
         return "-"
-    return f"{medians['tide'] / min(others) - 1:+.1%} ({spread(runs['native']):.1%})"
+    fastest = min(median for name, median in medians.items() if name != "tide")
+    return f"{medians['tide'] / fastest - 1:+.1%} ({spread(runs['native']):.1%})"
 
 
 def measure_rows(results: Sequence[Result]) -> Iterator[list[str]]:
