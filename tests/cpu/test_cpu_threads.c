@@ -351,12 +351,11 @@ T_TEST_OVER(test_cpu_threads__releasing_against_reuse, belt_sizes) {
 // One block, two who release it: one of them is told
 
 typedef struct quarrel {
-  _Atomic(void*) address;
+  _Atomic(void*) address;  // NULL: it is over
   atomic_size_t round;
   atomic_size_t done;
   atomic_size_t taken;
   atomic_size_t refused;
-  size_t rounds;
 } quarrel;
 
 static void quarrel_release(quarrel* q) {
@@ -374,38 +373,48 @@ static void await_count(const atomic_size_t* count, size_t wanted) {
 
 static void* quarrel_run(void* user) {
   quarrel* const q = user;
-  for (size_t round = 1; round <= q->rounds; round++) {
+  for (size_t round = 1;; round++) {
     await_count(&q->round, round);
+    if (atomic_load(&q->address) == NULL) return NULL;
     quarrel_release(q);
     atomic_store(&q->done, round);
   }
-  return NULL;
 }
 
-// Returns how many releases were refused.
-static size_t quarrel_over(tide_cpu* cache, size_t bytes) {
-  quarrel q = { .rounds = t_scaled(T_HAS_SANITIZER ? 2000 : 20000) };
+// Returns how many releases were refused, of twice as many as there were rounds. On a computer that does other
+// work a round can take as long as others run: after some seconds it is over.
+static size_t quarrel_over(tide_cpu* cache, size_t bytes, size_t* out_rounds) {
+  quarrel q = { .address = NULL };
+  const size_t most = t_scaled(T_HAS_SANITIZER ? 2000 : 20000);
+  const uint64_t end = t_now_ns() + 10000000000U;
+  size_t rounds = 0;
   pthread_t thread;
   t_thread_start(&thread, quarrel_run, &q);
-  for (size_t round = 1; round <= q.rounds; round++) {
+  while (rounds < most && t_now_ns() < end) {
+    rounds++;
     atomic_store(&q.address, cache_take(cache, bytes));
-    atomic_store(&q.round, round);
-    for (size_t i = 0; i < round % 64; i++) (void)atomic_load(&q.done);
+    atomic_store(&q.round, rounds);
+    for (size_t i = 0; i < rounds % 64; i++) (void)atomic_load(&q.done);
     quarrel_release(&q);
-    await_count(&q.done, round);
+    await_count(&q.done, rounds);
   }
+  atomic_store(&q.address, NULL);
+  atomic_store(&q.round, rounds + 1);
   t_thread_join(thread);
-  T_EQ(atomic_load(&q.taken) + atomic_load(&q.refused), 2 * q.rounds);
-  T_LE(q.rounds, atomic_load(&q.taken));
+  T_EQ(atomic_load(&q.taken) + atomic_load(&q.refused), 2 * rounds);
+  T_LE(rounds, atomic_load(&q.taken));
+  *out_rounds = rounds;
   return atomic_load(&q.refused);
 }
 
 T_TEST(test_cpu_threads__of_two_releases_one_is_refused) {
   tide_cpu* const cache = cache_open(NULL);
 
-  const size_t refused = quarrel_over(cache, 100000);
+  size_t rounds = 0;
 
-  T_EQ(refused, t_scaled(T_HAS_SANITIZER ? 2000 : 20000));
+  const size_t refused = quarrel_over(cache, 100000, &rounds);
+
+  T_EQ(refused, rounds);
   T_EQ(cache_stats(cache).double_releases, refused);
   cache_expect_live(cache, 0);
   cache_close(cache);
@@ -418,7 +427,8 @@ T_TEST(test_cpu_threads__after_two_releases_nobody_shares_a_small_block) {
   enum { COUNT = 3000 };
   static block blocks[COUNT];
   tide_cpu* const cache = cache_open(NULL);
-  T_LT(0, quarrel_over(cache, 100));
+  size_t rounds = 0;
+  T_LT(0, quarrel_over(cache, 100, &rounds));
   T_OK(tide_cpu_trim(cache, 0));
 
   for (size_t i = 0; i < COUNT; i++) blocks[i] = block_take(cache, 100, i);
