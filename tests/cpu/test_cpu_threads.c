@@ -381,8 +381,8 @@ static void* quarrel_run(void* user) {
   }
 }
 
-// Returns how many releases were refused, of twice as many as there were rounds. On a computer that does other
-// work a round can take as long as others run: after some seconds it is over.
+// Returns how many releases were refused, of twice as many as there were rounds. On a computer that does
+// other work a round can take as long as others run: after some seconds it is over.
 static size_t quarrel_over(tide_cpu* cache, size_t bytes, size_t* out_rounds) {
   quarrel q = { .address = NULL };
   const size_t most = t_scaled(T_HAS_SANITIZER ? 2000 : 20000);
