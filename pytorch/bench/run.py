@@ -30,11 +30,11 @@ from typing import Any, Dict, Iterator, Optional, Sequence
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE)]
-from workloads import WORKLOADS  # noqa: E402  (beside this file)
+from work import WITNESS  # noqa: E402  (beside this file)
+from workloads import WORKLOADS  # noqa: E402
 
 MIB = 1 << 20
 ALLOCATORS = ("native", "expandable", "async", "torch", "tide")  # the last two are ours
-WITNESS = "witness"  # PyTorch's own a second time: it records what is asked for, and shows if two runs agree
 CONFIGURATION = {"expandable": "expandable_segments:True", "async": "backend:cudaMallocAsync"}
 THREE_SEEDS = ("train_varlen", "graph_network")
 LIMITED = ("train_varlen", "graph_network")

@@ -21,8 +21,10 @@ from typing import Any, Iterable, Optional, Sequence
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
+from tidemark.torch import build  # noqa: E402  (in the folder above)
 from workloads import WORKLOADS, Step  # noqa: E402  (beside this file)
 
+WITNESS = "witness"  # PyTorch's own a second time: it records what is asked for, and shows if two runs agree
 OURS = ("torch", "tide")
 TIMED_CORES = 4  # the same ones for all processes: not all cores of a computer are equally busy with other work
 MODULES = ("torch_geometric.nn", "torchvision.models.detection", "transformers.models.llama")
@@ -55,16 +57,16 @@ class Worker:
         self.torch = torch
         for module in MODULES:
             importlib.import_module(module)
-        self.runtime = ctypes.CDLL(next(path for path in loaded_files() if "libcudart.so" in path))
+        self.runtime = ctypes.CDLL(build.loaded_file("libcudart.so"))
         self.taken = ctypes.c_void_p()  # memory that a limit keeps from PyTorch
         self.cores = sorted(os.sched_getaffinity(0))
         self.limit: Optional[int] = None
-        self.is_witness = allocator == "witness"
+        self.is_witness = allocator == WITNESS
         self.run: Optional[Step] = None
         self.calls: dict[str, int] = {}
 
     def begin(self, workload: str, seed: int, is_exact: bool, is_timed: bool, limit: Optional[int]) -> dict[str, Any]:
-        """Makes a workload ready; exact, if its losses count. A witness records what is asked for."""
+        """Makes a workload ready; exact, if its losses count. Says what others had left reserved."""
         self.clear()
         set_cores(self.cores[-TIMED_CORES:] if is_timed else self.cores)
         self.torch.use_deterministic_algorithms(is_exact)
@@ -137,12 +139,6 @@ def set_cores(cores: Sequence[int]) -> None:
     for thread in os.listdir("/proc/self/task"):
         with contextlib.suppress(ProcessLookupError):  # it has ended
             os.sched_setaffinity(int(thread), cores)
-
-
-def loaded_files() -> list[str]:
-    """The files that this process has mapped."""
-    with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
-        return [line.rstrip("\n").split(" ")[-1] for line in maps]
 
 
 def serve(worker: Any) -> None:

@@ -228,10 +228,7 @@ class Processes(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
-        program = textwrap.dedent(self.PROGRAM).format(bench=str(BENCH))
-        pathlib.Path(folder.name, "work.py").write_text(program.replace("import work", "import importlib\nwork = "
-                                                                        "importlib.import_module('work')"))
-        pathlib.Path(folder.name, "stub.py").write_text(program)
+        pathlib.Path(folder.name, "work.py").write_text(textwrap.dedent(self.PROGRAM).format(bench=str(BENCH)))
         patch = mock.patch.object(bench, "HERE", pathlib.Path(folder.name))
         patch.start()
         self.addCleanup(patch.stop)
@@ -283,7 +280,7 @@ class Work(unittest.TestCase):
         self.runtime.cudaMalloc.return_value = 0
         modules = {"torch": torch, **{name: mock.MagicMock() for name in work.MODULES}}
         with mock.patch.dict(sys.modules, modules), mock.patch.object(work.ctypes, "CDLL", lambda _: self.runtime), \
-                mock.patch.object(work, "loaded_files", lambda: ["/lib/libcudart.so.13"]), \
+                mock.patch.object(work.build, "loaded_file", lambda _: "/lib/libcudart.so.13"), \
                 mock.patch.object(work.importlib, "import_module"):
             worker = work.Worker(allocator)
         patch = mock.patch.dict(work.WORKLOADS, {"streams": lambda torch, seed: lambda number: seed + number})
