@@ -10,10 +10,13 @@
 
 Each allocator has a process (work.py), which runs one workload after the other, each from an empty cache. Where
 time counts, the processes take turns step by step, so that a computer that becomes slower is slower for all of
-them, and every workload runs once before, unmeasured and all processes at the same time, so that the GPU's code
-is loaded and the libraries have seen all shapes. Every run is one line of JSON in FILE. What is in the file is
-not run again, so that an interrupted command goes on where it stopped; nothing begins when little is left of S
-seconds.
+them. Before a workload is timed or limited it runs once otherwise, all processes at the same time, so that the
+GPU's code is loaded and the libraries have seen all shapes. Every run is one line of JSON in FILE. What is in the
+file is not run again, so that an interrupted command goes on where it stopped; nothing begins when little is left
+of S seconds.
+
+The time of an allocator is the median over the steps, of which each counts with the fastest of its repeats: other
+work of the computer makes a step slower and never faster.
 """
 from __future__ import annotations
 
@@ -35,9 +38,10 @@ from workloads import WORKLOADS  # noqa: E402
 
 MIB = 1 << 20
 ALLOCATORS = ("native", "expandable", "async", "torch", "tide")  # the last two are ours
+EVERYBODY = (*ALLOCATORS, WITNESS)
 CONFIGURATION = {"expandable": "expandable_segments:True", "async": "backend:cudaMallocAsync"}
-THREE_SEEDS = ("train_varlen", "graph_network")
-LIMITED = ("train_varlen", "graph_network")
+THREE_SEEDS = LIMITED = ("train_varlen", "graph_network")
+PAGE = 2 * MIB  # a GPU's memory comes in pages of so many bytes
 ANSWER_SECONDS = 90.0  # a process that is silent for longer is ended
 BEGIN_SECONDS = 30.0  # nothing begins when less is left
 STEPS = 20
@@ -192,6 +196,7 @@ class Bench:
         self.deadline = time.monotonic() + seconds
         self.commit = commit
         self.results = read([path])
+        self.warm: set[tuple[str, int]] = set()  # workloads and seeds that all processes have run
         self.is_late = False
 
     def known(self, job: Result, names: Sequence[str]) -> Optional[dict[str, Result]]:
@@ -199,17 +204,28 @@ class Bench:
         found = {name: self.results.get(key({**job, "allocator": name}), {"error": "not run"}) for name in names}
         return found if all("error" not in result for result in found.values()) else None
 
-    def run(self, job: Result, names: Sequence[str], in_turn: bool = False,
-            again: bool = False) -> Optional[dict[str, Result]]:
+    def run(self, job: Result, names: Sequence[str], in_turn: bool = False) -> Optional[dict[str, Result]]:
         """The results of a job under some allocators; None if there was no time for it."""
         found = self.known(job, names)
-        if found is not None and not again:
-            return found
+        if found is None and (in_turn or "limit" in job):
+            self.warm_up(job)
+        return found if found is not None else self.run_now(job, names, in_turn)
+
+    def warm_up(self, job: Result) -> None:
+        """Runs a workload with all processes, if they have not run it yet. This is repeat 0."""
+        if (job["workload"], job["seed"]) not in self.warm:
+            unmeasured = {"mode": "measure", "workload": job["workload"], "seed": job["seed"], "repeat": 0}
+            self.run_now(unmeasured, EVERYBODY, False)
+
+    def run_now(self, job: Result, names: Sequence[str], in_turn: bool) -> Optional[dict[str, Result]]:
+        """As run(), even if it is known."""
         if self.is_late or time.monotonic() + BEGIN_SECONDS > self.deadline:
             self.is_late = True
             return None
         began = time.monotonic()
         found = Runs(self.crew, names).run(job, in_turn)
+        if set(names) == set(EVERYBODY):
+            self.warm.add((job["workload"], job["seed"]))
         self.crew.stop([name for name, result in found.items() if "error" in result and not result["is_runtime"]])
         about = {"wall_s": round(time.monotonic() - began, 1), "commit": self.commit, "date": time.strftime("%Y-%m-%d")}
         return {name: self.keep({**job, "allocator": name, **result, **about}) for name, result in found.items()}
@@ -240,32 +256,27 @@ def say(result: Result) -> None:
 
 
 def do_measure(bench: Bench, workloads: Sequence[str], repeats: int) -> None:
-    """Every workload once unmeasured, which is repeat 0, and then in turns. Everything comes once before anything
-    comes again; further seeds are not repeated."""
-    warm = set()
+    """Every workload in turns. Everything comes once before anything comes again."""
     for repeat in range(1, repeats + 1):
         for workload in workloads:
-            for seed in range(3 if workload in THREE_SEEDS and repeat == 1 else 1):
-                job = {"mode": "measure", "workload": workload, "seed": seed}
-                is_known = bench.known({**job, "repeat": repeat}, ALLOCATORS) is not None
-                if not is_known and (workload, seed) not in warm:
-                    bench.run({**job, "repeat": 0}, [*ALLOCATORS, WITNESS], again=True)
-                    warm.add((workload, seed))
-                bench.run({**job, "repeat": repeat}, ALLOCATORS, in_turn=True)
+            for seed in range(3 if workload in THREE_SEEDS else 1):
+                job = {"mode": "measure", "workload": workload, "seed": seed, "repeat": repeat}
+                bench.run(job, ALLOCATORS, in_turn=True)
 
 
 def do_losses(bench: Bench, workloads: Sequence[str]) -> None:
     """Two runs of PyTorch's own allocator, and ours."""
     for workload in workloads:
-        bench.run({"mode": "losses", "workload": workload, "seed": 0, "repeat": 0}, ["native", WITNESS, "torch", "tide"])
+        job = {"mode": "losses", "workload": workload, "seed": 0, "repeat": 0}
+        bench.run(job, ["native", WITNESS, "torch", "tide"])
 
 
 def least_limit(bench: Bench, workload: str, allocator: str, low: int, high: int) -> Optional[int]:
-    """The least limit that is enough, to 2 %, if `low` is too little; None if there was no time for all runs."""
+    """The least limit that is enough, to 0.5 %, if `low` is too little; None if there was no time for all runs."""
     job = {"mode": "limits", "workload": workload, "seed": 0, "repeat": 0}
-    limit = high = high // (2 * MIB) * (2 * MIB)
+    limit = high = high // PAGE * PAGE
     is_found = False  # a limit that is enough
-    while not is_found or high > low * 1.02:
+    while not is_found or high - low > max(PAGE, low // 200):
         found = bench.run({**job, "limit": limit}, [allocator])
         if found is None or "error" in found[allocator]:
             return None
@@ -274,7 +285,7 @@ def least_limit(bench: Bench, workload: str, allocator: str, low: int, high: int
             high = high if is_found else int(high * 1.1)
         else:
             high, is_found = limit, True
-        limit = ((low + high) // 2 if is_found else high) // (2 * MIB) * (2 * MIB)
+        limit = ((low + high) // 2 if is_found else high) // PAGE * PAGE
     return high
 
 
@@ -282,8 +293,9 @@ def do_limits(bench: Bench, workloads: Sequence[str]) -> None:
     """Bisects between what is asked for and what an allocator reserves when there is enough."""
     for workload in workloads:
         job = {"mode": "measure", "workload": workload, "seed": 0, "repeat": 0}
-        free = bench.run(job, [*ALLOCATORS, WITNESS])
-        for allocator in ALLOCATORS if free is not None and bench.known(job, [*ALLOCATORS, WITNESS]) else []:
+        bench.run(job, EVERYBODY)
+        free = bench.known(job, EVERYBODY)
+        for allocator in ALLOCATORS if free is not None else []:
             found = least_limit(bench, workload, allocator, free[WITNESS]["demand"], free[allocator]["reserved"])
             print(f"{workload} {allocator}: {'not found' if found is None else f'{found // MIB} MiB'}", flush=True)
 
@@ -299,10 +311,9 @@ def measured(results: Sequence[Result], workload: str, seed: int, allocator: str
 
 
 def step_ms(runs: Sequence[Result]) -> Optional[float]:
-    """The median over all steps, each with its median over the runs; None if none was timed."""
-    steps = zip(*[run["steps_ms"][WARM:] for run in runs if "steps_ms" in run])
-    medians = [statistics.median(step) for step in steps]
-    return statistics.median(medians) if medians else None
+    """The median over all steps, each with the fastest of the runs; None if none was timed."""
+    fastest = [min(step) for step in zip(*[run["steps_ms"][WARM:] for run in runs if "steps_ms" in run])]
+    return statistics.median(fastest) if fastest else None
 
 
 def spread(runs: Sequence[Result]) -> float:
@@ -372,7 +383,8 @@ def table(head: Sequence[str], rows: Iterator[list[str]]) -> str:
 def print_tables(paths: Sequence[str]) -> None:
     """All tables of some files."""
     results = list(read(paths).values())
-    print(table(["workload", "seed", "asked for, MiB", *ALLOCATORS, "tide over the fastest (native spread)"], measure_rows(results)))
+    print(table(["workload", "seed", "asked for, MiB", *ALLOCATORS, "tide over the fastest (native spread)"],
+                measure_rows(results)))
     print(table(["workload", "native again", "torch", "tide"], losses_rows(results)))
     print(table(["least limit, MiB", *ALLOCATORS], limits_rows(results)))
 

@@ -60,7 +60,6 @@ class Worker:
         self.runtime = ctypes.CDLL(build.loaded_file("libcudart.so"))
         self.taken = ctypes.c_void_p()  # memory that a limit keeps from PyTorch
         self.cores = sorted(os.sched_getaffinity(0))
-        self.limit: Optional[int] = None
         self.is_witness = allocator == WITNESS
         self.run: Optional[Step] = None
         self.calls: dict[str, int] = {}
@@ -74,13 +73,13 @@ class Worker:
         if self.is_witness:
             self.torch.cuda.memory._record_memory_history(context=None, max_entries=4_000_000)
         left = self.torch.cuda.memory_reserved()
-        self.run, self.limit = WORKLOADS[workload](self.torch, seed), limit
+        self.run = WORKLOADS[workload](self.torch, seed)
+        if limit is not None:
+            self.take_memory(limit)
         return {"left": left}
 
     def step(self, number: int) -> dict[str, Any]:
-        """A step, its time and its loss. A limit holds from the second on: the first loads the GPU's code."""
-        if number == 1 and self.limit is not None:
-            self.take_memory(self.limit)
+        """A step, its time and its loss."""
         assert self.run is not None
         self.torch.cuda.synchronize()
         began = time.perf_counter()
@@ -122,7 +121,7 @@ class Worker:
         surplus = cuda.mem_get_info()[0] + cuda.memory_reserved() - limit
         if self.runtime.cudaMalloc(ctypes.byref(self.taken), ctypes.c_size_t(surplus)) != 0:
             self.taken = ctypes.c_void_p()
-            raise self.torch.OutOfMemoryError("the first step left more reserved than the limit")
+            raise self.torch.OutOfMemoryError("the workload holds more than the limit before its first step")
 
     def new_calls(self) -> dict[str, int]:
         """The calls that our allocator made of the driver since this was asked last."""
