@@ -15,8 +15,9 @@ GPU's code is loaded and the libraries have seen all shapes. Every run is one li
 file is not run again, so that an interrupted command goes on where it stopped; nothing begins when little is left
 of S seconds.
 
-The time of an allocator is the median over the steps, of which each counts with the fastest of its repeats: other
-work of the computer makes a step slower and never faster.
+A step counts with the fastest of its repeats: other work of the computer makes it slower and never faster. The time
+of an allocator is the median of the steps. Two allocators are compared step by step, because steps differ in size:
+by the median of the ratios.
 """
 from __future__ import annotations
 
@@ -272,21 +273,21 @@ def do_losses(bench: Bench, workloads: Sequence[str]) -> None:
 
 
 def least_limit(bench: Bench, workload: str, allocator: str, low: int, high: int) -> Optional[int]:
-    """The least limit that is enough, to 0.5 %, if `low` is too little; None if there was no time for all runs."""
+    """The least limit that is enough, to 0.5 %, if `low` is too little and twice `high` is enough; else, or if there
+    was no time for all runs, None."""
     job = {"mode": "limits", "workload": workload, "seed": 0, "repeat": 0}
-    limit = high = high // PAGE * PAGE
-    is_found = False  # a limit that is enough
-    while not is_found or high - low > max(PAGE, low // 200):
+    limit, most = high // PAGE * PAGE, 2 * high
+    is_found = False  # a limit that is enough, `high`
+    while limit <= most and (not is_found or high - low > max(PAGE, low // 200)):
         found = bench.run({**job, "limit": limit}, [allocator])
         if found is None or "error" in found[allocator]:
             return None
         if found[allocator]["is_out_of_memory"]:
             low = limit
-            high = high if is_found else int(high * 1.1)
         else:
             high, is_found = limit, True
-        limit = ((low + high) // 2 if is_found else high) // PAGE * PAGE
-    return high
+        limit = ((low + high) // 2 if is_found else int(low * 1.1)) // PAGE * PAGE
+    return high if is_found else None
 
 
 def do_limits(bench: Bench, workloads: Sequence[str]) -> None:
@@ -310,10 +311,9 @@ def measured(results: Sequence[Result], workload: str, seed: int, allocator: str
             and r["allocator"] == allocator and "error" not in r]
 
 
-def step_ms(runs: Sequence[Result]) -> Optional[float]:
-    """The median over all steps, each with the fastest of the runs; None if none was timed."""
-    fastest = [min(step) for step in zip(*[run["steps_ms"][WARM:] for run in runs if "steps_ms" in run])]
-    return statistics.median(fastest) if fastest else None
+def steps_ms(runs: Sequence[Result]) -> list[float]:
+    """The fastest run of each step; empty if none was timed."""
+    return [min(step) for step in zip(*[run["steps_ms"][WARM:] for run in runs if "steps_ms" in run])]
 
 
 def spread(runs: Sequence[Result]) -> float:
@@ -324,20 +324,21 @@ def spread(runs: Sequence[Result]) -> float:
 
 def cell(runs: Sequence[Result], wanted: int) -> str:
     """Reserved MiB, utilisation (what was asked for over what was reserved), time and its spread."""
-    median = step_ms(runs)
-    if median is None:
+    steps = steps_ms(runs)
+    if not steps:
         return "-"
     reserved = max(run["reserved"] for run in runs)
-    return f"{reserved // MIB} / {wanted / reserved:.3f} / {median:.1f} ms ({spread(runs):.1%})"
+    return f"{reserved // MIB} / {wanted / reserved:.3f} / {statistics.median(steps):.1f} ms ({spread(runs):.1%})"
 
 
 def comparison(runs: dict[str, list[Result]]) -> str:
     """How much slower `tide` is than the fastest of the others, and how far apart native runs are."""
-    medians = {name: median for name, found in runs.items() if (median := step_ms(found)) is not None}
-    if "tide" not in medians or "native" not in medians:
+    steps = {name: steps_ms(found) for name, found in runs.items()}
+    if not steps["tide"] or not steps["native"]:
         return "-"
-    fastest = min(median for name, median in medians.items() if name != "tide")
-    return f"{medians['tide'] / fastest - 1:+.1%} ({spread(runs['native']):.1%})"
+    ratios = [statistics.median(our / their for our, their in zip(steps["tide"], others))
+              for name, others in steps.items() if name != "tide" and others]
+    return f"{max(ratios) - 1:+.1%} ({spread(runs['native']):.1%})"
 
 
 def measure_rows(results: Sequence[Result]) -> Iterator[list[str]]:

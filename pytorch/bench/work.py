@@ -142,13 +142,15 @@ def set_cores(cores: Sequence[int]) -> None:
 
 def serve(worker: Any) -> None:
     """Answers the lines of the standard input. A RuntimeError may be want of memory: libraries have many words
-    for it."""
+    for it. After an error nothing is held that others may need."""
     for line in sys.stdin:
         call = json.loads(line)
         try:
             answer = getattr(worker, call.pop("do"))(**call)
         except Exception as error:
             answer = {"error": traceback.format_exc()[-2000:], "is_runtime": isinstance(error, RuntimeError)}
+        if "error" in answer:
+            worker.clear()  # here, where the exception holds nothing any more
         print("ANSWER " + json.dumps(answer), flush=True)
 
 

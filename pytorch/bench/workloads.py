@@ -189,23 +189,25 @@ def graph_network(torch: Any, seed: int) -> Step:
 
 
 def streams(torch: Any, seed: int) -> Step:
-    """Training while the next images come from pinned memory on other streams, random sizes."""
+    """Training while the next images come from pinned memory and are enlarged on other streams, random sizes."""
     import torchvision
     torch.manual_seed(seed)
     model = torchvision.models.resnet50(weights=None).cuda().train()
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
     generator = torch.Generator().manual_seed(seed)
     sides = [torch.cuda.Stream(), torch.cuda.Stream()]
-    pixels = torch.randint(256, (128 * 3 * 224 * 224,), dtype=torch.uint8, generator=generator)
+    pixels = torch.randint(256, (128 * 3 * 112 * 112,), dtype=torch.uint8, generator=generator)
 
     def fetch(number: int) -> tuple[Any, Any, Any]:
-        side = 32 * int(torch.randint(5, 8, (), generator=generator))
+        side = 16 * int(torch.randint(5, 8, (), generator=generator))
         count = int(torch.randint(64, 129, (), generator=generator))
         images = pixels[:count * 3 * side * side].view(count, 3, side, side).pin_memory()
         labels = torch.randint(1000, (count,), generator=generator).pin_memory()
         stream = sides[number % 2]
         with torch.cuda.stream(stream):
-            return images.to("cuda", non_blocking=True) / 127.5 - 1, labels.to("cuda", non_blocking=True), stream
+            small = images.to("cuda", non_blocking=True) / 127.5 - 1
+            large = torch.nn.functional.interpolate(small, scale_factor=2, mode="bilinear")
+            return large, labels.to("cuda", non_blocking=True), stream
 
     ahead = [fetch(0)]
 

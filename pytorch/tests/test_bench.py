@@ -204,6 +204,11 @@ class Limits(Logic):
         self.assertLessEqual(found, needed * 1.005)
         self.assertEqual(limits[0], 8000 * bench.MIB)
 
+    def test_no_limit_is_tried_above_twice_the_first(self):
+        runner, _, limits = self.make_limited(50000 * bench.MIB)
+        self.assertIsNone(bench.least_limit(runner, "train_varlen", "async", 5000 * bench.MIB, 8000 * bench.MIB))
+        self.assertLessEqual(max(limits), 16000 * bench.MIB)
+
     def test_other_errors_are_no_answer(self):
         runner, _ = self.make(lambda _, call: {"error": "a bug", "is_runtime": False} if call["do"] == "end" else None)
         self.assertIsNone(bench.least_limit(runner, "train_varlen", "tide", 100 * bench.MIB, 300 * bench.MIB))
@@ -225,15 +230,20 @@ class Processes(unittest.TestCase):
         import work
 
         class Worker:
+            cleared = 0
             def say(self, text):
                 print("noise")
-                return {{"text": text, "setting": os.environ.get("PYTORCH_CUDA_ALLOC_CONF"), "name": sys.argv[1]}}
+                return {{"text": text, "setting": os.environ.get("PYTORCH_CUDA_ALLOC_CONF"), "name": sys.argv[1],
+                         "cleared": self.cleared}}
             def fail(self, kind):
                 raise {{"runtime": RuntimeError, "other": ValueError}}[kind]("no")
             def crash(self):
                 os._exit(3)
             def hang(self):
                 time.sleep(60)
+
+            def clear(self):
+                self.cleared += 1
 
         work.serve(Worker())
     """
@@ -259,12 +269,13 @@ class Processes(unittest.TestCase):
         self.assertEqual(answers["async"]["name"], "async")
         self.assertEqual(len(answers["native"]["text"]), 200000)
 
-    def test_an_exception_is_an_error_and_the_process_goes_on(self):
+    def test_an_exception_is_an_error_and_the_process_goes_on_with_nothing_held(self):
         self.assertTrue(self.ask(["native"], do="fail", kind="runtime")["native"]["is_runtime"])
         answer = self.ask(["native"], do="fail", kind="other")["native"]
         self.assertIn("ValueError: no", answer["error"])
         self.assertFalse(answer["is_runtime"])
-        self.assertEqual(self.ask(["native"], do="say", text="on")["native"]["text"], "on")
+        answer = self.ask(["native"], do="say", text="on")["native"]
+        self.assertEqual((answer["text"], answer["cleared"]), ("on", 2))
 
     def test_a_crash_is_an_error_and_a_new_process_can_be_begun(self):
         self.assertIn("status 3", self.ask(["native"], do="crash")["native"]["error"])
@@ -362,8 +373,16 @@ class Tables(unittest.TestCase):
     def test_a_step_counts_with_the_fastest_of_the_runs(self):
         steps = [9.0] * bench.WARM + [1.0, 2.0, 3.0]
         runs = [{"steps_ms": steps[:-2] + [50.0, 3.0]}, {"steps_ms": steps[:-1] + [70.0]}, {}]
-        self.assertEqual(bench.step_ms(runs), 2.0)
-        self.assertIsNone(bench.step_ms([{}]))
+        self.assertEqual(bench.steps_ms(runs), [1.0, 2.0, 3.0])
+        self.assertEqual(bench.steps_ms([{}]), [])
+
+    def test_allocators_are_compared_step_by_step(self):
+        def runs(steps):
+            return [{"steps_ms": [9.0] * bench.WARM + steps, "median_ms": 1.0}]
+        found = {"native": runs([10.0, 20.0, 30.0]), "async": runs([11.0, 25.0, 20.0]), "expandable": [],
+                 "tide": runs([11.0, 21.0, 30.3])}
+        self.assertEqual(bench.comparison(found), "+5.0% (0.0%)")
+        self.assertEqual(bench.comparison({**found, "tide": []}), "-")
 
     def test_merged_rows(self):
         base = {"workload": "streams", "seed": 0, "repeat": 0}
