@@ -208,9 +208,11 @@ class Bench:
     def run(self, job: Result, names: Sequence[str], in_turn: bool = False) -> Optional[dict[str, Result]]:
         """The results of a job under some allocators; None if there was no time for it."""
         found = self.known(job, names)
-        if found is None and (in_turn or "limit" in job):
+        if found is not None:
+            return found
+        if in_turn or "limit" in job:
             self.warm_up(job)
-        return found if found is not None else self.run_now(job, names, in_turn)
+        return self.run_now(job, names, in_turn)
 
     def warm_up(self, job: Result) -> None:
         """Runs a workload with all processes, if they have not run it yet. This is repeat 0."""
