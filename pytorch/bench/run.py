@@ -211,14 +211,14 @@ class Bench:
         if found is not None:
             return found
         if in_turn or "limit" in job:
-            self.warm_up(job)
+            self.warm_up(job["workload"], job["seed"])
         return self.run_now(job, names, in_turn)
 
-    def warm_up(self, job: Result) -> None:
+    def warm_up(self, workload: str, seed: int) -> None:
         """Runs a workload with all processes, if they have not run it yet. This is repeat 0."""
-        if (job["workload"], job["seed"]) not in self.warm:
-            unmeasured = {"mode": "measure", "workload": job["workload"], "seed": job["seed"], "repeat": 0}
-            self.run_now(unmeasured, EVERYBODY, False)
+        if (workload, seed) not in self.warm:
+            self.warm.add((workload, seed))
+            self.run_now({"mode": "measure", "workload": workload, "seed": seed, "repeat": 0}, EVERYBODY, False)
 
     def run_now(self, job: Result, names: Sequence[str], in_turn: bool) -> Optional[dict[str, Result]]:
         """As run(), even if it is known."""
@@ -227,8 +227,6 @@ class Bench:
             return None
         began = time.monotonic()
         found = Runs(self.crew, names).run(job, in_turn)
-        if set(names) == set(EVERYBODY):
-            self.warm.add((job["workload"], job["seed"]))
         self.crew.stop([name for name, result in found.items() if "error" in result and not result["is_runtime"]])
         about = {"wall_s": round(time.monotonic() - began, 1), "commit": self.commit, "date": time.strftime("%Y-%m-%d")}
         return {name: self.keep({**job, "allocator": name, **result, **about}) for name, result in found.items()}
@@ -296,7 +294,8 @@ def do_limits(bench: Bench, workloads: Sequence[str]) -> None:
     """Bisects between what is asked for and what an allocator reserves when there is enough."""
     for workload in workloads:
         job = {"mode": "measure", "workload": workload, "seed": 0, "repeat": 0}
-        bench.run(job, EVERYBODY)
+        if bench.known(job, EVERYBODY) is None:
+            bench.warm_up(workload, 0)
         free = bench.known(job, EVERYBODY)
         for allocator in ALLOCATORS if free is not None else []:
             found = least_limit(bench, workload, allocator, free[WITNESS]["demand"], free[allocator]["reserved"])
@@ -324,34 +323,47 @@ def spread(runs: Sequence[Result]) -> float:
     return max(times) / min(times) - 1
 
 
-def cell(runs: Sequence[Result], wanted: int) -> str:
-    """Reserved MiB, utilisation (what was asked for over what was reserved), time and its spread."""
-    steps = steps_ms(runs)
-    if not steps:
+def slower(runs: Sequence[Result], others: Sequence[Result]) -> float:
+    """How much slower than others some runs are, by the median of all steps."""
+    return statistics.median(ours / theirs for ours, theirs in zip(steps_ms(runs), steps_ms(others))) - 1
+
+
+def rows(results: Sequence[Result]) -> Iterator[tuple[list[str], int, dict[str, list[Result]]]]:
+    """Workload and seed, what is asked for, and the runs of each allocator, where native and `tide` were timed."""
+    for workload in WORKLOADS:
+        for seed in range(3):
+            wanted = [run["demand"] for run in measured(results, workload, seed, WITNESS)]
+            runs = {name: measured(results, workload, seed, name) for name in ALLOCATORS}
+            if wanted and steps_ms(runs["native"]) and steps_ms(runs["tide"]):
+                yield [workload, str(seed)], wanted[0], runs
+
+
+def cell(runs: Sequence[Result], native: Sequence[Result], wanted: int) -> str:
+    """Reserved MiB, utilisation (what was asked for over what was reserved), time, and how much slower than native."""
+    if not steps_ms(runs):
         return "-"
     reserved = max(run["reserved"] for run in runs)
-    return f"{reserved // MIB} / {wanted / reserved:.3f} / {statistics.median(steps):.1f} ms ({spread(runs):.1%})"
-
-
-def comparison(runs: dict[str, list[Result]]) -> str:
-    """How much slower `tide` is than the fastest of the others, and how far apart native runs are."""
-    steps = {name: steps_ms(found) for name, found in runs.items()}
-    if not steps["tide"] or not steps["native"]:
-        return "-"
-    ratios = [statistics.median(our / their for our, their in zip(steps["tide"], others))
-              for name, others in steps.items() if name != "tide" and others]
-    return f"{max(ratios) - 1:+.1%} ({spread(runs['native']):.1%})"
+    median = statistics.median(steps_ms(runs))
+    return f"{reserved // MIB} / {wanted / reserved:.3f} / {median:.1f} ms ({slower(runs, native):+.1%})"
 
 
 def measure_rows(results: Sequence[Result]) -> Iterator[list[str]]:
-    """One row for each workload and seed."""
-    for workload in WORKLOADS:
-        for seed in range(3):
-            wanted = [r["demand"] for r in measured(results, workload, seed, WITNESS)]
-            if wanted:
-                runs = {name: measured(results, workload, seed, name) for name in ALLOCATORS}
-                cells = [cell(runs[name], wanted[0]) for name in ALLOCATORS]
-                yield [workload, str(seed), str(wanted[0] // MIB), *cells, comparison(runs)]
+    """One row for each workload and seed; at its end how much slower `tide` is than the fastest of the others."""
+    for name, wanted, runs in rows(results):
+        cells = [cell(runs[allocator], runs["native"], wanted) for allocator in ALLOCATORS]
+        others = [found for allocator, found in runs.items() if allocator != "tide" and steps_ms(found)]
+        behind = max(slower(runs["tide"], found) for found in others)
+        yield [*name, str(wanted // MIB), *cells, f"{behind:+.1%}", f"{spread(runs['native']):.1%}"]
+
+
+def calls_rows(results: Sequence[Result]) -> Iterator[list[str]]:
+    """One row for each workload and seed: what the first step costs, and how many of the counted steps map nothing."""
+    for name, _, runs in rows(results):
+        timed = {each: [run for run in found if "steps_ms" in run] for each, found in runs.items()}
+        first = [f"{min(run['steps_ms'][0] for run in timed[each]):.0f}" for each in ("native", "tide")]
+        made = max(run["calls"][0].get("physical_new", 0) for run in timed["tide"])
+        still = [sum("map" not in calls for calls in run["calls"][WARM:]) for run in timed["tide"]]
+        yield [*name, *first, str(made), f"{min(still)} of {STEPS - WARM}"]
 
 
 def losses_rows(results: Sequence[Result]) -> Iterator[list[str]]:
@@ -386,8 +398,10 @@ def table(head: Sequence[str], rows: Iterator[list[str]]) -> str:
 def print_tables(paths: Sequence[str]) -> None:
     """All tables of some files."""
     results = list(read(paths).values())
-    print(table(["workload", "seed", "asked for, MiB", *ALLOCATORS, "tide over the fastest (native spread)"],
+    print(table(["workload", "seed", "asked for, MiB", *ALLOCATORS, "tide over the fastest", "native runs apart"],
                 measure_rows(results)))
+    print(table(["workload", "seed", "first step, native, ms", "tide", "handles made", "later steps that map nothing"],
+                calls_rows(results)))
     print(table(["workload", "native again", "torch", "tide"], losses_rows(results)))
     print(table(["least limit, MiB", *ALLOCATORS], limits_rows(results)))
 

@@ -76,6 +76,7 @@ class Worker:
         self.run = WORKLOADS[workload](self.torch, seed)
         if limit is not None:
             self.take_memory(limit)
+        self.new_calls()  # those of the first step count from here
         return {"left": left}
 
     def step(self, number: int) -> dict[str, Any]:

@@ -354,7 +354,7 @@ class Work(unittest.TestCase):
         worker.ours = mock.MagicMock()
         worker.ours.stats.side_effect = [{"driver_calls": {"map": {"calls": 3}, "free": {"calls": 1}}},
                                          {"driver_calls": {"map": {"calls": 5}, "free": {"calls": 1}}}]
-        self.assertEqual(worker.new_calls(), {"map": 3, "free": 1})
+        worker.begin("streams", 5, False, False, None)
         self.assertEqual(worker.new_calls(), {"map": 2})
 
     def test_demand_is_the_peak_of_rounded_requests(self):
@@ -365,8 +365,10 @@ class Work(unittest.TestCase):
 
 
 def timed(ms):
-    """A run all of whose steps that count took as long."""
-    return {"median_ms": ms, "steps_ms": [100.0] * bench.WARM + [ms] * (bench.STEPS - bench.WARM)}
+    """A run all of whose steps that count took as long; the first makes handles, and the last maps some."""
+    count = bench.STEPS - bench.WARM
+    return {"median_ms": ms, "steps_ms": [100.0] * bench.WARM + [ms] * count,
+            "calls": [{"physical_new": 7, "map": 9}] * bench.WARM + [{}] * (count - 1) + [{"map": 1}]}
 
 
 class Tables(unittest.TestCase):
@@ -377,22 +379,20 @@ class Tables(unittest.TestCase):
         self.assertEqual(bench.steps_ms([{}]), [])
 
     def test_allocators_are_compared_step_by_step(self):
-        def runs(steps):
-            return [{"steps_ms": [9.0] * bench.WARM + steps, "median_ms": 1.0}]
-        found = {"native": runs([10.0, 20.0, 30.0]), "async": runs([11.0, 25.0, 20.0]), "expandable": [],
-                 "tide": runs([11.0, 21.0, 30.3])}
-        self.assertEqual(bench.comparison(found), "+5.0% (0.0%)")
-        self.assertEqual(bench.comparison({**found, "tide": []}), "-")
+        ours, theirs = ([{"steps_ms": [9.0] * bench.WARM + steps}] for steps in ([11.0, 21.0, 30.3], [10.0, 20.0, 30.0]))
+        self.assertAlmostEqual(bench.slower(ours, theirs), 0.05)
 
     def test_merged_rows(self):
         base = {"workload": "streams", "seed": 0, "repeat": 0}
-        ours = {**base, "mode": "measure", "allocator": "tide"}
+        run = {**base, "mode": "measure", "reserved": 196 * bench.MIB}
         results = [
-            {**base, "mode": "measure", "allocator": "witness", "demand": 98 * bench.MIB},
-            {**ours, **timed(10.0), "reserved": 100 * bench.MIB},
-            {**ours, **timed(10.2), "reserved": 99 * bench.MIB, "repeat": 1},
-            {**ours, "allocator": "native", **timed(10.0), "reserved": 196 * bench.MIB},
-            {**ours, "allocator": "native", **timed(10.4), "reserved": 196 * bench.MIB, "repeat": 1},
+            {**run, "allocator": "witness", "demand": 98 * bench.MIB},
+            {**run, "allocator": "tide", **timed(10.1), "reserved": 100 * bench.MIB},
+            {**run, "allocator": "tide", **timed(10.3), "reserved": 99 * bench.MIB, "repeat": 1},
+            {**run, "allocator": "native", **timed(10.0)},
+            {**run, "allocator": "native", **timed(10.4), "repeat": 1},
+            *[{**run, "allocator": name, **timed(12.0)} for name in ("expandable", "torch")],
+            {**run, "allocator": "async", "error": "it did not fit"},
             {**base, "mode": "losses", "allocator": "native", "losses": ["0x1"]},
             {**base, "mode": "losses", "allocator": "witness", "losses": ["0x1"]},
             {**base, "mode": "losses", "allocator": "tide", "losses": ["0x1"]},
@@ -404,7 +404,11 @@ class Tables(unittest.TestCase):
                 pathlib.Path(path).write_text("".join(json.dumps(result) + "\n" for result in part))
             merged = list(bench.read(paths).values())
         row, = bench.measure_rows(merged)
-        self.assertEqual(row, ["streams", "0", "98", "196 / 0.500 / 10.0 ms (4.0%)", "-", "-", "-",
-                               "100 / 0.980 / 10.0 ms (2.0%)", "+0.0% (4.0%)"])
+        other = "196 / 0.500 / 12.0 ms (+20.0%)"
+        self.assertEqual(row, ["streams", "0", "98", "196 / 0.500 / 10.0 ms (+0.0%)", other, "-", other,
+                               "100 / 0.980 / 10.1 ms (+1.0%)", "+1.0%", "4.0%"])
+        calls, = bench.calls_rows(merged)
+        self.assertEqual(calls, ["streams", "0", "100", "100", "7", "14 of 15"])
         self.assertEqual(list(bench.losses_rows(merged)), [["streams", "equal", "different", "equal"]])
         self.assertEqual(list(bench.limits_rows(merged)), [])
+        self.assertEqual(list(bench.measure_rows(merged[:3])), [])
