@@ -18,6 +18,8 @@
 //   allocator themselves, except where a comment says otherwise.
 // - A block belongs to the stream it was allocated on. Work on other streams that uses it must either be over
 //   when the block is released (in the order of the device), or be announced with tide_device_record().
+// - A stream must exist as long as blocks that were allocated on it are handed out: see
+//   tide_device_close_stream(). Afterwards no call is made on it.
 // - Sizes are rounded to multiples of 512 bytes and addresses are aligned to at least that.
 #ifndef TIDEMARK_DEVICE_H
 #define TIDEMARK_DEVICE_H
@@ -205,6 +207,14 @@ TIDE_API TIDE_NODISCARD tide_status tide_device_record(tide_device* device, tide
 TIDE_API TIDE_NODISCARD tide_status tide_device_record_on(tide_device* device, tide_block block, int index,
                                                           tide_stream stream);
 
+// Says that a stream was destroyed, or will be, and gets no more work. No call is made on it from now on, and a
+// new stream with the same handle is another one: memory of the old one is handed to it, like to any other
+// stream, when its work is done. The program destroys a stream without a word when every block that was
+// allocated on it or announced to it is released; it must use this call if blocks allocated on it are still
+// handed out, which are released as usual afterwards. A stream that the allocator never saw is no error.
+// Errors: TIDE_ERR_ARGUMENT for the default streams, which are never gone.
+TIDE_API TIDE_NODISCARD tide_status tide_device_close_stream(tide_device* device, tide_stream stream);
+
 // The cache, for use on one stream, as a source of arenas.
 TIDE_API tide_memory tide_device_memory(tide_device* device, tide_stream stream);
 
@@ -377,7 +387,8 @@ enum { TIDE_STAT_ALL = 0, TIDE_STAT_SMALL = 1, TIDE_STAT_LARGE = 2, TIDE_STAT_KI
   X(num_sync_all_streams) /* waits for all announced work */                         \
   X(num_device_alloc)     /* segments made, and mappings */                          \
   X(num_device_free)      /* segments given back, and unmappings */                  \
-  X(num_oom_rejections)   /* requests that failed at once: see rejects_early */
+  X(num_oom_rejections)   /* requests that failed at once: see rejects_early */      \
+  X(num_stream_waits)     /* waits of a stream for another whose memory it took */
 
 typedef struct tide_device_stats {
   uint32_t size;  // set by TIDE_DEVICE_STATS_INIT

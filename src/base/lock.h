@@ -28,6 +28,7 @@ typedef enum tide__rank {
   TIDE__RANK_POOLS,     // pools, scopes, observers, options
   TIDE__RANK_LANE,      // blocks of one pool and stream
   TIDE__RANK_TIMELINE,  // blocks that wait for work, idle events
+  TIDE__RANK_MARKS,     // whose turn it is to record events of one stream
   TIDE__RANK_MAP,       // growth of the map from addresses to blocks, spare records
   TIDE__RANK_TOTALS,    // statistics of the whole allocator
   TIDE__RANK_HISTORY,   // the ring of entries, for those who read and resize it

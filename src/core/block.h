@@ -64,6 +64,7 @@ typedef struct tide__block {
   tide__atomic_u32 rack_shelf;  // of a racked block: its shelf plus 1; 0 for all others
   // The rest: for few blocks, or seldom.
   uint64_t stamp;                 // searches of its shelf when it became idle
+  uint64_t last_use;              // its lane's stamp when it was released; 0: none: see device/marks.c
   struct tide__markers* markers;  // owned; where its streams stood in a capture: see device/capture.c
   uint32_t event_count;           // events it waits for
   tide__tree_node tree;           // in the bins, when it is too large for a heap; or among the unmapped ones

@@ -219,11 +219,14 @@ __attribute__((noinline)) static tide_status record_take_back(tide_device* devic
   }
   tide__moment moment = { 0 };
   if (tide__is_recording(device)) moment = tide__moment_now(device, TIDE_HISTORY_ALL);
+  const bool has_mark = tide__load_relaxed(&lane->makes_marks) && !record->is_small;
+  const uint64_t last_use = has_mark ? tide__mark_make(device, lane) : 0;
   tide__lane_turn(device, lane);
   tide__tally* const tally = tide__tally_enter(device, lane);
   tide__mutex_lock(&lane->lock);
   const bool is_mine = tide__slots_handle(&device->blocks, record) == block.handle;
   if (is_mine) tide__slots_end(record);
+  if (is_mine) record->last_use = last_use;
   const bool must_wait = is_mine && tide__block_end_locked(device, record, &moment, tally);
   tide__lane_unlock_ended(device, lane);
   tide__tally_leave(device, tally);

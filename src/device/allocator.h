@@ -59,6 +59,16 @@ typedef struct tide__markers {
 
 struct tide__segment;
 
+// The last use of a range of a handle by one lane; offsets in the handle.
+typedef struct tide__user {
+  struct tide__lane* lane;  // NULL: none
+  uint64_t stamp;
+  uint64_t from;
+  uint64_t to;
+} tide__user;
+
+enum { TIDE__HANDLE_USERS = 4 };
+
 // Physical memory of the policy `tide`. It has a place at its home, where it is mapped or will be when that
 // is needed, and may be mapped in any number of views besides; nothing is unmapped on the way.
 typedef struct tide__handle {
@@ -66,15 +76,16 @@ typedef struct tide__handle {
   uint64_t address;        // at home
   uint64_t bytes;
   struct tide__segment* home;
-  bool is_mapped;        // at home; changes with the gate and the lock of the home's lane
-  bool is_odd;           // not mapped at home, or used by other lanes than its own
-  bool is_settling;      // its own lane took it back, and does not wait for the others yet
-  bool is_lent;          // other lanes than its own may still use it; under that lock, like
-  uint64_t users;        // all lanes whose work may touch it, as bits: see order.c
+  bool is_mapped;  // at home; changes with the gate and the lock of the home's lane
+  bool is_odd;     // not mapped at home, or other lanes may still use it; under that lock, like
+  uint64_t crowd;  // number of the crowd it was in last; 0: none: see marks.c
+  tide__user users[TIDE__HANDLE_USERS];
   uint32_t view_places;  // mappings in views; touched with the gate, like the rest
   bool is_shared;        // another process may have it: lent to nobody until it is wholly idle
-  tide__block* first;    // as a survey found it: the block over its first byte,
-  uint64_t prefix;       // and how much is idle at its beginning
+  bool prefix_waits;     // as a survey found it: who takes what is idle at its beginning must wait,
+  bool suffix_waits;     // or at its end;
+  tide__block* first;    // the block over its first byte;
+  uint64_t prefix;       // how much is idle at its beginning,
   uint64_t suffix;       // and at its end
 } tide__handle;
 
@@ -104,8 +115,9 @@ typedef struct tide__view {
   size_t count;
   uint32_t live;      // blocks in it; under the lane's lock
   bool is_broken;     // a handle is missing, or it is retired: it serves no more
-  uint64_t last_use;  // number of the stitch or use; with the gate
-  tide_event end;     // owned; of a retired one: it may be unmapped when this has passed
+  bool is_retired;    // it is unmapped when its last use has passed; with the gate, like
+  uint64_t used_at;   // the number of the stitch or use
+  uint64_t last_use;  // stamp of the last release of a block in it; under the lane's lock
 } tide__view;
 
 // A range with all that is to be given back of it. What the machine would not unmap, because mapping it had
@@ -151,20 +163,41 @@ typedef struct tide__shelf {
 
 enum { TIDE__LARGE = 0, TIDE__SMALL = 1 };
 
+// The marks of a lane: see marks.c. [M1] events of the marks above `passed` up to `made` are recorded, in the
+// order of their numbers [M2] made - passed <= capacity
+typedef struct tide__marks {
+  tide__mutex lock;         // guards is_taken
+  tide__signal left;        // nobody has the turn
+  bool is_taken;            // a thread has the turn, and what follows
+  tide_event* events;       // owned; that of mark n at n modulo capacity
+  uint32_t capacity;        // 0 or a power of two
+  tide__atomic_u64 made;    // the number of the last one
+  tide__atomic_u64 passed;  // all up to this one have passed
+} tide__marks;
+
 // The memory of one stream in one pool.
 typedef struct tide__lane {
   tide__mutex lock;         // guards the shelves, the segments and all their blocks
   struct tide__pool* pool;  // borrowed
   tide_stream stream;
+  _Atomic(tide_stream) key;  // by which it is found: the stream, or when that is closed, itself
   tide__shelf shelves[2];
   tide__link segments;
   tide__block* spares;  // records for blocks to come
   tide__use* spare_uses;
   tide__tally tally;
-  uint32_t number;               // lanes of a pool are numbered as they are made
-  tide__segment* homes[2];       // the newest of each kind, or NULL; with the gate
-  size_t view_count;             // likewise
-  bool is_held;                  // by who has the gate, with others; likewise
+  uint32_t number;          // lanes of a pool are numbered as they are made
+  tide__segment* homes[2];  // the newest of each kind, or NULL; with the gate
+  size_t view_count;        // likewise
+  bool is_held;             // by who has the gate, with others; likewise
+  uint64_t wanted;          // a mark of this lane that another is about to wait for; likewise
+  tide__marks marks;
+  tide__atomic_u32 makes_marks;  // large blocks get a mark when they are released
+  tide__atomic_u32 is_closed;    // the stream is gone: no call is made on it, and no request finds the lane
+  tide__atomic_u64 crowd_stamp;  // of its last use of a handle that had no place for it
+  uint64_t unmarked;             // stamp of its last release without a mark of its own
+  uint64_t* waited;  // owned; by the number of another lane, its last mark that this one waits for
+  uint32_t waited_count;
   tide__block* leaving;          // pieces of other lanes whose block was released here, by heap_next
   struct tide__lane* next;       // in the pool, by rising stream; shared under the pools lock
   struct tide__lane* next_idle;  // among the lanes of pools that are gone
@@ -344,7 +377,8 @@ struct tide_device {
   uint64_t stitch_ns;            // how much of it went into making views
   tide__stuck* stuck;            // owned
   uint64_t flushed_at;           // small_served when all racks were emptied last
-  tide_event order_event;        // owned; NULL until it is needed
+  tide__atomic_u64 crowds;       // how many there were, and
+  tide__atomic_u64 crowds_over;  // up to which all work has passed
 
   tide__mutex pools_lock;  // guards all below
   tide__pool default_pool;
@@ -585,7 +619,9 @@ void tide__racks_release_slow(tide_device* device, tide__block* block);
 // none.
 void tide__racks_flush(tide_device* device);
 bool tide__racks_flush_lane(tide_device* device, const tide__lane* lane);
-// The same, and cuts off what blocks of the lane have beyond their requests.
+// No thread has blocks of a lane at hand whose stream is closed.
+void tide__racks_forget_closed(tide_device* device);
+// Flushes a lane, and cuts off what blocks of it have beyond their requests.
 void tide__racks_squeeze(tide_device* device, tide__lane* lane);
 // Adds what the calling thread counted to the totals, or what all did.
 void tide__racks_settle_own(tide_device* device);
@@ -639,7 +675,7 @@ typedef struct tide__growth {
   uint64_t slack_left;
   uint64_t idle_left;  // the same for a small program, before a view is used
   uint64_t limit_left;
-  uint64_t captured;  // lanes that cannot be waited for, as bits
+  bool can_wait;  // the request's stream may wait for marks of others
 } tide__growth;
 // The smallest handle; all are multiples of it.
 uint64_t tide__home_unit(tide_device* device);
@@ -672,22 +708,21 @@ void tide__stuck_end(tide_device* device, tide__stuck* stuck);
 void tide__stuck_retry(tide_device* device);
 // Makes room for the records of `count` more handles in a home, and adds them, from an address on.
 tide_status tide__home_make_room(tide_device* device, tide__segment* segment, size_t count);
-void tide__home_add_handles_locked(tide__segment* segment, tide__handle** handles, size_t count,
-                                   uint64_t address, bool is_mapped);
+void tide__home_add_handles_locked(tide_device* device, tide__segment* segment, tide__handle** handles,
+                                   size_t count, uint64_t address, bool is_mapped);
 // Counts and tells memory that was made at an address of a home.
 void tide__home_tell_growth(const tide__request* request, uint64_t address, uint64_t bytes);
 // Are all handles under `bytes` from an idle block's beginning mapped at home, and used by no other lane?
 bool tide__home_is_ready_locked(const tide__block* block, uint64_t bytes);
-// Sees to that for a BUSY block; not *out_ready if a lane of `captured` may still use it.
-tide_status tide__home_prepare(tide_device* device, tide__block* block, uint64_t captured, bool* out_ready);
-// Makes a lane the only user of a handle; returns those before, which it must wait for. Until that is
-// settled, requests of the same lane, also by other threads, get no part of the handle without the gate.
-uint64_t tide__handle_take_locked(tide__handle* handle, const tide__lane* lane);
-// The lane of a home waits for whoever used a range before, or they are users again.
-void tide__home_settle_locked(tide__home* home, uint64_t address, uint64_t bytes);
-// Adds users to all handles under a range of a home; `is_lent`: others than the home's own lane.
-void tide__home_add_users_locked(tide__home* home, uint64_t address, uint64_t bytes, uint64_t users,
-                                 bool is_lent);
+// Sees to that for a BUSY block; not *out_ready if others may still use it and cannot be waited for.
+tide_status tide__home_prepare(tide_device* device, tide__block* block, bool can_wait, bool* out_ready);
+// Notes the last use of a large block that is about to be idle.
+void tide__home_block_end_locked(tide_device* device, tide__block* block);
+// Looks again whether the handles under a range are mapped and not used by other lanes.
+void tide__home_note_locked(tide_device* device, tide__home* home, uint64_t address, uint64_t bytes);
+// Notes the last use of a range of a home by a lane.
+void tide__home_add_use_locked(tide_device* device, tide__home* home, uint64_t address, uint64_t bytes,
+                               tide__lane* lane, uint64_t stamp);
 // The handles under a range that has memory.
 tide__span tide__home_span(const tide__home* home, uint64_t address, uint64_t bytes);
 // Finds out what is idle at the ends of each handle; all lanes of the pool are locked.
@@ -704,15 +739,16 @@ tide_status tide__view_use(const tide__request* request, const tide__growth* gro
 tide_status tide__view_make(const tide__request* request, const tide__growth* growth, tide__block** out);
 // Ends the stay of a block in its view: its addresses are vacant, its pieces idle or on their way.
 void tide__view_block_end_locked(tide_device* device, tide__block* block, const tide__moment* moment);
-// Gives pieces back to their homes, a list by heap_next; they may be used by work of `users`.
-void tide__pieces_give(tide_device* device, tide__block* pieces, uint64_t users);
+// Gives pieces back to their homes, a list by heap_next; `lane` used them last: see last_use. NULL: nobody did.
+void tide__pieces_give(tide_device* device, tide__block* pieces, tide__lane* lane);
 // The handles under a block in a view, from an offset there.
 tide__span tide__view_span(const tide__view* view, uint64_t offset, uint64_t bytes);
 
 // --- view_end.c: views that go ------------------------------------------------------------------------
 void tide__view_free(tide_device* device, tide__view* view);
-// After a stitch that mapped so many handles: if there are too many views, those not used for longest go.
-void tide__views_keep_few(tide_device* device, tide__pool* pool, size_t mapped);
+// After a stitch for a lane that mapped so many handles: if there are too many views, those not used for
+// longest go.
+void tide__views_keep_few(tide_device* device, tide__lane* lane, size_t mapped);
 // Takes a handle out of all views of its pool.
 tide_status tide__views_drop_handle(tide_device* device, tide__handle* handle);
 // Gives all views back that no block is in.
@@ -720,14 +756,39 @@ tide_status tide__views_trim(tide_device* device, tide__pool* pool);
 void tide__view_destroy(tide_device* device, tide__segment* segment);
 tide_status tide__view_add_peer(tide_device* device, const tide__segment* segment, int peer);
 
-// --- order.c: memory that goes from one stream to another ---------------------------------------------
-static inline uint64_t tide__lane_bit(const tide__lane* lane) { return (uint64_t)1 << (lane->number % 64); }
-// Lets later work of a lane's stream wait for all that is queued on those of other lanes, as bits. The gate
-// is the caller's.
-tide_status tide__order_wait(tide_device* device, const tide__lane* lane, uint64_t users);
-// The other lanes of its pool whose streams are captured, as bits: an event of theirs would draw this lane's
-// stream into the capture.
-uint64_t tide__order_captured(tide_device* device, const tide__lane* lane);
+// --- marks.c: memory that goes from one stream to another ---------------------------------------------
+// When a lane used memory last, as a stamp: 2n + 1, its mark n was taken at the release itself, and others may
+// wait for it; 2n, no later than its mark n, which may have yet to be taken: nobody waits for that. 0: never.
+static inline bool tide__stamp_has_passed(const tide__lane* lane, uint64_t stamp) {
+  return stamp / 2 <= tide__load_acquire(&lane->marks.passed);  // pairs with marks_poll_in_turn
+}
+// The stamp of memory that has no mark of its own.
+static inline uint64_t tide__lane_next_stamp(tide__lane* lane) {
+  return (tide__load_seq(&lane->marks.made) + 1) * 2;  // pairs with mark_make_in_turn
+}
+void tide__marks_init(tide__marks* marks);
+void tide__marks_fini(tide_device* device, tide__marks* marks);
+// Takes a mark on a lane's stream, which is there; its stamp, or 0. With no lock held.
+uint64_t tide__mark_make(tide_device* device, tide__lane* lane);
+// Looks which marks of the lanes of a pool have passed, and takes late ones where they are missing: on the
+// caller's own stream, and on those that are never destroyed. The gate is the caller's. False if all have
+// passed but the caller's own.
+bool tide__marks_poll(tide_device* device, tide__lane* own);
+// Takes a late mark if memory of the lane has none; its stream is there.
+void tide__marks_mark_late(tide_device* device, tide__lane* lane);
+void tide__handle_note_use_locked(tide_device* device, tide__handle* handle, const tide__user* use);
+// May a lane use a range of a handle now, when its stream waits for marks, or only when they have passed? The
+// lane and that of the home are locked.
+typedef enum tide__readiness { TIDE__READY, TIDE__READY_AFTER_WAIT, TIDE__READY_LATER } tide__readiness;
+tide__readiness tide__handle_readiness(tide_device* device, const tide__handle* handle, uint64_t from,
+                                       uint64_t to, const tide__lane* lane);
+// Asks for the waits that a lane needs for that; lets its stream wait for all that were asked for, or forgets
+// them. The gate is the caller's.
+void tide__handle_want_locked(const tide__handle* handle, uint64_t from, uint64_t to, const tide__lane* lane);
+tide_status tide__marks_wait(tide_device* device, tide__lane* lane);
+void tide__marks_forget_wanted(tide_device* device, const tide__lane* lane);
+// May the lane's own stream wait? Not in a capture.
+bool tide__marks_can_wait(tide_device* device, const tide__lane* lane);
 
 // --- reclaim.c: giving memory back -------------------------------------------------------------------
 // The gate is the caller's in all of these.

@@ -368,8 +368,6 @@ void tide_device_free(tide_device* device) {
     tide__stuck_free(device, stuck);
   }
   tide__expand_free_orphans(device);
-  if (device->order_event != NULL)
-    tide__ignore(tide_machine_event_free(device->machine, device->order_event));
   device_fini(device);
   tide__error_restore(&before);
 }

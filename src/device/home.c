@@ -30,40 +30,51 @@ static size_t handle_index_at(const tide__home* home, uint64_t address) {
   return low;
 }
 
-static void handle_note_locked(tide__handle* handle) {
+// Where a range begins and ends in a handle.
+static uint64_t handle_from(const tide__handle* handle, uint64_t address) {
+  return tide__max(address, handle->address) - handle->address;
+}
+
+static uint64_t handle_to(const tide__handle* handle, uint64_t end) {
+  return tide__min(end, handle_end(handle)) - handle->address;
+}
+
+#define HANDLES_EACH(i, home, begin, end) \
+  for (size_t i = handle_index_at(home, begin); i < (home)->count && (home)->handles[i]->address < (end); i++)
+
+static void handle_note_locked(tide_device* device, tide__handle* handle) {
   tide__home* const home = handle->home->home;
-  const bool is_odd = !handle->is_mapped || handle->is_lent || handle->is_settling;
+  const bool is_odd = !handle->is_mapped || tide__handle_readiness(device, handle, 0, handle->bytes,
+                                                                   handle->home->lane) != TIDE__READY;
   if (is_odd && !handle->is_odd) home->odd_count++;
   if (!is_odd && handle->is_odd) home->odd_count--;
   handle->is_odd = is_odd;
 }
 
-uint64_t tide__handle_take_locked(tide__handle* handle, const tide__lane* lane) {
-  const uint64_t users = handle->users;
-  const bool is_own = lane == handle->home->lane;
-  handle->users = tide__lane_bit(lane);
-  handle->is_settling = is_own && (handle->is_lent || handle->is_settling);
-  handle->is_lent = !is_own;
-  handle_note_locked(handle);
-  return users;
+void tide__home_note_locked(tide_device* device, tide__home* home, uint64_t address, uint64_t bytes) {
+  HANDLES_EACH(i, home, address, address + bytes) handle_note_locked(device, home->handles[i]);
 }
 
-void tide__home_add_users_locked(tide__home* home, uint64_t address, uint64_t bytes, uint64_t users,
-                                 bool is_lent) {
-  for (size_t i = handle_index_at(home, address);
-       i < home->count && home->handles[i]->address < address + bytes; i++) {
-    home->handles[i]->users |= users;
-    home->handles[i]->is_lent |= is_lent;
-    handle_note_locked(home->handles[i]);
+void tide__home_add_use_locked(tide_device* device, tide__home* home, uint64_t address, uint64_t bytes,
+                               tide__lane* lane, uint64_t stamp) {
+  const uint64_t end = address + bytes;
+  HANDLES_EACH(i, home, address, end) {
+    tide__handle* const handle = home->handles[i];
+    const tide__user use = { lane, stamp, handle_from(handle, address), handle_to(handle, end) };
+    tide__handle_note_use_locked(device, handle, &use);
+    if (lane != home->segment->lane) handle_note_locked(device, handle);
   }
 }
 
-void tide__home_settle_locked(tide__home* home, uint64_t address, uint64_t bytes) {
-  for (size_t i = handle_index_at(home, address);
-       i < home->count && home->handles[i]->address < address + bytes; i++) {
-    home->handles[i]->is_settling = false;
-    handle_note_locked(home->handles[i]);
+// What has no mark of its own counts for all memory of the lane: nearly always, it has the only stream.
+void tide__home_block_end_locked(tide_device* device, tide__block* block) {
+  tide__lane* const lane = block->segment->lane;
+  if (block->last_use == 0) {
+    lane->unmarked = tide__lane_next_stamp(lane);
+    return;
   }
+  tide__home_add_use_locked(device, block->segment->home, block->address, block->bytes, lane,
+                            block->last_use);
 }
 
 tide__span tide__home_span(const tide__home* home, uint64_t address, uint64_t bytes) {
@@ -78,8 +89,7 @@ tide__span tide__home_span(const tide__home* home, uint64_t address, uint64_t by
 bool tide__home_is_ready_locked(const tide__block* block, uint64_t bytes) {
   const tide__home* const home = block->segment->home;
   if (home == NULL || home->odd_count == 0) return true;
-  for (size_t i = handle_index_at(home, block->address);
-       i < home->count && home->handles[i]->address < block->address + bytes; i++) {
+  HANDLES_EACH(i, home, block->address, block->address + bytes) {
     if (home->handles[i]->is_odd) return false;
   }
   return true;
@@ -169,17 +179,16 @@ tide_status tide__home_make_room(tide_device* device, tide__segment* segment, si
   return TIDE_OK;
 }
 
-void tide__home_add_handles_locked(tide__segment* segment, tide__handle** handles, size_t count,
-                                   uint64_t address, bool is_mapped) {
+void tide__home_add_handles_locked(tide_device* device, tide__segment* segment, tide__handle** handles,
+                                   size_t count, uint64_t address, bool is_mapped) {
   tide__home* const home = segment->home;
   for (size_t i = 0; i < count; i++) {
     tide__handle* const handle = handles[i];
     handle->address = address;
     handle->home = segment;
     handle->is_mapped = is_mapped;
-    handle->users = tide__lane_bit(segment->lane);
     home->handles[home->count++] = handle;
-    handle_note_locked(handle);
+    handle_note_locked(device, handle);
     address += handle->bytes;
   }
 }
@@ -369,21 +378,30 @@ tide_status tide__handles_map(tide_device* device, tide__handle* const* handles,
 // ---------------------------------------------------------------------------------------------------
 // Growing
 
-// The lanes that may still use a range of a home.
-static uint64_t range_users_locked(const tide__home* home, uint64_t address, uint64_t bytes) {
-  uint64_t users = 0;
-  for (size_t i = handle_index_at(home, address);
-       i < home->count && home->handles[i]->address < address + bytes; i++) {
-    if (home->handles[i]->is_lent) users |= home->handles[i]->users;
+// How soon the lane of a home may use a range of it.
+static tide__readiness range_readiness_locked(tide_device* device, const tide__home* home, uint64_t address,
+                                              uint64_t bytes) {
+  tide__readiness worst = TIDE__READY;
+  HANDLES_EACH(i, home, address, address + bytes) {
+    const tide__handle* const handle = home->handles[i];
+    const tide__readiness readiness = tide__handle_readiness(device, handle, handle_from(handle, address),
+                                                             handle_to(handle, address + bytes),
+                                                             home->segment->lane);
+    if (readiness > worst) worst = readiness;
   }
-  return users;
+  return worst;
 }
 
-// What lies before the top of a home and is idle, and of no lane that cannot be waited for; or NULL.
-static tide__block* top_hole(const tide__home* home, uint64_t captured) {
+static bool can_be_used(tide__readiness readiness, bool can_wait) {
+  return readiness == TIDE__READY || (readiness == TIDE__READY_AFTER_WAIT && can_wait);
+}
+
+// What lies before the top of a home and is idle, if its lane can use it; or NULL.
+static tide__block* top_hole_locked(tide_device* device, const tide__home* home, bool can_wait) {
   tide__block* const hole = home->top->prev;
   if (hole == NULL || hole->state != TIDE__BLOCK_FREE) return NULL;
-  return (range_users_locked(home, hole->address, hole->bytes) & captured) == 0 ? hole : NULL;
+  return can_be_used(range_readiness_locked(device, home, hole->address, hole->bytes), can_wait) ? hole
+                                                                                                 : NULL;
 }
 
 // Makes and maps `bytes` at an address of a home, of which nothing is mapped.
@@ -405,7 +423,7 @@ static tide_status home_fill(const tide__request* request, tide__segment* segmen
     return status;
   }
   tide__mutex_lock(&segment->lane->lock);
-  tide__home_add_handles_locked(segment, handles, count, address, true);
+  tide__home_add_handles_locked(device, segment, handles, count, address, true);
   tide__mutex_unlock(&segment->lane->lock);
   tide__heap_release(device->heap, handles, count, sizeof *handles);
   return TIDE_OK;
@@ -431,7 +449,7 @@ typedef struct growing {
 static bool grow_begin_locked(const tide__request* request, tide__segment* segment,
                               const tide__growth* growth, uint64_t most, growing* out) {
   const uint64_t unit = tide__home_unit(request->device);
-  out->hole = top_hole(segment->home, growth->captured);
+  out->hole = top_hole_locked(request->device, segment->home, growth->can_wait);
   out->fresh = NULL;
   const uint64_t idle = out->hole != NULL ? out->hole->bytes : 0;
   const uint64_t missing = idle < request->rounded ? tide__round_up(request->rounded - idle, unit) : 0;
@@ -504,7 +522,7 @@ static tide_status block_map_at_home(tide_device* device, const tide__block* blo
     tide__mutex_lock(&block->segment->lane->lock);
     for (size_t k = i; k < i + run; k++) {
       home->handles[k]->is_mapped = true;
-      handle_note_locked(home->handles[k]);
+      handle_note_locked(device, home->handles[k]);
     }
     tide__mutex_unlock(&block->segment->lane->lock);
     i += run;
@@ -512,37 +530,33 @@ static tide_status block_map_at_home(tide_device* device, const tide__block* blo
   return TIDE_OK;
 }
 
-// All lanes that may use a block's memory; from now on only its own.
-static uint64_t block_take_users(const tide__block* block) {
-  tide__home* const home = block->segment->home;
-  tide__lane* const lane = block->segment->lane;
-  uint64_t users = 0;
-  tide__mutex_lock(&lane->lock);
-  for (size_t i = handle_index_at(home, block->address);
-       i < home->count && home->handles[i]->address < tide__block_end(block); i++) {
-    users |= tide__handle_take_locked(home->handles[i], lane);
+static void block_want_locked(const tide__block* block) {
+  const tide__home* const home = block->segment->home;
+  const uint64_t end = tide__block_end(block);
+  HANDLES_EACH(i, home, block->address, end) {
+    const tide__handle* const handle = home->handles[i];
+    tide__handle_want_locked(handle, handle_from(handle, block->address), handle_to(handle, end),
+                             home->segment->lane);
   }
-  tide__mutex_unlock(&lane->lock);
-  return users;
 }
 
-tide_status tide__home_prepare(tide_device* device, tide__block* block, uint64_t captured, bool* out_ready) {
+// Until the waits are queued the handles stay odd, so that no other thread of the lane takes a part of them
+// without the gate.
+tide_status tide__home_prepare(tide_device* device, tide__block* block, bool can_wait, bool* out_ready) {
   tide__segment* const segment = block->segment;
   tide__lane* const lane = segment->lane;
   tide__mutex_lock(&lane->lock);
-  *out_ready = (range_users_locked(segment->home, block->address, block->bytes) & captured) == 0;
+  *out_ready =
+      can_be_used(range_readiness_locked(device, segment->home, block->address, block->bytes), can_wait);
+  if (*out_ready) block_want_locked(block);
   tide__mutex_unlock(&lane->lock);
   if (!*out_ready) return TIDE_OK;
+  TIDE_TRY(tide__marks_wait(device, lane));
   TIDE_TRY(block_map_at_home(device, block));
-  const uint64_t users = block_take_users(block);
-  const tide_status status = tide__order_wait(device, lane, users);
   tide__mutex_lock(&lane->lock);
-  if (status != TIDE_OK) {
-    tide__home_add_users_locked(segment->home, block->address, block->bytes, users, true);
-  }
-  tide__home_settle_locked(segment->home, block->address, block->bytes);
+  tide__home_note_locked(device, segment->home, block->address, block->bytes);
   tide__mutex_unlock(&lane->lock);
-  return status;
+  return TIDE_OK;
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -585,10 +599,15 @@ static handle_range block_handles(const tide__block* block) {
 
 // Waits until no work uses handles that are idle.
 static tide_status handles_quiesce(tide_device* device, const tide__segment* segment, handle_range range) {
-  bool is_lent = false;
-  for (size_t i = range.first; i < range.end; i++) is_lent |= segment->home->handles[i]->is_lent;
-  return is_lent ? tide_machine_device_synchronize(device->machine, device->index)
-                 : tide__lane_quiesce(device, segment->lane, true);
+  bool is_own = true;
+  tide__mutex_lock(&segment->lane->lock);
+  for (size_t i = range.first; i < range.end; i++) {
+    const tide__handle* const handle = segment->home->handles[i];
+    is_own &= tide__handle_readiness(device, handle, 0, handle->bytes, segment->lane) == TIDE__READY;
+  }
+  tide__mutex_unlock(&segment->lane->lock);
+  return is_own ? tide__lane_quiesce(device, segment->lane, true)
+                : tide_machine_device_synchronize(device->machine, device->index);
 }
 
 // Unmaps one idle handle everywhere and gives its memory back.

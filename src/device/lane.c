@@ -16,7 +16,7 @@ static tide__lane* table_find(tide__lane_table* table, tide_stream stream) {
   if (table == NULL) return NULL;
   for (uint32_t i = stream_hash(stream);; i++) {
     tide__lane* const lane = tide__load_acquire(&table->places[i & table->mask]);  // pairs with table_add
-    if (lane == NULL || lane->stream == stream) return lane;
+    if (lane == NULL || tide__load_relaxed(&lane->key) == stream) return lane;
   }
 }
 
@@ -70,6 +70,7 @@ static tide__lane* lane_new(tide_device* device) {
     return NULL;
   }
   tide__mutex_init(&lane->lock, TIDE__RANK_LANE);
+  tide__marks_init(&lane->marks);
   tide__list_init(&lane->segments);
   return lane;
 }
@@ -88,12 +89,24 @@ void tide__lane_fini(tide_device* device, tide__lane* lane) {
     tide__heap_release(device->heap, use, 1, sizeof *use);
   }
   for (int i = 0; i < 2; i++) tide__bins_fini(&lane->shelves[i].bins, device->heap);
+  tide__marks_fini(device, &lane->marks);
+  tide__heap_release(device->heap, lane->waited, lane->waited_count, sizeof *lane->waited);
   tide__mutex_fini(&lane->lock);
   tide__heap_release(device->heap, lane, 1, sizeof *lane);
 }
 
+// Memory goes from stream to stream in the default pool alone. The stream of each thread is another one under
+// the same name, and lends nothing.
+static void pool_set_marks_locked(tide_device* device, tide__pool* pool) {
+  if (!device->has_racks || pool != &device->default_pool || pool->lane_count < 2) return;
+  for (tide__lane* lane = pool->lanes; lane != NULL; lane = lane->next) {
+    tide__store_relaxed(&lane->makes_marks, lane->stream != TIDE_STREAM_PER_THREAD);
+  }
+}
+
 // Puts a lane into its pool. False if the pool has one for the stream already, or the table is too small.
-static bool pool_add_lane_locked(tide__pool* pool, tide__lane* lane, tide__lane_table* table) {
+static bool pool_add_lane_locked(tide_device* device, tide__pool* pool, tide__lane* lane,
+                                 tide__lane_table* table) {
   tide__lane_table* const now = tide__load_relaxed(&pool->table);
   if (table_find(now, lane->stream) != NULL) return false;
   if (now != NULL && table != now && table->mask <= now->mask) return false;  // another thread was faster
@@ -107,6 +120,7 @@ static bool pool_add_lane_locked(tide__pool* pool, tide__lane* lane, tide__lane_
   *place = lane;
   lane->number = pool->lane_count++;
   table_add(table, lane);
+  pool_set_marks_locked(device, pool);
   return true;
 }
 
@@ -124,8 +138,10 @@ static tide_status lane_make(tide_device* device, tide__pool* pool, tide_stream 
   }
   lane->pool = pool;
   lane->stream = stream;
+  tide__store_relaxed(&lane->key, stream);
+  tide__store_relaxed(&lane->is_closed, 0);
   tide__mutex_lock(&device->pools_lock);
-  const bool is_added = pool_add_lane_locked(pool, lane, table);
+  const bool is_added = pool_add_lane_locked(device, pool, lane, table);
   tide__mutex_unlock(&device->pools_lock);
   if (is_added) return TIDE_OK;
   lane_give_back(device, lane);
@@ -146,6 +162,33 @@ tide__lane* tide__lane_next(tide_device* device, tide__pool* pool, tide__lane* l
   tide__lane* const next = lane == NULL ? pool->lanes : lane->next;
   tide__mutex_unlock(&device->pools_lock);
   return next;
+}
+
+static void lane_close_locked(tide_device* device, tide__pool* pool, tide_stream stream) {
+  tide__lane_table* const table = tide__load_relaxed(&pool->table);
+  tide__lane* const lane = table_find(table, stream);
+  if (lane == NULL) return;
+  tide__store_relaxed(&lane->key, (tide_stream)lane);
+  tide__store_relaxed(&lane->is_closed, 1);
+  (void)tide__add_relaxed(&device->lane_drops, 1);
+}
+
+// The record of the lane stays with its memory, but nobody finds it: a new stream of the same name gets
+// another one, and takes memory of this one like any other stream.
+tide_status tide_device_close_stream(tide_device* device, tide_stream stream) {
+  TIDE_REQUIRE(device != NULL, TIDE_ERR_ARGUMENT, "device_close_stream: no device");
+  const bool is_default = stream == NULL || stream == TIDE_STREAM_LEGACY || stream == TIDE_STREAM_PER_THREAD;
+  TIDE_REQUIRE(!is_default, TIDE_ERR_ARGUMENT, "device_close_stream: the default streams cannot be closed");
+  (void)tide__gate_enter(device);
+  tide__mutex_lock(&device->pools_lock);
+  lane_close_locked(device, &device->default_pool, stream);
+  for (tide__tree_node* node = tide__tree_first(&device->pools); node != NULL; node = tide__tree_next(node)) {
+    lane_close_locked(device, TIDE_OWNER(node, tide__pool, node), stream);
+  }
+  tide__mutex_unlock(&device->pools_lock);
+  tide__racks_forget_closed(device);
+  tide__gate_leave(device);
+  return TIDE_OK;
 }
 
 void tide__lanes_drop_locked(tide_device* device, tide__pool* pool) {
@@ -412,6 +455,7 @@ tide__block* tide__block_commit_locked(const tide__request* request, tide__block
     count_split(&lane->tally, block->is_small, -1, -(int64_t)block->bytes);
   }
   block->state = TIDE__BLOCK_ALLOCATED;
+  block->last_use = 0;
   tide__store_relaxed(&block->requested_bytes, request->bytes);
   tide__store_relaxed(&block->stack, request->moment.stack);
   tide__tally_hand_out(tally, block->is_small, tide__block_counted_bytes(block), request->bytes);
@@ -459,10 +503,7 @@ static void block_rest_locked(tide_device* device, tide__block* block, const tid
   if (block->segment->view != NULL) {
     tide__view_block_end_locked(device, block, moment);
   } else {
-    if (block->segment->home != NULL && block->segment->home->odd_count != 0) {
-      tide__home_add_users_locked(block->segment->home, block->address, block->bytes, tide__lane_bit(lane),
-                                  false);
-    }
+    if (block->segment->home != NULL && !block->is_small) tide__home_block_end_locked(device, block);
     tide__block_merge_locked(lane, block, TIDE__BLOCK_FREE);
     tide__shelf_put_locked(block, true);
   }
@@ -473,7 +514,7 @@ void tide__lane_unlock_ended(tide_device* device, tide__lane* lane) {
   tide__block* const pieces = lane->leaving;
   lane->leaving = NULL;
   tide__mutex_unlock(&lane->lock);
-  if (pieces != NULL) tide__pieces_give(device, pieces, tide__lane_bit(lane));
+  if (pieces != NULL) tide__pieces_give(device, pieces, lane);
 }
 
 bool tide__block_end_locked(tide_device* device, tide__block* block, const tide__moment* moment,

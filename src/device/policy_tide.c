@@ -89,6 +89,12 @@ static uint64_t handle_bytes(const tide__request* request, uint64_t peak) {
   return tide__min(tide__max(least, tide__round_up(part, unit)), most);
 }
 
+// Looks how far the other streams are. May the request's wait for them, where that is of use?
+static bool can_wait_for_others(const tide__request* request) {
+  return tide__marks_poll(request->device, request->lane) &&
+         tide__marks_can_wait(request->device, request->lane);
+}
+
 static tide__growth growth_of(const tide__request* request) {
   tide_device* const device = request->device;
   const bool is_small = request->shelf == TIDE__SMALL;
@@ -101,7 +107,7 @@ static tide__growth growth_of(const tide__request* request) {
     .slack_left = difference(level.peak + slack, level.reserved),
     .idle_left = idle_left(request, &level, slack),
     .limit_left = limit == TIDE_NO_LIMIT ? UINT64_MAX : difference(limit, reserved),
-    .captured = tide__order_captured(device, request->lane),
+    .can_wait = can_wait_for_others(request),
   };
 }
 
@@ -138,9 +144,9 @@ static tide_status block_fit(const tide__request* request, tide__block** inout) 
 static tide_status prepare_at_gate(tide__request* request, tide__block** inout) {
   bool is_ready = false;
   if ((*inout)->segment->home == NULL) return TIDE_OK;
-  const uint64_t captured = tide__order_captured(request->device, request->lane);
+  const bool can_wait = can_wait_for_others(request);
   tide_status status = block_fit(request, inout);
-  if (status == TIDE_OK) status = tide__home_prepare(request->device, *inout, captured, &is_ready);
+  if (status == TIDE_OK) status = tide__home_prepare(request->device, *inout, can_wait, &is_ready);
   if (status == TIDE_OK && is_ready) return TIDE_OK;
   tide__lane* const lane = (*inout)->segment->lane;
   tide__mutex_lock(&lane->lock);

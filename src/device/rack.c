@@ -76,9 +76,11 @@ static bool rack_empty(tide_device* device, tide__rack* rack) {
   return true;
 }
 
-// The thread's rack for a lane. If another lane has its place, that goes, unless `is_polite`: then NULL.
+// The thread's rack for a lane. If another lane has its place, that goes, unless `is_polite`: then NULL. A lane
+// whose stream is closed has none: its name may be that of another stream.
 static tide__rack* rack_for(tide_device* device, tide__racks* racks, tide__lane* lane, bool is_polite) {
   tide__rack* const rack = tide__rack_at(racks, lane->stream);
+  if (is_polite && tide__load_relaxed(&lane->is_closed)) return NULL;
   if (rack_lane(rack) != NULL && rack_lane(rack) != lane) {
     if (is_polite) return NULL;
     (void)rack_empty(device, rack);
@@ -246,6 +248,21 @@ void tide__racks_flush(tide_device* device) {
   tide__front* const first = tide__fronts_take_all(&device->fronts);
   for (tide__front* front = first; front != NULL; front = front->next) {
     for (int i = 0; i < TIDE__RACKS; i++) (void)rack_empty(device, &((tide__racks*)(void*)front)->racks[i]);
+  }
+  tide__fronts_give_all(first);
+}
+
+void tide__racks_forget_closed(tide_device* device) {
+  if (!device->has_racks) return;
+  tide__front* const first = tide__fronts_take_all(&device->fronts);
+  for (tide__front* front = first; front != NULL; front = front->next) {
+    for (int i = 0; i < TIDE__RACKS; i++) {
+      tide__rack* const rack = &((tide__racks*)(void*)front)->racks[i];
+      if (rack_lane(rack) == NULL || !tide__load_relaxed(&rack_lane(rack)->is_closed)) continue;
+      (void)rack_empty(device, rack);
+      tide__store_relaxed(&rack->lane, NULL);
+      rack->stream = NULL;
+    }
   }
   tide__fronts_give_all(first);
 }

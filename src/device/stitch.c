@@ -10,7 +10,7 @@
 // So a view uses up two handles that are partly in use. One that is wholly free is broken only if the growth
 // that is allowed does not suffice: it costs nothing now, but leaves one more handle in pieces.
 //
-// Ties: one's own stream first, then the hole with more wholly free handles, then the older arena and the
+// Memory that one's stream has to wait for comes after what needs no wait. Ties: one's own stream first, then the hole with more wholly free handles, then the older arena and the
 // lower address. A loop settles because equal states lead to equal views, so nothing else may decide.
 // Cost: O(r + w log w) of r runs and w wholly free handles, which are sorted.
 #include "device/stitch.h"
@@ -28,6 +28,7 @@ typedef struct stitch_whole {
   uint32_t handle;
   uint32_t run_whole;  // how many such handles its hole has
   bool is_foreign;
+  bool waits;
 } stitch_whole;
 
 typedef struct stitch_work {
@@ -70,12 +71,19 @@ static uint32_t stitch_end_handle(const tide__stitch_run* run) {
 
 // Is `run` used before `other`, which comes earlier in the list?
 static bool stitch_run_overtakes(const tide__stitch_run* run, const tide__stitch_run* other) {
+  if (run->waits != other->waits) return other->waits;
   if (run->is_foreign != other->is_foreign) return other->is_foreign;
   return run->whole > other->whole;
 }
 
 // ---------------------------------------------------------------------------------------------------
 // Start
+
+// Does a view begin better with `run` than with `other`, which comes earlier in the list?
+static bool stitch_run_starts_better(const tide__stitch_run* run, const tide__stitch_run* other) {
+  if (run->waits != other->waits) return other->waits;
+  return run->pre > other->pre || (run->pre == other->pre && stitch_run_overtakes(run, other));
+}
 
 // The run with the longest `pre`, or NULL if there is none, or if it would hold the block alone, as one of
 // another stream may: then the view begins with a handle that is wholly free or new.
@@ -87,8 +95,7 @@ static const tide__stitch_run* stitch_find_start(const tide__stitch_problem* pro
     TIDE_ASSERT(run->pre < problem->handles[run->first]);
     TIDE_ASSERT(run->suf == 0 || run->suf < problem->handles[stitch_end_handle(run)]);
     if (run->pre == 0) continue;
-    const bool is_longest = best == NULL || run->pre > best->pre;
-    if (is_longest || (run->pre == best->pre && stitch_run_overtakes(run, best))) best = run;
+    if (best == NULL || stitch_run_starts_better(run, best)) best = run;
   }
   return best != NULL && best->pre < problem->bytes ? best : NULL;
 }
@@ -116,6 +123,7 @@ static tide_status stitch_begin(stitch_work* work) {
 static int stitch_whole_compare(const void* left, const void* right) {
   const stitch_whole* const a = left;
   const stitch_whole* const b = right;
+  if (a->waits != b->waits) return a->waits ? 1 : -1;
   if (a->is_foreign != b->is_foreign) return a->is_foreign ? 1 : -1;
   if (a->bytes != b->bytes) return a->bytes > b->bytes ? -1 : 1;
   if (a->run_whole != b->run_whole) return a->run_whole > b->run_whole ? -1 : 1;
@@ -137,7 +145,7 @@ static tide_status stitch_list_wholes(stitch_work* work) {
     for (uint32_t n = 0; run != work->start && n < run->whole; n++) {
       const uint32_t handle = stitch_first_whole(run) + n;
       work->wholes[work->whole_count++] =
-          (stitch_whole){ problem->handles[handle], handle, run->whole, run->is_foreign };
+          (stitch_whole){ problem->handles[handle], handle, run->whole, run->is_foreign, run->waits };
     }
   }
   qsort(work->wholes, count, sizeof *work->wholes, stitch_whole_compare);
@@ -165,9 +173,11 @@ static tide_status stitch_go_on(stitch_work* work) {
 // hold what is missing is best, then the longest of those that do not.
 static bool stitch_run_ends_better(const tide__stitch_run* run, const tide__stitch_run* other,
                                    uint64_t missing) {
+  const bool holds = run->suf >= missing;
+  if (holds != (other->suf >= missing)) return holds;
+  if (run->waits != other->waits) return other->waits;
   if (run->suf == other->suf) return stitch_run_overtakes(run, other);
-  if (run->suf < missing || other->suf < missing) return run->suf > other->suf;
-  return run->suf < other->suf;
+  return holds ? run->suf < other->suf : run->suf > other->suf;
 }
 
 // NULL if no run has a `suf`. The handle in which the view begins cannot end it as well; its other handles

@@ -24,6 +24,7 @@ typedef struct tide__stitch_run {
   uint64_t pre;
   uint64_t suf;
   bool is_foreign;  // memory of another stream: used after one's own
+  bool waits;       // one's stream must wait for another one first: used after what needs no wait
 } tide__stitch_run;
 
 typedef struct tide__stitch_problem {

@@ -35,9 +35,8 @@ typedef struct stitching {
   size_t spare_count;
   tide__block* pieces;  // taken, in order, by heap_next
   tide__block** last_piece;
-  uint64_t users;     // lanes whose work may still use the pieces
-  uint64_t captured;  // lanes that cannot be waited for
-  size_t mapped;      // handles, in a new view
+  bool can_wait;  // the request's stream may wait for marks of others
+  size_t mapped;  // handles, in a new view
 } stitching;
 
 // ---------------------------------------------------------------------------------------------------
@@ -80,18 +79,39 @@ TIDE_UNCHECKED_LOCKING static void lanes_unlock(const tide__request* request) {
 
 static bool handle_is_whole(const tide__handle* handle) { return handle->prefix == handle->bytes; }
 
-// What lanes still use that cannot be waited for counts as in use. So does what another process can see: it
-// serves its own stream only. A block stays handed out as long as it is shared, so that a handle that is
-// wholly idle is shared no more.
+// Is a range of a handle of use to the request, and does its stream have to wait for it?
+static bool range_is_usable_locked(const stitching* s, const tide__handle* handle, uint64_t from, uint64_t to,
+                                   bool* out_waits) {
+  const tide__readiness readiness =
+      tide__handle_readiness(s->request->device, handle, from, to, s->request->lane);
+  *out_waits = readiness == TIDE__READY_AFTER_WAIT;
+  return readiness == TIDE__READY || (*out_waits && s->can_wait);
+}
+
+// What other lanes may still use and cannot be waited for counts as in use. So does what another process can
+// see: it serves its own stream only. A block stays handed out as long as it is shared, so that a handle that
+// is wholly idle is shared no more.
+static void survey_handle_locked(const stitching* s, tide__handle* handle) {
+  const uint64_t bytes = handle->bytes;
+  if (handle_is_whole(handle)) handle->is_shared = false;
+  if (handle->is_shared) handle->prefix = handle->suffix = 0;
+  const bool is_whole = handle_is_whole(handle);
+  handle->prefix_waits = handle->suffix_waits = false;
+  if (handle->prefix != 0 && !range_is_usable_locked(s, handle, 0, handle->prefix, &handle->prefix_waits)) {
+    handle->prefix = 0;
+  }
+  if (is_whole && handle->prefix == 0) handle->suffix = 0;
+  if (handle->suffix != 0 &&
+      !range_is_usable_locked(s, handle, bytes - handle->suffix, bytes, &handle->suffix_waits)) {
+    handle->suffix = 0;
+  }
+}
+
 static void survey_locked(const stitching* s) {
   HOMES_EACH(it, s->request) {
     const tide__home* const home = TIDE_OWNER(it, tide__home, link);
     tide__home_survey_locked(home->segment);
-    for (size_t i = 0; i < home->count; i++) {
-      tide__handle* const handle = home->handles[i];
-      if (handle_is_whole(handle)) handle->is_shared = false;
-      if (handle->is_shared || (handle->users & s->captured) != 0) handle->prefix = handle->suffix = 0;
-    }
+    for (size_t i = 0; i < home->count; i++) survey_handle_locked(s, home->handles[i]);
   }
 }
 
@@ -191,6 +211,20 @@ static size_t stretch_measure(tide__handle* const* handles, size_t count, uint64
   return i;
 }
 
+// Asks for the waits that a range of handles takes; false if it cannot be used yet.
+static bool stretch_want_locked(const stitching* s, tide__handle* const* handles, size_t count,
+                                uint64_t start, uint64_t bytes) {
+  for (size_t i = 0; i < count; i++) {
+    const uint64_t to = tide__min(handles[i]->bytes, start + bytes);
+    bool waits = false;
+    if (!range_is_usable_locked(s, handles[i], start, to, &waits)) return false;
+    tide__handle_want_locked(handles[i], start, to, s->request->lane);
+    bytes -= to - start;
+    start = 0;
+  }
+  return true;
+}
+
 // Takes `bytes` of handles one behind the other, from an offset in the first; those that follow each other at
 // home as one piece. False, with what was taken so far, if something is not idle any more.
 static bool pieces_take_locked(stitching* s, tide__handle* const* handles, size_t count, uint64_t start,
@@ -198,8 +232,8 @@ static bool pieces_take_locked(stitching* s, tide__handle* const* handles, size_
   while (bytes > 0) {
     uint64_t own = 0;
     const size_t stretch = stretch_measure(handles, count, start, bytes, &own);
+    if (!stretch_want_locked(s, handles, stretch, start, own)) return false;
     if (!piece_take_locked(s, handles[0], handles[0]->address + start, own)) return false;
-    for (size_t i = 0; i < stretch; i++) s->users |= tide__handle_take_locked(handles[i], s->request->lane);
     handles += stretch;
     count -= stretch;
     bytes -= own;
@@ -208,38 +242,38 @@ static bool pieces_take_locked(stitching* s, tide__handle* const* handles, size_
   return true;
 }
 
-void tide__pieces_give(tide_device* device, tide__block* pieces, uint64_t users) {
-  (void)device;
+void tide__pieces_give(tide_device* device, tide__block* pieces, tide__lane* user) {
   while (pieces != NULL) {
     tide__block* const piece = pieces;
     tide__lane* const lane = piece->segment->lane;
     pieces = piece->heap_next;
     tide__mutex_lock(&lane->lock);
-    tide__home_add_users_locked(piece->segment->home, piece->address, piece->bytes, users, true);
+    if (user != NULL) {
+      tide__home_add_use_locked(device, piece->segment->home, piece->address, piece->bytes, user,
+                                piece->last_use);
+    }
     tide__block_return_locked(piece, true);
     tide__mutex_unlock(&lane->lock);
   }
 }
 
-// The lane waits for whoever used the pieces before; if it does not, they are the users, `users`, again.
-static void pieces_settle(const stitching* s, const tide__block* pieces, uint64_t users) {
+// The lane waits for whoever used the pieces before: those of its own home need no other wait.
+static void pieces_settle(const stitching* s, const tide__block* pieces) {
   tide__lane* const lane = s->request->lane;
   tide__mutex_lock(&lane->lock);
   for (const tide__block* piece = pieces; piece != NULL; piece = piece->heap_next) {
     if (piece->segment->lane != lane) continue;
-    tide__home* const home = piece->segment->home;
-    if (users != 0) tide__home_add_users_locked(home, piece->address, piece->bytes, users, true);
-    tide__home_settle_locked(home, piece->address, piece->bytes);
+    tide__home_note_locked(s->request->device, piece->segment->home, piece->address, piece->bytes);
   }
   tide__mutex_unlock(&lane->lock);
 }
 
-// Everything that was taken is idle again, and used by whoever used it before.
+// Everything that was taken is idle again.
 static void pieces_give_up(stitching* s) {
   tide__block* const pieces = s->pieces;
   s->pieces = NULL;
-  pieces_settle(s, pieces, s->users);
-  tide__pieces_give(s->request->device, pieces, s->users);
+  tide__marks_forget_wanted(s->request->device, s->request->lane);
+  tide__pieces_give(s->request->device, pieces, NULL);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -282,7 +316,7 @@ static tide__block* view_cut_locked(stitching* s, tide__segment* segment, uint64
   block->pieces = s->pieces;
   s->pieces = NULL;
   segment->view->live++;
-  segment->view->last_use = ++s->request->device->view_uses;
+  segment->view->used_at = ++s->request->device->view_uses;
   return block;
 }
 
@@ -298,18 +332,23 @@ static tide__block* view_uncut_locked(tide__block* block) {
 
 void tide__view_block_end_locked(tide_device* device, tide__block* block, const tide__moment* moment) {
   tide__lane* const lane = block->segment->lane;
+  const uint64_t stamp = block->last_use != 0 ? block->last_use : tide__lane_next_stamp(lane);
   block_tell(device, block, moment, false);
+  block->segment->view->last_use = tide__max(block->segment->view->last_use, stamp);
+  if (block->last_use == 0) lane->unmarked = stamp;
   tide__block* pieces = view_uncut_locked(block);
   while (pieces != NULL) {
     tide__block* const piece = pieces;
     pieces = piece->heap_next;
+    piece->last_use = stamp;
     if (piece->segment->lane != lane) {
       piece->heap_next = lane->leaving;
       lane->leaving = piece;
       continue;
     }
-    tide__home_add_users_locked(piece->segment->home, piece->address, piece->bytes, tide__lane_bit(lane),
-                                false);
+    if (stamp % 2 == 1) {
+      tide__home_add_use_locked(device, piece->segment->home, piece->address, piece->bytes, lane, stamp);
+    }
     tide__block_return_locked(piece, true);
   }
 }
@@ -317,10 +356,10 @@ void tide__view_block_end_locked(tide_device* device, tide__block* block, const 
 // The block may be handed out when its stream waits for whoever used its memory.
 static tide_status view_block_finish(stitching* s, tide__block* block, tide__block** out) {
   tide_device* const device = s->request->device;
-  const tide_status status = tide__order_wait(device, s->request->lane, s->users);
+  const tide_status status = tide__marks_wait(device, s->request->lane);
   if (status == TIDE_OK) {
     uint32_t count = 1;
-    pieces_settle(s, block->pieces, 0);
+    pieces_settle(s, block->pieces);
     for (const tide__block* piece = block->pieces; piece != NULL; piece = piece->heap_next) count++;
     if (count > tide__load_relaxed(&device->most_pieces)) tide__store_relaxed(&device->most_pieces, count);
     tide__history_make_room(device, TIDE__STEP_ENTRIES + count);
@@ -418,7 +457,7 @@ static tide_status view_use(stitching* s, tide__block** out) {
 }
 
 tide_status tide__view_use(const tide__request* request, const tide__growth* growth, tide__block** out) {
-  stitching s = { .request = request, .captured = growth->captured };
+  stitching s = { .request = request, .can_wait = growth->can_wait };
   if (request->lane->view_count == 0) return TIDE_OK;
   const tide_status status = view_use(&s, out);
   spares_give(&s);
@@ -438,10 +477,21 @@ static bool handle_follows(const tide__handle* before, const tide__handle* handl
   return before->address + before->bytes == handle->address;
 }
 
-static void run_close(stitching* s, tide__stitch_run* run, uint64_t suf) {
-  run->suf = suf;
-  if (run->pre > 0 || run->whole > 0 || suf > 0) s->runs[s->run_count++] = *run;
+// Ends a run; what comes next begins with no handle.
+static void run_close(stitching* s, tide__stitch_run* run) {
+  if (run->pre > 0 || run->whole > 0 || run->suf > 0) s->runs[s->run_count++] = *run;
   *run = (tide__stitch_run){ .first = 0 };
+}
+
+static bool run_is_open(const tide__stitch_run* run) { return run->pre > 0 || run->whole > 0; }
+
+// Ends a run that does not go on with a handle, or whose stream does not have to wait alike, and begins another
+// there.
+static void run_reach(stitching* s, tide__stitch_run* run, uint32_t handle, bool goes_on, bool waits,
+                      bool is_foreign) {
+  if (run_is_open(run) && goes_on && run->waits == waits) return;
+  run_close(s, run);
+  *run = (tide__stitch_run){ .first = handle, .is_foreign = is_foreign, .waits = waits };
 }
 
 // Notes the holes of a home that was surveyed, as runs of handles.
@@ -451,18 +501,23 @@ static void runs_note(stitching* s, const tide__home* home) {
   tide__stitch_run run = { .first = 0 };
   for (size_t i = 0; i < home->count; i++) {
     const tide__handle* const handle = home->handles[i];
-    const bool is_open = run.pre > 0 || run.whole > 0;
-    const bool goes_on = is_open && handle_follows(home->handles[i - 1], handle);
-    if (is_open && !goes_on) run_close(s, &run, 0);
-    if (!goes_on) run = (tide__stitch_run){ .first = base + (uint32_t)i, .is_foreign = is_foreign };
+    const uint32_t index = base + (uint32_t)i;
+    const bool goes_on = run_is_open(&run) && handle_follows(home->handles[i - 1], handle);
     if (handle_is_whole(handle)) {
+      run_reach(s, &run, index, goes_on, handle->prefix_waits, is_foreign);
       run.whole++;
       continue;
     }
-    run_close(s, &run, handle->prefix);
-    run = (tide__stitch_run){ .first = base + (uint32_t)i, .pre = handle->suffix, .is_foreign = is_foreign };
+    if (handle->prefix > 0) {
+      run_reach(s, &run, index, goes_on, handle->prefix_waits, is_foreign);
+      run.suf = handle->prefix;
+    }
+    run_close(s, &run);
+    run = (tide__stitch_run){
+      .first = index, .pre = handle->suffix, .is_foreign = is_foreign, .waits = handle->suffix_waits
+    };
   }
-  run_close(s, &run, 0);
+  run_close(s, &run);
 }
 
 static void handles_note(stitching* s, const tide__home* home) {
@@ -472,13 +527,13 @@ static void handles_note(stitching* s, const tide__home* home) {
   }
 }
 
-// Copies what is idle. A handle begins and ends at most one run each.
+// Copies what is idle. A handle begins and ends at most two runs.
 static tide_status holes_note(stitching* s) {
   const tide__request* const request = s->request;
   size_t handles = 0;
   HOMES_EACH(it, request) { handles += TIDE_OWNER(it, tide__home, link)->count; }
   TIDE_REQUIRE(handles_get_room(s, handles + 1) &&
-                   tide__heap_grow(request->device->heap, (void**)&s->runs, &s->run_capacity, 2 * handles + 1,
+                   tide__heap_grow(request->device->heap, (void**)&s->runs, &s->run_capacity, 3 * handles + 1,
                                    sizeof *s->runs),
                TIDE_ERR_NO_MEMORY, "no memory to look at %zu handles", handles);
   s->run_count = s->handle_count = 0;
@@ -669,7 +724,7 @@ static tide__block* view_commit_locked(stitching* s, new_view* n) {
   tide__view* const view = segment->view;
   lane_supply_locked(s, segment->lane);
   if (n->made_count > 0) {
-    tide__home_add_handles_locked(n->home, n->made, n->made_count, n->fresh->address, false);
+    tide__home_add_handles_locked(device, n->home, n->made, n->made_count, n->fresh->address, false);
   }
   if (n->rest != NULL) tide__block_return_locked(n->rest, true);
   for (size_t i = 0; i < view->count; i++) view->handles[i]->view_places++;
@@ -719,12 +774,12 @@ static tide_status view_try(stitching* s, const tide__growth* growth, bool uses_
 
 tide_status tide__view_make(const tide__request* request, const tide__growth* growth, tide__block** out) {
   const tide_heap* const heap = request->device->heap;
-  stitching s = { .request = request, .captured = growth->captured };
+  stitching s = { .request = request, .can_wait = growth->can_wait };
   tide_status status = TIDE_OK;
   for (int i = 0; i < STITCH_ATTEMPTS && status == TIDE_OK && *out == NULL; i++) {
     status = view_try(&s, growth, i + 1 < STITCH_ATTEMPTS, out);
   }
-  if (*out != NULL) tide__views_keep_few(request->device, request->pool, s.mapped);
+  if (*out != NULL) tide__views_keep_few(request->device, request->lane, s.mapped);
   spares_give(&s);
   tide__heap_release(heap, s.handles, s.handle_capacity, sizeof *s.handles);
   tide__heap_release(heap, s.handle_bytes, s.byte_capacity, sizeof *s.handle_bytes);

@@ -3,7 +3,7 @@
 //
 // The end of views: what is unmapped when a handle goes, when memory is given back, and when there are too
 // many. A view that serves no more may still be used by work that was queued: it is retired, and unmapped
-// when an event behind that work has passed, about as many handles at a time as the stitch before had mapped,
+// when a mark behind that work has passed, about as many handles at a time as the stitch before had mapped,
 // so that no request pays for more than its own. The gate is the caller's.
 #include "device/allocator.h"
 
@@ -74,12 +74,8 @@ static tide_status view_drop(tide_device* device, tide__segment* segment) {
   tide__mutex_lock(&lane->lock);
   tide__segment_unlink_locked(segment);
   tide__mutex_unlock(&lane->lock);
-  if (view->end == NULL) {
-    view_discount(device, segment);
-  } else {
-    tide__ignore(tide_machine_event_free(device->machine, view->end));
-    device->retired_count--;
-  }
+  if (view->is_retired) device->retired_count--;
+  else view_discount(device, segment);
   tide__view_free(device, view);
   tide__segment_free(device, segment);
   return TIDE_OK;
@@ -115,7 +111,6 @@ void tide__view_destroy(tide_device* device, tide__segment* segment) {
   }
   tide__ignore(
       tide_machine_address_release(device->machine, tide__pointer(segment->address), segment->bytes));
-  if (view->end != NULL) tide__ignore(tide_machine_event_free(device->machine, view->end));
   tide__view_free(device, segment->view);
 }
 
@@ -137,68 +132,63 @@ static bool views_are_many(tide_device* device) {
          device->view_bytes / VIEW_BYTES_MOST > tide__load_relaxed(&device->reserved_bytes);
 }
 
-// The view that was not used for longest, of those that no block is in and whose stream is not captured.
+// The view that was not used for longest, of those that no block is in.
 static tide__segment* view_oldest(tide_device* device, tide__pool* pool) {
   tide__segment* oldest = NULL;
   tide__lane* lane = tide__lane_next(device, pool, NULL);
   for (; lane != NULL; lane = tide__lane_next(device, pool, lane)) {
-    if (lane->view_count == 0 || tide__stream_capture(device, lane->stream) != 0) continue;
+    if (lane->view_count == 0) continue;
     for (tide__segment* segment = view_next(lane, NULL); segment != NULL;
          segment = view_next(lane, segment)) {
-      const bool is_older = oldest == NULL || segment->view->last_use < oldest->view->last_use;
-      if (segment->view->end == NULL && is_older && view_is_idle(segment)) oldest = segment;
+      const bool is_older = oldest == NULL || segment->view->used_at < oldest->view->used_at;
+      if (!segment->view->is_retired && is_older && view_is_idle(segment)) oldest = segment;
     }
   }
   return oldest;
 }
 
-// A view that serves no more. Its work may still run: it is unmapped when an event behind that has passed.
-static tide_status view_retire(tide_device* device, tide__segment* segment) {
-  tide_event event = NULL;
-  TIDE_TRY(tide_machine_event_new(device->machine, device->index, &event));
-  const tide_status status =
-      tide_machine_event_record(device->machine, device->index, event, segment->lane->stream);
-  if (status != TIDE_OK) tide__ignore(tide_machine_event_free(device->machine, event));
-  if (status == TIDE_ERR_HANDLE) {  // the stream is gone
-    TIDE_TRY(tide_machine_device_synchronize(device->machine, device->index));
-    return view_drop(device, segment);
-  }
-  TIDE_TRY(status);
-  segment->view->end = event;
-  segment->view->is_broken = true;
+// A view that serves no more. Work that was queued may still use it.
+static void view_retire(tide_device* device, tide__segment* segment) {
+  segment->view->is_retired = segment->view->is_broken = true;
   view_discount(device, segment);
   device->retired_count++;
-  return TIDE_OK;
 }
 
-// Unmaps retired views whose work is done, of at most so many handles.
+static bool view_is_over(const tide__segment* segment) {
+  tide__mutex_lock(&segment->lane->lock);
+  const uint64_t last_use = segment->view->last_use;
+  tide__mutex_unlock(&segment->lane->lock);
+  return segment->view->is_retired && tide__stamp_has_passed(segment->lane, last_use);
+}
+
+// Unmaps retired views whose work is done, of about so many handles.
 static tide_status views_unmap_retired(tide_device* device, tide__pool* pool, size_t most) {
   tide__lane* lane = tide__lane_next(device, pool, NULL);
-  for (; lane != NULL; lane = tide__lane_next(device, pool, lane)) {
+  for (; lane != NULL && most > 0; lane = tide__lane_next(device, pool, lane)) {
     tide__segment* next = NULL;
-    for (tide__segment* segment = view_next(lane, NULL); segment != NULL; segment = next) {
-      bool is_done = false;
+    for (tide__segment* segment = view_next(lane, NULL); segment != NULL && most > 0; segment = next) {
       const size_t count = segment->view->count;
       next = view_next(lane, segment);
-      if (segment->view->end == NULL || count > most) continue;
-      TIDE_TRY(tide_machine_event_query(device->machine, segment->view->end, &is_done));
-      if (!is_done) continue;
+      if (!view_is_over(segment)) continue;
       TIDE_TRY(view_drop(device, segment));
-      most -= count;
+      most -= tide__min(most, count);
     }
   }
   return TIDE_OK;
 }
 
 // What fails is tried again with the next.
-void tide__views_keep_few(tide_device* device, tide__pool* pool, size_t mapped) {
+void tide__views_keep_few(tide_device* device, tide__lane* lane, size_t mapped) {
   const tide_error before = *tide_last_error();
-  tide_status status = TIDE_OK;
-  while (status == TIDE_OK && views_are_many(device)) {
-    tide__segment* const oldest = view_oldest(device, pool);
+  while (views_are_many(device)) {
+    tide__segment* const oldest = view_oldest(device, lane->pool);
     if (oldest == NULL) break;
-    status = view_retire(device, oldest);
+    view_retire(device, oldest);
   }
-  if (device->retired_count > 0) tide__ignore(views_unmap_retired(device, pool, tide__max(mapped, 64)));
+  if (device->retired_count > 0) {
+    tide__marks_mark_late(device, lane);
+    (void)tide__marks_poll(device, lane);
+    tide__ignore(views_unmap_retired(device, lane->pool, tide__max(mapped, 64)));
+  }
   tide__error_restore(&before);
 }

@@ -437,6 +437,7 @@ typedef struct patchwork {
 static patchwork patchwork_new(tide_machine* m, tide_device* d, tide_stream stream) {
   patchwork w;
   tide_block gaps[2];
+  give(d, take(d, NULL, 512));  // with two streams, releases leave marks
   for (size_t i = 0; i < 3; ++i) {
     w.others[i] = take(d, stream, BYTES);
     paint_row(m, w.others[i], BYTES, (uint8_t)(100 + i));

@@ -24,6 +24,15 @@ static const char* const tide_host[] = { "host tide", NULL };
 #define HOLE_BYTES (4 * MIB)
 #define ALL_BYTES (HOLES * HOLE_BYTES)
 
+// A stream that the allocator knows: from the second one on, releases leave marks.
+static tide_stream known_new(tide_machine* m, tide_device* d) {
+  const tide_stream stream = side_new(m);
+  give(d, take(d, stream, 512));
+  return stream;
+}
+
+static uint64_t waits(tide_device* d) { return (uint64_t)stats_of(d).num_stream_waits; }
+
 static uint64_t records(const tide_machine* m) {
   return tide_machine_call_stats(m, TIDE_CALL_EVENT_RECORD).calls;
 }
@@ -67,8 +76,8 @@ static void expect_waits(tide_machine* m, tide_stream stream, gate* g) {
 }
 
 ORDER_TEST(test_tide__stitched_memory_waits_for_the_stream_it_comes_from) {
-  const tide_stream a = side_new(m);
-  const tide_stream b = side_new(m);
+  const tide_stream a = known_new(m, d);
+  const tide_stream b = known_new(m, d);
   const comb c = comb_new(m, d, a);
   gate g;
   hold_up(&g, m, a);
@@ -85,8 +94,8 @@ ORDER_TEST(test_tide__stitched_memory_waits_for_the_stream_it_comes_from) {
 }
 
 ORDER_TEST(test_tide__a_view_that_serves_again_waits_as_well) {
-  const tide_stream a = side_new(m);
-  const tide_stream b = side_new(m);
+  const tide_stream a = known_new(m, d);
+  const tide_stream b = known_new(m, d);
   comb c = comb_new(m, d, a);
   gate g;
   comb_release(m, d, &c, 1);
@@ -105,8 +114,8 @@ ORDER_TEST(test_tide__a_view_that_serves_again_waits_as_well) {
 }
 
 ORDER_TEST(test_tide__memory_on_its_way_home_waits_for_who_had_it) {
-  const tide_stream a = side_new(m);
-  const tide_stream b = side_new(m);
+  const tide_stream a = known_new(m, d);
+  const tide_stream b = known_new(m, d);
   const comb c = comb_new(m, d, a);
   gate g;
   comb_release(m, d, &c, 1);
@@ -159,8 +168,8 @@ static void expect_patience(tide_machine* m, tide_device* d, tide_stream stream,
 }
 
 DEVICE_TEST_OVER(test_tide__a_thread_waits_for_another_that_lets_their_stream_wait, tide_host) {
-  const tide_stream a = side_new(m);
-  const tide_stream b = side_new(m);
+  const tide_stream a = known_new(m, d);
+  const tide_stream b = known_new(m, d);
   const comb c = comb_new(m, d, a);
   gate g;
   comb_release(m, d, &c, 1);
@@ -177,8 +186,8 @@ DEVICE_TEST_OVER(test_tide__a_thread_waits_for_another_that_lets_their_stream_wa
 
 // The same where the other thread stitches: its view ends in the middle of a handle.
 DEVICE_TEST_OVER(test_tide__a_thread_waits_for_another_that_stitches, tide_host) {
-  const tide_stream a = side_new(m);
-  const tide_stream b = side_new(m);
+  const tide_stream a = known_new(m, d);
+  const tide_stream b = known_new(m, d);
   const comb c = comb_new(m, d, a);
   gate g;
   comb_release(m, d, &c, 1);
@@ -194,8 +203,8 @@ DEVICE_TEST_OVER(test_tide__a_thread_waits_for_another_that_stitches, tide_host)
 }
 
 ORDER_TEST(test_tide__memory_had_at_its_address_waits_for_who_had_it) {
-  const tide_stream a = side_new(m);
-  const tide_stream b = side_new(m);
+  const tide_stream a = known_new(m, d);
+  const tide_stream b = known_new(m, d);
   const comb c = comb_new(m, d, a);
   gate g;
   tide_block home = block_none;
@@ -214,7 +223,7 @@ ORDER_TEST(test_tide__memory_had_at_its_address_waits_for_who_had_it) {
 }
 
 ORDER_TEST(test_tide__memory_that_goes_from_hand_to_hand_keeps_its_order) {
-  const tide_stream streams[4] = { side_new(m), side_new(m), side_new(m), side_new(m) };
+  const tide_stream streams[4] = { known_new(m, d), known_new(m, d), known_new(m, d), known_new(m, d) };
   const comb c = comb_new(m, d, streams[0]);
   gate g;
   hold_up(&g, m, streams[0]);
@@ -234,14 +243,14 @@ ORDER_TEST(test_tide__memory_that_goes_from_hand_to_hand_keeps_its_order) {
 
 // Two streams have parts of one handle, and both are late: who takes the handle waits for both.
 ORDER_TEST(test_tide__a_handle_waits_for_all_streams_that_had_a_part) {
-  const tide_stream a = side_new(m);
-  const tide_stream late[2] = { side_new(m), side_new(m) };
+  const tide_stream a = known_new(m, d);
+  const tide_stream late[2] = { known_new(m, d), known_new(m, d) };
   const comb c = comb_new(m, d, a);
   gate gates[2];
   for (size_t i = 0; i < HOLES; ++i) give(d, c.gaps[i]);
   const size_t bytes[2] = { MIB, 2 * MIB + 512 * KIB };  // the second begins where the first ends
   const tide_block parts[2] = { take(d, late[0], bytes[0]), take(d, late[1], bytes[1]) };
-  T_EQ(current(d, reserved_bytes), (int64_t)(2 * ALL_BYTES));
+  T_EQ(stats_of(d).reserved_bytes[TIDE_STAT_LARGE].current, (int64_t)(2 * ALL_BYTES));
   for (size_t i = 0; i < 2; ++i) {
     stream_finish(m, 0, late[i]);
     hold_up(&gates[i], m, late[i]);
@@ -262,8 +271,8 @@ ORDER_TEST(test_tide__a_handle_waits_for_all_streams_that_had_a_part) {
 }
 
 ORDER_TEST(test_tide__a_live_neighbour_in_the_same_handle_goes_on) {
-  const tide_stream a = side_new(m);
-  const tide_stream b = side_new(m);
+  const tide_stream a = known_new(m, d);
+  const tide_stream b = known_new(m, d);
   tide_block blocks[8];
   for (size_t i = 0; i < 8; ++i) blocks[i] = take(d, a, 3 * MIB);
   for (size_t i = 0; i < 8; i += 2) give(d, blocks[i]);
@@ -281,7 +290,7 @@ ORDER_TEST(test_tide__a_live_neighbour_in_the_same_handle_goes_on) {
 }
 
 ORDER_TEST(test_tide__ones_own_memory_needs_no_event) {
-  const tide_stream a = side_new(m);
+  const tide_stream a = known_new(m, d);
   const comb c = comb_new(m, d, a);
   gate g;
   hold_up(&g, m, a);
@@ -297,25 +306,25 @@ ORDER_TEST(test_tide__ones_own_memory_needs_no_event) {
 }
 
 ORDER_TEST(test_tide__what_was_waited_for_is_not_waited_for_again) {
-  const tide_stream a = side_new(m);
-  const tide_stream b = side_new(m);
+  const tide_stream a = known_new(m, d);
+  const tide_stream b = known_new(m, d);
   const comb c = comb_new(m, d, a);
   comb_release(m, d, &c, 111);
   give(d, take(d, b, ALL_BYTES));
-  const uint64_t before = records(m);
+  const uint64_t before = waits(d);
 
   for (int i = 0; i < 5; ++i) give(d, take(d, b, ALL_BYTES));
 
-  T_EQ(records(m), before);
+  T_EQ(waits(d), before);
 }
 
 // ---------------------------------------------------------------------------------------------------
 // Announced work
 
 ORDER_TEST(test_tide__announced_memory_stays_out_until_the_work_is_done) {
-  const tide_stream a = side_new(m);
-  const tide_stream b = side_new(m);
-  const tide_stream third = side_new(m);
+  const tide_stream a = known_new(m, d);
+  const tide_stream b = known_new(m, d);
+  const tide_stream third = known_new(m, d);
   const comb c = comb_new(m, d, a);
   gate g;
   comb_release(m, d, &c, 1);
@@ -344,9 +353,9 @@ ORDER_TEST(test_tide__announced_memory_stays_out_until_the_work_is_done) {
 }
 
 ORDER_TEST(test_tide__announced_memory_waits_for_its_own_stream_too) {
-  const tide_stream a = side_new(m);
-  const tide_stream b = side_new(m);
-  const tide_stream third = side_new(m);
+  const tide_stream a = known_new(m, d);
+  const tide_stream b = known_new(m, d);
+  const tide_stream third = known_new(m, d);
   const comb c = comb_new(m, d, a);
   gate g;
   comb_release(m, d, &c, 1);
@@ -392,7 +401,7 @@ static void expect_order(tide_machine* m, tide_device* d, tide_stream from, tide
 ORDER_TEST(test_tide__more_streams_than_bits_keep_their_order) {
   tide_stream streams[MANY];
   for (size_t i = 0; i < MANY; ++i) {
-    streams[i] = side_new(m);
+    streams[i] = known_new(m, d);
     (void)take(d, streams[i], 512);
   }
 
@@ -405,7 +414,7 @@ ORDER_TEST(test_tide__more_streams_than_bits_keep_their_order) {
 ORDER_TEST(test_tide__memory_comes_home_from_one_of_many_streams_in_order) {
   tide_stream streams[MANY];
   for (size_t i = 0; i < MANY; ++i) {
-    streams[i] = side_new(m);
+    streams[i] = known_new(m, d);
     (void)take(d, streams[i], 512);
   }
   const comb c = comb_new(m, d, streams[1]);
@@ -425,8 +434,8 @@ ORDER_TEST(test_tide__memory_comes_home_from_one_of_many_streams_in_order) {
 }
 
 DEVICE_TEST_OVER(test_tide__memory_of_a_stream_that_is_gone_is_used_in_order, tide_emulated) {
-  const tide_stream a = side_new(m);
-  const tide_stream b = side_new(m);
+  const tide_stream a = known_new(m, d);
+  const tide_stream b = known_new(m, d);
   const comb c = comb_new(m, d, a);
   for (int i = 0; i < 50; ++i) work_slowly(m, a);
   comb_release(m, d, &c, 111);
@@ -440,7 +449,8 @@ DEVICE_TEST_OVER(test_tide__memory_of_a_stream_that_is_gone_is_used_in_order, ti
 }
 
 ORDER_TEST(test_tide__the_default_stream_lends_and_borrows_in_order) {
-  const tide_stream side = side_new(m);
+  const tide_stream side = known_new(m, d);
+  give(d, take(d, NULL, 512));
 
   expect_order(m, d, side, NULL);
   expect_order(m, d, NULL, side);
@@ -448,11 +458,11 @@ ORDER_TEST(test_tide__the_default_stream_lends_and_borrows_in_order) {
 
 // The stream of each thread is another one, which only that thread can wait for.
 ORDER_TEST(test_tide__the_stream_of_a_thread_neither_lends_nor_borrows) {
-  const tide_stream side = side_new(m);
+  const tide_stream side = known_new(m, d);
   const comb own = comb_new(m, d, TIDE_STREAM_PER_THREAD);
   comb_release(m, d, &own, 111);
   const int64_t reserved = current(d, reserved_bytes);
-  const uint64_t before = records(m);
+  const uint64_t before = waits(d);
 
   const tide_block lent = take(d, side, ALL_BYTES);
   T_EQ(current(d, reserved_bytes), reserved + (int64_t)ALL_BYTES);
@@ -460,7 +470,7 @@ ORDER_TEST(test_tide__the_stream_of_a_thread_neither_lends_nor_borrows) {
   const tide_block borrowed = take(d, TIDE_STREAM_PER_THREAD, ALL_BYTES + HOLE_BYTES);
   T_EQ(current(d, reserved_bytes), reserved + (int64_t)(ALL_BYTES + HOLE_BYTES));
 
-  T_EQ(records(m), before);
+  T_EQ(waits(d), before);
   give(d, borrowed);
   comb_expect(m, &own);
 }
@@ -485,8 +495,8 @@ static void expect_capture_apart(tide_machine* m, tide_device* d, tide_stream ca
 }
 
 ORDER_TEST(test_tide__memory_of_a_stream_that_is_captured_draws_nobody_into_the_capture) {
-  const tide_stream a = side_new(m);
-  const tide_stream b = side_new(m);
+  const tide_stream a = known_new(m, d);
+  const tide_stream b = known_new(m, d);
   const comb c = comb_new(m, d, a);
   comb_release(m, d, &c, 111);
   stream_finish(m, 0, a);
@@ -495,8 +505,8 @@ ORDER_TEST(test_tide__memory_of_a_stream_that_is_captured_draws_nobody_into_the_
 }
 
 ORDER_TEST(test_tide__a_scope_on_another_stream_draws_nobody_into_the_capture) {
-  const tide_stream a = side_new(m);
-  const tide_stream b = side_new(m);
+  const tide_stream a = known_new(m, d);
+  const tide_stream b = known_new(m, d);
   const tide_pool pool = pool_new(d, NULL);
   const comb c = comb_new(m, d, a);
   tide_scope scope = TIDE_SCOPE_INIT;
@@ -516,8 +526,8 @@ ORDER_TEST(test_tide__a_scope_on_another_stream_draws_nobody_into_the_capture) {
 // Giving back
 
 ORDER_TEST(test_tide__a_trim_waits_for_work_on_borrowed_memory) {
-  const tide_stream a = side_new(m);
-  const tide_stream b = side_new(m);
+  const tide_stream a = known_new(m, d);
+  const tide_stream b = known_new(m, d);
   for (int i = 0; i < 4; ++i) {
     const comb c = comb_new(m, d, a);
     comb_release(m, d, &c, 1);
@@ -536,8 +546,8 @@ ORDER_TEST(test_tide__a_trim_waits_for_work_on_borrowed_memory) {
 }
 
 ORDER_TEST(test_tide__a_trim_leaves_late_work_on_live_blocks_alone) {
-  const tide_stream a = side_new(m);
-  const tide_stream b = side_new(m);
+  const tide_stream a = known_new(m, d);
+  const tide_stream b = known_new(m, d);
   const comb c = comb_new(m, d, a);
   comb_release(m, d, &c, 1);
   const tide_block borrowed = take(d, b, 9 * MIB);
@@ -660,13 +670,13 @@ static void* worker_run(void* user) {
 // Workers with streams of their own, or all with the same.
 static void expect_right_tags(tide_machine* m, tide_device* d, size_t count, bool is_one_stream) {
   worker workers[THREADS];
-  const tide_stream common = side_new(m);
+  const tide_stream common = known_new(m, d);
   memset(workers, 0, sizeof workers);
   atomic_store(&wrong_tags, 0);
   for (size_t i = 0; i < count; ++i) {
     workers[i] = (worker){ .m = m, .d = d, .number = i + 1, .event = event_new(m, 0) };
     workers[i].steps = t_scaled(T_HAS_SANITIZER ? 400 : 700);
-    workers[i].stream = is_one_stream ? common : side_new(m);
+    workers[i].stream = is_one_stream ? common : known_new(m, d);
   }
   for (size_t i = 0; i < count; ++i) workers[i].other = workers[(i + 1) % count].stream;
   for (size_t i = 0; i < count; ++i) t_thread_start(&workers[i].thread, worker_run, &workers[i]);
@@ -700,4 +710,186 @@ DEVICE_TEST_OVER(test_tide__four_threads_without_a_limit_find_their_data, tide_h
 DEVICE_TEST_OVER(test_tide__four_threads_on_one_stream_find_their_data, tide_host) {
   limit_to(d, 112 * MIB);
   expect_right_tags(m, d, THREADS, true);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// The last use, and no later
+
+// A stream is done with its memory, and then waits for what another will do. Who takes the memory must not
+// wait for that.
+ORDER_TEST(test_tide__only_the_last_use_is_waited_for) {
+  const tide_stream a = known_new(m, d);
+  const tide_stream b = known_new(m, d);
+  const comb c = comb_new(m, d, a);
+  gate g;
+  comb_release(m, d, &c, 111);
+  hold_up(&g, m, a);
+  const int64_t reserved = current(d, reserved_bytes);
+
+  const tide_block block = take(d, b, ALL_BYTES);
+  paint(m, b, block, 222, ALL_BYTES);
+  stream_finish(m, 0, b);  // for ever, if b waits for a
+
+  T_EQ(current(d, reserved_bytes), reserved);
+  let_go(&g);
+  expect_filled(m, 0, bytes_of(block), 222, ALL_BYTES);
+  comb_expect(m, &c);
+}
+
+// What was released while the pool had one stream has no mark: it stays, until a later one has passed.
+ORDER_TEST(test_tide__memory_without_a_mark_is_never_waited_for) {
+  const tide_stream a = side_new(m);
+  const tide_stream b = side_new(m);
+  const comb c = comb_new(m, d, a);
+  gate g;
+  comb_release(m, d, &c, 111);
+  hold_up(&g, m, a);
+  const int64_t reserved = current(d, reserved_bytes);
+
+  const tide_block first = take(d, b, ALL_BYTES);
+  paint(m, b, first, 222, ALL_BYTES);
+  stream_finish(m, 0, b);
+  T_EQ(current(d, reserved_bytes), reserved + (int64_t)ALL_BYTES);
+  give(d, c.teeth[0]);  // this one leaves a mark, behind the gate
+  const tide_block second = take(d, b, ALL_BYTES);
+  paint(m, b, second, 223, ALL_BYTES);
+  stream_finish(m, 0, b);
+  T_EQ(current(d, reserved_bytes), reserved + (int64_t)(2 * ALL_BYTES));
+  let_go(&g);
+  const tide_block third = take(d, b, ALL_BYTES);
+
+  T_EQ(current(d, reserved_bytes), reserved + (int64_t)(2 * ALL_BYTES));
+  T_EQ(waits(d), 0);
+  give(d, third);
+  expect_filled(m, 0, bytes_of(first), 222, ALL_BYTES);
+  expect_filled(m, 0, bytes_of(second), 223, ALL_BYTES);
+}
+
+// The default stream is never gone, so that it gets its mark as soon as another one asks.
+ORDER_TEST(test_tide__the_default_stream_gets_its_mark_later) {
+  const tide_stream b = side_new(m);
+  const comb c = comb_new(m, d, NULL);
+  comb_release(m, d, &c, 111);
+  stream_finish(m, 0, NULL);
+
+  const tide_block first = take(d, b, MIB);  // asks for the mark, which may not have passed yet
+  stream_finish(m, 0, NULL);
+  const int64_t reserved = current(d, reserved_bytes);
+  const tide_block second = take(d, b, ALL_BYTES - HOLE_BYTES);
+
+  T_EQ(current(d, reserved_bytes), reserved);
+  give(d, first);
+  give(d, second);
+}
+
+// Memory whose last use is over goes first, even that of other streams.
+ORDER_TEST(test_tide__memory_that_needs_no_wait_is_taken_first) {
+  const tide_stream late = known_new(m, d);
+  const tide_stream early = known_new(m, d);
+  const tide_stream taker = known_new(m, d);
+  const comb first = comb_new(m, d, late);
+  const comb second = comb_new(m, d, early);
+  gate g;
+  hold_up(&g, m, late);
+  comb_release(m, d, &first, 1);
+  comb_release(m, d, &second, 2);
+  stream_finish(m, 0, early);
+  const int64_t reserved = current(d, reserved_bytes);
+
+  const tide_block block = take(d, taker, ALL_BYTES);
+  paint(m, taker, block, 222, ALL_BYTES);
+  stream_finish(m, 0, taker);
+
+  T_EQ(current(d, reserved_bytes), reserved);
+  T_EQ(waits(d), 0);
+  let_go(&g);
+  expect_filled(m, 0, bytes_of(block), 222, ALL_BYTES);
+}
+
+ORDER_TEST(test_tide__waits_are_counted) {
+  const tide_stream a = known_new(m, d);
+  const tide_stream b = known_new(m, d);
+  const comb c = comb_new(m, d, a);
+  gate g;
+  hold_up(&g, m, a);
+  comb_release(m, d, &c, 111);
+
+  (void)take(d, b, ALL_BYTES);
+
+  T_EQ(waits(d), 1);
+  let_go(&g);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Streams that die
+
+static uint64_t refused_calls(const tide_machine* m) {
+  return tide_machine_call_stats(m, TIDE_CALL_ANY).failures;
+}
+
+// Of these machines a call on a stream that is gone fails; with cuda it crashes.
+DEVICE_TEST_OVER(test_tide__no_call_is_made_on_a_stream_that_is_gone, tide_emulated) {
+  const tide_stream keeper = known_new(m, d);
+  for (int i = 0; i < 200; ++i) {
+    const tide_stream passing = side_new(m);
+    const tide_block block = take(d, passing, (size_t)(4 + i % 25) * MIB);
+    paint(m, passing, block, (uint8_t)i, MIB);
+    give(d, block);
+    T_OK(tide_machine_stream_free(m, 0, passing));
+
+    const tide_block own = take(d, keeper, (size_t)(4 + i * 7 % 40) * MIB);
+    paint(m, keeper, own, (uint8_t)i, MIB);
+    give(d, own);
+  }
+
+  T_EQ(refused_calls(m), 0);
+  T_LE(current(d, reserved_bytes), (int64_t)(400 * MIB));  // and the memory of the dead is used
+}
+
+DEVICE_TEST_OVER(test_tide__a_stream_is_closed_before_its_blocks_are_released, tide_emulated) {
+  const tide_stream keeper = known_new(m, d);
+  const tide_stream passing = known_new(m, d);
+  const tide_block small = take(d, passing, 4 * KIB);
+  const tide_block large = take(d, passing, 32 * MIB);
+  T_OK(tide_device_close_stream(d, passing));
+  T_OK(tide_machine_stream_free(m, 0, passing));
+
+  give(d, large);
+  give(d, small);
+  const tide_block block = take(d, keeper, 16 * MIB);
+  T_OK(tide_device_close_stream(d, passing));  // again, and one that nobody knows: no error
+  give(d, block);
+  trim(d);
+
+  T_EQ(refused_calls(m), 0);
+  T_EQ(current(d, reserved_bytes), 0);
+}
+
+// A new stream often gets the handle of one that is gone. What the old one still does, it must wait for.
+ORDER_TEST(test_tide__a_new_stream_with_an_old_handle_gets_no_memory_of_the_old_one) {
+  const tide_stream a = known_new(m, d);
+  (void)known_new(m, d);
+  tide_block large = take(d, a, 32 * MIB);
+  const tide_block small = take(d, a, 4 * KIB);
+  gate g;
+  hold_up(&g, m, a);
+  give(d, large);
+  give(d, small);
+  T_OK(tide_device_close_stream(d, a));
+
+  const tide_block large_then = take(d, a, 32 * MIB);
+  const tide_block small_then = take(d, a, 4 * KIB);
+
+  T_CHECK(large_then.address != large.address);
+  T_CHECK(small_then.address != small.address);
+  let_go(&g);
+  give(d, large_then);
+  give(d, small_then);
+}
+
+ORDER_TEST(test_tide__the_default_streams_cannot_be_closed) {
+  T_STATUS(tide_device_close_stream(d, NULL), TIDE_ERR_ARGUMENT);
+  T_STATUS(tide_device_close_stream(d, TIDE_STREAM_LEGACY), TIDE_ERR_ARGUMENT);
+  T_STATUS(tide_device_close_stream(d, TIDE_STREAM_PER_THREAD), TIDE_ERR_ARGUMENT);
+  T_STATUS(tide_device_close_stream(NULL, side_new(m)), TIDE_ERR_ARGUMENT);
 }

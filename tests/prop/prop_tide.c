@@ -75,6 +75,7 @@ typedef struct model {
   uint64_t asked;     // by the last request, if it failed
   uint64_t reserved;  // of large blocks of the default pool, before the operation
   uint64_t total;     // of all pools, before the operation
+  bool has_closed;    // a stream, with blocks of it handed out
   faults faults;
   tide_device_options options;
   atlas mapped;
@@ -184,6 +185,18 @@ static bool reserved_get(const model* s, const tide_device_stats* stats, uint64_
   return true;
 }
 
+// A mark that failed, or a stream that was closed before its blocks were released, leaves memory that others
+// cannot use before another mark has passed.
+static bool marks_are_missing(const model* s) {
+  static const tide_call calls[] = { TIDE_CALL_EVENT_NEW, TIDE_CALL_EVENT_RECORD, TIDE_CALL_EVENT_QUERY,
+                                     TIDE_CALL_STREAM_WAIT, TIDE_CALL_CAPTURE_INFO };
+  uint64_t failures = 0;
+  for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
+    failures += tide_machine_call_stats(s->m, calls[i]).failures;
+  }
+  return failures > 0 || s->has_closed;
+}
+
 // Memory is made only within the slack; or if all that is idle lies in handles that blocks have parts of:
 // each block has parts of two at most.
 static bool growth_is_justified(model* s, const tide_device_stats* stats) {
@@ -195,8 +208,9 @@ static bool growth_is_justified(model* s, const tide_device_stats* stats) {
   const uint64_t large = (uint64_t)stats->reserved_bytes[TIDE_STAT_LARGE].current;
   const double slack = (double)s->peak * (1 + s->options.tide_slack);
   const uint64_t unit = s->options.tide_least_handle_bytes;
-  // By memory, not by time, and not because streams keep some to themselves.
-  const bool is_bounded = s->options.tide_stitch_share == 1 && s->options.tide_idle_handles == 0;
+  // By memory, not by time, and not because streams keep some to themselves or have no marks of it.
+  const bool is_bounded = s->options.tide_stitch_share == 1 && s->options.tide_idle_handles == 0 &&
+                          !marks_are_missing(s);
   EXPECT(!is_bounded || reserved <= s->reserved || (double)large <= slack ||
              reserved <= active + parts * unit,
          "%llu bytes are reserved, before %llu, with %llu active in %lld blocks and a peak of %llu",
@@ -492,22 +506,86 @@ static bool do_reset(model* s, const op* o) {
   return true;
 }
 
-// A stream goes and a new one comes; idle memory of the old one stays.
-static bool do_renew(model* s, const op* o) {
-  const uint8_t stream = o->other % STREAMS;
-  if (stream == 0) return true;
-  for (size_t i = 0; i < SLOTS; i++) {
-    const item* const it = &s->items[i];
-    if (it->is_used && (it->stream == stream || (it->uses >> stream & 1u) != 0)) return true;
-  }
+static bool stream_has_graph(const model* s, uint8_t stream) {
   for (size_t i = 0; i < GRAPHS; i++) {
     if (s->graphs[i].is_used && s->graphs[i].stream == stream) return true;
   }
+  return false;
+}
+
+// Blocks of a stream, or those announced to it.
+static size_t stream_count_items(const model* s, uint8_t stream, bool is_own) {
+  size_t count = 0;
+  for (size_t i = 0; i < SLOTS; i++) {
+    const item* const it = &s->items[i];
+    if (it->is_used) count += is_own ? it->stream == stream : (it->uses >> stream & 1u);
+  }
+  return count;
+}
+
+// Blocks that outlive their stream are used on the new one, which is announced.
+static bool items_move_on(model* s, uint8_t stream) {
+  for (size_t i = 0; i < SLOTS; i++) {
+    item* const it = &s->items[i];
+    if (!it->is_used || it->stream != stream) continue;
+    EXPECT_OK(tide_device_record(s->d, it->block, s->streams[stream]));
+    it->uses |= (uint8_t)(1u << stream);
+  }
+  return true;
+}
+
+// A stream goes and a new one comes; idle memory of the old one stays. If blocks of it are handed out, the
+// allocator is told.
+static bool do_renew(model* s, const op* o) {
+  const uint8_t stream = o->other % STREAMS;
+  if (stream == 0 || stream_has_graph(s, stream) || stream_count_items(s, stream, false) != 0) return true;
+  const bool is_closed = o->value % 2 == 0;
+  if (!is_closed && stream_count_items(s, stream, true) != 0) return true;
   EXPECT_OK(tide_machine_device_synchronize(s->m, 0));
   EXPECT_OK(tide_device_poll(s->d));
+  if (is_closed) EXPECT_OK(tide_device_close_stream(s->d, s->streams[stream]));
   EXPECT_OK(tide_machine_stream_free(s->m, 0, s->streams[stream]));
   EXPECT_OK(tide_machine_stream_new(s->m, 0, TIDE_STREAM_NON_BLOCKING, 0, &s->streams[stream]));
-  return true;
+  s->has_closed |= is_closed && stream_count_items(s, stream, true) != 0;
+  return items_move_on(s, stream);
+}
+
+static void job_wait(void* user) {
+  while (!atomic_load((atomic_bool*)user)) t_sleep_us(50);
+}
+
+static void job_raise(void* user) { atomic_store((atomic_bool*)user, true); }
+
+// A stream stops for something that another will do later, as a receive waits for a peer that waits for us.
+// What the other takes meanwhile must not make it wait for the first.
+static bool do_hold(model* s, const op* o) {
+  const uint8_t late = (uint8_t)(1 + o->other % (STREAMS - 1));
+  const uint8_t other = (uint8_t)(1 + late % (STREAMS - 1));
+  tide_block blocks[3];
+  static atomic_bool flag;
+  bool is_idle = false;
+  if (!is_host(s->m) || free_bytes(s->m, 0) < 64 * MIB || tide_device_limit(s->d) != TIDE_NO_LIMIT)
+    return true;
+  EXPECT_OK(tide_machine_device_synchronize(s->m, 0));
+  EXPECT_OK(tide_device_poll(s->d));
+  atomic_store(&flag, false);
+  EXPECT_OK(tide_machine_call(s->m, 0, s->streams[late], job_wait, &flag));
+  for (size_t i = 0; i < 3; i++) {
+    const size_t bytes = (1 + o->number % 15) * MIB;
+    if (!note_request(s, bytes)) return false;
+    EXPECT_OK(tide_device_alloc(s->d, s->streams[other], bytes, &blocks[i]));
+    EXPECT_OK(tide_machine_fill(s->m, 0, s->streams[other], blocks[i].address, 1, MIB));
+  }
+  EXPECT_OK(tide_machine_call(s->m, 0, s->streams[other], job_raise, &flag));
+  for (int i = 0; i < 200000 && !is_idle; i++) {
+    EXPECT_OK(tide_machine_stream_query(s->m, 0, s->streams[other], &is_idle));
+    if (!is_idle) t_sleep_us(100);
+  }
+  atomic_store(&flag, true);
+  EXPECT(is_idle, "a stream waits for work that waits for it");
+  for (size_t i = 0; i < 3; i++) EXPECT_OK(tide_device_release(s->d, blocks[i]));
+  tide_device_stats stats;
+  return stats_get(s, &stats) && reserved_get(s, &stats, &s->reserved);  // it grew while they were there
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -611,10 +689,10 @@ static bool do_graph_end(model* s, const op* o) {
 // Name, function, how often of 1000.
 // clang-format off
 #define VERB_MAP(X)                                                                                      \
-  X(ALLOC, do_alloc, 415) X(ALLOC_AT, do_alloc_at, 15) X(RELEASE, do_release, 290) X(COMB, do_comb, 12)  \
+  X(ALLOC, do_alloc, 409) X(ALLOC_AT, do_alloc_at, 15) X(RELEASE, do_release, 290) X(COMB, do_comb, 12)  \
   X(FIND, do_find, 10) X(RECORD, do_record, 60) X(DELAY, do_delay, 20) X(POLL, do_poll, 15)              \
   X(TRIM, do_trim, 8) X(LIMIT, do_limit, 10) X(CONFIGURE, do_configure, 5) X(RESET, do_reset, 6)         \
-  X(RENEW, do_renew, 10) X(POOL_ALLOC, do_pool_alloc, 25) X(POOL_LEAVE, do_pool_leave, 5)                \
+  X(RENEW, do_renew, 10) X(HOLD, do_hold, 6) X(POOL_ALLOC, do_pool_alloc, 25) X(POOL_LEAVE, do_pool_leave, 5)                \
   X(CAPTURE, do_capture, 8) X(LAUNCH, do_launch, 15) X(GRAPH_END, do_graph_end, 6)                       \
   X(FAULT, do_fault, 30) X(VISIT, do_visit, 15) X(SWEEP, do_sweep, 10) X(SHARE, do_share, 10)
 // clang-format on
@@ -639,6 +717,11 @@ static void model_open(model* s, tide_machine* m) {
   tide_observer observer = 0;
   T_OK(tide_device_new(m, 0, &s->options, &s->d));
   T_OK(tide_device_observe_trace(s->d, atlas_hear, &s->mapped, &observer));
+  for (size_t i = 0; i < STREAMS; i++) {  // with a second stream, releases leave marks
+    tide_block block;
+    T_OK(tide_device_alloc(s->d, s->streams[i], 512, &block));
+    T_OK(tide_device_release(s->d, block));
+  }
 }
 
 static bool model_agrees(model* s) {
