@@ -102,8 +102,8 @@ typedef struct tide_device_options {
                       // of that [tide_slack]; 0 to 1
   uint64_t tide_least_handle_bytes;  // physical memory is made in pieces of at least [tide_least_handle_mb]
   uint64_t tide_most_handle_bytes;   //   and at most so many bytes [tide_most_handle_mb]
-  double tide_stitch_share;    // of the time since the allocator was made that stitching may take; above it
-                               // memory is made instead [tide_stitch_share]; 0 to 1; 1: no bound
+  double tide_stitch_share;    // how much of any 20 s mapping idle memory together may take, as a share;
+                               // above it memory is made instead [tide_stitch_share]; 0 to 1; 1: no bound
   uint64_t tide_floor_bytes;   // as much stays reserved when idle memory is given back [tide_floor_mb]
   uint32_t tide_idle_handles;  // as many of the smallest handles may lie idle for each stream before they
                                // share memory, where that is more than the slack [tide_idle_handles]; up to
@@ -115,7 +115,7 @@ typedef struct tide_device_options {
   { sizeof(tide_device_options), TIDE_POLICY_TORCH, TIDE_NO_LIMIT, (uint64_t)20 << 20, 0, 0.0, 1.0, { 0 }, \
     false, false, false, false, false, false, false, 0, 1, 0, 0, NULL,                                   \
     false, false, false, { 0, 0, 0, 0, 0 }, { 0.0, 0 },                                                  \
-    0.005, (uint64_t)2 << 20, (uint64_t)128 << 20, 1.0, 0, 4, 0 }
+    0.005, (uint64_t)2 << 20, (uint64_t)128 << 20, 0.05, 0, 4, 0 }
 // clang-format on
 
 // Reads a text in PyTorch's grammar, "key:value,key:value", into options; "=" is taken for the ":" behind a

@@ -108,10 +108,16 @@ typedef struct tide__home {
   uint32_t odd_count;  // of its handles; under the lane's lock
 } tide__home;
 
+// A range of addresses that is reserved for views; key: its bytes, tie: where it begins.
+typedef struct tide__addresses {
+  tide__tree_node node;  // among the idle ones
+} tide__addresses;
+
 // What a segment has that is a view: handles mapped one behind the other, whatever their order at home.
 typedef struct tide__view {
-  tide__handle** handles;  // owned; NULL where one was given back
-  uint64_t* offsets;       // owned
+  tide__addresses* addresses;  // owned
+  tide__handle** handles;      // owned; NULL where one was given back
+  uint64_t* offsets;           // owned
   size_t count;
   uint32_t live;      // blocks in it; under the lane's lock
   bool is_broken;     // a handle is missing, or it is retired: it serves no more
@@ -373,8 +379,9 @@ struct tide_device {
   size_t view_count;             // both without retired ones
   size_t retired_count;          // of views
   tide__atomic_u32 most_pieces;  // of a block so far
-  uint64_t first_ns;             // when time was looked at for the first time, and
-  uint64_t stitch_ns;            // how much of it went into making views
+  tide__tree idle_addresses;     // owned; of views that are gone
+  uint64_t stitch_clock_ns;      // when time was looked at last, and
+  double stitch_ns_left;         // how much of it may go into making views before more has passed
   tide__stuck* stuck;            // owned
   uint64_t flushed_at;           // small_served when all racks were emptied last
   tide__atomic_u64 crowds;       // how many there were, and
@@ -743,6 +750,15 @@ void tide__view_block_end_locked(tide_device* device, tide__block* block, const 
 void tide__pieces_give(tide_device* device, tide__block* pieces, tide__lane* lane);
 // The handles under a block in a view, from an offset there.
 tide__span tide__view_span(const tide__view* view, uint64_t offset, uint64_t bytes);
+
+// --- addresses.c: addresses of views ----------------------------------------------------------------
+// At least so many bytes of addresses; back; and a record whose addresses somebody else has now.
+tide_status tide__addresses_take(tide_device* device, uint64_t bytes, tide__addresses** out);
+void tide__addresses_give(tide_device* device, tide__addresses* addresses);
+void tide__addresses_forget(tide_device* device, tide__addresses* addresses);
+// Gives idle ones back to the machine; and forgets them all in the end.
+void tide__addresses_trim(tide_device* device);
+void tide__addresses_fini(tide_device* device);
 
 // --- view_end.c: views that go ------------------------------------------------------------------------
 void tide__view_free(tide_device* device, tide__view* view);

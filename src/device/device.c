@@ -361,6 +361,7 @@ void tide_device_free(tide_device* device) {
     tide__pool_fini(device, pool);
     tide__heap_release(device->heap, pool, 1, sizeof *pool);
   }
+  tide__addresses_fini(device);
   tide__stuck_retry(device);
   while (device->stuck != NULL) {  // the machine will not have them at all
     tide__stuck* const stuck = device->stuck;

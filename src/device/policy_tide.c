@@ -211,32 +211,41 @@ static tide_status grow(tide__request* request, const tide__growth* growth, uint
   return *out != NULL ? prepare_at_gate(request, out) : TIDE_OK;
 }
 
-// May time be spent on another view? Time is the machine's, and looked at only if it is bounded.
-static bool has_time(const tide__request* request, uint64_t* out_now_ns) {
+// Views may take a share of the time in any window of this length.
+#define STITCH_WINDOW_NS 20e9
+
+// The machine's time, or 0: is making views bounded at all?
+static uint64_t stitch_clock(const tide__request* request) {
+  uint64_t now_ns = 0;
+  if (request->options->tide_stitch_share >= 1) return 0;
+  const tide_error before = *tide_last_error();
+  if (tide_machine_clock(request->device->machine, &now_ns) != TIDE_OK) tide__error_restore(&before);
+  return now_ns;
+}
+
+// May time be spent on another view? What is left grows with the time, up to what a whole window allows.
+static bool stitch_has_time(const tide__request* request, uint64_t now_ns) {
   tide_device* const device = request->device;
   const double share = request->options->tide_stitch_share;
-  if (share >= 1) return true;
-  const tide_error before = *tide_last_error();
-  if (tide_machine_clock(device->machine, out_now_ns) != TIDE_OK) tide__error_restore(&before);
-  if (device->first_ns == 0) device->first_ns = *out_now_ns;
-  return (double)device->stitch_ns < share * (double)(*out_now_ns - device->first_ns);
+  if (now_ns == 0) return true;
+  const uint64_t passed_ns = device->stitch_clock_ns != 0 ? now_ns - device->stitch_clock_ns
+                                                          : (uint64_t)STITCH_WINDOW_NS;
+  const double left = device->stitch_ns_left + share * (double)passed_ns;
+  device->stitch_ns_left = left < share * STITCH_WINDOW_NS ? left : share * STITCH_WINDOW_NS;
+  device->stitch_clock_ns = now_ns;
+  return device->stitch_ns_left > 0;
 }
 
 // Stitches, if there is time for it; else makes memory as far as the limit allows.
 static tide_status rung_stitch(tide__request* request, const tide__growth* growth, tide__block** out) {
-  tide_device* const device = request->device;
-  uint64_t begin_ns = 0;
-  uint64_t end_ns = 0;
-  if (!has_time(request, &begin_ns)) {
+  const uint64_t begin_ns = stitch_clock(request);
+  if (!stitch_has_time(request, begin_ns)) {
     TIDE_TRY(grow(request, growth, growth->limit_left, out));
     if (*out != NULL) return TIDE_OK;
   }
   tide_status status = tide__view_make(request, growth, out);
   if (status == TIDE_OK && *out != NULL) status = prepare_at_gate(request, out);
-  if (begin_ns != 0) {
-    (void)has_time(request, &end_ns);
-    device->stitch_ns += end_ns - begin_ns;
-  }
+  if (begin_ns != 0) request->device->stitch_ns_left -= (double)(stitch_clock(request) - begin_ns);
   return status;
 }
 

@@ -554,11 +554,10 @@ static tide_status holes_note(stitching* s) {
 typedef struct new_view {
   tide__stitch_plan plan;
   tide__segment* segment;  // with its view; owned until it is linked
-  tide__stuck* keeper;     // owned; for addresses that the machine would not take back
   uint64_t bytes;
-  void* address;
-  tide__segment* home;  // where new handles have their place
-  tide__handle** made;  // owned: the new handles
+  tide__addresses* addresses;  // owned until the view has them
+  tide__segment* home;         // where new handles have their place
+  tide__handle** made;         // owned: the new handles
   size_t made_count;
   size_t first_new;    // part
   tide__block* fresh;  // their place, as far as the block has it, LENT
@@ -571,7 +570,6 @@ static void new_view_free(tide_device* device, new_view* n) {
     tide__view_free(device, n->segment->view);
     tide__segment_free(device, n->segment);
   }
-  tide__stuck_free(device, n->keeper);
   tide__stitch_plan_free(&n->plan, device->heap);
   *n = (new_view){ .segment = NULL };
 }
@@ -583,8 +581,6 @@ static tide_status view_record(const stitching* s, new_view* n) {
   TIDE_REQUIRE(n->segment != NULL, TIDE_ERR_NO_MEMORY, "no memory for the record of a view");
   n->segment->is_expandable = true;
   n->segment->stack = s->request->moment.stack;
-  n->keeper = tide__stuck_new(device, 0);
-  if (n->keeper == NULL) return TIDE_ERR_NO_MEMORY;
   tide__view* const view = tide__heap_alloc(device->heap, 1, sizeof *view);
   TIDE_REQUIRE(view != NULL, TIDE_ERR_NO_MEMORY, "no memory for the record of a view");
   n->segment->view = view;
@@ -691,28 +687,26 @@ static tide_status view_map(stitching* s, const tide__growth* growth, new_view* 
     memcpy(&view->handles[n->first_new], n->made, n->made_count * sizeof *n->made);
     TIDE_TRY(tide__map_cover(&device->map, n->fresh->address, n->plan.created, false));
   }
-  TIDE_TRY(tide_machine_address_reserve(device->machine, device->index, n->bytes, 0, NULL, &n->address));
-  TIDE_TRY(tide__map_cover(&device->map, tide__address(n->address), n->bytes, false));
+  TIDE_TRY(tide__addresses_take(device, n->bytes, &n->addresses));
+  const uint64_t address = n->addresses->node.tie;
+  TIDE_TRY(tide__map_cover(&device->map, address, n->bytes, false));
   tide__stuck* stuck = NULL;
-  const tide_status status =
-      tide__handles_map(device, view->handles, view->count, tide__address(n->address), &stuck);
+  const tide_status status = tide__handles_map(device, view->handles, view->count, address, &stuck);
   if (stuck == NULL) return status;
   tide__stuck_keep(stuck, n->made, n->made_count);
-  stuck->range_bytes = n->bytes;
-  n->address = NULL;
+  stuck->range_bytes = n->addresses->node.key;
+  tide__addresses_forget(device, n->addresses);
+  n->addresses = NULL;
   return status;
 }
 
+// Gives back what a view that could not be mapped would have had.
 static void view_unmap(const stitching* s, new_view* n) {
   tide_device* const device = s->request->device;
   const tide_error error = *tide_last_error();
-  if (n->address != NULL && tide_machine_address_release(device->machine, n->address, n->bytes) != TIDE_OK) {
-    n->keeper->address = tide__address(n->address);
-    n->keeper->range_bytes = n->bytes;
-    tide__stuck_add(device, n->keeper);
-    n->keeper = NULL;
-  }
+  tide__addresses_give(device, n->addresses);
   if (n->made != NULL) tide__handles_free(device, n->made, n->made_count);
+  n->addresses = NULL;
   n->made = NULL;
   tide__error_restore(&error);
 }
@@ -729,7 +723,8 @@ static tide__block* view_commit_locked(stitching* s, new_view* n) {
   if (n->rest != NULL) tide__block_return_locked(n->rest, true);
   for (size_t i = 0; i < view->count; i++) view->handles[i]->view_places++;
   segment->ordinal = tide__add_relaxed(&device->next_ordinal, 1);
-  (void)tide__segment_link_locked(segment, tide__address(n->address), n->bytes, TIDE__BLOCK_VACANT);
+  view->addresses = n->addresses;
+  (void)tide__segment_link_locked(segment, n->addresses->node.tie, n->bytes, TIDE__BLOCK_VACANT);
   device->view_bytes += n->bytes;
   device->view_count++;
   segment->lane->view_count++;

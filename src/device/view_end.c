@@ -63,17 +63,17 @@ static void view_discount(tide_device* device, const tide__segment* segment) {
   segment->lane->view_count--;
 }
 
-// Gives the addresses of a view back that no block is in, and that no work uses any more.
+// Unmaps a view that no block is in, and that no work uses any more.
 static tide_status view_drop(tide_device* device, tide__segment* segment) {
   tide__lane* const lane = segment->lane;
   tide__view* const view = segment->view;
   for (size_t i = 0; i < view->count; i++) {
     if (view->handles[i] != NULL) TIDE_TRY(view_unmap_handle(device, segment, i));
   }
-  TIDE_TRY(tide_machine_address_release(device->machine, tide__pointer(segment->address), segment->bytes));
   tide__mutex_lock(&lane->lock);
   tide__segment_unlink_locked(segment);
   tide__mutex_unlock(&lane->lock);
+  tide__addresses_give(device, view->addresses);
   if (view->is_retired) device->retired_count--;
   else view_discount(device, segment);
   tide__view_free(device, view);
@@ -99,6 +99,7 @@ tide_status tide__views_trim(tide_device* device, tide__pool* pool) {
       TIDE_TRY(view_drop(device, segment));
     }
   }
+  tide__addresses_trim(device);
   return TIDE_OK;
 }
 
@@ -109,8 +110,7 @@ void tide__view_destroy(tide_device* device, tide__segment* segment) {
     void* const address = tide__pointer(segment->address + view->offsets[i]);
     tide__ignore(tide_machine_unmap(device->machine, address, view->handles[i]->bytes));
   }
-  tide__ignore(
-      tide_machine_address_release(device->machine, tide__pointer(segment->address), segment->bytes));
+  tide__addresses_give(device, view->addresses);
   tide__view_free(device, segment->view);
 }
 

@@ -158,7 +158,7 @@ static const struct {
   { "ties_by_age:on", "ties_by_age:True" },
   { "ties_by_age:True,captures_by_stream:on", "ties_by_age:True,captures_by_stream:True" },
   { "ties_by_age:off,captures_by_stream:False", "" },
-  { "tide_slack:0.005,tide_stitch_share:1,tide_least_handle_mb:2,tide_most_handle_mb:128", "" },
+  { "tide_slack:0.005,tide_stitch_share:0.05,tide_least_handle_mb:2,tide_most_handle_mb:128", "" },
   { "policy:tide,tide_slack:0", "policy:tide,tide_slack:0" },
   { "tide_most_handle_mb:512,tide_least_handle_mb:256", "tide_most_handle_mb:512,tide_least_handle_mb:256" },
   { "tide_idle_handles:4", "" },

@@ -493,6 +493,7 @@ static bool configure(model* s, const tide_device_options* options) {
 static bool do_configure(model* s, const op* o) {
   tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
   options.tide_idle_handles = o->other % 8 == 1 ? o->number % 4u : 0;
+  options.tide_stitch_share = 1;
   if (o->value % 2 == 0) options.tide_slack = (double)(o->number % 100) / 1000;
   if (o->value % 8 == 1) options.tide_stitch_share = (double)(o->number % 10) / 100;
   if (o->value % 4 == 2) options.tide_floor_bytes = o->number % 64 * MIB;
@@ -713,6 +714,7 @@ static void model_open(model* s, tide_machine* m) {
   s->options = (tide_device_options)TIDE_DEVICE_OPTIONS_INIT;
   s->options.policy = TIDE_POLICY_TIDE;
   s->options.tide_idle_handles = 0;
+  s->options.tide_stitch_share = 1;
   s->options.heap = &s->records.heap;
   tide_observer observer = 0;
   T_OK(tide_device_new(m, 0, &s->options, &s->d));
