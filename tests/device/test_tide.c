@@ -20,6 +20,7 @@ static tide_device* tide_new(tide_machine* m, const tide_heap* heap) {
   tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
   tide_device* d = NULL;
   options.policy = TIDE_POLICY_TIDE;
+  options.tide_stitch_share = 1;  // how fast the computer is decides nothing
   options.heap = heap;
   T_OK(tide_device_new(m, 0, &options, &d));
   return d;
