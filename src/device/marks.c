@@ -17,7 +17,7 @@
 
 #include "device/allocator.h"
 
-enum { MARKS_AT_FIRST = 16, MARKS_MOST = 1024 };
+enum { MARKS_AT_FIRST = 64, MARKS_MOST = 1024 };
 
 void tide__marks_init(tide__marks* marks) {
   tide__mutex_init(&marks->lock, TIDE__RANK_MARKS);
@@ -57,16 +57,18 @@ static tide_event* event_at(const tide__marks* marks, uint64_t number) {
 // ---------------------------------------------------------------------------------------------------
 // Passing
 
-// Asks about the marks that have not passed, one by one: a stream that was destroyed without a word may have
-// been followed by another of the same name.
+static bool mark_has_passed(tide_device* device, const tide__marks* marks, uint64_t number) {
+  bool is_done = false;
+  return tide_machine_event_query(device->machine, *event_at(marks, number), &is_done) == TIDE_OK && is_done;
+}
+
+// Asks about the last mark first: mostly all have passed, or few.
 static void marks_poll_in_turn(tide_device* device, tide__marks* marks) {
   const uint64_t made = tide__load_relaxed(&marks->made);
-  for (uint64_t number = tide__load_relaxed(&marks->passed) + 1; number <= made; number++) {
-    bool is_done = false;
-    const tide_status status = tide_machine_event_query(device->machine, *event_at(marks, number), &is_done);
-    if (status != TIDE_OK || !is_done) return;
-    tide__store_release(&marks->passed, number);  // pairs with tide__stamp_has_passed
-  }
+  uint64_t passed = tide__load_relaxed(&marks->passed);
+  if (passed < made && mark_has_passed(device, marks, made)) passed = made;
+  while (passed < made && mark_has_passed(device, marks, passed + 1)) passed++;
+  tide__store_release(&marks->passed, passed);  // pairs with tide__stamp_has_passed
 }
 
 static bool marks_are_left(tide__marks* marks) {

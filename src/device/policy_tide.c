@@ -65,13 +65,16 @@ static tide_level level_with(const tide__request* request) {
 static uint64_t difference(uint64_t most, uint64_t now) { return most > now ? most - now : 0; }
 
 // In a small program each stream may have a few idle handles, so that streams need not share memory all the
-// time. How much more memory may be made for that; 0 where this is less than the slack.
+// time. Of many streams most are gone, or do little.
+enum { IDLE_LANES_MOST = 16 };
+
+// How much more memory may be made for that; 0 where this is less than the slack.
 static uint64_t idle_left(const tide__request* request, const tide_level* level, uint64_t slack) {
   tide_device* const device = request->device;
   tide__mutex_lock(&device->pools_lock);
-  const uint64_t most = (uint64_t)request->pool->lane_count * request->options->tide_idle_handles *
-                        tide__home_unit(device);
+  const uint64_t lanes = tide__min(request->pool->lane_count, IDLE_LANES_MOST);
   tide__mutex_unlock(&device->pools_lock);
+  const uint64_t most = lanes * request->options->tide_idle_handles * tide__home_unit(device);
   return most > slack ? difference(level->active + request->rounded + most, level->reserved) : 0;
 }
 

@@ -118,3 +118,18 @@ T_TEST(test_tide__mapping_takes_a_small_share_of_the_time_in_chaos) {
   T_LE(stats_of(c.d).reserved_bytes[TIDE_STAT_ALL].current, (int64_t)(2 * HELD_BYTES));
   chaos_end(&c);
 }
+
+// Streams that come and go, each with a little memory: what the dead ones had serves the others.
+T_TEST(test_tide__a_thousand_streams_keep_little_memory_idle) {
+  static chaos c;
+  chaos_begin(&c, 0);
+  for (size_t i = 0; i < 1000; ++i) {
+    const tide_stream passing = side_new(c.m);
+    give(c.d, take(c.d, passing, (4 + i % 25) * MIB));
+    T_OK(tide_machine_stream_free(c.m, 0, passing));
+    give(c.d, take(c.d, c.streams[0], (4 + i * 7 % 61) * MIB));
+  }
+
+  T_LE(stats_of(c.d).reserved_bytes[TIDE_STAT_LARGE].current, (int64_t)(2 * 64 * MIB + 16 * 4 * 2 * MIB));
+  chaos_end(&c);
+}
