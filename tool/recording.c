@@ -27,25 +27,14 @@ static int device_choose(const tool_call* call, tool_recording* r) {
                    r->device < count ? " of that device" : "");
 }
 
-static bool recording_has_segments(const tool_recording* r) {
-  size_t count = 0;
-  (void)tide_trace_segments(r->trace, &count);
-  if (count > 0) return true;
-  const tide_trace_entry* const entries = tide_trace_entries(r->trace, r->device, &count);
-  for (size_t i = 0; i < count; i++) {
-    if (entries[i].action >= TIDE_ACTION_SEGMENT_ALLOC && entries[i].action <= TIDE_ACTION_SEGMENT_UNMAP)
-      return true;
-  }
-  return false;
-}
-
 static tide_status recording_follow(tool_recording* r) {
   tide_ledger* ledger = NULL;
   const tide_status status = tide_ledger_new(r->trace, r->device, &ledger);
   if (status != TIDE_OK) return status;
   const tide_ledger_peaks peaks = tide_ledger_get_peaks(ledger);
   r->live_bytes = peaks.live.bytes;
-  r->reserved_bytes = recording_has_segments(r) ? peaks.reserved.bytes : 0;
+  r->is_from_start = tide_ledger_get_faults(ledger).is_from_start;
+  r->reserved_bytes = tool_device_has_segments(r->trace, r->device) ? peaks.reserved.bytes : 0;
   tide_ledger_free(ledger);
   return TIDE_OK;
 }
@@ -100,10 +89,10 @@ static tide_status recording_compare(tool_recording* r, uint64_t limit) {
   return status;
 }
 
-int tool_recording_find_empties(tool_recording* r, uint64_t limit) {
-  if (!recording_gives_back(r)) return TOOL_DONE;
+tide_status tool_recording_find_empties(tool_recording* r, uint64_t limit) {
+  if (!recording_gives_back(r)) return TIDE_OK;
   tide_status status = recording_compare(r, limit);
   if (status == TIDE_OK && !r->is_repeated && limit != TIDE_NO_LIMIT)
     status = recording_compare(r, TIDE_NO_LIMIT);
-  return status == TIDE_OK ? TOOL_DONE : tool_fail("%s: %s", r->file, tide_last_error()->text);
+  return status;
 }

@@ -15,6 +15,7 @@ typedef struct tool_recording {
   size_t device;            // that is replayed
   uint64_t live_bytes;      // most that was live, each request rounded up to 512 bytes
   uint64_t reserved_bytes;  // most that was reserved; 0: the recording has no segments
+  bool is_from_start;       // nothing was there before its first entry
   bool has_settings;        // it tells the settings of its allocator
   // Of the replay under the recorded setting that looks for calls of empty_cache.
   bool is_compared;           // there was one: nothing was given back otherwise
@@ -29,7 +30,7 @@ void tool_recording_close(tool_recording* recording);
 
 // Finds the program's own calls of empty_cache, so that later runs make them too. The limit of the recorded
 // run is not known: it may be the given one, or none.
-int tool_recording_find_empties(tool_recording* recording, uint64_t limit);
+tide_status tool_recording_find_empties(tool_recording* recording, uint64_t limit);
 
 // For tide_replay_options: shows the bar that `user` is.
 bool tool_recording_on_progress(void* user, uint64_t done, uint64_t count);

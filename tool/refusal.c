@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/arith.h"
+#include "tidemark/device.h"
 
 #define MIB_BYTES ((uint64_t)1 << 20)
 
@@ -167,4 +168,19 @@ int tool_refusals_find(const tide_trace* trace, size_t device, tide_ledger* ledg
   }
   if (!out_limits->is_device_full) out_limits->likely = out_limits->at_least;
   return TOOL_DONE;
+}
+
+int tool_limit_infer(const tide_trace* trace, size_t device, uint64_t* out) {
+  uint64_t actions[TIDE_ACTION_COUNT];
+  (void)tool_device_actions(trace, device, actions);
+  *out = TIDE_NO_LIMIT;
+  if (actions[TIDE_ACTION_OOM] == 0 || !tool_device_has_segments(trace, device)) return TOOL_DONE;
+  tide_ledger* ledger = NULL;
+  tool_limits limits = { .count = 0 };
+  size_t count = 0;
+  if (tide_ledger_new(trace, device, &ledger) != TIDE_OK) return tool_fail("%s", tide_last_error()->text);
+  const int status = tool_refusals_find(trace, device, ledger, NULL, 0, &count, &limits);
+  tide_ledger_free(ledger);
+  if (status == TOOL_DONE && limits.likely > 0) *out = limits.likely;
+  return status;
 }

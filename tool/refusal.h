@@ -53,4 +53,8 @@ int tool_refusals_find(const tide_trace* trace, size_t device, tide_ledger* ledg
                        size_t room, size_t* out_count, tool_limits* out_limits);
 void tool_refusal_fini(tool_refusal* refusal);
 
+// The memory that a run had which ran out of it, as far as its refusals tell; TIDE_NO_LIMIT: nothing was
+// refused, or it is not known what was reserved. On failure it says why and returns TOOL_USAGE.
+int tool_limit_infer(const tide_trace* trace, size_t device, uint64_t* out);
+
 #endif

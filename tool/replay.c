@@ -92,6 +92,10 @@ static int replay_status(const tide_replay_options* o, const tide_replay_result*
   return differs || is_short ? TOOL_NO : TOOL_DONE;
 }
 
+static int replay_fail(const tool_call* call) {
+  return tool_fail("%s: %s", call->operands[0], tide_last_error()->text);
+}
+
 static int replay_once(const tool_call* call, const tool_recording* recording, tide_replay_options* o) {
   tide_replay_result result;
   tool_progress* const progress = tool_progress_begin("replaying");
@@ -99,7 +103,7 @@ static int replay_once(const tool_call* call, const tool_recording* recording, t
   o->user = progress;
   const tide_status status = tide_replay_run(recording->replay, o, &result);
   tool_progress_end(progress);
-  if (status != TIDE_OK) return tool_fail("%s: %s", call->operands[0], tide_last_error()->text);
+  if (status != TIDE_OK) return replay_fail(call);
   const int printed = result_emit(call, recording->trace, o, &result);
   return printed != TOOL_DONE ? printed : replay_status(o, &result);
 }
@@ -125,7 +129,8 @@ static int replay_verb_run(const tool_call* call) {
   if (status == TOOL_DONE && policy != NULL) status = tool_policy_parse(policy, &o.device);
   if (status == TOOL_DONE) status = tool_recording_open(call, &recording);
   if (status == TOOL_DONE && policy == NULL) o.device = tide_replay_recorded_options(recording.replay);
-  if (status == TOOL_DONE && !o.checks) status = tool_recording_find_empties(&recording, o.limit);
+  if (status == TOOL_DONE && !o.checks && tool_recording_find_empties(&recording, o.limit) != TIDE_OK)
+    status = replay_fail(call);
   if (status == TOOL_DONE) status = replay_once(call, &recording, &o);
   tool_recording_close(&recording);
   return status;

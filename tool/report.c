@@ -6,12 +6,11 @@
 // refused. What it says of other settings was replayed, not guessed.
 #include "report.h"
 
-#include <string.h>
+#include <stdlib.h>
 
-#define REPORT_TOP 10       // rows of a table
-#define REPORT_WASTE 0.05   // of reserved memory: what fragmentation may cost without a word
-#define REPORT_SAVING 0.03  // of reserved memory: less is not worth another setting
-#define REPORT_PART 0.33    // of what fragmentation cost: with less the main cause is what to do away with
+#define REPORT_TOP 10      // rows of a table
+#define REPORT_WASTE 0.05  // of reserved memory: what fragmentation may cost without a word
+#define REPORT_PART 0.33   // of what fragmentation cost: a setting that saves less leaves the main cause
 
 static double report_utilisation(const tool_diagnosis* r) {
   return tool_share(r->peaks.live.bytes, r->peaks.reserved.bytes);
@@ -43,19 +42,34 @@ static int report_look(tool_diagnosis* r) {
   return status;
 }
 
-// A replay begins with nothing, so it says something only of a recording that does.
+// Can another setting do better? None needs less than what is live.
+static bool report_may_gain(const tool_diagnosis* r) {
+  if (!r->faults.is_from_start || r->entry_count == 0 || tide_trace_get_about(r->trace).has_steps)
+    return false;
+  return r->limits.count > 0 || !r->has_segments ||
+         tool_is_clearly_less(r->peaks.live.bytes, r->peaks.reserved.bytes);
+}
+
+// Without calls of empty_cache, if they cannot be found, and without any trial if nothing can be replayed.
 static void report_try(tool_diagnosis* r) {
-  if (!r->faults.is_from_start || !r->has_segments || tide_trace_get_about(r->trace).has_steps) return;
-  if (r->limits.count > 0) {
-    r->remedy_count = tool_remedies_try(r->trace, r->device, r->limits.likely, NULL, r->remedies);
-  } else if (tool_share(report_cost(r), r->peaks.reserved.bytes) > REPORT_WASTE &&
-             !tool_trace_is_expandable(r->trace)) {
-    r->remedy_count =
-        tool_remedies_try(r->trace, r->device, TIDE_NO_LIMIT, "expandable_segments:True", r->remedies);
-  }
+  r->advice.verdict = r->faults.is_from_start ? TOOL_VERDICT_KEEP : TOOL_VERDICT_UNKNOWN;
+  r->recording = (tool_recording){ .trace = r->trace, .device = r->device, .is_from_start = true };
+  if (!report_may_gain(r) || tide_replay_new(r->trace, r->device, NULL, &r->recording.replay) != TIDE_OK)
+    return;
+  const tide_device_options recorded = tide_replay_recorded_options(r->recording.replay);
+  const bool is_short = r->limits.count > 0 && r->has_segments && r->limits.likely > 0;
+  r->recording.reserved_bytes = r->has_segments ? r->peaks.reserved.bytes : 0;
+  r->trials.replay = r->recording.replay;
+  r->trials.limit = is_short ? r->limits.likely : TIDE_NO_LIMIT;
+  r->trials.is_quick = true;
+  (void)tool_recording_find_empties(&r->recording, r->trials.limit);
+  tool_trials_add_usual(&r->trials, &recorded, false);
+  tool_trials_run(&r->trials);
+  r->advice = tool_trials_advise(&r->trials, &r->recording);
 }
 
 static void report_fini(tool_diagnosis* r) {
+  tide_replay_free(r->recording.replay);
   for (size_t i = 0; i < r->refusal_count; i++) tool_refusal_fini(&r->refusals[i]);
   tool_picture_fini(&r->peak);
   tool_sites_fini(&r->sites);
@@ -79,15 +93,6 @@ void tool_words_add_size(tool_words* w, const char* before, uint64_t bytes, cons
   tool_words_add(w, "%s%s%s", before, tool_size_text(bytes, size), behind);
 }
 
-// The first remedy that serves a refusal and differs from what the recording had; NULL: none.
-static const tool_remedy* report_remedy_of(const tool_diagnosis* r, const tool_refusal* refusal) {
-  for (size_t i = 0; i < r->remedy_count; i++) {
-    const bool is_recorded = strcmp(r->remedies[i].settings, tool_trace_settings(r->trace)) == 0;
-    if (!is_recorded && tool_remedy_serves(&r->remedies[i], refusal->at)) return &r->remedies[i];
-  }
-  return NULL;
-}
-
 // How often, when first, and how much.
 static void words_add_refusal(const tool_diagnosis* r, tool_words* w) {
   const tool_moment moment = tool_moment_of(r->trace, r->device, r->refusals[0].at);
@@ -98,6 +103,65 @@ static void words_add_refusal(const tool_diagnosis* r, tool_words* w) {
   tool_words_add_size(w, "", r->refusals[0].bytes, " were asked for and refused");
 }
 
+// What the verdict on settings says: the line to paste, and what it does.
+static void advice_to_set(const tool_diagnosis* r, tool_words* advice) {
+  char line[TOOL_ADVICE_LINE];
+  const bool is_unset = tool_advice_line(&r->advice, line)[0] == 'u';
+  tool_words_add(advice, "%s%s: replayed so, ", is_unset ? "Leave PYTORCH_CUDA_ALLOC_CONF unset" : "Set ",
+                 is_unset ? "" : line);
+  if (r->advice.recorded_bytes == 0) {
+    tool_words_add(advice, "every request is served in the same memory.");
+    return;
+  }
+  tool_words_add_size(advice, "the same requests reserve ", r->advice.trial->result.peak_reserved,
+                      " at the peak");
+  tool_words_add_size(advice, ", ", tool_advice_saved(&r->advice), " less");
+  tool_words_add(advice, " (%.0f %%).", 100 * tool_advice_share(&r->advice));
+}
+
+static void advice_of_refusal(const tool_diagnosis* r, tool_words* advice) {
+  if (r->advice.verdict == TOOL_VERDICT_SET) advice_to_set(r, advice);
+  else if (r->advice.verdict == TOOL_VERDICT_UNKNOWN)
+    tool_words_add(advice,
+                   "Less must be live at that moment, or in better places: the tables below say who holds "
+                   "memory. Other settings can only be replayed on a recording that begins with nothing.");
+  else
+    tool_words_add(advice,
+                   "No setting of PyTorch that was tried serves every request in the same memory: less must "
+                   "be live at that moment. The tables below say who holds it.");
+}
+
+// The main cause of waste that no setting does away with: what in the program makes it.
+static void advice_for_cause(tool_cause cause, tool_words* advice) {
+  switch (cause) {
+    case TOOL_CAUSE_waiting_for_events:
+      tool_words_add(advice,
+                     " Release tensors that other streams use (record_stream) earlier, or let the streams "
+                     "wait for each other: their memory cannot be used until that work is done.");
+      break;
+    case TOOL_CAUSE_private_pools:
+      tool_words_add(advice, " Let graphs share one pool: what is free in one pool is of no use to another.");
+      break;
+    case TOOL_CAUSE_stranded_on_another_stream:
+      tool_words_add(advice, " Fewer streams may help: what is free on one stream is of no use to another.");
+      break;
+    default: break;
+  }
+}
+
+// What a setting leaves is the program's to mend.
+static void advice_of_waste(const tool_diagnosis* r, tool_cause cause, tool_words* advice) {
+  const bool is_set = r->advice.verdict == TOOL_VERDICT_SET;
+  if (is_set) advice_to_set(r, advice);
+  else if (r->advice.verdict == TOOL_VERDICT_UNKNOWN)
+    tool_words_add(advice,
+                   "What other settings need can only be replayed on a recording that begins with nothing.");
+  else
+    tool_words_add(advice, "No setting of PyTorch lowers the peak by more than %d %%.", TOOL_ADVICE_PERCENT);
+  if (!is_set || tool_share(tool_advice_saved(&r->advice), report_cost(r)) < REPORT_PART)
+    advice_for_cause(cause, advice);
+}
+
 static void finding_of_refusal(const tool_diagnosis* r, tool_words* finding, tool_words* advice) {
   const tool_refusal* const refusal = &r->refusals[0];
   words_add_refusal(r, finding);
@@ -105,67 +169,7 @@ static void finding_of_refusal(const tool_diagnosis* r, tool_words* finding, too
   tool_words_add_size(finding, " ", refusal->free_bytes, " were free");
   tool_words_add_size(finding, "; the largest piece this request could have had was ", refusal->place_largest,
                       ".");
-  const tool_remedy* const remedy = report_remedy_of(r, refusal);
-  if (remedy != NULL && remedy->settings[0] != '\0') {
-    tool_words_add(advice,
-                   "Set PYTORCH_CUDA_ALLOC_CONF=%s: replayed so, in the same memory, the request is served.",
-                   remedy->settings);
-  } else if (remedy != NULL) {
-    tool_words_add(advice,
-                   "Leave PYTORCH_CUDA_ALLOC_CONF unset: replayed so, in the same memory, the request is "
-                   "served.");
-  } else if (r->remedy_count == 0) {
-    tool_words_add(advice,
-                   "Less must be live at that moment, or in better places: the tables below say who holds "
-                   "memory. Other settings can only be replayed on a recording that begins with nothing.");
-  } else {
-    tool_words_add(advice,
-                   "None of the settings tried would have served it in the same memory: less must be live "
-                   "at that moment. The tables below say who holds it.");
-  }
-}
-
-static void advice_for_cause(tool_cause cause, tool_words* advice) {
-  switch (cause) {
-    case TOOL_CAUSE_rounding:
-      tool_words_add(advice, "Requests are rounded up a lot: use fewer or no roundup_power2_divisions.");
-      break;
-    case TOOL_CAUSE_waiting_for_events:
-      tool_words_add(advice,
-                     "Release tensors that other streams use (record_stream) earlier, or let the streams "
-                     "wait for each other: their memory cannot be used until that work is done.");
-      break;
-    case TOOL_CAUSE_private_pools:
-      tool_words_add(advice, "Let graphs share one pool: what is free in one pool is of no use to another.");
-      break;
-    case TOOL_CAUSE_stranded_on_another_stream:
-      tool_words_add(advice,
-                     "Allocate on fewer streams: what is free on one stream is of no use to another.");
-      break;
-    default:
-      tool_words_add(advice, "Try tidemark whatif, which replays more settings on this recording.");
-      break;
-  }
-}
-
-// Is a setting the one thing to do? Memory that waits, or that sits with others, has causes in the program.
-static bool waste_is_curable(const tool_diagnosis* r, tool_cause cause) {
-  const tool_remedy* const remedy = &r->remedies[0];
-  const uint64_t tried = remedy->result.peak_reserved;
-  if (r->remedy_count == 0 || !remedy->is_done || tried >= r->where.reserved) return false;
-  const uint64_t saved = r->where.reserved - tried;
-  const bool is_of_segments = cause == TOOL_CAUSE_pinned_by_a_live_neighbour ||
-                              cause == TOOL_CAUSE_cached_but_free;
-  return tool_share(saved, r->where.reserved) > REPORT_SAVING &&
-         (is_of_segments || tool_share(saved, report_cost(r)) > REPORT_PART);
-}
-
-static void advice_to_set(const tool_diagnosis* r, tool_words* advice) {
-  const uint64_t tried = r->remedies[0].result.peak_reserved;
-  tool_words_add(advice, "Set PYTORCH_CUDA_ALLOC_CONF=%s: replayed so, the same requests",
-                 r->remedies[0].settings);
-  tool_words_add_size(advice, " reserve ", tried, " at the peak");
-  tool_words_add_size(advice, ", ", r->where.reserved - tried, " less.");
+  advice_of_refusal(r, advice);
 }
 
 static void finding_of_waste(const tool_diagnosis* r, tool_words* finding, tool_words* advice) {
@@ -179,8 +183,7 @@ static void finding_of_waste(const tool_diagnosis* r, tool_words* finding, tool_
                       " of it were not in use");
   tool_words_add_size(finding, "; most of that, ", tool_where_bytes(&r->where, cause), "");
   tool_words_add(finding, " (%s), %s.", info.label, info.text);
-  if (waste_is_curable(r, cause)) advice_to_set(r, advice);
-  else advice_for_cause(cause, advice);
+  advice_of_waste(r, cause, advice);
 }
 
 // Of a file without entries nothing can be replayed, and what led to its state is not known.
@@ -204,15 +207,18 @@ static void finding_of_good_use(const tool_diagnosis* r, tool_words* finding, to
   tool_words_add_size(finding, "Memory is used well: reserved memory reached ", r->peaks.reserved.bytes, "");
   tool_words_add_size(finding, ", and ", r->peaks.live.bytes, " of it were live at once");
   tool_words_add(finding, " (utilisation %.0f %%).", 100 * report_utilisation(r));
-  tool_words_add(advice,
-                 "No setting of the allocator can save much. To need less memory, less must be live at the "
-                 "peak; the tables below say who holds it.");
+  if (r->advice.verdict == TOOL_VERDICT_SET) advice_to_set(r, advice);
+  else
+    tool_words_add(advice,
+                   "No setting of the allocator can save much. To need less memory, less must be live at the "
+                   "peak; the tables below say who holds it.");
 }
 
-static void finding_of_requests(const tool_diagnosis* r, tool_words* finding) {
+static void finding_of_requests(const tool_diagnosis* r, tool_words* finding, tool_words* advice) {
   tool_words_add(finding,
                  "Only requests were recorded, and no segments: what was reserved for them is not known.");
   tool_words_add_size(finding, " At the peak ", r->peaks.live.bytes, " were live.");
+  if (r->advice.verdict == TOOL_VERDICT_SET) advice_to_set(r, advice);
   if (r->refusal_count == 0) return;
   tool_words_add(finding, " ");
   words_add_refusal(r, finding);
@@ -229,7 +235,7 @@ static void finding_of_plan(const tool_diagnosis* r, tool_words* finding) {
 static void report_find(const tool_diagnosis* r, tool_words* finding, tool_words* advice) {
   *finding = *advice = (tool_words){ .length = 0 };
   if (tide_trace_get_about(r->trace).has_steps) finding_of_plan(r, finding);
-  else if (!r->knows_reserved) finding_of_requests(r, finding);
+  else if (!r->knows_reserved) finding_of_requests(r, finding, advice);
   else if (r->where.reserved == 0) tool_words_add(finding, "Nothing was ever reserved on this device.");
   else if (r->entry_count == 0) finding_of_end(r, finding, advice);
   else if (r->refusal_count > 0) finding_of_refusal(r, finding, advice);
@@ -368,6 +374,7 @@ static int report_answer(tool_diagnosis* r) {
   else tool_emit_words(emit, "%s", finding.text);
   tool_emit_text(emit, "finding", NULL, finding.text);
   tool_emit_text(emit, "advice", NULL, advice.length > 0 ? advice.text : NULL);
+  tool_advice_emit(emit, &r->advice);
   faults_emit(emit, r);
   peaks_emit(emit, r);
   if (r->call->is_json) where_emit_json(emit, r);
@@ -377,18 +384,25 @@ static int report_answer(tool_diagnosis* r) {
   return tool_emit_end(emit);
 }
 
-static int report_run(const tool_call* call) {
-  tool_diagnosis r = { .call = call };
-  int status = tool_top_parse(call, REPORT_TOP, &r.top);
-  if (status == TOOL_DONE) status = tool_trace_read(call->operands[0], &r.trace);
+static int report_work(tool_diagnosis* r) {
+  int status = tool_top_parse(r->call, REPORT_TOP, &r->top);
+  if (status == TOOL_DONE) status = tool_trace_read(r->call->operands[0], &r->trace);
   if (status != TOOL_DONE) return status;
-  tool_sites_init(&r.sites, r.trace);
-  status = tool_device_choose(call, r.trace, &r.device);
-  if (status == TOOL_DONE) status = report_look(&r);
-  if (status == TOOL_DONE) report_try(&r);
-  if (status == TOOL_DONE) status = report_answer(&r);
-  report_fini(&r);
-  tide_trace_free(r.trace);
+  tool_sites_init(&r->sites, r->trace);
+  status = tool_device_choose(r->call, r->trace, &r->device);
+  if (status == TOOL_DONE) status = report_look(r);
+  if (status != TOOL_DONE) return status;
+  report_try(r);
+  return report_answer(r);
+}
+
+static int report_run(const tool_call* call) {
+  tool_diagnosis* const r = tool_alloc(1, sizeof *r);
+  r->call = call;
+  const int status = report_work(r);
+  report_fini(r);
+  tide_trace_free(r->trace);
+  free(r);
   return status;
 }
 

@@ -5,10 +5,10 @@
 #ifndef TIDEMARK_TOOL_REPORT_H
 #define TIDEMARK_TOOL_REPORT_H
 
+#include "advice.h"
 #include "moment.h"
 #include "picture.h"
 #include "refusal.h"
-#include "remedy.h"
 #include "sites.h"
 #include "where.h"
 
@@ -34,10 +34,11 @@ typedef struct tool_diagnosis {
   tool_refusal refusals[TOOL_REFUSALS];
   size_t refusal_count;
   tool_limits limits;
-  // Tried: all in the memory of the limits, if something was refused; expandable segments in any memory, if
-  // nothing was and fragmentation cost much.
-  tool_remedy remedies[TOOL_REMEDIES];
-  size_t remedy_count;
+  // Settings of PyTorch, replayed in the memory of the limits if something was refused; none, where no
+  // setting can save anything, or where a replay proves nothing.
+  tool_recording recording;
+  tool_trials trials;
+  tool_advice advice;
 } tool_diagnosis;
 
 // Words for a paragraph; what does not fit is left out.

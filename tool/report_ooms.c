@@ -154,27 +154,29 @@ static void blockers_emit(tool_emit* emit, tool_diagnosis* r) {
   tool_emit_table_end(emit);
 }
 
-static void remedies_emit(tool_emit* emit, const tool_diagnosis* r) {
+static void trials_emit(tool_emit* emit, const tool_diagnosis* r) {
   static const tool_column columns[] = {
-    { "settings", "replayed with" },         { "is_served", "serves the first refusal" },
-    { "runs_through", "runs to the end" },   { "first_oom", "first refused at entry" },
-    { "peak_reserved", "reserved by then" },
+    { "settings", "replayed with" },       { "is_served", "serves the first refusal" },
+    { "runs_through", "runs to the end" }, { "first_oom", "first refused at entry" },
+    { "peak_reserved", "peak reserved" },
   };
   char limit[TOOL_SIZE_TEXT];
+  char text[TOOL_POLICY_TEXT];
   tool_emit_title(emit, "Would another setting have served it? Replayed in %s",
                   tool_size_text(r->limits.likely, limit));
   tool_emit_table(emit, "oom_settings", columns, sizeof columns / sizeof columns[0]);
-  for (size_t i = 0; i < r->remedy_count; i++) {
-    const tool_remedy* const remedy = &r->remedies[i];
-    if (!remedy->is_done) continue;
-    const bool is_plain = remedy->settings[0] == '\0' && !r->call->is_json;
+  for (size_t i = 0; i < r->trials.count; i++) {
+    const tool_trial* const trial = &r->trials.rows[i];
+    if (trial->status != TIDE_OK) continue;
+    const tide_replay_result* const result = &trial->result;
+    const char* const settings = tool_policy_settings(&trial->device, text);
     tool_emit_row(emit);
-    tool_emit_text(emit, NULL, NULL, is_plain ? "(defaults)" : remedy->settings);
-    tool_emit_bool(emit, NULL, NULL, tool_remedy_serves(remedy, r->refusals[0].at));
-    tool_emit_bool(emit, NULL, NULL, remedy->result.ooms == 0);
-    if (remedy->result.ooms == 0) tool_emit_text(emit, NULL, NULL, NULL);
-    else tool_emit_uint(emit, NULL, NULL, remedy->result.first_oom);
-    tool_emit_bytes(emit, NULL, NULL, remedy->result.peak_reserved);
+    tool_emit_text(emit, NULL, NULL, *settings == '\0' && !r->call->is_json ? "(defaults)" : settings);
+    tool_emit_bool(emit, NULL, NULL, result->ooms == 0 || result->first_oom > r->refusals[0].at);
+    tool_emit_bool(emit, NULL, NULL, result->ooms == 0);
+    if (result->ooms == 0) tool_emit_text(emit, NULL, NULL, NULL);
+    else tool_emit_uint(emit, NULL, NULL, result->first_oom);
+    tool_emit_bytes(emit, NULL, NULL, result->peak_reserved);
   }
   tool_emit_table_end(emit);
 }
@@ -189,5 +191,5 @@ void tool_diagnosis_emit_ooms(tool_emit* emit, tool_diagnosis* r) {
   tool_emit_bool(emit, "is_device_full", NULL, r->limits.is_device_full);
   ranges_emit(emit, r);
   blockers_emit(emit, r);
-  if (r->remedy_count > 0) remedies_emit(emit, r);
+  if (r->trials.count > 0) trials_emit(emit, r);
 }

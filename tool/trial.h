@@ -14,17 +14,18 @@ typedef struct tool_trial {
   tide_replay_result result;  // under the limit, if there is one
   uint64_t smallest_bytes;    // memory in which it runs; 0: none was found, or not looked for
   uint64_t smallest_ns;       // what the driver's calls cost in that
-  uint64_t rank;              // by the smallest memory: settings that hardly differ have the same
   tide_status status;         // of the replay; `text` says more
   char text[256];
 } tool_trial;
+
+#define TOOL_TRIALS 64
 
 typedef struct tool_trials {
   tide_replay* replay;  // borrowed
   uint64_t limit;       // TIDE_NO_LIMIT: none
   bool is_quick;        // the smallest memory is not looked for
-  tool_trial* rows;     // borrowed
   size_t count;
+  tool_trial rows[TOOL_TRIALS];
 } tool_trials;
 
 // Runs all of them and fills in what they found. The smallest memory is found by bisection, to half a

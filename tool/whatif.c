@@ -7,11 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "policy.h"
-#include "recording.h"
-#include "trial.h"
-
-#define ROWS_MAX 64
+#include "advice.h"
+#include "refusal.h"
+#include "report.h"
 
 static const tool_option options[] = {
   { "limit", 'l', "SIZE", "memory that may be reserved: say which settings fit (default: no limit)" },
@@ -22,79 +20,17 @@ static const tool_option options[] = {
   { NULL, 0, NULL, NULL },
 };
 
-// What is tried. Garbage collection does nothing without a limit.
-static const struct {
-  const char* settings;
-  bool needs_limit;
-} grid[] = {
-  { "", false },
-  { "roundup_power2_divisions:4", false },
-  { "roundup_power2_divisions:8", false },
-  { "roundup_power2_divisions:16", false },
-  { "max_split_size_mb:64", false },
-  { "max_split_size_mb:128", false },
-  { "max_split_size_mb:256", false },
-  { "max_split_size_mb:512", false },
-  { "max_split_size_mb:256,roundup_power2_divisions:8", false },
-  { "garbage_collection_threshold:0.6", true },
-  { "garbage_collection_threshold:0.8", true },
-  { "garbage_collection_threshold:0.8,max_split_size_mb:256", true },
-  { "expandable_segments:True", false },
-  { "expandable_segments:True,roundup_power2_divisions:8", false },
-  { "expandable_segments:True,max_split_size_mb:256", false },
-  { "fixes:on", false },
-  { "expandable_segments:True,fixes:on", false },
-};
+typedef struct whatif {
+  tool_trials trials;
+  tool_recording recording;
+  tool_advice advice;
+  bool is_limit_inferred;  // from what the recording was refused, and not given
+} whatif;
 
 // ---------------------------------------------------------------------------------------------------
 // Which settings
 
-typedef struct whatif {
-  tool_trials trials;
-  tool_trial rows[ROWS_MAX];
-  tool_recording recording;
-} whatif;
-
-static bool options_are_same(const tide_device_options* a, const tide_device_options* b) {
-  char one[TOOL_POLICY_TEXT];
-  char other[TOOL_POLICY_TEXT];
-  return strcmp(tool_policy_text(a, one), tool_policy_text(b, other)) == 0;
-}
-
-// PyTorch has neither our policies nor our options.
-static bool is_of_torch(const tide_device_options* o) {
-  return o->policy == TIDE_POLICY_TORCH && !o->fixes && !o->has_audits && !o->ties_by_age &&
-         !o->captures_by_stream;
-}
-
-// The row of a setting, which is added unless it is there.
-static tool_trial* whatif_add(whatif* w, const tide_device_options* device) {
-  for (size_t i = 0; i < w->trials.count; i++) {
-    if (options_are_same(&w->rows[i].device, device)) return &w->rows[i];
-  }
-  if (w->trials.count == ROWS_MAX) return NULL;
-  tool_trial* const row = &w->rows[w->trials.count++];
-  *row = (tool_trial){ .device = *device, .is_torch = is_of_torch(device) };
-  return row;
-}
-
-static int whatif_add_grid(whatif* w) {
-  for (uint32_t policy = 0; tool_policy_names[policy] != NULL; policy++) {
-    tide_device_options device = TIDE_DEVICE_OPTIONS_INIT;
-    device.policy = policy;
-    (void)whatif_add(w, &device);
-  }
-  for (size_t i = 0; i < sizeof grid / sizeof grid[0]; i++) {
-    tide_device_options device = TIDE_DEVICE_OPTIONS_INIT;
-    if (grid[i].needs_limit && w->trials.limit == TIDE_NO_LIMIT) continue;
-    if (tide_device_options_parse(grid[i].settings, &device) != TIDE_OK)
-      return tool_fail("%s", tide_last_error()->text);
-    (void)whatif_add(w, &device);
-  }
-  return TOOL_DONE;
-}
-
-static int whatif_add_words(whatif* w, const char* words) {
+static int trials_add_words(tool_trials* trials, const char* words) {
   char word[TOOL_POLICY_TEXT];
   for (size_t bytes = 0; *words != '\0'; words += bytes) {
     words += strspn(words, " \t\n");
@@ -106,7 +42,8 @@ static int whatif_add_words(whatif* w, const char* words) {
     word[bytes] = '\0';
     const int status = tool_policy_parse(word, &device);
     if (status != TOOL_DONE) return status;
-    if (whatif_add(w, &device) == NULL) return tool_fail("--policy: more than %d settings", ROWS_MAX);
+    if (tool_trials_add(trials, &device) == NULL)
+      return tool_fail("--policy: more than %d settings", TOOL_TRIALS);
   }
   return TOOL_DONE;
 }
@@ -114,29 +51,17 @@ static int whatif_add_words(whatif* w, const char* words) {
 // ---------------------------------------------------------------------------------------------------
 // What came out
 
-// The smallest memory is known to half a percent, and who has a little less has gained nothing: ranks are
-// steps of 2 % from the best.
-static void rows_rank(whatif* w) {
-  uint64_t least = UINT64_MAX;
-  for (size_t i = 0; i < w->trials.count; i++) {
-    const uint64_t bytes = w->rows[i].smallest_bytes;
-    if (bytes != 0 && bytes < least) least = bytes;
-  }
-  for (size_t i = 0; i < w->trials.count; i++) {
-    tool_trial* const row = &w->rows[i];
-    row->rank = row->smallest_bytes != 0 ? (row->smallest_bytes - least) / (least / 50 + 1) : UINT64_MAX - 1;
-    if (row->status != TIDE_OK) row->rank = UINT64_MAX;
-  }
-}
-
 static int compare_numbers(uint64_t a, uint64_t b) { return a < b ? -1 : a > b; }
 
-// The smallest memory first; without it, what fits and then the lowest peak. Then the cheapest.
+// What runs, the lowest peak first; then what does not run, by the memory in which it would. Then the
+// cheapest.
 static int compare_rows(const void* a, const void* b) {
   const tool_trial* const one = a;
   const tool_trial* const other = b;
-  int order = compare_numbers(one->rank, other->rank);
-  if (order == 0) order = compare_numbers(one->result.ooms > 0, other->result.ooms > 0);
+  const bool runs = tool_trial_fits(one);
+  int order = compare_numbers(!runs, !tool_trial_fits(other));
+  // 0, which is not known, comes last.
+  if (order == 0 && !runs) order = compare_numbers(one->smallest_bytes - 1, other->smallest_bytes - 1);
   if (order == 0) order = compare_numbers(one->result.peak_reserved, other->result.peak_reserved);
   if (order == 0) order = compare_numbers(one->result.driver_ns, other->result.driver_ns);
   char texts[2][TOOL_POLICY_TEXT];
@@ -145,32 +70,24 @@ static int compare_rows(const void* a, const void* b) {
              : strcmp(tool_policy_text(&one->device, texts[0]), tool_policy_text(&other->device, texts[1]));
 }
 
+// The row that runs in the smallest memory, of all or of PyTorch's settings; NULL: none, or not looked for.
+static const tool_trial* row_smallest(const whatif* w, bool only_torch) {
+  const tool_trial* least = NULL;
+  for (size_t i = 0; i < w->trials.count; i++) {
+    const tool_trial* const row = &w->trials.rows[i];
+    if (row->smallest_bytes == 0 || (only_torch && !row->is_torch)) continue;
+    if (least == NULL || row->smallest_bytes < least->smallest_bytes) least = row;
+  }
+  return least;
+}
+
 static const tool_trial* row_recorded(const whatif* w) {
-  for (size_t i = 0; i < w->trials.count; i++) {
-    if (w->rows[i].is_recorded) return &w->rows[i];
-  }
-  return NULL;
+  const tool_trial* row = w->trials.rows;
+  while (!row->is_recorded) row++;
+  return row;
 }
 
-// What was reserved at the peak when it was recorded; where that is not known, what the replay reserves.
-static uint64_t recorded_bytes(const whatif* w) {
-  const tool_trial* const recorded = row_recorded(w);
-  if (w->recording.reserved_bytes != 0) return w->recording.reserved_bytes;
-  return recorded != NULL ? recorded->result.peak_reserved : 0;
-}
-
-static bool row_fits(const tool_trial* row) { return row->status == TIDE_OK && row->result.ooms == 0; }
-
-// The best setting that PyTorch has. One that reserves more than was recorded is no advice, unless the limit
-// holds it down.
-static const tool_trial* row_best(const whatif* w) {
-  for (size_t i = 0; i < w->trials.count; i++) {
-    const tool_trial* const row = &w->rows[i];
-    const bool is_lean = row->result.peak_reserved <= recorded_bytes(w) || w->trials.limit != TIDE_NO_LIMIT;
-    if (row->is_torch && row_fits(row) && is_lean) return row;
-  }
-  return NULL;
-}
+static bool has_limit(const whatif* w) { return w->trials.limit != TIDE_NO_LIMIT; }
 
 // The columns: those that only JSON has, and then those for people, of which some are left out.
 static const tool_column names[] = {
@@ -203,7 +120,7 @@ static column_list columns_of(const whatif* w) {
   column_list list = { .count = 0 };
   COLUMNS_ADD(&list, names);
   COLUMNS_ADD(&list, figures);
-  if (w->trials.limit != TIDE_NO_LIMIT) COLUMNS_ADD(&list, fits);
+  if (has_limit(w)) COLUMNS_ADD(&list, fits);
   if (!w->trials.is_quick) COLUMNS_ADD(&list, smallest);
   return list;
 }
@@ -224,7 +141,7 @@ static void row_emit_names(tool_emit* emit, const whatif* w, const tool_trial* r
   tool_emit_bool(emit, NULL, NULL, row->is_torch);
   tool_emit_text(emit, NULL, NULL, row->status == TIDE_OK ? NULL : row->text);
   tool_emit_uint(emit, NULL, NULL, row->result.peak_allocated);
-  tool_emit_bool(emit, NULL, NULL, row_fits(row));
+  tool_emit_bool(emit, NULL, NULL, tool_trial_fits(row));
   if (row->result.ooms > 0) tool_emit_uint(emit, NULL, NULL, row->result.first_oom);
   else tool_emit_text(emit, NULL, NULL, NULL);
   tool_emit_format(emit, NULL, NULL, "%s%s", tool_policy_text(&row->device, text), row_remark(w, row));
@@ -239,7 +156,7 @@ static void row_emit_smallest(tool_emit* emit, const tool_trial* row) {
 }
 
 static void row_emit_fits(tool_emit* emit, const tool_trial* row) {
-  if (row_fits(row)) tool_emit_text(emit, NULL, NULL, "yes");
+  if (tool_trial_fits(row)) tool_emit_text(emit, NULL, NULL, "yes");
   else if (row->status != TIDE_OK) tool_emit_text(emit, NULL, NULL, "no");
   else tool_emit_format(emit, NULL, NULL, "no, event %llu", (unsigned long long)row->result.first_oom);
 }
@@ -252,7 +169,7 @@ static void row_emit(tool_emit* emit, const whatif* w, const tool_trial* row) {
   tool_emit_real(emit, NULL, NULL, tool_share(r->peak_allocated, r->peak_reserved), 4);
   tool_emit_uint(emit, NULL, NULL, r->driver_calls);
   tool_emit_real(emit, NULL, NULL, (double)r->driver_ns / 1e6, 2);
-  if (w->trials.limit != TIDE_NO_LIMIT) row_emit_fits(emit, row);
+  if (has_limit(w)) row_emit_fits(emit, row);
   if (!w->trials.is_quick) row_emit_smallest(emit, row);
 }
 
@@ -281,108 +198,153 @@ static void empties_emit(tool_emit* emit, const tool_recording* r) {
         "limit of the run is not known; so calls of empty_cache may be missing here. %s.",
         r->result.mismatch);
   else if (r->result.inferred_empty_cache > 0)
-    tool_emit_words(emit, "%llu calls of empty_cache were found in the recording and are made in every row.",
+    tool_emit_words(emit, "Calls of empty_cache found in the recording, and made in every row: %llu.",
                     (unsigned long long)r->result.inferred_empty_cache);
 }
 
-// "It reserves 8.97 GiB at the peak, where 25.24 GiB were reserved when it was recorded"
-static void saving_emit(tool_emit* emit, const whatif* w, const tool_trial* best) {
-  char sizes[3][TOOL_SIZE_TEXT];
-  const uint64_t then = recorded_bytes(w);
-  const uint64_t now = best->result.peak_reserved;
-  const double change = then > 0 ? 100.0 * ((double)now - (double)then) / (double)then : 0;
-  const bool has_smallest = best->smallest_bytes != 0;
-  tool_emit_words(
-      emit, "It reserves %s at the peak, where %s were reserved when it was recorded (%+.1f %%).%s%s%s",
-      tool_size_text(now, sizes[0]), tool_size_text(then, sizes[1]), change,
-      has_smallest ? " To run at all it needs " : "",
-      has_smallest ? tool_size_text(best->smallest_bytes, sizes[2]) : "", has_smallest ? "." : "");
-  if (best->device.collect_threshold > 0)
+// ---------------------------------------------------------------------------------------------------
+// The verdict
+
+// The line to paste, and what it saves: "It reserves 8.97 GiB at the peak, where 25.24 GiB were reserved when
+// it was recorded (-64.4 %)."
+static void set_emit(tool_emit* emit, const whatif* w) {
+  const tool_advice* const advice = &w->advice;
+  char line[TOOL_ADVICE_LINE];
+  char sizes[2][TOOL_SIZE_TEXT];
+  (void)tool_size_text(advice->trial->result.peak_reserved, sizes[0]);
+  (void)tool_size_text(advice->recorded_bytes, sizes[1]);
+  tool_emit_title(emit, "%s", tool_advice_line(advice, line));
+  if (advice->recorded_bytes == 0)
+    tool_emit_words(emit, "It serves every request, which the recorded setting does not, and reserves %s.",
+                    sizes[0]);
+  else
+    tool_emit_words(emit, "It reserves %s at the peak, where %s were reserved %s (%+.1f %%).", sizes[0],
+                    sizes[1], advice->is_recorded ? "when it was recorded" : "by the recorded setting",
+                    -100 * tool_advice_share(advice));
+  if (advice->trial->device.collect_threshold > 0)
     tool_emit_words(
         emit,
         "Garbage collection needs a limit in PyTorch: torch.cuda.set_per_process_memory_fraction() with %s.",
-        tool_size_text(w->trials.limit, sizes[2]));
+        tool_size_text(w->trials.limit, sizes[1]));
 }
 
-// Nothing runs under the limit: the first row is the one that needs least.
-static void nothing_emit(tool_emit* emit, const whatif* w) {
-  const tool_trial* const least = &w->rows[0];
+// None saves memory at the peak, but some may do with less under a limit.
+static void keep_emit(tool_emit* emit, const whatif* w) {
+  const tool_trial* const least = row_smallest(w, true);
+  const uint64_t recorded = row_recorded(w)->smallest_bytes;
   char sizes[2][TOOL_SIZE_TEXT];
   char text[TOOL_POLICY_TEXT];
-  if (least->smallest_bytes != 0)
-    tool_emit_words(emit, "Nothing runs in %s. The least is %s, with %s.",
-                    tool_size_text(w->trials.limit, sizes[0]),
-                    tool_size_text(least->smallest_bytes, sizes[1]), tool_policy_text(&least->device, text));
-  else tool_emit_words(emit, "Nothing runs in %s.", tool_size_text(w->trials.limit, sizes[0]));
+  tool_emit_words(emit, "No setting of PyTorch lowers the peak of reserved memory by more than %d %%.",
+                  TOOL_ADVICE_PERCENT);
+  if (least == NULL || recorded == 0 || !tool_is_clearly_less(least->smallest_bytes, recorded)) return;
+  tool_emit_words(emit, "Where memory is short, %s runs in %s, and the recorded setting in %s.",
+                  tool_policy_text(&least->device, text), tool_size_text(least->smallest_bytes, sizes[0]),
+                  tool_size_text(recorded, sizes[1]));
 }
 
-// The line to paste, and what it saves.
-static void best_emit(tool_emit* emit, const whatif* w) {
-  const tool_trial* const best = row_best(w);
-  char text[TOOL_POLICY_TEXT] = "";
-  if (best == NULL || best->is_recorded) {
-    tool_emit_text(emit, "environment", NULL, NULL);
-    tool_emit_text(emit, "saved_bytes", NULL, NULL);
-    if (best == NULL && w->trials.limit != TIDE_NO_LIMIT) nothing_emit(emit, w);
-    else tool_emit_words(emit, "No setting of PyTorch needs less memory than the recorded one.");
-    return;
+static bool any_row_fits(const whatif* w) {
+  for (size_t i = 0; i < w->trials.count; i++) {
+    if (tool_trial_fits(&w->trials.rows[i])) return true;
   }
-  (void)tool_policy_settings(&best->device, text);
-  const uint64_t then = recorded_bytes(w);
-  const uint64_t now = best->result.peak_reserved;
-  tool_emit_format(emit, "environment", NULL, "PYTORCH_CUDA_ALLOC_CONF=%s", text);
-  tool_emit_uint(emit, "saved_bytes", NULL, then > now ? then - now : 0);
-  tool_emit_title(emit, "PYTORCH_CUDA_ALLOC_CONF=%s", text);
-  saving_emit(emit, w, best);
+  return false;
+}
+
+static void least_words(tool_words* w, const char* before, const tool_trial* least) {
+  char text[TOOL_POLICY_TEXT];
+  tool_words_add_size(w, before, least->smallest_bytes, "");
+  tool_words_add(w, ", with %s.", tool_policy_text(&least->device, text));
+}
+
+static void short_emit(tool_emit* emit, const whatif* w) {
+  const bool is_torch = any_row_fits(w);  // then it is one of ours
+  const tool_trial* const least = row_smallest(w, is_torch);
+  const tool_trial* const least_torch = row_smallest(w, true);
+  tool_words words = { .length = 0 };
+  tool_words_add(&words, is_torch ? "No setting of PyTorch" : "Nothing");
+  tool_words_add_size(&words, " runs in ", w->trials.limit, ".");
+  if (least != NULL) least_words(&words, " The least is ", least);
+  if (least_torch != NULL && least_torch != least) least_words(&words, " For PyTorch it is ", least_torch);
+  tool_emit_words(emit, "%s", words.text);
+}
+
+static void verdict_emit(tool_emit* emit, const whatif* w) {
+  tool_advice_emit(emit, &w->advice);
+  switch (w->advice.verdict) {
+    case TOOL_VERDICT_SET: set_emit(emit, w); break;
+    case TOOL_VERDICT_KEEP: keep_emit(emit, w); break;
+    case TOOL_VERDICT_SHORT: short_emit(emit, w); break;
+    case TOOL_VERDICT_UNKNOWN:
+      tool_emit_words(emit,
+                      "No setting is advised: only the replay of a run of PyTorch that was recorded from its "
+                      "start tells what another setting needs.");
+      break;
+  }
+}
+
+static void limit_emit(tool_emit* emit, const whatif* w) {
+  char size[TOOL_SIZE_TEXT];
+  tool_emit_bool(emit, "is_limit_inferred", NULL, w->is_limit_inferred);
+  if (w->is_limit_inferred)
+    tool_emit_words(emit,
+                    "The run ran out of memory: every setting is replayed in %s, which it had at least. "
+                    "--limit sets another.",
+                    tool_size_text(w->trials.limit, size));
+  if (has_limit(w)) tool_emit_bytes(emit, "limit", "limit", w->trials.limit);
+  else tool_emit_text(emit, "limit", NULL, NULL);
 }
 
 static int whatif_emit(const tool_call* call, const whatif* w) {
   tool_emit* const emit = tool_emit_begin(call);
   tool_emit_bool(emit, "is_cut", NULL, tide_trace_get_about(w->recording.trace).is_cut);
-  if (w->trials.limit != TIDE_NO_LIMIT) tool_emit_bytes(emit, "limit", "limit", w->trials.limit);
-  else tool_emit_text(emit, "limit", NULL, NULL);
+  limit_emit(emit, w);
   tool_emit_bytes(emit, "peak_allocated", "needed at once", w->recording.live_bytes);
   const uint64_t reserved = w->recording.reserved_bytes;
   if (reserved != 0) tool_emit_bytes(emit, "recorded_reserved", "reserved when recorded", reserved);
   else tool_emit_text(emit, "recorded_reserved", NULL, NULL);
   const column_list list = columns_of(w);
   tool_emit_table(emit, "rows", list.columns, list.count);
-  for (size_t i = 0; i < w->trials.count; i++) row_emit(emit, w, &w->rows[i]);
+  for (size_t i = 0; i < w->trials.count; i++) row_emit(emit, w, &w->trials.rows[i]);
   tool_emit_table_end(emit);
-  before_emit(emit, &w->rows[0].result);
+  before_emit(emit, &w->trials.rows[0].result);
   empties_emit(emit, &w->recording);
-  best_emit(emit, w);
+  verdict_emit(emit, w);
   return tool_emit_end(emit);
 }
 
 // ---------------------------------------------------------------------------------------------------
 // The verb
 
+// Without --limit, a run that ran out of memory is replayed in what it had.
+static int limit_choose(whatif* w) {
+  if (has_limit(w)) return TOOL_DONE;
+  const int status = tool_limit_infer(w->recording.trace, w->recording.device, &w->trials.limit);
+  w->is_limit_inferred = has_limit(w);
+  return status;
+}
+
 static int whatif_work(const tool_call* call, whatif* w) {
+  const char* const policies = tool_option_value(call, "policy");
   const tide_device_options recorded = tide_replay_recorded_options(w->recording.replay);
   w->trials.replay = w->recording.replay;
-  whatif_add(w, &recorded)->is_recorded = true;
-  int status = tool_recording_find_empties(&w->recording, w->trials.limit);
+  int status = limit_choose(w);
   if (status != TOOL_DONE) return status;
+  tool_trials_add_usual(&w->trials, &recorded, true);
+  if (policies != NULL) status = trials_add_words(&w->trials, policies);
+  if (status != TOOL_DONE) return status;
+  if (tool_recording_find_empties(&w->recording, w->trials.limit) != TIDE_OK)
+    return tool_fail("%s: %s", w->recording.file, tide_last_error()->text);
   tool_trials_run(&w->trials);
-  rows_rank(w);
-  qsort(w->rows, w->trials.count, sizeof w->rows[0], compare_rows);
+  qsort(w->trials.rows, w->trials.count, sizeof w->trials.rows[0], compare_rows);
+  w->advice = tool_trials_advise(&w->trials, &w->recording);
   status = whatif_emit(call, w);
   if (status != TOOL_DONE) return status;
-  for (size_t i = 0; i < w->trials.count; i++) {
-    if (row_fits(&w->rows[i])) return TOOL_DONE;
-  }
-  return w->trials.limit != TIDE_NO_LIMIT ? TOOL_NO : TOOL_DONE;
+  return has_limit(w) && !w->is_limit_inferred && !any_row_fits(w) ? TOOL_NO : TOOL_DONE;
 }
 
 static int whatif_run(const tool_call* call) {
   whatif* const w = tool_alloc(1, sizeof *w);
-  const char* const policies = tool_option_value(call, "policy");
-  w->trials.rows = w->rows;
   w->trials.is_quick = tool_option_value(call, "quick") != NULL;
   int status = tool_limit_parse(call, &w->trials.limit);
-  if (status == TOOL_DONE) status = whatif_add_grid(w);
-  if (status == TOOL_DONE && policies != NULL) status = whatif_add_words(w, policies);
   if (status == TOOL_DONE) status = tool_recording_open(call, &w->recording);
   if (status == TOOL_DONE) status = whatif_work(call, w);
   tool_recording_close(&w->recording);
@@ -396,10 +358,12 @@ const tool_verb tool_whatif = {
   .usage = "FILE [--limit SIZE] [--policy POLICIES] [--device N] [--quick]",
   .text =
       "Replays the recording under PyTorch's default, the recorded setting, rounding, split limits, garbage "
-      "collection, expandable segments and the policies of Tidemark. The smallest memory is the limit under "
-      "which everything still runs: less than the peak may do, because under a limit the cache is given back "
-      "before a request fails. The best setting comes first, and below the table the line to put into the "
-      "environment. Exit status 1: nothing fits under --limit.",
+      "collection, expandable segments and the policies of Tidemark, the lowest peak first. The smallest "
+      "memory is the limit under which everything still runs: less than the peak may do, because under a "
+      "limit the cache is given back before a request fails. Below the table stands the line to put into the "
+      "environment, if a setting of PyTorch lowers the peak by more than 2 %, or runs where the recorded one "
+      "was refused memory. A run that ran out of memory is replayed in what it had. Exit status 1: nothing "
+      "fits under --limit.",
   .options = options,
   .operands_min = 1,
   .operands_max = 1,

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// A setting is advised for what its replay needs, never for what it should do. Of settings that need hardly
+// more than the best one, the one with the fewest words is advised. O(settings).
+#include "advice.h"
+
+#include <string.h>
+
+// What is tried. Garbage collection does nothing without a limit.
+static const struct {
+  const char* settings;
+  bool needs_limit;
+} usual[] = {
+  { "", false },
+  { "roundup_power2_divisions:4", false },
+  { "roundup_power2_divisions:8", false },
+  { "roundup_power2_divisions:16", false },
+  { "max_split_size_mb:64", false },
+  { "max_split_size_mb:128", false },
+  { "max_split_size_mb:256", false },
+  { "max_split_size_mb:512", false },
+  { "max_split_size_mb:256,roundup_power2_divisions:8", false },
+  { "garbage_collection_threshold:0.6", true },
+  { "garbage_collection_threshold:0.8", true },
+  { "garbage_collection_threshold:0.8,max_split_size_mb:256", true },
+  { "expandable_segments:True", false },
+  { "expandable_segments:True,roundup_power2_divisions:8", false },
+  { "expandable_segments:True,max_split_size_mb:256", false },
+  { "fixes:on", false },
+  { "expandable_segments:True,fixes:on", false },
+};
+
+// ---------------------------------------------------------------------------------------------------
+// Which settings
+
+static bool options_are_same(const tide_device_options* a, const tide_device_options* b) {
+  char one[TOOL_POLICY_TEXT];
+  char other[TOOL_POLICY_TEXT];
+  return strcmp(tool_policy_text(a, one), tool_policy_text(b, other)) == 0;
+}
+
+// PyTorch has neither our policies nor our options.
+static bool is_of_torch(const tide_device_options* o) {
+  return o->policy == TIDE_POLICY_TORCH && !o->fixes && !o->has_audits && !o->ties_by_age &&
+         !o->captures_by_stream;
+}
+
+tool_trial* tool_trials_add(tool_trials* trials, const tide_device_options* device) {
+  for (size_t i = 0; i < trials->count; i++) {
+    if (options_are_same(&trials->rows[i].device, device)) return &trials->rows[i];
+  }
+  if (trials->count == TOOL_TRIALS) return NULL;
+  tool_trial* const row = &trials->rows[trials->count++];
+  *row = (tool_trial){ .device = *device, .is_torch = is_of_torch(device) };
+  return row;
+}
+
+void tool_trials_add_usual(tool_trials* trials, const tide_device_options* recorded, bool all) {
+  tool_trials_add(trials, recorded)->is_recorded = true;
+  for (uint32_t policy = 0; all && tool_policy_names[policy] != NULL; policy++) {
+    tide_device_options device = TIDE_DEVICE_OPTIONS_INIT;
+    device.policy = policy;
+    (void)tool_trials_add(trials, &device);
+  }
+  for (size_t i = 0; i < sizeof usual / sizeof usual[0]; i++) {
+    tide_device_options device = TIDE_DEVICE_OPTIONS_INIT;
+    if (usual[i].needs_limit && trials->limit == TIDE_NO_LIMIT) continue;
+    if (tide_device_options_parse(usual[i].settings, &device) != TIDE_OK) continue;
+    if (all || is_of_torch(&device)) (void)tool_trials_add(trials, &device);
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Which one is advised
+
+bool tool_trial_fits(const tool_trial* trial) { return trial->status == TIDE_OK && trial->result.ooms == 0; }
+
+static uint64_t trial_needs(const tool_trial* trial) { return trial->result.peak_reserved; }
+
+bool tool_is_clearly_less(uint64_t bytes, uint64_t than) {
+  return bytes < than && than - bytes > than / (100 / TOOL_ADVICE_PERCENT);
+}
+
+static const tool_trial* trials_recorded(const tool_trials* trials) {
+  for (size_t i = 0; i < trials->count; i++) {
+    if (trials->rows[i].is_recorded) return &trials->rows[i];
+  }
+  return NULL;
+}
+
+// Can it be advised? It runs and, where the recorded setting runs too, it needs clearly less.
+static bool trial_is_better(const tool_trial* trial, uint64_t recorded_bytes) {
+  return trial->is_torch && !trial->is_recorded && tool_trial_fits(trial) &&
+         (recorded_bytes == 0 || tool_is_clearly_less(trial_needs(trial), recorded_bytes));
+}
+
+static size_t settings_count(const tool_trial* trial) {
+  char text[TOOL_POLICY_TEXT];
+  size_t count = 0;
+  for (const char* at = tool_policy_settings(&trial->device, text); *at != '\0'; at++) {
+    if (at == text || at[-1] == ',') count++;
+  }
+  return count;
+}
+
+// Fewer settings, then less memory, then cheaper, then by their names.
+static bool trial_is_preferred(const tool_trial* trial, const tool_trial* other) {
+  char texts[2][TOOL_POLICY_TEXT];
+  const size_t counts[] = { settings_count(trial), settings_count(other) };
+  if (counts[0] != counts[1]) return counts[0] < counts[1];
+  if (trial_needs(trial) != trial_needs(other)) return trial_needs(trial) < trial_needs(other);
+  if (trial->result.driver_ns != other->result.driver_ns)
+    return trial->result.driver_ns < other->result.driver_ns;
+  return strcmp(tool_policy_settings(&trial->device, texts[0]),
+                tool_policy_settings(&other->device, texts[1])) < 0;
+}
+
+static const tool_trial* trials_best(const tool_trials* trials, uint64_t recorded_bytes) {
+  uint64_t least = UINT64_MAX;
+  const tool_trial* best = NULL;
+  for (size_t i = 0; i < trials->count; i++) {
+    const tool_trial* const row = &trials->rows[i];
+    if (trial_is_better(row, recorded_bytes) && trial_needs(row) < least) least = trial_needs(row);
+  }
+  for (size_t i = 0; i < trials->count; i++) {
+    const tool_trial* const row = &trials->rows[i];
+    if (!trial_is_better(row, recorded_bytes) || tool_is_clearly_less(least, trial_needs(row))) continue;
+    if (best == NULL || trial_is_preferred(row, best)) best = row;
+  }
+  return best;
+}
+
+// A replay begins with nothing, so it proves something only about a recording that does; and lifetimes that
+// are counted in steps are no run of PyTorch's.
+static bool recording_is_proof(const tool_trial* recorded, const tool_recording* r) {
+  return recorded != NULL && recorded->status == TIDE_OK && r->is_from_start &&
+         !tide_trace_get_about(r->trace).has_steps;
+}
+
+tool_advice tool_trials_advise(const tool_trials* trials, const tool_recording* recording) {
+  const tool_trial* const recorded = trials_recorded(trials);
+  tool_advice advice = { .verdict = TOOL_VERDICT_UNKNOWN };
+  if (!recording_is_proof(recorded, recording)) return advice;
+  if (tool_trial_fits(recorded)) {
+    const uint64_t then = recording->reserved_bytes;
+    advice.is_recorded = then != 0 && then <= trial_needs(recorded);
+    advice.recorded_bytes = advice.is_recorded ? then : trial_needs(recorded);
+  }
+  advice.trial = trials_best(trials, advice.recorded_bytes);
+  if (advice.trial != NULL) advice.verdict = TOOL_VERDICT_SET;
+  else advice.verdict = advice.recorded_bytes != 0 ? TOOL_VERDICT_KEEP : TOOL_VERDICT_SHORT;
+  return advice;
+}
+
+uint64_t tool_advice_saved(const tool_advice* advice) {
+  if (advice->trial == NULL || advice->recorded_bytes == 0) return 0;
+  return advice->recorded_bytes - trial_needs(advice->trial);
+}
+
+double tool_advice_share(const tool_advice* advice) {
+  return tool_share(tool_advice_saved(advice), advice->recorded_bytes);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// What it says
+
+const char* tool_advice_line(const tool_advice* advice, char out[TOOL_ADVICE_LINE]) {
+  char text[TOOL_POLICY_TEXT];
+  if (advice->trial == NULL) return NULL;
+  (void)tool_policy_settings(&advice->trial->device, text);
+  if (text[0] == '\0') (void)snprintf(out, TOOL_ADVICE_LINE, "unset PYTORCH_CUDA_ALLOC_CONF");
+  else (void)snprintf(out, TOOL_ADVICE_LINE, "PYTORCH_CUDA_ALLOC_CONF=%s", text);
+  return out;
+}
+
+void tool_advice_emit(tool_emit* emit, const tool_advice* advice) {
+  char line[TOOL_ADVICE_LINE];
+  char policy[TOOL_POLICY_TEXT];
+  const tool_trial* const trial = advice->trial;
+  tool_emit_text(emit, "environment", NULL, tool_advice_line(advice, line));
+  tool_emit_text(emit, "advised", NULL, trial != NULL ? tool_policy_text(&trial->device, policy) : NULL);
+  if (trial != NULL) tool_emit_uint(emit, "saved_bytes", NULL, tool_advice_saved(advice));
+  else tool_emit_text(emit, "saved_bytes", NULL, NULL);
+}
