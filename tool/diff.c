@@ -208,15 +208,14 @@ static void change_emit_text(tool_emit* emit, char sign, const char* text) {
   tool_emit_format(emit, NULL, NULL, "%.*s%s", is_seen ? 1 : 0, &sign, text);
 }
 
-static void change_emit(tool_emit* emit, const tool_call* call, uint64_t a, uint64_t b, bool is_bytes) {
+static void count_change_emit(tool_emit* emit, const tool_call* call, uint64_t a, uint64_t b) {
   const uint64_t change = a > b ? a - b : b - a;
   char text[TOOL_SIZE_TEXT];
   if (call->is_json) {
     tool_emit_real(emit, NULL, NULL, a > b ? -(double)change : (double)change, 0);
     return;
   }
-  if (is_bytes) (void)tool_size_text(change, text);
-  else (void)snprintf(text, sizeof text, "%llu", (unsigned long long)change);
+  (void)snprintf(text, sizeof text, "%llu", (unsigned long long)change);
   change_emit_text(emit, a > b ? '-' : '+', text);
 }
 
@@ -247,8 +246,9 @@ static void figure_emit(tool_emit* emit, const tool_call* call, const diff_figur
   tool_emit_text(emit, NULL, NULL, call->is_json ? a->key : a->label);
   figure_emit_value(emit, a);
   figure_emit_value(emit, b);
-  if (a->is_known && b->is_known) change_emit(emit, call, a->value, b->value, a->is_bytes);
-  else tool_emit_text(emit, NULL, NULL, NULL);
+  if (!a->is_known || !b->is_known) tool_emit_text(emit, NULL, NULL, NULL);
+  else if (a->is_bytes) tool_emit_change(emit, NULL, NULL, a->value, b->value);
+  else count_change_emit(emit, call, a->value, b->value);
 }
 
 static void figures_emit(tool_emit* emit, const tool_call* call, const diff_side* a, const diff_side* b) {
@@ -265,12 +265,12 @@ static void figures_emit(tool_emit* emit, const tool_call* call, const diff_side
   tool_emit_table_end(emit);
 }
 
-static void holder_row_emit(tool_emit* emit, const tool_call* call, const diff_row* row) {
+static void holder_row_emit(tool_emit* emit, const diff_row* row) {
   tool_emit_uint(emit, NULL, NULL, row->a.count);
   tool_emit_uint(emit, NULL, NULL, row->b.count);
   tool_emit_uint(emit, NULL, NULL, row->a.bytes);
   tool_emit_uint(emit, NULL, NULL, row->b.bytes);
-  change_emit(emit, call, row->a.bytes, row->b.bytes, true);
+  tool_emit_change(emit, NULL, NULL, row->a.bytes, row->b.bytes);
 }
 
 // Stacks can be compared only where both runs have some.
@@ -296,7 +296,7 @@ static void sites_emit(tool_emit* emit, const tool_call* call, diff_side* a, dif
   tool_emit_table(emit, "call_sites", columns, sizeof columns / sizeof columns[0]);
   for (size_t i = 0; i < rows->count && i < top; i++) {
     tool_emit_row(emit);
-    holder_row_emit(emit, call, &rows->rows[i]);
+    holder_row_emit(emit, &rows->rows[i]);
     row_emit_site(emit, &rows->rows[i], a, b);
   }
   tool_emit_table_end(emit);
@@ -314,7 +314,7 @@ static void stacks_emit(tool_emit* emit, const tool_call* call, diff_side* a, di
   for (size_t i = 0; i < rows->count && i < top; i++) {
     tool_emit_row(emit);
     tool_emit_uint(emit, NULL, NULL, rows->rows[i].a.other);
-    holder_row_emit(emit, call, &rows->rows[i]);
+    holder_row_emit(emit, &rows->rows[i]);
     row_emit_site(emit, &rows->rows[i], a, b);
   }
   tool_emit_table_end(emit);
@@ -332,7 +332,7 @@ static void sizes_emit(tool_emit* emit, const tool_call* call, const diff_rows* 
     tool_emit_row(emit);
     tool_emit_uint(emit, NULL, NULL, rows->rows[i].a.key);
     tool_emit_uint(emit, NULL, NULL, rows->rows[i].a.other);
-    holder_row_emit(emit, call, &rows->rows[i]);
+    holder_row_emit(emit, &rows->rows[i]);
   }
   tool_emit_table_end(emit);
 }

@@ -32,8 +32,10 @@ void tool_wrap(FILE* to, const char* text, size_t at, size_t indent, size_t widt
 // Cells in columns (grid.c)
 
 typedef struct tool_cell {
-  char* text;  // owned
+  char* text;  // owned; NULL: a size, whose unit is chosen when the grid is printed
   bool is_number;
+  char sign;  // of a size: it is a change; 0: it is none
+  uint64_t bytes;
 } tool_cell;
 
 // Rows of `columns` cells each.
@@ -53,6 +55,8 @@ typedef struct tool_grid_style {
 
 // Adds a cell; the text is copied and made fit for a screen.
 void tool_grid_add(tool_grid* grid, const char* text, bool is_number);
+// Adds a size. It is printed in the unit that fits the largest of its column.
+void tool_grid_add_bytes(tool_grid* grid, uint64_t bytes, char sign);
 // Prints all rows and forgets them.
 void tool_grid_print(tool_grid* grid, FILE* to, tool_grid_style style);
 void tool_grid_clear(tool_grid* grid);

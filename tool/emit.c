@@ -189,11 +189,24 @@ void tool_emit_uint(tool_emit* emit, const char* key, const char* label, uint64_
   word_put(emit, key, label, text, text, true);
 }
 
+static void size_put(tool_emit* emit, const char* key, const char* label, uint64_t bytes, char sign) {
+  if (!value_place(emit, &key, &label)) return;
+  if (emit->is_json) {
+    json_member(emit, key);
+    (void)fprintf(emit->out, "%s%llu", sign == '-' ? "-" : "", (unsigned long long)bytes);
+    return;
+  }
+  const bool is_fact = emit->columns == NULL;
+  if (is_fact) tool_grid_add(&emit->facts, label, false);
+  tool_grid_add_bytes(is_fact ? &emit->facts : &emit->table, bytes, sign);
+}
+
 void tool_emit_bytes(tool_emit* emit, const char* key, const char* label, uint64_t bytes) {
-  char json[32];
-  char shown[TOOL_SIZE_TEXT];
-  (void)snprintf(json, sizeof json, "%llu", (unsigned long long)bytes);
-  word_put(emit, key, label, json, tool_size_text(bytes, shown), true);
+  size_put(emit, key, label, bytes, 0);
+}
+
+void tool_emit_change(tool_emit* emit, const char* key, const char* label, uint64_t a, uint64_t b) {
+  size_put(emit, key, label, a > b ? a - b : b - a, a > b ? '-' : '+');
 }
 
 static const char* number_text(double value, int decimals, char out[NUMBER_TEXT]) {

@@ -3,7 +3,7 @@
 //
 // Cells in columns. A column is as wide as its widest cell. It holds numbers, and stands to the right, when
 // every cell below the heading is a number or "-"; otherwise it stands to the left. Lines end at their last
-// visible character. If a line were wider than the screen, the last column of texts gives way; but not the
+// visible character. Sizes have the unit of the largest in their column. If a line were wider than the screen, the last column of texts gives way; but not the
 // first of all, which tells what the line is about.
 #include <stdlib.h>
 #include <string.h>
@@ -14,18 +14,52 @@
 #define GAP 2
 #define NARROWEST 8
 
-void tool_grid_add(tool_grid* grid, const char* text, bool is_number) {
+static void cell_add(tool_grid* grid, tool_cell cell) {
   if (grid->count == grid->capacity) {
     grid->capacity = grid->capacity == 0 ? 64 : 2 * grid->capacity;
     grid->cells = tool_grow(grid->cells, grid->capacity, sizeof *grid->cells);
   }
-  grid->cells[grid->count++] = (tool_cell){ tool_display_text(text, false), is_number };
+  grid->cells[grid->count++] = cell;
+}
+
+void tool_grid_add(tool_grid* grid, const char* text, bool is_number) {
+  cell_add(grid, (tool_cell){ .text = tool_display_text(text, false), .is_number = is_number });
+}
+
+void tool_grid_add_bytes(tool_grid* grid, uint64_t bytes, char sign) {
+  cell_add(grid, (tool_cell){ .is_number = true, .sign = sign, .bytes = bytes });
 }
 
 void tool_grid_clear(tool_grid* grid) {
   for (size_t i = 0; i < grid->count; i++) free(grid->cells[i].text);
   free(grid->cells);
   *grid = (tool_grid){ .columns = grid->columns };
+}
+
+// Nothing is 0 B in every unit, and what is too little for two decimals does not look like nothing. Changes
+// have their own unit, so that small ones can be seen.
+static char* size_text_new(const tool_cell* cell, tool_unit unit) {
+  char size[TOOL_SIZE_TEXT];
+  char text[TOOL_SIZE_TEXT + 1];
+  const bool is_own = cell->bytes == 0 || cell->sign != 0;
+  (void)tool_size_in(cell->bytes, is_own ? tool_size_unit(cell->bytes) : unit, size);
+  const bool is_little = cell->bytes != 0 && strncmp(size, "0.00 ", 5) == 0;
+  if (is_little) size[3] = '1';
+  const char marks[] = { (char)(is_little ? '<' : cell->sign), '\0' };
+  (void)snprintf(text, sizeof text, "%s%s", cell->bytes != 0 ? marks : "", size);
+  return tool_display_text(text, false);
+}
+
+// Gives the sizes of a column their texts.
+static void column_settle(tool_grid* grid, size_t column) {
+  uint64_t largest = 0;
+  for (size_t i = column; i < grid->count; i += grid->columns) {
+    if (grid->cells[i].text == NULL && grid->cells[i].bytes > largest) largest = grid->cells[i].bytes;
+  }
+  for (size_t i = column; i < grid->count; i += grid->columns) {
+    if (grid->cells[i].text == NULL)
+      grid->cells[i].text = size_text_new(&grid->cells[i], tool_size_unit(largest));
+  }
 }
 
 static bool column_is_number(const tool_grid* grid, size_t column, bool has_heading) {
@@ -99,8 +133,10 @@ static void row_put(FILE* to, const tool_cell* cells, const column_shape* shapes
 void tool_grid_print(tool_grid* grid, FILE* to, tool_grid_style style) {
   if (grid->count >= grid->columns && grid->columns > 0) {
     column_shape* const shapes = tool_alloc(grid->columns, sizeof *shapes);
-    for (size_t i = 0; i < grid->columns; i++)
+    for (size_t i = 0; i < grid->columns; i++) {
+      column_settle(grid, i);
       shapes[i] = (column_shape){ column_width(grid, i), column_is_number(grid, i, style.has_heading) };
+    }
     if (style.width > 0) shapes_fit(shapes, grid->columns, style.width);
     for (size_t i = 0; i + grid->columns <= grid->count; i += grid->columns) {
       const bool is_marked = i == 0 && style.has_heading && style.has_color;

@@ -11,7 +11,7 @@ static unsigned long long number(uint64_t n) { return (unsigned long long)n; }
 const char* tool_plan_size(uint64_t bytes, char out[TOOL_PLAN_SIZE]) {
   char scaled[TOOL_SIZE_TEXT];
   if (bytes < 1024) (void)snprintf(out, TOOL_PLAN_SIZE, "%llu bytes", number(bytes));
-  else (void)snprintf(out, TOOL_PLAN_SIZE, "%llu bytes (%s)", number(bytes), tool_size_scaled(bytes, scaled));
+  else (void)snprintf(out, TOOL_PLAN_SIZE, "%llu bytes (%s)", number(bytes), tool_size_text(bytes, scaled));
   return out;
 }
 

@@ -337,7 +337,7 @@ static void svg_put_level(svg_picture* s, const char* name, uint64_t offset, boo
           SVG_PLOT_WIDTH);
   svg_put(s, "<text x=\"%d\" y=\"%ld\" class=\"%s\">%s %s</text>\n",
           is_left ? SVG_LEFT + 60 : SVG_LEFT + SVG_PLOT_WIDTH - 60, y - 45, is_left ? "begin" : "end", name,
-          tool_size_scaled(offset, size));
+          tool_size_text(offset, size));
 }
 
 static void svg_put_lines(svg_picture* s) {
@@ -377,7 +377,7 @@ static void svg_put_head(svg_picture* s) {
                   "<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n");
   svg_put(s, "<text x=\"%d\" y=\"350\" class=\"head\">", SVG_LEFT);
   svg_put_name(s, svg_file_name(p));
-  svg_put(s, ": %zu buffers in %s, %s</text>\n", p->view.count, tool_size_scaled(p->outcome.peak, size),
+  svg_put(s, ": %zu buffers in %s, %s</text>\n", p->view.count, tool_size_text(p->outcome.peak, size),
           tide_plan_verdict_name(p->outcome.verdict));
 }
 
@@ -389,7 +389,7 @@ static void svg_put_notes(svg_picture* s) {
           SVG_BOTTOM + 400);
   if (s->hidden > 0) svg_put(s, "; %llu pieces too small to be seen are grey", (unsigned long long)s->hidden);
   if (p->view.pools > 0 && p->capacity > s->top)
-    svg_put(s, "; the capacity, %s, is higher", tool_size_scaled(p->capacity, size));
+    svg_put(s, "; the capacity, %s, is higher", tool_size_text(p->capacity, size));
   svg_put_text(s, "</text>\n");
 }
 

@@ -42,6 +42,7 @@ static void refusal_words_way(const tool_refusal* refusal, tool_words* w) {
 }
 
 static void limits_words(const tool_limits* limits, const tool_refusal* refusal, tool_words* w) {
+  char sizes[2][TOOL_SIZE_TEXT];
   if (limits->is_device_full) {
     tool_words_add_size(w, " The device itself had ", refusal->device_free, " left");
     tool_words_add_size(w, " and a segment of ", refusal->segment_bytes, " was needed:");
@@ -52,8 +53,8 @@ static void limits_words(const tool_limits* limits, const tool_refusal* refusal,
     tool_words_add_size(w, " The device had ", refusal->device_free,
                         " left, so it was the limit set for the program:");
   else tool_words_add(w, " The limit is not recorded:");
-  tool_words_add_size(w, " at least ", limits->at_least, "");
-  tool_words_add_size(w, " and less than ", limits->less_than, ".");
+  tool_size_pair(limits->at_least, limits->less_than, sizes[0], sizes[1]);
+  tool_words_add(w, " at least %s and less than %s.", sizes[0], sizes[1]);
 }
 
 static void refusals_emit_words(tool_emit* emit, tool_diagnosis* r) {

@@ -70,19 +70,34 @@ bool tool_size_parse(const char* text, uint64_t* out) {
   return true;
 }
 
-const char* tool_size_text(uint64_t bytes, char out[TOOL_SIZE_TEXT]) {
-  (void)snprintf(out, TOOL_SIZE_TEXT, "%.2f GiB", (double)bytes / (double)(1 << 30));
+// What would be shown as 1024.00 of a unit is 1.00 of the next.
+tool_unit tool_size_unit(uint64_t largest) {
+  tool_unit unit = TOOL_UNIT_B;
+  for (; unit < TOOL_UNIT_TIB; unit++) {
+    const uint64_t one = UINT64_C(1) << 10 * unit;
+    if (largest < 1024 * one - one / 200) break;
+  }
+  return unit;
+}
+
+const char* tool_size_in(uint64_t bytes, tool_unit unit, char out[TOOL_SIZE_TEXT]) {
+  static const char* const names[] = { "B", "KiB", "MiB", "GiB", "TiB" };
+  const double scale = (double)(UINT64_C(1) << 10 * unit);
+  if (unit == TOOL_UNIT_B) (void)snprintf(out, TOOL_SIZE_TEXT, "%llu B", (unsigned long long)bytes);
+  else (void)snprintf(out, TOOL_SIZE_TEXT, "%.2f %s", (double)bytes / scale, names[unit]);
   return out;
 }
 
-const char* tool_size_scaled(uint64_t bytes, char out[TOOL_SIZE_TEXT]) {
-  static const char* const names[] = { "KiB", "MiB", "GiB", "TiB" };
-  size_t unit = 0;
-  double scaled = (double)bytes / 1024;
-  for (; scaled >= 1024 && unit < 3; unit++) scaled /= 1024;
-  if (bytes < 1024) (void)snprintf(out, TOOL_SIZE_TEXT, "%llu B", (unsigned long long)bytes);
-  else (void)snprintf(out, TOOL_SIZE_TEXT, "%.2f %s", scaled, names[unit]);
-  return out;
+const char* tool_size_text(uint64_t bytes, char out[TOOL_SIZE_TEXT]) {
+  return tool_size_in(bytes, tool_size_unit(bytes), out);
+}
+
+void tool_size_pair(uint64_t a, uint64_t b, char out_a[TOOL_SIZE_TEXT], char out_b[TOOL_SIZE_TEXT]) {
+  for (tool_unit unit = tool_size_unit(a > b ? a : b);; unit--) {
+    (void)tool_size_in(a, unit, out_a);
+    (void)tool_size_in(b, unit, out_b);
+    if (unit == TOOL_UNIT_B || a == b || strcmp(out_a, out_b) != 0) return;
+  }
 }
 
 bool tool_number_parse(const char* text, uint64_t most, uint64_t* out) {

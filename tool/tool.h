@@ -91,11 +91,16 @@ __attribute__((format(printf, 1, 2))) void tool_warn(const char* format, ...);
 // Sizes (size.c): "512", "24GiB", "1.5G"; K M G T and KiB ... are powers of 1024, KB ... of 1000
 
 bool tool_size_parse(const char* text, uint64_t* out);
-// "26.53 GiB", two decimals, always GiB. The buffer is the caller's; returns it.
+// The largest unit of which there is at least one; and a size in a unit, two decimals unless it is bytes:
+// "640 B", "26.53 GiB". The buffer is the caller's; they return it.
+typedef enum tool_unit { TOOL_UNIT_B, TOOL_UNIT_KIB, TOOL_UNIT_MIB, TOOL_UNIT_GIB, TOOL_UNIT_TIB } tool_unit;
 #define TOOL_SIZE_TEXT 32
+tool_unit tool_size_unit(uint64_t largest);
+const char* tool_size_in(uint64_t bytes, tool_unit unit, char out[TOOL_SIZE_TEXT]);
+// In its own unit.
 const char* tool_size_text(uint64_t bytes, char out[TOOL_SIZE_TEXT]);
-// "640 B", "12.50 MiB": in the largest unit of which there is at least one.
-const char* tool_size_scaled(uint64_t bytes, char out[TOOL_SIZE_TEXT]);
+// Two sizes that are compared: in one unit, so small that they look different if they are.
+void tool_size_pair(uint64_t a, uint64_t b, char out_a[TOOL_SIZE_TEXT], char out_b[TOOL_SIZE_TEXT]);
 // A whole number in decimal digits that is at most `most`.
 bool tool_number_parse(const char* text, uint64_t most, uint64_t* out);
 // What part of a whole it is; 0 of nothing.
@@ -153,7 +158,10 @@ void tool_emit_words(tool_emit* emit, const char* format, ...) __attribute__((fo
 // One fact: in JSON `"key": value`; for people a line "label   value" with the values below each other. A
 // label of NULL: only in JSON. A key of NULL: only for people.
 void tool_emit_uint(tool_emit* emit, const char* key, const char* label, uint64_t value);
-void tool_emit_bytes(tool_emit* emit, const char* key, const char* label, uint64_t bytes);  // people: in GiB
+// Bytes; for people in the unit of the largest in the same column, or among the facts below each other.
+void tool_emit_bytes(tool_emit* emit, const char* key, const char* label, uint64_t bytes);
+// A change from `a` to `b` bytes, with its sign.
+void tool_emit_change(tool_emit* emit, const char* key, const char* label, uint64_t a, uint64_t b);
 // A number that is not finite is null, and "-".
 void tool_emit_real(tool_emit* emit, const char* key, const char* label, double value, int decimals);
 void tool_emit_bool(tool_emit* emit, const char* key, const char* label, bool value);  // people: yes, no

@@ -211,8 +211,7 @@ static void set_emit(tool_emit* emit, const whatif* w) {
   const tool_advice* const advice = &w->advice;
   char line[TOOL_ADVICE_LINE];
   char sizes[2][TOOL_SIZE_TEXT];
-  (void)tool_size_text(advice->trial->result.peak_reserved, sizes[0]);
-  (void)tool_size_text(advice->recorded_bytes, sizes[1]);
+  tool_size_pair(advice->trial->result.peak_reserved, advice->recorded_bytes, sizes[0], sizes[1]);
   tool_emit_title(emit, "%s", tool_advice_line(advice, line));
   if (advice->recorded_bytes == 0)
     tool_emit_words(emit, "It serves every request, which the recorded setting does not, and reserves %s.",
@@ -237,9 +236,9 @@ static void keep_emit(tool_emit* emit, const whatif* w) {
   tool_emit_words(emit, "No setting of PyTorch lowers the peak of reserved memory by more than %d %%.",
                   TOOL_ADVICE_PERCENT);
   if (least == NULL || recorded == 0 || !tool_is_clearly_less(least->smallest_bytes, recorded)) return;
+  tool_size_pair(least->smallest_bytes, recorded, sizes[0], sizes[1]);
   tool_emit_words(emit, "Where memory is short, %s runs in %s, and the recorded setting in %s.",
-                  tool_policy_text(&least->device, text), tool_size_text(least->smallest_bytes, sizes[0]),
-                  tool_size_text(recorded, sizes[1]));
+                  tool_policy_text(&least->device, text), sizes[0], sizes[1]);
 }
 
 static bool any_row_fits(const whatif* w) {

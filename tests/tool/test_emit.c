@@ -144,7 +144,7 @@ T_TEST(test_emit__people_get_blocks_with_empty_lines_between) {
   tool_emit_close(emit);
 
   T_STR_EQ(answer_end(emit), "Peak of x\npeak allocated  26.53 GiB\nfits            no\n\nSome words.\n\n"
-                             "     size  people  note\n 0.00 GiB     0.0  first\n16.00 GiB     0.5  -\n\n"
+                             "     size  people  note\n      0 B     0.0  first\n16.00 GiB     0.5  -\n\n"
                              "Inner\nshare  -\n");
 }
 
@@ -158,7 +158,7 @@ T_TEST(test_emit__people_get_a_short_row_filled_up) {
   for (int i = 0; i < 9; i++) tool_emit_uint(emit, NULL, NULL, 7);
   tool_emit_table_end(emit);
 
-  T_STR_EQ(answer_end(emit), "    size  people  note\n0.00 GiB\n       7       7     7\n");
+  T_STR_EQ(answer_end(emit), "size  people  note\n 0 B\n   7       7     7\n");
 }
 
 T_TEST(test_emit__people_get_texts_that_are_fit_to_be_shown) {

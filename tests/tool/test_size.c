@@ -72,23 +72,32 @@ T_TEST(test_size__refuses_more_than_64_bits) {
   T_EQ(parsed("16777215T"), UINT64_C(16777215) << 40);
 }
 
-T_TEST(test_size__prints_gib_with_two_decimals) {
-  char text[TOOL_SIZE_TEXT];
-
-  T_STR_EQ(tool_size_text(0, text), "0.00 GiB");
-  T_STR_EQ(tool_size_text(UINT64_C(28485615616), text), "26.53 GiB");
-  T_STR_EQ(tool_size_text(UINT64_MAX, text), "17179869184.00 GiB");
-}
-
 T_TEST(test_size__prints_the_largest_unit_that_is_there_once) {
   char text[TOOL_SIZE_TEXT];
 
-  T_STR_EQ(tool_size_scaled(0, text), "0 B");
-  T_STR_EQ(tool_size_scaled(1023, text), "1023 B");
-  T_STR_EQ(tool_size_scaled(1024, text), "1.00 KiB");
-  T_STR_EQ(tool_size_scaled(UINT64_C(1) << 20, text), "1.00 MiB");
-  T_STR_EQ(tool_size_scaled(UINT64_C(28485615616), text), "26.53 GiB");
-  T_STR_EQ(tool_size_scaled(UINT64_MAX, text), "16777216.00 TiB");
+  T_STR_EQ(tool_size_text(0, text), "0 B");
+  T_STR_EQ(tool_size_text(1023, text), "1023 B");
+  T_STR_EQ(tool_size_text(1024, text), "1.00 KiB");
+  T_STR_EQ(tool_size_text((1 << 20) - 1, text), "1.00 MiB");  // and not 1024.00 KiB
+  T_STR_EQ(tool_size_text(UINT64_C(1) << 20, text), "1.00 MiB");
+  T_STR_EQ(tool_size_text(UINT64_C(28485615616), text), "26.53 GiB");
+  T_STR_EQ(tool_size_text(UINT64_MAX, text), "16777216.00 TiB");
+}
+
+static void expect_pair(uint64_t a, uint64_t b, const char* want_a, const char* want_b) {
+  char texts[2][TOOL_SIZE_TEXT];
+  tool_size_pair(a, b, texts[0], texts[1]);
+  T_STR_EQ(texts[0], want_a);
+  T_STR_EQ(texts[1], want_b);
+}
+
+T_TEST(test_size__two_sizes_that_differ_look_different) {
+  expect_pair(UINT64_C(1) << 30, UINT64_C(3) << 30, "1.00 GiB", "3.00 GiB");
+  expect_pair(UINT64_C(600) << 20, UINT64_C(3) << 30, "0.59 GiB", "3.00 GiB");
+  expect_pair(UINT64_C(1) << 30, UINT64_C(1026) << 20, "1024.00 MiB", "1026.00 MiB");
+  expect_pair(UINT64_C(1) << 30, (UINT64_C(1) << 30) + 1, "1073741824 B", "1073741825 B");
+  expect_pair(UINT64_C(1) << 30, UINT64_C(1) << 30, "1.00 GiB", "1.00 GiB");
+  expect_pair(0, 0, "0 B", "0 B");
 }
 
 T_TEST(test_size__reads_whole_numbers) {
