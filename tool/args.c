@@ -11,6 +11,7 @@
 
 #include "base/arith.h"
 #include "display.h"
+#include "tidemark/base.h"
 #include "tool.h"
 
 const tool_option tool_shared_options[] = {
@@ -54,6 +55,14 @@ void tool_warn(const char* format, ...) {
   va_start(arguments, format);
   message_put(format, arguments);
   va_end(arguments);
+}
+
+// The name of a call has an underscore, and a colon behind it: "trace_read: the file is empty".
+const char* tool_error(void) {
+  const char* const text = tide_last_error()->text;
+  const size_t length = strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789_");
+  const bool has_call = memchr(text, '_', length) != NULL && text[length] == ':' && text[length + 1] == ' ';
+  return has_call ? text + length + 2 : text;
 }
 
 int tool_output_failed(void) { return tool_fail("cannot write to standard output: %s", strerror(errno)); }

@@ -69,8 +69,7 @@ static int side_sum(diff_side* side, tide_ledger* ledger) {
 
 static int side_look(diff_side* side) {
   tide_ledger* ledger = NULL;
-  if (tide_ledger_new(side->trace, side->device, &ledger) != TIDE_OK)
-    return tool_fail("%s", tide_last_error()->text);
+  if (tide_ledger_new(side->trace, side->device, &ledger) != TIDE_OK) return tool_fail("%s", tool_error());
   side->peaks = tide_ledger_get_peaks(ledger);
   side->knows_reserved = tool_device_knows_reserved(side->trace, side->device);
   const tide_trace_entry* const entries = tide_trace_entries(side->trace, side->device, NULL);

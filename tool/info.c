@@ -72,8 +72,7 @@ static int device_look(device_facts* facts, const tide_trace* trace) {
   tool_sums_sort_by_keys(&facts->streams);
   tool_sums_sort_by_keys(&facts->pools);
   tide_ledger* ledger = NULL;
-  if (tide_ledger_new(trace, facts->device, &ledger) != TIDE_OK)
-    return tool_fail("%s", tide_last_error()->text);
+  if (tide_ledger_new(trace, facts->device, &ledger) != TIDE_OK) return tool_fail("%s", tool_error());
   facts->peaks = tide_ledger_get_peaks(ledger);
   facts->faults = tide_ledger_get_faults(ledger);
   tide_ledger_free(ledger);

@@ -41,7 +41,7 @@ static void absence_emit(tool_emit* emit, const char* machine) {
   tool_emit_text(emit, NULL, NULL, machine);
   for (int i = 0; i < 3; i++) tool_emit_text(emit, NULL, NULL, NULL);
   tool_emit_bool(emit, NULL, NULL, false);
-  tool_emit_text(emit, NULL, NULL, tide_last_error()->text);
+  tool_emit_text(emit, NULL, NULL, tool_error());
 }
 
 static tide_status devices_emit(tool_emit* emit, tide_machine* machine, const char* note) {

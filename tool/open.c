@@ -135,7 +135,7 @@ int tool_trace_read(const char* path, tide_trace** out) {
   if (status == TIDE_OK) status = input_begin(in);
   const tide_source source = { input_read, in };
   if (status == TIDE_OK) status = tide_trace_read(&source, NULL, out);
-  if (status != TIDE_OK) (void)tool_fail("%s: %s", in->name, tide_last_error()->text);
+  if (status != TIDE_OK) (void)tool_fail("%s: %s", in->name, tool_error());
   else if (tide_trace_get_about(*out).is_cut)
     tool_warn("%s: its end is missing or damaged; this is about what comes before", in->name);
   input_close(in);

@@ -33,7 +33,7 @@ static bool picture_add_block(void* user, const tide_ledger_block* block) {
 
 int tool_picture_take(tide_ledger* ledger, uint64_t at, tool_picture* out) {
   *out = (tool_picture){ .segment_count = 0 };
-  if (tide_ledger_seek(ledger, at) != TIDE_OK) return tool_fail("%s", tide_last_error()->text);
+  if (tide_ledger_seek(ledger, at) != TIDE_OK) return tool_fail("%s", tool_error());
   out->totals = tide_ledger_get_totals(ledger);
   tide_ledger_visit(ledger, picture_add_segment, picture_add_block, out);
   return TOOL_DONE;

@@ -148,7 +148,7 @@ static int planning_open(tool_planning* p) {
   if (status == TOOL_DONE) status = tool_device_choose(p->call, p->trace, &p->device);
   if (status != TOOL_DONE) return status;
   if (recording_look(p) != TIDE_OK || tide_problem_new(p->trace, p->device, NULL, &p->problem) != TIDE_OK)
-    return tool_fail("%s: %s", file, tide_last_error()->text);
+    return tool_fail("%s: %s", file, tool_error());
   return problem_take(p);
 }
 
@@ -206,7 +206,7 @@ static int plan_search(tool_planning* p) {
   const tide_status status = tide_plan_solve(&p->view, &p->options, &p->plan);
   (void)sigaction(SIGINT, &before, NULL);
   tool_progress_end(view.progress);
-  if (status != TIDE_OK) return tool_fail("%s: %s", p->call->operands[0], tide_last_error()->text);
+  if (status != TIDE_OK) return tool_fail("%s: %s", p->call->operands[0], tool_error());
   p->is_interrupted = is_search_interrupted != 0;
   p->outcome = tide_plan_result(p->plan);
   p->offsets = tide_plan_offsets(p->plan);

@@ -35,7 +35,7 @@ int tool_policy_parse(const char* text, tide_device_options* out) {
   tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
   options.policy = (uint32_t)policy;
   const tide_status status = colon != NULL ? tide_device_options_parse(colon + 1, &options) : TIDE_OK;
-  if (status != TIDE_OK) return tool_fail("--policy %s: %s", text, tide_last_error()->text);
+  if (status != TIDE_OK) return tool_fail("--policy %s: %s", text, tool_error());
   *out = options;
   return TOOL_DONE;
 }

@@ -47,7 +47,7 @@ int tool_recording_open(const tool_call* call, tool_recording* out) {
   out->has_settings = tide_trace_get_about(out->trace).settings != 0;
   if (recording_follow(out) != TIDE_OK ||
       tide_replay_new(out->trace, out->device, NULL, &out->replay) != TIDE_OK)
-    return tool_fail("%s: %s", out->file, tide_last_error()->text);
+    return tool_fail("%s: %s", out->file, tool_error());
   return TOOL_DONE;
 }
 

@@ -159,7 +159,7 @@ int tool_refusals_find(const tide_trace* trace, size_t device, tide_ledger* ledg
   for (size_t i = 0; i < count; i++) {
     if (entries[i].action != TIDE_ACTION_OOM) continue;
     tool_refusal refusal = refusal_of_entry(&entries[i], i);
-    if (tide_ledger_seek(ledger, i) != TIDE_OK) return tool_fail("%s", tide_last_error()->text);
+    if (tide_ledger_seek(ledger, i) != TIDE_OK) return tool_fail("%s", tool_error());
     limits_add(out_limits, &refusal, tide_ledger_get_totals(ledger).reserved_bytes);
     if (*out_count == room) continue;
     const int status = refusal_look(&refusal, ledger);
@@ -178,7 +178,7 @@ int tool_limit_infer(const tide_trace* trace, size_t device, uint64_t* out) {
   tide_ledger* ledger = NULL;
   tool_limits limits = { .count = 0 };
   size_t count = 0;
-  if (tide_ledger_new(trace, device, &ledger) != TIDE_OK) return tool_fail("%s", tide_last_error()->text);
+  if (tide_ledger_new(trace, device, &ledger) != TIDE_OK) return tool_fail("%s", tool_error());
   const int status = tool_refusals_find(trace, device, ledger, NULL, 0, &count, &limits);
   tide_ledger_free(ledger);
   if (status == TOOL_DONE && limits.likely > 0) *out = limits.likely;

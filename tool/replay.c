@@ -92,9 +92,7 @@ static int replay_status(const tide_replay_options* o, const tide_replay_result*
   return differs || is_short ? TOOL_NO : TOOL_DONE;
 }
 
-static int replay_fail(const tool_call* call) {
-  return tool_fail("%s: %s", call->operands[0], tide_last_error()->text);
-}
+static int replay_fail(const tool_call* call) { return tool_fail("%s: %s", call->operands[0], tool_error()); }
 
 static int replay_once(const tool_call* call, const tool_recording* recording, tide_replay_options* o) {
   tide_replay_result result;

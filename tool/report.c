@@ -28,8 +28,7 @@ static int report_look(tool_diagnosis* r) {
   r->entry_count = tool_device_actions(r->trace, r->device, r->actions);
   r->has_segments = tool_device_has_segments(r->trace, r->device);
   r->knows_reserved = tool_device_knows_reserved(r->trace, r->device);
-  if (tide_ledger_new(r->trace, r->device, &r->ledger) != TIDE_OK)
-    return tool_fail("%s", tide_last_error()->text);
+  if (tide_ledger_new(r->trace, r->device, &r->ledger) != TIDE_OK) return tool_fail("%s", tool_error());
   r->peaks = tide_ledger_get_peaks(r->ledger);
   r->faults = tide_ledger_get_faults(r->ledger);
   r->peak_allocated = tool_moment_of(r->trace, r->device, r->peaks.live.at);

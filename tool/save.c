@@ -219,7 +219,7 @@ int tool_file_write(const char* path, tool_file_writer* write, const void* what,
   if (status == TIDE_OK) status = output_finish(out);
   if (out_bytes != NULL) *out_bytes = status == TIDE_OK ? out->written_bytes : 0;
   const char* name = strcmp(path, "-") == 0 ? "standard output" : path;
-  if (status != TIDE_OK) (void)tool_fail("%s: %s", name, tide_last_error()->text);
+  if (status != TIDE_OK) (void)tool_fail("%s: %s", name, tool_error());
   output_free(out);
   return status == TIDE_OK ? TOOL_DONE : TOOL_USAGE;
 }

@@ -70,6 +70,9 @@ const char* tool_option_value(const tool_call* call, const char* name);
 // stand in it: they are made fit for a terminal.
 __attribute__((format(printf, 1, 2))) int tool_fail(const char* format, ...);
 
+// What the library says went wrong in its last call, without the name of the call: users made none.
+const char* tool_error(void);
+
 // Says that standard output cannot be written, and why (errno); returns TOOL_USAGE.
 int tool_output_failed(void);
 

@@ -39,7 +39,7 @@ static bool trial_replay(trial_crew* crew, tool_trial* row, uint64_t limit, bool
   options.limit = limit;
   options.stops_at_oom = stops;
   row->status = tide_replay_run(crew->trials->replay, &options, out);
-  if (row->status != TIDE_OK) (void)snprintf(row->text, sizeof row->text, "%s", tide_last_error()->text);
+  if (row->status != TIDE_OK) (void)snprintf(row->text, sizeof row->text, "%s", tool_error());
   (void)pthread_mutex_lock(&crew->lock);
   crew->replays++;
   (void)pthread_cond_signal(&crew->changed);

@@ -29,7 +29,7 @@ static int verification_open(verification* v) {
   const int status = tool_trace_read(file, &v->trace);
   if (status != TOOL_DONE) return status;
   if (tide_problem_new(v->trace, 0, NULL, &v->problem) != TIDE_OK)
-    return tool_fail("%s: %s", file, tide_last_error()->text);
+    return tool_fail("%s: %s", file, tool_error());
   const tide_plan_problem view = tide_problem_plan(v->problem);
   v->view.buffers = view.buffers;
   v->view.count = view.count;
@@ -45,7 +45,7 @@ static int verification_open(verification* v) {
 
 static int verification_check(verification* v) {
   if (tide_plan_verify(&v->view, v->offsets, NULL, NULL, &v->check) == TIDE_OK) return TOOL_DONE;
-  return tool_fail("%s: %s", v->call->operands[0], tide_last_error()->text);
+  return tool_fail("%s: %s", v->call->operands[0], tool_error());
 }
 
 // ---------------------------------------------------------------------------------------------------

@@ -331,7 +331,7 @@ static int whatif_work(const tool_call* call, whatif* w) {
   if (policies != NULL) status = trials_add_words(&w->trials, policies);
   if (status != TOOL_DONE) return status;
   if (tool_recording_find_empties(&w->recording, w->trials.limit) != TIDE_OK)
-    return tool_fail("%s: %s", w->recording.file, tide_last_error()->text);
+    return tool_fail("%s: %s", w->recording.file, tool_error());
   tool_trials_run(&w->trials);
   qsort(w->trials.rows, w->trials.count, sizeof w->trials.rows[0], compare_rows);
   w->advice = tool_trials_advise(&w->trials, &w->recording);
