@@ -79,6 +79,20 @@ static int converted_emit(const tool_call* call, const tide_trace* trace, tide_f
   return tool_emit_end(emit);
 }
 
+// A file may be converted in its place if nothing of it is lost.
+static int place_check(const tool_call* call, const tide_trace* trace, tide_format format) {
+  const char* const path = call->operands[1];
+  const bool is_whole = format == TIDE_FORMAT_PICKLE || format == TIDE_FORMAT_JSON ||
+                        format == TIDE_FORMAT_NATIVE;
+  if (!tool_file_is_input(path, call->operands[0])) return TOOL_DONE;
+  if (!is_whole)
+    return tool_fail("%s: would replace the recording, of which %s holds only a part", path,
+                     tide_format_describe((uint32_t)format).name);
+  if (tide_trace_get_about(trace).is_cut)
+    return tool_fail("%s: would replace a recording whose end is damaged", path);
+  return TOOL_DONE;
+}
+
 static int convert_run(const tool_call* call) {
   const char* path = call->operands[1];
   const bool is_standard = strcmp(path, "-") == 0;
@@ -89,6 +103,7 @@ static int convert_run(const tool_call* call) {
   tide_trace* trace = NULL;
   uint64_t bytes = 0;
   int status = tool_trace_read(call->operands[0], &trace);
+  if (status == TOOL_DONE) status = place_check(call, trace, format);
   if (status == TOOL_DONE) status = tool_trace_write_counted(trace, path, format, &bytes);
   if (status == TOOL_DONE && !is_standard) status = converted_emit(call, trace, format, bytes);
   tide_trace_free(trace);
@@ -99,10 +114,12 @@ const tool_verb tool_convert = {
   .name = "convert",
   .summary = "write a recording in another format",
   .usage = "IN OUT [--to FORMAT]",
-  .text = "The format of IN is found from its first bytes. OUT is compressed if its name ends in .xz, .gz or "
-          ".zst; "
-          "'-' is standard output. Endings: .pickle, .json, .tide, .rmm.csv, .csv (minimalloc), .trace.json "
-          "(chrome), .folded, .pb (pprof).",
+  .text =
+      "The format of IN is found from its first bytes. OUT is compressed if its name ends in .xz, .gz or "
+      ".zst; "
+      "'-' is standard output. Endings: .pickle, .json, .tide, .rmm.csv, .csv (minimalloc), .trace.json "
+      "(chrome), .folded, .pb (pprof). OUT may be IN itself only where nothing is lost: as pickle, json or "
+      "tide.",
   .options = options,
   .operands_min = 2,
   .operands_max = 2,

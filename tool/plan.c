@@ -72,11 +72,20 @@ static int options_parse(const tool_call* call, tide_plan_options* out) {
 
 static bool is_standard_output(const char* path) { return path != NULL && strcmp(path, "-") == 0; }
 
-// Only one thing can go to standard output.
+// Only one thing can go to standard output, or to one file; and nothing over the problem.
 static int outputs_check(const tool_call* call) {
-  const bool is_plan = is_standard_output(tool_option_value(call, "output"));
-  if (is_standard_output(tool_option_value(call, "svg"))) return tool_fail("--svg is the name of a file");
-  if (is_plan && call->is_json) return tool_fail("--json and the plan cannot both go to standard output");
+  const char* const file = call->operands[0];
+  const char* const output = tool_option_value(call, "output");
+  const char* const picture = tool_option_value(call, "svg");
+  if (is_standard_output(picture)) return tool_fail("--svg is the name of a file");
+  if (is_standard_output(output) && call->is_json)
+    return tool_fail("--json and the plan cannot both go to standard output");
+  if (output != NULL && tool_file_is_input(output, file))
+    return tool_fail("-o %s: the plan would replace the file that is read", output);
+  if (picture != NULL && tool_file_is_input(picture, file))
+    return tool_fail("--svg %s: the picture would replace the file that is read", picture);
+  if (output != NULL && picture != NULL && tool_file_is_same(output, picture))
+    return tool_fail("--svg %s: the picture would replace the plan, which goes to the same file", picture);
   return TOOL_DONE;
 }
 

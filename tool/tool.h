@@ -112,7 +112,7 @@ static inline double tool_share(uint64_t part, uint64_t whole) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// Files (open.c, save.c)
+// Files (open.c, save.c, same.c)
 
 // Reads a whole file, or standard input for "-": decompresses by magic (xz, gzip, zstd), finds the format,
 // shows progress on standard error when it takes over a second. On failure says so and returns TOOL_USAGE,
@@ -128,6 +128,11 @@ int tool_file_write(const char* path, tool_file_writer* write, const void* what,
 int tool_trace_write(const tide_trace* trace, const char* path, tide_format format);
 int tool_trace_write_counted(const tide_trace* trace, const char* path, tide_format format,
                              uint64_t* out_bytes);
+
+// Do two names mean one ordinary file, which is there or is yet to be made (same.c)? And does an output
+// replace an input, which is standard input if it is "-"?
+bool tool_file_is_same(const char* a, const char* b);
+bool tool_file_is_input(const char* path, const char* input);
 
 // ---------------------------------------------------------------------------------------------------
 // Progress (progress.c): a bar on standard error, only on a terminal, only after a second

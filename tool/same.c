@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Do two names mean one file? Files that are there are compared by device and inode. Of a file that is not
+// there yet, the folder must be, and links to it are followed, also those that lead nowhere yet. What is no
+// ordinary file (a pipe, /dev/null) is replaced by nothing, and so is never the same.
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tool.h"
+
+#define LINKS_MAX 40  // as Linux has it
+
+static const char* path_last_part(const char* path) {
+  const char* const slash = strrchr(path, '/');
+  return slash != NULL ? slash + 1 : path;
+}
+
+// Follows one link; false: it is none, or does not fit.
+static bool link_follow(char path[PATH_MAX]) {
+  char target[PATH_MAX];
+  char joined[PATH_MAX];
+  const ssize_t bytes = readlink(path, target, sizeof target - 1);
+  if (bytes <= 0) return false;
+  target[bytes] = '\0';
+  const int folder = target[0] == '/' ? 0 : (int)(path_last_part(path) - path);
+  const int length = snprintf(joined, sizeof joined, "%.*s%s", folder, path, target);
+  if (length < 0 || (size_t)length >= sizeof joined) return false;
+  memcpy(path, joined, (size_t)length + 1);
+  return true;
+}
+
+// Where a file would be made: its folder, and its name in there. False: it cannot be made.
+static bool place_find(const char* name, struct stat* out_folder, char out_part[PATH_MAX]) {
+  char path[PATH_MAX];
+  if (strlen(name) >= sizeof path) return false;
+  memcpy(path, name, strlen(name) + 1);
+  for (int i = 0; i < LINKS_MAX && link_follow(path); i++) {}
+  const size_t folder_bytes = (size_t)(path_last_part(path) - path);
+  memcpy(out_part, path + folder_bytes, strlen(path) - folder_bytes + 1);
+  path[folder_bytes] = '\0';
+  return stat(*path != '\0' ? path : ".", out_folder) == 0;
+}
+
+static bool is_one_inode(const struct stat* a, const struct stat* b) {
+  return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
+}
+
+bool tool_file_is_same(const char* a, const char* b) {
+  struct stat about[2];
+  char parts[2][PATH_MAX];
+  const bool is_there = stat(a, &about[0]) == 0;
+  if (is_there != (stat(b, &about[1]) == 0)) return false;
+  if (is_there) return S_ISREG(about[0].st_mode) && is_one_inode(&about[0], &about[1]);
+  return place_find(a, &about[0], parts[0]) && place_find(b, &about[1], parts[1]) &&
+         is_one_inode(&about[0], &about[1]) && strcmp(parts[0], parts[1]) == 0;
+}
+
+bool tool_file_is_input(const char* path, const char* input) {
+  struct stat about[2];
+  if (strcmp(path, "-") == 0) return false;
+  if (strcmp(input, "-") != 0) return tool_file_is_same(path, input);
+  return stat(path, &about[0]) == 0 && fstat(STDIN_FILENO, &about[1]) == 0 && S_ISREG(about[0].st_mode) &&
+         is_one_inode(&about[0], &about[1]);
+}
