@@ -26,6 +26,7 @@ enum { SHARED_JSON, SHARED_COLOR, SHARED_HELP, SHARED_COUNT };
 // What getopt_long returns for an option: its place, above all letters; those of the verb come first.
 #define CODE_BASE 256
 #define HELP_INDENT 24
+#define USAGE_TEXT 1024
 
 static const char* running_verb;  // for messages
 
@@ -100,12 +101,22 @@ static void option_help_print(FILE* to, const tool_option* option) {
   tool_wrap(to, option->text, HELP_INDENT, HELP_INDENT, tool_text_columns(to));
 }
 
+// "FILE [--limit SIZE] ...": the operands, and every option of the verb's own.
+static void usage_text(const tool_verb* verb, char* out, size_t room) {
+  size_t length = (size_t)snprintf(out, room, "%s", verb->operands);
+  for (const tool_option* o = verb->options; o != NULL && o->name != NULL && length < room; o++)
+    length += (size_t)snprintf(out + length, room - length, "%s[--%s%s%s]", length > 0 ? " " : "", o->name,
+                               o->value == NULL ? "" : " ", o->value == NULL ? "" : o->value);
+}
+
 static void verb_help_print(FILE* to, const tool_verb* verb) {
+  char usage[USAGE_TEXT];
   const size_t width = tool_text_columns(to);
   const int length = fprintf(to, "usage: tidemark %s", verb->name);
   const size_t column = length < 0 ? 0 : (size_t)length + 1;
-  if (*verb->usage != '\0') (void)fputc(' ', to);
-  tool_wrap(to, verb->usage, column, column, width);
+  usage_text(verb, usage, sizeof usage);
+  if (*usage != '\0') (void)fputc(' ', to);
+  tool_wrap(to, usage, column, column, width);
   (void)fputc('\n', to);
   tool_wrap(to, verb->summary, 0, 0, width);
   if (verb->text != NULL) {

@@ -40,6 +40,13 @@ static void bash_option_print(const tool_verb* verb, const tool_option* option) 
   (void)printf(" --%s", option->name);
 }
 
+// Offers all verbs, and some words more.
+static void bash_verbs_print(const char* more) {
+  (void)printf("    COMPREPLY=($(compgen -W '");
+  for (size_t i = 0; tool_verbs[i] != NULL; i++) (void)printf("%s ", tool_verbs[i]->name);
+  (void)printf("%s' -- \"$word\"))\n    return\n", more);
+}
+
 static void bash_print(void) {
   (void)puts("# bash completion of tidemark, written by the program itself\n"
              "_tidemark() {\n"
@@ -49,9 +56,10 @@ static void bash_print(void) {
              "  if [ \"$word\" = '=' ]; then word=''; elif [ \"$before\" = '=' ]; then "
              "before=${COMP_WORDS[COMP_CWORD-2]}; fi\n"
              "  if [ \"$COMP_CWORD\" -eq 1 ]; then");
-  (void)printf("    COMPREPLY=($(compgen -W '");
-  for (size_t i = 0; tool_verbs[i] != NULL; i++) (void)printf("%s ", tool_verbs[i]->name);
-  (void)puts("--help --version' -- \"$word\"))\n    return\n  fi\n  case \"${COMP_WORDS[1]} $before\" in");
+  bash_verbs_print("help --help --version");
+  (void)puts("  elif [ \"$COMP_CWORD\" -eq 2 ] && [ \"$before\" = help ]; then");
+  bash_verbs_print("");
+  (void)puts("  fi\n  case \"${COMP_WORDS[1]} $before\" in");
   for (size_t i = 0; tool_verbs[i] != NULL; i++) options_visit(tool_verbs[i], bash_value_print);
   (void)puts("  esac\n  case \"$word\" in -*) ;; *) return ;; esac\n  case \"${COMP_WORDS[1]}\" in");
   for (size_t i = 0; tool_verbs[i] != NULL; i++) {
@@ -111,14 +119,16 @@ static void zsh_print(void) {
     zsh_text_print(tool_verbs[i]->summary);
     (void)puts("'");
   }
-  (void)puts(")\n"
-             "_arguments -C '(- *)'{-h,--help}'[print help]' '(- *)--version[print the version]' "
+  (void)puts("  'help:say what a verb does'\n"
+             ")\n"
+             "_arguments -C '(- *)'{-h,--help}'[print help]' '(- *)'{-V,--version}'[print the version]' "
              "'1:verb:->verb' '*::operand:->operand' && result=0\n"
              "if [[ $state = verb ]]; then\n"
              "  _describe verb verbs && result=0\n"
              "elif [[ $state = operand ]]; then\n"
              "  case $words[1] in");
   for (size_t i = 0; tool_verbs[i] != NULL; i++) zsh_verb_print(tool_verbs[i]);
+  (void)puts("    help)\n      _describe verb verbs && result=0\n      ;;");
   (void)puts("  esac\nfi\nreturn result");
 }
 

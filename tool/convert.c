@@ -113,7 +113,7 @@ static int convert_run(const tool_call* call) {
 const tool_verb tool_convert = {
   .name = "convert",
   .summary = "write a recording in another format",
-  .usage = "IN OUT [--to FORMAT]",
+  .operands = "IN OUT",
   .text =
       "The format of IN is found from its first bytes. OUT is compressed if its name ends in .xz, .gz or "
       ".zst; "

@@ -386,7 +386,7 @@ static const tool_option diff_options[] = {
 const tool_verb tool_diff = {
   .name = "diff",
   .summary = "say what changed between two runs",
-  .usage = "A B [--device N] [--top N]",
+  .operands = "A B",
   .text =
       "Peaks and counts, and who holds memory at the peak of allocated memory: by call site, and by stack "
       "and size, where both recorded stacks, and by size and stream. Blocks are aligned by their stack and "

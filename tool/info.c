@@ -453,7 +453,7 @@ static const tool_option info_options[] = { { NULL, 0, NULL, NULL } };
 const tool_verb tool_info = {
   .name = "info",
   .summary = "say what is in a recording",
-  .usage = "FILE",
+  .operands = "FILE",
   .text =
       "Entries by kind, the time they span, settings, streams, pools, peaks, and holes in the recording.\n\n"
       "\"allocated\" is the peak of live requests, each rounded up to 512 bytes; \"as PyTorch counts\" is "

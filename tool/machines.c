@@ -71,6 +71,6 @@ static int machines_run(const tool_call* call) {
 const tool_verb tool_machines = {
   .name = "machines",
   .summary = "say which machines are here, and why one is not",
-  .usage = "",
+  .operands = "",
   .run = machines_run,
 };

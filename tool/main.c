@@ -24,9 +24,9 @@ static void program_help_print(FILE* to) {
       to);
   for (size_t i = 0; tool_verbs[i] != NULL; i++)
     (void)fprintf(to, "  %-12s %s\n", tool_verbs[i]->name, tool_verbs[i]->summary);
-  (void)fputs("\n  VERB --help  what it does, and its options\n"
-              "  --help       print this text\n"
-              "  --version    print the version\n\n"
+  (void)fputs("\n  help VERB     what it does, and its options; the same as VERB --help\n"
+              "  -h, --help    print this text\n"
+              "  -V, --version print the version\n\n"
               "exit status: 0 done, 1 the answer is no, 2 bad usage or bad file, 3 ran out of time\n",
               to);
 }
@@ -76,16 +76,30 @@ static int named_verb_run(int argc, char** argv) {
   return tool_fail("there is no %s '%s'; see tidemark --help", what, argv[0]);
 }
 
+static bool is_word(const char* word, const char* one, const char* other) {
+  return strcmp(word, one) == 0 || strcmp(word, other) == 0;
+}
+
+// `help` is no verb of its own: help VERB is VERB --help.
+static int help_run(int argc, char** argv) {
+  if (argc > 2) return tool_fail("help is about one verb; see tidemark --help");
+  if (argc == 2 && strcmp(argv[1], "help") != 0) {
+    char flag[] = "--help";
+    char* line[] = { argv[1], flag, NULL };
+    return named_verb_run(2, line);
+  }
+  program_help_print(stdout);
+  return TOOL_DONE;
+}
+
 static int line_run(int argc, char** argv) {
   if (argc < 2) {
     program_help_print(stderr);
     return TOOL_USAGE;
   }
-  if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
-    program_help_print(stdout);
-    return TOOL_DONE;
-  }
-  if (strcmp(argv[1], "--version") == 0) {
+  if (strcmp(argv[1], "help") == 0) return help_run(argc - 1, argv + 1);
+  if (is_word(argv[1], "--help", "-h")) return help_run(1, argv);
+  if (is_word(argv[1], "--version", "-V")) {
     (void)printf("tidemark %s\n", tide_version());
     return TOOL_DONE;
   }

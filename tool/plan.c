@@ -268,8 +268,7 @@ static int plan_verb_run(const tool_call* call) {
 const tool_verb tool_plan = {
   .name = "plan",
   .summary = "place buffers with known lifetimes into the smallest arena",
-  .usage = "FILE [--capacity SIZE] [--align N] [--seconds S] [--threads N] [--seed K] [-o OUT.csv] "
-           "[--svg PICTURE.svg]",
+  .operands = "FILE",
   .text =
       "FILE is a planning problem as MiniMalloc has it, or a recording, whose requests are the buffers: the "
       "answer then says how small an arena would have served the run. Offsets that the problem gives are "

@@ -137,7 +137,7 @@ static int replay_verb_run(const tool_call* call) {
 const tool_verb tool_replay = {
   .name = "replay",
   .summary = "run the recorded requests through an allocator, without a GPU",
-  .usage = "FILE [--policy NAME[:SETTINGS]] [--limit SIZE] [--scale FACTOR] [--check] [--device N]",
+  .operands = "FILE",
   .text =
       "Says what memory the requests of a recording need under a policy, and what the calls of the driver "
       "would cost. With --check everything that happens is compared with the recording, up to the first "

@@ -414,7 +414,7 @@ static const tool_option report_options[] = {
 const tool_verb tool_report = {
   .name = "report",
   .summary = "say what is wrong with a run's memory, and what to do",
-  .usage = "FILE [--device N] [--top N]",
+  .operands = "FILE",
   .text =
       "The first paragraph is the finding and the one thing to do; what it says of another setting was "
       "replayed. Then peaks, where memory sits that nobody asked for, why requests were refused, and who "

@@ -38,7 +38,7 @@ typedef struct tool_option {
 typedef struct tool_verb {
   const char* name;
   const char* summary;         // one line
-  const char* usage;           // operands and the like: "FILE [--limit SIZE]"; "" for none
+  const char* operands;        // as the help names them: "IN OUT"; "" for none
   const char* text;            // further paragraphs of the help; may be NULL
   const tool_option* options;  // up to one whose name is NULL; --help, --json and --color are everybody's
   int operands_min;

@@ -134,7 +134,7 @@ static int verify_run(const tool_call* call) {
 const tool_verb tool_verify = {
   .name = "verify",
   .summary = "look whether the offsets of a plan are right",
-  .usage = "PLAN [--capacity SIZE]",
+  .operands = "PLAN.csv",
   .text = "PLAN is a problem as MiniMalloc has it, with an offset for every buffer. Buffers that live at the "
           "same time may not overlap, and offsets must be multiples of their alignment. The first fault is "
           "named. Exit status 1: there is one.",

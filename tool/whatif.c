@@ -354,7 +354,7 @@ static int whatif_run(const tool_call* call) {
 const tool_verb tool_whatif = {
   .name = "whatif",
   .summary = "say which allocator setting would have needed least memory",
-  .usage = "FILE [--limit SIZE] [--policy POLICIES] [--device N] [--quick]",
+  .operands = "FILE",
   .text =
       "Replays the recording under PyTorch's default, the recorded setting, rounding, split limits, garbage "
       "collection, expandable segments and the policies of Tidemark, the lowest peak first. The smallest "

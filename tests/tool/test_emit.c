@@ -12,7 +12,7 @@ static char answer[65536];
 
 // Standard output goes to a file from now on.
 static tool_emit* answer_begin(bool is_json) {
-  static const tool_verb verb = { .name = "test", .summary = "", .usage = "" };
+  static const tool_verb verb = { .name = "test", .summary = "", .operands = "" };
   FILE* const file = tmpfile();
   T_CHECK(file != NULL);
   T_CHECK(dup2(fileno(file), STDOUT_FILENO) == STDOUT_FILENO);
