@@ -110,7 +110,10 @@ static int buffers_align(tool_planning* p) {
 
 static int problem_take(tool_planning* p) {
   bool has_capacity = false;
-  const int status = tool_capacity_parse(p->call, &p->capacity, &has_capacity);
+  int status = tool_capacity_parse(p->call, &p->capacity, &has_capacity);
+  // A planning problem has units of its own; a recording has bytes of a device.
+  if (status == TOOL_DONE && has_capacity && p->is_recording)
+    status = tool_size_ask("--capacity", tool_option_value(p->call, "capacity"), p->capacity);
   if (status != TOOL_DONE) return status;
   p->view = tide_problem_plan(p->problem);
   p->buffers = tool_alloc(p->view.count, sizeof *p->buffers);

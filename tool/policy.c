@@ -61,6 +61,7 @@ const char* tool_policy_text(const tide_device_options* options, char out[TOOL_P
 int tool_limit_parse(const tool_call* call, uint64_t* out) {
   const char* const text = tool_option_value(call, "limit");
   *out = TIDE_NO_LIMIT;
-  if (text == NULL || (tool_size_parse(text, out) && *out > 0)) return TOOL_DONE;
+  if (text == NULL) return TOOL_DONE;
+  if (tool_size_parse(text, out) && *out > 0) return tool_size_ask("--limit", text, *out);
   return tool_fail("--limit is a size such as 24GiB, not '%s'", text);
 }

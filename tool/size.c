@@ -70,6 +70,14 @@ bool tool_size_parse(const char* text, uint64_t* out) {
   return true;
 }
 
+int tool_size_ask(const char* option, const char* text, uint64_t bytes) {
+  const bool has_unit = text[strspn(text, "0123456789. ")] != '\0';
+  if (has_unit || bytes >= UINT64_C(1) << 20) return TOOL_DONE;
+  const unsigned long long number = bytes;
+  return tool_fail("%s %llu: %llu bytes? Write %lluGiB, or %lluB for bytes", option, number, number, number,
+                   number);
+}
+
 // What would be shown as 1024.00 of a unit is 1.00 of the next.
 tool_unit tool_size_unit(uint64_t largest) {
   tool_unit unit = TOOL_UNIT_B;

@@ -94,6 +94,9 @@ __attribute__((format(printf, 1, 2))) void tool_warn(const char* format, ...);
 // Sizes (size.c): "512", "24GiB", "1.5G"; K M G T and KiB ... are powers of 1024, KB ... of 1000
 
 bool tool_size_parse(const char* text, uint64_t* out);
+// Memory of a device is never below 1 MiB, so a smaller number without a unit was meant to have one. Then it
+// asks which, on standard error, and returns TOOL_USAGE; `bytes` is what the text says. Else it returns 0.
+int tool_size_ask(const char* option, const char* text, uint64_t bytes);
 // The largest unit of which there is at least one; and a size in a unit, two decimals unless it is bytes:
 // "640 B", "26.53 GiB". The buffer is the caller's; they return it.
 typedef enum tool_unit { TOOL_UNIT_B, TOOL_UNIT_KIB, TOOL_UNIT_MIB, TOOL_UNIT_GIB, TOOL_UNIT_TIB } tool_unit;
