@@ -165,6 +165,10 @@ double tool_advice_share(const tool_advice* advice) {
 // ---------------------------------------------------------------------------------------------------
 // What it says
 
+const char* tool_advice_than(const tool_recording* recording) {
+  return recording->has_settings ? "with the recorded setting" : "with the defaults";
+}
+
 const char* tool_advice_line(const tool_advice* advice, char out[TOOL_ADVICE_LINE]) {
   char text[TOOL_POLICY_TEXT];
   if (advice->trial == NULL) return NULL;

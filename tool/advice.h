@@ -46,6 +46,9 @@ tool_advice tool_trials_advise(const tool_trials* trials, const tool_recording* 
 uint64_t tool_advice_saved(const tool_advice* advice);
 double tool_advice_share(const tool_advice* advice);
 
+// What the advised setting is compared with where that does not stand in the recording: "with the defaults".
+const char* tool_advice_than(const tool_recording* recording);
+
 // The line to paste into a shell; NULL: there is none.
 #define TOOL_ADVICE_LINE (TOOL_POLICY_TEXT + 64)
 const char* tool_advice_line(const tool_advice* advice, char out[TOOL_ADVICE_LINE]);

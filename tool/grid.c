@@ -3,8 +3,8 @@
 //
 // Cells in columns. A column is as wide as its widest cell. It holds numbers, and stands to the right, when
 // every cell below the heading is a number or "-"; otherwise it stands to the left. Lines end at their last
-// visible character. Sizes have the unit of the largest in their column. If a line were wider than the screen, the last column of texts gives way; but not the
-// first of all, which tells what the line is about.
+// visible character. Sizes have the unit of the largest in their column. If a line were wider than the
+// screen, the last column of texts gives way; but not the first of all, which tells what the line is about.
 #include <stdlib.h>
 #include <string.h>
 

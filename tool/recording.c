@@ -23,7 +23,7 @@ static int device_choose(const tool_call* call, tool_recording* r) {
     while (r->device < count && !device_has_entries(r->trace, r->device)) r->device++;
   }
   if (device_has_entries(r->trace, r->device)) return TOOL_DONE;
-  return tool_fail("%s: there are no events to replay%s", r->file,
+  return tool_fail("%s: there are no entries to replay%s", r->file,
                    r->device < count ? " of that device" : "");
 }
 

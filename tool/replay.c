@@ -17,7 +17,7 @@ static const tool_option options[] = {
   { "limit", 'l', "SIZE", "memory that may be reserved (default: no limit)" },
   { "scale", 's', "FACTOR", "multiply every size by FACTOR, as if batches were larger (default: 1)" },
   { "check", 'c', NULL, "compare every address, segment and refusal with the recording" },
-  { "device", 'd', "N", "the device whose events are replayed (default: the first that has any)" },
+  { "device", 'd', "N", "the device whose entries are replayed (default: the first that has any)" },
   { NULL, 0, NULL, NULL },
 };
 
@@ -46,7 +46,7 @@ static void memory_emit(tool_emit* emit, const tide_replay_result* r) {
   tool_emit_uint(emit, "retries", "flushed and tried again", r->retries);
   tool_emit_uint(emit, "ooms", "out of memory", r->ooms);
   tool_emit_uint(emit, "inferred_empty_cache", "calls of empty_cache", r->inferred_empty_cache);
-  if (r->ooms > 0) tool_emit_uint(emit, "first_oom", "first at event", r->first_oom);
+  if (r->ooms > 0) tool_emit_uint(emit, "first_oom", "first at entry", r->first_oom);
   else tool_emit_text(emit, "first_oom", NULL, NULL);
   tool_emit_bytes(emit, "oom_bytes", r->ooms > 0 ? "asked for then" : NULL, r->oom_bytes);
 }
@@ -74,7 +74,7 @@ static int result_emit(const tool_call* call, const tide_trace* trace, const tid
   if (o->limit != TIDE_NO_LIMIT) tool_emit_bytes(emit, "limit", "limit", o->limit);
   else tool_emit_text(emit, "limit", NULL, NULL);
   tool_emit_real(emit, "scale", o->scale != 1 ? "sizes times" : NULL, o->scale, 4);
-  tool_emit_uint(emit, "events", "events", r->entries);
+  tool_emit_uint(emit, "events", "entries", r->entries);
   tool_emit_uint(emit, "allocations", "allocations", r->allocations);
   tool_emit_uint(emit, "blocks_before", r->blocks_before > 0 ? "blocks from before" : NULL, r->blocks_before);
   tool_emit_bytes(emit, "bytes_before", r->blocks_before > 0 ? "  asked for" : NULL, r->bytes_before);
@@ -82,7 +82,7 @@ static int result_emit(const tool_call* call, const tide_trace* trace, const tid
   comparison_emit(emit, r, o->checks);
   memory_emit(emit, r);
   driver_emit(emit, r, about.has_steps);
-  tool_emit_real(emit, "ns_per_event", "ns per event", (double)r->run_ns / (double)r->entries, 1);
+  tool_emit_real(emit, "ns_per_event", "ns per entry", (double)r->run_ns / (double)r->entries, 1);
   return tool_emit_end(emit);
 }
 

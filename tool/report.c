@@ -53,6 +53,7 @@ static bool report_may_gain(const tool_diagnosis* r) {
 static void report_try(tool_diagnosis* r) {
   r->advice.verdict = r->faults.is_from_start ? TOOL_VERDICT_KEEP : TOOL_VERDICT_UNKNOWN;
   r->recording = (tool_recording){ .trace = r->trace, .device = r->device, .is_from_start = true };
+  r->recording.has_settings = tide_trace_get_about(r->trace).settings != 0;
   if (!report_may_gain(r) || tide_replay_new(r->trace, r->device, NULL, &r->recording.replay) != TIDE_OK)
     return;
   const tide_device_options recorded = tide_replay_recorded_options(r->recording.replay);
@@ -115,6 +116,7 @@ static void advice_to_set(const tool_diagnosis* r, tool_words* advice) {
   tool_words_add_size(advice, "the same requests reserve ", r->advice.trial->result.peak_reserved,
                       " at the peak");
   tool_words_add_size(advice, ", ", tool_advice_saved(&r->advice), " less");
+  if (!r->advice.is_recorded) tool_words_add(advice, " than %s", tool_advice_than(&r->recording));
   tool_words_add(advice, " (%.0f %%).", 100 * tool_advice_share(&r->advice));
 }
 
@@ -164,10 +166,14 @@ static void advice_of_waste(const tool_diagnosis* r, tool_cause cause, tool_word
 static void finding_of_refusal(const tool_diagnosis* r, tool_words* finding, tool_words* advice) {
   const tool_refusal* const refusal = &r->refusals[0];
   words_add_refusal(r, finding);
-  tool_words_add_size(finding, ", while of ", refusal->reserved, " reserved");
-  tool_words_add_size(finding, " ", refusal->free_bytes, " were free");
-  tool_words_add_size(finding, "; the largest piece this request could have had was ", refusal->place_largest,
-                      ".");
+  if (refusal->free_bytes == 0) {
+    tool_words_add_size(finding, ", while all of ", refusal->reserved, " reserved was in use.");
+  } else {
+    tool_words_add_size(finding, ", while of ", refusal->reserved, " reserved");
+    tool_words_add_size(finding, " ", refusal->free_bytes, " were free");
+    tool_words_add_size(finding, "; the largest piece this request could have had was ",
+                        refusal->place_largest, ".");
+  }
   advice_of_refusal(r, advice);
 }
 

@@ -54,6 +54,8 @@ void tool_words_add_size(tool_words* w, const char* before, uint64_t bytes, cons
 // Who holds memory at the peak of what is allocated: the largest blocks, and sums by call site
 // (report_peak.c).
 void tool_diagnosis_emit_peak(tool_emit* emit, tool_diagnosis* r);
+// The heading of call sites; NULL, for JSON only, where there is nothing to tell about any.
+const char* tool_diagnosis_site_label(const tool_diagnosis* r);
 // Where a block was asked for, as a cell of a table.
 void tool_diagnosis_emit_site(tool_emit* emit, tool_diagnosis* r, uint32_t stack, uint64_t made_at);
 

@@ -15,6 +15,10 @@ static void refusal_words(tool_diagnosis* r, const tool_refusal* refusal, tool_w
     tool_words_add(w, ", from %s",
                    tool_site_text(&r->sites, tool_sites_find(&r->sites, refusal->stack), site));
   tool_words_add_size(w, ". ", refusal->reserved, " were reserved");
+  if (refusal->free_bytes == 0) {
+    tool_words_add(w, ", all of it in use.");
+    return;
+  }
   tool_words_add_size(w, ", ", refusal->free_bytes, " of it free");
   if (refusal->place_pieces == 0) {
     tool_words_add(w, "; nothing of that where this request could have been.");
@@ -66,7 +70,7 @@ static void refusals_emit_words(tool_emit* emit, tool_diagnosis* r) {
     tool_emit_words(emit, "%s", w.text);
   }
   if (r->limits.count > r->refusal_count)
-    tool_emit_words(emit, "%llu more were refused.",
+    tool_emit_words(emit, "Refused after these: %llu.",
                     (unsigned long long)(r->limits.count - r->refusal_count));
 }
 
@@ -130,12 +134,12 @@ static void ranges_emit(tool_emit* emit, const tool_diagnosis* r) {
 }
 
 static void blockers_emit(tool_emit* emit, tool_diagnosis* r) {
-  static const tool_column columns[] = {
+  const tool_column columns[] = {
     { "entry", "refused at entry" },
     { "address", "live block in the way" },
     { "bytes", "bytes" },
     { "state", NULL },
-    { "call_site", "call site" },
+    { "call_site", tool_diagnosis_site_label(r) },
   };
   size_t total = 0;
   for (size_t i = 0; i < r->refusal_count; i++) total += r->refusals[i].blocker_count;

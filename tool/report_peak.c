@@ -39,6 +39,11 @@ static double block_age_ms(const tool_diagnosis* r, const tide_ledger_block* blo
   return (double)(entries[at].time_ns - entries[block->made_at].time_ns) / 1e6;
 }
 
+const char* tool_diagnosis_site_label(const tool_diagnosis* r) {
+  const bool has_stacks = tide_intern_counts_of(tide_trace_names(r->trace)).stacks > 0;
+  return has_stacks || !r->faults.is_from_start ? "call site" : NULL;
+}
+
 void tool_diagnosis_emit_site(tool_emit* emit, tool_diagnosis* r, uint32_t stack, uint64_t made_at) {
   char text[TOOL_SITE_TEXT];
   const tool_site site = tool_sites_find(&r->sites, stack);
@@ -66,9 +71,11 @@ static const char* peak_name(const tool_diagnosis* r) {
 }
 
 static void blocks_emit(tool_emit* emit, tool_diagnosis* r) {
-  static const tool_column columns[] = {
-    { "address", "address" }, { "requested", "bytes" }, { "bytes", NULL }, { "age_ms", "age, ms" },
-    { "stream", "stream" },   { "pool", "pool" },       { "state", NULL }, { "call_site", "call site" },
+  const tool_column columns[] = {
+    { "address", "address" }, { "requested", "bytes" },
+    { "bytes", NULL },        { "age_ms", "age, ms" },
+    { "stream", "stream" },   { "pool", "pool" },
+    { "state", NULL },        { "call_site", tool_diagnosis_site_label(r) },
   };
   tide_ledger_block* const blocks = tool_alloc(r->peak.block_count + 1, sizeof *blocks);
   size_t count = 0;

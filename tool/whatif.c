@@ -15,7 +15,7 @@ static const tool_option options[] = {
   { "limit", 'l', "SIZE", "memory that may be reserved: say which settings fit (default: no limit)" },
   { "policy", 'p', "POLICIES",
     "further policies, each NAME[:SETTINGS] as for `tidemark replay`, separated by blanks" },
-  { "device", 'd', "N", "the device whose events are replayed (default: the first that has any)" },
+  { "device", 'd', "N", "the device whose entries are replayed (default: the first that has any)" },
   { "quick", 'q', NULL, "do not look for the smallest memory" },
   { NULL, 0, NULL, NULL },
 };
@@ -158,7 +158,7 @@ static void row_emit_smallest(tool_emit* emit, const tool_trial* row) {
 static void row_emit_fits(tool_emit* emit, const tool_trial* row) {
   if (tool_trial_fits(row)) tool_emit_text(emit, NULL, NULL, "yes");
   else if (row->status != TIDE_OK) tool_emit_text(emit, NULL, NULL, "no");
-  else tool_emit_format(emit, NULL, NULL, "no, event %llu", (unsigned long long)row->result.first_oom);
+  else tool_emit_format(emit, NULL, NULL, "no, at entry %llu", (unsigned long long)row->result.first_oom);
 }
 
 static void row_emit(tool_emit* emit, const whatif* w, const tool_trial* row) {
@@ -218,7 +218,7 @@ static void set_emit(tool_emit* emit, const whatif* w) {
                     sizes[0]);
   else
     tool_emit_words(emit, "It reserves %s at the peak, where %s were reserved %s (%+.1f %%).", sizes[0],
-                    sizes[1], advice->is_recorded ? "when it was recorded" : "by the recorded setting",
+                    sizes[1], advice->is_recorded ? "when it was recorded" : tool_advice_than(&w->recording),
                     -100 * tool_advice_share(advice));
   if (advice->trial->device.collect_threshold > 0)
     tool_emit_words(
@@ -256,8 +256,10 @@ static void least_words(tool_words* w, const char* before, const tool_trial* lea
 
 static void short_emit(tool_emit* emit, const whatif* w) {
   const bool is_torch = any_row_fits(w);  // then it is one of ours
-  const tool_trial* const least = row_smallest(w, is_torch);
   const tool_trial* const least_torch = row_smallest(w, true);
+  const tool_trial* least = row_smallest(w, is_torch);
+  if (least_torch != NULL && !tool_is_clearly_less(least->smallest_bytes, least_torch->smallest_bytes))
+    least = least_torch;
   tool_words words = { .length = 0 };
   tool_words_add(&words, is_torch ? "No setting of PyTorch" : "Nothing");
   tool_words_add_size(&words, " runs in ", w->trials.limit, ".");

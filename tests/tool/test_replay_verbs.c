@@ -206,7 +206,7 @@ T_TEST(test_replay_verbs__whatif_says_no_when_nothing_fits) {
   const answer* const a = RUN("whatif", "@resnet_stacks", "-q", "--limit", "1GiB");
 
   T_EQ(a->status, 1);
-  T_STR_HAS(a->out, "no, event ");
+  T_STR_HAS(a->out, "no, at entry ");
 }
 
 // What a thread finds does not depend on the others.

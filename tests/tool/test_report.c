@@ -494,7 +494,7 @@ T_TEST(test_report__report_begins_with_the_finding) {
 
   T_EQ(verb_run(&tool_report, path, NULL, false), TOOL_DONE);
   T_EQ(strncmp(answer, "Out of memory 50 times, the first at entry 8", 44), 0);
-  T_STR_HAS(answer, "47 more were refused.");
+  T_STR_HAS(answer, "Refused after these: 47.");
   T_EQ(verb_run(&tool_report, path, NULL, true), TOOL_DONE);
   T_STR_HAS(answer, "\"ooms\": 50,");
   T_STR_HAS(answer, "\"peak_reserved\": 727711744,");
