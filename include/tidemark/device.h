@@ -207,11 +207,12 @@ TIDE_API TIDE_NODISCARD tide_status tide_device_record(tide_device* device, tide
 TIDE_API TIDE_NODISCARD tide_status tide_device_record_on(tide_device* device, tide_block block, int index,
                                                           tide_stream stream);
 
-// Says that a stream was destroyed, or will be, and gets no more work. No call is made on it from now on, and a
-// new stream with the same handle is another one: memory of the old one is handed to it, like to any other
-// stream, when its work is done. The program destroys a stream without a word when every block that was
-// allocated on it or announced to it is released; it must use this call if blocks allocated on it are still
-// handed out, which are released as usual afterwards. A stream that the allocator never saw is no error.
+// Says that a stream was destroyed, or will be, and gets no more work. No call is made on it afterwards. A
+// new stream with the same handle is another one: it gets memory of the old one when the old one's work is done.
+// A stream whose blocks are all released, and those that were announced to it, may be destroyed without this
+// call. If blocks that were allocated on it are still handed out, the call is needed; they are released as
+// usual afterwards. It is also needed if its work may still run and a new stream may get the same handle. A
+// stream that the allocator never saw is no error.
 // Errors: TIDE_ERR_ARGUMENT for the default streams, which are never gone.
 TIDE_API TIDE_NODISCARD tide_status tide_device_close_stream(tide_device* device, tide_stream stream);
 

@@ -2,8 +2,8 @@
 // Copyright the Tidemark authors
 //
 // Addresses of views. A range that a view no longer needs is kept for the next view of its size class. So the
-// reservations, and the map of addresses, which only grows, are bounded by what views had at once. The gate is
-// the caller's.
+// reservations, and the map of addresses, which only grows, are bounded by what views had at once. The gate
+// is the caller's.
 #include "core/classes.h"
 #include "device/allocator.h"
 

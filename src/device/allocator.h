@@ -746,7 +746,8 @@ tide_status tide__view_use(const tide__request* request, const tide__growth* gro
 tide_status tide__view_make(const tide__request* request, const tide__growth* growth, tide__block** out);
 // Ends the stay of a block in its view: its addresses are vacant, its pieces idle or on their way.
 void tide__view_block_end_locked(tide_device* device, tide__block* block, const tide__moment* moment);
-// Gives pieces back to their homes, a list by heap_next; `lane` used them last: see last_use. NULL: nobody did.
+// Gives pieces back to their homes, a list by heap_next; `lane` used them last, at their `last_use`. NULL:
+// nobody did.
 void tide__pieces_give(tide_device* device, tide__block* pieces, tide__lane* lane);
 // The handles under a block in a view, from an offset there.
 tide__span tide__view_span(const tide__view* view, uint64_t offset, uint64_t bytes);
@@ -773,8 +774,9 @@ void tide__view_destroy(tide_device* device, tide__segment* segment);
 tide_status tide__view_add_peer(tide_device* device, const tide__segment* segment, int peer);
 
 // --- marks.c: memory that goes from one stream to another ---------------------------------------------
-// When a lane used memory last, as a stamp: 2n + 1, its mark n was taken at the release itself, and others may
-// wait for it; 2n, no later than its mark n, which may have yet to be taken: nobody waits for that. 0: never.
+// A stamp says when a lane used memory last. 2n + 1: at its mark n, which was taken at the release itself, so
+// that others may wait for it. 2n: no later than its mark n, which may have yet to be taken; nobody waits for
+// that. 0: never.
 static inline bool tide__stamp_has_passed(const tide__lane* lane, uint64_t stamp) {
   return stamp / 2 <= tide__load_acquire(&lane->marks.passed);  // pairs with marks_poll_in_turn
 }

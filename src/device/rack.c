@@ -76,8 +76,8 @@ static bool rack_empty(tide_device* device, tide__rack* rack) {
   return true;
 }
 
-// The thread's rack for a lane. If another lane has its place, that goes, unless `is_polite`: then NULL. A lane
-// whose stream is closed has none: its name may be that of another stream.
+// The thread's rack for a lane. If another lane has its place, that goes, unless `is_polite`: then NULL. A
+// lane whose stream is closed has none: another stream may have the same handle.
 static tide__rack* rack_for(tide_device* device, tide__racks* racks, tide__lane* lane, bool is_polite) {
   tide__rack* const rack = tide__rack_at(racks, lane->stream);
   if (is_polite && tide__load_relaxed(&lane->is_closed)) return NULL;

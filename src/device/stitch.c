@@ -10,8 +10,9 @@
 // So a view uses up two handles that are partly in use. One that is wholly free is broken only if the growth
 // that is allowed does not suffice: it costs nothing now, but leaves one more handle in pieces.
 //
-// Memory that one's stream has to wait for comes after what needs no wait. Ties: one's own stream first, then the hole with more wholly free handles, then the older arena and the
-// lower address. A loop settles because equal states lead to equal views, so nothing else may decide.
+// Memory that one's stream has to wait for comes after what needs no wait. Ties: one's own stream first, then
+// the hole with more wholly free handles, then the older arena and the lower address. A loop settles because
+// equal states lead to equal views, so nothing else may decide.
 // Cost: O(r + w log w) of r runs and w wholly free handles, which are sorted.
 #include "device/stitch.h"
 

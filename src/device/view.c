@@ -485,8 +485,8 @@ static void run_close(stitching* s, tide__stitch_run* run) {
 
 static bool run_is_open(const tide__stitch_run* run) { return run->pre > 0 || run->whole > 0; }
 
-// Ends a run that does not go on with a handle, or whose stream does not have to wait alike, and begins another
-// there.
+// Sees to it that the run goes on with a handle: another begins there if the handle does not follow, or if
+// only one of the two must be waited for.
 static void run_reach(stitching* s, tide__stitch_run* run, uint32_t handle, bool goes_on, bool waits,
                       bool is_foreign) {
   if (run_is_open(run) && goes_on && run->waits == waits) return;

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// A program whose sizes never repeat, on three streams, as a server sees them: it never comes to rest, and what
-// the policy `tide` spends on it must be bounded all the same.
-
+// A program whose sizes never repeat, on three streams, as a server sees them. It never comes to rest, and
+// what the policy `tide` spends on it must be bounded all the same.
 #include "device/devices.h"
 #include "machine/counting_heap.h"
 

@@ -693,9 +693,10 @@ static bool do_graph_end(model* s, const op* o) {
   X(ALLOC, do_alloc, 409) X(ALLOC_AT, do_alloc_at, 15) X(RELEASE, do_release, 290) X(COMB, do_comb, 12)  \
   X(FIND, do_find, 10) X(RECORD, do_record, 60) X(DELAY, do_delay, 20) X(POLL, do_poll, 15)              \
   X(TRIM, do_trim, 8) X(LIMIT, do_limit, 10) X(CONFIGURE, do_configure, 5) X(RESET, do_reset, 6)         \
-  X(RENEW, do_renew, 10) X(HOLD, do_hold, 6) X(POOL_ALLOC, do_pool_alloc, 25) X(POOL_LEAVE, do_pool_leave, 5)                \
-  X(CAPTURE, do_capture, 8) X(LAUNCH, do_launch, 15) X(GRAPH_END, do_graph_end, 6)                       \
-  X(FAULT, do_fault, 30) X(VISIT, do_visit, 15) X(SWEEP, do_sweep, 10) X(SHARE, do_share, 10)
+  X(RENEW, do_renew, 10) X(HOLD, do_hold, 6) X(POOL_ALLOC, do_pool_alloc, 25)                            \
+  X(POOL_LEAVE, do_pool_leave, 5) X(CAPTURE, do_capture, 8) X(LAUNCH, do_launch, 15)                     \
+  X(GRAPH_END, do_graph_end, 6) X(FAULT, do_fault, 30) X(VISIT, do_visit, 15) X(SWEEP, do_sweep, 10)     \
+  X(SHARE, do_share, 10)
 // clang-format on
 
 static const op_verb verbs[] = { VERB_MAP(OP_VERB) };
