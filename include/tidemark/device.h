@@ -208,7 +208,7 @@ TIDE_API TIDE_NODISCARD tide_status tide_device_record_on(tide_device* device, t
                                                           tide_stream stream);
 
 // Says that a stream was destroyed, or will be, and gets no more work. No call is made on it afterwards. A
-// new stream with the same handle is another one: it gets memory of the old one when the old one's work is done.
+// new stream with the same handle is another one: it gets memory of the old one when the work there is done.
 // A stream whose blocks are all released, and those that were announced to it, may be destroyed without this
 // call. If blocks that were allocated on it are still handed out, the call is needed; they are released as
 // usual afterwards. It is also needed if its work may still run and a new stream may get the same handle. A
