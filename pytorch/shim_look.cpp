@@ -76,7 +76,8 @@ c10::CachingDeviceAllocator::AnnotationEntry annotation_of(tide_device* device, 
                                                            int64_t epoch) {
   c10::CachingDeviceAllocator::AnnotationEntry entry(static_cast<DeviceIndex>(from.device), 0);
   entry.time_.t_ = (static_cast<int64_t>(from.time_ns) + epoch) / 1000;
-  const std::string text = words(tide_device_names(device), from.note);
+  const tide_intern* const names = tide_device_names(device);
+  const std::string text = words(names, tide_intern_note(names, from.note).metadata);
   size_t at = 0;
   for (size_t end = text.find(behind); end != std::string::npos; at = end + 1, end = text.find(behind, at)) {
     const size_t middle = text.find(between, at);

@@ -266,7 +266,9 @@ typedef struct tide_pool_options {
   bool no_split;    // every block is a whole segment
   bool use_on_oom;  // requests of the default pool that found no memory may use its idle blocks
   uint16_t reserved;
-  uint64_t label[2];  // shown in snapshots beside the number
+  // By which a snapshot shows the pool; { 0, 0 }: none, and then it is shown as { 0, its number }. Pools with
+  // equal labels are shown as one.
+  uint64_t label[2];
   // (optional) Where segments come from instead of the machine: returns memory of the device, or NULL. Called
   // with no lock held; may not call this allocator. Such a pool has no expandable segments.
   void* (*segment_alloc)(void* user, size_t bytes, int device, tide_stream stream);
@@ -438,7 +440,7 @@ typedef struct tide_segment_info {
   uint64_t allocated_bytes;  // of blocks handed out
   uint64_t active_bytes;     // of these and of those that wait
   uint64_t requested_bytes;  // asked for, of the active ones
-  uint64_t pool_label[2];
+  uint64_t pool_label[2];    // { 0, 0 } for a pool without one, and for the default pool
   tide_stream stream;
   tide_pool pool;
   uint32_t stack;  // of the request that made it
@@ -491,8 +493,8 @@ typedef struct tide_history_options {
   uint8_t reserved;
   uint32_t skips;  // actions not to keep, as bits: 1u << TIDE_ACTION_...
   uint32_t reserved2;
-  // The newest are kept; at least 1. The memory for them is taken at once: 64 bytes each, for as many as the
-  // next power of two.
+  // How many entries are kept, the newest; 0 is taken for 1, here and in tide_pinned_history(). The memory for
+  // them is taken at once: 64 bytes each, for as many as the next power of two.
   uint64_t max_entries;
   // Gathers the calling thread's stack: writes up to `capacity` frames, innermost first, and returns how
   // many. This or `number` is needed unless the level is NEVER. Called with no lock held; may not call the
@@ -530,24 +532,9 @@ TIDE_API TIDE_NODISCARD tide_status tide_device_visit_stacks(tide_device* device
 // The texts, stacks and notes that entries and blocks name.
 TIDE_API tide_intern* tide_device_names(tide_device* device);
 
-// Puts a remark of the user's into the history (nothing when it is off).
+// Puts a remark of the user's into the history and tells the observers of traces; nothing when there is
+// neither. It is an entry USER_DEFINED, and the text is the metadata of its note, in the place of the thread's.
 TIDE_API TIDE_NODISCARD tide_status tide_device_annotate(tide_device* device, const char* text);
-// What the calling thread's entries are noted with from now on: a text until it is changed (NULL: none), and
-// the innermost of a stack of texts.
-// Errors: TIDE_ERR_NO_MEMORY; TIDE_ERR_LIMIT for a text above 4095 bytes or contexts above 64 deep;
-//         TIDE_ERR_STATE for a pop without a push.
-TIDE_API TIDE_NODISCARD tide_status tide_thread_set_metadata(const char* text);
-TIDE_API const char* tide_thread_metadata(void);
-TIDE_API TIDE_NODISCARD tide_status tide_thread_push_context(const char* text);
-TIDE_API TIDE_NODISCARD tide_status tide_thread_pop_context(void);
-
-// What a frame of a call stack is called. The texts are borrowed until the call that asked returns; NULL is
-// empty.
-typedef struct tide_frame_words {
-  const char* name;
-  const char* file;
-  int64_t line;
-} tide_frame_words;
 
 typedef struct tide_snapshot_options {
   uint32_t size;     // set by TIDE_SNAPSHOT_OPTIONS_INIT

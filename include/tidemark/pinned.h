@@ -343,13 +343,15 @@ TIDE_API TIDE_NODISCARD tide_status tide_pinned_visit_pool(tide_pinned* pinned, 
 // Switches the history on or off, or changes it, and shows it: see tide_device_history(). Entries are ALLOC,
 // FREE_REQUESTED when a block is released, FREE_COMPLETED when it is reusable, SEGMENT_ALLOC and SEGMENT_FREE
 // for pieces, OOM with `address` 0, SNAPSHOT and USER_DEFINED. Their device is that of the request, 0 when it
-// names none. Stacks are gathered; numbers that stand for them are not taken.
+// names none. They are noted with what the calling thread says: see tide_thread_set_metadata(). At least one
+// entry is kept: max_entries 0 is taken for 1. Stacks are gathered; numbers that stand for them are not taken.
 TIDE_API TIDE_NODISCARD tide_status tide_pinned_history(tide_pinned* pinned,
                                                         const tide_history_options* options);
 TIDE_API bool tide_pinned_has_history(const tide_pinned* pinned);
 TIDE_API TIDE_NODISCARD tide_status tide_pinned_history_visit(tide_pinned* pinned, tide_history_fn function,
                                                               void* user);
 TIDE_API tide_intern* tide_pinned_names(tide_pinned* pinned);
+// Puts a remark of the user's into the history: see tide_device_annotate().
 TIDE_API TIDE_NODISCARD tide_status tide_pinned_annotate(tide_pinned* pinned, const char* text);
 
 // Adds the history and the segments to a trace, all of them under the number `device`, which no allocator of

@@ -48,7 +48,7 @@ typedef struct tide_trace_entry {
   uint64_t bytes;   // ALLOC and FREE_*: as requested; SEGMENT_*: of the range; OOM: rounded; SNAPSHOT: active
   uint64_t stream;  // the stream's handle as a number
   uint32_t stack;   // an interned call stack, 0: none
-  uint32_t note;    // an interned note, 0: none; USER_DEFINED: its text
+  uint32_t note;    // an interned note, 0: none; of USER_DEFINED the remark is its metadata
   uint32_t pool;    // the number of the pool, 0: the default pool
   uint8_t action;   // a tide_action
   uint8_t device;
@@ -95,6 +95,14 @@ typedef struct tide_frame {
 #define TIDE_FRAME_NAME (1u << 0)
 #define TIDE_FRAME_FILE (1u << 1)
 #define TIDE_FRAME_LINE (1u << 2)
+
+// What a frame of a call stack is called. The texts are borrowed until the call that asked returns; NULL is
+// empty.
+typedef struct tide_frame_words {
+  const char* name;
+  const char* file;
+  int64_t line;
+} tide_frame_words;
 
 // Plain data, as in JSON: what files hold that the trace has no field for.
 typedef enum tide_value_kind {
@@ -172,6 +180,18 @@ typedef struct tide_intern_counts {
   uint32_t values;
 } tide_intern_counts;
 TIDE_API tide_intern_counts tide_intern_counts_of(const tide_intern* names);
+
+// ---------------------------------------------------------------------------------------------------
+// What a thread says about itself
+
+// What the calling thread's entries are noted with from now on, in the history of every allocator: a text
+// until it is changed (NULL: none), and the innermost of a stack of texts.
+// Errors: TIDE_ERR_NO_MEMORY; TIDE_ERR_LIMIT for a text above 4095 bytes or contexts above 64 deep;
+//         TIDE_ERR_STATE for a pop without a push.
+TIDE_API TIDE_NODISCARD tide_status tide_thread_set_metadata(const char* text);
+TIDE_API const char* tide_thread_metadata(void);
+TIDE_API TIDE_NODISCARD tide_status tide_thread_push_context(const char* text);
+TIDE_API TIDE_NODISCARD tide_status tide_thread_pop_context(void);
 
 // ---------------------------------------------------------------------------------------------------
 // Segments and blocks, as they are when the last entry has happened

@@ -260,6 +260,13 @@ typedef struct tide__pool {
   struct tide__pool* next_idle;      // among those that are gone
 } tide__pool;
 
+// The label of a pool that is gone.
+typedef struct tide__gone_label {
+  struct tide__gone_label* next;
+  tide_pool_label label;
+  tide_pool number;
+} tide__gone_label;
+
 // What decisions depend on; never changed once published.
 typedef struct tide__settings {
   tide_device_options options;
@@ -399,6 +406,9 @@ struct tide_device {
   tide__observers observers[TIDE__OBSERVE_KINDS];
   tide_observer next_observer;
   tide_history_options history;
+  tide__gone_label* gone_labels;  // owned; the oldest first
+  tide__gone_label* gone_last;
+  size_t gone_count;
 
   tide__mutex totals_lock;  // guards the statistics
   tide_device_stats totals;
@@ -900,6 +910,11 @@ extern _Thread_local size_t tide__untold_count;
 static inline void tide__history_tell(tide_device* device) {
   if (tide__untold_count != 0) tide__history_tell_all(device);
 }
+
+// --- to_trace.c --------------------------------------------------------------------------------------
+// Keeps the label of a pool that goes, for entries that name it; with no lock held. And forgets all.
+void tide__labels_keep(tide_device* device, const tide__pool* pool);
+void tide__labels_forget(tide_device* device);
 
 // --- observer.c --------------------------------------------------------------------------------------
 // Runs the callbacks that release memory; true if one says that it did.

@@ -237,6 +237,7 @@ static void device_fini(tide_device* device) {
   tide__heap_release(heap, device->orphans, device->orphan_capacity, sizeof *device->orphans);
   if (device->has_racks) tide__fronts_fini(&device->fronts);
   settings_free(device);
+  tide__labels_forget(device);
   tide_intern_free(device->names);
   tide__ring_fini(&device->ring);
   tide__map_fini(&device->map);

@@ -3,108 +3,8 @@
 //
 // History: entries for what happens, with the clock, the call stack and the note of the thread. Entries are
 // made while locks are held; observers are told afterwards, from a list of the thread, with none held.
-#include <string.h>
-
 #include "device/allocator.h"
-
-// ---------------------------------------------------------------------------------------------------
-// What a thread says about itself
-
-enum { TEXT_BYTES = 4096, CONTEXT_DEPTH = 64 };
-
-typedef struct thread_words {
-  char metadata[TEXT_BYTES];
-  char* contexts[CONTEXT_DEPTH];  // owned
-  size_t depth;
-  // The note these words have in one allocator's table, so that they are interned once and not for every
-  // entry.
-  uint64_t version;
-  uint64_t noted_version;
-  uint64_t noted_uid;
-  uint32_t note;
-} thread_words;
-
-static pthread_once_t words_once = PTHREAD_ONCE_INIT;
-static pthread_key_t words_key;
-static _Thread_local thread_words* words;
-
-static void words_free(void* value) {
-  thread_words* const w = value;
-  while (w->depth > 0) {
-    char* const text = w->contexts[--w->depth];
-    tide__heap_release(&tide__system_heap, text, 1, strlen(text) + 1);
-  }
-  tide__heap_release(&tide__system_heap, w, 1, sizeof *w);
-  words = NULL;
-}
-
-static void words_key_make(void) { (void)pthread_key_create(&words_key, words_free); }
-
-static tide_status words_get(const char* call, const char* text, thread_words** out) {
-  TIDE_REQUIRE(text == NULL || strlen(text) < TEXT_BYTES, TIDE_ERR_LIMIT, "%s: a text of %zu bytes", call,
-               strlen(text));
-  if (words == NULL) {
-    (void)pthread_once(&words_once, words_key_make);
-    thread_words* const made = tide__heap_alloc(&tide__system_heap, 1, sizeof *made);
-    TIDE_REQUIRE(made != NULL, TIDE_ERR_NO_MEMORY, "%s: no memory", call);
-    words = made;
-    (void)pthread_setspecific(words_key, made);
-  }
-  *out = words;
-  words->version++;
-  return TIDE_OK;
-}
-
-tide_status tide_thread_set_metadata(const char* text) {
-  thread_words* w = NULL;
-  if (text == NULL && words == NULL) return TIDE_OK;
-  TIDE_TRY(words_get("thread_set_metadata", text, &w));
-  w->metadata[0] = '\0';
-  if (text != NULL) memcpy(w->metadata, text, strlen(text) + 1);
-  return TIDE_OK;
-}
-
-const char* tide_thread_metadata(void) { return words != NULL ? words->metadata : ""; }
-
-tide_status tide_thread_push_context(const char* text) {
-  thread_words* w = NULL;
-  TIDE_REQUIRE(text != NULL, TIDE_ERR_ARGUMENT, "thread_push_context: no text");
-  TIDE_TRY(words_get("thread_push_context", text, &w));
-  TIDE_REQUIRE(w->depth < CONTEXT_DEPTH, TIDE_ERR_LIMIT, "thread_push_context: %d contexts are open",
-               CONTEXT_DEPTH);
-  char* const copy = tide__heap_alloc(&tide__system_heap, 1, strlen(text) + 1);
-  TIDE_REQUIRE(copy != NULL, TIDE_ERR_NO_MEMORY, "thread_push_context: no memory");
-  memcpy(copy, text, strlen(text) + 1);
-  w->contexts[w->depth++] = copy;
-  return TIDE_OK;
-}
-
-tide_status tide_thread_pop_context(void) {
-  TIDE_REQUIRE(words != NULL && words->depth > 0, TIDE_ERR_STATE, "thread_pop_context: no context is open");
-  char* const text = words->contexts[--words->depth];
-  words->version++;
-  tide__heap_release(&tide__system_heap, text, 1, strlen(text) + 1);
-  return TIDE_OK;
-}
-
-// The note of the thread's words in this allocator's table; 0 when there are none, or no memory for it.
-static uint32_t words_note(tide_device* device) {
-  thread_words* const w = words;
-  if (w == NULL) return 0;
-  if (w->noted_uid == device->uid && w->noted_version == w->version) return w->note;
-  const char* const context = w->depth > 0 ? w->contexts[w->depth - 1] : "";
-  tide_note note = { 0 };
-  uint32_t id = 0;
-  if (tide_intern_add_text(device->names, w->metadata, strlen(w->metadata), &note.metadata) != TIDE_OK ||
-      tide_intern_add_text(device->names, context, strlen(context), &note.compile_context) != TIDE_OK ||
-      tide_intern_add_note(device->names, note, &id) != TIDE_OK) {
-    return 0;
-  }
-  w->note = id;
-  w->noted_uid = device->uid;
-  w->noted_version = w->version;
-  return id;
-}
+#include "trace/words.h"
 
 // ---------------------------------------------------------------------------------------------------
 // What observers are still to be told
@@ -169,7 +69,7 @@ tide__moment tide__moment_now(tide_device* device, uint32_t level) {
   tide__moment moment = { 0, 0, 0 };
   tide__ignore(tide_machine_clock(device->machine, &moment.time_ns));  // an entry without a time is one still
   if (level != 0 && tide__load_relaxed(&device->history_level) >= level) moment.stack = stack_now(device);
-  moment.note = words_note(device);
+  moment.note = tide__words_note(device->names);
   tide__history_make_room(device, TIDE__STEP_ENTRIES + tide__load_relaxed(&device->most_pieces));
   return moment;
 }
@@ -224,7 +124,7 @@ tide_status tide_device_annotate(tide_device* device, const char* text) {
   TIDE_REQUIRE(device != NULL && text != NULL, TIDE_ERR_ARGUMENT, "device_annotate: no device or text");
   if (!tide__is_recording(device)) return TIDE_OK;
   tide__moment moment = tide__moment_now(device, TIDE_HISTORY_NEVER);
-  TIDE_TRY(tide_intern_add_text(device->names, text, strlen(text), &moment.note));
+  TIDE_TRY(tide__words_remark(device->names, text, &moment.note));
   tide__history_add(device, TIDE_ACTION_USER_DEFINED, &moment, moment.stack, NULL, 0, 0);
   tide__history_tell(device);
   return TIDE_OK;
@@ -242,7 +142,10 @@ tide_status tide_device_history(tide_device* device, const tide_history_options*
                "device_history: level %u needs a function that gathers stacks or one that numbers them",
                options->level);
   if (options->is_on) TIDE_TRY(tide__ring_resize(&device->ring, tide__max(1, options->max_entries)));
-  if (options->clears || !options->is_on) tide__ring_clear(&device->ring);
+  if (options->clears || !options->is_on) {
+    tide__ring_clear(&device->ring);
+    tide__labels_forget(device);
+  }
   tide__mutex_lock(&device->pools_lock);
   device->history = *options;
   tide__store_relaxed(&device->history_skips, options->skips);
@@ -257,21 +160,10 @@ bool tide_device_has_history(const tide_device* device) {
   return device != NULL && (tide__load_relaxed(&device->detours) & TIDE__RECORDS_HISTORY) != 0;
 }
 
-tide_intern* tide_device_names(tide_device* device) { return device->names; }
+tide_intern* tide_device_names(tide_device* device) { return device != NULL ? device->names : NULL; }
 
 tide_status tide_device_history_visit(tide_device* device, tide_history_fn function, void* user) {
-  enum { PIECE = 512 };
   TIDE_REQUIRE(device != NULL && function != NULL, TIDE_ERR_ARGUMENT,
                "device_history_visit: no device or function");
-  tide_trace_entry* const piece = tide__heap_alloc(device->heap, PIECE, sizeof *piece);
-  TIDE_REQUIRE(piece != NULL, TIDE_ERR_NO_MEMORY, "device_history_visit: no memory for a piece");
-  uint64_t number = 0;
-  uint64_t end = 0;
-  tide__ring_range(&device->ring, &number, &end);
-  for (;;) {
-    const size_t count = tide__ring_copy(&device->ring, &number, end, piece, PIECE);
-    if (count == 0 || !function(user, piece, count)) break;
-  }
-  tide__heap_release(device->heap, piece, PIECE, sizeof *piece);
-  return TIDE_OK;
+  return tide__ring_visit(&device->ring, function, user);
 }

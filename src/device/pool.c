@@ -69,6 +69,7 @@ static void pool_tell_closed(const tide__pool* pool) {
 }
 
 static void pool_drop(tide_device* device, tide__pool* pool) {
+  tide__labels_keep(device, pool);
   tide__mutex_lock(&device->pools_lock);
   const bool is_unused = pool->users == 0 && pool->guests == 0;
   if (is_unused) {

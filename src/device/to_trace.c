@@ -2,9 +2,8 @@
 // Copyright the Tidemark authors
 //
 // A memory snapshot of an allocator: its history and its segments become a trace of their own, with the shape
-// that PyTorch's snapshots have. Texts, stacks and notes are carried from the allocator's table to that of
-// the trace, each distinct stack and note once.
-#include <inttypes.h>
+// that PyTorch's snapshots have. What they name is carried from the allocator's table to that of the trace
+// (trace/carry.h).
 #include <stdio.h>
 #include <string.h>
 
@@ -12,105 +11,84 @@
 #include "base/error.h"
 #include "base/heap.h"
 #include "device/allocator.h"
-
-#define SNAPSHOT_FRAMES 64u  // a gathered stack has no more
-
-// What was carried over already: the number in the trace + 1, by the number in the allocator's table.
-typedef struct carried {
-  uint32_t* numbers;  // owned
-  size_t count;
-} carried;
+#include "trace/carry.h"
 
 typedef struct snapshot {
-  tide_device* device;                   // borrowed
-  const tide_snapshot_options* options;  // caller keeps
-  tide_trace* trace;                     // borrowed
-  tide_intern* to;                       // borrowed from the trace
-  bool has_numbers;                      // stacks are the caller's numbers
-  carried stacks;
-  carried notes;
-  uint32_t no_context;  // the text that stands for no compile context
+  tide_device* device;  // borrowed
+  tide_trace* trace;    // borrowed
+  tide__carry names;
+  tide__carried pools;
+  bool has_entries;
   tide_status status;
 } snapshot;
 
 // ---------------------------------------------------------------------------------------------------
-// Names
+// Pools
+//
+// A pool is shown by its label, or by { 0, its number } if it has none. Entries outlive their pools, so the
+// labels of pools that are gone are kept while a history is on: the newest, as many as a trace can name.
 
-static uint32_t* carried_at(carried* list, uint32_t number, uint32_t* spare) {
-  return number < list->count ? &list->numbers[number] : spare;
+enum { LABELS_MAX = 16384 };
+
+static bool pool_has_label(const tide__pool* pool) {
+  return pool->options.label[0] != 0 || pool->options.label[1] != 0;
 }
 
-static tide_status carried_init(carried* list, const tide_heap* heap, uint32_t count) {
-  list->count = (size_t)count + 1;
-  list->numbers = tide__heap_alloc(heap, list->count, sizeof *list->numbers);
-  TIDE_REQUIRE(list->numbers != NULL, TIDE_ERR_NO_MEMORY, "device_snapshot: no memory for %zu names",
-               list->count);
-  return TIDE_OK;
+static tide_pool_label pool_label(const tide__pool* pool) {
+  return (tide_pool_label){ pool->options.label[0], pool->options.label[1] };
 }
 
-static tide_status text_carry(snapshot* s, uint32_t text, uint32_t* out) {
-  size_t bytes = 0;
-  const char* const words = tide_intern_text(s->device->names, text, &bytes);
-  return tide_intern_add_text(s->to, words, bytes, out);
-}
-
-static tide_status text_add(snapshot* s, const char* text, uint32_t* out) {
-  return tide_intern_add_text(s->to, text, text != NULL ? strlen(text) : 0, out);
-}
-
-static tide_status frame_carry(snapshot* s, uint64_t number, uint64_t* out) {
-  char hex[20];
-  tide_frame frame = { 0 };
-  tide_frame_words words = { NULL, NULL, 0 };
-  uint32_t id = 0;
-  const tide_snapshot_options* const options = s->options;
-  if (options->describe == NULL || !options->describe(options->user, number, &words)) {
-    (void)snprintf(hex, sizeof hex, "0x%" PRIx64, number);
-    words = (tide_frame_words){ hex, NULL, 0 };
+// Without memory for it, the entries of the pool are shown by its number.
+void tide__labels_keep(tide_device* device, const tide__pool* pool) {
+  if (!tide_device_has_history(device) || !pool_has_label(pool)) return;
+  tide__gone_label* const label = tide__heap_alloc(device->heap, 1, sizeof *label);
+  if (label == NULL) return;
+  tide__gone_label* oldest = NULL;
+  *label = (tide__gone_label){ NULL, pool_label(pool), pool->number };
+  tide__mutex_lock(&device->pools_lock);
+  *(device->gone_labels != NULL ? &device->gone_last->next : &device->gone_labels) = label;
+  device->gone_last = label;
+  if (++device->gone_count > LABELS_MAX) {
+    oldest = device->gone_labels;
+    device->gone_labels = oldest->next;
+    device->gone_count--;
   }
-  TIDE_TRY(text_add(s, words.name, &frame.name));
-  TIDE_TRY(text_add(s, words.file, &frame.file));
-  frame.line = words.line;
-  TIDE_TRY(tide_intern_add_frame(s->to, &frame, &id));
-  *out = id;
-  return TIDE_OK;
+  tide__mutex_unlock(&device->pools_lock);
+  tide__heap_release(device->heap, oldest, 1, sizeof *oldest);
 }
 
-// A number of the caller's stands for a stack of one frame.
-static tide_status number_carry(snapshot* s, uint32_t number, uint32_t* out) {
-  uint64_t frame = 0;
-  TIDE_TRY(frame_carry(s, number, &frame));
-  return tide_intern_add_stack(s->to, &frame, 1, out);
+void tide__labels_forget(tide_device* device) {
+  tide__mutex_lock(&device->pools_lock);
+  tide__gone_label* list = device->gone_labels;
+  device->gone_labels = device->gone_last = NULL;
+  device->gone_count = 0;
+  tide__mutex_unlock(&device->pools_lock);
+  while (list != NULL) {
+    tide__gone_label* const next = list->next;
+    tide__heap_release(device->heap, list, 1, sizeof *list);
+    list = next;
+  }
 }
 
-static tide_status stack_carry(snapshot* s, uint32_t stack, uint32_t* out) {
+static tide_pool_label label_shown(tide_device* device, tide_pool number) {
+  tide_pool_label shown = { 0, number };
+  tide__mutex_lock(&device->pools_lock);
+  const tide__pool* const pool = tide__pool_find_locked(device, number);
+  const tide__gone_label* gone = pool == NULL ? device->gone_labels : NULL;
+  while (gone != NULL && gone->number != number) gone = gone->next;
+  if (pool != NULL && pool_has_label(pool)) shown = pool_label(pool);
+  if (gone != NULL) shown = gone->label;
+  tide__mutex_unlock(&device->pools_lock);
+  return shown;
+}
+
+static tide_status pool_carry(snapshot* s, tide_pool number, uint32_t* out) {
   uint32_t spare = 0;
-  uint64_t frames[SNAPSHOT_FRAMES];
-  uint32_t* const known = carried_at(&s->stacks, stack, &spare);
+  uint32_t* const known = tide__carried_at(&s->pools, number, &spare);
   *out = 0;
-  if (stack == 0) return TIDE_OK;
-  if (s->has_numbers) return number_carry(s, stack, out);
+  if (number == TIDE_POOL_DEFAULT) return TIDE_OK;
   if (*known == 0) {
-    size_t count = 0;
-    const uint64_t* const from = tide_intern_stack(s->device->names, stack, &count);
-    count = tide__min(count, SNAPSHOT_FRAMES);
-    for (size_t i = 0; i < count; i++) TIDE_TRY(frame_carry(s, from[i], &frames[i]));
-    TIDE_TRY(tide_intern_add_stack(s->to, frames, count, out));
-    *known = *out + 1;
-  }
-  *out = *known - 1;
-  return TIDE_OK;
-}
-
-static tide_status note_carry(snapshot* s, uint32_t note, uint32_t* out) {
-  uint32_t spare = 0;
-  uint32_t* const known = carried_at(&s->notes, note, &spare);
-  if (*known == 0) {
-    const tide_note from = tide_intern_note(s->device->names, note);
-    tide_note to = { 0, s->no_context, 0 };
-    TIDE_TRY(text_carry(s, from.metadata, &to.metadata));
-    if (from.compile_context != 0) TIDE_TRY(text_carry(s, from.compile_context, &to.compile_context));
-    TIDE_TRY(tide_intern_add_note(s->to, to, out));
+    TIDE_TRY(tide_trace_add_pool(s->trace, label_shown(s->device, number), out));
     *known = *out + 1;
   }
   *out = *known - 1;
@@ -120,24 +98,9 @@ static tide_status note_carry(snapshot* s, uint32_t note, uint32_t* out) {
 // ---------------------------------------------------------------------------------------------------
 // The history
 
-// A pool that is gone is shown by its number.
-static tide_status pool_carry(snapshot* s, tide_pool number, uint32_t* out) {
-  tide_pool_label label = { 0, number };
-  *out = 0;
-  if (number == TIDE_POOL_DEFAULT) return TIDE_OK;
-  tide__mutex_lock(&s->device->pools_lock);
-  const tide__pool* const pool = tide__pool_find_locked(s->device, number);
-  if (pool != NULL) label = (tide_pool_label){ pool->options.label[0], pool->options.label[1] };
-  tide__mutex_unlock(&s->device->pools_lock);
-  return tide_trace_add_pool(s->trace, label, out);
-}
-
 static tide_status entry_carry(snapshot* s, const tide_trace_entry* from) {
   tide_trace_entry entry = *from;
-  entry.time_ns += s->options->epoch_ns;
-  if (entry.stack == 0) entry.absent |= TIDE_ENTRY_STACK;
-  TIDE_TRY(stack_carry(s, from->stack, &entry.stack));
-  TIDE_TRY(note_carry(s, from->note, &entry.note));
+  TIDE_TRY(tide__carry_entry(&s->names, &entry));
   TIDE_TRY(pool_carry(s, from->pool, &entry.pool));
   return tide_trace_add_entry(s->trace, &entry);
 }
@@ -161,9 +124,8 @@ static tide_status segment_carry(snapshot* s, const tide_segment_info* from) {
                                  .device = (uint8_t)from->device,
                                  .is_large = from->is_large,
                                  .is_expandable = from->is_expandable };
-  const tide_pool_label label = { from->pool_label[0], from->pool_label[1] };
-  TIDE_TRY(tide_trace_add_pool(s->trace, label, &segment.pool));
-  TIDE_TRY(stack_carry(s, from->stack, &segment.stack));
+  TIDE_TRY(pool_carry(s, from->pool, &segment.pool));
+  TIDE_TRY(tide__carry_stack(&s->names, from->stack, &segment.stack));
   return tide_trace_add_segment(s->trace, &segment);
 }
 
@@ -179,7 +141,7 @@ static bool on_block(void* user, const tide_block_info* from) {
                              .bytes = from->bytes,
                              .requested_bytes = from->requested_bytes,
                              .state = (uint8_t)from->state };
-  s->status = stack_carry(s, from->stack, &block.stack);
+  s->status = tide__carry_stack(&s->names, from->stack, &block.stack);
   if (s->status == TIDE_OK) s->status = tide_trace_add_block(s->trace, &block);
   return s->status == TIDE_OK;
 }
@@ -195,8 +157,8 @@ typedef struct settings_dict {
 static tide_status dict_add(snapshot* s, settings_dict* dict, const char* key, const tide_value* value) {
   uint32_t text = 0;
   uint32_t id = 0;
-  TIDE_TRY(text_add(s, key, &text));
-  TIDE_TRY(tide_intern_add_value(s->to, value, &id));
+  TIDE_TRY(tide_intern_add_text(s->names.to, key, strlen(key), &text));
+  TIDE_TRY(tide_intern_add_value(s->names.to, value, &id));
   dict->items[dict->count++] = (uint64_t)text << 32 | id;
   return TIDE_OK;
 }
@@ -223,7 +185,7 @@ static tide_status dict_add_conf(snapshot* s, settings_dict* dict, const tide_de
   char text[512];
   tide_value value = { .kind = TIDE_VALUE_TEXT };
   const size_t length = tide_device_options_print(options, text, sizeof text);
-  TIDE_TRY(tide_intern_add_text(s->to, text, tide__min(length, sizeof text - 1), &value.text));
+  TIDE_TRY(tide_intern_add_text(s->names.to, text, tide__min(length, sizeof text - 1), &value.text));
   return dict_add(s, dict, "PYTORCH_CUDA_ALLOC_CONF", &value);
 }
 
@@ -250,7 +212,7 @@ static tide_status settings_carry(snapshot* s, uint32_t* out) {
   }
   TIDE_TRY(dict_add_divisions(s, &dict, o.roundup_divisions));
   const tide_value value = { .kind = TIDE_VALUE_DICT, .items = dict.items, .count = dict.count };
-  return tide_intern_add_value(s->to, &value, out);
+  return tide_intern_add_value(s->names.to, &value, out);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -258,12 +220,11 @@ static tide_status settings_carry(snapshot* s, uint32_t* out) {
 
 static tide_status snapshot_prepare(snapshot* s) {
   tide__mutex_lock(&s->device->pools_lock);
-  s->has_numbers = s->device->history.number != NULL;
+  s->names.has_numbers = s->device->history.number != NULL;
+  const tide_pool pools = s->device->next_pool;
   tide__mutex_unlock(&s->device->pools_lock);
-  const tide_intern_counts counts = tide_intern_counts_of(s->device->names);
-  TIDE_TRY(carried_init(&s->stacks, s->device->heap, counts.stacks));
-  TIDE_TRY(carried_init(&s->notes, s->device->heap, counts.notes));
-  TIDE_TRY(tide_intern_add_text(s->to, "N/A", 3, &s->no_context));
+  TIDE_TRY(tide__carry_init(&s->names));
+  TIDE_TRY(tide__carried_init(&s->pools, s->device->heap, pools));
   return tide_trace_add_device(s->trace, (size_t)s->device->index);
 }
 
@@ -272,7 +233,7 @@ static tide_status snapshot_fill(snapshot* s) {
   tide_trace_about about = tide_trace_get_about(s->trace);
   about.has_segments = about.has_entries = true;
   TIDE_TRY(snapshot_prepare(s));
-  if (s->options->has_entries) TIDE_TRY(tide_device_history_visit(s->device, on_entries, s));
+  if (s->has_entries) TIDE_TRY(tide_device_history_visit(s->device, on_entries, s));
   TIDE_TRY(s->status);
   TIDE_TRY(tide_device_visit(s->device, &visitor));
   TIDE_TRY(s->status);
@@ -288,9 +249,17 @@ tide_status tide_device_snapshot(tide_device* device, const tide_snapshot_option
   TIDE_REQUIRE(device != NULL && trace != NULL, TIDE_ERR_ARGUMENT, "device_snapshot: an argument is NULL");
   TIDE_REQUIRE(options->size == sizeof *options, TIDE_ERR_ARGUMENT,
                "device_snapshot: options have %u bytes, not %zu", options->size, sizeof *options);
-  snapshot s = { .device = device, .options = options, .trace = trace, .to = tide_trace_names(trace) };
+  snapshot s = {
+    .device = device,
+    .trace = trace,
+    .names = { .heap = device->heap, .from = device->names, .to = tide_trace_names(trace) },
+    .has_entries = options->has_entries,
+  };
+  s.names.describe = options->describe;
+  s.names.user = options->user;
+  s.names.epoch_ns = options->epoch_ns;
   const tide_status status = snapshot_fill(&s);
-  tide__heap_release(device->heap, s.stacks.numbers, s.stacks.count, sizeof *s.stacks.numbers);
-  tide__heap_release(device->heap, s.notes.numbers, s.notes.count, sizeof *s.notes.numbers);
+  tide__carry_fini(&s.names);
+  tide__carried_fini(&s.pools, device->heap);
   return status;
 }

@@ -316,10 +316,11 @@ struct tide_pinned {
   int64_t class_made[TIDE__PIN_KINDS];
 };
 
-// When a call was made and by whom; all 0 when nothing is recorded.
+// When a call was made, by whom and with which note; all 0 when nothing is recorded.
 typedef struct tide__pin_moment {
   uint64_t time_ns;
   uint32_t stack;
+  uint32_t note;
 } tide__pin_moment;
 
 // One request on its way.
@@ -576,8 +577,8 @@ void tide__pin_totals_count(tide_pinned* pinned, tide__pin_pool* pool, size_t fi
   tide__pin_totals_count((pinned), (pool), offsetof(tide_pinned_stats, field), (n))
 
 // --- pinned_history.c --------------------------------------------------------------------------------------
-// The clock, and the caller's stack if the history's level is at least `level` (0: no stack); with no lock
-// held. All 0 if nothing is recorded.
+// The clock, the caller's stack if the history's level is at least `level` (0: no stack), and the note of the
+// calling thread; with no lock held. All 0 if nothing is recorded.
 tide__pin_moment tide__pin_moment_now(tide_pinned* pinned, uint32_t level);
 uint64_t tide__pin_now(tide_pinned* pinned);
 void tide__pin_history_block(tide_pinned* pinned, tide_action action, const tide__pin_moment* moment,

@@ -2,9 +2,8 @@
 // Copyright the Tidemark authors
 //
 // History: entries for what happens, in the ring that all allocators share (trace/ring.h).
-#include <string.h>
-
 #include "pinned/pinned_cache.h"
+#include "trace/words.h"
 
 enum { PINNED_FRAMES = 64 };
 
@@ -33,10 +32,11 @@ static uint32_t caller_stack(tide_pinned* pinned) {
 }
 
 tide__pin_moment tide__pin_moment_now(tide_pinned* pinned, uint32_t level) {
-  tide__pin_moment moment = { 0, 0 };
+  tide__pin_moment moment = { 0, 0, 0 };
   if (!tide__pin_is_recording(pinned)) return moment;
   moment.time_ns = tide__pin_now(pinned);
   if (level != 0 && tide__load_relaxed(&pinned->history_level) >= level) moment.stack = caller_stack(pinned);
+  moment.note = tide__words_note(pinned->names);
   return moment;
 }
 
@@ -55,6 +55,7 @@ void tide__pin_history_add(tide_pinned* pinned, tide_action action, const tide__
                                    .address = address,
                                    .bytes = bytes,
                                    .stack = stack_shown(pinned, moment),
+                                   .note = moment->note,
                                    .pool = pool,
                                    .action = (uint8_t)action };
   pin_entry_add(pinned, &entry);
@@ -67,6 +68,7 @@ void tide__pin_history_block(tide_pinned* pinned, tide_action action, const tide
                                    .bytes = tide__load_relaxed(&block->requested_bytes),
                                    .stream = tide__address(block->stream),
                                    .stack = stack_shown(pinned, moment),
+                                   .note = moment->note,
                                    .pool = block->segment->pool->number,
                                    .action = (uint8_t)action,
                                    .device = (uint8_t)(block->device > 0 ? block->device : 0) };
@@ -76,12 +78,9 @@ void tide__pin_history_block(tide_pinned* pinned, tide_action action, const tide
 tide_status tide_pinned_annotate(tide_pinned* pinned, const char* text) {
   TIDE_REQUIRE(pinned != NULL && text != NULL, TIDE_ERR_ARGUMENT, "pinned_annotate: no cache or text");
   if (!tide__pin_is_recording(pinned)) return TIDE_OK;
-  const tide__pin_moment moment = tide__pin_moment_now(pinned, TIDE_HISTORY_ALL);
-  tide_trace_entry entry = { .time_ns = moment.time_ns,
-                             .stack = stack_shown(pinned, &moment),
-                             .action = TIDE_ACTION_USER_DEFINED };
-  TIDE_TRY(tide_intern_add_text(pinned->names, text, strlen(text), &entry.note));
-  pin_entry_add(pinned, &entry);
+  tide__pin_moment moment = tide__pin_moment_now(pinned, TIDE_HISTORY_ALL);
+  TIDE_TRY(tide__words_remark(pinned->names, text, &moment.note));
+  tide__pin_history_add(pinned, TIDE_ACTION_USER_DEFINED, &moment, 0, 0, TIDE_POOL_DEFAULT);
   return TIDE_OK;
 }
 
@@ -92,9 +91,7 @@ tide_status tide_pinned_history(tide_pinned* pinned, const tide_history_options*
   TIDE_REQUIRE(!options->is_on || options->level == TIDE_HISTORY_NEVER || options->gather != NULL,
                TIDE_ERR_ARGUMENT, "pinned_history: level %u needs a function that gathers stacks",
                options->level);
-  TIDE_REQUIRE(!options->is_on || options->max_entries != 0, TIDE_ERR_ARGUMENT,
-               "pinned_history: no entries are to be kept");
-  if (options->is_on) TIDE_TRY(tide__ring_resize(&pinned->ring, options->max_entries));
+  if (options->is_on) TIDE_TRY(tide__ring_resize(&pinned->ring, tide__max(1, options->max_entries)));
   if (options->clears || !options->is_on) tide__ring_clear(&pinned->ring);
   tide__mutex_lock(&pinned->pools_lock);
   pinned->history = *options;
@@ -112,18 +109,7 @@ bool tide_pinned_has_history(const tide_pinned* pinned) {
 tide_intern* tide_pinned_names(tide_pinned* pinned) { return pinned != NULL ? pinned->names : NULL; }
 
 tide_status tide_pinned_history_visit(tide_pinned* pinned, tide_history_fn function, void* user) {
-  enum { PIECE = 512 };
   TIDE_REQUIRE(pinned != NULL && function != NULL, TIDE_ERR_ARGUMENT,
                "pinned_history_visit: no cache or function");
-  tide_trace_entry* const piece = tide__heap_alloc(pinned->heap, PIECE, sizeof *piece);
-  TIDE_REQUIRE(piece != NULL, TIDE_ERR_NO_MEMORY, "pinned_history_visit: no memory for a piece");
-  uint64_t number = 0;
-  uint64_t end = 0;
-  tide__ring_range(&pinned->ring, &number, &end);
-  for (;;) {
-    const size_t count = tide__ring_copy(&pinned->ring, &number, end, piece, PIECE);
-    if (count == 0 || !function(user, piece, count)) break;
-  }
-  tide__heap_release(pinned->heap, piece, PIECE, sizeof *piece);
-  return TIDE_OK;
+  return tide__ring_visit(&pinned->ring, function, user);
 }

@@ -73,6 +73,7 @@ typedef struct intern_table {
 
 struct tide_intern {
   const tide_heap* heap;  // borrowed until the table is freed
+  uint64_t uid;
   intern_table tables[TIDE__INTERN_KINDS];
 };
 
@@ -374,6 +375,7 @@ static void intern_table_fini(intern_table* table, const tide_heap* heap) {
 }
 
 tide_status tide_intern_new(const tide_heap* heap, tide_intern** out) {
+  static tide__atomic_u64 last_uid;
   TIDE_REQUIRE(out != NULL, TIDE_ERR_ARGUMENT, "intern_new: out is NULL");
   *out = NULL;
   TIDE_REQUIRE(tide__heap_is_valid(heap), TIDE_ERR_ARGUMENT, "intern_new: the heap lacks a function");
@@ -381,6 +383,7 @@ tide_status tide_intern_new(const tide_heap* heap, tide_intern** out) {
   tide_intern* const names = tide__heap_alloc(heap, 1, sizeof *names);
   TIDE_REQUIRE(names != NULL, TIDE_ERR_NO_MEMORY, "intern_new: no memory for the table");
   names->heap = heap;
+  names->uid = tide__add_relaxed(&last_uid, 1) + 1;
   for (size_t i = 0; i < TIDE__INTERN_KINDS; i++) tide__mutex_init(&names->tables[i].lock, TIDE__RANK_INTERN);
   *out = names;
   return TIDE_OK;
@@ -440,6 +443,8 @@ const uint64_t* tide__intern_find(const tide_intern* names, tide__intern_kind ki
 }
 
 const tide_heap* tide__intern_heap(const tide_intern* names) { return names->heap; }
+
+uint64_t tide__intern_uid(const tide_intern* names) { return names->uid; }
 
 const char* tide_intern_text(const tide_intern* names, uint32_t id, size_t* out_bytes) {
   const intern_value* const value = intern_find(names, TIDE__INTERN_TEXT, id);

@@ -23,6 +23,8 @@ tide_status tide__intern_add(tide_intern* names, tide__intern_kind kind, const v
 const uint64_t* tide__intern_find(const tide_intern* names, tide__intern_kind kind, uint32_t id,
                                   size_t* out_bytes);
 const tide_heap* tide__intern_heap(const tide_intern* names);
+// A number that no other table of the process ever has, above 0.
+uint64_t tide__intern_uid(const tide_intern* names);
 
 // The number of the first invariant that does not hold, 0 if all do. O(n), with a lock held.
 int tide__intern_check(tide_intern* names);

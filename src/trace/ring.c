@@ -139,6 +139,23 @@ size_t tide__ring_copy(tide__ring* ring, uint64_t* number, uint64_t end, tide_tr
   return count - lost;
 }
 
+tide_status tide__ring_visit(tide__ring* ring,
+                             bool (*function)(void* user, const tide_trace_entry* entries, size_t count),
+                             void* user) {
+  enum { PIECE = 512 };
+  tide_trace_entry* const piece = tide__heap_alloc(ring->heap, PIECE, sizeof *piece);
+  TIDE_REQUIRE(piece != NULL, TIDE_ERR_NO_MEMORY, "history_visit: no memory for a piece");
+  uint64_t number = 0;
+  uint64_t end = 0;
+  tide__ring_range(ring, &number, &end);
+  for (;;) {
+    const size_t count = tide__ring_copy(ring, &number, end, piece, PIECE);
+    if (count == 0 || !function(user, piece, count)) break;
+  }
+  tide__heap_release(ring->heap, piece, PIECE, sizeof *piece);
+  return TIDE_OK;
+}
+
 // ---------------------------------------------------------------------------------------------------
 // Clearing and resizing
 

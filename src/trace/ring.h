@@ -57,6 +57,11 @@ void tide__ring_range(tide__ring* ring, uint64_t* out_first, uint64_t* out_next)
 // and over entries that are gone already. Returns how many; 0 at `end`. What one call copies has consecutive
 // numbers. Waits for entries before `end` that somebody is about to write.
 size_t tide__ring_copy(tide__ring* ring, uint64_t* number, uint64_t end, tide_trace_entry* out, size_t room);
+// Shows the entries that are there now, oldest first, in pieces; false ends it. No lock is held meanwhile.
+// Errors: TIDE_ERR_NO_MEMORY.
+tide_status tide__ring_visit(tide__ring* ring,
+                             bool (*function)(void* user, const tide_trace_entry* entries, size_t count),
+                             void* user);
 
 // ---------------------------------------------------------------------------------------------------
 // Adding. Inline, so that an entry goes from registers to its slot.

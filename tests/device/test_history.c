@@ -650,7 +650,7 @@ DEVICE_TEST(test_device__annotations_are_entries_with_their_text) {
   T_EQ(s.entries[0].action, TIDE_ACTION_USER_DEFINED);
   T_EQ(s.entries[0].address, 0);
   T_EQ(s.entries[0].bytes, 0);
-  T_STR_EQ(text_of(d, s.entries[0].note), "step 12");
+  T_STR_EQ(text_of(d, last_note(d, TIDE_ACTION_USER_DEFINED).metadata), "step 12");
 }
 
 DEVICE_TEST(test_device__metadata_is_on_every_entry) {

@@ -3,7 +3,8 @@
 //
 // A memory snapshot of a living allocator: what is in it, and that it can be written and read back.
 #include "device/devices.h"
-#include "tidemark/format.h"
+#include "format/traces.h"
+#include "tidemark/replay.h"
 
 #define FRAME_OUTER 0x1000u
 #define FRAME_INNER 0x2000u
@@ -202,38 +203,25 @@ DEVICE_TEST(test_snapshot__refuses_what_it_cannot_use) {
 // ---------------------------------------------------------------------------------------------------
 // Through a file
 
-typedef struct memory_file {
-  uint8_t bytes[1 << 16];
-  size_t count;
-  size_t at;
-} memory_file;
-
-static tide_status memory_write(void* user, const void* data, size_t bytes) {
-  memory_file* const file = user;
-  T_LE(file->count + bytes, sizeof file->bytes);
-  memcpy(file->bytes + file->count, data, bytes);
-  file->count += bytes;
-  return TIDE_OK;
-}
-
-static tide_status memory_read(void* user, void* out, size_t room, size_t* out_bytes) {
-  memory_file* const file = user;
-  *out_bytes = room < file->count - file->at ? room : file->count - file->at;
-  memcpy(out, file->bytes + file->at, *out_bytes);
-  file->at += *out_bytes;
-  return TIDE_OK;
+// What is read of a trace that was written in a format.
+static tide_trace* through_file(const tide_trace* trace, tide_format format) {
+  memory_file file = { 0 };
+  tide_trace* again = NULL;
+  const tide_sink sink = memory_file_sink(&file);
+  T_OK(tide_trace_write(trace, format, &sink));
+  const tide_source source = memory_file_source(&file);
+  T_OK(tide_trace_read(&source, NULL, &again));
+  memory_file_fini(&file);
+  return again;
 }
 
 DEVICE_TEST(test_snapshot__is_read_back_from_a_file) {
   (void)m;
-  static memory_file file;
   stacks_on(d);
   const tide_block block = take(d, NULL, 6 * MIB);
   tide_trace* trace = snapshot_of(d, NULL);
-  tide_trace* again = NULL;
 
-  T_OK(tide_trace_write(trace, TIDE_FORMAT_PICKLE, &(tide_sink){ memory_write, &file }));
-  T_OK(tide_trace_read(&(tide_source){ memory_read, &file }, NULL, &again));
+  tide_trace* again = through_file(trace, TIDE_FORMAT_PICKLE);
 
   size_t count = 0;
   size_t count_again = 0;
@@ -248,4 +236,118 @@ DEVICE_TEST(test_snapshot__is_read_back_from_a_file) {
   tide_trace_free(trace);
   tide_trace_free(again);
   give(d, block);
+}
+
+static const tide_format snapshot_formats[] = { TIDE_FORMAT_PICKLE, TIDE_FORMAT_JSON, TIDE_FORMAT_NATIVE };
+enum { SNAPSHOT_FORMATS = 3 };
+
+// The n-th entry of an action.
+static const tide_trace_entry* entry_nth(const tide_trace* trace, tide_action action, size_t n) {
+  size_t count = 0;
+  const tide_trace_entry* const entries = tide_trace_entries(trace, 0, &count);
+  for (size_t i = 0; i < count; ++i) {
+    if (entries[i].action == action && n-- == 0) return &entries[i];
+  }
+  T_FAIL("there is no such %s", tide_action_name(action));
+}
+
+static const char* metadata_of(const tide_trace* trace, const tide_trace_entry* entry) {
+  return text_of(trace, tide_intern_note(tide_trace_names(trace), entry->note).metadata);
+}
+
+// The number of a remark's text was taken for that of a note: another thread's metadata was shown, or nothing.
+DEVICE_TEST(test_snapshot__annotations_reach_every_file) {
+  (void)m;
+  history_on(d);
+  T_OK(tide_thread_set_metadata("batch 1"));
+  const tide_block block = take(d, NULL, 1000);
+  T_OK(tide_device_annotate(d, "my remark"));
+  T_OK(tide_thread_set_metadata(NULL));
+  T_OK(tide_device_annotate(d, "my remark"));
+  T_OK(tide_device_annotate(d, ""));
+  give(d, block);
+
+  tide_trace* trace = snapshot_of(d, NULL);
+
+  for (size_t i = 0; i < SNAPSHOT_FORMATS; ++i) {
+    tide_trace* again = through_file(trace, snapshot_formats[i]);
+    T_STR_EQ(metadata_of(again, entry_nth(again, TIDE_ACTION_ALLOC, 0)), "batch 1");
+    T_STR_EQ(metadata_of(again, entry_nth(again, TIDE_ACTION_USER_DEFINED, 0)), "my remark");
+    T_STR_EQ(metadata_of(again, entry_nth(again, TIDE_ACTION_USER_DEFINED, 1)), "my remark");
+    T_STR_EQ(metadata_of(again, entry_nth(again, TIDE_ACTION_USER_DEFINED, 2)), "");
+    T_STR_EQ(metadata_of(again, entry_nth(again, TIDE_ACTION_FREE_COMPLETED, 0)), "");
+    tide_trace_free(again);
+  }
+  tide_trace_free(trace);
+}
+
+static void expect_pool_of(const tide_trace* trace, uint32_t pool, uint64_t first, uint64_t second) {
+  T_EQ(tide_trace_pool(trace, pool).first, first);
+  T_EQ(tide_trace_pool(trace, pool).second, second);
+}
+
+static void expect_replay_holds(const tide_trace* trace, uint64_t allocations) {
+  tide_replay* replay = NULL;
+  tide_replay_options options = TIDE_REPLAY_OPTIONS_INIT;
+  tide_replay_result result;
+  T_OK(tide_replay_new(trace, 0, NULL, &replay));
+  options.checks = true;
+  options.device = tide_replay_recorded_options(replay);
+  T_OK(tide_replay_run(replay, &options, &result));
+  T_STR_EQ(result.mismatch, "");
+  T_EQ(result.mismatched_addresses + result.mismatched_segments, 0);
+  T_EQ(result.allocations, allocations);
+  tide_replay_free(replay);
+}
+
+// They were written as the default pool, and the replay refused the file.
+TORCH_TEST(test_snapshot__pools_without_a_label_are_not_the_default_pool) {
+  (void)m;
+  history_on(d);
+  const tide_pool pools[2] = { pool_new(d, NULL), pool_new(d, NULL) };
+  tide_block blocks[3];
+  for (size_t i = 0; i < 2; ++i) blocks[i] = take_in(d, pools[i], NULL, 1000);
+  blocks[2] = take(d, NULL, 1000);
+
+  tide_trace* trace = snapshot_of(d, NULL);
+
+  for (size_t i = 0; i < SNAPSHOT_FORMATS; ++i) {
+    tide_trace* again = through_file(trace, snapshot_formats[i]);
+    for (size_t k = 0; k < 3; ++k) {
+      const tide_trace_entry* const entry = entry_nth(again, TIDE_ACTION_ALLOC, k);
+      size_t count = 0;
+      const tide_trace_segment* segment = tide_trace_segments(again, &count);
+      T_EQ(count, 3);
+      while (segment->address != entry->address) ++segment;
+      expect_pool_of(again, entry->pool, 0, k < 2 ? pools[k] : 0);
+      expect_pool_of(again, segment->pool, 0, k < 2 ? pools[k] : 0);
+    }
+    expect_replay_holds(again, 3);
+    tide_trace_free(again);
+  }
+  tide_trace_free(trace);
+  for (size_t i = 0; i < 3; ++i) give(d, blocks[i]);
+}
+
+// Its entries said { 0, number } as soon as it was gone, whatever its label.
+DEVICE_TEST(test_snapshot__a_pool_that_is_gone_keeps_its_label) {
+  (void)m;
+  tide_pool_options options = TIDE_POOL_OPTIONS_INIT;
+  options.label[0] = 31;
+  options.label[1] = 7;
+  history_on(d);
+  const tide_pool pools[2] = { pool_new(d, &options), pool_new(d, NULL) };
+  for (size_t i = 0; i < 2; ++i) {
+    give(d, take_in(d, pools[i], NULL, 1000));
+    T_OK(tide_device_pool_release(d, pools[i]));
+  }
+  trim(d);
+  T_STATUS(tide_device_pool_retain(d, pools[0]), TIDE_ERR_HANDLE);
+
+  tide_trace* trace = snapshot_of(d, NULL);
+
+  expect_pool_of(trace, entry_nth(trace, TIDE_ACTION_ALLOC, 0)->pool, 31, 7);
+  expect_pool_of(trace, entry_nth(trace, TIDE_ACTION_ALLOC, 1)->pool, 0, pools[1]);
+  expect_pool_of(trace, entry_nth(trace, shrink_action(), 0)->pool, 31, 7);
+  tide_trace_free(trace);
 }

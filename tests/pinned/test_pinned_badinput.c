@@ -264,9 +264,6 @@ PINNED_TEST(test_pinned_badinput__a_history_needs_a_way_to_gather) {
   T_STATUS(tide_pinned_history(p, &options), TIDE_ERR_ARGUMENT);
   options.level = 9;
   T_STATUS(tide_pinned_history(p, &options), TIDE_ERR_ARGUMENT);
-  options.level = TIDE_HISTORY_NEVER;
-  options.max_entries = 0;
-  T_STATUS(tide_pinned_history(p, &options), TIDE_ERR_ARGUMENT);
   T_CHECK(!tide_pinned_has_history(p));
 }
 

@@ -480,7 +480,9 @@ PINNED_TEST_OVER(test_pinned_stats__history_tells_of_failures_and_remarks, machi
   T_EQ(s.entries[0].address, 0);
   T_EQ(s.entries[0].bytes, SINGLE);
   T_EQ(s.entries[1].action, TIDE_ACTION_USER_DEFINED);
-  T_STR_EQ(tide_intern_text(tide_pinned_names(p), s.entries[1].note, NULL), "after the failure");
+  const tide_intern* const names = tide_pinned_names(p);
+  T_STR_EQ(tide_intern_text(names, tide_intern_note(names, s.entries[1].note).metadata, NULL),
+           "after the failure");
   T_EQ(s.entries[2].action, TIDE_ACTION_SNAPSHOT);
 }
 
