@@ -612,9 +612,17 @@ TIDE_API const tide_oom* tide_device_last_oom(void);
 
 // Called when a request failed for want of memory, on the thread that made it, before the call returns.
 typedef void (*tide_oom_fn)(void* user, const tide_oom* oom);
-// Called for every entry, history or not, on the thread it is made on, in their order for one thread, before
-// the call that made them returns: what an entry tells of has happened.
+// Called for every entry, history or not, on the thread that made it, before the call that made it returns:
+// what an entry tells of has happened. One thread's entries are told in their order. Entries about segments
+// (SEGMENT_...) of all threads are told in their order, one at a time, and a thread waits for its turn: so an
+// observer must not wait for another thread that is in a call of this allocator. If it calls the allocator
+// itself, its turn ends there, and it hears of what it causes inside of that call. Other entries of two
+// threads may be told in any order.
 typedef void (*tide_trace_fn)(void* user, const tide_trace_entry* entry);
+// The same with a number, which is higher the later what the entry tells of has happened, whoever tells it
+// first. The allocator numbers the entries one by one while anybody is attached, so none is missing: sorted by
+// number they show an address handed out, released, handed out again.
+typedef void (*tide_entry_fn)(void* user, const tide_trace_entry* entry, uint64_t number);
 // Called when no cached memory fits, before the machine is asked; returns whether it released something.
 typedef bool (*tide_reclaim_fn)(void* user, tide_device* device);
 
@@ -623,6 +631,8 @@ TIDE_API TIDE_NODISCARD tide_status tide_device_observe_oom(tide_device* device,
                                                             void* user, tide_observer* out);
 TIDE_API TIDE_NODISCARD tide_status tide_device_observe_trace(tide_device* device, tide_trace_fn function,
                                                               void* user, tide_observer* out);
+TIDE_API TIDE_NODISCARD tide_status tide_device_observe_entries(tide_device* device, tide_entry_fn function,
+                                                                void* user, tide_observer* out);
 TIDE_API TIDE_NODISCARD tide_status tide_device_observe_reclaim(tide_device* device, tide_reclaim_fn function,
                                                                 void* user, tide_observer* out);
 // Detaches. A call on another thread may still be under way when this returns. TIDE_ERR_HANDLE if it is not

@@ -318,7 +318,13 @@ typedef struct tide__observers {
   uint32_t count;
 } tide__observers;
 
-enum { TIDE__OBSERVE_OOM, TIDE__OBSERVE_TRACE, TIDE__OBSERVE_RECLAIM, TIDE__OBSERVE_KINDS };
+enum {
+  TIDE__OBSERVE_OOM,
+  TIDE__OBSERVE_TRACE,
+  TIDE__OBSERVE_ENTRIES,
+  TIDE__OBSERVE_RECLAIM,
+  TIDE__OBSERVE_KINDS
+};
 
 // Bits of tide_device.detours.
 enum {
@@ -362,15 +368,19 @@ struct tide_device {
   tide__atomic_u32 history_level;
   tide__atomic_u32 history_skips;
   tide__atomic_u64 next_ordinal;
+  tide__atomic_u64 next_entry;  // number of the next entry that observers are told about,
+  tide__atomic_u64 next_turn;   // and among those about segments
   tide__slots blocks;
   tide__map map;
   tide__timeline timeline;
   tide__ring ring;
   tide_intern* names;  // owned
 
-  tide__mutex gate_lock;  // guards the gate
+  tide__mutex gate_lock;  // guards the gate, and `told_turns`
   tide__signal gate_open;
   bool is_gate_taken;
+  tide__signal turn_passed;
+  uint64_t told_turns;         // how many entries about segments observers were told about
   tide__atomic_u64 gate_turn;  // how many turns there were
   // Touched by the thread that has the gate.
   tide_physical* orphans;  // owned; handles that the machine would not take back yet
@@ -904,7 +914,7 @@ void tide__history_add(tide_device* device, tide_action action, const tide__mome
 // call. An entry for which there is no memory is left out.
 void tide__history_make_room(tide_device* device, size_t entries);
 // Calls the observers of the entries this thread made; with neither a lock nor the gate. What nobody hears
-// any more is forgotten.
+// any more is forgotten. Waits until others have told the entries about segments that they made before.
 void tide__history_tell_all(tide_device* device);
 extern _Thread_local size_t tide__untold_count;
 static inline void tide__history_tell(tide_device* device) {
@@ -920,7 +930,7 @@ void tide__labels_forget(tide_device* device);
 // Runs the callbacks that release memory; true if one says that it did.
 bool tide__observers_reclaim(tide_device* device);
 void tide__observers_oom(tide_device* device, const tide_oom* oom);
-void tide__observers_trace(tide_device* device, const tide_trace_entry* entry);
+void tide__observers_entry(tide_device* device, const tide_trace_entry* entry, uint64_t number);
 
 // --- share.c -----------------------------------------------------------------------------------------
 void tide__imports_close(tide_device* device);

@@ -3,6 +3,13 @@
 //
 // History: entries for what happens, with the clock, the call stack and the note of the thread. Entries are
 // made while locks are held; observers are told afterwards, from a list of the thread, with none held.
+//
+// An entry for observers gets its number while the thread has what changed, so in the order of the numbers
+// everything happened as it did. Threads tell their own entries, each in its order, and so two threads may
+// tell theirs the other way round. Entries about segments also have a turn among themselves: a thread tells
+// one when all before were told, and the others wait meanwhile. As nobody tells with a lock or the gate, who
+// waits for a turn keeps nobody from telling; only an observer could, by a call that waits for a later turn.
+// Such a call ends the turn of the observer that makes it.
 #include "device/allocator.h"
 #include "trace/words.h"
 
@@ -13,9 +20,12 @@
 // lock nor the gate, because an observer may call the allocator; until then a trim of many segments may make
 // many.
 typedef struct untold_entry {
-  uint64_t uid;  // of the allocator
+  uint64_t uid;     // of the allocator
+  uint64_t number;  // of the entry
+  uint64_t turn;    // among those about segments; NO_TURN: it is none
   tide_trace_entry entry;
 } untold_entry;
+#define NO_TURN UINT64_MAX
 typedef struct entry_journal {
   untold_entry* entries;  // owned
   size_t first;           // those before were told
@@ -77,6 +87,10 @@ tide__moment tide__moment_now(tide_device* device, uint32_t level) {
 // ---------------------------------------------------------------------------------------------------
 // Entries
 
+static bool action_has_turn(tide_action action) {
+  return action >= TIDE_ACTION_SEGMENT_ALLOC && action <= TIDE_ACTION_SEGMENT_UNMAP;
+}
+
 void tide__history_add(tide_device* device, tide_action action, const tide__moment* moment, uint32_t stack,
                        const tide__lane* lane, uint64_t address, uint64_t bytes) {
   const uint32_t recording = tide__load_relaxed(&device->detours);
@@ -95,29 +109,68 @@ void tide__history_add(tide_device* device, tide_action action, const tide__mome
   const bool is_kept = (tide__load_relaxed(&device->history_skips) >> action & 1u) == 0;
   if ((recording & TIDE__RECORDS_HISTORY) != 0 && is_kept) tide__ring_add(&device->ring, &entry);
   if ((recording & TIDE__RECORDS_TRACE) != 0 && journal.count < journal.capacity) {
-    journal.entries[journal.count++] = (untold_entry){ device->uid, entry };
+    const uint64_t number = tide__add_relaxed(&device->next_entry, 1);
+    const uint64_t turn = action_has_turn(action) ? tide__add_relaxed(&device->next_turn, 1) : NO_TURN;
+    journal.entries[journal.count++] = (untold_entry){ device->uid, number, turn, entry };
     tide__untold_count++;
   }
 }
 
+// ---------------------------------------------------------------------------------------------------
+// Telling
+
 // The first entry of an allocator in the journal, taken out; false if there is none.
-static bool journal_take(const tide_device* device, tide_trace_entry* out) {
+static bool journal_take(const tide_device* device, untold_entry* out) {
   size_t i = journal.first;
   while (i < journal.count && journal.entries[i].uid != device->uid) i++;
   if (i == journal.count) return false;
-  *out = journal.entries[i].entry;
+  *out = journal.entries[i];
   for (; i > journal.first; i--) journal.entries[i] = journal.entries[i - 1];
   if (++journal.first == journal.count) journal.first = journal.count = 0;
   tide__untold_count--;
   return true;
 }
 
+// An observer that the thread is inside of.
+typedef struct telling {
+  struct telling* outer;  // borrowed from the stack of the thread
+  tide_device* device;    // borrowed
+  uint64_t turn;          // that others wait for; NO_TURN: none
+} telling;
+static _Thread_local telling* innermost;
+
+static void turn_end(telling* it) {
+  if (it->turn == NO_TURN) return;
+  it->turn = NO_TURN;
+  tide__mutex_lock(&it->device->gate_lock);
+  it->device->told_turns++;
+  tide__signal_all(&it->device->turn_passed);
+  tide__mutex_unlock(&it->device->gate_lock);
+}
+
+// Waits for a turn, after ending those that the thread has in observers around.
+static void turn_begin(const telling* own) {
+  tide_device* const device = own->device;
+  if (own->turn == NO_TURN) return;
+  for (telling* it = own->outer; it != NULL; it = it->outer) turn_end(it);
+  tide__mutex_lock(&device->gate_lock);
+  while (device->told_turns != own->turn) tide__signal_wait(&device->turn_passed, &device->gate_lock);
+  tide__mutex_unlock(&device->gate_lock);
+}
+
 // Tells the entries from the first on. An observer that calls the allocator makes entries of its own, which
 // are told before that call returns; those of this call that are still there then come first, as they
 // happened.
 void tide__history_tell_all(tide_device* device) {
-  tide_trace_entry entry;
-  while (journal_take(device, &entry)) tide__observers_trace(device, &entry);
+  untold_entry untold;
+  while (journal_take(device, &untold)) {
+    telling own = { innermost, device, untold.turn };
+    turn_begin(&own);
+    innermost = &own;
+    tide__observers_entry(device, &untold.entry, untold.number);
+    innermost = own.outer;
+    turn_end(&own);
+  }
 }
 
 tide_status tide_device_annotate(tide_device* device, const char* text) {

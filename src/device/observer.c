@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Observers and callbacks: attached and detached by number, called with no lock held, in the order they came.
+// Observers and callbacks: attached and detached by number, called with no lock held, those of a kind in the
+// order they came. Before a program's callback runs, what the thread has to tell is told: others may wait for
+// that, and the callback for them.
 #include "device/allocator.h"
 
 typedef void (*any_fn)(void);
+
+static bool observers_hear_entries_locked(const tide_device* device) {
+  return device->observers[TIDE__OBSERVE_TRACE].count + device->observers[TIDE__OBSERVE_ENTRIES].count > 0;
+}
 
 static tide_status observer_attach(tide_device* device, int kind, any_fn function, void* user,
                                    tide_observer* out) {
@@ -19,7 +25,7 @@ static tide_status observer_attach(tide_device* device, int kind, any_fn functio
     list->ids[list->count] = *out;
     list->functions[list->count] = function;
     list->users[list->count++] = user;
-    if (kind == TIDE__OBSERVE_TRACE) tide__detour(device, TIDE__RECORDS_TRACE, true);
+    tide__detour(device, TIDE__RECORDS_TRACE, observers_hear_entries_locked(device));
   }
   tide__mutex_unlock(&device->pools_lock);
   TIDE_REQUIRE(has_room, TIDE_ERR_LIMIT, "device_observe: there are %d of this kind", TIDE__MAX_OBSERVERS);
@@ -34,6 +40,11 @@ tide_status tide_device_observe_oom(tide_device* device, tide_oom_fn function, v
 tide_status tide_device_observe_trace(tide_device* device, tide_trace_fn function, void* user,
                                       tide_observer* out) {
   return observer_attach(device, TIDE__OBSERVE_TRACE, (any_fn)function, user, out);
+}
+
+tide_status tide_device_observe_entries(tide_device* device, tide_entry_fn function, void* user,
+                                        tide_observer* out) {
+  return observer_attach(device, TIDE__OBSERVE_ENTRIES, (any_fn)function, user, out);
 }
 
 tide_status tide_device_observe_reclaim(tide_device* device, tide_reclaim_fn function, void* user,
@@ -60,34 +71,44 @@ tide_status tide_device_detach(tide_device* device, tide_observer observer) {
   for (int kind = 0; kind < TIDE__OBSERVE_KINDS && !is_found; kind++) {
     is_found = observer_remove_locked(&device->observers[kind], observer);
   }
-  const bool has_trace = device->observers[TIDE__OBSERVE_TRACE].count > 0;
-  tide__detour(device, TIDE__RECORDS_TRACE, has_trace);
+  tide__detour(device, TIDE__RECORDS_TRACE, observers_hear_entries_locked(device));
   tide__mutex_unlock(&device->pools_lock);
   TIDE_REQUIRE(is_found, TIDE_ERR_HANDLE, "device_detach: %llu is not attached",
                (unsigned long long)observer);
   return TIDE_OK;
 }
 
-static tide__observers observers_copy(tide_device* device, int kind) {
+static void observers_copy(tide_device* device, int kind, tide__observers* out) {
   tide__mutex_lock(&device->pools_lock);
-  const tide__observers list = device->observers[kind];
+  const tide__observers* const list = &device->observers[kind];
+  out->count = list->count;
+  for (uint32_t i = 0; i < list->count; i++) {
+    out->functions[i] = list->functions[i];
+    out->users[i] = list->users[i];
+  }
   tide__mutex_unlock(&device->pools_lock);
-  return list;
 }
 
 void tide__observers_oom(tide_device* device, const tide_oom* oom) {
-  const tide__observers list = observers_copy(device, TIDE__OBSERVE_OOM);
+  tide__observers list;
+  tide__history_tell(device);
+  observers_copy(device, TIDE__OBSERVE_OOM, &list);
   for (uint32_t i = 0; i < list.count; i++) ((tide_oom_fn)list.functions[i])(list.users[i], oom);
 }
 
-void tide__observers_trace(tide_device* device, const tide_trace_entry* entry) {
-  const tide__observers list = observers_copy(device, TIDE__OBSERVE_TRACE);
+void tide__observers_entry(tide_device* device, const tide_trace_entry* entry, uint64_t number) {
+  tide__observers list;
+  observers_copy(device, TIDE__OBSERVE_TRACE, &list);
   for (uint32_t i = 0; i < list.count; i++) ((tide_trace_fn)list.functions[i])(list.users[i], entry);
+  observers_copy(device, TIDE__OBSERVE_ENTRIES, &list);
+  for (uint32_t i = 0; i < list.count; i++) ((tide_entry_fn)list.functions[i])(list.users[i], entry, number);
 }
 
 // All are asked, whatever the first says.
 bool tide__observers_reclaim(tide_device* device) {
-  const tide__observers list = observers_copy(device, TIDE__OBSERVE_RECLAIM);
+  tide__observers list;
+  tide__history_tell(device);
+  observers_copy(device, TIDE__OBSERVE_RECLAIM, &list);
   bool has_released = false;
   for (uint32_t i = 0; i < list.count; i++) {
     has_released = ((tide_reclaim_fn)list.functions[i])(list.users[i], device) || has_released;

@@ -255,7 +255,7 @@ static const char* metadata_of(const tide_trace* trace, const tide_trace_entry* 
   return text_of(trace, tide_intern_note(tide_trace_names(trace), entry->note).metadata);
 }
 
-// The number of a remark's text was taken for that of a note: another thread's metadata was shown, or nothing.
+// The number of the text was taken for that of a note: other metadata was shown, or none.
 DEVICE_TEST(test_snapshot__annotations_reach_every_file) {
   (void)m;
   history_on(d);

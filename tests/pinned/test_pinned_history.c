@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// What the history of the pinned-host cache keeps of the words of threads and users, and that it reaches files.
+// The history of the pinned-host cache: what threads and users say is kept, and reaches files.
 #include "format/traces.h"
 #include "pinned/pinneds.h"
 
