@@ -20,6 +20,8 @@
 //   when the block is released (in the order of the device), or be announced with tide_device_record().
 // - A stream must exist as long as blocks that were allocated on it are handed out: see
 //   tide_device_close_stream(). Afterwards no call is made on it.
+// - A struct that carries its `size` may be the shorter one of an older header: what it lacks has its
+//   default, and nothing is written behind its end.
 // - Sizes are rounded to multiples of 512 bytes and addresses are aligned to at least that.
 #ifndef TIDEMARK_DEVICE_H
 #define TIDEMARK_DEVICE_H

@@ -21,6 +21,8 @@
 // - A call that names memory tells apart, by its status and in the error's text: memory that was released
 //   already and is still idle or waiting (TIDE_ERR_STATE), a handle of an earlier life, whose memory is
 //   handed out anew or gone (TIDE_ERR_HANDLE), and what this cache never handed out (TIDE_ERR_ARGUMENT).
+// - A struct that carries its `size` may be the shorter one of an older header: what it lacks has its
+//   default, and nothing is written behind its end.
 // - Sizes are rounded up to classes, see tide_pinned_round(), and addresses are aligned to at least 512.
 #ifndef TIDEMARK_PINNED_H
 #define TIDEMARK_PINNED_H

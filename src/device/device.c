@@ -116,9 +116,9 @@ static tide_status settings_publish(tide_device* device, const tide_device_optio
   return TIDE_OK;
 }
 
+// Can the device do what the options ask for?
 static tide_status options_check(const tide_device* device, const tide_device_options* options,
                                  const char* call) {
-  TIDE_TRY(tide__device_options_check(options, call));
   TIDE_REQUIRE(!options->expandable_segments || device->granularity != 0, TIDE_ERR_UNSUPPORTED,
                "%s: expandable segments need virtual memory, which the device does not have", call);
   TIDE_REQUIRE(options->policy != TIDE_POLICY_TIDE || device->granularity != 0, TIDE_ERR_UNSUPPORTED,
@@ -129,9 +129,10 @@ static tide_status options_check(const tide_device* device, const tide_device_op
 tide_status tide_device_configure(tide_device* device, const tide_device_options* options) {
   TIDE_REQUIRE(device != NULL && options != NULL, TIDE_ERR_ARGUMENT,
                "device_configure: no device or options");
-  TIDE_TRY(options_check(device, options, "device_configure"));
+  tide_device_options wanted;
+  TIDE_TRY(tide__device_options_take(options, "device_configure", &wanted));
+  TIDE_TRY(options_check(device, &wanted, "device_configure"));
   const tide_device_options now = *tide__device_options(device);
-  tide_device_options wanted = *options;
   wanted.heap = now.heap;
   wanted.policy = now.policy;
   wanted.ties_by_age = now.ties_by_age;
@@ -140,7 +141,8 @@ tide_status tide_device_configure(tide_device* device, const tide_device_options
 }
 
 void tide_device_get_options(tide_device* device, tide_device_options* out) {
-  if (device != NULL && out != NULL) *out = *tide__device_options(device);
+  if (device == NULL || out == NULL) return;
+  (void)tide__sized_out(tide__device_options(device), sizeof *out, out, TIDE__DEVICE_OPTIONS_LEAST);
 }
 
 tide_status tide_device_set_fraction(tide_device* device, double fraction) {
@@ -256,26 +258,25 @@ tide_status tide_device_new(tide_machine* machine, int index, const tide_device_
                             tide_device** out) {
   TIDE_REQUIRE(machine != NULL && out != NULL, TIDE_ERR_ARGUMENT, "device_new: no machine or out");
   *out = NULL;
-  const tide_device_options defaults = TIDE_DEVICE_OPTIONS_INIT;
-  if (options == NULL) options = &defaults;
-  TIDE_TRY(tide__device_options_check(options, "device_new"));
-  const tide_heap* const heap = tide__heap_or_system(options->heap);
+  tide_device_options wanted = TIDE_DEVICE_OPTIONS_INIT;
+  if (options != NULL) TIDE_TRY(tide__device_options_take(options, "device_new", &wanted));
+  const tide_heap* const heap = tide__heap_or_system(wanted.heap);
   tide_device* const device = tide__heap_alloc(heap, 1, sizeof *device);
   TIDE_REQUIRE(device != NULL, TIDE_ERR_NO_MEMORY, "device_new: no memory for an allocator");
   device->machine = machine;
   device->index = index;
   device->heap = heap;
   device_init(device);
-  tide_status status = device_learn(device, options);
+  tide_status status = device_learn(device, &wanted);
   if (status == TIDE_OK) status = tide_intern_new(heap, &device->names);
-  if (status == TIDE_OK) status = settings_publish(device, options);
-  if (status == TIDE_OK && options->policy == TIDE_POLICY_TIDE) status = tide__racks_init(device);
+  if (status == TIDE_OK) status = settings_publish(device, &wanted);
+  if (status == TIDE_OK && wanted.policy == TIDE_POLICY_TIDE) status = tide__racks_init(device);
   if (status != TIDE_OK) {
     device_fini(device);
     return status;
   }
-  device->totals.max_split_bytes = options->max_split_bytes;
-  tide__store_relaxed(&device->limit, fraction_limit(device, options->memory_fraction));
+  device->totals.max_split_bytes = wanted.max_split_bytes;
+  tide__store_relaxed(&device->limit, fraction_limit(device, wanted.memory_fraction));
   registry_add(device);
   *out = device;
   return TIDE_OK;

@@ -10,6 +10,7 @@
 // one when all before were told, and the others wait meanwhile. As nobody tells with a lock or the gate, who
 // waits for a turn keeps nobody from telling; only an observer could, by a call that waits for a later turn.
 // Such a call ends the turn of the observer that makes it.
+#include "base/sized.h"
 #include "device/allocator.h"
 #include "trace/words.h"
 
@@ -187,9 +188,13 @@ tide_status tide_device_annotate(tide_device* device, const char* text) {
 // Switching on and off, and looking
 
 tide_status tide_device_history(tide_device* device, const tide_history_options* options) {
+  tide_history_options whole = TIDE_HISTORY_OPTIONS_INIT;
   TIDE_REQUIRE(device != NULL && options != NULL, TIDE_ERR_ARGUMENT, "device_history: no device or options");
-  TIDE_REQUIRE(options->size == sizeof *options && options->level <= TIDE_HISTORY_ALL, TIDE_ERR_ARGUMENT,
-               "device_history: options of %u bytes and level %u", options->size, options->level);
+  TIDE_REQUIRE(tide__sized_in(&whole, sizeof whole, options, TIDE__END_OF(tide_history_options, user)) &&
+                   options->level <= TIDE_HISTORY_ALL,
+               TIDE_ERR_ARGUMENT, "device_history: options of %u bytes and level %u", options->size,
+               options->level);
+  options = &whole;
   const bool needs_stacks = options->is_on && options->level != TIDE_HISTORY_NEVER;
   TIDE_REQUIRE(!needs_stacks || (options->gather != NULL) != (options->number != NULL), TIDE_ERR_ARGUMENT,
                "device_history: level %u needs a function that gathers stacks or one that numbers them",

@@ -557,17 +557,32 @@ static tide_status option_read_pass(option_text* text, bool is_early, tide_devic
   return TIDE_OK;
 }
 
-static tide_status options_check_size(const tide_device_options* options, const char* call) {
+// The options of a caller, whose struct may be a shorter one, as a whole one.
+static tide_status options_complete(const tide_device_options* options, const char* call,
+                                    tide_device_options* out) {
+  *out = option_defaults;
   TIDE_REQUIRE(options != NULL, TIDE_ERR_ARGUMENT, "%s: needs options", call);
-  TIDE_REQUIRE(options->size == sizeof *options, TIDE_ERR_ARGUMENT,
+  TIDE_REQUIRE(tide__sized_in(out, sizeof *out, options, TIDE__DEVICE_OPTIONS_LEAST), TIDE_ERR_ARGUMENT,
                "%s: size is %" PRIu32 ": set the struct up with TIDE_DEVICE_OPTIONS_INIT", call,
                options->size);
   return TIDE_OK;
 }
 
+// Gives options back to a caller; an older struct must have room for all that is set.
+static tide_status options_give(const char* source, const tide_device_options* from,
+                                tide_device_options* options) {
+  const size_t size = options->size;
+  const bool is_lost =
+      memcmp((const char*)from + size, (const char*)&option_defaults + size, sizeof *from - size) != 0;
+  TIDE_REQUIRE(!is_lost, TIDE_ERR_ARGUMENT, "%s: sets an option that a struct of %zu bytes does not have",
+               source, size);
+  (void)tide__sized_out(from, sizeof *from, options, TIDE__DEVICE_OPTIONS_LEAST);
+  return TIDE_OK;
+}
+
 static tide_status options_read(const char* source, const char* text, tide_device_options* options) {
-  TIDE_TRY(options_check_size(options, source));
-  tide_device_options read = *options;
+  tide_device_options read;
+  TIDE_TRY(options_complete(options, source, &read));
   read.max_split_bytes = option_defaults.max_split_bytes;
   read.non_split_excess_bytes = option_defaults.non_split_excess_bytes;
   read.collect_threshold = option_defaults.collect_threshold;
@@ -576,8 +591,7 @@ static tide_status options_read(const char* source, const char* text, tide_devic
   TIDE_TRY(option_read_pass(&first, true, &read));
   option_text second = { text, source, "" };
   TIDE_TRY(option_read_pass(&second, false, &read));
-  *options = read;
-  return TIDE_OK;
+  return options_give(source, &read, options);
 }
 
 tide_status tide_device_options_parse(const char* text, tide_device_options* options) {
@@ -587,7 +601,8 @@ tide_status tide_device_options_parse(const char* text, tide_device_options* opt
 
 tide_status tide_device_options_from_env(tide_device_options* options) {
   static const char* const names[] = { "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "TIDEMARK_CONF" };
-  TIDE_TRY(options_check_size(options, "options_from_env"));
+  tide_device_options whole;
+  TIDE_TRY(options_complete(options, "options_from_env", &whole));
   for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
     const char* text = getenv(names[i]);
     if (text != NULL) return options_read(names[i], text, options);
@@ -624,9 +639,12 @@ static void option_append_row(option_out* out, const option_row* row, const tide
 }
 
 size_t tide_device_options_print(const tide_device_options* options, char* text, size_t capacity) {
+  if (text == NULL) capacity = 0;
   option_out out = { text, capacity, 0 };
-  const bool is_known = options != NULL && options->size == sizeof *options;
-  for (size_t i = 0; is_known && i < OPTION_ROW_COUNT; i++) option_append_row(&out, &option_rows[i], options);
+  tide_device_options whole = option_defaults;
+  const bool is_known = options != NULL &&
+                        tide__sized_in(&whole, sizeof whole, options, TIDE__DEVICE_OPTIONS_LEAST);
+  for (size_t i = 0; is_known && i < OPTION_ROW_COUNT; i++) option_append_row(&out, &option_rows[i], &whole);
   if (capacity > 0) text[tide__min(out.length, capacity - 1)] = '\0';
   return out.length;
 }
@@ -638,8 +656,10 @@ static void option_show_value(const option_row* row, const tide_device_options* 
   else row->kind->write(field, out);
 }
 
-tide_status tide__device_options_check(const tide_device_options* options, const char* call) {
-  TIDE_TRY(options_check_size(options, call));
+tide_status tide__device_options_take(const tide_device_options* options, const char* call,
+                                      tide_device_options* out) {
+  TIDE_TRY(options_complete(options, call, out));
+  options = out;
   TIDE_REQUIRE(tide__heap_is_valid(options->heap), TIDE_ERR_ARGUMENT, "%s: heap lacks a function", call);
   for (size_t i = 0; i < OPTION_ROW_COUNT; i++) {
     const option_row* row = &option_rows[i];

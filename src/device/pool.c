@@ -4,6 +4,7 @@
 // Pools and the scopes that send requests to them. A pool's life: made with one user; users come and go;
 // without users it gives its memory back at the next trim; without memory it is gone. Records of pools are
 // used again, never freed before the allocator.
+#include "base/sized.h"
 #include "device/allocator.h"
 
 void tide__pool_init(tide__pool* pool, tide_pool number) {
@@ -125,10 +126,11 @@ static tide__pool* pool_take_record(tide_device* device) {
 tide_status tide_device_pool_new(tide_device* device, const tide_pool_options* options, tide_pool* out) {
   TIDE_REQUIRE(device != NULL && out != NULL, TIDE_ERR_ARGUMENT, "device_pool_new: no device or out");
   *out = 0;
-  const tide_pool_options defaults = TIDE_POOL_OPTIONS_INIT;
-  if (options == NULL) options = &defaults;
-  TIDE_REQUIRE(options->size == sizeof *options, TIDE_ERR_ARGUMENT, "device_pool_new: options of %u bytes",
-               options->size);
+  tide_pool_options whole = TIDE_POOL_OPTIONS_INIT;
+  if (options == NULL) options = &whole;
+  TIDE_REQUIRE(tide__sized_in(&whole, sizeof whole, options, TIDE__END_OF(tide_pool_options, user)),
+               TIDE_ERR_ARGUMENT, "device_pool_new: options of %u bytes", options->size);
+  options = &whole;
   TIDE_REQUIRE((options->segment_alloc == NULL) == (options->segment_release == NULL), TIDE_ERR_ARGUMENT,
                "device_pool_new: only one of segment_alloc and segment_release is given");
   tide__pool* const pool = pool_take_record(device);

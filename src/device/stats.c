@@ -2,6 +2,7 @@
 // Copyright the Tidemark authors
 //
 // Statistics: the totals of an allocator, to which lanes and threads add what they counted (core/tally.h).
+#include "base/sized.h"
 #include "device/allocator.h"
 
 // A change of one statistic: what it came to, the highest on the way, and all rises.
@@ -107,12 +108,12 @@ void tide__totals_oversize(tide_device* device, bool is_rise) {
 
 tide_status tide_device_get_stats(tide_device* device, tide_device_stats* out) {
   TIDE_REQUIRE(device != NULL && out != NULL, TIDE_ERR_ARGUMENT, "device_get_stats: no device or out");
-  TIDE_REQUIRE(out->size == sizeof *out, TIDE_ERR_ARGUMENT, "device_get_stats: a struct of %u bytes",
-               out->size);
   tide__totals_settle(device);
   tide__mutex_lock(&device->totals_lock);
-  *out = device->totals;
+  const bool is_known = tide__sized_out(&device->totals, sizeof device->totals, out,
+                                        TIDE__END_OF(tide_device_stats, oversize_segments));
   tide__mutex_unlock(&device->totals_lock);
+  TIDE_REQUIRE(is_known, TIDE_ERR_ARGUMENT, "device_get_stats: a struct of %u bytes", out->size);
   return TIDE_OK;
 }
 

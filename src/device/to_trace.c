@@ -10,6 +10,7 @@
 #include "base/arith.h"
 #include "base/error.h"
 #include "base/heap.h"
+#include "base/sized.h"
 #include "device/allocator.h"
 #include "trace/carry.h"
 
@@ -191,8 +192,7 @@ static tide_status dict_add_conf(snapshot* s, settings_dict* dict, const tide_de
 
 static tide_status settings_carry(snapshot* s, uint32_t* out) {
   settings_dict dict = { .count = 0 };
-  tide_device_options o;
-  tide_device_get_options(s->device, &o);
+  const tide_device_options o = *tide__device_options(s->device);
   const bool is_unlimited = o.max_split_bytes > INT64_MAX;
   const struct {
     const char* key;
@@ -244,20 +244,21 @@ static tide_status snapshot_fill(snapshot* s) {
 
 tide_status tide_device_snapshot(tide_device* device, const tide_snapshot_options* options,
                                  tide_trace* trace) {
-  static const tide_snapshot_options defaults = TIDE_SNAPSHOT_OPTIONS_INIT;
-  if (options == NULL) options = &defaults;
+  tide_snapshot_options whole = TIDE_SNAPSHOT_OPTIONS_INIT;
+  if (options == NULL) options = &whole;
   TIDE_REQUIRE(device != NULL && trace != NULL, TIDE_ERR_ARGUMENT, "device_snapshot: an argument is NULL");
-  TIDE_REQUIRE(options->size == sizeof *options, TIDE_ERR_ARGUMENT,
-               "device_snapshot: options have %u bytes, not %zu", options->size, sizeof *options);
+  TIDE_REQUIRE(tide__sized_in(&whole, sizeof whole, options, TIDE__END_OF(tide_snapshot_options, user)),
+               TIDE_ERR_ARGUMENT, "device_snapshot: options have %u bytes, not %zu", options->size,
+               sizeof whole);
   snapshot s = {
     .device = device,
     .trace = trace,
     .names = { .heap = device->heap, .from = device->names, .to = tide_trace_names(trace) },
-    .has_entries = options->has_entries,
+    .has_entries = whole.has_entries,
   };
-  s.names.describe = options->describe;
-  s.names.user = options->user;
-  s.names.epoch_ns = options->epoch_ns;
+  s.names.describe = whole.describe;
+  s.names.user = whole.user;
+  s.names.epoch_ns = whole.epoch_ns;
   const tide_status status = snapshot_fill(&s);
   tide__carry_fini(&s.names);
   tide__carried_fini(&s.pools, device->heap);

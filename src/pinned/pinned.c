@@ -4,18 +4,22 @@
 // The life of a cache of pinned memory, and its options.
 #include <string.h>
 
+#include "base/sized.h"
 #include "base/sys.h"
 #include "pinned/pinned_cache.h"
 
 enum { PINNED_KIND = 10, MAX_REGISTER_THREADS = 128 };  // of handles
+#define PINNED_OPTIONS_LEAST TIDE__END_OF(tide_pinned_options, heap)
 
 // ---------------------------------------------------------------------------------------------------
 // Options
 
 tide_status tide_pinned_options_from_device(const tide_device_options* from, tide_pinned_options* options) {
-  TIDE_REQUIRE(from != NULL && options != NULL && from->size == sizeof *from &&
-                   options->size == sizeof *options,
-               TIDE_ERR_ARGUMENT, "pinned_options_from_device: no options, or of another size");
+  const bool is_known = from != NULL && options != NULL &&
+                        tide__sized_is_known(from->size, sizeof *from,
+                                             TIDE__END_OF(tide_device_options, pinned_reserve_bytes)) &&
+                        tide__sized_is_known(options->size, sizeof *options, PINNED_OPTIONS_LEAST);
+  TIDE_REQUIRE(is_known, TIDE_ERR_ARGUMENT, "pinned_options_from_device: no options, or of another size");
   options->uses_register = from->pinned_uses_register;
   options->has_helper = from->pinned_uses_threads;
   options->register_threads = from->pinned_register_threads;
@@ -24,8 +28,6 @@ tide_status tide_pinned_options_from_device(const tide_device_options* from, tid
 }
 
 static tide_status pin_options_check(const tide_machine* machine, const tide_pinned_options* o) {
-  TIDE_REQUIRE(o->size == sizeof *o, TIDE_ERR_ARGUMENT, "pinned_new: options of %u bytes, not %zu", o->size,
-               sizeof *o);
   TIDE_REQUIRE(tide__is_power_of_two(o->register_threads) && o->register_threads <= MAX_REGISTER_THREADS,
                TIDE_ERR_ARGUMENT, "pinned_new: register_threads is %u, not a power of two up to %d",
                o->register_threads, MAX_REGISTER_THREADS);
@@ -41,7 +43,8 @@ static tide_status pin_options_check(const tide_machine* machine, const tide_pin
 }
 
 void tide_pinned_get_options(const tide_pinned* pinned, tide_pinned_options* out) {
-  if (pinned != NULL && out != NULL) *out = pinned->options;
+  if (pinned == NULL || out == NULL) return;
+  (void)tide__sized_out(&pinned->options, sizeof *out, out, PINNED_OPTIONS_LEAST);
 }
 
 tide_machine* tide_pinned_machine(const tide_pinned* pinned) {
@@ -151,10 +154,13 @@ static tide_status pinned_start(tide_pinned* pinned) {
 }
 
 tide_status tide_pinned_new(tide_machine* machine, const tide_pinned_options* options, tide_pinned** out) {
-  static const tide_pinned_options defaults = TIDE_PINNED_OPTIONS_INIT;
+  tide_pinned_options whole = TIDE_PINNED_OPTIONS_INIT;
   if (out != NULL) *out = NULL;
   TIDE_REQUIRE(machine != NULL && out != NULL, TIDE_ERR_ARGUMENT, "pinned_new: no machine or out");
-  if (options == NULL) options = &defaults;
+  if (options == NULL) options = &whole;
+  TIDE_REQUIRE(tide__sized_in(&whole, sizeof whole, options, PINNED_OPTIONS_LEAST), TIDE_ERR_ARGUMENT,
+               "pinned_new: options of %u bytes, not %zu", options->size, sizeof whole);
+  options = &whole;
   TIDE_TRY(pin_options_check(machine, options));
   const tide_heap* const heap = tide__heap_or_system(options->heap);
   tide_pinned* const pinned = tide__heap_alloc(heap, 1, sizeof *pinned);

@@ -2,6 +2,7 @@
 // Copyright the Tidemark authors
 //
 // History: entries for what happens, in the ring that all allocators share (trace/ring.h).
+#include "base/sized.h"
 #include "pinned/pinned_cache.h"
 #include "trace/words.h"
 
@@ -86,8 +87,12 @@ tide_status tide_pinned_annotate(tide_pinned* pinned, const char* text) {
 
 tide_status tide_pinned_history(tide_pinned* pinned, const tide_history_options* options) {
   TIDE_REQUIRE(pinned != NULL && options != NULL, TIDE_ERR_ARGUMENT, "pinned_history: no cache or options");
-  TIDE_REQUIRE(options->size == sizeof *options && options->level <= TIDE_HISTORY_ALL, TIDE_ERR_ARGUMENT,
-               "pinned_history: options of %u bytes and level %u", options->size, options->level);
+  tide_history_options whole = TIDE_HISTORY_OPTIONS_INIT;
+  TIDE_REQUIRE(tide__sized_in(&whole, sizeof whole, options, TIDE__END_OF(tide_history_options, user)) &&
+                   options->level <= TIDE_HISTORY_ALL,
+               TIDE_ERR_ARGUMENT, "pinned_history: options of %u bytes and level %u", options->size,
+               options->level);
+  options = &whole;
   TIDE_REQUIRE(!options->is_on || options->level == TIDE_HISTORY_NEVER || options->gather != NULL,
                TIDE_ERR_ARGUMENT, "pinned_history: level %u needs a function that gathers stacks",
                options->level);

@@ -4,6 +4,7 @@
 // Statistics: the totals of a cache and of each pool, to which the fronts add what they counted. What
 // changes with a call of the machine is counted in the totals at once, what waits with the waiting.
 // Locks: totals, pending.
+#include "base/sized.h"
 #include "pinned/pinned_cache.h"
 
 static void stat_shift(tide_stat* stat, int64_t sum, int64_t high, int64_t rises) {
@@ -91,14 +92,14 @@ void tide__pin_totals_settle(tide_pinned* pinned) {
 }
 
 static tide_status stats_copy(tide_pinned* pinned, const tide_pinned_stats* from, tide_pinned_stats* out) {
-  TIDE_REQUIRE(out->size == sizeof *out, TIDE_ERR_ARGUMENT, "pinned_get_stats: a struct of %u bytes",
-               out->size);
   tide__pin_totals_settle(pinned);
   tide__mutex_lock(&pinned->pending.lock);
   tide__mutex_lock(&pinned->totals_lock);
-  *out = *from;
+  const bool is_known =
+      tide__sized_out(from, sizeof *from, out, TIDE__END_OF(tide_pinned_stats, host_free_time));
   tide__mutex_unlock(&pinned->totals_lock);
   tide__mutex_unlock(&pinned->pending.lock);
+  TIDE_REQUIRE(is_known, TIDE_ERR_ARGUMENT, "pinned_get_stats: a struct of %u bytes", out->size);
   return TIDE_OK;
 }
 

@@ -3,6 +3,7 @@
 //
 // A memory snapshot of a cache: its history and its segments are added to a trace, under one number for the
 // device. What they name is carried from the table of the cache to that of the trace (trace/carry.h).
+#include "base/sized.h"
 #include "pinned/pinned_cache.h"
 #include "trace/carry.h"
 
@@ -83,23 +84,24 @@ static tide_status carry_all(pinned_carry* c) {
 
 tide_status tide_pinned_snapshot(tide_pinned* pinned, const tide_snapshot_options* options, int device,
                                  tide_trace* trace) {
-  static const tide_snapshot_options defaults = TIDE_SNAPSHOT_OPTIONS_INIT;
-  if (options == NULL) options = &defaults;
+  tide_snapshot_options whole = TIDE_SNAPSHOT_OPTIONS_INIT;
+  if (options == NULL) options = &whole;
   TIDE_REQUIRE(pinned != NULL && trace != NULL, TIDE_ERR_ARGUMENT, "pinned_snapshot: no cache or trace");
-  TIDE_REQUIRE(options->size == sizeof *options, TIDE_ERR_ARGUMENT,
-               "pinned_snapshot: options have %u bytes, not %zu", options->size, sizeof *options);
+  TIDE_REQUIRE(tide__sized_in(&whole, sizeof whole, options, TIDE__END_OF(tide_snapshot_options, user)),
+               TIDE_ERR_ARGUMENT, "pinned_snapshot: options have %u bytes, not %zu", options->size,
+               sizeof whole);
   TIDE_REQUIRE(device >= 0 && device < TRACE_DEVICES, TIDE_ERR_ARGUMENT,
                "pinned_snapshot: no device %d is told", device);
   pinned_carry c = {
     .pinned = pinned,
     .trace = trace,
     .names = { .heap = pinned->heap, .from = pinned->names, .to = tide_trace_names(trace) },
-    .has_entries = options->has_entries,
+    .has_entries = whole.has_entries,
     .device = (uint8_t)device,
   };
-  c.names.describe = options->describe;
-  c.names.user = options->user;
-  c.names.epoch_ns = options->epoch_ns;
+  c.names.describe = whole.describe;
+  c.names.user = whole.user;
+  c.names.epoch_ns = whole.epoch_ns;
   const tide_status status = carry_all(&c);
   tide__carry_fini(&c.names);
   return status;

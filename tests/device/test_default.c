@@ -32,7 +32,7 @@ DEVICE_TEST(test_device__allocators_have_options_and_limits_of_their_own) {
 
   T_EQ(tide_device_limit(d), TIDE_NO_LIMIT);
   T_EQ(counter(d, num_ooms), 0);
-  tide_device_options options;
+  tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
   tide_device_get_options(d, &options);
   T_EQ(options.max_split_bytes, TIDE_NO_LIMIT);
   tide_device_free(other);
@@ -149,8 +149,8 @@ DEVICE_TEST(test_device__configure_refuses_what_is_out_of_range_and_changes_noth
 
 DEVICE_TEST(test_device__configure_keeps_the_heap_and_reports_the_rest) {
   (void)m;
-  tide_device_options before;
-  tide_device_options after;
+  tide_device_options before = TIDE_DEVICE_OPTIONS_INIT;
+  tide_device_options after = TIDE_DEVICE_OPTIONS_INIT;
   tide_device_get_options(d, &before);
 
   configure(d, "release_lock_on_cudamalloc:True,pinned_num_register_threads:8,roundup_power2_divisions:4");

@@ -39,9 +39,11 @@ static const char* printed(const tide_device_options* options, char text[TEXT_BY
 // ---------------------------------------------------------------------------------------------------
 // What is accepted
 
+static tide_device_options taken;  // what tide__device_options_take() makes of options
+
 T_TEST(test_options__defaults_are_valid_and_print_nothing) {
   char text[TEXT_BYTES];
-  T_OK(tide__device_options_check(&defaults, "test"));
+  T_OK(tide__device_options_take(&defaults, "test", &taken));
   T_STR_EQ(printed(&defaults, text), "");
   T_EQ(defaults.size, sizeof(tide_device_options));
   T_EQ(defaults.large_segment_bytes, 20 * MIB);
@@ -182,7 +184,7 @@ T_TEST(test_options__accepted_texts_mean_what_they_say) {
     if (strcmp(printed(&options, text), accepted[i].canonical) != 0) {
       T_FAIL("\"%s\" prints as \"%s\", not \"%s\"", accepted[i].text, text, accepted[i].canonical);
     }
-    T_OK(tide__device_options_check(&options, "test"));
+    T_OK(tide__device_options_take(&options, "test", &taken));
   }
 }
 
@@ -524,15 +526,15 @@ T_TEST(test_options__the_first_variable_that_is_set_counts) {
 // ---------------------------------------------------------------------------------------------------
 // Structs filled in by hand
 
-#define REFUSES_FIELD(name, ...)                                                     \
-  do {                                                                               \
-    tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;                          \
-    options.name = (__VA_ARGS__);                                                    \
-    T_STATUS(tide__device_options_check(&options, "device_new"), TIDE_ERR_ARGUMENT); \
-    T_STR_HAS(tide_last_error()->text, "device_new: ");                              \
-    char field[64] = #name;                                                          \
-    field[strcspn(field, "[")] = '\0';                                               \
-    T_STR_HAS(tide_last_error()->text, field);                                       \
+#define REFUSES_FIELD(name, ...)                                                            \
+  do {                                                                                      \
+    tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;                                 \
+    options.name = (__VA_ARGS__);                                                           \
+    T_STATUS(tide__device_options_take(&options, "device_new", &taken), TIDE_ERR_ARGUMENT); \
+    T_STR_HAS(tide_last_error()->text, "device_new: ");                                     \
+    char field[64] = #name;                                                                 \
+    field[strcspn(field, "[")] = '\0';                                                      \
+    T_STR_HAS(tide_last_error()->text, field);                                              \
   } while (0)
 
 T_TEST(test_options__structs_out_of_range_are_refused_by_field) {
@@ -577,7 +579,7 @@ T_TEST(test_options__structs_out_of_range_are_refused_by_field) {
   REFUSES_FIELD(address_reserve, (tide_reserve){ 0, MIB });
   REFUSES_FIELD(address_reserve, (tide_reserve){ 0, (uint64_t)1000000 << 30 });
   REFUSES_FIELD(address_reserve, (tide_reserve){ 0.5, (uint64_t)1 << 30 });
-  T_STATUS(tide__device_options_check(NULL, "device_new"), TIDE_ERR_ARGUMENT);
+  T_STATUS(tide__device_options_take(NULL, "device_new", &taken), TIDE_ERR_ARGUMENT);
 }
 
 T_TEST(test_options__the_edges_of_the_ranges_are_valid) {
@@ -587,10 +589,10 @@ T_TEST(test_options__the_edges_of_the_ranges_are_valid) {
   options.roundup_divisions[0] = 1;
   options.roundup_divisions[15] = (uint32_t)1 << 31;
   options.pinned_register_threads = 128;
-  T_OK(tide__device_options_check(&options, "test"));
+  T_OK(tide__device_options_take(&options, "test", &taken));
   options.large_segment_bytes = (uint64_t)64 << 30;
   options.max_split_bytes = options.non_split_excess_bytes = options.pinned_reserve_bytes = LARGEST_MIB;
-  T_OK(tide__device_options_check(&options, "test"));
+  T_OK(tide__device_options_take(&options, "test", &taken));
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -653,7 +655,7 @@ T_TEST(test_options__what_is_printed_reads_back_equal) {
   t_rng rng = t_rng_new(1);
   for (size_t i = 0; i < t_scaled_alone(20000); i++) {
     const tide_device_options options = random_options(&rng);
-    T_OK(tide__device_options_check(&options, "test"));
+    T_OK(tide__device_options_take(&options, "test", &taken));
     char text[TEXT_BYTES];
 
     const tide_device_options again = parsed(printed(&options, text));
@@ -746,7 +748,7 @@ T_TEST(test_options__any_text_is_read_whole_or_not_at_all) {
 
     if (status == TIDE_OK) {
       accepted_count++;
-      T_OK(tide__device_options_check(&options, "test"));
+      T_OK(tide__device_options_take(&options, "test", &taken));
     } else {
       T_EQ(status, TIDE_ERR_ARGUMENT);
       T_CHECK(options_are_equal(&options, &before));

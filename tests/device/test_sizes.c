@@ -64,7 +64,7 @@ TORCH_TEST(test_device__next_settings_reset_the_divisions) {
   configure(d, "roundup_power2_divisions:4");
   T_EQ(rounded(d, 5 * KIB + 1), 6 * KIB);
 
-  tide_device_options options;
+  tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
   tide_device_get_options(d, &options);
   T_OK(tide_device_options_parse("max_split_size_mb:40", &options));
   T_OK(tide_device_configure(d, &options));

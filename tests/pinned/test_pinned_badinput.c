@@ -230,6 +230,32 @@ PINNED_TEST(test_pinned_badinput__structs_of_another_size) {
   T_EQ(pool_users(p, pool), 1);
 }
 
+// Options were written whole, over whatever lay behind a shorter struct.
+PINNED_TEST(test_pinned_badinput__structs_of_an_older_header) {
+  (void)m;
+  tide_pinned_stats stats = TIDE_PINNED_STATS_INIT;
+  tide_history_options history = TIDE_HISTORY_OPTIONS_INIT;
+  struct {
+    tide_pinned_options options;
+    uint8_t guard[sizeof(tide_pinned_options)];
+  } longer;
+  memset(&longer, 0xaa, sizeof longer);
+  longer.options.size = sizeof longer.options + 8;
+  tide_pinned_get_options(p, &longer.options);  // not ours
+  T_EQ(longer.options.register_threads, 0xaaaaaaaa);
+  longer.options.size = sizeof longer.options;
+  tide_pinned_get_options(p, &longer.options);
+  T_EQ(longer.options.register_threads, 1);
+  for (size_t i = 0; i < sizeof longer.guard; ++i) T_EQ(longer.guard[i], 0xaa);
+
+  stats.size = offsetof(tide_pinned_stats, num_capped);
+  stats.num_capped = 77;
+  T_OK(tide_pinned_get_stats(p, &stats));
+  T_EQ(stats.num_capped, 77);
+  history.size = offsetof(tide_history_options, number);
+  T_OK(tide_pinned_history(p, &history));
+}
+
 PINNED_TEST(test_pinned_badinput__numbers_of_nothing) {
   const tide_stream stream = side_new(m);
   const tide_pool pool = pool_new(p);
