@@ -150,6 +150,8 @@ TIDE_API void tide_device_free(tide_device* device);
 
 TIDE_API tide_machine* tide_device_machine(const tide_device* device);
 TIDE_API int tide_device_index(const tide_device* device);
+// What the allocator is called: the name of its policy, "torch" or "tide". "" for NULL. Never freed.
+TIDE_API const char* tide_device_name(const tide_device* device);
 
 // The allocator that is kept for an index as a convenience for programs with one for each device, or NULL.
 // Freeing an allocator takes it out.
@@ -230,6 +232,10 @@ TIDE_API TIDE_NODISCARD tide_status tide_device_poll(tide_device* device);
 // Errors: TIDE_ERR_CAPTURE or TIDE_ERR_MACHINE from the machine; what could not be given back stays cached.
 TIDE_API TIDE_NODISCARD tide_status tide_device_trim(tide_device* device);
 TIDE_API TIDE_NODISCARD tide_status tide_device_trim_pool(tide_device* device, tide_pool pool);
+// The same for every allocator that is kept by tide_device_set_default(). All are trimmed, whatever the others
+// say; the first failure is returned.
+// Threads: none of them may be freed meanwhile.
+TIDE_API TIDE_NODISCARD tide_status tide_device_trim_all(void);
 
 // How much of the device's memory may be reserved, as a share of its total: 0 to 1, 1 is no limit.
 TIDE_API TIDE_NODISCARD tide_status tide_device_set_fraction(tide_device* device, double fraction);
@@ -243,9 +249,11 @@ TIDE_API uint64_t tide_device_limit(tide_device* device);
 TIDE_API void tide_device_set_caching(tide_device* device, bool is_on);
 TIDE_API bool tide_device_is_caching(const tide_device* device);
 
-// Where the segment around an address begins and how long it is.
+// Where the segment around an address begins and how long it is. With the policy `tide`, where a block lies in
+// handles of physical memory, at home or stitched: these handles, from the first to the last under the block,
+// which are mapped without a gap and are what tide_device_share() shares. `out_bytes` may be NULL.
 // Errors: TIDE_ERR_HANDLE for an address that is not handed out; TIDE_ERR_UNSUPPORTED for an expandable
-//         one, and for memory of the policy `tide`.
+//         segment of the policy `torch`.
 TIDE_API TIDE_NODISCARD tide_status tide_device_base(tide_device* device, const void* address,
                                                      void** out_base, size_t* out_bytes);
 
@@ -560,6 +568,11 @@ TIDE_API TIDE_NODISCARD tide_status tide_device_snapshot(tide_device* device,
                                                          const tide_snapshot_options* options,
                                                          tide_trace* trace);
 
+// The same for every allocator that is kept by tide_device_set_default(), in one trace.
+// Threads: none of them may be freed meanwhile.
+TIDE_API TIDE_NODISCARD tide_status tide_device_snapshot_all(const tide_snapshot_options* options,
+                                                             tide_trace* trace);
+
 // ---------------------------------------------------------------------------------------------------
 // Observers and callbacks
 
@@ -640,6 +653,18 @@ TIDE_API TIDE_NODISCARD tide_status tide_device_observe_reclaim(tide_device* dev
 // Detaches. A call on another thread may still be under way when this returns. TIDE_ERR_HANDLE if it is not
 // attached.
 TIDE_API TIDE_NODISCARD tide_status tide_device_detach(tide_device* device, tide_observer observer);
+
+// Callbacks for all allocators of the process, present and to come, known by a name: they are asked like those
+// of tide_device_observe_reclaim(), after them, in the order the names came. A name that is there already gets
+// the new function and keeps its place. `user` is borrowed until the name is taken out or gets another
+// function; a call on another thread may still be under way then.
+// Errors: TIDE_ERR_ARGUMENT for NULL and for a name that is empty or has more than TIDE_RECLAIM_NAME bytes;
+//         TIDE_ERR_LIMIT above 32 names; TIDE_ERR_HANDLE for taking out one that is not there.
+// Threads: any, also inside such a callback.
+#define TIDE_RECLAIM_NAME 63
+TIDE_API TIDE_NODISCARD tide_status tide_reclaim_register(const char* name, tide_reclaim_fn function,
+                                                          void* user);
+TIDE_API TIDE_NODISCARD tide_status tide_reclaim_unregister(const char* name);
 
 // ---------------------------------------------------------------------------------------------------
 // Other devices and other processes

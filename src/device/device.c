@@ -55,6 +55,19 @@ tide_device* tide_device_default(int index) {
   return device;
 }
 
+tide_status tide_device_trim_all(void) {
+  tide_status first = TIDE_OK;
+  for (int i = 0; i < TIDE_DEVICE_MAX; i++) {
+    tide_device* const device = tide_device_default(i);
+    if (device == NULL) continue;
+    const tide_error before = *tide_last_error();
+    const tide_status status = tide_device_trim(device);
+    if (first == TIDE_OK) first = status;
+    else if (status != TIDE_OK) tide__error_restore(&before);  // that of the first stays
+  }
+  return first;
+}
+
 uint64_t tide__thread_number(void) {
   static tide__atomic_u64 last;
   static _Thread_local uint64_t number;
@@ -180,6 +193,13 @@ tide_machine* tide_device_machine(const tide_device* device) {
   return device != NULL ? device->machine : NULL;
 }
 int tide_device_index(const tide_device* device) { return device != NULL ? device->index : -1; }
+
+const char* tide_device_name(const tide_device* device) {
+  if (device == NULL) return "";
+  const tide__settings* const settings =
+      tide__load_acquire(&device->settings);  // pairs with settings_publish
+  return settings->options.policy == TIDE_POLICY_TIDE ? tide__policy_tide.name : tide__policy_torch.name;
+}
 
 // ---------------------------------------------------------------------------------------------------
 // The beginning

@@ -4,6 +4,8 @@
 // Observers and callbacks: attached and detached by number, called with no lock held, those of a kind in the
 // order they came. Before a program's callback runs, what the thread has to tell is told: others may wait for
 // that, and the callback for them.
+#include <string.h>
+
 #include "device/allocator.h"
 
 typedef void (*any_fn)(void);
@@ -104,14 +106,80 @@ void tide__observers_entry(tide_device* device, const tide_trace_entry* entry, u
   for (uint32_t i = 0; i < list.count; i++) ((tide_entry_fn)list.functions[i])(list.users[i], entry, number);
 }
 
+// ---------------------------------------------------------------------------------------------------
+// Callbacks of the whole process
+
+typedef struct named_callback {
+  char name[TIDE_RECLAIM_NAME + 1];
+  tide_reclaim_fn function;
+  void* user;
+} named_callback;
+
+static tide__mutex named_lock = TIDE__MUTEX_INIT(TIDE__RANK_REGISTRY);  // guards both below
+static named_callback named_callbacks[TIDE__MAX_OBSERVERS];             // in the order the names came
+static uint32_t named_count;
+
+static uint32_t named_find_locked(const char* name) TIDE_REQUIRES(&named_lock) {
+  uint32_t i = 0;
+  while (i < named_count && strcmp(named_callbacks[i].name, name) != 0) i++;
+  return i;
+}
+
+tide_status tide_reclaim_register(const char* name, tide_reclaim_fn function, void* user) {
+  TIDE_REQUIRE(name != NULL && function != NULL, TIDE_ERR_ARGUMENT, "reclaim_register: no name or function");
+  const size_t length = strlen(name);
+  TIDE_REQUIRE(length > 0 && length <= TIDE_RECLAIM_NAME, TIDE_ERR_ARGUMENT,
+               "reclaim_register: a name of %zu bytes", length);
+  tide__mutex_lock(&named_lock);
+  const uint32_t index = named_find_locked(name);
+  const bool has_room = index < TIDE__MAX_OBSERVERS;
+  if (has_room) {
+    memcpy(named_callbacks[index].name, name, length + 1);
+    named_callbacks[index].function = function;
+    named_callbacks[index].user = user;
+    if (index == named_count) named_count++;
+  }
+  tide__mutex_unlock(&named_lock);
+  TIDE_REQUIRE(has_room, TIDE_ERR_LIMIT, "reclaim_register: there are %d names", TIDE__MAX_OBSERVERS);
+  return TIDE_OK;
+}
+
+tide_status tide_reclaim_unregister(const char* name) {
+  TIDE_REQUIRE(name != NULL, TIDE_ERR_ARGUMENT, "reclaim_unregister: no name");
+  tide__mutex_lock(&named_lock);
+  uint32_t index = named_find_locked(name);
+  const bool is_found = index < named_count;
+  if (is_found) named_count--;
+  for (; is_found && index < named_count; index++) named_callbacks[index] = named_callbacks[index + 1];
+  tide__mutex_unlock(&named_lock);
+  TIDE_REQUIRE(is_found, TIDE_ERR_HANDLE, "reclaim_unregister: there is no \"%.63s\"", name);
+  return TIDE_OK;
+}
+
+static void named_copy(tide__observers* out) {
+  tide__mutex_lock(&named_lock);
+  out->count = named_count;
+  for (uint32_t i = 0; i < named_count; i++) {
+    out->functions[i] = (any_fn)named_callbacks[i].function;
+    out->users[i] = named_callbacks[i].user;
+  }
+  tide__mutex_unlock(&named_lock);
+}
+
 // All are asked, whatever the first says.
+static bool callbacks_ask(tide_device* device, const tide__observers* list) {
+  bool has_released = false;
+  for (uint32_t i = 0; i < list->count; i++) {
+    has_released = ((tide_reclaim_fn)list->functions[i])(list->users[i], device) || has_released;
+  }
+  return has_released;
+}
+
 bool tide__observers_reclaim(tide_device* device) {
   tide__observers list;
   tide__history_tell(device);
   observers_copy(device, TIDE__OBSERVE_RECLAIM, &list);
-  bool has_released = false;
-  for (uint32_t i = 0; i < list.count; i++) {
-    has_released = ((tide_reclaim_fn)list.functions[i])(list.users[i], device) || has_released;
-  }
-  return has_released;
+  const bool has_released = callbacks_ask(device, &list);
+  named_copy(&list);
+  return callbacks_ask(device, &list) || has_released;
 }

@@ -312,20 +312,85 @@ tide_status tide_device_visit_stacks(tide_device* device, void (*function)(void*
   return tide_device_history_visit(device, stacks_of_entries, &v);
 }
 
+// ---------------------------------------------------------------------------------------------------
+// Where a block lies
+
+// A range of addresses that the machine gave or mapped.
+typedef struct base_range {
+  uint64_t address;
+  uint64_t bytes;
+} base_range;
+
+static base_range span_range(tide__span span, uint64_t address) {
+  base_range range = { address - span.offset, 0 };
+  for (size_t i = 0; i < span.count; i++) range.bytes += span.handles[i]->bytes;
+  return range;
+}
+
+// A block as it was when it was looked for.
+typedef struct placed_block {
+  const tide__segment* segment;  // NULL: uncached memory
+  uint64_t address;
+  uint64_t bytes;
+} placed_block;
+
+// Around a block; who has the gate keeps its segment and the handles under it where they are.
+static tide_status placed_range(const placed_block* block, base_range* out) {
+  const tide__segment* const segment = block->segment;
+  if (segment == NULL) {
+    *out = (base_range){ block->address, block->bytes };
+  } else if (segment->home != NULL) {
+    *out = span_range(tide__home_span(segment->home, block->address, block->bytes), block->address);
+  } else if (segment->view != NULL) {
+    const uint64_t offset = block->address - segment->address;
+    *out = span_range(tide__view_span(segment->view, offset, block->bytes), block->address);
+  } else {
+    TIDE_REQUIRE(!segment->is_expandable, TIDE_ERR_UNSUPPORTED,
+                 "device_base: %#llx is in an expandable segment", (unsigned long long)block->address);
+    *out = (base_range){ segment->address, segment->bytes };
+  }
+  return TIDE_OK;
+}
+
+// False if the record is that of another block by now.
+static bool placed_look(tide_device* device, const tide__block* record, uint64_t handle, placed_block* out) {
+  *out = (placed_block){ record->segment, record->address, record->bytes };
+  return tide__slots_handle(&device->blocks, record) == handle;
+}
+
+static bool placed_look_in(tide_device* device, tide__lane* lane, const tide__block* record, uint64_t handle,
+                           placed_block* out) {
+  tide__mutex_lock(&lane->lock);
+  const bool is_there = placed_look(device, record, handle, out);
+  tide__mutex_unlock(&lane->lock);
+  return is_there;
+}
+
+// Uncached memory has no lane and no lock.
+static tide_status base_find(tide_device* device, tide_block found, base_range* out) {
+  const tide__block* const record = tide__slots_find(&device->blocks, found.handle);
+  TIDE_REQUIRE(record != NULL, TIDE_ERR_HANDLE, "device_base: %p is not handed out", found.address);
+  placed_block block;
+  tide__lane* const lane = tide__block_lane(record);
+  const bool is_there = lane != NULL ? placed_look_in(device, lane, record, found.handle, &block)
+                                     : placed_look(device, record, found.handle, &block);
+  TIDE_REQUIRE(is_there, TIDE_ERR_HANDLE, "device_base: %p is not handed out", found.address);
+  return placed_range(&block, out);
+}
+
 tide_status tide_device_base(tide_device* device, const void* address, void** out_base, size_t* out_bytes) {
   tide_block block = { NULL, 0 };
+  base_range range = { 0, 0 };
   TIDE_REQUIRE(out_base != NULL, TIDE_ERR_ARGUMENT, "device_base: no out");
   *out_base = NULL;
   if (out_bytes != NULL) *out_bytes = 0;
   TIDE_TRY(tide_device_find(device, address, &block));
-  const tide__block* const record = tide__slots_find(&device->blocks, block.handle);
-  TIDE_REQUIRE(record != NULL, TIDE_ERR_HANDLE, "device_base: %p is not handed out", address);
-  const tide__segment* const segment = record->segment;
-  TIDE_REQUIRE(segment == NULL || !segment->is_expandable, TIDE_ERR_UNSUPPORTED,
-               "device_base: %p is in an expandable segment", address);
-  *out_base = tide__pointer(segment != NULL ? segment->address : record->address);
-  if (out_bytes != NULL) *out_bytes = segment != NULL ? segment->bytes : record->bytes;
-  return TIDE_OK;
+  (void)tide__gate_enter(device);
+  const tide_status status = base_find(device, block, &range);
+  tide__gate_leave(device);
+  *out_base = tide__pointer(range.address);
+  if (out_bytes != NULL) *out_bytes = range.bytes;
+  return status;
 }
 
 static void pool_largest(tide_device* device, tide__pool* pool, size_t* bytes) {

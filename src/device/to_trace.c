@@ -264,3 +264,12 @@ tide_status tide_device_snapshot(tide_device* device, const tide_snapshot_option
   tide__carried_fini(&s.pools, device->heap);
   return status;
 }
+
+tide_status tide_device_snapshot_all(const tide_snapshot_options* options, tide_trace* trace) {
+  TIDE_REQUIRE(trace != NULL, TIDE_ERR_ARGUMENT, "device_snapshot_all: no trace");
+  for (int i = 0; i < TIDE_DEVICE_MAX; i++) {
+    tide_device* const device = tide_device_default(i);
+    if (device != NULL) TIDE_TRY(tide_device_snapshot(device, options, trace));
+  }
+  return TIDE_OK;
+}

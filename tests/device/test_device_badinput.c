@@ -83,6 +83,7 @@ T_TEST(test_device_badinput__no_allocator_to_tune) {
   tide_device_free(NULL);
   T_PTR_EQ(tide_device_machine(NULL), NULL);
   T_EQ(tide_device_index(NULL), -1);
+  T_STR_EQ(tide_device_name(NULL), "");
   REFUSED(tide_device_configure(NULL, &options));
   tide_device_get_options(NULL, &options);
   REFUSED(tide_device_set_fraction(NULL, 0.5));
