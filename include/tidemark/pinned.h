@@ -171,6 +171,18 @@ TIDE_API TIDE_NODISCARD tide_status tide_pinned_copy(tide_pinned* pinned, tide_b
                                                      tide_stream stream, void* destination,
                                                      const void* source, size_t bytes);
 
+// Copies between ordinary host memory and a device, and returns when all bytes are there: to the device, or from
+// it. The bytes go in pieces of up to 4 MiB through two blocks of the cache, so that the device copies one piece
+// while the processor moves the next. The copy has its place in the order of the stream: it comes after the
+// work queued there before. Work of other streams is not waited for. 0 bytes is nothing.
+// Errors: TIDE_ERR_ARGUMENT; TIDE_ERR_DEVICE; TIDE_ERR_CAPTURE for a stream that is captured; as
+//         tide_pinned_alloc() where there is no block at all; those of the machine. After an error of the
+//         machine a part may have been copied.
+TIDE_API TIDE_NODISCARD tide_status tide_pinned_upload(tide_pinned* pinned, int device, tide_stream stream,
+                                                       void* destination, const void* source, size_t bytes);
+TIDE_API TIDE_NODISCARD tide_status tide_pinned_download(tide_pinned* pinned, int device, tide_stream stream,
+                                                         void* destination, const void* source, size_t bytes);
+
 // The cache as a source of arenas.
 TIDE_API tide_memory tide_pinned_memory(tide_pinned* pinned);
 

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Copies between ordinary host memory and a device that are done when the call returns. The bytes go in pieces
+// through two blocks of the cache: while the device copies one piece, the processor moves the next. Each block
+// has an event behind its copy, so that nothing but this call's own work, and what the stream had before, is
+// waited for. No lock is held.
+#include <string.h>
+
+#include "pinned/pinned_cache.h"
+
+enum { STAGE_SLOTS = 2 };
+#define STAGE_BYTES ((size_t)4 << 20)  // of a piece at most
+
+// A block on its way through. [G1] bytes != 0: a copy from or to the block is queued and not waited for
+typedef struct stage_slot {
+  tide_block block;  // the cache's, until the end
+  tide_event event;  // owned
+  size_t bytes;
+  void* host;  // download: where they go in the end
+} stage_slot;
+
+typedef struct staging {
+  tide_pinned* pinned;
+  int device;
+  tide_stream stream;
+  bool is_upload;
+  size_t slot_count;
+  stage_slot slots[STAGE_SLOTS];
+} staging;
+
+// The memory of the dry machine has no contents.
+static void stage_move(const staging* s, void* to, const void* from, size_t bytes) {
+  if (!s->pinned->is_dry) memcpy(to, from, bytes);
+}
+
+// Waits until a block is idle again; what came from the device goes on to the caller.
+static tide_status slot_finish(const staging* s, stage_slot* slot) {
+  if (slot->bytes == 0) return TIDE_OK;
+  TIDE_TRY(tide_machine_event_synchronize(s->pinned->machine, slot->event));
+  if (!s->is_upload) stage_move(s, slot->host, slot->block.address, slot->bytes);
+  slot->bytes = 0;
+  return TIDE_OK;
+}
+
+static tide_status slot_begin(const staging* s, stage_slot* slot, char* to, const char* from, size_t bytes) {
+  tide_machine* const machine = s->pinned->machine;
+  TIDE_TRY(slot_finish(s, slot));
+  if (s->is_upload) stage_move(s, slot->block.address, from, bytes);
+  TIDE_TRY(tide_machine_copy(machine, s->device, s->stream, s->is_upload ? to : slot->block.address,
+                             s->is_upload ? slot->block.address : from, bytes));
+  slot->bytes = bytes;
+  slot->host = to;
+  return tide_machine_event_record(machine, s->device, slot->event, s->stream);
+}
+
+static tide_status stage_run(staging* s, char* to, const char* from, size_t bytes) {
+  size_t turn = 0;
+  for (size_t done = 0; done < bytes; done += STAGE_BYTES) {
+    const size_t piece = tide__min(bytes - done, STAGE_BYTES);
+    TIDE_TRY(slot_begin(s, &s->slots[turn++ % s->slot_count], to + done, from + done, piece));
+  }
+  for (size_t i = 0; i < s->slot_count; i++) TIDE_TRY(slot_finish(s, &s->slots[turn++ % s->slot_count]));
+  return TIDE_OK;
+}
+
+static tide_status slot_open(staging* s, size_t bytes) {
+  stage_slot* const slot = &s->slots[s->slot_count];
+  TIDE_TRY(tide_machine_event_new(s->pinned->machine, s->device, &slot->event));
+  const tide_status status = tide_pinned_alloc(s->pinned, bytes, &slot->block);
+  if (status == TIDE_OK) s->slot_count++;
+  else tide__ignore(tide_machine_event_free(s->pinned->machine, slot->event));
+  return status;
+}
+
+// One block will do where there is no memory for two.
+static tide_status stage_open(staging* s, size_t bytes) {
+  TIDE_TRY(slot_open(s, tide__min(bytes, STAGE_BYTES)));
+  tide_error before;
+  tide__pin_error_keep(&before);
+  if (bytes > STAGE_BYTES && slot_open(s, tide__min(bytes - STAGE_BYTES, STAGE_BYTES)) != TIDE_OK) {
+    tide__pin_error_restore(&before);
+  }
+  return TIDE_OK;
+}
+
+// Gives a block back. After a failure a copy may still be under way: it is announced, and if that fails as well
+// the block is never used again.
+static void slot_close(const staging* s, stage_slot* slot) {
+  bool is_idle = slot->bytes == 0;
+  if (!is_idle) {
+    is_idle = tide_machine_stream_synchronize(s->pinned->machine, s->device, s->stream) == TIDE_OK ||
+              tide_pinned_record(s->pinned, slot->block, s->device, s->stream) == TIDE_OK;
+  }
+  tide__ignore(tide_machine_event_free(s->pinned->machine, slot->event));
+  if (is_idle) tide__ignore(tide_pinned_release(s->pinned, slot->block));
+}
+
+static tide_status stage_copy(tide_pinned* pinned, int device, tide_stream stream, void* to, const void* from,
+                              size_t bytes, bool is_upload) {
+  const char* const call = is_upload ? "pinned_upload" : "pinned_download";
+  TIDE_REQUIRE(pinned != NULL && to != NULL && from != NULL, TIDE_ERR_ARGUMENT, "%s: an argument is NULL",
+               call);
+  TIDE_REQUIRE(device >= 0 && device < pinned->device_count, TIDE_ERR_DEVICE, "%s: there is no device %d",
+               call, device);
+  TIDE_REQUIRE(bytes < TIDE__PIN_MAX_REQUEST, TIDE_ERR_ARGUMENT, "%s: %zu bytes", call, bytes);
+  TIDE_REQUIRE(!tide__pin_stream_is_captured(pinned, device, stream), TIDE_ERR_CAPTURE,
+               "%s: the stream is captured, and cannot be waited for", call);
+  if (bytes == 0) return TIDE_OK;
+  staging s = { .pinned = pinned, .device = device, .stream = stream, .is_upload = is_upload };
+  tide_status status = stage_open(&s, bytes);
+  if (status == TIDE_OK) status = stage_run(&s, to, from, bytes);
+  tide_error before;
+  tide__pin_error_keep(&before);
+  for (size_t i = 0; i < s.slot_count; i++) slot_close(&s, &s.slots[i]);
+  tide__pin_error_restore(&before);
+  return status;
+}
+
+tide_status tide_pinned_upload(tide_pinned* pinned, int device, tide_stream stream, void* destination,
+                               const void* source, size_t bytes) {
+  return stage_copy(pinned, device, stream, destination, source, bytes, true);
+}
+
+tide_status tide_pinned_download(tide_pinned* pinned, int device, tide_stream stream, void* destination,
+                                 const void* source, size_t bytes) {
+  return stage_copy(pinned, device, stream, destination, source, bytes, false);
+}
