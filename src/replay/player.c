@@ -72,7 +72,7 @@ static tide_status run_empty(plain_run* run) {
   const tide__empties* const found = &run->replay->found;
   while (run->empty < found->count && found->steps[run->empty] <= run->at) {
     run->empty++;
-    if (run->options->empties) TIDE_TRY(tide__stage_empty(&run->stage));
+    if (run->options->empties) TIDE_TRY(tide__stage_empty(&run->stage, run->at));
   }
   return TIDE_OK;
 }

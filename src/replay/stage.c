@@ -244,7 +244,21 @@ tide_status tide__stage_done(tide__stage* stage, const tide__step* step) {
   return tide_device_poll(stage->device);
 }
 
-tide_status tide__stage_empty(tide__stage* stage) {
+tide_status tide__stage_end_pools(tide__stage* stage, size_t at) {
+  const tide__script* const script = stage->script;
+  for (size_t i = at; i < script->step_count && script->steps[i].kind >= TIDE__STEP_DONE; i++) {
+    const tide__step* const step = &script->steps[i];
+    const bool gives_back = step->kind == TIDE__STEP_SEGMENT_FREE || step->kind == TIDE__STEP_UNMAP;
+    const bool is_open = stage->pools[step->pool] != TIDE_POOL_DEFAULT;
+    if (!gives_back || !is_open || script->pool_ends[step->pool] > at) continue;
+    TIDE_TRY(tide_device_pool_release(stage->device, stage->pools[step->pool]));
+    stage->pools[step->pool] = TIDE_POOL_DEFAULT;
+  }
+  return TIDE_OK;
+}
+
+tide_status tide__stage_empty(tide__stage* stage, size_t at) {
+  TIDE_TRY(tide__stage_end_pools(stage, at));
   stage->empties++;
   return tide_device_trim(stage->device);
 }

@@ -333,6 +333,7 @@ static tide_status write_segment(script_writer* w, size_t index) {
     default:
       tide__ranges_give(&w->ranges, entry->address, entry->bytes);
       step->kind = entry->action == TIDE_ACTION_SEGMENT_FREE ? TIDE__STEP_SEGMENT_FREE : TIDE__STEP_UNMAP;
+      if ((entry->absent & TIDE_ENTRY_POOL) == 0) step->pool = pool_known(w->script, entry->pool);
       break;
   }
   return has_memory ? TIDE_OK : script_no_memory(w->script);
@@ -353,6 +354,18 @@ static tide_status pools_tell(script_writer* w) {
   }
   for (size_t i = 0; i < w->home_count; i++) script->steps[w->homes[i].step].pool = pools[w->homes[i].range];
   tide__heap_release(script->heap, pools, w->ranges.count, sizeof *pools);
+  return TIDE_OK;
+}
+
+static tide_status pool_ends_find(tide__script* script) {
+  const size_t count = tide_trace_pool_count(script->trace);
+  script->pool_ends = tide__heap_alloc(script->heap, count, sizeof *script->pool_ends);
+  if (script->pool_ends == NULL) return script_no_memory(script);
+  script->pool_count = count;
+  for (size_t i = 0; i < script->step_count; i++) {
+    const tide__step* const step = &script->steps[i];
+    if (step->kind <= TIDE__STEP_OOM) script->pool_ends[step->pool] = (uint32_t)i + 1;
+  }
   return TIDE_OK;
 }
 
@@ -495,6 +508,7 @@ static tide_status script_write(script_writer* w) {
   TIDE_TRY(write_before(w));
   for (size_t i = 0; i < script->entry_count; i++) TIDE_TRY(write_entry(w, &i));
   TIDE_TRY(pools_tell(w));
+  TIDE_TRY(pool_ends_find(script));
   TIDE_TRY(lanes_count(script));
   script->reach_bytes = w->ranges.reach_bytes;
   script->spread_bytes = w->ranges.spread_bytes;
@@ -524,6 +538,8 @@ tide_status tide__script_init(tide__script* script, const tide_trace* trace, siz
 void tide__script_fini(tide__script* script) {
   tide__heap_release(script->heap, script->steps, script->step_capacity, sizeof *script->steps);
   tide__heap_release(script->heap, script->empties, script->empty_capacity, sizeof *script->empties);
+  tide__heap_release(script->heap, script->pool_ends, script->pool_count, sizeof *script->pool_ends);
   script->steps = NULL;
   script->empties = NULL;
+  script->pool_ends = NULL;
 }

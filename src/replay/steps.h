@@ -35,7 +35,7 @@ typedef struct tide__step {
   uint32_t entry;   // its number
   uint32_t slot;    // of ALLOC, FREE, FREE_LATER and DONE
   uint16_t stream;  // of requests and segments: its place in `streams`
-  uint16_t pool;    // of requests: the trace's number
+  uint16_t pool;    // of requests and of memory that is given back: the trace's number
   uint8_t kind;     // a tide__step_kind
 } tide__step;
 
@@ -55,6 +55,8 @@ typedef struct tide__script {
   uint32_t* empties;  // owned: numbers of steps, ascending, before which the cache was surely emptied
   size_t empty_count;
   size_t empty_capacity;
+  uint32_t* pool_ends;  // owned: for each pool of the trace the step behind its last request
+  size_t pool_count;
   uint64_t streams[TIDE__SCRIPT_STREAMS];  // their handles, ascending; the first is 0
   uint32_t stream_count;
   uint32_t slot_count;

@@ -230,7 +230,7 @@ static tide_status empties_add(check_run* c, size_t step) {
                                sizeof *empties->steps),
                TIDE_ERR_NO_MEMORY, "replay: no memory for %zu calls of empty_cache", empties->count + 1);
   empties->steps[empties->count++] = (uint32_t)step;
-  return tide__stage_empty(&c->stage);
+  return tide__stage_empty(&c->stage, step);
 }
 
 static void check_request(check_run* c, const tide__step* want) {
@@ -250,6 +250,7 @@ static void window_poll(check_run* c, const tide__window* w, size_t count, bool 
 static tide_status window_try(check_run* c, const tide__window* w, hypothesis guess) {
   const tide__step* const request = w->has_request ? &c->steps[w->end] : NULL;
   const bool looks = request != NULL && request->pool == 0 && !guess.empties;
+  TIDE_TRY(tide__stage_end_pools(&c->stage, w->first));
   window_poll(c, w, guess.polled, looks);
   if (guess.empties && !c->is_wrong) TIDE_TRY(empties_add(c, w->first + w->lead));
   for (size_t i = w->first; i < w->end; i++) {

@@ -351,3 +351,22 @@ DEVICE_TEST(test_snapshot__a_pool_that_is_gone_keeps_its_label) {
   expect_pool_of(trace, entry_nth(trace, shrink_action(), 0)->pool, 31, 7);
   tide_trace_free(trace);
 }
+
+// The replay kept a user of every pool for ever, and memory that was given back stayed there.
+TORCH_TEST(test_snapshot__a_replay_repeats_the_end_of_a_pool) {
+  (void)m;
+  tide_pool_options options = TIDE_POOL_OPTIONS_INIT;
+  options.label[0] = 3;
+  history_on(d);
+  const tide_pool pools[3] = { pool_new(d, &options), pool_new(d, NULL), pool_new(d, NULL) };
+  for (size_t i = 0; i < 3; ++i) give(d, take_in(d, pools[i], NULL, 1000));
+  for (size_t i = 0; i < 2; ++i) T_OK(tide_device_pool_release(d, pools[i]));
+  trim(d);
+  const tide_block block = take_in(d, pools[2], NULL, 1000);
+
+  tide_trace* trace = snapshot_of(d, NULL);
+
+  expect_replay_holds(trace, 4);
+  tide_trace_free(trace);
+  give(d, block);
+}
