@@ -3,8 +3,9 @@
 //
 // The history of both allocators beside a model, through files. Random operations (requests in pools with and
 // without labels, releases, trims, refusals, remarks, words of the thread, pools that go) are recorded; after
-// each the model notes what every new entry must say: whose words, which pool, which stack. Then snapshots are
-// written in every format. What is read back must say the same, and a replay of our own file must hold.
+// each the model notes what every new entry must say: whose words, which pool, which stack. Then snapshots
+// are written in every format. What is read back must say the same, and a replay of our own file must hold.
+// And what several threads at random tell an observer can be put in order, and is one history.
 #include "device/devices.h"
 #include "format/traces.h"
 #include "prop/oplist.h"
@@ -15,6 +16,8 @@ enum { SLOTS = 24, POOLS = 6, NUMBERS = 1024, ENTRIES = 1 << 15 };
 
 static const char* const variants[] = { "host torch",  "dry torch",  "host tide", "dry tide",
                                         "host pinned", "dry pinned", NULL };
+
+static const char* const device_variants[] = { "host torch", "dry torch", "host tide", "dry tide", NULL };
 
 static bool mode_is(const char* part) { return strstr(t_variant(), part) != NULL; }
 
@@ -49,7 +52,7 @@ typedef struct model {
   const char* metadata;
   const char* contexts[64];
   size_t depth;
-  uint64_t where;  // the frame that is gathered now
+  uint64_t where;    // the frame that is gathered now
   bool was_refused;  // a replay does not know the limit
   bool was_trimmed;  // and takes two trims with no request or release between for one
   wanted* entries;
@@ -451,4 +454,162 @@ static const op_suite suite = { "the history", verbs, sizeof verbs / sizeof *ver
 
 T_TEST_OVER(prop_history__is_read_back_as_it_was_recorded, variants) {
   suite_run(&suite, t_scaled_alone(T_HAS_SANITIZER ? 800 : 6000), true);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// What several threads tell an observer
+
+enum { TELLERS = 4, BOARD = 32, TOLD = 1 << 16 };
+
+typedef struct told {
+  uint64_t number;
+  size_t place;  // among all that were told
+  tide_trace_entry entry;
+} told;
+
+// Blocks change hands on a board: who takes one from it releases it.
+static struct crowd {
+  tide_device* d;
+  tide_stream streams[3];
+  pthread_mutex_t lock;  // guards all below
+  tide_block board[BOARD];
+  told log[TOLD];
+  size_t count;
+} crowd = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+static void crowd_hear(void* user, const tide_trace_entry* entry, uint64_t number) {
+  (void)user;
+  pthread_mutex_lock(&crowd.lock);
+  T_LT(crowd.count, TOLD);
+  crowd.log[crowd.count] = (told){ number, crowd.count, *entry };
+  crowd.count++;
+  pthread_mutex_unlock(&crowd.lock);
+}
+
+// Puts a block on the board, or none, for the one that lies there.
+static tide_block crowd_swap(size_t slot, tide_block block) {
+  pthread_mutex_lock(&crowd.lock);
+  const tide_block before = crowd.board[slot];
+  crowd.board[slot] = block;
+  pthread_mutex_unlock(&crowd.lock);
+  return before;
+}
+
+static void crowd_step(t_rng* rng) {
+  const uint64_t what = t_rng_below(rng, 100);
+  const tide_stream stream = crowd.streams[t_rng_below(rng, 2)];
+  tide_block block = block_none;
+  if (what == 0) T_OK(tide_device_trim(crowd.d));
+  if (what >= 60) block = take(crowd.d, stream, 1 + t_rng_below(rng, what >= 95 ? 16 * MIB : 8000));
+  if (what >= 90) T_OK(tide_device_record(crowd.d, block, crowd.streams[2]));
+  give(crowd.d, crowd_swap(t_rng_below(rng, BOARD), block));
+}
+
+static void* crowd_run(void* user) {
+  t_rng rng = t_rng_new(*(uint64_t*)user);
+  for (size_t i = 0; i < 400; ++i) crowd_step(&rng);
+  return NULL;
+}
+
+static bool is_about_segments(const tide_trace_entry* e) {
+  return e->action >= TIDE_ACTION_SEGMENT_ALLOC && e->action <= TIDE_ACTION_SEGMENT_UNMAP;
+}
+
+static int told_by_number(const void* a, const void* b) {
+  const uint64_t x = ((const told*)a)->number;
+  const uint64_t y = ((const told*)b)->number;
+  return (x > y) - (x < y);
+}
+
+static int told_by_address(const void* a, const void* b) {
+  const uint64_t x = ((const told*)a)->entry.address;
+  const uint64_t y = ((const told*)b)->entry.address;
+  return x != y ? (x > y) - (x < y) : told_by_number(a, b);
+}
+
+// The segments that there are, as the entries say in the order of their numbers.
+typedef struct segments {
+  uint64_t begins[4096];
+  uint64_t ends[4096];
+  size_t count;
+} segments;
+
+static size_t segments_around(const segments* g, uint64_t begin, uint64_t end) {
+  size_t i = 0;
+  while (i < g->count && !(begin < g->ends[i] && g->begins[i] < end)) ++i;
+  return i;
+}
+
+static void segments_follow(segments* g, const tide_trace_entry* e) {
+  const uint64_t end = e->address + e->bytes;
+  const size_t i = segments_around(g, e->address, end);
+  if (e->action == TIDE_ACTION_SEGMENT_ALLOC) {
+    T_EQ(i, g->count);
+    T_LT(g->count, 4096);
+    g->begins[g->count] = e->address;
+    g->ends[g->count++] = end;
+  } else if (e->action == TIDE_ACTION_SEGMENT_FREE) {
+    T_LT(i, g->count);
+    T_EQ(g->begins[i], e->address);
+    T_EQ(g->ends[i], end);
+    g->begins[i] = g->begins[--g->count];
+    g->ends[i] = g->ends[g->count];
+  } else if (e->action == TIDE_ACTION_ALLOC) {
+    T_LT(i, g->count);
+    T_CHECK(g->begins[i] <= e->address && end <= g->ends[i]);
+  }
+}
+
+// No number is missing; segments were told in their order; with the policy torch, every block lies in one.
+static void crowd_expect_order(void) {
+  static segments g;
+  size_t last = 0;
+  qsort(crowd.log, crowd.count, sizeof *crowd.log, told_by_number);
+  for (size_t i = 0; i < crowd.count; ++i) {
+    const told* const t = &crowd.log[i];
+    T_EQ(t->number, i);
+    if (mode_is("torch")) segments_follow(&g, &t->entry);
+    if (!is_about_segments(&t->entry)) continue;
+    T_LE(last, t->place);
+    last = t->place;
+  }
+}
+
+// Every address is handed out, released, completed, and handed out again.
+static void crowd_expect_lives(void) {
+  uint64_t address = 0;
+  uint8_t before = TIDE_ACTION_FREE_COMPLETED;
+  qsort(crowd.log, crowd.count, sizeof *crowd.log, told_by_address);
+  for (size_t i = 0; i < crowd.count; ++i) {
+    const tide_trace_entry* const e = &crowd.log[i].entry;
+    if (e->action > TIDE_ACTION_FREE_COMPLETED) continue;
+    if (e->address != address) before = TIDE_ACTION_FREE_COMPLETED;
+    T_EQ(e->action, (before + 1) % 3);
+    address = e->address;
+    before = e->action;
+  }
+}
+
+T_TEST_OVER(prop_history__of_threads_can_be_put_in_order, device_variants) {
+  tide_machine* const m = machine_open(mode_is("host") ? "host" : "dry", NULL);
+  for (size_t i = 1; i < 3; ++i) crowd.streams[i] = stream_new(m, 0, TIDE_STREAM_NON_BLOCKING);
+  for (size_t round = 0; round < t_scaled(40); ++round) {
+    pthread_t threads[TELLERS];
+    uint64_t numbers[TELLERS];
+    tide_observer observer = 0;
+    crowd.d = device_new(m, 0, NULL);
+    crowd.count = 0;
+    T_OK(tide_device_observe_entries(crowd.d, crowd_hear, NULL, &observer));
+    for (size_t i = 0; i < TELLERS; ++i) {
+      numbers[i] = round * TELLERS + i;
+      t_thread_start(&threads[i], crowd_run, &numbers[i]);
+    }
+    for (size_t i = 0; i < TELLERS; ++i) t_thread_join(threads[i]);
+    for (size_t i = 0; i < BOARD; ++i) give(crowd.d, crowd_swap(i, block_none));
+    T_OK(tide_device_trim(crowd.d));
+    crowd_expect_order();
+    crowd_expect_lives();
+    tide_device_free(crowd.d);
+  }
+  tide_machine_free(m);
 }
