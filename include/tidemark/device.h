@@ -232,8 +232,8 @@ TIDE_API TIDE_NODISCARD tide_status tide_device_poll(tide_device* device);
 // Errors: TIDE_ERR_CAPTURE or TIDE_ERR_MACHINE from the machine; what could not be given back stays cached.
 TIDE_API TIDE_NODISCARD tide_status tide_device_trim(tide_device* device);
 TIDE_API TIDE_NODISCARD tide_status tide_device_trim_pool(tide_device* device, tide_pool pool);
-// The same for every allocator that is kept by tide_device_set_default(). All are trimmed, whatever the others
-// say; the first failure is returned.
+// The same for every allocator that is kept by tide_device_set_default(). All are trimmed, whatever the
+// others say; the first failure is returned.
 // Threads: none of them may be freed meanwhile.
 TIDE_API TIDE_NODISCARD tide_status tide_device_trim_all(void);
 
@@ -249,9 +249,9 @@ TIDE_API uint64_t tide_device_limit(tide_device* device);
 TIDE_API void tide_device_set_caching(tide_device* device, bool is_on);
 TIDE_API bool tide_device_is_caching(const tide_device* device);
 
-// Where the segment around an address begins and how long it is. With the policy `tide`, where a block lies in
-// handles of physical memory, at home or stitched: these handles, from the first to the last under the block,
-// which are mapped without a gap and are what tide_device_share() shares. `out_bytes` may be NULL.
+// Where the segment around an address begins and how long it is. With the policy `tide`, where a block lies
+// in handles of physical memory, at home or stitched: these handles, from the first to the last under the
+// block, which are mapped without a gap and are what tide_device_share() shares. `out_bytes` may be NULL.
 // Errors: TIDE_ERR_HANDLE for an address that is not handed out; TIDE_ERR_UNSUPPORTED for an expandable
 //         segment of the policy `torch`.
 TIDE_API TIDE_NODISCARD tide_status tide_device_base(tide_device* device, const void* address,
@@ -503,8 +503,8 @@ typedef struct tide_history_options {
   uint8_t reserved;
   uint32_t skips;  // actions not to keep, as bits: 1u << TIDE_ACTION_...
   uint32_t reserved2;
-  // How many entries are kept, the newest; 0 is taken for 1, here and in tide_pinned_history(). The memory for
-  // them is taken at once: 64 bytes each, for as many as the next power of two.
+  // How many entries are kept, the newest; 0 is taken for 1, here and in tide_pinned_history(). The memory
+  // for them is taken at once: 64 bytes each, for as many as the next power of two.
   uint64_t max_entries;
   // Gathers the calling thread's stack: writes up to `capacity` frames, innermost first, and returns how
   // many. This or `number` is needed unless the level is NEVER. Called with no lock held; may not call the
@@ -543,7 +543,8 @@ TIDE_API TIDE_NODISCARD tide_status tide_device_visit_stacks(tide_device* device
 TIDE_API tide_intern* tide_device_names(tide_device* device);
 
 // Puts a remark of the user's into the history and tells the observers of traces; nothing when there is
-// neither. It is an entry USER_DEFINED, and the text is the metadata of its note, in the place of the thread's.
+// neither. It is an entry USER_DEFINED, and the text is the metadata of its note, in the place of the
+// thread's.
 TIDE_API TIDE_NODISCARD tide_status tide_device_annotate(tide_device* device, const char* text);
 
 typedef struct tide_snapshot_options {
@@ -635,8 +636,8 @@ typedef void (*tide_oom_fn)(void* user, const tide_oom* oom);
 // threads may be told in any order.
 typedef void (*tide_trace_fn)(void* user, const tide_trace_entry* entry);
 // The same with a number, which is higher the later what the entry tells of has happened, whoever tells it
-// first. The allocator numbers the entries one by one while anybody is attached, so none is missing: sorted by
-// number they show an address handed out, released, handed out again.
+// first. The allocator numbers the entries one by one while anybody is attached, so none is missing: sorted
+// by number they show an address handed out, released, handed out again.
 typedef void (*tide_entry_fn)(void* user, const tide_trace_entry* entry, uint64_t number);
 // Called when no cached memory fits, before the machine is asked; returns whether it released something.
 typedef bool (*tide_reclaim_fn)(void* user, tide_device* device);
@@ -654,10 +655,10 @@ TIDE_API TIDE_NODISCARD tide_status tide_device_observe_reclaim(tide_device* dev
 // attached.
 TIDE_API TIDE_NODISCARD tide_status tide_device_detach(tide_device* device, tide_observer observer);
 
-// Callbacks for all allocators of the process, present and to come, known by a name: they are asked like those
-// of tide_device_observe_reclaim(), after them, in the order the names came. A name that is there already gets
-// the new function and keeps its place. `user` is borrowed until the name is taken out or gets another
-// function; a call on another thread may still be under way then.
+// Callbacks for all allocators of the process, present and to come, known by a name: they are asked like
+// those of tide_device_observe_reclaim(), after them, in the order the names came. A name that is there
+// already gets the new function and keeps its place. `user` is borrowed until the name is taken out or gets
+// another function; a call on another thread may still be under way then.
 // Errors: TIDE_ERR_ARGUMENT for NULL and for a name that is empty or has more than TIDE_RECLAIM_NAME bytes;
 //         TIDE_ERR_LIMIT above 32 names; TIDE_ERR_HANDLE for taking out one that is not there.
 // Threads: any, also inside such a callback.

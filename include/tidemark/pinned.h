@@ -171,10 +171,10 @@ TIDE_API TIDE_NODISCARD tide_status tide_pinned_copy(tide_pinned* pinned, tide_b
                                                      tide_stream stream, void* destination,
                                                      const void* source, size_t bytes);
 
-// Copies between ordinary host memory and a device, and returns when all bytes are there: to the device, or from
-// it. The bytes go in pieces of up to 4 MiB through two blocks of the cache, so that the device copies one piece
-// while the processor moves the next. The copy has its place in the order of the stream: it comes after the
-// work queued there before. Work of other streams is not waited for. 0 bytes is nothing.
+// Copies between ordinary host memory and a device, and returns when all bytes are there: to the device, or
+// from it. The bytes go in pieces of up to 4 MiB through two blocks of the cache, so that the device copies
+// one piece while the processor moves the next. The copy has its place in the order of the stream: it comes
+// after the work queued there before. Work of other streams is not waited for. 0 bytes is nothing.
 // Errors: TIDE_ERR_ARGUMENT; TIDE_ERR_DEVICE; TIDE_ERR_CAPTURE for a stream that is captured; as
 //         tide_pinned_alloc() where there is no block at all; those of the machine. After an error of the
 //         machine a part may have been copied.
@@ -358,7 +358,8 @@ TIDE_API TIDE_NODISCARD tide_status tide_pinned_visit_pool(tide_pinned* pinned, 
 // FREE_REQUESTED when a block is released, FREE_COMPLETED when it is reusable, SEGMENT_ALLOC and SEGMENT_FREE
 // for pieces, OOM with `address` 0, SNAPSHOT and USER_DEFINED. Their device is that of the request, 0 when it
 // names none. They are noted with what the calling thread says: see tide_thread_set_metadata(). At least one
-// entry is kept: max_entries 0 is taken for 1. Stacks are gathered; numbers that stand for them are not taken.
+// entry is kept: max_entries 0 is taken for 1. Stacks are gathered; numbers that stand for them are not
+// taken.
 TIDE_API TIDE_NODISCARD tide_status tide_pinned_history(tide_pinned* pinned,
                                                         const tide_history_options* options);
 TIDE_API bool tide_pinned_has_history(const tide_pinned* pinned);

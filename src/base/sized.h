@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Public structs that begin with their size in bytes, a uint32_t, and only grow at their end. A caller that was
-// built with an older header has a shorter one: what it lacks has its default, and nothing is written behind
-// its end. A longer one, or one shorter than the first that ever was, is refused.
+// Public structs that begin with their size in bytes, a uint32_t, and only grow at their end. A caller that
+// was built with an older header has a shorter one: what it lacks has its default, and nothing is written
+// behind its end. A longer one, or one shorter than the first that ever was, is refused.
 #ifndef TIDEMARK_SRC_BASE_SIZED_H
 #define TIDEMARK_SRC_BASE_SIZED_H
 

@@ -25,8 +25,8 @@
 #define TIDE__REGISTER_THREADS_MAX 128u
 #define TIDE__HANDLE_BYTES_MAX ((uint64_t)1 << 40)
 
-// The options of a caller, whose struct may be an older and shorter one (base/sized.h), as a whole one that an
-// allocator can work with. `call` is who asks, and opens the error's text.
+// The options of a caller, whose struct may be an older and shorter one (base/sized.h), as a whole one that
+// an allocator can work with. `call` is who asks, and opens the error's text.
 // Errors: TIDE_ERR_ARGUMENT; the text names the field, what it is and what it wants.
 TIDE_NODISCARD tide_status tide__device_options_take(const tide_device_options* options, const char* call,
                                                      tide_device_options* out);

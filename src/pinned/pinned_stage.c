@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Copies between ordinary host memory and a device that are done when the call returns. The bytes go in pieces
-// through two blocks of the cache: while the device copies one piece, the processor moves the next. Each block
-// has an event behind its copy, so that nothing but this call's own work, and what the stream had before, is
-// waited for. No lock is held.
+// Copies between ordinary host memory and a device that are done when the call returns. The bytes go in
+// pieces through two blocks of the cache: while the device copies one piece, the processor moves the next.
+// Each block has an event behind its copy, so that nothing but this call's own work, and what the stream
+// had before, is waited for. No lock is held.
 #include <string.h>
 
 #include "pinned/pinned_cache.h"
@@ -84,8 +84,8 @@ static tide_status stage_open(staging* s, size_t bytes) {
   return TIDE_OK;
 }
 
-// Gives a block back. After a failure a copy may still be under way: it is announced, and if that fails as well
-// the block is never used again.
+// Gives a block back. After a failure a copy may still be under way: it is announced, and if that fails as
+// well the block is never used again.
 static void slot_close(const staging* s, stage_slot* slot) {
   bool is_idle = slot->bytes == 0;
   if (!is_idle) {

@@ -70,8 +70,8 @@ void tide__stage_end_life(tide__stage* stage, const tide__step* step);
 
 // Empties the cache before a step.
 tide_status tide__stage_empty(tide__stage* stage, size_t at);
-// A private pool gives memory back only when it has no users any more. So those whose memory is given back from
-// a step on, before the next request or release, lose theirs, unless a request of theirs comes later.
+// A private pool gives memory back only when it has no users any more. So those whose memory is given back
+// from a step on, before the next request or release, lose theirs, unless a request of theirs comes later.
 tide_status tide__stage_end_pools(tide__stage* stage, size_t at);
 
 #endif

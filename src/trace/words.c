@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The words of a thread: its metadata and the stack of its contexts. They belong to the thread, and each table
-// in which an entry is noted has them as a note. The thread remembers that note for a few tables, so that the
-// words are interned once and not for every entry. It takes no lock but that of the table.
+// The words of a thread: its metadata and the stack of its contexts. They belong to the thread, and each
+// table in which an entry is noted has them as a note. The thread remembers that note for a few tables, so
+// that the words are interned once and not for every entry. It takes no lock but that of the table.
 #include "trace/words.h"
 
 #include <pthread.h>

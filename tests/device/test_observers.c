@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Observers of entries when several threads work: numbers that put entries in order, segments that are told in
-// order, and observers that use the allocator.
+// Observers of entries when several threads work: numbers that put entries in order, segments that are told
+// in order, and observers that use the allocator.
 #include <sched.h>
 
 #include "device/devices.h"
