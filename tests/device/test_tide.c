@@ -868,7 +868,7 @@ TIDE_TEST(test_tide__views_that_are_not_used_any_more_are_given_back) {
   comb_expect(m, &c);
 }
 
-DEVICE_TEST_OVER(test_tide__views_of_streams_that_are_gone_are_given_back, device_tide_emulated) {
+DEVICE_TEST_OVER(test_tide__views_of_streams_that_are_gone_are_given_back, device_tide) {
   const tide_stream stream = side_new(m);
   give(d, take(d, side_new(m), 512));
   (void)comb_new(m, d, stream, 4, 4 * MIB);

@@ -12,7 +12,6 @@
 // Tests
 
 static const char* const tide_names[] = { "host tide", "dry tide", "cuda tide", NULL };
-static const char* const tide_emulated[] = { "host tide", "dry tide", NULL };
 static const char* const tide_host[] = { "host tide", NULL };
 
 #define ORDER_TEST(function) DEVICE_TEST_OVER(function, tide_names)
@@ -433,7 +432,7 @@ ORDER_TEST(test_tide__memory_comes_home_from_one_of_many_streams_in_order) {
   expect_filled(m, 0, bytes_of(home), 222, HOLE_BYTES);
 }
 
-DEVICE_TEST_OVER(test_tide__memory_of_a_stream_that_is_gone_is_used_in_order, tide_emulated) {
+ORDER_TEST(test_tide__memory_of_a_stream_that_is_gone_is_used_in_order) {
   const tide_stream a = known_new(m, d);
   const tide_stream b = known_new(m, d);
   const comb c = comb_new(m, d, a);
@@ -827,8 +826,8 @@ static uint64_t refused_calls(const tide_machine* m) {
   return tide_machine_call_stats(m, TIDE_CALL_ANY).failures;
 }
 
-// Of these machines a call on a stream that is gone fails; with cuda it crashes.
-DEVICE_TEST_OVER(test_tide__no_call_is_made_on_a_stream_that_is_gone, tide_emulated) {
+// A call on a stream that is gone fails; with cuda it crashes.
+ORDER_TEST(test_tide__no_call_is_made_on_a_stream_that_is_gone) {
   const tide_stream keeper = known_new(m, d);
   for (int i = 0; i < 200; ++i) {
     const tide_stream passing = side_new(m);
@@ -846,7 +845,7 @@ DEVICE_TEST_OVER(test_tide__no_call_is_made_on_a_stream_that_is_gone, tide_emula
   T_LE(current(d, reserved_bytes), (int64_t)(400 * MIB));  // and the memory of the dead is used
 }
 
-DEVICE_TEST_OVER(test_tide__a_stream_is_closed_before_its_blocks_are_released, tide_emulated) {
+ORDER_TEST(test_tide__a_stream_is_closed_before_its_blocks_are_released) {
   const tide_stream keeper = known_new(m, d);
   const tide_stream passing = known_new(m, d);
   const tide_block small = take(d, passing, 4 * KIB);
