@@ -47,8 +47,10 @@ TIDE_API TIDE_NODISCARD tide_status tide_tensor_set_raw(uint32_t flags);
 // Errors: those of the source; TIDE_ERR_ARGUMENT for sizes near SIZE_MAX.
 TIDE_API TIDE_NODISCARD tide_status tide_tensor_alloc(size_t bytes, void** out);
 // Takes it back; NULL is nothing.
-// Errors: TIDE_ERR_STATE for memory that was released already, as far as it can be told; TIDE_ERR_ARGUMENT
-//         for what tide_tensor_alloc() did not hand out, which must be readable memory.
+// Errors: TIDE_ERR_STATE for memory that was released already, while a cache keeps it unused;
+//         TIDE_ERR_ARGUMENT for any other address at which no tensor begins, one that was released among
+//         them; what the source returned, and then the memory stays handed out. Wrong addresses are not read
+//         through, unless they lie in memory of a cache.
 TIDE_API TIDE_NODISCARD tide_status tide_tensor_release(void* address);
 
 TIDE_END_DECLS

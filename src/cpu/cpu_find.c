@@ -11,7 +11,12 @@
 // ---------------------------------------------------------------------------------------------------
 // Finding
 
-bool tide_cpu_owns(const void* address) { return tide__region_at(tide__address(address)) != NULL; }
+// Behind the top of a region there is no memory.
+bool tide_cpu_owns(const void* pointer) {
+  const uint64_t address = tide__address(pointer);
+  const tide__region* const region = tide__region_at(address);
+  return region != NULL && (address - region->address) >> TIDE__PAGE_SHIFT < tide__load_relaxed(&region->top);
+}
 
 static void find_object(const tide__slab* slab, uint64_t address, tide_cpu_info* out) {
   const uint64_t bytes = slab->object_bytes;

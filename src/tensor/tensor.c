@@ -1,27 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Which source serves the requests of a thread. What is handed out has a record in front of it that says
-// where it came from, so that it finds its way back without the scope it was made in.
+// Which source serves the requests of a thread. Where a tensor came from is known without the scope it was
+// made in: of a cache by the address, of others by a record (parcel.h).
 #include "tidemark/tensor.h"
 
 #include "base/arith.h"
 #include "base/atomic.h"
 #include "base/error.h"
-#include "tidemark/profile.h"
+#include "tensor/parcel.h"
 
-typedef enum tensor_source { TENSOR_RAW = 1, TENSOR_CACHE, TENSOR_PROFILE } tensor_source;
-
-typedef struct tensor_record {
-  uint64_t mark;          // depends on the address, and on whether the memory is handed out
-  uint64_t source;        // a tensor_source
-  tide_profile* profile;  // borrowed
-} tensor_record;
-
-_Static_assert(sizeof(tensor_record) <= TIDE_TENSOR_FRONT_BYTES, "the record fits in front");
-
+// What stands in front of a tensor of a cache. It depends on the address, and on whether the tensor is handed
+// out, so that a block which the program took from the cache itself is told from a tensor. In front of others
+// stands 0: memory of another source may lie in a cache as well.
 #define TENSOR_LIVE 0x9e3779b97f4a7c15u
 #define TENSOR_RELEASED 0xc2b2ae3d27d4eb4fu
+
+static uint64_t tensor_mark(const void* base, uint64_t state) { return tide__address(base) ^ state; }
 
 static _Thread_local tide_cpu* tensor_caches[TIDE_TENSOR_DEPTH];  // borrowed; those in force, outermost first
 static _Thread_local uint32_t tensor_count;
@@ -60,25 +55,38 @@ tide_status tide_tensor_set_raw(uint32_t flags) {
 // ---------------------------------------------------------------------------------------------------
 // Memory
 
-static tide_status tensor_ask(size_t bytes, tensor_record* record, void** out) {
-  tide_cpu* const cache = tide_tensor_cache();
-  record->profile = cache == NULL ? tide_profile_innermost() : NULL;
-  if (cache != NULL) {
-    record->source = TENSOR_CACHE;
-    return tide_cpu_alloc(cache, bytes, out);
+static tide_status tensor_ask(tide__parcel* parcel, size_t bytes, void** out) {
+  parcel->profile = tide_profile_innermost();
+  if (parcel->profile != NULL) {
+    return tide_profile_alloc(parcel->profile, bytes, TIDE_TENSOR_FRONT_BYTES, out);
   }
-  if (record->profile != NULL) {
-    record->source = TENSOR_PROFILE;
-    return tide_profile_alloc(record->profile, bytes, TIDE_TENSOR_FRONT_BYTES, out);
+  parcel->memory = tide_memory_raw(tide__load_relaxed(&tensor_raw_flags));
+  return parcel->memory.alloc(&parcel->memory, bytes, TIDE_TENSOR_FRONT_BYTES, out);
+}
+
+// From any source but a cache. The record is made first: when the memory is there, nothing can fail any more.
+static tide_status tensor_take(size_t bytes, void** out) {
+  tide__parcel* const parcel = tide__parcel_new();
+  if (parcel == NULL) return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "tensor_alloc: no memory for a record");
+  const tide_status status = tensor_ask(parcel, bytes, out);
+  if (status != TIDE_OK) {
+    tide__parcel_free(parcel);
+    return status;
   }
-  const tide_memory raw = tide_memory_raw(tide__load_relaxed(&tensor_raw_flags));
-  record->source = TENSOR_RAW;
-  return raw.alloc(&raw, bytes, TIDE_TENSOR_FRONT_BYTES, out);
+  parcel->address = tide__address(*out);
+  *(uint64_t*)*out = 0;
+  tide__parcel_add(parcel);
+  return TIDE_OK;
+}
+
+static tide_status tensor_take_cached(tide_cpu* cache, size_t bytes, void** out) {
+  TIDE_TRY(tide_cpu_alloc(cache, bytes, out));
+  *(uint64_t*)*out = tensor_mark(*out, TENSOR_LIVE);
+  return TIDE_OK;
 }
 
 tide_status tide_tensor_alloc(size_t bytes, void** out) {
   uint64_t all = 0;
-  tensor_record record = { 0 };
   void* base = NULL;
   TIDE_REQUIRE(out != NULL, TIDE_ERR_ARGUMENT, "tensor_alloc: the result is NULL");
   *out = NULL;
@@ -86,32 +94,40 @@ tide_status tide_tensor_alloc(size_t bytes, void** out) {
   TIDE_REQUIRE(bytes <= PTRDIFF_MAX &&
                    tide__add(bytes, TIDE_TENSOR_FRONT_BYTES + TIDE_TENSOR_GUARD_BYTES, &all),
                TIDE_ERR_ARGUMENT, "tensor_alloc: %zu bytes are too many", bytes);
-  TIDE_TRY(tensor_ask(all, &record, &base));
-  record.mark = tide__address(base) ^ TENSOR_LIVE;
-  *(tensor_record*)base = record;
+  tide_cpu* const cache = tide_tensor_cache();
+  TIDE_TRY(cache != NULL ? tensor_take_cached(cache, all, &base) : tensor_take(all, &base));
   *out = (char*)base + TIDE_TENSOR_FRONT_BYTES;
   return TIDE_OK;
 }
 
-static tide_status tensor_give(const tensor_record* record, void* base) {
-  if (record->source == TENSOR_CACHE) return tide_cpu_release(base);
-  if (record->source == TENSOR_PROFILE) return tide_profile_release(record->profile, base);
-  const tide_memory raw = tide_memory_raw(0);
-  return raw.release(&raw, base);
+// The record is out of the table first, because the address may be another's as soon as the source has it. If
+// the source refuses, the tensor stays.
+static tide_status tensor_give(tide__parcel* parcel, void* base) {
+  const tide_status status = parcel->profile != NULL ? tide_profile_release(parcel->profile, base)
+                                                     : parcel->memory.release(&parcel->memory, base);
+  if (status == TIDE_OK) tide__parcel_free(parcel);
+  else tide__parcel_add(parcel);
+  return status;
+}
+
+static tide_status tensor_give_cached(void* base) {
+  uint64_t* const mark = base;
+  *mark = tensor_mark(base, TENSOR_RELEASED);
+  const tide_status status = tide_cpu_release(base);
+  if (status == TIDE_ERR_ARGUMENT) *mark = tensor_mark(base, TENSOR_LIVE);
+  return status;
 }
 
 tide_status tide_tensor_release(void* address) {
   if (address == NULL) return TIDE_OK;
-  void* const base = (char*)address - TIDE_TENSOR_FRONT_BYTES;
-  TIDE_REQUIRE(tide__is_aligned(tide__address(base), TIDE_TENSOR_FRONT_BYTES), TIDE_ERR_ARGUMENT,
-               "tensor_release: 0x%llx was not handed out", (unsigned long long)tide__address(address));
-  tensor_record* const front = base;
-  const tensor_record record = *front;
-  TIDE_REQUIRE(record.mark != (tide__address(base) ^ TENSOR_RELEASED), TIDE_ERR_STATE,
-               "tensor_release: the memory at 0x%llx was released already",
-               (unsigned long long)tide__address(address));
-  TIDE_REQUIRE(record.mark == (tide__address(base) ^ TENSOR_LIVE), TIDE_ERR_ARGUMENT,
-               "tensor_release: 0x%llx was not handed out", (unsigned long long)tide__address(address));
-  front->mark = tide__address(base) ^ TENSOR_RELEASED;
-  return tensor_give(&record, base);
+  void* const base = tide__pointer(tide__address(address) - TIDE_TENSOR_FRONT_BYTES);  // any number at all
+  const bool is_aligned = tide__is_aligned(tide__address(base), TIDE_TENSOR_FRONT_BYTES);
+  const uint64_t mark = is_aligned && tide_cpu_owns(base) ? *(const uint64_t*)base : 0;
+  if (mark == tensor_mark(base, TENSOR_LIVE)) return tensor_give_cached(base);
+  tide__parcel* const parcel = tide__parcel_take(tide__address(base));
+  if (parcel != NULL) return tensor_give(parcel, base);
+  const unsigned long long number = tide__address(address);
+  TIDE_REQUIRE(mark != tensor_mark(base, TENSOR_RELEASED), TIDE_ERR_STATE,
+               "tensor_release: the memory at 0x%llx was released already", number);
+  return TIDE_FAIL(TIDE_ERR_ARGUMENT, "tensor_release: at 0x%llx no tensor is handed out", number);
 }
