@@ -82,8 +82,14 @@ int tide__sys_map_sparse(uint64_t bytes, uint64_t alignment, uint64_t* out) {
   return refused;
 }
 
+#ifndef MADV_DONTNEED_LOCKED
+#define MADV_DONTNEED_LOCKED 24  // of Linux 5.18
+#endif
+
+// Locked pages are refused at first; the program may have locked all its memory without thinking of ours.
 int tide__sys_purge(uint64_t address, uint64_t bytes) {
-  return madvise(tide__pointer(address), bytes, MADV_DONTNEED) == 0 ? 0 : errno;
+  if (madvise(tide__pointer(address), bytes, MADV_DONTNEED) == 0) return 0;
+  return errno == EINVAL && madvise(tide__pointer(address), bytes, MADV_DONTNEED_LOCKED) == 0 ? 0 : errno;
 }
 
 void tide__sys_ask_huge_pages(uint64_t address, uint64_t bytes) {

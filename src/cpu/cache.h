@@ -223,8 +223,11 @@ static inline void tide__zone_drain(tide__zone* zone) {
 void tide__zone_leave(tide__zone* zone, tide__region* region, uint64_t page);
 
 // These are called unlocked.
-// Makes room for `pages` in a zone: a new region.
+// Makes room for `pages` in a zone: opens more of a region, or makes a new one.
 tide_status tide__zone_grow(tide__zone* zone, uint64_t pages);
+// Opens the first `pages` of a region of which `from` are open. The caller has counted one more busy block of
+// it, which ends here, so that it stayed.
+tide_status tide__zone_open(tide__zone* zone, tide__region* region, uint64_t from, uint64_t pages);
 // A block with a region of its own, in the common zone, which goes when it is put back.
 tide_status tide__zone_take_single(tide__zone* zone, uint64_t pages, uint64_t alignment,
                                    tide__page_block* out);

@@ -81,6 +81,9 @@ static int check_region(const tide__region* region, check_sums* sums) {
     was_idle = idle != before;
     page += pages;
   }
+  if (top > region->open_pages || region->open_pages > region->page_count) {
+    return check_fail(CHECK_BLOCKS, "pages that are open", region->open_pages, top);
+  }
   const uint64_t in_bins = check_bins(region);
   if (in_bins != idle) return check_fail(CHECK_BINS, "pages in the bins", in_bins, idle);
   const uint64_t resident = tide__region_resident(region, 0, region->has_purge ? top : region->page_count);

@@ -76,8 +76,22 @@ tide_cpu_info tide_cpu_find(const void* pointer) {
 // ---------------------------------------------------------------------------------------------------
 // Resizing
 
+typedef enum resize_result { RESIZE_DONE, RESIZE_REFUSED, RESIZE_OPENED } resize_result;
+
+// Opens the pages behind a block, if that is what it cannot grow for. The front is left.
+static resize_result resize_open(tide__cpu_front* front, tide__region* region, uint64_t page,
+                                 uint64_t pages) {
+  const bool is_shut = region->zone == &front->zone && tide__region_needs_open(region, page, pages);
+  const uint64_t from = is_shut ? region->open_pages : 0;
+  if (is_shut) region->busy_blocks++;
+  tide__fronts_leave(front);
+  if (!is_shut) return RESIZE_REFUSED;
+  return tide__zone_open(&front->zone, region, from, page + pages) == TIDE_OK ? RESIZE_OPENED
+                                                                              : RESIZE_REFUSED;
+}
+
 // Tries to resize a block of pages where it is. Only the thread whose zone it lies in can.
-static bool resize_pages(tide_cpu* cache, uint64_t address, uint64_t bytes) {
+static resize_result resize_pages(tide_cpu* cache, uint64_t address, uint64_t bytes) {
   tide__region* const region = tide__region_at(address);
   const uint64_t page = (address - region->address) >> TIDE__PAGE_SHIFT;
   const uint64_t pages = (bytes + TIDE__PAGE_BYTES - 1) >> TIDE__PAGE_SHIFT;
@@ -91,10 +105,17 @@ static bool resize_pages(tide_cpu* cache, uint64_t address, uint64_t bytes) {
       tide__cpu_note_pages(front, 0, ((int64_t)pages - (int64_t)before) * (int64_t)TIDE__PAGE_BYTES);
     }
   }
+  if (!is_done) return resize_open(front, region, page, pages);
   const bool enforces = tide__zone_cached(&front->zone) > front->zone.allowance;
   tide__fronts_leave(front);
   if (enforces) tide__cpu_enforce(cache, &front->zone);
-  return is_done;
+  return RESIZE_DONE;
+}
+
+static bool resize_in_place(tide_cpu* cache, uint64_t address, uint64_t bytes) {
+  resize_result result = resize_pages(cache, address, bytes);
+  if (result == RESIZE_OPENED) result = resize_pages(cache, address, bytes);
+  return result == RESIZE_DONE;
 }
 
 // May a block of `room` bytes go on with `bytes`? Yes if it is as large as a new one would be.
@@ -134,7 +155,7 @@ tide_status tide_cpu_resize(tide_cpu* cache, void* address, size_t bytes, void**
   }
   const bool are_pages = info.bytes > TIDE__SMALL_MAX_BYTES && bytes > TIDE__SMALL_MAX_BYTES;
   if (are_pages && bytes <= TIDE_CPU_MAX_BYTES && info.cache == cache &&
-      resize_pages(cache, tide__address(address), bytes)) {
+      resize_in_place(cache, tide__address(address), bytes)) {
     resize_fill(cache, address, info.bytes, bytes);
     *out = address;
     return TIDE_OK;

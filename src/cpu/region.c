@@ -58,7 +58,7 @@ static bool room_find(const tide__region* region, uint64_t pages, uint64_t align
   out->page = ((first + out->from + alignment - 1) & ~(alignment - 1)) - first;
   out->room = found != 0 ? tide__tag_pages(tide__page_tag(region, out->from))
                          : tide__max(below, out->page + pages - out->from);
-  return out->from + out->room <= region->page_count;
+  return out->from + out->room <= region->open_pages;
 }
 
 static void room_use(tide__region* region, const region_room* room, uint64_t pages, uint32_t stamp) {
@@ -78,7 +78,7 @@ bool tide__region_take(tide__region* region, uint64_t pages, uint64_t alignment,
   *out = (tide__region_place){ 0 };
   const bool is_full = region->resident_pages >= tide__region_top(region);
   if (alignment == 1 && is_full && tide__region_take_simply(region, pages, out)) return true;
-  if (pages > region->page_count || alignment > region->page_count) return false;
+  if (pages > region->open_pages || alignment > region->page_count) return false;
   if (!room_find(region, pages, alignment, &room)) return false;
   const uint64_t missing = region->has_purge ? tide__region_missing(region, room.page, pages) : 0;
   out->page = room.page;
@@ -108,7 +108,7 @@ bool tide__region_resize(tide__region* region, uint64_t page, uint64_t pages, ui
   const uint64_t more = pages - own;
   const uint64_t behind = tide__page_is_idle(region, end) ? tide__tag_pages(tide__page_tag(region, end)) : 0;
   const bool is_at_top = end + behind == tide__region_top(region);
-  if (behind < more && (!is_at_top || page + pages > region->page_count)) return false;
+  if (behind < more && (!is_at_top || page + pages > region->open_pages)) return false;
   const uint64_t missing = region->has_purge ? tide__region_missing(region, end, more) : 0;
   if (missing > 0 && !charge(user, missing)) return false;
   const uint32_t behind_stamp = behind > 0 ? tide__tag_stamp(tide__page_tag(region, end)) : stamp;
@@ -120,6 +120,13 @@ bool tide__region_resize(tide__region* region, uint64_t page, uint64_t pages, ui
   tide__page_set(region, page, tide__tag(TIDE__PAGE_LIVE, pages, 0));
   region->used_pages += more;
   return true;
+}
+
+bool tide__region_needs_open(const tide__region* region, uint64_t page, uint64_t pages) {
+  const uint64_t end = page + tide__tag_pages(tide__page_tag(region, page));
+  const uint64_t behind = tide__page_is_idle(region, end) ? tide__tag_pages(tide__page_tag(region, end)) : 0;
+  const bool is_at_top = end + behind == tide__region_top(region);
+  return is_at_top && page + pages > region->open_pages && page + pages <= region->page_count;
 }
 
 // ---------------------------------------------------------------------------------------------------

@@ -11,6 +11,10 @@
 // Each page is known to have memory of the system or not; new pages have none, used ones have until they are
 // purged. A region of another source of memory has all of it from the beginning, until it goes.
 //
+// Of the many addresses of a region only the first are open, which means that they can be read and written,
+// with their records; more are opened as they are needed, a quarter more at a time. So a program that locks
+// all its memory (mlockall) locks little more than what is used: what is not open has no memory to lock.
+//
 // The owner's lock guards everything here, except for the kind of a live block, which any thread may change
 // from LIVE to LEAVING, and for finding the region of an address, which takes no lock.
 #ifndef TIDEMARK_SRC_CPU_REGION_H
@@ -77,6 +81,7 @@ static inline struct tide__slab* tide__tag_slab(uint64_t tag) {
 // [R3] resident_pages is the number of bits set in `resident`, and all of these are below top, or, without
 //      has_purge, all bits are set
 // [R4] used_pages are those below top that are in no idle or busy block
+// [R5] top <= open_pages <= page_count
 typedef struct tide__region {
   uint64_t address;
   uint64_t page_count;
@@ -89,8 +94,9 @@ typedef struct tide__region {
   uint64_t* resident;         // owned; one bit a page
   tide__atomic_u8* marks;     // owned, or the window's; NULL: no slab is cut from it
   struct tide__region* next;  // in its zone
+  uint64_t open_pages;        // that may be used, the first ones
   tide__atomic_u32 leaving;   // blocks that others have released: the first page + 1, then by `next`
-  uint32_t busy_blocks;       // out of the bins
+  uint32_t busy_blocks;       // out of the bins; and calls that open pages
   bool has_purge;             // pages can be given back one by one
   bool is_single;             // made for one block that is not to be kept
   bool has_marks;             // of its own
@@ -113,6 +119,10 @@ tide_status tide__region_new(const tide_memory* memory, const tide_heap* heap, c
                              struct tide__zone* zone, tide__region** out);
 void tide__region_free(tide__region* region, const tide_memory* memory, const tide_heap* heap);
 
+// Opens pages of a region of the system, of which `from` are open: the first `pages` at least, which it has.
+// `out` is how many are open then; the region does not know it yet. Calls the system: no lock may be held.
+tide_status tide__region_open(const tide__region* region, uint64_t from, uint64_t pages, uint64_t* out);
+
 // Finds room for `pages` at a multiple of `alignment` pages (at least 1) and hands it out as one block. The
 // pages that had no memory yet are counted first and refused by `charge` if they may not have any.
 // False if there is no room, or if charge() said so.
@@ -128,6 +138,8 @@ bool tide__region_take(tide__region* region, uint64_t pages, uint64_t alignment,
 // Makes a live block longer, if the room behind it is idle, or shorter. False if it is not.
 bool tide__region_resize(tide__region* region, uint64_t page, uint64_t pages, uint32_t stamp,
                          tide__region_charge charge, void* user);
+// Would it be idle if the region had more open pages?
+bool tide__region_needs_open(const tide__region* region, uint64_t page, uint64_t pages);
 
 // A block that is LEAVING is BUSY from now on, until it is put back.
 void tide__region_make_busy(tide__region* region, uint64_t page);

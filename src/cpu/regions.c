@@ -5,7 +5,10 @@
 // the lower ones are made when they are needed and stay.
 //
 // Of the system a region takes many more addresses than memory, because addresses cost nothing and one long
-// region wastes less than several short ones. Where that is refused it takes half as many, and so on.
+// region wastes less than several short ones. Where that is refused it takes half as many, and so on; no more
+// than is needed where the number of addresses is limited, or that of locked pages, which reserved ones count
+// as in a program that locks all its memory.
+#include <errno.h>
 #include <pthread.h>
 
 #include "base/arith.h"
@@ -56,6 +59,27 @@ void tide__regions_lock(void) TIDE_UNCHECKED_LOCKING { tide__mutex_lock(&regions
 void tide__regions_unlock(void) TIDE_UNCHECKED_LOCKING { tide__mutex_unlock(&regions_lock); }
 
 // ---------------------------------------------------------------------------------------------------
+// Records of addresses that are not open yet
+//
+// They can be read: they are zeros.
+
+static int records_reserve(uint64_t bytes, uint64_t* out) {
+  int error = tide__sys_reserve(bytes, 1, 0, out);
+  if (error != 0) return error;
+  error = tide__sys_protect(*out, bytes, true, false);
+  if (error != 0) (void)tide__sys_release(*out, bytes);
+  return error;
+}
+
+// Opens an array of records from one byte of it to another.
+static int records_open(uint64_t array, uint64_t from, uint64_t end) {
+  const uint64_t page = tide__sys_page_bytes();
+  const uint64_t first = (array + from) & ~(page - 1);
+  const uint64_t last = (array + end + page - 1) & ~(page - 1);
+  return tide__sys_protect(first, last - first, true, true);
+}
+
+// ---------------------------------------------------------------------------------------------------
 // The window
 
 tide__window_of_slabs tide__window = { .address = TIDE__WINDOW_NOWHERE };
@@ -69,7 +93,7 @@ static void window_open(void) {
       tide__sys_reserve(TIDE__WINDOW_BYTES, TIDE__REGION_UNIT, 0, &address) != 0) {
     return;
   }
-  if (tide__sys_map_sparse(TIDE__WINDOW_BYTES >> TIDE__MARK_SHIFT, 1, &marks) != 0) {
+  if (records_reserve(TIDE__WINDOW_BYTES >> TIDE__MARK_SHIFT, &marks) != 0) {
     (void)tide__sys_release(address, TIDE__WINDOW_BYTES);
     return;
   }
@@ -99,17 +123,16 @@ static bool window_take(tide__region* region, uint64_t fronts_id) {
   const uint64_t offset = slot << TIDE__WINDOW_SLOT_SHIFT;
   region->address = address + offset;
   region->marks = &tide__window.marks[offset >> TIDE__MARK_SHIFT];
-  if (tide__sys_protect(region->address, TIDE__WINDOW_SLOT_BYTES, true, true) == 0) return true;
-  region->marks = NULL;
-  tide__store_seq(&tide__window.ids[slot], TIDE__WINDOW_NOBODY);
-  return false;
+  return true;
 }
 
-// Gives a slot back, with its memory and its marks.
+// Gives a slot back, with its memory and its marks. One that the system does not take back is used no more.
 static void window_give(const tide__region* region) {
-  (void)tide__sys_purge(region->address, TIDE__WINDOW_SLOT_BYTES);
-  (void)tide__sys_protect(region->address, TIDE__WINDOW_SLOT_BYTES, false, false);
-  (void)tide__sys_purge(tide__address(region->marks), TIDE__WINDOW_SLOT_BYTES >> TIDE__MARK_SHIFT);
+  const uint64_t marks = tide__address(region->marks);
+  const uint64_t marks_bytes = TIDE__WINDOW_SLOT_BYTES >> TIDE__MARK_SHIFT;
+  if (tide__sys_map_nothing(region->address, TIDE__WINDOW_SLOT_BYTES) != 0) return;
+  if (tide__sys_purge(marks, marks_bytes) != 0) return;
+  (void)tide__sys_protect(marks, marks_bytes, true, false);
   tide__store_seq(&tide__window.ids[window_slot(region)], TIDE__WINDOW_NOBODY);
 }
 
@@ -124,9 +147,9 @@ static int region_take_addresses(uint64_t least, uint64_t wanted, uint64_t* out,
   uint64_t bytes = wanted > least && !tide__sys_has_address_limit() ? wanted : least;
   for (;;) {
     *out_bytes = bytes;
-    error = tide__sys_map_sparse(bytes, TIDE__REGION_UNIT, out);
+    error = tide__sys_reserve(bytes, TIDE__REGION_UNIT, 0, out);
     if (error == 0 || bytes == least) return error;
-    bytes = tide__max(least, (bytes / 2) & ~(TIDE__REGION_UNIT - 1));
+    bytes = error == EAGAIN ? least : tide__max(least, (bytes / 2) & ~(TIDE__REGION_UNIT - 1));
   }
 }
 
@@ -183,9 +206,7 @@ static bool region_take_records(tide__region* region, const tide_heap* heap, boo
   const uint64_t bytes = region_record_bytes(region);
   if (region->has_purge) {
     uint64_t address = 0;
-    if (tide__sys_map_sparse(region_round_up(bytes, TIDE__PAGE_BYTES), 1, &address) != 0) {
-      return false;
-    }
+    if (records_reserve(region_round_up(bytes, TIDE__PAGE_BYTES), &address) != 0) return false;
     region->pages = tide__pointer(address);
   } else {
     region->pages = tide__heap_alloc(heap, 1, bytes);
@@ -201,6 +222,37 @@ static void region_give_records(tide__region* region, const tide_heap* heap) {
   if (region->pages == NULL) return;
   if (!region->has_purge) tide__heap_release(heap, region->pages, 1, bytes);
   else (void)tide__sys_release(tide__address(region->pages), region_round_up(bytes, TIDE__PAGE_BYTES));
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Opening
+
+#define REGION_OPEN_PAGES (((uint64_t)4 << 20) >> TIDE__PAGE_SHIFT)  // at once, at least
+
+static int region_open_range(const tide__region* region, uint64_t from, uint64_t end) {
+  const uint64_t bytes = (end - from) << TIDE__PAGE_SHIFT;
+  const uint64_t marks_shift = TIDE__PAGE_SHIFT - TIDE__MARK_SHIFT;
+  int error = tide__sys_protect(tide__region_address(region, from), bytes, true, true);
+  if (error == 0)
+    error = records_open(tide__address(region->pages), from * sizeof(tide__page), end * sizeof(tide__page));
+  if (error == 0) {
+    error = records_open(tide__address(region->resident), from / 64 * sizeof(uint64_t),
+                         (end / 64 + 1) * sizeof(uint64_t));
+  }
+  if (error != 0 || region->marks == NULL) return error;
+  return records_open(tide__address(region->marks), from << marks_shift, end << marks_shift);
+}
+
+tide_status tide__region_open(const tide__region* region, uint64_t from, uint64_t pages, uint64_t* out) {
+  const uint64_t unit = TIDE__REGION_UNIT >> TIDE__PAGE_SHIFT;
+  const uint64_t wanted = tide__max(pages, from + tide__max(from / 4, REGION_OPEN_PAGES));
+  *out = tide__min(region_round_up(wanted, unit), region->page_count);
+  int error = region_open_range(region, from, *out);
+  if (error != 0) error = region_open_range(region, from, *out = pages);
+  if (error == 0) return TIDE_OK;
+  *out = from;
+  return TIDE_FAIL_NATIVE(TIDE_ERR_NO_MEMORY, error, "the system has no memory for %llu more pages",
+                          (unsigned long long)(pages - from));
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -222,17 +274,20 @@ static tide_status region_set_up(tide__region* region, const tide_memory* memory
   tide__regions_lock();
   region->below = tide__region_at(region->address);
   tide__regions_unlock();
-  if (!region_take_records(region, heap, need->fronts_id != 0) || !regions_set(region, region)) {
+  if (!region_take_records(region, heap, need->fronts_id != 0)) {
     return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for the records of %llu pages",
                      (unsigned long long)region->page_count);
   }
-  if (!region->has_purge) {
+  if (region->has_purge) {
+    TIDE_TRY(tide__region_open(region, 0, need->pages, &region->open_pages));
+  } else {
     for (uint64_t page = 0; page < region->page_count; page++) {
       region->resident[page / 64] |= (uint64_t)1 << page % 64;
     }
-    region->resident_pages = region->page_count;
+    region->resident_pages = region->open_pages = region->page_count;
   }
-  return TIDE_OK;
+  if (regions_set(region, region)) return TIDE_OK;
+  return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for the map of addresses");
 }
 
 tide_status tide__region_new(const tide_memory* memory, const tide_heap* heap, const tide__region_need* need,

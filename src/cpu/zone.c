@@ -158,8 +158,37 @@ static tide_status zone_make_region(tide__zone* zone, uint64_t pages, bool is_si
   return TIDE_OK;
 }
 
+tide_status tide__zone_open(tide__zone* zone, tide__region* region, uint64_t from, uint64_t pages) {
+  uint64_t open = from;
+  const tide_status status = pages > from ? tide__region_open(region, from, pages, &open) : TIDE_OK;
+  tide__zone_lock(zone);
+  region->busy_blocks--;
+  region->open_pages = region->open_pages > open ? region->open_pages : open;
+  tide__zone_unlock(zone);
+  return status;
+}
+
+// A region with addresses for `pages` at its top, which stays until they are open; NULL: there is none.
+static tide__region* zone_hold_roomy(tide__zone* zone, uint64_t pages, uint64_t* out_from,
+                                     uint64_t* out_end) {
+  tide__zone_lock(zone);
+  tide__region* region = zone->regions;
+  for (; region != NULL; region = region->next) {
+    const uint64_t top = tide__load_relaxed(&region->top);
+    *out_from = region->open_pages;
+    *out_end = top + pages;
+    if (!region->is_single && *out_from < region->page_count && pages <= region->page_count - top) break;
+  }
+  if (region != NULL) region->busy_blocks++;
+  tide__zone_unlock(zone);
+  return region;
+}
+
 tide_status tide__zone_grow(tide__zone* zone, uint64_t pages) {
-  tide__region* region = NULL;
+  uint64_t from = 0;
+  uint64_t end = 0;
+  tide__region* region = zone_hold_roomy(zone, pages, &from, &end);
+  if (region != NULL) return tide__zone_open(zone, region, from, end);
   TIDE_TRY(zone_make_region(zone, pages, false, &region));
   tide__zone_lock(zone);
   zone_link(zone, region);
