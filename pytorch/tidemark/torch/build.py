@@ -2,27 +2,56 @@
 # Copyright the Tidemark authors
 """Builds the shim against the PyTorch that is installed, once for each.
 
-The result lies in a cache, under a name that is made of everything it depends on.
+The result lies in a cache, under a name that is made of everything it depends on. The cache must be closed to others:
+see trust.py.
 """
 from __future__ import annotations
 
+import atexit
+import functools
 import glob
 import hashlib
 import os
 import pathlib
+import pwd
 import shutil
 import subprocess
 import sys
 import tempfile
 from typing import Any, Optional
 
-from . import library
+from . import library, trust
+
+
+def home_folder() -> Optional[str]:
+    """The user's own folder: HOME, or what the system knows of him; None if neither is a path from the root."""
+    home = os.environ.get("HOME", "")
+    if not os.path.isabs(home):
+        try:
+            home = pwd.getpwuid(os.geteuid()).pw_dir
+        except KeyError:
+            return None
+    return home if os.path.isabs(home) else None
+
+
+@functools.lru_cache(maxsize=None)
+def private_folder() -> str:
+    """A folder for this process alone, which goes with it."""
+    folder = tempfile.mkdtemp(prefix="tidemark-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def cache_folder() -> pathlib.Path:
-    """Where shims are kept: TIDEMARK_CACHE, or the user's cache."""
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return pathlib.Path(os.environ.get("TIDEMARK_CACHE") or os.path.join(base, "tidemark"))
+    """Where shims are kept: TIDEMARK_CACHE, or the user's cache, or a folder for this process alone."""
+    wanted = os.environ.get("TIDEMARK_CACHE")
+    if wanted:
+        return pathlib.Path(os.path.abspath(wanted))
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    if not os.path.isabs(base):
+        home = home_folder()
+        base = os.path.join(home, ".cache") if home else private_folder()
+    return pathlib.Path(base) / "tidemark"
 
 
 def compiler() -> Optional[str]:
@@ -90,24 +119,32 @@ def fingerprint(torch: Any, cxx: str, command: list[str]) -> str:
 def shim(torch: Any, tidemark: pathlib.Path) -> pathlib.Path:
     """The shim for this PyTorch, built if it is not there yet.
 
-    Raises library.NotFound, with the words of the compiler, if it cannot be built.
+    Raises library.NotFound, with the words of the compiler, if it cannot be built, or if others can write where it is.
     """
     cxx = compiler()
     if cxx is None:
         raise library.NotFound("there is no C++ compiler")
     name = fingerprint(torch, cxx, command_line(torch, cxx, tidemark, "OUT"))
     path = cache_folder() / f"torch-{torch.__version__}-{name}" / "tidemark_shim.so"
-    if path.exists():
-        return path
-    path.parent.mkdir(parents=True, exist_ok=True)
+    folder = trust.open_folder(str(path.parent), own=2)
+    try:
+        if not trust.has_file(folder, path.name):
+            compile_to(path, torch, cxx, tidemark)
+    finally:
+        os.close(folder)
+    return path
+
+
+def compile_to(path: pathlib.Path, torch: Any, cxx: str, tidemark: pathlib.Path) -> None:
+    """Compiles the shim, and puts it where it belongs when it is whole."""
     handle, built = tempfile.mkstemp(suffix=".so", dir=path.parent)
     os.close(handle)
     try:
         done = subprocess.run(command_line(torch, cxx, tidemark, built), capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise library.NotFound(f"the shim does not compile against torch {torch.__version__}:\n{done.stderr}")
+        os.chmod(built, 0o700)  # a linker makes its files anew, as open as the user's mask lets it
         os.replace(built, path)  # whoever builds at the same time puts the same there
     finally:
         if os.path.exists(built):
             os.unlink(built)
-    return path

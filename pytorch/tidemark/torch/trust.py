@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright the Tidemark authors
+"""Folders and files that nobody but root and the user could have put something into.
+
+A library is loaded from the cache, so whoever can write there, or exchange a folder on the way to it, runs code as
+the user. Every step of a path is looked at as it is taken, links included, and none is followed unseen.
+"""
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from typing import Optional
+
+from . import library
+
+_LINKS = 40  # on the way to one folder, as the system allows
+_STEP = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_WRITABLE = stat.S_IWGRP | stat.S_IWOTH
+
+
+def check(name: str, about: os.stat_result, may_be_shared: bool = False) -> None:
+    """Raises library.NotFound for what others own, or can write.
+
+    In a folder with the sticky bit, such as /tmp, others can add names and not change ours: `may_be_shared` lets it
+    pass, for what lies in it is looked at next.
+    """
+    if about.st_uid not in (0, os.geteuid()):
+        raise library.NotFound(f"nothing is loaded from {name}: it belongs to user {about.st_uid}")
+    if about.st_mode & _WRITABLE and not (may_be_shared and about.st_mode & stat.S_ISVTX):
+        raise library.NotFound(f"nothing is loaded from {name}: others can write it (mode {about.st_mode & 0o7777:o})")
+
+
+def _step(folder: int, name: str) -> Optional[int]:
+    """Opens a folder in another, made if it is not there; None if the name is a link."""
+    try:
+        return os.open(name, _STEP, dir_fd=folder)
+    except FileNotFoundError:
+        try:
+            os.mkdir(name, 0o700, dir_fd=folder)
+        except FileExistsError:
+            pass  # another process was faster
+        return os.open(name, _STEP, dir_fd=folder)
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.ENOTDIR):
+            raise
+        about = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        if not stat.S_ISLNK(about.st_mode):
+            raise
+        if about.st_uid not in (0, os.geteuid()):
+            raise library.NotFound(f"the link {name} belongs to user {about.st_uid}") from error
+        return None
+
+
+def _parts(path: str) -> list[str]:
+    """The steps of a path, the last one first."""
+    return [part for part in reversed(path.split("/")) if part not in ("", ".")]
+
+
+def _walk(path: str, own: int) -> int:
+    folder, where = os.open("/", _STEP), "/"
+    steps = _parts(path)
+    links = 0
+    try:
+        check(where, os.fstat(folder), True)
+        while steps:
+            name = steps.pop()
+            found, here = _step(folder, name), name
+            if found is None:
+                target = os.readlink(name, dir_fd=folder)
+                links += 1
+                if links > _LINKS:
+                    raise library.NotFound(f"{path} has too many links")
+                steps += _parts(target)
+                here = "/" if target.startswith("/") else "."
+                found = os.open(here, _STEP, dir_fd=folder)
+            os.close(folder)
+            folder, where = found, os.path.normpath(os.path.join(where, here))
+            check(where, os.fstat(folder), len(steps) >= own)
+    except BaseException:
+        os.close(folder)
+        raise
+    return folder
+
+
+def open_folder(path: str, own: int = 1) -> int:
+    """A descriptor of a folder, made if it is not there. The caller closes it.
+
+    The last `own` folders of the path must be closed to others; those above may be shared like /tmp. Raises
+    library.NotFound, which says what is wrong and where.
+    """
+    try:
+        return _walk(os.path.join(os.getcwd(), path), own)
+    except OSError as error:
+        raise library.NotFound(f"{path} cannot be used: {error}") from error
+
+
+def has_file(folder: int, name: str) -> bool:
+    """Is there a file in a folder that is open? Raises library.NotFound if others may have made or changed it."""
+    try:
+        handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise library.NotFound(f"{name} cannot be used: {error}") from error
+    try:
+        about = os.fstat(handle)
+    finally:
+        os.close(handle)
+    if not stat.S_ISREG(about.st_mode):
+        raise library.NotFound(f"{name} is no file")
+    check(name, about)
+    return True
