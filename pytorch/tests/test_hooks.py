@@ -5,6 +5,7 @@ import ctypes
 import platform
 import unittest
 
+import hooks_library
 from tidemark.torch import fallback, library
 
 
@@ -28,7 +29,7 @@ class Hooks(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.library = library.load(library.find())
-        cls.hooks = ctypes.CDLL(str(library.find("libtidemark_torch.so")))
+        cls.hooks = hooks_library.load()
         machine = ctypes.c_void_p()
         cls.library.tide_machine_new_dry(None, ctypes.byref(machine))
         cls.machine = machine

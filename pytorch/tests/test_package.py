@@ -5,12 +5,14 @@ import ctypes
 import importlib.util
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
 import unittest
 from unittest import mock
 
+import hooks_library
 import tidemark.torch
 from tidemark.torch import __main__ as command
 from tidemark.torch import build, library
@@ -28,7 +30,7 @@ class Settings(unittest.TestCase):
             self.assertEqual(tidemark.torch.environment_settings(), "a:1")
 
     def test_library_reads_the_text(self):
-        hooks = ctypes.CDLL(str(library.find("libtidemark_torch.so")))
+        hooks = hooks_library.load()
         hooks.tide_torch_configure.restype = ctypes.c_char_p
         self.assertIsNone(hooks.tide_torch_configure(b"max_split_size_mb:64,policy:tide,tide_slack:0.01,audits:True"))
         self.assertIn(b"policy", hooks.tide_torch_configure(b"policy:other"))
@@ -47,6 +49,15 @@ class Command(unittest.TestCase):
         for arguments in ([], ["--set", "a", "train.py"]):
             with self.subTest(arguments), mock.patch("sys.stderr"), self.assertRaises(SystemExit):
                 command.parse(arguments)
+
+
+LOOKS_FOR_A_COMPILER = """
+cmake_minimum_required(VERSION 3.16)
+project(looks NONE)
+include(CheckLanguage)
+check_language(CXX)
+file(WRITE "${PROJECT_BINARY_DIR}/said" "${CMAKE_CXX_COMPILER}")
+"""
 
 
 class Finding(unittest.TestCase):
@@ -69,6 +80,19 @@ class Finding(unittest.TestCase):
     def test_sources_and_headers_are_there(self):
         self.assertIn("shim.cpp", [path.name for path in library.shim_sources()])
         self.assertTrue((library.include_folder() / "tidemark" / "device.h").exists())
+
+    @unittest.skipUnless(shutil.which("cmake") and build.compiler(), "no cmake or no C++ compiler")
+    def test_compiler_that_came_later_is_found(self):
+        with tempfile.TemporaryDirectory() as folder:
+            tree = pathlib.Path(folder)
+            (tree / "CMakeLists.txt").write_text(LOOKS_FOR_A_COMPILER)
+            with mock.patch.dict(os.environ, {"CXX": str(tree / "none")}):
+                library.cmake(tree / "build", ["-S", folder], [])
+                self.assertIn("NOTFOUND", (tree / "build" / "said").read_text())
+            library.cmake(tree / "build", ["-S", folder], [])
+            self.assertTrue(os.path.exists((tree / "build" / "said").read_text()))
+            library.cmake(tree / "build", ["-S", folder], [])
+            self.assertTrue(os.path.exists((tree / "build" / "said").read_text()))
 
     def test_no_compiler_is_said(self):
         with mock.patch.object(build, "compiler", lambda: None), self.assertRaisesRegex(library.NotFound, "compiler"):

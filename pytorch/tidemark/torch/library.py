@@ -6,6 +6,7 @@ from __future__ import annotations
 import ctypes
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 from typing import Optional
@@ -41,17 +42,27 @@ def shim_sources() -> list[pathlib.Path]:
     raise NotFound(f"the sources of the shim are neither in {PACKAGE / 'shim'} nor in {PACKAGE.parent}")
 
 
+def cmake(build: pathlib.Path, configure: list[str], compile_: list[str]) -> None:
+    """Configures a build folder and builds in it.
+
+    CMake remembers that there was no C++ compiler; it is made to look again, for one may have come since.
+    """
+    if shutil.which("cmake") is None:
+        raise NotFound(f"there is no cmake to build Tidemark in {build}")
+    cache = build / "CMakeCache.txt"
+    said = cache.read_text(errors="replace") if cache.exists() else ""
+    again = ["-UCMAKE_CXX_COMPILER"] if re.search("^CMAKE_CXX_COMPILER:.*NOTFOUND$", said, re.MULTILINE) else []
+    for command in (["cmake", "-B", str(build), *again, *configure], ["cmake", "--build", str(build), *compile_]):
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise NotFound(f"Tidemark could not be built in {build}: {done.stderr or done.stdout}")
+
+
 def build_with_cmake(tree: pathlib.Path) -> pathlib.Path:
     """Builds the library from its sources, as ./dev bench does, and returns the folder it is in."""
     build = tree / "build" / "release"
-    if shutil.which("cmake") is None:
-        raise NotFound(f"there is no cmake to build Tidemark in {tree}")
     generator = ["-GNinja"] if shutil.which("ninja") and not (build / "CMakeCache.txt").exists() else []
-    for command in (["cmake", "-S", str(tree), "-B", str(build), *generator, *CMAKE_OPTIONS],
-                    ["cmake", "--build", str(build), "--parallel"]):
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise NotFound(f"Tidemark could not be built in {tree}: {done.stderr or done.stdout}")
+    cmake(build, ["-S", str(tree), *generator, *CMAKE_OPTIONS], ["--parallel"])
     return build
 
 
