@@ -82,6 +82,12 @@ TIDE_API TIDE_NODISCARD tide_status tide_cpu_new(const tide_cpu_options* options
 // Threads: no other call with this cache may be under way or follow; blocks may be released at any time.
 TIDE_API void tide_cpu_free(tide_cpu* cache, uint64_t* out_orphans);
 
+// The cache of the process: one for all, with the default options, made when it is first asked for. It lives as
+// long as the process; tide_cpu_free() does nothing with it. The child of a fork has a copy, as of every cache.
+// Errors: TIDE_ERR_NO_MEMORY; the next call tries again.
+// Cost:   a load, once it is there.
+TIDE_API TIDE_NODISCARD tide_status tide_cpu_default(tide_cpu** out);
+
 // ---------------------------------------------------------------------------------------------------
 // Memory
 

@@ -16,6 +16,7 @@
 static tide__mutex caches_lock = TIDE__MUTEX_INIT(TIDE__RANK_CACHES);
 static tide_cpu* caches_first;  // borrowed; shared under caches_lock, like the links
 static pthread_once_t caches_once = PTHREAD_ONCE_INIT;
+static _Atomic(tide_cpu*) caches_default;  // owned, never freed
 
 // ---------------------------------------------------------------------------------------------------
 // Forks: a child has only the thread that forked, and finds every cache as if nobody else had been at work
@@ -88,6 +89,22 @@ tide_cpu* tide__caches_hold_next(tide_cpu* cache) {
   return next;
 }
 
+// Of several threads that make one at the same time, one is first; so no lock is held, and a fork finds none.
+tide_status tide_cpu_default(tide_cpu** out) {
+  TIDE_REQUIRE(out != NULL, TIDE_ERR_ARGUMENT, "cpu_default: the result is NULL");
+  *out = tide__load_acquire(&caches_default);  // pairs with the exchange below
+  if (*out != NULL) return TIDE_OK;
+  tide_cpu* made = NULL;
+  TIDE_TRY(tide_cpu_new(NULL, &made));
+  if (atomic_compare_exchange_strong_explicit(&caches_default, out, made, memory_order_acq_rel,
+                                              memory_order_acquire)) {
+    *out = made;
+    return TIDE_OK;
+  }
+  tide_cpu_free(made, NULL);
+  return TIDE_OK;
+}
+
 tide_status tide_cpu_trim_all(uint64_t bytes) {
   uint64_t all = 0;
   for (tide_cpu* cache = NULL; (cache = tide__caches_hold_next(cache)) != NULL;)
@@ -157,7 +174,7 @@ static uint64_t ending_count_orphans(tide_cpu* cache) {
 
 void tide_cpu_free(tide_cpu* cache, uint64_t* out_orphans) {
   if (out_orphans != NULL) *out_orphans = 0;
-  if (cache == NULL) return;
+  if (cache == NULL || cache == tide__load_relaxed(&caches_default)) return;
   tide__cpu_stop_helper(cache);
   ending_wait(cache);
   const uint64_t orphans = ending_count_orphans(cache);
