@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Tidemark: tensor, the memory of CPU tensors by what a thread has in force: a cache (cpu.h), a run of a
-// profile (profile.h), or neither. A kernel asks for memory without knowing which.
+// Tidemark: tensor, the memory of CPU tensors by what a thread has in force: a cache (cpu.h), a source of the
+// program's own (memory.h), a run of a profile (profile.h), or none. A kernel asks for memory without knowing
+// which.
 //
 //   if (tide_tensor_enter(cache) == TIDE_OK) {
 //     run_the_model();                     // tide_tensor_alloc(), tide_tensor_release()
 //     tide_tensor_leave(cache);
 //   }
 //
-// A request is served by the first of these that the thread has: the innermost cache; the innermost run of a
-// profile, which replays or records it; else the computer's memory. So nothing is recorded while a cache is
-// in force. A release goes to where the memory came from, on any thread and in any scope or none.
+// A request is served by the first of these that the thread has: the innermost cache or source; the innermost
+// run of a profile, which replays or records it; else the computer's memory. So nothing is recorded while a
+// cache or source is in force. A release goes to where the memory came from, on any thread and in any scope or
+// none.
 #ifndef TIDEMARK_TENSOR_H
 #define TIDEMARK_TENSOR_H
 
@@ -25,7 +27,7 @@ TIDE_BEGIN_DECLS
 // aligned to 64, and bytes behind that a vector kernel may read.
 #define TIDE_TENSOR_FRONT_BYTES 64
 #define TIDE_TENSOR_GUARD_BYTES 16
-#define TIDE_TENSOR_DEPTH 64  // caches in force inside one another on a thread
+#define TIDE_TENSOR_DEPTH 64  // caches and sources in force inside one another on a thread
 
 // Puts a cache in force on the calling thread, inside those it has already; NULL: none is, until this ends.
 // The cache must live until then. Leaving names what was entered last.
@@ -33,11 +35,21 @@ TIDE_BEGIN_DECLS
 TIDE_API TIDE_NODISCARD tide_status tide_tensor_enter(tide_cpu* cache);
 TIDE_API TIDE_NODISCARD tide_status tide_tensor_leave(tide_cpu* cache);
 
-// The cache in force on the calling thread, or NULL; and how many were entered.
+// The same for a source: a table of functions behind which any cache or arena may stand. The table is borrowed
+// until it is left, and leaving names the same table; it is copied with each tensor, so that what its `user`
+// points to must live until the last of them is released.
+// Errors: TIDE_ERR_ARGUMENT for a table without both functions, or of memory that the processor cannot write;
+//         those of above.
+TIDE_API TIDE_NODISCARD tide_status tide_tensor_enter_source(const tide_memory* source);
+TIDE_API TIDE_NODISCARD tide_status tide_tensor_leave_source(const tide_memory* source);
+
+// The cache in force on the calling thread, or NULL; the source in force, or NULL; and how many of both were
+// entered.
 TIDE_API tide_cpu* tide_tensor_cache(void);
+TIDE_API const tide_memory* tide_tensor_source(void);
 TIDE_API uint32_t tide_tensor_depth(void);
 
-// What memory holds that comes neither from a cache nor from a profile, in the whole process: as flags of
+// What memory holds that comes from the computer, in the whole process: as flags of
 // tide_memory_raw(). At first 0.
 // Errors: TIDE_ERR_ARGUMENT.
 TIDE_API TIDE_NODISCARD tide_status tide_tensor_set_raw(uint32_t flags);

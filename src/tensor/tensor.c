@@ -18,28 +18,57 @@
 
 static uint64_t tensor_mark(const void* base, uint64_t state) { return tide__address(base) ^ state; }
 
-static _Thread_local tide_cpu* tensor_caches[TIDE_TENSOR_DEPTH];  // borrowed; those in force, outermost first
+// What is in force: one of the two, or none.
+typedef struct tensor_scope {
+  tide_cpu* cache;            // borrowed
+  const tide_memory* source;  // borrowed
+} tensor_scope;
+
+static _Thread_local tensor_scope tensor_scopes[TIDE_TENSOR_DEPTH];  // the outermost first
 static _Thread_local uint32_t tensor_count;
 static tide__atomic_u32 tensor_raw_flags;
 
 // ---------------------------------------------------------------------------------------------------
 // Scopes
 
-tide_status tide_tensor_enter(tide_cpu* cache) {
+static tide_status scope_enter(tensor_scope scope) {
   TIDE_REQUIRE(tensor_count < TIDE_TENSOR_DEPTH, TIDE_ERR_LIMIT,
-               "%u caches are in force on this thread already", tensor_count);
-  tensor_caches[tensor_count++] = cache;
+               "%u caches and sources are in force on this thread already", tensor_count);
+  tensor_scopes[tensor_count++] = scope;
   return TIDE_OK;
 }
 
-tide_status tide_tensor_leave(tide_cpu* cache) {
-  TIDE_REQUIRE(tensor_count > 0 && tensor_caches[tensor_count - 1] == cache, TIDE_ERR_STATE,
-               "this cache was not entered last on this thread");
+static tensor_scope scope_now(void) {
+  return tensor_count > 0 ? tensor_scopes[tensor_count - 1] : (tensor_scope){ 0 };
+}
+
+static tide_status scope_leave(tensor_scope scope) {
+  const tensor_scope now = scope_now();
+  TIDE_REQUIRE(tensor_count > 0 && now.cache == scope.cache && now.source == scope.source, TIDE_ERR_STATE,
+               "this was not entered last on this thread");
   tensor_count--;
   return TIDE_OK;
 }
 
-tide_cpu* tide_tensor_cache(void) { return tensor_count > 0 ? tensor_caches[tensor_count - 1] : NULL; }
+tide_status tide_tensor_enter(tide_cpu* cache) { return scope_enter((tensor_scope){ .cache = cache }); }
+
+tide_status tide_tensor_leave(tide_cpu* cache) { return scope_leave((tensor_scope){ .cache = cache }); }
+
+tide_status tide_tensor_enter_source(const tide_memory* source) {
+  TIDE_REQUIRE(source != NULL && source->alloc != NULL && source->release != NULL, TIDE_ERR_ARGUMENT,
+               "enter_source: the source does not have both of its functions");
+  TIDE_REQUIRE(source->is_host, TIDE_ERR_ARGUMENT, "enter_source: the memory is not of this computer");
+  return scope_enter((tensor_scope){ .source = source });
+}
+
+tide_status tide_tensor_leave_source(const tide_memory* source) {
+  TIDE_REQUIRE(source != NULL, TIDE_ERR_ARGUMENT, "leave_source: the source is NULL");
+  return scope_leave((tensor_scope){ .source = source });
+}
+
+tide_cpu* tide_tensor_cache(void) { return scope_now().cache; }
+
+const tide_memory* tide_tensor_source(void) { return scope_now().source; }
 
 uint32_t tide_tensor_depth(void) { return tensor_count; }
 
@@ -56,11 +85,12 @@ tide_status tide_tensor_set_raw(uint32_t flags) {
 // Memory
 
 static tide_status tensor_ask(tide__parcel* parcel, size_t bytes, void** out) {
-  parcel->profile = tide_profile_innermost();
+  const tide_memory* const source = tide_tensor_source();
+  parcel->profile = source == NULL ? tide_profile_innermost() : NULL;
   if (parcel->profile != NULL) {
     return tide_profile_alloc(parcel->profile, bytes, TIDE_TENSOR_FRONT_BYTES, out);
   }
-  parcel->memory = tide_memory_raw(tide__load_relaxed(&tensor_raw_flags));
+  parcel->memory = source != NULL ? *source : tide_memory_raw(tide__load_relaxed(&tensor_raw_flags));
   return parcel->memory.alloc(&parcel->memory, bytes, TIDE_TENSOR_FRONT_BYTES, out);
 }
 

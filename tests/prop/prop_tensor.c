@@ -3,7 +3,8 @@
 //
 // Model test of tensors: random calls beside a list of the tensors that are handed out, over every source that
 // can serve one: caches that keep what is released, that do not, and that lie on another cache; recorded,
-// replayed and strict runs; the computer's memory. Scopes come and go, caches are trimmed and freed, tensors
+// replayed and strict runs; tables of functions, one of which refuses some releases, and one that is a cache's;
+// the computer's memory. Scopes come and go, caches are trimmed and freed, tensors
 // outlive them all and are released on any thread. Each tensor is filled at birth and compared at death.
 //
 // And wrong releases of every kind, at any time: of what was released before, once or often, whichever source
@@ -21,12 +22,13 @@
 
 enum { CACHE_KEEPS, CACHE_FORGETS, CACHE_ON_CACHE, CACHE_COUNT };
 enum { RUN_LOOSE, RUN_STRICT, RUN_COUNT };
+enum { SOURCE_STUBBORN, SOURCE_CACHE, SOURCE_COUNT };
 
 typedef struct item {
   uint8_t* address;  // NULL: none
   size_t bytes;
   uint64_t seed;
-  bool may_stay;  // it came from a strict run, which may refuse its release
+  bool may_stay;  // it came from where a release may be refused
 } item;
 
 typedef struct model {
@@ -34,6 +36,9 @@ typedef struct model {
   tide_cpu* caches[CACHE_COUNT];
   tide_profile* profiles[RUN_COUNT];
   bool has_run[RUN_COUNT];
+  tide_memory sources[SOURCE_COUNT];
+  size_t source_count;  // of what the stubborn one has out
+  size_t source_calls;
   item items[PROP_SLOTS];
   uint8_t* stale[PROP_STALE];  // tensors that were released
   size_t stale_next;
@@ -67,14 +72,16 @@ static void do_alloc(model* s, const op* o) {
   item* const it = &s->items[o->slot % PROP_SLOTS];
   void* address = &address;
   if (it->address != NULL) return;
-  const bool may_refuse = s->has_run[RUN_STRICT] && tide_tensor_cache() == NULL;
+  const bool is_run = tide_tensor_cache() == NULL && tide_tensor_source() == NULL;
+  const bool may_refuse = s->has_run[RUN_STRICT] && is_run;
   const tide_status status = tide_tensor_alloc(op_bytes(o), &address);
   if (status != TIDE_OK) {
     T_CHECK(may_refuse);
     T_PTR_EQ(address, NULL);
     return;
   }
-  *it = (item){ address, op_bytes(o), ++s->seeds, may_refuse };
+  const bool is_stubborn = tide_tensor_source() == &s->sources[SOURCE_STUBBORN];
+  *it = (item){ address, op_bytes(o), ++s->seeds, may_refuse || is_stubborn };
   T_EQ((uintptr_t)address % 64, 0);
   expect_apart(s, it);
   pattern_write(it->address, it->seed, it->bytes);
@@ -145,20 +152,43 @@ static void do_release_foreign(model* s, const op* o) {
 // ---------------------------------------------------------------------------------------------------
 // Scopes, runs and caches
 
+static tide_status stubborn_alloc(const tide_memory* memory, size_t bytes, size_t alignment, void** out) {
+  const tide_memory cpu = tide_memory_cpu();
+  ((model*)memory->user)->source_count++;
+  return cpu.alloc(&cpu, bytes, alignment, out);
+}
+
+static tide_status stubborn_release(const tide_memory* memory, void* address) {
+  model* const s = memory->user;
+  if (++s->source_calls % 3 == 0) return TIDE_ERR_STATE;
+  T_LT(0, s->source_count);
+  s->source_count--;
+  free(address);
+  return TIDE_OK;
+}
+
 static void do_enter(model* s, const op* o) {
   if (tide_tensor_depth() >= 4) return;
-  const uint32_t which = o->value % (CACHE_COUNT + 1);
-  T_OK(tide_tensor_enter(which < CACHE_COUNT ? s->caches[which] : NULL));
+  const uint32_t which = o->value % (CACHE_COUNT + SOURCE_COUNT + 1);
+  if (which < CACHE_COUNT) T_OK(tide_tensor_enter(s->caches[which]));
+  else if (which == CACHE_COUNT) T_OK(tide_tensor_enter(NULL));
+  else T_OK(tide_tensor_enter_source(&s->sources[which - CACHE_COUNT - 1]));
+}
+
+static void leave_one(void) {
+  const tide_memory* const now = tide_tensor_source();
+  if (now != NULL) T_OK(tide_tensor_leave_source(now));
+  else T_OK(tide_tensor_leave(tide_tensor_cache()));
 }
 
 static void leave_all(void) {
-  while (tide_tensor_depth() > 0) T_OK(tide_tensor_leave(tide_tensor_cache()));
+  while (tide_tensor_depth() > 0) leave_one();
 }
 
 static void do_leave(model* s, const op* o) {
   (void)s;
   (void)o;
-  if (tide_tensor_depth() > 0) T_OK(tide_tensor_leave(tide_tensor_cache()));
+  if (tide_tensor_depth() > 0) leave_one();
 }
 
 static void do_run(model* s, const op* o) {
@@ -229,6 +259,8 @@ static void model_begin(model* s) {
     options.is_strict = i == RUN_STRICT;
     T_OK(tide_profile_new(&options, &s->profiles[i]));
   }
+  s->sources[SOURCE_STUBBORN] = (tide_memory){ stubborn_alloc, stubborn_release, s, 0, true };
+  s->sources[SOURCE_CACHE] = tide_cpu_memory(s->below);
   s->plain = block_take(s->caches[CACHE_KEEPS], 1000, 7);
 }
 
@@ -238,10 +270,9 @@ static void model_end(model* s) {
   for (uint32_t i = 0; i < RUN_COUNT; i++) {
     if (s->has_run[i]) T_OK(tide_profile_cancel(s->profiles[i]));
   }
-  for (size_t i = 0; i < PROP_SLOTS; i++) {
-    s->items[i].may_stay = false;
-    give(s, &s->items[i], false);
-  }
+  for (size_t i = 0; i < 8 * PROP_SLOTS; i++) give(s, &s->items[i % PROP_SLOTS], false);
+  for (size_t i = 0; i < PROP_SLOTS; i++) T_PTR_EQ(s->items[i].address, NULL);
+  T_EQ(s->source_count, 0);
   for (size_t i = 0; i < PROP_STALE; i++) expect_refused(s, s->stale[i]);
   block_give(&s->plain);
   for (uint32_t i = 0; i < CACHE_COUNT; i++) cache_close(s->caches[i]);
