@@ -3,8 +3,9 @@
 //
 // Fuzzes the CPU cache. The bytes of an input drive all calls on up to three caches of any options: some on
 // the system, some on a source that counts and fails, with a heap that ends. Blocks are taken, resized,
-// looked up, released, forgotten, released twice, inside and on another thread; caches are trimmed, limited,
-// freed with blocks out and made anew.
+// looked up, released, forgotten, handed over, released twice, inside and on another thread; memory of the C
+// library and of the source is released through a cache; caches are trimmed, limited, freed with blocks out and
+// made anew.
 //
 // Every block is filled at its birth and verified at its death; no two overlap; each is aligned, filled as
 // its cache promises, and found at every byte; wrong addresses are refused and change nothing. Now and then
@@ -262,6 +263,25 @@ static void* fuzz_release_there(void* address) {
   return NULL;
 }
 
+static void fuzz_detach(const fuzz_block* b) {
+  void* mine = NULL;
+  FUZZ_REQUIRE(tide_cpu_detach(b->address, &mine) == TIDE_OK && !tide_cpu_owns(mine));
+  const fuzz_block copy = { mine, b->bytes, b->usable, b->stamp, 0 };
+  fuzz_stamp(&copy, false);
+  free(mine);
+}
+
+// Memory that came from no cache: refused, or freed once by whoever can.
+static void fuzz_release_foreign(fuzz_side* s, uint8_t b, uint8_t c) {
+  const tide_memory cpu = tide_memory_cpu();
+  const tide_memory* const source = s->options.memory.alloc != NULL ? &s->options.memory : &cpu;
+  void* theirs = NULL;
+  if (source->alloc(source, 1 + (size_t)b * c, 64, &theirs) != TIDE_OK) return;
+  const tide_status status = tide_cpu_release_any(s->cache, theirs);
+  FUZZ_REQUIRE(status == (s->options.frees_foreign ? TIDE_OK : TIDE_ERR_ARGUMENT));
+  if (status != TIDE_OK) FUZZ_REQUIRE(source->release(source, theirs) == TIDE_OK);
+}
+
 static void fuzz_release(fuzz_world* w, size_t at, uint8_t how) {
   const fuzz_block* const b = &w->blocks[at];
   fuzz_stamp(b, false);
@@ -270,6 +290,8 @@ static void fuzz_release(fuzz_world* w, size_t at, uint8_t how) {
     w->threads_left--;
     FUZZ_REQUIRE(pthread_create(&thread, NULL, fuzz_release_there, b->address) == 0);
     FUZZ_REQUIRE(pthread_join(thread, NULL) == 0);
+  } else if (how % 16 == 3) {
+    fuzz_detach(b);
   } else {
     FUZZ_REQUIRE((how % 8 == 0 ? tide_cpu_forget(b->address) : tide_cpu_release(b->address)) == TIDE_OK);
   }
@@ -344,6 +366,7 @@ static void fuzz_open(fuzz_bytes* b, fuzz_world* w, fuzz_side* s) {
   o->max_bytes = second & 2 ? (uint64_t)(second >> 4) * FUZZ_MIB : TIDE_NO_LIMIT;
   o->max_block_bytes = second & 4 ? (uint64_t)1 << 20 : TIDE_NO_LIMIT;
   o->on_pressure = second & 8 ? fuzz_relieve : NULL;
+  o->frees_foreign = (second & 16) != 0;
   o->user = w;
   o->heap = &w->heap;
   s->store.failing = s->store.calls + fuzz_take(b) % 32;
@@ -399,7 +422,10 @@ static void fuzz_do_rare(fuzz_bytes* bytes, fuzz_world* w, fuzz_side* s, uint8_t
       fuzz_close(w, s);
       fuzz_open(bytes, w, s);
       break;
-    case 6: s->store.failing = s->store.calls + 1 + c % 4; break;
+    case 6:
+      fuzz_release_foreign(s, b, c);
+      s->store.failing = s->store.calls + 1 + c % 4;
+      break;
     default: {
       tide_cpu_reset_peaks(s->cache);
       for (size_t i = 0; i < w->count; i++) fuzz_stamp(&w->blocks[i], false);

@@ -44,7 +44,10 @@ typedef struct tide_cpu_options {
   // A thread of the cache's own looks after idle memory, so that it goes back in time also while the program
   // makes no calls.
   bool has_helper;
-  uint16_t reserved;
+  // tide_cpu_release_any(): memory of no cache is given to `memory`, or without one to free(), instead of being
+  // refused. Then a block that went back to the system, and is released once more, cannot be told from that.
+  bool frees_foreign;
+  uint8_t reserved;
   uint32_t reserved2;
   // Of idle memory that is kept. Not exceeded when a call has returned, but for a sixteenth that threads
   // have released of one another's memory. What lies idle between live blocks, in pages of small ones or in a
@@ -69,8 +72,8 @@ typedef struct tide_cpu_options {
 } tide_cpu_options;
 // clang-format off
 #define TIDE_CPU_OPTIONS_INIT                                                                         \
-  { sizeof(tide_cpu_options), TIDE_FILL_NOTHING, true, false, 0, 0, TIDE_NO_LIMIT, TIDE_NO_LIMIT,     \
-    TIDE_NO_LIMIT, (uint64_t)10000000000, 0, TIDE_MEMORY_NONE, NULL, NULL, NULL }
+  { sizeof(tide_cpu_options), TIDE_FILL_NOTHING, true, false, false, 0, 0, TIDE_NO_LIMIT,             \
+    TIDE_NO_LIMIT, TIDE_NO_LIMIT, (uint64_t)10000000000, 0, TIDE_MEMORY_NONE, NULL, NULL, NULL }
 // clang-format on
 
 // Makes a cache; NULL options are the defaults. There may be any number.
@@ -111,6 +114,20 @@ TIDE_API TIDE_NODISCARD tide_status tide_cpu_release(void* address);
 // will not be needed again, such as weights in a form that was replaced.
 TIDE_API TIDE_NODISCARD tide_status tide_cpu_forget(void* address);
 
+// A release for a program that does not know whether memory came from a cache: a block of any cache goes back
+// there, and what lies in no cache goes where the option `frees_foreign` of this one says. With the option that
+// must be memory that the source, or malloc(), handed out.
+// Errors: those of tide_cpu_release(); what the source returned.
+TIDE_API TIDE_NODISCARD tide_status tide_cpu_release_any(tide_cpu* cache, void* address);
+
+// Hands the content of a block over to the C library, for code that knows no cache and calls free(): `*out` has
+// the bytes of the block, as many as tide_cpu_find() says, at a multiple of 64, and is the caller's, who gives
+// it to free() or lets others do so. The block goes back to its cache. On failure `*out` is NULL and the block
+// as it was. NULL is NULL.
+// Errors: those of tide_cpu_release(); TIDE_ERR_NO_MEMORY.
+// Cost:   a copy.
+TIDE_API TIDE_NODISCARD tide_status tide_cpu_detach(void* address, void** out);
+
 // Makes a block larger or smaller, where it is or elsewhere; the bytes that both sizes have stay. The new
 // part, behind what tide_cpu_find() called its bytes, is filled as new memory is. `*out` is the address from
 // now on; NULL when it fails, and then the block is as it was. NULL is allocated, 0 bytes release. `cache`
@@ -133,7 +150,7 @@ TIDE_API bool tide_cpu_owns(const void* address);
 // meanwhile.
 TIDE_API tide_cpu_info tide_cpu_find(const void* address);
 
-// The cache as a source of arenas.
+// The cache as a source of arenas. It takes back what tide_cpu_release_any() does.
 TIDE_API tide_memory tide_cpu_memory(tide_cpu* cache);
 
 // ---------------------------------------------------------------------------------------------------
@@ -162,7 +179,9 @@ TIDE_API TIDE_NODISCARD tide_status tide_cpu_set_limits(tide_cpu* cache, uint64_
   X(evicted_bytes)   /* and their bytes */                                          \
   X(retries)         /* requests tried again after memory was given up for them */  \
   X(failures)        /* requests that failed for want of memory */                  \
-  X(double_releases) /* of blocks that were released already */
+  X(double_releases) /* of blocks that were released already */                     \
+  X(detached)        /* blocks whose content was handed over */                     \
+  X(foreign)         /* releases of memory of no cache that was given elsewhere */
 
 typedef struct tide_cpu_stats {
   uint32_t size;           // set by TIDE_CPU_STATS_INIT

@@ -145,6 +145,20 @@ tide_status tide_cpu_poll(tide_cpu* cache) {
 }
 
 // ---------------------------------------------------------------------------------------------------
+// Memory of others
+
+tide_status tide_cpu_release_any(tide_cpu* cache, void* address) {
+  TIDE_REQUIRE(cache != NULL, TIDE_ERR_ARGUMENT, "release_any: the cache is NULL");
+  const bool is_ours = address == NULL || tide__region_at(tide__address(address)) != NULL;
+  if (is_ours || !cache->options.frees_foreign) return tide_cpu_release(address);
+  const tide_memory* const own = &cache->options.memory;
+  const tide_memory source = own->release != NULL ? *own : tide_memory_cpu();
+  TIDE_TRY(source.release(&source, address));
+  tide__cpu_count(cache, TIDE__CPU_foreign, 1);
+  return TIDE_OK;
+}
+
+// ---------------------------------------------------------------------------------------------------
 // As a source
 
 static tide_status source_alloc(const tide_memory* memory, size_t bytes, size_t alignment, void** out) {
@@ -152,8 +166,7 @@ static tide_status source_alloc(const tide_memory* memory, size_t bytes, size_t 
 }
 
 static tide_status source_release(const tide_memory* memory, void* address) {
-  (void)memory;
-  return tide_cpu_release(address);
+  return tide_cpu_release_any(memory->user, address);
 }
 
 tide_memory tide_cpu_memory(tide_cpu* cache) {

@@ -46,6 +46,9 @@ typedef struct room {
   int64_t freed;
   uint64_t double_releases;
   uint64_t failures;
+  uint64_t detached;
+  uint64_t foreign;
+  bool frees_foreign;
   bool has_other_threads;  // some calls were made by others
 } room;
 
@@ -277,6 +280,31 @@ static void do_release_elsewhere(model* s, const op* o) {
   item_end(s, it);
 }
 
+// Its content is handed over; the C library is not made to fail.
+static void do_detach(model* s, const op* o) {
+  item* const it = &s->items[o->slot % PROP_SLOTS];
+  void* mine = &mine;
+  if (!it->is_used) return;
+  room* const r = room_of(s, it);
+  pattern_expect(it->address, it->seed, it->bytes);
+  T_OK(tide_cpu_detach(it->address, &mine));
+  T_CHECK(!tide_cpu_find(mine).is_ours);
+  item_end(s, it);
+  pattern_expect(mine, it->seed, it->bytes);
+  free(mine);
+  if (r != NULL) r->detached++;
+}
+
+// By any cache, whether it frees what is foreign or not.
+static void do_release_any(model* s, const op* o) {
+  item* const it = &s->items[o->slot % PROP_SLOTS];
+  room* const r = room_at(s, o->other);
+  if (!it->is_used || r == NULL) return;
+  pattern_expect(it->address, it->seed, it->bytes);
+  T_OK(tide_cpu_release_any(r->cache, it->address));
+  item_end(s, it);
+}
+
 typedef struct order {
   tide_cpu* cache;
   size_t bytes;
@@ -382,9 +410,26 @@ static void do_release_inside(model* s, const op* o) {
   T_PTR_EQ(moved, NULL);
 }
 
+// Memory of the C library is freed, if there is no other source; a source knows what is not its own.
+static void release_foreign_any(room* r, size_t bytes) {
+  if (r->frees_foreign && r->source != NULL) return;
+  uint8_t* const theirs = malloc(bytes);
+  T_CHECK(theirs != NULL);
+  memset(theirs, 5, bytes);
+  if (r->frees_foreign) {
+    T_OK(tide_cpu_release_any(r->cache, theirs));
+    r->foreign++;
+    return;
+  }
+  T_STATUS(tide_cpu_release_any(r->cache, theirs), TIDE_ERR_ARGUMENT);
+  T_FILLED(theirs, 5, bytes);
+  free(theirs);
+}
+
 static void do_release_foreign(model* s, const op* o) {
   uint64_t own[2] = { o->number, o->number };
-  (void)s;
+  room* const r = room_at(s, o->other);
+  if (r != NULL) release_foreign_any(r, 1 + o->number % 200000);
   T_STATUS(tide_cpu_release(own), TIDE_ERR_ARGUMENT);
   T_EQ(own[0] + own[1], 2 * (uint64_t)o->number);
 }
@@ -417,6 +462,8 @@ static void room_expect_stats(const room* r) {
   T_LE(stats.cached_bytes, stats.system_bytes.current - stats.live_bytes.current);
   T_EQ(stats.double_releases, r->double_releases);
   T_EQ(stats.failures, r->failures);
+  T_EQ(stats.detached, r->detached);
+  T_EQ(stats.foreign, r->foreign);
   T_LE(stats.system_bytes.current, stats.address_bytes);
   if (r->max_bytes != TIDE_NO_LIMIT && !r->is_limited) T_LE(stats.system_bytes.current, r->max_bytes);
   const uint64_t cap = r->max_cached_bytes;
@@ -439,7 +486,7 @@ static void do_reset(model* s, const op* o) {
   if (o->value % 2 == 0) {
     tide_cpu_reset_accumulated(r->cache);
     r->allocated = r->freed = 0;
-    r->double_releases = r->failures = 0;
+    r->double_releases = r->failures = r->detached = r->foreign = 0;
   }
   tide_cpu_reset_peaks(r->cache);
   r->peak = r->live;
@@ -512,6 +559,7 @@ static void do_new(model* s, const op* o) {
   if (o->value % 3 == 0) options.max_block_bytes = MIB;
   const bool has_source = o->slot % 8 < 3;
   if (has_source) options.memory = s->sources[r - s->rooms].memory;
+  options.frees_foreign = o->number % 3 == 0;
   options.heap = &s->heap.heap;
   const tide_status status = tide_cpu_new(&options, &cache);
   if (status != TIDE_OK) {
@@ -521,6 +569,7 @@ static void do_new(model* s, const op* o) {
   }
   *r = (room){ .cache = cache, .number = ++s->numbers, .fill = options.fill, .idle_ns = options.idle_ns };
   r->source = has_source ? &s->sources[r - s->rooms] : NULL;
+  r->frees_foreign = options.frees_foreign;
   r->max_cached_bytes = options.max_cached_bytes;
   r->max_bytes = options.max_bytes;
   r->max_block_bytes = options.max_block_bytes;
@@ -547,6 +596,7 @@ static void do_free(model* s, const op* o) {
   X(RELEASE, do_release, 36) X(FORGET, do_forget, 4) X(RELEASE_ELSEWHERE, do_release_elsewhere, 1)      \
   X(RESIZE, do_resize, 10) X(RELEASE_TWICE, do_release_twice, 4)                                        \
   X(RELEASE_AND_AGAIN, do_release_and_again, 4) X(RELEASE_INSIDE, do_release_inside, 3)                 \
+  X(DETACH, do_detach, 3) X(RELEASE_ANY, do_release_any, 3)                                             \
   X(RELEASE_FOREIGN, do_release_foreign, 1) X(FIND, do_find, 4) X(VERIFY, do_verify, 3)                 \
   X(STATS, do_stats, 4) X(RESET, do_reset, 1) X(TRIM, do_trim, 2) X(TRIM_ALL, do_trim_all, 1)           \
   X(POLL, do_poll, 2) X(PAUSE, do_pause, 1) X(LIMITS, do_limits, 1) X(NEW, do_new, 6)                   \
