@@ -3,8 +3,8 @@
 #include "tensor/parcel.h"
 
 #include <pthread.h>
+#include <stdlib.h>
 
-#include "base/heap.h"
 #include "base/lock.h"
 
 #define PARCEL_SHARDS 64
@@ -39,12 +39,10 @@ static void parcel_start(void) {
 
 tide__parcel* tide__parcel_new(void) {
   (void)pthread_once(&parcel_once, parcel_start);
-  return tide__heap_alloc(&tide__system_heap, 1, sizeof(tide__parcel));
+  return malloc(sizeof(tide__parcel));
 }
 
-void tide__parcel_free(tide__parcel* parcel) {
-  tide__heap_release(&tide__system_heap, parcel, 1, sizeof *parcel);
-}
+void tide__parcel_free(tide__parcel* parcel) { free(parcel); }
 
 // Addresses differ in their middle bits; the product has mixed them in its upper ones.
 static uint32_t parcel_hash(uint64_t address) { return (uint32_t)((address * 0x9e3779b97f4a7c15u) >> 50); }

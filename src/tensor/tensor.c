@@ -16,7 +16,10 @@
 #define TENSOR_LIVE 0x9e3779b97f4a7c15u
 #define TENSOR_RELEASED 0xc2b2ae3d27d4eb4fu
 
-static uint64_t tensor_mark(const void* base, uint64_t state) { return tide__address(base) ^ state; }
+// What is not done for a tensor of a cache stands apart, so that those need little stack.
+#define TENSOR_SELDOM __attribute__((noinline))
+
+static inline uint64_t tensor_mark(const void* base, uint64_t state) { return tide__address(base) ^ state; }
 
 // What is in force: one of the two, or none.
 typedef struct tensor_scope {
@@ -95,7 +98,7 @@ static tide_status tensor_ask(tide__parcel* parcel, size_t bytes, void** out) {
 }
 
 // From any source but a cache. The record is made first: when the memory is there, nothing can fail any more.
-static tide_status tensor_take(size_t bytes, void** out) {
+TENSOR_SELDOM static tide_status tensor_take(size_t bytes, void** out) {
   tide__parcel* const parcel = tide__parcel_new();
   if (parcel == NULL) return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "tensor_alloc: no memory for a record");
   const tide_status status = tensor_ask(parcel, bytes, out);
@@ -140,24 +143,22 @@ static tide_status tensor_give(tide__parcel* parcel, void* base) {
   return status;
 }
 
-static tide_status tensor_give_cached(void* base) {
-  uint64_t* const mark = base;
-  *mark = tensor_mark(base, TENSOR_RELEASED);
-  const tide_status status = tide_cpu_release(base);
-  if (status == TIDE_ERR_ARGUMENT) *mark = tensor_mark(base, TENSOR_LIVE);
-  return status;
+// `mark` is what stands in front, if that is known to be memory.
+TENSOR_SELDOM static tide_status tensor_release_other(void* base, uint64_t mark) {
+  tide__parcel* const parcel = tide__parcel_take(tide__address(base));
+  if (parcel != NULL) return tensor_give(parcel, base);
+  const unsigned long long address = tide__address(base) + TIDE_TENSOR_FRONT_BYTES;
+  TIDE_REQUIRE(mark != tensor_mark(base, TENSOR_RELEASED), TIDE_ERR_STATE,
+               "tensor_release: the memory at 0x%llx was released already", address);
+  return TIDE_FAIL(TIDE_ERR_ARGUMENT, "tensor_release: at 0x%llx no tensor is handed out", address);
 }
 
 tide_status tide_tensor_release(void* address) {
   if (address == NULL) return TIDE_OK;
-  void* const base = tide__pointer(tide__address(address) - TIDE_TENSOR_FRONT_BYTES);  // any number at all
+  uint64_t* const base = tide__pointer(tide__address(address) - TIDE_TENSOR_FRONT_BYTES);  // may be anywhere
   const bool is_aligned = tide__is_aligned(tide__address(base), TIDE_TENSOR_FRONT_BYTES);
-  const uint64_t mark = is_aligned && tide_cpu_owns(base) ? *(const uint64_t*)base : 0;
-  if (mark == tensor_mark(base, TENSOR_LIVE)) return tensor_give_cached(base);
-  tide__parcel* const parcel = tide__parcel_take(tide__address(base));
-  if (parcel != NULL) return tensor_give(parcel, base);
-  const unsigned long long number = tide__address(address);
-  TIDE_REQUIRE(mark != tensor_mark(base, TENSOR_RELEASED), TIDE_ERR_STATE,
-               "tensor_release: the memory at 0x%llx was released already", number);
-  return TIDE_FAIL(TIDE_ERR_ARGUMENT, "tensor_release: at 0x%llx no tensor is handed out", number);
+  const uint64_t mark = is_aligned && tide_cpu_owns(base) ? *base : 0;
+  if (mark != tensor_mark(base, TENSOR_LIVE)) return tensor_release_other(base, mark);
+  *base = tensor_mark(base, TENSOR_RELEASED);
+  return tide_cpu_release(base);
 }
