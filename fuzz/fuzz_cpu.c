@@ -4,8 +4,8 @@
 // Fuzzes the CPU cache. The bytes of an input drive all calls on up to three caches of any options: some on
 // the system, some on a source that counts and fails, with a heap that ends. Blocks are taken, resized,
 // looked up, released, forgotten, handed over, released twice, inside and on another thread; memory of the C
-// library and of the source is released through a cache; caches are trimmed, limited, freed with blocks out and
-// made anew.
+// library and of the source is released through a cache; caches are trimmed, limited, freed with blocks out
+// and made anew.
 //
 // Every block is filled at its birth and verified at its death; no two overlap; each is aligned, filled as
 // its cache promises, and found at every byte; wrong addresses are refused and change nothing. Now and then

@@ -44,8 +44,9 @@ typedef struct tide_cpu_options {
   // A thread of the cache's own looks after idle memory, so that it goes back in time also while the program
   // makes no calls.
   bool has_helper;
-  // tide_cpu_release_any(): memory of no cache is given to `memory`, or without one to free(), instead of being
-  // refused. Then a block that went back to the system, and is released once more, cannot be told from that.
+  // tide_cpu_release_any(): memory of no cache is given to `memory`, or without one to free(), instead of
+  // being refused. Then a block that went back to the system, and is released once more, cannot be told from
+  // that.
   bool frees_foreign;
   uint8_t reserved;
   uint32_t reserved2;
@@ -85,8 +86,9 @@ TIDE_API TIDE_NODISCARD tide_status tide_cpu_new(const tide_cpu_options* options
 // Threads: no other call with this cache may be under way or follow; blocks may be released at any time.
 TIDE_API void tide_cpu_free(tide_cpu* cache, uint64_t* out_orphans);
 
-// The cache of the process: one for all, with the default options, made when it is first asked for. It lives as
-// long as the process; tide_cpu_free() does nothing with it. The child of a fork has a copy, as of every cache.
+// The cache of the process: one for all, with the default options, made when it is first asked for. It lives
+// as long as the process; tide_cpu_free() does nothing with it. The child of a fork has a copy, as of every
+// cache.
 // Errors: TIDE_ERR_NO_MEMORY; the next call tries again.
 // Cost:   a load, once it is there.
 TIDE_API TIDE_NODISCARD tide_status tide_cpu_default(tide_cpu** out);
@@ -115,15 +117,15 @@ TIDE_API TIDE_NODISCARD tide_status tide_cpu_release(void* address);
 TIDE_API TIDE_NODISCARD tide_status tide_cpu_forget(void* address);
 
 // A release for a program that does not know whether memory came from a cache: a block of any cache goes back
-// there, and what lies in no cache goes where the option `frees_foreign` of this one says. With the option that
-// must be memory that the source, or malloc(), handed out.
+// there, and what lies in no cache goes where the option `frees_foreign` of this one says. With the option
+// that must be memory that the source, or malloc(), handed out.
 // Errors: those of tide_cpu_release(); what the source returned.
 TIDE_API TIDE_NODISCARD tide_status tide_cpu_release_any(tide_cpu* cache, void* address);
 
-// Hands the content of a block over to the C library, for code that knows no cache and calls free(): `*out` has
-// the bytes of the block, as many as tide_cpu_find() says, at a multiple of 64, and is the caller's, who gives
-// it to free() or lets others do so. The block goes back to its cache. On failure `*out` is NULL and the block
-// as it was. NULL is NULL.
+// Hands the content of a block over to the C library, for code that knows no cache and calls free(): `*out`
+// has the bytes of the block, as many as tide_cpu_find() says, at a multiple of 64, and is the caller's, who
+// gives it to free() or lets others do so. The block goes back to its cache. On failure `*out` is NULL and
+// the block as it was. NULL is NULL.
 // Errors: those of tide_cpu_release(); TIDE_ERR_NO_MEMORY.
 // Cost:   a copy.
 TIDE_API TIDE_NODISCARD tide_status tide_cpu_detach(void* address, void** out);

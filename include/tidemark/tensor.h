@@ -12,8 +12,8 @@
 //
 // A request is served by the first of these that the thread has: the innermost cache or source; the innermost
 // run of a profile, which replays or records it; else the computer's memory. So nothing is recorded while a
-// cache or source is in force. A release goes to where the memory came from, on any thread and in any scope or
-// none.
+// cache or source is in force. A release goes to where the memory came from, on any thread and in any scope
+// or none.
 #ifndef TIDEMARK_TENSOR_H
 #define TIDEMARK_TENSOR_H
 
@@ -35,9 +35,9 @@ TIDE_BEGIN_DECLS
 TIDE_API TIDE_NODISCARD tide_status tide_tensor_enter(tide_cpu* cache);
 TIDE_API TIDE_NODISCARD tide_status tide_tensor_leave(tide_cpu* cache);
 
-// The same for a source: a table of functions behind which any cache or arena may stand. The table is borrowed
-// until it is left, and leaving names the same table; it is copied with each tensor, so that what its `user`
-// points to must live until the last of them is released.
+// The same for a source: a table of functions behind which any cache or arena may stand. The table is
+// borrowed until it is left, and leaving names the same table; it is copied with each tensor, so that what
+// its `user` points to must live until the last of them is released.
 // Errors: TIDE_ERR_ARGUMENT for a table without both functions, or of memory that the processor cannot write;
 //         those of above.
 TIDE_API TIDE_NODISCARD tide_status tide_tensor_enter_source(const tide_memory* source);

@@ -166,7 +166,8 @@ tide_status tide_cpu_resize(tide_cpu* cache, void* address, size_t bytes, void**
 // ---------------------------------------------------------------------------------------------------
 // Handing over
 
-// A live block keeps the records of its cache, also of one that has ended, so that it is counted before it goes.
+// A live block keeps the records of its cache, also of one that has ended, so that it is counted before it
+// goes.
 tide_status tide_cpu_detach(void* address, void** out) {
   const tide_memory cpu = tide_memory_cpu();
   void* copy = NULL;

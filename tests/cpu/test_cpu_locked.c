@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// A program that locks all its memory (mlockall): reserved addresses get no memory by that, what is given back
-// is gone, and memory that is said to be new holds zeros.
+// A program that locks all its memory (mlockall): reserved addresses get no memory by that, what is given
+// back is gone, and memory that is said to be new holds zeros.
 #include <sys/mman.h>
 #include <sys/resource.h>
 

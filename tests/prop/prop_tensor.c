@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Model test of tensors: random calls beside a list of the tensors that are handed out, over every source that
-// can serve one: caches that keep what is released, that do not, and that lie on another cache; recorded,
-// replayed and strict runs; tables of functions, one of which refuses some releases, and one that is a cache's;
-// the computer's memory. Scopes come and go, caches are trimmed and freed, tensors
-// outlive them all and are released on any thread. Each tensor is filled at birth and compared at death.
+// Model test of tensors: random calls beside a list of the tensors that are handed out, over every source
+// that can serve one: caches that keep what is released, that do not, and that lie on another cache;
+// recorded, replayed and strict runs; tables of functions, one of which refuses some releases, and one that
+// is a cache's; the computer's memory. Scopes come and go, caches are trimmed and freed, tensors outlive them
+// all and are released on any thread. Each tensor is filled at birth and compared at death.
 //
 // And wrong releases of every kind, at any time: of what was released before, once or often, whichever source
 // had it; of addresses inside a tensor and beside it; of blocks that the program took from a cache itself; of

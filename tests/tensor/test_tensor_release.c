@@ -78,8 +78,8 @@ T_TEST(test_tensor_release__a_double_release_in_a_replay_is_refused) {
   tide_profile_free(profile);
 }
 
-// Large memory of the C library has gone back to the system, where nothing can be read of it; small memory may
-// hold anything.
+// Large memory of the C library has gone back to the system, where nothing can be read of it; small memory
+// may hold anything.
 T_TEST(test_tensor_release__a_double_release_of_uncached_memory_is_refused) {
   static const size_t sizes[] = { 1, 500, 100000, 64 * MIB };
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
