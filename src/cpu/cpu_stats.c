@@ -4,6 +4,9 @@
 // Statistics. What happens in a magazine is not counted one by one: live is what came from the slabs less
 // what is idle in the magazines, and how high it rose follows from how low the magazines stood. Each front
 // tells the totals now and then, and whoever asks takes the rest.
+#include <stddef.h>
+#include <string.h>
+
 #include "base/arith.h"
 #include "base/error.h"
 #include "cpu/cache.h"
@@ -96,10 +99,7 @@ static tide_stat stat_with_freed(const tide_stat* stat, int64_t before) {
   return whole;
 }
 
-tide_status tide_cpu_get_stats(tide_cpu* cache, tide_cpu_stats* out) {
-  TIDE_REQUIRE(cache != NULL && out != NULL, TIDE_ERR_ARGUMENT, "get_stats: a NULL argument");
-  TIDE_REQUIRE(out->size == sizeof *out, TIDE_ERR_ARGUMENT,
-               "get_stats: the size of the struct is %u, not %zu", out->size, sizeof *out);
+static void stats_read(tide_cpu* cache, tide_cpu_stats* out) {
   out->threads = stats_gather(cache, &out->cached_bytes);
   tide__mutex_lock(&cache->totals_lock);
   out->live = stat_with_freed(&cache->live, cache->live_before);
@@ -112,6 +112,17 @@ tide_status tide_cpu_get_stats(tide_cpu* cache, tide_cpu_stats* out) {
 #undef STATS_COUNTER
   const uint64_t requests = (uint64_t)out->live.allocated;
   out->hits = requests - tide__min(requests, out->misses + out->uncached);
+}
+
+// The struct of a program that was built with an older header is shorter: it gets what it has room for.
+tide_status tide_cpu_get_stats(tide_cpu* cache, tide_cpu_stats* out) {
+  tide_cpu_stats all = TIDE_CPU_STATS_INIT;
+  TIDE_REQUIRE(cache != NULL && out != NULL, TIDE_ERR_ARGUMENT, "get_stats: a NULL argument");
+  TIDE_REQUIRE(out->size >= offsetof(tide_cpu_stats, detached) && out->size <= sizeof all, TIDE_ERR_ARGUMENT,
+               "get_stats: the size of the struct is %u, not %zu", out->size, sizeof all);
+  stats_read(cache, &all);
+  all.size = out->size;
+  memcpy(out, &all, all.size);
   return TIDE_OK;
 }
 

@@ -238,3 +238,25 @@ T_TEST(test_cpu_badinput__limits_below_what_is_live) {
   block_give(&again);
   cache_close(cache);
 }
+
+// A program that was built when there were fewer counters has a shorter struct.
+T_TEST(test_cpu_badinput__older_statistics_are_filled_and_nothing_behind_them) {
+  tide_cpu* const cache = cache_open(NULL);
+  const block b = block_take(cache, 1000, 1);
+  tide_cpu_stats stats;
+  memset(&stats, 0xaa, sizeof stats);
+  stats.size = offsetof(tide_cpu_stats, detached);
+
+  T_OK(tide_cpu_get_stats(cache, &stats));
+
+  T_EQ(stats.size, offsetof(tide_cpu_stats, detached));
+  T_EQ(stats.live.current, 1);
+  T_EQ(stats.double_releases, 0);
+  T_FILLED((uint8_t*)&stats + stats.size, 0xaa, sizeof stats - stats.size);
+  stats.size--;
+  T_STATUS(tide_cpu_get_stats(cache, &stats), TIDE_ERR_ARGUMENT);
+  stats.size = sizeof stats + 1;
+  T_STATUS(tide_cpu_get_stats(cache, &stats), TIDE_ERR_ARGUMENT);
+  block_give(&b);
+  cache_close(cache);
+}
