@@ -262,3 +262,40 @@ T_TEST(test_tensor_release__a_tensor_whose_release_is_refused_stays) {
   T_EQ(tide_profile_get_stats(profile).survivors, 0);
   tide_profile_free(profile);
 }
+
+// ---------------------------------------------------------------------------------------------------
+// Forks
+
+static atomic_bool churn_is_over;
+
+static void* churn_run(void* user) {
+  while (!atomic_load(&churn_is_over)) {
+    uint8_t* const address = tensor_take(1 + (uintptr_t)user);
+    T_OK(tide_tensor_release(address));
+  }
+  return NULL;
+}
+
+// A child of a process whose other threads are busy with tensors knows all of them, and can go on.
+T_TEST(test_tensor_release__a_child_of_many_threads_goes_on) {
+  if (T_HAS_SANITIZER) t_skip("a fork of several threads may leave the malloc of a sanitizer locked");
+  pthread_t threads[2];
+  uint8_t* const mine = tensor_take(5000);
+  for (size_t i = 0; i < 2; i++) t_thread_start(&threads[i], churn_run, (void*)(i * 100000));  // NOLINT
+  for (size_t round = 0; round < t_scaled(20); round++) {
+    int status = 0;
+    const pid_t child = fork();
+    T_LE(0, child);
+    if (child == 0) {
+      for (size_t i = 0; i < 1000; i++) T_OK(tide_tensor_release(tensor_take(1 + 64 * i)));
+      T_OK(tide_tensor_release(mine));
+      T_STATUS(tide_tensor_release(mine), TIDE_ERR_ARGUMENT);
+      _exit(0);
+    }
+    T_EQ(waitpid(child, &status, 0), child);
+    T_EQ(status, 0);
+  }
+  atomic_store(&churn_is_over, true);
+  for (size_t i = 0; i < 2; i++) t_thread_join(threads[i]);
+  T_OK(tide_tensor_release(mine));
+}
