@@ -12,9 +12,12 @@
 // second process: the program executes itself with `--role NAME ARGUMENT`, and no test runs there.
 //
 //   program [--list] [part of a name ...]
-//   TIDE_TEST_SEED     the seed of t_rng; by default from the clock, always printed
+//   TIDE_TEST_SEED     the seed of t_rng; default 1; always printed
 //   TIDE_TEST_SCALE    how much larger or smaller t_scaled() makes a test; default 1
-//   TIDE_TEST_TIMEOUT  a factor for the limit each test has: 60 s, 180 s under a sanitizer; default 1
+//   TIDE_TEST_TIMEOUT  a factor for the limits of each test; default 1
+//
+// A test may use 60 s of processor time, 180 s under a sanitizer. A loaded computer makes no difference to
+// that. Ten times as long by the clock ends a test that hangs.
 #ifndef TIDEMARK_TESTS_T_H
 #define TIDEMARK_TESTS_T_H
 
@@ -29,6 +32,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -82,10 +86,13 @@ static struct {
   t_test* first;
   t_test** last;
   t_role* roles;
+  const char* program;
+  const char* name;  // of the test that runs in this process
   const char* variant;
   uint64_t seed;
   double scale;
-  double timeout_s;
+  double limit_s;  // of processor time
+  uint64_t shrink_deadline_ns;
   int skip_pipe[2];
   int passed;
   int failed;
@@ -270,10 +277,27 @@ static inline uint64_t t_now_ns(void) {
   return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
+// What this process has used of the processors so far. Limits are compared with this: other programs do not
+// change it.
+static inline uint64_t t_processor_ns(void) {
+  struct timespec used;
+  (void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+  return (uint64_t)used.tv_sec * 1000000000u + (uint64_t)used.tv_nsec;
+}
+
 static inline void t_sleep_us(uint64_t us) {
   const struct timespec pause = { (time_t)(us / 1000000u), (long)(us % 1000000u) * 1000 };
   (void)nanosleep(&pause, NULL);
 }
+
+// Waits for what another thread or process brings about. A loaded computer may take long; what never comes
+// is a failure after five minutes.
+#define T_WAIT(condition)                                                     \
+  do {                                                                        \
+    const uint64_t t_end_ = t_now_ns() + (uint64_t)300 * 1000000000u;         \
+    while (!(condition) && t_now_ns() < t_end_) t_sleep_us(100);              \
+    if (!(condition)) T_FAIL("after 300 s it is not so that %s", #condition); \
+  } while (0)
 
 static inline size_t t_count_entries(const char* folder) {
   DIR* const dir = opendir(folder);
@@ -312,7 +336,42 @@ static inline void t_thread_join(pthread_t thread) {
 }
 
 // ---------------------------------------------------------------------------------------------------
+// Inputs that fail, and smaller ones that fail as well
+
+#define T_SHRINK_SECONDS 20u
+
+// The command that runs the test again.
+static inline void t_print_repeat(FILE* stream, const char* name) {
+  (void)fprintf(stream, "TIDE_TEST_SEED=%" PRIu64, t_state.seed);
+  if (t_state.scale != 1) (void)fprintf(stream, " TIDE_TEST_SCALE=%g", t_state.scale);
+  (void)fprintf(stream, " %s '%s'", t_state.program, name);
+}
+
+// To be called when an input has failed and is about to be made smaller: says what is wrong and how to repeat
+// it, so that it is known whatever happens then. From here on the test's limit of processor time is off, and
+// t_shrink_has_time() says how long to go on.
+__attribute__((noinline, cold, unused, format(printf, 1, 2))) static void t_shrink_begin(const char* format,
+                                                                                         ...) {
+  struct rlimit limit;
+  va_list list;
+  va_start(list, format);
+  (void)vfprintf(stderr, format, list);
+  va_end(list);
+  (void)fprintf(stderr, "\nto repeat: ");
+  t_print_repeat(stderr, t_state.name);
+  (void)fprintf(stderr, "\nmaking it smaller, for up to %u s\n", T_SHRINK_SECONDS);
+  t_state.shrink_deadline_ns = t_now_ns() + T_SHRINK_SECONDS * (uint64_t)1000000000;
+  if (getrlimit(RLIMIT_CPU, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  (void)setrlimit(RLIMIT_CPU, &limit);
+}
+
+static inline bool t_shrink_has_time(void) { return t_now_ns() < t_state.shrink_deadline_ns; }
+
+// ---------------------------------------------------------------------------------------------------
 // The runner
+
+#define T_HANG_FACTOR 10  // a test may take so many times its processor time by the clock
 
 static inline const char* t_signal_name(int number) {
   switch (number) {
@@ -326,6 +385,7 @@ static inline const char* t_signal_name(int number) {
     case SIGSEGV: return "SIGSEGV";
     case SIGTERM: return "SIGTERM";
     case SIGTRAP: return "SIGTRAP";
+    case SIGXCPU: return "SIGXCPU";
     default: return strsignal(number);
   }
 }
@@ -342,7 +402,7 @@ static inline double t_env_number(const char* name, double otherwise) {
 
 static inline uint64_t t_env_seed(void) {
   const char* const text = getenv("TIDE_TEST_SEED");
-  if (text == NULL || *text == '\0') return t_now_ns() ^ ((uint64_t)getpid() << 40);
+  if (text == NULL || *text == '\0') return 1;
   char* end = NULL;
   const uint64_t seed = strtoull(text, &end, 0);
   if (*end == '\0') return seed;
@@ -350,19 +410,31 @@ static inline uint64_t t_env_seed(void) {
   exit(2);
 }
 
+// Past its limit of processor time a process is ended by SIGXCPU. So are those that it starts, each by what it
+// uses itself.
+static inline void t_limit_processor_time(double seconds) {
+  struct rlimit limit;
+  if (getrlimit(RLIMIT_CPU, &limit) != 0) return;
+  const rlim_t wanted = (rlim_t)seconds + 1;
+  if (limit.rlim_max == RLIM_INFINITY || wanted < limit.rlim_max) limit.rlim_cur = wanted;
+  (void)setrlimit(RLIMIT_CPU, &limit);
+}
+
 __attribute__((noreturn)) static inline void t_child(const t_test* test, const char* variant,
-                                                     const sigset_t* mask) {
+                                                     const char* name, const sigset_t* mask) {
   (void)setpgid(0, 0);
   (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
   (void)sigprocmask(SIG_SETMASK, mask, NULL);
+  t_limit_processor_time(t_state.limit_s);
   t_state.variant = variant;
+  t_state.name = name;
   test->run();
   exit(0);
 }
 
-// Waits for a child; false when the time ran out and it had to be killed. SIGCHLD is blocked.
+// Waits for a child; false when it seems to hang and had to be killed. SIGCHLD is blocked.
 static inline bool t_wait(pid_t child, int* out_status) {
-  const uint64_t deadline = t_now_ns() + (uint64_t)(t_state.timeout_s * 1e9);
+  const uint64_t deadline = t_now_ns() + (uint64_t)(T_HANG_FACTOR * t_state.limit_s * 1e9);
   sigset_t set;
   (void)sigemptyset(&set);
   (void)sigaddset(&set, SIGCHLD);
@@ -380,22 +452,31 @@ static inline bool t_wait(pid_t child, int* out_status) {
   return true;
 }
 
-static inline void t_report(const char* name, bool in_time, int status, uint64_t ns) {
+// "not done after" is what ./dev looks for: such a program is run once more, alone.
+static inline void t_report_failure(const char* name, bool has_ended, int status) {
+  (void)printf("FAIL %s: ", name);
+  if (!has_ended) (void)printf("not done after %.0f s", T_HANG_FACTOR * t_state.limit_s);
+  else if (WIFSIGNALED(status) && WTERMSIG(status) == SIGXCPU)
+    (void)printf("not done after %.0f s of processor time", t_state.limit_s);
+  else if (WIFSIGNALED(status)) (void)printf("killed by %s", t_signal_name(WTERMSIG(status)));
+  else (void)printf("exit status %d", WEXITSTATUS(status));
+  (void)printf("; to repeat: ");
+  t_print_repeat(stdout, name);
+  (void)printf("\n");
+}
+
+static inline void t_report(const char* name, bool has_ended, int status, uint64_t ns) {
   char reason[300] = "";
   const ssize_t got = read(t_state.skip_pipe[0], reason, sizeof reason - 1);
-  if (in_time && WIFEXITED(status) && WEXITSTATUS(status) == 0) {
+  if (has_ended && WIFEXITED(status) && WEXITSTATUS(status) == 0) {
     ++t_state.passed;
     (void)printf("ok   %s (%" PRIu64 " ms)\n", name, ns / 1000000u);
-  } else if (in_time && WIFEXITED(status) && WEXITSTATUS(status) == 77 && got > 0) {
+  } else if (has_ended && WIFEXITED(status) && WEXITSTATUS(status) == 77 && got > 0) {
     ++t_state.skipped;
     (void)printf("skip %s: %s\n", name, reason);
   } else {
     ++t_state.failed;
-    (void)printf("FAIL %s: ", name);
-    if (!in_time) (void)printf("not done after %.0f s", t_state.timeout_s);
-    else if (WIFSIGNALED(status)) (void)printf("killed by %s", t_signal_name(WTERMSIG(status)));
-    else (void)printf("exit status %d", WEXITSTATUS(status));
-    (void)printf(" (TIDE_TEST_SEED=%" PRIu64 ")\n", t_state.seed);
+    t_report_failure(name, has_ended, status);
   }
   (void)fflush(stdout);
 }
@@ -409,12 +490,12 @@ static inline void t_run(const t_test* test, const char* variant, const char* na
   const uint64_t start = t_now_ns();
   (void)fflush(stdout);
   const pid_t child = fork();
-  if (child == 0) t_child(test, variant, &before);
+  if (child == 0) t_child(test, variant, name, &before);
   int status = 0;
-  const bool in_time = t_wait(child, &status);
+  const bool has_ended = t_wait(child, &status);
   (void)kill(-child, SIGKILL);  // what it started and left behind
   (void)sigprocmask(SIG_SETMASK, &before, NULL);
-  t_report(name, in_time, status, t_now_ns() - start);
+  t_report(name, has_ended, status, t_now_ns() - start);
 }
 
 static inline bool t_is_wanted(const char* name, int argc, char** argv) {
@@ -450,7 +531,7 @@ static inline int t_run_role(const char* name, const char* argument) {
 static inline int t_open(void) {
   t_state.seed = t_env_seed();
   t_state.scale = t_env_number("TIDE_TEST_SCALE", 1);
-  t_state.timeout_s = (T_HAS_SANITIZER ? 180 : 60) * t_env_number("TIDE_TEST_TIMEOUT", 1);
+  t_state.limit_s = (T_HAS_SANITIZER ? 180 : 60) * t_env_number("TIDE_TEST_TIMEOUT", 1);
   if (pipe(t_state.skip_pipe) != 0) return -1;
   (void)fcntl(t_state.skip_pipe[0], F_SETFL, O_NONBLOCK);
   (void)fcntl(t_state.skip_pipe[0], F_SETFD, FD_CLOEXEC);
@@ -464,6 +545,7 @@ int main(int argc, char** argv) {
     (void)fprintf(stderr, "usage: %s [--list] [part of a name ...]\n", argv[0]);
     return 2;
   }
+  t_state.program = argv[0];
   if (t_open() != 0) return 2;
   if (!only_list) (void)printf("seed %" PRIu64 ", scale %g\n", t_state.seed, t_state.scale);
   for (const t_test* test = t_state.first; test != NULL; test = test->next) {

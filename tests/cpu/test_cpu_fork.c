@@ -32,7 +32,7 @@ static void* crowd_work(void* user) {
 
 // What a child does; it must come to its end without the threads of its parent.
 static void child_work(tide_cpu* cache, const block* mine) {
-  (void)alarm(30);
+  (void)alarm(300);
   t_rng rng = t_rng_new(8);
   pattern_expect(mine->address, mine->seed, mine->bytes);
   for (size_t i = 0; i < 200; i++) {
@@ -97,7 +97,7 @@ T_TEST_OVER(test_cpu_fork__a_child_can_free_the_cache, fork_helpers) {
   const pid_t child = fork();
   T_LE(0, child);
   if (child == 0) {
-    (void)alarm(30);
+    (void)alarm(300);
     cache_close_with(cache, 1);
     block_give(&mine);
     _exit(0);

@@ -478,15 +478,32 @@ TORCH_TEST(test_device__with_fixes_collection_looks_at_all_pools) {
 // ---------------------------------------------------------------------------------------------------
 // What a wait made free
 
+// Is the thread that runs the test waiting for something?
+static bool is_main_thread_asleep(void) {
+  char path[64];
+  char line[512] = "";
+  (void)snprintf(path, sizeof path, "/proc/self/task/%d/stat", (int)getpid());
+  FILE* const file = fopen(path, "r");
+  if (file == NULL || fgets(line, sizeof line, file) == NULL) line[0] = '\0';
+  if (file != NULL) (void)fclose(file);
+  const char* const state = strrchr(line, ')');
+  return state != NULL && state[1] == ' ' && state[2] == 'S';
+}
+
+// Until the test has waited for it for a while, however slow the computer is; no longer than the given number
+// of milliseconds, because who waits for a GPU may not sleep.
 static void call_nap(void* user) {
-  (void)user;
-  t_sleep_us(100000);
+  int asleep = 0;
+  for (uintptr_t ms = (uintptr_t)user; ms > 0 && asleep < 20; --ms) {
+    t_sleep_us(1000);
+    asleep = is_main_thread_asleep() ? asleep + 1 : 0;
+  }
 }
 
 // Queues work that is still under way when the next calls are made, and ends when it is waited for.
 static void work_long(tide_machine* m, tide_stream stream) {
   if (is_dry(m)) T_OK(tide_dry_work(m, 0, stream, 1000000000));
-  else T_OK(tide_machine_call(m, 0, stream, call_nap, NULL));
+  else T_OK(tide_machine_call(m, 0, stream, call_nap, (void*)(uintptr_t)(is_host(m) ? 60000 : 100)));
 }
 
 // Of a segment of 20 MiB, 5 MiB are in use and the rest waits for a side stream. No more is allowed.

@@ -72,8 +72,7 @@ static inline tide_machine* machine_open(const char* name, const tide_heap* heap
 // of its own with the first that the program starts.
 static inline void machine_expect_threads(size_t count) {
   const size_t most = count + T_HAS_THREAD_SANITIZER;
-  for (int i = 0; i < 2000 && t_count_threads() > most; ++i) t_sleep_us(1000);
-  T_LE(t_count_threads(), most);
+  T_WAIT(t_count_threads() <= most);
 }
 
 static inline void window_prepare(tide_machine* m, int device);
@@ -333,9 +332,9 @@ static inline void call_slow(void* user) {
 
 static inline void call_count(void* user) { atomic_fetch_add((atomic_int*)user, 1); }
 
-// Waits, up to 10 s, for a counter that a callback moves.
+// Waits for a counter that a callback moves.
 static inline void wait_for(atomic_int* counter, int value) {
-  for (int i = 0; i < 100000 && atomic_load(counter) < value; ++i) t_sleep_us(100);
+  T_WAIT(atomic_load(counter) >= value);
   T_EQ(atomic_load(counter), value);
 }
 

@@ -713,13 +713,13 @@ T_TEST(test_dry__holds_many_small_blocks) {
   tide_machine* m = NULL;
   static uint8_t* blocks[100000];
   T_OK(tide_machine_new_dry(NULL, &m));
-  const uint64_t start = t_now_ns();
+  const uint64_t start = t_processor_ns();
 
   for (size_t i = 0; i < 100000; ++i) blocks[i] = raw_new(m, 0, 512 * (1 + i % 7));
   for (size_t i = 0; i < 100000; ++i) T_OK(tide_machine_raw_release(m, 0, blocks[i * 77773 % 100000]));
 
   T_EQ(free_bytes(m, 0), 140 * GIB);
-  T_LT(t_now_ns() - start, 20000000000u);
+  T_LT(t_processor_ns() - start, 20000000000u);
   tide_machine_free(m);
 }
 

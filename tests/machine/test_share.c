@@ -34,10 +34,7 @@ static uint8_t* take_raw(tide_machine* m, const peer_message* share) {
 }
 
 // The system learns of the end of a process a moment later.
-static void expect_free_bytes_soon(tide_machine* m, size_t bytes) {
-  for (int i = 0; i < 500 && free_bytes(m, 0) != bytes; ++i) t_sleep_us(10000);
-  T_EQ(free_bytes(m, 0), bytes);
-}
+static void expect_free_bytes_soon(tide_machine* m, size_t bytes) { T_WAIT(free_bytes(m, 0) == bytes); }
 
 // ---------------------------------------------------------------------------------------------------
 // Raw memory

@@ -142,15 +142,14 @@ MACHINE_TEST(test_stream_query__tells_whether_work_is_left) {
   T_CHECK(stream_is_idle(m, 0, stream));
 }
 
+// A query that waited would come back when the gate gives up, and find the stream idle.
 REAL_TEST(test_stream_query__does_not_wait) {
   const tide_stream stream = stream_new(m, 0, 0);
   gate held;
   gate_close(&held, m, 0, stream);
-  const uint64_t start = t_now_ns();
 
   for (int i = 0; i < 100; ++i) T_CHECK(!stream_is_idle(m, 0, stream));
 
-  T_LT(t_now_ns() - start, 5000000000u);
   gate_open(&held);
   stream_finish(m, 0, stream);
 }
@@ -208,25 +207,29 @@ MACHINE_TEST(test_stream_free__refuses_the_default_streams) {
 // ---------------------------------------------------------------------------------------------------
 // Streams beside each other
 
+typedef struct meeting {
+  atomic_int here;
+  atomic_int met;  // of those that were there at the same time as another
+} meeting;
+
 static void call_meet(void* user) {
-  atomic_int* const here = user;
-  atomic_fetch_add(here, 1);
-  for (int i = 0; i < 100000 && atomic_load(here) < 2; ++i) t_sleep_us(100);
+  meeting* const place = user;
+  atomic_fetch_add(&place->here, 1);
+  for (int i = 0; i < 100000 && atomic_load(&place->here) < 2; ++i) t_sleep_us(100);
+  if (atomic_load(&place->here) == 2) atomic_fetch_add(&place->met, 1);
 }
 
 HOST_TEST(test_stream__two_run_at_the_same_time) {
   const tide_stream a = stream_new(m, 0, 0);
   const tide_stream b = stream_new(m, 0, 0);
-  atomic_int here = 0;
-  const uint64_t start = t_now_ns();
+  meeting place = { 0, 0 };
 
-  T_OK(tide_machine_call(m, 0, a, call_meet, &here));
-  T_OK(tide_machine_call(m, 0, b, call_meet, &here));
+  T_OK(tide_machine_call(m, 0, a, call_meet, &place));
+  T_OK(tide_machine_call(m, 0, b, call_meet, &place));
   stream_finish(m, 0, a);
   stream_finish(m, 0, b);
 
-  T_EQ(atomic_load(&here), 2);
-  T_LT(t_now_ns() - start, 8000000000u);
+  T_EQ(atomic_load(&place.met), 2);
 }
 
 MACHINE_TEST(test_stream__one_that_stands_still_holds_up_no_other) {

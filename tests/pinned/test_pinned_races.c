@@ -416,7 +416,7 @@ static void empty_against(tide_machine* m, tide_pinned* p) {
 
   // A helper may have some blocks in its hands for a moment.
   T_OK(tide_machine_device_synchronize(m, 0));
-  for (int i = 0; i < 10000 && current(p, reserved_bytes) > 0; ++i) {
+  for (int i = 0; i < 100000 && current(p, reserved_bytes) > 0; ++i) {
     empty(p);
     t_sleep_us(1000);
   }

@@ -6,13 +6,6 @@
 // nothing.
 #include "pinned/pinneds.h"
 
-// Waits, up to 10 s, for something that only the helper can bring about.
-#define WAIT_UNTIL(condition)                                            \
-  do {                                                                   \
-    for (int i_ = 0; i_ < 100000 && !(condition); ++i_) t_sleep_us(100); \
-    T_CHECK(condition);                                                  \
-  } while (0)
-
 PINNED_TEST_WITH(test_pinned_watcher__blocks_come_back_by_themselves, machine_real, with_helper) {
   const tide_stream stream = side_new(m);
   gate g;
@@ -24,7 +17,7 @@ PINNED_TEST_WITH(test_pinned_watcher__blocks_come_back_by_themselves, machine_re
 
   let_go(&g);
 
-  WAIT_UNTIL(current(p, waiting) == 0);
+  T_WAIT(current(p, waiting) == 0);
   const tide_block again = take(p, SINGLE);
   T_PTR_EQ(again.address, block.address);
 }
@@ -38,7 +31,7 @@ PINNED_TEST_WITH(test_pinned_watcher__many_blocks_of_many_streams_come_back, mac
     announce(p, block, streams[i % 4]);
     give(p, block);
   }
-  WAIT_UNTIL(current(p, waiting) == 0);
+  T_WAIT(current(p, waiting) == 0);
   T_EQ(current(p, active_requests), 0);
 }
 
@@ -54,10 +47,10 @@ PINNED_TEST_WITH(test_pinned_watcher__a_stuck_stream_does_not_stop_the_helper, m
   announce(p, second, quick);
   give(p, second);
 
-  WAIT_UNTIL(current(p, waiting) == 1);
+  T_WAIT(current(p, waiting) == 1);
 
   let_go(&g);
-  WAIT_UNTIL(current(p, waiting) == 0);
+  T_WAIT(current(p, waiting) == 0);
 }
 
 static void with_aging_helper(tide_pinned_options* options) {
@@ -70,7 +63,7 @@ PINNED_TEST_WITH(test_pinned_watcher__old_memory_goes_by_itself, machine_real, w
   give(p, take(p, SINGLE));
   give(p, take(p, 512));
 
-  WAIT_UNTIL(current(p, reserved_bytes) == 0);
+  T_WAIT(current(p, reserved_bytes) == 0);
 
   T_EQ(counter(p, num_aged), 2);
 }
@@ -82,7 +75,7 @@ PINNED_TEST_WITH(test_pinned_watcher__a_failing_query_is_tried_again, machine_ho
   announce(p, block, stream);
   give(p, block);
 
-  WAIT_UNTIL(current(p, waiting) == 0);
+  T_WAIT(current(p, waiting) == 0);
 
   tide_machine_fault_clear(m);
   T_LE(1, counter(p, num_query_failures));
@@ -95,7 +88,7 @@ PINNED_TEST_WITH(test_pinned_watcher__a_failing_record_is_tried_again, machine_h
   break_calls(m, TIDE_CALL_EVENT_RECORD, TIDE_ERR_MACHINE, 3);
   give(p, block);
 
-  WAIT_UNTIL(current(p, waiting) == 0);
+  T_WAIT(current(p, waiting) == 0);
 
   tide_machine_fault_clear(m);
   T_LE(1, counter(p, num_record_failures));
@@ -154,5 +147,5 @@ PINNED_TEST_WITH(test_pinned_watcher__works_on_the_dry_machine_too, machine_dry,
     T_OK(tide_dry_advance(m, 2000));
   }
   stream_finish(m, 0, stream);
-  WAIT_UNTIL(current(p, waiting) == 0);
+  T_WAIT(current(p, waiting) == 0);
 }

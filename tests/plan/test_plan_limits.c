@@ -148,10 +148,12 @@ T_TEST(test_plan_limits__seconds_are_kept) {
     options.seconds = 0.3;
     tide_plan* plan = NULL;
     const uint64_t begin = t_now_ns();
+    const uint64_t used = t_processor_ns();
     T_OK(tide_plan_solve(&p.problem, &options, &plan));
     const double seconds = (double)(t_now_ns() - begin) * 1e-9;
+    const double processor_seconds = (double)(t_processor_ns() - used) * 1e-9;
     packing_check(&p.problem, plan);
-    T_CHECK(seconds < (T_HAS_SANITIZER ? 20 : 2));
+    T_CHECK(processor_seconds < (T_HAS_SANITIZER ? 20 : 2));
     T_CHECK(tide_plan_result(plan).seconds <= seconds);
     tide_plan_free(plan);
   }

@@ -56,7 +56,7 @@ static void* work_once(void* argument) { return round_of_work(3) ? argument : NU
 
 // The status of a child: 0 when all went well.
 static int child_run(unsigned char* inherited, int number) {
-  (void)alarm(60);  // a child that hangs is a failure, not a test that never ends
+  (void)alarm(300);  // a child that hangs is a failure, not a test that never ends
   if (!has_only(inherited, 77, BYTES)) return 1;
   for (size_t seed = 0; seed < 20; ++seed) {
     if (!round_of_work(seed)) return 2;

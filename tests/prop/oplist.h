@@ -3,7 +3,8 @@
 //
 // Random lists of operations, for tests beside a model. An operation is a few small numbers that mean
 // something in any list. A list is played in a process of its own, so that a crash is a failure like any
-// other: it is made shorter until no range of it can be left out, and printed.
+// other: it is printed how to repeat it, then it is made shorter until no range of it can be left out or the
+// time for that is over.
 //
 //   static bool play(const op* list, size_t count, size_t check_every) { ... outcome->at = i; ... }
 //   static const op_suite suite = { "the cache", verbs, VERB_COUNT, play, 1024, 8, 16 };
@@ -16,8 +17,7 @@
 #include "t.h"
 
 #define OP_LIST_MAX 65536u
-#define OP_PLAY_SECONDS 40u
-#define OP_SHRINK_SECONDS 30u
+#define OP_PLAY_SECONDS 40u  // of processor time that one list may take
 
 typedef struct op {
   uint8_t verb;
@@ -122,7 +122,8 @@ static inline bool suite_play(const op_suite* suite, const op* list, size_t coun
   T_CHECK(child >= 0);
   if (child == 0) {
     if (is_silent && freopen("/dev/null", "w", stderr) == NULL) _exit(2);
-    (void)alarm(OP_PLAY_SECONDS);
+    t_limit_processor_time(OP_PLAY_SECONDS);
+    (void)alarm(is_silent ? T_SHRINK_SECONDS : T_HANG_FACTOR * OP_PLAY_SECONDS);
     if (suite->play(list, count, check_every)) exit(0);
     _exit(1);
   }
@@ -146,9 +147,8 @@ static inline bool suite_play(const op_suite* suite, const op* list, size_t coun
 static inline size_t suite_shrink(const op_suite* suite, op* list, size_t count, size_t check_every) {
   static op shorter[OP_LIST_MAX];
   const verdict first = *outcome;
-  const uint64_t deadline = t_now_ns() + (uint64_t)OP_SHRINK_SECONDS * 1000000000u;
   for (size_t part = count / 2; part > 0; part /= 2) {
-    for (size_t begin = 0; begin + part <= count && t_now_ns() < deadline;) {
+    for (size_t begin = 0; begin + part <= count && t_shrink_has_time();) {
       memcpy(shorter, list, begin * sizeof *list);
       memcpy(shorter + begin, list + begin + part, (count - begin - part) * sizeof *list);
       if (suite_play(suite, shorter, count - part, check_every, true) ||
@@ -173,7 +173,7 @@ static inline void suite_print(const op_suite* suite, const op* list, size_t cou
 }
 
 static inline void suite_report(const op_suite* suite, op* list, size_t count, size_t check_every) {
-  (void)fprintf(stderr, "seed %" PRIu64 ", operation %zu: %s\n", t_seed(), count - 1, outcome->text);
+  t_shrink_begin("%s and the model disagree: operation %zu: %s", suite->subject, count - 1, outcome->text);
   if (!suite_play(suite, list, count, 1, true)) check_every = 1;  // then it shows where it goes wrong
   else if (suite_play(suite, list, count, check_every, true))
     (void)fprintf(stderr, "it does not fail every time\n");

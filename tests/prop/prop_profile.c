@@ -333,14 +333,14 @@ static bool prop_keep_shorter(const prop_trace* before) {
 
 static void prop_shrink(void) {
   static prop_trace before;
-  for (size_t i = prop_current.run_count; i-- > 1;) {
+  for (size_t i = prop_current.run_count; i-- > 1 && t_shrink_has_time();) {
     before = prop_current;
     prop_current.run_count--;
     memmove(&prop_current.runs[i], &prop_current.runs[i + 1], (PROP_RUNS - 1 - i) * sizeof *before.runs);
     (void)prop_keep_shorter(&before);
   }
   for (size_t run = 0; run < prop_current.run_count; run++) {
-    for (size_t i = prop_current.runs[run].program.count; i-- > 0;) {
+    for (size_t i = prop_current.runs[run].program.count; i-- > 0 && t_shrink_has_time();) {
       before = prop_current;
       program_remove(&prop_current.runs[run].program, i);
       (void)prop_keep_shorter(&before);
@@ -369,6 +369,7 @@ static void prop_explain(uint64_t first) {
   for (uint64_t round = first; round < first + PROP_BATCH; round++) {
     prop_make(&prop_current, round);
     if (prop_survives(0, 0)) continue;
+    t_shrink_begin("trace %" PRIu64 " of the seed fails", round);
     prop_shrink();
     prop_print();
     T_FAIL("trace %" PRIu64 " of the seed fails", round);
