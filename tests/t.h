@@ -325,6 +325,17 @@ static inline size_t t_count_mappings(void) {
   return count;
 }
 
+// In a program that cmake/tests.cmake lists as one without threads, nothing may start one.
+#ifdef T_HAS_ONE_THREAD
+int __wrap_pthread_create(pthread_t* out, const pthread_attr_t* attributes, void* (*function)(void*),
+                          void* user);
+int __wrap_pthread_create(pthread_t* out, const pthread_attr_t* attributes, void* (*function)(void*),
+                          void* user) {
+  (void)out, (void)attributes, (void)function, (void)user;
+  T_FAIL("this program starts a thread: take it off TIDEMARK_TESTS_OF_ONE_THREAD in cmake/tests.cmake");
+}
+#endif
+
 static inline void t_thread_start(pthread_t* out, void* (*function)(void*), void* user) {
   const int error = pthread_create(out, NULL, function, user);
   if (error != 0) T_FAIL("pthread_create: %s", strerror(error));
@@ -410,12 +421,12 @@ static inline uint64_t t_env_seed(void) {
   exit(2);
 }
 
-// Past its limit of processor time a process is ended by SIGXCPU. So are those that it starts, each by what it
-// uses itself.
+// Past its limit of processor time a process is ended by SIGXCPU. So are those that it starts, each by what
+// it uses itself.
 static inline void t_limit_processor_time(double seconds) {
   struct rlimit limit;
   if (getrlimit(RLIMIT_CPU, &limit) != 0) return;
-  const rlim_t wanted = (rlim_t)seconds + 1;
+  const rlim_t wanted = (rlim_t)(seconds + 0.999);
   if (limit.rlim_max == RLIM_INFINITY || wanted < limit.rlim_max) limit.rlim_cur = wanted;
   (void)setrlimit(RLIMIT_CPU, &limit);
 }

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Tests that fail on purpose: tests/dev/run looks at what the harness says of them.
+#include "t.h"
+
+T_TEST(test_sample__passes) { T_EQ(t_seed(), 7); }
+
+T_TEST(test_sample__uses_the_processor_for_ever) {
+  for (volatile uint64_t i = 0;; i = i + 1) {}
+}
+
+T_TEST(test_sample__fails_and_is_made_smaller_for_ever) {
+  t_shrink_begin("the sum is %d, not %d", 5, 4);
+  while (true) t_sleep_us(1000000);
+}
+
+T_TEST(test_sample__fails) { T_EQ(2 + 2, 5); }
+
+#ifdef T_HAS_ONE_THREAD
+static void* do_nothing(void* user) { return user; }
+
+T_TEST(test_sample__starts_a_thread) {
+  pthread_t thread;
+  t_thread_start(&thread, do_nothing, NULL);
+  t_thread_join(thread);
+}
+#endif
