@@ -346,7 +346,8 @@ TIDE_API TIDE_NODISCARD tide_status tide_device_pool_check(tide_device* device, 
                                                            const void* const* addresses, size_t count,
                                                            bool* out);
 
-// The state of a pool, to be put back later: which blocks are where and which of them are handed out.
+// The state of a pool, to be put back later: which blocks are where and which of them are handed out. What the
+// pool lent to requests of the default pool (use_on_oom) is theirs: it counts as idle.
 typedef struct tide_checkpoint tide_checkpoint;  // opaque; freed by tide_checkpoint_free()
 
 // Errors: TIDE_ERR_HANDLE; TIDE_ERR_STATE for a pool without users or with blocks that wait for work;
@@ -367,9 +368,11 @@ typedef struct tide_restore_delta {
 } tide_restore_delta;
 
 // Puts a pool back: everything handed out is taken back, then the blocks of the checkpoint are handed out at
-// their addresses. Segments made since stay, idle. A checkpoint may be restored any number of times.
+// their addresses. Segments made since stay, idle. What the pool lent to requests of the default pool stays
+// with them. A checkpoint may be restored any number of times.
 // Errors:  as tide_device_checkpoint(), also for blocks that are announced to streams; TIDE_ERR_STATE if a
-//          segment of the checkpoint is gone, with nothing changed.
+//          segment of the checkpoint is gone, or if what is lent has the place of one of its blocks; then
+//          nothing has changed.
 // Threads: nobody else may use the pool meanwhile.
 TIDE_API TIDE_NODISCARD tide_status tide_device_restore(tide_device* device,
                                                         const tide_checkpoint* checkpoint,

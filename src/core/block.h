@@ -50,6 +50,7 @@ typedef struct tide__block {
   bool is_small;
   bool is_scoped;          // it was released inside a scope and waits for its end
   bool is_public;          // it was handed out for all to find, not only counted
+  bool is_borrowed;        // of a private pool, handed out to a request of the default one
   tide__atomic_u32 stack;  // of the request
   // The second: a heap of blocks of one size (bins.c), or a list of spare records; and what only its own call
   // touches.

@@ -73,6 +73,7 @@ static inline void request_init(tide__request* request, tide_device* device, tid
   request->moment = (tide__moment){ 0, 0, 0 };
   request->is_capturing = false;
   request->is_rejected = false;
+  request->is_borrowing = false;
   request->visited = NULL;
 }
 

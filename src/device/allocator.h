@@ -451,6 +451,7 @@ typedef struct tide__request {
   bool has_scopes;     // some were open when the request was made
   bool is_capturing;
   bool is_rejected;     // it failed for the option rejects_early
+  bool is_borrowing;    // of the default pool, from one that lends
   tide__pool* visited;  // a private pool that this request stays in
 } tide__request;
 

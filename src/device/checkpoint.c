@@ -5,6 +5,9 @@
 // that is handed out, which leaves each segment one idle block (an expandable one: one for each range with
 // memory); then hands the blocks of the checkpoint out in the order of their addresses, and takes those back
 // that were idle in it. Everything is checked, and all memory for it taken, before the first change.
+//
+// A block that the pool lent to a request of the default pool is not the pool's to take back: a checkpoint has
+// it as idle, and a restore leaves it where it is, or is refused if the checkpoint has a block there.
 #include <stdlib.h>
 
 #include "device/allocator.h"
@@ -57,6 +60,11 @@ typedef struct lane_census {
   size_t announced;  // to other streams, and still handed out
 } lane_census;
 
+// Is it handed out, by the pool for itself?
+static bool block_is_own(const tide__block* block) {
+  return block->state == TIDE__BLOCK_ALLOCATED && !block->is_borrowed;
+}
+
 static lane_census lane_count_blocks_locked(const tide__lane* lane) {
   lane_census census = { 0 };
   TIDE_LIST_EACH(it, (tide__link*)(uintptr_t)&lane->segments) {
@@ -65,9 +73,9 @@ static lane_census lane_count_blocks_locked(const tide__lane* lane) {
     for (; block != NULL; block = block->next) {
       if (!tide__state_has_memory(block->state)) continue;
       census.blocks++;
-      if (block->state == TIDE__BLOCK_ALLOCATED) census.allocated++;
+      if (block_is_own(block)) census.allocated++;
       if (block->state == TIDE__BLOCK_PENDING) census.waiting++;
-      if (block->state == TIDE__BLOCK_ALLOCATED && block->uses != NULL) census.announced++;
+      if (block_is_own(block) && block->uses != NULL) census.announced++;
     }
   }
   return census;
@@ -114,7 +122,7 @@ static void segment_save_locked(tide_checkpoint* c, const tide__segment* segment
                             .first = c->block_count };
   for (const tide__block* block = segment->head; block != NULL; block = block->next) {
     if (!tide__state_has_memory(block->state)) continue;
-    const bool is_allocated = block->state == TIDE__BLOCK_ALLOCATED;
+    const bool is_allocated = block_is_own(block);
     c->blocks[c->block_count++] = (saved_block){ block->address, block->bytes, is_allocated };
     c->allocated_count += is_allocated;
   }
@@ -197,6 +205,29 @@ static bool saved_has_memory_locked(const tide_checkpoint* c, const saved_segmen
   return true;
 }
 
+static const tide__block* chain_find_locked(const tide__block* block, uint64_t address) {
+  while (block != NULL && tide__block_end(block) <= address) block = block->next;
+  return block;
+}
+
+// Has the default pool part of a saved block? `block` is at its beginning, or before.
+static bool saved_is_lent_locked(const tide__block* block, const saved_block* saved) {
+  block = chain_find_locked(block, saved->address);
+  for (; block != NULL && block->address < saved->address + saved->bytes; block = block->next) {
+    if (block->state == TIDE__BLOCK_ALLOCATED && block->is_borrowed) return true;
+  }
+  return false;
+}
+
+// Are the places of all blocks that are to be handed out still the pool's?
+static bool saved_is_own_locked(const tide_checkpoint* c, const saved_segment* saved,
+                                const tide__segment* segment) {
+  for (size_t i = saved->first; i < saved->first + saved->count; i++) {
+    if (c->blocks[i].is_allocated && saved_is_lent_locked(segment->head, &c->blocks[i])) return false;
+  }
+  return true;
+}
+
 // Looks for a saved segment, and sees to it that its lane has records enough to restore it.
 static tide_status saved_check(tide_device* device, tide__pool* pool, const tide_checkpoint* c,
                                const saved_segment* saved) {
@@ -205,8 +236,12 @@ static tide_status saved_check(tide_device* device, tide__pool* pool, const tide
   tide__mutex_lock(&lane->lock);
   const tide__segment* const segment = saved_find_locked(lane, saved);
   const bool is_there = segment != NULL && saved_has_memory_locked(c, saved, segment);
+  const bool is_own = is_there && saved_is_own_locked(c, saved, segment);
   tide__mutex_unlock(&lane->lock);
   TIDE_REQUIRE(is_there, TIDE_ERR_STATE, "device_restore: the segment at %#llx is gone",
+               (unsigned long long)saved->address);
+  TIDE_REQUIRE(is_own, TIDE_ERR_STATE,
+               "device_restore: requests of the default pool have memory of the segment at %#llx",
                (unsigned long long)saved->address);
   return tide__lane_add_spares(device, lane, c->block_count + 2);
 }
@@ -222,7 +257,7 @@ static void lane_take_back(tide_device* device, tide__lane* lane, const tide__mo
   TIDE_LIST_EACH(it, &lane->segments) {
     const tide__segment* const segment = TIDE_OWNER(it, tide__segment, link);
     for (tide__block* block = segment->head; block != NULL; block = block->next) {
-      if (block->state != TIDE__BLOCK_ALLOCATED) continue;
+      if (!block_is_own(block)) continue;
       if (!tide__slots_retire(block)) continue;  // its user releases it just now
       delta->released[delta->released_count++] = tide__pointer(block->address);
       // The record stays, and takes its neighbours in.
@@ -241,19 +276,21 @@ static tide__block* idle_take_at_locked(tide__block* block, uint64_t address) {
 }
 
 // Hands out the blocks of a saved segment, one after the other; those that were idle only as far as the
-// counts go. There are spares enough: see saved_check().
+// counts go, and not where the default pool has a part of them. There are spares enough: see saved_check().
 static void saved_hand_out(tide__request* request, const tide_checkpoint* c, const saved_segment* saved,
                            tide__block** records, tide_restore_delta* delta) {
   tide__tally* const tally = tide__tally_enter(request->device, request->lane);
   tide__mutex_lock(&request->lane->lock);
-  const tide__segment* const segment = saved_find_locked(request->lane, saved);
+  tide__block* from = saved_find_locked(request->lane, saved)->head;
   for (size_t i = 0; i < saved->count; i++) {
     const saved_block* const want = &c->blocks[saved->first + i];
+    records[i] = NULL;
+    if (saved_is_lent_locked(from, want)) continue;
     tide_block* const out = want->is_allocated ? &delta->created[delta->created_count++] : NULL;
     request->bytes = request->rounded = want->bytes;
-    tide__block* const block =
-        idle_take_at_locked(i > 0 ? records[i - 1]->next : segment->head, want->address);
+    tide__block* const block = idle_take_at_locked(from, want->address);
     records[i] = tide__block_commit_locked(request, block, block->bytes > want->bytes, tally, out);
+    from = records[i]->next;
   }
   tide__mutex_unlock(&request->lane->lock);
   tide__tally_leave(request->device, tally);
@@ -265,7 +302,7 @@ static void saved_end_idle(tide__request* request, const tide_checkpoint* c, con
   tide__tally* const tally = tide__tally_enter(request->device, request->lane);
   tide__mutex_lock(&request->lane->lock);
   for (size_t i = 0; i < saved->count; i++) {
-    if (c->blocks[saved->first + i].is_allocated) continue;
+    if (c->blocks[saved->first + i].is_allocated || records[i] == NULL) continue;
     (void)tide__block_end_locked(request->device, records[i], &request->moment, tally);
   }
   tide__mutex_unlock(&request->lane->lock);

@@ -467,6 +467,7 @@ tide__block* tide__block_commit_locked(const tide__request* request, tide__block
                       block->address, request->bytes);
   }
   block->is_public = out != NULL;
+  block->is_borrowed = request->is_borrowing;
   if (out == NULL) return block;
   out->address = tide__pointer(block->address);
   out->handle = tide__slots_publish(&device->blocks, block);

@@ -169,6 +169,7 @@ tide_status tide__rung_borrow(tide__request* request, tide__block** out) {
     if (!tide__load_relaxed(&pool->use_on_oom)) continue;
     tide__request inner = *request;
     inner.pool = pool;
+    inner.is_borrowing = true;
     tide__request_decide(&inner);
     TIDE_TRY(tide__lane_get(device, pool, request->stream, &inner.lane));
     TIDE_TRY(rung_search(&inner, out));

@@ -346,6 +346,86 @@ DEVICE_TEST(test_device__restore_after_any_program_brings_the_same_blocks) {
 }
 
 // ---------------------------------------------------------------------------------------------------
+// What the pool lent to the default pool
+
+// A pool that lends, with room for `bytes`, under a limit that makes the default pool borrow.
+static tide_pool lender_new(tide_device* d, size_t bytes) {
+  tide_pool_options options = TIDE_POOL_OPTIONS_INIT;
+  options.use_on_oom = true;
+  const tide_pool pool = pool_new(d, &options);
+  limit_to(d, bytes);
+  give(d, take_in(d, pool, NULL, bytes));
+  return pool;
+}
+
+DEVICE_TEST(test_device__restore_takes_back_nothing_that_the_default_pool_borrowed) {
+  const tide_pool pool = lender_new(d, 30 * MIB);
+  tide_checkpoint* const checkpoint = save(d, pool);
+  const tide_block borrowed = take(d, NULL, 30 * MIB);
+  device_fill(m, 0, bytes_of(borrowed), 7, 30 * MIB);
+
+  tide_restore_delta delta = restore(d, checkpoint);
+
+  T_EQ(delta.released_count, 0);
+  T_EQ(delta.created_count, 0);
+  scope_open(d, pool);
+  expect_oom(d, NULL, 30 * MIB);  // not a second time
+  scope_close(d, pool);
+  expect_filled(m, 0, bytes_of(borrowed), 7, 30 * MIB);
+  give(d, borrowed);
+  T_PTR_EQ(take_in(d, pool, NULL, 30 * MIB).address, borrowed.address);
+  tide_restore_delta_clear(&delta);
+  tide_checkpoint_free(checkpoint);
+}
+
+DEVICE_TEST(test_device__what_is_borrowed_when_a_pool_is_saved_counts_as_idle) {
+  (void)m;
+  const tide_pool pool = lender_new(d, 30 * MIB);
+  const tide_block borrowed = take(d, NULL, 12 * MIB);
+  const tide_block own = take_in(d, pool, NULL, 6 * MIB);
+  tide_checkpoint* const checkpoint = save(d, pool);
+  give(d, own);
+
+  tide_restore_delta delta = restore(d, checkpoint);
+
+  T_EQ(delta.released_count, 0);
+  T_EQ(delta.created_count, 1);
+  T_PTR_EQ(delta.created[0].address, own.address);
+  T_EQ(current(d, allocated_bytes), 18 * MIB);
+  give(d, borrowed);
+  tide_restore_delta again = restore(d, checkpoint);
+  T_EQ(again.released_count, 1);
+  T_EQ(again.created_count, 1);
+  T_EQ(current(d, allocated_bytes), 6 * MIB);
+  tide_restore_delta_clear(&again);
+  tide_restore_delta_clear(&delta);
+  tide_checkpoint_free(checkpoint);
+}
+
+DEVICE_TEST(test_device__restore_refuses_where_a_borrowed_block_is_in_the_way) {
+  const tide_pool pool = lender_new(d, 30 * MIB);
+  const tide_block first = take_in(d, pool, NULL, 12 * MIB);
+  tide_checkpoint* const checkpoint = save(d, pool);
+  give(d, first);
+  const tide_block borrowed = take(d, NULL, 6 * MIB);
+  const tide_block later = take_in(d, pool, NULL, 6 * MIB);
+  T_PTR_EQ(borrowed.address, first.address);
+  device_fill(m, 0, bytes_of(borrowed), 9, 6 * MIB);
+  tide_restore_delta delta;
+
+  T_STATUS(tide_device_restore(d, checkpoint, &delta), TIDE_ERR_STATE);
+
+  T_EQ(delta.released_count, 0);
+  T_EQ(current(d, allocated_bytes), 12 * MIB);
+  expect_filled(m, 0, bytes_of(borrowed), 9, 6 * MIB);
+  give(d, borrowed);
+  delta = restore(d, checkpoint);
+  T_CHECK(has_released(&delta, later.address) && has_created(&delta, first.address));
+  tide_restore_delta_clear(&delta);
+  tide_checkpoint_free(checkpoint);
+}
+
+// ---------------------------------------------------------------------------------------------------
 // What is refused
 
 DEVICE_TEST(test_device__checkpoints_need_a_pool_with_users) {

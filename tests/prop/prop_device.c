@@ -33,6 +33,7 @@ typedef struct item {
   uint8_t stream;    // an index
   uint8_t uses;      // streams that read it, as bits
   bool is_restored;  // its size in the statistics is that of the block
+  bool is_borrowed;  // by a request of the default pool: no checkpoint has it, no restore takes it back
   bool is_written;   // by the one other stream that uses it, which alone may look at it now
   uint8_t writer;    // that stream
   tide_pool pool;
@@ -243,7 +244,9 @@ static bool item_find_lender(model* s, item* it) {
     const tide_device_visitor visitor = { search_segment, NULL, &w };
     if (!s->pools[i].use_on_oom || pool_at(s, (uint8_t)i) == NULL) continue;
     EXPECT_OK(tide_device_visit_pool(s->d, s->pools[i].number, &visitor));
-    if (w.is_found) it->pool = s->pools[i].number;
+    if (!w.is_found) continue;
+    it->pool = s->pools[i].number;
+    it->is_borrowed = true;
   }
   return true;
 }
@@ -640,6 +643,11 @@ static bool is_refused_for_pending(model* s, tide_status status, bool* out) {
   return true;
 }
 
+// Does a block belong to a pool, which alone may take it back?
+static bool item_is_own(const item* it, tide_pool pool) {
+  return it->is_used && it->is_cached && it->pool == pool && !it->is_borrowed;
+}
+
 static bool do_checkpoint(model* s, const op* o) {
   save* const v = &s->saves[o->other % SAVES];
   const own_pool* const p = pool_at(s, o->slot);
@@ -654,7 +662,7 @@ static bool do_checkpoint(model* s, const op* o) {
   v->pool = p->number;
   for (size_t i = 0; i < SLOTS; i++) {
     const item* const it = &s->items[i];
-    if (it->is_used && it->is_cached && it->pool == p->number) v->items[v->count++] = *it;
+    if (item_is_own(it, p->number)) v->items[v->count++] = *it;
   }
   return true;
 }
@@ -666,14 +674,14 @@ static size_t item_at(const item* items, size_t count, const void* address) {
 }
 
 static bool restore_end_items(model* s, const tide_restore_delta* delta, tide_pool pool) {
-  const void* addresses[SLOTS];
-  const size_t wanted = pool_items(s, pool, addresses);
+  size_t wanted = 0;
+  for (size_t i = 0; i < SLOTS; i++) wanted += item_is_own(&s->items[i], pool);
   EXPECT(delta->released_count == wanted, "restore took %zu blocks back, the model says %zu",
          delta->released_count, wanted);
   for (size_t i = 0; i < delta->released_count; i++) {
     const size_t at = item_at(s->items, SLOTS, delta->released[i]);
     retired* r = NULL;
-    EXPECT(at < SLOTS && s->items[at].pool == pool, "restore took back %p", delta->released[i]);
+    EXPECT(at < SLOTS && item_is_own(&s->items[at], pool), "restore took back %p", delta->released[i]);
     if (!past_add(s, &s->items[at], &r)) return false;
     item_end(s, at);
   }
@@ -733,6 +741,28 @@ static bool do_save_and_restore(model* s, const op* o) {
   const bool is_right = restore_end_items(s, &delta, v->pool) && restore_begin_items(s, &delta, v);
   tide_restore_delta_clear(&delta);
   return is_right && stats_adopt(s) && pools_agree(s);
+}
+
+// A pool that has idle memory and lends is saved, the default pool asks for more than the limit leaves it, and
+// the pool is put back.
+static bool do_lend(model* s, const op* o) {
+  own_pool* const p = pool_at(s, o->slot);
+  const op save_op = { .slot = o->slot, .other = o->other };
+  if (p == NULL || p->users == 0 || s->scope_count > 0 || !tide_device_is_caching(s->d)) return true;
+  EXPECT_OK(tide_device_pool_set_use_on_oom(s->d, p->number, true));
+  p->use_on_oom = true;
+  if (!do_checkpoint(s, &save_op)) return false;
+  const uint64_t limit = tide_device_limit(s->d);
+  EXPECT_OK(tide_device_set_limit(s->d, 0));
+  for (uint8_t i = 0; i < 4; i++) {
+    const op alloc_op = { .slot = (uint8_t)(o->value + i),
+                          .other = (uint8_t)(o->value + i),
+                          .value = 2 * i,
+                          .number = o->number + 977 * i };
+    if (!do_alloc(s, &alloc_op)) return false;
+  }
+  EXPECT_OK(tide_device_set_limit(s->d, limit));
+  return do_restore(s, &save_op);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -829,7 +859,7 @@ static bool do_sweep(model* s, const op* o) {
   X(TRIM, do_trim, 7) X(TRIM_POOL, do_trim_pool, 5) X(POOL_NEW, do_pool_new, 8)                            \
   X(POOL_RETAIN, do_pool_retain, 5) X(POOL_RELEASE, do_pool_release, 10) X(POOL_BEGIN, do_pool_begin, 10)  \
   X(POOL_END, do_pool_end, 20) X(CHECKPOINT, do_checkpoint, 8) X(RESTORE, do_restore, 6)                   \
-  X(SAVE_AND_RESTORE, do_save_and_restore, 6) X(CONFIGURE, do_configure, 10) X(LIMIT, do_limit, 4)         \
+  X(SAVE_AND_RESTORE, do_save_and_restore, 6) X(LEND, do_lend, 6) X(CONFIGURE, do_configure, 10) X(LIMIT, do_limit, 4)         \
   X(CACHING, do_caching, 6) X(RESET, do_reset, 6) X(HISTORY, do_history, 5) X(FAULT, do_fault, 14)         \
   X(SWEEP, do_sweep, 5)
 // clang-format on
