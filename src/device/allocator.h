@@ -285,8 +285,9 @@ typedef struct tide__wait {
   struct tide__wait* next;
   tide__block* block;
   tide_event event;
-  int device;       // of the event
-  uint64_t number;  // rising
+  int device;        // of the event
+  bool is_captured;  // the event belongs to a capture: it cannot be asked
+  uint64_t number;   // rising
 } tide__wait;
 
 // The blocks that wait for one stream, in the order they were released.
@@ -860,6 +861,9 @@ void tide__timeline_end_deferred(tide_device* device, tide__block* block, const 
 // --- capture.c ---------------------------------------------------------------------------------------
 // The number of the capture that a stream of the device is in; 0: none.
 uint64_t tide__stream_capture(tide_device* device, tide_stream stream);
+// Is a stream of any device in a capture, be it invalid? If the machine does not tell, it counts as captured;
+// one that is gone does not.
+bool tide__stream_is_captured(tide_device* device, int index, tide_stream stream);
 // Notes where the streams of a block stand that is released in a capture, and forgets it.
 void tide__markers_make(tide_device* device, tide__block* block);
 void tide__markers_free(tide_device* device, tide__block* block);

@@ -114,6 +114,16 @@ uint64_t tide__stream_capture(tide_device* device, tide_stream stream) {
   return 0;
 }
 
+bool tide__stream_is_captured(tide_device* device, int index, tide_stream stream) {
+  tide_capture_state state = TIDE_CAPTURE_NONE;
+  uint64_t id = 0;
+  const tide_error before = *tide_last_error();
+  const tide_status status = tide_machine_capture_info(device->machine, index, stream, &state, &id);
+  if (status == TIDE_OK) return state != TIDE_CAPTURE_NONE;
+  tide__error_restore(&before);
+  return status != TIDE_ERR_HANDLE;
+}
+
 // ---------------------------------------------------------------------------------------------------
 // Markers
 

@@ -8,6 +8,10 @@
 // A block that is released inside a scope, or whose event could not be recorded, is deferred: it gets its
 // events later. Its count of events holds one more for as long as that takes, so that nobody frees it before.
 //
+// Other code may capture a stream at any moment. An event that was recorded while it does belongs to the
+// capture and can never be asked: it waits until that is over and is recorded again, behind what is queued by
+// then. So neither does a block wait for ever, nor do we break a capture that is not ours.
+//
 // One thread at a time looks at the queues (is_polling); others add to their ends. The machine is called
 // without the lock.
 #include "device/allocator.h"
@@ -118,12 +122,19 @@ static tide_status queue_add(tide_device* device, const tide__use* use, tide__wa
   }
 }
 
+// Records the event of a wait behind the work of a stream. If that is captured just now, so may the event be.
+static tide_status wait_record(tide_device* device, tide__wait* wait, tide_stream stream) {
+  TIDE_TRY(tide_machine_event_record(device->machine, wait->device, wait->event, stream));
+  wait->is_captured = tide__stream_is_captured(device, wait->device, stream);
+  return TIDE_OK;
+}
+
 // Records an event behind the work of a stream and lets the block wait for it.
 static tide_status wait_begin(tide_device* device, tide__block* block, const tide__use* use) {
   tide__wait* wait = NULL;
   TIDE_TRY(wait_take(device, use->device, &wait));
   wait->block = block;
-  tide_status status = tide_machine_event_record(device->machine, use->device, wait->event, use->stream);
+  tide_status status = wait_record(device, wait, use->stream);
   if (status == TIDE_OK) status = queue_add(device, use, wait);
   if (status == TIDE_OK) return TIDE_OK;
   tide__mutex_lock(&device->timeline.lock);
@@ -246,7 +257,8 @@ void tide__timeline_end_deferred(tide_device* device, tide__block* block, const 
   block_passed(device, block, moment);
 }
 
-// Gives events to the blocks that were deferred. What fails is deferred again; the first failure is returned.
+// Gives events to the blocks that were deferred. What fails is deferred again; the first failure is returned,
+// but not that of a capture, whose end is waited for.
 static tide_status deferred_begin_waits(tide_device* device, bool waits, const tide__moment* moment) {
   tide__block* list = tide__timeline_take_deferred(device);
   tide_status first = TIDE_OK;
@@ -256,7 +268,7 @@ static tide_status deferred_begin_waits(tide_device* device, bool waits, const t
     tide__markers_free(device, block);
     if (block->is_scoped) uses_drop(block, false);
     const tide_status status = block_begin_waits(device, block, waits, moment);
-    if (first == TIDE_OK) first = status;
+    if (first == TIDE_OK && status != TIDE_ERR_CAPTURE) first = status;
   }
   return first;
 }
@@ -264,21 +276,39 @@ static tide_status deferred_begin_waits(tide_device* device, bool waits, const t
 // ---------------------------------------------------------------------------------------------------
 // Polling and waiting
 
-// Takes the turn to look at the queues; without `waits` only if nobody has it.
-static bool poll_enter(tide__timeline* t, bool waits) {
+// A turn to look at the queues. Meanwhile the thread meets captures in the mode RELAXED: events that are in
+// none may be asked while other streams are captured.
+typedef struct poll_turn {
+  tide_capture_mode mode;  // before
+  bool is_relaxed;
+  tide_error error;  // before
+} poll_turn;
+
+// Takes the turn; without `waits` only if nobody has it.
+static bool poll_enter(tide_device* device, bool waits, poll_turn* out) {
+  tide__timeline* const t = &device->timeline;
   tide__mutex_lock(&t->lock);
   while (waits && t->is_polling) tide__signal_wait(&t->changed, &t->lock);
   const bool is_mine = !t->is_polling;
   t->is_polling = true;
   tide__mutex_unlock(&t->lock);
-  return is_mine;
+  if (!is_mine) return false;
+  out->error = *tide_last_error();
+  out->is_relaxed = tide_machine_capture_exchange(device->machine, TIDE_CAPTURE_RELAXED, &out->mode) ==
+                    TIDE_OK;
+  return true;
 }
 
-static void poll_leave(tide__timeline* t) {
+// Ends the turn. If it succeeded, the thread's record of errors is as before.
+static tide_status poll_leave(tide_device* device, poll_turn* turn, tide_status status) {
+  tide__timeline* const t = &device->timeline;
+  if (turn->is_relaxed) tide__ignore(tide_machine_capture_exchange(device->machine, turn->mode, &turn->mode));
   tide__mutex_lock(&t->lock);
   t->is_polling = false;
   tide__signal_all(&t->changed);
   tide__mutex_unlock(&t->lock);
+  if (status == TIDE_OK) tide__error_restore(&turn->error);
+  return status;
 }
 
 static tide__queue* queue_next(tide__timeline* t, const tide__queue* queue) {
@@ -336,6 +366,36 @@ static void queue_pass(tide_device* device, tide__queue* queue, tide__wait* wait
   block_passed(device, block, moment);
 }
 
+// Has the work before a wait ended? With `waits` it is waited for. Not while its stream is captured, if the
+// event is, too.
+static tide_status wait_ask(tide_device* device, const tide__queue* queue, tide__wait* wait, bool waits,
+                            bool* out_done) {
+  *out_done = false;
+  for (int i = 0; i < 2; i++) {
+    if (wait->is_captured) {
+      if (tide__stream_is_captured(device, wait->device, queue->stream)) return TIDE_OK;
+      TIDE_TRY(wait_record(device, wait, queue->stream));
+      if (wait->is_captured) return TIDE_OK;
+    }
+    const tide_status status = waits ? tide_machine_event_synchronize(device->machine, wait->event)
+                                     : tide_machine_event_query(device->machine, wait->event, out_done);
+    *out_done = *out_done || (waits && status == TIDE_OK);
+    if (status != TIDE_ERR_ARGUMENT) return status;
+    wait->is_captured = true;  // the capture had ended before we looked for it
+  }
+  return TIDE_OK;
+}
+
+// The same, for a stream that may be gone: then all streams are waited for.
+static tide_status wait_await(tide_device* device, const tide__queue* queue, tide__wait* wait,
+                              bool* out_done) {
+  const tide_status status = wait_ask(device, queue, wait, true, out_done);
+  if (status != TIDE_ERR_HANDLE) return status;
+  TIDE_TRY(tide_machine_device_synchronize(device->machine, wait->device));
+  *out_done = true;
+  return TIDE_OK;
+}
+
 // Passes the events at the front of a queue that are done.
 static tide_status queue_poll(tide_device* device, tide__queue* queue, const tide__moment* moment) {
   const wait_filter all = { NULL, NULL, UINT64_MAX };
@@ -343,77 +403,67 @@ static tide_status queue_poll(tide_device* device, tide__queue* queue, const tid
     tide__wait* const wait = queue_first(&device->timeline, queue, &all);
     bool is_done = false;
     if (wait == NULL) return TIDE_OK;
-    TIDE_TRY(tide_machine_event_query(device->machine, wait->event, &is_done));
+    TIDE_TRY(wait_ask(device, queue, wait, false, &is_done));
     if (!is_done) return TIDE_OK;
     queue_pass(device, queue, wait, moment);
   }
 }
 
-// With scopes open (option captures_by_stream) the thread may be capturing another stream: asking about an
-// event that is in no capture is safe then, which the machine is told by the mode RELAXED.
-static bool poll_relax(tide_device* device, tide_capture_mode* out_before) {
-  if (!tide__has_scopes(device)) return false;
-  return tide_machine_capture_exchange(device->machine, TIDE_CAPTURE_RELAXED, out_before) == TIDE_OK;
-}
-
 tide_status tide__timeline_poll(tide_device* device, const tide__moment* moment) {
   tide__timeline* const t = &device->timeline;
-  const tide_error before = *tide_last_error();
-  if (!poll_enter(t, false)) return TIDE_OK;
-  tide_capture_mode mode = TIDE_CAPTURE_GLOBAL;
-  const bool is_relaxed = poll_relax(device, &mode);
+  poll_turn turn;
+  if (!poll_enter(device, false, &turn)) return TIDE_OK;
   tide_status first = deferred_begin_waits(device, false, moment);
   for (tide__queue* queue = queue_next(t, NULL); queue != NULL; queue = queue_next(t, queue)) {
     const tide_status status = queue_poll(device, queue, moment);
     if (first == TIDE_OK) first = status;
   }
-  if (is_relaxed) tide__ignore(tide_machine_capture_exchange(device->machine, mode, &mode));
-  poll_leave(t);
-  if (first == TIDE_OK) tide__error_restore(&before);
-  return first;
+  return poll_leave(device, &turn, first);
 }
 
+// Waits for the events of a queue; if its stream is captured, only for those before the capture.
 static tide_status queue_wait(tide_device* device, tide__queue* queue, const wait_filter* filter,
                               const tide__moment* moment) {
   for (;;) {
+    bool is_done = false;
     tide__wait* const wait = queue_first(&device->timeline, queue, filter);
     if (wait == NULL) return TIDE_OK;
-    TIDE_TRY(tide_machine_event_synchronize(device->machine, wait->event));
+    TIDE_TRY(wait_await(device, queue, wait, &is_done));
+    if (!is_done) return TIDE_OK;
     queue_pass(device, queue, wait, moment);
   }
 }
 
 tide_status tide__timeline_wait(tide_device* device, const tide__pool* pool, const tide__moment* moment) {
   tide__timeline* const t = &device->timeline;
+  poll_turn turn;
   TIDE__COUNT(device, num_sync_all_streams);
   if (tide__timeline_is_empty(device)) return TIDE_OK;
-  (void)poll_enter(t, true);
+  (void)poll_enter(device, true, &turn);
   tide_status status = deferred_begin_waits(device, true, moment);
   const wait_filter filter = { pool, NULL, timeline_end(t) };
   tide__queue* queue = queue_next(t, NULL);
   for (; queue != NULL && status == TIDE_OK; queue = queue_next(t, queue)) {
     status = queue_wait(device, queue, &filter, moment);
   }
-  poll_leave(t);
-  return status;
+  return poll_leave(device, &turn, status);
 }
 
 tide_status tide__timeline_wait_one(tide_device* device, const tide__lane* lane, const tide__moment* moment,
                                     bool* out_waited) {
   tide__timeline* const t = &device->timeline;
+  poll_turn turn;
   *out_waited = false;
   if (tide__timeline_is_empty(device)) return TIDE_OK;
-  (void)poll_enter(t, true);
+  (void)poll_enter(device, true, &turn);
   tide_status status = deferred_begin_waits(device, true, moment);
   const wait_filter filter = { NULL, lane, UINT64_MAX };
   tide__queue* queue = queue_next(t, NULL);
   for (; queue != NULL && status == TIDE_OK && !*out_waited; queue = queue_next(t, queue)) {
     tide__wait* const wait = queue_first(t, queue, &filter);
     if (wait == NULL) continue;
-    status = tide_machine_event_synchronize(device->machine, wait->event);
-    if (status == TIDE_OK) queue_pass(device, queue, wait, moment);
-    *out_waited = status == TIDE_OK;
+    status = wait_await(device, queue, wait, out_waited);
+    if (*out_waited) queue_pass(device, queue, wait, moment);
   }
-  poll_leave(t);
-  return status;
+  return poll_leave(device, &turn, status);
 }

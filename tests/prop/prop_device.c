@@ -11,6 +11,9 @@
 // The policy tide has several addresses for the same memory, and lets streams wait for each other instead of
 // waiting itself: there only the data decide. Its requests are larger, so that many blocks are stitched.
 //
+// Other code captures streams of the model now and then. It queues no work there meanwhile, so the work that a
+// block must wait for is what was queued when the capture began.
+//
 // The lists of operations on cuda are played in this process and printed whole.
 #include "prop/work.h"
 
@@ -48,7 +51,8 @@ typedef struct retired {
   uint8_t stream;
   uint64_t address;
   size_t bytes;
-  tide_event events[STREAMS];  // NULL: the stream had nothing to do with it
+  tide_event events[STREAMS];  // NULL: the stream had nothing to do with it, or
+  uint8_t captured;            // others captured it then, as bits: it stood at its tail
 } retired;
 
 typedef struct own_pool {
@@ -85,6 +89,8 @@ typedef struct model {
   uint8_t scopes[POOLS];  // pools with an open scope, the newest last
   size_t scope_count;
   save saves[SAVES];
+  uint8_t captured;           // streams that others capture, as bits
+  tide_event tails[STREAMS];  // where streams stood when others began to capture them last
   // Statistics, by the model.
   int64_t live;        // cached blocks
   int64_t live_bytes;  // that were asked for
@@ -98,11 +104,39 @@ typedef struct model {
 } model;
 
 // ---------------------------------------------------------------------------------------------------
+// Captures of others
+
+static bool is_captured(const model* s, size_t stream) { return (s->captured >> stream & 1u) != 0; }
+
+// What the allocator asked of the machine meanwhile may have broken the capture; it ends all the same.
+static bool capture_end(model* s, size_t stream) {
+  tide_launch graph = NULL;
+  const tide_status status = tide_machine_capture_end(s->m, 0, s->streams[stream], &graph);
+  s->captured = (uint8_t)(s->captured & ~(1u << stream));
+  EXPECT(status == TIDE_OK || status == TIDE_ERR_CAPTURE, "capture_end is %s", tide_status_name(status));
+  EXPECT_OK(tide_machine_launch_free(s->m, graph));
+  return true;
+}
+
+static bool captures_end(model* s) {
+  for (size_t i = 0; i < STREAMS; i++) {
+    if (is_captured(s, i) && !capture_end(s, i)) return false;
+  }
+  return true;
+}
+
+// While others capture, the machine may refuse to wait.
+static bool is_refused_in_capture(const model* s, tide_status status) {
+  return s->captured != 0 && status == TIDE_ERR_CAPTURE;
+}
+
+// ---------------------------------------------------------------------------------------------------
 // Data
 
 static content content_of(const item* it) { return (content){ it->block.address, it->bytes, it->tag }; }
 
 static bool items_are_intact(model* s) {
+  if (!captures_end(s)) return false;
   EXPECT_OK(tide_machine_device_synchronize(s->m, 0));
   for (size_t i = 0; i < SLOTS; i++) {
     const item* const it = &s->items[i];
@@ -114,10 +148,16 @@ static bool items_are_intact(model* s) {
 // ---------------------------------------------------------------------------------------------------
 // Released blocks, and when their memory may be used again
 
+// Where a stream stood when a block was released; NULL: it had nothing to do with it.
+static tide_event past_event(const model* s, const retired* r, size_t stream) {
+  return (r->captured >> stream & 1u) != 0 ? s->tails[stream] : r->events[stream];
+}
+
 static bool past_is_done(const model* s, const retired* r, bool* out) {
   *out = true;
   for (size_t k = 0; k < STREAMS && *out; k++) {
-    if (r->events[k] != NULL) EXPECT_OK(tide_machine_event_query(s->m, r->events[k], out));
+    const tide_event event = past_event(s, r, k);
+    if (event != NULL) EXPECT_OK(tide_machine_event_query(s->m, event, out));
   }
   return true;
 }
@@ -143,13 +183,18 @@ static bool past_forget_done(model* s) {
 static bool past_add(model* s, const item* it, retired** out) {
   retired* const r = &s->past[s->past_next++ % RETIRED];
   for (size_t k = 0; k < STREAMS && r->is_used; k++) {
-    if (r->events[k] != NULL) EXPECT_OK(tide_machine_event_synchronize(s->m, r->events[k]));
+    const tide_event event = past_event(s, r, k);
+    if (event != NULL) EXPECT_OK(tide_machine_event_synchronize(s->m, event));
   }
   if (r->is_used) past_forget(s, r);
   *r = (retired){ .is_used = true, .stream = it->stream, .bytes = it->bytes };
   r->address = (uint64_t)(uintptr_t)it->block.address;
   for (size_t k = 0; k < STREAMS; k++) {
     if (k != it->stream && (it->uses >> k & 1u) == 0) continue;
+    if (is_captured(s, k)) {
+      r->captured = (uint8_t)(r->captured | 1u << k);
+      continue;
+    }
     r->events[k] = s->events[--s->event_count];
     EXPECT_OK(tide_machine_event_record(s->m, 0, r->events[k], s->streams[k]));
   }
@@ -169,8 +214,9 @@ static bool past_allows(model* s, const item* it) {
     if (!r->is_used || !overlaps(address, it->bytes, r->address, r->bytes)) continue;
     for (uint8_t k = 0; k < STREAMS; k++) {
       bool is_done = true;
-      if (r->events[k] == NULL || (k == r->stream && k == it->stream)) continue;
-      EXPECT_OK(tide_machine_event_query(s->m, r->events[k], &is_done));
+      const tide_event event = past_event(s, r, k);
+      if (event == NULL || (k == r->stream && k == it->stream)) continue;
+      EXPECT_OK(tide_machine_event_query(s->m, event, &is_done));
       EXPECT(is_done, "%p is handed out on stream %u while stream %u still uses it", it->block.address,
              it->stream, k);
     }
@@ -306,6 +352,7 @@ static bool do_alloc(model* s, const op* o) {
   const size_t slot = o->slot % SLOTS;
   if (s->items[slot].is_used) return true;
   const uint8_t stream = o->other % STREAMS;
+  if (is_captured(s, stream)) return true;
   const own_pool* const pool = scope_pool(s, stream);
   item it = { .tag = ++s->tags, .stream = stream, .bytes = op_bytes(o) };
   it.pool = pool != NULL ? pool->number : TIDE_POOL_DEFAULT;
@@ -314,8 +361,9 @@ static bool do_alloc(model* s, const op* o) {
       ASK(&s->faults, tide_device_alloc(s->d, s->streams[stream], it.bytes, &it.block));
   if (it.bytes >= (size_t)1 << 60) return expect_status("alloc", status, TIDE_ERR_ARGUMENT);
   if (status == TIDE_OK) return item_begin(s, slot, it);
+  if (is_refused_in_capture(s, status)) return true;
   EXPECT(it.block.address == NULL && it.block.handle == 0, "a request that failed returned a block");
-  EXPECT(s->faults.is_met || !has_plenty(s, it.bytes),
+  EXPECT(s->faults.is_met || s->captured != 0 || !has_plenty(s, it.bytes),
          "alloc of %zu bytes is %s with memory in plenty (%.200s)", it.bytes, tide_status_name(status),
          tide_last_error()->text);
   if (s->faults.is_met) return expect_unless_faulty(&s->faults, "alloc", status);
@@ -328,12 +376,14 @@ static bool do_alloc_at(model* s, const op* o) {
   const uint8_t stream = o->other % STREAMS;
   const own_pool* const pool = scope_pool(s, stream);
   if (s->items[slot].is_used || s->stale[slot].address == NULL || !tide_device_is_caching(s->d)) return true;
+  if (is_captured(s, stream)) return true;
   if ((uintptr_t)s->stale[slot].address % 512 != 0) return true;
   item it = { .tag = ++s->tags, .stream = stream, .bytes = 1 + o->number % (2 * MIB), .is_cached = true };
   it.pool = pool != NULL ? pool->number : TIDE_POOL_DEFAULT;
   void* const where = s->stale[slot].address;
   const tide_status status =
       ASK(&s->faults, tide_device_alloc_at(s->d, s->streams[stream], it.bytes, where, &it.block));
+  if (is_refused_in_capture(s, status)) return true;
   if (status != TIDE_OK) return s->faults.is_met || expect_status("alloc_at", status, TIDE_ERR_NO_MEMORY);
   EXPECT(it.block.address == where, "alloc_at: %p instead of %p", it.block.address, where);
   return item_begin(s, slot, it);
@@ -342,7 +392,7 @@ static bool do_alloc_at(model* s, const op* o) {
 // Looks at a block a last time, on the streams that may.
 static bool item_read_last(const model* s, const item* it) {
   const uint8_t stream = it->is_written ? it->writer : it->stream;
-  EXPECT_OK(work_read(s->m, s->streams[stream], content_of(it)));
+  if (!is_captured(s, stream)) EXPECT_OK(work_read(s->m, s->streams[stream], content_of(it)));
   return true;
 }
 
@@ -357,8 +407,8 @@ static bool item_release(model* s, size_t slot, bool is_by_address) {
     item_end(s, slot);
     return true;
   }
-  EXPECT(!it->is_cached && s->faults.is_met, "release is %s (%.200s)", tide_status_name(status),
-         tide_last_error()->text);
+  EXPECT(!it->is_cached && (s->faults.is_met || is_refused_in_capture(s, status)), "release is %s (%.200s)",
+         tide_status_name(status), tide_last_error()->text);
   past_forget(s, r);
   return true;
 }
@@ -415,7 +465,7 @@ static bool do_find(model* s, const op* o) {
 static bool do_record(model* s, const op* o) {
   item* const it = &s->items[o->slot % SLOTS];
   const uint8_t stream = o->other % STREAMS;
-  if (!it->is_used || it->is_written) return true;
+  if (!it->is_used || it->is_written || is_captured(s, stream) || is_captured(s, it->stream)) return true;
   const bool writes = o->value % 4 == 0 && it->uses == 0 && stream != it->stream;
   if (stream != it->stream) {
     EXPECT_OK(work_follow(s->m, s->streams[stream], s->streams[it->stream], s->ordering));
@@ -434,7 +484,21 @@ static bool do_record(model* s, const op* o) {
   return true;
 }
 
+// Others begin to capture a stream, or end it. What was released in an earlier capture of it and still waits
+// is waited for first, because its tail is another then. Blocking streams stay free, and the legacy one with
+// them.
+static bool do_capture(model* s, const op* o) {
+  const size_t stream = o->other % 2 == 0 ? 2 : 4;
+  if (is_captured(s, stream)) return capture_end(s, stream);
+  EXPECT_OK(tide_machine_event_synchronize(s->m, s->tails[stream]));
+  EXPECT_OK(tide_machine_event_record(s->m, 0, s->tails[stream], s->streams[stream]));
+  EXPECT_OK(tide_machine_capture_begin(s->m, 0, s->streams[stream], TIDE_CAPTURE_RELAXED));
+  s->captured = (uint8_t)(s->captured | 1u << stream);
+  return true;
+}
+
 static bool do_delay(model* s, const op* o) {
+  if (is_captured(s, o->other % STREAMS)) return true;
   EXPECT_OK(work_delay(s->m, s->streams[o->other % STREAMS], o->number % 256));
   return true;
 }
@@ -445,7 +509,7 @@ static bool do_fault(model* s, const op* o) {
 }
 
 static bool do_pause(model* s, const op* o) {
-  if (o->value % 8 == 0) EXPECT_OK(tide_machine_device_synchronize(s->m, 0));
+  if (o->value % 8 == 0 && s->captured == 0) EXPECT_OK(tide_machine_device_synchronize(s->m, 0));
   else if (is_dry(s->m)) EXPECT_OK(tide_dry_advance(s->m, o->number % 100000));
   else t_sleep_us(o->number % 50);
   return true;
@@ -546,6 +610,7 @@ static bool do_pool_begin(model* s, const op* o) {
 // Work that was announced in a scope is joined before the last scope closes: that is the caller's part.
 static bool pool_end(model* s, own_pool* p) {
   size_t at = 0;
+  if (s->scope_count == 1 && !captures_end(s)) return false;
   if (s->scope_count == 1) EXPECT_OK(tide_machine_device_synchronize(s->m, 0));
   EXPECT_OK(tide_device_pool_end(s->d, p->number));
   p->has_scope = false;
@@ -593,8 +658,9 @@ static bool do_trim(model* s, const op* o) {
   (void)o;
   const bool waits = s->scope_count == 0;
   const tide_status status = ASK(&s->faults, tide_device_trim(s->d));
+  if (is_refused_in_capture(s, status)) return true;
   if (!expect_unless_faulty(&s->faults, "trim", status)) return false;
-  if (status != TIDE_OK || !waits) return true;
+  if (status != TIDE_OK || !waits || s->captured != 0) return true;
   tide_device_stats stats = TIDE_DEVICE_STATS_INIT;
   EXPECT_OK(tide_device_get_stats(s->d, &stats));
   EXPECT(stats.active[0].current == s->live, "%lld blocks are active after a trim, the model says %lld",
@@ -610,6 +676,7 @@ static bool do_trim_pool(model* s, const op* o) {
   if (p == NULL) return true;
   EXPECT_OK(tide_device_pool_reserved(s->d, p->number, &bytes));
   const tide_status status = ASK(&s->faults, tide_device_trim_pool(s->d, p->number));
+  if (is_refused_in_capture(s, status)) return true;
   if (!expect_unless_faulty(&s->faults, "trim_pool", status)) return false;
   if (tide_device_pool_users(s->d, p->number, &users) == TIDE_OK) return true;
   EXPECT(p->users == 0 && pool_items(s, p->number, addresses) == 0, "pool %u is gone", p->number);
@@ -714,6 +781,7 @@ static bool do_restore(model* s, const op* o) {
   const save* const v = &s->saves[o->other % SAVES];
   tide_restore_delta delta;
   if (v->checkpoint == NULL) return true;
+  if (!captures_end(s)) return false;
   const tide_status status = ASK(&s->faults, tide_device_restore(s->d, v->checkpoint, &delta));
   if (status != TIDE_OK) {
     EXPECT(delta.released == NULL && delta.created == NULL, "a restore that failed returned blocks");
@@ -730,7 +798,7 @@ static bool do_restore(model* s, const op* o) {
 static bool do_save_and_restore(model* s, const op* o) {
   const own_pool* const p = pool_at(s, o->slot);
   if (p == NULL || p->users == 0) return true;
-  if (!do_checkpoint(s, o)) return false;
+  if (!captures_end(s) || !do_checkpoint(s, o)) return false;
   const save* const v = &s->saves[o->other % SAVES];
   if (v->checkpoint == NULL || s->faults.calls > 0) return true;
   for (size_t i = 0; i < v->count; i++) {
@@ -855,7 +923,7 @@ static bool do_sweep(model* s, const op* o) {
 #define VERB_MAP(X)                                                                                        \
   X(ALLOC, do_alloc, 370) X(ALLOC_AT, do_alloc_at, 15) X(RELEASE, do_release, 200)                         \
   X(RELEASE_ADDRESS, do_release_address, 110) X(RELEASE_TWICE, do_release_twice, 15) X(FIND, do_find, 15)  \
-  X(RECORD, do_record, 80) X(DELAY, do_delay, 20) X(PAUSE, do_pause, 25) X(POLL, do_poll, 15)              \
+  X(RECORD, do_record, 80) X(DELAY, do_delay, 20) X(PAUSE, do_pause, 25) X(CAPTURE, do_capture, 12) X(POLL, do_poll, 15)              \
   X(TRIM, do_trim, 7) X(TRIM_POOL, do_trim_pool, 5) X(POOL_NEW, do_pool_new, 8)                            \
   X(POOL_RETAIN, do_pool_retain, 5) X(POOL_RELEASE, do_pool_release, 10) X(POOL_BEGIN, do_pool_begin, 10)  \
   X(POOL_END, do_pool_end, 20) X(CHECKPOINT, do_checkpoint, 8) X(RESTORE, do_restore, 6)                   \
@@ -894,6 +962,7 @@ static void model_open(model* s, tide_machine* m) {
     s->streams[i] = stream_new(m, 0, i % 2 == 0 ? TIDE_STREAM_NON_BLOCKING : 0);
   }
   s->ordering = event_new(m, 0);
+  for (size_t i = 0; i < STREAMS; i++) s->tails[i] = event_new(m, 0);
   while (s->event_count < RETIRED * STREAMS) s->events[s->event_count++] = event_new(m, 0);
   if (is_cuda(m)) window_prepare(m, 0);
   s->free_before = free_bytes(m, 0);
