@@ -143,8 +143,11 @@ TIDE_API size_t tide_device_options_print(const tide_device_options* options, ch
 TIDE_API TIDE_NODISCARD tide_status tide_device_new(tide_machine* machine, int index,
                                                     const tide_device_options* options, tide_device** out);
 
-// Waits for the work that was announced, gives all memory back to the machine, blocks still handed out
-// included, and frees the allocator.
+// Waits for all work of the device and of those that were announced, gives all memory back to the machine,
+// blocks still handed out included, and frees the allocator. If the machine refuses to wait (a stream of the
+// device is being captured, or the machine has failed), work may still use the memory: then all of it stays
+// with the machine, which gives it back in its own end (host, dry) or that of the process (cuda); functions of
+// pools are not called for it, and tide_last_error() says how much it was.
 // Threads: no other call may be under way or follow.
 TIDE_API void tide_device_free(tide_device* device);
 

@@ -103,12 +103,14 @@ TIDE_API TIDE_NODISCARD tide_status tide_pinned_new(tide_machine* machine, const
 typedef struct tide_pinned_leaks {
   uint64_t blocks;          // still handed out; their memory is given back all the same
   uint64_t bytes;           // of these
-  uint64_t refused_pieces;  // what the machine would not take back, twice
+  uint64_t refused_pieces;  // what stays with the machine: see tide_pinned_free()
   uint64_t refused_bytes;
 } tide_pinned_leaks;
 
-// Ends the helper, waits for the streams of waiting blocks, gives all memory back to the machine, blocks
-// still handed out included, and frees the cache. `out` may be NULL.
+// Ends the helper, waits for all work that was announced, gives all memory back to the machine, blocks
+// still handed out included, and frees the cache. What the machine refuses to take back, twice, stays with
+// it; and so does everything if it refuses to wait (a stream of the device is being captured, or the machine
+// has failed), because work may still use it. `out` may be NULL.
 // Threads: no other call may be under way or follow.
 TIDE_API void tide_pinned_free(tide_pinned* pinned, tide_pinned_leaks* out);
 

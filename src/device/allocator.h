@@ -348,7 +348,7 @@ typedef struct tide__import {
 } tide__import;
 
 struct tide_device {
-  tide_machine* machine;  // borrowed until the allocator is freed
+  tide_machine* machine;  // borrowed until the allocator is freed; NULL at its end if it could not wait
   int index;
   const tide_heap* heap;  // borrowed until the allocator is freed
   uint32_t id;            // a number below 64 that no other living allocator has, if has_own_id
@@ -863,6 +863,7 @@ void tide__timeline_end_deferred(tide_device* device, tide__block* block, const 
 uint64_t tide__stream_capture(tide_device* device, tide_stream stream);
 // Is a stream of any device in a capture, be it invalid? If the machine does not tell, it counts as captured;
 // one that is gone does not.
+tide_status tide__capture_ask(tide_device* device, int index, tide_stream stream, bool* out);
 bool tide__stream_is_captured(tide_device* device, int index, tide_stream stream);
 // Notes where the streams of a block stand that is released in a capture, and forgets it.
 void tide__markers_make(tide_device* device, tide__block* block);

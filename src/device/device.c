@@ -245,7 +245,6 @@ static void settings_free(tide_device* device) {
 // Frees the records of an allocator whose memory is given back.
 static void device_fini(tide_device* device) {
   const tide_heap* const heap = device->heap;
-  tide__timeline_fini(device);
   tide__pool_fini(device, &device->default_pool);
   while (device->idle_lanes != NULL) {
     tide__lane* const lane = device->idle_lanes;
@@ -292,6 +291,7 @@ tide_status tide_device_new(tide_machine* machine, int index, const tide_device_
   if (status == TIDE_OK) status = settings_publish(device, &wanted);
   if (status == TIDE_OK && wanted.policy == TIDE_POLICY_TIDE) status = tide__racks_init(device);
   if (status != TIDE_OK) {
+    tide__timeline_fini(device);
     device_fini(device);
     return status;
   }
@@ -312,7 +312,7 @@ static void segment_destroy(tide_device* device, tide__segment* segment) {
     tide__home_destroy(device, segment);
   } else if (segment->is_expandable) {
     tide__expand_destroy(device, segment);
-  } else if (own->segment_release != NULL) {
+  } else if (own->segment_release != NULL && device->machine != NULL) {
     own->segment_release(own->user, address, segment->bytes, device->index, segment->lane->stream);
   } else {
     tide__ignore(tide_machine_raw_release(device->machine, device->index, address));
@@ -368,12 +368,8 @@ static void uncached_destroy(tide_device* device) {
   }
 }
 
-void tide_device_free(tide_device* device) {
-  if (device == NULL) return;
-  const tide_error before = *tide_last_error();
-  registry_remove(device);
-  tide__ignore(tide_machine_device_synchronize(device->machine, device->index));
-  tide__offers_close(device);
+// Gives all memory back that the machine takes; the records of the rest are freed.
+static void memory_destroy(tide_device* device) {
   uncached_destroy(device);
   tide__imports_close(device);
   pool_destroy(device, &device->default_pool);
@@ -393,6 +389,59 @@ void tide_device_free(tide_device* device) {
     tide__stuck_free(device, stuck);
   }
   tide__expand_free_orphans(device);
+}
+
+// The devices whose work may use the memory, as bits.
+static uint64_t devices_in_use(tide_device* device) {
+  uint64_t devices = (uint64_t)1 << device->index;
+  for (const tide__queue* queue = device->timeline.queues; queue != NULL; queue = queue->next) {
+    if (queue->first != NULL) devices |= (uint64_t)1 << queue->device;
+  }
+  for (uint32_t i = 0; i < tide__slots_count(&device->blocks); i++) {
+    const tide__block* const block = tide__slots_at(&device->blocks, i);
+    if (block->state == TIDE__BLOCK_SPARE) continue;
+    for (const tide__use* use = block->uses; use != NULL; use = use->next) {
+      devices |= (uint64_t)1 << use->device;
+    }
+  }
+  return devices;
+}
+
+// Waits for their work. A machine that has waited may still report work that failed before, once.
+static tide_status devices_wait(tide_device* device) {
+  const uint64_t devices = devices_in_use(device);
+  tide_status status = TIDE_OK;
+  for (int i = 0; i < TIDE_DEVICE_MAX && status == TIDE_OK; i++) {
+    if ((devices >> i & 1u) == 0) continue;
+    status = tide_machine_device_synchronize(device->machine, i);
+    if (status != TIDE_OK) status = tide_machine_device_synchronize(device->machine, i);
+  }
+  return status;
+}
+
+// Waits for all work, because nothing is taken away from what may still run, and ends the events. An allocator that cannot wait for it leaves the machine,
+// and with that all of its memory: no later call of it reaches the machine.
+static tide_status device_settle(tide_device* device) {
+  const tide_status status = devices_wait(device);
+  tide__timeline_fini(device);
+  if (status == TIDE_OK) return TIDE_OK;
+  const tide_error reason = *tide_last_error();
+  device->machine = NULL;
+  return TIDE_FAIL(status, "device_free: %llu bytes stay with the machine: %.150s",
+                   (unsigned long long)tide__load_relaxed(&device->reserved_bytes), reason.text);
+}
+
+void tide_device_free(tide_device* device) {
+  if (device == NULL) return;
+  tide_error error = *tide_last_error();
+  tide_machine* const machine = device->machine;
+  tide_capture_mode mode = TIDE_CAPTURE_GLOBAL;
+  registry_remove(device);
+  tide__offers_close(device);
+  const bool is_relaxed = tide_machine_capture_exchange(machine, TIDE_CAPTURE_RELAXED, &mode) == TIDE_OK;
+  if (device_settle(device) != TIDE_OK) error = *tide_last_error();
+  memory_destroy(device);
+  if (is_relaxed) tide__ignore(tide_machine_capture_exchange(machine, mode, &mode));
   device_fini(device);
-  tide__error_restore(&before);
+  tide__error_restore(&error);
 }

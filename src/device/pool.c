@@ -101,7 +101,7 @@ void tide__pool_fini(tide_device* device, tide__pool* pool) {
     tide__lane_fini(device, lane);
   }
   tide__lane_tables_free(device, pool);
-  pool_tell_closed(pool);
+  if (device->machine != NULL) pool_tell_closed(pool);  // else its segments stay in use
 }
 
 // ---------------------------------------------------------------------------------------------------

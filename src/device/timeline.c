@@ -373,7 +373,9 @@ static tide_status wait_ask(tide_device* device, const tide__queue* queue, tide_
   *out_done = false;
   for (int i = 0; i < 2; i++) {
     if (wait->is_captured) {
-      if (tide__stream_is_captured(device, wait->device, queue->stream)) return TIDE_OK;
+      bool is_under_way = false;
+      TIDE_TRY(tide__capture_ask(device, wait->device, queue->stream, &is_under_way));
+      if (is_under_way) return TIDE_OK;
       TIDE_TRY(wait_record(device, wait, queue->stream));
       if (wait->is_captured) return TIDE_OK;
     }

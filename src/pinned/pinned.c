@@ -209,10 +209,17 @@ static uint64_t blocks_clear(tide_pinned* pinned, tide__pin_use** uses, tide_pin
   return devices;
 }
 
-static void devices_wait(tide_pinned* pinned, uint64_t devices) {
-  for (int i = 0; i < TIDE_DEVICE_MAX; i++) {
-    if ((devices >> i & 1u) != 0) tide__ignore(tide_machine_device_synchronize(pinned->machine, i));
+// Waits for devices, twice, because a machine that has waited may still report work that failed before.
+static bool pin_devices_wait(tide_pinned* pinned, uint64_t devices) {
+  bool is_quiet = true;
+  const tide__pin_mode mode = tide__pin_relax(pinned);
+  for (int i = 0; i < TIDE_DEVICE_MAX && is_quiet; i++) {
+    if ((devices >> i & 1u) == 0) continue;
+    is_quiet = tide_machine_device_synchronize(pinned->machine, i) == TIDE_OK ||
+               tide_machine_device_synchronize(pinned->machine, i) == TIDE_OK;
   }
+  tide__pin_unrelax(pinned, mode);
+  return is_quiet;
 }
 
 // Gives the memory of a segment back, with a second try.
@@ -254,10 +261,13 @@ void tide_pinned_free(tide_pinned* pinned, tide_pinned_leaks* out) {
   tide__pin_error_keep(&before);
   tide__pin_watcher_stop(pinned);
   tide__ignore(tide__pin_drain(pinned));
+  uint64_t devices = tide__pin_pending_devices(pinned);
   tide__pin_use* uses = tide__pin_pending_clear(pinned);
-  devices_wait(pinned, blocks_clear(pinned, &uses, &leaks));
-  memory_end(pinned, &leaks);
+  devices |= blocks_clear(pinned, &uses, &leaks);
+  const bool is_quiet = pin_devices_wait(pinned, devices);
   tide__pin_uses_free(pinned, uses);
+  if (!is_quiet) pinned->machine = NULL;  // which keeps all memory: no call of its end reaches it
+  memory_end(pinned, &leaks);
   pinned_fini(pinned);
   tide__pin_error_restore(&before);
   if (out != NULL) *out = leaks;

@@ -263,7 +263,7 @@ typedef struct tide__pin_watcher {
 } tide__pin_watcher;
 
 struct tide_pinned {
-  tide_machine* machine;  // borrowed until the cache is freed
+  tide_machine* machine;  // borrowed until the cache is freed; NULL at its end if it could not wait
   const tide_heap* heap;  // borrowed until the cache is freed
   tide_pinned_options options;
   uint64_t page_bytes;
@@ -511,7 +511,9 @@ bool tide__pin_stream_is_captured(tide_pinned* pinned, int device, tide_stream s
 // --- pinned_pending.c --------------------------------------------------------------------------------------
 void tide__pin_pending_init(tide_pinned* pinned);
 void tide__pin_pending_fini(tide_pinned* pinned);
-// All records of uses that are in queues or idle, as a list; at the end.
+// The devices that waiting blocks wait for, as bits, and all records of uses that are in queues or idle, as a
+// list; at the end.
+uint64_t tide__pin_pending_devices(tide_pinned* pinned);
 tide__pin_use* tide__pin_pending_clear(tide_pinned* pinned);
 // Lets a block that was taken back wait for its uses. Never fails: what gets no event now gets it later.
 void tide__pin_wait(tide_pinned* pinned, tide__pin* block, tide__pin_use* uses);

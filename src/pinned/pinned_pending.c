@@ -480,6 +480,16 @@ static void uses_join(tide__pin_use** list, tide__pin_use* uses) {
   }
 }
 
+uint64_t tide__pin_pending_devices(tide_pinned* pinned) {
+  uint64_t devices = 0;
+  for (const tide__pin_queue* queue = pinned->pending.queues; queue != NULL; queue = queue->next) {
+    for (const tide__pin_use* use = queue->first; use != NULL; use = use->next) {
+      devices |= (uint64_t)1 << use->device;
+    }
+  }
+  return devices;
+}
+
 tide__pin_use* tide__pin_pending_clear(tide_pinned* pinned) {
   tide__pin_pending* const p = &pinned->pending;
   tide__pin_use* list = NULL;

@@ -135,3 +135,144 @@ DEVICE_TEST(test_device__looking_for_work_that_is_done_breaks_no_capture_of_othe
 
   others_end(m, captured);
 }
+
+// ---------------------------------------------------------------------------------------------------
+// The end of an allocator while work runs
+
+// Work that writes all of a block when it is let go.
+typedef struct late_job {
+  atomic_bool is_let_go;
+  atomic_bool is_done;
+  uint8_t* address;
+} late_job;
+
+static void late_write(void* user) {
+  late_job* const job = user;
+  for (int i = 0; i < 300000 && !atomic_load(&job->is_let_go); ++i) t_sleep_us(100);
+  for (size_t i = 0; i < BYTES; i += 512) job->address[i] = 7;
+  atomic_store(&job->is_done, true);
+}
+
+static bool is_known(tide_machine* m, const void* address) {
+  tide_pointer_info info = TIDE_POINTER_INFO_INIT;
+  T_OK(tide_machine_pointer_info(m, address, &info));
+  return info.kind == TIDE_MEMORY_RAW || info.kind == TIDE_MEMORY_MAPPED;
+}
+
+MACHINE_TEST_OVER(test_device__freed_in_a_capture_of_others_takes_nothing_from_work_that_runs, device_host) {
+  counting_heap records;
+  late_job job = { .is_let_go = false };
+  const tide_stream side = side_new(m);
+  const tide_stream captured = side_new(m);
+  counting_heap_init(&records, SIZE_MAX, false);
+  tide_device* const d = device_new(m, 0, &records.heap);
+  const tide_block block = take(d, side, BYTES);
+  job.address = block.address;
+  T_OK(tide_machine_call(m, 0, side, late_write, &job));
+  others_begin(m, captured, TIDE_CAPTURE_RELAXED);
+  give(d, block);
+
+  tide_device_free(d);
+
+  T_CHECK(strstr(tide_last_error()->text, "device_free") != NULL);
+  T_EQ(atomic_load(&records.outstanding), 0);
+  T_CHECK(is_known(m, job.address));
+  atomic_store(&job.is_let_go, true);
+  stream_finish(m, 0, side);
+  T_CHECK(atomic_load(&job.is_done));
+}
+
+MACHINE_TEST_OVER(test_device__freed_in_a_capture_of_another_device_gives_all_back, device_emulated) {
+  const size_t before = free_bytes(m, 0);
+  const tide_stream captured = stream_new(m, 1, TIDE_STREAM_NON_BLOCKING);
+  tide_device* const d = device_new(m, 0, NULL);
+  (void)take(d, NULL, BYTES);
+  T_OK(tide_machine_capture_begin(m, 1, captured, TIDE_CAPTURE_GLOBAL));
+
+  tide_device_free(d);
+
+  T_EQ(free_bytes(m, 0), before);
+  tide_launch graph = NULL;
+  T_OK(tide_machine_capture_end(m, 1, captured, &graph));
+}
+
+static size_t free_after_refusals(tide_machine* m, uint64_t count) {
+  tide_fault fault = TIDE_FAULT_INIT;
+  tide_device* const d = device_new(m, 0, NULL);
+  const tide_block block = take(d, NULL, BYTES);
+  fault.call = TIDE_CALL_DEVICE_SYNCHRONIZE;
+  fault.status = TIDE_ERR_MACHINE;
+  fault.count = count;
+  T_OK(tide_machine_fault_add(m, &fault));
+  tide_device_free(d);
+  tide_machine_fault_clear(m);
+  T_EQ(is_known(m, block.address), count != 1);
+  return free_bytes(m, 0);
+}
+
+MACHINE_TEST_OVER(test_device__freed_where_the_machine_does_not_wait_leaves_the_memory, device_emulated) {
+  const size_t before = free_bytes(m, 0);
+
+  T_EQ(free_after_refusals(m, 1), before);  // it is asked twice
+  T_LE(free_after_refusals(m, UINT64_MAX), before - BYTES);
+}
+
+// An upstream of segments that tells what was given back to it.
+typedef struct upstream {
+  tide_machine* m;
+  int released;
+  int closed;
+} upstream;
+
+static void* upstream_alloc(void* user, size_t bytes, int device, tide_stream stream) {
+  void* address = NULL;
+  (void)stream;
+  T_OK(tide_machine_raw_alloc(((upstream*)user)->m, device, bytes, &address));
+  return address;
+}
+
+static void upstream_release(void* user, void* address, size_t bytes, int device, tide_stream stream) {
+  upstream* const u = user;
+  (void)bytes;
+  (void)stream;
+  u->released++;
+  T_OK(tide_machine_raw_release(u->m, device, address));
+}
+
+static void upstream_closed(void* user) { ((upstream*)user)->closed++; }
+
+MACHINE_TEST_OVER(test_device__freed_where_the_machine_does_not_wait_calls_no_pool, device_emulated) {
+  upstream u = { m, 0, 0 };
+  tide_pool_options options = TIDE_POOL_OPTIONS_INIT;
+  const tide_stream captured = side_new(m);
+  options.segment_alloc = upstream_alloc;
+  options.segment_release = upstream_release;
+  options.closed = upstream_closed;
+  options.user = &u;
+  tide_device* const d = device_new(m, 0, NULL);
+  (void)take_in(d, pool_new(d, &options), NULL, BYTES);
+  others_begin(m, captured, TIDE_CAPTURE_RELAXED);
+
+  tide_device_free(d);
+
+  T_EQ(u.released, 0);
+  T_EQ(u.closed, 0);
+}
+
+static void late_note(void* user) {
+  t_sleep_us(20000);
+  atomic_store((atomic_bool*)user, true);
+}
+
+MACHINE_TEST_OVER(test_device__freed_waits_for_work_that_was_announced_on_other_devices, device_host) {
+  atomic_bool is_done = false;
+  tide_device* const d = device_new(m, 0, NULL);
+  const tide_stream other = stream_new(m, 1, 0);
+  const tide_block block = take(d, NULL, BYTES);
+  T_OK(tide_device_record_on(d, block, 1, other));
+  T_OK(tide_machine_call(m, 1, other, late_note, &is_done));
+
+  tide_device_free(d);
+
+  T_CHECK(atomic_load(&is_done));
+}

@@ -608,3 +608,83 @@ HOST_TEST(test_pinned_faults__data_survives_faults_at_random) {
   pinned_expect_valid(p);
   tide_pinned_free(p, NULL);
 }
+
+// ---------------------------------------------------------------------------------------------------
+// Captures of other code, and the end of a cache while work runs
+
+PINNED_TEST(test_pinned_faults__a_block_released_in_a_capture_of_others_is_reusable_when_that_is_over) {
+  const tide_stream side = side_new(m);
+  tide_launch graph = NULL;
+  const tide_block block = take(p, SINGLE);
+  T_OK(tide_pinned_record(p, block, 0, side));
+  T_OK(tide_machine_capture_begin(m, 0, side, TIDE_CAPTURE_RELAXED));
+  give(p, block);
+  T_CHECK(take(p, SINGLE).address != block.address);
+
+  T_OK(tide_machine_capture_end(m, 0, side, &graph));
+  stream_finish(m, 0, side);
+  T_OK(tide_pinned_poll(p));  // records the event again
+
+  T_PTR_EQ(take(p, SINGLE).address, block.address);
+}
+
+// Work that writes all of a block when it is let go.
+typedef struct late_job {
+  atomic_bool is_let_go;
+  atomic_bool is_done;
+  uint8_t* address;
+} late_job;
+
+static void late_write(void* user) {
+  late_job* const job = user;
+  for (int i = 0; i < 300000 && !atomic_load(&job->is_let_go); ++i) t_sleep_us(100);
+  for (size_t i = 0; i < SINGLE; ++i) job->address[i] = 7;
+  atomic_store(&job->is_done, true);
+}
+
+// The stream of the block is captured itself, or the machine refuses to wait for any.
+static void expect_left_to_work(tide_machine* m, bool is_captured, bool is_released) {
+  counting_heap records;
+  tide_pinned_options options = TIDE_PINNED_OPTIONS_INIT;
+  tide_fault fault = TIDE_FAULT_INIT;
+  late_job job = { .is_let_go = false };
+  tide_pinned_leaks leaks;
+  tide_launch graph = NULL;
+  const tide_stream side = side_new(m);
+  counting_heap_init(&records, SIZE_MAX, false);
+  options.heap = &records.heap;
+  tide_pinned* const p = pinned_open(m, &options);
+  const tide_block block = take(p, SINGLE);
+  job.address = block.address;
+  T_OK(tide_machine_call(m, 0, side, late_write, &job));
+  T_OK(tide_pinned_record(p, block, 0, side));
+  if (is_captured) T_OK(tide_machine_capture_begin(m, 0, side, TIDE_CAPTURE_RELAXED));
+  if (is_released) give(p, block);
+  fault.status = TIDE_ERR_MACHINE;
+  fault.count = is_captured ? 0 : UINT64_MAX;
+  fault.call = TIDE_CALL_DEVICE_SYNCHRONIZE;
+  T_OK(tide_machine_fault_add(m, &fault));
+  fault.call = TIDE_CALL_EVENT_SYNCHRONIZE;
+  T_OK(tide_machine_fault_add(m, &fault));
+
+  tide_pinned_free(p, &leaks);
+
+  tide_machine_fault_clear(m);
+  T_EQ(leaks.refused_pieces, 1);
+  T_EQ(leaks.refused_bytes, SINGLE);
+  T_EQ(atomic_load(&records.outstanding), 0);
+  atomic_store(&job.is_let_go, true);
+  if (is_captured) T_ANY(tide_machine_capture_end(m, 0, side, &graph));
+  stream_finish(m, 0, side);
+  T_CHECK(atomic_load(&job.is_done));
+}
+
+HOST_TEST(test_pinned_faults__freed_in_a_capture_takes_nothing_from_work_that_runs) {
+  expect_left_to_work(m, true, true);
+  expect_left_to_work(m, true, false);
+}
+
+HOST_TEST(test_pinned_faults__freed_where_the_machine_does_not_wait_leaves_the_memory) {
+  expect_left_to_work(m, false, true);
+  expect_left_to_work(m, false, false);
+}
