@@ -701,7 +701,9 @@ TIDE_API TIDE_NODISCARD tide_status tide_device_share(tide_device* device, const
                                                       tide_share* out, tide_physical_share* parts,
                                                       size_t capacity);
 // Opens it in another process; the address is that of the block there. The descriptors stay the caller's. A
-// raw segment that is open already is not opened again.
+// raw segment that is open already is not opened again. A share is not believed: it is checked against what
+// the machine says of the memory, and one that is damaged is TIDE_ERR_ARGUMENT or TIDE_ERR_STATE. Only that
+// there are `part_count` parts is the caller's to know.
 TIDE_API TIDE_NODISCARD tide_status tide_device_import(tide_device* device, const tide_share* share,
                                                        const tide_physical_share* parts, void** out);
 // Closes it, by the address that import returned; once for each import. Waits for all work of the device

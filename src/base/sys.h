@@ -67,6 +67,10 @@ void tide__sys_unlock_pages(uint64_t address, uint64_t bytes);
 // Files that live in memory
 int tide__sys_file_new(const char* name, int* out);
 int tide__sys_file_grow(int file, uint64_t bytes);
+// Sees to it that nobody can make the file smaller, whoever has a descriptor of it. Is it so? Not even read
+// from, so that any descriptor may be asked about.
+int tide__sys_file_seal(int file);
+bool tide__sys_file_is_sealed(int file);
 int tide__sys_file_punch(int file, uint64_t offset, uint64_t bytes);
 // Opens the file behind a descriptor of a process once more, with locks of its own.
 int tide__sys_file_reopen(int process, int file, int* out);

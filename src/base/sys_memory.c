@@ -125,8 +125,18 @@ void tide__sys_unlock_pages(uint64_t address, uint64_t bytes) {
 }
 
 int tide__sys_file_new(const char* name, int* out) {
-  *out = memfd_create(name, MFD_CLOEXEC);
+  *out = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
   return *out >= 0 ? 0 : errno;
+}
+
+// No more seals: others could keep the owner from growing the file, or from writing.
+int tide__sys_file_seal(int file) {
+  return fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL) == 0 ? 0 : errno;
+}
+
+bool tide__sys_file_is_sealed(int file) {
+  const int seals = fcntl(file, F_GET_SEALS);
+  return seals >= 0 && (seals & F_SEAL_SHRINK) != 0;
 }
 
 int tide__sys_file_grow(int file, uint64_t bytes) {

@@ -110,7 +110,8 @@ int tide__sys_socket_receive(int socket, void* bytes, size_t count, int* files, 
   struct msghdr packet = { .msg_iov = &part, .msg_iovlen = 1, .msg_control = &c, .msg_controllen = sizeof c };
   const ssize_t got = recvmsg(socket, &packet, MSG_CMSG_CLOEXEC);
   if (got < 0) return errno;
-  const struct cmsghdr* const header = CMSG_FIRSTHDR(&packet);
+  const struct cmsghdr* header = CMSG_FIRSTHDR(&packet);
+  if (header != NULL && (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS)) header = NULL;
   const size_t came = header != NULL ? (header->cmsg_len - CMSG_LEN(0)) / sizeof *files : 0;
   const int* const carried = header != NULL ? (const int*)(const void*)CMSG_DATA(header) : NULL;
   const bool is_whole = (size_t)got == count && (packet.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) == 0;

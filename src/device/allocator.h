@@ -342,7 +342,7 @@ typedef struct tide__import {
   struct tide__import* next;
   tide_share share;
   uint64_t base;
-  uint64_t bytes;      // of the reservation; of a raw one, as far as is known from what was imported of it
+  uint64_t bytes;      // of the reservation, or of a raw one, as the machine says
   tide__stuck* parts;  // owned; what is to be given back in the end; NULL for a raw one
   uint32_t uses;
 } tide__import;

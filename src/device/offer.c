@@ -14,6 +14,8 @@
 
 enum { OFFER_VERSION = 1, OFFER_RAW = 1, OFFER_PARTS = 2, NAME_BYTES = 40 };
 
+#define NAME_BEGIN "tidemark-"  // of all sockets: no other is talked to
+
 // What the bytes of an offer are.
 typedef struct offer_words {
   uint32_t version;
@@ -108,7 +110,7 @@ static void* offers_serve(void* user) {
 }
 
 static tide_status offers_start(struct tide__offers* offers) {
-  (void)snprintf(offers->name, sizeof offers->name, "tidemark-%d-%016" PRIx64, tide__sys_process(),
+  (void)snprintf(offers->name, sizeof offers->name, NAME_BEGIN "%d-%016" PRIx64, tide__sys_process(),
                  tide__sys_random());
   int error = tide__sys_socket_listen(offers->name, &offers->listener);
   TIDE_REQUIRE(error == 0, TIDE_ERR_UNSUPPORTED, "device_offer: no socket: %s", strerror(error));
@@ -183,33 +185,51 @@ tide_status tide_device_offer(tide_device* device, const void* address, tide_off
 // ---------------------------------------------------------------------------------------------------
 // Accepting
 
-static int parts_receive(int socket, tide_physical_share* parts, size_t count, size_t* out_came) {
+// What came of the parts. Each has a descriptor, which is to be closed.
+typedef struct part_list {
+  tide_physical_share* parts;  // owned
+  size_t count;
+  size_t capacity;
+} part_list;
+
+// Takes the next packet of parts. There is room for no more than came and one packet, whatever was promised.
+static tide_status parts_receive(tide_device* device, int socket, size_t count, part_list* list) {
   int files[TIDE__SYS_SOCKET_FILES];
-  int error = 0;
-  for (*out_came = 0; *out_came < count && error == 0;) {
-    tide_physical_share* const into = parts + *out_came;
-    const size_t some = tide__min(count - *out_came, TIDE__SYS_SOCKET_FILES);
-    error = tide__sys_socket_receive(socket, into, some * sizeof *parts, files, some);
-    for (size_t k = 0; k < some && error == 0; k++) into[k].descriptor = files[k];
-    if (error == 0) *out_came += some;
-  }
-  return error;
+  const size_t some = tide__min(count - list->count, TIDE__SYS_SOCKET_FILES);
+  TIDE_REQUIRE(tide__heap_grow(device->heap, (void**)&list->parts, &list->capacity, list->count + some,
+                               sizeof *list->parts),
+               TIDE_ERR_NO_MEMORY, "device_accept: no memory for %zu parts", list->count + some);
+  tide_physical_share* const into = list->parts + list->count;
+  const int error = tide__sys_socket_receive(socket, into, some * sizeof *into, files, some);
+  TIDE_REQUIRE(error == 0, TIDE_ERR_STATE, "device_accept: %zu of %zu parts came: %s", list->count, count,
+               strerror(error));
+  for (size_t k = 0; k < some; k++) into[k].descriptor = files[k];
+  list->count += some;
+  return TIDE_OK;
 }
 
 // Imports what was answered, with the parts that come behind it.
 static tide_status answer_import(tide_device* device, int socket, const offer_answer* answer, void** out) {
   const size_t count = answer->share.part_count;
-  tide_physical_share* const parts = tide__heap_alloc(device->heap, count, sizeof *parts);
-  TIDE_REQUIRE(parts != NULL, TIDE_ERR_NO_MEMORY, "device_accept: no memory for %zu parts", count);
-  size_t came = 0;
-  const int error = parts_receive(socket, parts, count, &came);
-  tide_status status = TIDE_ERR_STATE;
-  if (error == 0) status = tide_device_import(device, &answer->share, parts, out);
-  for (size_t i = 0; i < came; i++) tide__sys_file_close(parts[i].descriptor);
-  tide__heap_release(device->heap, parts, count, sizeof *parts);
-  TIDE_REQUIRE(error == 0, TIDE_ERR_STATE, "device_accept: %zu of %zu parts came: %s", came, count,
-               strerror(error));
+  part_list list = { NULL, 0, 0 };
+  tide_status status = TIDE_OK;
+  if (count == 0) status = TIDE_FAIL(TIDE_ERR_STATE, "device_accept: the block is shared without parts");
+  while (status == TIDE_OK && list.count < count) status = parts_receive(device, socket, count, &list);
+  if (status == TIDE_OK) status = tide_device_import(device, &answer->share, list.parts, out);
+  for (size_t i = 0; i < list.count; i++) tide__sys_file_close(list.parts[i].descriptor);
+  tide__heap_release(device->heap, list.parts, list.capacity, sizeof *list.parts);
   return status;
+}
+
+// The status that another process answered, if it is one.
+static tide_status status_of(uint32_t number) {
+  switch (number) {
+#define STATUS_CASE(name, value, text) \
+  case TIDE_##name: return TIDE_##name;
+    TIDE_STATUS_MAP(STATUS_CASE)
+#undef STATUS_CASE
+    default: return TIDE_ERR_STATE;
+  }
 }
 
 static tide_status accept_parts(tide_device* device, const offer_words* words, void** out) {
@@ -221,13 +241,12 @@ static tide_status accept_parts(tide_device* device, const offer_words* words, v
                strerror(error));
   error = tide__sys_socket_send(socket, &question, sizeof question, NULL, 0);
   if (error == 0) error = tide__sys_socket_receive(socket, &answer, sizeof answer, NULL, 0);
-  tide_status status = TIDE_ERR_STATE;
-  if (error == 0 && answer.status == TIDE_OK) status = answer_import(device, socket, &answer, out);
+  tide_status status = status_of(answer.status);
+  if (error == 0 && status == TIDE_OK) status = answer_import(device, socket, &answer, out);
   tide__sys_file_close(socket);
   TIDE_REQUIRE(error == 0, TIDE_ERR_STATE, "device_accept: no answer: %s", strerror(error));
-  TIDE_REQUIRE(answer.status == TIDE_OK, (tide_status)answer.status,
-               "device_accept: the block at %#llx is %s", (unsigned long long)words->address,
-               "not shared any more");
+  TIDE_REQUIRE(answer.status == TIDE_OK, status, "device_accept: the block at %#llx is %s",
+               (unsigned long long)words->address, "not shared any more");
   return status;
 }
 
@@ -239,7 +258,11 @@ tide_status tide_device_accept(tide_device* device, const tide_offer* offer, voi
   memcpy(&words, offer, sizeof words);
   const bool has_end = memchr(words.name, 0, sizeof words.name) != NULL;
   TIDE_REQUIRE(words.version == OFFER_VERSION && has_end, TIDE_ERR_ARGUMENT, "device_accept: it is no offer");
-  if (words.kind == OFFER_PARTS) return accept_parts(device, &words, out);
+  if (words.kind == OFFER_PARTS) {
+    TIDE_REQUIRE(strncmp(words.name, NAME_BEGIN, strlen(NAME_BEGIN)) == 0, TIDE_ERR_ARGUMENT,
+                 "device_accept: nobody offers at a socket of that name");
+    return accept_parts(device, &words, out);
+  }
   TIDE_REQUIRE(words.kind == OFFER_RAW, TIDE_ERR_ARGUMENT, "device_accept: an offer of kind %u", words.kind);
   const tide_share share = { .size = sizeof share, .bytes = 1, .raw = words.raw };
   return tide_device_import(device, &share, NULL, out);

@@ -166,6 +166,7 @@ static tide__import* import_find_raw(tide_device* device, const tide_share* shar
 static void parts_close(tide_device* device, tide__import* import) {
   tide__stuck_end(device, import->parts);
   import->parts = NULL;
+  import->base = 0;
 }
 
 // Opens and maps the parts one behind the other; what is open is noted, also on failure.
@@ -188,14 +189,34 @@ static tide_status parts_open(tide_device* device, tide__import* import, const t
   return tide__access_give(device, import->base, import->bytes);
 }
 
+// Does a block lie in what is shared?
+static tide_status block_check(const tide_share* share, uint64_t shared_bytes) {
+  uint64_t end = 0;
+  TIDE_REQUIRE(share->bytes != 0 && tide__add(share->offset, share->bytes, &end) && end <= shared_bytes,
+               TIDE_ERR_ARGUMENT, "device_import: %llu bytes at %llu are not inside the %llu that are shared",
+               (unsigned long long)share->bytes, (unsigned long long)share->offset,
+               (unsigned long long)shared_bytes);
+  return TIDE_OK;
+}
+
+// How much was opened is asked of the machine: the share may say anything.
+static tide_status raw_open(tide_device* device, tide__import* import) {
+  void* base = NULL;
+  tide_pointer_info info = TIDE_POINTER_INFO_INIT;
+  TIDE_TRY(tide_machine_raw_import(device->machine, device->index, &import->share.raw, &base));
+  tide_status status = tide_machine_pointer_info(device->machine, base, &info);
+  if (status == TIDE_OK && (info.kind == TIDE_MEMORY_UNKNOWN || info.base != base)) {
+    status =
+        TIDE_FAIL(TIDE_ERR_MACHINE, "device_import: the machine does not know what it opened at %p", base);
+  }
+  import->base = tide__address(base);
+  import->bytes = info.bytes;
+  return status;
+}
+
 static tide_status import_open(tide_device* device, tide__import* import, const tide_physical_share* parts) {
   const tide_share* const share = &import->share;
-  if (share->part_count == 0) {
-    void* base = NULL;
-    TIDE_TRY(tide_machine_raw_import(device->machine, device->index, &share->raw, &base));
-    import->base = tide__address(base);
-    return TIDE_OK;
-  }
+  if (share->part_count == 0) return raw_open(device, import);
   for (uint32_t i = 0; i < share->part_count; i++) import->bytes += parts[i].bytes;
   import->parts = tide__stuck_new(device, share->part_count);
   if (import->parts == NULL) return TIDE_ERR_NO_MEMORY;
@@ -208,20 +229,31 @@ static void import_free(tide_device* device, tide__import* import) {
   tide__heap_release(device->heap, import, 1, sizeof *import);
 }
 
+static tide_status import_close(tide_device* device, tide__import* import) {
+  if (import->parts == NULL) return tide_machine_raw_unimport(device->machine, tide__pointer(import->base));
+  parts_close(device, import);
+  return TIDE_OK;
+}
+
+// What is open, although the share turns out to be wrong, and cannot be closed again just now is kept without
+// a use: it goes with the allocator at the latest.
 static tide_status import_new(tide_device* device, const tide_share* share, const tide_physical_share* parts,
                               tide__import** out) {
   tide__import* const import = tide__heap_alloc(device->heap, 1, sizeof *import);
   TIDE_REQUIRE(import != NULL, TIDE_ERR_NO_MEMORY, "device_import: no memory for the record of it");
   import->share = *share;
-  const tide_status status = import_open(device, import, parts);
-  if (status != TIDE_OK) {
+  tide_status status = import_open(device, import, parts);
+  if (status == TIDE_OK) status = block_check(share, import->bytes);
+  const tide_error error = *tide_last_error();
+  if (status != TIDE_OK && (import->base == 0 || import_close(device, import) == TIDE_OK)) {
     import_free(device, import);
     return status;
   }
   import->next = device->imports;
   device->imports = import;
+  if (status != TIDE_OK) tide__error_restore(&error);
   *out = import;
-  return TIDE_OK;
+  return status;
 }
 
 static tide_status parts_check(const tide_share* share, const tide_physical_share* parts) {
@@ -233,11 +265,7 @@ static tide_status parts_check(const tide_share* share, const tide_physical_shar
     TIDE_REQUIRE(parts[i].bytes != 0 && tide__add(bytes, parts[i].bytes, &bytes), TIDE_ERR_ARGUMENT,
                  "device_import: part %u has %llu bytes", i, (unsigned long long)parts[i].bytes);
   }
-  uint64_t end = 0;
-  const bool is_inside = tide__add(share->offset, share->bytes, &end) &&
-                         (share->part_count == 0 || end <= bytes);
-  TIDE_REQUIRE(is_inside, TIDE_ERR_ARGUMENT, "device_import: the block is outside of what is shared");
-  return TIDE_OK;
+  return share->part_count != 0 ? block_check(share, bytes) : TIDE_OK;
 }
 
 tide_status tide_device_import(tide_device* device, const tide_share* share, const tide_physical_share* parts,
@@ -250,9 +278,9 @@ tide_status tide_device_import(tide_device* device, const tide_share* share, con
   tide__import* import = share->part_count == 0 ? import_find_raw(device, share) : NULL;
   tide_status status = TIDE_OK;
   if (import == NULL) status = import_new(device, share, parts, &import);
+  else status = block_check(share, import->bytes);
   if (status == TIDE_OK) {
     import->uses++;
-    if (import->parts == NULL) import->bytes = tide__max(import->bytes, share->offset + share->bytes);
     *out = tide__pointer(import->base + share->offset);
   }
   tide__gate_leave(device);
@@ -262,17 +290,11 @@ tide_status tide_device_import(tide_device* device, const tide_share* share, con
 // ---------------------------------------------------------------------------------------------------
 // Closing
 
-static tide_status import_close(tide_device* device, tide__import* import) {
-  if (import->parts == NULL) return tide_machine_raw_unimport(device->machine, tide__pointer(import->base));
-  parts_close(device, import);
-  return TIDE_OK;
-}
-
 // Where the list points to the import an address belongs to; NULL: none.
 static tide__import** import_place(tide_device* device, uint64_t address) {
   for (tide__import** place = &device->imports; *place != NULL; place = &(*place)->next) {
     const uint64_t base = (*place)->base;
-    if (address >= base && address - base < (*place)->bytes) return place;
+    if ((*place)->uses > 0 && address >= base && address - base < (*place)->bytes) return place;
   }
   return NULL;
 }

@@ -35,12 +35,21 @@ static tide_status file_open(tide__host_file* file, const char* name) {
   if (error != 0) return tide__host_fail(name, "a new file", 0, error);
   error = tide__sys_file_grow(descriptor, TIDE__HOST_LEDGER_BYTES);
   if (error == 0) error = tide__sys_file_write(descriptor, 0, TIDE__HOST_MARK);
+  if (error == 0) error = tide__sys_file_seal(descriptor);
   if (error != 0) {
     tide__sys_file_close(descriptor);
     return tide__host_fail(name, "the ledger", TIDE__HOST_LEDGER_BYTES, error);
   }
   file->descriptor = descriptor;
-  file->next_offset = TIDE__HOST_LEDGER_BYTES;
+  file->next_offset = file->bytes = TIDE__HOST_LEDGER_BYTES;
+  return TIDE_OK;
+}
+
+static tide_status file_grow(tide__host_file* file, const char* name, uint64_t end, uint64_t bytes) {
+  if (end <= file->bytes) return TIDE_OK;
+  const int error = tide__sys_file_grow(file->descriptor, end);
+  if (error != 0) return tide__host_fail(name, "growth", bytes, error);
+  file->bytes = end;
   return TIDE_OK;
 }
 
@@ -53,8 +62,7 @@ static tide_status host_physical_take(tide__soft* soft, const char* name, tide__
   if (is_first && tide__list_is_empty(&soft->lingering)) file->next_offset = TIDE__HOST_LEDGER_BYTES;
   TIDE_REQUIRE(tide__add(file->next_offset, physical->bytes, &end) && end <= INT64_MAX, TIDE_ERR_NO_MEMORY,
                "%s: the file of device %d has reached its largest size", name, physical->device);
-  const int error = tide__sys_file_grow(file->descriptor, end);
-  if (error != 0) return tide__host_fail(name, "growth", physical->bytes, error);
+  TIDE_TRY(file_grow(file, name, end, physical->bytes));
   physical->offset = file->next_offset;
   file->next_offset = end;
   return TIDE_OK;

@@ -8,6 +8,10 @@
 // one, keeps it, and the kernel drops it with the last copy, however its process ends. The owner punches a
 // range out of its file only when nobody holds such a lock.
 //
+// What comes from another process is believed only as far as the system confirms it: a descriptor must be a
+// memory file with our mark that is sealed against shrinking (else its other owners could take pages away from
+// under our mappings), and a range must lie inside of it.
+//
 // Raw memory goes out as bytes that name a process, its descriptor, a range, and a word of the ledger at the
 // beginning of the file. The importer opens the file through /proc, locks the range, and then reads the
 // word: if it is not the one it was told, the memory was freed in the meantime. The owner clears the word
@@ -84,7 +88,7 @@ static tide_status import_check(const char* name, int file, uint64_t offset, uin
   uint64_t mark = 0;
   uint64_t end = 0;
   uint64_t file_bytes = 0;
-  const bool is_ours = tide__sys_file_bytes(file, &file_bytes) == 0 &&
+  const bool is_ours = tide__sys_file_is_sealed(file) && tide__sys_file_bytes(file, &file_bytes) == 0 &&
                        tide__sys_file_read(file, 0, &mark) == 0 && mark == TIDE__HOST_MARK;
   TIDE_REQUIRE(is_ours, TIDE_ERR_ARGUMENT, "%s: the descriptor %d is no memory of a host machine", name,
                file);

@@ -3,6 +3,9 @@
 //
 // Memory for another process as plain bytes. A second process, in the role of who accepts, gets the bytes of
 // an offer over a socket, checks and writes what is there, and answers.
+#include <stddef.h>
+#include <sys/un.h>
+
 #include "device/devices.h"
 #include "process.h"
 
@@ -219,6 +222,148 @@ DEVICE_TEST(test_device__what_is_no_offer_is_refused) {
   T_EQ(offset, 0);
   T_STATUS(tide_device_offer(d, &offer, NULL, &offset), TIDE_ERR_ARGUMENT);
   T_STATUS(tide_device_offer(NULL, &offer, &offer, &offset), TIDE_ERR_ARGUMENT);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Answers that are not to be believed
+
+// What an answer to a question for an offer is: see offer.c.
+typedef struct forged_answer {
+  uint32_t status;
+  uint32_t reserved;
+  tide_share share;
+} forged_answer;
+
+typedef struct forger {
+  int listener;
+  forged_answer answer;
+  size_t answer_bytes;
+  bool has_part;  // a packet with one part follows, with this many descriptors
+  size_t descriptor_count;
+  tide_physical_share part;
+} forger;
+
+enum { FORGED_FILES = 200 };
+
+static void forger_send_part(const forger* f, int client) {
+  union {
+    struct cmsghdr header;  // for its alignment
+    char bytes[CMSG_SPACE(FORGED_FILES * sizeof(int))];
+  } control = { .bytes = { 0 } };
+  int files[FORGED_FILES];
+  tide_physical_share part = f->part;
+  struct iovec iov = { &part, sizeof part };
+  struct msghdr packet = { .msg_iov = &iov, .msg_iovlen = 1 };
+  for (size_t i = 0; i < f->descriptor_count; ++i) files[i] = f->part.descriptor;
+  if (f->descriptor_count > 0) {
+    packet.msg_control = &control;
+    packet.msg_controllen = CMSG_SPACE(f->descriptor_count * sizeof(int));
+    struct cmsghdr* const header = CMSG_FIRSTHDR(&packet);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(f->descriptor_count * sizeof(int));
+    memcpy(CMSG_DATA(header), files, f->descriptor_count * sizeof(int));
+  }
+  T_EQ(sendmsg(client, &packet, MSG_NOSIGNAL), (ssize_t)sizeof part);
+}
+
+// Answers one question.
+static void* forger_serve(void* user) {
+  const forger* const f = user;
+  char words[256];
+  const int client = accept(f->listener, NULL, NULL);
+  T_LE(0, client);
+  T_LT(0, recv(client, words, sizeof words, 0));
+  T_EQ(send(client, &f->answer, f->answer_bytes, MSG_NOSIGNAL), (ssize_t)f->answer_bytes);
+  if (f->has_part) forger_send_part(f, client);
+  (void)close(client);
+  return NULL;
+}
+
+// Makes an offer name a socket of the forger's.
+static void forger_listen(forger* f, tide_offer* offer) {
+  static int count;
+  struct sockaddr_un address = { .sun_family = AF_UNIX };
+  const int length = snprintf(address.sun_path + 1, 40, "tidemark-forged-%d-%d", (int)getpid(), count++);
+  const socklen_t bytes = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
+  f->listener = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+  T_EQ(bind(f->listener, (const struct sockaddr*)&address, bytes), 0);
+  T_EQ(listen(f->listener, 1), 0);
+  size_t at = 0;
+  while (at + 40 < sizeof offer->bytes && memcmp(offer->bytes + at, "tidemark-", 9) != 0) ++at;
+  T_EQ(memcmp(offer->bytes + at, "tidemark-", 9), 0);
+  memcpy(offer->bytes + at, address.sun_path + 1, (size_t)length + 1);
+}
+
+static void expect_forgery_refused(tide_device* d, forger f, tide_status wanted) {
+  pthread_t thread;
+  void* there = &f;
+  question q = offer_of(d, take(d, NULL, BYTES));
+  const size_t listening = t_count_descriptors();
+  forger_listen(&f, &q.offer);
+  t_thread_start(&thread, forger_serve, &f);
+
+  T_STATUS(tide_device_accept(d, &q.offer, &there), wanted);
+
+  t_thread_join(thread);
+  (void)close(f.listener);
+  T_PTR_EQ(there, NULL);
+  T_EQ(t_count_descriptors(), listening);
+}
+
+static forger forger_of(uint32_t part_count, uint64_t offset, uint64_t bytes) {
+  forger f = { .answer_bytes = sizeof f.answer };
+  f.answer.share = (tide_share){ sizeof f.answer.share, part_count, offset, bytes, { { 0 } } };
+  return f;
+}
+
+DEVICE_TEST(test_device__forged_answers_to_offers_are_refused) {
+  need_parts(m, d);
+  forger status = forger_of(1, 0, 1);
+  forger cut = forger_of(1, 0, 1);
+  forger wide = forger_of(1, 0, 1);
+  status.answer.status = 77777;
+  cut.answer_bytes = 1;
+  wide.answer.share.size = 104;
+  wide.has_part = true;
+  wide.descriptor_count = 1;
+  wide.part = (tide_physical_share){ STDERR_FILENO, 0, 0, 2 * MIB };
+
+  expect_forgery_refused(d, forger_of(UINT32_MAX, 0, 1), TIDE_ERR_STATE);  // and none comes
+  expect_forgery_refused(d, forger_of(0, 0, 1), TIDE_ERR_STATE);
+  expect_forgery_refused(d, status, TIDE_ERR_STATE);
+  expect_forgery_refused(d, cut, TIDE_ERR_STATE);
+  expect_forgery_refused(d, wide, TIDE_ERR_ARGUMENT);
+}
+
+// One part comes, with some descriptors.
+static void expect_part_refused(tide_device* d, int descriptor, size_t count, uint64_t offset, uint64_t bytes,
+                                tide_status wanted) {
+  forger f = forger_of(1, 0, 1);
+  f.has_part = true;
+  f.descriptor_count = count;
+  f.part = (tide_physical_share){ descriptor, 0, offset, bytes };
+  expect_forgery_refused(d, f, wanted);
+}
+
+DEVICE_TEST_OVER(test_device__forged_parts_of_offers_are_refused, device_host) {
+  need_parts(m, d);
+  forger far = forger_of(1, UINT64_MAX / 2 + 1, UINT64_MAX / 2 + 1);
+  const int file = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+  const int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
+  far.has_part = true;
+  far.descriptor_count = 1;
+  far.part = (tide_physical_share){ nothing, 0, 0, 2 * MIB };
+
+  expect_part_refused(d, file, 1, 0, 2 * MIB, TIDE_ERR_ARGUMENT);
+  expect_part_refused(d, nothing, 1, 0, 2 * MIB, TIDE_ERR_ARGUMENT);
+  expect_part_refused(d, nothing, 0, 0, 2 * MIB, TIDE_ERR_STATE);
+  expect_part_refused(d, nothing, FORGED_FILES, 0, 2 * MIB, TIDE_ERR_STATE);
+  expect_part_refused(d, nothing, 1, 0, 0, TIDE_ERR_ARGUMENT);
+  expect_forgery_refused(d, far, TIDE_ERR_ARGUMENT);
+
+  (void)close(file);
+  (void)close(nothing);
 }
 
 enum { ACCEPTERS = 4 };

@@ -243,3 +243,57 @@ T_TEST(test_device__closing_a_wrong_import_or_twice_closes_no_other) {
   tide_device_free(d);
   tide_machine_free(m);
 }
+
+// Damages a share that another process made; none of it gives a pointer, and what is open stays as it was.
+T_TEST(test_device__a_damaged_share_gives_no_pointer_and_closes_no_other) {
+  int ends[2][2];
+  tide_share shares[2];
+  void* good = NULL;
+  void* bad = NULL;
+  int status = 0;
+  T_EQ(pipe(ends[0]) | pipe(ends[1]), 0);
+  const pid_t child = fork();
+  if (child == 0) (void)close(ends[1][1]);
+  if (child == 0) share_two(ends[0][1], ends[1][0]);
+  T_EQ(read(ends[0][0], shares, sizeof shares), sizeof shares);
+  tide_machine* const m = machine_open("host", NULL);
+  tide_device* const d = device_new(m, 0, NULL);
+  const struct {
+    uint64_t offset;
+    uint64_t bytes;
+  } wrong[] = { { (uint64_t)1 << 40, (uint64_t)1 << 46 },
+                { 0, UINT64_MAX },
+                { UINT64_MAX, 2 },
+                { 0, 0 },
+                { shares[0].offset, 1 * GIB } };
+
+  T_OK(tide_device_import(d, &shares[1], NULL, &good));
+  for (size_t i = 0; i < 2 * sizeof wrong / sizeof wrong[0]; ++i) {
+    tide_share damaged = shares[i % 2];  // one is open already
+    damaged.offset = wrong[i / 2].offset;
+    damaged.bytes = wrong[i / 2].bytes;
+    T_STATUS(tide_device_import(d, &damaged, NULL, &bad), TIDE_ERR_ARGUMENT);
+    T_PTR_EQ(bad, NULL);
+  }
+
+  // What cannot be closed at once is closed in the end.
+  tide_fault fault = TIDE_FAULT_INIT;
+  fault.call = TIDE_CALL_RAW_UNIMPORT;
+  T_OK(tide_machine_fault_add(m, &fault));
+  tide_share damaged = shares[0];
+  damaged.offset = 1 * GIB;
+  T_STATUS(tide_device_import(d, &damaged, NULL, &bad), TIDE_ERR_ARGUMENT);
+  tide_machine_fault_clear(m);
+  T_OK(tide_device_import(d, &shares[0], NULL, &bad));
+  T_OK(tide_device_unimport(d, bad));
+
+  T_EQ(tide_machine_call_stats(m, TIDE_CALL_RAW_IMPORT).calls + 1,
+       1 + tide_machine_call_stats(m, TIDE_CALL_RAW_UNIMPORT).calls);
+  T_OK(tide_device_unimport(d, good));
+  T_STATUS(tide_device_unimport(d, good), TIDE_ERR_HANDLE);
+  (void)close(ends[1][1]);
+  T_EQ(waitpid(child, &status, 0), child);
+  T_EQ(status, 0);
+  tide_device_free(d);
+  tide_machine_free(m);
+}

@@ -2,6 +2,7 @@
 // Copyright the Tidemark authors
 //
 // Conformance of machines: memory shared between two processes, also when one of them is killed.
+#include "base/sys.h"
 #include "machine/peer.h"
 
 #define RAW_BYTES (4 * MIB)
@@ -572,4 +573,65 @@ HOST_TEST(test_share__many_rounds_leave_no_descriptor_and_no_memory) {
   T_EQ(free_bytes(m, 0), MACHINE_CAPACITY);
   T_EQ(close(share.physical.descriptor), 0);
   peer_end(&p);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// What another process could do to memory that is shared
+
+// Numbers of the system that its headers keep to themselves here.
+enum { ADD_SEALS = 1024 + 9, SEAL_SHRINK = 2, SEAL_GROW = 4 };
+
+HOST_TEST(test_physical_export__nobody_can_make_the_memory_smaller) {
+  const size_t unit = need_physical_sharing(m);
+  tide_physical physical = NULL;
+  tide_physical_share share;
+  T_OK(tide_machine_physical_new(m, 0, unit, TIDE_PHYSICAL_SHAREABLE, &physical));
+  T_OK(tide_machine_physical_export(m, physical, &share));
+
+  T_EQ(ftruncate(share.descriptor, 0), -1);
+  T_EQ(errno, EPERM);
+  T_EQ(fcntl(share.descriptor, ADD_SEALS, SEAL_GROW), -1);  // which would keep the owner from growing
+
+  (void)close(share.descriptor);
+  T_OK(tide_machine_physical_free(m, physical));
+}
+
+// A memory file that looks like one of a machine, with a lock on the range, except that its owner may still
+// shrink it.
+HOST_TEST(test_physical_import__refuses_memory_that_its_owner_can_take_away) {
+  const size_t unit = need_physical_sharing(m);
+  tide_physical physical = NULL;
+  tide_physical imported = NULL;
+  tide_physical_share share;
+  uint64_t mark = 0;
+  int file = -1;
+  T_OK(tide_machine_physical_new(m, 0, unit, TIDE_PHYSICAL_SHAREABLE, &physical));
+  T_OK(tide_machine_physical_export(m, physical, &share));
+  tide_physical_share forged = share;
+  T_EQ(tide__sys_file_read(share.descriptor, 0, &mark), 0);
+  T_EQ(tide__sys_file_new("forged", &file), 0);
+  T_EQ(tide__sys_file_grow(file, share.offset + share.bytes), 0);
+  T_EQ(tide__sys_file_write(file, 0, mark), 0);
+  T_EQ(tide__sys_file_reopen(getpid(), file, &forged.descriptor), 0);
+  T_EQ(tide__sys_file_lock(forged.descriptor, share.offset, share.bytes), 0);
+
+  T_STATUS(tide_machine_physical_import(m, 0, &forged, &imported), TIDE_ERR_ARGUMENT);
+  T_EQ(fcntl(file, ADD_SEALS, SEAL_SHRINK), 0);
+  T_OK(tide_machine_physical_import(m, 0, &forged, &imported));
+
+  T_OK(tide_machine_physical_free(m, imported));
+  T_OK(tide_machine_physical_free(m, physical));
+  (void)close(forged.descriptor);
+  (void)close(share.descriptor);
+  (void)close(file);
+}
+
+// The whole device is given back and taken again: the file keeps its size.
+HOST_TEST(test_raw_alloc__works_again_after_all_memory_was_given_back) {
+  for (size_t i = 3; i > 0; --i) {
+    uint8_t* const memory = raw_new(m, 0, i * MIB);
+    T_FILLED(memory, 0, i * MIB);
+    device_fill(m, 0, memory, 0x5a, i * MIB);
+    T_OK(tide_machine_raw_release(m, 0, memory));
+  }
 }
