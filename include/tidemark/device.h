@@ -23,6 +23,9 @@
 // - A struct that carries its `size` may be the shorter one of an older header: what it lacks has its
 //   default, and nothing is written behind its end.
 // - Sizes are rounded to multiples of 512 bytes and addresses are aligned to at least that.
+// - An allocator belongs to the process that made it, like its machine. In a child of fork() requests and
+//   everything that changes it are TIDE_ERR_STATE at once, and releasing a block or freeing the allocator does
+//   nothing: the memory is still the parent's. Walks over blocks and the history are not to be made there.
 #ifndef TIDEMARK_DEVICE_H
 #define TIDEMARK_DEVICE_H
 

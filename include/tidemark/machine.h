@@ -30,6 +30,8 @@
 // - Sizes of 0, addresses or sizes that overflow, and handles that were never given out are refused and
 //   change nothing. The text of tide_last_error() names the call and the numbers.
 // - Every kind of call in TIDE_CALL_MAP can be made to fail: see "Faults".
+// - A machine belongs to the process that made it. In a child of fork() every call on it is TIDE_ERR_STATE at
+//   once, and freeing it does nothing; the child can make one of its own.
 #ifndef TIDEMARK_MACHINE_H
 #define TIDEMARK_MACHINE_H
 

@@ -185,9 +185,9 @@ __attribute__((noinline)) static tide_status alloc_any(tide_device* device, tide
   if (bytes == 0) return TIDE_OK;
   TIDE_REQUIRE(bytes < TIDE__MAX_REQUEST, TIDE_ERR_ARGUMENT,
                "device_alloc: %zu bytes; Tried to allocate more than 1EB memory", bytes);
-  if ((tide__load_relaxed(&device->detours) & TIDE__IS_UNCACHED) != 0) {
-    return uncached_alloc(device, bytes, out);
-  }
+  const uint32_t detours = tide__load_relaxed(&device->detours);
+  if ((detours & TIDE__IS_INHERITED) != 0) return tide__inherited_refuse("device_alloc");
+  if ((detours & TIDE__IS_UNCACHED) != 0) return uncached_alloc(device, bytes, out);
   tide__request request;
   request_init(&request, device, stream, bytes);
   const tide_status status = request_serve(&request, out);
@@ -210,9 +210,11 @@ __attribute__((noinline)) static tide_status release_refused(const void* address
 }
 
 // Takes a block back. Its handle is ended under the lock of its lane: of two releases one finds it ended. A
-// handle that is not valid any more may lead to another lane, which then is locked in vain.
+// handle that is not valid any more may lead to another lane, which then is locked in vain. After a fork a
+// block is still the parent's, and to release it in the child is nothing.
 __attribute__((noinline)) static tide_status record_take_back(tide_device* device, tide__block* record,
                                                               tide_block block) {
+  if (tide__is_inherited(device)) return TIDE_OK;
   tide__lane* const lane = tide__block_lane(record);
   if (lane == NULL) {
     const bool is_mine = tide__slots_claim(&device->blocks, block.handle) != NULL;
@@ -239,6 +241,7 @@ __attribute__((noinline)) static tide_status record_take_back(tide_device* devic
 
 // Takes a racked block back, with all that may have to be done.
 __attribute__((noinline)) static tide_status racked_take_back(tide_device* device, tide__block* record) {
+  if (tide__is_inherited(device)) return TIDE_OK;
   tide__racks_release_slow(device, record);
   tide__history_tell(device);
   return audit(device, TIDE_OK);
@@ -365,6 +368,7 @@ static tide_status stream_check(tide_device* device, tide__use* use) {
 tide_status tide_device_record_on(tide_device* device, tide_block block, int index, tide_stream stream) {
   TIDE_REQUIRE(device != NULL, TIDE_ERR_ARGUMENT, "device_record: no device");
   if (block.address == NULL) return TIDE_OK;
+  TIDE__REQUIRE_OWN(device, "device_record");
   tide__use wanted = { .stream = stream, .device = index };
   TIDE_TRY(stream_check(device, &wanted));
   tide__use* made = NULL;
@@ -385,6 +389,7 @@ tide_status tide_device_record(tide_device* device, tide_block block, tide_strea
 
 tide_status tide_device_poll(tide_device* device) {
   TIDE_REQUIRE(device != NULL, TIDE_ERR_ARGUMENT, "device_poll: no device");
+  TIDE__REQUIRE_OWN(device, "device_poll");
   const bool is_capturing = tide__has_scopes(device) && !tide__device_options(device)->captures_by_stream;
   if (is_capturing || tide__timeline_is_empty(device)) return TIDE_OK;
   tide__moment moment = { 0 };
@@ -446,6 +451,7 @@ tide_status tide_device_alloc_at(tide_device* device, tide_stream stream, size_t
                bytes);
   TIDE_REQUIRE(address != NULL && tide__is_aligned(tide__address(address), TIDE__GRAIN), TIDE_ERR_ARGUMENT,
                "device_alloc_at: %p is no multiple of %llu", address, (unsigned long long)TIDE__GRAIN);
+  TIDE__REQUIRE_OWN(device, "device_alloc_at");
   tide__request request;
   request_init(&request, device, stream, bytes);
   const tide_status status = request_serve_at(&request, tide__address(address), out);

@@ -19,6 +19,7 @@
 
 #include "base/arith.h"
 #include "base/error.h"
+#include "base/fork.h"
 #include "base/list.h"
 #include "core/askers.h"
 #include "core/bins.h"
@@ -334,7 +335,8 @@ enum {
   TIDE__HAS_SCOPES = 4,
   TIDE__IS_UNCACHED = 8,
   TIDE__IS_AUDITED = 16,
-  TIDE__HAS_NO_RACKS = 32
+  TIDE__HAS_NO_RACKS = 32,
+  TIDE__IS_INHERITED = 64  // this process is a child of the one that made the allocator
 };
 
 // Memory of another process that is open here.
@@ -364,6 +366,7 @@ struct tide_device {
   tide__atomic_u32 lane_drops;  // how often lanes were taken from a pool
   bool has_racks;               // threads have racks, and count in them
   tide__atomic_u32 detours;     // bits: what keeps calls from the short way
+  tide__fork_note fork_note;
   tide__atomic_u32 scope_count;
   tide__fronts fronts;  // with racks
   tide__atomic_u32 history_level;
@@ -499,6 +502,16 @@ void tide__request_decide(tide__request* request);
 static inline const tide_device_options* tide__device_options(tide_device* device) {
   return &tide__load_acquire(&device->settings)->options;  // pairs with settings_publish
 }
+// In a child of a fork the memory is still the parent's, and locks may be held for ever.
+static inline bool tide__is_inherited(tide_device* device) {
+  return (tide__load_relaxed(&device->detours) & TIDE__IS_INHERITED) != 0;
+}
+tide_status tide__inherited_refuse(const char* call);
+// For calls off the short way: refuses an allocator that was inherited.
+#define TIDE__REQUIRE_OWN(device, call)                                    \
+  do {                                                                     \
+    if (tide__is_inherited(device)) return tide__inherited_refuse((call)); \
+  } while (0)
 // Waits for the turn to grow or shrink; returns how many turns there were before.
 uint64_t tide__gate_enter(tide_device* device);
 void tide__gate_leave(tide_device* device);

@@ -15,7 +15,10 @@ static uint64_t registry_ids;   // bit n: an allocator has the number n; shared 
 static uint64_t registry_uids;  // how many allocators were made; likewise
 static tide_device* registry_defaults[TIDE_DEVICE_MAX];
 
-static void registry_init(void) { tide__mutex_init(&registry_lock, TIDE__RANK_REGISTRY); }
+static void registry_init(void) {
+  tide__mutex_init(&registry_lock, TIDE__RANK_REGISTRY);
+  tide__fork_hold(&registry_lock);
+}
 
 static void registry_add(tide_device* device) {
   (void)pthread_once(&registry_once, registry_init);
@@ -78,6 +81,10 @@ uint64_t tide__thread_number(void) {
 void tide__detour(tide_device* device, uint32_t bit, bool is_set) {
   if (is_set) (void)atomic_fetch_or(&device->detours, bit);
   else (void)atomic_fetch_and(&device->detours, ~bit);
+}
+
+tide_status tide__inherited_refuse(const char* call) {
+  return TIDE_FAIL(TIDE_ERR_STATE, "%s: the allocator is that of the process which forked this one", call);
 }
 
 bool tide__has_scopes(tide_device* device) { return tide__load_relaxed(&device->scope_count) != 0; }
@@ -145,6 +152,7 @@ tide_status tide_device_configure(tide_device* device, const tide_device_options
   tide_device_options wanted;
   TIDE_TRY(tide__device_options_take(options, "device_configure", &wanted));
   TIDE_TRY(options_check(device, &wanted, "device_configure"));
+  TIDE__REQUIRE_OWN(device, "device_configure");
   const tide_device_options now = *tide__device_options(device);
   wanted.heap = now.heap;
   wanted.policy = now.policy;
@@ -298,6 +306,7 @@ tide_status tide_device_new(tide_machine* machine, int index, const tide_device_
   device->totals.max_split_bytes = wanted.max_split_bytes;
   tide__store_relaxed(&device->limit, fraction_limit(device, wanted.memory_fraction));
   registry_add(device);
+  tide__fork_watch(&device->fork_note, &device->detours, TIDE__IS_INHERITED);
   *out = device;
   return TIDE_OK;
 }
@@ -432,10 +441,11 @@ static tide_status device_settle(tide_device* device) {
 }
 
 void tide_device_free(tide_device* device) {
-  if (device == NULL) return;
+  if (device == NULL || tide__is_inherited(device)) return;
   tide_error error = *tide_last_error();
   tide_machine* const machine = device->machine;
   tide_capture_mode mode = TIDE_CAPTURE_GLOBAL;
+  tide__fork_unwatch(&device->fork_note);
   registry_remove(device);
   tide__offers_close(device);
   const bool is_relaxed = tide_machine_capture_exchange(machine, TIDE_CAPTURE_RELAXED, &mode) == TIDE_OK;

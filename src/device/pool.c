@@ -133,6 +133,7 @@ tide_status tide_device_pool_new(tide_device* device, const tide_pool_options* o
   options = &whole;
   TIDE_REQUIRE((options->segment_alloc == NULL) == (options->segment_release == NULL), TIDE_ERR_ARGUMENT,
                "device_pool_new: only one of segment_alloc and segment_release is given");
+  TIDE__REQUIRE_OWN(device, "device_pool_new");
   tide__pool* const pool = pool_take_record(device);
   TIDE_REQUIRE(pool != NULL, TIDE_ERR_NO_MEMORY, "device_pool_new: no memory for the record of a pool");
   tide__mutex_lock(&device->pools_lock);
@@ -152,6 +153,7 @@ static tide_status pool_lock(tide_device* device, tide_pool number, const char* 
                              tide__pool** out) TIDE_UNCHECKED_LOCKING;
 static tide_status pool_lock(tide_device* device, tide_pool number, const char* call, tide__pool** out) {
   TIDE_REQUIRE(device != NULL, TIDE_ERR_ARGUMENT, "%s: no device", call);
+  TIDE__REQUIRE_OWN(device, call);
   tide__mutex_lock(&device->pools_lock);
   *out = number != TIDE_POOL_DEFAULT ? tide__pool_find_locked(device, number) : NULL;
   if (*out != NULL) return TIDE_OK;
@@ -219,6 +221,7 @@ tide_status tide_device_pool_find(tide_device* device, const uint64_t label[2], 
                "device_pool_find: no device, label or out");
   *out = 0;
   TIDE_REQUIRE(label[0] != 0 || label[1] != 0, TIDE_ERR_ARGUMENT, "device_pool_find: the label is empty");
+  TIDE__REQUIRE_OWN(device, "device_pool_find");
   tide__mutex_lock(&device->pools_lock);
   tide__tree_node* node = tide__tree_first(&device->pools);
   for (; node != NULL; node = tide__tree_next(node)) {
@@ -247,6 +250,7 @@ TIDE_UNCHECKED_LOCKING tide_status tide_device_pool_reserved(tide_device* device
                                                              uint64_t* out) {
   TIDE_REQUIRE(device != NULL && out != NULL, TIDE_ERR_ARGUMENT, "device_pool_reserved: no device or out");
   *out = 0;
+  TIDE__REQUIRE_OWN(device, "device_pool_reserved");
   tide__pool* found = &device->default_pool;
   if (pool == TIDE_POOL_DEFAULT) {
     tide__mutex_lock(&device->pools_lock);

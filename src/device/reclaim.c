@@ -346,6 +346,7 @@ static tide_status trim_at_gate(tide_device* device, tide_pool number, const tid
 
 static tide_status trim(tide_device* device, tide_pool pool) {
   tide__moment moment = { 0 };
+  TIDE__REQUIRE_OWN(device, "device_trim");
   if (tide__is_recording(device)) moment = tide__moment_now(device, TIDE_HISTORY_ALL);
   (void)tide__gate_enter(device);
   const tide_status status = trim_at_gate(device, pool, &moment);

@@ -13,6 +13,7 @@
 tide_status tide_device_enable_peer(tide_device* device, int peer) {
   TIDE_REQUIRE(device != NULL, TIDE_ERR_ARGUMENT, "device_enable_peer: no device");
   TIDE_REQUIRE(peer != device->index, TIDE_ERR_DEVICE, "device_enable_peer: %d is the device itself", peer);
+  TIDE__REQUIRE_OWN(device, "device_enable_peer");
   TIDE_TRY(tide_machine_peer_enable(device->machine, peer, device->index));
   (void)tide__gate_enter(device);
   bool is_known = false;
@@ -144,6 +145,7 @@ tide_status tide_device_share(tide_device* device, const void* address, tide_sha
                               tide_physical_share* parts, size_t capacity) {
   TIDE_REQUIRE(device != NULL && out != NULL, TIDE_ERR_ARGUMENT, "device_share: no device or out");
   memset(out, 0, sizeof *out);
+  TIDE__REQUIRE_OWN(device, "device_share");
   (void)tide__gate_enter(device);
   const tide_status status = share_at_gate(device, address, out, parts, capacity);
   tide__gate_leave(device);
@@ -273,6 +275,7 @@ tide_status tide_device_import(tide_device* device, const tide_share* share, con
   TIDE_REQUIRE(device != NULL && share != NULL && out != NULL, TIDE_ERR_ARGUMENT,
                "device_import: no device, share or out");
   *out = NULL;
+  TIDE__REQUIRE_OWN(device, "device_import");
   TIDE_TRY(parts_check(share, parts));
   (void)tide__gate_enter(device);
   tide__import* import = share->part_count == 0 ? import_find_raw(device, share) : NULL;
@@ -301,6 +304,7 @@ static tide__import** import_place(tide_device* device, uint64_t address) {
 
 tide_status tide_device_unimport(tide_device* device, void* address) {
   TIDE_REQUIRE(device != NULL, TIDE_ERR_ARGUMENT, "device_unimport: no device");
+  TIDE__REQUIRE_OWN(device, "device_unimport");
   (void)tide__gate_enter(device);
   tide__import** const place = import_place(device, tide__address(address));
   tide_status status = TIDE_ERR_HANDLE;

@@ -108,6 +108,7 @@ void tide__totals_oversize(tide_device* device, bool is_rise) {
 
 tide_status tide_device_get_stats(tide_device* device, tide_device_stats* out) {
   TIDE_REQUIRE(device != NULL && out != NULL, TIDE_ERR_ARGUMENT, "device_get_stats: no device or out");
+  TIDE__REQUIRE_OWN(device, "device_get_stats");
   tide__totals_settle(device);
   tide__mutex_lock(&device->totals_lock);
   const bool is_known = tide__sized_out(&device->totals, sizeof device->totals, out,

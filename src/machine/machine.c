@@ -28,20 +28,24 @@ tide_status tide__machine_new(const tide__machine_ops* ops, void* self, int devi
   machine->heap = heap;
   machine->device_count = device_count;
   tide__faults_init(&machine->faults);
+  tide__fork_watch(&machine->fork_note, &machine->is_inherited, 1);
   *out = machine;
   return TIDE_OK;
 }
 
 void tide_machine_free(tide_machine* machine) {
-  if (machine == NULL) return;
+  if (machine == NULL || tide__load_relaxed(&machine->is_inherited) != 0) return;
   TIDE_ASSERT_UNLOCKED();
+  tide__fork_unwatch(&machine->fork_note);
   machine->ops->free(machine->self);
   tide__faults_fini(&machine->faults);
   tide__heap_release(machine->heap, machine, 1, sizeof *machine);
 }
 
 void* tide__machine_self(tide_machine* machine, const tide__machine_ops* ops) {
-  return machine != NULL && machine->ops == ops ? machine->self : NULL;
+  const bool is_it = machine != NULL && machine->ops == ops &&
+                     tide__load_relaxed(&machine->is_inherited) == 0;
+  return is_it ? machine->self : NULL;
 }
 
 const char* tide_machine_name(const tide_machine* machine) {
@@ -76,6 +80,8 @@ static tide_status call_enter(tide_machine* machine, tide_call call, int device,
                               bool is_valid, const char* needs) {
   TIDE_ASSERT_UNLOCKED();
   const char* name = call_names[call];
+  TIDE_REQUIRE(tide__load_relaxed(&machine->is_inherited) == 0, TIDE_ERR_STATE,
+               "%s: the machine is that of the process which forked this one", name);
   TIDE_REQUIRE(is_valid, TIDE_ERR_ARGUMENT, "%s: needs %s", name, needs);
   TIDE_REQUIRE(device >= 0 && device < machine->device_count, TIDE_ERR_DEVICE,
                "%s: there is no device %d, only 0 to %d", name, device, machine->device_count - 1);

@@ -12,6 +12,7 @@
 #define TIDEMARK_SRC_MACHINE_OPS_H
 
 #include "base/atomic.h"
+#include "base/fork.h"
 #include "base/lock.h"
 #include "tidemark/machine.h"
 
@@ -116,6 +117,8 @@ struct tide_machine {
   const tide_heap* heap;         // borrowed until the machine is freed
   int device_count;
   tide__faults faults;
+  tide__fork_note fork_note;
+  tide__atomic_u32 is_inherited;  // this process is a child of the one that made it
 };
 
 // Wraps a table and a state into a machine, which owns the state from then on.

@@ -40,10 +40,12 @@ void tide__thread_callback(tide_call_fn function, void* user) {
   thread_is_in_callback = false;
 }
 
+// In a child of a fork the machines of its parent are not found.
 static tide__soft* registry_find_locked(uint64_t serial) {
   TIDE_LIST_EACH(it, &registry) {
     tide__soft* soft = TIDE_OWNER(it, tide__soft, in_registry);
-    if (soft->serial == serial) return soft;
+    const bool is_own = soft->machine == NULL || tide__load_relaxed(&soft->machine->is_inherited) == 0;
+    if (soft->serial == serial && is_own) return soft;
   }
   return NULL;
 }
@@ -68,6 +70,7 @@ static void thread_end(void* unused) {
 static void registry_init(void) {
   (void)pthread_key_create(&thread_end_key, thread_end);
   tide__mutex_init(&registry_lock, TIDE__RANK_REGISTRY);
+  tide__fork_hold(&registry_lock);
   tide__list_init(&registry);
 }
 

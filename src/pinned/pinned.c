@@ -174,6 +174,7 @@ tide_status tide_pinned_new(tide_machine* machine, const tide_pinned_options* op
     pinned_fini(pinned);
     return status;
   }
+  tide__fork_watch(&pinned->fork_note, &pinned->unusual, TIDE__PIN_IS_INHERITED);
   *out = pinned;
   return TIDE_OK;
 }
@@ -256,9 +257,10 @@ static void memory_end(tide_pinned* pinned, tide_pinned_leaks* leaks) {
 void tide_pinned_free(tide_pinned* pinned, tide_pinned_leaks* out) {
   tide_pinned_leaks leaks = { 0, 0, 0, 0 };
   if (out != NULL) *out = leaks;
-  if (pinned == NULL) return;
+  if (pinned == NULL || tide__pin_is_inherited(pinned)) return;
   tide_error before;
   tide__pin_error_keep(&before);
+  tide__fork_unwatch(&pinned->fork_note);
   tide__pin_watcher_stop(pinned);
   tide__ignore(tide__pin_drain(pinned));
   uint64_t devices = tide__pin_pending_devices(pinned);

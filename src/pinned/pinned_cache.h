@@ -22,6 +22,7 @@
 
 #include "base/arith.h"
 #include "base/error.h"
+#include "base/fork.h"
 #include "base/list.h"
 #include "base/slots.h"
 #include "base/tree.h"
@@ -250,7 +251,12 @@ typedef struct tide__pin_front {
 } tide__pin_front;
 
 // Bits of `unusual`: requests are not for the short way.
-enum { TIDE__PIN_HAS_SCOPES = 1, TIDE__PIN_RECORDS = 2, TIDE__PIN_HAS_POWERS = 4 };
+enum {
+  TIDE__PIN_HAS_SCOPES = 1,
+  TIDE__PIN_RECORDS = 2,
+  TIDE__PIN_HAS_POWERS = 4,
+  TIDE__PIN_IS_INHERITED = 8  // this process is a child of the one that made the cache
+};
 
 typedef struct tide__pin_watcher {
   pthread_t thread;
@@ -275,6 +281,7 @@ struct tide_pinned {
   int device_node;          // on which memory is wanted for TIDE_NUMA_DEVICE; -1: not known
   bool has_cap;
   tide__atomic_u32 unusual;  // bits: requests must not take the short way
+  tide__fork_note fork_note;
   // Of max_cached_bytes: what neither a front nor the default pool's depot has. Below 0 while there is too
   // much, until the call that brought it about has given some back.
   _Atomic(int64_t) room_left;
@@ -354,6 +361,13 @@ static inline bool tide__pin_is_live(const tide__pin* block) {
 static inline bool tide__pin_is_capped(const tide_pinned* pinned, uint32_t class_index) {
   return pinned->has_cap && class_index >= pinned->first_single;
 }
+// In a child of a fork, where locks may be held for ever, off the short way.
+static inline bool tide__pin_is_inherited(const tide_pinned* pinned) {
+  return (tide__load_relaxed(&pinned->unusual) & TIDE__PIN_IS_INHERITED) != 0;
+}
+#define TIDE__PIN_REQUIRE_OWN(pinned, call)                     \
+  TIDE_REQUIRE(!tide__pin_is_inherited(pinned), TIDE_ERR_STATE, \
+               "%s: the cache is that of the process which forked this one", (call))
 static inline bool tide__pin_is_recording(const tide_pinned* pinned) {
   return (tide__load_relaxed(&pinned->unusual) & TIDE__PIN_RECORDS) != 0;
 }

@@ -136,6 +136,7 @@ static tide__pin_pool* pool_take_idle(tide_pinned* pinned) {
 tide_status tide_pinned_pool_new(tide_pinned* pinned, tide_pool* out) {
   if (out != NULL) *out = TIDE_POOL_DEFAULT;
   TIDE_REQUIRE(pinned != NULL && out != NULL, TIDE_ERR_ARGUMENT, "pinned_pool_new: no cache or out");
+  TIDE__PIN_REQUIRE_OWN(pinned, "pinned_pool_new");
   tide__pin_pool* pool = pool_take_idle(pinned);
   if (pool == NULL) pool = tide__pin_pool_make(pinned);
   TIDE_REQUIRE(pool != NULL, TIDE_ERR_NO_MEMORY, "pinned_pool_new: no memory for the record of a pool");
@@ -158,6 +159,7 @@ static tide_status pin_pool_lock(tide_pinned* pinned, tide_pool number, const ch
 static tide_status pin_pool_lock(tide_pinned* pinned, tide_pool number, const char* call,
                                  tide__pin_pool** out) {
   TIDE_REQUIRE(pinned != NULL, TIDE_ERR_ARGUMENT, "%s: no cache", call);
+  TIDE__PIN_REQUIRE_OWN(pinned, call);
   tide__mutex_lock(&pinned->pools_lock);
   *out = number != TIDE_POOL_DEFAULT ? tide__pin_pool_find_locked(pinned, number) : NULL;
   if (*out != NULL && (*out)->users > 0) return TIDE_OK;

@@ -149,8 +149,9 @@ void tide__pin_retire(tide_pinned* pinned, tide__pin* list, tide__link* going) {
   }
 }
 
-// A block that has no handle any more, and is in no list.
+// A block that has no handle any more, and is in no list. In a child of a fork it stays the parent's.
 static void release_any(tide_pinned* pinned, tide__pin* block) {
+  if (tide__pin_is_inherited(pinned)) return;
   if (tide__pin_is_recording(pinned)) {
     const tide__pin_moment moment = tide__pin_moment_now(pinned, TIDE_HISTORY_ALL);
     tide__pin_history_block(pinned, TIDE_ACTION_FREE_REQUESTED, &moment, block);

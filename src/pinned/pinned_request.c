@@ -143,6 +143,7 @@ static tide_status request_any(tide_pinned* pinned, int device, tide_stream stre
                                tide_block* out) {
   tide__pin_request request = { .pinned = pinned, .bytes = bytes, .device = device, .stream = stream };
   if (bytes == 0) return TIDE_OK;
+  TIDE__PIN_REQUIRE_OWN(pinned, "pinned_alloc");
   TIDE_REQUIRE(tide__pin_round(pinned, bytes, &request.rounded, &request.class_index), TIDE_ERR_ARGUMENT,
                "pinned_alloc: %llu bytes are more than there can be", (unsigned long long)bytes);
   request.pool = pinned->default_pool;

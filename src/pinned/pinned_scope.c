@@ -47,6 +47,7 @@ tide_status tide_pinned_pool_begin(tide_pinned* pinned, tide_pool pool, const ti
   static const tide_pinned_scope defaults = TIDE_PINNED_SCOPE_INIT;
   if (scope == NULL) scope = &defaults;
   TIDE_TRY(scope_check(pinned, scope));
+  TIDE__PIN_REQUIRE_OWN(pinned, "pinned_pool_begin");
   tide__mutex_lock(&pinned->pools_lock);
   const tide_status status = scope_open_locked(pinned, pool, scope);
   tide__mutex_unlock(&pinned->pools_lock);
@@ -123,6 +124,7 @@ static tide_status copies_check(tide_pinned* pinned, tide__pin_copy* copies) {
 
 tide_status tide_pinned_pool_end(tide_pinned* pinned, tide_pool pool) {
   TIDE_REQUIRE(pinned != NULL, TIDE_ERR_ARGUMENT, "pinned_pool_end: no cache");
+  TIDE__PIN_REQUIRE_OWN(pinned, "pinned_pool_end");
   tide__pin_copy* copies = NULL;
   tide__mutex_lock(&pinned->pools_lock);
   tide__pin_pool* const found = pool != TIDE_POOL_DEFAULT ? tide__pin_pool_find_locked(pinned, pool) : NULL;

@@ -105,6 +105,7 @@ static tide_status stats_copy(tide_pinned* pinned, const tide_pinned_stats* from
 
 tide_status tide_pinned_get_stats(tide_pinned* pinned, tide_pinned_stats* out) {
   TIDE_REQUIRE(pinned != NULL && out != NULL, TIDE_ERR_ARGUMENT, "pinned_get_stats: no cache or out");
+  TIDE__PIN_REQUIRE_OWN(pinned, "pinned_get_stats");
   return stats_copy(pinned, &pinned->totals, out);
 }
 

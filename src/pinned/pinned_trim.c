@@ -87,6 +87,7 @@ tide_status tide__pin_look(tide_pinned* pinned) {
 
 tide_status tide_pinned_poll(tide_pinned* pinned) {
   TIDE_REQUIRE(pinned != NULL, TIDE_ERR_ARGUMENT, "pinned_poll: no cache");
+  TIDE__PIN_REQUIRE_OWN(pinned, "pinned_poll");
   const tide_status status = tide__pin_look(pinned);
   if (pinned->has_cap) {
     tide__pin_fronts_flush(pinned);
@@ -98,6 +99,7 @@ tide_status tide_pinned_poll(tide_pinned* pinned) {
 tide_status tide_pinned_trim(tide_pinned* pinned, uint64_t keep_bytes) {
   uint32_t count = 0;
   TIDE_REQUIRE(pinned != NULL, TIDE_ERR_ARGUMENT, "pinned_trim: no cache");
+  TIDE__PIN_REQUIRE_OWN(pinned, "pinned_trim");
   tide_error before;
   tide__pin_error_keep(&before);
   if (tide__pin_poll(pinned) != TIDE_OK) tide__pin_error_restore(&before);
@@ -106,6 +108,7 @@ tide_status tide_pinned_trim(tide_pinned* pinned, uint64_t keep_bytes) {
 
 tide_status tide_pinned_empty(tide_pinned* pinned) {
   TIDE_REQUIRE(pinned != NULL, TIDE_ERR_ARGUMENT, "pinned_empty: no cache");
+  TIDE__PIN_REQUIRE_OWN(pinned, "pinned_empty");
   const tide_status trimmed = tide_pinned_trim(pinned, 0);
   const tide_status emptied = tide__pin_pools_empty(pinned);
   return trimmed != TIDE_OK ? trimmed : emptied;

@@ -313,6 +313,7 @@ static __attribute__((noinline)) tide_status pin_record_use(tide_pinned* pinned,
   TIDE_REQUIRE(device >= 0 && device < pinned->device_count, TIDE_ERR_DEVICE, "%s: there is no device %d",
                call, device);
   if (block.address == NULL) return TIDE_OK;
+  TIDE__PIN_REQUIRE_OWN(pinned, call);
   TIDE_TRY(tide__pin_name(pinned, call, block, &found, &generation));
   TIDE_TRY(use_take(pinned, device, stream, &use));
   if (is_now && !tide__pin_stream_is_captured(pinned, device, stream)) {

@@ -3,7 +3,11 @@
 //
 // What other code does to the machine beside the allocator: streams that it captures at any moment, without a
 // scope, and waits that the machine then refuses.
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include "device/devices.h"
+#include "tidemark/pinned.h"
 
 #define BYTES (6 * MIB)
 
@@ -275,4 +279,158 @@ MACHINE_TEST_OVER(test_device__freed_waits_for_work_that_was_announced_on_other_
   tide_device_free(d);
 
   T_CHECK(atomic_load(&is_done));
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Children of fork()
+
+// What a child has of its parent.
+typedef struct inherited {
+  tide_machine* m;
+  tide_device* d;
+  tide_pinned* p;
+  tide_stream stream;
+  tide_block block;
+  tide_block pinned;
+} inherited;
+
+#define REFUSED(call) ((call) == TIDE_ERR_STATE)
+
+static bool machine_is_refused(const inherited* h) {
+  void* memory = NULL;
+  tide_event event = NULL;
+  return REFUSED(tide_machine_fill(h->m, 0, h->stream, h->block.address, 1, 512)) &&
+         REFUSED(tide_machine_stream_synchronize(h->m, 0, h->stream)) &&
+         REFUSED(tide_machine_device_synchronize(h->m, 0)) &&
+         REFUSED(tide_machine_raw_alloc(h->m, 0, 512, &memory)) &&
+         REFUSED(tide_machine_event_new(h->m, 0, &event));
+}
+
+static bool device_is_refused(const inherited* h) {
+  tide_block block;
+  tide_pool pool = 0;
+  tide_share share;
+  tide_checkpoint* checkpoint = NULL;
+  tide_device_stats stats = TIDE_DEVICE_STATS_INIT;
+  return REFUSED(tide_device_alloc(h->d, h->stream, 512, &block)) &&
+         REFUSED(tide_device_alloc(h->d, h->stream, 30 * MIB, &block)) &&
+         REFUSED(tide_device_alloc_at(h->d, h->stream, 512, h->block.address, &block)) &&
+         REFUSED(tide_device_record(h->d, h->block, h->stream)) && REFUSED(tide_device_poll(h->d)) &&
+         REFUSED(tide_device_trim(h->d)) && REFUSED(tide_device_pool_new(h->d, NULL, &pool)) &&
+         REFUSED(tide_device_checkpoint(h->d, 1, &checkpoint)) &&
+         REFUSED(tide_device_share(h->d, h->block.address, &share, NULL, 0)) &&
+         REFUSED(tide_device_get_stats(h->d, &stats)) && tide_device_release(h->d, h->block) == TIDE_OK;
+}
+
+static bool pinned_is_refused(const inherited* h) {
+  tide_block block;
+  return REFUSED(tide_pinned_alloc(h->p, 512, &block)) && REFUSED(tide_pinned_poll(h->p)) &&
+         REFUSED(tide_pinned_trim(h->p, 0)) && REFUSED(tide_pinned_empty(h->p)) &&
+         tide_pinned_release(h->p, h->pinned) == TIDE_OK;
+}
+
+// The sanitizer lets no child of several threads start others.
+static bool own_machine_works(void) {
+  tide_machine* m = NULL;
+  void* memory = NULL;
+  if (T_HAS_THREAD_SANITIZER) return true;
+  const bool is_right = machine_new("host", NULL, &m) == TIDE_OK &&
+                        tide_machine_raw_alloc(m, 0, 512, &memory) == TIDE_OK &&
+                        tide_machine_fill(m, 0, NULL, memory, 3, 512) == TIDE_OK &&
+                        tide_machine_stream_synchronize(m, 0, NULL) == TIDE_OK && *(uint8_t*)memory == 3;
+  tide_machine_free(m);
+  return is_right;
+}
+
+// The number of the first that is not as it should be. What hangs is ended by the alarm.
+static int child_run(const inherited* h) {
+  (void)alarm(20);
+  if (!machine_is_refused(h)) return 1;
+  if (!device_is_refused(h)) return 2;
+  if (!pinned_is_refused(h)) return 3;
+  tide_pinned_free(h->p, NULL);
+  tide_device_free(h->d);
+  tide_machine_free(h->m);
+  return own_machine_works() ? 0 : 4;
+}
+
+static void expect_child_refused(const inherited* h) {
+  int status = 0;
+  const pid_t child = fork();
+  if (child == 0) _exit(child_run(h));
+  T_LT(0, child);
+  T_EQ(waitpid(child, &status, 0), child);
+  T_EQ(status, 0);
+}
+
+static inherited inherited_new(tide_machine* m, bool has_helper) {
+  tide_pinned_options options = TIDE_PINNED_OPTIONS_INIT;
+  inherited h = { .m = m, .d = device_new(m, 0, NULL), .stream = side_new(m) };
+  tide_offer offer;
+  uint64_t offset = 0;
+  options.has_helper = has_helper;
+  T_OK(tide_pinned_new(m, &options, &h.p));
+  give(h.d, take(h.d, h.stream, 700));
+  h.block = take(h.d, h.stream, 700);
+  T_OK(tide_pinned_alloc(h.p, 700, &h.pinned));
+  T_ANY(tide_device_offer(h.d, h.block.address, &offer, &offset));  // which may start a thread
+  return h;
+}
+
+static void inherited_end(inherited* h) {
+  give(h->d, h->block);
+  T_OK(tide_pinned_release(h->p, h->pinned));
+  tide_pinned_free(h->p, NULL);
+  tide_device_free(h->d);
+}
+
+MACHINE_TEST_OVER(test_device__a_forked_child_is_refused_at_once, device_emulated) {
+  inherited h = inherited_new(m, true);
+  paint(m, h.stream, h.block, 5, 700);
+  stream_finish(m, 0, h.stream);
+
+  expect_child_refused(&h);
+
+  expect_filled(m, 0, bytes_of(h.block), 5, 700);
+  inherited_end(&h);
+}
+
+typedef struct bustle {
+  inherited h;
+  atomic_bool is_over;
+} bustle;
+
+// Keeps all locks busy.
+static void* bustle_run(void* user) {
+  bustle* const b = user;
+  const inherited* const h = &b->h;
+  tide_device_stats stats = TIDE_DEVICE_STATS_INIT;
+  for (size_t i = 0; !atomic_load(&b->is_over); ++i) {
+    tide_block pinned = block_none;
+    const tide_block block = take(h->d, h->stream, i % 8 == 0 ? 12 * MIB : 1000);
+    announce(h->d, block, TIDE_STREAM_LEGACY);
+    T_OK(tide_machine_fill(h->m, 0, h->stream, block.address, 1, 1000));
+    give(h->d, block);
+    T_OK(tide_pinned_alloc(h->p, 5000, &pinned));
+    T_OK(tide_pinned_record(h->p, pinned, 0, h->stream));
+    T_OK(tide_pinned_release(h->p, pinned));
+    if (i % 4 == 0) T_OK(tide_device_get_stats(h->d, &stats));
+    if (i % 16 == 0) T_OK(tide_device_trim(h->d));
+    if (i % 16 == 8) T_OK(tide_pinned_empty(h->p));
+  }
+  return NULL;
+}
+
+MACHINE_TEST_OVER(test_device__a_child_forked_in_the_middle_of_other_calls_is_refused_at_once, device_host) {
+  enum { THREADS = 3 };
+  static bustle b;
+  pthread_t threads[THREADS];
+  b.h = inherited_new(m, false);
+  for (size_t i = 0; i < THREADS; ++i) t_thread_start(&threads[i], bustle_run, &b);
+
+  for (size_t i = 0; i < t_scaled(T_HAS_SANITIZER ? 20 : 60); ++i) expect_child_refused(&b.h);
+
+  atomic_store(&b.is_over, true);
+  for (size_t i = 0; i < THREADS; ++i) t_thread_join(threads[i]);
+  inherited_end(&b.h);
 }

@@ -910,6 +910,36 @@ static bool do_history(model* s, const op* o) {
   return true;
 }
 
+// What a child of a fork may do with what it inherited: nothing, at once. The model does not change.
+static bool child_is_refused(model* s, const op* o) {
+  const item* const it = &s->items[o->slot % SLOTS];
+  tide_block block;
+  switch (o->value % 6) {
+    case 0: return tide_device_alloc(s->d, s->streams[o->other % STREAMS], 512, &block) == TIDE_ERR_STATE;
+    case 1: return tide_device_alloc(s->d, s->streams[o->other % STREAMS], 9 * MIB, &block) == TIDE_ERR_STATE;
+    case 2: return tide_device_trim(s->d) == TIDE_ERR_STATE;
+    case 3: return tide_machine_device_synchronize(s->m, 0) == TIDE_ERR_STATE;
+    case 4: return !it->is_used || tide_device_release(s->d, it->block) == TIDE_OK;
+    default:
+      tide_device_free(s->d);
+      tide_machine_free(s->m);
+      return true;
+  }
+}
+
+static bool do_fork(model* s, const op* o) {
+  int status = 0;
+  if (is_cuda(s->m)) return true;
+  const pid_t child = fork();
+  if (child == 0) {
+    (void)alarm(20);
+    _exit(child_is_refused(s, o) ? 0 : 1);
+  }
+  EXPECT(child > 0 && waitpid(child, &status, 0) == child && status == 0,
+         "a child of a fork was not refused: %d", status);
+  return true;
+}
+
 static bool do_sweep(model* s, const op* o) {
   (void)o;
   return items_are_intact(s) && pools_agree(s);
@@ -929,7 +959,7 @@ static bool do_sweep(model* s, const op* o) {
   X(POOL_END, do_pool_end, 20) X(CHECKPOINT, do_checkpoint, 8) X(RESTORE, do_restore, 6)                   \
   X(SAVE_AND_RESTORE, do_save_and_restore, 6) X(LEND, do_lend, 6) X(CONFIGURE, do_configure, 10) X(LIMIT, do_limit, 4)         \
   X(CACHING, do_caching, 6) X(RESET, do_reset, 6) X(HISTORY, do_history, 5) X(FAULT, do_fault, 14)         \
-  X(SWEEP, do_sweep, 5)
+  X(SWEEP, do_sweep, 5) X(FORK, do_fork, 1)
 // clang-format on
 
 static const op_verb verbs[] = { VERB_MAP(OP_VERB) };
