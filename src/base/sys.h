@@ -61,6 +61,9 @@ void tide__sys_ask_huge_pages(uint64_t address, uint64_t bytes);
 bool tide__sys_has_address_limit(void);
 // Is there a page at every address of a range?
 bool tide__sys_is_mapped(uint64_t address, uint64_t bytes);
+// Copies from, or to, an address that may be nobody's: EFAULT then.
+int tide__sys_read_any(void* destination, uint64_t source, uint64_t bytes);
+int tide__sys_write_any(uint64_t destination, const void* source, uint64_t bytes);
 int tide__sys_lock_pages(uint64_t address, uint64_t bytes);
 void tide__sys_unlock_pages(uint64_t address, uint64_t bytes);
 

@@ -8,9 +8,11 @@
 #include <fcntl.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "base/arith.h"
@@ -114,6 +116,39 @@ bool tide__sys_is_mapped(uint64_t address, uint64_t bytes) {
     if (mincore(tide__pointer(at), tide__min(end - at, page * sizeof present), present) != 0) return false;
   }
   return true;
+}
+
+// Has the system move bytes between two places of this process: where there is no memory it says so, instead
+// of ending the process. A system that forbids it is asked at least whether there are pages.
+static int bytes_move(uint64_t ours, uint64_t any, uint64_t bytes, bool is_write) {
+  for (uint64_t done = 0; done < bytes;) {
+    const struct iovec here = { tide__pointer(ours + done), bytes - done };
+    const struct iovec there = { tide__pointer(any + done), bytes - done };
+    const ssize_t moved = is_write ? process_vm_writev(getpid(), &here, 1, &there, 1, 0)
+                                   : process_vm_readv(getpid(), &here, 1, &there, 1, 0);
+    if (moved < 0) return errno;
+    if (moved == 0) return EFAULT;
+    done += (uint64_t)moved;
+  }
+  return 0;
+}
+
+static bool is_forbidden(int error) { return error == ENOSYS || error == EPERM; }
+
+int tide__sys_read_any(void* destination, uint64_t source, uint64_t bytes) {
+  const int error = bytes_move(tide__address(destination), source, bytes, false);
+  if (!is_forbidden(error)) return error;
+  if (!tide__sys_is_mapped(source, bytes)) return EFAULT;
+  memcpy(destination, tide__pointer(source), bytes);
+  return 0;
+}
+
+int tide__sys_write_any(uint64_t destination, const void* source, uint64_t bytes) {
+  const int error = bytes_move(tide__address(source), destination, bytes, true);
+  if (!is_forbidden(error)) return error;
+  if (!tide__sys_is_mapped(destination, bytes)) return EFAULT;
+  memcpy(tide__pointer(destination), source, bytes);
+  return 0;
 }
 
 int tide__sys_lock_pages(uint64_t address, uint64_t bytes) {

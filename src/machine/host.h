@@ -49,7 +49,7 @@ void tide__host_stream_kick(tide__stream* stream);
 void tide__host_stream_stop(tide__stream* stream);
 void tide__host_drain(tide__soft* soft);
 tide_status tide__host_await(tide__soft* soft, const char* name, tide__point point);
-void tide__host_move(const tide__op* op, bool is_staged);
+tide_status tide__host_move(const tide__op* op, bool is_staged);
 
 // host_share.c
 tide_status tide__host_raw_export(void* self, int device, void* address, tide_raw_share* out);

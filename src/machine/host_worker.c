@@ -39,9 +39,53 @@ static void move_staged(char* destination, const char* source, uint64_t bytes) {
   }
 }
 
-void tide__host_move(const tide__op* op, bool is_staged) {
+// Fills memory that the machine does not know.
+static int fill_ordinary(const tide__op* op) {
+  char stage[STAGE_BYTES];
+  int error = 0;
+  memset(stage, op->value, sizeof stage);
+  for (uint64_t done = 0; done < op->u.move.bytes && error == 0; done += STAGE_BYTES) {
+    const uint64_t part = tide__min(STAGE_BYTES, op->u.move.bytes - done);
+    error = tide__sys_write_any(op->u.move.destination + done, stage, part);
+  }
+  return error;
+}
+
+// Copies from memory that the machine does not know, or to such memory, or both.
+static int copy_ordinary(const tide__op* op) {
+  char stage[STAGE_BYTES];
+  const uint64_t destination = op->u.move.destination;
+  const uint64_t source = op->u.move.source;
+  const uint64_t bytes = op->u.move.bytes;
+  if (op->u.move.destination_identity != 0)
+    return tide__sys_read_any(tide__pointer(destination), source, bytes);
+  if (op->u.move.source_identity != 0) return tide__sys_write_any(destination, tide__pointer(source), bytes);
+  int error = 0;
+  for (uint64_t done = 0; done < bytes && error == 0; done += STAGE_BYTES) {
+    const uint64_t part = tide__min(STAGE_BYTES, bytes - done);
+    error = tide__sys_read_any(stage, source + done, part);
+    if (error == 0) error = tide__sys_write_any(destination + done, stage, part);
+  }
+  return error;
+}
+
+// What the machine does not know may be anything: nobody's, or gone meanwhile.
+static tide_status move_ordinary(const tide__op* op) {
+  const bool is_fill = op->kind == TIDE__OP_FILL;
+  const int error = is_fill ? fill_ordinary(op) : copy_ordinary(op);
+  if (error == 0) return TIDE_OK;
+  const bool is_destination = is_fill || op->u.move.source_identity != 0;
+  return TIDE_FAIL_NATIVE(TIDE_ERR_MACHINE, error, "%s: %llu bytes at %p are not all memory of this process",
+                          is_fill ? "fill" : "copy", (unsigned long long)op->u.move.bytes,
+                          tide__pointer(is_destination ? op->u.move.destination : op->u.move.source));
+}
+
+tide_status tide__host_move(const tide__op* op, bool is_staged) {
   void* destination = tide__pointer(op->u.move.destination);
   const void* source = tide__pointer(op->u.move.source);
+  const bool is_known = op->u.move.destination_identity != 0 &&
+                        (op->kind == TIDE__OP_FILL || op->u.move.source_identity != 0);
+  if (!is_known) return move_ordinary(op);
   if (op->kind == TIDE__OP_FILL) {
     memset(destination, op->value, op->u.move.bytes);
   } else if (is_staged) {
@@ -49,6 +93,7 @@ void tide__host_move(const tide__op* op, bool is_staged) {
   } else {
     memmove(destination, source, op->u.move.bytes);
   }
+  return TIDE_OK;
 }
 
 // Looks how much is queued; true if there is something to do.

@@ -250,7 +250,8 @@ typedef struct tide__soft_backend {
   uint64_t (*now)(tide__soft* soft);          // (optional: 0) its virtual time
   void (*drain)(tide__soft* soft);            // all streams were given up: does what is left of their work
   tide_status (*await)(tide__soft* soft, const char* name, tide__point point);  // waits until it is reached
-  void (*move)(const tide__op* op, bool is_staged);  // (optional) does a fill or copy that was checked
+  // (optional) Does a fill or copy that was checked. Fails where ordinary host memory is none.
+  tide_status (*move)(const tide__op* op, bool is_staged);
 } tide__soft_backend;
 
 typedef struct tide__soft_device {

@@ -378,8 +378,8 @@ static tide_status move_check_again_locked(tide__soft* soft, const tide__op* op,
 }
 
 // Moves a large range without the lock; the ranges are marked, so that nobody takes them away meanwhile.
-TIDE_UNCHECKED_LOCKING static void move_large_locked(tide__stream* stream, const tide__op* op,
-                                                     bool is_staged) {
+TIDE_UNCHECKED_LOCKING static tide_status move_large_locked(tide__stream* stream, const tide__op* op,
+                                                            bool is_staged) {
   tide__soft* soft = stream->soft;
   const uint64_t bytes = op->u.move.bytes;
   stream->busy[0] = (tide__busy_range){ op->u.move.destination, op->u.move.destination + bytes };
@@ -387,23 +387,21 @@ TIDE_UNCHECKED_LOCKING static void move_large_locked(tide__stream* stream, const
     stream->busy[1] = (tide__busy_range){ op->u.move.source, op->u.move.source + bytes };
   }
   tide__mutex_unlock(&soft->memory_lock);
-  soft->backend->move(op, is_staged);
+  const tide_status status = soft->backend->move(op, is_staged);
   tide__mutex_lock(&soft->memory_lock);
   stream->busy[0] = stream->busy[1] = (tide__busy_range){ 0, 0 };
   tide__signal_all(&soft->quiet);
+  return status;
 }
 
 static void move_execute(tide__stream* stream, const tide__op* op) {
   tide__soft* soft = stream->soft;
   bool is_staged = false;
   tide__mutex_lock(&soft->memory_lock);
-  const tide_status status = move_check_again_locked(soft, op, &is_staged);
+  tide_status status = move_check_again_locked(soft, op, &is_staged);
   if (status == TIDE_OK && soft->backend->move != NULL) {
-    if (op->u.move.bytes <= SMALL_MOVE_BYTES) {
-      soft->backend->move(op, is_staged);
-    } else {
-      move_large_locked(stream, op, is_staged);
-    }
+    const bool is_small = op->u.move.bytes <= SMALL_MOVE_BYTES;
+    status = is_small ? soft->backend->move(op, is_staged) : move_large_locked(stream, op, is_staged);
   }
   tide__mutex_unlock(&soft->memory_lock);
   if (is_staged) tide__add_relaxed(&soft->staged_copies, 1);

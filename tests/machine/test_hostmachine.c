@@ -3,6 +3,7 @@
 //
 // The host machine: its options, what it takes from the system and gives back, the limits of the system, and
 // what happens to the memory of work that is under way.
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 
@@ -428,4 +429,61 @@ HOST_TEST(test_physical_import__refuses_a_range_that_nobody_shares) {
 
   (void)close(share.descriptor);
   T_OK(tide_machine_physical_free(m, secret));
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Addresses that belong to nobody
+
+// A page without access, behind one with.
+static uint8_t* page_with_end(void) {
+  uint8_t* memory = NULL;
+  const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+  T_EQ(posix_memalign((void**)&memory, page, 2 * page), 0);
+  T_EQ(mprotect(memory + page, page, PROT_NONE), 0);
+  return memory;
+}
+
+// The work is lost, and told once; what comes later is done.
+static void expect_told_once(tide_machine* m, tide_stream stream, uint8_t* good) {
+  T_STATUS(tide_machine_stream_synchronize(m, 0, stream), TIDE_ERR_MACHINE);
+  T_CHECK(strstr(tide_last_error()->text, "not all memory of this process") != NULL);
+  T_OK(tide_machine_fill(m, 0, stream, good, 9, 512));
+  T_OK(tide_machine_stream_synchronize(m, 0, stream));
+  T_FILLED(good, 9, 512);
+}
+
+HOST_TEST(test_host__work_at_an_address_of_nobody_is_an_error_of_the_next_synchronize) {
+  const tide_stream stream = stream_new(m, 0, 0);
+  const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+  uint8_t* const good = raw_new(m, 0, 64 * KIB);
+  uint8_t* const edge = page_with_end();
+  uint8_t* const nobody = edge + page;
+
+  T_OK(tide_machine_fill(m, 0, stream, nobody, 1, 4));
+  expect_told_once(m, stream, good);
+  T_OK(tide_machine_fill(m, 0, stream, edge + page - 2, 1, 64 * KIB));
+  expect_told_once(m, stream, good);
+  T_OK(tide_machine_copy(m, 0, stream, nobody, good, 4));
+  expect_told_once(m, stream, good);
+  T_OK(tide_machine_copy(m, 0, stream, good, nobody, 64));
+  expect_told_once(m, stream, good);
+  T_OK(tide_machine_copy(m, 0, stream, good, edge, 64 * KIB));
+  expect_told_once(m, stream, good);
+  T_OK(tide_machine_copy(m, 0, stream, edge, nobody, 64));
+  expect_told_once(m, stream, good);
+
+  T_EQ(mprotect(nobody, page, PROT_READ | PROT_WRITE), 0);
+  free(edge);
+}
+
+HOST_TEST(test_host__memory_that_cannot_be_written_is_not) {
+  const tide_stream stream = stream_new(m, 0, 0);
+  uint8_t* const good = raw_new(m, 0, 64 * KIB);
+  static const char text[] = "a constant of the program";
+
+  T_OK(tide_machine_copy(m, 0, stream, good, text, sizeof text));
+  T_OK(tide_machine_stream_synchronize(m, 0, stream));
+  T_EQ(memcmp(good, text, sizeof text), 0);
+  T_OK(tide_machine_fill(m, 0, stream, (void*)(uintptr_t)text, 0, sizeof text));
+  expect_told_once(m, stream, good);
 }

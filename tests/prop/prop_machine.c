@@ -4,6 +4,8 @@
 // Model test of the memory of a machine: random calls on the real machine beside an obviously right model of
 // arrays. The model knows for each page of physical memory the byte it was last filled with, so what is read
 // through any of its addresses can be foretold.
+#include <sys/mman.h>
+
 #include "machine/machines.h"
 #include "prop/oplist.h"
 
@@ -12,6 +14,8 @@
 #define SLOTS 12u        // objects of each kind
 #define RANGE_MAX 8u     // units of a reservation
 #define PHYSICAL_MAX 3u  // units of physical memory
+#define ORDINARY_MAX 3u  // units of ordinary memory, the last without access
+#define FILLED 0x3c      // what memory is filled with that is only read
 
 // ---------------------------------------------------------------------------------------------------
 // The model
@@ -50,6 +54,8 @@ typedef struct model {
   tide_machine* m;
   tide_stream stream;
   uint8_t* window;          // pinned, to read a device through
+  uint8_t* filled;          // ordinary memory with one value
+  uint8_t* ordinary;        // memory that the machine does not know; the last unit of it has no access
   physical all[PHYSICALS];  // used ones, with or without a handle
   int16_t slots[SLOTS];     // the physical memory a slot names, or -1
   range ranges[SLOTS];
@@ -289,12 +295,48 @@ static bool do_ask(model* s, const op* o) {
              s->all[c->physical].units * UNIT);
 }
 
+// Fills and copies to ordinary memory show there, copies from it in the window.
+static bool stray_is_right(const model* s, const op* o, const uint8_t* memory, size_t bytes) {
+  const uint8_t* const moved = o->value % 4 == 1 ? s->window : memory;
+  if (!machine_has_memory(s->m)) return true;
+  for (size_t i = 0; i < bytes; ++i) {
+    const uint8_t want = o->value % 4 == 1 ? memory[i] : o->value % 4 == 3 ? FILLED : o->value;
+    EXPECT(moved[i] == want, "stray work: byte %zu is 0x%02x, the model says 0x%02x", i, moved[i], want);
+  }
+  return true;
+}
+
+// Work on memory that the machine does not know. What leaves the pages that are there is found out when the work
+// is done, and told once.
+static bool do_stray(model* s, const op* o) {
+  const size_t at = o->number % (ORDINARY_MAX * UNIT);
+  const size_t most = 1 + (o->number >> 8) % (o->slot % 2 == 0 ? 64 : UNIT);
+  const size_t bytes = at + most <= ORDINARY_MAX * UNIT ? most : ORDINARY_MAX * UNIT - at;
+  const bool is_lost = at + bytes > (ORDINARY_MAX - 1) * UNIT;
+  uint8_t* const memory = s->ordinary + at;
+  tide_status got = TIDE_OK;
+  if (o->value % 4 != 0) {
+    got = tide_machine_fill(s->m, 0, s->stream, s->window, o->value, UNIT);
+    if (!expect_status("fill", got, TIDE_OK)) return false;
+  }
+  if (o->value % 4 == 0) got = tide_machine_fill(s->m, 0, s->stream, memory, o->value, bytes);
+  if (o->value % 4 == 1) got = tide_machine_copy(s->m, 0, s->stream, s->window, memory, bytes);
+  if (o->value % 4 == 2) got = tide_machine_copy(s->m, 0, s->stream, memory, s->window, bytes);
+  if (o->value % 4 == 3) got = tide_machine_copy(s->m, 0, s->stream, memory, s->filled, bytes);
+  if (!expect_status("stray work", got, TIDE_OK)) return false;
+  const tide_status want = is_lost && machine_has_memory(s->m) ? TIDE_ERR_MACHINE : TIDE_OK;
+  return expect_status("synchronize", tide_machine_stream_synchronize(s->m, 0, s->stream), want) &&
+         expect_status("synchronize", tide_machine_stream_synchronize(s->m, 0, s->stream), TIDE_OK) &&
+         (want != TIDE_OK || stray_is_right(s, o, memory, bytes));
+}
+
 // Name, function, how often.
 // clang-format off
 #define VERB_MAP(X)                                                                                      \
   X(RESERVE, do_reserve, 1) X(RELEASE, do_release, 1) X(CREATE, do_create, 1) X(DROP, do_drop, 1)        \
   X(MAP, do_map, 1) X(UNMAP, do_unmap, 1) X(ACCESS, do_access, 1) X(FILL, do_fill, 1)                    \
-  X(READ, do_read, 1) X(RAW, do_raw, 1) X(RAW_RELEASE, do_raw_release, 1) X(ASK, do_ask, 1)
+  X(READ, do_read, 1) X(RAW, do_raw, 1) X(RAW_RELEASE, do_raw_release, 1) X(ASK, do_ask, 1)  \
+  X(STRAY, do_stray, 1)
 // clang-format on
 
 static const op_verb verbs[] = { VERB_MAP(OP_VERB) };
@@ -336,6 +378,11 @@ static bool play(const op* list, size_t count, size_t check_every) {
   s.m = prop_machine_new();
   s.stream = stream_new(s.m, 0, 0);
   s.window = pinned_new(s.m, UNIT);
+  T_EQ(posix_memalign((void**)&s.ordinary, UNIT, ORDINARY_MAX * UNIT), 0);
+  T_EQ(posix_memalign((void**)&s.filled, UNIT, UNIT), 0);
+  memset(s.ordinary, 0, ORDINARY_MAX * UNIT);
+  memset(s.filled, FILLED, UNIT);
+  T_EQ(mprotect(s.ordinary + (ORDINARY_MAX - 1) * UNIT, UNIT, PROT_NONE), 0);
   for (size_t i = 0; i < count; ++i) {
     op o = list[i];
     o.slot %= SLOTS;
@@ -345,6 +392,9 @@ static bool play(const op* list, size_t count, size_t check_every) {
     if (i % check_every == 0 && !memory_adds_up(&s)) return false;
   }
   tide_machine_free(s.m);
+  T_EQ(mprotect(s.ordinary + (ORDINARY_MAX - 1) * UNIT, UNIT, PROT_READ | PROT_WRITE), 0);
+  free(s.ordinary);
+  free(s.filled);
   return true;
 }
 
