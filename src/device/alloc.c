@@ -143,9 +143,17 @@ static tide_status uncached_note(tide_device* device, void* address, size_t byte
 
 static tide_status uncached_alloc(tide_device* device, size_t bytes, tide_block* out) {
   void* address = NULL;
-  TIDE_TRY(tide_machine_raw_alloc(device->machine, device->index, bytes, &address));
-  const tide_status status = uncached_note(device, address, bytes, out);
-  if (status != TIDE_OK) tide__ignore(tide_machine_raw_release(device->machine, device->index, address));
+  tide__stray* stray = NULL;
+  TIDE_TRY(tide__stray_new(device, &stray));
+  tide_status status = tide_machine_raw_alloc(device->machine, device->index, bytes, &address);
+  if (status == TIDE_OK) {
+    status = uncached_note(device, address, bytes, out);
+    if (status != TIDE_OK) {
+      tide__stray_give(device, stray, address);
+      return status;
+    }
+  }
+  tide__stray_free(device, stray);
   return status;
 }
 

@@ -139,6 +139,13 @@ typedef struct tide__stuck {
   tide_physical handles[];  // owned; to be given back as well
 } tide__stuck;
 
+// Raw memory that could not be used, and that the machine would not take back: tried again later. The record
+// is made before the memory is asked for.
+typedef struct tide__stray {
+  struct tide__stray* next;
+  void* address;
+} tide__stray;
+
 // Memory from the machine.
 // [S1] the chain from `head` has no gap; its bytes add up to `bytes`
 typedef struct tide__segment {
@@ -414,6 +421,7 @@ struct tide_device {
   tide_pool next_pool;
   tide__lane* idle_lanes;
   tide__pool* idle_pools;
+  tide__stray* strays;  // owned
   tide__scope scopes[TIDE__MAX_SCOPES];
   uint64_t next_scope;
   tide__askers askers;  // of filters
@@ -674,6 +682,12 @@ uint64_t tide__racks_count(tide_device* device);
 // --- segment.c: segments of raw memory ---------------------------------------------------------------
 // Makes a segment for a request; its one block is BUSY. TIDE_ERR_NO_MEMORY when the device is full.
 tide_status tide__segment_grow(const tide__request* request, tide__block** out);
+// A record for raw memory that is about to be asked for. Giving the memory back ends it, or keeps it until the
+// machine has the memory; it is freed where the memory is used.
+tide_status tide__stray_new(tide_device* device, tide__stray** out);
+void tide__stray_free(tide_device* device, tide__stray* stray);
+void tide__stray_give(tide_device* device, tide__stray* stray, void* address);
+void tide__strays_retry(tide_device* device);
 // Gives a whole segment back whose one block is BUSY. On failure the block is idle again.
 tide_status tide__segment_release(tide_device* device, tide__segment* segment, const tide__moment* moment);
 tide__segment* tide__segment_new(tide_device* device, tide__lane* lane, bool is_small);

@@ -397,6 +397,12 @@ static void memory_destroy(tide_device* device) {
     device->stuck = stuck->next;
     tide__stuck_free(device, stuck);
   }
+  tide__strays_retry(device);
+  while (device->strays != NULL) {
+    tide__stray* const stray = device->strays;
+    device->strays = stray->next;
+    tide__stray_free(device, stray);
+  }
   tide__expand_free_orphans(device);
 }
 

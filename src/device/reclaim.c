@@ -150,6 +150,7 @@ tide_status tide__reclaim_pool(tide_device* device, tide__pool* pool, const tide
   if (!is_small_first) tide__racks_flush(device);
   tide__expand_free_orphans(device);
   tide__stuck_retry(device);
+  tide__strays_retry(device);
   TIDE_TRY(tide__views_trim(device, pool));
   TIDE_TRY(pool_give_kind(device, pool, is_small_first, moment));
   return pool_give_kind(device, pool, !is_small_first, moment);

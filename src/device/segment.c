@@ -95,6 +95,46 @@ void tide__reserved_fall(tide_device* device, tide__pool* pool, uint64_t bytes, 
 }
 
 // ---------------------------------------------------------------------------------------------------
+// Raw memory that nobody can use
+
+tide_status tide__stray_new(tide_device* device, tide__stray** out) {
+  *out = tide__heap_alloc(device->heap, 1, sizeof **out);
+  TIDE_REQUIRE(*out != NULL, TIDE_ERR_NO_MEMORY, "no memory for the record of a segment");
+  return TIDE_OK;
+}
+
+void tide__stray_free(tide_device* device, tide__stray* stray) {
+  tide__heap_release(device->heap, stray, 1, sizeof *stray);
+}
+
+void tide__stray_give(tide_device* device, tide__stray* stray, void* address) {
+  const tide_error before = *tide_last_error();
+  const bool is_given = tide_machine_raw_release(device->machine, device->index, address) == TIDE_OK;
+  tide__error_restore(&before);
+  stray->address = address;
+  if (!is_given) {
+    tide__mutex_lock(&device->pools_lock);
+    stray->next = device->strays;
+    device->strays = stray;
+    tide__mutex_unlock(&device->pools_lock);
+    return;
+  }
+  tide__stray_free(device, stray);
+}
+
+void tide__strays_retry(tide_device* device) {
+  tide__mutex_lock(&device->pools_lock);
+  tide__stray* list = device->strays;
+  device->strays = NULL;
+  tide__mutex_unlock(&device->pools_lock);
+  while (list != NULL) {
+    tide__stray* const stray = list;
+    list = stray->next;
+    tide__stray_give(device, stray, stray->address);
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------
 // Growing
 
 // With a scope open the thread may be capturing. It may ask for memory then, and give it back if it cannot be
@@ -141,13 +181,18 @@ static tide_status memory_release(tide_device* device, const tide__lane* lane, v
 }
 
 // Gives memory back that was taken for a request and cannot be used.
-static void memory_give_up(const tide__request* request, void* address) {
+static void memory_give_up(const tide__request* request, tide__stray* stray, void* address) {
   const tide_error before = *tide_last_error();
+  const tide_pool_options* const own = &request->pool->options;
   tide_capture_mode mode = TIDE_CAPTURE_GLOBAL;
-  if (relax(request, &mode) == TIDE_OK) {
+  const bool is_relaxed = relax(request, &mode) == TIDE_OK;
+  if (own->segment_release == NULL) {
+    tide__stray_give(request->device, stray, address);
+  } else {
     tide__ignore(memory_release(request->device, request->lane, address, request->segment_bytes));
-    relax_end(request, mode);
+    tide__stray_free(request->device, stray);
   }
+  if (is_relaxed) relax_end(request, mode);
   tide__error_restore(&before);
 }
 
@@ -168,18 +213,32 @@ static tide_status segment_adopt(const tide__request* request, tide__segment* se
   return TIDE_OK;
 }
 
-tide_status tide__segment_grow(const tide__request* request, tide__block** out) {
-  tide_device* const device = request->device;
-  tide__segment* const segment = tide__segment_new(device, request->lane, request->shelf == TIDE__SMALL);
-  TIDE_REQUIRE(segment != NULL, TIDE_ERR_NO_MEMORY, "no memory for the record of a segment");
+// Makes the memory of a segment for which there are records.
+static tide_status segment_make(const tide__request* request, tide__segment* segment, tide__stray* stray,
+                                tide__block** out) {
   void* address = NULL;
   tide_status status = memory_alloc(request, &address);
   if (status == TIDE_OK) {
     segment->stack = request->moment.stack;
-    segment->ordinal = tide__add_relaxed(&device->next_ordinal, 1);
+    segment->ordinal = tide__add_relaxed(&request->device->next_ordinal, 1);
     status = segment_adopt(request, segment, address, out);
-    if (status != TIDE_OK) memory_give_up(request, address);
+    if (status != TIDE_OK) {
+      memory_give_up(request, stray, address);
+      return status;
+    }
   }
+  tide__stray_free(request->device, stray);
+  return status;
+}
+
+tide_status tide__segment_grow(const tide__request* request, tide__block** out) {
+  tide_device* const device = request->device;
+  tide__stray* stray = NULL;
+  TIDE_TRY(tide__stray_new(device, &stray));
+  tide__segment* const segment = tide__segment_new(device, request->lane, request->shelf == TIDE__SMALL);
+  if (segment == NULL) tide__stray_free(device, stray);
+  TIDE_REQUIRE(segment != NULL, TIDE_ERR_NO_MEMORY, "no memory for the record of a segment");
+  const tide_status status = segment_make(request, segment, stray, out);
   if (status != TIDE_OK) tide__segment_free(device, segment);
   return status;
 }

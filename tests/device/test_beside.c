@@ -282,6 +282,47 @@ MACHINE_TEST_OVER(test_device__freed_waits_for_work_that_was_announced_on_other_
 }
 
 // ---------------------------------------------------------------------------------------------------
+// Memory that can neither be noted nor given back
+
+// A request meets a heap that fails from its n-th piece on, and a machine that takes nothing back. Returns
+// whether the request failed; nothing is lost then: the next trim gives back what it had got.
+static bool request_without_records(tide_machine* m, size_t n, bool is_cached, size_t bytes) {
+  counting_heap records;
+  tide_fault fault = TIDE_FAULT_INIT;
+  tide_block block = block_none;
+  const size_t before = free_bytes(m, 0);
+  counting_heap_init(&records, SIZE_MAX, true);
+  tide_device* const d = device_new(m, 0, &records.heap);
+  tide_device_set_caching(d, is_cached);
+  fault.call = TIDE_CALL_RAW_RELEASE;
+  fault.status = TIDE_ERR_MACHINE;
+  fault.count = UINT64_MAX;
+  T_OK(tide_machine_fault_add(m, &fault));
+  atomic_store(&records.fail_at, atomic_load(&records.allocs) + n);
+
+  const tide_status status = tide_device_alloc(d, NULL, bytes, &block);
+
+  tide_machine_fault_clear(m);
+  atomic_store(&records.fail_at, SIZE_MAX);
+  T_CHECK(status == TIDE_OK || status == TIDE_ERR_NO_MEMORY);
+  if (status == TIDE_OK) give(d, block);
+  trim(d);
+  T_EQ(free_bytes(m, 0), before);
+  device_expect_valid(d);
+  tide_device_free(d);
+  T_EQ(atomic_load(&records.outstanding), 0);
+  return status != TIDE_OK;
+}
+
+MACHINE_TEST_OVER(test_device__memory_is_not_lost_when_its_record_and_its_release_fail, device_emulated) {
+  for (int i = 0; i < 4; ++i) {
+    size_t n = 0;
+    while (request_without_records(m, n, i % 2 == 0, i < 2 ? 700 : 12 * MIB)) ++n;
+    T_LT(0, n);
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------
 // Children of fork()
 
 // What a child has of its parent.

@@ -491,6 +491,7 @@ static bool do_capture(model* s, const op* o) {
   const size_t stream = o->other % 2 == 0 ? 2 : 4;
   if (is_captured(s, stream)) return capture_end(s, stream);
   EXPECT_OK(tide_machine_event_synchronize(s->m, s->tails[stream]));
+  for (size_t i = 0; i < RETIRED; i++) s->past[i].captured = (uint8_t)(s->past[i].captured & ~(1u << stream));
   EXPECT_OK(tide_machine_event_record(s->m, 0, s->tails[stream], s->streams[stream]));
   EXPECT_OK(tide_machine_capture_begin(s->m, 0, s->streams[stream], TIDE_CAPTURE_RELAXED));
   s->captured = (uint8_t)(s->captured | 1u << stream);
