@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Fuzzes what an allocator takes from another process: shares of raw segments, shares with parts, and offers of
-// both kinds. The first byte says which; three bytes each that follow say where it is damaged, and how. A second
-// process of this target made all of them, and lives as long as this one.
+// Fuzzes what an allocator takes from another process: shares of raw segments, shares with parts, and offers
+// of both kinds. The first byte says which; three bytes each that follow say where it is damaged, and how. A
+// second process of this target made all of them, and lives as long as this one.
 //
 // What is refused changes nothing. What is opened is memory that the machine knows, all of it, and is closed
 // again. Another import, which is open all the time, stays as it is. Without damage everything is opened.

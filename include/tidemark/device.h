@@ -24,8 +24,9 @@
 //   default, and nothing is written behind its end.
 // - Sizes are rounded to multiples of 512 bytes and addresses are aligned to at least that.
 // - An allocator belongs to the process that made it, like its machine. In a child of fork() requests and
-//   everything that changes it are TIDE_ERR_STATE at once, and releasing a block or freeing the allocator does
-//   nothing: the memory is still the parent's. Walks over blocks and the history are not to be made there.
+//   everything that changes it are TIDE_ERR_STATE at once, and releasing a block or freeing the allocator
+//   does nothing: the memory is still the parent's. Walks over blocks and the history are not to be made
+//   there.
 #ifndef TIDEMARK_DEVICE_H
 #define TIDEMARK_DEVICE_H
 
@@ -149,8 +150,8 @@ TIDE_API TIDE_NODISCARD tide_status tide_device_new(tide_machine* machine, int i
 // Waits for all work of the device and of those that were announced, gives all memory back to the machine,
 // blocks still handed out included, and frees the allocator. If the machine refuses to wait (a stream of the
 // device is being captured, or the machine has failed), work may still use the memory: then all of it stays
-// with the machine, which gives it back in its own end (host, dry) or that of the process (cuda); functions of
-// pools are not called for it, and tide_last_error() says how much it was.
+// with the machine, which gives it back in its own end (host, dry) or that of the process (cuda); functions
+// of pools are not called for it, and tide_last_error() says how much it was.
 // Threads: no other call may be under way or follow.
 TIDE_API void tide_device_free(tide_device* device);
 
@@ -352,8 +353,8 @@ TIDE_API TIDE_NODISCARD tide_status tide_device_pool_check(tide_device* device, 
                                                            const void* const* addresses, size_t count,
                                                            bool* out);
 
-// The state of a pool, to be put back later: which blocks are where and which of them are handed out. What the
-// pool lent to requests of the default pool (use_on_oom) is theirs: it counts as idle.
+// The state of a pool, to be put back later: which blocks are where and which of them are handed out. What
+// the pool lent to requests of the default pool (use_on_oom) is theirs: it counts as idle.
 typedef struct tide_checkpoint tide_checkpoint;  // opaque; freed by tide_checkpoint_free()
 
 // Errors: TIDE_ERR_HANDLE; TIDE_ERR_STATE for a pool without users or with blocks that wait for work;

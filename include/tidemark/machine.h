@@ -318,9 +318,9 @@ TIDE_API TIDE_NODISCARD tide_status tide_machine_event_synchronize(tide_machine*
 // Work on a stream. Either end of a copy may be memory of any device, pinned, or ordinary host memory (which
 // must stay as it is until the copy is done). Between devices without peer access a copy is staged. A fill
 // needs memory that the stream's own device may write. The two ranges of a copy may not overlap.
-// An address that belongs to nobody is found out when the work is done: on host the rest of it is left out, and
-// the next _synchronize call on that device says so, once, as TIDE_ERR_MACHINE; on cuda it is an error of the
-// driver, after which its context may be lost.
+// An address that belongs to nobody is found out when the work is done: on host the rest of it is left out,
+// and the next _synchronize call on that device says so, once, as TIDE_ERR_MACHINE; on cuda it is an error of
+// the driver, after which its context may be lost.
 // Errors: TIDE_ERR_ARGUMENT for a range that leaves its allocation, TIDE_ERR_ACCESS for one without access.
 TIDE_API TIDE_NODISCARD tide_status tide_machine_copy(tide_machine* machine, int device, tide_stream stream,
                                                       void* destination, const void* source, size_t bytes);

@@ -23,8 +23,9 @@
 //   handed out anew or gone (TIDE_ERR_HANDLE), and what this cache never handed out (TIDE_ERR_ARGUMENT).
 // - A struct that carries its `size` may be the shorter one of an older header: what it lacks has its
 //   default, and nothing is written behind its end.
-// - A cache belongs to the process that made it, like its machine. In a child of fork() requests and everything
-//   that changes it are TIDE_ERR_STATE at once, and releasing a block or freeing the cache does nothing.
+// - A cache belongs to the process that made it, like its machine. In a child of fork() requests and
+//   everything that changes it are TIDE_ERR_STATE at once, and releasing a block or freeing the cache does
+//   nothing.
 // - Sizes are rounded up to classes, see tide_pinned_round(), and addresses are aligned to at least 512.
 #ifndef TIDEMARK_PINNED_H
 #define TIDEMARK_PINNED_H

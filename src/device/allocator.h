@@ -682,8 +682,8 @@ uint64_t tide__racks_count(tide_device* device);
 // --- segment.c: segments of raw memory ---------------------------------------------------------------
 // Makes a segment for a request; its one block is BUSY. TIDE_ERR_NO_MEMORY when the device is full.
 tide_status tide__segment_grow(const tide__request* request, tide__block** out);
-// A record for raw memory that is about to be asked for. Giving the memory back ends it, or keeps it until the
-// machine has the memory; it is freed where the memory is used.
+// A record for raw memory that is about to be asked for. Giving the memory back ends it, or keeps it until
+// the machine has the memory; it is freed where the memory is used.
 tide_status tide__stray_new(tide_device* device, tide__stray** out);
 void tide__stray_free(tide_device* device, tide__stray* stray);
 void tide__stray_give(tide_device* device, tide__stray* stray, void* address);

@@ -6,8 +6,8 @@
 // memory); then hands the blocks of the checkpoint out in the order of their addresses, and takes those back
 // that were idle in it. Everything is checked, and all memory for it taken, before the first change.
 //
-// A block that the pool lent to a request of the default pool is not the pool's to take back: a checkpoint has
-// it as idle, and a restore leaves it where it is, or is refused if the checkpoint has a block there.
+// A block that the pool lent to a request of the default pool is not the pool's to take back: a checkpoint
+// has it as idle, and a restore leaves it where it is, or is refused if the checkpoint has a block there.
 #include <stdlib.h>
 
 #include "device/allocator.h"

@@ -434,8 +434,9 @@ static tide_status devices_wait(tide_device* device) {
   return status;
 }
 
-// Waits for all work, because nothing is taken away from what may still run, and ends the events. An allocator that cannot wait for it leaves the machine,
-// and with that all of its memory: no later call of it reaches the machine.
+// Waits for all work, because nothing is taken away from what may still run, and ends the events. An
+// allocator that cannot wait for it leaves the machine, and with that all of its memory: no later call of it
+// reaches the machine.
 static tide_status device_settle(tide_device* device) {
   const tide_status status = devices_wait(device);
   tide__timeline_fini(device);

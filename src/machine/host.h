@@ -13,8 +13,8 @@
 
 // The physical memory of a device is ranges of one file. They are handed out one behind the other and never
 // twice: the file is sparse and its size is 63 bits, so a range that was given back is just a hole.
-// Others may have descriptors of it, so it is sealed: it never becomes smaller, and no mapping loses its pages.
-// The file begins with the ledger: 64-bit words, first the mark below, then one word for each export.
+// Others may have descriptors of it, so it is sealed: it never becomes smaller, and no mapping loses its
+// pages. The file begins with the ledger: 64-bit words, first the mark below, then one word for each export.
 #define TIDE__HOST_LEDGER_BYTES ((uint64_t)64 << 10)
 #define TIDE__HOST_LEDGER_WORDS (TIDE__HOST_LEDGER_BYTES / sizeof(uint64_t))
 #define TIDE__HOST_MARK 0x314b52414d454454u  // "TDEMARK1" in memory

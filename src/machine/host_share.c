@@ -9,8 +9,8 @@
 // range out of its file only when nobody holds such a lock.
 //
 // What comes from another process is believed only as far as the system confirms it: a descriptor must be a
-// memory file with our mark that is sealed against shrinking (else its other owners could take pages away from
-// under our mappings), and a range must lie inside of it.
+// memory file with our mark that is sealed against shrinking (else its other owners could take pages away
+// from under our mappings), and a range must lie inside of it.
 //
 // Raw memory goes out as bytes that name a process, its descriptor, a range, and a word of the ledger at the
 // beginning of the file. The importer opens the file through /proc, locks the range, and then reads the

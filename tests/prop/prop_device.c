@@ -11,8 +11,8 @@
 // The policy tide has several addresses for the same memory, and lets streams wait for each other instead of
 // waiting itself: there only the data decide. Its requests are larger, so that many blocks are stitched.
 //
-// Other code captures streams of the model now and then. It queues no work there meanwhile, so the work that a
-// block must wait for is what was queued when the capture began.
+// Other code captures streams of the model now and then. It queues no work there meanwhile, so the work that
+// a block must wait for is what was queued when the capture began.
 //
 // The lists of operations on cuda are played in this process and printed whole.
 #include "prop/work.h"
@@ -491,7 +491,9 @@ static bool do_capture(model* s, const op* o) {
   const size_t stream = o->other % 2 == 0 ? 2 : 4;
   if (is_captured(s, stream)) return capture_end(s, stream);
   EXPECT_OK(tide_machine_event_synchronize(s->m, s->tails[stream]));
-  for (size_t i = 0; i < RETIRED; i++) s->past[i].captured = (uint8_t)(s->past[i].captured & ~(1u << stream));
+  for (size_t i = 0; i < RETIRED; i++) {
+    s->past[i].captured = (uint8_t)(s->past[i].captured & ~(1u << stream));
+  }
   EXPECT_OK(tide_machine_event_record(s->m, 0, s->tails[stream], s->streams[stream]));
   EXPECT_OK(tide_machine_capture_begin(s->m, 0, s->streams[stream], TIDE_CAPTURE_RELAXED));
   s->captured = (uint8_t)(s->captured | 1u << stream);
@@ -812,8 +814,8 @@ static bool do_save_and_restore(model* s, const op* o) {
   return is_right && stats_adopt(s) && pools_agree(s);
 }
 
-// A pool that has idle memory and lends is saved, the default pool asks for more than the limit leaves it, and
-// the pool is put back.
+// A pool that has idle memory and lends is saved, the default pool asks for more than the limit leaves it,
+// and the pool is put back.
 static bool do_lend(model* s, const op* o) {
   own_pool* const p = pool_at(s, o->slot);
   const op save_op = { .slot = o->slot, .other = o->other };
@@ -953,14 +955,14 @@ static bool do_sweep(model* s, const op* o) {
 // clang-format off
 #define VERB_MAP(X)                                                                                        \
   X(ALLOC, do_alloc, 370) X(ALLOC_AT, do_alloc_at, 15) X(RELEASE, do_release, 200)                         \
-  X(RELEASE_ADDRESS, do_release_address, 110) X(RELEASE_TWICE, do_release_twice, 15) X(FIND, do_find, 15)  \
-  X(RECORD, do_record, 80) X(DELAY, do_delay, 20) X(PAUSE, do_pause, 25) X(CAPTURE, do_capture, 12) X(POLL, do_poll, 15)              \
-  X(TRIM, do_trim, 7) X(TRIM_POOL, do_trim_pool, 5) X(POOL_NEW, do_pool_new, 8)                            \
-  X(POOL_RETAIN, do_pool_retain, 5) X(POOL_RELEASE, do_pool_release, 10) X(POOL_BEGIN, do_pool_begin, 10)  \
-  X(POOL_END, do_pool_end, 20) X(CHECKPOINT, do_checkpoint, 8) X(RESTORE, do_restore, 6)                   \
-  X(SAVE_AND_RESTORE, do_save_and_restore, 6) X(LEND, do_lend, 6) X(CONFIGURE, do_configure, 10) X(LIMIT, do_limit, 4)         \
-  X(CACHING, do_caching, 6) X(RESET, do_reset, 6) X(HISTORY, do_history, 5) X(FAULT, do_fault, 14)         \
-  X(SWEEP, do_sweep, 5) X(FORK, do_fork, 1)
+  X(RELEASE_ADDRESS, do_release_address, 110) X(RELEASE_TWICE, do_release_twice, 15)                       \
+  X(FIND, do_find, 15) X(RECORD, do_record, 80) X(DELAY, do_delay, 20) X(PAUSE, do_pause, 25)              \
+  X(CAPTURE, do_capture, 12) X(POLL, do_poll, 15) X(TRIM, do_trim, 7) X(TRIM_POOL, do_trim_pool, 5)        \
+  X(POOL_NEW, do_pool_new, 8) X(POOL_RETAIN, do_pool_retain, 5) X(POOL_RELEASE, do_pool_release, 10)       \
+  X(POOL_BEGIN, do_pool_begin, 10) X(POOL_END, do_pool_end, 20) X(CHECKPOINT, do_checkpoint, 8)            \
+  X(RESTORE, do_restore, 6) X(SAVE_AND_RESTORE, do_save_and_restore, 6) X(LEND, do_lend, 6)                \
+  X(CONFIGURE, do_configure, 10) X(LIMIT, do_limit, 4) X(CACHING, do_caching, 6) X(RESET, do_reset, 6)     \
+  X(HISTORY, do_history, 5) X(FAULT, do_fault, 14) X(SWEEP, do_sweep, 5) X(FORK, do_fork, 1)
 // clang-format on
 
 static const op_verb verbs[] = { VERB_MAP(OP_VERB) };

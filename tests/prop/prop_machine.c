@@ -306,8 +306,8 @@ static bool stray_is_right(const model* s, const op* o, const uint8_t* memory, s
   return true;
 }
 
-// Work on memory that the machine does not know. What leaves the pages that are there is found out when the work
-// is done, and told once.
+// Work on memory that the machine does not know. What leaves the pages that are there is found out when the
+// work is done, and told once.
 static bool do_stray(model* s, const op* o) {
   const size_t at = o->number % (ORDINARY_MAX * UNIT);
   const size_t most = 1 + (o->number >> 8) % (o->slot % 2 == 0 ? 64 : UNIT);
