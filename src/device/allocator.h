@@ -213,6 +213,11 @@ typedef struct tide__lane {
   uint64_t* waited;  // owned; by the number of another lane, its last mark that this one waits for
   uint32_t waited_count;
   tide__block* leaving;          // pieces of other lanes whose block was released here, by heap_next
+  uint64_t puts;                 // how often a block became idle, and
+  uint64_t takes;                // how often an idle one was taken; both under the lock
+  uint64_t pin_steps;            // blocks that reports of refusals looked at; likewise
+  uint64_t walk_puts[2];         // `puts` as a walk for idle memory of a kind began; with the gate
+  uint64_t barren_puts[2];       // and of the last one that gave back all it could, + 1; likewise
   struct tide__lane* next;       // in the pool, by rising stream; shared under the pools lock
   struct tide__lane* next_idle;  // among the lanes of pools that are gone
 } tide__lane;
@@ -615,12 +620,14 @@ static inline void tide__shelf_put_locked(tide__block* block, bool restamps) {
   if (restamps) {
     const int kind = block->is_small ? TIDE__SMALL : TIDE__LARGE;
     block->stamp = tide__load_relaxed(&block->segment->lane->pool->searches[kind]);
+    block->segment->lane->puts++;
   }
   tide__bins_put(&shelf->bins, block);
 }
 
 static inline void tide__shelf_take_locked(tide__block* block) {
   tide__bins_take(&tide__block_shelf(block)->bins, block);
+  block->segment->lane->takes++;
   block->state = TIDE__BLOCK_BUSY;
 }
 void tide__shelf_put_unmapped_locked(tide__block* block);

@@ -152,6 +152,7 @@ static tide_status segment_reserve(const tide__request* request, tide__segment* 
   tide__block* const block =
       tide__segment_link_locked(segment, tide__address(address), bytes, TIDE__BLOCK_UNMAPPED);
   tide__shelf_put_unmapped_locked(block);
+  request->lane->puts++;  // should nothing be mapped in it, the next walk drops it
   tide__mutex_unlock(&request->lane->lock);
   return TIDE_OK;
 }
@@ -200,6 +201,7 @@ static void segment_drop_if_unmapped(tide_device* device, tide__segment* segment
     tide__segment_unlink_locked(segment);
   } else {
     tide__shelf_put_unmapped_locked(block);
+    lane->puts++;  // the next walk tries again
   }
   tide__mutex_unlock(&lane->lock);
   if (status == TIDE_OK) tide__segment_free(device, segment);

@@ -563,10 +563,12 @@ tide_status tide__home_prepare(tide_device* device, tide__block* block, bool can
 // Giving back
 
 // Takes the idle blocks of the homes of one kind out of a lane.
-static tide__block* homes_take_idle(tide__lane* lane, bool is_small) {
+static tide__block* homes_take_idle(const tide_device* device, tide__lane* lane, bool is_small) {
   tide__block* list = NULL;
   tide__mutex_lock(&lane->lock);
+  const bool has_room = tide__bins_peek(&lane->shelves[is_small].bins, device->granularity) != NULL;
   TIDE_LIST_EACH(it, &lane->segments) {
+    if (!has_room) break;  // no handle lies wholly in an idle block
     const tide__segment* const segment = TIDE_OWNER(it, tide__segment, link);
     if (segment->home == NULL || segment->is_small != is_small) continue;
     for (tide__block* block = segment->head; block != NULL; block = block->next) {
@@ -735,7 +737,7 @@ static tide__segment* home_next(tide__lane* lane, const tide__segment* segment) 
 static tide_status lane_give_homes(tide_device* device, tide__lane* lane, bool is_small,
                                    const tide__moment* moment) {
   tide_status status = TIDE_OK;
-  tide__block* list = homes_take_idle(lane, is_small);
+  tide__block* list = homes_take_idle(device, lane, is_small);
   while (list != NULL) {
     tide__block* const block = list;
     list = block->list_next;
@@ -757,6 +759,7 @@ static tide_status lane_give_homes(tide_device* device, tide__lane* lane, bool i
 
 tide_status tide__home_trim(tide_device* device, tide__pool* pool, bool is_small,
                             const tide__moment* moment) {
+  if (!device->has_racks) return TIDE_OK;  // only the policy `tide` has homes
   tide__lane* lane = tide__lane_next(device, pool, NULL);
   for (; lane != NULL; lane = tide__lane_next(device, pool, lane)) {
     TIDE_TRY(lane_give_homes(device, lane, is_small, moment));

@@ -80,6 +80,7 @@ static void pin_count(tide_oom_pin* pin, const tide__block* block, uint64_t byte
 
 static void pins_of_home_locked(tide_oom* oom, const tide__segment* segment) {
   const tide__home* const home = segment->home;
+  tide__lane* const lane = segment->lane;
   const tide__block* block = segment->head;
   for (size_t i = 0; i < home->count; i++) {
     const uint64_t begin = home->handles[i]->address;
@@ -88,19 +89,34 @@ static void pins_of_home_locked(tide_oom* oom, const tide__segment* segment) {
     while (block != NULL && tide__block_end(block) <= begin) block = block->next;
     for (const tide__block* b = block; b != NULL && b->address < end; b = b->next) {
       pin_count(&pin, b, tide__min(end, tide__block_end(b)) - tide__max(begin, b->address));
+      lane->pin_steps++;
     }
     pin_add(oom, &pin);
   }
 }
 
+// A program that is refused again and again must not spend its time here: all walks together take no more
+// steps than this, and so many for each block that became idle or was taken.
+#define PIN_STEPS ((uint64_t)1 << 20)
+#define PIN_STEPS_EACH 64u
+
+static bool lane_may_be_walked_locked(const tide__lane* lane) {
+  return lane->pin_steps <= PIN_STEPS + PIN_STEPS_EACH * (lane->puts + lane->takes);
+}
+
 static void pins_of_lane(tide_oom* oom, tide__lane* lane) {
   tide__mutex_lock(&lane->lock);
+  const bool is_walked = lane_may_be_walked_locked(lane);
   TIDE_LIST_EACH(it, &lane->segments) {
+    if (!is_walked) break;
     const tide__segment* const segment = TIDE_OWNER(it, tide__segment, link);
     tide_oom_pin pin = { 0 };
     if (segment->home != NULL) pins_of_home_locked(oom, segment);
     if (segment->home != NULL || segment->view != NULL) continue;
-    for (const tide__block* b = segment->head; b != NULL; b = b->next) pin_count(&pin, b, b->bytes);
+    for (const tide__block* b = segment->head; b != NULL; b = b->next) {
+      pin_count(&pin, b, b->bytes);
+      lane->pin_steps++;
+    }
     pin_add(oom, &pin);
   }
   tide__mutex_unlock(&lane->lock);

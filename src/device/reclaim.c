@@ -72,11 +72,26 @@ static tide__block* segment_idle_block(const tide__segment* segment, bool is_sma
   return is_idle ? block : NULL;
 }
 
+// Is it known that a lane has nothing of a kind to give back? So it is after a walk that gave back all it
+// could, until something becomes idle: one refusal after the other costs no walk over all segments.
+static bool lane_is_barren_locked(const tide__lane* lane, bool is_small) {
+  return lane->barren_puts[is_small] == lane->puts + 1;
+}
+
+static bool lane_is_barren(tide__lane* lane, bool is_small) {
+  tide__mutex_lock(&lane->lock);
+  const bool is_barren = lane_is_barren_locked(lane, is_small);
+  tide__mutex_unlock(&lane->lock);
+  return is_barren;
+}
+
 // Takes the idle raw segments of one kind out of a lane, sorted.
 static tide__block* lane_take_idle(tide__lane* lane, bool is_small) {
   tide__block* list = NULL;
   tide__mutex_lock(&lane->lock);
+  lane->walk_puts[is_small] = lane->puts;
   TIDE_LIST_EACH(it, &lane->segments) {
+    if (lane_is_barren_locked(lane, is_small)) break;
     tide__block* const block = segment_idle_block(TIDE_OWNER(it, tide__segment, link), is_small);
     if (block == NULL) continue;
     tide__shelf_take_locked(block);
@@ -94,6 +109,7 @@ static tide__block* lane_take_mapped(tide__lane* lane, bool is_small) {
     const tide__segment* const segment = TIDE_OWNER(it, tide__segment, link);
     if (!segment->is_expandable || segment->home != NULL || segment->view != NULL) continue;
     if (segment->is_small != is_small) continue;
+    if (tide__bins_peek(&lane->shelves[is_small].bins, segment->handle_bytes) == NULL) continue;
     for (tide__block* block = segment->head; block != NULL; block = block->next) {
       if (block->state != TIDE__BLOCK_FREE) continue;
       tide__shelf_take_locked(block);
@@ -129,6 +145,17 @@ static tide_status list_give(tide_device* device, tide__block* list, give_fn giv
 // ---------------------------------------------------------------------------------------------------
 // Everything
 
+// What is idle now could not be given back. What is idle at homes may be later without anything becoming
+// idle, and is looked at each time.
+static void lanes_note_walk(tide_device* device, tide__pool* pool, bool is_small) {
+  tide__lane* lane = tide__lane_next(device, pool, NULL);
+  for (; lane != NULL; lane = tide__lane_next(device, pool, lane)) {
+    tide__mutex_lock(&lane->lock);
+    lane->barren_puts[is_small] = lane->walk_puts[is_small] + 1;
+    tide__mutex_unlock(&lane->lock);
+  }
+}
+
 // Gives back what is idle of one kind: raw segments of all lanes by rising stream, then expandable ones.
 static tide_status pool_give_kind(tide_device* device, tide__pool* pool, bool is_small,
                                   const tide__moment* moment) {
@@ -138,10 +165,13 @@ static tide_status pool_give_kind(tide_device* device, tide__pool* pool, bool is
   }
   lane = tide__lane_next(device, pool, NULL);
   for (; lane != NULL; lane = tide__lane_next(device, pool, lane)) {
+    if (lane_is_barren(lane, is_small)) continue;
     TIDE_TRY(list_give(device, lane_take_mapped(lane, is_small), tide__expand_shrink, moment));
     tide__expand_drop_unmapped(device, lane);
   }
-  return tide__home_trim(device, pool, is_small, moment);
+  TIDE_TRY(tide__home_trim(device, pool, is_small, moment));
+  lanes_note_walk(device, pool, is_small);
+  return TIDE_OK;
 }
 
 // PyTorch's order: of the default pool large blocks come first, of private pools small ones.

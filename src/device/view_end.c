@@ -89,6 +89,7 @@ static bool view_is_idle(const tide__segment* segment) {
 }
 
 tide_status tide__views_trim(tide_device* device, tide__pool* pool) {
+  if (device->view_count + device->retired_count == 0) return TIDE_OK;
   tide__lane* lane = tide__lane_next(device, pool, NULL);
   for (; lane != NULL; lane = tide__lane_next(device, pool, lane)) {
     tide__segment* next = NULL;
