@@ -95,20 +95,29 @@ static const int deadly_signals[] = { SIGINT, SIGTERM, SIGHUP };
 
 static char* volatile unfinished;  // the temporary file to remove when a signal ends us
 
+static void deadly_set(sigset_t* out) {
+  (void)sigemptyset(out);
+  for (size_t i = 0; i < DEADLY_COUNT; i++) (void)sigaddset(out, deadly_signals[i]);
+}
+
 static void unfinished_remove(int number) {
   const char* path = unfinished;
+  const struct sigaction usual = { .sa_handler = SIG_DFL };
   if (path != NULL) (void)unlink(path);
-  (void)signal(number, SIG_DFL);
+  (void)sigaction(number, &usual, NULL);
   (void)raise(number);
 }
 
-// A signal that is ignored (nohup) stays so.
+// A signal that is ignored (nohup) stays so. While one is dealt with all of them wait: a second one would end
+// us before the file is gone.
 static void unfinished_guard(char* path) {
+  struct sigaction action = { .sa_handler = path == NULL ? SIG_DFL : unfinished_remove };
+  deadly_set(&action.sa_mask);
   unfinished = path;
   for (size_t i = 0; i < DEADLY_COUNT; i++) {
     struct sigaction now;
     if (sigaction(deadly_signals[i], NULL, &now) != 0 || now.sa_handler == SIG_IGN) continue;
-    (void)signal(deadly_signals[i], path == NULL ? SIG_DFL : unfinished_remove);
+    (void)sigaction(deadly_signals[i], &action, NULL);
   }
 }
 
@@ -116,8 +125,7 @@ static void unfinished_guard(char* path) {
 static int temporary_make(char* path) {
   sigset_t deadly;
   sigset_t before;
-  (void)sigemptyset(&deadly);
-  for (size_t i = 0; i < DEADLY_COUNT; i++) (void)sigaddset(&deadly, deadly_signals[i]);
+  deadly_set(&deadly);
   (void)sigprocmask(SIG_BLOCK, &deadly, &before);
   const int descriptor = mkstemp(path);
   if (descriptor >= 0) unfinished_guard(path);
