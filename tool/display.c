@@ -2,8 +2,8 @@
 // Copyright the Tidemark authors
 //
 // Texts on a screen. Names in a file can be any bytes: what is no UTF-8 is replaced by U+FFFD, one for each
-// run that could have become a character (Unicode 15, section 3.9), and what would steer a terminal is
-// spelled out. One code point counts as one column.
+// run that could have become a character (Unicode 15, section 3.9), and what would steer a terminal, change
+// the order of what is read or not be seen at all is spelled out. One code point counts as one column.
 #include "display.h"
 
 #include <stdlib.h>
@@ -53,7 +53,30 @@ size_t tool_code_point(const char* text, size_t bytes, uint32_t* out) {
   return lead.bytes;
 }
 
-// Writes a code point so that it can be shown; at most 4 bytes.
+bool tool_code_point_steers(uint32_t point) {
+  static const struct {
+    uint32_t first;
+    uint32_t last;
+  } ranges[] = {
+    { 0x00, 0x1f },        // C0: among them escape
+    { 0x7f, 0x9f },        // delete, and C1: among them the one that begins sequences as escape does
+    { 0xad, 0xad },        // a hyphen that is mostly not seen
+    { 0x61c, 0x61c },      // marks of direction
+    { 0x180e, 0x180e },    // no width
+    { 0x200b, 0x200f },    // no width, and marks of direction
+    { 0x2028, 0x202e },    // ends of lines and paragraphs, embedding and override of direction
+    { 0x2060, 0x206f },    // no width, isolates of direction
+    { 0xfeff, 0xfeff },    // no width
+    { 0xfff9, 0xfffb },    // annotations
+    { 0xe0000, 0xe007f },  // tags, which are not seen
+  };
+  for (size_t i = 0; i < sizeof ranges / sizeof ranges[0]; i++) {
+    if (point >= ranges[i].first && point <= ranges[i].last) return true;
+  }
+  return false;
+}
+
+// Writes a code point so that it can be shown; at most 4 bytes for each of its own.
 static size_t shown_put(uint32_t point, const char* source, size_t bytes, bool keeps_newlines, char* out) {
   static const char digits[] = "0123456789abcdef";
   static const char replacement[3] = { '\xef', '\xbf', '\xbd' };
@@ -61,11 +84,11 @@ static size_t shown_put(uint32_t point, const char* source, size_t bytes, bool k
     memcpy(out, replacement, sizeof replacement);
     return sizeof replacement;
   }
-  const bool is_control = point < 0x20 || (point >= 0x7f && point < 0xa0);
-  if (!is_control || (point == '\n' && keeps_newlines)) {
+  if (!tool_code_point_steers(point) || (point == '\n' && keeps_newlines)) {
     memcpy(out, source, bytes);
     return bytes;
   }
+  if (point > 0xff) return (size_t)snprintf(out, 4 * bytes, "\\u{%x}", (unsigned)point);
   out[0] = '\\';
   out[1] = 'x';
   out[2] = digits[point >> 4];

@@ -14,8 +14,11 @@
 // U+FFFD, a run of bytes that began well as one.
 size_t tool_code_point(const char* text, size_t bytes, uint32_t* out);
 
-// A copy of a text that is fit for a screen: UTF-8, and control characters as \xNN, the newline kept where
-// it may be. Freed by free().
+// Would it steer a terminal, or deceive who reads it: controls, marks of direction, what is not seen?
+bool tool_code_point_steers(uint32_t point);
+
+// A copy of a text that is fit for a screen: UTF-8, and what steers as \xNN or \u{NNNN}, the newline kept
+// where it may be. Freed by free().
 char* tool_display_text(const char* text, bool keeps_newlines);
 // The code points of such a text, which stand for the columns it takes.
 size_t tool_display_columns(const char* text);

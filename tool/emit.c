@@ -52,7 +52,10 @@ static void json_text_put(FILE* to, const char* text) {
     uint32_t point = 0;
     const size_t length = tool_code_point(text + at, bytes - at, &point);
     if (point == '"' || point == '\\') (void)fprintf(to, "\\%c", (int)point);
-    else if (point < 0x20 || point == 0x7f) (void)fprintf(to, "\\u%04x", (unsigned)point);
+    else if (point > 0xffff && tool_code_point_steers(point))
+      (void)fprintf(to, "\\u%04x\\u%04x", 0xd7c0 + (unsigned)(point >> 10),
+                    0xdc00 + (unsigned)(point & 0x3ff));
+    else if (tool_code_point_steers(point)) (void)fprintf(to, "\\u%04x", (unsigned)point);
     else if (point == 0xfffd) (void)fputs("\xef\xbf\xbd", to);
     else (void)fwrite(text + at, 1, length, to);
     at += length;

@@ -176,7 +176,8 @@ void tool_emit_change(tool_emit* emit, const char* key, const char* label, uint6
 // A number that is not finite is null, and "-".
 void tool_emit_real(tool_emit* emit, const char* key, const char* label, double value, int decimals);
 void tool_emit_bool(tool_emit* emit, const char* key, const char* label, bool value);  // people: yes, no
-// Text of any bytes: not UTF-8 is repaired, control characters are shown as \xNN. NULL is null, and "-".
+// Text of any bytes: not UTF-8 is repaired, and what would steer a terminal is spelled out (display.h). NULL is
+// null, and "-".
 void tool_emit_text(tool_emit* emit, const char* key, const char* label, const char* text);
 void tool_emit_format(tool_emit* emit, const char* key, const char* label, const char* format, ...)
     __attribute__((format(printf, 4, 5)));

@@ -159,3 +159,43 @@ T_TEST(test_grid__an_empty_one_prints_nothing) {
 
   T_STR_EQ(printed, "");
 }
+
+// ---------------------------------------------------------------------------------------------------
+// What a file must not do to a terminal
+
+T_TEST(test_display__an_override_of_direction_reached_the_terminal) {
+  shown_is("a\xe2\x80\xae"
+           "b",
+           "a\\u{202e}b");
+  shown_is("\xe2\x81\xa6x\xe2\x81\xa9", "\\u{2066}x\\u{2069}");
+  shown_is("\xd8\x9c\xe2\x80\x8f", "\\u{61c}\\u{200f}");
+  shown_is("\xe2\x80\xa8", "\\u{2028}");
+  shown_is("\xf3\xa0\x81\x81", "\\u{e0041}");
+  shown_is("\xc2\x9b"
+           "31m\x1b[0m",
+           "\\x9b31m\\x1b[0m");
+}
+
+T_TEST(test_display__letters_of_all_languages_stay) {
+  shown_is("\xd7\xa9\xd7\x9c \xd8\xb9 \xe6\x97\xa5 \xf0\x9f\x99\x82 \xc3\xbc",
+           "\xd7\xa9\xd7\x9c \xd8\xb9 \xe6\x97\xa5 \xf0\x9f\x99\x82 \xc3\xbc");
+}
+
+// Whatever the bytes: no part of what is shown steers, and it does not grow beyond its memory.
+T_TEST(test_display__random_bytes_never_steer) {
+  t_rng rng = t_rng_new(0);
+  for (size_t i = 0; i < t_scaled(20000); i++) {
+    static const char* const parts[] = { "\xe2\x80\xae", "\xc2\x9b", "\x1b", "\xf3\xa0\x81\x81", "\xd8\x9c",
+                                         "\xff",         "\xe2",     "x",    "\xef\xbb\xbf" };
+    char text[64] = "";
+    for (uint64_t n = t_rng_below(&rng, 12); n > 0; n--) (void)strcat(text, parts[t_rng_below(&rng, 9)]);
+    char* const shown = tool_display_text(text, false);
+    const size_t bytes = strlen(shown);
+    for (size_t at = 0; at < bytes;) {
+      uint32_t point = 0;
+      at += tool_code_point(shown + at, bytes - at, &point);
+      T_CHECK(!tool_code_point_steers(point));
+    }
+    free(shown);
+  }
+}

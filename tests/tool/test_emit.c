@@ -191,3 +191,11 @@ T_TEST(test_emit__a_full_disk_is_an_error) {
   T_EQ(tool_emit_end(emit), TOOL_USAGE);
   _Exit(0);  // what could not be written would be tried again
 }
+
+T_TEST(test_emit__json_let_an_override_of_direction_through) {
+  tool_emit* const emit = answer_begin(true);
+
+  tool_emit_text(emit, "text", NULL, "a\xe2\x80\xae\xc2\x9b\xf3\xa0\x81\x81 \xd7\xa9");
+
+  T_STR_EQ(answer_end(emit), "{\n  \"text\": \"a\\u202e\\u009b\\udb40\\udc41 \xd7\xa9\"\n}\n");
+}
