@@ -51,6 +51,14 @@ typedef struct tide_format_info {
 TIDE_API tide_format_info tide_format_describe(uint32_t format);
 TIDE_API int tide_format_from_name(const char* name);
 
+// What files hold was memory, or could have been: a size is below TIDE_FORMAT_BYTES, the address space of
+// the largest processors, and what lies somewhere ends at 2^64 at most. A request that was refused (the size
+// of an OOM) was never memory, and is below TIDE_FORMAT_REQUEST. An entry has an action: one that is not
+// among tide_action stands as a text under "action" in the extra of its note. A segment has an address and a
+// size. Readers refuse a file that says something else, and writers a trace that does.
+#define TIDE_FORMAT_BYTES ((uint64_t)1 << 57)
+#define TIDE_FORMAT_REQUEST ((uint64_t)1 << 62)
+
 typedef struct tide_read_options {
   uint32_t size;          // set by TIDE_READ_OPTIONS_INIT
   uint32_t format;        // a tide_format; TIDE_FORMAT_COUNT: found from the first bytes
@@ -77,6 +85,7 @@ TIDE_API TIDE_NODISCARD tide_status tide_trace_read(const tide_source* source,
 // allocations and releases; MINIMALLOC lifetimes and sizes: times are steps if the trace has those, otherwise
 // numbers of entries. FOLDED and PPROF describe the moment when most bytes were requested and not yet
 // released.
+// What was written in a format that can be read, can be read.
 // Errors:  TIDE_ERR_ARGUMENT; TIDE_ERR_NO_MEMORY; TIDE_ERR_LIMIT for what the format cannot hold; what the
 //          sink returned.
 TIDE_API TIDE_NODISCARD tide_status tide_trace_write(const tide_trace* trace, uint32_t format,

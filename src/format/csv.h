@@ -14,6 +14,7 @@
 #define TIDEMARK_SRC_FORMAT_CSV_H
 
 #include "format/input.h"
+#include "format/output.h"
 
 #define TIDE__CSV_FIELDS 16u
 #define TIDE__CSV_LINE ((size_t)1 << 20)  // no line is longer than this
@@ -51,6 +52,9 @@ tide_status tide__csv_fail(const tide__csv* csv, size_t field, const char* what)
 
 // Splits a line at its commas. Returns how many fields there are, also where they are more than have room.
 size_t tide__csv_split(tide__csv_field line, tide__csv_field fields[TIDE__CSV_FIELDS]);
+
+// A row that begins at `begin` was written: one that no reader takes is a failure of the output.
+void tide__csv_check_row(tide__output* output, uint64_t begin);
 
 bool tide__csv_field_is(tide__csv_field field, const char* text);
 

@@ -115,12 +115,34 @@ tide_status tide_trace_read(const tide_source* source, const tide_read_options* 
 // ---------------------------------------------------------------------------------------------------
 // Writing
 
+static tide_status fault_fail(const char* row, size_t number, const char* fault) {
+  TIDE_REQUIRE(fault == NULL, TIDE_ERR_LIMIT, "trace_write: %s %zu cannot be in a file: %s", row, number,
+               fault);
+  return TIDE_OK;
+}
+
+// Nothing is written that would not be read.
+static tide_status trace_check(const tide_trace* trace) {
+  size_t count = 0;
+  for (size_t device = 0; device < tide_trace_device_count(trace); device++) {
+    const tide_trace_entry* const entries = tide_trace_entries(trace, device, &count);
+    for (size_t i = 0; i < count; i++)
+      TIDE_TRY(fault_fail("entry", i, tide__entry_fault(trace, &entries[i])));
+  }
+  const tide_trace_segment* const segments = tide_trace_segments(trace, &count);
+  for (size_t i = 0; i < count; i++) TIDE_TRY(fault_fail("segment", i, tide__segment_fault(&segments[i])));
+  const tide_trace_block* const blocks = tide_trace_blocks(trace, &count);
+  for (size_t i = 0; i < count; i++) TIDE_TRY(fault_fail("block", i, tide__block_fault(&blocks[i])));
+  return TIDE_OK;
+}
+
 tide_status tide_trace_write(const tide_trace* trace, uint32_t format, const tide_sink* sink) {
   tide__output output;
   TIDE_REQUIRE(trace != NULL, TIDE_ERR_ARGUMENT, "trace_write: there is no trace");
   TIDE_REQUIRE(sink != NULL && sink->write != NULL, TIDE_ERR_ARGUMENT, "trace_write: there is no sink");
   TIDE_REQUIRE(format < TIDE_FORMAT_COUNT && formats[format].write != NULL, TIDE_ERR_ARGUMENT,
                "trace_write: %u is no format", format);
+  if (formats[format].read != NULL) TIDE_TRY(trace_check(trace));
   TIDE_TRY(tide__output_init(&output, sink, tide__trace_heap(trace)));
   tide_status status = formats[format].write(trace, &output);
   if (status == TIDE_OK) status = tide__output_flush(&output);

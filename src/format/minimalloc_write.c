@@ -7,6 +7,7 @@
 // Cost: O(n) for n buffers, beside making the problem.
 #include <inttypes.h>
 
+#include "base/arith.h"
 #include "base/error.h"
 #include "format/others.h"
 #include "format/problem.h"
@@ -28,10 +29,23 @@ static void mini_put_offset(const tide_problem* problem, size_t position, const 
   tide__output_uint(output, offsets != NULL ? offsets[position] : problem->buffers[position].offset);
 }
 
+// A reader takes no buffer that ends before it begins, as it does when the times of a trace go back, no times
+// that have no ns, and no more bytes than memory has, each buffer rounded up.
+static void mini_check_row(const tide_plan_buffer* buffer, uint64_t* total, tide__output* output) {
+  const bool is_sane = buffer->bytes < TIDE_FORMAT_BYTES && tide__add(*total, buffer->bytes + 512, total) &&
+                       *total < TIDE_FORMAT_BYTES;
+  if (is_sane && buffer->lower <= buffer->upper && buffer->upper < INT64_MAX / TIDE__MINI_STEP_NS) return;
+  tide__output_fail(output, TIDE_FAIL(TIDE_ERR_LIMIT,
+                                      "trace_write: a buffer of %" PRIu64 " bytes from %" PRIu64
+                                      " to %" PRIu64 " cannot be in a planning problem",
+                                      buffer->bytes, buffer->lower, buffer->upper));
+}
+
 static void mini_put_row(const tide_problem* problem, size_t position, const uint64_t* offsets,
                          tide__output* output) {
   const tide_plan_buffer* const buffer = &problem->buffers[position];
   size_t bytes = 0;
+  const uint64_t begin = tide__output_offset(output);
   const char* const name = tide_problem_name(problem, position, &bytes);
   tide__output_bytes(output, name, bytes);
   tide__output_format(output, ",%" PRIu64 ",%" PRIu64 ",%" PRIu64, buffer->lower, buffer->upper,
@@ -46,6 +60,7 @@ static void mini_put_row(const tide_problem* problem, size_t position, const uin
   }
   mini_put_offset(problem, position, offsets, output);
   tide__output_byte(output, '\n');
+  tide__csv_check_row(output, begin);
 }
 
 static void mini_put_all(const tide_problem* problem, const uint64_t* offsets, tide__output* output) {
@@ -56,7 +71,11 @@ static void mini_put_all(const tide_problem* problem, const uint64_t* offsets, t
     tide__output_text(output, tide__mini_columns[i]);
   }
   tide__output_byte(output, '\n');
-  for (size_t i = 0; i < problem->count; i++) mini_put_row(problem, i, offsets, output);
+  uint64_t total = 0;
+  for (size_t i = 0; i < problem->count; i++) {
+    mini_check_row(&problem->buffers[i], &total, output);
+    mini_put_row(problem, i, offsets, output);
+  }
 }
 
 tide_status tide_problem_write(const tide_problem* problem, const uint64_t* offsets, const tide_sink* sink) {

@@ -18,6 +18,7 @@
 #include "base/error.h"
 #include "base/heap.h"
 #include "format/columns.h"
+#include "trace/limit.h"
 
 typedef struct native_reader {
   tide__input* input;  // borrowed
@@ -223,6 +224,14 @@ static tide_status native_take_rows(native_reader* reader, const tide__table* ta
   return status;
 }
 
+static tide_status native_fault(const native_reader* reader, const char* row, uint64_t number,
+                                const char* fault) {
+  TIDE_REQUIRE(fault == NULL, TIDE_ERR_FORMAT,
+               "native: byte %" PRIu64 ": %s %" PRIu64 " of this chunk cannot be: %s", reader->chunk_offset,
+               row, number, fault);
+  return TIDE_OK;
+}
+
 // Adds segments, each with the blocks that are its own, of which there must be as many as all segments say.
 static tide_status native_add_segments(native_reader* reader, const tide_trace_segment* segments,
                                        uint64_t count, const tide_trace_block* blocks, size_t block_count) {
@@ -231,8 +240,10 @@ static tide_status native_add_segments(native_reader* reader, const tide_trace_s
     TIDE_REQUIRE(segments[i].block_count <= block_count - next, TIDE_ERR_FORMAT,
                  "native: byte %" PRIu64 ": segment %" PRIu64 " has more blocks than are left",
                  reader->chunk_offset, i);
+    TIDE_TRY(native_fault(reader, "segment", i, tide__segment_fault(&segments[i])));
     TIDE_TRY(tide_trace_add_segment(reader->trace, &segments[i]));
     for (uint32_t k = 0; k < segments[i].block_count; k++) {
+      TIDE_TRY(native_fault(reader, "block", next, tide__block_fault(&blocks[next])));
       TIDE_TRY(tide_trace_add_block(reader->trace, &blocks[next++]));
     }
   }
@@ -266,6 +277,7 @@ static tide_status native_add_entries(native_reader* reader, const tide_trace_en
   for (uint64_t i = 0; i < count; i++) {
     first_ns = tide__min(first_ns, entries[i].time_ns);
     last_ns = tide__max(last_ns, entries[i].time_ns);
+    TIDE_TRY(native_fault(reader, "entry", i, tide__entry_fault(reader->trace, &entries[i])));
     TIDE_TRY(tide_trace_add_entry(reader->trace, &entries[i]));
   }
   TIDE_REQUIRE(first_ns == reader->chunk.first_ns && last_ns == reader->chunk.last_ns, TIDE_ERR_FORMAT,

@@ -19,6 +19,7 @@
 #include "base/error.h"
 #include "base/heap.h"
 #include "format/schema.h"
+#include "trace/limit.h"
 
 // ---------------------------------------------------------------------------------------------------
 // What stands where
@@ -226,6 +227,8 @@ static tide_status entry_take_address(tide__assembler* a, const tide__item* addr
 
 static tide_status entry_add(tide__assembler* a, const tide_trace_entry* entry, tide__item* out) {
   size_t count = 0;
+  const char* const fault = tide__entry_fault(a->trace, entry);
+  if (fault != NULL) return TIDE__FILE_FAIL(a, "%s cannot be: %s", entry_path(a, entry->device).text, fault);
   TIDE_TRY(tide_trace_add_entry(a->trace, entry));
   (void)tide_trace_entries(a->trace, entry->device, &count);
   *out = (tide__item){ .kind = TIDE__ITEM_PACKED, .role = TIDE__ROLE_ENTRY, .id = (uint32_t)(count - 1) };
@@ -317,6 +320,10 @@ static tide_status pack_block(tide__assembler* a, const tide__open* open, tide__
     if (bit == 0) TIDE_TRY(tide__words_add_pair(a, open->items[i].id, &open->items[i + 1]));
   }
   TIDE_TRY(tide__words_extra(a, begin, &block.extra));
+  const char* const fault = tide__block_fault(&block);
+  if (fault != NULL)
+    return TIDE__FILE_FAIL(a, "segments[%zu].blocks[%zu] cannot be: %s", a->segment_count, a->block_count,
+                           fault);
   void* blocks = a->blocks;
   TIDE_REQUIRE(tide__heap_grow(a->heap, &blocks, &a->block_room, a->block_count + 1, sizeof block),
                TIDE_ERR_NO_MEMORY, "%s: no memory for %zu blocks", a->format, a->block_count + 1);
@@ -450,8 +457,8 @@ static tide_status pack_segment(tide__assembler* a, const tide__open* open, tide
     draft.segment.absent &= (uint16_t)~bit;
     if (bit == 0) TIDE_TRY(tide__words_add_pair(a, open->items[i].id, &open->items[i + 1]));
   }
-  if (draft.segment.absent & (TIDE_SEGMENT_ADDRESS | TIDE_SEGMENT_BYTES))
-    return TIDE__FILE_FAIL(a, "segments[%zu] has no address or no total_size", a->segment_count);
+  const char* const fault = tide__segment_fault(&draft.segment);
+  if (fault != NULL) return TIDE__FILE_FAIL(a, "segments[%zu] cannot be: %s", a->segment_count, fault);
   TIDE_TRY(tide__words_extra(a, begin, &draft.segment.extra));
   *out = (tide__item){ .kind = TIDE__ITEM_PACKED, .role = TIDE__ROLE_SEGMENT };
   return segment_add(a, &draft);

@@ -140,6 +140,9 @@ static const char* rmm_row_parse(const tide__csv_field* fields, size_t count, rm
   if (!rmm_pointer_parse(fields[RMM_POINTER], &out->address)) return "not a pointer";
   *out_field = RMM_SIZE;
   if (!tide__csv_decimal(fields[RMM_SIZE], &out->bytes)) return "not a size";
+  if (out->bytes >= (out->action == TIDE_ACTION_OOM ? TIDE_FORMAT_REQUEST : TIDE_FORMAT_BYTES))
+    return "a size that no memory has";
+  if (out->address > UINT64_MAX - out->bytes) return "it ends above 2^64";
   *out_field = RMM_STREAM;
   if (!rmm_stream_parse(fields[RMM_STREAM], &out->stream)) return "not a stream";
   return NULL;
@@ -300,6 +303,7 @@ static void rmm_write_thread(const tide_intern* names, uint32_t extra, tide__out
 
 static void rmm_write_row(const tide_intern* names, const tide_trace_entry* entry, tide__output* output) {
   const uint32_t extra = tide_intern_note(names, entry->note).extra;
+  const uint64_t begin = tide__output_offset(output);
   if (extra == 0 || !rmm_write_kept(names, extra, output)) {
     char text[RMM_ROW_BYTES];
     const rmm_row row = { .time_ns = entry->time_ns % RMM_DAY_NS,
@@ -311,6 +315,7 @@ static void rmm_write_row(const tide_intern* names, const tide_trace_entry* entr
     tide__output_bytes(output, text, rmm_row_print(&row, text));
   }
   tide__output_byte(output, '\n');
+  tide__csv_check_row(output, begin);
 }
 
 static bool rmm_entry_has_row(const tide_trace_entry* entry) {

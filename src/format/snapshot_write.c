@@ -87,6 +87,82 @@ static void put_extra(tide__encoder* e, uint32_t id) {
 }
 
 // ---------------------------------------------------------------------------------------------------
+// What stands beside a record must not be taken for its own keys by a reader. A reader keeps there what has
+// another form than is usual, and never a size or an action.
+
+typedef struct own_key {
+  tide__word word;
+  uint32_t bit;    // that says that the record does not have it itself; 0: it always does
+  bool is_number;  // that a reader takes for the field, whoever wrote it
+} own_key;
+
+static const own_key entry_keys[] = {
+  { TIDE__WORD_ACTION, TIDE_ENTRY_ACTION, false },
+  { TIDE__WORD_SIZE, 0, false },
+  { TIDE__WORD_STREAM, TIDE_ENTRY_STREAM, true },
+  { TIDE__WORD_TIME_US, TIDE_ENTRY_TIME, false },
+  { TIDE__WORD_COMPILE_CONTEXT, TIDE_ENTRY_COMPILE_CONTEXT, false },
+  { TIDE__WORD_USER_METADATA, TIDE_ENTRY_METADATA, false },
+  { TIDE__WORD_POOL_ID, TIDE_ENTRY_POOL, false },
+  { TIDE__WORD_FRAMES, TIDE_ENTRY_STACK, false },
+  { TIDE__WORD_NONE, 0, false },
+};
+
+static const own_key segment_keys[] = {
+  { TIDE__WORD_ADDRESS, 0, false },
+  { TIDE__WORD_TOTAL_SIZE, 0, false },
+  { TIDE__WORD_BLOCKS, 0, false },
+  { TIDE__WORD_DEVICE, TIDE_SEGMENT_DEVICE, false },
+  { TIDE__WORD_ALLOCATED_SIZE, TIDE_SEGMENT_ALLOCATED, true },
+  { TIDE__WORD_ACTIVE_SIZE, TIDE_SEGMENT_ACTIVE, true },
+  { TIDE__WORD_REQUESTED_SIZE, TIDE_SEGMENT_REQUESTED, true },
+  { TIDE__WORD_STREAM, TIDE_SEGMENT_STREAM, true },
+  { TIDE__WORD_SEGMENT_TYPE, TIDE_SEGMENT_TYPE, false },
+  { TIDE__WORD_IS_EXPANDABLE, TIDE_SEGMENT_EXPANDABLE, false },
+  { TIDE__WORD_SEGMENT_POOL_ID, TIDE_SEGMENT_POOL, false },
+  { TIDE__WORD_FRAMES, TIDE_SEGMENT_STACK, false },
+  { TIDE__WORD_NONE, 0, false },
+};
+
+static const own_key block_keys[] = {
+  { TIDE__WORD_SIZE, 0, false },
+  { TIDE__WORD_ADDRESS, TIDE_BLOCK_KEY_ADDRESS, true },
+  { TIDE__WORD_REQUESTED_SIZE, TIDE_BLOCK_KEY_REQUESTED, true },
+  { TIDE__WORD_STATE, TIDE_BLOCK_KEY_STATE, false },
+  { TIDE__WORD_FRAMES, TIDE_BLOCK_KEY_STACK, false },
+  { TIDE__WORD_NONE, 0, false },
+};
+
+static const own_key root_keys[] = {
+  { TIDE__WORD_SEGMENTS, 0, false },
+  { TIDE__WORD_DEVICE_TRACES, 0, false },
+  { TIDE__WORD_NONE, 0, false },
+};
+
+static bool extra_fits(const tide__encoder* e, uint32_t extra, uint32_t absent, const own_key* key) {
+  const uint32_t id = tide_intern_value_find(e->names, extra, tide__word_text(key->word));
+  const tide_value value = tide_intern_value(e->names, id);
+  if (id == 0) return true;
+  const bool is_size = value.kind == TIDE_VALUE_UINT || (value.kind == TIDE_VALUE_INT && value.integer >= 0);
+  return (absent & key->bit) != 0 && !(key->is_number && is_size);
+}
+
+static void extra_check(tide__encoder* e, uint32_t extra, uint32_t absent, const own_key* keys) {
+  for (; extra != 0 && keys->word != TIDE__WORD_NONE; keys++) {
+    if (extra_fits(e, extra, absent, keys)) continue;
+    tide__output_fail(e->output,
+                      TIDE_FAIL(TIDE_ERR_LIMIT, "trace_write: what stands beside a record has its key \"%s\"",
+                                tide__word_text(keys->word)));
+    return;
+  }
+}
+
+static void put_extra_of(tide__encoder* e, uint32_t extra, uint32_t absent, const own_key* keys) {
+  extra_check(e, extra, absent, keys);
+  put_extra(e, extra);
+}
+
+// ---------------------------------------------------------------------------------------------------
 // Frames and stacks
 
 static void put_frame(tide__encoder* e, uint32_t id) {
@@ -145,7 +221,7 @@ static void put_block(tide__encoder* e, const tide_trace_block* block) {
     put_word(e, tide__word_of_state(block->state));
   }
   put_stack_key(e, block->absent, TIDE_BLOCK_KEY_STACK, block->stack);
-  put_extra(e, block->extra);
+  put_extra_of(e, block->extra, block->absent, block_keys);
   put_close(e, TIDE_VALUE_DICT);
 }
 
@@ -179,7 +255,7 @@ static void put_segment(tide__encoder* e, const tide_trace_segment* s) {
   }
   put_stack_key(e, s->absent, TIDE_SEGMENT_STACK, s->stack);
   if (!(s->absent & TIDE_SEGMENT_BLOCKS)) put_blocks(e, s);
-  put_extra(e, s->extra);
+  put_extra_of(e, s->extra, s->absent, segment_keys);
   put_close(e, TIDE_VALUE_DICT);
 }
 
@@ -211,7 +287,9 @@ static void put_entry(tide__encoder* e, const tide_trace_entry* entry) {
   put_text_key(e, absent, TIDE_ENTRY_METADATA, TIDE__WORD_USER_METADATA, note.metadata);
   put_pool_key(e, absent, TIDE_ENTRY_POOL, TIDE__WORD_POOL_ID, entry->pool);
   put_stack_key(e, absent, TIDE_ENTRY_STACK, entry->stack);
-  put_extra(e, note.extra);
+  const own_key address_keys[] = { { address, TIDE_ENTRY_ADDRESS, true }, { TIDE__WORD_NONE, 0, false } };
+  extra_check(e, note.extra, absent, address_keys);
+  put_extra_of(e, note.extra, absent, entry_keys);
   put_close(e, TIDE_VALUE_DICT);
 }
 
@@ -246,6 +324,6 @@ void tide__snapshot_write(tide__encoder* e) {
   }
   put_value_key(e, TIDE__WORD_ALLOCATOR_SETTINGS, about.settings);
   put_value_key(e, TIDE__WORD_EXTERNAL_ANNOTATIONS, about.annotations);
-  put_extra(e, about.extra);
+  put_extra_of(e, about.extra, 0, root_keys);
   put_close(e, TIDE_VALUE_DICT);
 }

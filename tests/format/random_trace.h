@@ -7,7 +7,7 @@
 #define TIDEMARK_TESTS_FORMAT_RANDOM_TRACE_H
 
 #include "t.h"
-#include "tidemark/trace.h"
+#include "tidemark/format.h"
 
 typedef struct trace_maker {
   t_rng rng;
@@ -29,6 +29,17 @@ static inline uint64_t maker_number(trace_maker* maker) {
     case 1: return bits == 64 ? 0 : (uint64_t)1 << bits;
     default: return number;
   }
+}
+
+// A size that memory can have, up to the largest.
+static inline uint64_t maker_size(trace_maker* maker) {
+  return maker_below(maker, 8) == 0 ? TIDE_FORMAT_BYTES - 1 : maker_number(maker) % TIDE_FORMAT_BYTES;
+}
+
+// An address that so many bytes can have, up to the last.
+static inline uint64_t maker_address(trace_maker* maker, uint64_t bytes) {
+  const uint64_t address = maker_number(maker);
+  return address > UINT64_MAX - bytes ? UINT64_MAX - bytes : address;
 }
 
 // 0, or one of the numbers up to `count`.
@@ -123,6 +134,29 @@ static inline void maker_add_names(trace_maker* maker, uint64_t size) {
   }
 }
 
+// A note whose extra has a text, or now and then something else, under a key of a reader's.
+static inline uint32_t maker_note_with(trace_maker* maker, const char* key, tide_value value) {
+  uint32_t text = 0;
+  uint32_t number = 0;
+  tide_note note = { 0 };
+  T_OK(tide_intern_add_text(maker->names, key, strlen(key), &text));
+  T_OK(tide_intern_add_value(maker->names, &value, &number));
+  const uint64_t item = (uint64_t)text << 32 | number;
+  const tide_value dict = { .kind = TIDE_VALUE_DICT, .items = &item, .count = 1 };
+  T_OK(tide_intern_add_value(maker->names, &dict, &note.extra));
+  T_OK(tide_intern_add_note(maker->names, note, &number));
+  return number;
+}
+
+// An action that is not one of ours.
+static inline void maker_make_action_foreign(trace_maker* maker, tide_trace_entry* entry) {
+  tide_value value = { .kind = TIDE_VALUE_TEXT };
+  T_OK(tide_intern_add_text(maker->names, "annotate", 8, &value.text));
+  entry->note = maker_note_with(maker, "action", value);
+  entry->action = TIDE_ACTION_OTHER;
+  entry->absent |= TIDE_ENTRY_ACTION;
+}
+
 // Entries like those of an allocator, and now and then one with anything in it. Times go on from the last, or
 // jump.
 static inline void maker_add_entry(trace_maker* maker, uint64_t* time_ns, uint64_t devices) {
@@ -137,28 +171,34 @@ static inline void maker_add_entry(trace_maker* maker, uint64_t* time_ns, uint64
                              .device = (uint8_t)maker_below(maker, devices) };
   entry.stack = maker_pick(maker, counts.stacks);
   if (is_wild) {
-    entry.address = maker_number(maker);
-    entry.bytes = maker_number(maker);
+    entry.bytes = maker_size(maker);
+    entry.address = maker_address(maker, entry.bytes);
     entry.stream = maker_number(maker);
     entry.note = maker_pick(maker, counts.notes);
     entry.pool = maker_pick(maker, (uint32_t)tide_trace_pool_count(maker->trace) - 1);
-    entry.absent = (uint16_t)maker_number(maker);
+    entry.absent = (uint16_t)(maker_number(maker) & ~(uint64_t)TIDE_ENTRY_ACTION);
+    if (maker_below(maker, 2) == 0) maker_make_action_foreign(maker, &entry);
+  }
+  if (entry.action == TIDE_ACTION_OOM) {
+    entry.address %= TIDE_FORMAT_BYTES;
+    if (is_wild) entry.bytes = maker_number(maker) % TIDE_FORMAT_REQUEST;
   }
   T_OK(tide_trace_add_entry(maker->trace, &entry));
 }
 
 static inline void maker_add_segment(trace_maker* maker) {
   const tide_intern_counts counts = tide_intern_counts_of(maker->names);
-  tide_trace_segment segment = { .address = maker_number(maker),
-                                 .bytes = maker_number(maker),
+  const uint64_t bytes = maker_size(maker);
+  tide_trace_segment segment = { .address = maker_address(maker, bytes),
+                                 .bytes = bytes,
                                  .stream = maker_number(maker),
-                                 .allocated_bytes = maker_number(maker),
-                                 .active_bytes = maker_number(maker),
-                                 .requested_bytes = maker_number(maker),
+                                 .allocated_bytes = maker_size(maker),
+                                 .active_bytes = maker_size(maker),
+                                 .requested_bytes = maker_size(maker),
                                  .stack = maker_pick(maker, counts.stacks),
                                  .pool = maker_pick(maker, (uint32_t)tide_trace_pool_count(maker->trace) - 1),
                                  .extra = maker_extra(maker) };
-  segment.absent = (uint16_t)maker_number(maker);
+  segment.absent = (uint16_t)(maker_number(maker) & ~(uint64_t)(TIDE_SEGMENT_ADDRESS | TIDE_SEGMENT_BYTES));
   segment.device = (uint8_t)maker_number(maker);
   segment.is_large = maker_below(maker, 2) == 1;
   segment.is_expandable = maker_below(maker, 2) == 1;
@@ -167,9 +207,10 @@ static inline void maker_add_segment(trace_maker* maker) {
 
 static inline void maker_add_block(trace_maker* maker) {
   const tide_intern_counts counts = tide_intern_counts_of(maker->names);
-  const tide_trace_block block = { .address = maker_number(maker),
-                                   .bytes = maker_number(maker),
-                                   .requested_bytes = maker_number(maker),
+  const uint64_t bytes = maker_size(maker);
+  const tide_trace_block block = { .address = maker_address(maker, bytes),
+                                   .bytes = bytes,
+                                   .requested_bytes = maker_size(maker),
                                    .stack = maker_pick(maker, counts.stacks),
                                    .extra = maker_extra(maker),
                                    .absent = (uint16_t)maker_number(maker),

@@ -416,7 +416,7 @@ static const char small_text[] =
     "\"small\", "
     "\"segment_pool_id\": [0, 1], \"is_expandable\": false, \"frames\": [], \"blocks\": [{\"size\": 8192, "
     "\"state\": \"inactive\"}]}], \"device_traces\": [[{\"action\": \"alloc\", \"addr\": "
-    "18446744073709551615, "
+    "18446744073709500000, "
     "\"size\": 1, \"frames\": [{\"name\": \"\\ud83d\\ude00\\udc80\\n\", \"line\": -1}], \"x\": [null, true, "
     "1.5e3, "
     "NaN, -Infinity]}, {\"action\": \"oom\", \"device_free\": 0}], []], \"allocator_settings\": {\"a\": "

@@ -208,7 +208,12 @@ T_TEST(test_native__keeps_numbers_at_the_edges) {
       tide_trace* const trace = new_trace();
       for (size_t i = from; i < to; i++) {
         const uint64_t n = numbers[i];
-        const tide_trace_entry entry = { .time_ns = n, .address = n / 3 * 3, .bytes = ~n, .stream = n << 62 };
+        const uint64_t address = n / 3 * 3;
+        const uint64_t room = UINT64_MAX - address;
+        const uint64_t bytes = ~n % TIDE_FORMAT_BYTES;
+        const tide_trace_entry entry = {
+          .time_ns = n, .address = address, .bytes = bytes < room ? bytes : room, .stream = n << 62
+        };
         T_OK(tide_trace_add_entry(trace, &entry));
       }
       expect_round_trip(trace);
@@ -329,7 +334,7 @@ T_TEST(test_native__constant_columns_cost_nothing) {
   tide_trace* const trace = new_trace();
   for (int i = 0; i < 16384; i++) {
     const tide_trace_entry entry = {
-      .time_ns = 1000, .address = UINT64_MAX, .bytes = 1u << 30, .absent = 511
+      .time_ns = 1000, .address = UINT64_MAX >> 1, .bytes = 1u << 30, .absent = 510
     };
     T_OK(tide_trace_add_entry(trace, &entry));
   }

@@ -37,7 +37,7 @@ static tide_trace* small_trace(void) {
     T_OK(tide_trace_add_block(trace, &(tide_trace_block){ .address = i * 512u, .bytes = 512, .state = i }));
     entry.device = i / 2;
     entry.time_ns += 1000;
-    entry.absent = i;
+    entry.absent = (uint16_t)(i << 1);
     T_OK(tide_trace_add_entry(trace, &entry));
   }
   return trace;

@@ -99,7 +99,7 @@ T_TEST(test_records__keeps_unusual_values_of_an_entry) {
     { "'addr' #5 'device_free' #9", "\"addr\": 5, \"device_free\": 9" },
     { "'device_free' #9 'addr' #5", "\"addr\": 5, \"device_free\": 9" },
     { "'size' #0", "\"size\": 0" },
-    { "'size' <8a 09 ff ff ff ff ff ff ff ff 00>", "\"size\": 18446744073709551615" },
+    { "'size' <8a 08 ff ff ff ff ff ff ff 01>", "\"size\": 144115188075855871" },
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     char notation[256];
