@@ -17,11 +17,13 @@
 const tool_option tool_shared_options[] = {
   { "json", 0, NULL, "print one JSON object instead of text" },
   { "color", 0, "WHEN", "colour the text: auto (on a terminal, the default), always or never" },
+  { "max-unpacked", 0, "SIZE",
+    "how much a compressed file may become (default: 64 MiB or 256 times its size, at most 16 GiB)" },
   { "help", 'h', NULL, "print this text" },
   { NULL, 0, NULL, NULL },
 };
 
-enum { SHARED_JSON, SHARED_COLOR, SHARED_HELP, SHARED_COUNT };
+enum { SHARED_JSON, SHARED_COLOR, SHARED_UNPACKED, SHARED_HELP, SHARED_COUNT };
 
 // What getopt_long returns for an option: its place, above all letters; those of the verb come first.
 #define CODE_BASE 256
@@ -179,6 +181,13 @@ static bool color_parse(const char* text, tool_color* out) {
   return false;
 }
 
+static bool unpacked_parse(const char* text) {
+  uint64_t bytes = 0;
+  if (!tool_size_parse(text, &bytes) || bytes == 0) return false;
+  tool_unpacked_allow(bytes);
+  return true;
+}
+
 static int option_fail(char** argv, int code, const char* verb) {
   char letter[] = "-?";
   letter[1] = (char)optopt;
@@ -206,6 +215,10 @@ static bool option_take(tool_call* call, const option_table* table, int code, ch
     case SHARED_COLOR:
       if (color_parse(optarg, &call->color)) return true;
       *out_status = tool_fail("--color is auto, always or never, not '%s'", optarg);
+      return false;
+    case SHARED_UNPACKED:
+      if (unpacked_parse(optarg)) return true;
+      *out_status = tool_fail("--max-unpacked is a size like 24GiB, not '%s'", optarg);
       return false;
     default:
       verb_help_print(stdout, call->verb);

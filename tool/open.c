@@ -17,12 +17,23 @@
 
 #define INPUT_BUFFER 65536
 
+// What a compressed file may become: recordings shrink to a tenth or a thirtieth. Beyond the first bytes a
+// file that becomes more than this is made to take memory and time.
+#define UNPACKED_FIRST ((uint64_t)64 << 20)
+#define UNPACKED_TIMES 256u
+#define UNPACKED_MOST ((uint64_t)16 << 30)
+
+static uint64_t unpacked_allowed;  // as --max-unpacked says; 0: it does not
+
+void tool_unpacked_allow(uint64_t bytes) { unpacked_allowed = bytes; }
+
 typedef struct input {
   int descriptor;
   const char* path;
   const char* name;         // for messages
   uint64_t file_bytes;      // 0: not known
   uint64_t taken_bytes;     // of the file, so far
+  uint64_t unpacked_bytes;  // that came out of the decoder
   const tool_codec* codec;  // NULL: not compressed
   void* decoder;            // owned
   bool is_file_end;         // nothing more comes from the file
@@ -82,12 +93,29 @@ static tide_status decoder_step(input* in, void* out, size_t room, size_t* out_b
   return TIDE_OK;
 }
 
+static uint64_t unpacked_limit(const input* in) {
+  if (unpacked_allowed != 0) return unpacked_allowed;
+  if (in->taken_bytes >= UNPACKED_MOST / UNPACKED_TIMES) return UNPACKED_MOST;
+  const uint64_t by_size = UNPACKED_TIMES * in->taken_bytes;
+  return by_size > UNPACKED_FIRST ? by_size : UNPACKED_FIRST;
+}
+
+static tide_status unpacked_count(input* in, size_t bytes) {
+  char text[TOOL_SIZE_TEXT];
+  const uint64_t limit = unpacked_limit(in);
+  in->unpacked_bytes += bytes;
+  TIDE_REQUIRE(in->unpacked_bytes <= limit, TIDE_ERR_LIMIT,
+               "%llu bytes of %s become more than %s; if that is meant, allow more with --max-unpacked",
+               (unsigned long long)in->taken_bytes, in->codec->name, tool_size_text(limit, text));
+  return TIDE_OK;
+}
+
 static tide_status decoded_read(input* in, void* out, size_t room, size_t* out_bytes) {
   while (*out_bytes == 0 && !in->is_end) {
     if (in->next == in->filled && !in->is_file_end) TIDE_TRY(buffer_fill(in));
     TIDE_TRY(decoder_step(in, out, room, out_bytes));
   }
-  return TIDE_OK;
+  return unpacked_count(in, *out_bytes);
 }
 
 static tide_status input_read(void* user, void* out, size_t room, size_t* out_bytes) {

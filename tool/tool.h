@@ -121,6 +121,8 @@ static inline double tool_share(uint64_t part, uint64_t whole) {
 // shows progress on standard error when it takes over a second. On failure says so and returns TOOL_USAGE,
 // else 0.
 int tool_trace_read(const char* path, tide_trace** out);
+// To how many bytes a compressed file may be decoded, in place of a limit by its size; 0: that limit.
+void tool_unpacked_allow(uint64_t bytes);
 
 // Writes a file, or to standard output for "-", compressed if the name ends in .xz, .gz or .zst. `write` is
 // called once, with what it is to write and where it goes. A file is there whole or as it was before.

@@ -62,7 +62,8 @@ TIDE_API int tide_format_from_name(const char* name);
 typedef struct tide_read_options {
   uint32_t size;          // set by TIDE_READ_OPTIONS_INIT
   uint32_t format;        // a tide_format; TIDE_FORMAT_COUNT: found from the first bytes
-  uint64_t memory;        // bytes that the trace and the reader may take together
+  uint64_t memory;        // bytes that the trace and the reader may take together; before as many were read
+                          // as explain it, they take less: 64 MiB and so many for each byte
   const tide_heap* heap;  // caller keeps until the trace is freed; NULL for malloc
   // (optional) Called now and then with the bytes read so far; false ends the reading with TIDE_ERR_STATE.
   bool (*on_progress)(void* user, uint64_t bytes);

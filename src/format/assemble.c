@@ -24,6 +24,7 @@
 #include "trace/limit.h"
 
 #define MEMO_GONE UINT64_MAX
+#define MARKS_MAX 256u  // lists are nested less deep
 
 void tide__assembler_fini(tide__assembler* a) {
   for (size_t i = 0; i < a->open_count; i++) {
@@ -223,6 +224,7 @@ tide_status tide__assemble_open(tide__assembler* a, bool is_dict) {
 }
 
 tide_status tide__assemble_mark(tide__assembler* a) {
+  if (a->mark_count == MARKS_MAX) return TIDE__FILE_FAIL(a, "more than %u marks at once", MARKS_MAX);
   TIDE_TRY(GROW(a, &a->marks, &a->mark_room, a->mark_count + 1));
   a->marks[a->mark_count++] = a->depth;
   return TIDE_OK;

@@ -11,6 +11,7 @@
 #include "base/arith.h"
 #include "base/error.h"
 #include "base/heap.h"
+#include "trace/limit.h"
 
 #define INPUT_ROOM ((size_t)128 << 10)
 #define INPUT_ALIGNMENT 64u
@@ -57,6 +58,21 @@ static tide_status input_report(tide__input* input) {
   return TIDE_OK;
 }
 
+static void input_raise_limit(const tide__input* input) {
+  uint64_t limit = 0;
+  if (input->trace == NULL) return;
+  const bool is_sane = tide__mul(input->offset + input->end, input->memory_times, &limit) &&
+                       tide__add(limit, TIDE__INPUT_MEMORY, &limit);
+  tide__trace_raise_limit(input->trace, is_sane ? tide__min(limit, input->memory) : input->memory);
+}
+
+void tide__input_limit(tide__input* input, tide_trace* trace, uint64_t memory, uint64_t times) {
+  input->trace = trace;
+  input->memory = memory;
+  input->memory_times = times;
+  input_raise_limit(input);
+}
+
 static tide_status input_read_once(tide__input* input) {
   size_t got = 0;
   TIDE_TRY(
@@ -65,6 +81,7 @@ static tide_status input_read_once(tide__input* input) {
                "trace_read: the source gave more than asked for");
   input->is_ended = got == 0;
   input->end += got;
+  input_raise_limit(input);
   return input_report(input);
 }
 

@@ -25,7 +25,15 @@ typedef struct tide__input {
   bool is_ended;  // the source has no more
   bool (*on_progress)(void* user, uint64_t bytes);
   void* user;
+  tide_trace* trace;      // borrowed; may take more memory as more is read; NULL: it has no such limit
+  uint64_t memory;        // but never more than this,
+  uint64_t memory_times;  // and so many bytes for each that was read beyond what is allowed at first
 } tide__input;
+
+// What a reader and its trace may take whatever a file is: small files are read, and a hostile one of a few
+// bytes takes no more.
+#define TIDE__INPUT_MEMORY ((uint64_t)64 << 20)
+void tide__input_limit(tide__input* input, tide_trace* trace, uint64_t memory, uint64_t times);
 
 tide_status tide__input_init(tide__input* input, const tide_source* source, const tide_heap* heap,
                              const tide_read_options* options);

@@ -15,6 +15,9 @@ tide_status tide__trace_new_limited(const tide_heap* heap, uint64_t limit, tide_
 // given back before the trace is freed.
 const tide_heap* tide__trace_heap(const tide_trace* trace);
 
+// It may take more from now on, if `limit` is more than it may.
+void tide__trace_raise_limit(tide_trace* trace, uint64_t limit);
+
 // From now on it may take all there is.
 void tide__trace_lift_limit(tide_trace* trace);
 

@@ -111,6 +111,10 @@ static void limit_release(void* user, void* address, size_t bytes) {
 
 const tide_heap* tide__trace_heap(const tide_trace* trace) { return &trace->heap; }
 
+void tide__trace_raise_limit(tide_trace* trace, uint64_t limit) {
+  trace->limit = tide__max(trace->limit, limit);
+}
+
 void tide__trace_lift_limit(tide_trace* trace) { trace->limit = UINT64_MAX; }
 
 bool tide__trace_is_limited(const tide_trace* trace) { return tide__load_relaxed(&trace->is_limited) != 0; }
