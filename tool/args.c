@@ -60,12 +60,24 @@ void tool_warn(const char* format, ...) {
   va_end(arguments);
 }
 
-// The name of a call has an underscore, and a colon behind it: "trace_read: the file is empty".
+// The name of a call has an underscore, or is one of these; a name of a format helps: "native: byte 16: ...".
+static bool is_name_of_call(const char* text, size_t bytes) {
+  static const char* const others[] = { "replay",    "ledger",  "trace", "intern",
+                                        "lifetimes", "history", "verify" };
+  if (memchr(text, '_', bytes) != NULL) return true;
+  for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+    if (strlen(others[i]) == bytes && memcmp(text, others[i], bytes) == 0) return true;
+  }
+  return false;
+}
+
 const char* tool_error(void) {
-  const char* const text = tide_last_error()->text;
-  const size_t length = strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789_");
-  const bool has_call = memchr(text, '_', length) != NULL && text[length] == ':' && text[length + 1] == ' ';
-  return has_call ? text + length + 2 : text;
+  const char* text = tide_last_error()->text;
+  for (;;) {
+    const size_t bytes = strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789_");
+    if (bytes == 0 || strncmp(text + bytes, ": ", 2) != 0 || !is_name_of_call(text, bytes)) return text;
+    text += bytes + 2;
+  }
 }
 
 int tool_output_failed(void) { return tool_fail("cannot write to standard output: %s", strerror(errno)); }

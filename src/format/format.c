@@ -57,6 +57,68 @@ int tide_format_from_name(const char* name) {
 // ---------------------------------------------------------------------------------------------------
 // Reading
 
+#define FORMAT_WANTED "; a snapshot is what torch.cuda.memory._dump_snapshot() writes"
+
+static bool head_has(const void* head, size_t bytes, const char* part) {
+  const size_t length = strlen(part);
+  for (size_t i = 0; i + length <= bytes; i++) {
+    if (memcmp((const char*)head + i, part, length) == 0) return true;
+  }
+  return false;
+}
+
+// The first line, if it is text in columns; otherwise its length is 0.
+static size_t head_columns(const uint8_t* head, size_t bytes) {
+  size_t length = 0;
+  while (length < bytes && head[length] >= ' ' && head[length] <= '~') length++;
+  const bool is_line = length < bytes && (head[length] == '\n' || head[length] == '\r');
+  return is_line && memchr(head, ',', length) != NULL ? length : 0;
+}
+
+// What a file is that is none of ours, as far as its first bytes tell.
+static const char* head_kind(const void* head, size_t bytes) {
+  static const struct {
+    const char* magic;
+    size_t bytes;
+    const char* text;
+  } kinds[] = {
+    { "PK\x03\x04", 4, "a zip archive" },
+    { "BZh", 3, "compressed with bzip2, which is not read" },
+    { "\x04\x22\x4d\x18", 4, "compressed with lz4, which is not read" },
+    { "<", 1, "a page of HTML or XML" },
+    { "SQLite format 3", 15, "a database of SQLite" },
+    { "\x7f"
+      "ELF",
+      4, "a program or library" },
+    { "\x89HDF", 4, "a file of HDF5" },
+  };
+  for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+    if (bytes >= kinds[i].bytes && memcmp(head, kinds[i].magic, kinds[i].bytes) == 0) return kinds[i].text;
+  }
+  return NULL;
+}
+
+// Says what a file is that no reader takes, and what is wanted.
+static tide_status format_refuse(const uint8_t* head, size_t bytes) {
+  const char* const kind = head_kind(head, bytes);
+  if (kind != NULL && head[0] == 'P' && head_has(head, bytes, "data.pkl"))
+    return TIDE_FAIL(TIDE_ERR_FORMAT,
+                     "trace_read: it is an archive of torch.save(), not a recording" FORMAT_WANTED);
+  if (kind != NULL)
+    return TIDE_FAIL(TIDE_ERR_FORMAT, "trace_read: it is %s, not a recording" FORMAT_WANTED, kind);
+  const size_t columns = head_columns(head, bytes);
+  if (columns > 0)
+    return TIDE_FAIL(
+        TIDE_ERR_FORMAT,
+        "trace_read: it is a table with the columns \"%.*s\"; a log of RMM has Thread,Time,Action,Pointer,"
+        "Size,Stream, a planning problem id,lower,upper,size",
+        (int)tide__min(columns, 80), (const char*)head);
+  return TIDE_FAIL(
+      TIDE_ERR_FORMAT,
+      "trace_read: the file is of no format that is known: it begins with 0x%02x 0x%02x" FORMAT_WANTED,
+      head[0], bytes > 1 ? head[1] : 0);
+}
+
 static tide_status format_find(tide__input* input, uint32_t* format) {
   if (*format != TIDE_FORMAT_COUNT) return TIDE_OK;
   TIDE_TRY(tide__input_fill(input, FORMAT_HEAD));
@@ -65,9 +127,7 @@ static tide_status format_find(tide__input* input, uint32_t* format) {
   for (*format = 0; *format < TIDE_FORMAT_COUNT; ++*format) {
     if (formats[*format].is != NULL && formats[*format].is(input->buffer + input->at, bytes)) return TIDE_OK;
   }
-  return TIDE_FAIL(TIDE_ERR_FORMAT,
-                   "trace_read: the file is of no format that is known: it begins with 0x%02x 0x%02x",
-                   input->buffer[0], bytes > 1 ? input->buffer[1] : 0);
+  return format_refuse(input->buffer + input->at, bytes);
 }
 
 static tide_status format_read(const tide_source* source, const tide_read_options* options,

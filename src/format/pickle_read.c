@@ -57,12 +57,28 @@ static tide_status pickle_small(pickle* p, size_t bytes) {
   return tide__assemble_int(&p->a, (int64_t)number);
 }
 
+// The number that files of torch.save() began with before they were archives.
+static const char torch_magic[] = "l\xfc\x9c"
+                                  "F\xf9 j\xa8P\x19";
+
+static tide_status pickle_check_torch(pickle* p) {
+  const size_t bytes = sizeof torch_magic - 1;
+  TIDE_TRY(tide__input_fill(p->input, bytes));
+  const bool is_torch = tide__input_ready(p->input) >= bytes &&
+                        memcmp(p->input->buffer + p->input->at, torch_magic, bytes) == 0;
+  if (!is_torch) return TIDE_OK;
+  return TIDE__FILE_FAIL(&p->a, "%s",
+                         "it is a file of torch.save(), not a recording; a snapshot is what "
+                         "torch.cuda.memory._dump_snapshot() writes");
+}
+
 // An integer of any length in two's complement, of which 64 bits must be enough; the ninth byte of an address
 // above 2^63 is 0.
 static tide_status pickle_long(pickle* p, size_t length_bytes) {
   uint64_t bytes = 0;
   const uint8_t* at = NULL;
   TIDE_TRY(pickle_uint(p, length_bytes, &bytes));
+  if (bytes == sizeof torch_magic - 1) TIDE_TRY(pickle_check_torch(p));
   if (bytes > 9) return TIDE__FILE_FAIL(&p->a, "an integer of %" PRIu64 " bytes", bytes);
   TIDE_TRY(tide__input_take(p->input, (size_t)bytes, &at));
   if (bytes == 9) {
@@ -117,7 +133,19 @@ static tide_status pickle_frame(pickle* p) {
 // ---------------------------------------------------------------------------------------------------
 // Instructions
 
+// Does an instruction look up a name, make an object or refer to one that is kept elsewhere?
+static bool code_is_of_objects(uint8_t code) {
+  static const uint8_t codes[] = { 'c', 'i', 'o', 'R', 'b', 'P', 'Q', 0x81, 0x92, 0x93 };
+  return memchr(codes, code, sizeof codes) != NULL;
+}
+
 static tide_status pickle_refuse(pickle* p, uint8_t code) {
+  if (code_is_of_objects(code))
+    return TIDE__FILE_FAIL(
+        &p->a,
+        "instruction 0x%02x is not one of plain data: it is a pickle of objects, as torch.save() "
+        "writes it; a snapshot is what torch.cuda.memory._dump_snapshot() writes",
+        code);
   const bool is_print = code > ' ' && code < 0x7f;
   const char text[] = { ' ', '\'', (char)code, '\'', '\0' };
   return TIDE__FILE_FAIL(&p->a, "instruction 0x%02x%s is not one of plain data", code, is_print ? text : "");

@@ -491,12 +491,24 @@ static tide_status root_take(tide__assembler* a, uint32_t key, const tide__item*
   }
 }
 
+static bool root_has_key(const tide__assembler* a, const tide__open* open, const char* key) {
+  for (size_t i = 0; i + 2 <= open->count; i += 2) {
+    const char* const text = tide_intern_text(a->names, open->items[i].id, NULL);
+    if (text != NULL && strcmp(text, key) == 0) return true;
+  }
+  return false;
+}
+
 static tide_status pack_root(tide__assembler* a, const tide__open* open, tide__item* out) {
   tide_trace_about about = { 0 };
   const size_t begin = a->word_count;
   for (size_t i = 0; i + 2 <= open->count; i += 2) {
     TIDE_TRY(root_take(a, open->items[i].id, &open->items[i + 1], &about));
   }
+  if (root_has_key(a, open, "traceEvents"))
+    return TIDE__FILE_FAIL(a, "%s",
+                           "it is a timeline of a profiler, not a memory snapshot; one is what "
+                           "torch.cuda.memory._dump_snapshot() writes");
   if (!about.has_segments && !about.has_entries)
     return TIDE__FILE_FAIL(a, "%s", "it has neither segments nor device_traces: it is no memory snapshot");
   TIDE_TRY(tide__words_extra(a, begin, &about.extra));

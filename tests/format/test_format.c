@@ -625,3 +625,40 @@ T_TEST_OVER(test_format__unknown_actions_and_states_do_no_harm, readable) {
   T_ANY(tide_trace_add_block(trace, &block));
   write_anyhow(trace);
 }
+
+// ---------------------------------------------------------------------------------------------------
+// Files of other kinds
+
+static void expect_named(memory_file file, const char* kind, const char* wanted) {
+  tide_trace* trace = NULL;
+  T_STATUS(file_read(&file, NULL, &trace), TIDE_ERR_FORMAT);
+  T_STR_HAS(tide_last_error()->text, kind);
+  T_STR_HAS(tide_last_error()->text, wanted);
+  memory_file_fini(&file);
+}
+
+#define SNAPSHOT "torch.cuda.memory._dump_snapshot()"
+
+T_TEST(test_format__a_wrong_file_was_not_named_for_what_it_is) {
+  static const char archive[] = "PK\x03\x04 0123456789012345678901234567archive/data.pkl";
+  static const char legacy[] = "\x80\x02\x8a\x0al\xfc\x9c"
+                               "F\xf9 j\xa8P\x19.";
+  expect_named(file_of(archive, sizeof archive - 1), "an archive of torch.save()", SNAPSHOT);
+  expect_named(file_of(archive, 20), "a zip archive", SNAPSHOT);
+  expect_named(file_of(legacy, sizeof legacy - 1), "a file of torch.save()", SNAPSHOT);
+  expect_named(file_of_text("name,time,bytes\na,1,2\n"), "the columns \"name,time,bytes\"",
+               "id,lower,upper,size");
+  expect_named(file_of_text("id,lower,size\na,1,2\n"), "the columns \"id,lower,size\"",
+               "id,lower,upper,size");
+  expect_named(file_of_text("{\"\": 1, \"traceEvents\": []}"), "a timeline of a profiler", SNAPSHOT);
+  expect_named(file_of_text("<!DOCTYPE html>"), "HTML", SNAPSHOT);
+  expect_named(file_of("\x01\x02", 2), "it begins with 0x01 0x02", SNAPSHOT);
+}
+
+T_TEST(test_format__a_pickle_of_objects_was_not_named_for_what_it_is) {
+  static const uint8_t codes[] = { 'c', 'i', 'o', 'R', 'b', 'P', 'Q', 0x81, 0x92, 0x93 };
+  for (size_t i = 0; i < sizeof codes; i++) {
+    const uint8_t bytes[] = { 0x80, 4, '}', codes[i], '.' };
+    expect_named(file_of(bytes, sizeof bytes), "a pickle of objects, as torch.save() writes it", SNAPSHOT);
+  }
+}
