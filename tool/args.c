@@ -72,12 +72,10 @@ static bool is_name_of_call(const char* text, size_t bytes) {
 }
 
 const char* tool_error(void) {
-  const char* text = tide_last_error()->text;
-  for (;;) {
-    const size_t bytes = strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789_");
-    if (bytes == 0 || strncmp(text + bytes, ": ", 2) != 0 || !is_name_of_call(text, bytes)) return text;
-    text += bytes + 2;
-  }
+  const char* const text = tide_last_error()->text;
+  const size_t bytes = strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789_");
+  const bool has_call = strncmp(text + bytes, ": ", 2) == 0 && is_name_of_call(text, bytes);
+  return has_call ? text + bytes + 2 : text;
 }
 
 int tool_output_failed(void) { return tool_fail("cannot write to standard output: %s", strerror(errno)); }

@@ -195,7 +195,8 @@ static bool figures_are_same(const diff_side* a, const diff_side* b) {
 
 // Not a number: it is not known.
 static double side_utilisation(const diff_side* side) {
-  return side->knows_reserved ? tool_share(side->peaks.live.bytes, side->peaks.reserved.bytes) : (double)NAN;
+  return side->knows_reserved ? tool_utilisation(side->peaks.live.bytes, side->peaks.reserved.bytes)
+                              : (double)NAN;
 }
 
 // ---------------------------------------------------------------------------------------------------

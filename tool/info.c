@@ -145,7 +145,7 @@ static void facts_of_peaks(const device_facts* device, fact_list* list) {
   if (device->knows_reserved) {
     const uint64_t reserved = peaks->reserved.bytes;
     fact_add(list, "peak_reserved", has_peaks ? "peak reserved" : "reserved", FACT_BYTES, reserved);
-    fact_add_real(list, "utilisation", "utilisation", tool_share(peaks->live.bytes, reserved));
+    fact_add_real(list, "utilisation", "utilisation", tool_utilisation(peaks->live.bytes, reserved));
   } else {
     fact_add_unknown(list, "peak_reserved");
     fact_add_unknown(list, "utilisation");

@@ -32,11 +32,22 @@ static tide_status recording_follow(tool_recording* r) {
   const tide_status status = tide_ledger_new(r->trace, r->device, &ledger);
   if (status != TIDE_OK) return status;
   const tide_ledger_peaks peaks = tide_ledger_get_peaks(ledger);
+  const tide_ledger_faults faults = tide_ledger_get_faults(ledger);
+  r->odd_entries = tool_fault_count(&faults, tool_device_has_segments(r->trace, r->device));
   r->live_bytes = peaks.live.bytes;
-  r->is_from_start = tide_ledger_get_faults(ledger).is_from_start;
+  r->is_from_start = faults.is_from_start;
   r->reserved_bytes = tool_device_has_segments(r->trace, r->device) ? peaks.reserved.bytes : 0;
   tide_ledger_free(ledger);
   return TIDE_OK;
+}
+
+void tool_recording_emit_odd(tool_emit* emit, const tool_recording* r) {
+  if (r->odd_entries > 0)
+    tool_emit_words(
+        emit,
+        "%llu entries contradict others or lack them: the figures are as near as they allow. tidemark "
+        "info counts them.",
+        (unsigned long long)r->odd_entries);
 }
 
 int tool_recording_open(const tool_call* call, tool_recording* out) {

@@ -16,6 +16,7 @@ typedef struct tool_recording {
   uint64_t live_bytes;      // most that was live, each request rounded up to 512 bytes
   uint64_t reserved_bytes;  // most that was reserved; 0: the recording has no segments
   bool is_from_start;       // nothing was there before its first entry
+  uint64_t odd_entries;     // that contradict others or lack them
   bool has_settings;        // it tells the settings of its allocator
   // Of the replay under the recorded setting that looks for calls of empty_cache.
   bool is_compared;           // there was one: nothing was given back otherwise
@@ -27,6 +28,8 @@ typedef struct tool_recording {
 // failure it says why and returns TOOL_USAGE.
 int tool_recording_open(const tool_call* call, tool_recording* out);
 void tool_recording_close(tool_recording* recording);
+// Says that it contradicts itself, if it does; for people only.
+void tool_recording_emit_odd(tool_emit* emit, const tool_recording* recording);
 
 // Finds the program's own calls of empty_cache, so that later runs make them too. The limit of the recorded
 // run is not known: it may be the given one, or none.

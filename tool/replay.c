@@ -42,7 +42,8 @@ static void memory_emit(tool_emit* emit, const tide_replay_result* r) {
   tool_emit_bytes(emit, "peak_allocated", "peak allocated", r->peak_allocated);
   tool_emit_bytes(emit, "peak_allocated_blocks", "peak in blocks", r->peak_blocks);
   tool_emit_bytes(emit, "peak_reserved", "peak reserved", r->peak_reserved);
-  tool_emit_real(emit, "utilisation", "utilisation", tool_share(r->peak_allocated, r->peak_reserved), 4);
+  tool_emit_real(emit, "utilisation", "utilisation", tool_utilisation(r->peak_allocated, r->peak_reserved),
+                 4);
   tool_emit_uint(emit, "retries", "flushed and tried again", r->retries);
   tool_emit_uint(emit, "ooms", "out of memory", r->ooms);
   tool_emit_uint(emit, "inferred_empty_cache", "calls of empty_cache", r->inferred_empty_cache);
@@ -63,9 +64,9 @@ static void driver_emit(tool_emit* emit, const tide_replay_result* r, bool has_s
   else tool_emit_real(emit, "span_ms", "recorded time (ms)", (double)r->span_ns / 1e6, 3);
 }
 
-static int result_emit(const tool_call* call, const tide_trace* trace, const tide_replay_options* o,
+static int result_emit(const tool_call* call, const tool_recording* recording, const tide_replay_options* o,
                        const tide_replay_result* r) {
-  const tide_trace_about about = tide_trace_get_about(trace);
+  const tide_trace_about about = tide_trace_get_about(recording->trace);
   char text[TOOL_POLICY_TEXT];
   tool_emit* const emit = tool_emit_begin(call);
   tool_emit_bool(emit, "is_cut", NULL, about.is_cut);
@@ -83,6 +84,11 @@ static int result_emit(const tool_call* call, const tide_trace* trace, const tid
   memory_emit(emit, r);
   driver_emit(emit, r, about.has_steps);
   tool_emit_real(emit, "ns_per_event", "ns per entry", (double)r->run_ns / (double)r->entries, 1);
+  tool_recording_emit_odd(emit, recording);
+  if (r->peak_allocated > r->peak_reserved)
+    tool_emit_words(
+        emit, "There is no utilisation: the recording has more live at once than the replay reserved. It "
+              "contradicts itself, or completes releases later than the replay did.");
   return tool_emit_end(emit);
 }
 
@@ -102,7 +108,7 @@ static int replay_once(const tool_call* call, const tool_recording* recording, t
   const tide_status status = tide_replay_run(recording->replay, o, &result);
   tool_progress_end(progress);
   if (status != TIDE_OK) return replay_fail(call);
-  const int printed = result_emit(call, recording->trace, o, &result);
+  const int printed = result_emit(call, recording, o, &result);
   return printed != TOOL_DONE ? printed : replay_status(o, &result);
 }
 

@@ -13,7 +13,7 @@
 #define REPORT_PART 0.33   // of what fragmentation cost: a setting that saves less leaves the main cause
 
 static double report_utilisation(const tool_diagnosis* r) {
-  return tool_share(r->peaks.live.bytes, r->peaks.reserved.bytes);
+  return tool_utilisation(r->peaks.live.bytes, r->peaks.reserved.bytes);
 }
 
 // What fragmentation cost: blocks that overlap in a damaged recording may leave less reserved than live.

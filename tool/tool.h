@@ -6,6 +6,7 @@
 #ifndef TIDEMARK_TOOL_TOOL_H
 #define TIDEMARK_TOOL_TOOL_H
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -112,6 +113,12 @@ bool tool_number_parse(const char* text, uint64_t most, uint64_t* out);
 // What part of a whole it is; 0 of nothing.
 static inline double tool_share(uint64_t part, uint64_t whole) {
   return whole != 0 ? (double)part / (double)whole : 0;
+}
+
+// What part of the reserved memory was live at the peaks. Not a number, which is shown as such, where more was
+// live than there was: the recording contradicts itself, or waits for work that had ended in a replay.
+static inline double tool_utilisation(uint64_t live, uint64_t reserved) {
+  return live <= reserved ? tool_share(live, reserved) : (double)NAN;
 }
 
 // ---------------------------------------------------------------------------------------------------

@@ -166,7 +166,7 @@ static void row_emit(tool_emit* emit, const whatif* w, const tool_trial* row) {
   tool_emit_row(emit);
   row_emit_names(emit, w, row);
   tool_emit_bytes(emit, NULL, NULL, r->peak_reserved);
-  tool_emit_real(emit, NULL, NULL, tool_share(r->peak_allocated, r->peak_reserved), 4);
+  tool_emit_real(emit, NULL, NULL, tool_utilisation(r->peak_allocated, r->peak_reserved), 4);
   tool_emit_uint(emit, NULL, NULL, r->driver_calls);
   tool_emit_real(emit, NULL, NULL, (double)r->driver_ns / 1e6, 2);
   if (has_limit(w)) row_emit_fits(emit, row);
@@ -306,6 +306,7 @@ static int whatif_emit(const tool_call* call, const whatif* w) {
   tool_emit_table(emit, "rows", list.columns, list.count);
   for (size_t i = 0; i < w->trials.count; i++) row_emit(emit, w, &w->trials.rows[i]);
   tool_emit_table_end(emit);
+  tool_recording_emit_odd(emit, &w->recording);
   before_emit(emit, &w->trials.rows[0].result);
   empties_emit(emit, &w->recording);
   verdict_emit(emit, w);

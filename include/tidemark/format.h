@@ -55,7 +55,8 @@ TIDE_API int tide_format_from_name(const char* name);
 // the largest processors, and what lies somewhere ends at 2^64 at most. A request that was refused (the size
 // of an OOM) was never memory, and is below TIDE_FORMAT_REQUEST. An entry has an action: one that is not
 // among tide_action stands as a text under "action" in the extra of its note. A segment has an address and a
-// size. Readers refuse a file that says something else, and writers a trace that does.
+// size. Readers refuse a file that says something else, and writers a trace that does. A planning problem is
+// about numbers: its sizes add up to less than 2^63.
 #define TIDE_FORMAT_BYTES ((uint64_t)1 << 57)
 #define TIDE_FORMAT_REQUEST ((uint64_t)1 << 62)
 

@@ -257,8 +257,8 @@ static tide_status mini_numbers_read(mini_reader* r, mini_row* row) {
   }
   row->upper += r->header.is_inclusive;
   if (row->upper < row->lower) return mini_fail(r, TIDE__MINI_UPPER, "ends before it begins");
-  if (!tide__csv_decimal(mini_field(r, TIDE__MINI_SIZE), &row->bytes) || row->bytes >= TIDE_FORMAT_BYTES) {
-    return mini_fail(r, TIDE__MINI_SIZE, "not a size, or 2^57 bytes or more");
+  if (!tide__csv_decimal(mini_field(r, TIDE__MINI_SIZE), &row->bytes)) {
+    return mini_fail(r, TIDE__MINI_SIZE, "not a size, or too large");
   }
   return TIDE_OK;
 }
@@ -276,7 +276,7 @@ static tide_status mini_row_read(mini_reader* r) {
   TIDE_TRY(tide_intern_add_note(r->names, note, &row.free_note));
   TIDE_TRY(mini_extra_read(r, &row, &note.extra));
   TIDE_TRY(tide_intern_add_note(r->names, note, &row.note));
-  if (row.has_offset && row.offset >= TIDE_FORMAT_BYTES - row.bytes)
+  if (row.has_offset && row.offset > INT64_MAX - row.bytes)
     return mini_fail(r, TIDE__MINI_OFFSET, "ends too high");
   if (row.has_offset) r->arena_bytes = tide__max(r->arena_bytes, row.offset + row.bytes);
   TIDE_REQUIRE(tide__heap_grow(r->heap, (void**)&r->rows, &r->row_room, r->row_count + 1, sizeof *r->rows),
@@ -359,8 +359,8 @@ static tide_status mini_place(mini_reader* r) {
     if (row->has_offset) continue;
     if (r->events[i].kind != MINI_FREE) {
       (void)tide__align_up(tide__max(row->bytes, 1), MINI_ROUND, &row->range.bytes);
-      TIDE_REQUIRE(tide__arena_take(&arena, &row->range) && arena.end < TIDE_FORMAT_BYTES - first,
-                   TIDE_ERR_LIMIT, "trace_read: the buffers need 2^57 bytes or more");
+      TIDE_REQUIRE(tide__arena_take(&arena, &row->range) && arena.end <= INT64_MAX - first, TIDE_ERR_LIMIT,
+                   "trace_read: the buffers need more than 2^63 bytes");
       row->offset = first + row->range.offset;
     }
     if (r->events[i].kind != MINI_ALLOC) tide__arena_give(&arena, &row->range);

@@ -30,10 +30,10 @@ static void mini_put_offset(const tide_problem* problem, size_t position, const 
 }
 
 // A reader takes no buffer that ends before it begins, as it does when the times of a trace go back, no times
-// that have no ns, and no more bytes than memory has, each buffer rounded up.
+// that have no ns, and no 2^63 bytes, each buffer rounded up.
 static void mini_check_row(const tide_plan_buffer* buffer, uint64_t* total, tide__output* output) {
-  const bool is_sane = buffer->bytes < TIDE_FORMAT_BYTES && tide__add(*total, buffer->bytes + 512, total) &&
-                       *total < TIDE_FORMAT_BYTES;
+  const bool is_sane = buffer->bytes < INT64_MAX && tide__add(*total, buffer->bytes + 512, total) &&
+                       *total < INT64_MAX;
   if (is_sane && buffer->lower <= buffer->upper && buffer->upper < INT64_MAX / TIDE__MINI_STEP_NS) return;
   tide__output_fail(output, TIDE_FAIL(TIDE_ERR_LIMIT,
                                       "trace_write: a buffer of %" PRIu64 " bytes from %" PRIu64
@@ -73,7 +73,8 @@ static void mini_put_all(const tide_problem* problem, const uint64_t* offsets, t
   tide__output_byte(output, '\n');
   uint64_t total = 0;
   for (size_t i = 0; i < problem->count; i++) {
-    mini_check_row(&problem->buffers[i], &total, output);
+    if (offsets == NULL)
+      mini_check_row(&problem->buffers[i], &total, output);  // with a plan they have places
     mini_put_row(problem, i, offsets, output);
   }
 }

@@ -101,7 +101,7 @@ T_TEST(test_minimalloc__gives_the_same_rows) {
     HEADER "9,7,8,3\n1,0,2,5\n5,3,3,0\n2,3,4,1\n",
     HEADER "x,0,1,1\nx,1,2,1\nx,0,1,1\n",
     HEADER ",0,1,1\n,1,2,1\n",
-    HEADER "a b\t\"c\",0,1,144115188075855000\n",
+    HEADER "a b\t\"c\",0,1,9223372036854775000\n",
     "id,lower,upper,size,gaps\na,0,9,1,\n",
     "id,lower,upper,size,alignment\na,0,9,1,1\n",
     "id,lower,upper,size,hint\na,0,9,1,-7\n",
@@ -175,7 +175,7 @@ T_TEST(test_minimalloc__refuses_what_is_wrong) {
     { HEADER "a,1,2,\n", "line 2, byte 26: not a size" },
     { HEADER "a,1,2,3.5\n", "not a size" },
     { HEADER "a,1,2, 3\n", "not a size" },
-    { HEADER "a,1,2,144115188075855872\n", "not a size, or 2^57 bytes or more" },
+    { HEADER "a,1,2,9223372036854775808\n", "not a size, or too large" },
     { HEADER "a,9223372036854775,9223372036854775,1\n", "line 2, byte 39: not a time, or too large" },
     { HEADER "a,5,4,1\n", "line 2, byte 24: ends before it begins" },
     { "id,lower,end,size\na,5,3,1\n", "ends before it begins" },
@@ -204,7 +204,7 @@ T_TEST(test_minimalloc__refuses_what_is_wrong) {
 }
 
 T_TEST(test_minimalloc__refuses_an_arena_beyond_all_addresses) {
-  static const char text[] = HEADER "a,0,9,144115188075855000\nb,0,9,144115188075855000\n";
+  static const char text[] = HEADER "a,0,9,9223372036854775000\nb,0,9,9223372036854775000\n";
   tide_trace* trace = NULL;
   memory_source source = memory_source_of(text, sizeof text - 1);
   T_STATUS(memory_read(tide__minimalloc_read, &source, &tide__system_heap, &trace), TIDE_ERR_LIMIT);

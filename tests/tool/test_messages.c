@@ -14,7 +14,7 @@ static void expect_text(const char* text, const char* want) {
 
 T_TEST(test_messages__names_of_calls_stood_in_messages) {
   expect_text("trace_read: the file is empty", "the file is empty");
-  expect_text("replay_run: trace_new: no memory", "no memory");
+  expect_text("options_parse: max_split_size_mb: found \"1\"", "max_split_size_mb: found \"1\"");
   expect_text("replay: no memory", "no memory");
   expect_text("pickle: byte 2: trace_read: is text of a file",
               "pickle: byte 2: trace_read: is text of a file");
