@@ -2,7 +2,7 @@
 // Copyright the Tidemark authors
 //
 // Fuzzes the reader of native files: any bytes are read to a trace or refused, in bounded memory, and a trace
-// that was read is written and read back to an equal one. As a fuzzer finds no checksum by chance, each input
+// that was read is written and read back to an equal one, and in other formats to one or refused. As a fuzzer finds no checksum by chance, each input
 // is tried twice: as it is, and with all checksums and the index made right.
 #include <stdlib.h>
 #include <string.h>
@@ -44,11 +44,32 @@ static void check_written(const tide_trace* trace) {
   memory_file_fini(&file);
 }
 
+// In another format it is written to be read, or refused.
+static void check_written_as(const tide_trace* trace, uint32_t format) {
+  memory_file file = { 0 };
+  tide_trace* again = NULL;
+  const tide_sink sink = memory_file_sink(&file);
+  const tide_status written = tide_trace_write(trace, format, &sink);
+  FUZZ_REQUIRE(written == TIDE_OK || written == TIDE_ERR_LIMIT || written == TIDE_ERR_NO_MEMORY);
+  if (written == TIDE_OK) {
+    const tide_source source = memory_file_source(&file);
+    tide_read_options options = TIDE_READ_OPTIONS_INIT;
+    options.format = format;
+    FUZZ_REQUIRE(tide_trace_read(&source, &options, &again) == TIDE_OK);
+  }
+  tide_trace_free(again);
+  memory_file_fini(&file);
+}
+
 static void check_read(memory_file* file) {
   tide_trace* trace = NULL;
   const tide_status status = fuzz_read(file, &trace);
   FUZZ_REQUIRE(status == TIDE_OK || status == TIDE_ERR_FORMAT || status == TIDE_ERR_LIMIT);
-  if (status == TIDE_OK) check_written(trace);
+  if (status == TIDE_OK) {
+    check_written(trace);
+    check_written_as(trace, TIDE_FORMAT_PICKLE);
+    check_written_as(trace, TIDE_FORMAT_RMM);
+  }
   tide_trace_free(trace);
 }
 

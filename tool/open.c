@@ -30,7 +30,6 @@ void tool_unpacked_allow(uint64_t bytes) { unpacked_allowed = bytes; }
 typedef struct input {
   int descriptor;
   const char* path;
-  const char* name;         // for messages
   uint64_t file_bytes;      // 0: not known
   uint64_t taken_bytes;     // of the file, so far
   uint64_t unpacked_bytes;  // that came out of the decoder
@@ -153,19 +152,24 @@ static void input_close(input* in) {
   free(in);
 }
 
-int tool_trace_read(const char* path, tide_trace** out) {
+tide_status tool_trace_load(const char* path, tide_trace** out) {
   input* const in = tool_alloc(1, sizeof *in);
   in->path = path;
-  in->name = strcmp(path, "-") == 0 ? "standard input" : path;
   *out = NULL;
   tide_status status = input_open(in);
   in->progress = tool_progress_begin("reading");
   if (status == TIDE_OK) status = input_begin(in);
   const tide_source source = { input_read, in };
   if (status == TIDE_OK) status = tide_trace_read(&source, NULL, out);
-  if (status != TIDE_OK) (void)tool_fail("%s: %s", in->name, tool_error());
-  else if (tide_trace_get_about(*out).is_cut)
-    tool_warn("%s: its end is missing or damaged; this is about what comes before", in->name);
   input_close(in);
-  return status == TIDE_OK ? TOOL_DONE : TOOL_USAGE;
+  return status;
+}
+
+int tool_trace_read(const char* path, tide_trace** out) {
+  const char* const name = strcmp(path, "-") == 0 ? "standard input" : path;
+  const tide_status status = tool_trace_load(path, out);
+  if (status != TIDE_OK) return tool_fail("%s: %s", name, tool_error());
+  if (tide_trace_get_about(*out).is_cut)
+    tool_warn("%s: its end is missing or damaged; this is about what comes before", name);
+  return TOOL_DONE;
 }

@@ -128,6 +128,8 @@ static inline double tool_utilisation(uint64_t live, uint64_t reserved) {
 // shows progress on standard error when it takes over a second. On failure says so and returns TOOL_USAGE,
 // else 0.
 int tool_trace_read(const char* path, tide_trace** out);
+// The same without a word: the error stays in the thread's record.
+tide_status tool_trace_load(const char* path, tide_trace** out);
 // To how many bytes a compressed file may be decoded, in place of a limit by its size; 0: that limit.
 void tool_unpacked_allow(uint64_t bytes);
 
