@@ -2,8 +2,9 @@
 // Copyright the Tidemark authors
 //
 // Fuzzes the reader of native files: any bytes are read to a trace or refused, in bounded memory, and a trace
-// that was read is written and read back to an equal one, and in other formats to one or refused. As a fuzzer finds no checksum by chance, each input
-// is tried twice: as it is, and with all checksums and the index made right.
+// that was read is written and read back to an equal one; in other formats it is refused, or written to be
+// read. As a fuzzer finds no checksum by chance, each input is tried twice: as it is, and with all checksums
+// and the index made right.
 #include <stdlib.h>
 #include <string.h>
 

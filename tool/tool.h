@@ -115,8 +115,8 @@ static inline double tool_share(uint64_t part, uint64_t whole) {
   return whole != 0 ? (double)part / (double)whole : 0;
 }
 
-// What part of the reserved memory was live at the peaks. Not a number, which is shown as such, where more was
-// live than there was: the recording contradicts itself, or waits for work that had ended in a replay.
+// What part of the reserved memory was live at the peaks. Not a number, which is shown as such, where more
+// was live than there was: the recording contradicts itself, or waits for work that had ended in a replay.
 static inline double tool_utilisation(uint64_t live, uint64_t reserved) {
   return live <= reserved ? tool_share(live, reserved) : (double)NAN;
 }
@@ -187,8 +187,8 @@ void tool_emit_change(tool_emit* emit, const char* key, const char* label, uint6
 // A number that is not finite is null, and "-".
 void tool_emit_real(tool_emit* emit, const char* key, const char* label, double value, int decimals);
 void tool_emit_bool(tool_emit* emit, const char* key, const char* label, bool value);  // people: yes, no
-// Text of any bytes: not UTF-8 is repaired, and what would steer a terminal is spelled out (display.h). NULL is
-// null, and "-".
+// Text of any bytes: not UTF-8 is repaired, and what would steer a terminal is spelled out (display.h). NULL
+// is null, and "-".
 void tool_emit_text(tool_emit* emit, const char* key, const char* label, const char* text);
 void tool_emit_format(tool_emit* emit, const char* key, const char* label, const char* format, ...)
     __attribute__((format(printf, 4, 5)));

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/heap.h"
 #include "format/decode.h"
+#include "format/faults.h"
 #include "format/native.h"
 #include "format/others.h"
 #include "trace/limit.h"

@@ -18,7 +18,7 @@
 #include "base/error.h"
 #include "base/heap.h"
 #include "format/columns.h"
-#include "trace/limit.h"
+#include "format/faults.h"
 
 typedef struct native_reader {
   tide__input* input;  // borrowed

@@ -18,8 +18,8 @@
 #include "base/arith.h"
 #include "base/error.h"
 #include "base/heap.h"
+#include "format/faults.h"
 #include "format/schema.h"
-#include "trace/limit.h"
 
 // ---------------------------------------------------------------------------------------------------
 // What stands where

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// A trace that takes no more memory than it may, and what files cannot hold: what readers and writers need
-// beyond the public interface.
+// A trace that takes no more memory than it may: what readers of files need beyond the public interface.
 #ifndef TIDEMARK_SRC_TRACE_LIMIT_H
 #define TIDEMARK_SRC_TRACE_LIMIT_H
 
-#include "tidemark/format.h"
+#include "tidemark/trace.h"
 
 // Makes an empty trace that may take `limit` bytes of the heap, its own record left out.
 tide_status tide__trace_new_limited(const tide_heap* heap, uint64_t limit, tide_trace** out);
@@ -23,10 +22,5 @@ void tide__trace_lift_limit(tide_trace* trace);
 
 // Was memory refused because of the limit?
 bool tide__trace_is_limited(const tide_trace* trace);
-
-// Why a file cannot hold it; NULL when it can. The text says something of "it", and is never freed.
-const char* tide__entry_fault(const tide_trace* trace, const tide_trace_entry* entry);
-const char* tide__segment_fault(const tide_trace_segment* segment);
-const char* tide__block_fault(const tide_trace_block* block);
 
 #endif
