@@ -105,7 +105,7 @@ typedef struct tide_plan_outcome {
   uint64_t peak;         // of the plan; if there is none, the smallest found that does not fit, or 0
   uint64_t lower_bound;  // no plan has a smaller peak; of a pool: no plan of the buffers that it was given
   double gap;            // (peak - lower_bound) / lower_bound; 0 if there is no plan
-  uint64_t nodes;        // placements tried
+  uint64_t nodes;        // placements tried, each counted as often as its work is worth; see the options
   double seconds;
   size_t moved;  // buffers that do not lie at their hint
   tide_plan_proof proof;
@@ -125,6 +125,8 @@ typedef struct tide_plan_options {
   tide_plan_goal goal;
   // The search ends when either is reached. With no limit in time, the plan depends on the problem, the nodes
   // and the seed alone, whatever the threads. With neither it ends when it has a proof, which may be never.
+  // A node is a placement, and bounds work: one that looks at more than 16,384 buffers and instants counts as
+  // several. A first plan is made in any case, for about two nodes a buffer.
   double seconds;    // 0: no limit; _INIT sets 10
   uint64_t nodes;    // 0: no limit
   uint32_t threads;  // 0: as many as there are processors; _INIT sets 1; more than 4 are of no use
@@ -151,7 +153,8 @@ typedef struct tide_plan tide_plan;  // opaque; freed by tide_plan_free()
 //          TIDE_ERR_NO_MEMORY; TIDE_ERR_STATE if a plan does not pass the verifier, which is our fault.
 // Threads: any number of calls at once.
 // Cost:    one pass over n buffers is O(n log n), about a second for a million, and is made even if the time
-//          is over; what follows takes the limits. About 550 bytes a buffer, and up to 200 MB for searches.
+//          is over; what follows takes the limits: O(n log n + nodes) in all. About 550 bytes a buffer, and up
+//          to 200 MB for searches.
 TIDE_API TIDE_NODISCARD tide_status tide_plan_solve(const tide_plan_problem* problem,
                                                     const tide_plan_options* options, tide_plan** out);
 TIDE_API void tide_plan_free(tide_plan* plan);

@@ -20,6 +20,7 @@ void tide__budget_init(tide__budget* budget, const tide_plan_options* options, s
                             .begin_ns = now,
                             .end_ns = has_limit ? now + (uint64_t)limit_ns : UINT64_MAX,
                             .next_call_ns = now,
+                            .given = tide__budget_worth(2 * (uint64_t)buffers),
                             .caller = pthread_self() };
   tide__budget_share(budget, 0, 1);
 }
@@ -71,7 +72,21 @@ uint64_t tide__budget_left(const tide__budget* budget) {
   return budget->nodes < budget->share_nodes ? budget->share_nodes - budget->nodes : 0;
 }
 
-void tide__budget_spend(tide__budget* budget, uint64_t nodes) { budget->nodes += nodes; }
+void tide__budget_spend(tide__budget* budget, tide__effort effort) {
+  const uint64_t paid = tide__budget_worth(effort.nodes);
+  budget->nodes += effort.nodes;
+  if (effort.work <= paid) return;
+  budget->work += effort.work - paid;
+  budget->nodes += budget->work / TIDE__BUDGET_WORK;
+  budget->work %= TIDE__BUDGET_WORK;
+}
+
+bool tide__budget_keep(tide__budget* budget, uint64_t work) {
+  const uint64_t given = work < budget->given ? work : budget->given;
+  budget->given -= given;
+  tide__budget_spend(budget, (tide__effort){ 0, work - given });
+  return budget->given > 0 || tide__budget_left(budget) > 0;
+}
 
 double tide__budget_seconds(const tide__budget* budget) {
   return (double)(tide__sys_clock_ns() - budget->begin_ns) * 1e-9;

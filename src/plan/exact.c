@@ -74,8 +74,8 @@ typedef struct exact_turn {
   tide__exact* exact;
   int64_t height;
   const exact_play* plays;
-  uint64_t limits[EXACT_PLAYS];
-  uint64_t nodes[EXACT_PLAYS];
+  tide__effort limits[EXACT_PLAYS];
+  tide__effort spent[EXACT_PLAYS];
   tide__search_answer answers[EXACT_PLAYS];
   tide__budget* budget;
   tide__atomic_u32 winner;
@@ -88,7 +88,7 @@ static void exact_play_one(void* user, uint32_t index) {
   turn->answers[index] = TIDE__SEARCH_STOPPED;
   if (tide__watch_is_over(&watch)) return;
   turn->answers[index] = tide__search_run(turn->exact->lanes[play->lane], turn->height, play->rule,
-                                          &play->order, turn->limits[index], &watch, &turn->nodes[index]);
+                                          &play->order, turn->limits[index], &watch, &turn->spent[index]);
   if (turn->answers[index] != TIDE__SEARCH_STOPPED) tide__watch_win(&turn->winner, index);
 }
 
@@ -99,7 +99,22 @@ static void exact_forget(tide__exact* exact, const exact_play* plays, uint32_t f
   }
 }
 
-// One round, within `*left` nodes, which it lowers by what it took.
+// Hands out nodes, up to `left` and what the budget has. What it has beyond them is for nodes that are long.
+static void exact_share(exact_turn* turn, uint64_t wanted, uint64_t left) {
+  const uint64_t budget = tide__budget_left(turn->budget);
+  uint64_t nodes = left < budget ? left : budget;
+  uint64_t spare = budget;
+  for (uint32_t i = 0; i < EXACT_PLAYS; i++) {
+    turn->limits[i].nodes = wanted < nodes ? wanted : nodes;
+    nodes -= turn->limits[i].nodes;
+    spare -= turn->limits[i].nodes;
+  }
+  for (uint32_t i = 0; i < EXACT_PLAYS; i++) {
+    turn->limits[i].work = tide__budget_worth(turn->limits[i].nodes + spare / EXACT_PLAYS);
+  }
+}
+
+// One round, within `*left` nodes, which it lowers by those it took.
 static tide__search_answer exact_round(tide__exact* exact, int64_t height, uint64_t* left, tide__crew* crew,
                                        tide__budget* budget) {
   exact_turn turn = { .exact = exact,
@@ -108,17 +123,12 @@ static tide__search_answer exact_round(tide__exact* exact, int64_t height, uint6
                       .budget = budget,
                       .winner = UINT32_MAX };
   const uint64_t length = exact_length(exact->round / EXACT_ROUNDS + 1);
-  uint64_t unused = *left;
-  for (uint32_t i = 0; i < EXACT_PLAYS; i++) {
-    const uint64_t wanted = length * EXACT_NODES_A_TILE * (exact->puzzle->count + 4);
-    turn.limits[i] = wanted < unused ? wanted : unused;
-    unused -= turn.limits[i];
-  }
+  exact_share(&turn, length * EXACT_NODES_A_TILE * (exact->puzzle->count + 4), *left);
   exact->round++;
   tide__crew_run(crew, EXACT_PLAYS, exact_play_one, &turn);
   for (uint32_t i = 0; i < EXACT_PLAYS; i++) {
-    tide__budget_spend(budget, turn.nodes[i]);
-    *left -= turn.nodes[i];
+    tide__budget_spend(budget, turn.spent[i]);
+    *left -= turn.spent[i].nodes;
     if (turn.answers[i] == TIDE__SEARCH_STOPPED) continue;
     exact->winner = turn.plays[i].lane;
     exact_forget(exact, turn.plays, i + 1);
@@ -129,10 +139,10 @@ static tide__search_answer exact_round(tide__exact* exact, int64_t height, uint6
 
 tide__search_answer tide__exact_run(tide__exact* exact, int64_t height, uint64_t nodes, tide__crew* crew,
                                     tide__budget* budget) {
-  uint64_t left = tide__budget_left(budget) < nodes ? tide__budget_left(budget) : nodes;
+  uint64_t left = nodes;
   tide__search_answer answer = TIDE__SEARCH_STOPPED;
   for (uint64_t before = UINT64_MAX; answer == TIDE__SEARCH_STOPPED && left > 0 && left < before;) {
-    if (tide__budget_is_over(budget)) break;
+    if (tide__budget_is_over(budget) || tide__budget_left(budget) == 0) break;
     before = left;  // a round without nodes has nothing that it can try
     answer = exact_round(exact, height, &left, crew, budget);
   }

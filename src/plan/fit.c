@@ -105,6 +105,7 @@ static bool fit_bar_by(tide__fit* fit, const tide__span* span, uint32_t other) {
 // Walks over the spans below `node`, which stand at [low, high), that lie there, begin before the span ends
 // and end after it begins.
 static bool fit_visit(tide__fit* fit, const tide__span* span, uint32_t node, uint32_t low, uint32_t high) {
+  fit->work++;
   if (fit->latest[node] <= span->first || low >= fit->model->span_count) return true;
   if (fit->model->spans[fit->order[low]].first >= span->last) return true;
   if (node >= fit->leaves) return fit_bar_by(fit, span, fit->order[low]);
@@ -147,6 +148,7 @@ tide_status tide__fit_ask(tide__fit* fit, uint32_t box) {
   for (uint32_t i = 0; is_good && i < asked->span_count; i++) {
     is_good = fit_visit(fit, &fit->model->spans[asked->span + i], 1, 0, fit->leaves);
   }
+  fit->work += tide__radix_work(fit->bar_count);
   if (is_good && fit_sort(fit)) return TIDE_OK;
   return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory to fit a buffer among %zu", fit->bar_count);
 }

@@ -33,6 +33,7 @@ typedef struct tide__fit {
   size_t key_capacity;
   tide__bar* unsorted;  // owned
   size_t unsorted_capacity;
+  uint64_t work;  // so far: what questions looked at
 } tide__fit;
 
 tide_status tide__fit_init(tide__fit* fit, const tide__model* model, const tide_heap* heap);

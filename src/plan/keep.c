@@ -28,6 +28,7 @@ typedef struct keep_work {
   uint32_t waiting;    // in the queue
   uint32_t steps;      // questions to `fit`
   bool is_over;
+  uint64_t paid;  // work of `fit` that the budget knows of
   int64_t target;
 } keep_work;
 
@@ -35,12 +36,23 @@ static const tide__box* keep_box(const keep_work* work, uint32_t box) {
   return &work->solver->model.boxes[box];
 }
 
-// To be asked before each question to `fit`.
+// To be asked before each question to `fit`: is the time over?
 static bool keep_is_over(keep_work* work) {
   if (work->steps++ % KEEP_POLL == 0 || work->fit.bar_count > KEEP_MANY) {
     work->is_over = tide__budget_is_over(work->solver->budget);
   }
   return work->is_over;
+}
+
+static uint64_t keep_take_unpaid(keep_work* work) {
+  const uint64_t unpaid = work->fit.work - work->paid;
+  work->paid = work->fit.work;
+  return unpaid;
+}
+
+// The same where all boxes are gone through, for which work is given.
+static bool keep_may_ask(keep_work* work) {
+  return tide__budget_keep(work->solver->budget, keep_take_unpaid(work)) && !keep_is_over(work);
 }
 
 static bool keep_has_hint(const keep_work* work, uint32_t index) {
@@ -67,7 +79,7 @@ static tide_status keep_put_hinted(keep_work* work) {
   for (uint32_t i = count; i-- > 0;) {
     const uint32_t box = work->keys[i].value;
     if (!keep_has_hint(work, box)) continue;
-    if (keep_is_over(work)) break;
+    if (!keep_may_ask(work)) break;
     TIDE_TRY(tide__fit_ask(&work->fit, box));
     if (tide__fit_is_free(&work->fit, keep_box(work, box)->hint)) {
       tide__fit_put(&work->fit, box, keep_box(work, box)->hint);
@@ -84,9 +96,10 @@ static tide_status keep_put_hinted(keep_work* work) {
 // Driving out
 
 // What it costs to have the box at `offset`; UINT64_MAX: it cannot lie there.
-static uint64_t keep_cost(const keep_work* work, int64_t offset) {
+static uint64_t keep_cost(keep_work* work, int64_t offset) {
   uint64_t cost = 0;
   for (size_t i = 0; i < work->fit.bar_count && work->fit.bars[i].above < offset; i++) {
+    work->fit.work++;
     const tide__bar* const bar = &work->fit.bars[i];
     if (offset >= bar->below) continue;
     if (keep_box(work, bar->box)->fixed >= 0) return UINT64_MAX;
@@ -100,7 +113,7 @@ typedef struct keep_place {
   int64_t offset;
 } keep_place;
 
-static void keep_compare(const keep_work* work, uint32_t box, int64_t offset, keep_place* best) {
+static void keep_compare(keep_work* work, uint32_t box, int64_t offset, keep_place* best) {
   if (offset < 0 || offset > work->target - keep_box(work, box)->height) return;
   const uint64_t cost = keep_cost(work, offset);
   if (cost >= best->cost) return;
@@ -108,7 +121,7 @@ static void keep_compare(const keep_work* work, uint32_t box, int64_t offset, ke
 }
 
 // The cheapest place that touches another box from above or below, or the ground.
-static keep_place keep_find(const keep_work* work, uint32_t box) {
+static keep_place keep_find(keep_work* work, uint32_t box) {
   const uint64_t alignment = keep_box(work, box)->alignment;
   keep_place best = { UINT64_MAX, 0 };
   keep_compare(work, box, 0, &best);
@@ -154,8 +167,8 @@ static tide_status keep_drive(keep_work* work) {
   for (bool found = true; found && work->waiting > 0 && steps > 0; steps--) {
     if (keep_is_over(work)) break;
     if (tide__budget_left(budget) == 0) break;
-    tide__budget_spend(budget, 1);
     TIDE_TRY(keep_step(work, &found));
+    tide__budget_spend(budget, (tide__effort){ 1, keep_take_unpaid(work) });
   }
   return TIDE_OK;
 }
@@ -165,7 +178,7 @@ static tide_status keep_return(keep_work* work) {
   for (uint32_t i = 0; i < work->solver->model.count; i++) {
     const int64_t offset = work->fit.offsets[i];
     if (!keep_has_hint(work, i) || offset == keep_box(work, i)->hint) continue;
-    if (keep_is_over(work)) break;
+    if (!keep_may_ask(work)) break;
     tide__fit_take(&work->fit, i);
     TIDE_TRY(tide__fit_ask(&work->fit, i));
     const bool is_free = tide__fit_is_free(&work->fit, keep_box(work, i)->hint);
@@ -189,7 +202,7 @@ static tide_status keep_put_rest(keep_work* work, bool* out_fits) {
   while (work->waiting > 0) {
     const uint32_t box = work->queue[--work->waiting];
     int64_t offset = tide__align_height(top, keep_box(work, box)->alignment);
-    if (!keep_is_over(work)) {
+    if (keep_may_ask(work)) {
       TIDE_TRY(tide__fit_ask(&work->fit, box));
       offset = tide__fit_lowest(&work->fit, box);
     }

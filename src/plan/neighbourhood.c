@@ -18,6 +18,7 @@
 #define NEAR_MOST 400u                 // boxes above the ground
 #define NEAR_SECTIONS 4096u            // that are looked at
 #define NEAR_WORK ((uint64_t)1 << 26)  // boxes times sections of the ground
+#define NEAR_BEGIN 64u                 // work for each box and section, until a search begins
 #define NEAR_CLOSE 1024  // a plan above the goal by less than this part of it is to reach it at once
 #define NEAR_NODES 12u   // for each free box
 
@@ -59,6 +60,7 @@ static const tide__box* near_box(const tide__neighbourhood* near, uint32_t numbe
 // One of the boxes that end above `target`; `count` if there is none.
 static uint32_t near_pick(tide__neighbourhood* near, const int64_t* offsets, int64_t target) {
   uint32_t picked = near->count;
+  near->work += near->count;
   uint32_t seen = 0;
   for (uint32_t i = 0; i < near->count; i++) {
     if (offsets[i] + near_box(near, i)->height <= target || near_box(near, i)->fixed >= 0) continue;
@@ -88,17 +90,18 @@ typedef struct near_range {
 } near_range;
 
 // Do enough boxes lie wholly in the range?
-static bool near_is_enough(const tide__neighbourhood* near, near_range range) {
+static bool near_is_enough(tide__neighbourhood* near, near_range range) {
   uint32_t count = 0;
   for (uint32_t i = near_first(near, range.first); i < near->count; i++) {
     const tide__box* const box = near_box(near, i);
     if (box->first >= range.last || count >= NEAR_FREE) break;
+    near->work++;
     count += box->first >= range.first && box->last <= range.last;
   }
   return count >= NEAR_FREE;
 }
 
-static near_range near_widen(const tide__neighbourhood* near, uint32_t number) {
+static near_range near_widen(tide__neighbourhood* near, uint32_t number) {
   const tide__part* const part = near->part;
   near_range range = { near_box(near, number)->first, near_box(near, number)->last };
   for (uint32_t by = 1; !near_is_enough(near, range); by *= 2) {
@@ -118,9 +121,11 @@ static uint32_t near_sort(tide__neighbourhood* near, near_range range, const int
   for (uint32_t i = near_first(near, range.first); i < near->count; i++) {
     const tide__box* const box = near_box(near, i);
     if (box->first >= range.last) break;
+    near->work++;
     if (box->last > range.first) near->keys[count++] = (tide__keyed){ ~(uint64_t)offsets[i], i };
   }
   tide__radix_sort(near->keys, near->spare, count);
+  near->work += tide__radix_work(count);
   return count;
 }
 
@@ -141,12 +146,14 @@ static void near_lay_ground(tide__neighbourhood* near, uint32_t from, uint32_t c
 }
 
 // Lists the boxes above the ground, and says which of them are free; returns how many there are, or 0 if the
-// ground would take too long.
+// ground would take more than `most` work.
 static uint32_t near_gather(tide__neighbourhood* near, near_range range, const int64_t* offsets,
-                            int64_t target) {
+                            int64_t target, uint64_t most) {
   const uint32_t meeting = near_sort(near, range, offsets);
   const uint32_t count = meeting < NEAR_MOST ? meeting : NEAR_MOST;
-  if ((uint64_t)(meeting - count) * (range.last - range.first) > NEAR_WORK) return 0;
+  const uint64_t ground = (uint64_t)(meeting - count) * (range.last - range.first);
+  if (ground > most) return 0;
+  near->work += ground + NEAR_BEGIN * (uint64_t)(count + range.last - range.first);
   near_lay_ground(near, count, meeting, range, offsets);
   uint32_t inside = 1;
   for (uint32_t i = 0; i < count; i++) {
@@ -180,9 +187,13 @@ static tide_status near_try(tide__neighbourhood* near, uint32_t number, int64_t 
                             tide__crew* crew, tide__budget* budget, bool* out_moved) {
   *out_moved = false;
   const near_range range = near_widen(near, number);
-  tide__budget_spend(budget, 1);
-  if (range.last - range.first > NEAR_SECTIONS) return TIDE_OK;
-  const uint32_t count = near_gather(near, range, offsets, target);
+  const uint64_t worth = tide__budget_worth(tide__budget_left(budget));
+  uint32_t count = 0;
+  if (range.last - range.first <= NEAR_SECTIONS) {
+    count = near_gather(near, range, offsets, target, worth < NEAR_WORK ? worth : NEAR_WORK);
+  }
+  tide__budget_spend(budget, (tide__effort){ 1, near->work });
+  near->work = 0;
   if (count == 0) return TIDE_OK;
   const tide_heap* const heap = near->pile.heap;
   tide__puzzle puzzle;

@@ -16,6 +16,7 @@ typedef struct tide__neighbourhood {
   const tide__part* part;    // borrowed
   uint32_t count;
   uint64_t random;
+  uint64_t work;       // what was looked at and is not paid yet
   uint32_t* reach;     // of pile; by box: the latest end of all boxes up to it
   tide__keyed* keys;   // of pile; boxes that meet the sections that were chosen
   tide__keyed* spare;  // of pile

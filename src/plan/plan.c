@@ -13,6 +13,7 @@
 #include "plan/solver.h"
 
 #define PLAN_THREADS 4u  // there are never more works at once
+#define PLAN_ROUND 512u  // work for each item, until a round of pools begins to place something
 #define PLAN_MOVES 8u    // times that pools which do not fit hand something on
 
 typedef struct plan_pool {
@@ -175,8 +176,11 @@ static tide_status plan_use_largest(plan_work* work, bool* out_fits) {
   return plan_solve_each(work, false, out_fits, &has_moved);
 }
 
-static bool plan_is_spent(plan_work* work) {
-  return tide__budget_is_over(&work->budget) || tide__budget_left(&work->budget) == 0;
+// Another round looks at everything again, even if it tries nothing.
+static bool plan_may_try_again(plan_work* work) {
+  if (tide__budget_is_over(&work->budget) || tide__budget_left(&work->budget) == 0) return false;
+  tide__budget_spend(&work->budget, (tide__effort){ 0, PLAN_ROUND * (uint64_t)work->items.count });
+  return true;
 }
 
 // Items that may lie anywhere are handed on from pools that do not fit, and then spread in other ways.
@@ -184,14 +188,14 @@ static tide_status plan_solve_pools(plan_work* work) {
   bool fits = false;
   bool has_moved = true;
   for (uint32_t i = 0; i < PLAN_MOVES && has_moved && !fits; i++) {
-    if (i > 0 && plan_is_spent(work)) break;
+    if (i > 0 && !plan_may_try_again(work)) break;
     TIDE_TRY(plan_solve_each(work, work->assign.is_open, &fits, &has_moved));
   }
   if (fits || !work->assign.is_open) return TIDE_OK;
   bool is_all = false;
   bool is_proved = true;
   for (uint32_t way = 0; !fits && tide__assign_again(&work->assign, way, &is_all); way++) {
-    if (plan_is_spent(work)) break;
+    if (!plan_may_try_again(work)) break;
     TIDE_TRY(plan_solve_each(work, false, &fits, &has_moved));
     is_proved &= plan_is_impossible(work->plan);
   }

@@ -9,6 +9,7 @@
 
 #include "base/arith.h"
 #include "base/error.h"
+#include "plan/chance.h"
 #include "plan/logarithm.h"
 #include "plan/radix.h"
 
@@ -50,6 +51,7 @@ static void puzzle_add(tide__puzzle* puzzle, const tide__model* model, const tid
     puzzle->is_exact &= model->spans[box->span + i].held == model->spans[box->span + i].top;
     if (tile.span_count == 0) tile.first = span.first;
     tile.last = span.last;
+    tile.area += span.last - span.first;
     tile.ground = puzzle_highest(choice->grounds, &span, tile.ground);
     puzzle->spans[(*spans)++] = span;
     tile.span_count++;
@@ -113,7 +115,20 @@ static bool puzzle_is_twin(const tide__puzzle* puzzle, const tide__tile* a, cons
   return true;
 }
 
-// Twins stand near one another when sorted by their size, within one first section.
+// What twins have in common, and others by chance only, so that few are compared in vain. What is fixed has
+// no twins.
+static uint64_t puzzle_twin_key(const tide__tile* tile, uint32_t index) {
+  if (tile->fixed >= 0) return tide__mix_bits(index);
+  const uint64_t facts[] = {
+    (uint64_t)tile->bytes,  tile->first,     tile->last, tile->area, (uint64_t)tile->alignment,
+    (uint64_t)tile->ground, tile->span_count
+  };
+  uint64_t key = 0;
+  for (size_t i = 0; i < sizeof facts / sizeof *facts; i++) key = tide__mix_bits(key + facts[i]);
+  return key;
+}
+
+// Twins stand beside one another when sorted by their keys.
 static tide_status puzzle_find_twins(tide__puzzle* puzzle, const tide_heap* heap) {
   tide__pile work;
   tide__pile_init(&work, heap);
@@ -124,9 +139,7 @@ static tide_status puzzle_find_twins(tide__puzzle* puzzle, const tide_heap* heap
     return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for %u buffers", (unsigned)puzzle->count);
   }
   for (uint32_t i = 0; i < puzzle->count; i++) {
-    const tide__tile* const tile = &puzzle->tiles[i];
-    const uint64_t mixed = ((uint64_t)tile->bytes * 31 + tile->last) * 31 + tile->first;
-    keys[i] = (tide__keyed){ mixed, i };
+    keys[i] = (tide__keyed){ puzzle_twin_key(&puzzle->tiles[i], i), i };
   }
   tide__radix_sort(keys, spare, puzzle->count);
   for (uint32_t i = 0; i < puzzle->count; i++) {

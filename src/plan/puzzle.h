@@ -20,6 +20,7 @@ typedef struct tide__tile {
   uint32_t last;  // not included
   uint32_t span;
   uint32_t span_count;
+  uint32_t area;      // sections of its spans
   int64_t alignment;  // units, 1 for any
   int64_t fixed;      // units, -1 for none
   int64_t ground;     // units; it may not lie lower

@@ -19,7 +19,9 @@
 // section counts as a valley only if its lowest tiles are nowhere above the lowest floor.
 //
 // The search keeps its own stack in one array, so that its depth does not depend on a thread's stack.
-// A node costs about the sum of the sections of its tiles, and each of its children the number of its tiles.
+// A node costs about the sum of the sections of its tiles, and each of its children the number of its tiles,
+// or that sum where none of the lowest is placed. All of it is counted as work, and that has a limit of its
+// own: nodes among many tiles are long.
 #include "plan/search.h"
 
 #include <string.h>
@@ -30,7 +32,7 @@
 #include "plan/failed.h"
 #include "plan/rows.h"
 
-#define SEARCH_POLL 65536u  // tiles and spans that are looked at between two questions for the budget
+#define SEARCH_POLL ((uint64_t)1 << 17)        // work between two questions for the budget
 #define SEARCH_STACK_LEAST ((size_t)1 << 18)   // bytes
 #define SEARCH_STACK_MOST ((size_t)1 << 26)    // bytes
 #define SEARCH_HEIGHT_MOST ((int64_t)1 << 60)  // units, so that sums of two do not overflow
@@ -44,6 +46,7 @@ typedef struct search_job {
   uint32_t count;
   uint32_t first;
   uint32_t last;
+  uint64_t area;  // of its tiles
   tide__key key;
 } search_job;
 
@@ -71,12 +74,6 @@ typedef struct search_frame {
   bool is_forced;    // the candidate being tried has no alternatives
 } search_frame;
 
-// A tile that is lifted, by its place in the job.
-typedef struct search_lift {
-  int64_t floor;
-  uint32_t place;
-} search_lift;
-
 struct tide__search {
   tide__pile pile;
   const tide__puzzle* puzzle;  // borrowed
@@ -90,11 +87,12 @@ struct tide__search {
   float* priorities;   // of pile; by tile
   tide__rows rows;     // of the node that is looked at
   int32_t* crossings;  // of pile; by section: tiles that go on from the section before
+  uint32_t* starts;    // of pile; by section: tiles that begin there
+  int64_t* tops;       // of pile; by section: where the lowest of what may be lain upon ends
   bool* is_blocked;    // (has_gaps) a lowest tile of the section is above the lowest floor elsewhere
   // Lists of a node's tiles while its child is made
   uint32_t* raised;
   int64_t* raised_floors;
-  search_lift* lifted;
   // The stack
   char* stack;  // owned
   size_t stack_bytes;
@@ -102,10 +100,9 @@ struct tide__search {
   search_frame* top;  // in the stack; NULL at the beginning
   // Of one run
   tide__search_rule rule;
-  uint64_t nodes;
-  uint64_t limit;
-  uint64_t work;          // since the budget was asked
-  uint64_t spans_a_tile;  // and the children that are made of a node, about
+  tide__effort spent;
+  tide__effort limit;
+  uint64_t next_poll;  // the work at which the budget is asked again
   const tide__watch* watch;
   bool is_ended;
 };
@@ -126,7 +123,8 @@ static void search_alloc(tide__search* search) {
   search->rows.counts = tide__pile_alloc(pile, sections, sizeof(int64_t));
   search->crossings = tide__pile_alloc(pile, sections, sizeof *search->crossings);
   search->is_blocked = tide__pile_alloc(pile, sections, sizeof *search->is_blocked);
-  search->lifted = tide__pile_alloc(pile, tiles, sizeof *search->lifted);
+  search->starts = tide__pile_alloc(pile, sections, sizeof *search->starts);
+  search->tops = tide__pile_alloc(pile, sections, sizeof *search->tops);
   search->raised = tide__pile_alloc(pile, tiles, sizeof *search->raised);
   search->raised_floors = tide__pile_alloc(pile, tiles, sizeof *search->raised_floors);
   // A branch has a frame for each tile that is placed, and for each time that none of some is; each has a
@@ -148,9 +146,6 @@ tide_status tide__search_new(const tide__puzzle* puzzle, uint64_t seed, const ti
   *search = (tide__search){ .puzzle = puzzle };
   tide__pile_init(&search->pile, heap);
   tide__failed_init(&search->failed, heap);
-  uint64_t spans = 0;
-  for (uint32_t i = 0; i < puzzle->count; i++) spans += puzzle->tiles[i].span_count;
-  search->spans_a_tile = puzzle->has_gaps ? (spans / ((uint64_t)puzzle->count + 1) + 1) * 16 : 4;
   search_alloc(search);
   if (search->stack == NULL) {
     tide__search_free(search);
@@ -178,6 +173,26 @@ void tide__search_reset(tide__search* search, uint64_t seed) {
 
 int64_t tide__search_offset(const tide__search* search, uint32_t tile) {
   return search->offsets[tile] * search->puzzle->unit;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Limits
+
+// To be asked before some work is done; false if it may not be.
+static bool search_may(tide__search* search, uint64_t work) {
+  if (work > search->limit.work - search->spent.work) search->is_ended = true;
+  if (search->is_ended) return false;
+  search->spent.work += work;
+  if (search->spent.work < search->next_poll) return true;
+  search->next_poll = search->spent.work + SEARCH_POLL;
+  search->is_ended = tide__watch_is_over(search->watch);
+  return !search->is_ended;
+}
+
+// Counts work that could not be foreseen.
+static void search_count_work(tide__search* search, uint64_t work) {
+  const uint64_t left = search->limit.work - search->spent.work;
+  search->spent.work += work < left ? work : left;
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -283,20 +298,26 @@ static bool search_group_is_before(const search_group* a, const search_group* b)
   return a->room != b->room ? a->room < b->room : a->count < b->count;
 }
 
-static void search_group_insert(search_group* groups, uint32_t count, search_group group) {
-  uint32_t at = count;
-  for (; at > 0 && search_group_is_before(&group, &groups[at - 1]); at--) groups[at] = groups[at - 1];
-  groups[at] = group;
+static void search_group_insert(tide__search* search, search_frame* frame, search_group group) {
+  uint32_t at = frame->group_count;
+  for (; at > 0 && search_group_is_before(&group, &frame->groups[at - 1]); at--) {
+    frame->groups[at] = frame->groups[at - 1];
+  }
+  frame->groups[at] = group;
+  search_count_work(search, frame->group_count++ - at);
 }
 
-// Counts the tiles that live in a section and in the one before.
+// Counts the tiles that live in a section and in the one before, and those that begin in it.
 static void search_count_crossings(tide__search* search, const search_job* job) {
   int32_t* const crossings = search->crossings;
-  memset(&crossings[job->first], 0, (size_t)(job->last - job->first + 1) * sizeof *crossings);
+  const size_t sections = job->last - job->first;
+  memset(&crossings[job->first], 0, (sections + 1) * sizeof *crossings);
+  memset(&search->starts[job->first], 0, sections * sizeof *search->starts);
   for (uint32_t i = 0; i < job->count; i++) {
     const tide__tile* const tile = &search->puzzle->tiles[job->tiles[i]];
     crossings[tile->first + 1]++;
     crossings[tile->last]--;
+    search->starts[tile->first]++;
   }
   for (uint32_t i = job->first + 1; i <= job->last; i++) crossings[i] += crossings[i - 1];
 }
@@ -307,18 +328,9 @@ static search_group search_group_at(const tide__search* search, uint32_t first, 
     const int64_t room = search->capacity - tide__rows_low(&search->rows, i) -
                          tide__rows_sum(&search->rows, i);
     if (tide__rows_sum(&search->rows, i) > 0 && room < group.room) group.room = room;
+    group.count += search->starts[i];
   }
   return group;
-}
-
-static uint32_t search_count_tiles(const tide__search* search, const search_job* job, uint32_t first,
-                                   uint32_t last) {
-  uint32_t count = 0;
-  for (uint32_t i = 0; i < job->count; i++) {
-    const tide__tile* const tile = &search->puzzle->tiles[job->tiles[i]];
-    count += tile->first >= first && tile->first < last;
-  }
-  return count;
 }
 
 // Finds the groups of the frame's job; one group is no reason to make groups.
@@ -334,11 +346,8 @@ static void search_find_groups(tide__search* search, search_frame* frame) {
   for (uint32_t first = job->first; first < job->last && frame->groups != NULL;) {
     uint32_t last = first + 1;
     while (last < job->last && search->crossings[last] != 0) last++;
-    search_group group = search_group_at(search, first, last);
-    if (group.room < INT64_MAX) {
-      group.count = search_count_tiles(search, job, first, last);
-      search_group_insert(frame->groups, frame->group_count++, group);
-    }
+    const search_group group = search_group_at(search, first, last);
+    if (group.room < INT64_MAX) search_group_insert(search, frame, group);
     first = last;
   }
 }
@@ -426,7 +435,7 @@ static bool search_tile_has(const tide__search* search, const tide__tile* tile, 
 }
 
 // Twins are tried once, a fixed tile alone.
-static void search_add_candidate(const tide__search* search, search_frame* frame, uint32_t place) {
+static void search_add_candidate(tide__search* search, search_frame* frame, uint32_t place) {
   const tide__tile* const tiles = search->puzzle->tiles;
   const uint32_t tile = frame->job.tiles[place];
   uint32_t at = frame->candidate_count;
@@ -437,6 +446,7 @@ static void search_add_candidate(const tide__search* search, search_frame* frame
     frame->has_room = false;
     return;
   }
+  search_count_work(search, at);
   for (uint32_t i = 0; i < at; i++) {
     if (tiles[frame->job.tiles[frame->candidates[i]]].twin == tiles[tile].twin) return;
   }
@@ -506,6 +516,7 @@ static void search_raise(tide__search* search, uint32_t count, uint32_t tile, in
   }
   search->raised[at] = tile;
   search->raised_floors[at] = floor;
+  search_count_work(search, count - at);
 }
 
 // Merges what was kept, which is in the job, with what was lifted. The job has room for both.
@@ -532,9 +543,13 @@ static bool search_place(tide__search* search, search_frame* frame, uint32_t pla
   const search_job* const job = &frame->job;
   const tide__tile* const tiles = search->puzzle->tiles;
   const tide__tile* const placed = &tiles[job->tiles[place]];
+  // With several spans, those of each are walked beside those of the placed one.
+  const uint64_t spans = search->puzzle->has_gaps ? job->area : 0;
+  if (!search_may(search, (uint64_t)job->count * placed->span_count + spans)) return false;
   if (!search_job_take(search, job->count, out)) return false;
   out->first = job->first;
   out->last = job->last;
+  out->area = job->area - placed->area;
   out->key = job->key;
   search_key_add(&out->key, placed->twin, frame->floor, false);
   uint32_t raised = 0;
@@ -566,84 +581,113 @@ static bool search_is_lowest(const tide__search* search, const search_frame* fra
   return frame->job.floors[place] == frame->floor && search_tile_has(search, tile, frame->section);
 }
 
-// The lowest that a tile can lie upon a tile that is none of the lowest.
-static int64_t search_lift_alone(const tide__search* search, const search_frame* frame, uint32_t place) {
-  const search_job* const job = &frame->job;
-  const tide__tile* const tiles = search->puzzle->tiles;
-  const tide__tile* const lifted = &tiles[job->tiles[place]];
-  int64_t lowest = INT64_MAX;
-  for (uint32_t i = 0; i < job->count; i++) {
-    const int64_t height = search_meet(search, &tiles[job->tiles[i]], lifted);
-    if (height < 0 || job->floors[i] + height >= lowest || search_is_lowest(search, frame, i)) continue;
-    lowest = job->floors[i] + height;
+// The sections of all lowest tiles of the frame's section, each of which has its like among the candidates.
+static tide__puzzle_span search_find_range(const tide__search* search, const search_frame* frame) {
+  tide__puzzle_span range = { frame->section, frame->section + 1, 0 };
+  for (uint32_t i = 0; i < frame->candidate_count; i++) {
+    const tide__tile* const tile = &search->puzzle->tiles[frame->job.tiles[frame->candidates[i]]];
+    if (tile->first < range.first) range.first = tile->first;
+    if (tile->last > range.last) range.last = tile->last;
   }
-  return lowest == INT64_MAX ? lowest : search_align(lifted, lowest);
+  return range;
 }
 
-// How high the lowest tiles of the section must be, if none of them lies at its floor: each lies upon a tile
-// that is none of them, or upon one of them where that lies then. The least is found first, and what lies
-// upon it next. Returns how many there are.
-static uint32_t search_find_lifts(tide__search* search, const search_frame* frame) {
-  const tide__tile* const tiles = search->puzzle->tiles;
-  search_lift* const lifted = search->lifted;
-  uint32_t count = 0;
+// Fills the tops of the range: by section, the lowest end of a tile that is none of the lowest.
+static void search_find_tops(tide__search* search, const search_frame* frame, tide__puzzle_span range) {
+  int64_t* const tops = search->tops;
+  for (uint32_t i = range.first; i < range.last; i++) tops[i] = INT64_MAX;
   for (uint32_t i = 0; i < frame->job.count; i++) {
-    if (!search_is_lowest(search, frame, i)) continue;
-    lifted[count++] = (search_lift){ search_lift_alone(search, frame, i), i };
-  }
-  for (uint32_t done = 0; done < count; done++) {
-    for (uint32_t i = done + 1; i < count; i++) {
-      if (lifted[i].floor >= lifted[done].floor) continue;
-      const search_lift least = lifted[i];
-      lifted[i] = lifted[done];
-      lifted[done] = least;
-    }
-    if (lifted[done].floor == INT64_MAX) break;
-    const tide__tile* const below = &tiles[frame->job.tiles[lifted[done].place]];
-    for (uint32_t i = done + 1; i < count; i++) {
-      const tide__tile* const tile = &tiles[frame->job.tiles[lifted[i].place]];
-      const int64_t height = search_meet(search, below, tile);
-      const int64_t floor = height < 0 ? INT64_MAX : search_align(tile, lifted[done].floor + height);
-      if (floor < lifted[i].floor) lifted[i].floor = floor;
+    const tide__tile* const tile = &search->puzzle->tiles[frame->job.tiles[i]];
+    if (tile->last <= range.first || tile->first >= range.last) continue;
+    if (search_is_lowest(search, frame, i)) continue;
+    for (uint32_t j = 0; j < tile->span_count; j++) {
+      const tide__puzzle_span* const span = &search->puzzle->spans[tile->span + j];
+      const uint32_t first = span->first > range.first ? span->first : range.first;
+      const uint32_t last = span->last < range.last ? span->last : range.last;
+      const int64_t top = frame->job.floors[i] + span->height;
+      for (uint32_t s = first; s < last; s++) tops[s] = top < tops[s] ? top : tops[s];
     }
   }
-  return count;
 }
 
-// The job in which none of the lowest tiles of the frame's section lies at its floor; false if one must.
+// The lowest that a tile can lie upon one of those whose tops are known; INT64_MAX: it meets none.
+static int64_t search_lift_alone(const tide__search* search, const tide__tile* tile) {
+  int64_t lowest = INT64_MAX;
+  for (uint32_t i = 0; i < tile->span_count; i++) {
+    const tide__puzzle_span* const span = &search->puzzle->spans[tile->span + i];
+    for (uint32_t s = span->first; s < span->last; s++) {
+      if (search->tops[s] < lowest) lowest = search->tops[s];
+    }
+  }
+  return lowest == INT64_MAX ? lowest : search_align(tile, lowest);
+}
+
+static int64_t search_height_at(const tide__search* search, const tide__tile* tile, uint32_t section) {
+  const tide__puzzle_span* span = &search->puzzle->spans[tile->span];
+  while (section >= span->last) span++;
+  return span->height;
+}
+
+// The lowest end that one of the lowest tiles can have, if none of them lies at its floor. That one lies upon
+// a tile that is none of them, since all of them meet in the section.
+static int64_t search_lowest_end(const tide__search* search, const search_frame* frame) {
+  int64_t lowest = INT64_MAX;
+  for (uint32_t i = 0; i < frame->candidate_count; i++) {
+    const tide__tile* const tile = &search->puzzle->tiles[frame->job.tiles[frame->candidates[i]]];
+    const int64_t floor = search_lift_alone(search, tile);
+    if (floor == INT64_MAX) continue;
+    const int64_t end = floor + search_height_at(search, tile, frame->section);
+    if (end < lowest) lowest = end;
+  }
+  return lowest;
+}
+
+// The job in which none of the lowest tiles of the frame's section lies at its floor: each lies upon a tile
+// that is none of them, or upon one of them where that lies then. False if one must lie at its floor.
 static bool search_place_none(tide__search* search, const search_frame* frame, search_job* out) {
   const search_job* const job = &frame->job;
+  if (!search_may(search, 2 * (uint64_t)job->count + 2 * job->area)) return false;
   if (!search_job_take(search, job->count, out)) return false;
   out->first = job->first;
   out->last = job->last;
+  out->area = job->area;
   out->key = job->key;
-  const uint32_t count = search_find_lifts(search, frame);
-  for (uint32_t i = 0; i < count; i++) {
-    const uint32_t index = job->tiles[search->lifted[i].place];
-    if (search->lifted[i].floor > search->limits[index]) return false;
-    search_raise(search, i, index, search->lifted[i].floor);
-    search_key_add(&out->key, search->puzzle->tiles[index].twin, frame->floor, false);
-    search_key_add(&out->key, search->puzzle->tiles[index].twin, search->lifted[i].floor, true);
-  }
+  search_find_tops(search, frame, search_find_range(search, frame));
+  const int64_t end = search_lowest_end(search, frame);
+  uint32_t raised = 0;
   for (uint32_t i = 0; i < job->count; i++) {
-    if (search_is_lowest(search, frame, i)) continue;
-    out->tiles[out->count] = job->tiles[i];
-    out->floors[out->count++] = job->floors[i];
+    const uint32_t index = job->tiles[i];
+    if (!search_is_lowest(search, frame, i)) {
+      out->tiles[out->count] = index;
+      out->floors[out->count++] = job->floors[i];
+      continue;
+    }
+    const tide__tile* const tile = &search->puzzle->tiles[index];
+    const int64_t upon = end == INT64_MAX ? end : search_align(tile, end);
+    const int64_t alone = search_lift_alone(search, tile);
+    const int64_t floor = alone < upon ? alone : upon;
+    if (floor > search->limits[index]) return false;
+    search_raise(search, raised++, index, floor);
+    search_key_add(&out->key, tile->twin, frame->floor, false);
+    search_key_add(&out->key, tile->twin, floor, true);
   }
-  search_merge(search, out, count);
+  search_merge(search, out, raised);
   return true;
 }
 
 static bool search_take_group(tide__search* search, const search_frame* frame, const search_group* group,
                               search_job* out) {
+  if (!search_may(search, frame->job.count)) return false;
   if (!search_job_take(search, group->count, out)) return false;
   out->first = group->first;
   out->last = group->last;
+  out->area = 0;
   for (uint32_t i = 0; i < frame->job.count; i++) {
     const tide__tile* const tile = &search->puzzle->tiles[frame->job.tiles[i]];
     if (tile->first < group->first || tile->first >= group->last) continue;
     out->tiles[out->count] = frame->job.tiles[i];
     out->floors[out->count++] = frame->job.floors[i];
+    out->area += tile->area;
   }
   search_key_of(search, out);
   return true;
@@ -652,16 +696,18 @@ static bool search_take_group(tide__search* search, const search_frame* frame, c
 // ---------------------------------------------------------------------------------------------------
 // Nodes
 
+// What a node looks at: its tiles and their sections, and all sections between them.
+static uint64_t search_node_work(const tide__search* search, const search_job* job) {
+  const uint64_t area = search->puzzle->has_gaps ? 2 * job->area : job->area;
+  return 2 * (uint64_t)job->count + area + (job->last - job->first);
+}
+
 // Looks at a job: it is done, it cannot be done, or a frame for it is on the stack.
 static search_state search_enter(tide__search* search, const search_job* job) {
   if (job->count == 0) return SEARCH_SOLVED;
-  if (search->nodes >= search->limit) return SEARCH_ENDED;
-  search->work += job->count * search->spans_a_tile;
-  if (search->work >= SEARCH_POLL) {
-    search->work = 0;
-    if (tide__watch_is_over(search->watch)) return SEARCH_ENDED;
-  }
-  search->nodes++;
+  if (search->spent.nodes >= search->limit.nodes) return SEARCH_ENDED;
+  if (!search_may(search, search_node_work(search, job))) return SEARCH_ENDED;
+  search->spent.nodes++;
   if (tide__failed_has(&search->failed, job->key)) return SEARCH_FAILED;
   if (!search_bound(search, job)) {
     tide__failed_add(&search->failed, job->key);
@@ -785,6 +831,7 @@ static bool search_first_job(tide__search* search, search_job* out) {
   uint32_t raised = 0;
   for (uint32_t i = 0; i < puzzle->count; i++) {
     const int64_t floor = search_ground(&puzzle->tiles[i]);
+    out->area += puzzle->tiles[i].area;
     if (floor > 0) {
       search_raise(search, raised++, i, floor);
     } else {
@@ -798,23 +845,23 @@ static bool search_first_job(tide__search* search, search_job* out) {
 }
 
 tide__search_answer tide__search_run(tide__search* search, int64_t height, tide__search_rule rule,
-                                     const tide__search_order* order, uint64_t limit,
-                                     const tide__watch* watch, uint64_t* out_nodes) {
-  *out_nodes = 0;
+                                     const tide__search_order* order, tide__effort limit,
+                                     const tide__watch* watch, tide__effort* out_spent) {
+  *out_spent = (tide__effort){ 0 };
   if (height / search->puzzle->unit >= SEARCH_HEIGHT_MOST) return TIDE__SEARCH_STOPPED;
   if (!search_set_height(search, height)) return TIDE__SEARCH_FITS_NOT;
   search_set_priorities(search, order);
   search->rule = rule;
-  search->nodes = 0;
-  search->work = SEARCH_POLL;
+  search->spent = (tide__effort){ 0 };
   search->limit = limit;
+  search->next_poll = 0;
   search->watch = watch;
   search->is_ended = false;
   search->stack_used = 0;
   search->top = NULL;
   search_job job = { 0 };
   const search_state state = search_first_job(search, &job) ? search_walk(search, &job) : SEARCH_ENDED;
-  *out_nodes = search->nodes;
+  *out_spent = search->spent;
   if (state == SEARCH_SOLVED) return TIDE__SEARCH_FITS;
   return state == SEARCH_FAILED ? TIDE__SEARCH_FITS_NOT : TIDE__SEARCH_STOPPED;
 }

@@ -13,7 +13,7 @@ typedef struct tide__search tide__search;  // opaque; the records of one thread
 typedef enum tide__search_answer {
   TIDE__SEARCH_FITS,
   TIDE__SEARCH_FITS_NOT,  // nothing was left to try
-  TIDE__SEARCH_STOPPED,   // at its limit of nodes, or the end of the budget
+  TIDE__SEARCH_STOPPED,   // at a limit, or the end of the budget
 } tide__search_answer;
 
 // Which valley is worked on next.
@@ -38,12 +38,12 @@ void tide__search_free(tide__search* search);
 // Forgets what was learned.
 void tide__search_reset(tide__search* search, uint64_t seed);
 
-// Looks for an arrangement whose tiles all end at `height` bytes or below, with `limit` nodes at most, and
-// writes how many it took. What was learned in earlier runs, which places are hard and which states fail,
-// is kept.
+// Looks for an arrangement whose tiles all end at `height` bytes or below, with at most so many nodes and so
+// much work, and writes what it took. What was learned in earlier runs, which places are hard and which states
+// fail, is kept.
 tide__search_answer tide__search_run(tide__search* search, int64_t height, tide__search_rule rule,
-                                     const tide__search_order* order, uint64_t limit,
-                                     const tide__watch* watch, uint64_t* out_nodes);
+                                     const tide__search_order* order, tide__effort limit,
+                                     const tide__watch* watch, tide__effort* out_spent);
 
 // After FITS: the offset of each tile in bytes.
 int64_t tide__search_offset(const tide__search* search, uint32_t tile);

@@ -84,12 +84,16 @@ static bool solver_is_impossible(tide__solver* solver) {
 // ---------------------------------------------------------------------------------------------------
 // First plans
 
-// The boxes of a part, the highest first, each as low as it fits. Once time is over they go on top.
+// The boxes of a part, the highest first, each as low as it fits. Once the budget is spent they go on top; a
+// node for each is always there.
 static tide_status solver_fit_part(tide__solver* solver, uint32_t part, tide__fit* fit, tide__keyed* keys,
                                    tide__keyed* spare) {
   const tide__part* const range = &solver->model.parts[part];
   const tide__box* const boxes = solver->model.boxes;
   const uint32_t count = range->last_box - range->first_box;
+  const uint64_t begin = fit->work;
+  const uint64_t left = tide__budget_left(solver->budget);
+  const uint64_t most = tide__budget_worth(left < count ? count : left);
   int64_t top = 0;
   bool is_over = false;
   for (uint32_t i = 0; i < count; i++) {
@@ -105,6 +109,7 @@ static tide_status solver_fit_part(tide__solver* solver, uint32_t part, tide__fi
     if (boxes[box].fixed >= 0) continue;
     int64_t offset = tide__align_height(top, boxes[box].alignment);
     if (!is_over && (i % 64 == 0 || fit->bar_count > 1024)) is_over = tide__budget_is_over(solver->budget);
+    if (fit->work - begin >= most) is_over = true;
     if (!is_over) {
       TIDE_TRY(tide__fit_ask(fit, box));
       offset = tide__fit_lowest(fit, box);
@@ -113,7 +118,7 @@ static tide_status solver_fit_part(tide__solver* solver, uint32_t part, tide__fi
     tide__fit_put(fit, box, offset);
     if (offset + boxes[box].height > top) top = offset + boxes[box].height;
   }
-  tide__budget_spend(solver->budget, count);
+  tide__budget_spend(solver->budget, (tide__effort){ count, fit->work - begin });
   tide__solver_note(solver, part, top, &fit->offsets[range->first_box], TIDE_PLAN_STAGE_GREEDY);
   return TIDE_OK;
 }
@@ -183,6 +188,7 @@ static bool solver_is_spent(tide__solver* solver) {
 // The highest part.
 static uint32_t solver_worst(const tide__solver* solver) {
   uint32_t worst = 0;
+  tide__budget_spend(solver->budget, (tide__effort){ 0, solver->model.part_count });
   for (uint32_t i = 1; i < solver->model.part_count; i++) {
     if (solver->parts[i].height > solver->parts[worst].height) worst = i;
   }

@@ -246,7 +246,7 @@ static bool wheel_collect(tide__wheel* wheel, const wheel_turn* turn) {
   for (uint32_t i = 0; i < wheel->spoke_count && i <= winner; i++) {
     tide__spoke* const spoke = &wheel->spokes[i];
     spoke->idle++;
-    tide__budget_spend(turn->budget, wheel->count);
+    tide__budget_spend(turn->budget, (tide__effort){ wheel->count, 0 });
     if (spoke->pass.height >= wheel->height) continue;
     wheel->height = spoke->pass.height;
     wheel->best = i;

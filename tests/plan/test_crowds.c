@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Many buffers of shapes that invite a solver to look at every pair: it ends soon after its limit in time,
-// with a plan that is right or a proof that there is none.
-#include <time.h>
-
+// Many buffers of shapes that invite a solver to look at every pair: it ends soon after its limit in time, or
+// in nodes, with a plan that is right or a proof that there is none.
 #include "plan/packing.h"
+#include "plan/yardstick.h"
 
 #define CROWD_SECONDS 0.5
 
@@ -135,11 +134,11 @@ static void expect_optimum(const crowd* c, uint64_t peak) {
   tide_plan* plan = NULL;
   if (peak == c->optimum) return;
   options.seconds = 60 * CROWD_SECONDS;
-  const clock_t begin = clock();
+  const uint64_t begin = yardstick_now_ns();
 
   T_OK(tide_plan_solve(&c->problem, &options, &plan));
 
-  const double processor_seconds = (double)(clock() - begin) / CLOCKS_PER_SEC;
+  const double processor_seconds = (double)(yardstick_now_ns() - begin) * 1e-9;
   T_EQ(tide_plan_result(plan).peak, c->optimum);
   T_CHECK(processor_seconds < CROWD_SECONDS);
   tide_plan_free(plan);
@@ -174,4 +173,84 @@ T_TEST_OVER(test_crowds__end_soon, shape_names) {
 
   free(c.buffers);
   free(c.gaps);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Nodes
+
+// Copies of few lifetimes, of which some are fixed one above the other: at each instant hundreds of free
+// buffers could lie lowest.
+static void crowd_of_copies(crowd* c) {
+  uint64_t top = 0;
+  for (size_t i = 0; i < c->count; i++) {
+    const uint64_t kind = t_rng_below(&c->rng, 5);
+    tide_plan_buffer* const b = &c->buffers[i];
+    b->lower = 90 * kind;
+    b->upper = b->lower + 100 + 70 * (kind % 3);
+    b->bytes = 1000 + 777 * kind;
+    if (t_rng_below(&c->rng, 4) > 0) continue;
+    b->offset = top;
+    top += b->bytes;
+  }
+}
+
+// Half of the buffers live all the time, half for a moment; some are fixed.
+static void crowd_of_teeth(crowd* c) {
+  uint64_t top = 0;
+  for (size_t i = 0; i < c->count; i++) {
+    tide_plan_buffer* const b = &c->buffers[i];
+    const bool is_tooth = i % 2 == 1;
+    b->lower = is_tooth ? 5 * i : 0;
+    b->upper = is_tooth ? 5 * i + 9 : 10 * c->count;
+    b->bytes = 1 + t_rng_below(&c->rng, 1000);
+    if (t_rng_below(&c->rng, 4) > 0) continue;
+    b->offset = top;
+    top += b->bytes;
+  }
+}
+
+// Hints at which nothing can lie, since all of it lives together.
+static void crowd_of_hints(crowd* c) {
+  for (size_t i = 0; i < c->count; i++) {
+    c->buffers[i].bytes = 1 + t_rng_below(&c->rng, 1000);
+    c->buffers[i].hint = t_rng_below(&c->rng, 1000);
+  }
+}
+
+static const struct {
+  const char* name;
+  void (*make)(crowd* c);
+} long_shapes[] = { { "copies", crowd_of_copies }, { "teeth", crowd_of_teeth }, { "hints", crowd_of_hints } };
+
+static const char* const long_names[] = { "copies", "teeth", "hints", NULL };
+
+// Nodes among many buffers are long. So a limit of nodes counts what they look at: without that, a node of
+// these took milliseconds, and with twice the buffers four times as long.
+T_TEST_OVER(test_crowds__a_limit_of_nodes_bounds_the_work, long_names) {
+  for (size_t count = 500; count <= (T_HAS_SANITIZER ? 1000 : 2000); count *= 2) {
+    for (uint64_t nodes = 1; nodes <= 4 * count; nodes += 4 * count - 1) {
+      crowd c;
+      crowd_new(&c, count);
+      for (size_t k = 0; k < sizeof long_shapes / sizeof *long_shapes; k++)
+        if (strcmp(long_shapes[k].name, t_variant()) == 0) long_shapes[k].make(&c);
+      tide_plan_options options = TIDE_PLAN_OPTIONS_INIT;
+      tide_plan* plan = NULL;
+      options.seconds = 0;
+      options.nodes = nodes;
+      options.keeps_hints = true;
+      const uint64_t begin = yardstick_now_ns();
+
+      T_OK(tide_plan_solve(&c.problem, &options, &plan));
+
+      const uint64_t ns = yardstick_now_ns() - begin;
+      const uint64_t allowance = yardstick_allowance_ns(count, nodes);
+      (void)printf("     %zu buffers, %" PRIu64 " nodes: %" PRIu64 " ms of %" PRIu64 "\n", count, nodes,
+                   ns / 1000000u, allowance / 1000000u);
+      T_LT(ns, allowance);
+      packing_check(&c.problem, plan);
+      tide_plan_free(plan);
+      free(c.buffers);
+      free(c.gaps);
+    }
+  }
 }

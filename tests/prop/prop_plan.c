@@ -2,17 +2,18 @@
 // Copyright the Tidemark authors
 //
 // Plans of random problems of middling size: training steps, random lifetimes, perfect packings with and
-// without a few buffers missing, copies of few, and hostile values; with alignments, gaps, shared storage,
-// pools, fixed offsets and hints. Every plan is checked by comparing all pairs of what buffers hold. A
-// problem with a faulty plan is made smaller, as long as the fault stays, and printed.
+// without a few buffers missing, copies of few, crowds that all live at once, ladders, combs, and hostile
+// values; with alignments, gaps, shared storage, pools, fixed offsets and hints. Every plan is checked by
+// comparing all pairs of what buffers hold, and must take no more processor time than its nodes stand for. A
+// problem with a fault is told, made smaller for a while, as long as the fault stays, and printed.
+#include "plan/yardstick.h"
 #include "t.h"
 #include "tidemark/plan.h"
 
 enum { PROP_GAPS = 2, PROP_PIECES = 2 * PROP_GAPS + 1, PROP_POOLS = 3 };
 
-static const char* const prop_shapes[] = {
-  "train", "random", "perfect", "dropped", "copies", "hostile", NULL
-};
+static const char* const prop_shapes[] = { "train", "random", "perfect", "dropped", "copies",
+                                           "crowd", "ladder", "comb",    "hostile", NULL };
 
 typedef struct prop_problem {
   tide_plan_buffer* buffers;  // owned
@@ -97,6 +98,30 @@ static void shape_copies(prop_problem* p, size_t count, t_rng* rng) {
   for (; p->count < count; p->count++) p->buffers[p->count] = p->buffers[t_rng_below(rng, kinds)];
 }
 
+// All live at one instant, and few begin or end together.
+static void shape_crowd(prop_problem* p, size_t count, t_rng* rng) {
+  const uint64_t half = 1 + t_rng_below(rng, count);
+  while (p->count < count) {
+    const uint64_t lower = t_rng_below(rng, half);
+    prop_add(p, lower, half + 1 + t_rng_below(rng, half), 1 + t_rng_below(rng, 100000));
+  }
+}
+
+// Each begins after the one before, and lives as long.
+static void shape_ladder(prop_problem* p, size_t count, t_rng* rng) {
+  const uint64_t length = 1 + t_rng_below(rng, count);
+  while (p->count < count) prop_add(p, p->count, p->count + length, 1 + t_rng_below(rng, 100000));
+}
+
+// Every other lives all the time, and the rest one after the other.
+static void shape_comb(prop_problem* p, size_t count, t_rng* rng) {
+  while (p->count < count) {
+    const uint64_t lower = 10 * p->count;
+    if (p->count % 2 == 0) prop_add(p, 0, 10 * count, 1 + t_rng_below(rng, 1000));
+    else prop_add(p, lower, lower + 9 + t_rng_below(rng, 5), 1 + t_rng_below(rng, 1000));
+  }
+}
+
 static uint64_t hostile_number(t_rng* rng) {
   static const uint64_t far[] = { TIDE_PLAN_MAX_BYTES,
                                   TIDE_PLAN_MAX_BYTES - 1,
@@ -123,6 +148,9 @@ static void shape_make(prop_problem* p, const char* shape, size_t count, t_rng* 
   if (strcmp(shape, "train") == 0) shape_train(p, count, rng);
   else if (strcmp(shape, "random") == 0) shape_random(p, count, rng);
   else if (strcmp(shape, "copies") == 0) shape_copies(p, count, rng);
+  else if (strcmp(shape, "crowd") == 0) shape_crowd(p, count, rng);
+  else if (strcmp(shape, "ladder") == 0) shape_ladder(p, count, rng);
+  else if (strcmp(shape, "comb") == 0) shape_comb(p, count, rng);
   else if (strcmp(shape, "hostile") == 0) shape_hostile(p, count, rng);
   else (void)shape_perfect(p, count, rng);
   if (strcmp(shape, "dropped") == 0) p->count -= p->count / 12;
@@ -305,13 +333,12 @@ static const char* plan_fault(const prop_problem* p, const tide_plan* plan) {
 // ---------------------------------------------------------------------------------------------------
 // Solving, and making a problem smaller that is not solved well
 
-#define PROP_SECONDS (T_HAS_SANITIZER ? 30 : 5)  // that a problem with few nodes may take
+#define PROP_SHRINK_SECONDS 5u  // of processor time, after which a problem is small enough
 
-// Ends a search that takes far too long.
+// Ends a search that takes more processor time than it may.
 static bool prop_watch(void* user, const tide_plan_progress* progress) {
-  bool* const is_late = user;
-  *is_late = progress->seconds > PROP_SECONDS;
-  return !*is_late;
+  (void)progress;
+  return yardstick_now_ns() < *(const uint64_t*)user;
 }
 
 // What is wrong with the answer to a problem; NULL: nothing. A refusal is an answer to hostile values only.
@@ -319,14 +346,16 @@ static const char* prop_fault(const prop_problem* p) {
   const tide_plan_problem problem = prop_given(p);
   tide_plan_options options = p->options;
   tide_plan* plan = NULL;
-  bool is_late = false;
+  const uint64_t allowance = yardstick_allowance_ns(p->count, p->options.nodes);
+  uint64_t deadline = yardstick_now_ns() + allowance;
   options.on_progress = prop_watch;
-  options.user = &is_late;
+  options.user = &deadline;
   const tide_status status = tide_plan_solve(&problem, &options, &plan);
   if (status == TIDE_ERR_ARGUMENT)
     return strcmp(t_variant(), "hostile") == 0 ? NULL : tide_last_error()->text;
   if (status != TIDE_OK) return tide_last_error()->text;
-  const char* const fault = is_late ? "it takes far too long" : plan_fault(p, plan);
+  const bool is_late = yardstick_now_ns() > deadline;
+  const char* const fault = is_late ? "it takes longer than its nodes" : plan_fault(p, plan);
   tide_plan_free(plan);
   return fault;
 }
@@ -346,8 +375,9 @@ static bool prop_shrink_at(prop_problem* p, size_t at, size_t gone) {
 }
 
 static void prop_shrink(prop_problem* p) {
+  const uint64_t deadline = yardstick_now_ns() + (uint64_t)PROP_SHRINK_SECONDS * 1000000000u;
   for (size_t gone = p->count / 2; gone > 0; gone /= 2) {
-    for (size_t at = 0; at + gone <= p->count;)
+    for (size_t at = 0; at + gone <= p->count && yardstick_now_ns() < deadline;)
       if (!prop_shrink_at(p, at, gone)) at += gone;
   }
 }
@@ -370,8 +400,11 @@ static void prop_print(const prop_problem* p) {
 }
 
 static void prop_expect(prop_problem* p, size_t round) {
-  const char* fault = prop_fault(p);
-  if (fault == NULL) return;
+  char fault[300];
+  const char* const found = prop_fault(p);
+  if (found == NULL) return;
+  (void)snprintf(fault, sizeof fault, "%s", found);  // an error's text is gone with the next error
+  (void)fprintf(stderr, "seed %" PRIu64 ", round %zu, %zu buffers: %s\n", t_seed(), round, p->count, fault);
   prop_shrink(p);
   prop_print(p);
   T_FAIL("round %zu: %s", round, fault);
@@ -420,7 +453,8 @@ static void prop_tighten(prop_problem* p, const tide_plan* plan) {
   for (uint32_t pool = 0; pool < p->pools; pool++) p->capacities[pool] = pool_peak(p, plan, pool);
 }
 
-static const char* const sound_shapes[] = { "train", "random", "perfect", "dropped", "copies", NULL };
+static const char* const sound_shapes[] = { "train", "random", "perfect", "dropped", "copies",
+                                            "crowd", "ladder", "comb",    NULL };
 
 T_TEST_OVER(prop_plan__some_buffers_of_a_plan_can_be_fixed, sound_shapes) {
   for (size_t round = 0; round < t_scaled(5); round++) {
