@@ -130,7 +130,8 @@ typedef struct tide_profile_options {
   uint64_t plan_nodes;    // see tide_profile_plan_options
   tide_memory memory;     // of the arenas; all 0: the computer's own
   tide_memory fallback;   // all 0: the same
-  const tide_heap* heap;  // (optional) caller keeps until the profile is freed; NULL for malloc
+  const tide_heap* heap;  // (optional) caller keeps until the profile and all its memory are released; NULL
+                          // for malloc
 } tide_profile_options;
 #define TIDE_PROFILE_OPTIONS_INIT                                                                          \
   {                                                                                                        \
@@ -150,8 +151,13 @@ typedef struct tide_profile tide_profile;  // opaque; freed by tide_profile_free
 // Errors:  TIDE_ERR_ARGUMENT for options out of range; TIDE_ERR_UNSUPPORTED for a fill of memory that the
 //          processor cannot write; TIDE_ERR_NO_MEMORY.
 TIDE_API TIDE_NODISCARD tide_status tide_profile_new(const tide_profile_options* options, tide_profile** out);
-// Gives all arenas back, also those that survivors lie in; a run that is open on this thread is cancelled.
-// Threads: no other call may be under way or follow, and no run may be open on another thread.
+// Frees the profile and gives back all arenas in which nothing lies; a run that is open on this thread is
+// cancelled. What is still handed out, from an arena or from the fallback, stays as it is: it is released with
+// tide_profile_release() of this profile as before, an arena goes with the last that lies in it, and what the
+// profile needs for that goes with the last of all. Until then the memory, the fallback and the heap of the
+// options stay in use.
+// Threads: no other call may be under way, and none but these releases, on any thread, may follow; no run may
+//          be open on another thread.
 TIDE_API void tide_profile_free(tide_profile* profile);
 
 // The plan for a shape, a number that the program chooses: a plan to be used from now on (the profile takes a
@@ -223,12 +229,12 @@ TIDE_API tide_profile* tide_profile_innermost(void);
 
 // Hands out memory: in a replayed run from the arena, otherwise from the fallback. 0 bytes are NULL and
 // TIDE_OK, and need not be released. `alignment` is a power of two, or 0 for that of the options.
-// Errors:  TIDE_ERR_ARGUMENT; what the fallback returned; TIDE_ERR_STATE in a strict run.
+// Errors:  TIDE_ERR_ARGUMENT; what the fallback returned; TIDE_ERR_NO_MEMORY; TIDE_ERR_STATE in a strict run.
 // Cost:    O(1) from the arena, without a lock or an atomic instruction.
 TIDE_API TIDE_NODISCARD tide_status tide_profile_alloc(tide_profile* profile, size_t bytes, size_t alignment,
                                                        void** out);
-// Takes memory back, on any thread, in a run or not. What lies in no arena goes to the fallback, whoever got
-// it there. NULL is nothing.
+// Takes memory back, on any thread, in a run or not, and also after tide_profile_free(). What lies in no arena
+// goes to the fallback, whoever got it there. NULL is nothing.
 // Errors:  TIDE_ERR_HANDLE for an address in an arena where nothing begins or that was released already; what
 //          the fallback returned; TIDE_ERR_STATE in a strict run.
 TIDE_API TIDE_NODISCARD tide_status tide_profile_release(tide_profile* profile, void* address);

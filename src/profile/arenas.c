@@ -249,5 +249,3 @@ void tide__arenas_trim(tide_profile* profile, bool is_all) {
   tide__mutex_unlock(&profile->lock);
   arenas_free_list(profile, &unused);
 }
-
-void tide__arenas_fini(tide_profile* profile) { arenas_free_list(profile, &profile->arenas); }

@@ -87,7 +87,10 @@ tide_status tide_profile_new(const tide_profile_options* options, tide_profile**
 static void profile_free_runs(tide_profile* profile, tide__link* list) {
   while (!tide__list_is_empty(list)) {
     tide__run* const run = TIDE_OWNER(list->next, tide__run, link);
+    const bool is_open = list == &profile->runs;
     tide__list_unlink(&run->link);
+    if (is_open && run->arena != NULL) tide__arena_leave(profile, run->arena, false);
+    if (is_open && run->escapes != NULL) tide__arena_leave(profile, run->escapes, false);
     tide_profile_plan_free(run->plan);
     tide__lates_fini(&run->lates, profile->heap);
     tide__recorder_fini(&run->recorder);
@@ -95,21 +98,38 @@ static void profile_free_runs(tide_profile* profile, tide__link* list) {
   }
 }
 
-void tide_profile_free(tide_profile* profile) {
-  if (profile == NULL) return;
+static void profile_free_tables(tide_profile* profile) {
   const tide_heap* const heap = profile->heap;
-  if (tide_profile_current(profile) != TIDE_PROFILE_NONE) tide__ignore(tide_profile_cancel(profile));
-  // A run that a thread left open when it ended.
-  profile_free_runs(profile, &profile->runs);
-  profile_free_runs(profile, &profile->idle_runs);
-  tide__arenas_fini(profile);
   for (size_t i = 0; i < profile->shape_count; i++) tide_profile_plan_free(profile->shapes[i].plan);
   tide__heap_release(heap, profile->shapes, profile->options.max_plans, sizeof *profile->shapes);
   for (int i = 0; i < 2; i++) {
     tide__heap_release(heap, profile->needs[i].bytes, profile->options.trim_after, sizeof(uint64_t));
   }
+}
+
+bool tide__profile_is_gone_locked(const tide_profile* profile) {
+  return profile->is_freed && profile->stats.survivors + profile->lent.count + profile->leaving == 0;
+}
+
+void tide__profile_destroy(tide_profile* profile) {
+  tide__lent_fini(&profile->lent, profile->heap);
   tide__mutex_fini(&profile->lock);
-  tide__heap_release(heap, profile, 1, sizeof *profile);
+  tide__heap_release(profile->heap, profile, 1, sizeof *profile);
+}
+
+void tide_profile_free(tide_profile* profile) {
+  if (profile == NULL) return;
+  if (tide_profile_current(profile) != TIDE_PROFILE_NONE) tide__ignore(tide_profile_cancel(profile));
+  // A run that a thread left open when it ended.
+  profile_free_runs(profile, &profile->runs);
+  profile_free_runs(profile, &profile->idle_runs);
+  profile_free_tables(profile);
+  tide__arenas_trim(profile, true);
+  profile->is_freed = true;
+  tide__mutex_lock(&profile->lock);
+  const bool is_gone = tide__profile_is_gone_locked(profile);
+  tide__mutex_unlock(&profile->lock);
+  if (is_gone) tide__profile_destroy(profile);
 }
 
 tide_profile_stats tide_profile_get_stats(tide_profile* profile) {

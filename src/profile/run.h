@@ -11,6 +11,7 @@
 #include "base/list.h"
 #include "base/lock.h"
 #include "profile/lates.h"
+#include "profile/lent.h"
 #include "profile/recorder.h"
 #include "profile/trail.h"
 
@@ -104,8 +105,19 @@ struct tide_profile {
   size_t shape_count;
   uint64_t run_number;   // of runs that began
   tide__needs needs[2];  // of arenas, and of arenas for what escapes
+  tide__lent lent;       // what was handed out from the fallback
+  uint32_t leaving;      // releases of orphans that are under way
   tide_profile_stats stats;
+  bool is_freed;  // does not change while calls are under way: there are orphans, and it goes with the last
 };
+
+// ---------------------------------------------------------------------------------------------------
+// profile.c
+
+// Is it freed, and nothing of it handed out any more? Then whoever took the last back destroys it, without
+// the lock.
+bool tide__profile_is_gone_locked(const tide_profile* profile) TIDE_REQUIRES(&profile->lock);
+void tide__profile_destroy(tide_profile* profile);
 
 // ---------------------------------------------------------------------------------------------------
 // arenas.c
@@ -124,7 +136,6 @@ tide_profile_plan* tide__arena_end_survivor_locked(tide_profile* profile, tide__
     TIDE_REQUIRES(&profile->lock);
 // Gives idle arenas back to the memory: those that the last runs did not use, or all.
 void tide__arenas_trim(tide_profile* profile, bool is_all);
-void tide__arenas_fini(tide_profile* profile);
 
 // ---------------------------------------------------------------------------------------------------
 // replayer.c

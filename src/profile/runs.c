@@ -12,6 +12,8 @@
 #include "profile/run.h"
 #include "profile/shapes.h"
 
+#define LENT_FIRST_LOG 6u  // of the table of what is handed out
+
 static _Thread_local tide__run* thread_run;  // borrowed; the innermost that is open
 
 // The run of a profile on this thread, or NULL.
@@ -353,12 +355,35 @@ static void alloc_fill(const tide_profile* profile, const tide_memory* memory, v
   if (memory->is_host) tide__memory_fill(profile->options.fill, address, bytes);
 }
 
+// Remembers what the fallback gave.
+static tide_status alloc_remember(tide_profile* profile, const void* address) {
+  for (uint32_t log = 0;;) {
+    tide__mutex_lock(&profile->lock);
+    const bool is_done = tide__lent_add(&profile->lent, tide__address(address));
+    if (!is_done) log = profile->lent.slots != NULL ? profile->lent.log + 1 : LENT_FIRST_LOG;
+    tide__mutex_unlock(&profile->lock);
+    if (is_done) return TIDE_OK;
+    uint64_t* slots = tide__lent_new_slots(profile->heap, log);
+    TIDE_REQUIRE(slots != NULL, TIDE_ERR_NO_MEMORY, "no memory to remember what is handed out");
+    tide__mutex_lock(&profile->lock);
+    tide__lent_grow(&profile->lent, &slots, &log);
+    tide__mutex_unlock(&profile->lock);
+    tide__lent_free_slots(profile->heap, slots, log);
+  }
+}
+
 // Memory that no plan has: noted in a run that records or validates.
 static tide_status alloc_outside(tide_profile* profile, tide__run* run, size_t bytes, size_t alignment,
                                  void** out) {
   const tide_memory* const fallback = &profile->options.fallback;
   if (run != NULL && run->mode == TIDE_PROFILE_REPLAY) run->report.fallbacks++;
   TIDE_TRY(fallback->alloc(fallback, bytes, alignment, out));
+  const tide_status status = alloc_remember(profile, *out);
+  if (status != TIDE_OK) {
+    tide__ignore(fallback->release(fallback, *out));
+    *out = NULL;
+    return status;
+  }
   alloc_fill(profile, fallback, *out, bytes);
   if (run == NULL || !run_is_noting(run)) return TIDE_OK;
   // The program has its memory: that it could not be noted is told when the run ends.
@@ -397,6 +422,14 @@ tide_status tide_profile_alloc(tide_profile* profile, size_t bytes, size_t align
   return TIDE_OK;
 }
 
+static tide_status release_count_bad(tide_profile* profile, tide_status status) {
+  if (status != TIDE_ERR_HANDLE) return status;
+  tide__mutex_lock(&profile->lock);
+  profile->stats.bad_releases++;
+  tide__mutex_unlock(&profile->lock);
+  return status;
+}
+
 // Memory of an arena that the thread's run does not use, or of none.
 static tide_status release_elsewhere(tide_profile* profile, tide__run* run, void* address) {
   tide_profile_plan* plan = NULL;
@@ -404,6 +437,7 @@ static tide_status release_elsewhere(tide_profile* profile, tide__run* run, void
   tide__mutex_lock(&profile->lock);
   tide__arena* const arena = tide__arenas_find_locked(profile, address);
   if (arena != NULL) status = tide__replay_release_locked(profile, arena, address, &plan);
+  else tide__lent_remove(&profile->lent, tide__address(address));
   tide__mutex_unlock(&profile->lock);
   tide_profile_plan_free(plan);
   if (arena != NULL) return status;
@@ -413,11 +447,19 @@ static tide_status release_elsewhere(tide_profile* profile, tide__run* run, void
   return fallback->release(fallback, address);
 }
 
-static tide_status release_count_bad(tide_profile* profile, tide_status status) {
-  if (status != TIDE_ERR_HANDLE) return status;
+// Memory of a profile that was freed: its arena goes with the last that lies there, and with the last of all
+// the profile. Until this is done with it, it stays.
+static tide_status release_orphan(tide_profile* profile, void* address) {
   tide__mutex_lock(&profile->lock);
-  profile->stats.bad_releases++;
+  profile->leaving++;
   tide__mutex_unlock(&profile->lock);
+  const tide_status status = release_elsewhere(profile, NULL, address);
+  tide__arenas_trim(profile, true);
+  tide__mutex_lock(&profile->lock);
+  profile->leaving--;
+  const bool is_gone = tide__profile_is_gone_locked(profile);
+  tide__mutex_unlock(&profile->lock);
+  if (is_gone) tide__profile_destroy(profile);
   return status;
 }
 
@@ -425,6 +467,7 @@ static tide_status release_count_bad(tide_profile* profile, tide_status status) 
 static __attribute__((noinline)) tide_status release_otherwise(tide_profile* profile, void* address) {
   TIDE_REQUIRE(profile != NULL, TIDE_ERR_ARGUMENT, "release: the profile is NULL");
   if (address == NULL) return TIDE_OK;
+  if (profile->is_freed) return release_orphan(profile, address);
   tide__run* const run = run_here(profile);
   tide_status status = TIDE_OK;
   const bool is_replaying = run != NULL && run->mode == TIDE_PROFILE_REPLAY;

@@ -122,14 +122,147 @@ T_TEST(test_profile_survivors__of_many_runs) {
   play_close(&p);
 }
 
-// When the profile goes, what survivors lie in goes too, and nothing is left.
-T_TEST(test_profile_survivors__are_gone_with_the_profile) {
+// ---------------------------------------------------------------------------------------------------
+// After the profile
+
+static void play_fini(play* p) {
+  table_fini(&p->arenas);
+  table_fini(&p->fallback);
+  T_EQ(atomic_load(&p->heap.outstanding), 0);
+}
+
+// What outlived its profile was memory given back, and its release looked into a profile that was freed.
+T_TEST(test_profile_survivors__outlive_the_profile) {
   play p;
   recorded(&p, NULL, STEPS);
   (void)play_run(&p, TIDE_PROFILE_REPLAY, "x100 y200 -x z300");
+  (void)play_run(&p, TIDE_PROFILE_REPLAY, "a100 b200 -a c300 -b");
 
-  play_close(&p);
+  tide_profile_free(p.profile);
+
+  T_EQ(p.arenas.count, 2);
+  play_steps(&p, "-y");  // which compares every byte
+  T_EQ(p.arenas.count, 2);
+  play_steps(&p, "~z");
+  T_EQ(p.arenas.count, 1);  // an arena goes with the last that lies in it
+  play_steps(&p, "-c");
+  play_fini(&p);
 }
+
+// The fallback served it: while recording, outside of runs, and where a run deviated.
+T_TEST(test_profile_survivors__of_the_fallback_outlive_the_profile) {
+  play p;
+  recorded(&p, NULL, STEPS);
+  play_steps(&p, "m77");
+  (void)play_run_shape(&p, TIDE_PROFILE_RECORD, 1, "n88 o99 -n");
+  (void)play_run(&p, TIDE_PROFILE_REPLAY, "a100 q5000 b200 -a c300 -b -c");
+  T_EQ(p.fallback.count, 3);
+
+  tide_profile_free(p.profile);
+
+  T_EQ(p.arenas.count, 0);
+  play_steps(&p, "-o ~q -m");
+  play_fini(&p);
+}
+
+// Memory that others got from the fallback does not count as handed out.
+T_TEST(test_profile_survivors__outlive_a_profile_that_took_back_memory_of_others) {
+  play p;
+  void* others[3] = { NULL };
+  recorded(&p, NULL, STEPS);
+  play_steps(&p, "m77 n88 o99");
+  for (size_t i = 0; i < 3; i++) {
+    T_OK(p.fallback.memory.alloc(&p.fallback.memory, 64, 64, &others[i]));
+    T_OK(tide_profile_release(p.profile, others[i]));
+  }
+
+  tide_profile_free(p.profile);
+
+  play_steps(&p, "-m -n -o");
+  play_fini(&p);
+}
+
+T_TEST(test_profile_survivors__outputs_outlive_the_profile) {
+  play p;
+  recorded(&p, NULL, "a100 o1000 b200 -a p50 -b");
+  (void)play_run(&p, TIDE_PROFILE_REPLAY, "a100 o1000 b200 -a p50 -b");
+
+  tide_profile_free(p.profile);
+
+  T_EQ(p.arenas.count, 1);
+  play_steps(&p, "-p -o");
+  play_fini(&p);
+}
+
+// A run that is open is cancelled, and what it has handed out stays.
+T_TEST(test_profile_survivors__outlive_a_profile_that_is_freed_in_a_run) {
+  play p;
+  recorded(&p, NULL, STEPS);
+  T_OK(tide_profile_begin(p.profile, TIDE_PROFILE_REPLAY, 0));
+  play_steps(&p, "a100 b200");
+
+  tide_profile_free(p.profile);
+
+  T_EQ(tide_profile_depth(), 0);
+  play_steps(&p, "-b -a");
+  play_fini(&p);
+}
+
+T_TEST(test_profile_survivors__released_twice_after_the_profile_is_an_error) {
+  play p;
+  recorded(&p, NULL, STEPS);
+  (void)play_run(&p, TIDE_PROFILE_REPLAY, "x100 y200 -x z300");
+  tide_profile_free(p.profile);
+  uint8_t* const z = play_address(&p, 'z');
+  play_steps(&p, "-z");
+
+  T_STATUS(tide_profile_release(p.profile, z), TIDE_ERR_HANDLE);  // y is there still
+
+  play_steps(&p, "-y");
+  play_fini(&p);
+}
+
+typedef struct orphan_helper {
+  tide_profile* profile;
+  void* blocks[50];
+} orphan_helper;
+
+static void* orphan_helper_run(void* user) {
+  orphan_helper* const helper = user;
+  for (size_t i = 0; i < 50; i++) T_OK(tide_profile_release(helper->profile, helper->blocks[i]));
+  return NULL;
+}
+
+// Threads release the last blocks side by side; the last of all takes the profile with it.
+T_TEST(test_profile_survivors__of_a_profile_that_is_gone_are_released_on_many_threads) {
+  for (size_t round = 0; round < t_scaled(20); round++) {
+    orphan_helper helpers[4];
+    pthread_t threads[4];
+    play p;
+    play_open(&p, NULL);
+    for (int run = 0; run < 2; run++) {
+      T_OK(tide_profile_begin(p.profile, TIDE_PROFILE_AUTO, 0));
+      for (size_t i = 0; i < 200; i++) {
+        const size_t bytes = run == 1 && i % 3 == 0 ? 5000 : 8 + i % 9;  // more than planned, now and then
+        T_OK(tide_profile_alloc(p.profile, bytes, 0, &helpers[i % 4].blocks[i / 4]));
+        if (run == 0) T_OK(tide_profile_release(p.profile, helpers[i % 4].blocks[i / 4]));
+      }
+      (void)play_end(&p);
+    }
+    tide_profile_free(p.profile);
+
+    for (size_t i = 0; i < 4; i++) {
+      helpers[i].profile = p.profile;
+      t_thread_start(&threads[i], orphan_helper_run, &helpers[i]);
+    }
+    for (size_t i = 0; i < 4; i++) t_thread_join(threads[i]);
+
+    play_fini(&p);
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Trimming
 
 T_TEST(test_profile_survivors__trimming_leaves_what_is_used) {
   play p;
