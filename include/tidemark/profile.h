@@ -167,6 +167,10 @@ TIDE_API TIDE_NODISCARD tide_status tide_profile_set_plan(tide_profile* profile,
                                                           tide_profile_plan* plan);
 TIDE_API TIDE_NODISCARD tide_status tide_profile_get_plan(tide_profile* profile, uint64_t shape,
                                                           tide_profile_plan** out);
+// Forgets the plan of a shape: AUTO records the next run of it. A run that is open, and what survived one, keep
+// what they use of it; its arena goes when it is idle: tide_profile_trim().
+// Errors:  TIDE_ERR_ARGUMENT; TIDE_ERR_HANDLE if there is none.
+TIDE_API TIDE_NODISCARD tide_status tide_profile_clear_plan(tide_profile* profile, uint64_t shape);
 // One number for several, such as the extents of all inputs; their order counts.
 TIDE_API uint64_t tide_profile_shape(const uint64_t* numbers, size_t count);
 
@@ -185,8 +189,8 @@ typedef enum tide_profile_mode {
 typedef struct tide_profile_report {
   tide_profile_mode mode;  // RECORD, VALIDATE or REPLAY
   uint64_t requests;       // replayed: those that the fallback refused included
-  uint64_t hits;           // served from an arena, or, validating, as planned
-  uint64_t fallbacks;      // the others: requests == hits + fallbacks; 0 when recording
+  uint64_t hits;           // served from an arena, or, validating, as planned; 0 when recording
+  uint64_t fallbacks;      // the others: requests == hits + fallbacks; 0 when recording, too
   uint64_t refused;        // requests and releases that a strict run refused; not counted elsewhere
   uint64_t escaped;  // fallbacks: never released in the plan, and there is no arena for it; no deviation
   // Requests that did not go as planned
@@ -207,12 +211,18 @@ typedef struct tide_profile_report {
   bool is_same;         // nothing deviates
   uint64_t plan_bytes;  // of the arena of the plan that was used or made
   uint64_t lower_bound;
+  // Bytes of the first request that is not the planned one, as planned (0: the plan has no more) and as asked
+  // for; both 0: there is none.
+  uint64_t first_planned;
+  uint64_t first_actual;
 } tide_profile_report;
 
-// Begins a run on this thread.
-// Errors:  TIDE_ERR_STATE if this thread has a run of this profile already; TIDE_ERR_HANDLE for VALIDATE or
-//          REPLAY of a shape without a plan; TIDE_ERR_NO_MEMORY, or what the memory returned. After a failure
-//          no run is open, and requests are served by the fallback.
+// Begins a run on this thread. It may lie inside one of another profile that validates or replays, but not
+// inside one that records: requests that are served by the innermost run (tensor.h) would be missing there, and
+// nothing would say so.
+// Errors:  TIDE_ERR_STATE if this thread has a run of this profile already, or one of another that records;
+//          TIDE_ERR_HANDLE for VALIDATE or REPLAY of a shape without a plan; TIDE_ERR_NO_MEMORY, or what the
+//          memory returned. After a failure no run is open, and requests are served by the fallback.
 TIDE_API TIDE_NODISCARD tide_status tide_profile_begin(tide_profile* profile, tide_profile_mode mode,
                                                        uint64_t shape);
 // Ends it. Recording, plans; where that fails, an earlier plan of the shape stays. The run is over in any

@@ -102,10 +102,20 @@ static void run_count_match(tide__run* run, tide__match match, uint32_t clock) {
   if (match == TIDE__MATCH_SURPLUS) run->report.surplus++;
 }
 
+// The first request that is not the planned one.
+static void run_note_sizes(tide__run* run, uint32_t clock, uint64_t bytes) {
+  if (run->report.first_actual != 0) return;
+  run->report.first_planned = run->plan->steps[clock].bytes;
+  run->report.first_actual = bytes;
+}
+
 // A request that is not next in the plan.
 static tide_status replay_find(tide__run* run, uint64_t bytes, uint64_t alignment, void** out) {
   const uint32_t clock = tide__load_relaxed(&run->trail.clock);
-  if (run->profile->options.is_strict) run_count_refused(run, clock);
+  if (run->profile->options.is_strict) {
+    run_count_refused(run, clock);
+    run_note_sizes(run, clock, bytes);
+  }
   TIDE_REQUIRE(!run->profile->options.is_strict, TIDE_ERR_STATE,
                "request %u has %llu bytes at %llu where the plan of %zu has %llu at %u", clock,
                (unsigned long long)bytes, (unsigned long long)alignment, run->plan->info.count,
@@ -113,6 +123,7 @@ static tide_status replay_find(tide__run* run, uint64_t bytes, uint64_t alignmen
   uint32_t request = 0;
   const tide__match match = tide__trail_find(&run->trail, bytes, alignment, &request);
   if (match != TIDE__MATCH_SURPLUS && request != clock) run_note_first(run, clock);
+  if (match != TIDE__MATCH_PLANNED || request != clock) run_note_sizes(run, clock, bytes);
   const bool may_fit = match == TIDE__MATCH_PLANNED || match == TIDE__MATCH_SMALLER;
   run_count_match(run, match, clock);
   if (may_fit) replay_take(run, request, out);
@@ -155,6 +166,7 @@ uint32_t tide__replay_compare(tide__run* run, uint64_t bytes, uint64_t alignment
   if (!tide__trail_is_next(&run->trail, bytes, alignment)) {
     match = tide__trail_find(&run->trail, bytes, alignment, &request);
     if (match != TIDE__MATCH_SURPLUS && request != clock) run_note_first(run, clock);
+    if (match != TIDE__MATCH_PLANNED || request != clock) run_note_sizes(run, clock, bytes);
   }
   run_count_match(run, match, clock);
   if (match == TIDE__MATCH_PLANNED || match == TIDE__MATCH_SMALLER) {

@@ -40,6 +40,13 @@ static bool run_is_noting(const tide__run* run) {
   return run->mode == TIDE_PROFILE_RECORD || run->mode == TIDE_PROFILE_VALIDATE;
 }
 
+// Is a run recorded here? One inside it would take its requests away.
+static bool thread_is_recording(void) {
+  const tide__run* run = thread_run;
+  while (run != NULL && run->mode != TIDE_PROFILE_RECORD) run = run->outer;
+  return run != NULL;
+}
+
 // ---------------------------------------------------------------------------------------------------
 // Begin
 
@@ -124,6 +131,8 @@ tide_status tide_profile_begin(tide_profile* profile, tide_profile_mode mode, ui
   TIDE_REQUIRE(mode >= TIDE_PROFILE_AUTO && mode <= TIDE_PROFILE_REPLAY, TIDE_ERR_ARGUMENT,
                "begin: there is no mode %d", (int)mode);
   TIDE_REQUIRE(run_here(profile) == NULL, TIDE_ERR_STATE, "begin: this thread has a run of the profile open");
+  TIDE_REQUIRE(!thread_is_recording(), TIDE_ERR_STATE,
+               "begin: a run of another profile is being recorded on this thread");
   tide__run* run = NULL;
   TIDE_TRY(run_take(profile, &run));
   run_reset(run, shape);
@@ -180,7 +189,7 @@ static uint64_t run_count_unreleased(const tide__run* run) {
 static void report_finish(tide__run* run) {
   tide_profile_report* const report = &run->report;
   report->hits += run->taken + run->taken_escaping;
-  report->requests = report->hits + report->fallbacks;
+  report->requests = report->hits + report->fallbacks + run->recorder.count;  // served, or recorded
   report->early += run->other_early;
   report->late += run->other_late;
   report->first = tide__min(report->first, run->other_first);
@@ -290,7 +299,6 @@ static tide_status run_note_alloc(tide__run* run, const void* address, uint64_t 
     run->lacks_requests = true;
     return TIDE_FAIL(TIDE_ERR_LIMIT, "a run has more than 2^30 requests");
   }
-  run->report.hits++;
   tide__recorder_add(&run->recorder, tide__address(address), bytes, alignment);
   return TIDE_OK;
 }

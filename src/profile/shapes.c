@@ -106,6 +106,23 @@ tide_status tide_profile_get_plan(tide_profile* profile, uint64_t shape, tide_pr
   return TIDE_OK;
 }
 
+tide_status tide_profile_clear_plan(tide_profile* profile, uint64_t shape) {
+  TIDE_REQUIRE(profile != NULL, TIDE_ERR_ARGUMENT, "clear_plan: the profile is NULL");
+  tide_profile_plan* gone = NULL;
+  tide__mutex_lock(&profile->lock);
+  tide__shape* const entry = shapes_find_locked(profile, shape);
+  if (entry != NULL) {
+    gone = entry->plan;
+    *entry = profile->shapes[--profile->shape_count];
+    profile->shapes[profile->shape_count] = (tide__shape){ 0 };
+  }
+  tide__mutex_unlock(&profile->lock);
+  TIDE_REQUIRE(gone != NULL, TIDE_ERR_HANDLE, "there is no plan for the shape %llu",
+               (unsigned long long)shape);
+  tide_profile_plan_free(gone);
+  return TIDE_OK;
+}
+
 uint64_t tide_profile_shape(const uint64_t* numbers, size_t count) {
   uint64_t hash = UINT64_C(0xcbf29ce484222325) + count;
   for (size_t i = 0; numbers != NULL && i < count; i++) {

@@ -338,11 +338,12 @@ T_TEST(test_profile_record__two_profiles_nest_on_one_thread) {
   play inner;
   play_open(&outer, NULL);
   play_open(&inner, NULL);
+  (void)play_run(&outer, TIDE_PROFILE_RECORD, "a10 b20 -a c30 -b -c");
   for (int run = 0; run < 4; run++) {
-    const tide_profile_mode mode = run == 0 ? TIDE_PROFILE_RECORD : TIDE_PROFILE_REPLAY;
+    const tide_profile_mode mode = TIDE_PROFILE_REPLAY;
     T_OK(tide_profile_begin(outer.profile, mode, 0));
     play_steps(&outer, "a10 b20");
-    T_OK(tide_profile_begin(inner.profile, mode, 0));
+    T_OK(tide_profile_begin(inner.profile, run == 0 ? TIDE_PROFILE_RECORD : mode, 0));
     T_EQ(tide_profile_depth(), 2);
     play_steps(&inner, "a100 b200");
     play_steps(&outer, "-a c30");
@@ -354,7 +355,7 @@ T_TEST(test_profile_record__two_profiles_nest_on_one_thread) {
     play_steps(&outer, "-b -c");
     const tide_profile_report first = play_end(&outer);
     T_EQ(tide_profile_depth(), 0);
-    if (run > 0) play_expect_same(&first, 3);
+    play_expect_same(&first, 3);
     if (run > 0) play_expect_same(&second, 3);
   }
   T_EQ(play_lifetime(&outer, 0), 2);
@@ -369,7 +370,8 @@ T_TEST(test_profile_record__runs_of_two_profiles_end_in_any_order) {
   play second;
   play_open(&first, NULL);
   play_open(&second, NULL);
-  T_OK(tide_profile_begin(first.profile, TIDE_PROFILE_RECORD, 0));
+  (void)play_run(&first, TIDE_PROFILE_RECORD, "a10 -a");
+  T_OK(tide_profile_begin(first.profile, TIDE_PROFILE_REPLAY, 0));
   T_OK(tide_profile_begin(second.profile, TIDE_PROFILE_RECORD, 0));
   play_steps(&first, "a10 -a");
   play_steps(&second, "a20 -a");
@@ -382,4 +384,60 @@ T_TEST(test_profile_record__runs_of_two_profiles_end_in_any_order) {
   T_EQ(tide_profile_depth(), 0);
   play_close(&first);
   play_close(&second);
+}
+
+// The run around it was recorded without the requests that the inner one served, and nothing told.
+T_TEST(test_profile_record__no_run_begins_inside_one_that_records) {
+  static const tide_profile_mode modes[] = { TIDE_PROFILE_AUTO, TIDE_PROFILE_RECORD, TIDE_PROFILE_REPLAY };
+  play outer;
+  play inner;
+  play_open(&outer, NULL);
+  play_open(&inner, NULL);
+  (void)play_run(&inner, TIDE_PROFILE_RECORD, "a100 -a");
+  T_OK(tide_profile_begin(outer.profile, TIDE_PROFILE_RECORD, 0));
+
+  for (size_t i = 0; i < 3; i++) {
+    T_STATUS(tide_profile_begin(inner.profile, modes[i], 0), TIDE_ERR_STATE);
+    T_CHECK(strstr(tide_last_error()->text, "recorded") != NULL);
+  }
+
+  T_EQ(tide_profile_depth(), 1);
+  play_steps(&outer, "a10 -a");
+  T_EQ(play_end(&outer).requests, 1);
+  play_close(&inner);
+  play_close(&outer);
+}
+
+T_TEST(test_profile_record__a_report_claims_no_hits) {
+  play p;
+  play_open(&p, NULL);
+
+  const tide_profile_report report = play_run(&p, TIDE_PROFILE_RECORD, "a100 b200 -a c300 -b -c");
+
+  T_EQ(report.requests, 3);
+  T_EQ(report.hits, 0);
+  T_EQ(report.fallbacks, 0);
+  T_EQ(play_stats(&p).hits, 0);
+  play_close(&p);
+}
+
+T_TEST(test_profile_record__a_plan_that_is_cleared_is_recorded_again) {
+  play p;
+  play_open(&p, NULL);
+  (void)play_run_shape(&p, TIDE_PROFILE_RECORD, 1, "a100 -a");
+  (void)play_run_shape(&p, TIDE_PROFILE_RECORD, 2, "a200 -a");
+  T_OK(tide_profile_begin(p.profile, TIDE_PROFILE_REPLAY, 1));
+
+  T_OK(tide_profile_clear_plan(p.profile, 1));  // the open run keeps it
+
+  play_steps(&p, "a100 -a");
+  T_EQ(play_end(&p).hits, 1);
+  T_EQ(play_stats(&p).plans, 1);
+  T_STATUS(tide_profile_clear_plan(p.profile, 1), TIDE_ERR_HANDLE);
+  T_STATUS(tide_profile_clear_plan(NULL, 1), TIDE_ERR_ARGUMENT);
+  T_STATUS(tide_profile_begin(p.profile, TIDE_PROFILE_REPLAY, 1), TIDE_ERR_HANDLE);
+  T_EQ(play_run_shape(&p, TIDE_PROFILE_AUTO, 1, "a150 -a").mode, TIDE_PROFILE_RECORD);
+  T_EQ(play_run_shape(&p, TIDE_PROFILE_AUTO, 1, "a150 -a").hits, 1);
+  T_EQ(play_run_shape(&p, TIDE_PROFILE_AUTO, 2, "a200 -a").hits, 1);
+  play_close(&p);
 }

@@ -215,3 +215,31 @@ T_TEST(test_profile_validate__a_shape_without_a_plan_is_refused) {
   T_EQ(tide_profile_depth(), 0);
   play_close(&p);
 }
+
+// Validation says which sizes differ first, not only where.
+T_TEST(test_profile_validate__tells_the_sizes_of_the_first_request_that_differs) {
+  static const struct {
+    const char* steps;
+    uint64_t planned;
+    uint64_t actual;
+  } cases[] = {
+    { "a100 b200 -a c300 -b -c", 0, 0 },
+    { "a100 b250 -a c300 -b -c", 200, 250 },      // larger
+    { "a100 b200 -a c30 -b -c", 300, 30 },        // smaller
+    { "a100 c300 -a -c", 200, 300 },              // one is missing
+    { "a100 b200 -a c300 -b -c d77 -d", 0, 77 },  // one too many
+    { "a100 b201 -a c301 -b -c", 200, 201 },      // the first of two
+    { "a100 b200 c300 -a -b -c", 0, 0 },          // released at another time
+  };
+  play p;
+  play_open(&p, NULL);
+  (void)play_run(&p, TIDE_PROFILE_RECORD, "a100 b200 -a c300 -b -c");
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (int mode = TIDE_PROFILE_VALIDATE; mode <= TIDE_PROFILE_REPLAY; mode++) {
+      const tide_profile_report report = play_run(&p, (tide_profile_mode)mode, cases[i].steps);
+      T_EQ(report.first_planned, cases[i].planned);
+      T_EQ(report.first_actual, cases[i].actual);
+    }
+  }
+  play_close(&p);
+}

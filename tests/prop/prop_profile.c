@@ -234,6 +234,7 @@ static void prop_expect_report(const performer* a, const prop_trace* trace, cons
   play_expect_consistent(r);
   T_EQ(planned + r->surplus, r->requests + r->missing);
   T_LE(r->early + r->late + r->survivors, count);
+  if (r->smaller + r->larger + r->surplus != 0) T_CHECK(r->first_actual != 0);
   if (run->is_hasty || !program_is_same(&run->program, &trace->runs[0].program)) return;
   T_CHECK(r->is_same);
   T_EQ(r->hits + r->escaped, count);
@@ -256,6 +257,7 @@ static void prop_record(performer* a, const prop_trace* trace) {
   const tide_profile_report report = performer_run(a, TIDE_PROFILE_RECORD, 0, run);
   T_EQ(report.mode, TIDE_PROFILE_RECORD);
   T_EQ(report.requests, run->count);
+  T_EQ(report.hits, 0);
   T_EQ(a->hits, 0);
   performer_tidy(a);
 }
