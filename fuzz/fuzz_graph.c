@@ -2,9 +2,9 @@
 // Copyright the Tidemark authors
 //
 // Fuzzes the graph planner. A graph is built from bytes: values, nodes, aliases, blocks inside nodes, some
-// with numbers that make no sense. If it is sealed, it is laid out under every algorithm with sizes of any
-// height, and no two values that live at the same time may lie over one another, by a look at every pair,
-// unless their node permits it. Then it is run: each value's bytes must be there for every reader, a view may
+// with numbers that make no sense. If it is sealed, it is laid out under every algorithm, and by offsets at
+// random, which are mostly refused, with sizes of any height, and no two values that live at the same time may
+// lie over one another, by a look at every pair, unless their node permits it. Then it is run: each value's bytes must be there for every reader, a view may
 // be where the graph says so, outputs stay until their generation is released, while sizes change, memory
 // fails now and then, runs are cancelled and other calls come in any order. Nothing is left at the end.
 //
@@ -278,6 +278,41 @@ static void fuzz_check_layout(const fuzz_net* n, const tide_graph_options* optio
   }
   FUZZ_REQUIRE(managed == info.managed && info.reused == info.managed - info.groups);
   FUZZ_REQUIRE(info.over_inputs > 0 || info.bytes >= info.lower_bound);
+  size_t listed = 0;
+  for (uint32_t group = 0; group < info.groups; group++) {
+    size_t count = 0;
+    const uint32_t* const members = tide_graph_layout_members(layout, group, &count);
+    FUZZ_REQUIRE(count > 0);
+    for (size_t i = 0; i < count; i++)
+      FUZZ_REQUIRE(tide_graph_layout_place(layout, members[i]).group == group);
+    listed += count;
+  }
+  FUZZ_REQUIRE(listed == info.managed);
+}
+
+// Offsets that may be right, seldom far away.
+static tide_status fuzz_offsets(void* user, const tide_graph_lodging* values, size_t count,
+                                uint64_t* offsets) {
+  uint64_t* const state = user;
+  for (size_t i = 0; i < count; i++) {
+    FUZZ_REQUIRE(values[i].first <= values[i].last && values[i].bytes > 0);
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    offsets[i] = (*state >> 33) % 16 * 64;
+    if (*state >> 56 == 0) offsets[i] = *state;
+  }
+  return TIDE_OK;
+}
+
+static void fuzz_lay_out_own(const fuzz_net* n, const tide_graph_options* like, const uint64_t* bytes,
+                             uint64_t state) {
+  tide_graph_options options = *like;
+  tide_graph_layout* layout = NULL;
+  options.on_layout = fuzz_offsets;
+  options.user = &state;
+  const tide_status status = tide_graph_layout_new(n->graph, &options, bytes, n->value_count, &layout);
+  FUZZ_REQUIRE(status == TIDE_OK || status == TIDE_ERR_ARGUMENT);
+  if (status == TIDE_OK) fuzz_check_layout(n, &options, bytes, layout);
+  tide_graph_layout_free(layout);
 }
 
 // Bytes of the arena; UINT64_MAX when the sizes are refused.
@@ -312,6 +347,7 @@ static void fuzz_lay_out_all(fuzz_bytes* b, const fuzz_net* n, const tide_graph_
     FUZZ_REQUIRE(found[TIDE_GRAPH_SMALLEST] <= found[i]);
     FUZZ_REQUIRE((found[i] == UINT64_MAX) == (found[0] == UINT64_MAX));
   }
+  for (uint64_t i = 0; i < 4; i++) fuzz_lay_out_own(n, like, bytes, b->left * 4 + i);
 }
 
 // ---------------------------------------------------------------------------------------------------

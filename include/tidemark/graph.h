@@ -178,6 +178,16 @@ typedef enum tide_graph_reset {
   TIDE_RESET_DETACH,    // a managed value: its storage is no longer its own
 } tide_graph_reset;
 
+// A value that a layout of one's own is to place.
+typedef struct tide_graph_lodging {
+  uint32_t value;
+  // The first and the last instant of its life, both included, on one line of time through all blocks: a node
+  // takes one instant, or one before and one behind the blocks that it holds.
+  uint32_t first;
+  uint32_t last;
+  uint64_t bytes;  // rounded up to the alignment, not 0
+} tide_graph_lodging;
+
 typedef struct tide_graph_options {
   uint32_t size;  // set by TIDE_GRAPH_OPTIONS_INIT
   tide_graph_algorithm algorithm;
@@ -205,16 +215,22 @@ typedef struct tide_graph_options {
   // then CLEAR, then UNBORROW, and DETACH last. It may not call the planner.
   void (*on_reset)(void* user, uint32_t value, tide_graph_reset reset);
   void* user;  // caller keeps
+  // (optional) A layout of one's own instead of an algorithm: writes the offset in the arena of each of the
+  // values, which come in the order of time. Values that share an instant may not share bytes, and offsets are
+  // multiples of the alignment; this is verified, and a layout that is wrong is refused. What it returns other
+  // than TIDE_OK is returned by who asked for the layout. Without `shares` it is not called. It may not call the
+  // planner.
+  tide_status (*on_layout)(void* user, const tide_graph_lodging* values, size_t count, uint64_t* offsets);
 } tide_graph_options;
 // clang-format off
 #define TIDE_GRAPH_OPTIONS_INIT                                                                            \
   { sizeof(tide_graph_options), TIDE_GRAPH_SMALLEST, true, true, false, false, true, true, false, 16, 0.25, \
-    0, 8, false, 64, 200000, TIDE_MEMORY_NONE, NULL, NULL, NULL }
+    0, 8, false, 64, 200000, TIDE_MEMORY_NONE, NULL, NULL, NULL, NULL }
 // As PyTorch's static runtime does it: groups, sizes that only grow, one generation of outputs. It knows no
 // shapes: name the same for all runs.
 #define TIDE_GRAPH_OPTIONS_ORIGINAL                                                                        \
   { sizeof(tide_graph_options), TIDE_GRAPH_LIFO_GROUPS, true, true, false, false, false, false, true, 0,   \
-    0.0, 1, 1, false, 64, 200000, TIDE_MEMORY_NONE, NULL, NULL, NULL }
+    0.0, 1, 1, false, 64, 200000, TIDE_MEMORY_NONE, NULL, NULL, NULL, NULL }
 // clang-format on
 
 typedef struct tide_graph_layout tide_graph_layout;  // opaque; freed by tide_graph_layout_free()
@@ -222,7 +238,8 @@ typedef struct tide_graph_layout tide_graph_layout;  // opaque; freed by tide_gr
 // Finds a place for every managed value; `bytes` has the size of each value of the graph, 0 for those that
 // need none, which get no place. Every layout was verified. NULL options are the defaults.
 // Errors:  TIDE_ERR_STATE for a graph that is not sealed; TIDE_ERR_ARGUMENT for options that make no sense,
-//          another count than the graph's values, or sums of 2^62 bytes and more; TIDE_ERR_NO_MEMORY.
+//          another count than the graph's values, sums of 2^62 bytes and more, or offsets of on_layout that are
+//          wrong: the text names the two values that overlap; what on_layout returned; TIDE_ERR_NO_MEMORY.
 TIDE_API TIDE_NODISCARD tide_status tide_graph_layout_new(const tide_graph* graph,
                                                           const tide_graph_options* options,
                                                           const uint64_t* bytes, size_t count,
@@ -251,9 +268,16 @@ typedef struct tide_graph_layout_info {
   // The most bytes that live at once, those of blocks inside nodes included: with these lifetimes no arena
   // can be smaller, unless outputs lie over inputs.
   uint64_t lower_bound;
+  bool is_own;  // the offsets are those of on_layout
 } tide_graph_layout_info;
 
 TIDE_API tide_graph_layout_info tide_graph_layout_describe(const tide_graph_layout* layout);
+
+// The values of a group, which have one offset in the arena, rising; NULL, and none, for a number that is no
+// group. Groups of the arena are numbered from 0 by rising offset. Each managed output is alone in its place.
+// Owner:   the layout.
+TIDE_API const uint32_t* tide_graph_layout_members(const tide_graph_layout* layout, uint32_t group,
+                                                   size_t* out_count);
 
 // ---------------------------------------------------------------------------------------------------
 // Planners: a graph that is run
@@ -324,8 +348,22 @@ typedef struct tide_storage {
   bool is_planned;  // it lies in its place
 } tide_storage;
 
-// NULL for a number that is no value.
-TIDE_API const tide_storage* tide_planner_storage(const tide_planner* planner, uint32_t value);
+// NULL for a number that is no value. While a run is open, a model whose tensors refer to this record may put
+// another address and size into it, and need not tell: a value whose storage was swapped is noticed by _guard(),
+// by _check() and when the run ends. The memory that it has then stays the program's, its size is learnt, and
+// the next run gives the value its place again; see `swapped`.
+TIDE_API tide_storage* tide_planner_storage(const tide_planner* planner, uint32_t value);
+
+// The managed values that lie in their places in the run that is open, and those that could.
+typedef struct tide_managed_storages {
+  uint64_t count;           // that are stored there now
+  uint64_t bytes;           // that they asked for
+  uint64_t capacity;        // managed values that have a place
+  uint64_t capacity_bytes;  // of these places, one by one
+} tide_managed_storages;
+
+// Cost:    O(n) for n values.
+TIDE_API tide_managed_storages tide_planner_managed_storages(const tide_planner* planner);
 // Does a pointer point into the array of storages?
 TIDE_API bool tide_planner_is_storage(const tide_planner* planner, const void* pointer);
 // Does an address lie in the arena of the run that is open? In a generation of outputs that is in use?
@@ -377,6 +415,7 @@ typedef struct tide_planner_stats {
   uint64_t arena_bytes;   // held now, those of outputs included
   uint64_t own_bytes;     // held now outside of arenas, by values with memory of their own
   uint64_t peak_bytes;    // the most that the two were together in the run that is open or the last one
+  uint64_t swapped;       // times that the program was found to have put another storage in place of ours
 } tide_planner_stats;
 
 TIDE_API tide_planner_stats tide_planner_get_stats(const tide_planner* planner);

@@ -163,9 +163,44 @@ static tide_status layout_try_all(layout_work* work) {
   return work->options->in_place ? layout_try(work, TIDE_GRAPH_SOLVER, true) : TIDE_OK;
 }
 
+// Asks the program, which may answer anything.
+static tide_status layout_ask_lodgings(layout_work* work, tide_graph_lodging* lodgings, uint64_t* offsets) {
+  tide__lodger* const items = work->all.items;
+  const size_t count = work->all.count;
+  for (size_t i = 0; i < count; i++) {
+    lodgings[i] = (tide_graph_lodging){ items[i].value, items[i].begin, items[i].end, items[i].bytes };
+  }
+  TIDE_TRY(work->options->on_layout(work->options->user, lodgings, count, offsets));
+  for (size_t i = 0; i < count; i++) {
+    items[i].offset = offsets[i];
+    items[i].room = items[i].bytes;
+  }
+  memcpy(work->best, items, count * sizeof *work->best);
+  return tide__lodgers_verify(&work->all, false, TIDE_ERR_ARGUMENT);
+}
+
+static tide_status layout_ask(layout_work* work) {
+  const tide_heap* const heap = work->all.heap;
+  const size_t count = work->all.count;
+  work->layout->info.is_own = true;
+  work->best_bytes = 0;
+  if (count == 0) return TIDE_OK;
+  qsort(work->all.items, count, sizeof(tide__lodger), lodger_compare);
+  tide_graph_lodging* const lodgings = tide__heap_alloc(heap, count, sizeof *lodgings);
+  uint64_t* const offsets = tide__heap_alloc(heap, count, sizeof *offsets);
+  tide_status status = TIDE_ERR_NO_MEMORY;
+  if (lodgings != NULL && offsets != NULL) status = layout_ask_lodgings(work, lodgings, offsets);
+  else status = TIDE_FAIL(status, "no memory to ask for a layout of %zu values", count);
+  tide__heap_release(heap, offsets, count, sizeof *offsets);
+  tide__heap_release(heap, lodgings, count, sizeof *lodgings);
+  if (status == TIDE_OK) work->best_bytes = tide__lodgers_bytes(&work->all);
+  return status;
+}
+
 static tide_status layout_choose(layout_work* work) {
   const tide_graph_options* const options = work->options;
   if (!options->shares) return layout_try(work, TIDE_GRAPH_APART, false);
+  if (options->on_layout != NULL) return layout_ask(work);
   if (options->algorithm == TIDE_GRAPH_SMALLEST) return layout_try_all(work);
   TIDE_TRY(layout_try(work, options->algorithm, false));
   const bool may_lie_over = options->in_place && options->algorithm == TIDE_GRAPH_SOLVER;
@@ -178,7 +213,8 @@ static tide_status layout_choose(layout_work* work) {
 static int offset_compare(const void* left, const void* right) {
   const tide__lodger* const a = left;
   const tide__lodger* const b = right;
-  return a->offset < b->offset ? -1 : a->offset > b->offset;
+  if (a->offset != b->offset) return a->offset < b->offset ? -1 : 1;
+  return a->value < b->value ? -1 : a->value > b->value;
 }
 
 // Writes the places; values at one offset are a group. Sorts the lodgers by offset.
@@ -195,12 +231,22 @@ static uint32_t layout_write_places(tide_graph_layout* layout, tide__lodger* ite
   return count != 0 ? groups + 1 : 0;
 }
 
+// The lodgers come by offset and value.
+static void layout_list_members(tide_graph_layout* layout, const tide__lodger* items) {
+  for (uint32_t i = 0; i < layout->info.managed; i++) {
+    const uint32_t group = layout->places[items[i].value].group;
+    layout->members[i] = items[i].value;
+    layout->group_first[group + 1] = i + 1;
+  }
+}
+
 static void layout_finish(layout_work* work) {
   tide_graph_layout_info* const info = &work->layout->info;
   info->managed = (uint32_t)work->all.count;
   info->bytes = work->all.count != 0 ? work->best_bytes : 0;
   info->groups = layout_write_places(work->layout, work->best, work->all.count);
   info->reused = info->managed - info->groups;
+  layout_list_members(work->layout, work->best);
   tide__lodgers_line_up(&work->outputs);
   info->outputs = (uint32_t)work->outputs.count;
   info->output_bytes = tide__lodgers_bytes(&work->outputs);
@@ -214,7 +260,7 @@ static tide_status layout_build(layout_work* work, const uint64_t* bytes) {
   TIDE_TRY(layout_choose(work));
   tide__lodgers best = work->all;
   best.items = work->best;
-  TIDE_TRY(tide__lodgers_verify(&best, work->is_best_in_place));
+  TIDE_TRY(tide__lodgers_verify(&best, work->is_best_in_place, TIDE_ERR_STATE));
   layout_finish(work);
   return TIDE_OK;
 }
@@ -237,7 +283,10 @@ static tide_status layout_alloc(layout_work* work, const tide_heap* heap) {
     work->layout->heap = heap;
     work->layout->count = work->graph->value_count;
     work->layout->places = tide__heap_alloc(heap, count, sizeof *work->layout->places);
-    has_room = has_room && work->layout->places != NULL;
+    work->layout->members = tide__heap_alloc(heap, count, sizeof *work->layout->members);
+    work->layout->group_first = tide__heap_alloc(heap, count + 1, sizeof *work->layout->group_first);
+    has_room = has_room && work->layout->places != NULL && work->layout->members != NULL &&
+               work->layout->group_first != NULL;
   }
   TIDE_REQUIRE(has_room, TIDE_ERR_NO_MEMORY, "no memory for a layout of %zu values",
                work->graph->value_count);
@@ -281,6 +330,8 @@ tide_status tide_graph_layout_new(const tide_graph* graph, const tide_graph_opti
 void tide_graph_layout_free(tide_graph_layout* layout) {
   if (layout == NULL) return;
   const tide_heap* const heap = layout->heap;
+  tide__heap_release(heap, layout->group_first, layout->count + 2, sizeof *layout->group_first);
+  tide__heap_release(heap, layout->members, layout->count + 1, sizeof *layout->members);
   tide__heap_release(heap, layout->places, layout->count + 1, sizeof *layout->places);
   tide__heap_release(heap, layout, 1, sizeof *layout);
 }
@@ -288,6 +339,14 @@ void tide_graph_layout_free(tide_graph_layout* layout) {
 tide_graph_place tide_graph_layout_place(const tide_graph_layout* layout, uint32_t value) {
   if (layout == NULL || value >= layout->count) return (tide_graph_place){ .group = TIDE_GRAPH_NONE };
   return layout->places[value];
+}
+
+const uint32_t* tide_graph_layout_members(const tide_graph_layout* layout, uint32_t group,
+                                          size_t* out_count) {
+  const bool is_group = layout != NULL && group < layout->info.groups;
+  if (out_count != NULL)
+    *out_count = is_group ? layout->group_first[group + 1] - layout->group_first[group] : 0;
+  return is_group ? &layout->members[layout->group_first[group]] : NULL;
 }
 
 tide_graph_layout_info tide_graph_layout_describe(const tide_graph_layout* layout) {

@@ -118,7 +118,7 @@ const uint32_t* tide_planner_freed_after(const tide_planner* planner, uint32_t b
 
 static void planner_clear_storages(tide_planner* planner) {
   for (uint32_t i = 0; i < planner->graph->value_count; i++) {
-    planner->storages[i] = (tide_storage){ .group = TIDE_GRAPH_NONE };
+    tide__planner_store(planner, i, (tide_storage){ .group = TIDE_GRAPH_NONE });
   }
 }
 
@@ -191,9 +191,26 @@ tide_status tide_planner_disable_outputs(tide_planner* planner) {
 // ---------------------------------------------------------------------------------------------------
 // Queries
 
-const tide_storage* tide_planner_storage(const tide_planner* planner, uint32_t value) {
+tide_storage* tide_planner_storage(const tide_planner* planner, uint32_t value) {
   if (planner == NULL || value >= planner->graph->value_count) return NULL;
   return &planner->storages[value];
+}
+
+tide_managed_storages tide_planner_managed_storages(const tide_planner* planner) {
+  tide_managed_storages sum = { 0 };
+  const tide_graph_layout* const layout = tide_planner_layout(planner);
+  for (uint32_t i = 0; layout != NULL && i < planner->graph->value_count; i++) {
+    const tide_graph_place* const place = &layout->places[i];
+    if (place->role != TIDE_ROLE_MANAGED || place->group == TIDE_GRAPH_NONE) continue;
+    const tide_storage* const storage = &planner->storages[i];
+    const bool is_here = planner->is_open && storage->is_planned &&
+                         storage->address == planner->holdings[i].stored;
+    sum.count += is_here;
+    sum.bytes += is_here ? storage->bytes : 0;
+    sum.capacity++;
+    sum.capacity_bytes += place->bytes;
+  }
+  return sum;
 }
 
 bool tide_planner_is_storage(const tide_planner* planner, const void* pointer) {

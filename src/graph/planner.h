@@ -32,6 +32,8 @@ typedef struct tide__holding {
   uint64_t unplanned;  // requests, over all runs
   uint64_t
       stamp;  // when it was last allocated or adopted, in the count of all such calls; 0: not in this run
+  const void* stored;      // where its storage was put last, and
+  uint64_t stored_bytes;   // its size there: another one is the program's
   bool was_allocated;      // by the planner, and not adopted
   bool is_droppable;       // it has memory of its own that goes back when the value is dead
   tide__tree_node by_end;  // while it is; key: the last instant of the value, tie: its number
@@ -86,6 +88,13 @@ struct tide_planner {
   uint64_t run_number;
   tide_planner_stats stats;
 };
+
+// The storage of a value is put somewhere by us.
+static inline void tide__planner_store(tide_planner* planner, uint32_t value, tide_storage storage) {
+  planner->storages[value] = storage;
+  planner->holdings[value].stored = storage.address;
+  planner->holdings[value].stored_bytes = storage.bytes;
+}
 
 // planner.c: finds which managed values end where.
 void tide__planner_sort_freed(tide_planner* planner);

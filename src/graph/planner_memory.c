@@ -182,7 +182,7 @@ static void own_drop_dead(tide_planner* planner, uint32_t value) {
     if (node->key >= begin) return;
     const uint32_t dead = (uint32_t)node->tie;
     tide__planner_disown(planner, dead);
-    planner->storages[dead] = (tide_storage){ .group = TIDE_GRAPH_NONE };
+    tide__planner_store(planner, dead, (tide_storage){ .group = TIDE_GRAPH_NONE });
   }
 }
 

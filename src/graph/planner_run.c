@@ -21,7 +21,7 @@ static tide_status run_require(const tide_planner* planner, bool is_open, const 
 static void run_drop_untaken(tide_planner* planner) {
   for (uint32_t i = 0; i < planner->graph->value_count; i++) {
     tide__planner_disown(planner, i);
-    planner->storages[i] = (tide_storage){ .group = TIDE_GRAPH_NONE };
+    tide__planner_store(planner, i, (tide_storage){ .group = TIDE_GRAPH_NONE });
     planner->holdings[i].largest = 0;
     planner->holdings[i].stamp = 0;
   }
@@ -69,7 +69,7 @@ static tide_status run_require_value(const tide_planner* planner, uint32_t value
 }
 
 static void run_store(tide_planner* planner, uint32_t value, tide_storage storage, bool was_allocated) {
-  planner->storages[value] = storage;
+  tide__planner_store(planner, value, storage);
   planner->holdings[value].stamp = ++planner->stamp;
   planner->holdings[value].was_allocated = was_allocated;
 }
@@ -118,16 +118,43 @@ tide_status tide_planner_alloc(tide_planner* planner, uint32_t value, size_t byt
   return TIDE_OK;
 }
 
-tide_status tide_planner_adopt(tide_planner* planner, uint32_t value, void* address, size_t bytes) {
-  TIDE_TRY(run_require(planner, true, "adopt"));
-  TIDE_TRY(run_require_value(planner, value, "adopt"));
-  TIDE_REQUIRE(address != NULL || bytes == 0, TIDE_ERR_ARGUMENT, "adopt: %zu bytes at NULL", bytes);
+// The value lies where the program has put it.
+static void run_adopt(tide_planner* planner, uint32_t value, void* address, uint64_t bytes) {
   const tide__holding* const holding = &planner->holdings[value];
   const bool is_in_own = tide__address(address) - tide__address(holding->own) < holding->own_bytes;
   if (!is_in_own) tide__planner_let_go(planner, value);
   const tide_storage storage = { address, bytes, TIDE_GRAPH_NONE, false };
   run_store(planner, value, storage, false);
+}
+
+tide_status tide_planner_adopt(tide_planner* planner, uint32_t value, void* address, size_t bytes) {
+  TIDE_TRY(run_require(planner, true, "adopt"));
+  TIDE_TRY(run_require_value(planner, value, "adopt"));
+  TIDE_REQUIRE(address != NULL || bytes == 0, TIDE_ERR_ARGUMENT, "adopt: %zu bytes at NULL", bytes);
+  run_adopt(planner, value, address, bytes);
   return TIDE_OK;
+}
+
+// A storage that is not as we have put it was swapped: it is adopted, and its place is to be large enough for
+// the next.
+static void run_notice(tide_planner* planner, uint32_t value) {
+  tide__holding* const holding = &planner->holdings[value];
+  const tide_storage* const storage = &planner->storages[value];
+  if (storage->address == holding->stored && storage->bytes == holding->stored_bytes) return;
+  planner->stats.swapped++;
+  if (storage->address != NULL) holding->largest = tide__max(holding->largest, storage->bytes);
+  run_adopt(planner, value, storage->address, storage->bytes);
+}
+
+static void run_notice_all(tide_planner* planner) {
+  for (uint32_t i = 0; i < planner->graph->value_count; i++) run_notice(planner, i);
+}
+
+static void run_notice_node(tide_planner* planner, const tide__node* node) {
+  const uint32_t* const inputs = tide__node_inputs(planner->graph, node);
+  const uint32_t* const outputs = tide__node_outputs(planner->graph, node);
+  for (uint32_t i = 0; i < node->input_count; i++) run_notice(planner, inputs[i]);
+  for (uint32_t i = 0; i < node->output_count; i++) run_notice(planner, outputs[i]);
 }
 
 tide_status tide_planner_take(tide_planner* planner, uint32_t value, void** out) {
@@ -142,7 +169,7 @@ tide_status tide_planner_take(tide_planner* planner, uint32_t value, void** out)
   holding->own = NULL;
   holding->own_bytes = 0;
   tide__planner_disown(planner, value);
-  planner->storages[value] = (tide_storage){ .group = TIDE_GRAPH_NONE };
+  tide__planner_store(planner, value, (tide_storage){ .group = TIDE_GRAPH_NONE });
   return TIDE_OK;
 }
 
@@ -180,12 +207,13 @@ static void run_let_go(tide_planner* planner, bool keeps_outputs) {
     const bool is_made = value->node != TIDE_GRAPH_NONE;
     if (keeps_outputs && is_made && tide__value_outlives_run(value)) continue;
     tide__planner_disown(planner, i);
-    planner->storages[i] = (tide_storage){ .group = TIDE_GRAPH_NONE };
+    tide__planner_store(planner, i, (tide_storage){ .group = TIDE_GRAPH_NONE });
   }
 }
 
 tide_status tide_planner_end(tide_planner* planner) {
   TIDE_TRY(run_require(planner, true, "end"));
+  run_notice_all(planner);
   planner->is_open = false;
   planner->stats.runs++;
   run_reset_values(planner);
@@ -302,6 +330,7 @@ tide_status tide_planner_guard(tide_planner* planner, uint32_t node, uint32_t* v
                "guard: there is no node %u, or the values are NULL", node);
   const tide__node* const record = &planner->graph->nodes[node];
   if ((record->flags & TIDE_NODE_GUARDED) == 0) return TIDE_OK;
+  run_notice_node(planner, record);
   const uint32_t* const outputs = tide__node_outputs(planner->graph, record);
   for (uint32_t i = 0; i < record->output_count; i++) {
     if (!guard_finds(planner, node, outputs[i])) continue;
@@ -328,6 +357,7 @@ tide_status tide_planner_check(tide_planner* planner, uint32_t node) {
   TIDE_REQUIRE(node < planner->graph->node_count, TIDE_ERR_ARGUMENT, "check: there is no node %u", node);
   if (!planner->options.has_audits) return TIDE_OK;
   const tide__node* const record = &planner->graph->nodes[node];
+  run_notice_all(planner);  // the audit looks at all of them
   const uint32_t* const inputs = tide__node_inputs(planner->graph, record);
   for (uint32_t i = 0; i < record->input_count; i++) {
     const uint32_t thief = audit_find_thief(planner, inputs[i]);

@@ -171,7 +171,26 @@ tide_status tide__lodgers_solve(tide__lodgers* lodgers, bool in_place, uint32_t*
 // ---------------------------------------------------------------------------------------------------
 // The check
 
-static tide_status solve_verify(solve_work* work) {
+static uint32_t solve_value(const solve_work* work, size_t buffer) {
+  return work->lodgers->items[work->first[buffer]].value;
+}
+
+static tide_status solve_tell(const solve_work* work, const tide_plan_check* check, tide_status wrong) {
+  const uint32_t value = solve_value(work, check->buffer);
+  const unsigned long long offset = work->lodgers->items[work->first[check->buffer]].offset;
+  if (check->fault == TIDE_PLAN_FAULT_OVERLAP) {
+    return TIDE_FAIL(wrong, "layout: the values %u at %llu and %u overlap at instant %llu", value, offset,
+                     solve_value(work, check->other), (unsigned long long)check->instant);
+  }
+  if (check->fault == TIDE_PLAN_FAULT_ALIGNMENT) {
+    return TIDE_FAIL(wrong, "layout: the offset %llu of value %u is no multiple of the alignment", offset,
+                     value);
+  }
+  return TIDE_FAIL(wrong, "layout: the place of value %u at %llu is wrong: %.120s", value, offset,
+                   check->text);
+}
+
+static tide_status solve_verify(solve_work* work, tide_status wrong) {
   const tide__lodgers* const lodgers = work->lodgers;
   uint64_t* const offsets = tide__heap_alloc(lodgers->heap, work->buffer_count, sizeof *offsets);
   TIDE_REQUIRE(offsets != NULL, TIDE_ERR_NO_MEMORY, "no memory to verify %zu values", lodgers->count);
@@ -181,16 +200,14 @@ static tide_status solve_verify(solve_work* work) {
   const tide_status status = tide_plan_verify(&problem, offsets, NULL, lodgers->heap, &check);
   tide__heap_release(lodgers->heap, offsets, work->buffer_count, sizeof *offsets);
   if (status != TIDE_OK) return status;
-  TIDE_REQUIRE(check.fault == TIDE_PLAN_NO_FAULT, TIDE_ERR_STATE, "a layout of ours is wrong: %s",
-               check.text);
-  return TIDE_OK;
+  return check.fault == TIDE_PLAN_NO_FAULT ? TIDE_OK : solve_tell(work, &check, wrong);
 }
 
-tide_status tide__lodgers_verify(const tide__lodgers* lodgers, bool in_place) {
+tide_status tide__lodgers_verify(const tide__lodgers* lodgers, bool in_place, tide_status wrong) {
   if (lodgers->count == 0) return TIDE_OK;
   solve_work work = { .lodgers = lodgers };
   tide_status status = solve_prepare(&work, in_place);
-  if (status == TIDE_OK) status = solve_verify(&work);
+  if (status == TIDE_OK) status = solve_verify(&work, wrong);
   solve_free(&work);
   return status;
 }

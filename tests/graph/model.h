@@ -440,4 +440,22 @@ static inline void model_spans(model* m, const model_span* spans, uint32_t count
   }
 }
 
+// A layout of one's own: each value as low as it can lie beside those before it.
+static inline tide_status model_first_fit(void* user, const tide_graph_lodging* values, size_t count,
+                                          uint64_t* offsets) {
+  (void)user;
+  for (size_t i = 0; i < count; i++) {
+    offsets[i] = 0;
+    for (size_t k = 0; k < i; k++) {
+      const bool live_together = values[k].first <= values[i].last && values[i].first <= values[k].last;
+      const bool overlap = offsets[k] < offsets[i] + values[i].bytes &&
+                           offsets[i] < offsets[k] + values[k].bytes;
+      if (!live_together || !overlap) continue;
+      offsets[i] = offsets[k] + values[k].bytes;
+      k = SIZE_MAX;  // from the first one again
+    }
+  }
+  return TIDE_OK;
+}
+
 #endif

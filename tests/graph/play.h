@@ -60,6 +60,7 @@ typedef struct play {
   uint32_t scrap_count;
   uint64_t covers;  // outputs that were written over an input
   uint64_t planned;
+  uint64_t swapped;  // storages that the program has put others in place of
 } play;
 
 // ---------------------------------------------------------------------------------------------------
@@ -198,8 +199,16 @@ static inline void play_own(play* p, uint32_t value, bool is_written_out) {
   (void)play_ok(p, "alloc", tide_planner_alloc(p->planner, value, part.bytes, &address));
   if (p->is_over) return;
   part.address = address;
-  play_put(p, value, part);
   play_check_storage(p, value, address, part.bytes);
+  // A model may put its own memory in place of ours, without a word.
+  if (!is_in_turns && tide_planner_role(p->planner, value) == TIDE_ROLE_MANAGED && part.bytes != 0 &&
+      play_decide(p, value, 12, 16) == 0) {
+    tide_storage* const storage = tide_planner_storage(p->planner, value);
+    storage->address = part.address = play_scrap(p, part.bytes);
+    part.owner = TIDE_GRAPH_NONE;
+    p->swapped++;
+  }
+  play_put(p, value, part);
 }
 
 // A part of what may be shared, from some byte on.

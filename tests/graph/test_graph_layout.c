@@ -672,3 +672,131 @@ T_TEST(test_graph_layout__a_heap_that_fails_at_any_call_leaves_nothing) {
   }
   packed_close(&p);
 }
+
+// ---------------------------------------------------------------------------------------------------
+// Layouts of one's own
+
+#define OWN_TEXT "in x; a = write(x); b = write(a); c = write(b); d = write(c a); out d;"
+
+typedef struct own_answer {
+  uint64_t offsets[8];  // in the order of time
+  tide_status status;
+  size_t count;
+  tide_graph_lodging values[8];  // as they were asked for
+} own_answer;
+
+static tide_status own_lay_out(void* user, const tide_graph_lodging* values, size_t count,
+                               uint64_t* offsets) {
+  own_answer* const answer = user;
+  T_LE(count, 8);
+  answer->count = count;
+  memcpy(answer->values, values, count * sizeof *values);
+  memcpy(offsets, answer->offsets, count * sizeof *offsets);
+  return answer->status;
+}
+
+static tide_graph_options own_options(own_answer* answer, uint64_t alignment) {
+  tide_graph_options options = trial_with(TIDE_GRAPH_SMALLEST, alignment);
+  options.on_layout = own_lay_out;
+  options.user = answer;
+  return options;
+}
+
+T_TEST(test_graph_layout__of_one_s_own_is_taken) {
+  static packed p;
+  own_answer answer = { .offsets = { 128, 0, 64 } };  // a lives until d, b until c
+  packed_open(&p, OWN_TEXT);
+  for (size_t i = 0; i < MODEL_VALUES; i++) p.bytes[i] = 50;
+
+  (void)packed_lay_out(&p, own_options(&answer, 64));
+
+  packed_check(&p);
+  T_CHECK(p.info.is_own);
+  T_EQ(p.info.bytes, 192);
+  T_EQ(answer.count, 3);
+  T_EQ(packed_place(&p, "a").offset, 128);
+  T_EQ(packed_place(&p, "b").offset, 0);
+  T_EQ(packed_place(&p, "c").offset, 64);
+  for (size_t i = 0; i < 3; i++) T_EQ(answer.values[i].bytes, 64);
+  T_EQ(answer.values[0].value, model_id(&p.m, "a"));
+  T_LT(answer.values[0].first, answer.values[1].first);
+  T_LT(answer.values[1].last, answer.values[0].last);
+  packed_close(&p);
+}
+
+static void expect_refused(packed* p, own_answer* answer, tide_status status, const char* text) {
+  tide_graph_layout* layout = NULL;
+  const tide_graph_options options = own_options(answer, 64);
+  T_STATUS(tide_graph_layout_new(p->graph, &options, p->bytes, p->m.value_count, &layout), status);
+  T_PTR_EQ(layout, NULL);
+  if (strstr(tide_last_error()->text, text) == NULL)
+    T_FAIL("'%s' does not tell of '%s'", tide_last_error()->text, text);
+}
+
+T_TEST(test_graph_layout__of_one_s_own_that_is_wrong_names_the_values) {
+  static packed p;
+  char text[100];
+  packed_open(&p, OWN_TEXT);
+  const uint32_t a = model_id(&p.m, "a");
+  const uint32_t b = model_id(&p.m, "b");
+
+  own_answer answer = { .offsets = { 64, 64, 0 } };
+  (void)snprintf(text, sizeof text, "the values %u at 64 and %u overlap", b, a);
+  expect_refused(&p, &answer, TIDE_ERR_ARGUMENT, text);
+
+  answer = (own_answer){ .offsets = { 0, 72, 256 } };
+  (void)snprintf(text, sizeof text, "the offset 72 of value %u is no multiple", b);
+  expect_refused(&p, &answer, TIDE_ERR_ARGUMENT, text);
+
+  answer = (own_answer){ .offsets = { UINT64_MAX - 63, 64, 0 } };
+  (void)snprintf(text, sizeof text, "value %u", a);
+  expect_refused(&p, &answer, TIDE_ERR_ARGUMENT, text);
+
+  answer = (own_answer){ .offsets = { 0, 64, 128 }, .status = TIDE_ERR_LIMIT };
+  expect_refused(&p, &answer, TIDE_ERR_LIMIT, "");
+  packed_close(&p);
+}
+
+T_TEST(test_graph_layout__of_one_s_own_places_random_graphs) {
+  for (size_t round = 0; round < t_scaled(100); round++) {
+    static packed p;
+    t_rng rng = t_rng_new(9000 + round);
+    random_make(&p.m, 2 + (uint32_t)t_rng_below(&rng, 40), true, t_rng_below(&rng, 2) == 0, &rng);
+    packed_open_model(&p);
+    for (uint32_t i = 0; i < p.m.value_count; i++) p.bytes[i] = t_rng_below(&rng, 500);
+    tide_graph_options options = trial_with(TIDE_GRAPH_SMALLEST, 16);
+    options.on_layout = model_first_fit;
+
+    (void)packed_lay_out(&p, options);
+
+    packed_check(&p);
+    T_LE(p.info.lower_bound, p.info.bytes);
+    packed_close(&p);
+  }
+}
+
+T_TEST(test_graph_layout__the_members_of_a_group_are_listed) {
+  static packed p;
+  size_t count = 0;
+  size_t all = 0;
+  packed_open(&p, "in x; a = write(x); b = write(a); c = write(b); d = write(c); e = write(d); out e;");
+  (void)packed_lay_out(&p, trial_with(TIDE_GRAPH_LIFO_GROUPS, 1));
+  T_EQ(p.info.groups, 2);
+
+  for (uint32_t group = 0; group < p.info.groups; group++) {
+    const uint32_t* const members = tide_graph_layout_members(p.layout, group, &count);
+    for (size_t i = 0; i < count; i++) {
+      T_EQ(tide_graph_layout_place(p.layout, members[i]).group, group);
+      if (i > 0) T_LT(members[i - 1], members[i]);
+    }
+    all += count;
+  }
+
+  T_EQ(all, p.info.managed);
+  T_EQ(all, 4);
+  T_PTR_EQ(tide_graph_layout_members(p.layout, p.info.groups, &count), NULL);
+  T_EQ(count, 0);
+  T_PTR_EQ(tide_graph_layout_members(p.layout, TIDE_GRAPH_NONE, NULL), NULL);
+  T_PTR_EQ(tide_graph_layout_members(NULL, 0, &count), NULL);
+  packed_close(&p);
+}

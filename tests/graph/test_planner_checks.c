@@ -224,3 +224,123 @@ T_TEST(test_planner_checks__the_audit_refuses_what_is_no_node) {
   trial_end(&t);
   trial_close(&t);
 }
+
+// ---------------------------------------------------------------------------------------------------
+// Storages
+
+#define SWAP_TEXT "in x; a = write(x); b = write(a); c = write(b); out c;"
+
+// The model puts its own memory in place of a managed value's, and calls nothing.
+T_TEST(test_planner_checks__storage_that_was_swapped_is_noticed_at_the_end) {
+  static trial t;
+  static uint8_t elsewhere[5000];
+  trial_open(&t, SWAP_TEXT, trial_defaults());
+  trial_run(&t);
+  trial_begin(&t, 0);
+  trial_fill(&t);
+  T_CHECK(trial_was_planned(&t, "a"));
+  tide_storage* const storage = tide_planner_storage(t.planner, trial_id(&t, "a"));
+  storage->address = elsewhere;
+  storage->bytes = sizeof elsewhere;
+
+  trial_end(&t);
+
+  T_EQ(trial_stats(&t).swapped, 1);
+  trial_size(&t, "a", sizeof elsewhere);
+  trial_run(&t);  // the place has become large enough
+  T_CHECK(trial_was_planned(&t, "a"));
+  T_EQ(trial_stats(&t).swapped, 1);
+  trial_close(&t);
+}
+
+// A value of the first run has memory of its own: that is ours, and goes back, though the model has swapped it.
+T_TEST(test_planner_checks__memory_of_a_value_that_was_swapped_goes_back) {
+  static trial t;
+  static uint8_t elsewhere[64];
+  trial_open(&t, SWAP_TEXT, trial_defaults());
+  trial_begin(&t, 0);
+  trial_fill(&t);
+  tide_planner_storage(t.planner, trial_id(&t, "b"))->address = elsewhere;
+
+  trial_end(&t);
+
+  T_EQ(trial_stats(&t).swapped, 1);
+  T_EQ(trial_stats(&t).own_bytes, 64);  // of the output
+  trial_close(&t);
+}
+
+T_TEST(test_planner_checks__a_guard_sees_a_storage_that_was_swapped) {
+  static trial t;
+  uint32_t found = TIDE_GRAPH_NONE;
+  size_t count = 0;
+  trial_open(&t, "in x; a = write(x); g = write+guard(a); o = write(g a); out o;", trial_defaults());
+  trial_begin(&t, 0);
+  void* const a = trial_alloc(&t, "a", 64);
+  (void)trial_alloc(&t, "g", 64);
+  T_OK(tide_planner_guard(t.planner, 1, &found, 1, &count));
+  T_EQ(count, 0);
+
+  tide_planner_storage(t.planner, trial_id(&t, "g"))->address = a;
+
+  T_OK(tide_planner_guard(t.planner, 1, &found, 1, &count));
+  T_EQ(count, 1);
+  T_EQ(found, trial_id(&t, "g"));
+  trial_end(&t);
+  trial_close(&t);
+}
+
+T_TEST(test_planner_checks__managed_storages_are_counted) {
+  static trial t;
+  trial_open(&t, SWAP_TEXT, trial_defaults());
+  trial_run(&t);
+  T_EQ(tide_planner_managed_storages(t.planner).count, 0);
+  T_EQ(tide_planner_managed_storages(t.planner).capacity, 2);
+  T_EQ(tide_planner_managed_storages(t.planner).capacity_bytes, 128);
+  trial_begin(&t, 0);
+
+  (void)trial_alloc(&t, "a", 50);
+  T_EQ(tide_planner_managed_storages(t.planner).count, 1);
+  T_EQ(tide_planner_managed_storages(t.planner).bytes, 50);
+  (void)trial_alloc(&t, "b", 1000);  // too large for its place
+  T_EQ(tide_planner_managed_storages(t.planner).count, 1);
+  (void)trial_alloc(&t, "b", 60);
+  T_EQ(tide_planner_managed_storages(t.planner).count, 2);
+  T_EQ(tide_planner_managed_storages(t.planner).bytes, 110);
+  tide_planner_storage(t.planner, trial_id(&t, "a"))->address = &t;
+  T_EQ(tide_planner_managed_storages(t.planner).count, 1);
+
+  trial_end(&t);
+  T_EQ(tide_planner_managed_storages(NULL).capacity, 0);
+  trial_close(&t);
+}
+
+// A layout of one's own that is wrong is refused when the run ends, and the one before stays.
+static tide_status lay_out_all_at_0(void* user, const tide_graph_lodging* values, size_t count,
+                                    uint64_t* offsets) {
+  (void)user;
+  for (size_t i = 0; i < count; i++) offsets[i] = values[0].bytes > 64 ? 0 : 64 * i;
+  return TIDE_OK;
+}
+
+T_TEST(test_planner_checks__a_wrong_layout_of_one_s_own_is_never_used) {
+  static trial t;
+  tide_graph_options options = trial_defaults();
+  options.on_layout = lay_out_all_at_0;
+  trial_open(&t, SWAP_TEXT, options);
+  trial_run(&t);
+  trial_size_all(&t, 100);
+  trial_begin(&t, 0);
+  trial_fill(&t);
+
+  T_STATUS(tide_planner_end(t.planner), TIDE_ERR_ARGUMENT);
+
+  T_CHECK(strstr(tide_last_error()->text, "overlap") != NULL);
+  trial_size_all(&t, 64);
+  trial_begin(&t, 0);
+  trial_fill(&t);
+  T_CHECK(trial_was_planned(&t, "a"));
+  T_CHECK(trial_was_planned(&t, "b"));
+  T_CHECK(t.at[trial_id(&t, "a")] != t.at[trial_id(&t, "b")]);
+  T_OK(tide_planner_cancel(t.planner));
+  trial_close(&t);
+}

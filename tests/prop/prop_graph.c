@@ -20,7 +20,8 @@ enum {
   PROP_FORGETS = 1 << 11,
   PROP_ORIGINAL = 1 << 12,
   PROP_NOTHING = 1 << 13,
-  PROP_BITS = 1 << 14,
+  PROP_OWN = 1 << 14,  // a layout of the test's own
+  PROP_BITS = 1 << 15,
 };
 
 typedef struct prop_case {
@@ -46,6 +47,7 @@ static tide_graph_options prop_options(uint32_t bits) {
   options.plan_nodes = 300;
   options.max_layouts = 2;
   options.alignment = (bits & PROP_FORGETS) != 0 ? 1 : 64;
+  if ((bits & PROP_OWN) != 0) options.on_layout = model_first_fit;
   return options;
 }
 
@@ -167,10 +169,11 @@ static void play_random(uint32_t bits, uint64_t index, play* p) {
 }
 
 #define NAME(name, text) text,
-static const char* const kinds[] = { TIDE_GRAPH_ALGORITHM_MAP(NAME) "original", "nothing", NULL };
+static const char* const kinds[] = { TIDE_GRAPH_ALGORITHM_MAP(NAME) "own", "original", "nothing", NULL };
 
 static uint32_t bits_of(const char* kind) {
   uint32_t bits = 0;
+  if (strcmp(kind, "own") == 0) return PROP_OWN;
   if (strcmp(kind, "original") == 0) return PROP_ORIGINAL;
   if (strcmp(kind, "nothing") == 0) return PROP_NOTHING;
   while (strcmp(tide_graph_algorithm_name((tide_graph_algorithm)bits), kind) != 0) bits++;
@@ -181,15 +184,18 @@ T_TEST_OVER(prop_graph__no_value_is_damaged_before_its_last_reader, kinds) {
   static play p;
   uint64_t covers = 0;
   uint64_t planned = 0;
+  uint64_t swapped = 0;
   const uint32_t bits = bits_of(t_variant());
   for (size_t i = 0; i < t_scaled(T_HAS_SANITIZER ? 100 : 800); i++) {
     play_random(bits, i, &p);
     covers += p.covers;
     planned += p.planned;
+    swapped += p.swapped;
   }
   const bool lays_over = bits == TIDE_GRAPH_SMALLEST || bits == TIDE_GRAPH_SOLVER;
   if (!lays_over || !T_HAS_SANITIZER) T_EQ(covers > 0, lays_over);
   T_EQ(planned > 0, bits != PROP_NOTHING);
+  T_EQ(swapped > 0, bits != PROP_NOTHING);
 }
 
 // Cases that have failed once, or that show how to paste one: bits, seed, graph.
