@@ -253,7 +253,7 @@ T_TEST(test_planner_checks__storage_that_was_swapped_is_noticed_at_the_end) {
   trial_close(&t);
 }
 
-// A value of the first run has memory of its own: that is ours, and goes back, though the model has swapped it.
+// A value of the first run has memory of its own: that goes back, though the model has swapped it.
 T_TEST(test_planner_checks__memory_of_a_value_that_was_swapped_goes_back) {
   static trial t;
   static uint8_t elsewhere[64];

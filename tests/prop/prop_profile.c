@@ -4,8 +4,8 @@
 // Random programs against a model of profiles. Each is recorded once and then run again several times: the
 // same, or with requests too many, missing, larger, smaller, released early, late, never, or on another
 // thread. Every block is filled at birth and compared at death, no two blocks that live may overlap, reports
-// must add up, runs that repeat the recorded one must come from the arena whole, and nothing may be left. Half
-// of the profiles are freed before what is left of their blocks.
+// must add up, runs that repeat the recorded one must come from the arena whole, and nothing may be left.
+// Half of the profiles are freed before what is left of their blocks.
 //
 // One program is a trace. Everyday 3 * 1,000 are run (3 * 600 under the address sanitizer, 3 * 100 under the
 // thread sanitizer), on the computer's own, on a host machine's device memory and on its pinned memory, and
