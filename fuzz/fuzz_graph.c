@@ -3,10 +3,11 @@
 //
 // Fuzzes the graph planner. A graph is built from bytes: values, nodes, aliases, blocks inside nodes, some
 // with numbers that make no sense. If it is sealed, it is laid out under every algorithm, and by offsets at
-// random, which are mostly refused, with sizes of any height, and no two values that live at the same time may
-// lie over one another, by a look at every pair, unless their node permits it. Then it is run: each value's bytes must be there for every reader, a view may
-// be where the graph says so, outputs stay until their generation is released, while sizes change, memory
-// fails now and then, runs are cancelled and other calls come in any order. Nothing is left at the end.
+// random, which are mostly refused, with sizes of any height, and no two values that live at the same time
+// may lie over one another, by a look at every pair, unless their node permits it. Then it is run: each
+// value's bytes must be there for every reader, a view may be where the graph says so, outputs stay until
+// their generation is released, while sizes change, memory fails now and then, runs are cancelled and other
+// calls come in any order. Nothing is left at the end.
 //
 // The bytes: the building (see fuzz_build), options, sizes for the layouts, then runs (see fuzz_run_planner).
 #include <stdlib.h>

@@ -216,10 +216,10 @@ typedef struct tide_graph_options {
   void (*on_reset)(void* user, uint32_t value, tide_graph_reset reset);
   void* user;  // caller keeps
   // (optional) A layout of one's own instead of an algorithm: writes the offset in the arena of each of the
-  // values, which come in the order of time. Values that share an instant may not share bytes, and offsets are
-  // multiples of the alignment; this is verified, and a layout that is wrong is refused. What it returns other
-  // than TIDE_OK is returned by who asked for the layout. Without `shares` it is not called. It may not call the
-  // planner.
+  // values, which come in the order of time. Values that share an instant may not share bytes, and offsets
+  // are multiples of the alignment; this is verified, and a layout that is wrong is refused. What it returns
+  // other than TIDE_OK is returned by who asked for the layout. Without `shares` it is not called. It may not
+  // call the planner.
   tide_status (*on_layout)(void* user, const tide_graph_lodging* values, size_t count, uint64_t* offsets);
 } tide_graph_options;
 // clang-format off
@@ -238,8 +238,9 @@ typedef struct tide_graph_layout tide_graph_layout;  // opaque; freed by tide_gr
 // Finds a place for every managed value; `bytes` has the size of each value of the graph, 0 for those that
 // need none, which get no place. Every layout was verified. NULL options are the defaults.
 // Errors:  TIDE_ERR_STATE for a graph that is not sealed; TIDE_ERR_ARGUMENT for options that make no sense,
-//          another count than the graph's values, sums of 2^62 bytes and more, or offsets of on_layout that are
-//          wrong: the text names the two values that overlap; what on_layout returned; TIDE_ERR_NO_MEMORY.
+//          another count than the graph's values, sums of 2^62 bytes and more, or offsets of on_layout that
+//          are wrong: the text names the two values that overlap; what on_layout returned;
+//          TIDE_ERR_NO_MEMORY.
 TIDE_API TIDE_NODISCARD tide_status tide_graph_layout_new(const tide_graph* graph,
                                                           const tide_graph_options* options,
                                                           const uint64_t* bytes, size_t count,
@@ -349,9 +350,9 @@ typedef struct tide_storage {
 } tide_storage;
 
 // NULL for a number that is no value. While a run is open, a model whose tensors refer to this record may put
-// another address and size into it, and need not tell: a value whose storage was swapped is noticed by _guard(),
-// by _check() and when the run ends. The memory that it has then stays the program's, its size is learnt, and
-// the next run gives the value its place again; see `swapped`.
+// another address and size into it, and need not tell: a value whose storage was swapped is noticed by
+// _guard(), by _check() and when the run ends. The memory that it has then stays the program's, its size is
+// learnt, and the next run gives the value its place again; see `swapped`.
 TIDE_API tide_storage* tide_planner_storage(const tide_planner* planner, uint32_t value);
 
 // The managed values that lie in their places in the run that is open, and those that could.

@@ -153,8 +153,8 @@ typedef struct tide_plan tide_plan;  // opaque; freed by tide_plan_free()
 //          TIDE_ERR_NO_MEMORY; TIDE_ERR_STATE if a plan does not pass the verifier, which is our fault.
 // Threads: any number of calls at once.
 // Cost:    one pass over n buffers is O(n log n), about a second for a million, and is made even if the time
-//          is over; what follows takes the limits: O(n log n + nodes) in all. About 550 bytes a buffer, and up
-//          to 200 MB for searches.
+//          is over; what follows takes the limits: O(n log n + nodes) in all. About 550 bytes a buffer, and
+//          up to 200 MB for searches.
 TIDE_API TIDE_NODISCARD tide_status tide_plan_solve(const tide_plan_problem* problem,
                                                     const tide_plan_options* options, tide_plan** out);
 TIDE_API void tide_plan_free(tide_plan* plan);

@@ -152,10 +152,10 @@ typedef struct tide_profile tide_profile;  // opaque; freed by tide_profile_free
 //          processor cannot write; TIDE_ERR_NO_MEMORY.
 TIDE_API TIDE_NODISCARD tide_status tide_profile_new(const tide_profile_options* options, tide_profile** out);
 // Frees the profile and gives back all arenas in which nothing lies; a run that is open on this thread is
-// cancelled. What is still handed out, from an arena or from the fallback, stays as it is: it is released with
-// tide_profile_release() of this profile as before, an arena goes with the last that lies in it, and what the
-// profile needs for that goes with the last of all. Until then the memory, the fallback and the heap of the
-// options stay in use.
+// cancelled. What is still handed out, from an arena or from the fallback, stays as it is: it is released
+// with tide_profile_release() of this profile as before, an arena goes with the last that lies in it, and
+// what the profile needs for that goes with the last of all. Until then the memory, the fallback and the heap
+// of the options stay in use.
 // Threads: no other call may be under way, and none but these releases, on any thread, may follow; no run may
 //          be open on another thread.
 TIDE_API void tide_profile_free(tide_profile* profile);
@@ -167,8 +167,8 @@ TIDE_API TIDE_NODISCARD tide_status tide_profile_set_plan(tide_profile* profile,
                                                           tide_profile_plan* plan);
 TIDE_API TIDE_NODISCARD tide_status tide_profile_get_plan(tide_profile* profile, uint64_t shape,
                                                           tide_profile_plan** out);
-// Forgets the plan of a shape: AUTO records the next run of it. A run that is open, and what survived one, keep
-// what they use of it; its arena goes when it is idle: tide_profile_trim().
+// Forgets the plan of a shape: AUTO records the next run of it. A run that is open, and what survived one,
+// keep what they use of it; its arena goes when it is idle: tide_profile_trim().
 // Errors:  TIDE_ERR_ARGUMENT; TIDE_ERR_HANDLE if there is none.
 TIDE_API TIDE_NODISCARD tide_status tide_profile_clear_plan(tide_profile* profile, uint64_t shape);
 // One number for several, such as the extents of all inputs; their order counts.
@@ -218,8 +218,8 @@ typedef struct tide_profile_report {
 } tide_profile_report;
 
 // Begins a run on this thread. It may lie inside one of another profile that validates or replays, but not
-// inside one that records: requests that are served by the innermost run (tensor.h) would be missing there, and
-// nothing would say so.
+// inside one that records: requests that are served by the innermost run (tensor.h) would be missing there,
+// and nothing would say so.
 // Errors:  TIDE_ERR_STATE if this thread has a run of this profile already, or one of another that records;
 //          TIDE_ERR_HANDLE for VALIDATE or REPLAY of a shape without a plan; TIDE_ERR_NO_MEMORY, or what the
 //          memory returned. After a failure no run is open, and requests are served by the fallback.
@@ -243,8 +243,8 @@ TIDE_API tide_profile* tide_profile_innermost(void);
 // Cost:    O(1) from the arena, without a lock or an atomic instruction.
 TIDE_API TIDE_NODISCARD tide_status tide_profile_alloc(tide_profile* profile, size_t bytes, size_t alignment,
                                                        void** out);
-// Takes memory back, on any thread, in a run or not, and also after tide_profile_free(). What lies in no arena
-// goes to the fallback, whoever got it there. NULL is nothing.
+// Takes memory back, on any thread, in a run or not, and also after tide_profile_free(). What lies in no
+// arena goes to the fallback, whoever got it there. NULL is nothing.
 // Errors:  TIDE_ERR_HANDLE for an address in an arena where nothing begins or that was released already; what
 //          the fallback returned; TIDE_ERR_STATE in a strict run.
 TIDE_API TIDE_NODISCARD tide_status tide_profile_release(tide_profile* profile, void* address);

@@ -59,8 +59,8 @@ void tide__lodgers_line_up(tide__lodgers* lodgers);
 uint64_t tide__lodgers_bytes(const tide__lodgers* lodgers);
 tide_status tide__lodgers_load(const tide__lodgers* lodgers, uint64_t* out);
 
-// Errors: `wrong`, with the values in the text, if offsets are; TIDE_ERR_NO_MEMORY. With `in_place`, outputs may
-//         lie over inputs.
+// Errors: `wrong`, with the values in the text, if offsets are; TIDE_ERR_NO_MEMORY. With `in_place`, outputs
+//         may lie over inputs.
 tide_status tide__lodgers_verify(const tide__lodgers* lodgers, bool in_place, tide_status wrong);
 
 #endif

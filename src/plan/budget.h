@@ -4,8 +4,8 @@
 // How long the solvers may work. Time and the caller's wish to stop end the work of every thread wherever it
 // is; nodes are handed out before the work begins, so that their limit acts alike with any number of threads.
 //
-// A limit of nodes bounds work. A node is a placement, and may look at TIDE__BUDGET_WORK things: tiles, sections,
-// bars. Who looks at more pays for as many nodes as that is worth.
+// A limit of nodes bounds work. A node is a placement, and may look at TIDE__BUDGET_WORK things: tiles,
+// sections, bars. Who looks at more pays for as many nodes as that is worth.
 #ifndef TIDEMARK_SRC_PLAN_BUDGET_H
 #define TIDEMARK_SRC_PLAN_BUDGET_H
 
