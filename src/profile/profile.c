@@ -107,11 +107,9 @@ static void profile_free_tables(tide_profile* profile) {
   }
 }
 
-bool tide__profile_is_gone_locked(const tide_profile* profile) {
-  return profile->is_freed && profile->stats.survivors + profile->lent.count + profile->leaving == 0;
-}
-
-void tide__profile_destroy(tide_profile* profile) {
+void tide__profile_drop(tide_profile* profile) {
+  if (atomic_fetch_sub_explicit(&profile->orphans, 1, memory_order_acq_rel) != 1)
+    return;  // pairs with itself
   tide__lent_fini(&profile->lent, profile->heap);
   tide__mutex_fini(&profile->lock);
   tide__heap_release(profile->heap, profile, 1, sizeof *profile);
@@ -126,10 +124,9 @@ void tide_profile_free(tide_profile* profile) {
   profile_free_tables(profile);
   tide__arenas_trim(profile, true);
   profile->is_freed = true;
-  tide__mutex_lock(&profile->lock);
-  const bool is_gone = tide__profile_is_gone_locked(profile);
-  tide__mutex_unlock(&profile->lock);
-  if (is_gone) tide__profile_destroy(profile);
+  // The profile stays until this is done.
+  tide__store_relaxed(&profile->orphans, profile->stats.survivors + profile->lent.count + 1);
+  tide__profile_drop(profile);
 }
 
 tide_profile_stats tide_profile_get_stats(tide_profile* profile) {

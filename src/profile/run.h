@@ -106,18 +106,16 @@ struct tide_profile {
   uint64_t run_number;   // of runs that began
   tide__needs needs[2];  // of arenas, and of arenas for what escapes
   tide__lent lent;       // what was handed out from the fallback
-  uint32_t leaving;      // releases of orphans that are under way
   tide_profile_stats stats;
+  tide__atomic_u64 orphans;  // blocks that outlive the profile, when it is freed
   bool is_freed;  // does not change while calls are under way: there are orphans, and it goes with the last
 };
 
 // ---------------------------------------------------------------------------------------------------
 // profile.c
 
-// Is it freed, and nothing of it handed out any more? Then whoever took the last back destroys it, without
-// the lock.
-bool tide__profile_is_gone_locked(const tide_profile* profile) TIDE_REQUIRES(&profile->lock);
-void tide__profile_destroy(tide_profile* profile);
+// Of a profile that was freed, an orphan less, and not to be touched any more: with the last one it goes.
+void tide__profile_drop(tide_profile* profile);
 
 // ---------------------------------------------------------------------------------------------------
 // arenas.c

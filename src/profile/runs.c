@@ -439,13 +439,14 @@ static tide_status release_count_bad(tide_profile* profile, tide_status status) 
 }
 
 // Memory of an arena that the thread's run does not use, or of none.
-static tide_status release_elsewhere(tide_profile* profile, tide__run* run, void* address) {
+// `out_gone`: it was handed out, and is not any more.
+static tide_status release_elsewhere(tide_profile* profile, tide__run* run, void* address, bool* out_gone) {
   tide_profile_plan* plan = NULL;
   tide_status status = TIDE_OK;
   tide__mutex_lock(&profile->lock);
   tide__arena* const arena = tide__arenas_find_locked(profile, address);
   if (arena != NULL) status = tide__replay_release_locked(profile, arena, address, &plan);
-  else tide__lent_remove(&profile->lent, tide__address(address));
+  *out_gone = arena != NULL ? status == TIDE_OK : tide__lent_remove(&profile->lent, tide__address(address));
   tide__mutex_unlock(&profile->lock);
   tide_profile_plan_free(plan);
   if (arena != NULL) return status;
@@ -455,19 +456,13 @@ static tide_status release_elsewhere(tide_profile* profile, tide__run* run, void
   return fallback->release(fallback, address);
 }
 
-// Memory of a profile that was freed: its arena goes with the last that lies there, and with the last of all
-// the profile. Until this is done with it, it stays.
+// Memory of a profile that was freed: its arena goes with the last that lies there, and the profile with the
+// last of all.
 static tide_status release_orphan(tide_profile* profile, void* address) {
-  tide__mutex_lock(&profile->lock);
-  profile->leaving++;
-  tide__mutex_unlock(&profile->lock);
-  const tide_status status = release_elsewhere(profile, NULL, address);
+  bool is_gone = false;
+  const tide_status status = release_elsewhere(profile, NULL, address, &is_gone);
   tide__arenas_trim(profile, true);
-  tide__mutex_lock(&profile->lock);
-  profile->leaving--;
-  const bool is_gone = tide__profile_is_gone_locked(profile);
-  tide__mutex_unlock(&profile->lock);
-  if (is_gone) tide__profile_destroy(profile);
+  if (is_gone) tide__profile_drop(profile);
   return status;
 }
 
@@ -478,9 +473,10 @@ static __attribute__((noinline)) tide_status release_otherwise(tide_profile* pro
   if (profile->is_freed) return release_orphan(profile, address);
   tide__run* const run = run_here(profile);
   tide_status status = TIDE_OK;
+  bool is_gone = false;
   const bool is_replaying = run != NULL && run->mode == TIDE_PROFILE_REPLAY;
   if (!is_replaying || !tide__replay_release(run, address, &status)) {
-    status = release_elsewhere(profile, run, address);
+    status = release_elsewhere(profile, run, address, &is_gone);
   }
   return status == TIDE_OK ? TIDE_OK : release_count_bad(profile, status);
 }
