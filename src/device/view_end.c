@@ -89,8 +89,8 @@ static bool view_is_idle(const tide__segment* segment) {
 }
 
 tide_status tide__views_trim(tide_device* device, tide__pool* pool) {
-  if (device->view_count + device->retired_count == 0) return TIDE_OK;
-  tide__lane* lane = tide__lane_next(device, pool, NULL);
+  const bool has_views = device->view_count + device->retired_count > 0;
+  tide__lane* lane = has_views ? tide__lane_next(device, pool, NULL) : NULL;
   for (; lane != NULL; lane = tide__lane_next(device, pool, lane)) {
     tide__segment* next = NULL;
     for (tide__segment* segment = view_next(lane, NULL); segment != NULL; segment = next) {
