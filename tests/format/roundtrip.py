@@ -160,6 +160,15 @@ class Maker:
         self.rng.shuffle(pairs)
         return dict(pairs)
 
+    def possible(self, record, place, sizes):
+        """What the record says was memory could have been: no size of 2^57 bytes or more, no end above 2^64."""
+        for key in sizes:
+            if type(record.get(key)) is int and record[key] >= 2**57:
+                record[key] %= 2**57
+        if type(record.get(place)) is int and record[place] > 2**64 - 2**57:
+            record[place] %= 2**63
+        return record
+
     def frame(self):
         return self.record([("name", lambda: self.rng.choice(TEXTS)), ("filename", lambda: self.rng.choice(TEXTS)),
                             ("line", lambda: self.rng.randint(-1, 9))])
@@ -187,7 +196,7 @@ class Maker:
         entry["action"] = self.rng.choice(ACTIONS)
         if not self.chance(5):
             entry["size"] = self.integer()
-        return entry
+        return self.possible(entry, "addr", ["size", "device_free"])
 
     def block(self):
         block = self.record([("address", self.integer), ("requested_size", self.integer), ("frames", self.stack),
@@ -195,7 +204,7 @@ class Maker:
                                                                 "active_awaiting_free", "lost"]))])
         if not self.chance(5):
             block["size"] = self.integer()
-        return block
+        return self.possible(block, "address", ["size", "requested_size"])
 
     def segment(self):
         segment = self.record([
@@ -208,7 +217,8 @@ class Maker:
         segment["total_size"] = self.integer()
         if not self.chance(5):
             segment["blocks"] = [self.block() for _ in range(self.rng.randrange(4))]
-        return segment
+        sizes = ["total_size", "allocated_size", "active_size", "requested_size"]
+        return self.possible(segment, "address", sizes)
 
     def snapshot(self):
         segments = [self.segment() for _ in range(self.rng.randrange(4))]
