@@ -384,8 +384,9 @@ struct tide_device {
   tide__atomic_u32 history_level;
   tide__atomic_u32 history_skips;
   tide__atomic_u64 next_ordinal;
-  tide__atomic_u64 next_entry;  // number of the next entry that observers are told about,
-  tide__atomic_u64 next_turn;   // and among those about segments
+  tide__atomic_u64 next_entry;  // number of the next entry that observers are told about
+  tide__mutex turns_lock;       // guards the number of
+  uint64_t next_turn;           // the next one about segments, among these
   tide__slots blocks;
   tide__map map;
   tide__timeline timeline;

@@ -231,6 +231,7 @@ static void device_init(tide_device* device) {
   tide__mutex_init(&device->gate_lock, TIDE__RANK_GATE);
   tide__signal_init(&device->gate_open);
   tide__signal_init(&device->turn_passed);
+  tide__mutex_init(&device->turns_lock, TIDE__RANK_LEAF);
   tide__mutex_init(&device->pools_lock, TIDE__RANK_POOLS);
   tide__askers_init(&device->askers);
   tide__mutex_init(&device->totals_lock, TIDE__RANK_TOTALS);
@@ -274,6 +275,7 @@ static void device_fini(tide_device* device) {
   tide__slots_fini(&device->blocks);
   tide__signal_fini(&device->gate_open);
   tide__signal_fini(&device->turn_passed);
+  tide__mutex_fini(&device->turns_lock);
   tide__mutex_fini(&device->gate_lock);
   tide__askers_fini(&device->askers);
   tide__mutex_fini(&device->pools_lock);

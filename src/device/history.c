@@ -92,6 +92,19 @@ static bool action_has_turn(tide_action action) {
   return action >= TIDE_ACTION_SEGMENT_ALLOC && action <= TIDE_ACTION_SEGMENT_UNMAP;
 }
 
+// Numbers an entry for observers. Of entries about segments the numbers and the turns have one order.
+static void entry_number(tide_device* device, tide_action action, untold_entry* out) {
+  if (!action_has_turn(action)) {
+    out->number = tide__add_relaxed(&device->next_entry, 1);
+    out->turn = NO_TURN;
+    return;
+  }
+  tide__mutex_lock(&device->turns_lock);
+  out->number = tide__add_relaxed(&device->next_entry, 1);
+  out->turn = device->next_turn++;
+  tide__mutex_unlock(&device->turns_lock);
+}
+
 void tide__history_add(tide_device* device, tide_action action, const tide__moment* moment, uint32_t stack,
                        const tide__lane* lane, uint64_t address, uint64_t bytes) {
   const uint32_t recording = tide__load_relaxed(&device->detours);
@@ -110,9 +123,9 @@ void tide__history_add(tide_device* device, tide_action action, const tide__mome
   const bool is_kept = (tide__load_relaxed(&device->history_skips) >> action & 1u) == 0;
   if ((recording & TIDE__RECORDS_HISTORY) != 0 && is_kept) tide__ring_add(&device->ring, &entry);
   if ((recording & TIDE__RECORDS_TRACE) != 0 && journal.count < journal.capacity) {
-    const uint64_t number = tide__add_relaxed(&device->next_entry, 1);
-    const uint64_t turn = action_has_turn(action) ? tide__add_relaxed(&device->next_turn, 1) : NO_TURN;
-    journal.entries[journal.count++] = (untold_entry){ device->uid, number, turn, entry };
+    untold_entry* const untold = &journal.entries[journal.count++];
+    *untold = (untold_entry){ .uid = device->uid, .entry = entry };
+    entry_number(device, action, untold);
     tide__untold_count++;
   }
 }
