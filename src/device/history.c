@@ -133,18 +133,6 @@ void tide__history_add(tide_device* device, tide_action action, const tide__mome
 // ---------------------------------------------------------------------------------------------------
 // Telling
 
-// The first entry of an allocator in the journal, taken out; false if there is none.
-static bool journal_take(const tide_device* device, untold_entry* out) {
-  size_t i = journal.first;
-  while (i < journal.count && journal.entries[i].uid != device->uid) i++;
-  if (i == journal.count) return false;
-  *out = journal.entries[i];
-  for (; i > journal.first; i--) journal.entries[i] = journal.entries[i - 1];
-  if (++journal.first == journal.count) journal.first = journal.count = 0;
-  tide__untold_count--;
-  return true;
-}
-
 // An observer that the thread is inside of.
 typedef struct telling {
   struct telling* outer;  // borrowed from the stack of the thread
@@ -152,6 +140,33 @@ typedef struct telling {
   uint64_t turn;          // that others wait for; NO_TURN: none
 } telling;
 static _Thread_local telling* innermost;
+
+// The allocator of an entry, if it is this one, or one whose observer the thread is inside of; else NULL.
+static tide_device* entry_device(const untold_entry* entry, tide_device* device) {
+  if (entry->uid == device->uid) return device;
+  for (const telling* it = innermost; it != NULL; it = it->outer) {
+    if (entry->uid == it->device->uid) return it->device;
+  }
+  return NULL;
+}
+
+static bool journal_has(const tide_device* device) {
+  size_t i = journal.first;
+  while (i < journal.count && journal.entries[i].uid != device->uid) i++;
+  return i < journal.count;
+}
+
+// Takes the first entry of such allocators out of the journal, and returns its own.
+static tide_device* journal_take(tide_device* device, untold_entry* out) {
+  size_t i = journal.first;
+  tide_device* own = entry_device(&journal.entries[i], device);
+  while (own == NULL) own = entry_device(&journal.entries[++i], device);
+  *out = journal.entries[i];
+  for (; i > journal.first; i--) journal.entries[i] = journal.entries[i - 1];
+  if (++journal.first == journal.count) journal.first = journal.count = 0;
+  tide__untold_count--;
+  return own;
+}
 
 static void turn_end(telling* it) {
   if (it->turn == NO_TURN) return;
@@ -172,16 +187,18 @@ static void turn_begin(const telling* own) {
   tide__mutex_unlock(&device->gate_lock);
 }
 
-// Tells the entries from the first on. An observer that calls the allocator makes entries of its own, which
-// are told before that call returns; those of this call that are still there then come first, as they
-// happened.
+// Tells the entries from the first on. An observer that calls an allocator makes entries of its own, which are
+// told before that call returns. Those that are still there of the calls around it come first, as they
+// happened: so a thread that waits for a turn has told everything before, and two threads, each inside of an
+// observer, do not wait for one another.
 void tide__history_tell_all(tide_device* device) {
   untold_entry untold;
-  while (journal_take(device, &untold)) {
-    telling own = { innermost, device, untold.turn };
+  while (journal_has(device)) {
+    tide_device* const teller = journal_take(device, &untold);
+    telling own = { innermost, teller, untold.turn };
     turn_begin(&own);
     innermost = &own;
-    tide__observers_entry(device, &untold.entry, untold.number);
+    tide__observers_entry(teller, &untold.entry, untold.number);
     innermost = own.outer;
     turn_end(&own);
   }
