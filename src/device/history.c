@@ -187,8 +187,8 @@ static void turn_begin(const telling* own) {
   tide__mutex_unlock(&device->gate_lock);
 }
 
-// Tells the entries from the first on. An observer that calls an allocator makes entries of its own, which are
-// told before that call returns. Those that are still there of the calls around it come first, as they
+// Tells the entries from the first on. An observer that calls an allocator makes entries of its own, which
+// are told before that call returns. Those that are still there of the calls around it come first, as they
 // happened: so a thread that waits for a turn has told everything before, and two threads, each inside of an
 // observer, do not wait for one another.
 void tide__history_tell_all(tide_device* device) {

@@ -82,8 +82,8 @@ DEVICE_TEST(test_device__memory_of_a_capture_of_others_comes_back_under_pressure
   T_EQ(current(d, reserved_bytes), 0);
 }
 
-// Not with the policy tide on cuda: virtual memory is given back after a wait for the device, which no capture
-// allows.
+// Not with the policy tide on cuda: virtual memory is given back after a wait for the device, which no
+// capture allows.
 static const char* const trimmers[] = { "host", "dry", "cuda", "host tide", "dry tide", NULL };
 
 DEVICE_TEST_OVER(test_device__trim_gives_back_what_no_capture_of_others_has, trimmers) {
