@@ -18,8 +18,8 @@
 //   allocator themselves, except where a comment says otherwise.
 // - A block belongs to the stream it was allocated on. Work on other streams that uses it must either be over
 //   when the block is released (in the order of the device), or be announced with tide_device_record().
-// - A stream must exist as long as blocks that were allocated on it are handed out: see
-//   tide_device_close_stream(). Afterwards no call is made on it.
+// - A stream must exist until all blocks that were allocated on it are released, unless it was closed with
+//   tide_device_close_stream(). After their release the stream may be destroyed.
 // - A struct that carries its `size` may be the shorter one of an older header: what it lacks has its
 //   default, and nothing is written behind its end.
 // - Sizes are rounded to multiples of 512 bytes and addresses are aligned to at least that.
@@ -108,8 +108,9 @@ typedef struct tide_device_options {
                       // of that [tide_slack]; 0 to 1
   uint64_t tide_least_handle_bytes;  // physical memory is made in pieces of at least [tide_least_handle_mb]
   uint64_t tide_most_handle_bytes;   //   and at most so many bytes [tide_most_handle_mb]
-  double tide_stitch_share;    // how much of any 20 s mapping idle memory together may take, as a share;
-                               // above it memory is made instead [tide_stitch_share]; 0 to 1; 1: no bound
+  // The share of the time that mapping idle memory together may take, in bursts of up to 20 s times this;
+  // above it memory is made instead [tide_stitch_share]; 0 to 1; 1: no bound.
+  double tide_stitch_share;
   uint64_t tide_floor_bytes;   // as much stays reserved when idle memory is given back [tide_floor_mb]
   uint32_t tide_idle_handles;  // as many of the smallest handles may lie idle for each stream before they
                                // share memory, where that is more than the slack [tide_idle_handles]; up to
@@ -218,13 +219,15 @@ TIDE_API TIDE_NODISCARD tide_status tide_device_record(tide_device* device, tide
 TIDE_API TIDE_NODISCARD tide_status tide_device_record_on(tide_device* device, tide_block block, int index,
                                                           tide_stream stream);
 
-// Says that a stream was destroyed, or will be, and gets no more work. No call is made on it afterwards. A
-// new stream with the same handle is another one: it gets memory of the old one when the work there is done.
-// A stream whose blocks are all released, and those that were announced to it, may be destroyed without this
-// call. If blocks that were allocated on it are still handed out, the call is needed; they are released as
-// usual afterwards. It is also needed if its work may still run and a new stream may get the same handle. A
-// stream that the allocator never saw is no error.
-// Errors: TIDE_ERR_ARGUMENT for the default streams, which are never gone.
+// Tells the allocator that a stream was destroyed, or will be, and gets no more work. This call is needed if
+// blocks that were allocated on the stream are still handed out; release them as usual afterwards. It is
+// also needed if work of the stream may still run when a new stream gets the same handle. In all other cases
+// a stream may be destroyed without it. Blocks that were announced to the stream with tide_device_record()
+// must be released before the stream is destroyed, with or without this call.
+// A new stream with the same handle counts as another stream. Memory that was released after the call may
+// stay unused until the allocator is trimmed, or until a request would fail without it.
+// A stream that the allocator never saw is not an error.
+// Errors: TIDE_ERR_ARGUMENT for a default stream, which cannot be destroyed.
 TIDE_API TIDE_NODISCARD tide_status tide_device_close_stream(tide_device* device, tide_stream stream);
 
 // The cache, for use on one stream, as a source of arenas.
@@ -638,16 +641,16 @@ TIDE_API const tide_oom* tide_device_last_oom(void);
 
 // Called when a request failed for want of memory, on the thread that made it, before the call returns.
 typedef void (*tide_oom_fn)(void* user, const tide_oom* oom);
-// Called for every entry, history or not, on the thread that made it, before the call that made it returns:
-// what an entry tells of has happened. One thread's entries are told in their order. Entries about segments
-// (SEGMENT_...) of all threads are told in their order, one at a time, and a thread waits for its turn: so an
-// observer must not wait for another thread that is in a call of this allocator. If it calls the allocator
-// itself, its turn ends there, and it hears of what it causes inside of that call. Other entries of two
-// threads may be told in any order.
+// Called for every entry, whether or not a history is kept. It runs on the thread that made the entry, after
+// the fact and before the call that caused it returns. A thread reports its own entries in order. Entries
+// about segments (SEGMENT_...) are reported in order over all threads, one at a time; a thread waits for its
+// turn. So an observer must not wait for another thread that is inside a call of this allocator. An observer
+// may call the allocator. That call may end its turn, and reports its own entries before it returns. Other
+// entries of different threads come in no fixed order.
 typedef void (*tide_trace_fn)(void* user, const tide_trace_entry* entry);
-// The same with a number, which is higher the later what the entry tells of has happened, whoever tells it
-// first. The allocator numbers the entries one by one while anybody is attached, so none is missing: sorted
-// by number they show an address handed out, released, handed out again.
+// The same, with the number of the entry. Numbers follow the order in which things happened, whichever thread
+// reports first. They have no gaps while an observer of entries is attached. Sorted by number, the entries
+// show for each address that it was handed out, released, and handed out again.
 typedef void (*tide_entry_fn)(void* user, const tide_trace_entry* entry, uint64_t number);
 // Called when no cached memory fits, before the machine is asked; returns whether it released something.
 typedef bool (*tide_reclaim_fn)(void* user, tide_device* device);
