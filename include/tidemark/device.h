@@ -224,8 +224,8 @@ TIDE_API TIDE_NODISCARD tide_status tide_device_record_on(tide_device* device, t
 // also needed if work of the stream may still run when a new stream gets the same handle. In all other cases
 // a stream may be destroyed without it. Blocks that were announced to the stream with tide_device_record()
 // must be released before the stream is destroyed, with or without this call.
-// A new stream with the same handle counts as another stream. Memory that was released after the call may
-// stay unused until the allocator is trimmed, or until a request would fail without it.
+// A new stream with the same handle counts as another stream. Idle memory of the closed stream may stay
+// unused until the allocator is trimmed, or until a request would fail without it.
 // A stream that the allocator never saw is not an error.
 // Errors: TIDE_ERR_ARGUMENT for a default stream, which cannot be destroyed.
 TIDE_API TIDE_NODISCARD tide_status tide_device_close_stream(tide_device* device, tide_stream stream);

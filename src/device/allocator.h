@@ -849,6 +849,8 @@ uint64_t tide__mark_make(tide_device* device, tide__lane* lane);
 // caller's own stream, and on those that are never destroyed. The gate is the caller's. False if all have
 // passed but the caller's own.
 bool tide__marks_poll(tide_device* device, tide__lane* own);
+// Waits until no mark is being taken on a stream that was closed.
+void tide__marks_drain_closed(tide_device* device);
 // Takes a late mark if memory of the lane has none; its stream is there.
 void tide__marks_mark_late(tide_device* device, tide__lane* lane);
 void tide__handle_note_use_locked(tide_device* device, tide__handle* handle, const tide__user* use);

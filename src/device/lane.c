@@ -170,7 +170,7 @@ static void lane_close_locked(tide_device* device, tide__pool* pool, tide_stream
   if (lane == NULL) return;
   tide__store_relaxed(&lane->key, (tide_stream)lane);
   tide__store_relaxed(&lane->is_closed, 1);
-  (void)tide__add_relaxed(&device->lane_drops, 1);
+  (void)tide__add_release(&device->lane_drops, 1);  // pairs with tide__lane_change
 }
 
 // The record of the lane stays with its memory, but nobody finds it: a new stream of the same name gets
@@ -186,6 +186,7 @@ tide_status tide_device_close_stream(tide_device* device, tide_stream stream) {
     lane_close_locked(device, TIDE_OWNER(node, tide__pool, node), stream);
   }
   tide__mutex_unlock(&device->pools_lock);
+  tide__marks_drain_closed(device);
   tide__racks_forget_closed(device);
   tide__gate_leave(device);
   return TIDE_OK;
@@ -222,11 +223,14 @@ void tide__lane_change(tide_device* device, tide__lane* lane) {
     tide__tally_settle(device, &last->lane->tally);
     tide__mutex_unlock(&last->lane->lock);
   }
+  // The key, not the stream: nobody finds a lane whose stream is closed. It is read last, so that the number
+  // of drops shows a close that happens meanwhile.
+  const uint32_t drops = tide__load_acquire(&device->lane_drops);  // pairs with lane_close_locked
   *last = tide__last_lane = (tide__lane_memory){ .uid = device->uid,
                                                  .lane = lane,
                                                  .pool = lane->pool,
-                                                 .stream = lane->stream,
-                                                 .drops = tide__load_relaxed(&device->lane_drops) };
+                                                 .stream = tide__load_relaxed(&lane->key),
+                                                 .drops = drops };
 }
 
 void tide__tally_settle(tide_device* device, tide__tally* tally) {
@@ -334,6 +338,7 @@ static tide__block* block_beside(tide__lane* lane, const tide__block* block, uin
   tide__store_relaxed(&made->stack, 0);
   made->uses = NULL;
   made->pieces = NULL;
+  made->last_use = 0;
   return made;
 }
 

@@ -62,12 +62,18 @@ static bool mark_has_passed(tide_device* device, const tide__marks* marks, uint6
   return tide_machine_event_query(device->machine, *event_at(marks, number), &is_done) == TIDE_OK && is_done;
 }
 
-// Asks about the last mark first: mostly all have passed, or few.
+// Asks about the last mark first: mostly all have passed, or few. No mark is in a capture, so that asking is
+// safe while another thread captures, which the machine is told by the mode RELAXED.
 static void marks_poll_in_turn(tide_device* device, tide__marks* marks) {
   const uint64_t made = tide__load_relaxed(&marks->made);
   uint64_t passed = tide__load_relaxed(&marks->passed);
+  tide_capture_mode mode = TIDE_CAPTURE_GLOBAL;
+  if (passed == made) return;
+  const bool is_relaxed = tide_machine_capture_exchange(device->machine, TIDE_CAPTURE_RELAXED, &mode) ==
+                          TIDE_OK;
   if (passed < made && mark_has_passed(device, marks, made)) passed = made;
   while (passed < made && mark_has_passed(device, marks, passed + 1)) passed++;
+  if (is_relaxed) tide__ignore(tide_machine_capture_exchange(device->machine, mode, &mode));
   tide__store_release(&marks->passed, passed);  // pairs with tide__stamp_has_passed
 }
 
@@ -115,9 +121,10 @@ static bool stream_is_captured(tide_device* device, tide_stream stream) {
 }
 
 // The number is counted before the event is recorded, so that whoever reads a lower one has queued its work
-// before the event.
+// before the event. A capture may begin meanwhile: then the mark does not count.
 static bool mark_make_in_turn(tide_device* device, tide__lane* lane) {
   tide__marks* const marks = &lane->marks;
+  if (tide__load_relaxed(&lane->is_closed) || stream_is_captured(device, lane->stream)) return false;
   if (marks_are_full(marks)) marks_poll_in_turn(device, marks);
   if (marks_are_full(marks) && !marks_grow_in_turn(device, marks)) return false;
   const uint64_t number = tide__load_relaxed(&marks->made) + 1;
@@ -125,7 +132,9 @@ static bool mark_make_in_turn(tide_device* device, tide__lane* lane) {
   if (*event == NULL && tide_machine_event_new(device->machine, device->index, event) != TIDE_OK)
     return false;
   tide__store_seq(&marks->made, number);  // pairs with tide__lane_next_stamp
-  if (tide_machine_event_record(device->machine, device->index, *event, lane->stream) == TIDE_OK) return true;
+  const bool is_recorded = tide_machine_event_record(device->machine, device->index, *event, lane->stream) ==
+                           TIDE_OK;
+  if (is_recorded && !stream_is_captured(device, lane->stream)) return true;
   tide__store_seq(&marks->made, number - 1);
   return false;
 }
@@ -133,13 +142,20 @@ static bool mark_make_in_turn(tide_device* device, tide__lane* lane) {
 uint64_t tide__mark_make(tide_device* device, tide__lane* lane) {
   const tide_error before = *tide_last_error();
   uint64_t stamp = 0;
-  if (!tide__load_relaxed(&lane->is_closed) && !stream_is_captured(device, lane->stream)) {
-    turn_enter(&lane->marks);
-    if (mark_make_in_turn(device, lane)) stamp = tide__load_relaxed(&lane->marks.made) * 2 + 1;
-    turn_leave(&lane->marks);
-  }
+  turn_enter(&lane->marks);
+  if (mark_make_in_turn(device, lane)) stamp = tide__load_relaxed(&lane->marks.made) * 2 + 1;
+  turn_leave(&lane->marks);
   tide__error_restore(&before);
   return stamp;
+}
+
+void tide__marks_drain_closed(tide_device* device) {
+  tide__lane* lane = tide__lane_next(device, &device->default_pool, NULL);
+  for (; lane != NULL; lane = tide__lane_next(device, &device->default_pool, lane)) {
+    if (!tide__load_relaxed(&lane->is_closed)) continue;
+    turn_enter(&lane->marks);
+    turn_leave(&lane->marks);
+  }
 }
 
 static bool lane_is_eternal(const tide__lane* lane) {
@@ -153,8 +169,10 @@ static bool lane_lacks_mark(tide__lane* lane) {
   return unmarked / 2 > tide__load_relaxed(&lane->marks.made);
 }
 
+// The stream of each thread is another one under the same name: a mark of one says nothing of the others.
 void tide__marks_mark_late(tide_device* device, tide__lane* lane) {
-  if (lane_lacks_mark(lane)) (void)tide__mark_make(device, lane);
+  const bool is_of_thread = lane->stream == TIDE_STREAM_PER_THREAD;
+  if (!is_of_thread && lane_lacks_mark(lane)) (void)tide__mark_make(device, lane);
 }
 
 bool tide__marks_poll(tide_device* device, tide__lane* own) {
@@ -169,7 +187,8 @@ bool tide__marks_poll(tide_device* device, tide__lane* own) {
     is_any_left = is_any_left || (lane != own && marks_are_left(&lane->marks));
     is_crowd_over = is_crowd_over && tide__stamp_has_passed(lane, tide__load_relaxed(&lane->crowd_stamp));
   }
-  if (is_crowd_over) tide__store_relaxed(&device->crowds_over, crowds);
+  const bool has_seen_all = own->pool == &device->default_pool;  // there are no crowds in others
+  if (is_crowd_over && has_seen_all) tide__store_relaxed(&device->crowds_over, crowds);
   return is_any_left;
 }
 
@@ -220,7 +239,8 @@ void tide__handle_note_use_locked(tide_device* device, tide__handle* handle, con
   } else {
     place->from = tide__min(place->from, use->from);
     place->to = tide__max(place->to, use->to);
-    place->stamp = tide__max(place->stamp, use->stamp);
+    // The later mark is not that of the earlier use, so that nobody may wait for it.
+    place->stamp = tide__max(place->stamp, use->stamp) & ~(uint64_t)1;
   }
 }
 

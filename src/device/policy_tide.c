@@ -231,7 +231,7 @@ static bool stitch_has_time(const tide__request* request, uint64_t now_ns) {
   tide_device* const device = request->device;
   const double share = request->options->tide_stitch_share;
   if (now_ns == 0) return true;
-  const uint64_t passed_ns = device->stitch_clock_ns != 0 ? now_ns - device->stitch_clock_ns
+  const uint64_t passed_ns = device->stitch_clock_ns != 0 ? difference(now_ns, device->stitch_clock_ns)
                                                           : (uint64_t)STITCH_WINDOW_NS;
   const double left = device->stitch_ns_left + share * (double)passed_ns;
   device->stitch_ns_left = left < share * STITCH_WINDOW_NS ? left : share * STITCH_WINDOW_NS;
@@ -248,7 +248,8 @@ static tide_status rung_stitch(tide__request* request, const tide__growth* growt
   }
   tide_status status = tide__view_make(request, growth, out);
   if (status == TIDE_OK && *out != NULL) status = prepare_at_gate(request, out);
-  if (begin_ns != 0) request->device->stitch_ns_left -= (double)(stitch_clock(request) - begin_ns);
+  const uint64_t end_ns = stitch_clock(request);
+  if (end_ns > begin_ns) request->device->stitch_ns_left -= (double)(end_ns - begin_ns);
   return status;
 }
 

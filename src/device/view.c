@@ -313,6 +313,7 @@ static tide__block* view_cut_locked(stitching* s, tide__segment* segment, uint64
     tide__block_cut_back_locked(lane, block, block->bytes - bytes)->state = TIDE__BLOCK_VACANT;
   }
   block->state = TIDE__BLOCK_BUSY;
+  block->last_use = 0;
   block->pieces = s->pieces;
   s->pieces = NULL;
   segment->view->live++;

@@ -886,6 +886,45 @@ ORDER_TEST(test_tide__a_new_stream_with_an_old_handle_gets_no_memory_of_the_old_
   give(d, small_then);
 }
 
+// The thread that releases a block of a stream that is closed must not find its lane again by the old handle.
+ORDER_TEST(test_tide__a_release_after_the_close_does_not_open_the_stream_again) {
+  const tide_stream a = known_new(m, d);
+  (void)known_new(m, d);
+  const tide_block large = take(d, a, 32 * MIB);
+  const tide_block small = take(d, a, 4 * KIB);
+  gate g;
+  hold_up(&g, m, a);
+  T_OK(tide_device_close_stream(d, a));
+  give(d, small);
+  give(d, large);
+
+  const tide_block large_then = take(d, a, 32 * MIB);
+  const tide_block small_then = take(d, a, 4 * KIB);
+
+  T_CHECK(large_then.address != large.address);
+  T_CHECK(small_then.address != small.address);
+  let_go(&g);
+  give(d, large_then);
+  give(d, small_then);
+}
+
+// Other code captures a stream in the strictest mode, while memory moves between two others.
+ORDER_TEST(test_tide__marks_do_not_break_captures_of_others) {
+  const tide_stream a = known_new(m, d);
+  const tide_stream b = known_new(m, d);
+  const tide_stream captured = side_new(m);
+  tide_launch launch = NULL;
+  T_OK(tide_machine_capture_begin(m, 0, captured, TIDE_CAPTURE_GLOBAL));
+
+  for (size_t i = 0; i < 200; ++i) {
+    const tide_stream stream = i % 2 == 0 ? a : b;
+    give(d, take(d, stream, 600 * KIB + i % 7 * KIB));
+  }
+
+  T_OK(tide_machine_capture_end(m, 0, captured, &launch));
+  T_OK(tide_machine_launch_free(m, launch));
+}
+
 ORDER_TEST(test_tide__the_default_streams_cannot_be_closed) {
   T_STATUS(tide_device_close_stream(d, NULL), TIDE_ERR_ARGUMENT);
   T_STATUS(tide_device_close_stream(d, TIDE_STREAM_LEGACY), TIDE_ERR_ARGUMENT);

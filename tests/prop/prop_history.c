@@ -68,8 +68,8 @@ static const char* const texts[] = { "epoch 1",
                                      "\xc3\xa9t\xc3\xa9\n\\",
                                      "a",
                                      "b",
-                                     "a rather long text, longer than what is kept inline anywhere, "
-                                     "longer even than two lines of a terminal that has 80 columns" };
+                                     ("a rather long text, longer than what is kept inline anywhere, "
+                                      "longer even than two lines of a terminal that has 80 columns") };
 static const char* text_of(const op* o) { return texts[o->other % (sizeof texts / sizeof *texts)]; }
 
 static size_t gather(void* user, uint64_t* frames, size_t capacity) {
