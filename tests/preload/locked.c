@@ -21,14 +21,14 @@ static void use_blocks(void) {
     if (dirty == NULL) abort();
     memset(dirty, 0x77, 3 * MIB);
     free(dirty);
-    unsigned char* zeros = calloc(3, MIB);
+    unsigned char* const zeros = calloc(3, MIB);
     if (zeros == NULL) abort();
     for (size_t i = 0; i < 3 * MIB; ++i) {
       if (zeros[i] != 0) (void)printf("byte %zu is not 0\n", i), abort();
     }
-    zeros = realloc(zeros, 9 * MIB);
-    if (zeros == NULL || zeros[3 * MIB - 1] != 0) abort();
-    free(zeros);
+    unsigned char* const grown = realloc(zeros, 9 * MIB);
+    if (grown == NULL || grown[3 * MIB - 1] != 0) abort();
+    free(grown);
     free(malloc(100 * round));
   }
 }

@@ -50,7 +50,8 @@ static void make_folder(char folder[], char target[], size_t room) {
   FILE* const file = fopen(target, "w");
   T_CHECK(file != NULL);
   T_EQ(fwrite("before", 1, 6, file), 6);
-  T_EQ(fclose(file), 0);
+  const int closed = fclose(file);
+  T_EQ(closed, 0);
 }
 
 static void expect_target_only(const char* folder, const char* target) {
@@ -58,7 +59,8 @@ static void expect_target_only(const char* folder, const char* target) {
   FILE* const file = fopen(target, "r");
   T_CHECK(file != NULL);
   T_EQ(fread(text, 1, sizeof text - 1, file), 6);
-  T_EQ(fclose(file), 0);
+  const int closed = fclose(file);
+  T_EQ(closed, 0);
   T_STR_EQ(text, "before");
   T_EQ(count_files(folder), 1);
 }
