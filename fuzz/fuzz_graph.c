@@ -261,6 +261,20 @@ static void fuzz_check_pair(const fuzz_net* n, const tide_graph_options* options
   FUZZ_REQUIRE(fuzz_is_over_input(n, options, a, b) || fuzz_is_over_input(n, options, b, a));
 }
 
+// Every managed value is a member of one group.
+static void fuzz_check_members(const tide_graph_layout* layout, const tide_graph_layout_info* info) {
+  size_t listed = 0;
+  for (uint32_t group = 0; group < info->groups; group++) {
+    size_t count = 0;
+    const uint32_t* const members = tide_graph_layout_members(layout, group, &count);
+    FUZZ_REQUIRE(count > 0);
+    for (size_t i = 0; i < count; i++)
+      FUZZ_REQUIRE(tide_graph_layout_place(layout, members[i]).group == group);
+    listed += count;
+  }
+  FUZZ_REQUIRE(listed == info->managed);
+}
+
 static void fuzz_check_layout(const fuzz_net* n, const tide_graph_options* options, const uint64_t* bytes,
                               const tide_graph_layout* layout) {
   const tide_graph_layout_info info = tide_graph_layout_describe(layout);
@@ -279,16 +293,7 @@ static void fuzz_check_layout(const fuzz_net* n, const tide_graph_options* optio
   }
   FUZZ_REQUIRE(managed == info.managed && info.reused == info.managed - info.groups);
   FUZZ_REQUIRE(info.over_inputs > 0 || info.bytes >= info.lower_bound);
-  size_t listed = 0;
-  for (uint32_t group = 0; group < info.groups; group++) {
-    size_t count = 0;
-    const uint32_t* const members = tide_graph_layout_members(layout, group, &count);
-    FUZZ_REQUIRE(count > 0);
-    for (size_t i = 0; i < count; i++)
-      FUZZ_REQUIRE(tide_graph_layout_place(layout, members[i]).group == group);
-    listed += count;
-  }
-  FUZZ_REQUIRE(listed == info.managed);
+  fuzz_check_members(layout, &info);
 }
 
 // Offsets that may be right, seldom far away.

@@ -443,16 +443,20 @@ static void fuzz_begin(fuzz_side* s, tide_profile_mode mode, uint64_t shape) {
   }
 }
 
+static void fuzz_check_counts(const tide_profile_report* r, tide_profile_mode mode) {
+  if (mode == TIDE_PROFILE_RECORD) FUZZ_REQUIRE(r->hits + r->fallbacks == 0);
+  else FUZZ_REQUIRE(r->requests == r->hits + r->fallbacks);
+  FUZZ_REQUIRE(r->first_actual != 0 || r->first_planned + r->smaller + r->larger + r->surplus == 0);
+  FUZZ_REQUIRE(r->smaller <= r->requests);
+}
+
 static void fuzz_check_report(const fuzz_side* s, const tide_profile_report* r, tide_profile_mode mode) {
   size_t in_arena = 0;
   const bool is_certain = s->is_certain && !fuzz_has_failed(s);  // a note that failed is no request
   for (size_t i = 0; i < s->count; i++) in_arena += s->pieces[i].is_in_arena;
   FUZZ_REQUIRE(r->mode == mode);
   FUZZ_REQUIRE(!is_certain || r->requests == s->requests);
-  if (mode == TIDE_PROFILE_RECORD) FUZZ_REQUIRE(r->hits + r->fallbacks == 0);
-  else FUZZ_REQUIRE(r->requests == r->hits + r->fallbacks);
-  FUZZ_REQUIRE(r->first_actual != 0 || r->first_planned + r->smaller + r->larger + r->surplus == 0);
-  FUZZ_REQUIRE(r->smaller <= r->requests);
+  fuzz_check_counts(r, mode);
   FUZZ_REQUIRE(mode != TIDE_PROFILE_REPLAY || r->survivors <= in_arena);
   FUZZ_REQUIRE(mode != TIDE_PROFILE_REPLAY ||
                r->larger + r->surplus + r->blocked + r->escaped == r->fallbacks);

@@ -522,9 +522,12 @@ static inline bool tide__is_inherited(tide_device* device) {
 }
 tide_status tide__inherited_refuse(const char* call);
 // For calls off the short way: refuses an allocator that was inherited.
-#define TIDE__REQUIRE_OWN(device, call)                                    \
-  do {                                                                     \
-    if (tide__is_inherited(device)) return tide__inherited_refuse((call)); \
+#define TIDE__REQUIRE_OWN(device, call)     \
+  do {                                      \
+    if (tide__is_inherited(device)) {       \
+      (void)tide__inherited_refuse((call)); \
+      return TIDE_ERR_STATE;                \
+    }                                       \
   } while (0)
 // Waits for the turn to grow or shrink; returns how many turns there were before.
 uint64_t tide__gate_enter(tide_device* device);

@@ -724,6 +724,7 @@ static tide__block* view_commit_locked(stitching* s, new_view* n) {
   if (n->rest != NULL) tide__block_return_locked(n->rest, true);
   for (size_t i = 0; i < view->count; i++) view->handles[i]->view_places++;
   segment->ordinal = tide__add_relaxed(&device->next_ordinal, 1);
+  TIDE_ASSERT(n->addresses != NULL);
   view->addresses = n->addresses;
   (void)tide__segment_link_locked(segment, n->addresses->node.tie, n->bytes, TIDE__BLOCK_VACANT);
   device->view_bytes += n->bytes;

@@ -216,8 +216,8 @@ static bool pin_devices_wait(tide_pinned* pinned, uint64_t devices) {
   const tide__pin_mode mode = tide__pin_relax(pinned);
   for (int i = 0; i < TIDE_DEVICE_MAX && is_quiet; i++) {
     if ((devices >> i & 1u) == 0) continue;
-    is_quiet = tide_machine_device_synchronize(pinned->machine, i) == TIDE_OK ||
-               tide_machine_device_synchronize(pinned->machine, i) == TIDE_OK;
+    is_quiet = tide_machine_device_synchronize(pinned->machine, i) == TIDE_OK;
+    if (!is_quiet) is_quiet = tide_machine_device_synchronize(pinned->machine, i) == TIDE_OK;
   }
   tide__pin_unrelax(pinned, mode);
   return is_quiet;

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/arith.h"
+#include "base/check.h"
 #include "base/error.h"
 #include "plan/paint.h"
 #include "plan/radix.h"
@@ -83,6 +84,7 @@ static tide_status items_check(const tide_plan_problem* problem, size_t* out_gap
 // The pieces of a buffer
 
 static void items_append(tide__piece* pieces, uint32_t* count, tide__piece piece) {
+  TIDE_ASSERT(pieces != NULL);
   if (piece.lower < piece.upper && piece.first < piece.last) pieces[(*count)++] = piece;
 }
 
