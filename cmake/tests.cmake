@@ -43,11 +43,11 @@ set(TIDEMARK_TESTS_OF_ONE_THREAD prop_graph prop_ledger replay_fuzz_graph replay
     test_cpu_badinput test_cpu_fill test_crowds test_display test_dry test_emit test_folded test_format
     test_graph_in_place test_graph_layout test_graph_lifetimes test_graph_roles test_help test_incremental test_json
     test_ledger test_lifetimes test_memory_raw test_minimalloc test_native test_native_damage test_optimum
-    test_options test_pickle test_plan_pools test_planner_checks test_planner_faults test_planner_outputs
+    test_open test_options test_pickle test_plan_pools test_planner_checks test_planner_faults test_planner_outputs
     test_planner_results test_planner_sizes test_pprof test_problem test_profile_auto test_profile_faults
     test_profile_file test_profile_optimum test_profile_plan test_profile_recordings test_profile_upstream
-    test_profile_verify test_recorded test_recordings test_records test_replay_verbs test_rmm
-    test_roundtrip test_size test_steps test_stitch test_trace test_tree test_verify test_verify_random)
+    test_profile_verify test_recorded test_recordings test_records test_refusals test_replay_verbs test_rmm
+    test_roundtrip test_size test_steps test_stitch test_tide_chaos test_trace test_tree test_verify test_verify_random)
 
 # Programs whose own code takes most of the time: oracles and brute force.
 set(TIDEMARK_TESTS_THAT_COMPUTE "^(prop_|replay_fuzz_|test_(graph_layout|ledger|optimum|profile_optimum|verify_random)$)")
@@ -102,8 +102,12 @@ endforeach()
 # The command as its users meet it.
 find_program(TIDEMARK_PYTHON python3)
 mark_as_advanced(TIDEMARK_PYTHON)
+set(TIDEMARK_COMMAND_PARTS)
+if(TIDEMARK_SANITIZE STREQUAL "thread")
+  set(TIDEMARK_COMMAND_PARTS plan whatif)  # the verbs that start threads
+endif()
 if(TARGET tidemark_tool AND TIDEMARK_PYTHON)
-  tidemark_test(command "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/tool/run")
+  tidemark_test(command "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/tool/run" ${TIDEMARK_COMMAND_PARTS})
   tidemark_test(recordings_tide "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/scripts/check-tide")
 elseif(TARGET tidemark_tool)
   message(STATUS "python3 not found: the test of the command as a whole is off")
