@@ -569,8 +569,9 @@ TIDE_API TIDE_NODISCARD tide_status tide_device_observe_entries(tide_device* dev
                                                                 void* user, tide_observer* out);
 TIDE_API TIDE_NODISCARD tide_status tide_device_observe_reclaim(tide_device* device, tide_reclaim_fn function,
                                                                 void* user, tide_observer* out);
-// Detaches. A call on another thread may still be under way when this returns. TIDE_ERR_HANDLE if it is not
-// attached.
+// Detaches, and waits until no other thread is inside the observer, so that its data may go afterwards. Do
+// not hold a lock that the observer takes. Inside an observer, of any allocator, it does not wait: then a
+// call on another thread may still be under way. Errors: TIDE_ERR_HANDLE if it is not attached.
 TIDE_API TIDE_NODISCARD tide_status tide_device_detach(tide_device* device, tide_observer observer);
 
 // Callbacks for all allocators of the process, present and to come, known by a name: they are asked like
