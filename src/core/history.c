@@ -257,11 +257,13 @@ void tide__history_tell_all(tide__history* history) {
 // ---------------------------------------------------------------------------------------------------
 // Entries of no block
 
-tide_status tide__history_annotate(tide__history* history, const char* text) {
+tide_status tide__history_annotate(tide__history* history, uint32_t level, const char* text) {
   if (!tide__history_is_recording(history)) return TIDE_OK;
-  tide__call_context context = tide__history_context(history, TIDE_HISTORY_NEVER, TIDE__STEP_ENTRIES);
+  tide__call_context context = tide__history_context(history, level, TIDE__STEP_ENTRIES);
   TIDE_TRY(tide__words_remark(history->names, text, &context.note));
-  const tide_trace_entry entry = { .action = TIDE_ACTION_USER_DEFINED, .device = history->device };
+  const tide_trace_entry entry = { .stack = context.stack,
+                                   .action = TIDE_ACTION_USER_DEFINED,
+                                   .device = history->device };
   tide__history_add(history, &context, entry);
   tide__history_tell(history);
   return TIDE_OK;

@@ -87,8 +87,8 @@ static inline void tide__history_tell(tide__history* history) {
 }
 
 // Adds and tells an entry USER_DEFINED with a text, or SNAPSHOT with the active bytes; if anything is
-// recorded. With no lock held.
-tide_status tide__history_annotate(tide__history* history, const char* text);
+// recorded. An annotation has a stack from `level` on; 0: never. With no lock held.
+tide_status tide__history_annotate(tide__history* history, uint32_t level, const char* text);
 void tide__history_add_snapshot(tide__history* history, uint64_t active_bytes);
 
 // ---------------------------------------------------------------------------------------------------

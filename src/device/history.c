@@ -29,7 +29,7 @@ void tide__entry_add(tide_device* device, tide_action action, const tide__call_c
 
 tide_status tide_device_annotate(tide_device* device, const char* text) {
   TIDE_REQUIRE(device != NULL && text != NULL, TIDE_ERR_ARGUMENT, "device_annotate: no device or text");
-  return tide__history_annotate(&device->history, text);
+  return tide__history_annotate(&device->history, TIDE_HISTORY_NEVER, text);
 }
 
 tide_status tide_device_history(tide_device* device, const tide_history_options* options) {

@@ -36,7 +36,7 @@ void tide__pin_history_block(tide_pinned* pinned, tide_action action, const tide
 
 tide_status tide_pinned_annotate(tide_pinned* pinned, const char* text) {
   TIDE_REQUIRE(pinned != NULL && text != NULL, TIDE_ERR_ARGUMENT, "pinned_annotate: no cache or text");
-  return tide__history_annotate(&pinned->history, text);
+  return tide__history_annotate(&pinned->history, TIDE_HISTORY_ALL, text);
 }
 
 tide_status tide_pinned_history(tide_pinned* pinned, const tide_history_options* options) {
