@@ -163,7 +163,7 @@ tide_status tide__racks_search(tide__request* request, tide_block* out, bool* ou
   if (block != NULL) {
     if (tide__is_recording(device)) {
       tide__entry_add(device, TIDE_ACTION_ALLOC, &request->moment, request->moment.stack, request->lane,
-                        block->address, request->bytes);
+                      block->address, request->bytes);
     }
     tide__racks_hand_out(device, racks, block, request->bytes, request->moment.stack, out);
   }
