@@ -31,6 +31,7 @@
 #define TIDEMARK_PINNED_H
 
 #include "tidemark/base.h"
+#include "tidemark/cache.h"
 #include "tidemark/device.h"
 #include "tidemark/machine.h"
 #include "tidemark/memory.h"
@@ -285,14 +286,6 @@ TIDE_API TIDE_NODISCARD tide_status tide_pinned_pool_end(tide_pinned* pinned, ti
   X(num_aged)            /* pieces given back because of idle_ns */                    \
   X(num_capped)          /* pieces given back because of max_cached_bytes */
 
-// How long calls of the machine took, by its clock.
-typedef struct tide_duration {
-  uint64_t total_ns;
-  uint64_t max_ns;
-  uint64_t min_ns;  // 0: none yet, or none that took a moment
-  uint64_t count;
-} tide_duration;
-
 typedef struct tide_pinned_stats {
   uint32_t size;  // set by TIDE_PINNED_STATS_INIT
   uint32_t reserved;
@@ -362,9 +355,7 @@ TIDE_API TIDE_NODISCARD tide_status tide_pinned_visit_pool(tide_pinned* pinned, 
 // Switches the history on or off, or changes it, and shows it: see tide_device_history(). Entries are ALLOC,
 // FREE_REQUESTED when a block is released, FREE_COMPLETED when it is reusable, SEGMENT_ALLOC and SEGMENT_FREE
 // for pieces, OOM with `address` 0, SNAPSHOT and USER_DEFINED. Their device is that of the request, 0 when it
-// names none. They are noted with what the calling thread says: see tide_thread_set_metadata(). At least one
-// entry is kept: max_entries 0 is taken for 1. Stacks are gathered; numbers that stand for them are not
-// taken.
+// names none. They are noted with what the calling thread says: see tide_thread_set_metadata().
 TIDE_API TIDE_NODISCARD tide_status tide_pinned_history(tide_pinned* pinned,
                                                         const tide_history_options* options);
 TIDE_API bool tide_pinned_has_history(const tide_pinned* pinned);

@@ -26,6 +26,12 @@ typedef _Atomic uint8_t tide__atomic_u8;
 #define tide__add_seq(p, v) atomic_fetch_add_explicit((p), (v), memory_order_seq_cst)
 #define tide__sub_seq(p, v) atomic_fetch_sub_explicit((p), (v), memory_order_seq_cst)
 
+// Sets or clears bits of a word that other threads change too.
+static inline void tide__bits_set(tide__atomic_u32* word, uint32_t bits, bool is_set) {
+  if (is_set) (void)atomic_fetch_or(word, bits);
+  else (void)atomic_fetch_and(word, ~bits);
+}
+
 // The thread sanitizer does not see order that comes by a barrier of another thread, or by an address that
 // was loaded itself. In its builds such loads acquire and such stores release.
 #if defined(__has_feature)

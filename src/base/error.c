@@ -25,7 +25,10 @@ void tide__fail(tide_status status, int64_t native, const char* file, int line, 
   memcpy(thread_error.text, text, sizeof text);
 }
 
-void tide__error_restore(const tide_error* error) { thread_error = *error; }
+void tide__error_restore(const tide_error* error) {
+  static const tide_error none = { .status = TIDE_OK };
+  thread_error = error->status != TIDE_OK ? *error : none;
+}
 
 const tide_error* tide_last_error(void) { return &thread_error; }
 

@@ -14,7 +14,13 @@ void tide__fail(tide_status status, int64_t native, const char* file, int line, 
 // For a call that undoes another: if it fails too there is nothing more to be done.
 static inline void tide__ignore(tide_status status) { (void)status; }
 
-// Puts an earlier record back, where a failure is reported in another way.
+// Copies the thread's record, to be put back after calls whose failure is reported in another way, or not at
+// all. Without an earlier failure only the status is copied, which is cheap, and restoring sets only that.
+static inline void tide__error_keep(tide_error* out) {
+  const tide_error* const last = tide_last_error();
+  out->status = last->status;
+  if (last->status != TIDE_OK) *out = *last;
+}
 void tide__error_restore(const tide_error* error);
 
 #define TIDE_FAIL(status, ...) TIDE_FAIL_NATIVE((status), 0, __VA_ARGS__)

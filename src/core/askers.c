@@ -12,6 +12,7 @@ static uint64_t thread_here(void) {
 void tide__askers_init(tide__askers* askers) {
   tide__list_init(&askers->list);
   askers->count = 0;
+  askers->waits = 0;
   tide__signal_init(&askers->left);
 }
 
@@ -25,7 +26,7 @@ void tide__askers_enter_locked(tide__askers* askers, tide__asker* asker) {
 
 void tide__askers_leave_locked(tide__askers* askers, tide__asker* asker) {
   tide__list_unlink(&asker->link);
-  tide__signal_all(&askers->left);
+  if (askers->waits > 0) tide__signal_all(&askers->left);
 }
 
 static bool is_asking_itself(const tide__askers* askers) {
@@ -39,8 +40,10 @@ static bool is_asking_itself(const tide__askers* askers) {
 void tide__askers_wait_locked(tide__askers* askers, tide__mutex* mutex) {
   const uint64_t last = askers->count;
   if (is_asking_itself(askers)) return;
+  askers->waits++;
   while (!tide__list_is_empty(&askers->list) &&
          TIDE_OWNER(askers->list.next, tide__asker, link)->number <= last) {
     tide__signal_wait(&askers->left, mutex);
   }
+  askers->waits--;
 }

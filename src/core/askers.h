@@ -21,6 +21,7 @@ typedef struct tide__asker {
 typedef struct tide__askers {
   tide__link list;  // by rising number
   uint64_t count;   // so far
+  uint32_t waits;   // how many wait until others have left: nobody else is signalled
   tide__signal left;
 } tide__askers;
 

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Statistics without a meeting point. Each lane of an allocator counts for itself, under its own lock, what
-// changed since its tally was last added to the totals: the sum, how high the sum rose on the way, and all
-// rises. Adding a tally to the totals gives the same current values, sums and peaks as if each change had
-// been made there, one after the other.
+// What a lane or a thread of the device allocator counts for itself until it is added to the totals: five
+// numbers, each for small blocks, large blocks and both together (core/stats.h has the idea).
 //
 // Blocks that wait for work between their release and their end are rare: such a step is made in the totals
 // directly, after the tally was added. So one count serves both what is handed out and what is active.
@@ -13,6 +11,8 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+
+#include "core/stats.h"
 
 enum {
   TIDE__TALLY_BLOCKS,  // handed out
@@ -23,19 +23,10 @@ enum {
   TIDE__TALLY_COUNT
 };
 
-// What changed for small or for large blocks. Compilers read neighbours that change alike as one wide word,
-// which waits for the stores if each was written alone just before. So no two neighbours here and below
-// change in one step.
-typedef struct tide__tally_side {
-  int64_t sum;    // rises minus falls
-  int64_t high;   // the highest the sum was; at least 0
-  int64_t rises;  // all rises
-} tide__tally_side;
-
 // One number: a cache line.
 typedef struct tide__tally_item {
-  _Alignas(64) tide__tally_side sides[2];  // large, small
-  int64_t both_high;                       // the highest the sum of both sides was
+  _Alignas(64) tide__count sides[2];  // large, small
+  int64_t both_high;                  // the highest the sum of both sides was
   // Up to this the small sum may rise and raise neither its own highest nor that of both; or less than that.
   int64_t small_ceiling;
 } tide__tally_item;
@@ -48,7 +39,7 @@ typedef struct tide__tally {
 // Notes how high the sums are, and finds out how far the small one may rise unnoticed.
 static inline void tide__tally_note(tide__tally* tally, bool is_small, int what) {
   tide__tally_item* const item = &tally->items[what];
-  tide__tally_side* const side = &item->sides[is_small];
+  tide__count* const side = &item->sides[is_small];
   const int64_t large = item->sides[0].sum;
   const int64_t both = large + item->sides[1].sum;
   side->high = side->sum > side->high ? side->sum : side->high;
@@ -60,7 +51,7 @@ static inline void tide__tally_note(tide__tally* tally, bool is_small, int what)
 // Not 0 if how high the sums are is to be noted.
 static inline int tide__tally_raise(tide__tally* tally, bool is_small, int what, uint64_t n) {
   tide__tally_item* const item = &tally->items[what];
-  tide__tally_side* const side = &item->sides[is_small];
+  tide__count* const side = &item->sides[is_small];
   const int64_t sum = side->sum + (int64_t)n;
   side->sum = sum;
   side->rises += (int64_t)n;
@@ -98,6 +89,19 @@ static inline void tide__tally_take_back(tide__tally* tally, bool is_small, uint
 static inline void tide__tally_move(tide__tally* tally, bool is_small, int what, int64_t n) {
   if (n > 0) tide__tally_rise(tally, is_small, what, (uint64_t)n);
   if (n < 0) tide__tally_fall(tally, is_small, what, (uint64_t)-n);
+}
+
+// Adds one number of a tally to its statistics: those of all, of the small and of the large blocks.
+static inline void tide__tally_add(tide_stat stats[TIDE_STAT_KINDS], const tide__tally* tally, int what) {
+  const tide__tally_item* const item = &tally->items[what];
+  const tide__count* const large = &item->sides[0];
+  const tide__count* const small = &item->sides[1];
+  const tide__count both = { .sum = large->sum + small->sum,
+                             .high = item->both_high,
+                             .rises = large->rises + small->rises };
+  tide__stat_add(&stats[TIDE_STAT_ALL], both);
+  tide__stat_add(&stats[TIDE_STAT_SMALL], *small);
+  tide__stat_add(&stats[TIDE_STAT_LARGE], *large);
 }
 
 #endif

@@ -70,7 +70,7 @@ static inline void request_init(tide__request* request, tide_device* device, tid
   request->device = device;
   request->stream = stream;
   request->bytes = bytes;
-  request->moment = (tide__moment){ 0, 0, 0 };
+  request->moment = (tide__call_context){ 0, 0, 0 };
   request->is_capturing = false;
   request->is_rejected = false;
   request->is_borrowing = false;
@@ -82,7 +82,7 @@ static tide_status request_begin(tide__request* request) {
   tide_device* const device = request->device;
   request->options = tide__device_options(device);
   request->gate_turn = tide__load_acquire(&device->gate_turn);  // pairs with tide__gate_leave
-  if (tide__is_recording(device)) request->moment = tide__moment_now(device, TIDE_HISTORY_STATE);
+  if (tide__is_recording(device)) request->moment = tide__context_now(device, TIDE_HISTORY_STATE);
   request->has_scopes = tide__has_scopes(device);
   request->pool = &device->default_pool;
   if (request->has_scopes) {
@@ -199,7 +199,7 @@ __attribute__((noinline)) static tide_status alloc_any(tide_device* device, tide
   tide__request request;
   request_init(&request, device, stream, bytes);
   const tide_status status = request_serve(&request, out);
-  tide__history_tell(device);
+  tide__history_tell(&device->history);
   return audit(device, status);
 }
 
@@ -228,8 +228,8 @@ __attribute__((noinline)) static tide_status record_take_back(tide_device* devic
     const bool is_mine = tide__slots_claim(&device->blocks, block.handle) != NULL;
     return is_mine ? uncached_release(device, record) : release_refused(block.address);
   }
-  tide__moment moment = { 0 };
-  if (tide__is_recording(device)) moment = tide__moment_now(device, TIDE_HISTORY_ALL);
+  tide__call_context moment = { 0 };
+  if (tide__is_recording(device)) moment = tide__context_now(device, TIDE_HISTORY_ALL);
   const bool has_mark = tide__load_relaxed(&lane->makes_marks) && !record->is_small;
   const uint64_t last_use = has_mark ? tide__mark_make(device, lane) : 0;
   tide__lane_turn(device, lane);
@@ -243,7 +243,7 @@ __attribute__((noinline)) static tide_status record_take_back(tide_device* devic
   tide__tally_leave(device, tally);
   if (!is_mine) return release_refused(block.address);
   if (must_wait) tide__timeline_add(device, record, &moment);
-  tide__history_tell(device);
+  tide__history_tell(&device->history);
   return audit(device, TIDE_OK);
 }
 
@@ -251,7 +251,7 @@ __attribute__((noinline)) static tide_status record_take_back(tide_device* devic
 __attribute__((noinline)) static tide_status racked_take_back(tide_device* device, tide__block* record) {
   if (tide__is_inherited(device)) return TIDE_OK;
   tide__racks_release_slow(device, record);
-  tide__history_tell(device);
+  tide__history_tell(&device->history);
   return audit(device, TIDE_OK);
 }
 
@@ -400,10 +400,10 @@ tide_status tide_device_poll(tide_device* device) {
   TIDE__REQUIRE_OWN(device, "device_poll");
   const bool is_capturing = tide__has_scopes(device) && !tide__device_options(device)->captures_by_stream;
   if (is_capturing || tide__timeline_is_empty(device)) return TIDE_OK;
-  tide__moment moment = { 0 };
-  if (tide__is_recording(device)) moment = tide__moment_now(device, TIDE_HISTORY_NEVER);
+  tide__call_context moment = { 0 };
+  if (tide__is_recording(device)) moment = tide__context_now(device, TIDE_HISTORY_NEVER);
   const tide_status status = tide__timeline_poll(device, &moment);
-  tide__history_tell(device);
+  tide__history_tell(&device->history);
   return status;
 }
 
@@ -464,6 +464,6 @@ tide_status tide_device_alloc_at(tide_device* device, tide_stream stream, size_t
   request_init(&request, device, stream, bytes);
   const tide_status status = request_serve_at(&request, tide__address(address), out);
   if (request.visited != NULL) tide__pool_leave(device, request.visited);
-  tide__history_tell(device);
+  tide__history_tell(&device->history);
   return audit(device, status);
 }

@@ -24,10 +24,10 @@
 #include "core/askers.h"
 #include "core/bins.h"
 #include "core/front.h"
+#include "core/history.h"
 #include "core/map.h"
 #include "core/tally.h"
 #include "tidemark/device.h"
-#include "trace/ring.h"
 
 #define TIDE__SMALL_BYTES ((uint64_t)1 << 20)          // the largest small request, rounded
 #define TIDE__SMALL_SEGMENT_BYTES ((uint64_t)2 << 20)  // a segment of small blocks
@@ -35,8 +35,6 @@
 #define TIDE__SEGMENT_STEP ((uint64_t)2 << 20)         // a multiple of this
 #define TIDE__MAX_REQUEST ((uint64_t)1 << 60)
 #define TIDE__MAX_SCOPES 64
-#define TIDE__MAX_OBSERVERS 32
-#define TIDE__STEP_ENTRIES 16                      // entries that one step of a call makes at most
 #define TIDE__TALLY_CHANGES 1024                   // changes a lane or a thread keeps to itself at most,
 #define TIDE__TALLY_BYTES_KEPT ((int64_t)4 << 20)  // and of large blocks of the policy `tide`, bytes
 
@@ -325,21 +323,6 @@ typedef struct tide__timeline {
   tide__atomic_u64 waiting;  // blocks in queues and among the deferred
 } tide__timeline;
 
-typedef struct tide__observers {
-  tide_observer ids[TIDE__MAX_OBSERVERS];
-  void (*functions[TIDE__MAX_OBSERVERS])(void);
-  void* users[TIDE__MAX_OBSERVERS];
-  uint32_t count;
-} tide__observers;
-
-enum {
-  TIDE__OBSERVE_OOM,
-  TIDE__OBSERVE_TRACE,
-  TIDE__OBSERVE_ENTRIES,
-  TIDE__OBSERVE_RECLAIM,
-  TIDE__OBSERVE_KINDS
-};
-
 // Bits of tide_device.detours.
 enum {
   TIDE__RECORDS_HISTORY = 1,
@@ -381,23 +364,15 @@ struct tide_device {
   tide__fork_note fork_note;
   tide__atomic_u32 scope_count;
   tide__fronts fronts;  // with racks
-  tide__atomic_u32 history_level;
-  tide__atomic_u32 history_skips;
   tide__atomic_u64 next_ordinal;
-  tide__atomic_u64 next_entry;  // number of the next entry that observers are told about
-  tide__mutex turns_lock;       // guards the number of
-  uint64_t next_turn;           // the next one about segments, among these
   tide__slots blocks;
   tide__map map;
   tide__timeline timeline;
-  tide__ring ring;
-  tide_intern* names;  // owned
+  tide__history history;
 
-  tide__mutex gate_lock;  // guards the gate, and `told_turns`
+  tide__mutex gate_lock;  // guards the gate
   tide__signal gate_open;
   bool is_gate_taken;
-  tide__signal turn_passed;
-  uint64_t told_turns;         // how many entries about segments observers were told about
   tide__atomic_u64 gate_turn;  // how many turns there were
   // Touched by the thread that has the gate.
   tide_physical* orphans;  // owned; handles that the machine would not take back yet
@@ -430,10 +405,7 @@ struct tide_device {
   tide__stray* strays;  // owned
   tide__scope scopes[TIDE__MAX_SCOPES];
   uint64_t next_scope;
-  tide__askers askers;  // of filters
-  tide__observers observers[TIDE__OBSERVE_KINDS];
-  tide_observer next_observer;
-  tide_history_options history;
+  tide__askers askers;            // of filters
   tide__gone_label* gone_labels;  // owned; the oldest first
   tide__gone_label* gone_last;
   size_t gone_count;
@@ -445,12 +417,7 @@ struct tide_device {
   uint64_t small_served;              // small requests so far, likewise
 };
 
-// When a call was made, by whom and with which note; all 0 when nothing is recorded.
-typedef struct tide__moment {
-  uint64_t time_ns;
-  uint32_t stack;
-  uint32_t note;
-} tide__moment;
+typedef tide__call_context tide__moment;  // the name that timeline.c and rack.c have for it
 
 // One request on its way.
 typedef struct tide__request {
@@ -463,7 +430,7 @@ typedef struct tide__request {
   uint64_t bytes;  // as asked for
   uint64_t rounded;
   uint64_t segment_bytes;  // of a segment that would be made for it
-  tide__moment moment;
+  tide__call_context moment;
   uint64_t gate_turn;  // when the request was made
   int shelf;           // TIDE__SMALL or TIDE__LARGE
   bool has_scopes;     // some were open when the request was made
@@ -652,18 +619,18 @@ tide__block* tide__block_take_from_locked(tide__block* block, uint64_t address);
 tide__block* tide__block_commit_locked(const tide__request* request, tide__block* block, bool splits,
                                        tide__tally* tally, tide_block* out);
 // Makes a block idle whose wait is over.
-void tide__block_wait_end_locked(tide_device* device, tide__block* block, const tide__moment* moment,
+void tide__block_wait_end_locked(tide_device* device, tide__block* block, const tide__call_context* moment,
                                  tide__tally* tally);
 // Gives the lock of a lane back in which blocks were ended: pieces of other lanes go home.
 void tide__lane_unlock_ended(tide_device* device, tide__lane* lane) TIDE_RELEASES(&lane->lock);
 // Puts a BUSY block that was never handed out back.
 void tide__block_return_locked(tide__block* block, bool restamps);
 // Takes a block back whose handle was ended; true if it must wait for other streams: see timeline.c.
-bool tide__block_end_locked(tide_device* device, tide__block* block, const tide__moment* moment,
+bool tide__block_end_locked(tide_device* device, tide__block* block, const tide__call_context* moment,
                             tide__tally* tally);
 // Keeps an entry about a block that is released.
 void tide__block_record_free(tide_device* device, tide_action action, const tide__block* block,
-                             const tide__moment* moment);
+                             const tide__call_context* moment);
 
 // --- rack.c: small blocks at hand -------------------------------------------------------------------
 tide_status tide__racks_init(tide_device* device);
@@ -700,7 +667,8 @@ void tide__stray_free(tide_device* device, tide__stray* stray);
 void tide__stray_give(tide_device* device, tide__stray* stray, void* address);
 void tide__strays_retry(tide_device* device);
 // Gives a whole segment back whose one block is BUSY. On failure the block is idle again.
-tide_status tide__segment_release(tide_device* device, tide__segment* segment, const tide__moment* moment);
+tide_status tide__segment_release(tide_device* device, tide__segment* segment,
+                                  const tide__call_context* moment);
 tide__segment* tide__segment_new(tide_device* device, tide__lane* lane, bool is_small);
 void tide__segment_free(tide_device* device, tide__segment* segment);
 // Links the segment into its lane with one block.
@@ -716,7 +684,7 @@ tide_status tide__lane_quiesce(tide_device* device, const tide__lane* lane, bool
 // --- expand.c: segments of virtual memory -----------------------------------------------------------
 tide_status tide__expand_grow(const tide__request* request, tide__block** out);
 // Unmaps the whole handles inside an idle block that the caller made BUSY, and gives the rest back.
-tide_status tide__expand_shrink(tide_device* device, tide__block* block, const tide__moment* moment);
+tide_status tide__expand_shrink(tide_device* device, tide__block* block, const tide__call_context* moment);
 // Gives the addresses back of segments in which nothing is mapped any more.
 void tide__expand_drop_unmapped(tide_device* device, tide__lane* lane);
 tide_status tide__expand_add_peer(tide_device* device, int peer);
@@ -795,7 +763,8 @@ tide__span tide__home_span(const tide__home* home, uint64_t address, uint64_t by
 // Finds out what is idle at the ends of each handle; all lanes of the pool are locked.
 void tide__home_survey_locked(tide__segment* segment);
 // Gives back the handles of a pool that are wholly idle, or of one kind of block only.
-tide_status tide__home_trim(tide_device* device, tide__pool* pool, bool is_small, const tide__moment* moment);
+tide_status tide__home_trim(tide_device* device, tide__pool* pool, bool is_small,
+                            const tide__call_context* moment);
 void tide__home_destroy(tide_device* device, tide__segment* segment);
 tide_status tide__home_add_peer(tide_device* device, const tide__segment* segment, int peer);
 
@@ -805,7 +774,7 @@ tide_status tide__home_add_peer(tide_device* device, const tide__segment* segmen
 tide_status tide__view_use(const tide__request* request, const tide__growth* growth, tide__block** out);
 tide_status tide__view_make(const tide__request* request, const tide__growth* growth, tide__block** out);
 // Ends the stay of a block in its view: its addresses are vacant, its pieces idle or on their way.
-void tide__view_block_end_locked(tide_device* device, tide__block* block, const tide__moment* moment);
+void tide__view_block_end_locked(tide_device* device, tide__block* block, const tide__call_context* moment);
 // Gives pieces back to their homes, a list by heap_next; `lane` used them last, at their `last_use`. NULL:
 // nobody did.
 void tide__pieces_give(tide_device* device, tide__block* pieces, tide__lane* lane);
@@ -872,10 +841,10 @@ bool tide__marks_can_wait(tide_device* device, const tide__lane* lane);
 
 // --- reclaim.c: giving memory back -------------------------------------------------------------------
 // The gate is the caller's in all of these.
-tide_status tide__reclaim_pool(tide_device* device, tide__pool* pool, const tide__moment* moment);
-tide_status tide__reclaim_all(tide_device* device, const tide__moment* moment);
+tide_status tide__reclaim_pool(tide_device* device, tide__pool* pool, const tide__call_context* moment);
+tide_status tide__reclaim_all(tide_device* device, const tide__call_context* moment);
 // Of private pools without users.
-tide_status tide__reclaim_unused(tide_device* device, const tide__moment* moment);
+tide_status tide__reclaim_unused(tide_device* device, const tide__call_context* moment);
 tide_status tide__reclaim_available(const tide__request* request, bool* out_enough);
 tide_status tide__reclaim_by_age(const tide__request* request);
 
@@ -949,23 +918,12 @@ void tide__totals_oversize(tide_device* device, bool is_rise);
 static inline bool tide__is_recording(tide_device* device) {
   return (tide__load_relaxed(&device->detours) & (TIDE__RECORDS_HISTORY | TIDE__RECORDS_TRACE)) != 0;
 }
-// The clock, the stack if the history's level is at least `level` (0: no stack), and the note of the calling
-// thread; before any lock.
-tide__moment tide__moment_now(tide_device* device, uint32_t level);
-// Keeps an entry; the stack is shown from TIDE_HISTORY_ALLOC on. May be called with locks held: observers are
-// told by tide__history_tell().
-void tide__history_add(tide_device* device, tide_action action, const tide__moment* moment, uint32_t stack,
-                       const tide__lane* lane, uint64_t address, uint64_t bytes);
-// Makes room for entries that observers are to be told about; with no lock held, after each step of a long
-// call. An entry for which there is no memory is left out.
-void tide__history_make_room(tide_device* device, size_t entries);
-// Calls the observers of the entries this thread made; with neither a lock nor the gate. What nobody hears
-// any more is forgotten. Waits until others have told the entries about segments that they made before.
-void tide__history_tell_all(tide_device* device);
-extern _Thread_local size_t tide__untold_count;
-static inline void tide__history_tell(tide_device* device) {
-  if (tide__untold_count != 0) tide__history_tell_all(device);
-}
+// The context of a call, with the stack if the history's level is at least `level` (0: no stack); before any
+// lock.
+tide__call_context tide__context_now(tide_device* device, uint32_t level);
+// Adds an entry about memory of a lane, or of none; see tide__history_add().
+void tide__entry_add(tide_device* device, tide_action action, const tide__call_context* context,
+                     uint32_t stack, const tide__lane* lane, uint64_t address, uint64_t bytes);
 
 // --- to_trace.c --------------------------------------------------------------------------------------
 // Keeps the label of a pool that goes, for entries that name it; with no lock held. And forgets all.
@@ -976,7 +934,6 @@ void tide__labels_forget(tide_device* device);
 // Runs the callbacks that release memory; true if one says that it did.
 bool tide__observers_reclaim(tide_device* device);
 void tide__observers_oom(tide_device* device, const tide_oom* oom);
-void tide__observers_entry(tide_device* device, const tide_trace_entry* entry, uint64_t number);
 
 // --- share.c -----------------------------------------------------------------------------------------
 void tide__imports_close(tide_device* device);

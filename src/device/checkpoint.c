@@ -250,7 +250,7 @@ static tide_status saved_check(tide_device* device, tide__pool* pool, const tide
 // Restoring
 
 // Takes back what is handed out of a lane.
-static void lane_take_back(tide_device* device, tide__lane* lane, const tide__moment* moment,
+static void lane_take_back(tide_device* device, tide__lane* lane, const tide__call_context* moment,
                            tide_restore_delta* delta) {
   tide__tally* const tally = tide__tally_enter(device, lane);
   tide__mutex_lock(&lane->lock);
@@ -318,7 +318,7 @@ static tide_status saved_restore(tide_device* device, tide__pool* pool, const ti
                             .pool = pool,
                             .stream = saved->stream,
                             .shelf = saved->is_small ? TIDE__SMALL : TIDE__LARGE };
-  if (tide__is_recording(device)) request.moment = tide__moment_now(device, TIDE_HISTORY_STATE);
+  if (tide__is_recording(device)) request.moment = tide__context_now(device, TIDE_HISTORY_STATE);
   TIDE_TRY(tide__lane_get(device, pool, saved->stream, &request.lane));
   tide__lane_turn(device, request.lane);
   saved_hand_out(&request, c, saved, records, delta);
@@ -338,8 +338,8 @@ static tide_status restore_check(tide_device* device, tide__pool* pool, const ti
 
 static tide_status restore_at_gate(tide_device* device, tide__pool* pool, const tide_checkpoint* c,
                                    tide__block** records, tide_restore_delta* delta) {
-  const tide__moment moment = tide__is_recording(device) ? tide__moment_now(device, TIDE_HISTORY_ALL)
-                                                         : (tide__moment){ 0, 0, 0 };
+  const tide__call_context moment = tide__is_recording(device) ? tide__context_now(device, TIDE_HISTORY_ALL)
+                                                               : (tide__call_context){ 0, 0, 0 };
   tide__lane* lane = tide__lane_next(device, pool, NULL);
   for (; lane != NULL; lane = tide__lane_next(device, pool, lane)) {
     tide__lane_turn(device, lane);
@@ -364,7 +364,7 @@ static tide_status restore_with_room(tide_device* device, tide__pool* pool, cons
   lane_census census;
   TIDE_TRY(restore_check(device, pool, c, &census));
   const size_t room = c->block_count + 1;
-  if (tide__is_recording(device)) tide__history_make_room(device, 2 * census.allocated + 3 * room);
+  if (tide__is_recording(device)) tide__history_make_room(&device->history, 2 * census.allocated + 3 * room);
   tide__block** const records = tide__heap_alloc(device->heap, room, sizeof *records);
   bool is_enough = records != NULL;
   is_enough = is_enough && tide__heap_grow(delta->heap, (void**)&delta->released, &delta->released_capacity,
@@ -394,7 +394,7 @@ tide_status tide_device_restore(tide_device* device, const tide_checkpoint* chec
   tide_status status = pool_get(device, checkpoint->pool, "device_restore", &pool);
   if (status == TIDE_OK) status = restore_with_room(device, pool, checkpoint, out);
   tide__gate_leave(device);
-  tide__history_tell(device);
+  tide__history_tell(&device->history);
   if (status != TIDE_OK) tide_restore_delta_clear(out);
   return status;
 }

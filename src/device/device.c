@@ -79,8 +79,7 @@ uint64_t tide__thread_number(void) {
 }
 
 void tide__detour(tide_device* device, uint32_t bit, bool is_set) {
-  if (is_set) (void)atomic_fetch_or(&device->detours, bit);
-  else (void)atomic_fetch_and(&device->detours, ~bit);
+  tide__bits_set(&device->detours, bit, is_set);
 }
 
 tide_status tide__inherited_refuse(const char* call) {
@@ -226,12 +225,9 @@ static tide_status device_learn(tide_device* device, const tide_device_options* 
 static void device_init(tide_device* device) {
   tide__slots_init(&device->blocks, device->heap, 9, sizeof(tide__block), NULL, NULL);
   tide__map_init(&device->map, device->heap);
-  tide__ring_init(&device->ring, device->heap);
   tide__timeline_init(device);
   tide__mutex_init(&device->gate_lock, TIDE__RANK_GATE);
   tide__signal_init(&device->gate_open);
-  tide__signal_init(&device->turn_passed);
-  tide__mutex_init(&device->turns_lock, TIDE__RANK_LEAF);
   tide__mutex_init(&device->pools_lock, TIDE__RANK_POOLS);
   tide__askers_init(&device->askers);
   tide__mutex_init(&device->totals_lock, TIDE__RANK_TOTALS);
@@ -269,13 +265,10 @@ static void device_fini(tide_device* device) {
   if (device->has_racks) tide__fronts_fini(&device->fronts);
   settings_free(device);
   tide__labels_forget(device);
-  tide_intern_free(device->names);
-  tide__ring_fini(&device->ring);
+  tide__history_fini(&device->history);
   tide__map_fini(&device->map);
   tide__slots_fini(&device->blocks);
   tide__signal_fini(&device->gate_open);
-  tide__signal_fini(&device->turn_passed);
-  tide__mutex_fini(&device->turns_lock);
   tide__mutex_fini(&device->gate_lock);
   tide__askers_fini(&device->askers);
   tide__mutex_fini(&device->pools_lock);
@@ -296,8 +289,10 @@ tide_status tide_device_new(tide_machine* machine, int index, const tide_device_
   device->index = index;
   device->heap = heap;
   device_init(device);
-  tide_status status = device_learn(device, &wanted);
-  if (status == TIDE_OK) status = tide_intern_new(heap, &device->names);
+  tide_status status = tide__history_init(&device->history, machine, heap, &device->detours,
+                                          TIDE__RECORDS_HISTORY, TIDE__RECORDS_TRACE);
+  device->history.device = (uint8_t)index;
+  if (status == TIDE_OK) status = device_learn(device, &wanted);
   if (status == TIDE_OK) status = settings_publish(device, &wanted);
   if (status == TIDE_OK && wanted.policy == TIDE_POLICY_TIDE) status = tide__racks_init(device);
   if (status != TIDE_OK) {

@@ -307,9 +307,9 @@ static tide_status place_map(const tide__request* request, tide__block** front, 
   tide__mutex_unlock(&request->lane->lock);
   tide__reserved_rise(device, request->pool, bytes, tide__block_kind(*front), false);
   if (tide__is_recording(device)) {
-    tide__history_add(device, TIDE_ACTION_SEGMENT_MAP, &request->moment, request->moment.stack, request->lane,
-                      address, bytes);
-    tide__history_make_room(device, TIDE__STEP_ENTRIES);
+    tide__entry_add(device, TIDE_ACTION_SEGMENT_MAP, &request->moment, request->moment.stack, request->lane,
+                    address, bytes);
+    tide__history_make_room(&device->history, TIDE__STEP_ENTRIES);
   }
   return TIDE_OK;
 }
@@ -388,7 +388,7 @@ static tide_status block_unmap(tide_device* device, tide__block* block, uint64_t
   return status;
 }
 
-tide_status tide__expand_shrink(tide_device* device, tide__block* block, const tide__moment* moment) {
+tide_status tide__expand_shrink(tide_device* device, tide__block* block, const tide__call_context* moment) {
   tide__segment* const segment = block->segment;
   tide__lane* const lane = segment->lane;
   const int kind = tide__block_kind(block);
@@ -402,9 +402,9 @@ tide_status tide__expand_shrink(tide_device* device, tide__block* block, const t
   }
   tide__reserved_fall(device, lane->pool, to - from, kind, false);
   if (tide__is_recording(device)) {
-    tide__history_add(device, TIDE_ACTION_SEGMENT_UNMAP, moment,
-                      moment->stack != 0 ? moment->stack : segment->stack, lane, from, to - from);
-    tide__history_make_room(device, TIDE__STEP_ENTRIES);
+    tide__entry_add(device, TIDE_ACTION_SEGMENT_UNMAP, moment,
+                    moment->stack != 0 ? moment->stack : segment->stack, lane, from, to - from);
+    tide__history_make_room(&device->history, TIDE__STEP_ENTRIES);
   }
   return TIDE_OK;
 }

@@ -434,9 +434,9 @@ void tide__home_tell_growth(const tide__request* request, uint64_t address, uint
   const int kind = request->shelf == TIDE__SMALL ? TIDE_STAT_SMALL : TIDE_STAT_LARGE;
   tide__reserved_rise(device, request->pool, bytes, kind, false);
   if (!tide__is_recording(device)) return;
-  tide__history_add(device, TIDE_ACTION_SEGMENT_MAP, &request->moment, request->moment.stack, request->lane,
-                    address, bytes);
-  tide__history_make_room(device, TIDE__STEP_ENTRIES);
+  tide__entry_add(device, TIDE_ACTION_SEGMENT_MAP, &request->moment, request->moment.stack, request->lane,
+                  address, bytes);
+  tide__history_make_room(&device->history, TIDE__STEP_ENTRIES);
 }
 
 // What is taken to grow: the idle block before the top, if there is one, and a part of the top.
@@ -654,15 +654,14 @@ static void block_hollow_locked(tide__block* block, hollow h) {
 }
 
 static void hollow_tell(tide_device* device, const tide__segment* segment, hollow h,
-                        const tide__moment* moment) {
+                        const tide__call_context* moment) {
   const int kind = segment->is_small ? TIDE_STAT_SMALL : TIDE_STAT_LARGE;
   if (h.from == h.to) return;
   tide__reserved_fall(device, segment->lane->pool, h.to - h.from, kind, false);
   if (!tide__is_recording(device)) return;
-  tide__history_add(device, TIDE_ACTION_SEGMENT_UNMAP, moment,
-                    moment->stack != 0 ? moment->stack : segment->stack, segment->lane, h.from,
-                    h.to - h.from);
-  tide__history_make_room(device, TIDE__STEP_ENTRIES);
+  tide__entry_add(device, TIDE_ACTION_SEGMENT_UNMAP, moment,
+                  moment->stack != 0 ? moment->stack : segment->stack, segment->lane, h.from, h.to - h.from);
+  tide__history_make_room(&device->history, TIDE__STEP_ENTRIES);
 }
 
 // Gives handles back from the high end, as far as the machine takes them and the floor allows.
@@ -684,7 +683,8 @@ static tide_status handles_give(tide_device* device, tide__segment* segment, han
 }
 
 // Gives back the handles that lie wholly in a BUSY block.
-static tide_status block_give_handles(tide_device* device, tide__block* block, const tide__moment* moment) {
+static tide_status block_give_handles(tide_device* device, tide__block* block,
+                                      const tide__call_context* moment) {
   tide__segment* const segment = block->segment;
   tide__lane* const lane = segment->lane;
   tide__block* kept[2] = { NULL, NULL };  // for the cuts in the end: nobody else may use them meanwhile
@@ -735,7 +735,7 @@ static tide__segment* home_next(tide__lane* lane, const tide__segment* segment) 
 }
 
 static tide_status lane_give_homes(tide_device* device, tide__lane* lane, bool is_small,
-                                   const tide__moment* moment) {
+                                   const tide__call_context* moment) {
   tide_status status = TIDE_OK;
   tide__block* list = homes_take_idle(device, lane, is_small);
   while (list != NULL) {
@@ -758,7 +758,7 @@ static tide_status lane_give_homes(tide_device* device, tide__lane* lane, bool i
 }
 
 tide_status tide__home_trim(tide_device* device, tide__pool* pool, bool is_small,
-                            const tide__moment* moment) {
+                            const tide__call_context* moment) {
   if (!device->has_racks) return TIDE_OK;  // only the policy `tide` has homes
   tide__lane* lane = tide__lane_next(device, pool, NULL);
   for (; lane != NULL; lane = tide__lane_next(device, pool, lane)) {

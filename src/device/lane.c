@@ -468,8 +468,8 @@ tide__block* tide__block_commit_locked(const tide__request* request, tide__block
   if (block->bytes >= request->options->max_split_bytes) tide__totals_oversize(device, true);
   tide__tally_count(device, tally);
   if (tide__is_recording(device)) {
-    tide__history_add(device, TIDE_ACTION_ALLOC, &request->moment, request->moment.stack, lane,
-                      block->address, request->bytes);
+    tide__entry_add(device, TIDE_ACTION_ALLOC, &request->moment, request->moment.stack, lane, block->address,
+                    request->bytes);
   }
   block->is_public = out != NULL;
   block->is_borrowed = request->is_borrowing;
@@ -481,10 +481,10 @@ tide__block* tide__block_commit_locked(const tide__request* request, tide__block
 }
 
 void tide__block_record_free(tide_device* device, tide_action action, const tide__block* block,
-                             const tide__moment* moment) {
+                             const tide__call_context* moment) {
   const uint32_t stack = moment->stack != 0 ? moment->stack : tide__load_relaxed(&block->stack);
-  tide__history_add(device, action, moment, stack, block->segment->lane, block->address,
-                    tide__load_relaxed(&block->requested_bytes));
+  tide__entry_add(device, action, moment, stack, block->segment->lane, block->address,
+                  tide__load_relaxed(&block->requested_bytes));
 }
 
 // The change of the idle parts of segments in use when a block becomes idle between its neighbours.
@@ -500,7 +500,7 @@ static void count_freed(tide__lane* lane, const tide__block* block) {
 }
 
 // Puts a block that nobody has any more among the idle ones.
-static void block_rest_locked(tide_device* device, tide__block* block, const tide__moment* moment,
+static void block_rest_locked(tide_device* device, tide__block* block, const tide__call_context* moment,
                               tide__tally* tally) {
   tide__lane* const lane = block->segment->lane;
   if (tide__is_recording(device)) tide__block_record_free(device, TIDE_ACTION_FREE_COMPLETED, block, moment);
@@ -523,7 +523,7 @@ void tide__lane_unlock_ended(tide_device* device, tide__lane* lane) {
   if (pieces != NULL) tide__pieces_give(device, pieces, lane);
 }
 
-bool tide__block_end_locked(tide_device* device, tide__block* block, const tide__moment* moment,
+bool tide__block_end_locked(tide_device* device, tide__block* block, const tide__call_context* moment,
                             tide__tally* tally) {
   if (block->is_public) tide__map_clear(&device->map, block->address, block->is_small);
   block->state = TIDE__BLOCK_PENDING;
@@ -542,7 +542,7 @@ bool tide__block_end_locked(tide_device* device, tide__block* block, const tide_
   return false;
 }
 
-void tide__block_wait_end_locked(tide_device* device, tide__block* block, const tide__moment* moment,
+void tide__block_wait_end_locked(tide_device* device, tide__block* block, const tide__call_context* moment,
                                  tide__tally* tally) {
   tide__tally_settle(device, tally);
   tide__totals_wait_end(device, block);

@@ -1,109 +1,52 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Observers and callbacks: attached and detached by number, called with no lock held, those of a kind in the
-// order they came. Before a program's callback runs, what the thread has to tell is told: others may wait for
-// that, and the callback for them.
+// Observers of the device allocator (core/observers.h), and the callbacks of the whole process. Before a
+// callback runs, the thread tells its untold entries: another thread may wait for that, and the callback may
+// wait for that thread.
 #include <string.h>
 
 #include "device/allocator.h"
 
-typedef void (*any_fn)(void);
-
-static bool observers_hear_entries_locked(const tide_device* device) {
-  return device->observers[TIDE__OBSERVE_TRACE].count + device->observers[TIDE__OBSERVE_ENTRIES].count > 0;
-}
-
-static tide_status observer_attach(tide_device* device, int kind, any_fn function, void* user,
-                                   tide_observer* out) {
+static tide_status observer_attach(tide_device* device, tide__observer_kind kind, tide__observer_fn function,
+                                   void* user, tide_observer* out) {
   TIDE_REQUIRE(device != NULL && function != NULL && out != NULL, TIDE_ERR_ARGUMENT,
                "device_observe: no device, function or out");
-  *out = 0;
-  tide__observers* const list = &device->observers[kind];
-  tide__mutex_lock(&device->pools_lock);
-  const bool has_room = list->count < TIDE__MAX_OBSERVERS;
-  if (has_room) {
-    *out = ++device->next_observer;
-    list->ids[list->count] = *out;
-    list->functions[list->count] = function;
-    list->users[list->count++] = user;
-    tide__detour(device, TIDE__RECORDS_TRACE, observers_hear_entries_locked(device));
-  }
-  tide__mutex_unlock(&device->pools_lock);
-  TIDE_REQUIRE(has_room, TIDE_ERR_LIMIT, "device_observe: there are %d of this kind", TIDE__MAX_OBSERVERS);
-  return TIDE_OK;
+  return tide__observers_attach(&device->history.observers, "device_observe", kind, function, user, out);
 }
 
 tide_status tide_device_observe_oom(tide_device* device, tide_oom_fn function, void* user,
                                     tide_observer* out) {
-  return observer_attach(device, TIDE__OBSERVE_OOM, (any_fn)function, user, out);
+  return observer_attach(device, TIDE__OBSERVE_OOM, (tide__observer_fn)function, user, out);
 }
 
 tide_status tide_device_observe_trace(tide_device* device, tide_trace_fn function, void* user,
                                       tide_observer* out) {
-  return observer_attach(device, TIDE__OBSERVE_TRACE, (any_fn)function, user, out);
+  return observer_attach(device, TIDE__OBSERVE_TRACE, (tide__observer_fn)function, user, out);
 }
 
 tide_status tide_device_observe_entries(tide_device* device, tide_entry_fn function, void* user,
                                         tide_observer* out) {
-  return observer_attach(device, TIDE__OBSERVE_ENTRIES, (any_fn)function, user, out);
+  return observer_attach(device, TIDE__OBSERVE_ENTRIES, (tide__observer_fn)function, user, out);
 }
 
 tide_status tide_device_observe_reclaim(tide_device* device, tide_reclaim_fn function, void* user,
                                         tide_observer* out) {
-  return observer_attach(device, TIDE__OBSERVE_RECLAIM, (any_fn)function, user, out);
-}
-
-static bool observer_remove_locked(tide__observers* list, tide_observer observer) {
-  uint32_t i = 0;
-  while (i < list->count && list->ids[i] != observer) i++;
-  if (i == list->count) return false;
-  for (list->count--; i < list->count; i++) {
-    list->ids[i] = list->ids[i + 1];
-    list->functions[i] = list->functions[i + 1];
-    list->users[i] = list->users[i + 1];
-  }
-  return true;
+  return observer_attach(device, TIDE__OBSERVE_RECLAIM, (tide__observer_fn)function, user, out);
 }
 
 tide_status tide_device_detach(tide_device* device, tide_observer observer) {
   TIDE_REQUIRE(device != NULL, TIDE_ERR_ARGUMENT, "device_detach: no device");
-  bool is_found = false;
-  tide__mutex_lock(&device->pools_lock);
-  for (int kind = 0; kind < TIDE__OBSERVE_KINDS && !is_found; kind++) {
-    is_found = observer_remove_locked(&device->observers[kind], observer);
-  }
-  tide__detour(device, TIDE__RECORDS_TRACE, observers_hear_entries_locked(device));
-  tide__mutex_unlock(&device->pools_lock);
-  TIDE_REQUIRE(is_found, TIDE_ERR_HANDLE, "device_detach: %llu is not attached",
-               (unsigned long long)observer);
-  return TIDE_OK;
+  return tide__observers_detach(&device->history.observers, "device_detach", observer);
 }
 
-static void observers_copy(tide_device* device, int kind, tide__observers* out) {
-  tide__mutex_lock(&device->pools_lock);
-  const tide__observers* const list = &device->observers[kind];
-  out->count = list->count;
-  for (uint32_t i = 0; i < list->count; i++) {
-    out->functions[i] = list->functions[i];
-    out->users[i] = list->users[i];
-  }
-  tide__mutex_unlock(&device->pools_lock);
+static void invoke_oom(tide__observer_fn function, void* user, void* argument) {
+  ((tide_oom_fn)function)(user, *(const tide_oom* const*)argument);
 }
 
 void tide__observers_oom(tide_device* device, const tide_oom* oom) {
-  tide__observers list;
-  tide__history_tell(device);
-  observers_copy(device, TIDE__OBSERVE_OOM, &list);
-  for (uint32_t i = 0; i < list.count; i++) ((tide_oom_fn)list.functions[i])(list.users[i], oom);
-}
-
-void tide__observers_entry(tide_device* device, const tide_trace_entry* entry, uint64_t number) {
-  tide__observers list;
-  observers_copy(device, TIDE__OBSERVE_TRACE, &list);
-  for (uint32_t i = 0; i < list.count; i++) ((tide_trace_fn)list.functions[i])(list.users[i], entry);
-  observers_copy(device, TIDE__OBSERVE_ENTRIES, &list);
-  for (uint32_t i = 0; i < list.count; i++) ((tide_entry_fn)list.functions[i])(list.users[i], entry, number);
+  tide__history_tell(&device->history);
+  tide__observers_call(&device->history.observers, TIDE__OBSERVE_OOM, invoke_oom, &oom);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -156,30 +99,36 @@ tide_status tide_reclaim_unregister(const char* name) {
   return TIDE_OK;
 }
 
-static void named_copy(tide__observers* out) {
-  tide__mutex_lock(&named_lock);
-  out->count = named_count;
-  for (uint32_t i = 0; i < named_count; i++) {
-    out->functions[i] = (any_fn)named_callbacks[i].function;
-    out->users[i] = named_callbacks[i].user;
-  }
-  tide__mutex_unlock(&named_lock);
-}
-
-// All are asked, whatever the first says.
-static bool callbacks_ask(tide_device* device, const tide__observers* list) {
+// Calls a copy of the callbacks; all of them, whatever the first says.
+static bool named_ask(tide_device* device) {
+  named_callback copy[TIDE__MAX_OBSERVERS];
   bool has_released = false;
-  for (uint32_t i = 0; i < list->count; i++) {
-    has_released = ((tide_reclaim_fn)list->functions[i])(list->users[i], device) || has_released;
+  tide__mutex_lock(&named_lock);
+  const uint32_t count = named_count;
+  if (count > 0) memcpy(copy, named_callbacks, count * sizeof *copy);
+  tide__mutex_unlock(&named_lock);
+  for (uint32_t i = 0; i < count; i++) {
+    has_released = copy[i].function(copy[i].user, device) || has_released;
   }
   return has_released;
 }
 
+// ---------------------------------------------------------------------------------------------------
+// Both
+
+typedef struct reclaim_round {
+  tide_device* device;
+  bool has_released;
+} reclaim_round;
+
+static void invoke_reclaim(tide__observer_fn function, void* user, void* argument) {
+  reclaim_round* const round = argument;
+  round->has_released = ((tide_reclaim_fn)function)(user, round->device) || round->has_released;
+}
+
 bool tide__observers_reclaim(tide_device* device) {
-  tide__observers list;
-  tide__history_tell(device);
-  observers_copy(device, TIDE__OBSERVE_RECLAIM, &list);
-  const bool has_released = callbacks_ask(device, &list);
-  named_copy(&list);
-  return callbacks_ask(device, &list) || has_released;
+  reclaim_round round = { device, false };
+  tide__history_tell(&device->history);
+  tide__observers_call(&device->history.observers, TIDE__OBSERVE_RECLAIM, invoke_reclaim, &round);
+  return named_ask(device) || round.has_released;
 }

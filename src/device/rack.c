@@ -162,8 +162,8 @@ tide_status tide__racks_search(tide__request* request, tide_block* out, bool* ou
   *out_found = block != NULL;
   if (block != NULL) {
     if (tide__is_recording(device)) {
-      tide__history_add(device, TIDE_ACTION_ALLOC, &request->moment, request->moment.stack, request->lane,
-                        block->address, request->bytes);
+      tide__entry_add(device, TIDE_ACTION_ALLOC, &request->moment, request->moment.stack, request->lane,
+                      block->address, request->bytes);
     }
     tide__racks_hand_out(device, racks, block, request->bytes, request->moment.stack, out);
   }
@@ -208,7 +208,7 @@ static bool release_inside(tide_device* device, tide__racks* racks, tide__block*
 
 void tide__racks_release_slow(tide_device* device, tide__block* block) {
   tide__moment moment = { 0 };
-  if (tide__is_recording(device)) moment = tide__moment_now(device, TIDE_HISTORY_ALL);
+  if (tide__is_recording(device)) moment = tide__context_now(device, TIDE_HISTORY_ALL);
   tide__racks* const racks = tide__fronts_enter(&device->fronts);
   const bool must_wait = release_inside(device, racks, block, &moment);
   tide__fronts_leave(racks);

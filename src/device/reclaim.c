@@ -120,16 +120,16 @@ static tide__block* lane_take_mapped(tide__lane* lane, bool is_small) {
   return list_sort(list);
 }
 
-typedef tide_status (*give_fn)(tide_device* device, tide__block* block, const tide__moment* moment);
+typedef tide_status (*give_fn)(tide_device* device, tide__block* block, const tide__call_context* moment);
 
 static tide_status block_release_segment(tide_device* device, tide__block* block,
-                                         const tide__moment* moment) {
+                                         const tide__call_context* moment) {
   return tide__segment_release(device, block->segment, moment);
 }
 
 // Gives the blocks of a list back; after a failure the rest is idle again.
 static tide_status list_give(tide_device* device, tide__block* list, give_fn give,
-                             const tide__moment* moment) {
+                             const tide__call_context* moment) {
   while (list != NULL) {
     tide__block* const next = list->list_next;
     const tide_status status = give(device, list, moment);
@@ -158,7 +158,7 @@ static void lanes_note_walk(tide_device* device, tide__pool* pool, bool is_small
 
 // Gives back what is idle of one kind: raw segments of all lanes by rising stream, then expandable ones.
 static tide_status pool_give_kind(tide_device* device, tide__pool* pool, bool is_small,
-                                  const tide__moment* moment) {
+                                  const tide__call_context* moment) {
   tide__lane* lane = tide__lane_next(device, pool, NULL);
   for (; lane != NULL; lane = tide__lane_next(device, pool, lane)) {
     TIDE_TRY(list_give(device, lane_take_idle(lane, is_small), block_release_segment, moment));
@@ -175,7 +175,7 @@ static tide_status pool_give_kind(tide_device* device, tide__pool* pool, bool is
 }
 
 // PyTorch's order: of the default pool large blocks come first, of private pools small ones.
-tide_status tide__reclaim_pool(tide_device* device, tide__pool* pool, const tide__moment* moment) {
+tide_status tide__reclaim_pool(tide_device* device, tide__pool* pool, const tide__call_context* moment) {
   const bool is_small_first = pool != &device->default_pool;
   if (!is_small_first) tide__racks_flush(device);
   tide__expand_free_orphans(device);
@@ -186,12 +186,12 @@ tide_status tide__reclaim_pool(tide_device* device, tide__pool* pool, const tide
   return pool_give_kind(device, pool, !is_small_first, moment);
 }
 
-tide_status tide__reclaim_all(tide_device* device, const tide__moment* moment) {
+tide_status tide__reclaim_all(tide_device* device, const tide__call_context* moment) {
   TIDE_TRY(tide__reclaim_pool(device, &device->default_pool, moment));
   return tide__reclaim_unused(device, moment);
 }
 
-tide_status tide__reclaim_unused(tide_device* device, const tide__moment* moment) {
+tide_status tide__reclaim_unused(tide_device* device, const tide__call_context* moment) {
   tide__pool_cursor at = { 0 };
   tide__pool* pool = tide__pool_next(device, &at);
   for (; pool != NULL; pool = tide__pool_next(device, &at)) {
@@ -224,7 +224,7 @@ static tide__block* list_reverse(tide__block* list) {
 
 // Gives back from the front of a list until `bytes` are given.
 static tide_status list_give_bytes(tide_device* device, tide__block* list, uint64_t bytes,
-                                   const tide__moment* moment, bool* out_enough) {
+                                   const tide__call_context* moment, bool* out_enough) {
   uint64_t given = 0;
   while (list != NULL && given < bytes) {
     tide__block* const next = list->list_next;
@@ -276,7 +276,7 @@ tide_status tide__reclaim_available(const tide__request* request, bool* out_enou
 
 typedef struct collection {
   tide_device* device;
-  const tide__moment* moment;
+  const tide__call_context* moment;
   tide__block* idle;  // whole segments, in the order of the policy
   uint64_t count;
   uint64_t total_age;
@@ -357,7 +357,7 @@ tide_status tide__reclaim_by_age(const tide__request* request) {
 
 // What a trim does at the gate. While a scope is open nothing is waited for, and of the default pool nothing
 // is given back.
-static tide_status trim_at_gate(tide_device* device, tide_pool number, const tide__moment* moment) {
+static tide_status trim_at_gate(tide_device* device, tide_pool number, const tide__call_context* moment) {
   const bool is_capturing = tide__has_scopes(device) && !tide__device_options(device)->captures_by_stream;
   if (number != TIDE_POOL_DEFAULT) {
     tide__pool* const pool = tide__pool_find(device, number);
@@ -376,13 +376,13 @@ static tide_status trim_at_gate(tide_device* device, tide_pool number, const tid
 }
 
 static tide_status trim(tide_device* device, tide_pool pool) {
-  tide__moment moment = { 0 };
+  tide__call_context moment = { 0 };
   TIDE__REQUIRE_OWN(device, "device_trim");
-  if (tide__is_recording(device)) moment = tide__moment_now(device, TIDE_HISTORY_ALL);
+  if (tide__is_recording(device)) moment = tide__context_now(device, TIDE_HISTORY_ALL);
   (void)tide__gate_enter(device);
   const tide_status status = trim_at_gate(device, pool, &moment);
   tide__gate_leave(device);
-  tide__history_tell(device);
+  tide__history_tell(&device->history);
   return status;
 }
 

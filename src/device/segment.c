@@ -51,47 +51,31 @@ void tide__segment_unlink_locked(tide__segment* segment) {
 // ---------------------------------------------------------------------------------------------------
 // What is reserved
 
-static void stat_rise(tide_stat* stat, uint64_t n) {
-  stat->current += (int64_t)n;
-  stat->allocated += (int64_t)n;
-  if (stat->current > stat->peak) stat->peak = stat->current;
-}
-
-static void stat_fall(tide_stat* stat, uint64_t n) {
-  stat->current -= (int64_t)n;
-  stat->freed += (int64_t)n;
+// Counts bytes that came from the machine, or went back, and the segment if it is one.
+static void reserved_move(tide_device* device, tide__pool* pool, int64_t bytes, int kind, bool is_segment) {
+  const int64_t segments = !is_segment ? 0 : bytes > 0 ? 1 : -1;
+  const uint64_t segment_bytes = (uint64_t)(bytes > 0 ? bytes : -bytes);
+  (void)tide__add_relaxed(&device->reserved_bytes, (uint64_t)bytes);
+  (void)tide__add_relaxed(&pool->reserved_bytes, (uint64_t)bytes);
+  tide__mutex_lock(&device->totals_lock);
+  tide_device_stats* const totals = &device->totals;
+  for (int i = 0; i <= kind; i += kind) {
+    tide__stat_move(&totals->reserved_bytes[i], bytes);
+    tide__stat_move(&totals->segment[i], segments);
+  }
+  if (segment_bytes >= tide__device_options(device)->max_split_bytes) {
+    tide__stat_move(&totals->oversize_segments, segments);
+  }
+  (*(bytes > 0 ? &totals->num_device_alloc : &totals->num_device_free))++;
+  tide__mutex_unlock(&device->totals_lock);
 }
 
 void tide__reserved_rise(tide_device* device, tide__pool* pool, uint64_t bytes, int kind, bool is_segment) {
-  (void)tide__add_relaxed(&device->reserved_bytes, bytes);
-  (void)tide__add_relaxed(&pool->reserved_bytes, bytes);
-  tide__mutex_lock(&device->totals_lock);
-  tide_device_stats* const totals = &device->totals;
-  for (int i = 0; i <= kind; i += kind) {
-    stat_rise(&totals->reserved_bytes[i], bytes);
-    if (is_segment) stat_rise(&totals->segment[i], 1);
-  }
-  if (is_segment && bytes >= tide__device_options(device)->max_split_bytes) {
-    stat_rise(&totals->oversize_segments, 1);
-  }
-  totals->num_device_alloc++;
-  tide__mutex_unlock(&device->totals_lock);
+  reserved_move(device, pool, (int64_t)bytes, kind, is_segment);
 }
 
 void tide__reserved_fall(tide_device* device, tide__pool* pool, uint64_t bytes, int kind, bool is_segment) {
-  (void)tide__add_relaxed(&device->reserved_bytes, (uint64_t)0 - bytes);
-  (void)tide__add_relaxed(&pool->reserved_bytes, (uint64_t)0 - bytes);
-  tide__mutex_lock(&device->totals_lock);
-  tide_device_stats* const totals = &device->totals;
-  for (int i = 0; i <= kind; i += kind) {
-    stat_fall(&totals->reserved_bytes[i], bytes);
-    if (is_segment) stat_fall(&totals->segment[i], 1);
-  }
-  if (is_segment && bytes >= tide__device_options(device)->max_split_bytes) {
-    stat_fall(&totals->oversize_segments, 1);
-  }
-  totals->num_device_free++;
-  tide__mutex_unlock(&device->totals_lock);
+  reserved_move(device, pool, -(int64_t)bytes, kind, is_segment);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -207,8 +191,8 @@ static tide_status segment_adopt(const tide__request* request, tide__segment* se
   tide__mutex_unlock(&request->lane->lock);
   tide__reserved_rise(device, request->pool, bytes, tide__block_kind(*out), true);
   if (tide__is_recording(device)) {
-    tide__history_add(device, TIDE_ACTION_SEGMENT_ALLOC, &request->moment, request->moment.stack,
-                      request->lane, tide__address(address), bytes);
+    tide__entry_add(device, TIDE_ACTION_SEGMENT_ALLOC, &request->moment, request->moment.stack, request->lane,
+                    tide__address(address), bytes);
   }
   return TIDE_OK;
 }
@@ -256,7 +240,8 @@ tide_status tide__lane_quiesce(tide_device* device, const tide__lane* lane, bool
   return tide_machine_device_synchronize(device->machine, device->index);
 }
 
-tide_status tide__segment_release(tide_device* device, tide__segment* segment, const tide__moment* moment) {
+tide_status tide__segment_release(tide_device* device, tide__segment* segment,
+                                  const tide__call_context* moment) {
   tide__lane* const lane = segment->lane;
   const int kind = tide__block_kind(segment->head);
   tide_status status = tide__lane_quiesce(device, lane, lane->pool->options.segment_release != NULL);
@@ -273,10 +258,10 @@ tide_status tide__segment_release(tide_device* device, tide__segment* segment, c
   if (status != TIDE_OK) return status;
   tide__reserved_fall(device, lane->pool, segment->bytes, kind, true);
   if (tide__is_recording(device)) {
-    tide__history_add(device, TIDE_ACTION_SEGMENT_FREE, moment,
-                      moment->stack != 0 ? moment->stack : segment->stack, lane, segment->address,
-                      segment->bytes);
-    tide__history_make_room(device, TIDE__STEP_ENTRIES);
+    tide__entry_add(device, TIDE_ACTION_SEGMENT_FREE, moment,
+                    moment->stack != 0 ? moment->stack : segment->stack, lane, segment->address,
+                    segment->bytes);
+    tide__history_make_room(&device->history, TIDE__STEP_ENTRIES);
   }
   tide__segment_free(device, segment);
   return TIDE_OK;

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Looking inside: segments and their blocks, shown to a visitor that may call the allocator. The segments are
-// noted first, lane by lane, and sorted by address; then each is copied in pieces under its lane's lock, and
-// shown without it. A segment that is gone when its turn comes is left out.
-#include <stdlib.h>
-
+// Looking inside: segments and their blocks (core/visit.h). Segments are noted lane by lane. Each is copied
+// in pieces under its lane's lock, and shown without it.
+#include "core/visit.h"
 #include "device/allocator.h"
 
 enum { PIECE_BLOCKS = 256 };
@@ -13,63 +11,57 @@ enum { PIECE_BLOCKS = 256 };
 // A segment as it was noted, and where a walk along its chain has come to. Both records may mean something
 // else by now: see cursor_find_locked().
 typedef struct noted_segment {
+  uint64_t address;  // everything below was seen
   tide__lane* lane;
   const tide__segment* segment;
   const tide__block* block;
   uint64_t ordinal;
-  uint64_t address;  // everything below was seen
 } noted_segment;
 
-typedef struct snapshot {
+typedef struct device_visit {
+  tide__visit visit;  // the first member: functions of notes get it
   tide_device* device;
-  const tide_device_visitor* visitor;
-  noted_segment* segments;  // owned
-  size_t count;
-  size_t capacity;
-  uint64_t active_bytes;  // shown so far
   tide_block_info blocks[PIECE_BLOCKS];
-} snapshot;
+} device_visit;
 
 // ---------------------------------------------------------------------------------------------------
 // Noting
 
 // Notes up to PIECE_BLOCKS segments from *link on, for which there is room. The gate is the caller's: no
 // segment comes or goes meanwhile, so a link stays good without the lane's lock.
-static void lane_note_piece(snapshot* s, tide__lane* lane, tide__link** link) {
+static void lane_note_piece(device_visit* s, tide__lane* lane, tide__link** link) {
   tide__mutex_lock(&lane->lock);
   if (*link == NULL) *link = lane->segments.next;
   for (int i = 0; i < PIECE_BLOCKS && *link != &lane->segments; i++, *link = (*link)->next) {
     const tide__segment* const segment = TIDE_OWNER(*link, tide__segment, link);
-    s->segments[s->count++] =
-        (noted_segment){ lane, segment, segment->head, segment->ordinal, segment->address };
+    *(noted_segment*)tide__visit_next_note(&s->visit) =
+        (noted_segment){ segment->address, lane, segment, segment->head, segment->ordinal };
   }
   tide__mutex_unlock(&lane->lock);
 }
 
-static tide_status lane_note(snapshot* s, tide__lane* lane) {
+static tide_status lane_note(device_visit* s, tide__lane* lane) {
   tide__link* link = NULL;
   while (link != &lane->segments) {
-    TIDE_REQUIRE(tide__heap_grow(s->device->heap, (void**)&s->segments, &s->capacity, s->count + PIECE_BLOCKS,
-                                 sizeof *s->segments),
-                 TIDE_ERR_NO_MEMORY, "device_visit: no memory to note %zu segments", s->count + PIECE_BLOCKS);
+    TIDE_TRY(tide__visit_reserve(&s->visit, PIECE_BLOCKS));
     lane_note_piece(s, lane, &link);
   }
   return TIDE_OK;
 }
 
-static tide_status pool_note(snapshot* s, tide__pool* pool) {
+static tide_status pool_note(device_visit* s, tide__pool* pool) {
   tide__lane* lane = tide__lane_next(s->device, pool, NULL);
   for (; lane != NULL; lane = tide__lane_next(s->device, pool, lane)) TIDE_TRY(lane_note(s, lane));
   return TIDE_OK;
 }
 
-static tide_status snapshot_note_one(snapshot* s, tide_pool number) {
+static tide_status visit_note_one(device_visit* s, tide_pool number) {
   tide__pool* const pool = tide__pool_find(s->device, number);
   TIDE_REQUIRE(pool != NULL, TIDE_ERR_HANDLE, "device_visit_pool: there is no pool %u", number);
   return pool_note(s, pool);
 }
 
-static tide_status snapshot_note_all(snapshot* s) {
+static tide_status visit_note_all(device_visit* s) {
   tide__pool_cursor at = { 0 };
   TIDE_TRY(pool_note(s, &s->device->default_pool));
   tide__pool* pool = tide__pool_next(s->device, &at);
@@ -77,18 +69,12 @@ static tide_status snapshot_note_all(snapshot* s) {
   return TIDE_OK;
 }
 
-static tide_status snapshot_note(snapshot* s, const tide_pool* only) {
+static tide_status visit_note(device_visit* s, const tide_pool* only) {
   (void)tide__gate_enter(s->device);
   tide__racks_flush(s->device);
-  const tide_status status = only != NULL ? snapshot_note_one(s, *only) : snapshot_note_all(s);
+  const tide_status status = only != NULL ? visit_note_one(s, *only) : visit_note_all(s);
   tide__gate_leave(s->device);
   return status;
-}
-
-static int noted_compare(const void* a, const void* b) {
-  const uint64_t x = ((const noted_segment*)a)->address;
-  const uint64_t y = ((const noted_segment*)b)->address;
-  return (x > y) - (x < y);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -130,7 +116,7 @@ static void cursor_move(noted_segment* at, const tide__block* block) {
   at->block = block->next;
 }
 
-static tide_segment_info range_describe(const snapshot* s, const tide__block* block) {
+static tide_segment_info range_describe(const device_visit* s, const tide__block* block) {
   const tide__segment* const segment = block->segment;
   const tide__lane* const lane = segment->lane;
   return (tide_segment_info){
@@ -156,7 +142,7 @@ static void range_count(tide_segment_info* info, const tide__block* block) {
 }
 
 // Adds up the next range that has memory, in pieces. False: there is none.
-static bool range_measure(const snapshot* s, noted_segment at, tide_segment_info* out) {
+static bool range_measure(const device_visit* s, noted_segment at, tide_segment_info* out) {
   size_t count = PIECE_BLOCKS;
   bool is_begun = false;
   while (count == PIECE_BLOCKS) {
@@ -198,7 +184,7 @@ static size_t block_describe(const tide__block* block, tide_block_info out[2]) {
 }
 
 // Copies the next blocks before `end`; returns how many.
-static size_t range_copy_locked(snapshot* s, noted_segment* at, uint64_t end) {
+static size_t range_copy_locked(device_visit* s, noted_segment* at, uint64_t end) {
   size_t count = 0;
   const tide__block* block = cursor_find_locked(at);
   while (block != NULL && block->address < end && count + 1 < PIECE_BLOCKS) {
@@ -209,26 +195,24 @@ static size_t range_copy_locked(snapshot* s, noted_segment* at, uint64_t end) {
   return count;
 }
 
-static bool range_show_blocks(snapshot* s, noted_segment* at, uint64_t end) {
-  const tide_device_visitor* const v = s->visitor;
+static bool range_show_blocks(device_visit* s, noted_segment* at, uint64_t end) {
   while (at->address < end) {
     tide__mutex_lock(&at->lane->lock);
     const size_t count = range_copy_locked(s, at, end);
     tide__mutex_unlock(&at->lane->lock);
     if (count == 0) return true;
-    for (size_t i = 0; i < count && v->block != NULL; i++) {
-      if (!v->block(v->user, &s->blocks[i])) return false;
-    }
+    if (!tide__visit_blocks(&s->visit, s->blocks, count)) return false;
   }
   return true;
 }
 
 // Shows the ranges of a segment that have memory, one after the other. False: the visitor has seen enough.
-static bool segment_show(snapshot* s, noted_segment* at) {
+static bool segment_show(tide__visit* visit, void* note) {
+  device_visit* const s = (device_visit*)(void*)visit;
+  noted_segment* const at = note;
   tide_segment_info info;
   while (range_measure(s, *at, &info)) {
-    s->active_bytes += info.active_bytes;
-    if (!s->visitor->segment(s->visitor->user, &info)) return false;
+    if (!tide__visit_segment(visit, &info)) return false;
     if (!range_show_blocks(s, at, info.address + info.bytes)) return false;
     at->address = tide__max(at->address, info.address + info.bytes);
   }
@@ -238,28 +222,19 @@ static bool segment_show(snapshot* s, noted_segment* at) {
 // ---------------------------------------------------------------------------------------------------
 // Calls
 
-// An entry with the active bytes of what was shown.
-static void snapshot_record(tide_device* device, uint64_t active_bytes) {
-  if (!tide__is_recording(device)) return;
-  const tide__moment moment = tide__moment_now(device, 0);
-  tide__history_add(device, TIDE_ACTION_SNAPSHOT, &moment, 0, NULL, 0, active_bytes);
-  tide__history_tell(device);
-}
-
 // Shows the segments, and adds up the active bytes of what was shown.
 static tide_status show_all(tide_device* device, const tide_pool* only, const tide_device_visitor* visitor,
                             uint64_t* out_active_bytes) {
-  snapshot* const s = tide__heap_alloc(device->heap, 1, sizeof *s);
+  device_visit* const s = tide__heap_alloc(device->heap, 1, sizeof *s);
   TIDE_REQUIRE(s != NULL, TIDE_ERR_NO_MEMORY, "device_visit: no memory");
   s->device = device;
-  s->visitor = visitor;
-  tide_status status = snapshot_note(s, only);
-  if (s->count > 0) qsort(s->segments, s->count, sizeof *s->segments, noted_compare);
-  for (size_t i = 0; i < s->count && status == TIDE_OK; i++) {
-    if (!segment_show(s, &s->segments[i])) break;
-  }
-  *out_active_bytes = s->active_bytes;
-  tide__heap_release(device->heap, s->segments, s->capacity, sizeof *s->segments);
+  s->visit = (tide__visit){
+    .heap = device->heap, .visitor = visitor, .call = "device_visit", .note_bytes = sizeof(noted_segment)
+  };
+  const tide_status status = visit_note(s, only);
+  if (status == TIDE_OK) tide__visit_show(&s->visit, segment_show);
+  *out_active_bytes = s->visit.active_bytes;
+  tide__visit_fini(&s->visit);
   tide__heap_release(device->heap, s, 1, sizeof *s);
   return status;
 }
@@ -269,7 +244,7 @@ static tide_status visit(tide_device* device, const tide_pool* only, const tide_
   TIDE_REQUIRE(device != NULL && visitor != NULL && visitor->segment != NULL, TIDE_ERR_ARGUMENT,
                "device_visit: no device or visitor");
   TIDE_TRY(show_all(device, only, visitor, &active_bytes));
-  snapshot_record(device, active_bytes);
+  tide__history_add_snapshot(&device->history, active_bytes);
   return TIDE_OK;
 }
 

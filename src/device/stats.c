@@ -1,26 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Statistics: the totals of an allocator, to which lanes and threads add what they counted (core/tally.h).
+// Statistics: the totals of an allocator, to which lanes and threads add their tallies (core/tally.h).
 #include "base/sized.h"
 #include "device/allocator.h"
-
-// A change of one statistic: what it came to, the highest on the way, and all rises.
-static void stat_change(tide_stat* stat, int64_t sum, int64_t high, int64_t rises) {
-  if (stat->current + high > stat->peak) stat->peak = stat->current + high;
-  stat->current += sum;
-  stat->allocated += rises;
-  stat->freed += rises - sum;
-}
-
-static void stats_add(tide_stat* stats, const tide__tally* tally, int what) {
-  const tide__tally_item* const item = &tally->items[what];
-  const tide__tally_side* const large = &item->sides[TIDE__LARGE];
-  const tide__tally_side* const small = &item->sides[TIDE__SMALL];
-  stat_change(&stats[TIDE_STAT_ALL], large->sum + small->sum, item->both_high, large->rises + small->rises);
-  stat_change(&stats[TIDE_STAT_SMALL], small->sum, small->high, small->rises);
-  stat_change(&stats[TIDE_STAT_LARGE], large->sum, large->high, large->rises);
-}
 
 // What is active in large blocks is about to rise by so much on the way.
 static void peak_large_raise(tide_device* device, int64_t rise) {
@@ -32,21 +15,21 @@ void tide__totals_add(tide_device* device, tide__tally* tally) {
   tide_device_stats* const totals = &device->totals;
   tide__mutex_lock(&device->totals_lock);
   device->small_served += (uint64_t)tally->items[TIDE__TALLY_BLOCKS].sides[TIDE__SMALL].rises;
-  stats_add(totals->allocation, tally, TIDE__TALLY_BLOCKS);
-  stats_add(totals->active, tally, TIDE__TALLY_BLOCKS);
-  stats_add(totals->allocated_bytes, tally, TIDE__TALLY_BYTES);
+  tide__tally_add(totals->allocation, tally, TIDE__TALLY_BLOCKS);
+  tide__tally_add(totals->active, tally, TIDE__TALLY_BLOCKS);
+  tide__tally_add(totals->allocated_bytes, tally, TIDE__TALLY_BYTES);
   peak_large_raise(device, tally->items[TIDE__TALLY_BYTES].sides[TIDE__LARGE].high);
-  stats_add(totals->active_bytes, tally, TIDE__TALLY_BYTES);
-  stats_add(totals->requested_bytes, tally, TIDE__TALLY_REQUESTED_BYTES);
-  stats_add(totals->inactive_split, tally, TIDE__TALLY_SPLITS);
-  stats_add(totals->inactive_split_bytes, tally, TIDE__TALLY_SPLIT_BYTES);
+  tide__tally_add(totals->active_bytes, tally, TIDE__TALLY_BYTES);
+  tide__tally_add(totals->requested_bytes, tally, TIDE__TALLY_REQUESTED_BYTES);
+  tide__tally_add(totals->inactive_split, tally, TIDE__TALLY_SPLITS);
+  tide__tally_add(totals->inactive_split_bytes, tally, TIDE__TALLY_SPLIT_BYTES);
   tide__mutex_unlock(&device->totals_lock);
   *tally = (tide__tally){ .changes = 0 };
 }
 
 static void stats_fall(tide_stat stats[TIDE_STAT_KINDS], bool is_small, uint64_t n) {
-  stat_change(&stats[TIDE_STAT_ALL], -(int64_t)n, 0, 0);
-  stat_change(&stats[is_small ? TIDE_STAT_SMALL : TIDE_STAT_LARGE], -(int64_t)n, 0, 0);
+  tide__stat_move(&stats[TIDE_STAT_ALL], -(int64_t)n);
+  tide__stat_move(&stats[is_small ? TIDE_STAT_SMALL : TIDE_STAT_LARGE], -(int64_t)n);
 }
 
 void tide__totals_wait_begin(tide_device* device, const tide__block* block) {
@@ -98,11 +81,7 @@ void tide__totals_count(tide_device* device, size_t field_offset) {
 
 void tide__totals_oversize(tide_device* device, bool is_rise) {
   tide__mutex_lock(&device->totals_lock);
-  tide_stat* const stat = &device->totals.oversize_allocations;
-  stat->current += is_rise ? 1 : -1;
-  stat->allocated += is_rise;
-  stat->freed += !is_rise;
-  if (stat->current > stat->peak) stat->peak = stat->current;
+  tide__stat_move(&device->totals.oversize_allocations, is_rise ? 1 : -1);
   tide__mutex_unlock(&device->totals_lock);
 }
 
@@ -128,14 +107,11 @@ static void totals_each(tide_device_stats* totals, void (*change)(tide_stat* sta
   change(&totals->oversize_segments);
 }
 
-static void stat_forget_sums(tide_stat* stat) { stat->allocated = stat->freed = 0; }
-static void stat_forget_peak(tide_stat* stat) { stat->peak = stat->current; }
-
 void tide_device_reset_accumulated(tide_device* device) {
   if (device == NULL) return;
   tide__totals_settle(device);
   tide__mutex_lock(&device->totals_lock);
-  totals_each(&device->totals, stat_forget_sums);
+  totals_each(&device->totals, tide__stat_forget_sums);
   device->totals_at_reset = device->totals;
 #define FORGET(name) device->totals.name = 0;
   TIDE_DEVICE_COUNTER_MAP(FORGET)
@@ -147,6 +123,6 @@ void tide_device_reset_peaks(tide_device* device) {
   if (device == NULL) return;
   tide__totals_settle(device);
   tide__mutex_lock(&device->totals_lock);
-  totals_each(&device->totals, stat_forget_peak);
+  totals_each(&device->totals, tide__stat_forget_peak);
   tide__mutex_unlock(&device->totals_lock);
 }

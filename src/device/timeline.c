@@ -170,7 +170,7 @@ static void block_passed(tide_device* device, tide__block* block, const tide__mo
   tide__tally_leave(device, tally);
   (void)tide__sub_seq(&t->waiting, 1);
   if (tide__is_recording(device)) {
-    tide__history_make_room(device, TIDE__STEP_ENTRIES + tide__load_relaxed(&device->most_pieces));
+    tide__history_make_room(&device->history, TIDE__STEP_ENTRIES + tide__load_relaxed(&device->most_pieces));
   }
 }
 

@@ -280,22 +280,22 @@ static void pieces_give_up(stitching* s) {
 // Blocks in views
 
 // Tells the history which addresses the memory of a block belongs to now: those of its view, or of its homes.
-static void block_tell(tide_device* device, const tide__block* block, const tide__moment* moment,
+static void block_tell(tide_device* device, const tide__block* block, const tide__call_context* moment,
                        bool is_in_view) {
   if (!tide__is_recording(device)) return;
   const tide_action there = is_in_view ? TIDE_ACTION_SEGMENT_UNMAP : TIDE_ACTION_SEGMENT_MAP;
   const tide_action here = is_in_view ? TIDE_ACTION_SEGMENT_MAP : TIDE_ACTION_SEGMENT_UNMAP;
   if (!is_in_view) {
-    tide__history_add(device, here, moment, moment->stack, tide__block_lane(block), block->address,
-                      block->bytes);
+    tide__entry_add(device, here, moment, moment->stack, tide__block_lane(block), block->address,
+                    block->bytes);
   }
   for (const tide__block* piece = block->pieces; piece != NULL; piece = piece->heap_next) {
-    tide__history_add(device, there, moment, moment->stack, tide__block_lane(piece), piece->address,
-                      piece->bytes);
+    tide__entry_add(device, there, moment, moment->stack, tide__block_lane(piece), piece->address,
+                    piece->bytes);
   }
   if (is_in_view) {
-    tide__history_add(device, here, moment, moment->stack, tide__block_lane(block), block->address,
-                      block->bytes);
+    tide__entry_add(device, here, moment, moment->stack, tide__block_lane(block), block->address,
+                    block->bytes);
   }
 }
 
@@ -331,7 +331,7 @@ static tide__block* view_uncut_locked(tide__block* block) {
   return pieces;
 }
 
-void tide__view_block_end_locked(tide_device* device, tide__block* block, const tide__moment* moment) {
+void tide__view_block_end_locked(tide_device* device, tide__block* block, const tide__call_context* moment) {
   tide__lane* const lane = block->segment->lane;
   const uint64_t stamp = block->last_use != 0 ? block->last_use : tide__lane_next_stamp(lane);
   block_tell(device, block, moment, false);
@@ -363,7 +363,7 @@ static tide_status view_block_finish(stitching* s, tide__block* block, tide__blo
     pieces_settle(s, block->pieces);
     for (const tide__block* piece = block->pieces; piece != NULL; piece = piece->heap_next) count++;
     if (count > tide__load_relaxed(&device->most_pieces)) tide__store_relaxed(&device->most_pieces, count);
-    tide__history_make_room(device, TIDE__STEP_ENTRIES + count);
+    tide__history_make_room(&device->history, TIDE__STEP_ENTRIES + count);
     block_tell(device, block, &s->request->moment, true);
     *out = block;
     return TIDE_OK;

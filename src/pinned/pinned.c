@@ -55,14 +55,10 @@ tide_machine* tide_pinned_machine(const tide_pinned* pinned) {
 // What several files use
 
 void tide__pin_set_unusual(tide_pinned* pinned, uint32_t bit, bool is_on) {
-  const uint32_t now = tide__load_relaxed(&pinned->unusual);
-  tide__store_seq(&pinned->unusual, is_on ? now | bit : now & ~bit);
+  tide__bits_set(&pinned->unusual, bit, is_on);
 }
 
-void tide__pin_error_restore(const tide_error* kept) {
-  static const tide_error none = { .status = TIDE_OK };
-  tide__error_restore(kept->status != TIDE_OK ? kept : &none);
-}
+void tide__pin_error_restore(const tide_error* kept) { tide__error_restore(kept); }
 
 tide__pin_mode tide__pin_relax(tide_pinned* pinned) {
   tide__pin_mode mode = { TIDE_CAPTURE_GLOBAL, false };
@@ -120,7 +116,6 @@ static void pinned_init(tide_pinned* pinned) {
   tide__list_init(&pinned->idle_pools);
   tide__slots_init(&pinned->blocks, pinned->heap, PINNED_KIND, sizeof(tide__pin), NULL, NULL);
   tide__map_init(&pinned->map, pinned->heap);
-  tide__ring_init(&pinned->ring, pinned->heap);
   tide__pin_pending_init(pinned);
   pinned->totals = (tide_pinned_stats)TIDE_PINNED_STATS_INIT;
   pinned->page_bytes = tide__sys_page_bytes();
@@ -136,20 +131,20 @@ static void pinned_fini(tide_pinned* pinned) {
   tide__pin_pools_fini(pinned);
   tide__pin_pending_fini(pinned);
   tide__askers_fini(&pinned->askers);
-  tide__ring_fini(&pinned->ring);
+  tide__history_fini(&pinned->history);
   tide__map_fini(&pinned->map);
   tide__slots_fini(&pinned->blocks);
-  tide_intern_free(pinned->names);
   tide__heap_release(pinned->heap, pinned, 1, sizeof *pinned);
 }
 
 static tide_status pinned_start(tide_pinned* pinned) {
+  TIDE_TRY(tide__history_init(&pinned->history, pinned->machine, pinned->heap, &pinned->unusual,
+                              TIDE__PIN_RECORDS, 0));
   pinned->default_pool = tide__pin_pool_make(pinned);
   TIDE_REQUIRE(pinned->default_pool != NULL &&
                    tide__fronts_init(&pinned->fronts, pinned->heap, sizeof(tide__pin_front),
                                      tide__pin_front_init, pinned),
                TIDE_ERR_NO_MEMORY, "pinned_new: no memory for its records");
-  TIDE_TRY(tide_intern_new(pinned->heap, &pinned->names));
   return pinned->options.has_helper ? tide__pin_watcher_start(pinned) : TIDE_OK;
 }
 

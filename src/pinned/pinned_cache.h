@@ -29,9 +29,10 @@
 #include "core/askers.h"
 #include "core/classes.h"
 #include "core/front.h"
+#include "core/history.h"
 #include "core/map.h"
+#include "core/stats.h"
 #include "tidemark/pinned.h"
-#include "trace/ring.h"
 
 #define TIDE__PIN_UNIT_SHIFT 9                       // blocks have multiples of 512 bytes
 #define TIDE__PIN_CLASS_BYTES ((uint64_t)64 << 20)   // of the largest class
@@ -213,19 +214,13 @@ typedef struct tide__pin_pending {
   tide__atomic_u64 waiting;                   // blocks in queues and deferred ones; changed under the lock
 } tide__pin_pending;
 
-// What a front counts until it is added to the totals: see core/tally.h for the idea.
+// What a front counts until it is added to the totals: see core/stats.h.
 enum { TIDE__PIN_ACTIVE, TIDE__PIN_ACTIVE_BYTES, TIDE__PIN_COUNTS };
-
-typedef struct tide__pin_count {
-  int64_t sum;
-  int64_t high;
-  int64_t rises;
-} tide__pin_count;
 
 typedef struct tide__pin_tally {
   tide__pin_pool* pool;  // whose blocks they are
   uint32_t changes;
-  tide__pin_count counts[TIDE__PIN_COUNTS];
+  tide__count counts[TIDE__PIN_COUNTS];
 } tide__pin_tally;
 
 // Idle blocks of a class at hand.
@@ -301,7 +296,7 @@ struct tide_pinned {
   tide__tree ranges;       // of the reserve, by address
   tide__tree free_ranges;  // by bytes
 
-  tide__mutex pools_lock;  // guards pools, scopes, the options of the history
+  tide__mutex pools_lock;  // guards pools and scopes
   tide__pin_pool* default_pool;
   tide__link pools;  // private ones
   tide__link idle_pools;
@@ -310,25 +305,14 @@ struct tide_pinned {
   uint64_t next_scope;
   tide__pin_scope scopes[TIDE__PIN_MAX_SCOPES];
   tide__askers askers;  // of filters
-  tide_history_options history;
 
-  tide__atomic_u32 history_level;
-  tide__atomic_u32 history_skips;
-  tide__ring ring;
-  tide_intern* names;  // owned
+  tide__history history;
 
   tide__mutex totals_lock;  // guards the statistics, but those of what waits
   tide_pinned_stats totals;
   int64_t class_blocks[TIDE__PIN_KINDS];
   int64_t class_made[TIDE__PIN_KINDS];
 };
-
-// When a call was made, by whom and with which note; all 0 when nothing is recorded.
-typedef struct tide__pin_moment {
-  uint64_t time_ns;
-  uint32_t stack;
-  uint32_t note;
-} tide__pin_moment;
 
 // One request on its way.
 typedef struct tide__pin_request {
@@ -340,7 +324,7 @@ typedef struct tide__pin_request {
   int device;  // -1: none
   tide_stream stream;
   bool is_scoped;
-  tide__pin_moment moment;
+  tide__call_context moment;
 } tide__pin_request;
 
 static inline uint64_t tide__pin_class_bytes(uint32_t class_index) {
@@ -372,13 +356,8 @@ static inline bool tide__pin_is_recording(const tide_pinned* pinned) {
   return (tide__load_relaxed(&pinned->unusual) & TIDE__PIN_RECORDS) != 0;
 }
 
-// The thread's record of failures, kept over calls whose failure is nobody's: the whole of it is copied
-// only if there was a failure at all.
-static inline void tide__pin_error_keep(tide_error* out) {
-  const tide_error* const last = tide_last_error();
-  out->status = last->status;
-  if (last->status != TIDE_OK) *out = *last;
-}
+// The thread's record of failures, kept over calls whose failure is nobody's: see tide__error_keep().
+static inline void tide__pin_error_keep(tide_error* out) { tide__error_keep(out); }
 void tide__pin_error_restore(const tide_error* kept);
 
 static inline struct tide__pin_pool* tide__pin_pool_of(const tide_pinned* pinned, const tide__pin* block) {
@@ -413,15 +392,6 @@ static inline void tide__pin_turn_locked(tide_pinned* pinned, tide__pin_front* f
   tide__pin_settle_locked(pinned, front);
   front->tally.pool = pool;
 }
-static inline void tide__pin_count_rise(tide__pin_front* front, int what, int64_t n) {
-  tide__pin_count* const count = &front->tally.counts[what];
-  count->sum += n;
-  count->rises += n;
-  if (count->sum > count->high) count->high = count->sum;
-}
-static inline void tide__pin_count_fall(tide__pin_front* front, int what, int64_t n) {
-  front->tally.counts[what].sum -= n;
-}
 static inline void tide__pin_counted_locked(tide_pinned* pinned, tide__pin_front* front) {
   if (++front->tally.changes >= TIDE__PIN_TALLY_CHANGES) tide__pin_settle_locked(pinned, front);
 }
@@ -431,15 +401,15 @@ static inline void tide__pin_count_out_locked(tide_pinned* pinned, tide__pin_fro
   tide__pin_shelf* const shelf = &front->shelves[class_index];
   shelf->active++;
   shelf->handed_out++;
-  tide__pin_count_rise(front, TIDE__PIN_ACTIVE, 1);
-  tide__pin_count_rise(front, TIDE__PIN_ACTIVE_BYTES, (int64_t)bytes);
+  tide__count_rise(&front->tally.counts[TIDE__PIN_ACTIVE], 1);
+  tide__count_rise(&front->tally.counts[TIDE__PIN_ACTIVE_BYTES], (int64_t)bytes);
   tide__pin_counted_locked(pinned, front);
 }
 static inline void tide__pin_count_back_locked(tide_pinned* pinned, tide__pin_front* front,
                                                uint32_t class_index, uint64_t bytes) {
   front->shelves[class_index].active--;
-  tide__pin_count_fall(front, TIDE__PIN_ACTIVE, 1);
-  tide__pin_count_fall(front, TIDE__PIN_ACTIVE_BYTES, (int64_t)bytes);
+  tide__count_fall(&front->tally.counts[TIDE__PIN_ACTIVE], 1);
+  tide__count_fall(&front->tally.counts[TIDE__PIN_ACTIVE_BYTES], (int64_t)bytes);
   tide__pin_counted_locked(pinned, front);
 }
 // Takes a block of a class out of the front, or fills the front from the depot first; NULL if both have
@@ -593,13 +563,14 @@ void tide__pin_totals_count(tide_pinned* pinned, tide__pin_pool* pool, size_t fi
   tide__pin_totals_count((pinned), (pool), offsetof(tide_pinned_stats, field), (n))
 
 // --- pinned_history.c --------------------------------------------------------------------------------------
-// The clock, the caller's stack if the history's level is at least `level` (0: no stack), and the note of the
-// calling thread; with no lock held. All 0 if nothing is recorded.
-tide__pin_moment tide__pin_moment_now(tide_pinned* pinned, uint32_t level);
+// The context of a call: see tide__history_context(). All 0 if nothing is recorded. With no lock held.
+tide__call_context tide__pin_context_now(tide_pinned* pinned, uint32_t level);
+// The machine's clock; 0 if it does not tell.
 uint64_t tide__pin_now(tide_pinned* pinned);
-void tide__pin_history_block(tide_pinned* pinned, tide_action action, const tide__pin_moment* moment,
+// Adds an entry about a block, or about a piece of memory of a pool.
+void tide__pin_history_block(tide_pinned* pinned, tide_action action, const tide__call_context* context,
                              const tide__pin* block);
-void tide__pin_history_add(tide_pinned* pinned, tide_action action, const tide__pin_moment* moment,
+void tide__pin_history_add(tide_pinned* pinned, tide_action action, const tide__call_context* context,
                            uint64_t address, uint64_t bytes, tide_pool pool);
 
 // --- watcher.c: the thread that looks after the streams ----------------------------------------------------

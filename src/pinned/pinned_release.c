@@ -84,7 +84,7 @@ tide_status tide_pinned_find(tide_pinned* pinned, const void* address, tide_bloc
 
 static void retire_tell(tide_pinned* pinned, const tide__pin* list) {
   if (list == NULL || !tide__pin_is_recording(pinned)) return;
-  const tide__pin_moment moment = tide__pin_moment_now(pinned, TIDE_HISTORY_ALL);
+  const tide__call_context moment = tide__pin_context_now(pinned, TIDE_HISTORY_ALL);
   for (; list != NULL; list = list->next) {
     tide__pin_history_block(pinned, TIDE_ACTION_FREE_COMPLETED, &moment, list);
   }
@@ -153,7 +153,7 @@ void tide__pin_retire(tide_pinned* pinned, tide__pin* list, tide__link* going) {
 static void release_any(tide_pinned* pinned, tide__pin* block) {
   if (tide__pin_is_inherited(pinned)) return;
   if (tide__pin_is_recording(pinned)) {
-    const tide__pin_moment moment = tide__pin_moment_now(pinned, TIDE_HISTORY_ALL);
+    const tide__call_context moment = tide__pin_context_now(pinned, TIDE_HISTORY_ALL);
     tide__pin_history_block(pinned, TIDE_ACTION_FREE_REQUESTED, &moment, block);
   }
   tide__pin_use* const uses = tide__pin_uses_take(block);

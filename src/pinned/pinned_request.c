@@ -147,7 +147,7 @@ static tide_status request_any(tide_pinned* pinned, int device, tide_stream stre
   TIDE_REQUIRE(tide__pin_round(pinned, bytes, &request.rounded, &request.class_index), TIDE_ERR_ARGUMENT,
                "pinned_alloc: %llu bytes are more than there can be", (unsigned long long)bytes);
   request.pool = pinned->default_pool;
-  request.moment = tide__pin_moment_now(pinned, TIDE_HISTORY_STATE);
+  request.moment = tide__pin_context_now(pinned, TIDE_HISTORY_STATE);
   tide__pin_pool_choose(&request);
   const tide_status status = pin_request_serve(&request, out);
   if (request.is_scoped) tide__pin_pool_leave(pinned, request.pool);

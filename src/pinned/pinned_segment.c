@@ -188,7 +188,7 @@ tide_status tide__pin_segment_give(tide_pinned* pinned, tide__pin_segment* segme
     tide__pin_depot_restore(pinned, segment);
     return status;
   }
-  const tide__pin_moment moment = tide__pin_moment_now(pinned, TIDE_HISTORY_ALL);
+  const tide__call_context moment = tide__pin_context_now(pinned, TIDE_HISTORY_ALL);
   tide__pin_history_add(pinned, TIDE_ACTION_SEGMENT_FREE, &moment, segment->memory.address,
                         segment->memory.bytes, segment->pool->number);
   tide__pin_totals_segment(pinned, segment, false);

@@ -7,18 +7,9 @@
 #include "base/sized.h"
 #include "pinned/pinned_cache.h"
 
-static void stat_shift(tide_stat* stat, int64_t sum, int64_t high, int64_t rises) {
-  if (stat->current + high > stat->peak) stat->peak = stat->current + high;
-  stat->current += sum;
-  stat->allocated += rises;
-  stat->freed += rises - sum;
-}
-
 static void stats_add_tally(tide_pinned_stats* stats, const tide__pin_tally* tally) {
   tide_stat* const to[TIDE__PIN_COUNTS] = { &stats->active_requests, &stats->active_bytes };
-  for (int i = 0; i < TIDE__PIN_COUNTS; i++) {
-    stat_shift(to[i], tally->counts[i].sum, tally->counts[i].high, tally->counts[i].rises);
-  }
+  for (int i = 0; i < TIDE__PIN_COUNTS; i++) tide__stat_add(to[i], tally->counts[i]);
 }
 
 void tide__pin_totals_add(tide_pinned* pinned, tide__pin_tally* tally) {
@@ -29,16 +20,14 @@ void tide__pin_totals_add(tide_pinned* pinned, tide__pin_tally* tally) {
   *tally = (tide__pin_tally){ .pool = tally->pool };
 }
 
-static void stat_move(tide_stat* stat, int64_t n) { stat_shift(stat, n, n > 0 ? n : 0, n > 0 ? n : 0); }
-
 static void stats_segment(tide_pinned_stats* stats, const tide__pin_segment* segment, bool is_made) {
   const int64_t blocks = (int64_t)segment->capacity;
   const int64_t block_bytes = blocks * (int64_t)segment->block_bytes;
   const int64_t bytes = (int64_t)segment->memory.bytes;
-  stat_move(&stats->allocations, is_made ? blocks : -blocks);
-  stat_move(&stats->allocated_bytes, is_made ? block_bytes : -block_bytes);
-  stat_move(&stats->segments, is_made ? 1 : -1);
-  stat_move(&stats->reserved_bytes, is_made ? bytes : -bytes);
+  tide__stat_move(&stats->allocations, is_made ? blocks : -blocks);
+  tide__stat_move(&stats->allocated_bytes, is_made ? block_bytes : -block_bytes);
+  tide__stat_move(&stats->segments, is_made ? 1 : -1);
+  tide__stat_move(&stats->reserved_bytes, is_made ? bytes : -bytes);
 }
 
 void tide__pin_totals_segment(tide_pinned* pinned, const tide__pin_segment* segment, bool is_made) {
@@ -51,15 +40,8 @@ void tide__pin_totals_segment(tide_pinned* pinned, const tide__pin_segment* segm
   tide__mutex_unlock(&pinned->totals_lock);
 }
 
-static void duration_add(tide_duration* duration, uint64_t ns) {
-  duration->total_ns += ns;
-  duration->count++;
-  duration->max_ns = tide__max(duration->max_ns, ns);
-  if (duration->min_ns == 0 || (ns != 0 && ns < duration->min_ns)) duration->min_ns = ns;
-}
-
 static void stats_call(tide_pinned_stats* stats, bool is_alloc, uint64_t ns) {
-  duration_add(is_alloc ? &stats->host_alloc_time : &stats->host_free_time, ns);
+  tide__duration_add(is_alloc ? &stats->host_alloc_time : &stats->host_free_time, ns);
   if (is_alloc) stats->num_host_alloc++;
   else stats->num_host_free++;
 }
@@ -141,22 +123,22 @@ tide_status tide_pinned_get_class(tide_pinned* pinned, uint32_t index, tide_pinn
 }
 
 static void stats_forget_sums(tide_pinned_stats* stats) {
-#define FORGET_SUMS(name) stats->name.allocated = stats->name.freed = 0;
+#define FORGET_SUMS(name) tide__stat_forget_sums(&stats->name);
   TIDE_PINNED_STAT_MAP(FORGET_SUMS)
 #undef FORGET_SUMS
 #define FORGET_COUNT(name) stats->name = 0;
   TIDE_PINNED_COUNTER_MAP(FORGET_COUNT)
 #undef FORGET_COUNT
-  stats->host_alloc_time.total_ns = stats->host_alloc_time.count = 0;
-  stats->host_free_time.total_ns = stats->host_free_time.count = 0;
+  tide__duration_forget_sums(&stats->host_alloc_time);
+  tide__duration_forget_sums(&stats->host_free_time);
 }
 
 static void stats_forget_peaks(tide_pinned_stats* stats) {
-#define FORGET_PEAK(name) stats->name.peak = stats->name.current;
+#define FORGET_PEAK(name) tide__stat_forget_peak(&stats->name);
   TIDE_PINNED_STAT_MAP(FORGET_PEAK)
 #undef FORGET_PEAK
-  stats->host_alloc_time.max_ns = stats->host_alloc_time.min_ns = 0;
-  stats->host_free_time.max_ns = stats->host_free_time.min_ns = 0;
+  tide__duration_forget_peak(&stats->host_alloc_time);
+  tide__duration_forget_peak(&stats->host_free_time);
 }
 
 // Changes the totals and the statistics of every pool.

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Looking inside: segments and their blocks, shown to a visitor that may call the cache. The segments are
-// noted first and sorted by address; then the blocks of each are found by their addresses, copied and
-// shown. A segment that is gone when its turn comes is left out.
-#include <stdlib.h>
-
+// Looking inside: segments and their blocks (core/visit.h). The blocks of a segment are found by their
+// addresses and copied without a lock.
+#include "core/visit.h"
 #include "pinned/pinned_cache.h"
 
 typedef struct seen_segment {
@@ -15,14 +13,10 @@ typedef struct seen_segment {
 } seen_segment;
 
 typedef struct pinned_view {
+  tide__visit visit;  // the first member: functions of notes get it
   tide_pinned* pinned;
-  const tide_device_visitor* visitor;
-  seen_segment* segments;  // owned
-  size_t count;
-  size_t capacity;
   tide_block_info* blocks;  // owned; those of one segment
   size_t block_capacity;
-  uint64_t active_bytes;  // shown so far
 } pinned_view;
 
 // ---------------------------------------------------------------------------------------------------
@@ -31,7 +25,6 @@ typedef struct pinned_view {
 static seen_segment segment_note(const tide__pin_segment* segment) {
   return (seen_segment){ .info = { .address = segment->memory.address,
                                    .bytes = segment->memory.bytes,
-                                   .pool_label = { 0, segment->pool->number },
                                    .pool = segment->pool->number,
                                    .stack = segment->stack,
                                    .device = -1,
@@ -42,11 +35,11 @@ static seen_segment segment_note(const tide__pin_segment* segment) {
 }
 
 // Notes the segments of a pool as far as there is room; returns how many there are.
-static size_t pool_note_locked(pinned_view* view, const tide__pin_pool* pool) {
+static size_t pool_note_locked(tide__visit* visit, const tide__pin_pool* pool) {
   size_t count = 0;
   TIDE_LIST_EACH(it, &pool->segments) {
-    if (view->count < view->capacity) {
-      view->segments[view->count++] = segment_note(TIDE_OWNER(it, tide__pin_segment, all));
+    if (visit->count < visit->capacity) {
+      *(seen_segment*)tide__visit_next_note(visit) = segment_note(TIDE_OWNER(it, tide__pin_segment, all));
     }
     count++;
   }
@@ -54,16 +47,16 @@ static size_t pool_note_locked(pinned_view* view, const tide__pin_pool* pool) {
 }
 
 static tide_status pin_pool_note(pinned_view* view, const tide__pin_pool* pool) {
-  const size_t first = view->count;
+  tide__visit* const visit = &view->visit;
+  const size_t first = visit->count;
   for (;;) {
-    view->count = first;
+    visit->count = first;
     tide__mutex_lock(&view->pinned->chunks_lock);
-    const size_t wanted = first + pool_note_locked(view, pool);
+    const size_t count = pool_note_locked(visit, pool);
     tide__mutex_unlock(&view->pinned->chunks_lock);
-    if (view->count == wanted) return TIDE_OK;
-    TIDE_REQUIRE(tide__heap_grow(view->pinned->heap, (void**)&view->segments, &view->capacity, wanted + 16,
-                                 sizeof *view->segments),
-                 TIDE_ERR_NO_MEMORY, "pinned_visit: no memory to note %zu segments", wanted);
+    if (visit->count == first + count) return TIDE_OK;
+    visit->count = first;
+    TIDE_TRY(tide__visit_reserve(visit, count + 16));
   }
 }
 
@@ -95,12 +88,6 @@ static tide_status view_note(pinned_view* view, const tide_pool* only) {
   const tide__pin_pool* pool = pool_after(pinned, &number);
   for (; pool != NULL; pool = pool_after(pinned, &number)) TIDE_TRY(pin_pool_note(view, pool));
   return TIDE_OK;
-}
-
-static int seen_compare(const void* a, const void* b) {
-  const uint64_t x = ((const seen_segment*)a)->info.address;
-  const uint64_t y = ((const seen_segment*)b)->info.address;
-  return (x > y) - (x < y);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -135,28 +122,21 @@ static bool segment_copy(pinned_view* view, seen_segment* seen) {
   return true;
 }
 
-// Shows a segment; false: the visitor has seen enough.
-static bool seen_show(pinned_view* view, seen_segment* seen) {
-  const tide_device_visitor* const v = view->visitor;
+static bool seen_show(tide__visit* visit, void* note) {
+  pinned_view* const view = (pinned_view*)(void*)visit;
+  seen_segment* const seen = note;
   if (!segment_copy(view, seen)) return true;
-  view->active_bytes += seen->info.active_bytes;
-  if (!v->segment(v->user, &seen->info)) return false;
-  for (uint32_t i = 0; i < seen->capacity && v->block != NULL; i++) {
-    if (!v->block(v->user, &view->blocks[i])) return false;
-  }
-  return true;
+  return tide__visit_segment(visit, &seen->info) && tide__visit_blocks(visit, view->blocks, seen->capacity);
 }
 
 static tide_status view_show(pinned_view* view) {
+  const seen_segment* const segments = view->visit.notes;
   size_t most = 1;
-  for (size_t i = 0; i < view->count; i++) most = tide__max(most, view->segments[i].capacity);
+  for (size_t i = 0; i < view->visit.count; i++) most = tide__max(most, segments[i].capacity);
   TIDE_REQUIRE(tide__heap_grow(view->pinned->heap, (void**)&view->blocks, &view->block_capacity, most,
                                sizeof *view->blocks),
                TIDE_ERR_NO_MEMORY, "pinned_visit: no memory for %zu blocks", most);
-  if (view->count > 0) qsort(view->segments, view->count, sizeof *view->segments, seen_compare);
-  for (size_t i = 0; i < view->count; i++) {
-    if (!seen_show(view, &view->segments[i])) break;
-  }
+  tide__visit_show(&view->visit, seen_show);
   return TIDE_OK;
 }
 
@@ -164,15 +144,16 @@ static tide_status pinned_visit(tide_pinned* pinned, const tide_pool* only,
                                 const tide_device_visitor* visitor) {
   TIDE_REQUIRE(pinned != NULL && visitor != NULL && visitor->segment != NULL, TIDE_ERR_ARGUMENT,
                "pinned_visit: no cache or visitor");
-  pinned_view view = { .pinned = pinned, .visitor = visitor };
+  pinned_view view = { .visit = { .heap = pinned->heap,
+                                  .visitor = visitor,
+                                  .call = "pinned_visit",
+                                  .note_bytes = sizeof(seen_segment) },
+                       .pinned = pinned };
   tide_status status = view_note(&view, only);
   if (status == TIDE_OK) status = view_show(&view);
-  tide__heap_release(pinned->heap, view.segments, view.capacity, sizeof *view.segments);
+  tide__visit_fini(&view.visit);
   tide__heap_release(pinned->heap, view.blocks, view.block_capacity, sizeof *view.blocks);
-  if (status == TIDE_OK) {
-    const tide__pin_moment moment = tide__pin_moment_now(pinned, 0);
-    tide__pin_history_add(pinned, TIDE_ACTION_SNAPSHOT, &moment, 0, view.active_bytes, 0);
-  }
+  if (status == TIDE_OK) tide__history_add_snapshot(&pinned->history, view.visit.active_bytes);
   return status;
 }
 

@@ -373,3 +373,88 @@ DEVICE_TEST_OVER(test_observers__a_callback_finds_everything_told, device_emulat
 
   T_EQ(atomic_load(&w.is_done), 1);
 }
+
+// ---------------------------------------------------------------------------------------------------
+// Detaching
+
+// The data of an observer, which its owner frees when the observer is detached.
+typedef struct lodger {
+  atomic_int is_inside;
+  atomic_int is_open;
+  atomic_int is_gone;
+} lodger;
+
+typedef struct eviction {
+  tide_device* d;
+  lodger* data;
+  tide_observer observer;
+  atomic_int is_detaching;
+  atomic_int is_detached;
+} eviction;
+
+static void stay_inside(void* user, const tide_trace_entry* entry) {
+  lodger* const data = user;
+  (void)entry;
+  atomic_store(&data->is_inside, 1);
+  while (!atomic_load(&data->is_open)) sched_yield();
+  T_EQ(atomic_load(&data->is_gone), 0);
+}
+
+static void* take_one(void* user) {
+  (void)take(((eviction*)user)->d, NULL, 1000);
+  return NULL;
+}
+
+static void* detach_and_free(void* user) {
+  eviction* const e = user;
+  atomic_store(&e->is_detaching, 1);
+  T_OK(tide_device_detach(e->d, e->observer));
+  atomic_store(&e->is_detached, 1);
+  atomic_store(&e->data->is_gone, 1);
+  free(e->data);
+  return NULL;
+}
+
+// A thread was still inside the observer when detaching it returned, and its data was gone.
+DEVICE_TEST_OVER(test_observers__detaching_waits_until_nobody_is_inside, device_emulated) {
+  (void)m;
+  eviction e = { .d = d, .data = calloc(1, sizeof *e.data) };
+  pthread_t threads[2];
+  T_CHECK(e.data != NULL);
+  lodger* const data = e.data;
+  T_OK(tide_device_observe_trace(d, stay_inside, data, &e.observer));
+
+  t_thread_start(&threads[0], take_one, &e);
+  T_WAIT(atomic_load(&data->is_inside));
+  t_thread_start(&threads[1], detach_and_free, &e);
+  T_WAIT(atomic_load(&e.is_detaching));
+  for (int i = 0; i < 2000 && !atomic_load(&e.is_detached); ++i) sched_yield();
+  T_EQ(atomic_load(&e.is_detached), 0);
+  atomic_store(&data->is_open, 1);
+  for (size_t i = 0; i < 2; ++i) t_thread_join(threads[i]);
+
+  T_EQ(atomic_load(&e.is_detached), 1);
+}
+
+typedef struct leaver {
+  tide_device* d;
+  tide_observer observer;
+  size_t heard;
+} leaver;
+
+static void leave(void* user, const tide_trace_entry* entry) {
+  leaver* const l = user;
+  (void)entry;
+  l->heard++;
+  T_OK(tide_device_detach(l->d, l->observer));
+}
+
+DEVICE_TEST(test_observers__one_may_detach_itself) {
+  (void)m;
+  leaver l = { .d = d };
+  T_OK(tide_device_observe_trace(d, leave, &l, &l.observer));
+
+  give(d, take(d, NULL, 1000));
+
+  T_EQ(l.heard, 1);
+}

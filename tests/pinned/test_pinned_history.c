@@ -138,3 +138,72 @@ PINNED_TEST(test_pinned_history__at_least_one_entry_is_kept) {
   T_OK(tide_pinned_history_visit(p, count_entries, &count));
   T_EQ(count, 1);
 }
+
+// ---------------------------------------------------------------------------------------------------
+// Numbers in the place of stacks, and pools without labels, as in the device allocator
+
+static uint32_t number_next(void* user) { return ++*(uint32_t*)user; }
+
+static bool note_alloc_stack(void* user, const tide_trace_entry* entries, size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    if (entries[i].action == TIDE_ACTION_ALLOC) *(uint32_t*)user = entries[i].stack;
+  }
+  return true;
+}
+
+// The device allocator took numbers and this cache refused them.
+PINNED_TEST(test_pinned_history__numbers_stand_for_stacks) {
+  (void)m;
+  uint32_t last = 40;
+  uint32_t stack = 0;
+  tide_history_options options = TIDE_HISTORY_OPTIONS_INIT;
+  options.level = TIDE_HISTORY_ALL;
+  options.number = number_next;
+  options.user = &last;
+  T_OK(tide_pinned_history(p, &options));
+
+  const tide_block block = take(p, SINGLE);
+
+  T_OK(tide_pinned_history_visit(p, note_alloc_stack, &stack));
+  T_EQ(stack, 41);
+  T_EQ(tide_intern_counts_of(tide_pinned_names(p)).stacks, 0);
+  tide_trace* trace = NULL;
+  size_t count = 0;
+  T_OK(tide_trace_new(NULL, &trace));
+  T_OK(tide_pinned_snapshot(p, NULL, 0, trace));
+  const tide_trace_block* const blocks = tide_trace_blocks(trace, &count);
+  T_EQ(count, 1);
+  const tide_intern* const names = tide_trace_names(trace);
+  const uint64_t* const frames = tide_intern_stack(names, blocks[0].stack, &count);
+  T_EQ(count, 1);
+  T_STR_EQ(tide_intern_text(names, tide_intern_frame(names, (uint32_t)frames[0]).name, NULL), "0x29");
+  tide_trace_free(trace);
+  give(p, block);
+  const tide_history_options off = { .size = sizeof off };
+  T_OK(tide_pinned_history(p, &off));
+}
+
+static bool expect_no_label(void* user, const tide_segment_info* segment) {
+  T_EQ(segment->pool_label[0], 0);
+  T_EQ(segment->pool_label[1], 0);
+  *(tide_pool*)user = segment->pool;
+  return true;
+}
+
+PINNED_TEST(test_pinned_history__a_visit_shows_pools_without_labels) {
+  (void)m;
+  tide_pool pool = 0;
+  tide_pool shown = 0;
+  tide_pinned_scope scope = TIDE_PINNED_SCOPE_INIT;
+  T_OK(tide_pinned_pool_new(p, &pool));
+  T_OK(tide_pinned_pool_begin(p, pool, &scope));
+  const tide_block block = take(p, SINGLE);
+  T_OK(tide_pinned_pool_end(p, pool));
+
+  const tide_device_visitor visitor = { expect_no_label, NULL, &shown };
+  T_OK(tide_pinned_visit(p, &visitor));
+
+  T_EQ(shown, pool);
+  give(p, block);
+  for (int i = 0; i < 2; ++i) T_OK(tide_pinned_pool_release(p, pool));
+}

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Tidemark: cache, the types that the caching allocators share: what a visitor is shown, the options of a
+// history and of a snapshot, and what observers are told. The calls are in device.h and pinned.h.
+#ifndef TIDEMARK_CACHE_H
+#define TIDEMARK_CACHE_H
+
+#include "tidemark/base.h"
+#include "tidemark/machine.h"
+#include "tidemark/memory.h"
+#include "tidemark/trace.h"
+
+TIDE_BEGIN_DECLS
+
+// ---------------------------------------------------------------------------------------------------
+// Looking inside
+
+typedef struct tide_segment_info {
+  uint64_t address;
+  uint64_t bytes;            // of this range: of an expandable segment, mapped memory without a gap
+  uint64_t allocated_bytes;  // of blocks handed out
+  uint64_t active_bytes;     // of these and of those that wait
+  uint64_t requested_bytes;  // asked for, of the active ones
+  uint64_t pool_label[2];    // { 0, 0 } for a pool without one, and for the default pool
+  tide_stream stream;        // NULL for pinned memory
+  tide_pool pool;
+  uint32_t stack;  // of the request that made it
+  int32_t device;  // -1 for pinned memory
+  bool is_large;
+  bool is_expandable;
+  uint16_t reserved;
+  uint64_t ordinal;  // segments are numbered as they are made, from 0
+} tide_segment_info;
+
+typedef struct tide_block_info {
+  uint64_t address;
+  uint64_t bytes;
+  uint64_t requested_bytes;  // of the last request that had it
+  uint32_t stack;            // of the request; 0 when inactive
+  uint32_t state;            // a tide_block_state
+} tide_block_info;
+
+// Called for each segment and then for each of its blocks, both in the order of addresses. Returning false
+// ends the visit. A visitor may call the allocator.
+typedef struct tide_device_visitor {
+  bool (*segment)(void* user, const tide_segment_info* segment);
+  bool (*block)(void* user, const tide_block_info* block);  // (optional)
+  void* user;
+} tide_device_visitor;
+
+// ---------------------------------------------------------------------------------------------------
+// History
+
+typedef enum tide_history_level {
+  TIDE_HISTORY_NEVER = 0,  // no stacks
+  TIDE_HISTORY_STATE = 1,  // requests gather a stack, kept with the block and the segment
+  TIDE_HISTORY_ALLOC = 2,  // which entries show as well
+  TIDE_HISTORY_ALL = 3     // releasing and trimming gather their own
+} tide_history_level;
+
+typedef struct tide_history_options {
+  uint32_t size;  // set by TIDE_HISTORY_OPTIONS_INIT
+  bool is_on;
+  bool clears;    // forget the entries so far; so does switching off
+  uint8_t level;  // a tide_history_level
+  uint8_t reserved;
+  uint32_t skips;  // actions not to keep, as bits: 1u << TIDE_ACTION_...
+  uint32_t reserved2;
+  // How many entries are kept, the newest; 0 is taken for 1. The memory for them is taken at once: 64 bytes
+  // each, for as many as the next power of two.
+  uint64_t max_entries;
+  // Gathers the calling thread's stack: writes up to `capacity` frames, innermost first, and returns how
+  // many. This or `number` is needed unless the level is NEVER. Called with no lock held; may not call the
+  // allocator.
+  size_t (*gather)(void* user, uint64_t* frames, size_t capacity);
+  void* user;  // borrowed until other options are set
+  // Instead of `gather`, for callers that keep stacks as objects of their own: returns a number that stands
+  // for the calling thread's stack, 0 for none. Entries, blocks and segments keep it as their `stack`, which
+  // is then none of the allocator's names; tide_device_visit_stacks() tells which are still in use. An
+  // allocator must not change between the two. Called as `gather`, but may visit.
+  uint32_t (*number)(void* user);
+} tide_history_options;
+#define TIDE_HISTORY_OPTIONS_INIT \
+  { sizeof(tide_history_options), true, false, TIDE_HISTORY_NEVER, 0, 0, 0, 100000, NULL, NULL, NULL }
+
+// Receives entries of a history, oldest first, in pieces; `entries` are good during the call only. Returning
+// false ends the visit. Entries that come meanwhile are not shown; if they push out some that were not shown
+// yet, these are left out.
+typedef bool (*tide_history_fn)(void* user, const tide_trace_entry* entries, size_t count);
+
+typedef struct tide_snapshot_options {
+  uint32_t size;     // set by TIDE_SNAPSHOT_OPTIONS_INIT
+  bool has_entries;  // the history goes along; set by _INIT
+  uint8_t reserved[3];
+  uint64_t epoch_ns;  // added to the times of entries: what another clock said when the machine's said 0
+  // (optional) Names a frame that tide_history_options.gather() gave, or a number of number(); returns false
+  // if it cannot, and then the name is the number in hexadecimal. Called with no lock held.
+  bool (*describe)(void* user, uint64_t frame, tide_frame_words* out);
+  void* user;  // caller keeps
+} tide_snapshot_options;
+#define TIDE_SNAPSHOT_OPTIONS_INIT \
+  { sizeof(tide_snapshot_options), true, { 0, 0, 0 }, 0, NULL, NULL }
+
+// ---------------------------------------------------------------------------------------------------
+// Observers
+
+typedef uint64_t tide_observer;  // names what was attached; 0 is none
+
+// Called for every entry, whether or not a history is kept. It runs on the thread that made the entry, after
+// the fact and before the call that caused it returns. A thread reports its own entries in order. Entries
+// about segments (SEGMENT_...) are reported in order over all threads, one at a time; a thread waits for its
+// turn. So an observer must not wait for another thread that is inside a call of this allocator. An observer
+// may call the allocator. That call may end its turn, and reports its own entries before it returns. Other
+// entries of different threads come in no fixed order.
+typedef void (*tide_trace_fn)(void* user, const tide_trace_entry* entry);
+// The same, with the number of the entry. Numbers follow the order in which things happened, whichever thread
+// reports first. They have no gaps while an observer of entries is attached. Sorted by number, the entries
+// show for each address that it was handed out, released, and handed out again.
+typedef void (*tide_entry_fn)(void* user, const tide_trace_entry* entry, uint64_t number);
+
+// ---------------------------------------------------------------------------------------------------
+// Statistics
+
+// Of all requests, the small and the large ones.
+enum { TIDE_STAT_ALL = 0, TIDE_STAT_SMALL = 1, TIDE_STAT_LARGE = 2, TIDE_STAT_KINDS = 3 };
+
+// How long calls of the machine took, by its clock.
+typedef struct tide_duration {
+  uint64_t total_ns;
+  uint64_t max_ns;
+  uint64_t min_ns;  // 0: none yet, or none that took a moment
+  uint64_t count;
+} tide_duration;
+
+TIDE_END_DECLS
+#endif

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Carrying entries, segments and blocks into a trace. Each distinct pool, stack and note is carried once.
+#include "core/snapshot.h"
+
+#include "base/error.h"
+#include "base/sized.h"
+#include "trace/carry.h"
+
+typedef struct snapshot {
+  const tide__snapshot_source* source;  // borrowed
+  tide_trace* trace;                    // borrowed
+  tide__carry names;
+  tide__carried pools;
+  tide_status status;  // of what a visitor did
+} snapshot;
+
+// ---------------------------------------------------------------------------------------------------
+// Parts
+
+static tide_status pool_carry(snapshot* s, tide_pool number, uint32_t* out) {
+  uint32_t spare = 0;
+  uint32_t* const known = tide__carried_at(&s->pools, number, &spare);
+  *out = 0;
+  if (number == TIDE_POOL_DEFAULT) return TIDE_OK;
+  if (*known == 0) {
+    tide_pool_label label = { 0, number };
+    if (s->source->label != NULL) (void)s->source->label(s->source->owner, number, &label);
+    TIDE_TRY(tide_trace_add_pool(s->trace, label, out));
+    *known = *out + 1;
+  }
+  *out = *known - 1;
+  return TIDE_OK;
+}
+
+static tide_status entry_carry(snapshot* s, const tide_trace_entry* from) {
+  tide_trace_entry entry = *from;
+  entry.device = s->source->device;
+  TIDE_TRY(tide__carry_entry(&s->names, &entry));
+  TIDE_TRY(pool_carry(s, from->pool, &entry.pool));
+  return tide_trace_add_entry(s->trace, &entry);
+}
+
+static tide_status segment_carry(snapshot* s, const tide_segment_info* from) {
+  tide_trace_segment segment = { .address = from->address,
+                                 .bytes = from->bytes,
+                                 .stream = (uint64_t)(uintptr_t)from->stream,
+                                 .allocated_bytes = from->allocated_bytes,
+                                 .active_bytes = from->active_bytes,
+                                 .requested_bytes = from->requested_bytes,
+                                 .device = s->source->device,
+                                 .is_large = from->is_large,
+                                 .is_expandable = from->is_expandable };
+  TIDE_TRY(pool_carry(s, from->pool, &segment.pool));
+  TIDE_TRY(tide__carry_stack(&s->names, from->stack, &segment.stack));
+  return tide_trace_add_segment(s->trace, &segment);
+}
+
+static tide_status block_carry(snapshot* s, const tide_block_info* from) {
+  tide_trace_block block = { .address = from->address,
+                             .bytes = from->bytes,
+                             .requested_bytes = from->requested_bytes,
+                             .state = (uint8_t)from->state };
+  TIDE_TRY(tide__carry_stack(&s->names, from->stack, &block.stack));
+  return tide_trace_add_block(s->trace, &block);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Visitors
+
+static bool on_entries(void* user, const tide_trace_entry* entries, size_t count) {
+  snapshot* const s = user;
+  for (size_t i = 0; i < count && s->status == TIDE_OK; i++) s->status = entry_carry(s, &entries[i]);
+  return s->status == TIDE_OK;
+}
+
+static bool on_segment(void* user, const tide_segment_info* segment) {
+  snapshot* const s = user;
+  s->status = segment_carry(s, segment);
+  return s->status == TIDE_OK;
+}
+
+static bool on_block(void* user, const tide_block_info* block) {
+  snapshot* const s = user;
+  s->status = block_carry(s, block);
+  return s->status == TIDE_OK;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// The whole
+
+static tide_status snapshot_fill(snapshot* s, bool has_entries) {
+  const tide__snapshot_source* const source = s->source;
+  const tide_device_visitor visitor = { .segment = on_segment, .block = on_block, .user = s };
+  tide_trace_about about = tide_trace_get_about(s->trace);
+  about.has_segments = about.has_entries = true;
+  TIDE_TRY(tide__carry_init(&s->names));
+  TIDE_TRY(tide__carried_init(&s->pools, source->heap, source->last_pool));
+  TIDE_TRY(tide_trace_add_device(s->trace, source->device));
+  if (has_entries) TIDE_TRY(tide__ring_visit(&source->history->ring, on_entries, s));
+  TIDE_TRY(s->status);
+  TIDE_TRY(source->visit(source->owner, &visitor));
+  TIDE_TRY(s->status);
+  const bool has_settings = source->settings != NULL && about.settings == 0;
+  if (has_settings) TIDE_TRY(source->settings(source->owner, s->names.to, &about.settings));
+  tide_trace_set_about(s->trace, &about);
+  return TIDE_OK;
+}
+
+tide_status tide__snapshot_take(const tide__snapshot_source* source, const tide_snapshot_options* options,
+                                tide_trace* trace) {
+  tide_snapshot_options whole = TIDE_SNAPSHOT_OPTIONS_INIT;
+  if (options == NULL) options = &whole;
+  TIDE_REQUIRE(tide__sized_in(&whole, sizeof whole, options, TIDE__END_OF(tide_snapshot_options, user)),
+               TIDE_ERR_ARGUMENT, "%s: options have %u bytes, not %zu", source->call, options->size,
+               sizeof whole);
+  snapshot s = { .source = source,
+                 .trace = trace,
+                 .names = { .heap = source->heap,
+                            .from = source->history->names,
+                            .to = tide_trace_names(trace),
+                            .describe = whole.describe,
+                            .user = whole.user,
+                            .epoch_ns = whole.epoch_ns,
+                            .has_numbers = tide__history_has_numbers(source->history) } };
+  const tide_status status = snapshot_fill(&s, whole.has_entries);
+  tide__carry_fini(&s.names);
+  tide__carried_fini(&s.pools, source->heap);
+  return status;
+}
