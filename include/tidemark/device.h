@@ -321,16 +321,7 @@ TIDE_API TIDE_NODISCARD tide_status tide_device_pool_find(tide_device* device, c
 TIDE_API TIDE_NODISCARD tide_status tide_device_pool_get_label(tide_device* device, tide_pool pool,
                                                                uint64_t out[2]);
 
-// Which requests a scope takes.
-typedef enum tide_scope_kind {
-  TIDE_SCOPE_ALL = 0,     // all
-  TIDE_SCOPE_THREAD = 1,  // those of the thread that opened it
-  TIDE_SCOPE_STREAM = 2,  // those for `stream`
-  TIDE_SCOPE_CAPTURE =
-      3,  // those for streams that are in the capture that `stream` is in when the request comes
-  TIDE_SCOPE_FILTER = 4  // those for which `filter` returns true
-} tide_scope_kind;
-
+// Which requests a scope takes: see tide_scope_kind in memory.h.
 typedef struct tide_scope {
   uint32_t size;  // set by TIDE_SCOPE_INIT
   uint32_t kind;  // a tide_scope_kind

@@ -21,11 +21,13 @@
 #include "base/error.h"
 #include "base/fork.h"
 #include "base/list.h"
-#include "core/askers.h"
 #include "core/bins.h"
+#include "core/capture.h"
 #include "core/front.h"
 #include "core/history.h"
+#include "core/magazine.h"
 #include "core/map.h"
+#include "core/pools.h"
 #include "core/tally.h"
 #include "tidemark/device.h"
 
@@ -34,7 +36,6 @@
 #define TIDE__OWN_SEGMENT_BYTES ((uint64_t)10 << 20)   // requests from here on have a segment of their own,
 #define TIDE__SEGMENT_STEP ((uint64_t)2 << 20)         // a multiple of this
 #define TIDE__MAX_REQUEST ((uint64_t)1 << 60)
-#define TIDE__MAX_SCOPES 64
 #define TIDE__TALLY_CHANGES 1024                   // changes a lane or a thread keeps to itself at most,
 #define TIDE__TALLY_BYTES_KEPT ((int64_t)4 << 20)  // and of large blocks of the policy `tide`, bytes
 
@@ -224,19 +225,12 @@ enum { TIDE__RACK_SHELVES = 64, TIDE__RACKS = 8 };
 #define TIDE__RACK_BYTES ((uint64_t)512 << 10)  // of the last shelf, and the largest request it serves
 
 // Small blocks of one lane that a thread has at hand, by size classes. [K1] bit n of `filled` is set iff
-// shelf n is not empty [K2] a block is in the last shelf whose class it can serve
-typedef struct tide__rack_shelf {
-  tide__block* head;  // by heap_next; the newest first
-  uint8_t count;
-  uint8_t limit;
-  uint8_t fill;  // how many were taken from the lane last: twice as many the next time
-} tide__rack_shelf;
-
+// magazine n is not empty [K2] a block is in the last magazine whose class it can serve
 typedef struct tide__rack {
   _Atomic(tide__lane*) lane;  // of the default pool; NULL: not in use; others only look whose it is
   tide_stream stream;
   uint64_t filled;
-  tide__rack_shelf shelves[TIDE__RACK_SHELVES];
+  tide__magazine magazines[TIDE__RACK_SHELVES];  // of blocks, by heap_next
 } tide__rack;
 
 // What a thread has for itself: its front of the allocator.
@@ -255,11 +249,7 @@ typedef struct tide__lane_table {
 } tide__lane_table;
 
 typedef struct tide__pool {
-  tide__tree_node node;  // in the order in which PyTorch walks over pools; shared under the pools lock
-  tide_pool number;
-  uint32_t users;   // shared under the pools lock
-  uint32_t guests;  // requests under way, likewise: they keep the pool from being dropped
-  bool has_scope;   // likewise
+  tide__pool_base base;
   tide__atomic_u32 no_split;
   tide__atomic_u32 use_on_oom;
   tide__atomic_u64 searches[2];  // of each shelf kind: the clock of collection
@@ -268,7 +258,6 @@ typedef struct tide__pool {
   _Atomic(tide__lane_table*) table;  // owned
   tide__lane* lanes;                 // by rising stream; shared under the pools lock
   uint32_t lane_count;               // likewise
-  struct tide__pool* next_idle;      // among those that are gone
 } tide__pool;
 
 // The label of a pool that is gone.
@@ -283,13 +272,6 @@ typedef struct tide__settings {
   tide_device_options options;
   struct tide__settings* older;
 } tide__settings;
-
-typedef struct tide__scope {
-  tide__pool* pool;
-  uint64_t number;  // of no other scope
-  tide_scope scope;
-  uint64_t thread;
-} tide__scope;
 
 // A block that waits for one event.
 typedef struct tide__wait {
@@ -362,7 +344,6 @@ struct tide_device {
   bool has_racks;               // threads have racks, and count in them
   tide__atomic_u32 detours;     // bits: what keeps calls from the short way
   tide__fork_note fork_note;
-  tide__atomic_u32 scope_count;
   tide__fronts fronts;  // with racks
   tide__atomic_u64 next_ordinal;
   tide__slots blocks;
@@ -398,14 +379,9 @@ struct tide_device {
 
   tide__mutex pools_lock;  // guards all below
   tide__pool default_pool;
-  tide__tree pools;  // private ones
-  tide_pool next_pool;
+  tide__pools pools;
   tide__lane* idle_lanes;
-  tide__pool* idle_pools;
-  tide__stray* strays;  // owned
-  tide__scope scopes[TIDE__MAX_SCOPES];
-  uint64_t next_scope;
-  tide__askers askers;            // of filters
+  tide__stray* strays;            // owned
   tide__gone_label* gone_labels;  // owned; the oldest first
   tide__gone_label* gone_last;
   size_t gone_count;
@@ -499,12 +475,12 @@ tide_status tide__inherited_refuse(const char* call);
 // Waits for the turn to grow or shrink; returns how many turns there were before.
 uint64_t tide__gate_enter(tide_device* device);
 void tide__gate_leave(tide_device* device);
-// A number for the calling thread that no other living thread has.
-uint64_t tide__thread_number(void);
 // Does the allocator behave as in a capture: while a scope is open, or by option while the stream is
 // captured?
 bool tide__is_capturing(tide_device* device, tide_stream stream);
-bool tide__has_scopes(tide_device* device);
+static inline bool tide__has_scopes(tide_device* device) {
+  return (tide__load_relaxed(&device->detours) & TIDE__HAS_SCOPES) != 0;
+}
 // Sets or clears a bit of `detours`.
 void tide__detour(tide_device* device, uint32_t bit, bool is_set);
 
@@ -868,12 +844,10 @@ void tide__timeline_defer(tide_device* device, tide__block* block);
 void tide__timeline_end_deferred(tide_device* device, tide__block* block, const tide__moment* moment);
 
 // --- capture.c ---------------------------------------------------------------------------------------
-// The number of the capture that a stream of the device is in; 0: none.
-uint64_t tide__stream_capture(tide_device* device, tide_stream stream);
-// Is a stream of any device in a capture, be it invalid? If the machine does not tell, it counts as captured;
-// one that is gone does not.
-tide_status tide__capture_ask(tide_device* device, int index, tide_stream stream, bool* out);
-bool tide__stream_is_captured(tide_device* device, int index, tide_stream stream);
+// The id of the capture that a stream of the device is in; 0: none.
+static inline uint64_t tide__stream_capture(tide_device* device, tide_stream stream) {
+  return tide__capture_of(device->machine, device->index, stream);
+}
 // Notes where the streams of a block stand that is released in a capture, and forgets it.
 void tide__markers_make(tide_device* device, tide__block* block);
 void tide__markers_free(tide_device* device, tide__block* block);
@@ -881,25 +855,32 @@ void tide__markers_free(tide_device* device, tide__block* block);
 tide_status tide__capture_reuse(tide__request* request);
 
 // --- pool.c ------------------------------------------------------------------------------------------
-void tide__pool_init(tide__pool* pool, tide_pool number);
+static inline tide__pool* tide__pool_of(tide__pool_base* base) {
+  return base != NULL ? TIDE_OWNER(base, tide__pool, base) : NULL;
+}
+void tide__pools_start(tide_device* device);
+void tide__pool_init(tide__pool* pool, const tide_pool_options* options);
 void tide__pool_fini(tide_device* device, tide__pool* pool);
-tide__pool* tide__pool_find_locked(tide_device* device, tide_pool number);
+static inline tide__pool* tide__pool_find_locked(tide_device* device, tide_pool number) {
+  return tide__pool_of(tide__pools_find_locked(&device->pools, number));
+}
 // The same without the lock: what is found stays as long as the caller has the gate.
-tide__pool* tide__pool_find(tide_device* device, tide_pool number);
-// Sets the pool of a request if a scope that is open takes it. The request is then a guest there.
-void tide__pool_choose(tide__request* request);
-// Where a walk over the private pools has come to; all 0 at the beginning.
-typedef struct tide__pool_cursor {
-  bool is_begun;
-  uint64_t key;
-  uint64_t tie;
-} tide__pool_cursor;
+static inline tide__pool* tide__pool_find(tide_device* device, tide_pool number) {
+  return tide__pool_of(tide__pools_find(&device->pools, number));
+}
 // The next private pool of a walk; NULL at the end.
-tide__pool* tide__pool_next(tide_device* device, tide__pool_cursor* at);
-// Ends the stay of a request in the pool that was chosen for it.
-void tide__pool_leave(tide_device* device, tide__pool* pool);
-bool tide__pool_is_used(tide_device* device, const tide__pool* pool);
-// Forgets private pools that have neither users nor memory.
+static inline tide__pool* tide__pool_next(tide_device* device, tide__pool_cursor* at) {
+  return tide__pool_of(tide__pools_next(&device->pools, at));
+}
+static inline bool tide__pool_is_used(tide_device* device, const tide__pool* pool) {
+  return tide__pools_is_used(&device->pools, &pool->base);
+}
+// Sets the pool of a request if an open scope takes it, and ends the stay of the request there.
+void tide__pool_choose(tide__request* request);
+static inline void tide__pool_leave(tide_device* device, tide__pool* pool) {
+  tide__pools_leave(&device->pools, &pool->base);
+}
+// Drops private pools that have neither users nor memory.
 void tide__pool_drop_unused(tide_device* device);
 
 // --- stats.c -----------------------------------------------------------------------------------------

@@ -103,33 +103,6 @@ static tide_status set_close(tide_device* device, node_set* set) {
   return TIDE_OK;
 }
 
-uint64_t tide__stream_capture(tide_device* device, tide_stream stream) {
-  tide_capture_state state = TIDE_CAPTURE_NONE;
-  uint64_t id = 0;
-  const tide_error before = *tide_last_error();
-  if (tide_machine_capture_info(device->machine, device->index, stream, &state, &id) == TIDE_OK) {
-    return state == TIDE_CAPTURE_ACTIVE ? id : 0;
-  }
-  tide__error_restore(&before);
-  return 0;
-}
-
-tide_status tide__capture_ask(tide_device* device, int index, tide_stream stream, bool* out) {
-  tide_capture_state state = TIDE_CAPTURE_NONE;
-  uint64_t id = 0;
-  const tide_status status = tide_machine_capture_info(device->machine, index, stream, &state, &id);
-  *out = status == TIDE_OK ? state != TIDE_CAPTURE_NONE : status != TIDE_ERR_HANDLE;
-  return status == TIDE_ERR_HANDLE ? TIDE_OK : status;
-}
-
-bool tide__stream_is_captured(tide_device* device, int index, tide_stream stream) {
-  bool is_captured = false;
-  const tide_error before = *tide_last_error();
-  tide__ignore(tide__capture_ask(device, index, stream, &is_captured));
-  tide__error_restore(&before);
-  return is_captured;
-}
-
 // ---------------------------------------------------------------------------------------------------
 // Markers
 

@@ -217,7 +217,7 @@ static int pool_walk(findings* f, tide__pool* pool) {
     if (broken != 0) return broken;
   }
   CHECK((uint64_t)f->pool_bytes == tide__load_relaxed(&pool->reserved_bytes), 5,
-        "pool %u has %lld bytes and counts %llu", pool->number, (long long)f->pool_bytes,
+        "pool %u has %lld bytes and counts %llu", pool->base.number, (long long)f->pool_bytes,
         (unsigned long long)tide__load_relaxed(&pool->reserved_bytes));
   return 0;
 }

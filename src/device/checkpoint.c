@@ -82,13 +82,12 @@ static lane_census lane_count_blocks_locked(const tide__lane* lane) {
 }
 
 // A private pool in use, by its number.
-static tide_status pool_get(tide_device* device, tide_pool number, const char* call, tide__pool** out) {
-  tide__mutex_lock(&device->pools_lock);
-  *out = number != TIDE_POOL_DEFAULT ? tide__pool_find_locked(device, number) : NULL;
-  const bool is_used = *out != NULL && (*out)->users > 0;
+TIDE_UNCHECKED_LOCKING static tide_status pool_get(tide_device* device, tide_pool number, const char* call,
+                                                   tide__pool** out) {
+  tide__pool_base* found = NULL;
+  TIDE_TRY(tide__pools_lock(&device->pools, number, true, call, &found));
   tide__mutex_unlock(&device->pools_lock);
-  TIDE_REQUIRE(*out != NULL, TIDE_ERR_HANDLE, "%s: there is no private pool %u", call, number);
-  TIDE_REQUIRE(is_used, TIDE_ERR_STATE, "%s: pool %u has no users any more", call, number);
+  *out = tide__pool_of(found);
   return TIDE_OK;
 }
 
@@ -106,7 +105,7 @@ static tide_status pool_census(tide_device* device, tide__pool* pool, const char
     out->announced += census.announced;
   }
   TIDE_REQUIRE(out->waiting == 0, TIDE_ERR_STATE, "%s: %zu blocks of pool %u wait for work on other streams",
-               call, out->waiting, pool->number);
+               call, out->waiting, pool->base.number);
   return TIDE_OK;
 }
 
@@ -331,7 +330,7 @@ static tide_status restore_check(tide_device* device, tide__pool* pool, const ti
   TIDE_TRY(pool_census(device, pool, "device_restore", out));
   TIDE_REQUIRE(out->announced == 0, TIDE_ERR_STATE,
                "device_restore: %zu blocks of pool %u are announced to streams", out->announced,
-               pool->number);
+               pool->base.number);
   for (size_t i = 0; i < c->segment_count; i++) TIDE_TRY(saved_check(device, pool, c, &c->segments[i]));
   return TIDE_OK;
 }
@@ -439,9 +438,7 @@ tide_status tide_device_pool_check(tide_device* device, tide_pool pool, const vo
   TIDE_REQUIRE(device != NULL && out != NULL, TIDE_ERR_ARGUMENT, "device_pool_check: no device or out");
   *out = false;
   TIDE_REQUIRE(addresses != NULL || count == 0, TIDE_ERR_ARGUMENT, "device_pool_check: no addresses");
-  tide__mutex_lock(&device->pools_lock);
-  tide__pool* const found = tide__pool_find_locked(device, pool);
-  tide__mutex_unlock(&device->pools_lock);
+  tide__pool* const found = tide__pool_find(device, pool);
   TIDE_REQUIRE(found != NULL, TIDE_ERR_HANDLE, "device_pool_check: there is no pool %u", pool);
   uint64_t* const sorted = tide__heap_alloc(device->heap, count + 1, sizeof *sorted);
   TIDE_REQUIRE(sorted != NULL, TIDE_ERR_NO_MEMORY, "device_pool_check: no memory for %zu addresses", count);

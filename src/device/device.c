@@ -71,13 +71,6 @@ tide_status tide_device_trim_all(void) {
   return first;
 }
 
-uint64_t tide__thread_number(void) {
-  static tide__atomic_u64 last;
-  static _Thread_local uint64_t number;
-  if (number == 0) number = tide__add_relaxed(&last, 1) + 1;
-  return number;
-}
-
 void tide__detour(tide_device* device, uint32_t bit, bool is_set) {
   tide__bits_set(&device->detours, bit, is_set);
 }
@@ -85,8 +78,6 @@ void tide__detour(tide_device* device, uint32_t bit, bool is_set) {
 tide_status tide__inherited_refuse(const char* call) {
   return TIDE_FAIL(TIDE_ERR_STATE, "%s: the allocator is that of the process which forked this one", call);
 }
-
-bool tide__has_scopes(tide_device* device) { return tide__load_relaxed(&device->scope_count) != 0; }
 
 bool tide__is_capturing(tide_device* device, tide_stream stream) {
   if (!tide__has_scopes(device)) return false;
@@ -229,11 +220,9 @@ static void device_init(tide_device* device) {
   tide__mutex_init(&device->gate_lock, TIDE__RANK_GATE);
   tide__signal_init(&device->gate_open);
   tide__mutex_init(&device->pools_lock, TIDE__RANK_POOLS);
-  tide__askers_init(&device->askers);
   tide__mutex_init(&device->totals_lock, TIDE__RANK_TOTALS);
-  tide__pool_init(&device->default_pool, TIDE_POOL_DEFAULT);
+  tide__pools_start(device);
   tide__list_init(&device->homes);
-  device->next_pool = 1;
   tide__store_relaxed(&device->detours, TIDE__HAS_NO_RACKS);
   device->totals.size = sizeof device->totals;
 }
@@ -256,11 +245,7 @@ static void device_fini(tide_device* device) {
     device->idle_lanes = lane->next_idle;
     tide__lane_fini(device, lane);
   }
-  while (device->idle_pools != NULL) {
-    tide__pool* const pool = device->idle_pools;
-    device->idle_pools = pool->next_idle;
-    tide__heap_release(heap, pool, 1, sizeof *pool);
-  }
+  tide__pools_fini(&device->pools);
   tide__heap_release(heap, device->orphans, device->orphan_capacity, sizeof *device->orphans);
   if (device->has_racks) tide__fronts_fini(&device->fronts);
   settings_free(device);
@@ -270,7 +255,6 @@ static void device_fini(tide_device* device) {
   tide__slots_fini(&device->blocks);
   tide__signal_fini(&device->gate_open);
   tide__mutex_fini(&device->gate_lock);
-  tide__askers_fini(&device->askers);
   tide__mutex_fini(&device->pools_lock);
   tide__mutex_fini(&device->totals_lock);
   tide__heap_release(heap, device, 1, sizeof *device);
@@ -379,13 +363,12 @@ static void memory_destroy(tide_device* device) {
   uncached_destroy(device);
   tide__imports_close(device);
   pool_destroy(device, &device->default_pool);
-  for (tide__tree_node* node = tide__tree_first(&device->pools); node != NULL;
-       node = tide__tree_first(&device->pools)) {
-    tide__pool* const pool = TIDE_OWNER(node, tide__pool, node);
+  for (;;) {
+    tide__pool* const pool = tide__pool_of(tide__pools_first_locked(&device->pools));
+    if (pool == NULL) break;
     pool_destroy(device, pool);
-    tide__tree_remove(&device->pools, node);
     tide__pool_fini(device, pool);
-    tide__heap_release(device->heap, pool, 1, sizeof *pool);
+    tide__pools_free(&device->pools, &pool->base);
   }
   tide__addresses_fini(device);
   tide__stuck_retry(device);
@@ -447,15 +430,13 @@ static tide_status device_settle(tide_device* device) {
 void tide_device_free(tide_device* device) {
   if (device == NULL || tide__is_inherited(device)) return;
   tide_error error = *tide_last_error();
-  tide_machine* const machine = device->machine;
-  tide_capture_mode mode = TIDE_CAPTURE_GLOBAL;
   tide__fork_unwatch(&device->fork_note);
   registry_remove(device);
   tide__offers_close(device);
-  const bool is_relaxed = tide_machine_capture_exchange(machine, TIDE_CAPTURE_RELAXED, &mode) == TIDE_OK;
+  const tide__relaxed relaxed = tide__relax_or_not(device->machine);
   if (device_settle(device) != TIDE_OK) error = *tide_last_error();
   memory_destroy(device);
-  if (is_relaxed) tide__ignore(tide_machine_capture_exchange(machine, mode, &mode));
+  tide__relax_end(&relaxed);
   device_fini(device);
   tide__error_restore(&error);
 }

@@ -17,7 +17,7 @@ void tide__entry_add(tide_device* device, tide_action action, const tide__call_c
     .bytes = bytes,
     .stream = lane != NULL ? tide__address(lane->stream) : 0,
     .stack = stack,
-    .pool = lane != NULL ? lane->pool->number : 0,
+    .pool = lane != NULL ? lane->pool->base.number : 0,
     .action = (uint8_t)action,
     .device = (uint8_t)device->index,
   };

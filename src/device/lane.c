@@ -182,8 +182,9 @@ tide_status tide_device_close_stream(tide_device* device, tide_stream stream) {
   (void)tide__gate_enter(device);
   tide__mutex_lock(&device->pools_lock);
   lane_close_locked(device, &device->default_pool, stream);
-  for (tide__tree_node* node = tide__tree_first(&device->pools); node != NULL; node = tide__tree_next(node)) {
-    lane_close_locked(device, TIDE_OWNER(node, tide__pool, node), stream);
+  tide__pool_base* pool = tide__pools_first_locked(&device->pools);
+  for (; pool != NULL; pool = tide__pools_after_locked(pool)) {
+    lane_close_locked(device, tide__pool_of(pool), stream);
   }
   tide__mutex_unlock(&device->pools_lock);
   tide__marks_drain_closed(device);

@@ -67,13 +67,11 @@ static bool mark_has_passed(tide_device* device, const tide__marks* marks, uint6
 static void marks_poll_in_turn(tide_device* device, tide__marks* marks) {
   const uint64_t made = tide__load_relaxed(&marks->made);
   uint64_t passed = tide__load_relaxed(&marks->passed);
-  tide_capture_mode mode = TIDE_CAPTURE_GLOBAL;
   if (passed == made) return;
-  const bool is_relaxed = tide_machine_capture_exchange(device->machine, TIDE_CAPTURE_RELAXED, &mode) ==
-                          TIDE_OK;
+  const tide__relaxed relaxed = tide__relax_or_not(device->machine);
   if (passed < made && mark_has_passed(device, marks, made)) passed = made;
   while (passed < made && mark_has_passed(device, marks, passed + 1)) passed++;
-  if (is_relaxed) tide__ignore(tide_machine_capture_exchange(device->machine, mode, &mode));
+  tide__relax_end(&relaxed);
   tide__store_release(&marks->passed, passed);  // pairs with tide__stamp_has_passed
 }
 
@@ -112,19 +110,16 @@ static bool marks_grow_in_turn(tide_device* device, tide__marks* marks) {
   return true;
 }
 
-// An event recorded in a capture belongs to it.
-static bool stream_is_captured(tide_device* device, tide_stream stream) {
-  tide_capture_state state = TIDE_CAPTURE_NONE;
-  uint64_t id = 0;
-  const tide_status status = tide_machine_capture_info(device->machine, device->index, stream, &state, &id);
-  return status != TIDE_OK || state != TIDE_CAPTURE_NONE;
+// An event recorded in a capture belongs to it, and a stream that no longer exists takes none.
+static bool stream_is_open(tide_device* device, tide_stream stream) {
+  return tide__capture_is_outside(device->machine, device->index, stream);
 }
 
 // The number is counted before the event is recorded, so that whoever reads a lower one has queued its work
 // before the event. A capture may begin meanwhile: then the mark does not count.
 static bool mark_make_in_turn(tide_device* device, tide__lane* lane) {
   tide__marks* const marks = &lane->marks;
-  if (tide__load_relaxed(&lane->is_closed) || stream_is_captured(device, lane->stream)) return false;
+  if (tide__load_relaxed(&lane->is_closed) || !stream_is_open(device, lane->stream)) return false;
   if (marks_are_full(marks)) marks_poll_in_turn(device, marks);
   if (marks_are_full(marks) && !marks_grow_in_turn(device, marks)) return false;
   const uint64_t number = tide__load_relaxed(&marks->made) + 1;
@@ -134,7 +129,7 @@ static bool mark_make_in_turn(tide_device* device, tide__lane* lane) {
   tide__store_seq(&marks->made, number);  // pairs with tide__lane_next_stamp
   const bool is_recorded = tide_machine_event_record(device->machine, device->index, *event, lane->stream) ==
                            TIDE_OK;
-  if (is_recorded && !stream_is_captured(device, lane->stream)) return true;
+  if (is_recorded && stream_is_open(device, lane->stream)) return true;
   tide__store_seq(&marks->made, number - 1);
   return false;
 }
@@ -335,8 +330,5 @@ tide_status tide__marks_wait(tide_device* device, tide__lane* lane) {
 }
 
 bool tide__marks_can_wait(tide_device* device, const tide__lane* lane) {
-  const tide_error before = *tide_last_error();
-  const bool can_wait = !stream_is_captured(device, lane->stream);
-  tide__error_restore(&before);
-  return can_wait;
+  return stream_is_open(device, lane->stream);
 }

@@ -217,7 +217,7 @@ static void oom_measure(const tide__request* request, tide_oom* oom) {
   tide__ignore(tide_machine_memory_info(device->machine, device->index, &free_bytes, &total_bytes));
   *oom = (tide_oom){ .size = sizeof *oom, .device = device->index, .stream = request->stream };
   oom->requested_bytes = request->bytes;
-  oom->pool = request->pool->number;
+  oom->pool = request->pool->base.number;
   oom->is_rejected = request->is_rejected;
   oom->rounded_bytes = request->rounded;
   oom->segment_bytes = request->segment_bytes;

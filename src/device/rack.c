@@ -28,11 +28,11 @@ static void racks_init(void* front, void* device) {
   (void)device;
   tide__racks* const racks = front;
   racks->newest = &racks->racks[0];
-  for (int r = 0; r < TIDE__RACKS; r++) {
-    for (uint32_t i = 0; i < TIDE__RACK_SHELVES; i++) {
-      const uint64_t many = SHELF_BYTES / (tide__class_units(i) << TIDE__GRAIN_SHIFT);
-      racks->racks[r].shelves[i].limit = (uint8_t)tide__max(SHELF_LEAST, tide__min(SHELF_MOST, many));
-    }
+  for (uint32_t i = 0; i < TIDE__RACKS * TIDE__RACK_SHELVES; i++) {
+    const uint64_t units = tide__class_units(i % TIDE__RACK_SHELVES);
+    tide__magazine* const magazine = &racks->racks[i / TIDE__RACK_SHELVES].magazines[i % TIDE__RACK_SHELVES];
+    tide__magazine_init(magazine, (uint32_t)units, units << TIDE__GRAIN_SHIFT, SHELF_BYTES, SHELF_LEAST,
+                        SHELF_MOST);
   }
 }
 
@@ -59,7 +59,7 @@ static void block_unrack_locked(tide_device* device, tide__block* block) {
 
 // Gives blocks of a shelf back until `keep` are left; the lane is locked.
 static void shelf_empty_locked(tide_device* device, tide__rack* rack, uint32_t class_index, uint32_t keep) {
-  while (rack->shelves[class_index].count > keep) {
+  while (rack->magazines[class_index].count > keep) {
     block_unrack_locked(device, tide__rack_pop(rack, class_index));
   }
 }
@@ -70,7 +70,7 @@ static bool rack_empty(tide_device* device, tide__rack* rack) {
   tide__mutex_lock(&rack_lane(rack)->lock);
   for (uint32_t i = 0; i < TIDE__RACK_SHELVES; i++) {
     shelf_empty_locked(device, rack, i, 0);
-    rack->shelves[i].fill = 0;
+    rack->magazines[i].fill = 0;
   }
   tide__mutex_unlock(&rack_lane(rack)->lock);
   return true;
@@ -125,10 +125,9 @@ static void hole_cut_locked(tide_device* device, tide__rack* rack, tide__block* 
 // Takes a block for a request out of the lane, and puts more of its class into the rack; if the lane has none
 // of its class, one that is just large enough. NULL: the lane has no memory.
 static tide__block* rack_fill_locked(const tide__request* request, tide__rack* rack, uint32_t class_index) {
-  tide__rack_shelf* const shelf = &rack->shelves[class_index];
-  const uint64_t class_bytes = tide__class_units(class_index) << TIDE__GRAIN_SHIFT;
-  const uint32_t wanted = (uint32_t)tide__max(1, tide__min((uint64_t)shelf->fill * 2, shelf->limit / 2u));
-  uint64_t bytes = class_bytes;
+  tide__magazine* const magazine = &rack->magazines[class_index];
+  const uint32_t wanted = tide__magazine_wanted(magazine);
+  uint64_t bytes = (uint64_t)magazine->units << TIDE__GRAIN_SHIFT;
   tide__block* hole = tide__bins_peek(&rack_lane(rack)->shelves[TIDE__SMALL].bins, bytes);
   if (hole == NULL) {
     bytes = request->rounded;
@@ -136,7 +135,7 @@ static tide__block* rack_fill_locked(const tide__request* request, tide__rack* r
   }
   if (hole == NULL || !tide__home_is_ready_locked(hole, hole->bytes)) return NULL;
   hole_cut_locked(request->device, rack, hole, bytes, wanted);
-  shelf->fill = (uint8_t)wanted;
+  magazine->fill = (uint8_t)wanted;
   return tide__rack_pop(rack, class_within(bytes));
 }
 
@@ -179,8 +178,10 @@ static tide__rack* release_find_place_locked(tide_device* device, tide__rack* ra
   const uint32_t class_index = tide__load_relaxed(&block->rack_shelf) - 1;
   if (rack == NULL || block->uses != NULL) return NULL;
   tide__store_relaxed(&block->use_word, 0);
-  const uint32_t limit = rack->shelves[class_index].limit;
-  if (rack->shelves[class_index].count >= limit) shelf_empty_locked(device, rack, class_index, limit / 2);
+  const tide__magazine* const magazine = &rack->magazines[class_index];
+  if (!tide__magazine_has_room(magazine)) {
+    shelf_empty_locked(device, rack, class_index, magazine->limit / 2u);
+  }
   return rack;
 }
 
@@ -327,7 +328,7 @@ uint64_t tide__racks_count(tide_device* device) {
   for (tide__front* front = first; front != NULL; front = front->next) {
     const tide__racks* const racks = (const tide__racks*)(const void*)front;
     for (size_t i = 0; i < (size_t)TIDE__RACKS * TIDE__RACK_SHELVES; i++) {
-      count += racks->racks[i / TIDE__RACK_SHELVES].shelves[i % TIDE__RACK_SHELVES].count;
+      count += racks->racks[i / TIDE__RACK_SHELVES].magazines[i % TIDE__RACK_SHELVES].count;
     }
   }
   tide__fronts_give_all(first);

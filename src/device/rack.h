@@ -23,19 +23,15 @@ static inline tide__rack* tide__rack_at(tide__racks* racks, tide_stream stream) 
 }
 
 static inline void tide__rack_put(tide__rack* rack, uint32_t class_index, tide__block* block) {
-  tide__rack_shelf* const shelf = &rack->shelves[class_index];
-  block->heap_next = shelf->head;
-  shelf->head = block;
-  shelf->count++;
+  tide__magazine_put(&rack->magazines[class_index], block, offsetof(tide__block, heap_next));
   rack->filled |= (uint64_t)1 << class_index;
 }
 
 static inline tide__block* tide__rack_pop(tide__rack* rack, uint32_t class_index) {
-  tide__rack_shelf* const shelf = &rack->shelves[class_index];
-  tide__block* const block = shelf->head;
-  shelf->head = block->heap_next;
-  shelf->count--;
-  rack->filled &= ~((uint64_t)(shelf->count == 0) << class_index);  // no branch: nobody could foretell it
+  tide__magazine* const magazine = &rack->magazines[class_index];
+  tide__block* const block = tide__magazine_take(magazine, offsetof(tide__block, heap_next));
+  // Without a branch, because no processor could predict it.
+  rack->filled &= ~((uint64_t)(magazine->count == 0) << class_index);
   return block;
 }
 
@@ -88,8 +84,8 @@ static inline bool tide__racks_release(tide_device* device, tide__block* block) 
   tide__rack* rack = racks->newest;
   if (tide__load_relaxed(&rack->lane) != lane) rack = tide__rack_at(racks, lane->stream);
   const uint32_t class_index = tide__load_relaxed(&block->rack_shelf) - 1;
-  const tide__rack_shelf* const shelf = &rack->shelves[class_index];
-  const bool is_done = tide__load_relaxed(&rack->lane) == lane && shelf->count < shelf->limit;
+  const bool is_done = tide__load_relaxed(&rack->lane) == lane &&
+                       tide__magazine_has_room(&rack->magazines[class_index]);
   if (is_done) tide__racks_take_back(device, racks, rack, class_index, block);
   tide__front_leave_fast(racks);
   return is_done;

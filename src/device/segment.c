@@ -123,17 +123,9 @@ void tide__strays_retry(tide_device* device) {
 
 // With a scope open the thread may be capturing. It may ask for memory then, and give it back if it cannot be
 // used after all: both are safe, which the machine is told by the mode RELAXED.
-static tide_status relax(const tide__request* request, tide_capture_mode* out_before) {
-  if (!request->has_scopes) return TIDE_OK;
-  return tide_machine_capture_exchange(request->device->machine, TIDE_CAPTURE_RELAXED, out_before);
-}
-
-static void relax_end(const tide__request* request, tide_capture_mode before) {
-  enum { ATTEMPTS = 3 };  // a thread must not stay in that mode
-  tide_capture_mode ignored = TIDE_CAPTURE_GLOBAL;
-  for (int i = 0; i < ATTEMPTS && request->has_scopes; i++) {
-    if (tide_machine_capture_exchange(request->device->machine, before, &ignored) == TIDE_OK) return;
-  }
+static tide_status relax(const tide__request* request, tide__relaxed* out) {
+  *out = (tide__relaxed){ NULL, TIDE_CAPTURE_GLOBAL };
+  return request->has_scopes ? tide__relax(request->device->machine, out) : TIDE_OK;
 }
 
 static tide_status memory_alloc_relaxed(const tide__request* request, void** out) {
@@ -149,10 +141,10 @@ static tide_status memory_alloc_relaxed(const tide__request* request, void** out
 }
 
 static tide_status memory_alloc(const tide__request* request, void** out) {
-  tide_capture_mode before = TIDE_CAPTURE_GLOBAL;
-  TIDE_TRY(relax(request, &before));
+  tide__relaxed relaxed;
+  TIDE_TRY(relax(request, &relaxed));
   const tide_status status = memory_alloc_relaxed(request, out);
-  relax_end(request, before);
+  tide__relax_end(&relaxed);
   return status;
 }
 
@@ -168,15 +160,15 @@ static tide_status memory_release(tide_device* device, const tide__lane* lane, v
 static void memory_give_up(const tide__request* request, tide__stray* stray, void* address) {
   const tide_error before = *tide_last_error();
   const tide_pool_options* const own = &request->pool->options;
-  tide_capture_mode mode = TIDE_CAPTURE_GLOBAL;
-  const bool is_relaxed = relax(request, &mode) == TIDE_OK;
+  tide__relaxed relaxed;
+  tide__ignore(relax(request, &relaxed));
   if (own->segment_release == NULL) {
     tide__stray_give(request->device, stray, address);
   } else {
     tide__ignore(memory_release(request->device, request->lane, address, request->segment_bytes));
     tide__stray_free(request->device, stray);
   }
-  if (is_relaxed) relax_end(request, mode);
+  tide__relax_end(&relaxed);
   tide__error_restore(&before);
 }
 

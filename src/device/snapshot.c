@@ -123,7 +123,7 @@ static tide_segment_info range_describe(const device_visit* s, const tide__block
     .address = block->address,
     .pool_label = { lane->pool->options.label[0], lane->pool->options.label[1] },
     .stream = lane->stream,
-    .pool = lane->pool->number,
+    .pool = lane->pool->base.number,
     .stack = segment->stack,
     .device = s->device->index,
     .is_large = !segment->is_small,

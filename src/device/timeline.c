@@ -125,7 +125,7 @@ static tide_status queue_add(tide_device* device, const tide__use* use, tide__wa
 // Records the event of a wait behind the work of a stream. If that is captured just now, so may the event be.
 static tide_status wait_record(tide_device* device, tide__wait* wait, tide_stream stream) {
   TIDE_TRY(tide_machine_event_record(device->machine, wait->device, wait->event, stream));
-  wait->is_captured = tide__stream_is_captured(device, wait->device, stream);
+  wait->is_captured = tide__capture_has(device->machine, wait->device, stream);
   return TIDE_OK;
 }
 
@@ -281,8 +281,7 @@ static tide_status deferred_begin_waits(tide_device* device, bool waits, const t
 // A turn to look at the queues. Meanwhile the thread meets captures in the mode RELAXED: events that are in
 // none may be asked while other streams are captured.
 typedef struct poll_turn {
-  tide_capture_mode mode;  // before
-  bool is_relaxed;
+  tide__relaxed relaxed;
   tide_error error;  // before
 } poll_turn;
 
@@ -296,15 +295,14 @@ static bool poll_enter(tide_device* device, bool waits, poll_turn* out) {
   tide__mutex_unlock(&t->lock);
   if (!is_mine) return false;
   out->error = *tide_last_error();
-  out->is_relaxed = tide_machine_capture_exchange(device->machine, TIDE_CAPTURE_RELAXED, &out->mode) ==
-                    TIDE_OK;
+  out->relaxed = tide__relax_or_not(device->machine);
   return true;
 }
 
 // Ends the turn. If it succeeded, the thread's record of errors is as before.
 static tide_status poll_leave(tide_device* device, poll_turn* turn, tide_status status) {
   tide__timeline* const t = &device->timeline;
-  if (turn->is_relaxed) tide__ignore(tide_machine_capture_exchange(device->machine, turn->mode, &turn->mode));
+  tide__relax_end(&turn->relaxed);
   tide__mutex_lock(&t->lock);
   t->is_polling = false;
   tide__signal_all(&t->changed);
@@ -376,7 +374,7 @@ static tide_status wait_ask(tide_device* device, const tide__queue* queue, tide_
   for (int i = 0; i < 2; i++) {
     if (wait->is_captured) {
       bool is_under_way = false;
-      TIDE_TRY(tide__capture_ask(device, wait->device, queue->stream, &is_under_way));
+      TIDE_TRY(tide__capture_ask(device->machine, wait->device, queue->stream, &is_under_way));
       if (is_under_way) return TIDE_OK;
       TIDE_TRY(wait_record(device, wait, queue->stream));
       if (wait->is_captured) return TIDE_OK;

@@ -31,7 +31,7 @@ void tide__labels_keep(tide_device* device, const tide__pool* pool) {
   tide__gone_label* const label = tide__heap_alloc(device->heap, 1, sizeof *label);
   if (label == NULL) return;
   tide__gone_label* oldest = NULL;
-  *label = (tide__gone_label){ NULL, pool_label(pool), pool->number };
+  *label = (tide__gone_label){ NULL, pool_label(pool), pool->base.number };
   tide__mutex_lock(&device->pools_lock);
   *(device->gone_labels != NULL ? &device->gone_last->next : &device->gone_labels) = label;
   device->gone_last = label;
@@ -158,7 +158,7 @@ tide_status tide_device_snapshot(tide_device* device, const tide_snapshot_option
                                    .label = label_find,
                                    .settings = settings_add };
   tide__mutex_lock(&device->pools_lock);
-  source.last_pool = device->next_pool;
+  source.last_pool = device->pools.last_number;
   tide__mutex_unlock(&device->pools_lock);
   return tide__snapshot_take(&source, options, trace);
 }

@@ -54,31 +54,7 @@ tide_machine* tide_pinned_machine(const tide_pinned* pinned) {
 // ---------------------------------------------------------------------------------------------------
 // What several files use
 
-void tide__pin_set_unusual(tide_pinned* pinned, uint32_t bit, bool is_on) {
-  tide__bits_set(&pinned->unusual, bit, is_on);
-}
-
 void tide__pin_error_restore(const tide_error* kept) { tide__error_restore(kept); }
-
-tide__pin_mode tide__pin_relax(tide_pinned* pinned) {
-  tide__pin_mode mode = { TIDE_CAPTURE_GLOBAL, false };
-  tide_error before;
-  tide__pin_error_keep(&before);
-  mode.is_relaxed = tide_machine_capture_exchange(pinned->machine, TIDE_CAPTURE_RELAXED, &mode.before) ==
-                    TIDE_OK;
-  if (!mode.is_relaxed) tide__pin_error_restore(&before);
-  return mode;
-}
-
-void tide__pin_unrelax(tide_pinned* pinned, tide__pin_mode mode) {
-  if (!mode.is_relaxed) return;
-  tide_error before;
-  tide__pin_error_keep(&before);
-  tide_capture_mode relaxed = TIDE_CAPTURE_RELAXED;
-  if (tide_machine_capture_exchange(pinned->machine, mode.before, &relaxed) != TIDE_OK) {
-    tide__pin_error_restore(&before);
-  }
-}
 
 // ---------------------------------------------------------------------------------------------------
 // The beginning
@@ -109,11 +85,8 @@ static int pinned_device_node(tide_pinned* pinned) {
 static void pinned_init(tide_pinned* pinned) {
   tide__mutex_init(&pinned->chunks_lock, TIDE__RANK_CHUNKS);
   tide__mutex_init(&pinned->pools_lock, TIDE__RANK_POOLS);
-  tide__askers_init(&pinned->askers);
   tide__mutex_init(&pinned->totals_lock, TIDE__RANK_TOTALS);
   tide__list_init(&pinned->refused);
-  tide__list_init(&pinned->pools);
-  tide__list_init(&pinned->idle_pools);
   tide__slots_init(&pinned->blocks, pinned->heap, PINNED_KIND, sizeof(tide__pin), NULL, NULL);
   tide__map_init(&pinned->map, pinned->heap);
   tide__pin_pending_init(pinned);
@@ -130,7 +103,6 @@ static void pinned_fini(tide_pinned* pinned) {
   if (pinned->fronts.common != NULL) tide__fronts_fini(&pinned->fronts);
   tide__pin_pools_fini(pinned);
   tide__pin_pending_fini(pinned);
-  tide__askers_fini(&pinned->askers);
   tide__history_fini(&pinned->history);
   tide__map_fini(&pinned->map);
   tide__slots_fini(&pinned->blocks);
@@ -140,8 +112,7 @@ static void pinned_fini(tide_pinned* pinned) {
 static tide_status pinned_start(tide_pinned* pinned) {
   TIDE_TRY(tide__history_init(&pinned->history, pinned->machine, pinned->heap, &pinned->unusual,
                               TIDE__PIN_RECORDS, 0));
-  pinned->default_pool = tide__pin_pool_make(pinned);
-  TIDE_REQUIRE(pinned->default_pool != NULL &&
+  TIDE_REQUIRE(tide__pin_pools_start(pinned) &&
                    tide__fronts_init(&pinned->fronts, pinned->heap, sizeof(tide__pin_front),
                                      tide__pin_front_init, pinned),
                TIDE_ERR_NO_MEMORY, "pinned_new: no memory for its records");
@@ -208,13 +179,13 @@ static uint64_t blocks_clear(tide_pinned* pinned, tide__pin_use** uses, tide_pin
 // Waits for devices, twice, because a machine that has waited may still report work that failed before.
 static bool pin_devices_wait(tide_pinned* pinned, uint64_t devices) {
   bool is_quiet = true;
-  const tide__pin_mode mode = tide__pin_relax(pinned);
+  const tide__relaxed relaxed = tide__relax_or_not(pinned->machine);
   for (int i = 0; i < TIDE_DEVICE_MAX && is_quiet; i++) {
     if ((devices >> i & 1u) == 0) continue;
     is_quiet = tide_machine_device_synchronize(pinned->machine, i) == TIDE_OK;
     if (!is_quiet) is_quiet = tide_machine_device_synchronize(pinned->machine, i) == TIDE_OK;
   }
-  tide__pin_unrelax(pinned, mode);
+  tide__relax_end(&relaxed);
   return is_quiet;
 }
 
@@ -239,8 +210,9 @@ static void segments_end(tide_pinned* pinned, tide__link* segments, tide_pinned_
 static void memory_end(tide_pinned* pinned, tide_pinned_leaks* leaks) {
   segments_end(pinned, &pinned->refused, leaks);
   segments_end(pinned, &pinned->default_pool->segments, leaks);
-  TIDE_LIST_EACH(it, &pinned->pools) {
-    segments_end(pinned, &TIDE_OWNER(it, tide__pin_pool, link)->segments, leaks);
+  tide__pool_base* pool = tide__pools_first_locked(&pinned->pools);
+  for (; pool != NULL; pool = tide__pools_after_locked(pool)) {
+    segments_end(pinned, &tide__pin_pool_at(pool)->segments, leaks);
   }
   tide__pin_ranges_free(pinned);
   if (tide__pin_reserve_end(pinned) == TIDE_OK) return;

@@ -26,11 +26,13 @@
 #include "base/list.h"
 #include "base/slots.h"
 #include "base/tree.h"
-#include "core/askers.h"
+#include "core/capture.h"
 #include "core/classes.h"
 #include "core/front.h"
 #include "core/history.h"
+#include "core/magazine.h"
 #include "core/map.h"
+#include "core/pools.h"
 #include "core/stats.h"
 #include "tidemark/pinned.h"
 
@@ -40,7 +42,6 @@
 #define TIDE__PIN_SINGLE_BYTES ((uint64_t)32 << 10)  // classes from here on are pinned one by one
 #define TIDE__PIN_FRONT_BYTES ((uint64_t)2 << 20)    // larger blocks are in no front
 #define TIDE__PIN_MAX_REQUEST ((uint64_t)1 << 60)
-#define TIDE__PIN_MAX_SCOPES 64
 #define TIDE__PIN_TALLY_CHANGES 2048  // changes a front keeps to itself
 
 enum {
@@ -181,24 +182,13 @@ typedef struct tide__pin_copy {
 } tide__pin_copy;
 
 typedef struct tide__pin_pool {
-  tide__link link;  // shared under the pools lock, like the next five
-  tide_pool number;
-  uint32_t users;
-  uint32_t guests;  // requests under way: they keep the pool from being dropped
-  bool has_scope;
-  tide__pin_copy* copies;   // owned
+  tide__pool_base base;
+  tide__pin_copy* copies;   // owned; shared under the pools lock
   tide__pin* kept;          // shared under the pending lock
   tide__link segments;      // shared under the chunks lock
   tide_pinned_stats stats;  // shared under the totals lock; what waits, under the pending lock
   tide__pin_depot depot;
 } tide__pin_pool;
-
-typedef struct tide__pin_scope {
-  tide__pin_pool* pool;
-  uint64_t number;  // of no other scope
-  uint64_t thread;
-  tide_pinned_scope scope;
-} tide__pin_scope;
 
 typedef struct tide__pin_pending {
   tide__mutex lock;          // guards all below
@@ -225,13 +215,9 @@ typedef struct tide__pin_tally {
 
 // Idle blocks of a class at hand.
 typedef struct tide__pin_shelf {
-  _Atomic(tide__pin*) head;  // others only look whether there is one
-  uint8_t count;
-  uint8_t limit;
-  uint8_t fill;  // how many were taken from the depot last: twice as many the next time
-  uint32_t units;
-  int64_t active;      // handed out minus taken back by this thread
-  int64_t handed_out;  // since the last reset
+  tide__magazine magazine;  // of blocks, by `next`
+  int64_t active;           // handed out minus taken back by this thread
+  int64_t handed_out;       // since the last reset
 } tide__pin_shelf;
 
 typedef struct tide__pin_front {
@@ -242,7 +228,7 @@ typedef struct tide__pin_front {
   uint64_t room_bytes;
   tide__pin_use* uses;  // owned; idle ones
   uint32_t use_count;
-  _Alignas(64) tide__pin_shelf shelves[TIDE__PIN_KINDS];
+  _Alignas(64) tide__pin_shelf magazines[TIDE__PIN_KINDS];
 } tide__pin_front;
 
 // Bits of `unusual`: requests are not for the short way.
@@ -298,13 +284,7 @@ struct tide_pinned {
 
   tide__mutex pools_lock;  // guards pools and scopes
   tide__pin_pool* default_pool;
-  tide__link pools;  // private ones
-  tide__link idle_pools;
-  tide_pool next_pool;
-  uint32_t scope_count;
-  uint64_t next_scope;
-  tide__pin_scope scopes[TIDE__PIN_MAX_SCOPES];
-  tide__askers askers;  // of filters
+  tide__pools pools;
 
   tide__history history;
 
@@ -364,17 +344,6 @@ static inline struct tide__pin_pool* tide__pin_pool_of(const tide_pinned* pinned
   return block->is_plain ? pinned->default_pool : block->segment->pool;
 }
 
-// --- pinned.c ------------------------------------------------------------------------------------------
-// Sets or clears a bit of `unusual`; under the pools lock.
-void tide__pin_set_unusual(tide_pinned* pinned, uint32_t bit, bool is_on);
-// Lets the calling thread call the machine inside a capture; and as it was before.
-typedef struct tide__pin_mode {
-  tide_capture_mode before;
-  bool is_relaxed;
-} tide__pin_mode;
-tide__pin_mode tide__pin_relax(tide_pinned* pinned);
-void tide__pin_unrelax(tide_pinned* pinned, tide__pin_mode mode);
-
 // --- pinned_size.c -------------------------------------------------------------------------------------
 // The bytes of the block for a request and its class; false for 2^60 bytes and more.
 bool tide__pin_round(const tide_pinned* pinned, uint64_t bytes, uint64_t* out_rounded, uint32_t* out_class);
@@ -398,7 +367,7 @@ static inline void tide__pin_counted_locked(tide_pinned* pinned, tide__pin_front
 // Counts a block as handed out, or as not active any more. It is of the pool that the front counts for.
 static inline void tide__pin_count_out_locked(tide_pinned* pinned, tide__pin_front* front,
                                               uint32_t class_index, uint64_t bytes) {
-  tide__pin_shelf* const shelf = &front->shelves[class_index];
+  tide__pin_shelf* const shelf = &front->magazines[class_index];
   shelf->active++;
   shelf->handed_out++;
   tide__count_rise(&front->tally.counts[TIDE__PIN_ACTIVE], 1);
@@ -407,7 +376,7 @@ static inline void tide__pin_count_out_locked(tide_pinned* pinned, tide__pin_fro
 }
 static inline void tide__pin_count_back_locked(tide_pinned* pinned, tide__pin_front* front,
                                                uint32_t class_index, uint64_t bytes) {
-  front->shelves[class_index].active--;
+  front->magazines[class_index].active--;
   tide__count_fall(&front->tally.counts[TIDE__PIN_ACTIVE], 1);
   tide__count_fall(&front->tally.counts[TIDE__PIN_ACTIVE_BYTES], (int64_t)bytes);
   tide__pin_counted_locked(pinned, front);
@@ -490,7 +459,6 @@ tide_status tide__pin_use_record(tide_pinned* pinned, tide__pin_use* use);
 tide__pin_use* tide__pin_uses_take(tide__pin* block);
 // Frees records and their events.
 void tide__pin_uses_free(tide_pinned* pinned, tide__pin_use* use);
-bool tide__pin_stream_is_captured(tide_pinned* pinned, int device, tide_stream stream);
 
 // --- pinned_pending.c --------------------------------------------------------------------------------------
 void tide__pin_pending_init(tide_pinned* pinned);
@@ -539,14 +507,27 @@ tide_status tide__pin_trim(tide_pinned* pinned, uint64_t least_bytes, uint64_t k
                            uint32_t* out_count);
 
 // --- pinned_pool.c -----------------------------------------------------------------------------------------
-tide__pin_pool* tide__pin_pool_make(tide_pinned* pinned);
+static inline tide__pin_pool* tide__pin_pool_at(tide__pool_base* base) {
+  return base != NULL ? TIDE_OWNER(base, tide__pin_pool, base) : NULL;
+}
+// Makes the default pool; false without memory.
+bool tide__pin_pools_start(tide_pinned* pinned);
+// What calls that name a pool ask first: is there a cache, and does it belong to this process?
+static inline tide_status tide__pin_cache_check(const tide_pinned* pinned, const char* call) {
+  TIDE_REQUIRE(pinned != NULL, TIDE_ERR_ARGUMENT, "%s: no cache", call);
+  TIDE__PIN_REQUIRE_OWN(pinned, call);
+  return TIDE_OK;
+}
 void tide__pin_pools_fini(tide_pinned* pinned);
-tide__pin_pool* tide__pin_pool_find_locked(tide_pinned* pinned, tide_pool number)
-    TIDE_REQUIRES(&pinned->pools_lock);
+static inline tide__pin_pool* tide__pin_pool_find(tide_pinned* pinned, tide_pool number) {
+  return tide__pin_pool_at(tide__pools_find(&pinned->pools, number));
+}
 // Sets the pool of a request if an open scope takes it. The request is then a guest there.
 void tide__pin_pool_choose(tide__pin_request* request);
-void tide__pin_pool_leave(tide_pinned* pinned, tide__pin_pool* pool);
-// Gives back what pools without users have, and forgets those that have nothing any more.
+static inline void tide__pin_pool_leave(tide_pinned* pinned, tide__pin_pool* pool) {
+  tide__pools_leave(&pinned->pools, &pool->base);
+}
+// Gives back what pools without users have, and drops those that have nothing any more.
 tide_status tide__pin_pools_empty(tide_pinned* pinned);
 // Notes what a captured copy reads, if a scope of the block's pool asks for it.
 void tide__pin_copy_note(tide_pinned* pinned, const tide__pin* block, int device, tide_stream stream,

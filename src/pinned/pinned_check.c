@@ -45,7 +45,7 @@ static int front_check(pinned_audit* a, tide__pin_front* front) {
   uint64_t idle_bytes = 0;
   for (uint32_t i = 0; i < TIDE__PIN_KINDS; i++) {
     uint32_t count = 0;
-    for (const tide__pin* block = tide__load_relaxed(&front->shelves[i].head); block != NULL;
+    for (const tide__pin* block = tide__load_relaxed(&front->magazines[i].magazine.head); block != NULL;
          block = block->next, count++) {
       AUDIT(idle_check(a, block, "a front"));
       if (block->class_index != i || !block->is_plain) {
@@ -53,10 +53,11 @@ static int front_check(pinned_audit* a, tide__pin_front* front) {
       }
       if (a->pinned->has_cap && i >= a->pinned->first_single) idle_bytes += tide__pin_bytes(block);
     }
-    if (count != front->shelves[i].count) {
-      return BROKEN(2, "a front has %u blocks of class %u and says %u", count, i, front->shelves[i].count);
+    if (count != front->magazines[i].magazine.count) {
+      return BROKEN(2, "a front has %u blocks of class %u and says %u", count, i,
+                    front->magazines[i].magazine.count);
     }
-    a->class_active[i] += front->shelves[i].active;
+    a->class_active[i] += front->magazines[i].active;
   }
   if (a->pinned->has_cap && (idle_bytes != front->idle_bytes || idle_bytes > front->room_bytes)) {
     return BROKEN(5, "a front has %llu idle bytes, says %llu and has room for %llu",
@@ -194,7 +195,7 @@ static int pool_check(pinned_audit* a, tide__pin_pool* pool) {
     AUDIT(segment_check_blocks(a, TIDE_OWNER(it, tide__pin_segment, all), &sum));
   }
   if (whole_bytes != tide__load_relaxed(&pool->depot.idle_bytes)) {
-    return BROKEN(5, "the depot of pool %u has %llu bytes wholly idle and says otherwise", pool->number,
+    return BROKEN(5, "the depot of pool %u has %llu bytes wholly idle and says otherwise", pool->base.number,
                   (unsigned long long)whole_bytes);
   }
   if (pool == a->pinned->default_pool) a->room += whole_bytes;
@@ -247,7 +248,8 @@ static int audit_run(pinned_audit* a) {
   AUDIT(queues_check(a));
   // Idle blocks of all segments are met before any block is looked at, fronts before both.
   AUDIT(pool_check(a, pinned->default_pool));
-  TIDE_LIST_EACH(it, &pinned->pools) { AUDIT(pool_check(a, TIDE_OWNER(it, tide__pin_pool, link))); }
+  tide__pool_base* pool = tide__pools_first_locked(&pinned->pools);
+  for (; pool != NULL; pool = tide__pools_after_locked(pool)) AUDIT(pool_check(a, tide__pin_pool_at(pool)));
   AUDIT(pin_stats_check(&pinned->totals, &a->sum, "the cache"));
   AUDIT(classes_check(a));
   AUDIT(cap_check(a));

@@ -19,10 +19,11 @@ void tide__pin_front_init(void* front, void* pinned) {
   f->tally.pool = p->default_pool;
   f->room_bytes = p->has_cap ? 0 : UINT64_MAX;
   for (uint32_t i = 0; i < TIDE__PIN_CLASSES; i++) {
+    tide__magazine* const magazine = &f->magazines[i].magazine;
     const uint64_t bytes = tide__pin_class_bytes(i);
-    const uint64_t many = tide__max(FRONT_LEAST, tide__min(FRONT_MOST, FRONT_CLASS_BYTES / bytes));
-    f->shelves[i].limit = bytes <= TIDE__PIN_FRONT_BYTES ? (uint8_t)many : 0;
-    f->shelves[i].units = (uint32_t)tide__class_units(i);
+    tide__magazine_init(magazine, (uint32_t)tide__class_units(i), bytes, FRONT_CLASS_BYTES, FRONT_LEAST,
+                        FRONT_MOST);
+    if (bytes > TIDE__PIN_FRONT_BYTES) magazine->limit = 0;
   }
 }
 
@@ -51,66 +52,47 @@ static void room_spare_locked(tide_pinned* pinned, tide__pin_front* front) {
 // ---------------------------------------------------------------------------------------------------
 // Lists
 
-static void shelf_fill_locked(tide_pinned* pinned, tide__pin_front* front, uint32_t class_index) {
-  tide__pin_shelf* const shelf = &front->shelves[class_index];
-  const uint64_t wanted = tide__max(1, tide__min((uint64_t)shelf->fill * 2, shelf->limit / 2u));
-  shelf->fill = (uint8_t)wanted;
+static void magazine_fill_locked(tide_pinned* pinned, tide__pin_front* front, uint32_t class_index) {
+  tide__magazine* const magazine = &front->magazines[class_index].magazine;
+  const uint32_t wanted = tide__magazine_wanted(magazine);
+  magazine->fill = (uint8_t)wanted;
   tide__pin* list = NULL;
-  shelf->count =
-      (uint8_t)tide__pin_depot_take(pinned, pinned->default_pool, class_index, (uint32_t)wanted, &list);
-  tide__store_relaxed(&shelf->head, list);
-  if (shelf->count != 0 && tide__pin_is_capped(pinned, class_index)) {
-    room_come_locked(pinned, front, shelf->count * tide__pin_class_bytes(class_index));
+  const uint32_t count = tide__pin_depot_take(pinned, pinned->default_pool, class_index, wanted, &list);
+  tide__magazine_refill(magazine, list, count);
+  if (count != 0 && tide__pin_is_capped(pinned, class_index)) {
+    room_come_locked(pinned, front, count * tide__pin_class_bytes(class_index));
   }
 }
 
 tide__pin* tide__pin_front_take_locked(tide_pinned* pinned, tide__pin_front* front, uint32_t class_index) {
-  tide__pin_shelf* const shelf = &front->shelves[class_index];
-  if (tide__load_relaxed(&shelf->head) == NULL) shelf_fill_locked(pinned, front, class_index);
-  tide__pin* const block = tide__load_relaxed(&shelf->head);
-  if (block == NULL) return NULL;
-  tide__store_relaxed(&shelf->head, block->next);
-  shelf->count--;
+  tide__magazine* const magazine = &front->magazines[class_index].magazine;
+  if (magazine->count == 0) magazine_fill_locked(pinned, front, class_index);
+  if (magazine->count == 0) return NULL;
   if (tide__pin_is_capped(pinned, class_index)) front->idle_bytes -= tide__pin_class_bytes(class_index);
-  return block;
+  return tide__magazine_take(magazine, offsetof(tide__pin, next));
 }
 
 void tide__pin_front_put_locked(tide_pinned* pinned, tide__pin_front* front, tide__pin* block) {
   const uint32_t class_index = block->class_index;
-  tide__pin_shelf* const shelf = &front->shelves[class_index];
+  tide__magazine* const magazine = &front->magazines[class_index].magazine;
   if (tide__pin_is_capped(pinned, class_index)) {
     room_come_locked(pinned, front, tide__pin_class_bytes(class_index));
   }
-  block->next = tide__load_relaxed(&shelf->head);
-  tide__store_relaxed(&shelf->head, block);
-  if (++shelf->count > shelf->limit) {
-    tide__pin_front_flush_locked(pinned, front, class_index, shelf->limit / 2u);
+  tide__magazine_put(magazine, block, offsetof(tide__pin, next));
+  if (magazine->count > magazine->limit) {
+    tide__pin_front_flush_locked(pinned, front, class_index, magazine->limit / 2u);
   }
-}
-
-// Cuts the list behind the newest blocks and returns the others.
-static tide__pin* shelf_cut(tide__pin_shelf* shelf, uint32_t keep) {
-  tide__pin* list = tide__load_relaxed(&shelf->head);
-  tide__pin* last = NULL;
-  for (uint32_t i = 0; i < keep; i++) {
-    last = list;
-    list = list->next;
-  }
-  if (last != NULL) last->next = NULL;
-  else tide__store_relaxed(&shelf->head, NULL);
-  return list;
 }
 
 void tide__pin_front_flush_locked(tide_pinned* pinned, tide__pin_front* front, uint32_t class_index,
                                   uint32_t keep) {
-  tide__pin_shelf* const shelf = &front->shelves[class_index];
-  if (shelf->count <= keep) return;
-  tide__pin* const list = shelf_cut(shelf, keep);
+  tide__magazine* const magazine = &front->magazines[class_index].magazine;
+  if (magazine->count <= keep) return;
   if (tide__pin_is_capped(pinned, class_index)) {
-    front->idle_bytes -= (shelf->count - keep) * tide__pin_class_bytes(class_index);
+    front->idle_bytes -= (magazine->count - keep) * tide__pin_class_bytes(class_index);
     room_spare_locked(pinned, front);
   }
-  shelf->count = (uint8_t)keep;
+  tide__pin* const list = tide__magazine_cut(magazine, keep, offsetof(tide__pin, next));
   tide__pin_spares_take_locked(pinned, front, list);
   tide__pin_depot_put(pinned, pinned->default_pool, class_index, list);
 }
@@ -121,7 +103,7 @@ static void front_rob(tide_pinned* pinned, tide__front* front, uint32_t first_cl
   tide__front_take(front);
   for (uint32_t i = first_class; i < end_class; i++) {
     tide__pin_front_flush_locked(pinned, f, i, 0);
-    f->shelves[i].fill = 0;
+    f->magazines[i].magazine.fill = 0;
   }
   room_spare_locked(pinned, f);
   tide__front_give(front);
@@ -138,7 +120,7 @@ bool tide__pin_fronts_rob(tide_pinned* pinned, uint32_t class_index, bool is_nee
   tide__front* front = tide__fronts_first(&pinned->fronts);
   for (; front != NULL; front = front->next) {
     tide__pin_front* const f = (tide__pin_front*)(void*)front;
-    if (tide__load_relaxed(&f->shelves[class_index].head) == NULL) continue;
+    if (tide__load_relaxed(&f->magazines[class_index].magazine.head) == NULL) continue;
     (void)tide__add_relaxed(&rack->robberies, -1);
     front_rob(pinned, front, class_index, class_index + 1);
     return true;

@@ -266,7 +266,7 @@ static tide_status use_query(tide_pinned* pinned, tide__pin_use* use, bool* out_
 // Does a capture that is under way have the event? A stream that may be gone is asked only if it had.
 static bool use_is_in_capture(tide_pinned* pinned, const tide__pin_use* use) {
   if (!pinned->has_unique_streams && !use->is_captured) return false;
-  return tide__pin_stream_is_captured(pinned, use->device, use->stream);
+  return tide__capture_has(pinned->machine, use->device, use->stream);
 }
 
 // Is the work before the use's event done? Where it cannot be waited for, the device is.
@@ -375,8 +375,7 @@ static tide__pin_use* uses_wait(tide_pinned* pinned, tide__pin_use* uses) {
   while (uses != NULL) {
     tide__pin_use* const use = uses;
     uses = use->next;
-    const bool is_over = !use->is_recorded &&
-                         !tide__pin_stream_is_captured(pinned, use->device, use->stream) &&
+    const bool is_over = !use->is_recorded && !tide__capture_has(pinned->machine, use->device, use->stream) &&
                          tide_machine_device_synchronize(pinned->machine, use->device) == TIDE_OK;
     chain_add(is_over ? &over : &left, use);
   }
@@ -456,9 +455,9 @@ static tide_status pending_run(tide_pinned* pinned, bool waits) {
   tide__list_init(&pass.going);
   tide_error before;
   tide__pin_error_keep(&before);
-  const tide__pin_mode mode = tide__pin_relax(pinned);
+  const tide__relaxed relaxed = tide__relax_or_not(pinned->machine);
   pass_run(&pass);
-  tide__pin_unrelax(pinned, mode);
+  tide__relax_end(&relaxed);
   pass_note(&pass, tide__pin_segments_give(pinned, &pass.going, &count));
   tide__pin_keep_cap(pinned);
   if (pass.first == TIDE_OK) tide__pin_error_restore(&before);

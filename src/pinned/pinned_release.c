@@ -92,16 +92,14 @@ static void retire_tell(tide_pinned* pinned, const tide__pin* list) {
 
 // Puts a block of the default pool into the front, if that has room and counts for that pool.
 static inline bool block_shelve_locked(tide_pinned* pinned, tide__pin_front* front, tide__pin* block) {
-  tide__pin_shelf* const shelf = &front->shelves[block->class_index];
-  const uint64_t bytes = (uint64_t)shelf->units << TIDE__PIN_UNIT_SHIFT;
+  tide__magazine* const magazine = &front->magazines[block->class_index].magazine;
+  const uint64_t bytes = (uint64_t)magazine->units << TIDE__PIN_UNIT_SHIFT;
   const uint64_t idle = tide__pin_is_capped(pinned, block->class_index) ? bytes : 0;
-  if (shelf->count >= shelf->limit || front->tally.pool != pinned->default_pool ||
+  if (!tide__magazine_has_room(magazine) || front->tally.pool != pinned->default_pool ||
       front->room_bytes - front->idle_bytes < idle) {
     return false;
   }
-  block->next = tide__load_relaxed(&shelf->head);
-  tide__store_relaxed(&shelf->head, block);
-  shelf->count++;
+  tide__magazine_put(magazine, block, offsetof(tide__pin, next));
   front->idle_bytes += idle;
   tide__pin_count_back_locked(pinned, front, block->class_index, bytes);
   return true;
@@ -119,7 +117,7 @@ static tide__pin* retire_to_front(tide_pinned* pinned, tide__pin* list) {
     if (block->is_plain && block_shelve_locked(pinned, front, block)) continue;
     tide__pin_turn_locked(pinned, front, tide__pin_pool_of(pinned, block));
     tide__pin_count_back_locked(pinned, front, class_index, tide__pin_bytes(block));
-    if (block->is_plain && front->shelves[class_index].limit != 0) {
+    if (block->is_plain && front->magazines[class_index].magazine.limit != 0) {
       tide__pin_front_put_locked(pinned, front, block);
     } else {
       block->next = others;

@@ -110,7 +110,7 @@ static tide_status request_fail(const tide__pin_request* request, tide_status st
   tide_pinned_stats stats = TIDE_PINNED_STATS_INIT;
   TIDE__PIN_COUNT(pinned, request->pool, num_ooms, 1);
   tide__pin_history_add(pinned, TIDE_ACTION_OOM, &request->moment, 0, request->rounded,
-                        request->pool->number);
+                        request->pool->base.number);
   TIDE_TRY(tide_pinned_get_stats(pinned, &stats));
   return TIDE_FAIL_NATIVE(status, reason.native,
                           "pinned_alloc: no memory for %llu bytes (a block of %llu); %lld are handed out or "
@@ -159,13 +159,11 @@ static tide_status request_any(tide_pinned* pinned, int device, tide_stream stre
 static inline bool request_plain(tide_pinned* pinned, uint64_t bytes, tide_block* out) {
   const uint32_t class_index = tide__class_of((bytes + 511) >> TIDE__PIN_UNIT_SHIFT);
   tide__pin_front* const front = tide__pin_enter(pinned);
-  tide__pin_shelf* const shelf = &front->shelves[class_index];
-  tide__pin* const block = tide__load_relaxed(&shelf->head);
-  const bool is_there = block != NULL && front->tally.pool == pinned->default_pool;
+  tide__magazine* const magazine = &front->magazines[class_index].magazine;
+  const bool is_there = magazine->count != 0 && front->tally.pool == pinned->default_pool;
   if (is_there) {
-    const uint64_t rounded = (uint64_t)shelf->units << TIDE__PIN_UNIT_SHIFT;
-    tide__store_relaxed(&shelf->head, block->next);
-    shelf->count--;
+    const uint64_t rounded = (uint64_t)magazine->units << TIDE__PIN_UNIT_SHIFT;
+    tide__pin* const block = tide__magazine_take(magazine, offsetof(tide__pin, next));
     if (tide__pin_is_capped(pinned, class_index)) front->idle_bytes -= rounded;
     block_hand_out(pinned, front, block, bytes, rounded, out);
   }

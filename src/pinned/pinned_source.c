@@ -106,7 +106,7 @@ static tide_status source_take(tide_pinned* pinned, tide__pin_pool* pool, uint64
                                tide__pin_memory* out) {
   void* address = NULL;
   const bool is_own = pinned->options.uses_register;
-  const tide__pin_mode mode = tide__pin_relax(pinned);
+  const tide__relaxed relaxed = tide__relax_or_not(pinned->machine);
   const int node = node_wanted(pinned);
   if (node >= 0) tide__sys_prefer_node(node);
   const uint64_t begin_ns = tide__pin_now(pinned);
@@ -115,7 +115,7 @@ static tide_status source_take(tide_pinned* pinned, tide__pin_pool* pool, uint64
                                     : tide_machine_pinned_alloc(pinned->machine, bytes, &address);
   const uint64_t ns = tide__pin_now(pinned) - begin_ns;
   if (node >= 0) tide__sys_prefer_node(-1);
-  tide__pin_unrelax(pinned, mode);
+  tide__relax_end(&relaxed);
   TIDE_TRY(status);
   tide__pin_totals_call(pinned, pool, true, ns);
   *out = (tide__pin_memory){ is_own ? pages : tide__address(address), bytes,
@@ -124,14 +124,14 @@ static tide_status source_take(tide_pinned* pinned, tide__pin_pool* pool, uint64
 }
 
 static tide_status source_give(tide_pinned* pinned, tide__pin_pool* pool, const tide__pin_memory* memory) {
-  const tide__pin_mode mode = tide__pin_relax(pinned);
+  const tide__relaxed relaxed = tide__relax_or_not(pinned->machine);
   const uint64_t begin_ns = tide__pin_now(pinned);
   const tide_status status =
       memory->source == TIDE__PIN_FROM_PAGES
           ? pages_give(pinned, memory)
           : tide_machine_pinned_release(pinned->machine, tide__pointer(memory->address));
   const uint64_t ns = tide__pin_now(pinned) - begin_ns;
-  tide__pin_unrelax(pinned, mode);
+  tide__relax_end(&relaxed);
   if (status == TIDE_OK) tide__pin_totals_call(pinned, pool, false, ns);
   return status;
 }

@@ -93,9 +93,7 @@ tide_status tide_pinned_get_stats(tide_pinned* pinned, tide_pinned_stats* out) {
 
 tide_status tide_pinned_pool_stats(tide_pinned* pinned, tide_pool pool, tide_pinned_stats* out) {
   TIDE_REQUIRE(pinned != NULL && out != NULL, TIDE_ERR_ARGUMENT, "pinned_pool_stats: no cache or out");
-  tide__mutex_lock(&pinned->pools_lock);
-  const tide__pin_pool* const found = tide__pin_pool_find_locked(pinned, pool);
-  tide__mutex_unlock(&pinned->pools_lock);
+  const tide__pin_pool* const found = tide__pin_pool_find(pinned, pool);
   TIDE_REQUIRE(found != NULL, TIDE_ERR_HANDLE, "pinned_pool_stats: there is no pool %u", pool);
   return stats_copy(pinned, &found->stats, out);
 }
@@ -114,7 +112,7 @@ tide_status tide_pinned_get_class(tide_pinned* pinned, uint32_t index, tide_pinn
   tide__front* front = tide__fronts_first(&pinned->fronts);
   for (; front != NULL; front = front->next) {
     tide__front_take(front);
-    const tide__pin_shelf* const shelf = &((tide__pin_front*)(void*)front)->shelves[index];
+    const tide__pin_shelf* const shelf = &((tide__pin_front*)(void*)front)->magazines[index];
     out->active += shelf->active;
     out->handed_out += shelf->handed_out;
     tide__front_give(front);
@@ -149,7 +147,8 @@ static void stats_each(tide_pinned* pinned, void (*change)(tide_pinned_stats* st
   tide__mutex_lock(&pinned->totals_lock);
   change(&pinned->totals);
   change(&pinned->default_pool->stats);
-  TIDE_LIST_EACH(it, &pinned->pools) { change(&TIDE_OWNER(it, tide__pin_pool, link)->stats); }
+  tide__pool_base* pool = tide__pools_first_locked(&pinned->pools);
+  for (; pool != NULL; pool = tide__pools_after_locked(pool)) change(&tide__pin_pool_at(pool)->stats);
   tide__mutex_unlock(&pinned->totals_lock);
   tide__mutex_unlock(&pinned->pools_lock);
   tide__mutex_unlock(&pinned->pending.lock);
@@ -165,7 +164,7 @@ void tide_pinned_reset_accumulated(tide_pinned* pinned) {
   for (; front != NULL; front = front->next) {
     tide__pin_front* const f = (tide__pin_front*)(void*)front;
     tide__front_take(front);
-    for (uint32_t i = 0; i < TIDE__PIN_KINDS; i++) f->shelves[i].handed_out = 0;
+    for (uint32_t i = 0; i < TIDE__PIN_KINDS; i++) f->magazines[i].handed_out = 0;
     tide__front_give(front);
   }
 }

@@ -254,23 +254,11 @@ static void uses_prune(tide_pinned* pinned, tide__pin* block, uint32_t generatio
   bool is_done = false;
   tide_error before;
   tide__pin_error_keep(&before);
-  const tide__pin_mode mode = tide__pin_relax(pinned);
+  const tide__relaxed relaxed = tide__relax_or_not(pinned->machine);
   const tide_status status = tide_machine_event_query(pinned->machine, old->event, &is_done);
-  tide__pin_unrelax(pinned, mode);
+  tide__relax_end(&relaxed);
   if (status != TIDE_OK) tide__pin_error_restore(&before);
   if (is_done) uses_remove(pinned, block, generation, old);
-}
-
-bool tide__pin_stream_is_captured(tide_pinned* pinned, int device, tide_stream stream) {
-  tide_capture_state state = TIDE_CAPTURE_NONE;
-  uint64_t id = 0;
-  tide_error before;
-  tide__pin_error_keep(&before);
-  if (tide_machine_capture_info(pinned->machine, device, stream, &state, &id) == TIDE_OK) {
-    return state != TIDE_CAPTURE_NONE;
-  }
-  tide__pin_error_restore(&before);
-  return false;
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -316,7 +304,7 @@ static __attribute__((noinline)) tide_status pin_record_use(tide_pinned* pinned,
   TIDE__PIN_REQUIRE_OWN(pinned, call);
   TIDE_TRY(tide__pin_name(pinned, call, block, &found, &generation));
   TIDE_TRY(use_take(pinned, device, stream, &use));
-  if (is_now && !tide__pin_stream_is_captured(pinned, device, stream)) {
+  if (is_now && !tide__capture_has(pinned->machine, device, stream)) {
     const tide_status status = use_record_now(pinned, use);
     if (status != TIDE_OK) {
       pin_use_give(pinned, use);
