@@ -17,12 +17,12 @@
 typedef enum tide__rank {
   TIDE__RANK_REGISTRY,  // which machines exist (for streams of threads that end), the default allocators
   // Inside the caches of pinned and of CPU memory, in the order they are taken.
-  TIDE__RANK_CACHES,   // which caches there are
-  TIDE__RANK_FRONTS,   // which thread has which front
-  TIDE__RANK_FRONT,    // the front of a thread: see core/front.h
-  TIDE__RANK_DEPOT,    // idle blocks of one size class
-  TIDE__RANK_CHUNKS,   // memory that blocks are cut from
-  TIDE__RANK_PENDING,  // blocks that wait for work
+  TIDE__RANK_CACHES,         // which caches there are
+  TIDE__RANK_THREAD_CACHES,  // which thread has which thread cache
+  TIDE__RANK_THREAD_CACHE,   // one thread cache: see core/thread_cache.h
+  TIDE__RANK_DEPOT,          // idle blocks of one size class
+  TIDE__RANK_CHUNKS,         // memory that blocks are cut from
+  TIDE__RANK_PENDING,        // blocks that wait for work
   // Inside the device allocator, in the order they are taken.
   TIDE__RANK_GATE,      // who may grow and shrink; held for moments only, never while waiting for the machine
   TIDE__RANK_POOLS,     // pools, scopes, observers, options

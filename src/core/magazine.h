@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// A magazine: idle blocks of one size class that a thread has for itself, the newest first. It is refilled from
-// a depot when it is empty and flushed to it when it is full. The first refill takes one block, and each one
-// after that twice as many, up to half of the limit: a thread that needs few blocks keeps few from others.
+// A magazine: idle blocks of one size class that a thread has for itself, the newest first. It is refilled
+// from a depot when it is empty and flushed to it when it is full. The first refill takes one block, and each
+// one after that twice as many, up to half of the limit: a thread that needs few blocks keeps few from
+// others.
 //
-// Items are linked through a field of their own; `next` is its offset. Only the thread that has the magazine's
-// thread cache calls these functions; others may look whether `head` is NULL.
+// Items are linked through a field of their own; `next` is its offset. Only the thread that has the
+// magazine's thread cache calls these functions; others may look whether `head` is NULL.
 #ifndef TIDEMARK_SRC_CORE_MAGAZINE_H
 #define TIDEMARK_SRC_CORE_MAGAZINE_H
 
@@ -36,6 +37,10 @@ static inline void tide__magazine_init(tide__magazine* magazine, uint32_t units,
   *magazine = (tide__magazine){ .units = units };
   magazine->limit = (uint8_t)tide__max(least, tide__min(most, most_bytes / item_bytes));
 }
+
+// Keeps the address in a register on fast paths: compilers compute it again for the atomic accesses
+// otherwise.
+#define TIDE__MAGAZINE_IN_REGISTER(magazine) __asm__("" : "+r"(magazine))
 
 static inline bool tide__magazine_has_room(const tide__magazine* magazine) {
   return magazine->count < magazine->limit;

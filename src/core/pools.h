@@ -3,11 +3,11 @@
 //
 // The pools of an allocator, and the scopes that send requests to them.
 //
-// A private pool is made with one user, and users come and go. A scope is open on a pool from begin to end and
-// takes the requests of a thread, of a stream, of a capture, or those that a filter of the user's accepts; the
-// newest open scope that takes a request decides. A request that goes to a private pool is a guest there until
-// it is over. A pool without users and guests can be dropped once it has no memory. Records of pools are used
-// again, and freed with the allocator only, so that a stale pointer is never dangling.
+// A private pool is made with one user, and users come and go. A scope is open on a pool from begin to end
+// and takes the requests of a thread, of a stream, of a capture, or those that a filter of the user's
+// accepts; the newest open scope that takes a request decides. A request that goes to a private pool is a
+// guest there until it is over. A pool without users and guests can be dropped once it has no memory. Records
+// of pools are used again, and freed with the allocator only, so that a stale pointer is never dangling.
 //
 // Each allocator embeds tide__pool_base as the first field of its own record of a pool. It also brings the
 // lock, because it guards more of its own with it. Functions named `locked` are called with that lock held,
@@ -61,8 +61,8 @@ typedef struct tide__pools {
   const tide_heap* heap;
   size_t record_bytes;
   // Set by the allocator after tide__pools_init(), or NULL. Initialises a new record, once, all 0 before. The
-  // place of a pool in walks; without it they go by rising number. A bit of a word that is set while scopes are
-  // open.
+  // place of a pool in walks; without it they go by rising number. A bit of a word that is set while scopes
+  // are open.
   void (*record_init)(void* record);
   uint64_t (*place)(const tide__pool_base* pool);
   tide__atomic_u32* flags;
@@ -92,8 +92,8 @@ tide__pool_base* tide__pools_find_locked(const tide__pools* pools, tide_pool num
 tide__pool_base* tide__pools_find(tide__pools* pools, tide_pool number);
 // The newest pool with a label, with users or without; its number, or 0.
 tide_pool tide__pools_find_label(tide__pools* pools, const uint64_t label[2]);
-// A private pool, with the lock held; or the reason why not, without it. `needs_users`: a pool without users is
-// refused. `call` names the caller in the error.
+// A private pool, with the lock held; or the reason why not, without it. `needs_users`: a pool without users
+// is refused. `call` names the caller in the error.
 tide_status tide__pools_lock(tide__pools* pools, tide_pool number, bool needs_users, const char* call,
                              tide__pool_base** out);
 
@@ -106,8 +106,8 @@ static inline tide__pool_base* tide__pools_after_locked(const tide__pool_base* p
   tide__tree_node* const node = tide__tree_next(&pool->node);
   return node != NULL ? TIDE_OWNER(node, tide__pool_base, node) : NULL;
 }
-// The same without the lock between the steps: how far a walk has come; all 0 at the beginning. Pools that come
-// and go meanwhile are met or not.
+// The same without the lock between the steps: how far a walk has come; all 0 at the beginning. Pools that
+// come and go meanwhile are met or not.
 typedef struct tide__pool_cursor {
   bool is_begun;
   uint64_t key;
@@ -144,8 +144,8 @@ void tide__pools_free(tide__pools* pools, tide__pool_base* pool);
 // ---------------------------------------------------------------------------------------------------
 // Scopes
 
-// Opens a scope on a pool, which gets one user more, and closes it; that user stays. Closing waits for requests
-// that are asking filters, except inside a filter.
+// Opens a scope on a pool, which gets one user more, and closes it; that user stays. Closing waits for
+// requests that are asking filters, except inside a filter.
 tide_status tide__pools_begin(tide__pools* pools, tide_pool number, const tide__scope* scope,
                               const char* call);
 tide_status tide__pools_end(tide__pools* pools, tide_pool number, const char* call);

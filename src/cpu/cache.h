@@ -8,15 +8,15 @@
 // One more zone, the common one, has a lock instead of a thread: slabs are cut from it, and blocks that are
 // not to be kept.
 //
-// The front of a thread (core/front.h) guards its zone and its magazines. Whoever gives memory back takes the
-// blocks out under the guard, calls the system without, and then puts them back.
+// The thread cache of a thread (core/thread_cache.h) guards its zone and its magazines. Whoever gives memory
+// back takes the blocks out under the guard, calls the system without, and then puts them back.
 #ifndef TIDEMARK_SRC_CPU_CACHE_H
 #define TIDEMARK_SRC_CPU_CACHE_H
 
 #include <pthread.h>
 
 #include "base/lock.h"
-#include "core/front.h"
+#include "core/thread_cache.h"
 #include "cpu/region.h"
 #include "tidemark/cpu.h"
 
@@ -38,9 +38,9 @@
 // [Z1] idle_pages is the sum over its regions of the pages that have memory and are not used; of a region
 //      without has_purge only if none of it is used
 typedef struct tide__zone {
-  struct tide_cpu* cache;         // borrowed
-  struct tide__cpu_front* front;  // whose it is; NULL: the common zone, with a lock
-  tide__region* regions;          // owned; the first made first
+  struct tide_cpu* cache;           // borrowed
+  struct tide__cpu_tcache* tcache;  // whose it is; NULL: the common zone, with a lock
+  tide__region* regions;            // owned; the first made first
   uint64_t idle_pages;
   uint64_t allowance;              // cached bytes that need not be asked for: see limits.c
   tide__atomic_u32 has_leaving;    // others have released blocks of it
@@ -48,7 +48,7 @@ typedef struct tide__zone {
 } tide__zone;
 
 // ---------------------------------------------------------------------------------------------------
-// Fronts
+// Thread caches
 
 // An idle object, and its mark.
 typedef struct tide__idle_object {
@@ -58,12 +58,12 @@ typedef struct tide__idle_object {
 
 // A stack of idle objects. Its lowest place is never filled: it refers to a state that is not idle, so that
 // who finds an object there finds none.
-typedef struct tide__magazine {
+typedef struct tide__cpu_magazine {
   tide__idle_object* top;  // above the newest object
   tide__idle_object* end;  // nothing is put there; the lowest place, if the cache has a limit for idle memory
   uint32_t object_bytes;
   uint32_t takes_left;  // objects that may be handed out before the totals are told
-} tide__magazine;
+} tide__cpu_magazine;
 
 // What a thread has handed out, less what it has taken back, of which the totals know a part. What is in the
 // magazines is not handed out.
@@ -83,18 +83,18 @@ typedef struct tide__cpu_tally {
   uint32_t tellings;
 } tide__cpu_tally;
 
-typedef struct tide__cpu_front {
-  tide__front front;
-  tide__magazine magazines[TIDE__SMALL_CLASSES];
+typedef struct tide__cpu_tcache {
+  tide__thread_cache base;
+  tide__cpu_magazine magazines[TIDE__SMALL_CLASSES];
   tide__cpu_tally tally;
   tide__zone zone;
   uint64_t small_calls_seen;  // by the last sweep
   tide__atomic_u8 no_mark;    // that the lowest places refer to
   tide__idle_object objects[TIDE__SMALL_CLASSES][1 + TIDE__MAGAZINE_ITEMS];
-} tide__cpu_front;
+} tide__cpu_tcache;
 
-static inline uint32_t tide__magazine_count(const tide__cpu_front* front, uint32_t class_number) {
-  return (uint32_t)(front->magazines[class_number].top - front->objects[class_number]) - 1;
+static inline uint32_t tide__cpu_magazine_count(const tide__cpu_tcache* tcache, uint32_t class_number) {
+  return (uint32_t)(tcache->magazines[class_number].top - tcache->objects[class_number]) - 1;
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -154,14 +154,14 @@ typedef enum tide__cpu_counter {
 } tide__cpu_counter;
 
 struct tide_cpu {
-  tide__fronts fronts;         // first: every call reads it
-  uint64_t fast_bytes;         // requests up to this size are small and not filled
-  uint64_t tick_ns;            // an eighth of idle_ns; 0: time does not pass
-  uint64_t fast_pages_bytes;   // and up to this size are pages that are kept and not filled
-  uint64_t most_pages;         // that the computer has; no block is larger
-  tide__atomic_u32 is_ending;  // its owner has freed it; blocks of it live on
-  tide__atomic_u32 holds;      // threads that still use it
-  tide__atomic_u32 stamp;      // ticks of the clock, as far as somebody looked
+  tide__thread_caches tcaches;  // first: every call reads it
+  uint64_t fast_bytes;          // requests up to this size are small and not filled
+  uint64_t tick_ns;             // an eighth of idle_ns; 0: time does not pass
+  uint64_t fast_pages_bytes;    // and up to this size are pages that are kept and not filled
+  uint64_t most_pages;          // that the computer has; no block is larger
+  tide__atomic_u32 is_ending;   // its owner has freed it; blocks of it live on
+  tide__atomic_u32 holds;       // threads that still use it
+  tide__atomic_u32 stamp;       // ticks of the clock, as far as somebody looked
   tide_cpu_options options;
   const tide_heap* heap;
   tide__atomic_u64 max_bytes;
@@ -196,8 +196,8 @@ static inline void tide__cpu_count(tide_cpu* cache, tide__cpu_counter counter, u
 // ---------------------------------------------------------------------------------------------------
 // zone.c
 
-void tide__zone_init(tide__zone* zone, tide_cpu* cache, tide__cpu_front* front);
-// Locks a zone whosoever it is, for a thread that is inside no front; and unlocks it.
+void tide__zone_init(tide__zone* zone, tide_cpu* cache, tide__cpu_tcache* tcache);
+// Locks a zone whosoever it is, for a thread that is inside no thread cache; and unlocks it.
 void tide__zone_lock(tide__zone* zone);
 void tide__zone_unlock(tide__zone* zone);
 
@@ -250,20 +250,20 @@ static inline uint64_t tide__zone_cached(const tide__zone* zone) {
 
 void tide__slabs_init(tide_cpu* cache);
 void tide__slabs_fini(tide_cpu* cache);
-// Fills a magazine that is empty to the half; the front is entered. False if there is nothing to fill it
-// with.
-bool tide__slabs_refill(tide_cpu* cache, tide__cpu_front* front, uint32_t class_number);
-// Empties a magazine down to `left` objects; the front is entered.
-void tide__slabs_flush(tide_cpu* cache, tide__cpu_front* front, uint32_t class_number, uint32_t left);
+// Fills a magazine that is empty to the half; the thread cache is entered. False if there is nothing to fill
+// it with.
+bool tide__slabs_refill(tide_cpu* cache, tide__cpu_tcache* tcache, uint32_t class_number);
+// Empties a magazine down to `left` objects; the thread cache is entered.
+void tide__slabs_flush(tide_cpu* cache, tide__cpu_tcache* tcache, uint32_t class_number, uint32_t left);
 // Adds a slab; unlocked.
 tide_status tide__slabs_grow(tide_cpu* cache, uint32_t class_number);
-// Puts one object back without a magazine; unlocked, or inside a front.
+// Puts one object back without a magazine; unlocked, or inside a tcache.
 void tide__slabs_put(tide__slab* slab, uint32_t index);
-// Lets the magazines of a front be used, or not: then they are empty.
-void tide__magazines_open(tide__cpu_front* front, bool is_open);
+// Lets the magazines of a thread cache be used, or not: then they are empty.
+void tide__cpu_magazines_open(tide__cpu_tcache* tcache, bool is_open);
 // Bytes of slabs of which nothing is used.
 uint64_t tide__slabs_cached(tide_cpu* cache);
-// Gives slabs of which nothing is used back to the common zone; unlocked, or inside a front.
+// Gives slabs of which nothing is used back to the common zone; unlocked, or inside a tcache.
 void tide__slabs_trim(tide_cpu* cache);
 
 // ---------------------------------------------------------------------------------------------------
@@ -297,14 +297,14 @@ tide_cpu* tide__caches_hold_next(tide_cpu* cache);
 // Takes a block back whose cache has ended.
 tide_status tide__orphan_release(tide__region* region, uint64_t address);
 
-// Keeps a cache from going, for a thread that is inside a front of it, or holds it already.
+// Keeps a cache from going, for a thread that is inside a thread cache of it, or holds it already.
 static inline void tide__cpu_hold(tide_cpu* cache) { (void)tide__add_seq(&cache->holds, 1); }
 static inline void tide__cpu_drop(tide_cpu* cache) { (void)tide__sub_seq(&cache->holds, 1); }
 
 // cpu.c
 // Fills memory that is handed out; what is fresh holds zeros already.
 void tide__cpu_fill(tide_fill fill, void* address, uint64_t bytes, bool is_fresh);
-// Takes a block back without the calling thread's front: slower.
+// Takes a block back without the calling thread's thread cache: slower.
 typedef enum tide__release_how {
   TIDE__RELEASE_FORGET,  // its memory goes back to the system
   TIDE__RELEASE_ORPHAN   // its cache is ending: the statistics, which nobody asks for now, stay as they are
@@ -313,16 +313,16 @@ tide_status tide__cpu_release_slowly(tide__region* region, uint64_t address, tid
 void tide__cpu_stop_helper(tide_cpu* cache);
 tide_status tide__cpu_start_helper(tide_cpu* cache);
 
-// cpu_stats.c: all but the first with the front entered
-// Counts the end of a block for no front.
+// cpu_stats.c: all but the first with the thread cache entered
+// Counts the end of a block for no tcache.
 void tide__cpu_count_release(tide_cpu* cache, uint64_t bytes);
 // Tells the totals.
-void tide__cpu_tell(tide_cpu* cache, tide__cpu_front* front);
-uint64_t tide__front_magazine_bytes(const tide__cpu_front* front);
+void tide__cpu_tell(tide_cpu* cache, tide__cpu_tcache* tcache);
+uint64_t tide__cpu_magazine_bytes(const tide__cpu_tcache* tcache);
 
 // Notes that blocks of pages were handed out (`blocks` 1), taken back (-1), or changed (0).
-static inline void tide__cpu_note_pages(tide__cpu_front* front, int64_t blocks, int64_t bytes) {
-  tide__cpu_tally* const tally = &front->tally;
+static inline void tide__cpu_note_pages(tide__cpu_tcache* tcache, int64_t blocks, int64_t bytes) {
+  tide__cpu_tally* const tally = &tcache->tally;
   tally->blocks += blocks;
   tally->bytes += bytes;
   tally->changes++;

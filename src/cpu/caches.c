@@ -22,7 +22,7 @@ static _Atomic(tide_cpu*) caches_default;  // owned, never freed
 // Forks: a child has only the thread that forked, and finds every cache as if nobody else had been at work
 
 static void fork_lock_cache(tide_cpu* cache) {
-  tide__fronts_before_fork(&cache->fronts);
+  tide__thread_caches_before_fork(&cache->tcaches);
   for (int i = 0; i < TIDE__SMALL_CLASSES; i++) tide__mutex_lock_many(&cache->classes[i].lock);
   tide__mutex_lock_many(&cache->zone_lock);
   tide__mutex_lock_many(&cache->totals_lock);
@@ -32,7 +32,7 @@ static void fork_unlock_cache(tide_cpu* cache, bool is_child) {
   tide__mutex_unlock_many(&cache->totals_lock);
   tide__mutex_unlock_many(&cache->zone_lock);
   for (int i = TIDE__SMALL_CLASSES; i-- > 0;) tide__mutex_unlock_many(&cache->classes[i].lock);
-  tide__fronts_after_fork(&cache->fronts, is_child);
+  tide__thread_caches_after_fork(&cache->tcaches, is_child);
   if (!is_child) return;
   cache->has_helper = false;
   tide__store_relaxed(&cache->holds, 0);
@@ -40,7 +40,7 @@ static void fork_unlock_cache(tide_cpu* cache, bool is_child) {
 
 static void fork_prepare(void) {
   tide__mutex_lock_many(&caches_lock);
-  tide__fronts_lock_all();
+  tide__thread_caches_lock_all();
   tide__regions_lock();
   for (tide_cpu* cache = caches_first; cache != NULL; cache = cache->next) fork_lock_cache(cache);
 }
@@ -50,7 +50,7 @@ static void fork_end(bool is_child) {
     fork_unlock_cache(cache, is_child);
   }
   tide__regions_unlock();
-  tide__fronts_unlock_all();
+  tide__thread_caches_unlock_all();
   tide__mutex_unlock_many(&caches_lock);
 }
 
@@ -122,23 +122,25 @@ tide_status tide_cpu_trim_all(uint64_t bytes) {
 
 static void ending_destroy(tide_cpu* cache) {
   tide__caches_remove(cache);
-  for (tide__front* front = tide__fronts_first(&cache->fronts); front != NULL; front = front->next) {
-    tide__zone_fini(&((tide__cpu_front*)front)->zone);
+  for (tide__thread_cache* tcache = tide__thread_caches_first(&cache->tcaches); tcache != NULL;
+       tcache = tcache->next) {
+    tide__zone_fini(&((tide__cpu_tcache*)tcache)->zone);
   }
   tide__zone_fini(&cache->zone);  // nobody finds a slab by an address any more
   tide__slabs_fini(cache);
-  tide__fronts_fini(&cache->fronts);
+  tide__thread_caches_fini(&cache->tcaches);
   tide__heap_release(cache->heap, cache, 1, sizeof *cache);
 }
 
 // No thread is at work in the cache any more when this returns.
 static void ending_wait(tide_cpu* cache) {
   tide__store_seq(&cache->is_ending, 1);
-  tide__fronts_close(&cache->fronts);
-  for (tide__front* front = tide__fronts_first(&cache->fronts); front != NULL; front = front->next) {
-    tide__front_take(front);
-    tide__front_make_slow(front);
-    tide__front_give(front);
+  tide__thread_caches_close(&cache->tcaches);
+  for (tide__thread_cache* tcache = tide__thread_caches_first(&cache->tcaches); tcache != NULL;
+       tcache = tcache->next) {
+    tide__thread_cache_take(tcache);
+    tide__thread_cache_make_slow(tcache);
+    tide__thread_cache_give(tcache);
   }
   while (tide__load_seq(&cache->holds) != 0) tide__sys_sleep_ns(20000);
 }
@@ -166,8 +168,9 @@ static uint64_t ending_count_live(const tide__zone* zone) {
 
 static uint64_t ending_count_orphans(tide_cpu* cache) {
   uint64_t live = ending_count_live(&cache->zone);
-  for (tide__front* front = tide__fronts_first(&cache->fronts); front != NULL; front = front->next) {
-    live += ending_count_live(&((const tide__cpu_front*)front)->zone);
+  for (tide__thread_cache* tcache = tide__thread_caches_first(&cache->tcaches); tcache != NULL;
+       tcache = tcache->next) {
+    live += ending_count_live(&((const tide__cpu_tcache*)tcache)->zone);
   }
   return live;
 }

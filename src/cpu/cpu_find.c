@@ -78,16 +78,16 @@ tide_cpu_info tide_cpu_find(const void* pointer) {
 
 typedef enum resize_result { RESIZE_DONE, RESIZE_REFUSED, RESIZE_OPENED } resize_result;
 
-// Opens the pages behind a block, if that is what it cannot grow for. The front is left.
-static resize_result resize_open(tide__cpu_front* front, tide__region* region, uint64_t page,
+// Opens the pages behind a block, if that is what it cannot grow for. The thread cache is left.
+static resize_result resize_open(tide__cpu_tcache* tcache, tide__region* region, uint64_t page,
                                  uint64_t pages) {
-  const bool is_shut = region->zone == &front->zone && tide__region_needs_open(region, page, pages);
+  const bool is_shut = region->zone == &tcache->zone && tide__region_needs_open(region, page, pages);
   const uint64_t from = is_shut ? region->open_pages : 0;
   if (is_shut) region->busy_blocks++;
-  tide__fronts_leave(front);
+  tide__thread_caches_leave(tcache);
   if (!is_shut) return RESIZE_REFUSED;
-  return tide__zone_open(&front->zone, region, from, page + pages) == TIDE_OK ? RESIZE_OPENED
-                                                                              : RESIZE_REFUSED;
+  return tide__zone_open(&tcache->zone, region, from, page + pages) == TIDE_OK ? RESIZE_OPENED
+                                                                               : RESIZE_REFUSED;
 }
 
 // Tries to resize a block of pages where it is. Only the thread whose zone it lies in can.
@@ -95,20 +95,20 @@ static resize_result resize_pages(tide_cpu* cache, uint64_t address, uint64_t by
   tide__region* const region = tide__region_at(address);
   const uint64_t page = (address - region->address) >> TIDE__PAGE_SHIFT;
   const uint64_t pages = (bytes + TIDE__PAGE_BYTES - 1) >> TIDE__PAGE_SHIFT;
-  tide__cpu_front* const front = tide__fronts_enter(&cache->fronts);
+  tide__cpu_tcache* const tcache = tide__thread_caches_enter(&cache->tcaches);
   bool is_done = false;
-  if (region->zone == &front->zone) {
+  if (region->zone == &tcache->zone) {
     const uint64_t before = tide__tag_pages(tide__load_relaxed(&region->pages[page].tag));
-    tide__zone_drain(&front->zone);
-    is_done = tide__zone_resize(&front->zone, region, page, pages);
+    tide__zone_drain(&tcache->zone);
+    is_done = tide__zone_resize(&tcache->zone, region, page, pages);
     if (is_done) {
-      tide__cpu_note_pages(front, 0, ((int64_t)pages - (int64_t)before) * (int64_t)TIDE__PAGE_BYTES);
+      tide__cpu_note_pages(tcache, 0, ((int64_t)pages - (int64_t)before) * (int64_t)TIDE__PAGE_BYTES);
     }
   }
-  if (!is_done) return resize_open(front, region, page, pages);
-  const bool enforces = tide__zone_cached(&front->zone) > front->zone.allowance;
-  tide__fronts_leave(front);
-  if (enforces) tide__cpu_enforce(cache, &front->zone);
+  if (!is_done) return resize_open(tcache, region, page, pages);
+  const bool enforces = tide__zone_cached(&tcache->zone) > tcache->zone.allowance;
+  tide__thread_caches_leave(tcache);
+  if (enforces) tide__cpu_enforce(cache, &tcache->zone);
   return RESIZE_DONE;
 }
 

@@ -67,18 +67,18 @@ tide_status tide__cpu_start_helper(tide_cpu* cache) {
 // ---------------------------------------------------------------------------------------------------
 // The cache
 
-static void front_init(void* memory, void* owner) {
-  tide__cpu_front* const front = memory;
+static void tcache_init(void* memory, void* owner) {
+  tide__cpu_tcache* const tcache = memory;
   tide_cpu* const cache = owner;
-  tide__zone_init(&front->zone, cache, front);
+  tide__zone_init(&tcache->zone, cache, tcache);
   for (uint32_t i = 0; i < TIDE__SMALL_CLASSES; i++) {
-    tide__magazine* const magazine = &front->magazines[i];
+    tide__cpu_magazine* const magazine = &tcache->magazines[i];
     magazine->object_bytes = (uint32_t)(tide__class_units(i) << TIDE__SMALL_UNIT_SHIFT);
     magazine->takes_left = TIDE__TAKES_PER_TELLING;
-    magazine->top = &front->objects[i][1];
-    front->objects[i][0].mark = &front->no_mark;
+    magazine->top = &tcache->objects[i][1];
+    tcache->objects[i][0].mark = &tcache->no_mark;
   }
-  tide__magazines_open(front, tide__load_relaxed(&cache->max_cached_bytes) == TIDE_NO_LIMIT);
+  tide__cpu_magazines_open(tcache, tide__load_relaxed(&cache->max_cached_bytes) == TIDE_NO_LIMIT);
 }
 
 static void cache_set_up(tide_cpu* cache, const tide_cpu_options* options, const tide_heap* heap) {
@@ -115,9 +115,9 @@ tide_status tide_cpu_new(const tide_cpu_options* options, tide_cpu** out) {
   tide_cpu* const cache = tide__heap_alloc(heap, 1, sizeof *cache);
   if (cache == NULL) return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "cpu_new: no memory for a cache");
   cache_set_up(cache, options, heap);
-  if (!tide__fronts_init(&cache->fronts, heap, sizeof(tide__cpu_front), front_init, cache)) {
+  if (!tide__thread_caches_init(&cache->tcaches, heap, sizeof(tide__cpu_tcache), tcache_init, cache)) {
     tide__heap_release(heap, cache, 1, sizeof *cache);
-    return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "cpu_new: no memory for the front of a cache");
+    return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "cpu_new: no memory for the tcache of a cache");
   }
   tide__caches_add(cache);
   const tide_status status = tide__cpu_start_helper(cache);

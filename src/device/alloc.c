@@ -3,7 +3,7 @@
 //
 // Requests: how one is served from cached memory, what happens when there is none, and how memory comes back.
 // A request that finds cached memory takes one lock, that of its lane.
-#include "device/rack.h"
+#include "device/tcache.h"
 
 // ---------------------------------------------------------------------------------------------------
 // Requests
@@ -12,7 +12,7 @@ void tide__request_decide(tide__request* request) {
   request->policy = tide__policy_of(request->options, request->pool);
   request->rounded = request->policy->round(request->options, request->bytes);
   request->segment_bytes = request->policy->segment_bytes(request->options, request->rounded);
-  request->shelf = request->rounded <= request->policy->small_bytes ? TIDE__SMALL : TIDE__LARGE;
+  request->kind = request->rounded <= request->policy->small_bytes ? TIDE__SMALL : TIDE__LARGE;
 }
 
 // Hands out a BUSY block that the ladder brought.
@@ -46,7 +46,8 @@ static tide_status request_prepare(tide__request* request, tide__block* block, t
   return block != NULL ? request_finish(request, block, out) : TIDE_OK;
 }
 
-// Searches the shelf once, as the policy does, and hands the block out. *out_found is false if none fits.
+// Searches the free index once, as the policy does, and hands the block out. *out_found is false if none
+// fits.
 static tide_status request_search(tide__request* request, tide_block* out, bool* out_found) {
   const tide__policy* const policy = request->policy;
   tide__tally* const tally = tide__tally_enter(request->device, request->lane);
@@ -104,7 +105,7 @@ static tide_status request_begin(tide__request* request) {
 static tide_status request_serve_inside(tide__request* request, tide_block* out) {
   bool is_found = false;
   TIDE_TRY(request_begin(request));
-  if (tide__racks_serve(request)) TIDE_TRY(tide__racks_search(request, out, &is_found));
+  if (tide__tcache_serve(request)) TIDE_TRY(tide__tcache_search(request, out, &is_found));
   else TIDE_TRY(request_search(request, out, &is_found));
   if (is_found) return TIDE_OK;
   tide__block* block = NULL;
@@ -206,9 +207,9 @@ __attribute__((noinline)) static tide_status alloc_any(tide_device* device, tide
 tide_status tide_device_alloc(tide_device* device, tide_stream stream, size_t bytes, tide_block* out) {
   TIDE_REQUIRE(device != NULL && out != NULL, TIDE_ERR_ARGUMENT, "device_alloc: no %s",
                device == NULL ? "device" : "out");
-  const bool is_short = bytes - 1 < TIDE__RACK_BYTES && tide__load_relaxed(&device->detours) == 0 &&
+  const bool is_short = bytes - 1 < TIDE__MAGAZINE_BYTES && tide__load_relaxed(&device->detours) == 0 &&
                         tide__timeline_is_empty(device);
-  if (is_short && tide__racks_alloc(device, stream, bytes, out)) return TIDE_OK;
+  if (is_short && tide__tcache_alloc(device, stream, bytes, out)) return TIDE_OK;
   return alloc_any(device, stream, bytes, out);
 }
 
@@ -247,26 +248,26 @@ __attribute__((noinline)) static tide_status record_take_back(tide_device* devic
   return audit(device, TIDE_OK);
 }
 
-// Takes a racked block back, with all that may have to be done.
-__attribute__((noinline)) static tide_status racked_take_back(tide_device* device, tide__block* record) {
+// Takes a block of a magazine back, with all that may have to be done.
+__attribute__((noinline)) static tide_status magazine_take_back(tide_device* device, tide__block* record) {
   if (tide__is_inherited(device)) return TIDE_OK;
-  tide__racks_release_slow(device, record);
+  tide__tcache_release_slow(device, record);
   tide__history_tell(&device->history);
   return audit(device, TIDE_OK);
 }
 
-// Of a racked block the handle is ended by one atomic step: of two releases one fails.
+// Of a block of a magazine the handle is ended by one atomic step: of two releases one fails.
 static inline tide_status block_take_back(tide_device* device, tide_block block) {
   tide__block* const record = tide__slots_find(&device->blocks, block.handle);
   if (record == NULL) return release_refused(block.address);
-  if (tide__load_relaxed(&record->rack_shelf) == 0) return record_take_back(device, record, block);
+  if (tide__load_relaxed(&record->magazine) == 0) return record_take_back(device, record, block);
   uint32_t generation = (uint32_t)(block.handle >> 32);
   const bool is_mine = atomic_compare_exchange_strong(&record->slot.generation, &generation, generation + 1);
   if (!is_mine) return release_refused(block.address);
   const bool is_short = tide__load_seq(&record->use_word) == 0 &&  // pairs with record_use
                         tide__load_relaxed(&device->detours) == 0;
-  if (is_short && tide__racks_release(device, record)) return TIDE_OK;
-  return racked_take_back(device, record);
+  if (is_short && tide__tcache_release(device, record)) return TIDE_OK;
+  return magazine_take_back(device, record);
 }
 
 tide_status tide_device_release(tide_device* device, tide_block block) {
@@ -410,12 +411,12 @@ tide_status tide_device_poll(tide_device* device) {
 // ---------------------------------------------------------------------------------------------------
 // A chosen address
 
-// The idle block of the request's shelf that holds the range, or NULL.
-static tide__block* shelf_find_at_locked(const tide__request* request, uint64_t address) {
+// The idle block of the request's kind that holds the range, or NULL.
+static tide__block* free_index_find_at_locked(const tide__request* request, uint64_t address) {
   TIDE_LIST_EACH(it, &request->lane->segments) {
     const tide__segment* const segment = TIDE_OWNER(it, tide__segment, link);
     if (address < segment->address || address - segment->address >= segment->bytes) continue;
-    if (segment->is_small != (request->shelf == TIDE__SMALL)) continue;
+    if (segment->is_small != (request->kind == TIDE__SMALL)) continue;
     for (tide__block* block = segment->head; block != NULL; block = block->next) {
       const bool is_inside = address >= block->address && address - block->address < block->bytes;
       if (!is_inside) continue;
@@ -428,13 +429,13 @@ static tide__block* shelf_find_at_locked(const tide__request* request, uint64_t 
 
 static tide_status request_serve_at(tide__request* request, uint64_t address, tide_block* out) {
   TIDE_TRY(request_begin(request));
-  (void)tide__racks_flush_lane(request->device, request->lane);
+  (void)tide__tcache_flush_lane(request->device, request->lane);
   tide__tally* const tally = tide__tally_enter(request->device, request->lane);
   if (!tide__lane_lock_with_spares(request->device, request->lane)) {
     tide__tally_leave(request->device, tally);
     return TIDE_ERR_NO_MEMORY;
   }
-  tide__block* block = shelf_find_at_locked(request, address);
+  tide__block* block = free_index_find_at_locked(request, address);
   if (block != NULL && tide__load_relaxed(&request->pool->no_split) &&
       (block->address != address || block->bytes != request->rounded)) {
     block = NULL;

@@ -7,9 +7,9 @@
 //   tide_device        one allocator: pools, the map of addresses, waiting blocks, statistics, history
 //     pool             the default one and private ones; memory never moves from one to another
 //       lane           the memory of one stream in a pool, with its lock
-//         shelf        the idle blocks of a lane, small or large ones
+//         free index   the idle blocks of a lane, small or large ones
 //         segment      memory from the machine, cut into a chain of blocks
-//     racks            of each thread, with the policy `tide`: small blocks at hand, and what it counted
+//     tcache           the thread cache of each thread (policy `tide`): small blocks, and what it counted
 //
 // Locks are ranked in base/lock.h. The gate is no lock: it is a turn that a thread takes to grow or shrink
 // the allocator, which takes calls of the machine. Requests that find cached memory, releases and records
@@ -23,7 +23,7 @@
 #include "base/list.h"
 #include "core/bins.h"
 #include "core/capture.h"
-#include "core/front.h"
+#include "core/thread_cache.h"
 #include "core/history.h"
 #include "core/magazine.h"
 #include "core/map.h"
@@ -169,10 +169,10 @@ typedef struct tide__segment {
 } tide__segment;
 
 // Idle blocks of one lane.
-typedef struct tide__shelf {
+typedef struct tide__free_index {
   tide__bins bins;
   tide__tree unmapped;  // blocks without memory, by address
-} tide__shelf;
+} tide__free_index;
 
 enum { TIDE__LARGE = 0, TIDE__SMALL = 1 };
 
@@ -190,11 +190,11 @@ typedef struct tide__marks {
 
 // The memory of one stream in one pool.
 typedef struct tide__lane {
-  tide__mutex lock;         // guards the shelves, the segments and all their blocks
+  tide__mutex lock;         // guards the free indexes, the segments and all their blocks
   struct tide__pool* pool;  // borrowed
   tide_stream stream;
   _Atomic(tide_stream) key;  // by which it is found: the stream, or when that is closed, itself
-  tide__shelf shelves[2];
+  tide__free_index free_index[2];
   tide__link segments;
   tide__block* spares;  // records for blocks to come
   tide__use* spare_uses;
@@ -221,25 +221,26 @@ typedef struct tide__lane {
   struct tide__lane* next_idle;  // among the lanes of pools that are gone
 } tide__lane;
 
-enum { TIDE__RACK_SHELVES = 64, TIDE__RACKS = 8 };
-#define TIDE__RACK_BYTES ((uint64_t)512 << 10)  // of the last shelf, and the largest request it serves
+enum { TIDE__MAGAZINES = 64, TIDE__LANE_CACHES = 8 };
+#define TIDE__MAGAZINE_BYTES \
+  ((uint64_t)512 << 10)  // of the last class, and the largest request of a magazine
 
 // Small blocks of one lane that a thread has at hand, by size classes. [K1] bit n of `filled` is set iff
 // magazine n is not empty [K2] a block is in the last magazine whose class it can serve
-typedef struct tide__rack {
+typedef struct tide__lane_cache {
   _Atomic(tide__lane*) lane;  // of the default pool; NULL: not in use; others only look whose it is
   tide_stream stream;
   uint64_t filled;
-  tide__magazine magazines[TIDE__RACK_SHELVES];  // of blocks, by heap_next
-} tide__rack;
+  tide__magazine magazines[TIDE__MAGAZINES];  // of blocks, by heap_next
+} tide__lane_cache;
 
-// What a thread has for itself: its front of the allocator.
-typedef struct tide__racks {
-  tide__front front;
-  tide__rack* newest;  // one of them, borrowed
+// The thread cache of a thread.
+typedef struct tide__tcache {
+  tide__thread_cache base;
+  tide__lane_cache* newest;  // one of them, borrowed
   tide__tally tally;
-  tide__rack racks[TIDE__RACKS];
-} tide__racks;
+  tide__lane_cache lanes[TIDE__LANE_CACHES];
+} tide__tcache;
 
 // A place in the table that finds a lane by its stream.
 typedef struct tide__lane_table {
@@ -252,7 +253,7 @@ typedef struct tide__pool {
   tide__pool_base base;
   tide__atomic_u32 no_split;
   tide__atomic_u32 use_on_oom;
-  tide__atomic_u64 searches[2];  // of each shelf kind: the clock of collection
+  tide__atomic_u64 searches[2];  // of each kind: the clock of collection
   tide__atomic_u64 reserved_bytes;
   tide_pool_options options;
   _Atomic(tide__lane_table*) table;  // owned
@@ -312,7 +313,7 @@ enum {
   TIDE__HAS_SCOPES = 4,
   TIDE__IS_UNCACHED = 8,
   TIDE__IS_AUDITED = 16,
-  TIDE__HAS_NO_RACKS = 32,
+  TIDE__HAS_NO_TCACHES = 32,
   TIDE__IS_INHERITED = 64  // this process is a child of the one that made the allocator
 };
 
@@ -341,10 +342,10 @@ struct tide_device {
   tide__atomic_u64 limit;
   tide__atomic_u64 reserved_bytes;
   tide__atomic_u32 lane_drops;  // how often lanes were taken from a pool
-  bool has_racks;               // threads have racks, and count in them
+  bool has_tcaches;             // threads have thread caches, and count in them
   tide__atomic_u32 detours;     // bits: what keeps calls from the short way
   tide__fork_note fork_note;
-  tide__fronts fronts;  // with racks
+  tide__thread_caches tcaches;  // with has_tcaches
   tide__atomic_u64 next_ordinal;
   tide__slots blocks;
   tide__map map;
@@ -373,7 +374,7 @@ struct tide_device {
   uint64_t stitch_clock_ns;      // when time was looked at last, and
   double stitch_ns_left;         // how much of it may go into making views before more has passed
   tide__stuck* stuck;            // owned
-  uint64_t flushed_at;           // small_served when all racks were emptied last
+  uint64_t flushed_at;           // small_served when all magazines were flushed last
   tide__atomic_u64 crowds;       // how many there were, and
   tide__atomic_u64 crowds_over;  // up to which all work has passed
 
@@ -393,7 +394,7 @@ struct tide_device {
   uint64_t small_served;              // small requests so far, likewise
 };
 
-typedef tide__call_context tide__moment;  // the name that timeline.c and rack.c have for it
+typedef tide__call_context tide__moment;  // the name that timeline.c and tcache.c have for it
 
 // One request on its way.
 typedef struct tide__request {
@@ -408,7 +409,7 @@ typedef struct tide__request {
   uint64_t segment_bytes;  // of a segment that would be made for it
   tide__call_context moment;
   uint64_t gate_turn;  // when the request was made
-  int shelf;           // TIDE__SMALL or TIDE__LARGE
+  int kind;            // TIDE__SMALL or TIDE__LARGE
   bool has_scopes;     // some were open when the request was made
   bool is_capturing;
   bool is_rejected;     // it failed for the option rejects_early
@@ -423,7 +424,7 @@ typedef struct tide__policy {
   // The size of a block for a request, and of a segment made for such a block.
   uint64_t (*round)(const tide_device_options* options, uint64_t bytes);
   uint64_t (*segment_bytes)(const tide_device_options* options, uint64_t rounded);
-  // Takes an idle block that fits out of the shelf, or returns NULL.
+  // Takes an idle block that fits out of the free index, or returns NULL.
   tide__block* (*choose_locked)(const tide__request* request);
   // Is the rest of the block cut off and kept?
   bool (*splits)(const tide__request* request, const tide__block* block);
@@ -431,7 +432,8 @@ typedef struct tide__policy {
   // BUSY, and idle again and NULL on failure, or if it cannot be had now. NULL: always.
   bool (*is_ready_locked)(const tide__request* request, const tide__block* block);
   tide_status (*prepare)(tide__request* request, tide__block** inout);
-  // Finds memory where the shelf has none: grows, gives back, waits. The block is BUSY and no lock is held.
+  // Finds memory where the free index has none: grows, gives back, waits. The block is BUSY and no lock is
+  // held.
   tide_status (*recover)(tide__request* request, tide__block** out);
 } tide__policy;
 
@@ -536,16 +538,17 @@ static inline void tide__tally_count(tide_device* device, tide__tally* tally) {
   if (++tally->changes >= TIDE__TALLY_CHANGES) tide__tally_settle(device, tally);
 }
 // Where the calling thread counts what it does in a lane, before that is locked: the lane's own tally, or
-// that of its racks, which it is inside of until it leaves them.
+// that of its thread cache, which it is inside of until it leaves it.
 static inline tide__tally* tide__tally_enter(tide_device* device, tide__lane* lane) {
-  return device->has_racks ? &((tide__racks*)tide__fronts_enter(&device->fronts))->tally : &lane->tally;
+  return device->has_tcaches ? &((tide__tcache*)tide__thread_caches_enter(&device->tcaches))->tally
+                             : &lane->tally;
 }
 static inline void tide__tally_leave(tide_device* device, tide__tally* tally) {
-  if (device->has_racks) tide__fronts_leave(TIDE_OWNER(tally, tide__racks, tally));
+  if (device->has_tcaches) tide__thread_caches_leave(TIDE_OWNER(tally, tide__tcache, tally));
 }
 
-static inline tide__shelf* tide__block_shelf(const tide__block* block) {
-  return &block->segment->lane->shelves[block->is_small ? TIDE__SMALL : TIDE__LARGE];
+static inline tide__free_index* tide__block_free_index(const tide__block* block) {
+  return &block->segment->lane->free_index[block->is_small ? TIDE__SMALL : TIDE__LARGE];
 }
 static inline bool tide__block_is_whole(const tide__block* block) {
   return block->prev == NULL && block->next == NULL;
@@ -560,8 +563,8 @@ static inline uint64_t tide__block_counted_bytes(const tide__block* block) {
   return tide__round_up(tide__load_relaxed(&block->requested_bytes), TIDE__GRAIN);
 }
 // Puts a block among the idle ones; `restamps`: its age begins now.
-static inline void tide__shelf_put_locked(tide__block* block, bool restamps) {
-  tide__shelf* const shelf = tide__block_shelf(block);
+static inline void tide__free_index_put_locked(tide__block* block, bool restamps) {
+  tide__free_index* const index = tide__block_free_index(block);
   block->state = TIDE__BLOCK_FREE;
   block->tie = block->address - block->segment->tie_origin;
   if (restamps) {
@@ -569,16 +572,16 @@ static inline void tide__shelf_put_locked(tide__block* block, bool restamps) {
     block->stamp = tide__load_relaxed(&block->segment->lane->pool->searches[kind]);
     block->segment->lane->puts++;
   }
-  tide__bins_put(&shelf->bins, block);
+  tide__bins_put(&index->bins, block);
 }
 
-static inline void tide__shelf_take_locked(tide__block* block) {
-  tide__bins_take(&tide__block_shelf(block)->bins, block);
+static inline void tide__free_index_take_locked(tide__block* block) {
+  tide__bins_take(&tide__block_free_index(block)->bins, block);
   block->segment->lane->takes++;
   block->state = TIDE__BLOCK_BUSY;
 }
-void tide__shelf_put_unmapped_locked(tide__block* block);
-void tide__shelf_take_unmapped_locked(tide__block* block);
+void tide__free_index_put_unmapped_locked(tide__block* block);
+void tide__free_index_take_unmapped_locked(tide__block* block);
 // Cuts `bytes` off the front of a block into a new record before it and returns that; or off its end, behind
 // it.
 tide__block* tide__block_cut_front_locked(tide__lane* lane, tide__block* block, uint64_t bytes);
@@ -588,7 +591,7 @@ tide__block* tide__block_cut_back_locked(tide__lane* lane, tide__block* block, u
 void tide__block_absorb_prev_locked(tide__lane* lane, tide__block* block);
 void tide__block_absorb_next_locked(tide__lane* lane, tide__block* block);
 void tide__block_merge_locked(tide__lane* lane, tide__block* block, uint8_t state);
-// Takes an idle block from `address` on out of its shelf; what lies before it stays idle.
+// Takes an idle block from `address` on out of the free index; what lies before it stays idle.
 tide__block* tide__block_take_from_locked(tide__block* block, uint64_t address);
 // Hands a BUSY block out for a request, cutting off what it does not need if `splits`; returns its record.
 // Without `out` it is only counted as handed out, and nobody can find it.
@@ -608,30 +611,30 @@ bool tide__block_end_locked(tide_device* device, tide__block* block, const tide_
 void tide__block_record_free(tide_device* device, tide_action action, const tide__block* block,
                              const tide__call_context* moment);
 
-// --- rack.c: small blocks at hand -------------------------------------------------------------------
-tide_status tide__racks_init(tide_device* device);
-// May a request be served from racks?
-static inline bool tide__racks_serve(const tide__request* request) {
-  return request->device->has_racks && request->shelf == TIDE__SMALL &&
+// --- tcache.c: small blocks at hand -------------------------------------------------------------------
+tide_status tide__tcache_init(tide_device* device);
+// May a request be served from magazines?
+static inline bool tide__tcache_serve(const tide__request* request) {
+  return request->device->has_tcaches && request->kind == TIDE__SMALL &&
          request->pool == &request->device->default_pool && !request->is_capturing;
 }
-// Serves such a request, filling a rack from the lane. *out_found is false if that has no memory.
-tide_status tide__racks_search(tide__request* request, tide_block* out, bool* out_found);
-// Takes a racked block back whose handle was ended.
-void tide__racks_release_slow(tide_device* device, tide__block* block);
+// Serves such a request, refilling a magazine from the lane. *out_found is false if that has no memory.
+tide_status tide__tcache_search(tide__request* request, tide_block* out, bool* out_found);
+// Takes a block of a magazine back whose handle was ended.
+void tide__tcache_release_slow(tide_device* device, tide__block* block);
 // Puts all blocks that threads have at hand back into their lanes, or those of one lane; false: there were
 // none.
-void tide__racks_flush(tide_device* device);
-bool tide__racks_flush_lane(tide_device* device, const tide__lane* lane);
+void tide__tcache_flush(tide_device* device);
+bool tide__tcache_flush_lane(tide_device* device, const tide__lane* lane);
 // No thread has blocks of a lane at hand whose stream is closed.
-void tide__racks_forget_closed(tide_device* device);
+void tide__tcache_forget_closed(tide_device* device);
 // Flushes a lane, and cuts off what blocks of it have beyond their requests.
-void tide__racks_squeeze(tide_device* device, tide__lane* lane);
+void tide__tcache_squeeze(tide_device* device, tide__lane* lane);
 // Adds what the calling thread counted to the totals, or what all did.
-void tide__racks_settle_own(tide_device* device);
-void tide__racks_settle(tide_device* device);
+void tide__tcache_settle_own(tide_device* device);
+void tide__tcache_settle(tide_device* device);
 // How many blocks threads have at hand.
-uint64_t tide__racks_count(tide_device* device);
+uint64_t tide__tcache_count(tide_device* device);
 
 // --- segment.c: segments of raw memory ---------------------------------------------------------------
 // Makes a segment for a request; its one block is BUSY. TIDE_ERR_NO_MEMORY when the device is full.
@@ -690,11 +693,11 @@ typedef struct tide__growth {
 } tide__growth;
 // The smallest handle; all are multiples of it.
 uint64_t tide__home_unit(tide_device* device);
-// Makes memory at the top of the home of a request's lane and shelf, behind what is idle there; the block is
+// Makes memory at the top of the home of a request's lane and kind, behind what is idle there; the block is
 // BUSY. TIDE_OK without one if that would be more than `most` bytes.
 tide_status tide__home_grow(const tide__request* request, const tide__growth* growth, uint64_t most,
                             tide__block** out);
-// The newest home of the request's lane and shelf, with addresses for `bytes` more.
+// The newest home of the request's lane and kind, with addresses for `bytes` more.
 tide_status tide__home_with_room(const tide__request* request, uint64_t bytes, tide__segment** out);
 // Takes addresses from the top of a home, BUSY, and back.
 tide__block* tide__home_cut_top_locked(tide__segment* segment, uint64_t bytes);

@@ -10,7 +10,7 @@
 // What is found on a walk through everything.
 typedef struct findings {
   tide_device* device;
-  uint64_t free_blocks;  // of the shelf being looked at
+  uint64_t free_blocks;  // of the free index being looked at
   uint64_t unmapped_blocks;
   int64_t allocation[3];
   int64_t allocated_bytes[3];
@@ -22,7 +22,7 @@ typedef struct findings {
   int64_t segment[3];
   int64_t reserved_bytes[3];
   uint64_t pending;
-  uint64_t racked;  // idle blocks that threads have at hand
+  uint64_t cached;  // idle blocks that are in magazines
   int64_t pool_bytes;
 } findings;
 
@@ -66,7 +66,7 @@ static int block_check_map(findings* f, const tide__block* block) {
   const bool is_mapped = tide__map_find(&f->device->map, block->address, &index) &&
                          tide__slots_at(&f->device->blocks, index) == block;
   const bool is_allocated = tide__block_is_handed_out(block);
-  CHECK(is_mapped == (is_allocated || block->state == TIDE__BLOCK_RACKED), 2,
+  CHECK(is_mapped == (is_allocated || block->state == TIDE__BLOCK_MAGAZINE), 2,
         "the block at %#llx is %s in the map", (unsigned long long)block->address,
         is_mapped ? "wrongly" : "not");
   const bool has_handle = tide__slots_handle(&f->device->blocks, block) != 0;
@@ -147,8 +147,8 @@ static void block_count(findings* f, const tide__segment* segment, const tide__b
   }
   if (is_free) return;
   const bool is_allocated = tide__block_is_handed_out(block);
-  if (block->state == TIDE__BLOCK_RACKED && !is_allocated) {
-    f->racked++;
+  if (block->state == TIDE__BLOCK_MAGAZINE && !is_allocated) {
+    f->cached++;
     return;
   }
   const uint64_t counted = tide__block_counted_bytes(block);
@@ -188,19 +188,19 @@ static uint64_t unmapped_count(const tide__tree* tree) {
 }
 
 static int lane_check(findings* f, tide__lane* lane) {
-  for (int shelf = 0; shelf < 2; shelf++) {
+  for (int kind = 0; kind < 2; kind++) {
     f->free_blocks = f->unmapped_blocks = 0;
     TIDE_LIST_EACH(it, &lane->segments) {
       const tide__segment* const segment = TIDE_OWNER(it, tide__segment, link);
-      if (segment->is_small != (shelf == TIDE__SMALL)) continue;
+      if (segment->is_small != (kind == TIDE__SMALL)) continue;
       CHECK(segment->lane == lane, 11, "a segment in the wrong lane");
       CHECK_ALL(segment_check(f, segment));
     }
-    const int broken = tide__bins_check(&lane->shelves[shelf].bins);
+    const int broken = tide__bins_check(&lane->free_index[kind].bins);
     CHECK(broken == 0, 2, "the index of idle blocks is broken: I%d", broken);
-    CHECK(lane->shelves[shelf].bins.count == f->free_blocks, 2, "%llu idle blocks, %llu in the index",
-          (unsigned long long)f->free_blocks, (unsigned long long)lane->shelves[shelf].bins.count);
-    CHECK(unmapped_count(&lane->shelves[shelf].unmapped) == f->unmapped_blocks, 2,
+    CHECK(lane->free_index[kind].bins.count == f->free_blocks, 2, "%llu idle blocks, %llu in the index",
+          (unsigned long long)f->free_blocks, (unsigned long long)lane->free_index[kind].bins.count);
+    CHECK(unmapped_count(&lane->free_index[kind].unmapped) == f->unmapped_blocks, 2,
           "%llu unmapped blocks are not in their index", (unsigned long long)f->unmapped_blocks);
   }
   return 0;
@@ -267,8 +267,8 @@ static int stats_check(const findings* f, const tide_device_stats* stats) {
   CHECK((uint64_t)f->reserved_bytes[0] == tide__load_relaxed(&f->device->reserved_bytes), 5,
         "%lld bytes are reserved, counted %llu", (long long)f->reserved_bytes[0],
         (unsigned long long)tide__load_relaxed(&f->device->reserved_bytes));
-  CHECK(f->racked == tide__racks_count(f->device), 2,
-        "%llu idle blocks are racked, not all of them in a rack", (unsigned long long)f->racked);
+  CHECK(f->cached == tide__tcache_count(f->device), 2,
+        "%llu idle blocks are for magazines, not all of them in one", (unsigned long long)f->cached);
   CHECK(f->pending == tide__load_relaxed(&f->device->timeline.waiting), 10, "%llu blocks wait, counted %llu",
         (unsigned long long)f->pending, (unsigned long long)tide__load_relaxed(&f->device->timeline.waiting));
   return 0;

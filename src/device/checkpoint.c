@@ -316,7 +316,7 @@ static tide_status saved_restore(tide_device* device, tide__pool* pool, const ti
                             .policy = tide__policy_of(tide__device_options(device), pool),
                             .pool = pool,
                             .stream = saved->stream,
-                            .shelf = saved->is_small ? TIDE__SMALL : TIDE__LARGE };
+                            .kind = saved->is_small ? TIDE__SMALL : TIDE__LARGE };
   if (tide__is_recording(device)) request.moment = tide__context_now(device, TIDE_HISTORY_STATE);
   TIDE_TRY(tide__lane_get(device, pool, saved->stream, &request.lane));
   tide__lane_turn(device, request.lane);

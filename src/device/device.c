@@ -223,7 +223,7 @@ static void device_init(tide_device* device) {
   tide__mutex_init(&device->totals_lock, TIDE__RANK_TOTALS);
   tide__pools_start(device);
   tide__list_init(&device->homes);
-  tide__store_relaxed(&device->detours, TIDE__HAS_NO_RACKS);
+  tide__store_relaxed(&device->detours, TIDE__HAS_NO_TCACHES);
   device->totals.size = sizeof device->totals;
 }
 
@@ -247,7 +247,7 @@ static void device_fini(tide_device* device) {
   }
   tide__pools_fini(&device->pools);
   tide__heap_release(heap, device->orphans, device->orphan_capacity, sizeof *device->orphans);
-  if (device->has_racks) tide__fronts_fini(&device->fronts);
+  if (device->has_tcaches) tide__thread_caches_fini(&device->tcaches);
   settings_free(device);
   tide__labels_forget(device);
   tide__history_fini(&device->history);
@@ -278,7 +278,7 @@ tide_status tide_device_new(tide_machine* machine, int index, const tide_device_
   device->history.device = (uint8_t)index;
   if (status == TIDE_OK) status = device_learn(device, &wanted);
   if (status == TIDE_OK) status = settings_publish(device, &wanted);
-  if (status == TIDE_OK && wanted.policy == TIDE_POLICY_TIDE) status = tide__racks_init(device);
+  if (status == TIDE_OK && wanted.policy == TIDE_POLICY_TIDE) status = tide__tcache_init(device);
   if (status != TIDE_OK) {
     tide__timeline_fini(device);
     device_fini(device);

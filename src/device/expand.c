@@ -151,7 +151,7 @@ static tide_status segment_reserve(const tide__request* request, tide__segment* 
   }
   tide__block* const block =
       tide__segment_link_locked(segment, tide__address(address), bytes, TIDE__BLOCK_UNMAPPED);
-  tide__shelf_put_unmapped_locked(block);
+  tide__free_index_put_unmapped_locked(block);
   request->lane->puts++;  // should nothing be mapped in it, the next walk drops it
   tide__mutex_unlock(&request->lane->lock);
   return TIDE_OK;
@@ -159,7 +159,7 @@ static tide_status segment_reserve(const tide__request* request, tide__segment* 
 
 static tide_status segment_expandable_new(const tide__request* request) {
   tide_device* const device = request->device;
-  tide__segment* const segment = tide__segment_new(device, request->lane, request->shelf == TIDE__SMALL);
+  tide__segment* const segment = tide__segment_new(device, request->lane, request->kind == TIDE__SMALL);
   TIDE_REQUIRE(segment != NULL, TIDE_ERR_NO_MEMORY, "no memory for the record of a segment");
   const tide_status status = segment_reserve(request, segment);
   if (status != TIDE_OK) tide__segment_free(device, segment);
@@ -189,7 +189,7 @@ static void segment_drop_if_unmapped(tide_device* device, tide__segment* segment
   tide__mutex_lock(&lane->lock);
   tide__block* const block = segment->head;
   const bool is_unmapped = tide__block_is_whole(block) && block->state == TIDE__BLOCK_UNMAPPED;
-  if (is_unmapped) tide__shelf_take_unmapped_locked(block);
+  if (is_unmapped) tide__free_index_take_unmapped_locked(block);
   tide__mutex_unlock(&lane->lock);
   if (!is_unmapped) return;
   tide_status status = handles_drop_stuck(device, segment) ? TIDE_OK : TIDE_ERR_MACHINE;
@@ -200,7 +200,7 @@ static void segment_drop_if_unmapped(tide_device* device, tide__segment* segment
   if (status == TIDE_OK) {
     tide__segment_unlink_locked(segment);
   } else {
-    tide__shelf_put_unmapped_locked(block);
+    tide__free_index_put_unmapped_locked(block);
     lane->puts++;  // the next walk tries again
   }
   tide__mutex_unlock(&lane->lock);
@@ -236,11 +236,11 @@ static bool can_grow_over(const tide__block* block) {
 // The first place, by address, where idle and unmapped blocks in a row are enough for the request; NULL:
 // none.
 static tide__block* place_find_locked(const tide__request* request) {
-  const tide__tree* const unmapped = &request->lane->shelves[request->shelf].unmapped;
+  const tide__tree* const unmapped = &request->lane->free_index[request->kind].unmapped;
   for (tide__tree_node* it = tide__tree_first(unmapped); it != NULL; it = tide__tree_next(it)) {
     tide__block* const block = TIDE_OWNER(it, tide__block, tree);
-    const bool has_front = block->prev != NULL && block->prev->state == TIDE__BLOCK_FREE;
-    tide__block* const start = has_front ? block->prev : block;
+    const bool has_tcache = block->prev != NULL && block->prev->state == TIDE__BLOCK_FREE;
+    tide__block* const start = has_tcache ? block->prev : block;
     uint64_t bytes = 0;
     for (const tide__block* b = start; can_grow_over(b) && bytes < request->rounded; b = b->next) {
       bytes += b->bytes;
@@ -250,19 +250,20 @@ static tide__block* place_find_locked(const tide__request* request) {
   return NULL;
 }
 
-// Finds the place and takes its first block: an idle one into *out_front, and if that is not enough already
+// Finds the place and takes its first block: an idle one into *out_tcache, and if that is not enough already
 // (a search may have passed it over for being too large) the unmapped block that comes next, BUSY, into
 // *out_next. False if there is no place.
-static bool place_take_locked(const tide__request* request, tide__block** out_front, tide__block** out_next) {
+static bool place_take_locked(const tide__request* request, tide__block** out_tcache,
+                              tide__block** out_next) {
   tide__block* const start = place_find_locked(request);
   if (start == NULL) return false;
-  *out_front = start->state == TIDE__BLOCK_FREE ? start : NULL;
-  *out_next = *out_front != NULL ? start->next : start;
-  if (*out_front != NULL) tide__shelf_take_locked(start);
-  if (*out_front != NULL && start->bytes >= request->rounded) {
+  *out_tcache = start->state == TIDE__BLOCK_FREE ? start : NULL;
+  *out_next = *out_tcache != NULL ? start->next : start;
+  if (*out_tcache != NULL) tide__free_index_take_locked(start);
+  if (*out_tcache != NULL && start->bytes >= request->rounded) {
     *out_next = NULL;
   } else {
-    tide__shelf_take_unmapped_locked(*out_next);
+    tide__free_index_take_unmapped_locked(*out_next);
   }
   return true;
 }
@@ -272,7 +273,7 @@ static bool place_take_locked(const tide__request* request, tide__block** out_fr
 static tide__block* place_join_locked(tide__lane* lane, tide__block* front, tide__block* mapped,
                                       uint64_t bytes) {
   if (mapped->bytes > bytes) {
-    tide__shelf_put_unmapped_locked(tide__block_cut_back_locked(lane, mapped, mapped->bytes - bytes));
+    tide__free_index_put_unmapped_locked(tide__block_cut_back_locked(lane, mapped, mapped->bytes - bytes));
   }
   if (front != NULL) tide__block_absorb_prev_locked(lane, mapped);
   if (mapped->next != NULL && mapped->next->state == TIDE__BLOCK_FREE) {
@@ -283,7 +284,7 @@ static tide__block* place_join_locked(tide__lane* lane, tide__block* front, tide
 
 static void place_give_up(tide__lane* lane, tide__block* front, tide__block* unmapped) {
   tide__mutex_lock(&lane->lock);
-  if (unmapped != NULL) tide__shelf_put_unmapped_locked(unmapped);
+  if (unmapped != NULL) tide__free_index_put_unmapped_locked(unmapped);
   if (front != NULL) tide__block_return_locked(front, false);
   tide__mutex_unlock(&lane->lock);
 }
@@ -319,7 +320,7 @@ static tide__block* place_next(tide__lane* lane, const tide__block* front) {
   tide__mutex_lock(&lane->lock);
   tide__block* const next = front->next;
   const bool is_unmapped = next != NULL && next->state == TIDE__BLOCK_UNMAPPED;
-  if (is_unmapped) tide__shelf_take_unmapped_locked(next);
+  if (is_unmapped) tide__free_index_take_unmapped_locked(next);
   tide__mutex_unlock(&lane->lock);
   return is_unmapped ? next : NULL;
 }
@@ -370,7 +371,7 @@ static void block_hollow_locked(tide__lane* lane, tide__block* block, uint64_t f
     tide__block_return_locked(tide__block_cut_back_locked(lane, block, tide__block_end(block) - to), true);
   }
   tide__block_merge_locked(lane, block, TIDE__BLOCK_UNMAPPED);
-  tide__shelf_put_unmapped_locked(block);
+  tide__free_index_put_unmapped_locked(block);
 }
 
 static tide_status block_unmap(tide_device* device, tide__block* block, uint64_t from, uint64_t to) {

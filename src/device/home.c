@@ -212,7 +212,7 @@ static tide_status home_reserve(const tide__request* request, tide__segment* seg
   }
   segment->home->top =
       tide__segment_link_locked(segment, tide__address(address), bytes, TIDE__BLOCK_UNMAPPED);
-  tide__shelf_put_unmapped_locked(segment->home->top);
+  tide__free_index_put_unmapped_locked(segment->home->top);
   tide__mutex_unlock(&request->lane->lock);
   return TIDE_OK;
 }
@@ -221,7 +221,7 @@ static tide_status home_make(const tide__request* request, uint64_t least_bytes)
   tide_device* const device = request->device;
   const uint64_t wanted = tide__reserve_wanted(device, &request->options->address_reserve);
   const uint64_t bytes = tide__round_up(tide__max(wanted, least_bytes), tide__home_unit(device));
-  tide__segment* const segment = tide__segment_new(device, request->lane, request->shelf == TIDE__SMALL);
+  tide__segment* const segment = tide__segment_new(device, request->lane, request->kind == TIDE__SMALL);
   TIDE_REQUIRE(segment != NULL, TIDE_ERR_NO_MEMORY, "no memory for the record of a segment");
   segment->home = tide__heap_alloc(device->heap, 1, sizeof *segment->home);
   tide_status status = TIDE_ERR_NO_MEMORY;
@@ -241,36 +241,36 @@ static tide_status home_make(const tide__request* request, uint64_t least_bytes)
     return status;
   }
   if (!segment->is_small) tide__list_append(&device->homes, &segment->home->link);
-  request->lane->homes[request->shelf] = segment;
+  request->lane->homes[request->kind] = segment;
   return TIDE_OK;
 }
 
 tide_status tide__home_with_room(const tide__request* request, uint64_t bytes, tide__segment** out) {
   TIDE_REQUIRE(bytes <= request->device->total_bytes, TIDE_ERR_NO_MEMORY,
                "%llu bytes are more than the device has", (unsigned long long)bytes);
-  const tide__segment* const newest = request->lane->homes[request->shelf];
+  const tide__segment* const newest = request->lane->homes[request->kind];
   const bool has_room = newest != NULL && newest->home->top != NULL && newest->home->top->bytes >= bytes;
   if (!has_room) TIDE_TRY(home_make(request, bytes));
-  *out = request->lane->homes[request->shelf];
+  *out = request->lane->homes[request->kind];
   return TIDE_OK;
 }
 
 tide__block* tide__home_cut_top_locked(tide__segment* segment, uint64_t bytes) {
   tide__home* const home = segment->home;
   tide__block* const top = home->top;
-  tide__shelf_take_unmapped_locked(top);
+  tide__free_index_take_unmapped_locked(top);
   if (top->bytes == bytes) {
     home->top = NULL;
     return top;
   }
   tide__block* const front = tide__block_cut_front_locked(segment->lane, top, bytes);
-  tide__shelf_put_unmapped_locked(top);
+  tide__free_index_put_unmapped_locked(top);
   return front;
 }
 
 void tide__home_uncut_top_locked(tide__segment* segment, tide__block* block) {
   tide__block_merge_locked(segment->lane, block, TIDE__BLOCK_UNMAPPED);
-  tide__shelf_put_unmapped_locked(block);
+  tide__free_index_put_unmapped_locked(block);
   if (block->next == NULL) segment->home->top = block;
 }
 
@@ -431,7 +431,7 @@ static tide_status home_fill(const tide__request* request, tide__segment* segmen
 
 void tide__home_tell_growth(const tide__request* request, uint64_t address, uint64_t bytes) {
   tide_device* const device = request->device;
-  const int kind = request->shelf == TIDE__SMALL ? TIDE_STAT_SMALL : TIDE_STAT_LARGE;
+  const int kind = request->kind == TIDE__SMALL ? TIDE_STAT_SMALL : TIDE_STAT_LARGE;
   tide__reserved_rise(device, request->pool, bytes, kind, false);
   if (!tide__is_recording(device)) return;
   tide__entry_add(device, TIDE_ACTION_SEGMENT_MAP, &request->moment, request->moment.stack, request->lane,
@@ -454,7 +454,7 @@ static bool grow_begin_locked(const tide__request* request, tide__segment* segme
   const uint64_t idle = out->hole != NULL ? out->hole->bytes : 0;
   const uint64_t missing = idle < request->rounded ? tide__round_up(request->rounded - idle, unit) : 0;
   if (missing > most || missing > segment->home->top->bytes) return false;
-  if (out->hole != NULL) tide__shelf_take_locked(out->hole);
+  if (out->hole != NULL) tide__free_index_take_locked(out->hole);
   if (missing > 0) out->fresh = tide__home_cut_top_locked(segment, missing);
   return true;
 }
@@ -566,14 +566,14 @@ tide_status tide__home_prepare(tide_device* device, tide__block* block, bool can
 static tide__block* homes_take_idle(const tide_device* device, tide__lane* lane, bool is_small) {
   tide__block* list = NULL;
   tide__mutex_lock(&lane->lock);
-  const bool has_room = tide__bins_peek(&lane->shelves[is_small].bins, device->granularity) != NULL;
+  const bool has_room = tide__bins_peek(&lane->free_index[is_small].bins, device->granularity) != NULL;
   TIDE_LIST_EACH(it, &lane->segments) {
     if (!has_room) break;  // no handle lies wholly in an idle block
     const tide__segment* const segment = TIDE_OWNER(it, tide__segment, link);
     if (segment->home == NULL || segment->is_small != is_small) continue;
     for (tide__block* block = segment->head; block != NULL; block = block->next) {
       if (block->state != TIDE__BLOCK_FREE) continue;
-      tide__shelf_take_locked(block);
+      tide__free_index_take_locked(block);
       block->list_next = list;
       list = block;
     }
@@ -709,14 +709,14 @@ static void home_drop_if_empty(tide_device* device, tide__segment* segment) {
   tide__mutex_lock(&lane->lock);
   tide__block* const block = segment->head;
   const bool is_empty = tide__block_is_whole(block) && block->state == TIDE__BLOCK_UNMAPPED;
-  if (is_empty) tide__shelf_take_unmapped_locked(block);
+  if (is_empty) tide__free_index_take_unmapped_locked(block);
   tide__mutex_unlock(&lane->lock);
   if (!is_empty) return;
   const tide_status status =
       tide_machine_address_release(device->machine, tide__pointer(segment->address), segment->bytes);
   tide__mutex_lock(&lane->lock);
   if (status == TIDE_OK) tide__segment_unlink_locked(segment);
-  else tide__shelf_put_unmapped_locked(block);
+  else tide__free_index_put_unmapped_locked(block);
   tide__mutex_unlock(&lane->lock);
   if (status != TIDE_OK) return;
   tide__list_unlink(&segment->home->link);
@@ -759,7 +759,7 @@ static tide_status lane_give_homes(tide_device* device, tide__lane* lane, bool i
 
 tide_status tide__home_trim(tide_device* device, tide__pool* pool, bool is_small,
                             const tide__call_context* moment) {
-  if (!device->has_racks) return TIDE_OK;  // only the policy `tide` has homes
+  if (!device->has_tcaches) return TIDE_OK;  // only the policy `tide` has homes
   tide__lane* lane = tide__lane_next(device, pool, NULL);
   for (; lane != NULL; lane = tide__lane_next(device, pool, lane)) {
     TIDE_TRY(lane_give_homes(device, lane, is_small, moment));

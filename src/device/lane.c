@@ -63,9 +63,9 @@ static tide__lane* lane_new(tide_device* device) {
   if (lane != NULL) return lane;
   lane = tide__heap_alloc(device->heap, 1, sizeof *lane);
   if (lane == NULL) return NULL;
-  if (!tide__bins_init(&lane->shelves[TIDE__SMALL].bins, device->heap, true) ||
-      !tide__bins_init(&lane->shelves[TIDE__LARGE].bins, device->heap, device->has_racks)) {
-    tide__bins_fini(&lane->shelves[TIDE__SMALL].bins, device->heap);
+  if (!tide__bins_init(&lane->free_index[TIDE__SMALL].bins, device->heap, true) ||
+      !tide__bins_init(&lane->free_index[TIDE__LARGE].bins, device->heap, device->has_tcaches)) {
+    tide__bins_fini(&lane->free_index[TIDE__SMALL].bins, device->heap);
     tide__heap_release(device->heap, lane, 1, sizeof *lane);
     return NULL;
   }
@@ -88,7 +88,7 @@ void tide__lane_fini(tide_device* device, tide__lane* lane) {
     lane->spare_uses = use->next;
     tide__heap_release(device->heap, use, 1, sizeof *use);
   }
-  for (int i = 0; i < 2; i++) tide__bins_fini(&lane->shelves[i].bins, device->heap);
+  for (int i = 0; i < 2; i++) tide__bins_fini(&lane->free_index[i].bins, device->heap);
   tide__marks_fini(device, &lane->marks);
   tide__heap_release(device->heap, lane->waited, lane->waited_count, sizeof *lane->waited);
   tide__mutex_fini(&lane->lock);
@@ -98,7 +98,7 @@ void tide__lane_fini(tide_device* device, tide__lane* lane) {
 // Memory goes from stream to stream in the default pool alone. The stream of each thread is another one under
 // the same name, and lends nothing.
 static void pool_set_marks_locked(tide_device* device, tide__pool* pool) {
-  if (!device->has_racks || pool != &device->default_pool || pool->lane_count < 2) return;
+  if (!device->has_tcaches || pool != &device->default_pool || pool->lane_count < 2) return;
   for (tide__lane* lane = pool->lanes; lane != NULL; lane = lane->next) {
     tide__store_relaxed(&lane->makes_marks, lane->stream != TIDE_STREAM_PER_THREAD);
   }
@@ -188,7 +188,7 @@ tide_status tide_device_close_stream(tide_device* device, tide_stream stream) {
   }
   tide__mutex_unlock(&device->pools_lock);
   tide__marks_drain_closed(device);
-  tide__racks_forget_closed(device);
+  tide__tcache_forget_closed(device);
   tide__gate_leave(device);
   return TIDE_OK;
 }
@@ -310,15 +310,15 @@ void tide__lane_give_spare_locked(tide__lane* lane, tide__block* block) {
 // ---------------------------------------------------------------------------------------------------
 // Idle blocks
 
-void tide__shelf_put_unmapped_locked(tide__block* block) {
+void tide__free_index_put_unmapped_locked(tide__block* block) {
   block->state = TIDE__BLOCK_UNMAPPED;
   block->tree.key = block->address - block->segment->tie_origin;
   block->tree.tie = 0;
-  (void)tide__tree_insert(&tide__block_shelf(block)->unmapped, &block->tree);
+  (void)tide__tree_insert(&tide__block_free_index(block)->unmapped, &block->tree);
 }
 
-void tide__shelf_take_unmapped_locked(tide__block* block) {
-  tide__tree_remove(&tide__block_shelf(block)->unmapped, &block->tree);
+void tide__free_index_take_unmapped_locked(tide__block* block) {
+  tide__tree_remove(&tide__block_free_index(block)->unmapped, &block->tree);
   block->state = TIDE__BLOCK_BUSY;
 }
 
@@ -369,8 +369,8 @@ tide__block* tide__block_cut_back_locked(tide__lane* lane, tide__block* block, u
 
 // Takes a neighbour out of its index; BUSY ones are in none.
 static void neighbour_take_locked(tide__block* block) {
-  if (block->state == TIDE__BLOCK_FREE) tide__shelf_take_locked(block);
-  if (block->state == TIDE__BLOCK_UNMAPPED) tide__shelf_take_unmapped_locked(block);
+  if (block->state == TIDE__BLOCK_FREE) tide__free_index_take_locked(block);
+  if (block->state == TIDE__BLOCK_UNMAPPED) tide__free_index_take_unmapped_locked(block);
 }
 
 void tide__block_absorb_prev_locked(tide__lane* lane, tide__block* block) {
@@ -422,19 +422,19 @@ static tide__block* block_split_locked(const tide__request* request, tide__block
     if (!block->segment->is_expandable) count_split(&lane->tally, block->is_small, -1, 0);
     tide__block_absorb_next_locked(lane, block);
   }
-  tide__shelf_put_locked(block, true);
+  tide__free_index_put_locked(block, true);
   return front;
 }
 
 // Takes the part of an idle block from `address` on; what lies before it stays idle.
 tide__block* tide__block_take_from_locked(tide__block* block, uint64_t address) {
   tide__lane* const lane = block->segment->lane;
-  tide__shelf_take_locked(block);
+  tide__free_index_take_locked(block);
   if (block->address == address) return block;
   const bool was_whole = tide__block_is_whole(block);
   const bool is_counted = !block->segment->is_expandable;
   tide__block* const front = tide__block_cut_front_locked(lane, block, address - block->address);
-  tide__shelf_put_locked(front, true);
+  tide__free_index_put_locked(front, true);
   // As if the front were a request that is released at once: one idle part more, or both are the first two.
   if (is_counted) {
     count_split(&lane->tally, block->is_small, was_whole ? 2 : 1,
@@ -446,7 +446,7 @@ tide__block* tide__block_take_from_locked(tide__block* block, uint64_t address) 
 // What is active decides about growth: of large blocks no thread keeps much to itself.
 static inline void tally_settle_large(tide_device* device, tide__tally* tally) {
   const int64_t bytes = tally->items[TIDE__TALLY_BYTES].sides[TIDE__LARGE].sum;
-  if (device->has_racks && (bytes > TIDE__TALLY_BYTES_KEPT || bytes < -TIDE__TALLY_BYTES_KEPT)) {
+  if (device->has_tcaches && (bytes > TIDE__TALLY_BYTES_KEPT || bytes < -TIDE__TALLY_BYTES_KEPT)) {
     tide__tally_settle(device, tally);
   }
 }
@@ -512,7 +512,7 @@ static void block_rest_locked(tide_device* device, tide__block* block, const tid
   } else {
     if (block->segment->home != NULL && !block->is_small) tide__home_block_end_locked(device, block);
     tide__block_merge_locked(lane, block, TIDE__BLOCK_FREE);
-    tide__shelf_put_locked(block, true);
+    tide__free_index_put_locked(block, true);
   }
   tide__tally_count(device, tally);
 }
@@ -563,5 +563,5 @@ void tide__block_return_locked(tide__block* block, bool restamps) {
     TIDE_ASSERT(block->bytes > bytes_before);
     count_split(&lane->tally, block->is_small, -absorbed - is_whole, is_whole ? -(int64_t)block->bytes : 0);
   }
-  tide__shelf_put_locked(block, restamps);
+  tide__free_index_put_locked(block, restamps);
 }

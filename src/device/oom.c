@@ -202,7 +202,7 @@ static uint64_t private_idle_bytes(tide_device* device) {
 
 static uint64_t largest_idle_bytes(const tide__request* request) {
   tide__mutex_lock(&request->lane->lock);
-  const tide__block* const block = tide__bins_largest(&request->lane->shelves[request->shelf].bins);
+  const tide__block* const block = tide__bins_largest(&request->lane->free_index[request->kind].bins);
   const uint64_t bytes = block != NULL ? block->bytes : 0;
   tide__mutex_unlock(&request->lane->lock);
   return bytes;

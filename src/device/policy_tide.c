@@ -50,8 +50,8 @@ typedef struct tide_level {
 // them. Small blocks are left out: how they are cached is not to decide where large ones lie.
 static tide_level level_with(const tide__request* request) {
   tide_device* const device = request->device;
-  const uint64_t more = request->shelf == TIDE__LARGE ? request->rounded : 0;
-  tide__racks_settle_own(device);
+  const uint64_t more = request->kind == TIDE__LARGE ? request->rounded : 0;
+  tide__tcache_settle_own(device);
   tide__mutex_lock(&device->totals_lock);
   const tide_device_stats* const totals = &device->totals;
   const uint64_t active = (uint64_t)totals->active_bytes[TIDE_STAT_LARGE].current;
@@ -100,7 +100,7 @@ static bool can_wait_for_others(const tide__request* request) {
 
 static tide__growth growth_of(const tide__request* request) {
   tide_device* const device = request->device;
-  const bool is_small = request->shelf == TIDE__SMALL;
+  const bool is_small = request->kind == TIDE__SMALL;
   const tide_level level = level_with(request);
   const uint64_t limit = tide__load_relaxed(&device->limit);
   const uint64_t reserved = tide__load_relaxed(&device->reserved_bytes);
@@ -123,10 +123,11 @@ static bool tide_is_ready_locked(const tide__request* request, const tide__block
 
 // In a capture no other stream may be waited for.
 static tide__block* tide_choose_locked(const tide__request* request) {
-  tide__block* const block = tide__bins_peek(&request->lane->shelves[request->shelf].bins, request->rounded);
+  tide__block* const block =
+      tide__bins_peek(&request->lane->free_index[request->kind].bins, request->rounded);
   if (block == NULL) return NULL;
   if (request->is_capturing && !tide_is_ready_locked(request, block)) return NULL;
-  tide__shelf_take_locked(block);
+  tide__free_index_take_locked(block);
   return block;
 }
 
@@ -178,8 +179,8 @@ static tide_status tide_search(tide__request* request, tide__block** out) {
 
 // What threads have at hand, and what blocks have too much.
 static tide_status rung_squeeze(tide__request* request, tide__block** out) {
-  if (!tide__racks_serve(request)) return TIDE_OK;
-  tide__racks_squeeze(request->device, request->lane);
+  if (!tide__tcache_serve(request)) return TIDE_OK;
+  tide__tcache_squeeze(request->device, request->lane);
   return tide_search(request, out);
 }
 
@@ -189,19 +190,19 @@ enum { FLUSH_PAUSE = 4096 };  // small requests
 
 static tide_status flush_if_due(tide__request* request, tide__block** out) {
   tide_device* const device = request->device;
-  if (!tide__racks_serve(request)) return TIDE_OK;
-  tide__racks_settle_own(device);
+  if (!tide__tcache_serve(request)) return TIDE_OK;
+  tide__tcache_settle_own(device);
   tide__mutex_lock(&device->totals_lock);
   const uint64_t served = device->small_served;
   tide__mutex_unlock(&device->totals_lock);
   if (device->flushed_at != 0 && served - device->flushed_at < FLUSH_PAUSE) return TIDE_OK;
-  if (!tide__racks_flush_lane(device, request->lane)) return TIDE_OK;
+  if (!tide__tcache_flush_lane(device, request->lane)) return TIDE_OK;
   device->flushed_at = served + 1;
   return tide_search(request, out);
 }
 
 static bool may_stitch(const tide__request* request) {
-  return request->shelf == TIDE__LARGE && request->pool == &request->device->default_pool &&
+  return request->kind == TIDE__LARGE && request->pool == &request->device->default_pool &&
          !request->is_capturing;
 }
 

@@ -4,8 +4,8 @@
 // The policy `torch`: the decisions of PyTorch 2.11's native allocator. Best fit by (size, address) among the
 // idle blocks of the request's pool, stream and size class; then the ladder: callbacks, collection by age,
 // growth, idle memory of pools that allow it, targeted release, and at last waiting for everything and giving
-// everything back. With the option `fixes`, the shelf is searched again after every rung that may have filled
-// it, announced work is waited for one by one, and collection looks at all pools.
+// everything back. With the option `fixes`, the free index is searched again after every rung that may have
+// filled it, announced work is waited for one by one, and collection looks at all pools.
 #include "device/allocator.h"
 
 // ---------------------------------------------------------------------------------------------------
@@ -40,7 +40,7 @@ static bool uses_expandable(const tide__request* request) {
 static bool torch_splits(const tide__request* request, const tide__block* block) {
   const uint64_t rest = block->bytes - request->rounded;
   if (tide__load_relaxed(&block->segment->lane->pool->no_split)) return false;
-  if (request->shelf == TIDE__SMALL || uses_expandable(request)) return rest >= TIDE__GRAIN;
+  if (request->kind == TIDE__SMALL || uses_expandable(request)) return rest >= TIDE__GRAIN;
   return request->rounded < request->options->max_split_bytes && rest > TIDE__SMALL_BYTES;
 }
 
@@ -63,7 +63,7 @@ static uint64_t growable_bytes(const tide__block* block) {
 // from one to the next; puts back what was passed and returns where the walk ended, or NULL behind the last.
 typedef bool (*pass_fn)(const tide__block* block, const tide__block* next);
 
-static tide__block* shelf_walk_locked(tide__bins* bins, uint64_t bytes, pass_fn passes) {
+static tide__block* free_index_walk_locked(tide__bins* bins, uint64_t bytes, pass_fn passes) {
   tide__block* passed = NULL;
   tide__block* block = tide__bins_peek(bins, bytes);
   while (block != NULL) {
@@ -95,9 +95,9 @@ static bool passes_expandable(const tide__block* block, const tide__block* next)
 static tide__block* best_fit_locked(const tide__request* request, tide__bins* bins) {
   tide__block* const first = tide__bins_peek(bins, request->rounded);
   if (first == NULL || !first->segment->is_expandable) return first;
-  if (!uses_expandable(request)) return shelf_walk_locked(bins, request->rounded, passes_expandable);
+  if (!uses_expandable(request)) return free_index_walk_locked(bins, request->rounded, passes_expandable);
   if (growable_bytes(first) == first->bytes) return first;  // no later one can be smaller
-  return shelf_walk_locked(bins, request->rounded, passes_growable);
+  return free_index_walk_locked(bins, request->rounded, passes_growable);
 }
 
 static bool is_oversize_refused(const tide__request* request, const tide__block* block) {
@@ -110,11 +110,11 @@ static bool is_oversize_refused(const tide__request* request, const tide__block*
 }
 
 static tide__block* torch_choose_locked(const tide__request* request) {
-  tide__shelf* const shelf = &request->lane->shelves[request->shelf];
-  if (collects(request)) (void)tide__add_relaxed(&request->pool->searches[request->shelf], 1);
-  tide__block* const block = best_fit_locked(request, &shelf->bins);
+  tide__free_index* const index = &request->lane->free_index[request->kind];
+  if (collects(request)) (void)tide__add_relaxed(&request->pool->searches[request->kind], 1);
+  tide__block* const block = best_fit_locked(request, &index->bins);
   if (block == NULL || is_oversize_refused(request, block)) return NULL;
-  tide__shelf_take_locked(block);
+  tide__free_index_take_locked(block);
   return block;
 }
 
@@ -230,7 +230,7 @@ static tide_status climb(tide__request* request, tide__block** out) {
 }
 
 // If another thread had the gate since the request was made, it may have made room, or have had blocks in its
-// hands when the shelf was searched: then it is searched once more.
+// hands when the free index was searched: then it is searched once more.
 static tide_status climb_at_gate(tide__request* request, tide__block** out) {
   const bool has_changed = tide__gate_enter(request->device) != request->gate_turn;
   tide_status status = has_changed ? rung_search(request, out) : TIDE_OK;

@@ -2,9 +2,9 @@
 // Copyright the Tidemark authors
 //
 // Giving memory back to the machine: everything that is idle, just enough for a request, or what has been
-// idle for long. Each walk first takes the idle blocks it is after out of their shelves, lane by lane, into a
-// list, sorts that as the policy wants it, and then calls the machine with no lock held. What could not be
-// given back is idle again. The gate is the caller's.
+// idle for long. Each walk first takes the idle blocks it is after out of their free indexes, lane by lane,
+// into a list, sorts that as the policy wants it, and then calls the machine with no lock held. What could
+// not be given back is idle again. The gate is the caller's.
 #include "device/allocator.h"
 
 // ---------------------------------------------------------------------------------------------------
@@ -94,7 +94,7 @@ static tide__block* lane_take_idle(tide__lane* lane, bool is_small) {
     if (lane_is_barren_locked(lane, is_small)) break;
     tide__block* const block = segment_idle_block(TIDE_OWNER(it, tide__segment, link), is_small);
     if (block == NULL) continue;
-    tide__shelf_take_locked(block);
+    tide__free_index_take_locked(block);
     list_push(&list, block);
   }
   tide__mutex_unlock(&lane->lock);
@@ -109,10 +109,10 @@ static tide__block* lane_take_mapped(tide__lane* lane, bool is_small) {
     const tide__segment* const segment = TIDE_OWNER(it, tide__segment, link);
     if (!segment->is_expandable || segment->home != NULL || segment->view != NULL) continue;
     if (segment->is_small != is_small) continue;
-    if (tide__bins_peek(&lane->shelves[is_small].bins, segment->handle_bytes) == NULL) continue;
+    if (tide__bins_peek(&lane->free_index[is_small].bins, segment->handle_bytes) == NULL) continue;
     for (tide__block* block = segment->head; block != NULL; block = block->next) {
       if (block->state != TIDE__BLOCK_FREE) continue;
-      tide__shelf_take_locked(block);
+      tide__free_index_take_locked(block);
       list_push(&list, block);
     }
   }
@@ -177,7 +177,7 @@ static tide_status pool_give_kind(tide_device* device, tide__pool* pool, bool is
 // PyTorch's order: of the default pool large blocks come first, of private pools small ones.
 tide_status tide__reclaim_pool(tide_device* device, tide__pool* pool, const tide__call_context* moment) {
   const bool is_small_first = pool != &device->default_pool;
-  if (!is_small_first) tide__racks_flush(device);
+  if (!is_small_first) tide__tcache_flush(device);
   tide__expand_free_orphans(device);
   tide__stuck_retry(device);
   tide__strays_retry(device);
@@ -245,7 +245,7 @@ static tide_status list_give_bytes(tide_device* device, tide__block* list, uint6
 // none.
 static bool lane_first_is_raw(const tide__request* request, uint64_t bytes) {
   tide__mutex_lock(&request->lane->lock);
-  const tide__block* const block = tide__bins_peek(&request->lane->shelves[request->shelf].bins, bytes);
+  const tide__block* const block = tide__bins_peek(&request->lane->free_index[request->kind].bins, bytes);
   const bool is_raw = block != NULL && !block->segment->is_expandable;
   tide__mutex_unlock(&request->lane->lock);
   return is_raw;
@@ -259,7 +259,7 @@ tide_status tide__reclaim_available(const tide__request* request, bool* out_enou
   if (max_split == TIDE_NO_LIMIT) return TIDE_OK;
   const uint64_t wanted = tide__max(request->rounded, max_split);
   const bool takes_one = lane_first_is_raw(request, wanted);
-  tide__block* below = lane_take_idle(request->lane, request->shelf == TIDE__SMALL);
+  tide__block* below = lane_take_idle(request->lane, request->kind == TIDE__SMALL);
   tide__block* large = list_cut(&below, wanted);
   if (!takes_one) list_return(large);
   if (takes_one && large != NULL) {

@@ -211,7 +211,7 @@ tide_status tide__segment_grow(const tide__request* request, tide__block** out) 
   tide_device* const device = request->device;
   tide__stray* stray = NULL;
   TIDE_TRY(tide__stray_new(device, &stray));
-  tide__segment* const segment = tide__segment_new(device, request->lane, request->shelf == TIDE__SMALL);
+  tide__segment* const segment = tide__segment_new(device, request->lane, request->kind == TIDE__SMALL);
   if (segment == NULL) tide__stray_free(device, stray);
   TIDE_REQUIRE(segment != NULL, TIDE_ERR_NO_MEMORY, "no memory for the record of a segment");
   const tide_status status = segment_make(request, segment, stray, out);

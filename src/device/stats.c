@@ -66,7 +66,7 @@ void tide__totals_forget_peak(tide_device* device) {
 }
 
 void tide__totals_settle(tide_device* device) {
-  tide__racks_settle(device);
+  tide__tcache_settle(device);
   pool_settle(device, &device->default_pool);
   tide__pool_cursor at = { 0 };
   tide__pool* pool = tide__pool_next(device, &at);

@@ -184,12 +184,12 @@ static bool piece_take_locked(stitching* s, const tide__handle* handle, uint64_t
   tide__block* const block = chain_find(handle->first, address);
   if (block->state != TIDE__BLOCK_FREE || tide__block_end(block) < address + bytes) return false;
   lane_supply_locked(s, lane);
-  tide__shelf_take_locked(block);
+  tide__free_index_take_locked(block);
   if (address > block->address) {
-    tide__shelf_put_locked(tide__block_cut_front_locked(lane, block, address - block->address), true);
+    tide__free_index_put_locked(tide__block_cut_front_locked(lane, block, address - block->address), true);
   }
   if (bytes < block->bytes) {
-    tide__shelf_put_locked(tide__block_cut_back_locked(lane, block, block->bytes - bytes), true);
+    tide__free_index_put_locked(tide__block_cut_back_locked(lane, block, block->bytes - bytes), true);
   }
   block->state = TIDE__BLOCK_LENT;
   piece_add(s, block);

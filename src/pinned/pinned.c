@@ -52,11 +52,6 @@ tide_machine* tide_pinned_machine(const tide_pinned* pinned) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// What several files use
-
-void tide__pin_error_restore(const tide_error* kept) { tide__error_restore(kept); }
-
-// ---------------------------------------------------------------------------------------------------
 // The beginning
 
 static void pinned_set_limits(tide_pinned* pinned) {
@@ -74,11 +69,11 @@ static int pinned_device_node(tide_pinned* pinned) {
   tide_device_info info = TIDE_DEVICE_INFO_INIT;
   if (pinned->options.numa != TIDE_NUMA_DEVICE) return -1;
   tide_error before;
-  tide__pin_error_keep(&before);
+  tide__error_keep(&before);
   if (tide_machine_device_info(pinned->machine, pinned->options.numa_device, &info) == TIDE_OK) {
     return info.numa_node;
   }
-  tide__pin_error_restore(&before);
+  tide__error_restore(&before);
   return -1;
 }
 
@@ -100,7 +95,7 @@ static void pinned_init(tide_pinned* pinned) {
 }
 
 static void pinned_fini(tide_pinned* pinned) {
-  if (pinned->fronts.common != NULL) tide__fronts_fini(&pinned->fronts);
+  if (pinned->tcaches.common != NULL) tide__thread_caches_fini(&pinned->tcaches);
   tide__pin_pools_fini(pinned);
   tide__pin_pending_fini(pinned);
   tide__history_fini(&pinned->history);
@@ -113,8 +108,8 @@ static tide_status pinned_start(tide_pinned* pinned) {
   TIDE_TRY(tide__history_init(&pinned->history, pinned->machine, pinned->heap, &pinned->unusual,
                               TIDE__PIN_RECORDS, 0));
   TIDE_REQUIRE(tide__pin_pools_start(pinned) &&
-                   tide__fronts_init(&pinned->fronts, pinned->heap, sizeof(tide__pin_front),
-                                     tide__pin_front_init, pinned),
+                   tide__thread_caches_init(&pinned->tcaches, pinned->heap, sizeof(tide__pin_tcache),
+                                            tide__pin_tcache_init, pinned),
                TIDE_ERR_NO_MEMORY, "pinned_new: no memory for its records");
   return pinned->options.has_helper ? tide__pin_watcher_start(pinned) : TIDE_OK;
 }
@@ -226,7 +221,7 @@ void tide_pinned_free(tide_pinned* pinned, tide_pinned_leaks* out) {
   if (out != NULL) *out = leaks;
   if (pinned == NULL || tide__pin_is_inherited(pinned)) return;
   tide_error before;
-  tide__pin_error_keep(&before);
+  tide__error_keep(&before);
   tide__fork_unwatch(&pinned->fork_note);
   tide__pin_watcher_stop(pinned);
   tide__ignore(tide__pin_drain(pinned));
@@ -238,6 +233,6 @@ void tide_pinned_free(tide_pinned* pinned, tide_pinned_leaks* out) {
   if (!is_quiet) pinned->machine = NULL;  // which keeps all memory: no call of its end reaches it
   memory_end(pinned, &leaks);
   pinned_fini(pinned);
-  tide__pin_error_restore(&before);
+  tide__error_restore(&before);
   if (out != NULL) *out = leaks;
 }

@@ -8,14 +8,14 @@
 //     pool              the default one and private ones; memory never moves from one to another
 //       depot           the idle blocks of a pool, by size class, each class with a lock of its own
 //       segment         a pinned piece, cut into blocks of one size: one block, or a chunk of small ones
-//     front             of each thread: idle blocks of the default pool at hand, what the thread counted
+//     thread cache      of each thread: magazines of idle blocks of the default pool, and what it counted
 //     queue             the blocks that wait for one stream
 //
-// A block is handed out, idle in a front, idle in its segment, waiting in queues, deferred (it needs an
-// event that could not be recorded yet), kept (its pool's graphs may use it), or moving in the hands of
+// A block is handed out, idle in a thread cache, idle in its segment, waiting in queues, deferred (it needs
+// an event that could not be recorded yet), kept (its pool's graphs may use it), or moving in the hands of
 // one thread.
 //
-// Locks are ranked in base/lock.h: front, depot, chunks (segments, reserve), pending (queues, uses),
+// Locks are ranked in base/lock.h: thread cache, depot, chunks (segments, reserve), pending (queues, uses),
 // pools, map, totals, history. The machine is called with none of them held.
 #ifndef TIDEMARK_SRC_PINNED_PINNED_CACHE_H
 #define TIDEMARK_SRC_PINNED_PINNED_CACHE_H
@@ -28,7 +28,7 @@
 #include "base/tree.h"
 #include "core/capture.h"
 #include "core/classes.h"
-#include "core/front.h"
+#include "core/thread_cache.h"
 #include "core/history.h"
 #include "core/magazine.h"
 #include "core/map.h"
@@ -36,13 +36,13 @@
 #include "core/stats.h"
 #include "tidemark/pinned.h"
 
-#define TIDE__PIN_UNIT_SHIFT 9                       // blocks have multiples of 512 bytes
-#define TIDE__PIN_CLASS_BYTES ((uint64_t)64 << 20)   // of the largest class
-#define TIDE__PIN_HUGE_BYTES ((uint64_t)2 << 20)     // larger sizes are multiples of this
-#define TIDE__PIN_SINGLE_BYTES ((uint64_t)32 << 10)  // classes from here on are pinned one by one
-#define TIDE__PIN_FRONT_BYTES ((uint64_t)2 << 20)    // larger blocks are in no front
+#define TIDE__PIN_UNIT_SHIFT 9                        // blocks have multiples of 512 bytes
+#define TIDE__PIN_CLASS_BYTES ((uint64_t)64 << 20)    // of the largest class
+#define TIDE__PIN_HUGE_BYTES ((uint64_t)2 << 20)      // larger sizes are multiples of this
+#define TIDE__PIN_SINGLE_BYTES ((uint64_t)32 << 10)   // classes from here on are pinned one by one
+#define TIDE__PIN_MAGAZINE_BYTES ((uint64_t)2 << 20)  // larger blocks are in no thread cache
 #define TIDE__PIN_MAX_REQUEST ((uint64_t)1 << 60)
-#define TIDE__PIN_TALLY_CHANGES 2048  // changes a front keeps to itself
+#define TIDE__PIN_TALLY_CHANGES 2048  // changes a thread cache keeps to itself
 
 enum {
   TIDE__PIN_CLASSES = 120,              // 512 bytes to 64 MiB
@@ -52,7 +52,7 @@ enum {
 
 typedef enum tide__pin_state {
   TIDE__PIN_SPARE,    // a record without memory
-  TIDE__PIN_IDLE,     // in a front or in its segment; also while handed out
+  TIDE__PIN_IDLE,     // in a thread cache or in its segment; also while handed out
   TIDE__PIN_WAITING,  // in queues, or deferred
   TIDE__PIN_KEPT,     // until its pool is gone
   TIDE__PIN_MOVING    // in the hands of one thread
@@ -109,10 +109,11 @@ typedef struct tide__pin {
   // The second.
   struct tide__pin_segment* segment;
   tide__atomic_u64 bytes;
-  tide__pin_use* held;   // owned; of a deferred or kept block
-  tide__pin_use* spare;  // owned; the record of its last use, until it leaves the front; under use_word
-  tide_stream stream;    // of the request
-  int32_t device;        // of the request; -1: none
+  tide__pin_use* held;  // owned; of a deferred or kept block
+  tide__pin_use*
+      spare;           // owned; the record of its last use, until it leaves the thread cache; under use_word
+  tide_stream stream;  // of the request
+  int32_t device;      // of the request; -1: none
   uint32_t event_count;  // events it waits for, if more than one; under the pending lock
 } tide__pin;
 
@@ -157,7 +158,7 @@ typedef struct tide__pin_segment {
 } tide__pin_segment;
 
 // The idle blocks of one class, in their segments.
-typedef struct tide__pin_rack {
+typedef struct tide__pin_depot_class {
   _Alignas(64) tide__mutex lock;
   tide__link parts;     // segments of which other blocks are in use
   tide__link wholes;    // those that are wholly idle; the newest first
@@ -165,10 +166,10 @@ typedef struct tide__pin_rack {
   // How often other threads may still be robbed of a block rather than one be pinned: once for each segment
   // that was. So what one thread has too much of is used, and threads that all need theirs get enough.
   _Atomic(int64_t) robberies;
-} tide__pin_rack;
+} tide__pin_depot_class;
 
 typedef struct tide__pin_depot {
-  tide__pin_rack racks[TIDE__PIN_KINDS];
+  tide__pin_depot_class classes[TIDE__PIN_KINDS];
   // Bytes of wholly idle segments.
   tide__atomic_u64 idle_bytes;
 } tide__pin_depot;
@@ -204,7 +205,7 @@ typedef struct tide__pin_pending {
   tide__atomic_u64 waiting;                   // blocks in queues and deferred ones; changed under the lock
 } tide__pin_pending;
 
-// What a front counts until it is added to the totals: see core/stats.h.
+// What a thread cache counts until it is added to the totals: see core/stats.h.
 enum { TIDE__PIN_ACTIVE, TIDE__PIN_ACTIVE_BYTES, TIDE__PIN_COUNTS };
 
 typedef struct tide__pin_tally {
@@ -214,22 +215,22 @@ typedef struct tide__pin_tally {
 } tide__pin_tally;
 
 // Idle blocks of a class at hand.
-typedef struct tide__pin_shelf {
+typedef struct tide__pin_magazine {
   tide__magazine magazine;  // of blocks, by `next`
   int64_t active;           // handed out minus taken back by this thread
   int64_t handed_out;       // since the last reset
-} tide__pin_shelf;
+} tide__pin_magazine;
 
-typedef struct tide__pin_front {
-  tide__front front;
+typedef struct tide__pin_tcache {
+  tide__thread_cache base;
   tide__pin_tally tally;
   // Bytes of blocks pinned one by one that lie here, and how many of them may: part of max_cached_bytes.
   uint64_t idle_bytes;
   uint64_t room_bytes;
   tide__pin_use* uses;  // owned; idle ones
   uint32_t use_count;
-  _Alignas(64) tide__pin_shelf magazines[TIDE__PIN_KINDS];
-} tide__pin_front;
+  _Alignas(64) tide__pin_magazine magazines[TIDE__PIN_KINDS];
+} tide__pin_tcache;
 
 // Bits of `unusual`: requests are not for the short way.
 enum {
@@ -263,14 +264,14 @@ struct tide_pinned {
   bool has_cap;
   tide__atomic_u32 unusual;  // bits: requests must not take the short way
   tide__fork_note fork_note;
-  // Of max_cached_bytes: what neither a front nor the default pool's depot has. Below 0 while there is too
-  // much, until the call that brought it about has given some back.
+  // Of max_cached_bytes: what neither a thread cache nor the default pool's depot has. Below 0 while there is
+  // too much, until the call that brought it about has given some back.
   _Atomic(int64_t) room_left;
   tide__atomic_u64 looked_ns;  // when idle memory was looked at last
   tide__atomic_u64 next_ordinal;
   tide__slots blocks;
   tide__map map;
-  tide__fronts fronts;
+  tide__thread_caches tcaches;
   tide__pin_pending pending;
   tide__pin_watcher watcher;
 
@@ -314,14 +315,14 @@ static inline uint64_t tide__pin_address(const tide__pin* block) {
   return tide__load_relaxed(&block->address);
 }
 static inline uint64_t tide__pin_bytes(const tide__pin* block) { return tide__load_relaxed(&block->bytes); }
-// Does the block go into a front when it becomes reusable?
-static inline bool tide__pin_is_fronted(const tide__pin* block) {
-  return block->is_plain && tide__pin_bytes(block) <= TIDE__PIN_FRONT_BYTES;
+// Does the block go into a thread cache when it becomes reusable?
+static inline bool tide__pin_is_magazined(const tide__pin* block) {
+  return block->is_plain && tide__pin_bytes(block) <= TIDE__PIN_MAGAZINE_BYTES;
 }
 static inline bool tide__pin_is_live(const tide__pin* block) {
   return (tide__load_acquire(&block->slot.generation) & 1u) != 0;  // pairs with tide__slots_publish
 }
-// Do idle blocks of a class count against max_cached_bytes while they are in a front?
+// Do idle blocks of a class count against max_cached_bytes while they are in a thread cache?
 static inline bool tide__pin_is_capped(const tide_pinned* pinned, uint32_t class_index) {
   return pinned->has_cap && class_index >= pinned->first_single;
 }
@@ -336,10 +337,6 @@ static inline bool tide__pin_is_recording(const tide_pinned* pinned) {
   return (tide__load_relaxed(&pinned->unusual) & TIDE__PIN_RECORDS) != 0;
 }
 
-// The thread's record of failures, kept over calls whose failure is nobody's: see tide__error_keep().
-static inline void tide__pin_error_keep(tide_error* out) { tide__error_keep(out); }
-void tide__pin_error_restore(const tide_error* kept);
-
 static inline struct tide__pin_pool* tide__pin_pool_of(const tide_pinned* pinned, const tide__pin* block) {
   return block->is_plain ? pinned->default_pool : block->segment->pool;
 }
@@ -348,52 +345,54 @@ static inline struct tide__pin_pool* tide__pin_pool_of(const tide_pinned* pinned
 // The bytes of the block for a request and its class; false for 2^60 bytes and more.
 bool tide__pin_round(const tide_pinned* pinned, uint64_t bytes, uint64_t* out_rounded, uint32_t* out_class);
 
-// --- pinned_front.c ------------------------------------------------------------------------------------
-void tide__pin_front_init(void* front, void* pinned);
-static inline tide__pin_front* tide__pin_enter(tide_pinned* pinned) {
-  return tide__fronts_enter(&pinned->fronts);
+// --- pinned_tcache.c ------------------------------------------------------------------------------------
+void tide__pin_tcache_init(void* tcache, void* pinned);
+static inline tide__pin_tcache* tide__pin_enter(tide_pinned* pinned) {
+  return tide__thread_caches_enter(&pinned->tcaches);
 }
-static inline void tide__pin_leave(tide__pin_front* front) { tide__fronts_leave(front); }
-void tide__pin_settle_locked(tide_pinned* pinned, tide__pin_front* front);
-// Says whose blocks the front counts now.
-static inline void tide__pin_turn_locked(tide_pinned* pinned, tide__pin_front* front, tide__pin_pool* pool) {
-  if (front->tally.pool == pool) return;
-  tide__pin_settle_locked(pinned, front);
-  front->tally.pool = pool;
+static inline void tide__pin_leave(tide__pin_tcache* tcache) { tide__thread_caches_leave(tcache); }
+void tide__pin_settle_locked(tide_pinned* pinned, tide__pin_tcache* tcache);
+// Says whose blocks the thread cache counts now.
+static inline void tide__pin_turn_locked(tide_pinned* pinned, tide__pin_tcache* tcache,
+                                         tide__pin_pool* pool) {
+  if (tcache->tally.pool == pool) return;
+  tide__pin_settle_locked(pinned, tcache);
+  tcache->tally.pool = pool;
 }
-static inline void tide__pin_counted_locked(tide_pinned* pinned, tide__pin_front* front) {
-  if (++front->tally.changes >= TIDE__PIN_TALLY_CHANGES) tide__pin_settle_locked(pinned, front);
+static inline void tide__pin_counted_locked(tide_pinned* pinned, tide__pin_tcache* tcache) {
+  if (++tcache->tally.changes >= TIDE__PIN_TALLY_CHANGES) tide__pin_settle_locked(pinned, tcache);
 }
-// Counts a block as handed out, or as not active any more. It is of the pool that the front counts for.
-static inline void tide__pin_count_out_locked(tide_pinned* pinned, tide__pin_front* front,
+// Counts a block as handed out, or as not active any more. It is of the pool that the thread cache counts
+// for.
+static inline void tide__pin_count_out_locked(tide_pinned* pinned, tide__pin_tcache* tcache,
                                               uint32_t class_index, uint64_t bytes) {
-  tide__pin_shelf* const shelf = &front->magazines[class_index];
-  shelf->active++;
-  shelf->handed_out++;
-  tide__count_rise(&front->tally.counts[TIDE__PIN_ACTIVE], 1);
-  tide__count_rise(&front->tally.counts[TIDE__PIN_ACTIVE_BYTES], (int64_t)bytes);
-  tide__pin_counted_locked(pinned, front);
+  tide__pin_magazine* const magazine = &tcache->magazines[class_index];
+  magazine->active++;
+  magazine->handed_out++;
+  tide__count_rise(&tcache->tally.counts[TIDE__PIN_ACTIVE], 1);
+  tide__count_rise(&tcache->tally.counts[TIDE__PIN_ACTIVE_BYTES], (int64_t)bytes);
+  tide__pin_counted_locked(pinned, tcache);
 }
-static inline void tide__pin_count_back_locked(tide_pinned* pinned, tide__pin_front* front,
+static inline void tide__pin_count_back_locked(tide_pinned* pinned, tide__pin_tcache* tcache,
                                                uint32_t class_index, uint64_t bytes) {
-  front->magazines[class_index].active--;
-  tide__count_fall(&front->tally.counts[TIDE__PIN_ACTIVE], 1);
-  tide__count_fall(&front->tally.counts[TIDE__PIN_ACTIVE_BYTES], (int64_t)bytes);
-  tide__pin_counted_locked(pinned, front);
+  tcache->magazines[class_index].active--;
+  tide__count_fall(&tcache->tally.counts[TIDE__PIN_ACTIVE], 1);
+  tide__count_fall(&tcache->tally.counts[TIDE__PIN_ACTIVE_BYTES], (int64_t)bytes);
+  tide__pin_counted_locked(pinned, tcache);
 }
-// Takes a block of a class out of the front, or fills the front from the depot first; NULL if both have
-// none.
-tide__pin* tide__pin_front_take_locked(tide_pinned* pinned, tide__pin_front* front, uint32_t class_index);
-// Puts an idle block of the default pool into the front, or from there into the depot.
-void tide__pin_front_put_locked(tide_pinned* pinned, tide__pin_front* front, tide__pin* block);
+// Takes a block of a class out of the thread cache, or fills the thread cache from the depot first; NULL if
+// both have none.
+tide__pin* tide__pin_tcache_take_locked(tide_pinned* pinned, tide__pin_tcache* tcache, uint32_t class_index);
+// Puts an idle block of the default pool into the thread cache, or from there into the depot.
+void tide__pin_tcache_put_locked(tide_pinned* pinned, tide__pin_tcache* tcache, tide__pin* block);
 // Moves blocks of a class to the depot until `keep` are left.
-void tide__pin_front_flush_locked(tide_pinned* pinned, tide__pin_front* front, uint32_t class_index,
-                                  uint32_t keep);
-// Moves what all fronts have to the depot. No front is held.
-void tide__pin_fronts_flush(tide_pinned* pinned);
-// Moves what one front has of a class to the depot; false if none has any, or if that was done often enough.
-// `is_needed`: the machine has no more. No front is held.
-bool tide__pin_fronts_rob(tide_pinned* pinned, uint32_t class_index, bool is_needed);
+void tide__pin_tcache_flush_locked(tide_pinned* pinned, tide__pin_tcache* tcache, uint32_t class_index,
+                                   uint32_t keep);
+// Moves what all thread caches have to the depot. No thread cache is held.
+void tide__pin_tcaches_flush(tide_pinned* pinned);
+// Moves what one thread cache has of a class to the depot; false if none has any, or if that was done often
+// enough. `is_needed`: the machine has no more. No thread cache is held.
+bool tide__pin_tcaches_rob(tide_pinned* pinned, uint32_t class_index, bool is_needed);
 
 // --- pinned_depot.c ------------------------------------------------------------------------------------
 void tide__pin_depot_init(tide__pin_depot* depot);
@@ -451,8 +450,8 @@ tide__pin* tide__pin_segment_block(tide_pinned* pinned, const tide__pin_segment*
 // --- pinned_use.c ------------------------------------------------------------------------------------------
 // Gives records back that are not used any more.
 void tide__pin_uses_give(tide_pinned* pinned, tide__pin_use* list);
-// Takes the spare records off blocks that leave a front, a list.
-void tide__pin_spares_take_locked(tide_pinned* pinned, tide__pin_front* front, tide__pin* list);
+// Takes the spare records off blocks that leave a thread cache, a list.
+void tide__pin_spares_take_locked(tide_pinned* pinned, tide__pin_tcache* tcache, tide__pin* list);
 // Records the event of a use.
 tide_status tide__pin_use_record(tide_pinned* pinned, tide__pin_use* use);
 // The uses of a block that was taken back; NULL: none.
@@ -477,7 +476,7 @@ static inline bool tide__pin_is_waiting(tide_pinned* pinned) {
 }
 
 // --- pinned_release.c --------------------------------------------------------------------------------------
-// Blocks that were counted as active, a list, become idle and go into the front or the depot. Segments
+// Blocks that were counted as active, a list, become idle and go into the thread cache or the depot. Segments
 // that are not to be cached are added to `going` instead, wholly idle and in no depot.
 void tide__pin_retire(tide_pinned* pinned, tide__pin* list, tide__link* going);
 // The block of exactly this handle and address, or NULL. It may be over by now: the caller asks again in the
@@ -534,7 +533,7 @@ void tide__pin_copy_note(tide_pinned* pinned, const tide__pin* block, int device
                          const void* source, uint64_t bytes);
 
 // --- pinned_stats.c ----------------------------------------------------------------------------------------
-// Adds what all fronts counted to the totals.
+// Adds what all thread caches counted to the totals.
 void tide__pin_totals_settle(tide_pinned* pinned);
 void tide__pin_totals_add(tide_pinned* pinned, tide__pin_tally* tally);
 void tide__pin_totals_segment(tide_pinned* pinned, const tide__pin_segment* segment, bool is_made);

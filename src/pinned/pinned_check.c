@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The invariants of a cache, recomputed from its segments, fronts and queues: see docs/pinned.md for the
-// list.
+// The invariants of a cache, recomputed from its segments, thread caches and queues: see docs/pinned.md for
+// the list.
 #include "pinned/pinned_cache.h"
 
 // What was counted on the way.
@@ -12,7 +12,7 @@ typedef struct pinned_audit {
   uint32_t* events;  // owned; for each record, how many events wait in queues
   size_t records;
   uint64_t waiting;       // blocks
-  uint64_t room;          // of max_cached_bytes, in fronts and in the depot
+  uint64_t room;          // of max_cached_bytes, in thread caches and in the depot
   tide_pinned_stats sum;  // over all pools
   int64_t class_blocks[TIDE__PIN_KINDS];
   int64_t class_active[TIDE__PIN_KINDS];
@@ -41,40 +41,40 @@ static int idle_check(pinned_audit* a, const tide__pin* block, const char* where
   return 0;
 }
 
-static int front_check(pinned_audit* a, tide__pin_front* front) {
+static int tcache_check(pinned_audit* a, tide__pin_tcache* tcache) {
   uint64_t idle_bytes = 0;
   for (uint32_t i = 0; i < TIDE__PIN_KINDS; i++) {
     uint32_t count = 0;
-    for (const tide__pin* block = tide__load_relaxed(&front->magazines[i].magazine.head); block != NULL;
+    for (const tide__pin* block = tide__load_relaxed(&tcache->magazines[i].magazine.head); block != NULL;
          block = block->next, count++) {
-      AUDIT(idle_check(a, block, "a front"));
+      AUDIT(idle_check(a, block, "a tcache"));
       if (block->class_index != i || !block->is_plain) {
-        return BROKEN(2, "the block %u is in the front of class %u", block->slot.index, i);
+        return BROKEN(2, "the block %u is in the tcache of class %u", block->slot.index, i);
       }
       if (a->pinned->has_cap && i >= a->pinned->first_single) idle_bytes += tide__pin_bytes(block);
     }
-    if (count != front->magazines[i].magazine.count) {
-      return BROKEN(2, "a front has %u blocks of class %u and says %u", count, i,
-                    front->magazines[i].magazine.count);
+    if (count != tcache->magazines[i].magazine.count) {
+      return BROKEN(2, "a tcache has %u blocks of class %u and says %u", count, i,
+                    tcache->magazines[i].magazine.count);
     }
-    a->class_active[i] += front->magazines[i].active;
+    a->class_active[i] += tcache->magazines[i].active;
   }
-  if (a->pinned->has_cap && (idle_bytes != front->idle_bytes || idle_bytes > front->room_bytes)) {
-    return BROKEN(5, "a front has %llu idle bytes, says %llu and has room for %llu",
-                  (unsigned long long)idle_bytes, (unsigned long long)front->idle_bytes,
-                  (unsigned long long)front->room_bytes);
+  if (a->pinned->has_cap && (idle_bytes != tcache->idle_bytes || idle_bytes > tcache->room_bytes)) {
+    return BROKEN(5, "a tcache has %llu idle bytes, says %llu and has room for %llu",
+                  (unsigned long long)idle_bytes, (unsigned long long)tcache->idle_bytes,
+                  (unsigned long long)tcache->room_bytes);
   }
-  if (a->pinned->has_cap) a->room += front->room_bytes;
+  if (a->pinned->has_cap) a->room += tcache->room_bytes;
   return 0;
 }
 
-static int fronts_check(pinned_audit* a) {
+static int tcaches_check(pinned_audit* a) {
   int broken = 0;
-  tide__front* front = tide__fronts_first(&a->pinned->fronts);
-  for (; front != NULL && broken == 0; front = front->next) {
-    tide__front_take(front);
-    broken = front_check(a, (tide__pin_front*)(void*)front);
-    tide__front_give(front);
+  tide__thread_cache* tcache = tide__thread_caches_first(&a->pinned->tcaches);
+  for (; tcache != NULL && broken == 0; tcache = tcache->next) {
+    tide__thread_cache_take(tcache);
+    broken = tcache_check(a, (tide__pin_tcache*)(void*)tcache);
+    tide__thread_cache_give(tcache);
   }
   return broken;
 }
@@ -244,9 +244,9 @@ static int reserve_check(const tide_pinned* pinned) {
 static int audit_run(pinned_audit* a) {
   tide_pinned* const pinned = a->pinned;
   tide__pin_totals_settle(pinned);
-  AUDIT(fronts_check(a));
+  AUDIT(tcaches_check(a));
   AUDIT(queues_check(a));
-  // Idle blocks of all segments are met before any block is looked at, fronts before both.
+  // Idle blocks of all segments are met before any block is looked at, thread caches before both.
   AUDIT(pool_check(a, pinned->default_pool));
   tide__pool_base* pool = tide__pools_first_locked(&pinned->pools);
   for (; pool != NULL; pool = tide__pools_after_locked(pool)) AUDIT(pool_check(a, tide__pin_pool_at(pool)));

@@ -217,9 +217,9 @@ void tide__pin_wait(tide_pinned* pinned, tide__pin* block, tide__pin_use* uses) 
   }
   tide__store_relaxed(&block->state, TIDE__PIN_WAITING);
   tide_error before;
-  tide__pin_error_keep(&before);
+  tide__error_keep(&before);
   const bool is_recorded = uses_record(pinned, block, uses) == TIDE_OK;
-  if (!is_recorded) tide__pin_error_restore(&before);
+  if (!is_recorded) tide__error_restore(&before);
   tide__mutex_lock(&p->lock);
   waits_begin_locked(pinned, block);
   if (is_recorded) block_queue_locked(p, block, uses);
@@ -305,12 +305,12 @@ static bool use_was_last(tide__pin_pending* p, const tide__pin_use* use) {
   return is_last;
 }
 
-// A block that goes into a front keeps its record for its next use. One record of each queue does not go with
-// a block: see pin_queue_pass.
+// A block that goes into a thread cache keeps its record for its next use. One record of each queue does not
+// go with a block: see pin_queue_pass.
 static void answer_record(queue_answer* answer, tide__pin_use* use) {
   tide__pin* const block = use->block;
   const bool is_kept = answer->left != NULL && use->is_only && block->spare == NULL &&
-                       tide__pin_is_fronted(block);
+                       tide__pin_is_magazined(block);
   use->next = is_kept ? NULL : answer->left;
   if (is_kept) block->spare = use;
   else answer->left = use;
@@ -454,13 +454,13 @@ static tide_status pending_run(tide_pinned* pinned, bool waits) {
   if (!tide__pin_is_waiting(pinned)) return TIDE_OK;
   tide__list_init(&pass.going);
   tide_error before;
-  tide__pin_error_keep(&before);
+  tide__error_keep(&before);
   const tide__relaxed relaxed = tide__relax_or_not(pinned->machine);
   pass_run(&pass);
   tide__relax_end(&relaxed);
   pass_note(&pass, tide__pin_segments_give(pinned, &pass.going, &count));
   tide__pin_keep_cap(pinned);
-  if (pass.first == TIDE_OK) tide__pin_error_restore(&before);
+  if (pass.first == TIDE_OK) tide__error_restore(&before);
   return pass.first;
 }
 
@@ -494,7 +494,7 @@ tide__pin_use* tide__pin_pending_clear(tide_pinned* pinned) {
   tide__pin_use* list = NULL;
   for (tide__pin_queue* queue = p->queues; queue != NULL; queue = queue->next) uses_join(&list, queue->first);
   for (int i = 0; i < TIDE_DEVICE_MAX; i++) uses_join(&list, p->idle_uses[i]);
-  tide__front* front = tide__fronts_first(&pinned->fronts);
-  for (; front != NULL; front = front->next) uses_join(&list, ((tide__pin_front*)(void*)front)->uses);
+  tide__thread_cache* tcache = tide__thread_caches_first(&pinned->tcaches);
+  for (; tcache != NULL; tcache = tcache->next) uses_join(&list, ((tide__pin_tcache*)(void*)tcache)->uses);
   return list;
 }

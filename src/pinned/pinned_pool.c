@@ -55,7 +55,7 @@ static void unused_leave(tide_pinned* pinned, tide__pin_pool* pool) {
     tide__pin_pool_leave(pinned, pool);
     return;
   }
-  tide__pin_totals_settle(pinned);  // no front may count for it any more
+  tide__pin_totals_settle(pinned);  // no thread cache may count for it any more
   if (!tide__pools_drop(&pinned->pools, &pool->base)) return;
   copies_free(pinned, pool);
   tide__pools_recycle(&pinned->pools, &pool->base);

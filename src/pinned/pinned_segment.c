@@ -164,7 +164,7 @@ tide_status tide__pin_segment_make(const tide__pin_request* request, bool is_lea
     return status;
   }
   segment_enter(pinned, segment);
-  (void)tide__add_relaxed(&segment->pool->depot.racks[segment->class_index].robberies, 1);
+  (void)tide__add_relaxed(&segment->pool->depot.classes[segment->class_index].robberies, 1);
   tide__pin_totals_segment(pinned, segment, true);
   tide__pin_history_add(pinned, TIDE_ACTION_SEGMENT_ALLOC, &request->moment, segment->memory.address,
                         segment->memory.bytes, segment->pool->base.number);

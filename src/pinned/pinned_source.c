@@ -154,13 +154,13 @@ static void reserve_make(tide_pinned* pinned, tide__pin_pool* pool) {
   tide__pin_memory memory;
   if (!reserve_claim(pinned)) return;
   tide_error before;
-  tide__pin_error_keep(&before);
+  tide__error_keep(&before);
   const uint64_t bytes = pages_bytes(pinned, pinned->options.reserve_bytes);
   tide__pin_range* const range = tide__heap_alloc(pinned->heap, 1, sizeof *range);
   const bool is_made = range != NULL && source_take(pinned, pool, bytes, &memory) == TIDE_OK;
   if (is_made) tide__pin_range_add(pinned, range, &memory);
   else tide__heap_release(pinned->heap, range, 1, sizeof *range);
-  if (!is_made) tide__pin_error_restore(&before);
+  if (!is_made) tide__error_restore(&before);
   tide__mutex_lock(&pinned->chunks_lock);
   pinned->is_reserve_made = false;
   pinned->has_reserve = is_made;

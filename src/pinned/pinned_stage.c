@@ -77,9 +77,9 @@ static tide_status slot_open(staging* s, size_t bytes) {
 static tide_status stage_open(staging* s, size_t bytes) {
   TIDE_TRY(slot_open(s, tide__min(bytes, STAGE_BYTES)));
   tide_error before;
-  tide__pin_error_keep(&before);
+  tide__error_keep(&before);
   if (bytes > STAGE_BYTES && slot_open(s, tide__min(bytes - STAGE_BYTES, STAGE_BYTES)) != TIDE_OK) {
-    tide__pin_error_restore(&before);
+    tide__error_restore(&before);
   }
   return TIDE_OK;
 }
@@ -112,9 +112,9 @@ static tide_status stage_copy(tide_pinned* pinned, int device, tide_stream strea
   tide_status status = stage_open(&s, bytes);
   if (status == TIDE_OK) status = stage_run(&s, to, from, bytes);
   tide_error before;
-  tide__pin_error_keep(&before);
+  tide__error_keep(&before);
   for (size_t i = 0; i < s.slot_count; i++) slot_close(&s, &s.slots[i]);
-  tide__pin_error_restore(&before);
+  tide__error_restore(&before);
   return status;
 }
 

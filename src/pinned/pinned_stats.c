@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Statistics: the totals of a cache and of each pool, to which the fronts add what they counted. What
+// Statistics: the totals of a cache and of each pool, to which the thread caches add what they counted. What
 // changes with a call of the machine is counted in the totals at once, what waits with the waiting.
 // Locks: totals, pending.
 #include "base/sized.h"
@@ -63,13 +63,13 @@ void tide__pin_totals_count(tide_pinned* pinned, tide__pin_pool* pool, size_t fi
 // ---------------------------------------------------------------------------------------------------
 // Asking and resetting
 
-// Adds what all fronts counted.
+// Adds what all thread caches counted.
 void tide__pin_totals_settle(tide_pinned* pinned) {
-  tide__front* front = tide__fronts_first(&pinned->fronts);
-  for (; front != NULL; front = front->next) {
-    tide__front_take(front);
-    tide__pin_settle_locked(pinned, (tide__pin_front*)(void*)front);
-    tide__front_give(front);
+  tide__thread_cache* tcache = tide__thread_caches_first(&pinned->tcaches);
+  for (; tcache != NULL; tcache = tcache->next) {
+    tide__thread_cache_take(tcache);
+    tide__pin_settle_locked(pinned, (tide__pin_tcache*)(void*)tcache);
+    tide__thread_cache_give(tcache);
   }
 }
 
@@ -109,13 +109,13 @@ tide_status tide_pinned_get_class(tide_pinned* pinned, uint32_t index, tide_pinn
   out->blocks = pinned->class_blocks[index];
   out->made = pinned->class_made[index];
   tide__mutex_unlock(&pinned->totals_lock);
-  tide__front* front = tide__fronts_first(&pinned->fronts);
-  for (; front != NULL; front = front->next) {
-    tide__front_take(front);
-    const tide__pin_shelf* const shelf = &((tide__pin_front*)(void*)front)->magazines[index];
-    out->active += shelf->active;
-    out->handed_out += shelf->handed_out;
-    tide__front_give(front);
+  tide__thread_cache* tcache = tide__thread_caches_first(&pinned->tcaches);
+  for (; tcache != NULL; tcache = tcache->next) {
+    tide__thread_cache_take(tcache);
+    const tide__pin_magazine* const magazine = &((tide__pin_tcache*)(void*)tcache)->magazines[index];
+    out->active += magazine->active;
+    out->handed_out += magazine->handed_out;
+    tide__thread_cache_give(tcache);
   }
   return TIDE_OK;
 }
@@ -160,12 +160,12 @@ void tide_pinned_reset_accumulated(tide_pinned* pinned) {
   tide__mutex_lock(&pinned->totals_lock);
   for (uint32_t i = 0; i < TIDE__PIN_KINDS; i++) pinned->class_made[i] = 0;
   tide__mutex_unlock(&pinned->totals_lock);
-  tide__front* front = tide__fronts_first(&pinned->fronts);
-  for (; front != NULL; front = front->next) {
-    tide__pin_front* const f = (tide__pin_front*)(void*)front;
-    tide__front_take(front);
+  tide__thread_cache* tcache = tide__thread_caches_first(&pinned->tcaches);
+  for (; tcache != NULL; tcache = tcache->next) {
+    tide__pin_tcache* const f = (tide__pin_tcache*)(void*)tcache;
+    tide__thread_cache_take(tcache);
     for (uint32_t i = 0; i < TIDE__PIN_KINDS; i++) f->magazines[i].handed_out = 0;
-    tide__front_give(front);
+    tide__thread_cache_give(tcache);
   }
 }
 

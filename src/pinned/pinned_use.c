@@ -4,7 +4,7 @@
 // Uses: which streams a block was announced to. A use is a record with an event of its own, taken when
 // the use is announced, carried by the block until it is released, then by the queue of the stream until
 // the event has passed; so announcing takes memory, and releasing takes none. From then on the block keeps
-// it, to be announced with the next time, until it leaves the front.
+// it, to be announced with the next time, until it leaves the tcache.
 //
 // The uses of a block are guarded by one word of the block: bit 0 says that somebody looks at them, bit 1
 // that there may be some. Who announces sets bit 0 and then looks whether the handle is still good; who
@@ -32,25 +32,25 @@ static void use_push(tide__pin_use** list, tide__pin_use* use) {
   *list = use;
 }
 
-// Fills an empty front with idle records of a device.
-static void uses_fill_locked(tide_pinned* pinned, tide__pin_front* front, int device) {
+// Fills an empty thread cache with idle records of a device.
+static void uses_fill_locked(tide_pinned* pinned, tide__pin_tcache* tcache, int device) {
   tide__mutex_lock(&pinned->pending.lock);
-  while (front->use_count < FRONT_USES / 2 && pinned->pending.idle_uses[device] != NULL) {
-    use_push(&front->uses, use_pop(&pinned->pending.idle_uses[device]));
-    front->use_count++;
+  while (tcache->use_count < FRONT_USES / 2 && pinned->pending.idle_uses[device] != NULL) {
+    use_push(&tcache->uses, use_pop(&pinned->pending.idle_uses[device]));
+    tcache->use_count++;
   }
   tide__mutex_unlock(&pinned->pending.lock);
 }
 
 static tide__pin_use* use_take_idle(tide_pinned* pinned, int device) {
   tide__pin_use* use = NULL;
-  tide__pin_front* const front = tide__pin_enter(pinned);
-  if (front->uses == NULL || front->uses->device != device) uses_fill_locked(pinned, front, device);
-  if (front->uses != NULL && front->uses->device == device) {
-    use = use_pop(&front->uses);
-    front->use_count--;
+  tide__pin_tcache* const tcache = tide__pin_enter(pinned);
+  if (tcache->uses == NULL || tcache->uses->device != device) uses_fill_locked(pinned, tcache, device);
+  if (tcache->uses != NULL && tcache->uses->device == device) {
+    use = use_pop(&tcache->uses);
+    tcache->use_count--;
   }
-  tide__pin_leave(front);
+  tide__pin_leave(tcache);
   return use;
 }
 
@@ -86,10 +86,10 @@ static tide_status use_take(tide_pinned* pinned, int device, tide_stream stream,
   return TIDE_OK;
 }
 
-static void uses_give_locked(tide_pinned* pinned, tide__pin_front* front, tide__pin_use* list) {
-  while (list != NULL && front->use_count < FRONT_USES) {
-    use_push(&front->uses, use_pop(&list));
-    front->use_count++;
+static void uses_give_locked(tide_pinned* pinned, tide__pin_tcache* tcache, tide__pin_use* list) {
+  while (list != NULL && tcache->use_count < FRONT_USES) {
+    use_push(&tcache->uses, use_pop(&list));
+    tcache->use_count++;
   }
   if (list == NULL) return;
   tide__mutex_lock(&pinned->pending.lock);
@@ -102,18 +102,18 @@ static void uses_give_locked(tide_pinned* pinned, tide__pin_front* front, tide__
 
 void tide__pin_uses_give(tide_pinned* pinned, tide__pin_use* list) {
   if (list == NULL) return;
-  tide__pin_front* const front = tide__pin_enter(pinned);
-  uses_give_locked(pinned, front, list);
-  tide__pin_leave(front);
+  tide__pin_tcache* const tcache = tide__pin_enter(pinned);
+  uses_give_locked(pinned, tcache, list);
+  tide__pin_leave(tcache);
 }
 
-void tide__pin_spares_take_locked(tide_pinned* pinned, tide__pin_front* front, tide__pin* list) {
+void tide__pin_spares_take_locked(tide_pinned* pinned, tide__pin_tcache* tcache, tide__pin* list) {
   tide__pin_use* spares = NULL;
   for (; list != NULL; list = list->next) {
     if (list->spare != NULL) use_push(&spares, list->spare);
     list->spare = NULL;
   }
-  uses_give_locked(pinned, front, spares);
+  uses_give_locked(pinned, tcache, spares);
 }
 
 static void pin_use_give(tide_pinned* pinned, tide__pin_use* use) {
@@ -167,10 +167,10 @@ tide__pin_use* tide__pin_uses_take(tide__pin* block) {
 // Asks which stream it is, and whether a capture has it: where handles come again, later is too late.
 static void use_identify(tide_pinned* pinned, tide__pin_use* use) {
   tide_error before;
-  tide__pin_error_keep(&before);
+  tide__error_keep(&before);
   if (tide_machine_stream_info(pinned->machine, use->device, use->stream, &use->is_captured, &use->number) !=
       TIDE_OK) {
-    tide__pin_error_restore(&before);
+    tide__error_restore(&before);
   }
 }
 
@@ -253,11 +253,11 @@ static void uses_remove(tide_pinned* pinned, tide__pin* block, uint32_t generati
 static void uses_prune(tide_pinned* pinned, tide__pin* block, uint32_t generation, const old_use* old) {
   bool is_done = false;
   tide_error before;
-  tide__pin_error_keep(&before);
+  tide__error_keep(&before);
   const tide__relaxed relaxed = tide__relax_or_not(pinned->machine);
   const tide_status status = tide_machine_event_query(pinned->machine, old->event, &is_done);
   tide__relax_end(&relaxed);
-  if (status != TIDE_OK) tide__pin_error_restore(&before);
+  if (status != TIDE_OK) tide__error_restore(&before);
   if (is_done) uses_remove(pinned, block, generation, old);
 }
 

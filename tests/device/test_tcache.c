@@ -38,7 +38,7 @@ static uint64_t reserved(tide_device* d) { return (uint64_t)current(d, reserved_
 // ---------------------------------------------------------------------------------------------------
 // Memory
 
-TIDE_TEST(test_racks__what_another_thread_has_at_hand_is_found_before_memory_is_made) {
+TIDE_TEST(test_tcache__what_another_thread_has_at_hand_is_found_before_memory_is_made) {
   (void)m;
   hoard_elsewhere(d, NULL, 64 * KIB, 32);
   const uint64_t before = reserved(d);
@@ -48,7 +48,7 @@ TIDE_TEST(test_racks__what_another_thread_has_at_hand_is_found_before_memory_is_
   T_EQ(reserved(d), before);
 }
 
-TIDE_TEST(test_racks__nothing_at_hand_is_a_reason_to_be_out_of_memory) {
+TIDE_TEST(test_tcache__nothing_at_hand_is_a_reason_to_be_out_of_memory) {
   (void)m;
   for (size_t bytes = 512; bytes <= 512 * KIB; bytes *= 2) hoard_elsewhere(d, NULL, bytes, 4);
   const uint64_t all = reserved(d);
@@ -58,7 +58,7 @@ TIDE_TEST(test_racks__nothing_at_hand_is_a_reason_to_be_out_of_memory) {
   expect_oom(d, NULL, 512);
 }
 
-TIDE_TEST(test_racks__what_blocks_have_too_much_is_given_back_when_memory_is_short) {
+TIDE_TEST(test_tcache__what_blocks_have_too_much_is_given_back_when_memory_is_short) {
   (void)m;
   T_OK(tide_device_set_limit(d, 2 * MIB));
   for (size_t i = 0; i < 4; ++i) (void)take(d, NULL, 449 * KIB);  // each of a class of 480 KiB
@@ -70,7 +70,7 @@ TIDE_TEST(test_racks__what_blocks_have_too_much_is_given_back_when_memory_is_sho
   T_EQ(current(d, allocated_bytes), 2 * MIB);
 }
 
-TIDE_TEST(test_racks__a_trim_gives_back_what_threads_have_at_hand) {
+TIDE_TEST(test_tcache__a_trim_gives_back_what_threads_have_at_hand) {
   (void)m;
   hoard_elsewhere(d, NULL, 10 * KIB, MANY);
   give(d, take(d, NULL, 10 * KIB));
@@ -80,7 +80,7 @@ TIDE_TEST(test_racks__a_trim_gives_back_what_threads_have_at_hand) {
   T_EQ(reserved(d), 0);
 }
 
-TIDE_TEST(test_racks__many_streams_share_the_racks_of_a_thread) {
+TIDE_TEST(test_tcache__many_streams_share_the_racks_of_a_thread) {
   enum { STREAMS = 20 };
   tide_stream streams[STREAMS];
   tide_block blocks[STREAMS][4];
@@ -97,7 +97,7 @@ TIDE_TEST(test_racks__many_streams_share_the_racks_of_a_thread) {
   T_EQ(reserved(d), STREAMS * 2 * MIB);
 }
 
-TIDE_TEST(test_racks__a_loop_makes_no_call_and_no_memory) {
+TIDE_TEST(test_tcache__a_loop_makes_no_call_and_no_memory) {
   tide_block blocks[MANY];
   for (size_t i = 0; i < MANY; ++i) blocks[i] = take(d, NULL, 512 + 700 * i);
   for (size_t i = 0; i < MANY; ++i) give(d, blocks[i]);
@@ -115,7 +115,7 @@ TIDE_TEST(test_racks__a_loop_makes_no_call_and_no_memory) {
 // ---------------------------------------------------------------------------------------------------
 // What is shown
 
-TIDE_TEST(test_racks__statistics_count_what_was_asked_for_in_units_of_512) {
+TIDE_TEST(test_tcache__statistics_count_what_was_asked_for_in_units_of_512) {
   (void)m;
   int64_t bytes = 0;
   int64_t requested = 0;
@@ -130,7 +130,7 @@ TIDE_TEST(test_racks__statistics_count_what_was_asked_for_in_units_of_512) {
   T_EQ(current(d, allocation), MANY);
 }
 
-TIDE_TEST(test_racks__peaks_of_one_thread_are_exact_for_small_and_large_together) {
+TIDE_TEST(test_tcache__peaks_of_one_thread_are_exact_for_small_and_large_together) {
   (void)m;
   const tide_block large = take(d, NULL, 3 * MIB);
   for (size_t i = 0; i < MANY; ++i) give(d, take(d, NULL, 100 * KIB));
@@ -164,7 +164,7 @@ static bool show_block(void* user, const tide_block_info* block) {
   return true;
 }
 
-TIDE_TEST(test_racks__a_visit_adds_up_to_the_statistics) {
+TIDE_TEST(test_tcache__a_visit_adds_up_to_the_statistics) {
   (void)m;
   shown s = { 0, 0, 0, 0 };
   const tide_device_visitor visitor = { show_segment, show_block, &s };
@@ -188,7 +188,7 @@ static size_t gather_one(void* user, uint64_t* frames, size_t capacity) {
   return 1;
 }
 
-TIDE_TEST(test_racks__what_was_at_hand_shows_no_stack) {
+TIDE_TEST(test_tcache__what_was_at_hand_shows_no_stack) {
   (void)m;
   seen inside;
   tide_history_options history = TIDE_HISTORY_OPTIONS_INIT;
@@ -207,7 +207,7 @@ TIDE_TEST(test_racks__what_was_at_hand_shows_no_stack) {
 // ---------------------------------------------------------------------------------------------------
 // Releases
 
-TIDE_TEST(test_racks__a_block_at_hand_is_nobodys) {
+TIDE_TEST(test_tcache__a_block_at_hand_is_nobodys) {
   (void)m;
   tide_block found;
   const tide_block block = take(d, NULL, 1000);
@@ -232,7 +232,7 @@ static void* release_all(void* user) {
   return NULL;
 }
 
-TIDE_TEST(test_racks__of_two_releases_one_is_refused) {
+TIDE_TEST(test_tcache__of_two_releases_one_is_refused) {
   (void)m;
   tide_block blocks[MANY];
   pthread_t threads[2];
@@ -262,7 +262,7 @@ static void* announce_all(void* user) {
 }
 
 // A stream is announced while the block is released: either it is waited for, or it comes too late.
-TIDE_TEST(test_racks__an_announcement_and_a_release_at_once_lose_nothing) {
+TIDE_TEST(test_tcache__an_announcement_and_a_release_at_once_lose_nothing) {
   tide_block blocks[MANY];
   pthread_t threads[2];
   announcer a = { d, side_new(m), blocks };
@@ -295,7 +295,7 @@ static uint64_t reserved_by_two_streams(tide_machine* m, tide_device* d) {
   return reserved(d);
 }
 
-TIDE_TEST(test_racks__a_small_program_may_leave_handles_idle_instead_of_stitching) {
+TIDE_TEST(test_tcache__a_small_program_may_leave_handles_idle_instead_of_stitching) {
   tide_device_options options = device_defaults();
   T_EQ(reserved_by_two_streams(m, d), 16 * MIB);
 
