@@ -10,7 +10,10 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/sys.h"
-#include "cpu/cache.h"
+#include "cpu/cpu_release.h"
+#include "cpu/cpu_stats.h"
+#include "cpu/ending.h"
+#include "cpu/limits.h"
 #include "cpu/region_blocks.h"
 #include "memory/fill.h"
 
@@ -92,7 +95,7 @@ CPU_SELDOM static tide_status small_alloc_slowly(tide_cpu* cache, uint32_t class
     tcache_noted(cache, tcache, &after);
     tide__thread_caches_leave(tcache);
     if (address != 0) break;
-    const tide_status status = tide__slabs_grow(cache, class_number);
+    const tide_status status = tide__slabs_grow(cache, class_number, tide__cpu_recover);
     if (status != TIDE_OK) {
       tide__cpu_count(cache, TIDE__CPU_failures, status == TIDE_ERR_NO_MEMORY ? 1 : 0);
       return status;
@@ -114,24 +117,6 @@ static inline tide_status small_alloc(tide_cpu* cache, uint32_t class_number, vo
   return TIDE_OK;
 }
 
-CPU_SELDOM static tide_status release_twice(tide_cpu* cache, uint64_t address) {
-  tide__cpu_count(cache, TIDE__CPU_double_releases, 1);
-  return TIDE_FAIL(TIDE_ERR_STATE, "the block at 0x%llx was released already", (unsigned long long)address);
-}
-
-CPU_SELDOM static tide_status release_foreign(uint64_t address) {
-  return TIDE_FAIL(TIDE_ERR_ARGUMENT, "no block of a cache begins at 0x%llx", (unsigned long long)address);
-}
-
-// Which object begins at an address; false: none. The lower bits of the product are below the reciprocal iff
-// the offset is a multiple of the size.
-static inline bool slab_index(const tide__slab* slab, uint64_t address, uint32_t* out) {
-  const uint64_t product = (address - tide__load_relaxed(&slab->address)) * slab->reciprocal;
-  const uint64_t index = product >> TIDE__SLAB_SHIFT;
-  *out = (uint32_t)index;
-  return index < slab->capacity && (product & (((uint64_t)1 << TIDE__SLAB_SHIFT) - 1)) < slab->reciprocal;
-}
-
 // Puts an object into a magazine that has room for it.
 static inline void magazine_put(tide__cpu_magazine* magazine, uint32_t class_number, uint64_t address,
                                 tide__atomic_u8* mark) {
@@ -145,14 +130,6 @@ static void small_put_back(tide__cpu_tcache* tcache, tide__slab* slab, uint32_t 
   tcache->tally.bytes -= slab->object_bytes;  // behind the next line the slab may be another's
   tide__slabs_put(slab, index);
   tcache->tally.changes++;
-}
-
-// Whoever changes the mark from live to idle has released the object. Returns false if it is not live.
-static bool small_claim(tide__slab* slab, uint32_t index) {
-  uint8_t live = tide__mark_live(slab->class_number);
-  return atomic_compare_exchange_strong_explicit(tide__slab_mark(slab, index), &live,
-                                                 tide__mark_idle(slab->class_number), memory_order_acq_rel,
-                                                 memory_order_relaxed);
 }
 
 CPU_SELDOM static tide_status small_release_beyond(tide__region* region, tide__slab* slab, uint64_t address,
@@ -171,9 +148,9 @@ CPU_SELDOM static tide_status small_release_beyond(tide__region* region, tide__s
   if (has_magazine && magazine->top == magazine->end) {
     tide__slabs_flush(cache, tcache, class_number, tide__cpu_magazine_count(tcache, class_number) / 2);
   }
-  if (!small_claim(slab, index)) {
+  if (!tide__slab_claim(slab, index)) {
     tide__thread_caches_leave(tcache);
-    return release_twice(cache, address);
+    return tide__release_twice(cache, address);
   }
   if (!has_magazine) small_put_back(tcache, slab, index);
   if (has_magazine) magazine_put(magazine, class_number, address, tide__slab_mark(slab, index));
@@ -189,7 +166,7 @@ CPU_SELDOM static tide_status small_release_beyond(tide__region* region, tide__s
 
 static tide_status small_release(tide__region* region, tide__slab* slab, uint64_t address) {
   uint32_t index = 0;
-  if (!slab_index(slab, address, &index)) return release_foreign(address);
+  if (!tide__slab_index(slab, address, &index)) return tide__release_foreign(address);
   return small_release_beyond(region, slab, address, index);
 }
 
@@ -276,27 +253,6 @@ static tide_status pages_alloc_single(tide_cpu* cache, uint64_t pages, uint64_t 
   return TIDE_OK;
 }
 
-// Whoever changes LIVE to LEAVING has released the block. Returns false if it is not live.
-static bool pages_claim(tide__region* region, uint64_t page, uint64_t* out_pages) {
-  uint64_t tag = tide__load_relaxed(&region->pages[page].tag);
-  *out_pages = tide__tag_pages(tag);
-  return tide__tag_kind(tag) == TIDE__PAGE_LIVE &&
-         atomic_compare_exchange_strong_explicit(&region->pages[page].tag, &tag,
-                                                 tide__tag(TIDE__PAGE_LEAVING, *out_pages, 0),
-                                                 memory_order_acq_rel, memory_order_relaxed);
-}
-
-// What is wrong with the release of a block that is not live. Idle neighbours are joined, so that any page of
-// idle memory may have been the first of a block; with the lock of the zone nobody is just joining them.
-static tide_status pages_refuse(const tide__region* region, uint64_t address) {
-  tide__zone* const zone = region->zone;
-  tide__zone_lock(zone);
-  const tide_cpu_info info = tide_cpu_find(tide__pointer(address));
-  tide__zone_unlock(zone);
-  const bool is_idle = info.is_ours && info.address != NULL && !info.is_live;
-  return is_idle ? release_twice(zone->cache, address) : release_foreign(address);
-}
-
 // Puts a claimed block into its zone, if that is the entered thread cache's, or leaves it there. False if it
 // is the common zone's.
 static bool pages_return(tide__cpu_tcache* tcache, tide__region* region, uint64_t page, uint64_t bytes,
@@ -325,7 +281,8 @@ static inline bool pages_put_simply(tide_cpu* cache, tide__region* region, uint6
   if (tcache == NULL) return false;
   tide__zone* const zone = &tcache->zone;
   const bool is_simple = region->zone == zone && region->has_purge && zone->allowance == UINT64_MAX &&
-                         tcache->tally.changes < tcache->tally.clock_at && pages_claim(region, page, &pages);
+                         tcache->tally.changes < tcache->tally.clock_at &&
+                         tide__pages_claim(region, page, &pages);
   if (is_simple) {
     zone->idle_pages += tide__region_put(region, page, tide__load_relaxed(&cache->stamp));
     tide__cpu_note_pages(tcache, -1, -(int64_t)(pages << TIDE__PAGE_SHIFT));
@@ -344,10 +301,10 @@ static tide_status pages_release(tide__region* region, uint64_t page, uint64_t a
     tide__thread_caches_leave(tcache);
     return tide__orphan_release(region, address);
   }
-  if (!pages_claim(region, page, &pages)) {
+  if (!tide__pages_claim(region, page, &pages)) {
     tide__cpu_hold(cache);
     tide__thread_caches_leave(tcache);
-    const tide_status status = pages_refuse(region, address);
+    const tide_status status = tide__pages_refuse(region, address);
     tide__cpu_drop(cache);
     return status;
   }
@@ -371,7 +328,8 @@ static tide_status pages_release(tide__region* region, uint64_t page, uint64_t a
 // ---------------------------------------------------------------------------------------------------
 // Memory
 
-void tide__cpu_fill(tide_fill fill, void* address, uint64_t bytes, bool is_fresh) {
+// What is fresh holds zeros already.
+static void cpu_fill(tide_fill fill, void* address, uint64_t bytes, bool is_fresh) {
   if (fill == TIDE_FILL_ZEROS && is_fresh) return;
   tide__memory_fill(fill, address, bytes);
 }
@@ -405,7 +363,7 @@ static tide_status cpu_alloc(tide_cpu* cache, uint64_t bytes, uint64_t alignment
                        : pages_alloc(cache, pages, step, &run));
     *out = tide__pointer(run.address);
   }
-  if (fill != TIDE_FILL_NOTHING) tide__cpu_fill(fill, *out, bytes, run.is_fresh);
+  if (fill != TIDE_FILL_NOTHING) cpu_fill(fill, *out, bytes, run.is_fresh);
   return TIDE_OK;
 }
 
@@ -449,19 +407,15 @@ tide_status tide_cpu_alloc_zeros(tide_cpu* cache, size_t bytes, void** out) {
   return cpu_alloc_checked(cache, bytes, TIDE__CPU_ALIGNMENT, TIDE_FILL_ZEROS, out);
 }
 
-// The slab a page is part of, or NULL.
-static inline tide__slab* region_slab(const tide__region* region, uint64_t page) {
-  return tide__tag_slab(tide__load_relaxed(&region->pages[page].tag));
-}
-
 CPU_SELDOM static tide_status cpu_release(uint64_t address) {
   if (address == 0) return TIDE_OK;
   tide__region* const region = tide__region_at(address);
-  if (region == NULL || !tide__is_aligned(address, TIDE__CPU_ALIGNMENT)) return release_foreign(address);
+  if (region == NULL || !tide__is_aligned(address, TIDE__CPU_ALIGNMENT))
+    return tide__release_foreign(address);
   const uint64_t page = (address - region->address) >> TIDE__PAGE_SHIFT;
-  tide__slab* const slab = region_slab(region, page);
+  tide__slab* const slab = tide__region_slab(region, page);
   if (slab != NULL) return small_release(region, slab, address);
-  if (!tide__is_aligned(address, TIDE__PAGE_BYTES)) return release_foreign(address);
+  if (!tide__is_aligned(address, TIDE__PAGE_BYTES)) return tide__release_foreign(address);
   return pages_release(region, page, address);
 }
 
@@ -470,39 +424,12 @@ tide_status tide_cpu_release(void* pointer) {
   return window_release(address) ? TIDE_OK : cpu_release(address);
 }
 
-static tide_status small_release_slowly(tide__slab* slab, uint64_t address, tide__release_how how) {
-  uint32_t index = 0;
-  if (!slab_index(slab, address, &index)) return release_foreign(address);
-  if (!small_claim(slab, index)) return release_twice(slab->cache, address);
-  const uint64_t bytes = slab->object_bytes;
-  if (how != TIDE__RELEASE_ORPHAN) tide__cpu_count_release(slab->cache, bytes);
-  tide__slabs_put(slab, index);
-  return TIDE_OK;
-}
-
-tide_status tide__cpu_release_slowly(tide__region* region, uint64_t address, tide__release_how how) {
-  tide__zone* const zone = region->zone;
-  const uint64_t page = (address - region->address) >> TIDE__PAGE_SHIFT;
-  tide__slab* const slab = region_slab(region, page);
-  uint64_t pages = 0;
-  if (slab != NULL) return small_release_slowly(slab, address, how);
-  if (!tide__is_aligned(address, TIDE__PAGE_BYTES)) return release_foreign(address);
-  if (!pages_claim(region, page, &pages)) return pages_refuse(region, address);
-  if (how == TIDE__RELEASE_ORPHAN) {
-    tide__zone_put_back(zone, region, page);
-    return TIDE_OK;
-  }
-  tide__cpu_count_release(zone->cache, pages << TIDE__PAGE_SHIFT);
-  tide__zone_forget(zone, region, page);
-  return TIDE_OK;
-}
-
 // The cache is held while it is at work, unless it is ending.
 tide_status tide_cpu_forget(void* pointer) {
   const uint64_t address = tide__address(pointer);
   if (pointer == NULL) return TIDE_OK;
   tide__region* const region = tide__region_at(address);
-  if (region == NULL) return release_foreign(address);
+  if (region == NULL) return tide__release_foreign(address);
   tide_cpu* const cache = region->zone->cache;
   tide__cpu_tcache* const tcache = tide__thread_caches_enter(&cache->tcaches);
   const bool is_ending = tide__load_relaxed(&cache->is_ending) != 0;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Checks the invariants of a cache, the numbers of which stand in region.h and cache.h: R1 to R4 are 1 to 4,
+// Checks the invariants of a cache, the numbers of which stand in region.h and zone.h: R1 to R4 are 1 to 4,
 // Z1 is 5; 6: a slab is as it must be; 7: magazines; 8: the statistics are the sums.
 #include "base/error.h"
-#include "cpu/cache.h"
+#include "cpu/upkeep.h"
 
 enum {
   CHECK_BLOCKS = 1,

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Making a cache, its helper thread, and its upkeep when asked for.
+// Making a cache, the default one, and upkeep when it is asked for.
 #include "base/arith.h"
 #include "base/error.h"
 #include "base/sys.h"
-#include "cpu/cache.h"
+#include "cpu/caches.h"
+#include "cpu/upkeep.h"
+#include "cpu/limits.h"
 
 // ---------------------------------------------------------------------------------------------------
 // Options
@@ -29,38 +31,6 @@ static tide_status options_check(const tide_cpu_options* options) {
                (unsigned long long)options->max_block_bytes);
   TIDE_REQUIRE(tide__heap_is_valid(options->heap), TIDE_ERR_ARGUMENT,
                "cpu_new: the heap has only one of its functions");
-  return TIDE_OK;
-}
-
-// ---------------------------------------------------------------------------------------------------
-// The helper
-
-#define HELPER_MAX_NS ((uint64_t)1000000000)
-
-static void* helper_run(void* argument) {
-  tide_cpu* const cache = argument;
-  const uint64_t tick_ns = tide__max(cache->options.idle_ns / TIDE__TICKS_PER_IDLE, 1000000);
-  while (tide__load_acquire(&cache->helper_stop) == 0) {  // pairs with tide__cpu_stop_helper
-    tide__sys_futex_wait_for(&cache->helper_stop, 0, tide__min(tick_ns, HELPER_MAX_NS));
-    tide__cpu_look(cache);
-  }
-  return NULL;
-}
-
-void tide__cpu_stop_helper(tide_cpu* cache) {
-  if (!cache->has_helper) return;
-  tide__store_release(&cache->helper_stop, 1);  // pairs with helper_run
-  tide__sys_futex_wake(&cache->helper_stop);
-  (void)pthread_join(cache->helper, NULL);
-  cache->has_helper = false;
-}
-
-tide_status tide__cpu_start_helper(tide_cpu* cache) {
-  if (!cache->options.has_helper || cache->options.idle_ns == 0) return TIDE_OK;
-  tide__store_relaxed(&cache->helper_stop, 0);
-  const int error = tide__sys_thread_start(&cache->helper, helper_run, cache);
-  if (error != 0) return TIDE_FAIL_NATIVE(TIDE_ERR_NO_MEMORY, error, "cpu_new: no thread for the helper");
-  cache->has_helper = true;
   return TIDE_OK;
 }
 
@@ -126,12 +96,36 @@ tide_status tide_cpu_new(const tide_cpu_options* options, tide_cpu** out) {
   return status;
 }
 
+// Several threads may make one at the same time. No lock is held meanwhile, so that a fork finds none taken.
+tide_status tide_cpu_default(tide_cpu** out) {
+  TIDE_REQUIRE(out != NULL, TIDE_ERR_ARGUMENT, "cpu_default: the result is NULL");
+  *out = tide__caches_default();
+  if (*out != NULL) return TIDE_OK;
+  tide_cpu* made = NULL;
+  TIDE_TRY(tide_cpu_new(NULL, &made));
+  *out = tide__caches_set_default(made);
+  if (*out != made) tide_cpu_free(made, NULL);
+  return TIDE_OK;
+}
+
 // ---------------------------------------------------------------------------------------------------
 // Upkeep
 
 tide_status tide_cpu_trim(tide_cpu* cache, uint64_t bytes) {
   TIDE_REQUIRE(cache != NULL, TIDE_ERR_ARGUMENT, "trim: the cache is NULL");
   tide__cpu_trim(cache, bytes);
+  return TIDE_OK;
+}
+
+tide_status tide_cpu_trim_all(uint64_t bytes) {
+  uint64_t all = 0;
+  for (tide_cpu* cache = NULL; (cache = tide__caches_hold_next(cache)) != NULL;)
+    all += tide__cpu_cached(cache);
+  for (tide_cpu* cache = NULL; (cache = tide__caches_hold_next(cache)) != NULL;) {
+    const uint64_t others = all - tide__min(all, tide__cpu_cached(cache));
+    tide__cpu_trim(cache, bytes - tide__min(bytes, others));
+    all = others + tide__cpu_cached(cache);
+  }
   return TIDE_OK;
 }
 

@@ -4,20 +4,13 @@
 // Statistics. What happens in a magazine is not counted one by one: live is what came from the slabs less
 // what is idle in the magazines, and how high it rose follows from how low the magazines stood. Each thread
 // cache tells the totals now and then, and whoever asks takes the rest.
+#include "cpu/cpu_stats.h"
+
 #include <stddef.h>
 #include <string.h>
 
 #include "base/arith.h"
 #include "base/error.h"
-#include "cpu/cache.h"
-
-uint64_t tide__cpu_magazine_bytes(const tide__cpu_tcache* tcache) {
-  uint64_t bytes = 0;
-  for (uint32_t i = 0; i < TIDE__SMALL_CLASSES; i++) {
-    bytes += (uint64_t)tide__cpu_magazine_count(tcache, i) * tcache->magazines[i].object_bytes;
-  }
-  return bytes;
-}
 
 static int64_t tcache_idle_objects(const tide__cpu_tcache* tcache) {
   int64_t objects = 0;

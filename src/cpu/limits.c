@@ -10,45 +10,14 @@
 // Time goes in ticks, eight to an idle time, and passes when somebody looks at the clock: a call for pages,
 // which in a thread that makes many of them in one tick looks only now and then, or the helper. Idle blocks
 // are stamped with the tick they became idle in. Every thousand calls of a thread one gives back what is old.
+#include "cpu/limits.h"
+
 #include "base/arith.h"
 #include "base/error.h"
 #include "base/sys.h"
-#include "cpu/cache.h"
+#include "cpu/caches.h"
 
 #define LIMITS_REBALANCE_NS ((uint64_t)1000000)
-
-// ---------------------------------------------------------------------------------------------------
-// All memory
-
-static void limits_count_system(tide_cpu* cache, int64_t pages) {
-  const int64_t bytes = pages * (int64_t)TIDE__PAGE_BYTES;
-  tide_stat* const stat = &cache->system_bytes;
-  tide__mutex_lock(&cache->totals_lock);
-  stat->current += bytes;
-  if (bytes > 0) stat->allocated += bytes;
-  else stat->freed -= bytes;
-  if (stat->current > stat->peak) stat->peak = stat->current;
-  tide__mutex_unlock(&cache->totals_lock);
-}
-
-bool tide__cpu_charge(void* user, uint64_t pages) {
-  tide_cpu* const cache = user;
-  const uint64_t most = tide__load_relaxed(&cache->max_bytes) >> TIDE__PAGE_SHIFT;
-  uint64_t before = tide__load_relaxed(&cache->system_pages);
-  do {
-    if (pages > most || before > most - pages) return false;
-  } while (!atomic_compare_exchange_weak_explicit(&cache->system_pages, &before, before + pages,
-                                                  memory_order_acquire, memory_order_relaxed));
-  limits_count_system(cache, (int64_t)pages);
-  return true;
-}
-
-void tide__cpu_uncharge(tide_cpu* cache, uint64_t pages) {
-  if (pages == 0) return;
-  limits_count_system(cache,
-                      -(int64_t)pages);  // first, so that the statistic never shows more than was allowed
-  (void)atomic_fetch_sub_explicit(&cache->system_pages, pages, memory_order_release);
-}
 
 // ---------------------------------------------------------------------------------------------------
 // All zones of a cache

@@ -107,7 +107,8 @@ static void slab_give_record(tide__slab_class* class, tide__slab* slab) {
 }
 
 // Pages of the common zone for a slab.
-static tide_status slab_take_pages(tide_cpu* cache, tide__slab_class* class, tide__slab* slab) {
+static tide_status slab_take_pages(tide_cpu* cache, tide__slab_class* class, tide__slab* slab,
+                                   tide__recover_fn recover) {
   tide__page_block run = { 0 };
   for (uint32_t step = 0;;) {
     tide__mutex_lock(&cache->zone_lock);
@@ -120,17 +121,17 @@ static tide_status slab_take_pages(tide_cpu* cache, tide__slab_class* class, tid
     tide__mutex_unlock(&cache->zone_lock);
     if (is_taken) return TIDE_OK;
     if (!run.is_refused && tide__zone_grow(&cache->zone, class->slab_pages) == TIDE_OK) continue;
-    if (!tide__cpu_recover(cache, (uint64_t) class->slab_pages << TIDE__PAGE_SHIFT, &step)) {
+    if (!recover(cache, (uint64_t) class->slab_pages << TIDE__PAGE_SHIFT, &step)) {
       return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for %u pages of small blocks", class->slab_pages);
     }
   }
 }
 
-tide_status tide__slabs_grow(tide_cpu* cache, uint32_t class_number) {
+tide_status tide__slabs_grow(tide_cpu* cache, uint32_t class_number, tide__recover_fn recover) {
   tide__slab_class* const class = &cache->classes[class_number];
   tide__slab* const slab = slab_take_record(cache, class_number);
   if (slab == NULL) return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for the record of a slab");
-  const tide_status status = slab_take_pages(cache, class, slab);
+  const tide_status status = slab_take_pages(cache, class, slab, recover);
   tide__mutex_lock(&class->lock);
   if (status == TIDE_OK) {
     slab_list(class, slab);

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/sys.h"
 #include "cpu/cache.h"
+#include "cpu/charge.h"
 #include "cpu/region_blocks.h"
 
 enum { ZONE_BATCH = 64 };  // blocks that are given back in one turn
