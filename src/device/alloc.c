@@ -8,13 +8,6 @@
 // ---------------------------------------------------------------------------------------------------
 // Requests
 
-void tide__request_decide(tide__request* request) {
-  request->policy = tide__policy_of(request->options, request->pool);
-  request->rounded = request->policy->round(request->options, request->bytes);
-  request->segment_bytes = request->policy->segment_bytes(request->options, request->rounded);
-  request->kind = request->rounded <= request->policy->small_bytes ? TIDE__SMALL : TIDE__LARGE;
-}
-
 // Hands out a BUSY block that the ladder brought.
 static tide_status request_finish(tide__request* request, tide__block* block, tide_block* out) {
   tide__lane* const lane = tide__block_lane(block);
@@ -81,10 +74,11 @@ static inline void request_init(tide__request* request, tide_device* device, tid
 // What everybody does first: look whose work is done, choose the pool and the lane.
 static tide_status request_begin(tide__request* request) {
   tide_device* const device = request->device;
+  const uint32_t detours = tide__load_relaxed(&device->detours);
   request->options = tide__device_options(device);
   request->gate_turn = tide__load_acquire(&device->gate_turn);  // pairs with tide__gate_leave
-  if (tide__is_recording(device)) request->moment = tide__context_now(device, TIDE_HISTORY_STATE);
-  request->has_scopes = tide__has_scopes(device);
+  if ((detours & TIDE__RECORDS) != 0) request->moment = tide__context_now(device, TIDE_HISTORY_STATE);
+  request->has_scopes = (detours & TIDE__HAS_SCOPES) != 0;
   request->pool = &device->default_pool;
   if (request->has_scopes) {
     request->is_capturing = tide__is_capturing(device, request->stream);
@@ -93,8 +87,7 @@ static tide_status request_begin(tide__request* request) {
   if (!request->is_capturing && !tide__timeline_is_empty(device)) {
     tide__ignore(tide__timeline_poll(device, &request->moment));
   }
-  TIDE_TRY(tide__lane_get(device, request->pool, request->stream, &request->lane));
-  tide__lane_turn(device, request->lane);
+  TIDE_TRY(tide__lane_enter(device, request->pool, request->stream, &request->lane));
   tide__request_decide(request);
   if (request->is_capturing && request->options->is_capture_reuse && !tide__timeline_is_empty(device)) {
     TIDE_TRY(tide__capture_reuse(request));
@@ -105,10 +98,14 @@ static tide_status request_begin(tide__request* request) {
 static tide_status request_serve_inside(tide__request* request, tide_block* out) {
   bool is_found = false;
   TIDE_TRY(request_begin(request));
-  if (tide__tcache_serve(request)) TIDE_TRY(tide__tcache_search(request, out, &is_found));
-  else TIDE_TRY(request_search(request, out, &is_found));
+  if (request->device->has_tcaches && tide__tcache_serve(request)) {
+    TIDE_TRY(tide__tcache_search(request, out, &is_found));
+  } else {
+    TIDE_TRY(request_search(request, out, &is_found));
+  }
   if (is_found) return TIDE_OK;
   tide__block* block = NULL;
+  request->segment_bytes = request->policy->segment_bytes(request->options, request->rounded);
   TIDE_TRY(request->policy->recover(request, &block));
   return request_finish(request, block, out);
 }
@@ -185,7 +182,8 @@ static tide_status audit_all(tide_device* device, tide_status status) {
 }
 
 static inline tide_status audit(tide_device* device, tide_status status) {
-  return tide__device_options(device)->has_audits ? audit_all(device, status) : status;
+  const bool is_audited = (tide__load_relaxed(&device->detours) & TIDE__IS_AUDITED) != 0;
+  return is_audited ? audit_all(device, status) : status;
 }
 
 __attribute__((noinline)) static tide_status alloc_any(tide_device* device, tide_stream stream, size_t bytes,
@@ -393,7 +391,7 @@ tide_status tide_device_record_on(tide_device* device, tide_block block, int ind
 }
 
 tide_status tide_device_record(tide_device* device, tide_block block, tide_stream stream) {
-  return tide_device_record_on(device, block, tide_device_index(device), stream);
+  return tide_device_record_on(device, block, device != NULL ? device->index : -1, stream);
 }
 
 tide_status tide_device_poll(tide_device* device) {

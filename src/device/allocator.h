@@ -126,17 +126,7 @@ typedef struct tide__view {
   uint64_t last_use;  // stamp of the last release of a block in it; under the lane's lock
 } tide__view;
 
-// A range with all that is to be given back of it. What the machine would not unmap, because mapping it had
-// failed half way or when it was closed, is tried again later.
-typedef struct tide__stuck {
-  struct tide__stuck* next;
-  uint64_t address;
-  uint64_t bytes;        // that are mapped
-  uint64_t range_bytes;  // of addresses to be given back from there on; 0: none
-  size_t capacity;
-  size_t count;
-  tide_physical handles[];  // owned; to be given back as well
-} tide__stuck;
+struct tide__stuck;
 
 // Raw memory that could not be used, and that the machine would not take back: tried again later. The record
 // is made before the memory is asked for.
@@ -145,10 +135,26 @@ typedef struct tide__stray {
   void* address;
 } tide__stray;
 
+struct tide__call_context;
+
+// What kinds of segments do differently: raw and expandable ones, homes and views. The files below these know them by
+// this table alone. A function may be NULL where nothing is to be done.
+typedef struct tide__segment_kind {
+  // Puts a block that nobody has any more among the idle ones. NULL: it joins its neighbours in its free index.
+  void (*block_rest_locked)(tide_device* device, tide__block* block, const struct tide__call_context* moment);
+  // Notes that a lane used a lent piece of the segment until the piece's `last_use`.
+  void (*piece_used_locked)(tide_device* device, tide__block* piece, struct tide__lane* user);
+  // Lets a peer use everything that is mapped.
+  tide_status (*add_peer)(tide_device* device, const struct tide__segment* segment, int peer);
+  // Gives the memory back at the end of the allocator, whatever uses it.
+  void (*destroy)(tide_device* device, struct tide__segment* segment);
+} tide__segment_kind;
+
 // Memory from the machine.
 // [S1] the chain from `head` has no gap; its bytes add up to `bytes`
 typedef struct tide__segment {
-  tide__link link;          // in the lane
+  tide__link link;  // in the lane
+  const tide__segment_kind* kind;
   struct tide__lane* lane;  // borrowed
   tide__block* head;        // shared under the lane's lock
   uint64_t address;
@@ -310,6 +316,7 @@ typedef struct tide__timeline {
 enum {
   TIDE__RECORDS_HISTORY = 1,
   TIDE__RECORDS_TRACE = 2,
+  TIDE__RECORDS = TIDE__RECORDS_HISTORY | TIDE__RECORDS_TRACE,
   TIDE__HAS_SCOPES = 4,
   TIDE__IS_UNCACHED = 8,
   TIDE__IS_AUDITED = 16,
@@ -322,8 +329,8 @@ typedef struct tide__import {
   struct tide__import* next;
   tide_share share;
   uint64_t base;
-  uint64_t bytes;      // of the reservation, or of a raw one, as the machine says
-  tide__stuck* parts;  // owned; what is to be given back in the end; NULL for a raw one
+  uint64_t bytes;             // of the reservation, or of a raw one, as the machine says
+  struct tide__stuck* parts;  // owned; what is to be given back in the end; NULL for a raw one
   uint32_t uses;
 } tide__import;
 
@@ -338,6 +345,8 @@ struct tide_device {
   uint64_t granularity;
   bool has_physical_sharing;
   bool waits_on_release;  // the machine itself waits for work before it takes raw memory back
+  const struct tide__policy* policy;
+  const struct tide__policy* plain_policy;  // the policy torch: see tide__policy_of
   _Atomic(tide__settings*) settings;
   tide__atomic_u64 limit;
   tide__atomic_u64 reserved_bytes;
@@ -373,7 +382,7 @@ struct tide_device {
   tide__tree idle_addresses;     // owned; of views that are gone
   uint64_t stitch_clock_ns;      // when time was looked at last, and
   double stitch_ns_left;         // how much of it may go into making views before more has passed
-  tide__stuck* stuck;            // owned
+  struct tide__stuck* stuck;     // owned
   uint64_t flushed_at;           // small_served when all magazines were flushed last
   tide__atomic_u64 crowds;       // how many there were, and
   tide__atomic_u64 crowds_over;  // up to which all work has passed
@@ -435,29 +444,38 @@ typedef struct tide__policy {
   // Finds memory where the free index has none: grows, gives back, waits. The block is BUSY and no lock is
   // held.
   tide_status (*recover)(tide__request* request, tide__block** out);
+  // Makes idle what the policy keeps from the free_index of a pool; and gives back idle memory of one kind that lies in
+  // segments of its own. Both before idle memory of the pool goes back, with the gate. NULL: there is none.
+  tide_status (*let_go)(tide_device* device, tide__pool* pool);
+  tide_status (*trim)(tide_device* device, tide__pool* pool, bool is_small, const tide__call_context* moment);
 } tide__policy;
-
-// A request in whole grains, or in the steps of roundup_divisions.
-uint64_t tide__round_divided(const tide_device_options* options, uint64_t bytes);
 
 extern const tide__policy tide__policy_torch;
 extern const tide__policy tide__policy_tide;
-// A rung of both: looks into the idle memory of pools that offer it to requests that would fail.
-tide_status tide__rung_borrow(tide__request* request, tide__block** out);
-// How memory of a pool is decided about: pools with functions of their own for segments, and those in which
-// each block is a segment, always as in torch.
-static inline const tide__policy* tide__policy_of(const tide_device_options* options, tide__pool* pool) {
-  const bool is_tide = options->policy == TIDE_POLICY_TIDE && pool->options.segment_alloc == NULL &&
-                       !tide__load_relaxed(&pool->no_split);
-  return is_tide ? &tide__policy_tide : &tide__policy_torch;
+// How memory of a pool is decided about. Pools with functions of their own for segments, and those in which each block
+// is a segment, always follow the policy torch.
+static inline const tide__policy* tide__policy_of(const tide_device* device, tide__pool* pool) {
+  const tide__policy* const policy = device->policy;
+  const bool is_plain = policy != device->plain_policy &&
+                        (pool->options.segment_alloc != NULL || tide__load_relaxed(&pool->no_split));
+  return is_plain ? device->plain_policy : policy;
 }
 
-// --- alloc.c ------------------------------------------------------------------------------------------
+// --- request.c: what both policies do with a request --------------------------------------------------
+// A size in whole grains, or in the steps of roundup_divisions.
+uint64_t tide__round_divided(const tide_device_options* options, uint64_t bytes);
+// Sets how the request's pool decides, and its size. That of a segment is asked for when one is needed.
+static inline void tide__request_decide(tide__request* request) {
+  request->policy = tide__policy_of(request->device, request->pool);
+  request->rounded = request->policy->round(request->options, request->bytes);
+  request->kind = request->rounded <= request->policy->small_bytes ? TIDE__SMALL : TIDE__LARGE;
+}
+// Lets the policy choose an idle block of the request's lane, which is BUSY then; NULL if none fits.
+tide_status tide__request_choose(tide__request* request, tide__block** out);
+// A rung of both ladders: looks into the idle memory of pools that offer it to requests that would fail.
+tide_status tide__rung_borrow(tide__request* request, tide__block** out);
 
-// Sets how the request's pool decides, and the sizes that follow from it.
-void tide__request_decide(tide__request* request);
-
-// --- device.c: settings, the gate -------------------------------------------------------------------
+// --- device.c: settings; gate.c: the gate -------------------------------------------------------------------
 static inline const tide_device_options* tide__device_options(tide_device* device) {
   return &tide__load_acquire(&device->settings)->options;  // pairs with settings_publish
 }
@@ -477,16 +495,13 @@ tide_status tide__inherited_refuse(const char* call);
 // Waits for the turn to grow or shrink; returns how many turns there were before.
 uint64_t tide__gate_enter(tide_device* device);
 void tide__gate_leave(tide_device* device);
-// Does the allocator behave as in a capture: while a scope is open, or by option while the stream is
-// captured?
-bool tide__is_capturing(tide_device* device, tide_stream stream);
 static inline bool tide__has_scopes(tide_device* device) {
   return (tide__load_relaxed(&device->detours) & TIDE__HAS_SCOPES) != 0;
 }
 // Sets or clears a bit of `detours`.
 void tide__detour(tide_device* device, uint32_t bit, bool is_set);
 
-// --- lane.c: lanes, blocks in chains ------------------------------------------------------------------
+// --- lane.c: lanes; block.c: blocks in chains ------------------------------------------------------------------
 // The lane that the calling thread used last, and the allocator it belongs to: the record of a lane lives as
 // long as its allocator.
 typedef struct tide__lane_memory {
@@ -512,12 +527,21 @@ static inline tide_status tide__lane_get(tide_device* device, tide__pool* pool, 
 // The first lane of a pool, and the one after; NULL at the end. By rising stream.
 tide__lane* tide__lane_next(tide_device* device, tide__pool* pool, tide__lane* lane);
 void tide__lane_fini(tide_device* device, tide__lane* lane);
+// The stream is gone: no request finds its lanes any more.
+void tide__lanes_close(tide_device* device, tide_stream stream);
 // Gives the lanes of a pool back to the allocator, which must be empty; and the tables that find them.
 void tide__lanes_drop_locked(tide_device* device, tide__pool* pool) TIDE_REQUIRES(&device->pools_lock);
 void tide__lane_tables_free(tide_device* device, tide__pool* pool);
-// Sees to it that the lane has at least two spare records and locks it. False, with the reason in the
-// thread's record and nothing locked, if there is no memory for them.
-bool tide__lane_lock_with_spares(tide_device* device, tide__lane* lane) TIDE_TRY_ACQUIRES(true, &lane->lock);
+// Locks a lane that has at least two spare records, making some if it has fewer. False, with the reason in the thread's
+// record and nothing locked, if there is no memory for them.
+bool tide__lane_lock_slowly(tide_device* device, tide__lane* lane) TIDE_TRY_ACQUIRES(true, &lane->lock);
+TIDE_UNCHECKED_LOCKING static inline bool tide__lane_lock_with_spares(tide_device* device, tide__lane* lane)
+    TIDE_TRY_ACQUIRES(true, &lane->lock) {
+  tide__mutex_lock(&lane->lock);
+  if (lane->spares != NULL && lane->spares->heap_next != NULL) return true;
+  tide__mutex_unlock(&lane->lock);
+  return tide__lane_lock_slowly(device, lane);
+}
 // Sees to it that a lane has `count` spare records.
 tide_status tide__lane_add_spares(tide_device* device, tide__lane* lane, size_t count);
 tide__block* tide__lane_take_spare_locked(tide__lane* lane);
@@ -531,6 +555,19 @@ static inline void tide__lane_turn(tide_device* device, tide__lane* lane) {
       last->drops != tide__load_relaxed(&device->lane_drops)) {
     tide__lane_change(device, lane);
   }
+}
+// The lane of a stream, made if it is new, in which the calling thread works from now on.
+static inline tide_status tide__lane_enter(tide_device* device, tide__pool* pool, tide_stream stream,
+                                           tide__lane** out) {
+  const tide__lane_memory* const last = &tide__last_lane;
+  *out = last->lane;
+  if (last->uid == device->uid && last->pool == pool && last->stream == stream &&
+      last->drops == tide__load_relaxed(&device->lane_drops)) {
+    return TIDE_OK;
+  }
+  TIDE_TRY(tide__lane_find(device, pool, stream, out));
+  tide__lane_turn(device, *out);
+  return TIDE_OK;
 }
 // Adds what was counted to the totals: now, or when enough has come together.
 void tide__tally_settle(tide_device* device, tide__tally* tally);
@@ -600,10 +637,20 @@ tide__block* tide__block_commit_locked(const tide__request* request, tide__block
 // Makes a block idle whose wait is over.
 void tide__block_wait_end_locked(tide_device* device, tide__block* block, const tide__call_context* moment,
                                  tide__tally* tally);
+// Gives lent pieces back to their segments, a list by heap_next. `user` used them until their `last_use`; NULL: nobody.
+void tide__pieces_give(tide_device* device, tide__block* pieces, tide__lane* user);
 // Gives the lock of a lane back in which blocks were ended: pieces of other lanes go home.
-void tide__lane_unlock_ended(tide_device* device, tide__lane* lane) TIDE_RELEASES(&lane->lock);
+TIDE_UNCHECKED_LOCKING static inline void tide__lane_unlock_ended(tide_device* device, tide__lane* lane)
+    TIDE_RELEASES(&lane->lock) {
+  tide__block* const pieces = lane->leaving;
+  lane->leaving = NULL;
+  tide__mutex_unlock(&lane->lock);
+  if (pieces != NULL) tide__pieces_give(device, pieces, lane);
+}
 // Puts a BUSY block that was never handed out back.
 void tide__block_return_locked(tide__block* block, bool restamps);
+// Makes the part of a BUSY block from `from` to `to` unmapped, and what is left of it at both ends idle.
+void tide__block_hollow_locked(tide__block* block, uint64_t from, uint64_t to);
 // Takes a block back whose handle was ended; true if it must wait for other streams: see timeline.c.
 bool tide__block_end_locked(tide_device* device, tide__block* block, const tide__call_context* moment,
                             tide__tally* tally);
@@ -648,12 +695,21 @@ void tide__strays_retry(tide_device* device);
 // Gives a whole segment back whose one block is BUSY. On failure the block is idle again.
 tide_status tide__segment_release(tide_device* device, tide__segment* segment,
                                   const tide__call_context* moment);
-tide__segment* tide__segment_new(tide_device* device, tide__lane* lane, bool is_small);
+tide__segment* tide__segment_new(tide_device* device, const tide__segment_kind* kind, tide__lane* lane,
+                                 bool is_small);
 void tide__segment_free(tide_device* device, tide__segment* segment);
 // Links the segment into its lane with one block.
 tide__block* tide__segment_link_locked(tide__segment* segment, uint64_t address, uint64_t bytes,
                                        uint8_t state);
 void tide__segment_unlink_locked(tide__segment* segment);
+// Gives the addresses of a segment back in which nothing is mapped any more, once `clear` (if not NULL) says that
+// nothing is stuck there. True if the segment is in its lane no longer: the caller frees it.
+bool tide__segment_drop_unmapped(tide_device* device, tide__segment* segment,
+                                 bool (*clear)(tide_device* device, tide__segment* segment));
+// Counts and records memory that was mapped for a request, and memory of a segment that was unmapped.
+void tide__mapped_tell(const tide__request* request, uint64_t address, uint64_t bytes);
+void tide__unmapped_tell(tide_device* device, const tide__segment* segment, uint64_t from, uint64_t to,
+                         const tide__call_context* moment);
 void tide__reserved_rise(tide_device* device, tide__pool* pool, uint64_t bytes, int kind, bool is_segment);
 void tide__reserved_fall(tide_device* device, tide__pool* pool, uint64_t bytes, int kind, bool is_segment);
 // Waits until no work of the lane's stream uses its idle memory; unless `is_always`, only where the machine
@@ -666,20 +722,6 @@ tide_status tide__expand_grow(const tide__request* request, tide__block** out);
 tide_status tide__expand_shrink(tide_device* device, tide__block* block, const tide__call_context* moment);
 // Gives the addresses back of segments in which nothing is mapped any more.
 void tide__expand_drop_unmapped(tide_device* device, tide__lane* lane);
-tide_status tide__expand_add_peer(tide_device* device, int peer);
-// For the end of the allocator: gives the memory of a segment back, whatever uses it.
-void tide__expand_destroy(tide_device* device, tide__segment* segment);
-// Handles that the machine would not take back are kept and tried again, so that no fault of it loses memory.
-// Makes room for the records of `count` more; gives one back; tries all again.
-tide_status tide__orphans_reserve(tide_device* device, size_t count);
-void tide__physical_give(tide_device* device, tide_physical handle);
-// Makes one; if there is no memory for it, those that are kept go first.
-tide_status tide__physical_new(tide_device* device, uint64_t bytes, tide_physical* out);
-void tide__expand_free_orphans(tide_device* device);
-// Lets the device and its peers use a mapped range.
-tide_status tide__access_give(tide_device* device, uint64_t address, uint64_t bytes);
-// How many bytes of addresses a segment of virtual memory should have.
-uint64_t tide__reserve_wanted(const tide_device* device, const tide_reserve* reserve);
 
 // --- home.c: where the memory of the policy `tide` lives ----------------------------------------------
 // The gate is the caller's, except where a function is named `locked`.
@@ -710,28 +752,17 @@ void tide__handles_free(tide_device* device, tide__handle** handles, size_t coun
 // Maps handles one behind the other; all or nothing, unless the machine refuses to undo it: then *out_stuck
 // is what is left, and keeps what its caller adds to it.
 tide_status tide__handles_map(tide_device* device, tide__handle* const* handles, size_t count,
-                              uint64_t address, tide__stuck** out_stuck);
-// A record for what may be stuck, with room for handles; among those that are tried again, or freed.
-tide__stuck* tide__stuck_new(tide_device* device, size_t handles);
-void tide__stuck_add(tide_device* device, tide__stuck* stuck);
-void tide__stuck_free(tide_device* device, tide__stuck* stuck);
+                              uint64_t address, struct tide__stuck** out_stuck);
 // Leaves the memory of new handles to what is stuck.
-void tide__stuck_keep(tide__stuck* stuck, tide__handle** handles, size_t count);
-// Gives all of it back that the machine takes; the rest is tried again. It is not the caller's any more.
-void tide__stuck_end(tide_device* device, tide__stuck* stuck);
-void tide__stuck_retry(tide_device* device);
+void tide__stuck_keep(struct tide__stuck* stuck, tide__handle** handles, size_t count);
 // Makes room for the records of `count` more handles in a home, and adds them, from an address on.
 tide_status tide__home_make_room(tide_device* device, tide__segment* segment, size_t count);
 void tide__home_add_handles_locked(tide_device* device, tide__segment* segment, tide__handle** handles,
                                    size_t count, uint64_t address, bool is_mapped);
-// Counts and tells memory that was made at an address of a home.
-void tide__home_tell_growth(const tide__request* request, uint64_t address, uint64_t bytes);
 // Are all handles under `bytes` from an idle block's beginning mapped at home, and used by no other lane?
 bool tide__home_is_ready_locked(const tide__block* block, uint64_t bytes);
 // Sees to that for a BUSY block; not *out_ready if others may still use it and cannot be waited for.
 tide_status tide__home_prepare(tide_device* device, tide__block* block, bool can_wait, bool* out_ready);
-// Notes the last use of a large block that is about to be idle.
-void tide__home_block_end_locked(tide_device* device, tide__block* block);
 // Looks again whether the handles under a range are mapped and not used by other lanes.
 void tide__home_note_locked(tide_device* device, tide__home* home, uint64_t address, uint64_t bytes);
 // Notes the last use of a range of a home by a lane.
@@ -744,8 +775,6 @@ void tide__home_survey_locked(tide__segment* segment);
 // Gives back the handles of a pool that are wholly idle, or of one kind of block only.
 tide_status tide__home_trim(tide_device* device, tide__pool* pool, bool is_small,
                             const tide__call_context* moment);
-void tide__home_destroy(tide_device* device, tide__segment* segment);
-tide_status tide__home_add_peer(tide_device* device, const tide__segment* segment, int peer);
 
 // --- view.c: stitched memory ---------------------------------------------------------------------------
 // A block made of idle memory wherever it is: through a view that is there, or through a new one. BUSY; NULL
@@ -754,9 +783,6 @@ tide_status tide__view_use(const tide__request* request, const tide__growth* gro
 tide_status tide__view_make(const tide__request* request, const tide__growth* growth, tide__block** out);
 // Ends the stay of a block in its view: its addresses are vacant, its pieces idle or on their way.
 void tide__view_block_end_locked(tide_device* device, tide__block* block, const tide__call_context* moment);
-// Gives pieces back to their homes, a list by heap_next; `lane` used them last, at their `last_use`. NULL:
-// nobody did.
-void tide__pieces_give(tide_device* device, tide__block* pieces, tide__lane* lane);
 // The handles under a block in a view, from an offset there.
 tide__span tide__view_span(const tide__view* view, uint64_t offset, uint64_t bytes);
 
@@ -792,8 +818,6 @@ static inline bool tide__stamp_has_passed(const tide__lane* lane, uint64_t stamp
 static inline uint64_t tide__lane_next_stamp(tide__lane* lane) {
   return (tide__load_seq(&lane->marks.made) + 1) * 2;  // pairs with mark_make_in_turn
 }
-void tide__marks_init(tide__marks* marks);
-void tide__marks_fini(tide_device* device, tide__marks* marks);
 // Takes a mark on a lane's stream, which is there; its stamp, or 0. With no lock held.
 uint64_t tide__mark_make(tide_device* device, tide__lane* lane);
 // Looks which marks of the lanes of a pool have passed, and takes late ones where they are missing: on the
@@ -851,6 +875,12 @@ void tide__timeline_end_deferred(tide_device* device, tide__block* block, const 
 static inline uint64_t tide__stream_capture(tide_device* device, tide_stream stream) {
   return tide__capture_of(device->machine, device->index, stream);
 }
+// Does the allocator behave as in a capture: while a scope is open, or by option while the stream is
+// captured?
+static inline bool tide__is_capturing(tide_device* device, tide_stream stream) {
+  if (!tide__has_scopes(device)) return false;
+  return !tide__device_options(device)->captures_by_stream || tide__stream_capture(device, stream) != 0;
+}
 // Notes where the streams of a block stand that is released in a capture, and forgets it.
 void tide__markers_make(tide_device* device, tide__block* block);
 void tide__markers_free(tide_device* device, tide__block* block);
@@ -886,7 +916,7 @@ static inline void tide__pool_leave(tide_device* device, tide__pool* pool) {
 // Drops private pools that have neither users nor memory.
 void tide__pool_drop_unused(tide_device* device);
 
-// --- stats.c -----------------------------------------------------------------------------------------
+// --- totals.c, stats.c -----------------------------------------------------------------------------------------
 void tide__totals_add(tide_device* device, tide__tally* tally);
 void tide__totals_settle(tide_device* device);
 // A block was taken back and waits; its wait is over. The lane's tally is added already.
@@ -909,10 +939,12 @@ tide__call_context tide__context_now(tide_device* device, uint32_t level);
 void tide__entry_add(tide_device* device, tide_action action, const tide__call_context* context,
                      uint32_t stack, const tide__lane* lane, uint64_t address, uint64_t bytes);
 
-// --- to_trace.c --------------------------------------------------------------------------------------
+// --- labels.c ----------------------------------------------------------------------------------------
 // Keeps the label of a pool that goes, for entries that name it; with no lock held. And forgets all.
 void tide__labels_keep(tide_device* device, const tide__pool* pool);
 void tide__labels_forget(tide_device* device);
+// The label of a pool, be it gone; false if it has none. The owner is the allocator.
+bool tide__labels_find(void* owner, tide_pool number, tide_pool_label* out);
 
 // --- observer.c --------------------------------------------------------------------------------------
 // Runs the callbacks that release memory; true if one says that it did.

@@ -313,7 +313,7 @@ static tide_status saved_restore(tide_device* device, tide__pool* pool, const ti
                                  tide_restore_delta* delta) {
   tide__request request = { .device = device,
                             .options = tide__device_options(device),
-                            .policy = tide__policy_of(tide__device_options(device), pool),
+                            .policy = tide__policy_of(device, pool),
                             .pool = pool,
                             .stream = saved->stream,
                             .kind = saved->is_small ? TIDE__SMALL : TIDE__LARGE };

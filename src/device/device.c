@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The life of an allocator: how it is made, configured, and freed with everything it holds; the gate; and the
-// table of default allocators.
+// The life of an allocator: how it is made, configured, and freed with everything it holds; and the table of
+// default allocators.
 #include "device/allocator.h"
 #include "device/options.h"
+#include "device/virtual.h"
 
 // ---------------------------------------------------------------------------------------------------
 // Numbers
@@ -69,40 +70,6 @@ tide_status tide_device_trim_all(void) {
     else if (status != TIDE_OK) tide__error_restore(&before);  // that of the first stays
   }
   return first;
-}
-
-void tide__detour(tide_device* device, uint32_t bit, bool is_set) {
-  tide__bits_set(&device->detours, bit, is_set);
-}
-
-tide_status tide__inherited_refuse(const char* call) {
-  return TIDE_FAIL(TIDE_ERR_STATE, "%s: the allocator is that of the process which forked this one", call);
-}
-
-bool tide__is_capturing(tide_device* device, tide_stream stream) {
-  if (!tide__has_scopes(device)) return false;
-  return !tide__device_options(device)->captures_by_stream || tide__stream_capture(device, stream) != 0;
-}
-
-// ---------------------------------------------------------------------------------------------------
-// The gate
-
-uint64_t tide__gate_enter(tide_device* device) {
-  tide__mutex_lock(&device->gate_lock);
-  while (device->is_gate_taken) tide__signal_wait(&device->gate_open, &device->gate_lock);
-  device->is_gate_taken = true;
-  const uint64_t turn = tide__load_relaxed(&device->gate_turn);
-  tide__mutex_unlock(&device->gate_lock);
-  return turn;
-}
-
-void tide__gate_leave(tide_device* device) {
-  tide__mutex_lock(&device->gate_lock);
-  tide__store_release(&device->gate_turn,
-                      tide__load_relaxed(&device->gate_turn) + 1);  // pairs with request_begin
-  device->is_gate_taken = false;
-  tide__signal_all(&device->gate_open);
-  tide__mutex_unlock(&device->gate_lock);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -194,9 +161,19 @@ int tide_device_index(const tide_device* device) { return device != NULL ? devic
 
 const char* tide_device_name(const tide_device* device) {
   if (device == NULL) return "";
-  const tide__settings* const settings =
-      tide__load_acquire(&device->settings);  // pairs with settings_publish
-  return settings->options.policy == TIDE_POLICY_TIDE ? tide__policy_tide.name : tide__policy_torch.name;
+  return device->policy->name;
+}
+
+tide_status tide_device_close_stream(tide_device* device, tide_stream stream) {
+  TIDE_REQUIRE(device != NULL, TIDE_ERR_ARGUMENT, "device_close_stream: no device");
+  const bool is_default = stream == NULL || stream == TIDE_STREAM_LEGACY || stream == TIDE_STREAM_PER_THREAD;
+  TIDE_REQUIRE(!is_default, TIDE_ERR_ARGUMENT, "device_close_stream: the default streams cannot be closed");
+  (void)tide__gate_enter(device);
+  tide__lanes_close(device, stream);
+  tide__marks_drain_closed(device);
+  tide__tcache_forget_closed(device);
+  tide__gate_leave(device);
+  return TIDE_OK;
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -272,6 +249,8 @@ tide_status tide_device_new(tide_machine* machine, int index, const tide_device_
   device->machine = machine;
   device->index = index;
   device->heap = heap;
+  device->plain_policy = &tide__policy_torch;
+  device->policy = wanted.policy == TIDE_POLICY_TIDE ? &tide__policy_tide : &tide__policy_torch;
   device_init(device);
   tide_status status = tide__history_init(&device->history, machine, heap, &device->detours,
                                           TIDE__RECORDS_HISTORY, TIDE__RECORDS_TRACE);
@@ -295,22 +274,6 @@ tide_status tide_device_new(tide_machine* machine, int index, const tide_device_
 // ---------------------------------------------------------------------------------------------------
 // The end
 
-static void segment_destroy(tide_device* device, tide__segment* segment) {
-  const tide_pool_options* const own = &segment->lane->pool->options;
-  void* const address = tide__pointer(segment->address);
-  if (segment->home != NULL) {
-    tide__home_destroy(device, segment);
-  } else if (segment->is_expandable) {
-    tide__expand_destroy(device, segment);
-  } else if (own->segment_release != NULL && device->machine != NULL) {
-    own->segment_release(own->user, address, segment->bytes, device->index, segment->lane->stream);
-  } else {
-    tide__ignore(tide_machine_raw_release(device->machine, device->index, address));
-  }
-  tide__list_unlink(&segment->link);
-  tide__segment_free(device, segment);
-}
-
 // Frees the records of uses that blocks still have.
 static void segment_free_uses(tide_device* device, const tide__segment* segment) {
   for (tide__block* block = segment->head; block != NULL; block = block->next) {
@@ -323,6 +286,13 @@ static void segment_free_uses(tide_device* device, const tide__segment* segment)
   }
 }
 
+static void segment_destroy(tide_device* device, tide__segment* segment) {
+  segment_free_uses(device, segment);
+  segment->kind->destroy(device, segment);
+  tide__list_unlink(&segment->link);
+  tide__segment_free(device, segment);
+}
+
 // Views go before the memory that is mapped in them.
 static void pool_destroy_views(tide_device* device, tide__pool* pool) {
   for (tide__lane* lane = pool->lanes; lane != NULL; lane = lane->next) {
@@ -330,10 +300,7 @@ static void pool_destroy_views(tide_device* device, tide__pool* pool) {
       tide__segment* const segment = TIDE_OWNER(link, tide__segment, link);
       link = link->next;
       if (segment->view == NULL) continue;
-      segment_free_uses(device, segment);
-      tide__view_destroy(device, segment);
-      tide__list_unlink(&segment->link);
-      tide__segment_free(device, segment);
+      segment_destroy(device, segment);
     }
   }
 }
@@ -343,7 +310,6 @@ static void pool_destroy(tide_device* device, tide__pool* pool) {
   for (tide__lane* lane = pool->lanes; lane != NULL; lane = lane->next) {
     while (!tide__list_is_empty(&lane->segments)) {
       tide__segment* const segment = TIDE_OWNER(lane->segments.next, tide__segment, link);
-      segment_free_uses(device, segment);
       segment_destroy(device, segment);
     }
   }
@@ -383,7 +349,7 @@ static void memory_destroy(tide_device* device) {
     device->strays = stray->next;
     tide__stray_free(device, stray);
   }
-  tide__expand_free_orphans(device);
+  tide__orphans_retry(device);
 }
 
 // The devices whose work may use the memory, as bits.

@@ -6,41 +6,13 @@
 // or not at all. Blocks without memory are in the chain like the others, in state UNMAPPED. The gate is the
 // caller's; blocks that are being mapped or unmapped are BUSY, so that no other thread touches them while the
 // machine is called without a lock.
-#include "device/allocator.h"
+#include "device/virtual.h"
 
 // ---------------------------------------------------------------------------------------------------
 // Handles
 
 static size_t handle_index(const tide__segment* segment, uint64_t address) {
   return (size_t)((address - segment->address) / segment->handle_bytes);
-}
-
-tide_status tide__orphans_reserve(tide_device* device, size_t count) {
-  if (tide__heap_grow(device->heap, (void**)&device->orphans, &device->orphan_capacity,
-                      device->orphan_count + count, sizeof *device->orphans)) {
-    return TIDE_OK;
-  }
-  return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for the records of %zu handles", count);
-}
-
-void tide__physical_give(tide_device* device, tide_physical handle) {
-  if (tide_machine_physical_free(device->machine, handle) == TIDE_OK) return;
-  device->orphans[device->orphan_count++] = handle;
-}
-
-void tide__expand_free_orphans(tide_device* device) {
-  const size_t count = device->orphan_count;
-  device->orphan_count = 0;
-  for (size_t i = 0; i < count; i++) tide__physical_give(device, device->orphans[i]);
-}
-
-// In a capture nothing idle is given back, but what the machine would not take before does not count as such.
-tide_status tide__physical_new(tide_device* device, uint64_t bytes, tide_physical* out) {
-  const uint32_t flags = device->has_physical_sharing ? TIDE_PHYSICAL_SHAREABLE : 0;
-  const tide_status status = tide_machine_physical_new(device->machine, device->index, bytes, flags, out);
-  if (status != TIDE_ERR_NO_MEMORY || device->orphan_count == 0) return status;
-  tide__expand_free_orphans(device);
-  return tide_machine_physical_new(device->machine, device->index, bytes, flags, out);
 }
 
 // Unmaps and frees the handles `first` to `end` - 1, which are all mapped. If the machine refuses to unmap
@@ -54,16 +26,6 @@ static tide_status handles_drop(tide_device* device, tide__segment* segment, siz
   for (size_t i = first; i < end; i++) {
     tide__physical_give(device, segment->handles[i]);
     segment->handles[i] = NULL;
-  }
-  return TIDE_OK;
-}
-
-tide_status tide__access_give(tide_device* device, uint64_t address, uint64_t bytes) {
-  TIDE_TRY(tide_machine_set_access(device->machine, tide__pointer(address), bytes, device->index,
-                                   TIDE_ACCESS_READ_WRITE));
-  for (uint32_t i = 0; i < device->peer_count; i++) {
-    TIDE_TRY(tide_machine_set_access(device->machine, tide__pointer(address), bytes, (int)device->peers[i],
-                                     TIDE_ACCESS_READ_WRITE));
   }
   return TIDE_OK;
 }
@@ -123,15 +85,6 @@ static bool handles_drop_stuck(tide_device* device, tide__segment* segment) {
 // ---------------------------------------------------------------------------------------------------
 // Segments
 
-// Addresses for more than the device has, so that a segment can grow past holes; or less if the options say
-// so.
-uint64_t tide__reserve_wanted(const tide_device* device, const tide_reserve* reserve) {
-  const uint64_t most = device->total_bytes + device->total_bytes / 8;
-  if (reserve->bytes != 0) return tide__min(most, reserve->bytes);
-  const double wanted = reserve->fraction * (double)device->total_bytes;
-  return reserve->fraction > 0 && wanted < (double)most ? (uint64_t)wanted : most;
-}
-
 static tide_status segment_reserve(const tide__request* request, tide__segment* segment) {
   tide_device* const device = request->device;
   uint64_t handle = segment->is_small ? TIDE__SMALL_SEGMENT_BYTES : request->options->large_segment_bytes;
@@ -157,18 +110,42 @@ static tide_status segment_reserve(const tide__request* request, tide__segment* 
   return TIDE_OK;
 }
 
+static void segment_destroy(tide_device* device, tide__segment* segment) {
+  for (size_t i = 0; i < segment->handle_capacity; i++) {
+    if (segment->handles[i] == NULL) continue;
+    void* const address = tide__pointer(segment->address + i * segment->handle_bytes);
+    tide__ignore(tide_machine_unmap(device->machine, address, segment->handle_bytes));
+    tide__ignore(tide_machine_physical_free(device->machine, segment->handles[i]));
+  }
+  tide__ignore(
+      tide_machine_address_release(device->machine, tide__pointer(segment->address), segment->bytes));
+}
+
+// Gives a peer access to everything mapped in a segment, run by run.
+static tide_status segment_add_peer(tide_device* device, const tide__segment* segment, int peer) {
+  for (size_t i = 0; i < segment->handle_capacity; i++) {
+    if (segment->handles[i] == NULL) continue;
+    void* const address = tide__pointer(segment->address + i * segment->handle_bytes);
+    TIDE_TRY(tide_machine_set_access(device->machine, address, segment->handle_bytes, peer,
+                                     TIDE_ACCESS_READ_WRITE));
+  }
+  return TIDE_OK;
+}
+
+static const tide__segment_kind expandable_kind = { .add_peer = segment_add_peer,
+                                                    .destroy = segment_destroy };
+
 static tide_status segment_expandable_new(const tide__request* request) {
   tide_device* const device = request->device;
-  tide__segment* const segment = tide__segment_new(device, request->lane, request->kind == TIDE__SMALL);
+  tide__segment* const segment =
+      tide__segment_new(device, &expandable_kind, request->lane, request->kind == TIDE__SMALL);
   TIDE_REQUIRE(segment != NULL, TIDE_ERR_NO_MEMORY, "no memory for the record of a segment");
   const tide_status status = segment_reserve(request, segment);
   if (status != TIDE_OK) tide__segment_free(device, segment);
   return status;
 }
 
-static bool segment_is_expandable(const tide__segment* segment) {
-  return segment->is_expandable && segment->home == NULL && segment->view == NULL;
-}
+static bool segment_is_expandable(const tide__segment* segment) { return segment->kind == &expandable_kind; }
 
 // The expandable segment of a lane that comes after `segment` (NULL: the first); NULL at the end. Segments
 // come and go with the gate, which the caller has.
@@ -182,48 +159,12 @@ static tide__segment* segment_next(tide__lane* lane, tide__segment* segment) {
   return link != &lane->segments ? TIDE_OWNER(link, tide__segment, link) : NULL;
 }
 
-// Gives the addresses of a segment back in which nothing is mapped any more. If the machine refuses, it
-// stays.
-static void segment_drop_if_unmapped(tide_device* device, tide__segment* segment) {
-  tide__lane* const lane = segment->lane;
-  tide__mutex_lock(&lane->lock);
-  tide__block* const block = segment->head;
-  const bool is_unmapped = tide__block_is_whole(block) && block->state == TIDE__BLOCK_UNMAPPED;
-  if (is_unmapped) tide__free_index_take_unmapped_locked(block);
-  tide__mutex_unlock(&lane->lock);
-  if (!is_unmapped) return;
-  tide_status status = handles_drop_stuck(device, segment) ? TIDE_OK : TIDE_ERR_MACHINE;
-  if (status == TIDE_OK) {
-    status = tide_machine_address_release(device->machine, tide__pointer(segment->address), segment->bytes);
-  }
-  tide__mutex_lock(&lane->lock);
-  if (status == TIDE_OK) {
-    tide__segment_unlink_locked(segment);
-  } else {
-    tide__free_index_put_unmapped_locked(block);
-    lane->puts++;  // the next walk tries again
-  }
-  tide__mutex_unlock(&lane->lock);
-  if (status == TIDE_OK) tide__segment_free(device, segment);
-}
-
 void tide__expand_drop_unmapped(tide_device* device, tide__lane* lane) {
   tide__segment* next = NULL;
   for (tide__segment* segment = segment_next(lane, NULL); segment != NULL; segment = next) {
     next = segment_next(lane, segment);
-    segment_drop_if_unmapped(device, segment);
+    if (tide__segment_drop_unmapped(device, segment, handles_drop_stuck)) tide__segment_free(device, segment);
   }
-}
-
-void tide__expand_destroy(tide_device* device, tide__segment* segment) {
-  for (size_t i = 0; i < segment->handle_capacity; i++) {
-    if (segment->handles[i] == NULL) continue;
-    void* const address = tide__pointer(segment->address + i * segment->handle_bytes);
-    tide__ignore(tide_machine_unmap(device->machine, address, segment->handle_bytes));
-    tide__ignore(tide_machine_physical_free(device->machine, segment->handles[i]));
-  }
-  tide__ignore(
-      tide_machine_address_release(device->machine, tide__pointer(segment->address), segment->bytes));
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -306,12 +247,7 @@ static tide_status place_map(const tide__request* request, tide__block** front, 
   *front = place_join_locked(request->lane, *front, unmapped, bytes);
   if (segment->stack == 0) segment->stack = request->moment.stack;
   tide__mutex_unlock(&request->lane->lock);
-  tide__reserved_rise(device, request->pool, bytes, tide__block_kind(*front), false);
-  if (tide__is_recording(device)) {
-    tide__entry_add(device, TIDE_ACTION_SEGMENT_MAP, &request->moment, request->moment.stack, request->lane,
-                    address, bytes);
-    tide__history_make_room(&device->history, TIDE__STEP_ENTRIES);
-  }
+  tide__mapped_tell(request, address, bytes);
   return TIDE_OK;
 }
 
@@ -362,18 +298,6 @@ tide_status tide__expand_grow(const tide__request* request, tide__block** out) {
 // ---------------------------------------------------------------------------------------------------
 // Shrinking
 
-// Makes the middle of a block, which holds no memory any more, unmapped, and its ends idle blocks.
-static void block_hollow_locked(tide__lane* lane, tide__block* block, uint64_t from, uint64_t to) {
-  if (from > block->address) {
-    tide__block_return_locked(tide__block_cut_front_locked(lane, block, from - block->address), true);
-  }
-  if (to < tide__block_end(block)) {
-    tide__block_return_locked(tide__block_cut_back_locked(lane, block, tide__block_end(block) - to), true);
-  }
-  tide__block_merge_locked(lane, block, TIDE__BLOCK_UNMAPPED);
-  tide__free_index_put_unmapped_locked(block);
-}
-
 static tide_status block_unmap(tide_device* device, tide__block* block, uint64_t from, uint64_t to) {
   tide__lane* const lane = block->segment->lane;
   if (!tide__lane_lock_with_spares(device, lane)) return TIDE_ERR_NO_MEMORY;
@@ -384,7 +308,7 @@ static tide_status block_unmap(tide_device* device, tide__block* block, uint64_t
   tide__mutex_lock(&lane->lock);
   tide__lane_give_spare_locked(lane, kept[0]);
   tide__lane_give_spare_locked(lane, kept[1]);
-  if (status == TIDE_OK) block_hollow_locked(lane, block, from, to);
+  if (status == TIDE_OK) tide__block_hollow_locked(block, from, to);
   tide__mutex_unlock(&lane->lock);
   return status;
 }
@@ -392,7 +316,6 @@ static tide_status block_unmap(tide_device* device, tide__block* block, uint64_t
 tide_status tide__expand_shrink(tide_device* device, tide__block* block, const tide__call_context* moment) {
   tide__segment* const segment = block->segment;
   tide__lane* const lane = segment->lane;
-  const int kind = tide__block_kind(block);
   const uint64_t handle = segment->handle_bytes;
   const uint64_t from = segment->address + (block->address - segment->address + handle - 1) / handle * handle;
   const uint64_t to = segment->address + (tide__block_end(block) - segment->address) / handle * handle;
@@ -401,45 +324,6 @@ tide_status tide__expand_shrink(tide_device* device, tide__block* block, const t
     place_give_up(lane, block, NULL);
     return status;
   }
-  tide__reserved_fall(device, lane->pool, to - from, kind, false);
-  if (tide__is_recording(device)) {
-    tide__entry_add(device, TIDE_ACTION_SEGMENT_UNMAP, moment,
-                    moment->stack != 0 ? moment->stack : segment->stack, lane, from, to - from);
-    tide__history_make_room(&device->history, TIDE__STEP_ENTRIES);
-  }
-  return TIDE_OK;
-}
-
-// ---------------------------------------------------------------------------------------------------
-// Peers
-
-// Gives a peer access to everything mapped in a segment, run by run.
-static tide_status segment_add_peer(tide_device* device, const tide__segment* segment, int peer) {
-  for (size_t i = 0; i < segment->handle_capacity; i++) {
-    if (segment->handles[i] == NULL) continue;
-    void* const address = tide__pointer(segment->address + i * segment->handle_bytes);
-    TIDE_TRY(tide_machine_set_access(device->machine, address, segment->handle_bytes, peer,
-                                     TIDE_ACCESS_READ_WRITE));
-  }
-  return TIDE_OK;
-}
-
-static tide_status lane_add_peer(tide_device* device, tide__lane* lane, int peer) {
-  TIDE_LIST_EACH(it, &lane->segments) {  // it changes with the gate only
-    const tide__segment* const segment = TIDE_OWNER(it, tide__segment, link);
-    if (segment_is_expandable(segment)) TIDE_TRY(segment_add_peer(device, segment, peer));
-    if (segment->home != NULL) TIDE_TRY(tide__home_add_peer(device, segment, peer));
-    if (segment->view != NULL) TIDE_TRY(tide__view_add_peer(device, segment, peer));
-  }
-  return TIDE_OK;
-}
-
-tide_status tide__expand_add_peer(tide_device* device, int peer) {
-  tide__pool_cursor at = { 0 };
-  for (tide__pool* pool = &device->default_pool; pool != NULL; pool = tide__pool_next(device, &at)) {
-    tide__lane* lane = tide__lane_next(device, pool, NULL);
-    for (; lane != NULL; lane = tide__lane_next(device, pool, lane))
-      TIDE_TRY(lane_add_peer(device, lane, peer));
-  }
+  tide__unmapped_tell(device, segment, from, to, moment);
   return TIDE_OK;
 }

@@ -19,21 +19,6 @@
 
 enum { MARKS_AT_FIRST = 64, MARKS_MOST = 1024 };
 
-void tide__marks_init(tide__marks* marks) {
-  tide__mutex_init(&marks->lock, TIDE__RANK_MARKS);
-  tide__signal_init(&marks->left);
-}
-
-void tide__marks_fini(tide_device* device, tide__marks* marks) {
-  for (uint32_t i = 0; i < marks->capacity; i++) {
-    if (marks->events[i] == NULL) continue;
-    tide__ignore(tide_machine_event_free(device->machine, marks->events[i]));
-  }
-  tide__heap_release(device->heap, marks->events, marks->capacity, sizeof *marks->events);
-  tide__signal_fini(&marks->left);
-  tide__mutex_fini(&marks->lock);
-}
-
 // One thread at a time has the turn: so the marks of a lane are recorded in the order of their numbers, and
 // the machine is called without a lock.
 static void turn_enter(tide__marks* marks) {

@@ -10,9 +10,9 @@
 //
 // Small requests have homes of their own, which grow without these limits. So do private pools and captures,
 // because what a graph was captured with must stay where it is.
-#include "device/allocator.h"
+#include "device/virtual.h"
 
-#define TIDE_SMALL_BYTES ((uint64_t)512 << 10)
+#define SMALL_MOST_BYTES ((uint64_t)512 << 10)
 // A new handle of a large block is at least and at most such a part of the peak.
 enum { LEAST_PARTS = 1024, MOST_PARTS = 120 };
 // Between these, this part of request * request / peak.
@@ -21,13 +21,9 @@ enum { LEAST_PARTS = 1024, MOST_PARTS = 120 };
 // ---------------------------------------------------------------------------------------------------
 // Sizes
 
-uint64_t tide__home_unit(tide_device* device) {
-  return tide__round_up(tide__device_options(device)->tide_least_handle_bytes, device->granularity);
-}
-
 // Small blocks come in classes, which no option changes.
 static uint64_t tide_round(const tide_device_options* options, uint64_t bytes) {
-  return bytes > TIDE_SMALL_BYTES ? tide__round_divided(options, bytes) : tide__round_up(bytes, TIDE__GRAIN);
+  return bytes > SMALL_MOST_BYTES ? tide__round_divided(options, bytes) : tide__round_up(bytes, TIDE__GRAIN);
 }
 
 static uint64_t tide_segment_bytes(const tide_device_options* options, uint64_t rounded) {
@@ -171,9 +167,7 @@ static tide_status tide_prepare(tide__request* request, tide__block** inout) {
 // The ladder. Each rung returns TIDE_OK with a block, or TIDE_OK without one: then the next is climbed.
 
 static tide_status tide_search(tide__request* request, tide__block** out) {
-  if (!tide__lane_lock_with_spares(request->device, request->lane)) return TIDE_ERR_NO_MEMORY;
-  *out = request->policy->choose_locked(request);
-  tide__mutex_unlock(&request->lane->lock);
+  TIDE_TRY(tide__request_choose(request, out));
   return *out != NULL ? prepare_at_gate(request, out) : TIDE_OK;
 }
 
@@ -325,9 +319,18 @@ static tide_status tide_recover(tide__request* request, tide__block** out) {
   return status == TIDE_ERR_NO_MEMORY ? tide__oom_report(request) : status;
 }
 
+// ---------------------------------------------------------------------------------------------------
+// Giving back
+
+// Blocks that threads have at hand go to their lanes, and views that no block is in are unmapped.
+static tide_status tide_let_go(tide_device* device, tide__pool* pool) {
+  if (pool == &device->default_pool) tide__tcache_flush(device);
+  return tide__views_trim(device, pool);
+}
+
 const tide__policy tide__policy_tide = {
   .name = "tide",
-  .small_bytes = TIDE_SMALL_BYTES,
+  .small_bytes = SMALL_MOST_BYTES,
   .round = tide_round,
   .segment_bytes = tide_segment_bytes,
   .choose_locked = tide_choose_locked,
@@ -335,4 +338,6 @@ const tide__policy tide__policy_tide = {
   .is_ready_locked = tide_is_ready_locked,
   .prepare = tide_prepare,
   .recover = tide_recover,
+  .let_go = tide_let_go,
+  .trim = tide__home_trim,
 };

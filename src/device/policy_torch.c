@@ -11,22 +11,6 @@
 // ---------------------------------------------------------------------------------------------------
 // Sizes
 
-static uint32_t log2_floor(uint64_t n) { return 63u - (uint32_t)__builtin_clzll(n); }
-
-static uint32_t divisions_for(const tide_device_options* options, uint64_t bytes) {
-  const uint32_t power = log2_floor(bytes);
-  const uint32_t slot = power < 20 ? 0 : power - 20;
-  return options->roundup_divisions[slot < TIDE_ROUNDUP_SLOTS ? slot : TIDE_ROUNDUP_SLOTS - 1];
-}
-
-uint64_t tide__round_divided(const tide_device_options* options, uint64_t bytes) {
-  if (bytes < TIDE__GRAIN) return TIDE__GRAIN;
-  const uint32_t divisions = divisions_for(options, bytes);
-  if (divisions <= 1 || bytes <= TIDE__GRAIN * divisions) return tide__round_up(bytes, TIDE__GRAIN);
-  const uint64_t power = (uint64_t)1 << log2_floor(bytes);
-  return power == bytes ? bytes : tide__round_up(bytes, power >> log2_floor(divisions));
-}
-
 static uint64_t torch_segment_bytes(const tide_device_options* options, uint64_t rounded) {
   if (rounded <= TIDE__SMALL_BYTES) return TIDE__SMALL_SEGMENT_BYTES;
   if (rounded < TIDE__OWN_SEGMENT_BYTES) return options->large_segment_bytes;
@@ -121,15 +105,8 @@ static tide__block* torch_choose_locked(const tide__request* request) {
 // ---------------------------------------------------------------------------------------------------
 // The ladder. Each rung returns TIDE_OK with a block, or TIDE_OK without one: then the next is climbed.
 
-static tide_status rung_search(tide__request* request, tide__block** out) {
-  if (!tide__lane_lock_with_spares(request->device, request->lane)) return TIDE_ERR_NO_MEMORY;
-  *out = request->policy->choose_locked(request);
-  tide__mutex_unlock(&request->lane->lock);
-  return TIDE_OK;
-}
-
 static tide_status rung_search_if_fixed(tide__request* request, tide__block** out) {
-  return request->options->fixes ? rung_search(request, out) : TIDE_OK;
+  return request->options->fixes ? tide__request_choose(request, out) : TIDE_OK;
 }
 
 // Would a segment for the request pass a limit on what is reserved?
@@ -160,26 +137,6 @@ static tide_status rung_collect(tide__request* request, tide__block** out) {
   return rung_search_if_fixed(request, out);
 }
 
-tide_status tide__rung_borrow(tide__request* request, tide__block** out) {
-  tide_device* const device = request->device;
-  if (request->pool != &device->default_pool) return TIDE_OK;
-  tide__pool_cursor at = { 0 };
-  tide__pool* pool = tide__pool_next(device, &at);
-  for (; pool != NULL && *out == NULL; pool = tide__pool_next(device, &at)) {
-    if (!tide__load_relaxed(&pool->use_on_oom)) continue;
-    tide__request inner = *request;
-    inner.pool = pool;
-    inner.is_borrowing = true;
-    tide__request_decide(&inner);
-    TIDE_TRY(tide__lane_get(device, pool, request->stream, &inner.lane));
-    TIDE_TRY(rung_search(&inner, out));
-    if (*out == NULL) continue;
-    *request = inner;
-    tide__lane_turn(device, inner.lane);
-  }
-  return TIDE_OK;
-}
-
 static tide_status rung_release_some(tide__request* request, tide__block** out) {
   bool is_enough = false;
   if (request->is_capturing && request->options->captures_by_stream)
@@ -192,7 +149,7 @@ static tide_status rung_wait_one_by_one(tide__request* request, tide__block** ou
   bool has_waited = request->options->fixes && !request->is_capturing;
   while (has_waited && *out == NULL) {
     TIDE_TRY(tide__timeline_wait_one(request->device, request->lane, &request->moment, &has_waited));
-    if (has_waited) TIDE_TRY(rung_search(request, out));
+    if (has_waited) TIDE_TRY(tide__request_choose(request, out));
   }
   return TIDE_OK;
 }
@@ -233,14 +190,14 @@ static tide_status climb(tide__request* request, tide__block** out) {
 // hands when the free index was searched: then it is searched once more.
 static tide_status climb_at_gate(tide__request* request, tide__block** out) {
   const bool has_changed = tide__gate_enter(request->device) != request->gate_turn;
-  tide_status status = has_changed ? rung_search(request, out) : TIDE_OK;
+  tide_status status = has_changed ? tide__request_choose(request, out) : TIDE_OK;
   if (status == TIDE_OK && *out == NULL) status = climb(request, out);
   tide__gate_leave(request->device);
   return status;
 }
 
 static tide_status torch_recover(tide__request* request, tide__block** out) {
-  if (tide__observers_reclaim(request->device)) TIDE_TRY(rung_search(request, out));
+  if (tide__observers_reclaim(request->device)) TIDE_TRY(tide__request_choose(request, out));
   if (*out != NULL) return TIDE_OK;
   const tide_error before = *tide_last_error();
   const tide_status status = climb_at_gate(request, out);

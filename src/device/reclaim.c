@@ -5,7 +5,7 @@
 // idle for long. Each walk first takes the idle blocks it is after out of their free indexes, lane by lane,
 // into a list, sorts that as the policy wants it, and then calls the machine with no lock held. What could
 // not be given back is idle again. The gate is the caller's.
-#include "device/allocator.h"
+#include "device/virtual.h"
 
 // ---------------------------------------------------------------------------------------------------
 // Lists of blocks that were taken
@@ -169,7 +169,7 @@ static tide_status pool_give_kind(tide_device* device, tide__pool* pool, bool is
     TIDE_TRY(list_give(device, lane_take_mapped(lane, is_small), tide__expand_shrink, moment));
     tide__expand_drop_unmapped(device, lane);
   }
-  TIDE_TRY(tide__home_trim(device, pool, is_small, moment));
+  if (device->policy->trim != NULL) TIDE_TRY(device->policy->trim(device, pool, is_small, moment));
   lanes_note_walk(device, pool, is_small);
   return TIDE_OK;
 }
@@ -177,11 +177,10 @@ static tide_status pool_give_kind(tide_device* device, tide__pool* pool, bool is
 // PyTorch's order: of the default pool large blocks come first, of private pools small ones.
 tide_status tide__reclaim_pool(tide_device* device, tide__pool* pool, const tide__call_context* moment) {
   const bool is_small_first = pool != &device->default_pool;
-  if (!is_small_first) tide__tcache_flush(device);
-  tide__expand_free_orphans(device);
+  tide__orphans_retry(device);
   tide__stuck_retry(device);
   tide__strays_retry(device);
-  TIDE_TRY(tide__views_trim(device, pool));
+  if (device->policy->let_go != NULL) TIDE_TRY(device->policy->let_go(device, pool));
   TIDE_TRY(pool_give_kind(device, pool, is_small_first, moment));
   return pool_give_kind(device, pool, !is_small_first, moment);
 }

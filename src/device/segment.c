@@ -5,10 +5,12 @@
 // The gate is the caller's. The machine is called with no lock held; what can fail comes first.
 #include "device/allocator.h"
 
-tide__segment* tide__segment_new(tide_device* device, tide__lane* lane, bool is_small) {
+tide__segment* tide__segment_new(tide_device* device, const tide__segment_kind* kind, tide__lane* lane,
+                                 bool is_small) {
   tide__segment* const segment = tide__heap_alloc(device->heap, 1, sizeof *segment);
   if (segment == NULL) return NULL;
   tide__list_init(&segment->link);
+  segment->kind = kind;
   segment->lane = lane;
   segment->is_small = is_small;
   segment->is_tied_by_age = tide__device_options(device)->ties_by_age;
@@ -48,6 +50,29 @@ void tide__segment_unlink_locked(tide__segment* segment) {
   segment->head = NULL;
 }
 
+bool tide__segment_drop_unmapped(tide_device* device, tide__segment* segment,
+                                 bool (*clear)(tide_device* device, tide__segment* segment)) {
+  tide__lane* const lane = segment->lane;
+  tide__mutex_lock(&lane->lock);
+  tide__block* const block = segment->head;
+  const bool is_unmapped = tide__block_is_whole(block) && block->state == TIDE__BLOCK_UNMAPPED;
+  if (is_unmapped) tide__free_index_take_unmapped_locked(block);
+  tide__mutex_unlock(&lane->lock);
+  if (!is_unmapped) return false;
+  const bool is_given = (clear == NULL || clear(device, segment)) &&
+                        tide_machine_address_release(device->machine, tide__pointer(segment->address),
+                                                     segment->bytes) == TIDE_OK;
+  tide__mutex_lock(&lane->lock);
+  if (is_given) {
+    tide__segment_unlink_locked(segment);
+  } else {
+    tide__free_index_put_unmapped_locked(block);
+    lane->puts++;  // the next walk tries again
+  }
+  tide__mutex_unlock(&lane->lock);
+  return is_given;
+}
+
 // ---------------------------------------------------------------------------------------------------
 // What is reserved
 
@@ -76,6 +101,27 @@ void tide__reserved_rise(tide_device* device, tide__pool* pool, uint64_t bytes, 
 
 void tide__reserved_fall(tide_device* device, tide__pool* pool, uint64_t bytes, int kind, bool is_segment) {
   reserved_move(device, pool, -(int64_t)bytes, kind, is_segment);
+}
+
+void tide__mapped_tell(const tide__request* request, uint64_t address, uint64_t bytes) {
+  tide_device* const device = request->device;
+  const int kind = request->kind == TIDE__SMALL ? TIDE_STAT_SMALL : TIDE_STAT_LARGE;
+  tide__reserved_rise(device, request->pool, bytes, kind, false);
+  if (!tide__is_recording(device)) return;
+  tide__entry_add(device, TIDE_ACTION_SEGMENT_MAP, &request->moment, request->moment.stack, request->lane,
+                  address, bytes);
+  tide__history_make_room(&device->history, TIDE__STEP_ENTRIES);
+}
+
+void tide__unmapped_tell(tide_device* device, const tide__segment* segment, uint64_t from, uint64_t to,
+                         const tide__call_context* moment) {
+  const int kind = segment->is_small ? TIDE_STAT_SMALL : TIDE_STAT_LARGE;
+  if (from == to) return;
+  tide__reserved_fall(device, segment->lane->pool, to - from, kind, false);
+  if (!tide__is_recording(device)) return;
+  tide__entry_add(device, TIDE_ACTION_SEGMENT_UNMAP, moment,
+                  moment->stack != 0 ? moment->stack : segment->stack, segment->lane, from, to - from);
+  tide__history_make_room(&device->history, TIDE__STEP_ENTRIES);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -207,11 +253,25 @@ static tide_status segment_make(const tide__request* request, tide__segment* seg
   return status;
 }
 
+// After a failed wait at the end of an allocator the machine is NULL: the memory stays with it.
+static void raw_destroy(tide_device* device, tide__segment* segment) {
+  const tide_pool_options* const own = &segment->lane->pool->options;
+  void* const address = tide__pointer(segment->address);
+  if (own->segment_release != NULL && device->machine != NULL) {
+    own->segment_release(own->user, address, segment->bytes, device->index, segment->lane->stream);
+  } else {
+    tide__ignore(tide_machine_raw_release(device->machine, device->index, address));
+  }
+}
+
+static const tide__segment_kind raw_kind = { .destroy = raw_destroy };
+
 tide_status tide__segment_grow(const tide__request* request, tide__block** out) {
   tide_device* const device = request->device;
   tide__stray* stray = NULL;
   TIDE_TRY(tide__stray_new(device, &stray));
-  tide__segment* const segment = tide__segment_new(device, request->lane, request->kind == TIDE__SMALL);
+  tide__segment* const segment =
+      tide__segment_new(device, &raw_kind, request->lane, request->kind == TIDE__SMALL);
   if (segment == NULL) tide__stray_free(device, stray);
   TIDE_REQUIRE(segment != NULL, TIDE_ERR_NO_MEMORY, "no memory for the record of a segment");
   const tide_status status = segment_make(request, segment, stray, out);

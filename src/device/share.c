@@ -8,7 +8,25 @@
 #include <string.h>
 
 #include "base/sys.h"
-#include "device/allocator.h"
+#include "device/virtual.h"
+
+static tide_status lane_add_peer(tide_device* device, tide__lane* lane, int peer) {
+  TIDE_LIST_EACH(it, &lane->segments) {  // it changes with the gate only
+    const tide__segment* const segment = TIDE_OWNER(it, tide__segment, link);
+    if (segment->kind->add_peer != NULL) TIDE_TRY(segment->kind->add_peer(device, segment, peer));
+  }
+  return TIDE_OK;
+}
+
+static tide_status segments_add_peer(tide_device* device, int peer) {
+  tide__pool_cursor at = { 0 };
+  for (tide__pool* pool = &device->default_pool; pool != NULL; pool = tide__pool_next(device, &at)) {
+    tide__lane* lane = tide__lane_next(device, pool, NULL);
+    for (; lane != NULL; lane = tide__lane_next(device, pool, lane))
+      TIDE_TRY(lane_add_peer(device, lane, peer));
+  }
+  return TIDE_OK;
+}
 
 tide_status tide_device_enable_peer(tide_device* device, int peer) {
   TIDE_REQUIRE(device != NULL, TIDE_ERR_ARGUMENT, "device_enable_peer: no device");
@@ -19,7 +37,7 @@ tide_status tide_device_enable_peer(tide_device* device, int peer) {
   bool is_known = false;
   for (uint32_t i = 0; i < device->peer_count; i++) is_known = is_known || device->peers[i] == (uint32_t)peer;
   tide_status status = TIDE_OK;
-  if (!is_known) status = tide__expand_add_peer(device, peer);
+  if (!is_known) status = segments_add_peer(device, peer);
   for (tide__import* import = device->imports; import != NULL && !is_known && status == TIDE_OK;
        import = import->next) {
     if (import->parts == NULL) continue;
