@@ -3,7 +3,7 @@
 //
 // Requests: how one is served from cached memory, what happens when there is none, and how memory comes back.
 // A request that finds cached memory takes one lock, that of its lane.
-#include "device/tcache.h"
+#include "device/tide/tcache.h"
 
 // ---------------------------------------------------------------------------------------------------
 // Requests

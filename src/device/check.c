@@ -5,7 +5,7 @@
 // and every statistic. The numbers are those of docs/device.md.
 #include <string.h>
 
-#include "device/allocator.h"
+#include "device/tide/tide.h"
 
 // What is found on a walk through everything.
 typedef struct findings {

@@ -10,7 +10,7 @@
 // has it as idle, and a restore leaves it where it is, or is refused if the checkpoint has a block there.
 #include <stdlib.h>
 
-#include "device/allocator.h"
+#include "device/tide/tide.h"
 
 typedef struct saved_block {
   uint64_t address;

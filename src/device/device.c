@@ -3,9 +3,11 @@
 //
 // The life of an allocator: how it is made, configured, and freed with everything it holds; and the table of
 // default allocators.
-#include "device/allocator.h"
+#include "device/share/share.h"
+#include "device/tide/tide.h"
+#include "device/torch/torch.h"
 #include "device/options.h"
-#include "device/virtual.h"
+#include "device/segment/virtual.h"
 
 // ---------------------------------------------------------------------------------------------------
 // Numbers

@@ -4,7 +4,7 @@
 // Looking inside: segments and their blocks (core/visit.h). Segments are noted lane by lane. Each is copied
 // in pieces under its lane's lock, and shown without it.
 #include "core/visit.h"
-#include "device/allocator.h"
+#include "device/tide/tide.h"
 
 enum { PIECE_BLOCKS = 256 };
 

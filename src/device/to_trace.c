@@ -7,7 +7,7 @@
 
 #include "base/heap.h"
 #include "core/snapshot.h"
-#include "device/allocator.h"
+#include "device/tide/tide.h"
 
 // ---------------------------------------------------------------------------------------------------
 // The options, under the keys that PyTorch has for them

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Reuse inside a capture (option is_capture_reuse). A block that other streams use and that is released while
+// its streams are captured notes the nodes at which these streams stand: its markers. A later request on the
+// block's stream may have it when all markers lie before the point where that stream stands now, because then
+// the graph itself orders the new use behind the old ones.
+#include "device/stream/stream.h"
+
+// A set of nodes, in the order they were added, with a table of hashes (index + 1, 0: empty).
+typedef struct node_set {
+  const tide_heap* heap;
+  tide_node* nodes;  // owned
+  uint32_t* places;  // owned
+  size_t count;
+  size_t capacity;
+  size_t place_count;  // a power of two, at least twice the capacity; or 0
+} node_set;
+
+static void set_free(node_set* set) {
+  tide__heap_release(set->heap, set->nodes, set->capacity, sizeof *set->nodes);
+  tide__heap_release(set->heap, set->places, set->place_count, sizeof *set->places);
+}
+
+// Where a node is in the table, or where it would be.
+static size_t set_place(const node_set* set, tide_node node) {
+  const uint64_t hash = tide__address(node) * UINT64_C(0x9E3779B97F4A7C15);
+  size_t i = (size_t)(hash >> 20) & (set->place_count - 1);
+  while (set->places[i] != 0 && set->nodes[set->places[i] - 1] != node) i = (i + 1) & (set->place_count - 1);
+  return i;
+}
+
+static bool set_has(const node_set* set, tide_node node) {
+  return set->place_count != 0 && set->places[set_place(set, node)] != 0;
+}
+
+static tide_status set_rehash(node_set* set) {
+  const size_t wanted = set->place_count == 0 ? 64 : set->place_count * 2;
+  uint32_t* const places = tide__heap_alloc(set->heap, wanted, sizeof *places);
+  TIDE_REQUIRE(places != NULL, TIDE_ERR_NO_MEMORY, "no memory for %zu nodes of a capture", wanted);
+  tide__heap_release(set->heap, set->places, set->place_count, sizeof *set->places);
+  set->places = places;
+  set->place_count = wanted;
+  for (size_t i = 0; i < set->count; i++) places[set_place(set, set->nodes[i])] = (uint32_t)i + 1;
+  return TIDE_OK;
+}
+
+static tide_status set_add(node_set* set, tide_node node) {
+  if ((set->count + 1) * 2 > set->place_count) TIDE_TRY(set_rehash(set));
+  const size_t place = set_place(set, node);
+  if (set->places[place] != 0) return TIDE_OK;
+  TIDE_REQUIRE(
+      tide__heap_grow(set->heap, (void**)&set->nodes, &set->capacity, set->count + 1, sizeof *set->nodes),
+      TIDE_ERR_NO_MEMORY, "no memory for %zu nodes of a capture", set->count + 1);
+  set->nodes[set->count++] = node;
+  set->places[place] = (uint32_t)set->count;
+  return TIDE_OK;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Walking the graph
+
+enum { FEW_NODES = 16 };
+
+// Asks for a list of nodes: where a stream stands, or what a node depends on.
+typedef tide_status (*ask_fn)(tide_device* device, const void* what, tide_node* nodes, size_t room,
+                              size_t* count);
+
+static tide_status ask_terminals(tide_device* device, const void* what, tide_node* nodes, size_t room,
+                                 size_t* count) {
+  const tide_stream stream = *(const tide_stream*)what;
+  return tide_machine_capture_terminals(device->machine, device->index, stream, nodes, room, count);
+}
+
+static tide_status ask_dependencies(tide_device* device, const void* what, tide_node* nodes, size_t room,
+                                    size_t* count) {
+  return tide_machine_node_dependencies(device->machine, *(const tide_node*)what, nodes, room, count);
+}
+
+static tide_status set_add_asked(tide_device* device, node_set* set, ask_fn ask, const void* what) {
+  tide_node few[FEW_NODES];
+  tide_node* nodes = few;
+  size_t count = 0;
+  size_t room = FEW_NODES;
+  tide_status status = ask(device, what, nodes, room, &count);
+  if (status == TIDE_OK && count > room) {
+    room = count;
+    nodes = tide__heap_alloc(device->heap, room, sizeof *nodes);
+    TIDE_REQUIRE(nodes != NULL, TIDE_ERR_NO_MEMORY, "no memory for %zu nodes of a capture", room);
+    status = ask(device, what, nodes, room, &count);
+  }
+  for (size_t i = 0; i < count && i < room && status == TIDE_OK; i++) status = set_add(set, nodes[i]);
+  if (nodes != few) tide__heap_release(device->heap, nodes, room, sizeof *nodes);
+  return status;
+}
+
+// Adds everything before the nodes of the set.
+static tide_status set_close(tide_device* device, node_set* set) {
+  for (size_t i = 0; i < set->count; i++) {
+    const tide_node node = set->nodes[i];
+    TIDE_TRY(set_add_asked(device, set, ask_dependencies, &node));
+  }
+  return TIDE_OK;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Markers
+
+void tide__markers_free(tide_device* device, tide__block* block) {
+  if (block->markers == NULL) return;
+  const size_t bytes = sizeof(tide__markers) + block->markers->count * sizeof(tide_node);
+  tide__heap_release(device->heap, block->markers, 1, bytes);
+  block->markers = NULL;
+}
+
+// The nodes at which the streams of a block stand, if all are in one capture; else an empty set.
+static tide_status block_markers(tide_device* device, const tide__block* block, uint64_t capture,
+                                 node_set* set) {
+  const tide_stream own = tide__block_lane(block)->stream;
+  if (capture == 0) return TIDE_OK;
+  for (const tide__use* use = block->uses; use != NULL; use = use->next) {
+    if (use->device != device->index || tide__stream_capture(device, use->stream) != capture) return TIDE_OK;
+  }
+  TIDE_TRY(set_add_asked(device, set, ask_terminals, &own));
+  for (const tide__use* use = block->uses; use != NULL; use = use->next) {
+    TIDE_TRY(set_add_asked(device, set, ask_terminals, &use->stream));
+  }
+  return TIDE_OK;
+}
+
+void tide__markers_make(tide_device* device, tide__block* block) {
+  const tide_error before = *tide_last_error();
+  node_set set = { .heap = device->heap };
+  const uint64_t capture = tide__stream_capture(device, tide__block_lane(block)->stream);
+  const tide_status status = block_markers(device, block, capture, &set);
+  if (status == TIDE_OK && set.count > 0) {
+    block->markers = tide__heap_alloc(device->heap, 1, sizeof(tide__markers) + set.count * sizeof(tide_node));
+    if (block->markers != NULL) {
+      block->markers->capture = capture;
+      block->markers->count = set.count;
+      for (size_t i = 0; i < set.count; i++) block->markers->nodes[i] = set.nodes[i];
+    }
+  }
+  set_free(&set);
+  if (status != TIDE_OK) tide__error_restore(&before);  // without markers it waits for the end of the capture
+}
+
+static bool markers_are_in(const tide__markers* markers, const node_set* set) {
+  for (size_t i = 0; i < markers->count; i++) {
+    if (!set_has(set, markers->nodes[i])) return false;
+  }
+  return true;
+}
+
+// Frees every waiting block of the request's stream whose markers lie before the point the request's stream
+// has come to.
+static tide_status reuse_before(tide__request* request, uint64_t capture, node_set* set) {
+  TIDE_TRY(set_add_asked(request->device, set, ask_terminals, &request->stream));
+  TIDE_TRY(set_close(request->device, set));
+  tide__block* list = tide__timeline_take_deferred(request->device);
+  while (list != NULL) {
+    tide__block* const block = list;
+    list = block->list_next;
+    const bool is_over = block->markers != NULL && block->markers->capture == capture &&
+                         tide__block_lane(block)->stream == request->stream &&
+                         markers_are_in(block->markers, set);
+    if (is_over) {
+      tide__timeline_end_deferred(request->device, block, &request->moment);
+    } else {
+      tide__timeline_defer(request->device, block);
+    }
+  }
+  return TIDE_OK;
+}
+
+tide_status tide__capture_reuse(tide__request* request) {
+  const uint64_t capture = tide__stream_capture(request->device, request->stream);
+  if (capture == 0) return TIDE_OK;
+  node_set set = { .heap = request->device->heap };
+  const tide_status status = reuse_before(request, capture, &set);
+  set_free(&set);
+  return status;
+}
