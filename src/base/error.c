@@ -27,6 +27,7 @@ void tide__fail(tide_status status, int64_t native, const char* file, int line, 
 
 void tide__error_restore(const tide_error* error) {
   static const tide_error none = { .status = TIDE_OK };
+  if (error->status == TIDE_OK && thread_error.status == TIDE_OK) return;  // nothing failed meanwhile
   thread_error = error->status != TIDE_OK ? *error : none;
 }
 

@@ -22,12 +22,12 @@ typedef enum tide__rank {
   TIDE__RANK_FRONT,    // the front of a thread: see core/front.h
   TIDE__RANK_DEPOT,    // idle blocks of one size class
   TIDE__RANK_CHUNKS,   // memory that blocks are cut from
-  TIDE__RANK_PENDING,  // blocks that wait for work
+  TIDE__RANK_PENDING,  // blocks of the pinned cache that wait for work
+  TIDE__RANK_WAITS,    // blocks that wait for streams: see core/stream_waits.h
   // Inside the device allocator, in the order they are taken.
   TIDE__RANK_GATE,      // who may grow and shrink; held for moments only, never while waiting for the machine
   TIDE__RANK_POOLS,     // pools, scopes, observers, options
   TIDE__RANK_LANE,      // blocks of one pool and stream
-  TIDE__RANK_TIMELINE,  // blocks that wait for work, idle events
   TIDE__RANK_MARKS,     // whose turn it is to record events of one stream
   TIDE__RANK_MAP,       // growth of the map from addresses to blocks, spare records
   TIDE__RANK_TOTALS,    // statistics of the whole allocator

@@ -9,6 +9,7 @@
 
 #include "base/slots.h"
 #include "base/tree.h"
+#include "core/stream_waits.h"
 
 #define TIDE__GRAIN_SHIFT 9  // addresses and sizes of blocks are multiples of 512
 #define TIDE__GRAIN ((uint64_t)1 << TIDE__GRAIN_SHIFT)
@@ -67,7 +68,7 @@ typedef struct tide__block {
   uint64_t stamp;                 // searches of its shelf when it became idle
   uint64_t last_use;              // its lane's stamp when it was released; 0: none: see device/marks.c
   struct tide__markers* markers;  // owned; where its streams stood in a capture: see device/capture.c
-  uint32_t event_count;           // events it waits for
+  tide__waiter waiter;            // while it is PENDING
   tide__tree_node tree;           // in the bins, when it is too large for a heap; or among the unmapped ones
   struct tide__block* list_next;  // in a list made for one purpose
   struct tide__block* pieces;     // of a block in a view: what it is made of, at home, by heap_next

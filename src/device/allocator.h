@@ -291,37 +291,6 @@ typedef struct tide__scope {
   uint64_t thread;
 } tide__scope;
 
-// A block that waits for one event.
-typedef struct tide__wait {
-  struct tide__wait* next;
-  tide__block* block;
-  tide_event event;
-  int device;        // of the event
-  bool is_captured;  // the event belongs to a capture: it cannot be asked
-  uint64_t number;   // rising
-} tide__wait;
-
-// The blocks that wait for one stream, in the order they were released.
-typedef struct tide__queue {
-  struct tide__queue* next;
-  tide_stream stream;
-  int device;  // of the stream
-  tide__wait* first;
-  tide__wait* last;
-} tide__queue;
-
-// Blocks that were released while other streams still use them.
-typedef struct tide__timeline {
-  tide__mutex lock;        // guards all below
-  tide__signal changed;    // nobody polls any more
-  bool is_polling;         // one thread looks at the events, without the lock
-  tide__queue* queues;     // owned, in the order of first use
-  tide__wait* idle_waits;  // owned, each with an event
-  tide__block* deferred;   // released in a scope, or without an event: they get events later
-  tide__block* deferred_last;
-  uint64_t next_number;      // of the next wait
-  tide__atomic_u64 waiting;  // blocks in queues and among the deferred
-} tide__timeline;
 
 // Bits of tide_device.detours.
 enum {
@@ -367,7 +336,7 @@ struct tide_device {
   tide__atomic_u64 next_ordinal;
   tide__slots blocks;
   tide__map map;
-  tide__timeline timeline;
+  tide__stream_waits waits;  // blocks that were released while other streams use them
   tide__history history;
 
   tide__mutex gate_lock;  // guards the gate
@@ -850,30 +819,22 @@ tide_status tide__reclaim_by_age(const tide__request* request);
 
 // --- timeline.c: blocks that wait ---------------------------------------------------------------------
 void tide__timeline_init(tide_device* device);
-void tide__timeline_fini(tide_device* device);
-// Gives a block that was taken back to the timeline. Never fails: what gets no event now gets it later.
+// Lets a block that was taken back wait for its uses. Never fails: what gets no event now gets it later.
 void tide__timeline_add(tide_device* device, tide__block* block, const tide__moment* moment);
-// Frees the blocks whose work is done; or waits for all, or for those of one pool.
+// Frees the blocks whose work is done, unless another thread is asking; or waits for all, or for those of one
+// pool.
 tide_status tide__timeline_poll(tide_device* device, const tide__moment* moment);
 tide_status tide__timeline_wait(tide_device* device, const tide__pool* pool, const tide__moment* moment);
-// Waits for the oldest block of a lane's pool and stream; false when there is none.
+// Waits for the oldest event of a lane's blocks; false when there is none.
 tide_status tide__timeline_wait_one(tide_device* device, const tide__lane* lane, const tide__moment* moment,
                                     bool* out_waited);
 static inline bool tide__timeline_is_empty(tide_device* device) {
-  return tide__load_relaxed(&device->timeline.waiting) == 0;
+  return tide__waits_is_empty(&device->waits);
 }
-// All deferred blocks, which are the caller's then; one back; and one that need not wait any more.
-tide__block* tide__timeline_take_deferred(tide_device* device);
-void tide__timeline_defer(tide_device* device, tide__block* block);
-void tide__timeline_end_deferred(tide_device* device, tide__block* block, const tide__moment* moment);
 
 // --- capture.c ---------------------------------------------------------------------------------------
 // The number of the capture that a stream of the device is in; 0: none.
 uint64_t tide__stream_capture(tide_device* device, tide_stream stream);
-// Is a stream of any device in a capture, be it invalid? If the machine does not tell, it counts as captured;
-// one that is gone does not.
-tide_status tide__capture_ask(tide_device* device, int index, tide_stream stream, bool* out);
-bool tide__stream_is_captured(tide_device* device, int index, tide_stream stream);
 // Notes where the streams of a block stand that is released in a capture, and forgets it.
 void tide__markers_make(tide_device* device, tide__block* block);
 void tide__markers_free(tide_device* device, tide__block* block);

@@ -114,22 +114,6 @@ uint64_t tide__stream_capture(tide_device* device, tide_stream stream) {
   return 0;
 }
 
-tide_status tide__capture_ask(tide_device* device, int index, tide_stream stream, bool* out) {
-  tide_capture_state state = TIDE_CAPTURE_NONE;
-  uint64_t id = 0;
-  const tide_status status = tide_machine_capture_info(device->machine, index, stream, &state, &id);
-  *out = status == TIDE_OK ? state != TIDE_CAPTURE_NONE : status != TIDE_ERR_HANDLE;
-  return status == TIDE_ERR_HANDLE ? TIDE_OK : status;
-}
-
-bool tide__stream_is_captured(tide_device* device, int index, tide_stream stream) {
-  bool is_captured = false;
-  const tide_error before = *tide_last_error();
-  tide__ignore(tide__capture_ask(device, index, stream, &is_captured));
-  tide__error_restore(&before);
-  return is_captured;
-}
-
 // ---------------------------------------------------------------------------------------------------
 // Markers
 
@@ -179,24 +163,28 @@ static bool markers_are_in(const tide__markers* markers, const node_set* set) {
   return true;
 }
 
+// A point in a capture, and all that lies before it.
+typedef struct capture_point {
+  tide_stream stream;
+  uint64_t capture;
+  const node_set* before;
+} capture_point;
+
+// Does the graph order all uses of a waiting block before the point?
+static bool block_is_over(tide__waiter* waiter, const void* user) {
+  const tide__block* const block = TIDE_OWNER(waiter, tide__block, waiter);
+  const capture_point* const point = user;
+  return block->markers != NULL && block->markers->capture == point->capture &&
+         tide__block_lane(block)->stream == point->stream && markers_are_in(block->markers, point->before);
+}
+
 // Frees every waiting block of the request's stream whose markers lie before the point the request's stream
 // has come to.
 static tide_status reuse_before(tide__request* request, uint64_t capture, node_set* set) {
   TIDE_TRY(set_add_asked(request->device, set, ask_terminals, &request->stream));
   TIDE_TRY(set_close(request->device, set));
-  tide__block* list = tide__timeline_take_deferred(request->device);
-  while (list != NULL) {
-    tide__block* const block = list;
-    list = block->list_next;
-    const bool is_over = block->markers != NULL && block->markers->capture == capture &&
-                         tide__block_lane(block)->stream == request->stream &&
-                         markers_are_in(block->markers, set);
-    if (is_over) {
-      tide__timeline_end_deferred(request->device, block, &request->moment);
-    } else {
-      tide__timeline_defer(request->device, block);
-    }
-  }
+  const capture_point point = { request->stream, capture, set };
+  tide__waits_end_deferred(&request->device->waits, block_is_over, &point, &request->moment);
   return TIDE_OK;
 }
 

@@ -72,11 +72,12 @@ static int block_check_map(findings* f, const tide__block* block) {
   const bool has_handle = tide__slots_handle(&f->device->blocks, block) != 0;
   CHECK(has_handle == is_allocated, 2, "the block at %#llx has %s handle", (unsigned long long)block->address,
         has_handle ? "a" : "no");
-  CHECK(block->uses == NULL || is_allocated || block->state == TIDE__BLOCK_PENDING, 10,
-        "an idle block at %#llx is used by a stream", (unsigned long long)block->address);
-  CHECK((block->event_count != 0) == (block->state == TIDE__BLOCK_PENDING), 10,
+  const tide__waiter* const waiter = &block->waiter;
+  const bool waits = waiter->event_count != 0 || waiter->waits != NULL ||
+                     (block->uses != NULL && !is_allocated);
+  CHECK(waits == (block->state == TIDE__BLOCK_PENDING), 10,
         "the block at %#llx in state %d waits for %u events", (unsigned long long)block->address,
-        block->state, block->event_count);
+        block->state, waiter->event_count);
   return 0;
 }
 
@@ -269,8 +270,9 @@ static int stats_check(const findings* f, const tide_device_stats* stats) {
         (unsigned long long)tide__load_relaxed(&f->device->reserved_bytes));
   CHECK(f->racked == tide__racks_count(f->device), 2,
         "%llu idle blocks are racked, not all of them in a rack", (unsigned long long)f->racked);
-  CHECK(f->pending == tide__load_relaxed(&f->device->timeline.waiting), 10, "%llu blocks wait, counted %llu",
-        (unsigned long long)f->pending, (unsigned long long)tide__load_relaxed(&f->device->timeline.waiting));
+  const uint64_t waiting = tide__load_relaxed(&f->device->waits.waiting);
+  CHECK(f->pending == waiting, 10, "%llu blocks wait, counted %llu", (unsigned long long)f->pending,
+        (unsigned long long)waiting);
   return 0;
 }
 

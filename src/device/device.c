@@ -296,7 +296,7 @@ tide_status tide_device_new(tide_machine* machine, int index, const tide_device_
   if (status == TIDE_OK) status = settings_publish(device, &wanted);
   if (status == TIDE_OK && wanted.policy == TIDE_POLICY_TIDE) status = tide__racks_init(device);
   if (status != TIDE_OK) {
-    tide__timeline_fini(device);
+    tide__waits_fini(&device->waits);
     device_fini(device);
     return status;
   }
@@ -405,10 +405,7 @@ static void memory_destroy(tide_device* device) {
 
 // The devices whose work may use the memory, as bits.
 static uint64_t devices_in_use(tide_device* device) {
-  uint64_t devices = (uint64_t)1 << device->index;
-  for (const tide__queue* queue = device->timeline.queues; queue != NULL; queue = queue->next) {
-    if (queue->first != NULL) devices |= (uint64_t)1 << queue->device;
-  }
+  uint64_t devices = (uint64_t)1 << device->index | tide__waits_devices(&device->waits);
   for (uint32_t i = 0; i < tide__slots_count(&device->blocks); i++) {
     const tide__block* const block = tide__slots_at(&device->blocks, i);
     if (block->state == TIDE__BLOCK_SPARE) continue;
@@ -436,7 +433,7 @@ static tide_status devices_wait(tide_device* device) {
 // reaches the machine.
 static tide_status device_settle(tide_device* device) {
   const tide_status status = devices_wait(device);
-  tide__timeline_fini(device);
+  tide__waits_fini(&device->waits);
   if (status == TIDE_OK) return TIDE_OK;
   const tide_error reason = *tide_last_error();
   device->machine = NULL;
