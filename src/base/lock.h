@@ -22,7 +22,6 @@ typedef enum tide__rank {
   TIDE__RANK_FRONT,    // the front of a thread: see core/front.h
   TIDE__RANK_DEPOT,    // idle blocks of one size class
   TIDE__RANK_CHUNKS,   // memory that blocks are cut from
-  TIDE__RANK_PENDING,  // blocks of the pinned cache that wait for work
   TIDE__RANK_WAITS,    // blocks that wait for streams: see core/stream_waits.h
   // Inside the device allocator, in the order they are taken.
   TIDE__RANK_GATE,      // who may grow and shrink; held for moments only, never while waiting for the machine

@@ -116,20 +116,20 @@ static void pinned_init(tide_pinned* pinned) {
   tide__list_init(&pinned->idle_pools);
   tide__slots_init(&pinned->blocks, pinned->heap, PINNED_KIND, sizeof(tide__pin), NULL, NULL);
   tide__map_init(&pinned->map, pinned->heap);
-  tide__pin_pending_init(pinned);
   pinned->totals = (tide_pinned_stats)TIDE_PINNED_STATS_INIT;
   pinned->page_bytes = tide__sys_page_bytes();
   pinned->is_dry = strcmp(tide_machine_name(pinned->machine), "dry") == 0;
   pinned->device_count = tide_machine_device_count(pinned->machine);
   pinned->has_unique_streams = strcmp(tide_machine_name(pinned->machine), "cuda") != 0;
   pinned->device_node = pinned_device_node(pinned);
+  tide__pin_pending_init(pinned);
   pinned_set_limits(pinned);
 }
 
 static void pinned_fini(tide_pinned* pinned) {
   if (pinned->fronts.common != NULL) tide__fronts_fini(&pinned->fronts);
   tide__pin_pools_fini(pinned);
-  tide__pin_pending_fini(pinned);
+  tide__waits_fini(&pinned->waits);
   tide__askers_fini(&pinned->askers);
   tide__history_fini(&pinned->history);
   tide__map_fini(&pinned->map);
@@ -178,10 +178,10 @@ tide_status tide_pinned_new(tide_machine* machine, const tide_pinned_options* op
 // The end
 
 // Moves uses from one list to another; returns their devices, as bits.
-static uint64_t uses_move(tide__pin_use** from, tide__pin_use** to) {
+static uint64_t uses_move(tide__wait** from, tide__wait** to) {
   uint64_t devices = 0;
   while (*from != NULL) {
-    tide__pin_use* const use = *from;
+    tide__wait* const use = *from;
     *from = use->next;
     use->next = *to;
     *to = use;
@@ -191,18 +191,24 @@ static uint64_t uses_move(tide__pin_use** from, tide__pin_use** to) {
 }
 
 // Takes the uses off all blocks and counts those that are handed out; returns the devices that use these.
-static uint64_t blocks_clear(tide_pinned* pinned, tide__pin_use** uses, tide_pinned_leaks* leaks) {
+static uint64_t blocks_clear(tide_pinned* pinned, tide__wait** uses, tide_pinned_leaks* leaks) {
   uint64_t devices = 0;
   for (uint32_t i = 0; i < tide__slots_count(&pinned->blocks); i++) {
     tide__pin* const block = tide__slots_at(&pinned->blocks, i);
     const bool is_live = tide__pin_is_live(block);
     leaks->blocks += is_live ? 1 : 0;
     leaks->bytes += is_live ? tide__pin_bytes(block) : 0;
-    tide__pin_use* announced = tide__load_relaxed(&block->uses);
-    devices |= uses_move(&announced, uses) | uses_move(&block->held, uses);
-    (void)uses_move(&block->spare, uses);
+    tide__wait* announced = tide__load_relaxed(&block->uses);
+    devices |= uses_move(&announced, uses) | uses_move(&block->waiter.waits, uses);
+    (void)uses_move(&block->waiter.spare, uses);
   }
   return devices;
+}
+
+// Takes the idle records out of all fronts.
+static void fronts_clear(tide_pinned* pinned, tide__wait** uses) {
+  tide__front* front = tide__fronts_first(&pinned->fronts);
+  for (; front != NULL; front = front->next) (void)uses_move(&((tide__pin_front*)(void*)front)->uses, uses);
 }
 
 // Waits for devices, twice, because a machine that has waited may still report work that failed before.
@@ -258,11 +264,13 @@ void tide_pinned_free(tide_pinned* pinned, tide_pinned_leaks* out) {
   tide__fork_unwatch(&pinned->fork_note);
   tide__pin_watcher_stop(pinned);
   tide__ignore(tide__pin_drain(pinned));
-  uint64_t devices = tide__pin_pending_devices(pinned);
-  tide__pin_use* uses = tide__pin_pending_clear(pinned);
+  tide__wait* uses = NULL;
+  uint64_t devices = tide__waits_devices(&pinned->waits);
   devices |= blocks_clear(pinned, &uses, &leaks);
+  fronts_clear(pinned, &uses);
   const bool is_quiet = pin_devices_wait(pinned, devices);
-  tide__pin_uses_free(pinned, uses);
+  tide__waits_give(&pinned->waits, uses);
+  tide__waits_clear(&pinned->waits);
   if (!is_quiet) pinned->machine = NULL;  // which keeps all memory: no call of its end reaches it
   memory_end(pinned, &leaks);
   pinned_fini(pinned);

@@ -9,13 +9,13 @@
 //       depot           the idle blocks of a pool, by size class, each class with a lock of its own
 //       segment         a pinned piece, cut into blocks of one size: one block, or a chunk of small ones
 //     front             of each thread: idle blocks of the default pool at hand, what the thread counted
-//     queue             the blocks that wait for one stream
+//     waits             the blocks that wait for streams: see core/stream_waits.h
 //
 // A block is handed out, idle in a front, idle in its segment, waiting in queues, deferred (it needs an
 // event that could not be recorded yet), kept (its pool's graphs may use it), or moving in the hands of
 // one thread.
 //
-// Locks are ranked in base/lock.h: front, depot, chunks (segments, reserve), pending (queues, uses),
+// Locks are ranked in base/lock.h: front, depot, chunks (segments, reserve), waits (queues, idle records),
 // pools, map, totals, history. The machine is called with none of them held.
 #ifndef TIDEMARK_SRC_PINNED_PINNED_CACHE_H
 #define TIDEMARK_SRC_PINNED_PINNED_CACHE_H
@@ -32,6 +32,7 @@
 #include "core/history.h"
 #include "core/map.h"
 #include "core/stats.h"
+#include "core/stream_waits.h"
 #include "tidemark/pinned.h"
 
 #define TIDE__PIN_UNIT_SHIFT 9                       // blocks have multiples of 512 bytes
@@ -60,44 +61,13 @@ typedef enum tide__pin_state {
 struct tide__pin;
 struct tide__pin_pool;
 
-// The blocks that wait for one stream, in the order they were released.
-typedef struct tide__pin_queue {
-  struct tide__pin_queue* next;  // among those in use, or among idle ones
-  tide_stream stream;
-  int device;
-  bool is_polled;  // one thread asks about its events, without the lock
-  uint64_t pass;   // the last one that came here
-  struct tide__pin_use* first;
-  struct tide__pin_use* last;
-} tide__pin_queue;
-
-// The use of a block by a stream, with an event that belongs to the record. Noted: the event is recorded
-// when the block is released. Every record brings a queue along, so that there are always enough.
-typedef struct tide__pin_use {
-  struct tide__pin_use* next;  // of a block's uses, of a queue, or among idle ones
-  struct tide__pin* block;     // in a queue: who waits
-  tide_stream stream;
-  tide_event event;  // owned
-  int device;        // of the stream and the event
-  bool is_recorded;
-  bool is_captured;  // by a capture, which may be over: where a stream may be gone, it is asked before
-  bool is_only;      // in a queue: the block has no other
-  uint32_t version;  // rises with each use of the record
-  // Tickets that were out before the event was recorded, and the one of its block when that was queued:
-  // what ended before another began was recorded before it.
-  uint64_t begin;
-  uint64_t end;
-  uint64_t number;        // of the stream, whose handle another may have by now; 0: not known
-  tide__pin_queue queue;  // of some stream, not of this one
-} tide__pin_use;
-
 // A block. It is handed out exactly if it has a handle; until then it is its thread's who has it in hand.
 typedef struct tide__pin {
   // The first cache line: all that requests, releases and announcements touch.
   _Alignas(64) tide__slot slot;
   tide__atomic_u64 address;  // may be read by who only has a number; whether it was right, the handle decides
   struct tide__pin* next;    // in whichever list it is
-  _Atomic(tide__pin_use*) uses;      // owned; under use_word
+  _Atomic(tide__wait*) uses;         // owned; under use_word
   tide__atomic_u64 requested_bytes;  // of the last request that had it
   tide__atomic_u32 use_word;         // 0: no uses, and nobody looks at them; see pinned_use.c
   tide__atomic_u32 state;            // a tide__pin_state, while it has no handle
@@ -108,11 +78,10 @@ typedef struct tide__pin {
   // The second.
   struct tide__pin_segment* segment;
   tide__atomic_u64 bytes;
-  tide__pin_use* held;   // owned; of a deferred or kept block
-  tide__pin_use* spare;  // owned; the record of its last use, until it leaves the front; under use_word
-  tide_stream stream;    // of the request
-  int32_t device;        // of the request; -1: none
-  uint32_t event_count;  // events it waits for, if more than one; under the pending lock
+  tide__waiter
+      waiter;  // its waits while it is deferred or kept; `spare` until it leaves the front, under use_word
+  tide_stream stream;  // of the request
+  int32_t device;      // of the request; -1: none
 } tide__pin;
 
 typedef enum tide__pin_source {
@@ -187,9 +156,9 @@ typedef struct tide__pin_pool {
   uint32_t guests;  // requests under way: they keep the pool from being dropped
   bool has_scope;
   tide__pin_copy* copies;   // owned
-  tide__pin* kept;          // shared under the pending lock
+  tide__pin* kept;          // shared under the lock of the waits
   tide__link segments;      // shared under the chunks lock
-  tide_pinned_stats stats;  // shared under the totals lock; what waits, under the pending lock
+  tide_pinned_stats stats;  // shared under the totals lock; what waits, under that lock
   tide__pin_depot depot;
 } tide__pin_pool;
 
@@ -199,20 +168,6 @@ typedef struct tide__pin_scope {
   uint64_t thread;
   tide_pinned_scope scope;
 } tide__pin_scope;
-
-typedef struct tide__pin_pending {
-  tide__mutex lock;          // guards all below
-  tide__signal changed;      // a thread is done with a queue
-  uint32_t listeners;        // who wait for that
-  bool is_retried;           // one thread has the deferred blocks
-  tide__atomic_u64 tickets;  // changed under the lock
-  uint64_t passes;           // looks at the queues so far
-  tide__pin_queue* queues;   // those in use; borrowed from the records of uses, like the idle ones
-  tide__pin_queue* idle_queues;
-  tide__pin* deferred;
-  tide__pin_use* idle_uses[TIDE_DEVICE_MAX];  // owned, each with an event of that device
-  tide__atomic_u64 waiting;                   // blocks in queues and deferred ones; changed under the lock
-} tide__pin_pending;
 
 // What a front counts until it is added to the totals: see core/stats.h.
 enum { TIDE__PIN_ACTIVE, TIDE__PIN_ACTIVE_BYTES, TIDE__PIN_COUNTS };
@@ -240,7 +195,7 @@ typedef struct tide__pin_front {
   // Bytes of blocks pinned one by one that lie here, and how many of them may: part of max_cached_bytes.
   uint64_t idle_bytes;
   uint64_t room_bytes;
-  tide__pin_use* uses;  // owned; idle ones
+  tide__wait* uses;  // owned; idle ones
   uint32_t use_count;
   _Alignas(64) tide__pin_shelf shelves[TIDE__PIN_KINDS];
 } tide__pin_front;
@@ -285,7 +240,7 @@ struct tide_pinned {
   tide__slots blocks;
   tide__map map;
   tide__fronts fronts;
-  tide__pin_pending pending;
+  tide__stream_waits waits;
   tide__pin_watcher watcher;
 
   tide__mutex chunks_lock;  // guards the lists of segments and the reserve
@@ -481,32 +436,22 @@ tide__pin* tide__pin_segment_block(tide_pinned* pinned, const tide__pin_segment*
 
 // --- pinned_use.c ------------------------------------------------------------------------------------------
 // Gives records back that are not used any more.
-void tide__pin_uses_give(tide_pinned* pinned, tide__pin_use* list);
+void tide__pin_uses_give(tide_pinned* pinned, tide__wait* list);
 // Takes the spare records off blocks that leave a front, a list.
 void tide__pin_spares_take_locked(tide_pinned* pinned, tide__pin_front* front, tide__pin* list);
-// Records the event of a use.
-tide_status tide__pin_use_record(tide_pinned* pinned, tide__pin_use* use);
 // The uses of a block that was taken back; NULL: none.
-tide__pin_use* tide__pin_uses_take(tide__pin* block);
-// Frees records and their events.
-void tide__pin_uses_free(tide_pinned* pinned, tide__pin_use* use);
+tide__wait* tide__pin_uses_take(tide__pin* block);
 bool tide__pin_stream_is_captured(tide_pinned* pinned, int device, tide_stream stream);
 
 // --- pinned_pending.c --------------------------------------------------------------------------------------
 void tide__pin_pending_init(tide_pinned* pinned);
-void tide__pin_pending_fini(tide_pinned* pinned);
-// The devices that waiting blocks wait for, as bits, and all records of uses that are in queues or idle, as a
-// list; at the end.
-uint64_t tide__pin_pending_devices(tide_pinned* pinned);
-tide__pin_use* tide__pin_pending_clear(tide_pinned* pinned);
-// Lets a block that was taken back wait for its uses. Never fails: what gets no event now gets it later.
-void tide__pin_wait(tide_pinned* pinned, tide__pin* block, tide__pin_use* uses);
+// Lets a block that was taken back wait for the uses in its waiter. Never fails: what gets no event now gets
+// it later.
+void tide__pin_wait(tide_pinned* pinned, tide__pin* block);
 // Makes the blocks reusable whose work is done; or waits for all that wait now.
 tide_status tide__pin_poll(tide_pinned* pinned);
 tide_status tide__pin_drain(tide_pinned* pinned);
-static inline bool tide__pin_is_waiting(tide_pinned* pinned) {
-  return tide__load_relaxed(&pinned->pending.waiting) != 0;
-}
+static inline bool tide__pin_is_waiting(tide_pinned* pinned) { return !tide__waits_is_empty(&pinned->waits); }
 
 // --- pinned_release.c --------------------------------------------------------------------------------------
 // Blocks that were counted as active, a list, become idle and go into the front or the depot. Segments

@@ -82,16 +82,17 @@ static int fronts_check(pinned_audit* a) {
 // Waiting blocks
 
 static int queues_check(pinned_audit* a) {
-  for (const tide__pin_queue* queue = a->pinned->pending.queues; queue != NULL; queue = queue->next) {
-    for (const tide__pin_use* use = queue->first; use != NULL; use = use->next) {
-      if (tide__load_relaxed(&use->block->state) != TIDE__PIN_WAITING) {
-        return BROKEN(4, "the block %u is in a queue and does not wait", use->block->slot.index);
+  for (const tide__wait_queue* queue = a->pinned->waits.queues; queue != NULL; queue = queue->next) {
+    for (const tide__wait* use = queue->first; use != NULL; use = use->next) {
+      const tide__pin* const block = TIDE_OWNER(use->waiter, tide__pin, waiter);
+      if (tide__load_relaxed(&block->state) != TIDE__PIN_WAITING) {
+        return BROKEN(4, "the block %u is in a queue and does not wait", block->slot.index);
       }
       if (use->stream != queue->stream || use->device != queue->device || !use->is_recorded) {
-        return BROKEN(4, "the block %u is in the queue of another stream", use->block->slot.index);
+        return BROKEN(4, "the block %u is in the queue of another stream", block->slot.index);
       }
       if (use->next == NULL && queue->last != use) return BROKEN(4, "a queue has another end");
-      if (!use->is_only) a->events[use->block->slot.index]++;
+      a->events[block->slot.index]++;
     }
   }
   return 0;
@@ -117,8 +118,8 @@ static int block_check(pinned_audit* a, const tide__pin_segment* segment, const 
   }
   const bool is_waiting = !is_live && state == TIDE__PIN_WAITING;
   if (is_waiting) a->waiting++;
-  if (a->events[index] != (is_waiting ? block->event_count : 0)) {
-    return BROKEN(4, "the block %u waits for %u events, %u are in queues", index, block->event_count,
+  if (a->events[index] != (is_waiting ? block->waiter.event_count : 0)) {
+    return BROKEN(4, "the block %u waits for %u events, %u are in queues", index, block->waiter.event_count,
                   a->events[index]);
   }
   sum->allocations.current++;
@@ -251,7 +252,7 @@ static int audit_run(pinned_audit* a) {
   AUDIT(pin_stats_check(&pinned->totals, &a->sum, "the cache"));
   AUDIT(classes_check(a));
   AUDIT(cap_check(a));
-  if (a->waiting != tide__load_relaxed(&pinned->pending.waiting)) {
+  if (a->waiting != tide__load_relaxed(&pinned->waits.waiting)) {
     return BROKEN(4, "%llu blocks wait, and another number is counted", (unsigned long long)a->waiting);
   }
   return reserve_check(pinned);

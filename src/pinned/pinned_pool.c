@@ -86,17 +86,15 @@ static void unused_leave(tide_pinned* pinned, tide__pin_pool* pool) {
 
 // Lets the kept blocks of a pool wait for the streams they were announced to, like others.
 static void kept_release(tide_pinned* pinned, tide__pin_pool* pool) {
-  tide__mutex_lock(&pinned->pending.lock);
+  tide__mutex_lock(&pinned->waits.lock);
   tide__pin* list = pool->kept;
   pool->kept = NULL;
-  tide__mutex_unlock(&pinned->pending.lock);
+  tide__mutex_unlock(&pinned->waits.lock);
   while (list != NULL) {
     tide__pin* const block = list;
-    tide__pin_use* const uses = block->held;
     list = block->next;
-    block->held = NULL;
     block->is_scoped = false;
-    tide__pin_wait(pinned, block, uses);
+    tide__pin_wait(pinned, block);
   }
 }
 

@@ -156,9 +156,10 @@ static void release_any(tide_pinned* pinned, tide__pin* block) {
     const tide__call_context moment = tide__pin_context_now(pinned, TIDE_HISTORY_ALL);
     tide__pin_history_block(pinned, TIDE_ACTION_FREE_REQUESTED, &moment, block);
   }
-  tide__pin_use* const uses = tide__pin_uses_take(block);
+  tide__wait* const uses = tide__pin_uses_take(block);
   if (uses != NULL) {
-    tide__pin_wait(pinned, block, uses);
+    block->waiter.waits = uses;
+    tide__pin_wait(pinned, block);
     return;
   }
   uint32_t count = 0;

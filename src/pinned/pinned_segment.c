@@ -43,6 +43,7 @@ static void block_set_up(tide__pin* block, tide__pin_segment* segment, uint64_t 
   block->segment = segment;
   block->class_index = (uint16_t)segment->class_index;
   block->is_plain = is_plain;
+  block->waiter.keeps_record = tide__pin_is_fronted(block);
   block->is_scoped = false;
   tide__store_relaxed(&block->stack, 0);
 }

@@ -3,7 +3,7 @@
 //
 // Statistics: the totals of a cache and of each pool, to which the fronts add what they counted. What
 // changes with a call of the machine is counted in the totals at once, what waits with the waiting.
-// Locks: totals, pending.
+// Locks: totals, waits.
 #include "base/sized.h"
 #include "pinned/pinned_cache.h"
 
@@ -75,12 +75,12 @@ void tide__pin_totals_settle(tide_pinned* pinned) {
 
 static tide_status stats_copy(tide_pinned* pinned, const tide_pinned_stats* from, tide_pinned_stats* out) {
   tide__pin_totals_settle(pinned);
-  tide__mutex_lock(&pinned->pending.lock);
+  tide__mutex_lock(&pinned->waits.lock);
   tide__mutex_lock(&pinned->totals_lock);
   const bool is_known =
       tide__sized_out(from, sizeof *from, out, TIDE__END_OF(tide_pinned_stats, host_free_time));
   tide__mutex_unlock(&pinned->totals_lock);
-  tide__mutex_unlock(&pinned->pending.lock);
+  tide__mutex_unlock(&pinned->waits.lock);
   TIDE_REQUIRE(is_known, TIDE_ERR_ARGUMENT, "pinned_get_stats: a struct of %u bytes", out->size);
   return TIDE_OK;
 }
@@ -144,7 +144,7 @@ static void stats_forget_peaks(tide_pinned_stats* stats) {
 // Changes the totals and the statistics of every pool.
 static void stats_each(tide_pinned* pinned, void (*change)(tide_pinned_stats* stats)) {
   tide__pin_totals_settle(pinned);
-  tide__mutex_lock(&pinned->pending.lock);
+  tide__mutex_lock(&pinned->waits.lock);
   tide__mutex_lock(&pinned->pools_lock);
   tide__mutex_lock(&pinned->totals_lock);
   change(&pinned->totals);
@@ -152,7 +152,7 @@ static void stats_each(tide_pinned* pinned, void (*change)(tide_pinned_stats* st
   TIDE_LIST_EACH(it, &pinned->pools) { change(&TIDE_OWNER(it, tide__pin_pool, link)->stats); }
   tide__mutex_unlock(&pinned->totals_lock);
   tide__mutex_unlock(&pinned->pools_lock);
-  tide__mutex_unlock(&pinned->pending.lock);
+  tide__mutex_unlock(&pinned->waits.lock);
 }
 
 void tide_pinned_reset_accumulated(tide_pinned* pinned) {
