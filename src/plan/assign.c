@@ -6,12 +6,12 @@
 #include "plan/assign.h"
 
 #include "base/error.h"
-#include "plan/chance.h"
+#include "base/random.h"
 #include "plan/radix.h"
 
 #define ASSIGN_WAYS 4096u                 // that are gone through one by one
 #define ASSIGN_SHUFFLES 32u               // that are tried by chance where there are more
-#define ASSIGN_LOADS ((uint64_t)1 << 22)  // numbers that all loads may have together
+#define ASSIGN_WORDS ((uint64_t)3 << 22)  // of the segment trees of all pools together
 
 static tide_status assign_no_memory(const tide__assign* assign) {
   return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory to assign %zu buffers", assign->items->count);
@@ -41,7 +41,7 @@ static void assign_add(tide__assign* assign, uint32_t item, uint32_t pool, bool 
   for (uint32_t i = 0; i < box->span_count; i++) {
     const tide__span* const span = &assign->all.spans[box->span + i];
     const int64_t bytes = span->held;
-    tide__waste_add(&assign->loads[pool], span->first, span->last, is_added ? bytes : -bytes);
+    tide__segment_tree_add(&assign->loads[pool], span->first, span->last, is_added ? bytes : -bytes);
   }
 }
 
@@ -53,7 +53,7 @@ static bool assign_has_room(const tide__assign* assign, uint32_t item, uint32_t 
   if (box->fixed >= 0 && (uint64_t)box->fixed + (uint64_t)box->height > capacity) return false;
   for (uint32_t i = 0; assign->has_loads && i < box->span_count; i++) {
     const tide__span* const span = &assign->all.spans[box->span + i];
-    const int64_t load = tide__waste_highest_of(&assign->loads[pool], span->first, span->last);
+    const int64_t load = tide__segment_tree_max_of(&assign->loads[pool], span->first, span->last);
     if (load > (int64_t)capacity - span->held) return false;
   }
   return true;
@@ -77,8 +77,8 @@ bool tide__assign_move(tide__assign* assign, uint32_t item) {
 // ---------------------------------------------------------------------------------------------------
 
 // Are loads few enough to be kept, and small enough not to overflow?
-static bool assign_can_sum_up(const tide__assign* assign, uint64_t leaves) {
-  if (leaves * assign->pool_count > ASSIGN_LOADS) return false;
+static bool assign_can_sum_up(const tide__assign* assign, uint64_t words) {
+  if (words * assign->pool_count > ASSIGN_WORDS) return false;
   uint64_t total = 0;
   for (uint32_t i = 0; i < assign->all.count; i++) {
     if (__builtin_add_overflow(total, (uint64_t)assign->all.boxes[i].height, &total)) return false;
@@ -89,19 +89,17 @@ static bool assign_can_sum_up(const tide__assign* assign, uint64_t leaves) {
 static tide_status assign_open(tide__assign* assign, const tide_heap* heap) {
   const size_t items = assign->items->count;
   TIDE_TRY(tide__model_init(&assign->all, assign->items, assign->list, items, heap));
-  uint32_t leaves = 1;
-  while (leaves < assign->all.sections) leaves *= 2;
+  const uint32_t sections = assign->all.sections;
+  const size_t words = tide__segment_tree_words(sections);
   assign->boxes = tide__pile_alloc(&assign->pile, items, sizeof *assign->boxes);
   assign->loads = tide__pile_alloc(&assign->pile, assign->pool_count, sizeof *assign->loads);
   assign->free = tide__pile_alloc(&assign->pile, items, sizeof *assign->free);
-  int64_t* const none = tide__pile_alloc(&assign->pile, leaves, sizeof *none);
-  assign->has_loads = assign_can_sum_up(assign, leaves);
+  int64_t* const none = tide__pile_alloc(&assign->pile, sections, sizeof *none);
+  assign->has_loads = assign_can_sum_up(assign, words);
   for (uint32_t i = 0; i < assign->pool_count && assign->has_loads && !assign->pile.is_short; i++) {
-    assign->loads[i] =
-        (tide__waste){ .highest = tide__pile_alloc(&assign->pile, 2 * (size_t)leaves, sizeof(int64_t)),
-                       .added = tide__pile_alloc(&assign->pile, leaves, sizeof(int64_t)),
-                       .leaves = leaves };
-    if (!assign->pile.is_short) tide__waste_begin(&assign->loads[i], none, leaves);
+    int64_t* const tree = tide__pile_alloc(&assign->pile, words, sizeof *tree);
+    tide__segment_tree_init(&assign->loads[i], tree, sections);
+    if (tree != NULL) tide__segment_tree_fill(&assign->loads[i], none, sections);
   }
   if (assign->pile.is_short) return assign_no_memory(assign);
   for (size_t i = 0; i < items; i++) assign->boxes[i] = UINT32_MAX;
@@ -141,7 +139,7 @@ static bool assign_by_digits(tide__assign* assign, uint32_t way) {
 // chance tells.
 static void assign_by_chance(tide__assign* assign, uint64_t state) {
   for (uint32_t i = 0; i < assign->free_count; i++) {
-    const uint64_t random = tide__chance(&state);
+    const uint64_t random = tide__random_next(&state);
     const uint32_t swapped = i + (uint32_t)((random >> 40) % 8);
     if (swapped < assign->free_count) {
       const uint32_t item = assign->free[i];

@@ -7,7 +7,7 @@
 #include "plan/exact.h"
 
 #include "base/error.h"
-#include "plan/chance.h"
+#include "base/random.h"
 
 #define EXACT_NODES_A_TILE 2u  // of a run of length 1
 #define EXACT_ROUNDS 6u
@@ -40,7 +40,7 @@ static const exact_play exact_rounds[EXACT_ROUNDS][EXACT_PLAYS] = {
 };
 
 static uint64_t exact_seed(const tide__exact* exact, uint32_t lane) {
-  return tide__mix_bits(exact->seed + exact->round) + lane;
+  return tide__random_mix(exact->seed + exact->round) + lane;
 }
 
 tide_status tide__exact_init(tide__exact* exact, const tide__puzzle* puzzle, uint64_t seed,

@@ -9,7 +9,7 @@
 #include "plan/neighbourhood.h"
 
 #include "base/error.h"
-#include "plan/chance.h"
+#include "base/random.h"
 #include "plan/exact.h"
 
 #define NEAR_TRIES 24u                 // of a step
@@ -47,7 +47,7 @@ tide_status tide__neighbourhood_init(tide__neighbourhood* near, const tide__mode
 void tide__neighbourhood_fini(tide__neighbourhood* near) { tide__pile_fini(&near->pile); }
 
 static uint32_t near_chance(tide__neighbourhood* near, uint32_t below) {
-  return (uint32_t)(tide__chance(&near->random) % below);
+  return (uint32_t)(tide__random_next(&near->random) % below);
 }
 
 static const tide__box* near_box(const tide__neighbourhood* near, uint32_t number) {

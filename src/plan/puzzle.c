@@ -9,7 +9,7 @@
 
 #include "base/arith.h"
 #include "base/error.h"
-#include "plan/chance.h"
+#include "base/random.h"
 #include "plan/logarithm.h"
 #include "plan/radix.h"
 
@@ -118,13 +118,13 @@ static bool puzzle_is_twin(const tide__puzzle* puzzle, const tide__tile* a, cons
 // What twins have in common, and others by chance only, so that few are compared in vain. What is fixed has
 // no twins.
 static uint64_t puzzle_twin_key(const tide__tile* tile, uint32_t index) {
-  if (tile->fixed >= 0) return tide__mix_bits(index);
+  if (tile->fixed >= 0) return tide__random_mix(index);
   const uint64_t facts[] = {
     (uint64_t)tile->bytes,  tile->first,     tile->last, tile->area, (uint64_t)tile->alignment,
     (uint64_t)tile->ground, tile->span_count
   };
   uint64_t key = 0;
-  for (size_t i = 0; i < sizeof facts / sizeof *facts; i++) key = tide__mix_bits(key + facts[i]);
+  for (size_t i = 0; i < sizeof facts / sizeof *facts; i++) key = tide__random_mix(key + facts[i]);
   return key;
 }
 

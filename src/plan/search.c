@@ -28,7 +28,7 @@
 
 #include "base/error.h"
 #include "base/heap.h"
-#include "plan/chance.h"
+#include "base/random.h"
 #include "plan/failed.h"
 #include "plan/rows.h"
 
@@ -235,9 +235,9 @@ static void search_pop(tide__search* search) {
 // Keys of states
 
 static void search_key_add(tide__key* key, uint32_t twin, int64_t floor, bool is_added) {
-  const uint64_t seed = tide__mix_bits((uint64_t)floor * UINT64_C(0x9e3779b97f4a7c15) + twin + 1);
-  const uint64_t low = tide__mix_bits(seed ^ UINT64_C(0x243f6a8885a308d3));
-  const uint64_t high = tide__mix_bits(seed + ((uint64_t)twin << 40) + (uint64_t)floor);
+  const uint64_t seed = tide__random_mix((uint64_t)floor * UINT64_C(0x9e3779b97f4a7c15) + twin + 1);
+  const uint64_t low = tide__random_mix(seed ^ UINT64_C(0x243f6a8885a308d3));
+  const uint64_t high = tide__random_mix(seed + ((uint64_t)twin << 40) + (uint64_t)floor);
   key->low += is_added ? low : 0 - low;
   key->high += is_added ? high : 0 - high;
 }
@@ -794,7 +794,7 @@ static search_state search_walk(tide__search* search, const search_job* job) {
 static void search_set_priorities(tide__search* search, const tide__search_order* order) {
   for (uint32_t i = 0; i < search->puzzle->count; i++) {
     const tide__tile* const tile = &search->puzzle->tiles[i];
-    const float chance = tide__chance_share(&search->random);
+    const float chance = tide__random_fraction(&search->random);
     search->priorities[i] = order->duration * tile->log_duration + order->sections * tile->log_sections +
                             order->bytes * tile->log_bytes + order->noise * chance;
   }

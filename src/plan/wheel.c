@@ -11,7 +11,9 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "plan/chance.h"
+#include "base/heap.h"
+#include "base/random.h"
+#include "base/segment_tree.h"
 #include "plan/logarithm.h"
 
 #define WHEEL_IDLE 10u       // passes without success after which a chain begins anew,
@@ -39,50 +41,26 @@ static const tide__mix wheel_fixed[] = {
 // ---------------------------------------------------------------------------------------------------
 // What priorities are made of
 
-// A tree of the highest load under each node; `tree` has 2 * leaves places.
-static float wheel_highest(const float* tree, uint32_t leaves, uint32_t first, uint32_t last) {
-  float highest = 0;
-  uint32_t left = first + leaves;
-  uint32_t right = last + leaves;
-  for (; left < right; left /= 2, right /= 2) {
-    if (left % 2 == 1) {
-      highest = tree[left] > highest ? tree[left] : highest;
-      left++;
-    }
-    if (right % 2 == 1) {
-      right--;
-      highest = tree[right] > highest ? tree[right] : highest;
-    }
-  }
-  return highest;
-}
-
 static tide_status wheel_measure(tide__wheel* wheel) {
   const tide__part* const part = wheel->part;
   const uint32_t sections = part->last_section - part->first_section;
-  uint32_t leaves = 1;
-  while (leaves < sections) leaves *= 2;
-  tide__pile work;
-  tide__pile_init(&work, wheel->pile.heap);
-  float* const tree = tide__pile_alloc(&work, (size_t)leaves * 2, sizeof *tree);
-  if (tree == NULL) return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for %u sections", (unsigned)sections);
-  for (uint32_t i = 0; i < sections; i++) {
-    tree[leaves + i] = (float)wheel->model->loads[part->first_section + i];
-  }
-  for (uint32_t i = leaves; i-- > 1;) {
-    const float* const children = &tree[(size_t)2 * i];
-    tree[i] = children[0] > children[1] ? children[0] : children[1];
-  }
+  const size_t words = tide__segment_tree_words(sections);
+  int64_t* const memory = tide__heap_alloc(wheel->pile.heap, words, sizeof *memory);
+  if (memory == NULL) return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for %u sections", (unsigned)sections);
+  tide__segment_tree loads;
+  tide__segment_tree_init(&loads, memory, sections);
+  tide__segment_tree_fill(&loads, &wheel->model->loads[part->first_section], sections);
+  const float highest = (float)tide__segment_tree_max(&loads);
   for (uint32_t i = 0; i < wheel->count; i++) {
     const tide__box* const box = &wheel->model->boxes[part->first_box + i];
-    const float load =
-        wheel_highest(tree, leaves, box->first - part->first_section, box->last - part->first_section);
-    wheel->loads[i] = tree[1] > 0 ? load / tree[1] : 0;
+    const int64_t load =
+        tide__segment_tree_max_of(&loads, box->first - part->first_section, box->last - part->first_section);
+    wheel->loads[i] = highest > 0 ? (float)load / highest : 0;
     wheel->durations[i] = tide__log(box->duration);
     wheel->heights[i] = tide__log((uint64_t)box->height);
     wheel->sections[i] = tide__log(box->last - box->first);
   }
-  tide__pile_fini(&work);
+  tide__heap_release(wheel->pile.heap, memory, words, sizeof *memory);
   return TIDE_OK;
 }
 
@@ -117,7 +95,7 @@ tide_status tide__wheel_init(tide__wheel* wheel, const tide__model* model, const
     return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for %u buffers", (unsigned)wheel->count);
   }
   for (uint32_t i = 0; i < wheel->spoke_count; i++) {
-    TIDE_TRY(wheel_spoke_init(wheel, &wheel->spokes[i], tide__mix_bits(seed) + i));
+    TIDE_TRY(wheel_spoke_init(wheel, &wheel->spokes[i], tide__random_mix(seed) + i));
   }
   return wheel_measure(wheel);
 }
@@ -134,7 +112,7 @@ uint32_t tide__wheel_fixed_rounds(const tide__wheel* wheel) {
 // ---------------------------------------------------------------------------------------------------
 // Priorities
 
-static float wheel_chance(tide__spoke* spoke) { return tide__chance_share(&spoke->random); }
+static float wheel_chance(tide__spoke* spoke) { return tide__random_fraction(&spoke->random); }
 
 static void wheel_apply(const tide__wheel* wheel, tide__spoke* spoke, const tide__mix* mix, float noise) {
   spoke->mix = *mix;
