@@ -24,7 +24,7 @@
 #include "base/error.h"
 #include "base/heap.h"
 #include "base/list.h"
-#include "format/arena.h"
+#include "base/range_allocator.h"
 #include "format/others.h"
 
 #define MINI_BASE ((uint64_t)1 << 40)  // where the segment lies
@@ -130,7 +130,7 @@ bool tide__mini_gap_next(tide__csv_field* rest, tide__mini_gap* out) {
 // Rows
 
 typedef struct mini_row {
-  tide__arena_range range;  // where it lies in the arena, if that was our choice
+  tide__free_range record;  // of the range that it takes, if that was our choice
   uint64_t lower;
   uint64_t upper;
   uint64_t bytes;
@@ -332,24 +332,37 @@ static bool mini_is_free(const tide__tree* placed, const mini_row* row) {
   const tide__tree_node* const above = tide__tree_ceiling(placed, row->offset);
   if (above != NULL && above->key < row->offset + row->bytes) return false;
   if (below == NULL) return true;
-  const mini_row* const other = TIDE_OWNER_CONST(below, mini_row, range.by_offset);
+  const mini_row* const other = TIDE_OWNER_CONST(below, mini_row, record.by_offset);
   return other->offset + other->bytes <= row->offset;
 }
 
 // Keeps the buffers that lie where the problem has them; one that cannot is from now on without an offset.
 static void mini_place_given(tide__tree* placed, mini_row* row, mini_event_kind kind) {
   if (kind == MINI_FREE) {
-    tide__tree_remove(placed, &row->range.by_offset);
+    tide__tree_remove(placed, &row->record.by_offset);
     return;
   }
   row->has_offset = mini_is_free(placed, row);
-  row->range.by_offset = (tide__tree_node){ .key = row->offset };
-  if (row->has_offset) (void)tide__tree_insert(placed, &row->range.by_offset);
+  row->record.by_offset = (tide__tree_node){ .key = row->offset };
+  if (row->has_offset) (void)tide__tree_insert(placed, &row->record.by_offset);
+}
+
+static uint64_t mini_rounded(const mini_row* row) {
+  uint64_t bytes = 0;
+  (void)tide__align_up(tide__max(row->bytes, 1), MINI_ROUND, &bytes);
+  return bytes;
+}
+
+// Takes the smallest range that fits, or makes the line longer, by no more than up to `most`.
+static bool mini_place_freely(tide__range_allocator* ranges, mini_row* row, uint64_t most) {
+  const uint64_t bytes = mini_rounded(row);
+  return tide__range_take(ranges, &row->record, bytes, &row->offset) ||
+         (tide__range_take_end(ranges, &row->record, bytes, false, &row->offset) && ranges->end <= most);
 }
 
 // Finds offsets for the buffers that have none, above those that have.
 static tide_status mini_place(mini_reader* r) {
-  tide__arena arena = { 0 };
+  tide__range_allocator ranges = { 0 };
   tide__tree placed = { 0 };
   uint64_t first = 0;
   (void)tide__align_up(r->arena_bytes, MINI_ROUND, &first);
@@ -358,14 +371,15 @@ static tide_status mini_place(mini_reader* r) {
     if (row->has_offset) mini_place_given(&placed, row, (mini_event_kind)r->events[i].kind);
     if (row->has_offset) continue;
     if (r->events[i].kind != MINI_FREE) {
-      (void)tide__align_up(tide__max(row->bytes, 1), MINI_ROUND, &row->range.bytes);
-      TIDE_REQUIRE(tide__arena_take(&arena, &row->range) && arena.end <= INT64_MAX - first, TIDE_ERR_LIMIT,
+      TIDE_REQUIRE(mini_place_freely(&ranges, row, INT64_MAX - first), TIDE_ERR_LIMIT,
                    "trace_read: the buffers need more than 2^63 bytes");
-      row->offset = first + row->range.offset;
+      row->offset += first;
     }
-    if (r->events[i].kind != MINI_ALLOC) tide__arena_give(&arena, &row->range);
+    if (r->events[i].kind != MINI_ALLOC) {
+      (void)tide__range_give(&ranges, row->offset - first, mini_rounded(row));
+    }
   }
-  if (arena.end > 0) r->arena_bytes = first + arena.end;
+  if (ranges.end > 0) r->arena_bytes = first + ranges.end;
   return TIDE_OK;
 }
 

@@ -24,6 +24,7 @@
 #include "base/error.h"
 #include "base/fork.h"
 #include "base/list.h"
+#include "base/range_allocator.h"
 #include "base/slots.h"
 #include "base/tree.h"
 #include "core/askers.h"
@@ -121,19 +122,11 @@ typedef enum tide__pin_source {
   TIDE__PIN_FROM_RESERVE  // a range of the reserve
 } tide__pin_source;
 
-// A range of the reserve, taken or free. [R1] free ranges do not touch each other
-typedef struct tide__pin_range {
-  tide__tree_node by_address;
-  tide__tree_node by_bytes;  // free ranges only
-  bool is_free;
-} tide__pin_range;
-
 // A piece of pinned memory.
 typedef struct tide__pin_memory {
   uint64_t address;
   uint64_t bytes;
   tide__pin_source source;
-  tide__pin_range* range;  // of the reserve; owned by it
 } tide__pin_memory;
 
 // A pinned piece, cut into `capacity` blocks of block_bytes each.
@@ -292,9 +285,8 @@ struct tide_pinned {
   tide__link refused;       // segments that could not be made, whose memory the machine would not take back
   tide__pin_memory reserve;
   bool has_reserve;
-  bool is_reserve_made;    // by some thread just now
-  tide__tree ranges;       // of the reserve, by address
-  tide__tree free_ranges;  // by bytes
+  bool is_reserve_made;          // by some thread just now
+  tide__range_allocator ranges;  // of the reserve; its records are owned
 
   tide__mutex pools_lock;  // guards pools and scopes
   tide__pin_pool* default_pool;
@@ -460,9 +452,11 @@ tide_status tide__pin_reserve_end(tide_pinned* pinned);
 // --- pinned_reserve.c --------------------------------------------------------------------------------------
 // A range of the reserve, or false.
 bool tide__pin_range_take(tide_pinned* pinned, uint64_t bytes, tide__pin_memory* out);
-void tide__pin_range_give(tide_pinned* pinned, tide__pin_range* range);
+void tide__pin_range_give(tide_pinned* pinned, const tide__pin_memory* memory);
 // The whole of a new reserve, with a record that belongs to it from now on.
-void tide__pin_range_add(tide_pinned* pinned, tide__pin_range* range, const tide__pin_memory* memory);
+void tide__pin_range_add(tide_pinned* pinned, tide__free_range* record, const tide__pin_memory* memory);
+// What a piece of so many bytes takes of the reserve: whole pages.
+uint64_t tide__pin_range_bytes(const tide_pinned* pinned, uint64_t bytes);
 void tide__pin_ranges_free(tide_pinned* pinned);
 
 // --- pinned_segment.c --------------------------------------------------------------------------------------

@@ -11,9 +11,10 @@ typedef struct pinned_audit {
   uint8_t* seen;     // owned; for each record, how often it was met idle
   uint32_t* events;  // owned; for each record, how many events wait in queues
   size_t records;
-  uint64_t waiting;       // blocks
-  uint64_t room;          // of max_cached_bytes, in fronts and in the depot
-  tide_pinned_stats sum;  // over all pools
+  uint64_t waiting;        // blocks
+  uint64_t reserve_bytes;  // of the reserve, that segments have
+  uint64_t room;           // of max_cached_bytes, in fronts and in the depot
+  tide_pinned_stats sum;   // over all pools
   int64_t class_blocks[TIDE__PIN_KINDS];
   int64_t class_active[TIDE__PIN_KINDS];
 } pinned_audit;
@@ -147,6 +148,9 @@ static int pin_segment_check(pinned_audit* a, const tide__pin_segment* segment, 
     return BROKEN(1, "a segment of %llu bytes has more blocks than that",
                   (unsigned long long)segment->memory.bytes);
   }
+  if (segment->memory.source == TIDE__PIN_FROM_RESERVE) {
+    a->reserve_bytes += tide__pin_range_bytes(a->pinned, segment->memory.bytes);
+  }
   sum->segments.current++;
   sum->reserved_bytes.current += (int64_t)segment->memory.bytes;
   return 0;
@@ -224,19 +228,22 @@ static int classes_check(const pinned_audit* a) {
   return 0;
 }
 
-// The ranges of the reserve fill it without a gap, and no two free ones touch.
-static int reserve_check(const tide_pinned* pinned) {
-  uint64_t at = pinned->reserve.address;
-  bool was_free = false;
+// Segments and free ranges are the whole reserve, and no two free ranges touch.
+static int reserve_check(const pinned_audit* a) {
+  const tide_pinned* const pinned = a->pinned;
+  uint64_t bytes = a->reserve_bytes;
   if (!pinned->has_reserve) return 0;
-  tide__tree_node* node = tide__tree_first(&pinned->ranges);
-  for (; node != NULL; node = tide__tree_next(node)) {
-    const tide__pin_range* const range = TIDE_OWNER(node, tide__pin_range, by_address);
-    if (node->key != at || (was_free && range->is_free)) return BROKEN(9, "the reserve has a gap or a seam");
-    at += range->by_bytes.key;
-    was_free = range->is_free;
+  if (tide__range_check(&pinned->ranges) != 0)
+    return BROKEN(9, "the free ranges of the reserve overlap or touch");
+  const tide__free_range* range = tide__free_range_first(&pinned->ranges);
+  for (; range != NULL; range = tide__free_range_next(range)) {
+    const uint64_t begin = tide__free_range_offset(range) - pinned->reserve.address;
+    if (begin > pinned->reserve.bytes || tide__free_range_bytes(range) > pinned->reserve.bytes - begin) {
+      return BROKEN(9, "a free range lies outside of the reserve");
+    }
+    bytes += tide__free_range_bytes(range);
   }
-  if (at != pinned->reserve.address + pinned->reserve.bytes) return BROKEN(9, "the reserve has lost its end");
+  if (bytes != pinned->reserve.bytes) return BROKEN(9, "the reserve has lost or gained bytes");
   return 0;
 }
 
@@ -254,7 +261,7 @@ static int audit_run(pinned_audit* a) {
   if (a->waiting != tide__load_relaxed(&pinned->pending.waiting)) {
     return BROKEN(4, "%llu blocks wait, and another number is counted", (unsigned long long)a->waiting);
   }
-  return reserve_check(pinned);
+  return reserve_check(a);
 }
 
 int tide_pinned_check(tide_pinned* pinned) {

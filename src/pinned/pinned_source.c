@@ -119,7 +119,7 @@ static tide_status source_take(tide_pinned* pinned, tide__pin_pool* pool, uint64
   TIDE_TRY(status);
   tide__pin_totals_call(pinned, pool, true, ns);
   *out = (tide__pin_memory){ is_own ? pages : tide__address(address), bytes,
-                             is_own ? TIDE__PIN_FROM_PAGES : TIDE__PIN_FROM_MACHINE, NULL };
+                             is_own ? TIDE__PIN_FROM_PAGES : TIDE__PIN_FROM_MACHINE };
   return TIDE_OK;
 }
 
@@ -156,7 +156,7 @@ static void reserve_make(tide_pinned* pinned, tide__pin_pool* pool) {
   tide_error before;
   tide__pin_error_keep(&before);
   const uint64_t bytes = pages_bytes(pinned, pinned->options.reserve_bytes);
-  tide__pin_range* const range = tide__heap_alloc(pinned->heap, 1, sizeof *range);
+  tide__free_range* const range = tide__heap_alloc(pinned->heap, 1, sizeof *range);
   const bool is_made = range != NULL && source_take(pinned, pool, bytes, &memory) == TIDE_OK;
   if (is_made) tide__pin_range_add(pinned, range, &memory);
   else tide__heap_release(pinned->heap, range, 1, sizeof *range);
@@ -179,7 +179,7 @@ tide_status tide__pin_memory_take(tide_pinned* pinned, tide__pin_pool* pool, uin
 
 tide_status tide__pin_memory_give(tide_pinned* pinned, tide__pin_pool* pool, const tide__pin_memory* memory) {
   if (memory->source != TIDE__PIN_FROM_RESERVE) return source_give(pinned, pool, memory);
-  tide__pin_range_give(pinned, memory->range);
+  tide__pin_range_give(pinned, memory);
   return TIDE_OK;
 }
 
