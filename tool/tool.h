@@ -87,6 +87,8 @@ extern const tool_option tool_shared_options[];
 // a verb has nothing better to do then. Freed by free().
 void* tool_alloc(size_t count, size_t bytes);
 void* tool_grow(void* memory, size_t count, size_t bytes);
+// Says that there is no memory, and ends the program.
+_Noreturn void tool_out_of_memory(void);
 
 // Says on standard error what a reader of the answer should know, in the same way.
 __attribute__((format(printf, 1, 2))) void tool_warn(const char* format, ...);

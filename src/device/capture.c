@@ -5,55 +5,40 @@
 // its streams are captured notes the nodes at which these streams stand: its markers. A later request on the
 // block's stream may have it when all markers lie before the point where that stream stands now, because then
 // the graph itself orders the new use behind the old ones.
+#include "base/hash_map.h"
 #include "device/allocator.h"
 
-// A set of nodes, in the order they were added, with a table of hashes (index + 1, 0: empty).
+// A set of nodes, in the order they were added.
 typedef struct node_set {
   const tide_heap* heap;
   tide_node* nodes;  // owned
-  uint32_t* places;  // owned
   size_t count;
   size_t capacity;
-  size_t place_count;  // a power of two, at least twice the capacity; or 0
+  tide__hash_map numbers;  // from a node to its number, from 1
 } node_set;
+
+static void set_init(node_set* set, const tide_heap* heap) {
+  *set = (node_set){ .heap = heap };
+  tide__hash_map_init(&set->numbers, heap);
+}
 
 static void set_free(node_set* set) {
   tide__heap_release(set->heap, set->nodes, set->capacity, sizeof *set->nodes);
-  tide__heap_release(set->heap, set->places, set->place_count, sizeof *set->places);
-}
-
-// Where a node is in the table, or where it would be.
-static size_t set_place(const node_set* set, tide_node node) {
-  const uint64_t hash = tide__address(node) * UINT64_C(0x9E3779B97F4A7C15);
-  size_t i = (size_t)(hash >> 20) & (set->place_count - 1);
-  while (set->places[i] != 0 && set->nodes[set->places[i] - 1] != node) i = (i + 1) & (set->place_count - 1);
-  return i;
+  tide__hash_map_fini(&set->numbers);
 }
 
 static bool set_has(const node_set* set, tide_node node) {
-  return set->place_count != 0 && set->places[set_place(set, node)] != 0;
-}
-
-static tide_status set_rehash(node_set* set) {
-  const size_t wanted = set->place_count == 0 ? 64 : set->place_count * 2;
-  uint32_t* const places = tide__heap_alloc(set->heap, wanted, sizeof *places);
-  TIDE_REQUIRE(places != NULL, TIDE_ERR_NO_MEMORY, "no memory for %zu nodes of a capture", wanted);
-  tide__heap_release(set->heap, set->places, set->place_count, sizeof *set->places);
-  set->places = places;
-  set->place_count = wanted;
-  for (size_t i = 0; i < set->count; i++) places[set_place(set, set->nodes[i])] = (uint32_t)i + 1;
-  return TIDE_OK;
+  return tide__hash_map_find(&set->numbers, tide__address(node)) != 0;
 }
 
 static tide_status set_add(node_set* set, tide_node node) {
-  if ((set->count + 1) * 2 > set->place_count) TIDE_TRY(set_rehash(set));
-  const size_t place = set_place(set, node);
-  if (set->places[place] != 0) return TIDE_OK;
+  if (set_has(set, node)) return TIDE_OK;
   TIDE_REQUIRE(
-      tide__heap_grow(set->heap, (void**)&set->nodes, &set->capacity, set->count + 1, sizeof *set->nodes),
+      tide__hash_map_reserve(&set->numbers, set->count + 1) &&
+          tide__heap_grow(set->heap, (void**)&set->nodes, &set->capacity, set->count + 1, sizeof *set->nodes),
       TIDE_ERR_NO_MEMORY, "no memory for %zu nodes of a capture", set->count + 1);
   set->nodes[set->count++] = node;
-  set->places[place] = (uint32_t)set->count;
+  (void)tide__hash_map_put(&set->numbers, tide__address(node), set->count);
   return TIDE_OK;
 }
 
@@ -157,7 +142,8 @@ static tide_status block_markers(tide_device* device, const tide__block* block, 
 
 void tide__markers_make(tide_device* device, tide__block* block) {
   const tide_error before = *tide_last_error();
-  node_set set = { .heap = device->heap };
+  node_set set;
+  set_init(&set, device->heap);
   const uint64_t capture = tide__stream_capture(device, tide__block_lane(block)->stream);
   const tide_status status = block_markers(device, block, capture, &set);
   if (status == TIDE_OK && set.count > 0) {
@@ -203,7 +189,8 @@ static tide_status reuse_before(tide__request* request, uint64_t capture, node_s
 tide_status tide__capture_reuse(tide__request* request) {
   const uint64_t capture = tide__stream_capture(request->device, request->stream);
   if (capture == 0) return TIDE_OK;
-  node_set set = { .heap = request->device->heap };
+  node_set set;
+  set_init(&set, request->device->heap);
   const tide_status status = reuse_before(request, capture, &set);
   set_free(&set);
   return status;

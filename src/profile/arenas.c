@@ -176,7 +176,7 @@ tide_status tide__arenas_take(tide_profile* profile, tide__run* run, bool is_esc
   TIDE_TRY(arenas_acquire(profile, run, need, &arena));
   if (arena == NULL) return TIDE_OK;
   const tide__places* const places = is_escape ? &plan->escaping : &plan->managed;
-  const tide_status status = arena_make_room(profile, arena, places->count);
+  const tide_status status = arena_make_room(profile, arena, tide__places_count(places));
   if (status != TIDE_OK) {
     tide__arena_leave(profile, arena, true);
     return status;
@@ -195,7 +195,7 @@ tide_status tide__arenas_take(tide_profile* profile, tide__run* run, bool is_esc
 
 static uint64_t arena_count_held(const tide__arena* arena) {
   uint64_t count = 0;
-  for (size_t i = 0; arena->places != NULL && i < arena->places->count; i++) {
+  for (size_t i = 0; arena->places != NULL && i < tide__places_count(arena->places); i++) {
     count += tide__load_relaxed(&arena->held[i]) != 0;
   }
   return count;

@@ -72,6 +72,7 @@ tide_status tide_profile_new(const tide_profile_options* options, tide_profile**
   TIDE_REQUIRE(profile != NULL, TIDE_ERR_NO_MEMORY, "no memory for a profile");
   profile->heap = heap;
   profile->options = chosen;
+  tide__hash_map_init(&profile->lent, heap);
   tide__mutex_init(&profile->lock, TIDE__RANK_PROFILE);
   tide__list_init(&profile->runs);
   tide__list_init(&profile->idle_runs);
@@ -110,7 +111,7 @@ static void profile_free_tables(tide_profile* profile) {
 void tide__profile_drop(tide_profile* profile) {
   if (atomic_fetch_sub_explicit(&profile->orphans, 1, memory_order_acq_rel) != 1)
     return;  // pairs with itself
-  tide__lent_fini(&profile->lent, profile->heap);
+  tide__hash_map_fini(&profile->lent);
   tide__mutex_fini(&profile->lock);
   tide__heap_release(profile->heap, profile, 1, sizeof *profile);
 }

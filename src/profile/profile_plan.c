@@ -16,34 +16,21 @@
 // Places
 
 static tide_status places_init(tide__places* places, size_t offsets, const tide_heap* heap) {
-  if (offsets == 0) return TIDE_OK;
-  uint32_t log = 2;
-  while ((UINT64_C(1) << log) < 2 * (uint64_t)offsets) log++;
-  const size_t slots = (size_t)1 << log;
-  places->entries = tide__heap_alloc(heap, slots, sizeof *places->entries);
-  TIDE_REQUIRE(places->entries != NULL, TIDE_ERR_NO_MEMORY, "no memory for the places of %zu requests",
-               offsets);
-  places->shift = 64 - log;
-  for (size_t i = 0; i < slots; i++) places->entries[i].offset = UINT64_MAX;
+  tide__hash_map_init(&places->map, heap);
+  TIDE_REQUIRE(tide__hash_map_reserve(&places->map, offsets), TIDE_ERR_NO_MEMORY,
+               "no memory for the places of %zu requests", offsets);
   return TIDE_OK;
 }
 
-static void places_fini(tide__places* places, const tide_heap* heap) {
-  if (places->entries == NULL) return;
-  tide__heap_release(heap, places->entries, (size_t)1 << (64 - places->shift), sizeof *places->entries);
-}
+static void places_fini(tide__places* places) { tide__hash_map_fini(&places->map); }
 
 // The place of an offset, a new one if need be.
 static uint32_t places_add(tide__places* places, uint64_t offset) {
-  const uint64_t mask = (UINT64_C(1) << (64 - places->shift)) - 1;
-  uint64_t slot = tide__places_slot(places, offset);
-  while (places->entries[slot].offset != UINT64_MAX) {
-    if (places->entries[slot].offset == offset) return places->entries[slot].place;
-    slot = (slot + 1) & mask;
-  }
-  places->entries[slot].offset = offset;
-  places->entries[slot].place = places->count;
-  return places->count++;
+  const uint32_t known = tide__places_find(places, offset);
+  if (known != TIDE__NO_PLACE) return known;
+  const size_t count = tide__places_count(places);
+  (void)tide__hash_map_put(&places->map, offset, count + 1);
+  return (uint32_t)count;
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -146,8 +133,8 @@ void tide_profile_plan_free(tide_profile_plan* plan) {
   if (plan == NULL || tide__sub_seq(&plan->shares, 1) != 1) return;
   const tide_heap* const heap = plan->heap;
   const size_t count = plan->info.count;
-  places_fini(&plan->managed, heap);
-  places_fini(&plan->escaping, heap);
+  places_fini(&plan->managed);
+  places_fini(&plan->escaping);
   tide__heap_release(heap, plan->endings, plan->info.managed + 1, sizeof *plan->endings);
   tide__heap_release(heap, plan->steps, count + 2, sizeof *plan->steps);
   tide__heap_release(heap, plan, 1, sizeof *plan);

@@ -29,7 +29,7 @@ static void replay_note_late(tide__run* run, tide__ending ending) {
   const tide__late late = { .node = { .key = step->offset },
                             .end = step->offset + step->bytes,
                             .request = ending.request };
-  const size_t places = run->plan->managed.count;
+  const size_t places = tide__places_count(&run->plan->managed);
   // Without memory to follow it, nothing more is served from the arena.
   if (!tide__lates_add(&run->lates, run->profile->heap, places, ending.place, late)) run->is_blind = true;
 }

@@ -8,10 +8,10 @@
 #define TIDEMARK_SRC_PROFILE_RUN_H
 
 #include "base/arith.h"
+#include "base/hash_map.h"
 #include "base/list.h"
 #include "base/lock.h"
 #include "profile/lates.h"
-#include "profile/lent.h"
 #include "profile/recorder.h"
 #include "profile/trail.h"
 
@@ -105,7 +105,9 @@ struct tide_profile {
   size_t shape_count;
   uint64_t run_number;   // of runs that began
   tide__needs needs[2];  // of arenas, and of arenas for what escapes
-  tide__lent lent;       // what was handed out from the fallback
+  // The addresses that the fallback gave and that were not released. With the last of them, and of what lies in
+  // the arenas, a profile that was freed is gone.
+  tide__hash_map lent;
   tide_profile_stats stats;
   tide__atomic_u64 orphans;  // blocks that outlive the profile, when it is freed
   bool is_freed;  // does not change while calls are under way: there are orphans, and it goes with the last

@@ -12,7 +12,7 @@
 #include "profile/run.h"
 #include "profile/shapes.h"
 
-#define LENT_FIRST_LOG 6u  // of the table of what is handed out
+#define LENT 1u  // the value of an address that is handed out
 
 static _Thread_local tide__run* thread_run;  // borrowed; the innermost that is open
 
@@ -176,12 +176,12 @@ static void run_leave_arenas(tide__run* run) {
 
 // Validating: what the plan says is released in the run, and was not.
 static uint64_t run_count_unreleased(const tide__run* run) {
-  const tide__recorder* const recorder = &run->recorder;
   uint64_t count = 0;
-  for (size_t i = 0; tide__load_relaxed(&recorder->live) != 0 && i < (size_t)1 << recorder->log; i++) {
-    const tide__live_entry* const entry = &recorder->entries[i];
-    if (entry->address == 0 || entry->request == TIDE__NO_REQUEST) continue;
-    count += run->plan->steps[entry->request].lifetime != TIDE__STEP_NEVER;
+  const tide__hash_slot* slot = NULL;
+  while ((slot = tide__hash_map_next(&run->recorder.live, slot)) != NULL) {
+    const uint32_t request = tide__recorder_request(slot->value);
+    if (request == TIDE__NO_REQUEST) continue;
+    count += run->plan->steps[request].lifetime != TIDE__STEP_NEVER;
   }
   return count;
 }
@@ -363,20 +363,23 @@ static void alloc_fill(const tide_profile* profile, const tide_memory* memory, v
   if (memory->is_host) tide__memory_fill(profile->options.fill, address, bytes);
 }
 
-// Remembers what the fallback gave.
+// Remembers what the fallback gave. An address that is known already was released unseen.
 static tide_status alloc_remember(tide_profile* profile, const void* address) {
-  for (uint32_t log = 0;;) {
+  for (;;) {
+    tide__hash_map larger;
+    tide__hash_map_init(&larger, profile->heap);
     tide__mutex_lock(&profile->lock);
-    const bool is_done = tide__lent_add(&profile->lent, tide__address(address));
-    if (!is_done) log = profile->lent.slots != NULL ? profile->lent.log + 1 : LENT_FIRST_LOG;
+    const size_t count = profile->lent.count + 1;
+    const bool has_room = tide__hash_map_has_room(&profile->lent);
+    if (has_room) (void)tide__hash_map_put(&profile->lent, tide__address(address), LENT);
     tide__mutex_unlock(&profile->lock);
-    if (is_done) return TIDE_OK;
-    uint64_t* slots = tide__lent_new_slots(profile->heap, log);
-    TIDE_REQUIRE(slots != NULL, TIDE_ERR_NO_MEMORY, "no memory to remember what is handed out");
+    if (has_room) return TIDE_OK;
+    TIDE_REQUIRE(tide__hash_map_reserve(&larger, count), TIDE_ERR_NO_MEMORY,
+                 "no memory to remember what is handed out");
     tide__mutex_lock(&profile->lock);
-    tide__lent_grow(&profile->lent, &slots, &log);
+    tide__hash_map_grow_into(&profile->lent, &larger);
     tide__mutex_unlock(&profile->lock);
-    tide__lent_free_slots(profile->heap, slots, log);
+    tide__hash_map_fini(&larger);
   }
 }
 
@@ -446,7 +449,8 @@ static tide_status release_elsewhere(tide_profile* profile, tide__run* run, void
   tide__mutex_lock(&profile->lock);
   tide__arena* const arena = tide__arenas_find_locked(profile, address);
   if (arena != NULL) status = tide__replay_release_locked(profile, arena, address, &plan);
-  *out_gone = arena != NULL ? status == TIDE_OK : tide__lent_remove(&profile->lent, tide__address(address));
+  *out_gone = arena != NULL ? status == TIDE_OK
+                            : tide__hash_map_take(&profile->lent, tide__address(address)) == LENT;
   tide__mutex_unlock(&profile->lock);
   tide_profile_plan_free(plan);
   if (arena != NULL) return status;
