@@ -31,17 +31,10 @@ typedef struct net {
   uint64_t state;  // of the random numbers
 } net;
 
-static uint64_t net_random(net* n) {
-  n->state ^= n->state << 13;
-  n->state ^= n->state >> 7;
-  n->state ^= n->state << 17;
-  return n->state;
-}
-
 // From 64 bytes to 64 KiB, as often in one doubling as in another.
 static uint64_t net_size(net* n) {
-  const uint64_t power = (uint64_t)1 << net_random(n) % 10;
-  return NET_UNIT * (power + net_random(n) % power);
+  const uint64_t power = (uint64_t)1 << bench_random(&n->state) % 10;
+  return NET_UNIT * (power + bench_random(&n->state) % power);
 }
 
 static net net_new(size_t room, uint64_t seed) {
@@ -106,9 +99,9 @@ static net net_chain(size_t nodes, uint64_t seed) {
   net n = net_new(nodes + 1, seed);
   uint32_t last = net_add_input(&n, NET_UNIT);
   for (size_t i = 0; i < nodes; i++) {
-    const uint64_t back = 1 + net_random(&n) % 8;
-    const bool reads_two = net_random(&n) % 4 == 0 && back < last;
-    const bool keeps_size = net_random(&n) % 3 == 0 && i > 0;
+    const uint64_t back = 1 + bench_random(&n.state) % 8;
+    const bool reads_two = bench_random(&n.state) % 4 == 0 && back < last;
+    const bool keeps_size = bench_random(&n.state) % 3 == 0 && i > 0;
     const uint32_t second = reads_two ? last - (uint32_t)back : TIDE_GRAPH_NONE;
     last = net_add_node(&n, TIDE_GRAPH_ROOT, last, second, keeps_size ? 0 : net_size(&n)).value;
   }

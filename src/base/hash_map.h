@@ -9,6 +9,9 @@
 // A key that is not a number is hashed to 64 bits by the user. If another key has that number already, the
 // user tries the next one (hash + 1), and so on; such keys must not be removed. tool/sums.c is an example.
 //
+// Two kinds of tables are not this map: those that readers walk without a lock (device/lane.c, core/map.h),
+// and interning (trace/intern.c), which needs slots of half the size.
+//
 // Cost: O(1) on average; a hostile choice of keys can make the map slow, never wrong. 32 to 64 bytes a key.
 // Lock: none, the caller's. To grow without calling the heap under a lock, fill a larger map: see
 //       tide__hash_map_grow_into().
