@@ -8,8 +8,8 @@
 
 #include <stdint.h>
 
-// Mixes the bits of `n`: every bit of the result depends on every bit of `n`, and no two numbers give the same
-// result. The constants are those of MurmurHash3's 64-bit finalizer (Appleby).
+// Mixes the bits of `n`: every bit of the result depends on every bit of `n`, and no two numbers give the
+// same result. The constants are those of MurmurHash3's 64-bit finalizer (Appleby).
 static inline uint64_t tide__random_mix(uint64_t n) {
   n ^= n >> 33;
   n *= UINT64_C(0xff51afd7ed558ccd);

@@ -5,9 +5,9 @@
 // ones the lowest. A range that is given back joins its free neighbours. The line is made of free ranges that
 // the user adds, or it grows at its end, or both.
 //
-// The allocator knows the free ranges alone, and calls no heap. For each range that is added or taken the user
-// hands over a record, and gets one back for each range that is given back; it may be another one. So giving
-// back never needs memory, and a user with a lock can call the heap outside of it.
+// The allocator knows the free ranges alone, and calls no heap. For each range that is added or taken the
+// user hands over a record, and gets one back for each range that is given back; it may be another one. So
+// giving back never needs memory, and a user with a lock can call the heap outside of it.
 //
 // Cost: O(log n) a call for n free ranges; one record for each range that is taken or was added.
 #ifndef TIDEMARK_SRC_BASE_RANGE_ALLOCATOR_H
@@ -46,8 +46,8 @@ bool tide__range_take(tide__range_allocator* ranges, tide__free_range* record, u
 bool tide__range_take_end(tide__range_allocator* ranges, tide__free_range* record, uint64_t bytes,
                           bool joins_last, uint64_t* out_offset);
 
-// Gives back a range that was taken, or a part of one, if the user handed over a record for each part. Returns
-// a record that is the user's again; NULL: the allocator needs all it has.
+// Gives back a range that was taken. Returns a record that is the user's again; NULL: the allocator needs all
+// it has.
 tide__free_range* tide__range_give(tide__range_allocator* ranges, uint64_t offset, uint64_t bytes);
 
 // Takes any record out, until there is none (NULL): the end of an allocator whose records have an owner.

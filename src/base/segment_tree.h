@@ -2,8 +2,10 @@
 // Copyright the Tidemark authors
 //
 // A segment tree over an array of numbers: it adds to ranges of them, and finds the largest of a range. Sums
-// must not overflow. Trees with other questions stand where they are asked: plan/fit.h visits all leaves above a
-// limit, plan/waiting.c keeps two orders in one cache line, and plan/verify.c shares no code with the solver.
+// must not overflow.
+//
+// Trees with other questions stand where they are asked: plan/fit.h visits all leaves above a limit,
+// plan/waiting.c keeps two orders in one cache line, and plan/verify.c shares no code with the solver.
 //
 // Cost: O(log n) a call and O(n) to fill; 24 bytes for each leaf.
 #ifndef TIDEMARK_SRC_BASE_SEGMENT_TREE_H

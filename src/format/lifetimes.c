@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Lifetimes. One pass over the entries with a map from addresses to the last lifetime at each. An address that
-// was never seen before and is released, or holds an active block in the trace's own list at the end, was there
-// before the recording.
+// Lifetimes. One pass over the entries with a map from addresses to the last lifetime at each. An address
+// that was never seen before and is released, or holds an active block in the trace's own list at the end,
+// was there before the recording.
 #include "format/lifetimes.h"
 
 #include "base/arith.h"

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The reserve: one pinned piece from which segments are cut while it has room, by best fit and in whole pages.
+// The reserve: one pinned piece from which segments are cut while it has room, by best fit and in whole
+// pages.
 //
 // Cost: O(log n). Lock: chunks. The heap is called without it.
 #include "pinned/pinned_cache.h"

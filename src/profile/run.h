@@ -105,8 +105,8 @@ struct tide_profile {
   size_t shape_count;
   uint64_t run_number;   // of runs that began
   tide__needs needs[2];  // of arenas, and of arenas for what escapes
-  // The addresses that the fallback gave and that were not released. With the last of them, and of what lies in
-  // the arenas, a profile that was freed is gone.
+  // The addresses that the fallback gave and that were not released. With the last of them, and of what lies
+  // in the arenas, a profile that was freed is gone.
   tide__hash_map lent;
   tide_profile_stats stats;
   tide__atomic_u64 orphans;  // blocks that outlive the profile, when it is freed
