@@ -29,7 +29,7 @@
 #include "base/error.h"
 #include "base/heap.h"
 #include "plan/chance.h"
-#include "plan/failed.h"
+#include "plan/nogoods.h"
 #include "plan/rows.h"
 
 #define SEARCH_POLL ((uint64_t)1 << 17)        // work between two questions for the budget
@@ -77,7 +77,7 @@ typedef struct search_frame {
 struct tide__search {
   tide__pile pile;
   const tide__puzzle* puzzle;  // borrowed
-  tide__failed failed;
+  tide__nogoods nogoods;
   uint64_t random;
   int64_t bytes;       // of the height that the failed states are known for
   int64_t capacity;    // the same in units
@@ -145,7 +145,7 @@ tide_status tide__search_new(const tide__puzzle* puzzle, uint64_t seed, const ti
   if (search == NULL) return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for a search");
   *search = (tide__search){ .puzzle = puzzle };
   tide__pile_init(&search->pile, heap);
-  tide__failed_init(&search->failed, heap);
+  tide__nogoods_init(&search->nogoods, heap);
   search_alloc(search);
   if (search->stack == NULL) {
     tide__search_free(search);
@@ -160,14 +160,14 @@ void tide__search_free(tide__search* search) {
   if (search == NULL) return;
   const tide_heap* const heap = search->pile.heap;
   if (search->stack != NULL) heap->release(heap->user, search->stack, search->stack_bytes);
-  tide__failed_fini(&search->failed);
+  tide__nogoods_fini(&search->nogoods);
   tide__pile_fini(&search->pile);
   tide__heap_release(heap, search, 1, sizeof *search);
 }
 
 void tide__search_reset(tide__search* search, uint64_t seed) {
   for (uint32_t i = 0; i < search->puzzle->sections; i++) search->weights[i] = 1;
-  tide__failed_clear(&search->failed);
+  tide__nogoods_clear(&search->nogoods);
   search->random = seed;
 }
 
@@ -708,9 +708,9 @@ static search_state search_enter(tide__search* search, const search_job* job) {
   if (search->spent.nodes >= search->limit.nodes) return SEARCH_ENDED;
   if (!search_may(search, search_node_work(search, job))) return SEARCH_ENDED;
   search->spent.nodes++;
-  if (tide__failed_has(&search->failed, job->key)) return SEARCH_FAILED;
+  if (tide__nogoods_has(&search->nogoods, job->key)) return SEARCH_FAILED;
   if (!search_bound(search, job)) {
-    tide__failed_add(&search->failed, job->key);
+    tide__nogoods_add(&search->nogoods, job->key);
     return SEARCH_FAILED;
   }
   search_frame* const frame = search_push(search, job);
@@ -724,7 +724,7 @@ static search_state search_enter(tide__search* search, const search_job* job) {
 }
 
 static search_state search_fail(tide__search* search) {
-  tide__failed_add(&search->failed, search->top->job.key);
+  tide__nogoods_add(&search->nogoods, search->top->job.key);
   search_pop(search);
   return SEARCH_FAILED;
 }
@@ -808,7 +808,7 @@ static int64_t search_ground(const tide__tile* tile) {
 // Sets the height to be kept; false if a tile is too high for it. What failed at a height fails below, too.
 static bool search_set_height(tide__search* search, int64_t bytes) {
   const tide__puzzle* const puzzle = search->puzzle;
-  if (bytes > search->bytes) tide__failed_clear(&search->failed);
+  if (bytes > search->bytes) tide__nogoods_clear(&search->nogoods);
   search->bytes = bytes;
   search->rows.is_narrow = bytes / puzzle->unit < TIDE__ROWS_NARROW - 1;
   search->capacity = bytes / puzzle->unit;
