@@ -91,19 +91,19 @@ static tide_status assign_open(tide__assign* assign, const tide_heap* heap) {
   TIDE_TRY(tide__model_init(&assign->all, assign->items, assign->list, items, heap));
   uint32_t leaves = 1;
   while (leaves < assign->all.sections) leaves *= 2;
-  assign->boxes = tide__pile_alloc(&assign->pile, items, sizeof *assign->boxes);
-  assign->loads = tide__pile_alloc(&assign->pile, assign->pool_count, sizeof *assign->loads);
-  assign->free = tide__pile_alloc(&assign->pile, items, sizeof *assign->free);
-  int64_t* const none = tide__pile_alloc(&assign->pile, leaves, sizeof *none);
+  assign->boxes = tide__scratch_alloc(&assign->scratch, items, sizeof *assign->boxes);
+  assign->loads = tide__scratch_alloc(&assign->scratch, assign->pool_count, sizeof *assign->loads);
+  assign->free = tide__scratch_alloc(&assign->scratch, items, sizeof *assign->free);
+  int64_t* const none = tide__scratch_alloc(&assign->scratch, leaves, sizeof *none);
   assign->has_loads = assign_can_sum_up(assign, leaves);
-  for (uint32_t i = 0; i < assign->pool_count && assign->has_loads && !assign->pile.is_short; i++) {
+  for (uint32_t i = 0; i < assign->pool_count && assign->has_loads && !assign->scratch.is_short; i++) {
     assign->loads[i] =
-        (tide__waste){ .highest = tide__pile_alloc(&assign->pile, 2 * (size_t)leaves, sizeof(int64_t)),
-                       .added = tide__pile_alloc(&assign->pile, leaves, sizeof(int64_t)),
+        (tide__waste){ .highest = tide__scratch_alloc(&assign->scratch, 2 * (size_t)leaves, sizeof(int64_t)),
+                       .added = tide__scratch_alloc(&assign->scratch, leaves, sizeof(int64_t)),
                        .leaves = leaves };
-    if (!assign->pile.is_short) tide__waste_begin(&assign->loads[i], none, leaves);
+    if (!assign->scratch.is_short) tide__waste_begin(&assign->loads[i], none, leaves);
   }
-  if (assign->pile.is_short) return assign_no_memory(assign);
+  if (assign->scratch.is_short) return assign_no_memory(assign);
   for (size_t i = 0; i < items; i++) assign->boxes[i] = UINT32_MAX;
   for (uint32_t i = 0; i < assign->all.count; i++) assign->boxes[assign->all.boxes[i].item] = i;
   return TIDE_OK;
@@ -174,9 +174,9 @@ bool tide__assign_again(tide__assign* assign, uint32_t way, bool* out_all) {
 
 static tide_status assign_choose(tide__assign* assign) {
   const size_t count = assign->items->count;
-  tide__keyed* const keys = tide__pile_alloc(&assign->pile, count, sizeof *keys);
-  tide__keyed* const spare = tide__pile_alloc(&assign->pile, count, sizeof *spare);
-  if (assign->pile.is_short) return assign_no_memory(assign);
+  tide__keyed* const keys = tide__scratch_alloc(&assign->scratch, count, sizeof *keys);
+  tide__keyed* const spare = tide__scratch_alloc(&assign->scratch, count, sizeof *spare);
+  if (assign->scratch.is_short) return assign_no_memory(assign);
   size_t free = 0;
   for (uint32_t i = 0; i < count; i++) {
     const uint32_t pool = assign->items->items[i].pool;
@@ -228,12 +228,13 @@ static void assign_prove(tide__assign* assign) {
 tide_status tide__assign_init(tide__assign* assign, const tide__items* items,
                               const tide_plan_problem* problem, const tide_heap* heap) {
   *assign = (tide__assign){ .items = items, .problem = problem };
-  tide__pile_init(&assign->pile, heap);
+  tide__scratch_init(&assign->scratch, heap);
   assign->pool_count = problem->pools > 0 ? (uint32_t)problem->pools : 1;
-  assign->pools = tide__pile_alloc(&assign->pile, items->count, sizeof *assign->pools);
-  assign->list = tide__pile_alloc(&assign->pile, items->count, sizeof *assign->list);
-  assign->first = tide__pile_alloc(&assign->pile, (size_t)assign->pool_count + 1, sizeof *assign->first);
-  if (assign->pile.is_short) return assign_no_memory(assign);
+  assign->pools = tide__scratch_alloc(&assign->scratch, items->count, sizeof *assign->pools);
+  assign->list = tide__scratch_alloc(&assign->scratch, items->count, sizeof *assign->list);
+  assign->first =
+      tide__scratch_alloc(&assign->scratch, (size_t)assign->pool_count + 1, sizeof *assign->first);
+  if (assign->scratch.is_short) return assign_no_memory(assign);
   for (size_t i = 0; i < items->count; i++) {
     assign->list[i] = (uint32_t)i;
     assign->is_open |= items->items[i].pool == TIDE_PLAN_ANY_POOL && assign->pool_count > 1;
@@ -252,5 +253,5 @@ tide_status tide__assign_init(tide__assign* assign, const tide__items* items,
 
 void tide__assign_fini(tide__assign* assign) {
   if (assign->is_open) tide__model_fini(&assign->all);
-  tide__pile_fini(&assign->pile);
+  tide__scratch_fini(&assign->scratch);
 }

@@ -30,17 +30,17 @@ typedef struct greedy_run {
 } greedy_run;
 
 struct tide__greedy {
-  tide__pile pile;
+  tide__scratch scratch;
   const tide__box* boxes;  // borrowed; of the part
   uint32_t count;
   uint32_t sections;
   tide__waiting* waiting;  // owned
-  int64_t* loads;          // of pile; by section: the heights of all its boxes
+  int64_t* loads;          // of scratch; by section: the heights of all its boxes
   bool has_loads;          // they do not overflow
   // Of one pass
-  greedy_run* runs;  // of pile
+  greedy_run* runs;  // of scratch
   uint32_t free_run;
-  uint32_t* stack;  // of pile; runs that may be valleys
+  uint32_t* stack;  // of scratch; runs that may be valleys
   size_t stack_count;
   tide__waste waste;
   bool has_waste;  // it is known in this pass
@@ -64,16 +64,16 @@ static void greedy_fill_loads(tide__greedy* greedy) {
 }
 
 static void greedy_alloc(tide__greedy* greedy) {
-  tide__pile* const pile = &greedy->pile;
+  tide__scratch* const scratch = &greedy->scratch;
   uint32_t leaves = 1;
   while (leaves < greedy->sections) leaves *= 2;
-  greedy->loads = tide__pile_alloc(pile, (size_t)greedy->sections + 1, sizeof *greedy->loads);
-  greedy->waste = (tide__waste){ .highest = tide__pile_alloc(pile, (size_t)leaves * 2, sizeof(int64_t)),
-                                 .added = tide__pile_alloc(pile, leaves, sizeof(int64_t)),
+  greedy->loads = tide__scratch_alloc(scratch, (size_t)greedy->sections + 1, sizeof *greedy->loads);
+  greedy->waste = (tide__waste){ .highest = tide__scratch_alloc(scratch, (size_t)leaves * 2, sizeof(int64_t)),
+                                 .added = tide__scratch_alloc(scratch, leaves, sizeof(int64_t)),
                                  .leaves = leaves };
   // A placement makes three runs of one, and pushes at most these and the two beside them.
-  greedy->runs = tide__pile_alloc(pile, 2 * (size_t)greedy->count + 2, sizeof *greedy->runs);
-  greedy->stack = tide__pile_alloc(pile, 6 * (size_t)greedy->count + 6, sizeof *greedy->stack);
+  greedy->runs = tide__scratch_alloc(scratch, 2 * (size_t)greedy->count + 2, sizeof *greedy->runs);
+  greedy->stack = tide__scratch_alloc(scratch, 6 * (size_t)greedy->count + 6, sizeof *greedy->stack);
 }
 
 tide_status tide__greedy_new(const tide__model* model, const tide__part* part, const tide_heap* heap,
@@ -84,9 +84,9 @@ tide_status tide__greedy_new(const tide__model* model, const tide__part* part, c
   greedy->boxes = &model->boxes[part->first_box];
   greedy->count = part->last_box - part->first_box;
   greedy->sections = part->last_section - part->first_section;
-  tide__pile_init(&greedy->pile, heap);
+  tide__scratch_init(&greedy->scratch, heap);
   greedy_alloc(greedy);
-  if (greedy->pile.is_short || tide__waiting_new(model, part, heap, &greedy->waiting) != TIDE_OK) {
+  if (greedy->scratch.is_short || tide__waiting_new(model, part, heap, &greedy->waiting) != TIDE_OK) {
     const unsigned count = greedy->count;
     tide__greedy_free(greedy);
     return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for a pass over %u buffers", count);
@@ -98,9 +98,9 @@ tide_status tide__greedy_new(const tide__model* model, const tide__part* part, c
 
 void tide__greedy_free(tide__greedy* greedy) {
   if (greedy == NULL) return;
-  const tide_heap* const heap = greedy->pile.heap;
+  const tide_heap* const heap = greedy->scratch.heap;
   tide__waiting_free(greedy->waiting);
-  tide__pile_fini(&greedy->pile);
+  tide__scratch_fini(&greedy->scratch);
   tide__heap_release(heap, greedy, 1, sizeof *greedy);
 }
 

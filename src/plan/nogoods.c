@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// An open table with linear probing, half full at most. A full table that may not grow is emptied: what was
-// forgotten costs time, never a wrong answer.
+// An open-addressing table with linear probing, at most half full. A full table that may not grow is cleared:
+// a forgotten nogood costs time, never a wrong answer.
 #include "plan/nogoods.h"
 
 #include <string.h>
@@ -28,7 +28,7 @@ void tide__nogoods_clear(tide__nogoods* nogoods) {
 
 static bool nogoods_is_empty(tide__key key) { return key.low == 0 && key.high == 0; }
 
-// The place of a key, or the empty place where it would be.
+// The slot of a key, or the empty slot where it would go.
 static size_t nogoods_place(const tide__nogoods* nogoods, tide__key key) {
   size_t place = key.low & (nogoods->places - 1);
   while (!nogoods_is_empty(nogoods->keys[place]) &&

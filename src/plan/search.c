@@ -75,20 +75,20 @@ typedef struct search_frame {
 } search_frame;
 
 struct tide__search {
-  tide__pile pile;
+  tide__scratch scratch;
   const tide__puzzle* puzzle;  // borrowed
   tide__nogoods nogoods;
   uint64_t random;
   int64_t bytes;       // of the height that the failed states are known for
   int64_t capacity;    // the same in units
-  int64_t* limits;     // of pile; the highest offset of each tile
-  int64_t* offsets;    // of pile; units
-  float* weights;      // of pile; by section
-  float* priorities;   // of pile; by tile
+  int64_t* limits;     // of scratch; the highest offset of each tile
+  int64_t* offsets;    // of scratch; units
+  float* weights;      // of scratch; by section
+  float* priorities;   // of scratch; by tile
   tide__rows rows;     // of the node that is looked at
-  int32_t* crossings;  // of pile; by section: tiles that go on from the section before
-  uint32_t* starts;    // of pile; by section: tiles that begin there
-  int64_t* tops;       // of pile; by section: where the lowest of what may be lain upon ends
+  int32_t* crossings;  // of scratch; by section: tiles that go on from the section before
+  uint32_t* starts;    // of scratch; by section: tiles that begin there
+  int64_t* tops;       // of scratch; by section: where the lowest of what may be lain upon ends
   bool* is_blocked;    // (has_gaps) a lowest tile of the section is above the lowest floor elsewhere
   // Lists of a node's tiles while its child is made
   uint32_t* raised;
@@ -113,28 +113,28 @@ struct tide__search {
 static void search_alloc(tide__search* search) {
   const size_t tiles = search->puzzle->count;
   const size_t sections = (size_t)search->puzzle->sections + TIDE__ROWS_PADDING;
-  tide__pile* const pile = &search->pile;
-  search->limits = tide__pile_alloc(pile, tiles, sizeof *search->limits);
-  search->offsets = tide__pile_alloc(pile, tiles, sizeof *search->offsets);
-  search->weights = tide__pile_alloc(pile, sections, sizeof *search->weights);
-  search->priorities = tide__pile_alloc(pile, tiles, sizeof *search->priorities);
-  search->rows.sums = tide__pile_alloc(pile, sections, sizeof(int64_t));
-  search->rows.lows = tide__pile_alloc(pile, sections, sizeof(int64_t));
-  search->rows.counts = tide__pile_alloc(pile, sections, sizeof(int64_t));
-  search->crossings = tide__pile_alloc(pile, sections, sizeof *search->crossings);
-  search->is_blocked = tide__pile_alloc(pile, sections, sizeof *search->is_blocked);
-  search->starts = tide__pile_alloc(pile, sections, sizeof *search->starts);
-  search->tops = tide__pile_alloc(pile, sections, sizeof *search->tops);
-  search->raised = tide__pile_alloc(pile, tiles, sizeof *search->raised);
-  search->raised_floors = tide__pile_alloc(pile, tiles, sizeof *search->raised_floors);
+  tide__scratch* const scratch = &search->scratch;
+  search->limits = tide__scratch_alloc(scratch, tiles, sizeof *search->limits);
+  search->offsets = tide__scratch_alloc(scratch, tiles, sizeof *search->offsets);
+  search->weights = tide__scratch_alloc(scratch, sections, sizeof *search->weights);
+  search->priorities = tide__scratch_alloc(scratch, tiles, sizeof *search->priorities);
+  search->rows.sums = tide__scratch_alloc(scratch, sections, sizeof(int64_t));
+  search->rows.lows = tide__scratch_alloc(scratch, sections, sizeof(int64_t));
+  search->rows.counts = tide__scratch_alloc(scratch, sections, sizeof(int64_t));
+  search->crossings = tide__scratch_alloc(scratch, sections, sizeof *search->crossings);
+  search->is_blocked = tide__scratch_alloc(scratch, sections, sizeof *search->is_blocked);
+  search->starts = tide__scratch_alloc(scratch, sections, sizeof *search->starts);
+  search->tops = tide__scratch_alloc(scratch, sections, sizeof *search->tops);
+  search->raised = tide__scratch_alloc(scratch, tiles, sizeof *search->raised);
+  search->raised_floors = tide__scratch_alloc(scratch, tiles, sizeof *search->raised_floors);
   // A branch has a frame for each tile that is placed, and for each time that none of some is; each has a
   // list of those that are left. A run whose stack is full has ended.
   const size_t frame = sizeof(search_frame) + tiles * (sizeof(uint32_t) + sizeof(int64_t)) + 256;
   size_t bytes = tiles < SEARCH_STACK_MOST / frame ? frame * (tiles / 2 + 64) : SEARCH_STACK_MOST;
   if (bytes < SEARCH_STACK_LEAST) bytes = SEARCH_STACK_LEAST;
   if (bytes > SEARCH_STACK_MOST) bytes = SEARCH_STACK_MOST;
-  if (pile->is_short) return;
-  search->stack = pile->heap->alloc(pile->heap->user, bytes, 64);
+  if (scratch->is_short) return;
+  search->stack = scratch->heap->alloc(scratch->heap->user, bytes, 64);
   search->stack_bytes = bytes;
 }
 
@@ -144,7 +144,7 @@ tide_status tide__search_new(const tide__puzzle* puzzle, uint64_t seed, const ti
   tide__search* const search = tide__heap_alloc(heap, 1, sizeof *search);
   if (search == NULL) return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for a search");
   *search = (tide__search){ .puzzle = puzzle };
-  tide__pile_init(&search->pile, heap);
+  tide__scratch_init(&search->scratch, heap);
   tide__nogoods_init(&search->nogoods, heap);
   search_alloc(search);
   if (search->stack == NULL) {
@@ -158,10 +158,10 @@ tide_status tide__search_new(const tide__puzzle* puzzle, uint64_t seed, const ti
 
 void tide__search_free(tide__search* search) {
   if (search == NULL) return;
-  const tide_heap* const heap = search->pile.heap;
+  const tide_heap* const heap = search->scratch.heap;
   if (search->stack != NULL) heap->release(heap->user, search->stack, search->stack_bytes);
   tide__nogoods_fini(&search->nogoods);
-  tide__pile_fini(&search->pile);
+  tide__scratch_fini(&search->scratch);
   tide__heap_release(heap, search, 1, sizeof *search);
 }
 
