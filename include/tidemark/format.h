@@ -51,6 +51,10 @@ typedef struct tide_format_info {
 TIDE_API tide_format_info tide_format_describe(uint32_t format);
 TIDE_API int tide_format_from_name(const char* name);
 
+// The format of a file that begins with these bytes, or -1. TIDE_FORMAT_HEAD bytes are enough to tell.
+#define TIDE_FORMAT_HEAD 4096u
+TIDE_API int tide_format_detect(const void* head, size_t bytes);
+
 // What files hold was memory, or could have been: a size is below TIDE_FORMAT_BYTES, the address space of
 // the largest processors, and what lies somewhere ends at 2^64 at most. A request that was refused (the size
 // of an OOM) was never memory, and is below TIDE_FORMAT_REQUEST. An entry has an action: one that is not
