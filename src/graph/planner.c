@@ -122,6 +122,14 @@ static void planner_clear_storages(tide_planner* planner) {
   }
 }
 
+static void planner_init_windows(tide_planner* planner) {
+  const uint64_t window = tide__min(planner->options.remembers_runs, TIDE__PLANNER_WINDOW);
+  tide__recent_max* const all[] = { &planner->needs, &planner->output_needs, &planner->output_counts };
+  for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+    *all[i] = (tide__recent_max){ .numbers = planner->window[i], .window = (uint32_t)window };
+  }
+}
+
 tide_status tide_planner_new(const tide_graph* graph, const tide_graph_options* options, tide_planner** out) {
   TIDE_REQUIRE(out != NULL, TIDE_ERR_ARGUMENT, "planner: out is NULL");
   *out = NULL;
@@ -139,6 +147,7 @@ tide_status tide_planner_new(const tide_graph* graph, const tide_graph_options* 
   planner->heap = chosen.heap;
   tide__list_init(&planner->generations);
   tide__list_init(&planner->idle_generations);
+  planner_init_windows(planner);
   if (!planner_alloc_tables(planner)) {
     tide_planner_free(planner);
     return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for a planner of %zu values", graph->value_count);
@@ -219,18 +228,14 @@ bool tide_planner_is_storage(const tide_planner* planner, const void* pointer) {
   return tide__address(pointer) - tide__address(planner->storages) < bytes;
 }
 
-static bool memory_contains(const tide__arena_memory* memory, const void* address) {
-  return memory->base != NULL && tide__address(address) - tide__address(memory->base) < memory->bytes;
-}
-
 bool tide_planner_is_inside(const tide_planner* planner, const void* address) {
-  return planner != NULL && planner->is_open && memory_contains(&planner->arena, address);
+  return planner != NULL && planner->is_open && tide__arena_memory_has(&planner->arena, address);
 }
 
 bool tide_planner_is_managed_output(const tide_planner* planner, const void* address) {
   if (planner == NULL) return false;
   for (const tide__link* it = planner->generations.next; it != &planner->generations; it = it->next) {
-    if (memory_contains(&TIDE_OWNER_CONST(it, tide__generation, link)->memory, address)) return true;
+    if (tide__arena_memory_has(&TIDE_OWNER_CONST(it, tide__generation, link)->memory, address)) return true;
   }
   return false;
 }

@@ -54,8 +54,9 @@ static bool profile_alloc_tables(tide_profile* profile) {
   profile->shapes = tide__heap_alloc(profile->heap, options->max_plans, sizeof *profile->shapes);
   bool is_done = profile->shapes != NULL;
   for (int i = 0; i < 2 && options->trim_after != 0; i++) {
-    profile->needs[i].bytes = tide__heap_alloc(profile->heap, options->trim_after, sizeof(uint64_t));
-    is_done = is_done && profile->needs[i].bytes != NULL;
+    profile->needs[i].numbers = tide__heap_alloc(profile->heap, options->trim_after, sizeof(uint64_t));
+    profile->needs[i].window = options->trim_after;
+    is_done = is_done && profile->needs[i].numbers != NULL;
   }
   return is_done;
 }
@@ -89,8 +90,8 @@ static void profile_free_runs(tide_profile* profile, tide__link* list) {
     tide__run* const run = TIDE_OWNER(list->next, tide__run, link);
     const bool is_open = list == &profile->runs;
     tide__list_unlink(&run->link);
-    if (is_open && run->arena != NULL) tide__arena_leave(profile, run->arena, false);
-    if (is_open && run->escapes != NULL) tide__arena_leave(profile, run->escapes, false);
+    if (is_open && run->arena != NULL) tide__profile_arena_leave(profile, run->arena, false);
+    if (is_open && run->escapes != NULL) tide__profile_arena_leave(profile, run->escapes, false);
     tide_profile_plan_free(run->plan);
     tide__lates_fini(&run->lates, profile->heap);
     tide__recorder_fini(&run->recorder);
@@ -103,7 +104,7 @@ static void profile_free_tables(tide_profile* profile) {
   for (size_t i = 0; i < profile->shape_count; i++) tide_profile_plan_free(profile->shapes[i].plan);
   tide__heap_release(heap, profile->shapes, profile->options.max_plans, sizeof *profile->shapes);
   for (int i = 0; i < 2; i++) {
-    tide__heap_release(heap, profile->needs[i].bytes, profile->options.trim_after, sizeof(uint64_t));
+    tide__heap_release(heap, profile->needs[i].numbers, profile->options.trim_after, sizeof(uint64_t));
   }
 }
 
@@ -122,7 +123,7 @@ void tide_profile_free(tide_profile* profile) {
   profile_free_runs(profile, &profile->runs);
   profile_free_runs(profile, &profile->idle_runs);
   profile_free_tables(profile);
-  tide__arenas_trim(profile, true);
+  tide__profile_arenas_trim(profile, true);
   profile->is_freed = true;
   // The profile stays until this is done.
   tide__store_relaxed(&profile->orphans, profile->stats.survivors + profile->lent.count + 1);
@@ -141,13 +142,13 @@ tide_profile_stats tide_profile_get_stats(tide_profile* profile) {
 bool tide_profile_owns(tide_profile* profile, const void* address) {
   if (profile == NULL) return false;
   tide__mutex_lock(&profile->lock);
-  const bool is_ours = tide__arenas_find_locked(profile, address) != NULL;
+  const bool is_ours = tide__profile_arenas_find_locked(profile, address) != NULL;
   tide__mutex_unlock(&profile->lock);
   return is_ours;
 }
 
 tide_status tide_profile_trim(tide_profile* profile) {
   TIDE_REQUIRE(profile != NULL, TIDE_ERR_ARGUMENT, "trim: the profile is NULL");
-  tide__arenas_trim(profile, true);
+  tide__profile_arenas_trim(profile, true);
   return TIDE_OK;
 }

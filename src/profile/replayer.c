@@ -86,11 +86,11 @@ static bool replay_take(tide__run* run, uint32_t request, void** out) {
   const bool is_rare = escapes || run->lates.count != 0 || run->is_blind;
   tide__trail_pass(&run->trail, request);
   if (is_rare && !replay_take_rare(run, request)) return false;
-  const tide__arena* const arena = escapes ? run->escapes : run->arena;
+  const tide__profile_arena* const arena = escapes ? run->escapes : run->arena;
   tide__store_relaxed(&arena->held[step->place], tide__holder(request, step->lifetime));
   run->taken_escaping += escapes;
   run->taken += !escapes;
-  *out = arena->base + step->offset;
+  *out = arena->memory.base + step->offset;
   return true;
 }
 
@@ -144,7 +144,7 @@ void tide__replay_begin(tide__run* run) {
   run->steps = run->plan->steps;
   run->endings = run->plan->endings;
   run->held = run->arena != NULL ? run->arena->held : NULL;
-  run->base = run->arena != NULL ? run->arena->base : NULL;
+  run->base = run->arena != NULL ? run->arena->memory.base : NULL;
   run_judge(run);
 }
 
@@ -209,12 +209,12 @@ static tide_status replay_refuse(const void* address) {
 }
 
 // What is held at a place; 0: nothing.
-static inline uint64_t arena_holder(const tide__arena* arena, uint32_t place) {
+static inline uint64_t arena_holder(const tide__profile_arena* arena, uint32_t place) {
   return place != TIDE__NO_PLACE ? tide__load_relaxed(&arena->held[place]) : 0;
 }
 
 // A release at another time than planned.
-static tide_status replay_take_back_rare(tide__run* run, const tide__arena* arena, uint32_t place,
+static tide_status replay_take_back_rare(tide__run* run, const tide__profile_arena* arena, uint32_t place,
                                          uint32_t lifetime) {
   if (run->profile->options.is_strict) run_count_refused(run, tide__load_relaxed(&run->trail.clock));
   TIDE_TRY(replay_require_time(run, lifetime));
@@ -225,10 +225,10 @@ static tide_status replay_take_back_rare(tide__run* run, const tide__arena* aren
   return TIDE_OK;
 }
 
-static tide_status replay_take_back(tide__run* run, tide__arena* arena, uint64_t offset) {
+static tide_status replay_take_back(tide__run* run, tide__profile_arena* arena, uint64_t offset) {
   const uint32_t place = tide__places_find(arena->places, offset);
   const uint64_t holder = arena_holder(arena, place);
-  if (holder == 0) return replay_refuse(arena->base + offset);
+  if (holder == 0) return replay_refuse(arena->memory.base + offset);
   const uint32_t lifetime = tide__holder_lifetime(holder);
   if (lifetime != tide__load_relaxed(&run->trail.clock))
     TIDE_TRY(replay_take_back_rare(run, arena, place, lifetime));
@@ -238,19 +238,18 @@ static tide_status replay_take_back(tide__run* run, tide__arena* arena, uint64_t
 }
 
 bool tide__replay_release(tide__run* run, void* address, tide_status* out_status) {
-  tide__arena* arena = run->arena;
-  if (arena == NULL || tide__address(address) - tide__address(arena->base) >= arena->bytes)
-    arena = run->escapes;
+  tide__profile_arena* arena = run->arena;
+  if (arena == NULL || !tide__arena_memory_has(&arena->memory, address)) arena = run->escapes;
   if (arena == NULL) return false;
-  const uint64_t offset = tide__address(address) - tide__address(arena->base);
-  if (offset >= arena->bytes) return false;
+  const uint64_t offset = tide__address(address) - tide__address(arena->memory.base);
+  if (offset >= arena->memory.bytes) return false;
   *out_status = replay_take_back(run, arena, offset);
   return true;
 }
 
-tide_status tide__replay_release_locked(tide_profile* profile, tide__arena* arena, void* address,
+tide_status tide__replay_release_locked(tide_profile* profile, tide__profile_arena* arena, void* address,
                                         tide_profile_plan** out_plan) {
-  const uint64_t offset = tide__address(address) - tide__address(arena->base);
+  const uint64_t offset = tide__address(address) - tide__address(arena->memory.base);
   const uint32_t place = arena->plan != NULL ? tide__places_find(arena->places, offset) : TIDE__NO_PLACE;
   const uint64_t holder = arena_holder(arena, place);
   if (holder == 0) return replay_refuse(address);
@@ -262,6 +261,6 @@ tide_status tide__replay_release_locked(tide_profile* profile, tide__arena* aren
     run->other_releases += !arena->is_escape;
   }
   tide__store_release(&arena->held[place], 0);  // pairs with replay_advance and replay_is_blocked
-  if (run == NULL) *out_plan = tide__arena_end_survivor_locked(profile, arena);
+  if (run == NULL) *out_plan = tide__profile_arena_end_survivor_locked(profile, arena);
   return TIDE_OK;
 }

@@ -111,10 +111,10 @@ static void run_give(tide__run* run) {
 
 static tide_status run_prepare_replay(tide__run* run) {
   tide_profile* const profile = run->profile;
-  TIDE_TRY(tide__arenas_take(profile, run, false, &run->arena));
-  const tide_status status = tide__arenas_take(profile, run, true, &run->escapes);
+  TIDE_TRY(tide__profile_arenas_take(profile, run, false, &run->arena));
+  const tide_status status = tide__profile_arenas_take(profile, run, true, &run->escapes);
   if (status == TIDE_OK) tide__replay_begin(run);
-  else if (run->arena != NULL) tide__arena_leave(profile, run->arena, true);
+  else if (run->arena != NULL) tide__profile_arena_leave(profile, run->arena, true);
   return status;
 }
 
@@ -169,9 +169,9 @@ static void run_leave_arenas(tide__run* run) {
   tide_profile* const profile = run->profile;
   if (run->arena != NULL) {
     // What others released was not counted together with it: then the places tell.
-    run->report.survivors = tide__arena_leave(profile, run->arena, run->taken == run->released);
+    run->report.survivors = tide__profile_arena_leave(profile, run->arena, run->taken == run->released);
   }
-  if (run->escapes != NULL) tide__arena_leave(profile, run->escapes, false);
+  if (run->escapes != NULL) tide__profile_arena_leave(profile, run->escapes, false);
 }
 
 // Validating: what the plan says is released in the run, and was not.
@@ -269,7 +269,7 @@ tide_status tide_profile_end(tide_profile* profile, tide_profile_report* out) {
   const tide_status status = run_conclude(run);
   if (out != NULL && status == TIDE_OK) *out = run->report;
   run_give(run);
-  tide__arenas_trim(profile, false);
+  tide__profile_arenas_trim(profile, false);
   return status;
 }
 
@@ -444,7 +444,7 @@ static tide_status release_elsewhere(tide_profile* profile, tide__run* run, void
   tide_profile_plan* plan = NULL;
   tide_status status = TIDE_OK;
   tide__mutex_lock(&profile->lock);
-  tide__arena* const arena = tide__arenas_find_locked(profile, address);
+  tide__profile_arena* const arena = tide__profile_arenas_find_locked(profile, address);
   if (arena != NULL) status = tide__replay_release_locked(profile, arena, address, &plan);
   *out_gone = arena != NULL ? status == TIDE_OK : tide__lent_remove(&profile->lent, tide__address(address));
   tide__mutex_unlock(&profile->lock);
@@ -461,7 +461,7 @@ static tide_status release_elsewhere(tide_profile* profile, tide__run* run, void
 static tide_status release_orphan(tide_profile* profile, void* address) {
   bool is_gone = false;
   const tide_status status = release_elsewhere(profile, NULL, address, &is_gone);
-  tide__arenas_trim(profile, true);
+  tide__profile_arenas_trim(profile, true);
   if (is_gone) tide__profile_drop(profile);
   return status;
 }
