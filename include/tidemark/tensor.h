@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Tidemark: tensor, the memory of CPU tensors by what a thread has in force: a cache (cpu.h), a source of the
-// program's own (memory.h), a run of a profile (profile.h), or none. A kernel asks for memory without knowing
-// which.
+// Tidemark: tensor, memory for CPU kernels that do not know where it comes from. A runtime puts a cache
+// (cpu.h), a source of its own (memory.h) or a run of a profile (profile.h) in force on a thread. Kernels on
+// that thread call tide_tensor_alloc(), and tide_tensor_release() on any thread. See examples/inference.c.
 //
 //   if (tide_tensor_enter(cache) == TIDE_OK) {
-//     run_the_model();                     // tide_tensor_alloc(), tide_tensor_release()
-//     tide_tensor_leave(cache);
+//     run_the_model();  // tide_tensor_alloc(), tide_tensor_release()
+//     if (tide_tensor_leave(cache) != TIDE_OK) ...
 //   }
 //
 // A request is served by the first of these that the thread has: the innermost cache or source; the innermost
