@@ -2,8 +2,8 @@
 // Copyright the Tidemark authors
 //
 // The memory of a planner: one arena that is kept from run to run, an arena for the outputs of each run that
-// are in use, and what single values hold for themselves. New memory is taken before old memory is given
-// back, so that a failure changes nothing.
+// are in use, and memory of single values. Except for the arena between runs, new memory is allocated before
+// old memory is released, so that a failure changes nothing.
 #include "base/arith.h"
 #include "base/error.h"
 #include "graph/planner.h"

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Arenas: taken by a run, kept by what survives it, then idle and taken again. An arena has the size that the
-// largest of the last runs needed, so that shapes that take turns share one, and one large run is forgotten
-// after a while. The memory is never called with the lock held. Few arenas exist at a time: one for each open
-// run, those of survivors, and the ring of those for what escapes.
+// The arenas of a profile. A run takes an arena, survivors of the run keep it, then it is idle until another
+// run takes it. How large it is, memory/arena.h decides. The memory is never called with the lock held. There
+// are few arenas at a time: one for each open run, those with survivors, and some for what escapes.
 #include <string.h>
 
 #include "base/arith.h"

@@ -93,7 +93,7 @@ static void profile_free_runs(tide_profile* profile, tide__link* list) {
     if (is_open && run->arena != NULL) tide__profile_arena_leave(profile, run->arena, false);
     if (is_open && run->escapes != NULL) tide__profile_arena_leave(profile, run->escapes, false);
     tide_profile_plan_free(run->plan);
-    tide__lates_fini(&run->lates, profile->heap);
+    tide__overdue_set_fini(&run->overdue, profile->heap);
     tide__recorder_fini(&run->recorder);
     tide__heap_release(profile->heap, run, 1, sizeof *run);
   }

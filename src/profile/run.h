@@ -11,10 +11,10 @@
 #include "base/list.h"
 #include "base/lock.h"
 #include "memory/arena.h"
-#include "profile/lates.h"
+#include "profile/overdue.h"
 #include "profile/lent.h"
 #include "profile/recorder.h"
-#include "profile/trail.h"
+#include "profile/plan_cursor.h"
 
 // What lies in a place of an arena: the lifetime and the number, plus one, of a request; 0: nothing.
 static inline uint64_t tide__holder(uint32_t request, uint32_t lifetime) {
@@ -48,7 +48,7 @@ typedef struct tide__run {
   const tide__ending* endings;  // the same; without a plan that is replayed, one that is nowhere
   tide__atomic_u64* held;       // borrowed from `arena`
   char* base;                   // the same
-  tide__trail trail;
+  tide__plan_cursor cursor;
   uint64_t taken;        // requests served from `arena`
   uint64_t released;     // of these, by this thread; as long as the run is regular each at its planned time
   uint32_t next_ending;  // the planned release that comes next, if all goes as planned
@@ -63,7 +63,7 @@ typedef struct tide__run {
   tide__profile_arena* arena;    // borrowed from the profile; NULL: nothing is planned
   tide__profile_arena* escapes;  // the same
   uint64_t taken_escaping;
-  tide__lates lates;
+  tide__overdue_set overdue;
   tide_profile_report report;
   // Shared under the recorder's lock
   tide__recorder recorder;
@@ -140,13 +140,13 @@ void tide__replay_begin(tide__run* run);
 // tide__replay_alloc(). If this thread has released so many as should have ended by then, each at its time,
 // then these are they, and nothing lies where it should not.
 static inline bool tide__replay_alloc_plain(tide__run* run, uint64_t bytes, uint64_t alignment, void** out) {
-  const uint32_t clock = tide__load_relaxed(&run->trail.clock);
+  const uint32_t clock = tide__load_relaxed(&run->cursor.clock);
   const tide__step* const step = &run->steps[clock];
   const uint32_t end = step[1].ending;
   if (step->bytes != bytes || step->alignment < alignment) return false;
   if (run->released != end || step->lifetime == TIDE__STEP_NEVER) return false;
   tide__store_relaxed(&run->held[step->place], tide__holder(clock, step->lifetime));
-  tide__store_relaxed(&run->trail.clock, clock + 1);
+  tide__store_relaxed(&run->cursor.clock, clock + 1);
   run->next_ending = end;
   run->taken++;
   *out = run->base + step->offset;
@@ -159,7 +159,7 @@ static inline bool tide__replay_release_plain(tide__run* run, const void* addres
   const tide__ending* const next = &run->endings[run->next_ending];
   if (tide__address(address) - tide__address(run->base) != next->offset) return false;
   const uint64_t holder = tide__load_relaxed(&run->held[next->place]);
-  if (holder == 0 || tide__holder_lifetime(holder) != tide__load_relaxed(&run->trail.clock)) return false;
+  if (holder == 0 || tide__holder_lifetime(holder) != tide__load_relaxed(&run->cursor.clock)) return false;
   tide__store_relaxed(&run->held[next->place], 0);
   run->next_ending++;
   run->released++;

@@ -94,7 +94,7 @@ static void run_reset(tide__run* run, uint64_t shape) {
   run->plan = NULL;
   run->is_auto = run->is_blind = run->lacks_requests = run->is_irregular = false;
   run->report = (tide_profile_report){ .first = UINT64_MAX };
-  tide__lates_clear(&run->lates);
+  tide__overdue_set_clear(&run->overdue);
   tide__recorder_clear(&run->recorder);
 }
 
@@ -122,7 +122,7 @@ static tide_status run_prepare(tide__run* run, tide_profile_mode mode) {
   TIDE_TRY(tide__shapes_choose(run->profile, run->shape, mode, &run->mode, &run->plan));
   run->is_auto = mode == TIDE_PROFILE_AUTO;
   run->report.mode = run->mode;
-  if (run->plan != NULL) tide__trail_begin(&run->trail, run->plan);
+  if (run->plan != NULL) tide__plan_cursor_begin(&run->cursor, run->plan);
   return run->mode == TIDE_PROFILE_REPLAY ? run_prepare_replay(run) : TIDE_OK;
 }
 
@@ -194,8 +194,8 @@ static void report_finish(tide__run* run) {
   report->late += run->other_late;
   report->first = tide__min(report->first, run->other_first);
   if (run->plan == NULL) return;
-  const uint32_t clock = tide__load_relaxed(&run->trail.clock);
-  report->missing = run->trail.missing + (run->plan->info.count - clock);
+  const uint32_t clock = tide__load_relaxed(&run->cursor.clock);
+  report->missing = run->cursor.missing + (run->plan->info.count - clock);
   if (run->mode == TIDE_PROFILE_VALIDATE) report->survivors = run_count_unreleased(run);
   if (report->missing + report->survivors != 0) report->first = tide__min(report->first, clock);
   const uint64_t differing = report->smaller + report->larger + report->surplus + report->early +
