@@ -2,9 +2,9 @@
 // Copyright the Tidemark authors
 //
 // One model, three kinds of memory. The layers of a small perceptron allocate their outputs with
-// tide_tensor_alloc() and know nothing of caches or plans. The program runs the same model three times a batch
-// size: on the computer's memory, on a cache, and on an arena that a profile planned from the first run. The
-// results are the same bit for bit, and the counters show who served each run.
+// tide_tensor_alloc() and know nothing of caches or plans. For each batch size the program runs the model on
+// the computer's memory, on a cache, and on an arena that a profile planned from the first run. The results
+// are the same bit for bit, and the counters show who served each run.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

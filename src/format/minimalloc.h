@@ -7,7 +7,7 @@
 #define TIDEMARK_SRC_FORMAT_MINIMALLOC_H
 
 #include "format/csv.h"
-#include "tidemark/plan.h"
+#include "tidemark/problem.h"
 
 #define TIDE__MINI_STEP_NS 1000u                  // a step of a problem in the time of a trace
 #define TIDE__MINI_KEY_ROW "minimalloc_row"       // the key of a buffer's position in its file, from 0

@@ -11,8 +11,8 @@
 // Makes an empty trace that may take `limit` bytes of the heap, without its own record.
 tide_status tide__trace_new_limited(const tide_heap* heap, uint64_t limit, tide_trace** out);
 
-// The heap of the trace. What a reader allocates from it counts as well, and must be released before the trace
-// is freed.
+// The heap of the trace. What a reader allocates from it counts as well, and must be released before the
+// trace is freed.
 const tide_heap* tide__trace_heap(const tide_trace* trace);
 
 // The same heap, to change its limit.

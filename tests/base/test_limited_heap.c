@@ -15,7 +15,8 @@ static void give(tide__limited_heap* limited, void* address, size_t bytes) {
   limited->heap.release(limited->heap.user, address, bytes);
 }
 
-// The heap below counts for itself: an allocation must fail exactly if it would take that count over the limit.
+// The heap below counts for itself. An allocation must fail exactly if it would take that count over the
+// limit.
 T_TEST(test_limited_heap__refuses_exactly_what_exceeds_the_limit) {
   t_rng rng = t_rng_new(1);
   counting_heap h;

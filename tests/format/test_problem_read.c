@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Planning problems read straight from MiniMalloc's CSV: that they have what the file says, that a detour over
-// a trace gives the same, and what happens without memory, at a limit, and in a file that is wrong.
+// Planning problems read straight from MiniMalloc's CSV: that they have what the file says, that a detour
+// over a trace gives the same, and what happens without memory, at a limit, and in a file that is wrong.
 #include "base/heap.h"
 #include "format/others.h"
 #include "memory.h"
