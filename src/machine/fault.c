@@ -4,7 +4,7 @@
 // Faults: a short plan that is asked at every call while it is not empty. Each entry counts the calls that
 // match it, so that "the n-th raw_alloc" means the same on every machine and under every number of threads.
 #include "base/error.h"
-#include "machine/ops.h"
+#include "machine/machine.h"
 
 void tide__faults_init(tide__faults* faults) { tide__mutex_init(&faults->lock, TIDE__RANK_LEAF); }
 void tide__faults_fini(tide__faults* faults) { tide__mutex_fini(&faults->lock); }

@@ -6,7 +6,7 @@
 #include "base/arith.h"
 #include "base/error.h"
 #include "base/heap.h"
-#include "machine/ops.h"
+#include "machine/machine.h"
 
 static const char* const call_names[TIDE_CALL_COUNT + 1] = {
 #define CALL_NAME(upper, lower) #lower,

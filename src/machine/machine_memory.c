@@ -7,7 +7,7 @@
 
 #include "base/arith.h"
 #include "base/error.h"
-#include "machine/ops.h"
+#include "machine/machine.h"
 #include "tidemark/machine.h"
 
 static tide_machine* memory_machine(const tide_memory* memory) { return memory->user; }

@@ -10,8 +10,8 @@
 // Streams and nodes are the driver's own pointers, so that streams of other users of the driver can be
 // named; like the driver, we cannot tell a wrong one. Events, physical memory and graphs are named by
 // handles of ours.
-#ifndef TIDEMARK_SRC_MACHINE_CUDA_MACHINE_H
-#define TIDEMARK_SRC_MACHINE_CUDA_MACHINE_H
+#ifndef TIDEMARK_SRC_MACHINE_CUDA_CUDA_H
+#define TIDEMARK_SRC_MACHINE_CUDA_CUDA_H
 
 #include "base/arith.h"
 #include "base/atomic.h"
@@ -19,8 +19,8 @@
 #include "base/heap.h"
 #include "base/slots.h"
 #include "base/tree.h"
-#include "machine/cuda_api.h"
-#include "machine/ops.h"
+#include "machine/cuda/api.h"
+#include "machine/machine.h"
 
 typedef struct tide__cuda_device {
   tide__cu_device ordinal;

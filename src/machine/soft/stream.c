@@ -9,7 +9,7 @@
 // blocking stream of its device, and work on these for the tail of the legacy stream. Each tail is waited
 // for once. No cycle can arise: a wait is for work that was queued before it.
 #include "base/arith.h"
-#include "machine/soft.h"
+#include "machine/soft/soft.h"
 
 #define LONG_QUEUE 1024u  // a machine in virtual time plays what it can whenever this much was queued
 // Up to this size a move is done while the memory lock is held, which is cheaper than marking a range busy.

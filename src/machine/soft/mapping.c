@@ -4,7 +4,7 @@
 // Virtual memory of the host and dry machines: reservations, and in each a tree of mappings. All of it is
 // guarded by the memory lock.
 #include "base/arith.h"
-#include "machine/soft.h"
+#include "machine/soft/soft.h"
 
 static tide__mapping* mapping_of(tide__tree_node* node) {
   return node != NULL ? TIDE_OWNER(node, tide__mapping, node) : NULL;

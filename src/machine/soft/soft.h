@@ -13,8 +13,8 @@
 //   soft_capture.c  captures and the graphs they make
 //   soft_thread.c   what belongs to a calling thread
 //   soft.c          making and freeing
-#ifndef TIDEMARK_SRC_MACHINE_SOFT_H
-#define TIDEMARK_SRC_MACHINE_SOFT_H
+#ifndef TIDEMARK_SRC_MACHINE_SOFT_SOFT_H
+#define TIDEMARK_SRC_MACHINE_SOFT_SOFT_H
 
 #include "base/atomic.h"
 #include "base/error.h"
@@ -23,7 +23,7 @@
 #include "base/lock.h"
 #include "base/slots.h"
 #include "base/tree.h"
-#include "machine/ops.h"
+#include "machine/machine.h"
 
 typedef struct tide__soft tide__soft;
 typedef struct tide__stream tide__stream;

@@ -4,7 +4,7 @@
 // The host machine: the memory of this computer as devices. Physical memory is ranges of one memory file a
 // device, so that mapping, aliasing and sharing are mappings of real pages; what is released is punched out
 // of the file. Pages appear when they are first touched.
-#include "machine/host.h"
+#include "machine/host/host.h"
 
 #include <errno.h>
 #include <stdio.h>

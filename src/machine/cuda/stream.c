@@ -2,7 +2,7 @@
 // Copyright the Tidemark authors
 //
 // Streams, events and captures of the cuda machine.
-#include "machine/cuda_machine.h"
+#include "machine/cuda/cuda.h"
 
 static tide__cu_stream cuda_stream(tide_stream stream) { return (tide__cu_stream)(void*)stream; }
 

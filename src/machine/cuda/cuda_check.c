@@ -9,7 +9,7 @@
 #include <cuda.h>
 
 #include "base/check.h"
-#include "machine/cuda_api.h"
+#include "machine/cuda/api.h"
 #include "tidemark/machine.h"
 
 // Constants

@@ -4,7 +4,7 @@
 // The dry machine: addresses without memory, calls that cost virtual time. Free addresses are searched from
 // where the last search ended, through a range that no program on Linux gets from its system, so the same
 // calls always give the same addresses.
-#include "machine/dry.h"
+#include "machine/dry/dry.h"
 
 #include <stdio.h>
 #include <string.h>

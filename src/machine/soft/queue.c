@@ -5,7 +5,7 @@
 // without it. The two ends meet only at the stream's counts: a piece of work is written before `enqueued`
 // rises, and the executor reads no further than it has seen `enqueued`. A used-up chunk is kept for the
 // next growth.
-#include "machine/soft.h"
+#include "machine/soft/soft.h"
 
 #define CHUNK_OPS 64u
 

@@ -5,10 +5,10 @@
 //
 //   dry.c       options, addresses, costs
 //   dry_time.c  streams in virtual time
-#ifndef TIDEMARK_SRC_MACHINE_DRY_H
-#define TIDEMARK_SRC_MACHINE_DRY_H
+#ifndef TIDEMARK_SRC_MACHINE_DRY_DRY_H
+#define TIDEMARK_SRC_MACHINE_DRY_DRY_H
 
-#include "machine/soft.h"
+#include "machine/soft/soft.h"
 
 // Addresses that the caller chose, first in, first out.
 typedef struct tide__dry_script {

@@ -11,7 +11,7 @@
 
 #include "base/arith.h"
 #include "base/sys.h"
-#include "machine/host.h"
+#include "machine/host/host.h"
 
 #define SPINS 256u
 #define LOOK_EVERY 16u  // a look takes the count away from the processor of who is queueing

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/arith.h"
-#include "machine/soft.h"
+#include "machine/soft/soft.h"
 
 uint64_t tide__range_end(const tide__range* range) { return range->node.key + range->bytes; }
 

@@ -4,7 +4,7 @@
 // What belongs to a calling thread: its number, its capture mode, whether it runs a callback, and its default
 // streams. These end with the thread; since the machine may have ended before, it is looked up by its serial
 // number in a registry of the machines that live.
-#include "machine/soft.h"
+#include "machine/soft/soft.h"
 
 // One default stream of a thread.
 typedef struct thread_stream {

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/sys.h"
-#include "machine/cuda_machine.h"
+#include "machine/cuda/cuda.h"
 
 // ---------------------------------------------------------------------------------------------------
 // Answers of the driver

@@ -2,7 +2,7 @@
 // Copyright the Tidemark authors
 //
 // Making and freeing what the host and dry machines share.
-#include "machine/soft.h"
+#include "machine/soft/soft.h"
 
 static tide_status devices_init(tide__soft* soft) {
   soft->devices = tide__heap_alloc(soft->heap, (size_t)soft->device_count, sizeof *soft->devices);

@@ -22,7 +22,7 @@
 
 #include "base/arith.h"
 #include "base/sys.h"
-#include "machine/host.h"
+#include "machine/host/host.h"
 
 // The bytes of a tide_raw_share.
 typedef struct raw_ticket {

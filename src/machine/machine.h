@@ -8,8 +8,8 @@
 // - the calling thread holds no lock.
 // Everything else (handles, addresses, alignment, overflow) the function checks itself. It changes nothing
 // when it fails, leaves its reason with TIDE_FAIL, and never calls back into an allocator.
-#ifndef TIDEMARK_SRC_MACHINE_OPS_H
-#define TIDEMARK_SRC_MACHINE_OPS_H
+#ifndef TIDEMARK_SRC_MACHINE_MACHINE_H
+#define TIDEMARK_SRC_MACHINE_MACHINE_H
 
 #include "base/atomic.h"
 #include "base/fork.h"

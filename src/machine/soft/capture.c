@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/arith.h"
-#include "machine/soft.h"
+#include "machine/soft/soft.h"
 
 bool tide__capture_is_possible(tide__soft* soft) { return tide__load_acquire(&soft->capture_count) != 0; }
 

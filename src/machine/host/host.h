@@ -6,10 +6,10 @@
 //   host.c         options, memory: files that live in memory, pages
 //   host_worker.c  a thread for each stream
 //   host_share.c   other processes
-#ifndef TIDEMARK_SRC_MACHINE_HOST_H
-#define TIDEMARK_SRC_MACHINE_HOST_H
+#ifndef TIDEMARK_SRC_MACHINE_HOST_HOST_H
+#define TIDEMARK_SRC_MACHINE_HOST_HOST_H
 
-#include "machine/soft.h"
+#include "machine/soft/soft.h"
 
 // The physical memory of a device is ranges of one file. They are handed out one behind the other and never
 // twice: the file is sparse and its size is 63 bits, so a range that was given back is just a hole.

@@ -4,7 +4,7 @@
 // Events of the host and dry machines: the point in a stream where an event was recorded last, or the
 // capture.
 #include "base/arith.h"
-#include "machine/soft.h"
+#include "machine/soft/soft.h"
 
 void tide__event_item_init(void* item) { tide__mutex_init(&((tide__event*)item)->lock, TIDE__RANK_EVENT); }
 void tide__event_item_fini(void* item) { tide__mutex_fini(&((tide__event*)item)->lock); }

@@ -3,7 +3,7 @@
 //
 // Memory of the cuda machine. The driver checks addresses and ranges; we keep what it does not tell: which
 // addresses are reserved, and how large physical memory is.
-#include "machine/cuda_machine.h"
+#include "machine/cuda/cuda.h"
 
 tide_status tide__cuda_memory_info(void* self, int device, size_t* out_free, size_t* out_total) {
   tide__cuda* cuda = self;

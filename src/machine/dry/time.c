@@ -6,7 +6,7 @@
 // discrete event simulation; ties go to the stream that was made first). To wait is to play on and let the
 // clock follow.
 #include "base/arith.h"
-#include "machine/dry.h"
+#include "machine/dry/dry.h"
 
 #define NEVER UINT64_MAX
 
