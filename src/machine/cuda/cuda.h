@@ -3,9 +3,10 @@
 //
 // The cuda machine on the inside.
 //
-//   cuda.c         finding the driver, contexts, statuses, devices
-//   cuda_memory.c  memory, sharing
-//   cuda_stream.c  streams, events, captures
+//   context.c  statuses and contexts
+//   memory.c   memory, sharing; calls context.c
+//   stream.c   streams, events, captures; calls context.c
+//   cuda.c     finding the driver, devices, the table; calls all of them
 //
 // Streams and nodes are the driver's own pointers, so that streams of other users of the driver can be
 // named; like the driver, we cannot tell a wrong one. Events, physical memory and graphs are named by
@@ -65,6 +66,11 @@ typedef struct tide__cuda {
   tide__tree ranges;  // of tide__cuda_range, shared under ranges_lock
 } tide__cuda;
 
+// context.c
+// The driver's name for an answer.
+const char* tide__cuda_result_name(const tide__cuda_api* api, tide__cu_result result);
+// The primary context of a device, retained at its first use.
+tide_status tide__cuda_context(tide__cuda* cuda, int device, tide__cu_context* out);
 // The status for an answer of the driver, with its name and our call's in the text.
 tide_status tide__cuda_status(const tide__cuda* cuda, const char* name, tide__cu_result result);
 
@@ -84,7 +90,7 @@ void tide__cuda_leave(tide__cuda* cuda, bool is_pushed);
 
 static inline tide__cu_pointer tide__cuda_pointer(const void* address) { return tide__address(address); }
 
-// cuda_memory.c
+// memory.c
 void tide__cuda_memory_fini(tide__cuda* cuda);
 tide_status tide__cuda_memory_info(void* self, int device, size_t* out_free, size_t* out_total);
 tide_status tide__cuda_granularity(tide__cuda* cuda, int device, uint64_t* out);
@@ -110,7 +116,7 @@ tide_status tide__cuda_physical_export(void* self, tide_physical physical, tide_
 tide_status tide__cuda_physical_import(void* self, int device, const tide_physical_share* share,
                                        tide_physical* out);
 
-// cuda_stream.c
+// stream.c
 tide_status tide__cuda_stream_new(void* self, int device, uint32_t flags, int priority, tide_stream* out);
 tide_status tide__cuda_stream_free(void* self, int device, tide_stream stream);
 tide_status tide__cuda_stream_info(void* self, int device, tide_stream stream, bool* out_captured,

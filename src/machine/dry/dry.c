@@ -30,15 +30,6 @@ static const tide__range* range_over(const tide__soft* soft, uint64_t begin, uin
 // ---------------------------------------------------------------------------------------------------
 // Costs
 
-// The clock stops at its end rather than begin again.
-void tide__dry_pass(tide__dry* dry, uint64_t ns) {
-  uint64_t now = tide__load_relaxed(&dry->now);
-  uint64_t later = 0;
-  do {
-    if (!tide__add(now, ns, &later)) later = UINT64_MAX;
-  } while (!atomic_compare_exchange_weak(&dry->now, &now, later));
-}
-
 // Costs stop at the largest number, as the clock does.
 static uint64_t sum_of(uint64_t a, uint64_t b) {
   uint64_t sum = 0;

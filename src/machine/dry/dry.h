@@ -3,8 +3,8 @@
 //
 // The dry machine on the inside.
 //
-//   dry.c       options, addresses, costs
-//   dry_time.c  streams in virtual time
+//   time.c  the virtual clock, streams in virtual time
+//   dry.c   options, addresses, costs; calls time.c
 #ifndef TIDEMARK_SRC_MACHINE_DRY_DRY_H
 #define TIDEMARK_SRC_MACHINE_DRY_DRY_H
 
@@ -37,10 +37,9 @@ typedef struct tide__dry {
 
 static inline tide__dry* tide__dry_of(tide__soft* soft) { return (tide__dry*)(void*)soft; }
 
+// time.c
 // Moves the clock by `ns`.
 void tide__dry_pass(tide__dry* dry, uint64_t ns);
-
-// dry_time.c
 tide_status tide__dry_stream_start(tide__stream* stream, const char* name);
 void tide__dry_stream_kick(tide__stream* stream);
 void tide__dry_stream_stop(tide__stream* stream);

@@ -3,9 +3,10 @@
 //
 // The host machine on the inside.
 //
-//   host.c         options, memory: files that live in memory, pages
-//   host_worker.c  a thread for each stream
-//   host_share.c   other processes
+//   pages.c   memory files, mappings, page locks
+//   worker.c  a thread for each stream
+//   share.c   other processes; calls pages.c
+//   host.c    options, the tables; calls all of them
 #ifndef TIDEMARK_SRC_MACHINE_HOST_HOST_H
 #define TIDEMARK_SRC_MACHINE_HOST_HOST_H
 
@@ -40,10 +41,22 @@ typedef struct tide__host {
 // The host machine behind what it shares with the dry one.
 static inline tide__host* tide__host_of(tide__soft* soft) { return (tide__host*)(void*)soft; }
 
-// A status for an errno of the system.
+// pages.c
+// The status for an errno of the system, with the call and the bytes in its text.
 tide_status tide__host_fail(const char* name, const char* what, uint64_t bytes, int error);
+tide_status tide__host_physical_take(tide__soft* soft, const char* name, tide__physical* physical);
+bool tide__host_physical_give(tide__soft* soft, tide__physical* physical);
+tide_status tide__host_reserve(tide__soft* soft, int device, tide_call call, uint64_t bytes,
+                               uint64_t alignment, uint64_t hint, uint64_t* out);
+void tide__host_unreserve(tide__soft* soft, uint64_t address, uint64_t bytes);
+tide_status tide__host_map(tide__soft* soft, const tide__physical* physical, uint64_t address);
+tide_status tide__host_unmap(tide__soft* soft, uint64_t address, uint64_t bytes);
+tide_status tide__host_protect(tide__soft* soft, uint64_t address, uint64_t bytes, bool can_read,
+                               bool can_write);
+tide_status tide__host_pinned_take(tide__soft* soft, tide__range* range);
+void tide__host_pinned_give(tide__soft* soft, tide__range* range);
 
-// host_worker.c
+// worker.c
 tide_status tide__host_stream_start(tide__stream* stream, const char* name);
 void tide__host_stream_kick(tide__stream* stream);
 void tide__host_stream_stop(tide__stream* stream);
@@ -51,7 +64,7 @@ void tide__host_drain(tide__soft* soft);
 tide_status tide__host_await(tide__soft* soft, const char* name, tide__point point);
 tide_status tide__host_move(const tide__op* op, bool is_staged);
 
-// host_share.c
+// share.c
 tide_status tide__host_raw_export(void* self, int device, void* address, tide_raw_share* out);
 tide_status tide__host_raw_import(void* self, int device, const tide_raw_share* share, void** out);
 tide_status tide__host_physical_export(void* self, tide_physical physical, tide_physical_share* out);

@@ -23,6 +23,7 @@
 #include "base/arith.h"
 #include "base/sys.h"
 #include "machine/host/host.h"
+#include "machine/soft/capture.h"
 
 // The bytes of a tide_raw_share.
 typedef struct raw_ticket {

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Events of the host and dry machines: the point in a stream where an event was recorded last, or the
-// capture.
+// Events of the host and dry machines: an event keeps the point in a stream where it was recorded last, or
+// the capture.
+#include "machine/soft/event.h"
+
 #include "base/arith.h"
-#include "machine/soft/soft.h"
+#include "machine/soft/capture.h"
 
 void tide__event_item_init(void* item) { tide__mutex_init(&((tide__event*)item)->lock, TIDE__RANK_EVENT); }
 void tide__event_item_fini(void* item) { tide__mutex_fini(&((tide__event*)item)->lock); }
@@ -41,7 +43,8 @@ tide_status tide__soft_event_free(void* self, tide_event handle) {
   return TIDE_OK;
 }
 
-tide__point tide__event_get(tide__event* event, uint64_t* out_capture_id) {
+// Where an event was recorded: a point, or a capture.
+static tide__point event_get(tide__event* event, uint64_t* out_capture_id) {
   tide__mutex_lock(&event->lock);
   const tide__point point = event->point;
   *out_capture_id = event->capture_id;
@@ -79,7 +82,7 @@ static tide_status event_point(tide__soft* soft, const char* name, tide_event ha
                                tide__point* out) {
   TIDE_TRY(tide__event_find(soft, name, handle, out_event));
   uint64_t capture_id = 0;
-  *out = tide__event_get(*out_event, &capture_id);
+  *out = event_get(*out_event, &capture_id);
   if (capture_id != 0) {
     tide__mutex_lock(&soft->capture_lock);
     const tide_status status = tide__capture_refuse_event_locked(soft, name, capture_id);
@@ -116,7 +119,7 @@ static tide_status wait_captured(tide__stream* stream, tide__event* event, tide_
   tide__soft* soft = stream->soft;
   uint64_t capture_id = 0;
   tide__mutex_lock(&soft->capture_lock);
-  *out = tide__event_get(event, &capture_id);
+  *out = event_get(event, &capture_id);
   *out_is_done = stream->capture != NULL || capture_id != 0;
   const tide_status status = *out_is_done
                                  ? tide__capture_wait_locked(stream, "stream_wait", event, *out, capture_id)
@@ -132,7 +135,7 @@ tide_status tide__soft_stream_wait(void* self, int device, tide_stream stream_ha
   TIDE_TRY(tide__event_find(soft, "stream_wait", handle, &event));
   TIDE_TRY(tide__stream_find(soft, "stream_wait", device, stream_handle, &stream));
   uint64_t capture_id = 0;
-  tide__point point = tide__event_get(event, &capture_id);
+  tide__point point = event_get(event, &capture_id);
   if (capture_id != 0 || tide__capture_is_possible(soft)) {
     bool is_done = false;
     TIDE_TRY(wait_captured(stream, event, &point, &is_done));

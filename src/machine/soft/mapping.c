@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Virtual memory of the host and dry machines: reservations, and in each a tree of mappings. All of it is
-// guarded by the memory lock.
+// Virtual memory of the host and dry machines: reservations, and in each a tree of mappings. The memory lock
+// guards all of it.
+#include "machine/soft/mapping.h"
+
 #include "base/arith.h"
-#include "machine/soft/soft.h"
 
 static tide__mapping* mapping_of(tide__tree_node* node) {
   return node != NULL ? TIDE_OWNER(node, tide__mapping, node) : NULL;
@@ -237,8 +238,6 @@ tide_status tide__soft_set_access(void* self, void* address, size_t bytes, int d
   return status;
 }
 
-// Has every byte of a range in a reservation memory that a device may use? Staged where it is not this
-// device.
 tide_status tide__mappings_check_locked(const tide__range* range, const char* name, int device,
                                         uint64_t address, uint64_t bytes, bool is_write, bool* out_staged) {
   const uint64_t end = address + bytes;

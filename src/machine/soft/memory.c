@@ -1,186 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Memory of the host and dry machines: one tree of top-level ranges, in reserved ones a tree of mappings (see
-// soft_virtual.c), and counted physical memory below both. One lock guards all of it. It is not held while
-// pages are locked or given back to the system, which can take long.
-#include <string.h>
+// Raw, imported and pinned memory: each is one top-level range. Then questions about pointers, the check that
+// every copy and fill passes, and peers.
+#include "machine/soft/memory.h"
 
 #include "base/arith.h"
-#include "machine/soft/soft.h"
-
-uint64_t tide__range_end(const tide__range* range) { return range->node.key + range->bytes; }
-
-static tide__range* range_of(tide__tree_node* node) {
-  return node != NULL ? TIDE_OWNER(node, tide__range, node) : NULL;
-}
-
-// The range that contains an address, or NULL.
-tide__range* tide__range_around_locked(tide__soft* soft, uint64_t address) {
-  tide__range* range = range_of(tide__tree_floor(&soft->ranges, address));
-  return range != NULL && address < tide__range_end(range) ? range : NULL;
-}
-
-tide__range* tide__soft_range_at_locked(tide__soft* soft, uint64_t address, tide_memory_kind kind) {
-  tide__range* range = range_of(tide__tree_floor(&soft->ranges, address));
-  return range != NULL && range->node.key == address && range->kind == kind ? range : NULL;
-}
-
-// The first range that has a byte in [begin, end), or NULL.
-static tide__range* range_in_locked(tide__soft* soft, uint64_t begin, uint64_t end) {
-  tide__range* range = tide__range_around_locked(soft, begin);
-  if (range == NULL) range = range_of(tide__tree_ceiling(&soft->ranges, begin));
-  return range != NULL && range->node.key < end ? range : NULL;
-}
-
-void tide__range_enter_locked(tide__soft* soft, tide__range* range) {
-  range->identity = ++soft->last_identity;
-  (void)tide__tree_insert(&soft->ranges, &range->node);
-  TIDE_AUDIT(range->identity % 256 != 0 || tide__tree_check(&soft->ranges) == 0);
-}
-
-// ---------------------------------------------------------------------------------------------------
-// Busy ranges
-
-bool tide__range_is_busy_locked(tide__soft* soft, uint64_t begin, uint64_t end) {
-  const uint32_t count = tide__slots_count(&soft->streams);
-  for (uint32_t i = 0; i < count; i++) {
-    const tide__stream* stream = tide__slots_at(&soft->streams, i);
-    for (int k = 0; k < 2; k++) {
-      if (stream->busy[k].begin < end && begin < stream->busy[k].end) return true;
-    }
-  }
-  return false;
-}
-
-// Waits until no worker is inside a range. Only a caller that did not wait for its own work has to.
-TIDE_UNCHECKED_LOCKING void tide__range_wait_locked(tide__soft* soft, uint64_t begin, uint64_t end) {
-  while (tide__range_is_busy_locked(soft, begin, end)) tide__signal_wait(&soft->quiet, &soft->memory_lock);
-}
-
-// ---------------------------------------------------------------------------------------------------
-// Physical memory
-
-// Ends physical memory that nothing refers to any more. Takes the lock itself.
-void tide__physical_end(tide__soft* soft, tide__physical* physical) {
-  const bool is_import = physical->descriptor >= 0;
-  const bool is_gone = soft->backend->physical_give(soft, physical);
-  tide__mutex_lock(&soft->memory_lock);
-  if (!is_gone) {
-    tide__list_append(&soft->lingering, &physical->lingering);
-  } else if (!is_import) {
-    soft->devices[physical->device].used_bytes -= physical->bytes;
-  }
-  tide__mutex_unlock(&soft->memory_lock);
-  if (is_gone) tide__slots_give(&soft->physicals, physical);
-}
-
-// Tries again to end what other processes were using when we gave it up.
-static void physical_sweep(tide__soft* soft) {
-  tide__link waiting;
-  tide__list_init(&waiting);
-  tide__mutex_lock(&soft->memory_lock);
-  while (!tide__list_is_empty(&soft->lingering)) {
-    tide__link* link = soft->lingering.next;
-    tide__list_unlink(link);
-    tide__list_append(&waiting, link);
-  }
-  tide__mutex_unlock(&soft->memory_lock);
-  while (!tide__list_is_empty(&waiting)) {
-    tide__link* link = waiting.next;
-    tide__list_unlink(link);
-    tide__physical_end(soft, TIDE_OWNER(link, tide__physical, lingering));
-  }
-}
-
-// Drops one reference; true if it was the last and tide__physical_end() must follow once the lock is
-// released.
-bool tide__physical_drop_locked(tide__physical* physical) { return --physical->refs == 0; }
-
-static bool device_take_once(tide__soft* soft, int device, uint64_t bytes, uint64_t* out_used) {
-  tide__soft_device* owner = &soft->devices[device];
-  tide__mutex_lock(&soft->memory_lock);
-  *out_used = owner->used_bytes;
-  const bool has_room = bytes <= soft->capacity - owner->used_bytes;
-  if (has_room) owner->used_bytes += bytes;
-  tide__mutex_unlock(&soft->memory_lock);
-  return has_room;
-}
-
-// Counts memory as used, or says why the device has not got it.
-static tide_status device_take(tide__soft* soft, const char* name, int device, uint64_t bytes) {
-  uint64_t used = 0;
-  bool has_room = device_take_once(soft, device, bytes, &used);
-  if (!has_room) {
-    physical_sweep(soft);
-    has_room = device_take_once(soft, device, bytes, &used);
-  }
-  TIDE_REQUIRE(has_room, TIDE_ERR_NO_MEMORY, "%s: %llu bytes asked for, device %d has %llu of %llu free",
-               name, (unsigned long long)bytes, device, (unsigned long long)(soft->capacity - used),
-               (unsigned long long)soft->capacity);
-  return TIDE_OK;
-}
-
-// New physical memory with one reference and no handle yet.
-static tide_status physical_make(tide__soft* soft, const char* name, int device, uint64_t bytes,
-                                 uint32_t flags, tide__physical** out) {
-  TIDE_TRY(device_take(soft, name, device, bytes));
-  tide__physical* physical = tide__slots_take(&soft->physicals);
-  tide_status status = TIDE_OK;
-  if (physical == NULL) status = TIDE_FAIL(TIDE_ERR_NO_MEMORY, "%s: no memory for its records", name);
-  tide__mutex_lock(&soft->memory_lock);
-  if (status == TIDE_OK) {
-    physical->device = device;
-    physical->flags = flags;
-    physical->bytes = bytes;
-    physical->refs = 1;
-    physical->descriptor = -1;
-    tide__list_init(&physical->lingering);
-    status = soft->backend->physical_take(soft, name, physical);
-  }
-  if (status != TIDE_OK) soft->devices[device].used_bytes -= bytes;
-  tide__mutex_unlock(&soft->memory_lock);
-  if (status != TIDE_OK && physical != NULL) tide__slots_give(&soft->physicals, physical);
-  if (status == TIDE_OK) *out = physical;
-  return status;
-}
-
-tide_status tide__soft_physical_new(void* self, int device, size_t bytes, uint32_t flags,
-                                    tide_physical* out) {
-  tide__soft* soft = self;
-  TIDE_REQUIRE(tide__is_aligned(bytes, soft->granularity), TIDE_ERR_ARGUMENT,
-               "physical_new: %zu bytes are no multiple of the granularity %llu", bytes,
-               (unsigned long long)soft->granularity);
-  tide__physical* physical = NULL;
-  TIDE_TRY(physical_make(soft, "physical_new", device, bytes, flags, &physical));
-  *out = (tide_physical)tide__pointer(tide__slots_publish(&soft->physicals, physical));
-  tide__soft_charge(soft, TIDE_CALL_PHYSICAL_NEW, 0, bytes);
-  return TIDE_OK;
-}
-
-tide_status tide__soft_physical_free(void* self, tide_physical handle) {
-  tide__soft* soft = self;
-  tide__physical* physical = tide__slots_claim(&soft->physicals, tide__address(handle));
-  TIDE_REQUIRE(physical != NULL, TIDE_ERR_HANDLE, "physical_free: %p is no physical memory of this machine",
-               (void*)handle);
-  const uint64_t bytes = physical->bytes;
-  tide__mutex_lock(&soft->memory_lock);
-  const bool is_last = tide__physical_drop_locked(physical);
-  tide__mutex_unlock(&soft->memory_lock);
-  if (is_last) tide__physical_end(soft, physical);
-  tide__soft_charge(soft, TIDE_CALL_PHYSICAL_FREE, 0, bytes);
-  return TIDE_OK;
-}
-
-tide_status tide__soft_memory_info(void* self, int device, size_t* out_free, size_t* out_total) {
-  tide__soft* soft = self;
-  physical_sweep(soft);
-  tide__mutex_lock(&soft->memory_lock);
-  *out_free = soft->capacity - soft->devices[device].used_bytes;
-  tide__mutex_unlock(&soft->memory_lock);
-  *out_total = soft->capacity;
-  return TIDE_OK;
-}
+#include "machine/soft/capture.h"
+#include "machine/soft/mapping.h"
 
 // ---------------------------------------------------------------------------------------------------
 // Raw memory
@@ -227,7 +54,7 @@ tide_status tide__soft_raw_alloc(void* self, int device, size_t bytes, void** ou
   TIDE_REQUIRE(tide__align_up(bytes, soft->page_bytes, &span), TIDE_ERR_NO_MEMORY,
                "raw_alloc: %zu bytes are more than any device has", bytes);
   tide__physical* physical = NULL;
-  TIDE_TRY(physical_make(soft, "raw_alloc", device, span, 0, &physical));
+  TIDE_TRY(tide__physical_make(soft, "raw_alloc", device, span, 0, &physical));
   const tide_status status =
       tide__soft_range_over(soft, physical, TIDE_MEMORY_RAW, bytes, TIDE_CALL_RAW_ALLOC, out);
   if (status != TIDE_OK) {
@@ -302,7 +129,7 @@ static tide_status pinned_place(tide__soft* soft, tide__range* range) {
   for (;;) {
     TIDE_TRY(soft->backend->pinned_take(soft, range));
     tide__mutex_lock(&soft->memory_lock);
-    const bool is_clear = range_in_locked(soft, range->node.key, tide__range_end(range)) == NULL;
+    const bool is_clear = tide__range_in_locked(soft, range->node.key, tide__range_end(range)) == NULL;
     if (is_clear) tide__range_enter_locked(soft, range);
     tide__mutex_unlock(&soft->memory_lock);
     if (is_clear) return TIDE_OK;
@@ -331,7 +158,7 @@ tide_status tide__soft_pinned_alloc(void* self, size_t bytes, void** out) {
 // Enters a range of the caller's pages, unless it touches another.
 static tide_status pinned_enter(tide__soft* soft, tide__range* range) {
   tide__mutex_lock(&soft->memory_lock);
-  const tide__range* other = range_in_locked(soft, range->node.key, tide__range_end(range));
+  const tide__range* other = tide__range_in_locked(soft, range->node.key, tide__range_end(range));
   const uint64_t taken = other != NULL ? other->node.key : 0;
   if (other == NULL) tide__range_enter_locked(soft, range);
   tide__mutex_unlock(&soft->memory_lock);
@@ -383,7 +210,7 @@ static tide_status pinned_end(tide__soft* soft, tide_call call, void* address, b
 bool tide__soft_has_pinned(tide__soft* soft, uint64_t begin, uint64_t end) {
   if (begin >= end) return false;
   tide__mutex_lock(&soft->memory_lock);
-  const tide__range* range = range_in_locked(soft, begin, end);
+  const tide__range* range = tide__range_in_locked(soft, begin, end);
   const bool is_pinned = range != NULL && range->kind == TIDE_MEMORY_PINNED;
   tide__mutex_unlock(&soft->memory_lock);
   return is_pinned;
@@ -431,7 +258,7 @@ tide_status tide__soft_check_locked(tide__soft* soft, const char* name, int devi
   TIDE_REQUIRE(tide__add(address, bytes, &end), TIDE_ERR_ARGUMENT,
                "%s: %llu bytes at %p leave the address space", name, (unsigned long long)bytes,
                tide__pointer(address));
-  const tide__range* range = range_in_locked(soft, address, end);
+  const tide__range* range = tide__range_in_locked(soft, address, end);
   if (range == NULL) return TIDE_OK;  // ordinary host memory
   TIDE_REQUIRE(range->node.key <= address && end <= tide__range_end(range), TIDE_ERR_ARGUMENT,
                "%s: %llu bytes at %p do not lie in one allocation: one of %llu begins at %p", name,
@@ -457,11 +284,6 @@ tide_status tide__soft_peer_query(void* self, int device, int peer, bool* out) {
   return TIDE_OK;
 }
 
-uint64_t tide__mask_with(uint64_t mask, int device, bool is_set) {
-  const uint64_t bit = (uint64_t)1 << device;
-  return is_set ? mask | bit : mask & ~bit;
-}
-
 static tide_status peer_set(tide__soft* soft, int device, int peer, bool is_enabled) {
   tide__mutex_lock(&soft->memory_lock);
   soft->devices[device].peers = tide__mask_with(soft->devices[device].peers, peer, is_enabled);
@@ -477,7 +299,7 @@ tide_status tide__soft_peer_disable(void* self, int device, int peer) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// The end
+// Freeing the machine
 
 static void range_free(tide__soft* soft, tide__range* range) {
   tide__tree_remove(&soft->ranges, &range->node);
@@ -496,7 +318,7 @@ static void range_free(tide__soft* soft, tide__range* range) {
 }
 
 void tide__soft_memory_fini(tide__soft* soft) {
-  while (soft->ranges.root != NULL) range_free(soft, range_of(soft->ranges.root));
+  while (soft->ranges.root != NULL) range_free(soft, TIDE_OWNER(soft->ranges.root, tide__range, node));
   const uint32_t count = tide__slots_count(&soft->physicals);
   for (uint32_t i = 0; i < count; i++) {
     tide__physical* physical = tide__slots_at(&soft->physicals, i);

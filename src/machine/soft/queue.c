@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The queue of a stream: a list of chunks, filled at one end under the stream's lock and used up at the other
-// without it. The two ends meet only at the stream's counts: a piece of work is written before `enqueued`
-// rises, and the executor reads no further than it has seen `enqueued`. A used-up chunk is kept for the
-// next growth.
-#include "machine/soft/soft.h"
+// The queue of a stream: a list of chunks. Producers fill one end under the stream's lock; the executor reads
+// the other end without it. The two meet only at the stream's counts: a piece of work is written before
+// `enqueued` rises, and the executor reads no further than the `enqueued` it has seen. A used-up chunk is
+// kept for the next growth.
+#include "machine/soft/queue.h"
+
+#include "base/check.h"
 
 #define CHUNK_OPS 64u
 

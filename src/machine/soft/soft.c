@@ -4,6 +4,8 @@
 // Making and freeing what the host and dry machines share.
 #include "machine/soft/soft.h"
 
+#include "machine/soft/capture.h"
+
 static tide_status devices_init(tide__soft* soft) {
   soft->devices = tide__heap_alloc(soft->heap, (size_t)soft->device_count, sizeof *soft->devices);
   TIDE_REQUIRE(soft->devices != NULL, TIDE_ERR_NO_MEMORY,
@@ -37,6 +39,7 @@ tide_status tide__soft_init(tide__soft* soft, const tide__soft_backend* backend,
   tide__mutex_init(&soft->capture_lock, TIDE__RANK_CAPTURE);
   tide__signal_init(&soft->quiet);
   tide__list_init(&soft->lingering);
+  tide__list_init(&soft->busy);
   tide__list_init(&soft->captures);
   tide__slots_init(&soft->physicals, heap, TIDE__KIND_PHYSICAL, sizeof(tide__physical), NULL, NULL);
   tide__slots_init(&soft->streams, heap, TIDE__KIND_STREAM, sizeof(tide__stream), tide__stream_item_init,
@@ -48,8 +51,8 @@ tide_status tide__soft_init(tide__soft* soft, const tide__soft_backend* backend,
   return TIDE_OK;
 }
 
-// The order matters: streams must be out of captures before they end, all work must be done before
-// graphs and memory go.
+// The order matters: streams leave their captures before they end, and all work is done before graphs and
+// memory are freed.
 void tide__soft_fini(tide__soft* soft) {
   tide__soft_unregister(soft);
   tide__captures_fini(soft);
@@ -64,33 +67,4 @@ void tide__soft_fini(tide__soft* soft) {
   tide__mutex_fini(&soft->capture_lock);
   tide__mutex_fini(&soft->memory_lock);
   devices_fini(soft);
-}
-
-void tide__soft_charge(tide__soft* soft, tide_call call, uint64_t mappings, uint64_t bytes) {
-  if (soft->backend->charge != NULL) soft->backend->charge(soft, call, mappings, bytes);
-}
-
-void tide__soft_note_error(tide__soft* soft, int device) {
-  tide__soft_device* owner = &soft->devices[device];
-  tide__mutex_lock(&owner->error_lock);
-  if (!owner->has_error) owner->error = *tide_last_error();
-  owner->has_error = true;
-  tide__mutex_unlock(&owner->error_lock);
-}
-
-tide_status tide__soft_report_error(tide__soft* soft, int device) {
-  tide__soft_device* owner = &soft->devices[device];
-  tide__mutex_lock(&owner->error_lock);
-  const bool has_error = owner->has_error;
-  const tide_error error = owner->error;
-  owner->has_error = false;
-  tide__mutex_unlock(&owner->error_lock);
-  if (!has_error) return TIDE_OK;
-  tide__fail(TIDE_ERR_MACHINE, error.native, error.file, error.line, "earlier work on device %d failed: %s",
-             device, error.text);
-  return TIDE_ERR_MACHINE;
-}
-
-uint64_t tide__soft_staged_copies(const void* self) {
-  return tide__load_relaxed(&((const tide__soft*)self)->staged_copies);
 }

@@ -8,12 +8,11 @@
 // The default streams are ordered by points too: work on the legacy stream first waits for the tail of each
 // blocking stream of its device, and work on these for the tail of the legacy stream. Each tail is waited
 // for once. No cycle can arise: a wait is for work that was queued before it.
-#include "base/arith.h"
-#include "machine/soft/soft.h"
+#include "machine/soft/stream.h"
 
-#define LONG_QUEUE 1024u  // a machine in virtual time plays what it can whenever this much was queued
-// Up to this size a move is done while the memory lock is held, which is cheaper than marking a range busy.
-#define SMALL_MOVE_BYTES 4096u
+#include "base/arith.h"
+#include "machine/soft/capture.h"
+#include "machine/soft/thread.h"
 
 // ---------------------------------------------------------------------------------------------------
 // Making and finding
@@ -38,10 +37,6 @@ void tide__stream_item_fini(void* item) {
   tide__signal_fini(&stream->work);
   tide__signal_fini(&stream->progress);
   tide__mutex_fini(&stream->lock);
-}
-
-void tide__soft_settle(tide__soft* soft) {
-  if (soft->backend->settle != NULL) soft->backend->settle(soft);
 }
 
 // Sets up an object that may have served another stream before; its counts go on.
@@ -81,7 +76,7 @@ static tide_status stream_make(tide__soft* soft, const char* name, int device, u
   return TIDE_OK;
 }
 
-void tide__stream_end(tide__stream* stream) { stream->soft->backend->stream_stop(stream); }
+static void stream_end(tide__stream* stream) { stream->soft->backend->stream_stop(stream); }
 
 // Until here the legacy stream sees the work that is left.
 void tide__stream_bury(tide__stream* stream) {
@@ -104,17 +99,23 @@ static tide_status legacy_find(tide__soft* soft, const char* name, int device, t
   tide__stream* made = NULL;
   tide__stream* first = NULL;
   TIDE_TRY(stream_make(soft, name, device, 0, true, &made));
-  if (!atomic_compare_exchange_strong(&owner->legacy, &first, made)) tide__stream_end(made);
+  if (!atomic_compare_exchange_strong(&owner->legacy, &first, made)) stream_end(made);
   *out = first != NULL ? first : made;
   return TIDE_OK;
+}
+
+// Ends the default stream of a thread that ends.
+static void thread_stream_end(tide__stream* stream) {
+  tide__capture_abandon(stream);
+  stream_end(stream);
 }
 
 static tide_status per_thread_find(tide__soft* soft, const char* name, int device, tide__stream** out) {
   *out = tide__thread_stream(soft, device);
   if (*out != NULL) return TIDE_OK;
   TIDE_TRY(stream_make(soft, name, device, 0, false, out));
-  if (tide__thread_stream_note(soft, device, *out)) return TIDE_OK;
-  tide__stream_end(*out);
+  if (tide__thread_stream_note(soft, device, *out, thread_stream_end)) return TIDE_OK;
+  stream_end(*out);
   return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "%s: no memory for the records of a stream", name);
 }
 
@@ -155,22 +156,13 @@ tide_status tide__soft_stream_free(void* self, int device, tide_stream handle) {
   TIDE_REQUIRE(tide__slots_claim(&soft->streams, tide__address(handle)) != NULL, TIDE_ERR_HANDLE,
                "stream_free: %p is given up already", (void*)handle);
   tide__capture_abandon(stream);
-  tide__stream_end(stream);
+  stream_end(stream);
   tide__soft_settle(soft);  // so that its slot can be used again
   return TIDE_OK;
 }
 
 // ---------------------------------------------------------------------------------------------------
 // Queueing
-
-bool tide__point_is_reached(tide__point point) {
-  // pairs with tide__stream_complete: who sees the count sees what the work wrote
-  return point.stream == NULL || tide__load_acquire(&point.stream->completed) >= point.ticket;
-}
-
-tide__point tide__stream_point(tide__stream* stream) {
-  return (tide__point){ stream, tide__load_acquire(&stream->enqueued) };  // pairs with queue_append_locked
-}
 
 // What is locked to queue work: a stream and, for the legacy one, the list of its device's streams.
 typedef struct queue_hold {
@@ -238,10 +230,6 @@ static void queue_append_wait_locked(tide__stream* stream, tide__point point) {
   queue_append_locked(stream, op);
 }
 
-bool tide__stream_is_blocking(const tide__stream* stream) {
-  return (tide__load_relaxed(&stream->flags) & TIDE_STREAM_NON_BLOCKING) == 0;
-}
-
 static void legacy_join_locked(const queue_hold* hold) {
   TIDE_LIST_EACH(it, &hold->owner->streams) {
     tide__stream* other = TIDE_OWNER(it, tide__stream, in_device);
@@ -292,145 +280,8 @@ tide_status tide__stream_tail(tide__stream* stream, const char* name, tide__poin
   return TIDE_OK;
 }
 
-tide_status tide__stream_submit(tide__stream* stream, const char* name, const tide__op* op) {
-  tide__soft* soft = stream->soft;
-  if (tide__capture_is_possible(soft)) {
-    tide__mutex_lock(&soft->capture_lock);
-    const bool is_capturing = stream->capture != NULL;
-    const tide_status status = is_capturing ? tide__capture_note_locked(stream, name, op)
-                                            : tide__capture_check_use_locked(stream, name);
-    tide__mutex_unlock(&soft->capture_lock);
-    if (is_capturing || status != TIDE_OK) return status;
-  }
-  const uint64_t before = tide__load_relaxed(&stream->enqueued);
-  TIDE_TRY(tide__stream_push(stream, name, NULL, op, NULL));
-  if (tide__load_relaxed(&stream->enqueued) / LONG_QUEUE != before / LONG_QUEUE) tide__soft_settle(soft);
-  return TIDE_OK;
-}
-
 // ---------------------------------------------------------------------------------------------------
-// Work
-
-// Checks both ends of a move and finds the ranges they lie in. Only a copy can be staged.
-static tide_status move_check_locked(tide__soft* soft, const char* name, const tide__op* op, bool* out_staged,
-                                     uint64_t* out_source, uint64_t* out_destination) {
-  const uint64_t bytes = op->u.move.bytes;
-  *out_source = 0;
-  if (op->kind == TIDE__OP_COPY) {
-    TIDE_TRY(tide__soft_check_locked(soft, name, op->device, op->u.move.source, bytes, false, out_staged,
-                                     out_source));
-  }
-  TIDE_TRY(tide__soft_check_locked(soft, name, op->device, op->u.move.destination, bytes, true, out_staged,
-                                   out_destination));
-  TIDE_REQUIRE(!*out_staged || op->kind == TIDE__OP_COPY, TIDE_ERR_ACCESS,
-               "%s: device %d has no access to %p", name, op->device, tide__pointer(op->u.move.destination));
-  return TIDE_OK;
-}
-
-static tide_status move_submit(tide__soft* soft, const char* name, tide_stream handle, tide__op* op) {
-  tide__stream* stream = NULL;
-  TIDE_TRY(tide__stream_find(soft, name, op->device, handle, &stream));
-  bool is_staged = false;
-  tide__mutex_lock(&soft->memory_lock);
-  const tide_status status = move_check_locked(soft, name, op, &is_staged, &op->u.move.source_identity,
-                                               &op->u.move.destination_identity);
-  tide__mutex_unlock(&soft->memory_lock);
-  TIDE_TRY(status);
-  return tide__stream_submit(stream, name, op);
-}
-
-tide_status tide__soft_copy(void* self, int device, tide_stream stream, void* destination, const void* source,
-                            size_t bytes) {
-  tide__op op = { .kind = TIDE__OP_COPY, .device = (int16_t)device };
-  op.u.move.destination = tide__address(destination);
-  op.u.move.source = tide__address(source);
-  op.u.move.bytes = bytes;
-  return move_submit(self, "copy", stream, &op);
-}
-
-tide_status tide__soft_fill(void* self, int device, tide_stream stream, void* destination, uint8_t value,
-                            size_t bytes) {
-  tide__op op = { .kind = TIDE__OP_FILL, .value = value, .device = (int16_t)device };
-  op.u.move.destination = tide__address(destination);
-  op.u.move.bytes = bytes;
-  return move_submit(self, "fill", stream, &op);
-}
-
-tide_status tide__soft_call(void* self, int device, tide_stream handle, tide_call_fn function, void* user) {
-  tide__stream* stream = NULL;
-  TIDE_TRY(tide__stream_find(self, "call", device, handle, &stream));
-  tide__op op = { .kind = TIDE__OP_CALL, .device = (int16_t)device };
-  op.u.call.function = function;
-  op.u.call.user = user;
-  return tide__stream_submit(stream, "call", &op);
-}
-
-// Checks a move once more, now that it is its turn: its memory may be gone, or be somebody else's.
-static tide_status move_check_again_locked(tide__soft* soft, const tide__op* op, bool* out_staged) {
-  const char* name = op->kind == TIDE__OP_COPY ? "copy, when its turn came" : "fill, when its turn came";
-  uint64_t source = 0;
-  uint64_t destination = 0;
-  TIDE_TRY(move_check_locked(soft, name, op, out_staged, &source, &destination));
-  const bool is_same = source == op->u.move.source_identity && destination == op->u.move.destination_identity;
-  TIDE_REQUIRE(is_same, TIDE_ERR_STATE, "%s: memory at %p or %p was given back meanwhile", name,
-               tide__pointer(op->u.move.destination), tide__pointer(op->u.move.source));
-  return TIDE_OK;
-}
-
-// Moves a large range without the lock; the ranges are marked, so that nobody takes them away meanwhile.
-TIDE_UNCHECKED_LOCKING static tide_status move_large_locked(tide__stream* stream, const tide__op* op,
-                                                            bool is_staged) {
-  tide__soft* soft = stream->soft;
-  const uint64_t bytes = op->u.move.bytes;
-  stream->busy[0] = (tide__busy_range){ op->u.move.destination, op->u.move.destination + bytes };
-  if (op->kind == TIDE__OP_COPY) {
-    stream->busy[1] = (tide__busy_range){ op->u.move.source, op->u.move.source + bytes };
-  }
-  tide__mutex_unlock(&soft->memory_lock);
-  const tide_status status = soft->backend->move(op, is_staged);
-  tide__mutex_lock(&soft->memory_lock);
-  stream->busy[0] = stream->busy[1] = (tide__busy_range){ 0, 0 };
-  tide__signal_all(&soft->quiet);
-  return status;
-}
-
-static void move_execute(tide__stream* stream, const tide__op* op) {
-  tide__soft* soft = stream->soft;
-  bool is_staged = false;
-  tide__mutex_lock(&soft->memory_lock);
-  tide_status status = move_check_again_locked(soft, op, &is_staged);
-  if (status == TIDE_OK && soft->backend->move != NULL) {
-    const bool is_small = op->u.move.bytes <= SMALL_MOVE_BYTES;
-    status = is_small ? soft->backend->move(op, is_staged) : move_large_locked(stream, op, is_staged);
-  }
-  tide__mutex_unlock(&soft->memory_lock);
-  if (is_staged) tide__add_relaxed(&soft->staged_copies, 1);
-  if (status != TIDE_OK) tide__soft_note_error(soft, op->device);
-}
-
-static void graph_execute(tide__stream* stream, const tide__graph* graph) {
-  for (size_t i = 0; i < graph->count; i++) tide__op_execute(stream, &graph->nodes[i].op);
-}
-
-void tide__op_execute(tide__stream* stream, const tide__op* op) {
-  switch ((tide__op_kind)op->kind) {
-    case TIDE__OP_FILL:
-    case TIDE__OP_COPY: move_execute(stream, op); break;
-    case TIDE__OP_CALL: tide__thread_callback(op->u.call.function, op->u.call.user); break;
-    case TIDE__OP_LAUNCH: graph_execute(stream, op->u.graph); break;
-    case TIDE__OP_WAIT:
-    case TIDE__OP_WORK: break;
-  }
-}
-
-uint64_t tide__op_duration_ns(const tide__op* op) {
-  if (op->kind == TIDE__OP_LAUNCH) return op->u.graph->duration_ns;
-  return op->kind == TIDE__OP_WORK ? op->u.work_ns : 0;
-}
-
-void tide__op_drop(tide__soft* soft, const tide__op* op) {
-  if (op->kind == TIDE__OP_LAUNCH) tide__graph_drop(soft, op->u.graph);
-}
+// Questions and waiting
 
 void tide__stream_complete(tide__stream* stream, uint64_t count) {
   // pairs with tide__point_is_reached, and with the count of waiters in tide__stream_await
@@ -452,8 +303,18 @@ void tide__stream_await(tide__point point) {
   tide__mutex_unlock(&stream->lock);
 }
 
-// ---------------------------------------------------------------------------------------------------
-// Questions and waiting
+tide_status tide__soft_stream_info(void* self, int device, tide_stream handle, bool* out_captured,
+                                   uint64_t* out_number) {
+  tide__soft* soft = self;
+  tide__stream* stream = NULL;
+  TIDE_TRY(tide__stream_find(soft, "stream_info", device, handle, &stream));
+  *out_number = tide__load_relaxed(&stream->number);
+  if (!tide__capture_is_possible(soft)) return TIDE_OK;
+  tide__mutex_lock(&soft->capture_lock);
+  *out_captured = stream->capture != NULL;
+  tide__mutex_unlock(&soft->capture_lock);
+  return TIDE_OK;
+}
 
 tide_status tide__soft_stream_query(void* self, int device, tide_stream handle, bool* out_idle) {
   tide__soft* soft = self;
@@ -510,6 +371,6 @@ void tide__soft_streams_fini(tide__soft* soft) {
     const bool is_in_use = stream->is_open && !stream->is_closing;
     tide__mutex_unlock(&stream->lock);
     (void)tide__slots_retire(stream);
-    if (is_in_use) tide__stream_end(stream);
+    if (is_in_use) stream_end(stream);
   }
 }

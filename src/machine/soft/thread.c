@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// What belongs to a calling thread: its number, its capture mode, whether it runs a callback, and its default
-// streams. These end with the thread; since the machine may have ended before, it is looked up by its serial
-// number in a registry of the machines that live.
-#include "machine/soft/soft.h"
+// The default streams of a thread end with the thread. The machine may have been freed before that, so it is
+// looked up by its serial number in a registry of the machines that exist.
+#include "machine/soft/thread.h"
+
+#include <pthread.h>
+
+#include "machine/machine.h"
 
 // One default stream of a thread.
 typedef struct thread_stream {
   struct thread_stream* next;  // owned
   uint64_t serial;             // of its machine
   int device;
-  tide__stream* stream;  // borrowed: valid while the machine of that serial lives
+  tide__stream* stream;  // borrowed: valid while the machine with that serial number exists
+  void (*end)(tide__stream* stream);
 } thread_stream;
 
 static _Thread_local uint64_t thread_token;
@@ -40,7 +44,7 @@ void tide__thread_callback(tide_call_fn function, void* user) {
   thread_is_in_callback = false;
 }
 
-// In a child of a fork the machines of its parent are not found.
+// The child of a fork does not find the machines of its parent.
 static tide__soft* registry_find_locked(uint64_t serial) {
   TIDE_LIST_EACH(it, &registry) {
     tide__soft* soft = TIDE_OWNER(it, tide__soft, in_registry);
@@ -56,10 +60,7 @@ static void thread_end(void* unused) {
   for (thread_stream* it = thread_streams; it != NULL;) {
     thread_stream* next = it->next;
     tide__mutex_lock(&registry_lock);
-    if (registry_find_locked(it->serial) != NULL) {
-      tide__capture_abandon(it->stream);
-      tide__stream_end(it->stream);
-    }
+    if (registry_find_locked(it->serial) != NULL) it->end(it->stream);
     tide__mutex_unlock(&registry_lock);
     tide__heap_release(&tide__system_heap, it, 1, sizeof *it);
     it = next;
@@ -95,7 +96,7 @@ tide__stream* tide__thread_stream(const tide__soft* soft, int device) {
   return NULL;
 }
 
-// Forgets the streams of machines that are gone.
+// Removes the notes of machines that were freed.
 static void thread_streams_sweep(void) {
   for (thread_stream** it = &thread_streams; *it != NULL;) {
     thread_stream* note = *it;
@@ -111,12 +112,13 @@ static void thread_streams_sweep(void) {
   }
 }
 
-// The notes live in the system's heap: they outlast the machine, and so the heap it was given.
-bool tide__thread_stream_note(tide__soft* soft, int device, tide__stream* stream) {
+// The notes come from the system's heap, because they may outlive the machine and the heap it was given.
+bool tide__thread_stream_note(tide__soft* soft, int device, tide__stream* stream,
+                              void (*end)(tide__stream* stream)) {
   thread_streams_sweep();
   thread_stream* note = tide__heap_alloc(&tide__system_heap, 1, sizeof *note);
   if (note == NULL) return false;
-  *note = (thread_stream){ thread_streams, soft->serial, device, stream };
+  *note = (thread_stream){ thread_streams, soft->serial, device, stream, end };
   thread_streams = note;
   (void)pthread_setspecific(thread_end_key, note);
   return true;
