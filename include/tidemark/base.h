@@ -35,9 +35,11 @@
 #if defined(__GNUC__)
 #define TIDE_API __attribute__((visibility("default")))
 #define TIDE_NODISCARD __attribute__((warn_unused_result))
+#define TIDE_PRINTF(text, first) __attribute__((format(printf, text, first)))
 #else
 #define TIDE_API
 #define TIDE_NODISCARD
+#define TIDE_PRINTF(text, first)
 #endif
 
 // The one place where the version stands: the build reads it from here.
@@ -88,6 +90,14 @@ typedef struct tide_error {
 // Owner:   the thread; copy what you keep.
 // Threads: any, each its own.
 TIDE_API const tide_error* tide_last_error(void);
+
+// Sets the record of the calling thread and returns `status`. For code that implements a table of functions
+// for Tidemark, such as a machine or a memory: `return TIDE_ERROR_SET(TIDE_ERR_NO_MEMORY, errno, "...");`.
+// `file` is borrowed for ever. Allocates nothing; a text that is too long is cut.
+TIDE_API tide_status tide_error_set(tide_status status, int64_t native, const char* file, int line,
+                                    const char* format, ...) TIDE_PRINTF(5, 6);
+#define TIDE_ERROR_SET(status, native, ...) \
+  tide_error_set((status), (native), __FILE__, __LINE__, __VA_ARGS__)
 
 // Where an object keeps its own records. Tidemark never puts records into the memory it manages. A NULL
 // heap in the options of an object means malloc and free. Its functions may not call Tidemark.

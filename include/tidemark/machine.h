@@ -2,7 +2,7 @@
 // Copyright the Tidemark authors
 //
 // Tidemark: the machine, the layer below every allocator: devices, memory, addresses, streams, events.
-// One interface, three machines behind it:
+// One interface, three machines behind it, and those of others (machine_ops.h):
 //   host   the memory of this computer as devices of a chosen capacity, with streams that run for real;
 //   dry    addresses without memory and time without waiting, to replay a large card on a small computer;
 //   cuda   the CUDA driver, found at run time.
@@ -138,7 +138,7 @@ TIDE_API TIDE_NODISCARD tide_status tide_machine_new_cuda(const tide_cuda_option
 // Threads: no other call may be under way or follow.
 TIDE_API void tide_machine_free(tide_machine* machine);
 
-// "host", "dry" or "cuda".
+// "host", "dry", "cuda", or the name in the table of a machine of one's own.
 TIDE_API const char* tide_machine_name(const tide_machine* machine);
 TIDE_API int tide_machine_device_count(const tide_machine* machine);
 

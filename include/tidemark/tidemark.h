@@ -13,6 +13,7 @@
 #include "tidemark/graph.h"
 #include "tidemark/ledger.h"
 #include "tidemark/machine.h"
+#include "tidemark/machine_ops.h"
 #include "tidemark/memory.h"
 #include "tidemark/pinned.h"
 #include "tidemark/plan.h"

@@ -63,17 +63,6 @@ static tide_status cuda_peer_disable(void* self, int device, int peer) {
   return result == TIDE__CU_PEER_NOT_ENABLED ? TIDE_OK : tide__cuda_status(cuda, "peer_disable", result);
 }
 
-static tide_status cuda_clock(void* self, uint64_t* out_ns) {
-  (void)self;
-  *out_ns = tide__sys_clock_ns();
-  return TIDE_OK;
-}
-
-static void cuda_delay(void* self, uint64_t ns) {
-  (void)self;
-  tide__sys_sleep_ns(ns);
-}
-
 // ---------------------------------------------------------------------------------------------------
 // The machine
 
@@ -92,13 +81,13 @@ static void cuda_free(void* self) {
   tide__heap_release(cuda->heap, cuda, 1, sizeof *cuda);
 }
 
-static const tide__machine_ops cuda_ops = {
+static const tide_machine_ops cuda_ops = {
+  .size = sizeof(tide_machine_ops),
+  .version = TIDE_MACHINE_OPS_VERSION,
   .name = "cuda",
   .free = cuda_free,
-  .delay = cuda_delay,
   .device_info = cuda_device_info,
   .memory_info = tide__cuda_memory_info,
-  .clock = cuda_clock,
   .raw_alloc = tide__cuda_raw_alloc,
   .raw_release = tide__cuda_raw_release,
   .pinned_alloc = tide__cuda_pinned_alloc,
@@ -234,7 +223,7 @@ tide_status tide_machine_new_cuda(const tide_cuda_options* options, tide_machine
   const tide_heap* heap = tide__heap_or_system(options->heap);
   tide__cuda* cuda = NULL;
   TIDE_TRY(cuda_make(&api, device_count, heap, &cuda));
-  const tide_status status = tide__machine_new(&cuda_ops, cuda, device_count, heap, out);
+  const tide_status status = tide_machine_new(&cuda_ops, cuda, device_count, heap, out);
   if (status != TIDE_OK) cuda_free(cuda);
   return status;
 }

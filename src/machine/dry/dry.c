@@ -266,8 +266,11 @@ static tide_status dry_device_info(void* self, int device, tide_device_info* out
   return TIDE_OK;
 }
 
-static const tide__machine_ops dry_ops = {
+static const tide_machine_ops dry_ops = {
   TIDE__SOFT_OPS,
+  .size = sizeof(tide_machine_ops),
+  .version = TIDE_MACHINE_OPS_VERSION,
+  .flags = TIDE_MACHINE_NO_MEMORY,
   .name = "dry",
   .free = dry_free,
   .delay = dry_delay,
@@ -326,7 +329,7 @@ tide_status tide_machine_new_dry(const tide_dry_options* options, tide_machine**
     tide__heap_release(heap, dry, 1, sizeof *dry);
     return status;
   }
-  status = tide__machine_new(&dry_ops, dry, (int)options->device_count, heap, &dry->soft.machine);
+  status = tide_machine_new(&dry_ops, dry, (int)options->device_count, heap, &dry->soft.machine);
   if (status != TIDE_OK) {
     dry_free(dry);
     return status;
@@ -345,7 +348,7 @@ static tide_status control_enter(tide_machine* machine, const char* name, int de
   TIDE_REQUIRE(*out != NULL, TIDE_ERR_UNSUPPORTED, "%s: this is no dry machine", name);
   TIDE_REQUIRE(device >= 0 && device < machine->device_count, TIDE_ERR_DEVICE,
                "%s: there is no device %d, only 0 to %d", name, device, machine->device_count - 1);
-  TIDE_REQUIRE(!tide__soft_is_in_callback(), TIDE_ERR_STATE,
+  TIDE_REQUIRE(!tide__soft_is_in_callback(*out), TIDE_ERR_STATE,
                "%s: a function called by a stream may not call the machine", name);
   return TIDE_OK;
 }

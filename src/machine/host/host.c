@@ -44,35 +44,24 @@ static void host_free(void* self) {
   tide__heap_release(heap, host, 1, sizeof *host);
 }
 
-static void host_delay(void* self, uint64_t ns) {
-  (void)self;
-  tide__sys_sleep_ns(ns);
-}
-
-static tide_status host_clock(void* self, uint64_t* out_ns) {
-  (void)self;
-  *out_ns = tide__sys_clock_ns();
-  return TIDE_OK;
-}
-
 static tide_status host_device_info(void* self, int device, tide_device_info* out) {
   tide__host* host = self;
   out->total_bytes = host->soft.capacity;
   out->granularity = host->soft.granularity;
-  out->is_host_readable = true;
   out->is_pinned_locked = tide__load_relaxed(&host->is_lock_refused) == 0;
   out->has_raw_sharing = out->has_physical_sharing = true;
   (void)snprintf(out->name, sizeof out->name, "host memory %d", device);
   return TIDE_OK;
 }
 
-static const tide__machine_ops host_ops = {
+static const tide_machine_ops host_ops = {
   TIDE__SOFT_OPS,
+  .size = sizeof(tide_machine_ops),
+  .version = TIDE_MACHINE_OPS_VERSION,
+  .flags = TIDE_MACHINE_HOST_READABLE,
   .name = "host",
   .free = host_free,
-  .delay = host_delay,
   .device_info = host_device_info,
-  .clock = host_clock,
   .raw_export = tide__host_raw_export,
   .raw_import = tide__host_raw_import,
   .physical_export = tide__host_physical_export,
@@ -137,7 +126,7 @@ tide_status tide_machine_new_host(const tide_host_options* options, tide_machine
     tide__heap_release(heap, host, 1, sizeof *host);
     return status;
   }
-  status = tide__machine_new(&host_ops, host, (int)options->device_count, heap, &host->soft.machine);
+  status = tide_machine_new(&host_ops, host, (int)options->device_count, heap, &host->soft.machine);
   if (status != TIDE_OK) {
     host_free(host);
     return status;

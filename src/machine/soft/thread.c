@@ -36,7 +36,11 @@ uint64_t tide__thread_token(void) {
 }
 
 tide_capture_mode* tide__thread_capture_mode(void) { return &thread_mode; }
-bool tide__soft_is_in_callback(void) { return thread_is_in_callback; }
+
+bool tide__soft_is_in_callback(const void* self) {
+  (void)self;
+  return thread_is_in_callback;
+}
 
 void tide__thread_callback(tide_call_fn function, void* user) {
   thread_is_in_callback = true;

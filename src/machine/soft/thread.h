@@ -14,7 +14,7 @@ uint64_t tide__thread_token(void);
 tide_capture_mode* tide__thread_capture_mode(void);
 // Calls a tide_call_fn; meanwhile tide__soft_is_in_callback() is true on this thread.
 void tide__thread_callback(tide_call_fn function, void* user);
-bool tide__soft_is_in_callback(void);
+bool tide__soft_is_in_callback(const void* self);
 
 // The default stream of this thread on a device, or NULL if it has none yet.
 tide__stream* tide__thread_stream(const tide__soft* soft, int device);
