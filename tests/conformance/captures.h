@@ -66,4 +66,12 @@ static inline broken broken_new(tide_machine* m) {
   return b;
 }
 
+// Skips a check on a machine without captures.
+static inline void need_captures(tide_machine* m) {
+  const tide_stream stream = stream_new(m, 0, 0);
+  begin(m, stream, TIDE_CAPTURE_RELAXED);
+  T_OK(tide_machine_launch_free(m, end(m, stream)));
+  T_OK(tide_machine_stream_free(m, 0, stream));
+}
+
 #endif

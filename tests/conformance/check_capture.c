@@ -84,6 +84,7 @@ CHECK(capture__ids_differ) {
 }
 
 CHECK(capture_begin__refuses_the_legacy_stream) {
+  need_captures(m);
   const tide_status by_null = tide_machine_capture_begin(m, 0, NULL, TIDE_CAPTURE_GLOBAL);
   const tide_status by_name = tide_machine_capture_begin(m, 0, TIDE_STREAM_LEGACY, TIDE_CAPTURE_RELAXED);
 
@@ -118,6 +119,7 @@ CHECK(capture_begin__refuses_a_stream_that_is_captured) {
 }
 
 CHECK(capture_end__refuses_a_stream_that_is_not_captured) {
+  need_captures(m);
   const tide_stream stream = stream_new(m, 0, 0);
   tide_launch graph = (tide_launch)(uintptr_t)1;
 

@@ -137,6 +137,7 @@ CHECK(event__recorded_in_a_capture_can_be_recorded_again_outside) {
 }
 
 CHECK(capture_exchange__hands_out_the_mode_before) {
+  need_captures(m);
   tide_capture_mode before = TIDE_CAPTURE_RELAXED;
 
   T_OK(tide_machine_capture_exchange(m, TIDE_CAPTURE_RELAXED, &before));
@@ -157,6 +158,7 @@ static void* thread_expects_global(void* user) {
 }
 
 CHECK(capture_exchange__is_for_the_calling_thread) {
+  need_captures(m);
   tide_capture_mode before = TIDE_CAPTURE_GLOBAL;
   pthread_t thread;
   T_OK(tide_machine_capture_exchange(m, TIDE_CAPTURE_RELAXED, &before));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// tide_machine_new(): tables of functions from outside the library. The machine here counts what reaches it and
-// answers what the test tells it.
+// tide_machine_new(): tables of functions from outside the library. The machine here counts what reaches it
+// and answers what the test tells it.
 #include "machine/counting_heap.h"
 #include "tidemark/machine_ops.h"
 
