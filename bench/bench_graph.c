@@ -78,7 +78,8 @@ static net_node net_add_node(net* n, uint32_t block, uint32_t first, uint32_t se
   const uint32_t inputs[] = { first, second };
   net_node made = { net_add_value(n, bytes > 0 ? bytes : n->bytes[first]), 0 };
   const tide_graph_pair over = { first, made.value };
-  const tide_graph_node node = { .inputs = inputs,
+  const tide_graph_node node = { .size = sizeof(tide_graph_node),
+                                 .inputs = inputs,
                                  .input_count = second == TIDE_GRAPH_NONE ? 1 : 2,
                                  .outputs = &made.value,
                                  .output_count = 1,
@@ -190,13 +191,15 @@ static void measure_runs(bench* run, const char* name, size_t nodes) {
   double* const turn_ns = bench_alloc(runs, sizeof *turn_ns);
   bench_require(tide_planner_new(n.graph, NULL, &planner), "planner_new");
   for (int i = 0; i < 2; i++) (void)net_run(&n, planner);  // the first has no layout, the second an arena
-  const tide_planner_stats before = tide_planner_get_stats(planner);
+  tide_planner_stats before = TIDE_PLANNER_STATS_INIT;
+  tide_planner_stats after = TIDE_PLANNER_STATS_INIT;
+  bench_require(tide_planner_get_stats(planner, &before), "planner_get_stats");
   for (size_t i = 0; i < runs; i++) {
     const net_times times = net_run(&n, planner);
     alloc_ns[i] = times.alloc_ns;
     turn_ns[i] = times.turn_ns;
   }
-  const tide_planner_stats after = tide_planner_get_stats(planner);
+  bench_require(tide_planner_get_stats(planner, &after), "planner_get_stats");
   bench_verify(after.unplanned == before.unplanned, "requests are not served from their places");
   graph_row(run, "planned run, a request", name, bench_median(alloc_ns, runs), "ns");
   graph_row(run, "planned run, begin and end", name, bench_median(turn_ns, runs) * 1e-3, "us");

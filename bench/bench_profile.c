@@ -304,7 +304,7 @@ static void rig_begin(drill_rig* rig, tide_profile_mode mode) {
 
 // The run must have been the one that was planned.
 static tide_profile_report rig_end(drill_rig* rig) {
-  tide_profile_report report;
+  tide_profile_report report = TIDE_PROFILE_REPORT_INIT;
   bench_require(tide_profile_end(rig->profile, &report), "profile_end");
   const bool is_recorded = report.mode == TIDE_PROFILE_RECORD;
   bench_verify(report.requests == rig->drill->requests, "requests are missing");

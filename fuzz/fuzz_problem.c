@@ -60,7 +60,7 @@ static void fuzz_check_written(const fuzz_file* file, const uint64_t* offsets) {
   const tide_plan_problem before = tide_problem_plan(file->problem);
   fuzz_text text = { NULL, 0, 0 };
   fuzz_file again;
-  tide_plan_check check;
+  tide_plan_check check = TIDE_PLAN_CHECK_INIT;
   const tide_sink sink = { fuzz_text_write, &text };
   FUZZ_REQUIRE(tide_problem_write(file->problem, offsets, &sink) == TIDE_OK);
   FUZZ_REQUIRE(fuzz_file_read(&text, &again));

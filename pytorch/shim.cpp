@@ -516,7 +516,7 @@ public:
   }
   ca::CheckpointDelta setCheckpointPoolState(DeviceIndex index,
                                              std::shared_ptr<ca::AllocatorState> state) override {
-    tide_restore_delta from = {};
+    tide_restore_delta from = TIDE_RESTORE_DELTA_INIT;
     ca::CheckpointDelta to;
     const auto checkpoint = std::dynamic_pointer_cast<Checkpoint>(state);
     if (!checkpoint) raise_error("Expected a checkpoint of this allocator");

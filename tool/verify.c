@@ -44,6 +44,7 @@ static int verification_open(verification* v) {
 }
 
 static int verification_check(verification* v) {
+  v->check = (tide_plan_check)TIDE_PLAN_CHECK_INIT;
   if (tide_plan_verify(&v->view, v->offsets, NULL, NULL, &v->check) == TIDE_OK) return TOOL_DONE;
   return tool_fail("%s: %s", v->call->operands[0], tool_error());
 }

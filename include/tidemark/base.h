@@ -17,6 +17,8 @@
 // - Handles are opaque; what a `_new` call made is given back with the matching `_free` call. Freeing no
 //   handle, NULL, does nothing.
 // - Structs that carry a `size` field are set up with their TIDE_..._INIT macro, and only grow at their end.
+//   The shorter struct of an older header is accepted everywhere: fields that it lacks have their defaults,
+//   and nothing is written behind its end. A longer one is TIDE_ERR_ARGUMENT. See docs/stability.md.
 #ifndef TIDEMARK_BASE_H
 #define TIDEMARK_BASE_H
 
@@ -47,6 +49,27 @@
 #define TIDE_VERSION_NUMBER (TIDE_VERSION_MAJOR * 10000 + TIDE_VERSION_MINOR * 100 + TIDE_VERSION_PATCH)
 #define TIDE_AT_LEAST(major, minor, patch) (TIDE_VERSION_NUMBER >= (major)*10000 + (minor)*100 + (patch))
 
+// How the _INIT macros below set a field: by its name, and in C++ before C++20, which has no designated
+// initialisers, by its place. They list all fields in order, so both mean the same.
+#if defined(__cplusplus) && __cplusplus < 202002L
+#define TIDE_FIELD(name, ...) __VA_ARGS__
+#else
+#define TIDE_FIELD(name, ...) .name = __VA_ARGS__
+#endif
+
+// A struct with nothing in it but its size: the _INIT of structs whose fields all begin as zero.
+#ifdef __cplusplus
+#define TIDE_SIZED(type)             \
+  ([] {                              \
+    type tide_sized_{};              \
+    tide_sized_.size = sizeof(type); \
+    return tide_sized_;              \
+  }())
+#else
+#define TIDE_SIZED(type) \
+  { .size = sizeof(type) }
+#endif
+
 TIDE_BEGIN_DECLS
 
 // Every status: name, value, text. Values are pinned and never used again for something else.
@@ -74,13 +97,15 @@ typedef enum tide_status {
 TIDE_API const char* tide_status_name(tide_status status);
 TIDE_API const char* tide_status_text(tide_status status);
 
+#define TIDE_ERROR_TEXT 1536  // room for the text of an error, the longest included: that of out of memory
+
 // What went wrong last on a thread.
 typedef struct tide_error {
   tide_status status;  // of the last call that failed on this thread; TIDE_OK when none has
   int64_t native;      // the code of the layer below (a CUresult, an errno), 0 when there is none
   const char* file;    // where it was found, for reports to us
   int line;
-  char text[256];  // one sentence with the numbers that matter; never ends in a newline
+  char text[TIDE_ERROR_TEXT];  // what went wrong, with the numbers that matter; never ends in a newline
 } tide_error;
 
 // The last failure on the calling thread. It stays until the next failure on that thread: a call that

@@ -48,8 +48,6 @@ typedef struct tide_cpu_options {
   // being refused. Then a block that went back to the system, and is released once more, cannot be told from
   // that.
   bool frees_foreign;
-  uint8_t reserved;
-  uint32_t reserved2;
   // Of idle memory that is kept. Not exceeded when a call has returned, but for a sixteenth that threads
   // have released of one another's memory. What lies idle between live blocks, in pages of small ones or in a
   // region of another source, is not kept: it cannot go back.
@@ -73,8 +71,12 @@ typedef struct tide_cpu_options {
 } tide_cpu_options;
 // clang-format off
 #define TIDE_CPU_OPTIONS_INIT                                                                         \
-  { sizeof(tide_cpu_options), TIDE_FILL_NOTHING, true, false, false, 0, 0, TIDE_NO_LIMIT,             \
-    TIDE_NO_LIMIT, TIDE_NO_LIMIT, (uint64_t)10000000000, 0, TIDE_MEMORY_NONE, NULL, NULL, NULL }
+  { TIDE_FIELD(size, sizeof(tide_cpu_options)), TIDE_FIELD(fill, TIDE_FILL_NOTHING),                  \
+    TIDE_FIELD(huge_pages, true), TIDE_FIELD(has_helper, false), TIDE_FIELD(frees_foreign, false),    \
+    TIDE_FIELD(max_cached_bytes, TIDE_NO_LIMIT), TIDE_FIELD(max_block_bytes, TIDE_NO_LIMIT),          \
+    TIDE_FIELD(max_bytes, TIDE_NO_LIMIT), TIDE_FIELD(idle_ns, (uint64_t)10000000000),                 \
+    TIDE_FIELD(region_bytes, 0), TIDE_FIELD(memory, TIDE_MEMORY_NONE), TIDE_FIELD(on_pressure, NULL), \
+    TIDE_FIELD(user, NULL), TIDE_FIELD(heap, NULL) }
 // clang-format on
 
 // Makes a cache; NULL options are the defaults. There may be any number.
@@ -197,12 +199,7 @@ typedef struct tide_cpu_stats {
   TIDE_CPU_COUNTER_MAP(TIDE_CPU_COUNTER_FIELD)
 #undef TIDE_CPU_COUNTER_FIELD
 } tide_cpu_stats;
-#define TIDE_CPU_COUNTER_ZERO(name) 0,
-// clang-format off
-#define TIDE_CPU_STATS_INIT                                                                       \
-  { sizeof(tide_cpu_stats), 0, { 0, 0, 0, 0 }, { 0, 0, 0, 0 }, { 0, 0, 0, 0 }, 0, 0,              \
-    TIDE_CPU_COUNTER_MAP(TIDE_CPU_COUNTER_ZERO) }
-// clang-format on
+#define TIDE_CPU_STATS_INIT TIDE_SIZED(tide_cpu_stats)
 
 // Exact when no other call is under way, but for the peaks of what is live: small blocks are looked at a
 // thousand calls at a time, so that these may be short by what lies idle in magazines, a few MiB a thread.

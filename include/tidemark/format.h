@@ -70,8 +70,12 @@ typedef struct tide_read_options {
   bool (*on_progress)(void* user, uint64_t bytes);
   void* user;  // caller keeps
 } tide_read_options;
-#define TIDE_READ_OPTIONS_INIT \
-  { sizeof(tide_read_options), TIDE_FORMAT_COUNT, (uint64_t)16 << 30, NULL, NULL, NULL }
+// clang-format off
+#define TIDE_READ_OPTIONS_INIT                                                                     \
+  { TIDE_FIELD(size, sizeof(tide_read_options)), TIDE_FIELD(format, TIDE_FORMAT_COUNT),            \
+    TIDE_FIELD(memory, (uint64_t)16 << 30), TIDE_FIELD(heap, NULL), TIDE_FIELD(on_progress, NULL), \
+    TIDE_FIELD(user, NULL) }
+// clang-format on
 
 // Reads a trace to the end of the source; NULL options are the defaults. Of a native file that is cut off or
 // damaged, the chunks before that place are read, and of an RMM log that is cut off, its whole rows; the

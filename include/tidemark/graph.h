@@ -65,6 +65,7 @@ typedef struct tide_graph_pair {
 
 // All arrays are borrowed during the call.
 typedef struct tide_graph_node {
+  uint32_t size;           // set by TIDE_GRAPH_NODE_INIT
   const uint32_t* inputs;  // values; one may stand there twice
   size_t input_count;
   const uint32_t* outputs;  // values that nothing else defines
@@ -77,6 +78,7 @@ typedef struct tide_graph_node {
   size_t in_place_count;
   uint32_t flags;  // TIDE_NODE_...
 } tide_graph_node;
+#define TIDE_GRAPH_NODE_INIT TIDE_SIZED(tide_graph_node)
 
 // NULL for a heap is malloc.
 TIDE_API TIDE_NODISCARD tide_status tide_graph_new(const tide_heap* heap, tide_graph** out);
@@ -223,14 +225,26 @@ typedef struct tide_graph_options {
   tide_status (*on_layout)(void* user, const tide_graph_lodging* values, size_t count, uint64_t* offsets);
 } tide_graph_options;
 // clang-format off
-#define TIDE_GRAPH_OPTIONS_INIT                                                                            \
-  { sizeof(tide_graph_options), TIDE_GRAPH_SMALLEST, true, true, false, false, true, true, false, 16, 0.25, \
-    0, 8, false, 64, 200000, TIDE_MEMORY_NONE, NULL, NULL, NULL, NULL }
+#define TIDE_GRAPH_OPTIONS_INIT                                                                      \
+  { TIDE_FIELD(size, sizeof(tide_graph_options)), TIDE_FIELD(algorithm, TIDE_GRAPH_SMALLEST),        \
+    TIDE_FIELD(writes_out, true), TIDE_FIELD(shares, true), TIDE_FIELD(manages_outputs, false),      \
+    TIDE_FIELD(manages_direct_outputs, false), TIDE_FIELD(in_place, true), TIDE_FIELD(nests, true),  \
+    TIDE_FIELD(decides_once, false), TIDE_FIELD(remembers_runs, 16), TIDE_FIELD(waste, 0.25),        \
+    TIDE_FIELD(output_generations, 0), TIDE_FIELD(max_layouts, 8), TIDE_FIELD(has_audits, false),    \
+    TIDE_FIELD(alignment, 64), TIDE_FIELD(plan_nodes, 200000), TIDE_FIELD(memory, TIDE_MEMORY_NONE), \
+    TIDE_FIELD(heap, NULL), TIDE_FIELD(on_reset, NULL), TIDE_FIELD(user, NULL),                      \
+    TIDE_FIELD(on_layout, NULL) }
 // As PyTorch's static runtime does it: groups, sizes that only grow, one generation of outputs. It knows no
 // shapes: name the same for all runs.
-#define TIDE_GRAPH_OPTIONS_ORIGINAL                                                                        \
-  { sizeof(tide_graph_options), TIDE_GRAPH_LIFO_GROUPS, true, true, false, false, false, false, true, 0,   \
-    0.0, 1, 1, false, 64, 200000, TIDE_MEMORY_NONE, NULL, NULL, NULL, NULL }
+#define TIDE_GRAPH_OPTIONS_ORIGINAL                                                                   \
+  { TIDE_FIELD(size, sizeof(tide_graph_options)), TIDE_FIELD(algorithm, TIDE_GRAPH_LIFO_GROUPS),      \
+    TIDE_FIELD(writes_out, true), TIDE_FIELD(shares, true), TIDE_FIELD(manages_outputs, false),       \
+    TIDE_FIELD(manages_direct_outputs, false), TIDE_FIELD(in_place, false), TIDE_FIELD(nests, false), \
+    TIDE_FIELD(decides_once, true), TIDE_FIELD(remembers_runs, 0), TIDE_FIELD(waste, 0.0),            \
+    TIDE_FIELD(output_generations, 1), TIDE_FIELD(max_layouts, 1), TIDE_FIELD(has_audits, false),     \
+    TIDE_FIELD(alignment, 64), TIDE_FIELD(plan_nodes, 200000), TIDE_FIELD(memory, TIDE_MEMORY_NONE),  \
+    TIDE_FIELD(heap, NULL), TIDE_FIELD(on_reset, NULL), TIDE_FIELD(user, NULL),                       \
+    TIDE_FIELD(on_layout, NULL) }
 // clang-format on
 
 typedef struct tide_graph_layout tide_graph_layout;  // opaque; freed by tide_graph_layout_free()
@@ -396,6 +410,7 @@ TIDE_API tide_value_role tide_planner_role(const tide_planner* planner, uint32_t
 TIDE_API const tide_graph_layout* tide_planner_layout(const tide_planner* planner);
 
 typedef struct tide_planner_stats {
+  uint32_t size;     // set by TIDE_PLANNER_STATS_INIT
   uint64_t managed;  // values with the role MANAGED
   uint64_t managed_outputs;
   uint64_t leaked;
@@ -418,8 +433,10 @@ typedef struct tide_planner_stats {
   uint64_t peak_bytes;    // the most that the two were together in the run that is open or the last one
   uint64_t swapped;       // times that the program was found to have put another storage in place of ours
 } tide_planner_stats;
+#define TIDE_PLANNER_STATS_INIT TIDE_SIZED(tide_planner_stats)
 
-TIDE_API tide_planner_stats tide_planner_get_stats(const tide_planner* planner);
+TIDE_API TIDE_NODISCARD tide_status tide_planner_get_stats(const tide_planner* planner,
+                                                           tide_planner_stats* out);
 // Requests of a value that were not served from its place, over all runs.
 TIDE_API uint64_t tide_planner_unplanned(const tide_planner* planner, uint32_t value);
 

@@ -4,6 +4,7 @@
 // Making a cache, its helper thread, and its upkeep when asked for.
 #include "base/arith.h"
 #include "base/error.h"
+#include "base/sized.h"
 #include "base/sys.h"
 #include "cpu/cache.h"
 
@@ -12,8 +13,6 @@
 
 static tide_status options_check(const tide_cpu_options* options) {
   const tide_memory* const memory = &options->memory;
-  TIDE_REQUIRE(options->size == sizeof *options, TIDE_ERR_ARGUMENT,
-               "cpu_new: the size of the options is %u, not %zu", options->size, sizeof *options);
   TIDE_REQUIRE(options->fill <= TIDE_FILL_JUNK, TIDE_ERR_ARGUMENT, "cpu_new: %u is nothing to fill with",
                (unsigned)options->fill);
   TIDE_REQUIRE((memory->alloc == NULL) == (memory->release == NULL), TIDE_ERR_ARGUMENT,
@@ -106,10 +105,11 @@ static void cache_set_up(tide_cpu* cache, const tide_cpu_options* options, const
 }
 
 tide_status tide_cpu_new(const tide_cpu_options* options, tide_cpu** out) {
-  const tide_cpu_options defaults = TIDE_CPU_OPTIONS_INIT;
-  if (options == NULL) options = &defaults;
+  tide_cpu_options whole = TIDE_CPU_OPTIONS_INIT;
   TIDE_REQUIRE(out != NULL, TIDE_ERR_ARGUMENT, "cpu_new: the result is NULL");
   *out = NULL;
+  if (options != NULL) TIDE_TRY(tide__sized_read("cpu_new", options, &whole, sizeof whole));
+  options = &whole;
   TIDE_TRY(options_check(options));
   const tide_heap* const heap = tide__heap_or_system(options->heap);
   tide_cpu* const cache = tide__heap_alloc(heap, 1, sizeof *cache);

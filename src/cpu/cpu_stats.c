@@ -9,6 +9,7 @@
 
 #include "base/arith.h"
 #include "base/error.h"
+#include "base/sized.h"
 #include "cpu/cache.h"
 
 uint64_t tide__front_magazine_bytes(const tide__cpu_front* front) {
@@ -114,16 +115,11 @@ static void stats_read(tide_cpu* cache, tide_cpu_stats* out) {
   out->hits = requests - tide__min(requests, out->misses + out->uncached);
 }
 
-// The struct of a program that was built with an older header is shorter: it gets what it has room for.
 tide_status tide_cpu_get_stats(tide_cpu* cache, tide_cpu_stats* out) {
   tide_cpu_stats all = TIDE_CPU_STATS_INIT;
   TIDE_REQUIRE(cache != NULL && out != NULL, TIDE_ERR_ARGUMENT, "get_stats: a NULL argument");
-  TIDE_REQUIRE(out->size >= offsetof(tide_cpu_stats, detached) && out->size <= sizeof all, TIDE_ERR_ARGUMENT,
-               "get_stats: the size of the struct is %u, not %zu", out->size, sizeof all);
   stats_read(cache, &all);
-  all.size = out->size;
-  memcpy(out, &all, all.size);
-  return TIDE_OK;
+  return tide__sized_write("cpu_get_stats", &all, out, sizeof all);
 }
 
 void tide_cpu_reset_accumulated(tide_cpu* cache) {

@@ -10,6 +10,7 @@
 // has it as idle, and a restore leaves it where it is, or is refused if the checkpoint has a block there.
 #include <stdlib.h>
 
+#include "base/sized.h"
 #include "device/allocator.h"
 
 typedef struct saved_block {
@@ -356,7 +357,7 @@ void tide_restore_delta_clear(tide_restore_delta* delta) {
   const tide_heap* const heap = tide__heap_or_system(delta->heap);
   tide__heap_release(heap, delta->released, delta->released_capacity, sizeof *delta->released);
   tide__heap_release(heap, delta->created, delta->created_capacity, sizeof *delta->created);
-  *delta = (tide_restore_delta){ .heap = NULL };
+  *delta = (tide_restore_delta){ .size = delta->size };
 }
 
 static tide_status restore_with_room(tide_device* device, tide__pool* pool, const tide_checkpoint* c,
@@ -383,19 +384,23 @@ static tide_status restore_with_room(tide_device* device, tide__pool* pool, cons
 
 tide_status tide_device_restore(tide_device* device, const tide_checkpoint* checkpoint,
                                 tide_restore_delta* out) {
-  TIDE_REQUIRE(device != NULL && checkpoint != NULL && out != NULL, TIDE_ERR_ARGUMENT,
-               "device_restore: no device, checkpoint or out");
-  *out = (tide_restore_delta){ .heap = device->heap };
+  TIDE_REQUIRE(device != NULL && checkpoint != NULL, TIDE_ERR_ARGUMENT,
+               "device_restore: no device or checkpoint");
+  TIDE_TRY(tide__sized_check("device_restore", out, sizeof *out));
+  tide_restore_delta delta = TIDE_RESTORE_DELTA_INIT;
+  tide__sized_clear(out);
+  delta.heap = device->heap;
   TIDE_REQUIRE(checkpoint->device_uid == device->uid, TIDE_ERR_ARGUMENT,
                "device_restore: a checkpoint of another allocator");
   tide__pool* pool = NULL;
   TIDE_TRY(tide_device_poll(device));
   (void)tide__gate_enter(device);
   tide_status status = pool_get(device, checkpoint->pool, "device_restore", &pool);
-  if (status == TIDE_OK) status = restore_with_room(device, pool, checkpoint, out);
+  if (status == TIDE_OK) status = restore_with_room(device, pool, checkpoint, &delta);
   tide__gate_leave(device);
   tide__history_tell(&device->history);
-  if (status != TIDE_OK) tide_restore_delta_clear(out);
+  if (status == TIDE_OK) return tide__sized_write("device_restore", &delta, out, sizeof delta);
+  tide_restore_delta_clear(&delta);
   return status;
 }
 

@@ -162,7 +162,7 @@ tide_status tide_device_configure(tide_device* device, const tide_device_options
 
 void tide_device_get_options(tide_device* device, tide_device_options* out) {
   if (device == NULL || out == NULL) return;
-  (void)tide__sized_out(tide__device_options(device), sizeof *out, out, TIDE__DEVICE_OPTIONS_LEAST);
+  tide__ignore(tide__sized_write("device_get_options", tide__device_options(device), out, sizeof *out));
 }
 
 tide_status tide_device_set_fraction(tide_device* device, double fraction) {

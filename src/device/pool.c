@@ -127,9 +127,7 @@ tide_status tide_device_pool_new(tide_device* device, const tide_pool_options* o
   TIDE_REQUIRE(device != NULL && out != NULL, TIDE_ERR_ARGUMENT, "device_pool_new: no device or out");
   *out = 0;
   tide_pool_options whole = TIDE_POOL_OPTIONS_INIT;
-  if (options == NULL) options = &whole;
-  TIDE_REQUIRE(tide__sized_in(&whole, sizeof whole, options, TIDE__END_OF(tide_pool_options, user)),
-               TIDE_ERR_ARGUMENT, "device_pool_new: options of %u bytes", options->size);
+  if (options != NULL) TIDE_TRY(tide__sized_read("device_pool_new", options, &whole, sizeof whole));
   options = &whole;
   TIDE_REQUIRE((options->segment_alloc == NULL) == (options->segment_release == NULL), TIDE_ERR_ARGUMENT,
                "device_pool_new: only one of segment_alloc and segment_release is given");
@@ -268,10 +266,11 @@ TIDE_UNCHECKED_LOCKING tide_status tide_device_pool_reserved(tide_device* device
 TIDE_UNCHECKED_LOCKING tide_status tide_device_pool_begin(tide_device* device, tide_pool pool,
                                                           const tide_scope* scope) {
   tide__pool* found = NULL;
-  const tide_scope defaults = TIDE_SCOPE_INIT;
-  if (scope == NULL) scope = &defaults;
-  TIDE_REQUIRE(scope->size == sizeof *scope && scope->kind <= TIDE_SCOPE_FILTER, TIDE_ERR_ARGUMENT,
-               "device_pool_begin: a scope of %u bytes and kind %u", scope->size, scope->kind);
+  tide_scope whole = TIDE_SCOPE_INIT;
+  if (scope != NULL) TIDE_TRY(tide__sized_read("device_pool_begin", scope, &whole, sizeof whole));
+  scope = &whole;
+  TIDE_REQUIRE(scope->kind <= TIDE_SCOPE_FILTER, TIDE_ERR_ARGUMENT, "device_pool_begin: a scope of kind %u",
+               scope->kind);
   TIDE_REQUIRE(scope->kind != TIDE_SCOPE_FILTER || scope->filter != NULL, TIDE_ERR_ARGUMENT,
                "device_pool_begin: no filter");
   TIDE_TRY(pool_lock_used(device, pool, "device_pool_begin", &found));

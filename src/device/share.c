@@ -7,6 +7,7 @@
 // the thread that has the gate.
 #include <string.h>
 
+#include "base/sized.h"
 #include "base/sys.h"
 #include "device/allocator.h"
 
@@ -136,20 +137,22 @@ static tide_status share_at_gate(tide_device* device, const void* address, tide_
                                  tide_physical_share* parts, size_t capacity) {
   shared_block block = { NULL, 0, 0 };
   TIDE_TRY(block_find(device, address, &block));
-  out->size = sizeof *out;
   out->bytes = block.bytes;
   return block_share(device, &block, out, parts, capacity);
 }
 
 tide_status tide_device_share(tide_device* device, const void* address, tide_share* out,
                               tide_physical_share* parts, size_t capacity) {
-  TIDE_REQUIRE(device != NULL && out != NULL, TIDE_ERR_ARGUMENT, "device_share: no device or out");
-  memset(out, 0, sizeof *out);
+  tide_share share = TIDE_SHARE_INIT;
+  TIDE_REQUIRE(device != NULL, TIDE_ERR_ARGUMENT, "device_share: no device");
+  TIDE_TRY(tide__sized_write("device_share", &share, out, sizeof share));
   TIDE__REQUIRE_OWN(device, "device_share");
   (void)tide__gate_enter(device);
-  const tide_status status = share_at_gate(device, address, out, parts, capacity);
+  const tide_status status = share_at_gate(device, address, &share, parts, capacity);
   tide__gate_leave(device);
-  if (status != TIDE_OK && status != TIDE_ERR_LIMIT) memset(out, 0, sizeof *out);
+  if (status == TIDE_OK || status == TIDE_ERR_LIMIT) {
+    tide__ignore(tide__sized_write("device_share", &share, out, sizeof share));
+  }
   return status;
 }
 
@@ -259,8 +262,6 @@ static tide_status import_new(tide_device* device, const tide_share* share, cons
 }
 
 static tide_status parts_check(const tide_share* share, const tide_physical_share* parts) {
-  TIDE_REQUIRE(share->size == sizeof *share, TIDE_ERR_ARGUMENT, "device_import: a share of %u bytes",
-               share->size);
   TIDE_REQUIRE(share->part_count == 0 || parts != NULL, TIDE_ERR_ARGUMENT, "device_import: no parts");
   uint64_t bytes = 0;
   for (uint32_t i = 0; i < share->part_count; i++) {
@@ -272,9 +273,13 @@ static tide_status parts_check(const tide_share* share, const tide_physical_shar
 
 tide_status tide_device_import(tide_device* device, const tide_share* share, const tide_physical_share* parts,
                                void** out) {
-  TIDE_REQUIRE(device != NULL && share != NULL && out != NULL, TIDE_ERR_ARGUMENT,
-               "device_import: no device, share or out");
+  tide_share whole = TIDE_SHARE_INIT;
+  TIDE_REQUIRE(device != NULL && out != NULL, TIDE_ERR_ARGUMENT, "device_import: no device or out");
   *out = NULL;
+  TIDE_TRY(tide__sized_read("device_import", share, &whole, sizeof whole));
+  TIDE_REQUIRE(share->size >= offsetof(tide_share, raw) + sizeof share->raw, TIDE_ERR_ARGUMENT,
+               "device_import: a share of %u bytes lacks its end", share->size);
+  share = &whole;
   TIDE__REQUIRE_OWN(device, "device_import");
   TIDE_TRY(parts_check(share, parts));
   (void)tide__gate_enter(device);

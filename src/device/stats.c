@@ -90,11 +90,9 @@ tide_status tide_device_get_stats(tide_device* device, tide_device_stats* out) {
   TIDE__REQUIRE_OWN(device, "device_get_stats");
   tide__totals_settle(device);
   tide__mutex_lock(&device->totals_lock);
-  const bool is_known = tide__sized_out(&device->totals, sizeof device->totals, out,
-                                        TIDE__END_OF(tide_device_stats, oversize_segments));
+  const tide_status status = tide__sized_write("device_get_stats", &device->totals, out, sizeof *out);
   tide__mutex_unlock(&device->totals_lock);
-  TIDE_REQUIRE(is_known, TIDE_ERR_ARGUMENT, "device_get_stats: a struct of %u bytes", out->size);
-  return TIDE_OK;
+  return status;
 }
 
 // Calls `change` for every statistic.

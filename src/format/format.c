@@ -9,6 +9,7 @@
 #include "base/arith.h"
 #include "base/error.h"
 #include "base/heap.h"
+#include "base/sized.h"
 #include "format/decode.h"
 #include "format/faults.h"
 #include "format/native.h"
@@ -146,8 +147,6 @@ static tide_status format_read(const tide_source* source, const tide_read_option
 }
 
 static tide_status read_options_check(const tide_read_options* options) {
-  TIDE_REQUIRE(options->size == sizeof *options, TIDE_ERR_ARGUMENT,
-               "trace_read: options have %u bytes, not %zu", options->size, sizeof *options);
   const bool is_known = options->format < TIDE_FORMAT_COUNT && formats[options->format].read != NULL;
   TIDE_REQUIRE(options->format == TIDE_FORMAT_COUNT || is_known, TIDE_ERR_ARGUMENT,
                "trace_read: %u is no format that can be read", options->format);
@@ -157,11 +156,12 @@ static tide_status read_options_check(const tide_read_options* options) {
 }
 
 tide_status tide_trace_read(const tide_source* source, const tide_read_options* options, tide_trace** out) {
-  static const tide_read_options defaults = TIDE_READ_OPTIONS_INIT;
+  tide_read_options whole = TIDE_READ_OPTIONS_INIT;
   TIDE_REQUIRE(out != NULL, TIDE_ERR_ARGUMENT, "trace_read: out is NULL");
   *out = NULL;
   TIDE_REQUIRE(source != NULL && source->read != NULL, TIDE_ERR_ARGUMENT, "trace_read: there is no source");
-  if (options == NULL) options = &defaults;
+  if (options != NULL) TIDE_TRY(tide__sized_read("trace_read", options, &whole, sizeof whole));
+  options = &whole;
   TIDE_TRY(read_options_check(options));
   tide_trace* trace = NULL;
   const uint64_t first = tide__min(options->memory, TIDE__INPUT_MEMORY);

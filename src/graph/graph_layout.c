@@ -11,6 +11,7 @@
 
 #include "base/arith.h"
 #include "base/error.h"
+#include "base/sized.h"
 #include "graph/places.h"
 
 #define LAYOUT_GAPS_MAX \
@@ -321,7 +322,7 @@ tide_status tide_graph_layout_new(const tide_graph* graph, const tide_graph_opti
   TIDE_REQUIRE(count == graph->value_count && (bytes != NULL || count == 0), TIDE_ERR_ARGUMENT,
                "layout: %zu sizes for %zu values", count, graph->value_count);
   tide_graph_options chosen = TIDE_GRAPH_OPTIONS_INIT;
-  if (options != NULL) chosen = *options;
+  if (options != NULL) TIDE_TRY(tide__sized_read("layout_new", options, &chosen, sizeof chosen));
   TIDE_TRY(tide__graph_options_check(&chosen));
   chosen.heap = tide__heap_or_system(chosen.heap);
   return tide__graph_layout_make(graph, &chosen, bytes, out);

@@ -8,6 +8,7 @@
 
 #include "base/arith.h"
 #include "base/error.h"
+#include "base/sized.h"
 
 static bool planner_alloc_tables(tide_planner* planner) {
   const tide_graph* const graph = planner->graph;
@@ -128,7 +129,7 @@ tide_status tide_planner_new(const tide_graph* graph, const tide_graph_options* 
   TIDE_REQUIRE(graph != NULL, TIDE_ERR_ARGUMENT, "planner: the graph is NULL");
   TIDE_REQUIRE(graph->is_sealed, TIDE_ERR_STATE, "planner: the graph is not sealed");
   tide_graph_options chosen = TIDE_GRAPH_OPTIONS_INIT;
-  if (options != NULL) chosen = *options;
+  if (options != NULL) TIDE_TRY(tide__sized_read("planner_new", options, &chosen, sizeof chosen));
   TIDE_TRY(tide__graph_options_check(&chosen));
   chosen.heap = tide__heap_or_system(chosen.heap);
   if (chosen.memory.alloc == NULL) chosen.memory = tide_memory_cpu();
@@ -253,14 +254,14 @@ const tide_graph_layout* tide_planner_layout(const tide_planner* planner) {
   return planner != NULL && planner->current != NULL ? planner->current->layout : NULL;
 }
 
-tide_planner_stats tide_planner_get_stats(const tide_planner* planner) {
-  if (planner == NULL) return (tide_planner_stats){ 0 };
+tide_status tide_planner_get_stats(const tide_planner* planner, tide_planner_stats* out) {
+  TIDE_REQUIRE(planner != NULL, TIDE_ERR_ARGUMENT, "planner_get_stats: the planner is NULL");
   tide_planner_stats stats = planner->stats;
   const tide_graph_layout_info info = tide_graph_layout_describe(tide_planner_layout(planner));
   stats.reused = info.reused;
   stats.managed_bytes = info.bytes;
   stats.output_bytes = info.output_bytes;
-  return stats;
+  return tide__sized_write("planner_get_stats", &stats, out, sizeof stats);
 }
 
 uint64_t tide_planner_unplanned(const tide_planner* planner, uint32_t value) {

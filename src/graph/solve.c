@@ -196,7 +196,7 @@ static tide_status solve_verify(solve_work* work, tide_status wrong) {
   TIDE_REQUIRE(offsets != NULL, TIDE_ERR_NO_MEMORY, "no memory to verify %zu values", lodgers->count);
   for (size_t i = 0; i < work->buffer_count; i++) offsets[i] = lodgers->items[work->first[i]].offset;
   const tide_plan_problem problem = { .buffers = work->buffers, .count = work->buffer_count };
-  tide_plan_check check;
+  tide_plan_check check = TIDE_PLAN_CHECK_INIT;
   const tide_status status = tide_plan_verify(&problem, offsets, NULL, lodgers->heap, &check);
   tide__heap_release(lodgers->heap, offsets, work->buffer_count, sizeof *offsets);
   if (status != TIDE_OK) return status;

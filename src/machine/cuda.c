@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/sized.h"
 #include "base/sys.h"
 #include "machine/cuda_machine.h"
 
@@ -296,11 +297,9 @@ static tide_status cuda_make(const tide__cuda_api* api, int device_count, const 
 tide_status tide_machine_new_cuda(const tide_cuda_options* options, tide_machine** out) {
   TIDE_REQUIRE(out != NULL, TIDE_ERR_ARGUMENT, "machine_new_cuda: needs out != NULL");
   *out = NULL;
-  const tide_cuda_options defaults = TIDE_CUDA_OPTIONS_INIT;
-  if (options == NULL) options = &defaults;
-  TIDE_REQUIRE(options->size >= sizeof *options, TIDE_ERR_ARGUMENT,
-               "machine_new_cuda: size is %u: set the options up with TIDE_CUDA_OPTIONS_INIT",
-               (unsigned)options->size);
+  tide_cuda_options whole = TIDE_CUDA_OPTIONS_INIT;
+  if (options != NULL) TIDE_TRY(tide__sized_read("machine_new_cuda", options, &whole, sizeof whole));
+  options = &whole;
   TIDE_REQUIRE(tide__heap_is_valid(options->heap), TIDE_ERR_ARGUMENT,
                "machine_new_cuda: the heap lacks a function");
   tide__cuda_api api = { 0 };

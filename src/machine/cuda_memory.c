@@ -334,7 +334,7 @@ tide_status tide__cuda_physical_export(void* self, tide_physical handle, tide_ph
   CUDA_IN_DEVICE(cuda, physical->device, result,
                  cuda->api.handle_export(&descriptor, physical->handle, TIDE__CU_HANDLE_DESCRIPTOR, 0));
   TIDE_TRY(tide__cuda_status(cuda, "physical_export", result));
-  *out = (tide_physical_share){ descriptor, 0, 0, physical->bytes };
+  *out = (tide_physical_share){ descriptor, 0, physical->bytes };
   return TIDE_OK;
 }
 

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/arith.h"
+#include "base/sized.h"
 
 #define ADDRESS_FIRST ((uint64_t)1 << 44)
 #define ADDRESS_LAST ((uint64_t)1 << 46)
@@ -286,11 +287,6 @@ static const tide__machine_ops dry_ops = {
 };
 
 static tide_status dry_options_check(const tide_dry_options* options) {
-  TIDE_REQUIRE(options->size >= sizeof *options, TIDE_ERR_ARGUMENT,
-               "machine_new_dry: size is %u: set the options up with TIDE_DRY_OPTIONS_INIT",
-               (unsigned)options->size);
-  TIDE_REQUIRE(options->costs == NULL || options->costs->size >= sizeof *options->costs, TIDE_ERR_ARGUMENT,
-               "machine_new_dry: set the costs up with TIDE_DRY_COSTS_INIT");
   TIDE_REQUIRE(options->device_count >= 1 && options->device_count <= TIDE_DEVICE_MAX, TIDE_ERR_ARGUMENT,
                "machine_new_dry: %u devices: 1 to %d are possible", (unsigned)options->device_count,
                TIDE_DEVICE_MAX);
@@ -308,7 +304,7 @@ static tide_status dry_options_check(const tide_dry_options* options) {
 static tide_status dry_init(tide__dry* dry, const tide_dry_options* options, const tide_heap* heap) {
   dry->devices = tide__heap_alloc(heap, options->device_count, sizeof *dry->devices);
   TIDE_REQUIRE(dry->devices != NULL, TIDE_ERR_NO_MEMORY, "machine_new_dry: no memory for its records");
-  dry->costs = options->costs != NULL ? *options->costs : (tide_dry_costs)TIDE_DRY_COSTS_INIT;
+  dry->costs = *options->costs;
   dry->next_address = ADDRESS_FIRST;
   const tide_status status = tide__soft_init(&dry->soft, &dry_backend, heap, (int)options->device_count,
                                              options->capacity, options->granularity, PAGE_BYTES);
@@ -324,8 +320,12 @@ static tide_status dry_init(tide__dry* dry, const tide_dry_options* options, con
 tide_status tide_machine_new_dry(const tide_dry_options* options, tide_machine** out) {
   TIDE_REQUIRE(out != NULL, TIDE_ERR_ARGUMENT, "machine_new_dry: needs out != NULL");
   *out = NULL;
-  const tide_dry_options defaults = TIDE_DRY_OPTIONS_INIT;
-  if (options == NULL) options = &defaults;
+  tide_dry_options whole = TIDE_DRY_OPTIONS_INIT;
+  tide_dry_costs costs = TIDE_DRY_COSTS_INIT;
+  if (options != NULL) TIDE_TRY(tide__sized_read("machine_new_dry", options, &whole, sizeof whole));
+  if (whole.costs != NULL) TIDE_TRY(tide__sized_read("machine_new_dry", whole.costs, &costs, sizeof costs));
+  whole.costs = &costs;
+  options = &whole;
   TIDE_TRY(dry_options_check(options));
   const tide_heap* heap = tide__heap_or_system(options->heap);
   tide__dry* dry = tide__heap_alloc(heap, 1, sizeof *dry);

@@ -10,6 +10,7 @@
 #include <stdio.h>
 
 #include "base/arith.h"
+#include "base/sized.h"
 #include "base/sys.h"
 
 tide_status tide__host_fail(const char* name, const char* what, uint64_t bytes, int error) {
@@ -230,9 +231,6 @@ static uint64_t host_share(const tide_host_options* options) {
 }
 
 static tide_status options_check(const tide_host_options* options) {
-  TIDE_REQUIRE(options->size >= sizeof *options, TIDE_ERR_ARGUMENT,
-               "machine_new_host: size is %u: set the options up with TIDE_HOST_OPTIONS_INIT",
-               (unsigned)options->size);
   TIDE_REQUIRE(options->device_count >= 1 && options->device_count <= TIDE_DEVICE_MAX, TIDE_ERR_ARGUMENT,
                "machine_new_host: %u devices: 1 to %d are possible", (unsigned)options->device_count,
                TIDE_DEVICE_MAX);
@@ -271,8 +269,9 @@ static tide_status host_init(tide__host* host, const tide_host_options* options,
 tide_status tide_machine_new_host(const tide_host_options* options, tide_machine** out) {
   TIDE_REQUIRE(out != NULL, TIDE_ERR_ARGUMENT, "machine_new_host: needs out != NULL");
   *out = NULL;
-  const tide_host_options defaults = TIDE_HOST_OPTIONS_INIT;
-  if (options == NULL) options = &defaults;
+  tide_host_options whole = TIDE_HOST_OPTIONS_INIT;
+  if (options != NULL) TIDE_TRY(tide__sized_read("machine_new_host", options, &whole, sizeof whole));
+  options = &whole;
   TIDE_TRY(options_check(options));
   const tide_heap* heap = tide__heap_or_system(options->heap);
   tide__host* host = tide__heap_alloc(heap, 1, sizeof *host);

@@ -71,7 +71,7 @@ static tide_status physical_export_locked(tide__host* host, tide_physical handle
   int file = -1;
   const int error = physical_open(host, physical, &file);
   if (error != 0) return tide__host_fail("physical_export", "a descriptor", physical->bytes, error);
-  *out = (tide_physical_share){ file, 0, physical->offset, physical->bytes };
+  *out = (tide_physical_share){ file, physical->offset, physical->bytes };
   return TIDE_OK;
 }
 

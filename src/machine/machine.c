@@ -6,6 +6,7 @@
 #include "base/arith.h"
 #include "base/error.h"
 #include "base/heap.h"
+#include "base/sized.h"
 #include "machine/ops.h"
 
 static const char* const call_names[TIDE_CALL_COUNT + 1] = {
@@ -125,9 +126,15 @@ static tide_status call_leave(tide_machine* machine, tide_call call, tide_status
     if ((out) != NULL) *(out) = (value); \
   } while (0)
 
+static tide_status device_info_get(tide_machine* machine, int device, tide_device_info* out) {
+  MACHINE_CALL(device_info, DEVICE_INFO, device, 0, out != NULL, device, out);
+}
+
 tide_status tide_machine_device_info(tide_machine* machine, int device, tide_device_info* out) {
-  if (out != NULL && out->size >= sizeof *out) *out = (tide_device_info)TIDE_DEVICE_INFO_INIT;
-  MACHINE_CALL(device_info, DEVICE_INFO, device, 0, out != NULL && out->size >= sizeof *out, device, out);
+  tide_device_info info = TIDE_DEVICE_INFO_INIT;
+  TIDE_TRY(tide__sized_write("device_info", &info, out, sizeof info));
+  TIDE_TRY(device_info_get(machine, device, &info));
+  return tide__sized_write("device_info", &info, out, sizeof info);
 }
 
 tide_status tide_machine_memory_info(tide_machine* machine, int device, size_t* out_free, size_t* out_total) {
@@ -211,9 +218,15 @@ tide_status tide_machine_set_access(tide_machine* machine, void* address, size_t
                address, bytes, device, access);
 }
 
+static tide_status pointer_info_get(tide_machine* machine, const void* pointer, tide_pointer_info* out) {
+  MACHINE_CALL(pointer_info, POINTER_INFO, 0, 0, out != NULL, pointer, out);
+}
+
 tide_status tide_machine_pointer_info(tide_machine* machine, const void* pointer, tide_pointer_info* out) {
-  if (out != NULL && out->size >= sizeof *out) *out = (tide_pointer_info)TIDE_POINTER_INFO_INIT;
-  MACHINE_CALL(pointer_info, POINTER_INFO, 0, 0, out != NULL && out->size >= sizeof *out, pointer, out);
+  tide_pointer_info info = TIDE_POINTER_INFO_INIT;
+  TIDE_TRY(tide__sized_write("pointer_info", &info, out, sizeof info));
+  TIDE_TRY(pointer_info_get(machine, pointer, &info));
+  return tide__sized_write("pointer_info", &info, out, sizeof info);
 }
 
 tide_status tide_machine_stream_new(tide_machine* machine, int device, uint32_t flags, int priority,
@@ -398,7 +411,7 @@ tide_status tide_machine_raw_unimport(tide_machine* machine, void* address) {
 
 tide_status tide_machine_physical_export(tide_machine* machine, tide_physical physical,
                                          tide_physical_share* out) {
-  CLEAR(out, ((tide_physical_share){ -1, 0, 0, 0 }));
+  CLEAR(out, ((tide_physical_share){ -1, 0, 0 }));
   MACHINE_CALL(physical_export, PHYSICAL_EXPORT, 0, 0, physical != NULL && out != NULL, physical, out);
 }
 

@@ -9,22 +9,21 @@
 #include "pinned/pinned_cache.h"
 
 enum { PINNED_KIND = 10, MAX_REGISTER_THREADS = 128 };  // of handles
-#define PINNED_OPTIONS_LEAST TIDE__END_OF(tide_pinned_options, heap)
 
 // ---------------------------------------------------------------------------------------------------
 // Options
 
 tide_status tide_pinned_options_from_device(const tide_device_options* from, tide_pinned_options* options) {
-  const bool is_known = from != NULL && options != NULL &&
-                        tide__sized_is_known(from->size, sizeof *from,
-                                             TIDE__END_OF(tide_device_options, pinned_reserve_bytes)) &&
-                        tide__sized_is_known(options->size, sizeof *options, PINNED_OPTIONS_LEAST);
-  TIDE_REQUIRE(is_known, TIDE_ERR_ARGUMENT, "pinned_options_from_device: no options, or of another size");
-  options->uses_register = from->pinned_uses_register;
-  options->has_helper = from->pinned_uses_threads;
-  options->register_threads = from->pinned_register_threads;
-  options->reserve_bytes = from->pinned_reserve_bytes;
-  return TIDE_OK;
+  static const char call[] = "pinned_options_from_device";
+  tide_device_options device = TIDE_DEVICE_OPTIONS_INIT;
+  tide_pinned_options whole = TIDE_PINNED_OPTIONS_INIT;
+  TIDE_TRY(tide__sized_read(call, from, &device, sizeof device));
+  TIDE_TRY(tide__sized_read(call, options, &whole, sizeof whole));
+  whole.uses_register = device.pinned_uses_register;
+  whole.has_helper = device.pinned_uses_threads;
+  whole.register_threads = device.pinned_register_threads;
+  whole.reserve_bytes = device.pinned_reserve_bytes;
+  return tide__sized_write(call, &whole, options, sizeof whole);
 }
 
 static tide_status pin_options_check(const tide_machine* machine, const tide_pinned_options* o) {
@@ -44,7 +43,7 @@ static tide_status pin_options_check(const tide_machine* machine, const tide_pin
 
 void tide_pinned_get_options(const tide_pinned* pinned, tide_pinned_options* out) {
   if (pinned == NULL || out == NULL) return;
-  (void)tide__sized_out(&pinned->options, sizeof *out, out, PINNED_OPTIONS_LEAST);
+  tide__ignore(tide__sized_write("pinned_get_options", &pinned->options, out, sizeof *out));
 }
 
 tide_machine* tide_pinned_machine(const tide_pinned* pinned) {
@@ -152,9 +151,7 @@ tide_status tide_pinned_new(tide_machine* machine, const tide_pinned_options* op
   tide_pinned_options whole = TIDE_PINNED_OPTIONS_INIT;
   if (out != NULL) *out = NULL;
   TIDE_REQUIRE(machine != NULL && out != NULL, TIDE_ERR_ARGUMENT, "pinned_new: no machine or out");
-  if (options == NULL) options = &whole;
-  TIDE_REQUIRE(tide__sized_in(&whole, sizeof whole, options, PINNED_OPTIONS_LEAST), TIDE_ERR_ARGUMENT,
-               "pinned_new: options of %u bytes, not %zu", options->size, sizeof whole);
+  if (options != NULL) TIDE_TRY(tide__sized_read("pinned_new", options, &whole, sizeof whole));
   options = &whole;
   TIDE_TRY(pin_options_check(machine, options));
   const tide_heap* const heap = tide__heap_or_system(options->heap);
@@ -250,8 +247,8 @@ static void memory_end(tide_pinned* pinned, tide_pinned_leaks* leaks) {
 }
 
 void tide_pinned_free(tide_pinned* pinned, tide_pinned_leaks* out) {
-  tide_pinned_leaks leaks = { 0, 0, 0, 0 };
-  if (out != NULL) *out = leaks;
+  tide_pinned_leaks leaks = TIDE_PINNED_LEAKS_INIT;
+  if (out != NULL) tide__ignore(tide__sized_write("pinned_free", &leaks, out, sizeof leaks));
   if (pinned == NULL || tide__pin_is_inherited(pinned)) return;
   tide_error before;
   tide__pin_error_keep(&before);
@@ -267,5 +264,5 @@ void tide_pinned_free(tide_pinned* pinned, tide_pinned_leaks* out) {
   memory_end(pinned, &leaks);
   pinned_fini(pinned);
   tide__pin_error_restore(&before);
-  if (out != NULL) *out = leaks;
+  if (out != NULL) tide__ignore(tide__sized_write("pinned_free", &leaks, out, sizeof leaks));
 }

@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <string.h>
 
+#include "base/sized.h"
 #include "pinned/pinned_cache.h"
 
 // A number that no other living thread has.
@@ -17,8 +18,8 @@ static uint64_t scope_thread(void) {
 
 static tide_status scope_check(const tide_pinned* pinned, const tide_pinned_scope* scope) {
   TIDE_REQUIRE(pinned != NULL, TIDE_ERR_ARGUMENT, "pinned_pool_begin: no cache");
-  TIDE_REQUIRE(scope->size == sizeof *scope && scope->kind <= TIDE_SCOPE_FILTER, TIDE_ERR_ARGUMENT,
-               "pinned_pool_begin: a scope of %u bytes and kind %u", scope->size, scope->kind);
+  TIDE_REQUIRE(scope->kind <= TIDE_SCOPE_FILTER, TIDE_ERR_ARGUMENT, "pinned_pool_begin: a scope of kind %u",
+               scope->kind);
   TIDE_REQUIRE(scope->kind != TIDE_SCOPE_FILTER || scope->filter != NULL, TIDE_ERR_ARGUMENT,
                "pinned_pool_begin: no filter");
   const bool needs_device = scope->kind == TIDE_SCOPE_STREAM || scope->kind == TIDE_SCOPE_CAPTURE;
@@ -44,8 +45,9 @@ static tide_status scope_open_locked(tide_pinned* pinned, tide_pool number, cons
 }
 
 tide_status tide_pinned_pool_begin(tide_pinned* pinned, tide_pool pool, const tide_pinned_scope* scope) {
-  static const tide_pinned_scope defaults = TIDE_PINNED_SCOPE_INIT;
-  if (scope == NULL) scope = &defaults;
+  tide_pinned_scope whole = TIDE_PINNED_SCOPE_INIT;
+  if (scope != NULL) TIDE_TRY(tide__sized_read("pinned_pool_begin", scope, &whole, sizeof whole));
+  scope = &whole;
   TIDE_TRY(scope_check(pinned, scope));
   TIDE__PIN_REQUIRE_OWN(pinned, "pinned_pool_begin");
   tide__mutex_lock(&pinned->pools_lock);

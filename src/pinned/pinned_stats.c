@@ -77,12 +77,10 @@ static tide_status stats_copy(tide_pinned* pinned, const tide_pinned_stats* from
   tide__pin_totals_settle(pinned);
   tide__mutex_lock(&pinned->pending.lock);
   tide__mutex_lock(&pinned->totals_lock);
-  const bool is_known =
-      tide__sized_out(from, sizeof *from, out, TIDE__END_OF(tide_pinned_stats, host_free_time));
+  const tide_status status = tide__sized_write("pinned_get_stats", from, out, sizeof *from);
   tide__mutex_unlock(&pinned->totals_lock);
   tide__mutex_unlock(&pinned->pending.lock);
-  TIDE_REQUIRE(is_known, TIDE_ERR_ARGUMENT, "pinned_get_stats: a struct of %u bytes", out->size);
-  return TIDE_OK;
+  return status;
 }
 
 tide_status tide_pinned_get_stats(tide_pinned* pinned, tide_pinned_stats* out) {
@@ -103,23 +101,21 @@ tide_status tide_pinned_pool_stats(tide_pinned* pinned, tide_pool pool, tide_pin
 tide_status tide_pinned_get_class(tide_pinned* pinned, uint32_t index, tide_pinned_class* out) {
   TIDE_REQUIRE(pinned != NULL && out != NULL && index < TIDE__PIN_KINDS, TIDE_ERR_ARGUMENT,
                "pinned_get_class: no cache, no out, or no class %u", index);
-  TIDE_REQUIRE(out->size == sizeof *out, TIDE_ERR_ARGUMENT, "pinned_get_class: a struct of %u bytes",
-               out->size);
-  *out = (tide_pinned_class)TIDE_PINNED_CLASS_INIT;
-  if (index != TIDE__PIN_SIZED) out->bytes = tide__pin_class_bytes(index);
+  tide_pinned_class class = TIDE_PINNED_CLASS_INIT;
+  if (index != TIDE__PIN_SIZED) class.bytes = tide__pin_class_bytes(index);
   tide__mutex_lock(&pinned->totals_lock);
-  out->blocks = pinned->class_blocks[index];
-  out->made = pinned->class_made[index];
+  class.blocks = pinned->class_blocks[index];
+  class.made = pinned->class_made[index];
   tide__mutex_unlock(&pinned->totals_lock);
   tide__front* front = tide__fronts_first(&pinned->fronts);
   for (; front != NULL; front = front->next) {
     tide__front_take(front);
     const tide__pin_shelf* const shelf = &((tide__pin_front*)(void*)front)->shelves[index];
-    out->active += shelf->active;
-    out->handed_out += shelf->handed_out;
+    class.active += shelf->active;
+    class.handed_out += shelf->handed_out;
     tide__front_give(front);
   }
-  return TIDE_OK;
+  return tide__sized_write("pinned_get_class", &class, out, sizeof class);
 }
 
 static void stats_forget_sums(tide_pinned_stats* stats) {

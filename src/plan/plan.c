@@ -8,6 +8,7 @@
 #include "base/arith.h"
 #include "base/error.h"
 #include "base/heap.h"
+#include "base/sized.h"
 #include "base/sys.h"
 #include "plan/assign.h"
 #include "plan/solver.h"
@@ -313,7 +314,7 @@ static tide_status plan_hand_out(plan_work* work) {
   TIDE_TRY(plan_list_live(work, &plan->all, plan->all.outcome.proof.pool));
   if (!plan->has_plan) return TIDE_OK;
   plan_count_moved(work);
-  tide_plan_check check;
+  tide_plan_check check = TIDE_PLAN_CHECK_INIT;
   TIDE_TRY(tide_plan_verify(work->problem, plan->offsets, plan->pool_of, work->heap, &check));
   if (check.fault == TIDE_PLAN_NO_FAULT) return TIDE_OK;
   return TIDE_FAIL(TIDE_ERR_STATE, "a plan did not pass the verifier: %.180s", check.text);
@@ -323,8 +324,6 @@ static tide_status plan_hand_out(plan_work* work) {
 // The call
 
 static tide_status plan_check_options(const tide_plan_options* options) {
-  TIDE_REQUIRE(options->size == sizeof *options, TIDE_ERR_ARGUMENT, "options of %u bytes, not %zu",
-               (unsigned)options->size, sizeof *options);
   TIDE_REQUIRE(options->goal == TIDE_PLAN_PEAK || options->goal == TIDE_PLAN_FIT, TIDE_ERR_ARGUMENT,
                "goal %d is none", (int)options->goal);
   TIDE_REQUIRE(options->seconds >= 0, TIDE_ERR_ARGUMENT, "a limit of %g seconds", options->seconds);
@@ -383,7 +382,7 @@ tide_status tide_plan_solve(const tide_plan_problem* problem, const tide_plan_op
   *out = NULL;
   TIDE_REQUIRE(problem != NULL, TIDE_ERR_ARGUMENT, "no problem");
   plan_work work = { .problem = problem, .options = TIDE_PLAN_OPTIONS_INIT };
-  if (options != NULL) work.options = *options;
+  if (options != NULL) TIDE_TRY(tide__sized_read("plan_solve", options, &work.options, sizeof work.options));
   TIDE_TRY(plan_check_options(&work.options));
   work.heap = tide__heap_or_system(work.options.heap);
   tide__budget_init(&work.budget, &work.options, problem->count);

@@ -7,6 +7,7 @@
 #include "base/arith.h"
 #include "base/error.h"
 #include "base/heap.h"
+#include "base/sized.h"
 #include "profile/run.h"
 
 static bool memory_is_absent(const tide_memory* memory) {
@@ -18,7 +19,6 @@ static bool memory_is_valid(const tide_memory* memory) {
 }
 
 static tide_status options_check(const tide_profile_options* options) {
-  TIDE_REQUIRE(options->size == sizeof *options, TIDE_ERR_ARGUMENT, "profile: the options are not set up");
   TIDE_REQUIRE((unsigned)options->planner <= TIDE_PROFILE_TOP_FIT, TIDE_ERR_ARGUMENT,
                "profile: there is no planner %d", (int)options->planner);
   TIDE_REQUIRE((unsigned)options->fill <= TIDE_FILL_JUNK, TIDE_ERR_ARGUMENT, "profile: there is no fill %d",
@@ -64,7 +64,7 @@ tide_status tide_profile_new(const tide_profile_options* options, tide_profile**
   TIDE_REQUIRE(out != NULL, TIDE_ERR_ARGUMENT, "profile: out is NULL");
   *out = NULL;
   tide_profile_options chosen = TIDE_PROFILE_OPTIONS_INIT;
-  if (options != NULL) chosen = *options;
+  if (options != NULL) TIDE_TRY(tide__sized_read("profile_new", options, &chosen, sizeof chosen));
   TIDE_TRY(options_check(&chosen));
   TIDE_TRY(options_complete(&chosen));
   const tide_heap* const heap = tide__heap_or_system(chosen.heap);
@@ -129,13 +129,13 @@ void tide_profile_free(tide_profile* profile) {
   tide__profile_drop(profile);
 }
 
-tide_profile_stats tide_profile_get_stats(tide_profile* profile) {
-  if (profile == NULL) return (tide_profile_stats){ 0 };
+tide_status tide_profile_get_stats(tide_profile* profile, tide_profile_stats* out) {
+  TIDE_REQUIRE(profile != NULL, TIDE_ERR_ARGUMENT, "profile_get_stats: the profile is NULL");
   tide__mutex_lock(&profile->lock);
   tide_profile_stats stats = profile->stats;
   stats.plans = profile->shape_count;
   tide__mutex_unlock(&profile->lock);
-  return stats;
+  return tide__sized_write("profile_get_stats", &stats, out, sizeof stats);
 }
 
 bool tide_profile_owns(tide_profile* profile, const void* address) {

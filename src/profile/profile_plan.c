@@ -10,6 +10,7 @@
 #include "base/arith.h"
 #include "base/error.h"
 #include "base/heap.h"
+#include "base/sized.h"
 #include "profile/requests.h"
 
 // ---------------------------------------------------------------------------------------------------
@@ -206,7 +207,7 @@ static tide_status plan_requests(tide_profile_request* requests, const uint32_t*
   for (size_t i = 0; i < count; i++) requests[i].offset = 0;
   TIDE_TRY(plan_offsets(requests, count, options, &planner));
   tide__requests_line_up(requests, count);
-  tide_plan_check check;
+  tide_plan_check check = TIDE_PLAN_CHECK_INIT;
   TIDE_TRY(
       tide_profile_verify(requests, count, tide__requests_bytes(requests, count), options->heap, &check));
   TIDE_REQUIRE(check.fault == TIDE_PLAN_NO_FAULT, TIDE_ERR_STATE, "a plan of ours is wrong: %s", check.text);
@@ -224,10 +225,10 @@ tide_status tide__profile_plan_new_ordered(const tide_profile_request* requests,
   TIDE_REQUIRE(out != NULL, TIDE_ERR_ARGUMENT, "plan: out is NULL");
   *out = NULL;
   tide_profile_plan_options chosen = TIDE_PROFILE_PLAN_OPTIONS_INIT;
-  if (options != NULL) chosen = *options;
-  TIDE_REQUIRE(chosen.size == sizeof chosen && (unsigned)chosen.planner <= TIDE_PROFILE_TOP_FIT &&
-                   chosen.nodes != 0 && tide__heap_is_valid(chosen.heap),
-               TIDE_ERR_ARGUMENT, "plan: the options are not set up, or out of range");
+  if (options != NULL) TIDE_TRY(tide__sized_read("profile_plan_new", options, &chosen, sizeof chosen));
+  TIDE_REQUIRE((unsigned)chosen.planner <= TIDE_PROFILE_TOP_FIT && chosen.nodes != 0 &&
+                   tide__heap_is_valid(chosen.heap),
+               TIDE_ERR_ARGUMENT, "profile_plan_new: the options are out of range");
   chosen.heap = tide__heap_or_system(chosen.heap);
   TIDE_TRY(tide__requests_check(requests, count));
   tide_profile_request* const copy = tide__heap_alloc(chosen.heap, count + 1, sizeof *copy);

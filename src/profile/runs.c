@@ -8,6 +8,7 @@
 #include "base/arith.h"
 #include "base/error.h"
 #include "base/heap.h"
+#include "base/sized.h"
 #include "memory/fill.h"
 #include "profile/run.h"
 #include "profile/shapes.h"
@@ -261,13 +262,18 @@ static tide_status run_conclude(tide__run* run) {
 }
 
 tide_status tide_profile_end(tide_profile* profile, tide_profile_report* out) {
-  if (out != NULL) *out = (tide_profile_report){ 0 };
+  if (out != NULL) {
+    TIDE_TRY(tide__sized_check("profile_end", out, sizeof *out));
+    tide__sized_clear(out);
+  }
   TIDE_REQUIRE(profile != NULL, TIDE_ERR_ARGUMENT, "end: the profile is NULL");
   tide__run* const run = run_here(profile);
   TIDE_REQUIRE(run != NULL, TIDE_ERR_STATE, "end: this thread has no run of the profile");
   run_close(run);
-  const tide_status status = run_conclude(run);
-  if (out != NULL && status == TIDE_OK) *out = run->report;
+  tide_status status = run_conclude(run);
+  if (out != NULL && status == TIDE_OK) {
+    status = tide__sized_write("profile_end", &run->report, out, sizeof run->report);
+  }
   run_give(run);
   tide__arenas_trim(profile, false);
   return status;

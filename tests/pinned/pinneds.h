@@ -86,7 +86,7 @@ static inline void pinned_run_on(tide_machine* m) {
 
   pinned_body_now(m, p);
   const holdings events = holdings_of(m);  // those that the test made for itself are left to the machine
-  tide_pinned_leaks leaks;
+  tide_pinned_leaks leaks = TIDE_PINNED_LEAKS_INIT;
   pinned_expect_valid(p);
   tide_pinned_free(p, &leaks);
 

@@ -368,7 +368,7 @@ MACHINE_TEST(test_pinned_weaknesses__c_w11_the_end_of_a_cache_leaves_nothing) {
   const holdings before = holdings_of(m);
   tide_pinned* const p = pinned_open(m, NULL);
   const tide_stream stream = side_new(m);
-  tide_pinned_leaks leaks;
+  tide_pinned_leaks leaks = TIDE_PINNED_LEAKS_INIT;
   const tide_block waiting = take(p, SINGLE);
   announce(p, waiting, stream);
   give(p, waiting);

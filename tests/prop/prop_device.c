@@ -782,7 +782,7 @@ static bool restore_begin_items(model* s, const tide_restore_delta* delta, const
 
 static bool do_restore(model* s, const op* o) {
   const save* const v = &s->saves[o->other % SAVES];
-  tide_restore_delta delta;
+  tide_restore_delta delta = TIDE_RESTORE_DELTA_INIT;
   if (v->checkpoint == NULL) return true;
   if (!captures_end(s)) return false;
   const tide_status status = ASK(&s->faults, tide_device_restore(s->d, v->checkpoint, &delta));
@@ -807,7 +807,7 @@ static bool do_save_and_restore(model* s, const op* o) {
   for (size_t i = 0; i < v->count; i++) {
     if (v->items[i].uses != 0) return true;
   }
-  tide_restore_delta delta;
+  tide_restore_delta delta = TIDE_RESTORE_DELTA_INIT;
   EXPECT_OK(tide_device_restore(s->d, v->checkpoint, &delta));
   const bool is_right = restore_end_items(s, &delta, v->pool) && restore_begin_items(s, &delta, v);
   tide_restore_delta_clear(&delta);

@@ -223,7 +223,7 @@ static void adopt_delta(run* r, const tide_restore_delta* delta) {
 }
 
 static tide_status do_restore(run* r, const op* o) {
-  tide_restore_delta delta;
+  tide_restore_delta delta = TIDE_RESTORE_DELTA_INIT;
   (void)o;
   if (r->checkpoint == NULL) return TIDE_OK;
   const tide_status status = tide_device_restore(r->d, r->checkpoint, &delta);

@@ -351,7 +351,7 @@ static bool read_agrees(const tide_trace* trace, const tide_trace* again, tide_f
 static bool replay_holds(const tide_trace* trace) {
   tide_replay* replay = NULL;
   tide_replay_options options = TIDE_REPLAY_OPTIONS_INIT;
-  tide_replay_result result;
+  tide_replay_result result = TIDE_REPLAY_RESULT_INIT;
   EXPECT_OK(tide_replay_new(trace, 0, NULL, &replay));
   options.checks = true;
   options.device = tide_replay_recorded_options(replay);

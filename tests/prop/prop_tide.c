@@ -378,7 +378,7 @@ static bool do_alloc_at(model* s, const op* o) {
 // Opens a block as another process would.
 static bool do_share(model* s, const op* o) {
   item* const it = &s->items[o->slot % SLOTS];
-  tide_share share;
+  tide_share share = TIDE_SHARE_INIT;
   tide_physical_share parts[PARTS_MAX];
   if (!is_host(s->m) || !it->is_used || it->imported != NULL || it->bytes > SHARED_MOST) return true;
   tide_status status = ASK(&s->faults, tide_device_share(s->d, it->block.address, &share, parts, PARTS_MAX));
