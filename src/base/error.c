@@ -20,9 +20,10 @@ void tide__fail(tide_status status, int64_t native, const char* file, int line, 
   char text[sizeof thread_error.text];
   va_list arguments;
   va_start(arguments, format);
-  (void)vsnprintf(text, sizeof text, format, arguments);
+  const int length = vsnprintf(text, sizeof text, format, arguments);
   va_end(arguments);
-  memcpy(thread_error.text, text, sizeof text);
+  if (length < 0) text[0] = '\0';
+  memcpy(thread_error.text, text, strlen(text) + 1);
 }
 
 void tide__error_restore(const tide_error* error) {

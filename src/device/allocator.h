@@ -949,5 +949,7 @@ typedef tide_status (*tide__rung_fn)(tide__request* request, tide__block** out);
 tide_status tide__oom_try(const char* name, tide__rung_fn rung, tide__request* request, tide__block** out);
 // Reports that a request failed for want of memory, tells observers, and returns TIDE_ERR_NO_MEMORY.
 tide_status tide__oom_report(const tide__request* request);
+// Writes the text of a report from its numbers, in the words of PyTorch on the machine "cuda".
+void tide__oom_write(tide_oom* oom, const char* machine);
 
 #endif

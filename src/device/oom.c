@@ -5,6 +5,7 @@
 // and programs look for them. The report cannot fail: what the machine does not say is left out.
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "device/allocator.h"
 
@@ -130,6 +131,8 @@ static void pins_of_pool(tide_oom* oom, tide_device* device, tide__pool* pool) {
 // ---------------------------------------------------------------------------------------------------
 // The text
 
+enum { OOM_NAME = 64 };  // bytes shown of the name of a machine
+
 typedef struct oom_text {
   char* text;
   size_t used;
@@ -145,13 +148,23 @@ static void say(oom_text* t, const char* format, ...) {
   if (length > 0) t->used = (size_t)tide__min(t->used + (size_t)length, t->capacity - 1);
 }
 
-static void oom_write(tide_oom* oom) {
+// Which machine, which device, how much memory there is. On cuda in the words of PyTorch.
+static void oom_say_machine(oom_text* t, const tide_oom* oom, const char* machine) {
+  char a[TIDE_SIZE_TEXT];
+  char b[TIDE_SIZE_TEXT];
+  const bool is_cuda = strcmp(machine, "cuda") == 0;
+  if (is_cuda) say(t, "CUDA out of memory.");
+  else say(t, "Out of memory on the machine \"%.*s\".", OOM_NAME, machine);
+  say(t, " Tried to allocate %s. %s %d has a total capacity of %s", tide_size_text(oom->segment_bytes, a),
+      is_cuda ? "GPU" : "Device", oom->device, tide_size_text(oom->device_total, b));
+  say(t, " of which %s is free. ", tide_size_text(oom->device_free, a));
+}
+
+void tide__oom_write(tide_oom* oom, const char* machine) {
   char a[TIDE_SIZE_TEXT];
   char b[TIDE_SIZE_TEXT];
   oom_text t = { oom->text, 0, sizeof oom->text };
-  say(&t, "CUDA out of memory. Tried to allocate %s. GPU %d has a total capacity of %s of which %s is free. ",
-      tide_size_text(oom->segment_bytes, a), oom->device, tide_size_text(oom->device_total, b),
-      tide_size_text(oom->device_free, (char[TIDE_SIZE_TEXT]){ 0 }));
+  oom_say_machine(&t, oom, machine);
   if (oom->limit != TIDE_NO_LIMIT) say(&t, "%s allowed; ", tide_size_text(oom->limit, a));
   say(&t, "Of the allocated memory %s is allocated by this allocator",
       tide_size_text(oom->allocated_bytes + oom->private_idle_bytes, a));
@@ -238,7 +251,7 @@ tide_status tide__oom_report(const tide__request* request) {
   tide_device* const device = request->device;
   tide_oom oom;
   oom_measure(request, &oom);
-  oom_write(&oom);
+  tide__oom_write(&oom, tide_machine_name(device->machine));
   if (request->is_rejected) {
     TIDE__COUNT(device, num_oom_rejections);
   } else {
@@ -251,5 +264,5 @@ tide_status tide__oom_report(const tide__request* request) {
   }
   last_oom = oom;
   tide__observers_oom(device, &oom);
-  return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "device_alloc: %.200s", oom.text);
+  return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "%s", oom.text);
 }
