@@ -320,7 +320,6 @@ static void fuzz_scope(fuzz_world* w, fuzz_pool* pool) {
   const tide_status status = tide_pinned_pool_begin(w->pinned, pool->number, NULL);
   FUZZ_REQUIRE((status == TIDE_OK) == (pool->users > 0));
   if (status != TIDE_OK) return;
-  pool->users++;
   pool->has_scope = true;
   w->scope = self;
 }

@@ -456,9 +456,10 @@ public:
     scope.kind = TIDE_SCOPE_FILTER;
     scope.filter = filter_takes;
     scope.user = filters.add(std::move(filter));
+    if (known != 0) check(tide_device_pool_retain(device, pool));  // whoever begins is a user
     const tide_status status = tide_device_pool_begin(device, pool, &scope);
     filters.opened(index, pool, scope.user, status == TIDE_OK);
-    if (known == 0) (void)!tide_device_pool_release(device, pool);  // whoever begins is the first user
+    if (status != TIDE_OK) (void)tide_device_pool_release(device, pool);
     if (status == TIDE_ERR_STATE) raise_error("beginAllocateToPool: already recording to mempool_id");
     check(status);
   }

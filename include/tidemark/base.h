@@ -34,6 +34,8 @@
 #define TIDE_END_DECLS
 #endif
 
+// TIDE_NODISCARD stands where ignoring the result loses something. The result of a call that gives something
+// back, or tidies up, may be ignored: what it would not take stays as it was.
 #if defined(__GNUC__)
 #define TIDE_API __attribute__((visibility("default")))
 #define TIDE_NODISCARD __attribute__((warn_unused_result))
@@ -136,6 +138,12 @@ typedef struct tide_sink {
   tide_status (*write)(void* user, const void* data, size_t bytes);
   void* user;  // caller keeps
 } tide_sink;
+
+// The bytes of an open file, pipe or socket, from where it stands, and one that bytes are appended to. The
+// descriptor stays the caller's. Of a FILE* it is fileno(file); standard output is 1.
+// Errors (of read and write): TIDE_ERR_STATE, with the errno as `native`.
+TIDE_API tide_source tide_source_file(int descriptor);
+TIDE_API tide_sink tide_sink_file(int descriptor);
 
 // The version of the library in use, as "0.1.0" and as TIDE_VERSION_NUMBER.
 TIDE_API const char* tide_version(void);

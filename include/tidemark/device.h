@@ -198,9 +198,9 @@ TIDE_API TIDE_NODISCARD tide_status tide_device_alloc_at(tide_device* device, ti
 // Takes a block back. It is used again at once for later work of its own stream, and by nobody before the
 // work that tide_device_record() announced is done. A block with a NULL address is nothing.
 // Errors: TIDE_ERR_HANDLE for a block that is not handed out: released before, or never given out.
-TIDE_API TIDE_NODISCARD tide_status tide_device_release(tide_device* device, tide_block block);
+TIDE_API tide_status tide_device_release(tide_device* device, tide_block block);
 // The same by the address alone.
-TIDE_API TIDE_NODISCARD tide_status tide_device_release_address(tide_device* device, void* address);
+TIDE_API tide_status tide_device_release_address(tide_device* device, void* address);
 
 // The block that was handed out at an address. Takes no lock.
 // Errors: TIDE_ERR_HANDLE if there is none.
@@ -239,17 +239,17 @@ TIDE_API tide_memory tide_device_memory(tide_device* device, tide_stream stream)
 
 // Looks which announced work is done and makes the blocks that waited for it free. Allocating does this by
 // itself. Does nothing while a scope is open, unless captures_by_stream.
-TIDE_API TIDE_NODISCARD tide_status tide_device_poll(tide_device* device);
+TIDE_API tide_status tide_device_poll(tide_device* device);
 
 // Gives idle segments back to the machine, after waiting for announced work. Of private pools only those
 // without users are touched; with the number of a pool only that one, and nothing while it has users.
 // Errors: TIDE_ERR_CAPTURE or TIDE_ERR_MACHINE from the machine; what could not be given back stays cached.
-TIDE_API TIDE_NODISCARD tide_status tide_device_trim(tide_device* device);
-TIDE_API TIDE_NODISCARD tide_status tide_device_trim_pool(tide_device* device, tide_pool pool);
+TIDE_API tide_status tide_device_trim(tide_device* device);
+TIDE_API tide_status tide_device_trim_pool(tide_device* device, tide_pool pool);
 // The same for every allocator that is kept by tide_device_set_default(). All are trimmed, whatever the
 // others say; the first failure is returned.
 // Threads: none of them may be freed meanwhile.
-TIDE_API TIDE_NODISCARD tide_status tide_device_trim_all(void);
+TIDE_API tide_status tide_device_trim_all(void);
 
 // How much of the device's memory may be reserved, as a share of its total: 0 to 1, 1 is no limit.
 TIDE_API TIDE_NODISCARD tide_status tide_device_set_fraction(tide_device* device, double fraction);
@@ -281,6 +281,10 @@ TIDE_API char* tide_size_text(uint64_t bytes, char text[TIDE_SIZE_TEXT]);
 // ---------------------------------------------------------------------------------------------------
 // Pools: memory apart from the default pool
 //
+// A pool is kept by its users, by an open scope, and by blocks of it that are handed out. Without all three it
+// goes with the next trim. So tide_device_pool_new(), _begin(), _end(), _release() and tide_device_trim() leave
+// nothing behind. A graph that uses memory of its capture later is a user: tide_device_pool_retain().
+//
 // A scope sends requests to a pool; while any scope of an allocator is open, the allocator behaves as inside
 // a capture: it polls nothing, gives nothing back to find memory, and frees of announced blocks wait for the
 // last scope to close.
@@ -307,14 +311,13 @@ typedef struct tide_pool_options {
     TIDE_FIELD(segment_release, NULL), TIDE_FIELD(user, NULL), TIDE_FIELD(closed, NULL) }
 // clang-format on
 
-// Makes a pool with one user; one user more or less. A pool without users gives its memory back at the next
-// trim, when nothing of it is handed out any more, and then is gone.
-// Errors: TIDE_ERR_HANDLE for a pool that is not there; TIDE_ERR_STATE for one without users;
-//         TIDE_ERR_NO_MEMORY.
+// Makes a pool with one user, the caller; one user more or less; and how many there are.
+// Errors: TIDE_ERR_HANDLE for a pool that is not there; TIDE_ERR_STATE for one without users, and for taking
+//         away the last user while a scope is open; TIDE_ERR_NO_MEMORY.
 TIDE_API TIDE_NODISCARD tide_status tide_device_pool_new(tide_device* device,
                                                          const tide_pool_options* options, tide_pool* out);
 TIDE_API TIDE_NODISCARD tide_status tide_device_pool_retain(tide_device* device, tide_pool pool);
-TIDE_API TIDE_NODISCARD tide_status tide_device_pool_release(tide_device* device, tide_pool pool);
+TIDE_API tide_status tide_device_pool_release(tide_device* device, tide_pool pool);
 TIDE_API TIDE_NODISCARD tide_status tide_device_pool_users(tide_device* device, tide_pool pool,
                                                            uint32_t* out);
 TIDE_API TIDE_NODISCARD tide_status tide_device_pool_set_use_on_oom(tide_device* device, tide_pool pool,
@@ -353,8 +356,7 @@ typedef struct tide_scope {
 // clang-format on
 
 // Opens a scope on a pool, NULL is TIDE_SCOPE_INIT, and closes it. The newest open scope that takes a request
-// decides. Opening gives the pool one user more, who stays when the scope is closed until
-// tide_device_pool_release(): so a graph keeps the memory that its capture used.
+// decides. An open scope keeps its pool, but is no user of it: see above.
 // Errors: TIDE_ERR_STATE if the pool has an open scope already, or none to close; TIDE_ERR_LIMIT above 64
 //         open scopes.
 TIDE_API TIDE_NODISCARD tide_status tide_device_pool_begin(tide_device* device, tide_pool pool,
@@ -575,7 +577,7 @@ TIDE_API TIDE_NODISCARD tide_status tide_device_observe_reclaim(tide_device* dev
 // Detaches, and waits until no other thread is inside the observer, so that its data may go afterwards. Do
 // not hold a lock that the observer takes. Inside an observer, of any allocator, it does not wait: then a
 // call on another thread may still be under way. Errors: TIDE_ERR_HANDLE if it is not attached.
-TIDE_API TIDE_NODISCARD tide_status tide_device_detach(tide_device* device, tide_observer observer);
+TIDE_API tide_status tide_device_detach(tide_device* device, tide_observer observer);
 
 // Callbacks for all allocators of the process, present and to come, known by a name: they are asked like
 // those of tide_device_observe_reclaim(), after them, in the order the names came. A name that is there
@@ -587,7 +589,7 @@ TIDE_API TIDE_NODISCARD tide_status tide_device_detach(tide_device* device, tide
 #define TIDE_RECLAIM_NAME 63
 TIDE_API TIDE_NODISCARD tide_status tide_reclaim_register(const char* name, tide_reclaim_fn function,
                                                           void* user);
-TIDE_API TIDE_NODISCARD tide_status tide_reclaim_unregister(const char* name);
+TIDE_API tide_status tide_reclaim_unregister(const char* name);
 
 // ---------------------------------------------------------------------------------------------------
 // Other devices and other processes
@@ -626,7 +628,7 @@ TIDE_API TIDE_NODISCARD tide_status tide_device_import(tide_device* device, cons
 // Closes it, by the address that import returned; once for each import. Waits for all work of the device
 // first. Parts that the machine will not take back are tried again with the next trim.
 // Errors: TIDE_ERR_HANDLE for an address that was not imported; what the machine says, and then it is open.
-TIDE_API TIDE_NODISCARD tide_status tide_device_unimport(tide_device* device, void* address);
+TIDE_API tide_status tide_device_unimport(tide_device* device, void* address);
 
 // The same where only bytes can be sent. What needs descriptors is fetched from the process that offers it,
 // over a socket, by processes of the same user; a thread of the allocator, which sleeps until it is asked,

@@ -5,10 +5,9 @@
 // key they have; further formats are read or written where they can hold a trace.
 //
 //   tide_trace* trace = NULL;
-//   const tide_source file = { read_file, stream };                 // gives the next bytes
-//   if (tide_trace_read(&file, NULL, &trace) != TIDE_OK) puts(tide_last_error()->text);
-//   ...
-//   tide_trace_write(trace, TIDE_FORMAT_JSON, &sink);
+//   tide_status status = tide_trace_load("run.pickle", NULL, &trace);
+//   if (status == TIDE_OK) status = tide_trace_save(trace, "run.json");
+//   if (status != TIDE_OK) puts(tide_last_error()->text);
 //   tide_trace_free(trace);
 //
 // A reader trusts nothing: a damaged or hostile file is an error that names the byte where it was found,
@@ -96,6 +95,18 @@ TIDE_API TIDE_NODISCARD tide_status tide_trace_read(const tide_source* source,
 //          sink returned.
 TIDE_API TIDE_NODISCARD tide_status tide_trace_write(const tide_trace* trace, uint32_t format,
                                                      const tide_sink* sink);
+
+// The format whose usual ending the name of a file has, or -1; of several the longest ending counts, so that
+// x.trace.json is a timeline and x.json a snapshot.
+TIDE_API int tide_format_from_path(const char* path);
+
+// Reads a trace from a file, and writes one to a file in the format of its ending. A file that is there is
+// replaced; after an error it may hold a part.
+// Errors:  as tide_trace_read() and tide_trace_write(); TIDE_ERR_STATE, with the errno, for a file that cannot
+//          be opened, read or written; TIDE_ERR_ARGUMENT for an ending of no format.
+TIDE_API TIDE_NODISCARD tide_status tide_trace_load(const char* path, const tide_read_options* options,
+                                                    tide_trace** out);
+TIDE_API TIDE_NODISCARD tide_status tide_trace_save(const tide_trace* trace, const char* path);
 
 TIDE_END_DECLS
 #endif

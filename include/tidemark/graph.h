@@ -4,23 +4,27 @@
 // Tidemark: graph, which gives storage to the values of a static graph that is run again and again: values
 // whose lifetimes do not meet share one arena.
 //
-//   tide_graph* graph = NULL;                     // x -> y = f(x) -> z = g(y) -> out = h(z)
-//   tide_graph_new(NULL, &graph);
-//   tide_graph_add_value(graph, TIDE_KIND_TENSOR, &x);                     // ... and y, z, out
-//   tide_graph_add_input(graph, TIDE_GRAPH_ROOT, x);
-//   const tide_graph_node f = { .inputs = &x, .input_count = 1, .outputs = &y, .output_count = 1,
-//                               .flags = TIDE_NODE_WRITES_OUT };
-//   tide_graph_add_node(graph, TIDE_GRAPH_ROOT, &f, &first);                // ... and g, h
-//   tide_graph_add_output(graph, TIDE_GRAPH_ROOT, out);
-//   tide_graph_seal(graph);
-//
+//   uint32_t x = 0;                               // x -> y = f(x)
+//   uint32_t y = 0;
+//   uint32_t number = 0;
+//   const tide_graph_node f = { .size = sizeof f, .inputs = &x, .input_count = 1,
+//                               .outputs = &y, .output_count = 1, .flags = TIDE_NODE_WRITES_OUT };
+//   tide_graph* graph = NULL;
 //   tide_planner* planner = NULL;
-//   tide_planner_new(graph, NULL, &planner);
-//   for (;;) {
-//     tide_planner_begin(planner, 0);
-//     tide_planner_alloc(planner, y, bytes_of_y, &address);                   // for each output of each node
-//     tide_planner_end(planner);
+//   tide_status status = tide_graph_new(NULL, &graph);
+//   if (status == TIDE_OK) status = tide_graph_add_value(graph, TIDE_KIND_TENSOR, &x);
+//   if (status == TIDE_OK) status = tide_graph_add_value(graph, TIDE_KIND_TENSOR, &y);
+//   if (status == TIDE_OK) status = tide_graph_add_input(graph, TIDE_GRAPH_ROOT, x);
+//   if (status == TIDE_OK) status = tide_graph_add_node(graph, TIDE_GRAPH_ROOT, &f, &number);
+//   if (status == TIDE_OK) status = tide_graph_seal(graph);
+//   if (status == TIDE_OK) status = tide_planner_new(graph, NULL, &planner);
+//   for (int run = 0; run < 100 && status == TIDE_OK; run++) {
+//     status = tide_planner_begin(planner, 0);
+//     if (status == TIDE_OK) status = tide_planner_alloc(planner, y, 4096, &address);
+//     if (status == TIDE_OK) status = tide_planner_end(planner);
 //   }
+//   tide_planner_free(planner);
+//   tide_graph_free(graph);
 //
 // Values, nodes and blocks are named by numbers that count from 0 in the order in which they were added. A
 // value may be used where PyTorch's static runtime would hold a tensor, a container or a number.
@@ -320,7 +324,7 @@ TIDE_API TIDE_NODISCARD tide_status tide_planner_begin(tide_planner* planner, ui
 TIDE_API TIDE_NODISCARD tide_status tide_planner_end(tide_planner* planner);
 // Ends it without learning anything: the program has failed. Values are reset in the reverse order of their
 // nodes, the inputs of the graph last.
-TIDE_API TIDE_NODISCARD tide_status tide_planner_cancel(tide_planner* planner);
+TIDE_API tide_status tide_planner_cancel(tide_planner* planner);
 
 // Where a value is to be written in this run: its place, if it fits, or memory of its own, which is counted.
 // Asked again in the same run, with another size or in the next turn of a loop, answers anew, and what the
@@ -345,7 +349,7 @@ TIDE_API TIDE_NODISCARD tide_status tide_planner_take(tide_planner* planner, uin
 //          that is open.
 TIDE_API uint64_t tide_planner_generation(const tide_planner* planner);
 TIDE_API TIDE_NODISCARD tide_status tide_planner_retain_outputs(tide_planner* planner, uint64_t generation);
-TIDE_API TIDE_NODISCARD tide_status tide_planner_release_outputs(tide_planner* planner, uint64_t generation);
+TIDE_API tide_status tide_planner_release_outputs(tide_planner* planner, uint64_t generation);
 // No outputs are managed any more; sizes and layouts are forgotten, and the next run learns them again.
 // Generations in use stay until they are released.
 // Errors:  TIDE_ERR_STATE in a run.

@@ -198,14 +198,13 @@ TIDE_API TIDE_NODISCARD tide_status tide_machine_raw_alloc(tide_machine* machine
 // comes too late is not done, and is reported by the next _synchronize call on that device as
 // TIDE_ERR_MACHINE.
 // Errors: TIDE_ERR_ARGUMENT for an address that raw_alloc did not return, or that is free already.
-TIDE_API TIDE_NODISCARD tide_status tide_machine_raw_release(tide_machine* machine, int device,
-                                                             void* address);
+TIDE_API tide_status tide_machine_raw_release(tide_machine* machine, int device, void* address);
 
 // Page-locked memory of the host, usable by all devices; on dry only an address, like all its memory.
 // Errors: TIDE_ERR_NO_MEMORY; for release: TIDE_ERR_ARGUMENT for what is not pinned by pinned_alloc.
 TIDE_API TIDE_NODISCARD tide_status tide_machine_pinned_alloc(tide_machine* machine, size_t bytes,
                                                               void** out);
-TIDE_API TIDE_NODISCARD tide_status tide_machine_pinned_release(tide_machine* machine, void* address);
+TIDE_API tide_status tide_machine_pinned_release(tide_machine* machine, void* address);
 
 // Memory of a device, and page-locked memory, as a source of arenas; releasing first waits for all work of
 // the device. Alignments above what the machine gives are TIDE_ERR_UNSUPPORTED.
@@ -217,7 +216,7 @@ TIDE_API tide_memory tide_machine_pinned_memory(tide_machine* machine, int devic
 // Errors: TIDE_ERR_ARGUMENT for such a range, or an address that no registration begins at.
 TIDE_API TIDE_NODISCARD tide_status tide_machine_pinned_register(tide_machine* machine, void* address,
                                                                  size_t bytes);
-TIDE_API TIDE_NODISCARD tide_status tide_machine_pinned_unregister(tide_machine* machine, void* address);
+TIDE_API tide_status tide_machine_pinned_unregister(tide_machine* machine, void* address);
 
 // Reserves a range of addresses; nothing can be read or written there until memory is mapped.
 // `bytes` is a multiple of the granularity; `alignment` is 0 or a power of two; `hint` is NULL, or where
@@ -229,8 +228,7 @@ TIDE_API TIDE_NODISCARD tide_status tide_machine_address_reserve(tide_machine* m
 
 // Gives back a whole reservation in which nothing is mapped.
 // Errors: TIDE_ERR_ARGUMENT unless exactly this range was reserved; TIDE_ERR_STATE while something is mapped.
-TIDE_API TIDE_NODISCARD tide_status tide_machine_address_release(tide_machine* machine, void* address,
-                                                                 size_t bytes);
+TIDE_API tide_status tide_machine_address_release(tide_machine* machine, void* address, size_t bytes);
 
 // Physical memory of a device, not yet at any address. `bytes` is a multiple of the granularity.
 // TIDE_PHYSICAL_SHAREABLE must be given if it is to be exported later (else TIDE_ERR_ARGUMENT then).
@@ -241,7 +239,7 @@ TIDE_API TIDE_NODISCARD tide_status tide_machine_physical_new(tide_machine* mach
 
 // Gives up the handle. The memory is given back when it is mapped nowhere any more, here or in a process
 // that imported it.
-TIDE_API TIDE_NODISCARD tide_status tide_machine_physical_free(tide_machine* machine, tide_physical physical);
+TIDE_API tide_status tide_machine_physical_free(tide_machine* machine, tide_physical physical);
 
 // Maps the whole of `physical` at `address` inside one reservation. The same memory may be mapped at
 // several addresses at once. It can be used once set_access() gave access.
@@ -251,7 +249,7 @@ TIDE_API TIDE_NODISCARD tide_status tide_machine_map(tide_machine* machine, void
 
 // Ends all mappings in a range that begins and ends at mappings and has no gap. No queued work may still
 // use the range: see tide_machine_raw_release().
-TIDE_API TIDE_NODISCARD tide_status tide_machine_unmap(tide_machine* machine, void* address, size_t bytes);
+TIDE_API tide_status tide_machine_unmap(tide_machine* machine, void* address, size_t bytes);
 
 typedef enum tide_access {
   TIDE_ACCESS_NONE = 0,
@@ -299,8 +297,7 @@ TIDE_API TIDE_NODISCARD tide_status tide_machine_pointer_info(tide_machine* mach
 TIDE_API TIDE_NODISCARD tide_status tide_machine_stream_new(tide_machine* machine, int device, uint32_t flags,
                                                             int priority, tide_stream* out);
 // Gives the stream up; its queued work still runs. The default streams are refused (TIDE_ERR_ARGUMENT).
-TIDE_API TIDE_NODISCARD tide_status tide_machine_stream_free(tide_machine* machine, int device,
-                                                             tide_stream stream);
+TIDE_API tide_status tide_machine_stream_free(tide_machine* machine, int device, tide_stream stream);
 // Which stream is it, and is it in a capture just now? The number is that of no other stream of the machine,
 // while a new stream may have the handle of one that is gone; 0: it cannot be told, as on cuda during a
 // capture and with drivers before CUDA 12.0. Of TIDE_STREAM_PER_THREAD it is the calling thread's. Safe to
@@ -322,7 +319,7 @@ TIDE_API TIDE_NODISCARD tide_status tide_machine_device_synchronize(tide_machine
 
 TIDE_API TIDE_NODISCARD tide_status tide_machine_event_new(tide_machine* machine, int device,
                                                            tide_event* out);
-TIDE_API TIDE_NODISCARD tide_status tide_machine_event_free(tide_machine* machine, tide_event event);
+TIDE_API tide_status tide_machine_event_free(tide_machine* machine, tide_event event);
 // Marks the end of the work queued so far on a stream of the event's device; replaces an earlier record.
 TIDE_API TIDE_NODISCARD tide_status tide_machine_event_record(tide_machine* machine, int device,
                                                               tide_event event, tide_stream stream);
@@ -411,7 +408,7 @@ TIDE_API TIDE_NODISCARD tide_status tide_machine_node_dependencies(tide_machine*
 TIDE_API TIDE_NODISCARD tide_status tide_machine_launch(tide_machine* machine, int device, tide_launch graph,
                                                         tide_stream stream);
 // Gives the graph up; launches already queued still run.
-TIDE_API TIDE_NODISCARD tide_status tide_machine_launch_free(tide_machine* machine, tide_launch graph);
+TIDE_API tide_status tide_machine_launch_free(tide_machine* machine, tide_launch graph);
 
 // ---------------------------------------------------------------------------------------------------
 // Peers and other processes
@@ -421,7 +418,7 @@ TIDE_API TIDE_NODISCARD tide_status tide_machine_launch_free(tide_machine* machi
 TIDE_API TIDE_NODISCARD tide_status tide_machine_peer_query(tide_machine* machine, int device, int peer,
                                                             bool* out);
 TIDE_API TIDE_NODISCARD tide_status tide_machine_peer_enable(tide_machine* machine, int device, int peer);
-TIDE_API TIDE_NODISCARD tide_status tide_machine_peer_disable(tide_machine* machine, int device, int peer);
+TIDE_API tide_status tide_machine_peer_disable(tide_machine* machine, int device, int peer);
 
 // Raw memory for another process of the same user: plain bytes, to be sent in any way.
 typedef struct tide_raw_share {
@@ -437,7 +434,7 @@ TIDE_API TIDE_NODISCARD tide_status tide_machine_raw_export(tide_machine* machin
 //         when the exporter has freed the memory or is gone.
 TIDE_API TIDE_NODISCARD tide_status tide_machine_raw_import(tide_machine* machine, int device,
                                                             const tide_raw_share* share, void** out);
-TIDE_API TIDE_NODISCARD tide_status tide_machine_raw_unimport(tide_machine* machine, void* address);
+TIDE_API tide_status tide_machine_raw_unimport(tide_machine* machine, void* address);
 
 // Physical memory for another process: a file descriptor, to be sent over a Unix socket or inherited, and
 // two numbers. The memory lives until its last handle, mapping and descriptor are gone, in any process.

@@ -147,9 +147,9 @@ TIDE_API TIDE_NODISCARD tide_status tide_pinned_alloc_on(tide_pinned* pinned, in
 // Errors: TIDE_ERR_STATE, TIDE_ERR_HANDLE and TIDE_ERR_ARGUMENT, see above; TIDE_ERR_ARGUMENT also for an
 //         address that is not the one handed out with the handle.
 // Cost:   as tide_pinned_alloc(); one event record for each announced stream.
-TIDE_API TIDE_NODISCARD tide_status tide_pinned_release(tide_pinned* pinned, tide_block block);
+TIDE_API tide_status tide_pinned_release(tide_pinned* pinned, tide_block block);
 // The same by the address alone.
-TIDE_API TIDE_NODISCARD tide_status tide_pinned_release_address(tide_pinned* pinned, void* address);
+TIDE_API tide_status tide_pinned_release_address(tide_pinned* pinned, void* address);
 
 // The block that is handed out at exactly this address, with its handle.
 TIDE_API TIDE_NODISCARD tide_status tide_pinned_find(tide_pinned* pinned, const void* address,
@@ -204,17 +204,17 @@ TIDE_API size_t tide_pinned_round(const tide_pinned* pinned, size_t bytes);
 // nothing cached do this by themselves. Each stream is asked about its oldest work first, and no further if
 // that is not done; a stream that is stuck holds back nothing but its own blocks. Does not wait for work.
 // Errors: the first of the machine; what could not be asked or recorded stays and is tried again.
-TIDE_API TIDE_NODISCARD tide_status tide_pinned_poll(tide_pinned* pinned);
+TIDE_API tide_status tide_pinned_poll(tide_pinned* pinned);
 
 // Gives idle memory of the default pool back to the machine until at most `keep_bytes` of it are left; large
 // pieces first, of a class the one that was idle longest. Looks after the streams first, but does not wait.
 // A chunk of small blocks goes when all of it is idle. What was pinned for a request that then got no memory
 // for its records, and was not taken back either, is tried again.
 // Errors: TIDE_ERR_CAPTURE or TIDE_ERR_MACHINE from the machine; what it would not take stays cached.
-TIDE_API TIDE_NODISCARD tide_status tide_pinned_trim(tide_pinned* pinned, uint64_t keep_bytes);
+TIDE_API tide_status tide_pinned_trim(tide_pinned* pinned, uint64_t keep_bytes);
 // Gives all of it back, also what is idle in pools without users, which are gone when nothing of them is
 // handed out any more.
-TIDE_API TIDE_NODISCARD tide_status tide_pinned_empty(tide_pinned* pinned);
+TIDE_API tide_status tide_pinned_empty(tide_pinned* pinned);
 
 // ---------------------------------------------------------------------------------------------------
 // Pools: memory apart from the default pool, for captures
@@ -223,14 +223,16 @@ TIDE_API TIDE_NODISCARD tide_status tide_pinned_empty(tide_pinned* pinned);
 // requests to a pool. A block that was handed out through a scope and was announced to a stream is not handed
 // out again when it is released, but kept until the pool is gone.
 
-// Makes a pool with one user; one user more or less. A pool without users gives its memory back at the next
-// tide_pinned_empty(), when nothing of it is handed out any more, and then is gone. What was kept for its
-// graphs waits for the streams it was announced to, so launches elsewhere must be over by then.
+// Makes a pool with one user, the caller; one user more or less. A pool is kept by its users, by an open scope,
+// and by blocks of it that are handed out. Without all three it gives its memory back at the next
+// tide_pinned_empty(), and is gone. A graph that uses memory of its capture later is a user:
+// tide_pinned_pool_retain(). What was kept for graphs waits for the streams it was announced to, so launches
+// elsewhere must be over by then.
 // Errors: TIDE_ERR_HANDLE for a pool that is not there; TIDE_ERR_STATE for one without users, or for taking
 //         away the last user while its scope is open; TIDE_ERR_NO_MEMORY.
 TIDE_API TIDE_NODISCARD tide_status tide_pinned_pool_new(tide_pinned* pinned, tide_pool* out);
 TIDE_API TIDE_NODISCARD tide_status tide_pinned_pool_retain(tide_pinned* pinned, tide_pool pool);
-TIDE_API TIDE_NODISCARD tide_status tide_pinned_pool_release(tide_pinned* pinned, tide_pool pool);
+TIDE_API tide_status tide_pinned_pool_release(tide_pinned* pinned, tide_pool pool);
 TIDE_API TIDE_NODISCARD tide_status tide_pinned_pool_users(tide_pinned* pinned, tide_pool pool,
                                                            uint32_t* out);
 
@@ -257,8 +259,7 @@ typedef struct tide_pinned_scope {
 // clang-format on
 
 // Opens a scope on a pool, NULL is TIDE_PINNED_SCOPE_INIT, and closes it. The newest open scope that takes a
-// request decides. Opening gives the pool one user more, who stays when the scope is closed until
-// tide_pinned_pool_release(). A scope that was not opened has changed nothing.
+// request decides. An open scope keeps its pool, but is no user of it.
 // Errors: TIDE_ERR_STATE if the pool has an open scope already, or none to close; TIDE_ERR_LIMIT above 64
 //         open scopes. Of the end: TIDE_ERR_STATE with the scope closed if bytes that a captured copy reads
 //         were changed, and the text says which.

@@ -7,10 +7,12 @@
 //
 //   tide_problem* problem = NULL;
 //   tide_plan* plan = NULL;
-//   if (tide_problem_new(trace, 0, NULL, &problem) != TIDE_OK) ...
+//   const tide_sink sink = tide_sink_file(1);   // standard output
+//   tide_status status = tide_problem_new(trace, 0, NULL, &problem);
 //   const tide_plan_problem view = tide_problem_plan(problem);
-//   if (tide_plan_solve(&view, NULL, &plan) == TIDE_OK && tide_plan_offsets(plan) != NULL) {
-//     tide_problem_write(problem, tide_plan_offsets(plan), &sink);
+//   if (status == TIDE_OK) status = tide_plan_solve(&view, NULL, &plan);
+//   if (status == TIDE_OK && tide_plan_offsets(plan) != NULL) {
+//     status = tide_problem_write(problem, tide_plan_offsets(plan), &sink);
 //   }
 //   tide_plan_free(plan);
 //   tide_problem_free(problem);

@@ -5,6 +5,7 @@
 // serves later runs from that arena without asking anybody for memory.
 //
 //   tide_profile* profile = NULL;
+//   tide_profile_report report = TIDE_PROFILE_REPORT_INIT;
 //   tide_status status = tide_profile_new(NULL, &profile);
 //   for (int step = 0; step < 100 && status == TIDE_OK; step++) {
 //     status = tide_profile_begin(profile, TIDE_PROFILE_AUTO, shape);   // the first run is recorded
@@ -243,7 +244,7 @@ TIDE_API TIDE_NODISCARD tide_status tide_profile_begin(tide_profile* profile, ti
 // Errors:  TIDE_ERR_STATE if this thread has no run of this profile; what tide_profile_plan_new() returns.
 TIDE_API TIDE_NODISCARD tide_status tide_profile_end(tide_profile* profile, tide_profile_report* out);
 // Ends it without making a plan or counting deviations: the program has failed in the middle of it.
-TIDE_API TIDE_NODISCARD tide_status tide_profile_cancel(tide_profile* profile);
+TIDE_API tide_status tide_profile_cancel(tide_profile* profile);
 // What this thread is doing in this profile, and how many runs, of any profile, it has open.
 TIDE_API tide_profile_mode tide_profile_current(const tide_profile* profile);
 TIDE_API uint32_t tide_profile_depth(void);
@@ -260,14 +261,14 @@ TIDE_API TIDE_NODISCARD tide_status tide_profile_alloc(tide_profile* profile, si
 // arena goes to the fallback, whoever got it there. NULL is nothing.
 // Errors:  TIDE_ERR_HANDLE for an address in an arena where nothing begins or that was released already; what
 //          the fallback returned; TIDE_ERR_STATE in a strict run.
-TIDE_API TIDE_NODISCARD tide_status tide_profile_release(tide_profile* profile, void* address);
+TIDE_API tide_status tide_profile_release(tide_profile* profile, void* address);
 
 // For programs that keep their own allocator while recording or validating: tell what was requested and
 // released. Outside such a run they do nothing.
 // Errors:  TIDE_ERR_ARGUMENT; TIDE_ERR_NO_MEMORY for the note, which makes the end of the run fail.
 TIDE_API TIDE_NODISCARD tide_status tide_profile_note_alloc(tide_profile* profile, const void* address,
                                                             size_t bytes, size_t alignment);
-TIDE_API TIDE_NODISCARD tide_status tide_profile_note_release(tide_profile* profile, const void* address);
+TIDE_API tide_status tide_profile_note_release(tide_profile* profile, const void* address);
 
 // ---------------------------------------------------------------------------------------------------
 // Queries
@@ -297,7 +298,7 @@ TIDE_API TIDE_NODISCARD tide_status tide_profile_get_stats(tide_profile* profile
 // Does an address lie in an arena of this profile?
 TIDE_API bool tide_profile_owns(tide_profile* profile, const void* address);
 // Gives back arenas that no run and no survivor uses.
-TIDE_API TIDE_NODISCARD tide_status tide_profile_trim(tide_profile* profile);
+TIDE_API tide_status tide_profile_trim(tide_profile* profile);
 
 TIDE_END_DECLS
 #endif

@@ -6,7 +6,7 @@
 //
 //   tide_replay* replay = NULL;
 //   tide_replay_options options = TIDE_REPLAY_OPTIONS_INIT;
-//   tide_replay_result result;
+//   tide_replay_result result = TIDE_REPLAY_RESULT_INIT;
 //   tide_status status = tide_replay_new(trace, 0, NULL, &replay);
 //   if (status == TIDE_OK) status = tide_device_options_parse("expandable_segments:True", &options.device);
 //   if (status == TIDE_OK) status = tide_replay_run(replay, &options, &result);

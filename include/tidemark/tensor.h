@@ -33,7 +33,7 @@ TIDE_BEGIN_DECLS
 // The cache must live until then. Leaving names what was entered last.
 // Errors: TIDE_ERR_LIMIT above TIDE_TENSOR_DEPTH; TIDE_ERR_STATE for what was not entered last.
 TIDE_API TIDE_NODISCARD tide_status tide_tensor_enter(tide_cpu* cache);
-TIDE_API TIDE_NODISCARD tide_status tide_tensor_leave(tide_cpu* cache);
+TIDE_API tide_status tide_tensor_leave(tide_cpu* cache);
 
 // The same for a source: a table of functions behind which any cache or arena may stand. The table is
 // borrowed until it is left, and leaving names the same table; it is copied with each tensor, so that what
@@ -41,7 +41,7 @@ TIDE_API TIDE_NODISCARD tide_status tide_tensor_leave(tide_cpu* cache);
 // Errors: TIDE_ERR_ARGUMENT for a table without both functions, or of memory that the processor cannot write;
 //         those of above.
 TIDE_API TIDE_NODISCARD tide_status tide_tensor_enter_source(const tide_memory* source);
-TIDE_API TIDE_NODISCARD tide_status tide_tensor_leave_source(const tide_memory* source);
+TIDE_API tide_status tide_tensor_leave_source(const tide_memory* source);
 
 // The cache in force on the calling thread, or NULL; the source in force, or NULL; and how many of both were
 // entered.
@@ -63,7 +63,7 @@ TIDE_API TIDE_NODISCARD tide_status tide_tensor_alloc(size_t bytes, void** out);
 //         TIDE_ERR_ARGUMENT for any other address at which no tensor begins, one that was released among
 //         them; what the source returned, and then the memory stays handed out. Wrong addresses are not read
 //         through, unless they lie in memory of a cache.
-TIDE_API TIDE_NODISCARD tide_status tide_tensor_release(void* address);
+TIDE_API tide_status tide_tensor_release(void* address);
 
 TIDE_END_DECLS
 #endif

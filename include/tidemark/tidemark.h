@@ -19,6 +19,7 @@
 #include "tidemark/problem.h"
 #include "tidemark/profile.h"
 #include "tidemark/replay.h"
+#include "tidemark/report.h"
 #include "tidemark/tensor.h"
 #include "tidemark/trace.h"
 

@@ -70,6 +70,7 @@ static tide_status block_share(tide_device* device, const offer_question* questi
   void* const address = tide__pointer(question->address);
   TIDE_TRY(tide_device_find(device, address, &block));
   TIDE_REQUIRE(block.handle == question->handle, TIDE_ERR_HANDLE, "device_offer: the block was released");
+  *share = (tide_share)TIDE_SHARE_INIT;
   const tide_status status = tide_device_share(device, address, share, NULL, 0);
   if (status != TIDE_ERR_LIMIT) return status;
   const size_t count = share->part_count;
@@ -165,7 +166,7 @@ tide_status tide_device_offer(tide_device* device, const void* address, tide_off
                "device_offer: no device, out or offset");
   memset(out, 0, sizeof *out);
   *out_offset = 0;
-  tide_share share;
+  tide_share share = TIDE_SHARE_INIT;
   offer_words words;
   memset(&words, 0, sizeof words);
   words.version = OFFER_VERSION;

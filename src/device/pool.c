@@ -278,7 +278,6 @@ TIDE_UNCHECKED_LOCKING tide_status tide_device_pool_begin(tide_device* device, t
   const bool has_scope = found->has_scope;
   if (!has_scope && count < TIDE__MAX_SCOPES) {
     found->has_scope = true;
-    found->users++;
     device->scopes[count] = (tide__scope){ found, ++device->next_scope, *scope, tide__thread_number() };
     tide__store_seq(&device->scope_count, count + 1);
     tide__detour(device, TIDE__HAS_SCOPES, true);

@@ -28,7 +28,7 @@ static tide_status scope_check(const tide_pinned* pinned, const tide_pinned_scop
   return TIDE_OK;
 }
 
-// Everything is tested before anything is changed: a scope that is refused leaves no user behind.
+// Everything is tested before anything is changed.
 static tide_status scope_open_locked(tide_pinned* pinned, tide_pool number, const tide_pinned_scope* scope)
     TIDE_REQUIRES(&pinned->pools_lock) {
   tide__pin_pool* const pool = number != TIDE_POOL_DEFAULT ? tide__pin_pool_find_locked(pinned, number)
@@ -37,7 +37,6 @@ static tide_status scope_open_locked(tide_pinned* pinned, tide_pool number, cons
   if (pool->users == 0 || pool->has_scope) return TIDE_ERR_STATE;
   if (pinned->scope_count == TIDE__PIN_MAX_SCOPES) return TIDE_ERR_LIMIT;
   pool->has_scope = true;
-  pool->users++;
   pinned->scopes[pinned->scope_count++] =
       (tide__pin_scope){ pool, ++pinned->next_scope, scope_thread(), *scope };
   tide__pin_set_unusual(pinned, TIDE__PIN_HAS_SCOPES, true);

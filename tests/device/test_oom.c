@@ -51,9 +51,10 @@ T_TEST(test_oom__cuda_has_the_words_of_torch) {
 
   tide__oom_write(&oom, "cuda");
 
-  T_STR_HAS(oom.text,
-            "CUDA out of memory. Tried to allocate 20.00 MiB. GPU 3 has a total capacity of 80.00 GiB of which "
-            "1024.00 MiB is free. Of the allocated memory ");
+  T_STR_HAS(
+      oom.text,
+      "CUDA out of memory. Tried to allocate 20.00 MiB. GPU 3 has a total capacity of 80.00 GiB of which "
+      "1024.00 MiB is free. Of the allocated memory ");
 }
 
 T_TEST(test_oom__other_machines_are_named) {

@@ -447,7 +447,7 @@ DEVICE_TEST(test_device__a_pool_dropped_while_its_filter_decides_gets_no_memory)
   scope.kind = TIDE_SCOPE_FILTER;
   scope.filter = drop_and_accept;
   scope.user = &r;
-  T_OK(tide_device_pool_begin(d, r.pool, &scope));
+  T_OK(pool_begin_kept(d, r.pool, &scope));
 
   const tide_block block = take(d, NULL, 512);
 

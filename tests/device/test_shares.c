@@ -536,7 +536,7 @@ TIDE_TEST(test_tide__a_share_that_fails_changes_nothing) {
 
   T_OK(tide_machine_fault_add(m, &fault));
   T_STATUS(tide_device_share(d, c.block.address, &share, parts, PARTS_MAX), TIDE_ERR_NO_MEMORY);
-  T_EQ(share.size, 0);
+  T_EQ(share.bytes, 0);
   T_STATUS(tide_device_share(d, c.block.address, &share, parts, 1), TIDE_ERR_LIMIT);
   T_EQ(share.part_count, 2);
 
@@ -800,7 +800,7 @@ DEVICE_TEST(test_device__only_memory_that_is_handed_out_is_shared) {
   T_STATUS(tide_device_share(d, block.address, &share, NULL, 0), TIDE_ERR_HANDLE);
   T_STATUS(tide_device_unimport(d, block.address), TIDE_ERR_HANDLE);
 
-  T_EQ(share.size, 0);
+  T_EQ(share.bytes, 0);
 }
 
 DEVICE_TEST_OVER(test_device__a_machine_that_cannot_share_says_so, dry_names) {

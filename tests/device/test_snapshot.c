@@ -146,7 +146,7 @@ DEVICE_TEST(test_snapshot__shows_pools_and_remarks) {
   pool_options.label[1] = 7;
   tide_pool pool = 0;
   T_OK(tide_device_pool_new(d, &pool_options, &pool));
-  T_OK(tide_device_pool_begin(d, pool, NULL));
+  T_OK(pool_begin_kept(d, pool, NULL));
   T_OK(tide_thread_set_metadata("step 3"));
   const tide_block block = take(d, NULL, MIB);
   T_OK(tide_thread_set_metadata(NULL));

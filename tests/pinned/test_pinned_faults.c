@@ -124,7 +124,7 @@ static tide_status do_scope(run* r, const op* o) {
     const tide_status status = tide_pinned_pool_new(r->p, &r->pools[n]);
     if (status != TIDE_OK) return status;
   }
-  const tide_status status = tide_pinned_pool_begin(r->p, r->pools[n], NULL);
+  const tide_status status = pool_begin_kept(r->p, r->pools[n], NULL);
   if (status == TIDE_OK) r->scope = (int)n;
   return status;
 }

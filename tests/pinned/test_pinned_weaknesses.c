@@ -553,7 +553,7 @@ PINNED_TEST(test_pinned_weaknesses__c_w16_a_refused_scope_takes_no_reference) {
   scope_open(p, pool);
   T_EQ(pool_users(p, pool), 2);
 
-  T_STATUS(tide_pinned_pool_begin(p, pool, NULL), TIDE_ERR_STATE);
+  T_STATUS(pool_begin_kept(p, pool, NULL), TIDE_ERR_STATE);
 
   T_EQ(pool_users(p, pool), 2);
   scope_close(p, pool);
@@ -567,7 +567,7 @@ PINNED_TEST(test_pinned_weaknesses__c_w16_a_pool_without_users_is_an_error_to_re
   T_OK(tide_pinned_pool_release(p, pool));
 
   T_STATUS(tide_pinned_pool_retain(p, pool), TIDE_ERR_STATE);
-  T_STATUS(tide_pinned_pool_begin(p, pool, NULL), TIDE_ERR_STATE);
+  T_STATUS(pool_begin_kept(p, pool, NULL), TIDE_ERR_STATE);
   T_STATUS(tide_pinned_pool_release(p, pool), TIDE_ERR_STATE);
 
   give(p, block);

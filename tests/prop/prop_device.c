@@ -605,7 +605,6 @@ static bool do_pool_begin(model* s, const op* o) {
   if (is_refused) return true;
   p->scope = scope;
   p->has_scope = true;
-  p->users++;
   s->scopes[s->scope_count++] = (uint8_t)(p - s->pools);
   return true;
 }
@@ -619,7 +618,7 @@ static bool pool_end(model* s, own_pool* p) {
   p->has_scope = false;
   while (s->scopes[at] != p - s->pools) at++;
   for (s->scope_count--; at < s->scope_count; at++) s->scopes[at] = s->scopes[at + 1];
-  return pool_release(s, p);
+  return true;
 }
 
 static bool do_pool_end(model* s, const op* o) {
@@ -1208,7 +1207,6 @@ static void member_scope(member* w) {
     if (!w->held[i].is_used) member_alloc(w, &w->held[i]);
   }
   T_OK(tide_device_pool_end(d, pool));
-  T_OK(tide_device_pool_release(d, pool));
   T_OK(tide_device_pool_release(d, pool));
 }
 

@@ -145,8 +145,6 @@ static bool do_alloc_in_pool(const op* o) {
                         : tide_pinned_pool_begin(s.p, p->number, NULL));
   const bool is_well = do_take(o, p);
   EXPECT_OK(s.d != NULL ? tide_device_pool_end(s.d, p->number) : tide_pinned_pool_end(s.p, p->number));
-  EXPECT_OK(s.d != NULL ? tide_device_pool_release(s.d, p->number)
-                        : tide_pinned_pool_release(s.p, p->number));
   return is_well;
 }
 

@@ -617,7 +617,6 @@ static bool do_pool_begin(model* s, const op* o) {
     EXPECT_OK(tide_pinned_pool_end(s->p, s->scope->number));
     s->scope->has_scope = false;
   }
-  pool->users++;
   pool->has_scope = true;
   s->scope = pool;
   return true;
