@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// machine.h: a device of host memory. Work on a stream runs beside the program, and an event orders two streams.
+// machine.h: a device of host memory. Work on a stream runs beside the program, and an event orders two
+// streams.
 #include "example.h"
 
 int main(void) {

@@ -281,9 +281,9 @@ TIDE_API char* tide_size_text(uint64_t bytes, char text[TIDE_SIZE_TEXT]);
 // ---------------------------------------------------------------------------------------------------
 // Pools: memory apart from the default pool
 //
-// A pool is kept by its users, by an open scope, and by blocks of it that are handed out. Without all three it
-// goes with the next trim. So tide_device_pool_new(), _begin(), _end(), _release() and tide_device_trim() leave
-// nothing behind. A graph that uses memory of its capture later is a user: tide_device_pool_retain().
+// A pool is kept by its users, by an open scope, and by blocks of it that are handed out. Without all three
+// it goes with the next trim. So tide_device_pool_new(), _begin(), _end(), _release() and tide_device_trim()
+// leave nothing behind. A graph that uses memory of its capture later is a user: tide_device_pool_retain().
 //
 // A scope sends requests to a pool; while any scope of an allocator is open, the allocator behaves as inside
 // a capture: it polls nothing, gives nothing back to find memory, and frees of announced blocks wait for the

@@ -102,8 +102,8 @@ TIDE_API int tide_format_from_path(const char* path);
 
 // Reads a trace from a file, and writes one to a file in the format of its ending. A file that is there is
 // replaced; after an error it may hold a part.
-// Errors:  as tide_trace_read() and tide_trace_write(); TIDE_ERR_STATE, with the errno, for a file that cannot
-//          be opened, read or written; TIDE_ERR_ARGUMENT for an ending of no format.
+// Errors:  as tide_trace_read() and tide_trace_write(); TIDE_ERR_STATE, with the errno, for a file that
+//          cannot be opened, read or written; TIDE_ERR_ARGUMENT for an ending of no format.
 TIDE_API TIDE_NODISCARD tide_status tide_trace_load(const char* path, const tide_read_options* options,
                                                     tide_trace** out);
 TIDE_API TIDE_NODISCARD tide_status tide_trace_save(const tide_trace* trace, const char* path);

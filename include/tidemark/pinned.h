@@ -223,8 +223,8 @@ TIDE_API tide_status tide_pinned_empty(tide_pinned* pinned);
 // requests to a pool. A block that was handed out through a scope and was announced to a stream is not handed
 // out again when it is released, but kept until the pool is gone.
 
-// Makes a pool with one user, the caller; one user more or less. A pool is kept by its users, by an open scope,
-// and by blocks of it that are handed out. Without all three it gives its memory back at the next
+// Makes a pool with one user, the caller; one user more or less. A pool is kept by its users, by an open
+// scope, and by blocks of it that are handed out. Without all three it gives its memory back at the next
 // tide_pinned_empty(), and is gone. A graph that uses memory of its capture later is a user:
 // tide_pinned_pool_retain(). What was kept for graphs waits for the streams it was announced to, so launches
 // elsewhere must be over by then.

@@ -26,8 +26,8 @@ TIDE_API TIDE_NODISCARD tide_status tide_device_print_stats(tide_device* device,
 TIDE_API TIDE_NODISCARD tide_status tide_pinned_print_stats(tide_pinned* pinned, const tide_sink* sink);
 TIDE_API TIDE_NODISCARD tide_status tide_cpu_print_stats(tide_cpu* cache, const tide_sink* sink);
 
-// Gathers the stack of the calling thread, for tide_history_options.gather: return addresses, innermost first,
-// without its own frame. `user` is ignored. Code that was built without unwind tables ends the stack.
+// Gathers the stack of the calling thread, for tide_history_options.gather: return addresses, innermost
+// first, without its own frame. `user` is ignored. Code that was built without unwind tables ends the stack.
 // Cost: some microseconds. The first call in a process may allocate.
 TIDE_API size_t tide_stack_gather(void* user, uint64_t* frames, size_t capacity);
 
@@ -36,8 +36,8 @@ TIDE_API size_t tide_stack_gather(void* user, uint64_t* frames, size_t capacity)
 // false for an address of no file. The texts are good until the thread asks again.
 TIDE_API bool tide_stack_describe(void* user, uint64_t frame, tide_frame_words* out);
 
-// Writes a memory snapshot of an allocator to a file, with frames named by tide_stack_describe(), in the format
-// of the ending: "run.pickle" for PyTorch's viewers, "run.json", "run.tide".
+// Writes a memory snapshot of an allocator to a file, with frames named by tide_stack_describe(), in the
+// format of the ending: "run.pickle" for PyTorch's viewers, "run.json", "run.tide".
 // Errors: as tide_device_snapshot() and tide_trace_save().
 TIDE_API TIDE_NODISCARD tide_status tide_device_snapshot_to(tide_device* device, const char* path);
 

@@ -8,7 +8,8 @@
 
 #include "base/error.h"
 
-// No version of a public struct was shorter. The size of every version is a multiple of that of the size field.
+// No version of a public struct was shorter. The size of every version is a multiple of that of the size
+// field.
 enum { SIZED_LEAST = 12 };
 
 static uint32_t sized_of(const void* theirs) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Public structs that begin with their size, all of them, in every call that takes or fills one. Each is cut to
-// every shorter size and placed before memory that cannot be touched, then made longer than the library knows.
-// scripts/check-abi makes sure that a new struct gets a row here.
+// Public structs that begin with their size, all of them, in every call that takes or fills one. Each is cut
+// to every shorter size and placed before memory that cannot be touched, then made longer than the library
+// knows. scripts/check-abi makes sure that a new struct gets a row here.
 #include <sys/mman.h>
 
 #include "base/error.h"
