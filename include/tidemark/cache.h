@@ -3,6 +3,10 @@
 //
 // Tidemark: cache, the types that the caching allocators share: what a visitor is shown, the options of a
 // history and of a snapshot, and what observers are told. The calls are in device.h and pinned.h.
+//
+//   tide_history_options history = TIDE_HISTORY_OPTIONS_INIT;
+//   history.max_entries = 1 << 20;
+//   if (tide_device_history(device, &history) != TIDE_OK) puts(tide_last_error()->text);
 #ifndef TIDEMARK_CACHE_H
 #define TIDEMARK_CACHE_H
 
@@ -61,8 +65,8 @@ typedef enum tide_history_level {
 typedef struct tide_history_options {
   uint32_t size;  // set by TIDE_HISTORY_OPTIONS_INIT
   bool is_on;
-  bool clears;    // forget the entries so far; so does switching off
-  uint8_t level;  // a tide_history_level
+  bool clears;     // forget the entries so far; so does switching off
+  uint8_t level;   // a tide_history_level
   uint32_t skips;  // actions not to keep, as bits: 1u << TIDE_ACTION_...
   // How many entries are kept, the newest; 0 is taken for 1. The memory for them is taken at once: 64 bytes
   // each, for as many as the next power of two.
@@ -91,8 +95,8 @@ typedef struct tide_history_options {
 typedef bool (*tide_history_fn)(void* user, const tide_trace_entry* entries, size_t count);
 
 typedef struct tide_snapshot_options {
-  uint32_t size;     // set by TIDE_SNAPSHOT_OPTIONS_INIT
-  bool has_entries;  // the history goes along; set by _INIT
+  uint32_t size;      // set by TIDE_SNAPSHOT_OPTIONS_INIT
+  bool has_entries;   // the history goes along; set by _INIT
   uint64_t epoch_ns;  // added to the times of entries: what another clock said when the machine's said 0
   // (optional) Names a frame that tide_history_options.gather() gave, or a number of number(); returns false
   // if it cannot, and then the name is the number in hexadecimal. Called with no lock held.
