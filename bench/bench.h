@@ -55,4 +55,13 @@ void bench_require(tide_status status, const char* what);
 void* bench_alloc(size_t count, size_t bytes) __attribute__((returns_nonnull));
 void bench_verify(bool is_right, const char* what);
 
+// The next number of a sequence whose state is not 0: xorshift64 (Marsaglia), which adds little to what is
+// measured. The workloads behind published figures are made of it, so it never changes.
+static inline uint64_t bench_random(uint64_t* state) {
+  *state ^= *state << 13;
+  *state ^= *state >> 7;
+  *state ^= *state << 17;
+  return *state;
+}
+
 #endif

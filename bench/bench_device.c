@@ -38,15 +38,8 @@ typedef struct churn {
   uint32_t* picks;     // owned; which block it replaces
 } churn;
 
-static uint64_t random_next(uint64_t* state) {
-  *state ^= *state << 13;
-  *state ^= *state >> 7;
-  *state ^= *state << 17;
-  return *state;
-}
-
 static uint32_t random_size(uint64_t* state, size_t least, size_t most) {
-  const double u = (double)(random_next(state) >> 11) / 9007199254740992.0;
+  const double u = (double)(bench_random(state) >> 11) / 9007199254740992.0;
   return (uint32_t)((double)least * exp(u * log((double)most / (double)least)));
 }
 
@@ -60,7 +53,7 @@ static void churn_init(churn* c, tide_device* device, tide_stream stream, size_t
   uint64_t state = seed * UINT64_C(0x9E3779B97F4A7C15) + 1;
   for (size_t i = 0; i < PAIRS; i++) {
     c->sizes[i] = random_size(&state, 512, most);
-    c->picks[i] = (uint32_t)(random_next(&state) % live);
+    c->picks[i] = (uint32_t)(bench_random(&state) % live);
   }
   for (size_t i = 0; i < live; i++) {
     bench_require(tide_device_alloc(device, stream, random_size(&state, 512, most), &c->blocks[i]), "alloc");

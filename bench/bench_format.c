@@ -46,13 +46,6 @@ static void format_heap_release(void* user, void* address, size_t bytes) {
 // ---------------------------------------------------------------------------------------------------
 // The snapshot
 
-static uint64_t format_random(uint64_t* state) {
-  *state ^= *state << 13;
-  *state ^= *state >> 7;
-  *state ^= *state << 17;
-  return *state;
-}
-
 static uint32_t format_text(tide_intern* names, const char* form, uint64_t number) {
   char text[96];
   uint32_t id = 0;
@@ -105,8 +98,8 @@ static tide_trace* format_trace(size_t entries) {
   bench_require(tide_intern_add_text(names, "N/A", 3, &said.compile_context), "add_text");
   bench_require(tide_intern_add_note(names, said, &note), "add_note");
   for (uint64_t i = 0; i < entries;) {
-    const uint64_t slot = format_random(&state) % FORMAT_LIVE;
-    const uint32_t stack = stacks[format_random(&state) % FORMAT_STACKS];
+    const uint64_t slot = bench_random(&state) % FORMAT_LIVE;
+    const uint32_t stack = stacks[bench_random(&state) % FORMAT_STACKS];
     for (uint8_t action = TIDE_ACTION_ALLOC; action <= TIDE_ACTION_FREE_COMPLETED && i < entries; action++)
       format_add(trace, i++, slot, note, stack, action);
   }

@@ -31,17 +31,10 @@ typedef struct net {
   uint64_t state;  // of the random numbers
 } net;
 
-static uint64_t net_random(net* n) {
-  n->state ^= n->state << 13;
-  n->state ^= n->state >> 7;
-  n->state ^= n->state << 17;
-  return n->state;
-}
-
 // From 64 bytes to 64 KiB, as often in one doubling as in another.
 static uint64_t net_size(net* n) {
-  const uint64_t power = (uint64_t)1 << net_random(n) % 10;
-  return NET_UNIT * (power + net_random(n) % power);
+  const uint64_t power = (uint64_t)1 << bench_random(&n->state) % 10;
+  return NET_UNIT * (power + bench_random(&n->state) % power);
 }
 
 static net net_new(size_t room, uint64_t seed) {
@@ -78,7 +71,8 @@ static net_node net_add_node(net* n, uint32_t block, uint32_t first, uint32_t se
   const uint32_t inputs[] = { first, second };
   net_node made = { net_add_value(n, bytes > 0 ? bytes : n->bytes[first]), 0 };
   const tide_graph_pair over = { first, made.value };
-  const tide_graph_node node = { .inputs = inputs,
+  const tide_graph_node node = { .size = sizeof(tide_graph_node),
+                                 .inputs = inputs,
                                  .input_count = second == TIDE_GRAPH_NONE ? 1 : 2,
                                  .outputs = &made.value,
                                  .output_count = 1,
@@ -106,9 +100,9 @@ static net net_chain(size_t nodes, uint64_t seed) {
   net n = net_new(nodes + 1, seed);
   uint32_t last = net_add_input(&n, NET_UNIT);
   for (size_t i = 0; i < nodes; i++) {
-    const uint64_t back = 1 + net_random(&n) % 8;
-    const bool reads_two = net_random(&n) % 4 == 0 && back < last;
-    const bool keeps_size = net_random(&n) % 3 == 0 && i > 0;
+    const uint64_t back = 1 + bench_random(&n.state) % 8;
+    const bool reads_two = bench_random(&n.state) % 4 == 0 && back < last;
+    const bool keeps_size = bench_random(&n.state) % 3 == 0 && i > 0;
     const uint32_t second = reads_two ? last - (uint32_t)back : TIDE_GRAPH_NONE;
     last = net_add_node(&n, TIDE_GRAPH_ROOT, last, second, keeps_size ? 0 : net_size(&n)).value;
   }
@@ -190,13 +184,15 @@ static void measure_runs(bench* run, const char* name, size_t nodes) {
   double* const turn_ns = bench_alloc(runs, sizeof *turn_ns);
   bench_require(tide_planner_new(n.graph, NULL, &planner), "planner_new");
   for (int i = 0; i < 2; i++) (void)net_run(&n, planner);  // the first has no layout, the second an arena
-  const tide_planner_stats before = tide_planner_get_stats(planner);
+  tide_planner_stats before = TIDE_PLANNER_STATS_INIT;
+  tide_planner_stats after = TIDE_PLANNER_STATS_INIT;
+  bench_require(tide_planner_get_stats(planner, &before), "planner_get_stats");
   for (size_t i = 0; i < runs; i++) {
     const net_times times = net_run(&n, planner);
     alloc_ns[i] = times.alloc_ns;
     turn_ns[i] = times.turn_ns;
   }
-  const tide_planner_stats after = tide_planner_get_stats(planner);
+  bench_require(tide_planner_get_stats(planner, &after), "planner_get_stats");
   bench_verify(after.unplanned == before.unplanned, "requests are not served from their places");
   graph_row(run, "planned run, a request", name, bench_median(alloc_ns, runs), "ns");
   graph_row(run, "planned run, begin and end", name, bench_median(turn_ns, runs) * 1e-3, "us");

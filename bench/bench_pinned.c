@@ -32,15 +32,8 @@ typedef struct pinned_churn {
   uint32_t* picks;  // owned; which block it replaces
 } pinned_churn;
 
-static uint64_t pinned_random(uint64_t* state) {
-  *state ^= *state << 13;
-  *state ^= *state >> 7;
-  *state ^= *state << 17;
-  return *state;
-}
-
 static uint32_t pinned_size(uint64_t* state) {
-  const double u = (double)(pinned_random(state) >> 11) / 9007199254740992.0;
+  const double u = (double)(bench_random(state) >> 11) / 9007199254740992.0;
   return (uint32_t)(512.0 * exp(u * log((double)mib / 512.0)));
 }
 
@@ -57,7 +50,7 @@ static void pinned_churn_init(pinned_churn* c, tide_machine* machine, tide_pinne
   uint64_t state = seed * UINT64_C(0x9E3779B97F4A7C15) + 1;
   for (size_t i = 0; i < PAIRS; i++) {
     c->sizes[i] = pinned_size(&state);
-    c->picks[i] = (uint32_t)(pinned_random(&state) % LIVE);
+    c->picks[i] = (uint32_t)(bench_random(&state) % LIVE);
   }
   for (size_t i = 0; i < LIVE; i++) {
     bench_require(tide_pinned_alloc(pinned, pinned_size(&state), &c->blocks[i]), "alloc");

@@ -87,7 +87,7 @@ static bool plan_is_solved(const plan_answer* answer) {
 static double plan_percent_over(const plan_answer* answer) { return answer->outcome.gap * 100; }
 
 static void plan_check(const tide_plan_problem* problem, const tide_plan* plan, plan_answer* answer) {
-  tide_plan_check check;
+  tide_plan_check check = TIDE_PLAN_CHECK_INIT;
   const uint64_t start = bench_now();
   bench_require(tide_plan_verify(problem, tide_plan_offsets(plan), tide_plan_pools(plan), NULL, &check),
                 "plan_verify");

@@ -46,17 +46,10 @@ typedef struct drill {
   size_t slots;
 } drill;
 
-static uint64_t drill_random(uint64_t* state) {
-  *state ^= *state << 13;
-  *state ^= *state >> 7;
-  *state ^= *state << 17;
-  return *state;
-}
-
 // From 64 bytes to 64 KiB, as often in one doubling as in another.
 static uint64_t drill_size(uint64_t* state) {
-  const uint64_t power = (uint64_t)64 << drill_random(state) % 10;
-  return power + drill_random(state) % power;
+  const uint64_t power = (uint64_t)64 << bench_random(state) % 10;
+  return power + bench_random(state) % power;
 }
 
 static drill drill_new(size_t requests, size_t slots) {
@@ -83,7 +76,7 @@ static drill drill_churn(size_t requests, size_t live, bool is_chain) {
   drill d = drill_new(requests, live);
   uint64_t state = 7;
   for (size_t i = 0; i < requests; i++) {
-    const size_t slot = is_chain || i < live ? i % live : drill_random(&state) % live;
+    const size_t slot = is_chain || i < live ? i % live : bench_random(&state) % live;
     if (i >= live) drill_release(&d, slot);
     drill_request(&d, slot, drill_size(&state));
   }
@@ -100,7 +93,7 @@ static drill drill_blocks(size_t requests, uint64_t order_seed) {
   while (d.requests < requests) {
     for (size_t i = 0; i < DRILL_BLOCK; i++) drill_request(&d, i, drill_size(&state));
     for (size_t left = DRILL_BLOCK; left > 0; left--) {
-      const size_t pick = drill_random(&order_seed) % left;
+      const size_t pick = bench_random(&order_seed) % left;
       const uint32_t slot = order[pick];
       order[pick] = order[left - 1];
       order[left - 1] = slot;
@@ -304,7 +297,7 @@ static void rig_begin(drill_rig* rig, tide_profile_mode mode) {
 
 // The run must have been the one that was planned.
 static tide_profile_report rig_end(drill_rig* rig) {
-  tide_profile_report report;
+  tide_profile_report report = TIDE_PROFILE_REPORT_INIT;
   bench_require(tide_profile_end(rig->profile, &report), "profile_end");
   const bool is_recorded = report.mode == TIDE_PROFILE_RECORD;
   bench_verify(report.requests == rig->drill->requests, "requests are missing");

@@ -190,10 +190,8 @@ bool plan_sample_read(const char* path, plan_sample* out) {
   FILE* const file = fopen(path, "rb");
   if (file == NULL) return false;
   const tide_source source = { sample_source_read, file };
-  tide_trace* trace = NULL;
   tide_problem* problem = NULL;
-  bench_require(tide_trace_read(&source, NULL, &trace), path);
-  bench_require(tide_problem_new(trace, 0, NULL, &problem), path);
+  bench_require(tide_problem_read(&source, NULL, &problem), path);
   const tide_plan_problem read = tide_problem_plan(problem);
   *out = sample_new(read.count);
   for (; out->count < read.count; out->count++) {
@@ -201,7 +199,6 @@ bool plan_sample_read(const char* path, plan_sample* out) {
     bench_verify(read.buffers[out->count].gap_count == 0, path);  // gaps go with the problem
   }
   tide_problem_free(problem);
-  tide_trace_free(trace);
   (void)fclose(file);
   return true;
 }

@@ -13,14 +13,7 @@
 
 enum { LAYERS = 256, ALIGNMENT = 64, SMALLEST = 64 };
 
-uint64_t script_random(uint64_t* state) {
-  *state ^= *state << 13;
-  *state ^= *state >> 7;
-  *state ^= *state << 17;
-  return *state;
-}
-
-double script_chance(uint64_t* state) { return (double)(script_random(state) >> 11) * 0x1.0p-53; }
+double script_chance(uint64_t* state) { return (double)(bench_random(state) >> 11) * 0x1.0p-53; }
 
 size_t script_bytes(size_t bytes, double jitter, uint64_t* state) {
   if (jitter <= 0) return bytes;
@@ -57,15 +50,15 @@ static size_t writer_tensor(writer* w) {
 }
 
 static size_t writer_lifetime(writer* w) {
-  if (script_random(&w->state) % 8 == 0) return 8 + script_random(&w->state) % 25;
-  return 1 + script_random(&w->state) % 3;
+  if (bench_random(&w->state) % 8 == 0) return 8 + bench_random(&w->state) % 25;
+  return 1 + bench_random(&w->state) % 3;
 }
 
 // A layer releases its own workspace, which comes after its output, and then what older layers left to it.
 static void writer_layer(writer* w, size_t layer) {
   const size_t output = writer_tensor(w);
   w->release[output] = layer + writer_lifetime(w);
-  if (script_random(&w->state) % 2 == 1) {
+  if (bench_random(&w->state) % 2 == 1) {
     const size_t workspace = writer_tensor(w);
     writer_event(w, workspace, true);
     w->release[workspace] = layer;

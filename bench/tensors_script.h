@@ -21,7 +21,6 @@ typedef struct script {
   size_t tensors;  // each has an allocation and, later, a release
 } script;
 
-uint64_t script_random(uint64_t* state);
 // From 0 to 1, without the 1.
 double script_chance(uint64_t* state);
 // The size of a tensor in one run, when sizes differ by `jitter`: the same states give the same sizes.

@@ -7,10 +7,11 @@
 include(CMakePackageConfigHelpers)
 set(TIDEMARK_PACKAGE_DIR "${CMAKE_INSTALL_LIBDIR}/cmake/tidemark")
 
-install(TARGETS tidemark tidemark_static EXPORT tidemark
+install(TARGETS tidemark tidemark_static tidemark_conformance EXPORT tidemark
         LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}"
         ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}")
-install(FILES ${TIDEMARK_HEADERS} DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/tidemark")
+install(FILES ${TIDEMARK_HEADERS} "${PROJECT_SOURCE_DIR}/tests/conformance/conformance.h"
+        DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/tidemark")
 if(TARGET tidemark_preload)
   install(TARGETS tidemark_preload LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
 endif()

@@ -42,7 +42,7 @@ set(TIDEMARK_TESTS_OF_ONE_THREAD prop_graph prop_ledger replay_fuzz_graph replay
     replay_fuzz_problem replay_fuzz_profile_plan replay_fuzz_rmm test_action test_base test_bins test_chrome
     test_cpu_badinput test_cpu_fill test_crowds test_display test_dry test_emit test_folded test_format
     test_graph_in_place test_graph_layout test_graph_lifetimes test_graph_roles test_help test_incremental test_json
-    test_ledger test_lifetimes test_memory_raw test_minimalloc test_native test_native_damage test_optimum
+    test_ledger test_lifetimes test_magazine test_memory_raw test_minimalloc test_native test_native_damage test_optimum
     test_open test_options test_pickle test_plan_pools test_planner_checks test_planner_faults test_planner_outputs
     test_planner_results test_planner_sizes test_pprof test_problem test_profile_auto test_profile_faults
     test_profile_file test_profile_optimum test_profile_plan test_profile_recordings test_profile_upstream
@@ -81,6 +81,8 @@ foreach(source IN LISTS TIDEMARK_TEST_SOURCES)
   tidemark_test_program(${name} "${source}")
   if(source MATCHES "/tests/tool/")
     target_link_libraries(${name} PRIVATE tidemark_verbs)
+  elseif(source MATCHES "/tests/conformance/")
+    target_link_libraries(${name} PRIVATE tidemark_conformance tidemark_static)
   endif()
   tidemark_test(${name} ${name})
 endforeach()
@@ -161,10 +163,15 @@ endif()
 if(TIDEMARK_PYTHON AND TARGET tidemark_torch)
   tidemark_test(pytorch "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/pytorch/tests/run" "${PROJECT_BINARY_DIR}")
 endif()
-tidemark_test(layers "${PROJECT_SOURCE_DIR}/scripts/check-layers")
+tidemark_test(layers "${PROJECT_SOURCE_DIR}/scripts/check-layers" "${PROJECT_BINARY_DIR}")
 tidemark_test(layers_self_test "${PROJECT_SOURCE_DIR}/scripts/check-layers" --self-test)
 tidemark_test(headers "${PROJECT_SOURCE_DIR}/scripts/check-headers")
 tidemark_test(symbols "${PROJECT_SOURCE_DIR}/scripts/check-symbols" "${PROJECT_BINARY_DIR}")
+if(TIDEMARK_PYTHON)
+  tidemark_test(abi "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/scripts/check-abi")
+  tidemark_test(header_examples "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/scripts/check-examples")
+  tidemark_test(doc_constants "${TIDEMARK_PYTHON}" "${PROJECT_SOURCE_DIR}/scripts/check-constants")
+endif()
 tidemark_test(readme "${PROJECT_SOURCE_DIR}/scripts/check-readme" "${PROJECT_BINARY_DIR}")
 tidemark_test(dev "${PROJECT_SOURCE_DIR}/tests/dev/run" "${PROJECT_BINARY_DIR}")
 if(TIDEMARK_INSTALL)

@@ -102,7 +102,9 @@ static uint32_t add_to_graph(network* net, const net_step* step) {
   tide_graph_pair pairs[MAX_INPUTS];
   for (size_t i = 0; i < step->input_count; ++i)
     pairs[i] = (tide_graph_pair){ .input = step->inputs[i], .output = step->output };
-  tide_graph_node node = { .inputs = step->inputs, .input_count = step->input_count };
+  tide_graph_node node = { .size = sizeof(tide_graph_node),
+                           .inputs = step->inputs,
+                           .input_count = step->input_count };
   node.outputs = &step->output;
   node.output_count = 1;
   node.aliases = pairs;

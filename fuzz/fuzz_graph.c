@@ -148,7 +148,8 @@ static void fuzz_take_node(fuzz_bytes* b, fuzz_net* n, uint8_t how) {
   uint32_t number = 0;
   if (n->node_count == FUZZ_NODES || n->value_count + FUZZ_ENDS > FUZZ_VALUES) return;
   memset(node, 0, sizeof *node);
-  node->told = (tide_graph_node){ .inputs = node->inputs,
+  node->told = (tide_graph_node){ .size = sizeof(tide_graph_node),
+                                  .inputs = node->inputs,
                                   .input_count = counts % 4,
                                   .outputs = node->outputs,
                                   .output_count = 1 + counts / 4 % 3,

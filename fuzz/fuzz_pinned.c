@@ -320,7 +320,6 @@ static void fuzz_scope(fuzz_world* w, fuzz_pool* pool) {
   const tide_status status = tide_pinned_pool_begin(w->pinned, pool->number, NULL);
   FUZZ_REQUIRE((status == TIDE_OK) == (pool->users > 0));
   if (status != TIDE_OK) return;
-  pool->users++;
   pool->has_scope = true;
   w->scope = self;
 }
@@ -486,7 +485,7 @@ static void fuzz_settle(fuzz_world* w, bool releases) {
 static void fuzz_close(fuzz_world* w, bool releases) {
   const uint64_t events = (uint64_t)FUZZ_LANES * FUZZ_EVENTS;  // the model's own
   tide_pinned_stats stats = TIDE_PINNED_STATS_INIT;
-  tide_pinned_leaks leaks;
+  tide_pinned_leaks leaks = TIDE_PINNED_LEAKS_INIT;
   fuzz_settle(w, releases);
   fuzz_check(w);
   FUZZ_REQUIRE(tide_pinned_get_stats(w->pinned, &stats) == TIDE_OK);

@@ -389,7 +389,7 @@ static void fuzz_check_plan(const fuzz_case* c, const tide_plan* plan) {
   const uint64_t* const offsets = tide_plan_offsets(plan);
   const uint32_t* const pools = tide_plan_pools(plan);
   const size_t pool_count = c->problem.pools > 0 ? c->problem.pools : 1;
-  tide_plan_check check;
+  tide_plan_check check = TIDE_PLAN_CHECK_INIT;
   fuzz_check_outcome(&outcome);
   fuzz_check_live_set(c, plan, TIDE_PLAN_ANY_POOL);
   for (uint32_t pool = 0; pool < pool_count; pool++) {
@@ -463,7 +463,7 @@ static tide_status fuzz_solve(fuzz_case* c) {
 static void fuzz_verify(const fuzz_case* c, tide_status solved) {
   const uint32_t* const given = c->switches & FUZZ_ANY_POOLS ? c->pools : NULL;
   uint32_t pools[FUZZ_BUFFERS] = { 0 };
-  tide_plan_check check;
+  tide_plan_check check = TIDE_PLAN_CHECK_INIT;
   for (size_t i = 0; i < c->problem.count; i++) {
     const uint32_t own = c->problem.buffers[i].pool;
     pools[i] = given != NULL ? given[i] : own != TIDE_PLAN_ANY_POOL ? own : 0;

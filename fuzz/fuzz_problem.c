@@ -10,30 +10,15 @@
 
 enum { FUZZ_NODES = 2000 };
 
-typedef struct fuzz_file {
-  tide_trace* trace;      // owned
-  tide_problem* problem;  // owned
-} fuzz_file;
-
-static void fuzz_file_close(fuzz_file* file) {
-  tide_problem_free(file->problem);
-  tide_trace_free(file->trace);
-}
-
-// False when the text is refused.
-static bool fuzz_file_read(fuzz_text* text, fuzz_file* out) {
+// NULL when the text is refused.
+static tide_problem* fuzz_problem_read(fuzz_text* text) {
   const tide_source source = { fuzz_text_read, text };
   tide_read_options options = TIDE_READ_OPTIONS_INIT;
-  options.format = TIDE_FORMAT_MINIMALLOC;
+  tide_problem* problem = NULL;
   options.memory = FUZZ_MEMORY;
-  *out = (fuzz_file){ NULL, NULL };
-  const tide_status status = tide_trace_read(&source, &options, &out->trace);
+  const tide_status status = tide_problem_read(&source, &options, &problem);
   FUZZ_REQUIRE(status == TIDE_OK || status == TIDE_ERR_FORMAT || status == TIDE_ERR_LIMIT);
-  if (status != TIDE_OK) return false;
-  const tide_status made = tide_problem_new(out->trace, 0, NULL, &out->problem);
-  FUZZ_REQUIRE(made == TIDE_OK || made == TIDE_ERR_LIMIT);
-  if (made != TIDE_OK) fuzz_file_close(out);
-  return made == TIDE_OK;
+  return problem;
 }
 
 static void fuzz_check_buffer(const tide_plan_buffer* a, const tide_plan_buffer* b) {
@@ -46,67 +31,69 @@ static void fuzz_check_buffer(const tide_plan_buffer* a, const tide_plan_buffer*
   }
 }
 
-static void fuzz_check_names(const fuzz_file* a, const fuzz_file* b, size_t position) {
+static void fuzz_check_names(const tide_problem* a, const tide_problem* b, size_t position) {
   size_t bytes_a = 0;
   size_t bytes_b = 0;
-  const char* const name_a = tide_problem_name(a->problem, position, &bytes_a);
-  const char* const name_b = tide_problem_name(b->problem, position, &bytes_b);
+  const char* const name_a = tide_problem_name(a, position, &bytes_a);
+  const char* const name_b = tide_problem_name(b, position, &bytes_b);
   FUZZ_REQUIRE(name_a != NULL && name_b != NULL && bytes_a == bytes_b);
   FUZZ_REQUIRE(memcmp(name_a, name_b, bytes_a + 1) == 0 && name_a[bytes_a] == '\0');
 }
 
 // Writes a problem with the offsets of a plan and reads it again.
-static void fuzz_check_written(const fuzz_file* file, const uint64_t* offsets) {
-  const tide_plan_problem before = tide_problem_plan(file->problem);
+static void fuzz_check_written(const tide_problem* problem, const uint64_t* offsets) {
+  const tide_plan_problem before = tide_problem_plan(problem);
   fuzz_text text = { NULL, 0, 0 };
-  fuzz_file again;
-  tide_plan_check check;
+  tide_plan_check check = TIDE_PLAN_CHECK_INIT;
   const tide_sink sink = { fuzz_text_write, &text };
-  FUZZ_REQUIRE(tide_problem_write(file->problem, offsets, &sink) == TIDE_OK);
-  FUZZ_REQUIRE(fuzz_file_read(&text, &again));
-  const tide_plan_problem after = tide_problem_plan(again.problem);
+  FUZZ_REQUIRE(tide_problem_write(problem, offsets, &sink) == TIDE_OK);
+  tide_problem* const again = fuzz_problem_read(&text);
+  FUZZ_REQUIRE(again != NULL);
+  const tide_plan_problem after = tide_problem_plan(again);
   FUZZ_REQUIRE(after.count == before.count);
   for (size_t i = 0; i < before.count; i++) {
     fuzz_check_buffer(&before.buffers[i], &after.buffers[i]);
-    fuzz_check_names(file, &again, i);
+    fuzz_check_names(problem, again, i);
     FUZZ_REQUIRE(after.buffers[i].offset == (offsets != NULL ? offsets[i] : before.buffers[i].offset));
   }
   if (offsets != NULL) {
     FUZZ_REQUIRE(tide_plan_verify(&after, offsets, NULL, NULL, &check) == TIDE_OK);
     FUZZ_REQUIRE(check.fault == TIDE_PLAN_NO_FAULT);
   }
-  fuzz_file_close(&again);
+  tide_problem_free(again);
   free(text.data);
 }
 
-static bool fuzz_has_all_offsets(const tide_plan_problem* problem) {
+// Does every buffer have an offset, and is their sum one that may be written?
+static bool fuzz_is_writable(const tide_plan_problem* problem) {
+  uint64_t left = INT64_MAX;
   for (size_t i = 0; i < problem->count; i++) {
     if (problem->buffers[i].offset == TIDE_PLAN_ANYWHERE) return false;
+    if (problem->buffers[i].bytes >= left || left - problem->buffers[i].bytes <= 512) return false;
+    left -= problem->buffers[i].bytes + 512;
   }
   return true;
 }
 
-static void fuzz_check_planned(const fuzz_file* file) {
-  const tide_plan_problem problem = tide_problem_plan(file->problem);
+static void fuzz_check_planned(const tide_problem* problem) {
+  const tide_plan_problem view = tide_problem_plan(problem);
   tide_plan_options options = TIDE_PLAN_OPTIONS_INIT;
   tide_plan* plan = NULL;
   options.seconds = 0;
   options.nodes = FUZZ_NODES;
-  const tide_status status = tide_plan_solve(&problem, &options, &plan);
+  const tide_status status = tide_plan_solve(&view, &options, &plan);
   FUZZ_REQUIRE(status == TIDE_OK || status == TIDE_ERR_ARGUMENT);
-  if (plan != NULL && tide_plan_offsets(plan) != NULL) fuzz_check_written(file, tide_plan_offsets(plan));
+  if (plan != NULL && tide_plan_offsets(plan) != NULL) fuzz_check_written(problem, tide_plan_offsets(plan));
   tide_plan_free(plan);
-  if (fuzz_has_all_offsets(&problem)) fuzz_check_written(file, NULL);
+  if (fuzz_is_writable(&view)) fuzz_check_written(problem, NULL);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
   fuzz_text given = { NULL, 0, 0 };
-  fuzz_file file;
   if (bytes > 0) (void)fuzz_text_write(&given, data, bytes);
-  if (fuzz_file_read(&given, &file)) {
-    fuzz_check_planned(&file);
-    fuzz_file_close(&file);
-  }
+  tide_problem* const problem = fuzz_problem_read(&given);
+  if (problem != NULL) fuzz_check_planned(problem);
+  tide_problem_free(problem);
   free(given.data);
   return 0;
 }

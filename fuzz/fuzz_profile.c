@@ -149,7 +149,7 @@ static uint64_t fuzz_check_plan(const tide_profile_plan* plan, const tide_profil
                                 size_t count) {
   const tide_profile_plan_info info = tide_profile_plan_describe(plan);
   tide_profile_request requests[FUZZ_REQUESTS];
-  tide_plan_check check;
+  tide_plan_check check = TIDE_PLAN_CHECK_INIT;
   FUZZ_REQUIRE(info.count == count);
   for (size_t i = 0; i < count; i++) {
     requests[i] = tide_profile_plan_request(plan, i);
@@ -188,7 +188,7 @@ static uint64_t fuzz_plan_with(const tide_profile_request* requests, size_t coun
 
 static void fuzz_run_arrays(fuzz_bytes* b) {
   tide_profile_request requests[FUZZ_REQUESTS];
-  tide_plan_check check;
+  tide_plan_check check = TIDE_PLAN_CHECK_INIT;
   const size_t count = fuzz_take(b) % (FUZZ_REQUESTS + 1);
   const size_t last = fuzz_take(b);
   const uint64_t bytes = fuzz_take_number(b);
@@ -443,6 +443,12 @@ static void fuzz_begin(fuzz_side* s, tide_profile_mode mode, uint64_t shape) {
   }
 }
 
+static tide_profile_stats fuzz_stats(tide_profile* profile) {
+  tide_profile_stats stats = TIDE_PROFILE_STATS_INIT;
+  FUZZ_REQUIRE(tide_profile_get_stats(profile, &stats) == TIDE_OK);
+  return stats;
+}
+
 static void fuzz_check_counts(const tide_profile_report* r, tide_profile_mode mode) {
   if (mode == TIDE_PROFILE_RECORD) FUZZ_REQUIRE(r->hits + r->fallbacks == 0);
   else FUZZ_REQUIRE(r->requests == r->hits + r->fallbacks);
@@ -465,7 +471,7 @@ static void fuzz_check_report(const fuzz_side* s, const tide_profile_report* r, 
 }
 
 static void fuzz_end(fuzz_side* s, bool is_cancelled) {
-  tide_profile_report report;
+  tide_profile_report report = TIDE_PROFILE_REPORT_INIT;
   const tide_profile_mode mode = tide_profile_current(s->profile);
   const tide_status status = is_cancelled ? tide_profile_cancel(s->profile)
                                           : tide_profile_end(s->profile, &report);
@@ -477,7 +483,7 @@ static void fuzz_end(fuzz_side* s, bool is_cancelled) {
 
 static void fuzz_check_stats(fuzz_side* s) {
   size_t in_arena = 0;
-  const tide_profile_stats stats = tide_profile_get_stats(s->profile);
+  const tide_profile_stats stats = fuzz_stats(s->profile);
   for (size_t i = 0; i < s->count; i++) in_arena += s->pieces[i].is_in_arena;
   FUZZ_REQUIRE(stats.arenas == s->arenas.count && stats.arena_bytes <= stats.arena_bytes_peak);
   FUZZ_REQUIRE(stats.survivors <= in_arena && stats.plans <= s->options.max_plans);
@@ -495,12 +501,12 @@ static void fuzz_move_plan(fuzz_side* s, uint64_t from, uint64_t to) {
 // A plan that is cleared is gone.
 static bool fuzz_clear_plan(fuzz_side* s, uint64_t shape) {
   tide_profile_plan* plan = NULL;
-  const uint64_t plans = tide_profile_get_stats(s->profile).plans;
+  const uint64_t plans = fuzz_stats(s->profile).plans;
   const tide_status status = tide_profile_clear_plan(s->profile, shape);
   const bool was_there = status == TIDE_OK;
   return (was_there || status == TIDE_ERR_HANDLE) &&
          tide_profile_get_plan(s->profile, shape, &plan) == TIDE_ERR_HANDLE &&
-         tide_profile_get_stats(s->profile).plans == plans - was_there;
+         fuzz_stats(s->profile).plans == plans - was_there;
 }
 
 static void fuzz_do_rare(fuzz_world* w, fuzz_side* s, uint8_t b) {
@@ -592,7 +598,7 @@ static void fuzz_side_close(fuzz_side* s, bool releases) {
   fuzz_check_stats(s);
   for (size_t i = 0; i < s->count; i++) fuzz_check_contents(&s->pieces[i]);
   while (releases && s->count > 0) fuzz_release(s, s->count - 1);
-  if (releases) FUZZ_REQUIRE(tide_profile_get_stats(s->profile).survivors == 0);
+  if (releases) FUZZ_REQUIRE(fuzz_stats(s->profile).survivors == 0);
   tide_profile_free(s->profile);
   while (s->count > 0) {
     const fuzz_piece* const piece = &s->pieces[--s->count];

@@ -181,7 +181,7 @@ static void fuzz_check_plan(const fuzz_file* given, const tide_profile_plan* pla
   static const tide_profile_request nothing = { 0, 0, 0, 0 };
   const tide_profile_plan_info info = tide_profile_plan_describe(plan);
   tide_profile_request* const requests = calloc(info.count + 1, sizeof *requests);
-  tide_plan_check check;
+  tide_plan_check check = TIDE_PLAN_CHECK_INIT;
   FUZZ_REQUIRE(requests != NULL);
   for (size_t i = 0; i < info.count; i++) requests[i] = tide_profile_plan_request(plan, i);
   FUZZ_REQUIRE(fuzz_is_same_request(tide_profile_plan_request(plan, info.count), nothing));

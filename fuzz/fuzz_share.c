@@ -75,6 +75,7 @@ static void goods_make(fuzz_goods* out) {
   memset(out, 0, sizeof *out);
   (void)memory_of(torch);  // so that the others do not begin where their segment does
   void* const raw = memory_of(torch);
+  out->raw = out->kept = (tide_share)TIDE_SHARE_INIT;
   FUZZ_REQUIRE(tide_device_share(torch, raw, &out->raw, NULL, 0) == TIDE_OK);
   FUZZ_REQUIRE(tide_device_offer(torch, raw, &out->raw_offer, &out->raw_offset) == TIDE_OK);
   tide_device_set_caching(torch, false);
@@ -108,6 +109,7 @@ static void world_open(void) {
   world.device = device_of(world.machine, TIDE_POLICY_TIDE);
   FUZZ_REQUIRE(tide_device_import(world.device, &world.goods.kept, NULL, &kept) == TIDE_OK);
   world.kept = kept;
+  world.parcel.share = (tide_share)TIDE_SHARE_INIT;
   FUZZ_REQUIRE(tide_device_share(world.device, memory_of(world.device), &world.parcel.share,
                                  world.parcel.parts, FUZZ_PARTS) == TIDE_OK);
 }

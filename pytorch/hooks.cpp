@@ -167,8 +167,10 @@ TIDE_API void tide_torch_begin_allocate_to_pool(int index, PoolId id, Filter fil
   scope.kind = TIDE_SCOPE_FILTER;
   scope.filter = filter_takes;
   scope.user = filter_keep(index, pool, std::move(filter));
-  check(tide_device_pool_begin(device, pool, &scope));
-  if (known == 0) check(tide_device_pool_release(device, pool));  // whoever begins is the first user
+  if (known != 0) check(tide_device_pool_retain(device, pool));  // whoever begins is a user
+  const tide_status status = tide_device_pool_begin(device, pool, &scope);
+  if (status != TIDE_OK) (void)tide_device_pool_release(device, pool);
+  check(status);
 }
 
 TIDE_API void tide_torch_end_allocate_to_pool(int index, PoolId id) {

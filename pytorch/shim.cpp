@@ -456,9 +456,10 @@ public:
     scope.kind = TIDE_SCOPE_FILTER;
     scope.filter = filter_takes;
     scope.user = filters.add(std::move(filter));
+    if (known != 0) check(tide_device_pool_retain(device, pool));  // whoever begins is a user
     const tide_status status = tide_device_pool_begin(device, pool, &scope);
     filters.opened(index, pool, scope.user, status == TIDE_OK);
-    if (known == 0) (void)!tide_device_pool_release(device, pool);  // whoever begins is the first user
+    if (status != TIDE_OK) (void)tide_device_pool_release(device, pool);
     if (status == TIDE_ERR_STATE) raise_error("beginAllocateToPool: already recording to mempool_id");
     check(status);
   }
@@ -516,7 +517,7 @@ public:
   }
   ca::CheckpointDelta setCheckpointPoolState(DeviceIndex index,
                                              std::shared_ptr<ca::AllocatorState> state) override {
-    tide_restore_delta from = {};
+    tide_restore_delta from = TIDE_RESTORE_DELTA_INIT;
     ca::CheckpointDelta to;
     const auto checkpoint = std::dynamic_pointer_cast<Checkpoint>(state);
     if (!checkpoint) raise_error("Expected a checkpoint of this allocator");

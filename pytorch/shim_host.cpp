@@ -136,9 +136,10 @@ public:
     scope.kind = TIDE_SCOPE_FILTER;
     scope.filter = filter_takes;
     scope.user = filters.add(std::move(filter));
+    if (known != 0) check(tide_pinned_pool_retain(cache(), pool));  // whoever begins is a user
     const tide_status status = tide_pinned_pool_begin(cache(), pool, &scope);
     filters.opened(0, pool, scope.user, status == TIDE_OK);
-    if (known == 0) pool_release(id, pool);  // whoever begins is the first user
+    if (status != TIDE_OK) pool_release(id, pool);
     check(status);
   }
   void end_allocate_to_pool(MempoolId_t id) override {

@@ -80,7 +80,7 @@ const char* tool_error(void) {
 
 int tool_output_failed(void) { return tool_fail("cannot write to standard output: %s", strerror(errno)); }
 
-static _Noreturn void memory_fail(void) {
+void tool_out_of_memory(void) {
   tool_progress_clear();
   (void)fputs("tidemark: out of memory\n", stderr);
   exit(TOOL_USAGE);
@@ -88,14 +88,14 @@ static _Noreturn void memory_fail(void) {
 
 void* tool_alloc(size_t count, size_t bytes) {
   void* const memory = calloc(count == 0 ? 1 : count, bytes);
-  if (memory == NULL) memory_fail();
+  if (memory == NULL) tool_out_of_memory();
   return memory;
 }
 
 void* tool_grow(void* memory, size_t count, size_t bytes) {
   uint64_t total = 0;
   void* const longer = tide__mul(count, bytes, &total) ? realloc(memory, (size_t)total) : NULL;
-  if (longer == NULL) memory_fail();
+  if (longer == NULL) tool_out_of_memory();
   return longer;
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Reading a trace from a file or from standard input. What is compressed is known by its first bytes and
-// decoded as it is read, straight into the reader's memory, so that no whole copy ever exists. Progress is
-// the share of the file's bytes taken in, whatever they decode to.
+// Reads a trace or a planning problem from a file or from standard input. The first bytes tell whether it is
+// compressed, and what format it has. It is decoded as it is read, straight into the reader's memory, so that
+// no whole copy ever exists. Progress is the share of the file's bytes read, whatever they decode to.
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -40,6 +40,9 @@ typedef struct input {
   size_t next;              // what is in the buffer: [next, filled)
   size_t filled;
   tool_progress* progress;  // owned
+  size_t head_next;         // decoded bytes that were peeked at and not yet read: [head_next, head_bytes)
+  size_t head_bytes;
+  unsigned char head[TIDE_FORMAT_HEAD];
   unsigned char buffer[INPUT_BUFFER];
 } input;
 
@@ -117,10 +120,29 @@ static tide_status decoded_read(input* in, void* out, size_t room, size_t* out_b
   return unpacked_count(in, *out_bytes);
 }
 
-static tide_status input_read(void* user, void* out, size_t room, size_t* out_bytes) {
-  input* const in = user;
+static tide_status input_decode(input* in, void* out, size_t room, size_t* out_bytes) {
   *out_bytes = 0;
   return in->codec == NULL ? plain_read(in, out, room, out_bytes) : decoded_read(in, out, room, out_bytes);
+}
+
+static tide_status input_read(void* user, void* out, size_t room, size_t* out_bytes) {
+  input* const in = user;
+  const size_t kept = in->head_bytes - in->head_next;
+  if (kept == 0) return input_decode(in, out, room, out_bytes);
+  *out_bytes = kept < room ? kept : room;
+  memcpy(out, in->head + in->head_next, *out_bytes);
+  in->head_next += *out_bytes;
+  return TIDE_OK;
+}
+
+// Decodes the bytes that tell the format. They are read again afterwards.
+static tide_status input_peek(input* in) {
+  size_t got = 1;
+  while (in->head_bytes < sizeof in->head && got > 0) {
+    TIDE_TRY(input_decode(in, in->head + in->head_bytes, sizeof in->head - in->head_bytes, &got));
+    in->head_bytes += got;
+  }
+  return TIDE_OK;
 }
 
 // Reads enough to see whether it is compressed, and with what.
@@ -152,24 +174,44 @@ static void input_close(input* in) {
   free(in);
 }
 
-tide_status tool_trace_load(const char* path, tide_trace** out) {
+// Opens a file, reads it, and closes it. With `out_problem`, a planning problem is read as such.
+static tide_status file_load(const char* path, tide_problem** out_problem, tide_trace** out_trace) {
   input* const in = tool_alloc(1, sizeof *in);
   in->path = path;
-  *out = NULL;
   tide_status status = input_open(in);
   in->progress = tool_progress_begin("reading");
   if (status == TIDE_OK) status = input_begin(in);
+  if (status == TIDE_OK && out_problem != NULL) status = input_peek(in);
   const tide_source source = { input_read, in };
-  if (status == TIDE_OK) status = tide_trace_read(&source, NULL, out);
+  const bool is_problem = tide_format_detect(in->head, in->head_bytes) == TIDE_FORMAT_MINIMALLOC;
+  if (status == TIDE_OK && is_problem) status = tide_problem_read(&source, NULL, out_problem);
+  else if (status == TIDE_OK) status = tide_trace_read(&source, NULL, out_trace);
   input_close(in);
   return status;
 }
 
-int tool_trace_read(const char* path, tide_trace** out) {
+// Says how the reading of a file ended.
+static int file_report(const char* path, tide_status status, const tide_trace* trace) {
   const char* const name = strcmp(path, "-") == 0 ? "standard input" : path;
-  const tide_status status = tool_trace_load(path, out);
   if (status != TIDE_OK) return tool_fail("%s: %s", name, tool_error());
-  if (tide_trace_get_about(*out).is_cut)
+  if (tide_trace_get_about(trace).is_cut)
     tool_warn("%s: its end is missing or damaged; this is about what comes before", name);
   return TOOL_DONE;
+}
+
+tide_status tool_trace_load(const char* path, tide_trace** out) {
+  *out = NULL;
+  return file_load(path, NULL, out);
+}
+
+int tool_trace_read(const char* path, tide_trace** out) {
+  const tide_status status = tool_trace_load(path, out);
+  return file_report(path, status, *out);
+}
+
+int tool_problem_read(const char* path, tide_problem** out_problem, tide_trace** out_trace) {
+  *out_problem = NULL;
+  *out_trace = NULL;
+  const tide_status status = file_load(path, out_problem, out_trace);
+  return file_report(path, status, *out_trace);
 }

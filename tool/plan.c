@@ -142,7 +142,7 @@ static bool recording_has_streams(const tide_trace* trace, size_t device) {
 // What the recorded run itself needed.
 static tide_status recording_look(tool_planning* p) {
   tide_ledger* ledger = NULL;
-  p->is_recording = !tide_trace_get_about(p->trace).has_steps;
+  p->is_recording = p->trace != NULL && !tide_trace_get_about(p->trace).has_steps;
   if (!p->is_recording) return TIDE_OK;
   const tide_status status = tide_ledger_new(p->trace, p->device, &ledger);
   if (status != TIDE_OK) return status;
@@ -154,13 +154,27 @@ static tide_status recording_look(tool_planning* p) {
   return TIDE_OK;
 }
 
+// The buffers of a trace.
+static tide_status trace_take(tool_planning* p) {
+  const tide_status status = recording_look(p);
+  if (status != TIDE_OK) return status;
+  return tide_problem_new(p->trace, p->device, NULL, &p->problem);
+}
+
+static int device_choose(tool_planning* p) {
+  const char* const text = tool_option_value(p->call, "device");
+  uint64_t number = 0;
+  if (p->trace != NULL) return tool_device_choose(p->call, p->trace, &p->device);
+  if (text == NULL || tool_number_parse(text, 0, &number)) return TOOL_DONE;
+  return tool_fail("there is no device '%s'; a planning problem has one", text);
+}
+
 static int planning_open(tool_planning* p) {
   const char* const file = p->call->operands[0];
-  int status = tool_trace_read(file, &p->trace);
-  if (status == TOOL_DONE) status = tool_device_choose(p->call, p->trace, &p->device);
+  int status = tool_problem_read(file, &p->problem, &p->trace);
+  if (status == TOOL_DONE) status = device_choose(p);
   if (status != TOOL_DONE) return status;
-  if (recording_look(p) != TIDE_OK || tide_problem_new(p->trace, p->device, NULL, &p->problem) != TIDE_OK)
-    return tool_fail("%s: %s", file, tool_error());
+  if (p->problem == NULL && trace_take(p) != TIDE_OK) return tool_fail("%s: %s", file, tool_error());
   return problem_take(p);
 }
 

@@ -11,7 +11,7 @@
 
 typedef struct tool_planning {
   const tool_call* call;
-  tide_trace* trace;  // owned
+  tide_trace* trace;  // owned; NULL if the file is a planning problem
   size_t device;
   tide_problem* problem;      // owned
   tide_plan_buffer* buffers;  // owned; those of the problem, aligned as was asked for

@@ -93,6 +93,7 @@ static tide_status recording_compare(tool_recording* r, uint64_t limit) {
   o.limit = limit;
   o.on_progress = tool_recording_on_progress;
   o.user = progress;
+  r->result = (tide_replay_result)TIDE_REPLAY_RESULT_INIT;
   const tide_status status = tide_replay_run(r->replay, &o, &r->result);
   tool_progress_end(progress);
   r->is_compared = status == TIDE_OK;

@@ -101,7 +101,7 @@ static int replay_status(const tide_replay_options* o, const tide_replay_result*
 static int replay_fail(const tool_call* call) { return tool_fail("%s: %s", call->operands[0], tool_error()); }
 
 static int replay_once(const tool_call* call, const tool_recording* recording, tide_replay_options* o) {
-  tide_replay_result result;
+  tide_replay_result result = TIDE_REPLAY_RESULT_INIT;
   tool_progress* const progress = tool_progress_begin("replaying");
   o->on_progress = tool_recording_on_progress;
   o->user = progress;

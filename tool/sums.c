@@ -1,61 +1,54 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// A hash table of sums. What it gives out is sorted by values and keys, so that nothing depends on the hash.
+// Sums in a hash map. What it gives out is sorted by values and keys, so that nothing depends on the hash.
 #include "sums.h"
 
 #include <stdbool.h>
 #include <stdlib.h>
 
+#include "base/heap.h"
+#include "base/random.h"
 #include "tool.h"
 
-#define HOLDER_SLOTS 64u
+#define FIRST_ITEMS 32u
 
-static size_t sum_hash(uint64_t key, uint64_t other) {
-  uint64_t hash = (key ^ (other * UINT64_C(0x9e3779b97f4a7c15))) * UINT64_C(0xbf58476d1ce4e5b9);
-  hash ^= hash >> 29;
-  return (size_t)(hash * UINT64_C(0x94d049bb133111eb) >> 16);
+static uint64_t sum_hash(uint64_t key, uint64_t other) {
+  return tide__random_mix(key ^ tide__random_mix(other + 1));
 }
 
-// The slot of a sum, or the empty one where it belongs.
-static size_t sum_slot(const tool_sums* sums, uint64_t key, uint64_t other) {
-  size_t at = sum_hash(key, other) & (sums->slot_count - 1);
-  while (sums->slots[at] != 0) {
-    const tool_sum* const item = &sums->items[sums->slots[at] - 1];
-    if (item->key == key && item->other == other) break;
-    at = (at + 1) & (sums->slot_count - 1);
+// The sum with these keys, or NULL with the number in `*out_at` that it would get in the map.
+static tool_sum* sum_find(const tool_sums* sums, uint64_t key, uint64_t other, uint64_t* out_at) {
+  for (*out_at = sum_hash(key, other);; ++*out_at) {
+    const uint64_t found = tide__hash_map_find(&sums->numbers, *out_at);
+    if (found == 0) return NULL;
+    tool_sum* const item = &sums->items[found - 1];
+    if (item->key == key && item->other == other) return item;
   }
-  return at;
 }
 
-// At most half of the slots are in use.
-static void sums_make_room(tool_sums* sums) {
-  if (sums->count < sums->room) return;
-  sums->room = sums->room == 0 ? HOLDER_SLOTS / 2 : 2 * sums->room;
-  sums->items = tool_grow(sums->items, sums->room, sizeof *sums->items);
-  free(sums->slots);
-  sums->slot_count = 2 * sums->room;
-  sums->slots = tool_alloc(sums->slot_count, sizeof *sums->slots);
-  for (size_t i = 0; i < sums->count; i++) {
-    const tool_sum* const item = &sums->items[i];
-    sums->slots[sum_slot(sums, item->key, item->other)] = (uint32_t)(i + 1);
+static tool_sum* sum_new(tool_sums* sums, uint64_t key, uint64_t other, uint64_t at) {
+  if (sums->numbers.heap == NULL) tide__hash_map_init(&sums->numbers, &tide__system_heap);
+  if (!tide__hash_map_reserve(&sums->numbers, sums->count + 1)) tool_out_of_memory();
+  if (sums->count == sums->room) {
+    sums->room = sums->room == 0 ? FIRST_ITEMS : 2 * sums->room;
+    sums->items = tool_grow(sums->items, sums->room, sizeof *sums->items);
   }
+  sums->items[sums->count++] = (tool_sum){ .key = key, .other = other };
+  (void)tide__hash_map_put(&sums->numbers, at, sums->count);
+  return &sums->items[sums->count - 1];
 }
 
 void tool_sums_fini(tool_sums* sums) {
   free(sums->items);
-  free(sums->slots);
+  tide__hash_map_fini(&sums->numbers);
   *sums = (tool_sums){ .items = NULL };
 }
 
 tool_sum* tool_sums_add(tool_sums* sums, uint64_t key, uint64_t other, uint64_t bytes) {
-  sums_make_room(sums);
-  const size_t slot = sum_slot(sums, key, other);
-  if (sums->slots[slot] == 0) {
-    sums->items[sums->count++] = (tool_sum){ .key = key, .other = other };
-    sums->slots[slot] = (uint32_t)sums->count;
-  }
-  tool_sum* const item = &sums->items[sums->slots[slot] - 1];
+  uint64_t at = 0;
+  tool_sum* item = sum_find(sums, key, other, &at);
+  if (item == NULL) item = sum_new(sums, key, other, at);
   item->count++;
   item->bytes += bytes;
   if (bytes > item->largest) item->largest = bytes;
@@ -63,9 +56,8 @@ tool_sum* tool_sums_add(tool_sums* sums, uint64_t key, uint64_t other, uint64_t 
 }
 
 const tool_sum* tool_sums_find(const tool_sums* sums, uint64_t key, uint64_t other) {
-  if (sums->count == 0) return NULL;
-  const size_t slot = sum_slot(sums, key, other);
-  return sums->slots[slot] != 0 ? &sums->items[sums->slots[slot] - 1] : NULL;
+  uint64_t at = 0;
+  return sum_find(sums, key, other, &at);
 }
 
 static int sum_order_keys(const void* a, const void* b) {

@@ -5,8 +5,7 @@
 #ifndef TIDEMARK_TOOL_SUMS_H
 #define TIDEMARK_TOOL_SUMS_H
 
-#include <stddef.h>
-#include <stdint.h>
+#include "base/hash_map.h"
 
 typedef struct tool_sum {
   uint64_t key;
@@ -21,8 +20,7 @@ typedef struct tool_sums {
   tool_sum* items;  // owned; in the order they came, until they are sorted
   size_t count;
   size_t room;
-  uint32_t* slots;  // owned; a table with open addressing: index of the item + 1, 0: empty
-  size_t slot_count;
+  tide__hash_map numbers;  // from a hash of the keys to the index of the item + 1
 } tool_sums;
 
 void tool_sums_fini(tool_sums* sums);

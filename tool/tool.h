@@ -13,7 +13,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "tidemark/format.h"
+#include "tidemark/problem.h"
 #include "tidemark/trace.h"
 
 // Exit statuses.
@@ -87,6 +87,8 @@ extern const tool_option tool_shared_options[];
 // a verb has nothing better to do then. Freed by free().
 void* tool_alloc(size_t count, size_t bytes);
 void* tool_grow(void* memory, size_t count, size_t bytes);
+// Says that there is no memory, and ends the program.
+_Noreturn void tool_out_of_memory(void);
 
 // Says on standard error what a reader of the answer should know, in the same way.
 __attribute__((format(printf, 1, 2))) void tool_warn(const char* format, ...);
@@ -130,6 +132,9 @@ static inline double tool_utilisation(uint64_t live, uint64_t reserved) {
 int tool_trace_read(const char* path, tide_trace** out);
 // The same without a word: the error stays in the thread's record.
 tide_status tool_trace_load(const char* path, tide_trace** out);
+// The same, but a planning problem in MiniMalloc's CSV becomes a problem, and there is no trace. Of any other
+// file there is a trace, and the problem is NULL.
+int tool_problem_read(const char* path, tide_problem** out_problem, tide_trace** out_trace);
 // To how many bytes a compressed file may be decoded, in place of a limit by its size; 0: that limit.
 void tool_unpacked_allow(uint64_t bytes);
 

@@ -49,7 +49,7 @@ static bool trial_replay(trial_crew* crew, tool_trial* row, uint64_t limit, bool
 
 // Does it run under a limit? If so, this is the smallest memory so far.
 static bool trial_fits(trial_crew* crew, tool_trial* row, uint64_t limit) {
-  tide_replay_result result;
+  tide_replay_result result = TIDE_REPLAY_RESULT_INIT;
   if (!trial_replay(crew, row, limit, true, &result) || result.ooms > 0) return false;
   row->smallest_bytes = limit;
   row->smallest_ns = result.driver_ns;
@@ -78,6 +78,7 @@ static void trial_bisect(trial_crew* crew, tool_trial* row) {
 
 static void trial_run(trial_crew* crew, tool_trial* row) {
   const tool_trials* const trials = crew->trials;
+  row->result = (tide_replay_result)TIDE_REPLAY_RESULT_INIT;
   const bool is_run = trial_replay(crew, row, trials->limit, false, &row->result);
   if (is_run && !trials->is_quick) trial_bisect(crew, row);
 }

@@ -14,7 +14,7 @@ static const tool_option options[] = {
 
 typedef struct verification {
   const tool_call* call;
-  tide_trace* trace;      // owned
+  tide_trace* trace;      // owned; NULL if the file is a planning problem
   tide_problem* problem;  // owned
   tide_plan_problem view;
   uint64_t* offsets;  // owned
@@ -26,9 +26,9 @@ static unsigned long long number(uint64_t n) { return (unsigned long long)n; }
 
 static int verification_open(verification* v) {
   const char* const file = v->call->operands[0];
-  const int status = tool_trace_read(file, &v->trace);
+  const int status = tool_problem_read(file, &v->problem, &v->trace);
   if (status != TOOL_DONE) return status;
-  if (tide_problem_new(v->trace, 0, NULL, &v->problem) != TIDE_OK)
+  if (v->problem == NULL && tide_problem_new(v->trace, 0, NULL, &v->problem) != TIDE_OK)
     return tool_fail("%s: %s", file, tool_error());
   const tide_plan_problem view = tide_problem_plan(v->problem);
   v->view.buffers = view.buffers;
@@ -44,6 +44,7 @@ static int verification_open(verification* v) {
 }
 
 static int verification_check(verification* v) {
+  v->check = (tide_plan_check)TIDE_PLAN_CHECK_INIT;
   if (tide_plan_verify(&v->view, v->offsets, NULL, NULL, &v->check) == TIDE_OK) return TOOL_DONE;
   return tool_fail("%s: %s", v->call->operands[0], tool_error());
 }

@@ -17,6 +17,8 @@
 // - Handles are opaque; what a `_new` call made is given back with the matching `_free` call. Freeing no
 //   handle, NULL, does nothing.
 // - Structs that carry a `size` field are set up with their TIDE_..._INIT macro, and only grow at their end.
+//   The shorter struct of an older header is accepted everywhere: fields that it lacks have their defaults,
+//   and nothing is written behind its end. A longer one is TIDE_ERR_ARGUMENT. See docs/stability.md.
 #ifndef TIDEMARK_BASE_H
 #define TIDEMARK_BASE_H
 
@@ -32,12 +34,16 @@
 #define TIDE_END_DECLS
 #endif
 
+// TIDE_NODISCARD stands where ignoring the result loses something. The result of a call that gives something
+// back, or tidies up, may be ignored: what it would not take stays as it was.
 #if defined(__GNUC__)
 #define TIDE_API __attribute__((visibility("default")))
 #define TIDE_NODISCARD __attribute__((warn_unused_result))
+#define TIDE_PRINTF(text, first) __attribute__((format(printf, text, first)))
 #else
 #define TIDE_API
 #define TIDE_NODISCARD
+#define TIDE_PRINTF(text, first)
 #endif
 
 // The one place where the version stands: the build reads it from here.
@@ -46,6 +52,27 @@
 #define TIDE_VERSION_PATCH 0
 #define TIDE_VERSION_NUMBER (TIDE_VERSION_MAJOR * 10000 + TIDE_VERSION_MINOR * 100 + TIDE_VERSION_PATCH)
 #define TIDE_AT_LEAST(major, minor, patch) (TIDE_VERSION_NUMBER >= (major)*10000 + (minor)*100 + (patch))
+
+// How the _INIT macros below set a field: by its name, and in C++ before C++20, which has no designated
+// initialisers, by its place. They list all fields in order, so both mean the same.
+#if defined(__cplusplus) && __cplusplus < 202002L
+#define TIDE_FIELD(name, ...) __VA_ARGS__
+#else
+#define TIDE_FIELD(name, ...) .name = __VA_ARGS__
+#endif
+
+// A struct with nothing in it but its size: the _INIT of structs whose fields all begin as zero.
+#ifdef __cplusplus
+#define TIDE_SIZED(type)             \
+  ([] {                              \
+    type tide_sized_{};              \
+    tide_sized_.size = sizeof(type); \
+    return tide_sized_;              \
+  }())
+#else
+#define TIDE_SIZED(type) \
+  { .size = sizeof(type) }
+#endif
 
 TIDE_BEGIN_DECLS
 
@@ -74,13 +101,15 @@ typedef enum tide_status {
 TIDE_API const char* tide_status_name(tide_status status);
 TIDE_API const char* tide_status_text(tide_status status);
 
+#define TIDE_ERROR_TEXT 1536  // room for the text of an error, the longest included: that of out of memory
+
 // What went wrong last on a thread.
 typedef struct tide_error {
   tide_status status;  // of the last call that failed on this thread; TIDE_OK when none has
   int64_t native;      // the code of the layer below (a CUresult, an errno), 0 when there is none
   const char* file;    // where it was found, for reports to us
   int line;
-  char text[256];  // one sentence with the numbers that matter; never ends in a newline
+  char text[TIDE_ERROR_TEXT];  // what went wrong, with the numbers that matter; never ends in a newline
 } tide_error;
 
 // The last failure on the calling thread. It stays until the next failure on that thread: a call that
@@ -88,6 +117,14 @@ typedef struct tide_error {
 // Owner:   the thread; copy what you keep.
 // Threads: any, each its own.
 TIDE_API const tide_error* tide_last_error(void);
+
+// Sets the record of the calling thread and returns `status`. For code that implements a table of functions
+// for Tidemark, such as a machine or a memory: `return TIDE_ERROR_SET(TIDE_ERR_NO_MEMORY, errno, "...");`.
+// `file` is borrowed for ever. Allocates nothing; a text that is too long is cut.
+TIDE_API tide_status tide_error_set(tide_status status, int64_t native, const char* file, int line,
+                                    const char* format, ...) TIDE_PRINTF(5, 6);
+#define TIDE_ERROR_SET(status, native, ...) \
+  tide_error_set((status), (native), __FILE__, __LINE__, __VA_ARGS__)
 
 // Where an object keeps its own records. Tidemark never puts records into the memory it manages. A NULL
 // heap in the options of an object means malloc and free. Its functions may not call Tidemark.
@@ -111,6 +148,12 @@ typedef struct tide_sink {
   tide_status (*write)(void* user, const void* data, size_t bytes);
   void* user;  // caller keeps
 } tide_sink;
+
+// The bytes of an open file, pipe or socket, from where it stands, and one that bytes are appended to. The
+// descriptor stays the caller's. Of a FILE* it is fileno(file); standard output is 1.
+// Errors (of read and write): TIDE_ERR_STATE, with the errno as `native`.
+TIDE_API tide_source tide_source_file(int descriptor);
+TIDE_API tide_sink tide_sink_file(int descriptor);
 
 // The version of the library in use, as "0.1.0" and as TIDE_VERSION_NUMBER.
 TIDE_API const char* tide_version(void);

@@ -3,6 +3,10 @@
 //
 // Tidemark: cache, the types that the caching allocators share: what a visitor is shown, the options of a
 // history and of a snapshot, and what observers are told. The calls are in device.h and pinned.h.
+//
+//   tide_history_options history = TIDE_HISTORY_OPTIONS_INIT;
+//   history.max_entries = 1 << 20;
+//   if (tide_device_history(device, &history) != TIDE_OK) puts(tide_last_error()->text);
 #ifndef TIDEMARK_CACHE_H
 #define TIDEMARK_CACHE_H
 
@@ -29,7 +33,6 @@ typedef struct tide_segment_info {
   int32_t device;  // -1 for pinned memory
   bool is_large;
   bool is_expandable;
-  uint16_t reserved;
   uint64_t ordinal;  // segments are numbered as they are made, from 0
 } tide_segment_info;
 
@@ -62,11 +65,9 @@ typedef enum tide_history_level {
 typedef struct tide_history_options {
   uint32_t size;  // set by TIDE_HISTORY_OPTIONS_INIT
   bool is_on;
-  bool clears;    // forget the entries so far; so does switching off
-  uint8_t level;  // a tide_history_level
-  uint8_t reserved;
+  bool clears;     // forget the entries so far; so does switching off
+  uint8_t level;   // a tide_history_level
   uint32_t skips;  // actions not to keep, as bits: 1u << TIDE_ACTION_...
-  uint32_t reserved2;
   // How many entries are kept, the newest; 0 is taken for 1. The memory for them is taken at once: 64 bytes
   // each, for as many as the next power of two.
   uint64_t max_entries;
@@ -81,8 +82,12 @@ typedef struct tide_history_options {
   // allocator must not change between the two. Called as `gather`, but may visit.
   uint32_t (*number)(void* user);
 } tide_history_options;
-#define TIDE_HISTORY_OPTIONS_INIT \
-  { sizeof(tide_history_options), true, false, TIDE_HISTORY_NEVER, 0, 0, 0, 100000, NULL, NULL, NULL }
+// clang-format off
+#define TIDE_HISTORY_OPTIONS_INIT                                                                       \
+  { TIDE_FIELD(size, sizeof(tide_history_options)), TIDE_FIELD(is_on, true), TIDE_FIELD(clears, false), \
+    TIDE_FIELD(level, TIDE_HISTORY_NEVER), TIDE_FIELD(skips, 0), TIDE_FIELD(max_entries, 100000),       \
+    TIDE_FIELD(gather, NULL), TIDE_FIELD(user, NULL), TIDE_FIELD(number, NULL) }
+// clang-format on
 
 // Receives entries of a history, oldest first, in pieces; `entries` are good during the call only. Returning
 // false ends the visit. Entries that come meanwhile are not shown; if they push out some that were not shown
@@ -90,17 +95,19 @@ typedef struct tide_history_options {
 typedef bool (*tide_history_fn)(void* user, const tide_trace_entry* entries, size_t count);
 
 typedef struct tide_snapshot_options {
-  uint32_t size;     // set by TIDE_SNAPSHOT_OPTIONS_INIT
-  bool has_entries;  // the history goes along; set by _INIT
-  uint8_t reserved[3];
+  uint32_t size;      // set by TIDE_SNAPSHOT_OPTIONS_INIT
+  bool has_entries;   // the history goes along; set by _INIT
   uint64_t epoch_ns;  // added to the times of entries: what another clock said when the machine's said 0
   // (optional) Names a frame that tide_history_options.gather() gave, or a number of number(); returns false
   // if it cannot, and then the name is the number in hexadecimal. Called with no lock held.
   bool (*describe)(void* user, uint64_t frame, tide_frame_words* out);
   void* user;  // caller keeps
 } tide_snapshot_options;
-#define TIDE_SNAPSHOT_OPTIONS_INIT \
-  { sizeof(tide_snapshot_options), true, { 0, 0, 0 }, 0, NULL, NULL }
+// clang-format off
+#define TIDE_SNAPSHOT_OPTIONS_INIT                                                  \
+  { TIDE_FIELD(size, sizeof(tide_snapshot_options)), TIDE_FIELD(has_entries, true), \
+    TIDE_FIELD(epoch_ns, 0), TIDE_FIELD(describe, NULL), TIDE_FIELD(user, NULL) }
+// clang-format on
 
 // ---------------------------------------------------------------------------------------------------
 // Observers

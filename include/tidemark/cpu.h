@@ -48,8 +48,6 @@ typedef struct tide_cpu_options {
   // being refused. Then a block that went back to the system, and is released once more, cannot be told from
   // that.
   bool frees_foreign;
-  uint8_t reserved;
-  uint32_t reserved2;
   // Of idle memory that is kept. Not exceeded when a call has returned, but for a sixteenth that threads
   // have released of one another's memory. What lies idle between live blocks, in pages of small ones or in a
   // region of another source, is not kept: it cannot go back.
@@ -73,8 +71,12 @@ typedef struct tide_cpu_options {
 } tide_cpu_options;
 // clang-format off
 #define TIDE_CPU_OPTIONS_INIT                                                                         \
-  { sizeof(tide_cpu_options), TIDE_FILL_NOTHING, true, false, false, 0, 0, TIDE_NO_LIMIT,             \
-    TIDE_NO_LIMIT, TIDE_NO_LIMIT, (uint64_t)10000000000, 0, TIDE_MEMORY_NONE, NULL, NULL, NULL }
+  { TIDE_FIELD(size, sizeof(tide_cpu_options)), TIDE_FIELD(fill, TIDE_FILL_NOTHING),                  \
+    TIDE_FIELD(huge_pages, true), TIDE_FIELD(has_helper, false), TIDE_FIELD(frees_foreign, false),    \
+    TIDE_FIELD(max_cached_bytes, TIDE_NO_LIMIT), TIDE_FIELD(max_block_bytes, TIDE_NO_LIMIT),          \
+    TIDE_FIELD(max_bytes, TIDE_NO_LIMIT), TIDE_FIELD(idle_ns, (uint64_t)10000000000),                 \
+    TIDE_FIELD(region_bytes, 0), TIDE_FIELD(memory, TIDE_MEMORY_NONE), TIDE_FIELD(on_pressure, NULL), \
+    TIDE_FIELD(user, NULL), TIDE_FIELD(heap, NULL) }
 // clang-format on
 
 // Makes a cache; NULL options are the defaults. There may be any number.
@@ -110,7 +112,7 @@ TIDE_API TIDE_NODISCARD tide_status tide_cpu_alloc_zeros(tide_cpu* cache, size_t
 // Takes a block back into the cache it came from, whichever that is.
 // Errors: TIDE_ERR_STATE for a block that was released already, unless two threads release it at the very
 //         same moment; TIDE_ERR_ARGUMENT for an address at which no cache has a block. Nothing is changed.
-TIDE_API TIDE_NODISCARD tide_status tide_cpu_release(void* address);
+TIDE_API tide_status tide_cpu_release(void* address);
 
 // The same, but the memory is not kept: as far as it fills pages it goes back to the system at once. For what
 // will not be needed again, such as weights in a form that was replaced.
@@ -120,7 +122,7 @@ TIDE_API TIDE_NODISCARD tide_status tide_cpu_forget(void* address);
 // there, and what lies in no cache goes where the option `frees_foreign` of this one says. With the option
 // that must be memory that the source, or malloc(), handed out.
 // Errors: those of tide_cpu_release(); what the source returned.
-TIDE_API TIDE_NODISCARD tide_status tide_cpu_release_any(tide_cpu* cache, void* address);
+TIDE_API tide_status tide_cpu_release_any(tide_cpu* cache, void* address);
 
 // Hands the content of a block over to the C library, for code that knows no cache and calls free(): `*out`
 // has the bytes of the block, as many as tide_cpu_find() says, at a multiple of 64, and is the caller's, who
@@ -128,7 +130,7 @@ TIDE_API TIDE_NODISCARD tide_status tide_cpu_release_any(tide_cpu* cache, void* 
 // the block as it was. NULL is NULL.
 // Errors: those of tide_cpu_release(); TIDE_ERR_NO_MEMORY.
 // Cost:   a copy.
-TIDE_API TIDE_NODISCARD tide_status tide_cpu_detach(void* address, void** out);
+TIDE_API tide_status tide_cpu_detach(void* address, void** out);
 
 // Makes a block larger or smaller, where it is or elsewhere; the bytes that both sizes have stay. The new
 // part, behind what tide_cpu_find() called its bytes, is filled as new memory is. `*out` is the address from
@@ -160,10 +162,10 @@ TIDE_API tide_memory tide_cpu_memory(tide_cpu* cache);
 
 // Gives idle memory back until at most `bytes` are left, that of other threads included, the longest idle
 // first (neighbours are one piece, as old as the larger); the second of all caches, the oldest cache first.
-TIDE_API TIDE_NODISCARD tide_status tide_cpu_trim(tide_cpu* cache, uint64_t bytes);
-TIDE_API TIDE_NODISCARD tide_status tide_cpu_trim_all(uint64_t bytes);
+TIDE_API tide_status tide_cpu_trim(tide_cpu* cache, uint64_t bytes);
+TIDE_API tide_status tide_cpu_trim_all(uint64_t bytes);
 // Gives back what has been idle for too long. Allocating and releasing do this by themselves now and then.
-TIDE_API TIDE_NODISCARD tide_status tide_cpu_poll(tide_cpu* cache);
+TIDE_API tide_status tide_cpu_poll(tide_cpu* cache);
 
 // Changes limits from now on: those of TIDE_CPU_OPTIONS_INIT with these names. Idle memory above goes back.
 TIDE_API TIDE_NODISCARD tide_status tide_cpu_set_limits(tide_cpu* cache, uint64_t max_cached_bytes,
@@ -197,12 +199,7 @@ typedef struct tide_cpu_stats {
   TIDE_CPU_COUNTER_MAP(TIDE_CPU_COUNTER_FIELD)
 #undef TIDE_CPU_COUNTER_FIELD
 } tide_cpu_stats;
-#define TIDE_CPU_COUNTER_ZERO(name) 0,
-// clang-format off
-#define TIDE_CPU_STATS_INIT                                                                       \
-  { sizeof(tide_cpu_stats), 0, { 0, 0, 0, 0 }, { 0, 0, 0, 0 }, { 0, 0, 0, 0 }, 0, 0,              \
-    TIDE_CPU_COUNTER_MAP(TIDE_CPU_COUNTER_ZERO) }
-// clang-format on
+#define TIDE_CPU_STATS_INIT TIDE_SIZED(tide_cpu_stats)
 
 // Exact when no other call is under way, but for the peaks of what is live: small blocks are looked at a
 // thousand calls at a time, so that these may be short by what lies idle in magazines, a few MiB a thread.

@@ -20,8 +20,6 @@
 //   when the block is released (in the order of the device), or be announced with tide_device_record().
 // - A stream must exist until all blocks that were allocated on it are released, unless it was closed with
 //   tide_device_close_stream(). After their release the stream may be destroyed.
-// - A struct that carries its `size` may be the shorter one of an older header: what it lacks has its
-//   default, and nothing is written behind its end.
 // - Sizes are rounded to multiples of 512 bytes and addresses are aligned to at least that.
 // - An allocator belongs to the process that made it, like its machine. In a child of fork() requests and
 //   everything that changes it are TIDE_ERR_STATE at once, and releasing a block or freeing the allocator
@@ -84,13 +82,11 @@ typedef struct tide_device_options {
   // thread [audits].
   bool has_audits;
   // For the cache of pinned memory, and only reported here.
-  bool pinned_uses_register;  // [pinned_use_cuda_host_register]
-  bool pinned_uses_threads;   // [pinned_use_background_threads]
-  uint8_t reserved;
+  bool pinned_uses_register;         // [pinned_use_cuda_host_register]
+  bool pinned_uses_threads;          // [pinned_use_background_threads]
   uint32_t pinned_register_threads;  // a power of two up to 128 [pinned_num_register_threads]
-  uint32_t reserved2;
-  uint64_t pinned_reserve_bytes;  // [pinned_reserve_segment_size_mb]
-  const tide_heap* heap;          // caller keeps until the allocator is freed; NULL for malloc
+  uint64_t pinned_reserve_bytes;     // [pinned_reserve_segment_size_mb]
+  const tide_heap* heap;             // caller keeps until the allocator is freed; NULL for malloc
   // What PyTorch has since 2.11, each off by default.
   // Among blocks of equal size that of the oldest segment is taken, not that with the lowest address, so that
   // decisions do not depend on addresses; fixed when the allocator is made [ties_by_age].
@@ -101,7 +97,6 @@ typedef struct tide_device_options {
   // The allocator behaves as in a capture while the stream of a request is captured, not while any scope is
   // open; so a plain scope does not keep it from giving memory back [captures_by_stream].
   bool captures_by_stream;
-  uint8_t reserved3[5];
   tide_reserve address_reserve;  // of an expandable segment [expandable_segments_reserve]
   // Of the policy `tide` (docs/tide.md), which of the options above takes memory_fraction, is_capture_reuse,
   // has_audits, captures_by_stream, address_reserve and, above 512 KiB, roundup_divisions.
@@ -116,14 +111,22 @@ typedef struct tide_device_options {
   uint32_t tide_idle_handles;  // as many of the smallest handles may lie idle for each stream before they
                                // share memory, where that is more than the slack [tide_idle_handles]; up to
                                // 65536
-  uint32_t reserved4;
 } tide_device_options;
 // clang-format off
-#define TIDE_DEVICE_OPTIONS_INIT                                                                         \
-  { sizeof(tide_device_options), TIDE_POLICY_TORCH, TIDE_NO_LIMIT, (uint64_t)20 << 20, 0, 0.0, 1.0, { 0 }, \
-    false, false, false, false, false, false, false, 0, 1, 0, 0, NULL,                                   \
-    false, false, false, { 0, 0, 0, 0, 0 }, { 0.0, 0 },                                                  \
-    0.005, (uint64_t)2 << 20, (uint64_t)128 << 20, 0.05, 0, 4, 0 }
+#define TIDE_DEVICE_OPTIONS_INIT                                                                     \
+  { TIDE_FIELD(size, sizeof(tide_device_options)), TIDE_FIELD(policy, TIDE_POLICY_TORCH),            \
+    TIDE_FIELD(max_split_bytes, TIDE_NO_LIMIT), TIDE_FIELD(large_segment_bytes, (uint64_t)20 << 20), \
+    TIDE_FIELD(non_split_excess_bytes, 0), TIDE_FIELD(collect_threshold, 0.0),                       \
+    TIDE_FIELD(memory_fraction, 1.0), TIDE_FIELD(roundup_divisions, { 0 }),                          \
+    TIDE_FIELD(expandable_segments, false), TIDE_FIELD(is_capture_reuse, false),                     \
+    TIDE_FIELD(releases_lock, false), TIDE_FIELD(fixes, false), TIDE_FIELD(has_audits, false),       \
+    TIDE_FIELD(pinned_uses_register, false), TIDE_FIELD(pinned_uses_threads, false),                 \
+    TIDE_FIELD(pinned_register_threads, 1), TIDE_FIELD(pinned_reserve_bytes, 0),                     \
+    TIDE_FIELD(heap, NULL), TIDE_FIELD(ties_by_age, false), TIDE_FIELD(rejects_early, false),        \
+    TIDE_FIELD(captures_by_stream, false), TIDE_FIELD(address_reserve, { 0.0, 0 }),                  \
+    TIDE_FIELD(tide_slack, 0.005), TIDE_FIELD(tide_least_handle_bytes, (uint64_t)2 << 20),           \
+    TIDE_FIELD(tide_most_handle_bytes, (uint64_t)128 << 20), TIDE_FIELD(tide_stitch_share, 0.05),    \
+    TIDE_FIELD(tide_floor_bytes, 0), TIDE_FIELD(tide_idle_handles, 4) }
 // clang-format on
 
 // Reads a text in PyTorch's grammar, "key:value,key:value", into options; "=" is taken for the ":" behind a
@@ -195,9 +198,9 @@ TIDE_API TIDE_NODISCARD tide_status tide_device_alloc_at(tide_device* device, ti
 // Takes a block back. It is used again at once for later work of its own stream, and by nobody before the
 // work that tide_device_record() announced is done. A block with a NULL address is nothing.
 // Errors: TIDE_ERR_HANDLE for a block that is not handed out: released before, or never given out.
-TIDE_API TIDE_NODISCARD tide_status tide_device_release(tide_device* device, tide_block block);
+TIDE_API tide_status tide_device_release(tide_device* device, tide_block block);
 // The same by the address alone.
-TIDE_API TIDE_NODISCARD tide_status tide_device_release_address(tide_device* device, void* address);
+TIDE_API tide_status tide_device_release_address(tide_device* device, void* address);
 
 // The block that was handed out at an address. Takes no lock.
 // Errors: TIDE_ERR_HANDLE if there is none.
@@ -236,17 +239,17 @@ TIDE_API tide_memory tide_device_memory(tide_device* device, tide_stream stream)
 
 // Looks which announced work is done and makes the blocks that waited for it free. Allocating does this by
 // itself. Does nothing while a scope is open, unless captures_by_stream.
-TIDE_API TIDE_NODISCARD tide_status tide_device_poll(tide_device* device);
+TIDE_API tide_status tide_device_poll(tide_device* device);
 
 // Gives idle segments back to the machine, after waiting for announced work. Of private pools only those
 // without users are touched; with the number of a pool only that one, and nothing while it has users.
 // Errors: TIDE_ERR_CAPTURE or TIDE_ERR_MACHINE from the machine; what could not be given back stays cached.
-TIDE_API TIDE_NODISCARD tide_status tide_device_trim(tide_device* device);
-TIDE_API TIDE_NODISCARD tide_status tide_device_trim_pool(tide_device* device, tide_pool pool);
+TIDE_API tide_status tide_device_trim(tide_device* device);
+TIDE_API tide_status tide_device_trim_pool(tide_device* device, tide_pool pool);
 // The same for every allocator that is kept by tide_device_set_default(). All are trimmed, whatever the
 // others say; the first failure is returned.
 // Threads: none of them may be freed meanwhile.
-TIDE_API TIDE_NODISCARD tide_status tide_device_trim_all(void);
+TIDE_API tide_status tide_device_trim_all(void);
 
 // How much of the device's memory may be reserved, as a share of its total: 0 to 1, 1 is no limit.
 TIDE_API TIDE_NODISCARD tide_status tide_device_set_fraction(tide_device* device, double fraction);
@@ -278,6 +281,10 @@ TIDE_API char* tide_size_text(uint64_t bytes, char text[TIDE_SIZE_TEXT]);
 // ---------------------------------------------------------------------------------------------------
 // Pools: memory apart from the default pool
 //
+// A pool is kept by its users, by an open scope, and by blocks of it that are handed out. Without all three
+// it goes with the next trim. So tide_device_pool_new(), _begin(), _end(), _release() and tide_device_trim()
+// leave nothing behind. A graph that uses memory of its capture later is a user: tide_device_pool_retain().
+//
 // A scope sends requests to a pool; while any scope of an allocator is open, the allocator behaves as inside
 // a capture: it polls nothing, gives nothing back to find memory, and frees of announced blocks wait for the
 // last scope to close.
@@ -286,7 +293,6 @@ typedef struct tide_pool_options {
   uint32_t size;    // set by TIDE_POOL_OPTIONS_INIT
   bool no_split;    // every block is a whole segment
   bool use_on_oom;  // requests of the default pool that found no memory may use its idle blocks
-  uint16_t reserved;
   // By which a snapshot shows the pool; { 0, 0 }: none, and then it is shown as { 0, its number }. Pools with
   // equal labels are shown as one.
   uint64_t label[2];
@@ -298,17 +304,20 @@ typedef struct tide_pool_options {
   // (optional) Called once, when the pool is gone with all of its segments; as the functions above.
   void (*closed)(void* user);
 } tide_pool_options;
-#define TIDE_POOL_OPTIONS_INIT \
-  { sizeof(tide_pool_options), false, false, 0, { 0, 0 }, NULL, NULL, NULL, NULL }
+// clang-format off
+#define TIDE_POOL_OPTIONS_INIT                                                                   \
+  { TIDE_FIELD(size, sizeof(tide_pool_options)), TIDE_FIELD(no_split, false),                    \
+    TIDE_FIELD(use_on_oom, false), TIDE_FIELD(label, { 0, 0 }), TIDE_FIELD(segment_alloc, NULL), \
+    TIDE_FIELD(segment_release, NULL), TIDE_FIELD(user, NULL), TIDE_FIELD(closed, NULL) }
+// clang-format on
 
-// Makes a pool with one user; one user more or less. A pool without users gives its memory back at the next
-// trim, when nothing of it is handed out any more, and then is gone.
-// Errors: TIDE_ERR_HANDLE for a pool that is not there; TIDE_ERR_STATE for one without users;
-//         TIDE_ERR_NO_MEMORY.
+// Makes a pool with one user, the caller; one user more or less; and how many there are.
+// Errors: TIDE_ERR_HANDLE for a pool that is not there; TIDE_ERR_STATE for one without users, and for taking
+//         away the last user while a scope is open; TIDE_ERR_NO_MEMORY.
 TIDE_API TIDE_NODISCARD tide_status tide_device_pool_new(tide_device* device,
                                                          const tide_pool_options* options, tide_pool* out);
 TIDE_API TIDE_NODISCARD tide_status tide_device_pool_retain(tide_device* device, tide_pool pool);
-TIDE_API TIDE_NODISCARD tide_status tide_device_pool_release(tide_device* device, tide_pool pool);
+TIDE_API tide_status tide_device_pool_release(tide_device* device, tide_pool pool);
 TIDE_API TIDE_NODISCARD tide_status tide_device_pool_users(tide_device* device, tide_pool pool,
                                                            uint32_t* out);
 TIDE_API TIDE_NODISCARD tide_status tide_device_pool_set_use_on_oom(tide_device* device, tide_pool pool,
@@ -321,16 +330,7 @@ TIDE_API TIDE_NODISCARD tide_status tide_device_pool_find(tide_device* device, c
 TIDE_API TIDE_NODISCARD tide_status tide_device_pool_get_label(tide_device* device, tide_pool pool,
                                                                uint64_t out[2]);
 
-// Which requests a scope takes.
-typedef enum tide_scope_kind {
-  TIDE_SCOPE_ALL = 0,     // all
-  TIDE_SCOPE_THREAD = 1,  // those of the thread that opened it
-  TIDE_SCOPE_STREAM = 2,  // those for `stream`
-  TIDE_SCOPE_CAPTURE =
-      3,  // those for streams that are in the capture that `stream` is in when the request comes
-  TIDE_SCOPE_FILTER = 4  // those for which `filter` returns true
-} tide_scope_kind;
-
+// Which requests a scope takes: see tide_scope_kind in memory.h.
 typedef struct tide_scope {
   uint32_t size;  // set by TIDE_SCOPE_INIT
   uint32_t kind;  // a tide_scope_kind
@@ -340,12 +340,14 @@ typedef struct tide_scope {
   bool (*filter)(void* user, tide_stream stream);
   void* user;  // borrowed until the scope is closed
 } tide_scope;
-#define TIDE_SCOPE_INIT \
-  { sizeof(tide_scope), TIDE_SCOPE_THREAD, NULL, NULL, NULL }
+// clang-format off
+#define TIDE_SCOPE_INIT                                                          \
+  { TIDE_FIELD(size, sizeof(tide_scope)), TIDE_FIELD(kind, TIDE_SCOPE_THREAD),   \
+    TIDE_FIELD(stream, NULL), TIDE_FIELD(filter, NULL), TIDE_FIELD(user, NULL) }
+// clang-format on
 
 // Opens a scope on a pool, NULL is TIDE_SCOPE_INIT, and closes it. The newest open scope that takes a request
-// decides. Opening gives the pool one user more, who stays when the scope is closed until
-// tide_device_pool_release(): so a graph keeps the memory that its capture used.
+// decides. An open scope keeps its pool, but is no user of it: see above.
 // Errors: TIDE_ERR_STATE if the pool has an open scope already, or none to close; TIDE_ERR_LIMIT above 64
 //         open scopes.
 TIDE_API TIDE_NODISCARD tide_status tide_device_pool_begin(tide_device* device, tide_pool pool,
@@ -369,6 +371,7 @@ TIDE_API void tide_checkpoint_free(tide_checkpoint* checkpoint);
 
 // What a restore did. The arrays are owned by the delta, which tide_restore_delta_clear() empties.
 typedef struct tide_restore_delta {
+  uint32_t size;    // set by TIDE_RESTORE_DELTA_INIT
   void** released;  // addresses that were handed out before and were taken back
   size_t released_count;
   tide_block* created;  // blocks that are handed out now, the caller's to release
@@ -377,6 +380,7 @@ typedef struct tide_restore_delta {
   size_t released_capacity;
   size_t created_capacity;
 } tide_restore_delta;
+#define TIDE_RESTORE_DELTA_INIT TIDE_SIZED(tide_restore_delta)
 
 // Puts a pool back: everything handed out is taken back, then the blocks of the checkpoint are handed out at
 // their addresses. Segments made since stay, idle. What the pool lent to requests of the default pool stays
@@ -417,7 +421,6 @@ TIDE_API void tide_restore_delta_clear(tide_restore_delta* delta);
 
 typedef struct tide_device_stats {
   uint32_t size;  // set by TIDE_DEVICE_STATS_INIT
-  uint32_t reserved;
 #define TIDE_STAT_FIELD(name) tide_stat name[TIDE_STAT_KINDS];
   TIDE_DEVICE_STAT_MAP(TIDE_STAT_FIELD)
 #undef TIDE_STAT_FIELD
@@ -428,13 +431,7 @@ typedef struct tide_device_stats {
 #undef TIDE_COUNTER_FIELD
   uint64_t max_split_bytes;  // when the allocator was made
 } tide_device_stats;
-// clang-format off
-#define TIDE_STAT_ZERO(name) { { 0, 0, 0, 0 }, { 0, 0, 0, 0 }, { 0, 0, 0, 0 } },
-#define TIDE_COUNTER_ZERO(name) 0,
-#define TIDE_DEVICE_STATS_INIT                                                      \
-  { sizeof(tide_device_stats), 0, TIDE_DEVICE_STAT_MAP(TIDE_STAT_ZERO)              \
-    { 0, 0, 0, 0 }, { 0, 0, 0, 0 }, TIDE_DEVICE_COUNTER_MAP(TIDE_COUNTER_ZERO) 0 }
-// clang-format on
+#define TIDE_DEVICE_STATS_INIT TIDE_SIZED(tide_device_stats)
 
 // Exact; but where several threads work at once, a peak is that of their calls in groups of up to 1024, or of
 // large blocks with the policy tide, of up to 4 MiB. With that policy allocated and active bytes of small
@@ -543,9 +540,8 @@ typedef struct tide_oom {
   uint64_t private_idle_bytes;  // idle in private pools
   uint64_t largest_idle_bytes;  // the largest idle block of the request's stream and pool
   tide_pool pool;
-  bool is_rejected;  // at once: see rejects_early
-  uint8_t reserved[3];
-  char text[1024];  // all of this for people
+  bool is_rejected;            // at once: see rejects_early
+  char text[TIDE_ERROR_TEXT];  // all of this in words; also the text of tide_last_error()
   uint32_t rung_count;
   uint32_t pin_count;
   tide_oom_rung rungs[TIDE_OOM_RUNGS];  // in the order they were tried
@@ -572,7 +568,7 @@ TIDE_API TIDE_NODISCARD tide_status tide_device_observe_reclaim(tide_device* dev
 // Detaches, and waits until no other thread is inside the observer, so that its data may go afterwards. Do
 // not hold a lock that the observer takes. Inside an observer, of any allocator, it does not wait: then a
 // call on another thread may still be under way. Errors: TIDE_ERR_HANDLE if it is not attached.
-TIDE_API TIDE_NODISCARD tide_status tide_device_detach(tide_device* device, tide_observer observer);
+TIDE_API tide_status tide_device_detach(tide_device* device, tide_observer observer);
 
 // Callbacks for all allocators of the process, present and to come, known by a name: they are asked like
 // those of tide_device_observe_reclaim(), after them, in the order the names came. A name that is there
@@ -584,7 +580,7 @@ TIDE_API TIDE_NODISCARD tide_status tide_device_detach(tide_device* device, tide
 #define TIDE_RECLAIM_NAME 63
 TIDE_API TIDE_NODISCARD tide_status tide_reclaim_register(const char* name, tide_reclaim_fn function,
                                                           void* user);
-TIDE_API TIDE_NODISCARD tide_status tide_reclaim_unregister(const char* name);
+TIDE_API tide_status tide_reclaim_unregister(const char* name);
 
 // ---------------------------------------------------------------------------------------------------
 // Other devices and other processes
@@ -597,12 +593,13 @@ TIDE_API TIDE_NODISCARD tide_status tide_device_enable_peer(tide_device* device,
 // `tide`, goes as `part_count` parts that follow each other, each with its own size and a file descriptor to
 // be sent over a Unix socket.
 typedef struct tide_share {
-  uint32_t size;        // of this struct, the same in both processes
+  uint32_t size;        // set by TIDE_SHARE_INIT
   uint32_t part_count;  // 0: a raw segment
   uint64_t offset;      // of the block in what is shared
   uint64_t bytes;       // of the block
   tide_raw_share raw;
 } tide_share;
+#define TIDE_SHARE_INIT TIDE_SIZED(tide_share)
 
 // Exports the memory around an address that is handed out. Writes up to `capacity` parts, whose descriptors
 // are the caller's to close; `out->part_count` is how many there are. The block must stay handed out while it
@@ -622,7 +619,7 @@ TIDE_API TIDE_NODISCARD tide_status tide_device_import(tide_device* device, cons
 // Closes it, by the address that import returned; once for each import. Waits for all work of the device
 // first. Parts that the machine will not take back are tried again with the next trim.
 // Errors: TIDE_ERR_HANDLE for an address that was not imported; what the machine says, and then it is open.
-TIDE_API TIDE_NODISCARD tide_status tide_device_unimport(tide_device* device, void* address);
+TIDE_API tide_status tide_device_unimport(tide_device* device, void* address);
 
 // The same where only bytes can be sent. What needs descriptors is fetched from the process that offers it,
 // over a socket, by processes of the same user; a thread of the allocator, which sleeps until it is asked,

@@ -5,10 +5,9 @@
 // key they have; further formats are read or written where they can hold a trace.
 //
 //   tide_trace* trace = NULL;
-//   const tide_source file = { read_file, stream };                 // gives the next bytes
-//   if (tide_trace_read(&file, NULL, &trace) != TIDE_OK) puts(tide_last_error()->text);
-//   ...
-//   tide_trace_write(trace, TIDE_FORMAT_JSON, &sink);
+//   tide_status status = tide_trace_load("run.pickle", NULL, &trace);
+//   if (status == TIDE_OK) status = tide_trace_save(trace, "run.json");
+//   if (status != TIDE_OK) puts(tide_last_error()->text);
 //   tide_trace_free(trace);
 //
 // A reader trusts nothing: a damaged or hostile file is an error that names the byte where it was found,
@@ -51,6 +50,10 @@ typedef struct tide_format_info {
 TIDE_API tide_format_info tide_format_describe(uint32_t format);
 TIDE_API int tide_format_from_name(const char* name);
 
+// The format of a file that begins with these bytes, or -1. TIDE_FORMAT_HEAD bytes are enough to tell.
+#define TIDE_FORMAT_HEAD 4096u
+TIDE_API int tide_format_detect(const void* head, size_t bytes);
+
 // What files hold was memory, or could have been: a size is below TIDE_FORMAT_BYTES, the address space of
 // the largest processors, and what lies somewhere ends at 2^64 at most. A request that was refused (the size
 // of an OOM) was never memory, and is below TIDE_FORMAT_REQUEST. An entry has an action: one that is not
@@ -70,8 +73,12 @@ typedef struct tide_read_options {
   bool (*on_progress)(void* user, uint64_t bytes);
   void* user;  // caller keeps
 } tide_read_options;
-#define TIDE_READ_OPTIONS_INIT \
-  { sizeof(tide_read_options), TIDE_FORMAT_COUNT, (uint64_t)16 << 30, NULL, NULL, NULL }
+// clang-format off
+#define TIDE_READ_OPTIONS_INIT                                                                     \
+  { TIDE_FIELD(size, sizeof(tide_read_options)), TIDE_FIELD(format, TIDE_FORMAT_COUNT),            \
+    TIDE_FIELD(memory, (uint64_t)16 << 30), TIDE_FIELD(heap, NULL), TIDE_FIELD(on_progress, NULL), \
+    TIDE_FIELD(user, NULL) }
+// clang-format on
 
 // Reads a trace to the end of the source; NULL options are the defaults. Of a native file that is cut off or
 // damaged, the chunks before that place are read, and of an RMM log that is cut off, its whole rows; the
@@ -92,6 +99,18 @@ TIDE_API TIDE_NODISCARD tide_status tide_trace_read(const tide_source* source,
 //          sink returned.
 TIDE_API TIDE_NODISCARD tide_status tide_trace_write(const tide_trace* trace, uint32_t format,
                                                      const tide_sink* sink);
+
+// The format whose usual ending the name of a file has, or -1; of several the longest ending counts, so that
+// x.trace.json is a timeline and x.json a snapshot.
+TIDE_API int tide_format_from_path(const char* path);
+
+// Reads a trace from a file, and writes one to a file in the format of its ending. A file that is there is
+// replaced; after an error it may hold a part.
+// Errors:  as tide_trace_read() and tide_trace_write(); TIDE_ERR_STATE, with the errno, for a file that
+//          cannot be opened, read or written; TIDE_ERR_ARGUMENT for an ending of no format.
+TIDE_API TIDE_NODISCARD tide_status tide_trace_load(const char* path, const tide_read_options* options,
+                                                    tide_trace** out);
+TIDE_API TIDE_NODISCARD tide_status tide_trace_save(const tide_trace* trace, const char* path);
 
 TIDE_END_DECLS
 #endif

@@ -4,23 +4,27 @@
 // Tidemark: graph, which gives storage to the values of a static graph that is run again and again: values
 // whose lifetimes do not meet share one arena.
 //
-//   tide_graph* graph = NULL;                     // x -> y = f(x) -> z = g(y) -> out = h(z)
-//   tide_graph_new(NULL, &graph);
-//   tide_graph_add_value(graph, TIDE_KIND_TENSOR, &x);                     // ... and y, z, out
-//   tide_graph_add_input(graph, TIDE_GRAPH_ROOT, x);
-//   const tide_graph_node f = { .inputs = &x, .input_count = 1, .outputs = &y, .output_count = 1,
-//                               .flags = TIDE_NODE_WRITES_OUT };
-//   tide_graph_add_node(graph, TIDE_GRAPH_ROOT, &f, &first);                // ... and g, h
-//   tide_graph_add_output(graph, TIDE_GRAPH_ROOT, out);
-//   tide_graph_seal(graph);
-//
+//   uint32_t x = 0;                               // x -> y = f(x)
+//   uint32_t y = 0;
+//   uint32_t number = 0;
+//   const tide_graph_node f = { .size = sizeof f, .inputs = &x, .input_count = 1,
+//                               .outputs = &y, .output_count = 1, .flags = TIDE_NODE_WRITES_OUT };
+//   tide_graph* graph = NULL;
 //   tide_planner* planner = NULL;
-//   tide_planner_new(graph, NULL, &planner);
-//   for (;;) {
-//     tide_planner_begin(planner, 0);
-//     tide_planner_alloc(planner, y, bytes_of_y, &address);                   // for each output of each node
-//     tide_planner_end(planner);
+//   tide_status status = tide_graph_new(NULL, &graph);
+//   if (status == TIDE_OK) status = tide_graph_add_value(graph, TIDE_KIND_TENSOR, &x);
+//   if (status == TIDE_OK) status = tide_graph_add_value(graph, TIDE_KIND_TENSOR, &y);
+//   if (status == TIDE_OK) status = tide_graph_add_input(graph, TIDE_GRAPH_ROOT, x);
+//   if (status == TIDE_OK) status = tide_graph_add_node(graph, TIDE_GRAPH_ROOT, &f, &number);
+//   if (status == TIDE_OK) status = tide_graph_seal(graph);
+//   if (status == TIDE_OK) status = tide_planner_new(graph, NULL, &planner);
+//   for (int run = 0; run < 100 && status == TIDE_OK; run++) {
+//     status = tide_planner_begin(planner, 0);
+//     if (status == TIDE_OK) status = tide_planner_alloc(planner, y, 4096, &address);
+//     if (status == TIDE_OK) status = tide_planner_end(planner);
 //   }
+//   tide_planner_free(planner);
+//   tide_graph_free(graph);
 //
 // Values, nodes and blocks are named by numbers that count from 0 in the order in which they were added. A
 // value may be used where PyTorch's static runtime would hold a tensor, a container or a number.
@@ -65,6 +69,7 @@ typedef struct tide_graph_pair {
 
 // All arrays are borrowed during the call.
 typedef struct tide_graph_node {
+  uint32_t size;           // set by TIDE_GRAPH_NODE_INIT
   const uint32_t* inputs;  // values; one may stand there twice
   size_t input_count;
   const uint32_t* outputs;  // values that nothing else defines
@@ -77,6 +82,7 @@ typedef struct tide_graph_node {
   size_t in_place_count;
   uint32_t flags;  // TIDE_NODE_...
 } tide_graph_node;
+#define TIDE_GRAPH_NODE_INIT TIDE_SIZED(tide_graph_node)
 
 // NULL for a heap is malloc.
 TIDE_API TIDE_NODISCARD tide_status tide_graph_new(const tide_heap* heap, tide_graph** out);
@@ -223,14 +229,26 @@ typedef struct tide_graph_options {
   tide_status (*on_layout)(void* user, const tide_graph_lodging* values, size_t count, uint64_t* offsets);
 } tide_graph_options;
 // clang-format off
-#define TIDE_GRAPH_OPTIONS_INIT                                                                            \
-  { sizeof(tide_graph_options), TIDE_GRAPH_SMALLEST, true, true, false, false, true, true, false, 16, 0.25, \
-    0, 8, false, 64, 200000, TIDE_MEMORY_NONE, NULL, NULL, NULL, NULL }
+#define TIDE_GRAPH_OPTIONS_INIT                                                                      \
+  { TIDE_FIELD(size, sizeof(tide_graph_options)), TIDE_FIELD(algorithm, TIDE_GRAPH_SMALLEST),        \
+    TIDE_FIELD(writes_out, true), TIDE_FIELD(shares, true), TIDE_FIELD(manages_outputs, false),      \
+    TIDE_FIELD(manages_direct_outputs, false), TIDE_FIELD(in_place, true), TIDE_FIELD(nests, true),  \
+    TIDE_FIELD(decides_once, false), TIDE_FIELD(remembers_runs, 16), TIDE_FIELD(waste, 0.25),        \
+    TIDE_FIELD(output_generations, 0), TIDE_FIELD(max_layouts, 8), TIDE_FIELD(has_audits, false),    \
+    TIDE_FIELD(alignment, 64), TIDE_FIELD(plan_nodes, 200000), TIDE_FIELD(memory, TIDE_MEMORY_NONE), \
+    TIDE_FIELD(heap, NULL), TIDE_FIELD(on_reset, NULL), TIDE_FIELD(user, NULL),                      \
+    TIDE_FIELD(on_layout, NULL) }
 // As PyTorch's static runtime does it: groups, sizes that only grow, one generation of outputs. It knows no
 // shapes: name the same for all runs.
-#define TIDE_GRAPH_OPTIONS_ORIGINAL                                                                        \
-  { sizeof(tide_graph_options), TIDE_GRAPH_LIFO_GROUPS, true, true, false, false, false, false, true, 0,   \
-    0.0, 1, 1, false, 64, 200000, TIDE_MEMORY_NONE, NULL, NULL, NULL, NULL }
+#define TIDE_GRAPH_OPTIONS_ORIGINAL                                                                   \
+  { TIDE_FIELD(size, sizeof(tide_graph_options)), TIDE_FIELD(algorithm, TIDE_GRAPH_LIFO_GROUPS),      \
+    TIDE_FIELD(writes_out, true), TIDE_FIELD(shares, true), TIDE_FIELD(manages_outputs, false),       \
+    TIDE_FIELD(manages_direct_outputs, false), TIDE_FIELD(in_place, false), TIDE_FIELD(nests, false), \
+    TIDE_FIELD(decides_once, true), TIDE_FIELD(remembers_runs, 0), TIDE_FIELD(waste, 0.0),            \
+    TIDE_FIELD(output_generations, 1), TIDE_FIELD(max_layouts, 1), TIDE_FIELD(has_audits, false),     \
+    TIDE_FIELD(alignment, 64), TIDE_FIELD(plan_nodes, 200000), TIDE_FIELD(memory, TIDE_MEMORY_NONE),  \
+    TIDE_FIELD(heap, NULL), TIDE_FIELD(on_reset, NULL), TIDE_FIELD(user, NULL),                       \
+    TIDE_FIELD(on_layout, NULL) }
 // clang-format on
 
 typedef struct tide_graph_layout tide_graph_layout;  // opaque; freed by tide_graph_layout_free()
@@ -306,7 +324,7 @@ TIDE_API TIDE_NODISCARD tide_status tide_planner_begin(tide_planner* planner, ui
 TIDE_API TIDE_NODISCARD tide_status tide_planner_end(tide_planner* planner);
 // Ends it without learning anything: the program has failed. Values are reset in the reverse order of their
 // nodes, the inputs of the graph last.
-TIDE_API TIDE_NODISCARD tide_status tide_planner_cancel(tide_planner* planner);
+TIDE_API tide_status tide_planner_cancel(tide_planner* planner);
 
 // Where a value is to be written in this run: its place, if it fits, or memory of its own, which is counted.
 // Asked again in the same run, with another size or in the next turn of a loop, answers anew, and what the
@@ -331,7 +349,7 @@ TIDE_API TIDE_NODISCARD tide_status tide_planner_take(tide_planner* planner, uin
 //          that is open.
 TIDE_API uint64_t tide_planner_generation(const tide_planner* planner);
 TIDE_API TIDE_NODISCARD tide_status tide_planner_retain_outputs(tide_planner* planner, uint64_t generation);
-TIDE_API TIDE_NODISCARD tide_status tide_planner_release_outputs(tide_planner* planner, uint64_t generation);
+TIDE_API tide_status tide_planner_release_outputs(tide_planner* planner, uint64_t generation);
 // No outputs are managed any more; sizes and layouts are forgotten, and the next run learns them again.
 // Generations in use stay until they are released.
 // Errors:  TIDE_ERR_STATE in a run.
@@ -396,6 +414,7 @@ TIDE_API tide_value_role tide_planner_role(const tide_planner* planner, uint32_t
 TIDE_API const tide_graph_layout* tide_planner_layout(const tide_planner* planner);
 
 typedef struct tide_planner_stats {
+  uint32_t size;     // set by TIDE_PLANNER_STATS_INIT
   uint64_t managed;  // values with the role MANAGED
   uint64_t managed_outputs;
   uint64_t leaked;
@@ -418,8 +437,10 @@ typedef struct tide_planner_stats {
   uint64_t peak_bytes;    // the most that the two were together in the run that is open or the last one
   uint64_t swapped;       // times that the program was found to have put another storage in place of ours
 } tide_planner_stats;
+#define TIDE_PLANNER_STATS_INIT TIDE_SIZED(tide_planner_stats)
 
-TIDE_API tide_planner_stats tide_planner_get_stats(const tide_planner* planner);
+TIDE_API TIDE_NODISCARD tide_status tide_planner_get_stats(const tide_planner* planner,
+                                                           tide_planner_stats* out);
 // Requests of a value that were not served from its place, over all runs.
 TIDE_API uint64_t tide_planner_unplanned(const tide_planner* planner, uint32_t value);
 

@@ -8,10 +8,9 @@
 // PyTorch gives them under the settings in the trace.
 //
 //   tide_ledger* ledger = NULL;
-//   if (tide_ledger_new(trace, 0, &ledger) != TIDE_OK) ...
-//   const tide_ledger_peaks peaks = tide_ledger_get_peaks(ledger);
-//   tide_ledger_seek(ledger, peaks.reserved.at);        // the moment after that entry
-//   tide_ledger_visit(ledger, on_segment, on_block, user);
+//   tide_status status = tide_ledger_new(trace, 0, &ledger);
+//   if (status == TIDE_OK) status = tide_ledger_seek(ledger, tide_ledger_get_peaks(ledger).reserved.at);
+//   if (status == TIDE_OK) tide_ledger_visit(ledger, on_segment, NULL, NULL);   // at the peak
 //   tide_ledger_free(ledger);
 #ifndef TIDEMARK_LEDGER_H
 #define TIDEMARK_LEDGER_H

@@ -2,7 +2,7 @@
 // Copyright the Tidemark authors
 //
 // Tidemark: the machine, the layer below every allocator: devices, memory, addresses, streams, events.
-// One interface, three machines behind it:
+// One interface, three machines behind it, and those of others (machine_ops.h):
 //   host   the memory of this computer as devices of a chosen capacity, with streams that run for real;
 //   dry    addresses without memory and time without waiting, to replay a large card on a small computer;
 //   cuda   the CUDA driver, found at run time.
@@ -68,14 +68,16 @@ typedef struct tide_host_options {
   uint64_t granularity;   // of virtual memory: a power of two, at least one page of the system
   const tide_heap* heap;  // caller keeps until the machine is freed; NULL for malloc
 } tide_host_options;
-#define TIDE_HOST_OPTIONS_INIT \
-  { sizeof(tide_host_options), 1, 0, (uint64_t)2 << 20, NULL }
+// clang-format off
+#define TIDE_HOST_OPTIONS_INIT                                                                         \
+  { TIDE_FIELD(size, sizeof(tide_host_options)), TIDE_FIELD(device_count, 1), TIDE_FIELD(capacity, 0), \
+    TIDE_FIELD(granularity, (uint64_t)2 << 20), TIDE_FIELD(heap, NULL) }
+// clang-format on
 
 // What the calls of the dry machine cost, in nanoseconds of its virtual clock. The defaults were measured
 // on an NVIDIA H200 with driver 580 (raw and pinned figures: measured pairs, halved).
 typedef struct tide_dry_costs {
-  uint32_t size;  // set by TIDE_DRY_COSTS_INIT
-  uint32_t reserved;
+  uint32_t size;                   // set by TIDE_DRY_COSTS_INIT
   uint64_t physical_new;           // one physical_new
   uint64_t map;                    // one map
   uint64_t access_per_mapping;     // set_access: each mapping in the range
@@ -94,9 +96,14 @@ typedef struct tide_dry_costs {
   uint64_t other;                  // any other call
 } tide_dry_costs;
 // clang-format off
-#define TIDE_DRY_COSTS_INIT                                                                      \
-  { sizeof(tide_dry_costs), 0, 12000, 1100, 30000, 20000, 15000, 500, 5000, 3000, 40000, 3000,   \
-    35000, 25000, 95000, 410, 280, 0 }
+#define TIDE_DRY_COSTS_INIT                                                                           \
+  { TIDE_FIELD(size, sizeof(tide_dry_costs)), TIDE_FIELD(physical_new, 12000), TIDE_FIELD(map, 1100), \
+    TIDE_FIELD(access_per_mapping, 30000), TIDE_FIELD(unmap_per_mapping, 20000),                      \
+    TIDE_FIELD(physical_free, 15000), TIDE_FIELD(physical_free_per_mib, 500),                         \
+    TIDE_FIELD(reserve, 5000), TIDE_FIELD(raw_alloc_small, 3000), TIDE_FIELD(raw_alloc_large, 40000), \
+    TIDE_FIELD(raw_release_small, 3000), TIDE_FIELD(raw_release_large, 35000),                        \
+    TIDE_FIELD(pinned, 25000), TIDE_FIELD(pinned_per_mib, 95000), TIDE_FIELD(event_record, 410),      \
+    TIDE_FIELD(event_query, 280), TIDE_FIELD(other, 0) }
 // clang-format on
 
 // The machine without memory.
@@ -108,18 +115,23 @@ typedef struct tide_dry_options {
   const tide_dry_costs* costs;  // borrowed during the call; NULL for the defaults
   const tide_heap* heap;        // caller keeps until the machine is freed; NULL for malloc
 } tide_dry_options;
-#define TIDE_DRY_OPTIONS_INIT \
-  { sizeof(tide_dry_options), 1, (uint64_t)140 << 30, (uint64_t)2 << 20, NULL, NULL }
+// clang-format off
+#define TIDE_DRY_OPTIONS_INIT                                                              \
+  { TIDE_FIELD(size, sizeof(tide_dry_options)), TIDE_FIELD(device_count, 1),               \
+    TIDE_FIELD(capacity, (uint64_t)140 << 30), TIDE_FIELD(granularity, (uint64_t)2 << 20), \
+    TIDE_FIELD(costs, NULL), TIDE_FIELD(heap, NULL) }
+// clang-format on
 
 // The CUDA driver.
 typedef struct tide_cuda_options {
-  uint32_t size;  // set by TIDE_CUDA_OPTIONS_INIT
-  uint32_t reserved;
+  uint32_t size;          // set by TIDE_CUDA_OPTIONS_INIT
   const char* library;    // the driver's file name, NULL for libcuda.so.1; borrowed during the call
   const tide_heap* heap;  // caller keeps until the machine is freed; NULL for malloc
 } tide_cuda_options;
-#define TIDE_CUDA_OPTIONS_INIT \
-  { sizeof(tide_cuda_options), 0, NULL, NULL }
+// clang-format off
+#define TIDE_CUDA_OPTIONS_INIT                                                                       \
+  { TIDE_FIELD(size, sizeof(tide_cuda_options)), TIDE_FIELD(library, NULL), TIDE_FIELD(heap, NULL) }
+// clang-format on
 
 // Makes a machine; NULL options are the defaults.
 // Errors: TIDE_ERR_ARGUMENT for options out of range; TIDE_ERR_NO_MEMORY; TIDE_ERR_UNSUPPORTED from
@@ -138,7 +150,7 @@ TIDE_API TIDE_NODISCARD tide_status tide_machine_new_cuda(const tide_cuda_option
 // Threads: no other call may be under way or follow.
 TIDE_API void tide_machine_free(tide_machine* machine);
 
-// "host", "dry" or "cuda".
+// "host", "dry", "cuda", or the name in the table of a machine of one's own.
 TIDE_API const char* tide_machine_name(const tide_machine* machine);
 TIDE_API int tide_machine_device_count(const tide_machine* machine);
 
@@ -146,7 +158,6 @@ typedef struct tide_device_info {
   uint32_t size;           // set by TIDE_DEVICE_INFO_INIT
   int32_t least_priority;  // of streams; numbers fall as priority rises
   int32_t greatest_priority;
-  uint32_t reserved;
   uint64_t total_bytes;       // memory of the device
   uint64_t granularity;       // sizes and addresses of virtual memory are multiples of this; 0: has none
   bool is_host_readable;      // the addresses of the device can be read and written by this process
@@ -155,11 +166,14 @@ typedef struct tide_device_info {
   bool has_physical_sharing;  // tide_machine_physical_export() works
   char name[64];
   int32_t numa_node;  // of the computer, nearest to the device; -1: not known, or there is only one
-  uint32_t reserved2;
 } tide_device_info;
 // clang-format off
-#define TIDE_DEVICE_INFO_INIT \
-  { sizeof(tide_device_info), 0, 0, 0, 0, 0, false, false, false, false, { 0 }, -1, 0 }
+#define TIDE_DEVICE_INFO_INIT                                                                 \
+  { TIDE_FIELD(size, sizeof(tide_device_info)), TIDE_FIELD(least_priority, 0),                \
+    TIDE_FIELD(greatest_priority, 0), TIDE_FIELD(total_bytes, 0), TIDE_FIELD(granularity, 0), \
+    TIDE_FIELD(is_host_readable, false), TIDE_FIELD(is_pinned_locked, false),                 \
+    TIDE_FIELD(has_raw_sharing, false), TIDE_FIELD(has_physical_sharing, false),              \
+    TIDE_FIELD(name, { 0 }), TIDE_FIELD(numa_node, -1) }
 // clang-format on
 
 TIDE_API TIDE_NODISCARD tide_status tide_machine_device_info(tide_machine* machine, int device,
@@ -184,14 +198,13 @@ TIDE_API TIDE_NODISCARD tide_status tide_machine_raw_alloc(tide_machine* machine
 // comes too late is not done, and is reported by the next _synchronize call on that device as
 // TIDE_ERR_MACHINE.
 // Errors: TIDE_ERR_ARGUMENT for an address that raw_alloc did not return, or that is free already.
-TIDE_API TIDE_NODISCARD tide_status tide_machine_raw_release(tide_machine* machine, int device,
-                                                             void* address);
+TIDE_API tide_status tide_machine_raw_release(tide_machine* machine, int device, void* address);
 
 // Page-locked memory of the host, usable by all devices; on dry only an address, like all its memory.
 // Errors: TIDE_ERR_NO_MEMORY; for release: TIDE_ERR_ARGUMENT for what is not pinned by pinned_alloc.
 TIDE_API TIDE_NODISCARD tide_status tide_machine_pinned_alloc(tide_machine* machine, size_t bytes,
                                                               void** out);
-TIDE_API TIDE_NODISCARD tide_status tide_machine_pinned_release(tide_machine* machine, void* address);
+TIDE_API tide_status tide_machine_pinned_release(tide_machine* machine, void* address);
 
 // Memory of a device, and page-locked memory, as a source of arenas; releasing first waits for all work of
 // the device. Alignments above what the machine gives are TIDE_ERR_UNSUPPORTED.
@@ -203,7 +216,7 @@ TIDE_API tide_memory tide_machine_pinned_memory(tide_machine* machine, int devic
 // Errors: TIDE_ERR_ARGUMENT for such a range, or an address that no registration begins at.
 TIDE_API TIDE_NODISCARD tide_status tide_machine_pinned_register(tide_machine* machine, void* address,
                                                                  size_t bytes);
-TIDE_API TIDE_NODISCARD tide_status tide_machine_pinned_unregister(tide_machine* machine, void* address);
+TIDE_API tide_status tide_machine_pinned_unregister(tide_machine* machine, void* address);
 
 // Reserves a range of addresses; nothing can be read or written there until memory is mapped.
 // `bytes` is a multiple of the granularity; `alignment` is 0 or a power of two; `hint` is NULL, or where
@@ -215,8 +228,7 @@ TIDE_API TIDE_NODISCARD tide_status tide_machine_address_reserve(tide_machine* m
 
 // Gives back a whole reservation in which nothing is mapped.
 // Errors: TIDE_ERR_ARGUMENT unless exactly this range was reserved; TIDE_ERR_STATE while something is mapped.
-TIDE_API TIDE_NODISCARD tide_status tide_machine_address_release(tide_machine* machine, void* address,
-                                                                 size_t bytes);
+TIDE_API tide_status tide_machine_address_release(tide_machine* machine, void* address, size_t bytes);
 
 // Physical memory of a device, not yet at any address. `bytes` is a multiple of the granularity.
 // TIDE_PHYSICAL_SHAREABLE must be given if it is to be exported later (else TIDE_ERR_ARGUMENT then).
@@ -227,7 +239,7 @@ TIDE_API TIDE_NODISCARD tide_status tide_machine_physical_new(tide_machine* mach
 
 // Gives up the handle. The memory is given back when it is mapped nowhere any more, here or in a process
 // that imported it.
-TIDE_API TIDE_NODISCARD tide_status tide_machine_physical_free(tide_machine* machine, tide_physical physical);
+TIDE_API tide_status tide_machine_physical_free(tide_machine* machine, tide_physical physical);
 
 // Maps the whole of `physical` at `address` inside one reservation. The same memory may be mapped at
 // several addresses at once. It can be used once set_access() gave access.
@@ -237,7 +249,7 @@ TIDE_API TIDE_NODISCARD tide_status tide_machine_map(tide_machine* machine, void
 
 // Ends all mappings in a range that begins and ends at mappings and has no gap. No queued work may still
 // use the range: see tide_machine_raw_release().
-TIDE_API TIDE_NODISCARD tide_status tide_machine_unmap(tide_machine* machine, void* address, size_t bytes);
+TIDE_API tide_status tide_machine_unmap(tide_machine* machine, void* address, size_t bytes);
 
 typedef enum tide_access {
   TIDE_ACCESS_NONE = 0,
@@ -262,12 +274,14 @@ typedef struct tide_pointer_info {
   uint32_t size;   // set by TIDE_POINTER_INFO_INIT
   uint32_t kind;   // a tide_memory_kind
   int32_t device;  // whose memory it is; -1 for pinned, reserved and unknown
-  uint32_t reserved;
   void* base;      // where the allocation, mapping or reservation begins
   uint64_t bytes;  // and how long it is
 } tide_pointer_info;
-#define TIDE_POINTER_INFO_INIT \
-  { sizeof(tide_pointer_info), 0, -1, 0, NULL, 0 }
+// clang-format off
+#define TIDE_POINTER_INFO_INIT                                                                \
+  { TIDE_FIELD(size, sizeof(tide_pointer_info)), TIDE_FIELD(kind, 0), TIDE_FIELD(device, -1), \
+    TIDE_FIELD(base, NULL), TIDE_FIELD(bytes, 0) }
+// clang-format on
 
 // Says whose memory a pointer points into. Any value may be asked about; it is never read through. On cuda
 // the driver does not tell imported memory from raw, nor (base and bytes) one mapping from its reservation.
@@ -283,8 +297,7 @@ TIDE_API TIDE_NODISCARD tide_status tide_machine_pointer_info(tide_machine* mach
 TIDE_API TIDE_NODISCARD tide_status tide_machine_stream_new(tide_machine* machine, int device, uint32_t flags,
                                                             int priority, tide_stream* out);
 // Gives the stream up; its queued work still runs. The default streams are refused (TIDE_ERR_ARGUMENT).
-TIDE_API TIDE_NODISCARD tide_status tide_machine_stream_free(tide_machine* machine, int device,
-                                                             tide_stream stream);
+TIDE_API tide_status tide_machine_stream_free(tide_machine* machine, int device, tide_stream stream);
 // Which stream is it, and is it in a capture just now? The number is that of no other stream of the machine,
 // while a new stream may have the handle of one that is gone; 0: it cannot be told, as on cuda during a
 // capture and with drivers before CUDA 12.0. Of TIDE_STREAM_PER_THREAD it is the calling thread's. Safe to
@@ -306,7 +319,7 @@ TIDE_API TIDE_NODISCARD tide_status tide_machine_device_synchronize(tide_machine
 
 TIDE_API TIDE_NODISCARD tide_status tide_machine_event_new(tide_machine* machine, int device,
                                                            tide_event* out);
-TIDE_API TIDE_NODISCARD tide_status tide_machine_event_free(tide_machine* machine, tide_event event);
+TIDE_API tide_status tide_machine_event_free(tide_machine* machine, tide_event event);
 // Marks the end of the work queued so far on a stream of the event's device; replaces an earlier record.
 TIDE_API TIDE_NODISCARD tide_status tide_machine_event_record(tide_machine* machine, int device,
                                                               tide_event event, tide_stream stream);
@@ -395,7 +408,7 @@ TIDE_API TIDE_NODISCARD tide_status tide_machine_node_dependencies(tide_machine*
 TIDE_API TIDE_NODISCARD tide_status tide_machine_launch(tide_machine* machine, int device, tide_launch graph,
                                                         tide_stream stream);
 // Gives the graph up; launches already queued still run.
-TIDE_API TIDE_NODISCARD tide_status tide_machine_launch_free(tide_machine* machine, tide_launch graph);
+TIDE_API tide_status tide_machine_launch_free(tide_machine* machine, tide_launch graph);
 
 // ---------------------------------------------------------------------------------------------------
 // Peers and other processes
@@ -405,7 +418,7 @@ TIDE_API TIDE_NODISCARD tide_status tide_machine_launch_free(tide_machine* machi
 TIDE_API TIDE_NODISCARD tide_status tide_machine_peer_query(tide_machine* machine, int device, int peer,
                                                             bool* out);
 TIDE_API TIDE_NODISCARD tide_status tide_machine_peer_enable(tide_machine* machine, int device, int peer);
-TIDE_API TIDE_NODISCARD tide_status tide_machine_peer_disable(tide_machine* machine, int device, int peer);
+TIDE_API tide_status tide_machine_peer_disable(tide_machine* machine, int device, int peer);
 
 // Raw memory for another process of the same user: plain bytes, to be sent in any way.
 typedef struct tide_raw_share {
@@ -421,13 +434,12 @@ TIDE_API TIDE_NODISCARD tide_status tide_machine_raw_export(tide_machine* machin
 //         when the exporter has freed the memory or is gone.
 TIDE_API TIDE_NODISCARD tide_status tide_machine_raw_import(tide_machine* machine, int device,
                                                             const tide_raw_share* share, void** out);
-TIDE_API TIDE_NODISCARD tide_status tide_machine_raw_unimport(tide_machine* machine, void* address);
+TIDE_API tide_status tide_machine_raw_unimport(tide_machine* machine, void* address);
 
 // Physical memory for another process: a file descriptor, to be sent over a Unix socket or inherited, and
 // two numbers. The memory lives until its last handle, mapping and descriptor are gone, in any process.
 typedef struct tide_physical_share {
   int descriptor;  // owned by the caller of physical_export, who closes it when it is sent
-  uint32_t reserved;
   uint64_t offset;
   uint64_t bytes;
 } tide_physical_share;
@@ -491,17 +503,20 @@ TIDE_API uint64_t tide_machine_staged_copies(const tide_machine* machine);
 
 // A fault: calls of one kind, or of any, fail or are slow. The failing call does not reach the machine.
 typedef struct tide_fault {
-  uint32_t size;    // set by TIDE_FAULT_INIT
-  uint32_t call;    // a tide_call, or TIDE_CALL_ANY
-  uint32_t status;  // the tide_status they return; TIDE_OK leaves only the latency
-  uint32_t reserved;
+  uint32_t size;         // set by TIDE_FAULT_INIT
+  uint32_t call;         // a tide_call, or TIDE_CALL_ANY
+  uint32_t status;       // the tide_status they return; TIDE_OK leaves only the latency
   uint64_t skip;         // matching calls that pass first
   uint64_t count;        // how many are then hit; UINT64_MAX: all
   uint64_t byte_budget;  // only calls that would take the bytes of matching calls above this count; 0: all
   uint64_t latency_ns;   // how long a hit call is held up (virtual time on dry)
 } tide_fault;
-#define TIDE_FAULT_INIT \
-  { sizeof(tide_fault), TIDE_CALL_ANY, TIDE_ERR_NO_MEMORY, 0, 0, 1, 0, 0 }
+// clang-format off
+#define TIDE_FAULT_INIT                                                                \
+  { TIDE_FIELD(size, sizeof(tide_fault)), TIDE_FIELD(call, TIDE_CALL_ANY),             \
+    TIDE_FIELD(status, TIDE_ERR_NO_MEMORY), TIDE_FIELD(skip, 0), TIDE_FIELD(count, 1), \
+    TIDE_FIELD(byte_budget, 0), TIDE_FIELD(latency_ns, 0) }
+// clang-format on
 
 // Adds a fault to those in force (at most 16, spent ones too: TIDE_ERR_LIMIT), or removes all. The first that
 // hits decides.

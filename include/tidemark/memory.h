@@ -28,6 +28,15 @@ typedef struct tide_block {
 typedef uint32_t tide_pool;
 #define TIDE_POOL_DEFAULT ((tide_pool)0)
 
+// Which requests a scope sends to its pool.
+typedef enum tide_scope_kind {
+  TIDE_SCOPE_ALL = 0,      // all
+  TIDE_SCOPE_THREAD = 1,   // those of the thread that opened it
+  TIDE_SCOPE_STREAM = 2,   // those for `stream`
+  TIDE_SCOPE_CAPTURE = 3,  // those for streams in the same capture as `stream`, when the request comes
+  TIDE_SCOPE_FILTER = 4    // those for which `filter` returns true
+} tide_scope_kind;
+
 typedef struct tide_stat {
   int64_t current;
   int64_t peak;       // since the last reset

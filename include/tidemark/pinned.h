@@ -21,8 +21,6 @@
 // - A call that names memory tells apart, by its status and in the error's text: memory that was released
 //   already and is still idle or waiting (TIDE_ERR_STATE), a handle of an earlier life, whose memory is
 //   handed out anew or gone (TIDE_ERR_HANDLE), and what this cache never handed out (TIDE_ERR_ARGUMENT).
-// - A struct that carries its `size` may be the shorter one of an older header: what it lacks has its
-//   default, and nothing is written behind its end.
 // - A cache belongs to the process that made it, like its machine. In a child of fork() requests and
 //   everything that changes it are TIDE_ERR_STATE at once, and releasing a block or freeing the cache does
 //   nothing.
@@ -82,14 +80,17 @@ typedef struct tide_pinned_options {
   const tide_heap* heap;  // caller keeps until the cache is freed; NULL for malloc
 } tide_pinned_options;
 // clang-format off
-#define TIDE_PINNED_OPTIONS_INIT                                                                        \
-  { sizeof(tide_pinned_options), false, false, false, TIDE_NUMA_ANY, 1, 0, 0, TIDE_NO_LIMIT,            \
-    TIDE_NO_LIMIT, TIDE_NO_LIMIT, 0, NULL }
+#define TIDE_PINNED_OPTIONS_INIT                                                                      \
+  { TIDE_FIELD(size, sizeof(tide_pinned_options)), TIDE_FIELD(uses_register, false),                  \
+    TIDE_FIELD(has_helper, false), TIDE_FIELD(powers_of_two, false), TIDE_FIELD(numa, TIDE_NUMA_ANY), \
+    TIDE_FIELD(register_threads, 1), TIDE_FIELD(numa_device, 0), TIDE_FIELD(reserve_bytes, 0),        \
+    TIDE_FIELD(max_round_bytes, TIDE_NO_LIMIT), TIDE_FIELD(max_block_bytes, TIDE_NO_LIMIT),           \
+    TIDE_FIELD(max_cached_bytes, TIDE_NO_LIMIT), TIDE_FIELD(idle_ns, 0), TIDE_FIELD(heap, NULL) }
 // clang-format on
 
 // Copies what the options of a device allocator say about pinned memory (the keys pinned_...) into options
 // for a cache; the rest stays as it is.
-// Errors: TIDE_ERR_ARGUMENT for NULL and for structs of another size.
+// Errors: TIDE_ERR_ARGUMENT.
 TIDE_API TIDE_NODISCARD tide_status tide_pinned_options_from_device(const tide_device_options* from,
                                                                     tide_pinned_options* options);
 
@@ -105,11 +106,13 @@ TIDE_API TIDE_NODISCARD tide_status tide_pinned_new(tide_machine* machine, const
 
 // What was left when a cache was freed.
 typedef struct tide_pinned_leaks {
+  uint32_t size;            // set by TIDE_PINNED_LEAKS_INIT
   uint64_t blocks;          // still handed out; their memory is given back all the same
   uint64_t bytes;           // of these
   uint64_t refused_pieces;  // what stays with the machine: see tide_pinned_free()
   uint64_t refused_bytes;
 } tide_pinned_leaks;
+#define TIDE_PINNED_LEAKS_INIT TIDE_SIZED(tide_pinned_leaks)
 
 // Ends the helper, waits for all work that was announced, gives all memory back to the machine, blocks
 // still handed out included, and frees the cache. What the machine refuses to take back, twice, stays with
@@ -144,9 +147,9 @@ TIDE_API TIDE_NODISCARD tide_status tide_pinned_alloc_on(tide_pinned* pinned, in
 // Errors: TIDE_ERR_STATE, TIDE_ERR_HANDLE and TIDE_ERR_ARGUMENT, see above; TIDE_ERR_ARGUMENT also for an
 //         address that is not the one handed out with the handle.
 // Cost:   as tide_pinned_alloc(); one event record for each announced stream.
-TIDE_API TIDE_NODISCARD tide_status tide_pinned_release(tide_pinned* pinned, tide_block block);
+TIDE_API tide_status tide_pinned_release(tide_pinned* pinned, tide_block block);
 // The same by the address alone.
-TIDE_API TIDE_NODISCARD tide_status tide_pinned_release_address(tide_pinned* pinned, void* address);
+TIDE_API tide_status tide_pinned_release_address(tide_pinned* pinned, void* address);
 
 // The block that is handed out at exactly this address, with its handle.
 TIDE_API TIDE_NODISCARD tide_status tide_pinned_find(tide_pinned* pinned, const void* address,
@@ -201,17 +204,17 @@ TIDE_API size_t tide_pinned_round(const tide_pinned* pinned, size_t bytes);
 // nothing cached do this by themselves. Each stream is asked about its oldest work first, and no further if
 // that is not done; a stream that is stuck holds back nothing but its own blocks. Does not wait for work.
 // Errors: the first of the machine; what could not be asked or recorded stays and is tried again.
-TIDE_API TIDE_NODISCARD tide_status tide_pinned_poll(tide_pinned* pinned);
+TIDE_API tide_status tide_pinned_poll(tide_pinned* pinned);
 
 // Gives idle memory of the default pool back to the machine until at most `keep_bytes` of it are left; large
 // pieces first, of a class the one that was idle longest. Looks after the streams first, but does not wait.
 // A chunk of small blocks goes when all of it is idle. What was pinned for a request that then got no memory
 // for its records, and was not taken back either, is tried again.
 // Errors: TIDE_ERR_CAPTURE or TIDE_ERR_MACHINE from the machine; what it would not take stays cached.
-TIDE_API TIDE_NODISCARD tide_status tide_pinned_trim(tide_pinned* pinned, uint64_t keep_bytes);
+TIDE_API tide_status tide_pinned_trim(tide_pinned* pinned, uint64_t keep_bytes);
 // Gives all of it back, also what is idle in pools without users, which are gone when nothing of them is
 // handed out any more.
-TIDE_API TIDE_NODISCARD tide_status tide_pinned_empty(tide_pinned* pinned);
+TIDE_API tide_status tide_pinned_empty(tide_pinned* pinned);
 
 // ---------------------------------------------------------------------------------------------------
 // Pools: memory apart from the default pool, for captures
@@ -220,14 +223,16 @@ TIDE_API TIDE_NODISCARD tide_status tide_pinned_empty(tide_pinned* pinned);
 // requests to a pool. A block that was handed out through a scope and was announced to a stream is not handed
 // out again when it is released, but kept until the pool is gone.
 
-// Makes a pool with one user; one user more or less. A pool without users gives its memory back at the next
-// tide_pinned_empty(), when nothing of it is handed out any more, and then is gone. What was kept for its
-// graphs waits for the streams it was announced to, so launches elsewhere must be over by then.
+// Makes a pool with one user, the caller; one user more or less. A pool is kept by its users, by an open
+// scope, and by blocks of it that are handed out. Without all three it gives its memory back at the next
+// tide_pinned_empty(), and is gone. A graph that uses memory of its capture later is a user:
+// tide_pinned_pool_retain(). What was kept for graphs waits for the streams it was announced to, so launches
+// elsewhere must be over by then.
 // Errors: TIDE_ERR_HANDLE for a pool that is not there; TIDE_ERR_STATE for one without users, or for taking
 //         away the last user while its scope is open; TIDE_ERR_NO_MEMORY.
 TIDE_API TIDE_NODISCARD tide_status tide_pinned_pool_new(tide_pinned* pinned, tide_pool* out);
 TIDE_API TIDE_NODISCARD tide_status tide_pinned_pool_retain(tide_pinned* pinned, tide_pool pool);
-TIDE_API TIDE_NODISCARD tide_status tide_pinned_pool_release(tide_pinned* pinned, tide_pool pool);
+TIDE_API tide_status tide_pinned_pool_release(tide_pinned* pinned, tide_pool pool);
 TIDE_API TIDE_NODISCARD tide_status tide_pinned_pool_users(tide_pinned* pinned, tide_pool pool,
                                                            uint32_t* out);
 
@@ -240,19 +245,21 @@ typedef struct tide_pinned_scope {
   // tide_pinned_copy() in a capture notes a hash of the bytes that the copy will read, and
   // tide_pinned_pool_end() fails if the program wrote there meanwhile. Not on the dry machine.
   bool checks_copies;
-  uint8_t reserved[3];
   tide_stream stream;
   // Closing the scope waits for requests that are just then asking, so not with a lock held that the filter
   // takes; inside a filter it does not wait.
   bool (*filter)(void* user, int device, tide_stream stream);
   void* user;  // borrowed until the scope is closed
 } tide_pinned_scope;
-#define TIDE_PINNED_SCOPE_INIT \
-  { sizeof(tide_pinned_scope), TIDE_SCOPE_THREAD, 0, false, { 0, 0, 0 }, NULL, NULL, NULL }
+// clang-format off
+#define TIDE_PINNED_SCOPE_INIT                                                         \
+  { TIDE_FIELD(size, sizeof(tide_pinned_scope)), TIDE_FIELD(kind, TIDE_SCOPE_THREAD),  \
+    TIDE_FIELD(device, 0), TIDE_FIELD(checks_copies, false), TIDE_FIELD(stream, NULL), \
+    TIDE_FIELD(filter, NULL), TIDE_FIELD(user, NULL) }
+// clang-format on
 
 // Opens a scope on a pool, NULL is TIDE_PINNED_SCOPE_INIT, and closes it. The newest open scope that takes a
-// request decides. Opening gives the pool one user more, who stays when the scope is closed until
-// tide_pinned_pool_release(). A scope that was not opened has changed nothing.
+// request decides. An open scope keeps its pool, but is no user of it.
 // Errors: TIDE_ERR_STATE if the pool has an open scope already, or none to close; TIDE_ERR_LIMIT above 64
 //         open scopes. Of the end: TIDE_ERR_STATE with the scope closed if bytes that a captured copy reads
 //         were changed, and the text says which.
@@ -288,7 +295,6 @@ TIDE_API TIDE_NODISCARD tide_status tide_pinned_pool_end(tide_pinned* pinned, ti
 
 typedef struct tide_pinned_stats {
   uint32_t size;  // set by TIDE_PINNED_STATS_INIT
-  uint32_t reserved;
 #define TIDE_PINNED_STAT_FIELD(name) tide_stat name;
   TIDE_PINNED_STAT_MAP(TIDE_PINNED_STAT_FIELD)
 #undef TIDE_PINNED_STAT_FIELD
@@ -298,13 +304,7 @@ typedef struct tide_pinned_stats {
   TIDE_PINNED_COUNTER_MAP(TIDE_PINNED_COUNTER_FIELD)
 #undef TIDE_PINNED_COUNTER_FIELD
 } tide_pinned_stats;
-// clang-format off
-#define TIDE_PINNED_STAT_ZERO(name) { 0, 0, 0, 0 },
-#define TIDE_PINNED_COUNTER_ZERO(name) 0,
-#define TIDE_PINNED_STATS_INIT                                                             \
-  { sizeof(tide_pinned_stats), 0, TIDE_PINNED_STAT_MAP(TIDE_PINNED_STAT_ZERO)              \
-    { 0, 0, 0, 0 }, { 0, 0, 0, 0 }, TIDE_PINNED_COUNTER_MAP(TIDE_PINNED_COUNTER_ZERO) }
-// clang-format on
+#define TIDE_PINNED_STATS_INIT TIDE_SIZED(tide_pinned_stats)
 
 // Of the whole cache, or of one pool. Exact when no other call is under way; while several threads work, a
 // peak is that of their calls in groups of up to 2048. Does not look after the streams.
@@ -320,16 +320,14 @@ TIDE_API void tide_pinned_reset_peaks(tide_pinned* pinned);
 
 // The statistics of one size class, over all pools.
 typedef struct tide_pinned_class {
-  uint32_t size;  // set by TIDE_PINNED_CLASS_INIT
-  uint32_t reserved;
+  uint32_t size;       // set by TIDE_PINNED_CLASS_INIT
   uint64_t bytes;      // of its blocks; 0: of all sizes that have no class
   int64_t blocks;      // handed out, waiting or idle
   int64_t active;      // of these, handed out or waiting
   int64_t made;        // blocks made since the last reset
   int64_t handed_out;  // requests served since the last reset
 } tide_pinned_class;
-#define TIDE_PINNED_CLASS_INIT \
-  { sizeof(tide_pinned_class), 0, 0, 0, 0, 0, 0 }
+#define TIDE_PINNED_CLASS_INIT TIDE_SIZED(tide_pinned_class)
 
 // How many classes there are, and one of them: by rising size, the last is for sizes that have no class.
 TIDE_API uint32_t tide_pinned_class_count(const tide_pinned* pinned);

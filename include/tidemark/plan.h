@@ -140,8 +140,13 @@ typedef struct tide_plan_options {
   void* user;             // caller keeps
   const tide_heap* heap;  // (optional) caller keeps, until the plan is freed; NULL for malloc
 } tide_plan_options;
-#define TIDE_PLAN_OPTIONS_INIT \
-  { sizeof(tide_plan_options), TIDE_PLAN_PEAK, 10.0, 0, 1, 0, false, NULL, NULL, NULL }
+// clang-format off
+#define TIDE_PLAN_OPTIONS_INIT                                                                    \
+  { TIDE_FIELD(size, sizeof(tide_plan_options)), TIDE_FIELD(goal, TIDE_PLAN_PEAK),                \
+    TIDE_FIELD(seconds, 10.0), TIDE_FIELD(nodes, 0), TIDE_FIELD(threads, 1), TIDE_FIELD(seed, 0), \
+    TIDE_FIELD(keeps_hints, false), TIDE_FIELD(on_progress, NULL), TIDE_FIELD(user, NULL),        \
+    TIDE_FIELD(heap, NULL) }
+// clang-format on
 
 typedef struct tide_plan tide_plan;  // opaque; freed by tide_plan_free()
 
@@ -193,6 +198,7 @@ typedef enum tide_plan_fault {
 } tide_plan_fault;
 
 typedef struct tide_plan_check {
+  uint32_t size;          // set by TIDE_PLAN_CHECK_INIT
   tide_plan_fault fault;  // the first that was found
   size_t buffer;
   size_t other;
@@ -200,6 +206,7 @@ typedef struct tide_plan_check {
   uint64_t peak;   // the highest end of a buffer that holds memory; 0 with a fault
   char text[200];  // the fault in words; empty: none
 } tide_plan_check;
+#define TIDE_PLAN_CHECK_INIT TIDE_SIZED(tide_plan_check)
 
 // Looks whether offsets are a plan of a problem; it shares no code with the solver. A buffer that never
 // holds anything may lie anywhere below TIDE_PLAN_MAX_BYTES. `pools` says where buffers lie that may lie in

@@ -5,6 +5,7 @@
 // serves later runs from that arena without asking anybody for memory.
 //
 //   tide_profile* profile = NULL;
+//   tide_profile_report report = TIDE_PROFILE_REPORT_INIT;
 //   tide_status status = tide_profile_new(NULL, &profile);
 //   for (int step = 0; step < 100 && status == TIDE_OK; step++) {
 //     status = tide_profile_begin(profile, TIDE_PROFILE_AUTO, shape);   // the first run is recorded
@@ -58,8 +59,11 @@ typedef struct tide_profile_plan_options {
   uint64_t nodes;         // placements that tide_plan_solve() may try; at least 10 for each request
   const tide_heap* heap;  // (optional) caller keeps until the plan is freed; NULL for malloc
 } tide_profile_plan_options;
-#define TIDE_PROFILE_PLAN_OPTIONS_INIT \
-  { sizeof(tide_profile_plan_options), TIDE_PROFILE_SMALLEST, 2000000, NULL }
+// clang-format off
+#define TIDE_PROFILE_PLAN_OPTIONS_INIT                                                               \
+  { TIDE_FIELD(size, sizeof(tide_profile_plan_options)), TIDE_FIELD(planner, TIDE_PROFILE_SMALLEST), \
+    TIDE_FIELD(nodes, 2000000), TIDE_FIELD(heap, NULL) }
+// clang-format on
 
 typedef struct tide_profile_plan tide_profile_plan;  // opaque; freed by tide_profile_plan_free()
 
@@ -133,17 +137,25 @@ typedef struct tide_profile_options {
   const tide_heap* heap;  // (optional) caller keeps until the profile and all its memory are released; NULL
                           // for malloc
 } tide_profile_options;
-#define TIDE_PROFILE_OPTIONS_INIT                                                                          \
-  {                                                                                                        \
-    sizeof(tide_profile_options), TIDE_PROFILE_SMALLEST, false, TIDE_FILL_NOTHING, 64, 4, 16, 3, 0.01, 16, \
-        2000000, TIDE_MEMORY_NONE, TIDE_MEMORY_NONE, NULL                                                  \
-  }
+// clang-format off
+#define TIDE_PROFILE_OPTIONS_INIT                                                                 \
+  { TIDE_FIELD(size, sizeof(tide_profile_options)), TIDE_FIELD(planner, TIDE_PROFILE_SMALLEST),   \
+    TIDE_FIELD(is_strict, false), TIDE_FIELD(fill, TIDE_FILL_NOTHING), TIDE_FIELD(alignment, 64), \
+    TIDE_FIELD(escape_arenas, 4), TIDE_FIELD(max_plans, 16), TIDE_FIELD(replan_after, 3),         \
+    TIDE_FIELD(tolerance, 0.01), TIDE_FIELD(trim_after, 16), TIDE_FIELD(plan_nodes, 2000000),     \
+    TIDE_FIELD(memory, TIDE_MEMORY_NONE), TIDE_FIELD(fallback, TIDE_MEMORY_NONE),                 \
+    TIDE_FIELD(heap, NULL) }
+// clang-format on
 // As PyTorch's mobile profiler does it: best fit, exact replay, what escapes is not planned.
-#define TIDE_PROFILE_OPTIONS_ORIGINAL                                                                    \
-  {                                                                                                      \
-    sizeof(tide_profile_options), TIDE_PROFILE_BEST_FIT, true, TIDE_FILL_NOTHING, 64, 0, 16, 0, 0.01, 0, \
-        2000000, TIDE_MEMORY_NONE, TIDE_MEMORY_NONE, NULL                                                \
-  }
+// clang-format off
+#define TIDE_PROFILE_OPTIONS_ORIGINAL                                                            \
+  { TIDE_FIELD(size, sizeof(tide_profile_options)), TIDE_FIELD(planner, TIDE_PROFILE_BEST_FIT),  \
+    TIDE_FIELD(is_strict, true), TIDE_FIELD(fill, TIDE_FILL_NOTHING), TIDE_FIELD(alignment, 64), \
+    TIDE_FIELD(escape_arenas, 0), TIDE_FIELD(max_plans, 16), TIDE_FIELD(replan_after, 0),        \
+    TIDE_FIELD(tolerance, 0.01), TIDE_FIELD(trim_after, 0), TIDE_FIELD(plan_nodes, 2000000),     \
+    TIDE_FIELD(memory, TIDE_MEMORY_NONE), TIDE_FIELD(fallback, TIDE_MEMORY_NONE),                \
+    TIDE_FIELD(heap, NULL) }
+// clang-format on
 
 typedef struct tide_profile tide_profile;  // opaque; freed by tide_profile_free()
 
@@ -187,6 +199,7 @@ typedef enum tide_profile_mode {
 
 // How a run went. Requests of 0 bytes are not counted.
 typedef struct tide_profile_report {
+  uint32_t size;           // set by TIDE_PROFILE_REPORT_INIT
   tide_profile_mode mode;  // RECORD, VALIDATE or REPLAY
   uint64_t requests;       // replayed: those that the fallback refused included
   uint64_t hits;           // served from an arena, or, validating, as planned; 0 when recording
@@ -216,6 +229,7 @@ typedef struct tide_profile_report {
   uint64_t first_planned;
   uint64_t first_actual;
 } tide_profile_report;
+#define TIDE_PROFILE_REPORT_INIT TIDE_SIZED(tide_profile_report)
 
 // Begins a run on this thread. It may lie inside one of another profile that validates or replays, but not
 // inside one that records: requests that are served by the innermost run (tensor.h) would be missing there,
@@ -230,7 +244,7 @@ TIDE_API TIDE_NODISCARD tide_status tide_profile_begin(tide_profile* profile, ti
 // Errors:  TIDE_ERR_STATE if this thread has no run of this profile; what tide_profile_plan_new() returns.
 TIDE_API TIDE_NODISCARD tide_status tide_profile_end(tide_profile* profile, tide_profile_report* out);
 // Ends it without making a plan or counting deviations: the program has failed in the middle of it.
-TIDE_API TIDE_NODISCARD tide_status tide_profile_cancel(tide_profile* profile);
+TIDE_API tide_status tide_profile_cancel(tide_profile* profile);
 // What this thread is doing in this profile, and how many runs, of any profile, it has open.
 TIDE_API tide_profile_mode tide_profile_current(const tide_profile* profile);
 TIDE_API uint32_t tide_profile_depth(void);
@@ -247,19 +261,20 @@ TIDE_API TIDE_NODISCARD tide_status tide_profile_alloc(tide_profile* profile, si
 // arena goes to the fallback, whoever got it there. NULL is nothing.
 // Errors:  TIDE_ERR_HANDLE for an address in an arena where nothing begins or that was released already; what
 //          the fallback returned; TIDE_ERR_STATE in a strict run.
-TIDE_API TIDE_NODISCARD tide_status tide_profile_release(tide_profile* profile, void* address);
+TIDE_API tide_status tide_profile_release(tide_profile* profile, void* address);
 
 // For programs that keep their own allocator while recording or validating: tell what was requested and
 // released. Outside such a run they do nothing.
 // Errors:  TIDE_ERR_ARGUMENT; TIDE_ERR_NO_MEMORY for the note, which makes the end of the run fail.
 TIDE_API TIDE_NODISCARD tide_status tide_profile_note_alloc(tide_profile* profile, const void* address,
                                                             size_t bytes, size_t alignment);
-TIDE_API TIDE_NODISCARD tide_status tide_profile_note_release(tide_profile* profile, const void* address);
+TIDE_API tide_status tide_profile_note_release(tide_profile* profile, const void* address);
 
 // ---------------------------------------------------------------------------------------------------
 // Queries
 
 typedef struct tide_profile_stats {
+  uint32_t size;      // set by TIDE_PROFILE_STATS_INIT
   uint64_t recorded;  // runs that ended
   uint64_t validated;
   uint64_t replayed;
@@ -276,13 +291,14 @@ typedef struct tide_profile_stats {
   uint64_t arena_bytes_peak;
   uint64_t arena_allocs;  // times that the memory was asked for one
 } tide_profile_stats;
+#define TIDE_PROFILE_STATS_INIT TIDE_SIZED(tide_profile_stats)
 
 // Exact when no other thread is in a call.
-TIDE_API tide_profile_stats tide_profile_get_stats(tide_profile* profile);
+TIDE_API TIDE_NODISCARD tide_status tide_profile_get_stats(tide_profile* profile, tide_profile_stats* out);
 // Does an address lie in an arena of this profile?
 TIDE_API bool tide_profile_owns(tide_profile* profile, const void* address);
 // Gives back arenas that no run and no survivor uses.
-TIDE_API TIDE_NODISCARD tide_status tide_profile_trim(tide_profile* profile);
+TIDE_API tide_status tide_profile_trim(tide_profile* profile);
 
 TIDE_END_DECLS
 #endif

@@ -6,7 +6,7 @@
 //
 //   tide_replay* replay = NULL;
 //   tide_replay_options options = TIDE_REPLAY_OPTIONS_INIT;
-//   tide_replay_result result;
+//   tide_replay_result result = TIDE_REPLAY_RESULT_INIT;
 //   tide_status status = tide_replay_new(trace, 0, NULL, &replay);
 //   if (status == TIDE_OK) status = tide_device_options_parse("expandable_segments:True", &options.device);
 //   if (status == TIDE_OK) status = tide_replay_run(replay, &options, &result);
@@ -46,15 +46,18 @@ typedef struct tide_replay_options {
   // batches, as far as that goes. Above 0 and at most 1024; 1 if it checks; set by _INIT.
   double scale;
 } tide_replay_options;
-#define TIDE_REPLAY_OPTIONS_INIT                                                                             \
-  {                                                                                                          \
-    sizeof(tide_replay_options), false, false, true, TIDE_NO_LIMIT, 0, TIDE_DEVICE_OPTIONS_INIT, NULL, NULL, \
-        1                                                                                                    \
-  }
+// clang-format off
+#define TIDE_REPLAY_OPTIONS_INIT                                                                  \
+  { TIDE_FIELD(size, sizeof(tide_replay_options)), TIDE_FIELD(checks, false),                     \
+    TIDE_FIELD(stops_at_oom, false), TIDE_FIELD(empties, true), TIDE_FIELD(limit, TIDE_NO_LIMIT), \
+    TIDE_FIELD(capacity, 0), TIDE_FIELD(device, TIDE_DEVICE_OPTIONS_INIT),                        \
+    TIDE_FIELD(on_progress, NULL), TIDE_FIELD(user, NULL), TIDE_FIELD(scale, 1) }
+// clang-format on
 
 #define TIDE_REPLAY_TENTHS 10
 
 typedef struct tide_replay_result {
+  uint32_t size;                  // set by TIDE_REPLAY_RESULT_INIT
   uint64_t entries;               // that were replayed
   uint64_t allocations;           // that were made
   uint64_t skipped;               // releases of blocks that the recording does not tell of
@@ -82,6 +85,7 @@ typedef struct tide_replay_result {
   uint64_t remap_ns_by_tenth[TIDE_REPLAY_TENTHS];
   char mismatch[400];  // the first mismatch in words; empty: none
 } tide_replay_result;
+#define TIDE_REPLAY_RESULT_INIT TIDE_SIZED(tide_replay_result)
 
 // Prepares the entries of one device: which release belongs to which request, which pool each request went
 // to, when releases complete. A device without entries has nothing to replay. Of a recording that begins in

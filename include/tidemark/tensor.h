@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Tidemark: tensor, the memory of CPU tensors by what a thread has in force: a cache (cpu.h), a source of the
-// program's own (memory.h), a run of a profile (profile.h), or none. A kernel asks for memory without knowing
-// which.
+// Tidemark: tensor, memory for CPU kernels that do not know where it comes from. A runtime puts a cache
+// (cpu.h), a source of its own (memory.h) or a run of a profile (profile.h) in force on a thread. Kernels on
+// that thread call tide_tensor_alloc(), and tide_tensor_release() on any thread. See examples/inference.c.
 //
-//   if (tide_tensor_enter(cache) == TIDE_OK) {
-//     run_the_model();                     // tide_tensor_alloc(), tide_tensor_release()
-//     tide_tensor_leave(cache);
+//   tide_status status = tide_tensor_enter(cache);
+//   if (status == TIDE_OK) {
+//     run_the_model();  // tide_tensor_alloc(), tide_tensor_release()
+//     status = tide_tensor_leave(cache);
 //   }
+//   if (status != TIDE_OK) fprintf(stderr, "%s\n", tide_last_error()->text);
 //
 // A request is served by the first of these that the thread has: the innermost cache or source; the innermost
 // run of a profile, which replays or records it; else the computer's memory. So nothing is recorded while a
@@ -33,7 +35,7 @@ TIDE_BEGIN_DECLS
 // The cache must live until then. Leaving names what was entered last.
 // Errors: TIDE_ERR_LIMIT above TIDE_TENSOR_DEPTH; TIDE_ERR_STATE for what was not entered last.
 TIDE_API TIDE_NODISCARD tide_status tide_tensor_enter(tide_cpu* cache);
-TIDE_API TIDE_NODISCARD tide_status tide_tensor_leave(tide_cpu* cache);
+TIDE_API tide_status tide_tensor_leave(tide_cpu* cache);
 
 // The same for a source: a table of functions behind which any cache or arena may stand. The table is
 // borrowed until it is left, and leaving names the same table; it is copied with each tensor, so that what
@@ -41,7 +43,7 @@ TIDE_API TIDE_NODISCARD tide_status tide_tensor_leave(tide_cpu* cache);
 // Errors: TIDE_ERR_ARGUMENT for a table without both functions, or of memory that the processor cannot write;
 //         those of above.
 TIDE_API TIDE_NODISCARD tide_status tide_tensor_enter_source(const tide_memory* source);
-TIDE_API TIDE_NODISCARD tide_status tide_tensor_leave_source(const tide_memory* source);
+TIDE_API tide_status tide_tensor_leave_source(const tide_memory* source);
 
 // The cache in force on the calling thread, or NULL; the source in force, or NULL; and how many of both were
 // entered.
@@ -63,7 +65,7 @@ TIDE_API TIDE_NODISCARD tide_status tide_tensor_alloc(size_t bytes, void** out);
 //         TIDE_ERR_ARGUMENT for any other address at which no tensor begins, one that was released among
 //         them; what the source returned, and then the memory stays handed out. Wrong addresses are not read
 //         through, unless they lie in memory of a cache.
-TIDE_API TIDE_NODISCARD tide_status tide_tensor_release(void* address);
+TIDE_API tide_status tide_tensor_release(void* address);
 
 TIDE_END_DECLS
 #endif

@@ -191,7 +191,7 @@ TIDE_API tide_intern_counts tide_intern_counts_of(const tide_intern* names);
 TIDE_API TIDE_NODISCARD tide_status tide_thread_set_metadata(const char* text);
 TIDE_API const char* tide_thread_metadata(void);
 TIDE_API TIDE_NODISCARD tide_status tide_thread_push_context(const char* text);
-TIDE_API TIDE_NODISCARD tide_status tide_thread_pop_context(void);
+TIDE_API tide_status tide_thread_pop_context(void);
 
 // ---------------------------------------------------------------------------------------------------
 // Segments and blocks, as they are when the last entry has happened

@@ -116,7 +116,10 @@ void test_a_block_keeps_its_stack_when_the_history_is_cleared() {
   asking = 777;
   CHECK(tide_device_alloc(rig.device, nullptr, asking, &kept) == TIDE_OK);
   rig.churn(500, 2);
-  const tide_history_options off = { sizeof off, false, true, 0, 0, 0, 0, 1, nullptr, nullptr, nullptr };
+  tide_history_options off = TIDE_HISTORY_OPTIONS_INIT;
+  off.is_on = false;
+  off.clears = true;
+  off.max_entries = 1;
   CHECK(tide_device_history(rig.device, &off) == TIDE_OK);
   rig.sweep(1);
   std::unordered_set<uint32_t> used;

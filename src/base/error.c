@@ -11,22 +11,37 @@
 
 static _Thread_local tide_error thread_error;
 
-void tide__fail(tide_status status, int64_t native, const char* file, int line, const char* format, ...) {
+static void error_write(tide_status status, int64_t native, const char* file, int line, const char* format,
+                        va_list arguments) {
   thread_error.status = status;
   thread_error.native = native;
   thread_error.file = file;
   thread_error.line = line;
   // By way of another place, because the arguments may be the text of the failure before.
   char text[sizeof thread_error.text];
+  if (vsnprintf(text, sizeof text, format, arguments) < 0) text[0] = '\0';
+  memcpy(thread_error.text, text, strlen(text) + 1);
+}
+
+void tide__fail(tide_status status, int64_t native, const char* file, int line, const char* format, ...) {
   va_list arguments;
   va_start(arguments, format);
-  (void)vsnprintf(text, sizeof text, format, arguments);
+  error_write(status, native, file, line, format, arguments);
   va_end(arguments);
-  memcpy(thread_error.text, text, sizeof text);
+}
+
+tide_status tide_error_set(tide_status status, int64_t native, const char* file, int line, const char* format,
+                           ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  error_write(status, native, file, line, format, arguments);
+  va_end(arguments);
+  return status;
 }
 
 void tide__error_restore(const tide_error* error) {
   static const tide_error none = { .status = TIDE_OK };
+  if (error->status == TIDE_OK && thread_error.status == TIDE_OK) return;  // nothing failed meanwhile
   thread_error = error->status != TIDE_OK ? *error : none;
 }
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The slow half of mutexes and signals, over futexes ("Futexes are tricky", Drepper, the third mutex). The
-// ranks a thread holds are one bit each in a thread-local word: of one rank a thread never holds two locks.
+// The slow half of mutexes and signals. A contended mutex spins 100 times, then sleeps in steps of 20 us;
+// nobody is woken. Signals are futexes: a waiting thread sleeps until the count of signals changes. The ranks
+// a thread holds are one bit each in a thread-local word: of one rank a thread never holds two locks.
 #include "base/lock.h"
 
 #include <stdio.h>

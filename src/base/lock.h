@@ -17,22 +17,21 @@
 typedef enum tide__rank {
   TIDE__RANK_REGISTRY,  // which machines exist (for streams of threads that end), the default allocators
   // Inside the caches of pinned and of CPU memory, in the order they are taken.
-  TIDE__RANK_CACHES,   // which caches there are
-  TIDE__RANK_FRONTS,   // which thread has which front
-  TIDE__RANK_FRONT,    // the front of a thread: see core/front.h
-  TIDE__RANK_DEPOT,    // idle blocks of one size class
-  TIDE__RANK_CHUNKS,   // memory that blocks are cut from
-  TIDE__RANK_PENDING,  // blocks that wait for work
+  TIDE__RANK_CACHES,         // which caches there are
+  TIDE__RANK_THREAD_CACHES,  // which thread has which thread cache
+  TIDE__RANK_THREAD_CACHE,   // one thread cache: see core/thread_cache.h
+  TIDE__RANK_DEPOT,          // idle blocks of one size class
+  TIDE__RANK_CHUNKS,         // memory that blocks are cut from
+  TIDE__RANK_WAITS,          // blocks that wait for streams: see core/stream_waits.h
   // Inside the device allocator, in the order they are taken.
-  TIDE__RANK_GATE,      // who may grow and shrink; held for moments only, never while waiting for the machine
-  TIDE__RANK_POOLS,     // pools, scopes, observers, options
-  TIDE__RANK_LANE,      // blocks of one pool and stream
-  TIDE__RANK_TIMELINE,  // blocks that wait for work, idle events
-  TIDE__RANK_MARKS,     // whose turn it is to record events of one stream
-  TIDE__RANK_MAP,       // growth of the map from addresses to blocks, spare records
-  TIDE__RANK_TOTALS,    // statistics of the whole allocator
-  TIDE__RANK_HISTORY,   // the ring of entries, for those who read and resize it
-  TIDE__RANK_INTERN,    // interned texts and stacks
+  TIDE__RANK_GATE,     // who may grow and shrink; held for moments only, never while waiting for the machine
+  TIDE__RANK_POOLS,    // pools, scopes, observers, options
+  TIDE__RANK_LANE,     // blocks of one pool and stream
+  TIDE__RANK_MARKS,    // whose turn it is to record events of one stream
+  TIDE__RANK_MAP,      // growth of the map from addresses to blocks, spare records
+  TIDE__RANK_TOTALS,   // statistics of the whole allocator
+  TIDE__RANK_HISTORY,  // the ring of entries, for those who read and resize it
+  TIDE__RANK_INTERN,   // interned texts and stacks
   // Inside a profile.
   TIDE__RANK_PROFILE,   // plans, arenas, open runs
   TIDE__RANK_RECORDER,  // what one run has recorded

@@ -2,39 +2,28 @@
 // Copyright the Tidemark authors
 //
 // Public structs that begin with their size in bytes, a uint32_t, and only grow at their end. A caller that
-// was built with an older header has a shorter one: what it lacks has its default, and nothing is written
-// behind its end. A longer one, or one shorter than the first that ever was, is refused.
+// was built with an older header passes a shorter struct: fields that it lacks have their defaults, and
+// nothing is written behind its end. A longer struct comes from a newer header and is refused.
 #ifndef TIDEMARK_SRC_BASE_SIZED_H
 #define TIDEMARK_SRC_BASE_SIZED_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <string.h>
 
-// Where a field ends: the least size of a struct whose first version ended with it.
-#define TIDE__END_OF(type, field) (offsetof(type, field) + sizeof(((type*)0)->field))
+#include "tidemark/base.h"
 
-static inline bool tide__sized_is_known(uint32_t size, size_t bytes, size_t least) {
-  return size >= least && size <= bytes;
-}
+// Fails with TIDE_ERR_ARGUMENT if `theirs` is NULL, or has a size that no version of a struct of `bytes`
+// bytes has had. `call` names the caller in the error's text.
+tide_status tide__sized_check(const char* call, const void* theirs, size_t bytes);
 
-// Copies the caller's struct into `own`, which has the defaults and the size of today's.
-static inline bool tide__sized_in(void* own, size_t bytes, const void* theirs, size_t least) {
-  uint32_t size = 0;
-  memcpy(&size, theirs, sizeof size);
-  if (!tide__sized_is_known(size, bytes, least)) return false;
-  memcpy((char*)own + sizeof size, (const char*)theirs + sizeof size, size - sizeof size);
-  return true;
-}
+// Copies the caller's struct into `own`, which holds the defaults and has `bytes` bytes. The size of `own`
+// stays.
+tide_status tide__sized_read(const char* call, const void* theirs, void* own, size_t bytes);
 
-// Copies `own` into the caller's struct, as far as that goes, whose size stays.
-static inline bool tide__sized_out(const void* own, size_t bytes, void* theirs, size_t least) {
-  uint32_t size = 0;
-  memcpy(&size, theirs, sizeof size);
-  if (!tide__sized_is_known(size, bytes, least)) return false;
-  memcpy((char*)theirs + sizeof size, (const char*)own + sizeof size, size - sizeof size);
-  return true;
-}
+// Copies `own` into the caller's struct, as far as that goes. The size of the caller's struct stays.
+tide_status tide__sized_write(const char* call, const void* own, void* theirs, size_t bytes);
+
+// Sets everything behind the size to zero, in a struct of the caller that passed tide__sized_check().
+void tide__sized_clear(void* theirs);
 
 #endif

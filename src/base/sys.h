@@ -43,6 +43,17 @@ void tide__sys_prefer_node(int node);
 // A thread that receives none of the process's signals.
 int tide__sys_thread_start(pthread_t* out, void* (*run)(void*), void* argument);
 
+// The stack of the calling thread (sys_stack.c): return addresses, innermost first, without this function and
+// the next `skipped`. 0 where the C library cannot tell.
+size_t tide__sys_stack(uint64_t* frames, size_t capacity, size_t skipped);
+// What an address of code is called. Texts live as long as the file stays loaded; NULL: not known.
+typedef struct tide__symbol {
+  const char* name;  // of the function
+  const char* file;  // that it was linked into
+  uint64_t offset;   // of the address in that file
+} tide__symbol;
+bool tide__sys_symbol(uint64_t address, tide__symbol* out);
+
 // Addresses. A reserved range has no access; sizes are whole pages.
 int tide__sys_reserve(uint64_t bytes, uint64_t alignment, uint64_t hint, uint64_t* out);
 int tide__sys_release(uint64_t address, uint64_t bytes);

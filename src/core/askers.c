@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The list of those who ask functions of the user's, and waiting for them.
+// The list of requests that ask functions of the user's, and waiting for them.
 #include "core/askers.h"
 
-static uint64_t thread_here(void) {
-  static _Thread_local char place;  // no other living thread has it there
-  return (uint64_t)(uintptr_t)&place;
+#include "base/atomic.h"
+
+uint64_t tide__thread_number(void) {
+  static tide__atomic_u64 last;
+  static _Thread_local uint64_t number;
+  if (number == 0) number = tide__add_relaxed(&last, 1) + 1;
+  return number;
 }
 
 void tide__askers_init(tide__askers* askers) {
@@ -20,7 +24,7 @@ void tide__askers_fini(tide__askers* askers) { tide__signal_fini(&askers->left);
 
 void tide__askers_enter_locked(tide__askers* askers, tide__asker* asker) {
   asker->number = ++askers->count;
-  asker->thread = thread_here();
+  asker->thread = tide__thread_number();
   tide__list_append(&askers->list, &asker->link);
 }
 
@@ -29,8 +33,8 @@ void tide__askers_leave_locked(tide__askers* askers, tide__asker* asker) {
   if (askers->waits > 0) tide__signal_all(&askers->left);
 }
 
-static bool is_asking_itself(const tide__askers* askers) {
-  const uint64_t thread = thread_here();
+static bool thread_is_asking(const tide__askers* askers) {
+  const uint64_t thread = tide__thread_number();
   TIDE_LIST_EACH(it, &askers->list) {
     if (TIDE_OWNER(it, tide__asker, link)->thread == thread) return true;
   }
@@ -39,7 +43,7 @@ static bool is_asking_itself(const tide__askers* askers) {
 
 void tide__askers_wait_locked(tide__askers* askers, tide__mutex* mutex) {
   const uint64_t last = askers->count;
-  if (is_asking_itself(askers)) return;
+  if (thread_is_asking(askers)) return;
   askers->waits++;
   while (!tide__list_is_empty(&askers->list) &&
          TIDE_OWNER(askers->list.next, tide__asker, link)->number <= last) {

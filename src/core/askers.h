@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Who is asking functions of the user's. A request copies the open scopes and asks their filters with no lock
-// held; from the copy until the last answer it is on this list, under the lock that guards the scopes. So
-// whoever closes a scope can wait until no request asks its filter any more, and the filter's data may go.
+// Askers: requests that call functions of the user's. A request copies the open scopes and asks their filters
+// with no lock held. From the copy until the last answer it is on this list, which the lock of the scopes
+// guards. Whoever closes a scope waits until the requests that may still ask its filter have left the list;
+// then the filter's data may go.
 #ifndef TIDEMARK_SRC_CORE_ASKERS_H
 #define TIDEMARK_SRC_CORE_ASKERS_H
 
@@ -31,8 +32,11 @@ void tide__askers_fini(tide__askers* askers);
 void tide__askers_enter_locked(tide__askers* askers, tide__asker* asker);
 void tide__askers_leave_locked(tide__askers* askers, tide__asker* asker);
 
-// Waits until all that are there now have left. Does not wait on a thread that is asking itself: two filters
-// that close each other's scopes would wait for ever.
+// Waits until all askers of this moment have left. Returns at once on a thread that is itself asking: two
+// filters that close each other's scopes would wait for ever.
 void tide__askers_wait_locked(tide__askers* askers, tide__mutex* mutex) TIDE_REQUIRES(mutex);
+
+// A number for the calling thread that no other thread has or had.
+uint64_t tide__thread_number(void);
 
 #endif

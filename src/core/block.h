@@ -9,15 +9,16 @@
 
 #include "base/slots.h"
 #include "base/tree.h"
+#include "core/stream_waits.h"
 
 #define TIDE__GRAIN_SHIFT 9  // addresses and sizes of blocks are multiples of 512
 #define TIDE__GRAIN ((uint64_t)1 << TIDE__GRAIN_SHIFT)
 
 typedef enum tide__block_state {
   TIDE__BLOCK_SPARE,      // a record without memory
-  TIDE__BLOCK_FREE,       // idle; in the bins of its shelf
+  TIDE__BLOCK_FREE,       // idle; in the free index of its lane
   TIDE__BLOCK_ALLOCATED,  // handed out; in the map
-  TIDE__BLOCK_RACKED,     // in the map; handed out if it has a handle, else in a thread's rack
+  TIDE__BLOCK_MAGAZINE,   // in the map; handed out if it has a handle, else in a magazine of a thread
   TIDE__BLOCK_PENDING,    // taken back, waiting for work on other streams
   TIDE__BLOCK_UNMAPPED,   // addresses without memory, of an expandable segment or a home
   TIDE__BLOCK_LENT,       // at home: its memory is a piece of a block in a view
@@ -61,13 +62,13 @@ typedef struct tide__block {
   _Atomic(struct tide__lane*) lane;  // the segment's; NULL for uncached memory. A stale handle may read it
   tide__atomic_u64 requested_bytes;  // of the last request that had it
   struct tide__use* uses;            // streams that were announced
-  tide__atomic_u32 use_word;    // 0: there are none, and nobody is about to announce one: see device/rack.c
-  tide__atomic_u32 rack_shelf;  // of a racked block: its shelf plus 1; 0 for all others
+  tide__atomic_u32 use_word;  // 0: there are none, and nobody is about to announce one: see device/tcache.c
+  tide__atomic_u32 magazine;  // of a block for magazines: its class plus 1; 0 for all others
   // The rest: for few blocks, or seldom.
-  uint64_t stamp;                 // searches of its shelf when it became idle
+  uint64_t stamp;                 // searches of its free index when it became idle
   uint64_t last_use;              // its lane's stamp when it was released; 0: none: see device/marks.c
   struct tide__markers* markers;  // owned; where its streams stood in a capture: see device/capture.c
-  uint32_t event_count;           // events it waits for
+  tide__waiter waiter;            // while it is PENDING
   tide__tree_node tree;           // in the bins, when it is too large for a heap; or among the unmapped ones
   struct tide__block* list_next;  // in a list made for one purpose
   struct tide__block* pieces;     // of a block in a view: what it is made of, at home, by heap_next
@@ -75,7 +76,7 @@ typedef struct tide__block {
 
 // Is it the caller's of the library?
 static inline bool tide__block_is_handed_out(const tide__block* block) {
-  if (block->state != TIDE__BLOCK_RACKED) return block->state == TIDE__BLOCK_ALLOCATED;
+  if (block->state != TIDE__BLOCK_MAGAZINE) return block->state == TIDE__BLOCK_ALLOCATED;
   return (tide__load_acquire(&block->slot.generation) & 1u) != 0;  // pairs with tide__slots_publish
 }
 

@@ -284,10 +284,8 @@ void tide__history_add_snapshot(tide__history* history, uint64_t active_bytes) {
 
 static tide_status options_check(const char* call, const tide_history_options* options,
                                  tide_history_options* out) {
-  TIDE_REQUIRE(tide__sized_in(out, sizeof *out, options, TIDE__END_OF(tide_history_options, user)) &&
-                   options->level <= TIDE_HISTORY_ALL,
-               TIDE_ERR_ARGUMENT, "%s: options of %u bytes and level %u", call, options->size,
-               options->level);
+  TIDE_TRY(tide__sized_read(call, options, out, sizeof *out));
+  TIDE_REQUIRE(out->level <= TIDE_HISTORY_ALL, TIDE_ERR_ARGUMENT, "%s: level %u", call, out->level);
   const bool needs_stacks = out->is_on && out->level != TIDE_HISTORY_NEVER;
   TIDE_REQUIRE(!needs_stacks || (out->gather != NULL) != (out->number != NULL), TIDE_ERR_ARGUMENT,
                "%s: level %u needs a function that gathers stacks or one that numbers them", call,

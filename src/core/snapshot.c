@@ -111,10 +111,7 @@ static tide_status snapshot_fill(snapshot* s, bool has_entries) {
 tide_status tide__snapshot_take(const tide__snapshot_source* source, const tide_snapshot_options* options,
                                 tide_trace* trace) {
   tide_snapshot_options whole = TIDE_SNAPSHOT_OPTIONS_INIT;
-  if (options == NULL) options = &whole;
-  TIDE_REQUIRE(tide__sized_in(&whole, sizeof whole, options, TIDE__END_OF(tide_snapshot_options, user)),
-               TIDE_ERR_ARGUMENT, "%s: options have %u bytes, not %zu", source->call, options->size,
-               sizeof whole);
+  if (options != NULL) TIDE_TRY(tide__sized_read(source->call, options, &whole, sizeof whole));
   snapshot s = { .source = source,
                  .trace = trace,
                  .names = { .heap = source->heap,

@@ -3,14 +3,17 @@
 //
 // The doors of the CPU cache. A small request takes an object from the thread's magazine of its class, and a
 // release puts one there: neither meets another thread. What goes beyond that (an empty magazine, pages, a
-// limit, the clock) leaves the front first and then comes back.
+// limit, the clock) leaves the thread cache first and then comes back.
 #include "tidemark/cpu.h"
 
 #include "base/arith.h"
 #include "base/check.h"
 #include "base/error.h"
 #include "base/sys.h"
-#include "cpu/cache.h"
+#include "cpu/cpu_release.h"
+#include "cpu/cpu_stats.h"
+#include "cpu/ending.h"
+#include "cpu/limits.h"
 #include "cpu/region_blocks.h"
 #include "memory/fill.h"
 
@@ -19,9 +22,9 @@
 #define CPU_SELDOM __attribute__((noinline))
 
 // ---------------------------------------------------------------------------------------------------
-// Around a front
+// Around a thread cache
 
-// What is to be done when the front has been left.
+// What is to be done when the thread cache has been left.
 typedef struct cpu_after {
   bool looks;     // at the clock
   bool enforces;  // the limit of cached bytes, of this zone
@@ -29,20 +32,20 @@ typedef struct cpu_after {
 } cpu_after;
 
 // Tells the totals, and every few times the clock is looked at.
-static void front_tell(tide_cpu* cache, tide__cpu_front* front, cpu_after* after) {
-  tide__cpu_tell(cache, front);
-  if (front->tally.tellings % TIDE__TELLINGS_PER_LOOK == 0) after->looks = true;
+static void tcache_tell(tide_cpu* cache, tide__cpu_tcache* tcache, cpu_after* after) {
+  tide__cpu_tell(cache, tcache);
+  if (tcache->tally.tellings % TIDE__TELLINGS_PER_LOOK == 0) after->looks = true;
 }
 
-// After something was noted in the front that is entered.
-static inline void front_noted(tide_cpu* cache, tide__cpu_front* front, cpu_after* after) {
-  if (front->tally.changes >= TIDE__CHANGES_PER_TELLING) front_tell(cache, front, after);
+// After something was noted in the thread cache that is entered.
+static inline void tcache_noted(tide_cpu* cache, tide__cpu_tcache* tcache, cpu_after* after) {
+  if (tcache->tally.changes >= TIDE__CHANGES_PER_TELLING) tcache_tell(cache, tcache, after);
 }
 
 // Looks at the clock, which blocks are stamped by when they become idle. A thread that has found it unchanged
 // many times looks only now and then: its next calls will come in the same tick as well.
-static void front_see_clock(tide_cpu* cache, tide__cpu_front* front) {
-  tide__cpu_tally* const tally = &front->tally;
+static void tcache_see_clock(tide_cpu* cache, tide__cpu_tcache* tcache) {
+  tide__cpu_tally* const tally = &tcache->tally;
   if (tally->changes < tally->clock_at) return;
   const uint32_t before = tide__load_relaxed(&cache->stamp);
   tally->same_ticks = tide__cpu_now(cache) == before ? tally->same_ticks + 1 : 0;
@@ -60,7 +63,7 @@ static void cpu_do_after(tide_cpu* cache, const cpu_after* after) {
 
 // An object from a magazine; 0 if it is empty. An object that is live already was released by two threads at
 // the same moment, and is left to the one that has it.
-static inline uint64_t magazine_take(tide__magazine* magazine, uint32_t class_number) {
+static inline uint64_t magazine_take(tide__cpu_magazine* magazine, uint32_t class_number) {
   const tide__idle_object object = magazine->top[-1];
   if (tide__load_relaxed(object.mark) != tide__mark_idle(class_number)) return 0;
   magazine->top--;
@@ -70,14 +73,14 @@ static inline uint64_t magazine_take(tide__magazine* magazine, uint32_t class_nu
 }
 
 // Every other way than the first.
-static uint64_t small_take(tide_cpu* cache, tide__cpu_front* front, uint32_t class_number) {
-  tide__magazine* const magazine = &front->magazines[class_number];
+static uint64_t small_take(tide_cpu* cache, tide__cpu_tcache* tcache, uint32_t class_number) {
+  tide__cpu_magazine* const magazine = &tcache->magazines[class_number];
   uint64_t address = magazine_take(magazine, class_number);
-  while (address == 0 && tide__magazine_count(front, class_number) > 0) {
+  while (address == 0 && tide__cpu_magazine_count(tcache, class_number) > 0) {
     magazine->top--;
     address = magazine_take(magazine, class_number);
   }
-  if (address != 0 || !tide__slabs_refill(cache, front, class_number)) return address;
+  if (address != 0 || !tide__slabs_refill(cache, tcache, class_number)) return address;
   return magazine_take(magazine, class_number);
 }
 
@@ -86,13 +89,13 @@ CPU_SELDOM static tide_status small_alloc_slowly(tide_cpu* cache, uint32_t class
   uint64_t address = 0;
   *out = NULL;
   for (;;) {
-    tide__cpu_front* const front = tide__fronts_enter(&cache->fronts);
-    if (front->magazines[class_number].takes_left == 0) front_tell(cache, front, &after);
-    address = small_take(cache, front, class_number);
-    front_noted(cache, front, &after);
-    tide__fronts_leave(front);
+    tide__cpu_tcache* const tcache = tide__thread_caches_enter(&cache->tcaches);
+    if (tcache->magazines[class_number].takes_left == 0) tcache_tell(cache, tcache, &after);
+    address = small_take(cache, tcache, class_number);
+    tcache_noted(cache, tcache, &after);
+    tide__thread_caches_leave(tcache);
     if (address != 0) break;
-    const tide_status status = tide__slabs_grow(cache, class_number);
+    const tide_status status = tide__slabs_grow(cache, class_number, tide__cpu_recover);
     if (status != TIDE_OK) {
       tide__cpu_count(cache, TIDE__CPU_failures, status == TIDE_ERR_NO_MEMORY ? 1 : 0);
       return status;
@@ -104,55 +107,29 @@ CPU_SELDOM static tide_status small_alloc_slowly(tide_cpu* cache, uint32_t class
 }
 
 static inline tide_status small_alloc(tide_cpu* cache, uint32_t class_number, void** out) {
-  tide__cpu_front* const front = tide__fronts_enter_fast(cache->fronts.id);
-  if (front == NULL) return small_alloc_slowly(cache, class_number, out);
-  tide__magazine* const magazine = &front->magazines[class_number];
+  tide__cpu_tcache* const tcache = tide__thread_caches_enter_fast(cache->tcaches.id);
+  if (tcache == NULL) return small_alloc_slowly(cache, class_number, out);
+  tide__cpu_magazine* const magazine = &tcache->magazines[class_number];
   const uint64_t address = magazine->takes_left != 0 ? magazine_take(magazine, class_number) : 0;
-  tide__front_leave_fast(front);
+  tide__thread_cache_leave_fast(tcache);
   if (address == 0) return small_alloc_slowly(cache, class_number, out);
   *out = tide__pointer(address);
   return TIDE_OK;
 }
 
-CPU_SELDOM static tide_status release_twice(tide_cpu* cache, uint64_t address) {
-  tide__cpu_count(cache, TIDE__CPU_double_releases, 1);
-  return TIDE_FAIL(TIDE_ERR_STATE, "the block at 0x%llx was released already", (unsigned long long)address);
-}
-
-CPU_SELDOM static tide_status release_foreign(uint64_t address) {
-  return TIDE_FAIL(TIDE_ERR_ARGUMENT, "no block of a cache begins at 0x%llx", (unsigned long long)address);
-}
-
-// Which object begins at an address; false: none. The lower bits of the product are below the reciprocal iff
-// the offset is a multiple of the size.
-static inline bool slab_index(const tide__slab* slab, uint64_t address, uint32_t* out) {
-  const uint64_t product = (address - tide__load_relaxed(&slab->address)) * slab->reciprocal;
-  const uint64_t index = product >> TIDE__SLAB_SHIFT;
-  *out = (uint32_t)index;
-  return index < slab->capacity && (product & (((uint64_t)1 << TIDE__SLAB_SHIFT) - 1)) < slab->reciprocal;
-}
-
 // Puts an object into a magazine that has room for it.
-static inline void magazine_put(tide__magazine* magazine, uint32_t class_number, uint64_t address,
+static inline void magazine_put(tide__cpu_magazine* magazine, uint32_t class_number, uint64_t address,
                                 tide__atomic_u8* mark) {
   *magazine->top++ = (tide__idle_object){ address, mark };
   tide__store_relaxed(mark, tide__mark_idle(class_number));
 }
 
 // Puts an object back to its slab; the tally has it as one that came from there.
-static void small_put_back(tide__cpu_front* front, tide__slab* slab, uint32_t index) {
-  front->tally.blocks--;
-  front->tally.bytes -= slab->object_bytes;  // behind the next line the slab may be another's
+static void small_put_back(tide__cpu_tcache* tcache, tide__slab* slab, uint32_t index) {
+  tcache->tally.blocks--;
+  tcache->tally.bytes -= slab->object_bytes;  // behind the next line the slab may be another's
   tide__slabs_put(slab, index);
-  front->tally.changes++;
-}
-
-// Whoever changes the mark from live to idle has released the object. Returns false if it is not live.
-static bool small_claim(tide__slab* slab, uint32_t index) {
-  uint8_t live = tide__mark_live(slab->class_number);
-  return atomic_compare_exchange_strong_explicit(tide__slab_mark(slab, index), &live,
-                                                 tide__mark_idle(slab->class_number), memory_order_acq_rel,
-                                                 memory_order_relaxed);
+  tcache->tally.changes++;
 }
 
 CPU_SELDOM static tide_status small_release_beyond(tide__region* region, tide__slab* slab, uint64_t address,
@@ -160,28 +137,28 @@ CPU_SELDOM static tide_status small_release_beyond(tide__region* region, tide__s
   tide_cpu* const cache = slab->cache;
   const uint32_t class_number = slab->class_number;
   cpu_after after = { 0 };
-  tide__cpu_front* const front = tide__fronts_enter(&cache->fronts);
-  tide__magazine* const magazine = &front->magazines[class_number];
+  tide__cpu_tcache* const tcache = tide__thread_caches_enter(&cache->tcaches);
+  tide__cpu_magazine* const magazine = &tcache->magazines[class_number];
   if (tide__load_relaxed(&cache->is_ending) != 0) {
-    tide__fronts_leave(front);
+    tide__thread_caches_leave(tcache);
     return tide__orphan_release(region, address);
   }
-  const bool has_magazine = magazine->end > &front->objects[class_number][1];
+  const bool has_magazine = magazine->end > &tcache->objects[class_number][1];
   // Before the claim, because the object may be in there already.
   if (has_magazine && magazine->top == magazine->end) {
-    tide__slabs_flush(cache, front, class_number, tide__magazine_count(front, class_number) / 2);
+    tide__slabs_flush(cache, tcache, class_number, tide__cpu_magazine_count(tcache, class_number) / 2);
   }
-  if (!small_claim(slab, index)) {
-    tide__fronts_leave(front);
-    return release_twice(cache, address);
+  if (!tide__slab_claim(slab, index)) {
+    tide__thread_caches_leave(tcache);
+    return tide__release_twice(cache, address);
   }
-  if (!has_magazine) small_put_back(front, slab, index);
+  if (!has_magazine) small_put_back(tcache, slab, index);
   if (has_magazine) magazine_put(magazine, class_number, address, tide__slab_mark(slab, index));
-  front_noted(cache, front, &after);
-  after.zone = &front->zone;
+  tcache_noted(cache, tcache, &after);
+  after.zone = &tcache->zone;
   after.enforces = !has_magazine;
   tide__cpu_hold(cache);
-  tide__fronts_leave(front);
+  tide__thread_caches_leave(tcache);
   cpu_do_after(cache, &after);
   tide__cpu_drop(cache);
   return TIDE_OK;
@@ -189,12 +166,12 @@ CPU_SELDOM static tide_status small_release_beyond(tide__region* region, tide__s
 
 static tide_status small_release(tide__region* region, tide__slab* slab, uint64_t address) {
   uint32_t index = 0;
-  if (!slab_index(slab, address, &index)) return release_foreign(address);
+  if (!tide__slab_index(slab, address, &index)) return tide__release_foreign(address);
   return small_release_beyond(region, slab, address, index);
 }
 
-// The commonest release: of a live object in the window, into a magazine that has room for it. The fronts of
-// a cache that is ending are all slow, so that this is not for its objects.
+// The commonest release: of a live object in the window, into a magazine that has room for it. The thread
+// caches of a cache that is ending are all slow, so that this is not for its objects.
 static inline bool window_release(uint64_t address) {
   const uint64_t offset = address - tide__load_relaxed(&tide__window.address);
   if (offset >= TIDE__WINDOW_BYTES || tide__window.marks == NULL) return false;
@@ -202,13 +179,13 @@ static inline bool window_release(uint64_t address) {
   const uint32_t value = tide__load_relaxed(mark);
   if (value < TIDE__MARK_LIVE || !tide__is_aligned(offset, TIDE__CPU_ALIGNMENT)) return false;
   const uint64_t id = tide__load_relaxed(&tide__window.ids[offset >> TIDE__WINDOW_SLOT_SHIFT]);
-  tide__cpu_front* const front = tide__fronts_enter_fast(id);
-  if (front == NULL) return false;
+  tide__cpu_tcache* const tcache = tide__thread_caches_enter_fast(id);
+  if (tcache == NULL) return false;
   const uint32_t class_number = value - TIDE__MARK_LIVE - 1;
-  tide__magazine* const magazine = &front->magazines[class_number];
+  tide__cpu_magazine* const magazine = &tcache->magazines[class_number];
   const bool has_room = magazine->top != magazine->end;
   if (has_room) magazine_put(magazine, class_number, address, mark);
-  tide__front_leave_fast(front);
+  tide__thread_cache_leave_fast(tcache);
   return has_room;
 }
 
@@ -225,17 +202,17 @@ static tide_status pages_fail(tide_cpu* cache, uint64_t pages) {
 static tide_status pages_alloc(tide_cpu* cache, uint64_t pages, uint64_t alignment, tide__page_block* out) {
   cpu_after after = { 0 };
   for (uint32_t step = 0;;) {
-    tide__cpu_front* const front = tide__fronts_enter(&cache->fronts);
-    front_see_clock(cache, front);
-    tide__zone_drain(&front->zone);
-    const bool is_taken = tide__zone_take(&front->zone, pages, alignment, out);
+    tide__cpu_tcache* const tcache = tide__thread_caches_enter(&cache->tcaches);
+    tcache_see_clock(cache, tcache);
+    tide__zone_drain(&tcache->zone);
+    const bool is_taken = tide__zone_take(&tcache->zone, pages, alignment, out);
     if (is_taken) {
-      tide__cpu_note_pages(front, 1, (int64_t)(pages << TIDE__PAGE_SHIFT));
-      front_noted(cache, front, &after);
+      tide__cpu_note_pages(tcache, 1, (int64_t)(pages << TIDE__PAGE_SHIFT));
+      tcache_noted(cache, tcache, &after);
     }
-    tide__fronts_leave(front);
+    tide__thread_caches_leave(tcache);
     if (is_taken) break;
-    if (!out->is_refused && tide__zone_grow(&front->zone, pages + alignment - 1) == TIDE_OK) continue;
+    if (!out->is_refused && tide__zone_grow(&tcache->zone, pages + alignment - 1) == TIDE_OK) continue;
     if (!tide__cpu_recover(cache, pages << TIDE__PAGE_SHIFT, &step)) return pages_fail(cache, pages);
   }
   if (after.looks) cpu_do_after(cache, &after);
@@ -245,19 +222,19 @@ static tide_status pages_alloc(tide_cpu* cache, uint64_t pages, uint64_t alignme
 // The commonest request: the thread's first region has an idle block for it, and no page that has no memory.
 // What the slow way does now and then, which is to look at the clock and to tell the totals, can wait.
 static inline uint64_t pages_take_simply(tide_cpu* cache, uint64_t pages) {
-  tide__cpu_front* const front = tide__fronts_enter_fast(cache->fronts.id);
+  tide__cpu_tcache* const tcache = tide__thread_caches_enter_fast(cache->tcaches.id);
   tide__region_place place = { 0 };
-  if (front == NULL) return 0;
-  tide__region* const region = front->zone.regions;
+  if (tcache == NULL) return 0;
+  tide__region* const region = tcache->zone.regions;
   const bool is_simple = region != NULL && region->has_purge &&
-                         front->tally.changes < front->tally.clock_at &&
+                         tcache->tally.changes < tcache->tally.clock_at &&
                          region->resident_pages == tide__region_top(region) &&
                          tide__region_take_simply(region, pages, &place);
   if (is_simple) {
-    front->zone.idle_pages -= pages;
-    tide__cpu_note_pages(front, 1, (int64_t)(pages << TIDE__PAGE_SHIFT));
+    tcache->zone.idle_pages -= pages;
+    tide__cpu_note_pages(tcache, 1, (int64_t)(pages << TIDE__PAGE_SHIFT));
   }
-  tide__front_leave_fast(front);
+  tide__thread_cache_leave_fast(tcache);
   return is_simple ? tide__region_address(region, place.page) : 0;
 }
 
@@ -268,48 +245,27 @@ static tide_status pages_alloc_single(tide_cpu* cache, uint64_t pages, uint64_t 
     if (!tide__cpu_recover(cache, pages << TIDE__PAGE_SHIFT, &step)) return pages_fail(cache, pages);
   }
   tide__cpu_count(cache, TIDE__CPU_uncached, 1);
-  tide__cpu_front* const front = tide__fronts_enter(&cache->fronts);
-  tide__cpu_note_pages(front, 1, (int64_t)(pages << TIDE__PAGE_SHIFT));
-  front_noted(cache, front, &after);
-  tide__fronts_leave(front);
+  tide__cpu_tcache* const tcache = tide__thread_caches_enter(&cache->tcaches);
+  tide__cpu_note_pages(tcache, 1, (int64_t)(pages << TIDE__PAGE_SHIFT));
+  tcache_noted(cache, tcache, &after);
+  tide__thread_caches_leave(tcache);
   cpu_do_after(cache, &after);
   return TIDE_OK;
 }
 
-// Whoever changes LIVE to LEAVING has released the block. Returns false if it is not live.
-static bool pages_claim(tide__region* region, uint64_t page, uint64_t* out_pages) {
-  uint64_t tag = tide__load_relaxed(&region->pages[page].tag);
-  *out_pages = tide__tag_pages(tag);
-  return tide__tag_kind(tag) == TIDE__PAGE_LIVE &&
-         atomic_compare_exchange_strong_explicit(&region->pages[page].tag, &tag,
-                                                 tide__tag(TIDE__PAGE_LEAVING, *out_pages, 0),
-                                                 memory_order_acq_rel, memory_order_relaxed);
-}
-
-// What is wrong with the release of a block that is not live. Idle neighbours are joined, so that any page of
-// idle memory may have been the first of a block; with the lock of the zone nobody is just joining them.
-static tide_status pages_refuse(const tide__region* region, uint64_t address) {
-  tide__zone* const zone = region->zone;
-  tide__zone_lock(zone);
-  const tide_cpu_info info = tide_cpu_find(tide__pointer(address));
-  tide__zone_unlock(zone);
-  const bool is_idle = info.is_ours && info.address != NULL && !info.is_live;
-  return is_idle ? release_twice(zone->cache, address) : release_foreign(address);
-}
-
-// Puts a claimed block into its zone, if that is the entered front's, or leaves it there. False if it is the
-// common zone's.
-static bool pages_return(tide__cpu_front* front, tide__region* region, uint64_t page, uint64_t bytes,
+// Puts a claimed block into its zone, if that is the entered thread cache's, or leaves it there. False if it
+// is the common zone's.
+static bool pages_return(tide__cpu_tcache* tcache, tide__region* region, uint64_t page, uint64_t bytes,
                          cpu_after* after) {
   tide__zone* const zone = region->zone;
   after->zone = zone;
-  if (zone == &front->zone) {
+  if (zone == &tcache->zone) {
     tide__zone_drain(zone);
     tide__zone_put(zone, region, page);
     after->enforces = tide__zone_cached(zone) > zone->allowance;
     return true;
   }
-  if (zone->front == NULL) return false;
+  if (zone->tcache == NULL) return false;
   tide__zone_leave(zone, region, page);
   const uint64_t limit = tide__load_relaxed(&zone->cache->max_cached_bytes);
   if (limit != TIDE_NO_LIMIT) {
@@ -320,17 +276,18 @@ static bool pages_return(tide__cpu_front* front, tide__region* region, uint64_t 
 
 // The commonest release: of the thread's own zone, and nothing else to be done.
 static inline bool pages_put_simply(tide_cpu* cache, tide__region* region, uint64_t page) {
-  tide__cpu_front* const front = tide__fronts_enter_fast(cache->fronts.id);
+  tide__cpu_tcache* const tcache = tide__thread_caches_enter_fast(cache->tcaches.id);
   uint64_t pages = 0;
-  if (front == NULL) return false;
-  tide__zone* const zone = &front->zone;
+  if (tcache == NULL) return false;
+  tide__zone* const zone = &tcache->zone;
   const bool is_simple = region->zone == zone && region->has_purge && zone->allowance == UINT64_MAX &&
-                         front->tally.changes < front->tally.clock_at && pages_claim(region, page, &pages);
+                         tcache->tally.changes < tcache->tally.clock_at &&
+                         tide__pages_claim(region, page, &pages);
   if (is_simple) {
     zone->idle_pages += tide__region_put(region, page, tide__load_relaxed(&cache->stamp));
-    tide__cpu_note_pages(front, -1, -(int64_t)(pages << TIDE__PAGE_SHIFT));
+    tide__cpu_note_pages(tcache, -1, -(int64_t)(pages << TIDE__PAGE_SHIFT));
   }
-  tide__front_leave_fast(front);
+  tide__thread_cache_leave_fast(tcache);
   return is_simple;
 }
 
@@ -339,26 +296,26 @@ static tide_status pages_release(tide__region* region, uint64_t page, uint64_t a
   if (pages_put_simply(cache, region, page)) return TIDE_OK;
   cpu_after after = { 0 };
   uint64_t pages = 0;
-  tide__cpu_front* const front = tide__fronts_enter(&cache->fronts);
+  tide__cpu_tcache* const tcache = tide__thread_caches_enter(&cache->tcaches);
   if (tide__load_relaxed(&cache->is_ending) != 0) {
-    tide__fronts_leave(front);
+    tide__thread_caches_leave(tcache);
     return tide__orphan_release(region, address);
   }
-  if (!pages_claim(region, page, &pages)) {
+  if (!tide__pages_claim(region, page, &pages)) {
     tide__cpu_hold(cache);
-    tide__fronts_leave(front);
-    const tide_status status = pages_refuse(region, address);
+    tide__thread_caches_leave(tcache);
+    const tide_status status = tide__pages_refuse(region, address);
     tide__cpu_drop(cache);
     return status;
   }
   const uint64_t bytes = pages << TIDE__PAGE_SHIFT;
-  front_see_clock(cache, front);
-  const bool is_returned = pages_return(front, region, page, bytes, &after);
-  tide__cpu_note_pages(front, -1, -(int64_t)bytes);
-  front_noted(cache, front, &after);
+  tcache_see_clock(cache, tcache);
+  const bool is_returned = pages_return(tcache, region, page, bytes, &after);
+  tide__cpu_note_pages(tcache, -1, -(int64_t)bytes);
+  tcache_noted(cache, tcache, &after);
   const bool has_more = !is_returned || after.enforces || after.looks;
   if (has_more) tide__cpu_hold(cache);
-  tide__fronts_leave(front);
+  tide__thread_caches_leave(tcache);
   if (has_more) {
     if (!is_returned) tide__zone_put_back(&cache->zone, region, page);
     after.enforces |= !is_returned;
@@ -371,7 +328,8 @@ static tide_status pages_release(tide__region* region, uint64_t page, uint64_t a
 // ---------------------------------------------------------------------------------------------------
 // Memory
 
-void tide__cpu_fill(tide_fill fill, void* address, uint64_t bytes, bool is_fresh) {
+// What is fresh holds zeros already.
+static void cpu_fill(tide_fill fill, void* address, uint64_t bytes, bool is_fresh) {
   if (fill == TIDE_FILL_ZEROS && is_fresh) return;
   tide__memory_fill(fill, address, bytes);
 }
@@ -405,7 +363,7 @@ static tide_status cpu_alloc(tide_cpu* cache, uint64_t bytes, uint64_t alignment
                        : pages_alloc(cache, pages, step, &run));
     *out = tide__pointer(run.address);
   }
-  if (fill != TIDE_FILL_NOTHING) tide__cpu_fill(fill, *out, bytes, run.is_fresh);
+  if (fill != TIDE_FILL_NOTHING) cpu_fill(fill, *out, bytes, run.is_fresh);
   return TIDE_OK;
 }
 
@@ -449,19 +407,15 @@ tide_status tide_cpu_alloc_zeros(tide_cpu* cache, size_t bytes, void** out) {
   return cpu_alloc_checked(cache, bytes, TIDE__CPU_ALIGNMENT, TIDE_FILL_ZEROS, out);
 }
 
-// The slab a page is part of, or NULL.
-static inline tide__slab* region_slab(const tide__region* region, uint64_t page) {
-  return tide__tag_slab(tide__load_relaxed(&region->pages[page].tag));
-}
-
 CPU_SELDOM static tide_status cpu_release(uint64_t address) {
   if (address == 0) return TIDE_OK;
   tide__region* const region = tide__region_at(address);
-  if (region == NULL || !tide__is_aligned(address, TIDE__CPU_ALIGNMENT)) return release_foreign(address);
+  if (region == NULL || !tide__is_aligned(address, TIDE__CPU_ALIGNMENT))
+    return tide__release_foreign(address);
   const uint64_t page = (address - region->address) >> TIDE__PAGE_SHIFT;
-  tide__slab* const slab = region_slab(region, page);
+  tide__slab* const slab = tide__region_slab(region, page);
   if (slab != NULL) return small_release(region, slab, address);
-  if (!tide__is_aligned(address, TIDE__PAGE_BYTES)) return release_foreign(address);
+  if (!tide__is_aligned(address, TIDE__PAGE_BYTES)) return tide__release_foreign(address);
   return pages_release(region, page, address);
 }
 
@@ -470,44 +424,17 @@ tide_status tide_cpu_release(void* pointer) {
   return window_release(address) ? TIDE_OK : cpu_release(address);
 }
 
-static tide_status small_release_slowly(tide__slab* slab, uint64_t address, tide__release_how how) {
-  uint32_t index = 0;
-  if (!slab_index(slab, address, &index)) return release_foreign(address);
-  if (!small_claim(slab, index)) return release_twice(slab->cache, address);
-  const uint64_t bytes = slab->object_bytes;
-  if (how != TIDE__RELEASE_ORPHAN) tide__cpu_count_release(slab->cache, bytes);
-  tide__slabs_put(slab, index);
-  return TIDE_OK;
-}
-
-tide_status tide__cpu_release_slowly(tide__region* region, uint64_t address, tide__release_how how) {
-  tide__zone* const zone = region->zone;
-  const uint64_t page = (address - region->address) >> TIDE__PAGE_SHIFT;
-  tide__slab* const slab = region_slab(region, page);
-  uint64_t pages = 0;
-  if (slab != NULL) return small_release_slowly(slab, address, how);
-  if (!tide__is_aligned(address, TIDE__PAGE_BYTES)) return release_foreign(address);
-  if (!pages_claim(region, page, &pages)) return pages_refuse(region, address);
-  if (how == TIDE__RELEASE_ORPHAN) {
-    tide__zone_put_back(zone, region, page);
-    return TIDE_OK;
-  }
-  tide__cpu_count_release(zone->cache, pages << TIDE__PAGE_SHIFT);
-  tide__zone_forget(zone, region, page);
-  return TIDE_OK;
-}
-
 // The cache is held while it is at work, unless it is ending.
 tide_status tide_cpu_forget(void* pointer) {
   const uint64_t address = tide__address(pointer);
   if (pointer == NULL) return TIDE_OK;
   tide__region* const region = tide__region_at(address);
-  if (region == NULL) return release_foreign(address);
+  if (region == NULL) return tide__release_foreign(address);
   tide_cpu* const cache = region->zone->cache;
-  tide__cpu_front* const front = tide__fronts_enter(&cache->fronts);
+  tide__cpu_tcache* const tcache = tide__thread_caches_enter(&cache->tcaches);
   const bool is_ending = tide__load_relaxed(&cache->is_ending) != 0;
   if (!is_ending) tide__cpu_hold(cache);
-  tide__fronts_leave(front);
+  tide__thread_caches_leave(tcache);
   if (is_ending) return tide__orphan_release(region, address);
   const tide_status status = tide__cpu_release_slowly(region, address, TIDE__RELEASE_FORGET);
   if (status == TIDE_OK) tide__cpu_enforce(cache, &cache->zone);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Checks the invariants of a cache, the numbers of which stand in region.h and cache.h: R1 to R4 are 1 to 4,
+// Checks the invariants of a cache, the numbers of which stand in region.h and zone.h: R1 to R4 are 1 to 4,
 // Z1 is 5; 6: a slab is as it must be; 7: magazines; 8: the statistics are the sums.
 #include "base/error.h"
-#include "cpu/cache.h"
+#include "cpu/upkeep.h"
 
 enum {
   CHECK_BLOCKS = 1,
@@ -107,19 +107,20 @@ static int check_zone(const tide__zone* zone, check_sums* sums) {
   return idle == zone->idle_pages ? 0 : check_fail(CHECK_IDLE, "idle pages", zone->idle_pages, idle);
 }
 
-static int check_front(const tide__cpu_front* front, check_sums* sums) {
+static int check_tcache(const tide__cpu_tcache* tcache, check_sums* sums) {
   for (uint32_t i = 0; i < TIDE__SMALL_CLASSES; i++) {
-    const uint32_t count = tide__magazine_count(front, i);
-    if (front->magazines[i].top > front->magazines[i].end || front->objects[i][0].mark != &front->no_mark) {
+    const uint32_t count = tide__cpu_magazine_count(tcache, i);
+    if (tcache->magazines[i].top > tcache->magazines[i].end ||
+        tcache->objects[i][0].mark != &tcache->no_mark) {
       return check_fail(CHECK_MAGAZINES, "objects in a magazine", count, TIDE__MAGAZINE_ITEMS);
     }
     for (uint32_t k = 1; k <= count; k++) {
-      const uint8_t mark = tide__load_relaxed(front->objects[i][k].mark);
+      const uint8_t mark = tide__load_relaxed(tcache->objects[i][k].mark);
       if (mark != tide__mark_idle(i))
         return check_fail(CHECK_MAGAZINES, "the mark of an idle object", mark, i + 1);
     }
   }
-  return check_zone(&front->zone, sums);
+  return check_zone(&tcache->zone, sums);
 }
 
 static int check_slab(const tide__slab* slab) {
@@ -163,10 +164,11 @@ static int check_all(tide_cpu* cache) {
   tide_cpu_stats stats = TIDE_CPU_STATS_INIT;
   int broken = 0;
   tide__ignore(tide_cpu_get_stats(cache, &stats));
-  for (tide__front* at = tide__fronts_first(&cache->fronts); at != NULL && broken == 0; at = at->next) {
-    tide__front_take(at);
-    broken = check_front((tide__cpu_front*)at, &sums);
-    tide__front_give(at);
+  for (tide__thread_cache* at = tide__thread_caches_first(&cache->tcaches); at != NULL && broken == 0;
+       at = at->next) {
+    tide__thread_cache_take(at);
+    broken = check_tcache((tide__cpu_tcache*)at, &sums);
+    tide__thread_cache_give(at);
   }
   if (broken == 0) broken = check_zone(&cache->zone, &sums);
   if (broken == 0) broken = check_slabs(cache, &sums);

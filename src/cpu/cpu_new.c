@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Making a cache, its helper thread, and its upkeep when asked for.
+// Making a cache, the default one, and upkeep when it is asked for.
 #include "base/arith.h"
 #include "base/error.h"
+#include "base/sized.h"
 #include "base/sys.h"
-#include "cpu/cache.h"
+#include "cpu/caches.h"
+#include "cpu/upkeep.h"
+#include "cpu/limits.h"
 
 // ---------------------------------------------------------------------------------------------------
 // Options
 
 static tide_status options_check(const tide_cpu_options* options) {
   const tide_memory* const memory = &options->memory;
-  TIDE_REQUIRE(options->size == sizeof *options, TIDE_ERR_ARGUMENT,
-               "cpu_new: the size of the options is %u, not %zu", options->size, sizeof *options);
   TIDE_REQUIRE(options->fill <= TIDE_FILL_JUNK, TIDE_ERR_ARGUMENT, "cpu_new: %u is nothing to fill with",
                (unsigned)options->fill);
   TIDE_REQUIRE((memory->alloc == NULL) == (memory->release == NULL), TIDE_ERR_ARGUMENT,
@@ -33,52 +34,20 @@ static tide_status options_check(const tide_cpu_options* options) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// The helper
-
-#define HELPER_MAX_NS ((uint64_t)1000000000)
-
-static void* helper_run(void* argument) {
-  tide_cpu* const cache = argument;
-  const uint64_t tick_ns = tide__max(cache->options.idle_ns / TIDE__TICKS_PER_IDLE, 1000000);
-  while (tide__load_acquire(&cache->helper_stop) == 0) {  // pairs with tide__cpu_stop_helper
-    tide__sys_futex_wait_for(&cache->helper_stop, 0, tide__min(tick_ns, HELPER_MAX_NS));
-    tide__cpu_look(cache);
-  }
-  return NULL;
-}
-
-void tide__cpu_stop_helper(tide_cpu* cache) {
-  if (!cache->has_helper) return;
-  tide__store_release(&cache->helper_stop, 1);  // pairs with helper_run
-  tide__sys_futex_wake(&cache->helper_stop);
-  (void)pthread_join(cache->helper, NULL);
-  cache->has_helper = false;
-}
-
-tide_status tide__cpu_start_helper(tide_cpu* cache) {
-  if (!cache->options.has_helper || cache->options.idle_ns == 0) return TIDE_OK;
-  tide__store_relaxed(&cache->helper_stop, 0);
-  const int error = tide__sys_thread_start(&cache->helper, helper_run, cache);
-  if (error != 0) return TIDE_FAIL_NATIVE(TIDE_ERR_NO_MEMORY, error, "cpu_new: no thread for the helper");
-  cache->has_helper = true;
-  return TIDE_OK;
-}
-
-// ---------------------------------------------------------------------------------------------------
 // The cache
 
-static void front_init(void* memory, void* owner) {
-  tide__cpu_front* const front = memory;
+static void tcache_init(void* memory, void* owner) {
+  tide__cpu_tcache* const tcache = memory;
   tide_cpu* const cache = owner;
-  tide__zone_init(&front->zone, cache, front);
+  tide__zone_init(&tcache->zone, cache, tcache);
   for (uint32_t i = 0; i < TIDE__SMALL_CLASSES; i++) {
-    tide__magazine* const magazine = &front->magazines[i];
+    tide__cpu_magazine* const magazine = &tcache->magazines[i];
     magazine->object_bytes = (uint32_t)(tide__class_units(i) << TIDE__SMALL_UNIT_SHIFT);
     magazine->takes_left = TIDE__TAKES_PER_TELLING;
-    magazine->top = &front->objects[i][1];
-    front->objects[i][0].mark = &front->no_mark;
+    magazine->top = &tcache->objects[i][1];
+    tcache->objects[i][0].mark = &tcache->no_mark;
   }
-  tide__magazines_open(front, tide__load_relaxed(&cache->max_cached_bytes) == TIDE_NO_LIMIT);
+  tide__cpu_magazines_open(tcache, tide__load_relaxed(&cache->max_cached_bytes) == TIDE_NO_LIMIT);
 }
 
 static void cache_set_up(tide_cpu* cache, const tide_cpu_options* options, const tide_heap* heap) {
@@ -106,18 +75,19 @@ static void cache_set_up(tide_cpu* cache, const tide_cpu_options* options, const
 }
 
 tide_status tide_cpu_new(const tide_cpu_options* options, tide_cpu** out) {
-  const tide_cpu_options defaults = TIDE_CPU_OPTIONS_INIT;
-  if (options == NULL) options = &defaults;
+  tide_cpu_options whole = TIDE_CPU_OPTIONS_INIT;
   TIDE_REQUIRE(out != NULL, TIDE_ERR_ARGUMENT, "cpu_new: the result is NULL");
   *out = NULL;
+  if (options != NULL) TIDE_TRY(tide__sized_read("cpu_new", options, &whole, sizeof whole));
+  options = &whole;
   TIDE_TRY(options_check(options));
   const tide_heap* const heap = tide__heap_or_system(options->heap);
   tide_cpu* const cache = tide__heap_alloc(heap, 1, sizeof *cache);
   if (cache == NULL) return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "cpu_new: no memory for a cache");
   cache_set_up(cache, options, heap);
-  if (!tide__fronts_init(&cache->fronts, heap, sizeof(tide__cpu_front), front_init, cache)) {
+  if (!tide__thread_caches_init(&cache->tcaches, heap, sizeof(tide__cpu_tcache), tcache_init, cache)) {
     tide__heap_release(heap, cache, 1, sizeof *cache);
-    return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "cpu_new: no memory for the front of a cache");
+    return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "cpu_new: no memory for the tcache of a cache");
   }
   tide__caches_add(cache);
   const tide_status status = tide__cpu_start_helper(cache);
@@ -126,12 +96,36 @@ tide_status tide_cpu_new(const tide_cpu_options* options, tide_cpu** out) {
   return status;
 }
 
+// Several threads may make one at the same time. No lock is held meanwhile, so that a fork finds none taken.
+tide_status tide_cpu_default(tide_cpu** out) {
+  TIDE_REQUIRE(out != NULL, TIDE_ERR_ARGUMENT, "cpu_default: the result is NULL");
+  *out = tide__caches_default();
+  if (*out != NULL) return TIDE_OK;
+  tide_cpu* made = NULL;
+  TIDE_TRY(tide_cpu_new(NULL, &made));
+  *out = tide__caches_set_default(made);
+  if (*out != made) tide_cpu_free(made, NULL);
+  return TIDE_OK;
+}
+
 // ---------------------------------------------------------------------------------------------------
 // Upkeep
 
 tide_status tide_cpu_trim(tide_cpu* cache, uint64_t bytes) {
   TIDE_REQUIRE(cache != NULL, TIDE_ERR_ARGUMENT, "trim: the cache is NULL");
   tide__cpu_trim(cache, bytes);
+  return TIDE_OK;
+}
+
+tide_status tide_cpu_trim_all(uint64_t bytes) {
+  uint64_t all = 0;
+  for (tide_cpu* cache = NULL; (cache = tide__caches_hold_next(cache)) != NULL;)
+    all += tide__cpu_cached(cache);
+  for (tide_cpu* cache = NULL; (cache = tide__caches_hold_next(cache)) != NULL;) {
+    const uint64_t others = all - tide__min(all, tide__cpu_cached(cache));
+    tide__cpu_trim(cache, bytes - tide__min(bytes, others));
+    all = others + tide__cpu_cached(cache);
+  }
   return TIDE_OK;
 }
 

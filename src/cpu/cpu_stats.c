@@ -2,26 +2,20 @@
 // Copyright the Tidemark authors
 //
 // Statistics. What happens in a magazine is not counted one by one: live is what came from the slabs less
-// what is idle in the magazines, and how high it rose follows from how low the magazines stood. Each front
-// tells the totals now and then, and whoever asks takes the rest.
+// what is idle in the magazines, and how high it rose follows from how low the magazines stood. Each thread
+// cache tells the totals now and then, and whoever asks takes the rest.
+#include "cpu/cpu_stats.h"
+
 #include <stddef.h>
 #include <string.h>
 
 #include "base/arith.h"
 #include "base/error.h"
-#include "cpu/cache.h"
+#include "base/sized.h"
 
-uint64_t tide__front_magazine_bytes(const tide__cpu_front* front) {
-  uint64_t bytes = 0;
-  for (uint32_t i = 0; i < TIDE__SMALL_CLASSES; i++) {
-    bytes += (uint64_t)tide__magazine_count(front, i) * front->magazines[i].object_bytes;
-  }
-  return bytes;
-}
-
-static int64_t front_idle_objects(const tide__cpu_front* front) {
+static int64_t tcache_idle_objects(const tide__cpu_tcache* tcache) {
   int64_t objects = 0;
-  for (uint32_t i = 0; i < TIDE__SMALL_CLASSES; i++) objects += tide__magazine_count(front, i);
+  for (uint32_t i = 0; i < TIDE__SMALL_CLASSES; i++) objects += tide__cpu_magazine_count(tcache, i);
   return objects;
 }
 
@@ -31,32 +25,32 @@ static void stat_tell(tide_stat* stat, int64_t now, int64_t high, int64_t told) 
 }
 
 // What was handed out from magazines and of pages, all told.
-static void tell_takes(tide_cpu* cache, tide__cpu_front* front) TIDE_REQUIRES(&cache->totals_lock) {
+static void tell_takes(tide_cpu* cache, tide__cpu_tcache* tcache) TIDE_REQUIRES(&cache->totals_lock) {
   for (int i = 0; i < TIDE__SMALL_CLASSES; i++) {
-    tide__magazine* const magazine = &front->magazines[i];
+    tide__cpu_magazine* const magazine = &tcache->magazines[i];
     const uint64_t takes = TIDE__TAKES_PER_TELLING - magazine->takes_left;
     cache->live.allocated += (int64_t)takes;
     cache->live_bytes.allocated += (int64_t)(takes * magazine->object_bytes);
     magazine->takes_left = TIDE__TAKES_PER_TELLING;
-    front->tally.told_takes += takes;
+    tcache->tally.told_takes += takes;
   }
-  cache->live.allocated += (int64_t)front->tally.large_takes;
-  cache->live_bytes.allocated += (int64_t)front->tally.large_bytes;
-  front->tally.large_takes = front->tally.large_bytes = 0;
+  cache->live.allocated += (int64_t)tcache->tally.large_takes;
+  cache->live_bytes.allocated += (int64_t)tcache->tally.large_bytes;
+  tcache->tally.large_takes = tcache->tally.large_bytes = 0;
 }
 
 // The most bytes that were live are those of now, or those of pages at their height, which leaves small
 // blocks out: it is never more than there were.
-void tide__cpu_tell(tide_cpu* cache, tide__cpu_front* front) {
-  tide__cpu_tally* const tally = &front->tally;
-  const int64_t idle_bytes = (int64_t)tide__front_magazine_bytes(front);
+void tide__cpu_tell(tide_cpu* cache, tide__cpu_tcache* tcache) {
+  tide__cpu_tally* const tally = &tcache->tally;
+  const int64_t idle_bytes = (int64_t)tide__cpu_magazine_bytes(tcache);
   const int64_t bytes = tally->bytes - idle_bytes;
   const int64_t high_bytes = tide__signed_max(tally->high_bytes, bytes);
-  const int64_t blocks = tally->blocks - front_idle_objects(front);
+  const int64_t blocks = tally->blocks - tcache_idle_objects(tcache);
   tide__mutex_lock(&cache->totals_lock);
   stat_tell(&cache->live_bytes, bytes, high_bytes, tally->told_bytes);
   stat_tell(&cache->live, blocks, blocks, tally->told_blocks);
-  tell_takes(cache, front);
+  tell_takes(cache, tcache);
   tide__mutex_unlock(&cache->totals_lock);
   tally->told_bytes = bytes;
   tally->high_bytes = tally->page_bytes;
@@ -72,16 +66,16 @@ void tide__cpu_count_release(tide_cpu* cache, uint64_t bytes) {
   tide__mutex_unlock(&cache->totals_lock);
 }
 
-// Lets all fronts tell. Returns how many threads there are, and the bytes that are cached.
+// Lets all thread caches tell. Returns how many threads there are, and the bytes that are cached.
 static uint32_t stats_gather(tide_cpu* cache, uint64_t* out_cached) {
   uint32_t threads = 0;
   uint64_t cached = 0;
-  for (tide__front* at = tide__fronts_first(&cache->fronts); at != NULL; at = at->next) {
-    tide__cpu_front* const front = (tide__cpu_front*)at;
-    tide__front_take(at);
-    tide__cpu_tell(cache, front);
-    cached += tide__zone_cached(&front->zone) + tide__front_magazine_bytes(front);
-    tide__front_give(at);
+  for (tide__thread_cache* at = tide__thread_caches_first(&cache->tcaches); at != NULL; at = at->next) {
+    tide__cpu_tcache* const tcache = (tide__cpu_tcache*)at;
+    tide__thread_cache_take(at);
+    tide__cpu_tell(cache, tcache);
+    cached += tide__zone_cached(&tcache->zone) + tide__cpu_magazine_bytes(tcache);
+    tide__thread_cache_give(at);
     if (!at->is_common) threads++;
   }
   tide__mutex_lock(&cache->zone_lock);
@@ -114,16 +108,11 @@ static void stats_read(tide_cpu* cache, tide_cpu_stats* out) {
   out->hits = requests - tide__min(requests, out->misses + out->uncached);
 }
 
-// The struct of a program that was built with an older header is shorter: it gets what it has room for.
 tide_status tide_cpu_get_stats(tide_cpu* cache, tide_cpu_stats* out) {
   tide_cpu_stats all = TIDE_CPU_STATS_INIT;
   TIDE_REQUIRE(cache != NULL && out != NULL, TIDE_ERR_ARGUMENT, "get_stats: a NULL argument");
-  TIDE_REQUIRE(out->size >= offsetof(tide_cpu_stats, detached) && out->size <= sizeof all, TIDE_ERR_ARGUMENT,
-               "get_stats: the size of the struct is %u, not %zu", out->size, sizeof all);
   stats_read(cache, &all);
-  all.size = out->size;
-  memcpy(out, &all, all.size);
-  return TIDE_OK;
+  return tide__sized_write("cpu_get_stats", &all, out, sizeof all);
 }
 
 void tide_cpu_reset_accumulated(tide_cpu* cache) {

@@ -10,45 +10,14 @@
 // Time goes in ticks, eight to an idle time, and passes when somebody looks at the clock: a call for pages,
 // which in a thread that makes many of them in one tick looks only now and then, or the helper. Idle blocks
 // are stamped with the tick they became idle in. Every thousand calls of a thread one gives back what is old.
+#include "cpu/limits.h"
+
 #include "base/arith.h"
 #include "base/error.h"
 #include "base/sys.h"
-#include "cpu/cache.h"
+#include "cpu/caches.h"
 
 #define LIMITS_REBALANCE_NS ((uint64_t)1000000)
-
-// ---------------------------------------------------------------------------------------------------
-// All memory
-
-static void limits_count_system(tide_cpu* cache, int64_t pages) {
-  const int64_t bytes = pages * (int64_t)TIDE__PAGE_BYTES;
-  tide_stat* const stat = &cache->system_bytes;
-  tide__mutex_lock(&cache->totals_lock);
-  stat->current += bytes;
-  if (bytes > 0) stat->allocated += bytes;
-  else stat->freed -= bytes;
-  if (stat->current > stat->peak) stat->peak = stat->current;
-  tide__mutex_unlock(&cache->totals_lock);
-}
-
-bool tide__cpu_charge(void* user, uint64_t pages) {
-  tide_cpu* const cache = user;
-  const uint64_t most = tide__load_relaxed(&cache->max_bytes) >> TIDE__PAGE_SHIFT;
-  uint64_t before = tide__load_relaxed(&cache->system_pages);
-  do {
-    if (pages > most || before > most - pages) return false;
-  } while (!atomic_compare_exchange_weak_explicit(&cache->system_pages, &before, before + pages,
-                                                  memory_order_acquire, memory_order_relaxed));
-  limits_count_system(cache, (int64_t)pages);
-  return true;
-}
-
-void tide__cpu_uncharge(tide_cpu* cache, uint64_t pages) {
-  if (pages == 0) return;
-  limits_count_system(cache,
-                      -(int64_t)pages);  // first, so that the statistic never shows more than was allowed
-  (void)atomic_fetch_sub_explicit(&cache->system_pages, pages, memory_order_release);
-}
 
 // ---------------------------------------------------------------------------------------------------
 // All zones of a cache
@@ -56,20 +25,21 @@ void tide__cpu_uncharge(tide_cpu* cache, uint64_t pages) {
 // The zone after one: those of the threads, then the common one; NULL: there is none. NULL: the first.
 static tide__zone* zones_next(tide_cpu* cache, tide__zone* zone) {
   if (zone == &cache->zone) return NULL;
-  tide__front* const front = zone == NULL ? tide__fronts_first(&cache->fronts) : zone->front->front.next;
-  return front != NULL ? &((tide__cpu_front*)front)->zone : &cache->zone;
+  tide__thread_cache* const tcache = zone == NULL ? tide__thread_caches_first(&cache->tcaches)
+                                                  : zone->tcache->base.next;
+  return tcache != NULL ? &((tide__cpu_tcache*)tcache)->zone : &cache->zone;
 }
 
 // Empties the magazines of a zone's thread; the zone is locked.
 static void zone_flush_magazines(tide__zone* zone) {
-  if (zone->front == NULL) return;
-  for (uint32_t i = 0; i < TIDE__SMALL_CLASSES; i++) tide__slabs_flush(zone->cache, zone->front, i, 0);
+  if (zone->tcache == NULL) return;
+  for (uint32_t i = 0; i < TIDE__SMALL_CLASSES; i++) tide__slabs_flush(zone->cache, zone->tcache, i, 0);
 }
 
 static uint64_t zone_read_cached(tide__zone* zone) {
   tide__zone_lock(zone);
   tide__zone_drain(zone);
-  const uint64_t magazines = zone->front != NULL ? tide__front_magazine_bytes(zone->front) : 0;
+  const uint64_t magazines = zone->tcache != NULL ? tide__cpu_magazine_bytes(zone->tcache) : 0;
   const uint64_t cached = tide__zone_cached(zone) + magazines;
   tide__zone_unlock(zone);
   return cached;
@@ -145,7 +115,7 @@ static void limits_set_cached(tide_cpu* cache, uint64_t max_cached_bytes) {
   for (tide__zone* zone = NULL; (zone = zones_next(cache, zone)) != NULL;) {
     tide__zone_lock(zone);
     zone->allowance = has_limit ? 0 : UINT64_MAX;
-    if (zone->front != NULL) tide__magazines_open(zone->front, !has_limit);
+    if (zone->tcache != NULL) tide__cpu_magazines_open(zone->tcache, !has_limit);
     tide__zone_unlock(zone);
   }
   tide__store_relaxed(&cache->allowance_left, has_limit ? max_cached_bytes : 0);
@@ -165,21 +135,21 @@ tide_status tide_cpu_set_limits(tide_cpu* cache, uint64_t max_cached_bytes, uint
 // Giving back
 
 // How many objects a thread was handed out of its magazines so far.
-static uint64_t sweep_takes(const tide__cpu_front* front) {
-  uint64_t takes = front->tally.told_takes;
+static uint64_t sweep_takes(const tide__cpu_tcache* tcache) {
+  uint64_t takes = tcache->tally.told_takes;
   for (uint32_t i = 0; i < TIDE__SMALL_CLASSES; i++) {
-    takes += TIDE__TAKES_PER_TELLING - front->magazines[i].takes_left;
+    takes += TIDE__TAKES_PER_TELLING - tcache->magazines[i].takes_left;
   }
   return takes;
 }
 
 // The magazines of a thread that used none since the last time are emptied.
 static void sweep_magazines(tide__zone* zone) {
-  tide__cpu_front* const front = zone->front;
-  if (front == NULL) return;
+  tide__cpu_tcache* const tcache = zone->tcache;
+  if (tcache == NULL) return;
   tide__zone_lock(zone);
-  if (sweep_takes(front) == front->small_calls_seen) zone_flush_magazines(zone);
-  front->small_calls_seen = sweep_takes(front);
+  if (sweep_takes(tcache) == tcache->small_calls_seen) zone_flush_magazines(zone);
+  tcache->small_calls_seen = sweep_takes(tcache);
   tide__zone_unlock(zone);
 }
 
@@ -264,9 +234,9 @@ static bool recover_other(const tide_cpu* cache, uint32_t number) {
 }
 
 static void recover_thread(tide_cpu* cache) {
-  tide__cpu_front* const front = tide__fronts_enter(&cache->fronts);
-  tide__fronts_leave(front);
-  tide__zone_trim(&front->zone, 0, 0);
+  tide__cpu_tcache* const tcache = tide__thread_caches_enter(&cache->tcaches);
+  tide__thread_caches_leave(tcache);
+  tide__zone_trim(&tcache->zone, 0, 0);
 }
 
 bool tide__cpu_recover(tide_cpu* cache, uint64_t bytes, uint32_t* step) {

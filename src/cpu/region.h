@@ -108,7 +108,7 @@ typedef struct tide__region {
 typedef struct tide__region_need {
   uint64_t pages;      // at least
   uint64_t bytes;      // of addresses that are wanted if it costs nothing
-  uint64_t fronts_id;  // of the cache, if slabs are cut from it; 0: none are
+  uint64_t caches_id;  // of the cache, if slabs are cut from it; 0: none are
   bool is_single;
   bool has_huge_pages;
 } tide__region_need;
@@ -174,7 +174,7 @@ static inline uint64_t tide__region_address(const tide__region* region, uint64_t
 #define TIDE__WINDOW_NOBODY UINT64_MAX
 
 typedef struct tide__window_of_slabs {
-  tide__atomic_u64 ids[TIDE__WINDOW_SLOTS];  // of the fronts of the cache that has a slot
+  tide__atomic_u64 ids[TIDE__WINDOW_SLOTS];  // of the thread caches of the cache that has a slot
   tide__atomic_u64 address;                  // TIDE__WINDOW_NOWHERE: there is none
   tide__atomic_u8* marks;
 } tide__window_of_slabs;

@@ -110,14 +110,14 @@ static uint64_t window_slot(const tide__region* region) {
 }
 
 // A slot that nobody has, for a cache; false if there is none.
-static bool window_take(tide__region* region, uint64_t fronts_id) {
+static bool window_take(tide__region* region, uint64_t caches_id) {
   (void)pthread_once(&window_once, window_open);
   const uint64_t address = tide__load_acquire(&tide__window.address);  // pairs with window_open
   uint64_t slot = 0;
   if (address == TIDE__WINDOW_NOWHERE) return false;
   for (; slot < TIDE__WINDOW_SLOTS; slot++) {
     uint64_t nobody = TIDE__WINDOW_NOBODY;
-    if (atomic_compare_exchange_strong(&tide__window.ids[slot], &nobody, fronts_id)) break;
+    if (atomic_compare_exchange_strong(&tide__window.ids[slot], &nobody, caches_id)) break;
   }
   if (slot == TIDE__WINDOW_SLOTS) return false;
   const uint64_t offset = slot << TIDE__WINDOW_SLOT_SHIFT;
@@ -156,8 +156,8 @@ static int region_take_addresses(uint64_t least, uint64_t wanted, uint64_t* out,
 // Is a slot of the window what is needed, and is there one?
 static bool region_take_slot(tide__region* region, const tide_memory* memory, const tide__region_need* need) {
   const bool fits = need->bytes == TIDE__WINDOW_SLOT_BYTES && need->pages <= need->bytes >> TIDE__PAGE_SHIFT;
-  if (memory->alloc != NULL || need->fronts_id == 0 || !fits) return false;
-  if (!window_take(region, need->fronts_id)) return false;
+  if (memory->alloc != NULL || need->caches_id == 0 || !fits) return false;
+  if (!window_take(region, need->caches_id)) return false;
   region->page_count = need->bytes >> TIDE__PAGE_SHIFT;
   region->has_purge = true;
   return true;
@@ -274,7 +274,7 @@ static tide_status region_set_up(tide__region* region, const tide_memory* memory
   tide__regions_lock();
   region->below = tide__region_at(region->address);
   tide__regions_unlock();
-  if (!region_take_records(region, heap, need->fronts_id != 0)) {
+  if (!region_take_records(region, heap, need->caches_id != 0)) {
     return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for the records of %llu pages",
                      (unsigned long long)region->page_count);
   }

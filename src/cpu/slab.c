@@ -107,7 +107,8 @@ static void slab_give_record(tide__slab_class* class, tide__slab* slab) {
 }
 
 // Pages of the common zone for a slab.
-static tide_status slab_take_pages(tide_cpu* cache, tide__slab_class* class, tide__slab* slab) {
+static tide_status slab_take_pages(tide_cpu* cache, tide__slab_class* class, tide__slab* slab,
+                                   tide__recover_fn recover) {
   tide__page_block run = { 0 };
   for (uint32_t step = 0;;) {
     tide__mutex_lock(&cache->zone_lock);
@@ -120,17 +121,17 @@ static tide_status slab_take_pages(tide_cpu* cache, tide__slab_class* class, tid
     tide__mutex_unlock(&cache->zone_lock);
     if (is_taken) return TIDE_OK;
     if (!run.is_refused && tide__zone_grow(&cache->zone, class->slab_pages) == TIDE_OK) continue;
-    if (!tide__cpu_recover(cache, (uint64_t) class->slab_pages << TIDE__PAGE_SHIFT, &step)) {
+    if (!recover(cache, (uint64_t) class->slab_pages << TIDE__PAGE_SHIFT, &step)) {
       return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for %u pages of small blocks", class->slab_pages);
     }
   }
 }
 
-tide_status tide__slabs_grow(tide_cpu* cache, uint32_t class_number) {
+tide_status tide__slabs_grow(tide_cpu* cache, uint32_t class_number, tide__recover_fn recover) {
   tide__slab_class* const class = &cache->classes[class_number];
   tide__slab* const slab = slab_take_record(cache, class_number);
   if (slab == NULL) return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for the record of a slab");
-  const tide_status status = slab_take_pages(cache, class, slab);
+  const tide_status status = slab_take_pages(cache, class, slab, recover);
   tide__mutex_lock(&class->lock);
   if (status == TIDE_OK) {
     slab_list(class, slab);
@@ -180,16 +181,16 @@ static void slab_put_object(tide_cpu* cache, tide__slab_class* class, tide__slab
 }
 
 // Objects come from slabs to a magazine, or go.
-static void magazine_moved(tide__cpu_front* front, const tide__magazine* magazine, int64_t objects) {
-  front->tally.bytes += objects * (int64_t)magazine->object_bytes;
-  front->tally.blocks += objects;
-  front->tally.changes++;
+static void magazine_moved(tide__cpu_tcache* tcache, const tide__cpu_magazine* magazine, int64_t objects) {
+  tcache->tally.bytes += objects * (int64_t)magazine->object_bytes;
+  tcache->tally.blocks += objects;
+  tcache->tally.changes++;
 }
 
-bool tide__slabs_refill(tide_cpu* cache, tide__cpu_front* front, uint32_t class_number) {
+bool tide__slabs_refill(tide_cpu* cache, tide__cpu_tcache* tcache, uint32_t class_number) {
   tide__slab_class* const class = &cache->classes[class_number];
-  tide__magazine* const magazine = &front->magazines[class_number];
-  const int64_t capacity = magazine->end - front->objects[class_number] - 1;
+  tide__cpu_magazine* const magazine = &tcache->magazines[class_number];
+  const int64_t capacity = magazine->end - tcache->objects[class_number] - 1;
   const uint32_t wanted = capacity > 1 ? (uint32_t)capacity / 2 : 1;
   uint32_t count = 0;
   tide__mutex_lock(&class->lock);
@@ -203,7 +204,7 @@ bool tide__slabs_refill(tide_cpu* cache, tide__cpu_front* front, uint32_t class_
                              mark };
   }
   tide__mutex_unlock(&class->lock);
-  magazine_moved(front, magazine, count);
+  magazine_moved(tcache, magazine, count);
   return count > 0;
 }
 
@@ -233,28 +234,28 @@ static uint32_t slabs_put_idle(tide_cpu* cache, uint32_t class_number, const tid
 }
 
 // The oldest objects go, because the newest are warm.
-void tide__slabs_flush(tide_cpu* cache, tide__cpu_front* front, uint32_t class_number, uint32_t left) {
-  tide__magazine* const magazine = &front->magazines[class_number];
-  tide__idle_object* const objects = &front->objects[class_number][1];
-  const uint32_t count = tide__magazine_count(front, class_number);
+void tide__slabs_flush(tide_cpu* cache, tide__cpu_tcache* tcache, uint32_t class_number, uint32_t left) {
+  tide__cpu_magazine* const magazine = &tcache->magazines[class_number];
+  tide__idle_object* const objects = &tcache->objects[class_number][1];
+  const uint32_t count = tide__cpu_magazine_count(tcache, class_number);
   if (count <= left) return;
   const uint32_t going = count - left;
   const uint32_t put = slabs_put_idle(cache, class_number, objects, going);
   for (uint32_t i = 0; i < left; i++) objects[i] = objects[going + i];
   magazine->top -= going;
-  magazine_moved(front, magazine, -(int64_t)put);
+  magazine_moved(tcache, magazine, -(int64_t)put);
   if (put < going) tide__cpu_count(cache, TIDE__CPU_double_releases, going - put);
 }
 
 #define MAGAZINE_BYTES ((uint64_t)32 << 10)  // of one size class, or a few blocks
 
-void tide__magazines_open(tide__cpu_front* front, bool is_open) {
+void tide__cpu_magazines_open(tide__cpu_tcache* tcache, bool is_open) {
   for (uint32_t i = 0; i < TIDE__SMALL_CLASSES; i++) {
-    tide__magazine* const magazine = &front->magazines[i];
+    tide__cpu_magazine* const magazine = &tcache->magazines[i];
     const uint64_t wanted = MAGAZINE_BYTES / magazine->object_bytes;
     const uint64_t capacity = tide__max(4, tide__min(wanted, TIDE__MAGAZINE_ITEMS));
-    if (!is_open) tide__slabs_flush(front->zone.cache, front, i, 0);
-    magazine->end = &front->objects[i][is_open ? 1 + capacity : 1];
+    if (!is_open) tide__slabs_flush(tcache->zone.cache, tcache, i, 0);
+    magazine->end = &tcache->objects[i][is_open ? 1 + capacity : 1];
   }
 }
 

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/sys.h"
 #include "cpu/cache.h"
+#include "cpu/charge.h"
 #include "cpu/region_blocks.h"
 
 enum { ZONE_BATCH = 64 };  // blocks that are given back in one turn
@@ -14,18 +15,18 @@ enum { ZONE_BATCH = 64 };  // blocks that are given back in one turn
 #define ZONE_LARGE_ADDRESSES ((uint64_t)16 << 30)
 #define ZONE_SOURCE_BYTES ((uint64_t)8 << 20)
 
-void tide__zone_init(tide__zone* zone, tide_cpu* cache, tide__cpu_front* front) {
+void tide__zone_init(tide__zone* zone, tide_cpu* cache, tide__cpu_tcache* tcache) {
   const bool has_limit = tide__load_relaxed(&cache->max_cached_bytes) != TIDE_NO_LIMIT;
-  *zone = (tide__zone){ .cache = cache, .front = front, .allowance = has_limit ? 0 : UINT64_MAX };
+  *zone = (tide__zone){ .cache = cache, .tcache = tcache, .allowance = has_limit ? 0 : UINT64_MAX };
 }
 
 void tide__zone_lock(tide__zone* zone) TIDE_UNCHECKED_LOCKING {
-  if (zone->front != NULL) tide__front_take(&zone->front->front);
+  if (zone->tcache != NULL) tide__thread_cache_take(&zone->tcache->base);
   else tide__mutex_lock(&zone->cache->zone_lock);
 }
 
 void tide__zone_unlock(tide__zone* zone) TIDE_UNCHECKED_LOCKING {
-  if (zone->front != NULL) tide__front_give(&zone->front->front);
+  if (zone->tcache != NULL) tide__thread_cache_give(&zone->tcache->base);
   else tide__mutex_unlock(&zone->cache->zone_lock);
 }
 
@@ -132,15 +133,15 @@ static tide__region_need zone_need(const tide__zone* zone, uint64_t pages, bool 
   const bool is_system = options->memory.alloc == NULL;
   uint64_t bytes = options->region_bytes;
   if (bytes == 0) {
-    bytes = !is_system            ? ZONE_SOURCE_BYTES
-            : zone->front != NULL ? ZONE_LARGE_ADDRESSES
-                                  : TIDE__WINDOW_SLOT_BYTES;
+    bytes = !is_system             ? ZONE_SOURCE_BYTES
+            : zone->tcache != NULL ? ZONE_LARGE_ADDRESSES
+                                   : TIDE__WINDOW_SLOT_BYTES;
   }
   return (tide__region_need){ .pages = pages,
                               .bytes = is_single ? 0 : bytes,
-                              .fronts_id = zone->front == NULL && !is_single ? zone->cache->fronts.id : 0,
+                              .caches_id = zone->tcache == NULL && !is_single ? zone->cache->tcaches.id : 0,
                               .is_single = is_single,
-                              .has_huge_pages = options->huge_pages && (zone->front != NULL || is_single) };
+                              .has_huge_pages = options->huge_pages && (zone->tcache != NULL || is_single) };
 }
 
 // A region that is in no list yet.

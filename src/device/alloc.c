@@ -3,17 +3,10 @@
 //
 // Requests: how one is served from cached memory, what happens when there is none, and how memory comes back.
 // A request that finds cached memory takes one lock, that of its lane.
-#include "device/rack.h"
+#include "device/tide/tcache.h"
 
 // ---------------------------------------------------------------------------------------------------
 // Requests
-
-void tide__request_decide(tide__request* request) {
-  request->policy = tide__policy_of(request->options, request->pool);
-  request->rounded = request->policy->round(request->options, request->bytes);
-  request->segment_bytes = request->policy->segment_bytes(request->options, request->rounded);
-  request->shelf = request->rounded <= request->policy->small_bytes ? TIDE__SMALL : TIDE__LARGE;
-}
 
 // Hands out a BUSY block that the ladder brought.
 static tide_status request_finish(tide__request* request, tide__block* block, tide_block* out) {
@@ -46,7 +39,8 @@ static tide_status request_prepare(tide__request* request, tide__block* block, t
   return block != NULL ? request_finish(request, block, out) : TIDE_OK;
 }
 
-// Searches the shelf once, as the policy does, and hands the block out. *out_found is false if none fits.
+// Searches the free index once, as the policy does, and hands the block out. *out_found is false if none
+// fits.
 static tide_status request_search(tide__request* request, tide_block* out, bool* out_found) {
   const tide__policy* const policy = request->policy;
   tide__tally* const tally = tide__tally_enter(request->device, request->lane);
@@ -80,10 +74,11 @@ static inline void request_init(tide__request* request, tide_device* device, tid
 // What everybody does first: look whose work is done, choose the pool and the lane.
 static tide_status request_begin(tide__request* request) {
   tide_device* const device = request->device;
+  const uint32_t detours = tide__load_relaxed(&device->detours);
   request->options = tide__device_options(device);
   request->gate_turn = tide__load_acquire(&device->gate_turn);  // pairs with tide__gate_leave
-  if (tide__is_recording(device)) request->moment = tide__context_now(device, TIDE_HISTORY_STATE);
-  request->has_scopes = tide__has_scopes(device);
+  if ((detours & TIDE__RECORDS) != 0) request->moment = tide__context_now(device, TIDE_HISTORY_STATE);
+  request->has_scopes = (detours & TIDE__HAS_SCOPES) != 0;
   request->pool = &device->default_pool;
   if (request->has_scopes) {
     request->is_capturing = tide__is_capturing(device, request->stream);
@@ -92,8 +87,7 @@ static tide_status request_begin(tide__request* request) {
   if (!request->is_capturing && !tide__timeline_is_empty(device)) {
     tide__ignore(tide__timeline_poll(device, &request->moment));
   }
-  TIDE_TRY(tide__lane_get(device, request->pool, request->stream, &request->lane));
-  tide__lane_turn(device, request->lane);
+  TIDE_TRY(tide__lane_enter(device, request->pool, request->stream, &request->lane));
   tide__request_decide(request);
   if (request->is_capturing && request->options->is_capture_reuse && !tide__timeline_is_empty(device)) {
     TIDE_TRY(tide__capture_reuse(request));
@@ -104,10 +98,14 @@ static tide_status request_begin(tide__request* request) {
 static tide_status request_serve_inside(tide__request* request, tide_block* out) {
   bool is_found = false;
   TIDE_TRY(request_begin(request));
-  if (tide__racks_serve(request)) TIDE_TRY(tide__racks_search(request, out, &is_found));
-  else TIDE_TRY(request_search(request, out, &is_found));
+  if (request->device->has_tcaches && tide__tcache_serve(request)) {
+    TIDE_TRY(tide__tcache_search(request, out, &is_found));
+  } else {
+    TIDE_TRY(request_search(request, out, &is_found));
+  }
   if (is_found) return TIDE_OK;
   tide__block* block = NULL;
+  request->segment_bytes = request->policy->segment_bytes(request->options, request->rounded);
   TIDE_TRY(request->policy->recover(request, &block));
   return request_finish(request, block, out);
 }
@@ -184,7 +182,8 @@ static tide_status audit_all(tide_device* device, tide_status status) {
 }
 
 static inline tide_status audit(tide_device* device, tide_status status) {
-  return tide__device_options(device)->has_audits ? audit_all(device, status) : status;
+  const bool is_audited = (tide__load_relaxed(&device->detours) & TIDE__IS_AUDITED) != 0;
+  return is_audited ? audit_all(device, status) : status;
 }
 
 __attribute__((noinline)) static tide_status alloc_any(tide_device* device, tide_stream stream, size_t bytes,
@@ -206,9 +205,9 @@ __attribute__((noinline)) static tide_status alloc_any(tide_device* device, tide
 tide_status tide_device_alloc(tide_device* device, tide_stream stream, size_t bytes, tide_block* out) {
   TIDE_REQUIRE(device != NULL && out != NULL, TIDE_ERR_ARGUMENT, "device_alloc: no %s",
                device == NULL ? "device" : "out");
-  const bool is_short = bytes - 1 < TIDE__RACK_BYTES && tide__load_relaxed(&device->detours) == 0 &&
+  const bool is_short = bytes - 1 < TIDE__MAGAZINE_BYTES && tide__load_relaxed(&device->detours) == 0 &&
                         tide__timeline_is_empty(device);
-  if (is_short && tide__racks_alloc(device, stream, bytes, out)) return TIDE_OK;
+  if (is_short && tide__tcache_alloc(device, stream, bytes, out)) return TIDE_OK;
   return alloc_any(device, stream, bytes, out);
 }
 
@@ -247,26 +246,26 @@ __attribute__((noinline)) static tide_status record_take_back(tide_device* devic
   return audit(device, TIDE_OK);
 }
 
-// Takes a racked block back, with all that may have to be done.
-__attribute__((noinline)) static tide_status racked_take_back(tide_device* device, tide__block* record) {
+// Takes a block of a magazine back, with all that may have to be done.
+__attribute__((noinline)) static tide_status magazine_take_back(tide_device* device, tide__block* record) {
   if (tide__is_inherited(device)) return TIDE_OK;
-  tide__racks_release_slow(device, record);
+  tide__tcache_release_slow(device, record);
   tide__history_tell(&device->history);
   return audit(device, TIDE_OK);
 }
 
-// Of a racked block the handle is ended by one atomic step: of two releases one fails.
+// Of a block of a magazine the handle is ended by one atomic step: of two releases one fails.
 static inline tide_status block_take_back(tide_device* device, tide_block block) {
   tide__block* const record = tide__slots_find(&device->blocks, block.handle);
   if (record == NULL) return release_refused(block.address);
-  if (tide__load_relaxed(&record->rack_shelf) == 0) return record_take_back(device, record, block);
+  if (tide__load_relaxed(&record->magazine) == 0) return record_take_back(device, record, block);
   uint32_t generation = (uint32_t)(block.handle >> 32);
   const bool is_mine = atomic_compare_exchange_strong(&record->slot.generation, &generation, generation + 1);
   if (!is_mine) return release_refused(block.address);
   const bool is_short = tide__load_seq(&record->use_word) == 0 &&  // pairs with record_use
                         tide__load_relaxed(&device->detours) == 0;
-  if (is_short && tide__racks_release(device, record)) return TIDE_OK;
-  return racked_take_back(device, record);
+  if (is_short && tide__tcache_release(device, record)) return TIDE_OK;
+  return magazine_take_back(device, record);
 }
 
 tide_status tide_device_release(tide_device* device, tide_block block) {
@@ -392,7 +391,7 @@ tide_status tide_device_record_on(tide_device* device, tide_block block, int ind
 }
 
 tide_status tide_device_record(tide_device* device, tide_block block, tide_stream stream) {
-  return tide_device_record_on(device, block, tide_device_index(device), stream);
+  return tide_device_record_on(device, block, device != NULL ? device->index : -1, stream);
 }
 
 tide_status tide_device_poll(tide_device* device) {
@@ -410,12 +409,12 @@ tide_status tide_device_poll(tide_device* device) {
 // ---------------------------------------------------------------------------------------------------
 // A chosen address
 
-// The idle block of the request's shelf that holds the range, or NULL.
-static tide__block* shelf_find_at_locked(const tide__request* request, uint64_t address) {
+// The idle block of the request's kind that holds the range, or NULL.
+static tide__block* free_index_find_at_locked(const tide__request* request, uint64_t address) {
   TIDE_LIST_EACH(it, &request->lane->segments) {
     const tide__segment* const segment = TIDE_OWNER(it, tide__segment, link);
     if (address < segment->address || address - segment->address >= segment->bytes) continue;
-    if (segment->is_small != (request->shelf == TIDE__SMALL)) continue;
+    if (segment->is_small != (request->kind == TIDE__SMALL)) continue;
     for (tide__block* block = segment->head; block != NULL; block = block->next) {
       const bool is_inside = address >= block->address && address - block->address < block->bytes;
       if (!is_inside) continue;
@@ -428,13 +427,13 @@ static tide__block* shelf_find_at_locked(const tide__request* request, uint64_t 
 
 static tide_status request_serve_at(tide__request* request, uint64_t address, tide_block* out) {
   TIDE_TRY(request_begin(request));
-  (void)tide__racks_flush_lane(request->device, request->lane);
+  (void)tide__tcache_flush_lane(request->device, request->lane);
   tide__tally* const tally = tide__tally_enter(request->device, request->lane);
   if (!tide__lane_lock_with_spares(request->device, request->lane)) {
     tide__tally_leave(request->device, tally);
     return TIDE_ERR_NO_MEMORY;
   }
-  tide__block* block = shelf_find_at_locked(request, address);
+  tide__block* block = free_index_find_at_locked(request, address);
   if (block != NULL && tide__load_relaxed(&request->pool->no_split) &&
       (block->address != address || block->bytes != request->rounded)) {
     block = NULL;

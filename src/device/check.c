@@ -5,12 +5,12 @@
 // and every statistic. The numbers are those of docs/device.md.
 #include <string.h>
 
-#include "device/allocator.h"
+#include "device/tide/tide.h"
 
 // What is found on a walk through everything.
 typedef struct findings {
   tide_device* device;
-  uint64_t free_blocks;  // of the shelf being looked at
+  uint64_t free_blocks;  // of the free index being looked at
   uint64_t unmapped_blocks;
   int64_t allocation[3];
   int64_t allocated_bytes[3];
@@ -22,7 +22,7 @@ typedef struct findings {
   int64_t segment[3];
   int64_t reserved_bytes[3];
   uint64_t pending;
-  uint64_t racked;  // idle blocks that threads have at hand
+  uint64_t cached;  // idle blocks that are in magazines
   int64_t pool_bytes;
 } findings;
 
@@ -66,17 +66,18 @@ static int block_check_map(findings* f, const tide__block* block) {
   const bool is_mapped = tide__map_find(&f->device->map, block->address, &index) &&
                          tide__slots_at(&f->device->blocks, index) == block;
   const bool is_allocated = tide__block_is_handed_out(block);
-  CHECK(is_mapped == (is_allocated || block->state == TIDE__BLOCK_RACKED), 2,
+  CHECK(is_mapped == (is_allocated || block->state == TIDE__BLOCK_MAGAZINE), 2,
         "the block at %#llx is %s in the map", (unsigned long long)block->address,
         is_mapped ? "wrongly" : "not");
   const bool has_handle = tide__slots_handle(&f->device->blocks, block) != 0;
   CHECK(has_handle == is_allocated, 2, "the block at %#llx has %s handle", (unsigned long long)block->address,
         has_handle ? "a" : "no");
-  CHECK(block->uses == NULL || is_allocated || block->state == TIDE__BLOCK_PENDING, 10,
-        "an idle block at %#llx is used by a stream", (unsigned long long)block->address);
-  CHECK((block->event_count != 0) == (block->state == TIDE__BLOCK_PENDING), 10,
+  const tide__waiter* const waiter = &block->waiter;
+  const bool waits = waiter->event_count != 0 || waiter->waits != NULL ||
+                     (block->uses != NULL && !is_allocated);
+  CHECK(waits == (block->state == TIDE__BLOCK_PENDING), 10,
         "the block at %#llx in state %d waits for %u events", (unsigned long long)block->address,
-        block->state, block->event_count);
+        block->state, waiter->event_count);
   return 0;
 }
 
@@ -147,8 +148,8 @@ static void block_count(findings* f, const tide__segment* segment, const tide__b
   }
   if (is_free) return;
   const bool is_allocated = tide__block_is_handed_out(block);
-  if (block->state == TIDE__BLOCK_RACKED && !is_allocated) {
-    f->racked++;
+  if (block->state == TIDE__BLOCK_MAGAZINE && !is_allocated) {
+    f->cached++;
     return;
   }
   const uint64_t counted = tide__block_counted_bytes(block);
@@ -188,19 +189,19 @@ static uint64_t unmapped_count(const tide__tree* tree) {
 }
 
 static int lane_check(findings* f, tide__lane* lane) {
-  for (int shelf = 0; shelf < 2; shelf++) {
+  for (int kind = 0; kind < 2; kind++) {
     f->free_blocks = f->unmapped_blocks = 0;
     TIDE_LIST_EACH(it, &lane->segments) {
       const tide__segment* const segment = TIDE_OWNER(it, tide__segment, link);
-      if (segment->is_small != (shelf == TIDE__SMALL)) continue;
+      if (segment->is_small != (kind == TIDE__SMALL)) continue;
       CHECK(segment->lane == lane, 11, "a segment in the wrong lane");
       CHECK_ALL(segment_check(f, segment));
     }
-    const int broken = tide__bins_check(&lane->shelves[shelf].bins);
+    const int broken = tide__bins_check(&lane->free_index[kind].bins);
     CHECK(broken == 0, 2, "the index of idle blocks is broken: I%d", broken);
-    CHECK(lane->shelves[shelf].bins.count == f->free_blocks, 2, "%llu idle blocks, %llu in the index",
-          (unsigned long long)f->free_blocks, (unsigned long long)lane->shelves[shelf].bins.count);
-    CHECK(unmapped_count(&lane->shelves[shelf].unmapped) == f->unmapped_blocks, 2,
+    CHECK(lane->free_index[kind].bins.count == f->free_blocks, 2, "%llu idle blocks, %llu in the index",
+          (unsigned long long)f->free_blocks, (unsigned long long)lane->free_index[kind].bins.count);
+    CHECK(unmapped_count(&lane->free_index[kind].unmapped) == f->unmapped_blocks, 2,
           "%llu unmapped blocks are not in their index", (unsigned long long)f->unmapped_blocks);
   }
   return 0;
@@ -217,7 +218,7 @@ static int pool_walk(findings* f, tide__pool* pool) {
     if (broken != 0) return broken;
   }
   CHECK((uint64_t)f->pool_bytes == tide__load_relaxed(&pool->reserved_bytes), 5,
-        "pool %u has %lld bytes and counts %llu", pool->number, (long long)f->pool_bytes,
+        "pool %u has %lld bytes and counts %llu", pool->base.number, (long long)f->pool_bytes,
         (unsigned long long)tide__load_relaxed(&pool->reserved_bytes));
   return 0;
 }
@@ -267,10 +268,11 @@ static int stats_check(const findings* f, const tide_device_stats* stats) {
   CHECK((uint64_t)f->reserved_bytes[0] == tide__load_relaxed(&f->device->reserved_bytes), 5,
         "%lld bytes are reserved, counted %llu", (long long)f->reserved_bytes[0],
         (unsigned long long)tide__load_relaxed(&f->device->reserved_bytes));
-  CHECK(f->racked == tide__racks_count(f->device), 2,
-        "%llu idle blocks are racked, not all of them in a rack", (unsigned long long)f->racked);
-  CHECK(f->pending == tide__load_relaxed(&f->device->timeline.waiting), 10, "%llu blocks wait, counted %llu",
-        (unsigned long long)f->pending, (unsigned long long)tide__load_relaxed(&f->device->timeline.waiting));
+  CHECK(f->cached == tide__tcache_count(f->device), 2,
+        "%llu idle blocks are for magazines, not all of them in one", (unsigned long long)f->cached);
+  const uint64_t waiting = tide__load_relaxed(&f->device->waits.waiting);
+  CHECK(f->pending == waiting, 10, "%llu blocks wait, counted %llu", (unsigned long long)f->pending,
+        (unsigned long long)waiting);
   return 0;
 }
 

@@ -10,7 +10,8 @@
 // has it as idle, and a restore leaves it where it is, or is refused if the checkpoint has a block there.
 #include <stdlib.h>
 
-#include "device/allocator.h"
+#include "base/sized.h"
+#include "device/tide/tide.h"
 
 typedef struct saved_block {
   uint64_t address;
@@ -82,13 +83,12 @@ static lane_census lane_count_blocks_locked(const tide__lane* lane) {
 }
 
 // A private pool in use, by its number.
-static tide_status pool_get(tide_device* device, tide_pool number, const char* call, tide__pool** out) {
-  tide__mutex_lock(&device->pools_lock);
-  *out = number != TIDE_POOL_DEFAULT ? tide__pool_find_locked(device, number) : NULL;
-  const bool is_used = *out != NULL && (*out)->users > 0;
+TIDE_UNCHECKED_LOCKING static tide_status pool_get(tide_device* device, tide_pool number, const char* call,
+                                                   tide__pool** out) {
+  tide__pool_base* found = NULL;
+  TIDE_TRY(tide__pools_lock(&device->pools, number, true, call, &found));
   tide__mutex_unlock(&device->pools_lock);
-  TIDE_REQUIRE(*out != NULL, TIDE_ERR_HANDLE, "%s: there is no private pool %u", call, number);
-  TIDE_REQUIRE(is_used, TIDE_ERR_STATE, "%s: pool %u has no users any more", call, number);
+  *out = tide__pool_of(found);
   return TIDE_OK;
 }
 
@@ -106,7 +106,7 @@ static tide_status pool_census(tide_device* device, tide__pool* pool, const char
     out->announced += census.announced;
   }
   TIDE_REQUIRE(out->waiting == 0, TIDE_ERR_STATE, "%s: %zu blocks of pool %u wait for work on other streams",
-               call, out->waiting, pool->number);
+               call, out->waiting, pool->base.number);
   return TIDE_OK;
 }
 
@@ -314,10 +314,10 @@ static tide_status saved_restore(tide_device* device, tide__pool* pool, const ti
                                  tide_restore_delta* delta) {
   tide__request request = { .device = device,
                             .options = tide__device_options(device),
-                            .policy = tide__policy_of(tide__device_options(device), pool),
+                            .policy = tide__policy_of(device, pool),
                             .pool = pool,
                             .stream = saved->stream,
-                            .shelf = saved->is_small ? TIDE__SMALL : TIDE__LARGE };
+                            .kind = saved->is_small ? TIDE__SMALL : TIDE__LARGE };
   if (tide__is_recording(device)) request.moment = tide__context_now(device, TIDE_HISTORY_STATE);
   TIDE_TRY(tide__lane_get(device, pool, saved->stream, &request.lane));
   tide__lane_turn(device, request.lane);
@@ -331,7 +331,7 @@ static tide_status restore_check(tide_device* device, tide__pool* pool, const ti
   TIDE_TRY(pool_census(device, pool, "device_restore", out));
   TIDE_REQUIRE(out->announced == 0, TIDE_ERR_STATE,
                "device_restore: %zu blocks of pool %u are announced to streams", out->announced,
-               pool->number);
+               pool->base.number);
   for (size_t i = 0; i < c->segment_count; i++) TIDE_TRY(saved_check(device, pool, c, &c->segments[i]));
   return TIDE_OK;
 }
@@ -356,7 +356,7 @@ void tide_restore_delta_clear(tide_restore_delta* delta) {
   const tide_heap* const heap = tide__heap_or_system(delta->heap);
   tide__heap_release(heap, delta->released, delta->released_capacity, sizeof *delta->released);
   tide__heap_release(heap, delta->created, delta->created_capacity, sizeof *delta->created);
-  *delta = (tide_restore_delta){ .heap = NULL };
+  *delta = (tide_restore_delta){ .size = delta->size };
 }
 
 static tide_status restore_with_room(tide_device* device, tide__pool* pool, const tide_checkpoint* c,
@@ -383,19 +383,23 @@ static tide_status restore_with_room(tide_device* device, tide__pool* pool, cons
 
 tide_status tide_device_restore(tide_device* device, const tide_checkpoint* checkpoint,
                                 tide_restore_delta* out) {
-  TIDE_REQUIRE(device != NULL && checkpoint != NULL && out != NULL, TIDE_ERR_ARGUMENT,
-               "device_restore: no device, checkpoint or out");
-  *out = (tide_restore_delta){ .heap = device->heap };
+  TIDE_REQUIRE(device != NULL && checkpoint != NULL, TIDE_ERR_ARGUMENT,
+               "device_restore: no device or checkpoint");
+  TIDE_TRY(tide__sized_check("device_restore", out, sizeof *out));
+  tide_restore_delta delta = TIDE_RESTORE_DELTA_INIT;
+  tide__sized_clear(out);
+  delta.heap = device->heap;
   TIDE_REQUIRE(checkpoint->device_uid == device->uid, TIDE_ERR_ARGUMENT,
                "device_restore: a checkpoint of another allocator");
   tide__pool* pool = NULL;
   TIDE_TRY(tide_device_poll(device));
   (void)tide__gate_enter(device);
   tide_status status = pool_get(device, checkpoint->pool, "device_restore", &pool);
-  if (status == TIDE_OK) status = restore_with_room(device, pool, checkpoint, out);
+  if (status == TIDE_OK) status = restore_with_room(device, pool, checkpoint, &delta);
   tide__gate_leave(device);
   tide__history_tell(&device->history);
-  if (status != TIDE_OK) tide_restore_delta_clear(out);
+  if (status == TIDE_OK) return tide__sized_write("device_restore", &delta, out, sizeof delta);
+  tide_restore_delta_clear(&delta);
   return status;
 }
 
@@ -439,9 +443,7 @@ tide_status tide_device_pool_check(tide_device* device, tide_pool pool, const vo
   TIDE_REQUIRE(device != NULL && out != NULL, TIDE_ERR_ARGUMENT, "device_pool_check: no device or out");
   *out = false;
   TIDE_REQUIRE(addresses != NULL || count == 0, TIDE_ERR_ARGUMENT, "device_pool_check: no addresses");
-  tide__mutex_lock(&device->pools_lock);
-  tide__pool* const found = tide__pool_find_locked(device, pool);
-  tide__mutex_unlock(&device->pools_lock);
+  tide__pool* const found = tide__pool_find(device, pool);
   TIDE_REQUIRE(found != NULL, TIDE_ERR_HANDLE, "device_pool_check: there is no pool %u", pool);
   uint64_t* const sorted = tide__heap_alloc(device->heap, count + 1, sizeof *sorted);
   TIDE_REQUIRE(sorted != NULL, TIDE_ERR_NO_MEMORY, "device_pool_check: no memory for %zu addresses", count);

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The life of an allocator: how it is made, configured, and freed with everything it holds; the gate; and the
-// table of default allocators.
-#include "device/allocator.h"
+// The life of an allocator: how it is made, configured, and freed with everything it holds; and the table of
+// default allocators.
+#include "device/share/share.h"
+#include "device/tide/tide.h"
+#include "device/torch/torch.h"
 #include "device/options.h"
+#include "device/segment/virtual.h"
 
 // ---------------------------------------------------------------------------------------------------
 // Numbers
@@ -71,49 +74,6 @@ tide_status tide_device_trim_all(void) {
   return first;
 }
 
-uint64_t tide__thread_number(void) {
-  static tide__atomic_u64 last;
-  static _Thread_local uint64_t number;
-  if (number == 0) number = tide__add_relaxed(&last, 1) + 1;
-  return number;
-}
-
-void tide__detour(tide_device* device, uint32_t bit, bool is_set) {
-  tide__bits_set(&device->detours, bit, is_set);
-}
-
-tide_status tide__inherited_refuse(const char* call) {
-  return TIDE_FAIL(TIDE_ERR_STATE, "%s: the allocator is that of the process which forked this one", call);
-}
-
-bool tide__has_scopes(tide_device* device) { return tide__load_relaxed(&device->scope_count) != 0; }
-
-bool tide__is_capturing(tide_device* device, tide_stream stream) {
-  if (!tide__has_scopes(device)) return false;
-  return !tide__device_options(device)->captures_by_stream || tide__stream_capture(device, stream) != 0;
-}
-
-// ---------------------------------------------------------------------------------------------------
-// The gate
-
-uint64_t tide__gate_enter(tide_device* device) {
-  tide__mutex_lock(&device->gate_lock);
-  while (device->is_gate_taken) tide__signal_wait(&device->gate_open, &device->gate_lock);
-  device->is_gate_taken = true;
-  const uint64_t turn = tide__load_relaxed(&device->gate_turn);
-  tide__mutex_unlock(&device->gate_lock);
-  return turn;
-}
-
-void tide__gate_leave(tide_device* device) {
-  tide__mutex_lock(&device->gate_lock);
-  tide__store_release(&device->gate_turn,
-                      tide__load_relaxed(&device->gate_turn) + 1);  // pairs with request_begin
-  device->is_gate_taken = false;
-  tide__signal_all(&device->gate_open);
-  tide__mutex_unlock(&device->gate_lock);
-}
-
 // ---------------------------------------------------------------------------------------------------
 // Options
 
@@ -162,7 +122,7 @@ tide_status tide_device_configure(tide_device* device, const tide_device_options
 
 void tide_device_get_options(tide_device* device, tide_device_options* out) {
   if (device == NULL || out == NULL) return;
-  (void)tide__sized_out(tide__device_options(device), sizeof *out, out, TIDE__DEVICE_OPTIONS_LEAST);
+  tide__ignore(tide__sized_write("device_get_options", tide__device_options(device), out, sizeof *out));
 }
 
 tide_status tide_device_set_fraction(tide_device* device, double fraction) {
@@ -203,9 +163,19 @@ int tide_device_index(const tide_device* device) { return device != NULL ? devic
 
 const char* tide_device_name(const tide_device* device) {
   if (device == NULL) return "";
-  const tide__settings* const settings =
-      tide__load_acquire(&device->settings);  // pairs with settings_publish
-  return settings->options.policy == TIDE_POLICY_TIDE ? tide__policy_tide.name : tide__policy_torch.name;
+  return device->policy->name;
+}
+
+tide_status tide_device_close_stream(tide_device* device, tide_stream stream) {
+  TIDE_REQUIRE(device != NULL, TIDE_ERR_ARGUMENT, "device_close_stream: no device");
+  const bool is_default = stream == NULL || stream == TIDE_STREAM_LEGACY || stream == TIDE_STREAM_PER_THREAD;
+  TIDE_REQUIRE(!is_default, TIDE_ERR_ARGUMENT, "device_close_stream: the default streams cannot be closed");
+  (void)tide__gate_enter(device);
+  tide__lanes_close(device, stream);
+  tide__marks_drain_closed(device);
+  tide__tcache_forget_closed(device);
+  tide__gate_leave(device);
+  return TIDE_OK;
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -229,12 +199,10 @@ static void device_init(tide_device* device) {
   tide__mutex_init(&device->gate_lock, TIDE__RANK_GATE);
   tide__signal_init(&device->gate_open);
   tide__mutex_init(&device->pools_lock, TIDE__RANK_POOLS);
-  tide__askers_init(&device->askers);
   tide__mutex_init(&device->totals_lock, TIDE__RANK_TOTALS);
-  tide__pool_init(&device->default_pool, TIDE_POOL_DEFAULT);
+  tide__pools_start(device);
   tide__list_init(&device->homes);
-  device->next_pool = 1;
-  tide__store_relaxed(&device->detours, TIDE__HAS_NO_RACKS);
+  tide__store_relaxed(&device->detours, TIDE__HAS_NO_TCACHES);
   device->totals.size = sizeof device->totals;
 }
 
@@ -256,13 +224,9 @@ static void device_fini(tide_device* device) {
     device->idle_lanes = lane->next_idle;
     tide__lane_fini(device, lane);
   }
-  while (device->idle_pools != NULL) {
-    tide__pool* const pool = device->idle_pools;
-    device->idle_pools = pool->next_idle;
-    tide__heap_release(heap, pool, 1, sizeof *pool);
-  }
+  tide__pools_fini(&device->pools);
   tide__heap_release(heap, device->orphans, device->orphan_capacity, sizeof *device->orphans);
-  if (device->has_racks) tide__fronts_fini(&device->fronts);
+  if (device->has_tcaches) tide__thread_caches_fini(&device->tcaches);
   settings_free(device);
   tide__labels_forget(device);
   tide__history_fini(&device->history);
@@ -270,7 +234,6 @@ static void device_fini(tide_device* device) {
   tide__slots_fini(&device->blocks);
   tide__signal_fini(&device->gate_open);
   tide__mutex_fini(&device->gate_lock);
-  tide__askers_fini(&device->askers);
   tide__mutex_fini(&device->pools_lock);
   tide__mutex_fini(&device->totals_lock);
   tide__heap_release(heap, device, 1, sizeof *device);
@@ -288,15 +251,17 @@ tide_status tide_device_new(tide_machine* machine, int index, const tide_device_
   device->machine = machine;
   device->index = index;
   device->heap = heap;
+  device->plain_policy = &tide__policy_torch;
+  device->policy = wanted.policy == TIDE_POLICY_TIDE ? &tide__policy_tide : &tide__policy_torch;
   device_init(device);
   tide_status status = tide__history_init(&device->history, machine, heap, &device->detours,
                                           TIDE__RECORDS_HISTORY, TIDE__RECORDS_TRACE);
   device->history.device = (uint8_t)index;
   if (status == TIDE_OK) status = device_learn(device, &wanted);
   if (status == TIDE_OK) status = settings_publish(device, &wanted);
-  if (status == TIDE_OK && wanted.policy == TIDE_POLICY_TIDE) status = tide__racks_init(device);
+  if (status == TIDE_OK && wanted.policy == TIDE_POLICY_TIDE) status = tide__tcache_init(device);
   if (status != TIDE_OK) {
-    tide__timeline_fini(device);
+    tide__waits_fini(&device->waits);
     device_fini(device);
     return status;
   }
@@ -311,22 +276,6 @@ tide_status tide_device_new(tide_machine* machine, int index, const tide_device_
 // ---------------------------------------------------------------------------------------------------
 // The end
 
-static void segment_destroy(tide_device* device, tide__segment* segment) {
-  const tide_pool_options* const own = &segment->lane->pool->options;
-  void* const address = tide__pointer(segment->address);
-  if (segment->home != NULL) {
-    tide__home_destroy(device, segment);
-  } else if (segment->is_expandable) {
-    tide__expand_destroy(device, segment);
-  } else if (own->segment_release != NULL && device->machine != NULL) {
-    own->segment_release(own->user, address, segment->bytes, device->index, segment->lane->stream);
-  } else {
-    tide__ignore(tide_machine_raw_release(device->machine, device->index, address));
-  }
-  tide__list_unlink(&segment->link);
-  tide__segment_free(device, segment);
-}
-
 // Frees the records of uses that blocks still have.
 static void segment_free_uses(tide_device* device, const tide__segment* segment) {
   for (tide__block* block = segment->head; block != NULL; block = block->next) {
@@ -339,6 +288,13 @@ static void segment_free_uses(tide_device* device, const tide__segment* segment)
   }
 }
 
+static void segment_destroy(tide_device* device, tide__segment* segment) {
+  segment_free_uses(device, segment);
+  segment->kind->destroy(device, segment);
+  tide__list_unlink(&segment->link);
+  tide__segment_free(device, segment);
+}
+
 // Views go before the memory that is mapped in them.
 static void pool_destroy_views(tide_device* device, tide__pool* pool) {
   for (tide__lane* lane = pool->lanes; lane != NULL; lane = lane->next) {
@@ -346,10 +302,7 @@ static void pool_destroy_views(tide_device* device, tide__pool* pool) {
       tide__segment* const segment = TIDE_OWNER(link, tide__segment, link);
       link = link->next;
       if (segment->view == NULL) continue;
-      segment_free_uses(device, segment);
-      tide__view_destroy(device, segment);
-      tide__list_unlink(&segment->link);
-      tide__segment_free(device, segment);
+      segment_destroy(device, segment);
     }
   }
 }
@@ -359,7 +312,6 @@ static void pool_destroy(tide_device* device, tide__pool* pool) {
   for (tide__lane* lane = pool->lanes; lane != NULL; lane = lane->next) {
     while (!tide__list_is_empty(&lane->segments)) {
       tide__segment* const segment = TIDE_OWNER(lane->segments.next, tide__segment, link);
-      segment_free_uses(device, segment);
       segment_destroy(device, segment);
     }
   }
@@ -379,13 +331,12 @@ static void memory_destroy(tide_device* device) {
   uncached_destroy(device);
   tide__imports_close(device);
   pool_destroy(device, &device->default_pool);
-  for (tide__tree_node* node = tide__tree_first(&device->pools); node != NULL;
-       node = tide__tree_first(&device->pools)) {
-    tide__pool* const pool = TIDE_OWNER(node, tide__pool, node);
+  for (;;) {
+    tide__pool* const pool = tide__pool_of(tide__pools_first_locked(&device->pools));
+    if (pool == NULL) break;
     pool_destroy(device, pool);
-    tide__tree_remove(&device->pools, node);
     tide__pool_fini(device, pool);
-    tide__heap_release(device->heap, pool, 1, sizeof *pool);
+    tide__pools_free(&device->pools, &pool->base);
   }
   tide__addresses_fini(device);
   tide__stuck_retry(device);
@@ -400,15 +351,12 @@ static void memory_destroy(tide_device* device) {
     device->strays = stray->next;
     tide__stray_free(device, stray);
   }
-  tide__expand_free_orphans(device);
+  tide__orphans_retry(device);
 }
 
 // The devices whose work may use the memory, as bits.
 static uint64_t devices_in_use(tide_device* device) {
-  uint64_t devices = (uint64_t)1 << device->index;
-  for (const tide__queue* queue = device->timeline.queues; queue != NULL; queue = queue->next) {
-    if (queue->first != NULL) devices |= (uint64_t)1 << queue->device;
-  }
+  uint64_t devices = (uint64_t)1 << device->index | tide__waits_devices(&device->waits);
   for (uint32_t i = 0; i < tide__slots_count(&device->blocks); i++) {
     const tide__block* const block = tide__slots_at(&device->blocks, i);
     if (block->state == TIDE__BLOCK_SPARE) continue;
@@ -436,7 +384,7 @@ static tide_status devices_wait(tide_device* device) {
 // reaches the machine.
 static tide_status device_settle(tide_device* device) {
   const tide_status status = devices_wait(device);
-  tide__timeline_fini(device);
+  tide__waits_fini(&device->waits);
   if (status == TIDE_OK) return TIDE_OK;
   const tide_error reason = *tide_last_error();
   device->machine = NULL;
@@ -447,15 +395,13 @@ static tide_status device_settle(tide_device* device) {
 void tide_device_free(tide_device* device) {
   if (device == NULL || tide__is_inherited(device)) return;
   tide_error error = *tide_last_error();
-  tide_machine* const machine = device->machine;
-  tide_capture_mode mode = TIDE_CAPTURE_GLOBAL;
   tide__fork_unwatch(&device->fork_note);
   registry_remove(device);
   tide__offers_close(device);
-  const bool is_relaxed = tide_machine_capture_exchange(machine, TIDE_CAPTURE_RELAXED, &mode) == TIDE_OK;
+  const tide__relaxed relaxed = tide__relax_or_not(device->machine);
   if (device_settle(device) != TIDE_OK) error = *tide_last_error();
   memory_destroy(device);
-  if (is_relaxed) tide__ignore(tide_machine_capture_exchange(machine, mode, &mode));
+  tide__relax_end(&relaxed);
   device_fini(device);
   tide__error_restore(&error);
 }

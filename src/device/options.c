@@ -560,12 +560,8 @@ static tide_status option_read_pass(option_text* text, bool is_early, tide_devic
 // The options of a caller, whose struct may be a shorter one, as a whole one.
 static tide_status options_complete(const tide_device_options* options, const char* call,
                                     tide_device_options* out) {
-  *out = option_defaults;
-  TIDE_REQUIRE(options != NULL, TIDE_ERR_ARGUMENT, "%s: needs options", call);
-  TIDE_REQUIRE(tide__sized_in(out, sizeof *out, options, TIDE__DEVICE_OPTIONS_LEAST), TIDE_ERR_ARGUMENT,
-               "%s: size is %" PRIu32 ": set the struct up with TIDE_DEVICE_OPTIONS_INIT", call,
-               options->size);
-  return TIDE_OK;
+  memcpy(out, &option_defaults, sizeof *out);  // padding as well, which options_give() compares
+  return tide__sized_read(call, options, out, sizeof *out);
 }
 
 // Gives options back to a caller; an older struct must have room for all that is set.
@@ -576,8 +572,7 @@ static tide_status options_give(const char* source, const tide_device_options* f
       memcmp((const char*)from + size, (const char*)&option_defaults + size, sizeof *from - size) != 0;
   TIDE_REQUIRE(!is_lost, TIDE_ERR_ARGUMENT, "%s: sets an option that a struct of %zu bytes does not have",
                source, size);
-  (void)tide__sized_out(from, sizeof *from, options, TIDE__DEVICE_OPTIONS_LEAST);
-  return TIDE_OK;
+  return tide__sized_write(source, from, options, sizeof *from);
 }
 
 static tide_status options_read(const char* source, const char* text, tide_device_options* options) {
@@ -642,8 +637,7 @@ size_t tide_device_options_print(const tide_device_options* options, char* text,
   if (text == NULL) capacity = 0;
   option_out out = { text, capacity, 0 };
   tide_device_options whole = option_defaults;
-  const bool is_known = options != NULL &&
-                        tide__sized_in(&whole, sizeof whole, options, TIDE__DEVICE_OPTIONS_LEAST);
+  const bool is_known = tide__sized_read("options_print", options, &whole, sizeof whole) == TIDE_OK;
   for (size_t i = 0; is_known && i < OPTION_ROW_COUNT; i++) option_append_row(&out, &option_rows[i], &whole);
   if (capacity > 0) text[tide__min(out.length, capacity - 1)] = '\0';
   return out.length;

@@ -31,6 +31,5 @@
 TIDE_NODISCARD tide_status tide__device_options_take(const tide_device_options* options, const char* call,
                                                      tide_device_options* out);
 // The least size of the struct.
-#define TIDE__DEVICE_OPTIONS_LEAST TIDE__END_OF(tide_device_options, heap)
 
 #endif

@@ -4,7 +4,7 @@
 // Looking inside: segments and their blocks (core/visit.h). Segments are noted lane by lane. Each is copied
 // in pieces under its lane's lock, and shown without it.
 #include "core/visit.h"
-#include "device/allocator.h"
+#include "device/tide/tide.h"
 
 enum { PIECE_BLOCKS = 256 };
 
@@ -71,7 +71,7 @@ static tide_status visit_note_all(device_visit* s) {
 
 static tide_status visit_note(device_visit* s, const tide_pool* only) {
   (void)tide__gate_enter(s->device);
-  tide__racks_flush(s->device);
+  tide__tcache_flush(s->device);
   const tide_status status = only != NULL ? visit_note_one(s, *only) : visit_note_all(s);
   tide__gate_leave(s->device);
   return status;
@@ -123,7 +123,7 @@ static tide_segment_info range_describe(const device_visit* s, const tide__block
     .address = block->address,
     .pool_label = { lane->pool->options.label[0], lane->pool->options.label[1] },
     .stream = lane->stream,
-    .pool = lane->pool->number,
+    .pool = lane->pool->base.number,
     .stack = segment->stack,
     .device = s->device->index,
     .is_large = !segment->is_small,
@@ -171,7 +171,7 @@ static size_t block_describe(const tide__block* block, tide_block_info out[2]) {
     .address = block->address,
     .bytes = counted,
     .requested_bytes = tide__load_relaxed(&block->requested_bytes),
-    .stack = is_active ? tide__load_relaxed(&block->stack) : 0,  // what was racked keeps the one it had
+    .stack = is_active ? tide__load_relaxed(&block->stack) : 0,  // a block in a magazine keeps the one it had
     .state = !is_active                            ? TIDE_BLOCK_INACTIVE
              : block->state == TIDE__BLOCK_PENDING ? TIDE_BLOCK_PENDING
                                                    : TIDE_BLOCK_ALLOCATED,
@@ -373,7 +373,7 @@ static void pool_largest(tide_device* device, tide__pool* pool, size_t* bytes) {
   for (; lane != NULL; lane = tide__lane_next(device, pool, lane)) {
     tide__mutex_lock(&lane->lock);
     for (int i = 0; i < 2; i++) {
-      const tide__block* const block = tide__bins_largest(&lane->shelves[i].bins);
+      const tide__block* const block = tide__bins_largest(&lane->free_index[i].bins);
       if (block != NULL && block->bytes > *bytes) *bytes = block->bytes;
     }
     tide__mutex_unlock(&lane->lock);

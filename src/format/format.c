@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The formats, and the two doors to them: reading finds the format from the first bytes.
+// The formats, and the entry points to them. Reading finds the format from the first bytes.
 #include "tidemark/format.h"
 
 #include <string.h>
@@ -9,13 +9,13 @@
 #include "base/arith.h"
 #include "base/error.h"
 #include "base/heap.h"
+#include "base/sized.h"
 #include "format/decode.h"
 #include "format/faults.h"
 #include "format/native.h"
 #include "format/others.h"
+#include "format/problem.h"
 #include "trace/limit.h"
-
-#define FORMAT_HEAD 4096u  // bytes that tell what a file is
 
 typedef struct format_ops {
   bool (*is)(const void* head, size_t bytes);
@@ -51,6 +51,14 @@ int tide_format_from_name(const char* name) {
   if (name == NULL) return -1;
   for (int i = 0; i < TIDE_FORMAT_COUNT; i++) {
     if (strcmp(name, tide_format_describe((uint32_t)i).name) == 0) return i;
+  }
+  return -1;
+}
+
+int tide_format_detect(const void* head, size_t bytes) {
+  if (head == NULL || bytes == 0) return -1;
+  for (int i = 0; i < TIDE_FORMAT_COUNT; i++) {
+    if (formats[i].is != NULL && formats[i].is(head, bytes)) return i;
   }
   return -1;
 }
@@ -122,13 +130,13 @@ static tide_status format_refuse(const uint8_t* head, size_t bytes) {
 
 static tide_status format_find(tide__input* input, uint32_t* format) {
   if (*format != TIDE_FORMAT_COUNT) return TIDE_OK;
-  TIDE_TRY(tide__input_fill(input, FORMAT_HEAD));
-  const size_t bytes = tide__min(tide__input_ready(input), FORMAT_HEAD);
+  TIDE_TRY(tide__input_fill(input, TIDE_FORMAT_HEAD));
+  const size_t bytes = tide__min(tide__input_ready(input), TIDE_FORMAT_HEAD);
   TIDE_REQUIRE(bytes > 0, TIDE_ERR_FORMAT, "trace_read: the file is empty");
-  for (*format = 0; *format < TIDE_FORMAT_COUNT; ++*format) {
-    if (formats[*format].is != NULL && formats[*format].is(input->buffer + input->at, bytes)) return TIDE_OK;
-  }
-  return format_refuse(input->buffer + input->at, bytes);
+  const int found = tide_format_detect(input->buffer + input->at, bytes);
+  if (found < 0) return format_refuse(input->buffer + input->at, bytes);
+  *format = (uint32_t)found;
+  return TIDE_OK;
 }
 
 static tide_status format_read(const tide_source* source, const tide_read_options* options,
@@ -138,47 +146,76 @@ static tide_status format_read(const tide_source* source, const tide_read_option
   TIDE_TRY(tide__input_init(&input, source, tide__trace_heap(trace), options));
   tide_status status = format_find(&input, &format);
   if (status == TIDE_OK) {
-    tide__input_limit(&input, trace, options->memory, formats[format].memory_times);
+    tide__input_limit(&input, tide__trace_limited_heap(trace), options->memory, formats[format].memory_times);
     status = formats[format].read(&input, trace);
   }
   tide__input_fini(&input);
   return status;
 }
 
-static tide_status read_options_check(const tide_read_options* options) {
-  TIDE_REQUIRE(options->size == sizeof *options, TIDE_ERR_ARGUMENT,
-               "trace_read: options have %u bytes, not %zu", options->size, sizeof *options);
-  const bool is_known = options->format < TIDE_FORMAT_COUNT && formats[options->format].read != NULL;
-  TIDE_REQUIRE(options->format == TIDE_FORMAT_COUNT || is_known, TIDE_ERR_ARGUMENT,
-               "trace_read: %u is no format that can be read", options->format);
-  TIDE_REQUIRE(tide__heap_is_valid(options->heap), TIDE_ERR_ARGUMENT,
-               "trace_read: the heap lacks a function");
+static tide_status read_check(const char* call, const tide_source* source, const tide_read_options* options,
+                              tide_read_options* out_whole) {
+  TIDE_REQUIRE(source != NULL && source->read != NULL, TIDE_ERR_ARGUMENT, "%s: there is no source", call);
+  if (options != NULL) TIDE_TRY(tide__sized_read(call, options, out_whole, sizeof *out_whole));
+  TIDE_REQUIRE(tide__heap_is_valid(out_whole->heap), TIDE_ERR_ARGUMENT, "%s: the heap lacks a function",
+               call);
   return TIDE_OK;
 }
 
+// What a failed call returns: memory that the limit refused is TIDE_ERR_LIMIT.
+static tide_status read_failure(const char* call, tide_status status, bool has_refused,
+                                const tide_read_options* options) {
+  if (status != TIDE_ERR_NO_MEMORY || !has_refused) return status;
+  return TIDE_FAIL(TIDE_ERR_LIMIT,
+                   "%s: the file needs more memory than its length explains, or than the %llu bytes that are "
+                   "allowed",
+                   call, (unsigned long long)options->memory);
+}
+
 tide_status tide_trace_read(const tide_source* source, const tide_read_options* options, tide_trace** out) {
-  static const tide_read_options defaults = TIDE_READ_OPTIONS_INIT;
+  tide_read_options whole = TIDE_READ_OPTIONS_INIT;
   TIDE_REQUIRE(out != NULL, TIDE_ERR_ARGUMENT, "trace_read: out is NULL");
   *out = NULL;
-  TIDE_REQUIRE(source != NULL && source->read != NULL, TIDE_ERR_ARGUMENT, "trace_read: there is no source");
-  if (options == NULL) options = &defaults;
-  TIDE_TRY(read_options_check(options));
+  TIDE_TRY(read_check("trace_read", source, options, &whole));
+  options = &whole;
+  const bool is_known = options->format < TIDE_FORMAT_COUNT && formats[options->format].read != NULL;
+  TIDE_REQUIRE(options->format == TIDE_FORMAT_COUNT || is_known, TIDE_ERR_ARGUMENT,
+               "trace_read: %u is no format that can be read", options->format);
   tide_trace* trace = NULL;
   const uint64_t first = tide__min(options->memory, TIDE__INPUT_MEMORY);
   TIDE_TRY(tide__trace_new_limited(tide__heap_or_system(options->heap), first, &trace));
   const tide_status status = format_read(source, options, trace);
   if (status == TIDE_OK) {
-    tide__trace_lift_limit(trace);
+    tide__limited_heap_raise(tide__trace_limited_heap(trace), UINT64_MAX);
     *out = trace;
     return TIDE_OK;
   }
-  const bool is_limited = status == TIDE_ERR_NO_MEMORY && tide__trace_is_limited(trace);
+  const bool has_refused = tide__limited_heap_has_refused(tide__trace_limited_heap(trace));
   tide_trace_free(trace);
-  if (!is_limited) return status;
-  return TIDE_FAIL(TIDE_ERR_LIMIT,
-                   "trace_read: the file needs more memory than its length explains, or than the %llu bytes "
-                   "that are allowed",
-                   (unsigned long long)options->memory);
+  return read_failure("trace_read", status, has_refused, options);
+}
+
+tide_status tide_problem_read(const tide_source* source, const tide_read_options* options,
+                              tide_problem** out) {
+  tide_read_options whole = TIDE_READ_OPTIONS_INIT;
+  TIDE_REQUIRE(out != NULL, TIDE_ERR_ARGUMENT, "problem_read: out is NULL");
+  *out = NULL;
+  TIDE_TRY(read_check("problem_read", source, options, &whole));
+  options = &whole;
+  TIDE_REQUIRE(options->format == TIDE_FORMAT_COUNT || options->format == TIDE_FORMAT_MINIMALLOC,
+               TIDE_ERR_ARGUMENT, "problem_read: %u is no format of planning problems", options->format);
+  const tide_heap* const heap = tide__heap_or_system(options->heap);
+  tide__limited_heap limited;
+  tide__input input;
+  tide__limited_heap_init(&limited, heap, tide__min(options->memory, TIDE__INPUT_MEMORY));
+  tide_status status = tide__input_init(&input, source, &limited.heap, options);
+  if (status == TIDE_OK) {
+    tide__input_limit(&input, &limited, options->memory, formats[TIDE_FORMAT_MINIMALLOC].memory_times);
+    status = tide__problem_read(&input, out);
+    tide__input_fini(&input);
+  }
+  if (status == TIDE_OK) (*out)->heap = heap;
+  return read_failure("problem_read", status, tide__limited_heap_has_refused(&limited), options);
 }
 
 // ---------------------------------------------------------------------------------------------------

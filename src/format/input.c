@@ -11,7 +11,6 @@
 #include "base/arith.h"
 #include "base/error.h"
 #include "base/heap.h"
-#include "trace/limit.h"
 
 #define INPUT_ROOM ((size_t)128 << 10)
 #define INPUT_ALIGNMENT 64u
@@ -60,14 +59,14 @@ static tide_status input_report(tide__input* input) {
 
 static void input_raise_limit(const tide__input* input) {
   uint64_t limit = 0;
-  if (input->trace == NULL) return;
+  if (input->limited == NULL) return;
   const bool is_sane = tide__mul(input->offset + input->end, input->memory_times, &limit) &&
                        tide__add(limit, TIDE__INPUT_MEMORY, &limit);
-  tide__trace_raise_limit(input->trace, is_sane ? tide__min(limit, input->memory) : input->memory);
+  tide__limited_heap_raise(input->limited, is_sane ? tide__min(limit, input->memory) : input->memory);
 }
 
-void tide__input_limit(tide__input* input, tide_trace* trace, uint64_t memory, uint64_t times) {
-  input->trace = trace;
+void tide__input_limit(tide__input* input, tide__limited_heap* limited, uint64_t memory, uint64_t times) {
+  input->limited = limited;
   input->memory = memory;
   input->memory_times = times;
   input_raise_limit(input);

@@ -9,6 +9,7 @@
 #ifndef TIDEMARK_SRC_FORMAT_INPUT_H
 #define TIDEMARK_SRC_FORMAT_INPUT_H
 
+#include "base/limited_heap.h"
 #include "tidemark/format.h"
 
 // [N1] at <= end <= room
@@ -25,15 +26,15 @@ typedef struct tide__input {
   bool is_ended;  // the source has no more
   bool (*on_progress)(void* user, uint64_t bytes);
   void* user;
-  tide_trace* trace;      // borrowed; may take more memory as more is read; NULL: it has no such limit
-  uint64_t memory;        // but never more than this,
-  uint64_t memory_times;  // and so many bytes for each that was read beyond what is allowed at first
+  tide__limited_heap* limited;  // borrowed; its limit rises as more is read; NULL: none
+  uint64_t memory;              // but never more than this,
+  uint64_t memory_times;        // and so many bytes for each that was read beyond what is allowed at first
 } tide__input;
 
 // What a reader and its trace may take whatever a file is: small files are read, and a hostile one of a few
 // bytes takes no more.
 #define TIDE__INPUT_MEMORY ((uint64_t)64 << 20)
-void tide__input_limit(tide__input* input, tide_trace* trace, uint64_t memory, uint64_t times);
+void tide__input_limit(tide__input* input, tide__limited_heap* limited, uint64_t memory, uint64_t times);
 
 tide_status tide__input_init(tide__input* input, const tide_source* source, const tide_heap* heap,
                              const tide_read_options* options);

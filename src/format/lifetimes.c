@@ -1,148 +1,107 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Lifetimes. One pass over the entries with a table from addresses to the last lifetime at each (open
-// addressing, linear probing, at most half full). An address that was never seen before and is released, or
-// holds an active block in the trace's own list at the end, was there before the recording.
+// Lifetimes. One pass over the entries with a map from addresses to the last lifetime at each. An address
+// that was never seen before and is released, or holds an active block in the trace's own list at the end,
+// was there before the recording.
 #include "format/lifetimes.h"
-
-#include <string.h>
 
 #include "base/arith.h"
 #include "base/error.h"
+#include "base/hash_map.h"
 #include "base/heap.h"
-
-#define LIFETIME_FIRST_SLOTS 64u
-
-typedef struct lifetime_slot {
-  uint64_t address;
-  uint32_t number;  // of the last lifetime at the address, from 1; 0: the slot is empty
-} lifetime_slot;
-
-// [S1] slot_count is a power of two, and used <= slot_count / 2
-typedef struct lifetime_map {
-  lifetime_slot* slots;  // owned
-  size_t slot_count;
-  size_t used;
-} lifetime_map;
-
-// ---------------------------------------------------------------------------------------------------
-// The table
-
-// The slot of an address, or the empty one where it belongs.
-static lifetime_slot* map_slot(const lifetime_map* map, uint64_t address) {
-  const uint64_t hash = address * 0x9e3779b97f4a7c15u;
-  size_t at = (size_t)(hash >> 20) & (map->slot_count - 1);
-  while (map->slots[at].number != 0 && map->slots[at].address != address) {
-    at = (at + 1) & (map->slot_count - 1);
-  }
-  return &map->slots[at];
-}
-
-// Makes room for one more.
-static tide_status map_grow(lifetime_map* map, const tide_heap* heap) {
-  if (map->used < map->slot_count / 2) return TIDE_OK;
-  const size_t count = map->slot_count == 0 ? LIFETIME_FIRST_SLOTS : 2 * map->slot_count;
-  lifetime_map larger = { tide__heap_alloc(heap, count, sizeof *map->slots), count, map->used };
-  TIDE_REQUIRE(larger.slots != NULL, TIDE_ERR_NO_MEMORY, "lifetimes: no memory for %zu addresses", count);
-  for (size_t i = 0; i < map->slot_count; i++) {
-    if (map->slots[i].number != 0) *map_slot(&larger, map->slots[i].address) = map->slots[i];
-  }
-  tide__heap_release(heap, map->slots, map->slot_count, sizeof *map->slots);
-  *map = larger;
-  return TIDE_OK;
-}
 
 // ---------------------------------------------------------------------------------------------------
 // Following
 
-static tide_status lifetime_add(tide__lifetimes* all, lifetime_slot* slot, const tide__lifetime* lifetime) {
+// What the pass knows besides: the number (from 1) of the last lifetime at each address.
+typedef struct lifetime_work {
+  tide__lifetimes* all;  // borrowed
+  tide__hash_map last;
+} lifetime_work;
+
+// The last lifetime at an address, or NULL.
+static tide__lifetime* lifetime_last(const lifetime_work* work, uint64_t address) {
+  const uint64_t number = tide__hash_map_find(&work->last, address);
+  return number != 0 ? &work->all->items[number - 1] : NULL;
+}
+
+static tide_status lifetime_add(lifetime_work* work, uint64_t address, const tide__lifetime* lifetime) {
+  tide__lifetimes* const all = work->all;
   TIDE_REQUIRE(lifetime->bytes <= INT64_MAX && all->count < UINT32_MAX, TIDE_ERR_LIMIT,
                "lifetimes: number %zu of requests or segments has 2^63 bytes or more, or is one of 2^32",
                all->count);
   TIDE_REQUIRE(
-      tide__heap_grow(all->heap, (void**)&all->items, &all->capacity, all->count + 1, sizeof *all->items),
+      tide__hash_map_reserve(&work->last, work->last.count + 1) &&
+          tide__heap_grow(all->heap, (void**)&all->items, &all->capacity, all->count + 1, sizeof *all->items),
       TIDE_ERR_NO_MEMORY, "lifetimes: no memory for %zu lifetimes", all->count + 1);
   all->items[all->count++] = *lifetime;
-  slot->number = (uint32_t)all->count;
+  (void)tide__hash_map_put(&work->last, address, all->count);
   return TIDE_OK;
 }
 
-static tide_status lifetime_begin(tide__lifetimes* all, lifetime_slot* slot, size_t at) {
+static tide_status lifetime_begin(lifetime_work* work, size_t at) {
+  tide__lifetimes* const all = work->all;
   const tide_trace_entry* const entry = &all->entries[at];
   tide__lifetime lifetime = { .begin = at + 1, .end = TIDE__MOMENT_NEVER, .bytes = entry->bytes };
   lifetime.stream = entry->stream;
   lifetime.stack = entry->stack;
   lifetime.note = entry->note;
-  if (slot->number != 0 && all->items[slot->number - 1].end == TIDE__MOMENT_NEVER) {
-    lifetime.displaced = slot->number;
-    all->items[slot->number - 1].end = at + 1;
+  tide__lifetime* const last = lifetime_last(work, entry->address);
+  if (last != NULL && last->end == TIDE__MOMENT_NEVER) {
+    lifetime.displaced = (uint32_t)(last - all->items) + 1;
+    last->end = at + 1;
   }
-  TIDE_TRY(lifetime_add(all, slot, &lifetime));
-  all->of_entry[at] = slot->number;
+  TIDE_TRY(lifetime_add(work, entry->address, &lifetime));
+  all->of_entry[at] = (uint32_t)all->count;
   return TIDE_OK;
 }
 
-static tide_status lifetime_end(tide__lifetimes* all, lifetime_slot* slot, size_t at) {
+static tide_status lifetime_end(lifetime_work* work, size_t at) {
+  tide__lifetimes* const all = work->all;
   const tide_trace_entry* const entry = &all->entries[at];
-  if (slot->number == 0) {
+  tide__lifetime* const last = lifetime_last(work, entry->address);
+  if (last == NULL) {
     const tide__lifetime before = { .end = at + 1,
                                     .bytes = entry->bytes,
                                     .stream = entry->stream,
                                     .stack = entry->stack,
                                     .note = entry->note };
-    TIDE_TRY(lifetime_add(all, slot, &before));
-    all->of_entry[at] = slot->number;
-  } else if (all->items[slot->number - 1].end == TIDE__MOMENT_NEVER) {
-    all->items[slot->number - 1].end = at + 1;
-    all->of_entry[at] = slot->number;
+    TIDE_TRY(lifetime_add(work, entry->address, &before));
+    all->of_entry[at] = (uint32_t)all->count;
+  } else if (last->end == TIDE__MOMENT_NEVER) {
+    last->end = at + 1;
+    all->of_entry[at] = (uint32_t)(last - all->items) + 1;
   }
   return TIDE_OK;
 }
 
-// The slot of an address that may be new.
-static tide_status map_take(lifetime_map* map, const tide_heap* heap, uint64_t address,
-                            lifetime_slot** out_slot) {
-  TIDE_TRY(map_grow(map, heap));
-  *out_slot = map_slot(map, address);
-  if ((*out_slot)->number == 0) map->used++;
-  (*out_slot)->address = address;
-  return TIDE_OK;
-}
-
-static tide_status lifetimes_follow(tide__lifetimes* all, lifetime_map* map) {
+static tide_status lifetimes_follow(lifetime_work* work) {
+  const tide__lifetimes* const all = work->all;
   const bool is_requests = all->kind == TIDE__LIFETIMES_OF_REQUESTS;
   const uint8_t begin = is_requests ? TIDE_ACTION_ALLOC : TIDE_ACTION_SEGMENT_ALLOC;
   const uint8_t end = is_requests ? TIDE_ACTION_FREE_COMPLETED : TIDE_ACTION_SEGMENT_FREE;
   for (size_t i = 0; i < all->entry_count; i++) {
-    const tide_trace_entry* const entry = &all->entries[i];
-    lifetime_slot* slot = NULL;
-    if (entry->action != begin && entry->action != end) continue;
-    TIDE_TRY(map_take(map, all->heap, entry->address, &slot));
-    if (entry->action == begin) TIDE_TRY(lifetime_begin(all, slot, i));
-    else TIDE_TRY(lifetime_end(all, slot, i));
+    if (all->entries[i].action == begin) TIDE_TRY(lifetime_begin(work, i));
+    else if (all->entries[i].action == end) TIDE_TRY(lifetime_end(work, i));
   }
   return TIDE_OK;
 }
 
 // What is there at the end and has no entry was there all the time.
-static tide_status lifetimes_add_rest(tide__lifetimes* all, lifetime_map* map, uint64_t address,
-                                      const tide__lifetime* rest) {
-  lifetime_slot* slot = NULL;
-  TIDE_TRY(map_take(map, all->heap, address, &slot));
-  return slot->number == 0 ? lifetime_add(all, slot, rest) : TIDE_OK;
+static tide_status lifetimes_add_rest(lifetime_work* work, uint64_t address, const tide__lifetime* rest) {
+  return lifetime_last(work, address) == NULL ? lifetime_add(work, address, rest) : TIDE_OK;
 }
 
-static tide_status lifetimes_add_segment(tide__lifetimes* all, lifetime_map* map,
-                                         const tide_trace_segment* segment) {
+static tide_status lifetimes_add_segment(lifetime_work* work, const tide_trace_segment* segment) {
   if (segment->is_expandable || (segment->absent & TIDE_SEGMENT_ADDRESS) != 0) return TIDE_OK;
   const tide__lifetime rest = {
     .end = TIDE__MOMENT_NEVER, .bytes = segment->bytes, .stream = segment->stream, .stack = segment->stack
   };
-  return lifetimes_add_rest(all, map, segment->address, &rest);
+  return lifetimes_add_rest(work, segment->address, &rest);
 }
 
-static tide_status lifetimes_add_blocks(tide__lifetimes* all, lifetime_map* map, const tide_trace* trace,
+static tide_status lifetimes_add_blocks(lifetime_work* work, const tide_trace* trace,
                                         const tide_trace_segment* segment) {
   const tide_trace_block* const blocks = tide_trace_blocks(trace, NULL) + segment->first_block;
   for (size_t i = 0; i < segment->block_count; i++) {
@@ -152,19 +111,19 @@ static tide_status lifetimes_add_blocks(tide__lifetimes* all, lifetime_map* map,
                                   .stream = segment->stream,
                                   .stack = blocks[i].stack };
     if (blocks[i].state == TIDE_BLOCK_INACTIVE || (blocks[i].absent & TIDE_BLOCK_KEY_ADDRESS) != 0) continue;
-    TIDE_TRY(lifetimes_add_rest(all, map, blocks[i].address, &rest));
+    TIDE_TRY(lifetimes_add_rest(work, blocks[i].address, &rest));
   }
   return TIDE_OK;
 }
 
-static tide_status lifetimes_add_all_rest(tide__lifetimes* all, lifetime_map* map, const tide_trace* trace,
-                                          size_t device) {
+static tide_status lifetimes_add_all_rest(lifetime_work* work, const tide_trace* trace, size_t device) {
+  const bool is_requests = work->all->kind == TIDE__LIFETIMES_OF_REQUESTS;
   size_t count = 0;
   const tide_trace_segment* const segments = tide_trace_segments(trace, &count);
   for (size_t i = 0; i < count; i++) {
     if (segments[i].device != device) continue;
-    if (all->kind == TIDE__LIFETIMES_OF_SEGMENTS) TIDE_TRY(lifetimes_add_segment(all, map, &segments[i]));
-    else if (segments[i].block_count > 0) TIDE_TRY(lifetimes_add_blocks(all, map, trace, &segments[i]));
+    if (!is_requests) TIDE_TRY(lifetimes_add_segment(work, &segments[i]));
+    else if (segments[i].block_count > 0) TIDE_TRY(lifetimes_add_blocks(work, trace, &segments[i]));
   }
   return TIDE_OK;
 }
@@ -216,15 +175,16 @@ size_t tide__lifetimes_device_count(const tide_trace* trace) {
 }
 
 static tide_status lifetimes_build(tide__lifetimes* all, const tide_trace* trace, size_t device) {
-  lifetime_map map = { 0 };
+  lifetime_work work = { .all = all };
+  tide__hash_map_init(&work.last, all->heap);
   if (all->entry_count > 0) {
     all->of_entry = tide__heap_alloc(all->heap, all->entry_count, sizeof *all->of_entry);
     TIDE_REQUIRE(all->of_entry != NULL, TIDE_ERR_NO_MEMORY, "lifetimes: no memory for %zu entries",
                  all->entry_count);
   }
-  tide_status status = lifetimes_follow(all, &map);
-  if (status == TIDE_OK) status = lifetimes_add_all_rest(all, &map, trace, device);
-  tide__heap_release(all->heap, map.slots, map.slot_count, sizeof *map.slots);
+  tide_status status = lifetimes_follow(&work);
+  if (status == TIDE_OK) status = lifetimes_add_all_rest(&work, trace, device);
+  tide__hash_map_fini(&work.last);
   TIDE_TRY(status);
   TIDE_REQUIRE(lifetimes_find_peak(all), TIDE_ERR_LIMIT, "lifetimes: more than 2^63 bytes are live at once");
   return TIDE_OK;

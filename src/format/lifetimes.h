@@ -49,7 +49,7 @@ size_t tide__lifetimes_device_count(const tide_trace* trace);
 
 // Follows the entries of a device. The trace is borrowed until fini and may not change.
 // Errors: TIDE_ERR_NO_MEMORY; TIDE_ERR_LIMIT for more than 2^32 entries or 2^63 live bytes.
-// Cost:   O(entries + blocks); 48 bytes a lifetime, 4 an entry, and 16 to 48 an address while it works.
+// Cost:   O(entries + blocks); 48 bytes a lifetime, 4 an entry, and 32 to 64 an address while it works.
 tide_status tide__lifetimes_init(tide__lifetimes* lifetimes, const tide_trace* trace, size_t device,
                                  tide__lifetimes_kind kind, const tide_heap* heap);
 void tide__lifetimes_fini(tide__lifetimes* lifetimes);

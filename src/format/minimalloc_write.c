@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Writes planning problems for MiniMalloc, a row for each buffer: those that a caller has made, and that of a
-// trace with one device. What was there before the first entry of a trace has no row: its beginning is not
-// known.
-// Cost: O(n) for n buffers, beside making the problem.
+// Writes planning problems for MiniMalloc, a row for each buffer. A trace becomes a problem first, if it has
+// requests on one device only. What was there before its first entry has no row, because its beginning is
+// unknown.
+// Cost: O(n) for n buffers.
 #include <inttypes.h>
 
 #include "base/arith.h"
@@ -15,13 +15,16 @@
 // ---------------------------------------------------------------------------------------------------
 // Rows
 
-static void mini_put_gaps(const tide_problem* problem, size_t position, tide__output* output) {
-  size_t bytes = 0;
-  const char* const text = tide_intern_text(problem->names, problem->rows[position].gaps, &bytes);
-  tide__output_bytes(output, text, bytes);
+static void mini_put_gaps(const tide_plan_buffer* buffer, tide__output* output) {
+  char text[TIDE__MINI_GAP_TEXT];
+  tide__output_byte(output, ',');
+  for (size_t i = 0; i < buffer->gap_count; i++) {
+    if (i > 0) tide__output_byte(output, ' ');
+    tide__output_bytes(output, text, tide__mini_gap_print(&buffer->gaps[i], text));
+  }
 }
 
-// The last column comes from the plan, or is the problem's own.
+// The last column has the offsets of the plan, or those of the problem.
 static void mini_put_offset(const tide_problem* problem, size_t position, const uint64_t* offsets,
                             tide__output* output) {
   if (offsets == NULL && !problem->has_column[TIDE__MINI_OFFSET]) return;
@@ -29,8 +32,8 @@ static void mini_put_offset(const tide_problem* problem, size_t position, const 
   tide__output_uint(output, offsets != NULL ? offsets[position] : problem->buffers[position].offset);
 }
 
-// A reader takes no buffer that ends before it begins, as it does when the times of a trace go back, no times
-// that have no ns, and no 2^63 bytes, each buffer rounded up.
+// Refuses what a reader would refuse: a buffer that ends before it begins, as in a trace whose times go back;
+// times that overflow in ns; and 2^63 bytes in all, each buffer rounded up.
 static void mini_check_row(const tide_plan_buffer* buffer, uint64_t* total, tide__output* output) {
   const bool is_sane = buffer->bytes < INT64_MAX && tide__add(*total, buffer->bytes + 512, total) &&
                        *total < INT64_MAX;
@@ -54,10 +57,7 @@ static void mini_put_row(const tide_problem* problem, size_t position, const uin
   if (problem->has_column[TIDE__MINI_HINT]) {
     tide__output_format(output, ",%" PRId64, problem->rows[position].hint);
   }
-  if (problem->has_column[TIDE__MINI_GAPS]) {
-    tide__output_byte(output, ',');
-    mini_put_gaps(problem, position, output);
-  }
+  if (problem->has_column[TIDE__MINI_GAPS]) mini_put_gaps(buffer, output);
   mini_put_offset(problem, position, offsets, output);
   tide__output_byte(output, '\n');
   tide__csv_check_row(output, begin);
@@ -74,7 +74,7 @@ static void mini_put_all(const tide_problem* problem, const uint64_t* offsets, t
   uint64_t total = 0;
   for (size_t i = 0; i < problem->count; i++) {
     if (offsets == NULL)
-      mini_check_row(&problem->buffers[i], &total, output);  // with a plan they have places
+      mini_check_row(&problem->buffers[i], &total, output);  // with a plan, all buffers have offsets
     mini_put_row(problem, i, offsets, output);
   }
 }
@@ -121,7 +121,7 @@ tide_status tide__minimalloc_write(const tide_trace* trace, tide__output* output
   size_t device = 0;
   tide_problem* problem = NULL;
   TIDE_TRY(mini_find_device(trace, &device));
-  TIDE_TRY(tide__problem_new(trace, device, TIDE__PROBLEM_RECORDED, output->heap, &problem));
+  TIDE_TRY(tide__problem_of_trace(trace, device, TIDE__PROBLEM_RECORDED, output->heap, &problem));
   mini_put_all(problem, NULL, output);
   tide_problem_free(problem);
   return output->status;

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/sized.h"
 #include "graph/graph_parts.h"
 
 static tide_status graph_no_memory(const char* what) {
@@ -210,7 +211,6 @@ static tide_status node_check_values(tide_graph* graph, const tide_graph_node* n
 }
 
 static tide_status node_check(tide_graph* graph, const tide_graph_node* node) {
-  TIDE_REQUIRE(node != NULL, TIDE_ERR_ARGUMENT, "the node is NULL");
   TIDE_REQUIRE(node->flags < 2 * TIDE_NODE_GUARDED, TIDE_ERR_ARGUMENT, "a node has the flags %x",
                node->flags);
   TIDE_TRY(graph_require_room(graph->node_count, 1));
@@ -246,12 +246,15 @@ static size_t graph_append_pairs(tide_graph* graph, const tide_graph_pair* pairs
   return first;
 }
 
-tide_status tide_graph_add_node(tide_graph* graph, uint32_t block, const tide_graph_node* node,
+tide_status tide_graph_add_node(tide_graph* graph, uint32_t block, const tide_graph_node* theirs,
                                 uint32_t* out) {
+  tide_graph_node whole = TIDE_GRAPH_NODE_INIT;
+  const tide_graph_node* const node = &whole;
   TIDE_REQUIRE(out != NULL, TIDE_ERR_ARGUMENT, "add_node: out is NULL");
   *out = TIDE_GRAPH_NONE;
   TIDE_TRY(graph_require_open(graph));
   TIDE_TRY(graph_require_block(graph, block));
+  TIDE_TRY(tide__sized_read("add_node", theirs, &whole, sizeof whole));
   TIDE_TRY(node_check(graph, node));
   if (!graph_reserve_node(graph, block, node)) return graph_no_memory("a node");
   const uint32_t number = (uint32_t)graph->node_count++;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Layouts. The values that are managed and have a size become lodgers; each algorithm places them; the
+// Layouts. The values that are managed and have a size become placements; each algorithm places them; the
 // smallest result counts. Blocks that are not planned together with what is around them get parts of the
 // arena of their own, one behind the other. Outputs lie one behind the other in an arena of theirs.
 #include "graph/graph_layout.h"
@@ -11,7 +11,8 @@
 
 #include "base/arith.h"
 #include "base/error.h"
-#include "graph/places.h"
+#include "base/sized.h"
+#include "graph/placements.h"
 
 #define LAYOUT_GAPS_MAX \
   4096u  // values; above that, algorithms of O(n^2) take too long to be tried on the way
@@ -30,46 +31,46 @@ bool tide__graph_round(const tide_graph_options* options, uint64_t bytes, uint64
 }
 
 // ---------------------------------------------------------------------------------------------------
-// Lodgers
+// Placements
 
 typedef struct layout_work {
   const tide_graph* graph;
   const tide_graph_options* options;
   tide_graph_layout* layout;
-  tide__lodgers all;  // in the order of time
-  tide__lodgers outputs;
-  tide__lodger* best;  // owned; the smallest so far
+  tide__placements all;  // in the order of time
+  tide__placements outputs;
+  tide__placement* best;  // owned; the smallest so far
   uint64_t best_bytes;
   bool is_best_in_place;
 } layout_work;
 
-static int lodger_compare(const void* left, const void* right) {
-  const tide__lodger* const a = left;
-  const tide__lodger* const b = right;
+static int placement_compare(const void* left, const void* right) {
+  const tide__placement* const a = left;
+  const tide__placement* const b = right;
   if (a->begin != b->begin) return a->begin < b->begin ? -1 : 1;
   return a->use < b->use ? -1 : a->use > b->use;
 }
 
-static int lodger_compare_blocks(const void* left, const void* right) {
-  const tide__lodger* const a = left;
-  const tide__lodger* const b = right;
+static int placement_compare_blocks(const void* left, const void* right) {
+  const tide__placement* const a = left;
+  const tide__placement* const b = right;
   if (a->block != b->block) return a->block < b->block ? -1 : 1;
-  return lodger_compare(left, right);
+  return placement_compare(left, right);
 }
 
-static tide_status layout_add_lodger(layout_work* work, tide__lodgers* lodgers, uint32_t value,
-                                     uint64_t bytes, uint64_t* sum) {
+static tide_status layout_add_placement(layout_work* work, tide__placements* placements, uint32_t value,
+                                        uint64_t bytes, uint64_t* sum) {
   uint64_t rounded = 0;
   const bool is_small = tide__graph_round(work->options, bytes, &rounded) && tide__add(*sum, rounded, sum) &&
                         *sum < TIDE_PLAN_MAX_BYTES;
   TIDE_REQUIRE(is_small, TIDE_ERR_ARGUMENT, "the values up to number %u have 2^62 bytes or more", value);
   const tide__value* const record = &work->graph->values[value];
-  lodgers->items[lodgers->count++] = (tide__lodger){ .value = value,
-                                                     .block = record->block,
-                                                     .begin = record->begin,
-                                                     .end = record->end,
-                                                     .use = record->use,
-                                                     .bytes = rounded };
+  placements->items[placements->count++] = (tide__placement){ .value = value,
+                                                              .block = record->block,
+                                                              .begin = record->begin,
+                                                              .end = record->end,
+                                                              .use = record->use,
+                                                              .bytes = rounded };
   return TIDE_OK;
 }
 
@@ -79,9 +80,9 @@ static tide_status layout_collect(layout_work* work, const uint64_t* bytes) {
     const tide_value_role role = tide__graph_role(work->graph, work->options, i);
     work->layout->places[i] = (tide_graph_place){ .role = role, .group = TIDE_GRAPH_NONE };
     if (bytes[i] == 0) continue;
-    if (role == TIDE_ROLE_MANAGED) TIDE_TRY(layout_add_lodger(work, &work->all, i, bytes[i], &sum));
+    if (role == TIDE_ROLE_MANAGED) TIDE_TRY(layout_add_placement(work, &work->all, i, bytes[i], &sum));
     if (role == TIDE_ROLE_MANAGED_OUTPUT)
-      TIDE_TRY(layout_add_lodger(work, &work->outputs, i, bytes[i], &sum));
+      TIDE_TRY(layout_add_placement(work, &work->outputs, i, bytes[i], &sum));
   }
   return TIDE_OK;
 }
@@ -89,34 +90,34 @@ static tide_status layout_collect(layout_work* work, const uint64_t* bytes) {
 // ---------------------------------------------------------------------------------------------------
 // Algorithms
 
-static tide_status layout_place(tide__lodgers* lodgers, tide_graph_algorithm algorithm, bool in_place,
+static tide_status layout_place(tide__placements* placements, tide_graph_algorithm algorithm, bool in_place,
                                 uint32_t* out_over) {
   *out_over = 0;
   switch (algorithm) {
-    case TIDE_GRAPH_LIFO_GROUPS: return tide__groups_place(lodgers, true);
-    case TIDE_GRAPH_FITTING_GROUPS: return tide__groups_place(lodgers, false);
-    case TIDE_GRAPH_BY_SIZE: return tide__gaps_place(lodgers, TIDE__GAPS_BY_SIZE);
-    case TIDE_GRAPH_BY_AREA: return tide__gaps_place(lodgers, TIDE__GAPS_BY_AREA);
-    case TIDE_GRAPH_BY_DURATION: return tide__gaps_place(lodgers, TIDE__GAPS_BY_DURATION);
-    case TIDE_GRAPH_SOLVER: return tide__lodgers_solve(lodgers, in_place, out_over);
-    default: tide__lodgers_line_up(lodgers); return TIDE_OK;
+    case TIDE_GRAPH_LIFO_GROUPS: return tide__groups_place(placements, true);
+    case TIDE_GRAPH_FITTING_GROUPS: return tide__groups_place(placements, false);
+    case TIDE_GRAPH_BY_SIZE: return tide__gaps_place(placements, TIDE__GAPS_BY_SIZE);
+    case TIDE_GRAPH_BY_AREA: return tide__gaps_place(placements, TIDE__GAPS_BY_AREA);
+    case TIDE_GRAPH_BY_DURATION: return tide__gaps_place(placements, TIDE__GAPS_BY_DURATION);
+    case TIDE_GRAPH_SOLVER: return tide__placements_solve(placements, in_place, out_over);
+    default: tide__placements_line_up(placements); return TIDE_OK;
   }
 }
 
 // Places the values of each block for themselves, one block behind the other.
-static tide_status layout_place_apart(tide__lodgers* all, tide_graph_algorithm algorithm, bool in_place,
+static tide_status layout_place_apart(tide__placements* all, tide_graph_algorithm algorithm, bool in_place,
                                       uint32_t* out_over) {
   uint64_t base = 0;
   *out_over = 0;
   for (size_t first = 0; first < all->count;) {
-    tide__lodgers part = *all;
+    tide__placements part = *all;
     part.items = &all->items[first];
     part.count = 1;
     while (first + part.count < all->count && part.items[part.count].block == part.items[0].block)
       part.count++;
     uint32_t over = 0;
     TIDE_TRY(layout_place(&part, algorithm, in_place, &over));
-    const uint64_t end = tide__lodgers_bytes(&part);
+    const uint64_t end = tide__placements_bytes(&part);
     for (size_t i = 0; i < part.count; i++) part.items[i].offset += base;
     base += end;
     *out_over += over;
@@ -131,15 +132,16 @@ static bool algorithm_is_groups(tide_graph_algorithm algorithm) {
 
 // Groups know nothing of blocks in blocks.
 static tide_status layout_try(layout_work* work, tide_graph_algorithm algorithm, bool in_place) {
-  tide__lodgers* const all = &work->all;
+  tide__placements* const all = &work->all;
   uint32_t over = 0;
   const bool is_apart = !work->options->nests || algorithm_is_groups(algorithm);
   if (all->count != 0) {
-    qsort(all->items, all->count, sizeof(tide__lodger), is_apart ? lodger_compare_blocks : lodger_compare);
+    qsort(all->items, all->count, sizeof(tide__placement),
+          is_apart ? placement_compare_blocks : placement_compare);
   }
   if (is_apart) TIDE_TRY(layout_place_apart(all, algorithm, in_place, &over));
   else TIDE_TRY(layout_place(all, algorithm, in_place, &over));
-  const uint64_t bytes = tide__lodgers_bytes(all);
+  const uint64_t bytes = tide__placements_bytes(all);
   if (bytes >= work->best_bytes) return TIDE_OK;
   work->best_bytes = bytes;
   work->is_best_in_place = in_place;
@@ -165,7 +167,7 @@ static tide_status layout_try_all(layout_work* work) {
 
 // Asks the program, which may answer anything.
 static tide_status layout_ask_lodgings(layout_work* work, tide_graph_lodging* lodgings, uint64_t* offsets) {
-  tide__lodger* const items = work->all.items;
+  tide__placement* const items = work->all.items;
   const size_t count = work->all.count;
   for (size_t i = 0; i < count; i++) {
     lodgings[i] = (tide_graph_lodging){ items[i].value, items[i].begin, items[i].end, items[i].bytes };
@@ -176,7 +178,7 @@ static tide_status layout_ask_lodgings(layout_work* work, tide_graph_lodging* lo
     items[i].room = items[i].bytes;
   }
   memcpy(work->best, items, count * sizeof *work->best);
-  return tide__lodgers_verify(&work->all, false, TIDE_ERR_ARGUMENT);
+  return tide__placements_verify(&work->all, false, TIDE_ERR_ARGUMENT);
 }
 
 static tide_status layout_ask(layout_work* work) {
@@ -185,7 +187,7 @@ static tide_status layout_ask(layout_work* work) {
   work->layout->info.is_own = true;
   work->best_bytes = 0;
   if (count == 0) return TIDE_OK;
-  qsort(work->all.items, count, sizeof(tide__lodger), lodger_compare);
+  qsort(work->all.items, count, sizeof(tide__placement), placement_compare);
   tide_graph_lodging* const lodgings = tide__heap_alloc(heap, count, sizeof *lodgings);
   uint64_t* const offsets = tide__heap_alloc(heap, count, sizeof *offsets);
   tide_status status = TIDE_ERR_NO_MEMORY;
@@ -193,7 +195,7 @@ static tide_status layout_ask(layout_work* work) {
   else status = TIDE_FAIL(status, "no memory to ask for a layout of %zu values", count);
   tide__heap_release(heap, offsets, count, sizeof *offsets);
   tide__heap_release(heap, lodgings, count, sizeof *lodgings);
-  if (status == TIDE_OK) work->best_bytes = tide__lodgers_bytes(&work->all);
+  if (status == TIDE_OK) work->best_bytes = tide__placements_bytes(&work->all);
   return status;
 }
 
@@ -211,14 +213,14 @@ static tide_status layout_choose(layout_work* work) {
 // The result
 
 static int offset_compare(const void* left, const void* right) {
-  const tide__lodger* const a = left;
-  const tide__lodger* const b = right;
+  const tide__placement* const a = left;
+  const tide__placement* const b = right;
   if (a->offset != b->offset) return a->offset < b->offset ? -1 : 1;
   return a->value < b->value ? -1 : a->value > b->value;
 }
 
-// Writes the places; values at one offset are a group. Sorts the lodgers by offset.
-static uint32_t layout_write_places(tide_graph_layout* layout, tide__lodger* items, size_t count) {
+// Writes the places; values at one offset are a group. Sorts the placements by offset.
+static uint32_t layout_write_places(tide_graph_layout* layout, tide__placement* items, size_t count) {
   uint32_t groups = 0;
   if (count != 0) qsort(items, count, sizeof *items, offset_compare);
   for (size_t i = 0; i < count; i++) {
@@ -231,8 +233,8 @@ static uint32_t layout_write_places(tide_graph_layout* layout, tide__lodger* ite
   return count != 0 ? groups + 1 : 0;
 }
 
-// The lodgers come by offset and value.
-static void layout_list_members(tide_graph_layout* layout, const tide__lodger* items) {
+// The placements come by offset and value.
+static void layout_list_members(tide_graph_layout* layout, const tide__placement* items) {
   for (uint32_t i = 0; i < layout->info.managed; i++) {
     const uint32_t group = layout->places[items[i].value].group;
     layout->members[i] = items[i].value;
@@ -247,37 +249,37 @@ static void layout_finish(layout_work* work) {
   info->groups = layout_write_places(work->layout, work->best, work->all.count);
   info->reused = info->managed - info->groups;
   layout_list_members(work->layout, work->best);
-  tide__lodgers_line_up(&work->outputs);
+  tide__placements_line_up(&work->outputs);
   info->outputs = (uint32_t)work->outputs.count;
-  info->output_bytes = tide__lodgers_bytes(&work->outputs);
+  info->output_bytes = tide__placements_bytes(&work->outputs);
   layout_write_places(work->layout, work->outputs.items, work->outputs.count);
 }
 
 static tide_status layout_build(layout_work* work, const uint64_t* bytes) {
   TIDE_TRY(layout_collect(work, bytes));
-  TIDE_TRY(tide__lodgers_load(&work->all, &work->layout->info.lower_bound));
+  TIDE_TRY(tide__placements_load(&work->all, &work->layout->info.lower_bound));
   work->best_bytes = UINT64_MAX;
   TIDE_TRY(layout_choose(work));
-  tide__lodgers best = work->all;
+  tide__placements best = work->all;
   best.items = work->best;
-  TIDE_TRY(tide__lodgers_verify(&best, work->is_best_in_place, TIDE_ERR_STATE));
+  TIDE_TRY(tide__placements_verify(&best, work->is_best_in_place, TIDE_ERR_STATE));
   layout_finish(work);
   return TIDE_OK;
 }
 
 static tide_status layout_alloc(layout_work* work, const tide_heap* heap) {
   const size_t count = work->graph->value_count + 1;
-  const tide__lodgers lodgers = { .graph = work->graph,
-                                  .heap = heap,
-                                  .of_value = tide__heap_alloc(heap, count, sizeof(uint32_t)),
-                                  .nodes = work->options->plan_nodes,
-                                  .alignment = work->options->alignment };
-  work->all = work->outputs = lodgers;
+  const tide__placements placements = { .graph = work->graph,
+                                        .heap = heap,
+                                        .of_value = tide__heap_alloc(heap, count, sizeof(uint32_t)),
+                                        .nodes = work->options->plan_nodes,
+                                        .alignment = work->options->alignment };
+  work->all = work->outputs = placements;
   work->layout = tide__heap_alloc(heap, 1, sizeof *work->layout);
-  work->all.items = tide__heap_alloc(heap, count, sizeof(tide__lodger));
-  work->outputs.items = tide__heap_alloc(heap, count, sizeof(tide__lodger));
-  work->best = tide__heap_alloc(heap, count, sizeof(tide__lodger));
-  bool has_room = lodgers.of_value != NULL && work->layout != NULL && work->all.items != NULL &&
+  work->all.items = tide__heap_alloc(heap, count, sizeof(tide__placement));
+  work->outputs.items = tide__heap_alloc(heap, count, sizeof(tide__placement));
+  work->best = tide__heap_alloc(heap, count, sizeof(tide__placement));
+  bool has_room = placements.of_value != NULL && work->layout != NULL && work->all.items != NULL &&
                   work->outputs.items != NULL && work->best != NULL;
   if (work->layout != NULL) {
     work->layout->heap = heap;
@@ -301,9 +303,9 @@ tide_status tide__graph_layout_make(const tide_graph* graph, const tide_graph_op
   tide_status status = layout_alloc(&work, heap);
   if (status == TIDE_OK) status = layout_build(&work, bytes);
   tide__heap_release(heap, work.all.of_value, count, sizeof(uint32_t));
-  tide__heap_release(heap, work.best, count, sizeof(tide__lodger));
-  tide__heap_release(heap, work.outputs.items, count, sizeof(tide__lodger));
-  tide__heap_release(heap, work.all.items, count, sizeof(tide__lodger));
+  tide__heap_release(heap, work.best, count, sizeof(tide__placement));
+  tide__heap_release(heap, work.outputs.items, count, sizeof(tide__placement));
+  tide__heap_release(heap, work.all.items, count, sizeof(tide__placement));
   if (status != TIDE_OK) {
     tide_graph_layout_free(work.layout);
     return status;
@@ -321,7 +323,7 @@ tide_status tide_graph_layout_new(const tide_graph* graph, const tide_graph_opti
   TIDE_REQUIRE(count == graph->value_count && (bytes != NULL || count == 0), TIDE_ERR_ARGUMENT,
                "layout: %zu sizes for %zu values", count, graph->value_count);
   tide_graph_options chosen = TIDE_GRAPH_OPTIONS_INIT;
-  if (options != NULL) chosen = *options;
+  if (options != NULL) TIDE_TRY(tide__sized_read("layout_new", options, &chosen, sizeof chosen));
   TIDE_TRY(tide__graph_options_check(&chosen));
   chosen.heap = tide__heap_or_system(chosen.heap);
   return tide__graph_layout_make(graph, &chosen, bytes, out);

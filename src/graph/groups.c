@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Storage groups. Values are met in the order of time; one whose life is over gives its group back, and one
-// that begins takes a free group or a new one. A value is given back after its last instant, so that a node
-// never writes over what it reads. A group is as large as the largest value that was ever in it.
+// Storage groups. Values come in the order of time. A value that begins takes a free group or a new one, and
+// a value that has ended frees its group. The group is freed after the last instant of the value, so that a
+// node never writes over what it reads. A group is as large as the largest value that was ever in it.
 //
-// LIFO takes the group that was given back last, whatever the sizes: as PyTorch's static runtime does, with
-// groups given back at one node in the order of their values. Otherwise the smallest free group that is
-// large enough is taken, or the largest, which then grows. Cost: O(n log n), of the second O(n) times the
-// free groups.
+// LIFO takes the group that was freed last, whatever the sizes. PyTorch's static runtime does so, and frees
+// the groups of one node in the order of their values. Best fit takes the smallest free group that is large
+// enough, or else the largest, which then grows. Cost: O(n log n).
 #include <stdlib.h>
 
 #include "base/error.h"
 #include "base/tree.h"
-#include "graph/places.h"
+#include "graph/placements.h"
 
 typedef struct group {
   tide__tree_node by_size;  // while it is free; key: bytes, tie: its number
@@ -22,11 +21,11 @@ typedef struct group {
 } group;
 
 typedef struct groups_work {
-  tide__lodgers* lodgers;
+  tide__placements* placements;
   group* groups;      // owned
-  uint32_t* of;       // owned; the group of each lodger
+  uint32_t* of;       // owned; the group of each placement
   uint32_t* free;     // owned; LIFO: free groups, the one given back last at the end
-  uint32_t* leaving;  // owned; lodgers in the order in which they leave
+  uint32_t* leaving;  // owned; placements in the order in which they leave
   tide__tree sizes;   // otherwise: free groups by size
   size_t group_count;
   size_t free_count;
@@ -35,8 +34,8 @@ typedef struct groups_work {
 
 // The order of leaving: by the last instant, then by value.
 static int leaving_compare(const void* left, const void* right) {
-  const tide__lodger* const a = *(const tide__lodger* const*)left;
-  const tide__lodger* const b = *(const tide__lodger* const*)right;
+  const tide__placement* const a = *(const tide__placement* const*)left;
+  const tide__placement* const b = *(const tide__placement* const*)right;
   if (a->end != b->end) return a->end < b->end ? -1 : 1;
   return a->value < b->value ? -1 : a->value > b->value;
 }
@@ -64,16 +63,16 @@ static uint32_t groups_take(groups_work* work, uint64_t bytes) {
 }
 
 static void groups_play(groups_work* work) {
-  tide__lodgers* const lodgers = work->lodgers;
+  tide__placements* const placements = work->placements;
   size_t gone = 0;
-  for (size_t i = 0; i < lodgers->count; i++) {
-    const tide__lodger* const lodger = &lodgers->items[i];
-    while (lodgers->items[work->leaving[gone]].end < lodger->begin) {
+  for (size_t i = 0; i < placements->count; i++) {
+    const tide__placement* const placement = &placements->items[i];
+    while (placements->items[work->leaving[gone]].end < placement->begin) {
       groups_give(work, work->of[work->leaving[gone++]]);
     }
-    const uint32_t taken = groups_take(work, lodger->bytes);
+    const uint32_t taken = groups_take(work, placement->bytes);
     work->of[i] = taken;
-    if (work->groups[taken].bytes < lodger->bytes) work->groups[taken].bytes = lodger->bytes;
+    if (work->groups[taken].bytes < placement->bytes) work->groups[taken].bytes = placement->bytes;
   }
 }
 
@@ -83,45 +82,45 @@ static void groups_settle(groups_work* work) {
     work->groups[i].offset = offset;
     offset += work->groups[i].bytes;
   }
-  for (size_t i = 0; i < work->lodgers->count; i++) {
-    work->lodgers->items[i].offset = work->groups[work->of[i]].offset;
-    work->lodgers->items[i].room = work->groups[work->of[i]].bytes;
+  for (size_t i = 0; i < work->placements->count; i++) {
+    work->placements->items[i].offset = work->groups[work->of[i]].offset;
+    work->placements->items[i].room = work->groups[work->of[i]].bytes;
   }
 }
 
 static bool groups_sort_leaving(groups_work* work) {
-  tide__lodgers* const lodgers = work->lodgers;
-  const tide__lodger** const order = tide__heap_alloc(lodgers->heap, lodgers->count, sizeof *order);
+  tide__placements* const placements = work->placements;
+  const tide__placement** const order = tide__heap_alloc(placements->heap, placements->count, sizeof *order);
   if (order == NULL) return false;
-  for (size_t i = 0; i < lodgers->count; i++) order[i] = &lodgers->items[i];
-  qsort(order, lodgers->count, sizeof *order, leaving_compare);
-  for (size_t i = 0; i < lodgers->count; i++) work->leaving[i] = (uint32_t)(order[i] - lodgers->items);
-  tide__heap_release(lodgers->heap, order, lodgers->count, sizeof *order);
+  for (size_t i = 0; i < placements->count; i++) order[i] = &placements->items[i];
+  qsort(order, placements->count, sizeof *order, leaving_compare);
+  for (size_t i = 0; i < placements->count; i++) work->leaving[i] = (uint32_t)(order[i] - placements->items);
+  tide__heap_release(placements->heap, order, placements->count, sizeof *order);
   return true;
 }
 
-static uint32_t* groups_table(const tide__lodgers* lodgers) {
-  return tide__heap_alloc(lodgers->heap, lodgers->count, sizeof(uint32_t));
+static uint32_t* groups_table(const tide__placements* placements) {
+  return tide__heap_alloc(placements->heap, placements->count, sizeof(uint32_t));
 }
 
-tide_status tide__groups_place(tide__lodgers* lodgers, bool is_lifo) {
-  if (lodgers->count == 0) return TIDE_OK;
-  groups_work work = { .lodgers = lodgers,
+tide_status tide__groups_place(tide__placements* placements, bool is_lifo) {
+  if (placements->count == 0) return TIDE_OK;
+  groups_work work = { .placements = placements,
                        .is_lifo = is_lifo,
-                       .groups = tide__heap_alloc(lodgers->heap, lodgers->count, sizeof(group)),
-                       .of = groups_table(lodgers),
-                       .free = groups_table(lodgers),
-                       .leaving = groups_table(lodgers) };
+                       .groups = tide__heap_alloc(placements->heap, placements->count, sizeof(group)),
+                       .of = groups_table(placements),
+                       .free = groups_table(placements),
+                       .leaving = groups_table(placements) };
   const bool has_room = work.groups != NULL && work.of != NULL && work.free != NULL && work.leaving != NULL &&
                         groups_sort_leaving(&work);
   if (has_room) {
     groups_play(&work);
     groups_settle(&work);
   }
-  tide__heap_release(lodgers->heap, work.leaving, lodgers->count, sizeof *work.leaving);
-  tide__heap_release(lodgers->heap, work.free, lodgers->count, sizeof *work.free);
-  tide__heap_release(lodgers->heap, work.of, lodgers->count, sizeof *work.of);
-  tide__heap_release(lodgers->heap, work.groups, lodgers->count, sizeof *work.groups);
-  TIDE_REQUIRE(has_room, TIDE_ERR_NO_MEMORY, "no memory to group %zu values", lodgers->count);
+  tide__heap_release(placements->heap, work.leaving, placements->count, sizeof *work.leaving);
+  tide__heap_release(placements->heap, work.free, placements->count, sizeof *work.free);
+  tide__heap_release(placements->heap, work.of, placements->count, sizeof *work.of);
+  tide__heap_release(placements->heap, work.groups, placements->count, sizeof *work.groups);
+  TIDE_REQUIRE(has_room, TIDE_ERR_NO_MEMORY, "no memory to group %zu values", placements->count);
   return TIDE_OK;
 }

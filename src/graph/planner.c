@@ -8,6 +8,7 @@
 
 #include "base/arith.h"
 #include "base/error.h"
+#include "base/sized.h"
 
 static bool planner_alloc_tables(tide_planner* planner) {
   const tide_graph* const graph = planner->graph;
@@ -122,13 +123,21 @@ static void planner_clear_storages(tide_planner* planner) {
   }
 }
 
+static void planner_init_windows(tide_planner* planner) {
+  const uint64_t window = tide__min(planner->options.remembers_runs, TIDE__PLANNER_WINDOW);
+  tide__recent_max* const all[] = { &planner->needs, &planner->output_needs, &planner->output_counts };
+  for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+    *all[i] = (tide__recent_max){ .numbers = planner->window[i], .window = (uint32_t)window };
+  }
+}
+
 tide_status tide_planner_new(const tide_graph* graph, const tide_graph_options* options, tide_planner** out) {
   TIDE_REQUIRE(out != NULL, TIDE_ERR_ARGUMENT, "planner: out is NULL");
   *out = NULL;
   TIDE_REQUIRE(graph != NULL, TIDE_ERR_ARGUMENT, "planner: the graph is NULL");
   TIDE_REQUIRE(graph->is_sealed, TIDE_ERR_STATE, "planner: the graph is not sealed");
   tide_graph_options chosen = TIDE_GRAPH_OPTIONS_INIT;
-  if (options != NULL) chosen = *options;
+  if (options != NULL) TIDE_TRY(tide__sized_read("planner_new", options, &chosen, sizeof chosen));
   TIDE_TRY(tide__graph_options_check(&chosen));
   chosen.heap = tide__heap_or_system(chosen.heap);
   if (chosen.memory.alloc == NULL) chosen.memory = tide_memory_cpu();
@@ -139,6 +148,7 @@ tide_status tide_planner_new(const tide_graph* graph, const tide_graph_options* 
   planner->heap = chosen.heap;
   tide__list_init(&planner->generations);
   tide__list_init(&planner->idle_generations);
+  planner_init_windows(planner);
   if (!planner_alloc_tables(planner)) {
     tide_planner_free(planner);
     return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for a planner of %zu values", graph->value_count);
@@ -219,18 +229,14 @@ bool tide_planner_is_storage(const tide_planner* planner, const void* pointer) {
   return tide__address(pointer) - tide__address(planner->storages) < bytes;
 }
 
-static bool memory_contains(const tide__arena_memory* memory, const void* address) {
-  return memory->base != NULL && tide__address(address) - tide__address(memory->base) < memory->bytes;
-}
-
 bool tide_planner_is_inside(const tide_planner* planner, const void* address) {
-  return planner != NULL && planner->is_open && memory_contains(&planner->arena, address);
+  return planner != NULL && planner->is_open && tide__arena_memory_has(&planner->arena, address);
 }
 
 bool tide_planner_is_managed_output(const tide_planner* planner, const void* address) {
   if (planner == NULL) return false;
   for (const tide__link* it = planner->generations.next; it != &planner->generations; it = it->next) {
-    if (memory_contains(&TIDE_OWNER_CONST(it, tide__generation, link)->memory, address)) return true;
+    if (tide__arena_memory_has(&TIDE_OWNER_CONST(it, tide__generation, link)->memory, address)) return true;
   }
   return false;
 }
@@ -253,14 +259,14 @@ const tide_graph_layout* tide_planner_layout(const tide_planner* planner) {
   return planner != NULL && planner->current != NULL ? planner->current->layout : NULL;
 }
 
-tide_planner_stats tide_planner_get_stats(const tide_planner* planner) {
-  if (planner == NULL) return (tide_planner_stats){ 0 };
+tide_status tide_planner_get_stats(const tide_planner* planner, tide_planner_stats* out) {
+  TIDE_REQUIRE(planner != NULL, TIDE_ERR_ARGUMENT, "planner_get_stats: the planner is NULL");
   tide_planner_stats stats = planner->stats;
   const tide_graph_layout_info info = tide_graph_layout_describe(tide_planner_layout(planner));
   stats.reused = info.reused;
   stats.managed_bytes = info.bytes;
   stats.output_bytes = info.output_bytes;
-  return stats;
+  return tide__sized_write("planner_get_stats", &stats, out, sizeof stats);
 }
 
 uint64_t tide_planner_unplanned(const tide_planner* planner, uint32_t value) {

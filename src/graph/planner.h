@@ -9,18 +9,9 @@
 #include "base/list.h"
 #include "base/tree.h"
 #include "graph/graph_layout.h"
+#include "memory/arena.h"
 
-// Memory that is asked for as a whole.
-typedef struct tide__arena_memory {
-  void* base;  // owned; NULL: none
-  uint64_t bytes;
-} tide__arena_memory;
-
-// Numbers of the last runs.
-typedef struct tide__window {
-  uint64_t numbers[64];
-  uint64_t count;  // of all so far
-} tide__window;
+#define TIDE__PLANNER_WINDOW 64u  // runs that the sizes of arenas depend on, at most
 
 // What one value holds beside its place. [V1] own != NULL == own_bytes != 0
 typedef struct tide__holding {
@@ -77,9 +68,10 @@ struct tide_planner {
   bool is_decided;        // decides_once: the first run has shown which values are made
   tide__learnt* current;  // borrowed; NULL: no run yet
   tide__arena_memory arena;
-  tide__window needs;          // bytes that the last runs needed of the arena,
-  tide__window output_needs;   // of an arena for outputs,
-  tide__window output_counts;  // and how many generations were in use
+  tide__recent_max needs;                    // bytes that the last runs needed of the arena,
+  tide__recent_max output_needs;             // of an arena for outputs,
+  tide__recent_max output_counts;            // and how many generations were in use
+  uint64_t window[3][TIDE__PLANNER_WINDOW];  // the numbers of these
   tide__link generations;
   tide__link idle_generations;
   tide__generation* generation;  // borrowed; of this run; NULL: none

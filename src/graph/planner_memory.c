@@ -2,8 +2,8 @@
 // Copyright the Tidemark authors
 //
 // The memory of a planner: one arena that is kept from run to run, an arena for the outputs of each run that
-// are in use, and what single values hold for themselves. New memory is taken before old memory is given
-// back, so that a failure changes nothing.
+// are in use, and memory of single values. Except for the arena between runs, new memory is allocated before
+// old memory is released, so that a failure changes nothing.
 #include "base/arith.h"
 #include "base/error.h"
 #include "graph/planner.h"
@@ -13,55 +13,32 @@ static void memory_count_peak(tide_planner* planner) {
   stats->peak_bytes = tide__max(stats->peak_bytes, stats->arena_bytes + stats->own_bytes);
 }
 
-static tide_status arena_memory_alloc(tide_planner* planner, uint64_t bytes, tide__arena_memory* out) {
-  const tide_memory* const memory = &planner->options.memory;
-  void* base = NULL;
-  TIDE_TRY(memory->alloc(memory, bytes, planner->options.alignment, &base));
-  *out = (tide__arena_memory){ base, bytes };
-  planner->stats.arena_allocs++;
-  planner->stats.arena_bytes += bytes;
+static tide_status arena_alloc(tide_planner* planner, tide__arena_need need, tide__arena_memory* out) {
+  TIDE_TRY(tide__arena_memory_alloc(out, &planner->options.memory, &need));
+  planner->stats.arena_allocs += out->base != NULL;
+  planner->stats.arena_bytes += out->bytes;
   memory_count_peak(planner);
   return TIDE_OK;
 }
 
-// As much as the last runs needed, or, where that is not to be had, what this one needs.
-static tide_status arena_memory_alloc_up_to(tide_planner* planner, uint64_t bytes, uint64_t most,
-                                            tide__arena_memory* out) {
-  const tide_status status = most != 0 ? arena_memory_alloc(planner, most, out) : TIDE_OK;
-  if (status == TIDE_OK || bytes == 0) return TIDE_OK;
-  return most != bytes ? arena_memory_alloc(planner, bytes, out) : status;
+static void arena_release(tide_planner* planner, tide__arena_memory* arena) {
+  planner->stats.arena_bytes -= arena->bytes;
+  tide__arena_memory_release(arena, &planner->options.memory);
 }
 
-static void arena_memory_release(tide_planner* planner, tide__arena_memory* arena) {
-  const tide_memory* const memory = &planner->options.memory;
-  if (arena->base != NULL) tide__ignore(memory->release(memory, arena->base));
-  planner->stats.arena_bytes -= arena->bytes;
-  *arena = (tide__arena_memory){ NULL, 0 };
+static tide__arena_need arena_need(const tide_planner* planner, uint64_t bytes, tide__recent_max* recent) {
+  return (tide__arena_need){ bytes, tide__recent_max_add(recent, bytes), planner->options.alignment };
 }
 
 // ---------------------------------------------------------------------------------------------------
 // The arena
 
-// Notes a number of this run, and returns the largest of the last runs; if all are remembered, of all.
-static uint64_t window_note(const tide_planner* planner, tide__window* window, uint64_t number) {
-  const uint64_t room = sizeof window->numbers / sizeof *window->numbers;
-  const uint64_t remembered = tide__min(planner->options.remembers_runs, room);
-  if (remembered == 0) {
-    window->numbers[0] = tide__max(window->numbers[0], number);
-    return window->numbers[0];
-  }
-  window->numbers[window->count++ % remembered] = number;
-  uint64_t most = 0;
-  for (uint64_t i = 0; i < remembered; i++) most = tide__max(most, window->numbers[i]);
-  return most;
-}
-
 tide_status tide__planner_fit_arena(tide_planner* planner, uint64_t bytes) {
-  const uint64_t most = window_note(planner, &planner->needs, bytes);
-  if (planner->arena.bytes >= bytes && planner->arena.bytes <= most) return TIDE_OK;
-  // Nothing in it is needed between runs, so that the two need not be there at once.
-  arena_memory_release(planner, &planner->arena);
-  return arena_memory_alloc_up_to(planner, bytes, most, &planner->arena);
+  const tide__arena_need need = arena_need(planner, bytes, &planner->needs);
+  if (tide__arena_memory_fits(&planner->arena, &need)) return TIDE_OK;
+  // Nothing in it is needed between runs, so the old arena goes before the new one comes.
+  arena_release(planner, &planner->arena);
+  return arena_alloc(planner, need, &planner->arena);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -71,15 +48,14 @@ static tide__generation* generation_of(tide__link* link) { return TIDE_OWNER(lin
 
 static void generation_free(tide_planner* planner, tide__generation* generation) {
   tide__list_unlink(&generation->link);
-  arena_memory_release(planner, &generation->memory);
+  arena_release(planner, &generation->memory);
   tide__heap_release(planner->heap, generation, 1, sizeof *generation);
 }
 
-static tide_status generation_new(tide_planner* planner, uint64_t bytes, uint64_t most,
-                                  tide__generation** out) {
+static tide_status generation_new(tide_planner* planner, tide__arena_need need, tide__generation** out) {
   tide__generation* const generation = tide__heap_alloc(planner->heap, 1, sizeof *generation);
   TIDE_REQUIRE(generation != NULL, TIDE_ERR_NO_MEMORY, "no memory for the record of outputs");
-  const tide_status status = arena_memory_alloc_up_to(planner, bytes, most, &generation->memory);
+  const tide_status status = arena_alloc(planner, need, &generation->memory);
   if (status != TIDE_OK) {
     tide__heap_release(planner->heap, generation, 1, sizeof *generation);
     return status;
@@ -91,14 +67,14 @@ static tide_status generation_new(tide_planner* planner, uint64_t bytes, uint64_
 
 // An idle generation that is large enough, and no larger than the last runs needed; others are given back,
 // and so are those beyond the number that the last runs had in use.
-static tide__generation* generations_sift(tide_planner* planner, uint64_t bytes, uint64_t most) {
-  const uint64_t most_in_use = window_note(planner, &planner->output_counts, planner->stats.generations + 1);
+static tide__generation* generations_sift(tide_planner* planner, const tide__arena_need* need) {
+  const uint64_t most_in_use = tide__recent_max_add(&planner->output_counts, planner->stats.generations + 1);
   uint64_t kept = planner->stats.generations;
   tide__generation* fitting = NULL;
   for (tide__link* it = planner->idle_generations.next; it != &planner->idle_generations;) {
     tide__generation* const idle = generation_of(it);
     it = it->next;
-    const bool will_do = idle->memory.bytes >= bytes && idle->memory.bytes <= most && kept < most_in_use;
+    const bool will_do = tide__arena_memory_fits(&idle->memory, need) && kept < most_in_use;
     kept += will_do;
     if (!will_do) generation_free(planner, idle);
     else if (fitting == NULL) fitting = idle;
@@ -107,9 +83,9 @@ static tide__generation* generations_sift(tide_planner* planner, uint64_t bytes,
 }
 
 tide_status tide__planner_begin_generation(tide_planner* planner, uint64_t bytes) {
-  const uint64_t most = window_note(planner, &planner->output_needs, bytes);
-  tide__generation* fitting = generations_sift(planner, bytes, most);
-  if (fitting == NULL) TIDE_TRY(generation_new(planner, bytes, most, &fitting));
+  const tide__arena_need need = arena_need(planner, bytes, &planner->output_needs);
+  tide__generation* fitting = generations_sift(planner, &need);
+  if (fitting == NULL) TIDE_TRY(generation_new(planner, need, &fitting));
   tide__list_unlink(&fitting->link);
   tide__list_append(&planner->generations, &fitting->link);
   fitting->references = 1;
@@ -238,5 +214,5 @@ void tide__planner_free_memory(tide_planner* planner) {
   while (!tide__list_is_empty(&planner->idle_generations)) {
     generation_free(planner, generation_of(planner->idle_generations.next));
   }
-  arena_memory_release(planner, &planner->arena);
+  arena_release(planner, &planner->arena);
 }

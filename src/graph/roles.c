@@ -19,7 +19,6 @@ static tide_status options_check_switches(const tide_graph_options* options) {
 }
 
 tide_status tide__graph_options_check(const tide_graph_options* options) {
-  TIDE_REQUIRE(options->size == sizeof *options, TIDE_ERR_ARGUMENT, "graph: the options are not set up");
   TIDE_REQUIRE((unsigned)options->algorithm < TIDE_GRAPH_ALGORITHM_COUNT, TIDE_ERR_ARGUMENT,
                "graph: there is no algorithm %d", (int)options->algorithm);
   TIDE_TRY(options_check_switches(options));

@@ -8,68 +8,68 @@
 // where a later one is smaller, a gap of the buffer says that it then holds fewer bytes.
 #include "base/arith.h"
 #include "base/error.h"
-#include "graph/places.h"
+#include "graph/placements.h"
 
 typedef struct chain_link {
-  uint32_t over;  // the lodger that it lies over; TIDE_GRAPH_NONE: none
+  uint32_t over;  // the placement that it lies over; TIDE_GRAPH_NONE: none
   uint32_t next;  // the one that lies over it
 } chain_link;
 
 typedef struct solve_work {
-  const tide__lodgers* lodgers;
-  chain_link* chain;          // owned; by lodger
+  const tide__placements* placements;
+  chain_link* chain;          // owned; by placement
   tide_plan_buffer* buffers;  // owned; one for each chain
   tide_plan_gap* gaps;        // owned
-  uint32_t* first;            // owned; of each buffer, the first lodger of its chain
+  uint32_t* first;            // owned; of each buffer, the first placement of its chain
   size_t buffer_count;
   uint32_t over_count;
 } solve_work;
 
 static bool solve_alloc(solve_work* work, bool in_place) {
-  const tide__lodgers* const lodgers = work->lodgers;
-  const tide_heap* const heap = lodgers->heap;
-  work->chain = tide__heap_alloc(heap, lodgers->count, sizeof *work->chain);
-  work->buffers = tide__heap_alloc(heap, lodgers->count, sizeof *work->buffers);
-  work->first = tide__heap_alloc(heap, lodgers->count, sizeof *work->first);
+  const tide__placements* const placements = work->placements;
+  const tide_heap* const heap = placements->heap;
+  work->chain = tide__heap_alloc(heap, placements->count, sizeof *work->chain);
+  work->buffers = tide__heap_alloc(heap, placements->count, sizeof *work->buffers);
+  work->first = tide__heap_alloc(heap, placements->count, sizeof *work->first);
   if (work->chain == NULL || work->buffers == NULL || work->first == NULL) return false;
-  for (size_t i = 0; i < lodgers->count; i++)
+  for (size_t i = 0; i < placements->count; i++)
     work->chain[i] = (chain_link){ TIDE_GRAPH_NONE, TIDE_GRAPH_NONE };
   if (!in_place) return true;
-  work->gaps = tide__heap_alloc(heap, lodgers->count, sizeof *work->gaps);
+  work->gaps = tide__heap_alloc(heap, placements->count, sizeof *work->gaps);
   return work->gaps != NULL;
 }
 
 static void solve_free(solve_work* work) {
-  const tide__lodgers* const lodgers = work->lodgers;
-  const tide_heap* const heap = lodgers->heap;
-  tide__heap_release(heap, work->gaps, lodgers->count, sizeof *work->gaps);
-  tide__heap_release(heap, work->first, lodgers->count, sizeof *work->first);
-  tide__heap_release(heap, work->buffers, lodgers->count, sizeof *work->buffers);
-  tide__heap_release(heap, work->chain, lodgers->count, sizeof *work->chain);
+  const tide__placements* const placements = work->placements;
+  const tide_heap* const heap = placements->heap;
+  tide__heap_release(heap, work->gaps, placements->count, sizeof *work->gaps);
+  tide__heap_release(heap, work->first, placements->count, sizeof *work->first);
+  tide__heap_release(heap, work->buffers, placements->count, sizeof *work->buffers);
+  tide__heap_release(heap, work->chain, placements->count, sizeof *work->chain);
 }
 
 // ---------------------------------------------------------------------------------------------------
 // Chains
 
-// May an output lie over an input of its node? Both are lodgers, plus one; 0: they are not.
+// May an output lie over an input of its node? Both are placements, plus one; 0: they are not.
 static bool chain_is_permitted(const solve_work* work, const tide__node* node, uint32_t below,
                                uint32_t above) {
-  const tide__lodger* const items = work->lodgers->items;
+  const tide__placement* const items = work->placements->items;
   if (below == 0 || above == 0 || node->last_block != TIDE_GRAPH_NONE) return false;
   const bool is_free = work->chain[below - 1].next == TIDE_GRAPH_NONE &&
                        work->chain[above - 1].over == TIDE_GRAPH_NONE;
   // The input must die here, and nothing else that the node reads may lie in its memory.
-  const tide__lodger* const under = &items[below - 1];
+  const tide__placement* const under = &items[below - 1];
   return is_free && under->end == node->end && under->begin < node->begin &&
-         work->lodgers->graph->values[under->value].is_alone && items[above - 1].bytes <= under->bytes;
+         work->placements->graph->values[under->value].is_alone && items[above - 1].bytes <= under->bytes;
 }
 
 static void chain_node(solve_work* work, const tide__node* node) {
-  const tide__lodgers* const lodgers = work->lodgers;
+  const tide__placements* const placements = work->placements;
   for (uint32_t i = 0; i < node->in_place_count; i++) {
-    const tide_graph_pair pair = lodgers->graph->pairs[node->in_place + i];
-    const uint32_t below = lodgers->of_value[pair.input];
-    const uint32_t above = lodgers->of_value[pair.output];
+    const tide_graph_pair pair = placements->graph->pairs[node->in_place + i];
+    const uint32_t below = placements->of_value[pair.input];
+    const uint32_t above = placements->of_value[pair.output];
     if (!chain_is_permitted(work, node, below, above)) continue;
     work->chain[below - 1].next = above - 1;
     work->chain[above - 1].over = below - 1;
@@ -77,19 +77,19 @@ static void chain_node(solve_work* work, const tide__node* node) {
   }
 }
 
-static uint32_t chain_maker(const tide__lodgers* lodgers, uint32_t lodger) {
-  return lodgers->graph->values[lodgers->items[lodger].value].node;
+static uint32_t chain_maker(const tide__placements* placements, uint32_t placement) {
+  return placements->graph->values[placements->items[placement].value].node;
 }
 
-// The lodgers of one node stand together: each node is met once.
+// The placements of one node stand together: each node is met once.
 static void chain_all(solve_work* work) {
-  const tide__lodgers* const lodgers = work->lodgers;
-  for (uint32_t i = 0; i < lodgers->count; i++) lodgers->of_value[lodgers->items[i].value] = i + 1;
-  for (uint32_t i = 0; i < lodgers->count; i++) {
-    const uint32_t maker = chain_maker(lodgers, i);
-    if (i == 0 || chain_maker(lodgers, i - 1) != maker) chain_node(work, &lodgers->graph->nodes[maker]);
+  const tide__placements* const placements = work->placements;
+  for (uint32_t i = 0; i < placements->count; i++) placements->of_value[placements->items[i].value] = i + 1;
+  for (uint32_t i = 0; i < placements->count; i++) {
+    const uint32_t maker = chain_maker(placements, i);
+    if (i == 0 || chain_maker(placements, i - 1) != maker) chain_node(work, &placements->graph->nodes[maker]);
   }
-  for (uint32_t i = 0; i < lodgers->count; i++) lodgers->of_value[lodgers->items[i].value] = 0;
+  for (uint32_t i = 0; i < placements->count; i++) placements->of_value[placements->items[i].value] = 0;
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -98,16 +98,16 @@ static void chain_all(solve_work* work) {
 // The buffer of a chain; gaps are taken from `gaps` on, and their number is returned.
 static size_t chain_buffer(const solve_work* work, uint32_t first, tide_plan_buffer* buffer,
                            tide_plan_gap* gaps) {
-  const tide__lodger* const items = work->lodgers->items;
+  const tide__placement* const items = work->placements->items;
   *buffer = (tide_plan_buffer){ .lower = items[first].begin,
                                 .upper = (uint64_t)items[first].end + 1,
                                 .bytes = items[first].bytes,
-                                .alignment = work->lodgers->alignment,
+                                .alignment = work->placements->alignment,
                                 .gaps = gaps,
                                 TIDE_PLAN_FREELY };
   size_t count = 0;
   for (uint32_t i = work->chain[first].next; i != TIDE_GRAPH_NONE; i = work->chain[i].next) {
-    const tide__lodger* const over = &items[i];
+    const tide__placement* const over = &items[i];
     // The node that writes it reads the one below at the same instant.
     const uint64_t lower = (uint64_t)over->begin + 1;
     buffer->upper = (uint64_t)over->end + 1;
@@ -121,7 +121,7 @@ static size_t chain_buffer(const solve_work* work, uint32_t first, tide_plan_buf
 
 static void solve_make_buffers(solve_work* work) {
   size_t gap_count = 0;
-  for (size_t i = 0; i < work->lodgers->count; i++) {
+  for (size_t i = 0; i < work->placements->count; i++) {
     if (work->chain[i].over != TIDE_GRAPH_NONE) continue;
     tide_plan_gap* const gaps = work->gaps != NULL ? &work->gaps[gap_count] : NULL;
     gap_count += chain_buffer(work, (uint32_t)i, &work->buffers[work->buffer_count], gaps);
@@ -129,13 +129,13 @@ static void solve_make_buffers(solve_work* work) {
   }
 }
 
-static tide_status solve_run(solve_work* work, tide__lodger* items) {
-  const tide__lodgers* const lodgers = work->lodgers;
+static tide_status solve_run(solve_work* work, tide__placement* items) {
+  const tide__placements* const placements = work->placements;
   const tide_plan_problem problem = { .buffers = work->buffers, .count = work->buffer_count };
   tide_plan_options options = TIDE_PLAN_OPTIONS_INIT;
   options.seconds = 0;  // a limit in time would make the layout depend on the computer
-  options.nodes = lodgers->nodes;
-  options.heap = lodgers->heap;
+  options.nodes = placements->nodes;
+  options.heap = placements->heap;
   tide_plan* plan = NULL;
   TIDE_TRY(tide_plan_solve(&problem, &options, &plan));
   const uint64_t* const offsets = tide_plan_offsets(plan);
@@ -151,18 +151,18 @@ static tide_status solve_run(solve_work* work, tide__lodger* items) {
 
 static tide_status solve_prepare(solve_work* work, bool in_place) {
   TIDE_REQUIRE(solve_alloc(work, in_place), TIDE_ERR_NO_MEMORY, "no memory to plan %zu values",
-               work->lodgers->count);
+               work->placements->count);
   if (in_place) chain_all(work);
   solve_make_buffers(work);
   return TIDE_OK;
 }
 
-tide_status tide__lodgers_solve(tide__lodgers* lodgers, bool in_place, uint32_t* out_over) {
+tide_status tide__placements_solve(tide__placements* placements, bool in_place, uint32_t* out_over) {
   *out_over = 0;
-  if (lodgers->count == 0) return TIDE_OK;
-  solve_work work = { .lodgers = lodgers };
+  if (placements->count == 0) return TIDE_OK;
+  solve_work work = { .placements = placements };
   tide_status status = solve_prepare(&work, in_place);
-  if (status == TIDE_OK) status = solve_run(&work, lodgers->items);
+  if (status == TIDE_OK) status = solve_run(&work, placements->items);
   if (status == TIDE_OK) *out_over = work.over_count;
   solve_free(&work);
   return status;
@@ -172,12 +172,12 @@ tide_status tide__lodgers_solve(tide__lodgers* lodgers, bool in_place, uint32_t*
 // The check
 
 static uint32_t solve_value(const solve_work* work, size_t buffer) {
-  return work->lodgers->items[work->first[buffer]].value;
+  return work->placements->items[work->first[buffer]].value;
 }
 
 static tide_status solve_tell(const solve_work* work, const tide_plan_check* check, tide_status wrong) {
   const uint32_t value = solve_value(work, check->buffer);
-  const unsigned long long offset = work->lodgers->items[work->first[check->buffer]].offset;
+  const unsigned long long offset = work->placements->items[work->first[check->buffer]].offset;
   if (check->fault == TIDE_PLAN_FAULT_OVERLAP) {
     return TIDE_FAIL(wrong, "layout: the values %u at %llu and %u overlap at instant %llu", value, offset,
                      solve_value(work, check->other), (unsigned long long)check->instant);
@@ -191,21 +191,21 @@ static tide_status solve_tell(const solve_work* work, const tide_plan_check* che
 }
 
 static tide_status solve_verify(solve_work* work, tide_status wrong) {
-  const tide__lodgers* const lodgers = work->lodgers;
-  uint64_t* const offsets = tide__heap_alloc(lodgers->heap, work->buffer_count, sizeof *offsets);
-  TIDE_REQUIRE(offsets != NULL, TIDE_ERR_NO_MEMORY, "no memory to verify %zu values", lodgers->count);
-  for (size_t i = 0; i < work->buffer_count; i++) offsets[i] = lodgers->items[work->first[i]].offset;
+  const tide__placements* const placements = work->placements;
+  uint64_t* const offsets = tide__heap_alloc(placements->heap, work->buffer_count, sizeof *offsets);
+  TIDE_REQUIRE(offsets != NULL, TIDE_ERR_NO_MEMORY, "no memory to verify %zu values", placements->count);
+  for (size_t i = 0; i < work->buffer_count; i++) offsets[i] = placements->items[work->first[i]].offset;
   const tide_plan_problem problem = { .buffers = work->buffers, .count = work->buffer_count };
-  tide_plan_check check;
-  const tide_status status = tide_plan_verify(&problem, offsets, NULL, lodgers->heap, &check);
-  tide__heap_release(lodgers->heap, offsets, work->buffer_count, sizeof *offsets);
+  tide_plan_check check = TIDE_PLAN_CHECK_INIT;
+  const tide_status status = tide_plan_verify(&problem, offsets, NULL, placements->heap, &check);
+  tide__heap_release(placements->heap, offsets, work->buffer_count, sizeof *offsets);
   if (status != TIDE_OK) return status;
   return check.fault == TIDE_PLAN_NO_FAULT ? TIDE_OK : solve_tell(work, &check, wrong);
 }
 
-tide_status tide__lodgers_verify(const tide__lodgers* lodgers, bool in_place, tide_status wrong) {
-  if (lodgers->count == 0) return TIDE_OK;
-  solve_work work = { .lodgers = lodgers };
+tide_status tide__placements_verify(const tide__placements* placements, bool in_place, tide_status wrong) {
+  if (placements->count == 0) return TIDE_OK;
+  solve_work work = { .placements = placements };
   tide_status status = solve_prepare(&work, in_place);
   if (status == TIDE_OK) status = solve_verify(&work, wrong);
   solve_free(&work);
@@ -215,31 +215,31 @@ tide_status tide__lodgers_verify(const tide__lodgers* lodgers, bool in_place, ti
 // ---------------------------------------------------------------------------------------------------
 // Sums
 
-void tide__lodgers_line_up(tide__lodgers* lodgers) {
+void tide__placements_line_up(tide__placements* placements) {
   uint64_t end = 0;
-  for (size_t i = 0; i < lodgers->count; i++) {
-    lodgers->items[i].offset = end;
-    lodgers->items[i].room = lodgers->items[i].bytes;
-    end += lodgers->items[i].bytes;
+  for (size_t i = 0; i < placements->count; i++) {
+    placements->items[i].offset = end;
+    placements->items[i].room = placements->items[i].bytes;
+    end += placements->items[i].bytes;
   }
 }
 
-uint64_t tide__lodgers_bytes(const tide__lodgers* lodgers) {
+uint64_t tide__placements_bytes(const tide__placements* placements) {
   uint64_t end = 0;
-  for (size_t i = 0; i < lodgers->count; i++) {
-    end = tide__max(end, lodgers->items[i].offset + lodgers->items[i].room);
+  for (size_t i = 0; i < placements->count; i++) {
+    end = tide__max(end, placements->items[i].offset + placements->items[i].room);
   }
   return end;
 }
 
-tide_status tide__lodgers_load(const tide__lodgers* lodgers, uint64_t* out) {
-  const size_t instants = (size_t)lodgers->graph->instants + 2;
-  uint64_t* const change = tide__heap_alloc(lodgers->heap, instants, sizeof *change);
-  TIDE_REQUIRE(change != NULL, TIDE_ERR_NO_MEMORY, "no memory to add up %zu values", lodgers->count);
+tide_status tide__placements_load(const tide__placements* placements, uint64_t* out) {
+  const size_t instants = (size_t)placements->graph->instants + 2;
+  uint64_t* const change = tide__heap_alloc(placements->heap, instants, sizeof *change);
+  TIDE_REQUIRE(change != NULL, TIDE_ERR_NO_MEMORY, "no memory to add up %zu values", placements->count);
   // Sums modulo 2^64: what is taken away was added before.
-  for (size_t i = 0; i < lodgers->count; i++) {
-    change[lodgers->items[i].begin] += lodgers->items[i].bytes;
-    change[lodgers->items[i].end + 1] -= lodgers->items[i].bytes;
+  for (size_t i = 0; i < placements->count; i++) {
+    change[placements->items[i].begin] += placements->items[i].bytes;
+    change[placements->items[i].end + 1] -= placements->items[i].bytes;
   }
   uint64_t live = 0;
   *out = 0;
@@ -247,6 +247,6 @@ tide_status tide__lodgers_load(const tide__lodgers* lodgers, uint64_t* out) {
     live += change[i];
     *out = tide__max(*out, live);
   }
-  tide__heap_release(lodgers->heap, change, instants, sizeof *change);
+  tide__heap_release(placements->heap, change, instants, sizeof *change);
   return TIDE_OK;
 }

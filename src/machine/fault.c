@@ -4,7 +4,8 @@
 // Faults: a short plan that is asked at every call while it is not empty. Each entry counts the calls that
 // match it, so that "the n-th raw_alloc" means the same on every machine and under every number of threads.
 #include "base/error.h"
-#include "machine/ops.h"
+#include "base/sized.h"
+#include "machine/machine.h"
 
 void tide__faults_init(tide__faults* faults) { tide__mutex_init(&faults->lock, TIDE__RANK_LEAF); }
 void tide__faults_fini(tide__faults* faults) { tide__mutex_fini(&faults->lock); }
@@ -18,8 +19,6 @@ static bool status_is_known(uint32_t status) {
 }
 
 static tide_status fault_validate(const tide_fault* fault) {
-  TIDE_REQUIRE(fault->size >= sizeof(tide_fault), TIDE_ERR_ARGUMENT,
-               "fault_add: size is %u: set the struct up with TIDE_FAULT_INIT", (unsigned)fault->size);
   TIDE_REQUIRE(fault->call <= TIDE_CALL_ANY, TIDE_ERR_ARGUMENT, "fault_add: there is no call %u",
                (unsigned)fault->call);
   TIDE_REQUIRE(status_is_known(fault->status), TIDE_ERR_ARGUMENT, "fault_add: there is no status %u",
@@ -28,13 +27,15 @@ static tide_status fault_validate(const tide_fault* fault) {
 }
 
 tide_status tide_machine_fault_add(tide_machine* machine, const tide_fault* fault) {
-  TIDE_REQUIRE(machine != NULL && fault != NULL, TIDE_ERR_ARGUMENT, "fault_add: needs a machine and a fault");
-  TIDE_TRY(fault_validate(fault));
+  tide_fault whole = TIDE_FAULT_INIT;
+  TIDE_REQUIRE(machine != NULL, TIDE_ERR_ARGUMENT, "fault_add: needs a machine");
+  TIDE_TRY(tide__sized_read("fault_add", fault, &whole, sizeof whole));
+  TIDE_TRY(fault_validate(&whole));
   tide__faults* faults = &machine->faults;
   tide__mutex_lock(&faults->lock);
   const uint32_t count = tide__load_relaxed(&faults->count);
   if (count < TIDE__FAULT_MAX) {
-    faults->plan[count].fault = *fault;
+    faults->plan[count].fault = whole;
     faults->plan[count].seen = faults->plan[count].bytes = 0;
     tide__store_release(&faults->count, count + 1);  // pairs with tide__faults_apply
   }

@@ -2,11 +2,16 @@
 // Copyright the Tidemark authors
 //
 // The door to every machine: checks what is common to all, applies faults, counts, and calls the table. Each
-// public call is one MACHINE_CALL, so none can forget a step.
+// public call is one MACHINE_CALL, so no call can leave out a step.
+#include "machine/machine.h"
+
+#include <stddef.h>
+#include <string.h>
+
 #include "base/arith.h"
 #include "base/error.h"
 #include "base/heap.h"
-#include "machine/ops.h"
+#include "base/sized.h"
 
 static const char* const call_names[TIDE_CALL_COUNT + 1] = {
 #define CALL_NAME(upper, lower) #lower,
@@ -19,11 +24,38 @@ const char* tide_call_name(tide_call call) {
   return (uint32_t)call <= TIDE_CALL_ANY ? call_names[call] : "unknown";
 }
 
-tide_status tide__machine_new(const tide__machine_ops* ops, void* self, int device_count,
-                              const tide_heap* heap, tide_machine** out) {
+// ---------------------------------------------------------------------------------------------------
+// Making and freeing
+
+static tide_status ops_check(const tide_machine_ops* ops, int device_count) {
+  TIDE_REQUIRE(ops->size >= offsetof(tide_machine_ops, memory_info), TIDE_ERR_ARGUMENT,
+               "machine_new: size is %u: set it to sizeof(tide_machine_ops)", (unsigned)ops->size);
+  TIDE_REQUIRE(ops->version == TIDE_MACHINE_OPS_VERSION, TIDE_ERR_UNSUPPORTED,
+               "machine_new: the table has version %u, this library knows %u", (unsigned)ops->version,
+               TIDE_MACHINE_OPS_VERSION);
+  TIDE_REQUIRE(ops->name != NULL && ops->free != NULL && ops->device_info != NULL, TIDE_ERR_ARGUMENT,
+               "machine_new: the table needs name, free and device_info");
+  TIDE_REQUIRE((ops->flags & ~(TIDE_MACHINE_HOST_READABLE | TIDE_MACHINE_NO_MEMORY)) == 0, TIDE_ERR_ARGUMENT,
+               "machine_new: unknown flags 0x%x", (unsigned)ops->flags);
+  TIDE_REQUIRE(device_count >= 1 && device_count <= TIDE_DEVICE_MAX, TIDE_ERR_ARGUMENT,
+               "machine_new: %d devices: 1 to %d are possible", device_count, TIDE_DEVICE_MAX);
+  return TIDE_OK;
+}
+
+tide_status tide_machine_new(const tide_machine_ops* ops, void* self, int device_count, const tide_heap* heap,
+                             tide_machine** out) {
+  TIDE_REQUIRE(out != NULL, TIDE_ERR_ARGUMENT, "machine_new: needs out != NULL");
+  *out = NULL;
+  TIDE_REQUIRE(ops != NULL, TIDE_ERR_ARGUMENT, "machine_new: needs ops != NULL");
+  TIDE_TRY(ops_check(ops, device_count));
+  TIDE_REQUIRE(tide__heap_is_valid(heap), TIDE_ERR_ARGUMENT, "machine_new: the heap lacks a function");
+  heap = tide__heap_or_system(heap);
   tide_machine* machine = tide__heap_alloc(heap, 1, sizeof *machine);
-  TIDE_REQUIRE(machine != NULL, TIDE_ERR_NO_MEMORY, "machine_new_%s: no memory for its records", ops->name);
-  machine->ops = ops;
+  TIDE_REQUIRE(machine != NULL, TIDE_ERR_NO_MEMORY,
+               "machine_new: no memory for the records of the %s machine", ops->name);
+  memcpy(&machine->ops, ops, tide__min(ops->size, sizeof machine->ops));
+  tide__machine_defaults(&machine->ops);
+  machine->kind = ops;
   machine->self = self;
   machine->heap = heap;
   machine->device_count = device_count;
@@ -37,19 +69,19 @@ void tide_machine_free(tide_machine* machine) {
   if (machine == NULL || tide__load_relaxed(&machine->is_inherited) != 0) return;
   TIDE_ASSERT_UNLOCKED();
   tide__fork_unwatch(&machine->fork_note);
-  machine->ops->free(machine->self);
+  machine->ops.free(machine->self);
   tide__faults_fini(&machine->faults);
   tide__heap_release(machine->heap, machine, 1, sizeof *machine);
 }
 
-void* tide__machine_self(tide_machine* machine, const tide__machine_ops* ops) {
-  const bool is_it = machine != NULL && machine->ops == ops &&
+void* tide__machine_self(tide_machine* machine, const tide_machine_ops* ops) {
+  const bool is_it = machine != NULL && machine->kind == ops &&
                      tide__load_relaxed(&machine->is_inherited) == 0;
   return is_it ? machine->self : NULL;
 }
 
 const char* tide_machine_name(const tide_machine* machine) {
-  return machine != NULL ? machine->ops->name : "none";
+  return machine != NULL ? machine->ops.name : "none";
 }
 int tide_machine_device_count(const tide_machine* machine) {
   return machine != NULL ? machine->device_count : 0;
@@ -71,8 +103,8 @@ tide_call_stats tide_machine_call_stats(const tide_machine* machine, tide_call c
 }
 
 uint64_t tide_machine_staged_copies(const tide_machine* machine) {
-  const bool can_tell = machine != NULL && machine->ops->staged_copies != NULL;
-  return can_tell ? machine->ops->staged_copies(machine->self) : 0;
+  const bool can_tell = machine != NULL && machine->ops.staged_copies != NULL;
+  return can_tell ? machine->ops.staged_copies(machine->self) : 0;
 }
 
 // The steps before a call reaches its machine. `needs` is the text of what the arguments must be.
@@ -85,26 +117,35 @@ static tide_status call_enter(tide_machine* machine, tide_call call, int device,
   TIDE_REQUIRE(is_valid, TIDE_ERR_ARGUMENT, "%s: needs %s", name, needs);
   TIDE_REQUIRE(device >= 0 && device < machine->device_count, TIDE_ERR_DEVICE,
                "%s: there is no device %d, only 0 to %d", name, device, machine->device_count - 1);
-  const bool is_in_callback = machine->ops->is_in_callback != NULL && machine->ops->is_in_callback();
+  const bool is_in_callback = machine->ops.is_in_callback != NULL &&
+                              machine->ops.is_in_callback(machine->self);
   TIDE_REQUIRE(!is_in_callback, TIDE_ERR_STATE, "%s: a function called by a stream may not call the machine",
                name);
   uint64_t delay_ns = 0;
   const tide_status fault = tide__faults_apply(&machine->faults, call, bytes, &delay_ns);
-  if (delay_ns != 0) machine->ops->delay(machine->self, delay_ns);
+  if (delay_ns != 0) machine->ops.delay(machine->self, delay_ns);
   TIDE_REQUIRE(fault == TIDE_OK, fault, "%s: failed by an injected fault", name);
   return TIDE_OK;
 }
 
 static tide_status call_unsupported(const tide_machine* machine, const char* name) {
-  return TIDE_FAIL(TIDE_ERR_UNSUPPORTED, "%s: the %s machine does not do this", name, machine->ops->name);
+  return TIDE_FAIL(TIDE_ERR_UNSUPPORTED, "%s: the %s machine does not do this", name, machine->ops.name);
+}
+
+// A machine that fails without a text of its own gets a general one.
+static void call_explain(const tide_machine* machine, tide_call call, tide_status status) {
+  if (tide_last_error()->status == status) return;
+  tide__ignore(
+      TIDE_FAIL(status, "%s: the %s machine failed and gave no reason", call_names[call], machine->ops.name));
 }
 
 static tide_status call_leave(tide_machine* machine, tide_call call, tide_status status) {
   tide__add_relaxed(&machine->counters[call].calls, 1);
   if (status != TIDE_OK) {
     tide__add_relaxed(&machine->counters[call].failures, 1);
-  } else if (machine->ops->charge != NULL) {
-    machine->ops->charge(machine->self, call);
+    call_explain(machine, call, status);
+  } else if (machine->ops.charge != NULL) {
+    machine->ops.charge(machine->self, call);
   }
   return status;
 }
@@ -115,8 +156,8 @@ static tide_status call_leave(tide_machine* machine, tide_call call, tide_status
   TIDE_REQUIRE(machine != NULL, TIDE_ERR_ARGUMENT, #name ": needs a machine");                      \
   tide_status status_ = call_enter(machine, TIDE_CALL_##upper, (device), (bytes), (needs), #needs); \
   if (status_ == TIDE_OK) {                                                                         \
-    status_ = machine->ops->name != NULL ? machine->ops->name(machine->self, __VA_ARGS__)           \
-                                         : call_unsupported(machine, #name);                        \
+    status_ = machine->ops.name != NULL ? machine->ops.name(machine->self, __VA_ARGS__)             \
+                                        : call_unsupported(machine, #name);                         \
   }                                                                                                 \
   return call_leave(machine, TIDE_CALL_##upper, status_)
 
@@ -125,9 +166,16 @@ static tide_status call_leave(tide_machine* machine, tide_call call, tide_status
     if ((out) != NULL) *(out) = (value); \
   } while (0)
 
+static tide_status device_info_get(tide_machine* machine, int device, tide_device_info* out) {
+  MACHINE_CALL(device_info, DEVICE_INFO, device, 0, out != NULL, device, out);
+}
+
 tide_status tide_machine_device_info(tide_machine* machine, int device, tide_device_info* out) {
-  if (out != NULL && out->size >= sizeof *out) *out = (tide_device_info)TIDE_DEVICE_INFO_INIT;
-  MACHINE_CALL(device_info, DEVICE_INFO, device, 0, out != NULL && out->size >= sizeof *out, device, out);
+  tide_device_info info = TIDE_DEVICE_INFO_INIT;
+  TIDE_TRY(tide__sized_write("device_info", &info, out, sizeof info));
+  info.is_host_readable = machine != NULL && (machine->ops.flags & TIDE_MACHINE_HOST_READABLE) != 0;
+  TIDE_TRY(device_info_get(machine, device, &info));
+  return tide__sized_write("device_info", &info, out, sizeof info);
 }
 
 tide_status tide_machine_memory_info(tide_machine* machine, int device, size_t* out_free, size_t* out_total) {
@@ -211,9 +259,15 @@ tide_status tide_machine_set_access(tide_machine* machine, void* address, size_t
                address, bytes, device, access);
 }
 
+static tide_status pointer_info_get(tide_machine* machine, const void* pointer, tide_pointer_info* out) {
+  MACHINE_CALL(pointer_info, POINTER_INFO, 0, 0, out != NULL, pointer, out);
+}
+
 tide_status tide_machine_pointer_info(tide_machine* machine, const void* pointer, tide_pointer_info* out) {
-  if (out != NULL && out->size >= sizeof *out) *out = (tide_pointer_info)TIDE_POINTER_INFO_INIT;
-  MACHINE_CALL(pointer_info, POINTER_INFO, 0, 0, out != NULL && out->size >= sizeof *out, pointer, out);
+  tide_pointer_info info = TIDE_POINTER_INFO_INIT;
+  TIDE_TRY(tide__sized_write("pointer_info", &info, out, sizeof info));
+  TIDE_TRY(pointer_info_get(machine, pointer, &info));
+  return tide__sized_write("pointer_info", &info, out, sizeof info);
 }
 
 tide_status tide_machine_stream_new(tide_machine* machine, int device, uint32_t flags, int priority,
@@ -398,7 +452,7 @@ tide_status tide_machine_raw_unimport(tide_machine* machine, void* address) {
 
 tide_status tide_machine_physical_export(tide_machine* machine, tide_physical physical,
                                          tide_physical_share* out) {
-  CLEAR(out, ((tide_physical_share){ -1, 0, 0, 0 }));
+  CLEAR(out, ((tide_physical_share){ -1, 0, 0 }));
   MACHINE_CALL(physical_export, PHYSICAL_EXPORT, 0, 0, physical != NULL && out != NULL, physical, out);
 }
 

@@ -3,11 +3,9 @@
 //
 // Memory of a machine as a source of arenas. An arena may still be used by queued work when it is given back,
 // so giving one back waits for the device first, as cudaFree does.
-#include <string.h>
-
 #include "base/arith.h"
 #include "base/error.h"
-#include "machine/ops.h"
+#include "machine/machine.h"
 #include "tidemark/machine.h"
 
 static tide_machine* memory_machine(const tide_memory* memory) { return memory->user; }
@@ -48,11 +46,11 @@ static tide_status pinned_memory_release(const tide_memory* memory, void* addres
   return tide_machine_pinned_release(memory_machine(memory), address);
 }
 
-// Can the processor write to the memory of the machine, and to what it has locked?
+// Can the processor read and write the memory of the devices, or pinned memory?
 static bool memory_is_host(const tide_machine* machine, bool is_pinned) {
   if (machine == NULL) return false;
-  const bool is_host = strcmp(machine->ops->name, "host") == 0;
-  return is_host || (is_pinned && strcmp(machine->ops->name, "dry") != 0);
+  const uint32_t flags = machine->ops.flags;
+  return is_pinned ? (flags & TIDE_MACHINE_NO_MEMORY) == 0 : (flags & TIDE_MACHINE_HOST_READABLE) != 0;
 }
 
 tide_memory tide_machine_memory(tide_machine* machine, int device) {

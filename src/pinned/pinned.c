@@ -9,22 +9,21 @@
 #include "pinned/pinned_cache.h"
 
 enum { PINNED_KIND = 10, MAX_REGISTER_THREADS = 128 };  // of handles
-#define PINNED_OPTIONS_LEAST TIDE__END_OF(tide_pinned_options, heap)
 
 // ---------------------------------------------------------------------------------------------------
 // Options
 
 tide_status tide_pinned_options_from_device(const tide_device_options* from, tide_pinned_options* options) {
-  const bool is_known = from != NULL && options != NULL &&
-                        tide__sized_is_known(from->size, sizeof *from,
-                                             TIDE__END_OF(tide_device_options, pinned_reserve_bytes)) &&
-                        tide__sized_is_known(options->size, sizeof *options, PINNED_OPTIONS_LEAST);
-  TIDE_REQUIRE(is_known, TIDE_ERR_ARGUMENT, "pinned_options_from_device: no options, or of another size");
-  options->uses_register = from->pinned_uses_register;
-  options->has_helper = from->pinned_uses_threads;
-  options->register_threads = from->pinned_register_threads;
-  options->reserve_bytes = from->pinned_reserve_bytes;
-  return TIDE_OK;
+  static const char call[] = "pinned_options_from_device";
+  tide_device_options device = TIDE_DEVICE_OPTIONS_INIT;
+  tide_pinned_options whole = TIDE_PINNED_OPTIONS_INIT;
+  TIDE_TRY(tide__sized_read(call, from, &device, sizeof device));
+  TIDE_TRY(tide__sized_read(call, options, &whole, sizeof whole));
+  whole.uses_register = device.pinned_uses_register;
+  whole.has_helper = device.pinned_uses_threads;
+  whole.register_threads = device.pinned_register_threads;
+  whole.reserve_bytes = device.pinned_reserve_bytes;
+  return tide__sized_write(call, &whole, options, sizeof whole);
 }
 
 static tide_status pin_options_check(const tide_machine* machine, const tide_pinned_options* o) {
@@ -44,40 +43,11 @@ static tide_status pin_options_check(const tide_machine* machine, const tide_pin
 
 void tide_pinned_get_options(const tide_pinned* pinned, tide_pinned_options* out) {
   if (pinned == NULL || out == NULL) return;
-  (void)tide__sized_out(&pinned->options, sizeof *out, out, PINNED_OPTIONS_LEAST);
+  tide__ignore(tide__sized_write("pinned_get_options", &pinned->options, out, sizeof *out));
 }
 
 tide_machine* tide_pinned_machine(const tide_pinned* pinned) {
   return pinned != NULL ? pinned->machine : NULL;
-}
-
-// ---------------------------------------------------------------------------------------------------
-// What several files use
-
-void tide__pin_set_unusual(tide_pinned* pinned, uint32_t bit, bool is_on) {
-  tide__bits_set(&pinned->unusual, bit, is_on);
-}
-
-void tide__pin_error_restore(const tide_error* kept) { tide__error_restore(kept); }
-
-tide__pin_mode tide__pin_relax(tide_pinned* pinned) {
-  tide__pin_mode mode = { TIDE_CAPTURE_GLOBAL, false };
-  tide_error before;
-  tide__pin_error_keep(&before);
-  mode.is_relaxed = tide_machine_capture_exchange(pinned->machine, TIDE_CAPTURE_RELAXED, &mode.before) ==
-                    TIDE_OK;
-  if (!mode.is_relaxed) tide__pin_error_restore(&before);
-  return mode;
-}
-
-void tide__pin_unrelax(tide_pinned* pinned, tide__pin_mode mode) {
-  if (!mode.is_relaxed) return;
-  tide_error before;
-  tide__pin_error_keep(&before);
-  tide_capture_mode relaxed = TIDE_CAPTURE_RELAXED;
-  if (tide_machine_capture_exchange(pinned->machine, mode.before, &relaxed) != TIDE_OK) {
-    tide__pin_error_restore(&before);
-  }
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -98,39 +68,35 @@ static int pinned_device_node(tide_pinned* pinned) {
   tide_device_info info = TIDE_DEVICE_INFO_INIT;
   if (pinned->options.numa != TIDE_NUMA_DEVICE) return -1;
   tide_error before;
-  tide__pin_error_keep(&before);
+  tide__error_keep(&before);
   if (tide_machine_device_info(pinned->machine, pinned->options.numa_device, &info) == TIDE_OK) {
     return info.numa_node;
   }
-  tide__pin_error_restore(&before);
+  tide__error_restore(&before);
   return -1;
 }
 
 static void pinned_init(tide_pinned* pinned) {
   tide__mutex_init(&pinned->chunks_lock, TIDE__RANK_CHUNKS);
   tide__mutex_init(&pinned->pools_lock, TIDE__RANK_POOLS);
-  tide__askers_init(&pinned->askers);
   tide__mutex_init(&pinned->totals_lock, TIDE__RANK_TOTALS);
   tide__list_init(&pinned->refused);
-  tide__list_init(&pinned->pools);
-  tide__list_init(&pinned->idle_pools);
   tide__slots_init(&pinned->blocks, pinned->heap, PINNED_KIND, sizeof(tide__pin), NULL, NULL);
   tide__map_init(&pinned->map, pinned->heap);
-  tide__pin_pending_init(pinned);
   pinned->totals = (tide_pinned_stats)TIDE_PINNED_STATS_INIT;
   pinned->page_bytes = tide__sys_page_bytes();
   pinned->is_dry = strcmp(tide_machine_name(pinned->machine), "dry") == 0;
   pinned->device_count = tide_machine_device_count(pinned->machine);
   pinned->has_unique_streams = strcmp(tide_machine_name(pinned->machine), "cuda") != 0;
   pinned->device_node = pinned_device_node(pinned);
+  tide__pin_pending_init(pinned);
   pinned_set_limits(pinned);
 }
 
 static void pinned_fini(tide_pinned* pinned) {
-  if (pinned->fronts.common != NULL) tide__fronts_fini(&pinned->fronts);
+  if (pinned->tcaches.common != NULL) tide__thread_caches_fini(&pinned->tcaches);
   tide__pin_pools_fini(pinned);
-  tide__pin_pending_fini(pinned);
-  tide__askers_fini(&pinned->askers);
+  tide__waits_fini(&pinned->waits);
   tide__history_fini(&pinned->history);
   tide__map_fini(&pinned->map);
   tide__slots_fini(&pinned->blocks);
@@ -140,10 +106,9 @@ static void pinned_fini(tide_pinned* pinned) {
 static tide_status pinned_start(tide_pinned* pinned) {
   TIDE_TRY(tide__history_init(&pinned->history, pinned->machine, pinned->heap, &pinned->unusual,
                               TIDE__PIN_RECORDS, 0));
-  pinned->default_pool = tide__pin_pool_make(pinned);
-  TIDE_REQUIRE(pinned->default_pool != NULL &&
-                   tide__fronts_init(&pinned->fronts, pinned->heap, sizeof(tide__pin_front),
-                                     tide__pin_front_init, pinned),
+  TIDE_REQUIRE(tide__pin_pools_start(pinned) &&
+                   tide__thread_caches_init(&pinned->tcaches, pinned->heap, sizeof(tide__pin_tcache),
+                                            tide__pin_tcache_init, pinned),
                TIDE_ERR_NO_MEMORY, "pinned_new: no memory for its records");
   return pinned->options.has_helper ? tide__pin_watcher_start(pinned) : TIDE_OK;
 }
@@ -152,9 +117,7 @@ tide_status tide_pinned_new(tide_machine* machine, const tide_pinned_options* op
   tide_pinned_options whole = TIDE_PINNED_OPTIONS_INIT;
   if (out != NULL) *out = NULL;
   TIDE_REQUIRE(machine != NULL && out != NULL, TIDE_ERR_ARGUMENT, "pinned_new: no machine or out");
-  if (options == NULL) options = &whole;
-  TIDE_REQUIRE(tide__sized_in(&whole, sizeof whole, options, PINNED_OPTIONS_LEAST), TIDE_ERR_ARGUMENT,
-               "pinned_new: options of %u bytes, not %zu", options->size, sizeof whole);
+  if (options != NULL) TIDE_TRY(tide__sized_read("pinned_new", options, &whole, sizeof whole));
   options = &whole;
   TIDE_TRY(pin_options_check(machine, options));
   const tide_heap* const heap = tide__heap_or_system(options->heap);
@@ -178,10 +141,10 @@ tide_status tide_pinned_new(tide_machine* machine, const tide_pinned_options* op
 // The end
 
 // Moves uses from one list to another; returns their devices, as bits.
-static uint64_t uses_move(tide__pin_use** from, tide__pin_use** to) {
+static uint64_t uses_move(tide__wait** from, tide__wait** to) {
   uint64_t devices = 0;
   while (*from != NULL) {
-    tide__pin_use* const use = *from;
+    tide__wait* const use = *from;
     *from = use->next;
     use->next = *to;
     *to = use;
@@ -191,30 +154,37 @@ static uint64_t uses_move(tide__pin_use** from, tide__pin_use** to) {
 }
 
 // Takes the uses off all blocks and counts those that are handed out; returns the devices that use these.
-static uint64_t blocks_clear(tide_pinned* pinned, tide__pin_use** uses, tide_pinned_leaks* leaks) {
+static uint64_t blocks_clear(tide_pinned* pinned, tide__wait** uses, tide_pinned_leaks* leaks) {
   uint64_t devices = 0;
   for (uint32_t i = 0; i < tide__slots_count(&pinned->blocks); i++) {
     tide__pin* const block = tide__slots_at(&pinned->blocks, i);
     const bool is_live = tide__pin_is_live(block);
     leaks->blocks += is_live ? 1 : 0;
     leaks->bytes += is_live ? tide__pin_bytes(block) : 0;
-    tide__pin_use* announced = tide__load_relaxed(&block->uses);
-    devices |= uses_move(&announced, uses) | uses_move(&block->held, uses);
-    (void)uses_move(&block->spare, uses);
+    tide__wait* announced = tide__load_relaxed(&block->uses);
+    devices |= uses_move(&announced, uses) | uses_move(&block->waiter.waits, uses);
+    (void)uses_move(&block->waiter.spare, uses);
   }
   return devices;
+}
+
+// Takes the idle records out of all thread caches.
+static void tcaches_clear(tide_pinned* pinned, tide__wait** uses) {
+  tide__thread_cache* tcache = tide__thread_caches_first(&pinned->tcaches);
+  for (; tcache != NULL; tcache = tcache->next)
+    (void)uses_move(&((tide__pin_tcache*)(void*)tcache)->uses, uses);
 }
 
 // Waits for devices, twice, because a machine that has waited may still report work that failed before.
 static bool pin_devices_wait(tide_pinned* pinned, uint64_t devices) {
   bool is_quiet = true;
-  const tide__pin_mode mode = tide__pin_relax(pinned);
+  const tide__relaxed relaxed = tide__relax_or_not(pinned->machine);
   for (int i = 0; i < TIDE_DEVICE_MAX && is_quiet; i++) {
     if ((devices >> i & 1u) == 0) continue;
     is_quiet = tide_machine_device_synchronize(pinned->machine, i) == TIDE_OK;
     if (!is_quiet) is_quiet = tide_machine_device_synchronize(pinned->machine, i) == TIDE_OK;
   }
-  tide__pin_unrelax(pinned, mode);
+  tide__relax_end(&relaxed);
   return is_quiet;
 }
 
@@ -239,8 +209,9 @@ static void segments_end(tide_pinned* pinned, tide__link* segments, tide_pinned_
 static void memory_end(tide_pinned* pinned, tide_pinned_leaks* leaks) {
   segments_end(pinned, &pinned->refused, leaks);
   segments_end(pinned, &pinned->default_pool->segments, leaks);
-  TIDE_LIST_EACH(it, &pinned->pools) {
-    segments_end(pinned, &TIDE_OWNER(it, tide__pin_pool, link)->segments, leaks);
+  tide__pool_base* pool = tide__pools_first_locked(&pinned->pools);
+  for (; pool != NULL; pool = tide__pools_after_locked(pool)) {
+    segments_end(pinned, &tide__pin_pool_at(pool)->segments, leaks);
   }
   tide__pin_ranges_free(pinned);
   if (tide__pin_reserve_end(pinned) == TIDE_OK) return;
@@ -250,22 +221,24 @@ static void memory_end(tide_pinned* pinned, tide_pinned_leaks* leaks) {
 }
 
 void tide_pinned_free(tide_pinned* pinned, tide_pinned_leaks* out) {
-  tide_pinned_leaks leaks = { 0, 0, 0, 0 };
-  if (out != NULL) *out = leaks;
+  tide_pinned_leaks leaks = TIDE_PINNED_LEAKS_INIT;
+  if (out != NULL) tide__ignore(tide__sized_write("pinned_free", &leaks, out, sizeof leaks));
   if (pinned == NULL || tide__pin_is_inherited(pinned)) return;
   tide_error before;
-  tide__pin_error_keep(&before);
+  tide__error_keep(&before);
   tide__fork_unwatch(&pinned->fork_note);
   tide__pin_watcher_stop(pinned);
   tide__ignore(tide__pin_drain(pinned));
-  uint64_t devices = tide__pin_pending_devices(pinned);
-  tide__pin_use* uses = tide__pin_pending_clear(pinned);
+  tide__wait* uses = NULL;
+  uint64_t devices = tide__waits_devices(&pinned->waits);
   devices |= blocks_clear(pinned, &uses, &leaks);
+  tcaches_clear(pinned, &uses);
   const bool is_quiet = pin_devices_wait(pinned, devices);
-  tide__pin_uses_free(pinned, uses);
+  tide__waits_give(&pinned->waits, uses);
+  tide__waits_clear(&pinned->waits);
   if (!is_quiet) pinned->machine = NULL;  // which keeps all memory: no call of its end reaches it
   memory_end(pinned, &leaks);
   pinned_fini(pinned);
-  tide__pin_error_restore(&before);
-  if (out != NULL) *out = leaks;
+  tide__error_restore(&before);
+  if (out != NULL) tide__ignore(tide__sized_write("pinned_free", &leaks, out, sizeof leaks));
 }

@@ -8,14 +8,15 @@
 //     pool              the default one and private ones; memory never moves from one to another
 //       depot           the idle blocks of a pool, by size class, each class with a lock of its own
 //       segment         a pinned piece, cut into blocks of one size: one block, or a chunk of small ones
-//     front             of each thread: idle blocks of the default pool at hand, what the thread counted
-//     queue             the blocks that wait for one stream
+//     thread cache      of each thread: magazines of idle blocks of the default pool, and what it counted
+//     waits             the blocks that wait for streams: see core/stream_waits.h
 //
-// A block is handed out, idle in a front, idle in its segment, waiting in queues, deferred (it needs an
-// event that could not be recorded yet), kept (its pool's graphs may use it), or moving in the hands of
+// A block is handed out, idle in a thread cache, idle in its segment, waiting in queues, deferred (it needs
+// an event that could not be recorded yet), kept (its pool's graphs may use it), or moving in the hands of
 // one thread.
 //
-// Locks are ranked in base/lock.h: front, depot, chunks (segments, reserve), pending (queues, uses),
+// Locks are ranked in base/lock.h: thread cache, depot, chunks (segments, reserve), waits (queues, idle
+// records),
 // pools, map, totals, history. The machine is called with none of them held.
 #ifndef TIDEMARK_SRC_PINNED_PINNED_CACHE_H
 #define TIDEMARK_SRC_PINNED_PINNED_CACHE_H
@@ -24,24 +25,27 @@
 #include "base/error.h"
 #include "base/fork.h"
 #include "base/list.h"
+#include "base/range_allocator.h"
 #include "base/slots.h"
 #include "base/tree.h"
-#include "core/askers.h"
+#include "core/capture.h"
 #include "core/classes.h"
-#include "core/front.h"
+#include "core/thread_cache.h"
 #include "core/history.h"
+#include "core/magazine.h"
 #include "core/map.h"
+#include "core/pools.h"
 #include "core/stats.h"
+#include "core/stream_waits.h"
 #include "tidemark/pinned.h"
 
-#define TIDE__PIN_UNIT_SHIFT 9                       // blocks have multiples of 512 bytes
-#define TIDE__PIN_CLASS_BYTES ((uint64_t)64 << 20)   // of the largest class
-#define TIDE__PIN_HUGE_BYTES ((uint64_t)2 << 20)     // larger sizes are multiples of this
-#define TIDE__PIN_SINGLE_BYTES ((uint64_t)32 << 10)  // classes from here on are pinned one by one
-#define TIDE__PIN_FRONT_BYTES ((uint64_t)2 << 20)    // larger blocks are in no front
+#define TIDE__PIN_UNIT_SHIFT 9                        // blocks have multiples of 512 bytes
+#define TIDE__PIN_CLASS_BYTES ((uint64_t)64 << 20)    // of the largest class
+#define TIDE__PIN_HUGE_BYTES ((uint64_t)2 << 20)      // larger sizes are multiples of this
+#define TIDE__PIN_SINGLE_BYTES ((uint64_t)32 << 10)   // classes from here on are pinned one by one
+#define TIDE__PIN_MAGAZINE_BYTES ((uint64_t)2 << 20)  // larger blocks are in no thread cache
 #define TIDE__PIN_MAX_REQUEST ((uint64_t)1 << 60)
-#define TIDE__PIN_MAX_SCOPES 64
-#define TIDE__PIN_TALLY_CHANGES 2048  // changes a front keeps to itself
+#define TIDE__PIN_TALLY_CHANGES 2048  // changes a thread cache keeps to itself
 
 enum {
   TIDE__PIN_CLASSES = 120,              // 512 bytes to 64 MiB
@@ -51,7 +55,7 @@ enum {
 
 typedef enum tide__pin_state {
   TIDE__PIN_SPARE,    // a record without memory
-  TIDE__PIN_IDLE,     // in a front or in its segment; also while handed out
+  TIDE__PIN_IDLE,     // in a thread cache or in its segment; also while handed out
   TIDE__PIN_WAITING,  // in queues, or deferred
   TIDE__PIN_KEPT,     // until its pool is gone
   TIDE__PIN_MOVING    // in the hands of one thread
@@ -60,44 +64,13 @@ typedef enum tide__pin_state {
 struct tide__pin;
 struct tide__pin_pool;
 
-// The blocks that wait for one stream, in the order they were released.
-typedef struct tide__pin_queue {
-  struct tide__pin_queue* next;  // among those in use, or among idle ones
-  tide_stream stream;
-  int device;
-  bool is_polled;  // one thread asks about its events, without the lock
-  uint64_t pass;   // the last one that came here
-  struct tide__pin_use* first;
-  struct tide__pin_use* last;
-} tide__pin_queue;
-
-// The use of a block by a stream, with an event that belongs to the record. Noted: the event is recorded
-// when the block is released. Every record brings a queue along, so that there are always enough.
-typedef struct tide__pin_use {
-  struct tide__pin_use* next;  // of a block's uses, of a queue, or among idle ones
-  struct tide__pin* block;     // in a queue: who waits
-  tide_stream stream;
-  tide_event event;  // owned
-  int device;        // of the stream and the event
-  bool is_recorded;
-  bool is_captured;  // by a capture, which may be over: where a stream may be gone, it is asked before
-  bool is_only;      // in a queue: the block has no other
-  uint32_t version;  // rises with each use of the record
-  // Tickets that were out before the event was recorded, and the one of its block when that was queued:
-  // what ended before another began was recorded before it.
-  uint64_t begin;
-  uint64_t end;
-  uint64_t number;        // of the stream, whose handle another may have by now; 0: not known
-  tide__pin_queue queue;  // of some stream, not of this one
-} tide__pin_use;
-
 // A block. It is handed out exactly if it has a handle; until then it is its thread's who has it in hand.
 typedef struct tide__pin {
   // The first cache line: all that requests, releases and announcements touch.
   _Alignas(64) tide__slot slot;
   tide__atomic_u64 address;  // may be read by who only has a number; whether it was right, the handle decides
   struct tide__pin* next;    // in whichever list it is
-  _Atomic(tide__pin_use*) uses;      // owned; under use_word
+  _Atomic(tide__wait*) uses;         // owned; under use_word
   tide__atomic_u64 requested_bytes;  // of the last request that had it
   tide__atomic_u32 use_word;         // 0: no uses, and nobody looks at them; see pinned_use.c
   tide__atomic_u32 state;            // a tide__pin_state, while it has no handle
@@ -108,11 +81,10 @@ typedef struct tide__pin {
   // The second.
   struct tide__pin_segment* segment;
   tide__atomic_u64 bytes;
-  tide__pin_use* held;   // owned; of a deferred or kept block
-  tide__pin_use* spare;  // owned; the record of its last use, until it leaves the front; under use_word
-  tide_stream stream;    // of the request
-  int32_t device;        // of the request; -1: none
-  uint32_t event_count;  // events it waits for, if more than one; under the pending lock
+  tide__waiter
+      waiter;  // its waits while it is deferred or kept; `spare`, under use_word, while in a thread cache
+  tide_stream stream;  // of the request
+  int32_t device;      // of the request; -1: none
 } tide__pin;
 
 typedef enum tide__pin_source {
@@ -121,19 +93,11 @@ typedef enum tide__pin_source {
   TIDE__PIN_FROM_RESERVE  // a range of the reserve
 } tide__pin_source;
 
-// A range of the reserve, taken or free. [R1] free ranges do not touch each other
-typedef struct tide__pin_range {
-  tide__tree_node by_address;
-  tide__tree_node by_bytes;  // free ranges only
-  bool is_free;
-} tide__pin_range;
-
 // A piece of pinned memory.
 typedef struct tide__pin_memory {
   uint64_t address;
   uint64_t bytes;
   tide__pin_source source;
-  tide__pin_range* range;  // of the reserve; owned by it
 } tide__pin_memory;
 
 // A pinned piece, cut into `capacity` blocks of block_bytes each.
@@ -156,7 +120,7 @@ typedef struct tide__pin_segment {
 } tide__pin_segment;
 
 // The idle blocks of one class, in their segments.
-typedef struct tide__pin_rack {
+typedef struct tide__pin_depot_class {
   _Alignas(64) tide__mutex lock;
   tide__link parts;     // segments of which other blocks are in use
   tide__link wholes;    // those that are wholly idle; the newest first
@@ -164,10 +128,10 @@ typedef struct tide__pin_rack {
   // How often other threads may still be robbed of a block rather than one be pinned: once for each segment
   // that was. So what one thread has too much of is used, and threads that all need theirs get enough.
   _Atomic(int64_t) robberies;
-} tide__pin_rack;
+} tide__pin_depot_class;
 
 typedef struct tide__pin_depot {
-  tide__pin_rack racks[TIDE__PIN_KINDS];
+  tide__pin_depot_class classes[TIDE__PIN_KINDS];
   // Bytes of wholly idle segments.
   tide__atomic_u64 idle_bytes;
 } tide__pin_depot;
@@ -181,40 +145,15 @@ typedef struct tide__pin_copy {
 } tide__pin_copy;
 
 typedef struct tide__pin_pool {
-  tide__link link;  // shared under the pools lock, like the next five
-  tide_pool number;
-  uint32_t users;
-  uint32_t guests;  // requests under way: they keep the pool from being dropped
-  bool has_scope;
-  tide__pin_copy* copies;   // owned
-  tide__pin* kept;          // shared under the pending lock
+  tide__pool_base base;
+  tide__pin_copy* copies;   // owned; shared under the pools lock
+  tide__pin* kept;          // shared under the lock of the waits
   tide__link segments;      // shared under the chunks lock
-  tide_pinned_stats stats;  // shared under the totals lock; what waits, under the pending lock
+  tide_pinned_stats stats;  // shared under the totals lock; what waits, under that lock
   tide__pin_depot depot;
 } tide__pin_pool;
 
-typedef struct tide__pin_scope {
-  tide__pin_pool* pool;
-  uint64_t number;  // of no other scope
-  uint64_t thread;
-  tide_pinned_scope scope;
-} tide__pin_scope;
-
-typedef struct tide__pin_pending {
-  tide__mutex lock;          // guards all below
-  tide__signal changed;      // a thread is done with a queue
-  uint32_t listeners;        // who wait for that
-  bool is_retried;           // one thread has the deferred blocks
-  tide__atomic_u64 tickets;  // changed under the lock
-  uint64_t passes;           // looks at the queues so far
-  tide__pin_queue* queues;   // those in use; borrowed from the records of uses, like the idle ones
-  tide__pin_queue* idle_queues;
-  tide__pin* deferred;
-  tide__pin_use* idle_uses[TIDE_DEVICE_MAX];  // owned, each with an event of that device
-  tide__atomic_u64 waiting;                   // blocks in queues and deferred ones; changed under the lock
-} tide__pin_pending;
-
-// What a front counts until it is added to the totals: see core/stats.h.
+// What a thread cache counts until it is added to the totals: see core/stats.h.
 enum { TIDE__PIN_ACTIVE, TIDE__PIN_ACTIVE_BYTES, TIDE__PIN_COUNTS };
 
 typedef struct tide__pin_tally {
@@ -224,26 +163,22 @@ typedef struct tide__pin_tally {
 } tide__pin_tally;
 
 // Idle blocks of a class at hand.
-typedef struct tide__pin_shelf {
-  _Atomic(tide__pin*) head;  // others only look whether there is one
-  uint8_t count;
-  uint8_t limit;
-  uint8_t fill;  // how many were taken from the depot last: twice as many the next time
-  uint32_t units;
-  int64_t active;      // handed out minus taken back by this thread
-  int64_t handed_out;  // since the last reset
-} tide__pin_shelf;
+typedef struct tide__pin_magazine {
+  tide__magazine magazine;  // of blocks, by `next`
+  int64_t active;           // handed out minus taken back by this thread
+  int64_t handed_out;       // since the last reset
+} tide__pin_magazine;
 
-typedef struct tide__pin_front {
-  tide__front front;
+typedef struct tide__pin_tcache {
+  tide__thread_cache base;
   tide__pin_tally tally;
   // Bytes of blocks pinned one by one that lie here, and how many of them may: part of max_cached_bytes.
   uint64_t idle_bytes;
   uint64_t room_bytes;
-  tide__pin_use* uses;  // owned; idle ones
+  tide__wait* uses;  // owned; idle ones
   uint32_t use_count;
-  _Alignas(64) tide__pin_shelf shelves[TIDE__PIN_KINDS];
-} tide__pin_front;
+  _Alignas(64) tide__pin_magazine magazines[TIDE__PIN_KINDS];
+} tide__pin_tcache;
 
 // Bits of `unusual`: requests are not for the short way.
 enum {
@@ -277,34 +212,27 @@ struct tide_pinned {
   bool has_cap;
   tide__atomic_u32 unusual;  // bits: requests must not take the short way
   tide__fork_note fork_note;
-  // Of max_cached_bytes: what neither a front nor the default pool's depot has. Below 0 while there is too
-  // much, until the call that brought it about has given some back.
+  // Of max_cached_bytes: what neither a thread cache nor the default pool's depot has. Below 0 while there is
+  // too much, until the call that brought it about has given some back.
   _Atomic(int64_t) room_left;
   tide__atomic_u64 looked_ns;  // when idle memory was looked at last
   tide__atomic_u64 next_ordinal;
   tide__slots blocks;
   tide__map map;
-  tide__fronts fronts;
-  tide__pin_pending pending;
+  tide__thread_caches tcaches;
+  tide__stream_waits waits;
   tide__pin_watcher watcher;
 
   tide__mutex chunks_lock;  // guards the lists of segments and the reserve
   tide__link refused;       // segments that could not be made, whose memory the machine would not take back
   tide__pin_memory reserve;
   bool has_reserve;
-  bool is_reserve_made;    // by some thread just now
-  tide__tree ranges;       // of the reserve, by address
-  tide__tree free_ranges;  // by bytes
+  bool is_reserve_made;          // by some thread just now
+  tide__range_allocator ranges;  // of the reserve; its records are owned
 
   tide__mutex pools_lock;  // guards pools and scopes
   tide__pin_pool* default_pool;
-  tide__link pools;  // private ones
-  tide__link idle_pools;
-  tide_pool next_pool;
-  uint32_t scope_count;
-  uint64_t next_scope;
-  tide__pin_scope scopes[TIDE__PIN_MAX_SCOPES];
-  tide__askers askers;  // of filters
+  tide__pools pools;
 
   tide__history history;
 
@@ -334,14 +262,14 @@ static inline uint64_t tide__pin_address(const tide__pin* block) {
   return tide__load_relaxed(&block->address);
 }
 static inline uint64_t tide__pin_bytes(const tide__pin* block) { return tide__load_relaxed(&block->bytes); }
-// Does the block go into a front when it becomes reusable?
-static inline bool tide__pin_is_fronted(const tide__pin* block) {
-  return block->is_plain && tide__pin_bytes(block) <= TIDE__PIN_FRONT_BYTES;
+// Does the block go into a thread cache when it becomes reusable?
+static inline bool tide__pin_is_magazined(const tide__pin* block) {
+  return block->is_plain && tide__pin_bytes(block) <= TIDE__PIN_MAGAZINE_BYTES;
 }
 static inline bool tide__pin_is_live(const tide__pin* block) {
   return (tide__load_acquire(&block->slot.generation) & 1u) != 0;  // pairs with tide__slots_publish
 }
-// Do idle blocks of a class count against max_cached_bytes while they are in a front?
+// Do idle blocks of a class count against max_cached_bytes while they are in a thread cache?
 static inline bool tide__pin_is_capped(const tide_pinned* pinned, uint32_t class_index) {
   return pinned->has_cap && class_index >= pinned->first_single;
 }
@@ -356,75 +284,62 @@ static inline bool tide__pin_is_recording(const tide_pinned* pinned) {
   return (tide__load_relaxed(&pinned->unusual) & TIDE__PIN_RECORDS) != 0;
 }
 
-// The thread's record of failures, kept over calls whose failure is nobody's: see tide__error_keep().
-static inline void tide__pin_error_keep(tide_error* out) { tide__error_keep(out); }
-void tide__pin_error_restore(const tide_error* kept);
-
 static inline struct tide__pin_pool* tide__pin_pool_of(const tide_pinned* pinned, const tide__pin* block) {
   return block->is_plain ? pinned->default_pool : block->segment->pool;
 }
-
-// --- pinned.c ------------------------------------------------------------------------------------------
-// Sets or clears a bit of `unusual`; under the pools lock.
-void tide__pin_set_unusual(tide_pinned* pinned, uint32_t bit, bool is_on);
-// Lets the calling thread call the machine inside a capture; and as it was before.
-typedef struct tide__pin_mode {
-  tide_capture_mode before;
-  bool is_relaxed;
-} tide__pin_mode;
-tide__pin_mode tide__pin_relax(tide_pinned* pinned);
-void tide__pin_unrelax(tide_pinned* pinned, tide__pin_mode mode);
 
 // --- pinned_size.c -------------------------------------------------------------------------------------
 // The bytes of the block for a request and its class; false for 2^60 bytes and more.
 bool tide__pin_round(const tide_pinned* pinned, uint64_t bytes, uint64_t* out_rounded, uint32_t* out_class);
 
-// --- pinned_front.c ------------------------------------------------------------------------------------
-void tide__pin_front_init(void* front, void* pinned);
-static inline tide__pin_front* tide__pin_enter(tide_pinned* pinned) {
-  return tide__fronts_enter(&pinned->fronts);
+// --- pinned_tcache.c ------------------------------------------------------------------------------------
+void tide__pin_tcache_init(void* tcache, void* pinned);
+static inline tide__pin_tcache* tide__pin_enter(tide_pinned* pinned) {
+  return tide__thread_caches_enter(&pinned->tcaches);
 }
-static inline void tide__pin_leave(tide__pin_front* front) { tide__fronts_leave(front); }
-void tide__pin_settle_locked(tide_pinned* pinned, tide__pin_front* front);
-// Says whose blocks the front counts now.
-static inline void tide__pin_turn_locked(tide_pinned* pinned, tide__pin_front* front, tide__pin_pool* pool) {
-  if (front->tally.pool == pool) return;
-  tide__pin_settle_locked(pinned, front);
-  front->tally.pool = pool;
+static inline void tide__pin_leave(tide__pin_tcache* tcache) { tide__thread_caches_leave(tcache); }
+void tide__pin_settle_locked(tide_pinned* pinned, tide__pin_tcache* tcache);
+// Says whose blocks the thread cache counts now.
+static inline void tide__pin_turn_locked(tide_pinned* pinned, tide__pin_tcache* tcache,
+                                         tide__pin_pool* pool) {
+  if (tcache->tally.pool == pool) return;
+  tide__pin_settle_locked(pinned, tcache);
+  tcache->tally.pool = pool;
 }
-static inline void tide__pin_counted_locked(tide_pinned* pinned, tide__pin_front* front) {
-  if (++front->tally.changes >= TIDE__PIN_TALLY_CHANGES) tide__pin_settle_locked(pinned, front);
+static inline void tide__pin_counted_locked(tide_pinned* pinned, tide__pin_tcache* tcache) {
+  if (++tcache->tally.changes >= TIDE__PIN_TALLY_CHANGES) tide__pin_settle_locked(pinned, tcache);
 }
-// Counts a block as handed out, or as not active any more. It is of the pool that the front counts for.
-static inline void tide__pin_count_out_locked(tide_pinned* pinned, tide__pin_front* front,
+// Counts a block as handed out, or as not active any more. It is of the pool that the thread cache counts
+// for.
+static inline void tide__pin_count_out_locked(tide_pinned* pinned, tide__pin_tcache* tcache,
                                               uint32_t class_index, uint64_t bytes) {
-  tide__pin_shelf* const shelf = &front->shelves[class_index];
-  shelf->active++;
-  shelf->handed_out++;
-  tide__count_rise(&front->tally.counts[TIDE__PIN_ACTIVE], 1);
-  tide__count_rise(&front->tally.counts[TIDE__PIN_ACTIVE_BYTES], (int64_t)bytes);
-  tide__pin_counted_locked(pinned, front);
+  tide__pin_magazine* const magazine = &tcache->magazines[class_index];
+  magazine->active++;
+  magazine->handed_out++;
+  tide__count_rise(&tcache->tally.counts[TIDE__PIN_ACTIVE], 1);
+  tide__count_rise(&tcache->tally.counts[TIDE__PIN_ACTIVE_BYTES], (int64_t)bytes);
+  tide__pin_counted_locked(pinned, tcache);
 }
-static inline void tide__pin_count_back_locked(tide_pinned* pinned, tide__pin_front* front,
+static inline void tide__pin_count_back_locked(tide_pinned* pinned, tide__pin_tcache* tcache,
                                                uint32_t class_index, uint64_t bytes) {
-  front->shelves[class_index].active--;
-  tide__count_fall(&front->tally.counts[TIDE__PIN_ACTIVE], 1);
-  tide__count_fall(&front->tally.counts[TIDE__PIN_ACTIVE_BYTES], (int64_t)bytes);
-  tide__pin_counted_locked(pinned, front);
+  tcache->magazines[class_index].active--;
+  tide__count_fall(&tcache->tally.counts[TIDE__PIN_ACTIVE], 1);
+  tide__count_fall(&tcache->tally.counts[TIDE__PIN_ACTIVE_BYTES], (int64_t)bytes);
+  tide__pin_counted_locked(pinned, tcache);
 }
-// Takes a block of a class out of the front, or fills the front from the depot first; NULL if both have
-// none.
-tide__pin* tide__pin_front_take_locked(tide_pinned* pinned, tide__pin_front* front, uint32_t class_index);
-// Puts an idle block of the default pool into the front, or from there into the depot.
-void tide__pin_front_put_locked(tide_pinned* pinned, tide__pin_front* front, tide__pin* block);
+// Takes a block of a class out of the thread cache, or fills the thread cache from the depot first; NULL if
+// both have none.
+tide__pin* tide__pin_tcache_take_locked(tide_pinned* pinned, tide__pin_tcache* tcache, uint32_t class_index);
+// Puts an idle block of the default pool into the thread cache, or from there into the depot.
+void tide__pin_tcache_put_locked(tide_pinned* pinned, tide__pin_tcache* tcache, tide__pin* block);
 // Moves blocks of a class to the depot until `keep` are left.
-void tide__pin_front_flush_locked(tide_pinned* pinned, tide__pin_front* front, uint32_t class_index,
-                                  uint32_t keep);
-// Moves what all fronts have to the depot. No front is held.
-void tide__pin_fronts_flush(tide_pinned* pinned);
-// Moves what one front has of a class to the depot; false if none has any, or if that was done often enough.
-// `is_needed`: the machine has no more. No front is held.
-bool tide__pin_fronts_rob(tide_pinned* pinned, uint32_t class_index, bool is_needed);
+void tide__pin_tcache_flush_locked(tide_pinned* pinned, tide__pin_tcache* tcache, uint32_t class_index,
+                                   uint32_t keep);
+// Moves what all thread caches have to the depot. No thread cache is held.
+void tide__pin_tcaches_flush(tide_pinned* pinned);
+// Moves what one thread cache has of a class to the depot; false if none has any, or if that was done often
+// enough. `is_needed`: the machine has no more. No thread cache is held.
+bool tide__pin_tcaches_rob(tide_pinned* pinned, uint32_t class_index, bool is_needed);
 
 // --- pinned_depot.c ------------------------------------------------------------------------------------
 void tide__pin_depot_init(tide__pin_depot* depot);
@@ -460,9 +375,11 @@ tide_status tide__pin_reserve_end(tide_pinned* pinned);
 // --- pinned_reserve.c --------------------------------------------------------------------------------------
 // A range of the reserve, or false.
 bool tide__pin_range_take(tide_pinned* pinned, uint64_t bytes, tide__pin_memory* out);
-void tide__pin_range_give(tide_pinned* pinned, tide__pin_range* range);
+void tide__pin_range_give(tide_pinned* pinned, const tide__pin_memory* memory);
 // The whole of a new reserve, with a record that belongs to it from now on.
-void tide__pin_range_add(tide_pinned* pinned, tide__pin_range* range, const tide__pin_memory* memory);
+void tide__pin_range_add(tide_pinned* pinned, tide__free_range* record, const tide__pin_memory* memory);
+// What a piece of so many bytes takes of the reserve: whole pages.
+uint64_t tide__pin_range_bytes(const tide_pinned* pinned, uint64_t bytes);
 void tide__pin_ranges_free(tide_pinned* pinned);
 
 // --- pinned_segment.c --------------------------------------------------------------------------------------
@@ -481,35 +398,24 @@ tide__pin* tide__pin_segment_block(tide_pinned* pinned, const tide__pin_segment*
 
 // --- pinned_use.c ------------------------------------------------------------------------------------------
 // Gives records back that are not used any more.
-void tide__pin_uses_give(tide_pinned* pinned, tide__pin_use* list);
-// Takes the spare records off blocks that leave a front, a list.
-void tide__pin_spares_take_locked(tide_pinned* pinned, tide__pin_front* front, tide__pin* list);
-// Records the event of a use.
-tide_status tide__pin_use_record(tide_pinned* pinned, tide__pin_use* use);
+void tide__pin_uses_give(tide_pinned* pinned, tide__wait* list);
+// Takes the spare records off blocks that leave a thread cache, a list.
+void tide__pin_spares_take_locked(tide_pinned* pinned, tide__pin_tcache* tcache, tide__pin* list);
 // The uses of a block that was taken back; NULL: none.
-tide__pin_use* tide__pin_uses_take(tide__pin* block);
-// Frees records and their events.
-void tide__pin_uses_free(tide_pinned* pinned, tide__pin_use* use);
-bool tide__pin_stream_is_captured(tide_pinned* pinned, int device, tide_stream stream);
+tide__wait* tide__pin_uses_take(tide__pin* block);
 
 // --- pinned_pending.c --------------------------------------------------------------------------------------
 void tide__pin_pending_init(tide_pinned* pinned);
-void tide__pin_pending_fini(tide_pinned* pinned);
-// The devices that waiting blocks wait for, as bits, and all records of uses that are in queues or idle, as a
-// list; at the end.
-uint64_t tide__pin_pending_devices(tide_pinned* pinned);
-tide__pin_use* tide__pin_pending_clear(tide_pinned* pinned);
-// Lets a block that was taken back wait for its uses. Never fails: what gets no event now gets it later.
-void tide__pin_wait(tide_pinned* pinned, tide__pin* block, tide__pin_use* uses);
+// Lets a block that was taken back wait for the uses in its waiter. Never fails: what gets no event now gets
+// it later.
+void tide__pin_wait(tide_pinned* pinned, tide__pin* block);
 // Makes the blocks reusable whose work is done; or waits for all that wait now.
 tide_status tide__pin_poll(tide_pinned* pinned);
 tide_status tide__pin_drain(tide_pinned* pinned);
-static inline bool tide__pin_is_waiting(tide_pinned* pinned) {
-  return tide__load_relaxed(&pinned->pending.waiting) != 0;
-}
+static inline bool tide__pin_is_waiting(tide_pinned* pinned) { return !tide__waits_is_empty(&pinned->waits); }
 
 // --- pinned_release.c --------------------------------------------------------------------------------------
-// Blocks that were counted as active, a list, become idle and go into the front or the depot. Segments
+// Blocks that were counted as active, a list, become idle and go into the thread cache or the depot. Segments
 // that are not to be cached are added to `going` instead, wholly idle and in no depot.
 void tide__pin_retire(tide_pinned* pinned, tide__pin* list, tide__link* going);
 // The block of exactly this handle and address, or NULL. It may be over by now: the caller asks again in the
@@ -539,21 +445,34 @@ tide_status tide__pin_trim(tide_pinned* pinned, uint64_t least_bytes, uint64_t k
                            uint32_t* out_count);
 
 // --- pinned_pool.c -----------------------------------------------------------------------------------------
-tide__pin_pool* tide__pin_pool_make(tide_pinned* pinned);
+static inline tide__pin_pool* tide__pin_pool_at(tide__pool_base* base) {
+  return base != NULL ? TIDE_OWNER(base, tide__pin_pool, base) : NULL;
+}
+// Makes the default pool; false without memory.
+bool tide__pin_pools_start(tide_pinned* pinned);
+// What calls that name a pool ask first: is there a cache, and does it belong to this process?
+static inline tide_status tide__pin_cache_check(const tide_pinned* pinned, const char* call) {
+  TIDE_REQUIRE(pinned != NULL, TIDE_ERR_ARGUMENT, "%s: no cache", call);
+  TIDE__PIN_REQUIRE_OWN(pinned, call);
+  return TIDE_OK;
+}
 void tide__pin_pools_fini(tide_pinned* pinned);
-tide__pin_pool* tide__pin_pool_find_locked(tide_pinned* pinned, tide_pool number)
-    TIDE_REQUIRES(&pinned->pools_lock);
+static inline tide__pin_pool* tide__pin_pool_find(tide_pinned* pinned, tide_pool number) {
+  return tide__pin_pool_at(tide__pools_find(&pinned->pools, number));
+}
 // Sets the pool of a request if an open scope takes it. The request is then a guest there.
 void tide__pin_pool_choose(tide__pin_request* request);
-void tide__pin_pool_leave(tide_pinned* pinned, tide__pin_pool* pool);
-// Gives back what pools without users have, and forgets those that have nothing any more.
+static inline void tide__pin_pool_leave(tide_pinned* pinned, tide__pin_pool* pool) {
+  tide__pools_leave(&pinned->pools, &pool->base);
+}
+// Gives back what pools without users have, and drops those that have nothing any more.
 tide_status tide__pin_pools_empty(tide_pinned* pinned);
 // Notes what a captured copy reads, if a scope of the block's pool asks for it.
 void tide__pin_copy_note(tide_pinned* pinned, const tide__pin* block, int device, tide_stream stream,
                          const void* source, uint64_t bytes);
 
 // --- pinned_stats.c ----------------------------------------------------------------------------------------
-// Adds what all fronts counted to the totals.
+// Adds what all thread caches counted to the totals.
 void tide__pin_totals_settle(tide_pinned* pinned);
 void tide__pin_totals_add(tide_pinned* pinned, tide__pin_tally* tally);
 void tide__pin_totals_segment(tide_pinned* pinned, const tide__pin_segment* segment, bool is_made);

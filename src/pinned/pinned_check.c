@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The invariants of a cache, recomputed from its segments, fronts and queues: see docs/pinned.md for the
-// list.
+// The invariants of a cache, recomputed from its segments, thread caches and queues: see docs/pinned.md for
+// the list.
 #include "pinned/pinned_cache.h"
 
 // What was counted on the way.
@@ -11,9 +11,10 @@ typedef struct pinned_audit {
   uint8_t* seen;     // owned; for each record, how often it was met idle
   uint32_t* events;  // owned; for each record, how many events wait in queues
   size_t records;
-  uint64_t waiting;       // blocks
-  uint64_t room;          // of max_cached_bytes, in fronts and in the depot
-  tide_pinned_stats sum;  // over all pools
+  uint64_t waiting;        // blocks
+  uint64_t reserve_bytes;  // of the reserve, that segments have
+  uint64_t room;           // of max_cached_bytes, in thread caches and in the depot
+  tide_pinned_stats sum;   // over all pools
   int64_t class_blocks[TIDE__PIN_KINDS];
   int64_t class_active[TIDE__PIN_KINDS];
 } pinned_audit;
@@ -41,39 +42,40 @@ static int idle_check(pinned_audit* a, const tide__pin* block, const char* where
   return 0;
 }
 
-static int front_check(pinned_audit* a, tide__pin_front* front) {
+static int tcache_check(pinned_audit* a, tide__pin_tcache* tcache) {
   uint64_t idle_bytes = 0;
   for (uint32_t i = 0; i < TIDE__PIN_KINDS; i++) {
     uint32_t count = 0;
-    for (const tide__pin* block = tide__load_relaxed(&front->shelves[i].head); block != NULL;
+    for (const tide__pin* block = tide__load_relaxed(&tcache->magazines[i].magazine.head); block != NULL;
          block = block->next, count++) {
-      AUDIT(idle_check(a, block, "a front"));
+      AUDIT(idle_check(a, block, "a tcache"));
       if (block->class_index != i || !block->is_plain) {
-        return BROKEN(2, "the block %u is in the front of class %u", block->slot.index, i);
+        return BROKEN(2, "the block %u is in the tcache of class %u", block->slot.index, i);
       }
       if (a->pinned->has_cap && i >= a->pinned->first_single) idle_bytes += tide__pin_bytes(block);
     }
-    if (count != front->shelves[i].count) {
-      return BROKEN(2, "a front has %u blocks of class %u and says %u", count, i, front->shelves[i].count);
+    if (count != tcache->magazines[i].magazine.count) {
+      return BROKEN(2, "a tcache has %u blocks of class %u and says %u", count, i,
+                    tcache->magazines[i].magazine.count);
     }
-    a->class_active[i] += front->shelves[i].active;
+    a->class_active[i] += tcache->magazines[i].active;
   }
-  if (a->pinned->has_cap && (idle_bytes != front->idle_bytes || idle_bytes > front->room_bytes)) {
-    return BROKEN(5, "a front has %llu idle bytes, says %llu and has room for %llu",
-                  (unsigned long long)idle_bytes, (unsigned long long)front->idle_bytes,
-                  (unsigned long long)front->room_bytes);
+  if (a->pinned->has_cap && (idle_bytes != tcache->idle_bytes || idle_bytes > tcache->room_bytes)) {
+    return BROKEN(5, "a tcache has %llu idle bytes, says %llu and has room for %llu",
+                  (unsigned long long)idle_bytes, (unsigned long long)tcache->idle_bytes,
+                  (unsigned long long)tcache->room_bytes);
   }
-  if (a->pinned->has_cap) a->room += front->room_bytes;
+  if (a->pinned->has_cap) a->room += tcache->room_bytes;
   return 0;
 }
 
-static int fronts_check(pinned_audit* a) {
+static int tcaches_check(pinned_audit* a) {
   int broken = 0;
-  tide__front* front = tide__fronts_first(&a->pinned->fronts);
-  for (; front != NULL && broken == 0; front = front->next) {
-    tide__front_take(front);
-    broken = front_check(a, (tide__pin_front*)(void*)front);
-    tide__front_give(front);
+  tide__thread_cache* tcache = tide__thread_caches_first(&a->pinned->tcaches);
+  for (; tcache != NULL && broken == 0; tcache = tcache->next) {
+    tide__thread_cache_take(tcache);
+    broken = tcache_check(a, (tide__pin_tcache*)(void*)tcache);
+    tide__thread_cache_give(tcache);
   }
   return broken;
 }
@@ -82,16 +84,17 @@ static int fronts_check(pinned_audit* a) {
 // Waiting blocks
 
 static int queues_check(pinned_audit* a) {
-  for (const tide__pin_queue* queue = a->pinned->pending.queues; queue != NULL; queue = queue->next) {
-    for (const tide__pin_use* use = queue->first; use != NULL; use = use->next) {
-      if (tide__load_relaxed(&use->block->state) != TIDE__PIN_WAITING) {
-        return BROKEN(4, "the block %u is in a queue and does not wait", use->block->slot.index);
+  for (const tide__wait_queue* queue = a->pinned->waits.queues; queue != NULL; queue = queue->next) {
+    for (const tide__wait* use = queue->first; use != NULL; use = use->next) {
+      const tide__pin* const block = TIDE_OWNER(use->waiter, tide__pin, waiter);
+      if (tide__load_relaxed(&block->state) != TIDE__PIN_WAITING) {
+        return BROKEN(4, "the block %u is in a queue and does not wait", block->slot.index);
       }
       if (use->stream != queue->stream || use->device != queue->device || !use->is_recorded) {
-        return BROKEN(4, "the block %u is in the queue of another stream", use->block->slot.index);
+        return BROKEN(4, "the block %u is in the queue of another stream", block->slot.index);
       }
       if (use->next == NULL && queue->last != use) return BROKEN(4, "a queue has another end");
-      if (!use->is_only) a->events[use->block->slot.index]++;
+      a->events[block->slot.index]++;
     }
   }
   return 0;
@@ -117,8 +120,8 @@ static int block_check(pinned_audit* a, const tide__pin_segment* segment, const 
   }
   const bool is_waiting = !is_live && state == TIDE__PIN_WAITING;
   if (is_waiting) a->waiting++;
-  if (a->events[index] != (is_waiting ? block->event_count : 0)) {
-    return BROKEN(4, "the block %u waits for %u events, %u are in queues", index, block->event_count,
+  if (a->events[index] != (is_waiting ? block->waiter.event_count : 0)) {
+    return BROKEN(4, "the block %u waits for %u events, %u are in queues", index, block->waiter.event_count,
                   a->events[index]);
   }
   sum->allocations.current++;
@@ -146,6 +149,9 @@ static int pin_segment_check(pinned_audit* a, const tide__pin_segment* segment, 
   if (segment->capacity * segment->block_bytes > segment->memory.bytes) {
     return BROKEN(1, "a segment of %llu bytes has more blocks than that",
                   (unsigned long long)segment->memory.bytes);
+  }
+  if (segment->memory.source == TIDE__PIN_FROM_RESERVE) {
+    a->reserve_bytes += tide__pin_range_bytes(a->pinned, segment->memory.bytes);
   }
   sum->segments.current++;
   sum->reserved_bytes.current += (int64_t)segment->memory.bytes;
@@ -194,7 +200,7 @@ static int pool_check(pinned_audit* a, tide__pin_pool* pool) {
     AUDIT(segment_check_blocks(a, TIDE_OWNER(it, tide__pin_segment, all), &sum));
   }
   if (whole_bytes != tide__load_relaxed(&pool->depot.idle_bytes)) {
-    return BROKEN(5, "the depot of pool %u has %llu bytes wholly idle and says otherwise", pool->number,
+    return BROKEN(5, "the depot of pool %u has %llu bytes wholly idle and says otherwise", pool->base.number,
                   (unsigned long long)whole_bytes);
   }
   if (pool == a->pinned->default_pool) a->room += whole_bytes;
@@ -224,37 +230,41 @@ static int classes_check(const pinned_audit* a) {
   return 0;
 }
 
-// The ranges of the reserve fill it without a gap, and no two free ones touch.
-static int reserve_check(const tide_pinned* pinned) {
-  uint64_t at = pinned->reserve.address;
-  bool was_free = false;
+// Segments and free ranges are the whole reserve, and no two free ranges touch.
+static int reserve_check(const pinned_audit* a) {
+  const tide_pinned* const pinned = a->pinned;
+  uint64_t bytes = a->reserve_bytes;
   if (!pinned->has_reserve) return 0;
-  tide__tree_node* node = tide__tree_first(&pinned->ranges);
-  for (; node != NULL; node = tide__tree_next(node)) {
-    const tide__pin_range* const range = TIDE_OWNER(node, tide__pin_range, by_address);
-    if (node->key != at || (was_free && range->is_free)) return BROKEN(9, "the reserve has a gap or a seam");
-    at += range->by_bytes.key;
-    was_free = range->is_free;
+  if (tide__range_check(&pinned->ranges) != 0)
+    return BROKEN(9, "the free ranges of the reserve overlap or touch");
+  const tide__free_range* range = tide__free_range_first(&pinned->ranges);
+  for (; range != NULL; range = tide__free_range_next(range)) {
+    const uint64_t begin = tide__free_range_offset(range) - pinned->reserve.address;
+    if (begin > pinned->reserve.bytes || tide__free_range_bytes(range) > pinned->reserve.bytes - begin) {
+      return BROKEN(9, "a free range lies outside of the reserve");
+    }
+    bytes += tide__free_range_bytes(range);
   }
-  if (at != pinned->reserve.address + pinned->reserve.bytes) return BROKEN(9, "the reserve has lost its end");
+  if (bytes != pinned->reserve.bytes) return BROKEN(9, "the reserve has lost or gained bytes");
   return 0;
 }
 
 static int audit_run(pinned_audit* a) {
   tide_pinned* const pinned = a->pinned;
   tide__pin_totals_settle(pinned);
-  AUDIT(fronts_check(a));
+  AUDIT(tcaches_check(a));
   AUDIT(queues_check(a));
-  // Idle blocks of all segments are met before any block is looked at, fronts before both.
+  // Idle blocks of all segments are met before any block is looked at, thread caches before both.
   AUDIT(pool_check(a, pinned->default_pool));
-  TIDE_LIST_EACH(it, &pinned->pools) { AUDIT(pool_check(a, TIDE_OWNER(it, tide__pin_pool, link))); }
+  tide__pool_base* pool = tide__pools_first_locked(&pinned->pools);
+  for (; pool != NULL; pool = tide__pools_after_locked(pool)) AUDIT(pool_check(a, tide__pin_pool_at(pool)));
   AUDIT(pin_stats_check(&pinned->totals, &a->sum, "the cache"));
   AUDIT(classes_check(a));
   AUDIT(cap_check(a));
-  if (a->waiting != tide__load_relaxed(&pinned->pending.waiting)) {
+  if (a->waiting != tide__load_relaxed(&pinned->waits.waiting)) {
     return BROKEN(4, "%llu blocks wait, and another number is counted", (unsigned long long)a->waiting);
   }
-  return reserve_check(pinned);
+  return reserve_check(a);
 }
 
 int tide_pinned_check(tide_pinned* pinned) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The depot of a pool: idle blocks that no front has, in their segments. Segments of which something is
-// in use are used first, so that the others can go back; of wholly idle ones the newest is used and the
+// The depot of a pool: idle blocks that no thread cache has, in their segments. Segments of which something
+// is in use are used first, so that the others can go back; of wholly idle ones the newest is used and the
 // oldest goes.
 //
 // Cost: O(1) for a block of a class, O(log n) for a size without one. Lock: that of the class.
@@ -10,9 +10,9 @@
 
 void tide__pin_depot_init(tide__pin_depot* depot) {
   for (uint32_t i = 0; i < TIDE__PIN_KINDS; i++) {
-    tide__mutex_init(&depot->racks[i].lock, TIDE__RANK_DEPOT);
-    tide__list_init(&depot->racks[i].parts);
-    tide__list_init(&depot->racks[i].wholes);
+    tide__mutex_init(&depot->classes[i].lock, TIDE__RANK_DEPOT);
+    tide__list_init(&depot->classes[i].parts);
+    tide__list_init(&depot->classes[i].wholes);
   }
 }
 
@@ -29,20 +29,20 @@ static void whole_count(tide_pinned* pinned, const tide__pin_segment* segment, i
   }
 }
 
-static void whole_enter_locked(tide_pinned* pinned, tide__pin_rack* rack, tide__pin_segment* segment)
-    TIDE_REQUIRES(&rack->lock) {
-  list_prepend(&rack->wholes, &segment->link);
+static void whole_enter_locked(tide_pinned* pinned, tide__pin_depot_class* depot_class,
+                               tide__pin_segment* segment) TIDE_REQUIRES(&depot_class->lock) {
+  list_prepend(&depot_class->wholes, &segment->link);
   if (segment->class_index == TIDE__PIN_SIZED) {
     segment->by_bytes = (tide__tree_node){ .key = segment->block_bytes, .tie = segment->ordinal };
-    (void)tide__tree_insert(&rack->by_bytes, &segment->by_bytes);
+    (void)tide__tree_insert(&depot_class->by_bytes, &segment->by_bytes);
   }
   whole_count(pinned, segment, 1);
 }
 
-static void whole_leave_locked(tide_pinned* pinned, tide__pin_rack* rack, tide__pin_segment* segment)
-    TIDE_REQUIRES(&rack->lock) {
+static void whole_leave_locked(tide_pinned* pinned, tide__pin_depot_class* depot_class,
+                               tide__pin_segment* segment) TIDE_REQUIRES(&depot_class->lock) {
   tide__list_unlink(&segment->link);
-  if (segment->class_index == TIDE__PIN_SIZED) tide__tree_remove(&rack->by_bytes, &segment->by_bytes);
+  if (segment->class_index == TIDE__PIN_SIZED) tide__tree_remove(&depot_class->by_bytes, &segment->by_bytes);
   segment->seen_ns = 0;
   whole_count(pinned, segment, -1);
 }
@@ -50,70 +50,71 @@ static void whole_leave_locked(tide_pinned* pinned, tide__pin_rack* rack, tide__
 // ---------------------------------------------------------------------------------------------------
 // Blocks
 
-static tide__pin* segment_take_locked(tide_pinned* pinned, tide__pin_rack* rack, tide__pin_segment* segment)
-    TIDE_REQUIRES(&rack->lock) {
+static tide__pin* segment_take_locked(tide_pinned* pinned, tide__pin_depot_class* depot_class,
+                                      tide__pin_segment* segment) TIDE_REQUIRES(&depot_class->lock) {
   const bool was_whole = segment->idle_count == segment->capacity;
-  if (was_whole) whole_leave_locked(pinned, rack, segment);
+  if (was_whole) whole_leave_locked(pinned, depot_class, segment);
   tide__pin* const block = segment->idle;
   segment->idle = block->next;
   segment->idle_count--;
-  if (was_whole && segment->idle_count != 0) list_prepend(&rack->parts, &segment->link);
+  if (was_whole && segment->idle_count != 0) list_prepend(&depot_class->parts, &segment->link);
   if (!was_whole && segment->idle_count == 0) tide__list_unlink(&segment->link);
   return block;
 }
 
-static void segment_put_locked(tide_pinned* pinned, tide__pin_rack* rack, tide__pin* block)
-    TIDE_REQUIRES(&rack->lock) {
+static void segment_put_locked(tide_pinned* pinned, tide__pin_depot_class* depot_class, tide__pin* block)
+    TIDE_REQUIRES(&depot_class->lock) {
   tide__pin_segment* const segment = block->segment;
   block->next = segment->idle;
   segment->idle = block;
   const bool was_empty = segment->idle_count++ == 0;
   if (segment->idle_count == segment->capacity) {
     if (!was_empty) tide__list_unlink(&segment->link);
-    whole_enter_locked(pinned, rack, segment);
+    whole_enter_locked(pinned, depot_class, segment);
   } else if (was_empty) {
-    list_prepend(&rack->parts, &segment->link);
+    list_prepend(&depot_class->parts, &segment->link);
   }
 }
 
 uint32_t tide__pin_depot_take(tide_pinned* pinned, tide__pin_pool* pool, uint32_t class_index, uint32_t count,
                               tide__pin** out) {
-  tide__pin_rack* const rack = &pool->depot.racks[class_index];
+  tide__pin_depot_class* const depot_class = &pool->depot.classes[class_index];
   uint32_t taken = 0;
   *out = NULL;
-  tide__mutex_lock(&rack->lock);
+  tide__mutex_lock(&depot_class->lock);
   for (; taken < count; taken++) {
-    tide__link* const list = tide__list_is_empty(&rack->parts) ? &rack->wholes : &rack->parts;
+    tide__link* const list = tide__list_is_empty(&depot_class->parts) ? &depot_class->wholes
+                                                                      : &depot_class->parts;
     if (tide__list_is_empty(list)) break;
-    tide__pin* const block = segment_take_locked(pinned, rack, segment_at(list->next));
+    tide__pin* const block = segment_take_locked(pinned, depot_class, segment_at(list->next));
     block->next = *out;
     *out = block;
   }
-  tide__mutex_unlock(&rack->lock);
+  tide__mutex_unlock(&depot_class->lock);
   return taken;
 }
 
 tide__pin* tide__pin_depot_take_sized(tide_pinned* pinned, tide__pin_pool* pool, uint64_t bytes) {
-  tide__pin_rack* const rack = &pool->depot.racks[TIDE__PIN_SIZED];
+  tide__pin_depot_class* const depot_class = &pool->depot.classes[TIDE__PIN_SIZED];
   tide__pin* block = NULL;
-  tide__mutex_lock(&rack->lock);
-  tide__tree_node* const node = tide__tree_ceiling(&rack->by_bytes, bytes);
+  tide__mutex_lock(&depot_class->lock);
+  tide__tree_node* const node = tide__tree_ceiling(&depot_class->by_bytes, bytes);
   if (node != NULL && node->key <= bytes + bytes / 8) {
-    block = segment_take_locked(pinned, rack, TIDE_OWNER(node, tide__pin_segment, by_bytes));
+    block = segment_take_locked(pinned, depot_class, TIDE_OWNER(node, tide__pin_segment, by_bytes));
   }
-  tide__mutex_unlock(&rack->lock);
+  tide__mutex_unlock(&depot_class->lock);
   return block;
 }
 
 void tide__pin_depot_put(tide_pinned* pinned, tide__pin_pool* pool, uint32_t class_index, tide__pin* list) {
-  tide__pin_rack* const rack = &pool->depot.racks[class_index];
-  tide__mutex_lock(&rack->lock);
+  tide__pin_depot_class* const depot_class = &pool->depot.classes[class_index];
+  tide__mutex_lock(&depot_class->lock);
   while (list != NULL) {
     tide__pin* const block = list;
     list = block->next;
-    segment_put_locked(pinned, rack, block);
+    segment_put_locked(pinned, depot_class, block);
   }
-  tide__mutex_unlock(&rack->lock);
+  tide__mutex_unlock(&depot_class->lock);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -126,20 +127,20 @@ static bool pick_takes(tide__pin_segment* segment, const tide__pin_pick* pick) {
   return false;
 }
 
-static uint32_t rack_pick(tide_pinned* pinned, tide__pin_pool* pool, tide__pin_rack* rack,
-                          const tide__pin_pick* pick, tide__link* out) {
+static uint32_t class_pick(tide_pinned* pinned, tide__pin_pool* pool, tide__pin_depot_class* depot_class,
+                           const tide__pin_pick* pick, tide__link* out) {
   uint32_t count = 0;
-  tide__mutex_lock(&rack->lock);
-  tide__link* link = rack->wholes.prev;
-  while (link != &rack->wholes && tide__load_relaxed(&pool->depot.idle_bytes) > pick->keep_bytes) {
+  tide__mutex_lock(&depot_class->lock);
+  tide__link* link = depot_class->wholes.prev;
+  while (link != &depot_class->wholes && tide__load_relaxed(&pool->depot.idle_bytes) > pick->keep_bytes) {
     tide__pin_segment* const segment = segment_at(link);
     link = link->prev;
     if (segment->block_bytes < pick->least_bytes || !pick_takes(segment, pick)) continue;
-    whole_leave_locked(pinned, rack, segment);
+    whole_leave_locked(pinned, depot_class, segment);
     tide__list_append(out, &segment->link);
     count++;
   }
-  tide__mutex_unlock(&rack->lock);
+  tide__mutex_unlock(&depot_class->lock);
   return count;
 }
 
@@ -148,14 +149,14 @@ uint32_t tide__pin_depot_pick(tide_pinned* pinned, tide__pin_pool* pool, const t
   uint32_t count = 0;
   for (uint32_t i = TIDE__PIN_KINDS; i-- > 0;) {
     const bool is_small = i != TIDE__PIN_SIZED && tide__pin_class_bytes(i) < pick->least_bytes;
-    if (!is_small) count += rack_pick(pinned, pool, &pool->depot.racks[i], pick, out);
+    if (!is_small) count += class_pick(pinned, pool, &pool->depot.classes[i], pick, out);
   }
   return count;
 }
 
 void tide__pin_depot_restore(tide_pinned* pinned, tide__pin_segment* segment) {
-  tide__pin_rack* const rack = &segment->pool->depot.racks[segment->class_index];
-  tide__mutex_lock(&rack->lock);
-  whole_enter_locked(pinned, rack, segment);
-  tide__mutex_unlock(&rack->lock);
+  tide__pin_depot_class* const depot_class = &segment->pool->depot.classes[segment->class_index];
+  tide__mutex_lock(&depot_class->lock);
+  whole_enter_locked(pinned, depot_class, segment);
+  tide__mutex_unlock(&depot_class->lock);
 }

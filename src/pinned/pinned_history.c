@@ -25,7 +25,7 @@ void tide__pin_history_block(tide_pinned* pinned, tide_action action, const tide
                                    .bytes = tide__load_relaxed(&block->requested_bytes),
                                    .stream = tide__address(block->stream),
                                    .stack = context->stack,
-                                   .pool = block->segment->pool->number,
+                                   .pool = block->segment->pool->base.number,
                                    .action = (uint8_t)action,
                                    .device = (uint8_t)(block->device > 0 ? block->device : 0) };
   tide__history_add(&pinned->history, context, entry);

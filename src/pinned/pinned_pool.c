@@ -1,114 +1,89 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Pools and the scopes that send requests to them. A pool's life: made with one user; users come and go;
-// without users it gives its memory back when the cache is emptied; without memory it is gone. Records of
-// pools are used again, never freed before the cache. Lock: pools.
+// The pools of the pinned cache: their records, and how they end. Users, guests and scopes are those of
+// core/pools.h. A pool without users gives its memory back when the cache is emptied, and is dropped when it
+// has none.
 #include "pinned/pinned_cache.h"
 
-tide__pin_pool* tide__pin_pool_make(tide_pinned* pinned) {
-  tide__pin_pool* const pool = tide__heap_alloc(pinned->heap, 1, sizeof *pool);
-  if (pool == NULL) return NULL;
-  tide__list_init(&pool->link);
+static void pool_record_init(void* record) {
+  tide__pin_pool* const pool = record;
   tide__list_init(&pool->segments);
   tide__pin_depot_init(&pool->depot);
-  pool->users = 1;
   pool->stats = (tide_pinned_stats)TIDE_PINNED_STATS_INIT;
-  return pool;
 }
 
-static void copies_free(tide_pinned* pinned, tide__pin_copy* copy) {
-  while (copy != NULL) {
-    tide__pin_copy* const next = copy->next;
+bool tide__pin_pools_start(tide_pinned* pinned) {
+  tide__pools_init(&pinned->pools, &pinned->pools_lock, pinned->heap, sizeof(tide__pin_pool));
+  pinned->pools.record_init = pool_record_init;
+  pinned->pools.flags = &pinned->unusual;
+  pinned->pools.has_scopes = TIDE__PIN_HAS_SCOPES;
+  pinned->default_pool = tide__pin_pool_at(tide__pools_take_record(&pinned->pools));
+  if (pinned->default_pool == NULL) return false;
+  tide__pools_set_default(&pinned->pools, &pinned->default_pool->base);
+  return true;
+}
+
+static void copies_free(tide_pinned* pinned, tide__pin_pool* pool) {
+  while (pool->copies != NULL) {
+    tide__pin_copy* const copy = pool->copies;
+    pool->copies = copy->next;
     tide__heap_release(pinned->heap, copy, 1, sizeof *copy);
-    copy = next;
-  }
-}
-
-static void pools_free(tide_pinned* pinned, tide__link* list) {
-  while (!tide__list_is_empty(list)) {
-    tide__pin_pool* const pool = TIDE_OWNER(list->next, tide__pin_pool, link);
-    tide__list_unlink(&pool->link);
-    copies_free(pinned, pool->copies);
-    tide__heap_release(pinned->heap, pool, 1, sizeof *pool);
   }
 }
 
 void tide__pin_pools_fini(tide_pinned* pinned) {
-  pools_free(pinned, &pinned->pools);
-  pools_free(pinned, &pinned->idle_pools);
-  tide__heap_release(pinned->heap, pinned->default_pool, 1, sizeof *pinned->default_pool);
-}
-
-tide__pin_pool* tide__pin_pool_find_locked(tide_pinned* pinned, tide_pool number) {
-  if (number == TIDE_POOL_DEFAULT) return pinned->default_pool;
-  TIDE_LIST_EACH(it, &pinned->pools) {
-    tide__pin_pool* const pool = TIDE_OWNER(it, tide__pin_pool, link);
-    if (pool->number == number) return pool;
+  for (;;) {
+    tide__pin_pool* const pool = tide__pin_pool_at(tide__pools_first_locked(&pinned->pools));
+    if (pool == NULL) break;
+    copies_free(pinned, pool);
+    tide__pools_free(&pinned->pools, &pool->base);
   }
-  return NULL;
+  tide__pools_fini(&pinned->pools);
+  tide__heap_release(pinned->heap, pinned->default_pool, 1, sizeof *pinned->default_pool);
 }
 
 // ---------------------------------------------------------------------------------------------------
 // The end of a pool
 
-// A private pool without users that this pass has not been to: a guest holds it. NULL if there is none.
-static tide__pin_pool* unused_next(tide_pinned* pinned, tide_pool* number) {
-  tide__pin_pool* next = NULL;
-  tide__mutex_lock(&pinned->pools_lock);
-  TIDE_LIST_EACH(it, &pinned->pools) {
-    tide__pin_pool* const pool = TIDE_OWNER(it, tide__pin_pool, link);
-    const bool is_next = pool->users == 0 && pool->number > *number;
-    if (is_next && (next == NULL || pool->number < next->number)) next = pool;
-  }
-  if (next != NULL) {
-    next->guests++;
-    *number = next->number;
-  }
-  tide__mutex_unlock(&pinned->pools_lock);
-  return next;
-}
-
-// Forgets a pool that has neither users, guests beside the caller, nor memory.
+// Ends the stay of the caller, and drops the pool if it has neither memory nor anybody else.
 static void unused_leave(tide_pinned* pinned, tide__pin_pool* pool) {
   tide__mutex_lock(&pinned->chunks_lock);
   const bool is_empty = tide__list_is_empty(&pool->segments);
   tide__mutex_unlock(&pinned->chunks_lock);
-  if (is_empty) tide__pin_totals_settle(pinned);  // no front may count for it any more
-  tide__mutex_lock(&pinned->pools_lock);
-  pool->guests--;
-  if (is_empty && pool->guests == 0 && pool->users == 0) {
-    tide__list_unlink(&pool->link);
-    tide__list_append(&pinned->idle_pools, &pool->link);
+  if (!is_empty) {
+    tide__pin_pool_leave(pinned, pool);
+    return;
   }
-  tide__mutex_unlock(&pinned->pools_lock);
+  tide__pin_totals_settle(pinned);  // no thread cache may count for it any more
+  if (!tide__pools_drop(&pinned->pools, &pool->base)) return;
+  copies_free(pinned, pool);
+  tide__pools_recycle(&pinned->pools, &pool->base);
 }
 
 // Lets the kept blocks of a pool wait for the streams they were announced to, like others.
 static void kept_release(tide_pinned* pinned, tide__pin_pool* pool) {
-  tide__mutex_lock(&pinned->pending.lock);
+  tide__mutex_lock(&pinned->waits.lock);
   tide__pin* list = pool->kept;
   pool->kept = NULL;
-  tide__mutex_unlock(&pinned->pending.lock);
+  tide__mutex_unlock(&pinned->waits.lock);
   while (list != NULL) {
     tide__pin* const block = list;
-    tide__pin_use* const uses = block->held;
     list = block->next;
-    block->held = NULL;
     block->is_scoped = false;
-    tide__pin_wait(pinned, block, uses);
+    tide__pin_wait(pinned, block);
   }
 }
 
 tide_status tide__pin_pools_empty(tide_pinned* pinned) {
   const tide__pin_pick all = { .keep_bytes = 0 };
   tide_status first = TIDE_OK;
-  tide_pool number = TIDE_POOL_DEFAULT;
+  tide__pool_cursor at = { 0 };
   uint32_t count = 0;
   tide__link list;
   tide__list_init(&list);
   for (;;) {
-    tide__pin_pool* const pool = unused_next(pinned, &number);
+    tide__pin_pool* const pool = tide__pin_pool_at(tide__pools_next_unused(&pinned->pools, &at));
     if (pool == NULL) return first;
     kept_release(pinned, pool);
     const tide_status polled = tide__pin_poll(pinned);
@@ -122,78 +97,32 @@ tide_status tide__pin_pools_empty(tide_pinned* pinned) {
 // ---------------------------------------------------------------------------------------------------
 // Users
 
-static tide__pin_pool* pool_take_idle(tide_pinned* pinned) {
-  tide__pin_pool* pool = NULL;
-  tide__mutex_lock(&pinned->pools_lock);
-  if (!tide__list_is_empty(&pinned->idle_pools)) {
-    pool = TIDE_OWNER(pinned->idle_pools.next, tide__pin_pool, link);
-    tide__list_unlink(&pool->link);
-  }
-  tide__mutex_unlock(&pinned->pools_lock);
-  return pool;
-}
-
 tide_status tide_pinned_pool_new(tide_pinned* pinned, tide_pool* out) {
   if (out != NULL) *out = TIDE_POOL_DEFAULT;
   TIDE_REQUIRE(pinned != NULL && out != NULL, TIDE_ERR_ARGUMENT, "pinned_pool_new: no cache or out");
   TIDE__PIN_REQUIRE_OWN(pinned, "pinned_pool_new");
-  tide__pin_pool* pool = pool_take_idle(pinned);
-  if (pool == NULL) pool = tide__pin_pool_make(pinned);
+  tide__pin_pool* const pool = tide__pin_pool_at(tide__pools_take_record(&pinned->pools));
   TIDE_REQUIRE(pool != NULL, TIDE_ERR_NO_MEMORY, "pinned_pool_new: no memory for the record of a pool");
   tide__mutex_lock(&pinned->totals_lock);
   pool->stats = (tide_pinned_stats)TIDE_PINNED_STATS_INIT;
   tide__mutex_unlock(&pinned->totals_lock);
-  tide__mutex_lock(&pinned->pools_lock);
-  pool->users = 1;
-  pool->has_scope = false;
-  pool->number = ++pinned->next_pool;
-  tide__list_append(&pinned->pools, &pool->link);
-  *out = pool->number;
-  tide__mutex_unlock(&pinned->pools_lock);
+  *out = tide__pools_add(&pinned->pools, &pool->base, NULL);
   return TIDE_OK;
 }
 
-// A private pool with users by its number, with the lock held; or the reason why not, without it.
-static tide_status pin_pool_lock(tide_pinned* pinned, tide_pool number, const char* call,
-                                 tide__pin_pool** out) TIDE_UNCHECKED_LOCKING;
-static tide_status pin_pool_lock(tide_pinned* pinned, tide_pool number, const char* call,
-                                 tide__pin_pool** out) {
-  TIDE_REQUIRE(pinned != NULL, TIDE_ERR_ARGUMENT, "%s: no cache", call);
-  TIDE__PIN_REQUIRE_OWN(pinned, call);
-  tide__mutex_lock(&pinned->pools_lock);
-  *out = number != TIDE_POOL_DEFAULT ? tide__pin_pool_find_locked(pinned, number) : NULL;
-  if (*out != NULL && (*out)->users > 0) return TIDE_OK;
-  tide__mutex_unlock(&pinned->pools_lock);
-  TIDE_REQUIRE(*out != NULL, TIDE_ERR_HANDLE, "%s: there is no private pool %u", call, number);
-  return TIDE_FAIL(TIDE_ERR_STATE, "%s: pool %u has no users any more", call, number);
+tide_status tide_pinned_pool_retain(tide_pinned* pinned, tide_pool pool) {
+  TIDE_TRY(tide__pin_cache_check(pinned, "pinned_pool_retain"));
+  return tide__pools_retain(&pinned->pools, pool, "pinned_pool_retain");
 }
 
-TIDE_UNCHECKED_LOCKING tide_status tide_pinned_pool_retain(tide_pinned* pinned, tide_pool pool) {
-  tide__pin_pool* found = NULL;
-  TIDE_TRY(pin_pool_lock(pinned, pool, "pinned_pool_retain", &found));
-  found->users++;
-  tide__mutex_unlock(&pinned->pools_lock);
-  return TIDE_OK;
-}
-
-TIDE_UNCHECKED_LOCKING tide_status tide_pinned_pool_release(tide_pinned* pinned, tide_pool pool) {
-  tide__pin_pool* found = NULL;
-  TIDE_TRY(pin_pool_lock(pinned, pool, "pinned_pool_release", &found));
-  const bool is_refused = found->users == 1 && found->has_scope;
-  if (!is_refused) found->users--;
-  tide__mutex_unlock(&pinned->pools_lock);
-  TIDE_REQUIRE(!is_refused, TIDE_ERR_STATE, "pinned_pool_release: the scope of pool %u is still open", pool);
-  return TIDE_OK;
+tide_status tide_pinned_pool_release(tide_pinned* pinned, tide_pool pool) {
+  TIDE_TRY(tide__pin_cache_check(pinned, "pinned_pool_release"));
+  return tide__pools_release(&pinned->pools, pool, "pinned_pool_release");
 }
 
 tide_status tide_pinned_pool_users(tide_pinned* pinned, tide_pool pool, uint32_t* out) {
-  if (out != NULL) *out = 0;
-  TIDE_REQUIRE(pinned != NULL && out != NULL, TIDE_ERR_ARGUMENT, "pinned_pool_users: no cache or out");
-  tide__mutex_lock(&pinned->pools_lock);
-  const tide__pin_pool* const found = pool != TIDE_POOL_DEFAULT ? tide__pin_pool_find_locked(pinned, pool)
-                                                                : NULL;
-  if (found != NULL) *out = found->users;
-  tide__mutex_unlock(&pinned->pools_lock);
-  TIDE_REQUIRE(found != NULL, TIDE_ERR_HANDLE, "pinned_pool_users: there is no private pool %u", pool);
-  return TIDE_OK;
+  TIDE_REQUIRE(out != NULL, TIDE_ERR_ARGUMENT, "pinned_pool_users: no out");
+  *out = 0;
+  TIDE_TRY(tide__pin_cache_check(pinned, "pinned_pool_users"));
+  return tide__pools_users(&pinned->pools, pool, "pinned_pool_users", out);
 }

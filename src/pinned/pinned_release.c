@@ -3,7 +3,7 @@
 //
 // Taking blocks back, and finding the block that a caller names. A release ends the handle by one atomic
 // step, so that of two releases one fails; from then on the block is the releasing thread's alone. A
-// block without uses goes into the thread's front: nothing is written that another thread reads.
+// block without uses goes into the thread's thread cache: nothing is written that another thread reads.
 #include "pinned/pinned_cache.h"
 
 // ---------------------------------------------------------------------------------------------------
@@ -90,50 +90,48 @@ static void retire_tell(tide_pinned* pinned, const tide__pin* list) {
   }
 }
 
-// Puts a block of the default pool into the front, if that has room and counts for that pool.
-static inline bool block_shelve_locked(tide_pinned* pinned, tide__pin_front* front, tide__pin* block) {
-  tide__pin_shelf* const shelf = &front->shelves[block->class_index];
-  const uint64_t bytes = (uint64_t)shelf->units << TIDE__PIN_UNIT_SHIFT;
+// Puts a block of the default pool into the thread cache, if that has room and counts for that pool.
+static inline bool block_keep_locked(tide_pinned* pinned, tide__pin_tcache* tcache, tide__pin* block) {
+  tide__magazine* const magazine = &tcache->magazines[block->class_index].magazine;
+  const uint64_t bytes = (uint64_t)magazine->units << TIDE__PIN_UNIT_SHIFT;
   const uint64_t idle = tide__pin_is_capped(pinned, block->class_index) ? bytes : 0;
-  if (shelf->count >= shelf->limit || front->tally.pool != pinned->default_pool ||
-      front->room_bytes - front->idle_bytes < idle) {
+  if (!tide__magazine_has_room(magazine) || tcache->tally.pool != pinned->default_pool ||
+      tcache->room_bytes - tcache->idle_bytes < idle) {
     return false;
   }
-  block->next = tide__load_relaxed(&shelf->head);
-  tide__store_relaxed(&shelf->head, block);
-  shelf->count++;
-  front->idle_bytes += idle;
-  tide__pin_count_back_locked(pinned, front, block->class_index, bytes);
+  tide__magazine_put(magazine, block, offsetof(tide__pin, next));
+  tcache->idle_bytes += idle;
+  tide__pin_count_back_locked(pinned, tcache, block->class_index, bytes);
   return true;
 }
 
-// Puts blocks into the front as far as they belong there; returns the others.
-static tide__pin* retire_to_front(tide_pinned* pinned, tide__pin* list) {
+// Puts blocks into the thread cache as far as they belong there; returns the others.
+static tide__pin* retire_to_tcache(tide_pinned* pinned, tide__pin* list) {
   tide__pin* others = NULL;
-  tide__pin_front* const front = tide__pin_enter(pinned);
+  tide__pin_tcache* const tcache = tide__pin_enter(pinned);
   while (list != NULL) {
     tide__pin* const block = list;
     const uint32_t class_index = block->class_index;
     list = block->next;
     tide__store_relaxed(&block->state, TIDE__PIN_IDLE);
-    if (block->is_plain && block_shelve_locked(pinned, front, block)) continue;
-    tide__pin_turn_locked(pinned, front, tide__pin_pool_of(pinned, block));
-    tide__pin_count_back_locked(pinned, front, class_index, tide__pin_bytes(block));
-    if (block->is_plain && front->shelves[class_index].limit != 0) {
-      tide__pin_front_put_locked(pinned, front, block);
+    if (block->is_plain && block_keep_locked(pinned, tcache, block)) continue;
+    tide__pin_turn_locked(pinned, tcache, tide__pin_pool_of(pinned, block));
+    tide__pin_count_back_locked(pinned, tcache, class_index, tide__pin_bytes(block));
+    if (block->is_plain && tcache->magazines[class_index].magazine.limit != 0) {
+      tide__pin_tcache_put_locked(pinned, tcache, block);
     } else {
       block->next = others;
       others = block;
     }
   }
-  tide__pin_leave(front);
+  tide__pin_leave(tcache);
   return others;
 }
 
 void tide__pin_retire(tide_pinned* pinned, tide__pin* list, tide__link* going) {
   if (list == NULL) return;
   retire_tell(pinned, list);
-  list = retire_to_front(pinned, list);
+  list = retire_to_tcache(pinned, list);
   while (list != NULL) {
     tide__pin* const block = list;
     tide__pin_segment* const segment = block->segment;
@@ -156,9 +154,10 @@ static void release_any(tide_pinned* pinned, tide__pin* block) {
     const tide__call_context moment = tide__pin_context_now(pinned, TIDE_HISTORY_ALL);
     tide__pin_history_block(pinned, TIDE_ACTION_FREE_REQUESTED, &moment, block);
   }
-  tide__pin_use* const uses = tide__pin_uses_take(block);
+  tide__wait* const uses = tide__pin_uses_take(block);
   if (uses != NULL) {
-    tide__pin_wait(pinned, block, uses);
+    block->waiter.waits = uses;
+    tide__pin_wait(pinned, block);
     return;
   }
   uint32_t count = 0;
@@ -169,18 +168,18 @@ static void release_any(tide_pinned* pinned, tide__pin* block) {
   // What the machine refuses stays cached, and goes with the next trim.
   if (!tide__list_is_empty(&going)) {
     tide_error before;
-    tide__pin_error_keep(&before);
-    if (tide__pin_segments_give(pinned, &going, &count) != TIDE_OK) tide__pin_error_restore(&before);
+    tide__error_keep(&before);
+    if (tide__pin_segments_give(pinned, &going, &count) != TIDE_OK) tide__error_restore(&before);
   }
   tide__pin_keep_cap(pinned);
 }
 
-// The short way: into the front.
+// The short way: into the tcache.
 static inline bool release_plain(tide_pinned* pinned, tide__pin* block) {
   if (!block->is_plain || tide__load_seq(&block->use_word) != 0) return false;
-  tide__pin_front* const front = tide__pin_enter(pinned);
-  const bool is_done = block_shelve_locked(pinned, front, block);
-  tide__pin_leave(front);
+  tide__pin_tcache* const tcache = tide__pin_enter(pinned);
+  const bool is_done = block_keep_locked(pinned, tcache, block);
+  tide__pin_leave(tcache);
   return is_done;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Requests. The short way takes a block out of the thread's front. If that has none, in this order: the
+// Requests. The short way takes a block out of the thread's tcache. If that has none, in this order: the
 // depot, blocks whose work is done, what other threads have at hand, and then the machine. When the
 // machine refuses, memory is given back to it step by step, each followed by one more try:
 //   blocks whose work is done; cached blocks of at least that size; all cached blocks; streams are waited
@@ -12,10 +12,10 @@
 // Handing out
 
 // The block is the calling thread's alone; its class is counted, and it is published.
-static inline void block_hand_out(tide_pinned* pinned, tide__pin_front* front, tide__pin* block,
+static inline void block_hand_out(tide_pinned* pinned, tide__pin_tcache* tcache, tide__pin* block,
                                   uint64_t requested, uint64_t bytes, tide_block* out) {
   tide__store_relaxed(&block->requested_bytes, requested);
-  tide__pin_count_out_locked(pinned, front, block->class_index, bytes);
+  tide__pin_count_out_locked(pinned, tcache, block->class_index, bytes);
   out->address = tide__pointer(tide__pin_address(block));
   out->handle = tide__slots_publish(&pinned->blocks, block);
 }
@@ -30,10 +30,10 @@ static void pin_request_finish(const tide__pin_request* request, tide__pin* bloc
   if (tide__pin_is_recording(pinned)) {
     tide__pin_history_block(pinned, TIDE_ACTION_ALLOC, &request->moment, block);
   }
-  tide__pin_front* const front = tide__pin_enter(pinned);
-  tide__pin_turn_locked(pinned, front, request->pool);
-  block_hand_out(pinned, front, block, request->bytes, tide__pin_bytes(block), out);
-  tide__pin_leave(front);
+  tide__pin_tcache* const tcache = tide__pin_enter(pinned);
+  tide__pin_turn_locked(pinned, tcache, request->pool);
+  block_hand_out(pinned, tcache, block, request->bytes, tide__pin_bytes(block), out);
+  tide__pin_leave(tcache);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -46,13 +46,14 @@ static tide__pin* request_find(const tide__pin_request* request) {
   if (class_index == TIDE__PIN_SIZED) {
     return tide__pin_depot_take_sized(pinned, request->pool, request->rounded);
   }
-  if (request->pool != pinned->default_pool || tide__pin_class_bytes(class_index) > TIDE__PIN_FRONT_BYTES) {
+  if (request->pool != pinned->default_pool ||
+      tide__pin_class_bytes(class_index) > TIDE__PIN_MAGAZINE_BYTES) {
     (void)tide__pin_depot_take(pinned, request->pool, class_index, 1, &block);
     return block;
   }
-  tide__pin_front* const front = tide__pin_enter(pinned);
-  block = tide__pin_front_take_locked(pinned, front, class_index);
-  tide__pin_leave(front);
+  tide__pin_tcache* const tcache = tide__pin_enter(pinned);
+  block = tide__pin_tcache_take_locked(pinned, tcache, class_index);
+  tide__pin_leave(tcache);
   return block;
 }
 
@@ -60,11 +61,11 @@ static tide__pin* request_find(const tide__pin_request* request) {
 static tide__pin* pin_request_search(const tide__pin_request* request, bool is_needed) {
   tide_pinned* const pinned = request->pinned;
   tide_error before;
-  tide__pin_error_keep(&before);
-  if (tide__pin_look(pinned) != TIDE_OK) tide__pin_error_restore(&before);
+  tide__error_keep(&before);
+  if (tide__pin_look(pinned) != TIDE_OK) tide__error_restore(&before);
   tide__pin* block = request_find(request);
   if (block != NULL || request->pool != pinned->default_pool) return block;
-  return tide__pin_fronts_rob(pinned, request->class_index, is_needed) ? request_find(request) : NULL;
+  return tide__pin_tcaches_rob(pinned, request->class_index, is_needed) ? request_find(request) : NULL;
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -110,7 +111,7 @@ static tide_status request_fail(const tide__pin_request* request, tide_status st
   tide_pinned_stats stats = TIDE_PINNED_STATS_INIT;
   TIDE__PIN_COUNT(pinned, request->pool, num_ooms, 1);
   tide__pin_history_add(pinned, TIDE_ACTION_OOM, &request->moment, 0, request->rounded,
-                        request->pool->number);
+                        request->pool->base.number);
   TIDE_TRY(tide_pinned_get_stats(pinned, &stats));
   return TIDE_FAIL_NATIVE(status, reason.native,
                           "pinned_alloc: no memory for %llu bytes (a block of %llu); %lld are handed out or "
@@ -155,21 +156,19 @@ static tide_status request_any(tide_pinned* pinned, int device, tide_stream stre
   return status;
 }
 
-// The short way: out of the front.
+// The short way: out of the tcache.
 static inline bool request_plain(tide_pinned* pinned, uint64_t bytes, tide_block* out) {
   const uint32_t class_index = tide__class_of((bytes + 511) >> TIDE__PIN_UNIT_SHIFT);
-  tide__pin_front* const front = tide__pin_enter(pinned);
-  tide__pin_shelf* const shelf = &front->shelves[class_index];
-  tide__pin* const block = tide__load_relaxed(&shelf->head);
-  const bool is_there = block != NULL && front->tally.pool == pinned->default_pool;
+  tide__pin_tcache* const tcache = tide__pin_enter(pinned);
+  tide__magazine* const magazine = &tcache->magazines[class_index].magazine;
+  const bool is_there = magazine->count != 0 && tcache->tally.pool == pinned->default_pool;
   if (is_there) {
-    const uint64_t rounded = (uint64_t)shelf->units << TIDE__PIN_UNIT_SHIFT;
-    tide__store_relaxed(&shelf->head, block->next);
-    shelf->count--;
-    if (tide__pin_is_capped(pinned, class_index)) front->idle_bytes -= rounded;
-    block_hand_out(pinned, front, block, bytes, rounded, out);
+    const uint64_t rounded = (uint64_t)magazine->units << TIDE__PIN_UNIT_SHIFT;
+    tide__pin* const block = tide__magazine_take(magazine, offsetof(tide__pin, next));
+    if (tide__pin_is_capped(pinned, class_index)) tcache->idle_bytes -= rounded;
+    block_hand_out(pinned, tcache, block, bytes, rounded, out);
   }
-  tide__pin_leave(front);
+  tide__pin_leave(tcache);
   return is_there;
 }
 

@@ -43,6 +43,7 @@ static void block_set_up(tide__pin* block, tide__pin_segment* segment, uint64_t 
   block->segment = segment;
   block->class_index = (uint16_t)segment->class_index;
   block->is_plain = is_plain;
+  block->waiter.keeps_record = tide__pin_is_magazined(block);
   block->is_scoped = false;
   tide__store_relaxed(&block->stack, 0);
 }
@@ -164,10 +165,10 @@ tide_status tide__pin_segment_make(const tide__pin_request* request, bool is_lea
     return status;
   }
   segment_enter(pinned, segment);
-  (void)tide__add_relaxed(&segment->pool->depot.racks[segment->class_index].robberies, 1);
+  (void)tide__add_relaxed(&segment->pool->depot.classes[segment->class_index].robberies, 1);
   tide__pin_totals_segment(pinned, segment, true);
   tide__pin_history_add(pinned, TIDE_ACTION_SEGMENT_ALLOC, &request->moment, segment->memory.address,
-                        segment->memory.bytes, segment->pool->number);
+                        segment->memory.bytes, segment->pool->base.number);
   tide__pin* const list = segment->idle;
   segment->idle = NULL;
   segment->idle_count = 0;
@@ -190,7 +191,7 @@ tide_status tide__pin_segment_give(tide_pinned* pinned, tide__pin_segment* segme
   }
   const tide__call_context moment = tide__pin_context_now(pinned, TIDE_HISTORY_ALL);
   tide__pin_history_add(pinned, TIDE_ACTION_SEGMENT_FREE, &moment, segment->memory.address,
-                        segment->memory.bytes, segment->pool->number);
+                        segment->memory.bytes, segment->pool->base.number);
   tide__pin_totals_segment(pinned, segment, false);
   segment_free(pinned, segment);
   return TIDE_OK;

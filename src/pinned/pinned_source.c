@@ -106,7 +106,7 @@ static tide_status source_take(tide_pinned* pinned, tide__pin_pool* pool, uint64
                                tide__pin_memory* out) {
   void* address = NULL;
   const bool is_own = pinned->options.uses_register;
-  const tide__pin_mode mode = tide__pin_relax(pinned);
+  const tide__relaxed relaxed = tide__relax_or_not(pinned->machine);
   const int node = node_wanted(pinned);
   if (node >= 0) tide__sys_prefer_node(node);
   const uint64_t begin_ns = tide__pin_now(pinned);
@@ -115,23 +115,23 @@ static tide_status source_take(tide_pinned* pinned, tide__pin_pool* pool, uint64
                                     : tide_machine_pinned_alloc(pinned->machine, bytes, &address);
   const uint64_t ns = tide__pin_now(pinned) - begin_ns;
   if (node >= 0) tide__sys_prefer_node(-1);
-  tide__pin_unrelax(pinned, mode);
+  tide__relax_end(&relaxed);
   TIDE_TRY(status);
   tide__pin_totals_call(pinned, pool, true, ns);
   *out = (tide__pin_memory){ is_own ? pages : tide__address(address), bytes,
-                             is_own ? TIDE__PIN_FROM_PAGES : TIDE__PIN_FROM_MACHINE, NULL };
+                             is_own ? TIDE__PIN_FROM_PAGES : TIDE__PIN_FROM_MACHINE };
   return TIDE_OK;
 }
 
 static tide_status source_give(tide_pinned* pinned, tide__pin_pool* pool, const tide__pin_memory* memory) {
-  const tide__pin_mode mode = tide__pin_relax(pinned);
+  const tide__relaxed relaxed = tide__relax_or_not(pinned->machine);
   const uint64_t begin_ns = tide__pin_now(pinned);
   const tide_status status =
       memory->source == TIDE__PIN_FROM_PAGES
           ? pages_give(pinned, memory)
           : tide_machine_pinned_release(pinned->machine, tide__pointer(memory->address));
   const uint64_t ns = tide__pin_now(pinned) - begin_ns;
-  tide__pin_unrelax(pinned, mode);
+  tide__relax_end(&relaxed);
   if (status == TIDE_OK) tide__pin_totals_call(pinned, pool, false, ns);
   return status;
 }
@@ -154,13 +154,13 @@ static void reserve_make(tide_pinned* pinned, tide__pin_pool* pool) {
   tide__pin_memory memory;
   if (!reserve_claim(pinned)) return;
   tide_error before;
-  tide__pin_error_keep(&before);
+  tide__error_keep(&before);
   const uint64_t bytes = pages_bytes(pinned, pinned->options.reserve_bytes);
-  tide__pin_range* const range = tide__heap_alloc(pinned->heap, 1, sizeof *range);
+  tide__free_range* const range = tide__heap_alloc(pinned->heap, 1, sizeof *range);
   const bool is_made = range != NULL && source_take(pinned, pool, bytes, &memory) == TIDE_OK;
   if (is_made) tide__pin_range_add(pinned, range, &memory);
   else tide__heap_release(pinned->heap, range, 1, sizeof *range);
-  if (!is_made) tide__pin_error_restore(&before);
+  if (!is_made) tide__error_restore(&before);
   tide__mutex_lock(&pinned->chunks_lock);
   pinned->is_reserve_made = false;
   pinned->has_reserve = is_made;
@@ -179,7 +179,7 @@ tide_status tide__pin_memory_take(tide_pinned* pinned, tide__pin_pool* pool, uin
 
 tide_status tide__pin_memory_give(tide_pinned* pinned, tide__pin_pool* pool, const tide__pin_memory* memory) {
   if (memory->source != TIDE__PIN_FROM_RESERVE) return source_give(pinned, pool, memory);
-  tide__pin_range_give(pinned, memory->range);
+  tide__pin_range_give(pinned, memory);
   return TIDE_OK;
 }
 

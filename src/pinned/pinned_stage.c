@@ -77,9 +77,9 @@ static tide_status slot_open(staging* s, size_t bytes) {
 static tide_status stage_open(staging* s, size_t bytes) {
   TIDE_TRY(slot_open(s, tide__min(bytes, STAGE_BYTES)));
   tide_error before;
-  tide__pin_error_keep(&before);
+  tide__error_keep(&before);
   if (bytes > STAGE_BYTES && slot_open(s, tide__min(bytes - STAGE_BYTES, STAGE_BYTES)) != TIDE_OK) {
-    tide__pin_error_restore(&before);
+    tide__error_restore(&before);
   }
   return TIDE_OK;
 }
@@ -104,16 +104,17 @@ static tide_status stage_copy(tide_pinned* pinned, int device, tide_stream strea
   TIDE_REQUIRE(device >= 0 && device < pinned->device_count, TIDE_ERR_DEVICE, "%s: there is no device %d",
                call, device);
   TIDE_REQUIRE(bytes < TIDE__PIN_MAX_REQUEST, TIDE_ERR_ARGUMENT, "%s: %zu bytes", call, bytes);
-  TIDE_REQUIRE(!tide__pin_stream_is_captured(pinned, device, stream), TIDE_ERR_CAPTURE,
-               "%s: the stream is captured, and cannot be waited for", call);
+  bool is_captured = false;
+  TIDE_TRY(tide__capture_ask(pinned->machine, device, stream, &is_captured));
+  TIDE_REQUIRE(!is_captured, TIDE_ERR_CAPTURE, "%s: the stream is captured, and cannot be waited for", call);
   if (bytes == 0) return TIDE_OK;
   staging s = { .pinned = pinned, .device = device, .stream = stream, .is_upload = is_upload };
   tide_status status = stage_open(&s, bytes);
   if (status == TIDE_OK) status = stage_run(&s, to, from, bytes);
   tide_error before;
-  tide__pin_error_keep(&before);
+  tide__error_keep(&before);
   for (size_t i = 0; i < s.slot_count; i++) slot_close(&s, &s.slots[i]);
-  tide__pin_error_restore(&before);
+  tide__error_restore(&before);
   return status;
 }
 

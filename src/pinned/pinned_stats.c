@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Statistics: the totals of a cache and of each pool, to which the fronts add what they counted. What
+// Statistics: the totals of a cache and of each pool, to which the thread caches add what they counted. What
 // changes with a call of the machine is counted in the totals at once, what waits with the waiting.
-// Locks: totals, pending.
+// Locks: totals, waits.
 #include "base/sized.h"
 #include "pinned/pinned_cache.h"
 
@@ -63,26 +63,24 @@ void tide__pin_totals_count(tide_pinned* pinned, tide__pin_pool* pool, size_t fi
 // ---------------------------------------------------------------------------------------------------
 // Asking and resetting
 
-// Adds what all fronts counted.
+// Adds what all thread caches counted.
 void tide__pin_totals_settle(tide_pinned* pinned) {
-  tide__front* front = tide__fronts_first(&pinned->fronts);
-  for (; front != NULL; front = front->next) {
-    tide__front_take(front);
-    tide__pin_settle_locked(pinned, (tide__pin_front*)(void*)front);
-    tide__front_give(front);
+  tide__thread_cache* tcache = tide__thread_caches_first(&pinned->tcaches);
+  for (; tcache != NULL; tcache = tcache->next) {
+    tide__thread_cache_take(tcache);
+    tide__pin_settle_locked(pinned, (tide__pin_tcache*)(void*)tcache);
+    tide__thread_cache_give(tcache);
   }
 }
 
 static tide_status stats_copy(tide_pinned* pinned, const tide_pinned_stats* from, tide_pinned_stats* out) {
   tide__pin_totals_settle(pinned);
-  tide__mutex_lock(&pinned->pending.lock);
+  tide__mutex_lock(&pinned->waits.lock);
   tide__mutex_lock(&pinned->totals_lock);
-  const bool is_known =
-      tide__sized_out(from, sizeof *from, out, TIDE__END_OF(tide_pinned_stats, host_free_time));
+  const tide_status status = tide__sized_write("pinned_get_stats", from, out, sizeof *from);
   tide__mutex_unlock(&pinned->totals_lock);
-  tide__mutex_unlock(&pinned->pending.lock);
-  TIDE_REQUIRE(is_known, TIDE_ERR_ARGUMENT, "pinned_get_stats: a struct of %u bytes", out->size);
-  return TIDE_OK;
+  tide__mutex_unlock(&pinned->waits.lock);
+  return status;
 }
 
 tide_status tide_pinned_get_stats(tide_pinned* pinned, tide_pinned_stats* out) {
@@ -93,9 +91,7 @@ tide_status tide_pinned_get_stats(tide_pinned* pinned, tide_pinned_stats* out) {
 
 tide_status tide_pinned_pool_stats(tide_pinned* pinned, tide_pool pool, tide_pinned_stats* out) {
   TIDE_REQUIRE(pinned != NULL && out != NULL, TIDE_ERR_ARGUMENT, "pinned_pool_stats: no cache or out");
-  tide__mutex_lock(&pinned->pools_lock);
-  const tide__pin_pool* const found = tide__pin_pool_find_locked(pinned, pool);
-  tide__mutex_unlock(&pinned->pools_lock);
+  const tide__pin_pool* const found = tide__pin_pool_find(pinned, pool);
   TIDE_REQUIRE(found != NULL, TIDE_ERR_HANDLE, "pinned_pool_stats: there is no pool %u", pool);
   return stats_copy(pinned, &found->stats, out);
 }
@@ -103,23 +99,21 @@ tide_status tide_pinned_pool_stats(tide_pinned* pinned, tide_pool pool, tide_pin
 tide_status tide_pinned_get_class(tide_pinned* pinned, uint32_t index, tide_pinned_class* out) {
   TIDE_REQUIRE(pinned != NULL && out != NULL && index < TIDE__PIN_KINDS, TIDE_ERR_ARGUMENT,
                "pinned_get_class: no cache, no out, or no class %u", index);
-  TIDE_REQUIRE(out->size == sizeof *out, TIDE_ERR_ARGUMENT, "pinned_get_class: a struct of %u bytes",
-               out->size);
-  *out = (tide_pinned_class)TIDE_PINNED_CLASS_INIT;
-  if (index != TIDE__PIN_SIZED) out->bytes = tide__pin_class_bytes(index);
+  tide_pinned_class class = TIDE_PINNED_CLASS_INIT;
+  if (index != TIDE__PIN_SIZED) class.bytes = tide__pin_class_bytes(index);
   tide__mutex_lock(&pinned->totals_lock);
-  out->blocks = pinned->class_blocks[index];
-  out->made = pinned->class_made[index];
+  class.blocks = pinned->class_blocks[index];
+  class.made = pinned->class_made[index];
   tide__mutex_unlock(&pinned->totals_lock);
-  tide__front* front = tide__fronts_first(&pinned->fronts);
-  for (; front != NULL; front = front->next) {
-    tide__front_take(front);
-    const tide__pin_shelf* const shelf = &((tide__pin_front*)(void*)front)->shelves[index];
-    out->active += shelf->active;
-    out->handed_out += shelf->handed_out;
-    tide__front_give(front);
+  tide__thread_cache* tcache = tide__thread_caches_first(&pinned->tcaches);
+  for (; tcache != NULL; tcache = tcache->next) {
+    tide__thread_cache_take(tcache);
+    const tide__pin_magazine* const magazine = &((tide__pin_tcache*)(void*)tcache)->magazines[index];
+    class.active += magazine->active;
+    class.handed_out += magazine->handed_out;
+    tide__thread_cache_give(tcache);
   }
-  return TIDE_OK;
+  return tide__sized_write("pinned_get_class", &class, out, sizeof class);
 }
 
 static void stats_forget_sums(tide_pinned_stats* stats) {
@@ -144,15 +138,16 @@ static void stats_forget_peaks(tide_pinned_stats* stats) {
 // Changes the totals and the statistics of every pool.
 static void stats_each(tide_pinned* pinned, void (*change)(tide_pinned_stats* stats)) {
   tide__pin_totals_settle(pinned);
-  tide__mutex_lock(&pinned->pending.lock);
+  tide__mutex_lock(&pinned->waits.lock);
   tide__mutex_lock(&pinned->pools_lock);
   tide__mutex_lock(&pinned->totals_lock);
   change(&pinned->totals);
   change(&pinned->default_pool->stats);
-  TIDE_LIST_EACH(it, &pinned->pools) { change(&TIDE_OWNER(it, tide__pin_pool, link)->stats); }
+  tide__pool_base* pool = tide__pools_first_locked(&pinned->pools);
+  for (; pool != NULL; pool = tide__pools_after_locked(pool)) change(&tide__pin_pool_at(pool)->stats);
   tide__mutex_unlock(&pinned->totals_lock);
   tide__mutex_unlock(&pinned->pools_lock);
-  tide__mutex_unlock(&pinned->pending.lock);
+  tide__mutex_unlock(&pinned->waits.lock);
 }
 
 void tide_pinned_reset_accumulated(tide_pinned* pinned) {
@@ -161,12 +156,12 @@ void tide_pinned_reset_accumulated(tide_pinned* pinned) {
   tide__mutex_lock(&pinned->totals_lock);
   for (uint32_t i = 0; i < TIDE__PIN_KINDS; i++) pinned->class_made[i] = 0;
   tide__mutex_unlock(&pinned->totals_lock);
-  tide__front* front = tide__fronts_first(&pinned->fronts);
-  for (; front != NULL; front = front->next) {
-    tide__pin_front* const f = (tide__pin_front*)(void*)front;
-    tide__front_take(front);
-    for (uint32_t i = 0; i < TIDE__PIN_KINDS; i++) f->shelves[i].handed_out = 0;
-    tide__front_give(front);
+  tide__thread_cache* tcache = tide__thread_caches_first(&pinned->tcaches);
+  for (; tcache != NULL; tcache = tcache->next) {
+    tide__pin_tcache* const f = (tide__pin_tcache*)(void*)tcache;
+    tide__thread_cache_take(tcache);
+    for (uint32_t i = 0; i < TIDE__PIN_KINDS; i++) f->magazines[i].handed_out = 0;
+    tide__thread_cache_give(tcache);
   }
 }
 

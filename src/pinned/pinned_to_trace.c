@@ -23,7 +23,7 @@ tide_status tide_pinned_snapshot(tide_pinned* pinned, const tide_snapshot_option
                                    .owner = pinned,
                                    .visit = visit_all };
   tide__mutex_lock(&pinned->pools_lock);
-  source.last_pool = pinned->next_pool;
+  source.last_pool = pinned->pools.last_number;
   tide__mutex_unlock(&pinned->pools_lock);
   return tide__snapshot_take(&source, options, trace);
 }

@@ -22,7 +22,7 @@ static tide_status trim_pick(tide_pinned* pinned, const tide__pin_pick* pick, si
 tide_status tide__pin_trim(tide_pinned* pinned, uint64_t least_bytes, uint64_t keep_bytes,
                            uint32_t* out_count) {
   const tide__pin_pick pick = { .least_bytes = least_bytes, .keep_bytes = keep_bytes };
-  tide__pin_fronts_flush(pinned);
+  tide__pin_tcaches_flush(pinned);
   const tide_status status = trim_pick(pinned, &pick, 0, out_count);
   const tide_status refused = tide__pin_refused_give(pinned, out_count);
   return status != TIDE_OK ? status : refused;
@@ -45,12 +45,12 @@ static bool cap_shrink(tide_pinned* pinned) {
 
 void tide__pin_enforce_cap(tide_pinned* pinned) {
   tide_error before;
-  tide__pin_error_keep(&before);
+  tide__error_keep(&before);
   if (!cap_shrink(pinned)) {
-    tide__pin_fronts_flush(pinned);
+    tide__pin_tcaches_flush(pinned);
     (void)cap_shrink(pinned);
   }
-  tide__pin_error_restore(&before);
+  tide__error_restore(&before);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -72,7 +72,7 @@ static tide_status age_look(tide_pinned* pinned) {
   if (!age_is_due(pinned, now_ns)) return TIDE_OK;
   const tide__pin_pick pick = { .now_ns = now_ns, .seen_before = now_ns > idle_ns ? now_ns - idle_ns : 0 };
   uint32_t count = 0;
-  tide__pin_fronts_flush(pinned);
+  tide__pin_tcaches_flush(pinned);
   return trim_pick(pinned, &pick, offsetof(tide_pinned_stats, num_aged), &count);
 }
 
@@ -90,7 +90,7 @@ tide_status tide_pinned_poll(tide_pinned* pinned) {
   TIDE__PIN_REQUIRE_OWN(pinned, "pinned_poll");
   const tide_status status = tide__pin_look(pinned);
   if (pinned->has_cap) {
-    tide__pin_fronts_flush(pinned);
+    tide__pin_tcaches_flush(pinned);
     tide__pin_keep_cap(pinned);
   }
   return status;
@@ -101,8 +101,8 @@ tide_status tide_pinned_trim(tide_pinned* pinned, uint64_t keep_bytes) {
   TIDE_REQUIRE(pinned != NULL, TIDE_ERR_ARGUMENT, "pinned_trim: no cache");
   TIDE__PIN_REQUIRE_OWN(pinned, "pinned_trim");
   tide_error before;
-  tide__pin_error_keep(&before);
-  if (tide__pin_poll(pinned) != TIDE_OK) tide__pin_error_restore(&before);
+  tide__error_keep(&before);
+  if (tide__pin_poll(pinned) != TIDE_OK) tide__error_restore(&before);
   return tide__pin_trim(pinned, 0, keep_bytes, &count);
 }
 

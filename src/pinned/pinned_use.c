@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Uses: which streams a block was announced to. A use is a record with an event of its own, taken when
-// the use is announced, carried by the block until it is released, then by the queue of the stream until
-// the event has passed; so announcing takes memory, and releasing takes none. From then on the block keeps
-// it, to be announced with the next time, until it leaves the front.
+// Uses: which streams a block was announced to. A use is a wait record (core/stream_waits.h), taken when the
+// use is announced and carried by the block until it is released. So announcing takes memory, and releasing
+// takes none. When its event has passed, the block keeps the record for its next use, until the block leaves
+// the tcache.
 //
 // The uses of a block are guarded by one word of the block: bit 0 says that somebody looks at them, bit 1
 // that there may be some. Who announces sets bit 0 and then looks whether the handle is still good; who
@@ -21,113 +21,73 @@ enum { MANY_USES = 8 };    // events of one block
 // ---------------------------------------------------------------------------------------------------
 // Records
 
-static tide__pin_use* use_pop(tide__pin_use** list) {
-  tide__pin_use* const use = *list;
+static tide__wait* use_pop(tide__wait** list) {
+  tide__wait* const use = *list;
   if (use != NULL) *list = use->next;
   return use;
 }
 
-static void use_push(tide__pin_use** list, tide__pin_use* use) {
+static void use_push(tide__wait** list, tide__wait* use) {
   use->next = *list;
   *list = use;
 }
 
-// Fills an empty front with idle records of a device.
-static void uses_fill_locked(tide_pinned* pinned, tide__pin_front* front, int device) {
-  tide__mutex_lock(&pinned->pending.lock);
-  while (front->use_count < FRONT_USES / 2 && pinned->pending.idle_uses[device] != NULL) {
-    use_push(&front->uses, use_pop(&pinned->pending.idle_uses[device]));
-    front->use_count++;
-  }
-  tide__mutex_unlock(&pinned->pending.lock);
+// Fills an empty tcache with idle records of a device.
+static void uses_fill_locked(tide_pinned* pinned, tide__pin_tcache* tcache, int device) {
+  uint32_t count = 0;
+  if (tcache->use_count >= FRONT_USES / 2) return;
+  tide__wait* list =
+      tide__waits_take_idle(&pinned->waits, device, FRONT_USES / 2 - tcache->use_count, &count);
+  while (list != NULL) use_push(&tcache->uses, use_pop(&list));
+  tcache->use_count += count;
 }
 
-static tide__pin_use* use_take_idle(tide_pinned* pinned, int device) {
-  tide__pin_use* use = NULL;
-  tide__pin_front* const front = tide__pin_enter(pinned);
-  if (front->uses == NULL || front->uses->device != device) uses_fill_locked(pinned, front, device);
-  if (front->uses != NULL && front->uses->device == device) {
-    use = use_pop(&front->uses);
-    front->use_count--;
+static tide__wait* use_take_idle(tide_pinned* pinned, int device) {
+  tide__wait* use = NULL;
+  tide__pin_tcache* const tcache = tide__pin_enter(pinned);
+  if (tcache->uses == NULL || tcache->uses->device != device) uses_fill_locked(pinned, tcache, device);
+  if (tcache->uses != NULL && tcache->uses->device == device) {
+    use = use_pop(&tcache->uses);
+    tcache->use_count--;
   }
-  tide__pin_leave(front);
+  tide__pin_leave(tcache);
   return use;
 }
 
-static tide_status use_make(tide_pinned* pinned, int device, tide__pin_use** out) {
-  tide__pin_use* const use = tide__heap_alloc(pinned->heap, 1, sizeof *use);
-  TIDE_REQUIRE(use != NULL, TIDE_ERR_NO_MEMORY, "pinned: no memory for the record of an event");
-  const tide_status status = tide_machine_event_new(pinned->machine, device, &use->event);
-  if (status != TIDE_OK) {
-    tide__heap_release(pinned->heap, use, 1, sizeof *use);
-    return status;
-  }
-  use->device = device;
-  tide__mutex_lock(&pinned->pending.lock);
-  use->queue.next = pinned->pending.idle_queues;
-  pinned->pending.idle_queues = &use->queue;
-  tide__mutex_unlock(&pinned->pending.lock);
-  *out = use;
-  return TIDE_OK;
-}
-
-// A record is used anew.
-static void use_begin(tide__pin_use* use, tide_stream stream) {
-  use->stream = stream;
-  use->is_recorded = false;
-  use->version++;
-  use->next = NULL;
-}
-
-static tide_status use_take(tide_pinned* pinned, int device, tide_stream stream, tide__pin_use** out) {
+static tide_status use_take(tide_pinned* pinned, int device, tide_stream stream, tide__wait** out) {
   *out = use_take_idle(pinned, device);
-  if (*out == NULL) TIDE_TRY(use_make(pinned, device, out));
-  use_begin(*out, stream);
+  if (*out == NULL) TIDE_TRY(tide__wait_make(&pinned->waits, device, out));
+  tide__wait_reset(*out, stream);
   return TIDE_OK;
 }
 
-static void uses_give_locked(tide_pinned* pinned, tide__pin_front* front, tide__pin_use* list) {
-  while (list != NULL && front->use_count < FRONT_USES) {
-    use_push(&front->uses, use_pop(&list));
-    front->use_count++;
+static void uses_give_locked(tide_pinned* pinned, tide__pin_tcache* tcache, tide__wait* list) {
+  while (list != NULL && tcache->use_count < FRONT_USES) {
+    use_push(&tcache->uses, use_pop(&list));
+    tcache->use_count++;
   }
-  if (list == NULL) return;
-  tide__mutex_lock(&pinned->pending.lock);
-  while (list != NULL) {
-    tide__pin_use* const use = use_pop(&list);
-    use_push(&pinned->pending.idle_uses[use->device], use);
-  }
-  tide__mutex_unlock(&pinned->pending.lock);
+  tide__waits_give(&pinned->waits, list);
 }
 
-void tide__pin_uses_give(tide_pinned* pinned, tide__pin_use* list) {
+void tide__pin_uses_give(tide_pinned* pinned, tide__wait* list) {
   if (list == NULL) return;
-  tide__pin_front* const front = tide__pin_enter(pinned);
-  uses_give_locked(pinned, front, list);
-  tide__pin_leave(front);
+  tide__pin_tcache* const tcache = tide__pin_enter(pinned);
+  uses_give_locked(pinned, tcache, list);
+  tide__pin_leave(tcache);
 }
 
-void tide__pin_spares_take_locked(tide_pinned* pinned, tide__pin_front* front, tide__pin* list) {
-  tide__pin_use* spares = NULL;
+void tide__pin_spares_take_locked(tide_pinned* pinned, tide__pin_tcache* tcache, tide__pin* list) {
+  tide__wait* spares = NULL;
   for (; list != NULL; list = list->next) {
-    if (list->spare != NULL) use_push(&spares, list->spare);
-    list->spare = NULL;
+    if (list->waiter.spare != NULL) use_push(&spares, list->waiter.spare);
+    list->waiter.spare = NULL;
   }
-  uses_give_locked(pinned, front, spares);
+  uses_give_locked(pinned, tcache, spares);
 }
 
-static void pin_use_give(tide_pinned* pinned, tide__pin_use* use) {
+static void pin_use_give(tide_pinned* pinned, tide__wait* use) {
   use->next = NULL;
   tide__pin_uses_give(pinned, use);
-}
-
-void tide__pin_uses_free(tide_pinned* pinned, tide__pin_use* use) {
-  while (use != NULL) {
-    tide__pin_use* const next = use->next;
-    tide__ignore(tide_machine_event_free(pinned->machine, use->event));
-    tide__heap_release(pinned->heap, use, 1, sizeof *use);
-    use = next;
-  }
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -151,37 +111,17 @@ static void uses_unlock(tide__pin* block) {
   tide__store_release(&block->use_word, has_some ? USES_SOME : 0);  // pairs with uses_lock, uses_take
 }
 
-tide__pin_use* tide__pin_uses_take(tide__pin* block) {
+tide__wait* tide__pin_uses_take(tide__pin* block) {
   const uint32_t word = tide__load_seq(&block->use_word);
   if (word == 0) return NULL;
   const bool is_locked = (word & USES_LOCKED) != 0;
   if (is_locked) uses_lock(block);
-  tide__pin_use* const uses = tide__load_relaxed(&block->uses);
+  tide__wait* const uses = tide__load_relaxed(&block->uses);
   tide__store_relaxed(&block->uses, NULL);
   uint32_t some = USES_SOME;
   if (is_locked) uses_unlock(block);
   else if (uses == NULL) (void)atomic_compare_exchange_strong(&block->use_word, &some, 0);
   return uses;
-}
-
-// Asks which stream it is, and whether a capture has it: where handles come again, later is too late.
-static void use_identify(tide_pinned* pinned, tide__pin_use* use) {
-  tide_error before;
-  tide__pin_error_keep(&before);
-  if (tide_machine_stream_info(pinned->machine, use->device, use->stream, &use->is_captured, &use->number) !=
-      TIDE_OK) {
-    tide__pin_error_restore(&before);
-  }
-}
-
-tide_status tide__pin_use_record(tide_pinned* pinned, tide__pin_use* use) {
-  const uint64_t begin = tide__load_acquire(&pinned->pending.tickets);  // pairs with who raises them
-  use->number = 1;
-  if (!pinned->has_unique_streams) use_identify(pinned, use);
-  TIDE_TRY(tide_machine_event_record(pinned->machine, use->device, use->event, use->stream));
-  use->begin = begin;
-  use->is_recorded = true;
-  return TIDE_OK;
 }
 
 // What a use was known by before it may have gone elsewhere.
@@ -191,8 +131,8 @@ typedef struct old_use {
 } old_use;
 
 // Has the block a use of this stream that is only noted? It covers all that comes until the release.
-static bool uses_have_note_locked(const tide__pin* block, const tide__pin_use* use) {
-  const tide__pin_use* other = tide__load_relaxed(&block->uses);
+static bool uses_have_note_locked(const tide__pin* block, const tide__wait* use) {
+  const tide__wait* other = tide__load_relaxed(&block->uses);
   for (; other != NULL; other = other->next) {
     if (!other->is_recorded && other->stream == use->stream && other->device == use->device) return true;
   }
@@ -201,10 +141,10 @@ static bool uses_have_note_locked(const tide__pin* block, const tide__pin_use* u
 
 // The oldest recorded use, if there are more than a few; else NULL. Events of one stream are all kept,
 // because a stream may have been freed between them, and another may have its name now.
-static const tide__pin_use* uses_oldest_locked(const tide__pin* block) {
-  const tide__pin_use* oldest = NULL;
+static const tide__wait* uses_oldest_locked(const tide__pin* block) {
+  const tide__wait* oldest = NULL;
   uint32_t count = 0;
-  for (const tide__pin_use* use = tide__load_relaxed(&block->uses); use != NULL; use = use->next) {
+  for (const tide__wait* use = tide__load_relaxed(&block->uses); use != NULL; use = use->next) {
     if (!use->is_recorded) continue;
     count++;
     if (oldest == NULL || use->begin < oldest->begin) oldest = use;
@@ -214,7 +154,7 @@ static const tide__pin_use* uses_oldest_locked(const tide__pin* block) {
 
 // Gives a use to a block whose handle has this generation; if it is over, nothing is done. *out_old names
 // the oldest use if there are many.
-static bool uses_add(tide_pinned* pinned, tide__pin* block, uint32_t generation, tide__pin_use* use,
+static bool uses_add(tide_pinned* pinned, tide__pin* block, uint32_t generation, tide__wait* use,
                      old_use* out_old) {
   uses_lock(block);
   const bool is_live = tide__load_seq(&block->slot.generation) == generation;
@@ -223,7 +163,7 @@ static bool uses_add(tide_pinned* pinned, tide__pin* block, uint32_t generation,
     use->next = tide__load_relaxed(&block->uses);
     tide__store_relaxed(&block->uses, use);
   }
-  const tide__pin_use* const old = is_live ? uses_oldest_locked(block) : NULL;
+  const tide__wait* const old = is_live ? uses_oldest_locked(block) : NULL;
   if (old != NULL) *out_old = (old_use){ old->event, old->version };
   uses_unlock(block);
   if (is_spare) pin_use_give(pinned, use);
@@ -232,10 +172,10 @@ static bool uses_add(tide_pinned* pinned, tide__pin* block, uint32_t generation,
 
 // Takes a use off a block, if it still has it.
 static void uses_remove(tide_pinned* pinned, tide__pin* block, uint32_t generation, const old_use* old) {
-  tide__pin_use* found = NULL;
+  tide__wait* found = NULL;
   uses_lock(block);
   if (tide__load_seq(&block->slot.generation) == generation) {
-    tide__pin_use* before = NULL;
+    tide__wait* before = NULL;
     found = tide__load_relaxed(&block->uses);
     while (found != NULL && (found->event != old->event || found->version != old->version)) {
       before = found;
@@ -253,51 +193,28 @@ static void uses_remove(tide_pinned* pinned, tide__pin* block, uint32_t generati
 static void uses_prune(tide_pinned* pinned, tide__pin* block, uint32_t generation, const old_use* old) {
   bool is_done = false;
   tide_error before;
-  tide__pin_error_keep(&before);
-  const tide__pin_mode mode = tide__pin_relax(pinned);
+  tide__error_keep(&before);
+  const tide__relaxed relaxed = tide__relax_or_not(pinned->machine);
   const tide_status status = tide_machine_event_query(pinned->machine, old->event, &is_done);
-  tide__pin_unrelax(pinned, mode);
-  if (status != TIDE_OK) tide__pin_error_restore(&before);
+  tide__relax_end(&relaxed);
+  if (status != TIDE_OK) tide__error_restore(&before);
   if (is_done) uses_remove(pinned, block, generation, old);
-}
-
-bool tide__pin_stream_is_captured(tide_pinned* pinned, int device, tide_stream stream) {
-  tide_capture_state state = TIDE_CAPTURE_NONE;
-  uint64_t id = 0;
-  tide_error before;
-  tide__pin_error_keep(&before);
-  if (tide_machine_capture_info(pinned->machine, device, stream, &state, &id) == TIDE_OK) {
-    return state != TIDE_CAPTURE_NONE;
-  }
-  tide__pin_error_restore(&before);
-  return false;
 }
 
 // ---------------------------------------------------------------------------------------------------
 // Calls
-
-// What is recorded later begins later, though this use will be queued behind it.
-static tide_status use_record_now(tide_pinned* pinned, tide__pin_use* use) {
-  tide__pin_pending* const p = &pinned->pending;
-  TIDE_TRY(tide__pin_use_record(pinned, use));
-  tide__mutex_lock(&p->lock);
-  // pairs with tide__pin_use_record
-  tide__store_release(&p->tickets, tide__load_relaxed(&p->tickets) + 1);
-  tide__mutex_unlock(&p->lock);
-  return TIDE_OK;
-}
 
 // The short way: the block has a record left, and was not announced since it was handed out.
 static inline bool record_again(tide_pinned* pinned, tide_block name, int device, tide_stream stream) {
   tide__pin* const block = tide__pin_named(pinned, name);
   if (block == NULL || !uses_try_lock(block)) return false;
   const bool is_live = tide__load_seq(&block->slot.generation) == (uint32_t)(name.handle >> 32);
-  tide__pin_use* const use = is_live && tide__load_relaxed(&block->uses) == NULL ? block->spare : NULL;
+  tide__wait* const use = is_live && tide__load_relaxed(&block->uses) == NULL ? block->waiter.spare : NULL;
   const bool is_done = use != NULL && use->device == device;
   if (is_done) {
-    use_begin(use, stream);
+    tide__wait_reset(use, stream);
     tide__store_relaxed(&block->uses, use);
-    block->spare = NULL;
+    block->waiter.spare = NULL;
   }
   uses_unlock(block);
   return is_done;
@@ -307,7 +224,7 @@ static __attribute__((noinline)) tide_status pin_record_use(tide_pinned* pinned,
                                                             tide_block block, int device, tide_stream stream,
                                                             bool is_now) {
   tide__pin* found = NULL;
-  tide__pin_use* use = NULL;
+  tide__wait* use = NULL;
   uint32_t generation = 0;
   TIDE_REQUIRE(pinned != NULL, TIDE_ERR_ARGUMENT, "%s: no cache", call);
   TIDE_REQUIRE(device >= 0 && device < pinned->device_count, TIDE_ERR_DEVICE, "%s: there is no device %d",
@@ -316,8 +233,8 @@ static __attribute__((noinline)) tide_status pin_record_use(tide_pinned* pinned,
   TIDE__PIN_REQUIRE_OWN(pinned, call);
   TIDE_TRY(tide__pin_name(pinned, call, block, &found, &generation));
   TIDE_TRY(use_take(pinned, device, stream, &use));
-  if (is_now && !tide__pin_stream_is_captured(pinned, device, stream)) {
-    const tide_status status = use_record_now(pinned, use);
+  if (is_now && !tide__capture_has(pinned->machine, device, stream)) {
+    const tide_status status = tide__wait_record_early(&pinned->waits, use);
     if (status != TIDE_OK) {
       pin_use_give(pinned, use);
       return status;

@@ -25,7 +25,7 @@ typedef struct pinned_view {
 static seen_segment segment_note(const tide__pin_segment* segment) {
   return (seen_segment){ .info = { .address = segment->memory.address,
                                    .bytes = segment->memory.bytes,
-                                   .pool = segment->pool->number,
+                                   .pool = segment->pool->base.number,
                                    .stack = segment->stack,
                                    .device = -1,
                                    .is_large = segment->capacity == 1,
@@ -60,33 +60,18 @@ static tide_status pin_pool_note(pinned_view* view, const tide__pin_pool* pool) 
   }
 }
 
-// The pool with the least number from *number on, which moves behind it; NULL at the end. Records of
-// pools live as long as the cache.
-static const tide__pin_pool* pool_after(tide_pinned* pinned, tide_pool* number) {
-  const tide__pin_pool* next = *number == TIDE_POOL_DEFAULT ? pinned->default_pool : NULL;
-  tide__mutex_lock(&pinned->pools_lock);
-  TIDE_LIST_EACH(it, &pinned->pools) {
-    const tide__pin_pool* const pool = TIDE_OWNER(it, tide__pin_pool, link);
-    const bool is_later = pool->number >= *number && *number != TIDE_POOL_DEFAULT;
-    if (is_later && (next == NULL || pool->number < next->number)) next = pool;
-  }
-  if (next != NULL) *number = next->number + 1;
-  tide__mutex_unlock(&pinned->pools_lock);
-  return next;
-}
-
 static tide_status view_note(pinned_view* view, const tide_pool* only) {
   tide_pinned* const pinned = view->pinned;
-  tide_pool number = TIDE_POOL_DEFAULT;
+  tide__pool_cursor at = { 0 };
   if (only != NULL) {
-    tide__mutex_lock(&pinned->pools_lock);
-    const tide__pin_pool* const pool = tide__pin_pool_find_locked(pinned, *only);
-    tide__mutex_unlock(&pinned->pools_lock);
+    const tide__pin_pool* const pool = tide__pin_pool_find(pinned, *only);
     TIDE_REQUIRE(pool != NULL, TIDE_ERR_HANDLE, "pinned_visit_pool: there is no pool %u", *only);
     return pin_pool_note(view, pool);
   }
-  const tide__pin_pool* pool = pool_after(pinned, &number);
-  for (; pool != NULL; pool = pool_after(pinned, &number)) TIDE_TRY(pin_pool_note(view, pool));
+  const tide__pin_pool* pool = pinned->default_pool;
+  for (; pool != NULL; pool = tide__pin_pool_at(tide__pools_next(&pinned->pools, &at))) {
+    TIDE_TRY(pin_pool_note(view, pool));
+  }
   return TIDE_OK;
 }
 

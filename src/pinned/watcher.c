@@ -26,9 +26,9 @@ static void watcher_sleep(tide__pin_watcher* watcher, uint32_t seen, uint64_t ns
 }
 
 static void watcher_flush(tide_pinned* pinned) {
-  tide__pin_front* const front = tide__pin_enter(pinned);
-  for (uint32_t i = 0; i < TIDE__PIN_CLASSES; i++) tide__pin_front_flush_locked(pinned, front, i, 0);
-  tide__pin_leave(front);
+  tide__pin_tcache* const tcache = tide__pin_enter(pinned);
+  for (uint32_t i = 0; i < TIDE__PIN_CLASSES; i++) tide__pin_tcache_flush_locked(pinned, tcache, i, 0);
+  tide__pin_leave(tcache);
 }
 
 // Looks, and puts what it found where all threads find it.

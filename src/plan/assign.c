@@ -6,12 +6,12 @@
 #include "plan/assign.h"
 
 #include "base/error.h"
-#include "plan/chance.h"
+#include "base/random.h"
 #include "plan/radix.h"
 
 #define ASSIGN_WAYS 4096u                 // that are gone through one by one
 #define ASSIGN_SHUFFLES 32u               // that are tried by chance where there are more
-#define ASSIGN_LOADS ((uint64_t)1 << 22)  // numbers that all loads may have together
+#define ASSIGN_WORDS ((uint64_t)3 << 22)  // of the segment trees of all pools together
 
 static tide_status assign_no_memory(const tide__assign* assign) {
   return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory to assign %zu buffers", assign->items->count);
@@ -41,7 +41,7 @@ static void assign_add(tide__assign* assign, uint32_t item, uint32_t pool, bool 
   for (uint32_t i = 0; i < box->span_count; i++) {
     const tide__span* const span = &assign->all.spans[box->span + i];
     const int64_t bytes = span->held;
-    tide__waste_add(&assign->loads[pool], span->first, span->last, is_added ? bytes : -bytes);
+    tide__segment_tree_add(&assign->loads[pool], span->first, span->last, is_added ? bytes : -bytes);
   }
 }
 
@@ -53,7 +53,7 @@ static bool assign_has_room(const tide__assign* assign, uint32_t item, uint32_t 
   if (box->fixed >= 0 && (uint64_t)box->fixed + (uint64_t)box->height > capacity) return false;
   for (uint32_t i = 0; assign->has_loads && i < box->span_count; i++) {
     const tide__span* const span = &assign->all.spans[box->span + i];
-    const int64_t load = tide__waste_highest_of(&assign->loads[pool], span->first, span->last);
+    const int64_t load = tide__segment_tree_max_of(&assign->loads[pool], span->first, span->last);
     if (load > (int64_t)capacity - span->held) return false;
   }
   return true;
@@ -77,8 +77,8 @@ bool tide__assign_move(tide__assign* assign, uint32_t item) {
 // ---------------------------------------------------------------------------------------------------
 
 // Are loads few enough to be kept, and small enough not to overflow?
-static bool assign_can_sum_up(const tide__assign* assign, uint64_t leaves) {
-  if (leaves * assign->pool_count > ASSIGN_LOADS) return false;
+static bool assign_can_sum_up(const tide__assign* assign, uint64_t words) {
+  if (words * assign->pool_count > ASSIGN_WORDS) return false;
   uint64_t total = 0;
   for (uint32_t i = 0; i < assign->all.count; i++) {
     if (__builtin_add_overflow(total, (uint64_t)assign->all.boxes[i].height, &total)) return false;
@@ -89,21 +89,19 @@ static bool assign_can_sum_up(const tide__assign* assign, uint64_t leaves) {
 static tide_status assign_open(tide__assign* assign, const tide_heap* heap) {
   const size_t items = assign->items->count;
   TIDE_TRY(tide__model_init(&assign->all, assign->items, assign->list, items, heap));
-  uint32_t leaves = 1;
-  while (leaves < assign->all.sections) leaves *= 2;
-  assign->boxes = tide__pile_alloc(&assign->pile, items, sizeof *assign->boxes);
-  assign->loads = tide__pile_alloc(&assign->pile, assign->pool_count, sizeof *assign->loads);
-  assign->free = tide__pile_alloc(&assign->pile, items, sizeof *assign->free);
-  int64_t* const none = tide__pile_alloc(&assign->pile, leaves, sizeof *none);
-  assign->has_loads = assign_can_sum_up(assign, leaves);
-  for (uint32_t i = 0; i < assign->pool_count && assign->has_loads && !assign->pile.is_short; i++) {
-    assign->loads[i] =
-        (tide__waste){ .highest = tide__pile_alloc(&assign->pile, 2 * (size_t)leaves, sizeof(int64_t)),
-                       .added = tide__pile_alloc(&assign->pile, leaves, sizeof(int64_t)),
-                       .leaves = leaves };
-    if (!assign->pile.is_short) tide__waste_begin(&assign->loads[i], none, leaves);
+  const uint32_t sections = assign->all.sections;
+  const size_t words = tide__segment_tree_words(sections);
+  assign->boxes = tide__scratch_alloc(&assign->scratch, items, sizeof *assign->boxes);
+  assign->loads = tide__scratch_alloc(&assign->scratch, assign->pool_count, sizeof *assign->loads);
+  assign->free = tide__scratch_alloc(&assign->scratch, items, sizeof *assign->free);
+  int64_t* const none = tide__scratch_alloc(&assign->scratch, sections, sizeof *none);
+  assign->has_loads = assign_can_sum_up(assign, words);
+  for (uint32_t i = 0; i < assign->pool_count && assign->has_loads && !assign->scratch.is_short; i++) {
+    int64_t* const tree = tide__scratch_alloc(&assign->scratch, words, sizeof *tree);
+    tide__segment_tree_init(&assign->loads[i], tree, sections);
+    if (tree != NULL) tide__segment_tree_fill(&assign->loads[i], none, sections);
   }
-  if (assign->pile.is_short) return assign_no_memory(assign);
+  if (assign->scratch.is_short) return assign_no_memory(assign);
   for (size_t i = 0; i < items; i++) assign->boxes[i] = UINT32_MAX;
   for (uint32_t i = 0; i < assign->all.count; i++) assign->boxes[assign->all.boxes[i].item] = i;
   return TIDE_OK;
@@ -141,7 +139,7 @@ static bool assign_by_digits(tide__assign* assign, uint32_t way) {
 // chance tells.
 static void assign_by_chance(tide__assign* assign, uint64_t state) {
   for (uint32_t i = 0; i < assign->free_count; i++) {
-    const uint64_t random = tide__chance(&state);
+    const uint64_t random = tide__random_next(&state);
     const uint32_t swapped = i + (uint32_t)((random >> 40) % 8);
     if (swapped < assign->free_count) {
       const uint32_t item = assign->free[i];
@@ -174,9 +172,9 @@ bool tide__assign_again(tide__assign* assign, uint32_t way, bool* out_all) {
 
 static tide_status assign_choose(tide__assign* assign) {
   const size_t count = assign->items->count;
-  tide__keyed* const keys = tide__pile_alloc(&assign->pile, count, sizeof *keys);
-  tide__keyed* const spare = tide__pile_alloc(&assign->pile, count, sizeof *spare);
-  if (assign->pile.is_short) return assign_no_memory(assign);
+  tide__keyed* const keys = tide__scratch_alloc(&assign->scratch, count, sizeof *keys);
+  tide__keyed* const spare = tide__scratch_alloc(&assign->scratch, count, sizeof *spare);
+  if (assign->scratch.is_short) return assign_no_memory(assign);
   size_t free = 0;
   for (uint32_t i = 0; i < count; i++) {
     const uint32_t pool = assign->items->items[i].pool;
@@ -228,12 +226,13 @@ static void assign_prove(tide__assign* assign) {
 tide_status tide__assign_init(tide__assign* assign, const tide__items* items,
                               const tide_plan_problem* problem, const tide_heap* heap) {
   *assign = (tide__assign){ .items = items, .problem = problem };
-  tide__pile_init(&assign->pile, heap);
+  tide__scratch_init(&assign->scratch, heap);
   assign->pool_count = problem->pools > 0 ? (uint32_t)problem->pools : 1;
-  assign->pools = tide__pile_alloc(&assign->pile, items->count, sizeof *assign->pools);
-  assign->list = tide__pile_alloc(&assign->pile, items->count, sizeof *assign->list);
-  assign->first = tide__pile_alloc(&assign->pile, (size_t)assign->pool_count + 1, sizeof *assign->first);
-  if (assign->pile.is_short) return assign_no_memory(assign);
+  assign->pools = tide__scratch_alloc(&assign->scratch, items->count, sizeof *assign->pools);
+  assign->list = tide__scratch_alloc(&assign->scratch, items->count, sizeof *assign->list);
+  assign->first =
+      tide__scratch_alloc(&assign->scratch, (size_t)assign->pool_count + 1, sizeof *assign->first);
+  if (assign->scratch.is_short) return assign_no_memory(assign);
   for (size_t i = 0; i < items->count; i++) {
     assign->list[i] = (uint32_t)i;
     assign->is_open |= items->items[i].pool == TIDE_PLAN_ANY_POOL && assign->pool_count > 1;
@@ -252,5 +251,5 @@ tide_status tide__assign_init(tide__assign* assign, const tide__items* items,
 
 void tide__assign_fini(tide__assign* assign) {
   if (assign->is_open) tide__model_fini(&assign->all);
-  tide__pile_fini(&assign->pile);
+  tide__scratch_fini(&assign->scratch);
 }

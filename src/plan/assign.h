@@ -5,23 +5,23 @@
 #ifndef TIDEMARK_SRC_PLAN_ASSIGN_H
 #define TIDEMARK_SRC_PLAN_ASSIGN_H
 
+#include "base/segment_tree.h"
 #include "plan/model.h"
-#include "plan/waste.h"
 
 typedef struct tide__assign {
-  tide__pile pile;
+  tide__scratch scratch;
   const tide__items* items;          // borrowed
   const tide_plan_problem* problem;  // borrowed
-  uint32_t* pools;                   // of pile; by item
-  uint32_t* list;                    // of pile; items by pool
-  size_t* first;                     // of pile; by pool, and one more: where its items stand
+  uint32_t* pools;                   // of scratch; by item
+  uint32_t* list;                    // of scratch; items by pool
+  size_t* first;                     // of scratch; by pool, and one more: where its items stand
   uint32_t pool_count;
-  bool is_open;        // some item may go to any of several pools
-  tide__model all;     // (is_open) all items as if they were in one pool
-  uint32_t* boxes;     // of pile, (is_open) by item: its box in `all`; UINT32_MAX: none
-  tide__waste* loads;  // of pile, (is_open) what each pool holds
-  bool has_loads;      // they do not overflow
-  uint32_t* free;      // of pile, (is_open) the items that may go anywhere
+  bool is_open;               // some item may go to any of several pools
+  tide__model all;            // (is_open) all items as if they were in one pool
+  uint32_t* boxes;            // of scratch, (is_open) by item: its box in `all`; UINT32_MAX: none
+  tide__segment_tree* loads;  // of scratch, (is_open) what each pool holds by section
+  bool has_loads;             // they do not overflow
+  uint32_t* free;             // of scratch, (is_open) the items that may go anywhere
   uint32_t free_count;
   uint32_t ways;          // in which they can be spread; 0: too many to try
   uint32_t next_way;      // of these

@@ -7,7 +7,7 @@
 #include "plan/exact.h"
 
 #include "base/error.h"
-#include "plan/chance.h"
+#include "base/random.h"
 
 #define EXACT_NODES_A_TILE 2u  // of a run of length 1
 #define EXACT_ROUNDS 6u
@@ -40,7 +40,7 @@ static const exact_play exact_rounds[EXACT_ROUNDS][EXACT_PLAYS] = {
 };
 
 static uint64_t exact_seed(const tide__exact* exact, uint32_t lane) {
-  return tide__mix_bits(exact->seed + exact->round) + lane;
+  return tide__random_mix(exact->seed + exact->round) + lane;
 }
 
 tide_status tide__exact_init(tide__exact* exact, const tide__puzzle* puzzle, uint64_t seed,
@@ -115,8 +115,8 @@ static void exact_share(exact_turn* turn, uint64_t wanted, uint64_t left) {
 }
 
 // One round, within `*left` nodes, which it lowers by those it took.
-static tide__search_answer exact_round(tide__exact* exact, int64_t height, uint64_t* left, tide__crew* crew,
-                                       tide__budget* budget) {
+static tide__search_answer exact_round(tide__exact* exact, int64_t height, uint64_t* left,
+                                       tide__thread_pool* threads, tide__budget* budget) {
   exact_turn turn = { .exact = exact,
                       .height = height,
                       .plays = exact_rounds[exact->round % EXACT_ROUNDS],
@@ -125,7 +125,7 @@ static tide__search_answer exact_round(tide__exact* exact, int64_t height, uint6
   const uint64_t length = exact_length(exact->round / EXACT_ROUNDS + 1);
   exact_share(&turn, length * EXACT_NODES_A_TILE * (exact->puzzle->count + 4), *left);
   exact->round++;
-  tide__crew_run(crew, EXACT_PLAYS, exact_play_one, &turn);
+  tide__thread_pool_run(threads, EXACT_PLAYS, exact_play_one, &turn);
   for (uint32_t i = 0; i < EXACT_PLAYS; i++) {
     tide__budget_spend(budget, turn.spent[i]);
     *left -= turn.spent[i].nodes;
@@ -137,14 +137,14 @@ static tide__search_answer exact_round(tide__exact* exact, int64_t height, uint6
   return TIDE__SEARCH_STOPPED;
 }
 
-tide__search_answer tide__exact_run(tide__exact* exact, int64_t height, uint64_t nodes, tide__crew* crew,
-                                    tide__budget* budget) {
+tide__search_answer tide__exact_run(tide__exact* exact, int64_t height, uint64_t nodes,
+                                    tide__thread_pool* threads, tide__budget* budget) {
   uint64_t left = nodes;
   tide__search_answer answer = TIDE__SEARCH_STOPPED;
   for (uint64_t before = UINT64_MAX; answer == TIDE__SEARCH_STOPPED && left > 0 && left < before;) {
     if (tide__budget_is_over(budget) || tide__budget_left(budget) == 0) break;
     before = left;  // a round without nodes has nothing that it can try
-    answer = exact_round(exact, height, &left, crew, budget);
+    answer = exact_round(exact, height, &left, threads, budget);
   }
   return answer;
 }

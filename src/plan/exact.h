@@ -6,7 +6,7 @@
 #ifndef TIDEMARK_SRC_PLAN_EXACT_H
 #define TIDEMARK_SRC_PLAN_EXACT_H
 
-#include "plan/crew.h"
+#include "plan/thread_pool.h"
 #include "plan/search.h"
 
 #define TIDE__EXACT_LANES 4u
@@ -25,8 +25,8 @@ void tide__exact_fini(tide__exact* exact);
 
 // Looks for an arrangement of at most `height` bytes with about `nodes` nodes, or as far as the budget goes,
 // and takes what it used from the budget. The answer does not depend on the number of threads.
-tide__search_answer tide__exact_run(tide__exact* exact, int64_t height, uint64_t nodes, tide__crew* crew,
-                                    tide__budget* budget);
+tide__search_answer tide__exact_run(tide__exact* exact, int64_t height, uint64_t nodes,
+                                    tide__thread_pool* threads, tide__budget* budget);
 
 // After FITS: the offset of each tile in bytes.
 int64_t tide__exact_offset(const tide__exact* exact, uint32_t tile);

@@ -14,10 +14,10 @@ static tide_status fit_no_memory(const tide__fit* fit) {
 
 static tide_status fit_sort_spans(tide__fit* fit) {
   const tide__model* const model = fit->model;
-  tide__pile work;
-  tide__pile_init(&work, fit->pile.heap);
-  tide__keyed* const keys = tide__pile_alloc(&work, model->span_count, sizeof *keys);
-  tide__keyed* const spare = tide__pile_alloc(&work, model->span_count, sizeof *spare);
+  tide__scratch work;
+  tide__scratch_init(&work, fit->scratch.heap);
+  tide__keyed* const keys = tide__scratch_alloc(&work, model->span_count, sizeof *keys);
+  tide__keyed* const spare = tide__scratch_alloc(&work, model->span_count, sizeof *spare);
   const bool is_short = work.is_short;
   for (uint32_t i = 0; !is_short && i < model->span_count; i++)
     keys[i] = (tide__keyed){ model->spans[i].first, i };
@@ -26,20 +26,20 @@ static tide_status fit_sort_spans(tide__fit* fit) {
     fit->order[i] = keys[i].value;
     fit->place[keys[i].value] = i;
   }
-  tide__pile_fini(&work);
+  tide__scratch_fini(&work);
   return is_short ? fit_no_memory(fit) : TIDE_OK;
 }
 
 tide_status tide__fit_init(tide__fit* fit, const tide__model* model, const tide_heap* heap) {
   *fit = (tide__fit){ .model = model, .leaves = 1 };
-  tide__pile_init(&fit->pile, heap);
+  tide__scratch_init(&fit->scratch, heap);
   while (fit->leaves < model->span_count) fit->leaves *= 2;
-  fit->offsets = tide__pile_alloc(&fit->pile, model->count, sizeof *fit->offsets);
-  fit->order = tide__pile_alloc(&fit->pile, model->span_count, sizeof *fit->order);
-  fit->place = tide__pile_alloc(&fit->pile, model->span_count, sizeof *fit->place);
-  fit->owner = tide__pile_alloc(&fit->pile, model->span_count, sizeof *fit->owner);
-  fit->latest = tide__pile_alloc(&fit->pile, 2 * (size_t)fit->leaves, sizeof *fit->latest);
-  if (fit->pile.is_short) return fit_no_memory(fit);
+  fit->offsets = tide__scratch_alloc(&fit->scratch, model->count, sizeof *fit->offsets);
+  fit->order = tide__scratch_alloc(&fit->scratch, model->span_count, sizeof *fit->order);
+  fit->place = tide__scratch_alloc(&fit->scratch, model->span_count, sizeof *fit->place);
+  fit->owner = tide__scratch_alloc(&fit->scratch, model->span_count, sizeof *fit->owner);
+  fit->latest = tide__scratch_alloc(&fit->scratch, 2 * (size_t)fit->leaves, sizeof *fit->latest);
+  if (fit->scratch.is_short) return fit_no_memory(fit);
   for (uint32_t i = 0; i < model->count; i++) {
     fit->offsets[i] = -1;
     const tide__box* const box = &model->boxes[i];
@@ -49,12 +49,12 @@ tide_status tide__fit_init(tide__fit* fit, const tide__model* model, const tide_
 }
 
 void tide__fit_fini(tide__fit* fit) {
-  const tide_heap* const heap = fit->pile.heap;
+  const tide_heap* const heap = fit->scratch.heap;
   tide__heap_release(heap, fit->bars, fit->bar_capacity, sizeof *fit->bars);
   tide__heap_release(heap, fit->unsorted, fit->unsorted_capacity, sizeof *fit->unsorted);
   tide__heap_release(heap, fit->keys, fit->key_capacity, sizeof *fit->keys);
   tide__heap_release(heap, fit->spare, fit->key_capacity, sizeof *fit->spare);
-  tide__pile_fini(&fit->pile);
+  tide__scratch_fini(&fit->scratch);
 }
 
 static void fit_set(tide__fit* fit, uint32_t span, uint32_t last) {
@@ -84,7 +84,7 @@ void tide__fit_take(tide__fit* fit, uint32_t box) {
 
 static bool fit_add_bar(tide__fit* fit, tide__bar bar) {
   const size_t need = fit->bar_count + 1;
-  if (!tide__heap_grow(fit->pile.heap, (void**)&fit->unsorted, &fit->unsorted_capacity, need,
+  if (!tide__heap_grow(fit->scratch.heap, (void**)&fit->unsorted, &fit->unsorted_capacity, need,
                        sizeof *fit->unsorted)) {
     return false;
   }
@@ -114,7 +114,7 @@ static bool fit_visit(tide__fit* fit, const tide__span* span, uint32_t node, uin
 }
 
 static bool fit_sort(tide__fit* fit) {
-  const tide_heap* const heap = fit->pile.heap;
+  const tide_heap* const heap = fit->scratch.heap;
   const size_t count = fit->bar_count;
   if (count > fit->key_capacity) {
     tide__heap_release(heap, fit->keys, fit->key_capacity, sizeof *fit->keys);

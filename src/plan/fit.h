@@ -17,13 +17,13 @@ typedef struct tide__bar {
 } tide__bar;
 
 typedef struct tide__fit {
-  tide__pile pile;
+  tide__scratch scratch;
   const tide__model* model;  // borrowed
-  int64_t* offsets;          // of pile; by box; -1: it does not lie there
-  uint32_t* order;           // of pile; the spans of all boxes by their first section
-  uint32_t* place;           // of pile; by span: where it stands there
-  uint32_t* owner;           // of pile; by span: its box
-  uint32_t* latest;          // of pile; a tree over that order: the latest end of spans that lie there
+  int64_t* offsets;          // of scratch; by box; -1: it does not lie there
+  uint32_t* order;           // of scratch; the spans of all boxes by their first section
+  uint32_t* place;           // of scratch; by span: where it stands there
+  uint32_t* owner;           // of scratch; by span: its box
+  uint32_t* latest;          // of scratch; a tree over that order: the latest end of spans that lie there
   uint32_t leaves;
   tide__bar* bars;  // of the last question, by rising `above`; owned
   size_t bar_capacity;

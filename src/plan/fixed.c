@@ -17,23 +17,23 @@ typedef struct fixed_span {
 } fixed_span;
 
 typedef struct fixed_sweep {
-  tide__pile pile;
-  fixed_span* spans;    // of pile
-  tide__keyed* events;  // of pile; ends before beginnings, by section
-  tide__keyed* spare;   // of pile
+  tide__scratch scratch;
+  fixed_span* spans;    // of scratch
+  tide__keyed* events;  // of scratch; ends before beginnings, by section
+  tide__keyed* spare;   // of scratch
   size_t count;         // of spans
 } fixed_sweep;
 
 static tide_status fixed_alloc(fixed_sweep* sweep, const tide__model* model, const tide_heap* heap) {
-  tide__pile_init(&sweep->pile, heap);
+  tide__scratch_init(&sweep->scratch, heap);
   size_t spans = 0;
   for (uint32_t i = 0; i < model->count; i++) {
     if (model->boxes[i].fixed >= 0) spans += model->boxes[i].span_count;
   }
-  sweep->spans = tide__pile_alloc(&sweep->pile, spans, sizeof *sweep->spans);
-  sweep->events = tide__pile_alloc(&sweep->pile, 2 * spans, sizeof *sweep->events);
-  sweep->spare = tide__pile_alloc(&sweep->pile, 2 * spans, sizeof *sweep->spare);
-  if (!sweep->pile.is_short) return TIDE_OK;
+  sweep->spans = tide__scratch_alloc(&sweep->scratch, spans, sizeof *sweep->spans);
+  sweep->events = tide__scratch_alloc(&sweep->scratch, 2 * spans, sizeof *sweep->events);
+  sweep->spare = tide__scratch_alloc(&sweep->scratch, 2 * spans, sizeof *sweep->spare);
+  if (!sweep->scratch.is_short) return TIDE_OK;
   return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for %zu fixed buffers", spans);
 }
 
@@ -87,6 +87,6 @@ tide_status tide__fixed_find_pair(const tide__model* model, const tide_heap* hea
     }
     tide__tree_insert(&tree, &span->node);
   }
-  tide__pile_fini(&sweep.pile);
+  tide__scratch_fini(&sweep.scratch);
   return status;
 }

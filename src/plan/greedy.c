@@ -16,7 +16,7 @@
 #include "base/arith.h"
 #include "base/error.h"
 #include "base/heap.h"
-#include "plan/waste.h"
+#include "base/segment_tree.h"
 
 #define GREEDY_POLL 1024u  // placements between two questions for the budget
 #define GREEDY_NONE UINT32_MAX
@@ -30,20 +30,21 @@ typedef struct greedy_run {
 } greedy_run;
 
 struct tide__greedy {
-  tide__pile pile;
+  tide__scratch scratch;
   const tide__box* boxes;  // borrowed; of the part
   uint32_t count;
   uint32_t sections;
   tide__waiting* waiting;  // owned
-  int64_t* loads;          // of pile; by section: the heights of all its boxes
+  int64_t* loads;          // of scratch; by section: the heights of all its boxes
   bool has_loads;          // they do not overflow
   // Of one pass
-  greedy_run* runs;  // of pile
+  greedy_run* runs;  // of scratch
   uint32_t free_run;
-  uint32_t* stack;  // of pile; runs that may be valleys
+  uint32_t* stack;  // of scratch; runs that may be valleys
   size_t stack_count;
-  tide__waste waste;
-  bool has_waste;  // it is known in this pass
+  // By section, how high it will become at least: all its boxes, and what was left free in it so far.
+  tide__segment_tree bounds;  // its memory is of scratch
+  bool has_bounds;            // they are kept in this pass
 };
 
 // ---------------------------------------------------------------------------------------------------
@@ -64,16 +65,14 @@ static void greedy_fill_loads(tide__greedy* greedy) {
 }
 
 static void greedy_alloc(tide__greedy* greedy) {
-  tide__pile* const pile = &greedy->pile;
-  uint32_t leaves = 1;
-  while (leaves < greedy->sections) leaves *= 2;
-  greedy->loads = tide__pile_alloc(pile, (size_t)greedy->sections + 1, sizeof *greedy->loads);
-  greedy->waste = (tide__waste){ .highest = tide__pile_alloc(pile, (size_t)leaves * 2, sizeof(int64_t)),
-                                 .added = tide__pile_alloc(pile, leaves, sizeof(int64_t)),
-                                 .leaves = leaves };
+  tide__scratch* const scratch = &greedy->scratch;
+  greedy->loads = tide__scratch_alloc(scratch, (size_t)greedy->sections + 1, sizeof *greedy->loads);
+  const size_t words = tide__segment_tree_words(greedy->sections);
+  int64_t* const tree = tide__scratch_alloc(scratch, words, sizeof *tree);
+  tide__segment_tree_init(&greedy->bounds, tree, greedy->sections);
   // A placement makes three runs of one, and pushes at most these and the two beside them.
-  greedy->runs = tide__pile_alloc(pile, 2 * (size_t)greedy->count + 2, sizeof *greedy->runs);
-  greedy->stack = tide__pile_alloc(pile, 6 * (size_t)greedy->count + 6, sizeof *greedy->stack);
+  greedy->runs = tide__scratch_alloc(scratch, 2 * (size_t)greedy->count + 2, sizeof *greedy->runs);
+  greedy->stack = tide__scratch_alloc(scratch, 6 * (size_t)greedy->count + 6, sizeof *greedy->stack);
 }
 
 tide_status tide__greedy_new(const tide__model* model, const tide__part* part, const tide_heap* heap,
@@ -84,9 +83,9 @@ tide_status tide__greedy_new(const tide__model* model, const tide__part* part, c
   greedy->boxes = &model->boxes[part->first_box];
   greedy->count = part->last_box - part->first_box;
   greedy->sections = part->last_section - part->first_section;
-  tide__pile_init(&greedy->pile, heap);
+  tide__scratch_init(&greedy->scratch, heap);
   greedy_alloc(greedy);
-  if (greedy->pile.is_short || tide__waiting_new(model, part, heap, &greedy->waiting) != TIDE_OK) {
+  if (greedy->scratch.is_short || tide__waiting_new(model, part, heap, &greedy->waiting) != TIDE_OK) {
     const unsigned count = greedy->count;
     tide__greedy_free(greedy);
     return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for a pass over %u buffers", count);
@@ -98,9 +97,9 @@ tide_status tide__greedy_new(const tide__model* model, const tide__part* part, c
 
 void tide__greedy_free(tide__greedy* greedy) {
   if (greedy == NULL) return;
-  const tide_heap* const heap = greedy->pile.heap;
+  const tide_heap* const heap = greedy->scratch.heap;
   tide__waiting_free(greedy->waiting);
-  tide__pile_fini(&greedy->pile);
+  tide__scratch_fini(&greedy->scratch);
   tide__heap_release(heap, greedy, 1, sizeof *greedy);
 }
 
@@ -162,9 +161,10 @@ static bool greedy_valley(const tide__greedy* greedy, uint32_t index, tide__vall
 }
 
 static uint32_t greedy_choose(tide__greedy* greedy, const tide__valley* valley, int64_t critical) {
-  if (greedy->has_waste && critical < INT64_MAX) {
-    const uint32_t section = tide__waste_find(&greedy->waste, valley->first, valley->last, critical);
-    if (section != UINT32_MAX) {
+  if (greedy->has_bounds && critical < INT64_MAX) {
+    const uint32_t section =
+        tide__segment_tree_argmax_above(&greedy->bounds, valley->first, valley->last, critical);
+    if (section != TIDE__SEGMENT_TREE_NONE) {
       const uint32_t box = tide__waiting_choose(greedy->waiting, valley, section);
       if (box != TIDE__WAITING_NONE) return box;
     }
@@ -176,7 +176,7 @@ static uint32_t greedy_choose(tide__greedy* greedy, const tide__valley* valley, 
 static bool greedy_raise(tide__greedy* greedy, uint32_t index, const tide__valley* valley) {
   const int64_t wall = valley->left_wall < valley->right_wall ? valley->left_wall : valley->right_wall;
   if (wall == INT64_MAX) return false;
-  if (greedy->has_waste) tide__waste_add(&greedy->waste, valley->first, valley->last, wall);
+  if (greedy->has_bounds) tide__segment_tree_add(&greedy->bounds, valley->first, valley->last, wall);
   greedy->runs[index].height += wall;
   greedy_push(greedy, index);
   return true;
@@ -223,8 +223,8 @@ static void greedy_begin(tide__greedy* greedy, const tide__pass_rules* rules) {
   for (uint32_t i = 0; i < runs; i++) greedy->runs[i] = (greedy_run){ .after = i + 1 };
   greedy->free_run = 0;
   greedy->stack_count = 0;
-  greedy->has_waste = greedy->has_loads && (rules->limit < INT64_MAX || rules->critical < INT64_MAX);
-  if (greedy->has_waste) tide__waste_begin(&greedy->waste, greedy->loads, greedy->sections);
+  greedy->has_bounds = greedy->has_loads && (rules->limit < INT64_MAX || rules->critical < INT64_MAX);
+  if (greedy->has_bounds) tide__segment_tree_fill(&greedy->bounds, greedy->loads, greedy->sections);
   const greedy_run all = { .last = greedy->sections, .before = GREEDY_NONE, .after = GREEDY_NONE };
   greedy_push(greedy, greedy_run_new(greedy, all));
 }
@@ -236,9 +236,9 @@ static int64_t greedy_place(tide__greedy* greedy, uint32_t index, uint32_t numbe
   const int64_t floor = greedy->runs[index].height;
   const int64_t offset = tide__align_height(floor, box->alignment);
   if (offset > limit || box->height > limit - offset) return INT64_MAX;
-  if (offset > floor && greedy->has_waste) {
-    tide__waste_add(&greedy->waste, tide__waiting_first(greedy->waiting, number),
-                    tide__waiting_last(greedy->waiting, number), offset - floor);
+  if (offset > floor && greedy->has_bounds) {
+    tide__segment_tree_add(&greedy->bounds, tide__waiting_first(greedy->waiting, number),
+                           tide__waiting_last(greedy->waiting, number), offset - floor);
   }
   offsets[number] = offset;
   tide__waiting_remove(greedy->waiting, number);
@@ -270,8 +270,8 @@ tide__pass tide__greedy_run(tide__greedy* greedy, const tide__pass_rules* rules,
       left--;
       if (left % GREEDY_POLL == 0 && watch != NULL && tide__watch_is_over(watch)) return given_up;
     }
-    if (greedy->has_waste && tide__waste_highest(&greedy->waste) > limit) {
-      return (tide__pass){ INT64_MAX, tide__waste_section(&greedy->waste) };
+    if (greedy->has_bounds && tide__segment_tree_max(&greedy->bounds) > limit) {
+      return (tide__pass){ INT64_MAX, tide__segment_tree_argmax(&greedy->bounds) };
     }
   }
   return (tide__pass){ peak, UINT32_MAX };

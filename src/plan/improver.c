@@ -11,7 +11,7 @@
 #include "plan/exact.h"
 #include "plan/neighbourhood.h"
 #include "plan/rehearsal.h"
-#include "plan/wheel.h"
+#include "plan/squeaky_wheel.h"
 
 #define IMPROVER_EXACT_ALONE 600u   // boxes up to which the wheel makes its fixed rounds only
 #define IMPROVER_EXACT_MOST 2500u   // boxes up to which the exact search is tried
@@ -25,7 +25,7 @@ struct tide__improver {
   tide__solver* solver;  // borrowed
   uint32_t part;
   uint32_t count;
-  tide__wheel wheel;
+  tide__squeaky_wheel wheel;
   tide__puzzle puzzle;
   tide__exact exact;
   tide__neighbourhood neighbourhood;
@@ -48,14 +48,16 @@ static tide__part_state* improver_state(const tide__improver* improver) {
   return &improver->solver->parts[improver->part];
 }
 
-static const tide_heap* improver_heap(const tide__improver* improver) { return improver->solver->pile.heap; }
+static const tide_heap* improver_heap(const tide__improver* improver) {
+  return improver->solver->scratch.heap;
+}
 
 // ---------------------------------------------------------------------------------------------------
 // Lifetime
 
 tide_status tide__improver_new(tide__solver* solver, uint32_t part, tide__improver** out) {
   *out = NULL;
-  tide__improver* const improver = tide__heap_alloc(solver->pile.heap, 1, sizeof *improver);
+  tide__improver* const improver = tide__heap_alloc(solver->scratch.heap, 1, sizeof *improver);
   if (improver == NULL) return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory to improve a plan");
   improver->solver = solver;
   improver->part = part;
@@ -66,7 +68,7 @@ tide_status tide__improver_new(tide__solver* solver, uint32_t part, tide__improv
   for (uint32_t i = improver_part(improver)->first_box; i < improver_part(improver)->last_box; i++) {
     improver->has_fixed |= solver->model.boxes[i].fixed >= 0;
   }
-  improver->offsets = tide__heap_alloc(solver->pile.heap, improver->count, sizeof *improver->offsets);
+  improver->offsets = tide__heap_alloc(solver->scratch.heap, improver->count, sizeof *improver->offsets);
   if (improver->offsets == NULL) {
     tide__improver_free(improver);
     return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory to improve a plan");
@@ -78,7 +80,7 @@ tide_status tide__improver_new(tide__solver* solver, uint32_t part, tide__improv
 void tide__improver_free(tide__improver* improver) {
   if (improver == NULL) return;
   const tide_heap* const heap = improver_heap(improver);
-  if (improver->has_wheel) tide__wheel_fini(&improver->wheel);
+  if (improver->has_wheel) tide__squeaky_wheel_fini(&improver->wheel);
   if (improver->has_exact) {
     tide__exact_fini(&improver->exact);
     tide__puzzle_fini(&improver->puzzle);
@@ -91,24 +93,24 @@ void tide__improver_free(tide__improver* improver) {
 // ---------------------------------------------------------------------------------------------------
 // The wheel
 
-static tide_status improver_turn_wheel(tide__improver* improver, int64_t goal) {
+static tide_status improver_run_wheel(tide__improver* improver, int64_t goal) {
   tide__solver* const solver = improver->solver;
   const bool is_first = !improver->has_wheel;
   if (is_first) {
     improver->has_wheel = true;
-    TIDE_TRY(tide__wheel_init(&improver->wheel, &solver->model, improver_part(improver),
-                              solver->options->seed, improver_heap(improver)));
+    TIDE_TRY(tide__squeaky_wheel_init(&improver->wheel, &solver->model, improver_part(improver),
+                                      solver->options->seed, improver_heap(improver)));
   }
-  const bool is_fixed = improver->wheel.rounds < tide__wheel_fixed_rounds(&improver->wheel);
+  const bool is_fixed = improver->wheel.rounds < tide__squeaky_wheel_fixed_rounds(&improver->wheel);
   const tide_plan_stage stage = is_fixed ? TIDE_PLAN_STAGE_GREEDY : TIDE_PLAN_STAGE_WHEEL;
   uint32_t rounds = IMPROVER_ROUNDS;
-  if (is_fixed) rounds = tide__wheel_fixed_rounds(&improver->wheel) - improver->wheel.rounds;
+  if (is_fixed) rounds = tide__squeaky_wheel_fixed_rounds(&improver->wheel) - improver->wheel.rounds;
   if (improver->count > IMPROVER_EXACT_MOST) rounds = 1;
   // A plan that others found is the one to beat.
   if (improver_state(improver)->height < improver->wheel.height) {
     improver->wheel.height = improver_state(improver)->height;
   }
-  if (tide__wheel_turn(&improver->wheel, goal, rounds, solver->crew, solver->budget)) {
+  if (tide__squeaky_wheel_run(&improver->wheel, goal, rounds, solver->threads, solver->budget)) {
     tide__solver_note(solver, improver->part, improver->wheel.height, improver->wheel.offsets, stage);
   }
   return TIDE_OK;
@@ -139,9 +141,9 @@ static tide_status improver_put_above(tide__improver* improver) {
   }
   const int64_t shift = improver_shift(improver, top);
   improver->has_wheel = true;
-  TIDE_TRY(tide__wheel_init(&improver->wheel, &solver->model, improver_part(improver), solver->options->seed,
-                            improver_heap(improver)));
-  tide__wheel_turn(&improver->wheel, 0, 1, solver->crew, solver->budget);
+  TIDE_TRY(tide__squeaky_wheel_init(&improver->wheel, &solver->model, improver_part(improver),
+                                    solver->options->seed, improver_heap(improver)));
+  tide__squeaky_wheel_run(&improver->wheel, 0, 1, solver->threads, solver->budget);
   if (shift > solver->capacity || improver->wheel.height > solver->capacity - shift) return TIDE_OK;
   for (uint32_t i = 0; i < improver->count; i++) {
     improver->offsets[i] = boxes[i].fixed >= 0 ? boxes[i].fixed : improver->wheel.offsets[i] + shift;
@@ -213,7 +215,7 @@ static tide_status improver_search(tide__improver* improver, int64_t goal) {
   const int64_t height = improver_next_height(improver, goal);
   const uint64_t before = solver->budget->nodes;
   const tide__search_answer answer =
-      tide__exact_run(&improver->exact, height, improver->nodes, solver->crew, solver->budget);
+      tide__exact_run(&improver->exact, height, improver->nodes, solver->threads, solver->budget);
   // Without a node and without an answer, the heights are beyond what it can count.
   if (answer == TIDE__SEARCH_STOPPED && solver->budget->nodes == before) state->is_stuck = true;
   if (answer == TIDE__SEARCH_FITS) {
@@ -253,8 +255,8 @@ static tide_status improver_search_near(tide__improver* improver, int64_t goal) 
   for (uint32_t i = 0; i < improver->count; i++) {
     improver->offsets[i] = solver->offsets[part->first_box + i];
   }
-  TIDE_TRY(tide__neighbourhood_step(&improver->neighbourhood, goal, improver->offsets, &height, solver->crew,
-                                    solver->budget));
+  TIDE_TRY(tide__neighbourhood_step(&improver->neighbourhood, goal, improver->offsets, &height,
+                                    solver->threads, solver->budget));
   tide__solver_note(solver, improver->part, height, improver->offsets, TIDE_PLAN_STAGE_NEIGHBOURHOOD);
   return TIDE_OK;
 }
@@ -264,7 +266,7 @@ static tide_status improver_search_near(tide__improver* improver, int64_t goal) 
 // The section that a rehearsal is about: the one that was blamed, or the one with the highest load.
 static uint32_t improver_hardest(const tide__improver* improver) {
   const tide__part* const part = improver_part(improver);
-  const uint32_t blamed = improver->wheel.spokes[0].pass.blamed;
+  const uint32_t blamed = improver->wheel.chains[0].pass.blamed;
   if (blamed != UINT32_MAX) return blamed;
   uint32_t hardest = part->first_section;
   for (uint32_t i = part->first_section; i < part->last_section; i++) {
@@ -281,10 +283,10 @@ static tide_status improver_step_large(tide__improver* improver, int64_t goal, u
   const bool is_close = improver_state(improver)->height - goal <= goal / IMPROVER_LITTLE;
   if (step > 0 && is_close && improver->count >= IMPROVER_REHEARSED) {
     bool is_found = false;
-    TIDE_TRY(tide__rehearse(&improver->wheel, improver_hardest(improver), goal, solver->crew, solver->budget,
-                            &is_found));
+    TIDE_TRY(tide__rehearse(&improver->wheel, improver_hardest(improver), goal, solver->threads,
+                            solver->budget, &is_found));
   }
-  return improver_turn_wheel(improver, goal);
+  return improver_run_wheel(improver, goal);
 }
 
 tide_status tide__improver_step(tide__improver* improver, int64_t goal) {
@@ -294,7 +296,7 @@ tide_status tide__improver_step(tide__improver* improver, int64_t goal) {
   if (improver->has_fixed && step == 0 && is_poor) return improver_put_above(improver);
   if (improver->count > IMPROVER_EXACT_MOST) return improver_step_large(improver, goal, step);
   if (improver->has_fixed) return improver_search(improver, goal);
-  if (step == 0) return improver_turn_wheel(improver, goal);
+  if (step == 0) return improver_run_wheel(improver, goal);
   if (improver->count <= IMPROVER_EXACT_ALONE || step % 2 == 1) return improver_search(improver, goal);
-  return step % 8 == 0 ? improver_search_near(improver, goal) : improver_turn_wheel(improver, goal);
+  return step % 8 == 0 ? improver_search_near(improver, goal) : improver_run_wheel(improver, goal);
 }

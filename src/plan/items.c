@@ -20,12 +20,12 @@
 
 // What the work needs besides its result.
 typedef struct items_work {
-  tide__pile pile;
+  tide__scratch scratch;
   const tide_plan_problem* problem;  // borrowed
-  tide__keyed* keys;                 // of pile; for as many as any sort has
+  tide__keyed* keys;                 // of scratch; for as many as any sort has
   tide__keyed* spare;
-  tide__piece* pieces;    // of pile; of every buffer on its own
-  uint32_t* first_piece;  // of pile; by buffer, and one more
+  tide__piece* pieces;    // of scratch; of every buffer on its own
+  uint32_t* first_piece;  // of scratch; by buffer, and one more
 } items_work;
 
 static size_t items_pools(const tide_plan_problem* problem) {
@@ -112,11 +112,11 @@ static tide_status items_cut_all(items_work* work, size_t gaps) {
   size_t most = count;
   for (size_t i = 0; i < count; i++) most = tide__max(most, work->problem->buffers[i].gap_count);
   const size_t keys = tide__max(most, 2 * (count + 2 * gaps));  // the ends of all pieces of one item
-  work->keys = tide__pile_alloc(&work->pile, gaps > 0 ? keys : 2 * count, sizeof *work->keys);
-  work->spare = tide__pile_alloc(&work->pile, gaps > 0 ? keys : 2 * count, sizeof *work->spare);
-  work->pieces = tide__pile_alloc(&work->pile, count + 2 * gaps, sizeof *work->pieces);
-  work->first_piece = tide__pile_alloc(&work->pile, count + 1, sizeof *work->first_piece);
-  if (work->pile.is_short) return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for %zu buffers", count);
+  work->keys = tide__scratch_alloc(&work->scratch, gaps > 0 ? keys : 2 * count, sizeof *work->keys);
+  work->spare = tide__scratch_alloc(&work->scratch, gaps > 0 ? keys : 2 * count, sizeof *work->spare);
+  work->pieces = tide__scratch_alloc(&work->scratch, count + 2 * gaps, sizeof *work->pieces);
+  work->first_piece = tide__scratch_alloc(&work->scratch, count + 1, sizeof *work->first_piece);
+  if (work->scratch.is_short) return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for %zu buffers", count);
   uint32_t pieces = 0;
   for (size_t i = 0; i < count; i++) {
     work->first_piece[i] = pieces;
@@ -233,13 +233,13 @@ static void items_find_instants(items_work* work, items_union* all, const tide__
   all->cells = instants > 0 ? instants - 1 : 0;
 }
 
-static tide_status items_union_init(items_union* all, tide__pile* pile, size_t count) {
-  all->instants = tide__pile_alloc(pile, 2 * count + 1, sizeof *all->instants);
-  all->next = tide__pile_alloc(pile, 2 * count + 2, sizeof *all->next);
+static tide_status items_union_init(items_union* all, tide__scratch* scratch, size_t count) {
+  all->instants = tide__scratch_alloc(scratch, 2 * count + 1, sizeof *all->instants);
+  all->next = tide__scratch_alloc(scratch, 2 * count + 2, sizeof *all->next);
   for (unsigned i = 0; i < ITEMS_VALUES; i++) {
-    all->values[i] = tide__pile_alloc(pile, 2 * count + 1, sizeof *all->values[i]);
+    all->values[i] = tide__scratch_alloc(scratch, 2 * count + 1, sizeof *all->values[i]);
   }
-  if (!pile->is_short) return TIDE_OK;
+  if (!scratch->is_short) return TIDE_OK;
   return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for %zu parts of a storage", count);
 }
 
@@ -258,11 +258,11 @@ static void items_append_or_extend(tide__piece* pieces, uint32_t* count, tide__p
 // between the lowest first and the highest last need not be all of it; at least it is what one of them holds.
 static tide_status items_unite(items_work* work, const tide__piece* pieces, size_t count, tide__piece* out,
                                uint32_t* out_count) {
-  tide__pile pile;
-  tide__pile_init(&pile, work->pile.heap);
+  tide__scratch scratch;
+  tide__scratch_init(&scratch, work->scratch.heap);
   items_union all = { .cells = 0 };
   *out_count = 0;
-  const tide_status status = items_union_init(&all, &pile, count);
+  const tide_status status = items_union_init(&all, &scratch, count);
   if (status == TIDE_OK) {
     items_find_instants(work, &all, pieces, count);
     for (unsigned i = 0; i < ITEMS_VALUES; i++) items_paint(work, &all, pieces, count, (items_value)i);
@@ -272,7 +272,7 @@ static tide_status items_unite(items_work* work, const tide__piece* pieces, size
       items_append_or_extend(out, out_count, here);
     }
   }
-  tide__pile_fini(&pile);
+  tide__scratch_fini(&scratch);
   return status;
 }
 
@@ -295,10 +295,10 @@ static tide_status items_group(tide__items* items, items_work* work, const tide_
 
 static tide_status items_group_all(tide__items* items, items_work* work, size_t shared, uint32_t* pieces) {
   if (shared == 0) return TIDE_OK;
-  tide__keyed* const members = tide__pile_alloc(&work->pile, shared, sizeof *members);
+  tide__keyed* const members = tide__scratch_alloc(&work->scratch, shared, sizeof *members);
   tide__piece* const gathered =
-      tide__pile_alloc(&work->pile, work->first_piece[work->problem->count], sizeof *gathered);
-  if (work->pile.is_short) return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for %zu buffers", shared);
+      tide__scratch_alloc(&work->scratch, work->first_piece[work->problem->count], sizeof *gathered);
+  if (work->scratch.is_short) return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for %zu buffers", shared);
   size_t count = 0;
   for (uint32_t i = 0; i < work->problem->count; i++) {
     const uint32_t alias = work->problem->buffers[i].alias;
@@ -341,11 +341,11 @@ static tide_status items_build(tide__items* items, items_work* work) {
   const size_t count = work->problem->count;
   size_t shared = 0;
   for (size_t i = 0; i < count; i++) shared += work->problem->buffers[i].alias != 0;
-  items->items = tide__pile_alloc(&items->pile, count, sizeof *items->items);
-  items->of_buffer = tide__pile_alloc(&items->pile, count, sizeof *items->of_buffer);
-  items->pieces = tide__pile_alloc(&items->pile, (size_t)work->first_piece[count] * (shared > 0 ? 2 : 1),
-                                   sizeof *items->pieces);
-  if (items->pile.is_short) return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for %zu buffers", count);
+  items->items = tide__scratch_alloc(&items->scratch, count, sizeof *items->items);
+  items->of_buffer = tide__scratch_alloc(&items->scratch, count, sizeof *items->of_buffer);
+  items->pieces = tide__scratch_alloc(
+      &items->scratch, (size_t)work->first_piece[count] * (shared > 0 ? 2 : 1), sizeof *items->pieces);
+  if (items->scratch.is_short) return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for %zu buffers", count);
   uint32_t pieces = 0;
   for (uint32_t i = 0; i < count; i++) {
     if (work->problem->buffers[i].alias == 0) items_single(items, work, i, &pieces);
@@ -357,12 +357,12 @@ static tide_status items_build(tide__items* items, items_work* work) {
 
 tide_status tide__items_init(tide__items* items, const tide_plan_problem* problem, const tide_heap* heap) {
   *items = (tide__items){ .count = 0 };
-  tide__pile_init(&items->pile, heap);
+  tide__scratch_init(&items->scratch, heap);
   items_work work = { .problem = problem };
-  tide__pile_init(&work.pile, heap);
+  tide__scratch_init(&work.scratch, heap);
   const tide_status status = items_build(items, &work);
-  tide__pile_fini(&work.pile);
+  tide__scratch_fini(&work.scratch);
   return status;
 }
 
-void tide__items_fini(tide__items* items) { tide__pile_fini(&items->pile); }
+void tide__items_fini(tide__items* items) { tide__scratch_fini(&items->scratch); }

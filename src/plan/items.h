@@ -5,7 +5,7 @@
 #ifndef TIDEMARK_SRC_PLAN_ITEMS_H
 #define TIDEMARK_SRC_PLAN_ITEMS_H
 
-#include "plan/pile.h"
+#include "plan/scratch.h"
 #include "tidemark/plan.h"
 
 // A part of a lifetime in which an item holds its bytes [first, last), or at least `held` of them.
@@ -31,10 +31,10 @@ typedef struct tide__item {
 } tide__item;
 
 typedef struct tide__items {
-  tide__pile pile;
-  tide__item* items;    // of pile
-  tide__piece* pieces;  // of pile
-  uint32_t* of_buffer;  // of pile; the item of each buffer
+  tide__scratch scratch;
+  tide__item* items;    // of scratch
+  tide__piece* pieces;  // of scratch
+  uint32_t* of_buffer;  // of scratch; the item of each buffer
   size_t count;
   tide_plan_proof proof;  // why there is no plan, whatever is done
 } tide__items;

@@ -16,12 +16,12 @@
 __extension__ typedef unsigned __int128 model_sum;
 
 typedef struct model_work {
-  tide__pile pile;
-  tide__keyed* starts;  // of pile; spans by their first instant
-  tide__keyed* ends;    // of pile; by the instant after the last
-  tide__keyed* spare;   // of pile
-  uint32_t* of_span;    // of pile; the box of each span
-  model_sum* whole;     // of pile, (optional) grains of each section, in bytes
+  tide__scratch scratch;
+  tide__keyed* starts;  // of scratch; spans by their first instant
+  tide__keyed* ends;    // of scratch; by the instant after the last
+  tide__keyed* spare;   // of scratch
+  uint32_t* of_span;    // of scratch; the box of each span
+  model_sum* whole;     // of scratch, (optional) grains of each section, in bytes
 } model_work;
 
 static tide_status model_no_memory(const tide__model* model) {
@@ -72,13 +72,13 @@ static tide_status model_add_boxes(tide__model* model, model_work* work, const t
     boxes += items->items[list[i]].piece_count > 0;
     spans += items->items[list[i]].piece_count;
   }
-  model->boxes = tide__pile_alloc(&model->pile, boxes, sizeof *model->boxes);
-  model->spans = tide__pile_alloc(&model->pile, spans, sizeof *model->spans);
-  work->starts = tide__pile_alloc(&work->pile, spans, sizeof *work->starts);
-  work->ends = tide__pile_alloc(&work->pile, spans, sizeof *work->ends);
-  work->spare = tide__pile_alloc(&work->pile, spans, sizeof *work->spare);
-  work->of_span = tide__pile_alloc(&work->pile, spans, sizeof *work->of_span);
-  if (model->pile.is_short || work->pile.is_short) return model_no_memory(model);
+  model->boxes = tide__scratch_alloc(&model->scratch, boxes, sizeof *model->boxes);
+  model->spans = tide__scratch_alloc(&model->scratch, spans, sizeof *model->spans);
+  work->starts = tide__scratch_alloc(&work->scratch, spans, sizeof *work->starts);
+  work->ends = tide__scratch_alloc(&work->scratch, spans, sizeof *work->ends);
+  work->spare = tide__scratch_alloc(&work->scratch, spans, sizeof *work->spare);
+  work->of_span = tide__scratch_alloc(&work->scratch, spans, sizeof *work->of_span);
+  if (model->scratch.is_short || work->scratch.is_short) return model_no_memory(model);
   for (size_t i = 0; i < count; i++) {
     if (items->items[list[i]].piece_count > 0) model_add_box(model, work, items, list[i]);
   }
@@ -132,12 +132,12 @@ static void model_sweep(tide__model* model, model_work* work) {
 static tide_status model_find_sections(tide__model* model, model_work* work) {
   tide__radix_sort(work->starts, work->spare, model->span_count);
   tide__radix_sort(work->ends, work->spare, model->span_count);
-  model->instants = tide__pile_alloc(&model->pile, model->span_count, sizeof *model->instants);
-  model->loads = tide__pile_alloc(&model->pile, model->span_count, sizeof *model->loads);
+  model->instants = tide__scratch_alloc(&model->scratch, model->span_count, sizeof *model->instants);
+  model->loads = tide__scratch_alloc(&model->scratch, model->span_count, sizeof *model->loads);
   if (model->grain > 1 && !model->has_holes) {
-    work->whole = tide__pile_alloc(&work->pile, model->span_count, sizeof *work->whole);
+    work->whole = tide__scratch_alloc(&work->scratch, model->span_count, sizeof *work->whole);
   }
-  if (model->pile.is_short || work->pile.is_short) return model_no_memory(model);
+  if (model->scratch.is_short || work->scratch.is_short) return model_no_memory(model);
   model_sweep(model, work);
   for (uint32_t i = 0; i < model->count; i++) {
     tide__box* const box = &model->boxes[i];
@@ -148,8 +148,8 @@ static tide_status model_find_sections(tide__model* model, model_work* work) {
 }
 
 static tide_status model_sort_boxes(tide__model* model, model_work* work) {
-  tide__box* const sorted = tide__pile_alloc(&model->pile, model->count, sizeof *sorted);
-  if (model->pile.is_short) return model_no_memory(model);
+  tide__box* const sorted = tide__scratch_alloc(&model->scratch, model->count, sizeof *sorted);
+  if (model->scratch.is_short) return model_no_memory(model);
   for (uint32_t i = 0; i < model->count; i++) {
     work->starts[i] = (tide__keyed){ (uint64_t)model->boxes[i].first << 32 | model->boxes[i].last, i };
   }
@@ -165,9 +165,9 @@ static tide_status model_sort_boxes(tide__model* model, model_work* work) {
 // Replaces each load by the whole grains of the section, less what the box with the most unused bytes in its
 // last grain leaves free: that box may be on top.
 static tide_status model_bound_by_grains(tide__model* model, model_work* work) {
-  uint64_t* const unused = tide__pile_alloc(&work->pile, model->sections, sizeof *unused);
-  uint32_t* const next = tide__pile_alloc(&work->pile, (size_t)model->sections + 1, sizeof *next);
-  if (work->pile.is_short) return model_no_memory(model);
+  uint64_t* const unused = tide__scratch_alloc(&work->scratch, model->sections, sizeof *unused);
+  uint32_t* const next = tide__scratch_alloc(&work->scratch, (size_t)model->sections + 1, sizeof *next);
+  if (work->scratch.is_short) return model_no_memory(model);
   for (uint32_t i = 0; i < model->span_count; i++) {
     const uint64_t rest = model_grains(model, &model->spans[i]) - (uint64_t)model->spans[i].top;
     work->ends[i] = (tide__keyed){ ~rest, i };
@@ -226,8 +226,8 @@ static tide_status model_find_parts(tide__model* model, const tide__items* items
     }
     if (pass == 1) break;
     model->part_count = parts;
-    model->parts = tide__pile_alloc(&model->pile, parts, sizeof *model->parts);
-    if (model->pile.is_short) return model_no_memory(model);
+    model->parts = tide__scratch_alloc(&model->scratch, parts, sizeof *model->parts);
+    if (model->scratch.is_short) return model_no_memory(model);
   }
   return TIDE_OK;
 }
@@ -246,12 +246,12 @@ static tide_status model_build(tide__model* model, model_work* work, const tide_
 tide_status tide__model_init(tide__model* model, const tide__items* items, const uint32_t* list, size_t count,
                              const tide_heap* heap) {
   *model = (tide__model){ .count = 0 };
-  tide__pile_init(&model->pile, heap);
+  tide__scratch_init(&model->scratch, heap);
   model_work work = { .starts = NULL };
-  tide__pile_init(&work.pile, heap);
+  tide__scratch_init(&work.scratch, heap);
   const tide_status status = model_build(model, &work, items, list, count);
-  tide__pile_fini(&work.pile);
+  tide__scratch_fini(&work.scratch);
   return status;
 }
 
-void tide__model_fini(tide__model* model) { tide__pile_fini(&model->pile); }
+void tide__model_fini(tide__model* model) { tide__scratch_fini(&model->scratch); }

@@ -44,12 +44,12 @@ typedef struct tide__part {
 // Invariants: [M1] boxes are sorted by first, then last, then item. [M2] each section has a box. [M3] the
 // parts cover boxes and sections in their order.
 typedef struct tide__model {
-  tide__pile pile;
-  tide__box* boxes;    // of pile
-  tide__span* spans;   // of pile
-  uint64_t* instants;  // of pile; an instant of each section
-  int64_t* loads;      // of pile; bytes that its boxes need; INT64_MAX: that or more
-  tide__part* parts;   // of pile
+  tide__scratch scratch;
+  tide__box* boxes;    // of scratch
+  tide__span* spans;   // of scratch
+  uint64_t* instants;  // of scratch; an instant of each section
+  int64_t* loads;      // of scratch; bytes that its boxes need; INT64_MAX: that or more
+  tide__part* parts;   // of scratch
   uint32_t count;      // of boxes
   uint32_t span_count;
   uint32_t sections;

@@ -9,7 +9,7 @@
 #include "plan/neighbourhood.h"
 
 #include "base/error.h"
-#include "plan/chance.h"
+#include "base/random.h"
 #include "plan/exact.h"
 
 #define NEAR_TRIES 24u                 // of a step
@@ -27,14 +27,14 @@ tide_status tide__neighbourhood_init(tide__neighbourhood* near, const tide__mode
   *near = (tide__neighbourhood){
     .model = model, .part = part, .count = part->last_box - part->first_box, .random = seed
   };
-  tide__pile_init(&near->pile, heap);
-  near->reach = tide__pile_alloc(&near->pile, near->count, sizeof *near->reach);
-  near->keys = tide__pile_alloc(&near->pile, near->count, sizeof *near->keys);
-  near->spare = tide__pile_alloc(&near->pile, near->count, sizeof *near->spare);
-  near->grounds = tide__pile_alloc(&near->pile, NEAR_SECTIONS, sizeof *near->grounds);
-  near->boxes = tide__pile_alloc(&near->pile, NEAR_MOST, sizeof *near->boxes);
-  near->fixed = tide__pile_alloc(&near->pile, NEAR_MOST, sizeof *near->fixed);
-  if (near->pile.is_short) return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for a neighbourhood");
+  tide__scratch_init(&near->scratch, heap);
+  near->reach = tide__scratch_alloc(&near->scratch, near->count, sizeof *near->reach);
+  near->keys = tide__scratch_alloc(&near->scratch, near->count, sizeof *near->keys);
+  near->spare = tide__scratch_alloc(&near->scratch, near->count, sizeof *near->spare);
+  near->grounds = tide__scratch_alloc(&near->scratch, NEAR_SECTIONS, sizeof *near->grounds);
+  near->boxes = tide__scratch_alloc(&near->scratch, NEAR_MOST, sizeof *near->boxes);
+  near->fixed = tide__scratch_alloc(&near->scratch, NEAR_MOST, sizeof *near->fixed);
+  if (near->scratch.is_short) return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for a neighbourhood");
   uint32_t latest = 0;
   for (uint32_t i = 0; i < near->count; i++) {
     const uint32_t last = model->boxes[part->first_box + i].last;
@@ -44,10 +44,10 @@ tide_status tide__neighbourhood_init(tide__neighbourhood* near, const tide__mode
   return TIDE_OK;
 }
 
-void tide__neighbourhood_fini(tide__neighbourhood* near) { tide__pile_fini(&near->pile); }
+void tide__neighbourhood_fini(tide__neighbourhood* near) { tide__scratch_fini(&near->scratch); }
 
 static uint32_t near_chance(tide__neighbourhood* near, uint32_t below) {
-  return (uint32_t)(tide__chance(&near->random) % below);
+  return (uint32_t)(tide__random_next(&near->random) % below);
 }
 
 static const tide__box* near_box(const tide__neighbourhood* near, uint32_t number) {
@@ -184,7 +184,7 @@ static void near_move(const tide__neighbourhood* near, const tide__puzzle* puzzl
 }
 
 static tide_status near_try(tide__neighbourhood* near, uint32_t number, int64_t target, int64_t* offsets,
-                            tide__crew* crew, tide__budget* budget, bool* out_moved) {
+                            tide__thread_pool* threads, tide__budget* budget, bool* out_moved) {
   *out_moved = false;
   const near_range range = near_widen(near, number);
   const uint64_t worth = tide__budget_worth(tide__budget_left(budget));
@@ -195,7 +195,7 @@ static tide_status near_try(tide__neighbourhood* near, uint32_t number, int64_t 
   tide__budget_spend(budget, (tide__effort){ 1, near->work });
   near->work = 0;
   if (count == 0) return TIDE_OK;
-  const tide_heap* const heap = near->pile.heap;
+  const tide_heap* const heap = near->scratch.heap;
   tide__puzzle puzzle;
   tide__exact exact = { .round = 0 };
   const tide__puzzle_choice choice = { .boxes = near->boxes,
@@ -209,7 +209,7 @@ static tide_status near_try(tide__neighbourhood* near, uint32_t number, int64_t 
   if (status == TIDE_OK) status = tide__exact_init(&exact, &puzzle, near->random, heap);
   if (status == TIDE_OK) {
     const uint64_t nodes = (uint64_t)NEAR_NODES * NEAR_FREE + near->count / 128;
-    const tide__search_answer answer = tide__exact_run(&exact, target, nodes, crew, budget);
+    const tide__search_answer answer = tide__exact_run(&exact, target, nodes, threads, budget);
     *out_moved = answer == TIDE__SEARCH_FITS;
     if (*out_moved) near_move(near, &puzzle, &exact, offsets);
   }
@@ -228,7 +228,7 @@ static int64_t near_peak(const tide__neighbourhood* near, const int64_t* offsets
 }
 
 tide_status tide__neighbourhood_step(tide__neighbourhood* near, int64_t goal, int64_t* offsets,
-                                     int64_t* height, tide__crew* crew, tide__budget* budget) {
+                                     int64_t* height, tide__thread_pool* threads, tide__budget* budget) {
   const bool is_close = *height - goal <= goal / NEAR_CLOSE;
   const int64_t target = is_close ? goal : goal + (int64_t)((double)(*height - goal - 1) * (15.0 / 16));
   uint32_t failures = 0;
@@ -237,7 +237,7 @@ tide_status tide__neighbourhood_step(tide__neighbourhood* near, int64_t goal, in
     const uint32_t number = near_pick(near, offsets, target);
     if (number == near->count) break;
     bool has_moved = false;
-    TIDE_TRY(near_try(near, number, target, offsets, crew, budget, &has_moved));
+    TIDE_TRY(near_try(near, number, target, offsets, threads, budget, &has_moved));
     failures = has_moved ? 0 : failures + 1;
   }
   *height = near_peak(near, offsets);

@@ -6,23 +6,23 @@
 #define TIDEMARK_SRC_PLAN_NEIGHBOURHOOD_H
 
 #include "plan/budget.h"
-#include "plan/crew.h"
+#include "plan/thread_pool.h"
 #include "plan/model.h"
 #include "plan/radix.h"
 
 typedef struct tide__neighbourhood {
-  tide__pile pile;
+  tide__scratch scratch;
   const tide__model* model;  // borrowed
   const tide__part* part;    // borrowed
   uint32_t count;
   uint64_t random;
   uint64_t work;       // what was looked at and is not paid yet
-  uint32_t* reach;     // of pile; by box: the latest end of all boxes up to it
-  tide__keyed* keys;   // of pile; boxes that meet the sections that were chosen
-  tide__keyed* spare;  // of pile
-  int64_t* grounds;    // of pile; by section of these
-  uint32_t* boxes;     // of pile; those of the neighbourhood, by their number in the model
-  int64_t* fixed;      // of pile; where each must lie, -1 for those that are placed anew
+  uint32_t* reach;     // of scratch; by box: the latest end of all boxes up to it
+  tide__keyed* keys;   // of scratch; boxes that meet the sections that were chosen
+  tide__keyed* spare;  // of scratch
+  int64_t* grounds;    // of scratch; by section of these
+  uint32_t* boxes;     // of scratch; those of the neighbourhood, by their number in the model
+  int64_t* fixed;      // of scratch; where each must lie, -1 for those that are placed anew
 } tide__neighbourhood;
 
 tide_status tide__neighbourhood_init(tide__neighbourhood* near, const tide__model* model,
@@ -32,6 +32,6 @@ void tide__neighbourhood_fini(tide__neighbourhood* near);
 // Tries some neighbourhoods of boxes that end above a height between `goal` and `*height`. The offsets, by
 // number in the part, stay a plan whose height is `*height`.
 tide_status tide__neighbourhood_step(tide__neighbourhood* near, int64_t goal, int64_t* offsets,
-                                     int64_t* height, tide__crew* crew, tide__budget* budget);
+                                     int64_t* height, tide__thread_pool* threads, tide__budget* budget);
 
 #endif

@@ -8,6 +8,7 @@
 #include "base/arith.h"
 #include "base/error.h"
 #include "base/heap.h"
+#include "base/sized.h"
 #include "base/sys.h"
 #include "plan/assign.h"
 #include "plan/solver.h"
@@ -18,16 +19,16 @@
 
 typedef struct plan_pool {
   tide_plan_outcome outcome;
-  size_t* live;  // of pile; (optional) the live set of its proof
+  size_t* live;  // of scratch; (optional) the live set of its proof
   size_t live_count;
 } plan_pool;
 
 struct tide_plan {
-  tide__pile pile;
-  plan_pool* pools;  // of pile
+  tide__scratch scratch;
+  plan_pool* pools;  // of scratch
   uint32_t pool_count;
-  uint64_t* offsets;  // of pile; by buffer
-  uint32_t* pool_of;  // of pile; by buffer
+  uint64_t* offsets;  // of scratch; by buffer
+  uint32_t* pool_of;  // of scratch; by buffer
   bool has_plan;
   plan_pool all;  // pools together
 };
@@ -40,9 +41,9 @@ typedef struct plan_work {
   tide__items items;
   tide__assign assign;
   tide__budget budget;
-  tide__crew crew;
+  tide__thread_pool threads;
   tide_plan* plan;  // owned until the end
-  int64_t* found;   // of the plan's pile; by item: its offset
+  int64_t* found;   // of the plan's scratch; by item: its offset
 } plan_work;
 
 // ---------------------------------------------------------------------------------------------------
@@ -119,7 +120,7 @@ static tide_status plan_solve_pool(plan_work* work, uint32_t pool, bool may_move
                                    .capacity = tide__assign_capacity(&work->assign, pool),
                                    .options = &work->options,
                                    .budget = &work->budget,
-                                   .crew = &work->crew };
+                                   .threads = &work->threads };
   tide_status status = tide__solver_init(&solver, &task, work->heap);
   if (status == TIDE_OK) status = tide__solver_run(&solver);
   if (status == TIDE_OK) {
@@ -229,7 +230,7 @@ static tide_status plan_list_live(plan_work* work, plan_pool* out, uint32_t pool
     }
     if (pass == 1) break;
     out->live_count = count;
-    out->live = tide__pile_alloc(&work->plan->pile, count, sizeof *out->live);
+    out->live = tide__scratch_alloc(&work->plan->scratch, count, sizeof *out->live);
     if (out->live == NULL) return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for %zu live buffers", count);
   }
   return TIDE_OK;
@@ -313,7 +314,7 @@ static tide_status plan_hand_out(plan_work* work) {
   TIDE_TRY(plan_list_live(work, &plan->all, plan->all.outcome.proof.pool));
   if (!plan->has_plan) return TIDE_OK;
   plan_count_moved(work);
-  tide_plan_check check;
+  tide_plan_check check = TIDE_PLAN_CHECK_INIT;
   TIDE_TRY(tide_plan_verify(work->problem, plan->offsets, plan->pool_of, work->heap, &check));
   if (check.fault == TIDE_PLAN_NO_FAULT) return TIDE_OK;
   return TIDE_FAIL(TIDE_ERR_STATE, "a plan did not pass the verifier: %.180s", check.text);
@@ -323,8 +324,6 @@ static tide_status plan_hand_out(plan_work* work) {
 // The call
 
 static tide_status plan_check_options(const tide_plan_options* options) {
-  TIDE_REQUIRE(options->size == sizeof *options, TIDE_ERR_ARGUMENT, "options of %u bytes, not %zu",
-               (unsigned)options->size, sizeof *options);
   TIDE_REQUIRE(options->goal == TIDE_PLAN_PEAK || options->goal == TIDE_PLAN_FIT, TIDE_ERR_ARGUMENT,
                "goal %d is none", (int)options->goal);
   TIDE_REQUIRE(options->seconds >= 0, TIDE_ERR_ARGUMENT, "a limit of %g seconds", options->seconds);
@@ -337,14 +336,14 @@ static tide_status plan_alloc(plan_work* work) {
   tide_plan* const plan = tide__heap_alloc(work->heap, 1, sizeof *plan);
   if (plan == NULL) return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for a plan");
   work->plan = plan;
-  tide__pile_init(&plan->pile, work->heap);
+  tide__scratch_init(&plan->scratch, work->heap);
   const size_t count = work->problem->count;
   plan->pool_count = work->problem->pools > 0 ? (uint32_t)work->problem->pools : 1;
-  plan->pools = tide__pile_alloc(&plan->pile, plan->pool_count, sizeof *plan->pools);
-  plan->offsets = tide__pile_alloc(&plan->pile, count, sizeof *plan->offsets);
-  plan->pool_of = tide__pile_alloc(&plan->pile, count, sizeof *plan->pool_of);
-  work->found = tide__pile_alloc(&plan->pile, work->items.count, sizeof *work->found);
-  if (plan->pile.is_short) return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for %zu offsets", count);
+  plan->pools = tide__scratch_alloc(&plan->scratch, plan->pool_count, sizeof *plan->pools);
+  plan->offsets = tide__scratch_alloc(&plan->scratch, count, sizeof *plan->offsets);
+  plan->pool_of = tide__scratch_alloc(&plan->scratch, count, sizeof *plan->pool_of);
+  work->found = tide__scratch_alloc(&plan->scratch, work->items.count, sizeof *work->found);
+  if (plan->scratch.is_short) return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for %zu offsets", count);
   for (size_t i = 0; i < work->items.count; i++) work->found[i] = -1;
   return TIDE_OK;
 }
@@ -383,14 +382,14 @@ tide_status tide_plan_solve(const tide_plan_problem* problem, const tide_plan_op
   *out = NULL;
   TIDE_REQUIRE(problem != NULL, TIDE_ERR_ARGUMENT, "no problem");
   plan_work work = { .problem = problem, .options = TIDE_PLAN_OPTIONS_INIT };
-  if (options != NULL) work.options = *options;
+  if (options != NULL) TIDE_TRY(tide__sized_read("plan_solve", options, &work.options, sizeof work.options));
   TIDE_TRY(plan_check_options(&work.options));
   work.heap = tide__heap_or_system(work.options.heap);
   tide__budget_init(&work.budget, &work.options, problem->count);
   const uint32_t threads = work.options.threads > 0 ? work.options.threads : tide__sys_processors();
-  tide__crew_init(&work.crew, threads < PLAN_THREADS ? threads : PLAN_THREADS, work.heap);
+  tide__thread_pool_init(&work.threads, threads < PLAN_THREADS ? threads : PLAN_THREADS, work.heap);
   const tide_status status = plan_make(&work);
-  tide__crew_fini(&work.crew);
+  tide__thread_pool_fini(&work.threads);
   tide__assign_fini(&work.assign);
   tide__items_fini(&work.items);
   if (status == TIDE_OK) {
@@ -403,8 +402,8 @@ tide_status tide_plan_solve(const tide_plan_problem* problem, const tide_plan_op
 
 void tide_plan_free(tide_plan* plan) {
   if (plan == NULL) return;
-  const tide_heap* const heap = plan->pile.heap;
-  tide__pile_fini(&plan->pile);
+  const tide_heap* const heap = plan->scratch.heap;
+  tide__scratch_fini(&plan->scratch);
   tide__heap_release(heap, plan, 1, sizeof *plan);
 }
 

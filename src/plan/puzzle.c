@@ -9,7 +9,7 @@
 
 #include "base/arith.h"
 #include "base/error.h"
-#include "plan/chance.h"
+#include "base/random.h"
 #include "plan/logarithm.h"
 #include "plan/radix.h"
 
@@ -118,24 +118,24 @@ static bool puzzle_is_twin(const tide__puzzle* puzzle, const tide__tile* a, cons
 // What twins have in common, and others by chance only, so that few are compared in vain. What is fixed has
 // no twins.
 static uint64_t puzzle_twin_key(const tide__tile* tile, uint32_t index) {
-  if (tile->fixed >= 0) return tide__mix_bits(index);
+  if (tile->fixed >= 0) return tide__random_mix(index);
   const uint64_t facts[] = {
     (uint64_t)tile->bytes,  tile->first,     tile->last, tile->area, (uint64_t)tile->alignment,
     (uint64_t)tile->ground, tile->span_count
   };
   uint64_t key = 0;
-  for (size_t i = 0; i < sizeof facts / sizeof *facts; i++) key = tide__mix_bits(key + facts[i]);
+  for (size_t i = 0; i < sizeof facts / sizeof *facts; i++) key = tide__random_mix(key + facts[i]);
   return key;
 }
 
 // Twins stand beside one another when sorted by their keys.
 static tide_status puzzle_find_twins(tide__puzzle* puzzle, const tide_heap* heap) {
-  tide__pile work;
-  tide__pile_init(&work, heap);
-  tide__keyed* const keys = tide__pile_alloc(&work, puzzle->count, sizeof *keys);
-  tide__keyed* const spare = tide__pile_alloc(&work, puzzle->count, sizeof *spare);
+  tide__scratch work;
+  tide__scratch_init(&work, heap);
+  tide__keyed* const keys = tide__scratch_alloc(&work, puzzle->count, sizeof *keys);
+  tide__keyed* const spare = tide__scratch_alloc(&work, puzzle->count, sizeof *spare);
   if (work.is_short) {
-    tide__pile_fini(&work);
+    tide__scratch_fini(&work);
     return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for %u buffers", (unsigned)puzzle->count);
   }
   for (uint32_t i = 0; i < puzzle->count; i++) {
@@ -152,19 +152,19 @@ static tide_status puzzle_find_twins(tide__puzzle* puzzle, const tide_heap* heap
       break;
     }
   }
-  tide__pile_fini(&work);
+  tide__scratch_fini(&work);
   return TIDE_OK;
 }
 
 tide_status tide__puzzle_init(tide__puzzle* puzzle, const tide__model* model,
                               const tide__puzzle_choice* choice, const tide_heap* heap) {
   *puzzle = (tide__puzzle){ .sections = choice->last - choice->first, .is_exact = choice->grounds == NULL };
-  tide__pile_init(&puzzle->pile, heap);
+  tide__scratch_init(&puzzle->scratch, heap);
   size_t most = 0;
   for (uint32_t i = 0; i < choice->count; i++) most += model->boxes[choice->boxes[i]].span_count;
-  puzzle->tiles = tide__pile_alloc(&puzzle->pile, choice->count, sizeof *puzzle->tiles);
-  puzzle->spans = tide__pile_alloc(&puzzle->pile, most, sizeof *puzzle->spans);
-  if (puzzle->pile.is_short) {
+  puzzle->tiles = tide__scratch_alloc(&puzzle->scratch, choice->count, sizeof *puzzle->tiles);
+  puzzle->spans = tide__scratch_alloc(&puzzle->scratch, most, sizeof *puzzle->spans);
+  if (puzzle->scratch.is_short) {
     return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for %u buffers", (unsigned)choice->count);
   }
   uint32_t spans = 0;
@@ -174,4 +174,4 @@ tide_status tide__puzzle_init(tide__puzzle* puzzle, const tide__model* model,
   return puzzle_find_twins(puzzle, heap);
 }
 
-void tide__puzzle_fini(tide__puzzle* puzzle) { tide__pile_fini(&puzzle->pile); }
+void tide__puzzle_fini(tide__puzzle* puzzle) { tide__scratch_fini(&puzzle->scratch); }

@@ -33,9 +33,9 @@ typedef struct tide__tile {
 } tide__tile;
 
 typedef struct tide__puzzle {
-  tide__pile pile;
-  tide__tile* tiles;         // of pile
-  tide__puzzle_span* spans;  // of pile
+  tide__scratch scratch;
+  tide__tile* tiles;         // of scratch
+  tide__puzzle_span* spans;  // of scratch
   uint32_t count;
   uint32_t sections;
   int64_t unit;    // bytes

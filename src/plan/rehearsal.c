@@ -15,11 +15,11 @@
 #define REHEARSAL_FIRST 1e5f  // more priority than any mix gives
 
 typedef struct rehearsal_work {
-  tide__pile pile;
-  tide__wheel* whole;  // borrowed
-  tide__model model;   // of the boxes around the section; its arrays are of pile
+  tide__scratch scratch;
+  tide__squeaky_wheel* whole;  // borrowed
+  tide__model model;           // of the boxes around the section; its arrays are of scratch
   tide__part part;
-  uint32_t* numbers;  // of pile; of these boxes in the whole part
+  uint32_t* numbers;  // of scratch; of these boxes in the whole part
   uint32_t first;     // sections of the whole model
   uint32_t last;      // not included
   int64_t ground;     // the heights of the boxes that live through all of them
@@ -66,10 +66,10 @@ static uint32_t rehearsal_widen(rehearsal_work* work, uint32_t section) {
 
 static tide_status rehearsal_alloc(rehearsal_work* work, uint32_t count) {
   const uint32_t sections = work->last - work->first;
-  work->model.boxes = tide__pile_alloc(&work->pile, count, sizeof *work->model.boxes);
-  work->model.loads = tide__pile_alloc(&work->pile, (size_t)sections + 1, sizeof *work->model.loads);
-  work->numbers = tide__pile_alloc(&work->pile, count, sizeof *work->numbers);
-  if (!work->pile.is_short) return TIDE_OK;
+  work->model.boxes = tide__scratch_alloc(&work->scratch, count, sizeof *work->model.boxes);
+  work->model.loads = tide__scratch_alloc(&work->scratch, (size_t)sections + 1, sizeof *work->model.loads);
+  work->numbers = tide__scratch_alloc(&work->scratch, count, sizeof *work->numbers);
+  if (!work->scratch.is_short) return TIDE_OK;
   return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for %u buffers", (unsigned)count);
 }
 
@@ -104,8 +104,8 @@ static void rehearsal_gather(rehearsal_work* work) {
 }
 
 // The wheel of the few boxes, under what is known of the whole ones.
-static void rehearsal_prepare(const rehearsal_work* work, tide__wheel* wheel) {
-  const tide__wheel* const whole = work->whole;
+static void rehearsal_prepare(const rehearsal_work* work, tide__squeaky_wheel* wheel) {
+  const tide__squeaky_wheel* const whole = work->whole;
   wheel->scale = whole->scale;
   for (uint32_t i = 0; i < wheel->count; i++) {
     const uint32_t number = work->numbers[i];
@@ -114,49 +114,49 @@ static void rehearsal_prepare(const rehearsal_work* work, tide__wheel* wheel) {
   }
 }
 
-static void rehearsal_hand_over(const rehearsal_work* work, const tide__wheel* wheel) {
-  const tide__spoke* const found = &wheel->spokes[wheel->best];
-  tide__spoke* const spoke = &work->whole->spokes[0];
-  tide__wheel_mix(work->whole, spoke, &found->mix);
+static void rehearsal_hand_over(const rehearsal_work* work, const tide__squeaky_wheel* wheel) {
+  const tide__pass_chain* const found = &wheel->chains[wheel->best];
+  tide__pass_chain* const chain = &work->whole->chains[0];
+  tide__squeaky_wheel_mix(work->whole, chain, &found->mix);
   for (uint32_t i = 0; i < work->whole->count && rehearsal_box(work, i)->first < work->last; i++) {
     if (rehearsal_role_of(work, rehearsal_box(work, i)) == REHEARSAL_GROUND) {
-      spoke->priorities[i] += REHEARSAL_FIRST;
+      chain->priorities[i] += REHEARSAL_FIRST;
     }
   }
-  for (uint32_t i = 0; i < wheel->count; i++) spoke->priorities[work->numbers[i]] = found->priorities[i];
-  spoke->is_rehearsed = true;
+  for (uint32_t i = 0; i < wheel->count; i++) chain->priorities[work->numbers[i]] = found->priorities[i];
+  chain->is_rehearsed = true;
 }
 
-static tide_status rehearsal_play(rehearsal_work* work, int64_t goal, tide__crew* crew, tide__budget* budget,
-                                  bool* out_found) {
-  tide__wheel wheel;
-  const tide_heap* const heap = work->pile.heap;
+static tide_status rehearsal_play(rehearsal_work* work, int64_t goal, tide__thread_pool* threads,
+                                  tide__budget* budget, bool* out_found) {
+  tide__squeaky_wheel wheel;
+  const tide_heap* const heap = work->scratch.heap;
   tide_status status =
-      tide__wheel_init(&wheel, &work->model, &work->part, work->whole->spokes[0].random, heap);
+      tide__squeaky_wheel_init(&wheel, &work->model, &work->part, work->whole->chains[0].random, heap);
   if (status == TIDE_OK) {
     rehearsal_prepare(work, &wheel);
     const uint32_t fair = work->whole->count / wheel.count / 2 + 1;
     const uint32_t rounds = fair < REHEARSAL_ROUNDS ? fair : REHEARSAL_ROUNDS;
-    tide__wheel_turn(&wheel, goal - work->ground, rounds, crew, budget);
+    tide__squeaky_wheel_run(&wheel, goal - work->ground, rounds, threads, budget);
     *out_found = wheel.height <= goal - work->ground;
     if (*out_found) rehearsal_hand_over(work, &wheel);
   }
-  tide__wheel_fini(&wheel);
+  tide__squeaky_wheel_fini(&wheel);
   return status;
 }
 
-tide_status tide__rehearse(tide__wheel* wheel, uint32_t section, int64_t goal, tide__crew* crew,
-                           tide__budget* budget, bool* out_found) {
+tide_status tide__rehearse(tide__squeaky_wheel* wheel, uint32_t section, int64_t goal,
+                           tide__thread_pool* threads, tide__budget* budget, bool* out_found) {
   *out_found = false;
   rehearsal_work work = { .whole = wheel };
-  tide__pile_init(&work.pile, wheel->pile.heap);
+  tide__scratch_init(&work.scratch, wheel->scratch.heap);
   const uint32_t count = rehearsal_widen(&work, wheel->part->first_section + section);
   tide_status status = TIDE_OK;
   if (count > 0) status = rehearsal_alloc(&work, count);
   if (status == TIDE_OK && count > 0) {
     rehearsal_gather(&work);
-    status = rehearsal_play(&work, goal, crew, budget, out_found);
+    status = rehearsal_play(&work, goal, threads, budget, out_found);
   }
-  tide__pile_fini(&work.pile);
+  tide__scratch_fini(&work.scratch);
   return status;
 }

@@ -28,8 +28,8 @@
 
 #include "base/error.h"
 #include "base/heap.h"
-#include "plan/chance.h"
-#include "plan/failed.h"
+#include "base/random.h"
+#include "plan/nogoods.h"
 #include "plan/rows.h"
 
 #define SEARCH_POLL ((uint64_t)1 << 17)        // work between two questions for the budget
@@ -75,20 +75,20 @@ typedef struct search_frame {
 } search_frame;
 
 struct tide__search {
-  tide__pile pile;
+  tide__scratch scratch;
   const tide__puzzle* puzzle;  // borrowed
-  tide__failed failed;
+  tide__nogoods nogoods;
   uint64_t random;
   int64_t bytes;       // of the height that the failed states are known for
   int64_t capacity;    // the same in units
-  int64_t* limits;     // of pile; the highest offset of each tile
-  int64_t* offsets;    // of pile; units
-  float* weights;      // of pile; by section
-  float* priorities;   // of pile; by tile
+  int64_t* limits;     // of scratch; the highest offset of each tile
+  int64_t* offsets;    // of scratch; units
+  float* weights;      // of scratch; by section
+  float* priorities;   // of scratch; by tile
   tide__rows rows;     // of the node that is looked at
-  int32_t* crossings;  // of pile; by section: tiles that go on from the section before
-  uint32_t* starts;    // of pile; by section: tiles that begin there
-  int64_t* tops;       // of pile; by section: where the lowest of what may be lain upon ends
+  int32_t* crossings;  // of scratch; by section: tiles that go on from the section before
+  uint32_t* starts;    // of scratch; by section: tiles that begin there
+  int64_t* tops;       // of scratch; by section: where the lowest of what may be lain upon ends
   bool* is_blocked;    // (has_gaps) a lowest tile of the section is above the lowest floor elsewhere
   // Lists of a node's tiles while its child is made
   uint32_t* raised;
@@ -113,28 +113,28 @@ struct tide__search {
 static void search_alloc(tide__search* search) {
   const size_t tiles = search->puzzle->count;
   const size_t sections = (size_t)search->puzzle->sections + TIDE__ROWS_PADDING;
-  tide__pile* const pile = &search->pile;
-  search->limits = tide__pile_alloc(pile, tiles, sizeof *search->limits);
-  search->offsets = tide__pile_alloc(pile, tiles, sizeof *search->offsets);
-  search->weights = tide__pile_alloc(pile, sections, sizeof *search->weights);
-  search->priorities = tide__pile_alloc(pile, tiles, sizeof *search->priorities);
-  search->rows.sums = tide__pile_alloc(pile, sections, sizeof(int64_t));
-  search->rows.lows = tide__pile_alloc(pile, sections, sizeof(int64_t));
-  search->rows.counts = tide__pile_alloc(pile, sections, sizeof(int64_t));
-  search->crossings = tide__pile_alloc(pile, sections, sizeof *search->crossings);
-  search->is_blocked = tide__pile_alloc(pile, sections, sizeof *search->is_blocked);
-  search->starts = tide__pile_alloc(pile, sections, sizeof *search->starts);
-  search->tops = tide__pile_alloc(pile, sections, sizeof *search->tops);
-  search->raised = tide__pile_alloc(pile, tiles, sizeof *search->raised);
-  search->raised_floors = tide__pile_alloc(pile, tiles, sizeof *search->raised_floors);
+  tide__scratch* const scratch = &search->scratch;
+  search->limits = tide__scratch_alloc(scratch, tiles, sizeof *search->limits);
+  search->offsets = tide__scratch_alloc(scratch, tiles, sizeof *search->offsets);
+  search->weights = tide__scratch_alloc(scratch, sections, sizeof *search->weights);
+  search->priorities = tide__scratch_alloc(scratch, tiles, sizeof *search->priorities);
+  search->rows.sums = tide__scratch_alloc(scratch, sections, sizeof(int64_t));
+  search->rows.lows = tide__scratch_alloc(scratch, sections, sizeof(int64_t));
+  search->rows.counts = tide__scratch_alloc(scratch, sections, sizeof(int64_t));
+  search->crossings = tide__scratch_alloc(scratch, sections, sizeof *search->crossings);
+  search->is_blocked = tide__scratch_alloc(scratch, sections, sizeof *search->is_blocked);
+  search->starts = tide__scratch_alloc(scratch, sections, sizeof *search->starts);
+  search->tops = tide__scratch_alloc(scratch, sections, sizeof *search->tops);
+  search->raised = tide__scratch_alloc(scratch, tiles, sizeof *search->raised);
+  search->raised_floors = tide__scratch_alloc(scratch, tiles, sizeof *search->raised_floors);
   // A branch has a frame for each tile that is placed, and for each time that none of some is; each has a
   // list of those that are left. A run whose stack is full has ended.
   const size_t frame = sizeof(search_frame) + tiles * (sizeof(uint32_t) + sizeof(int64_t)) + 256;
   size_t bytes = tiles < SEARCH_STACK_MOST / frame ? frame * (tiles / 2 + 64) : SEARCH_STACK_MOST;
   if (bytes < SEARCH_STACK_LEAST) bytes = SEARCH_STACK_LEAST;
   if (bytes > SEARCH_STACK_MOST) bytes = SEARCH_STACK_MOST;
-  if (pile->is_short) return;
-  search->stack = pile->heap->alloc(pile->heap->user, bytes, 64);
+  if (scratch->is_short) return;
+  search->stack = scratch->heap->alloc(scratch->heap->user, bytes, 64);
   search->stack_bytes = bytes;
 }
 
@@ -144,8 +144,8 @@ tide_status tide__search_new(const tide__puzzle* puzzle, uint64_t seed, const ti
   tide__search* const search = tide__heap_alloc(heap, 1, sizeof *search);
   if (search == NULL) return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for a search");
   *search = (tide__search){ .puzzle = puzzle };
-  tide__pile_init(&search->pile, heap);
-  tide__failed_init(&search->failed, heap);
+  tide__scratch_init(&search->scratch, heap);
+  tide__nogoods_init(&search->nogoods, heap);
   search_alloc(search);
   if (search->stack == NULL) {
     tide__search_free(search);
@@ -158,16 +158,16 @@ tide_status tide__search_new(const tide__puzzle* puzzle, uint64_t seed, const ti
 
 void tide__search_free(tide__search* search) {
   if (search == NULL) return;
-  const tide_heap* const heap = search->pile.heap;
+  const tide_heap* const heap = search->scratch.heap;
   if (search->stack != NULL) heap->release(heap->user, search->stack, search->stack_bytes);
-  tide__failed_fini(&search->failed);
-  tide__pile_fini(&search->pile);
+  tide__nogoods_fini(&search->nogoods);
+  tide__scratch_fini(&search->scratch);
   tide__heap_release(heap, search, 1, sizeof *search);
 }
 
 void tide__search_reset(tide__search* search, uint64_t seed) {
   for (uint32_t i = 0; i < search->puzzle->sections; i++) search->weights[i] = 1;
-  tide__failed_clear(&search->failed);
+  tide__nogoods_clear(&search->nogoods);
   search->random = seed;
 }
 
@@ -235,9 +235,9 @@ static void search_pop(tide__search* search) {
 // Keys of states
 
 static void search_key_add(tide__key* key, uint32_t twin, int64_t floor, bool is_added) {
-  const uint64_t seed = tide__mix_bits((uint64_t)floor * UINT64_C(0x9e3779b97f4a7c15) + twin + 1);
-  const uint64_t low = tide__mix_bits(seed ^ UINT64_C(0x243f6a8885a308d3));
-  const uint64_t high = tide__mix_bits(seed + ((uint64_t)twin << 40) + (uint64_t)floor);
+  const uint64_t seed = tide__random_mix((uint64_t)floor * UINT64_C(0x9e3779b97f4a7c15) + twin + 1);
+  const uint64_t low = tide__random_mix(seed ^ UINT64_C(0x243f6a8885a308d3));
+  const uint64_t high = tide__random_mix(seed + ((uint64_t)twin << 40) + (uint64_t)floor);
   key->low += is_added ? low : 0 - low;
   key->high += is_added ? high : 0 - high;
 }
@@ -708,9 +708,9 @@ static search_state search_enter(tide__search* search, const search_job* job) {
   if (search->spent.nodes >= search->limit.nodes) return SEARCH_ENDED;
   if (!search_may(search, search_node_work(search, job))) return SEARCH_ENDED;
   search->spent.nodes++;
-  if (tide__failed_has(&search->failed, job->key)) return SEARCH_FAILED;
+  if (tide__nogoods_has(&search->nogoods, job->key)) return SEARCH_FAILED;
   if (!search_bound(search, job)) {
-    tide__failed_add(&search->failed, job->key);
+    tide__nogoods_add(&search->nogoods, job->key);
     return SEARCH_FAILED;
   }
   search_frame* const frame = search_push(search, job);
@@ -724,7 +724,7 @@ static search_state search_enter(tide__search* search, const search_job* job) {
 }
 
 static search_state search_fail(tide__search* search) {
-  tide__failed_add(&search->failed, search->top->job.key);
+  tide__nogoods_add(&search->nogoods, search->top->job.key);
   search_pop(search);
   return SEARCH_FAILED;
 }
@@ -794,7 +794,7 @@ static search_state search_walk(tide__search* search, const search_job* job) {
 static void search_set_priorities(tide__search* search, const tide__search_order* order) {
   for (uint32_t i = 0; i < search->puzzle->count; i++) {
     const tide__tile* const tile = &search->puzzle->tiles[i];
-    const float chance = tide__chance_share(&search->random);
+    const float chance = tide__random_fraction(&search->random);
     search->priorities[i] = order->duration * tile->log_duration + order->sections * tile->log_sections +
                             order->bytes * tile->log_bytes + order->noise * chance;
   }
@@ -808,7 +808,7 @@ static int64_t search_ground(const tide__tile* tile) {
 // Sets the height to be kept; false if a tile is too high for it. What failed at a height fails below, too.
 static bool search_set_height(tide__search* search, int64_t bytes) {
   const tide__puzzle* const puzzle = search->puzzle;
-  if (bytes > search->bytes) tide__failed_clear(&search->failed);
+  if (bytes > search->bytes) tide__nogoods_clear(&search->nogoods);
   search->bytes = bytes;
   search->rows.is_narrow = bytes / puzzle->unit < TIDE__ROWS_NARROW - 1;
   search->capacity = bytes / puzzle->unit;

@@ -10,7 +10,7 @@
 #include "plan/fit.h"
 #include "plan/fixed.h"
 #include "plan/improver.h"
-#include "plan/keep.h"
+#include "plan/hints.h"
 
 #define SOLVER_SMALL 64u  // boxes
 
@@ -21,15 +21,15 @@ tide_status tide__solver_init(tide__solver* solver, const tide__solver_task* tas
   *solver = (tide__solver){ .items = task->items,
                             .options = task->options,
                             .budget = task->budget,
-                            .crew = task->crew,
+                            .threads = task->threads,
                             .capacity = (int64_t)tide__min(task->capacity, TIDE_PLAN_MAX_BYTES),
                             .height = INT64_MAX,
                             .verdict = TIDE_PLAN_UNKNOWN };
-  tide__pile_init(&solver->pile, heap);
+  tide__scratch_init(&solver->scratch, heap);
   TIDE_TRY(tide__model_init(&solver->model, task->items, task->list, task->count, heap));
-  solver->offsets = tide__pile_alloc(&solver->pile, solver->model.count, sizeof *solver->offsets);
-  solver->parts = tide__pile_alloc(&solver->pile, solver->model.part_count, sizeof *solver->parts);
-  if (solver->pile.is_short) {
+  solver->offsets = tide__scratch_alloc(&solver->scratch, solver->model.count, sizeof *solver->offsets);
+  solver->parts = tide__scratch_alloc(&solver->scratch, solver->model.part_count, sizeof *solver->parts);
+  if (solver->scratch.is_short) {
     return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for %u buffers", (unsigned)solver->model.count);
   }
   for (uint32_t i = 0; i < solver->model.part_count; i++) {
@@ -45,7 +45,7 @@ void tide__solver_fini(tide__solver* solver) {
     tide__improver_free(solver->parts[i].improver);
   }
   tide__model_fini(&solver->model);
-  tide__pile_fini(&solver->pile);
+  tide__scratch_fini(&solver->scratch);
 }
 
 void tide__solver_note(tide__solver* solver, uint32_t part, int64_t height, const int64_t* offsets,
@@ -67,7 +67,7 @@ void tide__solver_note(tide__solver* solver, uint32_t part, int64_t height, cons
 static tide_status solver_check_fixed(tide__solver* solver) {
   uint32_t box = 0;
   uint32_t other = 0;
-  TIDE_TRY(tide__fixed_find_pair(&solver->model, solver->pile.heap, &box, &other));
+  TIDE_TRY(tide__fixed_find_pair(&solver->model, solver->scratch.heap, &box, &other));
   if (box == solver->model.count) return TIDE_OK;
   solver->verdict = TIDE_PLAN_INFEASIBLE;
   solver->proof = (tide_plan_proof){ .reason = TIDE_PLAN_PAIR,
@@ -136,11 +136,11 @@ static bool solver_is_odd(const tide__solver* solver, const tide__part* part) {
 static tide_status solver_fit_odd_parts(tide__solver* solver) {
   if (!solver->model.has_fixed && !solver->model.has_gaps) return TIDE_OK;
   tide__fit fit;
-  tide__pile work;
-  tide__pile_init(&work, solver->pile.heap);
-  tide__keyed* const keys = tide__pile_alloc(&work, solver->model.count, sizeof *keys);
-  tide__keyed* const spare = tide__pile_alloc(&work, solver->model.count, sizeof *spare);
-  tide_status status = tide__fit_init(&fit, &solver->model, solver->pile.heap);
+  tide__scratch work;
+  tide__scratch_init(&work, solver->scratch.heap);
+  tide__keyed* const keys = tide__scratch_alloc(&work, solver->model.count, sizeof *keys);
+  tide__keyed* const spare = tide__scratch_alloc(&work, solver->model.count, sizeof *spare);
+  tide_status status = tide__fit_init(&fit, &solver->model, solver->scratch.heap);
   if (status == TIDE_OK && work.is_short) {
     status = TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for %u buffers", (unsigned)solver->model.count);
   }
@@ -149,7 +149,7 @@ static tide_status solver_fit_odd_parts(tide__solver* solver) {
     status = solver_fit_part(solver, i, &fit, keys, spare);
   }
   tide__fit_fini(&fit);
-  tide__pile_fini(&work);
+  tide__scratch_fini(&work);
   return status;
 }
 
@@ -266,7 +266,7 @@ tide_status tide__solver_run(tide__solver* solver) {
   TIDE_TRY(solver_fit_odd_parts(solver));
   if (solver->model.has_hints) {
     const uint64_t end_ns = tide__budget_narrow(solver->budget, solver->options->keeps_hints ? 2 : 8);
-    TIDE_TRY(tide__keep_run(solver));
+    TIDE_TRY(tide__hints_run(solver));
     tide__budget_widen(solver->budget, end_ns);
   }
   if (!solver->is_kept) TIDE_TRY(solver_first_plans(solver));

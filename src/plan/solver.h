@@ -6,7 +6,7 @@
 #define TIDEMARK_SRC_PLAN_SOLVER_H
 
 #include "plan/budget.h"
-#include "plan/crew.h"
+#include "plan/thread_pool.h"
 #include "plan/model.h"
 
 typedef struct tide__improver tide__improver;
@@ -20,15 +20,15 @@ typedef struct tide__part_state {
 } tide__part_state;
 
 typedef struct tide__solver {
-  tide__pile pile;
+  tide__scratch scratch;
   const tide__items* items;          // borrowed
   const tide_plan_options* options;  // borrowed
   tide__budget* budget;              // borrowed
-  tide__crew* crew;                  // borrowed
+  tide__thread_pool* threads;        // borrowed
   tide__model model;
   int64_t capacity;         // TIDE_PLAN_MAX_BYTES: none
-  int64_t* offsets;         // of pile; by box; the best plan
-  tide__part_state* parts;  // of pile
+  int64_t* offsets;         // of scratch; by box; the best plan
+  tide__part_state* parts;  // of scratch
   int64_t height;           // of the plan; INT64_MAX: none
   int64_t bound;
   bool is_kept;  // the plan keeps hints, and is not to be improved
@@ -45,7 +45,7 @@ typedef struct tide__solver_task {
   uint64_t capacity;
   const tide_plan_options* options;
   tide__budget* budget;
-  tide__crew* crew;
+  tide__thread_pool* threads;
 } tide__solver_task;
 
 // The solver is given back with fini, also after a failure.

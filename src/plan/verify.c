@@ -18,6 +18,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/heap.h"
+#include "base/sized.h"
 #include "tidemark/plan.h"
 
 #define VERIFY_LIMIT (UINT64_C(1) << 30)  // buffers and gaps, so that all ends of spans have 32-bit numbers
@@ -509,17 +510,17 @@ static tide_status verify_run(verify_work* w) {
 
 tide_status tide_plan_verify(const tide_plan_problem* problem, const uint64_t* offsets, const uint32_t* pools,
                              const tide_heap* heap, tide_plan_check* out) {
-  TIDE_REQUIRE(out != NULL, TIDE_ERR_ARGUMENT, "verify: out is NULL");
-  memset(out, 0, sizeof *out);
+  tide_plan_check check = TIDE_PLAN_CHECK_INIT;
+  TIDE_TRY(tide__sized_check("plan_verify", out, sizeof *out));
+  tide__sized_clear(out);
   TIDE_REQUIRE(problem != NULL, TIDE_ERR_ARGUMENT, "verify: the problem is NULL");
   TIDE_REQUIRE(tide__heap_is_valid(heap), TIDE_ERR_ARGUMENT, "verify: the heap lacks a function");
   TIDE_TRY(verify_check_problem(problem));
   if (problem->count == 0) return TIDE_OK;
   TIDE_REQUIRE(offsets != NULL, TIDE_ERR_ARGUMENT, "verify: the offsets are NULL");
-  verify_work work = { .problem = problem, .offsets = offsets, .pools = pools, .out = out };
+  verify_work work = { .problem = problem, .offsets = offsets, .pools = pools, .out = &check };
   work.heap = tide__heap_or_system(heap);
   const tide_status status = verify_run(&work);
   verify_close(&work);
-  if (status != TIDE_OK) memset(out, 0, sizeof *out);
-  return status;
+  return status == TIDE_OK ? tide__sized_write("plan_verify", &check, out, sizeof check) : status;
 }

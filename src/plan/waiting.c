@@ -30,8 +30,8 @@ typedef struct waiting_class {
   uint32_t first;  // its boxes in `members`
   uint32_t count;
   unsigned levels;                      // of nodes; the last has one
-  waiting_node* nodes[WAITING_LEVELS];  // of pile
-  uint32_t* places;  // of pile; by section, shifted: the first of its boxes that begins there or later
+  waiting_node* nodes[WAITING_LEVELS];  // of scratch
+  uint32_t* places;  // of scratch; by section, shifted: the first of its boxes that begins there or later
   unsigned shift;
 } waiting_class;
 
@@ -42,7 +42,7 @@ typedef struct waiting_box {
 } waiting_box;
 
 struct tide__waiting {
-  tide__pile pile;
+  tide__scratch scratch;
   const tide__box* boxes;  // borrowed; of the part
   uint32_t count;
   uint32_t sections;
@@ -79,12 +79,12 @@ static void waiting_fill_starts(tide__waiting* waiting) {
 }
 
 static tide_status waiting_fill_ends(tide__waiting* waiting) {
-  tide__pile work;
-  tide__pile_init(&work, waiting->pile.heap);
-  tide__keyed* const keys = tide__pile_alloc(&work, waiting->count, sizeof *keys);
-  tide__keyed* const spare = tide__pile_alloc(&work, waiting->count, sizeof *spare);
+  tide__scratch work;
+  tide__scratch_init(&work, waiting->scratch.heap);
+  tide__keyed* const keys = tide__scratch_alloc(&work, waiting->count, sizeof *keys);
+  tide__keyed* const spare = tide__scratch_alloc(&work, waiting->count, sizeof *spare);
   if (work.is_short) {
-    tide__pile_fini(&work);
+    tide__scratch_fini(&work);
     return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory to sort %u buffers", (unsigned)waiting->count);
   }
   for (uint32_t i = 0; i < waiting->count; i++) {
@@ -99,7 +99,7 @@ static tide_status waiting_fill_ends(tide__waiting* waiting) {
     while (section <= waiting->about[box].last) waiting->ends[section++] = i;
   }
   while (section <= waiting->sections + 1) waiting->ends[section++] = waiting->count;
-  tide__pile_fini(&work);
+  tide__scratch_fini(&work);
   return TIDE_OK;
 }
 
@@ -108,7 +108,7 @@ static void waiting_fill_places(tide__waiting* waiting, waiting_class* class) {
   class->shift = 0;
   while ((waiting->sections >> class->shift) > class->count / 4 + 1) class->shift++;
   const uint32_t count = (waiting->sections >> class->shift) + 2;
-  class->places = tide__pile_alloc(&waiting->pile, count, sizeof *class->places);
+  class->places = tide__scratch_alloc(&waiting->scratch, count, sizeof *class->places);
   if (class->places == NULL) return;
   uint32_t at = 0;
   for (uint32_t i = 0; i < count; i++) {
@@ -121,7 +121,7 @@ static void waiting_shape(tide__waiting* waiting, waiting_class* class) {
   uint32_t nodes = class->count;
   do {
     nodes = (nodes + WAITING_CHILDREN - 1) / WAITING_CHILDREN;
-    class->nodes[class->levels++] = tide__pile_alloc(&waiting->pile, nodes, sizeof(waiting_node));
+    class->nodes[class->levels++] = tide__scratch_alloc(&waiting->scratch, nodes, sizeof(waiting_node));
   } while (nodes > 1);
 }
 
@@ -145,19 +145,19 @@ static void waiting_fill_classes(tide__waiting* waiting) {
 }
 
 static void waiting_alloc(tide__waiting* waiting) {
-  tide__pile* const pile = &waiting->pile;
+  tide__scratch* const scratch = &waiting->scratch;
   const size_t count = waiting->count;
   const size_t sections = (size_t)waiting->sections + 2;
-  waiting->first = tide__pile_alloc(pile, count, sizeof *waiting->first);
-  waiting->about = tide__pile_alloc(pile, count, sizeof *waiting->about);
-  waiting->starts = tide__pile_alloc(pile, sections, sizeof *waiting->starts);
-  waiting->by_last = tide__pile_alloc(pile, count, sizeof *waiting->by_last);
-  waiting->ends = tide__pile_alloc(pile, sections, sizeof *waiting->ends);
-  waiting->end_place = tide__pile_alloc(pile, count, sizeof *waiting->end_place);
-  waiting->next_start = tide__pile_alloc(pile, count + 1, sizeof *waiting->next_start);
-  waiting->next_end = tide__pile_alloc(pile, count + 1, sizeof *waiting->next_end);
-  waiting->place = tide__pile_alloc(pile, count, sizeof *waiting->place);
-  waiting->members = tide__pile_alloc(pile, count, sizeof *waiting->members);
+  waiting->first = tide__scratch_alloc(scratch, count, sizeof *waiting->first);
+  waiting->about = tide__scratch_alloc(scratch, count, sizeof *waiting->about);
+  waiting->starts = tide__scratch_alloc(scratch, sections, sizeof *waiting->starts);
+  waiting->by_last = tide__scratch_alloc(scratch, count, sizeof *waiting->by_last);
+  waiting->ends = tide__scratch_alloc(scratch, sections, sizeof *waiting->ends);
+  waiting->end_place = tide__scratch_alloc(scratch, count, sizeof *waiting->end_place);
+  waiting->next_start = tide__scratch_alloc(scratch, count + 1, sizeof *waiting->next_start);
+  waiting->next_end = tide__scratch_alloc(scratch, count + 1, sizeof *waiting->next_end);
+  waiting->place = tide__scratch_alloc(scratch, count, sizeof *waiting->place);
+  waiting->members = tide__scratch_alloc(scratch, count, sizeof *waiting->members);
 }
 
 tide_status tide__waiting_new(const tide__model* model, const tide__part* part, const tide_heap* heap,
@@ -168,9 +168,9 @@ tide_status tide__waiting_new(const tide__model* model, const tide__part* part, 
   waiting->boxes = &model->boxes[part->first_box];
   waiting->count = part->last_box - part->first_box;
   waiting->sections = part->last_section - part->first_section;
-  tide__pile_init(&waiting->pile, heap);
+  tide__scratch_init(&waiting->scratch, heap);
   waiting_alloc(waiting);
-  if (!waiting->pile.is_short) {
+  if (!waiting->scratch.is_short) {
     for (uint32_t i = 0; i < waiting->count; i++) {
       waiting->first[i] = waiting->boxes[i].first - part->first_section;
       waiting->about[i].last = waiting->boxes[i].last - part->first_section;
@@ -178,7 +178,7 @@ tide_status tide__waiting_new(const tide__model* model, const tide__part* part, 
     waiting_fill_starts(waiting);
     waiting_fill_classes(waiting);
   }
-  if (waiting->pile.is_short || waiting_fill_ends(waiting) != TIDE_OK) {
+  if (waiting->scratch.is_short || waiting_fill_ends(waiting) != TIDE_OK) {
     const unsigned count = waiting->count;
     tide__waiting_free(waiting);
     return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for a pass over %u buffers", count);
@@ -189,8 +189,8 @@ tide_status tide__waiting_new(const tide__model* model, const tide__part* part, 
 
 void tide__waiting_free(tide__waiting* waiting) {
   if (waiting == NULL) return;
-  const tide_heap* const heap = waiting->pile.heap;
-  tide__pile_fini(&waiting->pile);
+  const tide_heap* const heap = waiting->scratch.heap;
+  tide__scratch_fini(&waiting->scratch);
   tide__heap_release(heap, waiting, 1, sizeof *waiting);
 }
 

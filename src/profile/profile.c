@@ -7,6 +7,7 @@
 #include "base/arith.h"
 #include "base/error.h"
 #include "base/heap.h"
+#include "base/sized.h"
 #include "profile/run.h"
 
 static bool memory_is_absent(const tide_memory* memory) {
@@ -18,7 +19,6 @@ static bool memory_is_valid(const tide_memory* memory) {
 }
 
 static tide_status options_check(const tide_profile_options* options) {
-  TIDE_REQUIRE(options->size == sizeof *options, TIDE_ERR_ARGUMENT, "profile: the options are not set up");
   TIDE_REQUIRE((unsigned)options->planner <= TIDE_PROFILE_TOP_FIT, TIDE_ERR_ARGUMENT,
                "profile: there is no planner %d", (int)options->planner);
   TIDE_REQUIRE((unsigned)options->fill <= TIDE_FILL_JUNK, TIDE_ERR_ARGUMENT, "profile: there is no fill %d",
@@ -54,8 +54,9 @@ static bool profile_alloc_tables(tide_profile* profile) {
   profile->shapes = tide__heap_alloc(profile->heap, options->max_plans, sizeof *profile->shapes);
   bool is_done = profile->shapes != NULL;
   for (int i = 0; i < 2 && options->trim_after != 0; i++) {
-    profile->needs[i].bytes = tide__heap_alloc(profile->heap, options->trim_after, sizeof(uint64_t));
-    is_done = is_done && profile->needs[i].bytes != NULL;
+    profile->needs[i].numbers = tide__heap_alloc(profile->heap, options->trim_after, sizeof(uint64_t));
+    profile->needs[i].window = options->trim_after;
+    is_done = is_done && profile->needs[i].numbers != NULL;
   }
   return is_done;
 }
@@ -64,7 +65,7 @@ tide_status tide_profile_new(const tide_profile_options* options, tide_profile**
   TIDE_REQUIRE(out != NULL, TIDE_ERR_ARGUMENT, "profile: out is NULL");
   *out = NULL;
   tide_profile_options chosen = TIDE_PROFILE_OPTIONS_INIT;
-  if (options != NULL) chosen = *options;
+  if (options != NULL) TIDE_TRY(tide__sized_read("profile_new", options, &chosen, sizeof chosen));
   TIDE_TRY(options_check(&chosen));
   TIDE_TRY(options_complete(&chosen));
   const tide_heap* const heap = tide__heap_or_system(chosen.heap);
@@ -72,6 +73,7 @@ tide_status tide_profile_new(const tide_profile_options* options, tide_profile**
   TIDE_REQUIRE(profile != NULL, TIDE_ERR_NO_MEMORY, "no memory for a profile");
   profile->heap = heap;
   profile->options = chosen;
+  tide__hash_map_init(&profile->lent, heap);
   tide__mutex_init(&profile->lock, TIDE__RANK_PROFILE);
   tide__list_init(&profile->runs);
   tide__list_init(&profile->idle_runs);
@@ -89,10 +91,10 @@ static void profile_free_runs(tide_profile* profile, tide__link* list) {
     tide__run* const run = TIDE_OWNER(list->next, tide__run, link);
     const bool is_open = list == &profile->runs;
     tide__list_unlink(&run->link);
-    if (is_open && run->arena != NULL) tide__arena_leave(profile, run->arena, false);
-    if (is_open && run->escapes != NULL) tide__arena_leave(profile, run->escapes, false);
+    if (is_open && run->arena != NULL) tide__profile_arena_leave(profile, run->arena, false);
+    if (is_open && run->escapes != NULL) tide__profile_arena_leave(profile, run->escapes, false);
     tide_profile_plan_free(run->plan);
-    tide__lates_fini(&run->lates, profile->heap);
+    tide__overdue_set_fini(&run->overdue, profile->heap);
     tide__recorder_fini(&run->recorder);
     tide__heap_release(profile->heap, run, 1, sizeof *run);
   }
@@ -103,14 +105,14 @@ static void profile_free_tables(tide_profile* profile) {
   for (size_t i = 0; i < profile->shape_count; i++) tide_profile_plan_free(profile->shapes[i].plan);
   tide__heap_release(heap, profile->shapes, profile->options.max_plans, sizeof *profile->shapes);
   for (int i = 0; i < 2; i++) {
-    tide__heap_release(heap, profile->needs[i].bytes, profile->options.trim_after, sizeof(uint64_t));
+    tide__heap_release(heap, profile->needs[i].numbers, profile->options.trim_after, sizeof(uint64_t));
   }
 }
 
 void tide__profile_drop(tide_profile* profile) {
   if (atomic_fetch_sub_explicit(&profile->orphans, 1, memory_order_acq_rel) != 1)
     return;  // pairs with itself
-  tide__lent_fini(&profile->lent, profile->heap);
+  tide__hash_map_fini(&profile->lent);
   tide__mutex_fini(&profile->lock);
   tide__heap_release(profile->heap, profile, 1, sizeof *profile);
 }
@@ -122,32 +124,32 @@ void tide_profile_free(tide_profile* profile) {
   profile_free_runs(profile, &profile->runs);
   profile_free_runs(profile, &profile->idle_runs);
   profile_free_tables(profile);
-  tide__arenas_trim(profile, true);
+  tide__profile_arenas_trim(profile, true);
   profile->is_freed = true;
   // The profile stays until this is done.
   tide__store_relaxed(&profile->orphans, profile->stats.survivors + profile->lent.count + 1);
   tide__profile_drop(profile);
 }
 
-tide_profile_stats tide_profile_get_stats(tide_profile* profile) {
-  if (profile == NULL) return (tide_profile_stats){ 0 };
+tide_status tide_profile_get_stats(tide_profile* profile, tide_profile_stats* out) {
+  TIDE_REQUIRE(profile != NULL, TIDE_ERR_ARGUMENT, "profile_get_stats: the profile is NULL");
   tide__mutex_lock(&profile->lock);
   tide_profile_stats stats = profile->stats;
   stats.plans = profile->shape_count;
   tide__mutex_unlock(&profile->lock);
-  return stats;
+  return tide__sized_write("profile_get_stats", &stats, out, sizeof stats);
 }
 
 bool tide_profile_owns(tide_profile* profile, const void* address) {
   if (profile == NULL) return false;
   tide__mutex_lock(&profile->lock);
-  const bool is_ours = tide__arenas_find_locked(profile, address) != NULL;
+  const bool is_ours = tide__profile_arenas_find_locked(profile, address) != NULL;
   tide__mutex_unlock(&profile->lock);
   return is_ours;
 }
 
 tide_status tide_profile_trim(tide_profile* profile) {
   TIDE_REQUIRE(profile != NULL, TIDE_ERR_ARGUMENT, "trim: the profile is NULL");
-  tide__arenas_trim(profile, true);
+  tide__profile_arenas_trim(profile, true);
   return TIDE_OK;
 }

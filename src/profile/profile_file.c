@@ -235,7 +235,7 @@ static tide_status file_build(const file_bytes* file, file_plan* plan, tide_prof
   TIDE_REQUIRE(planner <= TIDE_PROFILE_TOP_FIT && bytes <= TIDE_PLAN_MAX_BYTES, TIDE_ERR_FORMAT,
                "the plan has planner %llu and %llu bytes", (unsigned long long)planner,
                (unsigned long long)bytes);
-  tide_plan_check check;
+  tide_plan_check check = TIDE_PLAN_CHECK_INIT;
   TIDE_TRY(tide_profile_verify(plan->requests, plan->count, bytes, plan->heap, &check));
   TIDE_REQUIRE(check.fault == TIDE_PLAN_NO_FAULT, TIDE_ERR_FORMAT, "the plan is wrong: %s", check.text);
   tide__requests_line_up(plan->requests, plan->count);

@@ -10,40 +10,28 @@
 #include "base/arith.h"
 #include "base/error.h"
 #include "base/heap.h"
+#include "base/sized.h"
 #include "profile/requests.h"
 
 // ---------------------------------------------------------------------------------------------------
 // Places
 
 static tide_status places_init(tide__places* places, size_t offsets, const tide_heap* heap) {
-  if (offsets == 0) return TIDE_OK;
-  uint32_t log = 2;
-  while ((UINT64_C(1) << log) < 2 * (uint64_t)offsets) log++;
-  const size_t slots = (size_t)1 << log;
-  places->entries = tide__heap_alloc(heap, slots, sizeof *places->entries);
-  TIDE_REQUIRE(places->entries != NULL, TIDE_ERR_NO_MEMORY, "no memory for the places of %zu requests",
-               offsets);
-  places->shift = 64 - log;
-  for (size_t i = 0; i < slots; i++) places->entries[i].offset = UINT64_MAX;
+  tide__hash_map_init(&places->map, heap);
+  TIDE_REQUIRE(tide__hash_map_reserve(&places->map, offsets), TIDE_ERR_NO_MEMORY,
+               "no memory for the places of %zu requests", offsets);
   return TIDE_OK;
 }
 
-static void places_fini(tide__places* places, const tide_heap* heap) {
-  if (places->entries == NULL) return;
-  tide__heap_release(heap, places->entries, (size_t)1 << (64 - places->shift), sizeof *places->entries);
-}
+static void places_fini(tide__places* places) { tide__hash_map_fini(&places->map); }
 
 // The place of an offset, a new one if need be.
 static uint32_t places_add(tide__places* places, uint64_t offset) {
-  const uint64_t mask = (UINT64_C(1) << (64 - places->shift)) - 1;
-  uint64_t slot = tide__places_slot(places, offset);
-  while (places->entries[slot].offset != UINT64_MAX) {
-    if (places->entries[slot].offset == offset) return places->entries[slot].place;
-    slot = (slot + 1) & mask;
-  }
-  places->entries[slot].offset = offset;
-  places->entries[slot].place = places->count;
-  return places->count++;
+  const uint32_t known = tide__places_find(places, offset);
+  if (known != TIDE__NO_PLACE) return known;
+  const size_t count = tide__places_count(places);
+  (void)tide__hash_map_put(&places->map, offset, count + 1);
+  return (uint32_t)count;
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -146,8 +134,8 @@ void tide_profile_plan_free(tide_profile_plan* plan) {
   if (plan == NULL || tide__sub_seq(&plan->shares, 1) != 1) return;
   const tide_heap* const heap = plan->heap;
   const size_t count = plan->info.count;
-  places_fini(&plan->managed, heap);
-  places_fini(&plan->escaping, heap);
+  places_fini(&plan->managed);
+  places_fini(&plan->escaping);
   tide__heap_release(heap, plan->endings, plan->info.managed + 1, sizeof *plan->endings);
   tide__heap_release(heap, plan->steps, count + 2, sizeof *plan->steps);
   tide__heap_release(heap, plan, 1, sizeof *plan);
@@ -206,7 +194,7 @@ static tide_status plan_requests(tide_profile_request* requests, const uint32_t*
   for (size_t i = 0; i < count; i++) requests[i].offset = 0;
   TIDE_TRY(plan_offsets(requests, count, options, &planner));
   tide__requests_line_up(requests, count);
-  tide_plan_check check;
+  tide_plan_check check = TIDE_PLAN_CHECK_INIT;
   TIDE_TRY(
       tide_profile_verify(requests, count, tide__requests_bytes(requests, count), options->heap, &check));
   TIDE_REQUIRE(check.fault == TIDE_PLAN_NO_FAULT, TIDE_ERR_STATE, "a plan of ours is wrong: %s", check.text);
@@ -224,10 +212,10 @@ tide_status tide__profile_plan_new_ordered(const tide_profile_request* requests,
   TIDE_REQUIRE(out != NULL, TIDE_ERR_ARGUMENT, "plan: out is NULL");
   *out = NULL;
   tide_profile_plan_options chosen = TIDE_PROFILE_PLAN_OPTIONS_INIT;
-  if (options != NULL) chosen = *options;
-  TIDE_REQUIRE(chosen.size == sizeof chosen && (unsigned)chosen.planner <= TIDE_PROFILE_TOP_FIT &&
-                   chosen.nodes != 0 && tide__heap_is_valid(chosen.heap),
-               TIDE_ERR_ARGUMENT, "plan: the options are not set up, or out of range");
+  if (options != NULL) TIDE_TRY(tide__sized_read("profile_plan_new", options, &chosen, sizeof chosen));
+  TIDE_REQUIRE((unsigned)chosen.planner <= TIDE_PROFILE_TOP_FIT && chosen.nodes != 0 &&
+                   tide__heap_is_valid(chosen.heap),
+               TIDE_ERR_ARGUMENT, "profile_plan_new: the options are out of range");
   chosen.heap = tide__heap_or_system(chosen.heap);
   TIDE_TRY(tide__requests_check(requests, count));
   tide_profile_request* const copy = tide__heap_alloc(chosen.heap, count + 1, sizeof *copy);

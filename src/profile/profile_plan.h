@@ -6,6 +6,7 @@
 #define TIDEMARK_SRC_PROFILE_PROFILE_PLAN_H
 
 #include "base/atomic.h"
+#include "base/hash_map.h"
 #include "tidemark/profile.h"
 
 #define TIDE__STEP_NEVER UINT32_MAX
@@ -29,17 +30,9 @@ typedef struct tide__ending {
   uint32_t place;
 } tide__ending;
 
-// The distinct offsets of an arena, each with a number, in an open hash table.
-typedef struct tide__place_entry {
-  uint64_t offset;  // UINT64_MAX: none
-  uint32_t place;
-  uint32_t unused;
-} tide__place_entry;
-
+// The distinct offsets of an arena, each with a number: its place.
 typedef struct tide__places {
-  tide__place_entry* entries;  // owned; a power of two of them
-  uint32_t shift;              // 64 - log2 of their number
-  uint32_t count;              // of places
+  tide__hash_map map;  // from an offset to its place + 1
 } tide__places;
 
 struct tide_profile_plan {
@@ -67,20 +60,11 @@ tide_status tide__profile_plan_make(const tide_profile_request* requests, const 
                                     size_t count, tide_profile_planner planner, const tide_heap* heap,
                                     tide_profile_plan** out);
 
-static inline uint64_t tide__places_slot(const tide__places* places, uint64_t offset) {
-  // The golden ratio spreads multiples of any power of two.
-  return (offset * UINT64_C(0x9e3779b97f4a7c15)) >> places->shift;
-}
+static inline size_t tide__places_count(const tide__places* places) { return places->map.count; }
 
 // The place at an offset, or TIDE__NO_PLACE.
 static inline uint32_t tide__places_find(const tide__places* places, uint64_t offset) {
-  if (places->count == 0) return TIDE__NO_PLACE;
-  const uint64_t mask = (UINT64_C(1) << (64 - places->shift)) - 1;
-  for (uint64_t slot = tide__places_slot(places, offset);; slot = (slot + 1) & mask) {
-    const tide__place_entry* const entry = &places->entries[slot];
-    if (entry->offset == offset) return entry->place;
-    if (entry->offset == UINT64_MAX) return TIDE__NO_PLACE;
-  }
+  return (uint32_t)tide__hash_map_find(&places->map, offset) - 1;
 }
 
 #endif

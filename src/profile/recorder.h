@@ -6,30 +6,26 @@
 #ifndef TIDEMARK_SRC_PROFILE_RECORDER_H
 #define TIDEMARK_SRC_PROFILE_RECORDER_H
 
+#include "base/hash_map.h"
 #include "base/lock.h"
 #include "tidemark/profile.h"
 
 #define TIDE__NO_REQUEST UINT32_MAX
 
-// A live request: an entry of an open hash table that keeps no trace of what was removed.
-typedef struct tide__live_entry {
-  uint64_t address;  // 0: none
-  uint32_t request;
-  uint32_t unused;
-} tide__live_entry;
-
 typedef struct tide__recorder {
   const tide_heap* heap;  // borrowed
   tide__mutex lock;
-  tide__live_entry* entries;  // owned; a power of two of them, at most half of them taken; shared under lock
-  uint32_t log;               // of their number
-  tide__atomic_u32 live;      // entries taken; changes under lock
+  tide__hash_map live;             // from the address of a live request to its value; shared under lock
   tide_profile_request* requests;  // owned; shared under lock
   uint32_t* releases;              // owned; requests in the order of their releases; shared under lock
   size_t capacity;                 // of both
   size_t count;                    // rises under lock
   uint32_t released;               // shared under lock
 } tide__recorder;
+
+// The request that a value of `live` stands for. Values are never 0: TIDE__NO_REQUEST is one, too.
+static inline uint64_t tide__recorder_value(uint32_t request) { return (uint64_t)request + 1; }
+static inline uint32_t tide__recorder_request(uint64_t value) { return (uint32_t)(value - 1); }
 
 void tide__recorder_init(tide__recorder* recorder, const tide_heap* heap);
 void tide__recorder_fini(tide__recorder* recorder);

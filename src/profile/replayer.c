@@ -26,12 +26,13 @@ static void run_count_refused(tide__run* run, uint32_t clock) {
 
 static void replay_note_late(tide__run* run, tide__ending ending) {
   const tide__step* const step = &run->plan->steps[ending.request];
-  const tide__late late = { .node = { .key = step->offset },
-                            .end = step->offset + step->bytes,
-                            .request = ending.request };
-  const size_t places = run->plan->managed.count;
+  const tide__overdue late = { .node = { .key = step->offset },
+                               .end = step->offset + step->bytes,
+                               .request = ending.request };
+  const size_t places = tide__places_count(&run->plan->managed);
   // Without memory to follow it, nothing more is served from the arena.
-  if (!tide__lates_add(&run->lates, run->profile->heap, places, ending.place, late)) run->is_blind = true;
+  if (!tide__overdue_set_add(&run->overdue, run->profile->heap, places, ending.place, late))
+    run->is_blind = true;
 }
 
 // Of what should have ended between two places of the plan, that which is held still is late.
@@ -49,7 +50,7 @@ static void replay_advance(tide__run* run, uint32_t request) {
   const tide__step* const steps = run->plan->steps;
   const uint32_t end = steps[request + 1].ending;
   if (run->released != end || run->is_irregular) {
-    replay_look(run, steps[tide__load_relaxed(&run->trail.clock)].ending, end);
+    replay_look(run, steps[tide__load_relaxed(&run->cursor.clock)].ending, end);
   }
   run->next_ending = end;
 }
@@ -57,11 +58,11 @@ static void replay_advance(tide__run* run, uint32_t request) {
 // Does something late reach into the memory of a step? Those that other threads released meanwhile do not.
 static bool replay_is_blocked(tide__run* run, const tide__step* step) {
   for (;;) {
-    const uint32_t place = tide__lates_find(&run->lates, step->offset, step->bytes);
+    const uint32_t place = tide__overdue_set_find(&run->overdue, step->offset, step->bytes);
     if (place == UINT32_MAX) return false;
     const uint64_t holder = tide__load_acquire(&run->arena->held[place]);  // pairs as above
-    if ((uint32_t)holder == run->lates.by_place[place].request + 1) return true;
-    tide__lates_remove(&run->lates, place);
+    if ((uint32_t)holder == run->overdue.by_place[place].request + 1) return true;
+    tide__overdue_set_remove(&run->overdue, place);
   }
 }
 
@@ -83,14 +84,14 @@ static bool replay_take(tide__run* run, uint32_t request, void** out) {
   replay_advance(run, request);
   const tide__step* const step = &run->plan->steps[request];
   const bool escapes = step->lifetime == TIDE__STEP_NEVER;
-  const bool is_rare = escapes || run->lates.count != 0 || run->is_blind;
-  tide__trail_pass(&run->trail, request);
+  const bool is_rare = escapes || run->overdue.count != 0 || run->is_blind;
+  tide__plan_cursor_pass(&run->cursor, request);
   if (is_rare && !replay_take_rare(run, request)) return false;
-  const tide__arena* const arena = escapes ? run->escapes : run->arena;
+  const tide__profile_arena* const arena = escapes ? run->escapes : run->arena;
   tide__store_relaxed(&arena->held[step->place], tide__holder(request, step->lifetime));
   run->taken_escaping += escapes;
   run->taken += !escapes;
-  *out = arena->base + step->offset;
+  *out = arena->memory.base + step->offset;
   return true;
 }
 
@@ -111,7 +112,7 @@ static void run_note_sizes(tide__run* run, uint32_t clock, uint64_t bytes) {
 
 // A request that is not next in the plan.
 static tide_status replay_find(tide__run* run, uint64_t bytes, uint64_t alignment, void** out) {
-  const uint32_t clock = tide__load_relaxed(&run->trail.clock);
+  const uint32_t clock = tide__load_relaxed(&run->cursor.clock);
   if (run->profile->options.is_strict) {
     run_count_refused(run, clock);
     run_note_sizes(run, clock, bytes);
@@ -121,7 +122,7 @@ static tide_status replay_find(tide__run* run, uint64_t bytes, uint64_t alignmen
                (unsigned long long)bytes, (unsigned long long)alignment, run->plan->info.count,
                (unsigned long long)run->plan->steps[clock].bytes, run->plan->steps[clock].alignment);
   uint32_t request = 0;
-  const tide__match match = tide__trail_find(&run->trail, bytes, alignment, &request);
+  const tide__match match = tide__plan_cursor_find(&run->cursor, bytes, alignment, &request);
   if (match != TIDE__MATCH_SURPLUS && request != clock) run_note_first(run, clock);
   if (match != TIDE__MATCH_PLANNED || request != clock) run_note_sizes(run, clock, bytes);
   const bool may_fit = match == TIDE__MATCH_PLANNED || match == TIDE__MATCH_SMALLER;
@@ -129,29 +130,29 @@ static tide_status replay_find(tide__run* run, uint64_t bytes, uint64_t alignmen
   if (may_fit) replay_take(run, request, out);
   if (match == TIDE__MATCH_LARGER) {
     replay_advance(run, request);
-    tide__trail_pass(&run->trail, request);
+    tide__plan_cursor_pass(&run->cursor, request);
   }
   return TIDE_OK;
 }
 
 // Is counting releases enough from now on?
 static void run_judge(tide__run* run) {
-  run->is_plain = run->arena != NULL && !run->is_irregular && !run->is_blind && run->lates.count == 0 &&
-                  !run->trail.is_lost && run->trail.behind == 0;
+  run->is_plain = run->arena != NULL && !run->is_irregular && !run->is_blind && run->overdue.count == 0 &&
+                  !run->cursor.is_lost && run->cursor.behind == 0;
 }
 
 void tide__replay_begin(tide__run* run) {
   run->steps = run->plan->steps;
   run->endings = run->plan->endings;
   run->held = run->arena != NULL ? run->arena->held : NULL;
-  run->base = run->arena != NULL ? run->arena->base : NULL;
+  run->base = run->arena != NULL ? run->arena->memory.base : NULL;
   run_judge(run);
 }
 
 tide_status tide__replay_alloc(tide__run* run, uint64_t bytes, uint64_t alignment, void** out) {
   tide_status status = TIDE_OK;
-  if (tide__trail_is_next(&run->trail, bytes, alignment)) {
-    replay_take(run, tide__load_relaxed(&run->trail.clock), out);
+  if (tide__plan_cursor_is_next(&run->cursor, bytes, alignment)) {
+    replay_take(run, tide__load_relaxed(&run->cursor.clock), out);
   } else {
     status = replay_find(run, bytes, alignment, out);
   }
@@ -160,11 +161,11 @@ tide_status tide__replay_alloc(tide__run* run, uint64_t bytes, uint64_t alignmen
 }
 
 uint32_t tide__replay_compare(tide__run* run, uint64_t bytes, uint64_t alignment) {
-  const uint32_t clock = tide__load_relaxed(&run->trail.clock);
+  const uint32_t clock = tide__load_relaxed(&run->cursor.clock);
   uint32_t request = clock;
   tide__match match = TIDE__MATCH_PLANNED;
-  if (!tide__trail_is_next(&run->trail, bytes, alignment)) {
-    match = tide__trail_find(&run->trail, bytes, alignment, &request);
+  if (!tide__plan_cursor_is_next(&run->cursor, bytes, alignment)) {
+    match = tide__plan_cursor_find(&run->cursor, bytes, alignment, &request);
     if (match != TIDE__MATCH_SURPLUS && request != clock) run_note_first(run, clock);
     if (match != TIDE__MATCH_PLANNED || request != clock) run_note_sizes(run, clock, bytes);
   }
@@ -175,7 +176,7 @@ uint32_t tide__replay_compare(tide__run* run, uint64_t bytes, uint64_t alignment
     run->report.fallbacks++;
   }
   if (match == TIDE__MATCH_SURPLUS) return TIDE__NO_REQUEST;
-  tide__trail_pass(&run->trail, request);
+  tide__plan_cursor_pass(&run->cursor, request);
   return request;
 }
 
@@ -183,7 +184,7 @@ uint32_t tide__replay_compare(tide__run* run, uint64_t bytes, uint64_t alignment
 // Releases
 
 void tide__replay_count_release(tide__run* run, uint32_t lifetime, bool is_own) {
-  const uint32_t clock = tide__load_relaxed(&run->trail.clock);
+  const uint32_t clock = tide__load_relaxed(&run->cursor.clock);
   if (lifetime == clock) return;
   if (is_own) {
     run_note_first(run, clock);
@@ -198,7 +199,7 @@ void tide__replay_count_release(tide__run* run, uint32_t lifetime, bool is_own) 
 
 // Strict runs take back at the recorded time only.
 static tide_status replay_require_time(const tide__run* run, uint32_t lifetime) {
-  const uint32_t clock = tide__load_relaxed(&run->trail.clock);
+  const uint32_t clock = tide__load_relaxed(&run->cursor.clock);
   TIDE_REQUIRE(!run->profile->options.is_strict || lifetime == clock, TIDE_ERR_STATE,
                "memory is released before request %u; recorded was %u", clock, lifetime);
   return TIDE_OK;
@@ -209,28 +210,28 @@ static tide_status replay_refuse(const void* address) {
 }
 
 // What is held at a place; 0: nothing.
-static inline uint64_t arena_holder(const tide__arena* arena, uint32_t place) {
+static inline uint64_t arena_holder(const tide__profile_arena* arena, uint32_t place) {
   return place != TIDE__NO_PLACE ? tide__load_relaxed(&arena->held[place]) : 0;
 }
 
 // A release at another time than planned.
-static tide_status replay_take_back_rare(tide__run* run, const tide__arena* arena, uint32_t place,
+static tide_status replay_take_back_rare(tide__run* run, const tide__profile_arena* arena, uint32_t place,
                                          uint32_t lifetime) {
-  if (run->profile->options.is_strict) run_count_refused(run, tide__load_relaxed(&run->trail.clock));
+  if (run->profile->options.is_strict) run_count_refused(run, tide__load_relaxed(&run->cursor.clock));
   TIDE_TRY(replay_require_time(run, lifetime));
   tide__replay_count_release(run, lifetime, true);
   run->is_irregular = true;
   run->is_plain = false;
-  if (!arena->is_escape) tide__lates_remove(&run->lates, place);
+  if (!arena->is_escape) tide__overdue_set_remove(&run->overdue, place);
   return TIDE_OK;
 }
 
-static tide_status replay_take_back(tide__run* run, tide__arena* arena, uint64_t offset) {
+static tide_status replay_take_back(tide__run* run, tide__profile_arena* arena, uint64_t offset) {
   const uint32_t place = tide__places_find(arena->places, offset);
   const uint64_t holder = arena_holder(arena, place);
-  if (holder == 0) return replay_refuse(arena->base + offset);
+  if (holder == 0) return replay_refuse(arena->memory.base + offset);
   const uint32_t lifetime = tide__holder_lifetime(holder);
-  if (lifetime != tide__load_relaxed(&run->trail.clock))
+  if (lifetime != tide__load_relaxed(&run->cursor.clock))
     TIDE_TRY(replay_take_back_rare(run, arena, place, lifetime));
   tide__store_relaxed(&arena->held[place], 0);
   run->released += !arena->is_escape;
@@ -238,19 +239,18 @@ static tide_status replay_take_back(tide__run* run, tide__arena* arena, uint64_t
 }
 
 bool tide__replay_release(tide__run* run, void* address, tide_status* out_status) {
-  tide__arena* arena = run->arena;
-  if (arena == NULL || tide__address(address) - tide__address(arena->base) >= arena->bytes)
-    arena = run->escapes;
+  tide__profile_arena* arena = run->arena;
+  if (arena == NULL || !tide__arena_memory_has(&arena->memory, address)) arena = run->escapes;
   if (arena == NULL) return false;
-  const uint64_t offset = tide__address(address) - tide__address(arena->base);
-  if (offset >= arena->bytes) return false;
+  const uint64_t offset = tide__address(address) - tide__address(arena->memory.base);
+  if (offset >= arena->memory.bytes) return false;
   *out_status = replay_take_back(run, arena, offset);
   return true;
 }
 
-tide_status tide__replay_release_locked(tide_profile* profile, tide__arena* arena, void* address,
+tide_status tide__replay_release_locked(tide_profile* profile, tide__profile_arena* arena, void* address,
                                         tide_profile_plan** out_plan) {
-  const uint64_t offset = tide__address(address) - tide__address(arena->base);
+  const uint64_t offset = tide__address(address) - tide__address(arena->memory.base);
   const uint32_t place = arena->plan != NULL ? tide__places_find(arena->places, offset) : TIDE__NO_PLACE;
   const uint64_t holder = arena_holder(arena, place);
   if (holder == 0) return replay_refuse(address);
@@ -262,6 +262,6 @@ tide_status tide__replay_release_locked(tide_profile* profile, tide__arena* aren
     run->other_releases += !arena->is_escape;
   }
   tide__store_release(&arena->held[place], 0);  // pairs with replay_advance and replay_is_blocked
-  if (run == NULL) *out_plan = tide__arena_end_survivor_locked(profile, arena);
+  if (run == NULL) *out_plan = tide__profile_arena_end_survivor_locked(profile, arena);
   return TIDE_OK;
 }

@@ -10,6 +10,7 @@
 #include "base/arith.h"
 #include "base/error.h"
 #include "base/heap.h"
+#include "base/sized.h"
 
 #define REQUESTS_MIN_NODES 10u  // for each request: a few passes
 
@@ -162,8 +163,8 @@ static tide_status requests_verify(const tide_profile_request* requests, size_t 
 
 tide_status tide_profile_verify(const tide_profile_request* requests, size_t count, uint64_t bytes,
                                 const tide_heap* heap, tide_plan_check* out) {
-  TIDE_REQUIRE(out != NULL, TIDE_ERR_ARGUMENT, "verify: out is NULL");
-  memset(out, 0, sizeof *out);
+  TIDE_TRY(tide__sized_check("profile_verify", out, sizeof *out));
+  tide__sized_clear(out);
   TIDE_REQUIRE(tide__heap_is_valid(heap), TIDE_ERR_ARGUMENT, "verify: the heap lacks a function");
   TIDE_REQUIRE(bytes <= TIDE_PLAN_MAX_BYTES, TIDE_ERR_ARGUMENT, "verify: an arena of %llu bytes",
                (unsigned long long)bytes);

@@ -8,12 +8,13 @@
 #define TIDEMARK_SRC_PROFILE_RUN_H
 
 #include "base/arith.h"
+#include "base/hash_map.h"
 #include "base/list.h"
 #include "base/lock.h"
-#include "profile/lates.h"
-#include "profile/lent.h"
+#include "memory/arena.h"
+#include "profile/overdue.h"
+#include "profile/plan_cursor.h"
 #include "profile/recorder.h"
-#include "profile/trail.h"
 
 // What lies in a place of an arena: the lifetime and the number, plus one, of a request; 0: nothing.
 static inline uint64_t tide__holder(uint32_t request, uint32_t lifetime) {
@@ -24,9 +25,8 @@ static inline uint32_t tide__holder_request(uint64_t holder) { return (uint32_t)
 
 // An arena: used by a run that is open, or by what survived one, or idle.
 // [A1] idle == (run == NULL && survivors == 0); then all of `held` is 0 and plan == NULL.
-typedef struct tide__arena {
-  char* base;  // owned
-  uint64_t bytes;
+typedef struct tide__profile_arena {
+  tide__arena_memory memory;   // owned
   const tide__places* places;  // borrowed from `plan`
   // By place. The thread of the run writes it, others only under the profile's lock.
   tide__atomic_u64* held;  // owned
@@ -38,7 +38,7 @@ typedef struct tide__arena {
   struct tide__run* run;  // borrowed while it is open
   uint64_t survivors;
   uint64_t last_run;  // the number of the last run that took it
-} tide__arena;
+} tide__profile_arena;
 
 typedef struct tide__run {
   // The thread's own. First what a request or release needs that is as planned: it touches nothing else.
@@ -48,7 +48,7 @@ typedef struct tide__run {
   const tide__ending* endings;  // the same; without a plan that is replayed, one that is nowhere
   tide__atomic_u64* held;       // borrowed from `arena`
   char* base;                   // the same
-  tide__trail trail;
+  tide__plan_cursor cursor;
   uint64_t taken;        // requests served from `arena`
   uint64_t released;     // of these, by this thread; as long as the run is regular each at its planned time
   uint32_t next_ending;  // the planned release that comes next, if all goes as planned
@@ -59,11 +59,11 @@ typedef struct tide__run {
   bool lacks_requests;  // there was no memory for a note
   tide_profile_mode mode;
   uint64_t shape;
-  tide_profile_plan* plan;  // a share
-  tide__arena* arena;       // borrowed from the profile; NULL: nothing is planned
-  tide__arena* escapes;     // the same
+  tide_profile_plan* plan;       // a share
+  tide__profile_arena* arena;    // borrowed from the profile; NULL: nothing is planned
+  tide__profile_arena* escapes;  // the same
   uint64_t taken_escaping;
-  tide__lates lates;
+  tide__overdue_set overdue;
   tide_profile_report report;
   // Shared under the recorder's lock
   tide__recorder recorder;
@@ -86,12 +86,6 @@ typedef struct tide__shape {
 
 #define TIDE__PROFILE_WINDOW_MAX 1024u
 
-// How much the last runs needed of one kind of arena.
-typedef struct tide__needs {
-  uint64_t* bytes;  // owned; a ring of `trim_after` numbers, NULL if that is 0
-  uint64_t count;   // of runs that needed one
-} tide__needs;
-
 struct tide_profile {
   const tide_heap* heap;         // borrowed until the profile is freed
   tide_profile_options options;  // does not change
@@ -103,9 +97,11 @@ struct tide_profile {
   tide__link arenas;     // owned
   tide__shape* shapes;   // owned; max_plans of them
   size_t shape_count;
-  uint64_t run_number;   // of runs that began
-  tide__needs needs[2];  // of arenas, and of arenas for what escapes
-  tide__lent lent;       // what was handed out from the fallback
+  uint64_t run_number;        // of runs that began
+  tide__recent_max needs[2];  // bytes of arenas, and of arenas for what escapes; the numbers are owned
+  // The addresses that the fallback gave and that were not released. With the last of them, and of what lies
+  // in the arenas, a profile that was freed is gone.
+  tide__hash_map lent;
   tide_profile_stats stats;
   tide__atomic_u64 orphans;  // blocks that outlive the profile, when it is freed
   bool is_freed;  // does not change while calls are under way: there are orphans, and it goes with the last
@@ -122,18 +118,19 @@ void tide__profile_drop(tide_profile* profile);
 
 // Gives a run of a plan an arena of one kind; NULL if it needs none, or if there are enough that are in use.
 // Errors: TIDE_ERR_NO_MEMORY, what the memory returned.
-tide_status tide__arenas_take(tide_profile* profile, tide__run* run, bool is_escape, tide__arena** out);
+tide_status tide__profile_arenas_take(tide_profile* profile, tide__run* run, bool is_escape,
+                                      tide__profile_arena** out);
 // The run does not use it any more. Returns how many survive in it; none: the arena is idle. `is_clean`: all
 // is known to be released.
-uint64_t tide__arena_leave(tide_profile* profile, tide__arena* arena, bool is_clean);
+uint64_t tide__profile_arena_leave(tide_profile* profile, tide__profile_arena* arena, bool is_clean);
 // The arena around an address, or NULL.
-tide__arena* tide__arenas_find_locked(tide_profile* profile, const void* address)
+tide__profile_arena* tide__profile_arenas_find_locked(tide_profile* profile, const void* address)
     TIDE_REQUIRES(&profile->lock);
 // Takes back what survived a run in an arena. The plan, if not NULL, is to be freed without the lock.
-tide_profile_plan* tide__arena_end_survivor_locked(tide_profile* profile, tide__arena* arena)
+tide_profile_plan* tide__profile_arena_end_survivor_locked(tide_profile* profile, tide__profile_arena* arena)
     TIDE_REQUIRES(&profile->lock);
 // Gives idle arenas back to the memory: those that the last runs did not use, or all.
-void tide__arenas_trim(tide_profile* profile, bool is_all);
+void tide__profile_arenas_trim(tide_profile* profile, bool is_all);
 
 // ---------------------------------------------------------------------------------------------------
 // replayer.c
@@ -145,13 +142,13 @@ void tide__replay_begin(tide__run* run);
 // tide__replay_alloc(). If this thread has released so many as should have ended by then, each at its time,
 // then these are they, and nothing lies where it should not.
 static inline bool tide__replay_alloc_plain(tide__run* run, uint64_t bytes, uint64_t alignment, void** out) {
-  const uint32_t clock = tide__load_relaxed(&run->trail.clock);
+  const uint32_t clock = tide__load_relaxed(&run->cursor.clock);
   const tide__step* const step = &run->steps[clock];
   const uint32_t end = step[1].ending;
   if (step->bytes != bytes || step->alignment < alignment) return false;
   if (run->released != end || step->lifetime == TIDE__STEP_NEVER) return false;
   tide__store_relaxed(&run->held[step->place], tide__holder(clock, step->lifetime));
-  tide__store_relaxed(&run->trail.clock, clock + 1);
+  tide__store_relaxed(&run->cursor.clock, clock + 1);
   run->next_ending = end;
   run->taken++;
   *out = run->base + step->offset;
@@ -164,7 +161,7 @@ static inline bool tide__replay_release_plain(tide__run* run, const void* addres
   const tide__ending* const next = &run->endings[run->next_ending];
   if (tide__address(address) - tide__address(run->base) != next->offset) return false;
   const uint64_t holder = tide__load_relaxed(&run->held[next->place]);
-  if (holder == 0 || tide__holder_lifetime(holder) != tide__load_relaxed(&run->trail.clock)) return false;
+  if (holder == 0 || tide__holder_lifetime(holder) != tide__load_relaxed(&run->cursor.clock)) return false;
   tide__store_relaxed(&run->held[next->place], 0);
   run->next_ending++;
   run->released++;
@@ -179,7 +176,7 @@ uint32_t tide__replay_compare(tide__run* run, uint64_t bytes, uint64_t alignment
 // Is this address in one of the arenas of the run? Then it is taken back, or refused.
 bool tide__replay_release(tide__run* run, void* address, tide_status* out_status);
 // The same on any thread, for any arena, with the profile's lock.
-tide_status tide__replay_release_locked(tide_profile* profile, tide__arena* arena, void* address,
+tide_status tide__replay_release_locked(tide_profile* profile, tide__profile_arena* arena, void* address,
                                         tide_profile_plan** out_plan) TIDE_REQUIRES(&profile->lock);
 // Counts a release, planned for `lifetime`, on the thread of its run or another one with
 // the profile's lock.

@@ -8,11 +8,12 @@
 #include "base/arith.h"
 #include "base/error.h"
 #include "base/heap.h"
+#include "base/sized.h"
 #include "memory/fill.h"
 #include "profile/run.h"
 #include "profile/shapes.h"
 
-#define LENT_FIRST_LOG 6u  // of the table of what is handed out
+#define LENT 1u  // the value of an address that is handed out
 
 static _Thread_local tide__run* thread_run;  // borrowed; the innermost that is open
 
@@ -94,7 +95,7 @@ static void run_reset(tide__run* run, uint64_t shape) {
   run->plan = NULL;
   run->is_auto = run->is_blind = run->lacks_requests = run->is_irregular = false;
   run->report = (tide_profile_report){ .first = UINT64_MAX };
-  tide__lates_clear(&run->lates);
+  tide__overdue_set_clear(&run->overdue);
   tide__recorder_clear(&run->recorder);
 }
 
@@ -111,10 +112,10 @@ static void run_give(tide__run* run) {
 
 static tide_status run_prepare_replay(tide__run* run) {
   tide_profile* const profile = run->profile;
-  TIDE_TRY(tide__arenas_take(profile, run, false, &run->arena));
-  const tide_status status = tide__arenas_take(profile, run, true, &run->escapes);
+  TIDE_TRY(tide__profile_arenas_take(profile, run, false, &run->arena));
+  const tide_status status = tide__profile_arenas_take(profile, run, true, &run->escapes);
   if (status == TIDE_OK) tide__replay_begin(run);
-  else if (run->arena != NULL) tide__arena_leave(profile, run->arena, true);
+  else if (run->arena != NULL) tide__profile_arena_leave(profile, run->arena, true);
   return status;
 }
 
@@ -122,7 +123,7 @@ static tide_status run_prepare(tide__run* run, tide_profile_mode mode) {
   TIDE_TRY(tide__shapes_choose(run->profile, run->shape, mode, &run->mode, &run->plan));
   run->is_auto = mode == TIDE_PROFILE_AUTO;
   run->report.mode = run->mode;
-  if (run->plan != NULL) tide__trail_begin(&run->trail, run->plan);
+  if (run->plan != NULL) tide__plan_cursor_begin(&run->cursor, run->plan);
   return run->mode == TIDE_PROFILE_REPLAY ? run_prepare_replay(run) : TIDE_OK;
 }
 
@@ -169,19 +170,19 @@ static void run_leave_arenas(tide__run* run) {
   tide_profile* const profile = run->profile;
   if (run->arena != NULL) {
     // What others released was not counted together with it: then the places tell.
-    run->report.survivors = tide__arena_leave(profile, run->arena, run->taken == run->released);
+    run->report.survivors = tide__profile_arena_leave(profile, run->arena, run->taken == run->released);
   }
-  if (run->escapes != NULL) tide__arena_leave(profile, run->escapes, false);
+  if (run->escapes != NULL) tide__profile_arena_leave(profile, run->escapes, false);
 }
 
 // Validating: what the plan says is released in the run, and was not.
 static uint64_t run_count_unreleased(const tide__run* run) {
-  const tide__recorder* const recorder = &run->recorder;
   uint64_t count = 0;
-  for (size_t i = 0; tide__load_relaxed(&recorder->live) != 0 && i < (size_t)1 << recorder->log; i++) {
-    const tide__live_entry* const entry = &recorder->entries[i];
-    if (entry->address == 0 || entry->request == TIDE__NO_REQUEST) continue;
-    count += run->plan->steps[entry->request].lifetime != TIDE__STEP_NEVER;
+  const tide__hash_slot* slot = NULL;
+  while ((slot = tide__hash_map_next(&run->recorder.live, slot)) != NULL) {
+    const uint32_t request = tide__recorder_request(slot->value);
+    if (request == TIDE__NO_REQUEST) continue;
+    count += run->plan->steps[request].lifetime != TIDE__STEP_NEVER;
   }
   return count;
 }
@@ -194,8 +195,8 @@ static void report_finish(tide__run* run) {
   report->late += run->other_late;
   report->first = tide__min(report->first, run->other_first);
   if (run->plan == NULL) return;
-  const uint32_t clock = tide__load_relaxed(&run->trail.clock);
-  report->missing = run->trail.missing + (run->plan->info.count - clock);
+  const uint32_t clock = tide__load_relaxed(&run->cursor.clock);
+  report->missing = run->cursor.missing + (run->plan->info.count - clock);
   if (run->mode == TIDE_PROFILE_VALIDATE) report->survivors = run_count_unreleased(run);
   if (report->missing + report->survivors != 0) report->first = tide__min(report->first, clock);
   const uint64_t differing = report->smaller + report->larger + report->surplus + report->early +
@@ -261,15 +262,20 @@ static tide_status run_conclude(tide__run* run) {
 }
 
 tide_status tide_profile_end(tide_profile* profile, tide_profile_report* out) {
-  if (out != NULL) *out = (tide_profile_report){ 0 };
+  if (out != NULL) {
+    TIDE_TRY(tide__sized_check("profile_end", out, sizeof *out));
+    tide__sized_clear(out);
+  }
   TIDE_REQUIRE(profile != NULL, TIDE_ERR_ARGUMENT, "end: the profile is NULL");
   tide__run* const run = run_here(profile);
   TIDE_REQUIRE(run != NULL, TIDE_ERR_STATE, "end: this thread has no run of the profile");
   run_close(run);
-  const tide_status status = run_conclude(run);
-  if (out != NULL && status == TIDE_OK) *out = run->report;
+  tide_status status = run_conclude(run);
+  if (out != NULL && status == TIDE_OK) {
+    status = tide__sized_write("profile_end", &run->report, out, sizeof run->report);
+  }
   run_give(run);
-  tide__arenas_trim(profile, false);
+  tide__profile_arenas_trim(profile, false);
   return status;
 }
 
@@ -363,20 +369,23 @@ static void alloc_fill(const tide_profile* profile, const tide_memory* memory, v
   if (memory->is_host) tide__memory_fill(profile->options.fill, address, bytes);
 }
 
-// Remembers what the fallback gave.
+// Remembers what the fallback gave. An address that is known already was released unseen.
 static tide_status alloc_remember(tide_profile* profile, const void* address) {
-  for (uint32_t log = 0;;) {
+  for (;;) {
+    tide__hash_map larger;
+    tide__hash_map_init(&larger, profile->heap);
     tide__mutex_lock(&profile->lock);
-    const bool is_done = tide__lent_add(&profile->lent, tide__address(address));
-    if (!is_done) log = profile->lent.slots != NULL ? profile->lent.log + 1 : LENT_FIRST_LOG;
+    const size_t count = profile->lent.count + 1;
+    const bool has_room = tide__hash_map_has_room(&profile->lent);
+    if (has_room) (void)tide__hash_map_put(&profile->lent, tide__address(address), LENT);
     tide__mutex_unlock(&profile->lock);
-    if (is_done) return TIDE_OK;
-    uint64_t* slots = tide__lent_new_slots(profile->heap, log);
-    TIDE_REQUIRE(slots != NULL, TIDE_ERR_NO_MEMORY, "no memory to remember what is handed out");
+    if (has_room) return TIDE_OK;
+    TIDE_REQUIRE(tide__hash_map_reserve(&larger, count), TIDE_ERR_NO_MEMORY,
+                 "no memory to remember what is handed out");
     tide__mutex_lock(&profile->lock);
-    tide__lent_grow(&profile->lent, &slots, &log);
+    tide__hash_map_grow_into(&profile->lent, &larger);
     tide__mutex_unlock(&profile->lock);
-    tide__lent_free_slots(profile->heap, slots, log);
+    tide__hash_map_fini(&larger);
   }
 }
 
@@ -444,9 +453,10 @@ static tide_status release_elsewhere(tide_profile* profile, tide__run* run, void
   tide_profile_plan* plan = NULL;
   tide_status status = TIDE_OK;
   tide__mutex_lock(&profile->lock);
-  tide__arena* const arena = tide__arenas_find_locked(profile, address);
+  tide__profile_arena* const arena = tide__profile_arenas_find_locked(profile, address);
   if (arena != NULL) status = tide__replay_release_locked(profile, arena, address, &plan);
-  *out_gone = arena != NULL ? status == TIDE_OK : tide__lent_remove(&profile->lent, tide__address(address));
+  *out_gone = arena != NULL ? status == TIDE_OK
+                            : tide__hash_map_take(&profile->lent, tide__address(address)) == LENT;
   tide__mutex_unlock(&profile->lock);
   tide_profile_plan_free(plan);
   if (arena != NULL) return status;
@@ -461,7 +471,7 @@ static tide_status release_elsewhere(tide_profile* profile, tide__run* run, void
 static tide_status release_orphan(tide_profile* profile, void* address) {
   bool is_gone = false;
   const tide_status status = release_elsewhere(profile, NULL, address, &is_gone);
-  tide__arenas_trim(profile, true);
+  tide__profile_arenas_trim(profile, true);
   if (is_gone) tide__profile_drop(profile);
   return status;
 }

@@ -12,6 +12,7 @@
 
 #include "base/arith.h"
 #include "base/error.h"
+#include "base/sized.h"
 #include "base/sys.h"
 #include "replay/meter.h"
 #include "replay/recorded.h"
@@ -145,22 +146,20 @@ tide_status tide_replay_run(tide_replay* replay, const tide_replay_options* opti
                             tide_replay_result* out) {
   TIDE_REQUIRE(replay != NULL && out != NULL, TIDE_ERR_ARGUMENT, "replay_run: no %s",
                replay == NULL ? "replay" : "out");
-  *out = (tide_replay_result){ 0 };
-  const tide_replay_options defaults = TIDE_REPLAY_OPTIONS_INIT;
-  if (options == NULL) options = &defaults;
-  TIDE_REQUIRE(options->size >= sizeof *options, TIDE_ERR_ARGUMENT,
-               "replay_run: size is %u: set the options up with TIDE_REPLAY_OPTIONS_INIT",
-               (unsigned)options->size);
+  TIDE_TRY(tide__sized_check("replay_run", out, sizeof *out));
+  tide__sized_clear(out);
+  tide_replay_options whole = TIDE_REPLAY_OPTIONS_INIT;
+  if (options != NULL) TIDE_TRY(tide__sized_read("replay_run", options, &whole, sizeof whole));
+  options = &whole;
   TIDE_REQUIRE(options->scale > 0 && options->scale <= REPLAY_SCALE_MAX, TIDE_ERR_ARGUMENT,
                "replay_run: scale is %g, not above 0 and at most %g", options->scale, REPLAY_SCALE_MAX);
   TIDE_REQUIRE(!options->checks || options->scale == 1, TIDE_ERR_ARGUMENT,
                "replay_run: sizes times %g cannot be compared with the recording", options->scale);
   const uint64_t begin_ns = tide__sys_clock_ns();
-  const tide_status status = options->checks ? run_checked(replay, options, out)
-                                             : run_plain(replay, options, out);
-  if (status != TIDE_OK) *out = (tide_replay_result){ 0 };
-  else out->run_ns = tide__sys_clock_ns() - begin_ns;
-  return status;
+  tide_replay_result result = TIDE_REPLAY_RESULT_INIT;
+  TIDE_TRY(options->checks ? run_checked(replay, options, &result) : run_plain(replay, options, &result));
+  result.run_ns = tide__sys_clock_ns() - begin_ns;
+  return tide__sized_write("replay_run", &result, out, sizeof result);
 }
 
 // ---------------------------------------------------------------------------------------------------

@@ -125,7 +125,7 @@ static tide_status stage_pool_make(tide__stage* stage, uint16_t number) {
   return tide_device_pool_new(stage->device, &options, &stage->pools[number]);
 }
 
-// A request of a private pool is made as inside a capture. The user that the scope adds is given up again.
+// A request of a private pool is made as inside a capture.
 static tide_status stage_alloc_in_pool(tide__stage* stage, const tide__step* step, tide_block* out) {
   const tide_scope scope = { .size = sizeof scope, .kind = TIDE_SCOPE_ALL };
   TIDE_TRY(stage_pool_make(stage, step->pool));
@@ -134,7 +134,6 @@ static tide_status stage_alloc_in_pool(tide__stage* stage, const tide__step* ste
   const uint64_t bytes = stage_bytes(stage, step->bytes);
   const tide_status status = tide_device_alloc(stage->device, stage->streams[step->stream], bytes, out);
   TIDE_TRY(tide_device_pool_end(stage->device, pool));
-  TIDE_TRY(tide_device_pool_release(stage->device, pool));
   return status;
 }
 

@@ -2,7 +2,7 @@
 // Copyright the Tidemark authors
 //
 // Writes the script. One look at all entries finds the streams; the ledger tells what was there before the
-// first one; then each entry is taken in turn, with a table of the requests that live (live.c) and of the
+// first one; then each entry is taken in turn, with a map of the requests that live and a tree of the
 // segments that are there (ranges.c); in the end the pools are known, because the final list of segments
 // names them, and are told to the requests.
 //
@@ -13,12 +13,13 @@
 
 #include "base/arith.h"
 #include "base/error.h"
-#include "replay/live.h"
+#include "base/hash_map.h"
 #include "replay/ranges.h"
 #include "tidemark/ledger.h"
 
 #define REQUEST_END ((uint64_t)1 << 60)  // what a device allocator refuses as absurd
 #define NO_ENTRY SIZE_MAX
+#define NO_SLOT UINT32_MAX
 
 // A request whose pool is that of a range.
 typedef struct home {
@@ -26,20 +27,29 @@ typedef struct home {
   uint32_t range;
 } home;
 
+// A request that lives, or the record of an idle slot.
+typedef struct live_request {
+  uint64_t address;
+  uint64_t bytes;   // rounded
+  uint32_t step;    // of a release that waits; of an idle slot, the next idle one
+  bool is_waiting;  // it was released
+} live_request;
+
 typedef struct script_writer {
-  tide__script* script;  // borrowed during the call
-  tide__live live;
+  tide__script* script;    // borrowed during the call
+  tide__hash_map live;     // from an address to the slot of its request + 1
+  live_request* requests;  // owned; by slot
+  size_t request_capacity;
+  uint32_t idle_slot;  // the last that became idle; NO_SLOT: none
   tide__ranges ranges;
-  uint32_t* idle_slots;  // owned
-  size_t idle_count;
-  size_t idle_capacity;
   home* homes;  // owned
   size_t home_count;
   size_t home_capacity;
   uint64_t live_bytes;
-  bool has_pools;           // beside the default one
-  bool has_completions;     // without any, a release is complete at once, or never
-  tide__live kept_waiting;  // without any: blocks that wait at the end; `step` is the entry of their release
+  bool has_pools;        // beside the default one
+  bool has_completions;  // without any, a release is complete at once, or never
+  // Without any: from the address of a block that waits at the end to the entry of its last release + 1.
+  tide__hash_map kept_waiting;
 } script_writer;
 
 static tide_status script_no_memory(const tide__script* script) {
@@ -133,20 +143,36 @@ static tide_status step_add_sized(script_writer* w, tide__step_kind kind, size_t
   return TIDE_OK;
 }
 
-static uint32_t slot_take(script_writer* w) {
-  return w->idle_count > 0 ? w->idle_slots[--w->idle_count] : w->script->slot_count++;
+// Makes room for one more request that lives.
+static bool slot_reserve(script_writer* w) {
+  return tide__hash_map_reserve(&w->live, w->live.count + 1) &&
+         tide__heap_grow(w->script->heap, (void**)&w->requests, &w->request_capacity,
+                         (size_t)w->script->slot_count + 1, sizeof *w->requests);
 }
 
-// The request of a row is over: nothing names its slot any more.
-static tide_status slot_give(script_writer* w, tide__live_row* row) {
-  if (!tide__heap_grow(w->script->heap, (void**)&w->idle_slots, &w->idle_capacity, w->idle_count + 1,
-                       sizeof *w->idle_slots)) {
-    return script_no_memory(w->script);
-  }
-  w->idle_slots[w->idle_count++] = row->slot;
-  w->live_bytes -= row->bytes;
-  tide__live_remove(&w->live, row);
-  return TIDE_OK;
+static uint32_t slot_take(script_writer* w) {
+  const uint32_t slot = w->idle_slot;
+  if (slot == NO_SLOT) return w->script->slot_count++;
+  w->idle_slot = w->requests[slot].step;
+  return slot;
+}
+
+static uint32_t slot_of(const script_writer* w, const live_request* request) {
+  return (uint32_t)(request - w->requests);
+}
+
+// The request is over: nothing names its slot any more.
+static void slot_give(script_writer* w, live_request* request) {
+  w->live_bytes -= request->bytes;
+  (void)tide__hash_map_take(&w->live, request->address);
+  request->step = w->idle_slot;
+  w->idle_slot = slot_of(w, request);
+}
+
+// The request that lives at an address, or NULL. Good until another one begins.
+static live_request* request_find(const script_writer* w, uint64_t address) {
+  const uint64_t found = tide__hash_map_find(&w->live, address);
+  return found != 0 ? &w->requests[found - 1] : NULL;
 }
 
 // The next entry that is more than a remark; NO_ENTRY at the end.
@@ -187,31 +213,33 @@ static tide_status request_place(script_writer* w, size_t index, tide__step* ste
 }
 
 // Ends a request: it was completed, or another is served at its address and its release is missing.
-static tide_status request_end(script_writer* w, tide__live_row* row, size_t index) {
+static tide_status request_end(script_writer* w, live_request* request, size_t index) {
   tide__step* step = NULL;
-  if (row->is_waiting) w->script->steps[row->step].until = index;
-  TIDE_TRY(step_add(w, row->is_waiting ? TIDE__STEP_DONE : TIDE__STEP_FREE, index, &step));
-  step->slot = row->slot;
-  return slot_give(w, row);
+  if (request->is_waiting) w->script->steps[request->step].until = index;
+  TIDE_TRY(step_add(w, request->is_waiting ? TIDE__STEP_DONE : TIDE__STEP_FREE, index, &step));
+  step->slot = slot_of(w, request);
+  slot_give(w, request);
+  return TIDE_OK;
 }
 
 static bool request_is_sane(uint64_t bytes) { return bytes > 0 && bytes < REQUEST_END; }
 
 // The request of a step lives from now on, at an address of the recording.
 static tide_status request_begin(script_writer* w, uint64_t address, tide__step* step) {
-  tide__live_row* const row = tide__live_add(&w->live, address);
-  if (row == NULL) return script_no_memory(w->script);
-  step->slot = row->slot = slot_take(w);
-  row->bytes = tide__request_bytes(step->bytes);
-  w->live_bytes += row->bytes;
+  if (!slot_reserve(w)) return script_no_memory(w->script);
+  step->slot = slot_take(w);
+  (void)tide__hash_map_put(&w->live, address, (uint64_t)step->slot + 1);
+  const uint64_t bytes = tide__request_bytes(step->bytes);
+  w->requests[step->slot] = (live_request){ .address = address, .bytes = bytes };
+  w->live_bytes += bytes;
   w->script->peak_bytes = tide__max(w->script->peak_bytes, w->live_bytes);
   return TIDE_OK;
 }
 
 static tide_status write_alloc(script_writer* w, size_t index) {
   const tide_trace_entry* const entry = &w->script->entries[index];
-  tide__live_row* const row = tide__live_find(&w->live, entry->address);
-  if (row != NULL) TIDE_TRY(request_end(w, row, index));
+  live_request* const before = request_find(w, entry->address);
+  if (before != NULL) TIDE_TRY(request_end(w, before, index));
   if (!request_is_sane(entry->bytes)) return TIDE_OK;
   tide__step* step = NULL;
   TIDE_TRY(step_add_sized(w, TIDE__STEP_ALLOC, index, &step));
@@ -241,8 +269,10 @@ static tide_status waiting_add(script_writer* w, const tide_trace_segment* segme
     const tide_trace_block* const block = &blocks[segment->first_block + i];
     const bool has_address = (block->absent & TIDE_BLOCK_KEY_ADDRESS) == 0;
     if (block->state != TIDE_BLOCK_PENDING || !has_address) continue;
-    if (tide__live_find(&w->kept_waiting, block->address) != NULL) continue;
-    if (tide__live_add(&w->kept_waiting, block->address) == NULL) return script_no_memory(w->script);
+    if (!tide__hash_map_reserve(&w->kept_waiting, w->kept_waiting.count + 1)) {
+      return script_no_memory(w->script);
+    }
+    (void)tide__hash_map_put(&w->kept_waiting, block->address, NO_ENTRY);
   }
   return TIDE_OK;
 }
@@ -259,15 +289,15 @@ static tide_status waiting_gather(script_writer* w) {
   }
   for (size_t i = 0; i < script->entry_count; i++) {
     if (script->entries[i].action != TIDE_ACTION_FREE_REQUESTED) continue;
-    tide__live_row* const row = tide__live_find(&w->kept_waiting, script->entries[i].address);
-    if (row != NULL) row->step = (uint32_t)i;
+    const uint64_t address = script->entries[i].address;
+    const bool is_kept = tide__hash_map_find(&w->kept_waiting, address) != 0;
+    if (is_kept) (void)tide__hash_map_put(&w->kept_waiting, address, i + 1);
   }
   return TIDE_OK;
 }
 
 static bool is_kept_waiting(const script_writer* w, size_t index) {
-  const tide__live_row* const row = tide__live_find(&w->kept_waiting, w->script->entries[index].address);
-  return row != NULL && row->step == index;
+  return tide__hash_map_find(&w->kept_waiting, w->script->entries[index].address) == index + 1;
 }
 
 // Is a release surely complete at once? Only if the completion follows, and then another call of the program:
@@ -287,8 +317,8 @@ static bool is_at_once(const script_writer* w, size_t index, size_t* out_last) {
 
 // Writes the release at *index and steps over its completion, if that belongs to it.
 static tide_status write_free(script_writer* w, size_t* index) {
-  tide__live_row* const row = tide__live_find(&w->live, w->script->entries[*index].address);
-  if (row == NULL || row->is_waiting) {
+  live_request* const request = request_find(w, w->script->entries[*index].address);
+  if (request == NULL || request->is_waiting) {
     w->script->skipped++;
     return TIDE_OK;
   }
@@ -296,21 +326,22 @@ static tide_status write_free(script_writer* w, size_t* index) {
   size_t last = 0;
   if (is_at_once(w, *index, &last)) {
     TIDE_TRY(step_add(w, TIDE__STEP_FREE, *index, &step));
-    step->slot = row->slot;
+    step->slot = slot_of(w, request);
     *index = last;
-    return slot_give(w, row);
+    slot_give(w, request);
+    return TIDE_OK;
   }
   TIDE_TRY(step_add(w, TIDE__STEP_FREE_LATER, *index, &step));
-  step->slot = row->slot;
+  step->slot = slot_of(w, request);
   step->until = w->script->entry_count;
-  row->is_waiting = true;
-  row->step = (uint32_t)(w->script->step_count - 1);
+  request->is_waiting = true;
+  request->step = (uint32_t)(w->script->step_count - 1);
   return TIDE_OK;
 }
 
 static tide_status write_completion(script_writer* w, size_t index) {
-  tide__live_row* const row = tide__live_find(&w->live, w->script->entries[index].address);
-  return row != NULL ? request_end(w, row, index) : TIDE_OK;
+  live_request* const request = request_find(w, w->script->entries[index].address);
+  return request != NULL ? request_end(w, request, index) : TIDE_OK;
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -522,14 +553,16 @@ tide_status tide__script_init(tide__script* script, const tide_trace* trace, siz
   TIDE_REQUIRE(script->entry_count < TIDE__SCRIPT_ENTRIES, TIDE_ERR_LIMIT,
                "replay: %zu entries; up to %zu can be replayed", script->entry_count,
                TIDE__SCRIPT_ENTRIES - 1);
-  script_writer w = { .script = script, .live.heap = heap, .kept_waiting.heap = heap };
+  script_writer w = { .script = script, .idle_slot = NO_SLOT };
   w.has_pools = tide_trace_pool_count(trace) > 1;
+  tide__hash_map_init(&w.live, heap);
+  tide__hash_map_init(&w.kept_waiting, heap);
   tide__ranges_init(&w.ranges, heap);
   const tide_status status = script_write(&w);
-  tide__live_fini(&w.live);
-  tide__live_fini(&w.kept_waiting);
+  tide__hash_map_fini(&w.live);
+  tide__hash_map_fini(&w.kept_waiting);
   tide__ranges_fini(&w.ranges);
-  tide__heap_release(heap, w.idle_slots, w.idle_capacity, sizeof *w.idle_slots);
+  tide__heap_release(heap, w.requests, w.request_capacity, sizeof *w.requests);
   tide__heap_release(heap, w.homes, w.home_capacity, sizeof *w.homes);
   if (status != TIDE_OK) tide__script_fini(script);
   return status;

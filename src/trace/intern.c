@@ -7,7 +7,8 @@
 // A value lies in a block, behind its hash and its length, and never moves. Chunks of pointers, which double
 // in size and never move either, lead from a number to the value; they are published with release and read
 // with acquire, so looking a number up takes no lock. Slots (open addressing, linear probing, at most 3/4
-// full) lead from a hash to a number.
+// full) lead from a hash to a number. They are no tide__hash_map, whose slots have twice the size: here a
+// value keeps its own hash, so a slot needs only 8 bytes.
 //
 // Adding looks the value up under the lock. What the table lacks to take a new one (larger slots, a chunk, a
 // block) is noted, made without the lock, and brought along in the next attempt; what was not needed after

@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "base/arith.h"
-#include "base/atomic.h"
 #include "base/error.h"
 #include "base/heap.h"
 
@@ -24,14 +23,9 @@ typedef struct trace_array {
   size_t room;
 } trace_array;
 
-// [T2] taken == bytes that `outer` gave to `heap`; taken <= limit
 struct tide_trace {
-  tide_heap heap;          // that everything of the trace comes from; hands on to `outer` and counts
-  const tide_heap* outer;  // borrowed until the trace is freed
-  tide__atomic_u64 taken;
-  uint64_t limit;
-  tide__atomic_u32 is_limited;  // memory was refused because of the limit
-  tide_intern* names;           // owned
+  tide__limited_heap limited;  // everything of the trace but this record comes from it
+  tide_intern* names;          // owned
   tide_trace_about about;
   trace_array devices;  // of trace_array, of tide_trace_entry
   trace_array segments;
@@ -88,49 +82,19 @@ static const void* array_items(const trace_array* array, size_t* out_count) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// Memory
-
-static void* limit_alloc(void* user, size_t bytes, size_t alignment) {
-  tide_trace* const trace = user;
-  const uint64_t before = tide__add_relaxed(&trace->taken, bytes);
-  if (bytes > trace->limit || before > trace->limit - bytes) {
-    (void)tide__add_relaxed(&trace->taken, -(uint64_t)bytes);
-    tide__store_relaxed(&trace->is_limited, 1);
-    return NULL;
-  }
-  void* const address = trace->outer->alloc(trace->outer->user, bytes, alignment);
-  if (address == NULL) (void)tide__add_relaxed(&trace->taken, -(uint64_t)bytes);
-  return address;
-}
-
-static void limit_release(void* user, void* address, size_t bytes) {
-  tide_trace* const trace = user;
-  trace->outer->release(trace->outer->user, address, bytes);
-  (void)tide__add_relaxed(&trace->taken, -(uint64_t)bytes);
-}
-
-const tide_heap* tide__trace_heap(const tide_trace* trace) { return &trace->heap; }
-
-void tide__trace_raise_limit(tide_trace* trace, uint64_t limit) {
-  trace->limit = tide__max(trace->limit, limit);
-}
-
-void tide__trace_lift_limit(tide_trace* trace) { trace->limit = UINT64_MAX; }
-
-bool tide__trace_is_limited(const tide_trace* trace) { return tide__load_relaxed(&trace->is_limited) != 0; }
-
-// ---------------------------------------------------------------------------------------------------
 // Life
+
+const tide_heap* tide__trace_heap(const tide_trace* trace) { return &trace->limited.heap; }
+
+tide__limited_heap* tide__trace_limited_heap(tide_trace* trace) { return &trace->limited; }
 
 tide_status tide__trace_new_limited(const tide_heap* heap, uint64_t limit, tide_trace** out) {
   *out = NULL;
   tide_trace* const trace = tide__heap_alloc(heap, 1, sizeof *trace);
   TIDE_REQUIRE(trace != NULL, TIDE_ERR_NO_MEMORY, "trace_new: no memory for the trace");
-  trace->heap = (tide_heap){ limit_alloc, limit_release, trace };
-  trace->outer = heap;
-  trace->limit = limit;
-  const tide_status status = tide_intern_new(&trace->heap, &trace->names);
-  const bool is_limited = tide__trace_is_limited(trace);
+  tide__limited_heap_init(&trace->limited, heap, limit);
+  const tide_status status = tide_intern_new(&trace->limited.heap, &trace->names);
+  const bool is_limited = tide__limited_heap_has_refused(&trace->limited);
   if (status == TIDE_OK) *out = trace;
   else tide__heap_release(heap, trace, 1, sizeof *trace);
   TIDE_REQUIRE(!is_limited, TIDE_ERR_LIMIT, "trace_new: nothing fits into %llu bytes",
@@ -149,14 +113,14 @@ void tide_trace_free(tide_trace* trace) {
   if (trace == NULL) return;
   trace_array* const devices = trace->devices.items;
   for (size_t i = 0; i < trace->devices.count; i++) {
-    array_fini(&devices[i], &trace->heap, sizeof(tide_trace_entry));
+    array_fini(&devices[i], &trace->limited.heap, sizeof(tide_trace_entry));
   }
-  array_fini(&trace->devices, &trace->heap, sizeof(trace_array));
-  array_fini(&trace->segments, &trace->heap, sizeof(tide_trace_segment));
-  array_fini(&trace->blocks, &trace->heap, sizeof(tide_trace_block));
-  array_fini(&trace->pools, &trace->heap, sizeof(tide_pool_label));
+  array_fini(&trace->devices, &trace->limited.heap, sizeof(trace_array));
+  array_fini(&trace->segments, &trace->limited.heap, sizeof(tide_trace_segment));
+  array_fini(&trace->blocks, &trace->limited.heap, sizeof(tide_trace_block));
+  array_fini(&trace->pools, &trace->limited.heap, sizeof(tide_pool_label));
   tide_intern_free(trace->names);
-  tide__heap_release(trace->outer, trace, 1, sizeof *trace);
+  tide__heap_release(trace->limited.outer, trace, 1, sizeof *trace);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -211,7 +175,7 @@ tide_status tide_trace_add_pool(tide_trace* trace, tide_pool_label label, uint32
   }
   TIDE_REQUIRE(trace->pools.count < TRACE_POOLS_MAX, TIDE_ERR_LIMIT,
                "trace_add_pool: there are %zu pools already", trace->pools.count);
-  TIDE_TRY(array_add(&trace->pools, &trace->heap, &label, sizeof label));
+  TIDE_TRY(array_add(&trace->pools, &trace->limited.heap, &label, sizeof label));
   *out = (uint32_t)trace->pools.count;
   return TIDE_OK;
 }
@@ -222,7 +186,7 @@ tide_status tide_trace_add_device(tide_trace* trace, size_t device) {
                device, TRACE_DEVICES);
   const trace_array empty = { 0 };
   trace_array* const devices = &trace->devices;
-  while (devices->room <= device) TIDE_TRY(array_grow(devices, &trace->heap, sizeof empty));
+  while (devices->room <= device) TIDE_TRY(array_grow(devices, &trace->limited.heap, sizeof empty));
   while (devices->count <= device) ((trace_array*)devices->items)[devices->count++] = empty;
   return TIDE_OK;
 }
@@ -234,7 +198,7 @@ tide_status tide_trace_add_entry(tide_trace* trace, const tide_trace_entry* entr
   const size_t device_count = trace->devices.count;
   if (entry->device >= device_count) TIDE_TRY(tide_trace_add_device(trace, entry->device));
   trace_array* const entries = (trace_array*)trace->devices.items + entry->device;
-  const tide_status status = array_add(entries, &trace->heap, entry, sizeof *entry);
+  const tide_status status = array_add(entries, &trace->limited.heap, entry, sizeof *entry);
   if (status != TIDE_OK) trace->devices.count = device_count;
   return status;
 }
@@ -244,7 +208,7 @@ tide_status tide_trace_add_segment(tide_trace* trace, const tide_trace_segment* 
   tide_trace_segment added = *segment;
   added.first_block = trace->blocks.count;
   added.block_count = 0;
-  return array_add(&trace->segments, &trace->heap, &added, sizeof added);
+  return array_add(&trace->segments, &trace->limited.heap, &added, sizeof added);
 }
 
 tide_status tide_trace_add_block(tide_trace* trace, const tide_trace_block* block) {
@@ -254,7 +218,7 @@ tide_status tide_trace_add_block(tide_trace* trace, const tide_trace_block* bloc
                block->state);
   tide_trace_segment* const segment = (tide_trace_segment*)trace->segments.items + trace->segments.count - 1;
   TIDE_REQUIRE(segment->block_count < UINT32_MAX, TIDE_ERR_LIMIT, "trace_add_block: the segment is full");
-  TIDE_TRY(array_add(&trace->blocks, &trace->heap, block, sizeof *block));
+  TIDE_TRY(array_add(&trace->blocks, &trace->limited.heap, block, sizeof *block));
   segment->block_count++;
   return TIDE_OK;
 }

@@ -38,7 +38,7 @@ T_TEST(test_status__each_has_a_name_and_a_text) {
   T_STR_EQ(tide_status_name((tide_status)9999), "TIDE_ERR_?");
 }
 
-static tide_status fail_with_a_long_text(void) { return TIDE_FAIL_NATIVE(TIDE_ERR_LIMIT, -7, "%0400d", 1); }
+static tide_status fail_with_a_long_text(void) { return TIDE_FAIL_NATIVE(TIDE_ERR_LIMIT, -7, "%02000d", 1); }
 
 T_TEST(test_error__keeps_what_fits) {
   T_EQ(tide_last_error()->status, TIDE_OK);

@@ -197,10 +197,19 @@ static inline uint64_t pool_reserved(tide_device* d, tide_pool pool) {
   return bytes;
 }
 
+// Opens a scope as a capture does, whose graph is a user of the pool from then on.
+static inline tide_status pool_begin_kept(tide_device* d, tide_pool pool, const tide_scope* scope) {
+  tide_status status = tide_device_pool_retain(d, pool);
+  if (status != TIDE_OK) return status;
+  status = tide_device_pool_begin(d, pool, scope);
+  if (status != TIDE_OK) tide_device_pool_release(d, pool);
+  return status;
+}
+
 // Sends the requests of this thread to a pool.
 static inline void scope_open(tide_device* d, tide_pool pool) {
   const tide_scope scope = TIDE_SCOPE_INIT;
-  T_OK(tide_device_pool_begin(d, pool, &scope));
+  T_OK(pool_begin_kept(d, pool, &scope));
 }
 
 // Ends it, and gives up the user that came with it.

@@ -316,7 +316,7 @@ DEVICE_TEST_OVER(test_all_devices__a_share_begins_at_the_base, device_emulated) 
   if (!device_info(m, 0).has_physical_sharing) t_skip("no physical sharing");
   enum { PARTS = 64 };
   tide_physical_share parts[PARTS];
-  tide_share share;
+  tide_share share = TIDE_SHARE_INIT;
   void* base = NULL;
   (void)take(d, NULL, 5000);
   const tide_block block = take(d, NULL, 5000);

@@ -354,7 +354,7 @@ static bool machine_is_refused(const inherited* h) {
 static bool device_is_refused(const inherited* h) {
   tide_block block;
   tide_pool pool = 0;
-  tide_share share;
+  tide_share share = TIDE_SHARE_INIT;
   tide_checkpoint* checkpoint = NULL;
   tide_device_stats stats = TIDE_DEVICE_STATS_INIT;
   return REFUSED(tide_device_alloc(h->d, h->stream, 512, &block)) &&

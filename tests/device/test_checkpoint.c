@@ -14,7 +14,7 @@ static tide_checkpoint* save(tide_device* d, tide_pool pool) {
 }
 
 static tide_restore_delta restore(tide_device* d, const tide_checkpoint* checkpoint) {
-  tide_restore_delta delta;
+  tide_restore_delta delta = TIDE_RESTORE_DELTA_INIT;
   T_OK(tide_device_restore(d, checkpoint, &delta));
   return delta;
 }
@@ -411,7 +411,7 @@ DEVICE_TEST(test_device__restore_refuses_where_a_borrowed_block_is_in_the_way) {
   const tide_block later = take_in(d, pool, NULL, 6 * MIB);
   T_PTR_EQ(borrowed.address, first.address);
   device_fill(m, 0, bytes_of(borrowed), 9, 6 * MIB);
-  tide_restore_delta delta;
+  tide_restore_delta delta = TIDE_RESTORE_DELTA_INIT;
 
   T_STATUS(tide_device_restore(d, checkpoint, &delta), TIDE_ERR_STATE);
 
@@ -434,7 +434,7 @@ DEVICE_TEST(test_device__checkpoints_need_a_pool_with_users) {
   (void)take_in(d, pool, NULL, BYTES);
   tide_checkpoint* const checkpoint = save(d, pool);
   tide_checkpoint* none = (tide_checkpoint*)1;
-  tide_restore_delta delta;
+  tide_restore_delta delta = TIDE_RESTORE_DELTA_INIT;
   T_STATUS(tide_device_checkpoint(d, 77, &none), TIDE_ERR_HANDLE);
   T_PTR_EQ(none, NULL);
   T_STATUS(tide_device_checkpoint(d, TIDE_POOL_DEFAULT, &none), TIDE_ERR_HANDLE);
@@ -468,7 +468,7 @@ DEVICE_TEST(test_device__checkpoints_refuse_blocks_that_wait) {
 TORCH_TEST(test_device__restore_refuses_when_a_segment_is_gone_and_changes_nothing) {
   (void)m;
   const tide_pool pool = pool_new(d, NULL);
-  tide_restore_delta delta;
+  tide_restore_delta delta = TIDE_RESTORE_DELTA_INIT;
   configure(d, "max_split_size_mb:20");
   limit_to(d, 60 * MIB);
   const tide_block block = take_in(d, pool, NULL, 24 * MIB);
@@ -490,7 +490,7 @@ TORCH_TEST(test_device__restore_refuses_when_a_segment_is_gone_and_changes_nothi
 DEVICE_TEST(test_device__checkpoints_of_another_allocator_are_refused) {
   tide_device* const other = device_new(m, 0, NULL);
   tide_checkpoint* const checkpoint = save(other, pool_new(other, NULL));
-  tide_restore_delta delta;
+  tide_restore_delta delta = TIDE_RESTORE_DELTA_INIT;
   (void)pool_new(d, NULL);
 
   T_STATUS(tide_device_restore(d, checkpoint, &delta), TIDE_ERR_ARGUMENT);

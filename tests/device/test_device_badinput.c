@@ -108,7 +108,7 @@ T_TEST(test_device_badinput__no_allocator_for_pools) {
   bool is_same = true;
   uint64_t bytes = 7;
   tide_checkpoint* checkpoint = NULL;
-  tide_restore_delta delta = { .released = NULL };
+  tide_restore_delta delta = TIDE_RESTORE_DELTA_INIT;
   REFUSED(tide_device_pool_new(NULL, NULL, &pool));
   REFUSED(tide_device_pool_retain(NULL, 1));
   REFUSED(tide_device_pool_release(NULL, 1));
@@ -202,7 +202,7 @@ DEVICE_TEST_OVER(test_device_badinput__no_place_for_pools, device_emulated) {
   const uint64_t label[2] = { 1, 2 };
   tide_pool found = 0;
   bool is_same = true;
-  tide_restore_delta delta = { .released = NULL };
+  tide_restore_delta delta = TIDE_RESTORE_DELTA_INIT;
   REFUSED(tide_device_pool_new(d, NULL, NULL));
   REFUSED(tide_device_pool_users(d, pool, NULL));
   REFUSED(tide_device_pool_find(d, NULL, &found));

@@ -257,7 +257,7 @@ static void capture_open(tide_machine* m, tide_device* d, tide_stream stream, ti
   scope.kind = TIDE_SCOPE_CAPTURE;
   scope.stream = stream;
   T_OK(tide_machine_capture_begin(m, 0, stream, TIDE_CAPTURE_THREAD_LOCAL));
-  T_OK(tide_device_pool_begin(d, pool, &scope));
+  T_OK(pool_begin_kept(d, pool, &scope));
 }
 
 static void capture_close(tide_machine* m, tide_device* d, tide_stream stream, tide_pool pool) {

@@ -87,7 +87,7 @@ static void need_raw(tide_machine* m) {
 
 // Blocks of the allocator are shared as parts.
 static void need_parts(tide_machine* m, tide_device* d) {
-  tide_share share;
+  tide_share share = TIDE_SHARE_INIT;
   if (!device_info(m, 0).has_physical_sharing) t_skip("no physical sharing");
   if (!is_tide()) expand(m, d);
   const tide_block block = take(d, NULL, BYTES);
@@ -139,7 +139,7 @@ DEVICE_TEST(test_device__many_parts_go_in_several_packets) {
   if (!is_tide()) t_skip("the handles of expandable segments are few");
   need_parts(m, d);
   tide_block pieces[PIECES];
-  tide_share share;
+  tide_share share = TIDE_SHARE_INIT;
   void* there = NULL;
   tide_device* const other = device_new(m, 0, NULL);
   // Of many small pieces every second: what is put together of them has a part for each.
@@ -327,7 +327,7 @@ DEVICE_TEST(test_device__forged_answers_to_offers_are_refused) {
   wide.answer.share.size = 104;
   wide.has_part = true;
   wide.descriptor_count = 1;
-  wide.part = (tide_physical_share){ STDERR_FILENO, 0, 0, 2 * MIB };
+  wide.part = (tide_physical_share){ STDERR_FILENO, 0, 2 * MIB };
 
   expect_forgery_refused(d, forger_of(UINT32_MAX, 0, 1), TIDE_ERR_STATE);  // and none comes
   expect_forgery_refused(d, forger_of(0, 0, 1), TIDE_ERR_STATE);
@@ -342,7 +342,7 @@ static void expect_part_refused(tide_device* d, int descriptor, size_t count, ui
   forger f = forger_of(1, 0, 1);
   f.has_part = true;
   f.descriptor_count = count;
-  f.part = (tide_physical_share){ descriptor, 0, offset, bytes };
+  f.part = (tide_physical_share){ descriptor, offset, bytes };
   expect_forgery_refused(d, f, wanted);
 }
 
@@ -353,7 +353,7 @@ DEVICE_TEST_OVER(test_device__forged_parts_of_offers_are_refused, device_host) {
   const int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
   far.has_part = true;
   far.descriptor_count = 1;
-  far.part = (tide_physical_share){ nothing, 0, 0, 2 * MIB };
+  far.part = (tide_physical_share){ nothing, 0, 2 * MIB };
 
   expect_part_refused(d, file, 1, 0, 2 * MIB, TIDE_ERR_ARGUMENT);
   expect_part_refused(d, nothing, 1, 0, 2 * MIB, TIDE_ERR_ARGUMENT);

@@ -178,7 +178,7 @@ DEVICE_TEST(test_device__imports_get_peers_that_come_later) {
   tide_device* const other = device_new(m, 0, NULL);
   const tide_stream far = stream_new(m, 1, TIDE_STREAM_NON_BLOCKING);
   const tide_block block = take(d, NULL, 12 * MIB);
-  tide_share share;
+  tide_share share = TIDE_SHARE_INIT;
   tide_physical_share parts[PARTS_MAX];
   void* address = NULL;
   T_OK(tide_device_share(d, block.address, &share, parts, PARTS_MAX));
@@ -198,7 +198,7 @@ DEVICE_TEST(test_device__imports_get_peers_that_come_later) {
 // Another process that shares two segments and then waits for its end.
 static void share_two(int to, int until) {
   char end = 0;
-  tide_share shares[2];
+  tide_share shares[2] = { TIDE_SHARE_INIT, TIDE_SHARE_INIT };
   tide_machine* const m = machine_open("host", NULL);
   tide_device* const d = device_new(m, 0, NULL);
   for (size_t i = 0; i < 2; ++i) {

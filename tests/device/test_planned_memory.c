@@ -4,6 +4,7 @@
 // Planned arenas on the memory of machines: device memory, page-locked memory and a cache, on host, dry and
 // cuda. Each block is filled by the machine when it is requested and compared when it is released.
 #include "device/devices.h"
+#include "stats.h"
 #include "tidemark/graph.h"
 #include "tidemark/profile.h"
 
@@ -67,7 +68,7 @@ static void program_repeat(tide_machine* m, tide_memory memory) {
   options.alignment = 256;
   T_OK(tide_profile_new(&options, &p.profile));
   for (uint32_t run = 0; run < PROGRAM_RUNS; run++) {
-    tide_profile_report report;
+    tide_profile_report report = TIDE_PROFILE_REPORT_INIT;
     T_OK(tide_profile_begin(p.profile, TIDE_PROFILE_AUTO, 1));
     program_run(&p, run);
     T_OK(tide_profile_end(p.profile, &report));
@@ -76,7 +77,7 @@ static void program_repeat(tide_machine* m, tide_memory memory) {
     if (run % 3 != 2) T_EQ(report.hits, run == 0 ? 0 : PROGRAM_REQUESTS);
     if (run % 3 == 2) T_LE(report.fallbacks, 8u);
   }
-  T_EQ(tide_profile_get_stats(p.profile).arena_allocs, 1u);
+  T_EQ(profile_stats(p.profile).arena_allocs, 1u);
   tide_profile_free(p.profile);
   T_OK(tide_machine_stream_free(m, 0, p.stream));
 }
@@ -130,7 +131,8 @@ DEVICE_TEST(test_planned_memory__a_graph_runs_on_device_memory) {
   for (int i = 0; i < 4; i++) T_OK(tide_graph_add_value(graph, TIDE_KIND_TENSOR, &values[i]));
   T_OK(tide_graph_add_input(graph, TIDE_GRAPH_ROOT, values[0]));
   for (int i = 0; i < 3; i++) {
-    const tide_graph_node node = { .inputs = &values[i],
+    const tide_graph_node node = { .size = sizeof(tide_graph_node),
+                                   .inputs = &values[i],
                                    .input_count = 1,
                                    .outputs = &values[i + 1],
                                    .output_count = 1,
@@ -159,7 +161,7 @@ DEVICE_TEST(test_planned_memory__a_graph_runs_on_device_memory) {
     T_OK(tide_planner_end(planner));
     expect_filled(m, 0, address[3], (uint8_t)(run * 16 + 3), 4 * KIB);
   }
-  T_EQ(tide_planner_get_stats(planner).arena_allocs, 1u);
+  T_EQ(planner_stats(planner).arena_allocs, 1u);
   tide_planner_free(planner);
   tide_graph_free(graph);
 }

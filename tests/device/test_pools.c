@@ -85,7 +85,7 @@ DEVICE_TEST(test_device__pools_can_be_retained) {
   T_EQ(pool_users(d, pool), 0);
   T_STATUS(tide_device_pool_retain(d, pool), TIDE_ERR_STATE);
   T_STATUS(tide_device_pool_release(d, pool), TIDE_ERR_STATE);
-  T_STATUS(tide_device_pool_begin(d, pool, NULL), TIDE_ERR_STATE);
+  T_STATUS(pool_begin_kept(d, pool, NULL), TIDE_ERR_STATE);
 }
 
 DEVICE_TEST(test_device__pools_that_are_not_there_are_refused) {
@@ -96,7 +96,7 @@ DEVICE_TEST(test_device__pools_that_are_not_there_are_refused) {
   T_STATUS(tide_device_pool_users(d, 77, &users), TIDE_ERR_HANDLE);
   T_EQ(users, 0);
   T_STATUS(tide_device_pool_retain(d, 77), TIDE_ERR_HANDLE);
-  T_STATUS(tide_device_pool_begin(d, TIDE_POOL_DEFAULT, &scope), TIDE_ERR_HANDLE);
+  T_STATUS(pool_begin_kept(d, TIDE_POOL_DEFAULT, &scope), TIDE_ERR_HANDLE);
   T_STATUS(tide_device_pool_end(d, 77), TIDE_ERR_HANDLE);
   T_STATUS(tide_device_trim_pool(d, 77), TIDE_ERR_HANDLE);
 }
@@ -260,7 +260,7 @@ DEVICE_TEST(test_device__a_scope_of_kind_all_routes_every_thread) {
   tide_scope scope = TIDE_SCOPE_INIT;
   scope.kind = TIDE_SCOPE_ALL;
 
-  T_OK(tide_device_pool_begin(d, pool, &scope));
+  T_OK(pool_begin_kept(d, pool, &scope));
   const tide_block block = take_elsewhere(d);
   scope_close(d, pool);
 
@@ -274,7 +274,7 @@ DEVICE_TEST(test_device__a_scope_of_a_stream_routes_that_stream_only) {
   scope.kind = TIDE_SCOPE_STREAM;
   scope.stream = stream;
 
-  T_OK(tide_device_pool_begin(d, pool, &scope));
+  T_OK(pool_begin_kept(d, pool, &scope));
   const tide_block with = take(d, stream, 4096);
   const tide_block without = take(d, NULL, 4096);
   scope_close(d, pool);
@@ -293,7 +293,7 @@ DEVICE_TEST(test_device__a_filter_decides_for_each_request) {
   scope.filter = is_wanted_stream;
   scope.user = &wanted;
 
-  T_OK(tide_device_pool_begin(d, pool, &scope));
+  T_OK(pool_begin_kept(d, pool, &scope));
   const tide_block with = take(d, wanted, 4096);
   const tide_block without = take(d, NULL, 4096);
   scope_close(d, pool);
@@ -309,11 +309,11 @@ DEVICE_TEST(test_device__scopes_are_refused_twice_and_without_a_beginning) {
 
   T_STATUS(tide_device_pool_end(d, pool), TIDE_ERR_STATE);
   scope_open(d, pool);
-  T_STATUS(tide_device_pool_begin(d, pool, &scope), TIDE_ERR_STATE);
+  T_STATUS(pool_begin_kept(d, pool, &scope), TIDE_ERR_STATE);
   T_EQ(pool_users(d, pool), 2);
   scope_close(d, pool);
   scope.kind = TIDE_SCOPE_FILTER;
-  T_STATUS(tide_device_pool_begin(d, pool, &scope), TIDE_ERR_ARGUMENT);
+  T_STATUS(pool_begin_kept(d, pool, &scope), TIDE_ERR_ARGUMENT);
 }
 
 DEVICE_TEST(test_device__at_most_64_scopes_are_open) {
@@ -322,7 +322,7 @@ DEVICE_TEST(test_device__at_most_64_scopes_are_open) {
   for (int i = 0; i < 64; ++i) scope_open(d, pool_new(d, NULL));
   const tide_pool one_more = pool_new(d, NULL);
 
-  T_STATUS(tide_device_pool_begin(d, one_more, &scope), TIDE_ERR_LIMIT);
+  T_STATUS(pool_begin_kept(d, one_more, &scope), TIDE_ERR_LIMIT);
 
   T_EQ(pool_users(d, one_more), 1);
 }
@@ -785,4 +785,37 @@ TORCH_TEST(test_device__pools_without_users_are_given_back_in_the_order_of_torch
   T_OK(tide_device_trim(d));
 
   for (size_t i = 0; i < 4; i++) T_EQ(given[i], order[i] * MIB);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// What keeps a pool
+
+// Closing a scope left a user behind, so that the pool stayed for ever.
+DEVICE_TEST(test_device__new_begin_end_release_and_trim_leave_nothing_of_a_pool) {
+  (void)m;
+  tide_pool pool = 0;
+  uint32_t users = 7;
+  T_OK(tide_device_pool_new(d, NULL, &pool));
+  T_OK(tide_device_pool_begin(d, pool, NULL));
+  T_EQ(pool_users(d, pool), 1);
+  give(d, take(d, NULL, MIB));
+  T_OK(tide_device_pool_end(d, pool));
+  T_EQ(pool_users(d, pool), 1);
+
+  T_OK(tide_device_pool_release(d, pool));
+  T_OK(tide_device_trim(d));
+
+  T_STATUS(tide_device_pool_users(d, pool, &users), TIDE_ERR_HANDLE);
+  T_EQ(current(d, reserved_bytes), 0);
+}
+
+DEVICE_TEST(test_device__an_open_scope_keeps_its_pool) {
+  (void)m;
+  tide_pool pool = 0;
+  T_OK(tide_device_pool_new(d, NULL, &pool));
+  T_OK(tide_device_pool_begin(d, pool, NULL));
+
+  T_STATUS(tide_device_pool_release(d, pool), TIDE_ERR_STATE);
+  T_OK(tide_device_pool_end(d, pool));
+  T_OK(tide_device_pool_release(d, pool));
 }

@@ -105,13 +105,13 @@ DEVICE_TEST(test_device__a_lowered_limit_takes_nothing_away) {
 // Out of memory
 
 DEVICE_TEST(test_device__oom_text_has_the_tokens_of_torch) {
-  (void)m;
+  const bool is_cuda = strcmp(tide_machine_name(m), "cuda") == 0;
   expect_oom(d, NULL, 800000000 * GIB);
 
   const char* const text = tide_device_last_oom()->text;
-  T_STR_HAS(text, "CUDA out of memory.");
+  T_STR_HAS(text, is_cuda ? "CUDA out of memory." : "Out of memory on the machine \"");
   T_STR_HAS(text, "Tried to allocate 800000000.00 GiB.");
-  T_STR_HAS(text, "GPU 0 has a total capacity of ");
+  T_STR_HAS(text, is_cuda ? "GPU 0 has a total capacity of " : "Device 0 has a total capacity of ");
   T_STR_HAS(text, " of which ");
   T_STR_HAS(text, " is free.");
   T_STR_HAS(tide_last_error()->text, "Tried to allocate 800000000.00 GiB");
@@ -597,7 +597,7 @@ DEVICE_TEST(test_device__oom_observer_is_called_before_the_call_returns) {
   T_EQ(w.calls, 1);
   T_EQ(w.oom.requested_bytes, 12 * MIB);
   T_EQ(w.oom.limit, 10 * MIB);
-  T_STR_HAS(w.oom.text, "CUDA out of memory.");
+  T_STR_HAS(w.oom.text, "ut of memory");
 }
 
 DEVICE_TEST(test_device__a_detached_oom_observer_is_not_called) {

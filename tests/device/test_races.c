@@ -117,7 +117,7 @@ DEVICE_TEST_OVER(test_device__a_pool_dropped_under_a_request_of_another_thread_l
   crew_start(&c, 2, take_and_give);
   for (size_t i = 0; i < t_scaled(300); ++i) {
     const tide_pool pool = pool_new(d, NULL);
-    T_OK(tide_device_pool_begin(d, pool, &scope));
+    T_OK(pool_begin_kept(d, pool, &scope));
     if (i % 4 == 0) t_sleep_us(100);
     scope_close(d, pool);
     T_OK(tide_device_pool_release(d, pool));

@@ -71,7 +71,7 @@ DEVICE_TEST_OVER(test_device__a_restore_without_records_changes_nothing, device_
   counting_heap* const records = records_of(d);
   for (size_t count = 40; count <= SMALL_MAX; ++count) {
     restore_case c = restore_case_new(d, count);
-    tide_restore_delta delta = { .heap = NULL };
+    tide_restore_delta delta = TIDE_RESTORE_DELTA_INIT;
     tide_status status = TIDE_ERR_NO_MEMORY;
     size_t n = 0;
     for (; status != TIDE_OK; ++n) {
@@ -99,7 +99,7 @@ DEVICE_TEST(test_device__repeated_restores_take_no_more_memory) {
   T_OK(tide_device_checkpoint(d, pool, &checkpoint));
 
   for (int i = 0; i < 50; ++i) {
-    tide_restore_delta delta;
+    tide_restore_delta delta = TIDE_RESTORE_DELTA_INIT;
     T_OK(tide_device_restore(d, checkpoint, &delta));
     tide_restore_delta_clear(&delta);
     if (i == 0) first = atomic_load(&records->outstanding);
@@ -114,7 +114,7 @@ DEVICE_TEST(test_device__restore_beside_small_remainders_keeps_blocks_findable) 
   expand(m, d);
   const tide_pool pool = pool_new(d, NULL);
   tide_checkpoint* checkpoint = NULL;
-  tide_restore_delta delta;
+  tide_restore_delta delta = TIDE_RESTORE_DELTA_INIT;
   scope_open(d, pool);
   const tide_block first = take(d, NULL, MIB + MIB / 2 + 512);
   (void)take(d, NULL, 2 * MIB);
@@ -447,7 +447,7 @@ DEVICE_TEST(test_device__a_pool_dropped_while_its_filter_decides_gets_no_memory)
   scope.kind = TIDE_SCOPE_FILTER;
   scope.filter = drop_and_accept;
   scope.user = &r;
-  T_OK(tide_device_pool_begin(d, r.pool, &scope));
+  T_OK(pool_begin_kept(d, r.pool, &scope));
 
   const tide_block block = take(d, NULL, 512);
 

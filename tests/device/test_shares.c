@@ -169,6 +169,7 @@ static void importer_end(importer* p) { t_process_end(p); }
 // Shares a block with the importer; the descriptors are closed here once they are sent.
 static void share_with(tide_device* d, const importer* p, tide_block block) {
   message question = { .verb = VERB_IMPORT };
+  question.share = (tide_share)TIDE_SHARE_INIT;
   T_OK(tide_device_share(d, block.address, &question.share, question.parts, PARTS_MAX));
   const message answer = ask_with(p, question);
   parts_close(&question.share, question.parts);
@@ -299,7 +300,7 @@ DEVICE_TEST(test_device__another_process_uses_a_block_of_an_expandable_segment) 
 
 TORCH_TEST(test_device__only_the_handles_around_the_block_are_shared) {
   need_physical_sharing(m, d);
-  tide_share share;
+  tide_share share = TIDE_SHARE_INIT;
   tide_physical_share parts[PARTS_MAX];
   (void)take(d, NULL, 25 * MIB);
   const tide_block block = take(d, NULL, 12 * MIB);  // from 25 to 37 MiB: in the second handle
@@ -315,7 +316,7 @@ TORCH_TEST(test_device__only_the_handles_around_the_block_are_shared) {
 
 TORCH_TEST(test_device__too_little_room_for_parts_says_how_many_there_are) {
   need_physical_sharing(m, d);
-  tide_share share;
+  tide_share share = TIDE_SHARE_INIT;
   tide_physical_share part = { .descriptor = -5 };
   const size_t descriptors = t_count_descriptors();
   const tide_block block = take(d, NULL, 50 * MIB);
@@ -346,7 +347,7 @@ DEVICE_TEST(test_device__an_import_reserves_only_what_is_shared) {
   need_physical_sharing(m, d);
   tide_device* const other = device_new(m, 0, NULL);
   tide_fault fault = TIDE_FAULT_INIT;
-  tide_share share;
+  tide_share share = TIDE_SHARE_INIT;
   tide_physical_share parts[PARTS_MAX];
   void* address = NULL;
   const tide_block block = take(d, NULL, 12 * MIB);
@@ -413,6 +414,7 @@ TIDE_TEST(test_tide__handles_of_different_sizes_are_shared) {
   const tide_block block = take(d, NULL, 9 * MIB);  // the last MiB of them, and two of 4 MiB
   paint_row(m, block, 9 * MIB, 7);
 
+  question.share = (tide_share)TIDE_SHARE_INIT;
   T_OK(tide_device_share(d, block.address, &question.share, question.parts, PARTS_MAX));
 
   T_EQ(question.share.part_count, 3);
@@ -473,7 +475,7 @@ TIDE_TEST(test_tide__a_stitched_block_is_shared) {
 
 // Shares a block without an importer.
 static void share_and_forget(tide_device* d, tide_block block) {
-  tide_share share;
+  tide_share share = TIDE_SHARE_INIT;
   tide_physical_share parts[PARTS_MAX];
   T_OK(tide_device_share(d, block.address, &share, parts, PARTS_MAX));
   parts_close(&share, parts);
@@ -525,7 +527,7 @@ TIDE_TEST(test_tide__a_view_does_not_use_memory_that_was_shared_since) {
 TIDE_TEST(test_tide__a_share_that_fails_changes_nothing) {
   need_physical_sharing(m, d);
   const corner c = corner_new(m, d);
-  tide_share share;
+  tide_share share = TIDE_SHARE_INIT;
   tide_physical_share parts[PARTS_MAX];
   const size_t descriptors = t_count_descriptors();
   tide_fault fault = TIDE_FAULT_INIT;
@@ -534,7 +536,7 @@ TIDE_TEST(test_tide__a_share_that_fails_changes_nothing) {
 
   T_OK(tide_machine_fault_add(m, &fault));
   T_STATUS(tide_device_share(d, c.block.address, &share, parts, PARTS_MAX), TIDE_ERR_NO_MEMORY);
-  T_EQ(share.size, 0);
+  T_EQ(share.bytes, 0);
   T_STATUS(tide_device_share(d, c.block.address, &share, parts, 1), TIDE_ERR_LIMIT);
   T_EQ(share.part_count, 2);
 
@@ -624,7 +626,7 @@ static uint64_t reservations(const tide_machine* m) {
 }
 
 static tide_status import_once(tide_device* to, tide_device* from, tide_block block) {
-  tide_share share;
+  tide_share share = TIDE_SHARE_INIT;
   tide_physical_share parts[PARTS_MAX];
   void* address = NULL;
   tide_status status = tide_device_share(from, block.address, &share, parts, PARTS_MAX);
@@ -773,7 +775,7 @@ DEVICE_TEST_OVER(test_device__a_block_that_is_released_meanwhile_is_shared_or_no
   t_thread_start(&f.thread, fleeting_run, &f);
 
   for (size_t i = 0; i < 300; ++i) {
-    tide_share share;
+    tide_share share = TIDE_SHARE_INIT;
     tide_physical_share parts[PARTS_MAX];
     const tide_status status = tide_device_share(d, atomic_load(&f.address), &share, parts, PARTS_MAX);
     if (status == TIDE_OK) parts_close(&share, parts);
@@ -791,19 +793,19 @@ static const char* const dry_names[] = { "dry", "dry tide", NULL };
 
 DEVICE_TEST(test_device__only_memory_that_is_handed_out_is_shared) {
   (void)m;
-  tide_share share;
+  tide_share share = TIDE_SHARE_INIT;
   const tide_block block = take(d, NULL, BYTES);
   give(d, block);
 
   T_STATUS(tide_device_share(d, block.address, &share, NULL, 0), TIDE_ERR_HANDLE);
   T_STATUS(tide_device_unimport(d, block.address), TIDE_ERR_HANDLE);
 
-  T_EQ(share.size, 0);
+  T_EQ(share.bytes, 0);
 }
 
 DEVICE_TEST_OVER(test_device__a_machine_that_cannot_share_says_so, dry_names) {
   (void)m;
-  tide_share share;
+  tide_share share = TIDE_SHARE_INIT;
   const tide_block block = take(d, NULL, BYTES);
 
   T_STATUS(tide_device_share(d, block.address, &share, NULL, 0), TIDE_ERR_UNSUPPORTED);

@@ -146,7 +146,7 @@ DEVICE_TEST(test_snapshot__shows_pools_and_remarks) {
   pool_options.label[1] = 7;
   tide_pool pool = 0;
   T_OK(tide_device_pool_new(d, &pool_options, &pool));
-  T_OK(tide_device_pool_begin(d, pool, NULL));
+  T_OK(pool_begin_kept(d, pool, NULL));
   T_OK(tide_thread_set_metadata("step 3"));
   const tide_block block = take(d, NULL, MIB);
   T_OK(tide_thread_set_metadata(NULL));
@@ -289,7 +289,7 @@ static void expect_pool_of(const tide_trace* trace, uint32_t pool, uint64_t firs
 static void expect_replay_holds(const tide_trace* trace, uint64_t allocations) {
   tide_replay* replay = NULL;
   tide_replay_options options = TIDE_REPLAY_OPTIONS_INIT;
-  tide_replay_result result;
+  tide_replay_result result = TIDE_REPLAY_RESULT_INIT;
   T_OK(tide_replay_new(trace, 0, NULL, &replay));
   options.checks = true;
   options.device = tide_replay_recorded_options(replay);

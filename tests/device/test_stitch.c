@@ -7,7 +7,7 @@
 // Memory is drawn as text: each letter is a unit, '#' in use and '.' free; '|' parts two handles, ' ' two
 // arenas, and '~' begins an arena of another stream. A view is written as where the block begins in the first
 // handle, then the indexes of its handles, new ones as '+' and their units: "2: 0 1 +4".
-#include "device/stitch.h"
+#include "device/tide/stitch.h"
 #include "machine/counting_heap.h"
 
 #define UNIT ((uint64_t)1 << 20)

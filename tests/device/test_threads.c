@@ -511,7 +511,7 @@ DEVICE_TEST(test_device__a_filter_that_blocks_holds_up_nobody) {
   scope.kind = TIDE_SCOPE_FILTER;
   scope.filter = block_in_filter;
   scope.user = &b;
-  T_OK(tide_device_pool_begin(d, pool, &scope));
+  T_OK(pool_begin_kept(d, pool, &scope));
 
   blocker_start(&b);
   give(d, take(d, NULL, 14 * MIB));
@@ -555,7 +555,7 @@ DEVICE_TEST(test_device__a_scope_is_closed_when_its_filter_is_asked_no_more) {
   scope.kind = TIDE_SCOPE_FILTER;
   scope.filter = part_late;
   scope.user = &p;
-  T_OK(tide_device_pool_begin(d, p.pool, &scope));
+  T_OK(pool_begin_kept(d, p.pool, &scope));
 
   t_thread_start(&thread, request_once, &p);
   wait_for(&p.entered, 1);
@@ -582,7 +582,7 @@ DEVICE_TEST(test_device__a_filter_may_close_its_own_scope) {
   scope.kind = TIDE_SCOPE_FILTER;
   scope.filter = close_own_scope;
   scope.user = &p;
-  T_OK(tide_device_pool_begin(d, p.pool, &scope));
+  T_OK(pool_begin_kept(d, p.pool, &scope));
 
   give(d, take(d, NULL, 12 * MIB));
 
@@ -684,7 +684,7 @@ DEVICE_TEST(test_device__a_filter_may_use_the_allocator) {
   scope.kind = TIDE_SCOPE_FILTER;
   scope.filter = use_in_filter;
   scope.user = &u;
-  T_OK(tide_device_pool_begin(d, pool, &scope));
+  T_OK(pool_begin_kept(d, pool, &scope));
 
   (void)take(d, NULL, 12 * MIB);
 

@@ -934,7 +934,7 @@ TIDE_TEST(test_tide__memory_of_a_graph_is_never_lent) {
   scope.kind = TIDE_SCOPE_CAPTURE;
   scope.stream = stream;
   T_OK(tide_machine_capture_begin(m, 0, stream, TIDE_CAPTURE_THREAD_LOCAL));
-  T_OK(tide_device_pool_begin(d, pool, &scope));
+  T_OK(pool_begin_kept(d, pool, &scope));
   tide_block blocks[6];
   for (size_t i = 0; i < 6; ++i) {
     blocks[i] = take(d, stream, 3 * MIB);
@@ -988,12 +988,12 @@ TIDE_TEST(test_tide__in_a_capture_no_stream_is_waited_for) {
   scope.kind = TIDE_SCOPE_CAPTURE;
   scope.stream = stream;
   T_OK(tide_machine_capture_begin(m, 0, stream, TIDE_CAPTURE_THREAD_LOCAL));
-  T_OK(tide_device_pool_begin(d, pool, &scope));
+  T_OK(pool_begin_kept(d, pool, &scope));
 
   T_OK(tide_device_pool_end(d, pool));  // so that requests go to the default pool inside the capture
   const tide_block inside = take(d, other, 4 * MIB);
   T_OK(tide_device_pool_release(d, pool));
-  T_OK(tide_device_pool_begin(d, pool, &scope));
+  T_OK(pool_begin_kept(d, pool, &scope));
   const tide_block captured = take(d, stream, 4 * MIB);
   paint(m, stream, captured, 3, 4 * MIB);
   T_OK(tide_machine_capture_end(m, 0, stream, &graph));

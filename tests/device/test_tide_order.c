@@ -514,7 +514,7 @@ ORDER_TEST(test_tide__a_scope_on_another_stream_draws_nobody_into_the_capture) {
   configure(d, "captures_by_stream:True");
   comb_release(m, d, &c, 111);
   stream_finish(m, 0, a);
-  T_OK(tide_device_pool_begin(d, pool, &scope));
+  T_OK(pool_begin_kept(d, pool, &scope));
 
   expect_capture_apart(m, d, a, b);
 

@@ -22,6 +22,26 @@ T_TEST(test_format__every_format_is_found_by_its_name) {
   T_PTR_EQ(tide_format_describe(UINT32_MAX).ending, NULL);
 }
 
+T_TEST(test_format__is_detected_from_the_first_bytes) {
+  static const struct {
+    const char* head;
+    int format;
+  } cases[] = {
+    { "id,lower,upper,size\n1,0,1,5\n", TIDE_FORMAT_MINIMALLOC },
+    { "size,end,start,buffer\r\n", TIDE_FORMAT_MINIMALLOC },
+    { "Thread,Time,Action,Pointer,Size,Stream\n", TIDE_FORMAT_RMM },
+    { "{\"segments\": []}", TIDE_FORMAT_JSON },
+    { "\x80\x04", TIDE_FORMAT_PICKLE },
+    { "id,lower,upper\n", -1 },
+    { "x", -1 },
+    { "", -1 },
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    T_EQ(tide_format_detect(cases[i].head, strlen(cases[i].head)), cases[i].format);
+  }
+  T_EQ(tide_format_detect(NULL, 0), -1);
+}
+
 T_TEST(test_format__an_empty_file_is_refused) {
   memory_file file = { 0 };
   tide_trace* trace = (tide_trace*)&file;

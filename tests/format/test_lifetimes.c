@@ -5,7 +5,6 @@
 // displaced; and the offsets that an arena hands out.
 #include "format/lifetimes.h"
 #include "base/heap.h"
-#include "format/arena.h"
 #include "memory.h"
 
 static tide__lifetimes lifetimes_of(const tide_trace* trace, tide__lifetimes_kind kind) {
@@ -167,45 +166,4 @@ T_TEST(test_lifetimes__are_those_of_the_model) {
     tide__lifetimes_fini(&all);
     tide_trace_free(trace);
   }
-}
-
-// ---------------------------------------------------------------------------------------------------
-// The arena
-
-T_TEST(test_lifetimes__arena_takes_the_smallest_range_that_fits) {
-  tide__arena arena = { 0 };
-  tide__arena_range ranges[6] = { { .bytes = 100 }, { .bytes = 10 }, { .bytes = 50 },
-                                  { .bytes = 10 },  { .bytes = 50 }, { .bytes = 70 } };
-  for (size_t i = 0; i < 4; i++) T_CHECK(tide__arena_take(&arena, &ranges[i]));
-  T_EQ(arena.end, 170);
-  tide__arena_give(&arena, &ranges[0]);
-  tide__arena_give(&arena, &ranges[2]);
-
-  T_CHECK(tide__arena_take(&arena, &ranges[4]));
-  T_EQ(ranges[4].offset, 110);
-  T_CHECK(tide__arena_take(&arena, &ranges[5]));
-  T_EQ(ranges[5].offset, 0);
-  T_EQ(arena.end, 170);
-}
-
-T_TEST(test_lifetimes__arena_joins_neighbours) {
-  tide__arena arena = { 0 };
-  tide__arena_range ranges[4] = { { .bytes = 10 }, { .bytes = 10 }, { .bytes = 10 }, { .bytes = 30 } };
-  for (size_t i = 0; i < 3; i++) T_CHECK(tide__arena_take(&arena, &ranges[i]));
-
-  tide__arena_give(&arena, &ranges[0]);
-  tide__arena_give(&arena, &ranges[2]);
-  tide__arena_give(&arena, &ranges[1]);
-
-  T_CHECK(tide__arena_take(&arena, &ranges[3]));
-  T_EQ(ranges[3].offset, 0);
-  T_EQ(arena.end, 30);
-}
-
-T_TEST(test_lifetimes__arena_has_an_end) {
-  tide__arena arena = { 0 };
-  tide__arena_range first = { .bytes = INT64_MAX };
-  tide__arena_range second = { .bytes = 1 };
-  T_CHECK(tide__arena_take(&arena, &first));
-  T_CHECK(!tide__arena_take(&arena, &second));
 }

@@ -346,7 +346,8 @@ static inline void model_print(FILE* file, const model* m) {
 
 static inline tide_status model_put_node(const model_node* node, tide_graph* graph) {
   uint32_t number = 0;
-  const tide_graph_node given = { .inputs = node->inputs.at,
+  const tide_graph_node given = { .size = sizeof(tide_graph_node),
+                                  .inputs = node->inputs.at,
                                   .input_count = node->inputs.count,
                                   .outputs = node->outputs.at,
                                   .output_count = node->outputs.count,

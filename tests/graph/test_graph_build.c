@@ -19,9 +19,12 @@ static uint32_t add_tensor(tide_graph* graph) {
 }
 
 static uint32_t add_node(tide_graph* graph, uint32_t block, uint32_t input, uint32_t output) {
-  const tide_graph_node node = {
-    .inputs = &input, .input_count = 1, .outputs = &output, .output_count = 1, .flags = TIDE_NODE_WRITES_OUT
-  };
+  const tide_graph_node node = { .size = sizeof(tide_graph_node),
+                                 .inputs = &input,
+                                 .input_count = 1,
+                                 .outputs = &output,
+                                 .output_count = 1,
+                                 .flags = TIDE_NODE_WRITES_OUT };
   uint32_t number = TIDE_GRAPH_NONE;
   T_OK(tide_graph_add_node(graph, block, &node, &number));
   return number;
@@ -57,9 +60,9 @@ T_TEST(test_graph_build__numbers_that_are_not_there_are_refused) {
   const uint32_t there = add_tensor(graph);
   const uint32_t missing = 1;
   uint32_t number = 0;
-  const tide_graph_node of_nothing = { .flags = 0 };
-  const tide_graph_node reads = { .inputs = &missing, .input_count = 1 };
-  const tide_graph_node makes = { .outputs = &missing, .output_count = 1 };
+  const tide_graph_node of_nothing = { .size = sizeof(tide_graph_node), .flags = 0 };
+  const tide_graph_node reads = { .size = sizeof(tide_graph_node), .inputs = &missing, .input_count = 1 };
+  const tide_graph_node makes = { .size = sizeof(tide_graph_node), .outputs = &missing, .output_count = 1 };
 
   T_STATUS(tide_graph_add_node(graph, 1, &of_nothing, &number), TIDE_ERR_ARGUMENT);
   T_STATUS(tide_graph_add_node(graph, TIDE_GRAPH_NONE, &of_nothing, &number), TIDE_ERR_ARGUMENT);
@@ -89,7 +92,9 @@ T_TEST(test_graph_build__pairs_that_are_no_pairs_are_refused) {
 
   for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
     uint32_t number = 0;
-    tide_graph_node node = { .inputs = &x, .input_count = 1, .outputs = &y, .output_count = 1 };
+    tide_graph_node node = {
+      .size = sizeof(tide_graph_node), .inputs = &x, .input_count = 1, .outputs = &y, .output_count = 1
+    };
     node.aliases = &pairs[i];
     node.alias_count = 1;
     T_STATUS(tide_graph_add_node(graph, TIDE_GRAPH_ROOT, &node, &number), TIDE_ERR_ARGUMENT);
@@ -105,11 +110,11 @@ T_TEST(test_graph_build__pairs_that_are_no_pairs_are_refused) {
 T_TEST(test_graph_build__arguments_of_nothing_are_refused) {
   tide_graph* const graph = new_graph();
   const uint32_t x = add_tensor(graph);
-  const tide_graph_node empty = { .flags = 0 };
-  const tide_graph_node no_inputs = { .input_count = 1 };
-  const tide_graph_node no_outputs = { .output_count = 1 };
-  const tide_graph_node no_aliases = { .alias_count = 1 };
-  const tide_graph_node no_pairs = { .in_place_count = 1 };
+  const tide_graph_node empty = { .size = sizeof(tide_graph_node), .flags = 0 };
+  const tide_graph_node no_inputs = { .size = sizeof(tide_graph_node), .input_count = 1 };
+  const tide_graph_node no_outputs = { .size = sizeof(tide_graph_node), .output_count = 1 };
+  const tide_graph_node no_aliases = { .size = sizeof(tide_graph_node), .alias_count = 1 };
+  const tide_graph_node no_pairs = { .size = sizeof(tide_graph_node), .in_place_count = 1 };
   uint32_t number = 0;
 
   T_STATUS(tide_graph_new(NULL, NULL), TIDE_ERR_ARGUMENT);
@@ -150,7 +155,7 @@ T_TEST(test_graph_build__queries_of_what_is_not_there_find_nothing) {
 T_TEST(test_graph_build__a_sealed_graph_takes_nothing_more) {
   model m;
   tide_graph* const graph = model_graph(&m, "in x; y = write(x); out y;");
-  const tide_graph_node empty = { .flags = 0 };
+  const tide_graph_node empty = { .size = sizeof(tide_graph_node), .flags = 0 };
   uint32_t number = 0;
 
   T_STATUS(tide_graph_add_value(graph, TIDE_KIND_TENSOR, &number), TIDE_ERR_STATE);
@@ -172,8 +177,10 @@ T_TEST(test_graph_build__more_parts_than_the_limit_are_refused) {
   uint32_t number = 0;
   if (zeros == NULL) t_skip("no gigabyte of address space");
   (void)add_tensor(graph);
-  const tide_graph_node node = { .inputs = zeros, .input_count = count };
-  const tide_graph_node endless = { .inputs = zeros, .input_count = SIZE_MAX };
+  const tide_graph_node node = { .size = sizeof(tide_graph_node), .inputs = zeros, .input_count = count };
+  const tide_graph_node endless = { .size = sizeof(tide_graph_node),
+                                    .inputs = zeros,
+                                    .input_count = SIZE_MAX };
 
   T_STATUS(tide_graph_add_node(graph, TIDE_GRAPH_ROOT, &node, &number), TIDE_ERR_LIMIT);
   T_STATUS(tide_graph_add_node(graph, TIDE_GRAPH_ROOT, &endless, &number), TIDE_ERR_LIMIT);
@@ -382,7 +389,8 @@ static void* chain_views(void* user) {
     const uint32_t output = add_tensor(graph);
     const tide_graph_pair pair = { i, output };
     uint32_t number = 0;
-    const tide_graph_node node = { .inputs = &i,
+    const tide_graph_node node = { .size = sizeof(tide_graph_node),
+                                   .inputs = &i,
                                    .input_count = 1,
                                    .outputs = &output,
                                    .output_count = 1,
@@ -434,7 +442,9 @@ T_TEST(test_graph_build__a_heap_that_fails_at_any_call_leaves_nothing) {
 
 static void add_link(tide_graph* graph, uint32_t input) {
   const uint32_t output = input + 1;
-  const tide_graph_node node = { .inputs = &input, .input_count = 1, .outputs = &output, .output_count = 1 };
+  const tide_graph_node node = {
+    .size = sizeof(tide_graph_node), .inputs = &input, .input_count = 1, .outputs = &output, .output_count = 1
+  };
   uint32_t number = 0;
   AGAIN(tide_graph_add_value(graph, TIDE_KIND_TENSOR, &number));
   T_EQ(number, output);

@@ -8,6 +8,7 @@
 
 #include "graph/counting_memory.h"
 #include "graph/model.h"
+#include "stats.h"
 
 #define TRIAL_RESETS 256
 
@@ -130,7 +131,7 @@ static inline tide_value_role trial_role(const trial* t, const char* name) {
   return tide_planner_role(t->planner, trial_id(t, name));
 }
 
-static inline tide_planner_stats trial_stats(const trial* t) { return tide_planner_get_stats(t->planner); }
+static inline tide_planner_stats trial_stats(const trial* t) { return planner_stats(t->planner); }
 
 // Allocates all tensors that nodes make, and fills each with its number.
 static inline void trial_fill(trial* t) {

@@ -101,7 +101,7 @@ EMULATED_TEST(test_badinput__nowhere_to_put_a_result_of_sharing) {
   uint8_t* const raw = raw_new(m, 0, 4096);
   const tide_physical physical = physical_new(m, 0, granularity(m));
   tide_raw_share raw_share;
-  tide_physical_share share = { 0, 0, 0, granularity(m) };
+  tide_physical_share share = { 0, 0, granularity(m) };
   memset(&raw_share, 0, sizeof raw_share);
   void* memory = NULL;
   tide_physical imported = NULL;
@@ -194,7 +194,7 @@ static void refuse_device(tide_machine* m, int device, tide_stream known, tide_e
   uint8_t* const raw = raw_new(m, 0, 4096);
   tide_device_info info = TIDE_DEVICE_INFO_INIT;
   tide_raw_share raw_share;
-  tide_physical_share share = { 0, 0, 0, unit };
+  tide_physical_share share = { 0, 0, unit };
   size_t bytes = 0;
   size_t total = 0;
   uint64_t id = 0;

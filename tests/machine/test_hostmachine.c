@@ -416,7 +416,7 @@ HOST_TEST(test_pinned_unregister__keeps_a_page_locked_that_another_range_uses) {
 HOST_TEST(test_physical_import__refuses_a_range_that_nobody_shares) {
   const size_t unit = granularity(m);
   tide_physical shared = NULL;
-  tide_physical_share share = { -1, 0, 0, 0 };
+  tide_physical_share share = { -1, 0, 0 };
   tide_physical out = NULL;
   const tide_physical secret = physical_new(m, 0, unit);
   T_OK(tide_machine_physical_new(m, 0, unit, TIDE_PHYSICAL_SHAREABLE, &shared));

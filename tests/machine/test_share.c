@@ -521,7 +521,7 @@ HOST_TEST(test_physical_import__of_what_is_no_export_is_refused) {
   const int file = open("/proc/self/exe", O_RDONLY);
   const int bad[] = { -1, 12345, ends[0], ends[1], file };
   for (size_t i = 0; i < sizeof bad / sizeof *bad; ++i) {
-    const tide_physical_share share = { bad[i], 0, 0, unit };
+    const tide_physical_share share = { bad[i], 0, unit };
     tide_physical physical = (tide_physical)(uintptr_t)1;
 
     T_STATUS(tide_machine_physical_import(m, 0, &share, &physical), TIDE_ERR_ARGUMENT);

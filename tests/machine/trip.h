@@ -327,14 +327,14 @@ static inline tide_status step_raw_unimport(trip* t) {
 }
 
 static inline tide_status step_physical_export(trip* t) {
-  tide_physical_share share = { -1, 0, 0, 0 };
+  tide_physical_share share = { -1, 0, 0 };
   const tide_status status = tide_machine_physical_export(t->m, t->physical, &share);
   if (status == TIDE_OK) T_EQ(close(share.descriptor), 0);
   return status;
 }
 
 static inline tide_status step_physical_import(trip* t) {
-  const tide_physical_share nothing = { 0, 0, 0, t->unit };
+  const tide_physical_share nothing = { 0, 0, t->unit };
   tide_physical out = (tide_physical)(uintptr_t)1;
   const tide_status status = tide_machine_physical_import(
       t->m, 0, t->source == NULL ? &nothing : &t->source->physical.physical, &out);

@@ -179,7 +179,7 @@ DEVICE_TEST_OVER(test_memory_table__a_cache_refuses_what_it_cannot_give, machine
 static void expect_profile_on(const tide_memory* memory) {
   tide_profile_options options = TIDE_PROFILE_OPTIONS_INIT;
   tide_profile* profile = NULL;
-  tide_profile_report report = { 0 };
+  tide_profile_report report = TIDE_PROFILE_REPORT_INIT;
   options.memory = options.fallback = *memory;
   T_OK(tide_profile_new(&options, &profile));
   for (int run = 0; run < 4; run++) {

@@ -86,7 +86,7 @@ static inline void pinned_run_on(tide_machine* m) {
 
   pinned_body_now(m, p);
   const holdings events = holdings_of(m);  // those that the test made for itself are left to the machine
-  tide_pinned_leaks leaks;
+  tide_pinned_leaks leaks = TIDE_PINNED_LEAKS_INIT;
   pinned_expect_valid(p);
   tide_pinned_free(p, &leaks);
 
@@ -238,8 +238,17 @@ static inline uint32_t pool_users(tide_pinned* p, tide_pool pool) {
   return users;
 }
 
+// Opens a scope as a capture does, whose graph is a user of the pool from then on.
+static inline tide_status pool_begin_kept(tide_pinned* p, tide_pool pool, const tide_pinned_scope* scope) {
+  tide_status status = tide_pinned_pool_retain(p, pool);
+  if (status != TIDE_OK) return status;
+  status = tide_pinned_pool_begin(p, pool, scope);
+  if (status != TIDE_OK) tide_pinned_pool_release(p, pool);
+  return status;
+}
+
 // Sends the requests of this thread to a pool.
-static inline void scope_open(tide_pinned* p, tide_pool pool) { T_OK(tide_pinned_pool_begin(p, pool, NULL)); }
+static inline void scope_open(tide_pinned* p, tide_pool pool) { T_OK(pool_begin_kept(p, pool, NULL)); }
 
 // Ends it, and gives up the user that came with it.
 static inline void scope_close(tide_pinned* p, tide_pool pool) {

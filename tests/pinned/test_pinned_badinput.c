@@ -73,7 +73,7 @@ T_TEST(test_pinned_badinput__no_cache_to_look_into) {
 }
 
 T_TEST(test_pinned_badinput__no_cache_to_free_or_reset) {
-  tide_pinned_leaks leaks = { 1, 2, 3, 4 };
+  tide_pinned_leaks leaks = { sizeof leaks, 1, 2, 3, 4 };
   tide_pinned_options options = TIDE_PINNED_OPTIONS_INIT;
   tide_pinned_free(NULL, NULL);
   tide_pinned_free(NULL, &leaks);

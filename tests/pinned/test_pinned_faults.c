@@ -124,7 +124,7 @@ static tide_status do_scope(run* r, const op* o) {
     const tide_status status = tide_pinned_pool_new(r->p, &r->pools[n]);
     if (status != TIDE_OK) return status;
   }
-  const tide_status status = tide_pinned_pool_begin(r->p, r->pools[n], NULL);
+  const tide_status status = pool_begin_kept(r->p, r->pools[n], NULL);
   if (status == TIDE_OK) r->scope = (int)n;
   return status;
 }
@@ -265,7 +265,7 @@ static void run_empty(run* r, const char* what) {
 }
 
 static void run_close(run* r, const char* what) {
-  tide_pinned_leaks leaks;
+  tide_pinned_leaks leaks = TIDE_PINNED_LEAKS_INIT;
   run_empty(r, what);
   tide_pinned_free(r->p, &leaks);
   const holdings after = holdings_of(r->m);
@@ -492,7 +492,7 @@ T_TEST_OVER(test_pinned_faults__a_cache_ends_whatever_the_machine_says, modes) {
   list_make();
   for (uint64_t call = 0; call < (T_HAS_SANITIZER ? 40 : 150); ++call) {
     tide_fault fault = TIDE_FAULT_INIT;
-    tide_pinned_leaks leaks;
+    tide_pinned_leaks leaks = TIDE_PINNED_LEAKS_INIT;
     run_open(&r);
     for (size_t i = 0; i < OPS / 4; ++i) {
       work_before(&r, &list[i]);
@@ -563,7 +563,7 @@ T_TEST_OVER(test_pinned_faults__a_refused_piece_without_records_is_told_at_the_e
     const op o = { .number = i / 2 };
     bool has_failed = true;
     for (size_t n = 0; has_failed; ++n) {
-      tide_pinned_leaks leaks;
+      tide_pinned_leaks leaks = TIDE_PINNED_LEAKS_INIT;
       has_failed = run_refuse(&r, &o, n, i % 2 == 0);
 
       tide_pinned_free(r.p, &leaks);
@@ -648,7 +648,7 @@ static void expect_left_to_work(tide_machine* m, bool is_captured, bool is_relea
   tide_pinned_options options = TIDE_PINNED_OPTIONS_INIT;
   tide_fault fault = TIDE_FAULT_INIT;
   late_job job = { .is_let_go = false };
-  tide_pinned_leaks leaks;
+  tide_pinned_leaks leaks = TIDE_PINNED_LEAKS_INIT;
   tide_launch graph = NULL;
   const tide_stream side = side_new(m);
   counting_heap_init(&records, SIZE_MAX, false);

@@ -40,7 +40,7 @@ PINNED_TEST(test_pinned_pools__users_come_and_go) {
 
   T_STATUS(tide_pinned_pool_release(p, pool), TIDE_ERR_STATE);
   T_STATUS(tide_pinned_pool_retain(p, pool), TIDE_ERR_STATE);
-  T_STATUS(tide_pinned_pool_begin(p, pool, NULL), TIDE_ERR_STATE);
+  T_STATUS(pool_begin_kept(p, pool, NULL), TIDE_ERR_STATE);
 }
 
 PINNED_TEST(test_pinned_pools__a_pool_that_is_gone_is_no_pool) {
@@ -55,7 +55,7 @@ PINNED_TEST(test_pinned_pools__a_pool_that_is_gone_is_no_pool) {
   T_EQ(users, 0);
   T_STATUS(tide_pinned_pool_retain(p, pool), TIDE_ERR_HANDLE);
   T_STATUS(tide_pinned_pool_release(p, pool), TIDE_ERR_HANDLE);
-  T_STATUS(tide_pinned_pool_begin(p, pool, NULL), TIDE_ERR_HANDLE);
+  T_STATUS(pool_begin_kept(p, pool, NULL), TIDE_ERR_HANDLE);
   T_STATUS(tide_pinned_pool_end(p, pool), TIDE_ERR_HANDLE);
   T_STATUS(tide_pinned_pool_stats(p, pool, &stats), TIDE_ERR_HANDLE);
   T_NE(pool_new(p), pool);  // numbers are not used again
@@ -67,7 +67,7 @@ PINNED_TEST(test_pinned_pools__the_default_pool_has_no_users) {
   T_STATUS(tide_pinned_pool_users(p, TIDE_POOL_DEFAULT, &users), TIDE_ERR_HANDLE);
   T_STATUS(tide_pinned_pool_retain(p, TIDE_POOL_DEFAULT), TIDE_ERR_HANDLE);
   T_STATUS(tide_pinned_pool_release(p, TIDE_POOL_DEFAULT), TIDE_ERR_HANDLE);
-  T_STATUS(tide_pinned_pool_begin(p, TIDE_POOL_DEFAULT, NULL), TIDE_ERR_HANDLE);
+  T_STATUS(pool_begin_kept(p, TIDE_POOL_DEFAULT, NULL), TIDE_ERR_HANDLE);
 }
 
 PINNED_TEST(test_pinned_pools__a_scope_is_a_user_that_stays) {
@@ -87,7 +87,7 @@ PINNED_TEST(test_pinned_pools__a_pool_has_one_scope_at_a_time) {
   T_STATUS(tide_pinned_pool_end(p, pool), TIDE_ERR_STATE);
   scope_open(p, pool);
 
-  T_STATUS(tide_pinned_pool_begin(p, pool, NULL), TIDE_ERR_STATE);
+  T_STATUS(pool_begin_kept(p, pool, NULL), TIDE_ERR_STATE);
   T_EQ(pool_users(p, pool), 2);
 
   T_OK(tide_pinned_pool_end(p, pool));
@@ -115,7 +115,7 @@ PINNED_TEST(test_pinned_pools__there_are_64_scopes) {
   for (size_t i = 0; i < 65; ++i) pools[i] = pool_new(p);
   for (size_t i = 0; i < 64; ++i) scope_open(p, pools[i]);
 
-  T_STATUS(tide_pinned_pool_begin(p, pools[64], NULL), TIDE_ERR_LIMIT);
+  T_STATUS(pool_begin_kept(p, pools[64], NULL), TIDE_ERR_LIMIT);
 
   T_EQ(pool_users(p, pools[64]), 1);
   for (size_t i = 0; i < 64; ++i) scope_close(p, pools[(i * 5) % 64]);
@@ -173,7 +173,7 @@ PINNED_TEST(test_pinned_pools__a_scope_for_all_takes_those_of_others) {
   (void)m;
   const tide_pool pool = pool_new(p);
   const tide_pinned_scope scope = scope_of(TIDE_SCOPE_ALL);
-  T_OK(tide_pinned_pool_begin(p, pool, &scope));
+  T_OK(pool_begin_kept(p, pool, &scope));
 
   (void)take_on_another_thread(p);
   (void)take(p, BYTES);
@@ -187,7 +187,7 @@ PINNED_TEST(test_pinned_pools__a_scope_of_a_stream_takes_requests_for_it) {
   const tide_stream mine = side_new(m);
   tide_pinned_scope scope = scope_of(TIDE_SCOPE_STREAM);
   scope.stream = mine;
-  T_OK(tide_pinned_pool_begin(p, pool, &scope));
+  T_OK(pool_begin_kept(p, pool, &scope));
 
   (void)take(p, BYTES);  // for no stream
   (void)take_on(p, side_new(m), BYTES);
@@ -206,7 +206,7 @@ PINNED_TEST(test_pinned_pools__a_scope_of_a_capture_takes_its_streams) {
   tide_launch graph = NULL;
   scope.stream = captured;
   T_OK(tide_machine_capture_begin(m, 0, captured, TIDE_CAPTURE_THREAD_LOCAL));
-  T_OK(tide_pinned_pool_begin(p, pool, &scope));
+  T_OK(pool_begin_kept(p, pool, &scope));
 
   (void)take_on(p, outside, BYTES);
   (void)take(p, BYTES);
@@ -238,7 +238,7 @@ PINNED_TEST(test_pinned_pools__a_filter_decides) {
   tide_pinned_scope scope = scope_of(TIDE_SCOPE_FILTER);
   scope.filter = filter_stream;
   scope.user = &note;
-  T_OK(tide_pinned_pool_begin(p, pool, &scope));
+  T_OK(pool_begin_kept(p, pool, &scope));
 
   (void)take(p, BYTES);
   T_EQ(note.last_device, -1);
@@ -286,7 +286,7 @@ PINNED_TEST(test_pinned_pools__a_scope_is_closed_when_its_filter_is_asked_no_mor
   tide_pinned_scope scope = scope_of(TIDE_SCOPE_FILTER);
   scope.filter = part_late;
   scope.user = &parts;
-  T_OK(tide_pinned_pool_begin(p, pool, &scope));
+  T_OK(pool_begin_kept(p, pool, &scope));
 
   t_thread_start(&thread, request_once, &parts);
   wait_for(&parts.entered, 1);
@@ -446,7 +446,7 @@ static void capture_open(tide_machine* m, tide_pinned* p, tide_stream stream, ti
   scope.stream = stream;
   scope.checks_copies = checks;
   T_OK(tide_machine_capture_begin(m, 0, stream, TIDE_CAPTURE_THREAD_LOCAL));
-  T_OK(tide_pinned_pool_begin(p, pool, &scope));
+  T_OK(pool_begin_kept(p, pool, &scope));
 }
 
 static tide_launch capture_close(tide_machine* m, tide_stream stream) {
@@ -588,4 +588,21 @@ PINNED_TEST_OVER(test_pinned_pools__threads_have_pools_at_once, machine_emulated
   empty(p);
 
   expect_nothing_left(p);
+}
+
+// Closing a scope left a user behind, so that the pool stayed for ever.
+PINNED_TEST(test_pinned__new_begin_end_release_and_empty_leave_nothing_of_a_pool) {
+  (void)m;
+  tide_pool pool = 0;
+  uint32_t users = 7;
+  T_OK(tide_pinned_pool_new(p, &pool));
+  T_OK(tide_pinned_pool_begin(p, pool, NULL));
+  T_EQ(pool_users(p, pool), 1);
+  give(p, take(p, SINGLE));
+  T_OK(tide_pinned_pool_end(p, pool));
+
+  T_OK(tide_pinned_pool_release(p, pool));
+  T_OK(tide_pinned_empty(p));
+
+  T_STATUS(tide_pinned_pool_users(p, pool, &users), TIDE_ERR_HANDLE);
 }

@@ -622,7 +622,7 @@ PINNED_TEST(test_pinned_stats__a_snapshot_needs_no_history) {
 
 MACHINE_TEST(test_pinned_stats__what_is_left_at_the_end_is_told) {
   tide_pinned* const p = pinned_open(m, NULL);
-  tide_pinned_leaks leaks;
+  tide_pinned_leaks leaks = TIDE_PINNED_LEAKS_INIT;
   give(p, take(p, SINGLE));
   (void)take(p, 3 * SINGLE);
   (void)take(p, 600);
@@ -638,7 +638,7 @@ MACHINE_TEST(test_pinned_stats__what_is_left_at_the_end_is_told) {
 
 MACHINE_TEST(test_pinned_stats__nothing_left_is_told_as_well) {
   tide_pinned* const p = pinned_open(m, NULL);
-  tide_pinned_leaks leaks = { 1, 2, 3, 4 };
+  tide_pinned_leaks leaks = { sizeof leaks, 1, 2, 3, 4 };
   give(p, take(p, SINGLE));
 
   tide_pinned_free(p, &leaks);
@@ -652,7 +652,7 @@ MACHINE_TEST(test_pinned_stats__nothing_left_is_told_as_well) {
 EMULATED_TEST(test_pinned_stats__pieces_that_are_refused_twice_are_told) {
   for (uint64_t refusals = 1; refusals <= 2; ++refusals) {
     tide_pinned* const p = pinned_open(m, NULL);
-    tide_pinned_leaks leaks;
+    tide_pinned_leaks leaks = TIDE_PINNED_LEAKS_INIT;
     give(p, take(p, SINGLE));
     break_calls(m, TIDE_CALL_PINNED_RELEASE, TIDE_ERR_MACHINE, refusals == 1 ? 1 : UINT64_MAX);
 

@@ -510,7 +510,7 @@ PINNED_TEST(test_pinned_streams__two_caches_do_not_know_each_others_memory) {
   T_NE(tide_pinned_release(other, block), TIDE_OK);
   T_NE(tide_pinned_record(other, block, 0, NULL), TIDE_OK);
 
-  tide_pinned_leaks leaks;
+  tide_pinned_leaks leaks = TIDE_PINNED_LEAKS_INIT;
   tide_pinned_free(other, &leaks);
   T_EQ(leaks.blocks, 0);
   give(p, block);

@@ -123,7 +123,7 @@ HOST_TEST(test_pinned_watcher__a_cache_can_be_freed_at_any_moment) {
   options.idle_ns = 1000;
   for (size_t i = 0; i < t_scaled(200); ++i) {
     tide_pinned* const p = pinned_open(m, &options);
-    tide_pinned_leaks leaks;
+    tide_pinned_leaks leaks = TIDE_PINNED_LEAKS_INIT;
     for (size_t n = 0; n < i % 5; ++n) {
       const tide_block block = take(p, n % 2 == 0 ? SINGLE : 512);
       announce(p, block, stream);

@@ -368,7 +368,7 @@ MACHINE_TEST(test_pinned_weaknesses__c_w11_the_end_of_a_cache_leaves_nothing) {
   const holdings before = holdings_of(m);
   tide_pinned* const p = pinned_open(m, NULL);
   const tide_stream stream = side_new(m);
-  tide_pinned_leaks leaks;
+  tide_pinned_leaks leaks = TIDE_PINNED_LEAKS_INIT;
   const tide_block waiting = take(p, SINGLE);
   announce(p, waiting, stream);
   give(p, waiting);
@@ -553,7 +553,7 @@ PINNED_TEST(test_pinned_weaknesses__c_w16_a_refused_scope_takes_no_reference) {
   scope_open(p, pool);
   T_EQ(pool_users(p, pool), 2);
 
-  T_STATUS(tide_pinned_pool_begin(p, pool, NULL), TIDE_ERR_STATE);
+  T_STATUS(pool_begin_kept(p, pool, NULL), TIDE_ERR_STATE);
 
   T_EQ(pool_users(p, pool), 2);
   scope_close(p, pool);
@@ -567,7 +567,7 @@ PINNED_TEST(test_pinned_weaknesses__c_w16_a_pool_without_users_is_an_error_to_re
   T_OK(tide_pinned_pool_release(p, pool));
 
   T_STATUS(tide_pinned_pool_retain(p, pool), TIDE_ERR_STATE);
-  T_STATUS(tide_pinned_pool_begin(p, pool, NULL), TIDE_ERR_STATE);
+  T_STATUS(pool_begin_kept(p, pool, NULL), TIDE_ERR_STATE);
   T_STATUS(tide_pinned_pool_release(p, pool), TIDE_ERR_STATE);
 
   give(p, block);

@@ -55,7 +55,7 @@ static inline void outcome_check_plan(const outcome_case* c) {
   const uint32_t* const pools = tide_plan_pools(c->plan);
   const tide_plan_outcome* const r = &c->result;
   const bool has_plan = r->verdict == TIDE_PLAN_OPTIMAL || r->verdict == TIDE_PLAN_FEASIBLE;
-  tide_plan_check check;
+  tide_plan_check check = TIDE_PLAN_CHECK_INIT;
   outcome_require(c, has_plan == (offsets != NULL) && has_plan == (pools != NULL), "a plan and its verdict");
   if (offsets == NULL || pools == NULL) return;
   T_OK(tide_plan_verify(&c->p->problem, offsets, pools, NULL, &check));

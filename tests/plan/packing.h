@@ -75,7 +75,7 @@ static inline void packing_drop(packing* p, size_t n, t_rng* rng) {
 // A plan as the problem has it, valid and with the peak that is said of it.
 static inline void packing_check(const tide_plan_problem* problem, const tide_plan* plan) {
   const tide_plan_outcome result = tide_plan_result(plan);
-  tide_plan_check check;
+  tide_plan_check check = TIDE_PLAN_CHECK_INIT;
   T_LE(result.verdict, TIDE_PLAN_FEASIBLE);
   T_OK(tide_plan_verify(problem, tide_plan_offsets(plan), tide_plan_pools(plan), NULL, &check));
   T_STR_EQ(check.text, "");

@@ -9,8 +9,8 @@
 
 static tide_plan_check check_of(const tide_plan_problem* problem, const uint64_t* offsets,
                                 const uint32_t* pools) {
-  tide_plan_check check;
-  memset(&check, 0xab, sizeof check);
+  tide_plan_check check = TIDE_PLAN_CHECK_INIT;
+  memset(&check.fault, 0xab, sizeof check - offsetof(tide_plan_check, fault));
   T_OK(tide_plan_verify(problem, offsets, pools, NULL, &check));
   T_CHECK((check.fault == TIDE_PLAN_NO_FAULT) == (check.text[0] == '\0'));
   T_CHECK(memchr(check.text, '\0', sizeof check.text) != NULL);
@@ -275,8 +275,8 @@ T_TEST(test_verify__keeps_shared_storage_in_one_pool) {
 static void expect_refused(const tide_plan_buffer* buffer, const char* text) {
   const uint64_t offset = 0;
   const tide_plan_problem problem = { .buffers = buffer, .count = 1 };
-  tide_plan_check check;
-  memset(&check, 0xab, sizeof check);
+  tide_plan_check check = TIDE_PLAN_CHECK_INIT;
+  memset(&check.fault, 0xab, sizeof check - offsetof(tide_plan_check, fault));
   T_STATUS(tide_plan_verify(&problem, &offset, NULL, NULL, &check), TIDE_ERR_ARGUMENT);
   T_STR_HAS(tide_last_error()->text, text);
   T_EQ(check.fault, TIDE_PLAN_NO_FAULT);
@@ -332,7 +332,7 @@ T_TEST(test_verify__refuses_pools_that_make_no_sense) {
   const tide_plan_buffer buffer = { .upper = 1, .bytes = 1, TIDE_PLAN_FREELY };
   const uint64_t offset = 0;
   const uint64_t large[] = { 1, TIDE_PLAN_MAX_BYTES + 1 };
-  tide_plan_check check;
+  tide_plan_check check = TIDE_PLAN_CHECK_INIT;
 
   const tide_plan_problem too_large = { &buffer, 1, large, 2 };
   T_STATUS(tide_plan_verify(&too_large, &offset, NULL, NULL, &check), TIDE_ERR_ARGUMENT);
@@ -349,7 +349,7 @@ T_TEST(test_verify__refuses_what_is_not_there) {
   const tide_plan_problem without = { .count = 1 };
   const tide_heap broken = { NULL, NULL, NULL };
   const uint64_t offset = 0;
-  tide_plan_check check;
+  tide_plan_check check = TIDE_PLAN_CHECK_INIT;
 
   T_STATUS(tide_plan_verify(NULL, &offset, NULL, NULL, &check), TIDE_ERR_ARGUMENT);
   T_STATUS(tide_plan_verify(&problem, NULL, NULL, NULL, &check), TIDE_ERR_ARGUMENT);
@@ -369,7 +369,7 @@ T_TEST(test_verify__refuses_counts_before_it_reads_what_they_count) {
   const tide_plan_problem many = { .buffers = buffers, .count = UINT64_C(1) << 30 };
   const tide_plan_problem wrapping = { .buffers = buffers, .count = 2 };
   const tide_plan_problem edge = { .buffers = buffers + 1, .count = 2 };
-  tide_plan_check check;
+  tide_plan_check check = TIDE_PLAN_CHECK_INIT;
 
   T_STATUS(tide_plan_verify(&many, offsets, NULL, NULL, &check), TIDE_ERR_LIMIT);
   T_STATUS(tide_plan_verify(&wrapping, offsets, NULL, NULL, &check), TIDE_ERR_LIMIT);
@@ -386,7 +386,7 @@ T_TEST(test_verify__says_when_memory_is_out_and_keeps_none) {
   const tide_plan_problem problem = { .buffers = buffers, .count = 3 };
   const uint64_t offsets[] = { 0, 0, 4 };
   counting_heap h;
-  tide_plan_check check;
+  tide_plan_check check = TIDE_PLAN_CHECK_INIT;
   size_t failed = 0;
 
   for (size_t i = 0;; i++) {

@@ -9,8 +9,8 @@
 
 static tide_plan_check check_of(const tide_plan_problem* problem, const uint64_t* offsets,
                                 const uint32_t* pools) {
-  tide_plan_check check;
-  memset(&check, 0xab, sizeof check);
+  tide_plan_check check = TIDE_PLAN_CHECK_INIT;
+  memset(&check.fault, 0xab, sizeof check - offsetof(tide_plan_check, fault));
   T_OK(tide_plan_verify(problem, offsets, pools, NULL, &check));
   T_CHECK((check.fault == TIDE_PLAN_NO_FAULT) == (check.text[0] == '\0'));
   T_CHECK(memchr(check.text, '\0', sizeof check.text) != NULL);
@@ -203,7 +203,7 @@ static void hostile_make(hostile_problem* h, t_rng* rng) {
 
 T_TEST(test_verify_random__survives_any_numbers) {
   hostile_problem h;
-  tide_plan_check check;
+  tide_plan_check check = TIDE_PLAN_CHECK_INIT;
   size_t accepted = 0;
   t_rng rng = t_rng_new(0);
 
@@ -222,7 +222,7 @@ T_TEST(test_verify_random__survives_any_numbers) {
 T_TEST(test_verify_random__refuses_what_the_solver_refuses) {
   tide_plan_options options = TIDE_PLAN_OPTIONS_INIT;
   hostile_problem h;
-  tide_plan_check check;
+  tide_plan_check check = TIDE_PLAN_CHECK_INIT;
   size_t planned = 0;
   t_rng rng = t_rng_new(0);
   options.seconds = 0;

@@ -18,6 +18,7 @@
 
 #include "machine/counting_heap.h"
 #include "memory_table.h"
+#include "stats.h"
 #include "tidemark/profile.h"
 
 #define PLAY_NAMES 26
@@ -69,7 +70,7 @@ static inline void play_close(play* p) {
   T_EQ(atomic_load(&p->heap.outstanding), 0);
 }
 
-static inline tide_profile_stats play_stats(const play* p) { return tide_profile_get_stats(p->profile); }
+static inline tide_profile_stats play_stats(const play* p) { return profile_stats(p->profile); }
 
 // ---------------------------------------------------------------------------------------------------
 // Steps
@@ -158,7 +159,7 @@ static inline void play_steps(play* p, const char* steps) {
 
 // Ends the run of this thread.
 static inline tide_profile_report play_end(play* p) {
-  tide_profile_report report = { 0 };
+  tide_profile_report report = TIDE_PROFILE_REPORT_INIT;
   T_OK(tide_profile_end(p->profile, &report));
   return report;
 }

@@ -208,7 +208,7 @@ static inline void performer_play(performer* a, const program* run) {
 // A whole run.
 static inline tide_profile_report performer_run(performer* a, tide_profile_mode mode, uint64_t shape,
                                                 const program* run) {
-  tide_profile_report report = { 0 };
+  tide_profile_report report = TIDE_PROFILE_REPORT_INIT;
   T_OK(tide_profile_begin(a->profile, mode, shape));
   performer_play(a, run);
   T_OK(tide_profile_end(a->profile, &report));

@@ -33,7 +33,7 @@ static bool is_fault(tide_status status) { return status == TIDE_ERR_NO_MEMORY |
 
 // A run in which anything may fail. If it does not begin, its steps go to the fallback all the same.
 static void shaky_run(play* p, tide_profile_mode mode, uint64_t shape, const char* steps) {
-  tide_profile_report report = { 0 };
+  tide_profile_report report = TIDE_PROFILE_REPORT_INIT;
   const tide_status begun = tide_profile_begin(p->profile, mode, shape);
   T_CHECK(begun == TIDE_OK || is_fault(begun) || begun == TIDE_ERR_HANDLE);
   if (begun != TIDE_OK) expect_no_run(p);

@@ -74,7 +74,7 @@ static tide_profile_plan* recording_plan(const recording* r) {
 static tide_profile_plan_info expect_planned_well(recording* r) {
   tide_profile_plan* const plan = recording_plan(r);
   const tide_profile_plan_info info = tide_profile_plan_describe(plan);
-  tide_plan_check check;
+  tide_plan_check check = TIDE_PLAN_CHECK_INIT;
 
   T_EQ(info.lower_bound, oracle_lower_bound(r->requests, r->count));
   T_LE(info.bytes, oracle_best_fit(r->requests, r->count, RECORDED_ALIGNMENT, false));
@@ -145,7 +145,7 @@ T_TEST_OVER(test_profile_recordings__notes_give_the_same_plan, near_by) {
   tide_trace* const trace = trace_of_test(t_variant());
   recording r = recording_of(trace);
   const tide_profile_options options = TIDE_PROFILE_OPTIONS_INIT;
-  tide_profile_report report = { 0 };
+  tide_profile_report report = TIDE_PROFILE_REPORT_INIT;
   play p;
   play_open(&p, &options);
   T_OK(tide_profile_begin(p.profile, TIDE_PROFILE_RECORD, 0));

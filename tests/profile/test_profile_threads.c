@@ -193,7 +193,7 @@ static void mail_send(mail* m, const program_block* block) {
 // A run in which each block is given away two requests later. Whether it is gone when its place is due is a
 // matter of luck: the request is served in any case.
 static tide_profile_report mailing_run(mail* m, tide_profile_mode mode, uint64_t* word) {
-  tide_profile_report report = { 0 };
+  tide_profile_report report = TIDE_PROFILE_REPORT_INIT;
   program_block blocks[40];
   memset(blocks, 0, sizeof blocks);
   T_OK(tide_profile_begin(m->profile, mode, 0));

@@ -106,7 +106,7 @@ T_TEST_OVER(test_profile_upstream__recording_with_control_flow_works, branches) 
 
 T_TEST_OVER(test_profile_upstream__ten_validations_of_the_same_branch_pass, branches) {
   const tide_profile_options options = TIDE_PROFILE_OPTIONS_ORIGINAL;
-  tide_profile_report report;
+  tide_profile_report report = TIDE_PROFILE_REPORT_INIT;
   play p;
   net n;
   net_open(&p, &n, &options);
@@ -124,7 +124,7 @@ T_TEST_OVER(test_profile_upstream__ten_validations_of_the_same_branch_pass, bran
 
 T_TEST_OVER(test_profile_upstream__validation_of_another_branch_fails, branches) {
   const tide_profile_options options = TIDE_PROFILE_OPTIONS_ORIGINAL;
-  tide_profile_report report;
+  tide_profile_report report = TIDE_PROFILE_REPORT_INIT;
   play p;
   net n;
   net_open(&p, &n, &options);
@@ -139,7 +139,7 @@ T_TEST_OVER(test_profile_upstream__validation_of_another_branch_fails, branches)
 
 T_TEST_OVER(test_profile_upstream__replay_gives_the_outputs_of_the_reference, branches) {
   const tide_profile_options options = TIDE_PROFILE_OPTIONS_ORIGINAL;
-  tide_profile_report report;
+  tide_profile_report report = TIDE_PROFILE_REPORT_INIT;
   uint32_t reference[NET_WIDTH];
   play p;
   net n;
@@ -200,7 +200,7 @@ T_TEST_OVER(test_profile_upstream__strict_replay_of_another_branch_is_refused, b
 // Where the original gives up, ours goes on and gives the right outputs.
 T_TEST_OVER(test_profile_upstream__tolerant_replay_of_another_branch_works, branches) {
   uint32_t reference[NET_WIDTH];
-  tide_profile_report report;
+  tide_profile_report report = TIDE_PROFILE_REPORT_INIT;
   play p;
   net n;
   net_open(&p, &n, NULL);

@@ -7,15 +7,15 @@
 #include "planned.h"
 
 static tide_plan_check verified(const tide_profile_request* requests, size_t count, uint64_t bytes) {
-  tide_plan_check check;
-  memset(&check, 0xee, sizeof check);
+  tide_plan_check check = TIDE_PLAN_CHECK_INIT;
+  memset(&check.fault, 0xee, sizeof check - offsetof(tide_plan_check, fault));
   T_OK(tide_profile_verify(requests, count, bytes, NULL, &check));
   T_EQ(check.fault == TIDE_PLAN_NO_FAULT, check.text[0] == '\0');
   return check;
 }
 
 static void expect_refused(const tide_profile_request* requests, size_t count) {
-  tide_plan_check check;
+  tide_plan_check check = TIDE_PLAN_CHECK_INIT;
   T_STATUS(tide_profile_verify(requests, count, 100, NULL, &check), TIDE_ERR_ARGUMENT);
 }
 
@@ -124,7 +124,7 @@ T_TEST(test_profile_verify__survives_any_numbers) {
   t_rng rng = t_rng_new(0);
   size_t accepted = 0;
   for (size_t round = 0; round < t_scaled(20000); round++) {
-    tide_plan_check check;
+    tide_plan_check check = TIDE_PLAN_CHECK_INIT;
     tide_profile_plan* plan = NULL;
     for (size_t i = 0; i < 4; i++) {
       requests[i].bytes = numbers[t_rng_below(&rng, count)];
@@ -208,7 +208,7 @@ T_TEST(test_profile_verify__every_failing_record_is_reported) {
   bool has_failed = true;
   for (size_t n = 0; has_failed; n++) {
     counting_heap heap;
-    tide_plan_check check;
+    tide_plan_check check = TIDE_PLAN_CHECK_INIT;
     counting_heap_init(&heap, n, false);
 
     const tide_status status = tide_profile_verify(requests, 3, 16, &heap.heap, &check);

@@ -605,7 +605,6 @@ static bool do_pool_begin(model* s, const op* o) {
   if (is_refused) return true;
   p->scope = scope;
   p->has_scope = true;
-  p->users++;
   s->scopes[s->scope_count++] = (uint8_t)(p - s->pools);
   return true;
 }
@@ -619,7 +618,7 @@ static bool pool_end(model* s, own_pool* p) {
   p->has_scope = false;
   while (s->scopes[at] != p - s->pools) at++;
   for (s->scope_count--; at < s->scope_count; at++) s->scopes[at] = s->scopes[at + 1];
-  return pool_release(s, p);
+  return true;
 }
 
 static bool do_pool_end(model* s, const op* o) {
@@ -782,7 +781,7 @@ static bool restore_begin_items(model* s, const tide_restore_delta* delta, const
 
 static bool do_restore(model* s, const op* o) {
   const save* const v = &s->saves[o->other % SAVES];
-  tide_restore_delta delta;
+  tide_restore_delta delta = TIDE_RESTORE_DELTA_INIT;
   if (v->checkpoint == NULL) return true;
   if (!captures_end(s)) return false;
   const tide_status status = ASK(&s->faults, tide_device_restore(s->d, v->checkpoint, &delta));
@@ -807,7 +806,7 @@ static bool do_save_and_restore(model* s, const op* o) {
   for (size_t i = 0; i < v->count; i++) {
     if (v->items[i].uses != 0) return true;
   }
-  tide_restore_delta delta;
+  tide_restore_delta delta = TIDE_RESTORE_DELTA_INIT;
   EXPECT_OK(tide_device_restore(s->d, v->checkpoint, &delta));
   const bool is_right = restore_end_items(s, &delta, v->pool) && restore_begin_items(s, &delta, v);
   tide_restore_delta_clear(&delta);
@@ -1208,7 +1207,6 @@ static void member_scope(member* w) {
     if (!w->held[i].is_used) member_alloc(w, &w->held[i]);
   }
   T_OK(tide_device_pool_end(d, pool));
-  T_OK(tide_device_pool_release(d, pool));
   T_OK(tide_device_pool_release(d, pool));
 }
 

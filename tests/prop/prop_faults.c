@@ -172,7 +172,6 @@ static tide_status do_pool_begin(run* r, const op* o) {
   const tide_status status = tide_device_pool_begin(r->d, r->pools[n], NULL);
   if (status != TIDE_OK) return status;
   r->scope = (int)n;
-  r->users[n]++;
   return TIDE_OK;
 }
 
@@ -181,8 +180,6 @@ static tide_status do_pool_end(run* r, const op* o) {
   if (r->scope < 0) return TIDE_OK;
   const tide_status status = tide_device_pool_end(r->d, r->pools[r->scope]);
   if (status != TIDE_OK) return status;
-  r->users[r->scope]--;
-  T_OK(tide_device_pool_release(r->d, r->pools[r->scope]));
   r->scope = -1;
   return TIDE_OK;
 }
@@ -223,7 +220,7 @@ static void adopt_delta(run* r, const tide_restore_delta* delta) {
 }
 
 static tide_status do_restore(run* r, const op* o) {
-  tide_restore_delta delta;
+  tide_restore_delta delta = TIDE_RESTORE_DELTA_INIT;
   (void)o;
   if (r->checkpoint == NULL) return TIDE_OK;
   const tide_status status = tide_device_restore(r->d, r->checkpoint, &delta);

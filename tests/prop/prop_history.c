@@ -145,8 +145,6 @@ static bool do_alloc_in_pool(const op* o) {
                         : tide_pinned_pool_begin(s.p, p->number, NULL));
   const bool is_well = do_take(o, p);
   EXPECT_OK(s.d != NULL ? tide_device_pool_end(s.d, p->number) : tide_pinned_pool_end(s.p, p->number));
-  EXPECT_OK(s.d != NULL ? tide_device_pool_release(s.d, p->number)
-                        : tide_pinned_pool_release(s.p, p->number));
   return is_well;
 }
 
@@ -351,7 +349,7 @@ static bool read_agrees(const tide_trace* trace, const tide_trace* again, tide_f
 static bool replay_holds(const tide_trace* trace) {
   tide_replay* replay = NULL;
   tide_replay_options options = TIDE_REPLAY_OPTIONS_INIT;
-  tide_replay_result result;
+  tide_replay_result result = TIDE_REPLAY_RESULT_INIT;
   EXPECT_OK(tide_replay_new(trace, 0, NULL, &replay));
   options.checks = true;
   options.device = tide_replay_recorded_options(replay);

@@ -617,7 +617,6 @@ static bool do_pool_begin(model* s, const op* o) {
     EXPECT_OK(tide_pinned_pool_end(s->p, s->scope->number));
     s->scope->has_scope = false;
   }
-  pool->users++;
   pool->has_scope = true;
   s->scope = pool;
   return true;
@@ -875,7 +874,7 @@ static bool model_close(model* s) {
 }
 
 static bool model_free(model* s) {
-  tide_pinned_leaks leaks;
+  tide_pinned_leaks leaks = TIDE_PINNED_LEAKS_INIT;
   tide_pinned_free(s->p, &leaks);
   EXPECT(leaks.blocks == 0 && leaks.refused_pieces == 0, "%llu blocks are left, %llu pieces refused",
          (unsigned long long)leaks.blocks, (unsigned long long)leaks.refused_pieces);

@@ -13,6 +13,7 @@
 // They run in batches, each in a process of its own; a trace that fails is made shorter before it is printed.
 #include "machine/machines.h"
 #include "profile/program.h"
+#include "stats.h"
 
 #define PROP_RUNS 8
 #define PROP_REQUESTS 60  // of the recorded run
@@ -271,11 +272,11 @@ static void prop_release_all(prop_stage* s, performer* a) {
 // When everything is released and trimmed, nothing is left.
 static void prop_expect_nothing_left(prop_stage* s, performer* a) {
   prop_release_all(s, a);
-  T_EQ(tide_profile_get_stats(a->profile).survivors, 0);
-  T_EQ(tide_profile_get_stats(a->profile).bad_releases, 0);
+  T_EQ(profile_stats(a->profile).survivors, 0);
+  T_EQ(profile_stats(a->profile).bad_releases, 0);
   T_OK(tide_profile_trim(a->profile));
-  T_EQ(tide_profile_get_stats(a->profile).arenas, 0);
-  T_EQ(tide_profile_get_stats(a->profile).arena_bytes, 0);
+  T_EQ(profile_stats(a->profile).arenas, 0);
+  T_EQ(profile_stats(a->profile).arena_bytes, 0);
 }
 
 static void prop_perform(prop_stage* s, const prop_trace* trace) {

@@ -378,7 +378,7 @@ static bool do_alloc_at(model* s, const op* o) {
 // Opens a block as another process would.
 static bool do_share(model* s, const op* o) {
   item* const it = &s->items[o->slot % SLOTS];
-  tide_share share;
+  tide_share share = TIDE_SHARE_INIT;
   tide_physical_share parts[PARTS_MAX];
   if (!is_host(s->m) || !it->is_used || it->imported != NULL || it->bytes > SHARED_MOST) return true;
   tide_status status = ASK(&s->faults, tide_device_share(s->d, it->block.address, &share, parts, PARTS_MAX));
@@ -604,7 +604,6 @@ static bool do_pool_alloc(model* s, const op* o) {
       ASK(&s->faults, tide_device_alloc(s->d, s->streams[it.stream], it.bytes, &it.block));
   EXPECT_OK(tide_machine_device_synchronize(s->m, 0));  // announced work is joined before a scope ends
   EXPECT_OK(tide_device_pool_end(s->d, s->pool));
-  EXPECT_OK(tide_device_pool_release(s->d, s->pool));
   if (status == TIDE_OK) return item_begin(s, slot, it);
   return s->faults.is_met ? expect_unless_faulty(&s->faults, "alloc", status)
                           : expect_status("alloc", status, TIDE_ERR_NO_MEMORY);
@@ -673,7 +672,6 @@ static bool do_launch(model* s, const op* o) {
 static bool graph_end(model* s, graph* g) {
   if (!g->is_used) return true;
   EXPECT_OK(tide_machine_launch_free(s->m, g->launch));
-  EXPECT_OK(tide_device_pool_release(s->d, g->pool));
   EXPECT_OK(tide_device_pool_release(s->d, g->pool));
   g->is_used = false;
   return true;

@@ -19,7 +19,7 @@ static tide_replay* replay_of(const tide_trace* trace) {
 }
 
 static tide_replay_result run_with(tide_replay* replay, const tide_replay_options* options) {
-  tide_replay_result result;
+  tide_replay_result result = TIDE_REPLAY_RESULT_INIT;
   T_OK(tide_replay_run(replay, options, &result));
   return result;
 }
@@ -357,7 +357,7 @@ T_TEST(test_player__empties_where_a_run_that_compared_found_so) {
 T_TEST(test_player__refuses_bad_arguments) {
   tide_trace* const trace = trace_of_three();
   tide_replay* replay = NULL;
-  tide_replay_result result;
+  tide_replay_result result = TIDE_REPLAY_RESULT_INIT;
   tide_replay_options options = TIDE_REPLAY_OPTIONS_INIT;
   const tide_heap half = { counting_alloc, NULL, NULL };
 
@@ -384,7 +384,7 @@ T_TEST(test_player__refuses_a_scale_that_is_none) {
   static const double wrong[] = { 0, -1, 1025, NAN, INFINITY };
   tide_trace* const trace = trace_of_three();
   tide_replay* replay = NULL;
-  tide_replay_result result;
+  tide_replay_result result = TIDE_REPLAY_RESULT_INIT;
   T_OK(tide_replay_new(trace, 0, NULL, &replay));
   tide_replay_options options = TIDE_REPLAY_OPTIONS_INIT;
   for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
@@ -444,7 +444,7 @@ T_TEST(test_player__ends_when_progress_says_so) {
   tide_trace* const trace = trace_of_three();
   tide_replay* const replay = replay_of(trace);
   tide_replay_options options = TIDE_REPLAY_OPTIONS_INIT;
-  tide_replay_result result;
+  tide_replay_result result = TIDE_REPLAY_RESULT_INIT;
   size_t calls = 0;
   options.on_progress = stop_at_once;
   options.user = &calls;
@@ -484,7 +484,7 @@ T_TEST(test_player__finds_the_same_in_several_threads) {
   pthread_t threads[4];
 
   for (size_t i = 0; i < 4; i++) {
-    alone[i] = together[i] = (thread_run){ .replay = replay, .settings = settings[i] };
+    alone[i] = together[i] = (thread_run){ replay, settings[i], TIDE_REPLAY_RESULT_INIT };
     (void)thread_replays(&alone[i]);
   }
   for (size_t i = 0; i < 4; i++) t_thread_start(&threads[i], thread_replays, &together[i]);
@@ -563,7 +563,7 @@ static bool run_with_heap(const tide_trace* trace, size_t fail_at, bool checks) 
   counting_heap h;
   counting_heap_init(&h, fail_at, false);
   tide_replay* replay = NULL;
-  tide_replay_result result;
+  tide_replay_result result = TIDE_REPLAY_RESULT_INIT;
   tide_replay_options options = TIDE_REPLAY_OPTIONS_INIT;
   options.checks = checks;
   tide_status status = tide_replay_new(trace, 0, &h.heap, &replay);

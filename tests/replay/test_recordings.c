@@ -114,7 +114,7 @@ static void expect_figures(const tide_replay_result* got, const known* want) {
 
 static void expect_exact(const tide_trace* trace, const known* want) {
   tide_replay* replay = NULL;
-  tide_replay_result result;
+  tide_replay_result result = TIDE_REPLAY_RESULT_INIT;
   tide_replay_options options = options_of(want);
   T_OK(tide_replay_new(trace, 0, NULL, &replay));
   size_t count = 0;
@@ -193,7 +193,7 @@ static tide_replay_result replay_edited(const char* name, const tide_trace* trac
   const tide_replay_options options = options_of(known_of(known_small, SMALL_COUNT, name));
   tide_trace* const copy = trace_copy(trace, edit);
   tide_replay* replay = NULL;
-  tide_replay_result result;
+  tide_replay_result result = TIDE_REPLAY_RESULT_INIT;
   T_OK(tide_replay_new(copy, 0, NULL, &replay));
   T_OK(tide_replay_run(replay, &options, &result));
   tide_replay_free(replay);
@@ -350,7 +350,7 @@ static tide_trace* case_trace(FILE* file, size_t bytes) {
 // all of them repeat the recording, and only the count of flushes differs.
 static void expect_case(const tide_trace* trace, model_case* c, const char* seed, size_t index) {
   tide_replay* replay = NULL;
-  tide_replay_result result;
+  tide_replay_result result = TIDE_REPLAY_RESULT_INIT;
   expect_settings(trace, c->settings);
   tide_replay_options options = options_of(&c->figures);
   if (c->limit != 0) options.limit = c->limit;

@@ -51,7 +51,7 @@ static tide_trace* refused_between_releases(size_t count) {
 
 static double seconds_of_run(const tide_trace* trace, size_t refusals) {
   tide_replay_options options = TIDE_REPLAY_OPTIONS_INIT;
-  tide_replay_result result;
+  tide_replay_result result = TIDE_REPLAY_RESULT_INIT;
   tide_replay* replay = NULL;
   T_OK(tide_replay_new(trace, 0, NULL, &replay));
   T_OK(tide_device_options_parse(t_variant(), &options.device));

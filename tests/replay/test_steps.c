@@ -5,7 +5,6 @@
 // request went to, which mapping begins a reserve, and where the cache must have been emptied.
 #include "replay/steps.h"
 
-#include "replay/live.h"
 #include "replay/by_hand.h"
 
 #define MIB ((uint64_t)1 << 20)
@@ -333,36 +332,4 @@ T_TEST(test_steps__of_an_empty_recording_are_none) {
   tide_trace* const trace = trace_new();
   expect_script(trace, "");
   tide_trace_free(trace);
-}
-
-// ---------------------------------------------------------------------------------------------------
-// The table of what lives
-
-#define LIVE_ADDRESSES 3000
-
-// Random additions and removals among few addresses, against an array of them.
-T_TEST(test_steps__table_behaves_like_its_model) {
-  static uint32_t model[LIVE_ADDRESSES];
-  tide__live live = { .heap = &tide__system_heap };
-  t_rng rng = t_rng_new(0);
-
-  for (size_t i = 0; i < t_scaled(200000); i++) {
-    const uint64_t n = t_rng_below(&rng, LIVE_ADDRESSES);
-    tide__live_row* const row = tide__live_find(&live, n * 512);
-    T_EQ(row != NULL, model[n] != 0);
-    if (row != NULL) {
-      T_EQ(row->slot, model[n]);
-      tide__live_remove(&live, row);
-      model[n] = 0;
-    } else {
-      tide__live_row* const added = tide__live_add(&live, n * 512);
-      T_CHECK(added != NULL);
-      added->slot = model[n] = (uint32_t)i + 1;
-    }
-  }
-
-  size_t count = 0;
-  for (size_t i = 0; i < LIVE_ADDRESSES; i++) count += model[i] != 0;
-  T_EQ(live.count, count);
-  tide__live_fini(&live);
 }

@@ -5,6 +5,7 @@
 // its thread and its cache.
 #include "cpu/blocks.h"
 #include "profile/memory_table.h"
+#include "stats.h"
 #include "tidemark/profile.h"
 #include "tidemark/tensor.h"
 
@@ -277,7 +278,7 @@ T_TEST(test_tensor__raw_flags_without_sense) {
 T_TEST(test_tensor__a_cache_comes_before_a_replay) {
   tide_cpu* const cache = cache_open(NULL);
   tide_profile* const profile = profile_open(NULL);
-  tide_profile_report report;
+  tide_profile_report report = TIDE_PROFILE_REPORT_INIT;
   profile_record_one(profile, 1000);
 
   T_OK(tide_profile_begin(profile, TIDE_PROFILE_REPLAY, 0));
@@ -380,7 +381,7 @@ T_TEST(test_tensor__a_recorded_size_has_the_guards) {
 T_TEST(test_tensor__nothing_is_recorded_under_a_cache) {
   tide_cpu* const cache = cache_open(NULL);
   tide_profile* const profile = profile_open(NULL);
-  tide_profile_report report;
+  tide_profile_report report = TIDE_PROFILE_REPORT_INIT;
   T_OK(tide_tensor_enter(cache));
   T_OK(tide_profile_begin(profile, TIDE_PROFILE_RECORD, 0));
   uint8_t* const first = tensor_take(1000);
@@ -439,7 +440,7 @@ T_TEST(test_tensor__releases_outside_disturb_nobody) {
 T_TEST(test_tensor__a_replay_gives_back_to_the_cache) {
   tide_cpu* const cache = cache_open(NULL);
   tide_profile* const profile = profile_open(NULL);
-  tide_profile_report report;
+  tide_profile_report report = TIDE_PROFILE_REPORT_INIT;
   profile_record_one(profile, 1000);
   T_OK(tide_tensor_enter(cache));
   uint8_t* const cached = tensor_take(4096);
@@ -458,7 +459,7 @@ T_TEST(test_tensor__a_replay_gives_back_to_the_cache) {
 
   T_EQ(report.hits, 1);
   T_EQ(report.survivors, 0);
-  T_EQ(tide_profile_get_stats(profile).bad_releases, 0);
+  T_EQ(profile_stats(profile).bad_releases, 0);
   T_OK(tide_tensor_release(again));
   cache_expect_live(cache, 0);
   tide_profile_free(profile);
@@ -554,7 +555,7 @@ T_TEST(test_tensor__memory_outlives_its_run) {
   T_OK(tide_tensor_release(recorded));
   on_other_thread(release_it, replayed);
 
-  T_EQ(tide_profile_get_stats(profile).survivors, 0);
+  T_EQ(profile_stats(profile).survivors, 0);
   tide_profile_free(profile);
   table_fini(&memory);
 }

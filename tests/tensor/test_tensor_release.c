@@ -6,6 +6,7 @@
 #include "base/sys.h"
 #include "cpu/blocks.h"
 #include "profile/memory_table.h"
+#include "stats.h"
 #include "tidemark/profile.h"
 #include "tidemark/tensor.h"
 
@@ -136,7 +137,7 @@ T_TEST(test_tensor_release__a_double_release_of_a_run_is_refused) {
 
     T_STATUS(tide_tensor_release(address), TIDE_ERR_ARGUMENT);
 
-    T_EQ(tide_profile_get_stats(profile).bad_releases, 0);
+    T_EQ(profile_stats(profile).bad_releases, 0);
     tide_profile_free(profile);
     T_STATUS(tide_tensor_release(address), TIDE_ERR_ARGUMENT);
   }
@@ -259,7 +260,7 @@ T_TEST(test_tensor_release__a_tensor_whose_release_is_refused_stays) {
   T_OK(tide_tensor_release(first));
   T_OK(tide_tensor_release(second));
   T_OK(tide_profile_end(profile, NULL));
-  T_EQ(tide_profile_get_stats(profile).survivors, 0);
+  T_EQ(profile_stats(profile).survivors, 0);
   tide_profile_free(profile);
 }
 

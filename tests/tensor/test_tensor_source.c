@@ -77,7 +77,7 @@ T_TEST(test_tensor_source__the_innermost_counts) {
 T_TEST(test_tensor_source__nothing_is_recorded_under_it) {
   table own;
   tide_profile* profile = NULL;
-  tide_profile_report report;
+  tide_profile_report report = TIDE_PROFILE_REPORT_INIT;
   table_init(&own);
   T_OK(tide_profile_new(NULL, &profile));
   T_OK(tide_profile_begin(profile, TIDE_PROFILE_RECORD, 0));

@@ -398,10 +398,10 @@ T_TEST(test_trace__takes_no_more_than_its_limit) {
       T_LE(atomic_load(&h.outstanding), limit + 4096);  // its own record is left out
       n++;
     }
-    T_EQ(tide__trace_is_limited(trace), n < 100000);
+    T_EQ(tide__limited_heap_has_refused(tide__trace_limited_heap(trace)), n < 100000);
     T_LE(fitted, n);
     fitted = n;
-    tide__trace_lift_limit(trace);
+    tide__limited_heap_raise(tide__trace_limited_heap(trace), UINT64_MAX);
     T_OK(add_one(trace, n));
     tide_trace_free(trace);
     T_EQ(atomic_load(&h.outstanding), 0);

@@ -115,7 +115,7 @@ class Oom(ctypes.Structure):
             "requested_bytes", "rounded_bytes", "segment_bytes", "device_free", "device_total", "limit",
             "allocated_bytes", "reserved_bytes", "pending_bytes", "private_idle_bytes", "largest_idle_bytes")],
         ("pool", ctypes.c_uint32), ("is_rejected", ctypes.c_bool), ("reserved", ctypes.c_uint8 * 3),
-        ("text", ctypes.c_char * 1024), ("rung_count", ctypes.c_uint32), ("pin_count", ctypes.c_uint32),
+        ("text", ctypes.c_char * 1536), ("rung_count", ctypes.c_uint32), ("pin_count", ctypes.c_uint32),
         ("rungs", Rung * RUNGS), ("pins", Pin * PINS),
     ]
 

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// All caches of the process.
+#ifndef TIDEMARK_SRC_CPU_CACHES_H
+#define TIDEMARK_SRC_CPU_CACHES_H
+
+#include "cpu/cache.h"
+
+void tide__caches_add(tide_cpu* cache);
+void tide__caches_remove(tide_cpu* cache);
+// The oldest cache (for NULL), or the one after `cache`, which is held no longer; NULL if there is none. The
+// result is held: it stays until the caller drops it.
+tide_cpu* tide__caches_hold_next(tide_cpu* cache);
+
+// The default cache, or NULL; and makes one the default. Returns the one that is: another thread may be
+// first.
+tide_cpu* tide__caches_default(void);
+tide_cpu* tide__caches_set_default(tide_cpu* made);
+
+#endif

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// What every call may meet on its way: the gate, the detours, and the refusal of an allocator that a fork
+// copied.
+#include "device/lane/lane.h"
+
+uint64_t tide__gate_enter(tide_device* device) {
+  tide__mutex_lock(&device->gate_lock);
+  while (device->is_gate_taken) tide__signal_wait(&device->gate_open, &device->gate_lock);
+  device->is_gate_taken = true;
+  const uint64_t turn = tide__load_relaxed(&device->gate_turn);
+  tide__mutex_unlock(&device->gate_lock);
+  return turn;
+}
+
+void tide__gate_leave(tide_device* device) {
+  tide__mutex_lock(&device->gate_lock);
+  tide__store_release(&device->gate_turn,
+                      tide__load_relaxed(&device->gate_turn) + 1);  // pairs with request_begin
+  device->is_gate_taken = false;
+  tide__signal_all(&device->gate_open);
+  tide__mutex_unlock(&device->gate_lock);
+}
+
+void tide__detour(tide_device* device, uint32_t bit, bool is_set) {
+  tide__bits_set(&device->detours, bit, is_set);
+}
+
+tide_status tide__inherited_refuse(const char* call) {
+  return TIDE_FAIL(TIDE_ERR_STATE, "%s: the allocator is that of the process which forked this one", call);
+}

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// What both policies stand on: the table that a policy is, requests, giving memory back, and the report when
+// there is none. Uses streams, segments and lanes, and calls a policy by its table only.
+#ifndef TIDEMARK_SRC_DEVICE_POLICY_POLICY_H
+#define TIDEMARK_SRC_DEVICE_POLICY_POLICY_H
+
+#include "device/segment/segment.h"
+#include "device/stream/stream.h"
+
+// How an allocator decides. Functions named `locked` are called with the lane's lock held.
+typedef struct tide__policy {
+  const char* name;
+  uint64_t small_bytes;  // the largest small request, rounded
+  // The size of a block for a request, and of a segment made for such a block.
+  uint64_t (*round)(const tide_device_options* options, uint64_t bytes);
+  uint64_t (*segment_bytes)(const tide_device_options* options, uint64_t rounded);
+  // Takes an idle block that fits out of the free index, or returns NULL.
+  tide__block* (*choose_locked)(const tide__request* request);
+  // Is the rest of the block cut off and kept?
+  bool (*splits)(const tide__request* request, const tide__block* block);
+  // May a chosen block be handed out at once? Otherwise it is prepared first, with no lock held; the block is
+  // BUSY, and idle again and NULL on failure, or if it cannot be had now. NULL: always.
+  bool (*is_ready_locked)(const tide__request* request, const tide__block* block);
+  tide_status (*prepare)(tide__request* request, tide__block** inout);
+  // Finds memory where the free index has none: grows, gives back, waits. The block is BUSY and no lock is
+  // held.
+  tide_status (*recover)(tide__request* request, tide__block** out);
+  // Makes idle what the policy keeps from the free_index of a pool; and gives back idle memory of one kind
+  // that lies in segments of its own. Both before idle memory of the pool goes back, with the gate. NULL:
+  // there is none.
+  tide_status (*let_go)(tide_device* device, tide__pool* pool);
+  tide_status (*trim)(tide_device* device, tide__pool* pool, bool is_small, const tide__call_context* moment);
+  // Adds what all threads have counted for themselves to the totals. NULL: they count in lanes only.
+  void (*settle)(tide_device* device);
+} tide__policy;
+
+// How memory of a pool is decided about. Pools with functions of their own for segments, and those in which
+// each block is a segment, always follow the policy torch.
+static inline const tide__policy* tide__policy_of(const tide_device* device, tide__pool* pool) {
+  const tide__policy* const policy = device->policy;
+  const bool is_plain = policy != device->plain_policy &&
+                        (pool->options.segment_alloc != NULL || tide__load_relaxed(&pool->no_split));
+  return is_plain ? device->plain_policy : policy;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// request.c: what both policies do with a request
+
+// A size in whole grains, or in the steps of roundup_divisions.
+uint64_t tide__round_divided(const tide_device_options* options, uint64_t bytes);
+// Sets how the request's pool decides, and its size. That of a segment is asked for when one is needed.
+static inline void tide__request_decide(tide__request* request) {
+  request->policy = tide__policy_of(request->device, request->pool);
+  request->rounded = request->policy->round(request->options, request->bytes);
+  request->kind = request->rounded <= request->policy->small_bytes ? TIDE__SMALL : TIDE__LARGE;
+}
+// Lets the policy choose an idle block of the request's lane, which is BUSY then; NULL if none fits.
+tide_status tide__request_choose(tide__request* request, tide__block** out);
+// A rung of both ladders: looks into the idle memory of pools that offer it to requests that would fail.
+tide_status tide__rung_borrow(tide__request* request, tide__block** out);
+
+// ---------------------------------------------------------------------------------------------------
+// reclaim.c: giving memory back
+
+// The gate is the caller's in all of these.
+tide_status tide__reclaim_pool(tide_device* device, tide__pool* pool, const tide__call_context* moment);
+tide_status tide__reclaim_all(tide_device* device, const tide__call_context* moment);
+// Of private pools without users.
+tide_status tide__reclaim_unused(tide_device* device, const tide__call_context* moment);
+tide_status tide__reclaim_available(const tide__request* request, bool* out_enough);
+tide_status tide__reclaim_by_age(const tide__request* request);
+
+// ---------------------------------------------------------------------------------------------------
+// stats.c
+
+// Adds what lanes and threads have counted to the totals.
+void tide__totals_settle(tide_device* device);
+// The highest that was handed out at once is what is there now, for the policy `tide`.
+void tide__totals_forget_peak(tide_device* device);
+
+// ---------------------------------------------------------------------------------------------------
+// oom.c
+
+// Forgets the steps of the thread's last request that was hard to serve.
+void tide__oom_begin(void);
+// Takes one step and notes what it yielded.
+typedef tide_status (*tide__rung_fn)(tide__request* request, tide__block** out);
+tide_status tide__oom_try(const char* name, tide__rung_fn rung, tide__request* request, tide__block** out);
+// Reports that a request failed for want of memory, tells observers, and returns TIDE_ERR_NO_MEMORY.
+tide_status tide__oom_report(const tide__request* request);
+// Writes the text of a report from its numbers, in the words of PyTorch on the machine "cuda".
+void tide__oom_write(tide_oom* oom, const char* machine);
+
+#endif

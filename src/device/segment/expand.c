@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Expandable segments: addresses for more than the whole device, of which as much is backed by memory as is
+// needed. Memory comes in handles of one size; handle n of a segment is mapped at address + n * handle_bytes,
+// or not at all. Blocks without memory are in the chain like the others, in state UNMAPPED. The gate is the
+// caller's; blocks that are being mapped or unmapped are BUSY, so that no other thread touches them while the
+// machine is called without a lock.
+#include "device/segment/segment.h"
+#include "device/segment/virtual.h"
+
+// ---------------------------------------------------------------------------------------------------
+// Handles
+
+static size_t handle_index(const tide__segment* segment, uint64_t address) {
+  return (size_t)((address - segment->address) / segment->handle_bytes);
+}
+
+// Unmaps and frees the handles `first` to `end` - 1, which are all mapped. If the machine refuses to unmap
+// them they stay: stuck handles, which the next growth over them uses, and which go with their segment at the
+// latest.
+static tide_status handles_drop(tide_device* device, tide__segment* segment, size_t first, size_t end) {
+  const uint64_t bytes = segment->handle_bytes;
+  if (first == end) return TIDE_OK;
+  TIDE_TRY(tide_machine_unmap(device->machine, tide__pointer(segment->address + first * bytes),
+                              (end - first) * bytes));
+  for (size_t i = first; i < end; i++) {
+    tide__physical_give(device, segment->handles[i]);
+    segment->handles[i] = NULL;
+  }
+  return TIDE_OK;
+}
+
+// Makes memory for one handle and maps it, unless it is there already, stuck.
+static tide_status handle_map(tide_device* device, tide__segment* segment, size_t index) {
+  void* const address = tide__pointer(segment->address + index * segment->handle_bytes);
+  tide_physical handle = NULL;
+  if (segment->handles[index] != NULL) return TIDE_OK;
+  TIDE_TRY(tide__physical_new(device, segment->handle_bytes, &handle));
+  const tide_status status = tide_machine_map(device->machine, address, handle);
+  if (status == TIDE_OK) segment->handles[index] = handle;
+  if (status != TIDE_OK) tide__physical_give(device, handle);
+  return status;
+}
+
+// Maps a range; all or nothing.
+static tide_status handles_map(tide_device* device, tide__segment* segment, uint64_t address,
+                               uint64_t bytes) {
+  const size_t first = handle_index(segment, address);
+  const size_t end = first + (size_t)(bytes / segment->handle_bytes);
+  TIDE_TRY(tide__orphans_reserve(device, end - first));
+  TIDE_REQUIRE(tide__heap_grow(device->heap, (void**)&segment->handles, &segment->handle_capacity, end,
+                               sizeof *segment->handles),
+               TIDE_ERR_NO_MEMORY, "no memory for the records of %zu handles", end);
+  tide_status status = TIDE_OK;
+  size_t mapped = first;
+  while (mapped < end && status == TIDE_OK) {
+    status = handle_map(device, segment, mapped);
+    if (status == TIDE_OK) mapped++;
+  }
+  if (status == TIDE_OK) status = tide__access_give(device, address, bytes);
+  if (status != TIDE_OK) tide__ignore(handles_drop(device, segment, first, mapped));
+  return status;
+}
+
+static tide_status handles_unmap(tide_device* device, tide__segment* segment, uint64_t address,
+                                 uint64_t bytes) {
+  const size_t first = handle_index(segment, address);
+  const size_t end = first + (size_t)(bytes / segment->handle_bytes);
+  TIDE_TRY(tide__orphans_reserve(device, end - first));
+  TIDE_TRY(tide__lane_quiesce(device, segment->lane, true));
+  return handles_drop(device, segment, first, end);
+}
+
+// Tries again to give back what is stuck in a segment without blocks in it. False if something stays.
+static bool handles_drop_stuck(tide_device* device, tide__segment* segment) {
+  if (tide__orphans_reserve(device, segment->handle_capacity) != TIDE_OK) return false;
+  bool is_empty = true;
+  for (size_t i = 0; i < segment->handle_capacity; i++) {
+    if (segment->handles[i] == NULL) continue;
+    is_empty = handles_drop(device, segment, i, i + 1) == TIDE_OK && is_empty;
+  }
+  return is_empty;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Segments
+
+static tide_status segment_reserve(const tide__request* request, tide__segment* segment) {
+  tide_device* const device = request->device;
+  uint64_t handle = segment->is_small ? TIDE__SMALL_SEGMENT_BYTES : request->options->large_segment_bytes;
+  handle = (handle + device->granularity - 1) / device->granularity * device->granularity;
+  const uint64_t wanted = tide__reserve_wanted(device, &request->options->address_reserve);
+  const uint64_t bytes = (wanted + handle - 1) / handle * handle;
+  void* address = NULL;
+  TIDE_REQUIRE(bytes >= request->rounded, TIDE_ERR_NO_MEMORY, "%llu bytes are more than the device has",
+               (unsigned long long)request->rounded);
+  TIDE_TRY(tide_machine_address_reserve(device->machine, device->index, bytes, 0, NULL, &address));
+  segment->handle_bytes = handle;
+  segment->is_expandable = true;
+  segment->ordinal = tide__add_relaxed(&device->next_ordinal, 1);
+  if (!tide__lane_lock_with_spares(device, request->lane)) {
+    tide__ignore(tide_machine_address_release(device->machine, address, bytes));
+    return TIDE_ERR_NO_MEMORY;
+  }
+  tide__block* const block =
+      tide__segment_link_locked(segment, tide__address(address), bytes, TIDE__BLOCK_UNMAPPED);
+  tide__free_index_put_unmapped_locked(block);
+  request->lane->puts++;  // should nothing be mapped in it, the next walk drops it
+  tide__mutex_unlock(&request->lane->lock);
+  return TIDE_OK;
+}
+
+static void segment_destroy(tide_device* device, tide__segment* segment) {
+  for (size_t i = 0; i < segment->handle_capacity; i++) {
+    if (segment->handles[i] == NULL) continue;
+    void* const address = tide__pointer(segment->address + i * segment->handle_bytes);
+    tide__ignore(tide_machine_unmap(device->machine, address, segment->handle_bytes));
+    tide__ignore(tide_machine_physical_free(device->machine, segment->handles[i]));
+  }
+  tide__ignore(
+      tide_machine_address_release(device->machine, tide__pointer(segment->address), segment->bytes));
+}
+
+// Gives a peer access to everything mapped in a segment, run by run.
+static tide_status segment_add_peer(tide_device* device, const tide__segment* segment, int peer) {
+  for (size_t i = 0; i < segment->handle_capacity; i++) {
+    if (segment->handles[i] == NULL) continue;
+    void* const address = tide__pointer(segment->address + i * segment->handle_bytes);
+    TIDE_TRY(tide_machine_set_access(device->machine, address, segment->handle_bytes, peer,
+                                     TIDE_ACCESS_READ_WRITE));
+  }
+  return TIDE_OK;
+}
+
+static const tide__segment_kind expandable_kind = { .add_peer = segment_add_peer,
+                                                    .destroy = segment_destroy };
+
+static tide_status segment_expandable_new(const tide__request* request) {
+  tide_device* const device = request->device;
+  tide__segment* const segment =
+      tide__segment_new(device, &expandable_kind, request->lane, request->kind == TIDE__SMALL);
+  TIDE_REQUIRE(segment != NULL, TIDE_ERR_NO_MEMORY, "no memory for the record of a segment");
+  const tide_status status = segment_reserve(request, segment);
+  if (status != TIDE_OK) tide__segment_free(device, segment);
+  return status;
+}
+
+static bool segment_is_expandable(const tide__segment* segment) { return segment->kind == &expandable_kind; }
+
+// The expandable segment of a lane that comes after `segment` (NULL: the first); NULL at the end. Segments
+// come and go with the gate, which the caller has.
+static tide__segment* segment_next(tide__lane* lane, tide__segment* segment) {
+  tide__mutex_lock(&lane->lock);
+  tide__link* link = segment != NULL ? segment->link.next : lane->segments.next;
+  while (link != &lane->segments && !segment_is_expandable(TIDE_OWNER(link, tide__segment, link))) {
+    link = link->next;
+  }
+  tide__mutex_unlock(&lane->lock);
+  return link != &lane->segments ? TIDE_OWNER(link, tide__segment, link) : NULL;
+}
+
+void tide__expand_drop_unmapped(tide_device* device, tide__lane* lane) {
+  tide__segment* next = NULL;
+  for (tide__segment* segment = segment_next(lane, NULL); segment != NULL; segment = next) {
+    next = segment_next(lane, segment);
+    if (tide__segment_drop_unmapped(device, segment, handles_drop_stuck)) tide__segment_free(device, segment);
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Growing
+
+static bool can_grow_over(const tide__block* block) {
+  return block != NULL && (block->state == TIDE__BLOCK_FREE || block->state == TIDE__BLOCK_UNMAPPED);
+}
+
+// The first place, by address, where idle and unmapped blocks in a row are enough for the request; NULL:
+// none.
+static tide__block* place_find_locked(const tide__request* request) {
+  const tide__tree* const unmapped = &request->lane->free_index[request->kind].unmapped;
+  for (tide__tree_node* it = tide__tree_first(unmapped); it != NULL; it = tide__tree_next(it)) {
+    tide__block* const block = TIDE_OWNER(it, tide__block, tree);
+    const bool has_tcache = block->prev != NULL && block->prev->state == TIDE__BLOCK_FREE;
+    tide__block* const start = has_tcache ? block->prev : block;
+    uint64_t bytes = 0;
+    for (const tide__block* b = start; can_grow_over(b) && bytes < request->rounded; b = b->next) {
+      bytes += b->bytes;
+    }
+    if (bytes >= request->rounded) return start;
+  }
+  return NULL;
+}
+
+// Finds the place and takes its first block: an idle one into *out_tcache, and if that is not enough already
+// (a search may have passed it over for being too large) the unmapped block that comes next, BUSY, into
+// *out_next. False if there is no place.
+static bool place_take_locked(const tide__request* request, tide__block** out_tcache,
+                              tide__block** out_next) {
+  tide__block* const start = place_find_locked(request);
+  if (start == NULL) return false;
+  *out_tcache = start->state == TIDE__BLOCK_FREE ? start : NULL;
+  *out_next = *out_tcache != NULL ? start->next : start;
+  if (*out_tcache != NULL) tide__free_index_take_locked(start);
+  if (*out_tcache != NULL && start->bytes >= request->rounded) {
+    *out_next = NULL;
+  } else {
+    tide__free_index_take_unmapped_locked(*out_next);
+  }
+  return true;
+}
+
+// Joins memory that was just mapped with the block before it that grows, and with an idle one behind it.
+// Returns the block that grew.
+static tide__block* place_join_locked(tide__lane* lane, tide__block* front, tide__block* mapped,
+                                      uint64_t bytes) {
+  if (mapped->bytes > bytes) {
+    tide__free_index_put_unmapped_locked(tide__block_cut_back_locked(lane, mapped, mapped->bytes - bytes));
+  }
+  if (front != NULL) tide__block_absorb_prev_locked(lane, mapped);
+  if (mapped->next != NULL && mapped->next->state == TIDE__BLOCK_FREE) {
+    tide__block_absorb_next_locked(lane, mapped);
+  }
+  return mapped;
+}
+
+static void place_give_up(tide__lane* lane, tide__block* front, tide__block* unmapped) {
+  tide__mutex_lock(&lane->lock);
+  if (unmapped != NULL) tide__free_index_put_unmapped_locked(unmapped);
+  if (front != NULL) tide__block_return_locked(front, false);
+  tide__mutex_unlock(&lane->lock);
+}
+
+// Maps what the request still needs at the beginning of an unmapped block. On success *front has grown.
+static tide_status place_map(const tide__request* request, tide__block** front, tide__block* unmapped) {
+  tide_device* const device = request->device;
+  tide__segment* const segment = unmapped->segment;
+  const uint64_t address = unmapped->address;
+  const uint64_t missing = request->rounded - (*front != NULL ? (*front)->bytes : 0);
+  const uint64_t wanted = tide__min(unmapped->bytes, missing);
+  const uint64_t bytes = (wanted + segment->handle_bytes - 1) / segment->handle_bytes * segment->handle_bytes;
+  TIDE_TRY(tide__map_cover(&device->map, address, bytes, segment->is_small));
+  TIDE_TRY(handles_map(device, segment, address, bytes));
+  if (!tide__lane_lock_with_spares(device, request->lane)) {
+    tide__ignore(handles_unmap(device, segment, address, bytes));
+    return TIDE_ERR_NO_MEMORY;
+  }
+  *front = place_join_locked(request->lane, *front, unmapped, bytes);
+  if (segment->stack == 0) segment->stack = request->moment.stack;
+  tide__mutex_unlock(&request->lane->lock);
+  tide__mapped_tell(request, address, bytes);
+  return TIDE_OK;
+}
+
+// The unmapped block behind one that grows, BUSY; NULL if another thread took what was there.
+static tide__block* place_next(tide__lane* lane, const tide__block* front) {
+  tide__mutex_lock(&lane->lock);
+  tide__block* const next = front->next;
+  const bool is_unmapped = next != NULL && next->state == TIDE__BLOCK_UNMAPPED;
+  if (is_unmapped) tide__free_index_take_unmapped_locked(next);
+  tide__mutex_unlock(&lane->lock);
+  return is_unmapped ? next : NULL;
+}
+
+// Maps from a place on until the request fits. TIDE_OK without a block: begin again.
+static tide_status place_grow(const tide__request* request, tide__block* front, tide__block* unmapped,
+                              tide__block** out) {
+  while (unmapped != NULL) {
+    const tide_status status = place_map(request, &front, unmapped);
+    if (status != TIDE_OK) {
+      place_give_up(request->lane, front, unmapped);
+      return status;
+    }
+    const bool is_enough = front->bytes >= request->rounded;
+    unmapped = is_enough ? NULL : place_next(request->lane, front);
+  }
+  if (front->bytes >= request->rounded) {
+    *out = front;
+  } else {
+    place_give_up(request->lane, front, NULL);
+  }
+  return TIDE_OK;
+}
+
+tide_status tide__expand_grow(const tide__request* request, tide__block** out) {
+  tide_device* const device = request->device;
+  TIDE_REQUIRE(device->granularity != 0, TIDE_ERR_UNSUPPORTED, "the device has no virtual memory");
+  while (*out == NULL) {
+    tide__block* front = NULL;
+    tide__block* unmapped = NULL;
+    tide__mutex_lock(&request->lane->lock);
+    const bool has_place = place_take_locked(request, &front, &unmapped);
+    tide__mutex_unlock(&request->lane->lock);
+    TIDE_TRY(has_place ? place_grow(request, front, unmapped, out) : segment_expandable_new(request));
+  }
+  return TIDE_OK;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Shrinking
+
+static tide_status block_unmap(tide_device* device, tide__block* block, uint64_t from, uint64_t to) {
+  tide__lane* const lane = block->segment->lane;
+  if (!tide__lane_lock_with_spares(device, lane)) return TIDE_ERR_NO_MEMORY;
+  // Both spares are kept for the commit: nobody else may use them meanwhile.
+  tide__block* const kept[2] = { tide__lane_take_spare_locked(lane), tide__lane_take_spare_locked(lane) };
+  tide__mutex_unlock(&lane->lock);
+  const tide_status status = handles_unmap(device, block->segment, from, to - from);
+  tide__mutex_lock(&lane->lock);
+  tide__lane_give_spare_locked(lane, kept[0]);
+  tide__lane_give_spare_locked(lane, kept[1]);
+  if (status == TIDE_OK) tide__block_hollow_locked(block, from, to);
+  tide__mutex_unlock(&lane->lock);
+  return status;
+}
+
+tide_status tide__expand_shrink(tide_device* device, tide__block* block, const tide__call_context* moment) {
+  tide__segment* const segment = block->segment;
+  tide__lane* const lane = segment->lane;
+  const uint64_t handle = segment->handle_bytes;
+  const uint64_t from = segment->address + (block->address - segment->address + handle - 1) / handle * handle;
+  const uint64_t to = segment->address + (tide__block_end(block) - segment->address) / handle * handle;
+  const tide_status status = from < to ? block_unmap(device, block, from, to) : TIDE_OK;
+  if (from >= to || status != TIDE_OK) {
+    place_give_up(lane, block, NULL);
+    return status;
+  }
+  tide__unmapped_tell(device, segment, from, to, moment);
+  return TIDE_OK;
+}

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Homes: where the memory of the policy `tide` lives. Each lane has one for small and one for large blocks, a
+// range of addresses for more than the device has. Physical memory is made in handles of several sizes, each
+// with a place at the top of a home, so that idle memory grows together there; blocks and holes go across the
+// borders of handles. A handle that was made for a view is mapped at home only when a block is placed there.
+//
+// Growing, mapping and giving back take the gate, and the machine is called with no lock held: what is being
+// changed is BUSY meanwhile. The records of handles change with the gate and the lock of the lane, so that
+// either is enough to read them.
+#include "device/tide/home.h"
+
+#include <string.h>
+
+uint64_t tide__home_unit(tide_device* device) {
+  return tide__round_up(tide__device_options(device)->tide_least_handle_bytes, device->granularity);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Handles
+
+void tide__handle_note_locked(tide_device* device, tide__handle* handle) {
+  tide__home* const home = handle->home->home;
+  const bool is_odd = !handle->is_mapped || tide__handle_readiness(device, handle, 0, handle->bytes,
+                                                                   handle->home->lane) != TIDE__READY;
+  if (is_odd && !handle->is_odd) home->odd_count++;
+  if (!is_odd && handle->is_odd) home->odd_count--;
+  handle->is_odd = is_odd;
+}
+
+void tide__home_note_locked(tide_device* device, tide__home* home, uint64_t address, uint64_t bytes) {
+  TIDE__HANDLES_EACH(i, home, address, address + bytes) tide__handle_note_locked(device, home->handles[i]);
+}
+
+void tide__home_add_use_locked(tide_device* device, tide__home* home, uint64_t address, uint64_t bytes,
+                               tide__lane* lane, uint64_t stamp) {
+  const uint64_t end = address + bytes;
+  TIDE__HANDLES_EACH(i, home, address, end) {
+    tide__handle* const handle = home->handles[i];
+    const tide__user use = { lane, stamp, tide__handle_from(handle, address), tide__handle_to(handle, end) };
+    tide__handle_note_use_locked(device, handle, &use);
+    if (lane != home->segment->lane) tide__handle_note_locked(device, handle);
+  }
+}
+
+tide__span tide__home_span(const tide__home* home, uint64_t address, uint64_t bytes) {
+  const size_t first = tide__handle_index_at(home, address);
+  tide__span span = { &home->handles[first], 0, address - home->handles[first]->address };
+  while (first + span.count < home->count && span.handles[span.count]->address < address + bytes) {
+    span.count++;
+  }
+  return span;
+}
+
+bool tide__home_is_ready_locked(const tide__block* block, uint64_t bytes) {
+  const tide__home* const home = block->segment->home;
+  if (home == NULL || home->odd_count == 0) return true;
+  TIDE__HANDLES_EACH(i, home, block->address, block->address + bytes) {
+    if (home->handles[i]->is_odd) return false;
+  }
+  return true;
+}
+
+void tide__home_survey_locked(tide__segment* segment) {
+  const tide__home* const home = segment->home;
+  size_t begins = 0;
+  size_t ends = 0;
+  for (tide__block* block = segment->head; block != NULL && ends < home->count; block = block->next) {
+    const uint64_t end = tide__block_end(block);
+    const bool is_idle = block->state == TIDE__BLOCK_FREE;
+    for (; begins < home->count && home->handles[begins]->address < end; begins++) {
+      tide__handle* const handle = home->handles[begins];
+      handle->first = block;
+      handle->prefix = is_idle ? tide__min(end, tide__handle_end(handle)) - handle->address : 0;
+    }
+    for (; ends < home->count && tide__handle_end(home->handles[ends]) <= end; ends++) {
+      tide__handle* const handle = home->handles[ends];
+      handle->suffix = is_idle ? tide__handle_end(handle) - tide__max(block->address, handle->address) : 0;
+    }
+  }
+}
+
+// Makes room for `count` more handles in a home.
+tide_status tide__home_make_room(tide_device* device, tide__segment* segment, size_t count) {
+  tide__home* const home = segment->home;
+  if (home->count + count <= home->capacity) return TIDE_OK;
+  const size_t capacity = tide__max(home->count + count, home->capacity * 2);
+  tide__handle** const grown = tide__heap_alloc(device->heap, capacity, sizeof *grown);
+  TIDE_REQUIRE(grown != NULL, TIDE_ERR_NO_MEMORY, "no memory for the records of %zu handles", capacity);
+  tide__handle** const before = home->handles;
+  const size_t before_capacity = home->capacity;
+  tide__mutex_lock(&segment->lane->lock);
+  if (home->count > 0) memcpy(grown, before, home->count * sizeof *grown);
+  home->handles = grown;
+  home->capacity = capacity;
+  tide__mutex_unlock(&segment->lane->lock);
+  tide__heap_release(device->heap, before, before_capacity, sizeof *before);
+  return TIDE_OK;
+}
+
+void tide__home_add_handles_locked(tide_device* device, tide__segment* segment, tide__handle** handles,
+                                   size_t count, uint64_t address, bool is_mapped) {
+  tide__home* const home = segment->home;
+  for (size_t i = 0; i < count; i++) {
+    tide__handle* const handle = handles[i];
+    handle->address = address;
+    handle->home = segment;
+    handle->is_mapped = is_mapped;
+    home->handles[home->count++] = handle;
+    tide__handle_note_locked(device, handle);
+    address += handle->bytes;
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------
+// What a home does as a segment
+
+// A use without a mark of its own counts for all memory of the lane: nearly always, it has the only stream.
+static void home_block_rest_locked(tide_device* device, tide__block* block,
+                                   const tide__call_context* moment) {
+  tide__lane* const lane = block->segment->lane;
+  (void)moment;
+  if (!block->is_small && block->last_use == 0) {
+    lane->unmarked = tide__lane_next_stamp(lane);
+  } else if (!block->is_small) {
+    tide__home_add_use_locked(device, block->segment->home, block->address, block->bytes, lane,
+                              block->last_use);
+  }
+  tide__block_merge_locked(lane, block, TIDE__BLOCK_FREE);
+  tide__free_index_put_locked(block, true);
+}
+
+static void home_piece_used_locked(tide_device* device, tide__block* piece, tide__lane* user) {
+  tide__home_add_use_locked(device, piece->segment->home, piece->address, piece->bytes, user,
+                            piece->last_use);
+}
+
+void tide__home_free(tide_device* device, tide__home* home) {
+  if (home == NULL) return;
+  tide__heap_release(device->heap, home->handles, home->capacity, sizeof *home->handles);
+  tide__heap_release(device->heap, home, 1, sizeof *home);
+}
+
+static void home_destroy(tide_device* device, tide__segment* segment) {
+  tide__home* const home = segment->home;
+  for (size_t i = 0; i < home->count; i++) {
+    tide__handle* const handle = home->handles[i];
+    if (handle->is_mapped) {
+      tide__ignore(tide_machine_unmap(device->machine, tide__pointer(handle->address), handle->bytes));
+    }
+    tide__ignore(tide_machine_physical_free(device->machine, handle->physical));
+    tide__heap_release(device->heap, handle, 1, sizeof *handle);
+  }
+  tide__ignore(
+      tide_machine_address_release(device->machine, tide__pointer(segment->address), segment->bytes));
+  tide__home_free(device, home);
+}
+
+static tide_status home_add_peer(tide_device* device, const tide__segment* segment, int peer) {
+  const tide__home* const home = segment->home;
+  for (size_t i = 0; i < home->count; i++) {
+    if (!home->handles[i]->is_mapped) continue;
+    TIDE_TRY(tide_machine_set_access(device->machine, tide__pointer(home->handles[i]->address),
+                                     home->handles[i]->bytes, peer, TIDE_ACCESS_READ_WRITE));
+  }
+  return TIDE_OK;
+}
+
+static const tide__segment_kind home_kind = { .block_rest_locked = home_block_rest_locked,
+                                              .piece_used_locked = home_piece_used_locked,
+                                              .add_peer = home_add_peer,
+                                              .destroy = home_destroy };
+
+// ---------------------------------------------------------------------------------------------------
+// Segments
+
+static tide_status home_reserve(const tide__request* request, tide__segment* segment, uint64_t bytes) {
+  tide_device* const device = request->device;
+  void* address = NULL;
+  TIDE_TRY(tide_machine_address_reserve(device->machine, device->index, bytes, 0, NULL, &address));
+  if (!tide__lane_lock_with_spares(device, request->lane)) {
+    tide__ignore(tide_machine_address_release(device->machine, address, bytes));
+    return TIDE_ERR_NO_MEMORY;
+  }
+  segment->home->top =
+      tide__segment_link_locked(segment, tide__address(address), bytes, TIDE__BLOCK_UNMAPPED);
+  tide__free_index_put_unmapped_locked(segment->home->top);
+  tide__mutex_unlock(&request->lane->lock);
+  return TIDE_OK;
+}
+
+static tide_status home_make(const tide__request* request, uint64_t least_bytes) {
+  tide_device* const device = request->device;
+  const uint64_t wanted = tide__reserve_wanted(device, &request->options->address_reserve);
+  const uint64_t bytes = tide__round_up(tide__max(wanted, least_bytes), tide__home_unit(device));
+  tide__segment* const segment =
+      tide__segment_new(device, &home_kind, request->lane, request->kind == TIDE__SMALL);
+  TIDE_REQUIRE(segment != NULL, TIDE_ERR_NO_MEMORY, "no memory for the record of a segment");
+  segment->home = tide__heap_alloc(device->heap, 1, sizeof *segment->home);
+  tide_status status = TIDE_ERR_NO_MEMORY;
+  if (segment->home != NULL) {
+    tide__list_init(&segment->home->link);
+    segment->home->segment = segment;
+    segment->is_expandable = true;
+    segment->ordinal = tide__add_relaxed(&device->next_ordinal, 1);
+    segment->stack = request->moment.stack;
+    status = home_reserve(request, segment, bytes);
+  } else {
+    (void)TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for the record of a segment");
+  }
+  if (status != TIDE_OK) {
+    tide__home_free(device, segment->home);
+    tide__segment_free(device, segment);
+    return status;
+  }
+  if (!segment->is_small) tide__list_append(&device->homes, &segment->home->link);
+  request->lane->homes[request->kind] = segment;
+  return TIDE_OK;
+}
+
+tide_status tide__home_with_room(const tide__request* request, uint64_t bytes, tide__segment** out) {
+  TIDE_REQUIRE(bytes <= request->device->total_bytes, TIDE_ERR_NO_MEMORY,
+               "%llu bytes are more than the device has", (unsigned long long)bytes);
+  const tide__segment* const newest = request->lane->homes[request->kind];
+  const bool has_room = newest != NULL && newest->home->top != NULL && newest->home->top->bytes >= bytes;
+  if (!has_room) TIDE_TRY(home_make(request, bytes));
+  *out = request->lane->homes[request->kind];
+  return TIDE_OK;
+}
+
+tide__block* tide__home_cut_top_locked(tide__segment* segment, uint64_t bytes) {
+  tide__home* const home = segment->home;
+  tide__block* const top = home->top;
+  tide__free_index_take_unmapped_locked(top);
+  if (top->bytes == bytes) {
+    home->top = NULL;
+    return top;
+  }
+  tide__block* const front = tide__block_cut_front_locked(segment->lane, top, bytes);
+  tide__free_index_put_unmapped_locked(top);
+  return front;
+}
+
+void tide__home_uncut_top_locked(tide__segment* segment, tide__block* block) {
+  tide__block_merge_locked(segment->lane, block, TIDE__BLOCK_UNMAPPED);
+  tide__free_index_put_unmapped_locked(block);
+  if (block->next == NULL) segment->home->top = block;
+}

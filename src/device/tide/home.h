@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Handles of homes: finding those under a range of addresses.
+#ifndef TIDEMARK_SRC_DEVICE_TIDE_HOME_H
+#define TIDEMARK_SRC_DEVICE_TIDE_HOME_H
+
+#include "device/segment/virtual.h"
+#include "device/tide/tide.h"
+
+static inline uint64_t tide__handle_end(const tide__handle* handle) {
+  return handle->address + handle->bytes;
+}
+
+// The index of the first handle that ends behind an address.
+static inline size_t tide__handle_index_at(const tide__home* home, uint64_t address) {
+  size_t low = 0;
+  size_t high = home->count;
+  while (low < high) {
+    const size_t middle = low + (high - low) / 2;
+    if (tide__handle_end(home->handles[middle]) <= address) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+// Where a range begins and ends in a handle.
+static inline uint64_t tide__handle_from(const tide__handle* handle, uint64_t address) {
+  return tide__max(address, handle->address) - handle->address;
+}
+
+static inline uint64_t tide__handle_to(const tide__handle* handle, uint64_t end) {
+  return tide__min(end, tide__handle_end(handle)) - handle->address;
+}
+
+#define TIDE__HANDLES_EACH(i, home, begin, end)       \
+  for (size_t i = tide__handle_index_at(home, begin); \
+       i < (home)->count && (home)->handles[i]->address < (end); i++)
+
+// Looks again whether a handle is mapped at home and used by no other lane.
+void tide__handle_note_locked(tide_device* device, tide__handle* handle);
+// Frees the record of a home; NULL is none.
+void tide__home_free(tide_device* device, tide__home* home);
+
+#endif

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// How homes grow, and how idle memory of a home is made ready for a request: mapped at home, and waited for
+// where another stream used it last. The caller has the gate.
+#include "device/tide/home.h"
+
+// How soon the lane of a home may use a range of it.
+static tide__readiness range_readiness_locked(tide_device* device, const tide__home* home, uint64_t address,
+                                              uint64_t bytes) {
+  tide__readiness worst = TIDE__READY;
+  TIDE__HANDLES_EACH(i, home, address, address + bytes) {
+    const tide__handle* const handle = home->handles[i];
+    const tide__readiness readiness =
+        tide__handle_readiness(device, handle, tide__handle_from(handle, address),
+                               tide__handle_to(handle, address + bytes), home->segment->lane);
+    if (readiness > worst) worst = readiness;
+  }
+  return worst;
+}
+
+static bool can_be_used(tide__readiness readiness, bool can_wait) {
+  return readiness == TIDE__READY || (readiness == TIDE__READY_AFTER_WAIT && can_wait);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Growing
+
+// What lies before the top of a home and is idle, if its lane can use it; or NULL.
+static tide__block* top_hole_locked(tide_device* device, const tide__home* home, bool can_wait) {
+  tide__block* const hole = home->top->prev;
+  if (hole == NULL || hole->state != TIDE__BLOCK_FREE) return NULL;
+  return can_be_used(range_readiness_locked(device, home, hole->address, hole->bytes), can_wait) ? hole
+                                                                                                 : NULL;
+}
+
+// Makes and maps `bytes` at an address of a home, of which nothing is mapped.
+static tide_status home_fill(const tide__request* request, tide__segment* segment, uint64_t address,
+                             uint64_t bytes, uint64_t handle_bytes) {
+  tide_device* const device = request->device;
+  tide__handle** handles = NULL;
+  size_t count = 0;
+  TIDE_TRY(tide__map_cover(&device->map, address, bytes, segment->is_small));
+  TIDE_TRY(tide__handles_make(device, bytes, handle_bytes, &handles, &count));
+  tide__stuck* stuck = NULL;
+  tide_status status = tide__home_make_room(device, segment, count);
+  if (status == TIDE_OK) status = tide__handles_map(device, handles, count, address, &stuck);
+  if (status != TIDE_OK) {
+    const tide_error error = *tide_last_error();
+    tide__stuck_keep(stuck, handles, count);
+    tide__handles_free(device, handles, count);
+    tide__error_restore(&error);
+    return status;
+  }
+  tide__mutex_lock(&segment->lane->lock);
+  tide__home_add_handles_locked(device, segment, handles, count, address, true);
+  tide__mutex_unlock(&segment->lane->lock);
+  tide__heap_release(device->heap, handles, count, sizeof *handles);
+  return TIDE_OK;
+}
+
+// What is taken to grow: the idle block before the top, if there is one, and a part of the top.
+typedef struct growing {
+  tide__block* hole;
+  tide__block* fresh;
+} growing;
+
+// False if it would take more than `most` bytes; without a part of the top if the hole alone is enough.
+static bool grow_begin_locked(const tide__request* request, tide__segment* segment,
+                              const tide__growth* growth, uint64_t most, growing* out) {
+  const uint64_t unit = tide__home_unit(request->device);
+  out->hole = top_hole_locked(request->device, segment->home, growth->can_wait);
+  out->fresh = NULL;
+  const uint64_t idle = out->hole != NULL ? out->hole->bytes : 0;
+  const uint64_t missing = idle < request->rounded ? tide__round_up(request->rounded - idle, unit) : 0;
+  if (missing > most || missing > segment->home->top->bytes) return false;
+  if (out->hole != NULL) tide__free_index_take_locked(out->hole);
+  if (missing > 0) out->fresh = tide__home_cut_top_locked(segment, missing);
+  return true;
+}
+
+static void grow_give_up(tide__segment* segment, const growing* g) {
+  tide__mutex_lock(&segment->lane->lock);
+  if (g->fresh != NULL) tide__home_uncut_top_locked(segment, g->fresh);
+  if (g->hole != NULL) tide__block_return_locked(g->hole, false);
+  tide__mutex_unlock(&segment->lane->lock);
+}
+
+static tide__block* grow_join_locked(tide__lane* lane, const growing* g) {
+  if (g->fresh == NULL) return g->hole;
+  if (g->hole != NULL) tide__block_absorb_prev_locked(lane, g->fresh);
+  return g->fresh;
+}
+
+tide_status tide__home_grow(const tide__request* request, const tide__growth* growth, uint64_t most,
+                            tide__block** out) {
+  tide_device* const device = request->device;
+  tide__segment* segment = NULL;
+  growing g = { NULL, NULL };
+  TIDE_TRY(
+      tide__home_with_room(request, tide__round_up(request->rounded, tide__home_unit(device)), &segment));
+  if (!tide__lane_lock_with_spares(device, request->lane)) return TIDE_ERR_NO_MEMORY;
+  const bool has_begun = grow_begin_locked(request, segment, growth, most, &g);
+  tide__mutex_unlock(&request->lane->lock);
+  if (!has_begun) return TIDE_OK;
+  const uint64_t address = g.fresh != NULL ? g.fresh->address : 0;
+  const uint64_t bytes = g.fresh != NULL ? g.fresh->bytes : 0;
+  const tide_status status = bytes > 0 ? home_fill(request, segment, address, bytes, growth->handle_bytes)
+                                       : TIDE_OK;
+  if (status != TIDE_OK) {
+    grow_give_up(segment, &g);
+    return status;
+  }
+  tide__mutex_lock(&request->lane->lock);
+  *out = grow_join_locked(request->lane, &g);
+  tide__mutex_unlock(&request->lane->lock);
+  if (bytes > 0) tide__mapped_tell(request, address, bytes);
+  return TIDE_OK;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Preparing
+
+// Maps the handles under a block that are not mapped at home yet, run by run.
+static tide_status block_map_at_home(tide_device* device, const tide__block* block) {
+  const tide__home* const home = block->segment->home;
+  const uint64_t end = tide__block_end(block);
+  size_t i = tide__handle_index_at(home, block->address);
+  while (i < home->count && home->handles[i]->address < end) {
+    size_t run = 0;
+    while (i + run < home->count && home->handles[i + run]->address < end &&
+           !home->handles[i + run]->is_mapped &&
+           (run == 0 || tide__handle_end(home->handles[i + run - 1]) == home->handles[i + run]->address)) {
+      run++;
+    }
+    if (run == 0) {
+      i++;
+      continue;
+    }
+    tide__stuck* stuck = NULL;
+    TIDE_TRY(tide__handles_map(device, &home->handles[i], run, home->handles[i]->address, &stuck));
+    tide__mutex_lock(&block->segment->lane->lock);
+    for (size_t k = i; k < i + run; k++) {
+      home->handles[k]->is_mapped = true;
+      tide__handle_note_locked(device, home->handles[k]);
+    }
+    tide__mutex_unlock(&block->segment->lane->lock);
+    i += run;
+  }
+  return TIDE_OK;
+}
+
+static void block_want_locked(const tide__block* block) {
+  const tide__home* const home = block->segment->home;
+  const uint64_t end = tide__block_end(block);
+  TIDE__HANDLES_EACH(i, home, block->address, end) {
+    const tide__handle* const handle = home->handles[i];
+    tide__handle_want_locked(handle, tide__handle_from(handle, block->address), tide__handle_to(handle, end),
+                             home->segment->lane);
+  }
+}
+
+// Until the waits are queued the handles stay odd, so that no other thread of the lane takes a part of them
+// without the gate.
+tide_status tide__home_prepare(tide_device* device, tide__block* block, bool can_wait, bool* out_ready) {
+  tide__segment* const segment = block->segment;
+  tide__lane* const lane = segment->lane;
+  tide__mutex_lock(&lane->lock);
+  *out_ready =
+      can_be_used(range_readiness_locked(device, segment->home, block->address, block->bytes), can_wait);
+  if (*out_ready) block_want_locked(block);
+  tide__mutex_unlock(&lane->lock);
+  if (!*out_ready) return TIDE_OK;
+  TIDE_TRY(tide__marks_wait(device, lane));
+  TIDE_TRY(block_map_at_home(device, block));
+  tide__mutex_lock(&lane->lock);
+  tide__home_note_locked(device, segment->home, block->address, block->bytes);
+  tide__mutex_unlock(&lane->lock);
+  return TIDE_OK;
+}

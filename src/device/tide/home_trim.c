@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Gives handles back that are wholly idle, and the addresses of homes in which nothing is left. The caller
+// has the gate.
+#include <string.h>
+
+#include "device/tide/home.h"
+
+// Takes the idle blocks of the homes of one kind out of a lane.
+static tide__block* homes_take_idle(const tide_device* device, tide__lane* lane, bool is_small) {
+  tide__block* list = NULL;
+  tide__mutex_lock(&lane->lock);
+  const bool has_room = tide__bins_peek(&lane->free_index[is_small].bins, device->granularity) != NULL;
+  TIDE_LIST_EACH(it, &lane->segments) {
+    if (!has_room) break;  // no handle lies wholly in an idle block
+    const tide__segment* const segment = TIDE_OWNER(it, tide__segment, link);
+    if (segment->home == NULL || segment->is_small != is_small) continue;
+    for (tide__block* block = segment->head; block != NULL; block = block->next) {
+      if (block->state != TIDE__BLOCK_FREE) continue;
+      tide__free_index_take_locked(block);
+      block->list_next = list;
+      list = block;
+    }
+  }
+  tide__mutex_unlock(&lane->lock);
+  return list;
+}
+
+// The handles that lie wholly in a block: from `first` to `end` - 1.
+typedef struct handle_range {
+  size_t first;
+  size_t end;
+} handle_range;
+
+static handle_range block_handles(const tide__block* block) {
+  const tide__home* const home = block->segment->home;
+  handle_range range = { tide__handle_index_at(home, block->address), 0 };
+  if (range.first < home->count && home->handles[range.first]->address < block->address) range.first++;
+  range.end = range.first;
+  while (range.end < home->count && tide__handle_end(home->handles[range.end]) <= tide__block_end(block)) {
+    range.end++;
+  }
+  return range;
+}
+
+// Waits until no work uses handles that are idle.
+static tide_status handles_quiesce(tide_device* device, const tide__segment* segment, handle_range range) {
+  bool is_own = true;
+  tide__mutex_lock(&segment->lane->lock);
+  for (size_t i = range.first; i < range.end; i++) {
+    const tide__handle* const handle = segment->home->handles[i];
+    is_own &= tide__handle_readiness(device, handle, 0, handle->bytes, segment->lane) == TIDE__READY;
+  }
+  tide__mutex_unlock(&segment->lane->lock);
+  return is_own ? tide__lane_quiesce(device, segment->lane, true)
+                : tide_machine_device_synchronize(device->machine, device->index);
+}
+
+// Unmaps one idle handle everywhere and gives its memory back.
+static tide_status handle_drop(tide_device* device, tide__segment* segment, size_t index) {
+  tide__home* const home = segment->home;
+  tide__handle* const handle = home->handles[index];
+  TIDE_TRY(tide__views_drop_handle(device, handle));
+  if (handle->is_mapped) {
+    TIDE_TRY(tide_machine_unmap(device->machine, tide__pointer(handle->address), handle->bytes));
+  }
+  tide__physical_give(device, handle->physical);
+  tide__mutex_lock(&segment->lane->lock);
+  if (handle->is_odd) home->odd_count--;
+  memmove(&home->handles[index], &home->handles[index + 1],
+          (home->count - index - 1) * sizeof *home->handles);
+  home->count--;
+  tide__mutex_unlock(&segment->lane->lock);
+  tide__heap_release(device->heap, handle, 1, sizeof *handle);
+  return TIDE_OK;
+}
+
+// The part of a block whose handles are given back; empty at first.
+typedef struct hollow {
+  uint64_t from;
+  uint64_t to;
+} hollow;
+
+// Makes the hollow part of a BUSY block unmapped, and what is left of it idle.
+static void block_hollow_locked(tide__block* block, hollow h) {
+  if (h.from == h.to) {
+    tide__block_return_locked(block, false);
+    return;
+  }
+  tide__block_hollow_locked(block, h.from, h.to);
+  if (block->next == NULL) block->segment->home->top = block;
+}
+
+// Gives handles back from the high end, as far as the machine takes them and the floor allows.
+static tide_status handles_give(tide_device* device, tide__segment* segment, handle_range range,
+                                hollow* out) {
+  const uint64_t floor = tide__device_options(device)->tide_floor_bytes;
+  if (range.first == range.end) return TIDE_OK;
+  TIDE_TRY(tide__orphans_reserve(device, range.end - range.first));
+  TIDE_TRY(handles_quiesce(device, segment, range));
+  for (size_t i = range.end; i-- > range.first;) {
+    const hollow own = { segment->home->handles[i]->address, tide__handle_end(segment->home->handles[i]) };
+    const uint64_t left = tide__load_relaxed(&device->reserved_bytes) - (out->to - out->from);
+    if (left < floor + (own.to - own.from)) break;
+    TIDE_TRY(handle_drop(device, segment, i));
+    out->from = own.from;
+    if (out->to == 0) out->to = own.to;
+  }
+  return TIDE_OK;
+}
+
+// Gives back the handles that lie wholly in a BUSY block.
+static tide_status block_give_handles(tide_device* device, tide__block* block,
+                                      const tide__call_context* moment) {
+  tide__segment* const segment = block->segment;
+  tide__lane* const lane = segment->lane;
+  tide__block* kept[2] = { NULL, NULL };  // for the cuts in the end: nobody else may use them meanwhile
+  hollow h = { 0, 0 };
+  tide_status status = TIDE_ERR_NO_MEMORY;
+  if (tide__lane_lock_with_spares(device, lane)) {
+    for (int i = 0; i < 2; i++) kept[i] = tide__lane_take_spare_locked(lane);
+    tide__mutex_unlock(&lane->lock);
+    status = handles_give(device, segment, block_handles(block), &h);
+  }
+  tide__mutex_lock(&lane->lock);
+  for (int i = 0; i < 2 && kept[i] != NULL; i++) tide__lane_give_spare_locked(lane, kept[i]);
+  block_hollow_locked(block, h);
+  tide__mutex_unlock(&lane->lock);
+  tide__unmapped_tell(device, segment, h.from, h.to, moment);
+  return status;
+}
+
+// Gives the addresses of a home back in which nothing is any more.
+static void home_drop_if_empty(tide_device* device, tide__segment* segment) {
+  if (!tide__segment_drop_unmapped(device, segment, NULL)) return;
+  tide__list_unlink(&segment->home->link);
+  for (int i = 0; i < 2; i++) {
+    if (segment->lane->homes[i] == segment) segment->lane->homes[i] = NULL;
+  }
+  tide__home_free(device, segment->home);
+  tide__segment_free(device, segment);
+}
+
+// The home of a lane that comes after `segment` (NULL: the first); NULL at the end.
+static tide__segment* home_next(tide__lane* lane, const tide__segment* segment) {
+  tide__link* link = segment != NULL ? segment->link.next : lane->segments.next;
+  while (link != &lane->segments && TIDE_OWNER(link, tide__segment, link)->home == NULL) link = link->next;
+  return link != &lane->segments ? TIDE_OWNER(link, tide__segment, link) : NULL;
+}
+
+static tide_status lane_give_homes(tide_device* device, tide__lane* lane, bool is_small,
+                                   const tide__call_context* moment) {
+  tide_status status = TIDE_OK;
+  tide__block* list = homes_take_idle(device, lane, is_small);
+  while (list != NULL) {
+    tide__block* const block = list;
+    list = block->list_next;
+    if (status == TIDE_OK) {
+      status = block_give_handles(device, block, moment);
+      continue;
+    }
+    tide__mutex_lock(&lane->lock);
+    tide__block_return_locked(block, false);
+    tide__mutex_unlock(&lane->lock);
+  }
+  tide__segment* next = NULL;
+  for (tide__segment* segment = home_next(lane, NULL); segment != NULL; segment = next) {
+    next = home_next(lane, segment);
+    home_drop_if_empty(device, segment);
+  }
+  return status;
+}
+
+tide_status tide__home_trim(tide_device* device, tide__pool* pool, bool is_small,
+                            const tide__call_context* moment) {
+  tide__lane* lane = tide__lane_next(device, pool, NULL);
+  for (; lane != NULL; lane = tide__lane_next(device, pool, lane)) {
+    TIDE_TRY(lane_give_homes(device, lane, is_small, moment));
+  }
+  return TIDE_OK;
+}

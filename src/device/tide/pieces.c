@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Gathers idle memory of homes for a block in a view. Choosing and taking pieces happens with all lanes
+// locked that have homes in the pool. Only the thread that has the gate takes more than one such lock, and
+// nobody waits for the gate with one held.
+#include "device/tide/pieces.h"
+
+// ---------------------------------------------------------------------------------------------------
+// Locking
+
+TIDE_UNCHECKED_LOCKING void tide__homes_lock(const tide__request* request) {
+  tide__mutex_lock(&request->lane->lock);
+  request->lane->is_held = true;
+  TIDE__HOMES_EACH(it, request) {
+    tide__lane* const lane = TIDE_OWNER(it, tide__home, link)->segment->lane;
+    if (lane->is_held) continue;
+    tide__mutex_lock_many(&lane->lock);
+    lane->is_held = true;
+  }
+}
+
+TIDE_UNCHECKED_LOCKING void tide__homes_unlock(const tide__request* request) {
+  TIDE__HOMES_EACH(it, request) {
+    tide__lane* const lane = TIDE_OWNER(it, tide__home, link)->segment->lane;
+    if (!lane->is_held || lane == request->lane) continue;
+    lane->is_held = false;
+    tide__mutex_unlock_many(&lane->lock);
+  }
+  request->lane->is_held = false;
+  tide__mutex_unlock(&request->lane->lock);
+}
+
+// Is a range of a handle of use to the request, and does its stream have to wait for it?
+static bool range_is_usable_locked(const tide__gathering* g, const tide__handle* handle, uint64_t from,
+                                   uint64_t to, bool* out_waits) {
+  const tide__readiness readiness =
+      tide__handle_readiness(g->request->device, handle, from, to, g->request->lane);
+  *out_waits = readiness == TIDE__READY_AFTER_WAIT;
+  return readiness == TIDE__READY || (*out_waits && g->can_wait);
+}
+
+// What other lanes may still use and cannot be waited for counts as in use. So does what another process can
+// see: it serves its own stream only. A block stays handed out as long as it is shared, so that a handle that
+// is wholly idle is shared no more.
+static void survey_handle_locked(const tide__gathering* g, tide__handle* handle) {
+  const uint64_t bytes = handle->bytes;
+  if (tide__handle_is_whole(handle)) handle->is_shared = false;
+  if (handle->is_shared) handle->prefix = handle->suffix = 0;
+  const bool is_whole = tide__handle_is_whole(handle);
+  handle->prefix_waits = handle->suffix_waits = false;
+  if (handle->prefix != 0 && !range_is_usable_locked(g, handle, 0, handle->prefix, &handle->prefix_waits)) {
+    handle->prefix = 0;
+  }
+  if (is_whole && handle->prefix == 0) handle->suffix = 0;
+  if (handle->suffix != 0 &&
+      !range_is_usable_locked(g, handle, bytes - handle->suffix, bytes, &handle->suffix_waits)) {
+    handle->suffix = 0;
+  }
+}
+
+void tide__survey_locked(const tide__gathering* g) {
+  TIDE__HOMES_EACH(it, g->request) {
+    const tide__home* const home = TIDE_OWNER(it, tide__home, link);
+    tide__home_survey_locked(home->segment);
+    for (size_t i = 0; i < home->count; i++) survey_handle_locked(g, home->handles[i]);
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Records
+
+void tide__spares_give(tide__gathering* g) {
+  tide__lane* const lane = g->request->lane;
+  tide__mutex_lock(&lane->lock);
+  while (g->spares != NULL) {
+    tide__block* const block = g->spares;
+    g->spares = block->heap_next;
+    tide__lane_give_spare_locked(lane, block);
+  }
+  tide__mutex_unlock(&lane->lock);
+  g->spare_count = 0;
+}
+
+static void spares_push(tide__gathering* g, tide__block* block) {
+  block->heap_next = g->spares;
+  g->spares = block;
+  g->spare_count++;
+}
+
+tide_status tide__spares_get(tide__gathering* g, size_t count) {
+  tide__lane* const lane = g->request->lane;
+  tide__mutex_lock(&lane->lock);
+  while (g->spare_count < count && lane->spares != NULL) spares_push(g, tide__lane_take_spare_locked(lane));
+  tide__mutex_unlock(&lane->lock);
+  while (g->spare_count < count) {
+    tide__block* const block = tide__slots_take(&g->request->device->blocks);
+    TIDE_REQUIRE(block != NULL, TIDE_ERR_NO_MEMORY, "no memory for the records of %zu blocks", count);
+    spares_push(g, block);
+  }
+  return TIDE_OK;
+}
+
+void tide__lane_supply_locked(tide__gathering* g, tide__lane* lane) {
+  while (lane->spares == NULL || lane->spares->heap_next == NULL) {
+    tide__block* const block = g->spares;
+    TIDE_ASSERT(block != NULL);
+    g->spares = block->heap_next;
+    g->spare_count--;
+    tide__lane_give_spare_locked(lane, block);
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Pieces
+
+void tide__piece_add(tide__gathering* g, tide__block* block) {
+  block->heap_next = NULL;
+  if (g->pieces == NULL) g->last_piece = &g->pieces;
+  *g->last_piece = block;
+  g->last_piece = &block->heap_next;
+}
+
+// Takes a range of a home that is idle; false if it is not any more.
+static bool piece_take_locked(tide__gathering* g, const tide__handle* handle, uint64_t address,
+                              uint64_t bytes) {
+  tide__lane* const lane = handle->home->lane;
+  tide__block* const block = tide__chain_find(handle->first, address);
+  if (block->state != TIDE__BLOCK_FREE || tide__block_end(block) < address + bytes) return false;
+  tide__lane_supply_locked(g, lane);
+  tide__free_index_take_locked(block);
+  if (address > block->address) {
+    tide__free_index_put_locked(tide__block_cut_front_locked(lane, block, address - block->address), true);
+  }
+  if (bytes < block->bytes) {
+    tide__free_index_put_locked(tide__block_cut_back_locked(lane, block, block->bytes - bytes), true);
+  }
+  block->state = TIDE__BLOCK_LENT;
+  tide__piece_add(g, block);
+  return true;
+}
+
+// How many handles follow each other at home from the first on, as far as `bytes` from `start` reach, and how
+// many bytes of them that is.
+static size_t stretch_measure(tide__handle* const* handles, size_t count, uint64_t start, uint64_t bytes,
+                              uint64_t* out_bytes) {
+  uint64_t covered = tide__min(bytes, handles[0]->bytes - start);
+  size_t i = 1;
+  for (; i < count && covered < bytes; i++) {
+    const tide__handle* const before = handles[i - 1];
+    if (handles[i]->home != before->home || handles[i]->address != before->address + before->bytes) break;
+    covered += tide__min(bytes - covered, handles[i]->bytes);
+  }
+  *out_bytes = covered;
+  return i;
+}
+
+// Asks for the waits that a range of handles takes; false if it cannot be used yet.
+static bool stretch_want_locked(const tide__gathering* g, tide__handle* const* handles, size_t count,
+                                uint64_t start, uint64_t bytes) {
+  for (size_t i = 0; i < count; i++) {
+    const uint64_t to = tide__min(handles[i]->bytes, start + bytes);
+    bool waits = false;
+    if (!range_is_usable_locked(g, handles[i], start, to, &waits)) return false;
+    tide__handle_want_locked(handles[i], start, to, g->request->lane);
+    bytes -= to - start;
+    start = 0;
+  }
+  return true;
+}
+
+bool tide__pieces_take_locked(tide__gathering* g, tide__handle* const* handles, size_t count, uint64_t start,
+                              uint64_t bytes) {
+  while (bytes > 0) {
+    uint64_t own = 0;
+    const size_t stretch = stretch_measure(handles, count, start, bytes, &own);
+    if (!stretch_want_locked(g, handles, stretch, start, own)) return false;
+    if (!piece_take_locked(g, handles[0], handles[0]->address + start, own)) return false;
+    handles += stretch;
+    count -= stretch;
+    bytes -= own;
+    start = 0;
+  }
+  return true;
+}
+
+void tide__pieces_settle(const tide__gathering* g, const tide__block* pieces) {
+  tide__lane* const lane = g->request->lane;
+  tide__mutex_lock(&lane->lock);
+  for (const tide__block* piece = pieces; piece != NULL; piece = piece->heap_next) {
+    if (piece->segment->lane != lane) continue;
+    tide__home_note_locked(g->request->device, piece->segment->home, piece->address, piece->bytes);
+  }
+  tide__mutex_unlock(&lane->lock);
+}
+
+void tide__pieces_give_up(tide__gathering* g) {
+  tide__block* const pieces = g->pieces;
+  g->pieces = NULL;
+  tide__marks_forget_wanted(g->request->device, g->request->lane);
+  tide__pieces_give(g->request->device, pieces, NULL);
+}

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Pieces: idle memory of homes that is gathered for a block in a view. The caller has the gate. Functions
+// named `locked` are called with all lanes locked that have homes the request may use.
+#ifndef TIDEMARK_SRC_DEVICE_TIDE_PIECES_H
+#define TIDEMARK_SRC_DEVICE_TIDE_PIECES_H
+
+#include "device/tide/home.h"
+
+// What is gathered for a request.
+typedef struct tide__gathering {
+  const tide__request* request;
+  tide__block* spares;  // records for blocks to come, by heap_next
+  size_t spare_count;
+  tide__block* pieces;  // taken, in order, by heap_next
+  tide__block** last_piece;
+  bool can_wait;  // the request's stream may wait for marks of others
+} tide__gathering;
+
+// May a request use memory of a home? The stream of each thread is another one under the same name: nobody
+// else can wait for it.
+static inline bool tide__home_is_open(const tide__request* request, const tide__segment* segment) {
+  const tide__lane* const lane = segment->lane;
+  const bool is_of_thread = lane->stream == TIDE_STREAM_PER_THREAD ||
+                            request->lane->stream == TIDE_STREAM_PER_THREAD;
+  return lane->pool == request->pool && (lane == request->lane || !is_of_thread);
+}
+
+#define TIDE__HOMES_EACH(it, request)           \
+  TIDE_LIST_EACH(it, &(request)->device->homes) \
+  if (tide__home_is_open(request, TIDE_OWNER(it, tide__home, link)->segment))
+
+// Locks all lanes with homes that a request may use, and its own; and unlocks them.
+void tide__homes_lock(const tide__request* request);
+void tide__homes_unlock(const tide__request* request);
+// Finds out what of each handle the request may use.
+void tide__survey_locked(const tide__gathering* g);
+static inline bool tide__handle_is_whole(const tide__handle* handle) {
+  return handle->prefix == handle->bytes;
+}
+
+// Gets at least `count` spare records, first those of the request's lane; and gives back what is left.
+tide_status tide__spares_get(tide__gathering* g, size_t count);
+void tide__spares_give(tide__gathering* g);
+// How many records a view of so many handles may need.
+static inline size_t tide__spares_for(size_t handles) { return 2 * handles + 8; }
+
+// Sees to it that a lane has two spare records, as cutting a piece out needs at most.
+void tide__lane_supply_locked(tide__gathering* g, tide__lane* lane);
+
+// The block over an address, from one that is near.
+static inline tide__block* tide__chain_find(tide__block* near, uint64_t address) {
+  while (near->address > address) near = near->prev;
+  while (tide__block_end(near) <= address) near = near->next;
+  return near;
+}
+
+// Adds a piece behind those that were taken.
+void tide__piece_add(tide__gathering* g, tide__block* block);
+// Takes `bytes` of handles one behind the other, from an offset in the first. Handles that follow each other
+// at home are one piece. False, with what was taken so far, if something is not idle any more.
+bool tide__pieces_take_locked(tide__gathering* g, tide__handle* const* handles, size_t count, uint64_t start,
+                              uint64_t bytes);
+// The request's stream waits for whoever used the pieces before: those of its own home need no other wait.
+void tide__pieces_settle(const tide__gathering* g, const tide__block* pieces);
+// Everything that was taken is idle again.
+void tide__pieces_give_up(tide__gathering* g);
+
+#endif

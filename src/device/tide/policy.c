@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// The policy `tide`: as little memory as the program holds, and a hair more. Best fit by (size, address) in
+// the home of the request's stream answers nearly all requests. Where nothing fits, a view that was stitched
+// before may; else memory is made, as long as all of it stays within half a percent above the highest that
+// was ever handed out at once, small blocks left out; else idle memory is stitched to a new view, of whatever
+// stream. No decision depends on the clock or on addresses, so that programs that repeat themselves come to
+// rest.
+//
+// Small requests have homes of their own, which grow without these limits. So do private pools and captures,
+// because what a graph was captured with must stay where it is.
+#include "device/segment/virtual.h"
+#include "device/tide/tide.h"
+
+#define SMALL_MOST_BYTES ((uint64_t)512 << 10)
+// A new handle of a large block is at least and at most such a part of the peak.
+enum { LEAST_PARTS = 1024, MOST_PARTS = 120 };
+// Between these, this part of request * request / peak.
+#define REQUEST_PART (1.0 / 3)
+
+// ---------------------------------------------------------------------------------------------------
+// Sizes
+
+// Small blocks come in classes, which no option changes.
+static uint64_t tide_round(const tide_device_options* options, uint64_t bytes) {
+  return bytes > SMALL_MOST_BYTES ? tide__round_divided(options, bytes) : tide__round_up(bytes, TIDE__GRAIN);
+}
+
+static uint64_t tide_segment_bytes(const tide_device_options* options, uint64_t rounded) {
+  return tide__round_up(rounded, options->tide_least_handle_bytes);
+}
+
+static bool tide_splits(const tide__request* request, const tide__block* block) {
+  return block->bytes - request->rounded >= TIDE__GRAIN;
+}
+
+// Large blocks: what is handed out, the highest that ever was at once, with this request, and what is
+// reserved.
+typedef struct tide_level {
+  uint64_t active;
+  uint64_t peak;
+  uint64_t reserved;
+} tide_level;
+
+// Exact for one thread; of others the last few changes may be missing, because asking them all would stop
+// them. Small blocks are left out: how they are cached is not to decide where large ones lie.
+static tide_level level_with(const tide__request* request) {
+  tide_device* const device = request->device;
+  const uint64_t more = request->kind == TIDE__LARGE ? request->rounded : 0;
+  tide__tcache_settle_own(device);
+  tide__mutex_lock(&device->totals_lock);
+  const tide_device_stats* const totals = &device->totals;
+  const uint64_t active = (uint64_t)totals->active_bytes[TIDE_STAT_LARGE].current;
+  const uint64_t reserved = (uint64_t)totals->reserved_bytes[TIDE_STAT_LARGE].current;
+  device->peak_large = tide__max(device->peak_large, active + more);
+  const tide_level level = { active, device->peak_large, reserved };
+  tide__mutex_unlock(&device->totals_lock);
+  return level;
+}
+
+static uint64_t difference(uint64_t most, uint64_t now) { return most > now ? most - now : 0; }
+
+// In a small program each stream may have a few idle handles, so that streams need not share memory all the
+// time. Of many streams most are gone, or do little.
+enum { IDLE_LANES_MOST = 16 };
+
+// How much more memory may be made for that; 0 where this is less than the slack.
+static uint64_t idle_left(const tide__request* request, const tide_level* level, uint64_t slack) {
+  tide_device* const device = request->device;
+  tide__mutex_lock(&device->pools_lock);
+  const uint64_t lanes = tide__min(request->pool->lane_count, IDLE_LANES_MOST);
+  tide__mutex_unlock(&device->pools_lock);
+  const uint64_t most = lanes * request->options->tide_idle_handles * tide__home_unit(device);
+  return most > slack ? difference(level->active + request->rounded + most, level->reserved) : 0;
+}
+
+// A part of the request that is the larger the more of the peak the request is: a third for one that is all
+// of the peak. The largest requests get few handles, so that a view of them costs little; those in the
+// middle get small ones, because blocks that cut into a handle leave the rest of it to nobody. No handle is
+// so small that a view of all idle memory has thousands.
+static uint64_t handle_bytes(const tide__request* request, uint64_t peak) {
+  const uint64_t unit = tide__home_unit(request->device);
+  const uint64_t limit = tide__max(unit, request->options->tide_most_handle_bytes / unit * unit);
+  const uint64_t least = tide__min(limit, tide__max(unit, peak / LEAST_PARTS / unit * unit));
+  const uint64_t most = tide__min(limit, tide__max(unit, peak / MOST_PARTS / unit * unit));
+  const double share = (double)request->rounded / (double)peak;
+  const uint64_t part = (uint64_t)(REQUEST_PART * share * (double)request->rounded);
+  return tide__min(tide__max(least, tide__round_up(part, unit)), most);
+}
+
+// Looks how far the other streams are. May the request's wait for them, where that is of use?
+static bool can_wait_for_others(const tide__request* request) {
+  return tide__marks_poll(request->device, request->lane) &&
+         tide__marks_can_wait(request->device, request->lane);
+}
+
+static tide__growth growth_of(const tide__request* request) {
+  tide_device* const device = request->device;
+  const bool is_small = request->kind == TIDE__SMALL;
+  const tide_level level = level_with(request);
+  const uint64_t limit = tide__load_relaxed(&device->limit);
+  const uint64_t reserved = tide__load_relaxed(&device->reserved_bytes);
+  const uint64_t slack = (uint64_t)((double)level.peak * request->options->tide_slack);
+  return (tide__growth){
+    .handle_bytes = is_small ? tide__home_unit(device) : handle_bytes(request, level.peak),
+    .slack_left = difference(level.peak + slack, level.reserved),
+    .idle_left = idle_left(request, &level, slack),
+    .limit_left = limit == TIDE_NO_LIMIT ? UINT64_MAX : difference(limit, reserved),
+    .can_wait = can_wait_for_others(request),
+  };
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Idle memory at home
+
+static bool tide_is_ready_locked(const tide__request* request, const tide__block* block) {
+  return tide__home_is_ready_locked(block, request->rounded);
+}
+
+// In a capture no other stream may be waited for.
+static tide__block* tide_choose_locked(const tide__request* request) {
+  tide__block* const block =
+      tide__bins_peek(&request->lane->free_index[request->kind].bins, request->rounded);
+  if (block == NULL) return NULL;
+  if (request->is_capturing && !tide_is_ready_locked(request, block)) return NULL;
+  tide__free_index_take_locked(block);
+  return block;
+}
+
+// Cuts off what a BUSY block has too much.
+static tide_status block_fit(const tide__request* request, tide__block** inout) {
+  tide__lane* const lane = (*inout)->segment->lane;
+  if (!tide__lane_lock_with_spares(request->device, lane)) return TIDE_ERR_NO_MEMORY;
+  if ((*inout)->bytes > request->rounded) {
+    tide__block* const front = tide__block_cut_front_locked(lane, *inout, request->rounded);
+    tide__block_return_locked(*inout, true);
+    *inout = front;
+  }
+  tide__mutex_unlock(&lane->lock);
+  return TIDE_OK;
+}
+
+// On failure, and if another stream cannot be waited for, the block is idle again and NULL.
+static tide_status prepare_at_gate(tide__request* request, tide__block** inout) {
+  bool is_ready = false;
+  if ((*inout)->segment->home == NULL) return TIDE_OK;
+  const bool can_wait = can_wait_for_others(request);
+  tide_status status = block_fit(request, inout);
+  if (status == TIDE_OK) status = tide__home_prepare(request->device, *inout, can_wait, &is_ready);
+  if (status == TIDE_OK && is_ready) return TIDE_OK;
+  tide__lane* const lane = (*inout)->segment->lane;
+  tide__mutex_lock(&lane->lock);
+  tide__block_return_locked(*inout, true);
+  tide__mutex_unlock(&lane->lock);
+  *inout = NULL;
+  return status;
+}
+
+static tide_status tide_prepare(tide__request* request, tide__block** inout) {
+  (void)tide__gate_enter(request->device);
+  const tide_status status = prepare_at_gate(request, inout);
+  tide__gate_leave(request->device);
+  return status;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// The ladder. Each rung returns TIDE_OK with a block, or TIDE_OK without one: then the next is climbed.
+
+static tide_status tide_search(tide__request* request, tide__block** out) {
+  TIDE_TRY(tide__request_choose(request, out));
+  return *out != NULL ? prepare_at_gate(request, out) : TIDE_OK;
+}
+
+// What threads have at hand, and what blocks have too much.
+static tide_status rung_squeeze(tide__request* request, tide__block** out) {
+  if (!tide__tcache_serve(request)) return TIDE_OK;
+  tide__tcache_squeeze(request->device, request->lane);
+  return tide_search(request, out);
+}
+
+// Puts what threads have at hand back into the lane, unless that was done a moment ago: then making memory is
+// cheaper.
+enum { FLUSH_PAUSE = 4096 };  // small requests
+
+static tide_status flush_if_due(tide__request* request, tide__block** out) {
+  tide_device* const device = request->device;
+  if (!tide__tcache_serve(request)) return TIDE_OK;
+  tide__tcache_settle_own(device);
+  tide__mutex_lock(&device->totals_lock);
+  const uint64_t served = device->small_served;
+  tide__mutex_unlock(&device->totals_lock);
+  if (device->flushed_at != 0 && served - device->flushed_at < FLUSH_PAUSE) return TIDE_OK;
+  if (!tide__tcache_flush_lane(device, request->lane)) return TIDE_OK;
+  device->flushed_at = served + 1;
+  return tide_search(request, out);
+}
+
+static bool may_stitch(const tide__request* request) {
+  return request->kind == TIDE__LARGE && request->pool == &request->device->default_pool &&
+         !request->is_capturing;
+}
+
+static tide_status or_none(tide_status status) { return status == TIDE_ERR_NO_MEMORY ? TIDE_OK : status; }
+
+// Makes memory at home, ready to be handed out.
+static tide_status grow(tide__request* request, const tide__growth* growth, uint64_t most,
+                        tide__block** out) {
+  TIDE_TRY(or_none(tide__home_grow(request, growth, most, out)));
+  return *out != NULL ? prepare_at_gate(request, out) : TIDE_OK;
+}
+
+// Views may take a share of the time in any window of this length.
+#define STITCH_WINDOW_NS 20e9
+
+// The machine's time, or 0: is making views bounded at all?
+static uint64_t stitch_clock(const tide__request* request) {
+  uint64_t now_ns = 0;
+  if (request->options->tide_stitch_share >= 1) return 0;
+  const tide_error before = *tide_last_error();
+  if (tide_machine_clock(request->device->machine, &now_ns) != TIDE_OK) tide__error_restore(&before);
+  return now_ns;
+}
+
+// May time be spent on another view? What is left grows with the time, up to what a whole window allows.
+static bool stitch_has_time(const tide__request* request, uint64_t now_ns) {
+  tide_device* const device = request->device;
+  const double share = request->options->tide_stitch_share;
+  if (now_ns == 0) return true;
+  const uint64_t passed_ns = device->stitch_clock_ns != 0 ? difference(now_ns, device->stitch_clock_ns)
+                                                          : (uint64_t)STITCH_WINDOW_NS;
+  const double left = device->stitch_ns_left + share * (double)passed_ns;
+  device->stitch_ns_left = left < share * STITCH_WINDOW_NS ? left : share * STITCH_WINDOW_NS;
+  device->stitch_clock_ns = now_ns;
+  return device->stitch_ns_left > 0;
+}
+
+// Stitches, if there is time for it; else makes memory as far as the limit allows.
+static tide_status rung_stitch(tide__request* request, const tide__growth* growth, tide__block** out) {
+  const uint64_t begin_ns = stitch_clock(request);
+  if (!stitch_has_time(request, begin_ns)) {
+    TIDE_TRY(grow(request, growth, growth->limit_left, out));
+    if (*out != NULL) return TIDE_OK;
+  }
+  tide_status status = tide__view_make(request, growth, out);
+  if (status == TIDE_OK && *out != NULL) status = prepare_at_gate(request, out);
+  const uint64_t end_ns = stitch_clock(request);
+  if (end_ns > begin_ns) request->device->stitch_ns_left -= (double)(end_ns - begin_ns);
+  return status;
+}
+
+// Makes memory, or stitches what is idle; where that must not be, only makes memory.
+static tide_status rung_make(tide__request* request, tide__block** out) {
+  if (request->rounded > request->device->total_bytes) return TIDE_OK;
+  const tide__growth growth = growth_of(request);
+  tide__stuck_retry(request->device);
+  if (!may_stitch(request)) return grow(request, &growth, growth.limit_left, out);
+  if (growth.idle_left != 0)
+    TIDE_TRY(grow(request, &growth, tide__min(growth.idle_left, growth.limit_left), out));
+  if (*out != NULL) return TIDE_OK;
+  TIDE_TRY(tide__view_use(request, &growth, out));
+  if (*out != NULL) return TIDE_OK;
+  const uint64_t most = tide__min(growth.slack_left, growth.limit_left);
+  TIDE_TRY(grow(request, &growth, most, out));
+  return *out != NULL ? TIDE_OK : or_none(rung_stitch(request, &growth, out));
+}
+
+static tide_status rung_wait(tide__request* request, tide__block** out) {
+  bool has_waited = !request->is_capturing;
+  while (has_waited && *out == NULL) {
+    TIDE_TRY(tide__timeline_wait_one(request->device, request->lane, &request->moment, &has_waited));
+    if (has_waited) TIDE_TRY(tide_search(request, out));
+    if (has_waited && *out == NULL) TIDE_TRY(rung_make(request, out));
+  }
+  return TIDE_OK;
+}
+
+static tide_status rung_give_back(tide__request* request, tide__block** out) {
+  if (request->is_capturing) return TIDE_OK;
+  TIDE_TRY(tide__timeline_wait(request->device, NULL, &request->moment));
+  TIDE_TRY(tide_search(request, out));
+  if (*out != NULL) return TIDE_OK;
+  TIDE_TRY(rung_make(request, out));
+  if (*out != NULL) return TIDE_OK;
+  TIDE_TRY(tide__reclaim_all(request->device, &request->moment));
+  TIDE__COUNT(request->device, num_alloc_retries);
+  return rung_make(request, out);
+}
+
+typedef struct tide_rung {
+  const char* name;
+  tide__rung_fn climb;
+} tide_rung;
+
+static tide_status tide_climb(tide__request* request, tide__block** out) {
+  static const tide_rung rungs[] = {
+    { "what threads have at hand", rung_squeeze },
+    { "other pools", tide__rung_borrow },
+    { "work of its stream", rung_wait },
+    { "all work and all idle memory", rung_give_back },
+  };
+  (void)tide__gate_enter(request->device);
+  tide__oom_begin();
+  tide_status status = tide_search(request, out);
+  if (status == TIDE_OK && *out == NULL) status = flush_if_due(request, out);
+  if (status == TIDE_OK && *out == NULL) status = rung_make(request, out);
+  for (size_t i = 0; i < sizeof rungs / sizeof rungs[0] && status == TIDE_OK && *out == NULL; i++) {
+    status = tide__oom_try(rungs[i].name, rungs[i].climb, request, out);
+  }
+  if (status == TIDE_OK && *out == NULL) status = TIDE_ERR_NO_MEMORY;
+  tide__gate_leave(request->device);
+  return status;
+}
+
+static tide_status tide_recover(tide__request* request, tide__block** out) {
+  (void)tide__observers_reclaim(request->device);  // what it released is found by the search at the gate
+  const tide_error before = *tide_last_error();
+  const tide_status status = tide_climb(request, out);
+  if (status == TIDE_OK) tide__error_restore(&before);
+  return status == TIDE_ERR_NO_MEMORY ? tide__oom_report(request) : status;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Giving back
+
+// Blocks that threads have at hand go to their lanes, and views that no block is in are unmapped.
+static tide_status tide_let_go(tide_device* device, tide__pool* pool) {
+  if (pool == &device->default_pool) tide__tcache_flush(device);
+  return tide__views_trim(device, pool);
+}
+
+const tide__policy tide__policy_tide = {
+  .name = "tide",
+  .small_bytes = SMALL_MOST_BYTES,
+  .round = tide_round,
+  .segment_bytes = tide_segment_bytes,
+  .choose_locked = tide_choose_locked,
+  .splits = tide_splits,
+  .is_ready_locked = tide_is_ready_locked,
+  .prepare = tide_prepare,
+  .recover = tide_recover,
+  .let_go = tide_let_go,
+  .trim = tide__home_trim,
+  .settle = tide__tcache_settle,
+};

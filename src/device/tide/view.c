@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Views: addresses at which handles are mapped a second time, one behind the other, so that a block can be
+// made of idle memory that lies apart. A block in a view owns pieces of homes, which are LENT there; every
+// byte of a handle is in one hole or in one block, however many addresses it has. Views stay when their block
+// is released and serve again for nothing; they are tried in the order they were made, so that a new one
+// never changes a decision that was free before, and programs that repeat themselves stop making any.
+// The caller has the gate.
+#include "device/tide/view.h"
+
+#define VIEW_WINDOW_BYTES ((uint64_t)64 << 20)
+enum { SPARES_AT_FIRST = 64 };
+
+// ---------------------------------------------------------------------------------------------------
+// Blocks in views
+
+// Tells the history which addresses the memory of a block belongs to now: those of its view, or of its homes.
+static void block_tell(tide_device* device, const tide__block* block, const tide__call_context* moment,
+                       bool is_in_view) {
+  if (!tide__is_recording(device)) return;
+  const tide_action there = is_in_view ? TIDE_ACTION_SEGMENT_UNMAP : TIDE_ACTION_SEGMENT_MAP;
+  const tide_action here = is_in_view ? TIDE_ACTION_SEGMENT_MAP : TIDE_ACTION_SEGMENT_UNMAP;
+  if (!is_in_view) {
+    tide__entry_add(device, here, moment, moment->stack, tide__block_lane(block), block->address,
+                    block->bytes);
+  }
+  for (const tide__block* piece = block->pieces; piece != NULL; piece = piece->heap_next) {
+    tide__entry_add(device, there, moment, moment->stack, tide__block_lane(piece), piece->address,
+                    piece->bytes);
+  }
+  if (is_in_view) {
+    tide__entry_add(device, here, moment, moment->stack, tide__block_lane(block), block->address,
+                    block->bytes);
+  }
+}
+
+tide__block* tide__view_cut_locked(tide__gathering* g, tide__segment* segment, uint64_t offset,
+                                   uint64_t bytes) {
+  tide__lane* const lane = segment->lane;
+  const uint64_t address = segment->address + offset;
+  tide__block* const block = tide__chain_find(segment->head, address);
+  TIDE_ASSERT(block->state == TIDE__BLOCK_VACANT && tide__block_end(block) >= address + bytes);
+  tide__lane_supply_locked(g, lane);
+  if (address > block->address) {
+    tide__block_cut_front_locked(lane, block, address - block->address)->state = TIDE__BLOCK_VACANT;
+  }
+  if (bytes < block->bytes) {
+    tide__block_cut_back_locked(lane, block, block->bytes - bytes)->state = TIDE__BLOCK_VACANT;
+  }
+  block->state = TIDE__BLOCK_BUSY;
+  block->last_use = 0;
+  block->pieces = g->pieces;
+  g->pieces = NULL;
+  segment->view->live++;
+  segment->view->used_at = ++g->request->device->view_uses;
+  return block;
+}
+
+// Takes the pieces off a block, whose addresses are vacant again.
+static tide__block* view_uncut_locked(tide__block* block) {
+  tide__block* const pieces = block->pieces;
+  block->pieces = NULL;
+  block->segment->view->live--;
+  tide__block_merge_locked(block->segment->lane, block, TIDE__BLOCK_VACANT);
+  block->state = TIDE__BLOCK_VACANT;
+  return pieces;
+}
+
+void tide__view_block_end_locked(tide_device* device, tide__block* block, const tide__call_context* moment) {
+  tide__lane* const lane = block->segment->lane;
+  const uint64_t stamp = block->last_use != 0 ? block->last_use : tide__lane_next_stamp(lane);
+  block_tell(device, block, moment, false);
+  block->segment->view->last_use = tide__max(block->segment->view->last_use, stamp);
+  if (block->last_use == 0) lane->unmarked = stamp;
+  tide__block* pieces = view_uncut_locked(block);
+  while (pieces != NULL) {
+    tide__block* const piece = pieces;
+    pieces = piece->heap_next;
+    piece->last_use = stamp;
+    if (piece->segment->lane != lane) {
+      piece->heap_next = lane->leaving;
+      lane->leaving = piece;
+      continue;
+    }
+    if (stamp % 2 == 1) {
+      tide__home_add_use_locked(device, piece->segment->home, piece->address, piece->bytes, lane, stamp);
+    }
+    tide__block_return_locked(piece, true);
+  }
+}
+
+const tide__segment_kind tide__view_kind = { .block_rest_locked = tide__view_block_end_locked,
+                                             .add_peer = tide__view_add_peer,
+                                             .destroy = tide__view_destroy };
+
+tide_status tide__view_block_finish(tide__gathering* g, tide__block* block, tide__block** out) {
+  tide_device* const device = g->request->device;
+  const tide_status status = tide__marks_wait(device, g->request->lane);
+  if (status == TIDE_OK) {
+    uint32_t count = 1;
+    tide__pieces_settle(g, block->pieces);
+    for (const tide__block* piece = block->pieces; piece != NULL; piece = piece->heap_next) count++;
+    if (count > tide__load_relaxed(&device->most_pieces)) tide__store_relaxed(&device->most_pieces, count);
+    tide__history_make_room(&device->history, TIDE__STEP_ENTRIES + count);
+    block_tell(device, block, &g->request->moment, true);
+    *out = block;
+    return TIDE_OK;
+  }
+  tide__mutex_lock(&g->request->lane->lock);
+  g->pieces = view_uncut_locked(block);
+  tide__mutex_unlock(&g->request->lane->lock);
+  tide__pieces_give_up(g);
+  return status;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Using a view
+
+// The tightest run of idle memory of at least `bytes` in a view; false if there is none.
+static bool view_find_run(const tide__view* view, uint64_t bytes, uint64_t* out_offset) {
+  uint64_t best = UINT64_MAX;
+  uint64_t run = 0;
+  uint64_t start = 0;
+  for (size_t i = 0; i < view->count; i++) {
+    const tide__handle* const handle = view->handles[i];
+    if (run == 0) start = view->offsets[i];
+    if (handle->prefix == handle->bytes) {
+      run += handle->bytes;
+      continue;
+    }
+    if (run + handle->prefix >= bytes && run + handle->prefix < best) {
+      best = run + handle->prefix;
+      *out_offset = start;
+    }
+    run = handle->suffix;
+    start = view->offsets[i] + handle->bytes - run;
+  }
+  if (run >= bytes && run < best) {
+    best = run;
+    *out_offset = start;
+  }
+  return best != UINT64_MAX;
+}
+
+static tide__segment* view_find_locked(const tide__request* request, uint64_t* out_offset) {
+  const uint64_t bytes = request->rounded;
+  const uint64_t most = bytes + bytes / 4 + VIEW_WINDOW_BYTES;
+  TIDE_LIST_EACH(it, &request->lane->segments) {
+    tide__segment* const segment = TIDE_OWNER(it, tide__segment, link);
+    const bool fits = segment->view != NULL && !segment->view->is_broken && segment->bytes >= bytes &&
+                      segment->bytes <= most;
+    if (fits && view_find_run(segment->view, bytes, out_offset)) return segment;
+  }
+  return NULL;
+}
+
+// The handle of a view over an offset.
+static size_t view_index(const tide__view* view, uint64_t offset) {
+  size_t i = view->count - 1;
+  while (view->offsets[i] > offset) i--;
+  return i;
+}
+
+tide__span tide__view_span(const tide__view* view, uint64_t offset, uint64_t bytes) {
+  const size_t first = view_index(view, offset);
+  tide__span span = { &view->handles[first], 1, offset - view->offsets[first] };
+  while (first + span.count < view->count && view->offsets[first + span.count] < offset + bytes) span.count++;
+  return span;
+}
+
+static tide__block* view_take_locked(tide__gathering* g, tide__segment* segment, uint64_t offset) {
+  const tide__view* const view = segment->view;
+  const size_t i = view_index(view, offset);
+  const bool is_taken = tide__pieces_take_locked(g, &view->handles[i], view->count - i,
+                                                 offset - view->offsets[i], g->request->rounded);
+  TIDE_ASSERT(is_taken);
+  return is_taken ? tide__view_cut_locked(g, segment, offset, g->request->rounded) : NULL;
+}
+
+static tide_status view_use(tide__gathering* g, tide__block** out) {
+  const tide__request* const request = g->request;
+  tide__block* block = NULL;
+  for (size_t wanted = SPARES_AT_FIRST; wanted > 0 && block == NULL;) {
+    uint64_t offset = 0;
+    TIDE_TRY(tide__spares_get(g, wanted));
+    tide__homes_lock(request);
+    tide__survey_locked(g);
+    tide__segment* const segment = view_find_locked(request, &offset);
+    wanted = segment != NULL ? tide__spares_for(segment->view->count) : 0;
+    if (wanted > 0 && wanted <= g->spare_count) block = view_take_locked(g, segment, offset);
+    tide__homes_unlock(request);
+  }
+  return block != NULL ? tide__view_block_finish(g, block, out) : TIDE_OK;
+}
+
+tide_status tide__view_use(const tide__request* request, const tide__growth* growth, tide__block** out) {
+  tide__gathering g = { .request = request, .can_wait = growth->can_wait };
+  if (request->lane->view_count == 0) return TIDE_OK;
+  const tide_status status = view_use(&g, out);
+  tide__spares_give(&g);
+  return status;
+}

@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Makes views: chooses idle memory, wherever it lies, for a block that no hole has room for, and maps it one
+// behind the other. The choice needs memory of the heap. So it is made on a copy without the locks, and made
+// again if another thread took something of it meanwhile. The caller has the gate.
+#include <string.h>
+
+#include "device/tide/stitch.h"
+#include "device/tide/view.h"
+
+#define END_LEAST_BYTES ((uint64_t)1 << 20)
+enum { STITCH_ATTEMPTS = 8 };
+
+// One stitch on its way.
+typedef struct stitching {
+  tide__gathering own;
+  tide__handle** handles;  // owned; all that may be used, homes by age, in each by address
+  uint64_t* handle_bytes;  // owned
+  size_t handle_count;
+  size_t handle_capacity;
+  size_t byte_capacity;
+  tide__stitch_run* runs;  // owned
+  size_t run_count;
+  size_t run_capacity;
+  size_t mapped;  // handles, in a new view
+} stitching;
+
+// ---------------------------------------------------------------------------------------------------
+// What a stitch can use
+
+static bool handles_get_room(stitching* s, size_t count) {
+  const tide_heap* const heap = s->own.request->device->heap;
+  return tide__heap_grow(heap, (void**)&s->handles, &s->handle_capacity, count, sizeof *s->handles) &&
+         tide__heap_grow(heap, (void**)&s->handle_bytes, &s->byte_capacity, count, sizeof *s->handle_bytes);
+}
+
+static bool handle_follows(const tide__handle* before, const tide__handle* handle) {
+  return before->address + before->bytes == handle->address;
+}
+
+// Ends a run; what comes next begins with no handle.
+static void run_close(stitching* s, tide__stitch_run* run) {
+  if (run->pre > 0 || run->whole > 0 || run->suf > 0) s->runs[s->run_count++] = *run;
+  *run = (tide__stitch_run){ .first = 0 };
+}
+
+static bool run_is_open(const tide__stitch_run* run) { return run->pre > 0 || run->whole > 0; }
+
+// Sees to it that the run goes on with a handle: another begins there if the handle does not follow, or if
+// only one of the two must be waited for.
+static void run_reach(stitching* s, tide__stitch_run* run, uint32_t handle, bool goes_on, bool waits,
+                      bool is_foreign) {
+  if (run_is_open(run) && goes_on && run->waits == waits) return;
+  run_close(s, run);
+  *run = (tide__stitch_run){ .first = handle, .is_foreign = is_foreign, .waits = waits };
+}
+
+// Notes the holes of a home that was surveyed, as runs of handles.
+static void runs_note(stitching* s, const tide__home* home) {
+  const bool is_foreign = home->segment->lane != s->own.request->lane;
+  const uint32_t base = (uint32_t)(s->handle_count - home->count);
+  tide__stitch_run run = { .first = 0 };
+  for (size_t i = 0; i < home->count; i++) {
+    const tide__handle* const handle = home->handles[i];
+    const uint32_t index = base + (uint32_t)i;
+    const bool goes_on = run_is_open(&run) && handle_follows(home->handles[i - 1], handle);
+    if (tide__handle_is_whole(handle)) {
+      run_reach(s, &run, index, goes_on, handle->prefix_waits, is_foreign);
+      run.whole++;
+      continue;
+    }
+    if (handle->prefix > 0) {
+      run_reach(s, &run, index, goes_on, handle->prefix_waits, is_foreign);
+      run.suf = handle->prefix;
+    }
+    run_close(s, &run);
+    run = (tide__stitch_run){
+      .first = index, .pre = handle->suffix, .is_foreign = is_foreign, .waits = handle->suffix_waits
+    };
+  }
+  run_close(s, &run);
+}
+
+static void handles_note(stitching* s, const tide__home* home) {
+  for (size_t i = 0; i < home->count; i++) {
+    s->handles[s->handle_count] = home->handles[i];
+    s->handle_bytes[s->handle_count++] = home->handles[i]->bytes;
+  }
+}
+
+// Copies what is idle. A handle begins and ends at most two runs.
+static tide_status holes_note(stitching* s) {
+  const tide__request* const request = s->own.request;
+  size_t handles = 0;
+  TIDE__HOMES_EACH(it, request) { handles += TIDE_OWNER(it, tide__home, link)->count; }
+  TIDE_REQUIRE(handles_get_room(s, handles + 1) &&
+                   tide__heap_grow(request->device->heap, (void**)&s->runs, &s->run_capacity, 3 * handles + 1,
+                                   sizeof *s->runs),
+               TIDE_ERR_NO_MEMORY, "no memory to look at %zu handles", handles);
+  s->run_count = s->handle_count = 0;
+  tide__homes_lock(request);
+  tide__survey_locked(&s->own);
+  TIDE__HOMES_EACH(it, request) {
+    handles_note(s, TIDE_OWNER(it, tide__home, link));
+    runs_note(s, TIDE_OWNER(it, tide__home, link));
+  }
+  tide__homes_unlock(request);
+  return TIDE_OK;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Making a view
+
+// A view on its way.
+typedef struct new_view {
+  tide__stitch_plan plan;
+  tide__segment* segment;  // with its view; owned until it is linked
+  uint64_t bytes;
+  tide__addresses* addresses;  // owned until the view has them
+  tide__segment* home;         // where new handles have their place
+  tide__handle** made;         // owned: the new handles
+  size_t made_count;
+  size_t first_new;    // part
+  tide__block* fresh;  // their place, as far as the block has it, LENT
+  tide__block* rest;   // and beyond, BUSY
+  uint64_t fresh_address;
+} new_view;
+
+static void new_view_free(tide_device* device, new_view* n) {
+  if (n->segment != NULL) {
+    tide__view_free(device, n->segment->view);
+    tide__segment_free(device, n->segment);
+  }
+  tide__stitch_plan_free(&n->plan, device->heap);
+  *n = (new_view){ .segment = NULL };
+}
+
+static tide_status view_record(const stitching* s, new_view* n) {
+  tide_device* const device = s->own.request->device;
+  const size_t count = n->plan.count;
+  n->segment = tide__segment_new(device, &tide__view_kind, s->own.request->lane, false);
+  TIDE_REQUIRE(n->segment != NULL, TIDE_ERR_NO_MEMORY, "no memory for the record of a view");
+  n->segment->is_expandable = true;
+  n->segment->stack = s->own.request->moment.stack;
+  tide__view* const view = tide__heap_alloc(device->heap, 1, sizeof *view);
+  TIDE_REQUIRE(view != NULL, TIDE_ERR_NO_MEMORY, "no memory for the record of a view");
+  n->segment->view = view;
+  view->count = count;
+  view->handles = tide__heap_alloc(device->heap, count, sizeof *view->handles);
+  view->offsets = tide__heap_alloc(device->heap, count, sizeof *view->offsets);
+  TIDE_REQUIRE(view->handles != NULL && view->offsets != NULL, TIDE_ERR_NO_MEMORY,
+               "no memory for the records of %zu handles", count);
+  n->first_new = count;
+  for (size_t i = 0; i < count; i++) {
+    const tide__stitch_part* const part = &n->plan.parts[i];
+    const bool is_new = part->handle == TIDE__STITCH_NEW;
+    if (is_new && n->first_new == count) n->first_new = i;
+    view->handles[i] = is_new ? NULL : s->handles[part->handle];
+    view->offsets[i] = n->bytes;
+    n->bytes += part->bytes;
+  }
+  return TIDE_OK;
+}
+
+static tide_status view_plan(stitching* s, const tide__growth* growth, bool uses_holes, new_view* n) {
+  tide_device* const device = s->own.request->device;
+  TIDE_TRY(holes_note(s));
+  const tide__stitch_problem problem = { .bytes = s->own.request->rounded,
+                                         .handles = s->handle_bytes,
+                                         .handle_count = s->handle_count,
+                                         .runs = s->runs,
+                                         .run_count = uses_holes ? s->run_count : 0,
+                                         .granularity = tide__home_unit(device),
+                                         .handle_bytes = growth->handle_bytes,
+                                         .growth_left = tide__min(growth->slack_left, growth->limit_left),
+                                         .end_least = END_LEAST_BYTES };
+  TIDE_TRY(tide__stitch_plan_make(&problem, device->heap, &n->plan));
+  TIDE_REQUIRE(n->plan.created <= growth->limit_left, TIDE_ERR_NO_MEMORY,
+               "%llu bytes more are above the limit", (unsigned long long)n->plan.created);
+  return view_record(s, n);
+}
+
+// Takes the place of new handles at the top of the home.
+static void fresh_take_locked(stitching* s, new_view* n, uint64_t bytes) {
+  tide__lane_supply_locked(&s->own, s->own.request->lane);
+  n->fresh = tide__home_cut_top_locked(n->home, n->plan.created);
+  tide__lane_supply_locked(&s->own, s->own.request->lane);
+  if (bytes < n->plan.created) {
+    n->rest = tide__block_cut_back_locked(s->own.request->lane, n->fresh, n->plan.created - bytes);
+  }
+  n->fresh->state = TIDE__BLOCK_LENT;
+  n->fresh_address = n->fresh->address;
+  tide__piece_add(&s->own, n->fresh);
+}
+
+// Takes everything that the plan says; false if something is not idle any more.
+static bool view_pieces_take_locked(stitching* s, new_view* n) {
+  const tide__view* const view = n->segment->view;
+  const size_t old_count = n->first_new;
+  size_t new_count = 0;
+  while (old_count + new_count < view->count && view->handles[old_count + new_count] == NULL) new_count++;
+  const size_t behind = old_count + new_count;
+  uint64_t left = s->own.request->rounded;
+  const uint64_t before = old_count < view->count ? view->offsets[old_count] - n->plan.start : left;
+  const uint64_t own = old_count > 0 ? tide__min(left, before) : 0;
+  if (own > 0 && !tide__pieces_take_locked(&s->own, view->handles, old_count, n->plan.start, own))
+    return false;
+  left -= own;
+  const uint64_t fresh = tide__min(left, n->plan.created);
+  if (fresh > 0) fresh_take_locked(s, n, fresh);
+  left -= fresh;
+  return left == 0 ||
+         tide__pieces_take_locked(&s->own, &view->handles[behind], view->count - behind, 0, left);
+}
+
+// Gives back what was taken for a view that is not made after all.
+static void view_give_up(stitching* s, new_view* n) {
+  const tide_error error = *tide_last_error();
+  tide__block** place = &s->own.pieces;
+  while (*place != NULL && *place != n->fresh) place = &(*place)->heap_next;
+  if (*place != NULL) *place = n->fresh->heap_next;
+  tide__mutex_lock(&s->own.request->lane->lock);
+  if (n->rest != NULL) tide__home_uncut_top_locked(n->home, n->rest);
+  if (n->fresh != NULL) tide__home_uncut_top_locked(n->home, n->fresh);
+  tide__mutex_unlock(&s->own.request->lane->lock);
+  n->fresh = n->rest = NULL;
+  tide__pieces_give_up(&s->own);
+  tide__error_restore(&error);
+}
+
+static tide_status view_take(stitching* s, new_view* n, bool* out_taken) {
+  const tide__request* const request = s->own.request;
+  if (n->plan.created > 0) TIDE_TRY(tide__home_with_room(request, n->plan.created, &n->home));
+  TIDE_TRY(tide__spares_get(&s->own, tide__spares_for(n->plan.count)));
+  tide__homes_lock(request);
+  tide__survey_locked(&s->own);
+  *out_taken = view_pieces_take_locked(s, n);
+  tide__homes_unlock(request);
+  if (!*out_taken) view_give_up(s, n);
+  return TIDE_OK;
+}
+
+// Makes new handles, and maps all at addresses of their own.
+static tide_status view_map(stitching* s, const tide__growth* growth, new_view* n) {
+  tide_device* const device = s->own.request->device;
+  tide__view* const view = n->segment->view;
+  TIDE_TRY(tide__handles_make(device, n->plan.created, growth->handle_bytes, &n->made, &n->made_count));
+  if (n->made_count > 0) {
+    TIDE_TRY(tide__home_make_room(device, n->home, n->made_count));
+    memcpy(&view->handles[n->first_new], n->made, n->made_count * sizeof *n->made);
+    TIDE_TRY(tide__map_cover(&device->map, n->fresh->address, n->plan.created, false));
+  }
+  TIDE_TRY(tide__addresses_take(device, n->bytes, &n->addresses));
+  const uint64_t address = n->addresses->node.tie;
+  TIDE_TRY(tide__map_cover(&device->map, address, n->bytes, false));
+  tide__stuck* stuck = NULL;
+  const tide_status status = tide__handles_map(device, view->handles, view->count, address, &stuck);
+  if (stuck == NULL) return status;
+  tide__stuck_keep(stuck, n->made, n->made_count);
+  stuck->range_bytes = n->addresses->node.key;
+  tide__addresses_forget(device, n->addresses);
+  n->addresses = NULL;
+  return status;
+}
+
+// Gives back what a view that could not be mapped would have had.
+static void view_unmap(const stitching* s, new_view* n) {
+  tide_device* const device = s->own.request->device;
+  const tide_error error = *tide_last_error();
+  tide__addresses_give(device, n->addresses);
+  if (n->made != NULL) tide__handles_free(device, n->made, n->made_count);
+  n->addresses = NULL;
+  n->made = NULL;
+  tide__error_restore(&error);
+}
+
+// The view and its new handles are there for all.
+static tide__block* view_commit_locked(stitching* s, new_view* n) {
+  tide_device* const device = s->own.request->device;
+  tide__segment* const segment = n->segment;
+  tide__view* const view = segment->view;
+  tide__lane_supply_locked(&s->own, segment->lane);
+  if (n->made_count > 0) {
+    tide__home_add_handles_locked(device, n->home, n->made, n->made_count, n->fresh->address, false);
+  }
+  if (n->rest != NULL) tide__block_return_locked(n->rest, true);
+  for (size_t i = 0; i < view->count; i++) view->handles[i]->view_places++;
+  segment->ordinal = tide__add_relaxed(&device->next_ordinal, 1);
+  TIDE_ASSERT(n->addresses != NULL);
+  view->addresses = n->addresses;
+  (void)tide__segment_link_locked(segment, n->addresses->node.tie, n->bytes, TIDE__BLOCK_VACANT);
+  device->view_bytes += n->bytes;
+  device->view_count++;
+  segment->lane->view_count++;
+  return tide__view_cut_locked(&s->own, segment, n->plan.start, s->own.request->rounded);
+}
+
+static tide__block* view_commit(stitching* s, new_view* n) {
+  tide_device* const device = s->own.request->device;
+  tide__mutex_lock(&s->own.request->lane->lock);
+  tide__block* const block = view_commit_locked(s, n);
+  tide__mutex_unlock(&s->own.request->lane->lock);
+  tide__heap_release(device->heap, n->made, n->made_count, sizeof *n->made);
+  s->mapped = n->segment->view->count;
+  n->segment = NULL;  // it is the lane's now
+  if (n->plan.created > 0) tide__mapped_tell(s->own.request, n->fresh_address, n->plan.created);
+  return block;
+}
+
+static tide_status view_build(stitching* s, const tide__growth* growth, new_view* n, tide__block** out) {
+  const tide_status status = view_map(s, growth, n);
+  if (status != TIDE_OK) {
+    view_unmap(s, n);
+    view_give_up(s, n);
+    return status;
+  }
+  return tide__view_block_finish(&s->own, view_commit(s, n), out);
+}
+
+static tide_status view_try(stitching* s, const tide__growth* growth, bool uses_holes, tide__block** out) {
+  tide_device* const device = s->own.request->device;
+  new_view n = { .segment = NULL };
+  bool is_taken = false;
+  tide_status status = view_plan(s, growth, uses_holes, &n);
+  const bool is_all_new = status == TIDE_OK && n.plan.created == n.bytes;
+  if (status == TIDE_OK && !is_all_new) status = view_take(s, &n, &is_taken);
+  if (is_taken) status = view_build(s, growth, &n, out);
+  new_view_free(device, &n);
+  // What is new as a whole needs no view: its place at home is as good.
+  if (is_all_new) status = tide__home_grow(s->own.request, growth, growth->limit_left, out);
+  return status;
+}
+
+tide_status tide__view_make(const tide__request* request, const tide__growth* growth, tide__block** out) {
+  const tide_heap* const heap = request->device->heap;
+  stitching s = { .own = { .request = request, .can_wait = growth->can_wait } };
+  tide_status status = TIDE_OK;
+  for (int i = 0; i < STITCH_ATTEMPTS && status == TIDE_OK && *out == NULL; i++) {
+    status = view_try(&s, growth, i + 1 < STITCH_ATTEMPTS, out);
+  }
+  if (*out != NULL) tide__views_keep_few(request->device, request->lane, s.mapped);
+  tide__spares_give(&s.own);
+  tide__heap_release(heap, s.handles, s.handle_capacity, sizeof *s.handles);
+  tide__heap_release(heap, s.handle_bytes, s.byte_capacity, sizeof *s.handle_bytes);
+  tide__heap_release(heap, s.runs, s.run_capacity, sizeof *s.runs);
+  return status;
+}

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Traces in files that are named by a path.
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "tidemark/format.h"
+
+// Does the path end in a dot and this ending, with something before them?
+static bool path_has_ending(const char* path, const char* ending) {
+  const size_t bytes = strlen(path);
+  const size_t length = strlen(ending);
+  return bytes > length + 1 && path[bytes - length - 1] == '.' && path[bytes - length - 2] != '/' &&
+         strcmp(path + bytes - length, ending) == 0;
+}
+
+int tide_format_from_path(const char* path) {
+  int best = -1;
+  size_t longest = 0;
+  for (uint32_t i = 0; path != NULL && i < TIDE_FORMAT_COUNT; i++) {
+    const char* const ending = tide_format_describe(i).ending;
+    if (strlen(ending) <= longest || !path_has_ending(path, ending)) continue;
+    longest = strlen(ending);
+    best = (int)i;
+  }
+  return best;
+}
+
+static tide_status path_fail(const char* call, const char* path) {
+  return TIDE_FAIL_NATIVE(TIDE_ERR_STATE, errno, "%s: %s: %s", call, path, strerror(errno));
+}
+
+tide_status tide_trace_load(const char* path, const tide_read_options* options, tide_trace** out) {
+  TIDE_REQUIRE(out != NULL, TIDE_ERR_ARGUMENT, "trace_load: out is NULL");
+  *out = NULL;
+  TIDE_REQUIRE(path != NULL, TIDE_ERR_ARGUMENT, "trace_load: the path is NULL");
+  const int file = open(path, O_RDONLY | O_CLOEXEC);
+  if (file < 0) return path_fail("trace_load", path);
+  const tide_source source = tide_source_file(file);
+  const tide_status status = tide_trace_read(&source, options, out);
+  (void)close(file);
+  return status;
+}
+
+tide_status tide_trace_save(const tide_trace* trace, const char* path) {
+  TIDE_REQUIRE(trace != NULL && path != NULL, TIDE_ERR_ARGUMENT, "trace_save: no trace or path");
+  const int format = tide_format_from_path(path);
+  TIDE_REQUIRE(format >= 0, TIDE_ERR_ARGUMENT, "trace_save: %s: no format has this ending", path);
+  const int file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (file < 0) return path_fail("trace_save", path);
+  const tide_sink sink = tide_sink_file(file);
+  tide_status status = tide_trace_write(trace, (uint32_t)format, &sink);
+  if (close(file) != 0 && status == TIDE_OK) status = path_fail("trace_save", path);
+  return status;
+}

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// The dry machine on the inside.
+//
+//   time.c  the virtual clock, streams in virtual time
+//   dry.c   options, addresses, costs; calls time.c
+#ifndef TIDEMARK_SRC_MACHINE_DRY_DRY_H
+#define TIDEMARK_SRC_MACHINE_DRY_DRY_H
+
+#include "machine/soft/soft.h"
+
+// Addresses that the caller chose, first in, first out.
+typedef struct tide__dry_script {
+  uint64_t* addresses;  // owned; shared under the memory lock, like all here
+  size_t capacity;
+  size_t first;
+  size_t count;
+} tide__dry_script;
+
+typedef struct tide__dry_device {
+  tide__dry_script raw;
+  tide__dry_script reserve;
+} tide__dry_device;
+
+typedef struct tide__dry {
+  tide__soft soft;  // first: the operations get a pointer to it
+  tide_dry_costs costs;
+  tide__dry_device* devices;  // owned
+  uint64_t next_address;      // where the search for free addresses begins, shared under the memory lock
+  tide__atomic_u64 now;       // ns
+  tide__atomic_u32 has_work;  // something may be queued
+  tide__mutex runner_lock;
+  tide__signal runner_left;
+  bool has_runner;  // one thread at a time plays the streams; shared under runner_lock
+} tide__dry;
+
+static inline tide__dry* tide__dry_of(tide__soft* soft) { return (tide__dry*)(void*)soft; }
+
+// time.c
+// Moves the clock by `ns`.
+void tide__dry_pass(tide__dry* dry, uint64_t ns);
+tide_status tide__dry_stream_start(tide__stream* stream, const char* name);
+void tide__dry_stream_kick(tide__stream* stream);
+void tide__dry_stream_stop(tide__stream* stream);
+void tide__dry_settle(tide__soft* soft);
+void tide__dry_drain(tide__soft* soft);
+tide_status tide__dry_await(tide__soft* soft, const char* name, tide__point point);
+tide_status tide__dry_work(tide__dry* dry, int device, tide_stream handle, uint64_t ns);
+tide_status tide__dry_hold(tide__dry* dry, int device, tide_stream handle, bool is_held);
+tide_status tide__dry_finish(tide__dry* dry, tide_event handle);
+
+#endif

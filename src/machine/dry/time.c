@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Streams of the dry machine, in virtual time. Nothing runs by itself: when somebody asks how far a stream
+// is, one thread plays all streams up to the present, always the piece of work next that ends first (a
+// discrete event simulation; ties go to the stream that was made first). To wait is to play on and let the
+// clock follow.
+#include "base/arith.h"
+#include "machine/dry/dry.h"
+
+#define NEVER UINT64_MAX
+
+// The clock stops at its largest value instead of wrapping around.
+void tide__dry_pass(tide__dry* dry, uint64_t ns) {
+  uint64_t now = tide__load_relaxed(&dry->now);
+  uint64_t later = 0;
+  do {
+    if (!tide__add(now, ns, &later)) later = UINT64_MAX;
+  } while (!atomic_compare_exchange_weak(&dry->now, &now, later));
+}
+
+// ---------------------------------------------------------------------------------------------------
+// The player
+
+static void runner_enter(tide__dry* dry) {
+  tide__mutex_lock(&dry->runner_lock);
+  while (dry->has_runner) tide__signal_wait(&dry->runner_left, &dry->runner_lock);
+  dry->has_runner = true;
+  tide__mutex_unlock(&dry->runner_lock);
+}
+
+static void runner_leave(tide__dry* dry) {
+  tide__mutex_lock(&dry->runner_lock);
+  dry->has_runner = false;
+  tide__signal_all(&dry->runner_left);
+  tide__mutex_unlock(&dry->runner_lock);
+}
+
+// Looks how much is queued on every stream. Between two looks the player sees no new work, so a thread that
+// queues without end cannot keep it from coming to an end, or the clock from moving.
+static void streams_look(tide__dry* dry) {
+  const uint32_t count = tide__slots_count(&dry->soft.streams);
+  for (uint32_t i = 0; i < count; i++) {
+    tide__stream* stream = tide__slots_at(&dry->soft.streams, i);
+    stream->seen = tide__load_acquire(&stream->enqueued);  // pairs with queue_append_locked
+  }
+}
+
+// The next piece of work of a stream, as far as we looked, or NULL.
+static const tide__op* stream_head(tide__stream* stream) {
+  if (tide__load_relaxed(&stream->completed) >= stream->seen) return NULL;
+  return tide__queue_head(&stream->queue, stream->soft->heap);
+}
+
+static bool stream_is_held(tide__stream* stream) {
+  tide__mutex_lock(&stream->lock);
+  const bool is_held = stream->is_held;
+  tide__mutex_unlock(&stream->lock);
+  return is_held;
+}
+
+// When the next piece of work ends if it begins as soon as it can; NEVER if it cannot yet.
+static uint64_t head_end(const tide__stream* stream, const tide__op* op) {
+  if (op->kind == TIDE__OP_WAIT) {
+    if (!tide__point_is_reached(op->u.wait)) return NEVER;
+    return tide__max(stream->time, op->u.wait.stream->time);
+  }
+  uint64_t end = 0;
+  const uint64_t begin = tide__max(stream->time, op->queued_at);
+  return tide__add(begin, tide__op_duration_ns(op), &end) ? end : NEVER - 1;
+}
+
+// Work that fails is reported by the next synchronize, and not in the record of the thread that plays it.
+static void head_finish(tide__stream* stream, const tide__op* op, uint64_t end) {
+  const tide_error before = *tide_last_error();
+  stream->time = end;
+  tide__op_execute(stream, op);
+  tide__error_restore(&before);
+  tide__op_drop(stream->soft, op);
+  tide__queue_advance(&stream->queue);
+  tide__stream_complete(stream, 1);
+}
+
+// The stream whose next piece of work ends first, or NULL.
+static tide__stream* streams_next(tide__dry* dry, bool is_forced, uint64_t* out_end) {
+  tide__stream* next = NULL;
+  *out_end = NEVER;
+  const uint32_t count = tide__slots_count(&dry->soft.streams);
+  for (uint32_t i = 0; i < count; i++) {
+    tide__stream* stream = tide__slots_at(&dry->soft.streams, i);
+    const tide__op* op = stream_head(stream);
+    if (op == NULL || (!is_forced && stream_is_held(stream))) continue;
+    const uint64_t end = head_end(stream, op);
+    if (end < *out_end) {
+      *out_end = end;
+      next = stream;
+    }
+  }
+  return next;
+}
+
+// The same, after another look if there is nothing to do otherwise.
+static tide__stream* streams_next_or_new(tide__dry* dry, bool is_forced, uint64_t* out_end) {
+  tide__stream* next = streams_next(dry, is_forced, out_end);
+  if (next != NULL) return next;
+  streams_look(dry);
+  return streams_next(dry, is_forced, out_end);
+}
+
+// Puts back the slots of streams that were given up and have nothing left to do; true if any work is left.
+static bool streams_bury(tide__dry* dry) {
+  bool has_work = false;
+  const uint32_t count = tide__slots_count(&dry->soft.streams);
+  for (uint32_t i = 0; i < count; i++) {
+    tide__stream* stream = tide__slots_at(&dry->soft.streams, i);
+    tide__mutex_lock(&stream->lock);
+    const bool is_empty = tide__load_relaxed(&stream->completed) == tide__load_relaxed(&stream->enqueued);
+    const bool is_over = stream->is_closing && stream->is_open && is_empty;
+    tide__mutex_unlock(&stream->lock);
+    has_work |= !is_empty;
+    if (is_over) tide__stream_bury(stream);
+  }
+  return has_work;
+}
+
+void tide__dry_settle(tide__soft* soft) {
+  tide__dry* dry = tide__dry_of(soft);
+  if (tide__load_seq(&dry->has_work) == 0) return;
+  runner_enter(dry);
+  tide__store_seq(&dry->has_work, 0);  // work that is queued from here on sets it again
+  streams_look(dry);
+  for (;;) {
+    uint64_t end = 0;
+    tide__stream* stream = streams_next(dry, false, &end);
+    if (stream == NULL || end > tide__load_relaxed(&dry->now)) break;
+    head_finish(stream, stream_head(stream), end);
+  }
+  if (streams_bury(dry)) tide__store_seq(&dry->has_work, 1);
+  runner_leave(dry);
+}
+
+tide_status tide__dry_await(tide__soft* soft, const char* name, tide__point point) {
+  tide__dry* dry = tide__dry_of(soft);
+  tide__dry_settle(soft);
+  runner_enter(dry);
+  bool is_stuck = false;
+  while (!tide__point_is_reached(point) && !is_stuck) {
+    uint64_t end = 0;
+    tide__stream* stream = streams_next_or_new(dry, false, &end);
+    is_stuck = stream == NULL;
+    if (is_stuck) break;
+    const uint64_t now = tide__load_relaxed(&dry->now);
+    if (end > now) tide__dry_pass(dry, end - now);
+    head_finish(stream, stream_head(stream), end);
+  }
+  runner_leave(dry);
+  TIDE_REQUIRE(!is_stuck, TIDE_ERR_STATE, "%s: the work waits for a stream that is held", name);
+  return TIDE_OK;
+}
+
+// Does everything that is left, held or not.
+void tide__dry_drain(tide__soft* soft) {
+  tide__dry* dry = tide__dry_of(soft);
+  runner_enter(dry);
+  for (;;) {
+    uint64_t end = 0;
+    tide__stream* stream = streams_next_or_new(dry, true, &end);
+    if (stream == NULL) break;
+    head_finish(stream, stream_head(stream), end);
+  }
+  (void)streams_bury(dry);
+  runner_leave(dry);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Streams
+
+// Holds a stream or lets it go; its work then begins at the present.
+static void stream_hold(tide__stream* stream, bool is_held) {
+  tide__dry* dry = tide__dry_of(stream->soft);
+  runner_enter(dry);
+  tide__mutex_lock(&stream->lock);
+  if (stream->is_held && !is_held) stream->time = tide__max(stream->time, tide__load_relaxed(&dry->now));
+  stream->is_held = is_held;
+  tide__mutex_unlock(&stream->lock);
+  runner_leave(dry);
+}
+
+tide_status tide__dry_stream_start(tide__stream* stream, const char* name) {
+  (void)name;
+  tide__dry* dry = tide__dry_of(stream->soft);
+  runner_enter(dry);
+  stream->time = tide__load_relaxed(&dry->now);
+  runner_leave(dry);
+  return TIDE_OK;
+}
+
+void tide__dry_stream_kick(tide__stream* stream) {
+  tide__store_seq(&tide__dry_of(stream->soft)->has_work, 1);
+}
+
+void tide__dry_stream_stop(tide__stream* stream) {
+  tide__soft* soft = stream->soft;
+  tide__mutex_lock(&stream->lock);
+  stream->is_closing = true;
+  stream->is_held = false;  // nobody could let it go any more
+  tide__mutex_unlock(&stream->lock);
+  tide__store_seq(&tide__dry_of(soft)->has_work, 1);  // so that the next who settles puts the slot back
+}
+
+tide_status tide__dry_work(tide__dry* dry, int device, tide_stream handle, uint64_t ns) {
+  tide__stream* stream = NULL;
+  TIDE_TRY(tide__stream_find(&dry->soft, "dry_work", device, handle, &stream));
+  const tide__op op = { .kind = TIDE__OP_WORK, .device = (int16_t)device, .u.work_ns = ns };
+  return tide__stream_submit(stream, "dry_work", &op);
+}
+
+tide_status tide__dry_hold(tide__dry* dry, int device, tide_stream handle, bool is_held) {
+  tide__stream* stream = NULL;
+  TIDE_TRY(tide__stream_find(&dry->soft, "dry_hold", device, handle, &stream));
+  tide__dry_settle(&dry->soft);  // what could have run before runs now
+  stream_hold(stream, is_held);
+  tide__store_seq(&dry->has_work, 1);
+  return TIDE_OK;
+}
+
+tide_status tide__dry_finish(tide__dry* dry, tide_event handle) {
+  tide__event* event = NULL;
+  TIDE_TRY(tide__event_find(&dry->soft, "dry_finish", handle, &event));
+  tide__mutex_lock(&event->lock);
+  const tide__point point = event->point;
+  tide__mutex_unlock(&event->lock);
+  runner_enter(dry);
+  while (!tide__point_is_reached(point)) {
+    if (stream_head(point.stream) == NULL) streams_look(dry);
+    const tide__op* op = stream_head(point.stream);
+    if (op == NULL) break;
+    head_finish(point.stream, op, tide__max(point.stream->time, tide__load_relaxed(&dry->now)));
+  }
+  runner_leave(dry);
+  return TIDE_OK;
+}

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// The host machine: the memory of this computer as devices. Physical memory is ranges of one memory file a
+// device, so that mapping, aliasing and sharing are mappings of real pages; what is released is punched out
+// of the file. Pages appear when they are first touched.
+#include "machine/host/host.h"
+
+#include <stdio.h>
+
+#include "base/arith.h"
+#include "base/sized.h"
+#include "base/sys.h"
+
+static const tide__soft_backend host_backend = {
+  .reserve = tide__host_reserve,
+  .unreserve = tide__host_unreserve,
+  .physical_take = tide__host_physical_take,
+  .physical_give = tide__host_physical_give,
+  .map = tide__host_map,
+  .unmap = tide__host_unmap,
+  .protect = tide__host_protect,
+  .export_end = tide__host_export_end,
+  .pinned_take = tide__host_pinned_take,
+  .pinned_give = tide__host_pinned_give,
+  .stream_start = tide__host_stream_start,
+  .stream_kick = tide__host_stream_kick,
+  .stream_stop = tide__host_stream_stop,
+  .drain = tide__host_drain,
+  .await = tide__host_await,
+  .move = tide__host_move,
+};
+
+static void host_free(void* self) {
+  tide__host* host = self;
+  const tide_heap* heap = host->soft.heap;
+  const size_t device_count = (size_t)host->soft.device_count;
+  tide__soft_fini(&host->soft);
+  for (size_t i = 0; i < device_count; i++) {
+    if (host->files[i].descriptor >= 0) tide__sys_file_close(host->files[i].descriptor);
+  }
+  tide__heap_release(heap, host->files, device_count, sizeof *host->files);
+  tide__signal_fini(&host->worker_ended);
+  tide__mutex_fini(&host->workers_lock);
+  tide__heap_release(heap, host, 1, sizeof *host);
+}
+
+static tide_status host_device_info(void* self, int device, tide_device_info* out) {
+  tide__host* host = self;
+  out->total_bytes = host->soft.capacity;
+  out->granularity = host->soft.granularity;
+  out->is_pinned_locked = tide__load_relaxed(&host->is_lock_refused) == 0;
+  out->has_raw_sharing = out->has_physical_sharing = true;
+  (void)snprintf(out->name, sizeof out->name, "host memory %d", device);
+  return TIDE_OK;
+}
+
+static const tide_machine_ops host_ops = {
+  TIDE__SOFT_OPS,
+  .size = sizeof(tide_machine_ops),
+  .version = TIDE_MACHINE_OPS_VERSION,
+  .flags = TIDE_MACHINE_HOST_READABLE,
+  .name = "host",
+  .free = host_free,
+  .device_info = host_device_info,
+  .raw_export = tide__host_raw_export,
+  .raw_import = tide__host_raw_import,
+  .physical_export = tide__host_physical_export,
+  .physical_import = tide__host_physical_import,
+};
+
+// What each device has by default.
+static uint64_t host_share(const tide_host_options* options) {
+  return (tide__sys_memory_bytes() / 2 / options->device_count) & ~(options->granularity - 1);
+}
+
+static tide_status options_check(const tide_host_options* options) {
+  TIDE_REQUIRE(options->device_count >= 1 && options->device_count <= TIDE_DEVICE_MAX, TIDE_ERR_ARGUMENT,
+               "machine_new_host: %u devices: 1 to %d are possible", (unsigned)options->device_count,
+               TIDE_DEVICE_MAX);
+  const uint64_t page = tide__sys_page_bytes();
+  TIDE_REQUIRE(tide__is_power_of_two(options->granularity) && options->granularity >= page, TIDE_ERR_ARGUMENT,
+               "machine_new_host: a granularity of %llu: it must be a power of two and at least %llu",
+               (unsigned long long)options->granularity, (unsigned long long)page);
+  TIDE_REQUIRE(options->capacity <= INT64_MAX, TIDE_ERR_ARGUMENT, "machine_new_host: a capacity of %llu",
+               (unsigned long long)options->capacity);
+  TIDE_REQUIRE(options->capacity != 0 || host_share(options) != 0, TIDE_ERR_ARGUMENT,
+               "machine_new_host: half of the memory is less than the granularity %llu for each device",
+               (unsigned long long)options->granularity);
+  TIDE_REQUIRE(tide__heap_is_valid(options->heap), TIDE_ERR_ARGUMENT,
+               "machine_new_host: the heap lacks a function");
+  return TIDE_OK;
+}
+
+static tide_status host_init(tide__host* host, const tide_host_options* options, const tide_heap* heap) {
+  const int count = (int)options->device_count;
+  host->files = tide__heap_alloc(heap, (size_t)count, sizeof *host->files);
+  TIDE_REQUIRE(host->files != NULL, TIDE_ERR_NO_MEMORY, "machine_new_host: no memory for its records");
+  for (int i = 0; i < count; i++) host->files[i].descriptor = -1;
+  const uint64_t capacity = options->capacity != 0 ? options->capacity : host_share(options);
+  const tide_status status = tide__soft_init(&host->soft, &host_backend, heap, count, capacity,
+                                             options->granularity, tide__sys_page_bytes());
+  if (status != TIDE_OK) {
+    tide__heap_release(heap, host->files, (size_t)count, sizeof *host->files);
+    return status;
+  }
+  tide__mutex_init(&host->workers_lock, TIDE__RANK_LEAF);
+  tide__signal_init(&host->worker_ended);
+  tide__list_init(&host->ended);
+  return TIDE_OK;
+}
+
+tide_status tide_machine_new_host(const tide_host_options* options, tide_machine** out) {
+  TIDE_REQUIRE(out != NULL, TIDE_ERR_ARGUMENT, "machine_new_host: needs out != NULL");
+  *out = NULL;
+  tide_host_options whole = TIDE_HOST_OPTIONS_INIT;
+  if (options != NULL) TIDE_TRY(tide__sized_read("machine_new_host", options, &whole, sizeof whole));
+  options = &whole;
+  TIDE_TRY(options_check(options));
+  const tide_heap* heap = tide__heap_or_system(options->heap);
+  tide__host* host = tide__heap_alloc(heap, 1, sizeof *host);
+  TIDE_REQUIRE(host != NULL, TIDE_ERR_NO_MEMORY, "machine_new_host: no memory for its records");
+  tide_status status = host_init(host, options, heap);
+  if (status != TIDE_OK) {
+    tide__heap_release(heap, host, 1, sizeof *host);
+    return status;
+  }
+  status = tide_machine_new(&host_ops, host, (int)options->device_count, heap, &host->soft.machine);
+  if (status != TIDE_OK) {
+    host_free(host);
+    return status;
+  }
+  *out = host->soft.machine;
+  return TIDE_OK;
+}

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// Events. Stands on stream.h and the rules of capture.h.
+#ifndef TIDEMARK_SRC_MACHINE_SOFT_EVENT_H
+#define TIDEMARK_SRC_MACHINE_SOFT_EVENT_H
+
+#include "machine/soft/graph.h"
+#include "machine/soft/state.h"
+
+typedef struct tide__event {
+  tide__slot slot;
+  _Atomic int device;
+  tide__mutex lock;
+  tide__point point;     // shared under lock
+  uint64_t capture_id;   // of the capture it was recorded in, or 0; shared under lock
+  tide__node_set nodes;  // of that capture; shared under the capture lock
+} tide__event;
+
+void tide__event_item_init(void* item);
+void tide__event_item_fini(void* item);
+tide_status tide__soft_stream_wait(void* self, int device, tide_stream stream, tide_event event);
+tide_status tide__soft_event_new(void* self, int device, tide_event* out);
+tide_status tide__soft_event_free(void* self, tide_event event);
+tide_status tide__soft_event_record(void* self, int device, tide_event event, tide_stream stream);
+tide_status tide__soft_event_query(void* self, tide_event event, bool* out_done);
+tide_status tide__soft_event_synchronize(void* self, tide_event event);
+// The event of a handle.
+tide_status tide__event_find(tide__soft* soft, const char* name, tide_event handle, tide__event** out);
+
+#endif

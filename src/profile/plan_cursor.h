@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// The position of a run in its plan. While requests have the planned sizes, it is the next one. After another
+// size, two requests in a row that follow each other nearby in the plan find the position again. It never
+// goes back: a planned request that was passed is not used again in this run.
+#ifndef TIDEMARK_SRC_PROFILE_PLAN_CURSOR_H
+#define TIDEMARK_SRC_PROFILE_PLAN_CURSOR_H
+
+#include "profile/profile_plan.h"
+
+typedef struct tide__plan_cursor {
+  const tide_profile_plan* plan;  // borrowed until the run ends
+  tide__atomic_u32 clock;         // planned requests that were used or passed; written by the run's thread
+  uint32_t behind;      // how far the run seems to be before the clock, after requests that are not planned
+  bool is_lost;         // the last request was not as planned
+  uint64_t last_bytes;  // of it
+  uint64_t missing;     // planned requests that were passed and not made
+} tide__plan_cursor;
+
+// What a request is in the plan.
+typedef enum tide__match {
+  TIDE__MATCH_PLANNED,
+  TIDE__MATCH_SMALLER,  // it fits where another was planned
+  TIDE__MATCH_LARGER,   // it takes the turn of another, and does not fit
+  TIDE__MATCH_SURPLUS,  // it is not in the plan
+} tide__match;
+
+static inline void tide__plan_cursor_begin(tide__plan_cursor* cursor, const tide_profile_plan* plan) {
+  *cursor = (tide__plan_cursor){ .plan = plan };
+}
+
+// Is everything as planned so far, and so is this request?
+static inline bool tide__plan_cursor_is_next(const tide__plan_cursor* cursor, uint64_t bytes,
+                                             uint64_t alignment) {
+  const tide__step* const step = &cursor->plan->steps[tide__load_relaxed(&cursor->clock)];
+  return step->bytes == bytes && alignment <= step->alignment && !cursor->is_lost && cursor->behind == 0;
+}
+
+// Finds a request that is not next. `out` is the planned request whose turn it is, unless SURPLUS; it is not
+// before the clock. Changes all but the clock: tide__plan_cursor_pass() follows for `out`.
+tide__match tide__plan_cursor_find(tide__plan_cursor* cursor, uint64_t bytes, uint64_t alignment,
+                                   uint32_t* out);
+
+// The turn of a planned request is over; those between the clock and it are missing.
+static inline void tide__plan_cursor_pass(tide__plan_cursor* cursor, uint32_t request) {
+  cursor->missing += request - tide__load_relaxed(&cursor->clock);
+  tide__store_relaxed(&cursor->clock, request + 1);
+}
+
+#endif

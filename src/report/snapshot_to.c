@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright the Tidemark authors
+//
+// A memory snapshot in a file, by one call.
+#include "base/error.h"
+#include "tidemark/format.h"
+#include "tidemark/report.h"
+
+tide_status tide_device_snapshot_to(tide_device* device, const char* path) {
+  TIDE_REQUIRE(device != NULL && path != NULL, TIDE_ERR_ARGUMENT, "device_snapshot_to: no device or path");
+  tide_snapshot_options options = TIDE_SNAPSHOT_OPTIONS_INIT;
+  tide_trace* trace = NULL;
+  options.describe = tide_stack_describe;
+  TIDE_TRY(tide_trace_new(NULL, &trace));
+  tide_status status = tide_device_snapshot(device, &options, trace);
+  if (status == TIDE_OK) status = tide_trace_save(trace, path);
+  tide_trace_free(trace);
+  return status;
+}
