@@ -7,7 +7,6 @@
 // are the same bit for bit, and the counters show who served each run.
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "tidemark/tidemark.h"
 
@@ -68,7 +67,8 @@ static float model_run(size_t batch) {
 }
 
 static void model_init(void) {
-  for (size_t i = 0; i < LAYERS * WIDTH; i++) weights[i / WIDTH][i % WIDTH] = (float)(i % 13) / 13 - 0.2f;
+  for (size_t i = 0; i < (size_t)LAYERS * WIDTH; i++)
+    weights[i / WIDTH][i % WIDTH] = (float)(i % 13) / 13 - 0.2f;
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -120,8 +120,8 @@ int main(void) {
     const float plain = model_run(batch);
     const float cached = run_on_cache(batch);
     const float planned = run_on_plan(profile, batch);
-    check(memcmp(&plain, &cached, sizeof plain) == 0, "the result on a cache is the same");
-    check(memcmp(&plain, &planned, sizeof plain) == 0, "the result on a plan is the same");
+    check(plain == cached, "the result on a cache is the same");
+    check(plain == planned, "the result on a plan is the same");
     (void)printf("  result: %g each time\n", (double)plain);
   }
   tide_profile_free(profile);

@@ -94,7 +94,7 @@ static bool model_takes(const model_pool* pool, int device, tide_stream stream) 
   const tide__scope* const scope = &pool->scope.scope;
   if (pool->opened == 0) return false;
   switch (scope->kind) {
-    case TIDE_SCOPE_ALL: return true;
+    case TIDE_SCOPE_ALL:
     case TIDE_SCOPE_THREAD: return true;  // the model has one thread
     case TIDE_SCOPE_STREAM: return device == scope->device && stream == scope->stream;
     default: return pool->scope.accepts;
