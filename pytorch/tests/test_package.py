@@ -60,6 +60,21 @@ file(WRITE "${PROJECT_BINARY_DIR}/said" "${CMAKE_CXX_COMPILER}")
 """
 
 
+class Layouts(unittest.TestCase):
+    """The structs of the package beside those that are recorded of the headers."""
+
+    def test_structs_are_those_of_the_headers(self):
+        recorded = pathlib.Path(__file__).resolve().parents[2] / "tests" / "abi" / "interface.txt"
+        lines = recorded.read_text(encoding="utf-8").splitlines()
+        for ours in (library.Rung, library.Pin, library.Oom, library.CallStats):
+            name = ours.__doc__
+            fields = [line.split()[1:] for line in lines if line.startswith(f"field {name}.")]
+            got = [[f"{name}.{field[0]}", str(getattr(ours, field[0]).offset), str(getattr(ours, field[0]).size)]
+                   for field in ours._fields_]
+            self.assertTrue(fields)
+            self.assertEqual(got, fields)
+
+
 class Finding(unittest.TestCase):
     def test_environment_names_the_library(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -114,7 +114,7 @@ class Oom(ctypes.Structure):
         *[(name, ctypes.c_uint64) for name in (
             "requested_bytes", "rounded_bytes", "segment_bytes", "device_free", "device_total", "limit",
             "allocated_bytes", "reserved_bytes", "pending_bytes", "private_idle_bytes", "largest_idle_bytes")],
-        ("pool", ctypes.c_uint32), ("is_rejected", ctypes.c_bool), ("reserved", ctypes.c_uint8 * 3),
+        ("pool", ctypes.c_uint32), ("is_rejected", ctypes.c_bool),
         ("text", ctypes.c_char * 1536), ("rung_count", ctypes.c_uint32), ("pin_count", ctypes.c_uint32),
         ("rungs", Rung * RUNGS), ("pins", Pin * PINS),
     ]
