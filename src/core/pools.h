@@ -144,8 +144,8 @@ void tide__pools_free(tide__pools* pools, tide__pool_base* pool);
 // ---------------------------------------------------------------------------------------------------
 // Scopes
 
-// Opens a scope on a pool with users, and closes it. Closing waits for
-// requests that are asking filters, except inside a filter.
+// Opens a scope on a pool with users, and closes it. Closing waits for requests that are asking filters,
+// except inside a filter.
 tide_status tide__pools_begin(tide__pools* pools, tide_pool number, const tide__scope* scope,
                               const char* call);
 tide_status tide__pools_end(tide__pools* pools, tide_pool number, const char* call);

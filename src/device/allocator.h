@@ -372,8 +372,6 @@ struct tide_device {
   uint64_t small_served;              // small requests so far, likewise
 };
 
-typedef tide__call_context tide__moment;  // the name that timeline.c and tcache.c have for it
-
 // One request on its way.
 typedef struct tide__request {
   tide_device* device;

@@ -49,14 +49,15 @@ bool tide__marks_can_wait(tide_device* device, const tide__lane* lane);
 
 void tide__timeline_init(tide_device* device);
 // Lets a block that was taken back wait for its uses. Never fails: what gets no event now gets it later.
-void tide__timeline_add(tide_device* device, tide__block* block, const tide__moment* moment);
+void tide__timeline_add(tide_device* device, tide__block* block, const tide__call_context* moment);
 // Frees the blocks whose work is done, unless another thread is asking; or waits for all, or for those of one
 // pool.
-tide_status tide__timeline_poll(tide_device* device, const tide__moment* moment);
-tide_status tide__timeline_wait(tide_device* device, const tide__pool* pool, const tide__moment* moment);
+tide_status tide__timeline_poll(tide_device* device, const tide__call_context* moment);
+tide_status tide__timeline_wait(tide_device* device, const tide__pool* pool,
+                                const tide__call_context* moment);
 // Waits for the oldest event of a lane's blocks; false when there is none.
-tide_status tide__timeline_wait_one(tide_device* device, const tide__lane* lane, const tide__moment* moment,
-                                    bool* out_waited);
+tide_status tide__timeline_wait_one(tide_device* device, const tide__lane* lane,
+                                    const tide__call_context* moment, bool* out_waited);
 static inline bool tide__timeline_is_empty(tide_device* device) {
   return tide__waits_is_empty(&device->waits);
 }

@@ -191,7 +191,7 @@ static tide__lane_cache* release_find_place_locked(tide_device* device, tide__la
 
 // True if the block must wait for other streams.
 static bool release_inside(tide_device* device, tide__tcache* tcache, tide__block* block,
-                           const tide__moment* moment) {
+                           const tide__call_context* moment) {
   tide__lane* const lane = tide__block_lane(block);
   bool must_wait = false;
   tide__lane_cache* cache = cache_for(device, tcache, lane, true);
@@ -213,7 +213,7 @@ static bool release_inside(tide_device* device, tide__tcache* tcache, tide__bloc
 }
 
 void tide__tcache_release_slow(tide_device* device, tide__block* block) {
-  tide__moment moment = { 0 };
+  tide__call_context moment = { 0 };
   if (tide__is_recording(device)) moment = tide__context_now(device, TIDE_HISTORY_ALL);
   tide__tcache* const tcache = tide__thread_caches_enter(&device->tcaches);
   const bool must_wait = release_inside(device, tcache, block, &moment);
