@@ -200,14 +200,18 @@ private:
     return device;
   }
 
+  static tide_history_options no_history() {
+    tide_history_options history = TIDE_HISTORY_OPTIONS_INIT;
+    history.is_on = false;
+    return history;
+  }
+
   std::mutex lock;
   tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
   bool is_forbidden = false;
   std::array<std::atomic<tide_device*>, TIDE_DEVICE_MAX> made{};
   std::vector<Wish> wishes;
-  tide_history_options history = {
-    sizeof(tide_history_options), false, false, 0, 0, 0, 0, 1, nullptr, nullptr, nullptr
-  };
+  tide_history_options history = no_history();
 };
 Devices& devices = *new Devices;  // never destroyed: tensors may outlive everything
 

@@ -4,7 +4,7 @@
 
     python cases.py POLICY NAME ...     POLICY is tide, torch, or native (PyTorch's own allocator, to compare)
 
-Prints one line of JSON for each case.
+Prints for each case a line that it begins, and one of JSON with its answer.
 """
 from __future__ import annotations
 
@@ -511,6 +511,7 @@ def main():
     start(sys.argv[1])
     import torch
     for name in sys.argv[2:]:
+        print("BEGIN " + name, flush=True)
         answer = {"case": name, "ok": True}
         try:
             answer["value"] = CASES[name](torch)
