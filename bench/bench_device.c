@@ -30,7 +30,7 @@ static const tide_policy policies[] = { TIDE_POLICY_TORCH, TIDE_POLICY_TIDE };
 #define POLICY_COUNT (sizeof policies / sizeof *policies)
 
 typedef struct churn {
-  tide_device* device;
+  tide_device_cache* device;
   tide_stream stream;
   size_t live;
   tide_block* blocks;  // owned
@@ -43,7 +43,7 @@ static uint32_t random_size(uint64_t* state, size_t least, size_t most) {
   return (uint32_t)((double)least * exp(u * log((double)most / (double)least)));
 }
 
-static void churn_init(churn* c, tide_device* device, tide_stream stream, size_t live, size_t most,
+static void churn_init(churn* c, tide_device_cache* device, tide_stream stream, size_t live, size_t most,
                        uint64_t seed) {
   *c = (churn){ .device = device, .stream = stream, .live = live };
   // Nothing that another thread writes shares a line of the processor's cache with the blocks.
@@ -92,7 +92,7 @@ static void churn_work_addresses(void* user, uint64_t count) {
 // An allocator on a machine of its own.
 typedef struct rig {
   tide_machine* machine;
-  tide_device* device;
+  tide_device_cache* device;
 } rig;
 
 static rig rig_new(tide_policy policy) {
@@ -222,7 +222,7 @@ static void measure_tail(bench* run, tide_policy policy, size_t live) {
 // Holes
 
 // Makes `holes` idle blocks of mixed sizes, each between two that stay handed out.
-static tide_block* holes_make(tide_device* device, size_t holes, uint64_t* state) {
+static tide_block* holes_make(tide_device_cache* device, size_t holes, uint64_t* state) {
   tide_block* const fences = bench_alloc(2 * holes, sizeof *fences);
   for (size_t i = 0; i < holes; i++) {
     bench_require(tide_device_alloc(device, NULL, random_size(state, 512, mib), &fences[2 * i]), "alloc");
@@ -407,7 +407,7 @@ static bool count_block(void* user, const tide_block_info* block) {
 }
 
 static void snapshot_work(void* user, uint64_t count) {
-  tide_device* const device = user;
+  tide_device_cache* const device = user;
   const tide_device_visitor visitor = { count_segment, count_block, (uint64_t[2]){ 0, 0 } };
   while (count-- > 0) {
     uint64_t sum[2] = { 0, 0 };
@@ -423,7 +423,7 @@ static void snapshot_verify(void* user) {
   bench_verify(sum[0] == ENTRIES, "entries are missing");
 }
 
-static void history_set(tide_device* device, bool is_on) {
+static void history_set(tide_device_cache* device, bool is_on) {
   tide_history_options options = TIDE_HISTORY_OPTIONS_INIT;
   options.is_on = is_on;
   options.max_entries = ENTRIES;

@@ -24,7 +24,7 @@ enum { PAIRS = 200000, LIVE = 64, MAX_TEAM = 16, ROUNDS = 5, TEAM_REPEATS = 5 };
 static const size_t mib = (size_t)1 << 20;
 
 typedef struct pinned_churn {
-  tide_pinned* pinned;
+  tide_pinned_cache* pinned;
   tide_machine* machine;
   tide_stream stream;
   tide_block blocks[LIVE];
@@ -37,13 +37,14 @@ static uint32_t pinned_size(uint64_t* state) {
   return (uint32_t)(512.0 * exp(u * log((double)mib / 512.0)));
 }
 
-static tide_pinned* pinned_open(tide_machine* machine, const tide_pinned_options* options) {
-  tide_pinned* pinned = NULL;
+static tide_pinned_cache* pinned_open(tide_machine* machine, const tide_pinned_options* options) {
+  tide_pinned_cache* pinned = NULL;
   bench_require(tide_pinned_new(machine, options, &pinned), "pinned_new");
   return pinned;
 }
 
-static void pinned_churn_init(pinned_churn* c, tide_machine* machine, tide_pinned* pinned, uint64_t seed) {
+static void pinned_churn_init(pinned_churn* c, tide_machine* machine, tide_pinned_cache* pinned,
+                              uint64_t seed) {
   *c = (pinned_churn){ .pinned = pinned, .machine = machine };
   c->sizes = bench_alloc(PAIRS, sizeof *c->sizes);
   c->picks = bench_alloc(PAIRS, sizeof *c->picks);
@@ -102,7 +103,7 @@ static void pinned_row(bench* run, const char* what, double value, const char* u
 
 typedef struct pinned_rig {
   tide_machine* machine;
-  tide_pinned* pinned;
+  tide_pinned_cache* pinned;
   pinned_churn churn;
 } pinned_rig;
 
@@ -235,7 +236,7 @@ static void measure_team(bench* run, size_t count) {
   pinned_team shared = { .churns = { NULL } };
   pinned_team apart = { .churns = { NULL } };
   tide_machine* const machine = pinned_dry();
-  tide_pinned* const one = pinned_open(machine, NULL);
+  tide_pinned_cache* const one = pinned_open(machine, NULL);
   for (size_t i = 0; i < count; i++) {
     shared.churns[i] = bench_alloc(1, sizeof **shared.churns);
     apart.churns[i] = bench_alloc(1, sizeof **apart.churns);
@@ -256,7 +257,7 @@ static void measure_team(bench* run, size_t count) {
   (void)snprintf(label, sizeof label, "%zu threads, of what as many apart do", count);
   pinned_row(run, label, bench_median(ratios, ROUNDS), "x");
   for (size_t i = 0; i < count; i++) {
-    tide_pinned* const own = apart.churns[i]->pinned;
+    tide_pinned_cache* const own = apart.churns[i]->pinned;
     pinned_churn_fini(shared.churns[i]);
     pinned_churn_fini(apart.churns[i]);
     tide_pinned_free(own, NULL);
@@ -272,7 +273,7 @@ static void measure_team(bench* run, size_t count) {
 
 static void measure_slack(bench* run) {
   tide_machine* const machine = pinned_dry();
-  tide_pinned* const pinned = pinned_open(machine, NULL);
+  tide_pinned_cache* const pinned = pinned_open(machine, NULL);
   double worst = 0;
   for (size_t bytes = 4096; bytes <= 64 * mib; bytes += bytes / 4096 + 1) {
     const size_t rounded = tide_pinned_round(pinned, bytes);

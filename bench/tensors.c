@@ -130,7 +130,7 @@ typedef struct sample {
   const tensors_cell* cell;
   tensors_allocator allocator;
   double seconds;
-  tide_cpu* cache;  // owned; TENSORS_TIDE alone
+  tide_cpu_cache* cache;  // owned; TENSORS_TIDE alone
   pthread_barrier_t start;
   lane lanes[LANES];
   _Atomic(void*) ring[RING];

@@ -30,7 +30,7 @@ int main(void) {
   size_t segments = 0;
   const tide_device_visitor visitor = { show_segment, show_block, &segments };
   tide_machine* machine = NULL;
-  tide_device* device = NULL;
+  tide_device_cache* device = NULL;
   tide_block block;
   must(tide_machine_new_dry(NULL, &machine));
   must(tide_device_new(machine, 0, NULL, &device));

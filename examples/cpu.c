@@ -6,7 +6,7 @@
 
 #include "example.h"
 
-static void run_model(tide_cpu* cache) {
+static void run_model(tide_cpu_cache* cache) {
   void* layers[8] = { NULL };
   for (size_t i = 0; i < 8; i++) {
     must(tide_cpu_alloc(cache, (i + 1) * 300000, &layers[i]));
@@ -19,7 +19,7 @@ static void run_model(tide_cpu* cache) {
 int main(void) {
   tide_cpu_options options = TIDE_CPU_OPTIONS_INIT;
   tide_cpu_stats stats = TIDE_CPU_STATS_INIT;
-  tide_cpu* cache = NULL;
+  tide_cpu_cache* cache = NULL;
   options.max_cached_bytes = 64 * MIB;
   must(tide_cpu_new(&options, &cache));
   for (int run = 0; run < 10; run++) run_model(cache);

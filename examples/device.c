@@ -10,7 +10,7 @@ static void say_oom(void* user, const tide_oom* oom) {
   (void)printf("%s\n", oom->text);
 }
 
-static void use_pool(tide_device* device, tide_stream stream) {
+static void use_pool(tide_device_cache* device, tide_stream stream) {
   tide_pool pool = TIDE_POOL_DEFAULT;
   tide_block block;
   uint64_t reserved = 0;
@@ -21,7 +21,7 @@ static void use_pool(tide_device* device, tide_stream stream) {
   must(tide_device_pool_reserved(device, pool, &reserved));
   (void)printf("the pool has %llu MiB\n", (unsigned long long)(reserved / MIB));
   tide_device_release(device, block);
-  tide_device_pool_release(device, pool);
+  tide_device_pool_drop(device, pool);
   tide_device_trim(device);  // and now the pool is gone
 }
 
@@ -29,7 +29,7 @@ int main(void) {
   tide_host_options computer = TIDE_HOST_OPTIONS_INIT;
   tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
   tide_machine* machine = NULL;
-  tide_device* device = NULL;
+  tide_device_cache* device = NULL;
   tide_stream stream = NULL;
   tide_stream other = NULL;
   tide_block block;

@@ -76,7 +76,7 @@ static void model_init(void) {
 
 // A cache in force: the first run takes memory from the system, the others use it again.
 static float run_on_cache(size_t batch) {
-  tide_cpu* cache = NULL;
+  tide_cpu_cache* cache = NULL;
   tide_cpu_stats stats = TIDE_CPU_STATS_INIT;
   float result = 0;
   must(tide_cpu_new(NULL, &cache));

@@ -17,7 +17,7 @@ static void use(const char* what, const tide_memory memory) {
 
 int main(void) {
   tide_machine* machine = NULL;
-  tide_cpu* cache = NULL;
+  tide_cpu_cache* cache = NULL;
   must(tide_machine_new_dry(NULL, &machine));
   must(tide_cpu_new(NULL, &cache));
 

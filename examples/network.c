@@ -160,7 +160,7 @@ static void release_result(net_runner* runner) {
   if (runner->planner == NULL) {
     release_after(runner, UINT32_MAX);
   } else if (tide_planner_generation(runner->planner) != 0) {
-    must(tide_planner_release_outputs(runner->planner, tide_planner_generation(runner->planner)));
+    must(tide_planner_drop_outputs(runner->planner, tide_planner_generation(runner->planner)));
   } else {
     must(tide_planner_take(runner->planner, runner->net->output, &result));
     must(runner->memory.release(&runner->memory, result));

@@ -11,7 +11,7 @@ int main(void) {
   tide_host_options computer = TIDE_HOST_OPTIONS_INIT;
   tide_pinned_leaks leaks = TIDE_PINNED_LEAKS_INIT;
   tide_machine* machine = NULL;
-  tide_pinned* pinned = NULL;
+  tide_pinned_cache* pinned = NULL;
   tide_stream stream = NULL;
   tide_block block;
   void* there = NULL;

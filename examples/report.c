@@ -13,7 +13,7 @@ int main(int argc, char** argv) {
   const char* const path = argc > 1 ? argv[1] : "example_report.pickle";
   tide_history_options history = TIDE_HISTORY_OPTIONS_INIT;
   tide_machine* machine = NULL;
-  tide_device* device = NULL;
+  tide_device_cache* device = NULL;
   tide_block block;
   must(tide_machine_new_dry(NULL, &machine));
   must(tide_device_new(machine, 0, NULL, &device));

@@ -15,7 +15,7 @@ static void* make_tensor(size_t bytes) {
 }
 
 int main(void) {
-  tide_cpu* cache = NULL;
+  tide_cpu_cache* cache = NULL;
   must(tide_cpu_new(NULL, &cache));
   void* const outside = make_tensor(MIB);
 

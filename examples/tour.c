@@ -131,7 +131,7 @@ static void show_growth(void) {
 }
 
 static void show_allocator(void) {
-  tide_device* device = NULL;
+  tide_device_cache* device = NULL;
   tide_stream stream = NULL;
   tide_block block;
   must(tide_machine_stream_new(machine, 0, 0, 0, &stream));

@@ -115,7 +115,7 @@ typedef struct fuzz_block {
 } fuzz_block;
 
 typedef struct fuzz_side {
-  tide_cpu* cache;  // NULL: there is none
+  tide_cpu_cache* cache;  // NULL: there is none
   tide_cpu_options options;
   uint32_t number;
   fuzz_store store;

@@ -613,7 +613,7 @@ static void fuzz_check_kept(const fuzz_player* p) {
 static void fuzz_release_generation(fuzz_player* p, uint64_t generation) {
   size_t count = 0;
   fuzz_check_kept(p);
-  const tide_status status = tide_planner_release_outputs(p->planner, generation);
+  const tide_status status = tide_planner_drop_outputs(p->planner, generation);
   FUZZ_REQUIRE(status == TIDE_OK || status == TIDE_ERR_HANDLE || status == TIDE_ERR_STATE);
   if (status != TIDE_OK) return;
   for (size_t i = 0; i < p->kept_count; i++) {

@@ -63,7 +63,7 @@ typedef struct fuzz_pool {
 
 typedef struct fuzz_world {
   tide_machine* machine;
-  tide_pinned* pinned;
+  tide_pinned_cache* pinned;
   tide_heap heap;
   size_t heap_blocks;
   size_t heap_calls;
@@ -327,7 +327,7 @@ static void fuzz_scope(fuzz_world* w, fuzz_pool* pool) {
 static void fuzz_pool_release(fuzz_world* w, fuzz_pool* pool) {
   if (pool->number == 0) return;
   const bool is_possible = pool->users > (pool->has_scope ? 1u : 0u);
-  FUZZ_REQUIRE((tide_pinned_pool_release(w->pinned, pool->number) == TIDE_OK) == is_possible);
+  FUZZ_REQUIRE((tide_pinned_pool_drop(w->pinned, pool->number) == TIDE_OK) == is_possible);
   pool->users -= is_possible;
 }
 

@@ -36,14 +36,14 @@ typedef struct fuzz_parcel {
 
 static struct {
   tide_machine* machine;
-  tide_device* device;
+  tide_device_cache* device;
   fuzz_goods goods;
   fuzz_parcel parcel;
   const uint8_t* kept;
 } world;
 
-static tide_device* device_of(tide_machine* machine, uint32_t policy) {
-  tide_device* device = NULL;
+static tide_device_cache* device_of(tide_machine* machine, uint32_t policy) {
+  tide_device_cache* device = NULL;
   tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
   options.policy = policy;
   FUZZ_REQUIRE(tide_device_new(machine, 0, &options, &device) == TIDE_OK);
@@ -58,7 +58,7 @@ static tide_machine* machine_of(void) {
   return machine;
 }
 
-static void* memory_of(tide_device* device) {
+static void* memory_of(tide_device_cache* device) {
   tide_block block;
   FUZZ_REQUIRE(tide_device_alloc(device, NULL, FUZZ_BYTES, &block) == TIDE_OK);
   memset(block.address, FUZZ_MARK, FUZZ_BYTES);
@@ -70,8 +70,8 @@ static void* memory_of(tide_device* device) {
 
 static void goods_make(fuzz_goods* out) {
   tide_machine* const machine = machine_of();
-  tide_device* const torch = device_of(machine, TIDE_POLICY_TORCH);
-  tide_device* const tide = device_of(machine, TIDE_POLICY_TIDE);
+  tide_device_cache* const torch = device_of(machine, TIDE_POLICY_TORCH);
+  tide_device_cache* const tide = device_of(machine, TIDE_POLICY_TIDE);
   memset(out, 0, sizeof *out);
   (void)memory_of(torch);  // so that the others do not begin where their segment does
   void* const raw = memory_of(torch);

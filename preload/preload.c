@@ -34,7 +34,7 @@ TIDE_API void* pvalloc(size_t bytes);
 #define MAX_ALIGNMENT ((size_t)TIDE_CPU_MAX_ALIGNMENT)
 
 // Set once, by the constructor.
-static tide_cpu* cache;  // owned, never freed
+static tide_cpu_cache* cache;  // owned, never freed
 static size_t threshold = SIZE_MAX;
 static uintptr_t alignment_mask = PRELOAD_PAGE_BYTES - 1;  // bits that no address of a block has
 static bool has_stats;

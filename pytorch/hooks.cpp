@@ -34,7 +34,7 @@ struct State {
   std::mutex lock;
   tide_machine* machine = nullptr;
   tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
-  std::array<std::atomic<tide_device*>, TIDE_DEVICE_MAX> devices{};
+  std::array<std::atomic<tide_device_cache*>, TIDE_DEVICE_MAX> devices{};
   // The filter of a scope stays until the next one of its pool: a request may still ask it when the scope is
   // closed.
   std::map<uintptr_t, std::shared_ptr<Filter>> filters;
@@ -45,10 +45,10 @@ State& state() {
   return one;
 }
 
-tide_device* device_at(int index) {
+tide_device_cache* device_at(int index) {
   if (index < 0 || index >= TIDE_DEVICE_MAX) throw std::runtime_error("tidemark: there is no such device");
   auto& place = state().devices[static_cast<size_t>(index)];
-  tide_device* device = place.load(std::memory_order_acquire);
+  tide_device_cache* device = place.load(std::memory_order_acquire);
   if (device != nullptr) return device;
   const std::lock_guard<std::mutex> guard(state().lock);
   device = place.load();
@@ -60,15 +60,15 @@ tide_device* device_at(int index) {
   return device;
 }
 
-tide_device* owner_of(const void* address) {
+tide_device_cache* owner_of(const void* address) {
   for (auto& place : state().devices) {
-    tide_device* const device = place.load(std::memory_order_acquire);
+    tide_device_cache* const device = place.load(std::memory_order_acquire);
     if (device != nullptr && tide_device_bytes(device, address) != 0) return device;
   }
   return nullptr;
 }
 
-tide_pool pool_find(tide_device* device, PoolId id) {
+tide_pool pool_find(tide_device_cache* device, PoolId id) {
   const uint64_t label[2] = { id.first, id.second };
   uint32_t users = 0;
   tide_pool pool = 0;
@@ -77,7 +77,7 @@ tide_pool pool_find(tide_device* device, PoolId id) {
   return users != 0 ? pool : 0;
 }
 
-tide_pool pool_make(tide_device* device, PoolId id) {
+tide_pool pool_make(tide_device_cache* device, PoolId id) {
   tide_pool pool = 0;
   tide_pool_options options = TIDE_POOL_OPTIONS_INIT;
   options.label[0] = id.first;
@@ -135,7 +135,7 @@ TIDE_API void tide_torch_init(int) {}
 
 TIDE_API void tide_torch_reset(void) {
   for (auto& place : state().devices) {
-    tide_device* const device = place.load(std::memory_order_acquire);
+    tide_device_cache* const device = place.load(std::memory_order_acquire);
     if (device != nullptr) check(tide_device_trim(device));
   }
 }
@@ -153,14 +153,14 @@ TIDE_API void* tide_torch_base_alloc(void* address, size_t* bytes) {
 // PyTorch passes on every pointer, also those of others.
 TIDE_API void tide_torch_record_stream(void* address, tide_stream stream) {
   tide_block block = { nullptr, 0 };
-  tide_device* const device = owner_of(address);
+  tide_device_cache* const device = owner_of(address);
   if (device == nullptr) return;
   check(tide_device_find(device, address, &block));
   check(tide_device_record(device, block, stream));
 }
 
 TIDE_API void tide_torch_begin_allocate_to_pool(int index, PoolId id, Filter filter) {
-  tide_device* const device = device_at(index);
+  tide_device_cache* const device = device_at(index);
   const tide_pool known = pool_find(device, id);
   const tide_pool pool = known != 0 ? known : pool_make(device, id);
   tide_scope scope = TIDE_SCOPE_INIT;
@@ -169,18 +169,18 @@ TIDE_API void tide_torch_begin_allocate_to_pool(int index, PoolId id, Filter fil
   scope.user = filter_keep(index, pool, std::move(filter));
   if (known != 0) check(tide_device_pool_retain(device, pool));  // whoever begins is a user
   const tide_status status = tide_device_pool_begin(device, pool, &scope);
-  if (status != TIDE_OK) (void)tide_device_pool_release(device, pool);
+  if (status != TIDE_OK) (void)tide_device_pool_drop(device, pool);
   check(status);
 }
 
 TIDE_API void tide_torch_end_allocate_to_pool(int index, PoolId id) {
-  tide_device* const device = device_at(index);
+  tide_device_cache* const device = device_at(index);
   check(tide_device_pool_end(device, pool_find(device, id)));
 }
 
 TIDE_API void tide_torch_release_pool(int index, PoolId id) {
-  tide_device* const device = device_at(index);
-  check(tide_device_pool_release(device, pool_find(device, id)));
+  tide_device_cache* const device = device_at(index);
+  check(tide_device_pool_drop(device, pool_find(device, id)));
 }
 
 }  // extern "C"

@@ -94,10 +94,10 @@ void observe_oom(void*, const tide_oom* oom) {
 
 void track(void* user, const tide_trace_entry* entry) {
   if (entry->action > TIDE_ACTION_OOM) return;
-  guarded([&] { trackers.call(entry_of(static_cast<tide_device*>(user), *entry, epoch_ns())); });
+  guarded([&] { trackers.call(entry_of(static_cast<tide_device_cache*>(user), *entry, epoch_ns())); });
 }
 
-bool reclaim(void*, tide_device*) {
+bool reclaim(void*, tide_device_cache*) {
   bool is_freed = false;
   auto* const registry = c10::FreeCudaMemoryCallbacksRegistry();
   for (const auto& name : registry->Keys()) {
@@ -111,27 +111,27 @@ bool reclaim(void*, tide_device*) {
 
 class Devices {
 public:
-  using Wish = std::function<void(tide_device*)>;
+  using Wish = std::function<void(tide_device_cache*)>;
 
-  tide_device* at(int index) {
+  tide_device_cache* at(int index) {
     const bool is_there = index >= 0 && index < count.load();
     if (C10_UNLIKELY(!is_there)) raise_error("Invalid device argument %d: did you call init?", index);
     if (C10_UNLIKELY(is_forked())) raise_error("Cannot re-initialize CUDA in forked subprocess.");
-    tide_device* const found = made[static_cast<size_t>(index)].load(std::memory_order_acquire);
+    tide_device_cache* const found = made[static_cast<size_t>(index)].load(std::memory_order_acquire);
     return found != nullptr ? found : make(index);
   }
 
   // The same without making it: nullptr if nothing was asked of it yet, or it is the parent's.
-  tide_device* find(int index) {
+  tide_device_cache* find(int index) {
     const bool is_there = index >= 0 && index < count.load();
     if (!is_there) raise_error("Invalid device argument %d: did you call init?", index);
     return is_forked() ? nullptr : made[static_cast<size_t>(index)].load(std::memory_order_acquire);
   }
 
   // Whose memory it is.
-  tide_device* owner(const void* address) {
+  tide_device_cache* owner(const void* address) {
     for (int i = 0; i < count.load(); i++) {
-      tide_device* const device = made[static_cast<size_t>(i)].load(std::memory_order_acquire);
+      tide_device_cache* const device = made[static_cast<size_t>(i)].load(std::memory_order_acquire);
       if (device != nullptr && tide_device_bytes(device, address) != 0) return device;
     }
     raise_error("invalid device pointer: %p", address);
@@ -140,7 +140,7 @@ public:
   // Does something with every device there is; in a forked child there is none.
   void each(const Wish& wish) {
     for (int i = 0; i < count.load() && !is_forked(); i++) {
-      tide_device* const device = made[static_cast<size_t>(i)].load(std::memory_order_acquire);
+      tide_device_cache* const device = made[static_cast<size_t>(i)].load(std::memory_order_acquire);
       if (device != nullptr) wish(device);
     }
   }
@@ -154,7 +154,7 @@ public:
 
   void set_history(const tide_history_options& wanted) {
     const std::lock_guard<std::mutex> guard(lock);
-    each([&](tide_device* device) { check(tide_device_history(device, &wanted)); });
+    each([&](tide_device_cache* device) { check(tide_device_history(device, &wanted)); });
     history = wanted;
   }
 
@@ -165,7 +165,7 @@ public:
 
   void set_options(const tide_device_options& wanted) {
     const std::lock_guard<std::mutex> guard(lock);
-    each([&](tide_device* device) { check(tide_device_configure(device, &wanted)); });
+    each([&](tide_device_cache* device) { check(tide_device_configure(device, &wanted)); });
     options = wanted;
   }
 
@@ -179,17 +179,17 @@ public:
     const std::lock_guard<std::mutex> guard(lock);
     is_enabled.store(is_wanted);
     is_forbidden = is_forbidden || is_refused;
-    each([&](tide_device* device) { tide_device_set_caching(device, is_wanted && !is_forbidden); });
+    each([&](tide_device_cache* device) { tide_device_set_caching(device, is_wanted && !is_forbidden); });
   }
 
   std::atomic<int> count{ 0 };
   std::atomic<bool> is_enabled{ true };
 
 private:
-  tide_device* make(int index) {
+  tide_device_cache* make(int index) {
     const std::lock_guard<std::mutex> guard(lock);
     auto& place = made[static_cast<size_t>(index)];
-    tide_device* device = place.load();
+    tide_device_cache* device = place.load();
     if (device != nullptr) return device;
     check(tide_device_new(machine(), index, &options, &device));
     tide_device_set_caching(device, is_enabled.load() && !is_forbidden);
@@ -209,14 +209,14 @@ private:
   std::mutex lock;
   tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
   bool is_forbidden = false;
-  std::array<std::atomic<tide_device*>, TIDE_DEVICE_MAX> made{};
+  std::array<std::atomic<tide_device_cache*>, TIDE_DEVICE_MAX> made{};
   std::vector<Wish> wishes;
   tide_history_options history = no_history();
 };
 Devices& devices = *new Devices;  // never destroyed: tensors may outlive everything
 
 // The profiler and who follows the GPU's memory are told; in most runs neither is there.
-void tell(tide_device* device, void* address, bool is_new) {
+void tell(tide_device_cache* device, void* address, bool is_new) {
   const auto index = static_cast<DeviceIndex>(tide_device_index(device));
   if (c10::memoryProfilingEnabled()) {
     tide_device_stats stats = TIDE_DEVICE_STATS_INIT;
@@ -254,7 +254,7 @@ void tell(tide_device* device, void* address, bool is_new) {
 
 void* take(int index, size_t bytes, cudaStream_t stream) {
   tide_block block = { nullptr, 0 };
-  tide_device* const device = devices.at(index);
+  tide_device_cache* const device = devices.at(index);
   const Call call;
   const tide_status status = tide_device_alloc(device, stream_of(stream), bytes, &block);
   if (C10_UNLIKELY(status != TIDE_OK)) raise_alloc(status, index, bytes);
@@ -268,7 +268,7 @@ void* take(int index, size_t bytes, cudaStream_t stream) {
 
 void give(void* address) {
   if (address == nullptr || is_forked()) return;
-  tide_device* const device = devices.owner(address);
+  tide_device_cache* const device = devices.owner(address);
   const Call call;
   tell(device, address, false);
   check(tide_device_release_address(device, address));
@@ -278,7 +278,7 @@ void give(void* address) {
 // Pools
 
 // The pool with an id, if it has users; 0 if there is none.
-tide_pool pool_find(tide_device* device, MempoolId_t id) {
+tide_pool pool_find(tide_device_cache* device, MempoolId_t id) {
   const uint64_t label[2] = { id.first, id.second };
   uint32_t users = 0;
   tide_pool pool = 0;
@@ -287,7 +287,7 @@ tide_pool pool_find(tide_device* device, MempoolId_t id) {
   return is_there && users != 0 ? pool : 0;
 }
 
-tide_pool pool_of(tide_device* device, MempoolId_t id) {
+tide_pool pool_of(tide_device_cache* device, MempoolId_t id) {
   const tide_pool pool = pool_find(device, id);
   if (C10_UNLIKELY(pool == 0)) raise_error("Could not find pool of id (%llu, %llu)", id.first, id.second);
   return pool;
@@ -308,7 +308,7 @@ void pool_segment_end(void* user, void* address, size_t, int, tide_stream) {
 
 void pool_closed(void* user) { delete static_cast<Source*>(user); }
 
-tide_pool pool_make(tide_device* device, MempoolId_t id, const Source& source) {
+tide_pool pool_make(tide_device_cache* device, MempoolId_t id, const Source& source) {
   tide_pool_options options = TIDE_POOL_OPTIONS_INIT;
   options.label[0] = id.first;
   options.label[1] = id.second;
@@ -327,7 +327,7 @@ tide_pool pool_make(tide_device* device, MempoolId_t id, const Source& source) {
 }
 
 // TIDE_ERR_HANDLE if there is no such pool.
-tide_status pool_trim(tide_device* device, MempoolId_t id) {
+tide_status pool_trim(tide_device_cache* device, MempoolId_t id) {
   const uint64_t label[2] = { id.first, id.second };
   tide_pool pool = 0;
   const tide_status status = tide_device_pool_find(device, label, &pool);
@@ -365,7 +365,7 @@ public:
   void raw_delete(void* address) override { give(address); }
   void recordStream(const c10::DataPtr& data, c10::cuda::CUDAStream stream) override {
     if (data.get() == nullptr || data.get_deleter() != &give) return;
-    tide_device* const device = devices.at(data.device().index());
+    tide_device_cache* const device = devices.at(data.device().index());
     tide_block block = { nullptr, 0 };
     check(tide_device_find(device, data.get(), &block));
     check(tide_device_record_on(device, block, stream.device_index(), stream_of(stream.stream())));
@@ -375,7 +375,7 @@ public:
   }
   void* getBaseAllocation(void* address, size_t* bytes) override {
     void* base = nullptr;
-    tide_device* const device = devices.owner(address);
+    tide_device_cache* const device = devices.owner(address);
     check(tide_device_base(device, address, &base, bytes));
     return base;
   }
@@ -387,7 +387,7 @@ public:
   void enable(bool value) override { devices.set_caching(value, false); }
   bool isEnabled() const override { return devices.is_enabled.load(); }
   double getMemoryFraction(DeviceIndex index) override {
-    tide_device* const device = devices.find(index);
+    tide_device_cache* const device = devices.find(index);
     return device != nullptr ? tide_device_fraction(device) : options().memory_fraction;
   }
   void setMemoryFraction(double fraction, DeviceIndex index) override {
@@ -398,7 +398,7 @@ public:
   void emptyCache(MempoolId_t id) override {
     if (is_forked()) return;
     const Call call;
-    devices.each([&](tide_device* device) {
+    devices.each([&](tide_device_cache* device) {
       const tide_status status = id == MempoolId_t{ 0, 0 } ? tide_device_trim(device) : pool_trim(device, id);
       if (status != TIDE_ERR_HANDLE) check(status);  // the pool is gone
     });
@@ -412,7 +412,7 @@ public:
   ca::DeviceStats getDeviceStats(DeviceIndex index) override {
     tide_device_stats from = TIDE_DEVICE_STATS_INIT;
     ca::DeviceStats to;
-    tide_device* const device = devices.find(index);
+    tide_device_cache* const device = devices.find(index);
     if (device != nullptr) check(tide_device_get_stats(device, &from));
     else from.max_split_bytes = options().max_split_bytes;
 #define COPY_STAT(stat) \
@@ -430,11 +430,11 @@ public:
     return to;
   }
   void resetAccumulatedStats(DeviceIndex index) override {
-    tide_device* const device = devices.find(index);
+    tide_device_cache* const device = devices.find(index);
     if (device != nullptr) tide_device_reset_accumulated(device);
   }
   void resetPeakStats(DeviceIndex index) override {
-    tide_device* const device = devices.find(index);
+    tide_device_cache* const device = devices.find(index);
     if (device != nullptr) tide_device_reset_peaks(device);
   }
   std::vector<ca::StreamSegmentSize> getExpandableSegmentSizes(DeviceIndex index) override {
@@ -452,7 +452,7 @@ public:
 
   // Pools, graphs, checkpoints.
   void beginAllocateToPool(DeviceIndex index, MempoolId_t id, Filter filter) override {
-    tide_device* const device = devices.at(index);
+    tide_device_cache* const device = devices.at(index);
     const std::lock_guard<std::mutex> guard(pools_lock);
     const tide_pool known = pool_find(device, id);
     const tide_pool pool = known != 0 ? known : pool_make(device, id, nullptr);
@@ -463,12 +463,12 @@ public:
     if (known != 0) check(tide_device_pool_retain(device, pool));  // whoever begins is a user
     const tide_status status = tide_device_pool_begin(device, pool, &scope);
     filters.opened(index, pool, scope.user, status == TIDE_OK);
-    if (status != TIDE_OK) (void)tide_device_pool_release(device, pool);
+    if (status != TIDE_OK) (void)tide_device_pool_drop(device, pool);
     if (status == TIDE_ERR_STATE) raise_error("beginAllocateToPool: already recording to mempool_id");
     check(status);
   }
   void endAllocateToPool(DeviceIndex index, MempoolId_t id) override {
-    tide_device* const device = devices.at(index);
+    tide_device_cache* const device = devices.at(index);
     const tide_pool pool = pool_of(device, id);
     void* const filter = filters.of_scope(index, pool);
     const tide_status status = tide_device_pool_end(device, pool);
@@ -478,8 +478,8 @@ public:
   }
   void releasePool(DeviceIndex index, MempoolId_t id) override {
     if (is_forked()) return;
-    tide_device* const device = devices.at(index);
-    check(tide_device_pool_release(device, pool_of(device, id)));
+    tide_device_cache* const device = devices.at(index);
+    check(tide_device_pool_drop(device, pool_of(device, id)));
   }
   int getPoolUseCount(DeviceIndex index, MempoolId_t id) override {
     uint32_t users = 0;
@@ -489,7 +489,7 @@ public:
   }
   void createOrIncrefPool(DeviceIndex index, MempoolId_t id,
                           std::shared_ptr<ca::CUDAAllocator> source) override {
-    tide_device* const device = devices.at(index);
+    tide_device_cache* const device = devices.at(index);
     const std::lock_guard<std::mutex> guard(pools_lock);
     const tide_pool known = pool_find(device, id);
     if (known != 0) check(tide_device_pool_retain(device, known));
@@ -497,17 +497,17 @@ public:
   }
   void setUseOnOOM(DeviceIndex index, MempoolId_t id, bool is_on) override {
     if (is_forked()) return;
-    tide_device* const device = devices.at(index);
+    tide_device_cache* const device = devices.at(index);
     if (!is_on && pool_find(device, id) == 0) return;  // a pool that goes says so, whatever became of it
     check(tide_device_pool_set_use_on_oom(device, pool_of(device, id), is_on));
   }
   void setNoSplit(DeviceIndex index, MempoolId_t id) override {
-    tide_device* const device = devices.at(index);
+    tide_device_cache* const device = devices.at(index);
     check(tide_device_pool_set_no_split(device, pool_of(device, id)));
   }
   bool checkPoolLiveAllocations(DeviceIndex index, MempoolId_t id,
                                 const std::unordered_set<void*>& expected) override {
-    tide_device* const device = devices.at(index);
+    tide_device_cache* const device = devices.at(index);
     const std::vector<const void*> addresses(expected.begin(), expected.end());
     bool is_equal = false;
     check(tide_device_pool_check(device, pool_of(device, id), addresses.data(), addresses.size(), &is_equal));
@@ -515,7 +515,7 @@ public:
   }
   std::shared_ptr<ca::AllocatorState> getCheckpointState(DeviceIndex index, MempoolId_t id) override {
     auto state = std::make_shared<Checkpoint>();
-    tide_device* const device = devices.at(index);
+    tide_device_cache* const device = devices.at(index);
     check(tide_device_checkpoint(device, pool_of(device, id), &state->checkpoint));
     return state;
   }
@@ -548,7 +548,7 @@ public:
   ca::ShareableHandle shareIpcHandle(void* address) override {
     tide_offer offer = {};
     uint64_t offset = 0;
-    tide_device* const device = devices.owner(address);
+    tide_device_cache* const device = devices.owner(address);
     check(tide_device_offer(device, address, &offer, &offset));
     return { static_cast<ptrdiff_t>(offset), { reinterpret_cast<const char*>(offer.bytes), sizeof offer } };
   }
@@ -558,7 +558,7 @@ public:
     if (handle.size() != sizeof offer)
       raise_error("memory of another allocator than tidemark cannot be opened");
     std::memcpy(&offer, handle.data(), sizeof offer);
-    tide_device* const device = devices.at(c10::cuda::current_device());
+    tide_device_cache* const device = devices.at(c10::cuda::current_device());
     check(tide_device_accept(device, &offer, &base));
     return { base, [device](void* there) {
               if (!is_forked()) (void)!tide_device_unimport(device, there);
@@ -570,7 +570,7 @@ public:
     ca::SnapshotInfo info;
     info.config_metadata = config_of(options());
     if (has_traces) info.device_traces.resize(static_cast<size_t>(devices.count.load()));
-    devices.each([&](tide_device* device) { add_to_snapshot(device, id, has_traces, info); });
+    devices.each([&](tide_device_cache* device) { add_to_snapshot(device, id, has_traces, info); });
     return info;
   }
   bool isHistoryEnabled() override { return devices.has_history(); }
@@ -584,7 +584,7 @@ public:
   }
   void recordAnnotation(const std::vector<std::pair<std::string, std::string>>& pairs) override {
     if (!devices.has_history()) return;
-    tide_device* const device = devices.at(c10::cuda::current_device());
+    tide_device_cache* const device = devices.at(c10::cuda::current_device());
     (void)!tide_device_annotate(device, annotation_text(pairs).c_str());
   }
   void pushCompileContext(std::string& text) override {
@@ -604,7 +604,7 @@ public:
   // Without one no entries are made for it.
   void attachAllocatorTraceTracker(ca::AllocatorTraceTracker tracker) override {
     if (!trackers.add(std::move(tracker))) return;
-    devices.wish([](tide_device* device) {
+    devices.wish([](tide_device_cache* device) {
       tide_observer number = 0;
       check(tide_device_observe_trace(device, track, device, &number));
     });
@@ -615,7 +615,7 @@ std::atomic<bool> has_started{ false };  // something was asked of the driver
 std::atomic<bool> has_forked{ false };
 
 void watch_devices() {
-  devices.wish([](tide_device* device) {
+  devices.wish([](tide_device_cache* device) {
     tide_observer number = 0;
     check(tide_device_observe_oom(device, observe_oom, nullptr, &number));
     check(tide_device_observe_reclaim(device, reclaim, nullptr, &number));
@@ -673,7 +673,7 @@ bool is_forked() { return has_forked.load(std::memory_order_relaxed); }
 
 tide_device_options options() { return devices.get_options(); }
 
-void each_device(const std::function<void(tide_device*)>& wish) { devices.each(wish); }
+void each_device(const std::function<void(tide_device_cache*)>& wish) { devices.each(wish); }
 
 // For tests: another machine than the CUDA driver.
 tide_machine* other_machine = nullptr;
@@ -715,7 +715,7 @@ TIDE_API const char* tidemark_torch_configure(const char* settings) {
 
 TIDE_API void tidemark_torch_use_machine(tide_machine* machine) { tidemark::other_machine = machine; }
 TIDE_API tide_machine* tidemark_torch_machine(void) { return tidemark::machine(); }
-TIDE_API tide_device* tidemark_torch_device(int index) { return tide_device_default(index); }
+TIDE_API tide_device_cache* tidemark_torch_device(int index) { return tide_device_default(index); }
 
 TIDE_API void tidemark_torch_last_oom(tide_oom* out) {
   const std::lock_guard<std::mutex> guard(tidemark::oom_lock);

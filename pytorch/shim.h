@@ -69,7 +69,7 @@ tide_machine* machine();
 tide_device_options options();
 
 // Does something with every device there is.
-void each_device(const std::function<void(tide_device*)>& wish);
+void each_device(const std::function<void(tide_device_cache*)>& wish);
 
 // In a forked child the memory is the parent's, if it had any, and locks may be held by threads that are not
 // there.

@@ -18,9 +18,9 @@ namespace {
 
 using c10::MempoolId_t;
 
-tide_pinned* cache() {
-  static tide_pinned* const made = [] {
-    tide_pinned* pinned = nullptr;
+tide_pinned_cache* cache() {
+  static tide_pinned_cache* const made = [] {
+    tide_pinned_cache* pinned = nullptr;
     tide_pinned_options wanted = TIDE_PINNED_OPTIONS_INIT;
     const tide_device_options device = options();
     check(tide_pinned_options_from_device(&device, &wanted));
@@ -51,9 +51,9 @@ tide_pool pool_make(MempoolId_t id) {
 }
 
 // One user less; with the last the name goes, whatever becomes of the pool.
-void pool_release(MempoolId_t id, tide_pool pool) {
+void pool_drop(MempoolId_t id, tide_pool pool) {
   uint32_t users = 0;
-  const tide_status status = tide_pinned_pool_release(cache(), pool);
+  const tide_status status = tide_pinned_pool_drop(cache(), pool);
   const bool is_there = tide_pinned_pool_users(cache(), pool, &users) == TIDE_OK;
   if (!is_there || users == 0) pools.erase(id);
   check(status);
@@ -139,7 +139,7 @@ public:
     if (known != 0) check(tide_pinned_pool_retain(cache(), pool));  // whoever begins is a user
     const tide_status status = tide_pinned_pool_begin(cache(), pool, &scope);
     filters.opened(0, pool, scope.user, status == TIDE_OK);
-    if (status != TIDE_OK) pool_release(id, pool);
+    if (status != TIDE_OK) pool_drop(id, pool);
     check(status);
   }
   void end_allocate_to_pool(MempoolId_t id) override {
@@ -154,7 +154,7 @@ public:
     if (is_forked()) return;
     const std::lock_guard<std::mutex> guard(pools_lock);
     const tide_pool pool = pool_find(id);
-    if (pool != 0) pool_release(id, pool);
+    if (pool != 0) pool_drop(id, pool);
   }
 };
 

@@ -31,7 +31,7 @@ void look_for_stacks(std::unordered_set<uint32_t>& used) {
   const auto add = [](void* user, uint32_t stack) {
     static_cast<std::unordered_set<uint32_t>*>(user)->insert(stack);
   };
-  each_device([&](tide_device* device) { check(tide_device_visit_stacks(device, add, &used)); });
+  each_device([&](tide_device_cache* device) { check(tide_device_visit_stacks(device, add, &used)); });
 }
 
 uint32_t number_stack(void*) {
@@ -48,10 +48,10 @@ uint32_t number_stack(void*) {
 // Entries
 
 std::mutex labels_lock;
-std::map<std::pair<tide_device*, tide_pool>, MempoolId_t>& labels =
-    *new std::map<std::pair<tide_device*, tide_pool>, MempoolId_t>;
+std::map<std::pair<tide_device_cache*, tide_pool>, MempoolId_t>& labels =
+    *new std::map<std::pair<tide_device_cache*, tide_pool>, MempoolId_t>;
 
-MempoolId_t label_of(tide_device* device, tide_pool pool) {
+MempoolId_t label_of(tide_device_cache* device, tide_pool pool) {
   if (pool == TIDE_POOL_DEFAULT) return { 0, 0 };
   const std::lock_guard<std::mutex> guard(labels_lock);
   const auto found = labels.find({ device, pool });
@@ -72,8 +72,8 @@ std::string words(const tide_intern* names, uint32_t text) {
 constexpr char between = '\x1f';
 constexpr char behind = '\x1e';
 
-c10::CachingDeviceAllocator::AnnotationEntry annotation_of(tide_device* device, const tide_trace_entry& from,
-                                                           int64_t epoch) {
+c10::CachingDeviceAllocator::AnnotationEntry annotation_of(tide_device_cache* device,
+                                                           const tide_trace_entry& from, int64_t epoch) {
   c10::CachingDeviceAllocator::AnnotationEntry entry(static_cast<DeviceIndex>(from.device), 0);
   entry.time_.t_ = (static_cast<int64_t>(from.time_ns) + epoch) / 1000;
   const tide_intern* const names = tide_device_names(device);
@@ -92,7 +92,7 @@ c10::CachingDeviceAllocator::AnnotationEntry annotation_of(tide_device* device, 
 // A snapshot while it is made.
 struct Snapshot {
   ca::SnapshotInfo& info;
-  tide_device* device;
+  tide_device_cache* device;
   int64_t epoch;
   uint32_t segment_stack;  // of the segment shown last, until its first block is
 };
@@ -165,7 +165,7 @@ int64_t epoch_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(since).count() - static_cast<int64_t>(now);
 }
 
-ca::TraceEntry entry_of(tide_device* device, const tide_trace_entry& from, int64_t epoch) {
+ca::TraceEntry entry_of(tide_device_cache* device, const tide_trace_entry& from, int64_t epoch) {
   const tide_intern* const names = tide_device_names(device);
   const tide_note note = tide_intern_note(names, from.note);
   ca::TraceEntry entry(
@@ -177,7 +177,7 @@ ca::TraceEntry entry_of(tide_device* device, const tide_trace_entry& from, int64
   return entry;
 }
 
-void add_to_snapshot(tide_device* device, MempoolId_t id, bool has_traces, ca::SnapshotInfo& info) {
+void add_to_snapshot(tide_device_cache* device, MempoolId_t id, bool has_traces, ca::SnapshotInfo& info) {
   Snapshot snapshot = { info, device, epoch_ns(), 0 };
   const tide_device_visitor visitor = { show_segment, show_block, &snapshot };
   if (has_traces) check(tide_device_history_visit(device, show_entries, &snapshot));
@@ -215,7 +215,7 @@ tide_history_options history_of(ca::CreateContextFn wanted, size_t most_entries,
   return history;
 }
 
-void remember_label(tide_device* device, tide_pool pool, MempoolId_t label) {
+void remember_label(tide_device_cache* device, tide_pool pool, MempoolId_t label) {
   const std::lock_guard<std::mutex> guard(labels_lock);
   labels[{ device, pool }] = label;
 }

@@ -22,15 +22,16 @@ inline cudaStream_t stream_of(tide_stream stream) { return reinterpret_cast<cuda
 // What is to be added to the machine's clock for the time of day.
 int64_t epoch_ns();
 
-ca::TraceEntry entry_of(tide_device* device, const tide_trace_entry& from, int64_t epoch);
+ca::TraceEntry entry_of(tide_device_cache* device, const tide_trace_entry& from, int64_t epoch);
 
 // Adds the segments of a device, or those of one pool, and its history.
-void add_to_snapshot(tide_device* device, c10::MempoolId_t pool, bool has_traces, ca::SnapshotInfo& info);
+void add_to_snapshot(tide_device_cache* device, c10::MempoolId_t pool, bool has_traces,
+                     ca::SnapshotInfo& info);
 
 ca::AllocatorConfigInfo config_of(const tide_device_options& from);
 
 // The label of a pool is known also when the pool is gone.
-void remember_label(tide_device* device, tide_pool pool, c10::MempoolId_t label);
+void remember_label(tide_device_cache* device, tide_pool pool, c10::MempoolId_t label);
 
 // A history as PyTorch wants it. Stacks are gathered by `recorder` and kept as long as something shows them.
 tide_history_options history_of(ca::CreateContextFn recorder, size_t most_entries, ca::RecordContext when,

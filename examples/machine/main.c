@@ -21,7 +21,8 @@ static void must(tide_status status) {
 }
 
 // Sends a value to the device and back. Both blocks are released while the copies may still run.
-static void round_trip(tide_device* device, tide_pinned* pinned, tide_stream stream, uint8_t value) {
+static void round_trip(tide_device_cache* device, tide_pinned_cache* pinned, tide_stream stream,
+                       uint8_t value) {
   tide_machine* machine = tide_device_machine(device);
   tide_block there = { NULL, 0 };
   tide_block out = { NULL, 0 };
@@ -45,8 +46,8 @@ static void round_trip(tide_device* device, tide_pinned* pinned, tide_stream str
 
 int main(void) {
   tide_machine* machine = NULL;
-  tide_device* device = NULL;
-  tide_pinned* pinned = NULL;
+  tide_device_cache* device = NULL;
+  tide_pinned_cache* pinned = NULL;
   tide_stream stream = NULL;
   must(small_machine_new((uint64_t)64 << 20, &machine));
   must(tide_machine_stream_new(machine, 0, TIDE_STREAM_NON_BLOCKING, 0, &stream));

@@ -4,7 +4,7 @@
 // Tidemark: cpu, a cache of ordinary memory for CPU tensors. What is released stays with the process, ready
 // for the next run of a model, until it has been idle for a while.
 //
-//   tide_cpu* cache = NULL;
+//   tide_cpu_cache* cache = NULL;
 //   void* tensor = NULL;
 //   tide_status status = tide_cpu_new(NULL, &cache);
 //   if (status == TIDE_OK) status = tide_cpu_alloc(cache, 1 << 20, &tensor);
@@ -28,7 +28,7 @@
 
 TIDE_BEGIN_DECLS
 
-typedef struct tide_cpu tide_cpu;  // opaque; freed by tide_cpu_free()
+typedef struct tide_cpu_cache tide_cpu_cache;  // opaque; freed by tide_cpu_free()
 
 #define TIDE_CPU_SMALL_BYTES ((uint64_t)64 << 10)   // larger blocks are whole pages
 #define TIDE_CPU_MAX_BYTES ((uint64_t)1 << 43)      // of one block
@@ -81,19 +81,19 @@ typedef struct tide_cpu_options {
 
 // Makes a cache; NULL options are the defaults. There may be any number.
 // Errors: TIDE_ERR_ARGUMENT for options out of range; TIDE_ERR_NO_MEMORY.
-TIDE_API TIDE_NODISCARD tide_status tide_cpu_new(const tide_cpu_options* options, tide_cpu** out);
+TIDE_API TIDE_NODISCARD tide_status tide_cpu_new(const tide_cpu_options* options, tide_cpu_cache** out);
 
 // Gives all idle memory back and frees the cache. Blocks still handed out stay as they are: they are orphans,
 // and the memory of each goes back when it is released. `out_orphans` (optional) is how many there are.
 // Threads: no other call with this cache may be under way or follow; blocks may be released at any time.
-TIDE_API void tide_cpu_free(tide_cpu* cache, uint64_t* out_orphans);
+TIDE_API void tide_cpu_free(tide_cpu_cache* cache, uint64_t* out_orphans);
 
 // The cache of the process: one for all, with the default options, made when it is first asked for. It lives
 // as long as the process; tide_cpu_free() does nothing with it. The child of a fork has a copy, as of every
 // cache.
 // Errors: TIDE_ERR_NO_MEMORY; the next call tries again.
 // Cost:   a load, once it is there.
-TIDE_API TIDE_NODISCARD tide_status tide_cpu_default(tide_cpu** out);
+TIDE_API TIDE_NODISCARD tide_status tide_cpu_default(tide_cpu_cache** out);
 
 // ---------------------------------------------------------------------------------------------------
 // Memory
@@ -103,11 +103,11 @@ TIDE_API TIDE_NODISCARD tide_status tide_cpu_default(tide_cpu** out);
 //         thread, in all threads, on_pressure, then what all other caches have idle, the oldest cache first;
 //         TIDE_ERR_ARGUMENT for sizes and alignments above the largest.
 // Cost:   O(1), when idle memory fits.
-TIDE_API TIDE_NODISCARD tide_status tide_cpu_alloc(tide_cpu* cache, size_t bytes, void** out);
-TIDE_API TIDE_NODISCARD tide_status tide_cpu_alloc_aligned(tide_cpu* cache, size_t bytes, size_t alignment,
-                                                           void** out);
+TIDE_API TIDE_NODISCARD tide_status tide_cpu_alloc(tide_cpu_cache* cache, size_t bytes, void** out);
+TIDE_API TIDE_NODISCARD tide_status tide_cpu_alloc_aligned(tide_cpu_cache* cache, size_t bytes,
+                                                           size_t alignment, void** out);
 // The same filled with zeros, which new memory of the system has already.
-TIDE_API TIDE_NODISCARD tide_status tide_cpu_alloc_zeros(tide_cpu* cache, size_t bytes, void** out);
+TIDE_API TIDE_NODISCARD tide_status tide_cpu_alloc_zeros(tide_cpu_cache* cache, size_t bytes, void** out);
 
 // Takes a block back into the cache it came from, whichever that is.
 // Errors: TIDE_ERR_STATE for a block that was released already, unless two threads release it at the very
@@ -122,7 +122,7 @@ TIDE_API TIDE_NODISCARD tide_status tide_cpu_forget(void* address);
 // there, and what lies in no cache goes where the option `frees_foreign` of this one says. With the option
 // that must be memory that the source, or malloc(), handed out.
 // Errors: those of tide_cpu_release(); what the source returned.
-TIDE_API tide_status tide_cpu_release_any(tide_cpu* cache, void* address);
+TIDE_API tide_status tide_cpu_release_any(tide_cpu_cache* cache, void* address);
 
 // Hands the content of a block over to the C library, for code that knows no cache and calls free(): `*out`
 // has the bytes of the block, as many as tide_cpu_find() says, at a multiple of 64, and is the caller's, who
@@ -136,15 +136,16 @@ TIDE_API tide_status tide_cpu_detach(void* address, void** out);
 // part, behind what tide_cpu_find() called its bytes, is filled as new memory is. `*out` is the address from
 // now on; NULL when it fails, and then the block is as it was. NULL is allocated, 0 bytes release. `cache`
 // is where the memory comes from if it moves.
-TIDE_API TIDE_NODISCARD tide_status tide_cpu_resize(tide_cpu* cache, void* address, size_t bytes, void** out);
+TIDE_API TIDE_NODISCARD tide_status tide_cpu_resize(tide_cpu_cache* cache, void* address, size_t bytes,
+                                                    void** out);
 
 // What is at an address.
 typedef struct tide_cpu_info {
-  tide_cpu* cache;  // NULL: nothing of ours, or a cache that was freed
-  void* address;    // where the block begins
-  uint64_t bytes;   // that may be used
-  bool is_live;     // it is handed out
-  bool is_ours;     // the address lies in memory of a cache, or of one that was freed
+  tide_cpu_cache* cache;  // NULL: nothing of ours, or a cache that was freed
+  void* address;          // where the block begins
+  uint64_t bytes;         // that may be used
+  bool is_live;           // it is handed out
+  bool is_ours;           // the address lies in memory of a cache, or of one that was freed
 } tide_cpu_info;
 
 // Does an address lie in memory of a cache, or of one that was freed? A look into a table.
@@ -155,20 +156,20 @@ TIDE_API bool tide_cpu_owns(const void* address);
 TIDE_API tide_cpu_info tide_cpu_find(const void* address);
 
 // The cache as a source of arenas. It takes back what tide_cpu_release_any() does.
-TIDE_API tide_memory tide_cpu_memory(tide_cpu* cache);
+TIDE_API tide_memory tide_cpu_memory(tide_cpu_cache* cache);
 
 // ---------------------------------------------------------------------------------------------------
 // Upkeep
 
 // Gives idle memory back until at most `bytes` are left, that of other threads included, the longest idle
 // first (neighbours are one piece, as old as the larger); the second of all caches, the oldest cache first.
-TIDE_API tide_status tide_cpu_trim(tide_cpu* cache, uint64_t bytes);
+TIDE_API tide_status tide_cpu_trim(tide_cpu_cache* cache, uint64_t bytes);
 TIDE_API tide_status tide_cpu_trim_all(uint64_t bytes);
 // Gives back what has been idle for too long. Allocating and releasing do this by themselves now and then.
-TIDE_API tide_status tide_cpu_poll(tide_cpu* cache);
+TIDE_API tide_status tide_cpu_poll(tide_cpu_cache* cache);
 
 // Changes limits from now on: those of TIDE_CPU_OPTIONS_INIT with these names. Idle memory above goes back.
-TIDE_API TIDE_NODISCARD tide_status tide_cpu_set_limits(tide_cpu* cache, uint64_t max_cached_bytes,
+TIDE_API TIDE_NODISCARD tide_status tide_cpu_set_limits(tide_cpu_cache* cache, uint64_t max_cached_bytes,
                                                         uint64_t max_bytes);
 
 // ---------------------------------------------------------------------------------------------------
@@ -203,15 +204,15 @@ typedef struct tide_cpu_stats {
 
 // Exact when no other call is under way, but for the peaks of what is live: small blocks are looked at a
 // thousand calls at a time, so that these may be short by what lies idle in magazines, a few MiB a thread.
-TIDE_API TIDE_NODISCARD tide_status tide_cpu_get_stats(tide_cpu* cache, tide_cpu_stats* out);
+TIDE_API TIDE_NODISCARD tide_status tide_cpu_get_stats(tide_cpu_cache* cache, tide_cpu_stats* out);
 // Sets `allocated`, `freed` and the counters to 0; sets `peak` to `current`.
-TIDE_API void tide_cpu_reset_accumulated(tide_cpu* cache);
-TIDE_API void tide_cpu_reset_peaks(tide_cpu* cache);
+TIDE_API void tide_cpu_reset_accumulated(tide_cpu_cache* cache);
+TIDE_API void tide_cpu_reset_peaks(tide_cpu_cache* cache);
 
 // Checks that everything in the cache is as it must be. Returns 0, or the number of an invariant that does
 // not hold with the details in tide_last_error(): see docs/cpu.md.
 // Threads: no other call may be under way.
-TIDE_API int tide_cpu_check(tide_cpu* cache);
+TIDE_API int tide_cpu_check(tide_cpu_cache* cache);
 
 TIDE_END_DECLS
 #endif

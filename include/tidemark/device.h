@@ -4,7 +4,7 @@
 // Tidemark: device, a caching allocator for the memory of one device that knows about streams. Memory that is
 // released is kept and handed out again on the stream it was allocated on, without waiting for the device.
 //
-//   tide_device* device = NULL;
+//   tide_device_cache* device = NULL;
 //   tide_block block;
 //   tide_status status = tide_device_new(machine, 0, NULL, &device);
 //   if (status == TIDE_OK) status = tide_device_alloc(device, stream, 1 << 20, &block);
@@ -35,7 +35,7 @@
 
 TIDE_BEGIN_DECLS
 
-typedef struct tide_device tide_device;  // opaque; freed by tide_device_free()
+typedef struct tide_device_cache tide_device_cache;  // opaque; freed by tide_device_free()
 
 // ---------------------------------------------------------------------------------------------------
 // Options
@@ -150,7 +150,8 @@ TIDE_API size_t tide_device_options_print(const tide_device_options* options, ch
 // Errors: TIDE_ERR_DEVICE, TIDE_ERR_ARGUMENT for options out of range, TIDE_ERR_UNSUPPORTED for the policy
 //         `tide` and for expandable segments on a device without virtual memory, TIDE_ERR_NO_MEMORY.
 TIDE_API TIDE_NODISCARD tide_status tide_device_new(tide_machine* machine, int index,
-                                                    const tide_device_options* options, tide_device** out);
+                                                    const tide_device_options* options,
+                                                    tide_device_cache** out);
 
 // Waits for all work of the device and of those that were announced, gives all memory back to the machine,
 // blocks still handed out included, and frees the allocator. If the machine refuses to wait (a stream of the
@@ -158,24 +159,24 @@ TIDE_API TIDE_NODISCARD tide_status tide_device_new(tide_machine* machine, int i
 // with the machine, which gives it back in its own end (host, dry) or that of the process (cuda); functions
 // of pools are not called for it, and tide_last_error() says how much it was.
 // Threads: no other call may be under way or follow.
-TIDE_API void tide_device_free(tide_device* device);
+TIDE_API void tide_device_free(tide_device_cache* device);
 
-TIDE_API tide_machine* tide_device_machine(const tide_device* device);
-TIDE_API int tide_device_index(const tide_device* device);
+TIDE_API tide_machine* tide_device_machine(const tide_device_cache* device);
+TIDE_API int tide_device_index(const tide_device_cache* device);
 // What the allocator is called: the name of its policy, "torch" or "tide". "" for NULL. Never freed.
-TIDE_API const char* tide_device_name(const tide_device* device);
+TIDE_API const char* tide_device_name(const tide_device_cache* device);
 
 // The allocator that is kept for an index as a convenience for programs with one for each device, or NULL.
 // Freeing an allocator takes it out.
 // Errors: TIDE_ERR_DEVICE for an index outside 0 to TIDE_DEVICE_MAX - 1.
-TIDE_API TIDE_NODISCARD tide_status tide_device_set_default(int index, tide_device* device);
-TIDE_API tide_device* tide_device_default(int index);
+TIDE_API TIDE_NODISCARD tide_status tide_device_set_default(int index, tide_device_cache* device);
+TIDE_API tide_device_cache* tide_device_default(int index);
 
 // Changes how the allocator decides from now on; `heap`, `policy` and `memory_fraction`, which are for the
 // beginning, stay. And the options in force.
-TIDE_API TIDE_NODISCARD tide_status tide_device_configure(tide_device* device,
+TIDE_API TIDE_NODISCARD tide_status tide_device_configure(tide_device_cache* device,
                                                           const tide_device_options* options);
-TIDE_API void tide_device_get_options(tide_device* device, tide_device_options* out);
+TIDE_API void tide_device_get_options(tide_device_cache* device, tide_device_options* out);
 
 // ---------------------------------------------------------------------------------------------------
 // Memory
@@ -187,41 +188,41 @@ TIDE_API void tide_device_get_options(tide_device* device, tide_device_options* 
 //          After any of them the allocator is as usable as before.
 // Cost:    when cached memory fits, O(1) below 2 MiB and O(log n) of n idle blocks above; else calls of the
 //          machine.
-TIDE_API TIDE_NODISCARD tide_status tide_device_alloc(tide_device* device, tide_stream stream, size_t bytes,
-                                                      tide_block* out);
+TIDE_API TIDE_NODISCARD tide_status tide_device_alloc(tide_device_cache* device, tide_stream stream,
+                                                      size_t bytes, tide_block* out);
 
 // The same memory at a given address, a multiple of 512, if it is idle in the cache of that stream.
 // Errors: TIDE_ERR_NO_MEMORY if it is not; TIDE_ERR_ARGUMENT.
-TIDE_API TIDE_NODISCARD tide_status tide_device_alloc_at(tide_device* device, tide_stream stream,
+TIDE_API TIDE_NODISCARD tide_status tide_device_alloc_at(tide_device_cache* device, tide_stream stream,
                                                          size_t bytes, void* address, tide_block* out);
 
 // Takes a block back. It is used again at once for later work of its own stream, and by nobody before the
 // work that tide_device_record() announced is done. A block with a NULL address is nothing.
 // Errors: TIDE_ERR_HANDLE for a block that is not handed out: released before, or never given out.
-TIDE_API tide_status tide_device_release(tide_device* device, tide_block block);
+TIDE_API tide_status tide_device_release(tide_device_cache* device, tide_block block);
 // The same by the address alone.
-TIDE_API tide_status tide_device_release_address(tide_device* device, void* address);
+TIDE_API tide_status tide_device_release_address(tide_device_cache* device, void* address);
 
 // The block that was handed out at an address. Takes no lock.
 // Errors: TIDE_ERR_HANDLE if there is none.
-TIDE_API TIDE_NODISCARD tide_status tide_device_find(tide_device* device, const void* address,
+TIDE_API TIDE_NODISCARD tide_status tide_device_find(tide_device_cache* device, const void* address,
                                                      tide_block* out);
 
 // The bytes of the block that is handed out at an address, as rounded; 0 if there is none, which is no error:
 // to find out whose memory it is. Takes no lock.
-TIDE_API size_t tide_device_bytes(tide_device* device, const void* address);
+TIDE_API size_t tide_device_bytes(tide_device_cache* device, const void* address);
 
 // Says that work on another stream uses the block: when it is released, all work queued on that stream until
 // then must be done before it is used again. The block's own stream is nothing new. The stream must live
 // until then.
 // Errors: TIDE_ERR_HANDLE for a block that is not handed out or a stream that is not there (cuda cannot
 //         tell); TIDE_ERR_DEVICE for a stream of another device; TIDE_ERR_NO_MEMORY for the note of it.
-TIDE_API TIDE_NODISCARD tide_status tide_device_record(tide_device* device, tide_block block,
+TIDE_API TIDE_NODISCARD tide_status tide_device_record(tide_device_cache* device, tide_block block,
                                                        tide_stream stream);
 // The same for a stream of the device with that index, which may be another one that has access to the
 // memory.
-TIDE_API TIDE_NODISCARD tide_status tide_device_record_on(tide_device* device, tide_block block, int index,
-                                                          tide_stream stream);
+TIDE_API TIDE_NODISCARD tide_status tide_device_record_on(tide_device_cache* device, tide_block block,
+                                                          int index, tide_stream stream);
 
 // Tells the allocator that a stream was destroyed, or will be, and gets no more work. This call is needed if
 // blocks that were allocated on the stream are still handed out; release them as usual afterwards. It is
@@ -232,47 +233,47 @@ TIDE_API TIDE_NODISCARD tide_status tide_device_record_on(tide_device* device, t
 // unused until the allocator is trimmed, or until a request would fail without it.
 // A stream that the allocator never saw is not an error.
 // Errors: TIDE_ERR_ARGUMENT for a default stream, which cannot be destroyed.
-TIDE_API TIDE_NODISCARD tide_status tide_device_close_stream(tide_device* device, tide_stream stream);
+TIDE_API TIDE_NODISCARD tide_status tide_device_close_stream(tide_device_cache* device, tide_stream stream);
 
 // The cache, for use on one stream, as a source of arenas.
-TIDE_API tide_memory tide_device_memory(tide_device* device, tide_stream stream);
+TIDE_API tide_memory tide_device_memory(tide_device_cache* device, tide_stream stream);
 
 // Looks which announced work is done and makes the blocks that waited for it free. Allocating does this by
 // itself. Does nothing while a scope is open, unless captures_by_stream.
-TIDE_API tide_status tide_device_poll(tide_device* device);
+TIDE_API tide_status tide_device_poll(tide_device_cache* device);
 
 // Gives idle segments back to the machine, after waiting for announced work. Of private pools only those
 // without users are touched; with the number of a pool only that one, and nothing while it has users.
 // Errors: TIDE_ERR_CAPTURE or TIDE_ERR_MACHINE from the machine; what could not be given back stays cached.
-TIDE_API tide_status tide_device_trim(tide_device* device);
-TIDE_API tide_status tide_device_trim_pool(tide_device* device, tide_pool pool);
+TIDE_API tide_status tide_device_trim(tide_device_cache* device);
+TIDE_API tide_status tide_device_trim_pool(tide_device_cache* device, tide_pool pool);
 // The same for every allocator that is kept by tide_device_set_default(). All are trimmed, whatever the
 // others say; the first failure is returned.
 // Threads: none of them may be freed meanwhile.
 TIDE_API tide_status tide_device_trim_all(void);
 
 // How much of the device's memory may be reserved, as a share of its total: 0 to 1, 1 is no limit.
-TIDE_API TIDE_NODISCARD tide_status tide_device_set_fraction(tide_device* device, double fraction);
-TIDE_API double tide_device_fraction(tide_device* device);
+TIDE_API TIDE_NODISCARD tide_status tide_device_set_fraction(tide_device_cache* device, double fraction);
+TIDE_API double tide_device_fraction(tide_device_cache* device);
 // The same in bytes; TIDE_NO_LIMIT is none.
-TIDE_API TIDE_NODISCARD tide_status tide_device_set_limit(tide_device* device, uint64_t bytes);
-TIDE_API uint64_t tide_device_limit(tide_device* device);
+TIDE_API TIDE_NODISCARD tide_status tide_device_set_limit(tide_device_cache* device, uint64_t bytes);
+TIDE_API uint64_t tide_device_limit(tide_device_cache* device);
 
 // Switches caching off or on: without it each request goes to the machine and back, uncounted. What was
 // handed out in one mode may be released in the other.
-TIDE_API void tide_device_set_caching(tide_device* device, bool is_on);
-TIDE_API bool tide_device_is_caching(const tide_device* device);
+TIDE_API void tide_device_set_caching(tide_device_cache* device, bool is_on);
+TIDE_API bool tide_device_is_caching(const tide_device_cache* device);
 
 // Where the segment around an address begins and how long it is. With the policy `tide`, where a block lies
 // in handles of physical memory, at home or stitched: these handles, from the first to the last under the
 // block, which are mapped without a gap and are what tide_device_share() shares. `out_bytes` may be NULL.
 // Errors: TIDE_ERR_HANDLE for an address that is not handed out; TIDE_ERR_UNSUPPORTED for an expandable
 //         segment of the policy `torch`.
-TIDE_API TIDE_NODISCARD tide_status tide_device_base(tide_device* device, const void* address,
+TIDE_API TIDE_NODISCARD tide_status tide_device_base(tide_device_cache* device, const void* address,
                                                      void** out_base, size_t* out_bytes);
 
 // The largest idle block, and at least `*bytes`; when that is 0, at least the free memory of the device.
-TIDE_API TIDE_NODISCARD tide_status tide_device_largest(tide_device* device, size_t* bytes);
+TIDE_API TIDE_NODISCARD tide_status tide_device_largest(tide_device_cache* device, size_t* bytes);
 
 // Bytes as people read them: "512 bytes", "1.50 KiB", "20.00 MiB", "139.80 GiB". Returns `text`.
 #define TIDE_SIZE_TEXT 32
@@ -314,20 +315,20 @@ typedef struct tide_pool_options {
 // Makes a pool with one user, the caller; one user more or less; and how many there are.
 // Errors: TIDE_ERR_HANDLE for a pool that is not there; TIDE_ERR_STATE for one without users, and for taking
 //         away the last user while a scope is open; TIDE_ERR_NO_MEMORY.
-TIDE_API TIDE_NODISCARD tide_status tide_device_pool_new(tide_device* device,
+TIDE_API TIDE_NODISCARD tide_status tide_device_pool_new(tide_device_cache* device,
                                                          const tide_pool_options* options, tide_pool* out);
-TIDE_API TIDE_NODISCARD tide_status tide_device_pool_retain(tide_device* device, tide_pool pool);
-TIDE_API tide_status tide_device_pool_release(tide_device* device, tide_pool pool);
-TIDE_API TIDE_NODISCARD tide_status tide_device_pool_users(tide_device* device, tide_pool pool,
+TIDE_API TIDE_NODISCARD tide_status tide_device_pool_retain(tide_device_cache* device, tide_pool pool);
+TIDE_API tide_status tide_device_pool_drop(tide_device_cache* device, tide_pool pool);
+TIDE_API TIDE_NODISCARD tide_status tide_device_pool_users(tide_device_cache* device, tide_pool pool,
                                                            uint32_t* out);
-TIDE_API TIDE_NODISCARD tide_status tide_device_pool_set_use_on_oom(tide_device* device, tide_pool pool,
+TIDE_API TIDE_NODISCARD tide_status tide_device_pool_set_use_on_oom(tide_device_cache* device, tide_pool pool,
                                                                     bool is_on);
-TIDE_API TIDE_NODISCARD tide_status tide_device_pool_set_no_split(tide_device* device, tide_pool pool);
+TIDE_API TIDE_NODISCARD tide_status tide_device_pool_set_no_split(tide_device_cache* device, tide_pool pool);
 // The newest pool with a label, with users or without, and the label of a pool.
 // Errors: TIDE_ERR_HANDLE if there is none; TIDE_ERR_ARGUMENT for the label { 0, 0 }, which is no label.
-TIDE_API TIDE_NODISCARD tide_status tide_device_pool_find(tide_device* device, const uint64_t label[2],
+TIDE_API TIDE_NODISCARD tide_status tide_device_pool_find(tide_device_cache* device, const uint64_t label[2],
                                                           tide_pool* out);
-TIDE_API TIDE_NODISCARD tide_status tide_device_pool_get_label(tide_device* device, tide_pool pool,
+TIDE_API TIDE_NODISCARD tide_status tide_device_pool_get_label(tide_device_cache* device, tide_pool pool,
                                                                uint64_t out[2]);
 
 // Which requests a scope takes: see tide_scope_kind in memory.h.
@@ -350,12 +351,12 @@ typedef struct tide_scope {
 // decides. An open scope keeps its pool, but is no user of it: see above.
 // Errors: TIDE_ERR_STATE if the pool has an open scope already, or none to close; TIDE_ERR_LIMIT above 64
 //         open scopes.
-TIDE_API TIDE_NODISCARD tide_status tide_device_pool_begin(tide_device* device, tide_pool pool,
+TIDE_API TIDE_NODISCARD tide_status tide_device_pool_begin(tide_device_cache* device, tide_pool pool,
                                                            const tide_scope* scope);
-TIDE_API TIDE_NODISCARD tide_status tide_device_pool_end(tide_device* device, tide_pool pool);
+TIDE_API TIDE_NODISCARD tide_status tide_device_pool_end(tide_device_cache* device, tide_pool pool);
 
 // Are exactly these addresses handed out from the pool?
-TIDE_API TIDE_NODISCARD tide_status tide_device_pool_check(tide_device* device, tide_pool pool,
+TIDE_API TIDE_NODISCARD tide_status tide_device_pool_check(tide_device_cache* device, tide_pool pool,
                                                            const void* const* addresses, size_t count,
                                                            bool* out);
 
@@ -365,7 +366,7 @@ typedef struct tide_checkpoint tide_checkpoint;  // opaque; freed by tide_checkp
 
 // Errors: TIDE_ERR_HANDLE; TIDE_ERR_STATE for a pool without users or with blocks that wait for work;
 //         TIDE_ERR_NO_MEMORY.
-TIDE_API TIDE_NODISCARD tide_status tide_device_checkpoint(tide_device* device, tide_pool pool,
+TIDE_API TIDE_NODISCARD tide_status tide_device_checkpoint(tide_device_cache* device, tide_pool pool,
                                                            tide_checkpoint** out);
 TIDE_API void tide_checkpoint_free(tide_checkpoint* checkpoint);
 
@@ -389,7 +390,7 @@ typedef struct tide_restore_delta {
 //          segment of the checkpoint is gone, or if what is lent has the place of one of its blocks; then
 //          nothing has changed.
 // Threads: nobody else may use the pool meanwhile.
-TIDE_API TIDE_NODISCARD tide_status tide_device_restore(tide_device* device,
+TIDE_API TIDE_NODISCARD tide_status tide_device_restore(tide_device_cache* device,
                                                         const tide_checkpoint* checkpoint,
                                                         tide_restore_delta* out);
 TIDE_API void tide_restore_delta_clear(tide_restore_delta* delta);
@@ -436,19 +437,19 @@ typedef struct tide_device_stats {
 // Exact; but where several threads work at once, a peak is that of their calls in groups of up to 1024, or of
 // large blocks with the policy tide, of up to 4 MiB. With that policy allocated and active bytes of small
 // requests are what was asked for in units of 512 bytes; what blocks have beyond that counts as idle.
-TIDE_API TIDE_NODISCARD tide_status tide_device_get_stats(tide_device* device, tide_device_stats* out);
+TIDE_API TIDE_NODISCARD tide_status tide_device_get_stats(tide_device_cache* device, tide_device_stats* out);
 // Sets `allocated`, `freed` and the counters to 0; sets `peak` to `current`.
-TIDE_API void tide_device_reset_accumulated(tide_device* device);
-TIDE_API void tide_device_reset_peaks(tide_device* device);
+TIDE_API void tide_device_reset_accumulated(tide_device_cache* device);
+TIDE_API void tide_device_reset_peaks(tide_device_cache* device);
 
 // Bytes a pool has from the machine.
-TIDE_API TIDE_NODISCARD tide_status tide_device_pool_reserved(tide_device* device, tide_pool pool,
+TIDE_API TIDE_NODISCARD tide_status tide_device_pool_reserved(tide_device_cache* device, tide_pool pool,
                                                               uint64_t* out);
 
 // Checks that everything in the allocator is as it must be. Returns 0, or the number of an invariant that
 // does not hold with the details in tide_last_error(): see docs/device.md.
 // Threads: no other call may be under way.
-TIDE_API int tide_device_check(tide_device* device);
+TIDE_API int tide_device_check(tide_device_cache* device);
 
 // ---------------------------------------------------------------------------------------------------
 // Looking inside
@@ -456,9 +457,9 @@ TIDE_API int tide_device_check(tide_device* device);
 // Shows every segment, or those of one pool. Also puts a SNAPSHOT entry into the history. No lock is held
 // while the visitor is called and none for long: while other threads work, each segment is shown as it is
 // when its turn comes, in pieces of up to 256 blocks.
-TIDE_API TIDE_NODISCARD tide_status tide_device_visit(tide_device* device,
+TIDE_API TIDE_NODISCARD tide_status tide_device_visit(tide_device_cache* device,
                                                       const tide_device_visitor* visitor);
-TIDE_API TIDE_NODISCARD tide_status tide_device_visit_pool(tide_device* device, tide_pool pool,
+TIDE_API TIDE_NODISCARD tide_status tide_device_visit_pool(tide_device_cache* device, tide_pool pool,
                                                            const tide_device_visitor* visitor);
 
 // ---------------------------------------------------------------------------------------------------
@@ -466,34 +467,34 @@ TIDE_API TIDE_NODISCARD tide_status tide_device_visit_pool(tide_device* device, 
 
 // Switches the history on or off, or changes it. Frames gathered are cut at 64.
 // Errors: TIDE_ERR_ARGUMENT for a level without `gather` and `number`, or with both; TIDE_ERR_NO_MEMORY.
-TIDE_API TIDE_NODISCARD tide_status tide_device_history(tide_device* device,
+TIDE_API TIDE_NODISCARD tide_status tide_device_history(tide_device_cache* device,
                                                         const tide_history_options* options);
-TIDE_API bool tide_device_has_history(const tide_device* device);
+TIDE_API bool tide_device_has_history(const tide_device_cache* device);
 
 // Shows the entries that are there now, oldest first. Errors: TIDE_ERR_NO_MEMORY.
-TIDE_API TIDE_NODISCARD tide_status tide_device_history_visit(tide_device* device, tide_history_fn function,
-                                                              void* user);
+TIDE_API TIDE_NODISCARD tide_status tide_device_history_visit(tide_device_cache* device,
+                                                              tide_history_fn function, void* user);
 
 // Shows the stack of every block, segment and entry, in no order and most of them several times. What came to
 // an entry from a block meanwhile was shown with one of them. Puts no entry into the history.
-TIDE_API TIDE_NODISCARD tide_status tide_device_visit_stacks(tide_device* device,
+TIDE_API TIDE_NODISCARD tide_status tide_device_visit_stacks(tide_device_cache* device,
                                                              void (*function)(void* user, uint32_t stack),
                                                              void* user);
 
 // The texts, stacks and notes that entries and blocks name.
-TIDE_API tide_intern* tide_device_names(tide_device* device);
+TIDE_API tide_intern* tide_device_names(tide_device_cache* device);
 
 // Puts a remark of the user's into the history and tells the observers of traces; nothing when there is
 // neither. It is an entry USER_DEFINED, and the text is the metadata of its note, in the place of the
 // thread's.
-TIDE_API TIDE_NODISCARD tide_status tide_device_annotate(tide_device* device, const char* text);
+TIDE_API TIDE_NODISCARD tide_status tide_device_annotate(tide_device_cache* device, const char* text);
 
 // Adds the history and the segments of the allocator to a trace, as those of its device, and its options as
 // the trace's settings: a memory snapshot, to be written with tide_trace_write(). NULL options are the
 // defaults. Several allocators can be added to one trace, each of a device of its own. The history comes
 // first, so while other threads work the segments may be newer than it.
 // Errors: TIDE_ERR_ARGUMENT; TIDE_ERR_NO_MEMORY, and then the trace has a part of it.
-TIDE_API TIDE_NODISCARD tide_status tide_device_snapshot(tide_device* device,
+TIDE_API TIDE_NODISCARD tide_status tide_device_snapshot(tide_device_cache* device,
                                                          const tide_snapshot_options* options,
                                                          tide_trace* trace);
 
@@ -554,21 +555,24 @@ TIDE_API const tide_oom* tide_device_last_oom(void);
 // Called when a request failed for want of memory, on the thread that made it, before the call returns.
 typedef void (*tide_oom_fn)(void* user, const tide_oom* oom);
 // Called when no cached memory fits, before the machine is asked; returns whether it released something.
-typedef bool (*tide_reclaim_fn)(void* user, tide_device* device);
+typedef bool (*tide_reclaim_fn)(void* user, tide_device_cache* device);
 
 // Attaches; `user` is borrowed until it is detached. Errors: TIDE_ERR_LIMIT above 32 of a kind.
-TIDE_API TIDE_NODISCARD tide_status tide_device_observe_oom(tide_device* device, tide_oom_fn function,
+TIDE_API TIDE_NODISCARD tide_status tide_device_observe_oom(tide_device_cache* device, tide_oom_fn function,
                                                             void* user, tide_observer* out);
-TIDE_API TIDE_NODISCARD tide_status tide_device_observe_trace(tide_device* device, tide_trace_fn function,
-                                                              void* user, tide_observer* out);
-TIDE_API TIDE_NODISCARD tide_status tide_device_observe_entries(tide_device* device, tide_entry_fn function,
-                                                                void* user, tide_observer* out);
-TIDE_API TIDE_NODISCARD tide_status tide_device_observe_reclaim(tide_device* device, tide_reclaim_fn function,
-                                                                void* user, tide_observer* out);
+TIDE_API TIDE_NODISCARD tide_status tide_device_observe_trace(tide_device_cache* device,
+                                                              tide_trace_fn function, void* user,
+                                                              tide_observer* out);
+TIDE_API TIDE_NODISCARD tide_status tide_device_observe_entries(tide_device_cache* device,
+                                                                tide_entry_fn function, void* user,
+                                                                tide_observer* out);
+TIDE_API TIDE_NODISCARD tide_status tide_device_observe_reclaim(tide_device_cache* device,
+                                                                tide_reclaim_fn function, void* user,
+                                                                tide_observer* out);
 // Detaches, and waits until no other thread is inside the observer, so that its data may go afterwards. Do
 // not hold a lock that the observer takes. Inside an observer, of any allocator, it does not wait: then a
 // call on another thread may still be under way. Errors: TIDE_ERR_HANDLE if it is not attached.
-TIDE_API tide_status tide_device_detach(tide_device* device, tide_observer observer);
+TIDE_API tide_status tide_device_detach(tide_device_cache* device, tide_observer observer);
 
 // Callbacks for all allocators of the process, present and to come, known by a name: they are asked like
 // those of tide_device_observe_reclaim(), after them, in the order the names came. A name that is there
@@ -587,7 +591,7 @@ TIDE_API tide_status tide_reclaim_unregister(const char* name);
 
 // Lets another device of the machine use the memory of this one, what comes later included.
 // Errors: TIDE_ERR_DEVICE; TIDE_ERR_ACCESS where the machine does not allow it.
-TIDE_API TIDE_NODISCARD tide_status tide_device_enable_peer(tide_device* device, int peer);
+TIDE_API TIDE_NODISCARD tide_status tide_device_enable_peer(tide_device_cache* device, int peer);
 
 // Memory for another process. For a raw segment all is in `raw`; an expandable one, and memory of the policy
 // `tide`, goes as `part_count` parts that follow each other, each with its own size and a file descriptor to
@@ -607,19 +611,19 @@ typedef struct tide_share {
 // `tide` these lend nothing to other streams meanwhile: see docs/tide.md.
 // Errors: TIDE_ERR_HANDLE; TIDE_ERR_LIMIT if there are more than `capacity` parts: then part_count says how
 //         many, and none is written; TIDE_ERR_UNSUPPORTED where the machine cannot share.
-TIDE_API TIDE_NODISCARD tide_status tide_device_share(tide_device* device, const void* address,
+TIDE_API TIDE_NODISCARD tide_status tide_device_share(tide_device_cache* device, const void* address,
                                                       tide_share* out, tide_physical_share* parts,
                                                       size_t capacity);
 // Opens it in another process; the address is that of the block there. The descriptors stay the caller's. A
 // raw segment that is open already is not opened again. A share is not believed: it is checked against what
 // the machine says of the memory, and one that is damaged is TIDE_ERR_ARGUMENT or TIDE_ERR_STATE. Only that
 // there are `part_count` parts is the caller's to know.
-TIDE_API TIDE_NODISCARD tide_status tide_device_import(tide_device* device, const tide_share* share,
+TIDE_API TIDE_NODISCARD tide_status tide_device_import(tide_device_cache* device, const tide_share* share,
                                                        const tide_physical_share* parts, void** out);
 // Closes it, by the address that import returned; once for each import. Waits for all work of the device
 // first. Parts that the machine will not take back are tried again with the next trim.
 // Errors: TIDE_ERR_HANDLE for an address that was not imported; what the machine says, and then it is open.
-TIDE_API tide_status tide_device_unimport(tide_device* device, void* address);
+TIDE_API tide_status tide_device_unimport(tide_device_cache* device, void* address);
 
 // The same where only bytes can be sent. What needs descriptors is fetched from the process that offers it,
 // over a socket, by processes of the same user; a thread of the allocator, which sleeps until it is asked,
@@ -631,12 +635,12 @@ typedef struct tide_offer {
 // Offers the memory around an address that is handed out; the block is `*out_offset` behind where it begins.
 // The block must stay handed out while it is shared.
 // Errors: as tide_device_share(); TIDE_ERR_UNSUPPORTED if the system gives no socket or thread.
-TIDE_API TIDE_NODISCARD tide_status tide_device_offer(tide_device* device, const void* address,
+TIDE_API TIDE_NODISCARD tide_status tide_device_offer(tide_device_cache* device, const void* address,
                                                       tide_offer* out, uint64_t* out_offset);
 // Opens it: where it begins. Ended by tide_device_unimport() with that address.
 // Errors: as tide_device_import(); TIDE_ERR_ARGUMENT for bytes that are no offer; TIDE_ERR_STATE if the
 //         process that offered it is gone, or does not answer; TIDE_ERR_HANDLE if the block was released.
-TIDE_API TIDE_NODISCARD tide_status tide_device_accept(tide_device* device, const tide_offer* offer,
+TIDE_API TIDE_NODISCARD tide_status tide_device_accept(tide_device_cache* device, const tide_offer* offer,
                                                        void** out);
 
 TIDE_END_DECLS

@@ -349,7 +349,7 @@ TIDE_API TIDE_NODISCARD tide_status tide_planner_take(tide_planner* planner, uin
 //          that is open.
 TIDE_API uint64_t tide_planner_generation(const tide_planner* planner);
 TIDE_API TIDE_NODISCARD tide_status tide_planner_retain_outputs(tide_planner* planner, uint64_t generation);
-TIDE_API tide_status tide_planner_release_outputs(tide_planner* planner, uint64_t generation);
+TIDE_API tide_status tide_planner_drop_outputs(tide_planner* planner, uint64_t generation);
 // No outputs are managed any more; sizes and layouts are forgotten, and the next run learns them again.
 // Generations in use stay until they are released.
 // Errors:  TIDE_ERR_STATE in a run.

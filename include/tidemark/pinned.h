@@ -5,7 +5,7 @@
 // that is released is kept; but copies that were queued may still read or write it, so it is handed out again
 // only when the work of the streams that use it is done.
 //
-//   tide_pinned* host = NULL;
+//   tide_pinned_cache* host = NULL;
 //   tide_block block;
 //   tide_status status = tide_pinned_new(machine, NULL, &host);
 //   if (status == TIDE_OK) status = tide_pinned_alloc(host, 1 << 20, &block);
@@ -37,7 +37,7 @@
 
 TIDE_BEGIN_DECLS
 
-typedef struct tide_pinned tide_pinned;  // opaque; freed by tide_pinned_free()
+typedef struct tide_pinned_cache tide_pinned_cache;  // opaque; freed by tide_pinned_free()
 
 // ---------------------------------------------------------------------------------------------------
 // Options
@@ -102,7 +102,7 @@ TIDE_API TIDE_NODISCARD tide_status tide_pinned_options_from_device(const tide_d
 // Errors: TIDE_ERR_ARGUMENT for options out of range, TIDE_ERR_DEVICE for numa_device, TIDE_ERR_NO_MEMORY,
 //         TIDE_ERR_UNSUPPORTED if the helper could not be started.
 TIDE_API TIDE_NODISCARD tide_status tide_pinned_new(tide_machine* machine, const tide_pinned_options* options,
-                                                    tide_pinned** out);
+                                                    tide_pinned_cache** out);
 
 // What was left when a cache was freed.
 typedef struct tide_pinned_leaks {
@@ -119,10 +119,10 @@ typedef struct tide_pinned_leaks {
 // it; and so does everything if it refuses to wait (a stream of the device is being captured, or the machine
 // has failed), because work may still use it. `out` may be NULL.
 // Threads: no other call may be under way or follow.
-TIDE_API void tide_pinned_free(tide_pinned* pinned, tide_pinned_leaks* out);
+TIDE_API void tide_pinned_free(tide_pinned_cache* pinned, tide_pinned_leaks* out);
 
-TIDE_API tide_machine* tide_pinned_machine(const tide_pinned* pinned);
-TIDE_API void tide_pinned_get_options(const tide_pinned* pinned, tide_pinned_options* out);
+TIDE_API tide_machine* tide_pinned_machine(const tide_pinned_cache* pinned);
+TIDE_API void tide_pinned_get_options(const tide_pinned_cache* pinned, tide_pinned_options* out);
 
 // ---------------------------------------------------------------------------------------------------
 // Memory
@@ -135,11 +135,12 @@ TIDE_API void tide_pinned_get_options(const tide_pinned* pinned, tide_pinned_opt
 //          before.
 // Cost:    O(1), no lock that another thread would wait for, when the thread has a cached block; a lock of
 //          the size class when another thread had it; else calls of the machine.
-TIDE_API TIDE_NODISCARD tide_status tide_pinned_alloc(tide_pinned* pinned, size_t bytes, tide_block* out);
+TIDE_API TIDE_NODISCARD tide_status tide_pinned_alloc(tide_pinned_cache* pinned, size_t bytes,
+                                                      tide_block* out);
 // The same for use on a stream: scopes decide by it which pool the memory comes from, and entries of the
 // history show it. The use itself is not announced.
-TIDE_API TIDE_NODISCARD tide_status tide_pinned_alloc_on(tide_pinned* pinned, int device, tide_stream stream,
-                                                         size_t bytes, tide_block* out);
+TIDE_API TIDE_NODISCARD tide_status tide_pinned_alloc_on(tide_pinned_cache* pinned, int device,
+                                                         tide_stream stream, size_t bytes, tide_block* out);
 
 // Takes a block back. It is reusable at once, or when the work that was announced is done: for each stream
 // that was announced an event is recorded now. Where that fails the block is kept and it is tried again at
@@ -147,12 +148,12 @@ TIDE_API TIDE_NODISCARD tide_status tide_pinned_alloc_on(tide_pinned* pinned, in
 // Errors: TIDE_ERR_STATE, TIDE_ERR_HANDLE and TIDE_ERR_ARGUMENT, see above; TIDE_ERR_ARGUMENT also for an
 //         address that is not the one handed out with the handle.
 // Cost:   as tide_pinned_alloc(); one event record for each announced stream.
-TIDE_API tide_status tide_pinned_release(tide_pinned* pinned, tide_block block);
+TIDE_API tide_status tide_pinned_release(tide_pinned_cache* pinned, tide_block block);
 // The same by the address alone.
-TIDE_API tide_status tide_pinned_release_address(tide_pinned* pinned, void* address);
+TIDE_API tide_status tide_pinned_release_address(tide_pinned_cache* pinned, void* address);
 
 // The block that is handed out at exactly this address, with its handle.
-TIDE_API TIDE_NODISCARD tide_status tide_pinned_find(tide_pinned* pinned, const void* address,
+TIDE_API TIDE_NODISCARD tide_status tide_pinned_find(tide_pinned_cache* pinned, const void* address,
                                                      tide_block* out);
 
 // Says that work on a stream uses the block: all work queued on that stream until the block is released must
@@ -163,20 +164,20 @@ TIDE_API TIDE_NODISCARD tide_status tide_pinned_find(tide_pinned* pinned, const 
 // Errors: TIDE_ERR_STATE, TIDE_ERR_HANDLE and TIDE_ERR_ARGUMENT, see above (an address inside a block with
 //         a handle that is not the block's is TIDE_ERR_ARGUMENT); TIDE_ERR_DEVICE; TIDE_ERR_NO_MEMORY for
 //         the note of it. A stream that is not there is found out at the release.
-TIDE_API TIDE_NODISCARD tide_status tide_pinned_record(tide_pinned* pinned, tide_block block, int device,
-                                                       tide_stream stream);
+TIDE_API TIDE_NODISCARD tide_status tide_pinned_record(tide_pinned_cache* pinned, tide_block block,
+                                                       int device, tide_stream stream);
 // The same for work that is queued already: an event is recorded now, and what is queued later on the stream
 // is not waited for, unless tide_pinned_record() says so as well. The stream may be freed afterwards.
 // Errors: also those of the machine's event record; the block is then as it was. In a capture of the stream
 //         it is the same as tide_pinned_record().
-TIDE_API TIDE_NODISCARD tide_status tide_pinned_record_now(tide_pinned* pinned, tide_block block, int device,
-                                                           tide_stream stream);
+TIDE_API TIDE_NODISCARD tide_status tide_pinned_record_now(tide_pinned_cache* pinned, tide_block block,
+                                                           int device, tide_stream stream);
 
 // Queues a copy on a stream and announces that it uses the block, in which the destination or the source must
 // lie.
 // Errors: as tide_pinned_record() and tide_machine_copy(); TIDE_ERR_ARGUMENT if neither end lies in the
 //         block. A copy that was refused may leave the stream announced.
-TIDE_API TIDE_NODISCARD tide_status tide_pinned_copy(tide_pinned* pinned, tide_block block, int device,
+TIDE_API TIDE_NODISCARD tide_status tide_pinned_copy(tide_pinned_cache* pinned, tide_block block, int device,
                                                      tide_stream stream, void* destination,
                                                      const void* source, size_t bytes);
 
@@ -187,34 +188,36 @@ TIDE_API TIDE_NODISCARD tide_status tide_pinned_copy(tide_pinned* pinned, tide_b
 // Errors: TIDE_ERR_ARGUMENT; TIDE_ERR_DEVICE; TIDE_ERR_CAPTURE for a stream that is captured; as
 //         tide_pinned_alloc() where there is no block at all; those of the machine. After an error of the
 //         machine a part may have been copied.
-TIDE_API TIDE_NODISCARD tide_status tide_pinned_upload(tide_pinned* pinned, int device, tide_stream stream,
-                                                       void* destination, const void* source, size_t bytes);
-TIDE_API TIDE_NODISCARD tide_status tide_pinned_download(tide_pinned* pinned, int device, tide_stream stream,
-                                                         void* destination, const void* source, size_t bytes);
+TIDE_API TIDE_NODISCARD tide_status tide_pinned_upload(tide_pinned_cache* pinned, int device,
+                                                       tide_stream stream, void* destination,
+                                                       const void* source, size_t bytes);
+TIDE_API TIDE_NODISCARD tide_status tide_pinned_download(tide_pinned_cache* pinned, int device,
+                                                         tide_stream stream, void* destination,
+                                                         const void* source, size_t bytes);
 
 // The cache as a source of arenas.
-TIDE_API tide_memory tide_pinned_memory(tide_pinned* pinned);
+TIDE_API tide_memory tide_pinned_memory(tide_pinned_cache* pinned);
 
 // The bytes of the block that a request gets: multiples of 512 up to 4 KiB, then eight classes in each
 // doubling up to 64 MiB, then whole pages of 2 MiB; larger than max_round_bytes or max_block_bytes, whole
 // pages of the system. 0 for 0, and for 2^60 and more.
-TIDE_API size_t tide_pinned_round(const tide_pinned* pinned, size_t bytes);
+TIDE_API size_t tide_pinned_round(const tide_pinned_cache* pinned, size_t bytes);
 
 // Looks which announced work is done and makes the blocks that waited for it reusable. Requests that find
 // nothing cached do this by themselves. Each stream is asked about its oldest work first, and no further if
 // that is not done; a stream that is stuck holds back nothing but its own blocks. Does not wait for work.
 // Errors: the first of the machine; what could not be asked or recorded stays and is tried again.
-TIDE_API tide_status tide_pinned_poll(tide_pinned* pinned);
+TIDE_API tide_status tide_pinned_poll(tide_pinned_cache* pinned);
 
 // Gives idle memory of the default pool back to the machine until at most `keep_bytes` of it are left; large
 // pieces first, of a class the one that was idle longest. Looks after the streams first, but does not wait.
 // A chunk of small blocks goes when all of it is idle. What was pinned for a request that then got no memory
 // for its records, and was not taken back either, is tried again.
 // Errors: TIDE_ERR_CAPTURE or TIDE_ERR_MACHINE from the machine; what it would not take stays cached.
-TIDE_API tide_status tide_pinned_trim(tide_pinned* pinned, uint64_t keep_bytes);
+TIDE_API tide_status tide_pinned_trim(tide_pinned_cache* pinned, uint64_t keep_bytes);
 // Gives all of it back, also what is idle in pools without users, which are gone when nothing of them is
 // handed out any more.
-TIDE_API tide_status tide_pinned_empty(tide_pinned* pinned);
+TIDE_API tide_status tide_pinned_empty(tide_pinned_cache* pinned);
 
 // ---------------------------------------------------------------------------------------------------
 // Pools: memory apart from the default pool, for captures
@@ -230,10 +233,10 @@ TIDE_API tide_status tide_pinned_empty(tide_pinned* pinned);
 // elsewhere must be over by then.
 // Errors: TIDE_ERR_HANDLE for a pool that is not there; TIDE_ERR_STATE for one without users, or for taking
 //         away the last user while its scope is open; TIDE_ERR_NO_MEMORY.
-TIDE_API TIDE_NODISCARD tide_status tide_pinned_pool_new(tide_pinned* pinned, tide_pool* out);
-TIDE_API TIDE_NODISCARD tide_status tide_pinned_pool_retain(tide_pinned* pinned, tide_pool pool);
-TIDE_API tide_status tide_pinned_pool_release(tide_pinned* pinned, tide_pool pool);
-TIDE_API TIDE_NODISCARD tide_status tide_pinned_pool_users(tide_pinned* pinned, tide_pool pool,
+TIDE_API TIDE_NODISCARD tide_status tide_pinned_pool_new(tide_pinned_cache* pinned, tide_pool* out);
+TIDE_API TIDE_NODISCARD tide_status tide_pinned_pool_retain(tide_pinned_cache* pinned, tide_pool pool);
+TIDE_API tide_status tide_pinned_pool_drop(tide_pinned_cache* pinned, tide_pool pool);
+TIDE_API TIDE_NODISCARD tide_status tide_pinned_pool_users(tide_pinned_cache* pinned, tide_pool pool,
                                                            uint32_t* out);
 
 // Which requests a scope takes: see tide_scope_kind. Requests of tide_pinned_alloc() are for no stream: ALL
@@ -263,9 +266,9 @@ typedef struct tide_pinned_scope {
 // Errors: TIDE_ERR_STATE if the pool has an open scope already, or none to close; TIDE_ERR_LIMIT above 64
 //         open scopes. Of the end: TIDE_ERR_STATE with the scope closed if bytes that a captured copy reads
 //         were changed, and the text says which.
-TIDE_API TIDE_NODISCARD tide_status tide_pinned_pool_begin(tide_pinned* pinned, tide_pool pool,
+TIDE_API TIDE_NODISCARD tide_status tide_pinned_pool_begin(tide_pinned_cache* pinned, tide_pool pool,
                                                            const tide_pinned_scope* scope);
-TIDE_API TIDE_NODISCARD tide_status tide_pinned_pool_end(tide_pinned* pinned, tide_pool pool);
+TIDE_API TIDE_NODISCARD tide_status tide_pinned_pool_end(tide_pinned_cache* pinned, tide_pool pool);
 
 // ---------------------------------------------------------------------------------------------------
 // Statistics
@@ -310,13 +313,13 @@ typedef struct tide_pinned_stats {
 // peak is that of their calls in groups of up to 2048. Does not look after the streams.
 // allocated_bytes - active_bytes is what is cached.
 // Errors: TIDE_ERR_ARGUMENT; TIDE_ERR_HANDLE for a pool that is not there.
-TIDE_API TIDE_NODISCARD tide_status tide_pinned_get_stats(tide_pinned* pinned, tide_pinned_stats* out);
-TIDE_API TIDE_NODISCARD tide_status tide_pinned_pool_stats(tide_pinned* pinned, tide_pool pool,
+TIDE_API TIDE_NODISCARD tide_status tide_pinned_get_stats(tide_pinned_cache* pinned, tide_pinned_stats* out);
+TIDE_API TIDE_NODISCARD tide_status tide_pinned_pool_stats(tide_pinned_cache* pinned, tide_pool pool,
                                                            tide_pinned_stats* out);
 // Sets `allocated`, `freed`, the counters, and `total_ns` and `count` of durations to 0, of the cache, of all
 // pools and classes; sets `peak` to `current`, and `max_ns` and `min_ns` to 0.
-TIDE_API void tide_pinned_reset_accumulated(tide_pinned* pinned);
-TIDE_API void tide_pinned_reset_peaks(tide_pinned* pinned);
+TIDE_API void tide_pinned_reset_accumulated(tide_pinned_cache* pinned);
+TIDE_API void tide_pinned_reset_peaks(tide_pinned_cache* pinned);
 
 // The statistics of one size class, over all pools.
 typedef struct tide_pinned_class {
@@ -330,14 +333,14 @@ typedef struct tide_pinned_class {
 #define TIDE_PINNED_CLASS_INIT TIDE_SIZED(tide_pinned_class)
 
 // How many classes there are, and one of them: by rising size, the last is for sizes that have no class.
-TIDE_API uint32_t tide_pinned_class_count(const tide_pinned* pinned);
-TIDE_API TIDE_NODISCARD tide_status tide_pinned_get_class(tide_pinned* pinned, uint32_t index,
+TIDE_API uint32_t tide_pinned_class_count(const tide_pinned_cache* pinned);
+TIDE_API TIDE_NODISCARD tide_status tide_pinned_get_class(tide_pinned_cache* pinned, uint32_t index,
                                                           tide_pinned_class* out);
 
 // Checks that everything in the cache is as it must be. Returns 0, or the number of an invariant that does
 // not hold with the details in tide_last_error(): see docs/pinned.md.
 // Threads: no other call may be under way.
-TIDE_API int tide_pinned_check(tide_pinned* pinned);
+TIDE_API int tide_pinned_check(tide_pinned_cache* pinned);
 
 // ---------------------------------------------------------------------------------------------------
 // Looking inside
@@ -345,29 +348,29 @@ TIDE_API int tide_pinned_check(tide_pinned* pinned);
 // Shows every segment and its blocks, in the order of addresses: see tide_device_visit(). `device` is -1 and
 // `stream` NULL; `is_large` are those with one block; the blocks of a segment have equal sizes, and what is
 // left behind the last belongs to the segment only. Also puts a SNAPSHOT entry into the history.
-TIDE_API TIDE_NODISCARD tide_status tide_pinned_visit(tide_pinned* pinned,
+TIDE_API TIDE_NODISCARD tide_status tide_pinned_visit(tide_pinned_cache* pinned,
                                                       const tide_device_visitor* visitor);
-TIDE_API TIDE_NODISCARD tide_status tide_pinned_visit_pool(tide_pinned* pinned, tide_pool pool,
+TIDE_API TIDE_NODISCARD tide_status tide_pinned_visit_pool(tide_pinned_cache* pinned, tide_pool pool,
                                                            const tide_device_visitor* visitor);
 
 // Switches the history on or off, or changes it, and shows it: see tide_device_history(). Entries are ALLOC,
 // FREE_REQUESTED when a block is released, FREE_COMPLETED when it is reusable, SEGMENT_ALLOC and SEGMENT_FREE
 // for pieces, OOM with `address` 0, SNAPSHOT and USER_DEFINED. Their device is that of the request, 0 when it
 // names none. They are noted with what the calling thread says: see tide_thread_set_metadata().
-TIDE_API TIDE_NODISCARD tide_status tide_pinned_history(tide_pinned* pinned,
+TIDE_API TIDE_NODISCARD tide_status tide_pinned_history(tide_pinned_cache* pinned,
                                                         const tide_history_options* options);
-TIDE_API bool tide_pinned_has_history(const tide_pinned* pinned);
-TIDE_API TIDE_NODISCARD tide_status tide_pinned_history_visit(tide_pinned* pinned, tide_history_fn function,
-                                                              void* user);
-TIDE_API tide_intern* tide_pinned_names(tide_pinned* pinned);
+TIDE_API bool tide_pinned_has_history(const tide_pinned_cache* pinned);
+TIDE_API TIDE_NODISCARD tide_status tide_pinned_history_visit(tide_pinned_cache* pinned,
+                                                              tide_history_fn function, void* user);
+TIDE_API tide_intern* tide_pinned_names(tide_pinned_cache* pinned);
 // Puts a remark of the user's into the history: see tide_device_annotate().
-TIDE_API TIDE_NODISCARD tide_status tide_pinned_annotate(tide_pinned* pinned, const char* text);
+TIDE_API TIDE_NODISCARD tide_status tide_pinned_annotate(tide_pinned_cache* pinned, const char* text);
 
 // Adds the history and the segments to a trace, all of them under the number `device`, which no allocator of
 // that trace may have: see tide_device_snapshot().
 // Errors: TIDE_ERR_ARGUMENT, also for a device outside 0 to 255; TIDE_ERR_NO_MEMORY, and then the trace has
 //         a part of it.
-TIDE_API TIDE_NODISCARD tide_status tide_pinned_snapshot(tide_pinned* pinned,
+TIDE_API TIDE_NODISCARD tide_status tide_pinned_snapshot(tide_pinned_cache* pinned,
                                                          const tide_snapshot_options* options, int device,
                                                          tide_trace* trace);
 

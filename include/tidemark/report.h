@@ -22,9 +22,9 @@ TIDE_BEGIN_DECLS
 // Writes the statistics of a cache as a table for people, in lines. The text may change from version to
 // version.
 // Errors: as the _get_stats() of the cache; what the sink returned.
-TIDE_API TIDE_NODISCARD tide_status tide_device_print_stats(tide_device* device, const tide_sink* sink);
-TIDE_API TIDE_NODISCARD tide_status tide_pinned_print_stats(tide_pinned* pinned, const tide_sink* sink);
-TIDE_API TIDE_NODISCARD tide_status tide_cpu_print_stats(tide_cpu* cache, const tide_sink* sink);
+TIDE_API TIDE_NODISCARD tide_status tide_device_print_stats(tide_device_cache* device, const tide_sink* sink);
+TIDE_API TIDE_NODISCARD tide_status tide_pinned_print_stats(tide_pinned_cache* pinned, const tide_sink* sink);
+TIDE_API TIDE_NODISCARD tide_status tide_cpu_print_stats(tide_cpu_cache* cache, const tide_sink* sink);
 
 // Gathers the stack of the calling thread, for tide_history_options.gather: return addresses, innermost
 // first, without its own frame. `user` is ignored. Code that was built without unwind tables ends the stack.
@@ -39,7 +39,7 @@ TIDE_API bool tide_stack_describe(void* user, uint64_t frame, tide_frame_words* 
 // Writes a memory snapshot of an allocator to a file, with frames named by tide_stack_describe(), in the
 // format of the ending: "run.pickle" for PyTorch's viewers, "run.json", "run.tide".
 // Errors: as tide_device_snapshot() and tide_trace_save().
-TIDE_API TIDE_NODISCARD tide_status tide_device_snapshot_to(tide_device* device, const char* path);
+TIDE_API TIDE_NODISCARD tide_status tide_device_snapshot_to(tide_device_cache* device, const char* path);
 
 TIDE_END_DECLS
 #endif

@@ -34,8 +34,8 @@ TIDE_BEGIN_DECLS
 // Puts a cache in force on the calling thread, inside those it has already; NULL: none is, until this ends.
 // The cache must live until then. Leaving names what was entered last.
 // Errors: TIDE_ERR_LIMIT above TIDE_TENSOR_DEPTH; TIDE_ERR_STATE for what was not entered last.
-TIDE_API TIDE_NODISCARD tide_status tide_tensor_enter(tide_cpu* cache);
-TIDE_API tide_status tide_tensor_leave(tide_cpu* cache);
+TIDE_API TIDE_NODISCARD tide_status tide_tensor_enter(tide_cpu_cache* cache);
+TIDE_API tide_status tide_tensor_leave(tide_cpu_cache* cache);
 
 // The same for a source: a table of functions behind which any cache or arena may stand. The table is
 // borrowed until it is left, and leaving names the same table; it is copied with each tensor, so that what
@@ -47,7 +47,7 @@ TIDE_API tide_status tide_tensor_leave_source(const tide_memory* source);
 
 // The cache in force on the calling thread, or NULL; the source in force, or NULL; and how many of both were
 // entered.
-TIDE_API tide_cpu* tide_tensor_cache(void);
+TIDE_API tide_cpu_cache* tide_tensor_cache(void);
 TIDE_API const tide_memory* tide_tensor_source(void);
 TIDE_API uint32_t tide_tensor_depth(void);
 

@@ -99,7 +99,7 @@ struct Rig {
   }
 
   tide_machine* machine = nullptr;
-  tide_device* device = nullptr;
+  tide_device_cache* device = nullptr;
   tidemark::Stacks<Stack> stacks;
 };
 

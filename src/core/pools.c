@@ -133,8 +133,7 @@ TIDE_UNCHECKED_LOCKING tide_status tide__pools_retain(tide__pools* pools, tide_p
   return TIDE_OK;
 }
 
-TIDE_UNCHECKED_LOCKING tide_status tide__pools_release(tide__pools* pools, tide_pool number,
-                                                       const char* call) {
+TIDE_UNCHECKED_LOCKING tide_status tide__pools_drop(tide__pools* pools, tide_pool number, const char* call) {
   tide__pool_base* pool = NULL;
   TIDE_TRY(tide__pools_lock(pools, number, true, call, &pool));
   const bool is_refused = pool->users == 1 && pool->has_scope;
@@ -167,7 +166,7 @@ void tide__pools_leave(tide__pools* pools, tide__pool_base* pool) {
   tide__mutex_unlock(pools->lock);
 }
 
-bool tide__pools_drop(tide__pools* pools, tide__pool_base* pool) {
+bool tide__pools_remove(tide__pools* pools, tide__pool_base* pool) {
   tide__mutex_lock(pools->lock);
   const bool is_dropped = --pool->guests == 0 && pool->users == 0;
   if (is_dropped) tide__tree_remove(&pools->tree, &pool->node);

@@ -115,7 +115,7 @@ typedef struct tide__pool_cursor {
 } tide__pool_cursor;
 // The next pool of a walk; NULL at the end.
 tide__pool_base* tide__pools_next(tide__pools* pools, tide__pool_cursor* at);
-// The next pool without users; the caller is its guest until tide__pools_leave() or tide__pools_drop().
+// The next pool without users; the caller is its guest until tide__pools_leave() or tide__pools_remove().
 tide__pool_base* tide__pools_next_unused(tide__pools* pools, tide__pool_cursor* at);
 
 // ---------------------------------------------------------------------------------------------------
@@ -128,17 +128,17 @@ tide_pool tide__pools_add(tide__pools* pools, tide__pool_base* pool, const uint6
 
 // One user more or less, or how many there are. `call` as above.
 tide_status tide__pools_retain(tide__pools* pools, tide_pool number, const char* call);
-tide_status tide__pools_release(tide__pools* pools, tide_pool number, const char* call);
+tide_status tide__pools_drop(tide__pools* pools, tide_pool number, const char* call);
 tide_status tide__pools_users(tide__pools* pools, tide_pool number, const char* call, uint32_t* out);
 bool tide__pools_is_used(tide__pools* pools, const tide__pool_base* pool);
 
 // Ends the stay of a guest.
 void tide__pools_leave(tide__pools* pools, tide__pool_base* pool);
-// The same; if the pool has neither users nor other guests then, it is dropped: nobody finds it any more, and
+// The same; if the pool has neither users nor other guests then, it is removed: nobody finds it any more, and
 // its record is the caller's until tide__pools_recycle(). False if it stays.
-bool tide__pools_drop(tide__pools* pools, tide__pool_base* pool);
+bool tide__pools_remove(tide__pools* pools, tide__pool_base* pool);
 void tide__pools_recycle(tide__pools* pools, tide__pool_base* pool);
-// Drops a private pool and frees its record, at the end of the allocator.
+// Removes a private pool and frees its record, at the end of the allocator.
 void tide__pools_free(tide__pools* pools, tide__pool_base* pool);
 
 // ---------------------------------------------------------------------------------------------------

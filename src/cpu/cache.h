@@ -50,7 +50,7 @@ typedef enum tide__cpu_counter {
       TIDE__CPU_COUNTERS
 } tide__cpu_counter;
 
-struct tide_cpu {
+struct tide_cpu_cache {
   tide__thread_caches tcaches;  // first: every call reads it
   uint64_t fast_bytes;          // requests up to this size are small and not filled
   uint64_t tick_ns;             // an eighth of idle_ns; 0: time does not pass
@@ -83,16 +83,16 @@ struct tide_cpu {
   pthread_t helper;
   tide__atomic_u32 helper_stop;
   bool has_helper;
-  struct tide_cpu* next;  // in the list of all caches, the oldest first; shared under its lock
+  struct tide_cpu_cache* next;  // in the list of all caches, the oldest first; shared under its lock
 };
 
-static inline void tide__cpu_count(tide_cpu* cache, tide__cpu_counter counter, uint64_t n) {
+static inline void tide__cpu_count(tide_cpu_cache* cache, tide__cpu_counter counter, uint64_t n) {
   (void)tide__add_relaxed(&cache->counters[counter], n);
 }
 
 // Keeps a cache from going, for a thread that is inside a thread cache of it or holds it already; and ends
 // that.
-static inline void tide__cpu_hold(tide_cpu* cache) { (void)tide__add_seq(&cache->holds, 1); }
-static inline void tide__cpu_drop(tide_cpu* cache) { (void)tide__sub_seq(&cache->holds, 1); }
+static inline void tide__cpu_hold(tide_cpu_cache* cache) { (void)tide__add_seq(&cache->holds, 1); }
+static inline void tide__cpu_drop(tide_cpu_cache* cache) { (void)tide__sub_seq(&cache->holds, 1); }
 
 #endif

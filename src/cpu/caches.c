@@ -7,21 +7,21 @@
 #include <pthread.h>
 
 static tide__mutex caches_lock = TIDE__MUTEX_INIT(TIDE__RANK_CACHES);
-static tide_cpu* caches_first;  // borrowed; shared under caches_lock, like the links
+static tide_cpu_cache* caches_first;  // borrowed; shared under caches_lock, like the links
 static pthread_once_t caches_once = PTHREAD_ONCE_INIT;
-static _Atomic(tide_cpu*) caches_default;  // owned, never freed
+static _Atomic(tide_cpu_cache*) caches_default;  // owned, never freed
 
 // ---------------------------------------------------------------------------------------------------
 // Forks: a child has only the thread that forked, and finds every cache as if nobody else had been at work
 
-static void fork_lock_cache(tide_cpu* cache) {
+static void fork_lock_cache(tide_cpu_cache* cache) {
   tide__thread_caches_before_fork(&cache->tcaches);
   for (int i = 0; i < TIDE__SMALL_CLASSES; i++) tide__mutex_lock_many(&cache->classes[i].lock);
   tide__mutex_lock_many(&cache->zone_lock);
   tide__mutex_lock_many(&cache->totals_lock);
 }
 
-static void fork_unlock_cache(tide_cpu* cache, bool is_child) {
+static void fork_unlock_cache(tide_cpu_cache* cache, bool is_child) {
   tide__mutex_unlock_many(&cache->totals_lock);
   tide__mutex_unlock_many(&cache->zone_lock);
   for (int i = TIDE__SMALL_CLASSES; i-- > 0;) tide__mutex_unlock_many(&cache->classes[i].lock);
@@ -35,11 +35,11 @@ static void fork_prepare(void) {
   tide__mutex_lock_many(&caches_lock);
   tide__thread_caches_lock_all();
   tide__regions_lock();
-  for (tide_cpu* cache = caches_first; cache != NULL; cache = cache->next) fork_lock_cache(cache);
+  for (tide_cpu_cache* cache = caches_first; cache != NULL; cache = cache->next) fork_lock_cache(cache);
 }
 
 static void fork_end(bool is_child) {
-  for (tide_cpu* cache = caches_first; cache != NULL; cache = cache->next) {
+  for (tide_cpu_cache* cache = caches_first; cache != NULL; cache = cache->next) {
     fork_unlock_cache(cache, is_child);
   }
   tide__regions_unlock();
@@ -55,26 +55,26 @@ static void caches_start(void) { (void)pthread_atfork(fork_prepare, fork_parent,
 // ---------------------------------------------------------------------------------------------------
 // The list
 
-void tide__caches_add(tide_cpu* cache) {
+void tide__caches_add(tide_cpu_cache* cache) {
   (void)pthread_once(&caches_once, caches_start);
   tide__mutex_lock(&caches_lock);
-  tide_cpu** link = &caches_first;
+  tide_cpu_cache** link = &caches_first;
   while (*link != NULL) link = &(*link)->next;
   *link = cache;
   tide__mutex_unlock(&caches_lock);
 }
 
-void tide__caches_remove(tide_cpu* cache) {
+void tide__caches_remove(tide_cpu_cache* cache) {
   tide__mutex_lock(&caches_lock);
-  tide_cpu** link = &caches_first;
+  tide_cpu_cache** link = &caches_first;
   while (*link != cache) link = &(*link)->next;
   *link = cache->next;
   tide__mutex_unlock(&caches_lock);
 }
 
-tide_cpu* tide__caches_hold_next(tide_cpu* cache) {
+tide_cpu_cache* tide__caches_hold_next(tide_cpu_cache* cache) {
   tide__mutex_lock(&caches_lock);
-  tide_cpu* next = cache != NULL ? cache->next : caches_first;
+  tide_cpu_cache* next = cache != NULL ? cache->next : caches_first;
   while (next != NULL && tide__load_relaxed(&next->is_ending) != 0) next = next->next;
   if (next != NULL) tide__cpu_hold(next);
   tide__mutex_unlock(&caches_lock);
@@ -82,12 +82,12 @@ tide_cpu* tide__caches_hold_next(tide_cpu* cache) {
   return next;
 }
 
-tide_cpu* tide__caches_default(void) {
+tide_cpu_cache* tide__caches_default(void) {
   return tide__load_acquire(&caches_default);  // pairs with the exchange below
 }
 
-tide_cpu* tide__caches_set_default(tide_cpu* made) {
-  tide_cpu* now = NULL;
+tide_cpu_cache* tide__caches_set_default(tide_cpu_cache* made) {
+  tide_cpu_cache* now = NULL;
   return atomic_compare_exchange_strong_explicit(&caches_default, &now, made, memory_order_acq_rel,
                                                  memory_order_acquire)
              ? made

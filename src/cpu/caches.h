@@ -7,15 +7,15 @@
 
 #include "cpu/cache.h"
 
-void tide__caches_add(tide_cpu* cache);
-void tide__caches_remove(tide_cpu* cache);
+void tide__caches_add(tide_cpu_cache* cache);
+void tide__caches_remove(tide_cpu_cache* cache);
 // The oldest cache (for NULL), or the one after `cache`, which is held no longer; NULL if there is none. The
 // result is held: it stays until the caller drops it.
-tide_cpu* tide__caches_hold_next(tide_cpu* cache);
+tide_cpu_cache* tide__caches_hold_next(tide_cpu_cache* cache);
 
 // The default cache, or NULL; and makes one the default. Returns the one that is: another thread may be
 // first.
-tide_cpu* tide__caches_default(void);
-tide_cpu* tide__caches_set_default(tide_cpu* made);
+tide_cpu_cache* tide__caches_default(void);
+tide_cpu_cache* tide__caches_set_default(tide_cpu_cache* made);
 
 #endif

@@ -6,7 +6,7 @@
 
 #include "cpu/cache.h"
 
-static void charge_count(tide_cpu* cache, int64_t pages) {
+static void charge_count(tide_cpu_cache* cache, int64_t pages) {
   const int64_t bytes = pages * (int64_t)TIDE__PAGE_BYTES;
   tide_stat* const stat = &cache->system_bytes;
   tide__mutex_lock(&cache->totals_lock);
@@ -18,7 +18,7 @@ static void charge_count(tide_cpu* cache, int64_t pages) {
 }
 
 bool tide__cpu_charge(void* user, uint64_t pages) {
-  tide_cpu* const cache = user;
+  tide_cpu_cache* const cache = user;
   const uint64_t most = tide__load_relaxed(&cache->max_bytes) >> TIDE__PAGE_SHIFT;
   uint64_t before = tide__load_relaxed(&cache->system_pages);
   do {
@@ -29,7 +29,7 @@ bool tide__cpu_charge(void* user, uint64_t pages) {
   return true;
 }
 
-void tide__cpu_uncharge(tide_cpu* cache, uint64_t pages) {
+void tide__cpu_uncharge(tide_cpu_cache* cache, uint64_t pages) {
   if (pages == 0) return;
   charge_count(cache, -(int64_t)pages);  // first: the statistic never shows more than was allowed
   (void)atomic_fetch_sub_explicit(&cache->system_pages, pages, memory_order_release);

@@ -13,6 +13,6 @@
 // Counts pages that get memory; false if that would exceed max_bytes. And counts pages that lose it. The
 // cache is a void* because regions call the first one as a tide__region_charge.
 bool tide__cpu_charge(void* cache, uint64_t pages);
-void tide__cpu_uncharge(tide_cpu* cache, uint64_t pages);
+void tide__cpu_uncharge(tide_cpu_cache* cache, uint64_t pages);
 
 #endif

@@ -32,19 +32,19 @@ typedef struct cpu_after {
 } cpu_after;
 
 // Tells the totals, and every few times the clock is looked at.
-static void tcache_tell(tide_cpu* cache, tide__cpu_tcache* tcache, cpu_after* after) {
+static void tcache_tell(tide_cpu_cache* cache, tide__cpu_tcache* tcache, cpu_after* after) {
   tide__cpu_tell(cache, tcache);
   if (tcache->tally.tellings % TIDE__TELLINGS_PER_LOOK == 0) after->looks = true;
 }
 
 // After something was noted in the thread cache that is entered.
-static inline void tcache_noted(tide_cpu* cache, tide__cpu_tcache* tcache, cpu_after* after) {
+static inline void tcache_noted(tide_cpu_cache* cache, tide__cpu_tcache* tcache, cpu_after* after) {
   if (tcache->tally.changes >= TIDE__CHANGES_PER_TELLING) tcache_tell(cache, tcache, after);
 }
 
 // Looks at the clock, which blocks are stamped by when they become idle. A thread that has found it unchanged
 // many times looks only now and then: its next calls will come in the same tick as well.
-static void tcache_see_clock(tide_cpu* cache, tide__cpu_tcache* tcache) {
+static void tcache_see_clock(tide_cpu_cache* cache, tide__cpu_tcache* tcache) {
   tide__cpu_tally* const tally = &tcache->tally;
   if (tally->changes < tally->clock_at) return;
   const uint32_t before = tide__load_relaxed(&cache->stamp);
@@ -53,7 +53,7 @@ static void tcache_see_clock(tide_cpu* cache, tide__cpu_tcache* tcache) {
   tally->clock_at = tally->changes + (is_often ? TIDE__CHANGES_PER_CLOCK : 0);
 }
 
-static void cpu_do_after(tide_cpu* cache, const cpu_after* after) {
+static void cpu_do_after(tide_cpu_cache* cache, const cpu_after* after) {
   if (after->enforces) tide__cpu_enforce(cache, after->zone);
   if (after->looks) tide__cpu_look(cache);
 }
@@ -73,7 +73,7 @@ static inline uint64_t magazine_take(tide__cpu_magazine* magazine, uint32_t clas
 }
 
 // Every other way than the first.
-static uint64_t small_take(tide_cpu* cache, tide__cpu_tcache* tcache, uint32_t class_number) {
+static uint64_t small_take(tide_cpu_cache* cache, tide__cpu_tcache* tcache, uint32_t class_number) {
   tide__cpu_magazine* const magazine = &tcache->magazines[class_number];
   uint64_t address = magazine_take(magazine, class_number);
   while (address == 0 && tide__cpu_magazine_count(tcache, class_number) > 0) {
@@ -84,7 +84,7 @@ static uint64_t small_take(tide_cpu* cache, tide__cpu_tcache* tcache, uint32_t c
   return magazine_take(magazine, class_number);
 }
 
-CPU_SELDOM static tide_status small_alloc_slowly(tide_cpu* cache, uint32_t class_number, void** out) {
+CPU_SELDOM static tide_status small_alloc_slowly(tide_cpu_cache* cache, uint32_t class_number, void** out) {
   cpu_after after = { 0 };
   uint64_t address = 0;
   *out = NULL;
@@ -106,7 +106,7 @@ CPU_SELDOM static tide_status small_alloc_slowly(tide_cpu* cache, uint32_t class
   return TIDE_OK;
 }
 
-static inline tide_status small_alloc(tide_cpu* cache, uint32_t class_number, void** out) {
+static inline tide_status small_alloc(tide_cpu_cache* cache, uint32_t class_number, void** out) {
   tide__cpu_tcache* const tcache = tide__thread_caches_enter_fast(cache->tcaches.id);
   if (tcache == NULL) return small_alloc_slowly(cache, class_number, out);
   tide__cpu_magazine* const magazine = &tcache->magazines[class_number];
@@ -134,7 +134,7 @@ static void small_put_back(tide__cpu_tcache* tcache, tide__slab* slab, uint32_t 
 
 CPU_SELDOM static tide_status small_release_beyond(tide__region* region, tide__slab* slab, uint64_t address,
                                                    uint32_t index) {
-  tide_cpu* const cache = slab->cache;
+  tide_cpu_cache* const cache = slab->cache;
   const uint32_t class_number = slab->class_number;
   cpu_after after = { 0 };
   tide__cpu_tcache* const tcache = tide__thread_caches_enter(&cache->tcaches);
@@ -192,14 +192,15 @@ static inline bool window_release(uint64_t address) {
 // ---------------------------------------------------------------------------------------------------
 // Blocks of pages
 
-static tide_status pages_fail(tide_cpu* cache, uint64_t pages) {
+static tide_status pages_fail(tide_cpu_cache* cache, uint64_t pages) {
   tide__cpu_count(cache, TIDE__CPU_failures, 1);
   const uint64_t bytes = tide__load_relaxed(&cache->system_pages) << TIDE__PAGE_SHIFT;
   return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for %llu bytes; the cache has %llu of the system",
                    (unsigned long long)(pages << TIDE__PAGE_SHIFT), (unsigned long long)bytes);
 }
 
-static tide_status pages_alloc(tide_cpu* cache, uint64_t pages, uint64_t alignment, tide__page_block* out) {
+static tide_status pages_alloc(tide_cpu_cache* cache, uint64_t pages, uint64_t alignment,
+                               tide__page_block* out) {
   cpu_after after = { 0 };
   for (uint32_t step = 0;;) {
     tide__cpu_tcache* const tcache = tide__thread_caches_enter(&cache->tcaches);
@@ -221,7 +222,7 @@ static tide_status pages_alloc(tide_cpu* cache, uint64_t pages, uint64_t alignme
 
 // The commonest request: the thread's first region has an idle block for it, and no page that has no memory.
 // What the slow way does now and then, which is to look at the clock and to tell the totals, can wait.
-static inline uint64_t pages_take_simply(tide_cpu* cache, uint64_t pages) {
+static inline uint64_t pages_take_simply(tide_cpu_cache* cache, uint64_t pages) {
   tide__cpu_tcache* const tcache = tide__thread_caches_enter_fast(cache->tcaches.id);
   tide__region_place place = { 0 };
   if (tcache == NULL) return 0;
@@ -238,7 +239,7 @@ static inline uint64_t pages_take_simply(tide_cpu* cache, uint64_t pages) {
   return is_simple ? tide__region_address(region, place.page) : 0;
 }
 
-static tide_status pages_alloc_single(tide_cpu* cache, uint64_t pages, uint64_t alignment,
+static tide_status pages_alloc_single(tide_cpu_cache* cache, uint64_t pages, uint64_t alignment,
                                       tide__page_block* out) {
   cpu_after after = { 0 };
   for (uint32_t step = 0; tide__zone_take_single(&cache->zone, pages, alignment, out) != TIDE_OK;) {
@@ -275,7 +276,7 @@ static bool pages_return(tide__cpu_tcache* tcache, tide__region* region, uint64_
 }
 
 // The commonest release: of the thread's own zone, and nothing else to be done.
-static inline bool pages_put_simply(tide_cpu* cache, tide__region* region, uint64_t page) {
+static inline bool pages_put_simply(tide_cpu_cache* cache, tide__region* region, uint64_t page) {
   tide__cpu_tcache* const tcache = tide__thread_caches_enter_fast(cache->tcaches.id);
   uint64_t pages = 0;
   if (tcache == NULL) return false;
@@ -292,7 +293,7 @@ static inline bool pages_put_simply(tide_cpu* cache, tide__region* region, uint6
 }
 
 static tide_status pages_release(tide__region* region, uint64_t page, uint64_t address) {
-  tide_cpu* const cache = region->zone->cache;
+  tide_cpu_cache* const cache = region->zone->cache;
   if (pages_put_simply(cache, region, page)) return TIDE_OK;
   cpu_after after = { 0 };
   uint64_t pages = 0;
@@ -349,7 +350,7 @@ static uint32_t cpu_small_class(uint64_t bytes, uint64_t alignment) {
   return tide__class_of((wanted + TIDE__CPU_ALIGNMENT - 1) >> TIDE__SMALL_UNIT_SHIFT);
 }
 
-static tide_status cpu_alloc(tide_cpu* cache, uint64_t bytes, uint64_t alignment, tide_fill fill,
+static tide_status cpu_alloc(tide_cpu_cache* cache, uint64_t bytes, uint64_t alignment, tide_fill fill,
                              void** out) {
   tide__page_block run = { 0 };
   if (cpu_is_small(bytes, alignment)) {
@@ -367,7 +368,7 @@ static tide_status cpu_alloc(tide_cpu* cache, uint64_t bytes, uint64_t alignment
   return TIDE_OK;
 }
 
-CPU_SELDOM static tide_status cpu_alloc_checked(tide_cpu* cache, uint64_t bytes, uint64_t alignment,
+CPU_SELDOM static tide_status cpu_alloc_checked(tide_cpu_cache* cache, uint64_t bytes, uint64_t alignment,
                                                 tide_fill fill, void** out) {
   TIDE_REQUIRE(out != NULL, TIDE_ERR_ARGUMENT, "alloc: the result is NULL");
   *out = NULL;
@@ -380,7 +381,8 @@ CPU_SELDOM static tide_status cpu_alloc_checked(tide_cpu* cache, uint64_t bytes,
 }
 
 // All but small blocks; apart, so that those need no room on the stack.
-__attribute__((noinline)) static tide_status cpu_alloc_beyond(tide_cpu* cache, size_t bytes, void** out) {
+__attribute__((noinline)) static tide_status cpu_alloc_beyond(tide_cpu_cache* cache, size_t bytes,
+                                                              void** out) {
   if (cache != NULL && out != NULL && bytes < cache->fast_pages_bytes && bytes != 0) {
     const uint64_t address = pages_take_simply(cache, (bytes + TIDE__PAGE_BYTES - 1) >> TIDE__PAGE_SHIFT);
     *out = tide__pointer(address);
@@ -390,7 +392,7 @@ __attribute__((noinline)) static tide_status cpu_alloc_beyond(tide_cpu* cache, s
   return cpu_alloc_checked(cache, bytes, TIDE__CPU_ALIGNMENT, fill, out);
 }
 
-tide_status tide_cpu_alloc(tide_cpu* cache, size_t bytes, void** out) {
+tide_status tide_cpu_alloc(tide_cpu_cache* cache, size_t bytes, void** out) {
   const uint64_t last_byte = (uint64_t)bytes - 1;
   if (cache != NULL && out != NULL && last_byte < cache->fast_bytes) {
     return small_alloc(cache, tide__class_to(last_byte >> TIDE__SMALL_UNIT_SHIFT), out);
@@ -398,12 +400,12 @@ tide_status tide_cpu_alloc(tide_cpu* cache, size_t bytes, void** out) {
   return cpu_alloc_beyond(cache, bytes, out);
 }
 
-tide_status tide_cpu_alloc_aligned(tide_cpu* cache, size_t bytes, size_t alignment, void** out) {
+tide_status tide_cpu_alloc_aligned(tide_cpu_cache* cache, size_t bytes, size_t alignment, void** out) {
   const tide_fill fill = cache != NULL ? cache->options.fill : TIDE_FILL_NOTHING;
   return cpu_alloc_checked(cache, bytes, alignment, fill, out);
 }
 
-tide_status tide_cpu_alloc_zeros(tide_cpu* cache, size_t bytes, void** out) {
+tide_status tide_cpu_alloc_zeros(tide_cpu_cache* cache, size_t bytes, void** out) {
   return cpu_alloc_checked(cache, bytes, TIDE__CPU_ALIGNMENT, TIDE_FILL_ZEROS, out);
 }
 
@@ -430,7 +432,7 @@ tide_status tide_cpu_forget(void* pointer) {
   if (pointer == NULL) return TIDE_OK;
   tide__region* const region = tide__region_at(address);
   if (region == NULL) return tide__release_foreign(address);
-  tide_cpu* const cache = region->zone->cache;
+  tide_cpu_cache* const cache = region->zone->cache;
   tide__cpu_tcache* const tcache = tide__thread_caches_enter(&cache->tcaches);
   const bool is_ending = tide__load_relaxed(&cache->is_ending) != 0;
   if (!is_ending) tide__cpu_hold(cache);

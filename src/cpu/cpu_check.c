@@ -137,7 +137,7 @@ static int check_slab(const tide__slab* slab) {
              : check_fail(CHECK_SLABS, "free objects of a slab", slab->free_count, free_count);
 }
 
-static int check_slabs(tide_cpu* cache, const check_sums* sums) {
+static int check_slabs(tide_cpu_cache* cache, const check_sums* sums) {
   uint64_t pages = 0;
   for (uint32_t i = 0; i < TIDE__SMALL_CLASSES; i++) {
     for (const tide__slab* slab = cache->classes[i].listed; slab != NULL; slab = slab->next) {
@@ -149,7 +149,7 @@ static int check_slabs(tide_cpu* cache, const check_sums* sums) {
   return pages == sums->slab_pages ? 0 : check_fail(CHECK_SLABS, "pages of slabs", sums->slab_pages, pages);
 }
 
-static int check_sums_agree(tide_cpu* cache, const check_sums* sums) {
+static int check_sums_agree(tide_cpu_cache* cache, const check_sums* sums) {
   const uint64_t system_pages = tide__load_relaxed(&cache->system_pages);
   if (system_pages != sums->resident_pages) {
     return check_fail(CHECK_SUMS, "pages of the system", system_pages, sums->resident_pages);
@@ -159,7 +159,7 @@ static int check_sums_agree(tide_cpu* cache, const check_sums* sums) {
              : check_fail(CHECK_SUMS, "live blocks", (uint64_t)cache->live.current, sums->page_blocks);
 }
 
-static int check_all(tide_cpu* cache) {
+static int check_all(tide_cpu_cache* cache) {
   check_sums sums = { 0 };
   tide_cpu_stats stats = TIDE_CPU_STATS_INIT;
   int broken = 0;
@@ -176,7 +176,7 @@ static int check_all(tide_cpu* cache) {
 }
 
 // The helper rests meanwhile.
-int tide_cpu_check(tide_cpu* cache) {
+int tide_cpu_check(tide_cpu_cache* cache) {
   if (cache == NULL) return check_fail(CHECK_SUMS, "caches", 0, 1);
   const bool had_helper = cache->has_helper;
   tide__cpu_stop_helper(cache);

@@ -38,7 +38,7 @@ static tide_status options_check(const tide_cpu_options* options) {
 
 static void tcache_init(void* memory, void* owner) {
   tide__cpu_tcache* const tcache = memory;
-  tide_cpu* const cache = owner;
+  tide_cpu_cache* const cache = owner;
   tide__zone_init(&tcache->zone, cache, tcache);
   for (uint32_t i = 0; i < TIDE__SMALL_CLASSES; i++) {
     tide__cpu_magazine* const magazine = &tcache->magazines[i];
@@ -50,7 +50,7 @@ static void tcache_init(void* memory, void* owner) {
   tide__cpu_magazines_open(tcache, tide__load_relaxed(&cache->max_cached_bytes) == TIDE_NO_LIMIT);
 }
 
-static void cache_set_up(tide_cpu* cache, const tide_cpu_options* options, const tide_heap* heap) {
+static void cache_set_up(tide_cpu_cache* cache, const tide_cpu_options* options, const tide_heap* heap) {
   const bool has_limit = options->max_cached_bytes != TIDE_NO_LIMIT;
   cache->options = *options;
   cache->heap = heap;
@@ -74,7 +74,7 @@ static void cache_set_up(tide_cpu* cache, const tide_cpu_options* options, const
   cache->stamp = (uint32_t)cache->last_sweep & TIDE__STAMP_MASK;
 }
 
-tide_status tide_cpu_new(const tide_cpu_options* options, tide_cpu** out) {
+tide_status tide_cpu_new(const tide_cpu_options* options, tide_cpu_cache** out) {
   tide_cpu_options whole = TIDE_CPU_OPTIONS_INIT;
   TIDE_REQUIRE(out != NULL, TIDE_ERR_ARGUMENT, "cpu_new: the result is NULL");
   *out = NULL;
@@ -82,7 +82,7 @@ tide_status tide_cpu_new(const tide_cpu_options* options, tide_cpu** out) {
   options = &whole;
   TIDE_TRY(options_check(options));
   const tide_heap* const heap = tide__heap_or_system(options->heap);
-  tide_cpu* const cache = tide__heap_alloc(heap, 1, sizeof *cache);
+  tide_cpu_cache* const cache = tide__heap_alloc(heap, 1, sizeof *cache);
   if (cache == NULL) return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "cpu_new: no memory for a cache");
   cache_set_up(cache, options, heap);
   if (!tide__thread_caches_init(&cache->tcaches, heap, sizeof(tide__cpu_tcache), tcache_init, cache)) {
@@ -97,11 +97,11 @@ tide_status tide_cpu_new(const tide_cpu_options* options, tide_cpu** out) {
 }
 
 // Several threads may make one at the same time. No lock is held meanwhile, so that a fork finds none taken.
-tide_status tide_cpu_default(tide_cpu** out) {
+tide_status tide_cpu_default(tide_cpu_cache** out) {
   TIDE_REQUIRE(out != NULL, TIDE_ERR_ARGUMENT, "cpu_default: the result is NULL");
   *out = tide__caches_default();
   if (*out != NULL) return TIDE_OK;
-  tide_cpu* made = NULL;
+  tide_cpu_cache* made = NULL;
   TIDE_TRY(tide_cpu_new(NULL, &made));
   *out = tide__caches_set_default(made);
   if (*out != made) tide_cpu_free(made, NULL);
@@ -111,7 +111,7 @@ tide_status tide_cpu_default(tide_cpu** out) {
 // ---------------------------------------------------------------------------------------------------
 // Upkeep
 
-tide_status tide_cpu_trim(tide_cpu* cache, uint64_t bytes) {
+tide_status tide_cpu_trim(tide_cpu_cache* cache, uint64_t bytes) {
   TIDE_REQUIRE(cache != NULL, TIDE_ERR_ARGUMENT, "trim: the cache is NULL");
   tide__cpu_trim(cache, bytes);
   return TIDE_OK;
@@ -119,9 +119,9 @@ tide_status tide_cpu_trim(tide_cpu* cache, uint64_t bytes) {
 
 tide_status tide_cpu_trim_all(uint64_t bytes) {
   uint64_t all = 0;
-  for (tide_cpu* cache = NULL; (cache = tide__caches_hold_next(cache)) != NULL;)
+  for (tide_cpu_cache* cache = NULL; (cache = tide__caches_hold_next(cache)) != NULL;)
     all += tide__cpu_cached(cache);
-  for (tide_cpu* cache = NULL; (cache = tide__caches_hold_next(cache)) != NULL;) {
+  for (tide_cpu_cache* cache = NULL; (cache = tide__caches_hold_next(cache)) != NULL;) {
     const uint64_t others = all - tide__min(all, tide__cpu_cached(cache));
     tide__cpu_trim(cache, bytes - tide__min(bytes, others));
     all = others + tide__cpu_cached(cache);
@@ -129,7 +129,7 @@ tide_status tide_cpu_trim_all(uint64_t bytes) {
   return TIDE_OK;
 }
 
-tide_status tide_cpu_poll(tide_cpu* cache) {
+tide_status tide_cpu_poll(tide_cpu_cache* cache) {
   TIDE_REQUIRE(cache != NULL, TIDE_ERR_ARGUMENT, "poll: the cache is NULL");
   if (cache->tick_ns == 0) return TIDE_OK;
   tide__cpu_look(cache);
@@ -141,7 +141,7 @@ tide_status tide_cpu_poll(tide_cpu* cache) {
 // ---------------------------------------------------------------------------------------------------
 // Memory of others
 
-tide_status tide_cpu_release_any(tide_cpu* cache, void* address) {
+tide_status tide_cpu_release_any(tide_cpu_cache* cache, void* address) {
   TIDE_REQUIRE(cache != NULL, TIDE_ERR_ARGUMENT, "release_any: the cache is NULL");
   const bool is_ours = address == NULL || tide__region_at(tide__address(address)) != NULL;
   if (is_ours || !cache->options.frees_foreign) return tide_cpu_release(address);
@@ -163,6 +163,6 @@ static tide_status source_release(const tide_memory* memory, void* address) {
   return tide_cpu_release_any(memory->user, address);
 }
 
-tide_memory tide_cpu_memory(tide_cpu* cache) {
+tide_memory tide_cpu_memory(tide_cpu_cache* cache) {
   return (tide_memory){ .alloc = source_alloc, .release = source_release, .user = cache, .is_host = true };
 }

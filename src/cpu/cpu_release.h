@@ -42,7 +42,7 @@ static inline bool tide__pages_claim(tide__region* region, uint64_t page, uint64
 
 // Reports a release of what was released already, or of what no block begins at. The third finds out which it
 // is, for pages that could not be claimed.
-tide_status tide__release_twice(tide_cpu* cache, uint64_t address);
+tide_status tide__release_twice(tide_cpu_cache* cache, uint64_t address);
 tide_status tide__release_foreign(uint64_t address);
 tide_status tide__pages_refuse(const tide__region* region, uint64_t address);
 

@@ -27,7 +27,7 @@ static resize_result resize_open(tide__cpu_tcache* tcache, tide__region* region,
 }
 
 // Tries to resize a block of pages where it is. Only the thread whose zone it lies in can.
-static resize_result resize_pages(tide_cpu* cache, uint64_t address, uint64_t bytes) {
+static resize_result resize_pages(tide_cpu_cache* cache, uint64_t address, uint64_t bytes) {
   tide__region* const region = tide__region_at(address);
   const uint64_t page = (address - region->address) >> TIDE__PAGE_SHIFT;
   const uint64_t pages = (bytes + TIDE__PAGE_BYTES - 1) >> TIDE__PAGE_SHIFT;
@@ -48,7 +48,7 @@ static resize_result resize_pages(tide_cpu* cache, uint64_t address, uint64_t by
   return RESIZE_DONE;
 }
 
-static bool resize_in_place(tide_cpu* cache, uint64_t address, uint64_t bytes) {
+static bool resize_in_place(tide_cpu_cache* cache, uint64_t address, uint64_t bytes) {
   resize_result result = resize_pages(cache, address, bytes);
   if (result == RESIZE_OPENED) result = resize_pages(cache, address, bytes);
   return result == RESIZE_DONE;
@@ -61,11 +61,12 @@ static bool resize_fits(uint64_t room, uint64_t bytes) {
   return is_small ? bytes > room - room / 8 || room <= TIDE__CPU_ALIGNMENT : bytes > room - TIDE__PAGE_BYTES;
 }
 
-static void resize_fill(const tide_cpu* cache, void* address, uint64_t from, uint64_t bytes) {
+static void resize_fill(const tide_cpu_cache* cache, void* address, uint64_t from, uint64_t bytes) {
   if (bytes > from) tide__memory_fill(cache->options.fill, (uint8_t*)address + from, bytes - from);
 }
 
-static tide_status resize_by_copy(tide_cpu* cache, const tide_cpu_info* info, uint64_t bytes, void** out) {
+static tide_status resize_by_copy(tide_cpu_cache* cache, const tide_cpu_info* info, uint64_t bytes,
+                                  void** out) {
   void* moved = NULL;
   const tide_status status = tide_cpu_alloc(cache, bytes, &moved);
   if (status != TIDE_OK) return status;
@@ -75,7 +76,7 @@ static tide_status resize_by_copy(tide_cpu* cache, const tide_cpu_info* info, ui
   return tide_cpu_release(info->address);
 }
 
-tide_status tide_cpu_resize(tide_cpu* cache, void* address, size_t bytes, void** out) {
+tide_status tide_cpu_resize(tide_cpu_cache* cache, void* address, size_t bytes, void** out) {
   TIDE_REQUIRE(out != NULL, TIDE_ERR_ARGUMENT, "resize: the result is NULL");
   *out = NULL;
   TIDE_REQUIRE(cache != NULL, TIDE_ERR_ARGUMENT, "resize: the cache is NULL");

@@ -25,7 +25,7 @@ static void stat_tell(tide_stat* stat, int64_t now, int64_t high, int64_t told) 
 }
 
 // What was handed out from magazines and of pages, all told.
-static void tell_takes(tide_cpu* cache, tide__cpu_tcache* tcache) TIDE_REQUIRES(&cache->totals_lock) {
+static void tell_takes(tide_cpu_cache* cache, tide__cpu_tcache* tcache) TIDE_REQUIRES(&cache->totals_lock) {
   for (int i = 0; i < TIDE__SMALL_CLASSES; i++) {
     tide__cpu_magazine* const magazine = &tcache->magazines[i];
     const uint64_t takes = TIDE__TAKES_PER_TELLING - magazine->takes_left;
@@ -41,7 +41,7 @@ static void tell_takes(tide_cpu* cache, tide__cpu_tcache* tcache) TIDE_REQUIRES(
 
 // The most bytes that were live are those of now, or those of pages at their height, which leaves small
 // blocks out: it is never more than there were.
-void tide__cpu_tell(tide_cpu* cache, tide__cpu_tcache* tcache) {
+void tide__cpu_tell(tide_cpu_cache* cache, tide__cpu_tcache* tcache) {
   tide__cpu_tally* const tally = &tcache->tally;
   const int64_t idle_bytes = (int64_t)tide__cpu_magazine_bytes(tcache);
   const int64_t bytes = tally->bytes - idle_bytes;
@@ -59,7 +59,7 @@ void tide__cpu_tell(tide_cpu* cache, tide__cpu_tcache* tcache) {
   tally->tellings++;
 }
 
-void tide__cpu_count_release(tide_cpu* cache, uint64_t bytes) {
+void tide__cpu_count_release(tide_cpu_cache* cache, uint64_t bytes) {
   tide__mutex_lock(&cache->totals_lock);
   cache->live.current--;
   cache->live_bytes.current -= (int64_t)bytes;
@@ -67,7 +67,7 @@ void tide__cpu_count_release(tide_cpu* cache, uint64_t bytes) {
 }
 
 // Lets all thread caches tell. Returns how many threads there are, and the bytes that are cached.
-static uint32_t stats_gather(tide_cpu* cache, uint64_t* out_cached) {
+static uint32_t stats_gather(tide_cpu_cache* cache, uint64_t* out_cached) {
   uint32_t threads = 0;
   uint64_t cached = 0;
   for (tide__thread_cache* at = tide__thread_caches_first(&cache->tcaches); at != NULL; at = at->next) {
@@ -93,7 +93,7 @@ static tide_stat stat_with_freed(const tide_stat* stat, int64_t before) {
   return whole;
 }
 
-static void stats_read(tide_cpu* cache, tide_cpu_stats* out) {
+static void stats_read(tide_cpu_cache* cache, tide_cpu_stats* out) {
   out->threads = stats_gather(cache, &out->cached_bytes);
   tide__mutex_lock(&cache->totals_lock);
   out->live = stat_with_freed(&cache->live, cache->live_before);
@@ -108,14 +108,14 @@ static void stats_read(tide_cpu* cache, tide_cpu_stats* out) {
   out->hits = requests - tide__min(requests, out->misses + out->uncached);
 }
 
-tide_status tide_cpu_get_stats(tide_cpu* cache, tide_cpu_stats* out) {
+tide_status tide_cpu_get_stats(tide_cpu_cache* cache, tide_cpu_stats* out) {
   tide_cpu_stats all = TIDE_CPU_STATS_INIT;
   TIDE_REQUIRE(cache != NULL && out != NULL, TIDE_ERR_ARGUMENT, "get_stats: a NULL argument");
   stats_read(cache, &all);
   return tide__sized_write("cpu_get_stats", &all, out, sizeof all);
 }
 
-void tide_cpu_reset_accumulated(tide_cpu* cache) {
+void tide_cpu_reset_accumulated(tide_cpu_cache* cache) {
   uint64_t cached = 0;
   if (cache == NULL) return;
   (void)stats_gather(cache, &cached);
@@ -128,7 +128,7 @@ void tide_cpu_reset_accumulated(tide_cpu* cache) {
   for (int i = 0; i < TIDE__CPU_COUNTERS; i++) tide__store_relaxed(&cache->counters[i], 0);
 }
 
-void tide_cpu_reset_peaks(tide_cpu* cache) {
+void tide_cpu_reset_peaks(tide_cpu_cache* cache) {
   uint64_t cached = 0;
   if (cache == NULL) return;
   (void)stats_gather(cache, &cached);

@@ -8,8 +8,8 @@
 #include "cpu/cache.h"
 
 // Counts the end of a block for no thread cache.
-void tide__cpu_count_release(tide_cpu* cache, uint64_t bytes);
+void tide__cpu_count_release(tide_cpu_cache* cache, uint64_t bytes);
 // Adds what a thread cache has counted to the totals; the caller has entered it.
-void tide__cpu_tell(tide_cpu* cache, tide__cpu_tcache* tcache);
+void tide__cpu_tell(tide_cpu_cache* cache, tide__cpu_tcache* tcache);
 
 #endif

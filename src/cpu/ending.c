@@ -12,7 +12,7 @@
 #include "cpu/upkeep.h"
 #include "cpu/limits.h"
 
-static void ending_destroy(tide_cpu* cache) {
+static void ending_destroy(tide_cpu_cache* cache) {
   tide__caches_remove(cache);
   for (tide__thread_cache* tcache = tide__thread_caches_first(&cache->tcaches); tcache != NULL;
        tcache = tcache->next) {
@@ -25,7 +25,7 @@ static void ending_destroy(tide_cpu* cache) {
 }
 
 // No thread is at work in the cache any more when this returns.
-static void ending_wait(tide_cpu* cache) {
+static void ending_wait(tide_cpu_cache* cache) {
   tide__store_seq(&cache->is_ending, 1);
   tide__thread_caches_close(&cache->tcaches);
   for (tide__thread_cache* tcache = tide__thread_caches_first(&cache->tcaches); tcache != NULL;
@@ -38,7 +38,7 @@ static void ending_wait(tide_cpu* cache) {
 }
 
 // Ends one of what keeps an ending cache; with the last the cache goes.
-static void ending_release(tide_cpu* cache) {
+static void ending_release(tide_cpu_cache* cache) {
   if (atomic_fetch_sub_explicit(&cache->orphans, 1, memory_order_acq_rel) == 1) ending_destroy(cache);
 }
 
@@ -58,7 +58,7 @@ static uint64_t ending_count_live(const tide__zone* zone) {
   return live;
 }
 
-static uint64_t ending_count_orphans(tide_cpu* cache) {
+static uint64_t ending_count_orphans(tide_cpu_cache* cache) {
   uint64_t live = ending_count_live(&cache->zone);
   for (tide__thread_cache* tcache = tide__thread_caches_first(&cache->tcaches); tcache != NULL;
        tcache = tcache->next) {
@@ -67,7 +67,7 @@ static uint64_t ending_count_orphans(tide_cpu* cache) {
   return live;
 }
 
-void tide_cpu_free(tide_cpu* cache, uint64_t* out_orphans) {
+void tide_cpu_free(tide_cpu_cache* cache, uint64_t* out_orphans) {
   if (out_orphans != NULL) *out_orphans = 0;
   if (cache == NULL || cache == tide__caches_default()) return;
   tide__cpu_stop_helper(cache);
@@ -82,7 +82,7 @@ void tide_cpu_free(tide_cpu* cache, uint64_t* out_orphans) {
 
 // The memory of an orphan goes back before it is counted as gone, because with the last one the cache goes.
 tide_status tide__orphan_release(tide__region* region, uint64_t address) {
-  tide_cpu* const cache = region->zone->cache;
+  tide_cpu_cache* const cache = region->zone->cache;
   while (tide__load_seq(&cache->is_counted) == 0) tide__sys_sleep_ns(20000);
   TIDE_TRY(tide__cpu_release_slowly(region, address, TIDE__RELEASE_ORPHAN));
   tide__cpu_trim(cache, 0);

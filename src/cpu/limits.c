@@ -23,7 +23,7 @@
 // All zones of a cache
 
 // The zone after one: those of the threads, then the common one; NULL: there is none. NULL: the first.
-static tide__zone* zones_next(tide_cpu* cache, tide__zone* zone) {
+static tide__zone* zones_next(tide_cpu_cache* cache, tide__zone* zone) {
   if (zone == &cache->zone) return NULL;
   tide__thread_cache* const tcache = zone == NULL ? tide__thread_caches_first(&cache->tcaches)
                                                   : zone->tcache->base.next;
@@ -48,7 +48,7 @@ static uint64_t zone_read_cached(tide__zone* zone) {
 // ---------------------------------------------------------------------------------------------------
 // Allowances
 
-static uint64_t limits_grant(tide_cpu* cache, uint64_t wanted) {
+static uint64_t limits_grant(tide_cpu_cache* cache, uint64_t wanted) {
   const uint64_t some = tide__max(wanted, tide__load_relaxed(&cache->max_cached_bytes) / 16);
   uint64_t left = tide__load_relaxed(&cache->allowance_left);
   uint64_t granted = 0;
@@ -68,7 +68,7 @@ static uint64_t limits_collect(tide__zone* zone) {
   return unused;
 }
 
-static void limits_rebalance(tide_cpu* cache) {
+static void limits_rebalance(tide_cpu_cache* cache) {
   const uint64_t now = tide__sys_clock_ns();
   uint64_t last = tide__load_relaxed(&cache->last_rebalance_ns);
   if (now - last < LIMITS_REBALANCE_NS) return;
@@ -82,7 +82,7 @@ static void limits_rebalance(tide_cpu* cache) {
 }
 
 // Lets a zone have more if there is more, and says whether it is within its allowance.
-static bool limits_allow(tide_cpu* cache, tide__zone* zone, uint64_t* out_allowance) {
+static bool limits_allow(tide_cpu_cache* cache, tide__zone* zone, uint64_t* out_allowance) {
   tide__zone_lock(zone);
   tide__zone_drain(zone);
   const uint64_t cached = tide__zone_cached(zone);
@@ -92,7 +92,7 @@ static bool limits_allow(tide_cpu* cache, tide__zone* zone, uint64_t* out_allowa
   return cached <= *out_allowance;
 }
 
-static void limits_enforce(tide_cpu* cache, tide__zone* zone) {
+static void limits_enforce(tide_cpu_cache* cache, tide__zone* zone) {
   uint64_t allowance = 0;
   if (limits_allow(cache, zone, &allowance)) return;
   limits_rebalance(cache);
@@ -101,14 +101,14 @@ static void limits_enforce(tide_cpu* cache, tide__zone* zone) {
 }
 
 // Small blocks that are released may be the last of a slab, whose pages are the common zone's then.
-void tide__cpu_enforce(tide_cpu* cache, tide__zone* zone) {
+void tide__cpu_enforce(tide_cpu_cache* cache, tide__zone* zone) {
   if (tide__load_relaxed(&cache->max_cached_bytes) == TIDE_NO_LIMIT) return;
   limits_enforce(cache, zone);
   if (zone != &cache->zone) limits_enforce(cache, &cache->zone);
 }
 
 // From no limit to one, or to another one: all zones begin with nothing.
-static void limits_set_cached(tide_cpu* cache, uint64_t max_cached_bytes) {
+static void limits_set_cached(tide_cpu_cache* cache, uint64_t max_cached_bytes) {
   const bool has_limit = max_cached_bytes != TIDE_NO_LIMIT;
   tide__store_relaxed(&cache->allowance_left, 0);
   tide__store_relaxed(&cache->max_cached_bytes, max_cached_bytes);
@@ -122,7 +122,7 @@ static void limits_set_cached(tide_cpu* cache, uint64_t max_cached_bytes) {
   for (tide__zone* zone = NULL; (zone = zones_next(cache, zone)) != NULL;) tide__cpu_enforce(cache, zone);
 }
 
-tide_status tide_cpu_set_limits(tide_cpu* cache, uint64_t max_cached_bytes, uint64_t max_bytes) {
+tide_status tide_cpu_set_limits(tide_cpu_cache* cache, uint64_t max_cached_bytes, uint64_t max_bytes) {
   TIDE_REQUIRE(cache != NULL, TIDE_ERR_ARGUMENT, "set_limits: the cache is NULL");
   tide__store_relaxed(&cache->max_bytes, max_bytes);
   limits_set_cached(cache, max_cached_bytes);
@@ -153,7 +153,7 @@ static void sweep_magazines(tide__zone* zone) {
   tide__zone_unlock(zone);
 }
 
-void tide__cpu_sweep(tide_cpu* cache, uint32_t age) {
+void tide__cpu_sweep(tide_cpu_cache* cache, uint32_t age) {
   for (tide__zone* zone = NULL; (zone = zones_next(cache, zone)) != NULL;) {
     sweep_magazines(zone);
     if (zone == &cache->zone) tide__slabs_trim(cache);
@@ -162,7 +162,7 @@ void tide__cpu_sweep(tide_cpu* cache, uint32_t age) {
   }
 }
 
-static void limits_flush_all(tide_cpu* cache) {
+static void limits_flush_all(tide_cpu_cache* cache) {
   for (tide__zone* zone = NULL; (zone = zones_next(cache, zone)) != NULL;) {
     tide__zone_lock(zone);
     zone_flush_magazines(zone);
@@ -171,13 +171,13 @@ static void limits_flush_all(tide_cpu* cache) {
   tide__slabs_trim(cache);
 }
 
-uint64_t tide__cpu_cached(tide_cpu* cache) {
+uint64_t tide__cpu_cached(tide_cpu_cache* cache) {
   uint64_t cached = 0;
   for (tide__zone* zone = NULL; (zone = zones_next(cache, zone)) != NULL;) cached += zone_read_cached(zone);
   return cached;
 }
 
-void tide__cpu_trim(tide_cpu* cache, uint64_t bytes) {
+void tide__cpu_trim(tide_cpu_cache* cache, uint64_t bytes) {
   tide__slabs_trim(cache);
   for (uint32_t age = bytes > 0 ? TIDE__TICKS_PER_IDLE : 0;; age--) {
     if (age == 0 && tide__cpu_cached(cache) > bytes) limits_flush_all(cache);
@@ -193,17 +193,17 @@ void tide__cpu_trim(tide_cpu* cache, uint64_t bytes) {
 }
 
 // The tick of now in full; its lower bits are the cache's stamp from now on.
-static uint64_t limits_tick(tide_cpu* cache) {
+static uint64_t limits_tick(tide_cpu_cache* cache) {
   const uint64_t tick = tide__sys_coarse_clock_ns() / cache->tick_ns;
   tide__store_relaxed(&cache->stamp, (uint32_t)tick & TIDE__STAMP_MASK);
   return tick;
 }
 
-uint32_t tide__cpu_now(tide_cpu* cache) {
+uint32_t tide__cpu_now(tide_cpu_cache* cache) {
   return cache->tick_ns != 0 ? (uint32_t)limits_tick(cache) & TIDE__STAMP_MASK : 0;
 }
 
-void tide__cpu_look(tide_cpu* cache) {
+void tide__cpu_look(tide_cpu_cache* cache) {
   if (cache->tick_ns == 0) return;
   const uint64_t tick = limits_tick(cache);
   uint64_t last = tide__load_relaxed(&cache->last_sweep);
@@ -219,13 +219,13 @@ void tide__cpu_look(tide_cpu* cache) {
 // The program is asked as long as it says that it has released something, but not for ever.
 enum { RECOVER_THREAD, RECOVER_CACHE, RECOVER_PRESSURE, RECOVER_OTHERS = RECOVER_PRESSURE + 64 };
 
-static bool recover_by_program(const tide_cpu* cache, uint64_t bytes) {
+static bool recover_by_program(const tide_cpu_cache* cache, uint64_t bytes) {
   return cache->options.on_pressure != NULL && cache->options.on_pressure(cache->options.user, bytes);
 }
 
 // Empties the n-th oldest of the other caches; false if there is none.
-static bool recover_other(const tide_cpu* cache, uint32_t number) {
-  tide_cpu* other = tide__caches_hold_next(NULL);
+static bool recover_other(const tide_cpu_cache* cache, uint32_t number) {
+  tide_cpu_cache* other = tide__caches_hold_next(NULL);
   while (other != NULL && (other == cache || number-- > 0)) other = tide__caches_hold_next(other);
   if (other == NULL) return false;
   tide__cpu_trim(other, 0);
@@ -233,13 +233,13 @@ static bool recover_other(const tide_cpu* cache, uint32_t number) {
   return true;
 }
 
-static void recover_thread(tide_cpu* cache) {
+static void recover_thread(tide_cpu_cache* cache) {
   tide__cpu_tcache* const tcache = tide__thread_caches_enter(&cache->tcaches);
   tide__thread_caches_leave(tcache);
   tide__zone_trim(&tcache->zone, 0, 0);
 }
 
-bool tide__cpu_recover(tide_cpu* cache, uint64_t bytes, uint32_t* step) {
+bool tide__cpu_recover(tide_cpu_cache* cache, uint64_t bytes, uint32_t* step) {
   const uint32_t now = (*step)++;
   tide__cpu_count(cache, TIDE__CPU_retries, now == 0 ? 1 : 0);
   if (now == RECOVER_THREAD) recover_thread(cache);

@@ -16,7 +16,7 @@ static uint32_t slab_pages(uint64_t object_bytes) {
   return object_bytes <= (uint64_t)32 << 10 ? 64 : 128;
 }
 
-void tide__slabs_init(tide_cpu* cache) {
+void tide__slabs_init(tide_cpu_cache* cache) {
   for (uint32_t i = 0; i < TIDE__SMALL_CLASSES; i++) {
     tide__slab_class* const class = &cache->classes[i];
     const uint64_t bytes = tide__class_units(i) << TIDE__SMALL_UNIT_SHIFT;
@@ -27,7 +27,7 @@ void tide__slabs_init(tide_cpu* cache) {
   }
 }
 
-static void slab_free_records(tide_cpu* cache, tide__slab* slab) {
+static void slab_free_records(tide_cpu_cache* cache, tide__slab* slab) {
   while (slab != NULL) {
     tide__slab* const next = slab->next;
     tide__heap_release(cache->heap, slab, 1, sizeof *slab);
@@ -36,7 +36,7 @@ static void slab_free_records(tide_cpu* cache, tide__slab* slab) {
 }
 
 // When the cache goes nothing is in use: every slab has free objects, and so is listed.
-void tide__slabs_fini(tide_cpu* cache) {
+void tide__slabs_fini(tide_cpu_cache* cache) {
   for (uint32_t i = 0; i < TIDE__SMALL_CLASSES; i++) {
     slab_free_records(cache, cache->classes[i].listed);
     slab_free_records(cache, cache->classes[i].spare);
@@ -84,7 +84,7 @@ static void slab_set_up(tide__slab* slab, const tide__slab_class* class, const t
 }
 
 // A record without pages, or NULL.
-static tide__slab* slab_take_record(tide_cpu* cache, uint32_t class_number) {
+static tide__slab* slab_take_record(tide_cpu_cache* cache, uint32_t class_number) {
   tide__slab_class* const class = &cache->classes[class_number];
   tide__mutex_lock(&class->lock);
   tide__slab* slab = class->spare;
@@ -107,7 +107,7 @@ static void slab_give_record(tide__slab_class* class, tide__slab* slab) {
 }
 
 // Pages of the common zone for a slab.
-static tide_status slab_take_pages(tide_cpu* cache, tide__slab_class* class, tide__slab* slab,
+static tide_status slab_take_pages(tide_cpu_cache* cache, tide__slab_class* class, tide__slab* slab,
                                    tide__recover_fn recover) {
   tide__page_block run = { 0 };
   for (uint32_t step = 0;;) {
@@ -127,7 +127,7 @@ static tide_status slab_take_pages(tide_cpu* cache, tide__slab_class* class, tid
   }
 }
 
-tide_status tide__slabs_grow(tide_cpu* cache, uint32_t class_number, tide__recover_fn recover) {
+tide_status tide__slabs_grow(tide_cpu_cache* cache, uint32_t class_number, tide__recover_fn recover) {
   tide__slab_class* const class = &cache->classes[class_number];
   tide__slab* const slab = slab_take_record(cache, class_number);
   if (slab == NULL) return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for the record of a slab");
@@ -144,7 +144,8 @@ tide_status tide__slabs_grow(tide_cpu* cache, uint32_t class_number, tide__recov
 }
 
 // Gives the pages of a slab of which nothing is used back to the common zone.
-static void slab_end(tide_cpu* cache, tide__slab_class* class, tide__slab* slab) TIDE_REQUIRES(&class->lock) {
+static void slab_end(tide_cpu_cache* cache, tide__slab_class* class, tide__slab* slab)
+    TIDE_REQUIRES(&class->lock) {
   tide__region* const region = tide__region_at(tide__load_relaxed(&slab->address));
   const uint64_t first = (tide__load_relaxed(&slab->address) - region->address) >> TIDE__PAGE_SHIFT;
   slab_unlist(class, slab);
@@ -169,7 +170,7 @@ static uint32_t slab_take_object(tide__slab_class* class, tide__slab* slab) TIDE
   return index;
 }
 
-static void slab_put_object(tide_cpu* cache, tide__slab_class* class, tide__slab* slab, uint32_t index)
+static void slab_put_object(tide_cpu_cache* cache, tide__slab_class* class, tide__slab* slab, uint32_t index)
     TIDE_REQUIRES(&class->lock) {
   slab->free_words[index / 64] |= (uint64_t)1 << index % 64;
   tide__store_relaxed(tide__slab_mark(slab, index), TIDE__MARK_NONE);
@@ -187,7 +188,7 @@ static void magazine_moved(tide__cpu_tcache* tcache, const tide__cpu_magazine* m
   tcache->tally.changes++;
 }
 
-bool tide__slabs_refill(tide_cpu* cache, tide__cpu_tcache* tcache, uint32_t class_number) {
+bool tide__slabs_refill(tide_cpu_cache* cache, tide__cpu_tcache* tcache, uint32_t class_number) {
   tide__slab_class* const class = &cache->classes[class_number];
   tide__cpu_magazine* const magazine = &tcache->magazines[class_number];
   const int64_t capacity = magazine->end - tcache->objects[class_number] - 1;
@@ -217,7 +218,7 @@ static tide__slab* object_slab(uint64_t address) {
 
 // Puts idle objects back and returns how many there were. One that is not idle any more was released by two
 // threads at once and is in another magazine as well, or was: it is not this one's.
-static uint32_t slabs_put_idle(tide_cpu* cache, uint32_t class_number, const tide__idle_object* objects,
+static uint32_t slabs_put_idle(tide_cpu_cache* cache, uint32_t class_number, const tide__idle_object* objects,
                                uint32_t count) {
   tide__slab_class* const class = &cache->classes[class_number];
   uint32_t put = 0;
@@ -234,7 +235,8 @@ static uint32_t slabs_put_idle(tide_cpu* cache, uint32_t class_number, const tid
 }
 
 // The oldest objects go, because the newest are warm.
-void tide__slabs_flush(tide_cpu* cache, tide__cpu_tcache* tcache, uint32_t class_number, uint32_t left) {
+void tide__slabs_flush(tide_cpu_cache* cache, tide__cpu_tcache* tcache, uint32_t class_number,
+                       uint32_t left) {
   tide__cpu_magazine* const magazine = &tcache->magazines[class_number];
   tide__idle_object* const objects = &tcache->objects[class_number][1];
   const uint32_t count = tide__cpu_magazine_count(tcache, class_number);
@@ -266,7 +268,7 @@ void tide__slabs_put(tide__slab* slab, uint32_t index) {
   tide__mutex_unlock(&class->lock);
 }
 
-uint64_t tide__slabs_cached(tide_cpu* cache) {
+uint64_t tide__slabs_cached(tide_cpu_cache* cache) {
   uint64_t pages = 0;
   for (uint32_t i = 0; i < TIDE__SMALL_CLASSES; i++) {
     tide__slab_class* const class = &cache->classes[i];
@@ -279,7 +281,7 @@ uint64_t tide__slabs_cached(tide_cpu* cache) {
   return pages << TIDE__PAGE_SHIFT;
 }
 
-void tide__slabs_trim(tide_cpu* cache) {
+void tide__slabs_trim(tide_cpu_cache* cache) {
   for (uint32_t i = 0; i < TIDE__SMALL_CLASSES; i++) {
     tide__slab_class* const class = &cache->classes[i];
     tide__mutex_lock(&class->lock);

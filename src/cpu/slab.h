@@ -17,7 +17,7 @@
 typedef struct tide__slab {
   tide__atomic_u64 address;
   _Atomic(tide__atomic_u8*) marks;  // borrowed; those of its region from here on
-  struct tide_cpu* cache;           // borrowed
+  struct tide_cpu_cache* cache;     // borrowed
   uint32_t class_number;
   uint32_t object_bytes;
   uint64_t reciprocal;  // 2^TIDE__SLAB_SHIFT / object_bytes, rounded up
@@ -49,25 +49,25 @@ typedef struct tide__slab_class {
   uint64_t slab_count;
 } tide__slab_class;
 
-void tide__slabs_init(tide_cpu* cache);
-void tide__slabs_fini(tide_cpu* cache);
+void tide__slabs_init(tide_cpu_cache* cache);
+void tide__slabs_fini(tide_cpu_cache* cache);
 // Fills a magazine that is empty to the half; the thread cache is entered. False if there is nothing to fill
 // it with.
-bool tide__slabs_refill(tide_cpu* cache, tide__cpu_tcache* tcache, uint32_t class_number);
+bool tide__slabs_refill(tide_cpu_cache* cache, tide__cpu_tcache* tcache, uint32_t class_number);
 // Empties a magazine down to `left` objects; the thread cache is entered.
-void tide__slabs_flush(tide_cpu* cache, tide__cpu_tcache* tcache, uint32_t class_number, uint32_t left);
+void tide__slabs_flush(tide_cpu_cache* cache, tide__cpu_tcache* tcache, uint32_t class_number, uint32_t left);
 // Finds memory for `bytes` elsewhere, one way after the other: `*step` says which is next, and is 0 at first.
 // Returns false when no way is left.
-typedef bool (*tide__recover_fn)(tide_cpu* cache, uint64_t bytes, uint32_t* step);
+typedef bool (*tide__recover_fn)(tide_cpu_cache* cache, uint64_t bytes, uint32_t* step);
 // Adds a slab; unlocked. Calls `recover` as long as the common zone has no pages for it.
-tide_status tide__slabs_grow(tide_cpu* cache, uint32_t class_number, tide__recover_fn recover);
+tide_status tide__slabs_grow(tide_cpu_cache* cache, uint32_t class_number, tide__recover_fn recover);
 // Puts one object back without a magazine; unlocked, or inside a thread cache.
 void tide__slabs_put(tide__slab* slab, uint32_t index);
 // Lets the magazines of a thread cache be used, or not: then they are empty.
 void tide__cpu_magazines_open(tide__cpu_tcache* tcache, bool is_open);
 // Bytes of slabs of which nothing is used.
-uint64_t tide__slabs_cached(tide_cpu* cache);
+uint64_t tide__slabs_cached(tide_cpu_cache* cache);
 // Gives slabs of which nothing is used back to the common zone; unlocked, or inside a thread cache.
-void tide__slabs_trim(tide_cpu* cache);
+void tide__slabs_trim(tide_cpu_cache* cache);
 
 #endif

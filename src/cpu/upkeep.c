@@ -12,7 +12,7 @@
 #define HELPER_MAX_NS ((uint64_t)1000000000)
 
 static void* helper_run(void* argument) {
-  tide_cpu* const cache = argument;
+  tide_cpu_cache* const cache = argument;
   const uint64_t tick_ns = tide__max(cache->options.idle_ns / TIDE__TICKS_PER_IDLE, 1000000);
   while (tide__load_acquire(&cache->helper_stop) == 0) {  // pairs with tide__cpu_stop_helper
     tide__sys_futex_wait_for(&cache->helper_stop, 0, tide__min(tick_ns, HELPER_MAX_NS));
@@ -21,7 +21,7 @@ static void* helper_run(void* argument) {
   return NULL;
 }
 
-void tide__cpu_stop_helper(tide_cpu* cache) {
+void tide__cpu_stop_helper(tide_cpu_cache* cache) {
   if (!cache->has_helper) return;
   tide__store_release(&cache->helper_stop, 1);  // pairs with helper_run
   tide__sys_futex_wake(&cache->helper_stop);
@@ -29,7 +29,7 @@ void tide__cpu_stop_helper(tide_cpu* cache) {
   cache->has_helper = false;
 }
 
-tide_status tide__cpu_start_helper(tide_cpu* cache) {
+tide_status tide__cpu_start_helper(tide_cpu_cache* cache) {
   if (!cache->options.has_helper || cache->options.idle_ns == 0) return TIDE_OK;
   tide__store_relaxed(&cache->helper_stop, 0);
   const int error = tide__sys_thread_start(&cache->helper, helper_run, cache);

@@ -7,7 +7,7 @@
 
 #include "cpu/cache.h"
 
-tide_status tide__cpu_start_helper(tide_cpu* cache);
-void tide__cpu_stop_helper(tide_cpu* cache);
+tide_status tide__cpu_start_helper(tide_cpu_cache* cache);
+void tide__cpu_stop_helper(tide_cpu_cache* cache);
 
 #endif

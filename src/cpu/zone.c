@@ -15,7 +15,7 @@ enum { ZONE_BATCH = 64 };  // blocks that are given back in one turn
 #define ZONE_LARGE_ADDRESSES ((uint64_t)16 << 30)
 #define ZONE_SOURCE_BYTES ((uint64_t)8 << 20)
 
-void tide__zone_init(tide__zone* zone, tide_cpu* cache, tide__cpu_tcache* tcache) {
+void tide__zone_init(tide__zone* zone, tide_cpu_cache* cache, tide__cpu_tcache* tcache) {
   const bool has_limit = tide__load_relaxed(&cache->max_cached_bytes) != TIDE_NO_LIMIT;
   *zone = (tide__zone){ .cache = cache, .tcache = tcache, .allowance = has_limit ? 0 : UINT64_MAX };
 }
@@ -146,7 +146,7 @@ static tide__region_need zone_need(const tide__zone* zone, uint64_t pages, bool 
 
 // A region that is in no list yet.
 static tide_status zone_make_region(tide__zone* zone, uint64_t pages, bool is_single, tide__region** out) {
-  tide_cpu* const cache = zone->cache;
+  tide_cpu_cache* const cache = zone->cache;
   const tide__region_need need = zone_need(zone, pages, is_single);
   TIDE_TRY(tide__region_new(&cache->options.memory, cache->heap, &need, zone, out));
   const uint64_t count = (*out)->page_count;
@@ -197,7 +197,7 @@ tide_status tide__zone_grow(tide__zone* zone, uint64_t pages) {
   return TIDE_OK;
 }
 
-static void zone_free_region(tide_cpu* cache, tide__region* region) {
+static void zone_free_region(tide_cpu_cache* cache, tide__region* region) {
   (void)tide__sub_seq(&cache->address_bytes, region->page_count << TIDE__PAGE_SHIFT);
   tide__cpu_uncharge(cache, region->resident_pages);
   tide__region_free(region, &cache->options.memory, cache->heap);

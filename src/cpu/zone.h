@@ -12,7 +12,7 @@
 // [Z1] idle_pages is the sum over its regions of the pages that have memory and are not used; of a region
 //      without has_purge only if none of it is used
 typedef struct tide__zone {
-  struct tide_cpu* cache;           // borrowed
+  struct tide_cpu_cache* cache;     // borrowed
   struct tide__cpu_tcache* tcache;  // whose it is; NULL: the common zone, with a lock
   tide__region* regions;            // owned; the first made first
   uint64_t idle_pages;
@@ -21,7 +21,7 @@ typedef struct tide__zone {
   tide__atomic_u64 leaving_bytes;  // of these, if there is a limit for cached bytes
 } tide__zone;
 
-void tide__zone_init(tide__zone* zone, tide_cpu* cache, struct tide__cpu_tcache* tcache);
+void tide__zone_init(tide__zone* zone, tide_cpu_cache* cache, struct tide__cpu_tcache* tcache);
 // Locks a zone whosoever it is, for a thread that is inside no thread cache; and unlocks it.
 void tide__zone_lock(tide__zone* zone);
 void tide__zone_unlock(tide__zone* zone);

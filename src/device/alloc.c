@@ -59,7 +59,7 @@ static tide_status request_search(tide__request* request, tide_block* out, bool*
 
 // A request before it begins. What request_begin() sets stays as it is: to clear the whole struct would be a
 // tenth of what a large block costs.
-static inline void request_init(tide__request* request, tide_device* device, tide_stream stream,
+static inline void request_init(tide__request* request, tide_device_cache* device, tide_stream stream,
                                 uint64_t bytes) {
   request->device = device;
   request->stream = stream;
@@ -73,7 +73,7 @@ static inline void request_init(tide__request* request, tide_device* device, tid
 
 // What everybody does first: look whose work is done, choose the pool and the lane.
 static tide_status request_begin(tide__request* request) {
-  tide_device* const device = request->device;
+  tide_device_cache* const device = request->device;
   const uint32_t detours = tide__load_relaxed(&device->detours);
   request->options = tide__device_options(device);
   request->gate_turn = tide__load_acquire(&device->gate_turn);  // pairs with tide__gate_leave
@@ -121,7 +121,7 @@ static tide_status request_serve(tide__request* request, tide_block* out) {
 
 // The record of uncached memory has no segment. It is noted like a small block, because any number of them
 // can begin in one tile of the map.
-static tide_status uncached_note(tide_device* device, void* address, size_t bytes, tide_block* out) {
+static tide_status uncached_note(tide_device_cache* device, void* address, size_t bytes, tide_block* out) {
   TIDE_TRY(tide__map_cover(&device->map, tide__address(address), 1, true));
   tide__block* const block = tide__slots_take(&device->blocks);
   TIDE_REQUIRE(block != NULL, TIDE_ERR_NO_MEMORY, "no memory for the record of a block");
@@ -139,7 +139,7 @@ static tide_status uncached_note(tide_device* device, void* address, size_t byte
   return TIDE_OK;
 }
 
-static tide_status uncached_alloc(tide_device* device, size_t bytes, tide_block* out) {
+static tide_status uncached_alloc(tide_device_cache* device, size_t bytes, tide_block* out) {
   void* address = NULL;
   tide__stray* stray = NULL;
   TIDE_TRY(tide__stray_new(device, &stray));
@@ -155,7 +155,7 @@ static tide_status uncached_alloc(tide_device* device, size_t bytes, tide_block*
   return status;
 }
 
-static tide_status uncached_release(tide_device* device, tide__block* block) {
+static tide_status uncached_release(tide_device_cache* device, tide__block* block) {
   void* const address = tide__pointer(block->address);
   tide_status status = TIDE_OK;
   tide__map_clear(&device->map, block->address, true);  // before another thread gets the same address
@@ -174,20 +174,20 @@ static tide_status uncached_release(tide_device* device, tide__block* block) {
 // ---------------------------------------------------------------------------------------------------
 // Calls
 
-static tide_status audit_all(tide_device* device, tide_status status) {
+static tide_status audit_all(tide_device_cache* device, tide_status status) {
   const tide_error before = *tide_last_error();
   if (tide_device_check(device) != 0) return TIDE_ERR_STATE;
   tide__error_restore(&before);
   return status;
 }
 
-static inline tide_status audit(tide_device* device, tide_status status) {
+static inline tide_status audit(tide_device_cache* device, tide_status status) {
   const bool is_audited = (tide__load_relaxed(&device->detours) & TIDE__IS_AUDITED) != 0;
   return is_audited ? audit_all(device, status) : status;
 }
 
-__attribute__((noinline)) static tide_status alloc_any(tide_device* device, tide_stream stream, size_t bytes,
-                                                       tide_block* out) {
+__attribute__((noinline)) static tide_status alloc_any(tide_device_cache* device, tide_stream stream,
+                                                       size_t bytes, tide_block* out) {
   *out = (tide_block){ NULL, 0 };
   if (bytes == 0) return TIDE_OK;
   TIDE_REQUIRE(bytes < TIDE__MAX_REQUEST, TIDE_ERR_ARGUMENT,
@@ -202,7 +202,7 @@ __attribute__((noinline)) static tide_status alloc_any(tide_device* device, tide
   return audit(device, status);
 }
 
-tide_status tide_device_alloc(tide_device* device, tide_stream stream, size_t bytes, tide_block* out) {
+tide_status tide_device_alloc(tide_device_cache* device, tide_stream stream, size_t bytes, tide_block* out) {
   TIDE_REQUIRE(device != NULL && out != NULL, TIDE_ERR_ARGUMENT, "device_alloc: no %s",
                device == NULL ? "device" : "out");
   const bool is_short = bytes - 1 < TIDE__MAGAZINE_BYTES && tide__load_relaxed(&device->detours) == 0 &&
@@ -219,7 +219,7 @@ __attribute__((noinline)) static tide_status release_refused(const void* address
 // Takes a block back. Its handle is ended under the lock of its lane: of two releases one finds it ended. A
 // handle that is not valid any more may lead to another lane, which then is locked in vain. After a fork a
 // block is still the parent's, and to release it in the child is nothing.
-__attribute__((noinline)) static tide_status record_take_back(tide_device* device, tide__block* record,
+__attribute__((noinline)) static tide_status record_take_back(tide_device_cache* device, tide__block* record,
                                                               tide_block block) {
   if (tide__is_inherited(device)) return TIDE_OK;
   tide__lane* const lane = tide__block_lane(record);
@@ -247,7 +247,8 @@ __attribute__((noinline)) static tide_status record_take_back(tide_device* devic
 }
 
 // Takes a block of a magazine back, with all that may have to be done.
-__attribute__((noinline)) static tide_status magazine_take_back(tide_device* device, tide__block* record) {
+__attribute__((noinline)) static tide_status magazine_take_back(tide_device_cache* device,
+                                                                tide__block* record) {
   if (tide__is_inherited(device)) return TIDE_OK;
   tide__tcache_release_slow(device, record);
   tide__history_tell(&device->history);
@@ -255,7 +256,7 @@ __attribute__((noinline)) static tide_status magazine_take_back(tide_device* dev
 }
 
 // Of a block of a magazine the handle is ended by one atomic step: of two releases one fails.
-static inline tide_status block_take_back(tide_device* device, tide_block block) {
+static inline tide_status block_take_back(tide_device_cache* device, tide_block block) {
   tide__block* const record = tide__slots_find(&device->blocks, block.handle);
   if (record == NULL) return release_refused(block.address);
   if (tide__load_relaxed(&record->magazine) == 0) return record_take_back(device, record, block);
@@ -268,7 +269,7 @@ static inline tide_status block_take_back(tide_device* device, tide_block block)
   return magazine_take_back(device, record);
 }
 
-tide_status tide_device_release(tide_device* device, tide_block block) {
+tide_status tide_device_release(tide_device_cache* device, tide_block block) {
   TIDE_REQUIRE(device != NULL, TIDE_ERR_ARGUMENT, "device_release: no device");
   return block.address != NULL ? block_take_back(device, block) : TIDE_OK;
 }
@@ -276,7 +277,7 @@ tide_status tide_device_release(tide_device* device, tide_block block) {
 // The record of the block handed out at an address, and its handle; NULL if there is none. The record may get
 // another address at any time; if it has this one after the handle was read, the handle is of this block, or
 // of none any more.
-static tide__block* address_find(tide_device* device, const void* address, uint64_t* out_handle) {
+static tide__block* address_find(tide_device_cache* device, const void* address, uint64_t* out_handle) {
   uint32_t index = 0;
   if (!tide__map_find(&device->map, tide__address(address), &index)) return NULL;
   tide__block* const block = tide__slots_at(&device->blocks, index);
@@ -286,7 +287,7 @@ static tide__block* address_find(tide_device* device, const void* address, uint6
   return *out_handle != 0 && is_here && index_then == index ? block : NULL;
 }
 
-tide_status tide_device_release_address(tide_device* device, void* address) {
+tide_status tide_device_release_address(tide_device_cache* device, void* address) {
   TIDE_REQUIRE(device != NULL, TIDE_ERR_ARGUMENT, "device_release_address: no device");
   if (address == NULL) return TIDE_OK;
   uint64_t handle = 0;
@@ -294,7 +295,7 @@ tide_status tide_device_release_address(tide_device* device, void* address) {
   return block_take_back(device, (tide_block){ address, handle });
 }
 
-tide_status tide_device_find(tide_device* device, const void* address, tide_block* out) {
+tide_status tide_device_find(tide_device_cache* device, const void* address, tide_block* out) {
   TIDE_REQUIRE(device != NULL && out != NULL, TIDE_ERR_ARGUMENT, "device_find: no device or out");
   *out = (tide_block){ NULL, 0 };
   uint64_t handle = 0;
@@ -304,7 +305,7 @@ tide_status tide_device_find(tide_device* device, const void* address, tide_bloc
   return TIDE_OK;
 }
 
-size_t tide_device_bytes(tide_device* device, const void* address) {
+size_t tide_device_bytes(tide_device_cache* device, const void* address) {
   uint64_t handle = 0;
   if (device == NULL || address == NULL) return 0;
   const tide__block* const block = address_find(device, address, &handle);
@@ -338,7 +339,7 @@ static bool block_add_use_locked(int own_device, tide__lane* lane, tide__block* 
 }
 
 // Notes a use; with `*made`, a new record, if the lane has none to spare. False if one is needed.
-static tide_status record_use(tide_device* device, tide_block block, const tide__use* wanted,
+static tide_status record_use(tide_device_cache* device, tide_block block, const tide__use* wanted,
                               tide__use** made, bool* out_noted) {
   tide__block* const record = tide__slots_find(&device->blocks, block.handle);
   TIDE_REQUIRE(record != NULL, TIDE_ERR_HANDLE, "device_record: the block at %p is not handed out",
@@ -364,7 +365,7 @@ static tide_status record_use(tide_device* device, tide_block block, const tide_
 
 // Is the stream one of its device, and is it captured? PyTorch takes every open scope for a capture; only a
 // real one proves at its end that the work is done.
-static tide_status stream_check(tide_device* device, tide__use* use) {
+static tide_status stream_check(tide_device_cache* device, tide__use* use) {
   tide_capture_state state = TIDE_CAPTURE_NONE;
   uint64_t id = 0;
   TIDE_TRY(tide_machine_capture_info(device->machine, use->device, use->stream, &state, &id));
@@ -372,7 +373,8 @@ static tide_status stream_check(tide_device* device, tide__use* use) {
   return TIDE_OK;
 }
 
-tide_status tide_device_record_on(tide_device* device, tide_block block, int index, tide_stream stream) {
+tide_status tide_device_record_on(tide_device_cache* device, tide_block block, int index,
+                                  tide_stream stream) {
   TIDE_REQUIRE(device != NULL, TIDE_ERR_ARGUMENT, "device_record: no device");
   if (block.address == NULL) return TIDE_OK;
   TIDE__REQUIRE_OWN(device, "device_record");
@@ -390,11 +392,11 @@ tide_status tide_device_record_on(tide_device* device, tide_block block, int ind
   return audit(device, status);
 }
 
-tide_status tide_device_record(tide_device* device, tide_block block, tide_stream stream) {
+tide_status tide_device_record(tide_device_cache* device, tide_block block, tide_stream stream) {
   return tide_device_record_on(device, block, device != NULL ? device->index : -1, stream);
 }
 
-tide_status tide_device_poll(tide_device* device) {
+tide_status tide_device_poll(tide_device_cache* device) {
   TIDE_REQUIRE(device != NULL, TIDE_ERR_ARGUMENT, "device_poll: no device");
   TIDE__REQUIRE_OWN(device, "device_poll");
   const bool is_capturing = tide__has_scopes(device) && !tide__device_options(device)->captures_by_stream;
@@ -450,7 +452,7 @@ static tide_status request_serve_at(tide__request* request, uint64_t address, ti
   return TIDE_OK;
 }
 
-tide_status tide_device_alloc_at(tide_device* device, tide_stream stream, size_t bytes, void* address,
+tide_status tide_device_alloc_at(tide_device_cache* device, tide_stream stream, size_t bytes, void* address,
                                  tide_block* out) {
   TIDE_REQUIRE(device != NULL && out != NULL, TIDE_ERR_ARGUMENT, "device_alloc_at: no device or out");
   *out = (tide_block){ NULL, 0 };

@@ -4,7 +4,7 @@
 // The structures of the device allocator. The functions on them are declared by its rooms: lane, stream,
 // segment, policy, torch, tide, share. docs/architecture.md says which room may use which.
 //
-//   tide_device        one allocator: pools, the map of addresses, waiting blocks, statistics, history
+//   tide_device_cache        one allocator: pools, the map of addresses, waiting blocks, statistics, history
 //     pool             the default one and private ones; memory never moves from one to another
 //       lane           the memory of one stream in a pool, with its lock
 //         free index   the idle blocks of a lane, small or large ones
@@ -142,13 +142,14 @@ struct tide__call_context;
 typedef struct tide__segment_kind {
   // Puts a block that nobody has any more among the idle ones. NULL: it joins its neighbours in its free
   // index.
-  void (*block_rest_locked)(tide_device* device, tide__block* block, const struct tide__call_context* moment);
+  void (*block_rest_locked)(tide_device_cache* device, tide__block* block,
+                            const struct tide__call_context* moment);
   // Notes that a lane used a lent piece of the segment until the piece's `last_use`.
-  void (*piece_used_locked)(tide_device* device, tide__block* piece, struct tide__lane* user);
+  void (*piece_used_locked)(tide_device_cache* device, tide__block* piece, struct tide__lane* user);
   // Lets a peer use everything that is mapped.
-  tide_status (*add_peer)(tide_device* device, const struct tide__segment* segment, int peer);
+  tide_status (*add_peer)(tide_device_cache* device, const struct tide__segment* segment, int peer);
   // Gives the memory back at the end of the allocator, whatever uses it.
-  void (*destroy)(tide_device* device, struct tide__segment* segment);
+  void (*destroy)(tide_device_cache* device, struct tide__segment* segment);
 } tide__segment_kind;
 
 // Memory from the machine.
@@ -281,7 +282,7 @@ typedef struct tide__settings {
   struct tide__settings* older;
 } tide__settings;
 
-// Bits of tide_device.detours.
+// Bits of tide_device_cache.detours.
 enum {
   TIDE__RECORDS_HISTORY = 1,
   TIDE__RECORDS_TRACE = 2,
@@ -303,7 +304,7 @@ typedef struct tide__import {
   uint32_t uses;
 } tide__import;
 
-struct tide_device {
+struct tide_device_cache {
   tide_machine* machine;  // borrowed until the allocator is freed; NULL at its end if it could not wait
   int index;
   const tide_heap* heap;  // borrowed until the allocator is freed
@@ -374,7 +375,7 @@ struct tide_device {
 
 // One request on its way.
 typedef struct tide__request {
-  tide_device* device;
+  tide_device_cache* device;
   const tide_device_options* options;  // borrowed; they live as long as the allocator
   const struct tide__policy* policy;
   tide__lane* lane;

@@ -9,7 +9,7 @@
 
 // What is found on a walk through everything.
 typedef struct findings {
-  tide_device* device;
+  tide_device_cache* device;
   uint64_t free_blocks;  // of the free index being looked at
   uint64_t unmapped_blocks;
   int64_t allocation[3];
@@ -288,7 +288,7 @@ static int handles_check(const findings* f) {
   return 0;
 }
 
-int tide_device_check(tide_device* device) {
+int tide_device_check(tide_device_cache* device) {
   if (device == NULL) return 0;
   findings f;
   memset(&f, 0, sizeof f);

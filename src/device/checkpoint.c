@@ -83,8 +83,8 @@ static lane_census lane_count_blocks_locked(const tide__lane* lane) {
 }
 
 // A private pool in use, by its number.
-TIDE_UNCHECKED_LOCKING static tide_status pool_get(tide_device* device, tide_pool number, const char* call,
-                                                   tide__pool** out) {
+TIDE_UNCHECKED_LOCKING static tide_status pool_get(tide_device_cache* device, tide_pool number,
+                                                   const char* call, tide__pool** out) {
   tide__pool_base* found = NULL;
   TIDE_TRY(tide__pools_lock(&device->pools, number, true, call, &found));
   tide__mutex_unlock(&device->pools_lock);
@@ -92,7 +92,8 @@ TIDE_UNCHECKED_LOCKING static tide_status pool_get(tide_device* device, tide_poo
   return TIDE_OK;
 }
 
-static tide_status pool_census(tide_device* device, tide__pool* pool, const char* call, lane_census* out) {
+static tide_status pool_census(tide_device_cache* device, tide__pool* pool, const char* call,
+                               lane_census* out) {
   *out = (lane_census){ 0 };
   tide__lane* lane = tide__lane_next(device, pool, NULL);
   for (; lane != NULL; lane = tide__lane_next(device, pool, lane)) {
@@ -148,7 +149,7 @@ static tide_status lane_save(tide_checkpoint* c, tide__lane* lane) {
   }
 }
 
-static tide_status pool_save(tide_device* device, tide__pool* pool, tide_checkpoint* c) {
+static tide_status pool_save(tide_device_cache* device, tide__pool* pool, tide_checkpoint* c) {
   lane_census census;
   TIDE_TRY(pool_census(device, pool, "device_checkpoint", &census));
   tide__lane* lane = tide__lane_next(device, pool, NULL);
@@ -156,7 +157,7 @@ static tide_status pool_save(tide_device* device, tide__pool* pool, tide_checkpo
   return TIDE_OK;
 }
 
-tide_status tide_device_checkpoint(tide_device* device, tide_pool pool, tide_checkpoint** out) {
+tide_status tide_device_checkpoint(tide_device_cache* device, tide_pool pool, tide_checkpoint** out) {
   TIDE_REQUIRE(device != NULL && out != NULL, TIDE_ERR_ARGUMENT, "device_checkpoint: no device or out");
   *out = NULL;
   tide__pool* found = NULL;
@@ -229,7 +230,7 @@ static bool saved_is_own_locked(const tide_checkpoint* c, const saved_segment* s
 }
 
 // Looks for a saved segment, and sees to it that its lane has records enough to restore it.
-static tide_status saved_check(tide_device* device, tide__pool* pool, const tide_checkpoint* c,
+static tide_status saved_check(tide_device_cache* device, tide__pool* pool, const tide_checkpoint* c,
                                const saved_segment* saved) {
   tide__lane* lane = NULL;
   TIDE_TRY(tide__lane_get(device, pool, saved->stream, &lane));
@@ -250,7 +251,7 @@ static tide_status saved_check(tide_device* device, tide__pool* pool, const tide
 // Restoring
 
 // Takes back what is handed out of a lane.
-static void lane_take_back(tide_device* device, tide__lane* lane, const tide__call_context* moment,
+static void lane_take_back(tide_device_cache* device, tide__lane* lane, const tide__call_context* moment,
                            tide_restore_delta* delta) {
   tide__tally* const tally = tide__tally_enter(device, lane);
   tide__mutex_lock(&lane->lock);
@@ -309,7 +310,7 @@ static void saved_end_idle(tide__request* request, const tide_checkpoint* c, con
   tide__tally_leave(request->device, tally);
 }
 
-static tide_status saved_restore(tide_device* device, tide__pool* pool, const tide_checkpoint* c,
+static tide_status saved_restore(tide_device_cache* device, tide__pool* pool, const tide_checkpoint* c,
                                  const saved_segment* saved, tide__block** records,
                                  tide_restore_delta* delta) {
   tide__request request = { .device = device,
@@ -326,7 +327,7 @@ static tide_status saved_restore(tide_device* device, tide__pool* pool, const ti
   return TIDE_OK;
 }
 
-static tide_status restore_check(tide_device* device, tide__pool* pool, const tide_checkpoint* c,
+static tide_status restore_check(tide_device_cache* device, tide__pool* pool, const tide_checkpoint* c,
                                  lane_census* out) {
   TIDE_TRY(pool_census(device, pool, "device_restore", out));
   TIDE_REQUIRE(out->announced == 0, TIDE_ERR_STATE,
@@ -336,7 +337,7 @@ static tide_status restore_check(tide_device* device, tide__pool* pool, const ti
   return TIDE_OK;
 }
 
-static tide_status restore_at_gate(tide_device* device, tide__pool* pool, const tide_checkpoint* c,
+static tide_status restore_at_gate(tide_device_cache* device, tide__pool* pool, const tide_checkpoint* c,
                                    tide__block** records, tide_restore_delta* delta) {
   const tide__call_context moment = tide__is_recording(device) ? tide__context_now(device, TIDE_HISTORY_ALL)
                                                                : (tide__call_context){ 0, 0, 0 };
@@ -359,7 +360,7 @@ void tide_restore_delta_clear(tide_restore_delta* delta) {
   *delta = (tide_restore_delta){ .size = delta->size };
 }
 
-static tide_status restore_with_room(tide_device* device, tide__pool* pool, const tide_checkpoint* c,
+static tide_status restore_with_room(tide_device_cache* device, tide__pool* pool, const tide_checkpoint* c,
                                      tide_restore_delta* delta) {
   lane_census census;
   TIDE_TRY(restore_check(device, pool, c, &census));
@@ -381,7 +382,7 @@ static tide_status restore_with_room(tide_device* device, tide__pool* pool, cons
   return status;
 }
 
-tide_status tide_device_restore(tide_device* device, const tide_checkpoint* checkpoint,
+tide_status tide_device_restore(tide_device_cache* device, const tide_checkpoint* checkpoint,
                                 tide_restore_delta* out) {
   TIDE_REQUIRE(device != NULL && checkpoint != NULL, TIDE_ERR_ARGUMENT,
                "device_restore: no device or checkpoint");
@@ -426,7 +427,8 @@ static bool lane_is_within_locked(const tide__lane* lane, const uint64_t* sorted
   return true;
 }
 
-static bool pool_is_exactly(tide_device* device, tide__pool* pool, const uint64_t* sorted, size_t count) {
+static bool pool_is_exactly(tide_device_cache* device, tide__pool* pool, const uint64_t* sorted,
+                            size_t count) {
   size_t found = 0;
   tide__lane* lane = tide__lane_next(device, pool, NULL);
   for (; lane != NULL; lane = tide__lane_next(device, pool, lane)) {
@@ -438,7 +440,7 @@ static bool pool_is_exactly(tide_device* device, tide__pool* pool, const uint64_
   return found == count;
 }
 
-tide_status tide_device_pool_check(tide_device* device, tide_pool pool, const void* const* addresses,
+tide_status tide_device_pool_check(tide_device_cache* device, tide_pool pool, const void* const* addresses,
                                    size_t count, bool* out) {
   TIDE_REQUIRE(device != NULL && out != NULL, TIDE_ERR_ARGUMENT, "device_pool_check: no device or out");
   *out = false;

@@ -16,14 +16,14 @@ static tide__mutex registry_lock;
 static pthread_once_t registry_once = PTHREAD_ONCE_INIT;
 static uint64_t registry_ids;   // bit n: an allocator has the number n; shared under registry_lock
 static uint64_t registry_uids;  // how many allocators were made; likewise
-static tide_device* registry_defaults[TIDE_DEVICE_MAX];
+static tide_device_cache* registry_defaults[TIDE_DEVICE_MAX];
 
 static void registry_init(void) {
   tide__mutex_init(&registry_lock, TIDE__RANK_REGISTRY);
   tide__fork_hold(&registry_lock);
 }
 
-static void registry_add(tide_device* device) {
+static void registry_add(tide_device_cache* device) {
   (void)pthread_once(&registry_once, registry_init);
   tide__mutex_lock(&registry_lock);
   device->uid = ++registry_uids;
@@ -34,7 +34,7 @@ static void registry_add(tide_device* device) {
   tide__mutex_unlock(&registry_lock);
 }
 
-static void registry_remove(const tide_device* device) {
+static void registry_remove(const tide_device_cache* device) {
   tide__mutex_lock(&registry_lock);
   if (device->has_own_id) registry_ids &= ~((uint64_t)1 << device->id);
   for (int i = 0; i < TIDE_DEVICE_MAX; i++) {
@@ -43,7 +43,7 @@ static void registry_remove(const tide_device* device) {
   tide__mutex_unlock(&registry_lock);
 }
 
-tide_status tide_device_set_default(int index, tide_device* device) {
+tide_status tide_device_set_default(int index, tide_device_cache* device) {
   TIDE_REQUIRE(index >= 0 && index < TIDE_DEVICE_MAX, TIDE_ERR_DEVICE, "device_set_default: index %d", index);
   (void)pthread_once(&registry_once, registry_init);
   tide__mutex_lock(&registry_lock);
@@ -52,11 +52,11 @@ tide_status tide_device_set_default(int index, tide_device* device) {
   return TIDE_OK;
 }
 
-tide_device* tide_device_default(int index) {
+tide_device_cache* tide_device_default(int index) {
   if (index < 0 || index >= TIDE_DEVICE_MAX) return NULL;
   (void)pthread_once(&registry_once, registry_init);
   tide__mutex_lock(&registry_lock);
-  tide_device* const device = registry_defaults[index];
+  tide_device_cache* const device = registry_defaults[index];
   tide__mutex_unlock(&registry_lock);
   return device;
 }
@@ -64,7 +64,7 @@ tide_device* tide_device_default(int index) {
 tide_status tide_device_trim_all(void) {
   tide_status first = TIDE_OK;
   for (int i = 0; i < TIDE_DEVICE_MAX; i++) {
-    tide_device* const device = tide_device_default(i);
+    tide_device_cache* const device = tide_device_default(i);
     if (device == NULL) continue;
     const tide_error before = *tide_last_error();
     const tide_status status = tide_device_trim(device);
@@ -77,13 +77,13 @@ tide_status tide_device_trim_all(void) {
 // ---------------------------------------------------------------------------------------------------
 // Options
 
-static uint64_t fraction_limit(const tide_device* device, double fraction) {
+static uint64_t fraction_limit(const tide_device_cache* device, double fraction) {
   return fraction < 1.0 ? (uint64_t)(fraction * (double)device->total_bytes) : TIDE_NO_LIMIT;
 }
 
 // Readers hold no lock and may still look at the settings before: those are kept until the allocator is
 // freed.
-static tide_status settings_publish(tide_device* device, const tide_device_options* options) {
+static tide_status settings_publish(tide_device_cache* device, const tide_device_options* options) {
   tide__settings* const settings = tide__heap_alloc(device->heap, 1, sizeof *settings);
   TIDE_REQUIRE(settings != NULL, TIDE_ERR_NO_MEMORY, "no memory for the options of an allocator");
   settings->options = *options;
@@ -96,7 +96,7 @@ static tide_status settings_publish(tide_device* device, const tide_device_optio
 }
 
 // Can the device do what the options ask for?
-static tide_status options_check(const tide_device* device, const tide_device_options* options,
+static tide_status options_check(const tide_device_cache* device, const tide_device_options* options,
                                  const char* call) {
   TIDE_REQUIRE(!options->expandable_segments || device->granularity != 0, TIDE_ERR_UNSUPPORTED,
                "%s: expandable segments need virtual memory, which the device does not have", call);
@@ -105,7 +105,7 @@ static tide_status options_check(const tide_device* device, const tide_device_op
   return TIDE_OK;
 }
 
-tide_status tide_device_configure(tide_device* device, const tide_device_options* options) {
+tide_status tide_device_configure(tide_device_cache* device, const tide_device_options* options) {
   TIDE_REQUIRE(device != NULL && options != NULL, TIDE_ERR_ARGUMENT,
                "device_configure: no device or options");
   tide_device_options wanted;
@@ -120,12 +120,12 @@ tide_status tide_device_configure(tide_device* device, const tide_device_options
   return settings_publish(device, &wanted);
 }
 
-void tide_device_get_options(tide_device* device, tide_device_options* out) {
+void tide_device_get_options(tide_device_cache* device, tide_device_options* out) {
   if (device == NULL || out == NULL) return;
   tide__ignore(tide__sized_write("device_get_options", tide__device_options(device), out, sizeof *out));
 }
 
-tide_status tide_device_set_fraction(tide_device* device, double fraction) {
+tide_status tide_device_set_fraction(tide_device_cache* device, double fraction) {
   TIDE_REQUIRE(device != NULL, TIDE_ERR_ARGUMENT, "device_set_fraction: no device");
   TIDE_REQUIRE(fraction >= 0.0 && fraction <= 1.0, TIDE_ERR_ARGUMENT,
                "device_set_fraction: %g is not between 0 and 1", fraction);
@@ -133,40 +133,40 @@ tide_status tide_device_set_fraction(tide_device* device, double fraction) {
   return TIDE_OK;
 }
 
-double tide_device_fraction(tide_device* device) {
+double tide_device_fraction(tide_device_cache* device) {
   const uint64_t limit = device != NULL ? tide__load_relaxed(&device->limit) : TIDE_NO_LIMIT;
   return limit == TIDE_NO_LIMIT ? 1.0 : (double)limit / (double)device->total_bytes;
 }
 
-tide_status tide_device_set_limit(tide_device* device, uint64_t bytes) {
+tide_status tide_device_set_limit(tide_device_cache* device, uint64_t bytes) {
   TIDE_REQUIRE(device != NULL, TIDE_ERR_ARGUMENT, "device_set_limit: no device");
   tide__store_relaxed(&device->limit, bytes);
   return TIDE_OK;
 }
 
-uint64_t tide_device_limit(tide_device* device) {
+uint64_t tide_device_limit(tide_device_cache* device) {
   return device != NULL ? tide__load_relaxed(&device->limit) : TIDE_NO_LIMIT;
 }
 
-void tide_device_set_caching(tide_device* device, bool is_on) {
+void tide_device_set_caching(tide_device_cache* device, bool is_on) {
   if (device != NULL) tide__detour(device, TIDE__IS_UNCACHED, !is_on);
 }
 
-bool tide_device_is_caching(const tide_device* device) {
+bool tide_device_is_caching(const tide_device_cache* device) {
   return device != NULL && (tide__load_relaxed(&device->detours) & TIDE__IS_UNCACHED) == 0;
 }
 
-tide_machine* tide_device_machine(const tide_device* device) {
+tide_machine* tide_device_machine(const tide_device_cache* device) {
   return device != NULL ? device->machine : NULL;
 }
-int tide_device_index(const tide_device* device) { return device != NULL ? device->index : -1; }
+int tide_device_index(const tide_device_cache* device) { return device != NULL ? device->index : -1; }
 
-const char* tide_device_name(const tide_device* device) {
+const char* tide_device_name(const tide_device_cache* device) {
   if (device == NULL) return "";
   return device->policy->name;
 }
 
-tide_status tide_device_close_stream(tide_device* device, tide_stream stream) {
+tide_status tide_device_close_stream(tide_device_cache* device, tide_stream stream) {
   TIDE_REQUIRE(device != NULL, TIDE_ERR_ARGUMENT, "device_close_stream: no device");
   const bool is_default = stream == NULL || stream == TIDE_STREAM_LEGACY || stream == TIDE_STREAM_PER_THREAD;
   TIDE_REQUIRE(!is_default, TIDE_ERR_ARGUMENT, "device_close_stream: the default streams cannot be closed");
@@ -181,7 +181,7 @@ tide_status tide_device_close_stream(tide_device* device, tide_stream stream) {
 // ---------------------------------------------------------------------------------------------------
 // The beginning
 
-static tide_status device_learn(tide_device* device, const tide_device_options* options) {
+static tide_status device_learn(tide_device_cache* device, const tide_device_options* options) {
   tide_device_info info = TIDE_DEVICE_INFO_INIT;
   TIDE_TRY(tide_machine_device_info(device->machine, device->index, &info));
   device->total_bytes = info.total_bytes;
@@ -192,7 +192,7 @@ static tide_status device_learn(tide_device* device, const tide_device_options* 
   return options_check(device, options, "device_new");
 }
 
-static void device_init(tide_device* device) {
+static void device_init(tide_device_cache* device) {
   tide__slots_init(&device->blocks, device->heap, 9, sizeof(tide__block), NULL, NULL);
   tide__map_init(&device->map, device->heap);
   tide__timeline_init(device);
@@ -206,7 +206,7 @@ static void device_init(tide_device* device) {
   device->totals.size = sizeof device->totals;
 }
 
-static void settings_free(tide_device* device) {
+static void settings_free(tide_device_cache* device) {
   tide__settings* settings = tide__load_relaxed(&device->settings);
   while (settings != NULL) {
     tide__settings* const older = settings->older;
@@ -216,7 +216,7 @@ static void settings_free(tide_device* device) {
 }
 
 // Frees the records of an allocator whose memory is given back.
-static void device_fini(tide_device* device) {
+static void device_fini(tide_device_cache* device) {
   const tide_heap* const heap = device->heap;
   tide__pool_fini(device, &device->default_pool);
   while (device->idle_lanes != NULL) {
@@ -240,13 +240,13 @@ static void device_fini(tide_device* device) {
 }
 
 tide_status tide_device_new(tide_machine* machine, int index, const tide_device_options* options,
-                            tide_device** out) {
+                            tide_device_cache** out) {
   TIDE_REQUIRE(machine != NULL && out != NULL, TIDE_ERR_ARGUMENT, "device_new: no machine or out");
   *out = NULL;
   tide_device_options wanted = TIDE_DEVICE_OPTIONS_INIT;
   if (options != NULL) TIDE_TRY(tide__device_options_take(options, "device_new", &wanted));
   const tide_heap* const heap = tide__heap_or_system(wanted.heap);
-  tide_device* const device = tide__heap_alloc(heap, 1, sizeof *device);
+  tide_device_cache* const device = tide__heap_alloc(heap, 1, sizeof *device);
   TIDE_REQUIRE(device != NULL, TIDE_ERR_NO_MEMORY, "device_new: no memory for an allocator");
   device->machine = machine;
   device->index = index;
@@ -277,7 +277,7 @@ tide_status tide_device_new(tide_machine* machine, int index, const tide_device_
 // The end
 
 // Frees the records of uses that blocks still have.
-static void segment_free_uses(tide_device* device, const tide__segment* segment) {
+static void segment_free_uses(tide_device_cache* device, const tide__segment* segment) {
   for (tide__block* block = segment->head; block != NULL; block = block->next) {
     tide__markers_free(device, block);
     while (block->uses != NULL) {
@@ -288,7 +288,7 @@ static void segment_free_uses(tide_device* device, const tide__segment* segment)
   }
 }
 
-static void segment_destroy(tide_device* device, tide__segment* segment) {
+static void segment_destroy(tide_device_cache* device, tide__segment* segment) {
   segment_free_uses(device, segment);
   segment->kind->destroy(device, segment);
   tide__list_unlink(&segment->link);
@@ -296,7 +296,7 @@ static void segment_destroy(tide_device* device, tide__segment* segment) {
 }
 
 // Views go before the memory that is mapped in them.
-static void pool_destroy_views(tide_device* device, tide__pool* pool) {
+static void pool_destroy_views(tide_device_cache* device, tide__pool* pool) {
   for (tide__lane* lane = pool->lanes; lane != NULL; lane = lane->next) {
     for (tide__link* link = lane->segments.next; link != &lane->segments;) {
       tide__segment* const segment = TIDE_OWNER(link, tide__segment, link);
@@ -307,7 +307,7 @@ static void pool_destroy_views(tide_device* device, tide__pool* pool) {
   }
 }
 
-static void pool_destroy(tide_device* device, tide__pool* pool) {
+static void pool_destroy(tide_device_cache* device, tide__pool* pool) {
   pool_destroy_views(device, pool);
   for (tide__lane* lane = pool->lanes; lane != NULL; lane = lane->next) {
     while (!tide__list_is_empty(&lane->segments)) {
@@ -318,7 +318,7 @@ static void pool_destroy(tide_device* device, tide__pool* pool) {
 }
 
 // Uncached memory that is still handed out.
-static void uncached_destroy(tide_device* device) {
+static void uncached_destroy(tide_device_cache* device) {
   for (uint32_t i = 0; i < tide__slots_count(&device->blocks); i++) {
     const tide__block* const block = tide__slots_at(&device->blocks, i);
     if (block->state != TIDE__BLOCK_ALLOCATED || block->segment != NULL) continue;
@@ -327,7 +327,7 @@ static void uncached_destroy(tide_device* device) {
 }
 
 // Gives all memory back that the machine takes; the records of the rest are freed.
-static void memory_destroy(tide_device* device) {
+static void memory_destroy(tide_device_cache* device) {
   uncached_destroy(device);
   tide__imports_close(device);
   pool_destroy(device, &device->default_pool);
@@ -355,7 +355,7 @@ static void memory_destroy(tide_device* device) {
 }
 
 // The devices whose work may use the memory, as bits.
-static uint64_t devices_in_use(tide_device* device) {
+static uint64_t devices_in_use(tide_device_cache* device) {
   uint64_t devices = (uint64_t)1 << device->index | tide__waits_devices(&device->waits);
   for (uint32_t i = 0; i < tide__slots_count(&device->blocks); i++) {
     const tide__block* const block = tide__slots_at(&device->blocks, i);
@@ -368,7 +368,7 @@ static uint64_t devices_in_use(tide_device* device) {
 }
 
 // Waits for their work. A machine that has waited may still report work that failed before, once.
-static tide_status devices_wait(tide_device* device) {
+static tide_status devices_wait(tide_device_cache* device) {
   const uint64_t devices = devices_in_use(device);
   tide_status status = TIDE_OK;
   for (int i = 0; i < TIDE_DEVICE_MAX && status == TIDE_OK; i++) {
@@ -382,7 +382,7 @@ static tide_status devices_wait(tide_device* device) {
 // Waits for all work, because nothing is taken away from what may still run, and ends the events. An
 // allocator that cannot wait for it leaves the machine, and with that all of its memory: no later call of it
 // reaches the machine.
-static tide_status device_settle(tide_device* device) {
+static tide_status device_settle(tide_device_cache* device) {
   const tide_status status = devices_wait(device);
   tide__waits_fini(&device->waits);
   if (status == TIDE_OK) return TIDE_OK;
@@ -392,7 +392,7 @@ static tide_status device_settle(tide_device* device) {
                    (unsigned long long)tide__load_relaxed(&device->reserved_bytes), reason.text);
 }
 
-void tide_device_free(tide_device* device) {
+void tide_device_free(tide_device_cache* device) {
   if (device == NULL || tide__is_inherited(device)) return;
   tide_error error = *tide_last_error();
   tide__fork_unwatch(&device->fork_note);

@@ -8,7 +8,7 @@
 
 static tide_status cached_memory_alloc(const tide_memory* memory, size_t bytes, size_t alignment,
                                        void** out) {
-  tide_device* const device = memory->user;
+  tide_device_cache* const device = memory->user;
   tide_block block = { NULL, 0 };
   *out = NULL;
   TIDE_TRY(tide_device_alloc(device, tide__pointer(memory->detail), bytes, &block));
@@ -24,6 +24,6 @@ static tide_status cached_memory_release(const tide_memory* memory, void* addres
   return tide_device_release_address(memory->user, address);
 }
 
-tide_memory tide_device_memory(tide_device* device, tide_stream stream) {
+tide_memory tide_device_memory(tide_device_cache* device, tide_stream stream) {
   return (tide_memory){ cached_memory_alloc, cached_memory_release, device, tide__address(stream), false };
 }

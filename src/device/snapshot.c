@@ -20,7 +20,7 @@ typedef struct noted_segment {
 
 typedef struct device_visit {
   tide__visit visit;  // the first member: functions of notes get it
-  tide_device* device;
+  tide_device_cache* device;
   tide_block_info blocks[PIECE_BLOCKS];
 } device_visit;
 
@@ -223,8 +223,8 @@ static bool segment_show(tide__visit* visit, void* note) {
 // Calls
 
 // Shows the segments, and adds up the active bytes of what was shown.
-static tide_status show_all(tide_device* device, const tide_pool* only, const tide_device_visitor* visitor,
-                            uint64_t* out_active_bytes) {
+static tide_status show_all(tide_device_cache* device, const tide_pool* only,
+                            const tide_device_visitor* visitor, uint64_t* out_active_bytes) {
   device_visit* const s = tide__heap_alloc(device->heap, 1, sizeof *s);
   TIDE_REQUIRE(s != NULL, TIDE_ERR_NO_MEMORY, "device_visit: no memory");
   s->device = device;
@@ -239,7 +239,8 @@ static tide_status show_all(tide_device* device, const tide_pool* only, const ti
   return status;
 }
 
-static tide_status visit(tide_device* device, const tide_pool* only, const tide_device_visitor* visitor) {
+static tide_status visit(tide_device_cache* device, const tide_pool* only,
+                         const tide_device_visitor* visitor) {
   uint64_t active_bytes = 0;
   TIDE_REQUIRE(device != NULL && visitor != NULL && visitor->segment != NULL, TIDE_ERR_ARGUMENT,
                "device_visit: no device or visitor");
@@ -248,11 +249,12 @@ static tide_status visit(tide_device* device, const tide_pool* only, const tide_
   return TIDE_OK;
 }
 
-tide_status tide_device_visit(tide_device* device, const tide_device_visitor* visitor) {
+tide_status tide_device_visit(tide_device_cache* device, const tide_device_visitor* visitor) {
   return visit(device, NULL, visitor);
 }
 
-tide_status tide_device_visit_pool(tide_device* device, tide_pool pool, const tide_device_visitor* visitor) {
+tide_status tide_device_visit_pool(tide_device_cache* device, tide_pool pool,
+                                   const tide_device_visitor* visitor) {
   return visit(device, &pool, visitor);
 }
 
@@ -276,7 +278,7 @@ static bool stacks_of_entries(void* user, const tide_trace_entry* entries, size_
 }
 
 // Blocks before entries: a release between the two makes an entry with the stack of a block.
-tide_status tide_device_visit_stacks(tide_device* device, void (*function)(void* user, uint32_t stack),
+tide_status tide_device_visit_stacks(tide_device_cache* device, void (*function)(void* user, uint32_t stack),
                                      void* user) {
   TIDE_REQUIRE(device != NULL && function != NULL, TIDE_ERR_ARGUMENT,
                "device_visit_stacks: no device or function");
@@ -328,13 +330,14 @@ static tide_status placed_range(const placed_block* block, base_range* out) {
 }
 
 // False if the record is that of another block by now.
-static bool placed_look(tide_device* device, const tide__block* record, uint64_t handle, placed_block* out) {
+static bool placed_look(tide_device_cache* device, const tide__block* record, uint64_t handle,
+                        placed_block* out) {
   *out = (placed_block){ record->segment, record->address, record->bytes };
   return tide__slots_handle(&device->blocks, record) == handle;
 }
 
-static bool placed_look_in(tide_device* device, tide__lane* lane, const tide__block* record, uint64_t handle,
-                           placed_block* out) {
+static bool placed_look_in(tide_device_cache* device, tide__lane* lane, const tide__block* record,
+                           uint64_t handle, placed_block* out) {
   tide__mutex_lock(&lane->lock);
   const bool is_there = placed_look(device, record, handle, out);
   tide__mutex_unlock(&lane->lock);
@@ -342,7 +345,7 @@ static bool placed_look_in(tide_device* device, tide__lane* lane, const tide__bl
 }
 
 // Uncached memory has no lane and no lock.
-static tide_status base_find(tide_device* device, tide_block found, base_range* out) {
+static tide_status base_find(tide_device_cache* device, tide_block found, base_range* out) {
   const tide__block* const record = tide__slots_find(&device->blocks, found.handle);
   TIDE_REQUIRE(record != NULL, TIDE_ERR_HANDLE, "device_base: %p is not handed out", found.address);
   placed_block block;
@@ -353,7 +356,8 @@ static tide_status base_find(tide_device* device, tide_block found, base_range* 
   return placed_range(&block, out);
 }
 
-tide_status tide_device_base(tide_device* device, const void* address, void** out_base, size_t* out_bytes) {
+tide_status tide_device_base(tide_device_cache* device, const void* address, void** out_base,
+                             size_t* out_bytes) {
   tide_block block = { NULL, 0 };
   base_range range = { 0, 0 };
   TIDE_REQUIRE(out_base != NULL, TIDE_ERR_ARGUMENT, "device_base: no out");
@@ -368,7 +372,7 @@ tide_status tide_device_base(tide_device* device, const void* address, void** ou
   return status;
 }
 
-static void pool_largest(tide_device* device, tide__pool* pool, size_t* bytes) {
+static void pool_largest(tide_device_cache* device, tide__pool* pool, size_t* bytes) {
   tide__lane* lane = tide__lane_next(device, pool, NULL);
   for (; lane != NULL; lane = tide__lane_next(device, pool, lane)) {
     tide__mutex_lock(&lane->lock);
@@ -380,7 +384,7 @@ static void pool_largest(tide_device* device, tide__pool* pool, size_t* bytes) {
   }
 }
 
-tide_status tide_device_largest(tide_device* device, size_t* bytes) {
+tide_status tide_device_largest(tide_device_cache* device, size_t* bytes) {
   TIDE_REQUIRE(device != NULL && bytes != NULL, TIDE_ERR_ARGUMENT, "device_largest: no device or bytes");
   size_t total = 0;
   if (*bytes == 0) TIDE_TRY(tide_machine_memory_info(device->machine, device->index, bytes, &total));

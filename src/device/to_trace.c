@@ -86,7 +86,7 @@ static tide_status visit_all(void* owner, const tide_device_visitor* visitor) {
   return tide_device_visit(owner, visitor);
 }
 
-tide_status tide_device_snapshot(tide_device* device, const tide_snapshot_options* options,
+tide_status tide_device_snapshot(tide_device_cache* device, const tide_snapshot_options* options,
                                  tide_trace* trace) {
   TIDE_REQUIRE(device != NULL && trace != NULL, TIDE_ERR_ARGUMENT, "device_snapshot: an argument is NULL");
   tide__snapshot_source source = { .call = "device_snapshot",
@@ -106,7 +106,7 @@ tide_status tide_device_snapshot(tide_device* device, const tide_snapshot_option
 tide_status tide_device_snapshot_all(const tide_snapshot_options* options, tide_trace* trace) {
   TIDE_REQUIRE(trace != NULL, TIDE_ERR_ARGUMENT, "device_snapshot_all: no trace");
   for (int i = 0; i < TIDE_DEVICE_MAX; i++) {
-    tide_device* const device = tide_device_default(i);
+    tide_device_cache* const device = tide_device_default(i);
     if (device != NULL) TIDE_TRY(tide_device_snapshot(device, options, trace));
   }
   return TIDE_OK;

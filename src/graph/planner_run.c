@@ -275,7 +275,7 @@ tide_status tide_planner_retain_outputs(tide_planner* planner, uint64_t generati
   return TIDE_OK;
 }
 
-tide_status tide_planner_release_outputs(tide_planner* planner, uint64_t generation) {
+tide_status tide_planner_drop_outputs(tide_planner* planner, uint64_t generation) {
   tide__generation* found = NULL;
   TIDE_TRY(run_find_generation(planner, generation, &found));
   TIDE_REQUIRE(!planner->is_open || found != planner->generation || found->references > 1, TIDE_ERR_STATE,

@@ -41,19 +41,19 @@ static tide_status pin_options_check(const tide_machine* machine, const tide_pin
   return TIDE_OK;
 }
 
-void tide_pinned_get_options(const tide_pinned* pinned, tide_pinned_options* out) {
+void tide_pinned_get_options(const tide_pinned_cache* pinned, tide_pinned_options* out) {
   if (pinned == NULL || out == NULL) return;
   tide__ignore(tide__sized_write("pinned_get_options", &pinned->options, out, sizeof *out));
 }
 
-tide_machine* tide_pinned_machine(const tide_pinned* pinned) {
+tide_machine* tide_pinned_machine(const tide_pinned_cache* pinned) {
   return pinned != NULL ? pinned->machine : NULL;
 }
 
 // ---------------------------------------------------------------------------------------------------
 // The beginning
 
-static void pinned_set_limits(tide_pinned* pinned) {
+static void pinned_set_limits(tide_pinned_cache* pinned) {
   const tide_pinned_options* const o = &pinned->options;
   const uint64_t threshold = tide__min(o->max_round_bytes, o->max_block_bytes);
   pinned->class_limit = tide__min(threshold, TIDE__PIN_CLASS_BYTES);
@@ -64,7 +64,7 @@ static void pinned_set_limits(tide_pinned* pinned) {
   tide__store_relaxed(&pinned->unusual, o->powers_of_two ? TIDE__PIN_HAS_POWERS : 0u);
 }
 
-static int pinned_device_node(tide_pinned* pinned) {
+static int pinned_device_node(tide_pinned_cache* pinned) {
   tide_device_info info = TIDE_DEVICE_INFO_INIT;
   if (pinned->options.numa != TIDE_NUMA_DEVICE) return -1;
   tide_error before;
@@ -76,7 +76,7 @@ static int pinned_device_node(tide_pinned* pinned) {
   return -1;
 }
 
-static void pinned_init(tide_pinned* pinned) {
+static void pinned_init(tide_pinned_cache* pinned) {
   tide__mutex_init(&pinned->chunks_lock, TIDE__RANK_CHUNKS);
   tide__mutex_init(&pinned->pools_lock, TIDE__RANK_POOLS);
   tide__mutex_init(&pinned->totals_lock, TIDE__RANK_TOTALS);
@@ -93,7 +93,7 @@ static void pinned_init(tide_pinned* pinned) {
   pinned_set_limits(pinned);
 }
 
-static void pinned_fini(tide_pinned* pinned) {
+static void pinned_fini(tide_pinned_cache* pinned) {
   if (pinned->tcaches.common != NULL) tide__thread_caches_fini(&pinned->tcaches);
   tide__pin_pools_fini(pinned);
   tide__waits_fini(&pinned->waits);
@@ -103,7 +103,7 @@ static void pinned_fini(tide_pinned* pinned) {
   tide__heap_release(pinned->heap, pinned, 1, sizeof *pinned);
 }
 
-static tide_status pinned_start(tide_pinned* pinned) {
+static tide_status pinned_start(tide_pinned_cache* pinned) {
   TIDE_TRY(tide__history_init(&pinned->history, pinned->machine, pinned->heap, &pinned->unusual,
                               TIDE__PIN_RECORDS, 0));
   TIDE_REQUIRE(tide__pin_pools_start(pinned) &&
@@ -113,7 +113,8 @@ static tide_status pinned_start(tide_pinned* pinned) {
   return pinned->options.has_helper ? tide__pin_watcher_start(pinned) : TIDE_OK;
 }
 
-tide_status tide_pinned_new(tide_machine* machine, const tide_pinned_options* options, tide_pinned** out) {
+tide_status tide_pinned_new(tide_machine* machine, const tide_pinned_options* options,
+                            tide_pinned_cache** out) {
   tide_pinned_options whole = TIDE_PINNED_OPTIONS_INIT;
   if (out != NULL) *out = NULL;
   TIDE_REQUIRE(machine != NULL && out != NULL, TIDE_ERR_ARGUMENT, "pinned_new: no machine or out");
@@ -121,7 +122,7 @@ tide_status tide_pinned_new(tide_machine* machine, const tide_pinned_options* op
   options = &whole;
   TIDE_TRY(pin_options_check(machine, options));
   const tide_heap* const heap = tide__heap_or_system(options->heap);
-  tide_pinned* const pinned = tide__heap_alloc(heap, 1, sizeof *pinned);
+  tide_pinned_cache* const pinned = tide__heap_alloc(heap, 1, sizeof *pinned);
   TIDE_REQUIRE(pinned != NULL, TIDE_ERR_NO_MEMORY, "pinned_new: no memory for its records");
   pinned->machine = machine;
   pinned->heap = heap;
@@ -154,7 +155,7 @@ static uint64_t uses_move(tide__wait** from, tide__wait** to) {
 }
 
 // Takes the uses off all blocks and counts those that are handed out; returns the devices that use these.
-static uint64_t blocks_clear(tide_pinned* pinned, tide__wait** uses, tide_pinned_leaks* leaks) {
+static uint64_t blocks_clear(tide_pinned_cache* pinned, tide__wait** uses, tide_pinned_leaks* leaks) {
   uint64_t devices = 0;
   for (uint32_t i = 0; i < tide__slots_count(&pinned->blocks); i++) {
     tide__pin* const block = tide__slots_at(&pinned->blocks, i);
@@ -169,14 +170,14 @@ static uint64_t blocks_clear(tide_pinned* pinned, tide__wait** uses, tide_pinned
 }
 
 // Takes the idle records out of all thread caches.
-static void tcaches_clear(tide_pinned* pinned, tide__wait** uses) {
+static void tcaches_clear(tide_pinned_cache* pinned, tide__wait** uses) {
   tide__thread_cache* tcache = tide__thread_caches_first(&pinned->tcaches);
   for (; tcache != NULL; tcache = tcache->next)
     (void)uses_move(&((tide__pin_tcache*)(void*)tcache)->uses, uses);
 }
 
 // Waits for devices, twice, because a machine that has waited may still report work that failed before.
-static bool pin_devices_wait(tide_pinned* pinned, uint64_t devices) {
+static bool pin_devices_wait(tide_pinned_cache* pinned, uint64_t devices) {
   bool is_quiet = true;
   const tide__relaxed relaxed = tide__relax_or_not(pinned->machine);
   for (int i = 0; i < TIDE_DEVICE_MAX && is_quiet; i++) {
@@ -189,7 +190,7 @@ static bool pin_devices_wait(tide_pinned* pinned, uint64_t devices) {
 }
 
 // Gives the memory of a segment back, with a second try.
-static void segment_end(tide_pinned* pinned, tide__pin_segment* segment, tide_pinned_leaks* leaks) {
+static void segment_end(tide_pinned_cache* pinned, tide__pin_segment* segment, tide_pinned_leaks* leaks) {
   const tide__pin_memory memory = segment->memory;
   tide__pin_pool* const pool = segment->pool;
   tide__pin_segment_drop(pinned, segment);
@@ -200,13 +201,13 @@ static void segment_end(tide_pinned* pinned, tide__pin_segment* segment, tide_pi
   leaks->refused_bytes += memory.bytes;
 }
 
-static void segments_end(tide_pinned* pinned, tide__link* segments, tide_pinned_leaks* leaks) {
+static void segments_end(tide_pinned_cache* pinned, tide__link* segments, tide_pinned_leaks* leaks) {
   while (!tide__list_is_empty(segments)) {
     segment_end(pinned, TIDE_OWNER(segments->next, tide__pin_segment, all), leaks);
   }
 }
 
-static void memory_end(tide_pinned* pinned, tide_pinned_leaks* leaks) {
+static void memory_end(tide_pinned_cache* pinned, tide_pinned_leaks* leaks) {
   segments_end(pinned, &pinned->refused, leaks);
   segments_end(pinned, &pinned->default_pool->segments, leaks);
   tide__pool_base* pool = tide__pools_first_locked(&pinned->pools);
@@ -220,7 +221,7 @@ static void memory_end(tide_pinned* pinned, tide_pinned_leaks* leaks) {
   leaks->refused_bytes += pinned->reserve.bytes;
 }
 
-void tide_pinned_free(tide_pinned* pinned, tide_pinned_leaks* out) {
+void tide_pinned_free(tide_pinned_cache* pinned, tide_pinned_leaks* out) {
   tide_pinned_leaks leaks = TIDE_PINNED_LEAKS_INIT;
   if (out != NULL) tide__ignore(tide__sized_write("pinned_free", &leaks, out, sizeof leaks));
   if (pinned == NULL || tide__pin_is_inherited(pinned)) return;

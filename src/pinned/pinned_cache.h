@@ -4,7 +4,7 @@
 // The inside of the cache of pinned memory: its structures, and every function that its files share,
 // grouped by the file that has it.
 //
-//   tide_pinned         one cache: pools, the map of addresses, waiting blocks, statistics, history
+//   tide_pinned_cache         one cache: pools, the map of addresses, waiting blocks, statistics, history
 //     pool              the default one and private ones; memory never moves from one to another
 //       depot           the idle blocks of a pool, by size class, each class with a lock of its own
 //       segment         a pinned piece, cut into blocks of one size: one block, or a chunk of small ones
@@ -198,7 +198,7 @@ typedef struct tide__pin_watcher {
   tide__atomic_u32 is_looking;
 } tide__pin_watcher;
 
-struct tide_pinned {
+struct tide_pinned_cache {
   tide_machine* machine;  // borrowed until the cache is freed; NULL at its end if it could not wait
   const tide_heap* heap;  // borrowed until the cache is freed
   tide_pinned_options options;
@@ -244,7 +244,7 @@ struct tide_pinned {
 
 // One request on its way.
 typedef struct tide__pin_request {
-  tide_pinned* pinned;
+  tide_pinned_cache* pinned;
   tide__pin_pool* pool;
   uint64_t bytes;    // as asked for
   uint64_t rounded;  // of its block
@@ -270,48 +270,50 @@ static inline bool tide__pin_is_live(const tide__pin* block) {
   return (tide__load_acquire(&block->slot.generation) & 1u) != 0;  // pairs with tide__slots_publish
 }
 // Do idle blocks of a class count against max_cached_bytes while they are in a thread cache?
-static inline bool tide__pin_is_capped(const tide_pinned* pinned, uint32_t class_index) {
+static inline bool tide__pin_is_capped(const tide_pinned_cache* pinned, uint32_t class_index) {
   return pinned->has_cap && class_index >= pinned->first_single;
 }
 // In a child of a fork, where locks may be held for ever, off the short way.
-static inline bool tide__pin_is_inherited(const tide_pinned* pinned) {
+static inline bool tide__pin_is_inherited(const tide_pinned_cache* pinned) {
   return (tide__load_relaxed(&pinned->unusual) & TIDE__PIN_IS_INHERITED) != 0;
 }
 #define TIDE__PIN_REQUIRE_OWN(pinned, call)                     \
   TIDE_REQUIRE(!tide__pin_is_inherited(pinned), TIDE_ERR_STATE, \
                "%s: the cache is that of the process which forked this one", (call))
-static inline bool tide__pin_is_recording(const tide_pinned* pinned) {
+static inline bool tide__pin_is_recording(const tide_pinned_cache* pinned) {
   return (tide__load_relaxed(&pinned->unusual) & TIDE__PIN_RECORDS) != 0;
 }
 
-static inline struct tide__pin_pool* tide__pin_pool_of(const tide_pinned* pinned, const tide__pin* block) {
+static inline struct tide__pin_pool* tide__pin_pool_of(const tide_pinned_cache* pinned,
+                                                       const tide__pin* block) {
   return block->is_plain ? pinned->default_pool : block->segment->pool;
 }
 
 // --- pinned_size.c -------------------------------------------------------------------------------------
 // The bytes of the block for a request and its class; false for 2^60 bytes and more.
-bool tide__pin_round(const tide_pinned* pinned, uint64_t bytes, uint64_t* out_rounded, uint32_t* out_class);
+bool tide__pin_round(const tide_pinned_cache* pinned, uint64_t bytes, uint64_t* out_rounded,
+                     uint32_t* out_class);
 
 // --- pinned_tcache.c ------------------------------------------------------------------------------------
 void tide__pin_tcache_init(void* tcache, void* pinned);
-static inline tide__pin_tcache* tide__pin_enter(tide_pinned* pinned) {
+static inline tide__pin_tcache* tide__pin_enter(tide_pinned_cache* pinned) {
   return tide__thread_caches_enter(&pinned->tcaches);
 }
 static inline void tide__pin_leave(tide__pin_tcache* tcache) { tide__thread_caches_leave(tcache); }
-void tide__pin_settle_locked(tide_pinned* pinned, tide__pin_tcache* tcache);
+void tide__pin_settle_locked(tide_pinned_cache* pinned, tide__pin_tcache* tcache);
 // Says whose blocks the thread cache counts now.
-static inline void tide__pin_turn_locked(tide_pinned* pinned, tide__pin_tcache* tcache,
+static inline void tide__pin_turn_locked(tide_pinned_cache* pinned, tide__pin_tcache* tcache,
                                          tide__pin_pool* pool) {
   if (tcache->tally.pool == pool) return;
   tide__pin_settle_locked(pinned, tcache);
   tcache->tally.pool = pool;
 }
-static inline void tide__pin_counted_locked(tide_pinned* pinned, tide__pin_tcache* tcache) {
+static inline void tide__pin_counted_locked(tide_pinned_cache* pinned, tide__pin_tcache* tcache) {
   if (++tcache->tally.changes >= TIDE__PIN_TALLY_CHANGES) tide__pin_settle_locked(pinned, tcache);
 }
 // Counts a block as handed out, or as not active any more. It is of the pool that the thread cache counts
 // for.
-static inline void tide__pin_count_out_locked(tide_pinned* pinned, tide__pin_tcache* tcache,
+static inline void tide__pin_count_out_locked(tide_pinned_cache* pinned, tide__pin_tcache* tcache,
                                               uint32_t class_index, uint64_t bytes) {
   tide__pin_magazine* const magazine = &tcache->magazines[class_index];
   magazine->active++;
@@ -320,7 +322,7 @@ static inline void tide__pin_count_out_locked(tide_pinned* pinned, tide__pin_tca
   tide__count_rise(&tcache->tally.counts[TIDE__PIN_ACTIVE_BYTES], (int64_t)bytes);
   tide__pin_counted_locked(pinned, tcache);
 }
-static inline void tide__pin_count_back_locked(tide_pinned* pinned, tide__pin_tcache* tcache,
+static inline void tide__pin_count_back_locked(tide_pinned_cache* pinned, tide__pin_tcache* tcache,
                                                uint32_t class_index, uint64_t bytes) {
   tcache->magazines[class_index].active--;
   tide__count_fall(&tcache->tally.counts[TIDE__PIN_ACTIVE], 1);
@@ -329,27 +331,29 @@ static inline void tide__pin_count_back_locked(tide_pinned* pinned, tide__pin_tc
 }
 // Takes a block of a class out of the thread cache, or fills the thread cache from the depot first; NULL if
 // both have none.
-tide__pin* tide__pin_tcache_take_locked(tide_pinned* pinned, tide__pin_tcache* tcache, uint32_t class_index);
+tide__pin* tide__pin_tcache_take_locked(tide_pinned_cache* pinned, tide__pin_tcache* tcache,
+                                        uint32_t class_index);
 // Puts an idle block of the default pool into the thread cache, or from there into the depot.
-void tide__pin_tcache_put_locked(tide_pinned* pinned, tide__pin_tcache* tcache, tide__pin* block);
+void tide__pin_tcache_put_locked(tide_pinned_cache* pinned, tide__pin_tcache* tcache, tide__pin* block);
 // Moves blocks of a class to the depot until `keep` are left.
-void tide__pin_tcache_flush_locked(tide_pinned* pinned, tide__pin_tcache* tcache, uint32_t class_index,
+void tide__pin_tcache_flush_locked(tide_pinned_cache* pinned, tide__pin_tcache* tcache, uint32_t class_index,
                                    uint32_t keep);
 // Moves what all thread caches have to the depot. No thread cache is held.
-void tide__pin_tcaches_flush(tide_pinned* pinned);
+void tide__pin_tcaches_flush(tide_pinned_cache* pinned);
 // Moves what one thread cache has of a class to the depot; false if none has any, or if that was done often
 // enough. `is_needed`: the machine has no more. No thread cache is held.
-bool tide__pin_tcaches_rob(tide_pinned* pinned, uint32_t class_index, bool is_needed);
+bool tide__pin_tcaches_rob(tide_pinned_cache* pinned, uint32_t class_index, bool is_needed);
 
 // --- pinned_depot.c ------------------------------------------------------------------------------------
 void tide__pin_depot_init(tide__pin_depot* depot);
 // Takes up to `count` idle blocks of a class, as a list; returns how many.
-uint32_t tide__pin_depot_take(tide_pinned* pinned, tide__pin_pool* pool, uint32_t class_index, uint32_t count,
-                              tide__pin** out);
+uint32_t tide__pin_depot_take(tide_pinned_cache* pinned, tide__pin_pool* pool, uint32_t class_index,
+                              uint32_t count, tide__pin** out);
 // Takes an idle block of a size without a class: the smallest that fits and is at most an eighth larger.
-tide__pin* tide__pin_depot_take_sized(tide_pinned* pinned, tide__pin_pool* pool, uint64_t bytes);
+tide__pin* tide__pin_depot_take_sized(tide_pinned_cache* pinned, tide__pin_pool* pool, uint64_t bytes);
 // Puts a list of idle blocks of one class back into their segments.
-void tide__pin_depot_put(tide_pinned* pinned, tide__pin_pool* pool, uint32_t class_index, tide__pin* list);
+void tide__pin_depot_put(tide_pinned_cache* pinned, tide__pin_pool* pool, uint32_t class_index,
+                         tide__pin* list);
 // Which wholly idle segments are taken out of a depot.
 typedef struct tide__pin_pick {
   uint64_t least_bytes;  // of a block
@@ -359,28 +363,29 @@ typedef struct tide__pin_pick {
   uint64_t seen_before;
 } tide__pin_pick;
 // Takes wholly idle segments out, as a list by `link`; the largest classes first. Returns how many.
-uint32_t tide__pin_depot_pick(tide_pinned* pinned, tide__pin_pool* pool, const tide__pin_pick* pick,
+uint32_t tide__pin_depot_pick(tide_pinned_cache* pinned, tide__pin_pool* pool, const tide__pin_pick* pick,
                               tide__link* out);
 // Puts a wholly idle segment back that was taken out.
-void tide__pin_depot_restore(tide_pinned* pinned, tide__pin_segment* segment);
+void tide__pin_depot_restore(tide_pinned_cache* pinned, tide__pin_segment* segment);
 
 // --- pinned_source.c: where pinned memory comes from -------------------------------------------------------
 // For a pool, whose statistics count the calls of the machine.
-tide_status tide__pin_memory_take(tide_pinned* pinned, tide__pin_pool* pool, uint64_t bytes,
+tide_status tide__pin_memory_take(tide_pinned_cache* pinned, tide__pin_pool* pool, uint64_t bytes,
                                   tide__pin_memory* out);
-tide_status tide__pin_memory_give(tide_pinned* pinned, tide__pin_pool* pool, const tide__pin_memory* memory);
+tide_status tide__pin_memory_give(tide_pinned_cache* pinned, tide__pin_pool* pool,
+                                  const tide__pin_memory* memory);
 // Gives the reserve back, at the end.
-tide_status tide__pin_reserve_end(tide_pinned* pinned);
+tide_status tide__pin_reserve_end(tide_pinned_cache* pinned);
 
 // --- pinned_reserve.c --------------------------------------------------------------------------------------
 // A range of the reserve, or false.
-bool tide__pin_range_take(tide_pinned* pinned, uint64_t bytes, tide__pin_memory* out);
-void tide__pin_range_give(tide_pinned* pinned, const tide__pin_memory* memory);
+bool tide__pin_range_take(tide_pinned_cache* pinned, uint64_t bytes, tide__pin_memory* out);
+void tide__pin_range_give(tide_pinned_cache* pinned, const tide__pin_memory* memory);
 // The whole of a new reserve, with a record that belongs to it from now on.
-void tide__pin_range_add(tide_pinned* pinned, tide__free_range* record, const tide__pin_memory* memory);
+void tide__pin_range_add(tide_pinned_cache* pinned, tide__free_range* record, const tide__pin_memory* memory);
 // What a piece of so many bytes takes of the reserve: whole pages.
-uint64_t tide__pin_range_bytes(const tide_pinned* pinned, uint64_t bytes);
-void tide__pin_ranges_free(tide_pinned* pinned);
+uint64_t tide__pin_range_bytes(const tide_pinned_cache* pinned, uint64_t bytes);
+void tide__pin_ranges_free(tide_pinned_cache* pinned);
 
 // --- pinned_segment.c --------------------------------------------------------------------------------------
 // Pins a segment for a request; one of its blocks is the caller's, the others are in the depot.
@@ -388,39 +393,42 @@ void tide__pin_ranges_free(tide_pinned* pinned);
 tide_status tide__pin_segment_make(const tide__pin_request* request, bool is_least, tide__pin** out);
 // Gives wholly idle segments back that are in no depot, a list by `link`. What the machine refuses is in
 // the depot again. Counts those that went in *out_count, and returns the first failure.
-tide_status tide__pin_segments_give(tide_pinned* pinned, tide__link* list, uint32_t* out_count);
-tide_status tide__pin_segment_give(tide_pinned* pinned, tide__pin_segment* segment);
+tide_status tide__pin_segments_give(tide_pinned_cache* pinned, tide__link* list, uint32_t* out_count);
+tide_status tide__pin_segment_give(tide_pinned_cache* pinned, tide__pin_segment* segment);
 // Tries again to give back the memory of segments that could not be made; adds to *count those that went.
-tide_status tide__pin_refused_give(tide_pinned* pinned, uint32_t* count);
+tide_status tide__pin_refused_give(tide_pinned_cache* pinned, uint32_t* count);
 // Forgets a segment, whatever its blocks are; at the end of a cache. Its memory is the caller's.
-void tide__pin_segment_drop(tide_pinned* pinned, tide__pin_segment* segment);
-tide__pin* tide__pin_segment_block(tide_pinned* pinned, const tide__pin_segment* segment, uint32_t index);
+void tide__pin_segment_drop(tide_pinned_cache* pinned, tide__pin_segment* segment);
+tide__pin* tide__pin_segment_block(tide_pinned_cache* pinned, const tide__pin_segment* segment,
+                                   uint32_t index);
 
 // --- pinned_use.c ------------------------------------------------------------------------------------------
 // Gives records back that are not used any more.
-void tide__pin_uses_give(tide_pinned* pinned, tide__wait* list);
+void tide__pin_uses_give(tide_pinned_cache* pinned, tide__wait* list);
 // Takes the spare records off blocks that leave a thread cache, a list.
-void tide__pin_spares_take_locked(tide_pinned* pinned, tide__pin_tcache* tcache, tide__pin* list);
+void tide__pin_spares_take_locked(tide_pinned_cache* pinned, tide__pin_tcache* tcache, tide__pin* list);
 // The uses of a block that was taken back; NULL: none.
 tide__wait* tide__pin_uses_take(tide__pin* block);
 
 // --- pinned_pending.c --------------------------------------------------------------------------------------
-void tide__pin_pending_init(tide_pinned* pinned);
+void tide__pin_pending_init(tide_pinned_cache* pinned);
 // Lets a block that was taken back wait for the uses in its waiter. Never fails: what gets no event now gets
 // it later.
-void tide__pin_wait(tide_pinned* pinned, tide__pin* block);
+void tide__pin_wait(tide_pinned_cache* pinned, tide__pin* block);
 // Makes the blocks reusable whose work is done; or waits for all that wait now.
-tide_status tide__pin_poll(tide_pinned* pinned);
-tide_status tide__pin_drain(tide_pinned* pinned);
-static inline bool tide__pin_is_waiting(tide_pinned* pinned) { return !tide__waits_is_empty(&pinned->waits); }
+tide_status tide__pin_poll(tide_pinned_cache* pinned);
+tide_status tide__pin_drain(tide_pinned_cache* pinned);
+static inline bool tide__pin_is_waiting(tide_pinned_cache* pinned) {
+  return !tide__waits_is_empty(&pinned->waits);
+}
 
 // --- pinned_release.c --------------------------------------------------------------------------------------
 // Blocks that were counted as active, a list, become idle and go into the thread cache or the depot. Segments
 // that are not to be cached are added to `going` instead, wholly idle and in no depot.
-void tide__pin_retire(tide_pinned* pinned, tide__pin* list, tide__link* going);
+void tide__pin_retire(tide_pinned_cache* pinned, tide__pin* list, tide__link* going);
 // The block of exactly this handle and address, or NULL. It may be over by now: the caller asks again in the
 // atomic step that it does. That also orders what is read later, so nothing is ordered here.
-static inline tide__pin* tide__pin_named(tide_pinned* pinned, tide_block block) {
+static inline tide__pin* tide__pin_named(tide_pinned_cache* pinned, tide_block block) {
   tide__pin* const found = tide__slots_named(&pinned->blocks, block.handle);
   const bool is_it = found != NULL &&
                      tide__load_relaxed(&found->slot.generation) == (uint32_t)(block.handle >> 32) &&
@@ -428,20 +436,20 @@ static inline tide__pin* tide__pin_named(tide_pinned* pinned, tide_block block) 
   return is_it ? found : NULL;
 }
 // The block that a caller names, with the generation of its handle; else why not.
-tide_status tide__pin_name(tide_pinned* pinned, const char* call, tide_block block, tide__pin** out,
+tide_status tide__pin_name(tide_pinned_cache* pinned, const char* call, tide_block block, tide__pin** out,
                            uint32_t* out_generation);
 
 // --- pinned_trim.c -----------------------------------------------------------------------------------------
 // Looks after waiting blocks and idle memory.
-tide_status tide__pin_look(tide_pinned* pinned);
+tide_status tide__pin_look(tide_pinned_cache* pinned);
 // Gives memory back until no more than max_cached_bytes are cached.
-void tide__pin_enforce_cap(tide_pinned* pinned);
-static inline void tide__pin_keep_cap(tide_pinned* pinned) {
+void tide__pin_enforce_cap(tide_pinned_cache* pinned);
+static inline void tide__pin_keep_cap(tide_pinned_cache* pinned) {
   if (pinned->has_cap && tide__load_relaxed(&pinned->room_left) < 0) tide__pin_enforce_cap(pinned);
 }
 // Gives memory of the default pool back: wholly idle segments with blocks of at least `least_bytes`, until
 // `keep_bytes` are left.
-tide_status tide__pin_trim(tide_pinned* pinned, uint64_t least_bytes, uint64_t keep_bytes,
+tide_status tide__pin_trim(tide_pinned_cache* pinned, uint64_t least_bytes, uint64_t keep_bytes,
                            uint32_t* out_count);
 
 // --- pinned_pool.c -----------------------------------------------------------------------------------------
@@ -449,55 +457,55 @@ static inline tide__pin_pool* tide__pin_pool_at(tide__pool_base* base) {
   return base != NULL ? TIDE_OWNER(base, tide__pin_pool, base) : NULL;
 }
 // Makes the default pool; false without memory.
-bool tide__pin_pools_start(tide_pinned* pinned);
+bool tide__pin_pools_start(tide_pinned_cache* pinned);
 // What calls that name a pool ask first: is there a cache, and does it belong to this process?
-static inline tide_status tide__pin_cache_check(const tide_pinned* pinned, const char* call) {
+static inline tide_status tide__pin_cache_check(const tide_pinned_cache* pinned, const char* call) {
   TIDE_REQUIRE(pinned != NULL, TIDE_ERR_ARGUMENT, "%s: no cache", call);
   TIDE__PIN_REQUIRE_OWN(pinned, call);
   return TIDE_OK;
 }
-void tide__pin_pools_fini(tide_pinned* pinned);
-static inline tide__pin_pool* tide__pin_pool_find(tide_pinned* pinned, tide_pool number) {
+void tide__pin_pools_fini(tide_pinned_cache* pinned);
+static inline tide__pin_pool* tide__pin_pool_find(tide_pinned_cache* pinned, tide_pool number) {
   return tide__pin_pool_at(tide__pools_find(&pinned->pools, number));
 }
 // Sets the pool of a request if an open scope takes it. The request is then a guest there.
 void tide__pin_pool_choose(tide__pin_request* request);
-static inline void tide__pin_pool_leave(tide_pinned* pinned, tide__pin_pool* pool) {
+static inline void tide__pin_pool_leave(tide_pinned_cache* pinned, tide__pin_pool* pool) {
   tide__pools_leave(&pinned->pools, &pool->base);
 }
 // Gives back what pools without users have, and drops those that have nothing any more.
-tide_status tide__pin_pools_empty(tide_pinned* pinned);
+tide_status tide__pin_pools_empty(tide_pinned_cache* pinned);
 // Notes what a captured copy reads, if a scope of the block's pool asks for it.
-void tide__pin_copy_note(tide_pinned* pinned, const tide__pin* block, int device, tide_stream stream,
+void tide__pin_copy_note(tide_pinned_cache* pinned, const tide__pin* block, int device, tide_stream stream,
                          const void* source, uint64_t bytes);
 
 // --- pinned_stats.c ----------------------------------------------------------------------------------------
 // Adds what all thread caches counted to the totals.
-void tide__pin_totals_settle(tide_pinned* pinned);
-void tide__pin_totals_add(tide_pinned* pinned, tide__pin_tally* tally);
-void tide__pin_totals_segment(tide_pinned* pinned, const tide__pin_segment* segment, bool is_made);
-void tide__pin_totals_call(tide_pinned* pinned, tide__pin_pool* pool, bool is_alloc, uint64_t ns);
-void tide__pin_totals_count(tide_pinned* pinned, tide__pin_pool* pool, size_t field_offset, int64_t n);
+void tide__pin_totals_settle(tide_pinned_cache* pinned);
+void tide__pin_totals_add(tide_pinned_cache* pinned, tide__pin_tally* tally);
+void tide__pin_totals_segment(tide_pinned_cache* pinned, const tide__pin_segment* segment, bool is_made);
+void tide__pin_totals_call(tide_pinned_cache* pinned, tide__pin_pool* pool, bool is_alloc, uint64_t ns);
+void tide__pin_totals_count(tide_pinned_cache* pinned, tide__pin_pool* pool, size_t field_offset, int64_t n);
 #define TIDE__PIN_COUNT(pinned, pool, field, n) \
   tide__pin_totals_count((pinned), (pool), offsetof(tide_pinned_stats, field), (n))
 
 // --- pinned_history.c --------------------------------------------------------------------------------------
 // The context of a call: see tide__history_context(). All 0 if nothing is recorded. With no lock held.
-tide__call_context tide__pin_context_now(tide_pinned* pinned, uint32_t level);
+tide__call_context tide__pin_context_now(tide_pinned_cache* pinned, uint32_t level);
 // The machine's clock; 0 if it does not tell.
-uint64_t tide__pin_now(tide_pinned* pinned);
+uint64_t tide__pin_now(tide_pinned_cache* pinned);
 // Adds an entry about a block, or about a piece of memory of a pool.
-void tide__pin_history_block(tide_pinned* pinned, tide_action action, const tide__call_context* context,
+void tide__pin_history_block(tide_pinned_cache* pinned, tide_action action, const tide__call_context* context,
                              const tide__pin* block);
-void tide__pin_history_add(tide_pinned* pinned, tide_action action, const tide__call_context* context,
+void tide__pin_history_add(tide_pinned_cache* pinned, tide_action action, const tide__call_context* context,
                            uint64_t address, uint64_t bytes, tide_pool pool);
 
 // --- watcher.c: the thread that looks after the streams ----------------------------------------------------
-tide_status tide__pin_watcher_start(tide_pinned* pinned);
-void tide__pin_watcher_stop(tide_pinned* pinned);
-void tide__pin_watcher_call(tide_pinned* pinned);
+tide_status tide__pin_watcher_start(tide_pinned_cache* pinned);
+void tide__pin_watcher_stop(tide_pinned_cache* pinned);
+void tide__pin_watcher_call(tide_pinned_cache* pinned);
 // Keeps it from looking, and waits for the end of a look that is under way; and lets it go on.
-void tide__pin_watcher_pause(tide_pinned* pinned);
-void tide__pin_watcher_resume(tide_pinned* pinned);
+void tide__pin_watcher_pause(tide_pinned_cache* pinned);
+void tide__pin_watcher_resume(tide_pinned_cache* pinned);
 
 #endif

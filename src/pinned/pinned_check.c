@@ -7,7 +7,7 @@
 
 // What was counted on the way.
 typedef struct pinned_audit {
-  tide_pinned* pinned;
+  tide_pinned_cache* pinned;
   uint8_t* seen;     // owned; for each record, how often it was met idle
   uint32_t* events;  // owned; for each record, how many events wait in queues
   size_t records;
@@ -210,7 +210,7 @@ static int pool_check(pinned_audit* a, tide__pin_pool* pool) {
 }
 
 static int cap_check(const pinned_audit* a) {
-  const tide_pinned* const pinned = a->pinned;
+  const tide_pinned_cache* const pinned = a->pinned;
   if (!pinned->has_cap) return 0;
   const int64_t left = (int64_t)pinned->options.max_cached_bytes - (int64_t)a->room;
   const int64_t said = tide__load_relaxed(&pinned->room_left);
@@ -232,7 +232,7 @@ static int classes_check(const pinned_audit* a) {
 
 // Segments and free ranges are the whole reserve, and no two free ranges touch.
 static int reserve_check(const pinned_audit* a) {
-  const tide_pinned* const pinned = a->pinned;
+  const tide_pinned_cache* const pinned = a->pinned;
   uint64_t bytes = a->reserve_bytes;
   if (!pinned->has_reserve) return 0;
   if (tide__range_check(&pinned->ranges) != 0)
@@ -250,7 +250,7 @@ static int reserve_check(const pinned_audit* a) {
 }
 
 static int audit_run(pinned_audit* a) {
-  tide_pinned* const pinned = a->pinned;
+  tide_pinned_cache* const pinned = a->pinned;
   tide__pin_totals_settle(pinned);
   AUDIT(tcaches_check(a));
   AUDIT(queues_check(a));
@@ -267,7 +267,7 @@ static int audit_run(pinned_audit* a) {
   return reserve_check(a);
 }
 
-int tide_pinned_check(tide_pinned* pinned) {
+int tide_pinned_check(tide_pinned_cache* pinned) {
   pinned_audit a = { .pinned = pinned };
   if (pinned == NULL) return BROKEN(1, "pinned_check: no cache");
   a.records = (size_t)tide__slots_count(&pinned->blocks) + 1;

@@ -21,7 +21,7 @@ static tide__pin_segment* segment_at(tide__link* link) { return TIDE_OWNER(link,
 static void list_prepend(tide__link* list, tide__link* link) { tide__list_append(list->next, link); }
 
 // Counts a segment that becomes wholly idle (+1), or ceases to be (-1).
-static void whole_count(tide_pinned* pinned, const tide__pin_segment* segment, int64_t sign) {
+static void whole_count(tide_pinned_cache* pinned, const tide__pin_segment* segment, int64_t sign) {
   const int64_t bytes = sign * (int64_t)segment->memory.bytes;
   (void)tide__add_relaxed(&segment->pool->depot.idle_bytes, (uint64_t)bytes);
   if (pinned->has_cap && segment->pool == pinned->default_pool) {
@@ -29,7 +29,7 @@ static void whole_count(tide_pinned* pinned, const tide__pin_segment* segment, i
   }
 }
 
-static void whole_enter_locked(tide_pinned* pinned, tide__pin_depot_class* depot_class,
+static void whole_enter_locked(tide_pinned_cache* pinned, tide__pin_depot_class* depot_class,
                                tide__pin_segment* segment) TIDE_REQUIRES(&depot_class->lock) {
   list_prepend(&depot_class->wholes, &segment->link);
   if (segment->class_index == TIDE__PIN_SIZED) {
@@ -39,7 +39,7 @@ static void whole_enter_locked(tide_pinned* pinned, tide__pin_depot_class* depot
   whole_count(pinned, segment, 1);
 }
 
-static void whole_leave_locked(tide_pinned* pinned, tide__pin_depot_class* depot_class,
+static void whole_leave_locked(tide_pinned_cache* pinned, tide__pin_depot_class* depot_class,
                                tide__pin_segment* segment) TIDE_REQUIRES(&depot_class->lock) {
   tide__list_unlink(&segment->link);
   if (segment->class_index == TIDE__PIN_SIZED) tide__tree_remove(&depot_class->by_bytes, &segment->by_bytes);
@@ -50,7 +50,7 @@ static void whole_leave_locked(tide_pinned* pinned, tide__pin_depot_class* depot
 // ---------------------------------------------------------------------------------------------------
 // Blocks
 
-static tide__pin* segment_take_locked(tide_pinned* pinned, tide__pin_depot_class* depot_class,
+static tide__pin* segment_take_locked(tide_pinned_cache* pinned, tide__pin_depot_class* depot_class,
                                       tide__pin_segment* segment) TIDE_REQUIRES(&depot_class->lock) {
   const bool was_whole = segment->idle_count == segment->capacity;
   if (was_whole) whole_leave_locked(pinned, depot_class, segment);
@@ -62,8 +62,8 @@ static tide__pin* segment_take_locked(tide_pinned* pinned, tide__pin_depot_class
   return block;
 }
 
-static void segment_put_locked(tide_pinned* pinned, tide__pin_depot_class* depot_class, tide__pin* block)
-    TIDE_REQUIRES(&depot_class->lock) {
+static void segment_put_locked(tide_pinned_cache* pinned, tide__pin_depot_class* depot_class,
+                               tide__pin* block) TIDE_REQUIRES(&depot_class->lock) {
   tide__pin_segment* const segment = block->segment;
   block->next = segment->idle;
   segment->idle = block;
@@ -76,8 +76,8 @@ static void segment_put_locked(tide_pinned* pinned, tide__pin_depot_class* depot
   }
 }
 
-uint32_t tide__pin_depot_take(tide_pinned* pinned, tide__pin_pool* pool, uint32_t class_index, uint32_t count,
-                              tide__pin** out) {
+uint32_t tide__pin_depot_take(tide_pinned_cache* pinned, tide__pin_pool* pool, uint32_t class_index,
+                              uint32_t count, tide__pin** out) {
   tide__pin_depot_class* const depot_class = &pool->depot.classes[class_index];
   uint32_t taken = 0;
   *out = NULL;
@@ -94,7 +94,7 @@ uint32_t tide__pin_depot_take(tide_pinned* pinned, tide__pin_pool* pool, uint32_
   return taken;
 }
 
-tide__pin* tide__pin_depot_take_sized(tide_pinned* pinned, tide__pin_pool* pool, uint64_t bytes) {
+tide__pin* tide__pin_depot_take_sized(tide_pinned_cache* pinned, tide__pin_pool* pool, uint64_t bytes) {
   tide__pin_depot_class* const depot_class = &pool->depot.classes[TIDE__PIN_SIZED];
   tide__pin* block = NULL;
   tide__mutex_lock(&depot_class->lock);
@@ -106,7 +106,8 @@ tide__pin* tide__pin_depot_take_sized(tide_pinned* pinned, tide__pin_pool* pool,
   return block;
 }
 
-void tide__pin_depot_put(tide_pinned* pinned, tide__pin_pool* pool, uint32_t class_index, tide__pin* list) {
+void tide__pin_depot_put(tide_pinned_cache* pinned, tide__pin_pool* pool, uint32_t class_index,
+                         tide__pin* list) {
   tide__pin_depot_class* const depot_class = &pool->depot.classes[class_index];
   tide__mutex_lock(&depot_class->lock);
   while (list != NULL) {
@@ -127,8 +128,8 @@ static bool pick_takes(tide__pin_segment* segment, const tide__pin_pick* pick) {
   return false;
 }
 
-static uint32_t class_pick(tide_pinned* pinned, tide__pin_pool* pool, tide__pin_depot_class* depot_class,
-                           const tide__pin_pick* pick, tide__link* out) {
+static uint32_t class_pick(tide_pinned_cache* pinned, tide__pin_pool* pool,
+                           tide__pin_depot_class* depot_class, const tide__pin_pick* pick, tide__link* out) {
   uint32_t count = 0;
   tide__mutex_lock(&depot_class->lock);
   tide__link* link = depot_class->wholes.prev;
@@ -144,7 +145,7 @@ static uint32_t class_pick(tide_pinned* pinned, tide__pin_pool* pool, tide__pin_
   return count;
 }
 
-uint32_t tide__pin_depot_pick(tide_pinned* pinned, tide__pin_pool* pool, const tide__pin_pick* pick,
+uint32_t tide__pin_depot_pick(tide_pinned_cache* pinned, tide__pin_pool* pool, const tide__pin_pick* pick,
                               tide__link* out) {
   uint32_t count = 0;
   for (uint32_t i = TIDE__PIN_KINDS; i-- > 0;) {
@@ -154,7 +155,7 @@ uint32_t tide__pin_depot_pick(tide_pinned* pinned, tide__pin_pool* pool, const t
   return count;
 }
 
-void tide__pin_depot_restore(tide_pinned* pinned, tide__pin_segment* segment) {
+void tide__pin_depot_restore(tide_pinned_cache* pinned, tide__pin_segment* segment) {
   tide__pin_depot_class* const depot_class = &segment->pool->depot.classes[segment->class_index];
   tide__mutex_lock(&depot_class->lock);
   whole_enter_locked(pinned, depot_class, segment);

@@ -4,14 +4,14 @@
 // The history of the cache of pinned memory: core/history.h, with entries about blocks and pieces.
 #include "pinned/pinned_cache.h"
 
-uint64_t tide__pin_now(tide_pinned* pinned) { return tide__history_clock(&pinned->history); }
+uint64_t tide__pin_now(tide_pinned_cache* pinned) { return tide__history_clock(&pinned->history); }
 
-tide__call_context tide__pin_context_now(tide_pinned* pinned, uint32_t level) {
+tide__call_context tide__pin_context_now(tide_pinned_cache* pinned, uint32_t level) {
   if (!tide__pin_is_recording(pinned)) return (tide__call_context){ 0, 0, 0 };
   return tide__history_context(&pinned->history, level, TIDE__STEP_ENTRIES);
 }
 
-void tide__pin_history_add(tide_pinned* pinned, tide_action action, const tide__call_context* context,
+void tide__pin_history_add(tide_pinned_cache* pinned, tide_action action, const tide__call_context* context,
                            uint64_t address, uint64_t bytes, tide_pool pool) {
   const tide_trace_entry entry = {
     .address = address, .bytes = bytes, .stack = context->stack, .pool = pool, .action = (uint8_t)action
@@ -19,7 +19,7 @@ void tide__pin_history_add(tide_pinned* pinned, tide_action action, const tide__
   tide__history_add(&pinned->history, context, entry);
 }
 
-void tide__pin_history_block(tide_pinned* pinned, tide_action action, const tide__call_context* context,
+void tide__pin_history_block(tide_pinned_cache* pinned, tide_action action, const tide__call_context* context,
                              const tide__pin* block) {
   const tide_trace_entry entry = { .address = tide__pin_address(block),
                                    .bytes = tide__load_relaxed(&block->requested_bytes),
@@ -34,23 +34,25 @@ void tide__pin_history_block(tide_pinned* pinned, tide_action action, const tide
 // ---------------------------------------------------------------------------------------------------
 // Calls
 
-tide_status tide_pinned_annotate(tide_pinned* pinned, const char* text) {
+tide_status tide_pinned_annotate(tide_pinned_cache* pinned, const char* text) {
   TIDE_REQUIRE(pinned != NULL && text != NULL, TIDE_ERR_ARGUMENT, "pinned_annotate: no cache or text");
   return tide__history_annotate(&pinned->history, TIDE_HISTORY_ALL, text);
 }
 
-tide_status tide_pinned_history(tide_pinned* pinned, const tide_history_options* options) {
+tide_status tide_pinned_history(tide_pinned_cache* pinned, const tide_history_options* options) {
   TIDE_REQUIRE(pinned != NULL && options != NULL, TIDE_ERR_ARGUMENT, "pinned_history: no cache or options");
   return tide__history_configure(&pinned->history, "pinned_history", options);
 }
 
-bool tide_pinned_has_history(const tide_pinned* pinned) {
+bool tide_pinned_has_history(const tide_pinned_cache* pinned) {
   return pinned != NULL && tide__history_is_kept(&pinned->history);
 }
 
-tide_intern* tide_pinned_names(tide_pinned* pinned) { return pinned != NULL ? pinned->history.names : NULL; }
+tide_intern* tide_pinned_names(tide_pinned_cache* pinned) {
+  return pinned != NULL ? pinned->history.names : NULL;
+}
 
-tide_status tide_pinned_history_visit(tide_pinned* pinned, tide_history_fn function, void* user) {
+tide_status tide_pinned_history_visit(tide_pinned_cache* pinned, tide_history_fn function, void* user) {
   TIDE_REQUIRE(pinned != NULL && function != NULL, TIDE_ERR_ARGUMENT,
                "pinned_history_visit: no cache or function");
   return tide__ring_visit(&pinned->history.ring, function, user);

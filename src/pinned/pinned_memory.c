@@ -9,7 +9,7 @@
 #include "tidemark/pinned.h"
 
 static tide_status pinned_cache_alloc(const tide_memory* memory, size_t bytes, size_t alignment, void** out) {
-  tide_pinned* const pinned = memory->user;
+  tide_pinned_cache* const pinned = memory->user;
   tide_block block = { NULL, 0 };
   *out = NULL;
   TIDE_TRY(tide_pinned_alloc(pinned, bytes, &block));
@@ -26,7 +26,7 @@ static tide_status pinned_cache_release(const tide_memory* memory, void* address
   return tide_pinned_release_address(memory->user, address);
 }
 
-tide_memory tide_pinned_memory(tide_pinned* pinned) {
+tide_memory tide_pinned_memory(tide_pinned_cache* pinned) {
   const bool is_host = pinned != NULL && strcmp(tide_machine_name(tide_pinned_machine(pinned)), "dry") != 0;
   return (tide_memory){ pinned_cache_alloc, pinned_cache_release, pinned, 0, is_host };
 }

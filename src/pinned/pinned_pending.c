@@ -26,7 +26,7 @@ static void waits_fall(tide_pinned_stats* stats, int64_t count, int64_t bytes) {
   stats->waiting_bytes.freed += bytes;
 }
 
-static void waits_begin_locked(tide_pinned* pinned, const tide__pin* block) {
+static void waits_begin_locked(tide_pinned_cache* pinned, const tide__pin* block) {
   tide_pinned_stats* const stats[2] = { &pinned->totals, &tide__pin_pool_of(pinned, block)->stats };
   const int64_t bytes = (int64_t)tide__pin_bytes(block);
   for (int i = 0; i < 2; i++) {
@@ -36,7 +36,7 @@ static void waits_begin_locked(tide_pinned* pinned, const tide__pin* block) {
 }
 
 // Of blocks of one pool: falls are added up, since they make no peak.
-static void waits_end(tide_pinned* pinned, tide__pin_pool* pool, int64_t count, int64_t bytes) {
+static void waits_end(tide_pinned_cache* pinned, tide__pin_pool* pool, int64_t count, int64_t bytes) {
   tide__mutex_lock(&pinned->waits.lock);
   waits_fall(&pinned->totals, count, bytes);
   waits_fall(&pool->stats, count, bytes);
@@ -49,7 +49,7 @@ static void waits_end(tide_pinned* pinned, tide__pin_pool* pool, int64_t count, 
 // A private pool may be gone when its last block is idle, so its statistics change before. Those of the
 // default pool change after, once for all.
 static void pin_blocks_ready(void* owner, tide__waiter* waiters, void* going) {
-  tide_pinned* const pinned = owner;
+  tide_pinned_cache* const pinned = owner;
   tide__pin* list = NULL;
   int64_t plain_count = 0;
   int64_t plain_bytes = 0;
@@ -69,7 +69,7 @@ static void pin_blocks_ready(void* owner, tide__waiter* waiters, void* going) {
 static void records_spent(void* owner, tide__wait* list) { tide__pin_uses_give(owner, list); }
 
 static void call_failed(void* owner, tide__waiter* waiter, tide__waits_failure what) {
-  tide_pinned* const pinned = owner;
+  tide_pinned_cache* const pinned = owner;
   tide__pin_pool* const pool = TIDE_OWNER(waiter, tide__pin, waiter)->segment->pool;
   if (what == TIDE__WAITS_RECORD_FAILED) TIDE__PIN_COUNT(pinned, pool, num_record_failures, 1);
   else TIDE__PIN_COUNT(pinned, pool, num_query_failures, 1);
@@ -78,7 +78,7 @@ static void call_failed(void* owner, tide__waiter* waiter, tide__waits_failure w
 // ---------------------------------------------------------------------------------------------------
 // Waiting
 
-void tide__pin_pending_init(tide_pinned* pinned) {
+void tide__pin_pending_init(tide_pinned_cache* pinned) {
   static const tide__waits_callbacks callbacks = { .ready = pin_blocks_ready,
                                                    .spent = records_spent,
                                                    .failed = call_failed };
@@ -89,7 +89,7 @@ void tide__pin_pending_init(tide_pinned* pinned) {
 }
 
 // What a graph may use is kept with its pool.
-static void block_keep(tide_pinned* pinned, tide__pin* block) {
+static void block_keep(tide_pinned_cache* pinned, tide__pin* block) {
   tide__store_relaxed(&block->state, TIDE__PIN_KEPT);
   tide__mutex_lock(&pinned->waits.lock);
   block->next = block->segment->pool->kept;
@@ -97,7 +97,7 @@ static void block_keep(tide_pinned* pinned, tide__pin* block) {
   tide__mutex_unlock(&pinned->waits.lock);
 }
 
-void tide__pin_wait(tide_pinned* pinned, tide__pin* block) {
+void tide__pin_wait(tide_pinned_cache* pinned, tide__pin* block) {
   tide__stream_waits* const w = &pinned->waits;
   if (block->is_scoped) {
     block_keep(pinned, block);
@@ -112,7 +112,7 @@ void tide__pin_wait(tide_pinned* pinned, tide__pin* block) {
   if (pinned->watcher.is_running) tide__pin_watcher_call(pinned);
 }
 
-static tide_status pending_run(tide_pinned* pinned, tide__waits_mode mode) {
+static tide_status pending_run(tide_pinned_cache* pinned, tide__waits_mode mode) {
   uint32_t count = 0;
   tide__link going;
   if (!tide__pin_is_waiting(pinned)) return TIDE_OK;
@@ -128,5 +128,5 @@ static tide_status pending_run(tide_pinned* pinned, tide__waits_mode mode) {
   return first;
 }
 
-tide_status tide__pin_poll(tide_pinned* pinned) { return pending_run(pinned, TIDE__WAITS_POLL_ALL); }
-tide_status tide__pin_drain(tide_pinned* pinned) { return pending_run(pinned, TIDE__WAITS_FOR_ALL); }
+tide_status tide__pin_poll(tide_pinned_cache* pinned) { return pending_run(pinned, TIDE__WAITS_POLL_ALL); }
+tide_status tide__pin_drain(tide_pinned_cache* pinned) { return pending_run(pinned, TIDE__WAITS_FOR_ALL); }

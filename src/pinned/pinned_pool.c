@@ -13,7 +13,7 @@ static void pool_record_init(void* record) {
   pool->stats = (tide_pinned_stats)TIDE_PINNED_STATS_INIT;
 }
 
-bool tide__pin_pools_start(tide_pinned* pinned) {
+bool tide__pin_pools_start(tide_pinned_cache* pinned) {
   tide__pools_init(&pinned->pools, &pinned->pools_lock, pinned->heap, sizeof(tide__pin_pool));
   pinned->pools.record_init = pool_record_init;
   pinned->pools.flags = &pinned->unusual;
@@ -24,7 +24,7 @@ bool tide__pin_pools_start(tide_pinned* pinned) {
   return true;
 }
 
-static void copies_free(tide_pinned* pinned, tide__pin_pool* pool) {
+static void copies_free(tide_pinned_cache* pinned, tide__pin_pool* pool) {
   while (pool->copies != NULL) {
     tide__pin_copy* const copy = pool->copies;
     pool->copies = copy->next;
@@ -32,7 +32,7 @@ static void copies_free(tide_pinned* pinned, tide__pin_pool* pool) {
   }
 }
 
-void tide__pin_pools_fini(tide_pinned* pinned) {
+void tide__pin_pools_fini(tide_pinned_cache* pinned) {
   for (;;) {
     tide__pin_pool* const pool = tide__pin_pool_at(tide__pools_first_locked(&pinned->pools));
     if (pool == NULL) break;
@@ -47,7 +47,7 @@ void tide__pin_pools_fini(tide_pinned* pinned) {
 // The end of a pool
 
 // Ends the stay of the caller, and drops the pool if it has neither memory nor anybody else.
-static void unused_leave(tide_pinned* pinned, tide__pin_pool* pool) {
+static void unused_leave(tide_pinned_cache* pinned, tide__pin_pool* pool) {
   tide__mutex_lock(&pinned->chunks_lock);
   const bool is_empty = tide__list_is_empty(&pool->segments);
   tide__mutex_unlock(&pinned->chunks_lock);
@@ -56,13 +56,13 @@ static void unused_leave(tide_pinned* pinned, tide__pin_pool* pool) {
     return;
   }
   tide__pin_totals_settle(pinned);  // no thread cache may count for it any more
-  if (!tide__pools_drop(&pinned->pools, &pool->base)) return;
+  if (!tide__pools_remove(&pinned->pools, &pool->base)) return;
   copies_free(pinned, pool);
   tide__pools_recycle(&pinned->pools, &pool->base);
 }
 
 // Lets the kept blocks of a pool wait for the streams they were announced to, like others.
-static void kept_release(tide_pinned* pinned, tide__pin_pool* pool) {
+static void kept_release(tide_pinned_cache* pinned, tide__pin_pool* pool) {
   tide__mutex_lock(&pinned->waits.lock);
   tide__pin* list = pool->kept;
   pool->kept = NULL;
@@ -75,7 +75,7 @@ static void kept_release(tide_pinned* pinned, tide__pin_pool* pool) {
   }
 }
 
-tide_status tide__pin_pools_empty(tide_pinned* pinned) {
+tide_status tide__pin_pools_empty(tide_pinned_cache* pinned) {
   const tide__pin_pick all = { .keep_bytes = 0 };
   tide_status first = TIDE_OK;
   tide__pool_cursor at = { 0 };
@@ -97,7 +97,7 @@ tide_status tide__pin_pools_empty(tide_pinned* pinned) {
 // ---------------------------------------------------------------------------------------------------
 // Users
 
-tide_status tide_pinned_pool_new(tide_pinned* pinned, tide_pool* out) {
+tide_status tide_pinned_pool_new(tide_pinned_cache* pinned, tide_pool* out) {
   if (out != NULL) *out = TIDE_POOL_DEFAULT;
   TIDE_REQUIRE(pinned != NULL && out != NULL, TIDE_ERR_ARGUMENT, "pinned_pool_new: no cache or out");
   TIDE__PIN_REQUIRE_OWN(pinned, "pinned_pool_new");
@@ -110,17 +110,17 @@ tide_status tide_pinned_pool_new(tide_pinned* pinned, tide_pool* out) {
   return TIDE_OK;
 }
 
-tide_status tide_pinned_pool_retain(tide_pinned* pinned, tide_pool pool) {
+tide_status tide_pinned_pool_retain(tide_pinned_cache* pinned, tide_pool pool) {
   TIDE_TRY(tide__pin_cache_check(pinned, "pinned_pool_retain"));
   return tide__pools_retain(&pinned->pools, pool, "pinned_pool_retain");
 }
 
-tide_status tide_pinned_pool_release(tide_pinned* pinned, tide_pool pool) {
-  TIDE_TRY(tide__pin_cache_check(pinned, "pinned_pool_release"));
-  return tide__pools_release(&pinned->pools, pool, "pinned_pool_release");
+tide_status tide_pinned_pool_drop(tide_pinned_cache* pinned, tide_pool pool) {
+  TIDE_TRY(tide__pin_cache_check(pinned, "pinned_pool_drop"));
+  return tide__pools_drop(&pinned->pools, pool, "pinned_pool_drop");
 }
 
-tide_status tide_pinned_pool_users(tide_pinned* pinned, tide_pool pool, uint32_t* out) {
+tide_status tide_pinned_pool_users(tide_pinned_cache* pinned, tide_pool pool, uint32_t* out) {
   TIDE_REQUIRE(out != NULL, TIDE_ERR_ARGUMENT, "pinned_pool_users: no out");
   *out = 0;
   TIDE_TRY(tide__pin_cache_check(pinned, "pinned_pool_users"));

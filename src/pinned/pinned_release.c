@@ -10,7 +10,7 @@
 // Names
 
 // The record that a handle names, whatever life of it; NULL if it can be none of ours.
-static tide__pin* handle_record(tide_pinned* pinned, uint64_t handle) {
+static tide__pin* handle_record(tide_pinned_cache* pinned, uint64_t handle) {
   const uint32_t low = (uint32_t)handle & TIDE__SLOT_INDEX_MASK;
   const bool is_ours = (uint32_t)handle >> TIDE__SLOT_KIND_SHIFT == pinned->blocks.kind &&
                        (handle >> 32 & 1u) != 0 && low >= TIDE__SLOT_FIRST_HANDLE &&
@@ -25,7 +25,7 @@ static bool block_covers(const tide__pin* block, const void* address) {
 
 // Why a handle is not that of a block that is handed out with this address. A record that lost its memory
 // has a later generation than one whose block was just released.
-static tide_status handle_refuse(tide_pinned* pinned, const char* call, tide_block block) {
+static tide_status handle_refuse(tide_pinned_cache* pinned, const char* call, tide_block block) {
   const uint32_t generation = (uint32_t)(block.handle >> 32);
   const tide__pin* const record = handle_record(pinned, block.handle);
   const uint32_t now = record != NULL ? tide__load_acquire(&record->slot.generation) : generation;
@@ -42,7 +42,7 @@ static tide_status handle_refuse(tide_pinned* pinned, const char* call, tide_blo
 }
 
 // The record of the block at exactly this address, handed out or not, with its generation; NULL if none.
-static tide__pin* pin_address_find(tide_pinned* pinned, const void* address, uint32_t* out_generation) {
+static tide__pin* pin_address_find(tide_pinned_cache* pinned, const void* address, uint32_t* out_generation) {
   uint32_t index = 0;
   if (!tide__map_find(&pinned->map, tide__address(address), &index)) return NULL;
   tide__pin* const block = tide__slots_at(&pinned->blocks, index);
@@ -56,7 +56,7 @@ static tide_status address_refuse(const char* call, const void* address, const t
   return TIDE_FAIL(TIDE_ERR_STATE, "%s: the block at %p was released already (double free)", call, address);
 }
 
-tide_status tide__pin_name(tide_pinned* pinned, const char* call, tide_block block, tide__pin** out,
+tide_status tide__pin_name(tide_pinned_cache* pinned, const char* call, tide_block block, tide__pin** out,
                            uint32_t* out_generation) {
   *out = tide__slots_find(&pinned->blocks, block.handle);
   *out_generation = (uint32_t)(block.handle >> 32);
@@ -68,7 +68,7 @@ tide_status tide__pin_name(tide_pinned* pinned, const char* call, tide_block blo
   return address_refuse(call, block.address, *out);
 }
 
-tide_status tide_pinned_find(tide_pinned* pinned, const void* address, tide_block* out) {
+tide_status tide_pinned_find(tide_pinned_cache* pinned, const void* address, tide_block* out) {
   uint32_t generation = 0;
   if (out != NULL) *out = (tide_block){ NULL, 0 };
   TIDE_REQUIRE(pinned != NULL && out != NULL, TIDE_ERR_ARGUMENT, "pinned_find: no cache or out");
@@ -82,7 +82,7 @@ tide_status tide_pinned_find(tide_pinned* pinned, const void* address, tide_bloc
 // ---------------------------------------------------------------------------------------------------
 // Taking back
 
-static void retire_tell(tide_pinned* pinned, const tide__pin* list) {
+static void retire_tell(tide_pinned_cache* pinned, const tide__pin* list) {
   if (list == NULL || !tide__pin_is_recording(pinned)) return;
   const tide__call_context moment = tide__pin_context_now(pinned, TIDE_HISTORY_ALL);
   for (; list != NULL; list = list->next) {
@@ -91,7 +91,7 @@ static void retire_tell(tide_pinned* pinned, const tide__pin* list) {
 }
 
 // Puts a block of the default pool into the thread cache, if that has room and counts for that pool.
-static inline bool block_keep_locked(tide_pinned* pinned, tide__pin_tcache* tcache, tide__pin* block) {
+static inline bool block_keep_locked(tide_pinned_cache* pinned, tide__pin_tcache* tcache, tide__pin* block) {
   tide__magazine* const magazine = &tcache->magazines[block->class_index].magazine;
   const uint64_t bytes = (uint64_t)magazine->units << TIDE__PIN_UNIT_SHIFT;
   const uint64_t idle = tide__pin_is_capped(pinned, block->class_index) ? bytes : 0;
@@ -106,7 +106,7 @@ static inline bool block_keep_locked(tide_pinned* pinned, tide__pin_tcache* tcac
 }
 
 // Puts blocks into the thread cache as far as they belong there; returns the others.
-static tide__pin* retire_to_tcache(tide_pinned* pinned, tide__pin* list) {
+static tide__pin* retire_to_tcache(tide_pinned_cache* pinned, tide__pin* list) {
   tide__pin* others = NULL;
   tide__pin_tcache* const tcache = tide__pin_enter(pinned);
   while (list != NULL) {
@@ -128,7 +128,7 @@ static tide__pin* retire_to_tcache(tide_pinned* pinned, tide__pin* list) {
   return others;
 }
 
-void tide__pin_retire(tide_pinned* pinned, tide__pin* list, tide__link* going) {
+void tide__pin_retire(tide_pinned_cache* pinned, tide__pin* list, tide__link* going) {
   if (list == NULL) return;
   retire_tell(pinned, list);
   list = retire_to_tcache(pinned, list);
@@ -148,7 +148,7 @@ void tide__pin_retire(tide_pinned* pinned, tide__pin* list, tide__link* going) {
 }
 
 // A block that has no handle any more, and is in no list. In a child of a fork it stays the parent's.
-static void release_any(tide_pinned* pinned, tide__pin* block) {
+static void release_any(tide_pinned_cache* pinned, tide__pin* block) {
   if (tide__pin_is_inherited(pinned)) return;
   if (tide__pin_is_recording(pinned)) {
     const tide__call_context moment = tide__pin_context_now(pinned, TIDE_HISTORY_ALL);
@@ -175,7 +175,7 @@ static void release_any(tide_pinned* pinned, tide__pin* block) {
 }
 
 // The short way: into the tcache.
-static inline bool release_plain(tide_pinned* pinned, tide__pin* block) {
+static inline bool release_plain(tide_pinned_cache* pinned, tide__pin* block) {
   if (!block->is_plain || tide__load_seq(&block->use_word) != 0) return false;
   tide__pin_tcache* const tcache = tide__pin_enter(pinned);
   const bool is_done = block_keep_locked(pinned, tcache, block);
@@ -188,7 +188,7 @@ static inline bool block_claim(tide__pin* block, uint32_t generation) {
   return atomic_compare_exchange_strong(&block->slot.generation, &generation, generation + 1);
 }
 
-tide_status tide_pinned_release(tide_pinned* pinned, tide_block block) {
+tide_status tide_pinned_release(tide_pinned_cache* pinned, tide_block block) {
   TIDE_REQUIRE(pinned != NULL, TIDE_ERR_ARGUMENT, "pinned_release: no cache");
   if (block.address == NULL) return TIDE_OK;
   tide__pin* const found = tide__pin_named(pinned, block);
@@ -200,7 +200,7 @@ tide_status tide_pinned_release(tide_pinned* pinned, tide_block block) {
   return TIDE_OK;
 }
 
-tide_status tide_pinned_release_address(tide_pinned* pinned, void* address) {
+tide_status tide_pinned_release_address(tide_pinned_cache* pinned, void* address) {
   uint32_t generation = 0;
   TIDE_REQUIRE(pinned != NULL, TIDE_ERR_ARGUMENT, "pinned_release_address: no cache");
   if (address == NULL) return TIDE_OK;

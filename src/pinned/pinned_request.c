@@ -12,7 +12,7 @@
 // Handing out
 
 // The block is the calling thread's alone; its class is counted, and it is published.
-static inline void block_hand_out(tide_pinned* pinned, tide__pin_tcache* tcache, tide__pin* block,
+static inline void block_hand_out(tide_pinned_cache* pinned, tide__pin_tcache* tcache, tide__pin* block,
                                   uint64_t requested, uint64_t bytes, tide_block* out) {
   tide__store_relaxed(&block->requested_bytes, requested);
   tide__pin_count_out_locked(pinned, tcache, block->class_index, bytes);
@@ -21,7 +21,7 @@ static inline void block_hand_out(tide_pinned* pinned, tide__pin_tcache* tcache,
 }
 
 static void pin_request_finish(const tide__pin_request* request, tide__pin* block, tide_block* out) {
-  tide_pinned* const pinned = request->pinned;
+  tide_pinned_cache* const pinned = request->pinned;
   block->is_scoped = request->is_scoped;
   block->device = request->device;
   block->stream = request->stream;
@@ -40,7 +40,7 @@ static void pin_request_finish(const tide__pin_request* request, tide__pin* bloc
 // Finding
 
 static tide__pin* request_find(const tide__pin_request* request) {
-  tide_pinned* const pinned = request->pinned;
+  tide_pinned_cache* const pinned = request->pinned;
   const uint32_t class_index = request->class_index;
   tide__pin* block = NULL;
   if (class_index == TIDE__PIN_SIZED) {
@@ -59,7 +59,7 @@ static tide__pin* request_find(const tide__pin_request* request) {
 
 // Finds cached memory that is not at hand. `is_needed`: the machine has no more.
 static tide__pin* pin_request_search(const tide__pin_request* request, bool is_needed) {
-  tide_pinned* const pinned = request->pinned;
+  tide_pinned_cache* const pinned = request->pinned;
   tide_error before;
   tide__error_keep(&before);
   if (tide__pin_look(pinned) != TIDE_OK) tide__error_restore(&before);
@@ -76,7 +76,7 @@ static bool status_is_of_memory(tide_status status) {
 }
 
 // Gives cached memory back; true if some went.
-static bool ladder_trim(tide_pinned* pinned, uint64_t least_bytes) {
+static bool ladder_trim(tide_pinned_cache* pinned, uint64_t least_bytes) {
   uint32_t count = 0;
   tide__ignore(tide__pin_trim(pinned, least_bytes, 0, &count));
   return count != 0;
@@ -89,7 +89,7 @@ static bool ladder_retry(const tide__pin_request* request, tide_status* status, 
 }
 
 static tide_status ladder_climb(const tide__pin_request* request, tide_status status, tide__pin** out) {
-  tide_pinned* const pinned = request->pinned;
+  tide_pinned_cache* const pinned = request->pinned;
   TIDE__PIN_COUNT(pinned, request->pool, num_alloc_retries, 1);
   *out = pin_request_search(request, true);
   if (*out != NULL) return TIDE_OK;
@@ -106,7 +106,7 @@ static tide_status ladder_climb(const tide__pin_request* request, tide_status st
 }
 
 static tide_status request_fail(const tide__pin_request* request, tide_status status) {
-  tide_pinned* const pinned = request->pinned;
+  tide_pinned_cache* const pinned = request->pinned;
   const tide_error reason = *tide_last_error();
   tide_pinned_stats stats = TIDE_PINNED_STATS_INIT;
   TIDE__PIN_COUNT(pinned, request->pool, num_ooms, 1);
@@ -140,7 +140,7 @@ static tide_status pin_request_serve(tide__pin_request* request, tide_block* out
   return TIDE_OK;
 }
 
-static tide_status request_any(tide_pinned* pinned, int device, tide_stream stream, uint64_t bytes,
+static tide_status request_any(tide_pinned_cache* pinned, int device, tide_stream stream, uint64_t bytes,
                                tide_block* out) {
   tide__pin_request request = { .pinned = pinned, .bytes = bytes, .device = device, .stream = stream };
   if (bytes == 0) return TIDE_OK;
@@ -157,7 +157,7 @@ static tide_status request_any(tide_pinned* pinned, int device, tide_stream stre
 }
 
 // The short way: out of the tcache.
-static inline bool request_plain(tide_pinned* pinned, uint64_t bytes, tide_block* out) {
+static inline bool request_plain(tide_pinned_cache* pinned, uint64_t bytes, tide_block* out) {
   const uint32_t class_index = tide__class_of((bytes + 511) >> TIDE__PIN_UNIT_SHIFT);
   tide__pin_tcache* const tcache = tide__pin_enter(pinned);
   tide__magazine* const magazine = &tcache->magazines[class_index].magazine;
@@ -172,7 +172,7 @@ static inline bool request_plain(tide_pinned* pinned, uint64_t bytes, tide_block
   return is_there;
 }
 
-tide_status tide_pinned_alloc(tide_pinned* pinned, size_t bytes, tide_block* out) {
+tide_status tide_pinned_alloc(tide_pinned_cache* pinned, size_t bytes, tide_block* out) {
   if (out != NULL) *out = (tide_block){ NULL, 0 };
   TIDE_REQUIRE(pinned != NULL && out != NULL, TIDE_ERR_ARGUMENT, "pinned_alloc: no cache or out");
   // 0 bytes are above the limit, too.
@@ -181,7 +181,7 @@ tide_status tide_pinned_alloc(tide_pinned* pinned, size_t bytes, tide_block* out
   return request_any(pinned, -1, NULL, bytes, out);
 }
 
-tide_status tide_pinned_alloc_on(tide_pinned* pinned, int device, tide_stream stream, size_t bytes,
+tide_status tide_pinned_alloc_on(tide_pinned_cache* pinned, int device, tide_stream stream, size_t bytes,
                                  tide_block* out) {
   if (out != NULL) *out = (tide_block){ NULL, 0 };
   TIDE_REQUIRE(pinned != NULL && out != NULL, TIDE_ERR_ARGUMENT, "pinned_alloc_on: no cache or out");

@@ -15,7 +15,8 @@ static bool filter_ask(const tide__scope* scope, int device, tide_stream stream)
   return ((scope_filter_fn)scope->filter)(scope->user, device, stream);
 }
 
-tide_status tide_pinned_pool_begin(tide_pinned* pinned, tide_pool pool, const tide_pinned_scope* scope) {
+tide_status tide_pinned_pool_begin(tide_pinned_cache* pinned, tide_pool pool,
+                                   const tide_pinned_scope* scope) {
   tide_pinned_scope whole = TIDE_PINNED_SCOPE_INIT;
   if (scope != NULL) TIDE_TRY(tide__sized_read("pinned_pool_begin", scope, &whole, sizeof whole));
   scope = &whole;
@@ -34,7 +35,7 @@ tide_status tide_pinned_pool_begin(tide_pinned* pinned, tide_pool pool, const ti
 }
 
 void tide__pin_pool_choose(tide__pin_request* request) {
-  tide_pinned* const pinned = request->pinned;
+  tide_pinned_cache* const pinned = request->pinned;
   if ((tide__load_relaxed(&pinned->unusual) & TIDE__PIN_HAS_SCOPES) == 0) return;
   tide__pin_pool* const pool = tide__pin_pool_at(
       tide__pools_choose(&pinned->pools, pinned->machine, request->device, request->stream));
@@ -64,7 +65,7 @@ static uint64_t copy_hash(const void* address, uint64_t bytes) {
 }
 
 // Has the pool an open scope that wants captured copies to be checked?
-static bool pool_checks_copies(tide_pinned* pinned, const tide__pin_pool* pool) {
+static bool pool_checks_copies(tide_pinned_cache* pinned, const tide__pin_pool* pool) {
   tide__mutex_lock(&pinned->pools_lock);
   const tide__scope* const scope = tide__pools_scope_locked(&pinned->pools, &pool->base);
   const bool checks_copies = scope != NULL && (scope->flags & SCOPE_CHECKS_COPIES) != 0;
@@ -72,7 +73,7 @@ static bool pool_checks_copies(tide_pinned* pinned, const tide__pin_pool* pool) 
   return checks_copies;
 }
 
-void tide__pin_copy_note(tide_pinned* pinned, const tide__pin* block, int device, tide_stream stream,
+void tide__pin_copy_note(tide_pinned_cache* pinned, const tide__pin* block, int device, tide_stream stream,
                          const void* source, uint64_t bytes) {
   if (!block->is_scoped || pinned->is_dry) return;
   tide__pin_pool* const pool = block->segment->pool;
@@ -90,7 +91,7 @@ void tide__pin_copy_note(tide_pinned* pinned, const tide__pin* block, int device
 }
 
 // Compares what the copies of a scope read with what was there; frees the notes.
-static tide_status copies_check(tide_pinned* pinned, tide__pin_copy* copies) {
+static tide_status copies_check(tide_pinned_cache* pinned, tide__pin_copy* copies) {
   tide_status status = TIDE_OK;
   while (copies != NULL) {
     tide__pin_copy* const copy = copies;
@@ -105,7 +106,7 @@ static tide_status copies_check(tide_pinned* pinned, tide__pin_copy* copies) {
   return status;
 }
 
-static tide__pin_copy* copies_take(tide_pinned* pinned, tide_pool number) {
+static tide__pin_copy* copies_take(tide_pinned_cache* pinned, tide_pool number) {
   tide__mutex_lock(&pinned->pools_lock);
   tide__pin_pool* const pool = tide__pin_pool_at(tide__pools_find_locked(&pinned->pools, number));
   tide__pin_copy* const copies = pool != NULL ? pool->copies : NULL;
@@ -114,7 +115,7 @@ static tide__pin_copy* copies_take(tide_pinned* pinned, tide_pool number) {
   return copies;
 }
 
-tide_status tide_pinned_pool_end(tide_pinned* pinned, tide_pool pool) {
+tide_status tide_pinned_pool_end(tide_pinned_cache* pinned, tide_pool pool) {
   TIDE_TRY(tide__pin_cache_check(pinned, "pinned_pool_end"));
   TIDE_TRY(tide__pools_end(&pinned->pools, pool, "pinned_pool_end"));
   return copies_check(pinned, copies_take(pinned, pool));

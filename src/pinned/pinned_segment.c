@@ -19,7 +19,8 @@ static uint64_t block_begin(const tide__pin_segment* segment, uint32_t index) {
   return segment->memory.address + index * segment->block_bytes;
 }
 
-tide__pin* tide__pin_segment_block(tide_pinned* pinned, const tide__pin_segment* segment, uint32_t index) {
+tide__pin* tide__pin_segment_block(tide_pinned_cache* pinned, const tide__pin_segment* segment,
+                                   uint32_t index) {
   uint32_t record = 0;
   const bool is_there = tide__map_find(&pinned->map, block_begin(segment, index), &record);
   return is_there ? tide__slots_at(&pinned->blocks, record) : NULL;
@@ -29,7 +30,7 @@ tide__pin* tide__pin_segment_block(tide_pinned* pinned, const tide__pin_segment*
 // Records
 
 // The generation goes on, so that a handle of this life is known as stale when the record has another.
-static void block_drop(tide_pinned* pinned, tide__pin* block) {
+static void block_drop(tide_pinned_cache* pinned, tide__pin* block) {
   tide__store_relaxed(&block->state, TIDE__PIN_SPARE);
   tide__store_relaxed(&block->slot.generation, tide__load_relaxed(&block->slot.generation) + 2);
   tide__slots_give(&pinned->blocks, block);
@@ -49,7 +50,7 @@ static void block_set_up(tide__pin* block, tide__pin_segment* segment, uint64_t 
 }
 
 // Makes the records of all blocks, as a list in the order of addresses.
-static tide_status segment_carve(tide_pinned* pinned, tide__pin_segment* segment) {
+static tide_status segment_carve(tide_pinned_cache* pinned, tide__pin_segment* segment) {
   const bool is_plain = segment->pool == pinned->default_pool;
   for (uint32_t i = segment->capacity; i-- > 0;) {
     tide__pin* const block = tide__slots_take(&pinned->blocks);
@@ -64,7 +65,7 @@ static tide_status segment_carve(tide_pinned* pinned, tide__pin_segment* segment
   return tide__map_cover(&pinned->map, segment->memory.address, bytes, block_is_small(segment));
 }
 
-static void segment_uncarve(tide_pinned* pinned, tide__pin_segment* segment) {
+static void segment_uncarve(tide_pinned_cache* pinned, tide__pin_segment* segment) {
   while (segment->idle != NULL) {
     tide__pin* const block = segment->idle;
     segment->idle = block->next;
@@ -72,12 +73,12 @@ static void segment_uncarve(tide_pinned* pinned, tide__pin_segment* segment) {
   }
 }
 
-static void segment_free(tide_pinned* pinned, tide__pin_segment* segment) {
+static void segment_free(tide_pinned_cache* pinned, tide__pin_segment* segment) {
   segment_uncarve(pinned, segment);
   tide__heap_release(pinned->heap, segment, 1, sizeof *segment);
 }
 
-static void segment_enter(tide_pinned* pinned, tide__pin_segment* segment) {
+static void segment_enter(tide_pinned_cache* pinned, tide__pin_segment* segment) {
   for (tide__pin* block = segment->idle; block != NULL; block = block->next) {
     tide__map_set(&pinned->map, tide__pin_address(block), block_is_small(segment), block->slot.index);
   }
@@ -86,7 +87,7 @@ static void segment_enter(tide_pinned* pinned, tide__pin_segment* segment) {
   tide__mutex_unlock(&pinned->chunks_lock);
 }
 
-static void segment_leave(tide_pinned* pinned, tide__pin_segment* segment) {
+static void segment_leave(tide_pinned_cache* pinned, tide__pin_segment* segment) {
   for (uint32_t i = 0; i < segment->capacity; i++) {
     tide__map_clear(&pinned->map, block_begin(segment, i), block_is_small(segment));
   }
@@ -98,14 +99,14 @@ static void segment_leave(tide_pinned* pinned, tide__pin_segment* segment) {
 // ---------------------------------------------------------------------------------------------------
 // Making
 
-static uint64_t chunk_bytes(tide_pinned* pinned, const tide__pin_request* request) {
+static uint64_t chunk_bytes(tide_pinned_cache* pinned, const tide__pin_request* request) {
   tide__mutex_lock(&pinned->totals_lock);
   const uint64_t blocks = (uint64_t)pinned->class_blocks[request->class_index];
   tide__mutex_unlock(&pinned->totals_lock);
   return tide__max(CHUNK_LEAST, tide__min(CHUNK_MOST, blocks * request->rounded));
 }
 
-static uint32_t segment_capacity(tide_pinned* pinned, const tide__pin_request* request, bool is_least) {
+static uint32_t segment_capacity(tide_pinned_cache* pinned, const tide__pin_request* request, bool is_least) {
   if (request->class_index >= pinned->first_single) return 1;
   if (is_least) return CHUNK_STEP;
   const uint64_t blocks = chunk_bytes(pinned, request) / request->rounded;
@@ -113,7 +114,7 @@ static uint32_t segment_capacity(tide_pinned* pinned, const tide__pin_request* r
 }
 
 static tide__pin_segment* segment_new(const tide__pin_request* request, bool is_least) {
-  tide_pinned* const pinned = request->pinned;
+  tide_pinned_cache* const pinned = request->pinned;
   tide__pin_segment* const segment = tide__heap_alloc(pinned->heap, 1, sizeof *segment);
   if (segment == NULL) return NULL;
   tide__list_init(&segment->link);
@@ -130,7 +131,7 @@ static tide__pin_segment* segment_new(const tide__pin_request* request, bool is_
 
 // Gives the memory of a segment that nobody has seen back. What the machine refuses is remembered by the
 // segment's record, and belongs to no pool: its own may be gone when it is tried again.
-static tide_status segment_return(tide_pinned* pinned, tide__pin_segment* segment) {
+static tide_status segment_return(tide_pinned_cache* pinned, tide__pin_segment* segment) {
   const bool has_memory = segment->memory.bytes != 0;
   const tide_status status = has_memory ? tide__pin_memory_give(pinned, segment->pool, &segment->memory)
                                         : TIDE_OK;
@@ -146,14 +147,14 @@ static tide_status segment_return(tide_pinned* pinned, tide__pin_segment* segmen
   return status;
 }
 
-static void segment_undo(tide_pinned* pinned, tide__pin_segment* segment) {
+static void segment_undo(tide_pinned_cache* pinned, tide__pin_segment* segment) {
   const tide_error error = *tide_last_error();
   tide__ignore(segment_return(pinned, segment));
   tide__error_restore(&error);
 }
 
 tide_status tide__pin_segment_make(const tide__pin_request* request, bool is_least, tide__pin** out) {
-  tide_pinned* const pinned = request->pinned;
+  tide_pinned_cache* const pinned = request->pinned;
   *out = NULL;
   tide__pin_segment* const segment = segment_new(request, is_least);
   TIDE_REQUIRE(segment != NULL, TIDE_ERR_NO_MEMORY, "pinned: no memory for the record of a segment");
@@ -180,7 +181,7 @@ tide_status tide__pin_segment_make(const tide__pin_request* request, bool is_lea
 // ---------------------------------------------------------------------------------------------------
 // Giving back
 
-tide_status tide__pin_segment_give(tide_pinned* pinned, tide__pin_segment* segment) {
+tide_status tide__pin_segment_give(tide_pinned_cache* pinned, tide__pin_segment* segment) {
   // The addresses are forgotten first: as soon as the machine has them, another thread may be given them.
   segment_leave(pinned, segment);
   const tide_status status = tide__pin_memory_give(pinned, segment->pool, &segment->memory);
@@ -197,7 +198,7 @@ tide_status tide__pin_segment_give(tide_pinned* pinned, tide__pin_segment* segme
   return TIDE_OK;
 }
 
-tide_status tide__pin_segments_give(tide_pinned* pinned, tide__link* list, uint32_t* out_count) {
+tide_status tide__pin_segments_give(tide_pinned_cache* pinned, tide__link* list, uint32_t* out_count) {
   tide_status first = TIDE_OK;
   *out_count = 0;
   while (!tide__list_is_empty(list)) {
@@ -210,7 +211,7 @@ tide_status tide__pin_segments_give(tide_pinned* pinned, tide__link* list, uint3
   return first;
 }
 
-tide_status tide__pin_refused_give(tide_pinned* pinned, uint32_t* count) {
+tide_status tide__pin_refused_give(tide_pinned_cache* pinned, uint32_t* count) {
   tide_status first = TIDE_OK;
   tide__link list;
   tide__list_init(&list);
@@ -228,7 +229,7 @@ tide_status tide__pin_refused_give(tide_pinned* pinned, uint32_t* count) {
   return first;
 }
 
-void tide__pin_segment_drop(tide_pinned* pinned, tide__pin_segment* segment) {
+void tide__pin_segment_drop(tide_pinned_cache* pinned, tide__pin_segment* segment) {
   tide__list_unlink(&segment->all);
   tide__heap_release(pinned->heap, segment, 1, sizeof *segment);
 }

@@ -10,7 +10,8 @@ static uint64_t power_of_two_above(uint64_t bytes) {
   return bytes <= least ? least : (uint64_t)1 << (64 - __builtin_clzll(bytes - 1));
 }
 
-bool tide__pin_round(const tide_pinned* pinned, uint64_t bytes, uint64_t* out_rounded, uint32_t* out_class) {
+bool tide__pin_round(const tide_pinned_cache* pinned, uint64_t bytes, uint64_t* out_rounded,
+                     uint32_t* out_class) {
   const tide_pinned_options* const o = &pinned->options;
   if (bytes == 0 || bytes >= TIDE__PIN_MAX_REQUEST) return false;
   *out_class = TIDE__PIN_SIZED;
@@ -24,14 +25,14 @@ bool tide__pin_round(const tide_pinned* pinned, uint64_t bytes, uint64_t* out_ro
   return true;
 }
 
-size_t tide_pinned_round(const tide_pinned* pinned, size_t bytes) {
+size_t tide_pinned_round(const tide_pinned_cache* pinned, size_t bytes) {
   uint64_t rounded = 0;
   uint32_t class_index = 0;
   const bool is_good = pinned != NULL && tide__pin_round(pinned, bytes, &rounded, &class_index);
   return is_good ? rounded : 0;
 }
 
-uint32_t tide_pinned_class_count(const tide_pinned* pinned) {
+uint32_t tide_pinned_class_count(const tide_pinned_cache* pinned) {
   (void)pinned;
   return TIDE__PIN_KINDS;
 }

@@ -29,12 +29,12 @@ static void* touch_pages(void* argument) {
 }
 
 // How many threads touch `pages` pages: no more than there are processors or pages.
-static uint32_t touch_threads(const tide_pinned* pinned, uint64_t pages) {
+static uint32_t touch_threads(const tide_pinned_cache* pinned, uint64_t pages) {
   return (uint32_t)tide__min(tide__min(pinned->options.register_threads, tide__sys_processors()), pages);
 }
 
 // A share for which no thread could be started is done by the caller.
-static void touch_all(const tide_pinned* pinned, uint64_t address, uint64_t bytes) {
+static void touch_all(const tide_pinned_cache* pinned, uint64_t address, uint64_t bytes) {
   const uint64_t pages = bytes / pinned->page_bytes;
   const uint32_t count = touch_threads(pinned, pages);
   touch_share shares[TOUCH_THREADS];
@@ -58,7 +58,7 @@ static void touch_all(const tide_pinned* pinned, uint64_t address, uint64_t byte
 }
 
 // Maps whole pages; the dry machine gets addresses without memory.
-static tide_status pages_map(const tide_pinned* pinned, uint64_t bytes, uint64_t* out) {
+static tide_status pages_map(const tide_pinned_cache* pinned, uint64_t bytes, uint64_t* out) {
   const bool is_huge = bytes >= TIDE__PIN_HUGE_BYTES;
   const uint64_t alignment = is_huge ? TIDE__PIN_HUGE_BYTES : pinned->page_bytes;
   const int error = pinned->is_dry ? tide__sys_reserve(bytes, alignment, 0, out)
@@ -72,11 +72,11 @@ static tide_status pages_map(const tide_pinned* pinned, uint64_t bytes, uint64_t
   return TIDE_OK;
 }
 
-static uint64_t pages_bytes(const tide_pinned* pinned, uint64_t bytes) {
+static uint64_t pages_bytes(const tide_pinned_cache* pinned, uint64_t bytes) {
   return (bytes + pinned->page_bytes - 1) & ~(pinned->page_bytes - 1);
 }
 
-static tide_status pages_take(tide_pinned* pinned, uint64_t bytes, uint64_t* out) {
+static tide_status pages_take(tide_pinned_cache* pinned, uint64_t bytes, uint64_t* out) {
   const uint64_t whole = pages_bytes(pinned, bytes);
   TIDE_TRY(pages_map(pinned, whole, out));
   const tide_status status = tide_machine_pinned_register(pinned->machine, tide__pointer(*out), whole);
@@ -84,7 +84,7 @@ static tide_status pages_take(tide_pinned* pinned, uint64_t bytes, uint64_t* out
   return status;
 }
 
-static tide_status pages_give(tide_pinned* pinned, const tide__pin_memory* memory) {
+static tide_status pages_give(tide_pinned_cache* pinned, const tide__pin_memory* memory) {
   TIDE_TRY(tide_machine_pinned_unregister(pinned->machine, tide__pointer(memory->address)));
   (void)tide__sys_release(memory->address, pages_bytes(pinned, memory->bytes));
   return TIDE_OK;
@@ -94,7 +94,7 @@ static tide_status pages_give(tide_pinned* pinned, const tide__pin_memory* memor
 // Nodes of a computer with several
 
 // The node on which new memory is wanted; -1: any.
-static int node_wanted(tide_pinned* pinned) {
+static int node_wanted(tide_pinned_cache* pinned) {
   if (pinned->options.numa == TIDE_NUMA_CALLER) return tide__sys_node();
   return pinned->options.numa == TIDE_NUMA_DEVICE ? pinned->device_node : -1;
 }
@@ -102,7 +102,7 @@ static int node_wanted(tide_pinned* pinned) {
 // ---------------------------------------------------------------------------------------------------
 // The machine
 
-static tide_status source_take(tide_pinned* pinned, tide__pin_pool* pool, uint64_t bytes,
+static tide_status source_take(tide_pinned_cache* pinned, tide__pin_pool* pool, uint64_t bytes,
                                tide__pin_memory* out) {
   void* address = NULL;
   const bool is_own = pinned->options.uses_register;
@@ -123,7 +123,8 @@ static tide_status source_take(tide_pinned* pinned, tide__pin_pool* pool, uint64
   return TIDE_OK;
 }
 
-static tide_status source_give(tide_pinned* pinned, tide__pin_pool* pool, const tide__pin_memory* memory) {
+static tide_status source_give(tide_pinned_cache* pinned, tide__pin_pool* pool,
+                               const tide__pin_memory* memory) {
   const tide__relaxed relaxed = tide__relax_or_not(pinned->machine);
   const uint64_t begin_ns = tide__pin_now(pinned);
   const tide_status status =
@@ -140,7 +141,7 @@ static tide_status source_give(tide_pinned* pinned, tide__pin_pool* pool, const 
 // The reserve
 
 // May the calling thread make the reserve? One does; others that come meanwhile do without it.
-static bool reserve_claim(tide_pinned* pinned) {
+static bool reserve_claim(tide_pinned_cache* pinned) {
   tide__mutex_lock(&pinned->chunks_lock);
   const bool is_mine = !pinned->has_reserve && !pinned->is_reserve_made;
   if (is_mine) pinned->is_reserve_made = true;
@@ -150,7 +151,7 @@ static bool reserve_claim(tide_pinned* pinned) {
 
 // A reserve that cannot be had is tried again with the next segment. Its record is made first: so nothing
 // can fail when the memory is pinned.
-static void reserve_make(tide_pinned* pinned, tide__pin_pool* pool) {
+static void reserve_make(tide_pinned_cache* pinned, tide__pin_pool* pool) {
   tide__pin_memory memory;
   if (!reserve_claim(pinned)) return;
   tide_error before;
@@ -168,7 +169,7 @@ static void reserve_make(tide_pinned* pinned, tide__pin_pool* pool) {
   tide__mutex_unlock(&pinned->chunks_lock);
 }
 
-tide_status tide__pin_memory_take(tide_pinned* pinned, tide__pin_pool* pool, uint64_t bytes,
+tide_status tide__pin_memory_take(tide_pinned_cache* pinned, tide__pin_pool* pool, uint64_t bytes,
                                   tide__pin_memory* out) {
   if (bytes <= pinned->options.reserve_bytes) {
     reserve_make(pinned, pool);
@@ -177,13 +178,14 @@ tide_status tide__pin_memory_take(tide_pinned* pinned, tide__pin_pool* pool, uin
   return source_take(pinned, pool, bytes, out);
 }
 
-tide_status tide__pin_memory_give(tide_pinned* pinned, tide__pin_pool* pool, const tide__pin_memory* memory) {
+tide_status tide__pin_memory_give(tide_pinned_cache* pinned, tide__pin_pool* pool,
+                                  const tide__pin_memory* memory) {
   if (memory->source != TIDE__PIN_FROM_RESERVE) return source_give(pinned, pool, memory);
   tide__pin_range_give(pinned, memory);
   return TIDE_OK;
 }
 
-tide_status tide__pin_reserve_end(tide_pinned* pinned) {
+tide_status tide__pin_reserve_end(tide_pinned_cache* pinned) {
   if (pinned->has_reserve) TIDE_TRY(source_give(pinned, pinned->default_pool, &pinned->reserve));
   pinned->has_reserve = false;
   return TIDE_OK;

@@ -21,7 +21,7 @@ typedef struct stage_slot {
 } stage_slot;
 
 typedef struct staging {
-  tide_pinned* pinned;
+  tide_pinned_cache* pinned;
   int device;
   tide_stream stream;
   bool is_upload;
@@ -96,8 +96,8 @@ static void slot_close(const staging* s, stage_slot* slot) {
   if (is_idle) tide__ignore(tide_pinned_release(s->pinned, slot->block));
 }
 
-static tide_status stage_copy(tide_pinned* pinned, int device, tide_stream stream, void* to, const void* from,
-                              size_t bytes, bool is_upload) {
+static tide_status stage_copy(tide_pinned_cache* pinned, int device, tide_stream stream, void* to,
+                              const void* from, size_t bytes, bool is_upload) {
   const char* const call = is_upload ? "pinned_upload" : "pinned_download";
   TIDE_REQUIRE(pinned != NULL && to != NULL && from != NULL, TIDE_ERR_ARGUMENT, "%s: an argument is NULL",
                call);
@@ -118,12 +118,12 @@ static tide_status stage_copy(tide_pinned* pinned, int device, tide_stream strea
   return status;
 }
 
-tide_status tide_pinned_upload(tide_pinned* pinned, int device, tide_stream stream, void* destination,
+tide_status tide_pinned_upload(tide_pinned_cache* pinned, int device, tide_stream stream, void* destination,
                                const void* source, size_t bytes) {
   return stage_copy(pinned, device, stream, destination, source, bytes, true);
 }
 
-tide_status tide_pinned_download(tide_pinned* pinned, int device, tide_stream stream, void* destination,
+tide_status tide_pinned_download(tide_pinned_cache* pinned, int device, tide_stream stream, void* destination,
                                  const void* source, size_t bytes) {
   return stage_copy(pinned, device, stream, destination, source, bytes, false);
 }

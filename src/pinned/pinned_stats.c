@@ -12,7 +12,7 @@ static void stats_add_tally(tide_pinned_stats* stats, const tide__pin_tally* tal
   for (int i = 0; i < TIDE__PIN_COUNTS; i++) tide__stat_add(to[i], tally->counts[i]);
 }
 
-void tide__pin_totals_add(tide_pinned* pinned, tide__pin_tally* tally) {
+void tide__pin_totals_add(tide_pinned_cache* pinned, tide__pin_tally* tally) {
   tide__mutex_lock(&pinned->totals_lock);
   stats_add_tally(&pinned->totals, tally);
   stats_add_tally(&tally->pool->stats, tally);
@@ -30,7 +30,7 @@ static void stats_segment(tide_pinned_stats* stats, const tide__pin_segment* seg
   tide__stat_move(&stats->reserved_bytes, is_made ? bytes : -bytes);
 }
 
-void tide__pin_totals_segment(tide_pinned* pinned, const tide__pin_segment* segment, bool is_made) {
+void tide__pin_totals_segment(tide_pinned_cache* pinned, const tide__pin_segment* segment, bool is_made) {
   const int64_t blocks = (int64_t)segment->capacity;
   tide__mutex_lock(&pinned->totals_lock);
   stats_segment(&pinned->totals, segment, is_made);
@@ -46,14 +46,14 @@ static void stats_call(tide_pinned_stats* stats, bool is_alloc, uint64_t ns) {
   else stats->num_host_free++;
 }
 
-void tide__pin_totals_call(tide_pinned* pinned, tide__pin_pool* pool, bool is_alloc, uint64_t ns) {
+void tide__pin_totals_call(tide_pinned_cache* pinned, tide__pin_pool* pool, bool is_alloc, uint64_t ns) {
   tide__mutex_lock(&pinned->totals_lock);
   stats_call(&pinned->totals, is_alloc, ns);
   stats_call(&pool->stats, is_alloc, ns);
   tide__mutex_unlock(&pinned->totals_lock);
 }
 
-void tide__pin_totals_count(tide_pinned* pinned, tide__pin_pool* pool, size_t field_offset, int64_t n) {
+void tide__pin_totals_count(tide_pinned_cache* pinned, tide__pin_pool* pool, size_t field_offset, int64_t n) {
   tide__mutex_lock(&pinned->totals_lock);
   *(int64_t*)(void*)((char*)&pinned->totals + field_offset) += n;
   *(int64_t*)(void*)((char*)&pool->stats + field_offset) += n;
@@ -64,7 +64,7 @@ void tide__pin_totals_count(tide_pinned* pinned, tide__pin_pool* pool, size_t fi
 // Asking and resetting
 
 // Adds what all thread caches counted.
-void tide__pin_totals_settle(tide_pinned* pinned) {
+void tide__pin_totals_settle(tide_pinned_cache* pinned) {
   tide__thread_cache* tcache = tide__thread_caches_first(&pinned->tcaches);
   for (; tcache != NULL; tcache = tcache->next) {
     tide__thread_cache_take(tcache);
@@ -73,7 +73,8 @@ void tide__pin_totals_settle(tide_pinned* pinned) {
   }
 }
 
-static tide_status stats_copy(tide_pinned* pinned, const tide_pinned_stats* from, tide_pinned_stats* out) {
+static tide_status stats_copy(tide_pinned_cache* pinned, const tide_pinned_stats* from,
+                              tide_pinned_stats* out) {
   tide__pin_totals_settle(pinned);
   tide__mutex_lock(&pinned->waits.lock);
   tide__mutex_lock(&pinned->totals_lock);
@@ -83,20 +84,20 @@ static tide_status stats_copy(tide_pinned* pinned, const tide_pinned_stats* from
   return status;
 }
 
-tide_status tide_pinned_get_stats(tide_pinned* pinned, tide_pinned_stats* out) {
+tide_status tide_pinned_get_stats(tide_pinned_cache* pinned, tide_pinned_stats* out) {
   TIDE_REQUIRE(pinned != NULL && out != NULL, TIDE_ERR_ARGUMENT, "pinned_get_stats: no cache or out");
   TIDE__PIN_REQUIRE_OWN(pinned, "pinned_get_stats");
   return stats_copy(pinned, &pinned->totals, out);
 }
 
-tide_status tide_pinned_pool_stats(tide_pinned* pinned, tide_pool pool, tide_pinned_stats* out) {
+tide_status tide_pinned_pool_stats(tide_pinned_cache* pinned, tide_pool pool, tide_pinned_stats* out) {
   TIDE_REQUIRE(pinned != NULL && out != NULL, TIDE_ERR_ARGUMENT, "pinned_pool_stats: no cache or out");
   const tide__pin_pool* const found = tide__pin_pool_find(pinned, pool);
   TIDE_REQUIRE(found != NULL, TIDE_ERR_HANDLE, "pinned_pool_stats: there is no pool %u", pool);
   return stats_copy(pinned, &found->stats, out);
 }
 
-tide_status tide_pinned_get_class(tide_pinned* pinned, uint32_t index, tide_pinned_class* out) {
+tide_status tide_pinned_get_class(tide_pinned_cache* pinned, uint32_t index, tide_pinned_class* out) {
   TIDE_REQUIRE(pinned != NULL && out != NULL && index < TIDE__PIN_KINDS, TIDE_ERR_ARGUMENT,
                "pinned_get_class: no cache, no out, or no class %u", index);
   tide_pinned_class class = TIDE_PINNED_CLASS_INIT;
@@ -136,7 +137,7 @@ static void stats_forget_peaks(tide_pinned_stats* stats) {
 }
 
 // Changes the totals and the statistics of every pool.
-static void stats_each(tide_pinned* pinned, void (*change)(tide_pinned_stats* stats)) {
+static void stats_each(tide_pinned_cache* pinned, void (*change)(tide_pinned_stats* stats)) {
   tide__pin_totals_settle(pinned);
   tide__mutex_lock(&pinned->waits.lock);
   tide__mutex_lock(&pinned->pools_lock);
@@ -150,7 +151,7 @@ static void stats_each(tide_pinned* pinned, void (*change)(tide_pinned_stats* st
   tide__mutex_unlock(&pinned->waits.lock);
 }
 
-void tide_pinned_reset_accumulated(tide_pinned* pinned) {
+void tide_pinned_reset_accumulated(tide_pinned_cache* pinned) {
   if (pinned == NULL) return;
   stats_each(pinned, stats_forget_sums);
   tide__mutex_lock(&pinned->totals_lock);
@@ -165,6 +166,6 @@ void tide_pinned_reset_accumulated(tide_pinned* pinned) {
   }
 }
 
-void tide_pinned_reset_peaks(tide_pinned* pinned) {
+void tide_pinned_reset_peaks(tide_pinned_cache* pinned) {
   if (pinned != NULL) stats_each(pinned, stats_forget_peaks);
 }

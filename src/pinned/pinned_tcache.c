@@ -13,7 +13,7 @@ enum { MAGAZINE_LEAST = 4, MAGAZINE_MOST = 32 };  // how many blocks at least an
 
 void tide__pin_tcache_init(void* made, void* pinned) {
   tide__pin_tcache* const tcache = made;
-  const tide_pinned* const p = pinned;
+  const tide_pinned_cache* const p = pinned;
   tcache->tally.pool = p->default_pool;
   tcache->room_bytes = p->has_cap ? 0 : UINT64_MAX;
   for (uint32_t i = 0; i < TIDE__PIN_CLASSES; i++) {
@@ -25,14 +25,14 @@ void tide__pin_tcache_init(void* made, void* pinned) {
   }
 }
 
-void tide__pin_settle_locked(tide_pinned* pinned, tide__pin_tcache* tcache) {
+void tide__pin_settle_locked(tide_pinned_cache* pinned, tide__pin_tcache* tcache) {
   if (tcache->tally.changes != 0) tide__pin_totals_add(pinned, &tcache->tally);
 }
 
 // ---------------------------------------------------------------------------------------------------
 // Room under max_cached_bytes
 
-static void room_come_locked(tide_pinned* pinned, tide__pin_tcache* tcache, uint64_t bytes) {
+static void room_come_locked(tide_pinned_cache* pinned, tide__pin_tcache* tcache, uint64_t bytes) {
   tcache->idle_bytes += bytes;
   if (tcache->idle_bytes <= tcache->room_bytes) return;
   const uint64_t missing = tcache->idle_bytes - tcache->room_bytes;
@@ -41,7 +41,7 @@ static void room_come_locked(tide_pinned* pinned, tide__pin_tcache* tcache, uint
 }
 
 // What the thread cache does not need goes back to all.
-static void room_spare_locked(tide_pinned* pinned, tide__pin_tcache* tcache) {
+static void room_spare_locked(tide_pinned_cache* pinned, tide__pin_tcache* tcache) {
   if (!pinned->has_cap || tcache->room_bytes == tcache->idle_bytes) return;
   (void)tide__add_relaxed(&pinned->room_left, (int64_t)(tcache->room_bytes - tcache->idle_bytes));
   tcache->room_bytes = tcache->idle_bytes;
@@ -50,7 +50,7 @@ static void room_spare_locked(tide_pinned* pinned, tide__pin_tcache* tcache) {
 // ---------------------------------------------------------------------------------------------------
 // Lists
 
-static void magazine_fill_locked(tide_pinned* pinned, tide__pin_tcache* tcache, uint32_t class_index) {
+static void magazine_fill_locked(tide_pinned_cache* pinned, tide__pin_tcache* tcache, uint32_t class_index) {
   tide__magazine* const magazine = &tcache->magazines[class_index].magazine;
   const uint32_t wanted = tide__magazine_wanted(magazine);
   magazine->fill = (uint8_t)wanted;
@@ -62,7 +62,8 @@ static void magazine_fill_locked(tide_pinned* pinned, tide__pin_tcache* tcache, 
   }
 }
 
-tide__pin* tide__pin_tcache_take_locked(tide_pinned* pinned, tide__pin_tcache* tcache, uint32_t class_index) {
+tide__pin* tide__pin_tcache_take_locked(tide_pinned_cache* pinned, tide__pin_tcache* tcache,
+                                        uint32_t class_index) {
   tide__magazine* const magazine = &tcache->magazines[class_index].magazine;
   if (magazine->count == 0) magazine_fill_locked(pinned, tcache, class_index);
   if (magazine->count == 0) return NULL;
@@ -70,7 +71,7 @@ tide__pin* tide__pin_tcache_take_locked(tide_pinned* pinned, tide__pin_tcache* t
   return tide__magazine_take(magazine, offsetof(tide__pin, next));
 }
 
-void tide__pin_tcache_put_locked(tide_pinned* pinned, tide__pin_tcache* tcache, tide__pin* block) {
+void tide__pin_tcache_put_locked(tide_pinned_cache* pinned, tide__pin_tcache* tcache, tide__pin* block) {
   const uint32_t class_index = block->class_index;
   tide__magazine* const magazine = &tcache->magazines[class_index].magazine;
   if (tide__pin_is_capped(pinned, class_index)) {
@@ -82,7 +83,7 @@ void tide__pin_tcache_put_locked(tide_pinned* pinned, tide__pin_tcache* tcache, 
   }
 }
 
-void tide__pin_tcache_flush_locked(tide_pinned* pinned, tide__pin_tcache* tcache, uint32_t class_index,
+void tide__pin_tcache_flush_locked(tide_pinned_cache* pinned, tide__pin_tcache* tcache, uint32_t class_index,
                                    uint32_t keep) {
   tide__magazine* const magazine = &tcache->magazines[class_index].magazine;
   if (magazine->count <= keep) return;
@@ -96,7 +97,7 @@ void tide__pin_tcache_flush_locked(tide_pinned* pinned, tide__pin_tcache* tcache
 }
 
 // Takes a thread cache and moves classes of it to the depot.
-static void tcache_rob(tide_pinned* pinned, tide__thread_cache* tcache, uint32_t first_class,
+static void tcache_rob(tide_pinned_cache* pinned, tide__thread_cache* tcache, uint32_t first_class,
                        uint32_t end_class) {
   tide__pin_tcache* const f = (tide__pin_tcache*)(void*)tcache;
   tide__thread_cache_take(tcache);
@@ -108,12 +109,12 @@ static void tcache_rob(tide_pinned* pinned, tide__thread_cache* tcache, uint32_t
   tide__thread_cache_give(tcache);
 }
 
-void tide__pin_tcaches_flush(tide_pinned* pinned) {
+void tide__pin_tcaches_flush(tide_pinned_cache* pinned) {
   tide__thread_cache* tcache = tide__thread_caches_first(&pinned->tcaches);
   for (; tcache != NULL; tcache = tcache->next) tcache_rob(pinned, tcache, 0, TIDE__PIN_CLASSES);
 }
 
-bool tide__pin_tcaches_rob(tide_pinned* pinned, uint32_t class_index, bool is_needed) {
+bool tide__pin_tcaches_rob(tide_pinned_cache* pinned, uint32_t class_index, bool is_needed) {
   tide__pin_depot_class* const depot_class = &pinned->default_pool->depot.classes[class_index];
   if (!is_needed && tide__load_relaxed(&depot_class->robberies) <= 0) return false;
   tide__thread_cache* tcache = tide__thread_caches_first(&pinned->tcaches);

@@ -11,7 +11,7 @@ static tide_status visit_all(void* owner, const tide_device_visitor* visitor) {
   return tide_pinned_visit(owner, visitor);
 }
 
-tide_status tide_pinned_snapshot(tide_pinned* pinned, const tide_snapshot_options* options, int device,
+tide_status tide_pinned_snapshot(tide_pinned_cache* pinned, const tide_snapshot_options* options, int device,
                                  tide_trace* trace) {
   TIDE_REQUIRE(pinned != NULL && trace != NULL, TIDE_ERR_ARGUMENT, "pinned_snapshot: no cache or trace");
   TIDE_REQUIRE(device >= 0 && device < TRACE_DEVICES, TIDE_ERR_ARGUMENT,

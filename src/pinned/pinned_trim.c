@@ -7,7 +7,7 @@
 
 // Gives back what a pick takes out of the default pool's depot, and counts it: first, so that whoever
 // sees the memory gone finds it counted.
-static tide_status trim_pick(tide_pinned* pinned, const tide__pin_pick* pick, size_t counter,
+static tide_status trim_pick(tide_pinned_cache* pinned, const tide__pin_pick* pick, size_t counter,
                              uint32_t* out_count) {
   tide__link list;
   tide__list_init(&list);
@@ -19,7 +19,7 @@ static tide_status trim_pick(tide_pinned* pinned, const tide__pin_pick* pick, si
   return status;
 }
 
-tide_status tide__pin_trim(tide_pinned* pinned, uint64_t least_bytes, uint64_t keep_bytes,
+tide_status tide__pin_trim(tide_pinned_cache* pinned, uint64_t least_bytes, uint64_t keep_bytes,
                            uint32_t* out_count) {
   const tide__pin_pick pick = { .least_bytes = least_bytes, .keep_bytes = keep_bytes };
   tide__pin_tcaches_flush(pinned);
@@ -32,7 +32,7 @@ tide_status tide__pin_trim(tide_pinned* pinned, uint64_t least_bytes, uint64_t k
 // What is too much
 
 // Gives back from the depot until there is room again; true if there is.
-static bool cap_shrink(tide_pinned* pinned) {
+static bool cap_shrink(tide_pinned_cache* pinned) {
   uint32_t count = 0;
   const int64_t room = tide__load_relaxed(&pinned->room_left);
   if (room >= 0) return true;
@@ -43,7 +43,7 @@ static bool cap_shrink(tide_pinned* pinned) {
   return tide__load_relaxed(&pinned->room_left) >= 0;
 }
 
-void tide__pin_enforce_cap(tide_pinned* pinned) {
+void tide__pin_enforce_cap(tide_pinned_cache* pinned) {
   tide_error before;
   tide__error_keep(&before);
   if (!cap_shrink(pinned)) {
@@ -59,13 +59,13 @@ void tide__pin_enforce_cap(tide_pinned* pinned) {
 enum { LOOKS = 4 };  // in idle_ns
 
 // Is it time for another look at idle memory? One thread gets the answer yes.
-static bool age_is_due(tide_pinned* pinned, uint64_t now_ns) {
+static bool age_is_due(tide_pinned_cache* pinned, uint64_t now_ns) {
   uint64_t last_ns = tide__load_relaxed(&pinned->looked_ns);
   if (last_ns != 0 && now_ns - last_ns < pinned->options.idle_ns / LOOKS) return false;
   return atomic_compare_exchange_strong(&pinned->looked_ns, &last_ns, now_ns);
 }
 
-static tide_status age_look(tide_pinned* pinned) {
+static tide_status age_look(tide_pinned_cache* pinned) {
   const uint64_t idle_ns = pinned->options.idle_ns;
   if (idle_ns == 0) return TIDE_OK;
   const uint64_t now_ns = tide__max(1, tide__pin_now(pinned));
@@ -76,7 +76,7 @@ static tide_status age_look(tide_pinned* pinned) {
   return trim_pick(pinned, &pick, offsetof(tide_pinned_stats, num_aged), &count);
 }
 
-tide_status tide__pin_look(tide_pinned* pinned) {
+tide_status tide__pin_look(tide_pinned_cache* pinned) {
   const tide_status polled = tide__pin_poll(pinned);
   const tide_status aged = age_look(pinned);
   return polled != TIDE_OK ? polled : aged;
@@ -85,7 +85,7 @@ tide_status tide__pin_look(tide_pinned* pinned) {
 // ---------------------------------------------------------------------------------------------------
 // Calls
 
-tide_status tide_pinned_poll(tide_pinned* pinned) {
+tide_status tide_pinned_poll(tide_pinned_cache* pinned) {
   TIDE_REQUIRE(pinned != NULL, TIDE_ERR_ARGUMENT, "pinned_poll: no cache");
   TIDE__PIN_REQUIRE_OWN(pinned, "pinned_poll");
   const tide_status status = tide__pin_look(pinned);
@@ -96,7 +96,7 @@ tide_status tide_pinned_poll(tide_pinned* pinned) {
   return status;
 }
 
-tide_status tide_pinned_trim(tide_pinned* pinned, uint64_t keep_bytes) {
+tide_status tide_pinned_trim(tide_pinned_cache* pinned, uint64_t keep_bytes) {
   uint32_t count = 0;
   TIDE_REQUIRE(pinned != NULL, TIDE_ERR_ARGUMENT, "pinned_trim: no cache");
   TIDE__PIN_REQUIRE_OWN(pinned, "pinned_trim");
@@ -106,7 +106,7 @@ tide_status tide_pinned_trim(tide_pinned* pinned, uint64_t keep_bytes) {
   return tide__pin_trim(pinned, 0, keep_bytes, &count);
 }
 
-tide_status tide_pinned_empty(tide_pinned* pinned) {
+tide_status tide_pinned_empty(tide_pinned_cache* pinned) {
   TIDE_REQUIRE(pinned != NULL, TIDE_ERR_ARGUMENT, "pinned_empty: no cache");
   TIDE__PIN_REQUIRE_OWN(pinned, "pinned_empty");
   const tide_status trimmed = tide_pinned_trim(pinned, 0);

@@ -33,7 +33,7 @@ static void use_push(tide__wait** list, tide__wait* use) {
 }
 
 // Fills an empty tcache with idle records of a device.
-static void uses_fill_locked(tide_pinned* pinned, tide__pin_tcache* tcache, int device) {
+static void uses_fill_locked(tide_pinned_cache* pinned, tide__pin_tcache* tcache, int device) {
   uint32_t count = 0;
   if (tcache->use_count >= FRONT_USES / 2) return;
   tide__wait* list =
@@ -42,7 +42,7 @@ static void uses_fill_locked(tide_pinned* pinned, tide__pin_tcache* tcache, int 
   tcache->use_count += count;
 }
 
-static tide__wait* use_take_idle(tide_pinned* pinned, int device) {
+static tide__wait* use_take_idle(tide_pinned_cache* pinned, int device) {
   tide__wait* use = NULL;
   tide__pin_tcache* const tcache = tide__pin_enter(pinned);
   if (tcache->uses == NULL || tcache->uses->device != device) uses_fill_locked(pinned, tcache, device);
@@ -54,14 +54,14 @@ static tide__wait* use_take_idle(tide_pinned* pinned, int device) {
   return use;
 }
 
-static tide_status use_take(tide_pinned* pinned, int device, tide_stream stream, tide__wait** out) {
+static tide_status use_take(tide_pinned_cache* pinned, int device, tide_stream stream, tide__wait** out) {
   *out = use_take_idle(pinned, device);
   if (*out == NULL) TIDE_TRY(tide__wait_make(&pinned->waits, device, out));
   tide__wait_reset(*out, stream);
   return TIDE_OK;
 }
 
-static void uses_give_locked(tide_pinned* pinned, tide__pin_tcache* tcache, tide__wait* list) {
+static void uses_give_locked(tide_pinned_cache* pinned, tide__pin_tcache* tcache, tide__wait* list) {
   while (list != NULL && tcache->use_count < FRONT_USES) {
     use_push(&tcache->uses, use_pop(&list));
     tcache->use_count++;
@@ -69,14 +69,14 @@ static void uses_give_locked(tide_pinned* pinned, tide__pin_tcache* tcache, tide
   tide__waits_give(&pinned->waits, list);
 }
 
-void tide__pin_uses_give(tide_pinned* pinned, tide__wait* list) {
+void tide__pin_uses_give(tide_pinned_cache* pinned, tide__wait* list) {
   if (list == NULL) return;
   tide__pin_tcache* const tcache = tide__pin_enter(pinned);
   uses_give_locked(pinned, tcache, list);
   tide__pin_leave(tcache);
 }
 
-void tide__pin_spares_take_locked(tide_pinned* pinned, tide__pin_tcache* tcache, tide__pin* list) {
+void tide__pin_spares_take_locked(tide_pinned_cache* pinned, tide__pin_tcache* tcache, tide__pin* list) {
   tide__wait* spares = NULL;
   for (; list != NULL; list = list->next) {
     if (list->waiter.spare != NULL) use_push(&spares, list->waiter.spare);
@@ -85,7 +85,7 @@ void tide__pin_spares_take_locked(tide_pinned* pinned, tide__pin_tcache* tcache,
   uses_give_locked(pinned, tcache, spares);
 }
 
-static void pin_use_give(tide_pinned* pinned, tide__wait* use) {
+static void pin_use_give(tide_pinned_cache* pinned, tide__wait* use) {
   use->next = NULL;
   tide__pin_uses_give(pinned, use);
 }
@@ -154,7 +154,7 @@ static const tide__wait* uses_oldest_locked(const tide__pin* block) {
 
 // Gives a use to a block whose handle has this generation; if it is over, nothing is done. *out_old names
 // the oldest use if there are many.
-static bool uses_add(tide_pinned* pinned, tide__pin* block, uint32_t generation, tide__wait* use,
+static bool uses_add(tide_pinned_cache* pinned, tide__pin* block, uint32_t generation, tide__wait* use,
                      old_use* out_old) {
   uses_lock(block);
   const bool is_live = tide__load_seq(&block->slot.generation) == generation;
@@ -171,7 +171,8 @@ static bool uses_add(tide_pinned* pinned, tide__pin* block, uint32_t generation,
 }
 
 // Takes a use off a block, if it still has it.
-static void uses_remove(tide_pinned* pinned, tide__pin* block, uint32_t generation, const old_use* old) {
+static void uses_remove(tide_pinned_cache* pinned, tide__pin* block, uint32_t generation,
+                        const old_use* old) {
   tide__wait* found = NULL;
   uses_lock(block);
   if (tide__load_seq(&block->slot.generation) == generation) {
@@ -190,7 +191,7 @@ static void uses_remove(tide_pinned* pinned, tide__pin* block, uint32_t generati
 
 // So that a block that lives long and is announced often does not gather events: the oldest goes if its
 // work is done.
-static void uses_prune(tide_pinned* pinned, tide__pin* block, uint32_t generation, const old_use* old) {
+static void uses_prune(tide_pinned_cache* pinned, tide__pin* block, uint32_t generation, const old_use* old) {
   bool is_done = false;
   tide_error before;
   tide__error_keep(&before);
@@ -205,7 +206,7 @@ static void uses_prune(tide_pinned* pinned, tide__pin* block, uint32_t generatio
 // Calls
 
 // The short way: the block has a record left, and was not announced since it was handed out.
-static inline bool record_again(tide_pinned* pinned, tide_block name, int device, tide_stream stream) {
+static inline bool record_again(tide_pinned_cache* pinned, tide_block name, int device, tide_stream stream) {
   tide__pin* const block = tide__pin_named(pinned, name);
   if (block == NULL || !uses_try_lock(block)) return false;
   const bool is_live = tide__load_seq(&block->slot.generation) == (uint32_t)(name.handle >> 32);
@@ -220,7 +221,7 @@ static inline bool record_again(tide_pinned* pinned, tide_block name, int device
   return is_done;
 }
 
-static __attribute__((noinline)) tide_status pin_record_use(tide_pinned* pinned, const char* call,
+static __attribute__((noinline)) tide_status pin_record_use(tide_pinned_cache* pinned, const char* call,
                                                             tide_block block, int device, tide_stream stream,
                                                             bool is_now) {
   tide__pin* found = NULL;
@@ -247,13 +248,14 @@ static __attribute__((noinline)) tide_status pin_record_use(tide_pinned* pinned,
   return TIDE_OK;
 }
 
-tide_status tide_pinned_record(tide_pinned* pinned, tide_block block, int device, tide_stream stream) {
+tide_status tide_pinned_record(tide_pinned_cache* pinned, tide_block block, int device, tide_stream stream) {
   const bool is_now = stream == TIDE_STREAM_PER_THREAD;
   if (pinned != NULL && !is_now && record_again(pinned, block, device, stream)) return TIDE_OK;
   return pin_record_use(pinned, "pinned_record", block, device, stream, is_now);
 }
 
-tide_status tide_pinned_record_now(tide_pinned* pinned, tide_block block, int device, tide_stream stream) {
+tide_status tide_pinned_record_now(tide_pinned_cache* pinned, tide_block block, int device,
+                                   tide_stream stream) {
   return pin_record_use(pinned, "pinned_record_now", block, device, stream, true);
 }
 
@@ -265,7 +267,7 @@ static bool block_has(const tide__pin* block, const void* address, uint64_t byte
   return tide__add(begin, bytes, &end) && begin >= first && end <= first + tide__pin_bytes(block);
 }
 
-tide_status tide_pinned_copy(tide_pinned* pinned, tide_block block, int device, tide_stream stream,
+tide_status tide_pinned_copy(tide_pinned_cache* pinned, tide_block block, int device, tide_stream stream,
                              void* destination, const void* source, size_t bytes) {
   tide__pin* found = NULL;
   uint32_t generation = 0;

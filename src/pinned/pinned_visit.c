@@ -14,7 +14,7 @@ typedef struct seen_segment {
 
 typedef struct pinned_view {
   tide__visit visit;  // the first member: functions of notes get it
-  tide_pinned* pinned;
+  tide_pinned_cache* pinned;
   tide_block_info* blocks;  // owned; those of one segment
   size_t block_capacity;
 } pinned_view;
@@ -61,7 +61,7 @@ static tide_status pin_pool_note(pinned_view* view, const tide__pin_pool* pool) 
 }
 
 static tide_status view_note(pinned_view* view, const tide_pool* only) {
-  tide_pinned* const pinned = view->pinned;
+  tide_pinned_cache* const pinned = view->pinned;
   tide__pool_cursor at = { 0 };
   if (only != NULL) {
     const tide__pin_pool* const pool = tide__pin_pool_find(pinned, *only);
@@ -91,7 +91,7 @@ static tide_block_info pin_describe(const tide__pin* block) {
 
 // Copies the blocks of a segment and adds them up; false if it is gone.
 static bool segment_copy(pinned_view* view, seen_segment* seen) {
-  tide_pinned* const pinned = view->pinned;
+  tide_pinned_cache* const pinned = view->pinned;
   for (uint32_t i = 0; i < seen->capacity; i++) {
     const uint64_t address = seen->info.address + i * seen->block_bytes;
     uint32_t index = 0;
@@ -125,7 +125,7 @@ static tide_status view_show(pinned_view* view) {
   return TIDE_OK;
 }
 
-static tide_status pinned_visit(tide_pinned* pinned, const tide_pool* only,
+static tide_status pinned_visit(tide_pinned_cache* pinned, const tide_pool* only,
                                 const tide_device_visitor* visitor) {
   TIDE_REQUIRE(pinned != NULL && visitor != NULL && visitor->segment != NULL, TIDE_ERR_ARGUMENT,
                "pinned_visit: no cache or visitor");
@@ -142,10 +142,11 @@ static tide_status pinned_visit(tide_pinned* pinned, const tide_pool* only,
   return status;
 }
 
-tide_status tide_pinned_visit(tide_pinned* pinned, const tide_device_visitor* visitor) {
+tide_status tide_pinned_visit(tide_pinned_cache* pinned, const tide_device_visitor* visitor) {
   return pinned_visit(pinned, NULL, visitor);
 }
 
-tide_status tide_pinned_visit_pool(tide_pinned* pinned, tide_pool pool, const tide_device_visitor* visitor) {
+tide_status tide_pinned_visit_pool(tide_pinned_cache* pinned, tide_pool pool,
+                                   const tide_device_visitor* visitor) {
   return pinned_visit(pinned, &pool, visitor);
 }

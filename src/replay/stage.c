@@ -250,7 +250,7 @@ tide_status tide__stage_end_pools(tide__stage* stage, size_t at) {
     const bool gives_back = step->kind == TIDE__STEP_SEGMENT_FREE || step->kind == TIDE__STEP_UNMAP;
     const bool is_open = stage->pools[step->pool] != TIDE_POOL_DEFAULT;
     if (!gives_back || !is_open || script->pool_ends[step->pool] > at) continue;
-    TIDE_TRY(tide_device_pool_release(stage->device, stage->pools[step->pool]));
+    TIDE_TRY(tide_device_pool_drop(stage->device, stage->pools[step->pool]));
     stage->pools[step->pool] = TIDE_POOL_DEFAULT;
   }
   return TIDE_OK;

@@ -32,7 +32,7 @@ typedef struct tide__stage {
   const tide__script* script;          // borrowed until fini
   const tide_replay_options* options;  // borrowed until fini
   const tide_heap* heap;               // borrowed until fini
-  tide_device* device;                 // owned
+  tide_device_cache* device;           // owned
   tide_machine* machine;               // owned
   tide_stream* streams;                // owned: by the script's numbers
   tide_pool* pools;                    // owned: by the trace's numbers; 0: not made yet

@@ -70,7 +70,7 @@ static tide_status sink_check(const char* call, const void* cache, const tide_si
   return TIDE_OK;
 }
 
-tide_status tide_device_print_stats(tide_device* device, const tide_sink* sink) {
+tide_status tide_device_print_stats(tide_device_cache* device, const tide_sink* sink) {
   tide_device_stats stats = TIDE_DEVICE_STATS_INIT;
   stats_printer p = { sink, TIDE_OK };
   TIDE_TRY(sink_check("device_print_stats", device, sink));
@@ -89,7 +89,7 @@ tide_status tide_device_print_stats(tide_device* device, const tide_sink* sink) 
   return p.status;
 }
 
-tide_status tide_pinned_print_stats(tide_pinned* pinned, const tide_sink* sink) {
+tide_status tide_pinned_print_stats(tide_pinned_cache* pinned, const tide_sink* sink) {
   tide_pinned_stats stats = TIDE_PINNED_STATS_INIT;
   stats_printer p = { sink, TIDE_OK };
   TIDE_TRY(sink_check("pinned_print_stats", pinned, sink));
@@ -107,7 +107,7 @@ tide_status tide_pinned_print_stats(tide_pinned* pinned, const tide_sink* sink) 
   return p.status;
 }
 
-tide_status tide_cpu_print_stats(tide_cpu* cache, const tide_sink* sink) {
+tide_status tide_cpu_print_stats(tide_cpu_cache* cache, const tide_sink* sink) {
   tide_cpu_stats stats = TIDE_CPU_STATS_INIT;
   stats_printer p = { sink, TIDE_OK };
   TIDE_TRY(sink_check("cpu_print_stats", cache, sink));

@@ -6,7 +6,7 @@
 #include "tidemark/format.h"
 #include "tidemark/report.h"
 
-tide_status tide_device_snapshot_to(tide_device* device, const char* path) {
+tide_status tide_device_snapshot_to(tide_device_cache* device, const char* path) {
   TIDE_REQUIRE(device != NULL && path != NULL, TIDE_ERR_ARGUMENT, "device_snapshot_to: no device or path");
   tide_snapshot_options options = TIDE_SNAPSHOT_OPTIONS_INIT;
   tide_trace* trace = NULL;

@@ -23,7 +23,7 @@ static inline uint64_t tensor_mark(const void* base, uint64_t state) { return ti
 
 // What is in force: one of the two, or none.
 typedef struct tensor_scope {
-  tide_cpu* cache;            // borrowed
+  tide_cpu_cache* cache;      // borrowed
   const tide_memory* source;  // borrowed
 } tensor_scope;
 
@@ -53,9 +53,9 @@ static tide_status scope_leave(tensor_scope scope) {
   return TIDE_OK;
 }
 
-tide_status tide_tensor_enter(tide_cpu* cache) { return scope_enter((tensor_scope){ .cache = cache }); }
+tide_status tide_tensor_enter(tide_cpu_cache* cache) { return scope_enter((tensor_scope){ .cache = cache }); }
 
-tide_status tide_tensor_leave(tide_cpu* cache) { return scope_leave((tensor_scope){ .cache = cache }); }
+tide_status tide_tensor_leave(tide_cpu_cache* cache) { return scope_leave((tensor_scope){ .cache = cache }); }
 
 tide_status tide_tensor_enter_source(const tide_memory* source) {
   TIDE_REQUIRE(source != NULL && source->alloc != NULL && source->release != NULL, TIDE_ERR_ARGUMENT,
@@ -69,7 +69,7 @@ tide_status tide_tensor_leave_source(const tide_memory* source) {
   return scope_leave((tensor_scope){ .source = source });
 }
 
-tide_cpu* tide_tensor_cache(void) { return scope_now().cache; }
+tide_cpu_cache* tide_tensor_cache(void) { return scope_now().cache; }
 
 const tide_memory* tide_tensor_source(void) { return scope_now().source; }
 
@@ -112,7 +112,7 @@ TENSOR_SELDOM static tide_status tensor_take(size_t bytes, void** out) {
   return TIDE_OK;
 }
 
-static tide_status tensor_take_cached(tide_cpu* cache, size_t bytes, void** out) {
+static tide_status tensor_take_cached(tide_cpu_cache* cache, size_t bytes, void** out) {
   TIDE_TRY(tide_cpu_alloc(cache, bytes, out));
   *(uint64_t*)*out = tensor_mark(*out, TENSOR_LIVE);
   return TIDE_OK;
@@ -127,7 +127,7 @@ tide_status tide_tensor_alloc(size_t bytes, void** out) {
   TIDE_REQUIRE(bytes <= PTRDIFF_MAX &&
                    tide__add(bytes, TIDE_TENSOR_FRONT_BYTES + TIDE_TENSOR_GUARD_BYTES, &all),
                TIDE_ERR_ARGUMENT, "tensor_alloc: %zu bytes are too many", bytes);
-  tide_cpu* const cache = tide_tensor_cache();
+  tide_cpu_cache* const cache = tide_tensor_cache();
   TIDE_TRY(cache != NULL ? tensor_take_cached(cache, all, &base) : tensor_take(all, &base));
   *out = (char*)base + TIDE_TENSOR_FRONT_BYTES;
   return TIDE_OK;

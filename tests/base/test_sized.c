@@ -24,13 +24,13 @@ typedef struct bytes_of_file {
 
 static struct {
   tide_machine* machine;
-  tide_device* device;
+  tide_device_cache* device;
   tide_block block;
   tide_pool pool;
   tide_checkpoint* checkpoint;
-  tide_pinned* pinned;
+  tide_pinned_cache* pinned;
   tide_pool pinned_pool;
-  tide_cpu* cpu;
+  tide_cpu_cache* cpu;
   tide_graph* graph;
   tide_planner* planner;
   tide_profile* profile;
@@ -108,9 +108,9 @@ static void all_close(void) {
 
 MAKES(host_options, tide_machine, tide_machine_new_host(s, &made), tide_machine_free(made))
 MAKES(dry_options, tide_machine, tide_machine_new_dry(s, &made), tide_machine_free(made))
-MAKES(cpu_options, tide_cpu, tide_cpu_new(s, &made), tide_cpu_free(made, NULL))
-MAKES(device_options, tide_device, tide_device_new(on.machine, 0, s, &made), tide_device_free(made))
-MAKES(pinned_options, tide_pinned, tide_pinned_new(on.machine, s, &made), tide_pinned_free(made, NULL))
+MAKES(cpu_options, tide_cpu_cache, tide_cpu_new(s, &made), tide_cpu_free(made, NULL))
+MAKES(device_options, tide_device_cache, tide_device_new(on.machine, 0, s, &made), tide_device_free(made))
+MAKES(pinned_options, tide_pinned_cache, tide_pinned_new(on.machine, s, &made), tide_pinned_free(made, NULL))
 MAKES(profile_options, tide_profile, tide_profile_new(s, &made), tide_profile_free(made))
 MAKES(graph_options, tide_planner, tide_planner_new(on.graph, s, &made), tide_planner_free(made))
 MAKES(profile_plan_options, tide_profile_plan, tide_profile_plan_new(NULL, 0, s, &made),
@@ -160,7 +160,7 @@ static tide_status pinned_to_options(void* s) {
 static tide_status pool_options(void* s) {
   tide_pool pool = 0;
   TIDE_TRY(tide_device_pool_new(on.device, s, &pool));
-  return tide_device_pool_release(on.device, pool);
+  return tide_device_pool_drop(on.device, pool);
 }
 
 static tide_status scope(void* s) {
@@ -271,7 +271,7 @@ static tide_status pinned_get_options(void* s) {
 }
 
 static tide_status pinned_leaks(void* s) {
-  tide_pinned* pinned = NULL;
+  tide_pinned_cache* pinned = NULL;
   T_OK(tide_pinned_new(on.machine, NULL, &pinned));
   tide_pinned_free(pinned, s);
   return TIDE_OK;

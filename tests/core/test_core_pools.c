@@ -194,7 +194,7 @@ static void do_release(model* m, t_rng* rng) {
   model_pool* const pool = any_pool(m, rng, &number);
   tide_status wanted = model_refusal(pool, true);
   if (wanted == TIDE_OK && pool->users == 1 && pool->opened != 0) wanted = TIDE_ERR_STATE;
-  T_STATUS(tide__pools_release(&m->pools, number, "release"), wanted);
+  T_STATUS(tide__pools_drop(&m->pools, number, "release"), wanted);
   if (wanted == TIDE_OK) pool->users--;
 }
 
@@ -274,7 +274,7 @@ static void do_sweep(model* m, t_rng* rng) {
       tide__pools_leave(&m->pools, got);
       continue;
     }
-    T_EQ(tide__pools_drop(&m->pools, got), wanted->guests == 0);
+    T_EQ(tide__pools_remove(&m->pools, got), wanted->guests == 0);
     if (wanted->guests != 0) continue;
     T_PTR_EQ(tide__pools_find(&m->pools, wanted->number), NULL);
     tide__pools_recycle(&m->pools, got);
@@ -330,7 +330,7 @@ T_TEST(test_core_pools__an_error_names_the_call_and_the_pool) {
   T_STATUS(tide__pools_begin(&m.pools, pool, &no_filter, "some_call"), TIDE_ERR_ARGUMENT);
   T_STATUS(tide__pools_end(&m.pools, pool, "some_call"), TIDE_ERR_STATE);
   T_STR_EQ(tide_last_error()->text, "some_call: pool 1 has no open scope");
-  T_OK(tide__pools_release(&m.pools, pool, "some_call"));
+  T_OK(tide__pools_drop(&m.pools, pool, "some_call"));
   T_STATUS(tide__pools_begin(&m.pools, pool, &all, "some_call"), TIDE_ERR_STATE);
   T_STR_EQ(tide_last_error()->text, "some_call: pool 1 has no users any more");
   T_EQ(m.pools.scope_count, 0);
@@ -536,11 +536,11 @@ T_TEST(test_core_pools__the_data_of_a_filter_may_go_when_its_scope_is_closed) {
     T_OK(tide__pools_end(&s.m.pools, pool, "end"));
     data->magic = 0;
     free(data);
-    T_OK(tide__pools_release(&s.m.pools, pool, "release"));
+    T_OK(tide__pools_drop(&s.m.pools, pool, "release"));
     tide__pool_cursor at = { 0 };
     tide__pool_base* unused = tide__pools_next_unused(&s.m.pools, &at);
     for (; unused != NULL; unused = tide__pools_next_unused(&s.m.pools, &at)) {
-      if (tide__pools_drop(&s.m.pools, unused)) tide__pools_recycle(&s.m.pools, unused);
+      if (tide__pools_remove(&s.m.pools, unused)) tide__pools_recycle(&s.m.pools, unused);
     }
   }
   tide__store_release(&s.is_over, 1);

@@ -71,26 +71,26 @@ static inline void expect_junk(const void* memory, size_t bytes) {
 // ---------------------------------------------------------------------------------------------------
 // Caches
 
-static inline tide_cpu* cache_open(const tide_cpu_options* options) {
-  tide_cpu* cache = NULL;
+static inline tide_cpu_cache* cache_open(const tide_cpu_options* options) {
+  tide_cpu_cache* cache = NULL;
   T_OK(tide_cpu_new(options, &cache));
   T_CHECK(cache != NULL);
   return cache;
 }
 
-static inline tide_cpu_stats cache_stats(tide_cpu* cache) {
+static inline tide_cpu_stats cache_stats(tide_cpu_cache* cache) {
   tide_cpu_stats stats = TIDE_CPU_STATS_INIT;
   T_OK(tide_cpu_get_stats(cache, &stats));
   return stats;
 }
 
-static inline void cache_expect_sound(tide_cpu* cache) {
+static inline void cache_expect_sound(tide_cpu_cache* cache) {
   const int broken = tide_cpu_check(cache);
   if (broken != 0) T_FAIL("invariant %d: %s", broken, tide_last_error()->text);
 }
 
 // What is live and what is kept are parts of what the system gave.
-static inline void cache_expect_sums(tide_cpu* cache) {
+static inline void cache_expect_sums(tide_cpu_cache* cache) {
   const tide_cpu_stats stats = cache_stats(cache);
   T_LE(stats.cached_bytes, stats.system_bytes.current - stats.live_bytes.current);
   T_LE(0, stats.live.current);
@@ -99,12 +99,12 @@ static inline void cache_expect_sums(tide_cpu* cache) {
   T_LE(stats.live.current, stats.live.peak);
 }
 
-static inline void cache_expect_live(tide_cpu* cache, size_t count) {
+static inline void cache_expect_live(tide_cpu_cache* cache, size_t count) {
   T_EQ(cache_stats(cache).live.current, count);
 }
 
 // Checks and frees a cache that is to have `orphans` blocks out.
-static inline void cache_close_with(tide_cpu* cache, uint64_t orphans) {
+static inline void cache_close_with(tide_cpu_cache* cache, uint64_t orphans) {
   uint64_t found = UINT64_MAX;
   cache_expect_sound(cache);
   cache_expect_sums(cache);
@@ -112,9 +112,9 @@ static inline void cache_close_with(tide_cpu* cache, uint64_t orphans) {
   T_EQ(found, orphans);
 }
 
-static inline void cache_close(tide_cpu* cache) { cache_close_with(cache, 0); }
+static inline void cache_close(tide_cpu_cache* cache) { cache_close_with(cache, 0); }
 
-static inline void* cache_take(tide_cpu* cache, size_t bytes) {
+static inline void* cache_take(tide_cpu_cache* cache, size_t bytes) {
   void* address = NULL;
   T_OK(tide_cpu_alloc(cache, bytes, &address));
   T_CHECK(address != NULL);
@@ -122,7 +122,7 @@ static inline void* cache_take(tide_cpu* cache, size_t bytes) {
   return address;
 }
 
-static inline void* cache_take_aligned(tide_cpu* cache, size_t bytes, size_t alignment) {
+static inline void* cache_take_aligned(tide_cpu_cache* cache, size_t bytes, size_t alignment) {
   void* address = NULL;
   T_OK(tide_cpu_alloc_aligned(cache, bytes, alignment, &address));
   T_CHECK(address != NULL);
@@ -130,7 +130,7 @@ static inline void* cache_take_aligned(tide_cpu* cache, size_t bytes, size_t ali
   return address;
 }
 
-static inline void* cache_take_zeros(tide_cpu* cache, size_t bytes) {
+static inline void* cache_take_zeros(tide_cpu_cache* cache, size_t bytes) {
   void* address = NULL;
   T_OK(tide_cpu_alloc_zeros(cache, bytes, &address));
   T_CHECK(address != NULL);
@@ -138,14 +138,14 @@ static inline void* cache_take_zeros(tide_cpu* cache, size_t bytes) {
   return address;
 }
 
-static inline void cache_expect_refused(tide_cpu* cache, size_t bytes, tide_status status) {
+static inline void cache_expect_refused(tide_cpu_cache* cache, size_t bytes, tide_status status) {
   void* address = &address;
   T_STATUS(tide_cpu_alloc(cache, bytes, &address), status);
   T_PTR_EQ(address, NULL);
 }
 
 // Takes so many blocks, writes to them, and gives them back: idle memory.
-static inline void cache_leave_idle(tide_cpu* cache, size_t bytes, size_t count) {
+static inline void cache_leave_idle(tide_cpu_cache* cache, size_t bytes, size_t count) {
   void* blocks[64];
   T_LE(count, 64);
   for (size_t i = 0; i < count; i++) {
@@ -164,7 +164,7 @@ typedef struct block {
   uint64_t seed;
 } block;
 
-static inline block block_take(tide_cpu* cache, size_t bytes, uint64_t seed) {
+static inline block block_take(tide_cpu_cache* cache, size_t bytes, uint64_t seed) {
   const block b = { cache_take(cache, bytes), bytes, seed };
   pattern_write(b.address, seed, bytes);
   return b;

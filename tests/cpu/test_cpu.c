@@ -17,7 +17,7 @@ static void expect_slack(size_t asked, uint64_t got) {
   else T_EQ(got, (asked + 4095) / 4096 * 4096);
 }
 
-static void expect_size_of(tide_cpu* cache, size_t bytes) {
+static void expect_size_of(tide_cpu_cache* cache, size_t bytes) {
   const block b = block_take(cache, bytes, bytes);
   const tide_cpu_info info = tide_cpu_find(b.address);
   T_PTR_EQ(info.address, b.address);
@@ -26,7 +26,7 @@ static void expect_size_of(tide_cpu* cache, size_t bytes) {
 }
 
 T_TEST(test_cpu__sizes_are_rounded_as_promised) {
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
 
   for (size_t bytes = 1; bytes <= 2 * KIB; bytes++) expect_size_of(cache, bytes);
   for (size_t power = 2 * KIB; power <= 8 * MIB; power *= 2) {
@@ -42,7 +42,7 @@ T_TEST(test_cpu__sizes_are_rounded_as_promised) {
 
 // No class from 1 KiB to 64 KiB wastes more than an eighth of the request.
 T_TEST(test_cpu__slack_is_an_eighth_at_most) {
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
 
   for (size_t bytes = KIB + 1; bytes <= 64 * KIB; bytes += 61) {
     void* const address = cache_take(cache, bytes);
@@ -56,7 +56,7 @@ T_TEST(test_cpu__slack_is_an_eighth_at_most) {
 }
 
 T_TEST(test_cpu__nothing_is_null_and_is_not_counted) {
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
   void* address = &address;
 
   T_OK(tide_cpu_alloc(cache, 0, &address));
@@ -78,7 +78,7 @@ T_TEST(test_cpu__nothing_is_null_and_is_not_counted) {
 }
 
 T_TEST(test_cpu__large_blocks_begin_at_pages) {
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
   t_rng rng = t_rng_new(5);
 
   for (size_t i = 0; i < 100; i++) {
@@ -93,7 +93,7 @@ T_TEST(test_cpu__large_blocks_begin_at_pages) {
 T_TEST(test_cpu__blocks_lie_apart) {
   enum { COUNT = 400 };
   static block blocks[COUNT];
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
   t_rng rng = t_rng_new(1);
 
   for (size_t i = 0; i < COUNT; i++) blocks[i] = block_take(cache, 1 + random_bytes(&rng, 18), i);
@@ -106,7 +106,7 @@ T_TEST(test_cpu__blocks_lie_apart) {
 
 T_TEST(test_cpu__alignments_of_every_power) {
   static const size_t sizes[] = { 1, 64, 100, 4096, 5000, 40000, 300000, 3000000 };
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
 
   for (size_t alignment = 1; alignment <= 16 * MIB; alignment *= 2) {
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
@@ -124,7 +124,7 @@ T_TEST(test_cpu__alignments_of_every_power) {
 }
 
 T_TEST(test_cpu__the_largest_alignment) {
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
 
   uint8_t* const address = cache_take_aligned(cache, 100000, TIDE_CPU_MAX_ALIGNMENT);
   pattern_write(address, 1, 100000);
@@ -139,7 +139,7 @@ T_TEST(test_cpu__the_largest_alignment) {
 T_TEST(test_cpu__aligned_blocks_lie_apart) {
   enum { COUNT = 64 };
   uint8_t* blocks[COUNT];
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
 
   for (size_t i = 0; i < COUNT; i++) {
     blocks[i] = cache_take_aligned(cache, 100 + i * 700, (size_t)64 << i % 11);
@@ -158,7 +158,7 @@ T_TEST(test_cpu__aligned_blocks_lie_apart) {
 
 T_TEST(test_cpu__memory_is_reused_and_not_written) {
   static const size_t sizes[] = { 64, 1000, 30000, 100000, 5000000 };
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
 
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
     const block first = block_take(cache, sizes[i], i);
@@ -180,7 +180,7 @@ T_TEST(test_cpu__memory_is_reused_and_not_written) {
 T_TEST(test_cpu__the_second_run_takes_nothing_new) {
   enum { COUNT = 60 };
   block blocks[COUNT];
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
   int64_t peak = 0;
   uint64_t misses = 0;
 
@@ -201,7 +201,7 @@ T_TEST(test_cpu__the_second_run_takes_nothing_new) {
 // Forget
 
 T_TEST(test_cpu__forgotten_memory_is_with_the_system_at_once) {
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
   uint8_t* const address = cache_take(cache, 4 * MIB);
   memset(address, 1, 4 * MIB);
   T_EQ(resident_bytes(address, 4 * MIB), 4 * MIB);
@@ -217,7 +217,7 @@ T_TEST(test_cpu__forgotten_memory_is_with_the_system_at_once) {
 T_TEST(test_cpu__forgetting_harms_no_neighbour) {
   enum { COUNT = 90 };
   block blocks[COUNT];
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
   for (size_t i = 0; i < COUNT; i++) blocks[i] = block_take(cache, 100 + i * i * 30, i);
 
   for (size_t i = 0; i < COUNT; i += 2) T_OK(tide_cpu_forget(blocks[i].address));
@@ -228,7 +228,7 @@ T_TEST(test_cpu__forgetting_harms_no_neighbour) {
 }
 
 T_TEST(test_cpu__what_was_forgotten_cannot_be_released) {
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
   void* const small = cache_take(cache, 1000);
   void* const neighbour = cache_take(cache, 1000);
   void* const large = cache_take(cache, MIB);
@@ -248,7 +248,7 @@ T_TEST(test_cpu__what_was_forgotten_cannot_be_released) {
 // Resize
 
 T_TEST(test_cpu__resize_keeps_what_both_sizes_have) {
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
   t_rng rng = t_rng_new(3);
   size_t bytes = 100;
   void* address = cache_take(cache, bytes);
@@ -269,7 +269,7 @@ T_TEST(test_cpu__resize_keeps_what_both_sizes_have) {
 }
 
 T_TEST(test_cpu__resize_of_nothing_allocates_and_to_nothing_releases) {
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
   void* address = NULL;
 
   T_OK(tide_cpu_resize(cache, NULL, 5000, &address));
@@ -287,7 +287,7 @@ T_TEST(test_cpu__resize_of_nothing_allocates_and_to_nothing_releases) {
 T_TEST(test_cpu__a_resize_that_fails_leaves_the_block) {
   tide_cpu_options options = TIDE_CPU_OPTIONS_INIT;
   options.max_bytes = 8 * MIB;
-  tide_cpu* const cache = cache_open(&options);
+  tide_cpu_cache* const cache = cache_open(&options);
   const block b = block_take(cache, MIB, 7);
   void* moved = &moved;
 
@@ -301,8 +301,8 @@ T_TEST(test_cpu__a_resize_that_fails_leaves_the_block) {
 }
 
 T_TEST(test_cpu__a_resize_moves_into_the_cache_it_names) {
-  tide_cpu* const from = cache_open(NULL);
-  tide_cpu* const to = cache_open(NULL);
+  tide_cpu_cache* const from = cache_open(NULL);
+  tide_cpu_cache* const to = cache_open(NULL);
   const block b = block_take(from, 1000, 7);
   void* moved = NULL;
 
@@ -318,8 +318,8 @@ T_TEST(test_cpu__a_resize_moves_into_the_cache_it_names) {
 }
 
 T_TEST(test_cpu__an_orphan_is_resized_into_a_living_cache) {
-  tide_cpu* const gone = cache_open(NULL);
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const gone = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
   const block b = block_take(gone, 1000, 7);
   void* moved = NULL;
   cache_close_with(gone, 1);
@@ -333,7 +333,7 @@ T_TEST(test_cpu__an_orphan_is_resized_into_a_living_cache) {
 }
 
 T_TEST(test_cpu__what_was_released_cannot_be_resized) {
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
   void* const address = cache_take(cache, 1000);
   void* moved = &moved;
   int own = 0;
@@ -355,7 +355,8 @@ T_TEST(test_cpu__what_was_released_cannot_be_resized) {
 // ---------------------------------------------------------------------------------------------------
 // Find
 
-static void expect_found(const uint8_t* at, const tide_cpu* cache, const uint8_t* address, size_t bytes) {
+static void expect_found(const uint8_t* at, const tide_cpu_cache* cache, const uint8_t* address,
+                         size_t bytes) {
   const tide_cpu_info info = tide_cpu_find(at);
   T_PTR_EQ(info.cache, cache);
   T_PTR_EQ(info.address, address);
@@ -366,7 +367,7 @@ static void expect_found(const uint8_t* at, const tide_cpu* cache, const uint8_t
 
 T_TEST(test_cpu__find_knows_every_byte_of_a_block) {
   static const size_t sizes[] = { 1, 64, 65, 1000, 4097, 32769, 65536, 65537, 100000, 3 * MIB };
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
 
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
     uint8_t* const address = cache_take(cache, sizes[i]);
@@ -384,8 +385,8 @@ T_TEST(test_cpu__find_knows_every_byte_of_a_block) {
 }
 
 T_TEST(test_cpu__find_knows_whose_a_block_is) {
-  tide_cpu* const one = cache_open(NULL);
-  tide_cpu* const two = cache_open(NULL);
+  tide_cpu_cache* const one = cache_open(NULL);
+  tide_cpu_cache* const two = cache_open(NULL);
   uint8_t* const first = cache_take(one, 5000);
   uint8_t* const second = cache_take(two, 5000);
 
@@ -407,7 +408,7 @@ static void expect_foreign(const void* address) {
 }
 
 T_TEST(test_cpu__find_reads_through_no_address) {
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
   static int fixed;
   int own = 0;
   void* const heap = malloc(100);
@@ -429,7 +430,7 @@ T_TEST(test_cpu__find_reads_through_no_address) {
 }
 
 T_TEST(test_cpu__find_knows_an_orphan) {
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
   uint8_t* const address = cache_take(cache, 5000);
   cache_close_with(cache, 1);
 
@@ -446,7 +447,7 @@ T_TEST(test_cpu__find_knows_an_orphan) {
 
 // Memory is ours as long as a cache has it, live or idle, and of a cache that was freed while it is live.
 T_TEST(test_cpu__owning_is_more_than_being_live) {
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
   uint8_t* const idle = cache_take(cache, 5000);
   uint8_t* const live = cache_take(cache, 500000);
 
@@ -464,7 +465,7 @@ T_TEST(test_cpu__owning_is_more_than_being_live) {
 // Wrong addresses
 
 T_TEST(test_cpu__wrong_addresses_are_told_apart) {
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
   const block b = block_take(cache, 5000, 1);
   const block large = block_take(cache, 5 * MIB, 2);
   int own = 0;
@@ -496,7 +497,7 @@ static void release_taken(void* address) { T_OK(tide_cpu_release(address)); }
 
 T_TEST(test_cpu__a_double_release_is_seen_across_threads) {
   static const size_t sizes[] = { 100, 20000, 200000 };
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
 
   for (size_t i = 0; i < 3; i++) {
     void* const one = cache_take(cache, sizes[i]);
@@ -516,7 +517,7 @@ T_TEST(test_cpu__a_double_release_is_seen_across_threads) {
 // Trimming and limits
 
 T_TEST(test_cpu__trim_to_nothing_leaves_nothing) {
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
   t_rng rng = t_rng_new(4);
   for (size_t i = 0; i < 50; i++) cache_leave_idle(cache, 1 + random_bytes(&rng, 21), 1 + i % 3);
   T_LT(0, cache_stats(cache).cached_bytes);
@@ -531,7 +532,7 @@ T_TEST(test_cpu__trim_to_nothing_leaves_nothing) {
 }
 
 T_TEST(test_cpu__trim_leaves_so_many_bytes_at_most) {
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
   cache_leave_idle(cache, MIB, 16);
 
   for (uint64_t bytes = 16 * MIB; bytes > 0; bytes -= MIB) {
@@ -545,7 +546,7 @@ T_TEST(test_cpu__trim_leaves_so_many_bytes_at_most) {
 
 // Trimming to more than there is changes nothing.
 T_TEST(test_cpu__trim_takes_no_more_than_it_must) {
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
   cache_leave_idle(cache, MIB, 8);
   const uint64_t before = cache_stats(cache).cached_bytes;
 
@@ -562,7 +563,7 @@ T_TEST(test_cpu__trim_takes_no_more_than_it_must) {
 T_TEST(test_cpu__trim_takes_the_longest_idle_first) {
   tide_cpu_options options = TIDE_CPU_OPTIONS_INIT;
   options.idle_ns = 1000000000;
-  tide_cpu* const cache = cache_open(&options);
+  tide_cpu_cache* const cache = cache_open(&options);
   void* const newer = cache_take(cache, 4 * MIB);
   void* const between = cache_take(cache, MIB);
   void* const older = cache_take(cache, 4 * MIB);
@@ -584,7 +585,7 @@ T_TEST(test_cpu__trim_takes_the_longest_idle_first) {
 T_TEST(test_cpu__trim_keeps_what_is_live) {
   enum { COUNT = 100 };
   block blocks[COUNT];
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
   for (size_t i = 0; i < COUNT; i++) blocks[i] = block_take(cache, 50 + i * i * 20, i);
   for (size_t i = 0; i < COUNT; i += 3) block_give(&blocks[i]);
 
@@ -600,7 +601,7 @@ T_TEST(test_cpu__trim_keeps_what_is_live) {
 static void leave_idle_there(void* cache) { cache_leave_idle(cache, 4 * MIB, 2); }
 
 T_TEST(test_cpu__trim_reaches_the_memory_of_ended_threads) {
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
   for (size_t i = 0; i < 3; i++) on_other_thread(leave_idle_there, cache);
   T_LE(8 * MIB, cache_stats(cache).cached_bytes);
 
@@ -611,8 +612,8 @@ T_TEST(test_cpu__trim_reaches_the_memory_of_ended_threads) {
 }
 
 T_TEST(test_cpu__trim_all_takes_the_oldest_cache_first) {
-  tide_cpu* const older = cache_open(NULL);
-  tide_cpu* const newer = cache_open(NULL);
+  tide_cpu_cache* const older = cache_open(NULL);
+  tide_cpu_cache* const newer = cache_open(NULL);
   cache_leave_idle(newer, 4 * MIB, 2);
   cache_leave_idle(older, 4 * MIB, 2);
 
@@ -629,7 +630,7 @@ T_TEST(test_cpu__trim_all_takes_the_oldest_cache_first) {
 T_TEST(test_cpu__larger_blocks_than_the_limit_are_not_kept) {
   tide_cpu_options options = TIDE_CPU_OPTIONS_INIT;
   options.max_block_bytes = MIB;
-  tide_cpu* const cache = cache_open(&options);
+  tide_cpu_cache* const cache = cache_open(&options);
   uint8_t* const kept = cache_take(cache, MIB);
   uint8_t* const gone = cache_take(cache, MIB + 1);
   memset(kept, 1, MIB);
@@ -646,7 +647,7 @@ T_TEST(test_cpu__larger_blocks_than_the_limit_are_not_kept) {
 }
 
 T_TEST(test_cpu__limits_can_be_changed) {
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
   cache_leave_idle(cache, MIB, 16);
 
   T_OK(tide_cpu_set_limits(cache, 4 * MIB, TIDE_NO_LIMIT));
@@ -662,7 +663,7 @@ T_TEST(test_cpu__limits_can_be_changed) {
 
 // Lowering the limit of all memory gives idle memory up for it.
 T_TEST(test_cpu__a_lower_limit_takes_idle_memory) {
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
   const block b = block_take(cache, 4 * MIB, 1);
   cache_leave_idle(cache, MIB, 16);
 
@@ -679,7 +680,7 @@ T_TEST(test_cpu__a_lower_limit_takes_idle_memory) {
 T_TEST(test_cpu__orphans_stay_as_they_are) {
   enum { COUNT = 40 };
   block blocks[COUNT];
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
   for (size_t i = 0; i < COUNT; i++) blocks[i] = block_take(cache, 1 + i * i * 500, i);
   for (size_t i = 0; i < COUNT; i += 4) block_give(&blocks[i]);
 
@@ -692,7 +693,7 @@ T_TEST(test_cpu__orphans_stay_as_they_are) {
 }
 
 T_TEST(test_cpu__the_memory_of_an_orphan_goes_back_with_it) {
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
   uint8_t* const one = cache_take(cache, 2 * MIB);
   uint8_t* const two = cache_take(cache, 2 * MIB);
   memset(one, 1, 2 * MIB);
@@ -712,7 +713,7 @@ T_TEST(test_cpu__orphans_give_all_their_memory_back_to_the_source) {
   source_init(&s);
   tide_cpu_options options = TIDE_CPU_OPTIONS_INIT;
   options.memory = s.memory;
-  tide_cpu* const cache = cache_open(&options);
+  tide_cpu_cache* const cache = cache_open(&options);
   block blocks[30];
   for (size_t i = 0; i < 30; i++) blocks[i] = block_take(cache, 1 + i * i * 700, i);
   T_CHECK(source_has(&s, blocks[29].address, blocks[29].bytes));
@@ -727,7 +728,7 @@ T_TEST(test_cpu__orphans_give_all_their_memory_back_to_the_source) {
 T_TEST(test_cpu__a_thousand_caches_leave_nothing) {
   const size_t mappings = t_count_mappings();
   for (size_t i = 0; i < 1000; i++) {
-    tide_cpu* const cache = cache_open(NULL);
+    tide_cpu_cache* const cache = cache_open(NULL);
     const block small = block_take(cache, 100, i);
     const block large = block_take(cache, 100000, i);
     if (i % 2 == 0) {
@@ -743,8 +744,8 @@ T_TEST(test_cpu__a_thousand_caches_leave_nothing) {
 }
 
 T_TEST(test_cpu__two_caches_share_nothing) {
-  tide_cpu* const one = cache_open(NULL);
-  tide_cpu* const two = cache_open(NULL);
+  tide_cpu_cache* const one = cache_open(NULL);
+  tide_cpu_cache* const two = cache_open(NULL);
   const block a = block_take(one, 10000, 1);
   const block b = block_take(two, 10000, 2);
 
@@ -762,7 +763,7 @@ T_TEST(test_cpu__two_caches_share_nothing) {
 // The cache as a source
 
 T_TEST(test_cpu__memory_is_a_table) {
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
   const tide_memory memory = tide_cpu_memory(cache);
   void* address = NULL;
   T_CHECK(memory.is_host);
@@ -783,10 +784,10 @@ T_TEST(test_cpu__memory_is_a_table) {
 
 // A cache on a cache on a source.
 T_TEST(test_cpu__a_cache_can_stand_on_another) {
-  tide_cpu* const below = cache_open(NULL);
+  tide_cpu_cache* const below = cache_open(NULL);
   tide_cpu_options options = TIDE_CPU_OPTIONS_INIT;
   options.memory = tide_cpu_memory(below);
-  tide_cpu* const above = cache_open(&options);
+  tide_cpu_cache* const above = cache_open(&options);
   block blocks[20];
 
   for (size_t i = 0; i < 20; i++) blocks[i] = block_take(above, 1 + i * i * 1000, i);
@@ -802,7 +803,7 @@ T_TEST(test_cpu__a_cache_can_stand_on_another) {
 // Statistics
 
 T_TEST(test_cpu__statistics_follow_every_call) {
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
   void* const one = cache_take(cache, 70000);
   void* const two = cache_take(cache, 100000);
   void* const three = cache_take(cache, 70000);
@@ -841,7 +842,7 @@ T_TEST(test_cpu__statistics_follow_every_call) {
 
 // The peak of small blocks may be short, but is never too high.
 T_TEST(test_cpu__statistics_of_small_blocks_follow_every_call) {
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
   void* blocks[100];
   for (size_t i = 0; i < 100; i++) blocks[i] = cache_take(cache, 1000);
   const int64_t bytes = (int64_t)tide_cpu_find(blocks[0]).bytes;
@@ -870,7 +871,7 @@ T_TEST(test_cpu__statistics_of_small_blocks_follow_every_call) {
 }
 
 T_TEST(test_cpu__a_hit_is_a_hit_and_a_miss_a_miss) {
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
 
   void* const first = cache_take(cache, MIB);
   T_EQ(cache_stats(cache).misses, 1);
@@ -885,7 +886,7 @@ T_TEST(test_cpu__a_hit_is_a_hit_and_a_miss_a_miss) {
 }
 
 T_TEST(test_cpu__ended_threads_are_taken_over) {
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
 
   for (size_t i = 0; i < 50; i++) on_other_thread(leave_idle_there, cache);
 
@@ -901,7 +902,7 @@ T_TEST(test_cpu__records_come_from_the_heap_and_go_back) {
   counting_heap_init(&heap, SIZE_MAX, false);
   tide_cpu_options options = TIDE_CPU_OPTIONS_INIT;
   options.heap = &heap.heap;
-  tide_cpu* const cache = cache_open(&options);
+  tide_cpu_cache* const cache = cache_open(&options);
   T_LT(0, atomic_load(&heap.allocs));
   const block b = block_take(cache, 1000, 1);
   const block c = block_take(cache, 10 * MIB, 2);

@@ -8,14 +8,14 @@
 #define IDLE_NS ((uint64_t)20000000)  // 20 ms
 #define PATIENCE_NS ((uint64_t)200000000000)
 
-static tide_cpu* ageing_open(uint64_t idle_ns, bool has_helper) {
+static tide_cpu_cache* ageing_open(uint64_t idle_ns, bool has_helper) {
   tide_cpu_options options = TIDE_CPU_OPTIONS_INIT;
   options.idle_ns = idle_ns;
   options.has_helper = has_helper;
   return cache_open(&options);
 }
 
-static void* leave_one_idle(tide_cpu* cache, size_t bytes) {
+static void* leave_one_idle(tide_cpu_cache* cache, size_t bytes) {
   void* const address = cache_take(cache, bytes);
   memset(address, 1, bytes);
   T_OK(tide_cpu_release(address));
@@ -25,7 +25,7 @@ static void* leave_one_idle(tide_cpu* cache, size_t bytes) {
 static void wait_ns(uint64_t ns) { t_sleep_us(ns / 1000 + 1); }
 
 T_TEST(test_cpu_ageing__poll_gives_back_what_was_idle_too_long) {
-  tide_cpu* const cache = ageing_open(IDLE_NS, false);
+  tide_cpu_cache* const cache = ageing_open(IDLE_NS, false);
   void* const address = leave_one_idle(cache, 8 * MIB);
   T_EQ(resident_bytes(address, 8 * MIB), 8 * MIB);
 
@@ -41,7 +41,7 @@ T_TEST(test_cpu_ageing__poll_gives_back_what_was_idle_too_long) {
 }
 
 T_TEST(test_cpu_ageing__small_blocks_age_too) {
-  tide_cpu* const cache = ageing_open(IDLE_NS, false);
+  tide_cpu_cache* const cache = ageing_open(IDLE_NS, false);
   for (size_t bytes = 64; bytes <= 64 * KIB; bytes *= 2) cache_leave_idle(cache, bytes, 60);
 
   wait_ns(3 * IDLE_NS);
@@ -56,7 +56,7 @@ T_TEST(test_cpu_ageing__the_resident_size_falls) {
   if (T_HAS_SANITIZER) t_skip("a sanitizer has memory of its own for ours");
   enum { COUNT = 20000 };
   static void* blocks[COUNT];
-  tide_cpu* const cache = ageing_open(IDLE_NS, false);
+  tide_cpu_cache* const cache = ageing_open(IDLE_NS, false);
   for (size_t i = 0; i < COUNT; i++) {
     blocks[i] = cache_take(cache, 1000 + i % 50 * 20);
     memset(blocks[i], 1, 1000);
@@ -75,7 +75,7 @@ T_TEST(test_cpu_ageing__the_resident_size_falls) {
 }
 
 T_TEST(test_cpu_ageing__poll_keeps_what_is_young) {
-  tide_cpu* const cache = ageing_open(PATIENCE_NS * 100, false);
+  tide_cpu_cache* const cache = ageing_open(PATIENCE_NS * 100, false);
   void* const address = leave_one_idle(cache, 8 * MIB);
 
   T_OK(tide_cpu_poll(cache));
@@ -87,7 +87,7 @@ T_TEST(test_cpu_ageing__poll_keeps_what_is_young) {
 
 // A block that was in use for long is as young as any other when it is released.
 T_TEST(test_cpu_ageing__long_use_is_no_idle_time) {
-  tide_cpu* const cache = ageing_open(10 * IDLE_NS, false);
+  tide_cpu_cache* const cache = ageing_open(10 * IDLE_NS, false);
   for (size_t i = 0; i < 2; i++) {
     void* const address = cache_take(cache, 8 * MIB);
     memset(address, 1, 8 * MIB);
@@ -101,7 +101,7 @@ T_TEST(test_cpu_ageing__long_use_is_no_idle_time) {
 }
 
 T_TEST(test_cpu_ageing__without_an_age_nothing_goes) {
-  tide_cpu* const cache = ageing_open(0, true);
+  tide_cpu_cache* const cache = ageing_open(0, true);
   void* const address = leave_one_idle(cache, 8 * MIB);
 
   wait_ns(3 * IDLE_NS);
@@ -114,7 +114,7 @@ T_TEST(test_cpu_ageing__without_an_age_nothing_goes) {
 
 // What is live does not age, however long nobody looks at it.
 T_TEST(test_cpu_ageing__live_memory_does_not_age) {
-  tide_cpu* const cache = ageing_open(IDLE_NS / 10, true);
+  tide_cpu_cache* const cache = ageing_open(IDLE_NS / 10, true);
   block blocks[40];
   for (size_t i = 0; i < 40; i++) blocks[i] = block_take(cache, 1 + i * i * 300, i);
   for (size_t i = 0; i < 40; i += 2) block_give(&blocks[i]);
@@ -130,7 +130,7 @@ T_TEST(test_cpu_ageing__live_memory_does_not_age) {
 
 // As much stays as is used, wherever in the two: what went is not to go again and again.
 T_TEST(test_cpu_ageing__what_is_used_stays) {
-  tide_cpu* const cache = ageing_open(10 * IDLE_NS, false);
+  tide_cpu_cache* const cache = ageing_open(10 * IDLE_NS, false);
   void* const idle = cache_take(cache, 4 * MIB);
   void* const used = cache_take(cache, 2 * MIB);
   memset(idle, 1, 4 * MIB);
@@ -157,7 +157,7 @@ T_TEST(test_cpu_ageing__what_is_used_stays) {
 
 // Nobody polls: later calls of other sizes find it out.
 T_TEST(test_cpu_ageing__later_calls_find_it_out) {
-  tide_cpu* const cache = ageing_open(IDLE_NS, false);
+  tide_cpu_cache* const cache = ageing_open(IDLE_NS, false);
   void* const address = leave_one_idle(cache, 8 * MIB);
   const uint64_t begin = t_now_ns();
 
@@ -181,7 +181,7 @@ static size_t count_threads_for_good(void) {
 // Nobody calls at all: the helper gives it back, and the statistics know.
 T_TEST(test_cpu_ageing__the_helper_works_alone) {
   const size_t threads = count_threads_for_good();
-  tide_cpu* const cache = ageing_open(IDLE_NS, true);
+  tide_cpu_cache* const cache = ageing_open(IDLE_NS, true);
   T_EQ(t_count_threads(), threads + 1);
   void* const large = leave_one_idle(cache, 8 * MIB);
   cache_leave_idle(cache, 5000, 50);
@@ -204,7 +204,7 @@ static void leave_idle_here(void* cache) { (void)leave_one_idle(cache, 8 * MIB);
 
 // Memory of threads that have ended ages like any other.
 T_TEST(test_cpu_ageing__memory_of_ended_threads_ages) {
-  tide_cpu* const cache = ageing_open(IDLE_NS, false);
+  tide_cpu_cache* const cache = ageing_open(IDLE_NS, false);
   for (size_t i = 0; i < 3; i++) on_other_thread(leave_idle_here, cache);
   T_LE(8 * MIB, cache_stats(cache).cached_bytes);
 
@@ -217,7 +217,7 @@ T_TEST(test_cpu_ageing__memory_of_ended_threads_ages) {
 
 // A thread that sleeps on its idle memory does not keep it for ever.
 typedef struct sleeper {
-  tide_cpu* cache;
+  tide_cpu_cache* cache;
   void* address;
   atomic_bool has_left;
   atomic_bool is_over;
@@ -258,7 +258,7 @@ T_TEST(test_cpu_ageing__regions_of_a_source_go_back_whole) {
   options.idle_ns = IDLE_NS;
   options.memory = s.memory;
   options.region_bytes = 2 * MIB;
-  tide_cpu* const cache = cache_open(&options);
+  tide_cpu_cache* const cache = cache_open(&options);
   cache_leave_idle(cache, 3 * MIB, 3);
   cache_leave_idle(cache, 1000, 30);
   T_LT(0, source_bytes(&s));
@@ -276,7 +276,7 @@ T_TEST(test_cpu_ageing__regions_of_a_source_go_back_whole) {
 T_TEST(test_cpu_ageing__helpers_end_with_their_caches) {
   const size_t threads = count_threads_for_good();
   for (size_t i = 0; i < 30; i++) {
-    tide_cpu* const cache = ageing_open(1000, true);
+    tide_cpu_cache* const cache = ageing_open(1000, true);
     const block orphan = block_take(cache, 100000, i);
     cache_leave_idle(cache, 50000, 8);
     if (i % 3 == 0) t_sleep_us(2000);

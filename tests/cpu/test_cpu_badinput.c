@@ -5,7 +5,7 @@
 #include "blocks.h"
 
 static void options_expect_refused(const tide_cpu_options* options) {
-  tide_cpu* cache = (tide_cpu*)&cache;
+  tide_cpu_cache* cache = (tide_cpu_cache*)&cache;
   T_STATUS(tide_cpu_new(options, &cache), TIDE_ERR_ARGUMENT);
   T_PTR_EQ(cache, NULL);
   T_CHECK(strlen(tide_last_error()->text) > 0);
@@ -61,7 +61,7 @@ T_TEST(test_cpu_badinput__a_fill_of_memory_that_is_not_of_the_host) {
   options.memory = s.memory;
   options.memory.is_host = false;
   options.fill = TIDE_FILL_ZEROS;
-  tide_cpu* cache = (tide_cpu*)&cache;
+  tide_cpu_cache* cache = (tide_cpu_cache*)&cache;
 
   const tide_status status = tide_cpu_new(&options, &cache);
 
@@ -71,7 +71,7 @@ T_TEST(test_cpu_badinput__a_fill_of_memory_that_is_not_of_the_host) {
 }
 
 T_TEST(test_cpu_badinput__no_place_for_the_result) {
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
   void* const address = cache_take(cache, 100);
 
   T_STATUS(tide_cpu_new(NULL, NULL), TIDE_ERR_ARGUMENT);
@@ -125,7 +125,7 @@ T_TEST(test_cpu_badinput__the_table_of_no_cache) {
 }
 
 T_TEST(test_cpu_badinput__statistics_of_another_size) {
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
   tide_cpu_stats stats = TIDE_CPU_STATS_INIT;
 
   stats.size = 0;
@@ -145,7 +145,7 @@ T_TEST(test_cpu_badinput__sizes_beyond_the_largest) {
                                   SIZE_MAX - 63,
                                   SIZE_MAX - 1,
                                   SIZE_MAX };
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
   const tide_memory memory = tide_cpu_memory(cache);
   const block b = block_take(cache, 1000, 1);
 
@@ -172,7 +172,7 @@ T_TEST(test_cpu_badinput__alignments_without_sense) {
   static const size_t alignments[] = {
     0, 3, 65, 96, 4095, TIDE_CPU_MAX_ALIGNMENT + 64, 2 * TIDE_CPU_MAX_ALIGNMENT, (size_t)1 << 63, SIZE_MAX
   };
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
 
   for (size_t i = 0; i < sizeof alignments / sizeof *alignments; i++) {
     void* address = &address;
@@ -188,7 +188,7 @@ T_TEST(test_cpu_badinput__alignments_without_sense) {
 T_TEST(test_cpu_badinput__the_largest_of_both) {
   tide_cpu_options options = TIDE_CPU_OPTIONS_INIT;
   options.max_bytes = 64 * MIB;
-  tide_cpu* const cache = cache_open(&options);
+  tide_cpu_cache* const cache = cache_open(&options);
   void* address = &address;
 
   T_STATUS(tide_cpu_alloc_aligned(cache, TIDE_CPU_MAX_BYTES, TIDE_CPU_MAX_ALIGNMENT, &address),
@@ -200,7 +200,7 @@ T_TEST(test_cpu_badinput__the_largest_of_both) {
 
 // Addresses all over the place, at every function that takes one.
 T_TEST(test_cpu_badinput__addresses_at_random) {
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
   t_rng rng = t_rng_new(1);
   block blocks[16];
   for (size_t i = 0; i < 16; i++) blocks[i] = block_take(cache, 100 + i * i * 5000, i);
@@ -226,7 +226,7 @@ T_TEST(test_cpu_badinput__addresses_at_random) {
 
 // Limits below what is live harm nothing: they count for what comes.
 T_TEST(test_cpu_badinput__limits_below_what_is_live) {
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
   const block b = block_take(cache, 8 * MIB, 1);
 
   T_OK(tide_cpu_set_limits(cache, 0, 0));
@@ -241,7 +241,7 @@ T_TEST(test_cpu_badinput__limits_below_what_is_live) {
 
 // A program that was built when there were fewer counters has a shorter struct.
 T_TEST(test_cpu_badinput__older_statistics_are_filled_and_nothing_behind_them) {
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
   const block b = block_take(cache, 1000, 1);
   tide_cpu_stats stats;
   memset(&stats, 0xaa, sizeof stats);

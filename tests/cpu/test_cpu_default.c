@@ -7,8 +7,8 @@
 
 #define DEFAULT_THREADS 8
 
-static tide_cpu* default_cache(void) {
-  tide_cpu* cache = NULL;
+static tide_cpu_cache* default_cache(void) {
+  tide_cpu_cache* cache = NULL;
   T_OK(tide_cpu_default(&cache));
   T_CHECK(cache != NULL);
   return cache;
@@ -16,7 +16,7 @@ static tide_cpu* default_cache(void) {
 
 typedef struct starter {
   pthread_barrier_t* start;
-  tide_cpu* cache;
+  tide_cpu_cache* cache;
 } starter;
 
 static void* starter_run(void* user) {
@@ -62,7 +62,7 @@ T_TEST(test_cpu_default__is_never_freed) {
 }
 
 T_TEST(test_cpu_default__is_a_cache_as_others_are) {
-  tide_cpu* const other = cache_open(NULL);
+  tide_cpu_cache* const other = cache_open(NULL);
   T_CHECK(other != default_cache());
   void* tensor = NULL;
   T_OK(tide_tensor_enter(default_cache()));

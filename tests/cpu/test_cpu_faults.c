@@ -15,7 +15,7 @@
 // A life in which anything may fail
 
 typedef struct play {
-  tide_cpu* cache;
+  tide_cpu_cache* cache;
   block blocks[PLAY_BLOCKS];
 } play;
 
@@ -176,7 +176,7 @@ T_TEST(test_cpu_faults__a_source_with_an_error_of_its_own) {
   source s;
   tide_cpu_options options = source_options(&s);
   options.memory.alloc = odd_alloc;
-  tide_cpu* const cache = cache_open(&options);
+  tide_cpu_cache* const cache = cache_open(&options);
   void* address = &address;
 
   const tide_status status = tide_cpu_alloc(cache, 1000, &address);
@@ -227,7 +227,7 @@ T_TEST(test_cpu_faults__every_record_of_a_new_cache) {
     counting_heap_init(&heap, n, true);
     options.heap = &heap.heap;
     options.has_helper = n % 2 == 1;
-    tide_cpu* cache = (tide_cpu*)&cache;
+    tide_cpu_cache* cache = (tide_cpu_cache*)&cache;
 
     const tide_status status = tide_cpu_new(&options, &cache);
 
@@ -309,7 +309,7 @@ T_TEST_OVER(test_cpu_faults__every_system_call, fault_kinds) {
 // A cache is freed whatever the system says.
 T_TEST(test_cpu_faults__every_system_call_of_the_end) {
   for (size_t n = 0; n < 20; n++) {
-    tide_cpu* const cache = cache_open(NULL);
+    tide_cpu_cache* const cache = cache_open(NULL);
     const block orphan = block_take(cache, 100000, n);
     cache_leave_idle(cache, 200000, 5);
     atomic_store(&system_faults.calls, 0);

@@ -14,7 +14,7 @@ static const size_t fill_sizes[] = { 1,      2,      3,       4,       5,       
 
 static source fill_source;
 
-static tide_cpu* fill_open(tide_fill fill) {
+static tide_cpu_cache* fill_open(tide_fill fill) {
   tide_cpu_options options = TIDE_CPU_OPTIONS_INIT;
   source_init(&fill_source);
   if (strcmp(t_variant(), "source") == 0) options.memory = fill_source.memory;
@@ -22,7 +22,7 @@ static tide_cpu* fill_open(tide_fill fill) {
   return cache_open(&options);
 }
 
-static void fill_close(tide_cpu* cache) {
+static void fill_close(tide_cpu_cache* cache) {
   cache_close(cache);
   source_fini(&fill_source);
 }
@@ -34,7 +34,7 @@ static void expect_fill(tide_fill fill, const void* address, size_t bytes) {
 
 // Three lives of every size: the first on new memory, the others on what was written to the last byte.
 static void expect_filled_always(tide_fill fill) {
-  tide_cpu* const cache = fill_open(fill);
+  tide_cpu_cache* const cache = fill_open(fill);
   for (size_t life = 0; life < 3; life++) {
     for (size_t i = 0; i < FILL_SIZES; i++) {
       uint8_t* const address = cache_take(cache, fill_sizes[i]);
@@ -58,7 +58,7 @@ T_TEST_OVER(test_cpu_fill__junk_on_first_use_and_on_every_reuse, sources) {
 static void expect_filled_at_random(tide_fill fill) {
   enum { COUNT = 24 };
   void* blocks[COUNT] = { NULL };
-  tide_cpu* const cache = fill_open(fill);
+  tide_cpu_cache* const cache = fill_open(fill);
   t_rng rng = t_rng_new((uint64_t)fill);
   for (size_t i = 0; i < t_scaled(T_HAS_SANITIZER ? 300 : 1500); i++) {
     void** const b = &blocks[t_rng_below(&rng, COUNT)];
@@ -84,7 +84,7 @@ T_TEST_OVER(test_cpu_fill__junk_at_random, sources) { expect_filled_at_random(TI
 // Zeros by request
 
 T_TEST_OVER(test_cpu_fill__alloc_zeros_on_used_memory, sources) {
-  tide_cpu* const cache = fill_open(TIDE_FILL_NOTHING);
+  tide_cpu_cache* const cache = fill_open(TIDE_FILL_NOTHING);
 
   for (size_t i = 0; i < FILL_SIZES; i++) {
     uint8_t* const used = cache_take(cache, fill_sizes[i]);
@@ -101,7 +101,7 @@ T_TEST_OVER(test_cpu_fill__alloc_zeros_on_used_memory, sources) {
 
 // Zeros are asked for by the request, whatever the cache fills with.
 T_TEST_OVER(test_cpu_fill__alloc_zeros_of_a_cache_that_fills_with_junk, sources) {
-  tide_cpu* const cache = fill_open(TIDE_FILL_JUNK);
+  tide_cpu_cache* const cache = fill_open(TIDE_FILL_JUNK);
 
   for (size_t i = 0; i < FILL_SIZES; i++) {
     void* const address = cache_take_zeros(cache, fill_sizes[i]);
@@ -113,7 +113,7 @@ T_TEST_OVER(test_cpu_fill__alloc_zeros_of_a_cache_that_fills_with_junk, sources)
 
 // After a trim, part of what a cache has is new again and part is not.
 T_TEST_OVER(test_cpu_fill__alloc_zeros_of_memory_that_was_partly_given_back, sources) {
-  tide_cpu* const cache = fill_open(TIDE_FILL_NOTHING);
+  tide_cpu_cache* const cache = fill_open(TIDE_FILL_NOTHING);
   t_rng rng = t_rng_new(3);
 
   for (size_t i = 0; i < 100; i++) {
@@ -132,7 +132,7 @@ T_TEST_OVER(test_cpu_fill__alloc_zeros_of_memory_that_was_partly_given_back, sou
 T_TEST(test_cpu_fill__new_zeros_of_the_system_are_not_written) {
   tide_cpu_options options = TIDE_CPU_OPTIONS_INIT;
   options.huge_pages = false;
-  tide_cpu* const cache = cache_open(&options);
+  tide_cpu_cache* const cache = cache_open(&options);
   void* address = NULL;
 
   T_OK(tide_cpu_alloc_zeros(cache, 32 * MIB, &address));
@@ -147,7 +147,7 @@ T_TEST(test_cpu_fill__new_zeros_of_the_system_are_not_written) {
 // The new part of a resized block
 
 static void expect_resized(tide_fill fill) {
-  tide_cpu* const cache = fill_open(fill);
+  tide_cpu_cache* const cache = fill_open(fill);
   t_rng rng = t_rng_new(4);
   for (size_t i = 0; i < 150; i++) {
     const size_t before = 1 + random_bytes(&rng, 17);

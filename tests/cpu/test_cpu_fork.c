@@ -8,7 +8,7 @@
 #define FORK_THREADS 3
 
 typedef struct crowd {
-  tide_cpu* cache;
+  tide_cpu_cache* cache;
   atomic_bool is_over;
   atomic_size_t calls;
 } crowd;
@@ -31,7 +31,7 @@ static void* crowd_work(void* user) {
 }
 
 // What a child does; it must come to its end without the threads of its parent.
-static void child_work(tide_cpu* cache, const block* mine) {
+static void child_work(tide_cpu_cache* cache, const block* mine) {
   (void)alarm(300);
   t_rng rng = t_rng_new(8);
   pattern_expect(mine->address, mine->seed, mine->bytes);
@@ -43,14 +43,14 @@ static void child_work(tide_cpu* cache, const block* mine) {
   T_STATUS(tide_cpu_release(mine->address), TIDE_ERR_STATE);
   T_OK(tide_cpu_poll(cache));
   T_OK(tide_cpu_trim(cache, 0));
-  tide_cpu* const fresh = cache_open(NULL);
+  tide_cpu_cache* const fresh = cache_open(NULL);
   cache_leave_idle(fresh, 100000, 5);
   T_OK(tide_cpu_trim_all(0));
   cache_close(fresh);
   _exit(0);
 }
 
-static void fork_once(tide_cpu* cache, const block* mine) {
+static void fork_once(tide_cpu_cache* cache, const block* mine) {
   int status = 0;
   const pid_t child = fork();
   T_LE(0, child);
@@ -90,7 +90,7 @@ T_TEST_OVER(test_cpu_fork__a_child_can_free_the_cache, fork_helpers) {
   tide_cpu_options options = TIDE_CPU_OPTIONS_INIT;
   options.has_helper = strcmp(t_variant(), "helper") == 0;
   if (T_HAS_THREAD_SANITIZER && options.has_helper) t_skip("the thread sanitizer does not follow that fork");
-  tide_cpu* const cache = cache_open(&options);
+  tide_cpu_cache* const cache = cache_open(&options);
   const block mine = block_take(cache, 50000, 3);
   int status = 0;
 

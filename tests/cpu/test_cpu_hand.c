@@ -22,7 +22,7 @@ static void* detach(void* address) {
 }
 
 T_TEST(test_cpu_hand__what_was_detached_is_freed_elsewhere) {
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
   for (size_t i = 0; i < HAND_SIZES; i++) {
     const block b = block_take(cache, hand_sizes[i], i);
     const int64_t live_bytes = cache_stats(cache).live_bytes.current;
@@ -41,7 +41,7 @@ T_TEST(test_cpu_hand__what_was_detached_is_freed_elsewhere) {
 }
 
 T_TEST(test_cpu_hand__what_was_detached_outlives_the_cache) {
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
   const block b = block_take(cache, 100000, 1);
   void* const mine = detach(b.address);
   cache_close(cache);
@@ -52,7 +52,7 @@ T_TEST(test_cpu_hand__what_was_detached_outlives_the_cache) {
 }
 
 T_TEST(test_cpu_hand__an_orphan_can_be_detached) {
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
   const block small = block_take(cache, 1000, 1);
   const block large = block_take(cache, MIB, 2);
   cache_close_with(cache, 2);
@@ -75,7 +75,7 @@ static void detach_there(void* user) {
 }
 
 T_TEST(test_cpu_hand__any_thread_can_detach) {
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
   for (size_t i = 0; i < HAND_SIZES; i++) {
     block b = block_take(cache, hand_sizes[i], i);
     on_other_thread(detach_there, &b);
@@ -86,7 +86,7 @@ T_TEST(test_cpu_hand__any_thread_can_detach) {
 }
 
 T_TEST(test_cpu_hand__what_is_no_block_is_not_detached) {
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
   const block b = block_take(cache, 100000, 1);
   uint64_t own = 5;
   void* out = &out;
@@ -111,7 +111,7 @@ T_TEST(test_cpu_hand__what_is_no_block_is_not_detached) {
 // ---------------------------------------------------------------------------------------------------
 // Memory from elsewhere
 
-static tide_cpu* open_generous(const tide_memory* memory) {
+static tide_cpu_cache* open_generous(const tide_memory* memory) {
   tide_cpu_options options = TIDE_CPU_OPTIONS_INIT;
   options.frees_foreign = true;
   if (memory != NULL) options.memory = *memory;
@@ -119,7 +119,7 @@ static tide_cpu* open_generous(const tide_memory* memory) {
 }
 
 T_TEST(test_cpu_hand__foreign_memory_is_freed_if_asked) {
-  tide_cpu* const cache = open_generous(NULL);
+  tide_cpu_cache* const cache = open_generous(NULL);
   const tide_memory as_source = tide_cpu_memory(cache);
   for (size_t i = 0; i < HAND_SIZES; i++) {
     void* const first = malloc(hand_sizes[i]);
@@ -137,7 +137,7 @@ T_TEST(test_cpu_hand__foreign_memory_is_freed_if_asked) {
 T_TEST(test_cpu_hand__foreign_memory_goes_to_the_source_of_the_cache) {
   source s;
   source_init(&s);
-  tide_cpu* const cache = open_generous(&s.memory);
+  tide_cpu_cache* const cache = open_generous(&s.memory);
   const block own = block_take(cache, 1000, 1);
   const size_t before = s.count;
   void* theirs = NULL;
@@ -153,7 +153,7 @@ T_TEST(test_cpu_hand__foreign_memory_goes_to_the_source_of_the_cache) {
 }
 
 T_TEST(test_cpu_hand__foreign_memory_is_refused_unless_asked) {
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
   void* const theirs = malloc(1000);
   T_CHECK(theirs != NULL);
 
@@ -167,8 +167,8 @@ T_TEST(test_cpu_hand__foreign_memory_is_refused_unless_asked) {
 
 // Blocks of any cache go back to that cache, and wrong addresses in one are refused as ever.
 T_TEST(test_cpu_hand__blocks_of_caches_are_no_foreign_memory) {
-  tide_cpu* const cache = open_generous(NULL);
-  tide_cpu* const other = cache_open(NULL);
+  tide_cpu_cache* const cache = open_generous(NULL);
+  tide_cpu_cache* const other = cache_open(NULL);
   const block mine = block_take(cache, 1000, 1);
   const block theirs = block_take(other, 100000, 2);
 

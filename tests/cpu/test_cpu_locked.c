@@ -34,7 +34,7 @@ static void lock_memory(int flags) {
 static void expect_little_resident(void) { T_LT(resident_process_bytes(), LOCKED_MAX_BYTES); }
 
 static void use_both_kinds(void* user) {
-  tide_cpu* const cache = user;
+  tide_cpu_cache* const cache = user;
   const block small = block_take(cache, 1000, 1);
   const block large = block_take(cache, 5 * MIB, 2);
   expect_little_resident();
@@ -44,7 +44,7 @@ static void use_both_kinds(void* user) {
 
 T_TEST(test_cpu_locked__locking_what_comes_takes_no_memory) {
   lock_memory(MCL_FUTURE);
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
 
   use_both_kinds(cache);
   on_other_thread(use_both_kinds, cache);
@@ -54,7 +54,7 @@ T_TEST(test_cpu_locked__locking_what_comes_takes_no_memory) {
 
 T_TEST(test_cpu_locked__locking_what_is_there_takes_no_memory) {
   limit_data();
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
   use_both_kinds(cache);
 
   lock_memory(MCL_CURRENT);
@@ -66,7 +66,7 @@ T_TEST(test_cpu_locked__locking_what_is_there_takes_no_memory) {
 
 T_TEST(test_cpu_locked__locked_memory_goes_back) {
   lock_memory(MCL_FUTURE);
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
   uint8_t* const large = cache_take(cache, 32 * MIB);
   memset(large, 0x77, 32 * MIB);
   T_OK(tide_cpu_release(large));
@@ -87,7 +87,7 @@ T_TEST(test_cpu_locked__locked_memory_goes_back) {
 T_TEST(test_cpu_locked__the_next_cache_finds_zeros) {
   lock_memory(MCL_FUTURE);
   for (size_t round = 0; round < 4; round++) {
-    tide_cpu* const cache = cache_open(NULL);
+    tide_cpu_cache* const cache = cache_open(NULL);
     uint8_t* blocks[64];
     for (size_t i = 0; i < 64; i++) {
       blocks[i] = cache_take_zeros(cache, i % 2 == 0 ? 4096 : 200000);
@@ -102,7 +102,7 @@ T_TEST(test_cpu_locked__the_next_cache_finds_zeros) {
 
 // Addresses are opened as a block grows, where it is.
 T_TEST(test_cpu_locked__a_block_grows_into_reserved_addresses) {
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
   uint8_t* const first = cache_take(cache, MIB);
   void* now = first;
   for (size_t bytes = MIB; bytes < 96 * MIB; bytes += 3 * MIB) {

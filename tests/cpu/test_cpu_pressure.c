@@ -28,7 +28,7 @@ static tide_cpu_options limited(uint64_t max_bytes) {
   return options;
 }
 
-static void expect_no_memory(tide_cpu* cache, size_t bytes) {
+static void expect_no_memory(tide_cpu_cache* cache, size_t bytes) {
   char number[32];
   cache_expect_refused(cache, bytes, TIDE_ERR_NO_MEMORY);
   (void)snprintf(number, sizeof number, "%zu", bytes);
@@ -41,7 +41,7 @@ static void expect_no_memory(tide_cpu* cache, size_t bytes) {
 
 T_TEST(test_cpu_pressure__idle_memory_of_other_sizes_is_used) {
   const tide_cpu_options options = limited(16 * MIB);
-  tide_cpu* const cache = cache_open(&options);
+  tide_cpu_cache* const cache = cache_open(&options);
   cache_leave_idle(cache, MIB, 12);
 
   void* const address = cache_take(cache, 15 * MIB);
@@ -56,7 +56,7 @@ T_TEST(test_cpu_pressure__idle_memory_of_small_blocks_is_used) {
   enum { COUNT = 3000 };
   static void* blocks[COUNT];
   const tide_cpu_options options = limited(16 * MIB);
-  tide_cpu* const cache = cache_open(&options);
+  tide_cpu_cache* const cache = cache_open(&options);
   for (size_t i = 0; i < COUNT; i++) blocks[i] = cache_take(cache, 4000);
   for (size_t i = 0; i < COUNT; i++) T_OK(tide_cpu_release(blocks[i]));
 
@@ -72,7 +72,7 @@ T_TEST(test_cpu_pressure__idle_memory_of_large_blocks_is_used) {
   enum { COUNT = 400 };
   static block blocks[COUNT];
   const tide_cpu_options options = limited(8 * MIB);
-  tide_cpu* const cache = cache_open(&options);
+  tide_cpu_cache* const cache = cache_open(&options);
   cache_leave_idle(cache, 8 * MIB, 1);
 
   for (size_t i = 0; i < COUNT; i++) blocks[i] = block_take(cache, 1000 + i * 20, i);
@@ -85,7 +85,7 @@ T_TEST(test_cpu_pressure__idle_memory_of_large_blocks_is_used) {
 T_TEST(test_cpu_pressure__a_source_that_has_no_more_is_asked_again) {
   shortage s;
   shortage_init(&s, 24 * MIB);
-  tide_cpu* const cache = cache_open(&s.options);
+  tide_cpu_cache* const cache = cache_open(&s.options);
   cache_leave_idle(cache, 6 * MIB, 3);
 
   void* const address = cache_take(cache, 20 * MIB);
@@ -104,7 +104,7 @@ static void leave_idle_there(void* cache) { cache_leave_idle(cache, 3 * MIB, 4);
 
 T_TEST(test_cpu_pressure__idle_memory_of_an_ended_thread_is_used) {
   const tide_cpu_options options = limited(14 * MIB);
-  tide_cpu* const cache = cache_open(&options);
+  tide_cpu_cache* const cache = cache_open(&options);
   on_other_thread(leave_idle_there, cache);
 
   void* const address = cache_take(cache, 12 * MIB);
@@ -115,7 +115,7 @@ T_TEST(test_cpu_pressure__idle_memory_of_an_ended_thread_is_used) {
 }
 
 typedef struct neighbour {
-  tide_cpu* cache;
+  tide_cpu_cache* cache;
   atomic_bool has_left;
   atomic_bool is_over;
 } neighbour;
@@ -154,7 +154,7 @@ typedef struct hoard {
   size_t count;
   size_t calls;
   uint64_t wanted;
-  tide_cpu* other;  // what the callback looks at while it runs
+  tide_cpu_cache* other;  // what the callback looks at while it runs
 } hoard;
 
 static bool hoard_relieve(void* user, uint64_t bytes) {
@@ -172,7 +172,7 @@ T_TEST(test_cpu_pressure__the_program_gives_something_up) {
   tide_cpu_options options = limited(16 * MIB);
   options.on_pressure = hoard_relieve;
   options.user = &h;
-  tide_cpu* const cache = cache_open(&options);
+  tide_cpu_cache* const cache = cache_open(&options);
   for (size_t i = 0; i < 2; i++) h.blocks[i] = block_take(cache, 6 * MIB, i);
 
   void* const address = cache_take(cache, 8 * MIB);
@@ -191,7 +191,7 @@ T_TEST(test_cpu_pressure__the_program_is_not_asked_while_idle_memory_does) {
   tide_cpu_options options = limited(16 * MIB);
   options.on_pressure = hoard_relieve;
   options.user = &h;
-  tide_cpu* const cache = cache_open(&options);
+  tide_cpu_cache* const cache = cache_open(&options);
   h.blocks[0] = block_take(cache, 2 * MIB, 0);
   on_other_thread(leave_idle_there, cache);
   cache_leave_idle(cache, 100000, 5);
@@ -210,7 +210,7 @@ T_TEST(test_cpu_pressure__a_program_that_gives_nothing_up) {
   tide_cpu_options options = limited(4 * MIB);
   options.on_pressure = hoard_relieve;
   options.user = &h;
-  tide_cpu* const cache = cache_open(&options);
+  tide_cpu_cache* const cache = cache_open(&options);
 
   expect_no_memory(cache, 5 * MIB);
 
@@ -231,7 +231,7 @@ T_TEST(test_cpu_pressure__a_program_that_only_claims) {
   tide_cpu_options options = limited(4 * MIB);
   options.on_pressure = claim_relief;
   options.user = &calls;
-  tide_cpu* const cache = cache_open(&options);
+  tide_cpu_cache* const cache = cache_open(&options);
 
   expect_no_memory(cache, 5 * MIB);
 
@@ -243,20 +243,20 @@ T_TEST(test_cpu_pressure__a_program_that_only_claims) {
 static void use_cache(void* cache) { cache_leave_idle(cache, 1000, 3); }
 
 static bool use_everything(void* user, uint64_t bytes) {
-  tide_cpu* const cache = *(tide_cpu**)user;
+  tide_cpu_cache* const cache = *(tide_cpu_cache**)user;
   (void)bytes;
   cache_leave_idle(cache, 2000, 3);
   on_other_thread(use_cache, cache);
   T_OK(tide_cpu_trim(cache, 0));
   T_OK(tide_cpu_poll(cache));
-  tide_cpu* const fresh = cache_open(NULL);
+  tide_cpu_cache* const fresh = cache_open(NULL);
   cache_leave_idle(fresh, 5000, 3);
   cache_close(fresh);
   return false;
 }
 
 T_TEST(test_cpu_pressure__the_callback_may_call_everything) {
-  tide_cpu* cache = NULL;
+  tide_cpu_cache* cache = NULL;
   tide_cpu_options options = limited(8 * MIB);
   options.on_pressure = use_everything;
   options.user = &cache;
@@ -276,10 +276,10 @@ T_TEST(test_cpu_pressure__the_program_comes_before_other_caches) {
   shortage s;
   hoard h = { .count = 1 };
   shortage_init(&s, 40 * MIB);
-  tide_cpu* const other = cache_open(&s.options);
+  tide_cpu_cache* const other = cache_open(&s.options);
   s.options.on_pressure = hoard_relieve;
   s.options.user = &h;
-  tide_cpu* const cache = cache_open(&s.options);
+  tide_cpu_cache* const cache = cache_open(&s.options);
   cache_leave_idle(other, 8 * MIB, 2);
   h.blocks[0] = block_take(cache, 14 * MIB, 0);
   h.other = other;
@@ -299,9 +299,9 @@ T_TEST(test_cpu_pressure__the_program_comes_before_other_caches) {
 T_TEST(test_cpu_pressure__the_oldest_cache_gives_first) {
   shortage s;
   shortage_init(&s, 50 * MIB);
-  tide_cpu* const oldest = cache_open(&s.options);
-  tide_cpu* const middle = cache_open(&s.options);
-  tide_cpu* const cache = cache_open(&s.options);
+  tide_cpu_cache* const oldest = cache_open(&s.options);
+  tide_cpu_cache* const middle = cache_open(&s.options);
+  tide_cpu_cache* const cache = cache_open(&s.options);
   cache_leave_idle(middle, 16 * MIB, 1);
   cache_leave_idle(oldest, 16 * MIB, 1);
   const uint64_t kept = cache_stats(middle).cached_bytes;
@@ -325,9 +325,9 @@ T_TEST(test_cpu_pressure__the_oldest_cache_gives_first) {
 T_TEST(test_cpu_pressure__younger_caches_give_too) {
   shortage s;
   shortage_init(&s, 40 * MIB);
-  tide_cpu* const cache = cache_open(&s.options);
-  tide_cpu* const busy = cache_open(&s.options);
-  tide_cpu* const younger = cache_open(&s.options);
+  tide_cpu_cache* const cache = cache_open(&s.options);
+  tide_cpu_cache* const busy = cache_open(&s.options);
+  tide_cpu_cache* const younger = cache_open(&s.options);
   const block live = block_take(busy, MIB, 3);
   cache_leave_idle(younger, 20 * MIB, 1);
 
@@ -347,7 +347,7 @@ T_TEST(test_cpu_pressure__younger_caches_give_too) {
 
 T_TEST(test_cpu_pressure__a_refused_request_changes_nothing) {
   const tide_cpu_options options = limited(16 * MIB);
-  tide_cpu* const cache = cache_open(&options);
+  tide_cpu_cache* const cache = cache_open(&options);
   block blocks[20];
   for (size_t i = 0; i < 20; i++) blocks[i] = block_take(cache, 100 + i * i * 1000, i);
 
@@ -365,7 +365,7 @@ T_TEST(test_cpu_pressure__a_refused_request_changes_nothing) {
 
 T_TEST(test_cpu_pressure__requests_of_every_kind_are_refused) {
   const tide_cpu_options options = limited(4 * MIB);
-  tide_cpu* const cache = cache_open(&options);
+  tide_cpu_cache* const cache = cache_open(&options);
   const tide_memory memory = tide_cpu_memory(cache);
   const block b = block_take(cache, MIB, 1);
   void* address = &address;
@@ -386,7 +386,7 @@ T_TEST(test_cpu_pressure__requests_of_every_kind_are_refused) {
 // The largest block there can be is refused for want of memory, not for its size.
 T_TEST(test_cpu_pressure__the_largest_size_there_is) {
   const tide_cpu_options options = limited(64 * MIB);
-  tide_cpu* const cache = cache_open(&options);
+  tide_cpu_cache* const cache = cache_open(&options);
 
   expect_no_memory(cache, TIDE_CPU_MAX_BYTES);
   cache_expect_refused(cache, TIDE_CPU_MAX_BYTES + 1, TIDE_ERR_ARGUMENT);
@@ -399,7 +399,7 @@ T_TEST(test_cpu_pressure__the_limit_holds_at_any_time) {
   enum { COUNT = 200 };
   static block blocks[COUNT];
   const tide_cpu_options options = limited(6 * MIB);
-  tide_cpu* const cache = cache_open(&options);
+  tide_cpu_cache* const cache = cache_open(&options);
   t_rng rng = t_rng_new(1);
   size_t refused = 0;
 
@@ -432,7 +432,7 @@ T_TEST(test_cpu_pressure__the_limit_can_be_used_up) {
   static const size_t sizes[] = { 64, 1000, 5000, 32768, 100000, 1000000 };
   for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
     const tide_cpu_options options = limited(8 * MIB);
-    tide_cpu* const cache = cache_open(&options);
+    tide_cpu_cache* const cache = cache_open(&options);
     void** const blocks = calloc(8 * MIB / sizes[k] + 1, sizeof *blocks);
     T_CHECK(blocks != NULL);
     size_t count = 0;
@@ -461,7 +461,7 @@ T_TEST(test_cpu_pressure__few_addresses_are_enough) {
   if (T_HAS_SANITIZER) t_skip("a sanitizer needs more addresses than there are then");
   const struct rlimit limit = { virtual_bytes() + 200 * MIB, virtual_bytes() + 200 * MIB };
   T_EQ(setrlimit(RLIMIT_AS, &limit), 0);
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
 
   const block small = block_take(cache, 1000, 1);
   const block large = block_take(cache, 20 * MIB, 2);

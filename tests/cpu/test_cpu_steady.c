@@ -27,8 +27,8 @@ static uint64_t resident_bytes(void) {
   return pages * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-static tide_cpu* steady_cache(void) {
-  tide_cpu* cache = NULL;
+static tide_cpu_cache* steady_cache(void) {
+  tide_cpu_cache* cache = NULL;
   tide_cpu_options options = TIDE_CPU_OPTIONS_INIT;
   options.max_cached_bytes = CACHED;
   options.idle_ns = 5000000;
@@ -36,7 +36,7 @@ static tide_cpu* steady_cache(void) {
   return cache;
 }
 
-static void steady_cache_free(tide_cpu* cache) {
+static void steady_cache_free(tide_cpu_cache* cache) {
   uint64_t orphans = 0;
   T_EQ(tide_cpu_check(cache), 0);
   tide_cpu_free(cache, &orphans);
@@ -47,7 +47,7 @@ static void steady_cache_free(tide_cpu* cache) {
 // Blocks at random, with their first and last bytes written
 
 typedef struct crowd {
-  tide_cpu* cache;  // borrowed
+  tide_cpu_cache* cache;  // borrowed
   t_rng rng;
   uint8_t* blocks[SLOTS];
   size_t bytes[SLOTS];
@@ -90,15 +90,17 @@ static void crowd_fini(crowd* c) {
 // What is looked at
 
 typedef struct watch {
-  tide_cpu* cache;    // borrowed
-  size_t looks;       // so far
-  uint64_t first;     // bytes of the process in the beginning
-  uint64_t resident;  // the most beyond that and beyond what was live or idle, until it had settled
+  tide_cpu_cache* cache;  // borrowed
+  size_t looks;           // so far
+  uint64_t first;         // bytes of the process in the beginning
+  uint64_t resident;      // the most beyond that and beyond what was live or idle, until it had settled
   uint64_t addresses;
   size_t mappings;
 } watch;
 
-static watch watch_start(tide_cpu* cache) { return (watch){ .cache = cache, .first = resident_bytes() }; }
+static watch watch_start(tide_cpu_cache* cache) {
+  return (watch){ .cache = cache, .first = resident_bytes() };
+}
 
 // The process keeps more than the cache does under a sanitizer. How much is idle depends on the time.
 static void watch_process(watch* w, const tide_cpu_stats* stats) {
@@ -183,7 +185,7 @@ T_TEST(test_cpu_steady__sizes_that_never_come_again) {
 // Threads
 
 typedef struct relay {
-  tide_cpu* cache;  // borrowed
+  tide_cpu_cache* cache;  // borrowed
   pthread_mutex_t lock;
   pthread_cond_t changed;
   void* block;  // on its way from one thread to the other, until it is released
@@ -247,7 +249,7 @@ T_TEST(test_cpu_steady__one_thread_allocates_another_releases) {
 }
 
 typedef struct visit {
-  tide_cpu* cache;  // borrowed
+  tide_cpu_cache* cache;  // borrowed
   uint64_t index;
 } visit;
 

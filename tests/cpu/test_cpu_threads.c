@@ -17,7 +17,7 @@
 // A market: whoever puts a block on a table takes what lies there
 
 typedef struct market {
-  tide_cpu* caches[2];
+  tide_cpu_cache* caches[2];
   size_t cache_count;
   _Atomic(block*) tables[SLOTS];
   atomic_bool is_over;
@@ -42,7 +42,7 @@ static block* stall_fill(market* m, t_rng* rng) {
   block* const b = malloc(sizeof *b);
   void* address = NULL;
   T_CHECK(b != NULL);
-  tide_cpu* const cache = m->caches[t_rng_below(rng, m->cache_count)];
+  tide_cpu_cache* const cache = m->caches[t_rng_below(rng, m->cache_count)];
   const size_t bytes = 1 + random_bytes(rng, m->powers);
   const size_t alignment = (size_t)64 << t_rng_below(rng, 8);
   const tide_status status = t_rng_below(rng, 8) > 0
@@ -126,7 +126,7 @@ static void market_run(market* m) {
 }
 
 // A helper may just be giving something back, which is counted until it is done.
-static void market_empty(tide_cpu* cache) {
+static void market_empty(tide_cpu_cache* cache) {
   const uint64_t begin = t_processor_ns();
   do {
     T_OK(tide_cpu_trim(cache, 0));
@@ -207,7 +207,7 @@ static void* sweeper_run(void* user) {
   market* const m = user;
   t_rng rng = t_rng_new(55);
   while (!atomic_load(&m->is_over)) {
-    tide_cpu* const cache = m->caches[t_rng_below(&rng, m->cache_count)];
+    tide_cpu_cache* const cache = m->caches[t_rng_below(&rng, m->cache_count)];
     switch (t_rng_below(&rng, 6)) {
       case 0: T_OK(tide_cpu_trim(cache, 0)); break;
       case 1: T_OK(tide_cpu_trim(cache, t_rng_below(&rng, 4 * MIB))); break;
@@ -285,7 +285,7 @@ T_TEST(test_cpu_threads__looking_at_what_goes_away) {
   options.memory = s.memory;
   options.region_bytes = 2 * MIB;
   options.max_block_bytes = 3 * MIB;
-  tide_cpu* const cache = cache_open(&options);
+  tide_cpu_cache* const cache = cache_open(&options);
   for (size_t i = 0; i < 2; i++) t_thread_start(&threads[i], horizon_look, &h);
 
   for (size_t i = 0; i < t_scaled(T_HAS_SANITIZER ? 200 : 600); i++) {
@@ -305,7 +305,7 @@ T_TEST(test_cpu_threads__looking_at_what_goes_away) {
 // Releasing against reuse: one takes, the other gives back, all of one size
 
 typedef struct belt {
-  tide_cpu* cache;
+  tide_cpu_cache* cache;
   size_t bytes;
   size_t rounds;
   _Atomic(uint8_t*) places[16];
@@ -383,7 +383,7 @@ static void* quarrel_run(void* user) {
 
 // Returns how many releases were refused, of twice as many as there were rounds. On a computer that does
 // other work a round can take as long as others run: after some seconds it is over.
-static size_t quarrel_over(tide_cpu* cache, size_t bytes, size_t* out_rounds) {
+static size_t quarrel_over(tide_cpu_cache* cache, size_t bytes, size_t* out_rounds) {
   quarrel q = { .address = NULL };
   const size_t most = t_scaled(T_HAS_SANITIZER ? 2000 : 20000);
   const uint64_t end = t_now_ns() + 10000000000U;
@@ -409,7 +409,7 @@ static size_t quarrel_over(tide_cpu* cache, size_t bytes, size_t* out_rounds) {
 }
 
 T_TEST(test_cpu_threads__of_two_releases_one_is_refused) {
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
   size_t rounds = 0;
 
   const size_t refused = quarrel_over(cache, 100000, &rounds);
@@ -426,7 +426,7 @@ T_TEST(test_cpu_threads__of_two_releases_one_is_refused) {
 T_TEST(test_cpu_threads__after_two_releases_nobody_shares_a_small_block) {
   enum { COUNT = 3000 };
   static block blocks[COUNT];
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
   size_t rounds = 0;
   T_LT(0, quarrel_over(cache, 100, &rounds));
   T_OK(tide_cpu_trim(cache, 0));
@@ -461,7 +461,7 @@ static void heirs_round(const tide_cpu_options* options, t_rng* rng) {
   static heirs h;
   pthread_t threads[2];
   uint64_t orphans = UINT64_MAX;
-  tide_cpu* const cache = cache_open(options);
+  tide_cpu_cache* const cache = cache_open(options);
   atomic_store(&h.next, 0);
   atomic_store(&h.has_begun, false);
   for (size_t i = 0; i < ORPHANS; i++) h.blocks[i] = block_take(cache, 1 + random_bytes(rng, 17), i);
@@ -520,7 +520,7 @@ T_TEST_OVER(test_cpu_threads__looking_against_slabs_that_end, onlooker_caches) {
   onlooker o = { .is_over = false };
   pthread_t thread;
   t_thread_start(&thread, onlooker_run, &o);
-  tide_cpu* cache = cache_open(NULL);
+  tide_cpu_cache* cache = cache_open(NULL);
 
   for (size_t round = 0; round < t_scaled(is_many ? 100 : 500); round++) {
     void* blocks[COUNT];
@@ -543,7 +543,7 @@ T_TEST_OVER(test_cpu_threads__looking_against_slabs_that_end, onlooker_caches) {
 // Threads end while their blocks live on
 
 typedef struct parent {
-  tide_cpu* cache;
+  tide_cpu_cache* cache;
   uint64_t index;
   block blocks[20];
 } parent;
@@ -566,7 +566,7 @@ static void* guardian_run(void* user) {
 T_TEST(test_cpu_threads__threads_end_while_their_blocks_live_on) {
   enum { GENERATIONS = 12 };
   static parent parents[GENERATIONS][THREADS];
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
 
   for (size_t g = 0; g < GENERATIONS; g++) {
     pthread_t threads[THREADS];
@@ -594,7 +594,7 @@ T_TEST(test_cpu_threads__threads_end_while_their_blocks_live_on) {
 
 // Threads that live only for a few calls, several at a time, while a cache comes and goes.
 static void* brief_run(void* user) {
-  tide_cpu* const cache = user;
+  tide_cpu_cache* const cache = user;
   const block b = block_take(cache, 3000, 1);
   const block c = block_take(cache, 70000, 2);
   block_give(&b);
@@ -605,7 +605,7 @@ static void* brief_run(void* user) {
 T_TEST(test_cpu_threads__threads_and_caches_come_and_go) {
   for (size_t round = 0; round < t_scaled(T_HAS_SANITIZER ? 20 : 60); round++) {
     pthread_t threads[THREADS];
-    tide_cpu* const cache = cache_open(NULL);
+    tide_cpu_cache* const cache = cache_open(NULL);
     for (size_t i = 0; i < THREADS; i++) t_thread_start(&threads[i], brief_run, cache);
     for (size_t i = 0; i < THREADS; i++) t_thread_join(threads[i]);
     cache_expect_live(cache, 0);
@@ -615,14 +615,14 @@ T_TEST(test_cpu_threads__threads_and_caches_come_and_go) {
 
 // A thread outlives the caches it has used, and goes on with others.
 typedef struct nomad {
-  _Atomic(tide_cpu*) cache;
+  _Atomic(tide_cpu_cache*) cache;
   atomic_size_t visits;
 } nomad;
 
 static void* nomad_run(void* user) {
   nomad* const n = user;
   for (size_t i = 0; i < 40; i++) {
-    tide_cpu* cache = NULL;
+    tide_cpu_cache* cache = NULL;
     while ((cache = atomic_exchange(&n->cache, NULL)) == NULL) (void)sched_yield();
     cache_leave_idle(cache, 2000 + i * 3000, 5);
     atomic_fetch_add(&n->visits, 1);
@@ -636,7 +636,7 @@ T_TEST(test_cpu_threads__a_thread_outlives_its_caches) {
   t_thread_start(&thread, nomad_run, &n);
 
   for (size_t i = 0; i < 40; i++) {
-    tide_cpu* const cache = cache_open(NULL);
+    tide_cpu_cache* const cache = cache_open(NULL);
     atomic_store(&n.cache, cache);
     while (atomic_load(&n.visits) <= i) (void)sched_yield();
     cache_close(cache);

@@ -13,7 +13,7 @@ static void* tensor_take(size_t bytes) {
 }
 
 T_TEST(test_cpu_upstream__the_same_size_in_one_scope_is_the_same_memory) {
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
   T_OK(tide_tensor_enter(cache));
 
   void* const first = tensor_take(23 * 23 * 4);
@@ -27,7 +27,7 @@ T_TEST(test_cpu_upstream__the_same_size_in_one_scope_is_the_same_memory) {
 }
 
 T_TEST(test_cpu_upstream__allocated_outside_and_released_inside) {
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
   void* const outside = tensor_take(23 * 23 * 4);
 
   T_OK(tide_tensor_enter(cache));
@@ -40,7 +40,7 @@ T_TEST(test_cpu_upstream__allocated_outside_and_released_inside) {
 }
 
 T_TEST(test_cpu_upstream__allocated_inside_and_released_outside) {
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
   T_OK(tide_tensor_enter(cache));
   void* const inside = tensor_take(23 * 23 * 4);
   T_OK(tide_tensor_leave(cache));
@@ -52,7 +52,7 @@ T_TEST(test_cpu_upstream__allocated_inside_and_released_outside) {
 }
 
 T_TEST(test_cpu_upstream__a_disabled_cache_hands_out_other_memory) {
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
   T_OK(tide_tensor_enter(cache));
   void* const first = tensor_take(23 * 23 * 4);
   T_OK(tide_tensor_release(first));
@@ -77,7 +77,7 @@ T_TEST(test_cpu_upstream__a_disabled_cache_hands_out_other_memory) {
 T_TEST(test_cpu_upstream__a_block_above_the_cap_is_not_kept) {
   tide_cpu_options options = TIDE_CPU_OPTIONS_INIT;
   options.max_cached_bytes = MIB;
-  tide_cpu* const cache = cache_open(&options);
+  tide_cpu_cache* const cache = cache_open(&options);
   void* const address = cache_take(cache, 2 * MIB);
   memset(address, 1, 2 * MIB);
 
@@ -91,7 +91,7 @@ T_TEST(test_cpu_upstream__a_block_above_the_cap_is_not_kept) {
 T_TEST(test_cpu_upstream__a_cap_of_nothing_keeps_nothing) {
   tide_cpu_options options = TIDE_CPU_OPTIONS_INIT;
   options.max_cached_bytes = 0;
-  tide_cpu* const cache = cache_open(&options);
+  tide_cpu_cache* const cache = cache_open(&options);
 
   for (size_t i = 1; i < 20; i++) {
     void* const address = cache_take(cache, i * 65 * KIB);
@@ -111,7 +111,7 @@ T_TEST(test_cpu_upstream__cached_bytes_never_exceed_the_cap) {
   static block blocks[COUNT];
   tide_cpu_options options = TIDE_CPU_OPTIONS_INIT;
   options.max_cached_bytes = CAP;
-  tide_cpu* const cache = cache_open(&options);
+  tide_cpu_cache* const cache = cache_open(&options);
   t_rng rng = t_rng_new(1);
 
   for (size_t i = 0; i < t_scaled(4000); i++) {
@@ -134,7 +134,7 @@ T_TEST(test_cpu_upstream__cached_bytes_never_exceed_the_cap) {
 }
 
 typedef struct churn {
-  tide_cpu* cache;
+  tide_cpu_cache* cache;
   uint64_t index;
 } churn;
 
@@ -156,7 +156,7 @@ T_TEST(test_cpu_upstream__threads_share_the_cap) {
   enum { THREADS = 3 };
   tide_cpu_options options = TIDE_CPU_OPTIONS_INIT;
   options.max_cached_bytes = 2 * MIB;
-  tide_cpu* const cache = cache_open(&options);
+  tide_cpu_cache* const cache = cache_open(&options);
   pthread_t threads[THREADS];
   churn churns[THREADS];
 

@@ -16,7 +16,7 @@ typedef struct life {
 
 static void* life_live(void* user) {
   life* const l = user;
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
   for (size_t i = 0; !atomic_load(&l->is_over); i++) {
     const block one = block_take(cache, 100 + i % 7 * 5000, i);
     const block two = block_take(cache, 70000 + i % 3 * 4096, i);
@@ -34,7 +34,7 @@ T_TEST(test_cpu_weaknesses__b_w1_freeing_a_cache_disturbs_no_other) {
   for (size_t i = 0; i < 2; i++) t_thread_start(&threads[i], life_live, &l);
 
   for (size_t i = 0; i < t_scaled(300) || atomic_load(&l.calls) < 100; i++) {
-    tide_cpu* const cache = cache_open(NULL);
+    tide_cpu_cache* const cache = cache_open(NULL);
     const block orphan = block_take(cache, 1000 + i, i);
     cache_leave_idle(cache, 3000, 10);
     cache_close_with(cache, 1);
@@ -49,7 +49,7 @@ T_TEST(test_cpu_weaknesses__b_w1_freeing_a_cache_disturbs_no_other) {
 // B-W2: memory that was just released is somebody else's before the first one has said so
 
 typedef struct relay {
-  tide_cpu* cache;
+  tide_cpu_cache* cache;
   size_t rounds;
   uint64_t seed;
 } relay;
@@ -68,7 +68,7 @@ static void* relay_run(void* user) {
 }
 
 T_TEST(test_cpu_weaknesses__b_w2_a_release_erases_no_entry_of_its_successor) {
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
   relay r[2];
   pthread_t threads[2];
   for (size_t i = 0; i < 2; i++) r[i] = (relay){ cache, t_scaled(T_HAS_SANITIZER ? 300 : 2000), i << 32 };
@@ -86,7 +86,7 @@ T_TEST(test_cpu_weaknesses__b_w2_a_release_erases_no_entry_of_its_successor) {
 
 T_TEST(test_cpu_weaknesses__b_w3_double_free_is_refused) {
   static const size_t sizes[] = { 64, 1000, 20000, 100000, 3 * MIB };
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
 
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
     void* const address = cache_take(cache, sizes[i]);
@@ -110,7 +110,7 @@ T_TEST(test_cpu_weaknesses__b_w3_double_free_is_refused) {
 
 // Sizes 1000, 1001, 1002 ...: all but the first of each class are hits, and the cache stays small.
 T_TEST(test_cpu_weaknesses__b_w4_sizes_that_never_repeat_hit) {
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
 
   for (size_t bytes = 1000; bytes < 21000; bytes++) {
     void* const address = cache_take(cache, bytes);
@@ -126,7 +126,7 @@ T_TEST(test_cpu_weaknesses__b_w4_sizes_that_never_repeat_hit) {
 
 // The same with large shapes, each of which is a size of its own.
 T_TEST(test_cpu_weaknesses__b_w4_large_shapes_that_never_repeat_hit) {
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
 
   for (size_t rows = 2000; rows > 1000; rows--) {
     void* const address = cache_take(cache, rows * 4096);
@@ -142,7 +142,7 @@ T_TEST(test_cpu_weaknesses__b_w4_large_shapes_that_never_repeat_hit) {
 T_TEST(test_cpu_weaknesses__b_w4_a_cap_holds_and_trim_is_public) {
   tide_cpu_options options = TIDE_CPU_OPTIONS_INIT;
   options.max_cached_bytes = 4 * MIB;
-  tide_cpu* const cache = cache_open(&options);
+  tide_cpu_cache* const cache = cache_open(&options);
 
   for (size_t i = 0; i < 200; i++) {
     cache_leave_idle(cache, 100000 + i * 4096, 3);
@@ -164,8 +164,8 @@ T_TEST(test_cpu_weaknesses__b_w5_memory_idle_in_another_cache_is_found) {
   tide_cpu_options options = TIDE_CPU_OPTIONS_INIT;
   options.memory = s.memory;
   options.region_bytes = 2 * MIB;
-  tide_cpu* const other = cache_open(&options);
-  tide_cpu* const cache = cache_open(&options);
+  tide_cpu_cache* const other = cache_open(&options);
+  tide_cpu_cache* const cache = cache_open(&options);
   cache_leave_idle(other, 12 * MIB, 2);
   T_LE(24 * MIB, source_bytes(&s));
 
@@ -183,7 +183,7 @@ T_TEST(test_cpu_weaknesses__b_w5_memory_idle_in_another_cache_is_found) {
 // B-W6: who waits for the system keeps nobody else
 
 typedef struct waiter {
-  tide_cpu* cache;
+  tide_cpu_cache* cache;
   size_t bytes;
 } waiter;
 
@@ -200,8 +200,8 @@ T_TEST(test_cpu_weaknesses__b_w6_a_source_that_blocks_keeps_nobody_from_idle_mem
   source_init(&s);
   tide_cpu_options options = TIDE_CPU_OPTIONS_INIT;
   options.memory = s.memory;
-  tide_cpu* const cache = cache_open(&options);
-  tide_cpu* const other = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(&options);
+  tide_cpu_cache* const other = cache_open(NULL);
   for (size_t i = 0; i < 4; i++) cache_leave_idle(cache, sizes[i], 2);
   waiter w = { cache, 300 * MIB };
   pthread_t thread;
@@ -233,7 +233,7 @@ T_TEST(test_cpu_weaknesses__b_w6_a_source_that_blocks_keeps_nobody_from_idle_mem
 T_TEST(test_cpu_weaknesses__b_w7_zeros_are_zeros_on_reuse) {
   tide_cpu_options options = TIDE_CPU_OPTIONS_INIT;
   options.fill = TIDE_FILL_ZEROS;
-  tide_cpu* const cache = cache_open(&options);
+  tide_cpu_cache* const cache = cache_open(&options);
   uint8_t* const first = cache_take(cache, 4096);
   memset(first, 0x77, 4096);
   T_OK(tide_cpu_release(first));
@@ -250,7 +250,7 @@ T_TEST(test_cpu_weaknesses__b_w7_zeros_are_zeros_on_reuse) {
 // B-W8
 
 T_TEST(test_cpu_weaknesses__b_w8_nothing_leaves_no_entry) {
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
   void* address = NULL;
 
   for (size_t i = 0; i < 1000; i++) {
@@ -284,7 +284,7 @@ static void record_empty_run(tide_profile* profile) {
 
 T_TEST(test_cpu_weaknesses__b_w9_no_stale_size_is_left_by_a_replay) {
   tide_profile* profile = NULL;
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
   T_OK(tide_profile_new(NULL, &profile));
   record_empty_run(profile);
   T_OK(tide_tensor_enter(cache));
@@ -311,7 +311,7 @@ T_TEST(test_cpu_weaknesses__b_w9_no_stale_size_is_left_by_a_replay) {
 
 // Memory of the C library that is given to the cache is refused; it cannot become a block of another size.
 T_TEST(test_cpu_weaknesses__b_w9_foreign_memory_is_refused) {
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
   void* const foreign = malloc(64);
   T_CHECK(foreign != NULL);
 
@@ -326,7 +326,7 @@ T_TEST(test_cpu_weaknesses__b_w9_foreign_memory_is_refused) {
 // B-W10: weights that are not needed again
 
 T_TEST(test_cpu_weaknesses__b_w10_giants_go_when_they_are_forgotten) {
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
   uint8_t* const weights = cache_take(cache, 40 * MIB);
   memset(weights, 1, 40 * MIB);
 
@@ -340,7 +340,7 @@ T_TEST(test_cpu_weaknesses__b_w10_giants_go_when_they_are_forgotten) {
 T_TEST(test_cpu_weaknesses__b_w10_giants_go_by_their_size) {
   tide_cpu_options options = TIDE_CPU_OPTIONS_INIT;
   options.max_block_bytes = 8 * MIB;
-  tide_cpu* const cache = cache_open(&options);
+  tide_cpu_cache* const cache = cache_open(&options);
   uint8_t* const weights = cache_take(cache, 40 * MIB);
   memset(weights, 1, 40 * MIB);
 
@@ -354,7 +354,7 @@ T_TEST(test_cpu_weaknesses__b_w10_giants_go_by_their_size) {
 T_TEST(test_cpu_weaknesses__b_w10_giants_go_by_their_age) {
   tide_cpu_options options = TIDE_CPU_OPTIONS_INIT;
   options.idle_ns = 10000000;
-  tide_cpu* const cache = cache_open(&options);
+  tide_cpu_cache* const cache = cache_open(&options);
   uint8_t* const weights = cache_take(cache, 40 * MIB);
   memset(weights, 1, 40 * MIB);
   T_OK(tide_cpu_release(weights));
@@ -374,7 +374,7 @@ T_TEST(test_cpu_weaknesses__b_w11_statistics_tell_everything) {
   tide_cpu_options options = TIDE_CPU_OPTIONS_INIT;
   options.max_block_bytes = 8 * MIB;
   options.max_bytes = 64 * MIB;
-  tide_cpu* const cache = cache_open(&options);
+  tide_cpu_cache* const cache = cache_open(&options);
   void* const hit = cache_take(cache, MIB);
   T_OK(tide_cpu_release(hit));
   T_PTR_EQ(cache_take(cache, MIB), hit);

@@ -3,7 +3,7 @@
 //
 // What the tests of the device allocator's behaviour share.
 //
-//   DEVICE_TEST(test_device__merges) { ... tide_machine* m ... tide_device* d ... }
+//   DEVICE_TEST(test_device__merges) { ... tide_machine* m ... tide_device_cache* d ... }
 //   TORCH_TEST(test_device__splits_as_torch_does) { ... }
 //
 // A DEVICE_TEST runs on host, dry and cuda, and with both policies. A TORCH_TEST is about where torch puts
@@ -31,7 +31,7 @@ static const char* const device_host[] = { "host", "host tide", NULL };
 static const char* const device_tide[] = { "host tide", "dry tide", "cuda tide", NULL };
 static const char* const device_tide_emulated[] = { "host tide", "dry tide", NULL };
 
-typedef void (*device_body)(tide_machine* m, tide_device* d);
+typedef void (*device_body)(tide_machine* m, tide_device_cache* d);
 
 static device_body device_body_now;
 
@@ -58,16 +58,16 @@ static inline uint8_t shrink_action(void) {
 static inline tide_call growth_call(void) { return is_tide() ? TIDE_CALL_PHYSICAL_NEW : TIDE_CALL_RAW_ALLOC; }
 static inline tide_call shrink_call(void) { return is_tide() ? TIDE_CALL_UNMAP : TIDE_CALL_RAW_RELEASE; }
 
-static inline tide_device* device_new(tide_machine* m, int index, const tide_heap* heap) {
+static inline tide_device_cache* device_new(tide_machine* m, int index, const tide_heap* heap) {
   tide_device_options options = device_defaults();
-  tide_device* d = NULL;
+  tide_device_cache* d = NULL;
   options.heap = heap;
   T_OK(tide_device_new(m, index, &options, &d));
   T_CHECK(d != NULL);
   return d;
 }
 
-static inline void device_expect_valid(tide_device* d) {
+static inline void device_expect_valid(tide_device_cache* d) {
   const int broken = tide_device_check(d);
   if (broken != 0) T_FAIL("invariant %d: %s", broken, tide_last_error()->text);
 }
@@ -77,7 +77,7 @@ static inline void device_run_on(tide_machine* m) {
   counting_heap_init(&records, SIZE_MAX, false);
   window_prepare(m, 0);
   const size_t before = free_bytes(m, 0);
-  tide_device* const d = device_new(m, 0, &records.heap);
+  tide_device_cache* const d = device_new(m, 0, &records.heap);
 
   device_body_now(m, d);
   device_expect_valid(d);
@@ -92,18 +92,18 @@ static inline void device_run(device_body body) {
   machine_run(device_run_on);
 }
 
-#define DEVICE_TEST_OVER(function, names)                    \
-  static void function(tide_machine* m, tide_device* d);     \
-  static void function##_run(void) { device_run(function); } \
-  T_REGISTER(function, function##_run, names)                \
-  static void function(tide_machine* m, tide_device* d)
+#define DEVICE_TEST_OVER(function, names)                      \
+  static void function(tide_machine* m, tide_device_cache* d); \
+  static void function##_run(void) { device_run(function); }   \
+  T_REGISTER(function, function##_run, names)                  \
+  static void function(tide_machine* m, tide_device_cache* d)
 #define DEVICE_TEST(function) DEVICE_TEST_OVER(function, device_names)
 #define TORCH_TEST(function) DEVICE_TEST_OVER(function, machine_names)
 
 // ---------------------------------------------------------------------------------------------------
 // Memory
 
-static inline tide_block take(tide_device* d, tide_stream stream, size_t bytes) {
+static inline tide_block take(tide_device_cache* d, tide_stream stream, size_t bytes) {
   tide_block block = { NULL, 0 };
   T_OK(tide_device_alloc(d, stream, bytes, &block));
   T_CHECK(block.address != NULL);
@@ -111,26 +111,26 @@ static inline tide_block take(tide_device* d, tide_stream stream, size_t bytes) 
   return block;
 }
 
-static inline void give(tide_device* d, tide_block block) { T_OK(tide_device_release(d, block)); }
+static inline void give(tide_device_cache* d, tide_block block) { T_OK(tide_device_release(d, block)); }
 
-static inline tide_status try_take(tide_device* d, tide_stream stream, size_t bytes) {
+static inline tide_status try_take(tide_device_cache* d, tide_stream stream, size_t bytes) {
   tide_block block = { NULL, 0 };
   return tide_device_alloc(d, stream, bytes, &block);
 }
 
-static inline void expect_oom(tide_device* d, tide_stream stream, size_t bytes) {
+static inline void expect_oom(tide_device_cache* d, tide_stream stream, size_t bytes) {
   tide_block block = { (void*)1, 1 };
   T_STATUS(tide_device_alloc(d, stream, bytes, &block), TIDE_ERR_NO_MEMORY);
   T_PTR_EQ(block.address, NULL);
 }
 
-static inline void announce(tide_device* d, tide_block block, tide_stream stream) {
+static inline void announce(tide_device_cache* d, tide_block block, tide_stream stream) {
   T_OK(tide_device_record(d, block, stream));
 }
 
-static inline void trim(tide_device* d) { T_OK(tide_device_trim(d)); }
+static inline void trim(tide_device_cache* d) { T_OK(tide_device_trim(d)); }
 
-static inline void limit_to(tide_device* d, uint64_t bytes) { T_OK(tide_device_set_limit(d, bytes)); }
+static inline void limit_to(tide_device_cache* d, uint64_t bytes) { T_OK(tide_device_set_limit(d, bytes)); }
 
 // Writes on a stream, without waiting.
 static inline void paint(tide_machine* m, tide_stream stream, tide_block block, uint8_t value, size_t bytes) {
@@ -150,7 +150,7 @@ static inline void work_slowly(tide_machine* m, tide_stream stream) {
 // Options
 
 // The defaults with what a text says, in force from now on.
-static inline void configure(tide_device* d, const char* text) {
+static inline void configure(tide_device_cache* d, const char* text) {
   tide_device_options options = device_defaults();
   T_OK(tide_device_options_parse(text, &options));
   T_OK(tide_device_configure(d, &options));
@@ -158,7 +158,7 @@ static inline void configure(tide_device* d, const char* text) {
 
 static inline void need_virtual(tide_machine* m) { (void)granularity(m); }
 
-static inline void expand(tide_machine* m, tide_device* d) {
+static inline void expand(tide_machine* m, tide_device_cache* d) {
   need_virtual(m);
   configure(d, "expandable_segments:True");
 }
@@ -166,7 +166,7 @@ static inline void expand(tide_machine* m, tide_device* d) {
 // ---------------------------------------------------------------------------------------------------
 // Statistics
 
-static inline tide_device_stats stats_of(tide_device* d) {
+static inline tide_device_stats stats_of(tide_device_cache* d) {
   tide_device_stats stats = TIDE_DEVICE_STATS_INIT;
   T_OK(tide_device_get_stats(d, &stats));
   return stats;
@@ -178,47 +178,47 @@ static inline tide_device_stats stats_of(tide_device* d) {
 // ---------------------------------------------------------------------------------------------------
 // Pools
 
-static inline tide_pool pool_new(tide_device* d, const tide_pool_options* options) {
+static inline tide_pool pool_new(tide_device_cache* d, const tide_pool_options* options) {
   tide_pool pool = 0;
   T_OK(tide_device_pool_new(d, options, &pool));
   T_NE(pool, TIDE_POOL_DEFAULT);
   return pool;
 }
 
-static inline uint32_t pool_users(tide_device* d, tide_pool pool) {
+static inline uint32_t pool_users(tide_device_cache* d, tide_pool pool) {
   uint32_t users = 0;
   T_OK(tide_device_pool_users(d, pool, &users));
   return users;
 }
 
-static inline uint64_t pool_reserved(tide_device* d, tide_pool pool) {
+static inline uint64_t pool_reserved(tide_device_cache* d, tide_pool pool) {
   uint64_t bytes = 0;
   T_OK(tide_device_pool_reserved(d, pool, &bytes));
   return bytes;
 }
 
 // Opens a scope as a capture does, whose graph is a user of the pool from then on.
-static inline tide_status pool_begin_kept(tide_device* d, tide_pool pool, const tide_scope* scope) {
+static inline tide_status pool_begin_kept(tide_device_cache* d, tide_pool pool, const tide_scope* scope) {
   tide_status status = tide_device_pool_retain(d, pool);
   if (status != TIDE_OK) return status;
   status = tide_device_pool_begin(d, pool, scope);
-  if (status != TIDE_OK) tide_device_pool_release(d, pool);
+  if (status != TIDE_OK) tide_device_pool_drop(d, pool);
   return status;
 }
 
 // Sends the requests of this thread to a pool.
-static inline void scope_open(tide_device* d, tide_pool pool) {
+static inline void scope_open(tide_device_cache* d, tide_pool pool) {
   const tide_scope scope = TIDE_SCOPE_INIT;
   T_OK(pool_begin_kept(d, pool, &scope));
 }
 
 // Ends it, and gives up the user that came with it.
-static inline void scope_close(tide_device* d, tide_pool pool) {
+static inline void scope_close(tide_device_cache* d, tide_pool pool) {
   T_OK(tide_device_pool_end(d, pool));
-  T_OK(tide_device_pool_release(d, pool));
+  T_OK(tide_device_pool_drop(d, pool));
 }
 
-static inline tide_block take_in(tide_device* d, tide_pool pool, tide_stream stream, size_t bytes) {
+static inline tide_block take_in(tide_device_cache* d, tide_pool pool, tide_stream stream, size_t bytes) {
   scope_open(d, pool);
   const tide_block block = take(d, stream, bytes);
   scope_close(d, pool);
@@ -228,13 +228,13 @@ static inline tide_block take_in(tide_device* d, tide_pool pool, tide_stream str
 // ---------------------------------------------------------------------------------------------------
 // Looking inside
 
-static inline void look(tide_device* d, seen* out) {
+static inline void look(tide_device_cache* d, seen* out) {
   memset(out, 0, sizeof *out);
   const tide_device_visitor visitor = { seen_segment, seen_block, out };
   T_OK(tide_device_visit(d, &visitor));
 }
 
-static inline void look_at_pool(tide_device* d, tide_pool pool, seen* out) {
+static inline void look_at_pool(tide_device_cache* d, tide_pool pool, seen* out) {
   memset(out, 0, sizeof *out);
   const tide_device_visitor visitor = { seen_segment, seen_block, out };
   T_OK(tide_device_visit_pool(d, pool, &visitor));
@@ -249,13 +249,13 @@ static inline const tide_segment_info* seen_around(const seen* s, const void* ad
   return NULL;
 }
 
-static inline size_t count_all_blocks(tide_device* d) {
+static inline size_t count_all_blocks(tide_device_cache* d) {
   seen s;
   look(d, &s);
   return s.block_count;
 }
 
-static inline size_t count_idle_blocks(tide_device* d) {
+static inline size_t count_idle_blocks(tide_device_cache* d) {
   seen s;
   size_t count = 0;
   look(d, &s);
@@ -263,13 +263,13 @@ static inline size_t count_idle_blocks(tide_device* d) {
   return count;
 }
 
-static inline size_t count_segments(tide_device* d) {
+static inline size_t count_segments(tide_device_cache* d) {
   seen s;
   look(d, &s);
   return s.segment_count;
 }
 
-static inline size_t segment_bytes_around(tide_device* d, tide_block block) {
+static inline size_t segment_bytes_around(tide_device_cache* d, tide_block block) {
   seen s;
   look(d, &s);
   const tide_segment_info* const segment = seen_around(&s, block.address);
@@ -295,7 +295,7 @@ static inline bool story_add(void* user, const tide_trace_entry* entries, size_t
   return true;
 }
 
-static inline void read_story(tide_device* d, story* out) {
+static inline void read_story(tide_device_cache* d, story* out) {
   memset(out, 0, sizeof *out);
   T_OK(tide_device_history_visit(d, story_add, out));
 }
@@ -314,7 +314,7 @@ static inline const tide_trace_entry* story_last(const story* s, tide_action act
   T_FAIL("the history has no %s", tide_action_name(action));
 }
 
-static inline void history_on(tide_device* d) {
+static inline void history_on(tide_device_cache* d) {
   const tide_history_options options = TIDE_HISTORY_OPTIONS_INIT;
   T_OK(tide_device_history(d, &options));
 }

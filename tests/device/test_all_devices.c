@@ -17,13 +17,13 @@ DEVICE_TEST(test_all_devices__an_allocator_is_named_after_its_policy) {
 // ---------------------------------------------------------------------------------------------------
 // One call for all
 
-static void set_default(int index, tide_device* d) { T_OK(tide_device_set_default(index, d)); }
+static void set_default(int index, tide_device_cache* d) { T_OK(tide_device_set_default(index, d)); }
 
 DEVICE_TEST_OVER(test_all_devices__all_are_trimmed, device_emulated) {
   need_two_devices(m);
-  tide_device* const other = device_new(m, 1, NULL);
-  tide_device* const apart = device_new(m, 1, NULL);  // nobody's default
-  tide_device* const all[3] = { d, other, apart };
+  tide_device_cache* const other = device_new(m, 1, NULL);
+  tide_device_cache* const apart = device_new(m, 1, NULL);  // nobody's default
+  tide_device_cache* const all[3] = { d, other, apart };
   set_default(0, d);
   set_default(5, other);  // the index need not be that of the device
   for (size_t i = 0; i < 3; ++i) give(all[i], take(all[i], NULL, 3 * MIB));
@@ -41,7 +41,7 @@ DEVICE_TEST_OVER(test_all_devices__all_are_trimmed, device_emulated) {
 
 DEVICE_TEST_OVER(test_all_devices__one_that_cannot_be_trimmed_keeps_none_from_it, device_emulated) {
   need_two_devices(m);
-  tide_device* const other = device_new(m, 1, NULL);
+  tide_device_cache* const other = device_new(m, 1, NULL);
   set_default(0, d);
   set_default(1, other);
   give(d, take(d, NULL, 3 * MIB));
@@ -59,8 +59,8 @@ DEVICE_TEST_OVER(test_all_devices__one_that_cannot_be_trimmed_keeps_none_from_it
 
 DEVICE_TEST_OVER(test_all_devices__one_trace_has_all, device_emulated) {
   need_two_devices(m);
-  tide_device* const other = device_new(m, 1, NULL);
-  tide_device* const all[2] = { d, other };
+  tide_device_cache* const other = device_new(m, 1, NULL);
+  tide_device_cache* const all[2] = { d, other };
   tide_trace* trace = NULL;
   T_OK(tide_trace_new(NULL, &trace));
   for (int i = 0; i < 2; ++i) {
@@ -94,13 +94,13 @@ DEVICE_TEST_OVER(test_all_devices__one_trace_has_all, device_emulated) {
 typedef struct asked {
   int order;  // of the last call among all
   int times;
-  tide_device* device;
+  tide_device_cache* device;
   tide_block held;  // given up when it is asked
 } asked;
 
 static int asked_in_all;
 
-static bool answer(void* user, tide_device* device) {
+static bool answer(void* user, tide_device_cache* device) {
   asked* const a = user;
   a->order = ++asked_in_all;
   a->times++;
@@ -121,7 +121,7 @@ DEVICE_TEST(test_all_devices__every_allocator_asks_the_callbacks_of_the_process)
   T_EQ(first.times, 1);
   T_PTR_EQ(first.device, d);
   reclaim_register("second", &second);
-  tide_device* const later = device_new(m, 0, NULL);
+  tide_device_cache* const later = device_new(m, 0, NULL);
 
   (void)take(later, NULL, 12 * MIB);
 
@@ -165,7 +165,7 @@ DEVICE_TEST(test_all_devices__a_name_has_one_callback_and_keeps_its_place) {
   T_EQ(b.times, 2);
 }
 
-static bool leave(void* user, tide_device* device) {
+static bool leave(void* user, tide_device_cache* device) {
   (void)device;
   ++*(int*)user;
   T_OK(tide_reclaim_unregister("leaving"));
@@ -208,7 +208,7 @@ T_TEST(test_all_devices__names_have_limits) {
 static atomic_bool is_over;
 static atomic_int asked_at_once;
 
-static bool count_asked(void* user, tide_device* device) {
+static bool count_asked(void* user, tide_device_cache* device) {
   (void)device;
   atomic_fetch_add((atomic_int*)user, 1);
   return false;
@@ -233,8 +233,8 @@ static void* grow_again_and_again(void* user) {
 
 DEVICE_TEST_OVER(test_all_devices__callbacks_come_and_go_while_they_are_asked, device_emulated) {
   static char names[2][2] = { "x", "y" };
-  tide_device* const other = device_new(m, 0, NULL);
-  tide_device* const growing[2] = { d, other };
+  tide_device_cache* const other = device_new(m, 0, NULL);
+  tide_device_cache* const growing[2] = { d, other };
   pthread_t threads[4];
   T_OK(tide_reclaim_register("stays", count_asked, &asked_at_once));
   for (size_t i = 0; i < 2; ++i) {
@@ -253,7 +253,7 @@ DEVICE_TEST_OVER(test_all_devices__callbacks_come_and_go_while_they_are_asked, d
 // ---------------------------------------------------------------------------------------------------
 // Where a block lies
 
-static void expect_base_around(tide_machine* m, tide_device* d, tide_block block, size_t bytes) {
+static void expect_base_around(tide_machine* m, tide_device_cache* d, tide_block block, size_t bytes) {
   void* base = NULL;
   size_t length = 0;
   T_OK(tide_device_base(d, block.address, &base, &length));

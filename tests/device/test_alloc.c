@@ -107,7 +107,7 @@ DEVICE_TEST(test_device__a_stale_handle_does_not_release_the_next_owner) {
 }
 
 DEVICE_TEST(test_device__handles_of_another_allocator_are_refused) {
-  tide_device* const other = device_new(m, 0, NULL);
+  tide_device_cache* const other = device_new(m, 0, NULL);
   const tide_block block = take(other, NULL, 4096);
 
   T_STATUS(tide_device_release(d, block), TIDE_ERR_HANDLE);
@@ -203,7 +203,7 @@ DEVICE_TEST(test_device__another_thread_may_release) {
 
 DEVICE_TEST(test_device__blocks_left_behind_are_freed_with_the_allocator) {
   const size_t before = free_bytes(m, 0);
-  tide_device* const other = device_new(m, 0, NULL);
+  tide_device_cache* const other = device_new(m, 0, NULL);
   (void)take(other, NULL, 3 * MIB);
   (void)take(other, NULL, 30 * MIB);
   (void)d;
@@ -386,7 +386,7 @@ DEVICE_TEST(test_device__knows_its_machine_and_index) {
 }
 
 MACHINE_TEST(test_device__new_refuses_devices_and_options_that_are_not_there) {
-  tide_device* d = (tide_device*)1;
+  tide_device_cache* d = (tide_device_cache*)1;
   tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
   options.memory_fraction = 1.5;
 
@@ -425,7 +425,7 @@ static void live_check(tide_machine* m, const live* l) {
   expect_filled(m, 0, bytes_of(l->block) + l->bytes - part, l->value, part);
 }
 
-static void run_randomly(tide_machine* m, tide_device* d, size_t steps) {
+static void run_randomly(tide_machine* m, tide_device_cache* d, size_t steps) {
   enum { LIVE = 40 };
   live lives[LIVE] = { 0 };
   t_rng rng = t_rng_new(1);

@@ -26,7 +26,8 @@ static void others_end(tide_machine* m, tide_stream stream) {
 // Blocks that are released while other code captures a stream they were announced to
 
 // A block of the legacy stream that `side` uses, released while other code captures that.
-static tide_block release_in_capture(tide_machine* m, tide_device* d, tide_stream own, tide_stream side) {
+static tide_block release_in_capture(tide_machine* m, tide_device_cache* d, tide_stream own,
+                                     tide_stream side) {
   const tide_block block = take(d, own, BYTES);
   announce(d, block, side);
   others_begin(m, side, TIDE_CAPTURE_RELAXED);
@@ -173,7 +174,7 @@ MACHINE_TEST_OVER(test_device__freed_in_a_capture_of_others_takes_nothing_from_w
   const tide_stream side = side_new(m);
   const tide_stream captured = side_new(m);
   counting_heap_init(&records, SIZE_MAX, false);
-  tide_device* const d = device_new(m, 0, &records.heap);
+  tide_device_cache* const d = device_new(m, 0, &records.heap);
   const tide_block block = take(d, side, BYTES);
   job.address = block.address;
   T_OK(tide_machine_call(m, 0, side, late_write, &job));
@@ -193,7 +194,7 @@ MACHINE_TEST_OVER(test_device__freed_in_a_capture_of_others_takes_nothing_from_w
 MACHINE_TEST_OVER(test_device__freed_in_a_capture_of_another_device_gives_all_back, device_emulated) {
   const size_t before = free_bytes(m, 0);
   const tide_stream captured = stream_new(m, 1, TIDE_STREAM_NON_BLOCKING);
-  tide_device* const d = device_new(m, 0, NULL);
+  tide_device_cache* const d = device_new(m, 0, NULL);
   (void)take(d, NULL, BYTES);
   T_OK(tide_machine_capture_begin(m, 1, captured, TIDE_CAPTURE_GLOBAL));
 
@@ -206,7 +207,7 @@ MACHINE_TEST_OVER(test_device__freed_in_a_capture_of_another_device_gives_all_ba
 
 static size_t free_after_refusals(tide_machine* m, uint64_t count) {
   tide_fault fault = TIDE_FAULT_INIT;
-  tide_device* const d = device_new(m, 0, NULL);
+  tide_device_cache* const d = device_new(m, 0, NULL);
   const tide_block block = take(d, NULL, BYTES);
   fault.call = TIDE_CALL_DEVICE_SYNCHRONIZE;
   fault.status = TIDE_ERR_MACHINE;
@@ -257,7 +258,7 @@ MACHINE_TEST_OVER(test_device__freed_where_the_machine_does_not_wait_calls_no_po
   options.segment_release = upstream_release;
   options.closed = upstream_closed;
   options.user = &u;
-  tide_device* const d = device_new(m, 0, NULL);
+  tide_device_cache* const d = device_new(m, 0, NULL);
   (void)take_in(d, pool_new(d, &options), NULL, BYTES);
   others_begin(m, captured, TIDE_CAPTURE_RELAXED);
 
@@ -274,7 +275,7 @@ static void late_note(void* user) {
 
 MACHINE_TEST_OVER(test_device__freed_waits_for_work_that_was_announced_on_other_devices, device_host) {
   atomic_bool is_done = false;
-  tide_device* const d = device_new(m, 0, NULL);
+  tide_device_cache* const d = device_new(m, 0, NULL);
   const tide_stream other = stream_new(m, 1, 0);
   const tide_block block = take(d, NULL, BYTES);
   T_OK(tide_device_record_on(d, block, 1, other));
@@ -296,7 +297,7 @@ static bool request_without_records(tide_machine* m, size_t n, bool is_cached, s
   tide_block block = block_none;
   const size_t before = free_bytes(m, 0);
   counting_heap_init(&records, SIZE_MAX, true);
-  tide_device* const d = device_new(m, 0, &records.heap);
+  tide_device_cache* const d = device_new(m, 0, &records.heap);
   tide_device_set_caching(d, is_cached);
   fault.call = TIDE_CALL_RAW_RELEASE;
   fault.status = TIDE_ERR_MACHINE;
@@ -332,8 +333,8 @@ MACHINE_TEST_OVER(test_device__memory_is_not_lost_when_its_record_and_its_releas
 // What a child has of its parent.
 typedef struct inherited {
   tide_machine* m;
-  tide_device* d;
-  tide_pinned* p;
+  tide_device_cache* d;
+  tide_pinned_cache* p;
   tide_stream stream;
   tide_block block;
   tide_block pinned;

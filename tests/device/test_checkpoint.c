@@ -6,21 +6,21 @@
 
 #define BYTES (96 * KIB)
 
-static tide_checkpoint* save(tide_device* d, tide_pool pool) {
+static tide_checkpoint* save(tide_device_cache* d, tide_pool pool) {
   tide_checkpoint* checkpoint = NULL;
   T_OK(tide_device_checkpoint(d, pool, &checkpoint));
   T_CHECK(checkpoint != NULL);
   return checkpoint;
 }
 
-static tide_restore_delta restore(tide_device* d, const tide_checkpoint* checkpoint) {
+static tide_restore_delta restore(tide_device_cache* d, const tide_checkpoint* checkpoint) {
   tide_restore_delta delta = TIDE_RESTORE_DELTA_INIT;
   T_OK(tide_device_restore(d, checkpoint, &delta));
   return delta;
 }
 
 // Restores, frees what that needed, and returns how many blocks were created.
-static size_t restore_and_end(tide_device* d, tide_checkpoint* checkpoint) {
+static size_t restore_and_end(tide_device_cache* d, tide_checkpoint* checkpoint) {
   tide_restore_delta delta = restore(d, checkpoint);
   const size_t count = delta.created_count;
   tide_restore_delta_clear(&delta);
@@ -127,7 +127,7 @@ DEVICE_TEST(test_device__blocks_that_live_through_a_restore_get_new_handles) {
 }
 
 // Takes five blocks, keeps those of a mask, saves, changes everything, and restores.
-static void expect_restored(tide_device* d, unsigned kept, size_t bytes) {
+static void expect_restored(tide_device_cache* d, unsigned kept, size_t bytes) {
   enum { COUNT = 5 };
   const tide_pool pool = pool_new(d, NULL);
   tide_block blocks[COUNT];
@@ -349,7 +349,7 @@ DEVICE_TEST(test_device__restore_after_any_program_brings_the_same_blocks) {
 // What the pool lent to the default pool
 
 // A pool that lends, with room for `bytes`, under a limit that makes the default pool borrow.
-static tide_pool lender_new(tide_device* d, size_t bytes) {
+static tide_pool lender_new(tide_device_cache* d, size_t bytes) {
   tide_pool_options options = TIDE_POOL_OPTIONS_INIT;
   options.use_on_oom = true;
   const tide_pool pool = pool_new(d, &options);
@@ -439,7 +439,7 @@ DEVICE_TEST(test_device__checkpoints_need_a_pool_with_users) {
   T_PTR_EQ(none, NULL);
   T_STATUS(tide_device_checkpoint(d, TIDE_POOL_DEFAULT, &none), TIDE_ERR_HANDLE);
 
-  T_OK(tide_device_pool_release(d, pool));
+  T_OK(tide_device_pool_drop(d, pool));
 
   T_STATUS(tide_device_checkpoint(d, pool, &none), TIDE_ERR_STATE);
   T_STATUS(tide_device_restore(d, checkpoint, &delta), TIDE_ERR_STATE);
@@ -488,7 +488,7 @@ TORCH_TEST(test_device__restore_refuses_when_a_segment_is_gone_and_changes_nothi
 }
 
 DEVICE_TEST(test_device__checkpoints_of_another_allocator_are_refused) {
-  tide_device* const other = device_new(m, 0, NULL);
+  tide_device_cache* const other = device_new(m, 0, NULL);
   tide_checkpoint* const checkpoint = save(other, pool_new(other, NULL));
   tide_restore_delta delta = TIDE_RESTORE_DELTA_INIT;
   (void)pool_new(d, NULL);
@@ -502,7 +502,7 @@ DEVICE_TEST(test_device__checkpoints_of_another_allocator_are_refused) {
 // ---------------------------------------------------------------------------------------------------
 // Which blocks are out
 
-static bool are_exactly(tide_device* d, tide_pool pool, const void* const* addresses, size_t count) {
+static bool are_exactly(tide_device_cache* d, tide_pool pool, const void* const* addresses, size_t count) {
   bool is_so = false;
   T_OK(tide_device_pool_check(d, pool, addresses, count, &is_so));
   return is_so;
@@ -540,11 +540,11 @@ DEVICE_TEST(test_device__pool_check_of_an_unknown_pool_is_refused) {
 // Threads that use a pool, and one that does not
 
 typedef struct pool_user {
-  tide_device* device;
+  tide_device_cache* device;
   tide_pool pool;
 } pool_user;
 
-static void take_three(tide_device* d) {
+static void take_three(tide_device_cache* d) {
   tide_block blocks[3];
   for (size_t i = 0; i < 3; ++i) blocks[i] = take(d, NULL, 20 * MIB);
   for (size_t i = 0; i < 3; ++i) give(d, blocks[i]);
@@ -570,7 +570,7 @@ static void* use_no_pool(void* user) {
   return NULL;
 }
 
-static size_t segments_after_use_by_threads(tide_device* d) {
+static size_t segments_after_use_by_threads(tide_device_cache* d) {
   pool_user u = { d, pool_new(d, NULL) };
   pthread_t threads[2];
   seen s;

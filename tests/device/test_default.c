@@ -5,7 +5,7 @@
 #include "device/devices.h"
 
 DEVICE_TEST(test_device__allocators_on_one_device_do_not_share_memory) {
-  tide_device* const other = device_new(m, 0, NULL);
+  tide_device_cache* const other = device_new(m, 0, NULL);
   const tide_block a = take(d, NULL, 3 * MIB);
   const tide_block b = take(other, NULL, 3 * MIB);
   device_fill(m, 0, bytes_of(a), 1, 3 * MIB);
@@ -22,7 +22,7 @@ DEVICE_TEST(test_device__allocators_on_one_device_do_not_share_memory) {
 }
 
 DEVICE_TEST(test_device__allocators_have_options_and_limits_of_their_own) {
-  tide_device* const other = device_new(m, 0, NULL);
+  tide_device_cache* const other = device_new(m, 0, NULL);
   limit_to(other, 10 * MIB);
   configure(other, "max_split_size_mb:40");
   limit_to(other, 10 * MIB);
@@ -40,7 +40,7 @@ DEVICE_TEST(test_device__allocators_have_options_and_limits_of_their_own) {
 
 DEVICE_TEST(test_device__more_than_64_allocators_count_rightly) {
   enum { COUNT = 70 };
-  tide_device* devices[COUNT];
+  tide_device_cache* devices[COUNT];
   for (size_t i = 0; i < COUNT; ++i) devices[i] = device_new(m, 0, NULL);
 
   for (size_t round = 0; round < 3; ++round) {
@@ -59,7 +59,7 @@ DEVICE_TEST(test_device__more_than_64_allocators_count_rightly) {
 DEVICE_TEST(test_device__an_allocator_of_device_1_has_its_memory_there) {
   need_two_devices(m);
   const size_t before = free_bytes(m, 1);
-  tide_device* const other = device_new(m, 1, NULL);
+  tide_device_cache* const other = device_new(m, 1, NULL);
   (void)d;
 
   const tide_block block = take(other, NULL, 12 * MIB);
@@ -73,7 +73,7 @@ DEVICE_TEST(test_device__an_allocator_of_device_1_has_its_memory_there) {
 }
 
 DEVICE_TEST(test_device__a_default_is_kept_for_each_index) {
-  tide_device* const other = device_new(m, 0, NULL);
+  tide_device_cache* const other = device_new(m, 0, NULL);
   T_PTR_EQ(tide_device_default(0), NULL);
 
   T_OK(tide_device_set_default(0, d));
@@ -88,7 +88,7 @@ DEVICE_TEST(test_device__a_default_is_kept_for_each_index) {
 }
 
 DEVICE_TEST(test_device__freeing_an_allocator_takes_it_out_of_the_defaults) {
-  tide_device* const other = device_new(m, 0, NULL);
+  tide_device_cache* const other = device_new(m, 0, NULL);
   T_OK(tide_device_set_default(0, d));
   T_OK(tide_device_set_default(3, other));
   T_OK(tide_device_set_default(TIDE_DEVICE_MAX - 1, other));
@@ -110,7 +110,7 @@ DEVICE_TEST(test_device__defaults_outside_the_range_are_refused) {
 }
 
 DEVICE_TEST(test_device__words_of_a_thread_reach_every_allocator) {
-  tide_device* const devices[2] = { d, device_new(m, 0, NULL) };
+  tide_device_cache* const devices[2] = { d, device_new(m, 0, NULL) };
   for (size_t i = 0; i < 2; ++i) history_on(devices[i]);
   T_OK(tide_thread_set_metadata("both"));
 
@@ -178,7 +178,7 @@ DEVICE_TEST(test_device__configuring_leaves_the_limit_alone) {
 
 static tide_status new_from_environment(tide_machine* m, const char* text, double* out_fraction) {
   tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
-  tide_device* d = NULL;
+  tide_device_cache* d = NULL;
   T_EQ(setenv("PYTORCH_CUDA_ALLOC_CONF", text, 1), 0);
   const tide_status status = tide_device_options_from_env(&options);
   T_EQ(unsetenv("PYTORCH_CUDA_ALLOC_CONF"), 0);

@@ -39,7 +39,7 @@ static void hear_numbered(void* user, const tide_trace_entry* entry, uint64_t nu
   (void)number;
 }
 
-static bool reclaim_nothing(void* user, tide_device* device) {
+static bool reclaim_nothing(void* user, tide_device_cache* device) {
   (void)user;
   (void)device;
   return false;
@@ -111,7 +111,7 @@ T_TEST(test_device_badinput__no_allocator_for_pools) {
   tide_restore_delta delta = TIDE_RESTORE_DELTA_INIT;
   REFUSED(tide_device_pool_new(NULL, NULL, &pool));
   REFUSED(tide_device_pool_retain(NULL, 1));
-  REFUSED(tide_device_pool_release(NULL, 1));
+  REFUSED(tide_device_pool_drop(NULL, 1));
   REFUSED(tide_device_pool_users(NULL, 1, &users));
   REFUSED(tide_device_pool_set_use_on_oom(NULL, 1, true));
   REFUSED(tide_device_pool_set_no_split(NULL, 1));
@@ -176,7 +176,7 @@ T_TEST(test_device_badinput__no_allocator_to_observe_or_share) {
 
 DEVICE_TEST_OVER(test_device_badinput__no_place_for_memory, device_emulated) {
   const tide_block block = take(d, NULL, 1000);
-  tide_device* made = NULL;
+  tide_device_cache* made = NULL;
   void* base = NULL;
   REFUSED(tide_device_new(m, 0, NULL, NULL));
   REFUSED(tide_device_new(NULL, 0, NULL, &made));
@@ -322,7 +322,7 @@ DEVICE_TEST_OVER(test_device_badinput__older_options_have_the_defaults_of_today,
   tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
   tide_device_options got = TIDE_DEVICE_OPTIONS_INIT;
   const tide_device_options defaults = TIDE_DEVICE_OPTIONS_INIT;
-  tide_device* older = NULL;
+  tide_device_cache* older = NULL;
   options.fixes = true;
   memset(&options.tide_slack, 0xff, sizeof options - offsetof(tide_device_options, tide_slack));
   options.size = OLDER(tide_device_options, tide_slack);
@@ -388,6 +388,6 @@ DEVICE_TEST_OVER(test_device_badinput__structs_of_another_size, device_emulated)
   pool_options.size = OLDER(tide_pool_options, closed);
   tide_pool older = 0;
   T_OK(tide_device_pool_new(d, &pool_options, &older));
-  T_OK(tide_device_pool_release(d, older));
+  T_OK(tide_device_pool_drop(d, older));
   T_EQ(pool_users(d, pool), 1);
 }

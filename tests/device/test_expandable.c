@@ -175,7 +175,7 @@ TORCH_TEST(test_device__a_segment_without_memory_gives_its_addresses_back) {
   T_EQ(calls_of(m, TIDE_CALL_ADDRESS_RELEASE), 1);
 }
 
-static void release_and_trim_behind_work(tide_machine* m, tide_device* d, size_t bytes) {
+static void release_and_trim_behind_work(tide_machine* m, tide_device_cache* d, size_t bytes) {
   const tide_stream side = side_new(m);
   const tide_block block = take(d, side, bytes);
   work_slowly(m, side);

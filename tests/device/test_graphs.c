@@ -10,7 +10,7 @@
 // ---------------------------------------------------------------------------------------------------
 // Captures that allocate
 
-static void capture_open(tide_machine* m, tide_device* d, tide_stream stream, tide_pool pool) {
+static void capture_open(tide_machine* m, tide_device_cache* d, tide_stream stream, tide_pool pool) {
   tide_scope scope = TIDE_SCOPE_INIT;
   scope.kind = TIDE_SCOPE_CAPTURE;
   scope.stream = stream;
@@ -18,7 +18,7 @@ static void capture_open(tide_machine* m, tide_device* d, tide_stream stream, ti
   T_OK(pool_begin_kept(d, pool, &scope));
 }
 
-static tide_launch capture_close(tide_machine* m, tide_device* d, tide_stream stream, tide_pool pool) {
+static tide_launch capture_close(tide_machine* m, tide_device_cache* d, tide_stream stream, tide_pool pool) {
   tide_launch graph = NULL;
   T_OK(tide_machine_capture_end(m, 0, stream, &graph));
   scope_close(d, pool);
@@ -35,7 +35,7 @@ static void copy_on(tide_machine* m, tide_stream stream, tide_block to, tide_blo
 }
 
 // A graph that writes `value` into memory it requests and gives back, of `bytes` bytes.
-static tide_launch capture_scratch(tide_machine* m, tide_device* d, tide_stream stream, tide_pool pool,
+static tide_launch capture_scratch(tide_machine* m, tide_device_cache* d, tide_stream stream, tide_pool pool,
                                    uint8_t value, size_t bytes, void** out_address) {
   capture_open(m, d, stream, pool);
   const tide_block block = take(d, stream, bytes);
@@ -195,7 +195,8 @@ static const size_case size_cases[] = {
   { 9 * MIB, 20 * MIB, 10 * MIB }, { 11 * MIB, 12 * MIB, 12 * MIB },
 };
 
-static void expect_graph_memory(tide_machine* m, tide_device* d, tide_stream stream, const size_case* c) {
+static void expect_graph_memory(tide_machine* m, tide_device_cache* d, tide_stream stream,
+                                const size_case* c) {
   const size_t reserved = is_tide() ? c->reserved_by_tide : c->reserved;
   const tide_pool pool = pool_new(d, NULL);
   capture_open(m, d, stream, pool);
@@ -208,7 +209,7 @@ static void expect_graph_memory(tide_machine* m, tide_device* d, tide_stream str
   T_EQ(current(d, reserved_bytes), reserved);
   launch(m, graph, stream);
   T_OK(tide_machine_launch_free(m, graph));
-  T_OK(tide_device_pool_release(d, pool));
+  T_OK(tide_device_pool_drop(d, pool));
   trim(d);
   T_EQ(current(d, reserved_bytes), reserved);  // the result is still there
   expect_filled(m, 0, bytes_of(result), 6, c->bytes);
@@ -239,7 +240,7 @@ DEVICE_TEST(test_device__graphs_one_after_the_other_leave_nothing) {
     const tide_launch graph = capture_scratch(m, d, stream, pool, 1, 3 * MIB, NULL);
     launch(m, graph, stream);
     T_OK(tide_machine_launch_free(m, graph));
-    T_OK(tide_device_pool_release(d, pool));
+    T_OK(tide_device_pool_drop(d, pool));
     T_OK(tide_device_trim_pool(d, pool));
   }
 
@@ -374,7 +375,7 @@ DEVICE_TEST(test_device__trim_in_a_capture_does_not_break_it) {
 }
 
 typedef struct outsider {
-  tide_device* device;
+  tide_device_cache* device;
   tide_block block;
 } outsider;
 
@@ -384,7 +385,7 @@ static void* take_outside(void* user) {
   return NULL;
 }
 
-static void expect_outsider_served(tide_machine* m, tide_device* d, tide_capture_mode mode) {
+static void expect_outsider_served(tide_machine* m, tide_device_cache* d, tide_capture_mode mode) {
   const tide_stream stream = side_new(m);
   const tide_pool pool = pool_new(d, NULL);
   outsider o = { d, { NULL, 0 } };
@@ -417,7 +418,7 @@ DEVICE_TEST(test_device__another_thread_allocates_during_a_capture) {
 
 typedef struct fork_case {
   tide_machine* m;
-  tide_device* d;
+  tide_device_cache* d;
   tide_stream stream;
   tide_stream sides[SIDES_MAX];
   tide_event event;
@@ -427,7 +428,8 @@ typedef struct fork_case {
 } fork_case;
 
 // Opens a capture with side streams, each of which writes a block that is then released.
-static void fork_open(fork_case* f, tide_machine* m, tide_device* d, size_t side_count, const char* options) {
+static void fork_open(fork_case* f, tide_machine* m, tide_device_cache* d, size_t side_count,
+                      const char* options) {
   *f = (fork_case){ .m = m, .d = d, .side_count = side_count };
   configure(d, options);
   f->stream = side_new(m);
@@ -459,7 +461,7 @@ static void fork_close(fork_case* f) {
   launch(f->m, graph, f->stream);
 }
 
-static void expect_reuse_after_the_full_join(tide_machine* m, tide_device* d, size_t side_count) {
+static void expect_reuse_after_the_full_join(tide_machine* m, tide_device_cache* d, size_t side_count) {
   fork_case f;
   fork_open(&f, m, d, side_count, "graph_capture_record_stream_reuse:True");
 

@@ -17,7 +17,7 @@ static size_t gather_where(void* user, uint64_t* frames, size_t capacity) {
   return 2;
 }
 
-static void history_at(tide_device* d, tide_history_level level) {
+static void history_at(tide_device_cache* d, tide_history_level level) {
   tide_history_options options = TIDE_HISTORY_OPTIONS_INIT;
   options.level = (uint8_t)level;
   if (level != TIDE_HISTORY_NEVER) options.gather = gather_where;
@@ -25,7 +25,7 @@ static void history_at(tide_device* d, tide_history_level level) {
 }
 
 // The first frame of a stack; 0 for none.
-static uint64_t frame_of(tide_device* d, uint32_t stack) {
+static uint64_t frame_of(tide_device_cache* d, uint32_t stack) {
   size_t count = 0;
   const uint64_t* const frames = tide_intern_stack(tide_device_names(d), stack, &count);
   if (stack == 0) return 0;
@@ -37,7 +37,7 @@ static uint64_t frame_of(tide_device* d, uint32_t stack) {
 enum { AT_ALLOC = 1, AT_FREE = 2, AT_TRIM = 3 };
 
 // A block comes and goes, and its segment.
-static void live_and_die(tide_device* d) {
+static void live_and_die(tide_device_cache* d) {
   where = AT_ALLOC;
   const tide_block block = take(d, NULL, 1000);
   where = AT_FREE;
@@ -46,7 +46,7 @@ static void live_and_die(tide_device* d) {
   trim(d);
 }
 
-static uint64_t frame_at(tide_device* d, tide_action action) {
+static uint64_t frame_at(tide_device_cache* d, tide_action action) {
   story s;
   read_story(d, &s);
   return frame_of(d, story_last(&s, action)->stack);
@@ -111,7 +111,7 @@ TORCH_TEST(test_device__history_tells_mapping_and_unmapping) {
 }
 
 // What the history tells of memory taken and given back must add up to what is reserved.
-static void expect_history_adds_up(tide_device* d) {
+static void expect_history_adds_up(tide_device_cache* d) {
   story s;
   int64_t bytes = 0;
   read_story(d, &s);
@@ -372,7 +372,7 @@ DEVICE_TEST(test_device__level_can_go_down_and_up_and_entries_stay) {
 // Numbers in the place of stacks
 
 typedef struct numbering {
-  tide_device* device;
+  tide_device_cache* device;
   uint32_t last;
   bool looks;  // visits while it is asked
   size_t shown[64];
@@ -395,7 +395,7 @@ static uint32_t number_next(void* user) {
   return ++n->last;
 }
 
-static void numbers_on(numbering* n, tide_device* d, uint64_t entries) {
+static void numbers_on(numbering* n, tide_device_cache* d, uint64_t entries) {
   tide_history_options options = TIDE_HISTORY_OPTIONS_INIT;
   *n = (numbering){ .device = d };
   options.level = TIDE_HISTORY_ALL;
@@ -504,7 +504,7 @@ DEVICE_TEST(test_device__equal_stacks_have_one_number) {
 // ---------------------------------------------------------------------------------------------------
 // What is kept
 
-static size_t count_with_skips(tide_device* d, uint32_t skips) {
+static size_t count_with_skips(tide_device_cache* d, uint32_t skips) {
   tide_history_options options = TIDE_HISTORY_OPTIONS_INIT;
   story s;
   options.skips = skips;
@@ -525,7 +525,7 @@ DEVICE_TEST(test_device__actions_can_be_skipped) {
   T_EQ(count_with_skips(d, UINT32_MAX), 0);
 }
 
-static void keep_at_most(tide_device* d, uint64_t entries) {
+static void keep_at_most(tide_device_cache* d, uint64_t entries) {
   tide_history_options options = TIDE_HISTORY_OPTIONS_INIT;
   options.max_entries = entries;
   T_OK(tide_device_history(d, &options));
@@ -627,11 +627,11 @@ DEVICE_TEST(test_device__a_history_visit_ends_when_told) {
 // ---------------------------------------------------------------------------------------------------
 // Words of the user
 
-static const char* text_of(tide_device* d, uint32_t text) {
+static const char* text_of(tide_device_cache* d, uint32_t text) {
   return text == 0 ? "" : tide_intern_text(tide_device_names(d), text, NULL);
 }
 
-static tide_note last_note(tide_device* d, tide_action action) {
+static tide_note last_note(tide_device_cache* d, tide_action action) {
   story s;
   read_story(d, &s);
   return tide_intern_note(tide_device_names(d), story_last(&s, action)->note);
@@ -739,7 +739,7 @@ T_TEST(test_device__words_of_a_thread_have_limits) {
 // Observers
 
 typedef struct listener {
-  tide_device* device;
+  tide_device_cache* device;
   size_t times[TIDE_ACTION_COUNT];
   uint64_t last_time;
   tide_action trigger;
@@ -836,7 +836,7 @@ static void react(void* user, const tide_trace_entry* entry) {
   l->is_busy = false;
 }
 
-static void listen_and_react(tide_device* d, listener* l, tide_action trigger) {
+static void listen_and_react(tide_device_cache* d, listener* l, tide_action trigger) {
   tide_observer observer = 0;
   *l = (listener){ .device = d, .trigger = trigger };
   T_OK(tide_device_observe_trace(d, react, l, &observer));
@@ -938,7 +938,7 @@ static void expect_blocks_add_up(const seen* s, size_t i) {
 }
 
 // Small, large, expandable, private, waiting.
-static void fill_in_many_ways(tide_machine* m, tide_device* d, tide_stream side, gate* g) {
+static void fill_in_many_ways(tide_machine* m, tide_device_cache* d, tide_stream side, gate* g) {
   const tide_pool pool = pool_new(d, NULL);
   for (size_t i = 0; i < 12; ++i) {
     const tide_block block = take(d, i % 3 == 0 ? side : NULL, (i + 1) * 300 * KIB + 5);

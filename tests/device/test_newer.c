@@ -10,9 +10,9 @@
 // ---------------------------------------------------------------------------------------------------
 // Ties by age
 
-static tide_device* device_with(tide_machine* m, const char* text) {
+static tide_device_cache* device_with(tide_machine* m, const char* text) {
   tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
-  tide_device* d = NULL;
+  tide_device_cache* d = NULL;
   T_OK(tide_device_options_parse(text, &options));
   T_OK(tide_device_new(m, 0, &options, &d));
   return d;
@@ -29,7 +29,7 @@ static void dictate(tide_machine* m, tide_call call, const uint8_t* order, size_
 // Makes two idle segments of equal size, the second below the first, and asks for one of them.
 static bool takes_the_older(tide_machine* m, const char* text, size_t bytes) {
   static const uint8_t falling[] = { 2, 1 };
-  tide_device* const d = device_with(m, text);
+  tide_device_cache* const d = device_with(m, text);
   dictate(m, TIDE_CALL_RAW_ALLOC, falling, 2);
   const tide_block older = take(d, NULL, bytes);
   const tide_block younger = take(d, NULL, bytes);
@@ -53,7 +53,7 @@ DRY_TEST(test_device__of_equal_blocks_the_older_segment_wins_by_age_and_the_lowe
 // Small segments hold two blocks of 1 MiB: idle ones are whole, of 2 MiB; a busy half leaves 1 MiB.
 DRY_TEST(test_device__of_equal_small_blocks_the_older_segment_wins_by_age) {
   static const uint8_t falling[] = { 2, 1 };
-  tide_device* const d = device_with(m, "ties_by_age:on");
+  tide_device_cache* const d = device_with(m, "ties_by_age:on");
   tide_block blocks[4];
   dictate(m, TIDE_CALL_RAW_ALLOC, falling, 2);
   for (size_t i = 0; i < 4; ++i) blocks[i] = take(d, NULL, MIB);
@@ -76,7 +76,7 @@ typedef struct place {
   uint64_t offset;
 } place;
 
-static place place_of(tide_device* d, tide_block block) {
+static place place_of(tide_device_cache* d, tide_block block) {
   seen s;
   look(d, &s);
   const tide_segment_info* const segment = seen_around(&s, block.address);
@@ -87,7 +87,7 @@ static place place_of(tide_device* d, tide_block block) {
 // The same random requests and releases for every order of addresses.
 static void play(tide_machine* m, const char* text, tide_call call, const uint8_t* order, place* out) {
   static const size_t sizes[] = { 512, 300 * KIB, MIB, MIB + MIB / 2, 5 * MIB, 12 * MIB };
-  tide_device* const d = device_with(m, text);
+  tide_device_cache* const d = device_with(m, text);
   tide_block live[LIVE] = { { NULL, 0 } };
   t_rng rng = t_rng_new(7);
   dictate(m, call, order, SEGMENTS);
@@ -151,7 +151,7 @@ T_TEST(test_device__by_age_no_decision_depends_on_addresses_of_expandable_segmen
 // Two expandable segments with room for 40 MiB each behind their first 20: the older grows.
 DRY_TEST(test_device__by_age_the_older_expandable_segment_grows) {
   static const uint8_t falling[] = { 2, 1 };
-  tide_device* const d =
+  tide_device_cache* const d =
       device_with(m, "ties_by_age:on,expandable_segments:True,expandable_segments_reserve:0.234375");
   tide_block backs[2];
   dictate(m, TIDE_CALL_ADDRESS_RESERVE, falling, 2);
@@ -194,7 +194,7 @@ static void note_oom(void* user, const tide_oom* oom) {
 }
 
 MACHINE_TEST(test_device__early_rejection_gives_nothing_back) {
-  tide_device* const d = device_with(m, "per_process_memory_fraction:0.5,throw_on_cudamalloc_oom:True");
+  tide_device_cache* const d = device_with(m, "per_process_memory_fraction:0.5,throw_on_cudamalloc_oom:True");
   const size_t half = (size_t)device_info(m, 0).total_bytes / 2;
   oom_note note = { 0, false };
   tide_observer observer = 0;
@@ -219,7 +219,7 @@ MACHINE_TEST(test_device__early_rejection_gives_nothing_back) {
 }
 
 MACHINE_TEST(test_device__without_early_rejection_idle_memory_is_given_back) {
-  tide_device* const d = device_with(m, "per_process_memory_fraction:0.5");
+  tide_device_cache* const d = device_with(m, "per_process_memory_fraction:0.5");
   const size_t half = (size_t)device_info(m, 0).total_bytes / 2;
   oom_note note = { 0, false };
   tide_observer observer = 0;
@@ -252,7 +252,7 @@ DEVICE_TEST(test_device__early_rejection_minds_the_fraction_and_not_the_limit) {
 // ---------------------------------------------------------------------------------------------------
 // Captures by stream
 
-static void capture_open(tide_machine* m, tide_device* d, tide_stream stream, tide_pool pool) {
+static void capture_open(tide_machine* m, tide_device_cache* d, tide_stream stream, tide_pool pool) {
   tide_scope scope = TIDE_SCOPE_INIT;
   scope.kind = TIDE_SCOPE_CAPTURE;
   scope.stream = stream;
@@ -260,14 +260,14 @@ static void capture_open(tide_machine* m, tide_device* d, tide_stream stream, ti
   T_OK(pool_begin_kept(d, pool, &scope));
 }
 
-static void capture_close(tide_machine* m, tide_device* d, tide_stream stream, tide_pool pool) {
+static void capture_close(tide_machine* m, tide_device_cache* d, tide_stream stream, tide_pool pool) {
   tide_launch graph = NULL;
   T_OK(tide_machine_capture_end(m, 0, stream, &graph));
   scope_close(d, pool);
 }
 
 // A block that waits for work that is done.
-static void leave_waiting(tide_machine* m, tide_device* d) {
+static void leave_waiting(tide_machine* m, tide_device_cache* d) {
   const tide_stream side = side_new(m);
   const tide_block block = take(d, NULL, BYTES);
   announce(d, block, side);
@@ -387,7 +387,7 @@ DEVICE_TEST(test_device__by_stream_a_release_in_a_capture_waits_for_its_end) {
 // Reserves of addresses
 
 // Three requests that do not fit into one reserve of `reserve` bytes together, and one that does not alone.
-static void expect_reserves(tide_device* d, size_t reserve) {
+static void expect_reserves(tide_device_cache* d, size_t reserve) {
   tide_block blocks[3];
   for (size_t i = 0; i < 3; ++i) blocks[i] = take(d, NULL, reserve / 8 * 5);
   seen s;
@@ -405,7 +405,7 @@ static void expect_reserves(tide_device* d, size_t reserve) {
 }
 
 DRY_TEST(test_device__a_reserve_can_be_a_share_of_the_device) {
-  tide_device* const d = device_with(m, "expandable_segments:True,expandable_segments_reserve:0.3125");
+  tide_device_cache* const d = device_with(m, "expandable_segments:True,expandable_segments_reserve:0.3125");
   expect_reserves(d, 80 * MIB);
   device_expect_valid(d);
   tide_device_free(d);
@@ -416,7 +416,7 @@ T_TEST(test_device__a_reserve_can_be_a_number_of_bytes) {
   tide_machine* m = NULL;
   options.capacity = 16 * GIB;
   T_OK(tide_machine_new_dry(&options, &m));
-  tide_device* const d = device_with(m, "expandable_segments:True,expandable_segments_reserve:5G");
+  tide_device_cache* const d = device_with(m, "expandable_segments:True,expandable_segments_reserve:5G");
   expect_reserves(d, 5 * GIB);
   device_expect_valid(d);
   tide_device_free(d);

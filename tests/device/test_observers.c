@@ -141,7 +141,7 @@ DEVICE_TEST(test_observers__numbers_go_on_whoever_is_attached) {
 
 // The first thread that comes with a segment waits in the observer that hears first.
 typedef struct overtaking {
-  tide_device* d;
+  tide_device_cache* d;
   tide_stream stream;
   atomic_int entered;
   atomic_int is_open;
@@ -246,7 +246,7 @@ DEVICE_TEST_OVER(test_observers__segments_of_threads_come_and_go_in_order, devic
 // Observers that use the allocator
 
 typedef struct reactor {
-  tide_device* d;
+  tide_device_cache* d;
   atomic_int reactions;
 } reactor;
 
@@ -292,8 +292,8 @@ DEVICE_TEST_OVER(test_observers__of_several_threads_may_make_segments, device_em
 
 // Two allocators whose observers use the other one.
 typedef struct crossing {
-  tide_device* d;
-  tide_device* other;
+  tide_device_cache* d;
+  tide_device_cache* other;
 } crossing;
 
 static void grow_the_other(void* user, const tide_trace_entry* entry) {
@@ -306,7 +306,7 @@ static void grow_the_other(void* user, const tide_trace_entry* entry) {
 }
 
 DEVICE_TEST_OVER(test_observers__of_two_allocators_may_use_each_other, device_emulated) {
-  tide_device* const e = device_new(m, 0, NULL);
+  tide_device_cache* const e = device_new(m, 0, NULL);
   crossing crossings[2] = { { d, e }, { e, d } };
   pthread_t threads[TELLERS];
   tide_observer observers[2] = { 0, 0 };
@@ -324,13 +324,13 @@ DEVICE_TEST_OVER(test_observers__of_two_allocators_may_use_each_other, device_em
 
 // A callback that waits for a thread, which waits until a segment is told that this thread has still to tell.
 typedef struct waiter {
-  tide_device* d;
+  tide_device_cache* d;
   tide_stream side;
   atomic_int is_called;
   atomic_int is_done;
 } waiter;
 
-static bool wait_for_other(void* user, tide_device* device) {
+static bool wait_for_other(void* user, tide_device_cache* device) {
   waiter* const w = user;
   (void)device;
   if (atomic_fetch_add(&w->is_called, 1) != 0) return false;
@@ -385,7 +385,7 @@ typedef struct lodger {
 } lodger;
 
 typedef struct eviction {
-  tide_device* d;
+  tide_device_cache* d;
   lodger* data;
   tide_observer observer;
   atomic_int is_detaching;
@@ -437,7 +437,7 @@ DEVICE_TEST_OVER(test_observers__detaching_waits_until_nobody_is_inside, device_
 }
 
 typedef struct leaver {
-  tide_device* d;
+  tide_device_cache* d;
   tide_observer observer;
   size_t heard;
 } leaver;

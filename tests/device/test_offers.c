@@ -36,7 +36,7 @@ static bool memory_has(tide_machine* m, const uint8_t* address, uint8_t value) {
   return is_so;
 }
 
-static answer accept_and_write(tide_device* d, const question* q) {
+static answer accept_and_write(tide_device_cache* d, const question* q) {
   tide_machine* const m = tide_device_machine(d);
   void* base = NULL;
   const tide_status status = tide_device_accept(d, &q->offer, &base);
@@ -50,7 +50,7 @@ static answer accept_and_write(tide_device* d, const question* q) {
 T_ROLE(accepter_role) {
   const int to = atoi(argument);
   tide_machine* m = NULL;
-  tide_device* d = NULL;
+  tide_device_cache* d = NULL;
   question q;
   while (recv(to, &q, sizeof q, 0) == (ssize_t)sizeof q) {
     if (m == NULL) T_OK(machine_new(q.name, NULL, &m));
@@ -74,7 +74,7 @@ static answer ask(const t_process* p, question q) {
 // ---------------------------------------------------------------------------------------------------
 // Who offers
 
-static question offer_of(tide_device* d, tide_block block) {
+static question offer_of(tide_device_cache* d, tide_block block) {
   question q = { .expected = 0 };
   T_OK(tide_device_offer(d, block.address, &q.offer, &q.offset));
   return q;
@@ -86,7 +86,7 @@ static void need_raw(tide_machine* m) {
 }
 
 // Blocks of the allocator are shared as parts.
-static void need_parts(tide_machine* m, tide_device* d) {
+static void need_parts(tide_machine* m, tide_device_cache* d) {
   tide_share share = TIDE_SHARE_INIT;
   if (!device_info(m, 0).has_physical_sharing) t_skip("no physical sharing");
   if (!is_tide()) expand(m, d);
@@ -141,7 +141,7 @@ DEVICE_TEST(test_device__many_parts_go_in_several_packets) {
   tide_block pieces[PIECES];
   tide_share share = TIDE_SHARE_INIT;
   void* there = NULL;
-  tide_device* const other = device_new(m, 0, NULL);
+  tide_device_cache* const other = device_new(m, 0, NULL);
   // Of many small pieces every second: what is put together of them has a part for each.
   for (size_t i = 0; i < PIECES; ++i) pieces[i] = take(d, NULL, 2 * MIB);
   for (size_t i = 0; i < PIECES; i += 2) give(d, pieces[i]);
@@ -182,7 +182,7 @@ TORCH_TEST(test_device__offers_of_blocks_in_one_raw_segment_are_equal) {
 DEVICE_TEST(test_device__released_blocks_are_not_accepted) {
   need_parts(m, d);
   void* there = NULL;
-  tide_device* const other = device_new(m, 0, NULL);
+  tide_device_cache* const other = device_new(m, 0, NULL);
   const tide_block block = take(d, NULL, BYTES);
   const question q = offer_of(d, block);
   give(d, block);
@@ -199,7 +199,7 @@ DEVICE_TEST(test_device__released_blocks_are_not_accepted) {
 DEVICE_TEST(test_device__offers_of_an_allocator_that_is_gone_are_refused) {
   need_parts(m, d);
   void* there = NULL;
-  tide_device* const other = device_new(m, 0, NULL);
+  tide_device_cache* const other = device_new(m, 0, NULL);
   if (!is_tide()) configure(other, "expandable_segments:True");
   const question q = offer_of(other, take(other, NULL, BYTES));
   tide_device_free(other);
@@ -295,7 +295,7 @@ static void forger_listen(forger* f, tide_offer* offer) {
   memcpy(offer->bytes + at, address.sun_path + 1, (size_t)length + 1);
 }
 
-static void expect_forgery_refused(tide_device* d, forger f, tide_status wanted) {
+static void expect_forgery_refused(tide_device_cache* d, forger f, tide_status wanted) {
   pthread_t thread;
   void* there = &f;
   question q = offer_of(d, take(d, NULL, BYTES));
@@ -337,8 +337,8 @@ DEVICE_TEST(test_device__forged_answers_to_offers_are_refused) {
 }
 
 // One part comes, with some descriptors.
-static void expect_part_refused(tide_device* d, int descriptor, size_t count, uint64_t offset, uint64_t bytes,
-                                tide_status wanted) {
+static void expect_part_refused(tide_device_cache* d, int descriptor, size_t count, uint64_t offset,
+                                uint64_t bytes, tide_status wanted) {
   forger f = forger_of(1, 0, 1);
   f.has_part = true;
   f.descriptor_count = count;
@@ -369,7 +369,7 @@ DEVICE_TEST_OVER(test_device__forged_parts_of_offers_are_refused, device_host) {
 enum { ACCEPTERS = 4 };
 
 typedef struct crowd {
-  tide_device* device;
+  tide_device_cache* device;
   const question* question;
 } crowd;
 
@@ -386,7 +386,7 @@ static void* accept_often(void* user) {
 DEVICE_TEST(test_device__several_threads_accept_while_others_allocate) {
   need_parts(m, d);
   pthread_t threads[ACCEPTERS];
-  tide_device* const other = device_new(m, 0, NULL);
+  tide_device_cache* const other = device_new(m, 0, NULL);
   const question q = offer_of(d, take(d, NULL, BYTES));
   crowd c = { other, &q };
 

@@ -70,7 +70,7 @@ T_TEST(test_oom__other_machines_are_named) {
 T_TEST(test_oom__the_error_of_a_request_has_the_whole_text) {
   tide_host_options options = TIDE_HOST_OPTIONS_INIT;
   tide_machine* machine = NULL;
-  tide_device* device = NULL;
+  tide_device_cache* device = NULL;
   tide_block block;
   options.capacity = (uint64_t)8 << 20;
   T_OK(tide_machine_new_host(&options, &machine));

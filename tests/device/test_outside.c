@@ -8,7 +8,7 @@
 // ---------------------------------------------------------------------------------------------------
 // Peaks
 
-static bool release_once(void* user, tide_device* device) {
+static bool release_once(void* user, tide_device_cache* device) {
   tide_block* const held = user;
   const bool is_held = held->address != NULL;
   give(device, *held);
@@ -17,7 +17,7 @@ static bool release_once(void* user, tide_device* device) {
 }
 
 // From one block on another stream to none, and up to three; returns what the peak says.
-static int64_t peak_of_three(tide_device* d, tide_stream side) {
+static int64_t peak_of_three(tide_device_cache* d, tide_stream side) {
   const tide_block y = take(d, NULL, 20 * MIB);
   limit_to(d, TIDE_NO_LIMIT);
   const tide_block z = take(d, side, 512);
@@ -70,13 +70,13 @@ typedef struct quitter {
   tide_observer observer;
 } quitter;
 
-static bool detach_observer(void* user, tide_device* device) {
+static bool detach_observer(void* user, tide_device_cache* device) {
   T_OK(tide_device_detach(device, ((quitter*)user)->observer));
   return false;
 }
 
 // A request notes the end of a wait, and a callback detaches the only observer before it was told.
-static void leave_an_entry_untold(tide_machine* m, tide_device* d) {
+static void leave_an_entry_untold(tide_machine* m, tide_device_cache* d) {
   const tide_stream side = side_new(m);
   static listener nobody;
   static quitter q;
@@ -91,7 +91,7 @@ static void leave_an_entry_untold(tide_machine* m, tide_device* d) {
   T_OK(tide_device_detach(d, callback));
 }
 
-static void expect_next_entries_are_new(tide_device* d) {
+static void expect_next_entries_are_new(tide_device_cache* d) {
   listener l = { 0, { 0 } };
   tide_observer observer = 0;
   T_OK(tide_device_observe_trace(d, listen, &l, &observer));
@@ -136,12 +136,12 @@ DEVICE_TEST(test_device__entries_are_not_told_to_an_observer_of_another_allocato
   (void)d;
   arena a = { { arena_alloc, arena_release, &a }, 0, NULL };
   T_EQ(posix_memalign((void**)&a.memory, 4 * KIB, ARENA_BYTES), 0);
-  tide_device* const old = device_new(m, 0, &a.heap);
+  tide_device_cache* const old = device_new(m, 0, &a.heap);
   leave_an_entry_untold(m, old);
   tide_device_free(old);
   a.used = 0;
 
-  tide_device* const young = device_new(m, 0, &a.heap);
+  tide_device_cache* const young = device_new(m, 0, &a.heap);
   T_PTR_EQ(young, old);
   expect_next_entries_are_new(young);
 
@@ -175,7 +175,7 @@ DEVICE_TEST(test_device__imports_get_peers_that_come_later) {
   need_two_devices(m);
   if (!device_info(m, 0).has_physical_sharing) t_skip("no physical sharing");
   expand(m, d);
-  tide_device* const other = device_new(m, 0, NULL);
+  tide_device_cache* const other = device_new(m, 0, NULL);
   const tide_stream far = stream_new(m, 1, TIDE_STREAM_NON_BLOCKING);
   const tide_block block = take(d, NULL, 12 * MIB);
   tide_share share = TIDE_SHARE_INIT;
@@ -200,7 +200,7 @@ static void share_two(int to, int until) {
   char end = 0;
   tide_share shares[2] = { TIDE_SHARE_INIT, TIDE_SHARE_INIT };
   tide_machine* const m = machine_open("host", NULL);
-  tide_device* const d = device_new(m, 0, NULL);
+  tide_device_cache* const d = device_new(m, 0, NULL);
   for (size_t i = 0; i < 2; ++i) {
     T_OK(tide_device_share(d, take(d, NULL, (30 + 10 * i) * MIB).address, &shares[i], NULL, 0));
   }
@@ -211,7 +211,7 @@ static void share_two(int to, int until) {
   _exit(0);
 }
 
-static void expect_unimport_knows(tide_device* d, void* high, void* low) {
+static void expect_unimport_knows(tide_device_cache* d, void* high, void* low) {
   T_STATUS(tide_device_unimport(d, (uint8_t*)high + 100 * MIB), TIDE_ERR_HANDLE);
   T_STATUS(tide_device_unimport(d, (uint8_t*)low - MIB), TIDE_ERR_HANDLE);
   T_OK(tide_device_unimport(d, high));
@@ -231,7 +231,7 @@ T_TEST(test_device__closing_a_wrong_import_or_twice_closes_no_other) {
   if (child == 0) share_two(ends[0][1], ends[1][0]);
   T_EQ(read(ends[0][0], shares, sizeof shares), sizeof shares);
   tide_machine* const m = machine_open("host", NULL);
-  tide_device* const d = device_new(m, 0, NULL);
+  tide_device_cache* const d = device_new(m, 0, NULL);
   for (size_t i = 0; i < 2; ++i) T_OK(tide_device_import(d, &shares[i], NULL, &at[i]));
 
   const bool is_rising = (uintptr_t)at[0] < (uintptr_t)at[1];
@@ -257,7 +257,7 @@ T_TEST(test_device__a_damaged_share_gives_no_pointer_and_closes_no_other) {
   if (child == 0) share_two(ends[0][1], ends[1][0]);
   T_EQ(read(ends[0][0], shares, sizeof shares), sizeof shares);
   tide_machine* const m = machine_open("host", NULL);
-  tide_device* const d = device_new(m, 0, NULL);
+  tide_device_cache* const d = device_new(m, 0, NULL);
   const struct {
     uint64_t offset;
     uint64_t bytes;

@@ -4,9 +4,9 @@
 // Private pools: users and scopes, where requests go, memory of the user's own functions, and the end.
 #include "device/devices.h"
 
-static void release_pool(tide_device* d, tide_pool pool) { T_OK(tide_device_pool_release(d, pool)); }
+static void release_pool(tide_device_cache* d, tide_pool pool) { T_OK(tide_device_pool_drop(d, pool)); }
 
-static bool is_in_pool(tide_device* d, tide_block block, tide_pool pool) {
+static bool is_in_pool(tide_device_cache* d, tide_block block, tide_pool pool) {
   seen s;
   look_at_pool(d, pool, &s);
   return seen_around(&s, block.address) != NULL;
@@ -31,7 +31,7 @@ DEVICE_TEST(test_device__pool_numbers_rise_and_are_not_used_again) {
 enum { POOL_THREADS = 4, POOLS_EACH = 50 };
 
 typedef struct pool_maker {
-  tide_device* device;
+  tide_device_cache* device;
   tide_pool pools[POOLS_EACH];
 } pool_maker;
 
@@ -84,7 +84,7 @@ DEVICE_TEST(test_device__pools_can_be_retained) {
 
   T_EQ(pool_users(d, pool), 0);
   T_STATUS(tide_device_pool_retain(d, pool), TIDE_ERR_STATE);
-  T_STATUS(tide_device_pool_release(d, pool), TIDE_ERR_STATE);
+  T_STATUS(tide_device_pool_drop(d, pool), TIDE_ERR_STATE);
   T_STATUS(pool_begin_kept(d, pool, NULL), TIDE_ERR_STATE);
 }
 
@@ -104,7 +104,7 @@ DEVICE_TEST(test_device__pools_that_are_not_there_are_refused) {
 // ---------------------------------------------------------------------------------------------------
 // Labels
 
-static tide_pool labelled_pool(tide_device* d, uint64_t first, uint64_t second) {
+static tide_pool labelled_pool(tide_device_cache* d, uint64_t first, uint64_t second) {
   tide_pool_options options = TIDE_POOL_OPTIONS_INIT;
   options.label[0] = first;
   options.label[1] = second;
@@ -224,7 +224,7 @@ DEVICE_TEST(test_device__scopes_may_close_in_any_order) {
 }
 
 typedef struct taker {
-  tide_device* device;
+  tide_device_cache* device;
   tide_block block;
 } taker;
 
@@ -235,7 +235,7 @@ static void* take_it(void* user) {
 }
 
 // What a request of another thread gets.
-static tide_block take_elsewhere(tide_device* d) {
+static tide_block take_elsewhere(tide_device_cache* d) {
   taker t = { d, { NULL, 0 } };
   pthread_t thread;
   t_thread_start(&thread, take_it, &t);
@@ -610,7 +610,7 @@ static supplier* supplier_new(tide_machine* m) {
   return &s;
 }
 
-static tide_pool supplied_pool(tide_device* d, supplier* s) {
+static tide_pool supplied_pool(tide_device_cache* d, supplier* s) {
   tide_pool_options options = TIDE_POOL_OPTIONS_INIT;
   options.segment_alloc = supply;
   options.segment_release = take_back;
@@ -710,7 +710,7 @@ DEVICE_TEST(test_device__pool_functions_come_in_pairs) {
 
 MACHINE_TEST_OVER(test_device__freeing_the_allocator_frees_through_the_functions_of_pools, device_names) {
   supplier* const s = supplier_new(m);
-  tide_device* const d = device_new(m, 0, NULL);
+  tide_device_cache* const d = device_new(m, 0, NULL);
   (void)take_in(d, supplied_pool(d, s), NULL, MIB);
 
   tide_device_free(d);
@@ -778,7 +778,7 @@ TORCH_TEST(test_device__pools_without_users_are_given_back_in_the_order_of_torch
   for (size_t i = 0; i < 4; i++) {
     const tide_pool pool = pool_new(d, NULL);
     give(d, take_in(d, pool, NULL, (30 + 2 * i) * MIB));
-    T_OK(tide_device_pool_release(d, pool));
+    T_OK(tide_device_pool_drop(d, pool));
   }
   T_OK(tide_device_observe_trace(d, note_given_back, given, &observer));
 
@@ -802,7 +802,7 @@ DEVICE_TEST(test_device__new_begin_end_release_and_trim_leave_nothing_of_a_pool)
   T_OK(tide_device_pool_end(d, pool));
   T_EQ(pool_users(d, pool), 1);
 
-  T_OK(tide_device_pool_release(d, pool));
+  T_OK(tide_device_pool_drop(d, pool));
   T_OK(tide_device_trim(d));
 
   T_STATUS(tide_device_pool_users(d, pool, &users), TIDE_ERR_HANDLE);
@@ -815,7 +815,7 @@ DEVICE_TEST(test_device__an_open_scope_keeps_its_pool) {
   T_OK(tide_device_pool_new(d, NULL, &pool));
   T_OK(tide_device_pool_begin(d, pool, NULL));
 
-  T_STATUS(tide_device_pool_release(d, pool), TIDE_ERR_STATE);
+  T_STATUS(tide_device_pool_drop(d, pool), TIDE_ERR_STATE);
   T_OK(tide_device_pool_end(d, pool));
-  T_OK(tide_device_pool_release(d, pool));
+  T_OK(tide_device_pool_drop(d, pool));
 }

@@ -81,7 +81,7 @@ DEVICE_TEST(test_device__fraction_0_refuses_every_request) {
 
 MACHINE_TEST_OVER(test_device__fraction_can_be_an_option, device_names) {
   tide_device_options options = device_defaults();
-  tide_device* d = NULL;
+  tide_device_cache* d = NULL;
   options.memory_fraction = 0.5;
 
   T_OK(tide_device_new(m, 0, &options, &d));
@@ -312,7 +312,7 @@ DEVICE_TEST(test_device__everything_idle_is_given_back_before_an_oom) {
   const tide_block blocks[3] = { take(d, NULL, 20 * MIB), take(d, side, 20 * MIB), take(d, NULL, 512) };
   for (size_t i = 0; i < 3; ++i) give(d, blocks[i]);
   scope_close(d, pool);
-  T_OK(tide_device_pool_release(d, pool));
+  T_OK(tide_device_pool_drop(d, pool));
 
   (void)take(d, NULL, 40 * MIB);
 
@@ -393,7 +393,7 @@ DEVICE_TEST(test_device__what_a_trim_could_not_give_back_stays_cached) {
 // Collection by age
 
 // Leaves an old idle segment of 30 MiB and a younger one of 40 MiB, under a limit of 120 MiB.
-static void two_ages(tide_device* d, const char* options) {
+static void two_ages(tide_device_cache* d, const char* options) {
   configure(d, options);
   limit_to(d, 120 * MIB);
   give(d, take(d, NULL, 30 * MIB));
@@ -455,12 +455,12 @@ TORCH_TEST(test_device__collection_leaves_split_and_small_segments_alone) {
 }
 
 // A pool without users holds 14 idle MiB, above the threshold.
-static int64_t reserved_after_collecting_beside_a_pool(tide_device* d, const char* options) {
+static int64_t reserved_after_collecting_beside_a_pool(tide_device_cache* d, const char* options) {
   configure(d, options);
   limit_to(d, 100 * MIB);
   const tide_pool pool = pool_new(d, NULL);
   give(d, take_in(d, pool, NULL, 14 * MIB));
-  T_OK(tide_device_pool_release(d, pool));
+  T_OK(tide_device_pool_drop(d, pool));
   (void)take(d, NULL, 12 * MIB);
   return current(d, reserved_bytes);
 }
@@ -507,7 +507,7 @@ static void work_long(tide_machine* m, tide_stream stream) {
 }
 
 // Of a segment of 20 MiB, 5 MiB are in use and the rest waits for a side stream. No more is allowed.
-static void fill_with_waiting(tide_machine* m, tide_device* d, tide_stream side) {
+static void fill_with_waiting(tide_machine* m, tide_device_cache* d, tide_stream side) {
   limit_to(d, (uint64_t)current(d, reserved_bytes) + 20 * MIB);
   (void)take(d, NULL, 5 * MIB);
   const tide_block block = take(d, NULL, 14 * MIB);
@@ -572,7 +572,7 @@ DEVICE_TEST(test_device__with_fixes_nothing_is_given_back_where_waiting_is_enoug
 // Who is told and who is asked
 
 typedef struct witness {
-  tide_device* device;
+  tide_device_cache* device;
   int calls;
   tide_oom oom;
   tide_status status;
@@ -653,7 +653,7 @@ DEVICE_TEST(test_device__oom_observer_may_call_the_allocator) {
   T_EQ(current(d, reserved_bytes), 0);
 }
 
-static bool release_held(void* user, tide_device* device) {
+static bool release_held(void* user, tide_device_cache* device) {
   witness* const w = user;
   ++w->calls;
   if (w->held.address == NULL) return false;

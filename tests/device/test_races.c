@@ -13,7 +13,7 @@
 
 typedef struct crew {
   tide_machine* m;
-  tide_device* d;
+  tide_device_cache* d;
   tide_stream* streams;  // borrowed
   size_t stream_count;
   pthread_barrier_t start;
@@ -120,7 +120,7 @@ DEVICE_TEST_OVER(test_device__a_pool_dropped_under_a_request_of_another_thread_l
     T_OK(pool_begin_kept(d, pool, &scope));
     if (i % 4 == 0) t_sleep_us(100);
     scope_close(d, pool);
-    T_OK(tide_device_pool_release(d, pool));
+    T_OK(tide_device_pool_drop(d, pool));
     trim(d);
   }
   crew_end(&c);
@@ -133,14 +133,14 @@ DEVICE_TEST_OVER(test_device__a_pool_dropped_under_a_request_of_another_thread_l
 // ---------------------------------------------------------------------------------------------------
 // Blocks in the hands of another thread
 
-static bool wait_for_trim(void* user, tide_device* device) {
+static bool wait_for_trim(void* user, tide_device_cache* device) {
   (void)device;
   wait_for(user, 1);
   return false;
 }
 
 typedef struct failing_trim {
-  tide_device* d;
+  tide_device_cache* d;
   atomic_int is_done;
 } failing_trim;
 

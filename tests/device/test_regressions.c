@@ -10,7 +10,7 @@
 // ---------------------------------------------------------------------------------------------------
 // Records and faults
 
-static counting_heap* records_of(tide_device* d) {
+static counting_heap* records_of(tide_device_cache* d) {
   tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
   tide_device_get_options(d, &options);
   return options.heap->user;
@@ -36,7 +36,7 @@ typedef struct restore_case {
   const void* bigs[BIG_COUNT];  // what is out instead; their records are those that a restore lacks
 } restore_case;
 
-static restore_case restore_case_new(tide_device* d, size_t small_count) {
+static restore_case restore_case_new(tide_device_cache* d, size_t small_count) {
   restore_case c = { pool_new(d, NULL), NULL, { NULL } };
   tide_block smalls[SMALL_MAX];
   scope_open(d, c.pool);
@@ -49,16 +49,16 @@ static restore_case restore_case_new(tide_device* d, size_t small_count) {
 }
 
 // Ends the case: all is taken back, and the pool goes.
-static void restore_case_end(tide_device* d, restore_case* c, tide_restore_delta* delta) {
+static void restore_case_end(tide_device_cache* d, restore_case* c, tide_restore_delta* delta) {
   for (size_t i = 0; i < delta->created_count; ++i) give(d, delta->created[i]);
   tide_restore_delta_clear(delta);
   tide_checkpoint_free(c->checkpoint);
-  T_OK(tide_device_pool_release(d, c->pool));
+  T_OK(tide_device_pool_drop(d, c->pool));
   trim(d);
   T_EQ(current(d, reserved_bytes), 0);
 }
 
-static void expect_only_bigs(tide_device* d, const restore_case* c) {
+static void expect_only_bigs(tide_device_cache* d, const restore_case* c) {
   bool is_so = false;
   T_EQ(current(d, allocation), BIG_COUNT);
   T_OK(tide_device_pool_check(d, c->pool, c->bigs, BIG_COUNT, &is_so));
@@ -151,7 +151,8 @@ DEVICE_TEST(test_device__pool_check_takes_repeated_addresses_as_one) {
 // ---------------------------------------------------------------------------------------------------
 // Announced work
 
-static tide_launch capture_nothing(tide_machine* m, tide_device* d, tide_stream stream, tide_block used) {
+static tide_launch capture_nothing(tide_machine* m, tide_device_cache* d, tide_stream stream,
+                                   tide_block used) {
   tide_launch graph = NULL;
   T_OK(tide_machine_capture_begin(m, 0, stream, TIDE_CAPTURE_THREAD_LOCAL));
   announce(d, used, stream);
@@ -265,7 +266,7 @@ DEVICE_TEST(test_device__a_stream_of_another_device_is_waited_for) {
 }
 
 static tide_block released_in_between;
-static tide_device* released_from;
+static tide_device_cache* released_from;
 
 // A heap on which the block that is being announced is released just before its record is made.
 static void* alloc_and_release(void* user, size_t bytes, size_t alignment) {
@@ -301,7 +302,7 @@ static void expect_capture_intact(tide_machine* m, tide_stream stream) {
   T_OK(tide_machine_capture_end(m, 0, stream, &graph));
 }
 
-static void run_captures_without_records(tide_machine* m, tide_device* d) {
+static void run_captures_without_records(tide_machine* m, tide_device_cache* d) {
   counting_heap* const records = records_of(d);
   const tide_stream stream = side_new(m);
   const size_t before = free_bytes(m, 0);
@@ -319,7 +320,7 @@ static void run_captures_without_records(tide_machine* m, tide_device* d) {
     scope_close(d, pool);
     T_EQ(free_bytes(m, 0) + (size_t)current(d, reserved_bytes), before);
     device_expect_valid(d);
-    if (status != TIDE_OK) T_OK(tide_device_pool_release(d, pool));
+    if (status != TIDE_OK) T_OK(tide_device_pool_drop(d, pool));
     trim(d);
     if (status != TIDE_OK) T_EQ(free_bytes(m, 0), before);
   }
@@ -394,7 +395,7 @@ DEVICE_TEST(test_device__a_pool_goes_with_the_trim_after_its_addresses_could_not
   const tide_pool pool = pool_new(d, NULL);
   uint32_t users = 0;
   give(d, take_in(d, pool, NULL, 12 * MIB));
-  T_OK(tide_device_pool_release(d, pool));
+  T_OK(tide_device_pool_drop(d, pool));
   break_calls(m, TIDE_CALL_ADDRESS_RELEASE, TIDE_ERR_MACHINE, 1);
   T_ANY(tide_device_trim_pool(d, pool));
   tide_machine_fault_clear(m);
@@ -427,7 +428,7 @@ DEVICE_TEST(test_device__a_chosen_address_does_not_split_blocks_of_a_no_split_po
 }
 
 typedef struct dropper {
-  tide_device* device;
+  tide_device_cache* device;
   tide_pool pool;
 } dropper;
 
@@ -435,7 +436,7 @@ static bool drop_and_accept(void* user, tide_stream stream) {
   const dropper* const r = user;
   (void)stream;
   scope_close(r->device, r->pool);
-  T_OK(tide_device_pool_release(r->device, r->pool));
+  T_OK(tide_device_pool_drop(r->device, r->pool));
   trim(r->device);
   return true;
 }
@@ -464,7 +465,8 @@ DEVICE_TEST(test_device__a_pool_dropped_while_its_filter_decides_gets_no_memory)
 enum { CHURN_BLOCKS = 12, CHURN_STREAMS = 8, CHURN_BYTES = 4096 };
 
 // Has up to 12 blocks of 1 to 7 MiB on some streams; each has its number in it as long as it lives.
-static void churn(tide_machine* m, tide_device* d, const tide_stream* streams, size_t count, size_t rounds) {
+static void churn(tide_machine* m, tide_device_cache* d, const tide_stream* streams, size_t count,
+                  size_t rounds) {
   tide_block held[CHURN_BLOCKS] = { { NULL, 0 } };
   t_rng rng = t_rng_new(count);
   for (size_t i = 0; i < rounds; i++) {

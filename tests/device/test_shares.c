@@ -80,7 +80,7 @@ static bool message_receive(int from, message* in) {
 
 typedef struct importer_state {
   tide_machine* m;
-  tide_device* d;
+  tide_device_cache* d;
   void* address;
   size_t bytes;
 } importer_state;
@@ -167,7 +167,7 @@ static importer importer_new(void) {
 static void importer_end(importer* p) { t_process_end(p); }
 
 // Shares a block with the importer; the descriptors are closed here once they are sent.
-static void share_with(tide_device* d, const importer* p, tide_block block) {
+static void share_with(tide_device_cache* d, const importer* p, tide_block block) {
   message question = { .verb = VERB_IMPORT };
   question.share = (tide_share)TIDE_SHARE_INIT;
   T_OK(tide_device_share(d, block.address, &question.share, question.parts, PARTS_MAX));
@@ -180,13 +180,13 @@ static void need_raw_sharing(tide_machine* m) {
   if (!device_info(m, 0).has_raw_sharing) t_skip("no raw sharing");
 }
 
-static void need_physical_sharing(tide_machine* m, tide_device* d) {
+static void need_physical_sharing(tide_machine* m, tide_device_cache* d) {
   if (!device_info(m, 0).has_physical_sharing) t_skip("no physical sharing");
   expand(m, d);
 }
 
 // For blocks of the default options.
-static void need_sharing(tide_machine* m, tide_device* d) {
+static void need_sharing(tide_machine* m, tide_device_cache* d) {
   if (is_tide()) need_physical_sharing(m, d);
   else need_raw_sharing(m);
 }
@@ -331,7 +331,7 @@ TORCH_TEST(test_device__too_little_room_for_parts_says_how_many_there_are) {
 DEVICE_TEST(test_device__expandable_memory_outlives_its_exporter_in_the_importer) {
   need_physical_sharing(m, d);
   importer p = importer_new();
-  tide_device* const other = device_new(m, 0, NULL);
+  tide_device_cache* const other = device_new(m, 0, NULL);
   configure(other, "expandable_segments:True");
   const tide_block block = take(other, NULL, 12 * MIB);
   device_fill(m, 0, bytes_of(block), 0x61, 12 * MIB);
@@ -345,7 +345,7 @@ DEVICE_TEST(test_device__expandable_memory_outlives_its_exporter_in_the_importer
 
 DEVICE_TEST(test_device__an_import_reserves_only_what_is_shared) {
   need_physical_sharing(m, d);
-  tide_device* const other = device_new(m, 0, NULL);
+  tide_device_cache* const other = device_new(m, 0, NULL);
   tide_fault fault = TIDE_FAULT_INIT;
   tide_share share = TIDE_SHARE_INIT;
   tide_physical_share parts[PARTS_MAX];
@@ -436,7 +436,7 @@ typedef struct patchwork {
   tide_block others[3];
 } patchwork;
 
-static patchwork patchwork_new(tide_machine* m, tide_device* d, tide_stream stream) {
+static patchwork patchwork_new(tide_machine* m, tide_device_cache* d, tide_stream stream) {
   patchwork w;
   tide_block gaps[2];
   give(d, take(d, NULL, 512));  // with two streams, releases leave marks
@@ -474,7 +474,7 @@ TIDE_TEST(test_tide__a_stitched_block_is_shared) {
 }
 
 // Shares a block without an importer.
-static void share_and_forget(tide_device* d, tide_block block) {
+static void share_and_forget(tide_device_cache* d, tide_block block) {
   tide_share share = TIDE_SHARE_INIT;
   tide_physical_share parts[PARTS_MAX];
   T_OK(tide_device_share(d, block.address, &share, parts, PARTS_MAX));
@@ -489,7 +489,7 @@ typedef struct corner {
   tide_block block;
 } corner;
 
-static corner corner_new(tide_machine* m, tide_device* d) {
+static corner corner_new(tide_machine* m, tide_device_cache* d) {
   corner c = { .a = side_new(m), .b = side_new(m) };
   c.block = take(d, c.a, BYTES);
   const tide_block gap = take(d, c.b, MIB);
@@ -547,7 +547,7 @@ TIDE_TEST(test_tide__a_share_that_fails_changes_nothing) {
 #define CROWD 12
 
 // Random requests of two streams, mostly stitched, until some have failed.
-static void crowd_press(tide_machine* m, tide_device* d, const tide_stream streams[2], uint64_t seed) {
+static void crowd_press(tide_machine* m, tide_device_cache* d, const tide_stream streams[2], uint64_t seed) {
   tide_block blocks[CROWD] = { { NULL, 0 } };
   size_t bytes[CROWD] = { 0 };
   t_rng rng = t_rng_new(seed);
@@ -625,7 +625,7 @@ static uint64_t reservations(const tide_machine* m) {
   return calls(m, TIDE_CALL_ADDRESS_RESERVE) - calls(m, TIDE_CALL_ADDRESS_RELEASE);
 }
 
-static tide_status import_once(tide_device* to, tide_device* from, tide_block block) {
+static tide_status import_once(tide_device_cache* to, tide_device_cache* from, tide_block block) {
   tide_share share = TIDE_SHARE_INIT;
   tide_physical_share parts[PARTS_MAX];
   void* address = NULL;
@@ -642,14 +642,14 @@ static tide_status import_once(tide_device* to, tide_device* from, tide_block bl
 }
 
 // Breaks calls from `skip` on, up to `count`. True if one was hit.
-static bool expect_unbroken(tide_machine* m, tide_device* d, tide_block block, uint64_t skip,
+static bool expect_unbroken(tide_machine* m, tide_device_cache* d, tide_block block, uint64_t skip,
                             uint64_t count) {
   const uint64_t ranges = reservations(m);
   const size_t descriptors = t_count_descriptors();
   const uint64_t before = tide_machine_call_stats(m, TIDE_CALL_ANY).failures;
   counting_heap records;
   counting_heap_init(&records, SIZE_MAX, false);
-  tide_device* const other = device_new(m, 0, &records.heap);
+  tide_device_cache* const other = device_new(m, 0, &records.heap);
   tide_fault fault = TIDE_FAULT_INIT;
   fault.status = TIDE_ERR_MACHINE;
   fault.skip = skip;
@@ -691,7 +691,7 @@ DEVICE_TEST_OVER(test_device__a_heap_that_refuses_an_import_loses_nothing, devic
   for (size_t at = 0; is_refused; ++at) {
     counting_heap records;
     counting_heap_init(&records, SIZE_MAX, false);
-    tide_device* const other = device_new(m, 0, &records.heap);
+    tide_device_cache* const other = device_new(m, 0, &records.heap);
     atomic_store(&records.fail_at, atomic_load(&records.allocs) + at);
     const tide_status status = import_once(other, d, block);
     is_refused = atomic_load(&records.has_failed);
@@ -706,7 +706,7 @@ DEVICE_TEST_OVER(test_device__a_heap_that_refuses_an_import_loses_nothing, devic
 // Threads
 
 typedef struct busy {
-  tide_device* d;
+  tide_device_cache* d;
   tide_stream stream;
   atomic_bool is_over;
   pthread_t thread;
@@ -749,7 +749,7 @@ DEVICE_TEST_OVER(test_device__blocks_are_shared_while_others_come_and_go, device
 
 // A block that comes and goes, at an address that another thread knows.
 typedef struct fleeting {
-  tide_device* d;
+  tide_device_cache* d;
   _Atomic(void*) address;
   atomic_bool is_over;
   pthread_t thread;
@@ -875,7 +875,7 @@ DEVICE_TEST(test_device__a_peer_uses_expandable_segments_old_and_new) {
 }
 
 // A block of 6 MiB where 2 MiB lie idle before what is in use: tide puts it together of those and new memory.
-static tide_block take_beside(tide_device* d) {
+static tide_block take_beside(tide_device_cache* d) {
   const tide_block idle = take(d, NULL, 2 * MIB);
   (void)take(d, NULL, 2 * MIB);
   give(d, idle);

@@ -4,7 +4,7 @@
 // Sizes: how requests are rounded, which segments are made for them, and when a block is split.
 #include "device/devices.h"
 
-static size_t rounded(tide_device* d, size_t bytes) {
+static size_t rounded(tide_device_cache* d, size_t bytes) {
   const tide_block block = take(d, NULL, bytes);
   const int64_t size = current(d, allocated_bytes);
   give(d, block);

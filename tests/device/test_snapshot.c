@@ -24,14 +24,14 @@ static bool describe_inner(void* user, uint64_t frame, tide_frame_words* out) {
   return true;
 }
 
-static tide_trace* snapshot_of(tide_device* d, const tide_snapshot_options* options) {
+static tide_trace* snapshot_of(tide_device_cache* d, const tide_snapshot_options* options) {
   tide_trace* trace = NULL;
   T_OK(tide_trace_new(NULL, &trace));
   T_OK(tide_device_snapshot(d, options, trace));
   return trace;
 }
 
-static void stacks_on(tide_device* d) {
+static void stacks_on(tide_device_cache* d) {
   tide_history_options options = TIDE_HISTORY_OPTIONS_INIT;
   options.level = TIDE_HISTORY_ALL;
   options.gather = gather_two;
@@ -163,8 +163,8 @@ DEVICE_TEST(test_snapshot__shows_pools_and_remarks) {
   T_STR_EQ(text_of(trace, note.compile_context), "N/A");
   tide_trace_free(trace);
   give(d, block);
-  T_OK(tide_device_pool_release(d, pool));
-  T_OK(tide_device_pool_release(d, pool));
+  T_OK(tide_device_pool_drop(d, pool));
+  T_OK(tide_device_pool_drop(d, pool));
 }
 
 DEVICE_TEST(test_snapshot__can_leave_the_history_out) {
@@ -339,7 +339,7 @@ DEVICE_TEST(test_snapshot__a_pool_that_is_gone_keeps_its_label) {
   const tide_pool pools[2] = { pool_new(d, &options), pool_new(d, NULL) };
   for (size_t i = 0; i < 2; ++i) {
     give(d, take_in(d, pools[i], NULL, 1000));
-    T_OK(tide_device_pool_release(d, pools[i]));
+    T_OK(tide_device_pool_drop(d, pools[i]));
   }
   trim(d);
   T_STATUS(tide_device_pool_retain(d, pools[0]), TIDE_ERR_HANDLE);
@@ -360,7 +360,7 @@ TORCH_TEST(test_snapshot__a_replay_repeats_the_end_of_a_pool) {
   history_on(d);
   const tide_pool pools[3] = { pool_new(d, &options), pool_new(d, NULL), pool_new(d, NULL) };
   for (size_t i = 0; i < 3; ++i) give(d, take_in(d, pools[i], NULL, 1000));
-  for (size_t i = 0; i < 2; ++i) T_OK(tide_device_pool_release(d, pools[i]));
+  for (size_t i = 0; i < 2; ++i) T_OK(tide_device_pool_drop(d, pools[i]));
   trim(d);
   const tide_block block = take_in(d, pools[2], NULL, 1000);
 

@@ -117,7 +117,7 @@ DEVICE_TEST(test_device__counters_count_retries_ooms_and_waits) {
   const tide_pool pool = pool_new(d, NULL);
   limit_to(d, 30 * MIB);
   give(d, take_in(d, pool, NULL, 20 * MIB));
-  T_OK(tide_device_pool_release(d, pool));
+  T_OK(tide_device_pool_drop(d, pool));
   (void)take(d, NULL, 24 * MIB);  // after giving the other back
   expect_oom(d, NULL, 24 * MIB);
   trim(d);
@@ -143,7 +143,7 @@ TORCH_TEST(test_device__mappings_count_as_device_calls) {
 
 MACHINE_TEST(test_device__max_split_size_in_the_statistics_is_that_of_the_beginning) {
   tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
-  tide_device* d = NULL;
+  tide_device_cache* d = NULL;
   options.max_split_bytes = 64 * MIB;
   T_OK(tide_device_new(m, 0, &options, &d));
 
@@ -241,7 +241,7 @@ static void expect_sums(const char* what, const tide_stat kinds[TIDE_STAT_KINDS]
   }
 }
 
-static void expect_consistent(tide_device* d) {
+static void expect_consistent(tide_device_cache* d) {
   const tide_device_stats s = stats_of(d);
 #define EXPECT_SUMS(name) expect_sums(#name, s.name);
   TIDE_DEVICE_STAT_MAP(EXPECT_SUMS)

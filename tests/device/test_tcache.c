@@ -12,7 +12,7 @@ enum { MANY = 200 };
 // A thread of its own takes `count` blocks of a stream and releases them, and so has some at hand when it
 // ends.
 typedef struct hoarder {
-  tide_device* d;
+  tide_device_cache* d;
   tide_stream stream;
   size_t bytes;
   size_t count;
@@ -26,14 +26,14 @@ static void* hoard(void* user) {
   return NULL;
 }
 
-static void hoard_elsewhere(tide_device* d, tide_stream stream, size_t bytes, size_t count) {
+static void hoard_elsewhere(tide_device_cache* d, tide_stream stream, size_t bytes, size_t count) {
   pthread_t thread;
   hoarder h = { d, stream, bytes, count };
   t_thread_start(&thread, hoard, &h);
   t_thread_join(thread);
 }
 
-static uint64_t reserved(tide_device* d) { return (uint64_t)current(d, reserved_bytes); }
+static uint64_t reserved(tide_device_cache* d) { return (uint64_t)current(d, reserved_bytes); }
 
 // ---------------------------------------------------------------------------------------------------
 // Memory
@@ -221,7 +221,7 @@ TIDE_TEST(test_tcache__a_block_at_hand_is_nobodys) {
 }
 
 typedef struct rival {
-  tide_device* d;
+  tide_device_cache* d;
   const tide_block* blocks;
   size_t released;
 } rival;
@@ -247,7 +247,7 @@ TIDE_TEST(test_tcache__of_two_releases_one_is_refused) {
 }
 
 typedef struct announcer {
-  tide_device* d;
+  tide_device_cache* d;
   tide_stream side;
   const tide_block* blocks;
 } announcer;
@@ -283,7 +283,7 @@ TIDE_TEST(test_tcache__an_announcement_and_a_release_at_once_lose_nothing) {
 // Idle memory of streams
 
 // Two streams in turn hold what fills their homes, and then blocks that need other holes.
-static uint64_t reserved_by_two_streams(tide_machine* m, tide_device* d) {
+static uint64_t reserved_by_two_streams(tide_machine* m, tide_device_cache* d) {
   const tide_stream streams[2] = { side_new(m), side_new(m) };
   for (size_t i = 0; i < 2; ++i) {
     tide_block blocks[4];

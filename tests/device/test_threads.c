@@ -12,7 +12,7 @@ enum { THREADS = 8, LIVE = 12, MARK = 64 };
 
 typedef struct worker {
   tide_machine* m;
-  tide_device* d;
+  tide_device_cache* d;
   tide_stream stream;
   tide_stream side;  // NULL: nothing is announced
   uint8_t* window;   // pinned memory of its own
@@ -96,7 +96,7 @@ static void* worker_run(void* user) {
 }
 
 // Threads with a stream each, or all with the first one.
-static void crew_make(worker* crew, tide_machine* m, tide_device* d, bool is_one_stream) {
+static void crew_make(worker* crew, tide_machine* m, tide_device_cache* d, bool is_one_stream) {
   for (size_t i = 0; i < THREADS; ++i) {
     crew[i] = (worker){ .m = m, .d = d, .max_bytes = 256 * KIB, .steps = t_scaled(300), .rng = t_rng_new(i) };
     crew[i].stream = is_one_stream && i > 0 ? crew[0].stream : side_new(m);
@@ -112,7 +112,7 @@ static void crew_join(worker* crew) {
   for (size_t i = 0; i < THREADS; ++i) t_thread_join(crew[i].thread);
 }
 
-static void crew_expect_done(tide_device* d) {
+static void crew_expect_done(tide_device_cache* d) {
   trim(d);
   T_EQ(current(d, allocation), 0);
   T_EQ(current(d, active), 0);
@@ -182,7 +182,7 @@ DEVICE_TEST(test_device__threads_use_pools_of_their_own) {
   T_EQ(pool_reserved(d, TIDE_POOL_DEFAULT), 0);
   for (size_t i = 0; i < THREADS; ++i) {
     T_LT(0, pool_reserved(d, pools[i]));
-    T_OK(tide_device_pool_release(d, pools[i]));
+    T_OK(tide_device_pool_drop(d, pools[i]));
   }
   crew_expect_done(d);
 }
@@ -204,12 +204,12 @@ DEVICE_TEST(test_device__threads_use_expandable_segments) {
 // While others look, trim, change
 
 typedef struct meddler {
-  tide_device* d;
+  tide_device_cache* d;
   atomic_bool is_over;
   pthread_t thread;
 } meddler;
 
-static void meddler_start(meddler* x, tide_device* d, void* (*function)(void*)) {
+static void meddler_start(meddler* x, tide_device_cache* d, void* (*function)(void*)) {
   x->d = d;
   atomic_store(&x->is_over, false);
   t_thread_start(&x->thread, function, x);
@@ -342,7 +342,7 @@ DEVICE_TEST(test_device__observers_hear_every_request_of_every_thread) {
 }
 
 static void* fill_to_the_limit(void* user) {
-  tide_device* const d = user;
+  tide_device_cache* const d = user;
   for (size_t i = 0; i < t_scaled(50); ++i) {
     tide_block block = { NULL, 0 };
     const tide_status status = tide_device_alloc(d, NULL, 10 * MIB, &block);
@@ -366,7 +366,7 @@ DEVICE_TEST(test_device__threads_together_stay_within_the_limit) {
 }
 
 typedef struct two_releases {
-  tide_device* d;
+  tide_device_cache* d;
   tide_block block;
   atomic_int ready;
   atomic_int successes;
@@ -399,7 +399,7 @@ DEVICE_TEST(test_device__of_two_releases_at_once_one_succeeds) {
 // Callbacks that block hold up nobody else
 
 typedef struct blocker {
-  tide_device* d;
+  tide_device_cache* d;
   tide_machine* m;
   atomic_int entered;
   atomic_bool is_open;
@@ -435,7 +435,7 @@ static void blocker_end(blocker* b) {
   t_thread_join(b->thread);
 }
 
-static bool block_on_reclaim(void* user, tide_device* device) {
+static bool block_on_reclaim(void* user, tide_device_cache* device) {
   (void)device;
   blocker_wait(user);
   return false;
@@ -524,7 +524,7 @@ DEVICE_TEST(test_device__a_filter_that_blocks_holds_up_nobody) {
 
 // A filter that is asked when its scope is closed: it goes on for a while then.
 typedef struct parting {
-  tide_device* d;
+  tide_device_cache* d;
   tide_pool pool;
   atomic_int entered;
   atomic_bool is_closing;
@@ -653,7 +653,7 @@ DEVICE_TEST(test_device__a_gathering_of_stacks_that_blocks_holds_up_nobody) {
 // Callbacks that use the allocator
 
 typedef struct user_of {
-  tide_device* d;
+  tide_device_cache* d;
   bool is_inside;
   int calls;
 } user_of;
@@ -692,7 +692,7 @@ DEVICE_TEST(test_device__a_filter_may_use_the_allocator) {
   scope_close(d, pool);
 }
 
-static bool use_on_reclaim(void* user, tide_device* device) {
+static bool use_on_reclaim(void* user, tide_device_cache* device) {
   (void)device;
   use_everything(user);
   return true;
@@ -722,7 +722,7 @@ static void return_to_other(void* user, void* address, size_t bytes, int device,
 }
 
 DEVICE_TEST(test_device__segment_functions_may_use_another_allocator) {
-  tide_device* const inner = device_new(m, 0, NULL);
+  tide_device_cache* const inner = device_new(m, 0, NULL);
   tide_pool_options options = TIDE_POOL_OPTIONS_INIT;
   options.segment_alloc = supply_from_other;
   options.segment_release = return_to_other;
@@ -733,7 +733,7 @@ DEVICE_TEST(test_device__segment_functions_may_use_another_allocator) {
   device_fill(m, 0, bytes_of(block), 7, 3 * MIB);
   T_EQ(current(inner, allocated_bytes), 20 * MIB);
   give(d, block);
-  T_OK(tide_device_pool_release(d, pool));
+  T_OK(tide_device_pool_drop(d, pool));
   trim(d);
 
   T_EQ(current(inner, allocation), 0);

@@ -16,9 +16,9 @@
 #define TIDE_TEST(function) DEVICE_TEST_OVER(function, device_tide)
 
 // Another allocator on the same device, or one on a machine of its own.
-static tide_device* tide_new(tide_machine* m, const tide_heap* heap) {
+static tide_device_cache* tide_new(tide_machine* m, const tide_heap* heap) {
   tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
-  tide_device* d = NULL;
+  tide_device_cache* d = NULL;
   options.policy = TIDE_POLICY_TIDE;
   options.tide_stitch_share = 1;  // how fast the computer is decides nothing
   options.heap = heap;
@@ -62,7 +62,8 @@ typedef struct painted {
   uint8_t value;
 } painted;
 
-static painted painted_new(tide_machine* m, tide_device* d, tide_stream stream, size_t bytes, uint8_t value) {
+static painted painted_new(tide_machine* m, tide_device_cache* d, tide_stream stream, size_t bytes,
+                           uint8_t value) {
   const painted p = { take(d, stream, bytes), stream, bytes, value };
   paint(m, stream, p.block, value, bytes);
   return p;
@@ -82,7 +83,7 @@ typedef struct comb {
 } comb;
 
 // `holes` holes of `bytes` each, and a block behind each of them.
-static comb comb_new(tide_machine* m, tide_device* d, tide_stream stream, size_t holes, size_t bytes) {
+static comb comb_new(tide_machine* m, tide_device_cache* d, tide_stream stream, size_t holes, size_t bytes) {
   comb c = { .holes = holes };
   tide_block gaps[COMB_HOLES];
   T_LE(holes, COMB_HOLES);
@@ -99,7 +100,7 @@ static void comb_expect(tide_machine* m, const comb* c) {
   for (size_t i = 0; i < c->holes; ++i) painted_expect(m, &c->teeth[i]);
 }
 
-static void comb_end(tide_device* d, const comb* c) {
+static void comb_end(tide_device_cache* d, const comb* c) {
   for (size_t i = 0; i < c->holes; ++i) give(d, c->teeth[i].block);
 }
 
@@ -223,7 +224,7 @@ TIDE_TEST(test_tide__a_page_counts_once_however_many_views_map_it) {
   if (!is_cuda(m)) T_EQ(free_before - free_bytes(m, 0), 32 * MIB);
 }
 
-static void expect_sums(tide_device* d) {
+static void expect_sums(tide_device_cache* d) {
   static seen s;
   tide_device_stats stats = stats_of(d);
   uint64_t reserved = 0;
@@ -247,7 +248,7 @@ static void expect_sums(tide_device* d) {
   T_EQ(requested, (uint64_t)stats.requested_bytes[0].current);
 }
 
-static size_t times_seen(tide_device* d, const void* address, uint32_t state, size_t bytes) {
+static size_t times_seen(tide_device_cache* d, const void* address, uint32_t state, size_t bytes) {
   static seen s;
   size_t times = 0;
   look(d, &s);
@@ -487,7 +488,7 @@ TIDE_TEST(test_tide__growing_and_trimming_without_end) {
 // ---------------------------------------------------------------------------------------------------
 // The peak of live bytes
 
-static uint64_t calls_of_a_tide(tide_machine* m, tide_device* d, bool resets) {
+static uint64_t calls_of_a_tide(tide_machine* m, tide_device_cache* d, bool resets) {
   const tide_stream stream = side_new(m);
   const uint64_t before = memory_calls(m);
   const comb c = comb_new(m, d, stream, 8, 4 * MIB);
@@ -504,7 +505,7 @@ static uint64_t calls_of_a_tide(tide_machine* m, tide_device* d, bool resets) {
 TIDE_TEST(test_tide__resetting_the_peak_statistic_changes_no_decision) {
   const uint64_t plain = calls_of_a_tide(m, d, false);
   trim(d);
-  tide_device* const other = tide_new(m, NULL);
+  tide_device_cache* const other = tide_new(m, NULL);
 
   const uint64_t reset = calls_of_a_tide(m, other, true);
 
@@ -538,7 +539,7 @@ static tide_machine* dry_of(uint64_t capacity) {
 }
 
 // How many handles a request is made of, when nothing is idle.
-static uint64_t handles_of(tide_machine* m, tide_device* d, uint64_t bytes) {
+static uint64_t handles_of(tide_machine* m, tide_device_cache* d, uint64_t bytes) {
   const uint64_t before = calls(m, TIDE_CALL_PHYSICAL_NEW);
   (void)take(d, NULL, bytes);
   return calls(m, TIDE_CALL_PHYSICAL_NEW) - before;
@@ -546,7 +547,7 @@ static uint64_t handles_of(tide_machine* m, tide_device* d, uint64_t bytes) {
 
 T_TEST(test_tide__handles_grow_with_the_request_and_with_the_peak) {
   tide_machine* const m = dry_of(1024 * 64 * MIB);
-  tide_device* const d = tide_new(m, NULL);
+  tide_device_cache* const d = tide_new(m, NULL);
   T_EQ(handles_of(m, d, 1024 * MIB), 128);  // of 8 MiB, 1/120 of the peak
   T_EQ(handles_of(m, d, 16 * MIB), 8);      // of 2 MiB, which is the least, as 1/1024 is
   (void)take(d, NULL, 4096 * MIB);
@@ -559,7 +560,7 @@ T_TEST(test_tide__handles_grow_with_the_request_and_with_the_peak) {
 T_TEST(test_tide__no_handle_is_larger_than_the_options_say) {
   tide_machine* const m = dry_of(1024 * 64 * MIB);
   tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
-  tide_device* d = NULL;
+  tide_device_cache* d = NULL;
   options.policy = TIDE_POLICY_TIDE;
   options.tide_most_handle_bytes = 4 * MIB;
   T_OK(tide_device_new(m, 0, &options, &d));
@@ -573,7 +574,7 @@ T_TEST(test_tide__no_handle_is_larger_than_the_options_say) {
 // ones that are idle too.
 static uint64_t views_behind_small_blocks(size_t count) {
   tide_machine* const m = dry_of(1024 * 64 * MIB);
-  tide_device* const d = tide_new(m, NULL);
+  tide_device_cache* const d = tide_new(m, NULL);
   tide_block small[256];
   T_LE(count, sizeof small / sizeof small[0]);
   for (size_t i = 0; i < count; i++) small[i] = take(d, NULL, 384 * KIB);
@@ -670,7 +671,7 @@ TIDE_TEST(test_tide__an_error_leaves_everything_usable) {
 // Fills the limit with blocks of 4 MiB, the device or a part of it, and makes every other one idle.
 #define PIECES 16
 
-static void fragment(tide_device* d, const tide_stream streams[2], tide_block kept[PIECES]) {
+static void fragment(tide_device_cache* d, const tide_stream streams[2], tide_block kept[PIECES]) {
   tide_block passing[PIECES];
   limit_to(d, 2 * PIECES * 4 * MIB);
   for (size_t i = 0; i < PIECES; ++i) {
@@ -752,7 +753,7 @@ TIDE_TEST(test_tide__memory_of_pools_without_users_is_found) {
   limit_to(d, 16 * MIB);
   give(d, take_in(d, pool, stream, 12 * MIB));
   expect_oom(d, stream, 8 * MIB);
-  T_OK(tide_device_pool_release(d, pool));
+  T_OK(tide_device_pool_drop(d, pool));
 
   const painted p = painted_new(m, d, stream, 16 * MIB, 69);
 
@@ -775,7 +776,7 @@ TIDE_TEST(test_tide__observed_requests_that_are_stitched_are_no_ooms) {
 #define LOOP_BLOCKS 20
 
 // One round of a program: takes and releases blocks of sizes that its layout gives, and keeps none.
-static void loop_round(tide_device* d, tide_stream stream, uint64_t layout, size_t scale) {
+static void loop_round(tide_device_cache* d, tide_stream stream, uint64_t layout, size_t scale) {
   t_rng rng = { layout };
   tide_block blocks[LOOP_BLOCKS] = { { NULL, 0 } };
   for (int i = 0; i < 120; ++i) {
@@ -838,7 +839,7 @@ TIDE_TEST(test_tide__a_loop_on_two_streams_comes_to_rest) {
 T_TEST(test_tide__little_more_is_reserved_than_was_handed_out_at_once) {
   tide_machine* m = NULL;
   T_OK(tide_machine_new_dry(NULL, &m));
-  tide_device* const d = tide_new(m, NULL);
+  tide_device_cache* const d = tide_new(m, NULL);
   const tide_stream stream = side_new(m);
 
   for (uint64_t i = 0; i < 40; ++i) loop_round(d, stream, 100 + i, 64);
@@ -897,7 +898,7 @@ static footprint footprint_make(const char* machine, size_t shift) {
   memset(&f, 0, sizeof f);
   tide_machine* const m = machine_open(machine, NULL);
   if (shift > 0) (void)reserve(m, 0, shift * 2 * MIB);  // then all addresses are others
-  tide_device* const d = tide_new(m, NULL);
+  tide_device_cache* const d = tide_new(m, NULL);
   const tide_stream streams[2] = { side_new(m), side_new(m) };
   for (uint64_t i = 0; i < 8; ++i) {
     if (i % 3 == 0 && shift > 0) T_OK(tide_machine_address_release(m, reserve(m, 0, 2 * MIB), 2 * MIB));
@@ -995,7 +996,7 @@ TIDE_TEST(test_tide__in_a_capture_no_stream_is_waited_for) {
 
   T_OK(tide_device_pool_end(d, pool));  // so that requests go to the default pool inside the capture
   const tide_block inside = take(d, other, 4 * MIB);
-  T_OK(tide_device_pool_release(d, pool));
+  T_OK(tide_device_pool_drop(d, pool));
   T_OK(pool_begin_kept(d, pool, &scope));
   const tide_block captured = take(d, stream, 4 * MIB);
   paint(m, stream, captured, 3, 4 * MIB);
@@ -1089,7 +1090,7 @@ TIDE_TEST(test_tide__stitched_blocks_outlive_caching) {
 
 DEVICE_TEST_OVER(test_tide__a_home_without_addresses_is_followed_by_another, device_tide_emulated) {
   tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
-  tide_device* small = NULL;
+  tide_device_cache* small = NULL;
   need_virtual(m);
   options.policy = TIDE_POLICY_TIDE;
   options.address_reserve.fraction = 0.05;
@@ -1120,7 +1121,7 @@ DEVICE_TEST_OVER(test_tide__a_home_without_addresses_is_followed_by_another, dev
 // A trip through everything the policy does. Each step may fail, and then the trip goes on without it.
 typedef struct trip {
   tide_machine* m;
-  tide_device* d;
+  tide_device_cache* d;
   tide_stream a;
   tide_stream b;
   size_t count;

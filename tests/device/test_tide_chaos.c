@@ -12,7 +12,7 @@
 
 typedef struct chaos {
   tide_machine* m;
-  tide_device* d;
+  tide_device_cache* d;
   counting_heap records;  // of the allocator alone
   tide_stream streams[3];
   tide_block blocks[LIVE];

@@ -24,13 +24,13 @@ static const char* const tide_host[] = { "host tide", NULL };
 #define ALL_BYTES (HOLES * HOLE_BYTES)
 
 // A stream that the allocator knows: from the second one on, releases leave marks.
-static tide_stream known_new(tide_machine* m, tide_device* d) {
+static tide_stream known_new(tide_machine* m, tide_device_cache* d) {
   const tide_stream stream = side_new(m);
   give(d, take(d, stream, 512));
   return stream;
 }
 
-static uint64_t waits(tide_device* d) { return (uint64_t)stats_of(d).num_stream_waits; }
+static uint64_t waits(tide_device_cache* d) { return (uint64_t)stats_of(d).num_stream_waits; }
 
 static uint64_t records(const tide_machine* m) {
   return tide_machine_call_stats(m, TIDE_CALL_EVENT_RECORD).calls;
@@ -43,7 +43,7 @@ typedef struct comb {
   tide_block teeth[HOLES];
 } comb;
 
-static comb comb_new(tide_machine* m, tide_device* d, tide_stream stream) {
+static comb comb_new(tide_machine* m, tide_device_cache* d, tide_stream stream) {
   comb c = { .stream = stream };
   for (size_t i = 0; i < HOLES; ++i) {
     c.gaps[i] = take(d, stream, HOLE_BYTES);
@@ -54,7 +54,7 @@ static comb comb_new(tide_machine* m, tide_device* d, tide_stream stream) {
 }
 
 // Paints the holes, on their own stream, and makes them idle at once.
-static void comb_release(tide_machine* m, tide_device* d, const comb* c, uint8_t value) {
+static void comb_release(tide_machine* m, tide_device_cache* d, const comb* c, uint8_t value) {
   for (size_t i = 0; i < HOLES; ++i) paint(m, c->stream, c->gaps[i], value, HOLE_BYTES);
   for (size_t i = 0; i < HOLES; ++i) give(d, c->gaps[i]);
 }
@@ -135,7 +135,7 @@ ORDER_TEST(test_tide__memory_on_its_way_home_waits_for_who_had_it) {
 
 // A request that another thread makes.
 typedef struct errand {
-  tide_device* d;
+  tide_device_cache* d;
   tide_stream stream;
   size_t bytes;
 } errand;
@@ -148,7 +148,7 @@ static void* errand_run(void* user) {
 
 // Takes 1 MiB on a stream and paints it, while a request of another thread is about to let that stream wait
 // for `late`, which must be done before.
-static void expect_patience(tide_machine* m, tide_device* d, tide_stream stream, size_t other_bytes,
+static void expect_patience(tide_machine* m, tide_device_cache* d, tide_stream stream, size_t other_bytes,
                             gate* late) {
   errand other = { d, stream, other_bytes };
   pthread_t thread;
@@ -381,7 +381,7 @@ ORDER_TEST(test_tide__announced_memory_waits_for_its_own_stream_too) {
 #define MANY 66
 
 // A stream takes what is idle on another, which is late.
-static void expect_order(tide_machine* m, tide_device* d, tide_stream from, tide_stream to) {
+static void expect_order(tide_machine* m, tide_device_cache* d, tide_stream from, tide_stream to) {
   const comb c = comb_new(m, d, from);
   gate g;
   hold_up(&g, m, from);
@@ -475,7 +475,8 @@ ORDER_TEST(test_tide__the_stream_of_a_thread_neither_lends_nor_borrows) {
 }
 
 // Waiting for a stream that is captured would draw the waiting one into the capture.
-static void expect_capture_apart(tide_machine* m, tide_device* d, tide_stream captured, tide_stream other) {
+static void expect_capture_apart(tide_machine* m, tide_device_cache* d, tide_stream captured,
+                                 tide_stream other) {
   tide_capture_state state = TIDE_CAPTURE_ACTIVE;
   tide_launch graph = NULL;
   uint64_t id = 0;
@@ -611,7 +612,7 @@ static void queue_job(tide_machine* m, tide_stream stream, const tagged* t, tide
 
 typedef struct worker {
   tide_machine* m;
-  tide_device* d;
+  tide_device_cache* d;
   tide_stream stream;
   tide_stream other;  // that of the next worker
   tide_event event;   // of this worker
@@ -667,7 +668,7 @@ static void* worker_run(void* user) {
 }
 
 // Workers with streams of their own, or all with the same.
-static void expect_right_tags(tide_machine* m, tide_device* d, size_t count, bool is_one_stream) {
+static void expect_right_tags(tide_machine* m, tide_device_cache* d, size_t count, bool is_one_stream) {
   worker workers[THREADS];
   const tide_stream common = known_new(m, d);
   memset(workers, 0, sizeof workers);
@@ -866,7 +867,7 @@ ORDER_TEST(test_tide__a_stream_is_closed_before_its_blocks_are_released) {
 
 // Closes a stream whose work is late, before or after its blocks are released, and asks for memory by its
 // handle.
-static void expect_no_memory_of_the_old_one(tide_machine* m, tide_device* d, bool closes_first) {
+static void expect_no_memory_of_the_old_one(tide_machine* m, tide_device_cache* d, bool closes_first) {
   const tide_stream a = known_new(m, d);
   (void)known_new(m, d);
   const tide_block large = take(d, a, 32 * MIB);

@@ -440,7 +440,7 @@ static inline void play_drop(play* p, uint64_t generation) {
 static inline void play_release(play* p, uint64_t generation) {
   play_verify_kept(p, "before it was released");
   play_drop(p, generation);
-  (void)play_ok(p, "release", tide_planner_release_outputs(p->planner, generation));
+  (void)play_ok(p, "release", tide_planner_drop_outputs(p->planner, generation));
 }
 
 // Now and then somebody takes an output that has memory of its own.
@@ -472,7 +472,7 @@ static inline void play_keep_outputs(play* p) {
   const bool is_done = p->options.output_generations == 1 || play_mix(p->seed, p->run) % 3 > 0;
   if (generation == 0 || !is_done || p->is_over) return;
   (void)play_ok(p, "retain", tide_planner_retain_outputs(p->planner, generation));
-  (void)play_ok(p, "release", tide_planner_release_outputs(p->planner, generation));
+  (void)play_ok(p, "release", tide_planner_drop_outputs(p->planner, generation));
   play_release(p, generation);
 }
 

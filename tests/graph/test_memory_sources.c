@@ -103,7 +103,7 @@ static void expect_runs(tide_memory memory) {
   expect_held(&earlier, "z", 1000);
   expect_held(&s, "y", 500);
   expect_held(&s, "o", 500);
-  T_OK(tide_planner_release_outputs(s.planner, 1));
+  T_OK(tide_planner_drop_outputs(s.planner, 1));
   sourced_run(&s, 100000);
   T_OK(tide_planner_take(s.planner, model_id(&s.m, "o"), &taken));
   sourced_run(&s, 100000);
@@ -130,7 +130,7 @@ EMULATED_TEST(test_memory_sources__a_planner_works_on_page_locked_memory) {
 }
 
 EMULATED_TEST(test_memory_sources__a_planner_works_on_the_cache_of_a_device) {
-  tide_device* device = NULL;
+  tide_device_cache* device = NULL;
   tide_stream stream;
   T_OK(tide_machine_stream_new(m, 0, 0, 0, &stream));
   T_OK(tide_device_new(m, 0, NULL, &device));

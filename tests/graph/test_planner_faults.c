@@ -45,7 +45,7 @@ static bool fill_all(faulty* f, size_t bytes) {
 }
 
 static void release_generation(faulty* f, uint64_t generation) {
-  if (generation != 0) T_OK(tide_planner_release_outputs(f->planner, generation));
+  if (generation != 0) T_OK(tide_planner_drop_outputs(f->planner, generation));
 }
 
 // A run that is cancelled when it cannot be done.

@@ -83,7 +83,7 @@ T_TEST(test_planner_outputs__inputs_and_containers_are_never_managed_outputs) {
     trial_end(&t);
     T_CHECK(!tide_planner_is_managed_output(t.planner, input));
     T_CHECK(!tide_planner_is_managed_output(t.planner, output_of(&t, "*l")));
-    if (run > 0) T_OK(tide_planner_release_outputs(t.planner, generation_of(&t)));
+    if (run > 0) T_OK(tide_planner_drop_outputs(t.planner, generation_of(&t)));
   }
   trial_close(&t);
 }
@@ -137,7 +137,7 @@ T_TEST(test_planner_outputs__an_output_that_outgrows_its_place_is_right_all_the_
   T_FILLED(output_of(&t, "y"), 2, 1000);
   T_FILLED(output_of(&t, "z"), 3, 200);
   T_EQ(tide_planner_unplanned(t.planner, trial_id(&t, "y")), 2);
-  T_OK(tide_planner_release_outputs(t.planner, generation_of(&t)));
+  T_OK(tide_planner_drop_outputs(t.planner, generation_of(&t)));
   trial_size_all(&t, 1000);
   trial_run(&t);
   T_CHECK(tide_planner_is_managed_output(t.planner, output_of(&t, "y")));
@@ -157,7 +157,7 @@ T_TEST(test_planner_outputs__with_one_generation_outputs_must_be_released_before
   T_STATUS(tide_planner_begin(t.planner, 0), TIDE_ERR_STATE);
   T_STATUS(tide_planner_end(t.planner), TIDE_ERR_STATE);
   expect_outputs(outputs, 2);
-  T_OK(tide_planner_release_outputs(t.planner, generation_of(&t)));
+  T_OK(tide_planner_drop_outputs(t.planner, generation_of(&t)));
   T_EQ(trial_stats(&t).generations, 0);
   T_CHECK(!tide_planner_is_managed_output(t.planner, outputs[0]));
   run_filling(&t, 3);
@@ -169,15 +169,15 @@ T_TEST(test_planner_outputs__with_one_generation_outputs_must_be_released_before
 T_TEST(test_planner_outputs__a_generation_is_released_once) {
   trial t;
   trial_open(&t, listed, generations(0));
-  T_STATUS(tide_planner_release_outputs(t.planner, 0), TIDE_ERR_HANDLE);
-  T_STATUS(tide_planner_release_outputs(t.planner, 1), TIDE_ERR_HANDLE);
+  T_STATUS(tide_planner_drop_outputs(t.planner, 0), TIDE_ERR_HANDLE);
+  T_STATUS(tide_planner_drop_outputs(t.planner, 1), TIDE_ERR_HANDLE);
   run_filling(&t, 1);
   run_filling(&t, 2);
 
-  T_STATUS(tide_planner_release_outputs(t.planner, 2), TIDE_ERR_HANDLE);
+  T_STATUS(tide_planner_drop_outputs(t.planner, 2), TIDE_ERR_HANDLE);
   T_STATUS(tide_planner_retain_outputs(t.planner, 2), TIDE_ERR_HANDLE);
-  T_OK(tide_planner_release_outputs(t.planner, 1));
-  T_STATUS(tide_planner_release_outputs(t.planner, 1), TIDE_ERR_HANDLE);
+  T_OK(tide_planner_drop_outputs(t.planner, 1));
+  T_STATUS(tide_planner_drop_outputs(t.planner, 1), TIDE_ERR_HANDLE);
   T_STATUS(tide_planner_retain_outputs(t.planner, 1), TIDE_ERR_HANDLE);
 
   trial_close(&t);
@@ -190,14 +190,14 @@ T_TEST(test_planner_outputs__the_generation_of_an_open_run_cannot_be_given_up) {
   trial_begin(&t, 0);
   const uint64_t generation = generation_of(&t);
 
-  T_STATUS(tide_planner_release_outputs(t.planner, generation), TIDE_ERR_STATE);
+  T_STATUS(tide_planner_drop_outputs(t.planner, generation), TIDE_ERR_STATE);
   T_OK(tide_planner_retain_outputs(t.planner, generation));
-  T_OK(tide_planner_release_outputs(t.planner, generation));
+  T_OK(tide_planner_drop_outputs(t.planner, generation));
   fill_value(&t, "y", 100, 5);
   trial_end(&t);
 
   T_FILLED(output_of(&t, "y"), 5, 100);
-  T_OK(tide_planner_release_outputs(t.planner, generation));
+  T_OK(tide_planner_drop_outputs(t.planner, generation));
   trial_close(&t);
 }
 
@@ -211,11 +211,11 @@ T_TEST(test_planner_outputs__a_retained_generation_stays_until_all_have_released
   T_OK(tide_planner_retain_outputs(t.planner, 1));
 
   for (int i = 0; i < 2; i++) {
-    T_OK(tide_planner_release_outputs(t.planner, 1));
+    T_OK(tide_planner_drop_outputs(t.planner, 1));
     T_STATUS(tide_planner_begin(t.planner, 0), TIDE_ERR_STATE);
     expect_outputs(outputs, 2);
   }
-  T_OK(tide_planner_release_outputs(t.planner, 1));
+  T_OK(tide_planner_drop_outputs(t.planner, 1));
 
   run_filling(&t, 3);
   trial_close(&t);
@@ -240,7 +240,7 @@ T_TEST(test_planner_outputs__any_number_of_generations_keep_their_contents) {
   }
 
   for (uint64_t generation = 8; generation > 0; generation -= 2)
-    T_OK(tide_planner_release_outputs(t.planner, generation));
+    T_OK(tide_planner_drop_outputs(t.planner, generation));
   run_filling(&t, 50);
   run_filling(&t, 51);
 
@@ -256,7 +256,7 @@ T_TEST(test_planner_outputs__no_more_generations_are_in_use_than_asked_for) {
   T_EQ(trial_stats(&t).generations, 3);
 
   T_STATUS(tide_planner_begin(t.planner, 0), TIDE_ERR_STATE);
-  T_OK(tide_planner_release_outputs(t.planner, 2));
+  T_OK(tide_planner_drop_outputs(t.planner, 2));
   run_filling(&t, 5);
   T_STATUS(tide_planner_begin(t.planner, 0), TIDE_ERR_STATE);
 
@@ -270,7 +270,7 @@ T_TEST(test_planner_outputs__released_arenas_are_used_again) {
   run_filling(&t, 0);
   for (int run = 0; run < 50; run++) {
     run_filling(&t, run);
-    if (run >= 2) T_OK(tide_planner_release_outputs(t.planner, generation_of(&t) - 2));
+    if (run >= 2) T_OK(tide_planner_drop_outputs(t.planner, generation_of(&t) - 2));
   }
 
   T_LE(trial_stats(&t).arena_allocs, 1 + 3);
@@ -309,7 +309,7 @@ T_TEST(test_planner_outputs__a_new_layout_does_not_touch_generations_in_use) {
     expect_outputs(outputs, 2);
   }
 
-  T_OK(tide_planner_release_outputs(t.planner, 1));
+  T_OK(tide_planner_drop_outputs(t.planner, 1));
   trial_close(&t);
 }
 
@@ -327,7 +327,7 @@ T_TEST(test_planner_outputs__disabling_keeps_what_is_in_use_and_switches_back) {
   expect_outputs(outputs, 2);
   T_EQ(trial_role(&t, "y"), TIDE_ROLE_UNMANAGED);
   T_EQ(trial_stats(&t).managed_outputs, 0);
-  T_OK(tide_planner_release_outputs(t.planner, 1));
+  T_OK(tide_planner_drop_outputs(t.planner, 1));
 
   for (int run = 0; run < 3; run++) {
     run_filling(&t, 10 + run);
@@ -371,6 +371,6 @@ T_TEST(test_planner_outputs__disabling_frees_the_runs_from_generations) {
   for (int run = 0; run < 3; run++) run_filling(&t, 10 + run);
 
   expect_outputs(outputs, 2);
-  T_OK(tide_planner_release_outputs(t.planner, 1));
+  T_OK(tide_planner_drop_outputs(t.planner, 1));
   trial_close(&t);
 }

@@ -153,7 +153,7 @@ static void run_and_compare(net_pair* p, uint32_t count) {
   expect_same_results(p);
   T_EQ(tide_planner_leak(planner), TIDE_GRAPH_NONE);
   if (tide_planner_generation(planner) != 0)
-    T_OK(tide_planner_release_outputs(planner, tide_planner_generation(planner)));
+    T_OK(tide_planner_drop_outputs(planner, tide_planner_generation(planner)));
 }
 
 static const char* const networks[] = {

@@ -77,7 +77,7 @@ T_TEST(test_planner_runs__planners_of_nothing_are_refused) {
   T_STATUS(tide_planner_take(NULL, 0, &address), TIDE_ERR_ARGUMENT);
   T_STATUS(tide_planner_presize(NULL, 0, t.bytes, 0), TIDE_ERR_ARGUMENT);
   T_STATUS(tide_planner_retain_outputs(NULL, 1), TIDE_ERR_ARGUMENT);
-  T_STATUS(tide_planner_release_outputs(NULL, 1), TIDE_ERR_ARGUMENT);
+  T_STATUS(tide_planner_drop_outputs(NULL, 1), TIDE_ERR_ARGUMENT);
   T_STATUS(tide_planner_disable_outputs(NULL), TIDE_ERR_ARGUMENT);
   T_STATUS(tide_planner_guard(NULL, 0, NULL, 0, &count), TIDE_ERR_ARGUMENT);
   T_STATUS(tide_planner_check(NULL, 0), TIDE_ERR_ARGUMENT);

@@ -3,7 +3,7 @@
 //
 // What the tests of the pinned-host cache share.
 //
-//   PINNED_TEST(test_pinned__keeps_what_is_released) { ... tide_machine* m ... tide_pinned* p ... }
+//   PINNED_TEST(test_pinned__keeps_what_is_released) { ... tide_machine* m ... tide_pinned_cache* p ... }
 //   PINNED_TEST_WITH(test_pinned__has_a_helper, machine_names, with_helper) { ... }
 //
 // A test gets a fresh machine `m` (see machines.h) and a fresh cache `p` with the default options, or with
@@ -56,19 +56,19 @@ static inline uint64_t pieces_made(const tide_machine* m) {
 // ---------------------------------------------------------------------------------------------------
 // Running a test
 
-typedef void (*pinned_body)(tide_machine* m, tide_pinned* p);
+typedef void (*pinned_body)(tide_machine* m, tide_pinned_cache* p);
 typedef void (*pinned_setup)(tide_pinned_options* options);
 
 static pinned_body pinned_body_now;
 static pinned_setup pinned_setup_now;
 
-static inline void pinned_expect_valid(tide_pinned* p) {
+static inline void pinned_expect_valid(tide_pinned_cache* p) {
   const int broken = tide_pinned_check(p);
   if (broken != 0) T_FAIL("invariant %d: %s", broken, tide_last_error()->text);
 }
 
-static inline tide_pinned* pinned_open(tide_machine* m, const tide_pinned_options* options) {
-  tide_pinned* p = NULL;
+static inline tide_pinned_cache* pinned_open(tide_machine* m, const tide_pinned_options* options) {
+  tide_pinned_cache* p = NULL;
   T_OK(tide_pinned_new(m, options, &p));
   T_CHECK(p != NULL);
   return p;
@@ -82,7 +82,7 @@ static inline void pinned_run_on(tide_machine* m) {
   if (pinned_setup_now != NULL) pinned_setup_now(&options);
   window_prepare(m, 0);
   const holdings before = holdings_of(m);
-  tide_pinned* const p = pinned_open(m, &options);
+  tide_pinned_cache* const p = pinned_open(m, &options);
 
   pinned_body_now(m, p);
   const holdings events = holdings_of(m);  // those that the test made for itself are left to the machine
@@ -106,10 +106,10 @@ static inline void pinned_run(pinned_body body, pinned_setup setup) {
 }
 
 #define PINNED_TEST_WITH(function, names, setup)                    \
-  static void function(tide_machine* m, tide_pinned* p);            \
+  static void function(tide_machine* m, tide_pinned_cache* p);      \
   static void function##_run(void) { pinned_run(function, setup); } \
   T_REGISTER(function, function##_run, names)                       \
-  static void function(tide_machine* m, tide_pinned* p)
+  static void function(tide_machine* m, tide_pinned_cache* p)
 #define PINNED_TEST_OVER(function, names) PINNED_TEST_WITH(function, names, NULL)
 #define PINNED_TEST(function) PINNED_TEST_OVER(function, machine_names)
 
@@ -126,7 +126,7 @@ static inline void with_register(tide_pinned_options* options) {
 // ---------------------------------------------------------------------------------------------------
 // Requests
 
-static inline tide_block take(tide_pinned* p, size_t bytes) {
+static inline tide_block take(tide_pinned_cache* p, size_t bytes) {
   tide_block block = block_none;
   T_OK(tide_pinned_alloc(p, bytes, &block));
   T_CHECK(block.address != NULL);
@@ -134,9 +134,9 @@ static inline tide_block take(tide_pinned* p, size_t bytes) {
   return block;
 }
 
-static inline void give(tide_pinned* p, tide_block block) { T_OK(tide_pinned_release(p, block)); }
+static inline void give(tide_pinned_cache* p, tide_block block) { T_OK(tide_pinned_release(p, block)); }
 
-static inline tide_status try_take(tide_pinned* p, size_t bytes) {
+static inline tide_status try_take(tide_pinned_cache* p, size_t bytes) {
   tide_block block = { (void*)1, 1 };
   const tide_status status = tide_pinned_alloc(p, bytes, &block);
   if (status != TIDE_OK) T_PTR_EQ(block.address, NULL);
@@ -144,23 +144,23 @@ static inline tide_status try_take(tide_pinned* p, size_t bytes) {
   return status;
 }
 
-static inline void expect_oom(tide_pinned* p, size_t bytes) {
+static inline void expect_oom(tide_pinned_cache* p, size_t bytes) {
   T_STATUS(try_take(p, bytes), TIDE_ERR_NO_MEMORY);
 }
 
-static inline void announce(tide_pinned* p, tide_block block, tide_stream stream) {
+static inline void announce(tide_pinned_cache* p, tide_block block, tide_stream stream) {
   T_OK(tide_pinned_record(p, block, 0, stream));
 }
 
-static inline void announce_now(tide_pinned* p, tide_block block, tide_stream stream) {
+static inline void announce_now(tide_pinned_cache* p, tide_block block, tide_stream stream) {
   T_OK(tide_pinned_record_now(p, block, 0, stream));
 }
 
-static inline void poll_all(tide_pinned* p) { T_OK(tide_pinned_poll(p)); }
+static inline void poll_all(tide_pinned_cache* p) { T_OK(tide_pinned_poll(p)); }
 
-static inline void empty(tide_pinned* p) { T_OK(tide_pinned_empty(p)); }
+static inline void empty(tide_pinned_cache* p) { T_OK(tide_pinned_empty(p)); }
 
-static inline void trim(tide_pinned* p, uint64_t keep_bytes) { T_OK(tide_pinned_trim(p, keep_bytes)); }
+static inline void trim(tide_pinned_cache* p, uint64_t keep_bytes) { T_OK(tide_pinned_trim(p, keep_bytes)); }
 
 static inline bool is_same_memory(tide_block a, tide_block b) { return a.address == b.address; }
 
@@ -186,13 +186,13 @@ static inline uint64_t pinned_room(tide_machine* m, const void* address) {
 // ---------------------------------------------------------------------------------------------------
 // Statistics
 
-static inline tide_pinned_stats stats_of(tide_pinned* p) {
+static inline tide_pinned_stats stats_of(tide_pinned_cache* p) {
   tide_pinned_stats stats = TIDE_PINNED_STATS_INIT;
   T_OK(tide_pinned_get_stats(p, &stats));
   return stats;
 }
 
-static inline tide_pinned_stats pool_stats_of(tide_pinned* p, tide_pool pool) {
+static inline tide_pinned_stats pool_stats_of(tide_pinned_cache* p, tide_pool pool) {
   tide_pinned_stats stats = TIDE_PINNED_STATS_INIT;
   T_OK(tide_pinned_pool_stats(p, pool, &stats));
   return stats;
@@ -215,7 +215,7 @@ static inline void expect_stat_at(const char* file, int line, const char* name, 
   expect_stat_at(__FILE__, __LINE__, #name, (stats).name, (tide_stat){ __VA_ARGS__ })
 
 // Nothing is handed out, waits or is cached.
-static inline void expect_nothing_left(tide_pinned* p) {
+static inline void expect_nothing_left(tide_pinned_cache* p) {
   const tide_pinned_stats stats = stats_of(p);
 #define NOTHING_LEFT(name) T_EQ(stats.name.current, 0);
   TIDE_PINNED_STAT_MAP(NOTHING_LEFT)
@@ -225,38 +225,39 @@ static inline void expect_nothing_left(tide_pinned* p) {
 // ---------------------------------------------------------------------------------------------------
 // Pools
 
-static inline tide_pool pool_new(tide_pinned* p) {
+static inline tide_pool pool_new(tide_pinned_cache* p) {
   tide_pool pool = 0;
   T_OK(tide_pinned_pool_new(p, &pool));
   T_NE(pool, TIDE_POOL_DEFAULT);
   return pool;
 }
 
-static inline uint32_t pool_users(tide_pinned* p, tide_pool pool) {
+static inline uint32_t pool_users(tide_pinned_cache* p, tide_pool pool) {
   uint32_t users = 0;
   T_OK(tide_pinned_pool_users(p, pool, &users));
   return users;
 }
 
 // Opens a scope as a capture does, whose graph is a user of the pool from then on.
-static inline tide_status pool_begin_kept(tide_pinned* p, tide_pool pool, const tide_pinned_scope* scope) {
+static inline tide_status pool_begin_kept(tide_pinned_cache* p, tide_pool pool,
+                                          const tide_pinned_scope* scope) {
   tide_status status = tide_pinned_pool_retain(p, pool);
   if (status != TIDE_OK) return status;
   status = tide_pinned_pool_begin(p, pool, scope);
-  if (status != TIDE_OK) tide_pinned_pool_release(p, pool);
+  if (status != TIDE_OK) tide_pinned_pool_drop(p, pool);
   return status;
 }
 
 // Sends the requests of this thread to a pool.
-static inline void scope_open(tide_pinned* p, tide_pool pool) { T_OK(pool_begin_kept(p, pool, NULL)); }
+static inline void scope_open(tide_pinned_cache* p, tide_pool pool) { T_OK(pool_begin_kept(p, pool, NULL)); }
 
 // Ends it, and gives up the user that came with it.
-static inline void scope_close(tide_pinned* p, tide_pool pool) {
+static inline void scope_close(tide_pinned_cache* p, tide_pool pool) {
   T_OK(tide_pinned_pool_end(p, pool));
-  T_OK(tide_pinned_pool_release(p, pool));
+  T_OK(tide_pinned_pool_drop(p, pool));
 }
 
-static inline tide_block take_in(tide_pinned* p, tide_pool pool, size_t bytes) {
+static inline tide_block take_in(tide_pinned_cache* p, tide_pool pool, size_t bytes) {
   scope_open(p, pool);
   const tide_block block = take(p, bytes);
   scope_close(p, pool);
@@ -267,7 +268,7 @@ static inline tide_block take_in(tide_pinned* p, tide_pool pool, size_t bytes) {
 // Looking inside
 
 // What there is, until the next look.
-static inline const seen* look(tide_pinned* p) {
+static inline const seen* look(tide_pinned_cache* p) {
   static seen s;
   memset(&s, 0, sizeof s);
   const tide_device_visitor visitor = { seen_segment, seen_block, &s };
@@ -283,7 +284,7 @@ static inline const tide_block_info* seen_at(const seen* s, const void* address)
   T_FAIL("no block is shown at %p", address);
 }
 
-static inline uint32_t state_of(tide_pinned* p, tide_block block) {
+static inline uint32_t state_of(tide_pinned_cache* p, tide_block block) {
   return seen_at(look(p), block.address)->state;
 }
 

@@ -29,7 +29,7 @@ T_TEST(test_pinned_badinput__no_cache) {
   T_STATUS(tide_pinned_pool_new(NULL, &pool), TIDE_ERR_ARGUMENT);
   T_EQ(pool, 0);
   T_STATUS(tide_pinned_pool_retain(NULL, 1), TIDE_ERR_ARGUMENT);
-  T_STATUS(tide_pinned_pool_release(NULL, 1), TIDE_ERR_ARGUMENT);
+  T_STATUS(tide_pinned_pool_drop(NULL, 1), TIDE_ERR_ARGUMENT);
   T_STATUS(tide_pinned_pool_users(NULL, 1, &users), TIDE_ERR_ARGUMENT);
   T_EQ(users, 0);
   T_STATUS(tide_pinned_pool_begin(NULL, 1, NULL), TIDE_ERR_ARGUMENT);
@@ -112,7 +112,7 @@ PINNED_TEST(test_pinned_badinput__no_place_for_results) {
 // Options
 
 static void expect_refused(tide_machine* m, const tide_pinned_options* options, tide_status status) {
-  tide_pinned* p = (tide_pinned*)(uintptr_t)8;
+  tide_pinned_cache* p = (tide_pinned_cache*)(uintptr_t)8;
   T_STATUS(tide_pinned_new(m, options, &p), status);
   T_PTR_EQ(p, NULL);
 }
@@ -122,7 +122,7 @@ MACHINE_TEST(test_pinned_badinput__options_out_of_range) {
   const tide_pinned_options defaults = TIDE_PINNED_OPTIONS_INIT;
   const tide_heap half = { NULL, NULL, NULL };
   tide_pinned_options options = defaults;
-  tide_pinned* p = NULL;
+  tide_pinned_cache* p = NULL;
   T_STATUS(tide_pinned_new(NULL, NULL, &p), TIDE_ERR_ARGUMENT);
   T_STATUS(tide_pinned_new(m, NULL, NULL), TIDE_ERR_ARGUMENT);
   options.size = 4;
@@ -155,7 +155,7 @@ MACHINE_TEST(test_pinned_badinput__options_at_the_ends_of_their_range) {
     options.max_block_bytes = threads == 1 ? 0 : TIDE_NO_LIMIT;
     options.max_cached_bytes = threads - 1;
     options.idle_ns = threads == 1 ? UINT64_MAX : threads;
-    tide_pinned* const p = pinned_open(m, &options);
+    tide_pinned_cache* const p = pinned_open(m, &options);
     give(p, take(p, 1000));
     poll_all(p);
     tide_pinned_get_options(p, &got);
@@ -172,7 +172,7 @@ EMULATED_TEST(test_pinned_badinput__a_reserve_that_cannot_be) {
   tide_pinned_options options = TIDE_PINNED_OPTIONS_INIT;
   static const uint64_t sizes[] = { UINT64_MAX, (uint64_t)1 << 63, (uint64_t)1 << 60, 1 };
   for (size_t i = 0; i < 4; ++i) {
-    tide_pinned* p = NULL;
+    tide_pinned_cache* p = NULL;
     options.reserve_bytes = sizes[i];
     const tide_status status = tide_pinned_new(m, &options, &p);
     if (status != TIDE_OK) {

@@ -32,7 +32,7 @@ typedef struct item {
 
 typedef struct run {
   tide_machine* m;
-  tide_pinned* p;
+  tide_pinned_cache* p;
   counting_heap records;
   holdings before;
   tide_stream streams[STREAMS];
@@ -114,8 +114,8 @@ static tide_status do_scope(run* r, const op* o) {
   const size_t n = o->slot % POOLS;
   if (r->scope >= 0) {
     T_OK(tide_pinned_pool_end(r->p, r->pools[r->scope]));
-    T_OK(tide_pinned_pool_release(r->p, r->pools[r->scope]));
-    if (o->value % 2 == 0) T_OK(tide_pinned_pool_release(r->p, r->pools[r->scope]));
+    T_OK(tide_pinned_pool_drop(r->p, r->pools[r->scope]));
+    if (o->value % 2 == 0) T_OK(tide_pinned_pool_drop(r->p, r->pools[r->scope]));
     if (o->value % 2 == 0) r->pools[r->scope] = 0;
     r->scope = -1;
     return TIDE_OK;
@@ -248,7 +248,7 @@ static void run_empty(run* r, const char* what) {
   if (r->scope >= 0) T_OK(do_scope(r, &(op){ .value = 1 }));
   for (uint8_t i = 0; i < SLOTS; ++i) T_OK(do_release(r, &(op){ .slot = i }));
   for (size_t i = 0; i < POOLS; ++i) {
-    if (r->pools[i] != 0) T_OK(tide_pinned_pool_release(r->p, r->pools[i]));
+    if (r->pools[i] != 0) T_OK(tide_pinned_pool_drop(r->p, r->pools[i]));
   }
   T_OK(tide_machine_device_synchronize(r->m, 0));
   T_OK(tide_pinned_poll(r->p));
@@ -440,7 +440,7 @@ T_TEST_OVER(test_pinned_faults__a_cache_is_made_whole_or_not_at_all, modes) {
   bool has_failed = true;
   tide_machine* const m = dry_machine_new();
   for (size_t at = 0; has_failed; ++at) {
-    tide_pinned* p = NULL;
+    tide_pinned_cache* p = NULL;
     counting_heap_init(&records, at, at % 2 == 0);
     mode_set(&options);
     options.heap = &records.heap;
@@ -463,7 +463,7 @@ T_TEST_OVER(test_pinned_faults__a_cache_with_a_helper_is_made_or_not, modes) {
   counting_heap records;
   tide_machine* const m = dry_machine_new();
   for (size_t at = 0; at < 30; ++at) {
-    tide_pinned* p = NULL;
+    tide_pinned_cache* p = NULL;
     counting_heap_init(&records, at, at % 2 == 0);
     mode_set(&options);
     options.heap = &records.heap;
@@ -580,7 +580,7 @@ T_TEST_OVER(test_pinned_faults__a_refused_piece_without_records_is_told_at_the_e
 // Faults in the middle of real work
 
 HOST_TEST(test_pinned_faults__data_survives_faults_at_random) {
-  tide_pinned* const p = pinned_open(m, NULL);
+  tide_pinned_cache* const p = pinned_open(m, NULL);
   const tide_stream stream = side_new(m);
   uint8_t* const device = raw_new(m, 0, 8 * SINGLE);
   t_rng rng = t_rng_new(11);
@@ -653,7 +653,7 @@ static void expect_left_to_work(tide_machine* m, bool is_captured, bool is_relea
   const tide_stream side = side_new(m);
   counting_heap_init(&records, SIZE_MAX, false);
   options.heap = &records.heap;
-  tide_pinned* const p = pinned_open(m, &options);
+  tide_pinned_cache* const p = pinned_open(m, &options);
   const tide_block block = take(p, SINGLE);
   job.address = block.address;
   T_OK(tide_machine_call(m, 0, side, late_write, &job));

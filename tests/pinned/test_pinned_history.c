@@ -5,13 +5,13 @@
 #include "format/traces.h"
 #include "pinned/pinneds.h"
 
-static void history_on(tide_pinned* p) {
+static void history_on(tide_pinned_cache* p) {
   const tide_history_options options = TIDE_HISTORY_OPTIONS_INIT;
   T_OK(tide_pinned_history(p, &options));
 }
 
 // What is read of a snapshot that was written in a format.
-static tide_trace* snapshot_through(tide_pinned* p, tide_format format) {
+static tide_trace* snapshot_through(tide_pinned_cache* p, tide_format format) {
   memory_file file = { 0 };
   tide_trace* trace = NULL;
   tide_trace* again = NULL;
@@ -86,7 +86,7 @@ PINNED_TEST(test_pinned_history__entries_have_the_words_of_their_thread) {
 
 // The thread remembers the note that its words have in a table: it must be that of this table.
 PINNED_TEST(test_pinned_history__two_caches_have_their_own_notes) {
-  tide_pinned* other = NULL;
+  tide_pinned_cache* other = NULL;
   T_OK(tide_pinned_new(m, NULL, &other));
   history_on(p);
   history_on(other);
@@ -110,7 +110,7 @@ PINNED_TEST(test_pinned_history__two_caches_have_their_own_notes) {
   give(p, take(p, SINGLE));
   T_OK(tide_thread_set_metadata(NULL));
 
-  tide_pinned* const caches[2] = { p, other };
+  tide_pinned_cache* const caches[2] = { p, other };
   for (size_t i = 0; i < 2; ++i) {
     tide_trace* const again = snapshot_through(caches[i], TIDE_FORMAT_NATIVE);
     expect_words(again, TIDE_ACTION_FREE_COMPLETED, "last", "N/A");
@@ -205,5 +205,5 @@ PINNED_TEST(test_pinned_history__a_visit_shows_pools_without_labels) {
 
   T_EQ(shown, pool);
   give(p, block);
-  T_OK(tide_pinned_pool_release(p, pool));
+  T_OK(tide_pinned_pool_drop(p, pool));
 }

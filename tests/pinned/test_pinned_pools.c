@@ -7,7 +7,7 @@
 
 #define BYTES (64 * KIB)
 
-static uint64_t pool_reserved(tide_pinned* p, tide_pool pool) {
+static uint64_t pool_reserved(tide_pinned_cache* p, tide_pool pool) {
   return (uint64_t)pool_stats_of(p, pool).reserved_bytes.current;
 }
 
@@ -17,7 +17,7 @@ static tide_pinned_scope scope_of(tide_scope_kind kind) {
   return scope;
 }
 
-static tide_block take_on(tide_pinned* p, tide_stream stream, size_t bytes) {
+static tide_block take_on(tide_pinned_cache* p, tide_stream stream, size_t bytes) {
   tide_block block = block_none;
   T_OK(tide_pinned_alloc_on(p, 0, stream, bytes, &block));
   return block;
@@ -33,12 +33,12 @@ PINNED_TEST(test_pinned_pools__users_come_and_go) {
 
   T_OK(tide_pinned_pool_retain(p, pool));
   T_EQ(pool_users(p, pool), 2);
-  T_OK(tide_pinned_pool_release(p, pool));
+  T_OK(tide_pinned_pool_drop(p, pool));
   T_EQ(pool_users(p, pool), 1);
-  T_OK(tide_pinned_pool_release(p, pool));
+  T_OK(tide_pinned_pool_drop(p, pool));
   T_EQ(pool_users(p, pool), 0);
 
-  T_STATUS(tide_pinned_pool_release(p, pool), TIDE_ERR_STATE);
+  T_STATUS(tide_pinned_pool_drop(p, pool), TIDE_ERR_STATE);
   T_STATUS(tide_pinned_pool_retain(p, pool), TIDE_ERR_STATE);
   T_STATUS(pool_begin_kept(p, pool, NULL), TIDE_ERR_STATE);
 }
@@ -48,13 +48,13 @@ PINNED_TEST(test_pinned_pools__a_pool_that_is_gone_is_no_pool) {
   const tide_pool pool = pool_new(p);
   uint32_t users = 7;
   tide_pinned_stats stats = TIDE_PINNED_STATS_INIT;
-  T_OK(tide_pinned_pool_release(p, pool));
+  T_OK(tide_pinned_pool_drop(p, pool));
   empty(p);
 
   T_STATUS(tide_pinned_pool_users(p, pool, &users), TIDE_ERR_HANDLE);
   T_EQ(users, 0);
   T_STATUS(tide_pinned_pool_retain(p, pool), TIDE_ERR_HANDLE);
-  T_STATUS(tide_pinned_pool_release(p, pool), TIDE_ERR_HANDLE);
+  T_STATUS(tide_pinned_pool_drop(p, pool), TIDE_ERR_HANDLE);
   T_STATUS(pool_begin_kept(p, pool, NULL), TIDE_ERR_HANDLE);
   T_STATUS(tide_pinned_pool_end(p, pool), TIDE_ERR_HANDLE);
   T_STATUS(tide_pinned_pool_stats(p, pool, &stats), TIDE_ERR_HANDLE);
@@ -66,7 +66,7 @@ PINNED_TEST(test_pinned_pools__the_default_pool_has_no_users) {
   uint32_t users = 0;
   T_STATUS(tide_pinned_pool_users(p, TIDE_POOL_DEFAULT, &users), TIDE_ERR_HANDLE);
   T_STATUS(tide_pinned_pool_retain(p, TIDE_POOL_DEFAULT), TIDE_ERR_HANDLE);
-  T_STATUS(tide_pinned_pool_release(p, TIDE_POOL_DEFAULT), TIDE_ERR_HANDLE);
+  T_STATUS(tide_pinned_pool_drop(p, TIDE_POOL_DEFAULT), TIDE_ERR_HANDLE);
   T_STATUS(pool_begin_kept(p, TIDE_POOL_DEFAULT, NULL), TIDE_ERR_HANDLE);
 }
 
@@ -77,7 +77,7 @@ PINNED_TEST(test_pinned_pools__a_scope_is_a_user_that_stays) {
   T_EQ(pool_users(p, pool), 2);
   T_OK(tide_pinned_pool_end(p, pool));
   T_EQ(pool_users(p, pool), 2);
-  T_OK(tide_pinned_pool_release(p, pool));
+  T_OK(tide_pinned_pool_drop(p, pool));
   T_EQ(pool_users(p, pool), 1);
 }
 
@@ -100,9 +100,9 @@ PINNED_TEST(test_pinned_pools__the_last_user_cannot_leave_an_open_scope) {
   (void)m;
   const tide_pool pool = pool_new(p);
   scope_open(p, pool);
-  T_OK(tide_pinned_pool_release(p, pool));
+  T_OK(tide_pinned_pool_drop(p, pool));
 
-  T_STATUS(tide_pinned_pool_release(p, pool), TIDE_ERR_STATE);
+  T_STATUS(tide_pinned_pool_drop(p, pool), TIDE_ERR_STATE);
 
   T_EQ(pool_users(p, pool), 1);
   scope_close(p, pool);
@@ -140,7 +140,7 @@ PINNED_TEST(test_pinned_pools__a_scope_takes_the_requests_of_its_thread) {
 }
 
 typedef struct stranger {
-  tide_pinned* p;
+  tide_pinned_cache* p;
   tide_block block;
 } stranger;
 
@@ -150,7 +150,7 @@ static void* take_elsewhere(void* user) {
   return NULL;
 }
 
-static tide_block take_on_another_thread(tide_pinned* p) {
+static tide_block take_on_another_thread(tide_pinned_cache* p) {
   stranger s = { p, { NULL, 0 } };
   pthread_t thread;
   t_thread_start(&thread, take_elsewhere, &s);
@@ -255,7 +255,7 @@ PINNED_TEST(test_pinned_pools__a_filter_decides) {
 
 // A filter that is asked when its scope is closed: it goes on for a while then.
 typedef struct parting {
-  tide_pinned* p;
+  tide_pinned_cache* p;
   atomic_int entered;
   atomic_bool is_closing;
   atomic_bool has_left;
@@ -386,8 +386,8 @@ PINNED_TEST(test_pinned_pools__kept_blocks_go_with_their_pool) {
   empty(p);
   T_LE(BYTES + 512, current(p, reserved_bytes));
 
-  T_OK(tide_pinned_pool_release(p, pool));
-  T_OK(tide_pinned_pool_release(p, pool));
+  T_OK(tide_pinned_pool_drop(p, pool));
+  T_OK(tide_pinned_pool_drop(p, pool));
   empty(p);
 
   expect_nothing_left(p);
@@ -402,7 +402,7 @@ PINNED_TEST(test_pinned_pools__emptying_leaves_pools_with_users_alone) {
   empty(p);
   trim(p, 0);
   T_EQ(pool_reserved(p, pool), BYTES);
-  T_OK(tide_pinned_pool_release(p, pool));
+  T_OK(tide_pinned_pool_drop(p, pool));
   trim(p, 0);  // of the default pool only
   T_EQ(current(p, reserved_bytes), BYTES);
   empty(p);
@@ -416,7 +416,7 @@ PINNED_TEST(test_pinned_pools__a_pool_stays_while_something_of_it_is_handed_out)
   const tide_block kept = take_in(p, pool, BYTES);
   const tide_block other = take_in(p, pool, BYTES);
   give(p, other);
-  T_OK(tide_pinned_pool_release(p, pool));
+  T_OK(tide_pinned_pool_drop(p, pool));
 
   empty(p);
   T_EQ(pool_users(p, pool), 0);
@@ -441,7 +441,8 @@ PINNED_TEST(test_pinned_pools__blocks_are_released_from_outside_of_their_scope) 
 // ---------------------------------------------------------------------------------------------------
 // Captures
 
-static void capture_open(tide_machine* m, tide_pinned* p, tide_stream stream, tide_pool pool, bool checks) {
+static void capture_open(tide_machine* m, tide_pinned_cache* p, tide_stream stream, tide_pool pool,
+                         bool checks) {
   tide_pinned_scope scope = scope_of(TIDE_SCOPE_CAPTURE);
   scope.stream = stream;
   scope.checks_copies = checks;
@@ -541,7 +542,7 @@ PINNED_TEST_OVER(test_pinned_pools__bytes_that_a_captured_copy_reads_may_not_cha
 
     T_STATUS(status, changes == 1 ? TIDE_ERR_STATE : TIDE_OK);
     T_STATUS(tide_pinned_pool_end(p, pool), TIDE_ERR_STATE);  // it is closed all the same
-    T_OK(tide_pinned_pool_release(p, pool));
+    T_OK(tide_pinned_pool_drop(p, pool));
     give(p, block);
     T_OK(tide_machine_launch_free(m, graph));
   }
@@ -566,14 +567,14 @@ PINNED_TEST_OVER(test_pinned_pools__unchecked_bytes_may_change, machine_real) {
 // Threads
 
 static void* scopes_in_turn(void* user) {
-  tide_pinned* const p = user;
+  tide_pinned_cache* const p = user;
   for (size_t i = 0; i < t_scaled(200); ++i) {
     const tide_pool pool = pool_new(p);
     scope_open(p, pool);
     const tide_block block = take(p, i % 2 == 0 ? BYTES : 512);
     scope_close(p, pool);
     give(p, block);
-    T_OK(tide_pinned_pool_release(p, pool));
+    T_OK(tide_pinned_pool_drop(p, pool));
     if (i % 8 == 0) empty(p);
   }
   return NULL;
@@ -601,7 +602,7 @@ PINNED_TEST(test_pinned__new_begin_end_release_and_empty_leave_nothing_of_a_pool
   give(p, take(p, SINGLE));
   T_OK(tide_pinned_pool_end(p, pool));
 
-  T_OK(tide_pinned_pool_release(p, pool));
+  T_OK(tide_pinned_pool_drop(p, pool));
   T_OK(tide_pinned_empty(p));
 
   T_STATUS(tide_pinned_pool_users(p, pool, &users), TIDE_ERR_HANDLE);

@@ -11,7 +11,7 @@
 
 typedef struct crew {
   tide_machine* m;
-  tide_pinned* p;
+  tide_pinned_cache* p;
   atomic_size_t next;  // who comes gets a number
   atomic_bool is_over;
   size_t rounds;
@@ -20,7 +20,8 @@ typedef struct crew {
   size_t count;
 } crew;
 
-static void crew_start(crew* c, tide_machine* m, tide_pinned* p, size_t count, void* (*function)(void*)) {
+static void crew_start(crew* c, tide_machine* m, tide_pinned_cache* p, size_t count,
+                       void* (*function)(void*)) {
   c->m = m;
   c->p = p;
   c->count = count;
@@ -165,7 +166,7 @@ typedef struct board {
 
 static void* swap_blocks(void* user) {
   board* const b = user;
-  tide_pinned* const p = b->c.p;
+  tide_pinned_cache* const p = b->c.p;
   const size_t self = atomic_fetch_add(&b->c.next, 1);
   t_rng rng = t_rng_new(40 + self);
   for (size_t i = 0; i < b->c.rounds; ++i) {
@@ -236,7 +237,7 @@ PINNED_TEST_OVER(test_pinned_races__what_another_thread_gave_is_taken_again, mac
 }
 
 static void* take_give_and_leave(void* user) {
-  tide_pinned* const p = user;
+  tide_pinned_cache* const p = user;
   tide_block blocks[8];
   for (size_t i = 0; i < 8; ++i) blocks[i] = take(p, BYTES);
   for (size_t i = 0; i < 8; ++i) give(p, blocks[i]);
@@ -343,7 +344,7 @@ static void* read_late(void* user) {
   return NULL;
 }
 
-static void read_round(readers* r, tide_machine* m, tide_pinned* p, uint8_t value) {
+static void read_round(readers* r, tide_machine* m, tide_pinned_cache* p, uint8_t value) {
   r->block = take(p, BYTES);
   memset(r->block.address, value, BYTES);
   crew_start(&r->c, m, p, CREW, read_late);
@@ -403,7 +404,7 @@ static void* take_and_compare(void* user) {
   return NULL;
 }
 
-static void empty_against(tide_machine* m, tide_pinned* p) {
+static void empty_against(tide_machine* m, tide_pinned_cache* p) {
   crew c = { .rounds = scaled_for_sanitizer(3000) };
   crew_start(&c, m, p, CREW, take_and_compare);
   for (size_t i = 0; i < scaled_for_sanitizer(300); ++i) {

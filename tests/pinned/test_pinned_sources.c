@@ -142,7 +142,7 @@ PINNED_TEST_WITH(test_pinned_sources__registered_memory_can_be_copied_from, mach
 
 typedef struct registering {
   tide_machine* m;
-  tide_pinned* p;
+  tide_pinned_cache* p;
   uint8_t number;
 } registering;
 
@@ -184,7 +184,7 @@ static void with_device_node(tide_pinned_options* options) {
   options->uses_register = true;
 }
 
-static void expect_usable(tide_machine* m, tide_pinned* p) {
+static void expect_usable(tide_machine* m, tide_pinned_cache* p) {
   const tide_block block = take(p, 4 * MIB);
   paint(m, block, 0x11, 4 * MIB);
   expect_painted(m, block.address, 0x11, 4 * MIB);
@@ -206,7 +206,7 @@ static void with_cap(tide_pinned_options* options) { options->max_cached_bytes =
 
 static void without_cache(tide_pinned_options* options) { options->max_cached_bytes = 0; }
 
-static uint64_t cached_bytes(tide_pinned* p) {
+static uint64_t cached_bytes(tide_pinned_cache* p) {
   const tide_pinned_stats stats = stats_of(p);
   return (uint64_t)(stats.allocated_bytes.current - stats.active_bytes.current);
 }
@@ -266,7 +266,7 @@ PINNED_TEST_WITH(test_pinned_sources__the_cap_is_for_the_default_pool, machine_n
 }
 
 typedef struct capped {
-  tide_pinned* p;
+  tide_pinned_cache* p;
   uint64_t number;
 } capped;
 
@@ -304,7 +304,7 @@ PINNED_TEST_WITH(test_pinned_sources__the_cap_holds_for_several_threads, machine
 
 static void with_age(tide_pinned_options* options) { options->idle_ns = IDLE_NS; }
 
-static void pass_time(tide_machine* m, tide_pinned* p, uint64_t ns) {
+static void pass_time(tide_machine* m, tide_pinned_cache* p, uint64_t ns) {
   T_OK(tide_dry_advance(m, ns));
   poll_all(p);
 }
@@ -383,7 +383,7 @@ static void with_cap_and_age(tide_pinned_options* options) {
 }
 
 // Bytes of blocks that are handed out, as they are rounded.
-static uint64_t replace_one(tide_pinned* p, t_rng* rng, tide_block* block, size_t* bytes) {
+static uint64_t replace_one(tide_pinned_cache* p, t_rng* rng, tide_block* block, size_t* bytes) {
   give(p, *block);
   *bytes = 1 + t_rng_below(rng, (size_t)1 << (9 + t_rng_below(rng, 16)));
   *block = take(p, *bytes);

@@ -33,15 +33,15 @@ static void host_expect(tide_machine* m, const uint8_t* memory, size_t bytes, ui
   }
 }
 
-static void upload(tide_pinned* p, tide_stream stream, void* to, const void* from, size_t bytes) {
+static void upload(tide_pinned_cache* p, tide_stream stream, void* to, const void* from, size_t bytes) {
   T_OK(tide_pinned_upload(p, 0, stream, to, from, bytes));
 }
 
-static void download(tide_pinned* p, tide_stream stream, void* to, const void* from, size_t bytes) {
+static void download(tide_pinned_cache* p, tide_stream stream, void* to, const void* from, size_t bytes) {
   T_OK(tide_pinned_download(p, 0, stream, to, from, bytes));
 }
 
-static void expect_nothing_handed_out(tide_pinned* p) {
+static void expect_nothing_handed_out(tide_pinned_cache* p) {
   T_EQ(current(p, active_requests), 0);
   T_EQ(current(p, waiting), 0);
 }
@@ -142,7 +142,7 @@ PINNED_TEST(test_pinned_stage__waits_for_no_other_stream) {
 
 typedef struct mover {
   tide_machine* m;
-  tide_pinned* p;
+  tide_pinned_cache* p;
   uint8_t seed;
 } mover;
 
@@ -211,7 +211,7 @@ PINNED_TEST_OVER(test_pinned_stage__a_captured_stream_is_refused, machine_emulat
 }
 
 // One of the calls of a copy fails, at each place: an error, nothing kept, and the next copy is whole.
-static void expect_fault_is_survived(tide_machine* m, tide_pinned* p, tide_call call, uint64_t skip,
+static void expect_fault_is_survived(tide_machine* m, tide_pinned_cache* p, tide_call call, uint64_t skip,
                                      bool is_upload) {
   const size_t bytes = 2 * PIECE + 1;
   uint8_t* const memory = host_new(bytes);

@@ -179,14 +179,14 @@ PINNED_TEST_OVER(test_pinned_stats__a_peak_is_exact, machine_emulated) {
 // ---------------------------------------------------------------------------------------------------
 // Classes
 
-static tide_pinned_class class_at(tide_pinned* p, uint32_t index) {
+static tide_pinned_class class_at(tide_pinned_cache* p, uint32_t index) {
   tide_pinned_class c = TIDE_PINNED_CLASS_INIT;
   T_OK(tide_pinned_get_class(p, index, &c));
   return c;
 }
 
 // The class whose blocks have these bytes.
-static tide_pinned_class class_of(tide_pinned* p, uint64_t bytes) {
+static tide_pinned_class class_of(tide_pinned_cache* p, uint64_t bytes) {
   for (uint32_t i = 0; i < tide_pinned_class_count(p); ++i) {
     if (class_at(p, i).bytes == bytes) return class_at(p, i);
   }
@@ -394,12 +394,12 @@ static bool story_add(void* user, const tide_trace_entry* entries, size_t count)
   return true;
 }
 
-static void read_story(tide_pinned* p, story* out) {
+static void read_story(tide_pinned_cache* p, story* out) {
   memset(out, 0, sizeof *out);
   T_OK(tide_pinned_history_visit(p, story_add, out));
 }
 
-static void history_on(tide_pinned* p, uint64_t max_entries) {
+static void history_on(tide_pinned_cache* p, uint64_t max_entries) {
   tide_history_options options = TIDE_HISTORY_OPTIONS_INIT;
   options.max_entries = max_entries;
   T_OK(tide_pinned_history(p, &options));
@@ -621,7 +621,7 @@ PINNED_TEST(test_pinned_stats__a_snapshot_needs_no_history) {
 // The end
 
 MACHINE_TEST(test_pinned_stats__what_is_left_at_the_end_is_told) {
-  tide_pinned* const p = pinned_open(m, NULL);
+  tide_pinned_cache* const p = pinned_open(m, NULL);
   tide_pinned_leaks leaks = TIDE_PINNED_LEAKS_INIT;
   give(p, take(p, SINGLE));
   (void)take(p, 3 * SINGLE);
@@ -637,7 +637,7 @@ MACHINE_TEST(test_pinned_stats__what_is_left_at_the_end_is_told) {
 }
 
 MACHINE_TEST(test_pinned_stats__nothing_left_is_told_as_well) {
-  tide_pinned* const p = pinned_open(m, NULL);
+  tide_pinned_cache* const p = pinned_open(m, NULL);
   tide_pinned_leaks leaks = { sizeof leaks, 1, 2, 3, 4 };
   give(p, take(p, SINGLE));
 
@@ -651,7 +651,7 @@ MACHINE_TEST(test_pinned_stats__nothing_left_is_told_as_well) {
 
 EMULATED_TEST(test_pinned_stats__pieces_that_are_refused_twice_are_told) {
   for (uint64_t refusals = 1; refusals <= 2; ++refusals) {
-    tide_pinned* const p = pinned_open(m, NULL);
+    tide_pinned_cache* const p = pinned_open(m, NULL);
     tide_pinned_leaks leaks = TIDE_PINNED_LEAKS_INIT;
     give(p, take(p, SINGLE));
     break_calls(m, TIDE_CALL_PINNED_RELEASE, TIDE_ERR_MACHINE, refusals == 1 ? 1 : UINT64_MAX);
@@ -666,7 +666,7 @@ EMULATED_TEST(test_pinned_stats__pieces_that_are_refused_twice_are_told) {
 
 // Freeing waits for the streams of waiting blocks: a copy that is still to come reads what was there.
 MACHINE_TEST(test_pinned_stats__the_end_waits_for_streams) {
-  tide_pinned* const p = pinned_open(m, NULL);
+  tide_pinned_cache* const p = pinned_open(m, NULL);
   const tide_stream stream = side_new(m);
   uint8_t* const device = raw_new(m, 0, SINGLE);
   const tide_block block = take(p, SINGLE);

@@ -7,7 +7,7 @@
 
 // Is the memory of a released block handed out again to the next request of its size? What is taken instead
 // is put back.
-static bool is_reused(tide_pinned* p, tide_block released, size_t bytes) {
+static bool is_reused(tide_pinned_cache* p, tide_block released, size_t bytes) {
   const tide_block block = take(p, bytes);
   const bool is_same = is_same_memory(block, released);
   give(p, block);
@@ -92,7 +92,7 @@ PINNED_TEST(test_pinned_streams__work_after_the_release_does_not_count) {
 }
 
 // Holds up three streams that use one block and lets them go, beginning with one of them.
-static void expect_waits_for_three(tide_machine* m, tide_pinned* p, size_t first) {
+static void expect_waits_for_three(tide_machine* m, tide_pinned_cache* p, size_t first) {
   enum { COUNT = 3 };
   gate gates[COUNT];
   const tide_block block = take(p, SINGLE);
@@ -286,7 +286,7 @@ PINNED_TEST(test_pinned_streams__the_legacy_stream_has_two_names) {
 }
 
 typedef struct elsewhere {
-  tide_pinned* p;
+  tide_pinned_cache* p;
   tide_block block;
 } elsewhere;
 
@@ -501,7 +501,7 @@ PINNED_TEST(test_pinned_streams__errors_say_what_was_named) {
 }
 
 PINNED_TEST(test_pinned_streams__two_caches_do_not_know_each_others_memory) {
-  tide_pinned* const other = pinned_open(m, NULL);
+  tide_pinned_cache* const other = pinned_open(m, NULL);
   const tide_block block = take(p, SINGLE);
   const tide_block small = take(p, 512);
 

@@ -90,7 +90,7 @@ PINNED_TEST_WITH(test_pinned_upstream__registration_with_eight_threads, machine_
 
 typedef struct registrar {
   tide_machine* m;
-  tide_pinned* p;
+  tide_pinned_cache* p;
   uint8_t number;
 } registrar;
 
@@ -150,7 +150,8 @@ PINNED_TEST_WITH(test_pinned_upstream__a_cache_with_a_helper_ends_cleanly, machi
 // Statistics
 
 // Requests of 40 and 80 KiB, and what each adds.
-static void expect_counts(tide_pinned* p, const tide_pinned_stats* before, int64_t bytes, int64_t requests) {
+static void expect_counts(tide_pinned_cache* p, const tide_pinned_stats* before, int64_t bytes,
+                          int64_t requests) {
   const tide_pinned_stats after = stats_of(p);
   T_EQ(after.allocations.current - before->allocations.current, requests);
   T_EQ(after.allocations.peak - before->allocations.peak, requests);
@@ -165,7 +166,7 @@ static void expect_counts(tide_pinned* p, const tide_pinned_stats* before, int64
   T_EQ(after.host_free_time.count, before->host_free_time.count);
 }
 
-static void count_two_requests(tide_pinned* p, int64_t first_bytes, int64_t second_bytes) {
+static void count_two_requests(tide_pinned_cache* p, int64_t first_bytes, int64_t second_bytes) {
   const tide_pinned_stats start = stats_of(p);
   const tide_block first = take(p, 40 * KIB);
   expect_counts(p, &start, first_bytes, 1);

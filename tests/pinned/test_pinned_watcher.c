@@ -96,7 +96,7 @@ PINNED_TEST_WITH(test_pinned_watcher__a_failing_record_is_tried_again, machine_h
 
 HOST_TEST(test_pinned_watcher__two_caches_have_two_helpers_that_end_with_them) {
   tide_pinned_options options = TIDE_PINNED_OPTIONS_INIT;
-  tide_pinned* caches[2];
+  tide_pinned_cache* caches[2];
   options.has_helper = true;
   const size_t before = t_count_threads();
   for (size_t i = 0; i < 2; ++i) caches[i] = pinned_open(m, &options);
@@ -109,7 +109,7 @@ HOST_TEST(test_pinned_watcher__two_caches_have_two_helpers_that_end_with_them) {
 
 HOST_TEST(test_pinned_watcher__a_cache_without_one_starts_no_thread) {
   const size_t before = t_count_threads();
-  tide_pinned* const p = pinned_open(m, NULL);
+  tide_pinned_cache* const p = pinned_open(m, NULL);
   give(p, take(p, SINGLE));
   T_EQ(t_count_threads(), before);
   tide_pinned_free(p, NULL);
@@ -122,7 +122,7 @@ HOST_TEST(test_pinned_watcher__a_cache_can_be_freed_at_any_moment) {
   options.has_helper = true;
   options.idle_ns = 1000;
   for (size_t i = 0; i < t_scaled(200); ++i) {
-    tide_pinned* const p = pinned_open(m, &options);
+    tide_pinned_cache* const p = pinned_open(m, &options);
     tide_pinned_leaks leaks = TIDE_PINNED_LEAKS_INIT;
     for (size_t n = 0; n < i % 5; ++n) {
       const tide_block block = take(p, n % 2 == 0 ? SINGLE : 512);

@@ -12,7 +12,7 @@
 
 typedef struct second {
   tide_machine* m;
-  tide_pinned* p;
+  tide_pinned_cache* p;
   tide_block block;
   atomic_int is_done;
   pthread_t thread;
@@ -48,7 +48,7 @@ static void* second_poll(void* user) {
 static void let_another_begin(void) { t_sleep_us(SLOW_MS * 1000 / 6); }
 
 // Everything that needs no call of the machine.
-static void use_cached(tide_pinned* p, tide_stream stream) {
+static void use_cached(tide_pinned_cache* p, tide_stream stream) {
   for (int i = 0; i < 50; ++i) {
     const tide_block large = take(p, SINGLE);
     const tide_block small = take(p, 512);
@@ -112,7 +112,7 @@ PINNED_TEST(test_pinned_weaknesses__c_w2_a_stuck_stream_holds_back_nothing_else)
 }
 
 // One thread releases a block, and recording its events is slow. Is everything else done meanwhile?
-static bool record_slowly(tide_machine* m, tide_pinned* p, tide_stream stream) {
+static bool record_slowly(tide_machine* m, tide_pinned_cache* p, tide_stream stream) {
   second s = { .m = m, .p = p, .block = take(p, SINGLE) };
   announce(p, s.block, stream);
   slow_down(m, TIDE_CALL_EVENT_RECORD, TIDE_OK, 1, SLOW_MS);
@@ -217,7 +217,7 @@ PINNED_TEST_OVER(test_pinned_weaknesses__c_w5_a_failing_query_loses_no_block, ma
 
 typedef struct mixer {
   tide_machine* m;
-  tide_pinned* p;
+  tide_pinned_cache* p;
   tide_stream stream;
   pthread_mutex_t lock;  // guards the shown block
   tide_block shown;
@@ -293,7 +293,7 @@ PINNED_TEST(test_pinned_weaknesses__c_w8_recording_an_idle_block_is_an_error_and
 }
 
 // The same while another thread empties the cache, and unpinning is slow.
-static bool empty_slowly(tide_machine* m, tide_pinned* p, tide_stream stream) {
+static bool empty_slowly(tide_machine* m, tide_pinned_cache* p, tide_stream stream) {
   second s = { .m = m, .p = p };
   give(p, take(p, 2 * MIB));
   const tide_block keeps[] = { take(p, SINGLE), take(p, 512) };
@@ -366,7 +366,7 @@ PINNED_TEST_OVER(test_pinned_weaknesses__c_w10_a_refusal_gives_cached_memory_bac
 
 MACHINE_TEST(test_pinned_weaknesses__c_w11_the_end_of_a_cache_leaves_nothing) {
   const holdings before = holdings_of(m);
-  tide_pinned* const p = pinned_open(m, NULL);
+  tide_pinned_cache* const p = pinned_open(m, NULL);
   const tide_stream stream = side_new(m);
   tide_pinned_leaks leaks = TIDE_PINNED_LEAKS_INIT;
   const tide_block waiting = take(p, SINGLE);
@@ -408,7 +408,7 @@ PINNED_TEST(test_pinned_weaknesses__c_w12_a_release_lowers_what_is_active) {
 }
 
 typedef struct pool_user {
-  tide_pinned* p;
+  tide_pinned_cache* p;
   tide_pool pool;
 } pool_user;
 
@@ -564,11 +564,11 @@ PINNED_TEST(test_pinned_weaknesses__c_w16_a_pool_without_users_is_an_error_to_re
   (void)m;
   const tide_pool pool = pool_new(p);
   const tide_block block = take_in(p, pool, SINGLE);
-  T_OK(tide_pinned_pool_release(p, pool));
+  T_OK(tide_pinned_pool_drop(p, pool));
 
   T_STATUS(tide_pinned_pool_retain(p, pool), TIDE_ERR_STATE);
   T_STATUS(pool_begin_kept(p, pool, NULL), TIDE_ERR_STATE);
-  T_STATUS(tide_pinned_pool_release(p, pool), TIDE_ERR_STATE);
+  T_STATUS(tide_pinned_pool_drop(p, pool), TIDE_ERR_STATE);
 
   give(p, block);
   empty(p);
@@ -600,7 +600,7 @@ HOST_TEST(test_pinned_weaknesses__c_w17_every_cache_has_its_own_helper) {
   tide_pinned_options options = TIDE_PINNED_OPTIONS_INIT;
   options.has_helper = true;
   const tide_stream stream = side_new(m);
-  tide_pinned* caches[2];
+  tide_pinned_cache* caches[2];
   for (size_t i = 0; i < 2; ++i) caches[i] = pinned_open(m, &options);
   stream_finish(m, 0, stream);
 
@@ -660,7 +660,7 @@ EMULATED_TEST(test_pinned_weaknesses__c_w19_a_hit_makes_no_records) {
   counting_heap records;
   counting_heap_init(&records, SIZE_MAX, false);
   options.heap = &records.heap;
-  tide_pinned* const p = pinned_open(m, &options);
+  tide_pinned_cache* const p = pinned_open(m, &options);
   const tide_stream stream = side_new(m);
   for (int i = 0; i < 10; ++i) use_cached(p, stream);
   stream_finish(m, 0, stream);

@@ -29,7 +29,7 @@ typedef struct item {
 
 // A cache, and what the model knows of it.
 typedef struct room {
-  tide_cpu* cache;  // NULL: there is none
+  tide_cpu_cache* cache;  // NULL: there is none
   uint32_t number;
   tide_fill fill;
   source* source;  // NULL: pages of the system
@@ -306,7 +306,7 @@ static void do_release_any(model* s, const op* o) {
 }
 
 typedef struct order {
-  tide_cpu* cache;
+  tide_cpu_cache* cache;
   size_t bytes;
   void* address;
   tide_status status;
@@ -371,7 +371,7 @@ static void do_resize(model* s, const op* o) {
 static void do_release_twice(model* s, const op* o) {
   uint8_t* const address = s->stale[o->slot % PROP_STALE];
   if (address == NULL || is_handed_out(s, address)) return;
-  const tide_cpu* const owner = tide_cpu_find(address).cache;
+  const tide_cpu_cache* const owner = tide_cpu_find(address).cache;
   const tide_status status = o->value % 2 == 0 ? tide_cpu_release(address) : tide_cpu_forget(address);
   T_CHECK(status == TIDE_ERR_STATE || status == TIDE_ERR_ARGUMENT);
   for (size_t i = 0; i < PROP_CACHES && status == TIDE_ERR_STATE; i++) {
@@ -547,7 +547,7 @@ static void do_limits(model* s, const op* o) {
 static void do_new(model* s, const op* o) {
   room* const r = &s->rooms[o->other % PROP_CACHES];
   tide_cpu_options options = TIDE_CPU_OPTIONS_INIT;
-  tide_cpu* cache = NULL;
+  tide_cpu_cache* cache = NULL;
   if (r->cache != NULL) return;
   options.fill = (tide_fill)(o->value % 8 < 2 ? o->value % 8 + 1 : 0);
   options.huge_pages = o->value % 2 == 0;

@@ -73,7 +73,7 @@ typedef struct save {
 
 typedef struct model {
   tide_machine* m;
-  tide_device* d;
+  tide_device_cache* d;
   counting_heap records;
   size_t free_before;  // bytes of the machine
   uint64_t tags;
@@ -581,7 +581,7 @@ static bool do_pool_retain(model* s, const op* o) {
 
 static bool pool_release(model* s, own_pool* p) {
   const bool is_refused = p->users == 0 || (p->users == 1 && p->has_scope);
-  EXPECT_STATUS(tide_device_pool_release(s->d, p->number), is_refused ? TIDE_ERR_STATE : TIDE_OK);
+  EXPECT_STATUS(tide_device_pool_drop(s->d, p->number), is_refused ? TIDE_ERR_STATE : TIDE_OK);
   if (!is_refused) p->users--;
   return true;
 }
@@ -1199,7 +1199,7 @@ static void member_swap(member* w, item* it) {
 }
 
 static void member_scope(member* w) {
-  tide_device* const d = w->c->s.d;
+  tide_device_cache* const d = w->c->s.d;
   tide_pool pool = 0;
   T_OK(tide_device_pool_new(d, NULL, &pool));
   T_OK(tide_device_pool_begin(d, pool, NULL));
@@ -1207,7 +1207,7 @@ static void member_scope(member* w) {
     if (!w->held[i].is_used) member_alloc(w, &w->held[i]);
   }
   T_OK(tide_device_pool_end(d, pool));
-  T_OK(tide_device_pool_release(d, pool));
+  T_OK(tide_device_pool_drop(d, pool));
 }
 
 static void member_configure(member* w) {

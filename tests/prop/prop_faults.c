@@ -69,7 +69,7 @@ typedef struct item {
 // A run.
 typedef struct run {
   tide_machine* m;
-  tide_device* d;
+  tide_device_cache* d;
   counting_heap records;
   size_t free_before;
   bool is_expandable;
@@ -187,7 +187,7 @@ static tide_status do_pool_end(run* r, const op* o) {
 static tide_status do_pool_release(run* r, const op* o) {
   const size_t n = o->slot % POOLS;
   if (r->pools[n] == 0 || r->users[n] == 0 || r->scope == (int)n) return TIDE_OK;
-  const tide_status status = tide_device_pool_release(r->d, r->pools[n]);
+  const tide_status status = tide_device_pool_drop(r->d, r->pools[n]);
   if (status == TIDE_OK) r->users[n]--;
   return status;
 }
@@ -590,7 +590,7 @@ T_TEST_OVER(prop_faults__an_allocator_is_made_whole_or_not_at_all, modes) {
   bool has_failed = true;
   tide_machine* const m = faults_machine_new();
   for (size_t at = 0; has_failed; at++) {
-    tide_device* d = NULL;
+    tide_device_cache* d = NULL;
     counting_heap_init(&records, at, at % 2 == 0);
     options.heap = &records.heap;
     options.expandable_segments = strstr(t_variant(), "expandable") != NULL;
@@ -605,7 +605,7 @@ T_TEST_OVER(prop_faults__an_allocator_is_made_whole_or_not_at_all, modes) {
     T_EQ(atomic_load(&records.outstanding), 0);
   }
   tide_fault fault = TIDE_FAULT_INIT;
-  tide_device* d = NULL;
+  tide_device_cache* d = NULL;
   fault.status = TIDE_ERR_MACHINE;
   T_OK(tide_machine_fault_add(m, &fault));
   T_STATUS(tide_device_new(m, 0, &options, &d), TIDE_ERR_MACHINE);

@@ -43,8 +43,8 @@ typedef struct pool {
 
 typedef struct model {
   tide_machine* m;
-  tide_device* d;  // or
-  tide_pinned* p;
+  tide_device_cache* d;  // or
+  tide_pinned_cache* p;
   tide_stream streams[2];
   item items[SLOTS];
   pool pools[POOLS];
@@ -241,8 +241,7 @@ static bool do_pool_release(const op* o) {
   pool* const p = &s.pools[o->slot % POOLS];
   if (p->users == 0) return true;
   p->users--;
-  EXPECT_OK(s.d != NULL ? tide_device_pool_release(s.d, p->number)
-                        : tide_pinned_pool_release(s.p, p->number));
+  EXPECT_OK(s.d != NULL ? tide_device_pool_drop(s.d, p->number) : tide_pinned_pool_drop(s.p, p->number));
   return true;
 }
 
@@ -467,7 +466,7 @@ typedef struct told {
 
 // Blocks change hands on a board: who takes one from it releases it.
 static struct crowd {
-  tide_device* d;
+  tide_device_cache* d;
   tide_stream streams[3];
   pthread_mutex_t lock;  // guards all below
   tide_block board[BOARD];

@@ -489,7 +489,7 @@ T_TEST_OVER(prop_ledger__finds_what_was_before, settings) {
 
 typedef struct live_run {
   tide_machine* machine;
-  tide_device* device;
+  tide_device_cache* device;
   tide_stream streams[LIVE_STREAMS];
   tide_block blocks[LIVE_BLOCKS];
   t_rng rng;

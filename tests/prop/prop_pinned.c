@@ -79,7 +79,7 @@ typedef struct target {
 
 typedef struct model {
   tide_machine* m;
-  tide_pinned* p;
+  tide_pinned_cache* p;
   counting_heap records;
   uint64_t pieces_before;  // what the machine has given beside the cache
   bool is_exact;           // every piece of work waits for its gate
@@ -636,7 +636,7 @@ static bool do_pool_release(model* s, const op* o) {
   uint32_t users = 0;
   if (pool->number == 0) return true;
   const bool is_possible = pool->users > (pool->has_scope ? 1u : 0u);
-  EXPECT_STATUS(tide_pinned_pool_release(s->p, pool->number), is_possible ? TIDE_OK : TIDE_ERR_STATE);
+  EXPECT_STATUS(tide_pinned_pool_drop(s->p, pool->number), is_possible ? TIDE_OK : TIDE_ERR_STATE);
   if (is_possible) pool->users--;
   EXPECT_OK(tide_pinned_pool_users(s->p, pool->number, &users));
   EXPECT(users == pool->users, "a pool has %u users, the model says %u", users, pool->users);
@@ -858,7 +858,7 @@ static bool model_close(model* s) {
   }
   for (size_t i = 0; i < POOLS; i++) {
     for (; s->pools[i].number != 0 && s->pools[i].users > 0; s->pools[i].users--) {
-      EXPECT_OK(tide_pinned_pool_release(s->p, s->pools[i].number));
+      EXPECT_OK(tide_pinned_pool_drop(s->p, s->pools[i].number));
     }
   }
   if (!do_settle(s, &none) || !do_empty(s, &none) || !do_settle(s, &none) || !do_empty(s, &none))

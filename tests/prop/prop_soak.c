@@ -51,7 +51,7 @@ typedef struct tally {
 typedef struct soak {
   plan p;
   tide_machine* m;
-  tide_device* d;
+  tide_device_cache* d;
   counting_heap records;
   size_t free_before;
   tide_stream streams[STREAMS];

@@ -32,8 +32,8 @@ typedef struct item {
 } item;
 
 typedef struct model {
-  tide_cpu* below;  // the source of another cache
-  tide_cpu* caches[CACHE_COUNT];
+  tide_cpu_cache* below;  // the source of another cache
+  tide_cpu_cache* caches[CACHE_COUNT];
   tide_profile* profiles[RUN_COUNT];
   bool has_run[RUN_COUNT];
   tide_memory sources[SOURCE_COUNT];
@@ -207,7 +207,7 @@ static void do_run(model* s, const op* o) {
   else T_STATUS(status, TIDE_ERR_STATE);  // the run around it records
 }
 
-static tide_cpu* open_cache(const model* s, uint32_t which) {
+static tide_cpu_cache* open_cache(const model* s, uint32_t which) {
   tide_cpu_options options = TIDE_CPU_OPTIONS_INIT;
   if (which == CACHE_FORGETS) {
     options.max_block_bytes = TIDE_CPU_SMALL_BYTES;

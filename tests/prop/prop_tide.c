@@ -61,7 +61,7 @@ typedef struct atlas {
 
 typedef struct model {
   tide_machine* m;
-  tide_device* d;
+  tide_device_cache* d;
   counting_heap records;
   size_t free_before;
   tide_stream streams[STREAMS];
@@ -612,7 +612,7 @@ static bool do_pool_alloc(model* s, const op* o) {
 static bool do_pool_leave(model* s, const op* o) {
   (void)o;
   if (s->pool == TIDE_POOL_DEFAULT) return true;
-  EXPECT_OK(tide_device_pool_release(s->d, s->pool));
+  EXPECT_OK(tide_device_pool_drop(s->d, s->pool));
   s->pool = TIDE_POOL_DEFAULT;
   return true;
 }
@@ -672,7 +672,7 @@ static bool do_launch(model* s, const op* o) {
 static bool graph_end(model* s, graph* g) {
   if (!g->is_used) return true;
   EXPECT_OK(tide_machine_launch_free(s->m, g->launch));
-  EXPECT_OK(tide_device_pool_release(s->d, g->pool));
+  EXPECT_OK(tide_device_pool_drop(s->d, g->pool));
   g->is_used = false;
   return true;
 }

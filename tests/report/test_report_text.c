@@ -43,7 +43,7 @@ static const char* path_of(const char* name) {
 
 T_TEST(test_report__statistics_of_a_device_name_every_figure) {
   tide_machine* const machine = machine_new();
-  tide_device* device = NULL;
+  tide_device_cache* device = NULL;
   tide_block block;
   text_sink t = { .room = sizeof t.text - 1 };
   const tide_sink sink = { text_write, &t };
@@ -64,8 +64,8 @@ T_TEST(test_report__statistics_of_a_device_name_every_figure) {
 
 T_TEST(test_report__statistics_of_pinned_and_cpu_memory_name_every_figure) {
   tide_machine* const machine = machine_new();
-  tide_pinned* pinned = NULL;
-  tide_cpu* cpu = NULL;
+  tide_pinned_cache* pinned = NULL;
+  tide_cpu_cache* cpu = NULL;
   text_sink t = { .room = sizeof t.text - 1 };
   const tide_sink sink = { text_write, &t };
   T_OK(tide_pinned_new(machine, NULL, &pinned));
@@ -85,7 +85,7 @@ T_TEST(test_report__statistics_of_pinned_and_cpu_memory_name_every_figure) {
 }
 
 T_TEST(test_report__a_sink_that_fails_ends_the_text) {
-  tide_cpu* cpu = NULL;
+  tide_cpu_cache* cpu = NULL;
   T_OK(tide_cpu_new(NULL, &cpu));
   for (size_t room = 0; room < 400; room += 7) {
     text_sink t = { .room = room };
@@ -144,8 +144,8 @@ T_TEST(test_report__frames_are_named_by_symbol_or_by_file_and_offset) {
 // ---------------------------------------------------------------------------------------------------
 // Snapshots and files
 
-static tide_device* recording_device(tide_machine* machine) {
-  tide_device* device = NULL;
+static tide_device_cache* recording_device(tide_machine* machine) {
+  tide_device_cache* device = NULL;
   tide_history_options history = TIDE_HISTORY_OPTIONS_INIT;
   tide_block block;
   history.level = TIDE_HISTORY_ALL;
@@ -159,7 +159,7 @@ static tide_device* recording_device(tide_machine* machine) {
 T_TEST(test_report__a_snapshot_goes_to_a_file_of_each_readable_kind) {
   static const char* const names[] = { "s.pickle", "s.json", "s.tide" };
   tide_machine* const machine = machine_new();
-  tide_device* const device = recording_device(machine);
+  tide_device_cache* const device = recording_device(machine);
   for (size_t i = 0; i < 3; ++i) {
     const char* const path = path_of(names[i]);
     tide_trace* trace = NULL;
@@ -182,7 +182,7 @@ T_TEST(test_report__a_snapshot_goes_to_a_file_of_each_readable_kind) {
 
 T_TEST(test_report__files_that_cannot_be_used_are_named) {
   tide_machine* const machine = machine_new();
-  tide_device* const device = recording_device(machine);
+  tide_device_cache* const device = recording_device(machine);
   tide_trace* trace = NULL;
   T_STATUS(tide_device_snapshot_to(device, "/no/such/folder/x.json"), TIDE_ERR_STATE);
   T_STR_HAS(tide_last_error()->text, "/no/such/folder/x.json");

@@ -20,7 +20,7 @@ static uint8_t* tensor_take(size_t bytes) {
 }
 
 // The cache that has the memory, or NULL.
-static const tide_cpu* cache_of(const void* address) { return tide_cpu_find(address).cache; }
+static const tide_cpu_cache* cache_of(const void* address) { return tide_cpu_find(address).cache; }
 
 static tide_profile* profile_open(const tide_memory* memory) {
   tide_profile_options options = TIDE_PROFILE_OPTIONS_INIT;
@@ -48,8 +48,8 @@ T_TEST(test_tensor__at_first_there_is_none) {
 }
 
 T_TEST(test_tensor__the_innermost_counts) {
-  tide_cpu* const one = cache_open(NULL);
-  tide_cpu* const two = cache_open(NULL);
+  tide_cpu_cache* const one = cache_open(NULL);
+  tide_cpu_cache* const two = cache_open(NULL);
 
   T_OK(tide_tensor_enter(one));
   T_PTR_EQ(tide_tensor_cache(), one);
@@ -76,7 +76,7 @@ T_TEST(test_tensor__the_innermost_counts) {
 }
 
 T_TEST(test_tensor__null_puts_the_cache_out_of_force) {
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
   T_OK(tide_tensor_enter(cache));
 
   T_OK(tide_tensor_enter(NULL));
@@ -94,8 +94,8 @@ T_TEST(test_tensor__null_puts_the_cache_out_of_force) {
 }
 
 T_TEST(test_tensor__leaving_names_what_was_entered_last) {
-  tide_cpu* const one = cache_open(NULL);
-  tide_cpu* const two = cache_open(NULL);
+  tide_cpu_cache* const one = cache_open(NULL);
+  tide_cpu_cache* const two = cache_open(NULL);
   T_OK(tide_tensor_enter(one));
   T_OK(tide_tensor_enter(two));
 
@@ -113,7 +113,7 @@ T_TEST(test_tensor__leaving_names_what_was_entered_last) {
 }
 
 T_TEST(test_tensor__the_depth_has_a_limit) {
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
   for (uint32_t i = 0; i < TIDE_TENSOR_DEPTH; i++) T_OK(tide_tensor_enter(i % 3 == 2 ? NULL : cache));
 
   T_STATUS(tide_tensor_enter(cache), TIDE_ERR_LIMIT);
@@ -135,7 +135,7 @@ static void expect_no_scope(void* user) {
 }
 
 T_TEST(test_tensor__a_scope_is_of_one_thread) {
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
   T_OK(tide_tensor_enter(cache));
 
   on_other_thread(expect_no_scope, NULL);
@@ -163,7 +163,7 @@ static const char* const tensor_servers[] = { "cache", "record", "replay", "raw"
 T_TEST_OVER(test_tensor__the_guard_can_be_read, tensor_servers) {
   static const size_t sizes[] = { 1, 15, 16, 48, 49, 64, 1000, 4016, 4017, 32688, 32689, 100000, 3 * MIB };
   const bool replays = strcmp(t_variant(), "replay") == 0;
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
   tide_profile* const profile = profile_open(NULL);
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
     if (replays) profile_record_one(profile, sizes[i]);
@@ -179,7 +179,7 @@ T_TEST_OVER(test_tensor__the_guard_can_be_read, tensor_servers) {
 }
 
 T_TEST(test_tensor__nothing_is_null) {
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
   void* address = &address;
 
   T_OK(tide_tensor_alloc(0, &address));
@@ -199,7 +199,7 @@ T_TEST(test_tensor__nothing_is_null) {
 T_TEST(test_tensor__sizes_near_the_end_of_numbers) {
   static const size_t sizes[] = { SIZE_MAX,      SIZE_MAX - 1,  SIZE_MAX - 15, SIZE_MAX - 16, SIZE_MAX - 63,
                                   SIZE_MAX - 64, SIZE_MAX - 79, SIZE_MAX - 80, SIZE_MAX - 81 };
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
   for (size_t round = 0; round < 2; round++) {
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
       void* address = &address;
@@ -216,7 +216,7 @@ T_TEST(test_tensor__sizes_near_the_end_of_numbers) {
 T_TEST(test_tensor__want_of_memory_is_that_of_the_cache) {
   tide_cpu_options options = TIDE_CPU_OPTIONS_INIT;
   options.max_bytes = 4 * MIB;
-  tide_cpu* const cache = cache_open(&options);
+  tide_cpu_cache* const cache = cache_open(&options);
   void* address = &address;
   T_OK(tide_tensor_enter(cache));
 
@@ -232,7 +232,7 @@ T_TEST(test_tensor__want_of_memory_is_that_of_the_cache) {
 T_TEST(test_tensor__the_fill_of_the_cache_holds) {
   tide_cpu_options options = TIDE_CPU_OPTIONS_INIT;
   options.fill = TIDE_FILL_ZEROS;
-  tide_cpu* const cache = cache_open(&options);
+  tide_cpu_cache* const cache = cache_open(&options);
   T_OK(tide_tensor_enter(cache));
 
   for (size_t life = 0; life < 3; life++) {
@@ -276,7 +276,7 @@ T_TEST(test_tensor__raw_flags_without_sense) {
 // Who is asked: cache, replay, recording, raw
 
 T_TEST(test_tensor__a_cache_comes_before_a_replay) {
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
   tide_profile* const profile = profile_open(NULL);
   tide_profile_report report = TIDE_PROFILE_REPORT_INIT;
   profile_record_one(profile, 1000);
@@ -301,7 +301,7 @@ T_TEST(test_tensor__a_cache_comes_before_a_replay) {
 }
 
 T_TEST(test_tensor__without_a_cache_a_replay_serves) {
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
   tide_profile* const profile = profile_open(NULL);
   profile_record_one(profile, 1000);
   T_OK(tide_tensor_enter(cache));
@@ -347,7 +347,7 @@ T_TEST(test_tensor__the_innermost_run_serves) {
 }
 
 T_TEST(test_tensor__with_neither_the_computer_serves) {
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
   tide_profile* const profile = profile_open(NULL);
 
   uint8_t* const address = tensor_take(1000);
@@ -379,7 +379,7 @@ T_TEST(test_tensor__a_recorded_size_has_the_guards) {
 
 // (b) Nothing is recorded while a cache is in force; the plan is empty, and an empty plan does no harm.
 T_TEST(test_tensor__nothing_is_recorded_under_a_cache) {
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
   tide_profile* const profile = profile_open(NULL);
   tide_profile_report report = TIDE_PROFILE_REPORT_INIT;
   T_OK(tide_tensor_enter(cache));
@@ -402,7 +402,7 @@ T_TEST(test_tensor__nothing_is_recorded_under_a_cache) {
 // (c) A release is done when it is done: nothing is noted about the address afterwards, when it may be
 // another's already.
 typedef struct mover {
-  tide_cpu* cache;  // NULL: raw memory
+  tide_cpu_cache* cache;  // NULL: raw memory
   size_t rounds;
 } mover;
 
@@ -423,7 +423,7 @@ static void* mover_run(void* user) {
 }
 
 T_TEST(test_tensor__releases_outside_disturb_nobody) {
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
   pthread_t threads[3];
   mover movers[3];
   for (size_t i = 0; i < 3; i++) {
@@ -438,7 +438,7 @@ T_TEST(test_tensor__releases_outside_disturb_nobody) {
 
 // (d) What came from a cache goes back to it, also in a replayed run; and the other way round.
 T_TEST(test_tensor__a_replay_gives_back_to_the_cache) {
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
   tide_profile* const profile = profile_open(NULL);
   tide_profile_report report = TIDE_PROFILE_REPORT_INIT;
   profile_record_one(profile, 1000);
@@ -468,7 +468,7 @@ T_TEST(test_tensor__a_replay_gives_back_to_the_cache) {
 
 // Memory of a recorded run that is released while a cache is in force is released in that run.
 T_TEST(test_tensor__a_recording_sees_releases_under_a_cache) {
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
   tide_profile* const profile = profile_open(NULL);
   tide_profile_plan* plan = NULL;
   T_OK(tide_profile_begin(profile, TIDE_PROFILE_RECORD, 0));
@@ -493,8 +493,8 @@ T_TEST(test_tensor__a_recording_sees_releases_under_a_cache) {
 static void release_it(void* address) { T_OK(tide_tensor_release(address)); }
 
 T_TEST(test_tensor__memory_outlives_its_scope) {
-  tide_cpu* const cache = cache_open(NULL);
-  tide_cpu* const other = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
+  tide_cpu_cache* const other = cache_open(NULL);
   uint8_t* blocks[4];
   T_OK(tide_tensor_enter(cache));
   for (size_t i = 0; i < 4; i++) {
@@ -520,7 +520,7 @@ T_TEST(test_tensor__memory_outlives_its_scope) {
 }
 
 T_TEST(test_tensor__memory_outlives_its_cache) {
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
   T_OK(tide_tensor_enter(cache));
   uint8_t* const small = tensor_take(500);
   uint8_t* const large = tensor_take(500000);
@@ -571,12 +571,12 @@ typedef struct parcel {
 T_TEST(test_tensor__at_random) {
   enum { COUNT = 64 };
   static parcel parcels[COUNT];
-  tide_cpu* const caches[] = { cache_open(NULL), cache_open(NULL), NULL };
+  tide_cpu_cache* const caches[] = { cache_open(NULL), cache_open(NULL), NULL };
   tide_profile* const profile = profile_open(NULL);
   t_rng rng = t_rng_new(1);
   for (size_t i = 0; i < t_scaled(T_HAS_SANITIZER ? 2000 : 10000); i++) {
     parcel* const p = &parcels[t_rng_below(&rng, COUNT)];
-    tide_cpu* const cache = caches[t_rng_below(&rng, 3)];
+    tide_cpu_cache* const cache = caches[t_rng_below(&rng, 3)];
     const bool has_run = i % 64 < 32;
     if (i % 64 == 0) T_OK(tide_profile_begin(profile, TIDE_PROFILE_AUTO, 0));
     if (i % 64 == 32) T_OK(tide_profile_end(profile, NULL));

@@ -33,7 +33,7 @@ static void profile_record_one(tide_profile* profile, size_t bytes) {
 // Memory that was released
 
 T_TEST(test_tensor_release__a_double_release_is_refused) {
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
   T_OK(tide_tensor_enter(cache));
   uint8_t* const small = tensor_take(500);
   uint8_t* const large = tensor_take(500000);
@@ -53,7 +53,7 @@ T_TEST(test_tensor_release__a_double_release_is_refused) {
 
 // Also when the memory is with the system again, where nothing can be read of it.
 T_TEST(test_tensor_release__a_double_release_of_trimmed_memory_is_refused) {
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
   T_OK(tide_tensor_enter(cache));
   uint8_t* const address = tensor_take(500000);
   T_OK(tide_tensor_leave(cache));
@@ -96,7 +96,7 @@ T_TEST(test_tensor_release__a_double_release_of_uncached_memory_is_refused) {
 T_TEST(test_tensor_release__a_double_release_of_what_a_cache_does_not_keep_is_refused) {
   tide_cpu_options options = TIDE_CPU_OPTIONS_INIT;
   options.max_block_bytes = MIB;
-  tide_cpu* const cache = cache_open(&options);
+  tide_cpu_cache* const cache = cache_open(&options);
   T_OK(tide_tensor_enter(cache));
   uint8_t* const address = tensor_take(64 * MIB);
   T_OK(tide_tensor_leave(cache));
@@ -109,7 +109,7 @@ T_TEST(test_tensor_release__a_double_release_of_what_a_cache_does_not_keep_is_re
 }
 
 T_TEST(test_tensor_release__a_double_release_after_the_cache_is_refused) {
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
   T_OK(tide_tensor_enter(cache));
   uint8_t* const small = tensor_take(500);
   uint8_t* const large = tensor_take(64 * MIB);
@@ -175,7 +175,7 @@ T_TEST(test_tensor_release__one_of_several_threads_releases_uncached_memory) {
 T_TEST(test_tensor_release__foreign_memory_is_refused) {
   static _Alignas(64) uint8_t zeros[512];
   static _Alignas(64) uint8_t other[512];
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
   const block plain = block_take(cache, 1000, 1);
   uint8_t* const mine = tensor_take(1000);
   pattern_write(mine, 2, 1000);
@@ -197,7 +197,7 @@ T_TEST(test_tensor_release__foreign_memory_is_refused) {
 
 // Memory of a scope is no block of the cache: its address is inside one.
 T_TEST(test_tensor_release__the_cache_does_not_take_it_directly) {
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
   T_OK(tide_tensor_enter(cache));
   uint8_t* const address = tensor_take(1000);
   T_OK(tide_tensor_leave(cache));
@@ -211,7 +211,7 @@ T_TEST(test_tensor_release__the_cache_does_not_take_it_directly) {
 
 // Addresses where nothing is, or nothing can be read.
 T_TEST(test_tensor_release__addresses_of_nobody_are_refused) {
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
   uint64_t reserved = 0;
   T_EQ(tide__sys_reserve(8192, 1, 0, &reserved), 0);
   uint8_t* const shut = (uint8_t*)(uintptr_t)reserved;

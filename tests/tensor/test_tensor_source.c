@@ -46,7 +46,7 @@ T_TEST(test_tensor_source__serves_and_takes_back) {
 T_TEST(test_tensor_source__the_innermost_counts) {
   table own;
   table_init(&own);
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
 
   T_OK(tide_tensor_enter_source(&own.memory));
   T_OK(tide_tensor_enter(cache));
@@ -95,7 +95,7 @@ T_TEST(test_tensor_source__nothing_is_recorded_under_it) {
 
 // The table of another cache, of which the tensors are known by their records and not by the cache.
 T_TEST(test_tensor_source__may_be_a_cache_of_ours) {
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
   const tide_memory memory = tide_cpu_memory(cache);
   T_OK(tide_tensor_enter_source(&memory));
   uint8_t* const first = tensor_take(1000);
@@ -187,7 +187,7 @@ T_TEST(test_tensor_source__its_failures_are_passed_on) {
 T_TEST(test_tensor_source__wrong_tables_and_wrong_orders_are_refused) {
   table own;
   table_init(&own);
-  tide_cpu* const cache = cache_open(NULL);
+  tide_cpu_cache* const cache = cache_open(NULL);
   tide_memory half = own.memory;
   tide_memory far = own.memory;
   half.release = NULL;

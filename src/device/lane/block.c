@@ -142,7 +142,7 @@ tide__block* tide__block_take_from_locked(tide__block* block, uint64_t address) 
 }
 
 // What is active decides about growth: of large blocks no thread keeps much to itself.
-static inline void tally_settle_large(tide_device* device, tide__tally* tally) {
+static inline void tally_settle_large(tide_device_cache* device, tide__tally* tally) {
   const int64_t bytes = tally->items[TIDE__TALLY_BYTES].sides[TIDE__LARGE].sum;
   if (device->has_tcaches && (bytes > TIDE__TALLY_BYTES_KEPT || bytes < -TIDE__TALLY_BYTES_KEPT)) {
     tide__tally_settle(device, tally);
@@ -151,7 +151,7 @@ static inline void tally_settle_large(tide_device* device, tide__tally* tally) {
 
 tide__block* tide__block_commit_locked(const tide__request* request, tide__block* block, bool splits,
                                        tide__tally* tally, tide_block* out) {
-  tide_device* const device = request->device;
+  tide_device_cache* const device = request->device;
   tide__lane* const lane = block->segment->lane;
   if (splits) {
     block = block_split_locked(request, block);
@@ -179,7 +179,7 @@ tide__block* tide__block_commit_locked(const tide__request* request, tide__block
   return block;
 }
 
-void tide__block_record_free(tide_device* device, tide_action action, const tide__block* block,
+void tide__block_record_free(tide_device_cache* device, tide_action action, const tide__block* block,
                              const tide__call_context* moment) {
   const uint32_t stack = moment->stack != 0 ? moment->stack : tide__load_relaxed(&block->stack);
   tide__entry_add(device, action, moment, stack, block->segment->lane, block->address,
@@ -199,7 +199,7 @@ static void count_freed(tide__lane* lane, const tide__block* block) {
 }
 
 // Puts a block that nobody has any more among the idle ones.
-static void block_rest_locked(tide_device* device, tide__block* block, const tide__call_context* moment,
+static void block_rest_locked(tide_device_cache* device, tide__block* block, const tide__call_context* moment,
                               tide__tally* tally) {
   tide__lane* const lane = block->segment->lane;
   if (tide__is_recording(device)) tide__block_record_free(device, TIDE_ACTION_FREE_COMPLETED, block, moment);
@@ -214,7 +214,7 @@ static void block_rest_locked(tide_device* device, tide__block* block, const tid
   tide__tally_count(device, tally);
 }
 
-void tide__pieces_give(tide_device* device, tide__block* pieces, tide__lane* user) {
+void tide__pieces_give(tide_device_cache* device, tide__block* pieces, tide__lane* user) {
   while (pieces != NULL) {
     tide__block* const piece = pieces;
     tide__lane* const lane = piece->segment->lane;
@@ -226,7 +226,7 @@ void tide__pieces_give(tide_device* device, tide__block* pieces, tide__lane* use
   }
 }
 
-bool tide__block_end_locked(tide_device* device, tide__block* block, const tide__call_context* moment,
+bool tide__block_end_locked(tide_device_cache* device, tide__block* block, const tide__call_context* moment,
                             tide__tally* tally) {
   if (block->is_public) tide__map_clear(&device->map, block->address, block->is_small);
   block->state = TIDE__BLOCK_PENDING;
@@ -245,8 +245,8 @@ bool tide__block_end_locked(tide_device* device, tide__block* block, const tide_
   return false;
 }
 
-void tide__block_wait_end_locked(tide_device* device, tide__block* block, const tide__call_context* moment,
-                                 tide__tally* tally) {
+void tide__block_wait_end_locked(tide_device_cache* device, tide__block* block,
+                                 const tide__call_context* moment, tide__tally* tally) {
   tide__tally_settle(device, tally);
   tide__totals_wait_end(device, block);
   block_rest_locked(device, block, moment, tally);

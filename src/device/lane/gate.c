@@ -5,7 +5,7 @@
 // copied.
 #include "device/lane/lane.h"
 
-uint64_t tide__gate_enter(tide_device* device) {
+uint64_t tide__gate_enter(tide_device_cache* device) {
   tide__mutex_lock(&device->gate_lock);
   while (device->is_gate_taken) tide__signal_wait(&device->gate_open, &device->gate_lock);
   device->is_gate_taken = true;
@@ -14,7 +14,7 @@ uint64_t tide__gate_enter(tide_device* device) {
   return turn;
 }
 
-void tide__gate_leave(tide_device* device) {
+void tide__gate_leave(tide_device_cache* device) {
   tide__mutex_lock(&device->gate_lock);
   tide__store_release(&device->gate_turn,
                       tide__load_relaxed(&device->gate_turn) + 1);  // pairs with request_begin
@@ -23,7 +23,7 @@ void tide__gate_leave(tide_device* device) {
   tide__mutex_unlock(&device->gate_lock);
 }
 
-void tide__detour(tide_device* device, uint32_t bit, bool is_set) {
+void tide__detour(tide_device_cache* device, uint32_t bit, bool is_set) {
   tide__bits_set(&device->detours, bit, is_set);
 }
 

@@ -5,12 +5,12 @@
 #include "device/lane/lane.h"
 
 // The end of a stitched block makes an entry for each of its pieces.
-tide__call_context tide__context_now(tide_device* device, uint32_t level) {
+tide__call_context tide__context_now(tide_device_cache* device, uint32_t level) {
   const size_t entries = TIDE__STEP_ENTRIES + tide__load_relaxed(&device->most_pieces);
   return tide__history_context(&device->history, level, entries);
 }
 
-void tide__entry_add(tide_device* device, tide_action action, const tide__call_context* context,
+void tide__entry_add(tide_device_cache* device, tide_action action, const tide__call_context* context,
                      uint32_t stack, const tide__lane* lane, uint64_t address, uint64_t bytes) {
   const tide_trace_entry entry = {
     .address = address,
@@ -27,25 +27,27 @@ void tide__entry_add(tide_device* device, tide_action action, const tide__call_c
 // ---------------------------------------------------------------------------------------------------
 // Calls
 
-tide_status tide_device_annotate(tide_device* device, const char* text) {
+tide_status tide_device_annotate(tide_device_cache* device, const char* text) {
   TIDE_REQUIRE(device != NULL && text != NULL, TIDE_ERR_ARGUMENT, "device_annotate: no device or text");
   return tide__history_annotate(&device->history, TIDE_HISTORY_NEVER, text);
 }
 
-tide_status tide_device_history(tide_device* device, const tide_history_options* options) {
+tide_status tide_device_history(tide_device_cache* device, const tide_history_options* options) {
   TIDE_REQUIRE(device != NULL && options != NULL, TIDE_ERR_ARGUMENT, "device_history: no device or options");
   TIDE_TRY(tide__history_configure(&device->history, "device_history", options));
   if (options->clears || !options->is_on) tide__labels_forget(device);
   return TIDE_OK;
 }
 
-bool tide_device_has_history(const tide_device* device) {
+bool tide_device_has_history(const tide_device_cache* device) {
   return device != NULL && tide__history_is_kept(&device->history);
 }
 
-tide_intern* tide_device_names(tide_device* device) { return device != NULL ? device->history.names : NULL; }
+tide_intern* tide_device_names(tide_device_cache* device) {
+  return device != NULL ? device->history.names : NULL;
+}
 
-tide_status tide_device_history_visit(tide_device* device, tide_history_fn function, void* user) {
+tide_status tide_device_history_visit(tide_device_cache* device, tide_history_fn function, void* user) {
   TIDE_REQUIRE(device != NULL && function != NULL, TIDE_ERR_ARGUMENT,
                "device_history_visit: no device or function");
   return tide__ring_visit(&device->history.ring, function, user);

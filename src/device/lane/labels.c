@@ -16,7 +16,7 @@ static tide_pool_label pool_label(const tide__pool* pool) {
 }
 
 // Without memory for it, the entries of the pool are shown by its number.
-void tide__labels_keep(tide_device* device, const tide__pool* pool) {
+void tide__labels_keep(tide_device_cache* device, const tide__pool* pool) {
   if (!tide__history_is_kept(&device->history) || !pool_has_label(pool)) return;
   tide__gone_label* const label = tide__heap_alloc(device->heap, 1, sizeof *label);
   if (label == NULL) return;
@@ -34,7 +34,7 @@ void tide__labels_keep(tide_device* device, const tide__pool* pool) {
   tide__heap_release(device->heap, oldest, 1, sizeof *oldest);
 }
 
-void tide__labels_forget(tide_device* device) {
+void tide__labels_forget(tide_device_cache* device) {
   tide__mutex_lock(&device->pools_lock);
   tide__gone_label* list = device->gone_labels;
   device->gone_labels = device->gone_last = NULL;
@@ -48,7 +48,7 @@ void tide__labels_forget(tide_device* device) {
 }
 
 bool tide__labels_find(void* owner, tide_pool number, tide_pool_label* out) {
-  tide_device* const device = owner;
+  tide_device_cache* const device = owner;
   tide__mutex_lock(&device->pools_lock);
   const tide__pool* const pool = tide__pool_find_locked(device, number);
   const tide__gone_label* gone = pool == NULL ? device->gone_labels : NULL;

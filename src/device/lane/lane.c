@@ -30,7 +30,7 @@ static size_t table_bytes(uint32_t mask) {
   return sizeof(tide__lane_table) + ((size_t)mask + 1) * sizeof(_Atomic(tide__lane*));
 }
 
-static void table_free(tide_device* device, tide__lane_table* table) {
+static void table_free(tide_device_cache* device, tide__lane_table* table) {
   while (table != NULL) {
     tide__lane_table* const older = table->older;
     tide__heap_release(device->heap, table, 1, table_bytes(table->mask));
@@ -39,7 +39,8 @@ static void table_free(tide_device* device, tide__lane_table* table) {
 }
 
 // A table with room for one lane more than the pool has, or the one it has if that has room. NULL: no memory.
-static tide__lane_table* table_for_one_more(tide_device* device, tide__lane_table* now, uint32_t lane_count) {
+static tide__lane_table* table_for_one_more(tide_device_cache* device, tide__lane_table* now,
+                                            uint32_t lane_count) {
   if (now != NULL && (lane_count + 1) * 2 <= now->mask + 1) return now;
   const uint32_t mask = now != NULL ? now->mask * 2 + 1 : 7;
   tide__lane_table* const table = tide__heap_alloc(device->heap, 1, table_bytes(mask));
@@ -60,7 +61,7 @@ static void marks_init(tide__marks* marks) {
   tide__signal_init(&marks->left);
 }
 
-static void marks_fini(tide_device* device, tide__marks* marks) {
+static void marks_fini(tide_device_cache* device, tide__marks* marks) {
   for (uint32_t i = 0; i < marks->capacity; i++) {
     if (marks->events[i] == NULL) continue;
     tide__ignore(tide_machine_event_free(device->machine, marks->events[i]));
@@ -70,7 +71,7 @@ static void marks_fini(tide_device* device, tide__marks* marks) {
   tide__mutex_fini(&marks->lock);
 }
 
-static tide__lane* lane_new(tide_device* device) {
+static tide__lane* lane_new(tide_device_cache* device) {
   tide__mutex_lock(&device->pools_lock);
   tide__lane* lane = device->idle_lanes;
   if (lane != NULL) device->idle_lanes = lane->next_idle;
@@ -90,14 +91,14 @@ static tide__lane* lane_new(tide_device* device) {
   return lane;
 }
 
-static void lane_give_back(tide_device* device, tide__lane* lane) {
+static void lane_give_back(tide_device_cache* device, tide__lane* lane) {
   tide__mutex_lock(&device->pools_lock);
   lane->next_idle = device->idle_lanes;
   device->idle_lanes = lane;
   tide__mutex_unlock(&device->pools_lock);
 }
 
-void tide__lane_fini(tide_device* device, tide__lane* lane) {
+void tide__lane_fini(tide_device_cache* device, tide__lane* lane) {
   while (lane->spare_uses != NULL) {
     tide__use* const use = lane->spare_uses;
     lane->spare_uses = use->next;
@@ -112,7 +113,7 @@ void tide__lane_fini(tide_device* device, tide__lane* lane) {
 
 // Memory goes from stream to stream in the default pool alone. The stream of each thread is another one under
 // the same name, and lends nothing.
-static void pool_set_marks_locked(tide_device* device, tide__pool* pool) {
+static void pool_set_marks_locked(tide_device_cache* device, tide__pool* pool) {
   if (!device->has_tcaches || pool != &device->default_pool || pool->lane_count < 2) return;
   for (tide__lane* lane = pool->lanes; lane != NULL; lane = lane->next) {
     tide__store_relaxed(&lane->makes_marks, lane->stream != TIDE_STREAM_PER_THREAD);
@@ -120,7 +121,7 @@ static void pool_set_marks_locked(tide_device* device, tide__pool* pool) {
 }
 
 // Puts a lane into its pool. False if the pool has one for the stream already, or the table is too small.
-static bool pool_add_lane_locked(tide_device* device, tide__pool* pool, tide__lane* lane,
+static bool pool_add_lane_locked(tide_device_cache* device, tide__pool* pool, tide__lane* lane,
                                  tide__lane_table* table) {
   tide__lane_table* const now = tide__load_relaxed(&pool->table);
   if (table_find(now, lane->stream) != NULL) return false;
@@ -139,7 +140,7 @@ static bool pool_add_lane_locked(tide_device* device, tide__pool* pool, tide__la
   return true;
 }
 
-static tide_status lane_make(tide_device* device, tide__pool* pool, tide_stream stream) {
+static tide_status lane_make(tide_device_cache* device, tide__pool* pool, tide_stream stream) {
   tide__lane* const lane = lane_new(device);
   TIDE_REQUIRE(lane != NULL, TIDE_ERR_NO_MEMORY, "no memory for the records of a stream");
   tide__mutex_lock(&device->pools_lock);
@@ -164,7 +165,8 @@ static tide_status lane_make(tide_device* device, tide__pool* pool, tide_stream 
   return TIDE_OK;
 }
 
-tide_status tide__lane_find(tide_device* device, tide__pool* pool, tide_stream stream, tide__lane** out) {
+tide_status tide__lane_find(tide_device_cache* device, tide__pool* pool, tide_stream stream,
+                            tide__lane** out) {
   for (;;) {
     *out = table_find(tide__load_acquire(&pool->table), stream);  // pairs with table_publish
     if (*out != NULL) return TIDE_OK;
@@ -172,14 +174,14 @@ tide_status tide__lane_find(tide_device* device, tide__pool* pool, tide_stream s
   }
 }
 
-tide__lane* tide__lane_next(tide_device* device, tide__pool* pool, tide__lane* lane) {
+tide__lane* tide__lane_next(tide_device_cache* device, tide__pool* pool, tide__lane* lane) {
   tide__mutex_lock(&device->pools_lock);
   tide__lane* const next = lane == NULL ? pool->lanes : lane->next;
   tide__mutex_unlock(&device->pools_lock);
   return next;
 }
 
-static void lane_close_locked(tide_device* device, tide__pool* pool, tide_stream stream) {
+static void lane_close_locked(tide_device_cache* device, tide__pool* pool, tide_stream stream) {
   tide__lane_table* const table = tide__load_relaxed(&pool->table);
   tide__lane* const lane = table_find(table, stream);
   if (lane == NULL) return;
@@ -190,7 +192,7 @@ static void lane_close_locked(tide_device* device, tide__pool* pool, tide_stream
 
 // The record of a lane stays with its memory, but nobody finds it. A new stream of the same name gets another
 // lane, and takes memory of this one as of any other stream.
-void tide__lanes_close(tide_device* device, tide_stream stream) {
+void tide__lanes_close(tide_device_cache* device, tide_stream stream) {
   tide__mutex_lock(&device->pools_lock);
   lane_close_locked(device, &device->default_pool, stream);
   tide__pool_base* pool = tide__pools_first_locked(&device->pools);
@@ -200,7 +202,7 @@ void tide__lanes_close(tide_device* device, tide_stream stream) {
   tide__mutex_unlock(&device->pools_lock);
 }
 
-void tide__lanes_drop_locked(tide_device* device, tide__pool* pool) {
+void tide__lanes_drop_locked(tide_device_cache* device, tide__pool* pool) {
   while (pool->lanes != NULL) {
     tide__lane* const lane = pool->lanes;
     pool->lanes = lane->next;
@@ -211,7 +213,7 @@ void tide__lanes_drop_locked(tide_device* device, tide__pool* pool) {
   (void)tide__add_relaxed(&device->lane_drops, 1);
 }
 
-void tide__lane_tables_free(tide_device* device, tide__pool* pool) {
+void tide__lane_tables_free(tide_device_cache* device, tide__pool* pool) {
   table_free(device, tide__load_relaxed(&pool->table));
   tide__store_relaxed(&pool->table, NULL);
 }
@@ -224,7 +226,7 @@ void tide__lane_tables_free(tide_device* device, tide__pool* pool) {
 static _Thread_local tide__lane_memory last_lanes[64];
 _Thread_local tide__lane_memory tide__last_lane;
 
-void tide__lane_change(tide_device* device, tide__lane* lane) {
+void tide__lane_change(tide_device_cache* device, tide__lane* lane) {
   tide__lane_memory* const last = &last_lanes[device->id % 64];
   if (last->uid == device->uid && last->lane != NULL && last->lane != lane) {
     tide__mutex_lock(&last->lane->lock);
@@ -241,7 +243,7 @@ void tide__lane_change(tide_device* device, tide__lane* lane) {
                                                  .drops = drops };
 }
 
-void tide__tally_settle(tide_device* device, tide__tally* tally) {
+void tide__tally_settle(tide_device_cache* device, tide__tally* tally) {
   if (tally->changes != 0) tide__totals_add(device, tally);
 }
 
@@ -258,7 +260,7 @@ static void lane_add_spares_locked(tide__lane* lane, tide__block* list) {
   }
 }
 
-static tide__block* spares_make(tide_device* device) {
+static tide__block* spares_make(tide_device_cache* device) {
   tide__block* list = NULL;
   for (int i = 0; i < SPARE_BATCH; i++) {
     tide__block* const block = tide__slots_take(&device->blocks);
@@ -269,7 +271,7 @@ static tide__block* spares_make(tide_device* device) {
   return list;
 }
 
-TIDE_UNCHECKED_LOCKING bool tide__lane_lock_slowly(tide_device* device, tide__lane* lane) {
+TIDE_UNCHECKED_LOCKING bool tide__lane_lock_slowly(tide_device_cache* device, tide__lane* lane) {
   for (;;) {
     tide__mutex_lock(&lane->lock);
     if (lane->spares != NULL && lane->spares->heap_next != NULL) return true;
@@ -285,7 +287,7 @@ TIDE_UNCHECKED_LOCKING bool tide__lane_lock_slowly(tide_device* device, tide__la
   }
 }
 
-tide_status tide__lane_add_spares(tide_device* device, tide__lane* lane, size_t count) {
+tide_status tide__lane_add_spares(tide_device_cache* device, tide__lane* lane, size_t count) {
   size_t has = 0;
   tide__mutex_lock(&lane->lock);
   for (const tide__block* spare = lane->spares; spare != NULL && has < count; spare = spare->heap_next) has++;

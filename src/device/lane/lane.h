@@ -11,11 +11,11 @@
 // ---------------------------------------------------------------------------------------------------
 // device.c: settings; gate.c: the gate
 
-static inline const tide_device_options* tide__device_options(tide_device* device) {
+static inline const tide_device_options* tide__device_options(tide_device_cache* device) {
   return &tide__load_acquire(&device->settings)->options;  // pairs with settings_publish
 }
 // In a child of a fork the memory is still the parent's, and locks may be held for ever.
-static inline bool tide__is_inherited(tide_device* device) {
+static inline bool tide__is_inherited(tide_device_cache* device) {
   return (tide__load_relaxed(&device->detours) & TIDE__IS_INHERITED) != 0;
 }
 tide_status tide__inherited_refuse(const char* call);
@@ -28,44 +28,44 @@ tide_status tide__inherited_refuse(const char* call);
     }                                       \
   } while (0)
 // Waits for the turn to grow or shrink; returns how many turns there were before.
-uint64_t tide__gate_enter(tide_device* device);
-void tide__gate_leave(tide_device* device);
-static inline bool tide__has_scopes(tide_device* device) {
+uint64_t tide__gate_enter(tide_device_cache* device);
+void tide__gate_leave(tide_device_cache* device);
+static inline bool tide__has_scopes(tide_device_cache* device) {
   return (tide__load_relaxed(&device->detours) & TIDE__HAS_SCOPES) != 0;
 }
 // Sets or clears a bit of `detours`.
-void tide__detour(tide_device* device, uint32_t bit, bool is_set);
+void tide__detour(tide_device_cache* device, uint32_t bit, bool is_set);
 
 // ---------------------------------------------------------------------------------------------------
 // totals.c, stats.c
 
-void tide__totals_add(tide_device* device, tide__tally* tally);
+void tide__totals_add(tide_device_cache* device, tide__tally* tally);
 // A block was taken back and waits; its wait is over. The lane's tally is added already.
-void tide__totals_wait_begin(tide_device* device, const tide__block* block);
-void tide__totals_wait_end(tide_device* device, const tide__block* block);
-void tide__totals_count(tide_device* device, size_t field_offset);
+void tide__totals_wait_begin(tide_device_cache* device, const tide__block* block);
+void tide__totals_wait_end(tide_device_cache* device, const tide__block* block);
+void tide__totals_count(tide_device_cache* device, size_t field_offset);
 #define TIDE__COUNT(device, field) tide__totals_count((device), offsetof(tide_device_stats, field))
-void tide__totals_oversize(tide_device* device, bool is_rise);
+void tide__totals_oversize(tide_device_cache* device, bool is_rise);
 
 // ---------------------------------------------------------------------------------------------------
 // history.c
 
-static inline bool tide__is_recording(tide_device* device) {
+static inline bool tide__is_recording(tide_device_cache* device) {
   return (tide__load_relaxed(&device->detours) & (TIDE__RECORDS_HISTORY | TIDE__RECORDS_TRACE)) != 0;
 }
 // The context of a call, with the stack if the history's level is at least `level` (0: no stack); before any
 // lock.
-tide__call_context tide__context_now(tide_device* device, uint32_t level);
+tide__call_context tide__context_now(tide_device_cache* device, uint32_t level);
 // Adds an entry about memory of a lane, or of none; see tide__history_add().
-void tide__entry_add(tide_device* device, tide_action action, const tide__call_context* context,
+void tide__entry_add(tide_device_cache* device, tide_action action, const tide__call_context* context,
                      uint32_t stack, const tide__lane* lane, uint64_t address, uint64_t bytes);
 
 // ---------------------------------------------------------------------------------------------------
 // labels.c
 
 // Keeps the label of a pool that goes, for entries that name it; with no lock held. And forgets all.
-void tide__labels_keep(tide_device* device, const tide__pool* pool);
-void tide__labels_forget(tide_device* device);
+void tide__labels_keep(tide_device_cache* device, const tide__pool* pool);
+void tide__labels_forget(tide_device_cache* device);
 // The label of a pool, be it gone; false if it has none. The owner is the allocator.
 bool tide__labels_find(void* owner, tide_pool number, tide_pool_label* out);
 
@@ -73,8 +73,8 @@ bool tide__labels_find(void* owner, tide_pool number, tide_pool_label* out);
 // observer.c
 
 // Runs the callbacks that release memory; true if one says that it did.
-bool tide__observers_reclaim(tide_device* device);
-void tide__observers_oom(tide_device* device, const tide_oom* oom);
+bool tide__observers_reclaim(tide_device_cache* device);
+void tide__observers_oom(tide_device_cache* device, const tide_oom* oom);
 
 // ---------------------------------------------------------------------------------------------------
 // pool.c
@@ -82,30 +82,30 @@ void tide__observers_oom(tide_device* device, const tide_oom* oom);
 static inline tide__pool* tide__pool_of(tide__pool_base* base) {
   return base != NULL ? TIDE_OWNER(base, tide__pool, base) : NULL;
 }
-void tide__pools_start(tide_device* device);
+void tide__pools_start(tide_device_cache* device);
 void tide__pool_init(tide__pool* pool, const tide_pool_options* options);
-void tide__pool_fini(tide_device* device, tide__pool* pool);
-static inline tide__pool* tide__pool_find_locked(tide_device* device, tide_pool number) {
+void tide__pool_fini(tide_device_cache* device, tide__pool* pool);
+static inline tide__pool* tide__pool_find_locked(tide_device_cache* device, tide_pool number) {
   return tide__pool_of(tide__pools_find_locked(&device->pools, number));
 }
 // The same without the lock: what is found stays as long as the caller has the gate.
-static inline tide__pool* tide__pool_find(tide_device* device, tide_pool number) {
+static inline tide__pool* tide__pool_find(tide_device_cache* device, tide_pool number) {
   return tide__pool_of(tide__pools_find(&device->pools, number));
 }
 // The next private pool of a walk; NULL at the end.
-static inline tide__pool* tide__pool_next(tide_device* device, tide__pool_cursor* at) {
+static inline tide__pool* tide__pool_next(tide_device_cache* device, tide__pool_cursor* at) {
   return tide__pool_of(tide__pools_next(&device->pools, at));
 }
-static inline bool tide__pool_is_used(tide_device* device, const tide__pool* pool) {
+static inline bool tide__pool_is_used(tide_device_cache* device, const tide__pool* pool) {
   return tide__pools_is_used(&device->pools, &pool->base);
 }
 // Sets the pool of a request if an open scope takes it, and ends the stay of the request there.
 void tide__pool_choose(tide__request* request);
-static inline void tide__pool_leave(tide_device* device, tide__pool* pool) {
+static inline void tide__pool_leave(tide_device_cache* device, tide__pool* pool) {
   tide__pools_leave(&device->pools, &pool->base);
 }
 // Drops private pools that have neither users nor memory.
-void tide__pool_drop_unused(tide_device* device);
+void tide__pool_drop_unused(tide_device_cache* device);
 
 // ---------------------------------------------------------------------------------------------------
 // lane.c: lanes; block.c: blocks in chains
@@ -122,8 +122,9 @@ typedef struct tide__lane_memory {
 } tide__lane_memory;
 extern _Thread_local tide__lane_memory tide__last_lane;
 // The lane of a stream in a pool, made if it is new.
-tide_status tide__lane_find(tide_device* device, tide__pool* pool, tide_stream stream, tide__lane** out);
-static inline tide_status tide__lane_get(tide_device* device, tide__pool* pool, tide_stream stream,
+tide_status tide__lane_find(tide_device_cache* device, tide__pool* pool, tide_stream stream,
+                            tide__lane** out);
+static inline tide_status tide__lane_get(tide_device_cache* device, tide__pool* pool, tide_stream stream,
                                          tide__lane** out) {
   const tide__lane_memory* const last = &tide__last_lane;
   const bool is_same = last->uid == device->uid && last->pool == pool && last->stream == stream &&
@@ -133,17 +134,18 @@ static inline tide_status tide__lane_get(tide_device* device, tide__pool* pool, 
   return TIDE_OK;
 }
 // The first lane of a pool, and the one after; NULL at the end. By rising stream.
-tide__lane* tide__lane_next(tide_device* device, tide__pool* pool, tide__lane* lane);
-void tide__lane_fini(tide_device* device, tide__lane* lane);
+tide__lane* tide__lane_next(tide_device_cache* device, tide__pool* pool, tide__lane* lane);
+void tide__lane_fini(tide_device_cache* device, tide__lane* lane);
 // The stream is gone: no request finds its lanes any more.
-void tide__lanes_close(tide_device* device, tide_stream stream);
+void tide__lanes_close(tide_device_cache* device, tide_stream stream);
 // Gives the lanes of a pool back to the allocator, which must be empty; and the tables that find them.
-void tide__lanes_drop_locked(tide_device* device, tide__pool* pool) TIDE_REQUIRES(&device->pools_lock);
-void tide__lane_tables_free(tide_device* device, tide__pool* pool);
+void tide__lanes_drop_locked(tide_device_cache* device, tide__pool* pool) TIDE_REQUIRES(&device->pools_lock);
+void tide__lane_tables_free(tide_device_cache* device, tide__pool* pool);
 // Locks a lane that has at least two spare records, making some if it has fewer. False, with the reason in
 // the thread's record and nothing locked, if there is no memory for them.
-bool tide__lane_lock_slowly(tide_device* device, tide__lane* lane) TIDE_TRY_ACQUIRES(true, &lane->lock);
-TIDE_UNCHECKED_LOCKING static inline bool tide__lane_lock_with_spares(tide_device* device, tide__lane* lane)
+bool tide__lane_lock_slowly(tide_device_cache* device, tide__lane* lane) TIDE_TRY_ACQUIRES(true, &lane->lock);
+TIDE_UNCHECKED_LOCKING static inline bool tide__lane_lock_with_spares(tide_device_cache* device,
+                                                                      tide__lane* lane)
     TIDE_TRY_ACQUIRES(true, &lane->lock) {
   tide__mutex_lock(&lane->lock);
   if (lane->spares != NULL && lane->spares->heap_next != NULL) return true;
@@ -151,13 +153,13 @@ TIDE_UNCHECKED_LOCKING static inline bool tide__lane_lock_with_spares(tide_devic
   return tide__lane_lock_slowly(device, lane);
 }
 // Sees to it that a lane has `count` spare records.
-tide_status tide__lane_add_spares(tide_device* device, tide__lane* lane, size_t count);
+tide_status tide__lane_add_spares(tide_device_cache* device, tide__lane* lane, size_t count);
 tide__block* tide__lane_take_spare_locked(tide__lane* lane);
 void tide__lane_give_spare_locked(tide__lane* lane, tide__block* block);
 // Says that the calling thread works in this lane now; before the first change of a call. If it worked in
 // another lane before, what that counted is added to the totals first.
-void tide__lane_change(tide_device* device, tide__lane* lane);
-static inline void tide__lane_turn(tide_device* device, tide__lane* lane) {
+void tide__lane_change(tide_device_cache* device, tide__lane* lane);
+static inline void tide__lane_turn(tide_device_cache* device, tide__lane* lane) {
   const tide__lane_memory* const last = &tide__last_lane;
   if (last->lane != lane || last->uid != device->uid ||
       last->drops != tide__load_relaxed(&device->lane_drops)) {
@@ -165,7 +167,7 @@ static inline void tide__lane_turn(tide_device* device, tide__lane* lane) {
   }
 }
 // The lane of a stream, made if it is new, in which the calling thread works from now on.
-static inline tide_status tide__lane_enter(tide_device* device, tide__pool* pool, tide_stream stream,
+static inline tide_status tide__lane_enter(tide_device_cache* device, tide__pool* pool, tide_stream stream,
                                            tide__lane** out) {
   const tide__lane_memory* const last = &tide__last_lane;
   *out = last->lane;
@@ -178,17 +180,17 @@ static inline tide_status tide__lane_enter(tide_device* device, tide__pool* pool
   return TIDE_OK;
 }
 // Adds what was counted to the totals: now, or when enough has come together.
-void tide__tally_settle(tide_device* device, tide__tally* tally);
-static inline void tide__tally_count(tide_device* device, tide__tally* tally) {
+void tide__tally_settle(tide_device_cache* device, tide__tally* tally);
+static inline void tide__tally_count(tide_device_cache* device, tide__tally* tally) {
   if (++tally->changes >= TIDE__TALLY_CHANGES) tide__tally_settle(device, tally);
 }
 // Where the calling thread counts what it does in a lane, before that is locked: the lane's own tally, or
 // that of its thread cache, which it is inside of until it leaves it.
-static inline tide__tally* tide__tally_enter(tide_device* device, tide__lane* lane) {
+static inline tide__tally* tide__tally_enter(tide_device_cache* device, tide__lane* lane) {
   return device->has_tcaches ? &((tide__tcache*)tide__thread_caches_enter(&device->tcaches))->tally
                              : &lane->tally;
 }
-static inline void tide__tally_leave(tide_device* device, tide__tally* tally) {
+static inline void tide__tally_leave(tide_device_cache* device, tide__tally* tally) {
   if (device->has_tcaches) tide__thread_caches_leave(TIDE_OWNER(tally, tide__tcache, tally));
 }
 
@@ -243,13 +245,13 @@ tide__block* tide__block_take_from_locked(tide__block* block, uint64_t address);
 tide__block* tide__block_commit_locked(const tide__request* request, tide__block* block, bool splits,
                                        tide__tally* tally, tide_block* out);
 // Makes a block idle whose wait is over.
-void tide__block_wait_end_locked(tide_device* device, tide__block* block, const tide__call_context* moment,
-                                 tide__tally* tally);
+void tide__block_wait_end_locked(tide_device_cache* device, tide__block* block,
+                                 const tide__call_context* moment, tide__tally* tally);
 // Gives lent pieces back to their segments, a list by heap_next. `user` used them until their `last_use`;
 // NULL: nobody.
-void tide__pieces_give(tide_device* device, tide__block* pieces, tide__lane* user);
+void tide__pieces_give(tide_device_cache* device, tide__block* pieces, tide__lane* user);
 // Gives the lock of a lane back in which blocks were ended: pieces of other lanes go home.
-TIDE_UNCHECKED_LOCKING static inline void tide__lane_unlock_ended(tide_device* device, tide__lane* lane)
+TIDE_UNCHECKED_LOCKING static inline void tide__lane_unlock_ended(tide_device_cache* device, tide__lane* lane)
     TIDE_RELEASES(&lane->lock) {
   tide__block* const pieces = lane->leaving;
   lane->leaving = NULL;
@@ -261,10 +263,10 @@ void tide__block_return_locked(tide__block* block, bool restamps);
 // Makes the part of a BUSY block from `from` to `to` unmapped, and what is left of it at both ends idle.
 void tide__block_hollow_locked(tide__block* block, uint64_t from, uint64_t to);
 // Takes a block back whose handle was ended; true if it must wait for other streams: see timeline.c.
-bool tide__block_end_locked(tide_device* device, tide__block* block, const tide__call_context* moment,
+bool tide__block_end_locked(tide_device_cache* device, tide__block* block, const tide__call_context* moment,
                             tide__tally* tally);
 // Keeps an entry about a block that is released.
-void tide__block_record_free(tide_device* device, tide_action action, const tide__block* block,
+void tide__block_record_free(tide_device_cache* device, tide_action action, const tide__block* block,
                              const tide__call_context* moment);
 
 #endif

@@ -8,34 +8,34 @@
 
 #include "device/lane/lane.h"
 
-static tide_status observer_attach(tide_device* device, tide__observer_kind kind, tide__observer_fn function,
-                                   void* user, tide_observer* out) {
+static tide_status observer_attach(tide_device_cache* device, tide__observer_kind kind,
+                                   tide__observer_fn function, void* user, tide_observer* out) {
   TIDE_REQUIRE(device != NULL && function != NULL && out != NULL, TIDE_ERR_ARGUMENT,
                "device_observe: no device, function or out");
   return tide__observers_attach(&device->history.observers, "device_observe", kind, function, user, out);
 }
 
-tide_status tide_device_observe_oom(tide_device* device, tide_oom_fn function, void* user,
+tide_status tide_device_observe_oom(tide_device_cache* device, tide_oom_fn function, void* user,
                                     tide_observer* out) {
   return observer_attach(device, TIDE__OBSERVE_OOM, (tide__observer_fn)function, user, out);
 }
 
-tide_status tide_device_observe_trace(tide_device* device, tide_trace_fn function, void* user,
+tide_status tide_device_observe_trace(tide_device_cache* device, tide_trace_fn function, void* user,
                                       tide_observer* out) {
   return observer_attach(device, TIDE__OBSERVE_TRACE, (tide__observer_fn)function, user, out);
 }
 
-tide_status tide_device_observe_entries(tide_device* device, tide_entry_fn function, void* user,
+tide_status tide_device_observe_entries(tide_device_cache* device, tide_entry_fn function, void* user,
                                         tide_observer* out) {
   return observer_attach(device, TIDE__OBSERVE_ENTRIES, (tide__observer_fn)function, user, out);
 }
 
-tide_status tide_device_observe_reclaim(tide_device* device, tide_reclaim_fn function, void* user,
+tide_status tide_device_observe_reclaim(tide_device_cache* device, tide_reclaim_fn function, void* user,
                                         tide_observer* out) {
   return observer_attach(device, TIDE__OBSERVE_RECLAIM, (tide__observer_fn)function, user, out);
 }
 
-tide_status tide_device_detach(tide_device* device, tide_observer observer) {
+tide_status tide_device_detach(tide_device_cache* device, tide_observer observer) {
   TIDE_REQUIRE(device != NULL, TIDE_ERR_ARGUMENT, "device_detach: no device");
   return tide__observers_detach(&device->history.observers, "device_detach", observer);
 }
@@ -44,7 +44,7 @@ static void invoke_oom(tide__observer_fn function, void* user, void* argument) {
   ((tide_oom_fn)function)(user, *(const tide_oom* const*)argument);
 }
 
-void tide__observers_oom(tide_device* device, const tide_oom* oom) {
+void tide__observers_oom(tide_device_cache* device, const tide_oom* oom) {
   tide__history_tell(&device->history);
   tide__observers_call(&device->history.observers, TIDE__OBSERVE_OOM, invoke_oom, &oom);
 }
@@ -100,7 +100,7 @@ tide_status tide_reclaim_unregister(const char* name) {
 }
 
 // Calls a copy of the callbacks; all of them, whatever the first says.
-static bool named_ask(tide_device* device) {
+static bool named_ask(tide_device_cache* device) {
   named_callback copy[TIDE__MAX_OBSERVERS];
   bool has_released = false;
   tide__mutex_lock(&named_lock);
@@ -117,7 +117,7 @@ static bool named_ask(tide_device* device) {
 // Both
 
 typedef struct reclaim_round {
-  tide_device* device;
+  tide_device_cache* device;
   bool has_released;
 } reclaim_round;
 
@@ -126,7 +126,7 @@ static void invoke_reclaim(tide__observer_fn function, void* user, void* argumen
   round->has_released = ((tide_reclaim_fn)function)(user, round->device) || round->has_released;
 }
 
-bool tide__observers_reclaim(tide_device* device) {
+bool tide__observers_reclaim(tide_device_cache* device) {
   reclaim_round round = { device, false };
   tide__history_tell(&device->history);
   tide__observers_call(&device->history.observers, TIDE__OBSERVE_RECLAIM, invoke_reclaim, &round);

@@ -14,7 +14,7 @@ static uint64_t pool_place(const tide__pool_base* pool) {
   return id * UINT64_C(11400714819323198485);
 }
 
-void tide__pools_start(tide_device* device) {
+void tide__pools_start(tide_device_cache* device) {
   const tide_pool_options defaults = TIDE_POOL_OPTIONS_INIT;
   tide__pools_init(&device->pools, &device->pools_lock, device->heap, sizeof(tide__pool));
   device->pools.place = pool_place;
@@ -35,7 +35,7 @@ void tide__pool_init(tide__pool* pool, const tide_pool_options* options) {
 // The end of a pool
 
 // Is nothing left in any lane of the pool?
-static bool pool_is_empty(tide_device* device, tide__pool* pool) {
+static bool pool_is_empty(tide_device_cache* device, tide__pool* pool) {
   bool is_empty = true;
   tide__lane* lane = tide__lane_next(device, pool, NULL);
   for (; lane != NULL && is_empty; lane = tide__lane_next(device, pool, lane)) {
@@ -52,9 +52,9 @@ static void pool_tell_closed(const tide__pool* pool) {
 }
 
 // Ends the stay of the caller, and drops the pool if nobody else is there.
-static void pool_drop(tide_device* device, tide__pool* pool) {
+static void pool_drop(tide_device_cache* device, tide__pool* pool) {
   tide__labels_keep(device, pool);
-  if (!tide__pools_drop(&device->pools, &pool->base)) return;
+  if (!tide__pools_remove(&device->pools, &pool->base)) return;
   tide__mutex_lock(&device->pools_lock);
   tide__lanes_drop_locked(device, pool);
   tide__mutex_unlock(&device->pools_lock);
@@ -63,7 +63,7 @@ static void pool_drop(tide_device* device, tide__pool* pool) {
   tide__pools_recycle(&device->pools, &pool->base);
 }
 
-void tide__pool_drop_unused(tide_device* device) {
+void tide__pool_drop_unused(tide_device_cache* device) {
   tide__pool_cursor at = { 0 };
   for (;;) {
     tide__pool* const pool = tide__pool_of(tide__pools_next_unused(&device->pools, &at));
@@ -73,7 +73,7 @@ void tide__pool_drop_unused(tide_device* device) {
   }
 }
 
-void tide__pool_fini(tide_device* device, tide__pool* pool) {
+void tide__pool_fini(tide_device_cache* device, tide__pool* pool) {
   while (pool->lanes != NULL) {
     tide__lane* const lane = pool->lanes;
     pool->lanes = lane->next;
@@ -87,13 +87,14 @@ void tide__pool_fini(tide_device* device, tide__pool* pool) {
 // Calls
 
 // What every call that names a pool asks first.
-static tide_status device_check(tide_device* device, const char* call) {
+static tide_status device_check(tide_device_cache* device, const char* call) {
   TIDE_REQUIRE(device != NULL, TIDE_ERR_ARGUMENT, "%s: no device", call);
   TIDE__REQUIRE_OWN(device, call);
   return TIDE_OK;
 }
 
-tide_status tide_device_pool_new(tide_device* device, const tide_pool_options* options, tide_pool* out) {
+tide_status tide_device_pool_new(tide_device_cache* device, const tide_pool_options* options,
+                                 tide_pool* out) {
   TIDE_REQUIRE(device != NULL && out != NULL, TIDE_ERR_ARGUMENT, "device_pool_new: no device or out");
   *out = 0;
   tide_pool_options whole = TIDE_POOL_OPTIONS_INIT;
@@ -108,24 +109,24 @@ tide_status tide_device_pool_new(tide_device* device, const tide_pool_options* o
   return TIDE_OK;
 }
 
-tide_status tide_device_pool_retain(tide_device* device, tide_pool pool) {
+tide_status tide_device_pool_retain(tide_device_cache* device, tide_pool pool) {
   TIDE_TRY(device_check(device, "device_pool_retain"));
   return tide__pools_retain(&device->pools, pool, "device_pool_retain");
 }
 
-tide_status tide_device_pool_release(tide_device* device, tide_pool pool) {
-  TIDE_TRY(device_check(device, "device_pool_release"));
-  return tide__pools_release(&device->pools, pool, "device_pool_release");
+tide_status tide_device_pool_drop(tide_device_cache* device, tide_pool pool) {
+  TIDE_TRY(device_check(device, "device_pool_drop"));
+  return tide__pools_drop(&device->pools, pool, "device_pool_drop");
 }
 
-tide_status tide_device_pool_users(tide_device* device, tide_pool pool, uint32_t* out) {
+tide_status tide_device_pool_users(tide_device_cache* device, tide_pool pool, uint32_t* out) {
   TIDE_REQUIRE(out != NULL, TIDE_ERR_ARGUMENT, "device_pool_users: no out");
   *out = 0;
   TIDE_TRY(device_check(device, "device_pool_users"));
   return tide__pools_users(&device->pools, pool, "device_pool_users", out);
 }
 
-TIDE_UNCHECKED_LOCKING tide_status tide_device_pool_set_use_on_oom(tide_device* device, tide_pool pool,
+TIDE_UNCHECKED_LOCKING tide_status tide_device_pool_set_use_on_oom(tide_device_cache* device, tide_pool pool,
                                                                    bool is_on) {
   tide__pool_base* found = NULL;
   TIDE_TRY(device_check(device, "device_pool_set_use_on_oom"));
@@ -135,7 +136,7 @@ TIDE_UNCHECKED_LOCKING tide_status tide_device_pool_set_use_on_oom(tide_device* 
   return TIDE_OK;
 }
 
-TIDE_UNCHECKED_LOCKING tide_status tide_device_pool_set_no_split(tide_device* device, tide_pool pool) {
+TIDE_UNCHECKED_LOCKING tide_status tide_device_pool_set_no_split(tide_device_cache* device, tide_pool pool) {
   tide__pool_base* found = NULL;
   TIDE_TRY(device_check(device, "device_pool_set_no_split"));
   TIDE_TRY(tide__pools_lock(&device->pools, pool, false, "device_pool_set_no_split", &found));
@@ -144,7 +145,7 @@ TIDE_UNCHECKED_LOCKING tide_status tide_device_pool_set_no_split(tide_device* de
   return TIDE_OK;
 }
 
-tide_status tide_device_pool_find(tide_device* device, const uint64_t label[2], tide_pool* out) {
+tide_status tide_device_pool_find(tide_device_cache* device, const uint64_t label[2], tide_pool* out) {
   TIDE_REQUIRE(device != NULL && label != NULL && out != NULL, TIDE_ERR_ARGUMENT,
                "device_pool_find: no device, label or out");
   *out = 0;
@@ -156,7 +157,7 @@ tide_status tide_device_pool_find(tide_device* device, const uint64_t label[2], 
   return TIDE_OK;
 }
 
-TIDE_UNCHECKED_LOCKING tide_status tide_device_pool_get_label(tide_device* device, tide_pool pool,
+TIDE_UNCHECKED_LOCKING tide_status tide_device_pool_get_label(tide_device_cache* device, tide_pool pool,
                                                               uint64_t out[2]) {
   tide__pool_base* found = NULL;
   TIDE_REQUIRE(out != NULL, TIDE_ERR_ARGUMENT, "device_pool_get_label: no out");
@@ -168,7 +169,7 @@ TIDE_UNCHECKED_LOCKING tide_status tide_device_pool_get_label(tide_device* devic
   return TIDE_OK;
 }
 
-tide_status tide_device_pool_reserved(tide_device* device, tide_pool pool, uint64_t* out) {
+tide_status tide_device_pool_reserved(tide_device_cache* device, tide_pool pool, uint64_t* out) {
   TIDE_REQUIRE(device != NULL && out != NULL, TIDE_ERR_ARGUMENT, "device_pool_reserved: no device or out");
   *out = 0;
   TIDE__REQUIRE_OWN(device, "device_pool_reserved");
@@ -190,7 +191,7 @@ static bool filter_ask(const tide__scope* scope, int device, tide_stream stream)
   return ((scope_filter_fn)scope->filter)(scope->user, stream);
 }
 
-tide_status tide_device_pool_begin(tide_device* device, tide_pool pool, const tide_scope* scope) {
+tide_status tide_device_pool_begin(tide_device_cache* device, tide_pool pool, const tide_scope* scope) {
   tide_scope whole = TIDE_SCOPE_INIT;
   if (scope != NULL) TIDE_TRY(tide__sized_read("device_pool_begin", scope, &whole, sizeof whole));
   scope = &whole;
@@ -204,13 +205,13 @@ tide_status tide_device_pool_begin(tide_device* device, tide_pool pool, const ti
   return tide__pools_begin(&device->pools, pool, &opened, "device_pool_begin");
 }
 
-tide_status tide_device_pool_end(tide_device* device, tide_pool pool) {
+tide_status tide_device_pool_end(tide_device_cache* device, tide_pool pool) {
   TIDE_TRY(device_check(device, "device_pool_end"));
   return tide__pools_end(&device->pools, pool, "device_pool_end");
 }
 
 void tide__pool_choose(tide__request* request) {
-  tide_device* const device = request->device;
+  tide_device_cache* const device = request->device;
   tide__pool* const pool =
       tide__pool_of(tide__pools_choose(&device->pools, device->machine, device->index, request->stream));
   if (pool != NULL) request->pool = request->visited = pool;

@@ -5,12 +5,12 @@
 #include "device/lane/lane.h"
 
 // What is active in large blocks is about to rise by so much on the way.
-static void peak_large_raise(tide_device* device, int64_t rise) {
+static void peak_large_raise(tide_device_cache* device, int64_t rise) {
   const tide_stat* const active = &device->totals.active_bytes[TIDE_STAT_LARGE];
   device->peak_large = tide__max(device->peak_large, (uint64_t)(active->current + rise));
 }
 
-void tide__totals_add(tide_device* device, tide__tally* tally) {
+void tide__totals_add(tide_device_cache* device, tide__tally* tally) {
   tide_device_stats* const totals = &device->totals;
   tide__mutex_lock(&device->totals_lock);
   device->small_served += (uint64_t)tally->items[TIDE__TALLY_BLOCKS].sides[TIDE__SMALL].rises;
@@ -31,14 +31,14 @@ static void stats_fall(tide_stat stats[TIDE_STAT_KINDS], bool is_small, uint64_t
   tide__stat_move(&stats[is_small ? TIDE_STAT_SMALL : TIDE_STAT_LARGE], -(int64_t)n);
 }
 
-void tide__totals_wait_begin(tide_device* device, const tide__block* block) {
+void tide__totals_wait_begin(tide_device_cache* device, const tide__block* block) {
   tide__mutex_lock(&device->totals_lock);
   stats_fall(device->totals.allocation, block->is_small, 1);
   stats_fall(device->totals.allocated_bytes, block->is_small, tide__block_counted_bytes(block));
   tide__mutex_unlock(&device->totals_lock);
 }
 
-void tide__totals_wait_end(tide_device* device, const tide__block* block) {
+void tide__totals_wait_end(tide_device_cache* device, const tide__block* block) {
   tide__mutex_lock(&device->totals_lock);
   stats_fall(device->totals.active, block->is_small, 1);
   stats_fall(device->totals.active_bytes, block->is_small, tide__block_counted_bytes(block));
@@ -46,13 +46,13 @@ void tide__totals_wait_end(tide_device* device, const tide__block* block) {
   tide__mutex_unlock(&device->totals_lock);
 }
 
-void tide__totals_count(tide_device* device, size_t field_offset) {
+void tide__totals_count(tide_device_cache* device, size_t field_offset) {
   tide__mutex_lock(&device->totals_lock);
   (*(int64_t*)(void*)((char*)&device->totals + field_offset))++;
   tide__mutex_unlock(&device->totals_lock);
 }
 
-void tide__totals_oversize(tide_device* device, bool is_rise) {
+void tide__totals_oversize(tide_device_cache* device, bool is_rise) {
   tide__mutex_lock(&device->totals_lock);
   tide__stat_move(&device->totals.oversize_allocations, is_rise ? 1 : -1);
   tide__mutex_unlock(&device->totals_lock);

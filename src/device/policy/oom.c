@@ -39,7 +39,7 @@ const tide_oom* tide_device_last_oom(void) { return &last_oom; }
 void tide__oom_begin(void) { oom_steps.count = 0; }
 
 // What is in use: the less, the more there is for others.
-static uint64_t oom_in_use(tide_device* device) {
+static uint64_t oom_in_use(tide_device_cache* device) {
   tide__totals_settle(device);
   tide__mutex_lock(&device->totals_lock);
   const int64_t active = device->totals.active_bytes[TIDE_STAT_ALL].current;
@@ -123,7 +123,7 @@ static void pins_of_lane(tide_oom* oom, tide__lane* lane) {
   tide__mutex_unlock(&lane->lock);
 }
 
-static void pins_of_pool(tide_oom* oom, tide_device* device, tide__pool* pool) {
+static void pins_of_pool(tide_oom* oom, tide_device_cache* device, tide__pool* pool) {
   tide__lane* lane = tide__lane_next(device, pool, NULL);
   for (; lane != NULL; lane = tide__lane_next(device, pool, lane)) pins_of_lane(oom, lane);
 }
@@ -202,7 +202,7 @@ static uint64_t lane_idle_bytes(tide__lane* lane) {
   return bytes;
 }
 
-static uint64_t private_idle_bytes(tide_device* device) {
+static uint64_t private_idle_bytes(tide_device_cache* device) {
   uint64_t bytes = 0;
   tide__pool_cursor at = { 0 };
   tide__pool* pool = tide__pool_next(device, &at);
@@ -222,7 +222,7 @@ static uint64_t largest_idle_bytes(const tide__request* request) {
 }
 
 static void oom_measure(const tide__request* request, tide_oom* oom) {
-  tide_device* const device = request->device;
+  tide_device_cache* const device = request->device;
   size_t free_bytes = 0;
   size_t total_bytes = 0;
   tide_device_stats stats = TIDE_DEVICE_STATS_INIT;
@@ -248,7 +248,7 @@ static void oom_measure(const tide__request* request, tide_oom* oom) {
 }
 
 tide_status tide__oom_report(const tide__request* request) {
-  tide_device* const device = request->device;
+  tide_device_cache* const device = request->device;
   tide_oom oom;
   oom_measure(request, &oom);
   tide__oom_write(&oom, tide_machine_name(device->machine));

@@ -30,15 +30,16 @@ typedef struct tide__policy {
   // Makes idle what the policy keeps from the free_index of a pool; and gives back idle memory of one kind
   // that lies in segments of its own. Both before idle memory of the pool goes back, with the gate. NULL:
   // there is none.
-  tide_status (*let_go)(tide_device* device, tide__pool* pool);
-  tide_status (*trim)(tide_device* device, tide__pool* pool, bool is_small, const tide__call_context* moment);
+  tide_status (*let_go)(tide_device_cache* device, tide__pool* pool);
+  tide_status (*trim)(tide_device_cache* device, tide__pool* pool, bool is_small,
+                      const tide__call_context* moment);
   // Adds what all threads have counted for themselves to the totals. NULL: they count in lanes only.
-  void (*settle)(tide_device* device);
+  void (*settle)(tide_device_cache* device);
 } tide__policy;
 
 // How memory of a pool is decided about. Pools with functions of their own for segments, and those in which
 // each block is a segment, always follow the policy torch.
-static inline const tide__policy* tide__policy_of(const tide_device* device, tide__pool* pool) {
+static inline const tide__policy* tide__policy_of(const tide_device_cache* device, tide__pool* pool) {
   const tide__policy* const policy = device->policy;
   const bool is_plain = policy != device->plain_policy &&
                         (pool->options.segment_alloc != NULL || tide__load_relaxed(&pool->no_split));
@@ -65,10 +66,10 @@ tide_status tide__rung_borrow(tide__request* request, tide__block** out);
 // reclaim.c: giving memory back
 
 // The gate is the caller's in all of these.
-tide_status tide__reclaim_pool(tide_device* device, tide__pool* pool, const tide__call_context* moment);
-tide_status tide__reclaim_all(tide_device* device, const tide__call_context* moment);
+tide_status tide__reclaim_pool(tide_device_cache* device, tide__pool* pool, const tide__call_context* moment);
+tide_status tide__reclaim_all(tide_device_cache* device, const tide__call_context* moment);
 // Of private pools without users.
-tide_status tide__reclaim_unused(tide_device* device, const tide__call_context* moment);
+tide_status tide__reclaim_unused(tide_device_cache* device, const tide__call_context* moment);
 tide_status tide__reclaim_available(const tide__request* request, bool* out_enough);
 tide_status tide__reclaim_by_age(const tide__request* request);
 
@@ -76,9 +77,9 @@ tide_status tide__reclaim_by_age(const tide__request* request);
 // stats.c
 
 // Adds what lanes and threads have counted to the totals.
-void tide__totals_settle(tide_device* device);
+void tide__totals_settle(tide_device_cache* device);
 // The highest that was handed out at once is what is there now, for the policy `tide`.
-void tide__totals_forget_peak(tide_device* device);
+void tide__totals_forget_peak(tide_device_cache* device);
 
 // ---------------------------------------------------------------------------------------------------
 // oom.c

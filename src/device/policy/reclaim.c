@@ -121,15 +121,16 @@ static tide__block* lane_take_mapped(tide__lane* lane, bool is_small) {
   return list_sort(list);
 }
 
-typedef tide_status (*give_fn)(tide_device* device, tide__block* block, const tide__call_context* moment);
+typedef tide_status (*give_fn)(tide_device_cache* device, tide__block* block,
+                               const tide__call_context* moment);
 
-static tide_status block_release_segment(tide_device* device, tide__block* block,
+static tide_status block_release_segment(tide_device_cache* device, tide__block* block,
                                          const tide__call_context* moment) {
   return tide__segment_release(device, block->segment, moment);
 }
 
 // Gives the blocks of a list back; after a failure the rest is idle again.
-static tide_status list_give(tide_device* device, tide__block* list, give_fn give,
+static tide_status list_give(tide_device_cache* device, tide__block* list, give_fn give,
                              const tide__call_context* moment) {
   while (list != NULL) {
     tide__block* const next = list->list_next;
@@ -148,7 +149,7 @@ static tide_status list_give(tide_device* device, tide__block* list, give_fn giv
 
 // What is idle now could not be given back. What is idle at homes may be later without anything becoming
 // idle, and is looked at each time.
-static void lanes_note_walk(tide_device* device, tide__pool* pool, bool is_small) {
+static void lanes_note_walk(tide_device_cache* device, tide__pool* pool, bool is_small) {
   tide__lane* lane = tide__lane_next(device, pool, NULL);
   for (; lane != NULL; lane = tide__lane_next(device, pool, lane)) {
     tide__mutex_lock(&lane->lock);
@@ -158,7 +159,7 @@ static void lanes_note_walk(tide_device* device, tide__pool* pool, bool is_small
 }
 
 // Gives back what is idle of one kind: raw segments of all lanes by rising stream, then expandable ones.
-static tide_status pool_give_kind(tide_device* device, tide__pool* pool, bool is_small,
+static tide_status pool_give_kind(tide_device_cache* device, tide__pool* pool, bool is_small,
                                   const tide__call_context* moment) {
   tide__lane* lane = tide__lane_next(device, pool, NULL);
   for (; lane != NULL; lane = tide__lane_next(device, pool, lane)) {
@@ -176,7 +177,8 @@ static tide_status pool_give_kind(tide_device* device, tide__pool* pool, bool is
 }
 
 // PyTorch's order: of the default pool large blocks come first, of private pools small ones.
-tide_status tide__reclaim_pool(tide_device* device, tide__pool* pool, const tide__call_context* moment) {
+tide_status tide__reclaim_pool(tide_device_cache* device, tide__pool* pool,
+                               const tide__call_context* moment) {
   const bool is_small_first = pool != &device->default_pool;
   tide__orphans_retry(device);
   tide__stuck_retry(device);
@@ -186,12 +188,12 @@ tide_status tide__reclaim_pool(tide_device* device, tide__pool* pool, const tide
   return pool_give_kind(device, pool, !is_small_first, moment);
 }
 
-tide_status tide__reclaim_all(tide_device* device, const tide__call_context* moment) {
+tide_status tide__reclaim_all(tide_device_cache* device, const tide__call_context* moment) {
   TIDE_TRY(tide__reclaim_pool(device, &device->default_pool, moment));
   return tide__reclaim_unused(device, moment);
 }
 
-tide_status tide__reclaim_unused(tide_device* device, const tide__call_context* moment) {
+tide_status tide__reclaim_unused(tide_device_cache* device, const tide__call_context* moment) {
   tide__pool_cursor at = { 0 };
   tide__pool* pool = tide__pool_next(device, &at);
   for (; pool != NULL; pool = tide__pool_next(device, &at)) {
@@ -223,7 +225,7 @@ static tide__block* list_reverse(tide__block* list) {
 }
 
 // Gives back from the front of a list until `bytes` are given.
-static tide_status list_give_bytes(tide_device* device, tide__block* list, uint64_t bytes,
+static tide_status list_give_bytes(tide_device_cache* device, tide__block* list, uint64_t bytes,
                                    const tide__call_context* moment, bool* out_enough) {
   uint64_t given = 0;
   while (list != NULL && given < bytes) {
@@ -275,7 +277,7 @@ tide_status tide__reclaim_available(const tide__request* request, bool* out_enou
 // What has been idle for long. The age of a block is the number of searches of its kind since it became idle.
 
 typedef struct collection {
-  tide_device* device;
+  tide_device_cache* device;
   const tide__call_context* moment;
   tide__block* idle;  // whole segments, in the order of the policy
   uint64_t count;
@@ -336,7 +338,7 @@ static void collection_gather(collection* c, bool is_everywhere) {
 }
 
 tide_status tide__reclaim_by_age(const tide__request* request) {
-  tide_device* const device = request->device;
+  tide_device_cache* const device = request->device;
   const double limit = (double)tide__load_relaxed(&device->limit);
   const uint64_t threshold = (uint64_t)(request->options->collect_threshold * limit);
   const uint64_t reserved = tide__load_relaxed(&device->reserved_bytes);
@@ -357,7 +359,8 @@ tide_status tide__reclaim_by_age(const tide__request* request) {
 
 // What a trim does at the gate. While a scope is open nothing is waited for, and of the default pool nothing
 // is given back.
-static tide_status trim_at_gate(tide_device* device, tide_pool number, const tide__call_context* moment) {
+static tide_status trim_at_gate(tide_device_cache* device, tide_pool number,
+                                const tide__call_context* moment) {
   const bool is_capturing = tide__has_scopes(device) && !tide__device_options(device)->captures_by_stream;
   if (number != TIDE_POOL_DEFAULT) {
     tide__pool* const pool = tide__pool_find(device, number);
@@ -375,7 +378,7 @@ static tide_status trim_at_gate(tide_device* device, tide_pool number, const tid
   return status;
 }
 
-static tide_status trim(tide_device* device, tide_pool pool) {
+static tide_status trim(tide_device_cache* device, tide_pool pool) {
   tide__call_context moment = { 0 };
   TIDE__REQUIRE_OWN(device, "device_trim");
   if (tide__is_recording(device)) moment = tide__context_now(device, TIDE_HISTORY_ALL);
@@ -386,12 +389,12 @@ static tide_status trim(tide_device* device, tide_pool pool) {
   return status;
 }
 
-tide_status tide_device_trim(tide_device* device) {
+tide_status tide_device_trim(tide_device_cache* device) {
   TIDE_REQUIRE(device != NULL, TIDE_ERR_ARGUMENT, "device_trim: no device");
   return trim(device, TIDE_POOL_DEFAULT);
 }
 
-tide_status tide_device_trim_pool(tide_device* device, tide_pool pool) {
+tide_status tide_device_trim_pool(tide_device_cache* device, tide_pool pool) {
   TIDE_REQUIRE(device != NULL, TIDE_ERR_ARGUMENT, "device_trim_pool: no device");
   return trim(device, pool);
 }

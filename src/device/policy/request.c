@@ -28,7 +28,7 @@ tide_status tide__request_choose(tide__request* request, tide__block** out) {
 }
 
 tide_status tide__rung_borrow(tide__request* request, tide__block** out) {
-  tide_device* const device = request->device;
+  tide_device_cache* const device = request->device;
   if (request->pool != &device->default_pool) return TIDE_OK;
   tide__pool_cursor at = { 0 };
   tide__pool* pool = tide__pool_next(device, &at);

@@ -6,7 +6,7 @@
 #include "base/sized.h"
 #include "device/policy/policy.h"
 
-static void pool_settle(tide_device* device, tide__pool* pool) {
+static void pool_settle(tide_device_cache* device, tide__pool* pool) {
   tide__lane* lane = tide__lane_next(device, pool, NULL);
   for (; lane != NULL; lane = tide__lane_next(device, pool, lane)) {
     tide__mutex_lock(&lane->lock);
@@ -15,7 +15,7 @@ static void pool_settle(tide_device* device, tide__pool* pool) {
   }
 }
 
-void tide__totals_forget_peak(tide_device* device) {
+void tide__totals_forget_peak(tide_device_cache* device) {
   tide__totals_settle(device);
   tide__mutex_lock(&device->totals_lock);
   const tide_device_stats* const totals = &device->totals;
@@ -24,7 +24,7 @@ void tide__totals_forget_peak(tide_device* device) {
   tide__mutex_unlock(&device->totals_lock);
 }
 
-void tide__totals_settle(tide_device* device) {
+void tide__totals_settle(tide_device_cache* device) {
   if (device->policy->settle != NULL) device->policy->settle(device);
   pool_settle(device, &device->default_pool);
   tide__pool_cursor at = { 0 };
@@ -32,7 +32,7 @@ void tide__totals_settle(tide_device* device) {
   for (; pool != NULL; pool = tide__pool_next(device, &at)) pool_settle(device, pool);
 }
 
-tide_status tide_device_get_stats(tide_device* device, tide_device_stats* out) {
+tide_status tide_device_get_stats(tide_device_cache* device, tide_device_stats* out) {
   TIDE_REQUIRE(device != NULL && out != NULL, TIDE_ERR_ARGUMENT, "device_get_stats: no device or out");
   TIDE__REQUIRE_OWN(device, "device_get_stats");
   tide__totals_settle(device);
@@ -52,7 +52,7 @@ static void totals_each(tide_device_stats* totals, void (*change)(tide_stat* sta
   change(&totals->oversize_segments);
 }
 
-void tide_device_reset_accumulated(tide_device* device) {
+void tide_device_reset_accumulated(tide_device_cache* device) {
   if (device == NULL) return;
   tide__totals_settle(device);
   tide__mutex_lock(&device->totals_lock);
@@ -64,7 +64,7 @@ void tide_device_reset_accumulated(tide_device* device) {
   tide__mutex_unlock(&device->totals_lock);
 }
 
-void tide_device_reset_peaks(tide_device* device) {
+void tide_device_reset_peaks(tide_device_cache* device) {
   if (device == NULL) return;
   tide__totals_settle(device);
   tide__mutex_lock(&device->totals_lock);

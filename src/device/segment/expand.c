@@ -19,7 +19,7 @@ static size_t handle_index(const tide__segment* segment, uint64_t address) {
 // Unmaps and frees the handles `first` to `end` - 1, which are all mapped. If the machine refuses to unmap
 // them they stay: stuck handles, which the next growth over them uses, and which go with their segment at the
 // latest.
-static tide_status handles_drop(tide_device* device, tide__segment* segment, size_t first, size_t end) {
+static tide_status handles_drop(tide_device_cache* device, tide__segment* segment, size_t first, size_t end) {
   const uint64_t bytes = segment->handle_bytes;
   if (first == end) return TIDE_OK;
   TIDE_TRY(tide_machine_unmap(device->machine, tide__pointer(segment->address + first * bytes),
@@ -32,7 +32,7 @@ static tide_status handles_drop(tide_device* device, tide__segment* segment, siz
 }
 
 // Makes memory for one handle and maps it, unless it is there already, stuck.
-static tide_status handle_map(tide_device* device, tide__segment* segment, size_t index) {
+static tide_status handle_map(tide_device_cache* device, tide__segment* segment, size_t index) {
   void* const address = tide__pointer(segment->address + index * segment->handle_bytes);
   tide_physical handle = NULL;
   if (segment->handles[index] != NULL) return TIDE_OK;
@@ -44,7 +44,7 @@ static tide_status handle_map(tide_device* device, tide__segment* segment, size_
 }
 
 // Maps a range; all or nothing.
-static tide_status handles_map(tide_device* device, tide__segment* segment, uint64_t address,
+static tide_status handles_map(tide_device_cache* device, tide__segment* segment, uint64_t address,
                                uint64_t bytes) {
   const size_t first = handle_index(segment, address);
   const size_t end = first + (size_t)(bytes / segment->handle_bytes);
@@ -63,7 +63,7 @@ static tide_status handles_map(tide_device* device, tide__segment* segment, uint
   return status;
 }
 
-static tide_status handles_unmap(tide_device* device, tide__segment* segment, uint64_t address,
+static tide_status handles_unmap(tide_device_cache* device, tide__segment* segment, uint64_t address,
                                  uint64_t bytes) {
   const size_t first = handle_index(segment, address);
   const size_t end = first + (size_t)(bytes / segment->handle_bytes);
@@ -73,7 +73,7 @@ static tide_status handles_unmap(tide_device* device, tide__segment* segment, ui
 }
 
 // Tries again to give back what is stuck in a segment without blocks in it. False if something stays.
-static bool handles_drop_stuck(tide_device* device, tide__segment* segment) {
+static bool handles_drop_stuck(tide_device_cache* device, tide__segment* segment) {
   if (tide__orphans_reserve(device, segment->handle_capacity) != TIDE_OK) return false;
   bool is_empty = true;
   for (size_t i = 0; i < segment->handle_capacity; i++) {
@@ -87,7 +87,7 @@ static bool handles_drop_stuck(tide_device* device, tide__segment* segment) {
 // Segments
 
 static tide_status segment_reserve(const tide__request* request, tide__segment* segment) {
-  tide_device* const device = request->device;
+  tide_device_cache* const device = request->device;
   uint64_t handle = segment->is_small ? TIDE__SMALL_SEGMENT_BYTES : request->options->large_segment_bytes;
   handle = (handle + device->granularity - 1) / device->granularity * device->granularity;
   const uint64_t wanted = tide__reserve_wanted(device, &request->options->address_reserve);
@@ -111,7 +111,7 @@ static tide_status segment_reserve(const tide__request* request, tide__segment* 
   return TIDE_OK;
 }
 
-static void segment_destroy(tide_device* device, tide__segment* segment) {
+static void segment_destroy(tide_device_cache* device, tide__segment* segment) {
   for (size_t i = 0; i < segment->handle_capacity; i++) {
     if (segment->handles[i] == NULL) continue;
     void* const address = tide__pointer(segment->address + i * segment->handle_bytes);
@@ -123,7 +123,7 @@ static void segment_destroy(tide_device* device, tide__segment* segment) {
 }
 
 // Gives a peer access to everything mapped in a segment, run by run.
-static tide_status segment_add_peer(tide_device* device, const tide__segment* segment, int peer) {
+static tide_status segment_add_peer(tide_device_cache* device, const tide__segment* segment, int peer) {
   for (size_t i = 0; i < segment->handle_capacity; i++) {
     if (segment->handles[i] == NULL) continue;
     void* const address = tide__pointer(segment->address + i * segment->handle_bytes);
@@ -137,7 +137,7 @@ static const tide__segment_kind expandable_kind = { .add_peer = segment_add_peer
                                                     .destroy = segment_destroy };
 
 static tide_status segment_expandable_new(const tide__request* request) {
-  tide_device* const device = request->device;
+  tide_device_cache* const device = request->device;
   tide__segment* const segment =
       tide__segment_new(device, &expandable_kind, request->lane, request->kind == TIDE__SMALL);
   TIDE_REQUIRE(segment != NULL, TIDE_ERR_NO_MEMORY, "no memory for the record of a segment");
@@ -160,7 +160,7 @@ static tide__segment* segment_next(tide__lane* lane, tide__segment* segment) {
   return link != &lane->segments ? TIDE_OWNER(link, tide__segment, link) : NULL;
 }
 
-void tide__expand_drop_unmapped(tide_device* device, tide__lane* lane) {
+void tide__expand_drop_unmapped(tide_device_cache* device, tide__lane* lane) {
   tide__segment* next = NULL;
   for (tide__segment* segment = segment_next(lane, NULL); segment != NULL; segment = next) {
     next = segment_next(lane, segment);
@@ -233,7 +233,7 @@ static void place_give_up(tide__lane* lane, tide__block* front, tide__block* unm
 
 // Maps what the request still needs at the beginning of an unmapped block. On success *front has grown.
 static tide_status place_map(const tide__request* request, tide__block** front, tide__block* unmapped) {
-  tide_device* const device = request->device;
+  tide_device_cache* const device = request->device;
   tide__segment* const segment = unmapped->segment;
   const uint64_t address = unmapped->address;
   const uint64_t missing = request->rounded - (*front != NULL ? (*front)->bytes : 0);
@@ -283,7 +283,7 @@ static tide_status place_grow(const tide__request* request, tide__block* front, 
 }
 
 tide_status tide__expand_grow(const tide__request* request, tide__block** out) {
-  tide_device* const device = request->device;
+  tide_device_cache* const device = request->device;
   TIDE_REQUIRE(device->granularity != 0, TIDE_ERR_UNSUPPORTED, "the device has no virtual memory");
   while (*out == NULL) {
     tide__block* front = NULL;
@@ -299,7 +299,7 @@ tide_status tide__expand_grow(const tide__request* request, tide__block** out) {
 // ---------------------------------------------------------------------------------------------------
 // Shrinking
 
-static tide_status block_unmap(tide_device* device, tide__block* block, uint64_t from, uint64_t to) {
+static tide_status block_unmap(tide_device_cache* device, tide__block* block, uint64_t from, uint64_t to) {
   tide__lane* const lane = block->segment->lane;
   if (!tide__lane_lock_with_spares(device, lane)) return TIDE_ERR_NO_MEMORY;
   // Both spares are kept for the commit: nobody else may use them meanwhile.
@@ -314,7 +314,8 @@ static tide_status block_unmap(tide_device* device, tide__block* block, uint64_t
   return status;
 }
 
-tide_status tide__expand_shrink(tide_device* device, tide__block* block, const tide__call_context* moment) {
+tide_status tide__expand_shrink(tide_device_cache* device, tide__block* block,
+                                const tide__call_context* moment) {
   tide__segment* const segment = block->segment;
   tide__lane* const lane = segment->lane;
   const uint64_t handle = segment->handle_bytes;

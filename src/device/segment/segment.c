@@ -5,7 +5,7 @@
 // The gate is the caller's. The machine is called with no lock held; what can fail comes first.
 #include "device/segment/segment.h"
 
-tide__segment* tide__segment_new(tide_device* device, const tide__segment_kind* kind, tide__lane* lane,
+tide__segment* tide__segment_new(tide_device_cache* device, const tide__segment_kind* kind, tide__lane* lane,
                                  bool is_small) {
   tide__segment* const segment = tide__heap_alloc(device->heap, 1, sizeof *segment);
   if (segment == NULL) return NULL;
@@ -17,7 +17,7 @@ tide__segment* tide__segment_new(tide_device* device, const tide__segment_kind* 
   return segment;
 }
 
-void tide__segment_free(tide_device* device, tide__segment* segment) {
+void tide__segment_free(tide_device_cache* device, tide__segment* segment) {
   tide__heap_release(device->heap, segment->handles, segment->handle_capacity, sizeof *segment->handles);
   tide__heap_release(device->heap, segment, 1, sizeof *segment);
 }
@@ -50,8 +50,8 @@ void tide__segment_unlink_locked(tide__segment* segment) {
   segment->head = NULL;
 }
 
-bool tide__segment_drop_unmapped(tide_device* device, tide__segment* segment,
-                                 bool (*clear)(tide_device* device, tide__segment* segment)) {
+bool tide__segment_drop_unmapped(tide_device_cache* device, tide__segment* segment,
+                                 bool (*clear)(tide_device_cache* device, tide__segment* segment)) {
   tide__lane* const lane = segment->lane;
   tide__mutex_lock(&lane->lock);
   tide__block* const block = segment->head;
@@ -77,7 +77,8 @@ bool tide__segment_drop_unmapped(tide_device* device, tide__segment* segment,
 // What is reserved
 
 // Counts bytes that came from the machine, or went back, and the segment if it is one.
-static void reserved_move(tide_device* device, tide__pool* pool, int64_t bytes, int kind, bool is_segment) {
+static void reserved_move(tide_device_cache* device, tide__pool* pool, int64_t bytes, int kind,
+                          bool is_segment) {
   const int64_t segments = !is_segment ? 0 : bytes > 0 ? 1 : -1;
   const uint64_t segment_bytes = (uint64_t)(bytes > 0 ? bytes : -bytes);
   (void)tide__add_relaxed(&device->reserved_bytes, (uint64_t)bytes);
@@ -95,16 +96,18 @@ static void reserved_move(tide_device* device, tide__pool* pool, int64_t bytes, 
   tide__mutex_unlock(&device->totals_lock);
 }
 
-void tide__reserved_rise(tide_device* device, tide__pool* pool, uint64_t bytes, int kind, bool is_segment) {
+void tide__reserved_rise(tide_device_cache* device, tide__pool* pool, uint64_t bytes, int kind,
+                         bool is_segment) {
   reserved_move(device, pool, (int64_t)bytes, kind, is_segment);
 }
 
-void tide__reserved_fall(tide_device* device, tide__pool* pool, uint64_t bytes, int kind, bool is_segment) {
+void tide__reserved_fall(tide_device_cache* device, tide__pool* pool, uint64_t bytes, int kind,
+                         bool is_segment) {
   reserved_move(device, pool, -(int64_t)bytes, kind, is_segment);
 }
 
 void tide__mapped_tell(const tide__request* request, uint64_t address, uint64_t bytes) {
-  tide_device* const device = request->device;
+  tide_device_cache* const device = request->device;
   const int kind = request->kind == TIDE__SMALL ? TIDE_STAT_SMALL : TIDE_STAT_LARGE;
   tide__reserved_rise(device, request->pool, bytes, kind, false);
   if (!tide__is_recording(device)) return;
@@ -113,7 +116,7 @@ void tide__mapped_tell(const tide__request* request, uint64_t address, uint64_t 
   tide__history_make_room(&device->history, TIDE__STEP_ENTRIES);
 }
 
-void tide__unmapped_tell(tide_device* device, const tide__segment* segment, uint64_t from, uint64_t to,
+void tide__unmapped_tell(tide_device_cache* device, const tide__segment* segment, uint64_t from, uint64_t to,
                          const tide__call_context* moment) {
   const int kind = segment->is_small ? TIDE_STAT_SMALL : TIDE_STAT_LARGE;
   if (from == to) return;
@@ -127,17 +130,17 @@ void tide__unmapped_tell(tide_device* device, const tide__segment* segment, uint
 // ---------------------------------------------------------------------------------------------------
 // Raw memory that nobody can use
 
-tide_status tide__stray_new(tide_device* device, tide__stray** out) {
+tide_status tide__stray_new(tide_device_cache* device, tide__stray** out) {
   *out = tide__heap_alloc(device->heap, 1, sizeof **out);
   TIDE_REQUIRE(*out != NULL, TIDE_ERR_NO_MEMORY, "no memory for the record of a segment");
   return TIDE_OK;
 }
 
-void tide__stray_free(tide_device* device, tide__stray* stray) {
+void tide__stray_free(tide_device_cache* device, tide__stray* stray) {
   tide__heap_release(device->heap, stray, 1, sizeof *stray);
 }
 
-void tide__stray_give(tide_device* device, tide__stray* stray, void* address) {
+void tide__stray_give(tide_device_cache* device, tide__stray* stray, void* address) {
   const tide_error before = *tide_last_error();
   const bool is_given = tide_machine_raw_release(device->machine, device->index, address) == TIDE_OK;
   tide__error_restore(&before);
@@ -152,7 +155,7 @@ void tide__stray_give(tide_device* device, tide__stray* stray, void* address) {
   tide__stray_free(device, stray);
 }
 
-void tide__strays_retry(tide_device* device) {
+void tide__strays_retry(tide_device_cache* device) {
   tide__mutex_lock(&device->pools_lock);
   tide__stray* list = device->strays;
   device->strays = NULL;
@@ -175,7 +178,7 @@ static tide_status relax(const tide__request* request, tide__relaxed* out) {
 }
 
 static tide_status memory_alloc_relaxed(const tide__request* request, void** out) {
-  const tide_device* const device = request->device;
+  const tide_device_cache* const device = request->device;
   const tide_pool_options* const own = &request->pool->options;
   if (own->segment_alloc == NULL) {
     return tide_machine_raw_alloc(device->machine, device->index, request->segment_bytes, out);
@@ -194,7 +197,7 @@ static tide_status memory_alloc(const tide__request* request, void** out) {
   return status;
 }
 
-static tide_status memory_release(tide_device* device, const tide__lane* lane, void* address,
+static tide_status memory_release(tide_device_cache* device, const tide__lane* lane, void* address,
                                   uint64_t bytes) {
   const tide_pool_options* const own = &lane->pool->options;
   if (own->segment_release == NULL) return tide_machine_raw_release(device->machine, device->index, address);
@@ -221,7 +224,7 @@ static void memory_give_up(const tide__request* request, tide__stray* stray, voi
 // Puts new memory into the lane of the request.
 static tide_status segment_adopt(const tide__request* request, tide__segment* segment, void* address,
                                  tide__block** out) {
-  tide_device* const device = request->device;
+  tide_device_cache* const device = request->device;
   const uint64_t bytes = request->segment_bytes;
   TIDE_TRY(tide__map_cover(&device->map, tide__address(address), bytes, segment->is_small));
   if (!tide__lane_lock_with_spares(device, request->lane)) return TIDE_ERR_NO_MEMORY;
@@ -254,7 +257,7 @@ static tide_status segment_make(const tide__request* request, tide__segment* seg
 }
 
 // After a failed wait at the end of an allocator the machine is NULL: the memory stays with it.
-static void raw_destroy(tide_device* device, tide__segment* segment) {
+static void raw_destroy(tide_device_cache* device, tide__segment* segment) {
   const tide_pool_options* const own = &segment->lane->pool->options;
   void* const address = tide__pointer(segment->address);
   if (own->segment_release != NULL && device->machine != NULL) {
@@ -267,7 +270,7 @@ static void raw_destroy(tide_device* device, tide__segment* segment) {
 static const tide__segment_kind raw_kind = { .destroy = raw_destroy };
 
 tide_status tide__segment_grow(const tide__request* request, tide__block** out) {
-  tide_device* const device = request->device;
+  tide_device_cache* const device = request->device;
   tide__stray* stray = NULL;
   TIDE_TRY(tide__stray_new(device, &stray));
   tide__segment* const segment =
@@ -282,7 +285,7 @@ tide_status tide__segment_grow(const tide__request* request, tide__block** out) 
 // ---------------------------------------------------------------------------------------------------
 // Giving back
 
-tide_status tide__lane_quiesce(tide_device* device, const tide__lane* lane, bool is_always) {
+tide_status tide__lane_quiesce(tide_device_cache* device, const tide__lane* lane, bool is_always) {
   if (device->waits_on_release && !is_always) return TIDE_OK;
   if (!device->waits_on_release && !tide__load_relaxed(&lane->is_closed)) {
     const tide_status status = tide_machine_stream_synchronize(device->machine, device->index, lane->stream);
@@ -292,7 +295,7 @@ tide_status tide__lane_quiesce(tide_device* device, const tide__lane* lane, bool
   return tide_machine_device_synchronize(device->machine, device->index);
 }
 
-tide_status tide__segment_release(tide_device* device, tide__segment* segment,
+tide_status tide__segment_release(tide_device_cache* device, tide__segment* segment,
                                   const tide__call_context* moment) {
   tide__lane* const lane = segment->lane;
   const int kind = tide__block_kind(segment->head);

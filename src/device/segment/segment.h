@@ -14,41 +14,44 @@
 tide_status tide__segment_grow(const tide__request* request, tide__block** out);
 // A record for raw memory that is about to be asked for. Giving the memory back ends it, or keeps it until
 // the machine has the memory; it is freed where the memory is used.
-tide_status tide__stray_new(tide_device* device, tide__stray** out);
-void tide__stray_free(tide_device* device, tide__stray* stray);
-void tide__stray_give(tide_device* device, tide__stray* stray, void* address);
-void tide__strays_retry(tide_device* device);
+tide_status tide__stray_new(tide_device_cache* device, tide__stray** out);
+void tide__stray_free(tide_device_cache* device, tide__stray* stray);
+void tide__stray_give(tide_device_cache* device, tide__stray* stray, void* address);
+void tide__strays_retry(tide_device_cache* device);
 // Gives a whole segment back whose one block is BUSY. On failure the block is idle again.
-tide_status tide__segment_release(tide_device* device, tide__segment* segment,
+tide_status tide__segment_release(tide_device_cache* device, tide__segment* segment,
                                   const tide__call_context* moment);
-tide__segment* tide__segment_new(tide_device* device, const tide__segment_kind* kind, tide__lane* lane,
+tide__segment* tide__segment_new(tide_device_cache* device, const tide__segment_kind* kind, tide__lane* lane,
                                  bool is_small);
-void tide__segment_free(tide_device* device, tide__segment* segment);
+void tide__segment_free(tide_device_cache* device, tide__segment* segment);
 // Links the segment into its lane with one block.
 tide__block* tide__segment_link_locked(tide__segment* segment, uint64_t address, uint64_t bytes,
                                        uint8_t state);
 void tide__segment_unlink_locked(tide__segment* segment);
 // Gives the addresses of a segment back in which nothing is mapped any more, once `clear` (if not NULL) says
 // that nothing is stuck there. True if the segment is in its lane no longer: the caller frees it.
-bool tide__segment_drop_unmapped(tide_device* device, tide__segment* segment,
-                                 bool (*clear)(tide_device* device, tide__segment* segment));
+bool tide__segment_drop_unmapped(tide_device_cache* device, tide__segment* segment,
+                                 bool (*clear)(tide_device_cache* device, tide__segment* segment));
 // Counts and records memory that was mapped for a request, and memory of a segment that was unmapped.
 void tide__mapped_tell(const tide__request* request, uint64_t address, uint64_t bytes);
-void tide__unmapped_tell(tide_device* device, const tide__segment* segment, uint64_t from, uint64_t to,
+void tide__unmapped_tell(tide_device_cache* device, const tide__segment* segment, uint64_t from, uint64_t to,
                          const tide__call_context* moment);
-void tide__reserved_rise(tide_device* device, tide__pool* pool, uint64_t bytes, int kind, bool is_segment);
-void tide__reserved_fall(tide_device* device, tide__pool* pool, uint64_t bytes, int kind, bool is_segment);
+void tide__reserved_rise(tide_device_cache* device, tide__pool* pool, uint64_t bytes, int kind,
+                         bool is_segment);
+void tide__reserved_fall(tide_device_cache* device, tide__pool* pool, uint64_t bytes, int kind,
+                         bool is_segment);
 // Waits until no work of the lane's stream uses its idle memory; unless `is_always`, only where the machine
 // does not do so itself when it takes raw memory back.
-tide_status tide__lane_quiesce(tide_device* device, const tide__lane* lane, bool is_always);
+tide_status tide__lane_quiesce(tide_device_cache* device, const tide__lane* lane, bool is_always);
 
 // ---------------------------------------------------------------------------------------------------
 // expand.c: segments of virtual memory
 
 tide_status tide__expand_grow(const tide__request* request, tide__block** out);
 // Unmaps the whole handles inside an idle block that the caller made BUSY, and gives the rest back.
-tide_status tide__expand_shrink(tide_device* device, tide__block* block, const tide__call_context* moment);
+tide_status tide__expand_shrink(tide_device_cache* device, tide__block* block,
+                                const tide__call_context* moment);
 // Gives the addresses back of segments in which nothing is mapped any more.
-void tide__expand_drop_unmapped(tide_device* device, tide__lane* lane);
+void tide__expand_drop_unmapped(tide_device_cache* device, tide__lane* lane);
 
 #endif

@@ -41,7 +41,7 @@ typedef struct offer_answer {
 } offer_answer;
 
 struct tide__offers {
-  tide_device* device;  // borrowed
+  tide_device_cache* device;  // borrowed
   int listener;
   tide__atomic_u32 is_ending;
   pthread_t thread;
@@ -64,7 +64,7 @@ static int parts_send(int socket, const tide_physical_share* parts, size_t count
 }
 
 // Shares the block that was asked for; it may have been released since it was offered.
-static tide_status block_share(tide_device* device, const offer_question* question, tide_share* share,
+static tide_status block_share(tide_device_cache* device, const offer_question* question, tide_share* share,
                                tide_physical_share** parts) {
   tide_block block = { NULL, 0 };
   void* const address = tide__pointer(question->address);
@@ -83,7 +83,7 @@ static tide_status block_share(tide_device* device, const offer_question* questi
   return shared == TIDE_OK ? TIDE_ERR_STATE : shared;
 }
 
-static void client_answer(tide_device* device, int client) {
+static void client_answer(tide_device_cache* device, int client) {
   offer_question question = { 0, 0 };
   offer_answer answer = { 0 };
   tide_physical_share* parts = NULL;
@@ -122,7 +122,7 @@ static tide_status offers_start(struct tide__offers* offers) {
 }
 
 // Called by who has the gate.
-static tide_status offers_make(tide_device* device) {
+static tide_status offers_make(tide_device_cache* device) {
   struct tide__offers* const made = tide__heap_alloc(device->heap, 1, sizeof *made);
   TIDE_REQUIRE(made != NULL, TIDE_ERR_NO_MEMORY, "device_offer: no memory");
   made->device = device;
@@ -132,7 +132,7 @@ static tide_status offers_make(tide_device* device) {
   return status;
 }
 
-void tide__offers_close(tide_device* device) {
+void tide__offers_close(tide_device_cache* device) {
   struct tide__offers* const offers = device->offers;
   if (offers == NULL) return;
   tide__store_release(&offers->is_ending, 1);  // pairs with offers_serve
@@ -146,7 +146,7 @@ void tide__offers_close(tide_device* device) {
 // ---------------------------------------------------------------------------------------------------
 // Offering
 
-static tide_status offer_parts(tide_device* device, const void* address, offer_words* words) {
+static tide_status offer_parts(tide_device_cache* device, const void* address, offer_words* words) {
   tide_block block = { NULL, 0 };
   TIDE_TRY(tide_device_find(device, address, &block));
   (void)tide__gate_enter(device);
@@ -160,7 +160,7 @@ static tide_status offer_parts(tide_device* device, const void* address, offer_w
   return TIDE_OK;
 }
 
-tide_status tide_device_offer(tide_device* device, const void* address, tide_offer* out,
+tide_status tide_device_offer(tide_device_cache* device, const void* address, tide_offer* out,
                               uint64_t* out_offset) {
   TIDE_REQUIRE(device != NULL && out != NULL && out_offset != NULL, TIDE_ERR_ARGUMENT,
                "device_offer: no device, out or offset");
@@ -194,7 +194,7 @@ typedef struct part_list {
 } part_list;
 
 // Takes the next packet of parts. There is room for no more than came and one packet, whatever was promised.
-static tide_status parts_receive(tide_device* device, int socket, size_t count, part_list* list) {
+static tide_status parts_receive(tide_device_cache* device, int socket, size_t count, part_list* list) {
   int files[TIDE__SYS_SOCKET_FILES];
   const size_t some = tide__min(count - list->count, TIDE__SYS_SOCKET_FILES);
   TIDE_REQUIRE(tide__heap_grow(device->heap, (void**)&list->parts, &list->capacity, list->count + some,
@@ -210,7 +210,8 @@ static tide_status parts_receive(tide_device* device, int socket, size_t count, 
 }
 
 // Imports what was answered, with the parts that come behind it.
-static tide_status answer_import(tide_device* device, int socket, const offer_answer* answer, void** out) {
+static tide_status answer_import(tide_device_cache* device, int socket, const offer_answer* answer,
+                                 void** out) {
   const size_t count = answer->share.part_count;
   part_list list = { NULL, 0, 0 };
   tide_status status = TIDE_OK;
@@ -233,7 +234,7 @@ static tide_status status_of(uint32_t number) {
   }
 }
 
-static tide_status accept_parts(tide_device* device, const offer_words* words, void** out) {
+static tide_status accept_parts(tide_device_cache* device, const offer_words* words, void** out) {
   const offer_question question = { words->address, words->handle };
   offer_answer answer = { 0 };
   int socket = -1;
@@ -251,7 +252,7 @@ static tide_status accept_parts(tide_device* device, const offer_words* words, v
   return status;
 }
 
-tide_status tide_device_accept(tide_device* device, const tide_offer* offer, void** out) {
+tide_status tide_device_accept(tide_device_cache* device, const tide_offer* offer, void** out) {
   TIDE_REQUIRE(device != NULL && offer != NULL && out != NULL, TIDE_ERR_ARGUMENT,
                "device_accept: no device, offer or out");
   *out = NULL;

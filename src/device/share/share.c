@@ -13,7 +13,7 @@
 #include "device/share/share.h"
 #include "device/tide/tide.h"
 
-static tide_status lane_add_peer(tide_device* device, tide__lane* lane, int peer) {
+static tide_status lane_add_peer(tide_device_cache* device, tide__lane* lane, int peer) {
   TIDE_LIST_EACH(it, &lane->segments) {  // it changes with the gate only
     const tide__segment* const segment = TIDE_OWNER(it, tide__segment, link);
     if (segment->kind->add_peer != NULL) TIDE_TRY(segment->kind->add_peer(device, segment, peer));
@@ -21,7 +21,7 @@ static tide_status lane_add_peer(tide_device* device, tide__lane* lane, int peer
   return TIDE_OK;
 }
 
-static tide_status segments_add_peer(tide_device* device, int peer) {
+static tide_status segments_add_peer(tide_device_cache* device, int peer) {
   tide__pool_cursor at = { 0 };
   for (tide__pool* pool = &device->default_pool; pool != NULL; pool = tide__pool_next(device, &at)) {
     tide__lane* lane = tide__lane_next(device, pool, NULL);
@@ -31,7 +31,7 @@ static tide_status segments_add_peer(tide_device* device, int peer) {
   return TIDE_OK;
 }
 
-tide_status tide_device_enable_peer(tide_device* device, int peer) {
+tide_status tide_device_enable_peer(tide_device_cache* device, int peer) {
   TIDE_REQUIRE(device != NULL, TIDE_ERR_ARGUMENT, "device_enable_peer: no device");
   TIDE_REQUIRE(peer != device->index, TIDE_ERR_DEVICE, "device_enable_peer: %d is the device itself", peer);
   TIDE__REQUIRE_OWN(device, "device_enable_peer");
@@ -64,14 +64,15 @@ typedef struct shared_block {
 } shared_block;
 
 // False if the record is that of another block by now.
-static bool record_look(tide_device* device, const tide__block* record, uint64_t handle, shared_block* out) {
+static bool record_look(tide_device_cache* device, const tide__block* record, uint64_t handle,
+                        shared_block* out) {
   const bool is_there = tide__slots_handle(&device->blocks, record) == handle;
   if (is_there) *out = (shared_block){ record->segment, record->address, record->bytes };
   return is_there;
 }
 
 // Uncached memory has no lane, and no lock.
-static bool record_look_in_lane(tide_device* device, const tide__block* record, uint64_t handle,
+static bool record_look_in_lane(tide_device_cache* device, const tide__block* record, uint64_t handle,
                                 shared_block* out) {
   tide__lane* const lane = tide__block_lane(record);
   if (lane == NULL) return record_look(device, record, handle, out);
@@ -81,7 +82,7 @@ static bool record_look_in_lane(tide_device* device, const tide__block* record, 
   return is_there;
 }
 
-static tide_status block_find(tide_device* device, const void* address, shared_block* out) {
+static tide_status block_find(tide_device_cache* device, const void* address, shared_block* out) {
   tide_block block = { NULL, 0 };
   TIDE_TRY(tide_device_find(device, address, &block));
   const tide__block* const record = tide__slots_find(&device->blocks, block.handle);
@@ -90,7 +91,7 @@ static tide_status block_find(tide_device* device, const void* address, shared_b
   return TIDE_OK;
 }
 
-static tide_status room_check(const tide_device* device, const tide_share* share,
+static tide_status room_check(const tide_device_cache* device, const tide_share* share,
                               const tide_physical_share* parts, size_t capacity) {
   TIDE_REQUIRE(device->has_physical_sharing, TIDE_ERR_UNSUPPORTED, "device_share: the machine cannot share");
   TIDE_REQUIRE(share->part_count <= capacity && parts != NULL, TIDE_ERR_LIMIT,
@@ -99,14 +100,14 @@ static tide_status room_check(const tide_device* device, const tide_share* share
 }
 
 // Exports one more part; if that fails, those before it are closed.
-static tide_status part_export(tide_device* device, tide_physical physical, tide_physical_share* parts,
+static tide_status part_export(tide_device_cache* device, tide_physical physical, tide_physical_share* parts,
                                size_t index) {
   const tide_status status = tide_machine_physical_export(device->machine, physical, &parts[index]);
   while (status != TIDE_OK && index-- > 0) tide__sys_file_close(parts[index].descriptor);
   return status;
 }
 
-static tide_status share_expandable(tide_device* device, const shared_block* block, tide_share* out,
+static tide_status share_expandable(tide_device_cache* device, const shared_block* block, tide_share* out,
                                     tide_physical_share* parts, size_t capacity) {
   const tide__segment* const segment = block->segment;
   const uint64_t handle = segment->handle_bytes;
@@ -124,7 +125,7 @@ static tide_status share_expandable(tide_device* device, const shared_block* blo
 
 // The handles of a block of the policy `tide`, at home or in its view, whatever their sizes. From now on no
 // view is made of them, and none that is there uses them: see view.c.
-static tide_status share_span(tide_device* device, tide__span span, tide_share* out,
+static tide_status share_span(tide_device_cache* device, tide__span span, tide_share* out,
                               tide_physical_share* parts, size_t capacity) {
   out->part_count = (uint32_t)span.count;
   out->offset = span.offset;
@@ -136,7 +137,7 @@ static tide_status share_span(tide_device* device, tide__span span, tide_share* 
   return TIDE_OK;
 }
 
-static tide_status block_share(tide_device* device, const shared_block* block, tide_share* out,
+static tide_status block_share(tide_device_cache* device, const shared_block* block, tide_share* out,
                                tide_physical_share* parts, size_t capacity) {
   const tide__segment* const segment = block->segment;
   const uint64_t base = segment != NULL ? segment->address : block->address;
@@ -153,7 +154,7 @@ static tide_status block_share(tide_device* device, const shared_block* block, t
   return tide_machine_raw_export(device->machine, device->index, tide__pointer(base), &out->raw);
 }
 
-static tide_status share_at_gate(tide_device* device, const void* address, tide_share* out,
+static tide_status share_at_gate(tide_device_cache* device, const void* address, tide_share* out,
                                  tide_physical_share* parts, size_t capacity) {
   shared_block block = { NULL, 0, 0 };
   TIDE_TRY(block_find(device, address, &block));
@@ -161,7 +162,7 @@ static tide_status share_at_gate(tide_device* device, const void* address, tide_
   return block_share(device, &block, out, parts, capacity);
 }
 
-tide_status tide_device_share(tide_device* device, const void* address, tide_share* out,
+tide_status tide_device_share(tide_device_cache* device, const void* address, tide_share* out,
                               tide_physical_share* parts, size_t capacity) {
   tide_share share = TIDE_SHARE_INIT;
   TIDE_REQUIRE(device != NULL, TIDE_ERR_ARGUMENT, "device_share: no device");
@@ -179,7 +180,7 @@ tide_status tide_device_share(tide_device* device, const void* address, tide_sha
 // ---------------------------------------------------------------------------------------------------
 // Import
 
-static tide__import* import_find_raw(tide_device* device, const tide_share* share) {
+static tide__import* import_find_raw(tide_device_cache* device, const tide_share* share) {
   tide__import* import = device->imports;
   while (import != NULL &&
          (import->parts != NULL || memcmp(&import->share.raw, &share->raw, sizeof share->raw) != 0)) {
@@ -188,14 +189,15 @@ static tide__import* import_find_raw(tide_device* device, const tide_share* shar
   return import;
 }
 
-static void parts_close(tide_device* device, tide__import* import) {
+static void parts_close(tide_device_cache* device, tide__import* import) {
   tide__stuck_end(device, import->parts);
   import->parts = NULL;
   import->base = 0;
 }
 
 // Opens and maps the parts one behind the other; what is open is noted, also on failure.
-static tide_status parts_open(tide_device* device, tide__import* import, const tide_physical_share* parts) {
+static tide_status parts_open(tide_device_cache* device, tide__import* import,
+                              const tide_physical_share* parts) {
   const size_t count = import->share.part_count;
   tide__stuck* const open = import->parts;
   void* base = NULL;
@@ -225,7 +227,7 @@ static tide_status block_check(const tide_share* share, uint64_t shared_bytes) {
 }
 
 // How much was opened is asked of the machine: the share may say anything.
-static tide_status raw_open(tide_device* device, tide__import* import) {
+static tide_status raw_open(tide_device_cache* device, tide__import* import) {
   void* base = NULL;
   tide_pointer_info info = TIDE_POINTER_INFO_INIT;
   TIDE_TRY(tide_machine_raw_import(device->machine, device->index, &import->share.raw, &base));
@@ -239,7 +241,8 @@ static tide_status raw_open(tide_device* device, tide__import* import) {
   return status;
 }
 
-static tide_status import_open(tide_device* device, tide__import* import, const tide_physical_share* parts) {
+static tide_status import_open(tide_device_cache* device, tide__import* import,
+                               const tide_physical_share* parts) {
   const tide_share* const share = &import->share;
   if (share->part_count == 0) return raw_open(device, import);
   for (uint32_t i = 0; i < share->part_count; i++) import->bytes += parts[i].bytes;
@@ -250,11 +253,11 @@ static tide_status import_open(tide_device* device, tide__import* import, const 
   return status;
 }
 
-static void import_free(tide_device* device, tide__import* import) {
+static void import_free(tide_device_cache* device, tide__import* import) {
   tide__heap_release(device->heap, import, 1, sizeof *import);
 }
 
-static tide_status import_close(tide_device* device, tide__import* import) {
+static tide_status import_close(tide_device_cache* device, tide__import* import) {
   if (import->parts == NULL) return tide_machine_raw_unimport(device->machine, tide__pointer(import->base));
   parts_close(device, import);
   return TIDE_OK;
@@ -262,8 +265,8 @@ static tide_status import_close(tide_device* device, tide__import* import) {
 
 // What is open, although the share turns out to be wrong, and cannot be closed again just now is kept without
 // a use: it goes with the allocator at the latest.
-static tide_status import_new(tide_device* device, const tide_share* share, const tide_physical_share* parts,
-                              tide__import** out) {
+static tide_status import_new(tide_device_cache* device, const tide_share* share,
+                              const tide_physical_share* parts, tide__import** out) {
   tide__import* const import = tide__heap_alloc(device->heap, 1, sizeof *import);
   TIDE_REQUIRE(import != NULL, TIDE_ERR_NO_MEMORY, "device_import: no memory for the record of it");
   import->share = *share;
@@ -291,8 +294,8 @@ static tide_status parts_check(const tide_share* share, const tide_physical_shar
   return share->part_count != 0 ? block_check(share, bytes) : TIDE_OK;
 }
 
-tide_status tide_device_import(tide_device* device, const tide_share* share, const tide_physical_share* parts,
-                               void** out) {
+tide_status tide_device_import(tide_device_cache* device, const tide_share* share,
+                               const tide_physical_share* parts, void** out) {
   tide_share whole = TIDE_SHARE_INIT;
   TIDE_REQUIRE(device != NULL && out != NULL, TIDE_ERR_ARGUMENT, "device_import: no device or out");
   *out = NULL;
@@ -319,7 +322,7 @@ tide_status tide_device_import(tide_device* device, const tide_share* share, con
 // Closing
 
 // Where the list points to the import an address belongs to; NULL: none.
-static tide__import** import_place(tide_device* device, uint64_t address) {
+static tide__import** import_place(tide_device_cache* device, uint64_t address) {
   for (tide__import** place = &device->imports; *place != NULL; place = &(*place)->next) {
     const uint64_t base = (*place)->base;
     if ((*place)->uses > 0 && address >= base && address - base < (*place)->bytes) return place;
@@ -327,7 +330,7 @@ static tide__import** import_place(tide_device* device, uint64_t address) {
   return NULL;
 }
 
-tide_status tide_device_unimport(tide_device* device, void* address) {
+tide_status tide_device_unimport(tide_device_cache* device, void* address) {
   TIDE_REQUIRE(device != NULL, TIDE_ERR_ARGUMENT, "device_unimport: no device");
   TIDE__REQUIRE_OWN(device, "device_unimport");
   (void)tide__gate_enter(device);
@@ -347,7 +350,7 @@ tide_status tide_device_unimport(tide_device* device, void* address) {
   return status;
 }
 
-void tide__imports_close(tide_device* device) {
+void tide__imports_close(tide_device_cache* device) {
   while (device->imports != NULL) {
     tide__import* const import = device->imports;
     device->imports = import->next;

@@ -10,11 +10,11 @@
 // ---------------------------------------------------------------------------------------------------
 // share.c
 
-void tide__imports_close(tide_device* device);
+void tide__imports_close(tide_device_cache* device);
 
 // ---------------------------------------------------------------------------------------------------
 // offer.c
 
-void tide__offers_close(tide_device* device);
+void tide__offers_close(tide_device_cache* device);
 
 #endif

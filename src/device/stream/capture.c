@@ -48,21 +48,21 @@ static tide_status set_add(node_set* set, tide_node node) {
 enum { FEW_NODES = 16 };
 
 // Asks for a list of nodes: where a stream stands, or what a node depends on.
-typedef tide_status (*ask_fn)(tide_device* device, const void* what, tide_node* nodes, size_t room,
+typedef tide_status (*ask_fn)(tide_device_cache* device, const void* what, tide_node* nodes, size_t room,
                               size_t* count);
 
-static tide_status ask_terminals(tide_device* device, const void* what, tide_node* nodes, size_t room,
+static tide_status ask_terminals(tide_device_cache* device, const void* what, tide_node* nodes, size_t room,
                                  size_t* count) {
   const tide_stream stream = *(const tide_stream*)what;
   return tide_machine_capture_terminals(device->machine, device->index, stream, nodes, room, count);
 }
 
-static tide_status ask_dependencies(tide_device* device, const void* what, tide_node* nodes, size_t room,
-                                    size_t* count) {
+static tide_status ask_dependencies(tide_device_cache* device, const void* what, tide_node* nodes,
+                                    size_t room, size_t* count) {
   return tide_machine_node_dependencies(device->machine, *(const tide_node*)what, nodes, room, count);
 }
 
-static tide_status set_add_asked(tide_device* device, node_set* set, ask_fn ask, const void* what) {
+static tide_status set_add_asked(tide_device_cache* device, node_set* set, ask_fn ask, const void* what) {
   tide_node few[FEW_NODES];
   tide_node* nodes = few;
   size_t count = 0;
@@ -80,7 +80,7 @@ static tide_status set_add_asked(tide_device* device, node_set* set, ask_fn ask,
 }
 
 // Adds everything before the nodes of the set.
-static tide_status set_close(tide_device* device, node_set* set) {
+static tide_status set_close(tide_device_cache* device, node_set* set) {
   for (size_t i = 0; i < set->count; i++) {
     const tide_node node = set->nodes[i];
     TIDE_TRY(set_add_asked(device, set, ask_dependencies, &node));
@@ -91,7 +91,7 @@ static tide_status set_close(tide_device* device, node_set* set) {
 // ---------------------------------------------------------------------------------------------------
 // Markers
 
-void tide__markers_free(tide_device* device, tide__block* block) {
+void tide__markers_free(tide_device_cache* device, tide__block* block) {
   if (block->markers == NULL) return;
   const size_t bytes = sizeof(tide__markers) + block->markers->count * sizeof(tide_node);
   tide__heap_release(device->heap, block->markers, 1, bytes);
@@ -99,7 +99,7 @@ void tide__markers_free(tide_device* device, tide__block* block) {
 }
 
 // The nodes at which the streams of a block stand, if all are in one capture; else an empty set.
-static tide_status block_markers(tide_device* device, const tide__block* block, uint64_t capture,
+static tide_status block_markers(tide_device_cache* device, const tide__block* block, uint64_t capture,
                                  node_set* set) {
   const tide_stream own = tide__block_lane(block)->stream;
   if (capture == 0) return TIDE_OK;
@@ -113,7 +113,7 @@ static tide_status block_markers(tide_device* device, const tide__block* block, 
   return TIDE_OK;
 }
 
-void tide__markers_make(tide_device* device, tide__block* block) {
+void tide__markers_make(tide_device_cache* device, tide__block* block) {
   const tide_error before = *tide_last_error();
   node_set set;
   set_init(&set, device->heap);

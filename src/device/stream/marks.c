@@ -42,14 +42,14 @@ static tide_event* event_at(const tide__marks* marks, uint64_t number) {
 // ---------------------------------------------------------------------------------------------------
 // Passing
 
-static bool mark_has_passed(tide_device* device, const tide__marks* marks, uint64_t number) {
+static bool mark_has_passed(tide_device_cache* device, const tide__marks* marks, uint64_t number) {
   bool is_done = false;
   return tide_machine_event_query(device->machine, *event_at(marks, number), &is_done) == TIDE_OK && is_done;
 }
 
 // Asks about the last mark first: mostly all have passed, or few. No mark is in a capture, so that asking is
 // safe while another thread captures, which the machine is told by the mode RELAXED.
-static void marks_poll_in_turn(tide_device* device, tide__marks* marks) {
+static void marks_poll_in_turn(tide_device_cache* device, tide__marks* marks) {
   const uint64_t made = tide__load_relaxed(&marks->made);
   uint64_t passed = tide__load_relaxed(&marks->passed);
   if (passed == made) return;
@@ -64,7 +64,7 @@ static bool marks_are_left(tide__marks* marks) {
   return tide__load_relaxed(&marks->passed) < tide__load_relaxed(&marks->made);
 }
 
-static void marks_poll(tide_device* device, tide__lane* lane) {
+static void marks_poll(tide_device_cache* device, tide__lane* lane) {
   tide__marks* const marks = &lane->marks;
   if (!marks_are_left(marks)) return;
   const tide_error before = *tide_last_error();
@@ -81,7 +81,7 @@ static bool marks_are_full(const tide__marks* marks) {
   return tide__load_relaxed(&marks->made) - tide__load_relaxed(&marks->passed) >= marks->capacity;
 }
 
-static bool marks_grow_in_turn(tide_device* device, tide__marks* marks) {
+static bool marks_grow_in_turn(tide_device_cache* device, tide__marks* marks) {
   if (marks->capacity >= MARKS_MOST) return false;
   const uint32_t capacity = marks->capacity == 0 ? MARKS_AT_FIRST : marks->capacity * 2;
   tide_event* const events = tide__heap_alloc(device->heap, capacity, sizeof *events);
@@ -96,13 +96,13 @@ static bool marks_grow_in_turn(tide_device* device, tide__marks* marks) {
 }
 
 // An event recorded in a capture belongs to it, and a stream that no longer exists takes none.
-static bool stream_is_open(tide_device* device, tide_stream stream) {
+static bool stream_is_open(tide_device_cache* device, tide_stream stream) {
   return tide__capture_is_outside(device->machine, device->index, stream);
 }
 
 // The number is counted before the event is recorded, so that whoever reads a lower one has queued its work
 // before the event. A capture may begin meanwhile: then the mark does not count.
-static bool mark_make_in_turn(tide_device* device, tide__lane* lane) {
+static bool mark_make_in_turn(tide_device_cache* device, tide__lane* lane) {
   tide__marks* const marks = &lane->marks;
   if (tide__load_relaxed(&lane->is_closed) || !stream_is_open(device, lane->stream)) return false;
   if (marks_are_full(marks)) marks_poll_in_turn(device, marks);
@@ -119,7 +119,7 @@ static bool mark_make_in_turn(tide_device* device, tide__lane* lane) {
   return false;
 }
 
-uint64_t tide__mark_make(tide_device* device, tide__lane* lane) {
+uint64_t tide__mark_make(tide_device_cache* device, tide__lane* lane) {
   const tide_error before = *tide_last_error();
   uint64_t stamp = 0;
   turn_enter(&lane->marks);
@@ -129,7 +129,7 @@ uint64_t tide__mark_make(tide_device* device, tide__lane* lane) {
   return stamp;
 }
 
-void tide__marks_drain_closed(tide_device* device) {
+void tide__marks_drain_closed(tide_device_cache* device) {
   tide__lane* lane = tide__lane_next(device, &device->default_pool, NULL);
   for (; lane != NULL; lane = tide__lane_next(device, &device->default_pool, lane)) {
     if (!tide__load_relaxed(&lane->is_closed)) continue;
@@ -150,12 +150,12 @@ static bool lane_lacks_mark(tide__lane* lane) {
 }
 
 // The stream of each thread is another one under the same name: a mark of one says nothing of the others.
-void tide__marks_mark_late(tide_device* device, tide__lane* lane) {
+void tide__marks_mark_late(tide_device_cache* device, tide__lane* lane) {
   const bool is_of_thread = lane->stream == TIDE_STREAM_PER_THREAD;
   if (!is_of_thread && lane_lacks_mark(lane)) (void)tide__mark_make(device, lane);
 }
 
-bool tide__marks_poll(tide_device* device, tide__lane* own) {
+bool tide__marks_poll(tide_device_cache* device, tide__lane* own) {
   const uint64_t crowds = tide__load_acquire(&device->crowds);  // pairs with handle_crowd_locked
   bool is_crowd_over = true;
   bool is_any_left = false;
@@ -176,7 +176,8 @@ bool tide__marks_poll(tide_device* device, tide__lane* own) {
 // Users of a handle
 
 // When more lanes use a handle than it has places for, all memory of these lanes counts for it.
-static void handle_crowd_locked(tide_device* device, tide__handle* handle, tide__lane* lane, uint64_t stamp) {
+static void handle_crowd_locked(tide_device_cache* device, tide__handle* handle, tide__lane* lane,
+                                uint64_t stamp) {
   uint64_t highest = tide__load_relaxed(&lane->crowd_stamp);
   while (highest < stamp && !atomic_compare_exchange_weak(&lane->crowd_stamp, &highest, stamp)) continue;
   handle->crowd = tide__add_release(&device->crowds, 1) + 1;  // pairs with tide__marks_poll
@@ -210,7 +211,7 @@ static tide__user* handle_find_place(tide__handle* handle, const tide__user* use
   return open != NULL ? open : same;
 }
 
-void tide__handle_note_use_locked(tide_device* device, tide__handle* handle, const tide__user* use) {
+void tide__handle_note_use_locked(tide_device_cache* device, tide__handle* handle, const tide__user* use) {
   tide__user* const place = handle_find_place(handle, use);
   if (place == NULL) {
     handle_crowd_locked(device, handle, use->lane, use->stamp);
@@ -235,7 +236,7 @@ static tide__readiness user_readiness(const tide__lane* lane, tide__lane* other,
   return stamp % 2 == 1 ? TIDE__READY_AFTER_WAIT : TIDE__READY_LATER;
 }
 
-tide__readiness tide__handle_readiness(tide_device* device, const tide__handle* handle, uint64_t from,
+tide__readiness tide__handle_readiness(tide_device_cache* device, const tide__handle* handle, uint64_t from,
                                        uint64_t to, const tide__lane* lane) {
   tide__lane* const own = handle->home->lane;
   tide__readiness worst = user_readiness(lane, own, own->unmarked);
@@ -262,7 +263,7 @@ void tide__handle_want_locked(const tide__handle* handle, uint64_t from, uint64_
 // ---------------------------------------------------------------------------------------------------
 // Waiting
 
-static bool waited_get_room(tide_device* device, tide__lane* lane, uint32_t number) {
+static bool waited_get_room(tide_device_cache* device, tide__lane* lane, uint32_t number) {
   if (number < lane->waited_count) return true;
   const uint32_t count = number < lane->waited_count * 2 ? lane->waited_count * 2 : number + 1;
   uint64_t* const grown = tide__heap_alloc(device->heap, count, sizeof *grown);
@@ -279,7 +280,7 @@ static bool waited_get_room(tide_device* device, tide__lane* lane, uint32_t numb
 }
 
 // The event is not used for another mark meanwhile: that takes the turn.
-static tide_status lane_wait_for(tide_device* device, tide__lane* lane, tide__lane* other) {
+static tide_status lane_wait_for(tide_device_cache* device, tide__lane* lane, tide__lane* other) {
   tide__marks* const marks = &other->marks;
   const uint64_t number = other->wanted;
   TIDE_REQUIRE(waited_get_room(device, lane, other->number), TIDE_ERR_NO_MEMORY,
@@ -299,12 +300,12 @@ static tide_status lane_wait_for(tide_device* device, tide__lane* lane, tide__la
   return TIDE_OK;
 }
 
-void tide__marks_forget_wanted(tide_device* device, const tide__lane* lane) {
+void tide__marks_forget_wanted(tide_device_cache* device, const tide__lane* lane) {
   tide__lane* other = tide__lane_next(device, lane->pool, NULL);
   for (; other != NULL; other = tide__lane_next(device, lane->pool, other)) other->wanted = 0;
 }
 
-tide_status tide__marks_wait(tide_device* device, tide__lane* lane) {
+tide_status tide__marks_wait(tide_device_cache* device, tide__lane* lane) {
   tide_status status = TIDE_OK;
   tide__lane* other = tide__lane_next(device, lane->pool, NULL);
   for (; other != NULL; other = tide__lane_next(device, lane->pool, other)) {
@@ -314,6 +315,6 @@ tide_status tide__marks_wait(tide_device* device, tide__lane* lane) {
   return status;
 }
 
-bool tide__marks_can_wait(tide_device* device, const tide__lane* lane) {
+bool tide__marks_can_wait(tide_device_cache* device, const tide__lane* lane) {
   return stream_is_open(device, lane->stream);
 }

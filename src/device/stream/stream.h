@@ -21,44 +21,44 @@ static inline uint64_t tide__lane_next_stamp(tide__lane* lane) {
   return (tide__load_seq(&lane->marks.made) + 1) * 2;  // pairs with mark_make_in_turn
 }
 // Takes a mark on a lane's stream, which is there; its stamp, or 0. With no lock held.
-uint64_t tide__mark_make(tide_device* device, tide__lane* lane);
+uint64_t tide__mark_make(tide_device_cache* device, tide__lane* lane);
 // Looks which marks of the lanes of a pool have passed, and takes late ones where they are missing: on the
 // caller's own stream, and on those that are never destroyed. The gate is the caller's. False if all have
 // passed but the caller's own.
-bool tide__marks_poll(tide_device* device, tide__lane* own);
+bool tide__marks_poll(tide_device_cache* device, tide__lane* own);
 // Waits until no mark is being taken on a stream that was closed.
-void tide__marks_drain_closed(tide_device* device);
+void tide__marks_drain_closed(tide_device_cache* device);
 // Takes a late mark if memory of the lane has none; its stream is there.
-void tide__marks_mark_late(tide_device* device, tide__lane* lane);
-void tide__handle_note_use_locked(tide_device* device, tide__handle* handle, const tide__user* use);
+void tide__marks_mark_late(tide_device_cache* device, tide__lane* lane);
+void tide__handle_note_use_locked(tide_device_cache* device, tide__handle* handle, const tide__user* use);
 // May a lane use a range of a handle now, when its stream waits for marks, or only when they have passed? The
 // lane and that of the home are locked.
 typedef enum tide__readiness { TIDE__READY, TIDE__READY_AFTER_WAIT, TIDE__READY_LATER } tide__readiness;
-tide__readiness tide__handle_readiness(tide_device* device, const tide__handle* handle, uint64_t from,
+tide__readiness tide__handle_readiness(tide_device_cache* device, const tide__handle* handle, uint64_t from,
                                        uint64_t to, const tide__lane* lane);
 // Asks for the waits that a lane needs for that; lets its stream wait for all that were asked for, or forgets
 // them. The gate is the caller's.
 void tide__handle_want_locked(const tide__handle* handle, uint64_t from, uint64_t to, const tide__lane* lane);
-tide_status tide__marks_wait(tide_device* device, tide__lane* lane);
-void tide__marks_forget_wanted(tide_device* device, const tide__lane* lane);
+tide_status tide__marks_wait(tide_device_cache* device, tide__lane* lane);
+void tide__marks_forget_wanted(tide_device_cache* device, const tide__lane* lane);
 // May the lane's own stream wait? Not in a capture.
-bool tide__marks_can_wait(tide_device* device, const tide__lane* lane);
+bool tide__marks_can_wait(tide_device_cache* device, const tide__lane* lane);
 
 // ---------------------------------------------------------------------------------------------------
 // timeline.c: blocks that wait
 
-void tide__timeline_init(tide_device* device);
+void tide__timeline_init(tide_device_cache* device);
 // Lets a block that was taken back wait for its uses. Never fails: what gets no event now gets it later.
-void tide__timeline_add(tide_device* device, tide__block* block, const tide__call_context* moment);
+void tide__timeline_add(tide_device_cache* device, tide__block* block, const tide__call_context* moment);
 // Frees the blocks whose work is done, unless another thread is asking; or waits for all, or for those of one
 // pool.
-tide_status tide__timeline_poll(tide_device* device, const tide__call_context* moment);
-tide_status tide__timeline_wait(tide_device* device, const tide__pool* pool,
+tide_status tide__timeline_poll(tide_device_cache* device, const tide__call_context* moment);
+tide_status tide__timeline_wait(tide_device_cache* device, const tide__pool* pool,
                                 const tide__call_context* moment);
 // Waits for the oldest event of a lane's blocks; false when there is none.
-tide_status tide__timeline_wait_one(tide_device* device, const tide__lane* lane,
+tide_status tide__timeline_wait_one(tide_device_cache* device, const tide__lane* lane,
                                     const tide__call_context* moment, bool* out_waited);
-static inline bool tide__timeline_is_empty(tide_device* device) {
+static inline bool tide__timeline_is_empty(tide_device_cache* device) {
   return tide__waits_is_empty(&device->waits);
 }
 
@@ -66,18 +66,18 @@ static inline bool tide__timeline_is_empty(tide_device* device) {
 // capture.c
 
 // The id of the capture that a stream of the device is in; 0: none.
-static inline uint64_t tide__stream_capture(tide_device* device, tide_stream stream) {
+static inline uint64_t tide__stream_capture(tide_device_cache* device, tide_stream stream) {
   return tide__capture_of(device->machine, device->index, stream);
 }
 // Does the allocator behave as in a capture: while a scope is open, or by option while the stream is
 // captured?
-static inline bool tide__is_capturing(tide_device* device, tide_stream stream) {
+static inline bool tide__is_capturing(tide_device_cache* device, tide_stream stream) {
   if (!tide__has_scopes(device)) return false;
   return !tide__device_options(device)->captures_by_stream || tide__stream_capture(device, stream) != 0;
 }
 // Notes where the streams of a block stand that is released in a capture, and forgets it.
-void tide__markers_make(tide_device* device, tide__block* block);
-void tide__markers_free(tide_device* device, tide__block* block);
+void tide__markers_make(tide_device_cache* device, tide__block* block);
+void tide__markers_free(tide_device_cache* device, tide__block* block);
 // Frees the waiting blocks of the request's stream that the graph proves to be free.
 tide_status tide__capture_reuse(tide__request* request);
 

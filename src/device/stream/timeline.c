@@ -39,7 +39,7 @@ static void uses_drop(tide__block* block, bool drops_all) {
 
 // Turns the uses of a block into waits. Those for which there is no record stay.
 static tide_status block_prepare(void* owner, tide__waiter* waiter) {
-  tide_device* const device = owner;
+  tide_device_cache* const device = owner;
   tide__block* const block = waiter_block(waiter);
   if (block->is_scoped) {
     tide__markers_free(device, block);
@@ -57,7 +57,7 @@ static tide_status block_prepare(void* owner, tide__waiter* waiter) {
 // ---------------------------------------------------------------------------------------------------
 // The end of a wait
 
-static void block_ready(tide_device* device, tide__block* block, const tide__call_context* moment) {
+static void block_ready(tide_device_cache* device, tide__block* block, const tide__call_context* moment) {
   tide__lane* const lane = block->segment->lane;
   if (block->is_scoped) {
     tide__markers_free(device, block);
@@ -85,13 +85,13 @@ static void blocks_ready(void* owner, tide__waiter* list, void* call) {
 // ---------------------------------------------------------------------------------------------------
 // Calls
 
-void tide__timeline_init(tide_device* device) {
+void tide__timeline_init(tide_device_cache* device) {
   static const tide__waits_callbacks callbacks = { .ready = blocks_ready, .prepare = block_prepare };
   const tide__waits_options options = { .identity = TIDE__STREAMS_ASKED_AFTER, .survives_failures = false };
   tide__waits_init(&device->waits, device->machine, device->heap, &callbacks, device, options);
 }
 
-void tide__timeline_add(tide_device* device, tide__block* block, const tide__call_context* moment) {
+void tide__timeline_add(tide_device_cache* device, tide__block* block, const tide__call_context* moment) {
   tide__call_context now = *moment;
   block->is_scoped = tide__is_capturing(device, tide__block_lane(block)->stream);
   if (!block->is_scoped) {
@@ -102,7 +102,7 @@ void tide__timeline_add(tide_device* device, tide__block* block, const tide__cal
   tide__waits_defer(&device->waits, &block->waiter);
 }
 
-tide_status tide__timeline_poll(tide_device* device, const tide__call_context* moment) {
+tide_status tide__timeline_poll(tide_device_cache* device, const tide__call_context* moment) {
   tide__call_context now = *moment;
   const tide__waits_pass pass = { .mode = TIDE__WAITS_POLL, .call = &now };
   return tide__waits_run(&device->waits, &pass, NULL);
@@ -116,7 +116,7 @@ static bool block_is_of_lane(tide__waiter* waiter, const void* lane) {
   return tide__block_lane(waiter_block(waiter)) == lane;
 }
 
-tide_status tide__timeline_wait(tide_device* device, const tide__pool* pool,
+tide_status tide__timeline_wait(tide_device_cache* device, const tide__pool* pool,
                                 const tide__call_context* moment) {
   tide__call_context now = *moment;
   const tide__waits_pass pass = { TIDE__WAITS_FOR_ALL, pool != NULL ? block_is_of_pool : NULL, pool, &now };
@@ -124,7 +124,7 @@ tide_status tide__timeline_wait(tide_device* device, const tide__pool* pool,
   return tide__waits_run(&device->waits, &pass, NULL);
 }
 
-tide_status tide__timeline_wait_one(tide_device* device, const tide__lane* lane,
+tide_status tide__timeline_wait_one(tide_device_cache* device, const tide__lane* lane,
                                     const tide__call_context* moment, bool* out_waited) {
   tide__call_context now = *moment;
   const tide__waits_pass pass = { TIDE__WAITS_FOR_ONE, block_is_of_lane, lane, &now };

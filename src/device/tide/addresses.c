@@ -7,12 +7,12 @@
 #include "core/classes.h"
 #include "device/tide/tide.h"
 
-static uint64_t class_bytes(tide_device* device, uint64_t bytes) {
+static uint64_t class_bytes(tide_device_cache* device, uint64_t bytes) {
   const uint64_t unit = device->granularity;
   return tide__class_units(tide__class_of(bytes / unit + (bytes % unit != 0))) * unit;
 }
 
-static tide_status addresses_make(tide_device* device, uint64_t bytes, tide__addresses** out) {
+static tide_status addresses_make(tide_device_cache* device, uint64_t bytes, tide__addresses** out) {
   tide__addresses* const made = tide__heap_alloc(device->heap, 1, sizeof *made);
   TIDE_REQUIRE(made != NULL, TIDE_ERR_NO_MEMORY, "no memory for the record of addresses");
   void* address = NULL;
@@ -28,7 +28,7 @@ static tide_status addresses_make(tide_device* device, uint64_t bytes, tide__add
   return TIDE_OK;
 }
 
-tide_status tide__addresses_take(tide_device* device, uint64_t bytes, tide__addresses** out) {
+tide_status tide__addresses_take(tide_device_cache* device, uint64_t bytes, tide__addresses** out) {
   const uint64_t wanted = class_bytes(device, bytes);
   tide__tree_node* const node = tide__tree_ceiling(&device->idle_addresses, wanted);
   *out = NULL;
@@ -38,15 +38,15 @@ tide_status tide__addresses_take(tide_device* device, uint64_t bytes, tide__addr
   return TIDE_OK;
 }
 
-void tide__addresses_give(tide_device* device, tide__addresses* addresses) {
+void tide__addresses_give(tide_device_cache* device, tide__addresses* addresses) {
   if (addresses != NULL) (void)tide__tree_insert(&device->idle_addresses, &addresses->node);
 }
 
-void tide__addresses_forget(tide_device* device, tide__addresses* addresses) {
+void tide__addresses_forget(tide_device_cache* device, tide__addresses* addresses) {
   tide__heap_release(device->heap, addresses, 1, sizeof *addresses);
 }
 
-void tide__addresses_trim(tide_device* device) {
+void tide__addresses_trim(tide_device_cache* device) {
   const tide_error before = *tide_last_error();
   tide__tree_node* next = NULL;
   for (tide__tree_node* node = tide__tree_first(&device->idle_addresses); node != NULL; node = next) {
@@ -59,7 +59,7 @@ void tide__addresses_trim(tide_device* device) {
   tide__error_restore(&before);
 }
 
-void tide__addresses_fini(tide_device* device) {
+void tide__addresses_fini(tide_device_cache* device) {
   tide__tree_node* node = NULL;
   tide__addresses_trim(device);
   while ((node = tide__tree_first(&device->idle_addresses)) !=

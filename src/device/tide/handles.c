@@ -8,7 +8,7 @@
 // ---------------------------------------------------------------------------------------------------
 // Making
 
-void tide__handles_free(tide_device* device, tide__handle** handles, size_t count) {
+void tide__handles_free(tide_device_cache* device, tide__handle** handles, size_t count) {
   for (size_t i = 0; i < count; i++) {
     if (handles[i] == NULL) continue;
     if (handles[i]->physical != NULL) tide__physical_give(device, handles[i]->physical);
@@ -17,7 +17,7 @@ void tide__handles_free(tide_device* device, tide__handle** handles, size_t coun
   tide__heap_release(device->heap, handles, count, sizeof *handles);
 }
 
-static tide_status handle_make(tide_device* device, uint64_t bytes, tide__handle** out) {
+static tide_status handle_make(tide_device_cache* device, uint64_t bytes, tide__handle** out) {
   tide__handle* const handle = tide__heap_alloc(device->heap, 1, sizeof *handle);
   TIDE_REQUIRE(handle != NULL, TIDE_ERR_NO_MEMORY, "no memory for the record of a handle");
   *out = handle;
@@ -25,7 +25,7 @@ static tide_status handle_make(tide_device* device, uint64_t bytes, tide__handle
   return tide__physical_new(device, bytes, &handle->physical);
 }
 
-tide_status tide__handles_make(tide_device* device, uint64_t bytes, uint64_t handle_bytes,
+tide_status tide__handles_make(tide_device_cache* device, uint64_t bytes, uint64_t handle_bytes,
                                tide__handle*** out, size_t* out_count) {
   const size_t count = (size_t)((bytes + handle_bytes - 1) / handle_bytes);
   *out = NULL;
@@ -56,7 +56,7 @@ tide_status tide__handles_make(tide_device* device, uint64_t bytes, uint64_t han
 // Mapping
 
 // Maps handles one behind the other; how many are is counted in *out_mapped, also on failure.
-static tide_status handles_map_at(tide_device* device, tide__handle* const* handles, size_t count,
+static tide_status handles_map_at(tide_device_cache* device, tide__handle* const* handles, size_t count,
                                   uint64_t address, size_t* out_mapped) {
   uint64_t at = address;
   for (*out_mapped = 0; *out_mapped < count; (*out_mapped)++) {
@@ -74,7 +74,7 @@ void tide__stuck_keep(tide__stuck* stuck, tide__handle** handles, size_t count) 
   }
 }
 
-tide_status tide__handles_map(tide_device* device, tide__handle* const* handles, size_t count,
+tide_status tide__handles_map(tide_device_cache* device, tide__handle* const* handles, size_t count,
                               uint64_t address, tide__stuck** out_stuck) {
   uint64_t bytes = 0;
   size_t mapped = 0;

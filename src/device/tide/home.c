@@ -13,14 +13,14 @@
 
 #include <string.h>
 
-uint64_t tide__home_unit(tide_device* device) {
+uint64_t tide__home_unit(tide_device_cache* device) {
   return tide__round_up(tide__device_options(device)->tide_least_handle_bytes, device->granularity);
 }
 
 // ---------------------------------------------------------------------------------------------------
 // Handles
 
-void tide__handle_note_locked(tide_device* device, tide__handle* handle) {
+void tide__handle_note_locked(tide_device_cache* device, tide__handle* handle) {
   tide__home* const home = handle->home->home;
   const bool is_odd = !handle->is_mapped || tide__handle_readiness(device, handle, 0, handle->bytes,
                                                                    handle->home->lane) != TIDE__READY;
@@ -29,11 +29,11 @@ void tide__handle_note_locked(tide_device* device, tide__handle* handle) {
   handle->is_odd = is_odd;
 }
 
-void tide__home_note_locked(tide_device* device, tide__home* home, uint64_t address, uint64_t bytes) {
+void tide__home_note_locked(tide_device_cache* device, tide__home* home, uint64_t address, uint64_t bytes) {
   TIDE__HANDLES_EACH(i, home, address, address + bytes) tide__handle_note_locked(device, home->handles[i]);
 }
 
-void tide__home_add_use_locked(tide_device* device, tide__home* home, uint64_t address, uint64_t bytes,
+void tide__home_add_use_locked(tide_device_cache* device, tide__home* home, uint64_t address, uint64_t bytes,
                                tide__lane* lane, uint64_t stamp) {
   const uint64_t end = address + bytes;
   TIDE__HANDLES_EACH(i, home, address, end) {
@@ -82,7 +82,7 @@ void tide__home_survey_locked(tide__segment* segment) {
 }
 
 // Makes room for `count` more handles in a home.
-tide_status tide__home_make_room(tide_device* device, tide__segment* segment, size_t count) {
+tide_status tide__home_make_room(tide_device_cache* device, tide__segment* segment, size_t count) {
   tide__home* const home = segment->home;
   if (home->count + count <= home->capacity) return TIDE_OK;
   const size_t capacity = tide__max(home->count + count, home->capacity * 2);
@@ -99,7 +99,7 @@ tide_status tide__home_make_room(tide_device* device, tide__segment* segment, si
   return TIDE_OK;
 }
 
-void tide__home_add_handles_locked(tide_device* device, tide__segment* segment, tide__handle** handles,
+void tide__home_add_handles_locked(tide_device_cache* device, tide__segment* segment, tide__handle** handles,
                                    size_t count, uint64_t address, bool is_mapped) {
   tide__home* const home = segment->home;
   for (size_t i = 0; i < count; i++) {
@@ -117,7 +117,7 @@ void tide__home_add_handles_locked(tide_device* device, tide__segment* segment, 
 // What a home does as a segment
 
 // A use without a mark of its own counts for all memory of the lane: nearly always, it has the only stream.
-static void home_block_rest_locked(tide_device* device, tide__block* block,
+static void home_block_rest_locked(tide_device_cache* device, tide__block* block,
                                    const tide__call_context* moment) {
   tide__lane* const lane = block->segment->lane;
   (void)moment;
@@ -131,18 +131,18 @@ static void home_block_rest_locked(tide_device* device, tide__block* block,
   tide__free_index_put_locked(block, true);
 }
 
-static void home_piece_used_locked(tide_device* device, tide__block* piece, tide__lane* user) {
+static void home_piece_used_locked(tide_device_cache* device, tide__block* piece, tide__lane* user) {
   tide__home_add_use_locked(device, piece->segment->home, piece->address, piece->bytes, user,
                             piece->last_use);
 }
 
-void tide__home_free(tide_device* device, tide__home* home) {
+void tide__home_free(tide_device_cache* device, tide__home* home) {
   if (home == NULL) return;
   tide__heap_release(device->heap, home->handles, home->capacity, sizeof *home->handles);
   tide__heap_release(device->heap, home, 1, sizeof *home);
 }
 
-static void home_destroy(tide_device* device, tide__segment* segment) {
+static void home_destroy(tide_device_cache* device, tide__segment* segment) {
   tide__home* const home = segment->home;
   for (size_t i = 0; i < home->count; i++) {
     tide__handle* const handle = home->handles[i];
@@ -157,7 +157,7 @@ static void home_destroy(tide_device* device, tide__segment* segment) {
   tide__home_free(device, home);
 }
 
-static tide_status home_add_peer(tide_device* device, const tide__segment* segment, int peer) {
+static tide_status home_add_peer(tide_device_cache* device, const tide__segment* segment, int peer) {
   const tide__home* const home = segment->home;
   for (size_t i = 0; i < home->count; i++) {
     if (!home->handles[i]->is_mapped) continue;
@@ -176,7 +176,7 @@ static const tide__segment_kind home_kind = { .block_rest_locked = home_block_re
 // Segments
 
 static tide_status home_reserve(const tide__request* request, tide__segment* segment, uint64_t bytes) {
-  tide_device* const device = request->device;
+  tide_device_cache* const device = request->device;
   void* address = NULL;
   TIDE_TRY(tide_machine_address_reserve(device->machine, device->index, bytes, 0, NULL, &address));
   if (!tide__lane_lock_with_spares(device, request->lane)) {
@@ -191,7 +191,7 @@ static tide_status home_reserve(const tide__request* request, tide__segment* seg
 }
 
 static tide_status home_make(const tide__request* request, uint64_t least_bytes) {
-  tide_device* const device = request->device;
+  tide_device_cache* const device = request->device;
   const uint64_t wanted = tide__reserve_wanted(device, &request->options->address_reserve);
   const uint64_t bytes = tide__round_up(tide__max(wanted, least_bytes), tide__home_unit(device));
   tide__segment* const segment =

@@ -38,8 +38,8 @@ static inline uint64_t tide__handle_to(const tide__handle* handle, uint64_t end)
        i < (home)->count && (home)->handles[i]->address < (end); i++)
 
 // Looks again whether a handle is mapped at home and used by no other lane.
-void tide__handle_note_locked(tide_device* device, tide__handle* handle);
+void tide__handle_note_locked(tide_device_cache* device, tide__handle* handle);
 // Frees the record of a home; NULL is none.
-void tide__home_free(tide_device* device, tide__home* home);
+void tide__home_free(tide_device_cache* device, tide__home* home);
 
 #endif

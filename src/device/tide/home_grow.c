@@ -6,8 +6,8 @@
 #include "device/tide/home.h"
 
 // How soon the lane of a home may use a range of it.
-static tide__readiness range_readiness_locked(tide_device* device, const tide__home* home, uint64_t address,
-                                              uint64_t bytes) {
+static tide__readiness range_readiness_locked(tide_device_cache* device, const tide__home* home,
+                                              uint64_t address, uint64_t bytes) {
   tide__readiness worst = TIDE__READY;
   TIDE__HANDLES_EACH(i, home, address, address + bytes) {
     const tide__handle* const handle = home->handles[i];
@@ -27,7 +27,7 @@ static bool can_be_used(tide__readiness readiness, bool can_wait) {
 // Growing
 
 // What lies before the top of a home and is idle, if its lane can use it; or NULL.
-static tide__block* top_hole_locked(tide_device* device, const tide__home* home, bool can_wait) {
+static tide__block* top_hole_locked(tide_device_cache* device, const tide__home* home, bool can_wait) {
   tide__block* const hole = home->top->prev;
   if (hole == NULL || hole->state != TIDE__BLOCK_FREE) return NULL;
   return can_be_used(range_readiness_locked(device, home, hole->address, hole->bytes), can_wait) ? hole
@@ -37,7 +37,7 @@ static tide__block* top_hole_locked(tide_device* device, const tide__home* home,
 // Makes and maps `bytes` at an address of a home, of which nothing is mapped.
 static tide_status home_fill(const tide__request* request, tide__segment* segment, uint64_t address,
                              uint64_t bytes, uint64_t handle_bytes) {
-  tide_device* const device = request->device;
+  tide_device_cache* const device = request->device;
   tide__handle** handles = NULL;
   size_t count = 0;
   TIDE_TRY(tide__map_cover(&device->map, address, bytes, segment->is_small));
@@ -94,7 +94,7 @@ static tide__block* grow_join_locked(tide__lane* lane, const growing* g) {
 
 tide_status tide__home_grow(const tide__request* request, const tide__growth* growth, uint64_t most,
                             tide__block** out) {
-  tide_device* const device = request->device;
+  tide_device_cache* const device = request->device;
   tide__segment* segment = NULL;
   growing g = { NULL, NULL };
   TIDE_TRY(
@@ -122,7 +122,7 @@ tide_status tide__home_grow(const tide__request* request, const tide__growth* gr
 // Preparing
 
 // Maps the handles under a block that are not mapped at home yet, run by run.
-static tide_status block_map_at_home(tide_device* device, const tide__block* block) {
+static tide_status block_map_at_home(tide_device_cache* device, const tide__block* block) {
   const tide__home* const home = block->segment->home;
   const uint64_t end = tide__block_end(block);
   size_t i = tide__handle_index_at(home, block->address);
@@ -162,7 +162,8 @@ static void block_want_locked(const tide__block* block) {
 
 // Until the waits are queued the handles stay odd, so that no other thread of the lane takes a part of them
 // without the gate.
-tide_status tide__home_prepare(tide_device* device, tide__block* block, bool can_wait, bool* out_ready) {
+tide_status tide__home_prepare(tide_device_cache* device, tide__block* block, bool can_wait,
+                               bool* out_ready) {
   tide__segment* const segment = block->segment;
   tide__lane* const lane = segment->lane;
   tide__mutex_lock(&lane->lock);

@@ -8,7 +8,7 @@
 #include "device/tide/home.h"
 
 // Takes the idle blocks of the homes of one kind out of a lane.
-static tide__block* homes_take_idle(const tide_device* device, tide__lane* lane, bool is_small) {
+static tide__block* homes_take_idle(const tide_device_cache* device, tide__lane* lane, bool is_small) {
   tide__block* list = NULL;
   tide__mutex_lock(&lane->lock);
   const bool has_room = tide__bins_peek(&lane->free_index[is_small].bins, device->granularity) != NULL;
@@ -45,7 +45,8 @@ static handle_range block_handles(const tide__block* block) {
 }
 
 // Waits until no work uses handles that are idle.
-static tide_status handles_quiesce(tide_device* device, const tide__segment* segment, handle_range range) {
+static tide_status handles_quiesce(tide_device_cache* device, const tide__segment* segment,
+                                   handle_range range) {
   bool is_own = true;
   tide__mutex_lock(&segment->lane->lock);
   for (size_t i = range.first; i < range.end; i++) {
@@ -58,7 +59,7 @@ static tide_status handles_quiesce(tide_device* device, const tide__segment* seg
 }
 
 // Unmaps one idle handle everywhere and gives its memory back.
-static tide_status handle_drop(tide_device* device, tide__segment* segment, size_t index) {
+static tide_status handle_drop(tide_device_cache* device, tide__segment* segment, size_t index) {
   tide__home* const home = segment->home;
   tide__handle* const handle = home->handles[index];
   TIDE_TRY(tide__views_drop_handle(device, handle));
@@ -93,7 +94,7 @@ static void block_hollow_locked(tide__block* block, hollow h) {
 }
 
 // Gives handles back from the high end, as far as the machine takes them and the floor allows.
-static tide_status handles_give(tide_device* device, tide__segment* segment, handle_range range,
+static tide_status handles_give(tide_device_cache* device, tide__segment* segment, handle_range range,
                                 hollow* out) {
   const uint64_t floor = tide__device_options(device)->tide_floor_bytes;
   if (range.first == range.end) return TIDE_OK;
@@ -111,7 +112,7 @@ static tide_status handles_give(tide_device* device, tide__segment* segment, han
 }
 
 // Gives back the handles that lie wholly in a BUSY block.
-static tide_status block_give_handles(tide_device* device, tide__block* block,
+static tide_status block_give_handles(tide_device_cache* device, tide__block* block,
                                       const tide__call_context* moment) {
   tide__segment* const segment = block->segment;
   tide__lane* const lane = segment->lane;
@@ -132,7 +133,7 @@ static tide_status block_give_handles(tide_device* device, tide__block* block,
 }
 
 // Gives the addresses of a home back in which nothing is any more.
-static void home_drop_if_empty(tide_device* device, tide__segment* segment) {
+static void home_drop_if_empty(tide_device_cache* device, tide__segment* segment) {
   if (!tide__segment_drop_unmapped(device, segment, NULL)) return;
   tide__list_unlink(&segment->home->link);
   for (int i = 0; i < 2; i++) {
@@ -149,7 +150,7 @@ static tide__segment* home_next(tide__lane* lane, const tide__segment* segment) 
   return link != &lane->segments ? TIDE_OWNER(link, tide__segment, link) : NULL;
 }
 
-static tide_status lane_give_homes(tide_device* device, tide__lane* lane, bool is_small,
+static tide_status lane_give_homes(tide_device_cache* device, tide__lane* lane, bool is_small,
                                    const tide__call_context* moment) {
   tide_status status = TIDE_OK;
   tide__block* list = homes_take_idle(device, lane, is_small);
@@ -172,7 +173,7 @@ static tide_status lane_give_homes(tide_device* device, tide__lane* lane, bool i
   return status;
 }
 
-tide_status tide__home_trim(tide_device* device, tide__pool* pool, bool is_small,
+tide_status tide__home_trim(tide_device_cache* device, tide__pool* pool, bool is_small,
                             const tide__call_context* moment) {
   tide__lane* lane = tide__lane_next(device, pool, NULL);
   for (; lane != NULL; lane = tide__lane_next(device, pool, lane)) {

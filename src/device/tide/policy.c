@@ -46,7 +46,7 @@ typedef struct tide_level {
 // Exact for one thread; of others the last few changes may be missing, because asking them all would stop
 // them. Small blocks are left out: how they are cached is not to decide where large ones lie.
 static tide_level level_with(const tide__request* request) {
-  tide_device* const device = request->device;
+  tide_device_cache* const device = request->device;
   const uint64_t more = request->kind == TIDE__LARGE ? request->rounded : 0;
   tide__tcache_settle_own(device);
   tide__mutex_lock(&device->totals_lock);
@@ -67,7 +67,7 @@ enum { IDLE_LANES_MOST = 16 };
 
 // How much more memory may be made for that; 0 where this is less than the slack.
 static uint64_t idle_left(const tide__request* request, const tide_level* level, uint64_t slack) {
-  tide_device* const device = request->device;
+  tide_device_cache* const device = request->device;
   tide__mutex_lock(&device->pools_lock);
   const uint64_t lanes = tide__min(request->pool->lane_count, IDLE_LANES_MOST);
   tide__mutex_unlock(&device->pools_lock);
@@ -96,7 +96,7 @@ static bool can_wait_for_others(const tide__request* request) {
 }
 
 static tide__growth growth_of(const tide__request* request) {
-  tide_device* const device = request->device;
+  tide_device_cache* const device = request->device;
   const bool is_small = request->kind == TIDE__SMALL;
   const tide_level level = level_with(request);
   const uint64_t limit = tide__load_relaxed(&device->limit);
@@ -184,7 +184,7 @@ static tide_status rung_squeeze(tide__request* request, tide__block** out) {
 enum { FLUSH_PAUSE = 4096 };  // small requests
 
 static tide_status flush_if_due(tide__request* request, tide__block** out) {
-  tide_device* const device = request->device;
+  tide_device_cache* const device = request->device;
   if (!tide__tcache_serve(request)) return TIDE_OK;
   tide__tcache_settle_own(device);
   tide__mutex_lock(&device->totals_lock);
@@ -224,7 +224,7 @@ static uint64_t stitch_clock(const tide__request* request) {
 
 // May time be spent on another view? What is left grows with the time, up to what a whole window allows.
 static bool stitch_has_time(const tide__request* request, uint64_t now_ns) {
-  tide_device* const device = request->device;
+  tide_device_cache* const device = request->device;
   const double share = request->options->tide_stitch_share;
   if (now_ns == 0) return true;
   const uint64_t passed_ns = device->stitch_clock_ns != 0 ? difference(now_ns, device->stitch_clock_ns)
@@ -324,7 +324,7 @@ static tide_status tide_recover(tide__request* request, tide__block** out) {
 // Giving back
 
 // Blocks that threads have at hand go to their lanes, and views that no block is in are unmapped.
-static tide_status tide_let_go(tide_device* device, tide__pool* pool) {
+static tide_status tide_let_go(tide_device_cache* device, tide__pool* pool) {
   if (pool == &device->default_pool) tide__tcache_flush(device);
   return tide__views_trim(device, pool);
 }

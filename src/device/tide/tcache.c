@@ -36,7 +36,7 @@ static void tcache_init(void* it, void* device) {
   }
 }
 
-tide_status tide__tcache_init(tide_device* device) {
+tide_status tide__tcache_init(tide_device_cache* device) {
   device->has_tcaches =
       tide__thread_caches_init(&device->tcaches, device->heap, sizeof(tide__tcache), tcache_init, device);
   TIDE_REQUIRE(device->has_tcaches, TIDE_ERR_NO_MEMORY, "device_new: no memory for the tcache of threads");
@@ -50,7 +50,7 @@ tide_status tide__tcache_init(tide_device* device) {
 static tide__lane* cache_lane(tide__lane_cache* cache) { return tide__load_relaxed(&cache->lane); }
 
 // Gives a block back to its lane, as one that is just idle.
-static void block_uncache_locked(tide_device* device, tide__block* block) {
+static void block_uncache_locked(tide_device_cache* device, tide__block* block) {
   tide__store_relaxed(&block->magazine, 0);
   tide__map_clear(&device->map, block->address, true);
   block->state = TIDE__BLOCK_BUSY;
@@ -58,7 +58,7 @@ static void block_uncache_locked(tide_device* device, tide__block* block) {
 }
 
 // Gives blocks of a magazine back until `keep` are left; the lane is locked.
-static void magazine_flush_locked(tide_device* device, tide__lane_cache* cache, uint32_t class_index,
+static void magazine_flush_locked(tide_device_cache* device, tide__lane_cache* cache, uint32_t class_index,
                                   uint32_t keep) {
   while (cache->magazines[class_index].count > keep) {
     block_uncache_locked(device, tide__lane_cache_pop(cache, class_index));
@@ -66,7 +66,7 @@ static void magazine_flush_locked(tide_device* device, tide__lane_cache* cache, 
 }
 
 // False if there was nothing in it.
-static bool cache_empty(tide_device* device, tide__lane_cache* cache) {
+static bool cache_empty(tide_device_cache* device, tide__lane_cache* cache) {
   if (cache->filled == 0) return false;
   tide__mutex_lock(&cache_lane(cache)->lock);
   for (uint32_t i = 0; i < TIDE__MAGAZINES; i++) {
@@ -79,7 +79,7 @@ static bool cache_empty(tide_device* device, tide__lane_cache* cache) {
 
 // The thread's cache for a lane. If another lane has its place, that goes, unless `is_polite`: then NULL. A
 // lane whose stream is closed has none: another stream may have the same handle.
-static tide__lane_cache* cache_for(tide_device* device, tide__tcache* tcache, tide__lane* lane,
+static tide__lane_cache* cache_for(tide_device_cache* device, tide__tcache* tcache, tide__lane* lane,
                                    bool is_polite) {
   tide__lane_cache* const cache = tide__lane_cache_at(tcache, lane->stream);
   if (is_polite && tide__load_relaxed(&lane->is_closed)) return NULL;
@@ -100,7 +100,7 @@ static bool lane_has_spares(const tide__lane* lane) {
   return lane->spares != NULL && lane->spares->heap_next != NULL;
 }
 
-static void block_cache_locked(tide_device* device, tide__lane_cache* cache, tide__block* block) {
+static void block_cache_locked(tide_device_cache* device, tide__lane_cache* cache, tide__block* block) {
   const uint32_t class_index = class_within(block->bytes);
   block->state = TIDE__BLOCK_MAGAZINE;
   block->is_public = true;
@@ -110,8 +110,8 @@ static void block_cache_locked(tide_device* device, tide__lane_cache* cache, tid
 }
 
 // Cuts up to `count` blocks of `bytes` off an idle block and puts them into the cache.
-static void hole_cut_locked(tide_device* device, tide__lane_cache* cache, tide__block* hole, uint64_t bytes,
-                            uint32_t count) {
+static void hole_cut_locked(tide_device_cache* device, tide__lane_cache* cache, tide__block* hole,
+                            uint64_t bytes, uint32_t count) {
   tide__free_index_take_locked(hole);
   for (; count > 1 && hole->bytes >= 2 * bytes && lane_has_spares(cache_lane(cache)); count--) {
     block_cache_locked(device, cache, tide__block_cut_front_locked(cache_lane(cache), hole, bytes));
@@ -157,7 +157,7 @@ static tide__block* tcache_find(tide__request* request, tide__tcache* tcache, ti
 }
 
 tide_status tide__tcache_search(tide__request* request, tide_block* out, bool* out_found) {
-  tide_device* const device = request->device;
+  tide_device_cache* const device = request->device;
   tide_status status = TIDE_OK;
   tide__tcache* const tcache = tide__thread_caches_enter(&device->tcaches);
   tide__block* const block = tcache_find(request, tcache, &status);
@@ -177,7 +177,7 @@ tide_status tide__tcache_search(tide__request* request, tide_block* out, bool* o
 // Taking back
 
 // Makes room for a block in the thread's cache, with its lane locked. NULL: it goes back to the lane instead.
-static tide__lane_cache* release_find_place_locked(tide_device* device, tide__lane_cache* cache,
+static tide__lane_cache* release_find_place_locked(tide_device_cache* device, tide__lane_cache* cache,
                                                    tide__block* block) {
   const uint32_t class_index = tide__load_relaxed(&block->magazine) - 1;
   if (cache == NULL || block->uses != NULL) return NULL;
@@ -190,7 +190,7 @@ static tide__lane_cache* release_find_place_locked(tide_device* device, tide__la
 }
 
 // True if the block must wait for other streams.
-static bool release_inside(tide_device* device, tide__tcache* tcache, tide__block* block,
+static bool release_inside(tide_device_cache* device, tide__tcache* tcache, tide__block* block,
                            const tide__call_context* moment) {
   tide__lane* const lane = tide__block_lane(block);
   bool must_wait = false;
@@ -212,7 +212,7 @@ static bool release_inside(tide_device* device, tide__tcache* tcache, tide__bloc
   return false;
 }
 
-void tide__tcache_release_slow(tide_device* device, tide__block* block) {
+void tide__tcache_release_slow(tide_device_cache* device, tide__block* block) {
   tide__call_context moment = { 0 };
   if (tide__is_recording(device)) moment = tide__context_now(device, TIDE_HISTORY_ALL);
   tide__tcache* const tcache = tide__thread_caches_enter(&device->tcaches);
@@ -232,7 +232,7 @@ static tide__lane_cache* tcache_find_lane(tide__tcache* tcache, const tide__lane
 }
 
 // Only threads that have a cache for the lane are disturbed; the calling one first, which costs no barrier.
-bool tide__tcache_flush_lane(tide_device* device, const tide__lane* lane) {
+bool tide__tcache_flush_lane(tide_device_cache* device, const tide__lane* lane) {
   if (!device->has_tcaches) return false;
   tide__tcache* const own = tide__thread_caches_enter(&device->tcaches);
   tide__lane_cache* cache = tcache_find_lane(own, lane);
@@ -249,7 +249,7 @@ bool tide__tcache_flush_lane(tide_device* device, const tide__lane* lane) {
   return is_any;
 }
 
-void tide__tcache_flush(tide_device* device) {
+void tide__tcache_flush(tide_device_cache* device) {
   if (!device->has_tcaches) return;
   tide__thread_cache* const first = tide__thread_caches_take_all(&device->tcaches);
   for (tide__thread_cache* it = first; it != NULL; it = it->next) {
@@ -259,7 +259,7 @@ void tide__tcache_flush(tide_device* device) {
   tide__thread_caches_give_all(first);
 }
 
-void tide__tcache_forget_closed(tide_device* device) {
+void tide__tcache_forget_closed(tide_device_cache* device) {
   if (!device->has_tcaches) return;
   tide__thread_cache* const first = tide__thread_caches_take_all(&device->tcaches);
   for (tide__thread_cache* it = first; it != NULL; it = it->next) {
@@ -300,7 +300,7 @@ static size_t lane_count_cached(tide__lane* lane) {
   return count;
 }
 
-void tide__tcache_squeeze(tide_device* device, tide__lane* lane) {
+void tide__tcache_squeeze(tide_device_cache* device, tide__lane* lane) {
   if (!device->has_tcaches) return;
   (void)tide__tcache_flush_lane(device, lane);
   tide__ignore(tide__lane_add_spares(device, lane, lane_count_cached(lane) + 2));
@@ -311,14 +311,14 @@ void tide__tcache_squeeze(tide_device* device, tide__lane* lane) {
   tide__thread_caches_give_all(first);
 }
 
-void tide__tcache_settle_own(tide_device* device) {
+void tide__tcache_settle_own(tide_device_cache* device) {
   if (!device->has_tcaches) return;
   tide__tcache* const tcache = tide__thread_caches_enter(&device->tcaches);
   tide__tally_settle(device, &tcache->tally);
   tide__thread_caches_leave(tcache);
 }
 
-void tide__tcache_settle(tide_device* device) {
+void tide__tcache_settle(tide_device_cache* device) {
   if (!device->has_tcaches) return;
   tide__thread_cache* const first = tide__thread_caches_take_all(&device->tcaches);
   for (tide__thread_cache* it = first; it != NULL; it = it->next) {
@@ -327,7 +327,7 @@ void tide__tcache_settle(tide_device* device) {
   tide__thread_caches_give_all(first);
 }
 
-uint64_t tide__tcache_count(tide_device* device) {
+uint64_t tide__tcache_count(tide_device_cache* device) {
   uint64_t count = 0;
   if (!device->has_tcaches) return 0;
   tide__thread_cache* const first = tide__thread_caches_take_all(&device->tcaches);

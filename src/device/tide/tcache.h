@@ -45,7 +45,7 @@ static inline tide__block* tide__lane_cache_take(tide__lane_cache* cache, uint32
   return above <= TIDE__CLASSES_ABOVE ? tide__lane_cache_pop(cache, class_index + above) : NULL;
 }
 
-static inline void tide__tcache_hand_out(tide_device* device, tide__tcache* tcache, tide__block* block,
+static inline void tide__tcache_hand_out(tide_device_cache* device, tide__tcache* tcache, tide__block* block,
                                          uint64_t bytes, uint32_t stack, tide_block* out) {
   tide__store_relaxed(&block->requested_bytes, bytes);
   tide__store_relaxed(&block->stack, stack);
@@ -56,9 +56,9 @@ static inline void tide__tcache_hand_out(tide_device* device, tide__tcache* tcac
 }
 
 // Puts a block that nobody has into a cache of its lane that has a place for it.
-static inline void tide__tcache_take_back(tide_device* device, tide__tcache* tcache, tide__lane_cache* cache,
-                                          tide__magazine* magazine, uint32_t class_index,
-                                          tide__block* block) {
+static inline void tide__tcache_take_back(tide_device_cache* device, tide__tcache* tcache,
+                                          tide__lane_cache* cache, tide__magazine* magazine,
+                                          uint32_t class_index, tide__block* block) {
   const uint64_t bytes = tide__load_relaxed(&block->requested_bytes);
   tide__tally_take_back(&tcache->tally, true, tide__round_up(bytes, TIDE__GRAIN), bytes);
   tide__tally_count(device, &tcache->tally);
@@ -66,7 +66,7 @@ static inline void tide__tcache_take_back(tide_device* device, tide__tcache* tca
 }
 
 // The short way of a request: false if there is no block at hand.
-static inline bool tide__tcache_alloc(tide_device* device, tide_stream stream, uint64_t bytes,
+static inline bool tide__tcache_alloc(tide_device_cache* device, tide_stream stream, uint64_t bytes,
                                       tide_block* out) {
   tide__tcache* const tcache = tide__thread_caches_enter_fast(device->tcaches.id);
   if (tcache == NULL) return false;
@@ -80,7 +80,7 @@ static inline bool tide__tcache_alloc(tide_device* device, tide_stream stream, u
 }
 
 // The fast path of a release: of a block from a magazine whose handle the caller ended.
-static inline bool tide__tcache_release(tide_device* device, tide__block* block) {
+static inline bool tide__tcache_release(tide_device_cache* device, tide__block* block) {
   tide__tcache* const tcache = tide__thread_caches_enter_fast(device->tcaches.id);
   if (tcache == NULL) return false;
   const tide__lane* const lane = tide__block_lane(block);

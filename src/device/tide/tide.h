@@ -12,7 +12,7 @@ extern const tide__policy tide__policy_tide;
 // ---------------------------------------------------------------------------------------------------
 // tcache.c: small blocks at hand
 
-tide_status tide__tcache_init(tide_device* device);
+tide_status tide__tcache_init(tide_device_cache* device);
 // May a request be served from magazines?
 static inline bool tide__tcache_serve(const tide__request* request) {
   return request->device->has_tcaches && request->kind == TIDE__SMALL &&
@@ -21,20 +21,20 @@ static inline bool tide__tcache_serve(const tide__request* request) {
 // Serves such a request, refilling a magazine from the lane. *out_found is false if that has no memory.
 tide_status tide__tcache_search(tide__request* request, tide_block* out, bool* out_found);
 // Takes a block of a magazine back whose handle was ended.
-void tide__tcache_release_slow(tide_device* device, tide__block* block);
+void tide__tcache_release_slow(tide_device_cache* device, tide__block* block);
 // Puts all blocks that threads have at hand back into their lanes, or those of one lane; false: there were
 // none.
-void tide__tcache_flush(tide_device* device);
-bool tide__tcache_flush_lane(tide_device* device, const tide__lane* lane);
+void tide__tcache_flush(tide_device_cache* device);
+bool tide__tcache_flush_lane(tide_device_cache* device, const tide__lane* lane);
 // No thread has blocks of a lane at hand whose stream is closed.
-void tide__tcache_forget_closed(tide_device* device);
+void tide__tcache_forget_closed(tide_device_cache* device);
 // Flushes a lane, and cuts off what blocks of it have beyond their requests.
-void tide__tcache_squeeze(tide_device* device, tide__lane* lane);
+void tide__tcache_squeeze(tide_device_cache* device, tide__lane* lane);
 // Adds what the calling thread counted to the totals, or what all did.
-void tide__tcache_settle_own(tide_device* device);
-void tide__tcache_settle(tide_device* device);
+void tide__tcache_settle_own(tide_device_cache* device);
+void tide__tcache_settle(tide_device_cache* device);
 // How many blocks threads have at hand.
-uint64_t tide__tcache_count(tide_device* device);
+uint64_t tide__tcache_count(tide_device_cache* device);
 
 // ---------------------------------------------------------------------------------------------------
 // home.c: where the memory of the policy `tide` lives
@@ -49,7 +49,7 @@ typedef struct tide__growth {
   bool can_wait;  // the request's stream may wait for marks of others
 } tide__growth;
 // The smallest handle; all are multiples of it.
-uint64_t tide__home_unit(tide_device* device);
+uint64_t tide__home_unit(tide_device_cache* device);
 // Makes memory at the top of the home of a request's lane and kind, behind what is idle there; the block is
 // BUSY. TIDE_OK without one if that would be more than `most` bytes.
 tide_status tide__home_grow(const tide__request* request, const tide__growth* growth, uint64_t most,
@@ -61,34 +61,34 @@ tide__block* tide__home_cut_top_locked(tide__segment* segment, uint64_t bytes);
 void tide__home_uncut_top_locked(tide__segment* segment, tide__block* block);
 // Makes physical memory in handles of a size, the last maybe smaller; an array that is the caller's. And
 // frees handles that are mapped nowhere, with their array.
-tide_status tide__handles_make(tide_device* device, uint64_t bytes, uint64_t handle_bytes,
+tide_status tide__handles_make(tide_device_cache* device, uint64_t bytes, uint64_t handle_bytes,
                                tide__handle*** out, size_t* out_count);
-void tide__handles_free(tide_device* device, tide__handle** handles, size_t count);
+void tide__handles_free(tide_device_cache* device, tide__handle** handles, size_t count);
 // Maps handles one behind the other; all or nothing, unless the machine refuses to undo it: then *out_stuck
 // is what is left, and keeps what its caller adds to it.
-tide_status tide__handles_map(tide_device* device, tide__handle* const* handles, size_t count,
+tide_status tide__handles_map(tide_device_cache* device, tide__handle* const* handles, size_t count,
                               uint64_t address, struct tide__stuck** out_stuck);
 // Leaves the memory of new handles to what is stuck.
 void tide__stuck_keep(struct tide__stuck* stuck, tide__handle** handles, size_t count);
 // Makes room for the records of `count` more handles in a home, and adds them, from an address on.
-tide_status tide__home_make_room(tide_device* device, tide__segment* segment, size_t count);
-void tide__home_add_handles_locked(tide_device* device, tide__segment* segment, tide__handle** handles,
+tide_status tide__home_make_room(tide_device_cache* device, tide__segment* segment, size_t count);
+void tide__home_add_handles_locked(tide_device_cache* device, tide__segment* segment, tide__handle** handles,
                                    size_t count, uint64_t address, bool is_mapped);
 // Are all handles under `bytes` from an idle block's beginning mapped at home, and used by no other lane?
 bool tide__home_is_ready_locked(const tide__block* block, uint64_t bytes);
 // Sees to that for a BUSY block; not *out_ready if others may still use it and cannot be waited for.
-tide_status tide__home_prepare(tide_device* device, tide__block* block, bool can_wait, bool* out_ready);
+tide_status tide__home_prepare(tide_device_cache* device, tide__block* block, bool can_wait, bool* out_ready);
 // Looks again whether the handles under a range are mapped and not used by other lanes.
-void tide__home_note_locked(tide_device* device, tide__home* home, uint64_t address, uint64_t bytes);
+void tide__home_note_locked(tide_device_cache* device, tide__home* home, uint64_t address, uint64_t bytes);
 // Notes the last use of a range of a home by a lane.
-void tide__home_add_use_locked(tide_device* device, tide__home* home, uint64_t address, uint64_t bytes,
+void tide__home_add_use_locked(tide_device_cache* device, tide__home* home, uint64_t address, uint64_t bytes,
                                tide__lane* lane, uint64_t stamp);
 // The handles under a range that has memory.
 tide__span tide__home_span(const tide__home* home, uint64_t address, uint64_t bytes);
 // Finds out what is idle at the ends of each handle; all lanes of the pool are locked.
 void tide__home_survey_locked(tide__segment* segment);
 // Gives back the handles of a pool that are wholly idle, or of one kind of block only.
-tide_status tide__home_trim(tide_device* device, tide__pool* pool, bool is_small,
+tide_status tide__home_trim(tide_device_cache* device, tide__pool* pool, bool is_small,
                             const tide__call_context* moment);
 
 // ---------------------------------------------------------------------------------------------------
@@ -99,7 +99,8 @@ tide_status tide__home_trim(tide_device* device, tide__pool* pool, bool is_small
 tide_status tide__view_use(const tide__request* request, const tide__growth* growth, tide__block** out);
 tide_status tide__view_make(const tide__request* request, const tide__growth* growth, tide__block** out);
 // Ends the stay of a block in its view: its addresses are vacant, its pieces idle or on their way.
-void tide__view_block_end_locked(tide_device* device, tide__block* block, const tide__call_context* moment);
+void tide__view_block_end_locked(tide_device_cache* device, tide__block* block,
+                                 const tide__call_context* moment);
 // The handles under a block in a view, from an offset there.
 tide__span tide__view_span(const tide__view* view, uint64_t offset, uint64_t bytes);
 
@@ -107,25 +108,25 @@ tide__span tide__view_span(const tide__view* view, uint64_t offset, uint64_t byt
 // addresses.c: addresses of views
 
 // At least so many bytes of addresses; back; and a record whose addresses somebody else has now.
-tide_status tide__addresses_take(tide_device* device, uint64_t bytes, tide__addresses** out);
-void tide__addresses_give(tide_device* device, tide__addresses* addresses);
-void tide__addresses_forget(tide_device* device, tide__addresses* addresses);
+tide_status tide__addresses_take(tide_device_cache* device, uint64_t bytes, tide__addresses** out);
+void tide__addresses_give(tide_device_cache* device, tide__addresses* addresses);
+void tide__addresses_forget(tide_device_cache* device, tide__addresses* addresses);
 // Gives idle ones back to the machine; and forgets them all in the end.
-void tide__addresses_trim(tide_device* device);
-void tide__addresses_fini(tide_device* device);
+void tide__addresses_trim(tide_device_cache* device);
+void tide__addresses_fini(tide_device_cache* device);
 
 // ---------------------------------------------------------------------------------------------------
 // view_end.c: views that go
 
-void tide__view_free(tide_device* device, tide__view* view);
+void tide__view_free(tide_device_cache* device, tide__view* view);
 // After a stitch for a lane that mapped so many handles: if there are too many views, those not used for
 // longest go.
-void tide__views_keep_few(tide_device* device, tide__lane* lane, size_t mapped);
+void tide__views_keep_few(tide_device_cache* device, tide__lane* lane, size_t mapped);
 // Takes a handle out of all views of its pool.
-tide_status tide__views_drop_handle(tide_device* device, tide__handle* handle);
+tide_status tide__views_drop_handle(tide_device_cache* device, tide__handle* handle);
 // Gives all views back that no block is in.
-tide_status tide__views_trim(tide_device* device, tide__pool* pool);
-void tide__view_destroy(tide_device* device, tide__segment* segment);
-tide_status tide__view_add_peer(tide_device* device, const tide__segment* segment, int peer);
+tide_status tide__views_trim(tide_device_cache* device, tide__pool* pool);
+void tide__view_destroy(tide_device_cache* device, tide__segment* segment);
+tide_status tide__view_add_peer(tide_device_cache* device, const tide__segment* segment, int peer);
 
 #endif

@@ -16,7 +16,7 @@ enum { SPARES_AT_FIRST = 64 };
 // Blocks in views
 
 // Tells the history which addresses the memory of a block belongs to now: those of its view, or of its homes.
-static void block_tell(tide_device* device, const tide__block* block, const tide__call_context* moment,
+static void block_tell(tide_device_cache* device, const tide__block* block, const tide__call_context* moment,
                        bool is_in_view) {
   if (!tide__is_recording(device)) return;
   const tide_action there = is_in_view ? TIDE_ACTION_SEGMENT_UNMAP : TIDE_ACTION_SEGMENT_MAP;
@@ -67,7 +67,8 @@ static tide__block* view_uncut_locked(tide__block* block) {
   return pieces;
 }
 
-void tide__view_block_end_locked(tide_device* device, tide__block* block, const tide__call_context* moment) {
+void tide__view_block_end_locked(tide_device_cache* device, tide__block* block,
+                                 const tide__call_context* moment) {
   tide__lane* const lane = block->segment->lane;
   const uint64_t stamp = block->last_use != 0 ? block->last_use : tide__lane_next_stamp(lane);
   block_tell(device, block, moment, false);
@@ -95,7 +96,7 @@ const tide__segment_kind tide__view_kind = { .block_rest_locked = tide__view_blo
                                              .destroy = tide__view_destroy };
 
 tide_status tide__view_block_finish(tide__gathering* g, tide__block* block, tide__block** out) {
-  tide_device* const device = g->request->device;
+  tide_device_cache* const device = g->request->device;
   const tide_status status = tide__marks_wait(device, g->request->lane);
   if (status == TIDE_OK) {
     uint32_t count = 1;

@@ -13,7 +13,7 @@ enum { VIEWS_MOST = 4096, VIEW_BYTES_MOST = 8 };
 // ---------------------------------------------------------------------------------------------------
 // Giving views back
 
-void tide__view_free(tide_device* device, tide__view* view) {
+void tide__view_free(tide_device_cache* device, tide__view* view) {
   if (view == NULL) return;
   tide__heap_release(device->heap, view->handles, view->count, sizeof *view->handles);
   tide__heap_release(device->heap, view->offsets, view->count, sizeof *view->offsets);
@@ -27,7 +27,7 @@ static tide__segment* view_next(tide__lane* lane, const tide__segment* segment) 
   return link != &lane->segments ? TIDE_OWNER(link, tide__segment, link) : NULL;
 }
 
-static tide_status view_unmap_handle(tide_device* device, tide__segment* segment, size_t index) {
+static tide_status view_unmap_handle(tide_device_cache* device, tide__segment* segment, size_t index) {
   tide__view* const view = segment->view;
   tide__handle* const handle = view->handles[index];
   TIDE_TRY(tide_machine_unmap(device->machine, tide__pointer(segment->address + view->offsets[index]),
@@ -38,14 +38,15 @@ static tide_status view_unmap_handle(tide_device* device, tide__segment* segment
   return TIDE_OK;
 }
 
-static tide_status view_drop_handle(tide_device* device, tide__segment* segment, const tide__handle* handle) {
+static tide_status view_drop_handle(tide_device_cache* device, tide__segment* segment,
+                                    const tide__handle* handle) {
   for (size_t i = 0; i < segment->view->count; i++) {
     if (segment->view->handles[i] == handle) TIDE_TRY(view_unmap_handle(device, segment, i));
   }
   return TIDE_OK;
 }
 
-tide_status tide__views_drop_handle(tide_device* device, tide__handle* handle) {
+tide_status tide__views_drop_handle(tide_device_cache* device, tide__handle* handle) {
   tide__pool* const pool = handle->home->lane->pool;
   tide__lane* lane = tide__lane_next(device, pool, NULL);
   for (; lane != NULL && handle->view_places > 0; lane = tide__lane_next(device, pool, lane)) {
@@ -57,14 +58,14 @@ tide_status tide__views_drop_handle(tide_device* device, tide__handle* handle) {
   return TIDE_OK;
 }
 
-static void view_discount(tide_device* device, const tide__segment* segment) {
+static void view_discount(tide_device_cache* device, const tide__segment* segment) {
   device->view_bytes -= segment->bytes;
   device->view_count--;
   segment->lane->view_count--;
 }
 
 // Unmaps a view that no block is in, and that no work uses any more.
-static tide_status view_drop(tide_device* device, tide__segment* segment) {
+static tide_status view_drop(tide_device_cache* device, tide__segment* segment) {
   tide__lane* const lane = segment->lane;
   tide__view* const view = segment->view;
   for (size_t i = 0; i < view->count; i++) {
@@ -88,7 +89,7 @@ static bool view_is_idle(const tide__segment* segment) {
   return is_idle;
 }
 
-tide_status tide__views_trim(tide_device* device, tide__pool* pool) {
+tide_status tide__views_trim(tide_device_cache* device, tide__pool* pool) {
   const bool has_views = device->view_count + device->retired_count > 0;
   tide__lane* lane = has_views ? tide__lane_next(device, pool, NULL) : NULL;
   for (; lane != NULL; lane = tide__lane_next(device, pool, lane)) {
@@ -104,7 +105,7 @@ tide_status tide__views_trim(tide_device* device, tide__pool* pool) {
   return TIDE_OK;
 }
 
-void tide__view_destroy(tide_device* device, tide__segment* segment) {
+void tide__view_destroy(tide_device_cache* device, tide__segment* segment) {
   const tide__view* const view = segment->view;
   for (size_t i = 0; i < view->count; i++) {
     if (view->handles[i] == NULL) continue;
@@ -115,7 +116,7 @@ void tide__view_destroy(tide_device* device, tide__segment* segment) {
   tide__view_free(device, segment->view);
 }
 
-tide_status tide__view_add_peer(tide_device* device, const tide__segment* segment, int peer) {
+tide_status tide__view_add_peer(tide_device_cache* device, const tide__segment* segment, int peer) {
   const tide__view* const view = segment->view;
   for (size_t i = 0; i < view->count; i++) {
     if (view->handles[i] == NULL) continue;
@@ -128,13 +129,13 @@ tide_status tide__view_add_peer(tide_device* device, const tide__segment* segmen
 // ---------------------------------------------------------------------------------------------------
 // Too many views
 
-static bool views_are_many(tide_device* device) {
+static bool views_are_many(tide_device_cache* device) {
   return device->view_count > VIEWS_MOST ||
          device->view_bytes / VIEW_BYTES_MOST > tide__load_relaxed(&device->reserved_bytes);
 }
 
 // The view that was not used for longest, of those that no block is in.
-static tide__segment* view_oldest(tide_device* device, tide__pool* pool) {
+static tide__segment* view_oldest(tide_device_cache* device, tide__pool* pool) {
   tide__segment* oldest = NULL;
   tide__lane* lane = tide__lane_next(device, pool, NULL);
   for (; lane != NULL; lane = tide__lane_next(device, pool, lane)) {
@@ -149,7 +150,7 @@ static tide__segment* view_oldest(tide_device* device, tide__pool* pool) {
 }
 
 // A view that serves no more. Work that was queued may still use it.
-static void view_retire(tide_device* device, tide__segment* segment) {
+static void view_retire(tide_device_cache* device, tide__segment* segment) {
   segment->view->is_retired = segment->view->is_broken = true;
   view_discount(device, segment);
   device->retired_count++;
@@ -163,7 +164,7 @@ static bool view_is_over(const tide__segment* segment) {
 }
 
 // Unmaps retired views whose work is done, of about so many handles.
-static tide_status views_unmap_retired(tide_device* device, tide__pool* pool, size_t most) {
+static tide_status views_unmap_retired(tide_device_cache* device, tide__pool* pool, size_t most) {
   tide__lane* lane = tide__lane_next(device, pool, NULL);
   for (; lane != NULL && most > 0; lane = tide__lane_next(device, pool, lane)) {
     tide__segment* next = NULL;
@@ -179,7 +180,7 @@ static tide_status views_unmap_retired(tide_device* device, tide__pool* pool, si
 }
 
 // What fails is tried again with the next.
-void tide__views_keep_few(tide_device* device, tide__lane* lane, size_t mapped) {
+void tide__views_keep_few(tide_device_cache* device, tide__lane* lane, size_t mapped) {
   const tide_error before = *tide_last_error();
   while (views_are_many(device)) {
     tide__segment* const oldest = view_oldest(device, lane->pool);

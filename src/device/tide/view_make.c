@@ -127,7 +127,7 @@ typedef struct new_view {
   uint64_t fresh_address;
 } new_view;
 
-static void new_view_free(tide_device* device, new_view* n) {
+static void new_view_free(tide_device_cache* device, new_view* n) {
   if (n->segment != NULL) {
     tide__view_free(device, n->segment->view);
     tide__segment_free(device, n->segment);
@@ -137,7 +137,7 @@ static void new_view_free(tide_device* device, new_view* n) {
 }
 
 static tide_status view_record(const stitching* s, new_view* n) {
-  tide_device* const device = s->own.request->device;
+  tide_device_cache* const device = s->own.request->device;
   const size_t count = n->plan.count;
   n->segment = tide__segment_new(device, &tide__view_kind, s->own.request->lane, false);
   TIDE_REQUIRE(n->segment != NULL, TIDE_ERR_NO_MEMORY, "no memory for the record of a view");
@@ -164,7 +164,7 @@ static tide_status view_record(const stitching* s, new_view* n) {
 }
 
 static tide_status view_plan(stitching* s, const tide__growth* growth, bool uses_holes, new_view* n) {
-  tide_device* const device = s->own.request->device;
+  tide_device_cache* const device = s->own.request->device;
   TIDE_TRY(holes_note(s));
   const tide__stitch_problem problem = { .bytes = s->own.request->rounded,
                                          .handles = s->handle_bytes,
@@ -243,7 +243,7 @@ static tide_status view_take(stitching* s, new_view* n, bool* out_taken) {
 
 // Makes new handles, and maps all at addresses of their own.
 static tide_status view_map(stitching* s, const tide__growth* growth, new_view* n) {
-  tide_device* const device = s->own.request->device;
+  tide_device_cache* const device = s->own.request->device;
   tide__view* const view = n->segment->view;
   TIDE_TRY(tide__handles_make(device, n->plan.created, growth->handle_bytes, &n->made, &n->made_count));
   if (n->made_count > 0) {
@@ -266,7 +266,7 @@ static tide_status view_map(stitching* s, const tide__growth* growth, new_view* 
 
 // Gives back what a view that could not be mapped would have had.
 static void view_unmap(const stitching* s, new_view* n) {
-  tide_device* const device = s->own.request->device;
+  tide_device_cache* const device = s->own.request->device;
   const tide_error error = *tide_last_error();
   tide__addresses_give(device, n->addresses);
   if (n->made != NULL) tide__handles_free(device, n->made, n->made_count);
@@ -277,7 +277,7 @@ static void view_unmap(const stitching* s, new_view* n) {
 
 // The view and its new handles are there for all.
 static tide__block* view_commit_locked(stitching* s, new_view* n) {
-  tide_device* const device = s->own.request->device;
+  tide_device_cache* const device = s->own.request->device;
   tide__segment* const segment = n->segment;
   tide__view* const view = segment->view;
   tide__lane_supply_locked(&s->own, segment->lane);
@@ -297,7 +297,7 @@ static tide__block* view_commit_locked(stitching* s, new_view* n) {
 }
 
 static tide__block* view_commit(stitching* s, new_view* n) {
-  tide_device* const device = s->own.request->device;
+  tide_device_cache* const device = s->own.request->device;
   tide__mutex_lock(&s->own.request->lane->lock);
   tide__block* const block = view_commit_locked(s, n);
   tide__mutex_unlock(&s->own.request->lane->lock);
@@ -319,7 +319,7 @@ static tide_status view_build(stitching* s, const tide__growth* growth, new_view
 }
 
 static tide_status view_try(stitching* s, const tide__growth* growth, bool uses_holes, tide__block** out) {
-  tide_device* const device = s->own.request->device;
+  tide_device_cache* const device = s->own.request->device;
   new_view n = { .segment = NULL };
   bool is_taken = false;
   tide_status status = view_plan(s, growth, uses_holes, &n);
