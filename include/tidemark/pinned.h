@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Tidemark: pinned, a cache of page-locked host memory. Locking pages is slow and stops the device, so memory
-// that is released is kept; but copies that were queued may still read or write it, so it is handed out again
-// only when the work of the streams that use it is done.
+// Tidemark: pinned, a cache of page-locked host memory. Locking pages is slow and stalls the device, so the
+// cache keeps released memory. Queued copies may still use a released block. The cache hands the block out
+// again only when the streams that use it have finished that work.
 //
 //   tide_pinned_cache* host = NULL;
 //   tide_block block;
@@ -14,17 +14,18 @@
 //   tide_pinned_free(host, NULL);
 //
 // What holds for every call:
-// - Any thread may call, also several at once, and release what another allocated.
+// - Any thread may make any call at any time, unless its comment says otherwise. A thread may release what
+//   another thread allocated.
 // - No lock is held while the machine, a filter or a visitor is called.
-// - Work that uses a block must be over when the block is released, or be announced: tide_pinned_record(),
-//   tide_pinned_record_now(), or tide_pinned_copy(), which announces the copy it queues.
-// - A call that names memory tells apart, by its status and in the error's text: memory that was released
-//   already and is still idle or waiting (TIDE_ERR_STATE), a handle of an earlier life, whose memory is
-//   handed out anew or gone (TIDE_ERR_HANDLE), and what this cache never handed out (TIDE_ERR_ARGUMENT).
-// - A cache belongs to the process that made it, like its machine. In a child of fork() requests and
-//   everything that changes it are TIDE_ERR_STATE at once, and releasing a block or freeing the cache does
-//   nothing.
-// - Sizes are rounded up to classes, see tide_pinned_round(), and addresses are aligned to at least 512.
+// - Before a block is released, work that uses it must be finished or announced: by tide_pinned_record(), by
+//   tide_pinned_record_now(), or by tide_pinned_copy(), which announces the copy it queues.
+// - A call that names memory tells three mistakes apart, by its status and in the text of the error.
+//   TIDE_ERR_STATE: the block was released already, and is idle or waiting. TIDE_ERR_HANDLE: the handle is
+//   stale, because its memory was handed out again or given back. TIDE_ERR_ARGUMENT: the cache never handed
+//   out this memory.
+// - A cache belongs to the process that made it, like its machine. In a child of fork(), requests and calls
+//   that change the cache return TIDE_ERR_STATE. Releasing a block and freeing the cache do nothing there.
+// - Sizes are rounded up to classes, see tide_pinned_round(). Addresses are multiples of 512.
 #ifndef TIDEMARK_PINNED_H
 #define TIDEMARK_PINNED_H
 
@@ -42,42 +43,43 @@ typedef struct tide_pinned_cache tide_pinned_cache;  // opaque; freed by tide_pi
 // ---------------------------------------------------------------------------------------------------
 // Options
 
-// On which node of a computer with several new memory is placed, as far as the system allows; memory that is
-// cached stays where it is.
+// The NUMA node on which new memory is placed, as far as the system allows. Cached memory stays where it is.
 typedef enum tide_numa {
   TIDE_NUMA_ANY = 0,     // wherever the machine puts it
-  TIDE_NUMA_CALLER = 1,  // near the processor that asks
+  TIDE_NUMA_CALLER = 1,  // near the processor that makes the request
   TIDE_NUMA_DEVICE = 2   // near the device `numa_device`
 } tide_numa;
 
 typedef struct tide_pinned_options {
   uint32_t size;  // set by TIDE_PINNED_OPTIONS_INIT
-  // Pages of our own are mapped, touched by several threads at once and registered, instead of asking the
-  // machine for pinned memory. Mappings from 2 MiB on begin at a multiple of 2 MiB. Not on the dry machine,
-  // which has no pages: there the addresses are only registered.
+  // Instead of asking the machine for pinned memory, the cache maps pages, touches them with several threads
+  // and registers them. Mappings of 2 MiB and more begin at a multiple of 2 MiB. On the dry machine, which
+  // has no pages, addresses are only registered.
   bool uses_register;
-  // A thread of this cache looks after the streams, so that requests need not. It sleeps while no block waits
-  // and no memory can become too old.
+  // A helper thread polls the streams, so that requests need not. It sleeps while no block waits and no
+  // memory can become too old.
   bool has_helper;
-  // Sizes are powers of two, and every block is pinned on its own, as PyTorch does; for statistics that can
-  // be compared. Otherwise classes have a slack of at most 12.5 %, and blocks below 32 KiB share chunks.
+  // Sizes are powers of two, and every block is pinned on its own, as in PyTorch. Use it to compare
+  // statistics with PyTorch. Otherwise classes have a slack of at most 12.5 %, and blocks below 32 KiB share
+  // chunks.
   bool powers_of_two;
   uint8_t numa;               // a tide_numa
-  uint32_t register_threads;  // 1 to 128, a power of two; never more than processors or pages
+  uint32_t register_threads;  // 1 to 128, a power of two; never more than processors or pages are used
   int32_t numa_device;        // for TIDE_NUMA_DEVICE
-  // One piece that is pinned at the first request; smaller ones come out of it while it has room, and return
-  // to it. 0: none. It is given back when the cache is freed.
+  // The size of a reserve that is pinned at the first request; 0: none. Requests up to this size are served
+  // from it while it has room, and return to it. The machine gets it back when the cache is freed.
   uint64_t reserve_bytes;
-  uint64_t max_round_bytes;  // larger requests are rounded to whole pages only; TIDE_NO_LIMIT: none are
-  uint64_t max_block_bytes;  // larger ones as well, and their blocks go back as soon as they are reusable
-  // Idle memory of the default pool that could be given back never exceeds this; TIDE_NO_LIMIT: no limit.
-  // Blocks below 32 KiB that threads keep at hand hold on to their chunks until the next look, see idle_ns.
+  uint64_t max_round_bytes;  // larger requests are only rounded to whole pages; TIDE_NO_LIMIT: none are
+  uint64_t max_block_bytes;  // so are these, and their blocks go back as soon as they are reusable
+  // The limit of idle memory in the default pool that could be given back; TIDE_NO_LIMIT: no limit. A chunk
+  // of which a thread has a small block (below 32 KiB) in its cache counts from the next tide_pinned_poll()
+  // on.
   uint64_t max_cached_bytes;
-  // Memory goes back that two looks, at least this long apart, both found unused since the first; 0: never.
-  // Looks are taken by tide_pinned_poll(), by requests that find nothing cached and by the helper, at most
-  // four in this time.
+  // Memory goes back that two sweeps, at least this long apart, both found unused since the first; 0: never.
+  // tide_pinned_poll(), requests that find nothing cached, and the helper sweep, at most four times in this
+  // period.
   uint64_t idle_ns;
-  const tide_heap* heap;  // caller keeps until the cache is freed; NULL for malloc
+  const tide_heap* heap;  // borrowed until the cache is freed; NULL: malloc
 } tide_pinned_options;
 // clang-format off
 #define TIDE_PINNED_OPTIONS_INIT                                                                      \
@@ -88,8 +90,8 @@ typedef struct tide_pinned_options {
     TIDE_FIELD(max_cached_bytes, TIDE_NO_LIMIT), TIDE_FIELD(idle_ns, 0), TIDE_FIELD(heap, NULL) }
 // clang-format on
 
-// Copies what the options of a device allocator say about pinned memory (the keys pinned_...) into options
-// for a cache; the rest stays as it is.
+// Copies the options of a device allocator that concern pinned memory (the keys pinned_...). The other fields
+// of `options` stay as they are.
 // Errors: TIDE_ERR_ARGUMENT.
 TIDE_API TIDE_NODISCARD tide_status tide_pinned_options_from_device(const tide_device_options* from,
                                                                     tide_pinned_options* options);
@@ -97,28 +99,28 @@ TIDE_API TIDE_NODISCARD tide_status tide_pinned_options_from_device(const tide_d
 // ---------------------------------------------------------------------------------------------------
 // Caches
 
-// Makes a cache of pinned memory for all devices of a machine; NULL options are the defaults. `machine` is
-// borrowed until the cache is freed. Takes no memory of the machine yet.
+// Makes a cache of pinned memory for all devices of a machine. NULL options mean the defaults. `machine` is
+// borrowed until the cache is freed. The call takes no memory of the machine.
 // Errors: TIDE_ERR_ARGUMENT for options out of range, TIDE_ERR_DEVICE for numa_device, TIDE_ERR_NO_MEMORY,
 //         TIDE_ERR_UNSUPPORTED if the helper could not be started.
 TIDE_API TIDE_NODISCARD tide_status tide_pinned_new(tide_machine* machine, const tide_pinned_options* options,
                                                     tide_pinned_cache** out);
 
-// What was left when a cache was freed.
+// What was left over when a cache was freed.
 typedef struct tide_pinned_leaks {
   uint32_t size;            // set by TIDE_PINNED_LEAKS_INIT
-  uint64_t blocks;          // still handed out; their memory is given back all the same
-  uint64_t bytes;           // of these
-  uint64_t refused_pieces;  // what stays with the machine: see tide_pinned_free()
+  uint64_t blocks;          // still handed out; their memory was given back as well
+  uint64_t bytes;           // of these blocks
+  uint64_t refused_pieces;  // ranges that the machine did not take back: see tide_pinned_free()
   uint64_t refused_bytes;
 } tide_pinned_leaks;
 #define TIDE_PINNED_LEAKS_INIT TIDE_SIZED(tide_pinned_leaks)
 
-// Ends the helper, waits for all work that was announced, gives all memory back to the machine, blocks
-// still handed out included, and frees the cache. What the machine refuses to take back, twice, stays with
-// it; and so does everything if it refuses to wait (a stream of the device is being captured, or the machine
-// has failed), because work may still use it. `out` may be NULL.
-// Threads: no other call may be under way or follow.
+// Ends the helper, waits for all announced work, gives all memory back to the machine and frees the cache.
+// This includes blocks that are still handed out. Memory that the machine refuses twice is leaked. If the
+// machine cannot wait, because a stream is being captured or the machine has failed, all memory is leaked:
+// work may still use it. `out` may be NULL.
+// Threads: no other call may run at the same time or later.
 TIDE_API void tide_pinned_free(tide_pinned_cache* pinned, tide_pinned_leaks* out);
 
 TIDE_API tide_machine* tide_pinned_machine(const tide_pinned_cache* pinned);
@@ -127,67 +129,63 @@ TIDE_API void tide_pinned_get_options(const tide_pinned_cache* pinned, tide_pinn
 // ---------------------------------------------------------------------------------------------------
 // Memory
 
-// Hands out at least `bytes`. 0 bytes is a block with a NULL address that need not be released.
-// Errors:  TIDE_ERR_NO_MEMORY, or what the machine says when it refuses to pin, after every way to find
-//          memory was tried: blocks whose work is done, cached memory given back, streams waited for, one
-//          more try. TIDE_ERR_MACHINE and TIDE_ERR_LIMIT of the machine are want of memory here, too: drivers
-//          have many words for it. TIDE_ERR_ARGUMENT for 2^60 bytes and more. The cache is as usable as
-//          before.
-// Cost:    O(1), no lock that another thread would wait for, when the thread has a cached block; a lock of
-//          the size class when another thread had it; else calls of the machine.
+// Hands out at least `bytes`. A request of 0 bytes gives a block with a NULL address, which need not be
+// released.
+// Errors:  TIDE_ERR_NO_MEMORY, TIDE_ERR_MACHINE or TIDE_ERR_LIMIT if the machine refuses to pin memory.
+//          Drivers report a lack of memory by all three. The call has then used blocks whose work is done,
+//          given cached memory back, and waited for streams, and tried again. The cache stays usable.
+//          TIDE_ERR_ARGUMENT for 2^60 bytes and more.
+// Cost:    O(1) without a contended lock if the thread has a cached block; a lock of the size class if the
+//          block comes from the depot; otherwise calls of the machine.
 TIDE_API TIDE_NODISCARD tide_status tide_pinned_alloc(tide_pinned_cache* pinned, size_t bytes,
                                                       tide_block* out);
-// The same for use on a stream: scopes decide by it which pool the memory comes from, and entries of the
-// history show it. The use itself is not announced.
+// The same for use on a stream, which scopes use to choose the pool, and which history entries show. The call
+// does not announce the use.
 TIDE_API TIDE_NODISCARD tide_status tide_pinned_alloc_on(tide_pinned_cache* pinned, int device,
                                                          tide_stream stream, size_t bytes, tide_block* out);
 
-// Takes a block back. It is reusable at once, or when the work that was announced is done: for each stream
-// that was announced an event is recorded now. Where that fails the block is kept and it is tried again at
-// the next look. A block with a NULL address is nothing.
-// Errors: TIDE_ERR_STATE, TIDE_ERR_HANDLE and TIDE_ERR_ARGUMENT, see above; TIDE_ERR_ARGUMENT also for an
-//         address that is not the one handed out with the handle.
-// Cost:   as tide_pinned_alloc(); one event record for each announced stream.
+// Takes a block back. It is reusable at once, or when its announced work is done. The call records an event
+// on each announced stream. If that fails, the block waits, and every later poll tries again. Releasing a
+// block with a NULL address is a no-op.
+// Errors: TIDE_ERR_STATE, TIDE_ERR_HANDLE and TIDE_ERR_ARGUMENT, see above; TIDE_ERR_ARGUMENT also if the
+//         address is not the one that was handed out with the handle.
+// Cost:   as tide_pinned_alloc(), and one event record for each announced stream.
 TIDE_API tide_status tide_pinned_release(tide_pinned_cache* pinned, tide_block block);
 // The same by the address alone.
 TIDE_API tide_status tide_pinned_release_address(tide_pinned_cache* pinned, void* address);
 
-// The block that is handed out at exactly this address, with its handle.
-TIDE_API TIDE_NODISCARD tide_status tide_pinned_find(tide_pinned_cache* pinned, const void* address,
-                                                     tide_block* out);
-
-// Says that work on a stream uses the block: all work queued on that stream until the block is released must
-// be done before the block is handed out again. The stream must live until then. Which block is meant: that
-// of the handle, and then the address may be any inside it (a view); or, with any other handle, the one
-// handed out at exactly this address. TIDE_STREAM_PER_THREAD is the calling thread's, and only covers work
-// queued so far.
-// Errors: TIDE_ERR_STATE, TIDE_ERR_HANDLE and TIDE_ERR_ARGUMENT, see above (an address inside a block with
-//         a handle that is not the block's is TIDE_ERR_ARGUMENT); TIDE_ERR_DEVICE; TIDE_ERR_NO_MEMORY for
-//         the note of it. A stream that is not there is found out at the release.
+// Announces that work on a stream uses the block. All work queued on that stream before the block is released
+// must finish before the block is handed out again. The stream must exist until the release. A good handle
+// names the block, and the address may be any inside it (a view). With any other handle, the address must be
+// the one that was handed out. For TIDE_STREAM_PER_THREAD, the stream of the calling thread, only work that
+// is queued already is covered.
+// Errors: TIDE_ERR_STATE, TIDE_ERR_HANDLE and TIDE_ERR_ARGUMENT, see above; TIDE_ERR_ARGUMENT also for an
+//         address inside a block with a handle that is not the block's; TIDE_ERR_DEVICE; TIDE_ERR_NO_MEMORY
+//         for the record. Whether the stream exists is only checked at the release.
 TIDE_API TIDE_NODISCARD tide_status tide_pinned_record(tide_pinned_cache* pinned, tide_block block,
                                                        int device, tide_stream stream);
-// The same for work that is queued already: an event is recorded now, and what is queued later on the stream
-// is not waited for, unless tide_pinned_record() says so as well. The stream may be freed afterwards.
-// Errors: also those of the machine's event record; the block is then as it was. In a capture of the stream
-//         it is the same as tide_pinned_record().
+// The same for work that is queued already: the call records an event now, and does not cover work that is
+// queued later. The stream may be freed afterwards. While the stream is captured, this call is the same as
+// tide_pinned_record().
+// Errors: also those of tide_machine_event_record(); the block is then as it was.
 TIDE_API TIDE_NODISCARD tide_status tide_pinned_record_now(tide_pinned_cache* pinned, tide_block block,
                                                            int device, tide_stream stream);
 
-// Queues a copy on a stream and announces that it uses the block, in which the destination or the source must
-// lie.
+// Queues a copy on a stream and announces that it uses the block. The destination or the source must lie in
+// the block.
 // Errors: as tide_pinned_record() and tide_machine_copy(); TIDE_ERR_ARGUMENT if neither end lies in the
-//         block. A copy that was refused may leave the stream announced.
+//         block. If the machine refuses the copy, the stream may stay announced.
 TIDE_API TIDE_NODISCARD tide_status tide_pinned_copy(tide_pinned_cache* pinned, tide_block block, int device,
                                                      tide_stream stream, void* destination,
                                                      const void* source, size_t bytes);
 
-// Copies between ordinary host memory and a device, and returns when all bytes are there: to the device, or
-// from it. The bytes go in pieces of up to 4 MiB through two blocks of the cache, so that the device copies
-// one piece while the processor moves the next. The copy has its place in the order of the stream: it comes
-// after the work queued there before. Work of other streams is not waited for. 0 bytes is nothing.
-// Errors: TIDE_ERR_ARGUMENT; TIDE_ERR_DEVICE; TIDE_ERR_CAPTURE for a stream that is captured; as
-//         tide_pinned_alloc() where there is no block at all; those of the machine. After an error of the
-//         machine a part may have been copied.
+// Copies ordinary host memory to a device, or from it, and returns when all bytes have arrived. The bytes go
+// in pieces of up to 4 MiB through two blocks of the cache: the device copies one piece while the processor
+// moves the next. The copy runs after the work that the stream has already. The call does not wait for other
+// streams. Copying 0 bytes is a no-op.
+// Errors: TIDE_ERR_ARGUMENT; TIDE_ERR_DEVICE; TIDE_ERR_CAPTURE if the stream is captured; as
+//         tide_pinned_alloc() if the cache has no block; those of the machine. After an error of the machine
+//         a part may have been copied.
 TIDE_API TIDE_NODISCARD tide_status tide_pinned_upload(tide_pinned_cache* pinned, int device,
                                                        tide_stream stream, void* destination,
                                                        const void* source, size_t bytes);
@@ -195,62 +193,64 @@ TIDE_API TIDE_NODISCARD tide_status tide_pinned_download(tide_pinned_cache* pinn
                                                          tide_stream stream, void* destination,
                                                          const void* source, size_t bytes);
 
-// The cache as a source of arenas.
+// The cache as a source of memory for arenas: see memory.h. The cache must outlive the arenas.
 TIDE_API tide_memory tide_pinned_memory(tide_pinned_cache* pinned);
 
-// The bytes of the block that a request gets: multiples of 512 up to 4 KiB, then eight classes in each
-// doubling up to 64 MiB, then whole pages of 2 MiB; larger than max_round_bytes or max_block_bytes, whole
-// pages of the system. 0 for 0, and for 2^60 and more.
+// The size of the block that a request gets: a multiple of 512 up to 8 KiB, then one of eight classes in each
+// doubling up to 64 MiB, then a multiple of 2 MiB. Requests above max_round_bytes or max_block_bytes get
+// whole pages of the system. Returns 0 for 0, and for 2^60 and more.
 TIDE_API size_t tide_pinned_round(const tide_pinned_cache* pinned, size_t bytes);
 
-// Looks which announced work is done and makes the blocks that waited for it reusable. Requests that find
-// nothing cached do this by themselves. Each stream is asked about its oldest work first, and no further if
-// that is not done; a stream that is stuck holds back nothing but its own blocks. Does not wait for work.
-// Errors: the first of the machine; what could not be asked or recorded stays and is tried again.
+// Makes blocks reusable whose announced work is done, and sweeps: see idle_ns. Requests that find nothing
+// cached do this by themselves. The call asks each stream about its oldest work, and goes on while that is
+// done, so a stream that is stuck holds back nothing but its own blocks. It does not wait for work.
+// Errors: the first of the machine. Events that could not be asked or recorded are tried again later.
 TIDE_API tide_status tide_pinned_poll(tide_pinned_cache* pinned);
 
-// Gives idle memory of the default pool back to the machine until at most `keep_bytes` of it are left; large
-// pieces first, of a class the one that was idle longest. Looks after the streams first, but does not wait.
-// A chunk of small blocks goes when all of it is idle. What was pinned for a request that then got no memory
-// for its records, and was not taken back either, is tried again.
-// Errors: TIDE_ERR_CAPTURE or TIDE_ERR_MACHINE from the machine; what it would not take stays cached.
+// Gives idle memory of the default pool back to the machine until at most `keep_bytes` of it are left. Polls
+// first, but does not wait: blocks that are handed out or waiting stay. Takes idle blocks out of the caches
+// of all threads. Larger sizes go first; of one size class, the memory that was idle longest. A chunk of
+// small blocks goes, and counts as idle, only if all its blocks are idle. Memory from the reserve returns to
+// the reserve. Memory of an earlier failed request that the machine did not take back is tried again.
+// Errors: TIDE_ERR_ARGUMENT; otherwise the first of the machine, such as TIDE_ERR_CAPTURE or
+//         TIDE_ERR_MACHINE. Memory that the machine refuses stays cached, and the call goes on with the rest.
 TIDE_API tide_status tide_pinned_trim(tide_pinned_cache* pinned, uint64_t keep_bytes);
-// Gives all of it back, also what is idle in pools without users, which are gone when nothing of them is
-// handed out any more.
+// The same with 0 bytes to keep; and gives back idle memory of pools without users. Such a pool is dropped
+// when none of its memory is left.
 TIDE_API tide_status tide_pinned_empty(tide_pinned_cache* pinned);
 
 // ---------------------------------------------------------------------------------------------------
 // Pools: memory apart from the default pool, for captures
 //
-// What a graph was captured with must stay as it is for as long as the graph can be launched. A scope sends
-// requests to a pool. A block that was handed out through a scope and was announced to a stream is not handed
-// out again when it is released, but kept until the pool is gone.
+// The memory that a graph was captured with must not change as long as the graph can be launched. A scope
+// sends requests to a pool. A block that was handed out through a scope and announced to a stream is kept
+// after its release, and not handed out again until the pool is gone.
 
-// Makes a pool with one user, the caller; one user more or less. A pool is kept by its users, by an open
-// scope, and by blocks of it that are handed out. Without all three it gives its memory back at the next
-// tide_pinned_empty(), and is gone. A graph that uses memory of its capture later is a user:
-// tide_pinned_pool_retain(). What was kept for graphs waits for the streams it was announced to, so launches
-// elsewhere must be over by then.
-// Errors: TIDE_ERR_HANDLE for a pool that is not there; TIDE_ERR_STATE for one without users, or for taking
-//         away the last user while its scope is open; TIDE_ERR_NO_MEMORY.
+// new: makes a pool with one user, the caller. retain, drop: add and remove a user. users: counts them.
+// A pool is kept by its users, by an open scope, and by blocks of it that are handed out. Without all three,
+// the next tide_pinned_empty() gives its memory back and drops it. A graph that uses memory of its capture
+// must be a user of the pool. Blocks that were kept for graphs then wait for the streams they were announced
+// to, so launches on other streams must be over.
+// Errors: TIDE_ERR_HANDLE if there is no such pool; TIDE_ERR_STATE if it has no users, or if its last user is
+//         to be removed while its scope is open; TIDE_ERR_NO_MEMORY.
 TIDE_API TIDE_NODISCARD tide_status tide_pinned_pool_new(tide_pinned_cache* pinned, tide_pool* out);
 TIDE_API TIDE_NODISCARD tide_status tide_pinned_pool_retain(tide_pinned_cache* pinned, tide_pool pool);
 TIDE_API tide_status tide_pinned_pool_drop(tide_pinned_cache* pinned, tide_pool pool);
 TIDE_API TIDE_NODISCARD tide_status tide_pinned_pool_users(tide_pinned_cache* pinned, tide_pool pool,
                                                            uint32_t* out);
 
-// Which requests a scope takes: see tide_scope_kind. Requests of tide_pinned_alloc() are for no stream: ALL
-// and THREAD take them, and a filter is asked with device -1.
+// Which requests a scope takes: see tide_scope_kind. tide_pinned_alloc() names no stream: the kinds ALL and
+// THREAD take such requests, and a filter gets device -1.
 typedef struct tide_pinned_scope {
   uint32_t size;  // set by TIDE_PINNED_SCOPE_INIT
   uint32_t kind;  // a tide_scope_kind
   int32_t device;
-  // tide_pinned_copy() in a capture notes a hash of the bytes that the copy will read, and
-  // tide_pinned_pool_end() fails if the program wrote there meanwhile. Not on the dry machine.
+  // tide_pinned_copy() in a capture keeps a hash of the bytes that the copy will read, and
+  // tide_pinned_pool_end() fails if they have changed. Not on the dry machine.
   bool checks_copies;
   tide_stream stream;
-  // Closing the scope waits for requests that are just then asking, so not with a lock held that the filter
-  // takes; inside a filter it does not wait.
+  // Closing the scope waits for requests that are inside the filter, so do not hold a lock then that the
+  // filter takes. A filter that closes scopes itself does not wait.
   bool (*filter)(void* user, int device, tide_stream stream);
   void* user;  // borrowed until the scope is closed
 } tide_pinned_scope;
@@ -261,11 +261,11 @@ typedef struct tide_pinned_scope {
     TIDE_FIELD(filter, NULL), TIDE_FIELD(user, NULL) }
 // clang-format on
 
-// Opens a scope on a pool, NULL is TIDE_PINNED_SCOPE_INIT, and closes it. The newest open scope that takes a
-// request decides. An open scope keeps its pool, but is no user of it.
+// Opens a scope on a pool, and closes it. NULL means TIDE_PINNED_SCOPE_INIT. The newest open scope that takes
+// a request decides. An open scope keeps its pool, but is not a user of it.
 // Errors: TIDE_ERR_STATE if the pool has an open scope already, or none to close; TIDE_ERR_LIMIT above 64
-//         open scopes. Of the end: TIDE_ERR_STATE with the scope closed if bytes that a captured copy reads
-//         were changed, and the text says which.
+//         open scopes. tide_pinned_pool_end() returns TIDE_ERR_STATE, with the scope closed, if bytes that a
+//         captured copy will read have changed. The text says which.
 TIDE_API TIDE_NODISCARD tide_status tide_pinned_pool_begin(tide_pinned_cache* pinned, tide_pool pool,
                                                            const tide_pinned_scope* scope);
 TIDE_API TIDE_NODISCARD tide_status tide_pinned_pool_end(tide_pinned_cache* pinned, tide_pool pool);
@@ -273,7 +273,7 @@ TIDE_API TIDE_NODISCARD tide_status tide_pinned_pool_end(tide_pinned_cache* pinn
 // ---------------------------------------------------------------------------------------------------
 // Statistics
 
-// Every statistic.
+// All statistics.
 #define TIDE_PINNED_STAT_MAP(X)                                             \
   X(allocations)     /* blocks: handed out, waiting or idle */              \
   X(allocated_bytes) /* their bytes */                                      \
@@ -281,27 +281,27 @@ TIDE_API TIDE_NODISCARD tide_status tide_pinned_pool_end(tide_pinned_cache* pinn
   X(active_bytes)                                                           \
   X(waiting) /* blocks that were released and wait */                       \
   X(waiting_bytes)                                                          \
-  X(segments)       /* pieces: single blocks, chunks of small ones */       \
-  X(reserved_bytes) /* their bytes; of the reserve, what is taken of it */
+  X(segments)       /* single blocks, and chunks of small ones */           \
+  X(reserved_bytes) /* their bytes; of the reserve, the part in use */
 
-// Every plain counter.
-#define TIDE_PINNED_COUNTER_MAP(X)                                                     \
-  X(num_host_alloc)      /* pieces taken from the machine, the reserve included */     \
-  X(num_host_free)       /* pieces given back to it */                                 \
-  X(num_misses)          /* requests that found nothing cached */                      \
-  X(num_alloc_retries)   /* requests tried again after cached memory was given back */ \
-  X(num_ooms)            /* requests that failed for want of memory */                 \
-  X(num_record_failures) /* events that could not be recorded at once */               \
-  X(num_query_failures)  /* events that could not be asked about */                    \
-  X(num_aged)            /* pieces given back because of idle_ns */                    \
-  X(num_capped)          /* pieces given back because of max_cached_bytes */
+// All plain counters.
+#define TIDE_PINNED_COUNTER_MAP(X)                                                 \
+  X(num_host_alloc)      /* ranges taken from the machine, the reserve included */ \
+  X(num_host_free)       /* ranges given back to it */                             \
+  X(num_misses)          /* requests that found nothing cached */                  \
+  X(num_alloc_retries)   /* requests that the machine refused at first */          \
+  X(num_ooms)            /* requests that failed for lack of memory */             \
+  X(num_record_failures) /* events that could not be recorded at once */           \
+  X(num_query_failures)  /* events that could not be asked */                      \
+  X(num_aged)            /* segments given back because of idle_ns */              \
+  X(num_capped)          /* segments given back because of max_cached_bytes */
 
 typedef struct tide_pinned_stats {
   uint32_t size;  // set by TIDE_PINNED_STATS_INIT
 #define TIDE_PINNED_STAT_FIELD(name) tide_stat name;
   TIDE_PINNED_STAT_MAP(TIDE_PINNED_STAT_FIELD)
 #undef TIDE_PINNED_STAT_FIELD
-  tide_duration host_alloc_time;  // pinning: of registered memory, mapping and touching it included
+  tide_duration host_alloc_time;  // of pinning; for registered memory, mapping and touching it included
   tide_duration host_free_time;
 #define TIDE_PINNED_COUNTER_FIELD(name) int64_t name;
   TIDE_PINNED_COUNTER_MAP(TIDE_PINNED_COUNTER_FIELD)
@@ -309,67 +309,46 @@ typedef struct tide_pinned_stats {
 } tide_pinned_stats;
 #define TIDE_PINNED_STATS_INIT TIDE_SIZED(tide_pinned_stats)
 
-// Of the whole cache, or of one pool. Exact when no other call is under way; while several threads work, a
-// peak is that of their calls in groups of up to 2048. Does not look after the streams.
-// allocated_bytes - active_bytes is what is cached.
-// Errors: TIDE_ERR_ARGUMENT; TIDE_ERR_HANDLE for a pool that is not there.
+// The statistics of the cache. They are exact while no other call is running. While several threads work, a
+// peak may be off by what threads have counted and not added yet, up to 2048 calls each. The call does not
+// poll.
+// allocated_bytes - active_bytes is the size of the cached blocks.
+// Errors: TIDE_ERR_ARGUMENT.
 TIDE_API TIDE_NODISCARD tide_status tide_pinned_get_stats(tide_pinned_cache* pinned, tide_pinned_stats* out);
-TIDE_API TIDE_NODISCARD tide_status tide_pinned_pool_stats(tide_pinned_cache* pinned, tide_pool pool,
-                                                           tide_pinned_stats* out);
-// Sets `allocated`, `freed`, the counters, and `total_ns` and `count` of durations to 0, of the cache, of all
-// pools and classes; sets `peak` to `current`, and `max_ns` and `min_ns` to 0.
+// reset_accumulated: sets `allocated`, `freed`, the counters, and `total_ns` and `count` of durations to 0.
+// reset_peaks: sets `peak` to `current`, and `max_ns` and `min_ns` of durations to 0.
 TIDE_API void tide_pinned_reset_accumulated(tide_pinned_cache* pinned);
 TIDE_API void tide_pinned_reset_peaks(tide_pinned_cache* pinned);
 
-// The statistics of one size class, over all pools.
-typedef struct tide_pinned_class {
-  uint32_t size;       // set by TIDE_PINNED_CLASS_INIT
-  uint64_t bytes;      // of its blocks; 0: of all sizes that have no class
-  int64_t blocks;      // handed out, waiting or idle
-  int64_t active;      // of these, handed out or waiting
-  int64_t made;        // blocks made since the last reset
-  int64_t handed_out;  // requests served since the last reset
-} tide_pinned_class;
-#define TIDE_PINNED_CLASS_INIT TIDE_SIZED(tide_pinned_class)
-
-// How many classes there are, and one of them: by rising size, the last is for sizes that have no class.
-TIDE_API uint32_t tide_pinned_class_count(const tide_pinned_cache* pinned);
-TIDE_API TIDE_NODISCARD tide_status tide_pinned_get_class(tide_pinned_cache* pinned, uint32_t index,
-                                                          tide_pinned_class* out);
-
-// Checks that everything in the cache is as it must be. Returns 0, or the number of an invariant that does
-// not hold with the details in tide_last_error(): see docs/pinned.md.
-// Threads: no other call may be under way.
+// Checks the invariants of the cache: see docs/pinned.md. Returns 0, or the number of one that does not hold,
+// with the details in tide_last_error(). For tests and debugging: the cost is linear in the number of blocks.
+// Threads: no other call may run at the same time.
 TIDE_API int tide_pinned_check(tide_pinned_cache* pinned);
 
 // ---------------------------------------------------------------------------------------------------
 // Looking inside
 
-// Shows every segment and its blocks, in the order of addresses: see tide_device_visit(). `device` is -1 and
-// `stream` NULL; `is_large` are those with one block; the blocks of a segment have equal sizes, and what is
-// left behind the last belongs to the segment only. Also puts a SNAPSHOT entry into the history.
+// Shows every segment and its blocks by rising address: see tide_device_visit(). `device` is -1 and `stream`
+// is NULL. `is_large` is set for segments with one block. All blocks of a segment have the same size; bytes
+// behind the last block belong to no block. Also adds a SNAPSHOT entry to the history.
 TIDE_API TIDE_NODISCARD tide_status tide_pinned_visit(tide_pinned_cache* pinned,
                                                       const tide_device_visitor* visitor);
-TIDE_API TIDE_NODISCARD tide_status tide_pinned_visit_pool(tide_pinned_cache* pinned, tide_pool pool,
-                                                           const tide_device_visitor* visitor);
 
-// Switches the history on or off, or changes it, and shows it: see tide_device_history(). Entries are ALLOC,
-// FREE_REQUESTED when a block is released, FREE_COMPLETED when it is reusable, SEGMENT_ALLOC and SEGMENT_FREE
-// for pieces, OOM with `address` 0, SNAPSHOT and USER_DEFINED. Their device is that of the request, 0 when it
-// names none. They are noted with what the calling thread says: see tide_thread_set_metadata().
+// Switches the history on or off, or changes its options; and shows it: see tide_device_history(). Entries
+// are ALLOC, FREE_REQUESTED when a block is released, FREE_COMPLETED when it is reusable, SEGMENT_ALLOC and
+// SEGMENT_FREE, OOM with `address` 0, and SNAPSHOT. Their device is that of the request, or 0 if it names
+// none. Each has the note of its thread: see tide_thread_set_metadata().
 TIDE_API TIDE_NODISCARD tide_status tide_pinned_history(tide_pinned_cache* pinned,
                                                         const tide_history_options* options);
-TIDE_API bool tide_pinned_has_history(const tide_pinned_cache* pinned);
 TIDE_API TIDE_NODISCARD tide_status tide_pinned_history_visit(tide_pinned_cache* pinned,
                                                               tide_history_fn function, void* user);
+// The stacks and notes that entries name; it belongs to the cache.
 TIDE_API tide_intern* tide_pinned_names(tide_pinned_cache* pinned);
-// Puts a remark of the user's into the history: see tide_device_annotate().
-TIDE_API TIDE_NODISCARD tide_status tide_pinned_annotate(tide_pinned_cache* pinned, const char* text);
 
-// Adds the history and the segments to a trace, all of them under the number `device`, which no allocator of
+// Adds the history and the segments to a trace under the device number `device`, which no other allocator of
 // that trace may have: see tide_device_snapshot().
 // Errors: TIDE_ERR_ARGUMENT, also for a device outside 0 to 255; TIDE_ERR_NO_MEMORY, and then the trace has
-//         a part of it.
+//         only a part.
 TIDE_API TIDE_NODISCARD tide_status tide_pinned_snapshot(tide_pinned_cache* pinned,
                                                          const tide_snapshot_options* options, int device,
                                                          tide_trace* trace);

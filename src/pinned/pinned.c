@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The life of a cache of pinned memory, and its options.
+// The life of a cache: options, making and freeing it; and the cache as a source of arenas. Calls the other
+// calls and all rooms.
 #include <string.h>
 
 #include "base/sized.h"
 #include "base/sys.h"
-#include "pinned/pinned_cache.h"
+#include "pinned/calls.h"
+#include "pinned/idle/idle.h"
+#include "pinned/pool/pool.h"
+#include "pinned/stream/stream.h"
 
-enum { PINNED_KIND = 10, MAX_REGISTER_THREADS = 128 };  // of handles
+enum { PINNED_KIND = 10, MAX_REGISTER_THREADS = 128 };  // PINNED_KIND: of handles
 
 // ---------------------------------------------------------------------------------------------------
 // Options
@@ -26,7 +30,7 @@ tide_status tide_pinned_options_from_device(const tide_device_options* from, tid
   return tide__sized_write(call, &whole, options, sizeof whole);
 }
 
-static tide_status pin_options_check(const tide_machine* machine, const tide_pinned_options* o) {
+static tide_status options_check(const tide_machine* machine, const tide_pinned_options* o) {
   TIDE_REQUIRE(tide__is_power_of_two(o->register_threads) && o->register_threads <= MAX_REGISTER_THREADS,
                TIDE_ERR_ARGUMENT, "pinned_new: register_threads is %u, not a power of two up to %d",
                o->register_threads, MAX_REGISTER_THREADS);
@@ -35,9 +39,8 @@ static tide_status pin_options_check(const tide_machine* machine, const tide_pin
                    (o->numa_device >= 0 && o->numa_device < tide_machine_device_count(machine)),
                TIDE_ERR_DEVICE, "pinned_new: there is no device %d", o->numa_device);
   TIDE_REQUIRE(o->reserve_bytes < TIDE__PIN_MAX_REQUEST, TIDE_ERR_ARGUMENT,
-               "pinned_new: a reserve of %llu bytes is more than there can be",
-               (unsigned long long)o->reserve_bytes);
-  TIDE_REQUIRE(tide__heap_is_valid(o->heap), TIDE_ERR_ARGUMENT, "pinned_new: half a heap");
+               "pinned_new: a reserve of %llu bytes is too large", (unsigned long long)o->reserve_bytes);
+  TIDE_REQUIRE(tide__heap_is_valid(o->heap), TIDE_ERR_ARGUMENT, "pinned_new: the heap lacks a function");
   return TIDE_OK;
 }
 
@@ -89,7 +92,7 @@ static void pinned_init(tide_pinned_cache* pinned) {
   pinned->device_count = tide_machine_device_count(pinned->machine);
   pinned->has_unique_streams = strcmp(tide_machine_name(pinned->machine), "cuda") != 0;
   pinned->device_node = pinned_device_node(pinned);
-  tide__pin_pending_init(pinned);
+  tide__pin_waits_init(pinned);
   pinned_set_limits(pinned);
 }
 
@@ -110,7 +113,7 @@ static tide_status pinned_start(tide_pinned_cache* pinned) {
                    tide__thread_caches_init(&pinned->tcaches, pinned->heap, sizeof(tide__pin_tcache),
                                             tide__pin_tcache_init, pinned),
                TIDE_ERR_NO_MEMORY, "pinned_new: no memory for its records");
-  return pinned->options.has_helper ? tide__pin_watcher_start(pinned) : TIDE_OK;
+  return pinned->options.has_helper ? tide__pin_helper_start(pinned) : TIDE_OK;
 }
 
 tide_status tide_pinned_new(tide_machine* machine, const tide_pinned_options* options,
@@ -120,7 +123,7 @@ tide_status tide_pinned_new(tide_machine* machine, const tide_pinned_options* op
   TIDE_REQUIRE(machine != NULL && out != NULL, TIDE_ERR_ARGUMENT, "pinned_new: no machine or out");
   if (options != NULL) TIDE_TRY(tide__sized_read("pinned_new", options, &whole, sizeof whole));
   options = &whole;
-  TIDE_TRY(pin_options_check(machine, options));
+  TIDE_TRY(options_check(machine, options));
   const tide_heap* const heap = tide__heap_or_system(options->heap);
   tide_pinned_cache* const pinned = tide__heap_alloc(heap, 1, sizeof *pinned);
   TIDE_REQUIRE(pinned != NULL, TIDE_ERR_NO_MEMORY, "pinned_new: no memory for its records");
@@ -141,8 +144,8 @@ tide_status tide_pinned_new(tide_machine* machine, const tide_pinned_options* op
 // ---------------------------------------------------------------------------------------------------
 // The end
 
-// Moves uses from one list to another; returns their devices, as bits.
-static uint64_t uses_move(tide__wait** from, tide__wait** to) {
+// Moves wait records from one list to another; returns their devices as bits.
+static uint64_t records_move(tide__wait** from, tide__wait** to) {
   uint64_t devices = 0;
   while (*from != NULL) {
     tide__wait* const use = *from;
@@ -154,8 +157,8 @@ static uint64_t uses_move(tide__wait** from, tide__wait** to) {
   return devices;
 }
 
-// Takes the uses off all blocks and counts those that are handed out; returns the devices that use these.
-static uint64_t blocks_clear(tide_pinned_cache* pinned, tide__wait** uses, tide_pinned_leaks* leaks) {
+// Takes the records off all blocks and counts the blocks that are handed out; returns the devices with uses.
+static uint64_t blocks_clear(tide_pinned_cache* pinned, tide__wait** records, tide_pinned_leaks* leaks) {
   uint64_t devices = 0;
   for (uint32_t i = 0; i < tide__slots_count(&pinned->blocks); i++) {
     tide__pin* const block = tide__slots_at(&pinned->blocks, i);
@@ -163,21 +166,21 @@ static uint64_t blocks_clear(tide_pinned_cache* pinned, tide__wait** uses, tide_
     leaks->blocks += is_live ? 1 : 0;
     leaks->bytes += is_live ? tide__pin_bytes(block) : 0;
     tide__wait* announced = tide__load_relaxed(&block->uses);
-    devices |= uses_move(&announced, uses) | uses_move(&block->waiter.waits, uses);
-    (void)uses_move(&block->waiter.spare, uses);
+    devices |= records_move(&announced, records) | records_move(&block->waiter.waits, records);
+    (void)records_move(&block->waiter.spare, records);
   }
   return devices;
 }
 
-// Takes the idle records out of all thread caches.
-static void tcaches_clear(tide_pinned_cache* pinned, tide__wait** uses) {
-  tide__thread_cache* tcache = tide__thread_caches_first(&pinned->tcaches);
-  for (; tcache != NULL; tcache = tcache->next)
-    (void)uses_move(&((tide__pin_tcache*)(void*)tcache)->uses, uses);
+static void tcaches_clear(tide_pinned_cache* pinned, tide__wait** records) {
+  tide__pin_tcache* tcache = tide__pin_tcache_first(pinned);
+  for (; tcache != NULL; tcache = tide__pin_tcache_next(tcache)) {
+    (void)records_move(&tcache->records, records);
+  }
 }
 
-// Waits for devices, twice, because a machine that has waited may still report work that failed before.
-static bool pin_devices_wait(tide_pinned_cache* pinned, uint64_t devices) {
+// Tries twice, because a machine that has waited may still report an earlier failure.
+static bool devices_wait(tide_pinned_cache* pinned, uint64_t devices) {
   bool is_quiet = true;
   const tide__relaxed relaxed = tide__relax_or_not(pinned->machine);
   for (int i = 0; i < TIDE_DEVICE_MAX && is_quiet; i++) {
@@ -189,14 +192,13 @@ static bool pin_devices_wait(tide_pinned_cache* pinned, uint64_t devices) {
   return is_quiet;
 }
 
-// Gives the memory of a segment back, with a second try.
+// Gives the memory of a segment back, in two attempts.
 static void segment_end(tide_pinned_cache* pinned, tide__pin_segment* segment, tide_pinned_leaks* leaks) {
   const tide__pin_memory memory = segment->memory;
-  tide__pin_pool* const pool = segment->pool;
   tide__pin_segment_drop(pinned, segment);
-  if (memory.source == TIDE__PIN_FROM_RESERVE) return;  // it goes with the whole
-  if (tide__pin_memory_give(pinned, pool, &memory) == TIDE_OK) return;
-  if (tide__pin_memory_give(pinned, pool, &memory) == TIDE_OK) return;
+  if (memory.source == TIDE__PIN_FROM_RESERVE) return;  // it goes with the whole reserve
+  if (tide__pin_memory_give(pinned, &memory) == TIDE_OK) return;
+  if (tide__pin_memory_give(pinned, &memory) == TIDE_OK) return;
   leaks->refused_pieces++;
   leaks->refused_bytes += memory.bytes;
 }
@@ -228,18 +230,43 @@ void tide_pinned_free(tide_pinned_cache* pinned, tide_pinned_leaks* out) {
   tide_error before;
   tide__error_keep(&before);
   tide__fork_unwatch(&pinned->fork_note);
-  tide__pin_watcher_stop(pinned);
+  tide__pin_helper_stop(pinned);
   tide__ignore(tide__pin_drain(pinned));
-  tide__wait* uses = NULL;
+  tide__wait* records = NULL;
   uint64_t devices = tide__waits_devices(&pinned->waits);
-  devices |= blocks_clear(pinned, &uses, &leaks);
-  tcaches_clear(pinned, &uses);
-  const bool is_quiet = pin_devices_wait(pinned, devices);
-  tide__waits_give(&pinned->waits, uses);
+  devices |= blocks_clear(pinned, &records, &leaks);
+  tcaches_clear(pinned, &records);
+  const bool is_quiet = devices_wait(pinned, devices);
+  tide__waits_give(&pinned->waits, records);
   tide__waits_clear(&pinned->waits);
-  if (!is_quiet) pinned->machine = NULL;  // which keeps all memory: no call of its end reaches it
+  if (!is_quiet) pinned->machine = NULL;  // the machine keeps all memory, because work may still use it
   memory_end(pinned, &leaks);
   pinned_fini(pinned);
   tide__error_restore(&before);
   if (out != NULL) tide__ignore(tide__sized_write("pinned_free", &leaks, out, sizeof leaks));
+}
+
+// ---------------------------------------------------------------------------------------------------
+// A source of arenas
+
+static tide_status memory_alloc(const tide_memory* memory, size_t bytes, size_t alignment, void** out) {
+  tide_pinned_cache* const pinned = memory->user;
+  tide_block block = { NULL, 0 };
+  *out = NULL;
+  TIDE_TRY(tide_pinned_alloc(pinned, bytes, &block));
+  if (!tide__is_aligned(tide__address(block.address), alignment)) {
+    tide__ignore(tide_pinned_release(pinned, block));
+    return TIDE_FAIL(TIDE_ERR_UNSUPPORTED, "the pinned cache cannot align memory to %zu bytes", alignment);
+  }
+  *out = block.address;
+  return TIDE_OK;
+}
+
+static tide_status memory_release(const tide_memory* memory, void* address) {
+  return tide_pinned_release_address(memory->user, address);
+}
+
+tide_memory tide_pinned_memory(tide_pinned_cache* pinned) {
+  const bool is_host = pinned != NULL && !pinned->is_dry;
+  return (tide_memory){ memory_alloc, memory_release, pinned, 0, is_host };
 }

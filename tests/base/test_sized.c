@@ -231,8 +231,6 @@ static tide_status pointer_info(void* s) { return tide_machine_pointer_info(on.m
 static tide_status cpu_stats(void* s) { return tide_cpu_get_stats(on.cpu, s); }
 static tide_status device_stats(void* s) { return tide_device_get_stats(on.device, s); }
 static tide_status pinned_stats(void* s) { return tide_pinned_get_stats(on.pinned, s); }
-static tide_status pool_stats(void* s) { return tide_pinned_pool_stats(on.pinned, on.pinned_pool, s); }
-static tide_status pinned_class(void* s) { return tide_pinned_get_class(on.pinned, 0, s); }
 static tide_status planner_stats(void* s) { return tide_planner_get_stats(on.planner, s); }
 static tide_status profile_stats(void* s) { return tide_profile_get_stats(on.profile, s); }
 static tide_status share(void* s) { return tide_device_share(on.device, on.block.address, s, NULL, 0); }
@@ -334,8 +332,6 @@ static const sized_row rows[] = {
   ROW_SILENT(pinned_leaks, tide_pinned_leaks, TIDE_PINNED_LEAKS_INIT),
   ROW(pinned_scope, tide_pinned_scope, TIDE_PINNED_SCOPE_INIT),
   ROW(pinned_stats, tide_pinned_stats, TIDE_PINNED_STATS_INIT),
-  ROW(pool_stats, tide_pinned_stats, TIDE_PINNED_STATS_INIT),
-  ROW(pinned_class, tide_pinned_class, TIDE_PINNED_CLASS_INIT),
   ROW(read_options, tide_read_options, TIDE_READ_OPTIONS_INIT),
   ROW(plan_options, tide_plan_options, TIDE_PLAN_OPTIONS_INIT),
   ROW(plan_check, tide_plan_check, TIDE_PLAN_CHECK_INIT),

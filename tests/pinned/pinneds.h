@@ -192,12 +192,6 @@ static inline tide_pinned_stats stats_of(tide_pinned_cache* p) {
   return stats;
 }
 
-static inline tide_pinned_stats pool_stats_of(tide_pinned_cache* p, tide_pool pool) {
-  tide_pinned_stats stats = TIDE_PINNED_STATS_INIT;
-  T_OK(tide_pinned_pool_stats(p, pool, &stats));
-  return stats;
-}
-
 #define current(p, stat) (stats_of(p).stat.current)
 #define counter(p, name) (stats_of(p).name)
 
@@ -282,6 +276,18 @@ static inline const tide_block_info* seen_at(const seen* s, const void* address)
     if (s->blocks[i].address == (uintptr_t)address) return &s->blocks[i];
   }
   T_FAIL("no block is shown at %p", address);
+}
+
+// What a pool has: bytes of its segments, and of its blocks that are handed out or wait.
+static inline tide_segment_info pool_sum(tide_pinned_cache* p, tide_pool pool) {
+  const seen* const s = look(p);
+  tide_segment_info sum = { .pool = pool };
+  for (size_t i = 0; i < s->segment_count; ++i) {
+    if (s->segments[i].pool != pool) continue;
+    sum.bytes += s->segments[i].bytes;
+    sum.active_bytes += s->segments[i].active_bytes;
+  }
+  return sum;
 }
 
 static inline uint32_t state_of(tide_pinned_cache* p, tide_block block) {

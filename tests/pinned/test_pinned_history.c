@@ -46,19 +46,6 @@ static void expect_words(const tide_trace* trace, tide_action action, const char
 
 static const tide_format formats[] = { TIDE_FORMAT_PICKLE, TIDE_FORMAT_JSON, TIDE_FORMAT_NATIVE };
 
-// An annotation made the native writer fail, and no other had its text.
-PINNED_TEST(test_pinned_history__annotations_reach_every_file) {
-  (void)m;
-  history_on(p);
-  T_OK(tide_pinned_annotate(p, "my remark"));
-
-  for (size_t i = 0; i < 3; ++i) {
-    tide_trace* const again = snapshot_through(p, formats[i]);
-    expect_words(again, TIDE_ACTION_USER_DEFINED, "my remark", "N/A");
-    tide_trace_free(again);
-  }
-}
-
 // Only the device allocator asked the thread.
 PINNED_TEST(test_pinned_history__entries_have_the_words_of_their_thread) {
   (void)m;
@@ -66,7 +53,6 @@ PINNED_TEST(test_pinned_history__entries_have_the_words_of_their_thread) {
   T_OK(tide_thread_set_metadata("epoch 3"));
   T_OK(tide_thread_push_context("0/1"));
   const tide_block block = take(p, SINGLE);
-  T_OK(tide_pinned_annotate(p, "my remark"));
   T_OK(tide_thread_set_metadata("epoch 4"));
   T_OK(tide_thread_pop_context());
   give(p, block);
@@ -77,7 +63,6 @@ PINNED_TEST(test_pinned_history__entries_have_the_words_of_their_thread) {
     tide_trace* const again = snapshot_through(p, formats[i]);
     expect_words(again, TIDE_ACTION_SEGMENT_ALLOC, "epoch 3", "0/1");
     expect_words(again, TIDE_ACTION_ALLOC, "epoch 3", "0/1");
-    expect_words(again, TIDE_ACTION_USER_DEFINED, "my remark", "0/1");
     expect_words(again, TIDE_ACTION_FREE_COMPLETED, "epoch 4", "N/A");
     expect_words(again, TIDE_ACTION_SEGMENT_FREE, "", "N/A");
     tide_trace_free(again);
@@ -93,7 +78,7 @@ PINNED_TEST(test_pinned_history__two_caches_have_their_own_notes) {
   for (int i = 0; i < 20; ++i) {
     char text[32];
     (void)snprintf(text, sizeof text, "step %d", i);
-    if (i % 3 == 0) T_OK(tide_pinned_annotate(other, text));
+    if (i % 3 == 0) give(other, take(other, SINGLE));
     T_OK(tide_thread_set_metadata(text));
     give(p, take(p, SINGLE));
     give(other, take(other, SINGLE));

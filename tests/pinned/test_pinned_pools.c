@@ -8,7 +8,7 @@
 #define BYTES (64 * KIB)
 
 static uint64_t pool_reserved(tide_pinned_cache* p, tide_pool pool) {
-  return (uint64_t)pool_stats_of(p, pool).reserved_bytes.current;
+  return pool_sum(p, pool).bytes;
 }
 
 static tide_pinned_scope scope_of(tide_scope_kind kind) {
@@ -47,7 +47,6 @@ PINNED_TEST(test_pinned_pools__a_pool_that_is_gone_is_no_pool) {
   (void)m;
   const tide_pool pool = pool_new(p);
   uint32_t users = 7;
-  tide_pinned_stats stats = TIDE_PINNED_STATS_INIT;
   T_OK(tide_pinned_pool_drop(p, pool));
   empty(p);
 
@@ -57,7 +56,6 @@ PINNED_TEST(test_pinned_pools__a_pool_that_is_gone_is_no_pool) {
   T_STATUS(tide_pinned_pool_drop(p, pool), TIDE_ERR_HANDLE);
   T_STATUS(pool_begin_kept(p, pool, NULL), TIDE_ERR_HANDLE);
   T_STATUS(tide_pinned_pool_end(p, pool), TIDE_ERR_HANDLE);
-  T_STATUS(tide_pinned_pool_stats(p, pool, &stats), TIDE_ERR_HANDLE);
   T_NE(pool_new(p), pool);  // numbers are not used again
 }
 
@@ -434,7 +432,7 @@ PINNED_TEST(test_pinned_pools__blocks_are_released_from_outside_of_their_scope) 
 
   give(p, block);
 
-  T_EQ(pool_stats_of(p, pool).active_requests.current, 0);
+  T_EQ(pool_sum(p, pool).active_bytes, 0);
   T_PTR_EQ(take_in(p, pool, BYTES).address, block.address);
 }
 

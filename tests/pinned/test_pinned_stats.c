@@ -137,26 +137,20 @@ PINNED_TEST(test_pinned_stats__peaks_can_be_reset) {
   T_EQ(stats_of(p).allocated_bytes.peak, 0);
 }
 
-PINNED_TEST(test_pinned_stats__pools_count_for_themselves_and_for_all) {
+PINNED_TEST(test_pinned_stats__private_pools_count_as_well) {
   (void)m;
   const tide_pool pool = pool_new(p);
   const tide_block outside = take(p, SINGLE);
   const tide_block inside = take_in(p, pool, 2 * SINGLE);
 
-  const tide_pinned_stats of_pool = pool_stats_of(p, pool);
-  const tide_pinned_stats of_default = pool_stats_of(p, TIDE_POOL_DEFAULT);
   const tide_pinned_stats all = stats_of(p);
 
-  T_EQ(of_pool.active_bytes.current, 2 * SINGLE);
-  T_EQ(of_pool.num_host_alloc, 1);
-  T_EQ(of_pool.host_alloc_time.count, 1);
-  T_EQ(of_default.active_bytes.current, SINGLE);
-  T_EQ(of_default.num_host_alloc, 1);
   T_EQ(all.active_bytes.current, 3 * SINGLE);
   T_EQ(all.num_host_alloc, 2);
+  T_EQ(all.host_alloc_time.count, 2);
   give(p, inside);
   give(p, outside);
-  T_EQ(pool_stats_of(p, pool).active_bytes.freed, 2 * SINGLE);
+  T_EQ(stats_of(p).active_bytes.freed, 3 * SINGLE);
 }
 
 // The peak of one thread is exact however many calls are counted in groups.
@@ -174,101 +168,6 @@ PINNED_TEST_OVER(test_pinned_stats__a_peak_is_exact, machine_emulated) {
   T_EQ(stats.active_bytes.peak, 512 * COUNT);
   T_EQ(stats.active_requests.current, COUNT / 2);
   T_EQ(stats.active_requests.allocated, COUNT + COUNT / 2);
-}
-
-// ---------------------------------------------------------------------------------------------------
-// Classes
-
-static tide_pinned_class class_at(tide_pinned_cache* p, uint32_t index) {
-  tide_pinned_class c = TIDE_PINNED_CLASS_INIT;
-  T_OK(tide_pinned_get_class(p, index, &c));
-  return c;
-}
-
-// The class whose blocks have these bytes.
-static tide_pinned_class class_of(tide_pinned_cache* p, uint64_t bytes) {
-  for (uint32_t i = 0; i < tide_pinned_class_count(p); ++i) {
-    if (class_at(p, i).bytes == bytes) return class_at(p, i);
-  }
-  T_FAIL("there is no class of %" PRIu64 " bytes", bytes);
-}
-
-PINNED_TEST_OVER(test_pinned_stats__classes_are_those_of_rounding, machine_dry) {
-  (void)m;
-  const uint32_t count = tide_pinned_class_count(p);
-  uint64_t before = 0;
-  T_LT(1, count);
-  for (uint32_t i = 0; i + 1 < count; ++i) {
-    const uint64_t bytes = class_at(p, i).bytes;
-    T_EQ(tide_pinned_round(p, bytes), bytes);
-    T_EQ(tide_pinned_round(p, before + 1), bytes);
-    before = bytes;
-  }
-  T_EQ(before, 64 * MIB);
-  T_EQ(class_at(p, count - 1).bytes, 0);
-}
-
-PINNED_TEST(test_pinned_stats__classes_count_their_blocks) {
-  (void)m;
-  const tide_block first = take(p, SINGLE);
-  const tide_block second = take(p, SINGLE - 1);
-  give(p, first);
-  give(p, take(p, SINGLE));
-
-  const tide_pinned_class c = class_of(p, SINGLE);
-  T_EQ(c.blocks, 2);
-  T_EQ(c.active, 1);
-  T_EQ(c.made, 2);
-  T_EQ(c.handed_out, 3);
-  give(p, second);
-  empty(p);
-  T_EQ(class_of(p, SINGLE).blocks, 0);
-  T_EQ(class_of(p, SINGLE).made, 2);
-  tide_pinned_reset_accumulated(p);
-  T_EQ(class_of(p, SINGLE).made, 0);
-  T_EQ(class_of(p, SINGLE).handed_out, 0);
-}
-
-PINNED_TEST_OVER(test_pinned_stats__sizes_without_a_class_are_counted_together, machine_dry) {
-  (void)m;
-  (void)take(p, 65 * MIB);
-  give(p, take(p, 100 * MIB));
-
-  const tide_pinned_class c = class_at(p, tide_pinned_class_count(p) - 1);
-
-  T_EQ(c.blocks, 2);
-  T_EQ(c.active, 1);
-  T_EQ(c.made, 2);
-  T_EQ(c.handed_out, 2);
-}
-
-PINNED_TEST(test_pinned_stats__classes_count_all_pools) {
-  (void)m;
-  const tide_pool pool = pool_new(p);
-  (void)take(p, SINGLE);
-  (void)take_in(p, pool, SINGLE);
-
-  T_EQ(class_of(p, SINGLE).active, 2);
-}
-
-// Everything that is active is active in some class.
-PINNED_TEST_OVER(test_pinned_stats__classes_add_up, machine_emulated) {
-  t_rng rng = t_rng_new(5);
-  (void)m;
-  for (size_t i = 0; i < 300; ++i) {
-    const tide_block block = take(p, 1 + t_rng_below(&rng, (size_t)1 << (i % 22)));
-    if (i % 3 == 0) give(p, block);
-  }
-  tide_pinned_class sum = TIDE_PINNED_CLASS_INIT;
-  for (uint32_t i = 0; i < tide_pinned_class_count(p); ++i) {
-    const tide_pinned_class c = class_at(p, i);
-    sum.blocks += c.blocks;
-    sum.active += c.active;
-    sum.handed_out += c.handed_out;
-  }
-  T_EQ(sum.blocks, current(p, allocations));
-  T_EQ(sum.active, current(p, active_requests));
-  T_EQ(sum.handed_out, 300);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -356,26 +255,6 @@ PINNED_TEST(test_pinned_stats__a_visit_can_be_ended) {
   T_EQ(left, 0);
 }
 
-static bool count_segment(void* user, const tide_segment_info* segment) {
-  T_NE(segment->pool, TIDE_POOL_DEFAULT);
-  ++*(int*)user;
-  return true;
-}
-
-PINNED_TEST(test_pinned_stats__one_pool_can_be_visited) {
-  (void)m;
-  const tide_pool pool = pool_new(p);
-  int count = 0;
-  const tide_device_visitor visitor = { count_segment, NULL, &count };
-  (void)take(p, SINGLE);
-  (void)take_in(p, pool, SINGLE);
-
-  T_OK(tide_pinned_visit_pool(p, pool, &visitor));
-
-  T_EQ(count, 1);
-  T_STATUS(tide_pinned_visit_pool(p, pool + 1, &visitor), TIDE_ERR_HANDLE);
-}
-
 // ---------------------------------------------------------------------------------------------------
 // History
 
@@ -408,7 +287,6 @@ static void history_on(tide_pinned_cache* p, uint64_t max_entries) {
 PINNED_TEST(test_pinned_stats__history_is_off_at_first) {
   (void)m;
   story s;
-  T_CHECK(!tide_pinned_has_history(p));
   give(p, take(p, SINGLE));
   read_story(p, &s);
   T_EQ(s.count, 0);
@@ -420,7 +298,6 @@ PINNED_TEST(test_pinned_stats__history_tells_the_life_of_a_block) {
   story s;
   (void)m;
   history_on(p, 100);
-  T_CHECK(tide_pinned_has_history(p));
 
   const tide_block block = take(p, SINGLE - 5);
   give(p, block);
@@ -464,26 +341,21 @@ PINNED_TEST(test_pinned_stats__history_shows_when_a_block_is_reusable) {
   T_EQ(s.entries[3].address, (uintptr_t)block.address);
 }
 
-PINNED_TEST_OVER(test_pinned_stats__history_tells_of_failures_and_remarks, machine_emulated) {
+PINNED_TEST_OVER(test_pinned_stats__history_tells_of_failures_and_visits, machine_emulated) {
   story s;
   history_on(p, 100);
   break_calls(m, TIDE_CALL_PINNED_ALLOC, TIDE_ERR_NO_MEMORY, UINT64_MAX);
   expect_oom(p, SINGLE);
   tide_machine_fault_clear(m);
-  T_OK(tide_pinned_annotate(p, "after the failure"));
   (void)look(p);
 
   read_story(p, &s);
 
-  T_EQ(s.count, 3);
+  T_EQ(s.count, 2);
   T_EQ(s.entries[0].action, TIDE_ACTION_OOM);
   T_EQ(s.entries[0].address, 0);
   T_EQ(s.entries[0].bytes, SINGLE);
-  T_EQ(s.entries[1].action, TIDE_ACTION_USER_DEFINED);
-  const tide_intern* const names = tide_pinned_names(p);
-  T_STR_EQ(tide_intern_text(names, tide_intern_note(names, s.entries[1].note).metadata, NULL),
-           "after the failure");
-  T_EQ(s.entries[2].action, TIDE_ACTION_SNAPSHOT);
+  T_EQ(s.entries[1].action, TIDE_ACTION_SNAPSHOT);
 }
 
 PINNED_TEST(test_pinned_stats__history_keeps_the_newest) {
@@ -547,7 +419,6 @@ PINNED_TEST(test_pinned_stats__history_can_be_cleared_and_ended) {
   options.is_on = false;
   T_OK(tide_pinned_history(p, &options));
 
-  T_CHECK(!tide_pinned_has_history(p));
   give(p, take(p, SINGLE));
   read_story(p, &s);
   T_EQ(s.count, 0);

@@ -396,24 +396,6 @@ PINNED_TEST(test_pinned_streams__small_blocks_are_known_apart) {
   let_go(&g);
 }
 
-PINNED_TEST(test_pinned_streams__blocks_are_found_by_their_address) {
-  (void)m;
-  const tide_block block = take(p, SINGLE);
-  const tide_block small = take(p, 512);
-  tide_block found = block_none;
-
-  T_OK(tide_pinned_find(p, block.address, &found));
-  T_EQ(found.handle, block.handle);
-  T_PTR_EQ(found.address, block.address);
-  T_OK(tide_pinned_find(p, small.address, &found));
-  T_EQ(found.handle, small.handle);
-  T_STATUS(tide_pinned_find(p, bytes_of(block) + 512, &found), TIDE_ERR_ARGUMENT);
-  T_PTR_EQ(found.address, NULL);
-  T_EQ(found.handle, 0);
-  give(p, block);
-  T_STATUS(tide_pinned_find(p, block.address, &found), TIDE_ERR_STATE);
-}
-
 // ---------------------------------------------------------------------------------------------------
 // Memory that is not handed out
 

@@ -191,10 +191,11 @@ static bool do_refuse(const op* o) {
 static bool do_annotate(const op* o) {
   const char* const text = o->value % 8 == 0 ? "" : text_of(o);
   wanted* w = NULL;
-  EXPECT_OK(s.d != NULL ? tide_device_annotate(s.d, text) : tide_pinned_annotate(s.p, text));
+  if (s.d == NULL) return true;
+  EXPECT_OK(tide_device_annotate(s.d, text));
   if (!note_entries(TIDE_ACTION_USER_DEFINED, 1, &w)) return false;
   w->metadata = text;
-  if (s.d != NULL) w->frame = 0;
+  w->frame = 0;
   return true;
 }
 

@@ -422,18 +422,6 @@ static bool do_release_twice(model* s, const op* o) {
   return true;
 }
 
-static bool do_find(model* s, const op* o) {
-  const item* const it = &s->items[o->slot % SLOTS];
-  tide_block found = { NULL, 0 };
-  if (!it->is_used) return true;
-  EXPECT_OK(tide_pinned_find(s->p, it->block.address, &found));
-  EXPECT(found.handle == it->block.handle, "another block is found at %p", it->block.address);
-  const uint8_t* const inside = (uint8_t*)it->block.address + 1 + o->number % it->bytes;
-  EXPECT(tide_pinned_find(s->p, inside, &found) != TIDE_OK || found.address == inside,
-         "a block is found by an address inside it");
-  return true;
-}
-
 // ---------------------------------------------------------------------------------------------------
 // Announcing
 
@@ -776,7 +764,7 @@ static bool model_agrees(model* s) {
 // clang-format off
 #define VERB_MAP(X)                                                                                      \
   X(ALLOC, do_alloc, 330) X(RELEASE, do_release, 240) X(RELEASE_TWICE, do_release_twice, 15)             \
-  X(FIND, do_find, 15) X(WORK, do_work, 20) X(RECORD, do_record, 120) X(COPY, do_copy, 50)               \
+  X(WORK, do_work, 35) X(RECORD, do_record, 120) X(COPY, do_copy, 50)               \
   X(COPY_BACK, do_copy_back, 20) X(RUN, do_run, 60) X(POLL, do_poll, 30) X(SETTLE, do_settle, 6)         \
   X(TRIM, do_trim, 8) X(EMPTY, do_empty, 8) X(POOL_NEW, do_pool_new, 8) X(POOL_BEGIN, do_pool_begin, 10) \
   X(POOL_END, do_pool_end, 10) X(POOL_RELEASE, do_pool_release, 12) X(RESET, do_reset, 8)                \

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Looking inside: segments and their blocks (core/visit.h). The blocks of a segment are found by their
-// addresses and copied without a lock.
+// Visiting segments and their blocks (core/visit.h), and memory snapshots (core/snapshot.h). The blocks of a
+// segment are found by their addresses and copied without a lock. Calls the room `stats` only.
+#include "core/snapshot.h"
+
 #include "core/visit.h"
-#include "pinned/pinned_cache.h"
+#include "pinned/stats/stats.h"
 
 typedef struct seen_segment {
   tide_segment_info info;
@@ -34,7 +36,7 @@ static seen_segment segment_note(const tide__pin_segment* segment) {
                          .capacity = segment->capacity };
 }
 
-// Notes the segments of a pool as far as there is room; returns how many there are.
+// Notes segments of a pool while there is room; returns how many there are.
 static size_t pool_note_locked(tide__visit* visit, const tide__pin_pool* pool) {
   size_t count = 0;
   TIDE_LIST_EACH(it, &pool->segments) {
@@ -46,7 +48,7 @@ static size_t pool_note_locked(tide__visit* visit, const tide__pin_pool* pool) {
   return count;
 }
 
-static tide_status pin_pool_note(pinned_view* view, const tide__pin_pool* pool) {
+static tide_status pool_note(pinned_view* view, const tide__pin_pool* pool) {
   tide__visit* const visit = &view->visit;
   const size_t first = visit->count;
   for (;;) {
@@ -60,17 +62,12 @@ static tide_status pin_pool_note(pinned_view* view, const tide__pin_pool* pool) 
   }
 }
 
-static tide_status view_note(pinned_view* view, const tide_pool* only) {
+static tide_status view_note(pinned_view* view) {
   tide_pinned_cache* const pinned = view->pinned;
   tide__pool_cursor at = { 0 };
-  if (only != NULL) {
-    const tide__pin_pool* const pool = tide__pin_pool_find(pinned, *only);
-    TIDE_REQUIRE(pool != NULL, TIDE_ERR_HANDLE, "pinned_visit_pool: there is no pool %u", *only);
-    return pin_pool_note(view, pool);
-  }
   const tide__pin_pool* pool = pinned->default_pool;
   for (; pool != NULL; pool = tide__pin_pool_at(tide__pools_next(&pinned->pools, &at))) {
-    TIDE_TRY(pin_pool_note(view, pool));
+    TIDE_TRY(pool_note(view, pool));
   }
   return TIDE_OK;
 }
@@ -78,7 +75,7 @@ static tide_status view_note(pinned_view* view, const tide_pool* only) {
 // ---------------------------------------------------------------------------------------------------
 // Showing
 
-static tide_block_info pin_describe(const tide__pin* block) {
+static tide_block_info block_describe(const tide__pin* block) {
   const uint32_t state = tide__load_relaxed(&block->state);
   const bool is_waiting = state == TIDE__PIN_WAITING || state == TIDE__PIN_KEPT;
   const uint32_t shown = tide__pin_is_live(block) ? TIDE_BLOCK_ALLOCATED
@@ -96,7 +93,7 @@ static bool segment_copy(pinned_view* view, seen_segment* seen) {
     const uint64_t address = seen->info.address + i * seen->block_bytes;
     uint32_t index = 0;
     if (!tide__map_find(&pinned->map, address, &index)) return false;
-    const tide_block_info info = pin_describe(tide__slots_at(&pinned->blocks, index));
+    const tide_block_info info = block_describe(tide__slots_at(&pinned->blocks, index));
     if (info.address != address || info.bytes != seen->block_bytes) return false;
     view->blocks[i] = info;
     if (info.state == TIDE_BLOCK_ALLOCATED) seen->info.allocated_bytes += info.bytes;
@@ -125,8 +122,7 @@ static tide_status view_show(pinned_view* view) {
   return TIDE_OK;
 }
 
-static tide_status pinned_visit(tide_pinned_cache* pinned, const tide_pool* only,
-                                const tide_device_visitor* visitor) {
+tide_status tide_pinned_visit(tide_pinned_cache* pinned, const tide_device_visitor* visitor) {
   TIDE_REQUIRE(pinned != NULL && visitor != NULL && visitor->segment != NULL, TIDE_ERR_ARGUMENT,
                "pinned_visit: no cache or visitor");
   pinned_view view = { .visit = { .heap = pinned->heap,
@@ -134,7 +130,7 @@ static tide_status pinned_visit(tide_pinned_cache* pinned, const tide_pool* only
                                   .call = "pinned_visit",
                                   .note_bytes = sizeof(seen_segment) },
                        .pinned = pinned };
-  tide_status status = view_note(&view, only);
+  tide_status status = view_note(&view);
   if (status == TIDE_OK) status = view_show(&view);
   tide__visit_fini(&view.visit);
   tide__heap_release(pinned->heap, view.blocks, view.block_capacity, sizeof *view.blocks);
@@ -142,11 +138,28 @@ static tide_status pinned_visit(tide_pinned_cache* pinned, const tide_pool* only
   return status;
 }
 
-tide_status tide_pinned_visit(tide_pinned_cache* pinned, const tide_device_visitor* visitor) {
-  return pinned_visit(pinned, NULL, visitor);
+// ---------------------------------------------------------------------------------------------------
+// Snapshots
+
+enum { TRACE_DEVICES = 256 };
+
+static tide_status visit_all(void* owner, const tide_device_visitor* visitor) {
+  return tide_pinned_visit(owner, visitor);
 }
 
-tide_status tide_pinned_visit_pool(tide_pinned_cache* pinned, tide_pool pool,
-                                   const tide_device_visitor* visitor) {
-  return pinned_visit(pinned, &pool, visitor);
+tide_status tide_pinned_snapshot(tide_pinned_cache* pinned, const tide_snapshot_options* options, int device,
+                                 tide_trace* trace) {
+  TIDE_REQUIRE(pinned != NULL && trace != NULL, TIDE_ERR_ARGUMENT, "pinned_snapshot: no cache or trace");
+  TIDE_REQUIRE(device >= 0 && device < TRACE_DEVICES, TIDE_ERR_ARGUMENT,
+               "pinned_snapshot: device %d is not in 0 to 255", device);
+  tide__snapshot_source source = { .call = "pinned_snapshot",
+                                   .history = &pinned->history,
+                                   .heap = pinned->heap,
+                                   .device = (uint8_t)device,
+                                   .owner = pinned,
+                                   .visit = visit_all };
+  tide__mutex_lock(&pinned->pools_lock);
+  source.last_pool = pinned->pools.last_number;
+  tide__mutex_unlock(&pinned->pools_lock);
+  return tide__snapshot_take(&source, options, trace);
 }

@@ -1,25 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The invariants of a cache, recomputed from its segments, thread caches and queues: see docs/pinned.md for
-// the list.
-#include "pinned/pinned_cache.h"
+// Checks the invariants of a cache against its segments, thread caches and queues. docs/pinned.md lists them.
+// Calls helper.c and the rooms `segment` and `stats`.
+#include "pinned/calls.h"
+#include "pinned/segment/segment.h"
+#include "pinned/stats/stats.h"
 
-// What was counted on the way.
+// What the check has counted so far.
 typedef struct pinned_audit {
   tide_pinned_cache* pinned;
-  uint8_t* seen;     // owned; for each record, how often it was met idle
-  uint32_t* events;  // owned; for each record, how many events wait in queues
+  uint8_t* seen;     // owned; for each record, how often it is idle
+  uint32_t* events;  // owned; for each record, how many of its events are in queues
   size_t records;
   uint64_t waiting;        // blocks
-  uint64_t reserve_bytes;  // of the reserve, that segments have
-  uint64_t room;           // of max_cached_bytes, in thread caches and in the depot
-  tide_pinned_stats sum;   // over all pools
+  uint64_t reserve_bytes;  // that segments have of the reserve
+  uint64_t room;           // of max_cached_bytes, used by thread caches and the depot
+  tide_pinned_stats sum;
   int64_t class_blocks[TIDE__PIN_KINDS];
-  int64_t class_active[TIDE__PIN_KINDS];
 } pinned_audit;
 
-// Reports a broken invariant: its number, for the caller to return.
+// Reports a broken invariant and evaluates to its number.
 #define BROKEN(number, ...) (tide__fail(TIDE_ERR_STATE, 0, __FILE__, __LINE__, __VA_ARGS__), (number))
 #define AUDIT(call)                               \
   do {                                            \
@@ -46,22 +47,21 @@ static int tcache_check(pinned_audit* a, tide__pin_tcache* tcache) {
   uint64_t idle_bytes = 0;
   for (uint32_t i = 0; i < TIDE__PIN_KINDS; i++) {
     uint32_t count = 0;
-    for (const tide__pin* block = tide__load_relaxed(&tcache->magazines[i].magazine.head); block != NULL;
+    for (const tide__pin* block = tide__load_relaxed(&tcache->magazines[i].head); block != NULL;
          block = block->next, count++) {
-      AUDIT(idle_check(a, block, "a tcache"));
+      AUDIT(idle_check(a, block, "a thread cache"));
       if (block->class_index != i || !block->is_plain) {
-        return BROKEN(2, "the block %u is in the tcache of class %u", block->slot.index, i);
+        return BROKEN(2, "the block %u is in the magazine of class %u", block->slot.index, i);
       }
-      if (a->pinned->has_cap && i >= a->pinned->first_single) idle_bytes += tide__pin_bytes(block);
+      if (tide__pin_is_capped(a->pinned, i)) idle_bytes += tide__pin_bytes(block);
     }
-    if (count != tcache->magazines[i].magazine.count) {
-      return BROKEN(2, "a tcache has %u blocks of class %u and says %u", count, i,
-                    tcache->magazines[i].magazine.count);
+    if (count != tcache->magazines[i].count) {
+      return BROKEN(2, "a thread cache has %u blocks of class %u and says %u", count, i,
+                    tcache->magazines[i].count);
     }
-    a->class_active[i] += tcache->magazines[i].active;
   }
   if (a->pinned->has_cap && (idle_bytes != tcache->idle_bytes || idle_bytes > tcache->room_bytes)) {
-    return BROKEN(5, "a tcache has %llu idle bytes, says %llu and has room for %llu",
+    return BROKEN(5, "a thread cache has %llu idle bytes, says %llu and has room for %llu",
                   (unsigned long long)idle_bytes, (unsigned long long)tcache->idle_bytes,
                   (unsigned long long)tcache->room_bytes);
   }
@@ -71,11 +71,11 @@ static int tcache_check(pinned_audit* a, tide__pin_tcache* tcache) {
 
 static int tcaches_check(pinned_audit* a) {
   int broken = 0;
-  tide__thread_cache* tcache = tide__thread_caches_first(&a->pinned->tcaches);
-  for (; tcache != NULL && broken == 0; tcache = tcache->next) {
-    tide__thread_cache_take(tcache);
-    broken = tcache_check(a, (tide__pin_tcache*)(void*)tcache);
-    tide__thread_cache_give(tcache);
+  tide__pin_tcache* tcache = tide__pin_tcache_first(a->pinned);
+  for (; tcache != NULL && broken == 0; tcache = tide__pin_tcache_next(tcache)) {
+    tide__thread_cache_take(&tcache->base);
+    broken = tcache_check(a, tcache);
+    tide__thread_cache_give(&tcache->base);
   }
   return broken;
 }
@@ -103,8 +103,19 @@ static int queues_check(pinned_audit* a) {
 // ---------------------------------------------------------------------------------------------------
 // Segments
 
-static int block_check(pinned_audit* a, const tide__pin_segment* segment, const tide__pin* block,
-                       tide_pinned_stats* sum) {
+static void block_sum(pinned_audit* a, const tide__pin_segment* segment, bool is_idle, bool is_waiting) {
+  const int64_t bytes = (int64_t)segment->block_bytes;
+  tide_pinned_stats* const sum = &a->sum;
+  sum->allocations.current++;
+  sum->allocated_bytes.current += bytes;
+  sum->active_requests.current += is_idle ? 0 : 1;
+  sum->active_bytes.current += is_idle ? 0 : bytes;
+  sum->waiting.current += is_waiting ? 1 : 0;
+  sum->waiting_bytes.current += is_waiting ? bytes : 0;
+  a->class_blocks[segment->class_index]++;
+}
+
+static int block_check(pinned_audit* a, const tide__pin_segment* segment, const tide__pin* block) {
   const uint32_t index = block->slot.index;
   const uint32_t state = tide__load_relaxed(&block->state);
   const bool is_live = tide__pin_is_live(block);
@@ -124,19 +135,11 @@ static int block_check(pinned_audit* a, const tide__pin_segment* segment, const 
     return BROKEN(4, "the block %u waits for %u events, %u are in queues", index, block->waiter.event_count,
                   a->events[index]);
   }
-  sum->allocations.current++;
-  sum->allocated_bytes.current += (int64_t)segment->block_bytes;
-  sum->active_requests.current += is_idle ? 0 : 1;
-  sum->active_bytes.current += is_idle ? 0 : (int64_t)segment->block_bytes;
-  sum->waiting.current += is_waiting ? 1 : 0;
-  sum->waiting_bytes.current += is_waiting ? (int64_t)segment->block_bytes : 0;
-  a->class_blocks[segment->class_index]++;
-  a->class_active[segment->class_index] -= is_idle ? 0 : 1;
+  block_sum(a, segment, is_idle, is_waiting);
   return 0;
 }
 
-static int pin_segment_check(pinned_audit* a, const tide__pin_segment* segment, tide_pinned_stats* sum,
-                             uint64_t* whole_bytes) {
+static int segment_check(pinned_audit* a, const tide__pin_segment* segment, uint64_t* whole_bytes) {
   uint32_t count = 0;
   for (const tide__pin* block = segment->idle; block != NULL; block = block->next, count++) {
     AUDIT(idle_check(a, block, "a segment"));
@@ -151,20 +154,23 @@ static int pin_segment_check(pinned_audit* a, const tide__pin_segment* segment, 
                   (unsigned long long)segment->memory.bytes);
   }
   if (segment->memory.source == TIDE__PIN_FROM_RESERVE) {
-    a->reserve_bytes += tide__pin_range_bytes(a->pinned, segment->memory.bytes);
+    a->reserve_bytes += tide__pin_whole_pages(a->pinned, segment->memory.bytes);
   }
-  sum->segments.current++;
-  sum->reserved_bytes.current += (int64_t)segment->memory.bytes;
+  a->sum.segments.current++;
+  a->sum.reserved_bytes.current += (int64_t)segment->memory.bytes;
   return 0;
 }
 
-static int segment_check_blocks(pinned_audit* a, const tide__pin_segment* segment, tide_pinned_stats* sum) {
+static int segment_check_blocks(pinned_audit* a, const tide__pin_segment* segment) {
   for (uint32_t i = 0; i < segment->capacity; i++) {
-    const tide__pin* const block = tide__pin_segment_block(a->pinned, segment, i);
-    if (block == NULL || tide__pin_address(block) != segment->memory.address + i * segment->block_bytes) {
+    const uint64_t address = segment->memory.address + i * segment->block_bytes;
+    uint32_t record = 0;
+    const bool is_found = tide__map_find(&a->pinned->map, address, &record);
+    const tide__pin* const block = is_found ? tide__slots_at(&a->pinned->blocks, record) : NULL;
+    if (block == NULL || tide__pin_address(block) != address) {
       return BROKEN(1, "the map does not know block %u of a segment", i);
     }
-    AUDIT(block_check(a, segment, block, sum));
+    AUDIT(block_check(a, segment, block));
   }
   return 0;
 }
@@ -172,40 +178,30 @@ static int segment_check_blocks(pinned_audit* a, const tide__pin_segment* segmen
 // ---------------------------------------------------------------------------------------------------
 // Statistics
 
-static int pin_stats_check(const tide_pinned_stats* stats, const tide_pinned_stats* sum, const char* what) {
-#define CHECK_STAT(name)                                                                    \
-  if (stats->name.current != sum->name.current || stats->name.peak < stats->name.current) { \
-    return BROKEN(6, "%s of %s is %lld with a peak of %lld; counted: %lld", #name, what,    \
-                  (long long)stats->name.current, (long long)stats->name.peak,              \
-                  (long long)sum->name.current);                                            \
+static int totals_check(const tide_pinned_stats* stats, const tide_pinned_stats* sum) {
+#define CHECK_STAT(name)                                                                                     \
+  if (stats->name.current != sum->name.current || stats->name.peak < stats->name.current) {                  \
+    return BROKEN(6, "%s is %lld with a peak of %lld; counted: %lld", #name, (long long)stats->name.current, \
+                  (long long)stats->name.peak, (long long)sum->name.current);                                \
   }
   TIDE_PINNED_STAT_MAP(CHECK_STAT)
 #undef CHECK_STAT
   return 0;
 }
 
-static void stats_sum(tide_pinned_stats* to, const tide_pinned_stats* from) {
-#define SUM_STAT(name) to->name.current += from->name.current;
-  TIDE_PINNED_STAT_MAP(SUM_STAT)
-#undef SUM_STAT
-}
-
-static int pool_check(pinned_audit* a, tide__pin_pool* pool) {
-  tide_pinned_stats sum = TIDE_PINNED_STATS_INIT;
+static int pool_check(pinned_audit* a, const tide__pin_pool* pool) {
   uint64_t whole_bytes = 0;
   TIDE_LIST_EACH(it, &pool->segments) {
-    AUDIT(pin_segment_check(a, TIDE_OWNER(it, tide__pin_segment, all), &sum, &whole_bytes));
+    AUDIT(segment_check(a, TIDE_OWNER(it, tide__pin_segment, all), &whole_bytes));
   }
   TIDE_LIST_EACH(it, &pool->segments) {
-    AUDIT(segment_check_blocks(a, TIDE_OWNER(it, tide__pin_segment, all), &sum));
+    AUDIT(segment_check_blocks(a, TIDE_OWNER(it, tide__pin_segment, all)));
   }
   if (whole_bytes != tide__load_relaxed(&pool->depot.idle_bytes)) {
     return BROKEN(5, "the depot of pool %u has %llu bytes wholly idle and says otherwise", pool->base.number,
                   (unsigned long long)whole_bytes);
   }
   if (pool == a->pinned->default_pool) a->room += whole_bytes;
-  AUDIT(pin_stats_check(&pool->stats, &sum, "a pool"));
-  stats_sum(&a->sum, &sum);
   return 0;
 }
 
@@ -214,23 +210,21 @@ static int cap_check(const pinned_audit* a) {
   if (!pinned->has_cap) return 0;
   const int64_t left = (int64_t)pinned->options.max_cached_bytes - (int64_t)a->room;
   const int64_t said = tide__load_relaxed(&pinned->room_left);
-  if (left != said)
-    return BROKEN(5, "%lld bytes of room are left, not %lld", (long long)left, (long long)said);
-  return 0;
+  if (left == said) return 0;
+  return BROKEN(5, "%lld bytes of room are left, not %lld", (long long)left, (long long)said);
 }
 
 static int classes_check(const pinned_audit* a) {
   for (uint32_t i = 0; i < TIDE__PIN_KINDS; i++) {
-    if (a->class_blocks[i] != a->pinned->class_blocks[i] || a->class_active[i] != 0) {
-      return BROKEN(7, "class %u has %lld blocks, not %lld; %lld more active ones are counted", i,
-                    (long long)a->class_blocks[i], (long long)a->pinned->class_blocks[i],
-                    (long long)a->class_active[i]);
+    if (a->class_blocks[i] != a->pinned->class_blocks[i]) {
+      return BROKEN(7, "class %u has %lld blocks, not %lld", i, (long long)a->class_blocks[i],
+                    (long long)a->pinned->class_blocks[i]);
     }
   }
   return 0;
 }
 
-// Segments and free ranges are the whole reserve, and no two free ranges touch.
+// Segments and free ranges make up the whole reserve, and no two free ranges touch.
 static int reserve_check(const pinned_audit* a) {
   const tide_pinned_cache* const pinned = a->pinned;
   uint64_t bytes = a->reserve_bytes;
@@ -254,11 +248,11 @@ static int audit_run(pinned_audit* a) {
   tide__pin_totals_settle(pinned);
   AUDIT(tcaches_check(a));
   AUDIT(queues_check(a));
-  // Idle blocks of all segments are met before any block is looked at, thread caches before both.
+  // Idle blocks are counted in the thread caches first, then in all segments of a pool, then each is checked.
   AUDIT(pool_check(a, pinned->default_pool));
   tide__pool_base* pool = tide__pools_first_locked(&pinned->pools);
   for (; pool != NULL; pool = tide__pools_after_locked(pool)) AUDIT(pool_check(a, tide__pin_pool_at(pool)));
-  AUDIT(pin_stats_check(&pinned->totals, &a->sum, "the cache"));
+  AUDIT(totals_check(&pinned->totals, &a->sum));
   AUDIT(classes_check(a));
   AUDIT(cap_check(a));
   if (a->waiting != tide__load_relaxed(&pinned->waits.waiting)) {
@@ -273,10 +267,10 @@ int tide_pinned_check(tide_pinned_cache* pinned) {
   a.records = (size_t)tide__slots_count(&pinned->blocks) + 1;
   a.seen = tide__heap_alloc(pinned->heap, a.records, sizeof *a.seen);
   a.events = tide__heap_alloc(pinned->heap, a.records, sizeof *a.events);
-  tide__pin_watcher_pause(pinned);
+  tide__pin_helper_pause(pinned);
   const bool has_memory = a.seen != NULL && a.events != NULL;
   const int broken = has_memory ? audit_run(&a) : BROKEN(99, "pinned_check: no memory");
-  tide__pin_watcher_resume(pinned);
+  tide__pin_helper_resume(pinned);
   tide__heap_release(pinned->heap, a.seen, a.records, sizeof *a.seen);
   tide__heap_release(pinned->heap, a.events, a.records, sizeof *a.events);
   return broken;

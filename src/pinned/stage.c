@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Copies between ordinary host memory and a device that are done when the call returns. The bytes go in
-// pieces through two blocks of the cache: while the device copies one piece, the processor moves the next.
-// Each block has an event behind its copy, so that nothing but this call's own work, and what the stream
-// had before, is waited for. No lock is held.
+// Copies between ordinary host memory and a device that are complete when the call returns. The bytes go in
+// pieces through two blocks of the cache: while the device copies one piece, the processor moves the next. An
+// event behind each copy makes the call wait for its own work and for earlier work of the stream only. No
+// lock is held. Calls alloc.c, release.c and record.c.
 #include <string.h>
 
-#include "pinned/pinned_cache.h"
+#include "pinned/calls.h"
 
 enum { STAGE_SLOTS = 2 };
-#define STAGE_BYTES ((size_t)4 << 20)  // of a piece at most
+#define STAGE_BYTES ((size_t)4 << 20)  // the size of a piece, at most
 
-// A block on its way through. [G1] bytes != 0: a copy from or to the block is queued and not waited for
+// One block. [G1] while bytes is not 0, a copy from or to the block is queued and not waited for
 typedef struct stage_slot {
-  tide_block block;  // the cache's, until the end
+  tide_block block;
   tide_event event;  // owned
   size_t bytes;
-  void* host;  // download: where they go in the end
+  void* host;  // where a download goes in the end
 } stage_slot;
 
 typedef struct staging {
@@ -34,7 +34,7 @@ static void stage_move(const staging* s, void* to, const void* from, size_t byte
   if (!s->pinned->is_dry) memcpy(to, from, bytes);
 }
 
-// Waits until a block is idle again; what came from the device goes on to the caller.
+// Waits for the copy of a block. A download moves its bytes on to the caller.
 static tide_status slot_finish(const staging* s, stage_slot* slot) {
   if (slot->bytes == 0) return TIDE_OK;
   TIDE_TRY(tide_machine_event_synchronize(s->pinned->machine, slot->event));
@@ -73,7 +73,7 @@ static tide_status slot_open(staging* s, size_t bytes) {
   return status;
 }
 
-// One block will do where there is no memory for two.
+// One block is enough if there is no memory for two.
 static tide_status stage_open(staging* s, size_t bytes) {
   TIDE_TRY(slot_open(s, tide__min(bytes, STAGE_BYTES)));
   tide_error before;
@@ -84,16 +84,14 @@ static tide_status stage_open(staging* s, size_t bytes) {
   return TIDE_OK;
 }
 
-// Gives a block back. After a failure a copy may still be under way: it is announced, and if that fails as
-// well the block is never used again.
+// Gives a block back. After a failure its copy may still run, so the stream is waited for or announced. If
+// both fail, the block is never used again.
 static void slot_close(const staging* s, stage_slot* slot) {
-  bool is_idle = slot->bytes == 0;
-  if (!is_idle) {
-    is_idle = tide_machine_stream_synchronize(s->pinned->machine, s->device, s->stream) == TIDE_OK ||
-              tide_pinned_record(s->pinned, slot->block, s->device, s->stream) == TIDE_OK;
-  }
+  const bool is_safe = slot->bytes == 0 ||
+                       tide_machine_stream_synchronize(s->pinned->machine, s->device, s->stream) == TIDE_OK ||
+                       tide_pinned_record(s->pinned, slot->block, s->device, s->stream) == TIDE_OK;
   tide__ignore(tide_machine_event_free(s->pinned->machine, slot->event));
-  if (is_idle) tide__ignore(tide_pinned_release(s->pinned, slot->block));
+  if (is_safe) tide__ignore(tide_pinned_release(s->pinned, slot->block));
 }
 
 static tide_status stage_copy(tide_pinned_cache* pinned, int device, tide_stream stream, void* to,

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The depot of a pool: idle blocks that no thread cache has, in their segments. Segments of which something
-// is in use are used first, so that the others can go back; of wholly idle ones the newest is used and the
-// oldest goes.
+// Room `segment`: the depot of a pool, with the idle blocks that are in no thread cache. They lie in their
+// segments. Segments that are partly in use serve requests first, so that the others can be given back. Of
+// wholly idle segments the newest serves the next request, and the oldest is given back first.
 //
-// Cost: O(1) for a block of a class, O(log n) for a size without one. Lock: that of the class.
-#include "pinned/pinned_cache.h"
+// Calls no other file of the cache. Cost: O(1) for a block of a class, O(log n) for a size without one.
+// Lock: that of the class.
+#include "pinned/segment/segment.h"
 
 void tide__pin_depot_init(tide__pin_depot* depot) {
   for (uint32_t i = 0; i < TIDE__PIN_KINDS; i++) {
@@ -20,7 +21,7 @@ static tide__pin_segment* segment_at(tide__link* link) { return TIDE_OWNER(link,
 
 static void list_prepend(tide__link* list, tide__link* link) { tide__list_append(list->next, link); }
 
-// Counts a segment that becomes wholly idle (+1), or ceases to be (-1).
+// Counts a segment that becomes wholly idle (sign +1), or no longer is (-1).
 static void whole_count(tide_pinned_cache* pinned, const tide__pin_segment* segment, int64_t sign) {
   const int64_t bytes = sign * (int64_t)segment->memory.bytes;
   (void)tide__add_relaxed(&segment->pool->depot.idle_bytes, (uint64_t)bytes);

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The pools of the pinned cache: their records, and how they end. Users, guests and scopes are those of
-// core/pools.h. A pool without users gives its memory back when the cache is emptied, and is dropped when it
-// has none.
-#include "pinned/pinned_cache.h"
+// Room `pool`: the records of pools, and how a pool ends. Users, guests and scopes are those of core/pools.h.
+// A pool without users gives its memory back when the cache is emptied, and is dropped when it has none left.
+// Calls the rooms `stream` and `segment`.
+#include "pinned/pool/pool.h"
+
+#include "pinned/segment/segment.h"
+#include "pinned/stream/stream.h"
 
 static void pool_record_init(void* record) {
   tide__pin_pool* const pool = record;
   tide__list_init(&pool->segments);
   tide__pin_depot_init(&pool->depot);
-  pool->stats = (tide_pinned_stats)TIDE_PINNED_STATS_INIT;
 }
 
 bool tide__pin_pools_start(tide_pinned_cache* pinned) {
@@ -33,11 +35,10 @@ static void copies_free(tide_pinned_cache* pinned, tide__pin_pool* pool) {
 }
 
 void tide__pin_pools_fini(tide_pinned_cache* pinned) {
-  for (;;) {
-    tide__pin_pool* const pool = tide__pin_pool_at(tide__pools_first_locked(&pinned->pools));
-    if (pool == NULL) break;
-    copies_free(pinned, pool);
-    tide__pools_free(&pinned->pools, &pool->base);
+  tide__pool_base* base = NULL;
+  while ((base = tide__pools_first_locked(&pinned->pools)) != NULL) {
+    copies_free(pinned, tide__pin_pool_at(base));
+    tide__pools_free(&pinned->pools, base);
   }
   tide__pools_fini(&pinned->pools);
   tide__heap_release(pinned->heap, pinned->default_pool, 1, sizeof *pinned->default_pool);
@@ -46,22 +47,20 @@ void tide__pin_pools_fini(tide_pinned_cache* pinned) {
 // ---------------------------------------------------------------------------------------------------
 // The end of a pool
 
-// Ends the stay of the caller, and drops the pool if it has neither memory nor anybody else.
+// Ends the stay of the calling guest, and drops the pool if it has no memory and nobody else.
 static void unused_leave(tide_pinned_cache* pinned, tide__pin_pool* pool) {
   tide__mutex_lock(&pinned->chunks_lock);
   const bool is_empty = tide__list_is_empty(&pool->segments);
   tide__mutex_unlock(&pinned->chunks_lock);
   if (!is_empty) {
-    tide__pin_pool_leave(pinned, pool);
-    return;
+    tide__pools_leave(&pinned->pools, &pool->base);
+  } else if (tide__pools_remove(&pinned->pools, &pool->base)) {
+    copies_free(pinned, pool);
+    tide__pools_recycle(&pinned->pools, &pool->base);
   }
-  tide__pin_totals_settle(pinned);  // no thread cache may count for it any more
-  if (!tide__pools_remove(&pinned->pools, &pool->base)) return;
-  copies_free(pinned, pool);
-  tide__pools_recycle(&pinned->pools, &pool->base);
 }
 
-// Lets the kept blocks of a pool wait for the streams they were announced to, like others.
+// Lets the kept blocks of a pool wait for the streams they were announced to.
 static void kept_release(tide_pinned_cache* pinned, tide__pin_pool* pool) {
   tide__mutex_lock(&pinned->waits.lock);
   tide__pin* list = pool->kept;
@@ -95,18 +94,21 @@ tide_status tide__pin_pools_empty(tide_pinned_cache* pinned) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// Users
+// Calls
+
+tide_status tide__pin_cache_check(const tide_pinned_cache* pinned, const char* call) {
+  TIDE_REQUIRE(pinned != NULL, TIDE_ERR_ARGUMENT, "%s: no cache", call);
+  TIDE__PIN_REQUIRE_OWN(pinned, call);
+  return TIDE_OK;
+}
 
 tide_status tide_pinned_pool_new(tide_pinned_cache* pinned, tide_pool* out) {
   if (out != NULL) *out = TIDE_POOL_DEFAULT;
   TIDE_REQUIRE(pinned != NULL && out != NULL, TIDE_ERR_ARGUMENT, "pinned_pool_new: no cache or out");
   TIDE__PIN_REQUIRE_OWN(pinned, "pinned_pool_new");
-  tide__pin_pool* const pool = tide__pin_pool_at(tide__pools_take_record(&pinned->pools));
+  tide__pool_base* const pool = tide__pools_take_record(&pinned->pools);
   TIDE_REQUIRE(pool != NULL, TIDE_ERR_NO_MEMORY, "pinned_pool_new: no memory for the record of a pool");
-  tide__mutex_lock(&pinned->totals_lock);
-  pool->stats = (tide_pinned_stats)TIDE_PINNED_STATS_INIT;
-  tide__mutex_unlock(&pinned->totals_lock);
-  *out = tide__pools_add(&pinned->pools, &pool->base, NULL);
+  *out = tide__pools_add(&pinned->pools, pool, NULL);
   return TIDE_OK;
 }
 

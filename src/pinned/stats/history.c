@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The history of the cache of pinned memory: core/history.h, with entries about blocks and pieces.
-#include "pinned/pinned_cache.h"
-
-uint64_t tide__pin_now(tide_pinned_cache* pinned) { return tide__history_clock(&pinned->history); }
+// Room `stats`: the history of the cache: core/history.h, with entries about blocks and segments.
+#include "pinned/stats/stats.h"
 
 tide__call_context tide__pin_context_now(tide_pinned_cache* pinned, uint32_t level) {
   if (!tide__pin_is_recording(pinned)) return (tide__call_context){ 0, 0, 0 };
@@ -34,18 +32,9 @@ void tide__pin_history_block(tide_pinned_cache* pinned, tide_action action, cons
 // ---------------------------------------------------------------------------------------------------
 // Calls
 
-tide_status tide_pinned_annotate(tide_pinned_cache* pinned, const char* text) {
-  TIDE_REQUIRE(pinned != NULL && text != NULL, TIDE_ERR_ARGUMENT, "pinned_annotate: no cache or text");
-  return tide__history_annotate(&pinned->history, TIDE_HISTORY_ALL, text);
-}
-
 tide_status tide_pinned_history(tide_pinned_cache* pinned, const tide_history_options* options) {
   TIDE_REQUIRE(pinned != NULL && options != NULL, TIDE_ERR_ARGUMENT, "pinned_history: no cache or options");
   return tide__history_configure(&pinned->history, "pinned_history", options);
-}
-
-bool tide_pinned_has_history(const tide_pinned_cache* pinned) {
-  return pinned != NULL && tide__history_is_kept(&pinned->history);
 }
 
 tide_intern* tide_pinned_names(tide_pinned_cache* pinned) {

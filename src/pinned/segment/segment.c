@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Segments: pinned pieces cut into blocks of one size. Small classes get chunks, each as large as all
-// that the class has already, from 128 KiB to 1 MiB; larger blocks are pinned one by one. All records of
-// a segment are made with it, so that handing out its blocks takes no memory.
-#include "pinned/pinned_cache.h"
+// Room `segment`: segments, pinned memory cut into blocks of one size. Small classes get chunks. A chunk is
+// as large as all blocks that its class has already, but at least 128 KiB and at most 1 MiB. Larger blocks
+// have their own segments. All records are made with the segment, so that handing out its blocks takes no
+// memory.
+#include "pinned/segment/segment.h"
+
+#include "pinned/stats/stats.h"
 
 #define CHUNK_LEAST ((uint64_t)128 << 10)
 #define CHUNK_MOST ((uint64_t)1 << 20)
-enum { CHUNK_STEP = 8 };  // blocks of 512 bytes or a multiple: so that chunks are whole pages
+enum { CHUNK_STEP = 8 };  // the number of blocks is a multiple of this, so that chunks are whole pages
 
-// A block's place in the map; larger ones than a tile of it need no more than one in each.
+// The map has places for small blocks, and one place in each tile for a block that is larger than a tile.
 static bool block_is_small(const tide__pin_segment* segment) {
   return segment->block_bytes <= (uint64_t)1 << TIDE__MAP_TILE_SHIFT;
 }
@@ -19,17 +22,10 @@ static uint64_t block_begin(const tide__pin_segment* segment, uint32_t index) {
   return segment->memory.address + index * segment->block_bytes;
 }
 
-tide__pin* tide__pin_segment_block(tide_pinned_cache* pinned, const tide__pin_segment* segment,
-                                   uint32_t index) {
-  uint32_t record = 0;
-  const bool is_there = tide__map_find(&pinned->map, block_begin(segment, index), &record);
-  return is_there ? tide__slots_at(&pinned->blocks, record) : NULL;
-}
-
 // ---------------------------------------------------------------------------------------------------
 // Records
 
-// The generation goes on, so that a handle of this life is known as stale when the record has another.
+// The generation rises, so that handles of this block are recognised as stale when the record is reused.
 static void block_drop(tide_pinned_cache* pinned, tide__pin* block) {
   tide__store_relaxed(&block->state, TIDE__PIN_SPARE);
   tide__store_relaxed(&block->slot.generation, tide__load_relaxed(&block->slot.generation) + 2);
@@ -44,12 +40,12 @@ static void block_set_up(tide__pin* block, tide__pin_segment* segment, uint64_t 
   block->segment = segment;
   block->class_index = (uint16_t)segment->class_index;
   block->is_plain = is_plain;
-  block->waiter.keeps_record = tide__pin_is_magazined(block);
+  block->waiter.keeps_record = is_plain && segment->block_bytes <= TIDE__PIN_MAGAZINE_BYTES;
   block->is_scoped = false;
   tide__store_relaxed(&block->stack, 0);
 }
 
-// Makes the records of all blocks, as a list in the order of addresses.
+// Makes the records of all blocks, a list by rising address.
 static tide_status segment_carve(tide_pinned_cache* pinned, tide__pin_segment* segment) {
   const bool is_plain = segment->pool == pinned->default_pool;
   for (uint32_t i = segment->capacity; i-- > 0;) {
@@ -124,23 +120,21 @@ static tide__pin_segment* segment_new(const tide__pin_request* request, bool is_
   segment->class_index = request->class_index;
   segment->capacity = segment_capacity(pinned, request, is_least);
   segment->ordinal = tide__add_relaxed(&pinned->next_ordinal, 1);
-  segment->stack = request->moment.stack;
+  segment->stack = request->context.stack;
   segment->is_cached = request->bytes <= pinned->options.max_block_bytes;
   return segment;
 }
 
-// Gives the memory of a segment that nobody has seen back. What the machine refuses is remembered by the
-// segment's record, and belongs to no pool: its own may be gone when it is tried again.
+// Gives back the memory of a segment that was never used. If the machine refuses, the record stays in the
+// list `refused`.
 static tide_status segment_return(tide_pinned_cache* pinned, tide__pin_segment* segment) {
   const bool has_memory = segment->memory.bytes != 0;
-  const tide_status status = has_memory ? tide__pin_memory_give(pinned, segment->pool, &segment->memory)
-                                        : TIDE_OK;
+  const tide_status status = has_memory ? tide__pin_memory_give(pinned, &segment->memory) : TIDE_OK;
   if (status == TIDE_OK) {
     segment_free(pinned, segment);
     return TIDE_OK;
   }
   segment_uncarve(pinned, segment);
-  segment->pool = pinned->default_pool;
   tide__mutex_lock(&pinned->chunks_lock);
   tide__list_append(&pinned->refused, &segment->all);
   tide__mutex_unlock(&pinned->chunks_lock);
@@ -158,17 +152,17 @@ tide_status tide__pin_segment_make(const tide__pin_request* request, bool is_lea
   *out = NULL;
   tide__pin_segment* const segment = segment_new(request, is_least);
   TIDE_REQUIRE(segment != NULL, TIDE_ERR_NO_MEMORY, "pinned: no memory for the record of a segment");
-  tide_status status = tide__pin_memory_take(pinned, segment->pool, segment->capacity * segment->block_bytes,
-                                             &segment->memory);
+  tide_status status =
+      tide__pin_memory_take(pinned, segment->capacity * segment->block_bytes, &segment->memory);
   if (status == TIDE_OK) status = segment_carve(pinned, segment);
   if (status != TIDE_OK) {
     segment_undo(pinned, segment);
     return status;
   }
   segment_enter(pinned, segment);
-  (void)tide__add_relaxed(&segment->pool->depot.classes[segment->class_index].robberies, 1);
+  (void)tide__add_relaxed(&segment->pool->depot.classes[segment->class_index].steals_left, 1);
   tide__pin_totals_segment(pinned, segment, true);
-  tide__pin_history_add(pinned, TIDE_ACTION_SEGMENT_ALLOC, &request->moment, segment->memory.address,
+  tide__pin_history_add(pinned, TIDE_ACTION_SEGMENT_ALLOC, &request->context, segment->memory.address,
                         segment->memory.bytes, segment->pool->base.number);
   tide__pin* const list = segment->idle;
   segment->idle = NULL;
@@ -181,17 +175,17 @@ tide_status tide__pin_segment_make(const tide__pin_request* request, bool is_lea
 // ---------------------------------------------------------------------------------------------------
 // Giving back
 
-tide_status tide__pin_segment_give(tide_pinned_cache* pinned, tide__pin_segment* segment) {
-  // The addresses are forgotten first: as soon as the machine has them, another thread may be given them.
+// The addresses leave the map first: once the machine has them back, another thread may get them.
+static tide_status segment_give(tide_pinned_cache* pinned, tide__pin_segment* segment) {
   segment_leave(pinned, segment);
-  const tide_status status = tide__pin_memory_give(pinned, segment->pool, &segment->memory);
+  const tide_status status = tide__pin_memory_give(pinned, &segment->memory);
   if (status != TIDE_OK) {
     segment_enter(pinned, segment);
     tide__pin_depot_restore(pinned, segment);
     return status;
   }
-  const tide__call_context moment = tide__pin_context_now(pinned, TIDE_HISTORY_ALL);
-  tide__pin_history_add(pinned, TIDE_ACTION_SEGMENT_FREE, &moment, segment->memory.address,
+  const tide__call_context context = tide__pin_context_now(pinned, TIDE_HISTORY_ALL);
+  tide__pin_history_add(pinned, TIDE_ACTION_SEGMENT_FREE, &context, segment->memory.address,
                         segment->memory.bytes, segment->pool->base.number);
   tide__pin_totals_segment(pinned, segment, false);
   segment_free(pinned, segment);
@@ -204,7 +198,7 @@ tide_status tide__pin_segments_give(tide_pinned_cache* pinned, tide__link* list,
   while (!tide__list_is_empty(list)) {
     tide__pin_segment* const segment = TIDE_OWNER(list->next, tide__pin_segment, link);
     tide__list_unlink(&segment->link);
-    const tide_status status = tide__pin_segment_give(pinned, segment);
+    const tide_status status = segment_give(pinned, segment);
     if (status == TIDE_OK) (*out_count)++;
     if (first == TIDE_OK) first = status;
   }
@@ -216,7 +210,7 @@ tide_status tide__pin_refused_give(tide_pinned_cache* pinned, uint32_t* count) {
   tide__link list;
   tide__list_init(&list);
   tide__mutex_lock(&pinned->chunks_lock);
-  tide__list_append(&pinned->refused, &list);  // it takes the place of the other
+  tide__list_append(&pinned->refused, &list);  // `list` replaces the old head
   tide__list_unlink(&pinned->refused);
   tide__mutex_unlock(&pinned->chunks_lock);
   while (!tide__list_is_empty(&list)) {

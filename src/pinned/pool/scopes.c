@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The scopes of the pinned cache, and what captured copies will read. Lock: pools.
+// Room `pool`: the scopes of the cache, and the bytes that captured copies will read. Calls pools.c only.
+// Lock: pools.
 #include <string.h>
 
 #include "base/sized.h"
-#include "pinned/pinned_cache.h"
+#include "pinned/pool/pool.h"
 
 enum { SCOPE_CHECKS_COPIES = 1 };  // a flag of tide__scope
 
@@ -45,11 +46,11 @@ void tide__pin_pool_choose(tide__pin_request* request) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// Copies that a capture has noted
+// Captured copies
 
 enum { COPY_STEP = 8 };
 
-// A hash of bytes that differs if any of them does, almost surely (FNV-1a over words).
+// FNV-1a over words, with a shift.
 static uint64_t copy_hash(const void* address, uint64_t bytes) {
   const unsigned char* const data = address;
   uint64_t hash = UINT64_C(0xcbf29ce484222325);
@@ -64,7 +65,6 @@ static uint64_t copy_hash(const void* address, uint64_t bytes) {
   return hash;
 }
 
-// Has the pool an open scope that wants captured copies to be checked?
 static bool pool_checks_copies(tide_pinned_cache* pinned, const tide__pin_pool* pool) {
   tide__mutex_lock(&pinned->pools_lock);
   const tide__scope* const scope = tide__pools_scope_locked(&pinned->pools, &pool->base);
@@ -80,7 +80,7 @@ void tide__pin_copy_note(tide_pinned_cache* pinned, const tide__pin* block, int 
   if (!pool_checks_copies(pinned, pool)) return;
   if (tide__capture_of(pinned->machine, device, stream) == 0) return;
   tide__pin_copy* const copy = tide__heap_alloc(pinned->heap, 1, sizeof *copy);
-  if (copy == NULL) return;  // it is not checked then
+  if (copy == NULL) return;  // the copy is not checked
   copy->address = source;
   copy->bytes = bytes;
   copy->hash = copy_hash(source, bytes);
@@ -90,7 +90,7 @@ void tide__pin_copy_note(tide_pinned_cache* pinned, const tide__pin* block, int 
   tide__mutex_unlock(&pinned->pools_lock);
 }
 
-// Compares what the copies of a scope read with what was there; frees the notes.
+// Compares the bytes that captured copies will read with their hashes, and frees the list.
 static tide_status copies_check(tide_pinned_cache* pinned, tide__pin_copy* copies) {
   tide_status status = TIDE_OK;
   while (copies != NULL) {
