@@ -2,7 +2,7 @@
 // Copyright the Tidemark authors
 //
 // What the calls share. They lie in the folder itself, above all rooms. Among them stage.c and pinned.c call
-// alloc.c, release.c and record.c; record.c calls release.c; alloc.c, pinned.c and helper.c call trim.c.
+// alloc.c, release.c and record.c; record.c calls release.c; alloc.c, pinned.c and poller.c call trim.c.
 #ifndef TIDEMARK_SRC_PINNED_CALLS_H
 #define TIDEMARK_SRC_PINNED_CALLS_H
 
@@ -35,7 +35,7 @@ tide_status tide__pin_trim(tide_pinned_cache* pinned, uint64_t least_bytes, uint
                            uint32_t* out_count);
 
 // ---------------------------------------------------------------------------------------------------
-// helper.c
+// poller.c
 
 tide_status tide__pin_helper_start(tide_pinned_cache* pinned);
 void tide__pin_helper_stop(tide_pinned_cache* pinned);

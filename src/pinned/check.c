@@ -2,7 +2,7 @@
 // Copyright the Tidemark authors
 //
 // Checks the invariants of a cache against its segments, thread caches and queues. docs/pinned.md lists them.
-// Calls helper.c and the rooms `segment` and `stats`.
+// Calls poller.c and the rooms `segment` and `stats`.
 #include "pinned/calls.h"
 #include "pinned/segment/segment.h"
 #include "pinned/stats/stats.h"

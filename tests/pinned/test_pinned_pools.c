@@ -7,9 +7,7 @@
 
 #define BYTES (64 * KIB)
 
-static uint64_t pool_reserved(tide_pinned_cache* p, tide_pool pool) {
-  return pool_sum(p, pool).bytes;
-}
+static uint64_t pool_reserved(tide_pinned_cache* p, tide_pool pool) { return pool_sum(p, pool).bytes; }
 
 static tide_pinned_scope scope_of(tide_scope_kind kind) {
   tide_pinned_scope scope = TIDE_PINNED_SCOPE_INIT;
