@@ -66,17 +66,6 @@ PINNED_TEST(test_pinned_pools__the_default_pool_has_no_users) {
   T_STATUS(pool_begin_kept(p, TIDE_POOL_DEFAULT, NULL), TIDE_ERR_HANDLE);
 }
 
-PINNED_TEST(test_pinned_pools__a_scope_is_a_user_that_stays) {
-  (void)m;
-  const tide_pool pool = pool_new(p);
-  scope_open(p, pool);
-  T_EQ(pool_users(p, pool), 2);
-  T_OK(tide_pinned_pool_end(p, pool));
-  T_EQ(pool_users(p, pool), 2);
-  T_OK(tide_pinned_pool_drop(p, pool));
-  T_EQ(pool_users(p, pool), 1);
-}
-
 PINNED_TEST(test_pinned_pools__a_pool_has_one_scope_at_a_time) {
   (void)m;
   const tide_pool pool = pool_new(p);
@@ -90,33 +79,6 @@ PINNED_TEST(test_pinned_pools__a_pool_has_one_scope_at_a_time) {
   T_STATUS(tide_pinned_pool_end(p, pool), TIDE_ERR_STATE);
   scope_open(p, pool);  // and again
   scope_close(p, pool);
-}
-
-PINNED_TEST(test_pinned_pools__the_last_user_cannot_leave_an_open_scope) {
-  (void)m;
-  const tide_pool pool = pool_new(p);
-  scope_open(p, pool);
-  T_OK(tide_pinned_pool_drop(p, pool));
-
-  T_STATUS(tide_pinned_pool_drop(p, pool), TIDE_ERR_STATE);
-
-  T_EQ(pool_users(p, pool), 1);
-  scope_close(p, pool);
-  T_EQ(pool_users(p, pool), 0);
-}
-
-PINNED_TEST(test_pinned_pools__there_are_64_scopes) {
-  (void)m;
-  tide_pool pools[65];
-  for (size_t i = 0; i < 65; ++i) pools[i] = pool_new(p);
-  for (size_t i = 0; i < 64; ++i) scope_open(p, pools[i]);
-
-  T_STATUS(pool_begin_kept(p, pools[64], NULL), TIDE_ERR_LIMIT);
-
-  T_EQ(pool_users(p, pools[64]), 1);
-  for (size_t i = 0; i < 64; ++i) scope_close(p, pools[(i * 5) % 64]);
-  scope_open(p, pools[64]);
-  scope_close(p, pools[64]);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -154,17 +116,6 @@ static tide_block take_on_another_thread(tide_pinned_cache* p) {
   return s.block;
 }
 
-PINNED_TEST(test_pinned_pools__a_scope_of_a_thread_does_not_take_those_of_others) {
-  (void)m;
-  const tide_pool pool = pool_new(p);
-  scope_open(p, pool);
-
-  (void)take_on_another_thread(p);
-
-  T_EQ(pool_reserved(p, pool), 0);
-  scope_close(p, pool);
-}
-
 PINNED_TEST(test_pinned_pools__a_scope_for_all_takes_those_of_others) {
   (void)m;
   const tide_pool pool = pool_new(p);
@@ -192,27 +143,6 @@ PINNED_TEST(test_pinned_pools__a_scope_of_a_stream_takes_requests_for_it) {
 
   T_EQ(pool_reserved(p, pool), BYTES);
   scope_close(p, pool);
-}
-
-PINNED_TEST(test_pinned_pools__a_scope_of_a_capture_takes_its_streams) {
-  const tide_pool pool = pool_new(p);
-  const tide_stream captured = side_new(m);
-  const tide_stream outside = side_new(m);
-  tide_pinned_scope scope = scope_of(TIDE_SCOPE_CAPTURE);
-  tide_launch graph = NULL;
-  scope.stream = captured;
-  T_OK(tide_machine_capture_begin(m, 0, captured, TIDE_CAPTURE_THREAD_LOCAL));
-  T_OK(pool_begin_kept(p, pool, &scope));
-
-  (void)take_on(p, outside, BYTES);
-  (void)take(p, BYTES);
-  T_EQ(pool_reserved(p, pool), 0);
-  (void)take_on(p, captured, BYTES);
-
-  T_EQ(pool_reserved(p, pool), BYTES);
-  T_OK(tide_machine_capture_end(m, 0, captured, &graph));
-  scope_close(p, pool);
-  T_OK(tide_machine_launch_free(m, graph));
 }
 
 typedef struct filter_note {
@@ -247,67 +177,6 @@ PINNED_TEST(test_pinned_pools__a_filter_decides) {
   scope_close(p, pool);
   (void)take_on(p, note.wanted, BYTES);
   T_EQ(note.calls, 2);
-}
-
-// A filter that is asked when its scope is closed: it goes on for a while then.
-typedef struct parting {
-  tide_pinned_cache* p;
-  atomic_int entered;
-  atomic_bool is_closing;
-  atomic_bool has_left;
-} parting;
-
-static bool part_late(void* user, int device, tide_stream stream) {
-  parting* const parts = user;
-  (void)device;
-  (void)stream;
-  atomic_fetch_add(&parts->entered, 1);
-  for (int i = 0; i < 100000 && !atomic_load(&parts->is_closing); ++i) t_sleep_us(100);
-  t_sleep_us(20000);
-  atomic_store(&parts->has_left, true);
-  return false;
-}
-
-static void* request_once(void* user) {
-  const parting* const parts = user;
-  (void)take(parts->p, BYTES);
-  return NULL;
-}
-
-PINNED_TEST(test_pinned_pools__a_scope_is_closed_when_its_filter_is_asked_no_more) {
-  (void)m;
-  const tide_pool pool = pool_new(p);
-  parting parts = { .p = p };
-  pthread_t thread;
-  tide_pinned_scope scope = scope_of(TIDE_SCOPE_FILTER);
-  scope.filter = part_late;
-  scope.user = &parts;
-  T_OK(pool_begin_kept(p, pool, &scope));
-
-  t_thread_start(&thread, request_once, &parts);
-  wait_for(&parts.entered, 1);
-  atomic_store(&parts.is_closing, true);
-  T_OK(tide_pinned_pool_end(p, pool));
-
-  T_CHECK(atomic_load(&parts.has_left));
-  t_thread_join(thread);
-}
-
-PINNED_TEST(test_pinned_pools__the_newest_scope_decides) {
-  (void)m;
-  const tide_pool outer = pool_new(p);
-  const tide_pool inner = pool_new(p);
-  scope_open(p, outer);
-  (void)take(p, BYTES);
-  scope_open(p, inner);
-  (void)take(p, BYTES);
-  (void)take(p, BYTES);
-  scope_close(p, inner);
-  (void)take(p, BYTES);
-  scope_close(p, outer);
-
-  T_EQ(pool_reserved(p, inner), 2 * BYTES);
-  T_EQ(pool_reserved(p, outer), 2 * BYTES);
 }
 
 // ---------------------------------------------------------------------------------------------------

@@ -73,28 +73,6 @@ PINNED_TEST_WITH(test_pinned_sizes__powers_of_two, machine_dry, with_powers) {
 // ---------------------------------------------------------------------------------------------------
 // What is really pinned
 
-PINNED_TEST_OVER(test_pinned_sizes__twenty_gib_pin_twenty_gib, machine_dry) {
-  const size_t wanted = (size_t)(20.4 * (double)GIB);
-
-  const tide_block block = take(p, wanted);
-
-  T_LE(wanted, pinned_room(m, block.address));
-  T_LE(pinned_room(m, block.address), (uint64_t)(20.41 * (double)GIB));
-  T_LE(current(p, reserved_bytes), (uint64_t)(20.41 * (double)GIB));
-}
-
-PINNED_TEST(test_pinned_sizes__blocks_have_what_was_asked_for) {
-  t_rng rng = t_rng_new(1);
-  for (size_t i = 0; i < 200; ++i) {
-    const size_t bytes = 1 + t_rng_below(&rng, (size_t)1 << (4 + i % 18));
-    const tide_block block = take(p, bytes);
-    T_LE(tide_pinned_round(p, bytes), pinned_room(m, block.address));
-    paint(m, block, (uint8_t)i, bytes);
-    expect_painted(m, block.address, (uint8_t)i, bytes);
-    if (i % 2 == 0) give(p, block);
-  }
-}
-
 PINNED_TEST_OVER(test_pinned_sizes__single_blocks_pin_no_more_than_their_class, machine_dry) {
   for (size_t bytes = 32 * KIB; bytes < 256 * MIB; bytes += bytes / 7 + 1) {
     const tide_block block = take(p, bytes);

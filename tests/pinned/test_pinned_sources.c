@@ -97,18 +97,6 @@ PINNED_TEST_WITH(test_pinned_sources__without_the_reserve_requests_are_served, m
   T_LE(SINGLE, pinned_room(m, block.address));
 }
 
-PINNED_TEST_WITH(test_pinned_sources__small_blocks_of_the_reserve_keep_their_bytes, machine_real,
-                 with_reserve) {
-  enum { COUNT = 300 };
-  tide_block blocks[COUNT];
-  (void)m;
-  for (size_t i = 0; i < COUNT; ++i) {
-    blocks[i] = take(p, 3000);
-    memset(blocks[i].address, (int)(i % 251), 3000);
-  }
-  for (size_t i = 0; i < COUNT; ++i) T_FILLED(blocks[i].address, (uint8_t)(i % 251), 3000);
-}
-
 // ---------------------------------------------------------------------------------------------------
 // Registered pages
 
@@ -124,20 +112,6 @@ PINNED_TEST_WITH(test_pinned_sources__registered_memory_is_pinned_and_writable, 
     if (!is_dry(m) && sizes[i] >= 2 * MIB) T_EQ((uintptr_t)block.address % (2 * MIB), 0);
   }
   T_EQ(calls_made(m, TIDE_CALL_PINNED_RELEASE), 0);
-}
-
-PINNED_TEST_WITH(test_pinned_sources__registered_memory_can_be_copied_from, machine_names, with_register) {
-  const tide_stream stream = side_new(m);
-  uint8_t* const device = raw_new(m, 0, 1 * MIB);
-  const tide_block block = take(p, 1 * MIB);
-  paint(m, block, 0x3c, 1 * MIB);
-
-  T_OK(tide_pinned_copy(p, block, 0, stream, device, block.address, 1 * MIB));
-  give(p, block);
-  empty(p);
-  stream_finish(m, 0, stream);
-
-  expect_filled(m, 0, device, 0x3c, 1 * MIB);
 }
 
 typedef struct registering {
@@ -238,18 +212,6 @@ PINNED_TEST_WITH(test_pinned_sources__the_cap_holds_for_blocks_that_waited, mach
 
   T_LE(cached_bytes(p), 3 * SINGLE);
   T_EQ(counter(p, num_capped), 5);
-}
-
-PINNED_TEST_WITH(test_pinned_sources__the_cap_holds_for_all_sizes_together, machine_emulated, with_cap) {
-  t_rng rng = t_rng_new(4);
-  tide_block blocks[32] = { { NULL, 0 } };
-  (void)m;
-  for (size_t i = 0; i < 2000; ++i) {
-    tide_block* const block = &blocks[t_rng_below(&rng, 32)];
-    give(p, *block);
-    *block = take(p, 32 * KIB << t_rng_below(&rng, 4));
-    T_LE(cached_bytes(p), 3 * SINGLE);
-  }
 }
 
 PINNED_TEST_WITH(test_pinned_sources__the_cap_is_for_the_default_pool, machine_names, with_cap) {
@@ -568,22 +530,6 @@ PINNED_TEST_OVER(test_pinned_sources__a_stream_that_is_stuck_does_not_stop_a_req
   tide_machine_fault_clear(m);
   let_go(&g);
   T_PTR_EQ(take(p, SINGLE).address, block.address);
-}
-
-// One refusal after everything cached went back is answered with one more try.
-PINNED_TEST_OVER(test_pinned_sources__memory_of_other_sizes_goes_back_before_a_request_fails,
-                 machine_emulated) {
-  tide_block blocks[6];
-  for (size_t i = 0; i < 6; ++i) blocks[i] = take(p, SINGLE << i);
-  for (size_t i = 0; i < 6; ++i) give(p, blocks[i]);
-  break_calls(m, TIDE_CALL_PINNED_ALLOC, TIDE_ERR_NO_MEMORY, 1);
-
-  (void)take(p, 100 * MIB);
-
-  tide_machine_fault_clear(m);
-  T_EQ(counter(p, num_alloc_retries), 1);
-  T_EQ(counter(p, num_ooms), 0);
-  T_LE(1, counter(p, num_host_free));
 }
 
 PINNED_TEST_OVER(test_pinned_sources__an_error_of_the_machine_is_handed_on, machine_emulated) {

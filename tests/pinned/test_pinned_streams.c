@@ -30,23 +30,43 @@ PINNED_TEST(test_pinned_streams__a_block_without_use_is_reusable_at_once) {
   T_NE(again.handle, block.handle);
 }
 
+// What happens before the release of a block, a letter each: its stream is held up, is announced, is
+// announced now, or finishes. Does the block wait then?
+typedef struct prelude {
+  const char* steps;
+  bool waits;
+} prelude;
+
 PINNED_TEST(test_pinned_streams__a_block_waits_for_announced_work) {
-  const tide_stream stream = side_new(m);
-  gate g;
-  const tide_block block = take(p, SINGLE);
-  hold_up(&g, m, stream);
-  announce(p, block, stream);
+  static const prelude rows[] = {
+    { "ha", true },    // queued work, then announced
+    { "ah", true },    // an announced stream counts until the release
+    { "hn", true },    // recorded now: queued work counts
+    { "nfh", false },  // but later work does not
+    { "nah", true },   // unless it is announced as well
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; ++i) {
+    const tide_stream stream = side_new(m);
+    const tide_block block = take(p, SINGLE);
+    gate g;
+    for (const char* step = rows[i].steps; *step != '\0'; ++step) {
+      if (*step == 'h') hold_up(&g, m, stream);
+      if (*step == 'a') announce(p, block, stream);
+      if (*step == 'n') announce_now(p, block, stream);
+      if (*step == 'f') stream_finish(m, 0, stream);
+    }
 
-  give(p, block);
-  poll_all(p);
+    give(p, block);
+    poll_all(p);
 
-  T_EQ(state_of(p, block), TIDE_BLOCK_PENDING);
-  T_EQ(current(p, waiting), 1);
-  T_CHECK(!is_reused(p, block, SINGLE));
-  let_go(&g);
-  poll_all(p);
-  T_EQ(state_of(p, block), TIDE_BLOCK_INACTIVE);
-  T_EQ(current(p, waiting), 0);
+    T_EQ(state_of(p, block), rows[i].waits ? TIDE_BLOCK_PENDING : TIDE_BLOCK_INACTIVE);
+    T_EQ(current(p, waiting), rows[i].waits);
+    T_EQ(is_reused(p, block, SINGLE), !rows[i].waits);
+    let_go(&g);
+    poll_all(p);
+    T_EQ(current(p, waiting), 0);
+    empty(p);
+  }
 }
 
 PINNED_TEST(test_pinned_streams__a_request_looks_by_itself) {
@@ -59,21 +79,6 @@ PINNED_TEST(test_pinned_streams__a_request_looks_by_itself) {
   const tide_block again = take(p, SINGLE);
 
   T_PTR_EQ(again.address, block.address);
-}
-
-PINNED_TEST(test_pinned_streams__an_announced_stream_counts_until_the_release) {
-  const tide_stream stream = side_new(m);
-  gate g;
-  const tide_block block = take(p, SINGLE);
-  announce(p, block, stream);
-  hold_up(&g, m, stream);  // after the record, before the release
-
-  give(p, block);
-
-  T_CHECK(!is_reused(p, block, SINGLE));
-  let_go(&g);
-  poll_all(p);
-  T_EQ(current(p, waiting), 0);
 }
 
 PINNED_TEST(test_pinned_streams__work_after_the_release_does_not_count) {
@@ -163,51 +168,6 @@ PINNED_TEST_OVER(test_pinned_streams__blocks_of_a_stream_come_back_in_order, mac
 
 // ---------------------------------------------------------------------------------------------------
 // Recording at once
-
-PINNED_TEST(test_pinned_streams__recorded_at_once_counts_what_is_queued) {
-  const tide_stream stream = side_new(m);
-  gate g;
-  const tide_block block = take(p, SINGLE);
-  hold_up(&g, m, stream);
-  announce_now(p, block, stream);
-
-  give(p, block);
-  poll_all(p);
-
-  T_EQ(current(p, waiting), 1);
-  T_CHECK(!is_reused(p, block, SINGLE));
-  let_go(&g);
-  poll_all(p);
-  T_EQ(current(p, waiting), 0);
-}
-
-PINNED_TEST(test_pinned_streams__recorded_at_once_does_not_count_later_work) {
-  const tide_stream stream = side_new(m);
-  gate g;
-  const tide_block block = take(p, SINGLE);
-  announce_now(p, block, stream);
-  stream_finish(m, 0, stream);
-  hold_up(&g, m, stream);
-
-  give(p, block);
-
-  T_CHECK(is_reused(p, block, SINGLE));
-  let_go(&g);
-}
-
-PINNED_TEST(test_pinned_streams__recorded_in_both_ways_counts_until_the_release) {
-  const tide_stream stream = side_new(m);
-  gate g;
-  const tide_block block = take(p, SINGLE);
-  announce_now(p, block, stream);
-  announce(p, block, stream);
-  hold_up(&g, m, stream);
-
-  give(p, block);
-
-  T_CHECK(!is_reused(p, block, SINGLE));
-  let_go(&g);
-}
 
 PINNED_TEST(test_pinned_streams__a_stream_recorded_at_once_may_go) {
   const tide_stream stream = side_new(m);
@@ -431,30 +391,6 @@ PINNED_TEST(test_pinned_streams__waiting_memory_is_told_apart) {
   T_EQ(current(p, allocations), 1);
 }
 
-PINNED_TEST(test_pinned_streams__handles_of_an_earlier_life_are_told_apart) {
-  (void)m;
-  const tide_block block = take(p, SINGLE);
-  give(p, block);
-  const tide_block again = take(p, SINGLE);
-  T_PTR_EQ(again.address, block.address);
-
-  T_STATUS(tide_pinned_release(p, block), TIDE_ERR_HANDLE);
-
-  T_EQ(current(p, active_requests), 1);
-  give(p, again);
-}
-
-PINNED_TEST(test_pinned_streams__memory_that_is_gone_is_told_apart) {
-  const tide_stream stream = side_new(m);
-  const tide_block block = take(p, SINGLE);
-  give(p, block);
-  empty(p);
-
-  T_STATUS(tide_pinned_release(p, block), TIDE_ERR_HANDLE);
-  T_STATUS(tide_pinned_record(p, block, 0, stream), TIDE_ERR_HANDLE);
-  T_STATUS(tide_pinned_record_now(p, block, 0, stream), TIDE_ERR_HANDLE);
-}
-
 PINNED_TEST(test_pinned_streams__a_handle_goes_with_its_address) {
   (void)m;
   const tide_block block = take(p, SINGLE);
@@ -501,41 +437,6 @@ PINNED_TEST(test_pinned_streams__two_caches_do_not_know_each_others_memory) {
 
 // ---------------------------------------------------------------------------------------------------
 // Copies
-
-PINNED_TEST(test_pinned_streams__a_copy_announces_itself) {
-  const tide_stream stream = side_new(m);
-  uint8_t* const device = raw_new(m, 0, SINGLE);
-  gate g;
-  const tide_block block = take(p, SINGLE);
-  paint(m, block, 0x31, SINGLE);
-  hold_up(&g, m, stream);
-  T_OK(tide_pinned_copy(p, block, 0, stream, device, block.address, SINGLE));
-
-  give(p, block);
-  const tide_block other = take(p, SINGLE);
-  T_CHECK(!is_same_memory(other, block));
-  paint(m, other, 0x99, SINGLE);
-
-  let_go(&g);
-  expect_filled(m, 0, device, 0x31, SINGLE);
-}
-
-PINNED_TEST(test_pinned_streams__a_copy_into_a_block_announces_itself) {
-  const tide_stream stream = side_new(m);
-  uint8_t* const device = raw_new(m, 0, SINGLE);
-  gate g;
-  device_fill(m, 0, device, 0x47, SINGLE);
-  const tide_block block = take(p, SINGLE);
-  hold_up(&g, m, stream);
-  T_OK(tide_pinned_copy(p, block, 0, stream, block.address, device, SINGLE));
-
-  give(p, block);
-  const tide_block other = take(p, SINGLE);
-  paint(m, other, 0x99, SINGLE);
-
-  let_go(&g);
-  expect_painted(m, other.address, 0x99, SINGLE);
-}
 
 PINNED_TEST(test_pinned_streams__a_copy_of_a_view_needs_only_the_handle) {
   const tide_stream stream = side_new(m);

@@ -154,18 +154,6 @@ PINNED_TEST(test_pinned_weaknesses__c_w4_a_second_release_makes_no_second_owner)
   }
 }
 
-PINNED_TEST(test_pinned_weaknesses__c_w4_foreign_memory_is_refused) {
-  static uint8_t pageable[512];
-  uint8_t* const raw = raw_new(m, 0, 4096);
-  const tide_block block = take(p, SINGLE);
-
-  T_STATUS(tide_pinned_release(p, (tide_block){ pageable, 0 }), TIDE_ERR_ARGUMENT);
-  T_STATUS(tide_pinned_release(p, (tide_block){ raw, 0 }), TIDE_ERR_ARGUMENT);
-  T_STATUS(tide_pinned_release(p, (tide_block){ bytes_of(block) + 512, 0 }), TIDE_ERR_ARGUMENT);
-
-  T_EQ(current(p, active_requests), 1);
-}
-
 PINNED_TEST_OVER(test_pinned_weaknesses__c_w5_a_failing_record_loses_no_block, machine_emulated) {
   const tide_stream streams[2] = { side_new(m), side_new(m) };
   for (uint64_t skip = 0; skip < 2; ++skip) {
@@ -275,20 +263,6 @@ PINNED_TEST(test_pinned_weaknesses__c_w7_a_stale_handle_means_no_later_block) {
   let_go(&g);
 }
 
-PINNED_TEST(test_pinned_weaknesses__c_w8_recording_an_idle_block_is_an_error_and_nothing_more) {
-  const tide_stream stream = side_new(m);
-  const tide_block block = take(p, SINGLE);
-  give(p, block);
-
-  T_STATUS(tide_pinned_record(p, block, 0, stream), TIDE_ERR_STATE);
-  T_STATUS(tide_pinned_record(p, (tide_block){ block.address, 0 }, 0, stream), TIDE_ERR_STATE);
-
-  const tide_block again = take(p, SINGLE);
-  T_PTR_EQ(again.address, block.address);
-  give(p, again);
-  T_EQ(current(p, waiting), 0);
-}
-
 // The same while another thread empties the cache, and unpinning is slow.
 static bool empty_slowly(tide_machine* m, tide_pinned_cache* p, tide_stream stream) {
   second s = { .m = m, .p = p };
@@ -329,18 +303,6 @@ PINNED_TEST_WITH(test_pinned_weaknesses__c_w10_cached_bytes_have_a_cap, machine_
 
   T_EQ(current(p, allocated_bytes), 4 * SINGLE);
   T_EQ(counter(p, num_capped), 6);
-}
-
-static void with_age(tide_pinned_options* options) { options->idle_ns = 1000000; }
-
-PINNED_TEST_WITH(test_pinned_weaknesses__c_w10_memory_that_nobody_uses_grows_old, machine_dry, with_age) {
-  give(p, take(p, SINGLE));
-  for (int i = 0; i < 8; ++i) {
-    T_OK(tide_dry_advance(m, 500000));
-    poll_all(p);
-  }
-  T_EQ(current(p, reserved_bytes), 0);
-  T_EQ(counter(p, num_aged), 1);
 }
 
 PINNED_TEST_OVER(test_pinned_weaknesses__c_w10_a_refusal_gives_cached_memory_back_and_tries_again,
@@ -465,20 +427,6 @@ PINNED_TEST_WITH(test_pinned_weaknesses__c_w13_150_and_200_mb_are_not_mixed_up, 
 
 static void with_reserve(tide_pinned_options* options) { options->reserve_bytes = 1 * MIB; }
 
-PINNED_TEST_WITH(test_pinned_weaknesses__c_w14_ranges_of_the_reserve_return_to_it, machine_names,
-                 with_reserve) {
-  for (size_t i = 0; i < 100; ++i) {
-    const tide_block block = take(p, (32 + 4 * (i % 100)) * KIB);
-    give(p, block);
-    empty(p);
-  }
-
-  T_EQ(counter(p, num_host_alloc), 1);
-  T_EQ(calls_done(m, TIDE_CALL_PINNED_RELEASE), 0);
-  (void)take(p, 900 * KIB);
-  T_EQ(counter(p, num_host_alloc), 1);
-}
-
 PINNED_TEST_WITH(test_pinned_weaknesses__c_w14_a_reserve_is_no_way_around_the_largest_size, machine_emulated,
                  with_reserve) {
   (void)m;
@@ -540,19 +488,6 @@ PINNED_TEST_WITH(test_pinned_weaknesses__c_w15_a_request_of_two_pages_leaves_no_
 
 // ---------------------------------------------------------------------------------------------------
 // C-W16 to C-W20
-
-PINNED_TEST(test_pinned_weaknesses__c_w16_a_refused_scope_takes_no_reference) {
-  (void)m;
-  const tide_pool pool = pool_new(p);
-  scope_open(p, pool);
-  T_EQ(pool_users(p, pool), 2);
-
-  T_STATUS(pool_begin_kept(p, pool, NULL), TIDE_ERR_STATE);
-
-  T_EQ(pool_users(p, pool), 2);
-  scope_close(p, pool);
-  T_EQ(pool_users(p, pool), 1);
-}
 
 PINNED_TEST(test_pinned_weaknesses__c_w16_a_pool_without_users_is_an_error_to_revive) {
   (void)m;
@@ -633,20 +568,6 @@ PINNED_TEST_WITH(test_pinned_weaknesses__c_w17_a_helper_sleeps_while_nothing_wai
   for (int i = 0; i < 20 && !is_quiet; ++i) is_quiet = is_quiet_for_a_while(m);
 
   T_CHECK(is_quiet);
-}
-
-PINNED_TEST(test_pinned_weaknesses__c_w18_sizes_above_2_to_the_63_are_refused) {
-  (void)m;
-  T_STATUS(try_take(p, ((size_t)1 << 63) + 1), TIDE_ERR_ARGUMENT);
-  T_STATUS(try_take(p, SIZE_MAX), TIDE_ERR_ARGUMENT);
-  T_EQ(tide_pinned_round(p, ((size_t)1 << 63) + 1), 0);
-}
-
-PINNED_TEST_WITH(test_pinned_weaknesses__c_w18_nor_do_powers_of_two_wrap, machine_emulated, with_powers) {
-  (void)m;
-  T_STATUS(try_take(p, ((size_t)1 << 63) + 1), TIDE_ERR_ARGUMENT);
-  T_STATUS(try_take(p, SIZE_MAX), TIDE_ERR_ARGUMENT);
-  T_EQ(tide_pinned_round(p, ((size_t)1 << 63) + 1), 0);
 }
 
 EMULATED_TEST(test_pinned_weaknesses__c_w19_a_hit_makes_no_records) {
