@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Tidemark: cache, the types that the caching allocators share: what a visitor is shown, the options of a
-// history and of a snapshot, and what observers are told. The calls are in device.h and pinned.h.
+// Tidemark: cache, the types that the caching allocators share: what a visitor sees, the options of a history
+// and of a snapshot, and what observers receive. The calls are in device.h and pinned.h.
 //
 //   tide_history_options history = TIDE_HISTORY_OPTIONS_INIT;
 //   history.max_entries = 1 << 20;
@@ -22,10 +22,10 @@ TIDE_BEGIN_DECLS
 
 typedef struct tide_segment_info {
   uint64_t address;
-  uint64_t bytes;            // of this range: of an expandable segment, mapped memory without a gap
-  uint64_t allocated_bytes;  // of blocks handed out
-  uint64_t active_bytes;     // of these and of those that wait
-  uint64_t requested_bytes;  // asked for, of the active ones
+  uint64_t bytes;            // of this range; for an expandable segment, a mapped range without a gap
+  uint64_t allocated_bytes;  // of blocks that are handed out
+  uint64_t active_bytes;     // of these and of waiting blocks
+  uint64_t requested_bytes;  // as requested, of the active blocks
   uint64_t pool_label[2];    // { 0, 0 } for a pool without one, and for the default pool
   tide_stream stream;        // NULL for pinned memory
   tide_pool pool;
@@ -33,19 +33,19 @@ typedef struct tide_segment_info {
   int32_t device;  // -1 for pinned memory
   bool is_large;
   bool is_expandable;
-  uint64_t ordinal;  // segments are numbered as they are made, from 0
+  uint64_t ordinal;  // segments are numbered from 0 in the order in which they are made
 } tide_segment_info;
 
 typedef struct tide_block_info {
   uint64_t address;
   uint64_t bytes;
-  uint64_t requested_bytes;  // of the last request that had it
-  uint32_t stack;            // of the request; 0 when inactive
+  uint64_t requested_bytes;  // of its last request
+  uint32_t stack;            // of its request; 0 while it is inactive
   uint32_t state;            // a tide_block_state
 } tide_block_info;
 
-// Called for each segment and then for each of its blocks, both in the order of addresses. Returning false
-// ends the visit. A visitor may call the allocator.
+// Called for each segment, and then for each of its blocks, both by rising address. A function that returns
+// false ends the visit. A visitor may call the allocator.
 typedef struct tide_device_visitor {
   bool (*segment)(void* user, const tide_segment_info* segment);
   bool (*block)(void* user, const tide_block_info* block);  // (optional)
@@ -57,29 +57,29 @@ typedef struct tide_device_visitor {
 
 typedef enum tide_history_level {
   TIDE_HISTORY_NEVER = 0,  // no stacks
-  TIDE_HISTORY_STATE = 1,  // requests gather a stack, kept with the block and the segment
-  TIDE_HISTORY_ALLOC = 2,  // which entries show as well
-  TIDE_HISTORY_ALL = 3     // releasing and trimming gather their own
+  TIDE_HISTORY_STATE = 1,  // requests gather a stack, which the block and the segment keep
+  TIDE_HISTORY_ALLOC = 2,  // entries show these stacks as well
+  TIDE_HISTORY_ALL = 3     // releasing and trimming gather stacks of their own
 } tide_history_level;
 
 typedef struct tide_history_options {
   uint32_t size;  // set by TIDE_HISTORY_OPTIONS_INIT
   bool is_on;
-  bool clears;     // forget the entries so far; so does switching off
+  bool clears;     // drops the entries so far; switching off does so, too
   uint8_t level;   // a tide_history_level
   uint32_t skips;  // actions not to keep, as bits: 1u << TIDE_ACTION_...
-  // How many entries are kept, the newest; 0 is taken for 1. The memory for them is taken at once: 64 bytes
-  // each, for as many as the next power of two.
+  // How many of the newest entries are kept; 0 means 1. Their memory is taken at once: 64 bytes for each, up
+  // to the next power of two.
   uint64_t max_entries;
   // Gathers the calling thread's stack: writes up to `capacity` frames, innermost first, and returns how
-  // many. This or `number` is needed unless the level is NEVER. Called with no lock held; may not call the
-  // allocator.
+  // many. Exactly one of this and `number` is needed unless the level is NEVER. It is called with no lock
+  // held, and must not call the allocator.
   size_t (*gather)(void* user, uint64_t* frames, size_t capacity);
   void* user;  // borrowed until other options are set
-  // Instead of `gather`, for callers that keep stacks as objects of their own: returns a number that stands
-  // for the calling thread's stack, 0 for none. Entries, blocks and segments keep it as their `stack`, which
-  // is then none of the allocator's names; tide_device_visit_stacks() tells which are still in use. An
-  // allocator must not change between the two. Called as `gather`, but may visit.
+  // Instead of `gather`, for callers that keep stacks as their own objects: returns a number for the calling
+  // thread's stack, or 0. Entries, blocks and segments keep it as their `stack`, which then does not refer to
+  // the allocator's names. tide_device_visit_stacks() shows which numbers are still in use. An allocator must
+  // not change between `gather` and `number`. It is called like `gather`, but may visit the allocator.
   uint32_t (*number)(void* user);
 } tide_history_options;
 // clang-format off
@@ -89,17 +89,17 @@ typedef struct tide_history_options {
     TIDE_FIELD(gather, NULL), TIDE_FIELD(user, NULL), TIDE_FIELD(number, NULL) }
 // clang-format on
 
-// Receives entries of a history, oldest first, in pieces; `entries` are good during the call only. Returning
-// false ends the visit. Entries that come meanwhile are not shown; if they push out some that were not shown
-// yet, these are left out.
+// Receives entries of a history in several parts, oldest first. `entries` is valid during the call only.
+// Returning false ends the visit. Entries that are added during the visit are not shown, and neither are
+// those that they displace.
 typedef bool (*tide_history_fn)(void* user, const tide_trace_entry* entries, size_t count);
 
 typedef struct tide_snapshot_options {
   uint32_t size;      // set by TIDE_SNAPSHOT_OPTIONS_INIT
-  bool has_entries;   // the history goes along; set by _INIT
-  uint64_t epoch_ns;  // added to the times of entries: what another clock said when the machine's said 0
-  // (optional) Names a frame that tide_history_options.gather() gave, or a number of number(); returns false
-  // if it cannot, and then the name is the number in hexadecimal. Called with no lock held.
+  bool has_entries;   // includes the history; true in _INIT
+  uint64_t epoch_ns;  // added to the times of entries: the time of another clock when the machine's was 0
+  // (optional) Describes a frame that tide_history_options.gather() gave, or a number of number(). If it
+  // returns false, the name is the number in hexadecimal. Called with no lock held.
   bool (*describe)(void* user, uint64_t frame, tide_frame_words* out);
   void* user;  // caller keeps
 } tide_snapshot_options;
@@ -112,14 +112,14 @@ typedef struct tide_snapshot_options {
 // ---------------------------------------------------------------------------------------------------
 // Observers
 
-typedef uint64_t tide_observer;  // names what was attached; 0 is none
+typedef uint64_t tide_observer;  // identifies an attached observer; 0: none
 
-// Called for every entry, whether or not a history is kept. It runs on the thread that made the entry, after
-// the fact and before the call that caused it returns. A thread reports its own entries in order. Entries
-// about segments (SEGMENT_...) are reported in order over all threads, one at a time; a thread waits for its
-// turn. So an observer must not wait for another thread that is inside a call of this allocator. An observer
-// may call the allocator. That call may end its turn, and reports its own entries before it returns. Other
-// entries of different threads come in no fixed order.
+// Called for every entry, whether or not a history is kept. It runs on the thread that made the entry, before
+// the call that caused it returns. A thread reports its own entries in order. Entries about segments
+// (SEGMENT_...) are reported one at a time, in order over all threads: a thread waits for its turn. So an
+// observer must not wait for another thread that is inside a call of this allocator. An observer may call the
+// allocator. That call may end its turn, and reports its own entries before it returns. Other entries of
+// different threads come in no fixed order.
 typedef void (*tide_trace_fn)(void* user, const tide_trace_entry* entry);
 // The same, with the number of the entry. Numbers follow the order in which things happened, whichever thread
 // reports first. They have no gaps while an observer of entries is attached. Sorted by number, the entries
@@ -129,14 +129,14 @@ typedef void (*tide_entry_fn)(void* user, const tide_trace_entry* entry, uint64_
 // ---------------------------------------------------------------------------------------------------
 // Statistics
 
-// Of all requests, the small and the large ones.
+// Indices of statistics by size: all requests, small ones, large ones.
 enum { TIDE_STAT_ALL = 0, TIDE_STAT_SMALL = 1, TIDE_STAT_LARGE = 2, TIDE_STAT_KINDS = 3 };
 
 // How long calls of the machine took, by its clock.
 typedef struct tide_duration {
   uint64_t total_ns;
   uint64_t max_ns;
-  uint64_t min_ns;  // 0: none yet, or none that took a moment
+  uint64_t min_ns;  // calls that took no time are left out; 0: no call yet
   uint64_t count;
 } tide_duration;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The list of requests that ask functions of the user's, and waiting for them.
+// The list of threads that call functions of the user, and waiting for them.
 #include "core/askers.h"
 
 #include "base/atomic.h"

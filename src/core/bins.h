@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The index of free blocks: finds the smallest block that is large enough, and among equal ones that with the
-// lowest tie. Its owner's lock guards it.
+// The free index: finds the smallest block that is large enough, and among blocks of equal size the one with
+// the lowest tie. The owner's lock guards it.
 //
 // Sizes below 2 MiB have a pairing heap each, ordered by the tie, and two levels of bits that say which heaps
 // are not empty: the work does not grow with the number of blocks, except where many have one size (amortised
@@ -41,14 +41,14 @@ int tide__bins_check(const tide__bins* bins);
 tide__block* tide__heap_join_all(tide__block* list);
 
 // ---------------------------------------------------------------------------------------------------
-// What every allocation and release does, inline: put a block, take it out, and
-//   tide__bins_peek   the first block of at least `bytes`, or NULL; it stays
+// Inline, because every allocation and release calls them: putting a block, taking it out, and
+// tide__bins_peek(), which finds the first block of at least `bytes` and leaves it in the index.
 
 static inline bool tide__bins_has_heap(const tide__bins* bins, uint64_t bytes) {
   return bins->heaps != NULL && bytes < (uint64_t)TIDE__BINS_HEAPS << TIDE__GRAIN_SHIFT;
 }
 
-// Joins two roots; the one with the lower address stays a root.
+// Joins two roots; the one with the lower tie stays a root.
 static inline tide__block* tide__heap_join(tide__block* a, tide__block* b) {
   if (b->tie < a->tie) {
     tide__block* other = a;

@@ -31,7 +31,7 @@ struct tide__lane;
 struct tide__use;
 struct tide__markers;
 
-// Is there memory that belongs to these addresses? What is lent belongs to those of the view.
+// Does memory belong to these addresses? Memory that is lent belongs to the addresses of the view.
 static inline bool tide__state_has_memory(uint8_t state) {
   return state != TIDE__BLOCK_UNMAPPED && state != TIDE__BLOCK_LENT && state != TIDE__BLOCK_VACANT;
 }
@@ -46,15 +46,15 @@ typedef struct tide__block {
   uint64_t bytes;
   struct tide__block* prev;  // borrowed, shared under the lane's lock, like every pointer here
   struct tide__block* next;
-  uint64_t tie;   // which of equal idle blocks comes first: the address, or by the age of the segment
+  uint64_t tie;   // orders free blocks of equal size: the address, or the age of the segment
   uint8_t state;  // a tide__block_state
   bool is_small;
   bool is_scoped;          // it was released inside a scope and waits for its end
-  bool is_public;          // it was handed out for all to find, not only counted
+  bool is_public;          // it was handed out and can be found by its address, not only counted
   bool is_borrowed;        // of a private pool, handed out to a request of the default one
   tide__atomic_u32 stack;  // of the request
-  // The second: a heap of blocks of one size (bins.c), or a list of spare records; and what only its own call
-  // touches.
+  // The second cache line: a heap of blocks of one size (bins.c) or a list of spare records, and fields that
+  // only its own call touches.
   struct tide__block* heap_child;
   struct tide__block* heap_next;
   struct tide__block* heap_prev;     // the parent, for a first child
@@ -64,7 +64,7 @@ typedef struct tide__block {
   struct tide__use* uses;            // streams that were announced
   tide__atomic_u32 use_word;  // 0: there are none, and nobody is about to announce one: see device/tcache.c
   tide__atomic_u32 magazine;  // of a block for magazines: its class plus 1; 0 for all others
-  // The rest: for few blocks, or seldom.
+  // Rarely used fields.
   uint64_t stamp;                 // searches of its free index when it became idle
   uint64_t last_use;              // its lane's stamp when it was released; 0: none: see device/marks.c
   struct tide__markers* markers;  // owned; where its streams stood in a capture: see device/capture.c
@@ -74,7 +74,7 @@ typedef struct tide__block {
   struct tide__block* pieces;     // of a block in a view: what it is made of, at home, by heap_next
 } tide__block;
 
-// Is it the caller's of the library?
+// Is the block handed out to a user of the library?
 static inline bool tide__block_is_handed_out(const tide__block* block) {
   if (block->state != TIDE__BLOCK_MAGAZINE) return block->state == TIDE__BLOCK_ALLOCATED;
   return (tide__load_acquire(&block->slot.generation) & 1u) != 0;  // pairs with tide__slots_publish

@@ -1,21 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The questions about captures, and the bracket around calls in the mode RELAXED.
+// Questions about captures, and the capture mode RELAXED around calls of the machine.
 #include "core/capture.h"
 
 #include "base/error.h"
 
+// Asks without changing the thread's error record.
+static tide_status state_ask(tide_machine* machine, int device, tide_stream stream, tide_capture_state* out,
+                             uint64_t* out_id) {
+  tide_error before;
+  tide__error_keep(&before);
+  const tide_status status = tide_machine_capture_info(machine, device, stream, out, out_id);
+  if (status != TIDE_OK) tide__error_restore(&before);
+  return status;
+}
+
 uint64_t tide__capture_of(tide_machine* machine, int device, tide_stream stream) {
   tide_capture_state state = TIDE_CAPTURE_NONE;
   uint64_t id = 0;
-  tide_error before;
-  tide__error_keep(&before);
-  if (tide_machine_capture_info(machine, device, stream, &state, &id) != TIDE_OK) {
-    tide__error_restore(&before);
-    return 0;
-  }
-  return state == TIDE_CAPTURE_ACTIVE ? id : 0;
+  const tide_status status = state_ask(machine, device, stream, &state, &id);
+  return status == TIDE_OK && state == TIDE_CAPTURE_ACTIVE ? id : 0;
 }
 
 tide_status tide__capture_ask(tide_machine* machine, int device, tide_stream stream, bool* out) {
@@ -31,21 +36,16 @@ tide_status tide__capture_ask(tide_machine* machine, int device, tide_stream str
 }
 
 bool tide__capture_has(tide_machine* machine, int device, tide_stream stream) {
-  bool is_captured = true;
-  tide_error before;
-  tide__error_keep(&before);
-  if (tide__capture_ask(machine, device, stream, &is_captured) != TIDE_OK) tide__error_restore(&before);
-  return is_captured;
+  tide_capture_state state = TIDE_CAPTURE_NONE;
+  uint64_t id = 0;
+  const tide_status status = state_ask(machine, device, stream, &state, &id);
+  return status == TIDE_OK ? state != TIDE_CAPTURE_NONE : status != TIDE_ERR_HANDLE;
 }
 
 bool tide__capture_is_outside(tide_machine* machine, int device, tide_stream stream) {
   tide_capture_state state = TIDE_CAPTURE_NONE;
   uint64_t id = 0;
-  tide_error before;
-  tide__error_keep(&before);
-  const tide_status status = tide_machine_capture_info(machine, device, stream, &state, &id);
-  if (status != TIDE_OK) tide__error_restore(&before);
-  return status == TIDE_OK && state == TIDE_CAPTURE_NONE;
+  return state_ask(machine, device, stream, &state, &id) == TIDE_OK && state == TIDE_CAPTURE_NONE;
 }
 
 tide_status tide__relax(tide_machine* machine, tide__relaxed* out) {

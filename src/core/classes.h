@@ -11,8 +11,8 @@
 
 enum { TIDE__CLASS_EXACT = 16 };  // classes of one unit more each
 
-// The class of what has a unit with the number `last`, below 2^60, as its last. Has no branch, because sizes
-// come in any order.
+// The class of a size whose last unit has the number `last`, below 2^60. It has no branch, because sizes are
+// hard to predict.
 static inline uint32_t tide__class_to(uint64_t last) {
   const uint32_t shift = 60u - (uint32_t)__builtin_clzll(last | 8);
   return shift * 8 + (uint32_t)(last >> shift);

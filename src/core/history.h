@@ -31,7 +31,7 @@ typedef struct tide__call_context {
 
 typedef struct tide__history {
   tide_machine* machine;   // borrowed until fini: its clock
-  uint64_t uid;            // of no other history, ever
+  uint64_t uid;            // unique in this process
   tide__atomic_u32* word;  // borrowed until fini; of the allocator, whose calls look at it anyway
   uint32_t kept_bit;       // set in the word while entries are kept
   uint32_t observed_bit;   // set in the word while observers hear of entries
@@ -50,7 +50,7 @@ typedef struct tide__history {
   tide__signal turn_passed;
 } tide__history;
 
-// `word`: see tide__history; 0 for observed_bit: entries are told to nobody.
+// `word`: see tide__history. observed_bit 0: there are no observers.
 // Errors: TIDE_ERR_NO_MEMORY, and then tide__history_fini() is still to be called.
 tide_status tide__history_init(tide__history* history, tide_machine* machine, const tide_heap* heap,
                                tide__atomic_u32* word, uint32_t kept_bit, uint32_t observed_bit);
@@ -79,7 +79,7 @@ void tide__history_make_room(tide__history* history, size_t entries);
 void tide__history_add(tide__history* history, const tide__call_context* context, tide_trace_entry entry);
 
 // Tells the observers of the entries that this thread made; with no lock held. Waits until other threads have
-// told earlier entries about segments. What nobody hears any more is forgotten.
+// told earlier entries about segments. Entries without observers are dropped.
 void tide__history_tell_all(tide__history* history);
 extern _Thread_local size_t tide__untold_count;  // entries of this thread, of all histories
 static inline void tide__history_tell(tide__history* history) {
@@ -99,7 +99,7 @@ void tide__history_add_snapshot(tide__history* history, uint64_t active_bytes);
 //         one of `gather` and `number`; TIDE_ERR_NO_MEMORY.
 tide_status tide__history_configure(tide__history* history, const char* call,
                                     const tide_history_options* options);
-// Do stacks stand for numbers of the caller's?
+// Are stacks numbers that the caller gave (tide_history_options.number)?
 bool tide__history_has_numbers(tide__history* history);
 
 #endif

@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 
-// In how many observers the calling thread is, of any allocator.
+// How many observers the calling thread is inside of, over all allocators.
 static _Thread_local uint32_t observers_around;
 
 void tide__observers_init(tide__observers* observers, tide__atomic_u32* word, uint32_t bit) {
@@ -46,7 +46,8 @@ tide_status tide__observers_attach(tide__observers* observers, const char* call,
     observed_set_locked(observers);
   }
   tide__mutex_unlock(&observers->lock);
-  TIDE_REQUIRE(has_room, TIDE_ERR_LIMIT, "%s: there are %d of this kind", call, TIDE__MAX_OBSERVERS);
+  TIDE_REQUIRE(has_room, TIDE_ERR_LIMIT, "%s: %d observers of this kind are attached already", call,
+               TIDE__MAX_OBSERVERS);
   return TIDE_OK;
 }
 

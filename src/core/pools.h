@@ -4,8 +4,8 @@
 // The pools of an allocator, and the scopes that send requests to them.
 //
 // A private pool is made with one user, and users come and go. A scope is open on a pool from begin to end
-// and takes the requests of a thread, of a stream, of a capture, or those that a filter of the user's
-// accepts; the newest open scope that takes a request decides. A request that goes to a private pool is a
+// and takes the requests of a thread, of a stream, of a capture, or those that a filter accepts; the newest
+// open scope that takes a request decides. A request that goes to a private pool is a
 // guest there until it is over. A pool without users and guests can be dropped once it has no memory. Records
 // of pools are used again, and freed with the allocator only, so that a stale pointer is never dangling.
 //
@@ -60,13 +60,11 @@ typedef struct tide__pools {
   tide__mutex* lock;  // borrowed; guards all that follows
   const tide_heap* heap;
   size_t record_bytes;
-  // Set by the allocator after tide__pools_init(), or NULL. Initialises a new record, once, all 0 before. The
-  // place of a pool in walks; without it they go by rising number. A bit of a word that is set while scopes
-  // are open.
-  void (*record_init)(void* record);
-  uint64_t (*place)(const tide__pool_base* pool);
+  // These four are set by the allocator after tide__pools_init(), or stay NULL and 0.
+  void (*record_init)(void* record);               // initialises a new record, whose memory is all 0
+  uint64_t (*place)(const tide__pool_base* pool);  // its key in walks; NULL: its number
   tide__atomic_u32* flags;
-  uint32_t has_scopes;  // the bit
+  uint32_t has_scopes;  // a bit of `flags` that is set while scopes are open
 
   tide__pool_base* default_pool;  // the allocator's
   tide__tree tree;                // private pools; their records are owned

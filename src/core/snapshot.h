@@ -14,8 +14,8 @@
 typedef struct tide__snapshot_source {
   const char* call;        // names the call in errors
   tide__history* history;  // borrowed
-  const tide_heap* heap;   // borrowed; for the time of the snapshot
-  uint8_t device;          // under which all of it stands in the trace
+  const tide_heap* heap;   // borrowed during the call
+  uint8_t device;          // its number in the trace
   tide_pool last_pool;     // the highest number of a pool so far
   void* owner;             // the allocator, for the functions below
   tide_status (*visit)(void* owner, const tide_device_visitor* visitor);
@@ -25,8 +25,10 @@ typedef struct tide__snapshot_source {
   tide_status (*settings)(void* owner, tide_intern* names, uint32_t* out);
 } tide__snapshot_source;
 
-// NULL options are the defaults. The history comes first: while other threads work, segments may be newer.
-// Errors: TIDE_ERR_ARGUMENT for a struct of a wrong size; TIDE_ERR_NO_MEMORY, and then the trace has a part.
+// NULL options mean the defaults. The history is taken first, so segments may be newer while other threads
+// work.
+// Errors: TIDE_ERR_ARGUMENT for a struct of a wrong size; TIDE_ERR_NO_MEMORY, and then the trace has only a
+//         part.
 tide_status tide__snapshot_take(const tide__snapshot_source* source, const tide_snapshot_options* options,
                                 tide_trace* trace);
 

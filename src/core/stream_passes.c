@@ -101,7 +101,7 @@ static tide_status wait_ask(const pass_run* run, tide__wait* wait, bool* out_don
   return TIDE_OK;
 }
 
-// The same. Where the event cannot be waited for, the device is.
+// The same. If the event cannot be waited for, the device is synchronized.
 static bool wait_is_done(pass_run* run, tide__wait* wait) {
   bool is_done = false;
   bool is_known = false;
@@ -152,7 +152,7 @@ static void answer_tell(const pass_run* run, queue_answer* answer) {
   answer->ready = (waiter_chain){ NULL, NULL };
 }
 
-// A wait has passed. Its waiter is not kept back while a pass waits for the next.
+// A wait has passed. A pass that waits makes its waiter ready at once, before it waits for the next.
 static void answer_done(pass_run* run, queue_answer* answer, tide__wait* wait) {
   tide__waiter* const waiter = wait->waiter;
   const bool is_last = wait_was_last(run->w, wait);
@@ -198,7 +198,7 @@ static void queue_ask(pass_run* run, const tide__wait_queue* queue, const wait_c
 // ---------------------------------------------------------------------------------------------------
 // Going through the queues
 
-// Does this pass have to go to a queue? Not if a later one was there; but to wait is more than to ask.
+// Does this pass have to ask a queue? Not if a later pass has asked it, unless this one waits.
 static bool queue_is_due(const pass_run* run, const tide__wait_queue* queue) {
   return run->waits || queue->pass < run->number;
 }
@@ -222,8 +222,8 @@ static tide__wait_queue* queue_enter(const pass_run* run, tide__wait_queue* queu
   return queue;
 }
 
-// Ends the turn: what has not passed goes back to the beginning. Records are given back no sooner, because
-// each brought one queue along. False if no queue comes behind it.
+// Ends the turn: waits that have not passed go back to the front. Records are only given back now, because
+// the queue may lie in one of them. False if this is the last queue.
 static bool queue_leave(tide__stream_waits* w, tide__wait_queue* queue, const queue_answer* answer) {
   const wait_chain* const rest = &answer->rest;
   tide__mutex_lock(&w->lock);
@@ -242,7 +242,7 @@ static bool queue_leave(tide__stream_waits* w, tide__wait_queue* queue, const qu
   return has_next;
 }
 
-// Waiters are ready before others are let to the queue.
+// Waiters become ready before other threads may ask the queue.
 static void run_queues(pass_run* run) {
   wait_chain waits = { NULL, NULL };
   tide__wait_queue* queue = queue_enter(run, NULL, &waits);
@@ -296,7 +296,7 @@ static void deferred_retry(pass_run* run, tide__waiter* waiter) {
   tide__mutex_unlock(&w->lock);
 }
 
-// Takes the turn to try the deferred waiters again, and takes them; NULL: there are none, or it is another's.
+// Takes the deferred waiters to try them again; NULL: there are none, or another thread has them.
 static tide__waiter* deferred_enter(const pass_run* run) {
   tide__stream_waits* const w = run->w;
   tide__mutex_lock(&w->lock);
@@ -325,7 +325,7 @@ static void run_deferred(pass_run* run) {
   tide__mutex_unlock(&w->lock);
 }
 
-// Puts waiters back among the deferred, before those that came meanwhile.
+// Puts waiters back in front of those that were deferred meanwhile.
 static void waits_defer_again(tide__stream_waits* w, const waiter_chain* chain) {
   if (chain->first == NULL) return;
   tide__mutex_lock(&w->lock);

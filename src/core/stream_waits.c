@@ -109,7 +109,7 @@ tide_status tide__waiter_add(tide__stream_waits* w, tide__waiter* waiter, int de
 // ---------------------------------------------------------------------------------------------------
 // Recording events
 
-// Asks which stream it is, and whether it is captured. Where handles come again, later is too late.
+// Asks for the number of the stream and whether it is captured. Later its handle may be that of another.
 static void wait_identify(const tide__stream_waits* w, tide__wait* wait) {
   tide_error before;
   tide__error_keep(&before);
@@ -174,8 +174,8 @@ bool tide__waits_record(tide__stream_waits* w, tide__waiter* waiter) {
 // ---------------------------------------------------------------------------------------------------
 // Queues
 
-// A queue that was never used, now the last of the list. There is one: every record brought one along, and
-// those in use hold at least one record each, which is not the caller's.
+// A queue that was never used, now the last of the list. There is one: every record has one, and each queue
+// in use holds at least one record, which is not the caller's.
 static tide__wait_queue* queue_take_locked(tide__stream_waits* w) TIDE_REQUIRES(&w->lock) {
   tide__wait_queue* const queue = w->idle_queues;
   TIDE_ASSERT(queue != NULL);
@@ -219,7 +219,6 @@ static void queue_insert_locked(tide__wait_queue* queue, tide__wait* wait) {
   if (is_last) queue->last = wait;
 }
 
-// Puts the waits of a waiter, all recorded, into their queues.
 void tide__waits_queue_locked(tide__stream_waits* w, tide__waiter* waiter) {
   const uint64_t end = tide__load_relaxed(&w->tickets) + 1;
   tide__wait* waits = waiter->waits;
@@ -259,7 +258,6 @@ void tide__waits_defer(tide__stream_waits* w, tide__waiter* waiter) {
   tide__mutex_unlock(&w->lock);
 }
 
-// Makes waiters ready, a list. Who finds nothing waiting must find them, so they are counted until then.
 void tide__waiters_end(tide__stream_waits* w, tide__waiter* list, uint64_t count, void* call) {
   if (list == NULL) return;
   w->callbacks->ready(w->owner, list, call);
@@ -268,7 +266,6 @@ void tide__waiters_end(tide__stream_waits* w, tide__waiter* list, uint64_t count
   tide__mutex_unlock(&w->lock);
 }
 
-// Gives a waiter the waits and events it lacks; *out_at is a wait whose event cannot be recorded, or NULL.
 tide_status tide__waiter_prepare(tide__stream_waits* w, tide__waiter* waiter, tide__wait** out_at) {
   *out_at = NULL;
   const tide_status prepared = w->callbacks->prepare != NULL ? w->callbacks->prepare(w->owner, waiter)
@@ -313,7 +310,6 @@ uint64_t tide__waits_devices(const tide__stream_waits* w) {
   return devices;
 }
 
-// Moves a whole list to another.
 static void waits_move(tide__wait** from, tide__wait** to) {
   while (*from != NULL) wait_push(to, wait_pop(from));
 }

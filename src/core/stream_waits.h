@@ -21,7 +21,7 @@
 //   then.
 // - A waiter that lacks an event is deferred. Every pass tries again; a pass that waits can synchronize the
 //   device instead.
-// - Beginning to wait never fails: each wait record brings a queue along, so there is always one to be had.
+// - Beginning to wait never fails: each wait record has room for a queue, so one is always available.
 //
 // The machine is called with no lock held, and in a pass in the capture mode RELAXED. A pass that succeeds
 // leaves the thread's error record as it was. One thread at a time asks a queue, and has its waits meanwhile;
@@ -91,8 +91,8 @@ typedef struct tide__waits_callbacks {
 // How a wait finds out which stream it is for, and whether that is captured.
 typedef enum tide__waits_identity {
   TIDE__STREAMS_ASKED_AFTER,   // asks for the capture after each record; numbers are not known
-  TIDE__STREAMS_ASKED_BEFORE,  // asks for capture and number before each record: handles may come again
-  TIDE__STREAMS_ASKED_LATE     // asks for the capture before the event is asked: handles never come again
+  TIDE__STREAMS_ASKED_BEFORE,  // asks for capture and number before each record: handles may be reused
+  TIDE__STREAMS_ASKED_LATE     // asks for the capture before the event is asked: handles are never reused
 } tide__waits_identity;
 
 typedef struct tide__waits_options {
@@ -156,10 +156,10 @@ tide_status tide__waiter_add(tide__stream_waits* w, tide__waiter* waiter, int de
 // Prepares a waiter, records its events, and lets it wait; or defers it. If it has nothing to wait for, it is
 // ready at once. The thread's error record is kept.
 void tide__waits_begin(tide__stream_waits* w, tide__waiter* waiter, void* call);
-// Lets it wait without events: it gets them in the next pass.
+// Lets it wait without events, which the next pass records.
 void tide__waits_defer(tide__stream_waits* w, tide__waiter* waiter);
-// The same as tide__waits_begin() in two steps, for an owner that counts under the lock: records the events,
-// true if there are all; and lets the waiter wait.
+// The same as tide__waits_begin() in two steps, for an owner that counts under the lock. The first records
+// the events, and returns whether all are recorded. The second lets the waiter wait.
 bool tide__waits_record(tide__stream_waits* w, tide__waiter* waiter);
 void tide__waits_enter_locked(tide__stream_waits* w, tide__waiter* waiter, bool is_recorded)
     TIDE_REQUIRES(&w->lock);
@@ -198,8 +198,8 @@ tide_status tide__waiter_prepare(tide__stream_waits* w, tide__waiter* waiter, ti
 // Puts the waits of a waiter, all recorded, into their queues; or puts it behind the deferred ones.
 void tide__waits_queue_locked(tide__stream_waits* w, tide__waiter* waiter) TIDE_REQUIRES(&w->lock);
 void tide__waits_defer_locked(tide__stream_waits* w, tide__waiter* waiter) TIDE_REQUIRES(&w->lock);
-// Makes `count` waiters ready, a list. Whoever finds nothing waiting must find them, so they count until
-// then.
+// Makes `count` waiters ready, a list. They count as waiting until then: a thread that sees none waiting must
+// find them.
 void tide__waiters_end(tide__stream_waits* w, tide__waiter* list, uint64_t count, void* call);
 
 #endif

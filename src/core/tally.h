@@ -27,7 +27,7 @@ enum {
 typedef struct tide__tally_item {
   _Alignas(64) tide__count sides[2];  // large, small
   int64_t both_high;                  // the highest the sum of both sides was
-  // Up to this the small sum may rise and raise neither its own highest nor that of both; or less than that.
+  // While the small sum is at most this, neither its own maximum nor that of both rises.
   int64_t small_ceiling;
 } tide__tally_item;
 
@@ -36,7 +36,7 @@ typedef struct tide__tally {
   tide__tally_item items[TIDE__TALLY_COUNT];
 } tide__tally;
 
-// Notes how high the sums are, and finds out how far the small one may rise unnoticed.
+// Updates the maxima, and how far the small sum may rise without changing them.
 static inline void tide__tally_note(tide__tally* tally, bool is_small, int what) {
   tide__tally_item* const item = &tally->items[what];
   tide__count* const side = &item->sides[is_small];
@@ -48,7 +48,7 @@ static inline void tide__tally_note(tide__tally* tally, bool is_small, int what)
   item->small_ceiling = most < item->sides[1].high ? most : item->sides[1].high;
 }
 
-// Not 0 if how high the sums are is to be noted.
+// Not 0 if the maxima may have changed.
 static inline int tide__tally_raise(tide__tally* tally, bool is_small, int what, uint64_t n) {
   tide__tally_item* const item = &tally->items[what];
   tide__count* const side = &item->sides[is_small];
@@ -62,7 +62,7 @@ static inline void tide__tally_rise(tide__tally* tally, bool is_small, int what,
   if (tide__tally_raise(tally, is_small, what, n) != 0) tide__tally_note(tally, is_small, what);
 }
 
-// A block is handed out. Whether a sum is a new highest is hard to foretell, so it is asked once for all.
+// A block is handed out. New maxima are hard to predict, so one branch serves all three sums.
 static inline void tide__tally_hand_out(tide__tally* tally, bool is_small, uint64_t bytes,
                                         uint64_t requested) {
   const int is_noted = tide__tally_raise(tally, is_small, TIDE__TALLY_BLOCKS, 1) |
@@ -78,7 +78,7 @@ static inline void tide__tally_fall(tide__tally* tally, bool is_small, int what,
   tally->items[what].sides[is_small].sum -= (int64_t)n;
 }
 
-// And taken back.
+// A block is taken back.
 static inline void tide__tally_take_back(tide__tally* tally, bool is_small, uint64_t bytes,
                                          uint64_t requested) {
   tide__tally_fall(tally, is_small, TIDE__TALLY_BLOCKS, 1);

@@ -28,7 +28,7 @@ static tide__atomic_u64 caches_ids;
 // ---------------------------------------------------------------------------------------------------
 // Threads
 
-// A thread ends: its caches are free for others, with what is in them.
+// When a thread ends, other threads may have its caches, with their contents.
 static void thread_end(void* thread) {
   struct tide__thread_cache_thread* const self = thread;
   tide__mutex_lock(&caches_lock);
@@ -60,7 +60,7 @@ static void thread_disown(tide__thread_cache* cache) TIDE_REQUIRES(&caches_lock)
   cache->thread = NULL;
 }
 
-// The newest takes the place of the one before, which goes among the others.
+// The newest takes the first place; the one that had it moves to the others.
 static void thread_remember(tide__thread_cache* cache) {
   tide__thread_cache_recent* const newest = &tide__thread_cache_recents[0];
   if (newest->id == cache->id) return;
@@ -136,7 +136,7 @@ static tide__thread_cache* caches_claim(tide__thread_caches* caches) TIDE_REQUIR
   return NULL;
 }
 
-// Asks to be told when the thread ends.
+// Makes sure that the end of the thread is noticed.
 static bool thread_watch(void) {
   if (this_thread.has_key) return true;
   this_thread.has_key = caches_have_key && pthread_setspecific(caches_key, &this_thread) == 0;
@@ -171,7 +171,7 @@ static tide__thread_cache* caches_find(tide__thread_caches* caches) {
 // ---------------------------------------------------------------------------------------------------
 // The biased lock
 
-// Waits with growing patience until bits of a word are 0.
+// Waits until bits of a word are 0: spins, then sleeps for ever longer.
 static void wait_for_zero(tide__atomic_u32* word, uint32_t bits) {
   for (uint32_t turn = 0; (tide__load_seq(word) & bits) != 0; turn++) {  // pairs with who leaves
     if (turn < 64) tide__cpu_relax();
@@ -248,8 +248,8 @@ void tide__thread_cache_give(tide__thread_cache* cache) {
   tide__rank_pop(TIDE__RANK_THREAD_CACHE);
 }
 
-// All who take several go along the list, and its order never changes: nobody waits in a circle. The common
-// cache is never entered as a thread's own, so it is never busy.
+// Everybody takes several caches in the order of the list, which never changes, so there is no deadlock. The
+// common cache is never entered as a thread's own, so it is never busy.
 tide__thread_cache* tide__thread_caches_take_all(tide__thread_caches* caches) {
   tide__thread_cache* const first = tide__thread_caches_first(caches);
   tide__rank_push(TIDE__RANK_THREAD_CACHE);

@@ -187,6 +187,29 @@ T_TEST(test_history_core__keeps_and_tells_what_was_added) {
   fixture_fini(&f);
 }
 
+static void hear_remark(void* user, const tide_trace_entry* entry) {
+  history_fixture* const f = user;
+  const tide_intern* const names = f->history.names;
+  T_EQ(entry->action, TIDE_ACTION_USER_DEFINED);
+  T_STR_EQ(tide_intern_text(names, tide_intern_note(names, entry->note).metadata, NULL), "a remark");
+  tide__store_relaxed(&f->word, tide__load_relaxed(&f->word) | OTHER_BITS << 1);
+}
+
+T_TEST(test_history_core__tells_annotations_while_something_records) {
+  history_fixture f;
+  tide_observer observer = 0;
+  fixture_init(&f);
+  T_OK(tide__history_annotate(&f.history, TIDE_HISTORY_ALL, "nobody hears this"));
+  T_OK(tide__observers_attach(&f.history.observers, "test", TIDE__OBSERVE_TRACE,
+                              (tide__observer_fn)hear_remark, &f, &observer));
+
+  T_OK(tide__history_annotate(&f.history, TIDE_HISTORY_ALL, "a remark"));
+
+  T_NE(tide__load_relaxed(&f.word) & OTHER_BITS << 1, 0);
+  unobserve(&f, observer);
+  fixture_fini(&f);
+}
+
 // ---------------------------------------------------------------------------------------------------
 // Options
 

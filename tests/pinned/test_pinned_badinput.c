@@ -323,6 +323,7 @@ PINNED_TEST(test_pinned_badinput__memory_as_a_source_refuses_what_it_cannot_do) 
   T_NE(memory.alloc(&memory, SIZE_MAX, 64, &address), TIDE_OK);
   T_PTR_EQ(address, NULL);
   T_NE(memory.release(&memory, (void*)4096), TIDE_OK);
+  T_STATUS(memory.alloc(&memory, 100, (size_t)1 << 46, &address), TIDE_ERR_UNSUPPORTED);
   T_OK(memory.alloc(&memory, 100, 512, &address));
   T_EQ((uintptr_t)address % 512, 0);
   T_OK(memory.release(&memory, address));
