@@ -262,6 +262,11 @@ PINNED_TEST(test_pinned_badinput__numbers_of_nothing) {
   T_STATUS(tide_pinned_pool_retain(p, UINT32_MAX), TIDE_ERR_HANDLE);
   give(p, block);
   T_EQ(current(p, waiting), 0);
+  tide_trace* trace = NULL;
+  T_OK(tide_trace_new(NULL, &trace));
+  T_STATUS(tide_pinned_snapshot(p, NULL, -1, trace), TIDE_ERR_ARGUMENT);
+  T_STATUS(tide_pinned_snapshot(p, NULL, 256, trace), TIDE_ERR_ARGUMENT);
+  tide_trace_free(trace);
 }
 
 PINNED_TEST(test_pinned_badinput__a_history_needs_a_way_to_gather) {

@@ -139,7 +139,7 @@ static void* copy_and_release(void* user) {
   return NULL;
 }
 
-PINNED_TEST_OVER(test_pinned_races__release_against_reuse, machine_host) {
+static void release_against_reuse(tide_machine* m, tide_pinned_cache* p) {
   crew c = { .rounds = scaled_for_sanitizer(60) };
   crew_start(&c, m, p, CREW, copy_and_release);
   crew_join(&c);
@@ -148,13 +148,10 @@ PINNED_TEST_OVER(test_pinned_races__release_against_reuse, machine_host) {
   T_EQ(current(p, active_requests), 0);
 }
 
-PINNED_TEST_WITH(test_pinned_races__release_against_reuse_with_a_helper, machine_host, with_helper) {
-  crew c = { .rounds = scaled_for_sanitizer(60) };
-  crew_start(&c, m, p, CREW, copy_and_release);
-  crew_join(&c);
+PINNED_TEST_OVER(test_pinned_races__release_against_reuse, machine_host) { release_against_reuse(m, p); }
 
-  poll_all(p);
-  T_EQ(current(p, active_requests), 0);
+PINNED_TEST_WITH(test_pinned_races__release_against_reuse_with_a_helper, machine_host, with_helper) {
+  release_against_reuse(m, p);
 }
 
 // Blocks that one thread takes another gives back, so that memory wanders between threads.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// What the pinned-host cache counts and shows: statistics with peaks and durations, size classes, segments
-// and blocks, the history, snapshots, and what was left at the end.
+// What the pinned-host cache counts and shows: statistics with peaks and durations, segments and blocks, the
+// history, snapshots, and what the machine refused at the end.
 #include "pinned/pinneds.h"
 
 // ---------------------------------------------------------------------------------------------------
@@ -137,22 +137,6 @@ PINNED_TEST(test_pinned_stats__peaks_can_be_reset) {
   T_EQ(stats_of(p).allocated_bytes.peak, 0);
 }
 
-PINNED_TEST(test_pinned_stats__private_pools_count_as_well) {
-  (void)m;
-  const tide_pool pool = pool_new(p);
-  const tide_block outside = take(p, SINGLE);
-  const tide_block inside = take_in(p, pool, 2 * SINGLE);
-
-  const tide_pinned_stats all = stats_of(p);
-
-  T_EQ(all.active_bytes.current, 3 * SINGLE);
-  T_EQ(all.num_host_alloc, 2);
-  T_EQ(all.host_alloc_time.count, 2);
-  give(p, inside);
-  give(p, outside);
-  T_EQ(stats_of(p).active_bytes.freed, 3 * SINGLE);
-}
-
 // The peak of one thread is exact however many calls are counted in groups.
 PINNED_TEST_OVER(test_pinned_stats__a_peak_is_exact, machine_emulated) {
   enum { COUNT = 300 };
@@ -239,22 +223,6 @@ PINNED_TEST_OVER(test_pinned_stats__segments_are_tiled_with_blocks, machine_emul
   T_EQ(bytes, current(p, reserved_bytes));
 }
 
-static bool stop_after(void* user, const tide_segment_info* segment) {
-  (void)segment;
-  return --*(int*)user > 0;
-}
-
-PINNED_TEST(test_pinned_stats__a_visit_can_be_ended) {
-  (void)m;
-  for (int i = 0; i < 5; ++i) (void)take(p, SINGLE);
-  int left = 2;
-  const tide_device_visitor visitor = { stop_after, NULL, &left };
-
-  T_OK(tide_pinned_visit(p, &visitor));
-
-  T_EQ(left, 0);
-}
-
 // ---------------------------------------------------------------------------------------------------
 // History
 
@@ -282,14 +250,6 @@ static void history_on(tide_pinned_cache* p, uint64_t max_entries) {
   tide_history_options options = TIDE_HISTORY_OPTIONS_INIT;
   options.max_entries = max_entries;
   T_OK(tide_pinned_history(p, &options));
-}
-
-PINNED_TEST(test_pinned_stats__history_is_off_at_first) {
-  (void)m;
-  story s;
-  give(p, take(p, SINGLE));
-  read_story(p, &s);
-  T_EQ(s.count, 0);
 }
 
 PINNED_TEST(test_pinned_stats__history_tells_the_life_of_a_block) {
@@ -358,18 +318,6 @@ PINNED_TEST_OVER(test_pinned_stats__history_tells_of_failures_and_visits, machin
   T_EQ(s.entries[1].action, TIDE_ACTION_SNAPSHOT);
 }
 
-PINNED_TEST(test_pinned_stats__history_keeps_the_newest) {
-  story s;
-  (void)m;
-  history_on(p, 10);
-  for (int i = 0; i < 50; ++i) give(p, take(p, SINGLE));
-
-  read_story(p, &s);
-
-  T_EQ(s.count, 10);
-  T_EQ(s.entries[9].action, TIDE_ACTION_FREE_COMPLETED);
-}
-
 static size_t gather_two(void* user, uint64_t* frames, size_t capacity) {
   T_LT(1, capacity);
   frames[0] = *(const uint64_t*)user;
@@ -402,43 +350,6 @@ PINNED_TEST(test_pinned_stats__history_has_stacks) {
   T_OK(tide_pinned_history(p, &off));
 }
 
-PINNED_TEST(test_pinned_stats__history_can_be_cleared_and_ended) {
-  tide_history_options options = TIDE_HISTORY_OPTIONS_INIT;
-  story s;
-  (void)m;
-  history_on(p, 100);
-  give(p, take(p, SINGLE));
-  options.clears = true;
-  T_OK(tide_pinned_history(p, &options));
-  read_story(p, &s);
-  T_EQ(s.count, 0);
-  give(p, take(p, SINGLE));
-  read_story(p, &s);
-  T_EQ(s.count, 3);
-
-  options.is_on = false;
-  T_OK(tide_pinned_history(p, &options));
-
-  give(p, take(p, SINGLE));
-  read_story(p, &s);
-  T_EQ(s.count, 0);
-}
-
-PINNED_TEST(test_pinned_stats__history_leaves_actions_out) {
-  tide_history_options options = TIDE_HISTORY_OPTIONS_INIT;
-  story s;
-  (void)m;
-  options.skips = 1u << TIDE_ACTION_FREE_REQUESTED | 1u << TIDE_ACTION_SEGMENT_ALLOC;
-  T_OK(tide_pinned_history(p, &options));
-
-  give(p, take(p, SINGLE));
-
-  read_story(p, &s);
-  T_EQ(s.count, 2);
-  T_EQ(s.entries[0].action, TIDE_ACTION_ALLOC);
-  T_EQ(s.entries[1].action, TIDE_ACTION_FREE_COMPLETED);
-}
-
 // ---------------------------------------------------------------------------------------------------
 // Snapshots
 
@@ -467,58 +378,8 @@ PINNED_TEST(test_pinned_stats__a_snapshot_has_history_and_segments) {
   tide_trace_free(trace);
 }
 
-PINNED_TEST(test_pinned_stats__a_snapshot_needs_no_history) {
-  tide_trace* trace = NULL;
-  tide_snapshot_options options = TIDE_SNAPSHOT_OPTIONS_INIT;
-  size_t count = 7;
-  (void)m;
-  options.has_entries = false;
-  T_OK(tide_trace_new(NULL, &trace));
-  history_on(p, 100);
-  (void)take(p, SINGLE);
-
-  T_OK(tide_pinned_snapshot(p, &options, 0, trace));
-
-  (void)tide_trace_entries(trace, 0, &count);
-  T_EQ(count, 0);
-  (void)tide_trace_segments(trace, &count);
-  T_EQ(count, 1);
-  T_STATUS(tide_pinned_snapshot(p, &options, -1, trace), TIDE_ERR_ARGUMENT);
-  T_STATUS(tide_pinned_snapshot(p, &options, 256, trace), TIDE_ERR_ARGUMENT);
-  tide_trace_free(trace);
-}
-
 // ---------------------------------------------------------------------------------------------------
 // The end
-
-MACHINE_TEST(test_pinned_stats__what_is_left_at_the_end_is_told) {
-  tide_pinned_cache* const p = pinned_open(m, NULL);
-  tide_pinned_leaks leaks = TIDE_PINNED_LEAKS_INIT;
-  give(p, take(p, SINGLE));
-  (void)take(p, 3 * SINGLE);
-  (void)take(p, 600);
-  (void)take(p, 600);
-
-  tide_pinned_free(p, &leaks);
-
-  T_EQ(leaks.blocks, 3);
-  T_EQ(leaks.bytes, 3 * SINGLE + 2 * 1024);
-  T_EQ(leaks.refused_pieces, 0);
-  T_EQ(leaks.refused_bytes, 0);
-}
-
-MACHINE_TEST(test_pinned_stats__nothing_left_is_told_as_well) {
-  tide_pinned_cache* const p = pinned_open(m, NULL);
-  tide_pinned_leaks leaks = { sizeof leaks, 1, 2, 3, 4 };
-  give(p, take(p, SINGLE));
-
-  tide_pinned_free(p, &leaks);
-
-  T_EQ(leaks.blocks, 0);
-  T_EQ(leaks.bytes, 0);
-  T_EQ(leaks.refused_pieces, 0);
-  T_EQ(leaks.refused_bytes, 0);
-}
 
 EMULATED_TEST(test_pinned_stats__pieces_that_are_refused_twice_are_told) {
   for (uint64_t refusals = 1; refusals <= 2; ++refusals) {

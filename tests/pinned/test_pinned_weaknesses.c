@@ -525,27 +525,6 @@ static uint64_t count_sleeps(void) {
   return sum;
 }
 
-HOST_TEST(test_pinned_weaknesses__c_w17_every_cache_has_its_own_helper) {
-  tide_pinned_options options = TIDE_PINNED_OPTIONS_INIT;
-  options.has_helper = true;
-  const tide_stream stream = side_new(m);
-  tide_pinned_cache* caches[2];
-  for (size_t i = 0; i < 2; ++i) caches[i] = pinned_open(m, &options);
-  stream_finish(m, 0, stream);
-
-  for (size_t i = 0; i < 2; ++i) {
-    const tide_block block = take(caches[i], SINGLE);
-    T_OK(tide_machine_call(m, 0, stream, call_slow, NULL));
-    announce(caches[i], block, stream);
-    give(caches[i], block);
-  }
-
-  for (size_t i = 0; i < 2; ++i) {
-    T_WAIT(current(caches[i], waiting) == 0);  // nobody else has looked
-  }
-  for (size_t i = 0; i < 2; ++i) tide_pinned_free(caches[i], NULL);
-}
-
 // A helper that looks again and again does so many times in any tenth of a second. One that has come to rest
 // may have needed longer for that on a busy computer.
 static bool is_quiet_for_a_while(const tide_machine* m) {
