@@ -29,20 +29,6 @@ void tide__waits_fini(tide__stream_waits* w) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// Lists
-
-static tide__wait* wait_pop(tide__wait** list) {
-  tide__wait* const wait = *list;
-  if (wait != NULL) *list = wait->next;
-  return wait;
-}
-
-static void wait_push(tide__wait** list, tide__wait* wait) {
-  wait->next = *list;
-  *list = wait;
-}
-
-// ---------------------------------------------------------------------------------------------------
 // Records
 
 tide__wait* tide__waits_take_idle(tide__stream_waits* w, int device, uint32_t count, uint32_t* out_count) {
@@ -50,7 +36,7 @@ tide__wait* tide__waits_take_idle(tide__stream_waits* w, int device, uint32_t co
   *out_count = 0;
   tide__mutex_lock(&w->lock);
   while (*out_count < count && w->idle[device] != NULL) {
-    wait_push(&list, wait_pop(&w->idle[device]));
+    tide__wait_push(&list, tide__wait_pop(&w->idle[device]));
     ++*out_count;
   }
   tide__mutex_unlock(&w->lock);
@@ -76,8 +62,8 @@ tide_status tide__wait_make(tide__stream_waits* w, int device, tide__wait** out)
 
 void tide__waits_give_locked(tide__stream_waits* w, tide__wait* list) {
   while (list != NULL) {
-    tide__wait* const wait = wait_pop(&list);
-    wait_push(&w->idle[wait->device], wait);
+    tide__wait* const wait = tide__wait_pop(&list);
+    tide__wait_push(&w->idle[wait->device], wait);
   }
 }
 
@@ -96,7 +82,7 @@ void tide__waits_spend(tide__stream_waits* w, tide__wait* list) {
 
 tide_status tide__waiter_add(tide__stream_waits* w, tide__waiter* waiter, int device, tide_stream stream) {
   tide__mutex_lock(&w->lock);
-  tide__wait* wait = wait_pop(&w->idle[device]);
+  tide__wait* wait = tide__wait_pop(&w->idle[device]);
   tide__mutex_unlock(&w->lock);
   if (wait == NULL) TIDE_TRY(tide__wait_make(w, device, &wait));
   tide__wait_reset(wait, stream);
@@ -226,7 +212,7 @@ void tide__waits_queue_locked(tide__stream_waits* w, tide__waiter* waiter) {
   tide__store_release(&w->tickets, end);  // pairs with tide__wait_record
   waiter->waits = NULL;
   while (waits != NULL) {
-    tide__wait* const wait = wait_pop(&waits);
+    tide__wait* const wait = tide__wait_pop(&waits);
     wait->waiter = waiter;
     wait->end = end;
     wait->is_only = is_only;
@@ -311,7 +297,7 @@ uint64_t tide__waits_devices(const tide__stream_waits* w) {
 }
 
 static void waits_move(tide__wait** from, tide__wait** to) {
-  while (*from != NULL) wait_push(to, wait_pop(from));
+  while (*from != NULL) tide__wait_push(to, tide__wait_pop(from));
 }
 
 // All records are gathered before the first is freed, because the queues are inside them.
@@ -324,7 +310,7 @@ void tide__waits_clear(tide__stream_waits* w) {
   w->queues = w->queues_last = w->idle_queues = NULL;
   w->deferred_last = NULL;
   while (list != NULL) {
-    tide__wait* const wait = wait_pop(&list);
+    tide__wait* const wait = tide__wait_pop(&list);
     tide__ignore(tide_machine_event_free(w->machine, wait->event));
     tide__heap_release(w->heap, wait, 1, sizeof *wait);
   }

@@ -140,7 +140,17 @@ static inline bool tide__waits_is_empty(tide__stream_waits* w) {
 tide__wait* tide__waits_take_idle(tide__stream_waits* w, int device, uint32_t count, uint32_t* out_count);
 tide_status tide__wait_make(tide__stream_waits* w, int device, tide__wait** out);
 void tide__waits_give(tide__stream_waits* w, tide__wait* list);
-// A record is used anew, for a stream of its device.
+// Lists of records.
+static inline tide__wait* tide__wait_pop(tide__wait** list) {
+  tide__wait* const wait = *list;
+  if (wait != NULL) *list = wait->next;
+  return wait;
+}
+static inline void tide__wait_push(tide__wait** list, tide__wait* wait) {
+  wait->next = *list;
+  *list = wait;
+}
+// Prepares a record for a new use, by a stream of its device.
 static inline void tide__wait_reset(tide__wait* wait, tide_stream stream) {
   wait->stream = stream;
   wait->is_recorded = false;

@@ -205,8 +205,7 @@ struct tide_pinned_cache {
   uint64_t first_single;  // the first class whose blocks have their own segments
   bool is_dry;
   int device_count;
-  bool has_unique_streams;  // no stream gets the handle of an earlier one, and stale handles may be asked
-  int device_node;          // the NUMA node for TIDE_NUMA_DEVICE; -1: not known
+  int device_node;  // the NUMA node for TIDE_NUMA_DEVICE; -1: not known
   bool has_cap;
   tide__atomic_u32 unusual;  // bits: see above
   tide__fork_note fork_note;

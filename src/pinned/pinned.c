@@ -90,7 +90,6 @@ static void pinned_init(tide_pinned_cache* pinned) {
   pinned->page_bytes = tide__sys_page_bytes();
   pinned->is_dry = strcmp(tide_machine_name(pinned->machine), "dry") == 0;
   pinned->device_count = tide_machine_device_count(pinned->machine);
-  pinned->has_unique_streams = strcmp(tide_machine_name(pinned->machine), "cuda") != 0;
   pinned->device_node = pinned_device_node(pinned);
   tide__pin_waits_init(pinned);
   pinned_set_limits(pinned);
@@ -148,11 +147,8 @@ tide_status tide_pinned_new(tide_machine* machine, const tide_pinned_options* op
 static uint64_t records_move(tide__wait** from, tide__wait** to) {
   uint64_t devices = 0;
   while (*from != NULL) {
-    tide__wait* const use = *from;
-    *from = use->next;
-    use->next = *to;
-    *to = use;
-    devices |= (uint64_t)1 << use->device;
+    devices |= (uint64_t)1 << (*from)->device;
+    tide__wait_push(to, tide__wait_pop(from));
   }
   return devices;
 }

@@ -7,23 +7,12 @@
 
 enum { TCACHE_RECORDS = 64 };  // that a thread cache holds at most
 
-static tide__wait* record_pop(tide__wait** list) {
-  tide__wait* const record = *list;
-  if (record != NULL) *list = record->next;
-  return record;
-}
-
-static void record_push(tide__wait** list, tide__wait* record) {
-  record->next = *list;
-  *list = record;
-}
-
 static void records_refill_locked(tide_pinned_cache* pinned, tide__pin_tcache* tcache, int device) {
   uint32_t count = 0;
   if (tcache->record_count >= TCACHE_RECORDS / 2) return;
   tide__wait* list =
       tide__waits_take_idle(&pinned->waits, device, TCACHE_RECORDS / 2 - tcache->record_count, &count);
-  while (list != NULL) record_push(&tcache->records, record_pop(&list));
+  while (list != NULL) tide__wait_push(&tcache->records, tide__wait_pop(&list));
   tcache->record_count += count;
 }
 
@@ -34,7 +23,7 @@ static tide__wait* record_take_idle(tide_pinned_cache* pinned, int device) {
     records_refill_locked(pinned, tcache, device);
   }
   if (tcache->records != NULL && tcache->records->device == device) {
-    record = record_pop(&tcache->records);
+    record = tide__wait_pop(&tcache->records);
     tcache->record_count--;
   }
   tide__pin_leave(tcache);
@@ -51,7 +40,7 @@ tide_status tide__pin_record_take(tide_pinned_cache* pinned, int device, tide_st
 
 static void records_give_locked(tide_pinned_cache* pinned, tide__pin_tcache* tcache, tide__wait* list) {
   while (list != NULL && tcache->record_count < TCACHE_RECORDS) {
-    record_push(&tcache->records, record_pop(&list));
+    tide__wait_push(&tcache->records, tide__wait_pop(&list));
     tcache->record_count++;
   }
   tide__waits_give(&pinned->waits, list);
@@ -67,7 +56,7 @@ void tide__pin_records_give(tide_pinned_cache* pinned, tide__wait* list) {
 void tide__pin_spares_take_locked(tide_pinned_cache* pinned, tide__pin_tcache* tcache, tide__pin* list) {
   tide__wait* spares = NULL;
   for (; list != NULL; list = list->next) {
-    if (list->waiter.spare != NULL) record_push(&spares, list->waiter.spare);
+    if (list->waiter.spare != NULL) tide__wait_push(&spares, list->waiter.spare);
     list->waiter.spare = NULL;
   }
   records_give_locked(pinned, tcache, spares);

@@ -5,6 +5,8 @@
 // The uses of a block are wait records from the beginning, so releasing a block takes no memory. A pass waits
 // for another thread that is asking a queue, because its answer may make pinning new memory unnecessary.
 // Calls the rooms `idle`, `segment` and `stats`. Lock: that of the waits, which also guards the statistics.
+#include <string.h>
+
 #include "base/sys.h"
 #include "pinned/stream/stream.h"
 
@@ -39,12 +41,14 @@ static void call_failed(void* owner, tide__waiter* waiter, tide__waits_failure w
   else TIDE__PIN_COUNT(owner, num_query_failures);
 }
 
+// On cuda a new stream may have the handle of an earlier one, and stale handles must not be asked.
 void tide__pin_waits_init(tide_pinned_cache* pinned) {
   static const tide__waits_callbacks callbacks = { .ready = blocks_ready,
                                                    .spent = records_spent,
                                                    .failed = call_failed };
-  const tide__waits_options options = { .identity = pinned->has_unique_streams ? TIDE__STREAMS_ASKED_LATE
-                                                                               : TIDE__STREAMS_ASKED_BEFORE,
+  const bool is_cuda = strcmp(tide_machine_name(pinned->machine), "cuda") == 0;
+  const tide__waits_options options = { .identity = is_cuda ? TIDE__STREAMS_ASKED_BEFORE
+                                                            : TIDE__STREAMS_ASKED_LATE,
                                         .survives_failures = true };
   tide__waits_init(&pinned->waits, pinned->machine, pinned->heap, &callbacks, pinned, options);
 }
