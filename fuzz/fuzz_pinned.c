@@ -7,9 +7,9 @@
 // machine. The streams are held, and finish their work piece by piece when the input says so.
 //
 // A model knows what is handed out and how far each stream is. A block that is handed out overlaps no other,
-// and none that was released and whose announced work is not done, nor one that is kept for a pool. To
-// release what is handed out always works, anything else is refused. In the end the machine has everything
-// back.
+// and none that was released and whose announced work is not done, nor one that is kept for a pool.
+// Releasing a block that is handed out always works, and any other release is refused. In the end the machine
+// has everything back.
 #include <stdlib.h>
 #include <string.h>
 
@@ -228,7 +228,7 @@ static void fuzz_release(fuzz_world* w, size_t at, bool by_address) {
   if (piece.announced != 0) fuzz_wait_add(w, &piece);
 }
 
-// Handles that are over or never were, addresses that are nobody's.
+// Stale and random handles, and addresses of no block.
 static void fuzz_release_wrong(fuzz_world* w, uint8_t b, uint8_t c) {
   tide_block block = w->gone[b % 4];
   if (block.address == NULL) return;
@@ -266,8 +266,8 @@ static void fuzz_record(fuzz_world* w, uint8_t b, uint8_t c) {
   FUZZ_REQUIRE(tide_pinned_record(w->pinned, name, 0, NULL) == TIDE_ERR_ARGUMENT);
 }
 
-// A copy that was refused counts for nothing, because its work is none. Those of the thread's own stream are
-// announced behind the copy, which may fail: they are run at once then.
+// A refused copy queues no work. On the thread's own stream a copy is announced after it is queued, which may
+// fail; then the stream is run at once.
 static void fuzz_copy(fuzz_world* w, uint8_t b, uint8_t c) {
   if (w->count == 0) return;
   fuzz_piece* const piece = &w->pieces[b % w->count];
@@ -456,7 +456,7 @@ static uint64_t fuzz_out(const tide_machine* machine, tide_call take, tide_call 
   return taken.calls - taken.failures - (given.calls - given.failures);
 }
 
-// Everything that was queued is done, what was taken goes back, and nobody uses the pools.
+// Finishes all queued work, releases all blocks, and drops the pools.
 static void fuzz_settle(fuzz_world* w, bool releases) {
   fuzz_pause_faults(w);
   w->heap_last = 0;

@@ -423,7 +423,7 @@ T_TEST(test_history_core__observers_of_two_histories_may_use_each_other) {
   }
 }
 
-// What a thread did not tell of a history that is gone is not told to a new one at the same place.
+// Untold entries of a history that is gone do not reach a new one at the same address.
 T_TEST(test_history_core__untold_entries_of_a_history_that_is_gone_are_forgotten) {
   static history_fixture f;
   static history_model m;

@@ -262,7 +262,7 @@ static void* race_write(void* user) {
   return NULL;
 }
 
-// Whatever a reader meets, it is nothing or what belongs there.
+// A reader finds nothing, or the right block.
 static void* race_read(void* user) {
   const racer* const w = user;
   t_rng rng = t_rng_new(20 + w->number);

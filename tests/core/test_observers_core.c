@@ -127,7 +127,7 @@ T_TEST(test_observers_core__are_called_by_kind_in_the_order_they_came) {
 // ---------------------------------------------------------------------------------------------------
 // Detaching while one runs
 
-// Data of an observer, which goes when it is detached.
+// The data of an observer, freed when it is detached.
 typedef struct stay {
   atomic_int is_entered;
   atomic_int is_open;
@@ -167,7 +167,7 @@ static void* detach_thread(void* user) {
   return NULL;
 }
 
-// Gives another thread, which should do nothing, the chance to do it.
+// Gives another thread time to do what it must not do.
 static void let_others_run(const atomic_int* until) {
   for (int i = 0; i < 2000 && atomic_load(until) == 0; ++i) sched_yield();
 }

@@ -11,7 +11,7 @@
 
 enum { SEGMENTS = 50, BLOCKS = 3, FIRST_LABELLED = 5 };
 
-// An allocator of which nothing is there but its list of segments.
+// An allocator that has only a list of segments.
 typedef struct listed {
   tide_machine* machine;
   counting_heap heap;

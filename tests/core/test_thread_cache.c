@@ -48,7 +48,7 @@ static uint64_t object_sum(object* o) {
   return sum;
 }
 
-// What somebody does inside. Two at once would leave words that differ, or lose a count.
+// What a thread does inside. Two at once would leave words that differ, or lose a count.
 static void cache_touch(cache* c) {
   const uint64_t count = c->count;
   for (uint32_t i = 0; i < WORDS; i++) T_EQ(c->content[i], count);
@@ -90,7 +90,7 @@ static void* race_own(void* user) {
   return NULL;
 }
 
-// The commonest way of the allocators: enters only where that is cheapest, and else goes the slow way.
+// As allocators do it: the fast path if possible, otherwise the slow one.
 static void* race_own_fast(void* user) {
   race* const r = user;
   uint64_t count = 0;
@@ -151,7 +151,7 @@ T_TEST(test_thread_cache__two_are_never_inside_at_once) {
   object_close(&r.o);
 }
 
-// Who takes a cache holds its owner up until it gives it back.
+// A thread that takes a cache keeps its owner waiting until it gives the cache back.
 typedef struct holding {
   object o;
   _Atomic(cache*) own;
@@ -188,7 +188,7 @@ T_TEST(test_thread_cache__its_owner_waits_for_who_took_it) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// Who has which
+// Owners
 
 static void* visit(void* user) {
   object* const o = user;

@@ -7,11 +7,11 @@
 //   PINNED_TEST_WITH(test_pinned__has_a_helper, machine_names, with_helper) { ... }
 //
 // A test gets a fresh machine `m` (see machines.h) and a fresh cache `p` with the default options, or with
-// those that a function sets. It may leave everything to tide_pinned_free(). After the test all invariants of
-// the cache hold; after freeing it no byte of its heap is left, and the machine has got all pinned memory
-// back, and all events that the cache made.
+// those that a function sets. tide_pinned_free() may take back what the test leaves. After the test all
+// invariants of the cache must hold. After freeing the cache its heap must be empty, and the machine must
+// have all pinned memory and all events of the cache back.
 //
-// take() and give() are requests and releases, current() and counter() ask the statistics.
+// take() and give() are requests and releases, current() and counter() read the statistics.
 #ifndef TIDEMARK_TESTS_PINNEDS_H
 #define TIDEMARK_TESTS_PINNEDS_H
 
@@ -21,9 +21,9 @@
 #define SINGLE (64 * KIB)  // bytes of a block that is pinned on its own, and a class of its own
 
 // ---------------------------------------------------------------------------------------------------
-// What the machine has given
+// What the machine has handed out
 
-// How many more there are than were given back, of pieces of pinned memory, registrations and events.
+// Ranges of pinned memory, registrations and events that were not given back yet.
 typedef struct holdings {
   uint64_t pinned;
   uint64_t registered;
@@ -48,7 +48,7 @@ static inline holdings holdings_of(const tide_machine* m) {
   return h;
 }
 
-// The pieces that were taken from the machine so far, in either way.
+// Ranges taken from the machine so far, allocated or registered.
 static inline uint64_t pieces_made(const tide_machine* m) {
   return calls_done(m, TIDE_CALL_PINNED_ALLOC) + calls_done(m, TIDE_CALL_PINNED_REGISTER);
 }
@@ -164,7 +164,7 @@ static inline void trim(tide_pinned_cache* p, uint64_t keep_bytes) { T_OK(tide_p
 
 static inline bool is_same_memory(tide_block a, tide_block b) { return a.address == b.address; }
 
-// Writes to pinned memory, where there is some, and compares it.
+// Writes pinned memory and compares it, on machines that have memory.
 static inline void paint(tide_machine* m, tide_block block, uint8_t value, size_t bytes) {
   if (machine_has_memory(m)) memset(block.address, value, bytes);
 }
@@ -232,7 +232,7 @@ static inline uint32_t pool_users(tide_pinned_cache* p, tide_pool pool) {
   return users;
 }
 
-// Opens a scope as a capture does, whose graph is a user of the pool from then on.
+// Opens a scope as a capture does: its graph becomes a user of the pool.
 static inline tide_status pool_begin_kept(tide_pinned_cache* p, tide_pool pool,
                                           const tide_pinned_scope* scope) {
   tide_status status = tide_pinned_pool_retain(p, pool);
@@ -245,7 +245,7 @@ static inline tide_status pool_begin_kept(tide_pinned_cache* p, tide_pool pool,
 // Sends the requests of this thread to a pool.
 static inline void scope_open(tide_pinned_cache* p, tide_pool pool) { T_OK(pool_begin_kept(p, pool, NULL)); }
 
-// Ends it, and gives up the user that came with it.
+// Closes it, and removes that user.
 static inline void scope_close(tide_pinned_cache* p, tide_pool pool) {
   T_OK(tide_pinned_pool_end(p, pool));
   T_OK(tide_pinned_pool_drop(p, pool));
@@ -261,7 +261,7 @@ static inline tide_block take_in(tide_pinned_cache* p, tide_pool pool, size_t by
 // ---------------------------------------------------------------------------------------------------
 // Looking inside
 
-// What there is, until the next look.
+// The segments and blocks; valid until the next look.
 static inline const seen* look(tide_pinned_cache* p) {
   static seen s;
   memset(&s, 0, sizeof s);

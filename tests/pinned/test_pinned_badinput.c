@@ -78,7 +78,7 @@ T_TEST(test_pinned_badinput__no_cache_to_free_or_reset) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// Nowhere to put the result
+// No place for the result
 
 PINNED_TEST(test_pinned_badinput__no_place_for_results) {
   (void)m;
@@ -197,7 +197,7 @@ T_TEST(test_pinned_badinput__options_from_a_device) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// Structs of another size, numbers of nothing
+// Structs of another size, numbers out of range
 
 PINNED_TEST(test_pinned_badinput__structs_of_another_size) {
   (void)m;
@@ -214,7 +214,7 @@ PINNED_TEST(test_pinned_badinput__structs_of_another_size) {
   T_EQ(pool_users(p, pool), 1);
 }
 
-// Options were written whole, over whatever lay behind a shorter struct.
+// Options were once written beyond the end of a shorter struct.
 PINNED_TEST(test_pinned_badinput__structs_of_an_older_header) {
   (void)m;
   tide_pinned_stats stats = TIDE_PINNED_STATS_INIT;

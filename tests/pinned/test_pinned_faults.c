@@ -2,10 +2,10 @@
 // Copyright the Tidemark authors
 //
 // Faults at every call of the machine, and at every request for records, of one run of the pinned-host cache.
-// The run is played without a fault first; that says which operation makes which calls, and how each of them
-// ends. Then it is played again for each call, which now fails. The operation that meets the fault may fail,
-// but made again it must do what it did without the fault; a release never fails. The cache must be in order
-// after it and to the end, and then everything must be back with the machine.
+// The first run has no fault and shows which operation makes which calls, and with which result. Then the run
+// is repeated once for each call, which fails. The operation that meets the fault may fail, but a second
+// attempt must do what it did without the fault. A release never fails. The invariants must hold until the
+// end, when the machine must have everything back.
 //
 // The dry machine makes the same calls in every run, so every call is reached.
 #include "pinned/pinneds.h"
@@ -54,7 +54,7 @@ static step clean[OPS + 1];
 static const char* const modes[] = { "plain", "registered", "reserve", "powers", "tight", NULL };
 
 // ---------------------------------------------------------------------------------------------------
-// Operations: each makes one call of the cache, which may fail, and changes the run only if it did not
+// Operations: each makes one call of the cache, and changes the run only if the call succeeds
 
 static size_t bytes_wanted(const op* o) {
   static const size_t sizes[] = { 512, 700, 5000, 20000, 32 * KIB, SINGLE, 100 * KIB, 1 * MIB, 70 * MIB };
@@ -109,7 +109,7 @@ static tide_status do_empty(run* r, const op* o) {
   return tide_pinned_empty(r->p);
 }
 
-// Opens a scope on a pool, which is made first, or closes the open one and may let the pool go.
+// Makes a pool if needed and opens a scope on it; or closes the open scope, and may drop the pool.
 static tide_status do_scope(run* r, const op* o) {
   const size_t n = o->slot % POOLS;
   if (r->scope >= 0) {
@@ -243,7 +243,7 @@ static void play_clean(run* r) {
   clean[OPS].allocs = atomic_load(&r->records.allocs);
 }
 
-// Everything goes back: nothing may be counted, and nothing may be missing.
+// Gives everything back; no statistic may be left above 0.
 static void run_empty(run* r, const char* what) {
   if (r->scope >= 0) T_OK(do_scope(r, &(op){ .value = 1 }));
   for (uint8_t i = 0; i < SLOTS; ++i) T_OK(do_release(r, &(op){ .slot = i }));
@@ -282,7 +282,7 @@ static void run_close(run* r, const char* what) {
   tide_machine_free(r->m);
 }
 
-// The operation that met a fault: it may have failed, but then works when made again.
+// The operation that met a fault may have failed, but a second attempt must work.
 static void expect_again(run* r, size_t at, tide_status got, const char* what) {
   const tide_error first = *tide_last_error();
   expect_order(r, at, what);
@@ -296,7 +296,7 @@ static void expect_again(run* r, size_t at, tide_status got, const char* what) {
   expect_order(r, at, what);
 }
 
-// Plays on for a while after a fault; whatever happens now, everything stays in order.
+// Goes on for a while after a fault. Whatever happens, the invariants must hold.
 static void play_on(run* r, size_t from, const char* what) {
   const size_t end = from + OPS_AFTER < OPS ? from + OPS_AFTER : OPS;
   for (size_t i = from; i < end; ++i) {
@@ -372,7 +372,7 @@ static void prepare(void) {
   run_close(&r, "no fault");
 }
 
-// How far to go from one fault to the next: all are tried, under a sanitizer some.
+// The distance between two faults: all are tried, under a sanitizer only some.
 static uint64_t stride(uint64_t count) {
   const uint64_t wanted = t_scaled(T_HAS_SANITIZER ? 60 : 1000);
   return wanted >= count ? 1 : count / wanted;
@@ -457,7 +457,7 @@ T_TEST_OVER(test_pinned_faults__a_cache_is_made_whole_or_not_at_all, modes) {
   tide_machine_free(m);
 }
 
-// The helper takes records too, and may do without.
+// The helper needs records, too, and can do without.
 T_TEST_OVER(test_pinned_faults__a_cache_with_a_helper_is_made_or_not, modes) {
   tide_pinned_options options = TIDE_PINNED_OPTIONS_INIT;
   counting_heap records;
@@ -486,7 +486,7 @@ static uint64_t run_missing(const run* r) {
   return now.pinned - r->before.pinned + (now.registered - r->before.registered);
 }
 
-// Whatever the machine refuses at the end, no record is left, and what is missing is told.
+// Whatever the machine refuses at the end, no record is left, and the leaks are reported.
 T_TEST_OVER(test_pinned_faults__a_cache_ends_whatever_the_machine_says, modes) {
   static run r;
   list_make();
@@ -517,7 +517,7 @@ T_TEST_OVER(test_pinned_faults__a_cache_ends_whatever_the_machine_says, modes) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// A piece for whose records there is no memory, and that the machine does not take back
+// A range that has no memory for its records, and that the machine does not take back
 
 // Asks for one block while the n-th request for records fails, and the machine takes nothing back; false if
 // there was no n-th request.
@@ -533,7 +533,8 @@ static bool run_refuse(run* r, const op* o, size_t n, bool is_exhausted) {
   return atomic_load(&r->records.has_failed);
 }
 
-// A trim that keeps all that is cached says that something else could not go, and later it goes.
+// A trim that keeps all cached memory reports that other memory could not go back. A later trim gives it
+// back.
 T_TEST_OVER(test_pinned_faults__a_refused_piece_without_records_goes_later, modes) {
   static run r;
   uint64_t refused = 0;

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The helper thread of the pinned-host cache: it looks after streams and old memory by itself, sleeps when
-// there is nothing to do, and ends with its cache. Who watches it only asks the statistics, which look after
-// nothing.
+// The helper thread of the pinned-host cache: it polls streams and gives back old memory, sleeps when there
+// is nothing to do, and ends with its cache. The tests read statistics only, which do not poll.
 #include "pinned/pinneds.h"
 
 PINNED_TEST_WITH(test_pinned_helper__blocks_come_back_by_themselves, machine_real, with_helper) {
@@ -136,7 +135,7 @@ HOST_TEST(test_pinned_helper__a_cache_can_be_freed_at_any_moment) {
   }
 }
 
-// On the dry machine time stands still while nobody calls, and the helper must not make it run away.
+// The time of the dry machine stands still while nobody calls it; the helper must not advance it.
 PINNED_TEST_WITH(test_pinned_helper__works_on_the_dry_machine_too, machine_dry, with_helper) {
   const tide_stream stream = side_new(m);
   for (int i = 0; i < 100; ++i) {

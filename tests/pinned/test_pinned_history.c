@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The history of the pinned-host cache: what threads and users say is kept, and reaches files.
+// The history of the pinned-host cache: notes of threads are kept, and reach files.
 #include "format/traces.h"
 #include "pinned/pinneds.h"
 
@@ -10,7 +10,7 @@ static void history_on(tide_pinned_cache* p) {
   T_OK(tide_pinned_history(p, &options));
 }
 
-// What is read of a snapshot that was written in a format.
+// A snapshot, written in a format and read again.
 static tide_trace* snapshot_through(tide_pinned_cache* p, tide_format format) {
   memory_file file = { 0 };
   tide_trace* trace = NULL;
@@ -46,7 +46,7 @@ static void expect_words(const tide_trace* trace, tide_action action, const char
 
 static const tide_format formats[] = { TIDE_FORMAT_PICKLE, TIDE_FORMAT_JSON, TIDE_FORMAT_NATIVE };
 
-// Only the device allocator asked the thread.
+// Once only the device allocator kept the notes of threads.
 PINNED_TEST(test_pinned_history__entries_have_the_words_of_their_thread) {
   (void)m;
   history_on(p);
@@ -69,7 +69,7 @@ PINNED_TEST(test_pinned_history__entries_have_the_words_of_their_thread) {
   }
 }
 
-// The thread remembers the note that its words have in a table: it must be that of this table.
+// A thread caches the number of its note, which differs from one table of names to the next.
 PINNED_TEST(test_pinned_history__two_caches_have_their_own_notes) {
   tide_pinned_cache* other = NULL;
   T_OK(tide_pinned_new(m, NULL, &other));
@@ -110,7 +110,7 @@ static bool count_entries(void* user, const tide_trace_entry* entries, size_t co
   return true;
 }
 
-// The device allocator took 0 for 1 and this cache refused it.
+// Once the device allocator took 0 for 1, and this cache refused it.
 PINNED_TEST(test_pinned_history__at_least_one_entry_is_kept) {
   (void)m;
   size_t count = 0;
@@ -125,7 +125,7 @@ PINNED_TEST(test_pinned_history__at_least_one_entry_is_kept) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// Numbers in the place of stacks, and pools without labels, as in the device allocator
+// Numbers instead of stacks, and pools without labels, as in the device allocator
 
 static uint32_t number_next(void* user) { return ++*(uint32_t*)user; }
 
@@ -136,7 +136,7 @@ static bool note_alloc_stack(void* user, const tide_trace_entry* entries, size_t
   return true;
 }
 
-// The device allocator took numbers and this cache refused them.
+// Once the device allocator took numbers, and this cache refused them.
 PINNED_TEST(test_pinned_history__numbers_stand_for_stacks) {
   (void)m;
   uint32_t last = 40;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Private pools of the pinned-host cache: who their users are, which requests scopes send there, when their
-// memory goes, and what a captured graph can rely on.
+// Private pools of the pinned-host cache: their users, which requests scopes send there, when their memory
+// goes back, and what a captured graph can rely on.
 #include "pinned/pinneds.h"
 
 #define BYTES (64 * KIB)
@@ -321,7 +321,7 @@ static tide_launch capture_close(tide_machine* m, tide_stream stream) {
   return graph;
 }
 
-// A graph reads pinned memory that its capture took and gave back: it is still its own at every launch.
+// A graph reads pinned memory that was released after its capture: at every launch the memory is unchanged.
 PINNED_TEST(test_pinned_pools__a_graph_reads_the_memory_of_its_capture) {
   const tide_stream stream = side_new(m);
   const tide_pool pool = pool_new(p);
@@ -346,7 +346,7 @@ PINNED_TEST(test_pinned_pools__a_graph_reads_the_memory_of_its_capture) {
   T_OK(tide_machine_launch_free(m, graph));
 }
 
-// New memory can be pinned, released and looked after while a capture is under way on the thread.
+// Memory can be pinned, released and polled while the thread captures.
 PINNED_TEST(test_pinned_pools__a_capture_is_not_disturbed) {
   const tide_stream stream = side_new(m);
   const tide_stream other = side_new(m);
@@ -457,7 +457,7 @@ PINNED_TEST_OVER(test_pinned_pools__threads_have_pools_at_once, machine_emulated
   expect_nothing_left(p);
 }
 
-// Closing a scope left a user behind, so that the pool stayed for ever.
+// Closing a scope once left a user behind, so that the pool stayed for ever.
 PINNED_TEST(test_pinned__new_begin_end_release_and_empty_leave_nothing_of_a_pool) {
   (void)m;
   tide_pool pool = 0;

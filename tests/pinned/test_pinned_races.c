@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Races of the pinned-host cache, run for real: streams that are late still read and write memory that was
-// released, while other threads take, give, announce, trim and empty. A wrong order shows as wrong bytes; the
-// thread sanitizer sees the rest.
+// Races of the pinned-host cache on real threads and streams: late streams still read and write released
+// memory, while other threads allocate, release, announce, trim and empty. A wrong order shows as wrong
+// bytes; the thread sanitizer finds the rest.
 #include "pinned/pinneds.h"
 
 #define CREW 4
@@ -154,7 +154,7 @@ PINNED_TEST_WITH(test_pinned_races__release_against_reuse_with_a_helper, machine
   release_against_reuse(m, p);
 }
 
-// Blocks that one thread takes another gives back, so that memory wanders between threads.
+// One thread allocates a block and another releases it, so that memory moves between threads.
 typedef struct board {
   crew c;
   pthread_mutex_t lock;  // guards the places
@@ -222,7 +222,7 @@ static void* produce_or_consume(void* user) {
   return NULL;
 }
 
-// One thread only takes, the other only gives: what is given must come back to the one that takes.
+// One thread only allocates, the other only releases: the first must get the memory again.
 PINNED_TEST_OVER(test_pinned_races__what_another_thread_gave_is_taken_again, machine_emulated) {
   static pipe_line l;
   l.c.rounds = scaled_for_sanitizer(4000);
@@ -365,7 +365,7 @@ PINNED_TEST_OVER(test_pinned_races__several_threads_announce_one_block, machine_
   for (size_t i = 0; i < scaled_for_sanitizer(200); ++i) read_round(&r, m, p, (uint8_t)(i % 200));
 }
 
-// All of them on one stream, with an event at once: none of the reads may be forgotten.
+// All threads record events on one stream: no read may be forgotten.
 PINNED_TEST_OVER(test_pinned_races__several_threads_record_one_stream_at_once, machine_host) {
   readers r = { .is_always_now = true };
   const tide_stream stream = side_new(m);
@@ -412,7 +412,7 @@ static void empty_against(tide_machine* m, tide_pinned_cache* p) {
   }
   crew_join(&c);
 
-  // A helper may have some blocks in its hands for a moment.
+  // The helper may hold some blocks for a moment.
   T_OK(tide_machine_device_synchronize(m, 0));
   for (int i = 0; i < 100000 && current(p, reserved_bytes) > 0; ++i) {
     empty(p);
@@ -439,7 +439,7 @@ PINNED_TEST_WITH(test_pinned_races__empty_against_allocate_with_all_options, mac
   empty_against(m, p);
 }
 
-// Statistics, visits and the history are asked for while others work.
+// Statistics, visits and the history are used while others work.
 static void* look_on(void* user) {
   crew* const c = user;
   static const tide_history_options on = TIDE_HISTORY_OPTIONS_INIT;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Sizes of the pinned-host cache: what a request is rounded to, what it really pins, which requests share a
-// piece, and which are refused.
+// Sizes of the pinned-host cache: rounding, how much is really pinned, which requests share a chunk,
+// and which are refused.
 #include "pinned/pinneds.h"
 
 static size_t page_bytes(void) { return (size_t)sysconf(_SC_PAGESIZE); }
@@ -84,7 +84,7 @@ PINNED_TEST_OVER(test_pinned_sizes__single_blocks_pin_no_more_than_their_class, 
 }
 
 // ---------------------------------------------------------------------------------------------------
-// Small requests share pieces
+// Small requests share chunks
 
 PINNED_TEST_OVER(test_pinned_sizes__512_bytes_do_not_cost_a_page_lock_each, machine_emulated) {
   enum { REQUESTS = 1000 };
@@ -125,7 +125,7 @@ PINNED_TEST_WITH(test_pinned_sizes__powers_of_two_are_pinned_one_by_one, machine
   T_EQ(current(p, allocations), 2);
 }
 
-// Blocks of every small class, as many as several chunks hold, are apart and keep their bytes.
+// Blocks of all small classes, from several chunks each, do not overlap and keep their bytes.
 PINNED_TEST_OVER(test_pinned_sizes__small_blocks_do_not_overlap, machine_host) {
   enum { COUNT = 4000 };
   static tide_block blocks[COUNT];

@@ -2,7 +2,7 @@
 // Copyright the Tidemark authors
 //
 // Where the memory of the pinned-host cache comes from and when it goes back: the reserve, registered pages,
-// the cap, ageing, trimming, and what is tried before a request fails.
+// the limit, age, trimming, and what happens before a request fails.
 #include "pinned/pinneds.h"
 
 // ---------------------------------------------------------------------------------------------------
@@ -17,7 +17,7 @@ static void with_registered_reserve(tide_pinned_options* options) {
   with_reserve(options);
 }
 
-// The piece around a block.
+// The pinned range that a block lies in.
 static tide_pointer_info piece_of(tide_machine* m, tide_block block) {
   return pointer_info(m, block.address);
 }
@@ -54,7 +54,7 @@ PINNED_TEST_WITH(test_pinned_sources__larger_requests_go_past_the_reserve, machi
   T_PTR_EQ(piece_of(m, large).base, large.address);
 }
 
-// Ranges that touch become one again, in whatever order they return.
+// Adjacent ranges join again, in whatever order they return.
 PINNED_TEST_WITH(test_pinned_sources__ranges_return_and_join, machine_names, with_reserve) {
   enum { COUNT = 16 };
   tide_block blocks[COUNT];
@@ -295,7 +295,7 @@ PINNED_TEST_WITH(test_pinned_sources__memory_that_is_used_stays, machine_dry, wi
   T_EQ(counter(p, num_host_alloc), 2);
 }
 
-// A crowd comes once; later only one block is needed at a time.
+// Many blocks are needed once; later only one at a time.
 PINNED_TEST_WITH(test_pinned_sources__only_what_is_not_needed_goes, machine_dry, with_age) {
   tide_block blocks[20];
   for (size_t i = 0; i < 20; ++i) blocks[i] = take(p, SINGLE);
@@ -344,7 +344,7 @@ static void with_cap_and_age(tide_pinned_options* options) {
   options->idle_ns = HOUR_IDLE_NS;
 }
 
-// Bytes of blocks that are handed out, as they are rounded.
+// Replaces a block by one of a random size; returns its rounded size.
 static uint64_t replace_one(tide_pinned_cache* p, t_rng* rng, tide_block* block, size_t* bytes) {
   give(p, *block);
   *bytes = 1 + t_rng_below(rng, (size_t)1 << (9 + t_rng_below(rng, 16)));
@@ -352,7 +352,7 @@ static uint64_t replace_one(tide_pinned_cache* p, t_rng* rng, tide_block* block,
   return tide_pinned_round(p, *bytes);
 }
 
-// An hour of random sizes: nothing grows without bound, and what is not needed any more goes.
+// An hour of random sizes: memory stays bounded, and goes back when it is not needed any more.
 PINNED_TEST_WITH(test_pinned_sources__an_hour_of_random_sizes_stays_under_the_cap, machine_dry,
                  with_cap_and_age) {
   enum { LIVE = 64, STEPS = 20000 };
@@ -367,7 +367,7 @@ PINNED_TEST_WITH(test_pinned_sources__an_hour_of_random_sizes_stays_under_the_ca
     if (i % 16 != 0) continue;
     uint64_t sum = 0;
     for (size_t k = 0; k < LIVE; ++k) sum += live[k];
-    // Chunks of small blocks that are partly in use can not go.
+    // Chunks that are partly in use cannot go back.
     T_LE(current(p, reserved_bytes), sum + HOUR_CAP + 16 * MIB);
   }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Copies between ordinary host memory and a device that are done when the call returns.
+// Copies between ordinary host memory and a device that are complete when the call returns.
 #include "pinned/pinneds.h"
 
 #define PIECE (4 * MIB)
@@ -12,7 +12,7 @@ static uint8_t* host_new(size_t bytes) {
   return memory;
 }
 
-// Every stretch of 997 bytes has a value of its own, as far as there are so many.
+// Each stretch of 997 bytes has another value than its neighbours.
 enum { STRETCH = 997 };
 
 static size_t stretch_bytes(size_t at, size_t bytes) { return bytes - at < STRETCH ? bytes - at : STRETCH; }
@@ -210,7 +210,7 @@ PINNED_TEST_OVER(test_pinned_stage__a_captured_stream_is_refused, machine_emulat
   T_OK(tide_machine_raw_release(m, 0, there));
 }
 
-// One of the calls of a copy fails, at each place: an error, nothing kept, and the next copy is whole.
+// Each call of a copy fails once: the copy reports it and keeps nothing, and the next copy is complete.
 static void expect_fault_is_survived(tide_machine* m, tide_pinned_cache* p, tide_call call, uint64_t skip,
                                      bool is_upload) {
   const size_t bytes = 2 * PIECE + 1;

@@ -61,7 +61,7 @@ PINNED_TEST(test_pinned_stats__count_calls) {
   T_EQ(stats.host_free_time.count, 2);
 }
 
-// The clock of the dry machine moves by the cost of calls alone.
+// Only the cost of calls advances the clock of the dry machine.
 PINNED_TEST_OVER(test_pinned_stats__durations_are_those_of_the_calls, machine_dry) {
   const uint64_t before[2] = { tide_machine_call_stats(m, TIDE_CALL_PINNED_ALLOC).ns,
                                tide_machine_call_stats(m, TIDE_CALL_PINNED_RELEASE).ns };
@@ -185,7 +185,7 @@ PINNED_TEST(test_pinned_stats__a_visit_shows_every_block_once) {
   let_go(&g);
 }
 
-// Are the blocks of a segment of equal size, one behind the other, and inside?
+// The blocks of a segment have equal sizes, are adjacent, and lie inside the segment.
 static void expect_tiled(const seen* s, size_t segment) {
   const tide_segment_info* const info = &s->segments[segment];
   const size_t first = s->first_block[segment];
@@ -396,7 +396,7 @@ EMULATED_TEST(test_pinned_stats__pieces_that_are_refused_twice_are_told) {
   }
 }
 
-// Freeing waits for the streams of waiting blocks: a copy that is still to come reads what was there.
+// Freeing the cache waits for the streams of waiting blocks, so a late copy reads the right bytes.
 MACHINE_TEST(test_pinned_stats__the_end_waits_for_streams) {
   tide_pinned_cache* const p = pinned_open(m, NULL);
   const tide_stream stream = side_new(m);

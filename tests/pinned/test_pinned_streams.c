@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Streams and the pinned-host cache: what is announced, when a block is handed out again, which calls name
-// which block, and how many events it takes.
+// Streams and the pinned-host cache: what is announced, when a block is handed out again, which block a call
+// names, and how many events it takes.
 #include "pinned/pinneds.h"
 
-// Is the memory of a released block handed out again to the next request of its size? What is taken instead
-// is put back.
+// Does the next request of its size get the memory of a released block? Releases what it gets.
 static bool is_reused(tide_pinned_cache* p, tide_block released, size_t bytes) {
   const tide_block block = take(p, bytes);
   const bool is_same = is_same_memory(block, released);

@@ -117,7 +117,7 @@ static tide_status fault_disarm(model* s, tide_status status) {
   return status;
 }
 
-// The status of a call of the cache, made under the fault of the day.
+// The status of a call of the cache, made with the current fault in force.
 #define ASK(s, call) (fault_arm(s), fault_disarm((s), (call)))
 
 // A call that cannot fail, except by a fault.
@@ -126,8 +126,8 @@ static bool expect_unless_faulty(const model* s, const char* call, tide_status g
   return expect_status(call, got, TIDE_OK);
 }
 
-// Where streams stand behind gates for real, a request that gets no memory would wait for them for ever:
-// there only the first of these fail.
+// Where streams really wait at gates, a request without memory would wait for them for ever. There only the
+// first of these calls fail.
 static bool do_fault(model* s, const op* o) {
   static const tide_call kinds[] = {
     TIDE_CALL_EVENT_RECORD, TIDE_CALL_EVENT_QUERY,      TIDE_CALL_EVENT_NEW,
@@ -293,7 +293,7 @@ static void wait_add(model* s, const item* it, bool is_late) {
   }
 }
 
-// The memory of blocks whose work is not done, or that a graph may use, is pinned and nobody else's.
+// Memory of blocks whose work is not done, or that a graph may use, is pinned, and no other block has it.
 static bool waits_are_pinned(model* s) {
   if (!lanes_look(s)) return false;
   for (size_t i = 0; i < WAITS; i++) {
@@ -337,7 +337,7 @@ static bool item_is_apart(const model* s, const item* it) {
   return true;
 }
 
-// A pool that is gone has nothing left to keep.
+// A pool that is gone keeps nothing.
 static bool pools_forget(model* s) {
   for (size_t i = 0; i < POOLS; i++) {
     uint32_t users = 0;
@@ -405,7 +405,7 @@ static bool do_release(model* s, const op* o) {
   return !s->items[slot].is_used || item_release(s, slot, o->value % 3 == 0);
 }
 
-// A handle that was released already is never taken for another block.
+// A handle of a released block never names another block.
 static bool do_release_twice(model* s, const op* o) {
   const size_t slot = o->slot % SLOTS;
   const tide_block stale = s->stale[slot];
@@ -518,7 +518,7 @@ static bool do_run(model* s, const op* o) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// Looking after
+// Polling
 
 typedef struct wait_counts {
   int64_t waiting;  // whose work is not done
@@ -541,8 +541,8 @@ static wait_counts count_waits(const model* s) {
   return counts;
 }
 
-// After a look that nothing disturbed, exactly those wait whose work is not done. One whose event was
-// recorded too late waits for what was queued meanwhile.
+// After a poll without a fault exactly the blocks wait whose work is not done. A block whose event was
+// recorded late also waits for work that was queued meanwhile.
 static bool do_poll(model* s, const op* o) {
   (void)o;
   const tide_status status = ASK(s, tide_pinned_poll(s->p));
@@ -662,7 +662,7 @@ static bool do_history(model* s, const op* o) {
   return true;
 }
 
-// Time goes on, and memory grows old.
+// Time passes, and memory ages.
 static bool do_pause(model* s, const op* o) {
   if (is_dry(s->m)) EXPECT_OK(tide_dry_advance(s->m, o->number % 200000));
   else t_sleep_us(o->number % 100);
@@ -836,7 +836,7 @@ static void model_open(model* s, tide_machine* m) {
   T_OK(tide_pinned_new(m, &options, &s->p));
 }
 
-// Takes everything back: nothing may be left but records, and after tide_pinned_free() none of them.
+// Releases everything: only records may be left, and none of them after tide_pinned_free().
 static bool model_close(model* s) {
   const op none = { 0 };
   s->fault_calls = 0;
