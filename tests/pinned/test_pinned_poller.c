@@ -5,7 +5,7 @@
 // is nothing to do, and ends with its cache. The tests read statistics only, which do not poll.
 #include "pinned/pinneds.h"
 
-PINNED_TEST_WITH(test_pinned_helper__blocks_come_back_by_themselves, machine_real, with_helper) {
+PINNED_TEST_WITH(test_pinned_poller__blocks_come_back_by_themselves, machine_real, with_helper) {
   const tide_stream stream = side_new(m);
   gate g;
   const tide_block block = take(p, SINGLE);
@@ -21,7 +21,7 @@ PINNED_TEST_WITH(test_pinned_helper__blocks_come_back_by_themselves, machine_rea
   T_PTR_EQ(again.address, block.address);
 }
 
-PINNED_TEST_WITH(test_pinned_helper__many_blocks_of_many_streams_come_back, machine_real, with_helper) {
+PINNED_TEST_WITH(test_pinned_poller__many_blocks_of_many_streams_come_back, machine_real, with_helper) {
   tide_stream streams[4];
   for (size_t i = 0; i < 4; ++i) streams[i] = side_new(m);
   for (size_t i = 0; i < 200; ++i) {
@@ -34,7 +34,7 @@ PINNED_TEST_WITH(test_pinned_helper__many_blocks_of_many_streams_come_back, mach
   T_EQ(current(p, active_requests), 0);
 }
 
-PINNED_TEST_WITH(test_pinned_helper__a_stuck_stream_does_not_stop_the_helper, machine_real, with_helper) {
+PINNED_TEST_WITH(test_pinned_poller__a_stuck_stream_does_not_stop_the_helper, machine_real, with_helper) {
   const tide_stream stuck = side_new(m);
   const tide_stream quick = side_new(m);
   gate g;
@@ -57,7 +57,7 @@ static void with_aging_helper(tide_pinned_options* options) {
   options->idle_ns = 5000000;
 }
 
-PINNED_TEST_WITH(test_pinned_helper__old_memory_goes_by_itself, machine_real, with_aging_helper) {
+PINNED_TEST_WITH(test_pinned_poller__old_memory_goes_by_itself, machine_real, with_aging_helper) {
   (void)m;
   give(p, take(p, SINGLE));
   give(p, take(p, 512));
@@ -67,7 +67,7 @@ PINNED_TEST_WITH(test_pinned_helper__old_memory_goes_by_itself, machine_real, wi
   T_EQ(counter(p, num_aged), 2);
 }
 
-PINNED_TEST_WITH(test_pinned_helper__a_failing_query_is_tried_again, machine_host, with_helper) {
+PINNED_TEST_WITH(test_pinned_poller__a_failing_query_is_tried_again, machine_host, with_helper) {
   const tide_stream stream = side_new(m);
   const tide_block block = take(p, SINGLE);
   break_calls(m, TIDE_CALL_EVENT_QUERY, TIDE_ERR_MACHINE, 3);
@@ -80,7 +80,7 @@ PINNED_TEST_WITH(test_pinned_helper__a_failing_query_is_tried_again, machine_hos
   T_LE(1, counter(p, num_query_failures));
 }
 
-PINNED_TEST_WITH(test_pinned_helper__a_failing_record_is_tried_again, machine_host, with_helper) {
+PINNED_TEST_WITH(test_pinned_poller__a_failing_record_is_tried_again, machine_host, with_helper) {
   const tide_stream stream = side_new(m);
   const tide_block block = take(p, SINGLE);
   announce(p, block, stream);
@@ -93,7 +93,7 @@ PINNED_TEST_WITH(test_pinned_helper__a_failing_record_is_tried_again, machine_ho
   T_LE(1, counter(p, num_record_failures));
 }
 
-HOST_TEST(test_pinned_helper__two_caches_have_two_helpers_that_end_with_them) {
+HOST_TEST(test_pinned_poller__two_caches_have_two_helpers_that_end_with_them) {
   tide_pinned_options options = TIDE_PINNED_OPTIONS_INIT;
   tide_pinned_cache* caches[2];
   options.has_helper = true;
@@ -106,7 +106,7 @@ HOST_TEST(test_pinned_helper__two_caches_have_two_helpers_that_end_with_them) {
   machine_expect_threads(before);
 }
 
-HOST_TEST(test_pinned_helper__a_cache_without_one_starts_no_thread) {
+HOST_TEST(test_pinned_poller__a_cache_without_one_starts_no_thread) {
   const size_t before = t_count_threads();
   tide_pinned_cache* const p = pinned_open(m, NULL);
   give(p, take(p, SINGLE));
@@ -115,7 +115,7 @@ HOST_TEST(test_pinned_helper__a_cache_without_one_starts_no_thread) {
 }
 
 // The helper may be anywhere when its cache is freed.
-HOST_TEST(test_pinned_helper__a_cache_can_be_freed_at_any_moment) {
+HOST_TEST(test_pinned_poller__a_cache_can_be_freed_at_any_moment) {
   tide_pinned_options options = TIDE_PINNED_OPTIONS_INIT;
   const tide_stream stream = side_new(m);
   options.has_helper = true;
@@ -136,7 +136,7 @@ HOST_TEST(test_pinned_helper__a_cache_can_be_freed_at_any_moment) {
 }
 
 // The time of the dry machine stands still while nobody calls it; the helper must not advance it.
-PINNED_TEST_WITH(test_pinned_helper__works_on_the_dry_machine_too, machine_dry, with_helper) {
+PINNED_TEST_WITH(test_pinned_poller__works_on_the_dry_machine_too, machine_dry, with_helper) {
   const tide_stream stream = side_new(m);
   for (int i = 0; i < 100; ++i) {
     const tide_block block = take(p, SINGLE);
