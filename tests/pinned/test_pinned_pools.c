@@ -24,23 +24,6 @@ static tide_block take_on(tide_pinned_cache* p, tide_stream stream, size_t bytes
 // ---------------------------------------------------------------------------------------------------
 // Users
 
-PINNED_TEST(test_pinned_pools__users_come_and_go) {
-  (void)m;
-  const tide_pool pool = pool_new(p);
-  T_EQ(pool_users(p, pool), 1);
-
-  T_OK(tide_pinned_pool_retain(p, pool));
-  T_EQ(pool_users(p, pool), 2);
-  T_OK(tide_pinned_pool_drop(p, pool));
-  T_EQ(pool_users(p, pool), 1);
-  T_OK(tide_pinned_pool_drop(p, pool));
-  T_EQ(pool_users(p, pool), 0);
-
-  T_STATUS(tide_pinned_pool_drop(p, pool), TIDE_ERR_STATE);
-  T_STATUS(tide_pinned_pool_retain(p, pool), TIDE_ERR_STATE);
-  T_STATUS(pool_begin_kept(p, pool, NULL), TIDE_ERR_STATE);
-}
-
 PINNED_TEST(test_pinned_pools__a_pool_that_is_gone_is_no_pool) {
   (void)m;
   const tide_pool pool = pool_new(p);
@@ -55,30 +38,6 @@ PINNED_TEST(test_pinned_pools__a_pool_that_is_gone_is_no_pool) {
   T_STATUS(pool_begin_kept(p, pool, NULL), TIDE_ERR_HANDLE);
   T_STATUS(tide_pinned_pool_end(p, pool), TIDE_ERR_HANDLE);
   T_NE(pool_new(p), pool);  // numbers are not used again
-}
-
-PINNED_TEST(test_pinned_pools__the_default_pool_has_no_users) {
-  (void)m;
-  uint32_t users = 0;
-  T_STATUS(tide_pinned_pool_users(p, TIDE_POOL_DEFAULT, &users), TIDE_ERR_HANDLE);
-  T_STATUS(tide_pinned_pool_retain(p, TIDE_POOL_DEFAULT), TIDE_ERR_HANDLE);
-  T_STATUS(tide_pinned_pool_drop(p, TIDE_POOL_DEFAULT), TIDE_ERR_HANDLE);
-  T_STATUS(pool_begin_kept(p, TIDE_POOL_DEFAULT, NULL), TIDE_ERR_HANDLE);
-}
-
-PINNED_TEST(test_pinned_pools__a_pool_has_one_scope_at_a_time) {
-  (void)m;
-  const tide_pool pool = pool_new(p);
-  T_STATUS(tide_pinned_pool_end(p, pool), TIDE_ERR_STATE);
-  scope_open(p, pool);
-
-  T_STATUS(pool_begin_kept(p, pool, NULL), TIDE_ERR_STATE);
-  T_EQ(pool_users(p, pool), 2);
-
-  T_OK(tide_pinned_pool_end(p, pool));
-  T_STATUS(tide_pinned_pool_end(p, pool), TIDE_ERR_STATE);
-  scope_open(p, pool);  // and again
-  scope_close(p, pool);
 }
 
 // ---------------------------------------------------------------------------------------------------
