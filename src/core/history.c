@@ -257,26 +257,27 @@ void tide__history_tell_all(tide__history* history) {
 // ---------------------------------------------------------------------------------------------------
 // Entries of no block
 
+static void add_and_tell(tide__history* history, const tide__call_context* context, tide_action action,
+                         uint64_t bytes) {
+  const tide_trace_entry entry = {
+    .bytes = bytes, .stack = context->stack, .action = (uint8_t)action, .device = history->device
+  };
+  tide__history_add(history, context, entry);
+  tide__history_tell(history);
+}
+
 tide_status tide__history_annotate(tide__history* history, uint32_t level, const char* text) {
   if (!tide__history_is_recording(history)) return TIDE_OK;
   tide__call_context context = tide__history_context(history, level, TIDE__STEP_ENTRIES);
   TIDE_TRY(tide__words_remark(history->names, text, &context.note));
-  const tide_trace_entry entry = { .stack = context.stack,
-                                   .action = TIDE_ACTION_USER_DEFINED,
-                                   .device = history->device };
-  tide__history_add(history, &context, entry);
-  tide__history_tell(history);
+  add_and_tell(history, &context, TIDE_ACTION_USER_DEFINED, 0);
   return TIDE_OK;
 }
 
 void tide__history_add_snapshot(tide__history* history, uint64_t active_bytes) {
   if (!tide__history_is_recording(history)) return;
   const tide__call_context context = tide__history_context(history, TIDE_HISTORY_NEVER, TIDE__STEP_ENTRIES);
-  const tide_trace_entry entry = { .bytes = active_bytes,
-                                   .action = TIDE_ACTION_SNAPSHOT,
-                                   .device = history->device };
-  tide__history_add(history, &context, entry);
-  tide__history_tell(history);
+  add_and_tell(history, &context, TIDE_ACTION_SNAPSHOT, active_bytes);
 }
 
 // ---------------------------------------------------------------------------------------------------

@@ -40,9 +40,7 @@ tide_status tide__observers_attach(tide__observers* observers, const char* call,
   const bool has_room = list->count < TIDE__MAX_OBSERVERS;
   if (has_room) {
     *out = ++observers->last_id;
-    list->ids[list->count] = *out;
-    list->functions[list->count] = function;
-    list->users[list->count++] = user;
+    list->attached[list->count++] = (tide__attached){ *out, function, user };
     observed_set_locked(observers);
   }
   tide__mutex_unlock(&observers->lock);
@@ -53,13 +51,9 @@ tide_status tide__observers_attach(tide__observers* observers, const char* call,
 
 static bool list_remove_locked(tide__observer_list* list, tide_observer observer) {
   uint32_t i = 0;
-  while (i < list->count && list->ids[i] != observer) i++;
+  while (i < list->count && list->attached[i].id != observer) i++;
   if (i == list->count) return false;
-  for (list->count--; i < list->count; i++) {
-    list->ids[i] = list->ids[i + 1];
-    list->functions[i] = list->functions[i + 1];
-    list->users[i] = list->users[i + 1];
-  }
+  for (list->count--; i < list->count; i++) list->attached[i] = list->attached[i + 1];
   return true;
 }
 
@@ -77,44 +71,21 @@ tide_status tide__observers_detach(tide__observers* observers, const char* call,
   return TIDE_OK;
 }
 
-// ---------------------------------------------------------------------------------------------------
-// Calling
-
-// The observers of a list at one moment.
-typedef struct observer_copy {
-  tide__observer_fn functions[TIDE__MAX_OBSERVERS];
-  void* users[TIDE__MAX_OBSERVERS];
-  uint32_t count;
-} observer_copy;
-
-// Copies a list and joins its callers, unless it is empty.
-static void call_begin(tide__observers* observers, tide__observer_list* list, tide__asker* caller,
-                       observer_copy* out) {
-  tide__mutex_lock(&observers->lock);
-  out->count = list->count;
-  for (uint32_t i = 0; i < list->count; i++) {
-    out->functions[i] = list->functions[i];
-    out->users[i] = list->users[i];
-  }
-  if (list->count > 0) tide__askers_enter_locked(&list->callers, caller);
-  tide__mutex_unlock(&observers->lock);
-}
-
-static void call_end(tide__observers* observers, tide__observer_list* list, tide__asker* caller) {
-  tide__mutex_lock(&observers->lock);
-  tide__askers_leave_locked(&list->callers, caller);
-  tide__mutex_unlock(&observers->lock);
-}
-
 void tide__observers_call(tide__observers* observers, tide__observer_kind kind,
                           tide__observer_invoke_fn invoke, void* argument) {
   tide__observer_list* const list = &observers->lists[kind];
   tide__asker caller;
-  observer_copy copy;
-  call_begin(observers, list, &caller, &copy);
-  if (copy.count == 0) return;
+  tide__attached copy[TIDE__MAX_OBSERVERS];
+  tide__mutex_lock(&observers->lock);
+  const uint32_t count = list->count;
+  for (uint32_t i = 0; i < count; i++) copy[i] = list->attached[i];
+  if (count > 0) tide__askers_enter_locked(&list->callers, &caller);
+  tide__mutex_unlock(&observers->lock);
+  if (count == 0) return;
   observers_around++;
-  for (uint32_t i = 0; i < copy.count; i++) invoke(copy.functions[i], copy.users[i], argument);
+  for (uint32_t i = 0; i < count; i++) invoke(copy[i].function, copy[i].user, argument);
   observers_around--;
-  call_end(observers, list, &caller);
+  tide__mutex_lock(&observers->lock);
+  tide__askers_leave_locked(&list->callers, &caller);
+  tide__mutex_unlock(&observers->lock);
 }

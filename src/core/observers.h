@@ -25,10 +25,14 @@ typedef enum tide__observer_kind {
 
 typedef void (*tide__observer_fn)(void);  // cast to and from the type of its kind
 
+typedef struct tide__attached {
+  tide_observer id;
+  tide__observer_fn function;
+  void* user;  // borrowed until detached
+} tide__attached;
+
 typedef struct tide__observer_list {
-  tide_observer ids[TIDE__MAX_OBSERVERS];
-  tide__observer_fn functions[TIDE__MAX_OBSERVERS];
-  void* users[TIDE__MAX_OBSERVERS];  // borrowed until detached
+  tide__attached attached[TIDE__MAX_OBSERVERS];
   uint32_t count;
   tide__askers callers;  // threads that call observers of this list
 } tide__observer_list;
