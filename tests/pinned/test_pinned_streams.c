@@ -80,50 +80,6 @@ PINNED_TEST(test_pinned_streams__a_request_looks_by_itself) {
   T_PTR_EQ(again.address, block.address);
 }
 
-PINNED_TEST(test_pinned_streams__work_after_the_release_does_not_count) {
-  const tide_stream stream = side_new(m);
-  gate g;
-  const tide_block block = take(p, SINGLE);
-  announce(p, block, stream);
-  give(p, block);
-  stream_finish(m, 0, stream);
-  hold_up(&g, m, stream);
-
-  poll_all(p);
-
-  T_EQ(current(p, waiting), 0);
-  let_go(&g);
-}
-
-// Holds up three streams that use one block and lets them go, beginning with one of them.
-static void expect_waits_for_three(tide_machine* m, tide_pinned_cache* p, size_t first) {
-  enum { COUNT = 3 };
-  gate gates[COUNT];
-  const tide_block block = take(p, SINGLE);
-  for (size_t i = 0; i < COUNT; ++i) {
-    const tide_stream stream = side_new(m);
-    hold_up(&gates[i], m, stream);
-    announce(p, block, stream);
-  }
-  give(p, block);
-
-  for (size_t i = 0; i < COUNT; ++i) {
-    poll_all(p);
-    T_EQ(current(p, waiting), 1);
-    let_go(&gates[(first + i) % COUNT]);
-  }
-  poll_all(p);
-
-  T_EQ(current(p, waiting), 0);
-}
-
-PINNED_TEST(test_pinned_streams__a_block_waits_for_all_its_streams) { expect_waits_for_three(m, p, 0); }
-
-// Not on cuda: one thread of the driver runs the calls of all streams, and so they end as they were queued.
-PINNED_TEST_OVER(test_pinned_streams__a_block_waits_for_all_whichever_is_first, machine_emulated) {
-  expect_waits_for_three(m, p, 1);
-}
-
 PINNED_TEST_OVER(test_pinned_streams__streams_of_two_devices_count, machine_emulated) {
   const tide_stream other = stream_new(m, 1, TIDE_STREAM_NON_BLOCKING);
   gate g;
@@ -138,29 +94,6 @@ PINNED_TEST_OVER(test_pinned_streams__streams_of_two_devices_count, machine_emul
   T_EQ(current(p, waiting), 1);
 
   let_go(&g);
-  poll_all(p);
-  T_EQ(current(p, waiting), 0);
-}
-
-// Time passes by itself on the dry machine: blocks of one stream come back one by one.
-PINNED_TEST_OVER(test_pinned_streams__blocks_of_a_stream_come_back_in_order, machine_dry) {
-  enum { COUNT = 5 };
-  const tide_stream stream = side_new(m);
-  const uint64_t second = 1000000000;
-  tide_block blocks[COUNT];
-  for (size_t i = 0; i < COUNT; ++i) blocks[i] = take(p, SINGLE);
-  for (size_t i = 0; i < COUNT; ++i) {
-    T_OK(tide_dry_work(m, 0, stream, second));
-    announce(p, blocks[i], stream);
-    give(p, blocks[i]);
-  }
-
-  for (size_t i = 0; i < COUNT; ++i) {
-    poll_all(p);
-    T_EQ(current(p, waiting), COUNT - i);
-    T_OK(tide_dry_advance(m, second));
-  }
-
   poll_all(p);
   T_EQ(current(p, waiting), 0);
 }
@@ -509,38 +442,6 @@ PINNED_TEST_OVER(test_pinned_streams__events_are_used_again, machine_emulated) {
   }
 
   T_LE(calls_made(m, TIDE_CALL_EVENT_NEW) - before, 8);
-}
-
-// A stuck stream with many blocks is asked about its oldest only.
-PINNED_TEST_OVER(test_pinned_streams__a_stuck_stream_is_asked_once_a_look, machine_emulated) {
-  enum { COUNT = 100, LOOKS = 10 };
-  const tide_stream stream = side_new(m);
-  tide_block blocks[COUNT];
-  gate g;
-  hold_up(&g, m, stream);
-  for (size_t i = 0; i < COUNT; ++i) blocks[i] = take(p, 512);
-  for (size_t i = 0; i < COUNT; ++i) {
-    announce(p, blocks[i], stream);
-    give(p, blocks[i]);
-  }
-  const uint64_t before = calls_made(m, TIDE_CALL_EVENT_QUERY);
-
-  for (size_t i = 0; i < LOOKS; ++i) poll_all(p);
-
-  T_LE(calls_made(m, TIDE_CALL_EVENT_QUERY) - before, LOOKS);
-  T_EQ(current(p, waiting), COUNT);
-  let_go(&g);
-  poll_all(p);
-  T_EQ(current(p, waiting), 0);
-}
-
-PINNED_TEST(test_pinned_streams__a_look_with_nothing_to_do_asks_nothing) {
-  give(p, take(p, SINGLE));
-  const uint64_t before = calls_made(m, TIDE_CALL_EVENT_QUERY);
-
-  for (int i = 0; i < 10; ++i) poll_all(p);
-
-  T_EQ(calls_made(m, TIDE_CALL_EVENT_QUERY), before);
 }
 
 // A stream that is gone when the block is released: nothing is lost, and nothing is handed out too early.
