@@ -53,9 +53,7 @@ size_t tide_pinned_round(const tide_pinned_cache* pinned, size_t bytes) {
 
 // The calling thread has the block and its thread cache.
 static inline void block_hand_out_locked(tide_pinned_cache* pinned, tide__pin_tcache* tcache,
-                                         tide__pin* block, uint64_t requested, uint64_t bytes,
-                                         tide_block* out) {
-  tide__store_relaxed(&block->requested_bytes, requested);
+                                         tide__pin* block, uint64_t bytes, tide_block* out) {
   tide__pin_count_out_locked(pinned, tcache, bytes);
   out->address = tide__pointer(tide__pin_address(block));
   out->handle = tide__slots_publish(&pinned->blocks, block);
@@ -72,7 +70,7 @@ static void request_finish(const tide__pin_request* request, tide__pin* block, t
     tide__pin_history_block(pinned, TIDE_ACTION_ALLOC, &request->context, block);
   }
   tide__pin_tcache* const tcache = tide__pin_enter(pinned);
-  block_hand_out_locked(pinned, tcache, block, request->bytes, tide__pin_bytes(block), out);
+  block_hand_out_locked(pinned, tcache, block, tide__pin_bytes(block), out);
   tide__pin_leave(tcache);
 }
 
@@ -208,7 +206,8 @@ static inline bool request_fast(tide_pinned_cache* pinned, uint64_t bytes, tide_
     const uint64_t rounded = (uint64_t)magazine->units << TIDE__PIN_UNIT_SHIFT;
     tide__pin* const block = tide__magazine_take(magazine, offsetof(tide__pin, next));
     if (tide__pin_is_capped(pinned, class_index)) tcache->idle_bytes -= rounded;
-    block_hand_out_locked(pinned, tcache, block, bytes, rounded, out);
+    tide__store_relaxed(&block->requested_bytes, bytes);
+    block_hand_out_locked(pinned, tcache, block, rounded, out);
   }
   tide__pin_leave(tcache);
   return has_block;

@@ -85,7 +85,6 @@ static void release_slow(tide_pinned_cache* pinned, tide__pin* block) {
     tide__pin_wait(pinned, block);
     return;
   }
-  uint32_t count = 0;
   tide__link going;
   tide__list_init(&going);
   block->next = NULL;
@@ -94,7 +93,7 @@ static void release_slow(tide_pinned_cache* pinned, tide__pin* block) {
   if (!tide__list_is_empty(&going)) {
     tide_error before;
     tide__error_keep(&before);
-    if (tide__pin_segments_give(pinned, &going, &count) != TIDE_OK) tide__error_restore(&before);
+    if (tide__pin_segments_give(pinned, &going, NULL) != TIDE_OK) tide__error_restore(&before);
   }
   tide__pin_keep_cap(pinned);
 }

@@ -78,7 +78,6 @@ tide_status tide__pin_pools_empty(tide_pinned_cache* pinned) {
   const tide__pin_pick all = { .keep_bytes = 0 };
   tide_status first = TIDE_OK;
   tide__pool_cursor at = { 0 };
-  uint32_t count = 0;
   tide__link list;
   tide__list_init(&list);
   for (;;) {
@@ -87,7 +86,7 @@ tide_status tide__pin_pools_empty(tide_pinned_cache* pinned) {
     kept_release(pinned, pool);
     const tide_status polled = tide__pin_poll(pinned);
     (void)tide__pin_depot_pick(pinned, pool, &all, &list);
-    const tide_status given = tide__pin_segments_give(pinned, &list, &count);
+    const tide_status given = tide__pin_segments_give(pinned, &list, NULL);
     unused_leave(pinned, pool);
     if (first == TIDE_OK) first = polled != TIDE_OK ? polled : given;
   }

@@ -194,14 +194,15 @@ static tide_status segment_give(tide_pinned_cache* pinned, tide__pin_segment* se
 
 tide_status tide__pin_segments_give(tide_pinned_cache* pinned, tide__link* list, uint32_t* out_count) {
   tide_status first = TIDE_OK;
-  *out_count = 0;
+  uint32_t count = 0;
   while (!tide__list_is_empty(list)) {
     tide__pin_segment* const segment = TIDE_OWNER(list->next, tide__pin_segment, link);
     tide__list_unlink(&segment->link);
     const tide_status status = segment_give(pinned, segment);
-    if (status == TIDE_OK) (*out_count)++;
+    if (status == TIDE_OK) count++;
     if (first == TIDE_OK) first = status;
   }
+  if (out_count != NULL) *out_count = count;
   return first;
 }
 

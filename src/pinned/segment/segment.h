@@ -62,7 +62,7 @@ void tide__pin_depot_restore(tide_pinned_cache* pinned, tide__pin_segment* segme
 // `is_least`: a chunk is made as small as possible.
 tide_status tide__pin_segment_make(const tide__pin_request* request, bool is_least, tide__pin** out);
 // Gives back a list, by `link`, of wholly idle segments that are in no depot. Segments that the machine
-// refuses return to the depot. *out_count is how many went; returns the first failure.
+// refuses return to the depot. *out_count (may be NULL) is how many went; returns the first failure.
 tide_status tide__pin_segments_give(tide_pinned_cache* pinned, tide__link* list, uint32_t* out_count);
 // Tries again to give back the memory of segments that could not be made; adds to *count those that went.
 tide_status tide__pin_refused_give(tide_pinned_cache* pinned, uint32_t* count);

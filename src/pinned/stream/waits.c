@@ -88,7 +88,6 @@ void tide__pin_wait(tide_pinned_cache* pinned, tide__pin* block) {
 }
 
 static tide_status waits_run(tide_pinned_cache* pinned, tide__waits_mode mode) {
-  uint32_t count = 0;
   tide__link going;
   if (tide__waits_is_empty(&pinned->waits)) return TIDE_OK;
   tide__list_init(&going);
@@ -96,7 +95,7 @@ static tide_status waits_run(tide_pinned_cache* pinned, tide__waits_mode mode) {
   tide__error_keep(&before);
   const tide__waits_pass pass = { .mode = mode, .call = &going };
   const tide_status asked = tide__waits_run(&pinned->waits, &pass, NULL);
-  const tide_status given = tide__pin_segments_give(pinned, &going, &count);
+  const tide_status given = tide__pin_segments_give(pinned, &going, NULL);
   tide__pin_keep_cap(pinned);
   const tide_status first = asked != TIDE_OK ? asked : given;
   if (first == TIDE_OK) tide__error_restore(&before);
