@@ -126,7 +126,7 @@ typedef struct tide__view {
   uint64_t last_use;  // stamp of the last release of a block in it; under the lane's lock
 } tide__view;
 
-struct tide__stuck;
+struct tide__mapping;
 
 // Raw memory that could not be used, and that the machine would not take back: tried again later. The record
 // is made before the memory is asked for.
@@ -299,8 +299,8 @@ typedef struct tide__import {
   struct tide__import* next;
   tide_share share;
   uint64_t base;
-  uint64_t bytes;             // of the reservation, or of a raw one, as the machine says
-  struct tide__stuck* parts;  // owned; what is to be given back in the end; NULL for a raw one
+  uint64_t bytes;               // of the reservation, or of a raw one, as the machine says
+  struct tide__mapping* parts;  // owned; ended with the import; NULL for a raw one
   uint32_t uses;
 } tide__import;
 
@@ -352,7 +352,7 @@ struct tide_device_cache {
   tide__tree idle_addresses;     // owned; of views that are gone
   uint64_t stitch_clock_ns;      // when time was looked at last, and
   double stitch_ns_left;         // how much of it may go into making views before more has passed
-  struct tide__stuck* stuck;     // owned
+  struct tide__mapping* stuck;   // owned; mappings that the machine would not undo yet
   uint64_t flushed_at;           // small_served when all magazines were flushed last
   tide__atomic_u64 crowds;       // how many there were, and
   tide__atomic_u64 crowds_over;  // up to which all work has passed

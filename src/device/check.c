@@ -126,7 +126,7 @@ static int block_check_expandable(const tide__segment* segment, const tide__bloc
   const uint64_t from = block->address - segment->address;
   CHECK(block->state != TIDE__BLOCK_UNMAPPED || (from % handle == 0 && block->bytes % handle == 0), 4,
         "an unmapped block at %#llx is not made of handles", (unsigned long long)block->address);
-  if (block->state == TIDE__BLOCK_UNMAPPED) return 0;  // handles may be stuck there: see expand.c
+  if (block->state == TIDE__BLOCK_UNMAPPED) return 0;
   for (size_t i = (size_t)(from / handle); i <= (size_t)((from + block->bytes - 1) / handle); i++) {
     CHECK(i < segment->handle_capacity && segment->handles[i] != NULL, 4,
           "handle %zu of the segment at %#llx is missing", i, (unsigned long long)segment->address);

@@ -341,9 +341,9 @@ static void memory_destroy(tide_device_cache* device) {
   tide__addresses_fini(device);
   tide__stuck_retry(device);
   while (device->stuck != NULL) {  // the machine will not have them at all
-    tide__stuck* const stuck = device->stuck;
+    tide__mapping* const stuck = device->stuck;
     device->stuck = stuck->next;
-    tide__stuck_free(device, stuck);
+    tide__mapping_free(device, stuck);
   }
   tide__strays_retry(device);
   while (device->strays != NULL) {

@@ -315,3 +315,16 @@ void tide__lane_give_spare_locked(tide__lane* lane, tide__block* block) {
   block->heap_next = lane->spares;
   lane->spares = block;
 }
+
+tide_status tide__lane_hold_spares(tide_device_cache* device, tide__lane* lane, tide__block* out[2]) {
+  if (!tide__lane_lock_with_spares(device, lane)) return TIDE_ERR_NO_MEMORY;
+  out[0] = tide__lane_take_spare_locked(lane);
+  out[1] = tide__lane_take_spare_locked(lane);
+  tide__mutex_unlock(&lane->lock);
+  return TIDE_OK;
+}
+
+void tide__lane_unhold_spares_locked(tide__lane* lane, tide__block* const held[2]) {
+  tide__lane_give_spare_locked(lane, held[0]);
+  tide__lane_give_spare_locked(lane, held[1]);
+}

@@ -156,6 +156,10 @@ TIDE_UNCHECKED_LOCKING static inline bool tide__lane_lock_with_spares(tide_devic
 tide_status tide__lane_add_spares(tide_device_cache* device, tide__lane* lane, size_t count);
 tide__block* tide__lane_take_spare_locked(tide__lane* lane);
 void tide__lane_give_spare_locked(tide__lane* lane, tide__block* block);
+// Holds the two spare records that changing a block needs at most while the lane is unlocked; and gives them
+// back to the lane for the change.
+tide_status tide__lane_hold_spares(tide_device_cache* device, tide__lane* lane, tide__block* out[2]);
+void tide__lane_unhold_spares_locked(tide__lane* lane, tide__block* const held[2]);
 // Says that the calling thread works in this lane now; before the first change of a call. If it worked in
 // another lane before, what that counted is added to the totals first.
 void tide__lane_change(tide_device_cache* device, tide__lane* lane);

@@ -6,6 +6,8 @@
 // or not at all. Blocks without memory are in the chain like the others, in state UNMAPPED. The gate is the
 // caller's; blocks that are being mapped or unmapped are BUSY, so that no other thread touches them while the
 // machine is called without a lock.
+#include <string.h>
+
 #include "device/segment/segment.h"
 #include "device/segment/virtual.h"
 
@@ -16,31 +18,15 @@ static size_t handle_index(const tide__segment* segment, uint64_t address) {
   return (size_t)((address - segment->address) / segment->handle_bytes);
 }
 
-// Unmaps and frees the handles `first` to `end` - 1, which are all mapped. If the machine refuses to unmap
-// them they stay: stuck handles, which the next growth over them uses, and which go with their segment at the
-// latest.
-static tide_status handles_drop(tide_device_cache* device, tide__segment* segment, size_t first, size_t end) {
+// Makes a handle for each place from `first` to `end` - 1 and maps it there.
+static tide_status handles_fill(tide_device_cache* device, tide__segment* segment, tide__mapping* mapping,
+                                size_t first, size_t end) {
   const uint64_t bytes = segment->handle_bytes;
-  if (first == end) return TIDE_OK;
-  TIDE_TRY(tide_machine_unmap(device->machine, tide__pointer(segment->address + first * bytes),
-                              (end - first) * bytes));
   for (size_t i = first; i < end; i++) {
-    tide__physical_give(device, segment->handles[i]);
-    segment->handles[i] = NULL;
+    TIDE_TRY(tide__mapping_make(device, mapping, bytes, &segment->handles[i]));
+    TIDE_TRY(tide__mapping_add(device, mapping, segment->handles[i], bytes));
   }
-  return TIDE_OK;
-}
-
-// Makes memory for one handle and maps it, unless it is there already, stuck.
-static tide_status handle_map(tide_device_cache* device, tide__segment* segment, size_t index) {
-  void* const address = tide__pointer(segment->address + index * segment->handle_bytes);
-  tide_physical handle = NULL;
-  if (segment->handles[index] != NULL) return TIDE_OK;
-  TIDE_TRY(tide__physical_new(device, segment->handle_bytes, &handle));
-  const tide_status status = tide_machine_map(device->machine, address, handle);
-  if (status == TIDE_OK) segment->handles[index] = handle;
-  if (status != TIDE_OK) tide__physical_give(device, handle);
-  return status;
+  return tide__mapping_commit(device, mapping);
 }
 
 // Maps a range; all or nothing.
@@ -48,18 +34,16 @@ static tide_status handles_map(tide_device_cache* device, tide__segment* segment
                                uint64_t bytes) {
   const size_t first = handle_index(segment, address);
   const size_t end = first + (size_t)(bytes / segment->handle_bytes);
-  TIDE_TRY(tide__orphans_reserve(device, end - first));
+  tide__mapping* mapping = NULL;
   TIDE_REQUIRE(tide__heap_grow(device->heap, (void**)&segment->handles, &segment->handle_capacity, end,
                                sizeof *segment->handles),
                TIDE_ERR_NO_MEMORY, "no memory for the records of %zu handles", end);
-  tide_status status = TIDE_OK;
-  size_t mapped = first;
-  while (mapped < end && status == TIDE_OK) {
-    status = handle_map(device, segment, mapped);
-    if (status == TIDE_OK) mapped++;
+  TIDE_TRY(tide__mapping_new(device, address, bytes, end - first, &mapping));
+  const tide_status status = handles_fill(device, segment, mapping, first, end);
+  if (status != TIDE_OK) {
+    (void)tide__mapping_end(device, mapping);
+    memset(&segment->handles[first], 0, (end - first) * sizeof *segment->handles);
   }
-  if (status == TIDE_OK) status = tide__access_give(device, address, bytes);
-  if (status != TIDE_OK) tide__ignore(handles_drop(device, segment, first, mapped));
   return status;
 }
 
@@ -69,18 +53,12 @@ static tide_status handles_unmap(tide_device_cache* device, tide__segment* segme
   const size_t end = first + (size_t)(bytes / segment->handle_bytes);
   TIDE_TRY(tide__orphans_reserve(device, end - first));
   TIDE_TRY(tide__lane_quiesce(device, segment->lane, true));
-  return handles_drop(device, segment, first, end);
-}
-
-// Tries again to give back what is stuck in a segment without blocks in it. False if something stays.
-static bool handles_drop_stuck(tide_device_cache* device, tide__segment* segment) {
-  if (tide__orphans_reserve(device, segment->handle_capacity) != TIDE_OK) return false;
-  bool is_empty = true;
-  for (size_t i = 0; i < segment->handle_capacity; i++) {
-    if (segment->handles[i] == NULL) continue;
-    is_empty = handles_drop(device, segment, i, i + 1) == TIDE_OK && is_empty;
+  TIDE_TRY(tide_machine_unmap(device->machine, tide__pointer(address), bytes));
+  for (size_t i = first; i < end; i++) {
+    tide__physical_give(device, segment->handles[i]);
+    segment->handles[i] = NULL;
   }
-  return is_empty;
+  return TIDE_OK;
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -164,7 +142,7 @@ void tide__expand_drop_unmapped(tide_device_cache* device, tide__lane* lane) {
   tide__segment* next = NULL;
   for (tide__segment* segment = segment_next(lane, NULL); segment != NULL; segment = next) {
     next = segment_next(lane, segment);
-    if (tide__segment_drop_unmapped(device, segment, handles_drop_stuck)) tide__segment_free(device, segment);
+    if (tide__segment_drop_unmapped(device, segment)) tide__segment_free(device, segment);
   }
 }
 
@@ -239,17 +217,19 @@ static tide_status place_map(const tide__request* request, tide__block** front, 
   const uint64_t missing = request->rounded - (*front != NULL ? (*front)->bytes : 0);
   const uint64_t wanted = tide__min(unmapped->bytes, missing);
   const uint64_t bytes = (wanted + segment->handle_bytes - 1) / segment->handle_bytes * segment->handle_bytes;
+  tide__block* held[2];
   TIDE_TRY(tide__map_cover(&device->map, address, bytes, segment->is_small));
-  TIDE_TRY(handles_map(device, segment, address, bytes));
-  if (!tide__lane_lock_with_spares(device, request->lane)) {
-    tide__ignore(handles_unmap(device, segment, address, bytes));
-    return TIDE_ERR_NO_MEMORY;
+  TIDE_TRY(tide__lane_hold_spares(device, request->lane, held));
+  const tide_status status = handles_map(device, segment, address, bytes);
+  tide__mutex_lock(&request->lane->lock);
+  tide__lane_unhold_spares_locked(request->lane, held);
+  if (status == TIDE_OK) {
+    *front = place_join_locked(request->lane, *front, unmapped, bytes);
+    if (segment->stack == 0) segment->stack = request->moment.stack;
   }
-  *front = place_join_locked(request->lane, *front, unmapped, bytes);
-  if (segment->stack == 0) segment->stack = request->moment.stack;
   tide__mutex_unlock(&request->lane->lock);
-  tide__mapped_tell(request, address, bytes);
-  return TIDE_OK;
+  if (status == TIDE_OK) tide__mapped_tell(request, address, bytes);
+  return status;
 }
 
 // The unmapped block behind one that grows, BUSY; NULL if another thread took what was there.
@@ -301,14 +281,11 @@ tide_status tide__expand_grow(const tide__request* request, tide__block** out) {
 
 static tide_status block_unmap(tide_device_cache* device, tide__block* block, uint64_t from, uint64_t to) {
   tide__lane* const lane = block->segment->lane;
-  if (!tide__lane_lock_with_spares(device, lane)) return TIDE_ERR_NO_MEMORY;
-  // Both spares are kept for the commit: nobody else may use them meanwhile.
-  tide__block* const kept[2] = { tide__lane_take_spare_locked(lane), tide__lane_take_spare_locked(lane) };
-  tide__mutex_unlock(&lane->lock);
+  tide__block* held[2];
+  TIDE_TRY(tide__lane_hold_spares(device, lane, held));
   const tide_status status = handles_unmap(device, block->segment, from, to - from);
   tide__mutex_lock(&lane->lock);
-  tide__lane_give_spare_locked(lane, kept[0]);
-  tide__lane_give_spare_locked(lane, kept[1]);
+  tide__lane_unhold_spares_locked(lane, held);
   if (status == TIDE_OK) tide__block_hollow_locked(block, from, to);
   tide__mutex_unlock(&lane->lock);
   return status;

@@ -5,6 +5,8 @@
 // The gate is the caller's. The machine is called with no lock held; what can fail comes first.
 #include "device/segment/segment.h"
 
+#include "device/segment/virtual.h"
+
 tide__segment* tide__segment_new(tide_device_cache* device, const tide__segment_kind* kind, tide__lane* lane,
                                  bool is_small) {
   tide__segment* const segment = tide__heap_alloc(device->heap, 1, sizeof *segment);
@@ -50,8 +52,7 @@ void tide__segment_unlink_locked(tide__segment* segment) {
   segment->head = NULL;
 }
 
-bool tide__segment_drop_unmapped(tide_device_cache* device, tide__segment* segment,
-                                 bool (*clear)(tide_device_cache* device, tide__segment* segment)) {
+bool tide__segment_drop_unmapped(tide_device_cache* device, tide__segment* segment) {
   tide__lane* const lane = segment->lane;
   tide__mutex_lock(&lane->lock);
   tide__block* const block = segment->head;
@@ -59,7 +60,7 @@ bool tide__segment_drop_unmapped(tide_device_cache* device, tide__segment* segme
   if (is_unmapped) tide__free_index_take_unmapped_locked(block);
   tide__mutex_unlock(&lane->lock);
   if (!is_unmapped) return false;
-  const bool is_given = (clear == NULL || clear(device, segment)) &&
+  const bool is_given = tide__range_clear(device, segment->address, segment->bytes) == TIDE_OK &&
                         tide_machine_address_release(device->machine, tide__pointer(segment->address),
                                                      segment->bytes) == TIDE_OK;
   tide__mutex_lock(&lane->lock);

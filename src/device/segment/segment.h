@@ -28,10 +28,9 @@ void tide__segment_free(tide_device_cache* device, tide__segment* segment);
 tide__block* tide__segment_link_locked(tide__segment* segment, uint64_t address, uint64_t bytes,
                                        uint8_t state);
 void tide__segment_unlink_locked(tide__segment* segment);
-// Gives the addresses of a segment back in which nothing is mapped any more, once `clear` (if not NULL) says
-// that nothing is stuck there. True if the segment is in its lane no longer: the caller frees it.
-bool tide__segment_drop_unmapped(tide_device_cache* device, tide__segment* segment,
-                                 bool (*clear)(tide_device_cache* device, tide__segment* segment));
+// Gives the addresses of a segment back in which nothing is mapped any more. True if the segment is in its
+// lane no longer: the caller frees it.
+bool tide__segment_drop_unmapped(tide_device_cache* device, tide__segment* segment);
 // Counts and records memory that was mapped for a request, and memory of a segment that was unmapped.
 void tide__mapped_tell(const tide__request* request, uint64_t address, uint64_t bytes);
 void tide__unmapped_tell(tide_device_cache* device, const tide__segment* segment, uint64_t from, uint64_t to,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Virtual memory under both policies: physical memory that the machine may refuse to take back, access of the
-// device and its peers, and ranges that could not be unmapped. No fault of the machine loses memory: what it
-// refuses is kept and tried again. The caller has the gate, and no lock is held.
+// Virtual memory under both policies: physical memory, the access of the device and its peers, and mapping
+// handles as one step that is undone if it fails. No fault of the machine loses memory: what it refuses to
+// take back is kept and tried again. The caller has the gate, and no lock is held.
 #include "device/segment/virtual.h"
 
 // ---------------------------------------------------------------------------------------------------
@@ -60,59 +60,86 @@ tide_status tide__access_give(tide_device_cache* device, uint64_t address, uint6
 }
 
 // ---------------------------------------------------------------------------------------------------
-// Ranges that the machine would not unmap
+// Mappings
 
-tide__stuck* tide__stuck_new(tide_device_cache* device, size_t handles) {
-  tide__stuck* const stuck =
-      tide__heap_alloc(device->heap, 1, sizeof *stuck + handles * sizeof *stuck->handles);
-  if (stuck != NULL) stuck->capacity = handles;
-  else (void)TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for the records of %zu mappings", handles);
-  return stuck;
+tide_status tide__mapping_new(tide_device_cache* device, uint64_t address, uint64_t bytes, size_t handles,
+                              tide__mapping** out) {
+  TIDE_TRY(tide__range_clear(device, address, bytes));
+  TIDE_TRY(tide__orphans_reserve(device, handles));
+  tide__mapping* const mapping =
+      tide__heap_alloc(device->heap, 1, sizeof *mapping + handles * sizeof *mapping->handles);
+  TIDE_REQUIRE(mapping != NULL, TIDE_ERR_NO_MEMORY, "no memory for the records of %zu handles", handles);
+  mapping->address = address;
+  mapping->capacity = handles;
+  *out = mapping;
+  return TIDE_OK;
 }
 
-void tide__stuck_free(tide_device_cache* device, tide__stuck* stuck) {
-  if (stuck == NULL) return;
-  tide__heap_release(device->heap, stuck, 1, sizeof *stuck + stuck->capacity * sizeof *stuck->handles);
+void tide__mapping_free(tide_device_cache* device, tide__mapping* mapping) {
+  tide__heap_release(device->heap, mapping, 1,
+                     sizeof *mapping + mapping->capacity * sizeof *mapping->handles);
 }
 
-void tide__stuck_add(tide_device_cache* device, tide__stuck* stuck) {
-  stuck->next = device->stuck;
-  device->stuck = stuck;
+tide_status tide__mapping_make(tide_device_cache* device, tide__mapping* mapping, uint64_t bytes,
+                               tide_physical* out) {
+  TIDE_ASSERT(mapping->count < mapping->capacity);
+  TIDE_TRY(tide__physical_new(device, bytes, out));
+  mapping->handles[mapping->count++] = *out;
+  return TIDE_OK;
 }
 
-// Unmaps and gives back as much as goes; true when nothing is left.
-bool tide__stuck_try(tide_device_cache* device, tide__stuck* stuck) {
-  void* const address = tide__pointer(stuck->address);
-  if (stuck->bytes > 0 && tide_machine_unmap(device->machine, address, stuck->bytes) != TIDE_OK) return false;
-  stuck->bytes = 0;
-  while (stuck->count > 0) tide__physical_give(device, stuck->handles[--stuck->count]);
-  return stuck->range_bytes == 0 ||
-         tide_machine_address_release(device->machine, address, stuck->range_bytes) == TIDE_OK;
+tide_status tide__mapping_add(tide_device_cache* device, tide__mapping* mapping, tide_physical handle,
+                              uint64_t bytes) {
+  TIDE_TRY(tide_machine_map(device->machine, tide__pointer(mapping->address + mapping->bytes), handle));
+  mapping->bytes += bytes;
+  return TIDE_OK;
 }
 
-void tide__stuck_end(tide_device_cache* device, tide__stuck* stuck) {
+tide_status tide__mapping_commit(tide_device_cache* device, tide__mapping* mapping) {
+  TIDE_TRY(tide__access_give(device, mapping->address, mapping->bytes));
+  tide__mapping_free(device, mapping);
+  return TIDE_OK;
+}
+
+// Unmaps and gives back as much as the machine takes; true when nothing is left.
+static bool mapping_try_end(tide_device_cache* device, tide__mapping* mapping) {
+  void* const address = tide__pointer(mapping->address);
+  if (tide__orphans_reserve(device, mapping->count) != TIDE_OK) return false;
+  if (mapping->bytes > 0 && tide_machine_unmap(device->machine, address, mapping->bytes) != TIDE_OK) {
+    return false;
+  }
+  mapping->bytes = 0;
+  while (mapping->count > 0) tide__physical_give(device, mapping->handles[--mapping->count]);
+  return mapping->range_bytes == 0 ||
+         tide_machine_address_release(device->machine, address, mapping->range_bytes) == TIDE_OK;
+}
+
+bool tide__mapping_end(tide_device_cache* device, tide__mapping* mapping) {
   const tide_error before = *tide_last_error();
-  const bool is_done = tide__orphans_reserve(device, stuck->count) == TIDE_OK &&
-                       tide__stuck_try(device, stuck);
-  if (is_done) tide__stuck_free(device, stuck);
-  else tide__stuck_add(device, stuck);
+  const bool is_done = mapping_try_end(device, mapping);
+  if (is_done) {
+    tide__mapping_free(device, mapping);
+  } else {
+    mapping->next = device->stuck;
+    device->stuck = mapping;
+  }
   tide__error_restore(&before);
+  return is_done;
 }
 
 void tide__stuck_retry(tide_device_cache* device) {
-  tide__stuck* list = device->stuck;
+  tide__mapping* list = device->stuck;
   device->stuck = NULL;
   while (list != NULL) {
-    tide__stuck* const stuck = list;
-    list = stuck->next;
-    tide__stuck_end(device, stuck);
+    tide__mapping* const mapping = list;
+    list = mapping->next;
+    (void)tide__mapping_end(device, mapping);
   }
 }
 
-// Is a range free of what could not be unmapped? It is tried again first.
 tide_status tide__range_clear(tide_device_cache* device, uint64_t address, uint64_t bytes) {
   tide__stuck_retry(device);
-  for (const tide__stuck* stuck = device->stuck; stuck != NULL; stuck = stuck->next) {
+  for (const tide__mapping* stuck = device->stuck; stuck != NULL; stuck = stuck->next) {
     TIDE_REQUIRE(stuck->address + stuck->bytes <= address || address + bytes <= stuck->address,
                  TIDE_ERR_MACHINE, "%llu bytes at %#llx could not be unmapped yet",
                  (unsigned long long)stuck->bytes, (unsigned long long)stuck->address);

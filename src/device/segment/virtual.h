@@ -20,28 +20,38 @@ uint64_t tide__reserve_wanted(const tide_device_cache* device, const tide_reserv
 // Lets the device and its peers use a mapped range.
 tide_status tide__access_give(tide_device_cache* device, uint64_t address, uint64_t bytes);
 
-// A range that the machine would not unmap, and all that is to be given back with it: because mapping it
-// failed half way, or because it was refused when it was closed. It is tried again later.
-typedef struct tide__stuck {
-  struct tide__stuck* next;
+// Handles that are mapped one behind the other, and the memory that was made for them, until that is
+// committed. Mapping them is one step: if it fails half way, tide__mapping_end() undoes it. A mapping that the
+// machine refuses to undo is stuck: it is kept in tide_device_cache.stuck and tried again.
+typedef struct tide__mapping {
+  struct tide__mapping* next;  // among the stuck ones
   uint64_t address;
   uint64_t bytes;        // that are mapped
   uint64_t range_bytes;  // of addresses to be given back from there on; 0: none
   size_t capacity;
   size_t count;
-  tide_physical handles[];  // owned; to be given back as well
-} tide__stuck;
+  tide_physical handles[];  // owned; given back with the mapping
+} tide__mapping;
 
-// A record with room for handles; adds it to those that are tried again; and frees it.
-tide__stuck* tide__stuck_new(tide_device_cache* device, size_t handles);
-void tide__stuck_add(tide_device_cache* device, tide__stuck* stuck);
-void tide__stuck_free(tide_device_cache* device, tide__stuck* stuck);
-// Unmaps and gives back as much as the machine takes; true when nothing is left.
-bool tide__stuck_try(tide_device_cache* device, tide__stuck* stuck);
-// The same; frees the record, or adds it to those that are tried again.
-void tide__stuck_end(tide_device_cache* device, tide__stuck* stuck);
+// A mapping of `bytes` from an address on, with room for as many new handles. Fails if a stuck one is there.
+tide_status tide__mapping_new(tide_device_cache* device, uint64_t address, uint64_t bytes, size_t handles,
+                              tide__mapping** out);
+// Makes a new handle, which belongs to the mapping.
+tide_status tide__mapping_make(tide_device_cache* device, tide__mapping* mapping, uint64_t bytes,
+                               tide_physical* out);
+// Maps a handle behind what is mapped already.
+tide_status tide__mapping_add(tide_device_cache* device, tide__mapping* mapping, tide_physical handle,
+                              uint64_t bytes);
+// Lets the device and its peers use what is mapped. Then the new handles are the caller's, and the record is
+// freed. On failure nothing changes.
+tide_status tide__mapping_commit(tide_device_cache* device, tide__mapping* mapping);
+// Unmaps all, and gives back the handles that belong to the mapping and `range_bytes` of addresses. False if
+// the machine refuses: the record stays among the stuck ones. The thread's error stays as it is.
+bool tide__mapping_end(tide_device_cache* device, tide__mapping* mapping);
+void tide__mapping_free(tide_device_cache* device, tide__mapping* mapping);
+// Tries all stuck mappings again.
 void tide__stuck_retry(tide_device_cache* device);
-// Is a range free of what could not be unmapped? That is tried again first.
+// Tries again, and fails if a stuck mapping is still in a range.
 tide_status tide__range_clear(tide_device_cache* device, uint64_t address, uint64_t bytes);
 
 #endif

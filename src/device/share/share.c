@@ -190,30 +190,37 @@ static tide__import* import_find_raw(tide_device_cache* device, const tide_share
 }
 
 static void parts_close(tide_device_cache* device, tide__import* import) {
-  tide__stuck_end(device, import->parts);
+  (void)tide__mapping_end(device, import->parts);
   import->parts = NULL;
   import->base = 0;
 }
 
-// Opens and maps the parts one behind the other; what is open is noted, also on failure.
-static tide_status parts_open(tide_device_cache* device, tide__import* import,
+// Opens and maps the parts one behind the other; the mapping has what is open, also on failure.
+static tide_status parts_open(tide_device_cache* device, tide__mapping* mapping,
                               const tide_physical_share* parts) {
-  const size_t count = import->share.part_count;
-  tide__stuck* const open = import->parts;
+  for (; mapping->count < mapping->capacity; mapping->count++) {
+    TIDE_TRY(tide_machine_physical_import(device->machine, device->index, &parts[mapping->count],
+                                          &mapping->handles[mapping->count]));
+  }
+  for (size_t i = 0; i < mapping->count; i++) {
+    TIDE_TRY(tide__mapping_add(device, mapping, mapping->handles[i], parts[i].bytes));
+  }
+  return tide__access_give(device, mapping->address, mapping->bytes);
+}
+
+// Reserves the addresses at which the parts are mapped.
+static tide_status parts_reserve(tide_device_cache* device, tide__import* import) {
   void* base = NULL;
   TIDE_TRY(tide_machine_address_reserve(device->machine, device->index, import->bytes, 0, NULL, &base));
-  import->base = open->address = tide__address(base);
-  open->range_bytes = import->bytes;
-  for (; open->count < count; open->count++) {
-    TIDE_TRY(tide_machine_physical_import(device->machine, device->index, &parts[open->count],
-                                          &open->handles[open->count]));
+  const tide_status status =
+      tide__mapping_new(device, tide__address(base), import->bytes, import->share.part_count, &import->parts);
+  if (status != TIDE_OK) {
+    tide__ignore(tide_machine_address_release(device->machine, base, import->bytes));
+    return status;
   }
-  for (size_t i = 0; i < count; i++) {
-    void* const address = tide__pointer(import->base + open->bytes);
-    TIDE_TRY(tide_machine_map(device->machine, address, open->handles[i]));
-    open->bytes += parts[i].bytes;
-  }
-  return tide__access_give(device, import->base, import->bytes);
+  import->base = import->parts->address;
+  import->parts->range_bytes = import->bytes;
+  return TIDE_OK;
 }
 
 // Does a block lie in what is shared?
@@ -246,9 +253,8 @@ static tide_status import_open(tide_device_cache* device, tide__import* import,
   const tide_share* const share = &import->share;
   if (share->part_count == 0) return raw_open(device, import);
   for (uint32_t i = 0; i < share->part_count; i++) import->bytes += parts[i].bytes;
-  import->parts = tide__stuck_new(device, share->part_count);
-  if (import->parts == NULL) return TIDE_ERR_NO_MEMORY;
-  const tide_status status = parts_open(device, import, parts);
+  TIDE_TRY(parts_reserve(device, import));
+  const tide_status status = parts_open(device, import->parts, parts);
   if (status != TIDE_OK) parts_close(device, import);
   return status;
 }

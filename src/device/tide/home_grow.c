@@ -38,18 +38,17 @@ static tide__block* top_hole_locked(tide_device_cache* device, const tide__home*
 static tide_status home_fill(const tide__request* request, tide__segment* segment, uint64_t address,
                              uint64_t bytes, uint64_t handle_bytes) {
   tide_device_cache* const device = request->device;
+  const size_t count = tide__handles_for(bytes, handle_bytes);
   tide__handle** handles = NULL;
-  size_t count = 0;
+  tide__mapping* mapping = NULL;
   TIDE_TRY(tide__map_cover(&device->map, address, bytes, segment->is_small));
-  TIDE_TRY(tide__handles_make(device, bytes, handle_bytes, &handles, &count));
-  tide__stuck* stuck = NULL;
-  tide_status status = tide__home_make_room(device, segment, count);
-  if (status == TIDE_OK) status = tide__handles_map(device, handles, count, address, &stuck);
+  TIDE_TRY(tide__home_make_room(device, segment, count));
+  TIDE_TRY(tide__mapping_new(device, address, bytes, count, &mapping));
+  tide_status status = tide__handles_make(device, mapping, bytes, handle_bytes, &handles);
+  if (status == TIDE_OK) status = tide__handles_map(device, mapping, handles, count);
   if (status != TIDE_OK) {
-    const tide_error error = *tide_last_error();
-    tide__stuck_keep(stuck, handles, count);
+    (void)tide__mapping_end(device, mapping);
     tide__handles_free(device, handles, count);
-    tide__error_restore(&error);
     return status;
   }
   tide__mutex_lock(&segment->lane->lock);
@@ -121,6 +120,27 @@ tide_status tide__home_grow(const tide__request* request, const tide__growth* gr
 // ---------------------------------------------------------------------------------------------------
 // Preparing
 
+// Maps handles that follow each other at their places at home.
+static tide_status handles_map_at_home(tide_device_cache* device, tide__handle* const* handles,
+                                       size_t count) {
+  const uint64_t address = handles[0]->address;
+  tide__lane* const lane = handles[0]->home->lane;
+  tide__mapping* mapping = NULL;
+  TIDE_TRY(tide__mapping_new(device, address, tide__handle_end(handles[count - 1]) - address, 0, &mapping));
+  const tide_status status = tide__handles_map(device, mapping, handles, count);
+  if (status != TIDE_OK) {
+    (void)tide__mapping_end(device, mapping);
+    return status;
+  }
+  tide__mutex_lock(&lane->lock);
+  for (size_t i = 0; i < count; i++) {
+    handles[i]->is_mapped = true;
+    tide__handle_note_locked(device, handles[i]);
+  }
+  tide__mutex_unlock(&lane->lock);
+  return TIDE_OK;
+}
+
 // Maps the handles under a block that are not mapped at home yet, run by run.
 static tide_status block_map_at_home(tide_device_cache* device, const tide__block* block) {
   const tide__home* const home = block->segment->home;
@@ -133,19 +153,8 @@ static tide_status block_map_at_home(tide_device_cache* device, const tide__bloc
            (run == 0 || tide__handle_end(home->handles[i + run - 1]) == home->handles[i + run]->address)) {
       run++;
     }
-    if (run == 0) {
-      i++;
-      continue;
-    }
-    tide__stuck* stuck = NULL;
-    TIDE_TRY(tide__handles_map(device, &home->handles[i], run, home->handles[i]->address, &stuck));
-    tide__mutex_lock(&block->segment->lane->lock);
-    for (size_t k = i; k < i + run; k++) {
-      home->handles[k]->is_mapped = true;
-      tide__handle_note_locked(device, home->handles[k]);
-    }
-    tide__mutex_unlock(&block->segment->lane->lock);
-    i += run;
+    if (run > 0) TIDE_TRY(handles_map_at_home(device, &home->handles[i], run));
+    i += tide__max(run, 1);
   }
   return TIDE_OK;
 }

@@ -116,16 +116,13 @@ static tide_status block_give_handles(tide_device_cache* device, tide__block* bl
                                       const tide__call_context* moment) {
   tide__segment* const segment = block->segment;
   tide__lane* const lane = segment->lane;
-  tide__block* kept[2] = { NULL, NULL };  // for the cuts in the end: nobody else may use them meanwhile
+  tide__block* held[2];
   hollow h = { 0, 0 };
-  tide_status status = TIDE_ERR_NO_MEMORY;
-  if (tide__lane_lock_with_spares(device, lane)) {
-    for (int i = 0; i < 2; i++) kept[i] = tide__lane_take_spare_locked(lane);
-    tide__mutex_unlock(&lane->lock);
-    status = handles_give(device, segment, block_handles(block), &h);
-  }
+  tide_status status = tide__lane_hold_spares(device, lane, held);
+  const bool has_spares = status == TIDE_OK;
+  if (has_spares) status = handles_give(device, segment, block_handles(block), &h);
   tide__mutex_lock(&lane->lock);
-  for (int i = 0; i < 2 && kept[i] != NULL; i++) tide__lane_give_spare_locked(lane, kept[i]);
+  if (has_spares) tide__lane_unhold_spares_locked(lane, held);
   block_hollow_locked(block, h);
   tide__mutex_unlock(&lane->lock);
   tide__unmapped_tell(device, segment, h.from, h.to, moment);
@@ -134,7 +131,7 @@ static tide_status block_give_handles(tide_device_cache* device, tide__block* bl
 
 // Gives the addresses of a home back in which nothing is any more.
 static void home_drop_if_empty(tide_device_cache* device, tide__segment* segment) {
-  if (!tide__segment_drop_unmapped(device, segment, NULL)) return;
+  if (!tide__segment_drop_unmapped(device, segment)) return;
   tide__list_unlink(&segment->home->link);
   for (int i = 0; i < 2; i++) {
     if (segment->lane->homes[i] == segment) segment->lane->homes[i] = NULL;

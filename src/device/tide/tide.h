@@ -59,17 +59,18 @@ tide_status tide__home_with_room(const tide__request* request, uint64_t bytes, t
 // Takes addresses from the top of a home, BUSY, and back.
 tide__block* tide__home_cut_top_locked(tide__segment* segment, uint64_t bytes);
 void tide__home_uncut_top_locked(tide__segment* segment, tide__block* block);
-// Makes physical memory in handles of a size, the last maybe smaller; an array that is the caller's. And
-// frees handles that are mapped nowhere, with their array.
-tide_status tide__handles_make(tide_device_cache* device, uint64_t bytes, uint64_t handle_bytes,
-                               tide__handle*** out, size_t* out_count);
+// How many handles of a size are needed for so many bytes; the last may be smaller.
+static inline size_t tide__handles_for(uint64_t bytes, uint64_t handle_bytes) {
+  return (size_t)((bytes + handle_bytes - 1) / handle_bytes);
+}
+// Makes as many new handles, whose memory belongs to the mapping; an array that is the caller's.
+tide_status tide__handles_make(tide_device_cache* device, struct tide__mapping* mapping, uint64_t bytes,
+                               uint64_t handle_bytes, tide__handle*** out);
+// Maps handles one behind the other and commits the mapping. On failure the caller ends it.
+tide_status tide__handles_map(tide_device_cache* device, struct tide__mapping* mapping,
+                              tide__handle* const* handles, size_t count);
+// Frees the records of handles, and their array.
 void tide__handles_free(tide_device_cache* device, tide__handle** handles, size_t count);
-// Maps handles one behind the other; all or nothing, unless the machine refuses to undo it: then *out_stuck
-// is what is left, and keeps what its caller adds to it.
-tide_status tide__handles_map(tide_device_cache* device, tide__handle* const* handles, size_t count,
-                              uint64_t address, struct tide__stuck** out_stuck);
-// Leaves the memory of new handles to what is stuck.
-void tide__stuck_keep(struct tide__stuck* stuck, tide__handle** handles, size_t count);
 // Makes room for the records of `count` more handles in a home, and adds them, from an address on.
 tide_status tide__home_make_room(tide_device_cache* device, tide__segment* segment, size_t count);
 void tide__home_add_handles_locked(tide_device_cache* device, tide__segment* segment, tide__handle** handles,

@@ -241,24 +241,34 @@ static tide_status view_take(stitching* s, new_view* n, bool* out_taken) {
   return TIDE_OK;
 }
 
-// Makes new handles, and maps all at addresses of their own.
-static tide_status view_map(stitching* s, const tide__growth* growth, new_view* n) {
+// Makes new handles, and maps all one behind the other.
+static tide_status view_fill(const stitching* s, const tide__growth* growth, new_view* n,
+                             tide__mapping* mapping) {
   tide_device_cache* const device = s->own.request->device;
   tide__view* const view = n->segment->view;
-  TIDE_TRY(tide__handles_make(device, n->plan.created, growth->handle_bytes, &n->made, &n->made_count));
+  if (n->made_count > 0) {
+    TIDE_TRY(tide__handles_make(device, mapping, n->plan.created, growth->handle_bytes, &n->made));
+    memcpy(&view->handles[n->first_new], n->made, n->made_count * sizeof *n->made);
+  }
+  return tide__handles_map(device, mapping, view->handles, view->count);
+}
+
+// The same at addresses of their own. If they cannot be unmapped again, these stay with the stuck mapping.
+static tide_status view_map(const stitching* s, const tide__growth* growth, new_view* n) {
+  tide_device_cache* const device = s->own.request->device;
+  tide__mapping* mapping = NULL;
+  n->made_count = tide__handles_for(n->plan.created, growth->handle_bytes);
   if (n->made_count > 0) {
     TIDE_TRY(tide__home_make_room(device, n->home, n->made_count));
-    memcpy(&view->handles[n->first_new], n->made, n->made_count * sizeof *n->made);
     TIDE_TRY(tide__map_cover(&device->map, n->fresh->address, n->plan.created, false));
   }
   TIDE_TRY(tide__addresses_take(device, n->bytes, &n->addresses));
   const uint64_t address = n->addresses->node.tie;
   TIDE_TRY(tide__map_cover(&device->map, address, n->bytes, false));
-  tide__stuck* stuck = NULL;
-  const tide_status status = tide__handles_map(device, view->handles, view->count, address, &stuck);
-  if (stuck == NULL) return status;
-  tide__stuck_keep(stuck, n->made, n->made_count);
-  stuck->range_bytes = n->addresses->node.key;
+  TIDE_TRY(tide__mapping_new(device, address, n->bytes, n->made_count, &mapping));
+  const tide_status status = view_fill(s, growth, n, mapping);
+  if (status == TIDE_OK || tide__mapping_end(device, mapping)) return status;
+  mapping->range_bytes = n->addresses->node.key;
   tide__addresses_forget(device, n->addresses);
   n->addresses = NULL;
   return status;
@@ -267,12 +277,10 @@ static tide_status view_map(stitching* s, const tide__growth* growth, new_view* 
 // Gives back what a view that could not be mapped would have had.
 static void view_unmap(const stitching* s, new_view* n) {
   tide_device_cache* const device = s->own.request->device;
-  const tide_error error = *tide_last_error();
   tide__addresses_give(device, n->addresses);
-  if (n->made != NULL) tide__handles_free(device, n->made, n->made_count);
+  tide__handles_free(device, n->made, n->made_count);
   n->addresses = NULL;
   n->made = NULL;
-  tide__error_restore(&error);
 }
 
 // The view and its new handles are there for all.
