@@ -22,7 +22,7 @@ static void use_pool(tide_device_cache* device, tide_stream stream) {
   (void)printf("the pool has %llu MiB\n", (unsigned long long)(reserved / MIB));
   tide_device_release(device, block);
   tide_device_pool_drop(device, pool);
-  tide_device_trim(device);  // and now the pool is gone
+  tide_device_trim(device, 0);  // and now the pool is gone
 }
 
 int main(void) {

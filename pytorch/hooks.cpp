@@ -136,7 +136,7 @@ TIDE_API void tide_torch_init(int) {}
 TIDE_API void tide_torch_reset(void) {
   for (auto& place : state().devices) {
     tide_device_cache* const device = place.load(std::memory_order_acquire);
-    if (device != nullptr) check(tide_device_trim(device));
+    if (device != nullptr) check(tide_device_trim(device, 0));
   }
 }
 

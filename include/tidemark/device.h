@@ -242,15 +242,18 @@ TIDE_API tide_memory tide_device_memory(tide_device_cache* device, tide_stream s
 // itself. Does nothing while a scope is open, unless captures_by_stream.
 TIDE_API tide_status tide_device_poll(tide_device_cache* device);
 
-// Gives idle segments back to the machine, after waiting for announced work. Of private pools only those
-// without users are touched; with the number of a pool only that one, and nothing while it has users.
+// Gives idle memory back to the machine until at most `keep_bytes` of it are left, after waiting for announced
+// work; 0 gives back everything that can go. Idle is what is reserved and not handed out, in the default pool
+// and in private pools without users. Other pools are not touched and do not count.
+// With `keep_bytes`, the largest idle blocks go first, each as a whole segment, or in whole handles where memory
+// is virtual. So less than one segment, or one handle, more is given back than necessary. More than `keep_bytes`
+// may be left: of a raw segment in use nothing can go, nor of a handle in use, nor what tide_floor_bytes keeps.
 // Errors: TIDE_ERR_CAPTURE or TIDE_ERR_MACHINE from the machine; what could not be given back stays cached.
-TIDE_API tide_status tide_device_trim(tide_device_cache* device);
+TIDE_API tide_status tide_device_trim(tide_device_cache* device, uint64_t keep_bytes);
+// Gives back all idle memory of one private pool, unless it has users. TIDE_POOL_DEFAULT: of all pools, as
+// tide_device_trim() does.
+// Errors: TIDE_ERR_HANDLE for a pool that is not there, and those of tide_device_trim().
 TIDE_API tide_status tide_device_trim_pool(tide_device_cache* device, tide_pool pool);
-// The same for every allocator that is kept by tide_device_set_default(). All are trimmed, whatever the
-// others say; the first failure is returned.
-// Threads: none of them may be freed meanwhile.
-TIDE_API tide_status tide_device_trim_all(void);
 
 // How much of the device's memory may be reserved, as a share of its total: 0 to 1, 1 is no limit.
 TIDE_API TIDE_NODISCARD tide_status tide_device_set_fraction(tide_device_cache* device, double fraction);

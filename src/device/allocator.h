@@ -146,6 +146,13 @@ typedef struct tide__segment_kind {
                             const struct tide__call_context* moment);
   // Notes that a lane used a lent piece of the segment until the piece's `last_use`.
   void (*piece_used_locked)(tide_device_cache* device, tide__block* piece, struct tide__lane* user);
+  // Gives back memory of an idle block that the caller made BUSY, the whole segment or whole handles, until at
+  // most `target` bytes are reserved. What is left of the block is idle again, also on failure. The gate is
+  // the caller's.
+  tide_status (*give_idle)(tide_device_cache* device, tide__block* block, uint64_t target,
+                           const struct tide__call_context* moment);
+  // Frees what belongs to a segment whose addresses were given back.
+  void (*forget)(tide_device_cache* device, struct tide__segment* segment);
   // Lets a peer use everything that is mapped.
   tide_status (*add_peer)(tide_device_cache* device, const struct tide__segment* segment, int peer);
   // Gives the memory back at the end of the allocator, whatever uses it.

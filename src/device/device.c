@@ -61,19 +61,6 @@ tide_device_cache* tide_device_default(int index) {
   return device;
 }
 
-tide_status tide_device_trim_all(void) {
-  tide_status first = TIDE_OK;
-  for (int i = 0; i < TIDE_DEVICE_MAX; i++) {
-    tide_device_cache* const device = tide_device_default(i);
-    if (device == NULL) continue;
-    const tide_error before = *tide_last_error();
-    const tide_status status = tide_device_trim(device);
-    if (first == TIDE_OK) first = status;
-    else if (status != TIDE_OK) tide__error_restore(&before);  // that of the first stays
-  }
-  return first;
-}
-
 // ---------------------------------------------------------------------------------------------------
 // Options
 

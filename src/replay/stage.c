@@ -259,5 +259,5 @@ tide_status tide__stage_end_pools(tide__stage* stage, size_t at) {
 tide_status tide__stage_empty(tide__stage* stage, size_t at) {
   TIDE_TRY(tide__stage_end_pools(stage, at));
   stage->empties++;
-  return tide_device_trim(stage->device);
+  return tide_device_trim(stage->device, 0);
 }

@@ -128,7 +128,7 @@ static inline void announce(tide_device_cache* d, tide_block block, tide_stream 
   T_OK(tide_device_record(d, block, stream));
 }
 
-static inline void trim(tide_device_cache* d) { T_OK(tide_device_trim(d)); }
+static inline void trim(tide_device_cache* d) { T_OK(tide_device_trim(d, 0)); }
 
 static inline void limit_to(tide_device_cache* d, uint64_t bytes) { T_OK(tide_device_set_limit(d, bytes)); }
 

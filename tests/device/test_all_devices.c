@@ -19,44 +19,6 @@ DEVICE_TEST(test_all_devices__an_allocator_is_named_after_its_policy) {
 
 static void set_default(int index, tide_device_cache* d) { T_OK(tide_device_set_default(index, d)); }
 
-DEVICE_TEST_OVER(test_all_devices__all_are_trimmed, device_emulated) {
-  need_two_devices(m);
-  tide_device_cache* const other = device_new(m, 1, NULL);
-  tide_device_cache* const apart = device_new(m, 1, NULL);  // nobody's default
-  tide_device_cache* const all[3] = { d, other, apart };
-  set_default(0, d);
-  set_default(5, other);  // the index need not be that of the device
-  for (size_t i = 0; i < 3; ++i) give(all[i], take(all[i], NULL, 3 * MIB));
-
-  T_OK(tide_device_trim_all());
-
-  T_EQ(current(d, reserved_bytes), 0);
-  T_EQ(current(other, reserved_bytes), 0);
-  T_LT(0, current(apart, reserved_bytes));
-  tide_device_free(other);
-  tide_device_free(apart);
-  T_PTR_EQ(tide_device_default(5), NULL);
-  T_OK(tide_device_trim_all());
-}
-
-DEVICE_TEST_OVER(test_all_devices__one_that_cannot_be_trimmed_keeps_none_from_it, device_emulated) {
-  need_two_devices(m);
-  tide_device_cache* const other = device_new(m, 1, NULL);
-  set_default(0, d);
-  set_default(1, other);
-  give(d, take(d, NULL, 3 * MIB));
-  give(other, take(other, NULL, 3 * MIB));
-  break_calls(m, shrink_call(), TIDE_ERR_MACHINE, 1);
-
-  T_STATUS(tide_device_trim_all(), TIDE_ERR_MACHINE);
-
-  T_LT(0, current(d, reserved_bytes));
-  T_EQ(current(other, reserved_bytes), 0);
-  T_OK(tide_device_trim_all());
-  T_EQ(current(d, reserved_bytes), 0);
-  tide_device_free(other);
-}
-
 DEVICE_TEST_OVER(test_all_devices__one_trace_has_all, device_emulated) {
   need_two_devices(m);
   tide_device_cache* const other = device_new(m, 1, NULL);

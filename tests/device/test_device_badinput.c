@@ -70,7 +70,7 @@ T_TEST(test_device_badinput__no_allocator_for_memory) {
   REFUSED(tide_device_largest(NULL, &bytes));
   REFUSED(tide_device_poll(NULL));
   REFUSED(tide_device_close_stream(NULL, NULL));
-  REFUSED(tide_device_trim(NULL));
+  REFUSED(tide_device_trim(NULL, 0));
   REFUSED(tide_device_trim_pool(NULL, 1));
   T_EQ(tide_device_bytes(NULL, somewhere), 0);
   const tide_memory memory = tide_device_memory(NULL, NULL);

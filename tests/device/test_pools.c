@@ -782,7 +782,7 @@ TORCH_TEST(test_device__pools_without_users_are_given_back_in_the_order_of_torch
   }
   T_OK(tide_device_observe_trace(d, note_given_back, given, &observer));
 
-  T_OK(tide_device_trim(d));
+  T_OK(tide_device_trim(d, 0));
 
   for (size_t i = 0; i < 4; i++) T_EQ(given[i], order[i] * MIB);
 }
@@ -803,7 +803,7 @@ DEVICE_TEST(test_device__new_begin_end_release_and_trim_leave_nothing_of_a_pool)
   T_EQ(pool_users(d, pool), 1);
 
   T_OK(tide_device_pool_drop(d, pool));
-  T_OK(tide_device_trim(d));
+  T_OK(tide_device_trim(d, 0));
 
   T_STATUS(tide_device_pool_users(d, pool, &users), TIDE_ERR_HANDLE);
   T_EQ(current(d, reserved_bytes), 0);

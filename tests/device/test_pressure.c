@@ -383,7 +383,7 @@ DEVICE_TEST(test_device__what_a_trim_could_not_give_back_stays_cached) {
   give(d, block);
   break_calls(m, shrink_call(), TIDE_ERR_MACHINE, 1);
 
-  T_STATUS(tide_device_trim(d), TIDE_ERR_MACHINE);
+  T_STATUS(tide_device_trim(d, 0), TIDE_ERR_MACHINE);
 
   T_EQ(current(d, reserved_bytes), 20 * MIB);
   T_PTR_EQ(take(d, NULL, 20 * MIB).address, block.address);
@@ -637,7 +637,7 @@ static void use_allocator_on_oom(void* user, const tide_oom* oom) {
   T_OK(tide_device_alloc(w->device, NULL, 4096, &block));
   T_OK(tide_device_release(w->device, block));
   T_OK(tide_device_get_stats(w->device, &stats));
-  T_OK(tide_device_trim(w->device));
+  T_OK(tide_device_trim(w->device, 0));
 }
 
 DEVICE_TEST(test_device__oom_observer_may_call_the_allocator) {

@@ -146,7 +146,7 @@ typedef struct failing_trim {
 
 static void* trim_in_vain(void* user) {
   failing_trim* const f = user;
-  T_STATUS(tide_device_trim(f->d), TIDE_ERR_MACHINE);
+  T_STATUS(tide_device_trim(f->d, 0), TIDE_ERR_MACHINE);
   atomic_store(&f->is_done, 1);
   return NULL;
 }

@@ -661,7 +661,7 @@ static bool expect_unbroken(tide_machine* m, tide_device_cache* d, tide_block bl
   T_CHECK(status == TIDE_OK || (is_hit && status == TIDE_ERR_MACHINE));
 
   T_OK(import_once(other, d, block));
-  T_OK(tide_device_trim(other));
+  T_OK(tide_device_trim(other, 0));
   T_EQ(reservations(m), ranges);
   tide_device_free(other);
   T_EQ(atomic_load(&records.outstanding), 0);
@@ -720,7 +720,7 @@ static void* busy_run(void* user) {
     give(b->d, gap);
     give(b->d, take(b->d, b->stream, 7 * MIB));
     give(b->d, kept);
-    if (i % 16 == 0) T_OK(tide_device_trim(b->d));
+    if (i % 16 == 0) T_OK(tide_device_trim(b->d, 0));
   }
   return NULL;
 }
@@ -761,7 +761,7 @@ static void* fleeting_run(void* user) {
     const tide_block block = take(f->d, NULL, i % 2 == 0 ? 4 * MIB : 10 * KIB);
     atomic_store(&f->address, block.address);
     give(f->d, block);
-    if (i % 8 == 0) T_OK(tide_device_trim(f->d));
+    if (i % 8 == 0) T_OK(tide_device_trim(f->d, 0));
   }
   return NULL;
 }

@@ -75,7 +75,7 @@ TIDE_TEST(test_tcache__a_trim_gives_back_what_threads_have_at_hand) {
   hoard_elsewhere(d, NULL, 10 * KIB, MANY);
   give(d, take(d, NULL, 10 * KIB));
 
-  T_OK(tide_device_trim(d));
+  T_OK(tide_device_trim(d, 0));
 
   T_EQ(reserved(d), 0);
 }

@@ -1158,7 +1158,7 @@ static void trip_give(trip* t, size_t index) {
 }
 
 static void trip_trim(trip* t) {
-  const tide_status status = tide_device_trim(t->d);
+  const tide_status status = tide_device_trim(t->d, 0);
   if (status != TIDE_OK) trip_expect_refusal(t, status);
   device_expect_valid(t->d);
 }
@@ -1199,7 +1199,7 @@ static void trip_end(trip* t) {
     expect_filled(t->m, 0, bytes_of(p->block) + p->bytes - TRIP_ENDS, p->value, TRIP_ENDS);
     trip_give(t, i);
   }
-  T_OK(tide_device_trim(t->d));
+  T_OK(tide_device_trim(t->d, 0));
   T_EQ(current(t->d, reserved_bytes), 0);
   T_EQ(current(t->d, active), 0);
 }

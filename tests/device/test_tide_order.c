@@ -658,7 +658,7 @@ static void* worker_run(void* user) {
     if (t->block.address != NULL) worker_give(w, t, dice < 8);
     else
       worker_take(w, t, dice < 16 ? 4096 + t_rng_below(&rng, 512 * KIB) : MIB + t_rng_below(&rng, 7 * MIB));
-    if (dice == 63 && w->number == 1) T_OK(tide_device_trim(w->d));
+    if (dice == 63 && w->number == 1) T_OK(tide_device_trim(w->d, 0));
     if (dice == 62) stream_finish(w->m, 0, w->stream);
   }
   for (size_t i = 0; i < BLOCKS; ++i) {

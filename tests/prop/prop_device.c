@@ -659,7 +659,7 @@ static bool pools_forget(model* s) {
 static bool do_trim(model* s, const op* o) {
   (void)o;
   const bool waits = s->scope_count == 0;
-  const tide_status status = ASK(&s->faults, tide_device_trim(s->d));
+  const tide_status status = ASK(&s->faults, tide_device_trim(s->d, 0));
   if (is_refused_in_capture(s, status)) return true;
   if (!expect_unless_faulty(&s->faults, "trim", status)) return false;
   if (status != TIDE_OK || !waits || s->captured != 0) return true;
@@ -919,7 +919,7 @@ static bool child_is_refused(model* s, const op* o) {
   switch (o->value % 6) {
     case 0: return tide_device_alloc(s->d, s->streams[o->other % STREAMS], 512, &block) == TIDE_ERR_STATE;
     case 1: return tide_device_alloc(s->d, s->streams[o->other % STREAMS], 9 * MIB, &block) == TIDE_ERR_STATE;
-    case 2: return tide_device_trim(s->d) == TIDE_ERR_STATE;
+    case 2: return tide_device_trim(s->d, 0) == TIDE_ERR_STATE;
     case 3: return tide_machine_device_synchronize(s->m, 0) == TIDE_ERR_STATE;
     case 4: return !it->is_used || tide_device_release(s->d, it->block) == TIDE_OK;
     default:
@@ -1056,7 +1056,7 @@ static bool model_close(model* s) {
       if (!pool_release(s, &s->pools[i])) return false;
     }
   }
-  EXPECT_OK(tide_device_trim(s->d));
+  EXPECT_OK(tide_device_trim(s->d, 0));
   tide_device_stats stats;
   if (!model_agrees(s) || !stats_get(s, &stats)) return false;
   EXPECT(stats.reserved_bytes[0].current == 0, "%lld bytes are reserved after a trim",
@@ -1229,7 +1229,7 @@ static void* member_run(void* user) {
     else if (what < 970) member_release(w, it);
     else if (what < 975) T_OK(tide_device_poll(w->c->s.d));
     else if (what < 980) T_OK(tide_device_get_stats(w->c->s.d, &stats));
-    else if (what < 990) T_OK(tide_device_trim(w->c->s.d));
+    else if (what < 990) T_OK(tide_device_trim(w->c->s.d, 0));
     else if (what < 994) member_configure(w);
     else if (w->c->has_scopes) member_scope(w);
   }
@@ -1295,7 +1295,7 @@ static void crowd_open(crowd* c, member* members) {
 static void crowd_close(crowd* c, item** items, size_t count) {
   tide_device_stats stats = TIDE_DEVICE_STATS_INIT;
   for (size_t i = 0; i < count; i++) T_OK(tide_device_release(c->s.d, items[i]->block));
-  T_OK(tide_device_trim(c->s.d));
+  T_OK(tide_device_trim(c->s.d, 0));
   T_OK(tide_device_get_stats(c->s.d, &stats));
   T_EQ(stats.reserved_bytes[0].current, 0);
   if (!model_free(&c->s)) T_FAIL("%s", outcome->text);

@@ -142,7 +142,7 @@ static tide_status do_poll(run* r, const op* o) {
 
 static tide_status do_trim(run* r, const op* o) {
   (void)o;
-  return tide_device_trim(r->d);
+  return tide_device_trim(r->d, 0);
 }
 
 // A pool without users may be gone at any time.
@@ -388,7 +388,7 @@ static void run_close(run* r, const char* what) {
     while (r->pools[i] != 0 && r->users[i] > 0) T_OK(do_pool_release(r, &(op){ .slot = i }));
   }
   tide_checkpoint_free(r->checkpoint);
-  T_OK(tide_device_trim(r->d));
+  T_OK(tide_device_trim(r->d, 0));
   expect_order(r, OPS - 1);
   T_OK(tide_device_get_stats(r->d, &stats));
   if (stats.reserved_bytes[0].current != 0) {
@@ -445,7 +445,7 @@ static bool is_true_refusal(run* r, size_t at, tide_status status) {
   if (o->verb == VERB_CHECKPOINT || o->verb == VERB_RESTORE) return !is_dry(r->m) && status == TIDE_ERR_STATE;
   if (o->verb != VERB_ALLOC || status != TIDE_ERR_NO_MEMORY) return false;
   T_OK(tide_machine_device_synchronize(r->m, 0));
-  T_OK(tide_device_trim(r->d));
+  T_OK(tide_device_trim(r->d, 0));
   return do_alloc(r, o) == TIDE_OK || is_without_room(r, &r->items[o->slot % SLOTS]);
 }
 

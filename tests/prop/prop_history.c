@@ -166,7 +166,7 @@ static bool do_trim(const op* o) {
   wanted* w = NULL;
   (void)o;
   if (s.was_trimmed) return true;
-  EXPECT_OK(s.d != NULL ? tide_device_trim(s.d) : tide_pinned_empty(s.p));
+  EXPECT_OK(s.d != NULL ? tide_device_trim(s.d, 0) : tide_pinned_empty(s.p));
   s.was_trimmed = true;
   for (size_t i = 0; i < POOLS; ++i) {
     bool is_held = s.pools[i].users > 0;
@@ -497,7 +497,7 @@ static void crowd_step(t_rng* rng) {
   const uint64_t what = t_rng_below(rng, 100);
   const tide_stream stream = crowd.streams[t_rng_below(rng, 2)];
   tide_block block = block_none;
-  if (what == 0) T_OK(tide_device_trim(crowd.d));
+  if (what == 0) T_OK(tide_device_trim(crowd.d, 0));
   if (what >= 60) block = take(crowd.d, stream, 1 + t_rng_below(rng, what >= 95 ? 16 * MIB : 8000));
   if (what >= 90) T_OK(tide_device_record(crowd.d, block, crowd.streams[2]));
   give(crowd.d, crowd_swap(t_rng_below(rng, BOARD), block));
@@ -604,7 +604,7 @@ T_TEST_OVER(prop_history__of_threads_can_be_put_in_order, device_variants) {
     }
     for (size_t i = 0; i < TELLERS; ++i) t_thread_join(threads[i]);
     for (size_t i = 0; i < BOARD; ++i) give(crowd.d, crowd_swap(i, block_none));
-    T_OK(tide_device_trim(crowd.d));
+    T_OK(tide_device_trim(crowd.d, 0));
     crowd_expect_order();
     crowd_expect_lives();
     tide_device_free(crowd.d);

@@ -512,7 +512,7 @@ static void live_step(live_run* run) {
   tide_stream const stream = run->streams[t_rng_below(&run->rng, LIVE_STREAMS)];
   const uint64_t n = t_rng_below(&run->rng, 100);
   if (n < 2) {
-    T_OK(tide_device_trim(run->device));
+    T_OK(tide_device_trim(run->device, 0));
   } else if (block->address == NULL) {
     const uint64_t most = n < 50 ? 3000 : n < 80 ? 2 * MIB : 40 * MIB;
     T_OK(tide_device_alloc(run->device, stream, 1 + t_rng_below(&run->rng, most), block));

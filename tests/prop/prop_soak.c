@@ -340,7 +340,7 @@ static void worker_step(worker* w) {
   else if (what < 995) do_limit(w);
   else if (what < 997) do_comb(w);
   else if (what < 999) do_snapshot(w);
-  else INSIST(s, tide_device_trim(s->d));
+  else INSIST(s, tide_device_trim(s->d, 0));
 }
 
 static void* worker_run(void* user) {
@@ -495,7 +495,7 @@ static void soak_close(soak* s, worker* workers) {
     const item* const it = place_at(s, workers, i);
     if (it->is_used) T_OK(tide_device_release(s->d, it->block));
   }
-  T_OK(tide_device_trim(s->d));
+  T_OK(tide_device_trim(s->d, 0));
   T_OK(tide_device_get_stats(s->d, &stats));
   T_EQ(stats.reserved_bytes[0].current, 0);
   if (tide_device_check(s->d) != 0) T_FAIL("check: %s", tide_last_error()->text);

@@ -471,7 +471,7 @@ static bool do_poll(model* s, const op* o) {
 static bool do_trim(model* s, const op* o) {
   tide_device_stats stats;
   (void)o;
-  const tide_status status = ASK(&s->faults, tide_device_trim(s->d));
+  const tide_status status = ASK(&s->faults, tide_device_trim(s->d, 0));
   if (!expect_unless_faulty(&s->faults, "trim", status) || !stats_get(s, &stats)) return false;
   const uint64_t reserved = (uint64_t)stats.reserved_bytes[TIDE_STAT_LARGE].current;
   if (status == TIDE_OK || reserved > s->peak) s->peak = reserved;
@@ -746,7 +746,7 @@ static bool model_close(model* s) {
     if (!graph_end(s, &s->graphs[i])) return false;
   }
   if (!do_pool_leave(s, &any)) return false;
-  EXPECT_OK(tide_device_trim(s->d));
+  EXPECT_OK(tide_device_trim(s->d, 0));
   if (!model_agrees(s) || !stats_agree(s)) return false;
   EXPECT(s->total == 0, "%llu bytes are reserved after a trim", (unsigned long long)s->total);
   EXPECT(free_bytes(s->m, 0) == s->free_before, "%zu bytes of %zu are free after a trim", free_bytes(s->m, 0),

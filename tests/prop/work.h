@@ -8,7 +8,7 @@
 //
 //   faults f = { .m = m };
 //   faults_draw(&f, o);                                            from now on, for a few calls
-//   const tide_status status = ASK(&f, tide_device_trim(d));
+//   const tide_status status = ASK(&f, tide_device_trim(d, 0));
 //   return expect_unless_faulty(&f, "trim", status);
 #ifndef TIDEMARK_TESTS_WORK_H
 #define TIDEMARK_TESTS_WORK_H

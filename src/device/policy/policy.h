@@ -27,12 +27,9 @@ typedef struct tide__policy {
   // Finds memory where the free index has none: grows, gives back, waits. The block is BUSY and no lock is
   // held.
   tide_status (*recover)(tide__request* request, tide__block** out);
-  // Makes idle what the policy keeps from the free_index of a pool; and gives back idle memory of one kind
-  // that lies in segments of its own. Both before idle memory of the pool goes back, with the gate. NULL:
-  // there is none.
+  // Makes idle what the policy keeps from the free indexes of a pool, before idle memory of it goes back. The
+  // gate is the caller's. NULL: there is none.
   tide_status (*let_go)(tide_device_cache* device, tide__pool* pool);
-  tide_status (*trim)(tide_device_cache* device, tide__pool* pool, bool is_small,
-                      const tide__call_context* moment);
   // Adds what all threads have counted for themselves to the totals. NULL: they count in lanes only.
   void (*settle)(tide_device_cache* device);
 } tide__policy;
@@ -68,8 +65,6 @@ tide_status tide__rung_borrow(tide__request* request, tide__block** out);
 // The gate is the caller's in all of these.
 tide_status tide__reclaim_pool(tide_device_cache* device, tide__pool* pool, const tide__call_context* moment);
 tide_status tide__reclaim_all(tide_device_cache* device, const tide__call_context* moment);
-// Of private pools without users.
-tide_status tide__reclaim_unused(tide_device_cache* device, const tide__call_context* moment);
 tide_status tide__reclaim_available(const tide__request* request, bool* out_enough);
 tide_status tide__reclaim_by_age(const tide__request* request);
 

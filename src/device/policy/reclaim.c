@@ -53,6 +53,16 @@ static void list_push(tide__block** list, tide__block* block) {
   *list = block;
 }
 
+static tide__block* list_reverse(tide__block* list) {
+  tide__block* reversed = NULL;
+  while (list != NULL) {
+    tide__block* const next = list->list_next;
+    list_push(&reversed, list);
+    list = next;
+  }
+  return reversed;
+}
+
 // Makes the blocks of a list idle again, with the age they had.
 static void list_return(tide__block* list) {
   while (list != NULL) {
@@ -65,90 +75,91 @@ static void list_return(tide__block* list) {
   }
 }
 
-// The block of a raw segment that is idle as a whole, or NULL.
-static tide__block* segment_idle_block(const tide__segment* segment, bool is_small) {
-  tide__block* const block = segment->head;
-  const bool is_idle = !segment->is_expandable && segment->is_small == is_small &&
-                       block->state == TIDE__BLOCK_FREE && tide__block_is_whole(block);
-  return is_idle ? block : NULL;
+// Which segments a walk looks at.
+typedef enum walk_kind { WALK_RAW, WALK_EXPANDABLE, WALK_HOMES, WALK_ALL } walk_kind;
+
+static bool walk_has(walk_kind walk, const tide__segment* segment) {
+  if (segment->view != NULL) return false;
+  const walk_kind own = segment->home != NULL    ? WALK_HOMES
+                        : segment->is_expandable ? WALK_EXPANDABLE
+                                                 : WALK_RAW;
+  return walk == WALK_ALL || walk == own;
+}
+
+// The least of a segment that can be given back: all of a raw one, or a handle.
+static uint64_t segment_unit(const tide_device_cache* device, const tide__segment* segment) {
+  if (!segment->is_expandable) return segment->bytes;
+  return segment->home != NULL ? device->granularity : segment->handle_bytes;
+}
+
+// Takes the idle blocks of a segment of which something may be given back.
+static void segment_take_idle_locked(const tide_device_cache* device, const tide__segment* segment,
+                                     tide__block** list) {
+  const uint64_t unit = segment_unit(device, segment);
+  const tide__bins* const bins = &segment->lane->free_index[segment->is_small].bins;
+  const bool is_possible = segment->is_expandable ? tide__bins_peek(bins, unit) != NULL
+                                                  : tide__block_is_whole(segment->head);
+  if (!is_possible) return;
+  for (tide__block* block = segment->head; block != NULL; block = block->next) {
+    if (block->state != TIDE__BLOCK_FREE || block->bytes < unit) continue;
+    tide__free_index_take_locked(block);
+    list_push(list, block);
+  }
 }
 
 // Is it known that a lane has nothing of a kind to give back? So it is after a walk that gave back all it
-// could, until something becomes idle: one refusal after the other costs no walk over all segments.
-static bool lane_is_barren_locked(const tide__lane* lane, bool is_small) {
-  return lane->barren_puts[is_small] == lane->puts + 1;
+// could, until something becomes idle: one refusal after the other costs no walk over all segments. What is
+// idle at homes may be given back later without anything becoming idle, and is looked at each time.
+static bool lane_is_barren_locked(const tide__lane* lane, bool is_small, walk_kind walk) {
+  return walk <= WALK_EXPANDABLE && lane->barren_puts[is_small] == lane->puts + 1;
 }
 
-static bool lane_is_barren(tide__lane* lane, bool is_small) {
+static bool lane_is_barren(tide__lane* lane, bool is_small, walk_kind walk) {
   tide__mutex_lock(&lane->lock);
-  const bool is_barren = lane_is_barren_locked(lane, is_small);
+  const bool is_barren = lane_is_barren_locked(lane, is_small, walk);
   tide__mutex_unlock(&lane->lock);
   return is_barren;
 }
 
-// Takes the idle raw segments of one kind out of a lane, sorted.
-static tide__block* lane_take_idle(tide__lane* lane, bool is_small) {
-  tide__block* list = NULL;
+// Takes idle blocks of one kind out of a lane and puts them before a list.
+static void lane_take_idle(const tide_device_cache* device, tide__lane* lane, bool is_small, walk_kind walk,
+                           tide__block** list) {
   tide__mutex_lock(&lane->lock);
-  lane->walk_puts[is_small] = lane->puts;
+  if (walk == WALK_RAW) lane->walk_puts[is_small] = lane->puts;
   TIDE_LIST_EACH(it, &lane->segments) {
-    if (lane_is_barren_locked(lane, is_small)) break;
-    tide__block* const block = segment_idle_block(TIDE_OWNER(it, tide__segment, link), is_small);
-    if (block == NULL) continue;
-    tide__free_index_take_locked(block);
-    list_push(&list, block);
-  }
-  tide__mutex_unlock(&lane->lock);
-  return list_sort(list);
-}
-
-// Takes the idle blocks of the expandable segments of one kind, sorted.
-static tide__block* lane_take_mapped(tide__lane* lane, bool is_small) {
-  tide__block* list = NULL;
-  tide__mutex_lock(&lane->lock);
-  TIDE_LIST_EACH(it, &lane->segments) {
+    if (lane_is_barren_locked(lane, is_small, walk)) break;
     const tide__segment* const segment = TIDE_OWNER(it, tide__segment, link);
-    if (!segment->is_expandable || segment->home != NULL || segment->view != NULL) continue;
-    if (segment->is_small != is_small) continue;
-    if (tide__bins_peek(&lane->free_index[is_small].bins, segment->handle_bytes) == NULL) continue;
-    for (tide__block* block = segment->head; block != NULL; block = block->next) {
-      if (block->state != TIDE__BLOCK_FREE) continue;
-      tide__free_index_take_locked(block);
-      list_push(&list, block);
-    }
+    if (segment->is_small != is_small || !walk_has(walk, segment)) continue;
+    segment_take_idle_locked(device, segment, list);
   }
   tide__mutex_unlock(&lane->lock);
+}
+
+// Takes the idle raw segments of one kind out of a lane, sorted.
+static tide__block* lane_take_raw(const tide_device_cache* device, tide__lane* lane, bool is_small) {
+  tide__block* list = NULL;
+  lane_take_idle(device, lane, is_small, WALK_RAW, &list);
   return list_sort(list);
 }
 
-typedef tide_status (*give_fn)(tide_device_cache* device, tide__block* block,
-                               const tide__call_context* moment);
-
-static tide_status block_release_segment(tide_device_cache* device, tide__block* block,
-                                         const tide__call_context* moment) {
-  return tide__segment_release(device, block->segment, moment);
-}
-
-// Gives the blocks of a list back; after a failure the rest is idle again.
-static tide_status list_give(tide_device_cache* device, tide__block* list, give_fn give,
+// Gives the blocks of a list back until at most `target` bytes are reserved; the rest is idle again, also
+// after a failure.
+static tide_status list_give(tide_device_cache* device, tide__block* list, uint64_t target,
                              const tide__call_context* moment) {
-  while (list != NULL) {
+  tide_status status = TIDE_OK;
+  while (list != NULL && status == TIDE_OK && tide__load_relaxed(&device->reserved_bytes) > target) {
     tide__block* const next = list->list_next;
-    const tide_status status = give(device, list, moment);
-    if (status != TIDE_OK) {
-      list_return(next);
-      return status;
-    }
+    status = list->segment->kind->give_idle(device, list, target, moment);
     list = next;
   }
-  return TIDE_OK;
+  list_return(list);
+  return status;
 }
 
 // ---------------------------------------------------------------------------------------------------
 // Everything
 
-// What is idle now could not be given back. What is idle at homes may be later without anything becoming
-// idle, and is looked at each time.
+// What is idle now could not be given back.
 static void lanes_note_walk(tide_device_cache* device, tide__pool* pool, bool is_small) {
   tide__lane* lane = tide__lane_next(device, pool, NULL);
   for (; lane != NULL; lane = tide__lane_next(device, pool, lane)) {
@@ -158,49 +169,140 @@ static void lanes_note_walk(tide_device_cache* device, tide__pool* pool, bool is
   }
 }
 
-// Gives back what is idle of one kind: raw segments of all lanes by rising stream, then expandable ones.
+// Gives back what is idle of one kind in a lane; raw and expandable memory in PyTorch's order.
+static tide_status lane_give(tide_device_cache* device, tide__lane* lane, bool is_small, walk_kind walk,
+                             const tide__call_context* moment) {
+  tide__block* list = NULL;
+  if (lane_is_barren(lane, is_small, walk)) return TIDE_OK;
+  lane_take_idle(device, lane, is_small, walk, &list);
+  const tide_status status = list_give(device, walk != WALK_HOMES ? list_sort(list) : list, 0, moment);
+  if (walk != WALK_RAW) tide__segments_drop_unmapped(device, lane);
+  return status;
+}
+
+// Gives back what is idle of one kind: raw segments of all lanes by rising stream, then expandable ones, then
+// homes.
 static tide_status pool_give_kind(tide_device_cache* device, tide__pool* pool, bool is_small,
                                   const tide__call_context* moment) {
-  tide__lane* lane = tide__lane_next(device, pool, NULL);
-  for (; lane != NULL; lane = tide__lane_next(device, pool, lane)) {
-    TIDE_TRY(list_give(device, lane_take_idle(lane, is_small), block_release_segment, moment));
+  const walk_kind last = device->policy != device->plain_policy ? WALK_HOMES : WALK_EXPANDABLE;
+  for (walk_kind walk = WALK_RAW; walk <= last; walk++) {
+    tide__lane* lane = tide__lane_next(device, pool, NULL);
+    for (; lane != NULL; lane = tide__lane_next(device, pool, lane)) {
+      TIDE_TRY(lane_give(device, lane, is_small, walk, moment));
+    }
   }
-  lane = tide__lane_next(device, pool, NULL);
-  for (; lane != NULL; lane = tide__lane_next(device, pool, lane)) {
-    if (lane_is_barren(lane, is_small)) continue;
-    TIDE_TRY(list_give(device, lane_take_mapped(lane, is_small), tide__expand_shrink, moment));
-    tide__expand_drop_unmapped(device, lane);
-  }
-  if (device->policy->trim != NULL) TIDE_TRY(device->policy->trim(device, pool, is_small, moment));
   lanes_note_walk(device, pool, is_small);
   return TIDE_OK;
+}
+
+// Tries again what the machine refused before, and makes idle what the policy keeps of a pool.
+static tide_status pool_prepare(tide_device_cache* device, tide__pool* pool) {
+  tide__orphans_retry(device);
+  tide__stuck_retry(device);
+  tide__strays_retry(device);
+  return device->policy->let_go != NULL ? device->policy->let_go(device, pool) : TIDE_OK;
 }
 
 // PyTorch's order: of the default pool large blocks come first, of private pools small ones.
 tide_status tide__reclaim_pool(tide_device_cache* device, tide__pool* pool,
                                const tide__call_context* moment) {
   const bool is_small_first = pool != &device->default_pool;
-  tide__orphans_retry(device);
-  tide__stuck_retry(device);
-  tide__strays_retry(device);
-  if (device->policy->let_go != NULL) TIDE_TRY(device->policy->let_go(device, pool));
+  TIDE_TRY(pool_prepare(device, pool));
   TIDE_TRY(pool_give_kind(device, pool, is_small_first, moment));
   return pool_give_kind(device, pool, !is_small_first, moment);
 }
 
-tide_status tide__reclaim_all(tide_device_cache* device, const tide__call_context* moment) {
-  TIDE_TRY(tide__reclaim_pool(device, &device->default_pool, moment));
-  return tide__reclaim_unused(device, moment);
+// A walk over the pools whose memory may go: the default one, and private ones without users.
+typedef struct pool_walk {
+  tide__pool_cursor at;
+  bool has_default;  // the default one comes first
+} pool_walk;
+
+static tide__pool* pool_walk_next(tide_device_cache* device, pool_walk* walk) {
+  const bool is_default = walk->has_default;
+  walk->has_default = false;
+  if (is_default) return &device->default_pool;
+  tide__pool* pool = tide__pool_next(device, &walk->at);
+  while (pool != NULL && tide__pool_is_used(device, pool)) pool = tide__pool_next(device, &walk->at);
+  return pool;
 }
 
-tide_status tide__reclaim_unused(tide_device_cache* device, const tide__call_context* moment) {
-  tide__pool_cursor at = { 0 };
-  tide__pool* pool = tide__pool_next(device, &at);
-  for (; pool != NULL; pool = tide__pool_next(device, &at)) {
-    if (!tide__pool_is_used(device, pool)) TIDE_TRY(tide__reclaim_pool(device, pool, moment));
-  }
+static tide_status reclaim(tide_device_cache* device, pool_walk walk, const tide__call_context* moment) {
+  tide__pool* pool = NULL;
+  while ((pool = pool_walk_next(device, &walk)) != NULL) TIDE_TRY(tide__reclaim_pool(device, pool, moment));
   tide__pool_drop_unused(device);
   return TIDE_OK;
+}
+
+tide_status tide__reclaim_all(tide_device_cache* device, const tide__call_context* moment) {
+  return reclaim(device, (pool_walk){ .has_default = true }, moment);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// All but some
+
+static uint64_t segment_idle_bytes_locked(const tide__segment* segment) {
+  uint64_t bytes = 0;
+  if (segment->view != NULL) return 0;  // its memory is counted at home
+  for (const tide__block* block = segment->head; block != NULL; block = block->next) {
+    const bool is_at_hand = block->state == TIDE__BLOCK_MAGAZINE && !tide__block_is_handed_out(block);
+    if (block->state == TIDE__BLOCK_FREE || is_at_hand) bytes += block->bytes;
+  }
+  return bytes;
+}
+
+// The idle memory of a pool, with what threads have at hand.
+static uint64_t pool_idle_bytes(tide_device_cache* device, tide__pool* pool) {
+  uint64_t bytes = 0;
+  tide__lane* lane = tide__lane_next(device, pool, NULL);
+  for (; lane != NULL; lane = tide__lane_next(device, pool, lane)) {
+    tide__mutex_lock(&lane->lock);
+    TIDE_LIST_EACH(it, &lane->segments) {
+      bytes += segment_idle_bytes_locked(TIDE_OWNER(it, tide__segment, link));
+    }
+    tide__mutex_unlock(&lane->lock);
+  }
+  return bytes;
+}
+
+static void pool_take_idle(tide_device_cache* device, tide__pool* pool, tide__block** list) {
+  tide__lane* lane = tide__lane_next(device, pool, NULL);
+  for (; lane != NULL; lane = tide__lane_next(device, pool, lane)) {
+    lane_take_idle(device, lane, true, WALK_ALL, list);
+    lane_take_idle(device, lane, false, WALK_ALL, list);
+  }
+}
+
+static void pool_drop_unmapped(tide_device_cache* device, tide__pool* pool) {
+  tide__lane* lane = tide__lane_next(device, pool, NULL);
+  for (; lane != NULL; lane = tide__lane_next(device, pool, lane)) tide__segments_drop_unmapped(device, lane);
+}
+
+// Gives back idle memory until at most `keep_bytes` are left, from the largest idle block on. Each step gives
+// a whole segment, or handles of one block, and there is none after that which reaches the goal.
+static tide_status reclaim_to(tide_device_cache* device, pool_walk pools, uint64_t keep_bytes,
+                              const tide__call_context* moment) {
+  tide__pool* pool = NULL;
+  tide__block* list = NULL;
+  uint64_t idle = 0;
+  for (pool_walk walk = pools; (pool = pool_walk_next(device, &walk)) != NULL;) {
+    idle += pool_idle_bytes(device, pool);
+  }
+  if (idle <= keep_bytes) return TIDE_OK;
+  const uint64_t reserved = tide__load_relaxed(&device->reserved_bytes);
+  const uint64_t target = reserved - tide__min(reserved, idle - keep_bytes);
+  for (pool_walk walk = pools; (pool = pool_walk_next(device, &walk)) != NULL;) {
+    TIDE_TRY(pool_prepare(device, pool));
+  }
+  for (pool_walk walk = pools; (pool = pool_walk_next(device, &walk)) != NULL;) {
+    pool_take_idle(device, pool, &list);
+  }
+  const tide_status status = list_give(device, list_reverse(list_sort(list)), target, moment);
+  for (pool_walk walk = pools; (pool = pool_walk_next(device, &walk)) != NULL;) {
+    pool_drop_unmapped(device, pool);
+  }
+  tide__pool_drop_unused(device);
+  return status;
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -214,33 +316,13 @@ static tide__block* list_cut(tide__block** list, uint64_t bytes) {
   return rest;
 }
 
-static tide__block* list_reverse(tide__block* list) {
-  tide__block* reversed = NULL;
-  while (list != NULL) {
-    tide__block* const next = list->list_next;
-    list_push(&reversed, list);
-    list = next;
-  }
-  return reversed;
-}
-
 // Gives back from the front of a list until `bytes` are given.
 static tide_status list_give_bytes(tide_device_cache* device, tide__block* list, uint64_t bytes,
                                    const tide__call_context* moment, bool* out_enough) {
-  uint64_t given = 0;
-  while (list != NULL && given < bytes) {
-    tide__block* const next = list->list_next;
-    given += list->bytes;
-    const tide_status status = tide__segment_release(device, list->segment, moment);
-    if (status != TIDE_OK) {
-      list_return(next);
-      return status;
-    }
-    list = next;
-  }
-  list_return(list);
-  *out_enough = given >= bytes;
-  return TIDE_OK;
+  const uint64_t before = tide__load_relaxed(&device->reserved_bytes);
+  const tide_status status = list_give(device, list, before - tide__min(before, bytes), moment);
+  *out_enough = status == TIDE_OK && before - tide__load_relaxed(&device->reserved_bytes) >= bytes;
+  return status;
 }
 
 // PyTorch looks at the first idle block of that size only: if it cannot be given back alone, it looks at
@@ -261,7 +343,7 @@ tide_status tide__reclaim_available(const tide__request* request, bool* out_enou
   if (max_split == TIDE_NO_LIMIT) return TIDE_OK;
   const uint64_t wanted = tide__max(request->rounded, max_split);
   const bool takes_one = lane_first_is_raw(request, wanted);
-  tide__block* below = lane_take_idle(request->lane, request->kind == TIDE__SMALL);
+  tide__block* below = lane_take_raw(request->device, request->lane, request->kind == TIDE__SMALL);
   tide__block* large = list_cut(&below, wanted);
   if (!takes_one) list_return(large);
   if (takes_one && large != NULL) {
@@ -293,7 +375,7 @@ static uint64_t block_age(const tide__block* block) {
 static void collection_add(collection* c, tide__pool* pool, bool is_small, tide__block*** end) {
   tide__lane* lane = tide__lane_next(c->device, pool, NULL);
   for (; lane != NULL; lane = tide__lane_next(c->device, pool, lane)) {
-    **end = lane_take_idle(lane, is_small);
+    **end = lane_take_raw(c->device, lane, is_small);
     for (; **end != NULL; *end = &(**end)->list_next) {
       c->count++;
       c->total_age += block_age(**end);
@@ -325,15 +407,13 @@ static tide_status collection_pass(collection* c, bool* out_any) {
 
 static void collection_gather(collection* c, bool is_everywhere) {
   tide__block** end = &c->idle;
-  collection_add(c, &c->device->default_pool, false, &end);
-  if (!is_everywhere) return;
-  collection_add(c, &c->device->default_pool, true, &end);
-  tide__pool_cursor at = { 0 };
-  tide__pool* pool = tide__pool_next(c->device, &at);
-  for (; pool != NULL; pool = tide__pool_next(c->device, &at)) {
-    if (tide__pool_is_used(c->device, pool)) continue;  // a pool in use never loses memory
-    collection_add(c, pool, true, &end);
-    collection_add(c, pool, false, &end);
+  tide__pool* pool = NULL;
+  pool_walk walk = { .has_default = true };
+  if (!is_everywhere) collection_add(c, &c->device->default_pool, false, &end);
+  while (is_everywhere && (pool = pool_walk_next(c->device, &walk)) != NULL) {
+    const bool is_small_first = pool != &c->device->default_pool;
+    collection_add(c, pool, is_small_first, &end);
+    collection_add(c, pool, !is_small_first, &end);
   }
 }
 
@@ -357,44 +437,47 @@ tide_status tide__reclaim_by_age(const tide__request* request) {
 // ---------------------------------------------------------------------------------------------------
 // Calls
 
-// What a trim does at the gate. While a scope is open nothing is waited for, and of the default pool nothing
-// is given back.
-static tide_status trim_at_gate(tide_device_cache* device, tide_pool number,
+static tide_status pool_trim_at_gate(tide_device_cache* device, tide_pool number, bool is_capturing,
+                                     const tide__call_context* moment) {
+  tide__pool* const pool = tide__pool_find(device, number);
+  TIDE_REQUIRE(pool != NULL, TIDE_ERR_HANDLE, "device_trim_pool: there is no pool %u", number);
+  if (tide__pool_is_used(device, pool)) return TIDE_OK;
+  if (!is_capturing) TIDE_TRY(tide__timeline_wait(device, pool, moment));
+  TIDE_TRY(tide__reclaim_pool(device, pool, moment));
+  tide__pool_drop_unused(device);
+  return TIDE_OK;
+}
+
+// While a scope is open nothing is waited for, and nothing of the default pool is given back.
+static tide_status trim_at_gate(tide_device_cache* device, tide_pool number, uint64_t keep_bytes,
                                 const tide__call_context* moment) {
   const bool is_capturing = tide__has_scopes(device) && !tide__device_options(device)->captures_by_stream;
-  if (number != TIDE_POOL_DEFAULT) {
-    tide__pool* const pool = tide__pool_find(device, number);
-    TIDE_REQUIRE(pool != NULL, TIDE_ERR_HANDLE, "device_trim_pool: there is no pool %u", number);
-    if (tide__pool_is_used(device, pool)) return TIDE_OK;
-    if (!is_capturing) TIDE_TRY(tide__timeline_wait(device, pool, moment));
-    TIDE_TRY(tide__reclaim_pool(device, pool, moment));
-    tide__pool_drop_unused(device);
-    return TIDE_OK;
-  }
-  if (is_capturing) return tide__reclaim_unused(device, moment);
-  TIDE_TRY(tide__timeline_wait(device, NULL, moment));
-  const tide_status status = tide__reclaim_all(device, moment);
-  tide__totals_forget_peak(device);
+  if (number != TIDE_POOL_DEFAULT) return pool_trim_at_gate(device, number, is_capturing, moment);
+  const pool_walk pools = { .has_default = !is_capturing };
+  if (!is_capturing) TIDE_TRY(tide__timeline_wait(device, NULL, moment));
+  const tide_status status = keep_bytes == 0 ? reclaim(device, pools, moment)
+                                             : reclaim_to(device, pools, keep_bytes, moment);
+  if (!is_capturing) tide__totals_forget_peak(device);
   return status;
 }
 
-static tide_status trim(tide_device_cache* device, tide_pool pool) {
+static tide_status trim(tide_device_cache* device, tide_pool pool, uint64_t keep_bytes) {
   tide__call_context moment = { 0 };
   TIDE__REQUIRE_OWN(device, "device_trim");
   if (tide__is_recording(device)) moment = tide__context_now(device, TIDE_HISTORY_ALL);
   (void)tide__gate_enter(device);
-  const tide_status status = trim_at_gate(device, pool, &moment);
+  const tide_status status = trim_at_gate(device, pool, keep_bytes, &moment);
   tide__gate_leave(device);
   tide__history_tell(&device->history);
   return status;
 }
 
-tide_status tide_device_trim(tide_device_cache* device) {
+tide_status tide_device_trim(tide_device_cache* device, uint64_t keep_bytes) {
   TIDE_REQUIRE(device != NULL, TIDE_ERR_ARGUMENT, "device_trim: no device");
-  return trim(device, TIDE_POOL_DEFAULT);
+  return trim(device, TIDE_POOL_DEFAULT, keep_bytes);
 }
 
 tide_status tide_device_trim_pool(tide_device_cache* device, tide_pool pool) {
   TIDE_REQUIRE(device != NULL, TIDE_ERR_ARGUMENT, "device_trim_pool: no device");
-  return trim(device, pool);
+  return trim(device, pool, 0);
 }

@@ -62,6 +62,44 @@ static tide_status handles_unmap(tide_device_cache* device, tide__segment* segme
 }
 
 // ---------------------------------------------------------------------------------------------------
+// Shrinking
+
+static tide_status block_unmap(tide_device_cache* device, tide__block* block, uint64_t from, uint64_t to) {
+  tide__lane* const lane = block->segment->lane;
+  tide__block* held[2];
+  TIDE_TRY(tide__lane_hold_spares(device, lane, held));
+  const tide_status status = handles_unmap(device, block->segment, from, to - from);
+  tide__mutex_lock(&lane->lock);
+  tide__lane_unhold_spares_locked(lane, held);
+  if (status == TIDE_OK) tide__block_hollow_locked(block, from, to);
+  tide__mutex_unlock(&lane->lock);
+  return status;
+}
+
+// Unmaps the whole handles inside the block, or as many at its end as are enough.
+static tide_status block_give_idle(tide_device_cache* device, tide__block* block, uint64_t target,
+                                   const tide__call_context* moment) {
+  tide__segment* const segment = block->segment;
+  tide__lane* const lane = segment->lane;
+  const uint64_t handle = segment->handle_bytes;
+  const uint64_t too_much = tide__load_relaxed(&device->reserved_bytes) - target;
+  const uint64_t first = (block->address - segment->address + handle - 1) / handle;
+  const uint64_t end = (tide__block_end(block) - segment->address) / handle;
+  const uint64_t count = first < end ? tide__min(end - first, (too_much + handle - 1) / handle) : 0;
+  const uint64_t from = segment->address + (end - count) * handle;
+  const uint64_t to = segment->address + end * handle;
+  const tide_status status = count > 0 ? block_unmap(device, block, from, to) : TIDE_OK;
+  if (count > 0 && status == TIDE_OK) {
+    tide__unmapped_tell(device, segment, from, to, moment);
+    return TIDE_OK;
+  }
+  tide__mutex_lock(&lane->lock);
+  tide__block_return_locked(block, false);
+  tide__mutex_unlock(&lane->lock);
+  return status;
+}
+
+// ---------------------------------------------------------------------------------------------------
 // Segments
 
 static tide_status segment_reserve(const tide__request* request, tide__segment* segment) {
@@ -111,7 +149,8 @@ static tide_status segment_add_peer(tide_device_cache* device, const tide__segme
   return TIDE_OK;
 }
 
-static const tide__segment_kind expandable_kind = { .add_peer = segment_add_peer,
+static const tide__segment_kind expandable_kind = { .give_idle = block_give_idle,
+                                                    .add_peer = segment_add_peer,
                                                     .destroy = segment_destroy };
 
 static tide_status segment_expandable_new(const tide__request* request) {
@@ -122,28 +161,6 @@ static tide_status segment_expandable_new(const tide__request* request) {
   const tide_status status = segment_reserve(request, segment);
   if (status != TIDE_OK) tide__segment_free(device, segment);
   return status;
-}
-
-static bool segment_is_expandable(const tide__segment* segment) { return segment->kind == &expandable_kind; }
-
-// The expandable segment of a lane that comes after `segment` (NULL: the first); NULL at the end. Segments
-// come and go with the gate, which the caller has.
-static tide__segment* segment_next(tide__lane* lane, tide__segment* segment) {
-  tide__mutex_lock(&lane->lock);
-  tide__link* link = segment != NULL ? segment->link.next : lane->segments.next;
-  while (link != &lane->segments && !segment_is_expandable(TIDE_OWNER(link, tide__segment, link))) {
-    link = link->next;
-  }
-  tide__mutex_unlock(&lane->lock);
-  return link != &lane->segments ? TIDE_OWNER(link, tide__segment, link) : NULL;
-}
-
-void tide__expand_drop_unmapped(tide_device_cache* device, tide__lane* lane) {
-  tide__segment* next = NULL;
-  for (tide__segment* segment = segment_next(lane, NULL); segment != NULL; segment = next) {
-    next = segment_next(lane, segment);
-    if (tide__segment_drop_unmapped(device, segment)) tide__segment_free(device, segment);
-  }
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -273,36 +290,5 @@ tide_status tide__expand_grow(const tide__request* request, tide__block** out) {
     tide__mutex_unlock(&request->lane->lock);
     TIDE_TRY(has_place ? place_grow(request, front, unmapped, out) : segment_expandable_new(request));
   }
-  return TIDE_OK;
-}
-
-// ---------------------------------------------------------------------------------------------------
-// Shrinking
-
-static tide_status block_unmap(tide_device_cache* device, tide__block* block, uint64_t from, uint64_t to) {
-  tide__lane* const lane = block->segment->lane;
-  tide__block* held[2];
-  TIDE_TRY(tide__lane_hold_spares(device, lane, held));
-  const tide_status status = handles_unmap(device, block->segment, from, to - from);
-  tide__mutex_lock(&lane->lock);
-  tide__lane_unhold_spares_locked(lane, held);
-  if (status == TIDE_OK) tide__block_hollow_locked(block, from, to);
-  tide__mutex_unlock(&lane->lock);
-  return status;
-}
-
-tide_status tide__expand_shrink(tide_device_cache* device, tide__block* block,
-                                const tide__call_context* moment) {
-  tide__segment* const segment = block->segment;
-  tide__lane* const lane = segment->lane;
-  const uint64_t handle = segment->handle_bytes;
-  const uint64_t from = segment->address + (block->address - segment->address + handle - 1) / handle * handle;
-  const uint64_t to = segment->address + (tide__block_end(block) - segment->address) / handle * handle;
-  const tide_status status = from < to ? block_unmap(device, block, from, to) : TIDE_OK;
-  if (from >= to || status != TIDE_OK) {
-    place_give_up(lane, block, NULL);
-    return status;
-  }
-  tide__unmapped_tell(device, segment, from, to, moment);
   return TIDE_OK;
 }

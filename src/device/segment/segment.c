@@ -52,14 +52,29 @@ void tide__segment_unlink_locked(tide__segment* segment) {
   segment->head = NULL;
 }
 
-bool tide__segment_drop_unmapped(tide_device_cache* device, tide__segment* segment) {
-  tide__lane* const lane = segment->lane;
+static bool segment_is_unmapped_locked(const tide__segment* segment) {
+  return segment->head->state == TIDE__BLOCK_UNMAPPED && tide__block_is_whole(segment->head);
+}
+
+// The segment after `segment` (NULL: the first) in which nothing is mapped; NULL at the end. Segments come and
+// go with the gate, which the caller has.
+static tide__segment* segment_next_unmapped(tide__lane* lane, const tide__segment* segment) {
   tide__mutex_lock(&lane->lock);
-  tide__block* const block = segment->head;
-  const bool is_unmapped = tide__block_is_whole(block) && block->state == TIDE__BLOCK_UNMAPPED;
-  if (is_unmapped) tide__free_index_take_unmapped_locked(block);
+  tide__link* link = segment != NULL ? segment->link.next : lane->segments.next;
+  while (link != &lane->segments && !segment_is_unmapped_locked(TIDE_OWNER(link, tide__segment, link))) {
+    link = link->next;
+  }
   tide__mutex_unlock(&lane->lock);
-  if (!is_unmapped) return false;
+  return link != &lane->segments ? TIDE_OWNER(link, tide__segment, link) : NULL;
+}
+
+// False if the machine refuses to take the addresses back.
+static bool segment_drop_unmapped(tide_device_cache* device, tide__segment* segment) {
+  tide__lane* const lane = segment->lane;
+  tide__block* const block = segment->head;
+  tide__mutex_lock(&lane->lock);
+  tide__free_index_take_unmapped_locked(block);
+  tide__mutex_unlock(&lane->lock);
   const bool is_given = tide__range_clear(device, segment->address, segment->bytes) == TIDE_OK &&
                         tide_machine_address_release(device->machine, tide__pointer(segment->address),
                                                      segment->bytes) == TIDE_OK;
@@ -72,6 +87,18 @@ bool tide__segment_drop_unmapped(tide_device_cache* device, tide__segment* segme
   }
   tide__mutex_unlock(&lane->lock);
   return is_given;
+}
+
+void tide__segments_drop_unmapped(tide_device_cache* device, tide__lane* lane) {
+  const tide_error before = *tide_last_error();
+  tide__segment* next = NULL;
+  for (tide__segment* segment = segment_next_unmapped(lane, NULL); segment != NULL; segment = next) {
+    next = segment_next_unmapped(lane, segment);
+    if (!segment_drop_unmapped(device, segment)) continue;
+    if (segment->kind->forget != NULL) segment->kind->forget(device, segment);
+    tide__segment_free(device, segment);
+  }
+  tide__error_restore(&before);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -268,7 +295,13 @@ static void raw_destroy(tide_device_cache* device, tide__segment* segment) {
   }
 }
 
-static const tide__segment_kind raw_kind = { .destroy = raw_destroy };
+static tide_status raw_give_idle(tide_device_cache* device, tide__block* block, uint64_t target,
+                                 const tide__call_context* moment) {
+  (void)target;
+  return tide__segment_release(device, block->segment, moment);
+}
+
+static const tide__segment_kind raw_kind = { .give_idle = raw_give_idle, .destroy = raw_destroy };
 
 tide_status tide__segment_grow(const tide__request* request, tide__block** out) {
   tide_device_cache* const device = request->device;

@@ -28,9 +28,8 @@ void tide__segment_free(tide_device_cache* device, tide__segment* segment);
 tide__block* tide__segment_link_locked(tide__segment* segment, uint64_t address, uint64_t bytes,
                                        uint8_t state);
 void tide__segment_unlink_locked(tide__segment* segment);
-// Gives the addresses of a segment back in which nothing is mapped any more. True if the segment is in its
-// lane no longer: the caller frees it.
-bool tide__segment_drop_unmapped(tide_device_cache* device, tide__segment* segment);
+// Gives back the addresses of all segments of a lane in which nothing is mapped any more.
+void tide__segments_drop_unmapped(tide_device_cache* device, tide__lane* lane);
 // Counts and records memory that was mapped for a request, and memory of a segment that was unmapped.
 void tide__mapped_tell(const tide__request* request, uint64_t address, uint64_t bytes);
 void tide__unmapped_tell(tide_device_cache* device, const tide__segment* segment, uint64_t from, uint64_t to,
@@ -47,10 +46,5 @@ tide_status tide__lane_quiesce(tide_device_cache* device, const tide__lane* lane
 // expand.c: segments of virtual memory
 
 tide_status tide__expand_grow(const tide__request* request, tide__block** out);
-// Unmaps the whole handles inside an idle block that the caller made BUSY, and gives the rest back.
-tide_status tide__expand_shrink(tide_device_cache* device, tide__block* block,
-                                const tide__call_context* moment);
-// Gives the addresses back of segments in which nothing is mapped any more.
-void tide__expand_drop_unmapped(tide_device_cache* device, tide__lane* lane);
 
 #endif

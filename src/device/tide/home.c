@@ -136,10 +136,18 @@ static void home_piece_used_locked(tide_device_cache* device, tide__block* piece
                             piece->last_use);
 }
 
-void tide__home_free(tide_device_cache* device, tide__home* home) {
+static void home_free(tide_device_cache* device, tide__home* home) {
   if (home == NULL) return;
   tide__heap_release(device->heap, home->handles, home->capacity, sizeof *home->handles);
   tide__heap_release(device->heap, home, 1, sizeof *home);
+}
+
+static void home_forget(tide_device_cache* device, tide__segment* segment) {
+  tide__list_unlink(&segment->home->link);
+  for (int i = 0; i < 2; i++) {
+    if (segment->lane->homes[i] == segment) segment->lane->homes[i] = NULL;
+  }
+  home_free(device, segment->home);
 }
 
 static void home_destroy(tide_device_cache* device, tide__segment* segment) {
@@ -154,7 +162,7 @@ static void home_destroy(tide_device_cache* device, tide__segment* segment) {
   }
   tide__ignore(
       tide_machine_address_release(device->machine, tide__pointer(segment->address), segment->bytes));
-  tide__home_free(device, home);
+  home_free(device, home);
 }
 
 static tide_status home_add_peer(tide_device_cache* device, const tide__segment* segment, int peer) {
@@ -169,6 +177,8 @@ static tide_status home_add_peer(tide_device_cache* device, const tide__segment*
 
 static const tide__segment_kind home_kind = { .block_rest_locked = home_block_rest_locked,
                                               .piece_used_locked = home_piece_used_locked,
+                                              .give_idle = tide__home_give_idle,
+                                              .forget = home_forget,
                                               .add_peer = home_add_peer,
                                               .destroy = home_destroy };
 
@@ -210,7 +220,7 @@ static tide_status home_make(const tide__request* request, uint64_t least_bytes)
     (void)TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for the record of a segment");
   }
   if (status != TIDE_OK) {
-    tide__home_free(device, segment->home);
+    home_free(device, segment->home);
     tide__segment_free(device, segment);
     return status;
   }

@@ -39,7 +39,8 @@ static inline uint64_t tide__handle_to(const tide__handle* handle, uint64_t end)
 
 // Looks again whether a handle is mapped at home and used by no other lane.
 void tide__handle_note_locked(tide_device_cache* device, tide__handle* handle);
-// Frees the record of a home; NULL is none.
-void tide__home_free(tide_device_cache* device, tide__home* home);
+// Gives back the handles that lie wholly in an idle block: see tide__segment_kind.
+tide_status tide__home_give_idle(tide_device_cache* device, tide__block* block, uint64_t target,
+                                 const tide__call_context* moment);
 
 #endif

@@ -1,31 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Gives handles back that are wholly idle, and the addresses of homes in which nothing is left. The caller
-// has the gate.
+// Gives handles of homes back that are wholly idle. The caller has the gate.
 #include <string.h>
 
 #include "device/tide/home.h"
-
-// Takes the idle blocks of the homes of one kind out of a lane.
-static tide__block* homes_take_idle(const tide_device_cache* device, tide__lane* lane, bool is_small) {
-  tide__block* list = NULL;
-  tide__mutex_lock(&lane->lock);
-  const bool has_room = tide__bins_peek(&lane->free_index[is_small].bins, device->granularity) != NULL;
-  TIDE_LIST_EACH(it, &lane->segments) {
-    if (!has_room) break;  // no handle lies wholly in an idle block
-    const tide__segment* const segment = TIDE_OWNER(it, tide__segment, link);
-    if (segment->home == NULL || segment->is_small != is_small) continue;
-    for (tide__block* block = segment->head; block != NULL; block = block->next) {
-      if (block->state != TIDE__BLOCK_FREE) continue;
-      tide__free_index_take_locked(block);
-      block->list_next = list;
-      list = block;
-    }
-  }
-  tide__mutex_unlock(&lane->lock);
-  return list;
-}
 
 // The handles that lie wholly in a block: from `first` to `end` - 1.
 typedef struct handle_range {
@@ -93,9 +72,10 @@ static void block_hollow_locked(tide__block* block, hollow h) {
   if (block->next == NULL) block->segment->home->top = block;
 }
 
-// Gives handles back from the high end, as far as the machine takes them and the floor allows.
+// Gives handles back from the high end until at most `target` bytes are reserved, as far as the machine takes
+// them and the floor allows.
 static tide_status handles_give(tide_device_cache* device, tide__segment* segment, handle_range range,
-                                hollow* out) {
+                                uint64_t target, hollow* out) {
   const uint64_t floor = tide__device_options(device)->tide_floor_bytes;
   if (range.first == range.end) return TIDE_OK;
   TIDE_TRY(tide__orphans_reserve(device, range.end - range.first));
@@ -103,7 +83,7 @@ static tide_status handles_give(tide_device_cache* device, tide__segment* segmen
   for (size_t i = range.end; i-- > range.first;) {
     const hollow own = { segment->home->handles[i]->address, tide__handle_end(segment->home->handles[i]) };
     const uint64_t left = tide__load_relaxed(&device->reserved_bytes) - (out->to - out->from);
-    if (left < floor + (own.to - own.from)) break;
+    if (left <= target || left < floor + (own.to - own.from)) break;
     TIDE_TRY(handle_drop(device, segment, i));
     out->from = own.from;
     if (out->to == 0) out->to = own.to;
@@ -111,70 +91,19 @@ static tide_status handles_give(tide_device_cache* device, tide__segment* segmen
   return TIDE_OK;
 }
 
-// Gives back the handles that lie wholly in a BUSY block.
-static tide_status block_give_handles(tide_device_cache* device, tide__block* block,
-                                      const tide__call_context* moment) {
+tide_status tide__home_give_idle(tide_device_cache* device, tide__block* block, uint64_t target,
+                                 const tide__call_context* moment) {
   tide__segment* const segment = block->segment;
   tide__lane* const lane = segment->lane;
   tide__block* held[2];
   hollow h = { 0, 0 };
   tide_status status = tide__lane_hold_spares(device, lane, held);
   const bool has_spares = status == TIDE_OK;
-  if (has_spares) status = handles_give(device, segment, block_handles(block), &h);
+  if (has_spares) status = handles_give(device, segment, block_handles(block), target, &h);
   tide__mutex_lock(&lane->lock);
   if (has_spares) tide__lane_unhold_spares_locked(lane, held);
   block_hollow_locked(block, h);
   tide__mutex_unlock(&lane->lock);
   tide__unmapped_tell(device, segment, h.from, h.to, moment);
   return status;
-}
-
-// Gives the addresses of a home back in which nothing is any more.
-static void home_drop_if_empty(tide_device_cache* device, tide__segment* segment) {
-  if (!tide__segment_drop_unmapped(device, segment)) return;
-  tide__list_unlink(&segment->home->link);
-  for (int i = 0; i < 2; i++) {
-    if (segment->lane->homes[i] == segment) segment->lane->homes[i] = NULL;
-  }
-  tide__home_free(device, segment->home);
-  tide__segment_free(device, segment);
-}
-
-// The home of a lane that comes after `segment` (NULL: the first); NULL at the end.
-static tide__segment* home_next(tide__lane* lane, const tide__segment* segment) {
-  tide__link* link = segment != NULL ? segment->link.next : lane->segments.next;
-  while (link != &lane->segments && TIDE_OWNER(link, tide__segment, link)->home == NULL) link = link->next;
-  return link != &lane->segments ? TIDE_OWNER(link, tide__segment, link) : NULL;
-}
-
-static tide_status lane_give_homes(tide_device_cache* device, tide__lane* lane, bool is_small,
-                                   const tide__call_context* moment) {
-  tide_status status = TIDE_OK;
-  tide__block* list = homes_take_idle(device, lane, is_small);
-  while (list != NULL) {
-    tide__block* const block = list;
-    list = block->list_next;
-    if (status == TIDE_OK) {
-      status = block_give_handles(device, block, moment);
-      continue;
-    }
-    tide__mutex_lock(&lane->lock);
-    tide__block_return_locked(block, false);
-    tide__mutex_unlock(&lane->lock);
-  }
-  tide__segment* next = NULL;
-  for (tide__segment* segment = home_next(lane, NULL); segment != NULL; segment = next) {
-    next = home_next(lane, segment);
-    home_drop_if_empty(device, segment);
-  }
-  return status;
-}
-
-tide_status tide__home_trim(tide_device_cache* device, tide__pool* pool, bool is_small,
-                            const tide__call_context* moment) {
-  tide__lane* lane = tide__lane_next(device, pool, NULL);
-  for (; lane != NULL; lane = tide__lane_next(device, pool, lane)) {
-    TIDE_TRY(lane_give_homes(device, lane, is_small, moment));
-  }
-  return TIDE_OK;
 }

@@ -340,6 +340,5 @@ const tide__policy tide__policy_tide = {
   .prepare = tide_prepare,
   .recover = tide_recover,
   .let_go = tide_let_go,
-  .trim = tide__home_trim,
   .settle = tide__tcache_settle,
 };

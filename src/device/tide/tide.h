@@ -88,9 +88,6 @@ void tide__home_add_use_locked(tide_device_cache* device, tide__home* home, uint
 tide__span tide__home_span(const tide__home* home, uint64_t address, uint64_t bytes);
 // Finds out what is idle at the ends of each handle; all lanes of the pool are locked.
 void tide__home_survey_locked(tide__segment* segment);
-// Gives back the handles of a pool that are wholly idle, or of one kind of block only.
-tide_status tide__home_trim(tide_device_cache* device, tide__pool* pool, bool is_small,
-                            const tide__call_context* moment);
 
 // ---------------------------------------------------------------------------------------------------
 // view.c: stitched memory
