@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Options as text. One table, option_rows, lists every option with its key, field, kind and range; reading,
-// printing and checking all go through it. A kind is how a value is read from a text and written to one.
+// Options as text: reads, prints and checks them by the rows of option_table.c. A kind is how a value is read
+// from a text and written to one.
 //
 //   text  = [ entry { "," entry } [ "," ] ]        entry = key ( ":" | "=" ) value
 //   value = word | "[" [ pair { "," pair } [ "," ] ] "]"        pair = word ":" word
@@ -21,8 +21,8 @@
 #include "base/arith.h"
 #include "base/error.h"
 #include "base/heap.h"
+#include "device/option_table.h"
 
-#define OPTION_MIB ((uint64_t)1 << 20)
 #define OPTION_WORD 128         // longest word and its end; no key and no sensible number is near it
 #define OPTION_VALUE 320        // longest printed value and its end: a list of 16 pairs "32768:2147483648,"
 #define OPTION_MARKS ",:[]"     // what ends a word
@@ -41,16 +41,6 @@ typedef struct option_kind {
   // Writes it as `read` takes it, into OPTION_VALUE bytes.
   void (*write)(const void* field, char* out);
 } option_kind;
-
-typedef struct option_row {
-  const char* key;
-  const char* alias;  // another key for the same, or NULL
-  const char* field;
-  size_t offset;
-  const option_kind* kind;
-  bool (*is_valid)(const tide_device_options* options);  // (optional) range; none: all of its kind
-  const char* wants;
-} option_row;
 
 static const tide_device_options option_defaults = TIDE_DEVICE_OPTIONS_INIT;
 
@@ -127,13 +117,10 @@ static bool option_read_switch(option_text* text, void* field) {
   return option_word_is(text, "on") || option_word_is(text, "off");
 }
 
-static const char* const option_policies[] = { "torch", "tide" };  // by tide_policy
-#define OPTION_POLICY_COUNT (sizeof option_policies / sizeof option_policies[0])
-
 static bool option_read_policy(option_text* text, void* field) {
   if (!option_next_word(text, OPTION_MARKS)) return false;
-  for (uint32_t i = 0; i < OPTION_POLICY_COUNT; i++) {
-    if (!option_word_is(text, option_policies[i])) continue;
+  for (uint32_t i = 0; i < TIDE__POLICY_COUNT; i++) {
+    if (!option_word_is(text, tide__policy_names[i])) continue;
     *(uint32_t*)field = i;
     return true;
   }
@@ -142,7 +129,7 @@ static bool option_read_policy(option_text* text, void* field) {
 
 static void option_write_policy(const void* field, char* out) {
   const uint32_t policy = *(const uint32_t*)field;
-  if (policy < OPTION_POLICY_COUNT) (void)snprintf(out, OPTION_VALUE, "%s", option_policies[policy]);
+  if (policy < TIDE__POLICY_COUNT) (void)snprintf(out, OPTION_VALUE, "%s", tide__policy_names[policy]);
   else (void)snprintf(out, OPTION_VALUE, "%" PRIu32, policy);
 }
 
@@ -176,14 +163,14 @@ static void option_write_count(const void* field, char* out) {
 static bool option_read_mib(option_text* text, void* field) {
   uint64_t mib = 0;
   if (!option_next_number(text, &mib) || mib == 0) return false;
-  *(uint64_t*)field = tide__min(mib, UINT64_MAX / OPTION_MIB) * OPTION_MIB;
+  *(uint64_t*)field = tide__min(mib, UINT64_MAX / TIDE__OPTION_MIB) * TIDE__OPTION_MIB;
   return true;
 }
 
 // Rounds up, so that no limit, the default, is told from the largest multiple.
 static void option_write_mib(const void* field, char* out) {
   const uint64_t bytes = *(const uint64_t*)field;
-  const uint64_t mib = bytes / OPTION_MIB + (tide__is_aligned(bytes, OPTION_MIB) ? 0 : 1);
+  const uint64_t mib = bytes / TIDE__OPTION_MIB + (tide__is_aligned(bytes, TIDE__OPTION_MIB) ? 0 : 1);
   (void)snprintf(out, OPTION_VALUE, "%" PRIu64, mib);
 }
 
@@ -316,92 +303,6 @@ static void option_write_roundup(const void* field, char* out) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// Ranges
-
-static bool large_segment_is_valid(const tide_device_options* options) {
-  const uint64_t bytes = options->large_segment_bytes;
-  return tide__is_aligned(bytes, OPTION_MIB) && bytes > TIDE__LARGE_SEGMENT_ABOVE &&
-         bytes <= TIDE__LARGE_SEGMENT_MAX;
-}
-
-static bool max_split_is_valid(const tide_device_options* options) {
-  const uint64_t bytes = options->max_split_bytes;
-  return bytes == TIDE_NO_LIMIT ||
-         (tide__is_aligned(bytes, OPTION_MIB) && bytes >= options->large_segment_bytes);
-}
-
-static bool non_split_excess_is_valid(const tide_device_options* options) {
-  const uint64_t bytes = options->non_split_excess_bytes;
-  return bytes == 0 || (tide__is_aligned(bytes, OPTION_MIB) && bytes >= options->large_segment_bytes);
-}
-
-static bool collect_threshold_is_valid(const tide_device_options* options) {
-  return options->collect_threshold >= 0 && options->collect_threshold < 1;
-}
-
-static bool memory_fraction_is_valid(const tide_device_options* options) {
-  return options->memory_fraction >= 0 && options->memory_fraction <= 1;
-}
-
-static bool reserve_is_valid(const tide_device_options* options) {
-  const tide_reserve* const reserve = &options->address_reserve;
-  const bool is_share = reserve->fraction >= 0 && reserve->fraction <= 1e6;
-  const bool is_readable = reserve->bytes >> 30 <= 999999;
-  return is_share && is_readable && reserve->bytes % ((uint64_t)1 << 30) == 0 &&
-         (reserve->fraction == 0 || reserve->bytes == 0);
-}
-
-static bool roundup_is_valid(const tide_device_options* options) {
-  for (size_t i = 0; i < TIDE_ROUNDUP_SLOTS; i++) {
-    const uint32_t value = options->roundup_divisions[i];
-    if (value != 0 && !tide__is_power_of_two(value)) return false;
-  }
-  return true;
-}
-
-static bool register_threads_is_valid(const tide_device_options* options) {
-  const uint32_t count = options->pinned_register_threads;
-  return tide__is_power_of_two(count) && count <= TIDE__REGISTER_THREADS_MAX;
-}
-
-static bool pinned_reserve_is_valid(const tide_device_options* options) {
-  return tide__is_aligned(options->pinned_reserve_bytes, OPTION_MIB);
-}
-
-static bool tide_slack_is_valid(const tide_device_options* options) {
-  return options->tide_slack >= 0 && options->tide_slack <= 1;
-}
-
-static bool tide_stitch_share_is_valid(const tide_device_options* options) {
-  return options->tide_stitch_share >= 0 && options->tide_stitch_share <= 1;
-}
-
-static bool tide_handle_is_valid(uint64_t bytes) {
-  return bytes != 0 && tide__is_aligned(bytes, 2 * OPTION_MIB) && bytes <= TIDE__HANDLE_BYTES_MAX;
-}
-
-static bool tide_most_handle_is_valid(const tide_device_options* options) {
-  return tide_handle_is_valid(options->tide_most_handle_bytes);
-}
-
-static bool tide_least_handle_is_valid(const tide_device_options* options) {
-  return tide_handle_is_valid(options->tide_least_handle_bytes) &&
-         options->tide_least_handle_bytes <= options->tide_most_handle_bytes;
-}
-
-static bool tide_floor_is_valid(const tide_device_options* options) {
-  return tide__is_aligned(options->tide_floor_bytes, OPTION_MIB);
-}
-
-static bool tide_idle_is_valid(const tide_device_options* options) {
-  return options->tide_idle_handles <= 65536;
-}
-
-static bool policy_is_valid(const tide_device_options* options) {
-  return options->policy < OPTION_POLICY_COUNT;
-}
-
-// ---------------------------------------------------------------------------------------------------
 // Kinds: a share or GiB
 
 static bool option_read_reserve(option_text* text, void* field) {
@@ -428,116 +329,60 @@ static void option_write_reserve(const void* field, char* out) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// The options
+// Kinds
 
-static const option_kind kind_bool = { option_read_bool, option_write_bool };
-static const option_kind kind_switch = { option_read_switch, option_write_bool };
-static const option_kind kind_policy = { option_read_policy, option_write_policy };
-static const option_kind kind_backend = { option_read_backend, option_write_backend };
-static const option_kind kind_count = { option_read_count, option_write_count };
-static const option_kind kind_mib = { option_read_mib, option_write_mib };
-static const option_kind kind_real = { option_read_real, option_write_real };
-static const option_kind kind_share = { option_read_share, option_write_real };
-static const option_kind kind_reserve = { option_read_reserve, option_write_reserve };
-static const option_kind kind_roundup = { option_read_roundup, option_write_roundup };
-
-#define OPTION_FIELD(name) #name, offsetof(tide_device_options, name)
-#define OPTION_BOOL(key, alias, name) \
-  { key, alias, OPTION_FIELD(name), &kind_bool, NULL, "True or False" }
-#define OPTION_SWITCH(key, name) \
-  { key, NULL, OPTION_FIELD(name), &kind_switch, NULL, "True or False, on or off" }
-
-// In the order in which they are printed. An alias is what PyTorch calls it on AMD's devices. `backend` has
-// no field of its own: it reads and prints a constant.
-static const option_row option_rows[] = {
-  { "policy", NULL, OPTION_FIELD(policy), &kind_policy, policy_is_valid,
-    "the name of a policy: torch or tide" },
-  { "backend", NULL, OPTION_FIELD(size), &kind_backend, NULL, "native" },
-  { "large_segment_size_mb", NULL, OPTION_FIELD(large_segment_bytes), &kind_mib, large_segment_is_valid,
-    "whole MiB, above 10 and up to 65536" },
-  { "max_split_size_mb", NULL, OPTION_FIELD(max_split_bytes), &kind_mib, max_split_is_valid,
-    "whole MiB, at least large_segment_size_mb" },
-  { "max_non_split_rounding_mb", NULL, OPTION_FIELD(non_split_excess_bytes), &kind_mib,
-    non_split_excess_is_valid, "whole MiB, at least large_segment_size_mb" },
-  { "garbage_collection_threshold", NULL, OPTION_FIELD(collect_threshold), &kind_share,
-    collect_threshold_is_valid, "a number above 0 and below 1" },
-  { "per_process_memory_fraction", NULL, OPTION_FIELD(memory_fraction), &kind_real, memory_fraction_is_valid,
-    "a number from 0 to 1" },
-  { "roundup_power2_divisions", NULL, OPTION_FIELD(roundup_divisions), &kind_roundup, roundup_is_valid,
-    "a power of two, or a list [MiB:divisions,>:divisions] of powers of two" },
-  OPTION_BOOL("expandable_segments", NULL, expandable_segments),
-  OPTION_BOOL("graph_capture_record_stream_reuse", NULL, is_capture_reuse),
-  OPTION_BOOL("release_lock_on_cudamalloc", "release_lock_on_hipmalloc", releases_lock),
-  OPTION_BOOL("pinned_use_cuda_host_register", "pinned_use_hip_host_register", pinned_uses_register),
-  OPTION_BOOL("pinned_use_background_threads", NULL, pinned_uses_threads),
-  { "pinned_num_register_threads", NULL, OPTION_FIELD(pinned_register_threads), &kind_count,
-    register_threads_is_valid, "a power of two up to 128" },
-  { "pinned_reserve_segment_size_mb", NULL, OPTION_FIELD(pinned_reserve_bytes), &kind_mib,
-    pinned_reserve_is_valid, "whole MiB, at least 1" },
-  { "expandable_segments_reserve", NULL, OPTION_FIELD(address_reserve), &kind_reserve, reserve_is_valid,
-    "a share of the device's memory above 0, or whole GiB as in 24G" },
-  { "tide_slack", NULL, OPTION_FIELD(tide_slack), &kind_real, tide_slack_is_valid, "a number from 0 to 1" },
-  { "tide_most_handle_mb", NULL, OPTION_FIELD(tide_most_handle_bytes), &kind_mib, tide_most_handle_is_valid,
-    "an even number of MiB, at least 2 and up to 1048576" },
-  { "tide_least_handle_mb", NULL, OPTION_FIELD(tide_least_handle_bytes), &kind_mib,
-    tide_least_handle_is_valid, "an even number of MiB, at least 2 and at most tide_most_handle_mb" },
-  { "tide_stitch_share", NULL, OPTION_FIELD(tide_stitch_share), &kind_real, tide_stitch_share_is_valid,
-    "a number from 0 to 1" },
-  { "tide_floor_mb", NULL, OPTION_FIELD(tide_floor_bytes), &kind_mib, tide_floor_is_valid,
-    "whole MiB, at least 1" },
-  { "tide_idle_handles", NULL, OPTION_FIELD(tide_idle_handles), &kind_count, tide_idle_is_valid,
-    "a number up to 65536" },
-  OPTION_BOOL("throw_on_cudamalloc_oom", NULL, rejects_early),
-  OPTION_SWITCH("ties_by_age", ties_by_age),
-  OPTION_SWITCH("captures_by_stream", captures_by_stream),
-  OPTION_SWITCH("fixes", fixes),
-  OPTION_SWITCH("audits", has_audits),
+static const option_kind option_kinds[] = {
+  [TIDE__OPTION_BOOL] = { option_read_bool, option_write_bool },
+  [TIDE__OPTION_SWITCH] = { option_read_switch, option_write_bool },
+  [TIDE__OPTION_POLICY] = { option_read_policy, option_write_policy },
+  [TIDE__OPTION_BACKEND] = { option_read_backend, option_write_backend },
+  [TIDE__OPTION_COUNT] = { option_read_count, option_write_count },
+  [TIDE__OPTION_MIBS] = { option_read_mib, option_write_mib },
+  [TIDE__OPTION_REAL] = { option_read_real, option_write_real },
+  [TIDE__OPTION_SHARE] = { option_read_share, option_write_real },
+  [TIDE__OPTION_RESERVE] = { option_read_reserve, option_write_reserve },
+  [TIDE__OPTION_ROUNDUP] = { option_read_roundup, option_write_roundup },
 };
-#define OPTION_ROW_COUNT (sizeof option_rows / sizeof option_rows[0])
 
-static const option_row* option_find(const char* key) {
-  for (size_t i = 0; i < OPTION_ROW_COUNT; i++) {
-    const option_row* row = &option_rows[i];
-    if (strcmp(key, row->key) == 0 || (row->alias != NULL && strcmp(key, row->alias) == 0)) return row;
-  }
-  return NULL;
+static bool option_read(option_text* text, const tide__option_row* row, tide_device_options* options) {
+  return option_kinds[row->kind].read(text, (char*)options + row->offset);
 }
 
-static const void* option_peek_field(const option_row* row, const tide_device_options* options) {
-  return (const char*)options + row->offset;
+static void option_write(const tide__option_row* row, const tide_device_options* options, char* out) {
+  option_kinds[row->kind].write((const char*)options + row->offset, out);
 }
 
 // The size of large segments is a bound of other options.
-static bool option_is_early(const option_row* row) {
+static bool option_is_early(const tide__option_row* row) {
   return row->offset == offsetof(tide_device_options, large_segment_bytes);
 }
 
-static bool option_is_valid(const option_row* row, const tide_device_options* options) {
+static bool option_is_valid(const tide__option_row* row, const tide_device_options* options) {
   return row->is_valid == NULL || row->is_valid(options);
 }
 
 // ---------------------------------------------------------------------------------------------------
 // Reading
 
-static tide_status option_refuse(const option_text* text, const option_row* row, const char* wants) {
+static tide_status option_refuse(const option_text* text, const tide__option_row* row, const char* wants) {
   return TIDE_FAIL(TIDE_ERR_ARGUMENT, "%s: %s: found \"%.40s\", wants %s", text->source, row->key, text->word,
                    wants);
 }
 
 // Reads the value of a row into the options, or, when it is not its turn, only over it.
-static tide_status option_read_value(option_text* text, const option_row* row, bool is_early,
+static tide_status option_read_value(option_text* text, const tide__option_row* row, bool is_early,
                                      tide_device_options* options) {
   const bool is_turn = option_is_early(row) == is_early;
   tide_device_options other = *options;
   tide_device_options* target = is_turn ? options : &other;
-  const bool is_read = row->kind->read(text, (char*)target + row->offset);
+  const bool is_read = option_read(text, row, target);
   if (!is_read || (is_turn && !option_is_valid(row, target))) return option_refuse(text, row, row->wants);
   return TIDE_OK;
 }
 
 static tide_status option_read_entry(option_text* text, bool is_early, tide_device_options* options) {
   const bool is_word = option_next_word(text, OPTION_KEY_END);
-  const option_row* row = is_word ? option_find(text->word) : NULL;
+  const tide__option_row* row = is_word ? tide__option_find(text->word) : NULL;
   TIDE_REQUIRE(row != NULL, TIDE_ERR_ARGUMENT, "%s: there is no option \"%.40s\"", text->source, text->word);
   if (!option_accept(text, ':') && !option_accept(text, '=')) {
     option_show_next(text);
@@ -621,11 +466,12 @@ static void option_append(option_out* out, const char* piece) {
   }
 }
 
-static void option_append_row(option_out* out, const option_row* row, const tide_device_options* options) {
+static void option_append_row(option_out* out, const tide__option_row* row,
+                              const tide_device_options* options) {
   char value[OPTION_VALUE];
   char usual[OPTION_VALUE];
-  row->kind->write(option_peek_field(row, options), value);
-  row->kind->write(option_peek_field(row, &option_defaults), usual);
+  option_write(row, options, value);
+  option_write(row, &option_defaults, usual);
   if (strcmp(value, usual) == 0) return;
   if (out->length > 0) option_append(out, ",");
   option_append(out, row->key);
@@ -638,16 +484,19 @@ size_t tide_device_options_print(const tide_device_options* options, char* text,
   option_out out = { text, capacity, 0 };
   tide_device_options whole = option_defaults;
   const bool is_known = tide__sized_read("options_print", options, &whole, sizeof whole) == TIDE_OK;
-  for (size_t i = 0; is_known && i < OPTION_ROW_COUNT; i++) option_append_row(&out, &option_rows[i], &whole);
+  for (size_t i = 0; is_known && i < tide__option_row_count; i++)
+    option_append_row(&out, &tide__option_rows[i], &whole);
   if (capacity > 0) text[tide__min(out.length, capacity - 1)] = '\0';
   return out.length;
 }
 
 // A size that is no whole MiB is wrong because of its bytes: shows those.
-static void option_show_value(const option_row* row, const tide_device_options* options, char* out) {
-  const void* field = option_peek_field(row, options);
-  if (row->kind == &kind_mib) (void)snprintf(out, OPTION_VALUE, "%" PRIu64, *(const uint64_t*)field);
-  else row->kind->write(field, out);
+static void option_show_value(const tide__option_row* row, const tide_device_options* options, char* out) {
+  const bool is_mib = row->kind == TIDE__OPTION_MIBS;
+  uint64_t bytes = 0;
+  memcpy(&bytes, (const char*)options + row->offset, sizeof bytes);
+  if (is_mib) (void)snprintf(out, OPTION_VALUE, "%" PRIu64, bytes);
+  else option_write(row, options, out);
 }
 
 tide_status tide__device_options_take(const tide_device_options* options, const char* call,
@@ -655,8 +504,8 @@ tide_status tide__device_options_take(const tide_device_options* options, const 
   TIDE_TRY(options_complete(options, call, out));
   options = out;
   TIDE_REQUIRE(tide__heap_is_valid(options->heap), TIDE_ERR_ARGUMENT, "%s: heap lacks a function", call);
-  for (size_t i = 0; i < OPTION_ROW_COUNT; i++) {
-    const option_row* row = &option_rows[i];
+  for (size_t i = 0; i < tide__option_row_count; i++) {
+    const tide__option_row* row = &tide__option_rows[i];
     if (option_is_valid(row, options)) continue;
     char value[OPTION_VALUE];
     option_show_value(row, options, value);

@@ -30,6 +30,5 @@
 // Errors: TIDE_ERR_ARGUMENT; the text names the field, what it is and what it wants.
 TIDE_NODISCARD tide_status tide__device_options_take(const tide_device_options* options, const char* call,
                                                      tide_device_options* out);
-// The least size of the struct.
 
 #endif
