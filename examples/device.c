@@ -10,6 +10,11 @@ static void say_oom(void* user, const tide_oom* oom) {
   (void)printf("%s\n", oom->text);
 }
 
+static void say_entry(void* user, const tide_trace_entry* entry, uint64_t number) {
+  (void)user;
+  (void)printf("%llu: %s\n", (unsigned long long)number, tide_action_name(entry->action));
+}
+
 static void use_pool(tide_device_cache* device, tide_stream stream) {
   tide_pool pool = TIDE_POOL_DEFAULT;
   tide_block block;
@@ -25,6 +30,19 @@ static void use_pool(tide_device_cache* device, tide_stream stream) {
   tide_device_trim(device, 0);  // and now the pool is gone
 }
 
+// What a program asks of an allocator that it was given: options, caching, and the end of a stream.
+static void look_around(tide_device_cache* device, tide_stream stream, tide_stream other) {
+  tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
+  const tide_memory memory = tide_device_memory(device, stream);  // for an arena, a planned run, or by hand
+  void* address = NULL;
+  must(memory.alloc(&memory, MIB, 64, &address));
+  tide_device_get_options(device, &options);
+  (void)printf("expandable segments: %s, caching: %s\n", options.expandable_segments ? "yes" : "no",
+               tide_device_is_caching(device) ? "yes" : "no");
+  must(memory.release(&memory, address));
+  must(tide_device_close_stream(device, other));  // before a stream is destroyed whose blocks are still there
+}
+
 int main(void) {
   tide_host_options computer = TIDE_HOST_OPTIONS_INIT;
   tide_device_options options = TIDE_DEVICE_OPTIONS_INIT;
@@ -35,13 +53,15 @@ int main(void) {
   tide_block block;
   tide_block again;
   tide_observer observer = 0;
+  tide_observer entries = 0;
   computer.capacity = 128 * MIB;
   must(tide_machine_new_host(&computer, &machine));
   must(tide_machine_stream_new(machine, 0, 0, 0, &stream));
   must(tide_machine_stream_new(machine, 0, 0, 0, &other));
+  must(tide_device_options_from_env(&options));  // as a user set them; and our own on top
   must(tide_device_options_parse("expandable_segments:True", &options));
   must(tide_device_new(machine, 0, &options, &device));
-  must(tide_device_observe_oom(device, say_oom, NULL, &observer));
+  must(tide_device_observe_entries(device, say_entry, NULL, &entries));
 
   must(tide_device_alloc(device, stream, MIB, &block));
   must(tide_machine_fill(machine, 0, other, block.address, 7, MIB));
@@ -51,7 +71,11 @@ int main(void) {
   (void)printf("handed out again at once: %s\n", again.address == block.address ? "yes" : "no, it is in use");
   tide_device_release(device, again);
 
+  tide_device_detach(device, entries);
+
   use_pool(device, stream);
+  look_around(device, stream, other);
+  must(tide_device_observe_oom(device, say_oom, NULL, &observer));
   const bool is_refused = tide_device_alloc(device, stream, 1024 * MIB, &block) == TIDE_ERR_NO_MEMORY;
   tide_device_detach(device, observer);
   tide_device_free(device);

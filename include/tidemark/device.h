@@ -191,11 +191,6 @@ TIDE_API void tide_device_get_options(tide_device_cache* device, tide_device_opt
 TIDE_API TIDE_NODISCARD tide_status tide_device_alloc(tide_device_cache* device, tide_stream stream,
                                                       size_t bytes, tide_block* out);
 
-// The same memory at a given address, a multiple of 512, if it is idle in the cache of that stream.
-// Errors: TIDE_ERR_NO_MEMORY if it is not; TIDE_ERR_ARGUMENT.
-TIDE_API TIDE_NODISCARD tide_status tide_device_alloc_at(tide_device_cache* device, tide_stream stream,
-                                                         size_t bytes, void* address, tide_block* out);
-
 // Takes a block back. It is used again at once for later work of its own stream, and by nobody before the
 // work that tide_device_record() announced is done. A block with a NULL address is nothing.
 // Errors: TIDE_ERR_HANDLE for a block that is not handed out: released before, or never given out.
@@ -327,12 +322,10 @@ TIDE_API TIDE_NODISCARD tide_status tide_device_pool_users(tide_device_cache* de
 TIDE_API TIDE_NODISCARD tide_status tide_device_pool_set_use_on_oom(tide_device_cache* device, tide_pool pool,
                                                                     bool is_on);
 TIDE_API TIDE_NODISCARD tide_status tide_device_pool_set_no_split(tide_device_cache* device, tide_pool pool);
-// The newest pool with a label, with users or without, and the label of a pool.
+// The newest pool with a label, with users or without.
 // Errors: TIDE_ERR_HANDLE if there is none; TIDE_ERR_ARGUMENT for the label { 0, 0 }, which is no label.
 TIDE_API TIDE_NODISCARD tide_status tide_device_pool_find(tide_device_cache* device, const uint64_t label[2],
                                                           tide_pool* out);
-TIDE_API TIDE_NODISCARD tide_status tide_device_pool_get_label(tide_device_cache* device, tide_pool pool,
-                                                               uint64_t out[2]);
 
 // Which requests a scope takes: see tide_scope_kind in memory.h.
 typedef struct tide_scope {
@@ -501,11 +494,6 @@ TIDE_API TIDE_NODISCARD tide_status tide_device_snapshot(tide_device_cache* devi
                                                          const tide_snapshot_options* options,
                                                          tide_trace* trace);
 
-// The same for every allocator that is kept by tide_device_set_default(), in one trace.
-// Threads: none of them may be freed meanwhile.
-TIDE_API TIDE_NODISCARD tide_status tide_device_snapshot_all(const tide_snapshot_options* options,
-                                                             tide_trace* trace);
-
 // ---------------------------------------------------------------------------------------------------
 // Observers and callbacks
 
@@ -576,18 +564,6 @@ TIDE_API TIDE_NODISCARD tide_status tide_device_observe_reclaim(tide_device_cach
 // not hold a lock that the observer takes. Inside an observer, of any allocator, it does not wait: then a
 // call on another thread may still be under way. Errors: TIDE_ERR_HANDLE if it is not attached.
 TIDE_API tide_status tide_device_detach(tide_device_cache* device, tide_observer observer);
-
-// Callbacks for all allocators of the process, present and to come, known by a name: they are asked like
-// those of tide_device_observe_reclaim(), after them, in the order the names came. A name that is there
-// already gets the new function and keeps its place. `user` is borrowed until the name is taken out or gets
-// another function; a call on another thread may still be under way then.
-// Errors: TIDE_ERR_ARGUMENT for NULL and for a name that is empty or has more than TIDE_RECLAIM_NAME bytes;
-//         TIDE_ERR_LIMIT above 32 names; TIDE_ERR_HANDLE for taking out one that is not there.
-// Threads: any, also inside such a callback.
-#define TIDE_RECLAIM_NAME 63
-TIDE_API TIDE_NODISCARD tide_status tide_reclaim_register(const char* name, tide_reclaim_fn function,
-                                                          void* user);
-TIDE_API tide_status tide_reclaim_unregister(const char* name);
 
 // ---------------------------------------------------------------------------------------------------
 // Other devices and other processes

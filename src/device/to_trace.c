@@ -102,12 +102,3 @@ tide_status tide_device_snapshot(tide_device_cache* device, const tide_snapshot_
   tide__mutex_unlock(&device->pools_lock);
   return tide__snapshot_take(&source, options, trace);
 }
-
-tide_status tide_device_snapshot_all(const tide_snapshot_options* options, tide_trace* trace) {
-  TIDE_REQUIRE(trace != NULL, TIDE_ERR_ARGUMENT, "device_snapshot_all: no trace");
-  for (int i = 0; i < TIDE_DEVICE_MAX; i++) {
-    tide_device_cache* const device = tide_device_default(i);
-    if (device != NULL) TIDE_TRY(tide_device_snapshot(device, options, trace));
-  }
-  return TIDE_OK;
-}

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// What concerns all allocators of a process: names, one call for all devices, and callbacks that every
-// allocator asks when it finds no memory; and where a block lies, with both policies.
+// Names of allocators, several allocators in one trace, and where a block lies, with both policies.
 #include "device/devices.h"
 
 // ---------------------------------------------------------------------------------------------------
@@ -15,9 +14,7 @@ DEVICE_TEST(test_all_devices__an_allocator_is_named_after_its_policy) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// One call for all
-
-static void set_default(int index, tide_device_cache* d) { T_OK(tide_device_set_default(index, d)); }
+// Several in one trace
 
 DEVICE_TEST_OVER(test_all_devices__one_trace_has_all, device_emulated) {
   need_two_devices(m);
@@ -26,12 +23,11 @@ DEVICE_TEST_OVER(test_all_devices__one_trace_has_all, device_emulated) {
   tide_trace* trace = NULL;
   T_OK(tide_trace_new(NULL, &trace));
   for (int i = 0; i < 2; ++i) {
-    set_default(i, all[i]);
     history_on(all[i]);
     (void)take(all[i], NULL, (size_t)(i + 1) * 4096);
   }
 
-  T_OK(tide_device_snapshot_all(NULL, trace));
+  for (int i = 0; i < 2; ++i) T_OK(tide_device_snapshot(all[i], NULL, trace));
 
   size_t count = 0;
   T_EQ(tide_trace_device_count(trace), 2);
@@ -45,170 +41,7 @@ DEVICE_TEST_OVER(test_all_devices__one_trace_has_all, device_emulated) {
   const tide_trace_segment* const segments = tide_trace_segments(trace, &count);
   T_EQ(count, 2);
   T_EQ(segments[0].device + segments[1].device, 1);
-  T_STATUS(tide_device_snapshot_all(NULL, NULL), TIDE_ERR_ARGUMENT);
   tide_trace_free(trace);
-  tide_device_free(other);
-}
-
-// ---------------------------------------------------------------------------------------------------
-// Callbacks of the process
-
-typedef struct asked {
-  int order;  // of the last call among all
-  int times;
-  tide_device_cache* device;
-  tide_block held;  // given up when it is asked
-} asked;
-
-static int asked_in_all;
-
-static bool answer(void* user, tide_device_cache* device) {
-  asked* const a = user;
-  a->order = ++asked_in_all;
-  a->times++;
-  a->device = device;
-  if (a->held.address == NULL) return false;
-  give(device, a->held);
-  a->held = block_none;
-  return true;
-}
-
-static void reclaim_register(const char* name, asked* a) { T_OK(tide_reclaim_register(name, answer, a)); }
-
-DEVICE_TEST(test_all_devices__every_allocator_asks_the_callbacks_of_the_process) {
-  asked first = { 0 };
-  asked second = { 0 };
-  reclaim_register("first", &first);
-  (void)take(d, NULL, 12 * MIB);
-  T_EQ(first.times, 1);
-  T_PTR_EQ(first.device, d);
-  reclaim_register("second", &second);
-  tide_device_cache* const later = device_new(m, 0, NULL);
-
-  (void)take(later, NULL, 12 * MIB);
-
-  T_EQ(first.times, 2);
-  T_EQ(second.times, 1);
-  T_LT(first.order, second.order);
-  T_PTR_EQ(second.device, later);
-  tide_device_free(later);
-}
-
-DEVICE_TEST(test_all_devices__what_a_callback_gives_up_serves_the_request) {
-  (void)m;
-  asked a = { .held = take(d, NULL, 12 * MIB) };
-  limit_to(d, 14 * MIB);
-  reclaim_register("cache of weights", &a);
-
-  (void)take(d, NULL, 12 * MIB);
-
-  T_EQ(a.times, 1);
-  T_EQ(current(d, allocation), 1);
-}
-
-DEVICE_TEST(test_all_devices__a_name_has_one_callback_and_keeps_its_place) {
-  (void)m;
-  asked a = { 0 };
-  asked b = { 0 };
-  asked instead = { 0 };
-  reclaim_register("a", &a);
-  reclaim_register("b", &b);
-
-  reclaim_register("a", &instead);
-  (void)take(d, NULL, 12 * MIB);
-  T_EQ(a.times, 0);
-  T_EQ(instead.times, 1);
-  T_LT(instead.order, b.order);
-
-  T_OK(tide_reclaim_unregister("a"));
-  T_STATUS(tide_reclaim_unregister("a"), TIDE_ERR_HANDLE);
-  (void)take(d, NULL, 12 * MIB);
-  T_EQ(instead.times, 1);
-  T_EQ(b.times, 2);
-}
-
-static bool leave(void* user, tide_device_cache* device) {
-  (void)device;
-  ++*(int*)user;
-  T_OK(tide_reclaim_unregister("leaving"));
-  return false;
-}
-
-DEVICE_TEST(test_all_devices__a_callback_may_take_itself_out) {
-  (void)m;
-  int times = 0;
-  T_OK(tide_reclaim_register("leaving", leave, &times));
-
-  (void)take(d, NULL, 12 * MIB);
-  (void)take(d, NULL, 12 * MIB);
-
-  T_EQ(times, 1);
-}
-
-T_TEST(test_all_devices__names_have_limits) {
-  static char name[TIDE_RECLAIM_NAME + 2];
-  asked a = { 0 };
-  memset(name, 'x', sizeof name - 1);
-  T_STATUS(tide_reclaim_register(NULL, answer, &a), TIDE_ERR_ARGUMENT);
-  T_STATUS(tide_reclaim_register("name", NULL, &a), TIDE_ERR_ARGUMENT);
-  T_STATUS(tide_reclaim_register("", answer, &a), TIDE_ERR_ARGUMENT);
-  T_STATUS(tide_reclaim_register(name, answer, &a), TIDE_ERR_ARGUMENT);
-  T_STATUS(tide_reclaim_unregister(NULL), TIDE_ERR_ARGUMENT);
-  T_STATUS(tide_reclaim_unregister(name), TIDE_ERR_HANDLE);
-  name[TIDE_RECLAIM_NAME] = '\0';
-  for (int i = 0; i < 32; ++i) {
-    name[0] = (char)('A' + i);
-    reclaim_register(name, &a);
-  }
-  T_STATUS(tide_reclaim_register("one more", answer, &a), TIDE_ERR_LIMIT);
-  reclaim_register(name, &a);
-  T_OK(tide_reclaim_unregister(name));
-  reclaim_register("one more", &a);
-}
-
-// Names come and go while allocators ask.
-static atomic_bool is_over;
-static atomic_int asked_at_once;
-
-static bool count_asked(void* user, tide_device_cache* device) {
-  (void)device;
-  atomic_fetch_add((atomic_int*)user, 1);
-  return false;
-}
-
-static void* come_and_go(void* user) {
-  const char* const name = user;
-  while (!atomic_load(&is_over)) {
-    T_OK(tide_reclaim_register(name, count_asked, &asked_at_once));
-    T_OK(tide_reclaim_unregister(name));
-  }
-  return NULL;
-}
-
-static void* grow_again_and_again(void* user) {
-  for (int i = 0; i < 200; ++i) {
-    give(user, take(user, NULL, 12 * MIB));
-    trim(user);
-  }
-  return NULL;
-}
-
-DEVICE_TEST_OVER(test_all_devices__callbacks_come_and_go_while_they_are_asked, device_emulated) {
-  static char names[2][2] = { "x", "y" };
-  tide_device_cache* const other = device_new(m, 0, NULL);
-  tide_device_cache* const growing[2] = { d, other };
-  pthread_t threads[4];
-  T_OK(tide_reclaim_register("stays", count_asked, &asked_at_once));
-  for (size_t i = 0; i < 2; ++i) {
-    t_thread_start(&threads[i], come_and_go, names[i]);
-    t_thread_start(&threads[2 + i], grow_again_and_again, growing[i]);
-  }
-
-  for (size_t i = 2; i < 4; ++i) t_thread_join(threads[i]);
-  atomic_store(&is_over, true);
-  for (size_t i = 0; i < 2; ++i) t_thread_join(threads[i]);
-
-  T_LE(400, atomic_load(&asked_at_once));
   tide_device_free(other);
 }
 

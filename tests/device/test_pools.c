@@ -116,16 +116,11 @@ DEVICE_TEST(test_device__pools_are_found_by_their_label) {
   const tide_pool graph = labelled_pool(d, 7, 0);
   const tide_pool user = labelled_pool(d, 0, 7);
   tide_pool found = 0;
-  uint64_t label[2] = { 1, 1 };
 
   T_OK(tide_device_pool_find(d, (uint64_t[2]){ 7, 0 }, &found));
   T_EQ(found, graph);
   T_OK(tide_device_pool_find(d, (uint64_t[2]){ 0, 7 }, &found));
   T_EQ(found, user);
-  T_OK(tide_device_pool_get_label(d, user, label));
-
-  T_EQ(label[0], 0);
-  T_EQ(label[1], 7);
 }
 
 DEVICE_TEST(test_device__of_pools_with_one_label_the_newest_is_found) {
@@ -145,7 +140,6 @@ DEVICE_TEST(test_device__of_pools_with_one_label_the_newest_is_found) {
 DEVICE_TEST(test_device__labels_that_nobody_has_are_not_found) {
   (void)m;
   tide_pool found = 9;
-  uint64_t label[2] = { 1, 1 };
   const tide_pool gone = labelled_pool(d, 5, 0);
   (void)pool_new(d, NULL);
   release_pool(d, gone);
@@ -155,10 +149,6 @@ DEVICE_TEST(test_device__labels_that_nobody_has_are_not_found) {
   T_EQ(found, 0);
   T_STATUS(tide_device_pool_find(d, (uint64_t[2]){ 0, 0 }, &found), TIDE_ERR_ARGUMENT);
   T_STATUS(tide_device_pool_find(d, NULL, &found), TIDE_ERR_ARGUMENT);
-  T_STATUS(tide_device_pool_get_label(d, gone, label), TIDE_ERR_HANDLE);
-  T_EQ(label[0] + label[1], 0);
-  T_STATUS(tide_device_pool_get_label(d, TIDE_POOL_DEFAULT, label), TIDE_ERR_HANDLE);
-  T_STATUS(tide_device_pool_get_label(d, gone, NULL), TIDE_ERR_ARGUMENT);
 }
 
 // ---------------------------------------------------------------------------------------------------

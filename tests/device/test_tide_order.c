@@ -201,12 +201,11 @@ DEVICE_TEST_OVER(test_tide__a_thread_waits_for_another_that_stitches, tide_host)
   comb_expect(m, &c);
 }
 
-ORDER_TEST(test_tide__memory_had_at_its_address_waits_for_who_had_it) {
+ORDER_TEST(test_tide__memory_used_at_home_again_waits_for_who_had_it) {
   const tide_stream a = known_new(m, d);
   const tide_stream b = known_new(m, d);
   const comb c = comb_new(m, d, a);
   gate g;
-  tide_block home = block_none;
   comb_release(m, d, &c, 1);
   const tide_block borrowed = take(d, b, ALL_BYTES);
   stream_finish(m, 0, a);
@@ -214,7 +213,7 @@ ORDER_TEST(test_tide__memory_had_at_its_address_waits_for_who_had_it) {
   paint(m, b, borrowed, 111, ALL_BYTES);
   give(d, borrowed);
 
-  T_OK(tide_device_alloc_at(d, a, HOLE_BYTES, c.gaps[2].address, &home));
+  const tide_block home = take(d, a, HOLE_BYTES);
   paint(m, a, home, 222, HOLE_BYTES);
 
   expect_waits(m, a, &g);

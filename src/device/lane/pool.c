@@ -157,18 +157,6 @@ tide_status tide_device_pool_find(tide_device_cache* device, const uint64_t labe
   return TIDE_OK;
 }
 
-TIDE_UNCHECKED_LOCKING tide_status tide_device_pool_get_label(tide_device_cache* device, tide_pool pool,
-                                                              uint64_t out[2]) {
-  tide__pool_base* found = NULL;
-  TIDE_REQUIRE(out != NULL, TIDE_ERR_ARGUMENT, "device_pool_get_label: no out");
-  out[0] = out[1] = 0;
-  TIDE_TRY(device_check(device, "device_pool_get_label"));
-  TIDE_TRY(tide__pools_lock(&device->pools, pool, false, "device_pool_get_label", &found));
-  for (int i = 0; i < 2; i++) out[i] = found->label[i];
-  tide__mutex_unlock(&device->pools_lock);
-  return TIDE_OK;
-}
-
 tide_status tide_device_pool_reserved(tide_device_cache* device, tide_pool pool, uint64_t* out) {
   TIDE_REQUIRE(device != NULL && out != NULL, TIDE_ERR_ARGUMENT, "device_pool_reserved: no device or out");
   *out = 0;
