@@ -14,9 +14,11 @@ int main(int argc, char** argv) {
   bool is_right = true;
   must(tide_replay_new(trace, 0, NULL, &replay));
   for (size_t i = 0; i < 4; i++) {
+    tide_device_options device = TIDE_DEVICE_OPTIONS_INIT;
     tide_replay_options options = TIDE_REPLAY_OPTIONS_INIT;
     tide_replay_result result = TIDE_REPLAY_RESULT_INIT;
-    must(tide_device_options_parse(settings[i], &options.device));
+    must(tide_device_options_parse(settings[i], &device));
+    options.device = &device;
     must(tide_replay_run(replay, &options, &result));
     (void)printf("%-26s %8llu KiB reserved, %llu calls of the driver\n",
                  settings[i][0] != '\0' ? settings[i] : "(default)",

@@ -88,7 +88,8 @@ static bool recording_gives_back(const tool_recording* r) {
 static tide_status recording_compare(tool_recording* r, uint64_t limit) {
   tide_replay_options o = TIDE_REPLAY_OPTIONS_INIT;
   tool_progress* const progress = tool_progress_begin("looking for calls of empty_cache");
-  o.device = tide_replay_recorded_options(r->replay);
+  const tide_device_options device = tide_replay_recorded_options(r->replay);
+  o.device = &device;
   o.checks = true;
   o.limit = limit;
   o.on_progress = tool_recording_on_progress;

@@ -70,8 +70,8 @@ static int result_emit(const tool_call* call, const tool_recording* recording, c
   char text[TOOL_POLICY_TEXT];
   tool_emit* const emit = tool_emit_begin(call);
   tool_emit_bool(emit, "is_cut", NULL, about.is_cut);
-  tool_emit_text(emit, "policy", "policy", tool_policy_names[o->device.policy]);
-  tool_emit_text(emit, "settings", "settings", tool_policy_settings(&o->device, text));
+  tool_emit_text(emit, "policy", "policy", tool_policy_names[o->device->policy]);
+  tool_emit_text(emit, "settings", "settings", tool_policy_settings(o->device, text));
   if (o->limit != TIDE_NO_LIMIT) tool_emit_bytes(emit, "limit", "limit", o->limit);
   else tool_emit_text(emit, "limit", NULL, NULL);
   tool_emit_real(emit, "scale", o->scale != 1 ? "sizes times" : NULL, o->scale, 4);
@@ -125,14 +125,16 @@ static int scale_parse(const tool_call* call, double* out) {
 
 static int replay_verb_run(const tool_call* call) {
   const char* const policy = tool_option_value(call, "policy");
+  tide_device_options device = TIDE_DEVICE_OPTIONS_INIT;
   tide_replay_options o = TIDE_REPLAY_OPTIONS_INIT;
+  o.device = &device;
   tool_recording recording = { .trace = NULL };
   o.checks = tool_option_value(call, "check") != NULL;
   int status = tool_limit_parse(call, &o.limit);
   if (status == TOOL_DONE) status = scale_parse(call, &o.scale);
-  if (status == TOOL_DONE && policy != NULL) status = tool_policy_parse(policy, &o.device);
+  if (status == TOOL_DONE && policy != NULL) status = tool_policy_parse(policy, &device);
   if (status == TOOL_DONE) status = tool_recording_open(call, &recording);
-  if (status == TOOL_DONE && policy == NULL) o.device = tide_replay_recorded_options(recording.replay);
+  if (status == TOOL_DONE && policy == NULL) device = tide_replay_recorded_options(recording.replay);
   if (status == TOOL_DONE && !o.checks && tool_recording_find_empties(&recording, o.limit) != TIDE_OK)
     status = replay_fail(call);
   if (status == TOOL_DONE) status = replay_once(call, &recording, &o);

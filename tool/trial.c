@@ -35,7 +35,7 @@ typedef struct trial_crew {
 static bool trial_replay(trial_crew* crew, tool_trial* row, uint64_t limit, bool stops,
                          tide_replay_result* out) {
   tide_replay_options options = TIDE_REPLAY_OPTIONS_INIT;
-  options.device = row->device;
+  options.device = &row->device;
   options.limit = limit;
   options.stops_at_oom = stops;
   row->status = tide_replay_run(crew->trials->replay, &options, out);

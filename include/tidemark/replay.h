@@ -5,10 +5,12 @@
 // see what another setting would have done, or that the same setting does the same.
 //
 //   tide_replay* replay = NULL;
+//   tide_device_options device = TIDE_DEVICE_OPTIONS_INIT;
 //   tide_replay_options options = TIDE_REPLAY_OPTIONS_INIT;
 //   tide_replay_result result = TIDE_REPLAY_RESULT_INIT;
 //   tide_status status = tide_replay_new(trace, 0, NULL, &replay);
-//   if (status == TIDE_OK) status = tide_device_options_parse("expandable_segments:True", &options.device);
+//   if (status == TIDE_OK) status = tide_device_options_parse("expandable_segments:True", &device);
+//   options.device = &device;
 //   if (status == TIDE_OK) status = tide_replay_run(replay, &options, &result);
 //   if (status == TIDE_OK) printf("%llu bytes\n", (unsigned long long)result.peak_reserved);
 //   tide_replay_free(replay);
@@ -36,9 +38,9 @@ typedef struct tide_replay_options {
   // The cache is emptied where the last run that checked found so, or where nothing else can have happened;
   // set by _INIT.
   bool empties;
-  uint64_t limit;     // bytes the allocator may reserve; TIDE_NO_LIMIT
-  uint64_t capacity;  // bytes of the device, of which memory_fraction is a share; 0: 1 TiB
-  tide_device_options device;
+  uint64_t limit;                     // bytes the allocator may reserve; TIDE_NO_LIMIT
+  uint64_t capacity;                  // bytes of the device, of which memory_fraction is a share; 0: 1 TiB
+  const tide_device_options* device;  // of the allocator; caller keeps; NULL: the defaults
   // (optional) Called now and then with the number of entries done; false ends the run with TIDE_ERR_STATE.
   bool (*on_progress)(void* user, uint64_t done, uint64_t count);
   void* user;  // caller keeps
@@ -50,7 +52,7 @@ typedef struct tide_replay_options {
 #define TIDE_REPLAY_OPTIONS_INIT                                                                  \
   { TIDE_FIELD(size, sizeof(tide_replay_options)), TIDE_FIELD(checks, false),                     \
     TIDE_FIELD(stops_at_oom, false), TIDE_FIELD(empties, true), TIDE_FIELD(limit, TIDE_NO_LIMIT), \
-    TIDE_FIELD(capacity, 0), TIDE_FIELD(device, TIDE_DEVICE_OPTIONS_INIT),                        \
+    TIDE_FIELD(capacity, 0), TIDE_FIELD(device, NULL),                                            \
     TIDE_FIELD(on_progress, NULL), TIDE_FIELD(user, NULL), TIDE_FIELD(scale, 1) }
 // clang-format on
 

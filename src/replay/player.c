@@ -149,7 +149,10 @@ tide_status tide_replay_run(tide_replay* replay, const tide_replay_options* opti
   TIDE_TRY(tide__sized_check("replay_run", out, sizeof *out));
   tide__sized_clear(out);
   tide_replay_options whole = TIDE_REPLAY_OPTIONS_INIT;
+  tide_device_options device = TIDE_DEVICE_OPTIONS_INIT;
   if (options != NULL) TIDE_TRY(tide__sized_read("replay_run", options, &whole, sizeof whole));
+  if (whole.device != NULL) TIDE_TRY(tide__sized_read("replay_run", whole.device, &device, sizeof device));
+  whole.device = &device;
   options = &whole;
   TIDE_REQUIRE(options->scale > 0 && options->scale <= REPLAY_SCALE_MAX, TIDE_ERR_ARGUMENT,
                "replay_run: scale is %g, not above 0 and at most %g", options->scale, REPLAY_SCALE_MAX);

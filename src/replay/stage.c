@@ -62,7 +62,7 @@ static void stage_on_oom(void* user, const tide_oom* oom) {
 }
 
 static tide_status stage_open_device(tide__stage* stage) {
-  tide_device_options options = stage->options->device;
+  tide_device_options options = *stage->options->device;
   tide_observer observer = 0;
   if (options.heap == NULL) options.heap = stage->heap;
   if (options.address_reserve.fraction == 0 && options.address_reserve.bytes == 0)

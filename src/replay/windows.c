@@ -176,12 +176,12 @@ static uint64_t window_growth(const check_run* c, const tide__window* w) {
   for (size_t i = w->end; i > w->first; i--) {
     if (c->steps[i - 1].kind == TIDE__STEP_SEGMENT) return c->steps[i - 1].bytes;
   }
-  return 2 * c->steps[w->end].bytes + c->stage.options->device.large_segment_bytes + ((uint64_t)4 << 20);
+  return 2 * c->steps[w->end].bytes + c->stage.options->device->large_segment_bytes + ((uint64_t)4 << 20);
 }
 
 // Is there surely room for that, so that the allocator gives nothing back for the request?
 static bool has_room(check_run* c, uint64_t most) {
-  const tide_device_options* const options = &c->stage.options->device;
+  const tide_device_options* const options = c->stage.options->device;
   const uint64_t limit = tide_device_limit(c->stage.device);
   tide_device_stats stats = TIDE_DEVICE_STATS_INIT;
   size_t free_bytes = 0;

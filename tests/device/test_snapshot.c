@@ -292,7 +292,8 @@ static void expect_replay_holds(const tide_trace* trace, uint64_t allocations) {
   tide_replay_result result = TIDE_REPLAY_RESULT_INIT;
   T_OK(tide_replay_new(trace, 0, NULL, &replay));
   options.checks = true;
-  options.device = tide_replay_recorded_options(replay);
+  const tide_device_options device = tide_replay_recorded_options(replay);
+  options.device = &device;
   T_OK(tide_replay_run(replay, &options, &result));
   T_STR_EQ(result.mismatch, "");
   T_EQ(result.mismatched_addresses + result.mismatched_segments, 0);

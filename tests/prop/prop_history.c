@@ -352,7 +352,8 @@ static bool replay_holds(const tide_trace* trace) {
   tide_replay_result result = TIDE_REPLAY_RESULT_INIT;
   EXPECT_OK(tide_replay_new(trace, 0, NULL, &replay));
   options.checks = true;
-  options.device = tide_replay_recorded_options(replay);
+  const tide_device_options device = tide_replay_recorded_options(replay);
+  options.device = &device;
   EXPECT_OK(tide_replay_run(replay, &options, &result));
   EXPECT(result.mismatched_addresses + result.mismatched_segments == 0, "replay: %.300s", result.mismatch);
   tide_replay_free(replay);

@@ -125,7 +125,9 @@ T_TEST(test_player__counts_live_requests_whatever_the_policy_does) {
   static const char* const settings[] = { "", "roundup_power2_divisions:2", "expandable_segments:True" };
   for (size_t i = 0; i < 3; i++) {
     tide_replay_options options = TIDE_REPLAY_OPTIONS_INIT;
-    T_OK(tide_device_options_parse(settings[i], &options.device));
+    tide_device_options device = TIDE_DEVICE_OPTIONS_INIT;
+    T_OK(tide_device_options_parse(settings[i], &device));
+    options.device = &device;
     const tide_replay_result result = run_with(replay, &options);
     T_EQ(result.peak_allocated, 512 + 512 + 1024 + 3 * MIB + 512);
     T_EQ(result.allocations, 5);
@@ -166,7 +168,9 @@ T_TEST(test_player__takes_no_growth_for_remapping) {
     }
   }
   tide_replay_options options = TIDE_REPLAY_OPTIONS_INIT;
-  T_OK(tide_device_options_parse("expandable_segments:True", &options.device));
+  tide_device_options device = TIDE_DEVICE_OPTIONS_INIT;
+  T_OK(tide_device_options_parse("expandable_segments:True", &device));
+  options.device = &device;
   options.limit = 520 * MIB;
   tide_replay* const replay = replay_of(trace);
 
@@ -340,7 +344,9 @@ T_TEST(test_player__empties_where_a_run_that_compared_found_so) {
   options.checks = true;
   const tide_replay_result checked = run_with(replay, &options);
   options.checks = false;
-  T_OK(tide_device_options_parse("roundup_power2_divisions:2", &options.device));
+  tide_device_options device = TIDE_DEVICE_OPTIONS_INIT;
+  T_OK(tide_device_options_parse("roundup_power2_divisions:2", &device));
+  options.device = &device;
   const tide_replay_result result = run_with(replay, &options);
 
   T_STR_EQ(checked.mismatch, "");
@@ -372,7 +378,9 @@ T_TEST(test_player__refuses_bad_arguments) {
   options.size = 8;
   T_STATUS(tide_replay_run(replay, &options, &result), TIDE_ERR_ARGUMENT);
   options.size = sizeof options;
-  options.device.collect_threshold = 7;
+  tide_device_options device = TIDE_DEVICE_OPTIONS_INIT;
+  device.collect_threshold = 7;
+  options.device = &device;
   T_STATUS(tide_replay_run(replay, &options, &result), TIDE_ERR_ARGUMENT);
   T_OK(tide_replay_run(replay, NULL, &result));
   T_EQ(tide_replay_recorded_options(NULL).policy, TIDE_POLICY_TORCH);
@@ -468,7 +476,9 @@ typedef struct thread_run {
 static void* thread_replays(void* user) {
   thread_run* const run = user;
   tide_replay_options options = TIDE_REPLAY_OPTIONS_INIT;
-  T_OK(tide_device_options_parse(run->settings, &options.device));
+  tide_device_options device = TIDE_DEVICE_OPTIONS_INIT;
+  T_OK(tide_device_options_parse(run->settings, &device));
+  options.device = &device;
   T_OK(tide_replay_run(run->replay, &options, &run->result));
   return NULL;
 }
@@ -545,8 +555,10 @@ T_TEST(test_player__survives_any_recording) {
     tide_replay* const replay = replay_of(trace);
     for (uint64_t k = 0; k < 8; k++) {
       tide_replay_options options = TIDE_REPLAY_OPTIONS_INIT;
-      T_OK(tide_device_options_parse(settings[k / 2], &options.device));
-      options.device.has_audits = true;
+      tide_device_options device = TIDE_DEVICE_OPTIONS_INIT;
+      T_OK(tide_device_options_parse(settings[k / 2], &device));
+      options.device = &device;
+      device.has_audits = true;
       options.checks = k % 2 == 1;
       options.limit = i % 2 == 0 ? TIDE_NO_LIMIT : 300 * MIB;
       const tide_replay_result result = run_with(replay, &options);

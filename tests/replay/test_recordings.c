@@ -95,9 +95,10 @@ static const known* known_of(const known* list, size_t count, const char* name) 
 // ---------------------------------------------------------------------------------------------------
 // Comparing
 
-static tide_replay_options options_of(const known* want) {
+static tide_replay_options options_of(const known* want, tide_device_options* device) {
   tide_replay_options options = TIDE_REPLAY_OPTIONS_INIT;
-  T_OK(tide_device_options_parse(want->settings, &options.device));
+  T_OK(tide_device_options_parse(want->settings, device));
+  options.device = device;
   if (want->limit_mib != 0) options.limit = want->limit_mib * MIB;
   options.checks = true;
   return options;
@@ -115,11 +116,12 @@ static void expect_figures(const tide_replay_result* got, const known* want) {
 static void expect_exact(const tide_trace* trace, const known* want) {
   tide_replay* replay = NULL;
   tide_replay_result result = TIDE_REPLAY_RESULT_INIT;
-  tide_replay_options options = options_of(want);
+  tide_device_options device = TIDE_DEVICE_OPTIONS_INIT;
+  tide_replay_options options = options_of(want, &device);
   T_OK(tide_replay_new(trace, 0, NULL, &replay));
   size_t count = 0;
   (void)tide_trace_entries(trace, 0, &count);
-  options.device.has_audits = count <= AUDITED_ENTRIES;
+  device.has_audits = count <= AUDITED_ENTRIES;
 
   T_OK(tide_replay_run(replay, &options, &result));
 
@@ -190,7 +192,8 @@ static size_t entry_find(const tide_trace* trace, uint8_t action) {
 
 // Replays an edited copy of a recording.
 static tide_replay_result replay_edited(const char* name, const tide_trace* trace, const trace_edit* edit) {
-  const tide_replay_options options = options_of(known_of(known_small, SMALL_COUNT, name));
+  tide_device_options device = TIDE_DEVICE_OPTIONS_INIT;
+  const tide_replay_options options = options_of(known_of(known_small, SMALL_COUNT, name), &device);
   tide_trace* const copy = trace_copy(trace, edit);
   tide_replay* replay = NULL;
   tide_replay_result result = TIDE_REPLAY_RESULT_INIT;
@@ -352,9 +355,10 @@ static void expect_case(const tide_trace* trace, model_case* c, const char* seed
   tide_replay* replay = NULL;
   tide_replay_result result = TIDE_REPLAY_RESULT_INIT;
   expect_settings(trace, c->settings);
-  tide_replay_options options = options_of(&c->figures);
+  tide_device_options device = TIDE_DEVICE_OPTIONS_INIT;
+  tide_replay_options options = options_of(&c->figures, &device);
   if (c->limit != 0) options.limit = c->limit;
-  options.device.has_audits = true;
+  device.has_audits = true;
   T_OK(tide_replay_new(trace, 0, NULL, &replay));
   T_OK(tide_replay_run(replay, &options, &result));
   if (result.mismatch[0] != '\0')

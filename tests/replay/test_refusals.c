@@ -54,7 +54,9 @@ static double seconds_of_run(const tide_trace* trace, size_t refusals) {
   tide_replay_result result = TIDE_REPLAY_RESULT_INIT;
   tide_replay* replay = NULL;
   T_OK(tide_replay_new(trace, 0, NULL, &replay));
-  T_OK(tide_device_options_parse(t_variant(), &options.device));
+  tide_device_options device = TIDE_DEVICE_OPTIONS_INIT;
+  T_OK(tide_device_options_parse(t_variant(), &device));
+  options.device = &device;
   options.limit = LIMIT;
   const clock_t begin = clock();
   T_OK(tide_replay_run(replay, &options, &result));
