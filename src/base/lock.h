@@ -85,8 +85,8 @@ void tide__mutex_wait(tide__mutex* mutex);
 void tide__rank_push(uint32_t rank);
 void tide__rank_pop(uint32_t rank);
 #else
-static inline void tide__rank_push(uint32_t rank) { (void)rank; }
-static inline void tide__rank_pop(uint32_t rank) { (void)rank; }
+#define tide__rank_push(rank) ((void)(rank))
+#define tide__rank_pop(rank) ((void)(rank))
 #endif
 
 // With TIDE_LOCK_TIMES: how long a lock of each rank was held at most, in CPU time of the holder.

@@ -91,6 +91,13 @@ static inline void tide__tally_move(tide__tally* tally, bool is_small, int what,
   if (n < 0) tide__tally_fall(tally, is_small, what, (uint64_t)-n);
 }
 
+// The idle parts of segments in use change by `count` parts and `bytes` bytes, as one change.
+static inline void tide__tally_split(tide__tally* tally, bool is_small, int64_t count, int64_t bytes) {
+  tide__tally_move(tally, is_small, TIDE__TALLY_SPLITS, count);
+  tide__tally_move(tally, is_small, TIDE__TALLY_SPLIT_BYTES, bytes);
+  tally->changes++;
+}
+
 // Adds one number of a tally to its statistics: those of all, of the small and of the large blocks.
 static inline void tide__tally_add(tide_stat stats[TIDE_STAT_KINDS], const tide__tally* tally, int what) {
   const tide__tally_item* const item = &tally->items[what];

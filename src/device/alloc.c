@@ -10,7 +10,7 @@
 
 // Hands out a BUSY block that the ladder brought.
 static tide_status request_finish(tide__request* request, tide__block* block, tide_block* out) {
-  tide__lane* const lane = tide__block_lane(block);
+  tide__lane* const lane = tide__load_relaxed(&block->lane);
   tide__lane_turn(request->device, lane);
   tide__tally* const tally = tide__tally_enter(request->device, lane);
   const bool has_records = tide__lane_lock_with_spares(request->device, lane);
@@ -43,16 +43,14 @@ static tide_status request_prepare(tide__request* request, tide__block* block, t
 // fits.
 static tide_status request_search(tide__request* request, tide_block* out, bool* out_found) {
   const tide__policy* const policy = request->policy;
-  tide__tally* const tally = tide__tally_enter(request->device, request->lane);
-  if (!tide__lane_lock_with_spares(request->device, request->lane)) {
-    tide__tally_leave(request->device, tally);
-    return TIDE_ERR_NO_MEMORY;
-  }
+  tide__lane* const lane = request->lane;
+  tide__tally* const tally = tide__lane_open(request->device, lane);
+  if (tally == NULL) return TIDE_ERR_NO_MEMORY;
   tide__block* const block = policy->choose_locked(request);
   const bool is_ready = block != NULL && block_is_ready_locked(request, block);
   if (is_ready) (void)tide__block_commit_locked(request, block, policy->splits(request, block), tally, out);
-  tide__mutex_unlock(&request->lane->lock);
-  tide__tally_leave(request->device, tally);
+  else if (block != NULL) tide__free_index_take_locked(block);
+  tide__lane_shut(request->device, lane, tally);
   *out_found = block != NULL;
   return block == NULL || is_ready ? TIDE_OK : request_prepare(request, block, out, out_found);
 }
@@ -75,8 +73,8 @@ static inline void request_init(tide__request* request, tide_device_cache* devic
 static tide_status request_begin(tide__request* request) {
   tide_device_cache* const device = request->device;
   const uint32_t detours = tide__load_relaxed(&device->detours);
-  request->options = tide__device_options(device);
-  request->gate_turn = tide__load_acquire(&device->gate_turn);  // pairs with tide__gate_leave
+  request->options = &tide__load_acquire(&device->settings)->options;  // pairs with settings_publish
+  request->gate_turn = tide__load_acquire(&device->gate_turn);         // pairs with tide__gate_leave
   if ((detours & TIDE__RECORDS) != 0) request->moment = tide__context_now(device, TIDE_HISTORY_STATE);
   request->has_scopes = (detours & TIDE__HAS_SCOPES) != 0;
   request->pool = &device->default_pool;
@@ -84,12 +82,13 @@ static tide_status request_begin(tide__request* request) {
     request->is_capturing = tide__is_capturing(device, request->stream);
     tide__pool_choose(request);
   }
-  if (!request->is_capturing && !tide__timeline_is_empty(device)) {
+  const bool is_waiting = tide__load_relaxed(&device->waits.waiting) != 0;
+  if (is_waiting && !request->is_capturing) {
     tide__ignore(tide__timeline_poll(device, &request->moment));
   }
   TIDE_TRY(tide__lane_enter(device, request->pool, request->stream, &request->lane));
   tide__request_decide(request);
-  if (request->is_capturing && request->options->is_capture_reuse && !tide__timeline_is_empty(device)) {
+  if (request->is_capturing && request->options->is_capture_reuse && is_waiting) {
     TIDE_TRY(tide__capture_reuse(request));
   }
   return TIDE_OK;
@@ -186,6 +185,11 @@ static inline tide_status audit(tide_device_cache* device, tide_status status) {
   return is_audited ? audit_all(device, status) : status;
 }
 
+// Tells observers the entries that this thread has made.
+static inline void tell(tide_device_cache* device) {
+  if (tide__untold_count != 0) tide__history_tell_all(&device->history);
+}
+
 __attribute__((noinline)) static tide_status alloc_any(tide_device_cache* device, tide_stream stream,
                                                        size_t bytes, tide_block* out) {
   *out = (tide_block){ NULL, 0 };
@@ -198,7 +202,7 @@ __attribute__((noinline)) static tide_status alloc_any(tide_device_cache* device
   tide__request request;
   request_init(&request, device, stream, bytes);
   const tide_status status = request_serve(&request, out);
-  tide__history_tell(&device->history);
+  tell(device);
   return audit(device, status);
 }
 
@@ -206,7 +210,7 @@ tide_status tide_device_alloc(tide_device_cache* device, tide_stream stream, siz
   TIDE_REQUIRE(device != NULL && out != NULL, TIDE_ERR_ARGUMENT, "device_alloc: no %s",
                device == NULL ? "device" : "out");
   const bool is_short = bytes - 1 < TIDE__MAGAZINE_BYTES && tide__load_relaxed(&device->detours) == 0 &&
-                        tide__timeline_is_empty(device);
+                        tide__load_relaxed(&device->waits.waiting) == 0;
   if (is_short && tide__tcache_alloc(device, stream, bytes, out)) return TIDE_OK;
   return alloc_any(device, stream, bytes, out);
 }
@@ -216,33 +220,25 @@ __attribute__((noinline)) static tide_status release_refused(const void* address
                    "device_release: %p is an invalid device pointer: no block is handed out there", address);
 }
 
-// Takes a block back. Its handle is ended under the lock of its lane: of two releases one finds it ended. A
-// handle that is not valid any more may lead to another lane, which then is locked in vain. After a fork a
-// block is still the parent's, and to release it in the child is nothing.
+// Takes a block back. A handle that is not valid any more may lead to another lane, which then is locked in
+// vain. After a fork a block is still the parent's: releasing it in the child has no effect.
 __attribute__((noinline)) static tide_status record_take_back(tide_device_cache* device, tide__block* record,
                                                               tide_block block) {
-  if (tide__is_inherited(device)) return TIDE_OK;
-  tide__lane* const lane = tide__block_lane(record);
+  const uint32_t detours = tide__load_relaxed(&device->detours);
+  tide__lane* const lane = tide__load_relaxed(&record->lane);
+  if ((detours & TIDE__IS_INHERITED) != 0) return TIDE_OK;
   if (lane == NULL) {
     const bool is_mine = tide__slots_claim(&device->blocks, block.handle) != NULL;
     return is_mine ? uncached_release(device, record) : release_refused(block.address);
   }
   tide__call_context moment = { 0 };
-  if (tide__is_recording(device)) moment = tide__context_now(device, TIDE_HISTORY_ALL);
+  if ((detours & TIDE__RECORDS) != 0) moment = tide__context_now(device, TIDE_HISTORY_ALL);
   const bool has_mark = tide__load_relaxed(&lane->makes_marks) && !record->is_small;
   const uint64_t last_use = has_mark ? tide__mark_make(device, lane) : 0;
-  tide__lane_turn(device, lane);
-  tide__tally* const tally = tide__tally_enter(device, lane);
-  tide__mutex_lock(&lane->lock);
-  const bool is_mine = tide__slots_handle(&device->blocks, record) == block.handle;
-  if (is_mine) tide__slots_end(record);
-  if (is_mine) record->last_use = last_use;
-  const bool must_wait = is_mine && tide__block_end_locked(device, record, &moment, tally);
-  tide__lane_unlock_ended(device, lane);
-  tide__tally_leave(device, tally);
-  if (!is_mine) return release_refused(block.address);
-  if (must_wait) tide__timeline_add(device, record, &moment);
-  tide__history_tell(&device->history);
+  const tide__release result = tide__block_release(device, record, block.handle, last_use, &moment);
+  if (result == TIDE__RELEASE_REFUSED) return release_refused(block.address);
+  if (result == TIDE__RELEASE_WAITS) tide__timeline_add(device, record, &moment);
+  tell(device);
   return audit(device, TIDE_OK);
 }
 
@@ -251,7 +247,7 @@ __attribute__((noinline)) static tide_status magazine_take_back(tide_device_cach
                                                                 tide__block* record) {
   if (tide__is_inherited(device)) return TIDE_OK;
   tide__tcache_release_slow(device, record);
-  tide__history_tell(&device->history);
+  tell(device);
   return audit(device, TIDE_OK);
 }
 
@@ -404,6 +400,6 @@ tide_status tide_device_poll(tide_device_cache* device) {
   tide__call_context moment = { 0 };
   if (tide__is_recording(device)) moment = tide__context_now(device, TIDE_HISTORY_NEVER);
   const tide_status status = tide__timeline_poll(device, &moment);
-  tide__history_tell(&device->history);
+  tell(device);
   return status;
 }

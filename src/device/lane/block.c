@@ -6,7 +6,54 @@
 #include "device/lane/lane.h"
 
 // ---------------------------------------------------------------------------------------------------
+// Spare records
+
+tide__block* tide__lane_take_spare_locked(tide__lane* lane) {
+  tide__block* const block = lane->spares;
+  TIDE_ASSERT(block != NULL);
+  lane->spares = block->heap_next;
+  return block;
+}
+
+void tide__lane_give_spare_locked(tide__lane* lane, tide__block* block) {
+  block->state = TIDE__BLOCK_SPARE;
+  block->segment = NULL;
+  block->heap_next = lane->spares;
+  lane->spares = block;
+}
+
+// ---------------------------------------------------------------------------------------------------
 // Idle blocks
+
+uint64_t tide__block_counted_bytes(const tide__block* block) {
+  if (!block->is_small || block->segment == NULL || block->segment->home == NULL) return block->bytes;
+  return tide__round_up(tide__load_relaxed(&block->requested_bytes), TIDE__GRAIN);
+}
+
+bool tide__block_is_whole(const tide__block* block) { return block->prev == NULL && block->next == NULL; }
+
+static inline void index_put_locked(tide__block* block, bool restamps) {
+  tide__lane* const lane = block->segment->lane;
+  const int kind = block->is_small ? TIDE__SMALL : TIDE__LARGE;
+  block->state = TIDE__BLOCK_FREE;
+  block->tie = block->address - block->segment->tie_origin;
+  if (restamps) {
+    block->stamp = tide__load_relaxed(&lane->pool->searches[kind]);
+    lane->puts++;
+  }
+  tide__bins_put(&lane->free_index[kind].bins, block);
+}
+
+static inline void index_take_locked(tide__block* block) {
+  tide__lane* const lane = block->segment->lane;
+  tide__bins_take(&lane->free_index[block->is_small ? TIDE__SMALL : TIDE__LARGE].bins, block);
+  lane->takes++;
+  block->state = TIDE__BLOCK_BUSY;
+}
+
+void tide__free_index_put_locked(tide__block* block, bool restamps) { index_put_locked(block, restamps); }
+
+void tide__free_index_take_locked(tide__block* block) { index_take_locked(block); }
 
 void tide__free_index_put_unmapped_locked(tide__block* block) {
   block->state = TIDE__BLOCK_UNMAPPED;
@@ -67,7 +114,7 @@ tide__block* tide__block_cut_back_locked(tide__lane* lane, tide__block* block, u
 
 // Takes a neighbour out of its index; BUSY ones are in none.
 static void neighbour_take_locked(tide__block* block) {
-  if (block->state == TIDE__BLOCK_FREE) tide__free_index_take_locked(block);
+  if (block->state == TIDE__BLOCK_FREE) index_take_locked(block);
   if (block->state == TIDE__BLOCK_UNMAPPED) tide__free_index_take_unmapped_locked(block);
 }
 
@@ -99,44 +146,37 @@ void tide__block_merge_locked(tide__lane* lane, tide__block* block, uint8_t stat
 // ---------------------------------------------------------------------------------------------------
 // Handing out and taking back
 
-// Counts how the idle parts of segments in use change: `count` parts, `bytes` bytes, as one change.
-static inline void count_split(tide__tally* tally, bool is_small, int64_t count, int64_t bytes) {
-  tide__tally_move(tally, is_small, TIDE__TALLY_SPLITS, count);
-  tide__tally_move(tally, is_small, TIDE__TALLY_SPLIT_BYTES, bytes);
-  tally->changes++;
-}
-
 // Keeps the front of a block for the request and puts the rest back; returns the front.
 static tide__block* block_split_locked(const tide__request* request, tide__block* block) {
   tide__lane* const lane = block->segment->lane;
   const bool was_whole = tide__block_is_whole(block);
   tide__block* const front = tide__block_cut_front_locked(lane, block, request->rounded);
   if (!block->segment->is_expandable) {
-    count_split(&lane->tally, block->is_small, was_whole ? 1 : 0,
-                was_whole ? (int64_t)block->bytes : -(int64_t)front->bytes);
+    tide__tally_split(&lane->tally, block->is_small, was_whole ? 1 : 0,
+                      was_whole ? (int64_t)block->bytes : -(int64_t)front->bytes);
   }
   // While the block was in the hands of this thread, without the lock, its neighbour may have become idle.
   if (block->next != NULL && block->next->state == TIDE__BLOCK_FREE) {
-    if (!block->segment->is_expandable) count_split(&lane->tally, block->is_small, -1, 0);
+    if (!block->segment->is_expandable) tide__tally_split(&lane->tally, block->is_small, -1, 0);
     tide__block_absorb_next_locked(lane, block);
   }
-  tide__free_index_put_locked(block, true);
+  index_put_locked(block, true);
   return front;
 }
 
 // Takes the part of an idle block from `address` on; what lies before it stays idle.
 tide__block* tide__block_take_from_locked(tide__block* block, uint64_t address) {
   tide__lane* const lane = block->segment->lane;
-  tide__free_index_take_locked(block);
+  index_take_locked(block);
   if (block->address == address) return block;
   const bool was_whole = tide__block_is_whole(block);
   const bool is_counted = !block->segment->is_expandable;
   tide__block* const front = tide__block_cut_front_locked(lane, block, address - block->address);
-  tide__free_index_put_locked(front, true);
+  index_put_locked(front, true);
   // As if the front were a request that is released at once: one idle part more, or both are the first two.
   if (is_counted) {
-    count_split(&lane->tally, block->is_small, was_whole ? 2 : 1,
-                was_whole ? (int64_t)(front->bytes + block->bytes) : 0);
+    tide__tally_split(&lane->tally, block->is_small, was_whole ? 2 : 1,
+                      was_whole ? (int64_t)(front->bytes + block->bytes) : 0);
   }
   return block;
 }
@@ -153,10 +193,11 @@ tide__block* tide__block_commit_locked(const tide__request* request, tide__block
                                        tide__tally* tally, tide_block* out) {
   tide_device_cache* const device = request->device;
   tide__lane* const lane = block->segment->lane;
+  if (block->state == TIDE__BLOCK_FREE) index_take_locked(block);
   if (splits) {
     block = block_split_locked(request, block);
   } else if (!tide__block_is_whole(block) && !block->segment->is_expandable) {
-    count_split(&lane->tally, block->is_small, -1, -(int64_t)block->bytes);
+    tide__tally_split(&lane->tally, block->is_small, -1, -(int64_t)block->bytes);
   }
   block->state = TIDE__BLOCK_ALLOCATED;
   block->last_use = 0;
@@ -165,15 +206,15 @@ tide__block* tide__block_commit_locked(const tide__request* request, tide__block
   tide__tally_hand_out(tally, block->is_small, tide__block_counted_bytes(block), request->bytes);
   if (!block->is_small) tally_settle_large(device, tally);
   if (block->bytes >= request->options->max_split_bytes) tide__totals_oversize(device, true);
-  tide__tally_count(device, tally);
-  if (tide__is_recording(device)) {
+  TIDE__TALLY_CHANGED(device, tally);
+  if ((tide__load_relaxed(&device->detours) & TIDE__RECORDS) != 0) {
     tide__entry_add(device, TIDE_ACTION_ALLOC, &request->moment, request->moment.stack, lane, block->address,
                     request->bytes);
   }
   block->is_public = out != NULL;
   block->is_borrowed = request->is_borrowing;
   if (out == NULL) return block;
-  out->address = tide__pointer(block->address);
+  out->address = (void*)(uintptr_t)block->address;
   out->handle = tide__slots_publish(&device->blocks, block);
   tide__map_set(&device->map, block->address, block->is_small, block->slot.index);
   return block;
@@ -194,24 +235,25 @@ static void count_freed(tide__lane* lane, const tide__block* block) {
   const bool is_whole_then = (block->prev == NULL || (has_prev && block->prev->prev == NULL)) &&
                              (block->next == NULL || (has_next && block->next->next == NULL));
   const int64_t count = (is_whole_then ? 0 : 1) - (has_prev ? 1 : 0) - (has_next ? 1 : 0);
-  count_split(&lane->tally, block->is_small, count,
-              is_whole_then ? -(int64_t)absorbed : (int64_t)block->bytes);
+  tide__tally_split(&lane->tally, block->is_small, count,
+                    is_whole_then ? -(int64_t)absorbed : (int64_t)block->bytes);
 }
 
 // Puts a block that nobody has any more among the idle ones.
 static void block_rest_locked(tide_device_cache* device, tide__block* block, const tide__call_context* moment,
                               tide__tally* tally) {
   tide__lane* const lane = block->segment->lane;
-  if (tide__is_recording(device)) tide__block_record_free(device, TIDE_ACTION_FREE_COMPLETED, block, moment);
+  const bool is_recording = (tide__load_relaxed(&device->detours) & TIDE__RECORDS) != 0;
+  if (is_recording) tide__block_record_free(device, TIDE_ACTION_FREE_COMPLETED, block, moment);
   if (!block->segment->is_expandable) count_freed(lane, block);
   tide__store_relaxed(&block->stack, 0);
   if (block->segment->kind->block_rest_locked != NULL) {
     block->segment->kind->block_rest_locked(device, block, moment);
   } else {
     tide__block_merge_locked(lane, block, TIDE__BLOCK_FREE);
-    tide__free_index_put_locked(block, true);
+    index_put_locked(block, true);
   }
-  tide__tally_count(device, tally);
+  TIDE__TALLY_CHANGED(device, tally);
 }
 
 void tide__pieces_give(tide_device_cache* device, tide__block* pieces, tide__lane* user) {
@@ -226,12 +268,16 @@ void tide__pieces_give(tide_device_cache* device, tide__block* pieces, tide__lan
   }
 }
 
-bool tide__block_end_locked(tide_device_cache* device, tide__block* block, const tide__call_context* moment,
-                            tide__tally* tally) {
+__attribute__((always_inline)) static inline bool block_end_locked(tide_device_cache* device,
+                                                                   tide__block* block,
+                                                                   const tide__call_context* moment,
+                                                                   tide__tally* tally) {
+  const bool is_recording = (tide__load_relaxed(&device->detours) & TIDE__RECORDS) != 0;
+  const tide_device_options* const options = &tide__load_acquire(&device->settings)->options;
   if (block->is_public) tide__map_clear(&device->map, block->address, block->is_small);
   block->state = TIDE__BLOCK_PENDING;
-  if (block->bytes >= tide__device_options(device)->max_split_bytes) tide__totals_oversize(device, false);
-  if (tide__is_recording(device)) tide__block_record_free(device, TIDE_ACTION_FREE_REQUESTED, block, moment);
+  if (block->bytes >= options->max_split_bytes) tide__totals_oversize(device, false);
+  if (is_recording) tide__block_record_free(device, TIDE_ACTION_FREE_REQUESTED, block, moment);
   tide__store_relaxed(&block->use_word, 0);
   if (block->uses != NULL) {
     tide__tally_settle(device, tally);
@@ -243,6 +289,28 @@ bool tide__block_end_locked(tide_device_cache* device, tide__block* block, const
   if (!block->is_small) tally_settle_large(device, tally);
   block_rest_locked(device, block, moment, tally);
   return false;
+}
+
+bool tide__block_end_locked(tide_device_cache* device, tide__block* block, const tide__call_context* moment,
+                            tide__tally* tally) {
+  return block_end_locked(device, block, moment, tally);
+}
+
+// The handle is ended under the lock of the lane: of two releases one finds it ended.
+tide__release tide__block_release(tide_device_cache* device, tide__block* block, uint64_t handle,
+                                  uint64_t last_use, const tide__call_context* moment) {
+  tide__lane* const lane = tide__load_relaxed(&block->lane);
+  tide__release result = TIDE__RELEASE_REFUSED;
+  tide__lane_turn(device, lane);
+  tide__tally* const tally = tide__tally_enter(device, lane);
+  tide__mutex_lock(&lane->lock);
+  if (tide__slots_handle(&device->blocks, block) == handle) {
+    tide__slots_end(block);
+    block->last_use = last_use;
+    result = block_end_locked(device, block, moment, tally) ? TIDE__RELEASE_WAITS : TIDE__RELEASE_DONE;
+  }
+  tide__lane_shut(device, lane, tally);
+  return result;
 }
 
 void tide__block_wait_end_locked(tide_device_cache* device, tide__block* block,
@@ -263,9 +331,10 @@ void tide__block_return_locked(tide__block* block, bool restamps) {
   if (!block->segment->is_expandable && !was_whole && absorbed > 0) {
     const bool is_whole = tide__block_is_whole(block);
     TIDE_ASSERT(block->bytes > bytes_before);
-    count_split(&lane->tally, block->is_small, -absorbed - is_whole, is_whole ? -(int64_t)block->bytes : 0);
+    tide__tally_split(&lane->tally, block->is_small, -absorbed - is_whole,
+                      is_whole ? -(int64_t)block->bytes : 0);
   }
-  tide__free_index_put_locked(block, restamps);
+  index_put_locked(block, restamps);
 }
 
 void tide__block_hollow_locked(tide__block* block, uint64_t from, uint64_t to) {

@@ -302,20 +302,6 @@ tide_status tide__lane_add_spares(tide_device_cache* device, tide__lane* lane, s
   return TIDE_OK;
 }
 
-tide__block* tide__lane_take_spare_locked(tide__lane* lane) {
-  tide__block* const block = lane->spares;
-  TIDE_ASSERT(block != NULL);
-  lane->spares = block->heap_next;
-  return block;
-}
-
-void tide__lane_give_spare_locked(tide__lane* lane, tide__block* block) {
-  block->state = TIDE__BLOCK_SPARE;
-  block->segment = NULL;
-  block->heap_next = lane->spares;
-  lane->spares = block;
-}
-
 tide_status tide__lane_hold_spares(tide_device_cache* device, tide__lane* lane, tide__block* out[2]) {
   if (!tide__lane_lock_with_spares(device, lane)) return TIDE_ERR_NO_MEMORY;
   out[0] = tide__lane_take_spare_locked(lane);

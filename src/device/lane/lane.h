@@ -185,9 +185,11 @@ static inline tide_status tide__lane_enter(tide_device_cache* device, tide__pool
 }
 // Adds what was counted to the totals: now, or when enough has come together.
 void tide__tally_settle(tide_device_cache* device, tide__tally* tally);
-static inline void tide__tally_count(tide_device_cache* device, tide__tally* tally) {
-  if (++tally->changes >= TIDE__TALLY_CHANGES) tide__tally_settle(device, tally);
-}
+// Counts one more change of a tally.
+#define TIDE__TALLY_CHANGED(device, tally)                                                \
+  do {                                                                                    \
+    if (++(tally)->changes >= TIDE__TALLY_CHANGES) tide__tally_settle((device), (tally)); \
+  } while (0)
 // Where the calling thread counts what it does in a lane, before that is locked: the lane's own tally, or
 // that of its thread cache, which it is inside of until it leaves it.
 static inline tide__tally* tide__tally_enter(tide_device_cache* device, tide__lane* lane) {
@@ -201,36 +203,16 @@ static inline void tide__tally_leave(tide_device_cache* device, tide__tally* tal
 static inline tide__free_index* tide__block_free_index(const tide__block* block) {
   return &block->segment->lane->free_index[block->is_small ? TIDE__SMALL : TIDE__LARGE];
 }
-static inline bool tide__block_is_whole(const tide__block* block) {
-  return block->prev == NULL && block->next == NULL;
-}
+bool tide__block_is_whole(const tide__block* block);  // is it all of its segment?
 static inline int tide__block_kind(const tide__block* block) {
   return block->is_small ? TIDE_STAT_SMALL : TIDE_STAT_LARGE;
 }
 // What an active block counts for: its bytes, but of a small home what was asked for, because a block there
 // may be larger than its request.
-static inline uint64_t tide__block_counted_bytes(const tide__block* block) {
-  if (!block->is_small || block->segment == NULL || block->segment->home == NULL) return block->bytes;
-  return tide__round_up(tide__load_relaxed(&block->requested_bytes), TIDE__GRAIN);
-}
-// Puts a block among the idle ones; `restamps`: its age begins now.
-static inline void tide__free_index_put_locked(tide__block* block, bool restamps) {
-  tide__free_index* const index = tide__block_free_index(block);
-  block->state = TIDE__BLOCK_FREE;
-  block->tie = block->address - block->segment->tie_origin;
-  if (restamps) {
-    const int kind = block->is_small ? TIDE__SMALL : TIDE__LARGE;
-    block->stamp = tide__load_relaxed(&block->segment->lane->pool->searches[kind]);
-    block->segment->lane->puts++;
-  }
-  tide__bins_put(&index->bins, block);
-}
-
-static inline void tide__free_index_take_locked(tide__block* block) {
-  tide__bins_take(&tide__block_free_index(block)->bins, block);
-  block->segment->lane->takes++;
-  block->state = TIDE__BLOCK_BUSY;
-}
+uint64_t tide__block_counted_bytes(const tide__block* block);
+// Puts a block among the idle ones, where `restamps` says that its age begins now; and takes it out, BUSY.
+void tide__free_index_put_locked(tide__block* block, bool restamps);
+void tide__free_index_take_locked(tide__block* block);
 void tide__free_index_put_unmapped_locked(tide__block* block);
 void tide__free_index_take_unmapped_locked(tide__block* block);
 // Cuts `bytes` off the front of a block into a new record before it and returns that; or off its end, behind
@@ -244,7 +226,7 @@ void tide__block_absorb_next_locked(tide__lane* lane, tide__block* block);
 void tide__block_merge_locked(tide__lane* lane, tide__block* block, uint8_t state);
 // Takes an idle block from `address` on out of the free index; what lies before it stays idle.
 tide__block* tide__block_take_from_locked(tide__block* block, uint64_t address);
-// Hands a BUSY block out for a request, cutting off what it does not need if `splits`; returns its record.
+// Hands an idle or BUSY block out for a request, cutting off what it does not need if `splits`; returns its record.
 // Without `out` it is only counted as handed out, and nobody can find it.
 tide__block* tide__block_commit_locked(const tide__request* request, tide__block* block, bool splits,
                                        tide__tally* tally, tide_block* out);
@@ -258,9 +240,23 @@ void tide__pieces_give(tide_device_cache* device, tide__block* pieces, tide__lan
 TIDE_UNCHECKED_LOCKING static inline void tide__lane_unlock_ended(tide_device_cache* device, tide__lane* lane)
     TIDE_RELEASES(&lane->lock) {
   tide__block* const pieces = lane->leaving;
-  lane->leaving = NULL;
+  if (pieces != NULL) lane->leaving = NULL;
   tide__mutex_unlock(&lane->lock);
   if (pieces != NULL) tide__pieces_give(device, pieces, lane);
+}
+// Locks a lane, with spare records, and gets at hand where the calling thread counts; NULL if there is no
+// memory for records. And ends both.
+TIDE_UNCHECKED_LOCKING static inline tide__tally* tide__lane_open(tide_device_cache* device,
+                                                                  tide__lane* lane) {
+  tide__tally* const tally = tide__tally_enter(device, lane);
+  if (tide__lane_lock_with_spares(device, lane)) return tally;
+  tide__tally_leave(device, tally);
+  return NULL;
+}
+TIDE_UNCHECKED_LOCKING static inline void tide__lane_shut(tide_device_cache* device, tide__lane* lane,
+                                                          tide__tally* tally) {
+  tide__lane_unlock_ended(device, lane);
+  tide__tally_leave(device, tally);
 }
 // Puts a BUSY block that was never handed out back.
 void tide__block_return_locked(tide__block* block, bool restamps);
@@ -269,6 +265,11 @@ void tide__block_hollow_locked(tide__block* block, uint64_t from, uint64_t to);
 // Takes a block back whose handle was ended; true if it must wait for other streams: see timeline.c.
 bool tide__block_end_locked(tide_device_cache* device, tide__block* block, const tide__call_context* moment,
                             tide__tally* tally);
+// Takes the block of a lane back that a handle names, and which was used until `last_use`. It is refused if the
+// handle is not valid any more. If it must wait for other streams, the caller sees to that.
+typedef enum tide__release { TIDE__RELEASE_REFUSED, TIDE__RELEASE_DONE, TIDE__RELEASE_WAITS } tide__release;
+tide__release tide__block_release(tide_device_cache* device, tide__block* block, uint64_t handle,
+                                  uint64_t last_use, const tide__call_context* moment);
 // Keeps an entry about a block that is released.
 void tide__block_record_free(tide_device_cache* device, tide_action action, const tide__block* block,
                              const tide__call_context* moment);

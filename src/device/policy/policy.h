@@ -16,7 +16,7 @@ typedef struct tide__policy {
   // The size of a block for a request, and of a segment made for such a block.
   uint64_t (*round)(const tide_device_options* options, uint64_t bytes);
   uint64_t (*segment_bytes)(const tide_device_options* options, uint64_t rounded);
-  // Takes an idle block that fits out of the free index, or returns NULL.
+  // An idle block that fits, which stays in the free index; NULL if there is none.
   tide__block* (*choose_locked)(const tide__request* request);
   // Is the rest of the block cut off and kept?
   bool (*splits)(const tide__request* request, const tide__block* block);
@@ -36,12 +36,7 @@ typedef struct tide__policy {
 
 // How memory of a pool is decided about. Pools with functions of their own for segments, and those in which
 // each block is a segment, always follow the policy torch.
-static inline const tide__policy* tide__policy_of(const tide_device_cache* device, tide__pool* pool) {
-  const tide__policy* const policy = device->policy;
-  const bool is_plain = policy != device->plain_policy &&
-                        (pool->options.segment_alloc != NULL || tide__load_relaxed(&pool->no_split));
-  return is_plain ? device->plain_policy : policy;
-}
+const tide__policy* tide__policy_of(const tide_device_cache* device, tide__pool* pool);
 
 // ---------------------------------------------------------------------------------------------------
 // request.c: what both policies do with a request
@@ -49,11 +44,7 @@ static inline const tide__policy* tide__policy_of(const tide_device_cache* devic
 // A size in whole grains, or in the steps of roundup_divisions.
 uint64_t tide__round_divided(const tide_device_options* options, uint64_t bytes);
 // Sets how the request's pool decides, and its size. That of a segment is asked for when one is needed.
-static inline void tide__request_decide(tide__request* request) {
-  request->policy = tide__policy_of(request->device, request->pool);
-  request->rounded = request->policy->round(request->options, request->bytes);
-  request->kind = request->rounded <= request->policy->small_bytes ? TIDE__SMALL : TIDE__LARGE;
-}
+void tide__request_decide(tide__request* request);
 // Lets the policy choose an idle block of the request's lane, which is BUSY then; NULL if none fits.
 tide_status tide__request_choose(tide__request* request, tide__block** out);
 // A rung of both ladders: looks into the idle memory of pools that offer it to requests that would fail.

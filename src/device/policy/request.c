@@ -4,6 +4,10 @@
 // What both policies do with a request: sizes, the choice of an idle block, and memory of other pools.
 #include "device/policy/policy.h"
 
+static uint64_t round_to_grain(uint64_t bytes) {
+  return (bytes + TIDE__GRAIN - 1) / TIDE__GRAIN * TIDE__GRAIN;
+}
+
 static uint32_t log2_floor(uint64_t n) { return 63u - (uint32_t)__builtin_clzll(n); }
 
 static uint32_t divisions_for(const tide_device_options* options, uint64_t bytes) {
@@ -15,14 +19,28 @@ static uint32_t divisions_for(const tide_device_options* options, uint64_t bytes
 uint64_t tide__round_divided(const tide_device_options* options, uint64_t bytes) {
   if (bytes < TIDE__GRAIN) return TIDE__GRAIN;
   const uint32_t divisions = divisions_for(options, bytes);
-  if (divisions <= 1 || bytes <= TIDE__GRAIN * divisions) return tide__round_up(bytes, TIDE__GRAIN);
+  if (divisions <= 1 || bytes <= TIDE__GRAIN * divisions) return round_to_grain(bytes);
   const uint64_t power = (uint64_t)1 << log2_floor(bytes);
   return power == bytes ? bytes : tide__round_up(bytes, power >> log2_floor(divisions));
+}
+
+const tide__policy* tide__policy_of(const tide_device_cache* device, tide__pool* pool) {
+  const tide__policy* const policy = device->policy;
+  const bool is_plain = policy != device->plain_policy &&
+                        (pool->options.segment_alloc != NULL || tide__load_relaxed(&pool->no_split));
+  return is_plain ? device->plain_policy : policy;
+}
+
+void tide__request_decide(tide__request* request) {
+  request->policy = tide__policy_of(request->device, request->pool);
+  request->rounded = request->policy->round(request->options, request->bytes);
+  request->kind = request->rounded <= request->policy->small_bytes ? TIDE__SMALL : TIDE__LARGE;
 }
 
 tide_status tide__request_choose(tide__request* request, tide__block** out) {
   if (!tide__lane_lock_with_spares(request->device, request->lane)) return TIDE_ERR_NO_MEMORY;
   *out = request->policy->choose_locked(request);
+  if (*out != NULL) tide__free_index_take_locked(*out);
   tide__mutex_unlock(&request->lane->lock);
   return TIDE_OK;
 }

@@ -122,9 +122,7 @@ static bool tide_is_ready_locked(const tide__request* request, const tide__block
 static tide__block* tide_choose_locked(const tide__request* request) {
   tide__block* const block =
       tide__bins_peek(&request->lane->free_index[request->kind].bins, request->rounded);
-  if (block == NULL) return NULL;
-  if (request->is_capturing && !tide_is_ready_locked(request, block)) return NULL;
-  tide__free_index_take_locked(block);
+  if (block != NULL && request->is_capturing && !tide_is_ready_locked(request, block)) return NULL;
   return block;
 }
 

@@ -11,6 +11,11 @@
 
 enum { TIDE__CLASSES_ABOVE = 4 };  // how many classes larger a block may be than its request: about a half
 
+// What a request counts for.
+static inline uint64_t tide__tcache_rounded(uint64_t bytes) {
+  return (bytes + TIDE__GRAIN - 1) / TIDE__GRAIN * TIDE__GRAIN;
+}
+
 // The class in which all blocks have at least so many bytes.
 static inline uint32_t tide__tcache_class_for(uint64_t bytes) {
   return tide__class_to((bytes - 1) >> TIDE__GRAIN_SHIFT);
@@ -49,9 +54,9 @@ static inline void tide__tcache_hand_out(tide_device_cache* device, tide__tcache
                                          uint64_t bytes, uint32_t stack, tide_block* out) {
   tide__store_relaxed(&block->requested_bytes, bytes);
   tide__store_relaxed(&block->stack, stack);
-  tide__tally_hand_out(&tcache->tally, true, tide__round_up(bytes, TIDE__GRAIN), bytes);
-  tide__tally_count(device, &tcache->tally);
-  out->address = tide__pointer(block->address);
+  tide__tally_hand_out(&tcache->tally, true, tide__tcache_rounded(bytes), bytes);
+  TIDE__TALLY_CHANGED(device, &tcache->tally);
+  out->address = (void*)(uintptr_t)block->address;
   out->handle = tide__slots_publish(&device->blocks, block);
 }
 
@@ -60,8 +65,8 @@ static inline void tide__tcache_take_back(tide_device_cache* device, tide__tcach
                                           tide__lane_cache* cache, tide__magazine* magazine,
                                           uint32_t class_index, tide__block* block) {
   const uint64_t bytes = tide__load_relaxed(&block->requested_bytes);
-  tide__tally_take_back(&tcache->tally, true, tide__round_up(bytes, TIDE__GRAIN), bytes);
-  tide__tally_count(device, &tcache->tally);
+  tide__tally_take_back(&tcache->tally, true, tide__tcache_rounded(bytes), bytes);
+  TIDE__TALLY_CHANGED(device, &tcache->tally);
   tide__lane_cache_put(cache, magazine, class_index, block);
 }
 
@@ -83,13 +88,13 @@ static inline bool tide__tcache_alloc(tide_device_cache* device, tide_stream str
 static inline bool tide__tcache_release(tide_device_cache* device, tide__block* block) {
   tide__tcache* const tcache = tide__thread_caches_enter_fast(device->tcaches.id);
   if (tcache == NULL) return false;
-  const tide__lane* const lane = tide__block_lane(block);
+  const tide__lane* const lane = tide__load_relaxed(&block->lane);
   tide__lane_cache* cache = tcache->newest;
   if (tide__load_relaxed(&cache->lane) != lane) cache = tide__lane_cache_at(tcache, lane->stream);
   const uint32_t class_index = tide__load_relaxed(&block->magazine) - 1;
   tide__magazine* magazine = &cache->magazines[class_index];
   TIDE__MAGAZINE_IN_REGISTER(magazine);
-  const bool is_done = tide__load_relaxed(&cache->lane) == lane && tide__magazine_has_room(magazine);
+  const bool is_done = tide__load_relaxed(&cache->lane) == lane && magazine->count < magazine->limit;
   if (is_done) tide__tcache_take_back(device, tcache, cache, magazine, class_index, block);
   tide__thread_cache_leave_fast(tcache);
   return is_done;

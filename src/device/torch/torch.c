@@ -97,9 +97,7 @@ static tide__block* torch_choose_locked(const tide__request* request) {
   tide__free_index* const index = &request->lane->free_index[request->kind];
   if (collects(request)) (void)tide__add_relaxed(&request->pool->searches[request->kind], 1);
   tide__block* const block = best_fit_locked(request, &index->bins);
-  if (block == NULL || is_oversize_refused(request, block)) return NULL;
-  tide__free_index_take_locked(block);
-  return block;
+  return block == NULL || is_oversize_refused(request, block) ? NULL : block;
 }
 
 // ---------------------------------------------------------------------------------------------------
