@@ -19,7 +19,7 @@ static tide_status request_finish(tide__request* request, tide__block* block, ti
     tide__mutex_unlock(&lane->lock);
   } else {
     tide__mutex_lock(&lane->lock);
-    if (block->segment->view != NULL) tide__view_block_end_locked(request->device, block, &request->moment);
+    if (block->segment->view != NULL) tide__view_block_end_locked(request->device, block, &request->context);
     else tide__block_return_locked(block, true);
     tide__lane_unlock_ended(request->device, lane);
   }
@@ -62,7 +62,7 @@ static inline void request_init(tide__request* request, tide_device_cache* devic
   request->device = device;
   request->stream = stream;
   request->bytes = bytes;
-  request->moment = (tide__call_context){ 0, 0, 0 };
+  request->context = (tide__call_context){ 0, 0, 0 };
   request->is_capturing = false;
   request->is_rejected = false;
   request->is_borrowing = false;
@@ -75,7 +75,7 @@ static tide_status request_begin(tide__request* request) {
   const uint32_t detours = tide__load_relaxed(&device->detours);
   request->options = &tide__load_acquire(&device->settings)->options;  // pairs with settings_publish
   request->gate_turn = tide__load_acquire(&device->gate_turn);         // pairs with tide__gate_leave
-  if ((detours & TIDE__RECORDS) != 0) request->moment = tide__context_now(device, TIDE_HISTORY_STATE);
+  if ((detours & TIDE__RECORDS) != 0) request->context = tide__context_now(device, TIDE_HISTORY_STATE);
   request->has_scopes = (detours & TIDE__HAS_SCOPES) != 0;
   request->pool = &device->default_pool;
   if (request->has_scopes) {
@@ -84,7 +84,7 @@ static tide_status request_begin(tide__request* request) {
   }
   const bool is_waiting = tide__load_relaxed(&device->waits.waiting) != 0;
   if (is_waiting && !request->is_capturing) {
-    tide__ignore(tide__timeline_poll(device, &request->moment));
+    tide__ignore(tide__timeline_poll(device, &request->context));
   }
   TIDE_TRY(tide__lane_enter(device, request->pool, request->stream, &request->lane));
   tide__request_decide(request);
@@ -231,13 +231,13 @@ __attribute__((noinline)) static tide_status record_take_back(tide_device_cache*
     const bool is_mine = tide__slots_claim(&device->blocks, block.handle) != NULL;
     return is_mine ? uncached_release(device, record) : release_refused(block.address);
   }
-  tide__call_context moment = { 0 };
-  if ((detours & TIDE__RECORDS) != 0) moment = tide__context_now(device, TIDE_HISTORY_ALL);
+  tide__call_context context = { 0 };
+  if ((detours & TIDE__RECORDS) != 0) context = tide__context_now(device, TIDE_HISTORY_ALL);
   const bool has_mark = tide__load_relaxed(&lane->makes_marks) && !record->is_small;
   const uint64_t last_use = has_mark ? tide__mark_make(device, lane) : 0;
-  const tide__release result = tide__block_release(device, record, block.handle, last_use, &moment);
+  const tide__release result = tide__block_release(device, record, block.handle, last_use, &context);
   if (result == TIDE__RELEASE_REFUSED) return release_refused(block.address);
-  if (result == TIDE__RELEASE_WAITS) tide__timeline_add(device, record, &moment);
+  if (result == TIDE__RELEASE_WAITS) tide__timeline_add(device, record, &context);
   tell(device);
   return audit(device, TIDE_OK);
 }
@@ -397,9 +397,9 @@ tide_status tide_device_poll(tide_device_cache* device) {
   TIDE__REQUIRE_OWN(device, "device_poll");
   const bool is_capturing = tide__has_scopes(device) && !tide__device_options(device)->captures_by_stream;
   if (is_capturing || tide__timeline_is_empty(device)) return TIDE_OK;
-  tide__call_context moment = { 0 };
-  if (tide__is_recording(device)) moment = tide__context_now(device, TIDE_HISTORY_NEVER);
-  const tide_status status = tide__timeline_poll(device, &moment);
+  tide__call_context context = { 0 };
+  if (tide__is_recording(device)) context = tide__context_now(device, TIDE_HISTORY_NEVER);
+  const tide_status status = tide__timeline_poll(device, &context);
   tell(device);
   return status;
 }

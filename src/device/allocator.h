@@ -11,8 +11,8 @@
 //         segment      memory from the machine, cut into a chain of blocks
 //     tcache           the thread cache of each thread (policy `tide`): small blocks, and what it counted
 //
-// Locks are ranked in base/lock.h. The gate is no lock: it is a turn that a thread takes to grow or shrink
-// the allocator, which takes calls of the machine. Requests that find cached memory, releases and records
+// Locks are ranked in base/lock.h. The gate is not a lock but a turn: a thread takes it to grow or shrink the
+// allocator, and calls the machine while it has it. Requests that find cached memory, releases and records
 // never wait for it.
 #ifndef TIDEMARK_SRC_DEVICE_ALLOCATOR_H
 #define TIDEMARK_SRC_DEVICE_ALLOCATOR_H
@@ -42,7 +42,7 @@
 struct tide__lane;
 struct tide__pool;
 
-// A stream, other than its own, that uses a block.
+// A stream that uses a block of another stream.
 typedef struct tide__use {
   struct tide__use* next;  // borrowed; shared under the lane's lock
   tide_stream stream;
@@ -69,8 +69,8 @@ typedef struct tide__user {
 
 enum { TIDE__HANDLE_USERS = 4 };
 
-// Physical memory of the policy `tide`. It has a place at its home, where it is mapped or will be when that
-// is needed, and may be mapped in any number of views besides; nothing is unmapped on the way.
+// Physical memory of the policy `tide`. It has a place at its home, where it is mapped at once or when that
+// is needed. It may also be mapped in any number of views; making a view unmaps nothing.
 typedef struct tide__handle {
   tide_physical physical;  // owned
   uint64_t address;        // at home
@@ -82,22 +82,23 @@ typedef struct tide__handle {
   tide__user users[TIDE__HANDLE_USERS];
   uint32_t view_places;  // mappings in views; touched with the gate, like the rest
   bool is_shared;        // another process may have it: lent to nobody until it is wholly idle
-  bool prefix_waits;     // as a survey found it: who takes what is idle at its beginning must wait,
-  bool suffix_waits;     // or at its end;
-  tide__block* first;    // the block over its first byte;
-  uint64_t prefix;       // how much is idle at its beginning,
-  uint64_t suffix;       // and at its end
+  // Found by a survey (tide__survey_locked).
+  bool prefix_waits;   // using the idle bytes at its beginning requires a wait for other streams
+  bool suffix_waits;   // the same for its end
+  tide__block* first;  // the block over its first byte
+  uint64_t prefix;     // idle bytes at its beginning
+  uint64_t suffix;     // idle bytes at its end
 } tide__handle;
 
-// Handles under a range of addresses, and how far behind the beginning of the first that begins.
+// The handles under a range of addresses. The range begins `offset` bytes into the first one.
 typedef struct tide__span {
   tide__handle* const* handles;  // borrowed as long as the caller has the gate
   size_t count;
   uint64_t offset;
 } tide__span;
 
-// What a segment has that is the home of handles: addresses for more than the device has, filled from the low
-// end. The last block of its chain is UNMAPPED and takes in what will be made.
+// The part of a segment that is a home of handles: addresses for more memory than the device has, filled from
+// the low end. The last block of its chain is UNMAPPED; new memory is mapped at its beginning.
 typedef struct tide__home {
   tide__link link;  // among the homes of large blocks of the allocator, by age; with the gate
   struct tide__segment* segment;
@@ -113,23 +114,23 @@ typedef struct tide__addresses {
   tide__tree_node node;  // among the idle ones
 } tide__addresses;
 
-// What a segment has that is a view: handles mapped one behind the other, whatever their order at home.
+// The part of a segment that is a view: handles mapped one behind the other, in any order.
 typedef struct tide__view {
   tide__addresses* addresses;  // owned
   tide__handle** handles;      // owned; NULL where one was given back
   uint64_t* offsets;           // owned
   size_t count;
   uint32_t live;      // blocks in it; under the lane's lock
-  bool is_broken;     // a handle is missing, or it is retired: it serves no more
-  bool is_retired;    // it is unmapped when its last use has passed; with the gate, like
+  bool is_broken;     // a handle is missing, or the view is retired: it serves no more requests
+  bool is_retired;    // it is unmapped when its last use has passed; with the gate, like used_at
   uint64_t used_at;   // the number of the stitch or use
   uint64_t last_use;  // stamp of the last release of a block in it; under the lane's lock
 } tide__view;
 
 struct tide__mapping;
 
-// Raw memory that could not be used, and that the machine would not take back: tried again later. The record
-// is made before the memory is asked for.
+// Raw memory that could not be used and that the machine refused to take back. Releasing it is tried again
+// later. The record is made before the memory is requested.
 typedef struct tide__stray {
   struct tide__stray* next;
   void* address;
@@ -137,20 +138,19 @@ typedef struct tide__stray {
 
 struct tide__call_context;
 
-// What kinds of segments do differently: raw and expandable ones, homes and views. The files below these know
-// them by this table alone. A function may be NULL where nothing is to be done.
+// How kinds of segments differ: raw and expandable ones, homes and views. Lower layers call them through this
+// table only. A function may be NULL where nothing is to be done.
 typedef struct tide__segment_kind {
-  // Puts a block that nobody has any more among the idle ones. NULL: it joins its neighbours in its free
-  // index.
+  // Makes a block idle that is no longer in use. NULL: it is merged with its neighbours in its free index.
   void (*block_rest_locked)(tide_device_cache* device, tide__block* block,
-                            const struct tide__call_context* moment);
+                            const struct tide__call_context* context);
   // Notes that a lane used a lent piece of the segment until the piece's `last_use`.
   void (*piece_used_locked)(tide_device_cache* device, tide__block* piece, struct tide__lane* user);
-  // Gives back memory of an idle block that the caller made BUSY, the whole segment or whole handles, until at
-  // most `target` bytes are reserved. What is left of the block is idle again, also on failure. The gate is
-  // the caller's.
+  // Gives back memory of an idle block that the caller made BUSY, the whole segment or whole handles, until
+  // at most `target` bytes are reserved. What is left of the block is idle again, also on failure. The gate
+  // is the caller's.
   tide_status (*give_idle)(tide_device_cache* device, tide__block* block, uint64_t target,
-                           const struct tide__call_context* moment);
+                           const struct tide__call_context* context);
   // Frees what belongs to a segment whose addresses were given back.
   void (*forget)(tide_device_cache* device, struct tide__segment* segment);
   // Lets a peer use everything that is mapped.
@@ -183,7 +183,7 @@ typedef struct tide__segment {
   tide__view* view;
 } tide__segment;
 
-// Idle blocks of one lane.
+// The idle blocks of one lane.
 typedef struct tide__free_index {
   tide__bins bins;
   tide__tree unmapped;  // blocks without memory, by address
@@ -196,7 +196,7 @@ enum { TIDE__LARGE = 0, TIDE__SMALL = 1 };
 typedef struct tide__marks {
   tide__mutex lock;         // guards is_taken
   tide__signal left;        // nobody has the turn
-  bool is_taken;            // a thread has the turn, and what follows
+  bool is_taken;            // a thread has the turn, and may change what follows
   tide_event* events;       // owned; that of mark n at n modulo capacity
   uint32_t capacity;        // 0 or a power of two
   tide__atomic_u64 made;    // the number of the last one
@@ -217,11 +217,11 @@ typedef struct tide__lane {
   uint32_t number;          // lanes of a pool are numbered as they are made
   tide__segment* homes[2];  // the newest of each kind, or NULL; with the gate
   size_t view_count;        // likewise
-  bool is_held;             // by who has the gate, with others; likewise
-  uint64_t wanted;          // a mark of this lane that another is about to wait for; likewise
+  bool is_held;             // locked together with other lanes by the thread that has the gate; likewise
+  uint64_t wanted;          // the mark of this lane that another lane is about to wait for; likewise
   tide__marks marks;
   tide__atomic_u32 makes_marks;  // large blocks get a mark when they are released
-  tide__atomic_u32 is_closed;    // the stream is gone: no call is made on it, and no request finds the lane
+  tide__atomic_u32 is_closed;    // the stream is gone: it is not called, and no request finds the lane
   tide__atomic_u64 crowd_stamp;  // of its last use of a handle that had no place for it
   uint64_t unmarked;             // stamp of its last release without a mark of its own
   uint64_t* waited;  // owned; by the number of another lane, its last mark that this one waits for
@@ -240,10 +240,10 @@ enum { TIDE__MAGAZINES = 64, TIDE__LANE_CACHES = 8 };
 #define TIDE__MAGAZINE_BYTES \
   ((uint64_t)512 << 10)  // of the last class, and the largest request of a magazine
 
-// Small blocks of one lane that a thread has at hand, by size classes. [K1] bit n of `filled` is set iff
+// Small blocks of one lane in a thread cache, by size class. [K1] bit n of `filled` is set iff
 // magazine n is not empty [K2] a block is in the last magazine whose class it can serve
 typedef struct tide__lane_cache {
-  _Atomic(tide__lane*) lane;  // of the default pool; NULL: not in use; others only look whose it is
+  _Atomic(tide__lane*) lane;  // of the default pool; NULL: not in use; other threads only compare it
   tide_stream stream;
   uint64_t filled;
   tide__magazine magazines[TIDE__MAGAZINES];  // of blocks, by heap_next
@@ -257,7 +257,7 @@ typedef struct tide__tcache {
   tide__lane_cache lanes[TIDE__LANE_CACHES];
 } tide__tcache;
 
-// A place in the table that finds a lane by its stream.
+// The table that finds a lane by its stream.
 typedef struct tide__lane_table {
   struct tide__lane_table* older;  // replaced ones; readers may still look there
   uint32_t mask;
@@ -283,7 +283,7 @@ typedef struct tide__gone_label {
   tide_pool number;
 } tide__gone_label;
 
-// What decisions depend on; never changed once published.
+// The options in force. Settings never change once they are published.
 typedef struct tide__settings {
   tide_device_options options;
   struct tide__settings* older;
@@ -312,7 +312,7 @@ typedef struct tide__import {
 } tide__import;
 
 struct tide_device_cache {
-  tide_machine* machine;  // borrowed until the allocator is freed; NULL at its end if it could not wait
+  tide_machine* machine;  // borrowed until the allocator is freed; NULL at its end if waiting for work failed
   int index;
   const tide_heap* heap;  // borrowed until the allocator is freed
   uint32_t id;            // a number below 64 that no other living allocator has, if has_own_id
@@ -329,7 +329,7 @@ struct tide_device_cache {
   tide__atomic_u64 reserved_bytes;
   tide__atomic_u32 lane_drops;  // how often lanes were taken from a pool
   bool has_tcaches;             // threads have thread caches, and count in them
-  tide__atomic_u32 detours;     // bits: what keeps calls from the short way
+  tide__atomic_u32 detours;     // bits: what keeps calls from the fast path
   tide__fork_note fork_note;
   tide__thread_caches tcaches;  // with has_tcaches
   tide__atomic_u64 next_ordinal;
@@ -357,8 +357,8 @@ struct tide_device_cache {
   size_t retired_count;          // of views
   tide__atomic_u32 most_pieces;  // of a block so far
   tide__tree idle_addresses;     // owned; of views that are gone
-  uint64_t stitch_clock_ns;      // when time was looked at last, and
-  double stitch_ns_left;         // how much of it may go into making views before more has passed
+  uint64_t stitch_clock_ns;      // when the time was read last
+  double stitch_ns_left;         // time that making views may take from then on
   struct tide__mapping* stuck;   // owned; mappings that the machine would not undo yet
   uint64_t flushed_at;           // small_served when all magazines were flushed last
   tide__atomic_u64 crowds;       // how many there were, and
@@ -376,11 +376,11 @@ struct tide_device_cache {
   tide__mutex totals_lock;  // guards the statistics
   tide_device_stats totals;
   tide_device_stats totals_at_reset;  // when the sums were last set to 0
-  uint64_t peak_large;                // like the peak of active_bytes of large blocks; nobody sets it back
-  uint64_t small_served;              // small requests so far, likewise
+  uint64_t peak_large;                // the peak of active_bytes of large blocks; only a trim sets it back
+  uint64_t small_served;              // small requests so far; likewise
 };
 
-// One request on its way.
+// A request while it is being served.
 typedef struct tide__request {
   tide_device_cache* device;
   const tide_device_options* options;  // borrowed; they live as long as the allocator
@@ -391,14 +391,14 @@ typedef struct tide__request {
   uint64_t bytes;  // as asked for
   uint64_t rounded;
   uint64_t segment_bytes;  // of a segment that would be made for it
-  tide__call_context moment;
+  tide__call_context context;
   uint64_t gate_turn;  // when the request was made
   int kind;            // TIDE__SMALL or TIDE__LARGE
   bool has_scopes;     // some were open when the request was made
   bool is_capturing;
   bool is_rejected;     // it failed for the option rejects_early
   bool is_borrowing;    // of the default pool, from one that lends
-  tide__pool* visited;  // a private pool that this request stays in
+  tide__pool* visited;  // a private pool that this request is a guest of
 } tide__request;
 
 #endif

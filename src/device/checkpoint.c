@@ -251,7 +251,7 @@ static tide_status saved_check(tide_device_cache* device, tide__pool* pool, cons
 // Restoring
 
 // Takes back what is handed out of a lane.
-static void lane_take_back(tide_device_cache* device, tide__lane* lane, const tide__call_context* moment,
+static void lane_take_back(tide_device_cache* device, tide__lane* lane, const tide__call_context* context,
                            tide_restore_delta* delta) {
   tide__tally* const tally = tide__tally_enter(device, lane);
   tide__mutex_lock(&lane->lock);
@@ -262,7 +262,7 @@ static void lane_take_back(tide_device_cache* device, tide__lane* lane, const ti
       if (!tide__slots_retire(block)) continue;  // its user releases it just now
       delta->released[delta->released_count++] = tide__pointer(block->address);
       // The record stays, and takes its neighbours in.
-      (void)tide__block_end_locked(device, block, moment, tally);
+      (void)tide__block_end_locked(device, block, context, tally);
     }
   }
   tide__mutex_unlock(&lane->lock);
@@ -304,7 +304,7 @@ static void saved_end_idle(tide__request* request, const tide_checkpoint* c, con
   tide__mutex_lock(&request->lane->lock);
   for (size_t i = 0; i < saved->count; i++) {
     if (c->blocks[saved->first + i].is_allocated || records[i] == NULL) continue;
-    (void)tide__block_end_locked(request->device, records[i], &request->moment, tally);
+    (void)tide__block_end_locked(request->device, records[i], &request->context, tally);
   }
   tide__mutex_unlock(&request->lane->lock);
   tide__tally_leave(request->device, tally);
@@ -319,7 +319,7 @@ static tide_status saved_restore(tide_device_cache* device, tide__pool* pool, co
                             .pool = pool,
                             .stream = saved->stream,
                             .kind = saved->is_small ? TIDE__SMALL : TIDE__LARGE };
-  if (tide__is_recording(device)) request.moment = tide__context_now(device, TIDE_HISTORY_STATE);
+  if (tide__is_recording(device)) request.context = tide__context_now(device, TIDE_HISTORY_STATE);
   TIDE_TRY(tide__lane_get(device, pool, saved->stream, &request.lane));
   tide__lane_turn(device, request.lane);
   saved_hand_out(&request, c, saved, records, delta);
@@ -339,12 +339,12 @@ static tide_status restore_check(tide_device_cache* device, tide__pool* pool, co
 
 static tide_status restore_at_gate(tide_device_cache* device, tide__pool* pool, const tide_checkpoint* c,
                                    tide__block** records, tide_restore_delta* delta) {
-  const tide__call_context moment = tide__is_recording(device) ? tide__context_now(device, TIDE_HISTORY_ALL)
-                                                               : (tide__call_context){ 0, 0, 0 };
+  const tide__call_context context = tide__is_recording(device) ? tide__context_now(device, TIDE_HISTORY_ALL)
+                                                                : (tide__call_context){ 0, 0, 0 };
   tide__lane* lane = tide__lane_next(device, pool, NULL);
   for (; lane != NULL; lane = tide__lane_next(device, pool, lane)) {
     tide__lane_turn(device, lane);
-    lane_take_back(device, lane, &moment, delta);
+    lane_take_back(device, lane, &context, delta);
   }
   for (size_t i = 0; i < c->segment_count; i++) {
     TIDE_TRY(saved_restore(device, pool, c, &c->segments[i], records, delta));

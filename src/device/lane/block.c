@@ -202,14 +202,14 @@ tide__block* tide__block_commit_locked(const tide__request* request, tide__block
   block->state = TIDE__BLOCK_ALLOCATED;
   block->last_use = 0;
   tide__store_relaxed(&block->requested_bytes, request->bytes);
-  tide__store_relaxed(&block->stack, request->moment.stack);
+  tide__store_relaxed(&block->stack, request->context.stack);
   tide__tally_hand_out(tally, block->is_small, tide__block_counted_bytes(block), request->bytes);
   if (!block->is_small) tally_settle_large(device, tally);
   if (block->bytes >= request->options->max_split_bytes) tide__totals_oversize(device, true);
   TIDE__TALLY_CHANGED(device, tally);
   if ((tide__load_relaxed(&device->detours) & TIDE__RECORDS) != 0) {
-    tide__entry_add(device, TIDE_ACTION_ALLOC, &request->moment, request->moment.stack, lane, block->address,
-                    request->bytes);
+    tide__entry_add(device, TIDE_ACTION_ALLOC, &request->context, request->context.stack, lane,
+                    block->address, request->bytes);
   }
   block->is_public = out != NULL;
   block->is_borrowed = request->is_borrowing;
@@ -221,9 +221,9 @@ tide__block* tide__block_commit_locked(const tide__request* request, tide__block
 }
 
 void tide__block_record_free(tide_device_cache* device, tide_action action, const tide__block* block,
-                             const tide__call_context* moment) {
-  const uint32_t stack = moment->stack != 0 ? moment->stack : tide__load_relaxed(&block->stack);
-  tide__entry_add(device, action, moment, stack, block->segment->lane, block->address,
+                             const tide__call_context* context) {
+  const uint32_t stack = context->stack != 0 ? context->stack : tide__load_relaxed(&block->stack);
+  tide__entry_add(device, action, context, stack, block->segment->lane, block->address,
                   tide__load_relaxed(&block->requested_bytes));
 }
 
@@ -240,15 +240,15 @@ static void count_freed(tide__lane* lane, const tide__block* block) {
 }
 
 // Puts a block that nobody has any more among the idle ones.
-static void block_rest_locked(tide_device_cache* device, tide__block* block, const tide__call_context* moment,
-                              tide__tally* tally) {
+static void block_rest_locked(tide_device_cache* device, tide__block* block,
+                              const tide__call_context* context, tide__tally* tally) {
   tide__lane* const lane = block->segment->lane;
   const bool is_recording = (tide__load_relaxed(&device->detours) & TIDE__RECORDS) != 0;
-  if (is_recording) tide__block_record_free(device, TIDE_ACTION_FREE_COMPLETED, block, moment);
+  if (is_recording) tide__block_record_free(device, TIDE_ACTION_FREE_COMPLETED, block, context);
   if (!block->segment->is_expandable) count_freed(lane, block);
   tide__store_relaxed(&block->stack, 0);
   if (block->segment->kind->block_rest_locked != NULL) {
-    block->segment->kind->block_rest_locked(device, block, moment);
+    block->segment->kind->block_rest_locked(device, block, context);
   } else {
     tide__block_merge_locked(lane, block, TIDE__BLOCK_FREE);
     index_put_locked(block, true);
@@ -270,14 +270,14 @@ void tide__pieces_give(tide_device_cache* device, tide__block* pieces, tide__lan
 
 __attribute__((always_inline)) static inline bool block_end_locked(tide_device_cache* device,
                                                                    tide__block* block,
-                                                                   const tide__call_context* moment,
+                                                                   const tide__call_context* context,
                                                                    tide__tally* tally) {
   const bool is_recording = (tide__load_relaxed(&device->detours) & TIDE__RECORDS) != 0;
   const tide_device_options* const options = &tide__load_acquire(&device->settings)->options;
   if (block->is_public) tide__map_clear(&device->map, block->address, block->is_small);
   block->state = TIDE__BLOCK_PENDING;
   if (block->bytes >= options->max_split_bytes) tide__totals_oversize(device, false);
-  if (is_recording) tide__block_record_free(device, TIDE_ACTION_FREE_REQUESTED, block, moment);
+  if (is_recording) tide__block_record_free(device, TIDE_ACTION_FREE_REQUESTED, block, context);
   tide__store_relaxed(&block->use_word, 0);
   if (block->uses != NULL) {
     tide__tally_settle(device, tally);
@@ -287,18 +287,18 @@ __attribute__((always_inline)) static inline bool block_end_locked(tide_device_c
   tide__tally_take_back(tally, block->is_small, tide__block_counted_bytes(block),
                         tide__load_relaxed(&block->requested_bytes));
   if (!block->is_small) tally_settle_large(device, tally);
-  block_rest_locked(device, block, moment, tally);
+  block_rest_locked(device, block, context, tally);
   return false;
 }
 
-bool tide__block_end_locked(tide_device_cache* device, tide__block* block, const tide__call_context* moment,
+bool tide__block_end_locked(tide_device_cache* device, tide__block* block, const tide__call_context* context,
                             tide__tally* tally) {
-  return block_end_locked(device, block, moment, tally);
+  return block_end_locked(device, block, context, tally);
 }
 
 // The handle is ended under the lock of the lane: of two releases one finds it ended.
 tide__release tide__block_release(tide_device_cache* device, tide__block* block, uint64_t handle,
-                                  uint64_t last_use, const tide__call_context* moment) {
+                                  uint64_t last_use, const tide__call_context* context) {
   tide__lane* const lane = tide__load_relaxed(&block->lane);
   tide__release result = TIDE__RELEASE_REFUSED;
   tide__lane_turn(device, lane);
@@ -307,17 +307,17 @@ tide__release tide__block_release(tide_device_cache* device, tide__block* block,
   if (tide__slots_handle(&device->blocks, block) == handle) {
     tide__slots_end(block);
     block->last_use = last_use;
-    result = block_end_locked(device, block, moment, tally) ? TIDE__RELEASE_WAITS : TIDE__RELEASE_DONE;
+    result = block_end_locked(device, block, context, tally) ? TIDE__RELEASE_WAITS : TIDE__RELEASE_DONE;
   }
   tide__lane_shut(device, lane, tally);
   return result;
 }
 
 void tide__block_wait_end_locked(tide_device_cache* device, tide__block* block,
-                                 const tide__call_context* moment, tide__tally* tally) {
+                                 const tide__call_context* context, tide__tally* tally) {
   tide__tally_settle(device, tally);
   tide__totals_wait_end(device, block);
-  block_rest_locked(device, block, moment, tally);
+  block_rest_locked(device, block, context, tally);
 }
 
 // A part of a segment in use that was idle, and is again, may find neighbours that became idle meanwhile.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The ground floor of the device allocator: the gate, totals, history, pools, lanes, and the blocks in them.
-// It knows neither machines' memory nor policies.
+// The lowest layer of the device allocator: the gate, totals, history, pools, lanes, and the blocks in them.
+// It knows nothing of the machine's memory or of policies.
 #ifndef TIDEMARK_SRC_DEVICE_LANE_LANE_H
 #define TIDEMARK_SRC_DEVICE_LANE_LANE_H
 
@@ -14,12 +14,12 @@
 static inline const tide_device_options* tide__device_options(tide_device_cache* device) {
   return &tide__load_acquire(&device->settings)->options;  // pairs with settings_publish
 }
-// In a child of a fork the memory is still the parent's, and locks may be held for ever.
+// In a child of a fork the memory still belongs to the parent, and locks may be held for ever.
 static inline bool tide__is_inherited(tide_device_cache* device) {
   return (tide__load_relaxed(&device->detours) & TIDE__IS_INHERITED) != 0;
 }
 tide_status tide__inherited_refuse(const char* call);
-// For calls off the short way: refuses an allocator that was inherited.
+// For calls off the fast path: refuses an allocator that was inherited by a fork.
 #define TIDE__REQUIRE_OWN(device, call)     \
   do {                                      \
     if (tide__is_inherited(device)) {       \
@@ -27,7 +27,7 @@ tide_status tide__inherited_refuse(const char* call);
       return TIDE_ERR_STATE;                \
     }                                       \
   } while (0)
-// Waits for the turn to grow or shrink; returns how many turns there were before.
+// Waits for the turn to grow or shrink the allocator; returns how many turns there were before.
 uint64_t tide__gate_enter(tide_device_cache* device);
 void tide__gate_leave(tide_device_cache* device);
 static inline bool tide__has_scopes(tide_device_cache* device) {
@@ -40,7 +40,7 @@ void tide__detour(tide_device_cache* device, uint32_t bit, bool is_set);
 // totals.c, stats.c
 
 void tide__totals_add(tide_device_cache* device, tide__tally* tally);
-// A block was taken back and waits; its wait is over. The lane's tally is added already.
+// A released block begins or ends its wait. The tally of its lane must have been added before.
 void tide__totals_wait_begin(tide_device_cache* device, const tide__block* block);
 void tide__totals_wait_end(tide_device_cache* device, const tide__block* block);
 void tide__totals_count(tide_device_cache* device, size_t field_offset);
@@ -63,16 +63,17 @@ void tide__entry_add(tide_device_cache* device, tide_action action, const tide__
 // ---------------------------------------------------------------------------------------------------
 // labels.c
 
-// Keeps the label of a pool that goes, for entries that name it; with no lock held. And forgets all.
+// Keeps the label of a pool that is dropped, for entries that name it; with no lock held. And forgets them
+// all.
 void tide__labels_keep(tide_device_cache* device, const tide__pool* pool);
 void tide__labels_forget(tide_device_cache* device);
-// The label of a pool, be it gone; false if it has none. The owner is the allocator.
+// The label of a pool, present or gone; false if it has none. The owner is the allocator.
 bool tide__labels_find(void* owner, tide_pool number, tide_pool_label* out);
 
 // ---------------------------------------------------------------------------------------------------
 // observer.c
 
-// Runs the callbacks that release memory; true if one says that it did.
+// Runs the callbacks that release memory; true if one of them says that it did.
 bool tide__observers_reclaim(tide_device_cache* device);
 void tide__observers_oom(tide_device_cache* device, const tide_oom* oom);
 
@@ -88,7 +89,7 @@ void tide__pool_fini(tide_device_cache* device, tide__pool* pool);
 static inline tide__pool* tide__pool_find_locked(tide_device_cache* device, tide_pool number) {
   return tide__pool_of(tide__pools_find_locked(&device->pools, number));
 }
-// The same without the lock: what is found stays as long as the caller has the gate.
+// The same without the lock: the pool stays as long as the caller has the gate.
 static inline tide__pool* tide__pool_find(tide_device_cache* device, tide_pool number) {
   return tide__pool_of(tide__pools_find(&device->pools, number));
 }
@@ -99,7 +100,7 @@ static inline tide__pool* tide__pool_next(tide_device_cache* device, tide__pool_
 static inline bool tide__pool_is_used(tide_device_cache* device, const tide__pool* pool) {
   return tide__pools_is_used(&device->pools, &pool->base);
 }
-// Sets the pool of a request if an open scope takes it, and ends the stay of the request there.
+// Sets the pool of a request if an open scope takes it; and ends the request's stay there.
 void tide__pool_choose(tide__request* request);
 static inline void tide__pool_leave(tide_device_cache* device, tide__pool* pool) {
   tide__pools_leave(&device->pools, &pool->base);
@@ -115,7 +116,7 @@ void tide__pool_drop_unused(tide_device_cache* device);
 typedef struct tide__lane_memory {
   uint64_t uid;
   tide__lane* lane;
-  // For whom it was: the record of a lane is used for another pool or stream when its pool is gone.
+  // Its pool and stream then: the record of a lane is reused for others when its pool is dropped.
   const tide__pool* pool;
   tide_stream stream;
   uint32_t drops;
@@ -141,8 +142,8 @@ void tide__lanes_close(tide_device_cache* device, tide_stream stream);
 // Gives the lanes of a pool back to the allocator, which must be empty; and the tables that find them.
 void tide__lanes_drop_locked(tide_device_cache* device, tide__pool* pool) TIDE_REQUIRES(&device->pools_lock);
 void tide__lane_tables_free(tide_device_cache* device, tide__pool* pool);
-// Locks a lane that has at least two spare records, making some if it has fewer. False, with the reason in
-// the thread's record and nothing locked, if there is no memory for them.
+// Locks a lane that has at least two spare records, making some if it has fewer. If there is no memory for
+// them, returns false with the error set and nothing locked.
 bool tide__lane_lock_slowly(tide_device_cache* device, tide__lane* lane) TIDE_TRY_ACQUIRES(true, &lane->lock);
 TIDE_UNCHECKED_LOCKING static inline bool tide__lane_lock_with_spares(tide_device_cache* device,
                                                                       tide__lane* lane)
@@ -152,7 +153,7 @@ TIDE_UNCHECKED_LOCKING static inline bool tide__lane_lock_with_spares(tide_devic
   tide__mutex_unlock(&lane->lock);
   return tide__lane_lock_slowly(device, lane);
 }
-// Sees to it that a lane has `count` spare records.
+// Gives a lane at least `count` spare records.
 tide_status tide__lane_add_spares(tide_device_cache* device, tide__lane* lane, size_t count);
 tide__block* tide__lane_take_spare_locked(tide__lane* lane);
 void tide__lane_give_spare_locked(tide__lane* lane, tide__block* block);
@@ -160,8 +161,8 @@ void tide__lane_give_spare_locked(tide__lane* lane, tide__block* block);
 // back to the lane for the change.
 tide_status tide__lane_hold_spares(tide_device_cache* device, tide__lane* lane, tide__block* out[2]);
 void tide__lane_unhold_spares_locked(tide__lane* lane, tide__block* const held[2]);
-// Says that the calling thread works in this lane now; before the first change of a call. If it worked in
-// another lane before, what that counted is added to the totals first.
+// Notes that the calling thread works in this lane now; before the first change of a call. If it worked in
+// another lane before, the tally of that lane is added to the totals first.
 void tide__lane_change(tide_device_cache* device, tide__lane* lane);
 static inline void tide__lane_turn(tide_device_cache* device, tide__lane* lane) {
   const tide__lane_memory* const last = &tide__last_lane;
@@ -183,15 +184,15 @@ static inline tide_status tide__lane_enter(tide_device_cache* device, tide__pool
   tide__lane_turn(device, *out);
   return TIDE_OK;
 }
-// Adds what was counted to the totals: now, or when enough has come together.
+// Adds a tally to the totals.
 void tide__tally_settle(tide_device_cache* device, tide__tally* tally);
 // Counts one more change of a tally.
 #define TIDE__TALLY_CHANGED(device, tally)                                                \
   do {                                                                                    \
     if (++(tally)->changes >= TIDE__TALLY_CHANGES) tide__tally_settle((device), (tally)); \
   } while (0)
-// Where the calling thread counts what it does in a lane, before that is locked: the lane's own tally, or
-// that of its thread cache, which it is inside of until it leaves it.
+// The tally in which the calling thread counts what it does in a lane; before the lane is locked. It is the
+// lane's own, or that of the thread cache, which the thread enters here and leaves below.
 static inline tide__tally* tide__tally_enter(tide_device_cache* device, tide__lane* lane) {
   return device->has_tcaches ? &((tide__tcache*)tide__thread_caches_enter(&device->tcaches))->tally
                              : &lane->tally;
@@ -207,8 +208,8 @@ bool tide__block_is_whole(const tide__block* block);  // is it all of its segmen
 static inline int tide__block_kind(const tide__block* block) {
   return block->is_small ? TIDE_STAT_SMALL : TIDE_STAT_LARGE;
 }
-// What an active block counts for: its bytes, but of a small home what was asked for, because a block there
-// may be larger than its request.
+// The bytes that an active block counts for: its own. In a home of small blocks it is what was requested,
+// because a block there may be larger than its request.
 uint64_t tide__block_counted_bytes(const tide__block* block);
 // Puts a block among the idle ones, where `restamps` says that its age begins now; and takes it out, BUSY.
 void tide__free_index_put_locked(tide__block* block, bool restamps);
@@ -226,17 +227,17 @@ void tide__block_absorb_next_locked(tide__lane* lane, tide__block* block);
 void tide__block_merge_locked(tide__lane* lane, tide__block* block, uint8_t state);
 // Takes an idle block from `address` on out of the free index; what lies before it stays idle.
 tide__block* tide__block_take_from_locked(tide__block* block, uint64_t address);
-// Hands an idle or BUSY block out for a request, cutting off what it does not need if `splits`; returns its record.
-// Without `out` it is only counted as handed out, and nobody can find it.
+// Hands an idle or BUSY block out for a request, cutting off what it does not need if `splits`; returns its
+// record. Without `out` it is only counted as handed out, and no handle or address finds it.
 tide__block* tide__block_commit_locked(const tide__request* request, tide__block* block, bool splits,
                                        tide__tally* tally, tide_block* out);
 // Makes a block idle whose wait is over.
 void tide__block_wait_end_locked(tide_device_cache* device, tide__block* block,
-                                 const tide__call_context* moment, tide__tally* tally);
-// Gives lent pieces back to their segments, a list by heap_next. `user` used them until their `last_use`;
-// NULL: nobody.
+                                 const tide__call_context* context, tide__tally* tally);
+// Returns lent pieces to their segments, a list by heap_next. The lane `user` used them until their
+// `last_use`; NULL: they were not used.
 void tide__pieces_give(tide_device_cache* device, tide__block* pieces, tide__lane* user);
-// Gives the lock of a lane back in which blocks were ended: pieces of other lanes go home.
+// Unlocks a lane in which blocks were ended, and returns the pieces of other lanes.
 TIDE_UNCHECKED_LOCKING static inline void tide__lane_unlock_ended(tide_device_cache* device, tide__lane* lane)
     TIDE_RELEASES(&lane->lock) {
   tide__block* const pieces = lane->leaving;
@@ -258,20 +259,20 @@ TIDE_UNCHECKED_LOCKING static inline void tide__lane_shut(tide_device_cache* dev
   tide__lane_unlock_ended(device, lane);
   tide__tally_leave(device, tally);
 }
-// Puts a BUSY block that was never handed out back.
+// Makes a BUSY block idle that was never handed out.
 void tide__block_return_locked(tide__block* block, bool restamps);
 // Makes the part of a BUSY block from `from` to `to` unmapped, and what is left of it at both ends idle.
 void tide__block_hollow_locked(tide__block* block, uint64_t from, uint64_t to);
-// Takes a block back whose handle was ended; true if it must wait for other streams: see timeline.c.
-bool tide__block_end_locked(tide_device_cache* device, tide__block* block, const tide__call_context* moment,
+// Takes back a block whose handle was ended; true if it must wait for other streams: see timeline.c.
+bool tide__block_end_locked(tide_device_cache* device, tide__block* block, const tide__call_context* context,
                             tide__tally* tally);
-// Takes the block of a lane back that a handle names, and which was used until `last_use`. It is refused if the
-// handle is not valid any more. If it must wait for other streams, the caller sees to that.
+// Takes the block of a lane back that a handle names, and which was used until `last_use`. It is refused if
+// the handle is not valid any more. If it must wait for other streams, the caller sees to that.
 typedef enum tide__release { TIDE__RELEASE_REFUSED, TIDE__RELEASE_DONE, TIDE__RELEASE_WAITS } tide__release;
 tide__release tide__block_release(tide_device_cache* device, tide__block* block, uint64_t handle,
-                                  uint64_t last_use, const tide__call_context* moment);
+                                  uint64_t last_use, const tide__call_context* context);
 // Keeps an entry about a block that is released.
 void tide__block_record_free(tide_device_cache* device, tide_action action, const tide__block* block,
-                             const tide__call_context* moment);
+                             const tide__call_context* context);
 
 #endif

@@ -258,7 +258,7 @@ tide_status tide__oom_report(const tide__request* request) {
     TIDE__COUNT(device, num_ooms);
   }
   if (tide__is_recording(device) && !request->is_rejected) {
-    tide__entry_add(device, TIDE_ACTION_OOM, &request->moment, request->moment.stack, request->lane,
+    tide__entry_add(device, TIDE_ACTION_OOM, &request->context, request->context.stack, request->lane,
                     oom.device_free, request->rounded);
     tide__history_tell(&device->history);
   }

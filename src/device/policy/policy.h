@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// What both policies stand on: the table that a policy is, requests, giving memory back, and the report when
-// there is none. Uses streams, segments and lanes, and calls a policy by its table only.
+// The common part of both policies: the table that a policy is, requests, giving memory back, and the report
+// when there is none. Uses streams, segments and lanes, and calls a policy through its table only.
 #ifndef TIDEMARK_SRC_DEVICE_POLICY_POLICY_H
 #define TIDEMARK_SRC_DEVICE_POLICY_POLICY_H
 
@@ -20,12 +20,12 @@ typedef struct tide__policy {
   tide__block* (*choose_locked)(const tide__request* request);
   // Is the rest of the block cut off and kept?
   bool (*splits)(const tide__request* request, const tide__block* block);
-  // May a chosen block be handed out at once? Otherwise it is prepared first, with no lock held; the block is
-  // BUSY, and idle again and NULL on failure, or if it cannot be had now. NULL: always.
+  // May a chosen block be handed out at once? Otherwise it is prepared first, BUSY and with no lock held. On
+  // failure, or if it cannot be used now, the block is idle again and *inout is NULL. NULL: always ready.
   bool (*is_ready_locked)(const tide__request* request, const tide__block* block);
   tide_status (*prepare)(tide__request* request, tide__block** inout);
-  // Finds memory where the free index has none: grows, gives back, waits. The block is BUSY and no lock is
-  // held.
+  // Finds memory where the free index has none: grows, gives memory back, waits. The block is BUSY. Called
+  // with no lock held.
   tide_status (*recover)(tide__request* request, tide__block** out);
   // Makes idle what the policy keeps from the free indexes of a pool, before idle memory of it goes back. The
   // gate is the caller's. NULL: there is none.
@@ -34,8 +34,8 @@ typedef struct tide__policy {
   void (*settle)(tide_device_cache* device);
 } tide__policy;
 
-// How memory of a pool is decided about. Pools with functions of their own for segments, and those in which
-// each block is a segment, always follow the policy torch.
+// The policy of a pool. Pools with their own functions for segments, and those in which each block is a
+// segment, always follow the policy torch.
 const tide__policy* tide__policy_of(const tide_device_cache* device, tide__pool* pool);
 
 // ---------------------------------------------------------------------------------------------------
@@ -43,19 +43,21 @@ const tide__policy* tide__policy_of(const tide_device_cache* device, tide__pool*
 
 // A size in whole grains, or in the steps of roundup_divisions.
 uint64_t tide__round_divided(const tide_device_options* options, uint64_t bytes);
-// Sets how the request's pool decides, and its size. That of a segment is asked for when one is needed.
+// Sets the policy of the request, its rounded size and its kind. The size of a segment is computed when one
+// is needed.
 void tide__request_decide(tide__request* request);
 // Lets the policy choose an idle block of the request's lane, which is BUSY then; NULL if none fits.
 tide_status tide__request_choose(tide__request* request, tide__block** out);
-// A rung of both ladders: looks into the idle memory of pools that offer it to requests that would fail.
+// A rung of both ladders: searches the pools whose idle memory may serve requests that would fail.
 tide_status tide__rung_borrow(tide__request* request, tide__block** out);
 
 // ---------------------------------------------------------------------------------------------------
 // reclaim.c: giving memory back
 
-// The gate is the caller's in all of these.
-tide_status tide__reclaim_pool(tide_device_cache* device, tide__pool* pool, const tide__call_context* moment);
-tide_status tide__reclaim_all(tide_device_cache* device, const tide__call_context* moment);
+// The caller of these functions has the gate.
+tide_status tide__reclaim_pool(tide_device_cache* device, tide__pool* pool,
+                               const tide__call_context* context);
+tide_status tide__reclaim_all(tide_device_cache* device, const tide__call_context* context);
 tide_status tide__reclaim_available(const tide__request* request, bool* out_enough);
 tide_status tide__reclaim_by_age(const tide__request* request);
 
@@ -64,13 +66,13 @@ tide_status tide__reclaim_by_age(const tide__request* request);
 
 // Adds what lanes and threads have counted to the totals.
 void tide__totals_settle(tide_device_cache* device);
-// The highest that was handed out at once is what is there now, for the policy `tide`.
+// For the policy `tide`: sets the peak back to what is handed out or reserved now.
 void tide__totals_forget_peak(tide_device_cache* device);
 
 // ---------------------------------------------------------------------------------------------------
 // oom.c
 
-// Forgets the steps of the thread's last request that was hard to serve.
+// Forgets the steps that were tried for the thread's last request.
 void tide__oom_begin(void);
 // Takes one step and notes what it yielded.
 typedef tide_status (*tide__rung_fn)(tide__request* request, tide__block** out);

@@ -145,11 +145,11 @@ static tide__block* lane_take_raw(const tide_device_cache* device, tide__lane* l
 // Gives the blocks of a list back until at most `target` bytes are reserved; the rest is idle again, also
 // after a failure.
 static tide_status list_give(tide_device_cache* device, tide__block* list, uint64_t target,
-                             const tide__call_context* moment) {
+                             const tide__call_context* context) {
   tide_status status = TIDE_OK;
   while (list != NULL && status == TIDE_OK && tide__load_relaxed(&device->reserved_bytes) > target) {
     tide__block* const next = list->list_next;
-    status = list->segment->kind->give_idle(device, list, target, moment);
+    status = list->segment->kind->give_idle(device, list, target, context);
     list = next;
   }
   list_return(list);
@@ -171,11 +171,11 @@ static void lanes_note_walk(tide_device_cache* device, tide__pool* pool, bool is
 
 // Gives back what is idle of one kind in a lane; raw and expandable memory in PyTorch's order.
 static tide_status lane_give(tide_device_cache* device, tide__lane* lane, bool is_small, walk_kind walk,
-                             const tide__call_context* moment) {
+                             const tide__call_context* context) {
   tide__block* list = NULL;
   if (lane_is_barren(lane, is_small, walk)) return TIDE_OK;
   lane_take_idle(device, lane, is_small, walk, &list);
-  const tide_status status = list_give(device, walk != WALK_HOMES ? list_sort(list) : list, 0, moment);
+  const tide_status status = list_give(device, walk != WALK_HOMES ? list_sort(list) : list, 0, context);
   if (walk != WALK_RAW) tide__segments_drop_unmapped(device, lane);
   return status;
 }
@@ -183,12 +183,12 @@ static tide_status lane_give(tide_device_cache* device, tide__lane* lane, bool i
 // Gives back what is idle of one kind: raw segments of all lanes by rising stream, then expandable ones, then
 // homes.
 static tide_status pool_give_kind(tide_device_cache* device, tide__pool* pool, bool is_small,
-                                  const tide__call_context* moment) {
+                                  const tide__call_context* context) {
   const walk_kind last = device->policy != device->plain_policy ? WALK_HOMES : WALK_EXPANDABLE;
   for (walk_kind walk = WALK_RAW; walk <= last; walk++) {
     tide__lane* lane = tide__lane_next(device, pool, NULL);
     for (; lane != NULL; lane = tide__lane_next(device, pool, lane)) {
-      TIDE_TRY(lane_give(device, lane, is_small, walk, moment));
+      TIDE_TRY(lane_give(device, lane, is_small, walk, context));
     }
   }
   lanes_note_walk(device, pool, is_small);
@@ -205,11 +205,11 @@ static tide_status pool_prepare(tide_device_cache* device, tide__pool* pool) {
 
 // PyTorch's order: of the default pool large blocks come first, of private pools small ones.
 tide_status tide__reclaim_pool(tide_device_cache* device, tide__pool* pool,
-                               const tide__call_context* moment) {
+                               const tide__call_context* context) {
   const bool is_small_first = pool != &device->default_pool;
   TIDE_TRY(pool_prepare(device, pool));
-  TIDE_TRY(pool_give_kind(device, pool, is_small_first, moment));
-  return pool_give_kind(device, pool, !is_small_first, moment);
+  TIDE_TRY(pool_give_kind(device, pool, is_small_first, context));
+  return pool_give_kind(device, pool, !is_small_first, context);
 }
 
 // A walk over the pools whose memory may go: the default one, and private ones without users.
@@ -227,15 +227,15 @@ static tide__pool* pool_walk_next(tide_device_cache* device, pool_walk* walk) {
   return pool;
 }
 
-static tide_status reclaim(tide_device_cache* device, pool_walk walk, const tide__call_context* moment) {
+static tide_status reclaim(tide_device_cache* device, pool_walk walk, const tide__call_context* context) {
   tide__pool* pool = NULL;
-  while ((pool = pool_walk_next(device, &walk)) != NULL) TIDE_TRY(tide__reclaim_pool(device, pool, moment));
+  while ((pool = pool_walk_next(device, &walk)) != NULL) TIDE_TRY(tide__reclaim_pool(device, pool, context));
   tide__pool_drop_unused(device);
   return TIDE_OK;
 }
 
-tide_status tide__reclaim_all(tide_device_cache* device, const tide__call_context* moment) {
-  return reclaim(device, (pool_walk){ .has_default = true }, moment);
+tide_status tide__reclaim_all(tide_device_cache* device, const tide__call_context* context) {
+  return reclaim(device, (pool_walk){ .has_default = true }, context);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -281,7 +281,7 @@ static void pool_drop_unmapped(tide_device_cache* device, tide__pool* pool) {
 // Gives back idle memory until at most `keep_bytes` are left, from the largest idle block on. Each step gives
 // a whole segment, or handles of one block, and there is none after that which reaches the goal.
 static tide_status reclaim_to(tide_device_cache* device, pool_walk pools, uint64_t keep_bytes,
-                              const tide__call_context* moment) {
+                              const tide__call_context* context) {
   tide__pool* pool = NULL;
   tide__block* list = NULL;
   uint64_t idle = 0;
@@ -297,7 +297,7 @@ static tide_status reclaim_to(tide_device_cache* device, pool_walk pools, uint64
   for (pool_walk walk = pools; (pool = pool_walk_next(device, &walk)) != NULL;) {
     pool_take_idle(device, pool, &list);
   }
-  const tide_status status = list_give(device, list_reverse(list_sort(list)), target, moment);
+  const tide_status status = list_give(device, list_reverse(list_sort(list)), target, context);
   for (pool_walk walk = pools; (pool = pool_walk_next(device, &walk)) != NULL;) {
     pool_drop_unmapped(device, pool);
   }
@@ -318,9 +318,9 @@ static tide__block* list_cut(tide__block** list, uint64_t bytes) {
 
 // Gives back from the front of a list until `bytes` are given.
 static tide_status list_give_bytes(tide_device_cache* device, tide__block* list, uint64_t bytes,
-                                   const tide__call_context* moment, bool* out_enough) {
+                                   const tide__call_context* context, bool* out_enough) {
   const uint64_t before = tide__load_relaxed(&device->reserved_bytes);
-  const tide_status status = list_give(device, list, before - tide__min(before, bytes), moment);
+  const tide_status status = list_give(device, list, before - tide__min(before, bytes), context);
   *out_enough = status == TIDE_OK && before - tide__load_relaxed(&device->reserved_bytes) >= bytes;
   return status;
 }
@@ -348,11 +348,11 @@ tide_status tide__reclaim_available(const tide__request* request, bool* out_enou
   if (!takes_one) list_return(large);
   if (takes_one && large != NULL) {
     list_return(below);
-    return list_give_bytes(request->device, large, large->bytes, &request->moment, out_enough);
+    return list_give_bytes(request->device, large, large->bytes, &request->context, out_enough);
   }
   tide__block* const oversize = list_cut(&below, max_split);
   list_return(below);
-  return list_give_bytes(request->device, list_reverse(oversize), wanted, &request->moment, out_enough);
+  return list_give_bytes(request->device, list_reverse(oversize), wanted, &request->context, out_enough);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -360,7 +360,7 @@ tide_status tide__reclaim_available(const tide__request* request, bool* out_enou
 
 typedef struct collection {
   tide_device_cache* device;
-  const tide__call_context* moment;
+  const tide__call_context* context;
   tide__block* idle;  // whole segments, in the order of the policy
   uint64_t count;
   uint64_t total_age;
@@ -400,7 +400,7 @@ static tide_status collection_pass(collection* c, bool* out_any) {
     c->total_age -= age;
     c->count--;
     *out_any = true;
-    TIDE_TRY(tide__segment_release(c->device, block->segment, c->moment));
+    TIDE_TRY(tide__segment_release(c->device, block->segment, c->context));
   }
   return TIDE_OK;
 }
@@ -423,7 +423,7 @@ tide_status tide__reclaim_by_age(const tide__request* request) {
   const uint64_t threshold = (uint64_t)(request->options->collect_threshold * limit);
   const uint64_t reserved = tide__load_relaxed(&device->reserved_bytes);
   if (reserved <= threshold) return TIDE_OK;
-  collection c = { .device = device, .moment = &request->moment };
+  collection c = { .device = device, .context = &request->context };
   collection_gather(&c, request->options->fixes);
   bool has_given = true;
   tide_status status = TIDE_OK;
@@ -438,35 +438,35 @@ tide_status tide__reclaim_by_age(const tide__request* request) {
 // Calls
 
 static tide_status pool_trim_at_gate(tide_device_cache* device, tide_pool number, bool is_capturing,
-                                     const tide__call_context* moment) {
+                                     const tide__call_context* context) {
   tide__pool* const pool = tide__pool_find(device, number);
   TIDE_REQUIRE(pool != NULL, TIDE_ERR_HANDLE, "device_trim_pool: there is no pool %u", number);
   if (tide__pool_is_used(device, pool)) return TIDE_OK;
-  if (!is_capturing) TIDE_TRY(tide__timeline_wait(device, pool, moment));
-  TIDE_TRY(tide__reclaim_pool(device, pool, moment));
+  if (!is_capturing) TIDE_TRY(tide__timeline_wait(device, pool, context));
+  TIDE_TRY(tide__reclaim_pool(device, pool, context));
   tide__pool_drop_unused(device);
   return TIDE_OK;
 }
 
 // While a scope is open nothing is waited for, and nothing of the default pool is given back.
 static tide_status trim_at_gate(tide_device_cache* device, tide_pool number, uint64_t keep_bytes,
-                                const tide__call_context* moment) {
+                                const tide__call_context* context) {
   const bool is_capturing = tide__has_scopes(device) && !tide__device_options(device)->captures_by_stream;
-  if (number != TIDE_POOL_DEFAULT) return pool_trim_at_gate(device, number, is_capturing, moment);
+  if (number != TIDE_POOL_DEFAULT) return pool_trim_at_gate(device, number, is_capturing, context);
   const pool_walk pools = { .has_default = !is_capturing };
-  if (!is_capturing) TIDE_TRY(tide__timeline_wait(device, NULL, moment));
-  const tide_status status = keep_bytes == 0 ? reclaim(device, pools, moment)
-                                             : reclaim_to(device, pools, keep_bytes, moment);
+  if (!is_capturing) TIDE_TRY(tide__timeline_wait(device, NULL, context));
+  const tide_status status = keep_bytes == 0 ? reclaim(device, pools, context)
+                                             : reclaim_to(device, pools, keep_bytes, context);
   if (!is_capturing) tide__totals_forget_peak(device);
   return status;
 }
 
 static tide_status trim(tide_device_cache* device, tide_pool pool, uint64_t keep_bytes) {
-  tide__call_context moment = { 0 };
+  tide__call_context context = { 0 };
   TIDE__REQUIRE_OWN(device, "device_trim");
-  if (tide__is_recording(device)) moment = tide__context_now(device, TIDE_HISTORY_ALL);
+  if (tide__is_recording(device)) context = tide__context_now(device, TIDE_HISTORY_ALL);
   (void)tide__gate_enter(device);
-  const tide_status status = trim_at_gate(device, pool, keep_bytes, &moment);
+  const tide_status status = trim_at_gate(device, pool, keep_bytes, &context);
   tide__gate_leave(device);
   tide__history_tell(&device->history);
   return status;

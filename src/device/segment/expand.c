@@ -78,7 +78,7 @@ static tide_status block_unmap(tide_device_cache* device, tide__block* block, ui
 
 // Unmaps the whole handles inside the block, or as many at its end as are enough.
 static tide_status block_give_idle(tide_device_cache* device, tide__block* block, uint64_t target,
-                                   const tide__call_context* moment) {
+                                   const tide__call_context* context) {
   tide__segment* const segment = block->segment;
   tide__lane* const lane = segment->lane;
   const uint64_t handle = segment->handle_bytes;
@@ -90,7 +90,7 @@ static tide_status block_give_idle(tide_device_cache* device, tide__block* block
   const uint64_t to = segment->address + end * handle;
   const tide_status status = count > 0 ? block_unmap(device, block, from, to) : TIDE_OK;
   if (count > 0 && status == TIDE_OK) {
-    tide__unmapped_tell(device, segment, from, to, moment);
+    tide__unmapped_tell(device, segment, from, to, context);
     return TIDE_OK;
   }
   tide__mutex_lock(&lane->lock);
@@ -242,7 +242,7 @@ static tide_status place_map(const tide__request* request, tide__block** front, 
   tide__lane_unhold_spares_locked(request->lane, held);
   if (status == TIDE_OK) {
     *front = place_join_locked(request->lane, *front, unmapped, bytes);
-    if (segment->stack == 0) segment->stack = request->moment.stack;
+    if (segment->stack == 0) segment->stack = request->context.stack;
   }
   tide__mutex_unlock(&request->lane->lock);
   if (status == TIDE_OK) tide__mapped_tell(request, address, bytes);

@@ -56,8 +56,8 @@ static bool segment_is_unmapped_locked(const tide__segment* segment) {
   return segment->head->state == TIDE__BLOCK_UNMAPPED && tide__block_is_whole(segment->head);
 }
 
-// The segment after `segment` (NULL: the first) in which nothing is mapped; NULL at the end. Segments come and
-// go with the gate, which the caller has.
+// The segment after `segment` (NULL: the first) in which nothing is mapped; NULL at the end. Segments come
+// and go with the gate, which the caller has.
 static tide__segment* segment_next_unmapped(tide__lane* lane, const tide__segment* segment) {
   tide__mutex_lock(&lane->lock);
   tide__link* link = segment != NULL ? segment->link.next : lane->segments.next;
@@ -139,19 +139,19 @@ void tide__mapped_tell(const tide__request* request, uint64_t address, uint64_t 
   const int kind = request->kind == TIDE__SMALL ? TIDE_STAT_SMALL : TIDE_STAT_LARGE;
   tide__reserved_rise(device, request->pool, bytes, kind, false);
   if (!tide__is_recording(device)) return;
-  tide__entry_add(device, TIDE_ACTION_SEGMENT_MAP, &request->moment, request->moment.stack, request->lane,
+  tide__entry_add(device, TIDE_ACTION_SEGMENT_MAP, &request->context, request->context.stack, request->lane,
                   address, bytes);
   tide__history_make_room(&device->history, TIDE__STEP_ENTRIES);
 }
 
 void tide__unmapped_tell(tide_device_cache* device, const tide__segment* segment, uint64_t from, uint64_t to,
-                         const tide__call_context* moment) {
+                         const tide__call_context* context) {
   const int kind = segment->is_small ? TIDE_STAT_SMALL : TIDE_STAT_LARGE;
   if (from == to) return;
   tide__reserved_fall(device, segment->lane->pool, to - from, kind, false);
   if (!tide__is_recording(device)) return;
-  tide__entry_add(device, TIDE_ACTION_SEGMENT_UNMAP, moment,
-                  moment->stack != 0 ? moment->stack : segment->stack, segment->lane, from, to - from);
+  tide__entry_add(device, TIDE_ACTION_SEGMENT_UNMAP, context,
+                  context->stack != 0 ? context->stack : segment->stack, segment->lane, from, to - from);
   tide__history_make_room(&device->history, TIDE__STEP_ENTRIES);
 }
 
@@ -260,8 +260,8 @@ static tide_status segment_adopt(const tide__request* request, tide__segment* se
   tide__mutex_unlock(&request->lane->lock);
   tide__reserved_rise(device, request->pool, bytes, tide__block_kind(*out), true);
   if (tide__is_recording(device)) {
-    tide__entry_add(device, TIDE_ACTION_SEGMENT_ALLOC, &request->moment, request->moment.stack, request->lane,
-                    tide__address(address), bytes);
+    tide__entry_add(device, TIDE_ACTION_SEGMENT_ALLOC, &request->context, request->context.stack,
+                    request->lane, tide__address(address), bytes);
   }
   return TIDE_OK;
 }
@@ -272,7 +272,7 @@ static tide_status segment_make(const tide__request* request, tide__segment* seg
   void* address = NULL;
   tide_status status = memory_alloc(request, &address);
   if (status == TIDE_OK) {
-    segment->stack = request->moment.stack;
+    segment->stack = request->context.stack;
     segment->ordinal = tide__add_relaxed(&request->device->next_ordinal, 1);
     status = segment_adopt(request, segment, address, out);
     if (status != TIDE_OK) {
@@ -296,9 +296,9 @@ static void raw_destroy(tide_device_cache* device, tide__segment* segment) {
 }
 
 static tide_status raw_give_idle(tide_device_cache* device, tide__block* block, uint64_t target,
-                                 const tide__call_context* moment) {
+                                 const tide__call_context* context) {
   (void)target;
-  return tide__segment_release(device, block->segment, moment);
+  return tide__segment_release(device, block->segment, context);
 }
 
 static const tide__segment_kind raw_kind = { .give_idle = raw_give_idle, .destroy = raw_destroy };
@@ -330,7 +330,7 @@ tide_status tide__lane_quiesce(tide_device_cache* device, const tide__lane* lane
 }
 
 tide_status tide__segment_release(tide_device_cache* device, tide__segment* segment,
-                                  const tide__call_context* moment) {
+                                  const tide__call_context* context) {
   tide__lane* const lane = segment->lane;
   const int kind = tide__block_kind(segment->head);
   tide_status status = tide__lane_quiesce(device, lane, lane->pool->options.segment_release != NULL);
@@ -347,8 +347,8 @@ tide_status tide__segment_release(tide_device_cache* device, tide__segment* segm
   if (status != TIDE_OK) return status;
   tide__reserved_fall(device, lane->pool, segment->bytes, kind, true);
   if (tide__is_recording(device)) {
-    tide__entry_add(device, TIDE_ACTION_SEGMENT_FREE, moment,
-                    moment->stack != 0 ? moment->stack : segment->stack, lane, segment->address,
+    tide__entry_add(device, TIDE_ACTION_SEGMENT_FREE, context,
+                    context->stack != 0 ? context->stack : segment->stack, lane, segment->address,
                     segment->bytes);
     tide__history_make_room(&device->history, TIDE__STEP_ENTRIES);
   }

@@ -12,15 +12,15 @@
 
 // Makes a segment for a request; its one block is BUSY. TIDE_ERR_NO_MEMORY when the device is full.
 tide_status tide__segment_grow(const tide__request* request, tide__block** out);
-// A record for raw memory that is about to be asked for. Giving the memory back ends it, or keeps it until
-// the machine has the memory; it is freed where the memory is used.
+// A record for raw memory that is about to be requested. It is freed when the memory is in use. If the memory
+// cannot be used, tide__stray_give() releases it, and keeps the record if the machine refuses.
 tide_status tide__stray_new(tide_device_cache* device, tide__stray** out);
 void tide__stray_free(tide_device_cache* device, tide__stray* stray);
 void tide__stray_give(tide_device_cache* device, tide__stray* stray, void* address);
 void tide__strays_retry(tide_device_cache* device);
 // Gives a whole segment back whose one block is BUSY. On failure the block is idle again.
 tide_status tide__segment_release(tide_device_cache* device, tide__segment* segment,
-                                  const tide__call_context* moment);
+                                  const tide__call_context* context);
 tide__segment* tide__segment_new(tide_device_cache* device, const tide__segment_kind* kind, tide__lane* lane,
                                  bool is_small);
 void tide__segment_free(tide_device_cache* device, tide__segment* segment);
@@ -33,13 +33,13 @@ void tide__segments_drop_unmapped(tide_device_cache* device, tide__lane* lane);
 // Counts and records memory that was mapped for a request, and memory of a segment that was unmapped.
 void tide__mapped_tell(const tide__request* request, uint64_t address, uint64_t bytes);
 void tide__unmapped_tell(tide_device_cache* device, const tide__segment* segment, uint64_t from, uint64_t to,
-                         const tide__call_context* moment);
+                         const tide__call_context* context);
 void tide__reserved_rise(tide_device_cache* device, tide__pool* pool, uint64_t bytes, int kind,
                          bool is_segment);
 void tide__reserved_fall(tide_device_cache* device, tide__pool* pool, uint64_t bytes, int kind,
                          bool is_segment);
-// Waits until no work of the lane's stream uses its idle memory; unless `is_always`, only where the machine
-// does not do so itself when it takes raw memory back.
+// Waits until no work of the lane's stream uses its idle memory. Unless `is_always`, it waits only where the
+// machine does not wait itself when raw memory is released.
 tide_status tide__lane_quiesce(tide_device_cache* device, const tide__lane* lane, bool is_always);
 
 // ---------------------------------------------------------------------------------------------------

@@ -159,7 +159,7 @@ static tide_status reuse_before(tide__request* request, uint64_t capture, node_s
   TIDE_TRY(set_add_asked(request->device, set, ask_terminals, &request->stream));
   TIDE_TRY(set_close(request->device, set));
   const capture_point point = { request->stream, capture, set };
-  tide__waits_end_deferred(&request->device->waits, block_is_over, &point, &request->moment);
+  tide__waits_end_deferred(&request->device->waits, block_is_over, &point, &request->context);
   return TIDE_OK;
 }
 

@@ -11,8 +11,8 @@
 // marks.c: memory that goes from one stream to another
 
 // A stamp says when a lane used memory last. 2n + 1: at its mark n, which was taken at the release itself, so
-// that others may wait for it. 2n: no later than its mark n, which may have yet to be taken; nobody waits for
-// that. 0: never.
+// other streams may wait for it. 2n: not later than its mark n, which may not have been taken yet; no stream
+// waits for that. 0: never.
 static inline bool tide__stamp_has_passed(const tide__lane* lane, uint64_t stamp) {
   return stamp / 2 <= tide__load_acquire(&lane->marks.passed);  // pairs with marks_poll_in_turn
 }
@@ -20,7 +20,7 @@ static inline bool tide__stamp_has_passed(const tide__lane* lane, uint64_t stamp
 static inline uint64_t tide__lane_next_stamp(tide__lane* lane) {
   return (tide__load_seq(&lane->marks.made) + 1) * 2;  // pairs with mark_make_in_turn
 }
-// Takes a mark on a lane's stream, which is there; its stamp, or 0. With no lock held.
+// Takes a mark on a lane's stream, which must exist. Returns its stamp, or 0 on failure. With no lock held.
 uint64_t tide__mark_make(tide_device_cache* device, tide__lane* lane);
 // Looks which marks of the lanes of a pool have passed, and takes late ones where they are missing: on the
 // caller's own stream, and on those that are never destroyed. The gate is the caller's. False if all have
@@ -28,7 +28,7 @@ uint64_t tide__mark_make(tide_device_cache* device, tide__lane* lane);
 bool tide__marks_poll(tide_device_cache* device, tide__lane* own);
 // Waits until no mark is being taken on a stream that was closed.
 void tide__marks_drain_closed(tide_device_cache* device);
-// Takes a late mark if memory of the lane has none; its stream is there.
+// Takes a late mark if memory of the lane has none; its stream must exist.
 void tide__marks_mark_late(tide_device_cache* device, tide__lane* lane);
 void tide__handle_note_use_locked(tide_device_cache* device, tide__handle* handle, const tide__user* use);
 // May a lane use a range of a handle now, when its stream waits for marks, or only when they have passed? The
@@ -48,16 +48,17 @@ bool tide__marks_can_wait(tide_device_cache* device, const tide__lane* lane);
 // timeline.c: blocks that wait
 
 void tide__timeline_init(tide_device_cache* device);
-// Lets a block that was taken back wait for its uses. Never fails: what gets no event now gets it later.
-void tide__timeline_add(tide_device_cache* device, tide__block* block, const tide__call_context* moment);
-// Frees the blocks whose work is done, unless another thread is asking; or waits for all, or for those of one
-// pool.
-tide_status tide__timeline_poll(tide_device_cache* device, const tide__call_context* moment);
+// Makes a released block wait for its uses. Never fails: an event that cannot be recorded now is recorded
+// later.
+void tide__timeline_add(tide_device_cache* device, tide__block* block, const tide__call_context* context);
+// Frees the blocks whose work is done, unless another thread is polling; or waits for all blocks, or for
+// those of one pool.
+tide_status tide__timeline_poll(tide_device_cache* device, const tide__call_context* context);
 tide_status tide__timeline_wait(tide_device_cache* device, const tide__pool* pool,
-                                const tide__call_context* moment);
+                                const tide__call_context* context);
 // Waits for the oldest event of a lane's blocks; false when there is none.
 tide_status tide__timeline_wait_one(tide_device_cache* device, const tide__lane* lane,
-                                    const tide__call_context* moment, bool* out_waited);
+                                    const tide__call_context* context, bool* out_waited);
 static inline bool tide__timeline_is_empty(tide_device_cache* device) {
   return tide__waits_is_empty(&device->waits);
 }
@@ -75,10 +76,10 @@ static inline bool tide__is_capturing(tide_device_cache* device, tide_stream str
   if (!tide__has_scopes(device)) return false;
   return !tide__device_options(device)->captures_by_stream || tide__stream_capture(device, stream) != 0;
 }
-// Notes where the streams of a block stand that is released in a capture, and forgets it.
+// Notes how far the streams of a block are that is released in a capture; and forgets it.
 void tide__markers_make(tide_device_cache* device, tide__block* block);
 void tide__markers_free(tide_device_cache* device, tide__block* block);
-// Frees the waiting blocks of the request's stream that the graph proves to be free.
+// Frees the waiting blocks of the request's stream that are free by the order of the captured graph.
 tide_status tide__capture_reuse(tide__request* request);
 
 #endif

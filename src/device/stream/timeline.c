@@ -57,7 +57,7 @@ static tide_status block_prepare(void* owner, tide__waiter* waiter) {
 // ---------------------------------------------------------------------------------------------------
 // The end of a wait
 
-static void block_ready(tide_device_cache* device, tide__block* block, const tide__call_context* moment) {
+static void block_ready(tide_device_cache* device, tide__block* block, const tide__call_context* context) {
   tide__lane* const lane = block->segment->lane;
   if (block->is_scoped) {
     tide__markers_free(device, block);
@@ -66,7 +66,7 @@ static void block_ready(tide_device_cache* device, tide__block* block, const tid
   tide__lane_turn(device, lane);
   tide__tally* const tally = tide__tally_enter(device, lane);
   tide__mutex_lock(&lane->lock);
-  tide__block_wait_end_locked(device, block, moment, tally);
+  tide__block_wait_end_locked(device, block, context, tally);
   tide__lane_unlock_ended(device, lane);
   tide__tally_leave(device, tally);
   if (tide__is_recording(device)) {
@@ -91,8 +91,8 @@ void tide__timeline_init(tide_device_cache* device) {
   tide__waits_init(&device->waits, device->machine, device->heap, &callbacks, device, options);
 }
 
-void tide__timeline_add(tide_device_cache* device, tide__block* block, const tide__call_context* moment) {
-  tide__call_context now = *moment;
+void tide__timeline_add(tide_device_cache* device, tide__block* block, const tide__call_context* context) {
+  tide__call_context now = *context;
   block->is_scoped = tide__is_capturing(device, tide__block_lane(block)->stream);
   if (!block->is_scoped) {
     tide__waits_begin(&device->waits, &block->waiter, &now);
@@ -102,8 +102,8 @@ void tide__timeline_add(tide_device_cache* device, tide__block* block, const tid
   tide__waits_defer(&device->waits, &block->waiter);
 }
 
-tide_status tide__timeline_poll(tide_device_cache* device, const tide__call_context* moment) {
-  tide__call_context now = *moment;
+tide_status tide__timeline_poll(tide_device_cache* device, const tide__call_context* context) {
+  tide__call_context now = *context;
   const tide__waits_pass pass = { .mode = TIDE__WAITS_POLL, .call = &now };
   return tide__waits_run(&device->waits, &pass, NULL);
 }
@@ -117,16 +117,16 @@ static bool block_is_of_lane(tide__waiter* waiter, const void* lane) {
 }
 
 tide_status tide__timeline_wait(tide_device_cache* device, const tide__pool* pool,
-                                const tide__call_context* moment) {
-  tide__call_context now = *moment;
+                                const tide__call_context* context) {
+  tide__call_context now = *context;
   const tide__waits_pass pass = { TIDE__WAITS_FOR_ALL, pool != NULL ? block_is_of_pool : NULL, pool, &now };
   TIDE__COUNT(device, num_sync_all_streams);
   return tide__waits_run(&device->waits, &pass, NULL);
 }
 
 tide_status tide__timeline_wait_one(tide_device_cache* device, const tide__lane* lane,
-                                    const tide__call_context* moment, bool* out_waited) {
-  tide__call_context now = *moment;
+                                    const tide__call_context* context, bool* out_waited) {
+  tide__call_context now = *context;
   const tide__waits_pass pass = { TIDE__WAITS_FOR_ONE, block_is_of_lane, lane, &now };
   return tide__waits_run(&device->waits, &pass, out_waited);
 }

@@ -118,9 +118,9 @@ void tide__home_add_handles_locked(tide_device_cache* device, tide__segment* seg
 
 // A use without a mark of its own counts for all memory of the lane: nearly always, it has the only stream.
 static void home_block_rest_locked(tide_device_cache* device, tide__block* block,
-                                   const tide__call_context* moment) {
+                                   const tide__call_context* context) {
   tide__lane* const lane = block->segment->lane;
-  (void)moment;
+  (void)context;
   if (!block->is_small && block->last_use == 0) {
     lane->unmarked = tide__lane_next_stamp(lane);
   } else if (!block->is_small) {
@@ -214,7 +214,7 @@ static tide_status home_make(const tide__request* request, uint64_t least_bytes)
     segment->home->segment = segment;
     segment->is_expandable = true;
     segment->ordinal = tide__add_relaxed(&device->next_ordinal, 1);
-    segment->stack = request->moment.stack;
+    segment->stack = request->context.stack;
     status = home_reserve(request, segment, bytes);
   } else {
     (void)TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for the record of a segment");

@@ -41,6 +41,6 @@ static inline uint64_t tide__handle_to(const tide__handle* handle, uint64_t end)
 void tide__handle_note_locked(tide_device_cache* device, tide__handle* handle);
 // Gives back the handles that lie wholly in an idle block: see tide__segment_kind.
 tide_status tide__home_give_idle(tide_device_cache* device, tide__block* block, uint64_t target,
-                                 const tide__call_context* moment);
+                                 const tide__call_context* context);
 
 #endif

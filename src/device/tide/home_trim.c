@@ -92,7 +92,7 @@ static tide_status handles_give(tide_device_cache* device, tide__segment* segmen
 }
 
 tide_status tide__home_give_idle(tide_device_cache* device, tide__block* block, uint64_t target,
-                                 const tide__call_context* moment) {
+                                 const tide__call_context* context) {
   tide__segment* const segment = block->segment;
   tide__lane* const lane = segment->lane;
   tide__block* held[2];
@@ -104,6 +104,6 @@ tide_status tide__home_give_idle(tide_device_cache* device, tide__block* block, 
   if (has_spares) tide__lane_unhold_spares_locked(lane, held);
   block_hollow_locked(block, h);
   tide__mutex_unlock(&lane->lock);
-  tide__unmapped_tell(device, segment, h.from, h.to, moment);
+  tide__unmapped_tell(device, segment, h.from, h.to, context);
   return status;
 }

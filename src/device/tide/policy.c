@@ -266,7 +266,7 @@ static tide_status rung_make(tide__request* request, tide__block** out) {
 static tide_status rung_wait(tide__request* request, tide__block** out) {
   bool has_waited = !request->is_capturing;
   while (has_waited && *out == NULL) {
-    TIDE_TRY(tide__timeline_wait_one(request->device, request->lane, &request->moment, &has_waited));
+    TIDE_TRY(tide__timeline_wait_one(request->device, request->lane, &request->context, &has_waited));
     if (has_waited) TIDE_TRY(tide_search(request, out));
     if (has_waited && *out == NULL) TIDE_TRY(rung_make(request, out));
   }
@@ -275,12 +275,12 @@ static tide_status rung_wait(tide__request* request, tide__block** out) {
 
 static tide_status rung_give_back(tide__request* request, tide__block** out) {
   if (request->is_capturing) return TIDE_OK;
-  TIDE_TRY(tide__timeline_wait(request->device, NULL, &request->moment));
+  TIDE_TRY(tide__timeline_wait(request->device, NULL, &request->context));
   TIDE_TRY(tide_search(request, out));
   if (*out != NULL) return TIDE_OK;
   TIDE_TRY(rung_make(request, out));
   if (*out != NULL) return TIDE_OK;
-  TIDE_TRY(tide__reclaim_all(request->device, &request->moment));
+  TIDE_TRY(tide__reclaim_all(request->device, &request->context));
   TIDE__COUNT(request->device, num_alloc_retries);
   return rung_make(request, out);
 }

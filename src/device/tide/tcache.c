@@ -164,10 +164,10 @@ tide_status tide__tcache_search(tide__request* request, tide_block* out, bool* o
   *out_found = block != NULL;
   if (block != NULL) {
     if (tide__is_recording(device)) {
-      tide__entry_add(device, TIDE_ACTION_ALLOC, &request->moment, request->moment.stack, request->lane,
+      tide__entry_add(device, TIDE_ACTION_ALLOC, &request->context, request->context.stack, request->lane,
                       block->address, request->bytes);
     }
-    tide__tcache_hand_out(device, tcache, block, request->bytes, request->moment.stack, out);
+    tide__tcache_hand_out(device, tcache, block, request->bytes, request->context.stack, out);
   }
   tide__thread_caches_leave(tcache);
   return status;
@@ -191,7 +191,7 @@ static tide__lane_cache* release_find_place_locked(tide_device_cache* device, ti
 
 // True if the block must wait for other streams.
 static bool release_inside(tide_device_cache* device, tide__tcache* tcache, tide__block* block,
-                           const tide__call_context* moment) {
+                           const tide__call_context* context) {
   tide__lane* const lane = tide__block_lane(block);
   bool must_wait = false;
   tide__lane_cache* cache = cache_for(device, tcache, lane, true);
@@ -199,13 +199,13 @@ static bool release_inside(tide_device_cache* device, tide__tcache* tcache, tide
   cache = release_find_place_locked(device, cache, block);
   if (cache == NULL) {
     tide__store_relaxed(&block->magazine, 0);
-    must_wait = tide__block_end_locked(device, block, moment, &tcache->tally);
+    must_wait = tide__block_end_locked(device, block, context, &tcache->tally);
   }
   tide__mutex_unlock(&lane->lock);
   if (cache == NULL) return must_wait;
   if (tide__is_recording(device)) {
-    tide__block_record_free(device, TIDE_ACTION_FREE_REQUESTED, block, moment);
-    tide__block_record_free(device, TIDE_ACTION_FREE_COMPLETED, block, moment);
+    tide__block_record_free(device, TIDE_ACTION_FREE_REQUESTED, block, context);
+    tide__block_record_free(device, TIDE_ACTION_FREE_COMPLETED, block, context);
   }
   const uint32_t class_index = tide__load_relaxed(&block->magazine) - 1;
   tide__tcache_take_back(device, tcache, cache, &cache->magazines[class_index], class_index, block);
@@ -213,12 +213,12 @@ static bool release_inside(tide_device_cache* device, tide__tcache* tcache, tide
 }
 
 void tide__tcache_release_slow(tide_device_cache* device, tide__block* block) {
-  tide__call_context moment = { 0 };
-  if (tide__is_recording(device)) moment = tide__context_now(device, TIDE_HISTORY_ALL);
+  tide__call_context context = { 0 };
+  if (tide__is_recording(device)) context = tide__context_now(device, TIDE_HISTORY_ALL);
   tide__tcache* const tcache = tide__thread_caches_enter(&device->tcaches);
-  const bool must_wait = release_inside(device, tcache, block, &moment);
+  const bool must_wait = release_inside(device, tcache, block, &context);
   tide__thread_caches_leave(tcache);
-  if (must_wait) tide__timeline_add(device, block, &moment);
+  if (must_wait) tide__timeline_add(device, block, &context);
 }
 
 // ---------------------------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The policy `tide`: homes, views, and the thread caches of small blocks. Uses what both policies stand on.
+// The policy `tide`: homes, views, and the thread caches of small blocks. Uses the common part of the
+// policies.
 #ifndef TIDEMARK_SRC_DEVICE_TIDE_TIDE_H
 #define TIDEMARK_SRC_DEVICE_TIDE_TIDE_H
 
@@ -10,7 +11,7 @@
 extern const tide__policy tide__policy_tide;
 
 // ---------------------------------------------------------------------------------------------------
-// tcache.c: small blocks at hand
+// tcache.c: thread caches of small blocks
 
 tide_status tide__tcache_init(tide_device_cache* device);
 // May a request be served from magazines?
@@ -20,26 +21,25 @@ static inline bool tide__tcache_serve(const tide__request* request) {
 }
 // Serves such a request, refilling a magazine from the lane. *out_found is false if that has no memory.
 tide_status tide__tcache_search(tide__request* request, tide_block* out, bool* out_found);
-// Takes a block of a magazine back whose handle was ended.
+// Takes back a block of a magazine whose handle was ended.
 void tide__tcache_release_slow(tide_device_cache* device, tide__block* block);
-// Puts all blocks that threads have at hand back into their lanes, or those of one lane; false: there were
-// none.
+// Returns all blocks in thread caches to their lanes, or those of one lane; false: there were none.
 void tide__tcache_flush(tide_device_cache* device);
 bool tide__tcache_flush_lane(tide_device_cache* device, const tide__lane* lane);
-// No thread has blocks of a lane at hand whose stream is closed.
+// Empties the thread caches of lanes whose stream is closed.
 void tide__tcache_forget_closed(tide_device_cache* device);
 // Flushes a lane, and cuts off what blocks of it have beyond their requests.
 void tide__tcache_squeeze(tide_device_cache* device, tide__lane* lane);
 // Adds what the calling thread counted to the totals, or what all did.
 void tide__tcache_settle_own(tide_device_cache* device);
 void tide__tcache_settle(tide_device_cache* device);
-// How many blocks threads have at hand.
+// How many blocks are in thread caches.
 uint64_t tide__tcache_count(tide_device_cache* device);
 
 // ---------------------------------------------------------------------------------------------------
-// home.c: where the memory of the policy `tide` lives
+// home.c: homes of handles
 
-// The gate is the caller's, except where a function is named `locked`.
+// The caller has the gate, except where a function is named `locked`.
 // How large new handles for a request are, and how much may be made of them before old memory is stitched.
 typedef struct tide__growth {
   uint64_t handle_bytes;
@@ -77,9 +77,9 @@ void tide__home_add_handles_locked(tide_device_cache* device, tide__segment* seg
                                    size_t count, uint64_t address, bool is_mapped);
 // Are all handles under `bytes` from an idle block's beginning mapped at home, and used by no other lane?
 bool tide__home_is_ready_locked(const tide__block* block, uint64_t bytes);
-// Sees to that for a BUSY block; not *out_ready if others may still use it and cannot be waited for.
+// Makes a BUSY block so. *out_ready is false if other lanes may still use it and cannot be waited for.
 tide_status tide__home_prepare(tide_device_cache* device, tide__block* block, bool can_wait, bool* out_ready);
-// Looks again whether the handles under a range are mapped and not used by other lanes.
+// Notes again whether the handles under a range are mapped and not used by other lanes.
 void tide__home_note_locked(tide_device_cache* device, tide__home* home, uint64_t address, uint64_t bytes);
 // Notes the last use of a range of a home by a lane.
 void tide__home_add_use_locked(tide_device_cache* device, tide__home* home, uint64_t address, uint64_t bytes,
@@ -92,20 +92,20 @@ void tide__home_survey_locked(tide__segment* segment);
 // ---------------------------------------------------------------------------------------------------
 // view.c: stitched memory
 
-// A block made of idle memory wherever it is: through a view that is there, or through a new one. BUSY; NULL
-// if no view is there that fits.
+// A BUSY block made of idle memory from anywhere: through an existing view (NULL if none fits), or a new one.
 tide_status tide__view_use(const tide__request* request, const tide__growth* growth, tide__block** out);
 tide_status tide__view_make(const tide__request* request, const tide__growth* growth, tide__block** out);
-// Ends the stay of a block in its view: its addresses are vacant, its pieces idle or on their way.
+// Ends a block in a view: its addresses become vacant, its pieces idle, or are returned to their lanes.
 void tide__view_block_end_locked(tide_device_cache* device, tide__block* block,
-                                 const tide__call_context* moment);
+                                 const tide__call_context* context);
 // The handles under a block in a view, from an offset there.
 tide__span tide__view_span(const tide__view* view, uint64_t offset, uint64_t bytes);
 
 // ---------------------------------------------------------------------------------------------------
 // addresses.c: addresses of views
 
-// At least so many bytes of addresses; back; and a record whose addresses somebody else has now.
+// Takes at least so many bytes of addresses, and gives them back; and frees a record whose addresses belong
+// to something else now.
 tide_status tide__addresses_take(tide_device_cache* device, uint64_t bytes, tide__addresses** out);
 void tide__addresses_give(tide_device_cache* device, tide__addresses* addresses);
 void tide__addresses_forget(tide_device_cache* device, tide__addresses* addresses);
@@ -114,15 +114,15 @@ void tide__addresses_trim(tide_device_cache* device);
 void tide__addresses_fini(tide_device_cache* device);
 
 // ---------------------------------------------------------------------------------------------------
-// view_end.c: views that go
+// view_end.c: the end of views
 
 void tide__view_free(tide_device_cache* device, tide__view* view);
-// After a stitch for a lane that mapped so many handles: if there are too many views, those not used for
-// longest go.
+// After a stitch for a lane that mapped so many handles: if there are too many views, the least recently used
+// ones are retired.
 void tide__views_keep_few(tide_device_cache* device, tide__lane* lane, size_t mapped);
 // Takes a handle out of all views of its pool.
 tide_status tide__views_drop_handle(tide_device_cache* device, tide__handle* handle);
-// Gives all views back that no block is in.
+// Unmaps all views that no block is in.
 tide_status tide__views_trim(tide_device_cache* device, tide__pool* pool);
 void tide__view_destroy(tide_device_cache* device, tide__segment* segment);
 tide_status tide__view_add_peer(tide_device_cache* device, const tide__segment* segment, int peer);

@@ -16,21 +16,21 @@ enum { SPARES_AT_FIRST = 64 };
 // Blocks in views
 
 // Tells the history which addresses the memory of a block belongs to now: those of its view, or of its homes.
-static void block_tell(tide_device_cache* device, const tide__block* block, const tide__call_context* moment,
+static void block_tell(tide_device_cache* device, const tide__block* block, const tide__call_context* context,
                        bool is_in_view) {
   if (!tide__is_recording(device)) return;
   const tide_action there = is_in_view ? TIDE_ACTION_SEGMENT_UNMAP : TIDE_ACTION_SEGMENT_MAP;
   const tide_action here = is_in_view ? TIDE_ACTION_SEGMENT_MAP : TIDE_ACTION_SEGMENT_UNMAP;
   if (!is_in_view) {
-    tide__entry_add(device, here, moment, moment->stack, tide__block_lane(block), block->address,
+    tide__entry_add(device, here, context, context->stack, tide__block_lane(block), block->address,
                     block->bytes);
   }
   for (const tide__block* piece = block->pieces; piece != NULL; piece = piece->heap_next) {
-    tide__entry_add(device, there, moment, moment->stack, tide__block_lane(piece), piece->address,
+    tide__entry_add(device, there, context, context->stack, tide__block_lane(piece), piece->address,
                     piece->bytes);
   }
   if (is_in_view) {
-    tide__entry_add(device, here, moment, moment->stack, tide__block_lane(block), block->address,
+    tide__entry_add(device, here, context, context->stack, tide__block_lane(block), block->address,
                     block->bytes);
   }
 }
@@ -68,10 +68,10 @@ static tide__block* view_uncut_locked(tide__block* block) {
 }
 
 void tide__view_block_end_locked(tide_device_cache* device, tide__block* block,
-                                 const tide__call_context* moment) {
+                                 const tide__call_context* context) {
   tide__lane* const lane = block->segment->lane;
   const uint64_t stamp = block->last_use != 0 ? block->last_use : tide__lane_next_stamp(lane);
-  block_tell(device, block, moment, false);
+  block_tell(device, block, context, false);
   block->segment->view->last_use = tide__max(block->segment->view->last_use, stamp);
   if (block->last_use == 0) lane->unmarked = stamp;
   tide__block* pieces = view_uncut_locked(block);
@@ -104,7 +104,7 @@ tide_status tide__view_block_finish(tide__gathering* g, tide__block* block, tide
     for (const tide__block* piece = block->pieces; piece != NULL; piece = piece->heap_next) count++;
     if (count > tide__load_relaxed(&device->most_pieces)) tide__store_relaxed(&device->most_pieces, count);
     tide__history_make_room(&device->history, TIDE__STEP_ENTRIES + count);
-    block_tell(device, block, &g->request->moment, true);
+    block_tell(device, block, &g->request->context, true);
     *out = block;
     return TIDE_OK;
   }

@@ -142,7 +142,7 @@ static tide_status view_record(const stitching* s, new_view* n) {
   n->segment = tide__segment_new(device, &tide__view_kind, s->own.request->lane, false);
   TIDE_REQUIRE(n->segment != NULL, TIDE_ERR_NO_MEMORY, "no memory for the record of a view");
   n->segment->is_expandable = true;
-  n->segment->stack = s->own.request->moment.stack;
+  n->segment->stack = s->own.request->context.stack;
   tide__view* const view = tide__heap_alloc(device->heap, 1, sizeof *view);
   TIDE_REQUIRE(view != NULL, TIDE_ERR_NO_MEMORY, "no memory for the record of a view");
   n->segment->view = view;

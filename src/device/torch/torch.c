@@ -146,7 +146,7 @@ static tide_status rung_release_some(tide__request* request, tide__block** out) 
 static tide_status rung_wait_one_by_one(tide__request* request, tide__block** out) {
   bool has_waited = request->options->fixes && !request->is_capturing;
   while (has_waited && *out == NULL) {
-    TIDE_TRY(tide__timeline_wait_one(request->device, request->lane, &request->moment, &has_waited));
+    TIDE_TRY(tide__timeline_wait_one(request->device, request->lane, &request->context, &has_waited));
     if (has_waited) TIDE_TRY(tide__request_choose(request, out));
   }
   return TIDE_OK;
@@ -154,10 +154,10 @@ static tide_status rung_wait_one_by_one(tide__request* request, tide__block** ou
 
 static tide_status rung_release_all(tide__request* request, tide__block** out) {
   if (request->is_capturing) return TIDE_OK;
-  TIDE_TRY(tide__timeline_wait(request->device, NULL, &request->moment));
+  TIDE_TRY(tide__timeline_wait(request->device, NULL, &request->context));
   TIDE_TRY(rung_search_if_fixed(request, out));
   if (*out != NULL) return TIDE_OK;
-  TIDE_TRY(tide__reclaim_all(request->device, &request->moment));
+  TIDE_TRY(tide__reclaim_all(request->device, &request->context));
   TIDE__COUNT(request->device, num_alloc_retries);
   return rung_grow(request, out);
 }
