@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Requests: how one is served from cached memory, what happens when there is none, and how memory comes back.
-// A request that finds cached memory takes one lock, that of its lane.
+// Requests and releases: serving a request from cached memory, what happens when none fits, and taking blocks
+// back. A request that finds cached memory takes one lock, that of its lane.
 #include "device/tide/tcache.h"
 
 // ---------------------------------------------------------------------------------------------------
@@ -55,8 +55,8 @@ static tide_status request_search(tide__request* request, tide_block* out, bool*
   return block == NULL || is_ready ? TIDE_OK : request_prepare(request, block, out, out_found);
 }
 
-// A request before it begins. What request_begin() sets stays as it is: to clear the whole struct would be a
-// tenth of what a large block costs.
+// A request before it begins. The fields that request_begin() sets are not cleared here: clearing the whole
+// struct would be a tenth of the cost of a large block.
 static inline void request_init(tide__request* request, tide_device_cache* device, tide_stream stream,
                                 uint64_t bytes) {
   request->device = device;
@@ -69,7 +69,7 @@ static inline void request_init(tide__request* request, tide_device_cache* devic
   request->visited = NULL;
 }
 
-// What everybody does first: look whose work is done, choose the pool and the lane.
+// The first steps of every request: frees blocks whose work is done, and chooses the pool and the lane.
 static tide_status request_begin(tide__request* request) {
   tide_device_cache* const device = request->device;
   const uint32_t detours = tide__load_relaxed(&device->detours);

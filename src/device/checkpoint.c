@@ -229,7 +229,7 @@ static bool saved_is_own_locked(const tide_checkpoint* c, const saved_segment* s
   return true;
 }
 
-// Looks for a saved segment, and sees to it that its lane has records enough to restore it.
+// Finds a saved segment, and gives its lane enough records to restore it.
 static tide_status saved_check(tide_device_cache* device, tide__pool* pool, const tide_checkpoint* c,
                                const saved_segment* saved) {
   tide__lane* lane = NULL;

@@ -28,7 +28,7 @@
 #define OPTION_MARKS ",:[]"     // what ends a word
 #define OPTION_KEY_END ",:[]="  // what ends a key
 
-// A text on its way in.
+// A text that is being read.
 typedef struct option_text {
   const char* at;          // borrowed during the call
   const char* source;      // borrowed during the call; what opens an error: the call, or the variable
@@ -36,7 +36,7 @@ typedef struct option_text {
 } option_text;
 
 typedef struct option_kind {
-  // Reads a value. False if it is none of this kind; the text's word is then what is wrong with it.
+  // Reads a value. False if it is not of this kind; the text's word is then the part that is wrong.
   bool (*read)(option_text* text, void* field);
   // Writes it as `read` takes it, into OPTION_VALUE bytes.
   void (*write)(const void* field, char* out);
@@ -133,7 +133,7 @@ static void option_write_policy(const void* field, char* out) {
   else (void)snprintf(out, OPTION_VALUE, "%" PRIu32, policy);
 }
 
-// PyTorch's choice among its allocators: that we are none of the others is all there is to say.
+// PyTorch's choice among its allocators. This library is none of the others, so it accepts only "native".
 static bool option_read_backend(option_text* text, void* field) {
   (void)field;
   return option_next_word(text, OPTION_MARKS) && option_word_is(text, "native");
@@ -453,7 +453,7 @@ tide_status tide_device_options_from_env(tide_device_options* options) {
 // ---------------------------------------------------------------------------------------------------
 // Printing and checking
 
-// A text on its way out; `length` is what it would have with room enough.
+// A text that is being written; `length` is that of the whole text, even where it does not fit.
 typedef struct option_out {
   char* text;  // borrowed during the call
   size_t capacity;

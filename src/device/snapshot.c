@@ -311,7 +311,7 @@ typedef struct placed_block {
   uint64_t bytes;
 } placed_block;
 
-// Around a block; who has the gate keeps its segment and the handles under it where they are.
+// Around a block. While the caller has the gate, its segment and handles stay where they are.
 static tide_status placed_range(const placed_block* block, base_range* out) {
   const tide__segment* const segment = block->segment;
   if (segment == NULL) {

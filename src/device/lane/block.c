@@ -239,7 +239,7 @@ static void count_freed(tide__lane* lane, const tide__block* block) {
                     is_whole_then ? -(int64_t)absorbed : (int64_t)block->bytes);
 }
 
-// Puts a block that nobody has any more among the idle ones.
+// Makes a block idle that is no longer in use.
 static void block_rest_locked(tide_device_cache* device, tide__block* block,
                               const tide__call_context* context, tide__tally* tally) {
   tide__lane* const lane = block->segment->lane;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// What every call may meet on its way: the gate, the detours, and the refusal of an allocator that a fork
-// copied.
+// The gate, the detours from the fast path, and the refusal of an allocator that was inherited by a fork.
 #include "device/lane/lane.h"
 
 uint64_t tide__gate_enter(tide_device_cache* device) {

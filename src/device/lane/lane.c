@@ -190,8 +190,8 @@ static void lane_close_locked(tide_device_cache* device, tide__pool* pool, tide_
   (void)tide__add_release(&device->lane_drops, 1);  // pairs with tide__lane_change
 }
 
-// The record of a lane stays with its memory, but nobody finds it. A new stream of the same name gets another
-// lane, and takes memory of this one as of any other stream.
+// The record of a lane stays with its memory, but no request finds it. A new stream with the same handle gets
+// another lane, and uses memory of this one like that of any other stream.
 void tide__lanes_close(tide_device_cache* device, tide_stream stream) {
   tide__mutex_lock(&device->pools_lock);
   lane_close_locked(device, &device->default_pool, stream);
@@ -233,8 +233,8 @@ void tide__lane_change(tide_device_cache* device, tide__lane* lane) {
     tide__tally_settle(device, &last->lane->tally);
     tide__mutex_unlock(&last->lane->lock);
   }
-  // The key, not the stream: nobody finds a lane whose stream is closed. It is read last, so that the number
-  // of drops shows a close that happens meanwhile.
+  // The key, not the stream: no request finds a lane whose stream is closed. It is read last, so that the
+  // number of drops shows a close that happens meanwhile.
   const uint32_t drops = tide__load_acquire(&device->lane_drops);  // pairs with lane_close_locked
   *last = tide__last_lane = (tide__lane_memory){ .uid = device->uid,
                                                  .lane = lane,

@@ -51,7 +51,7 @@ static void pool_tell_closed(const tide__pool* pool) {
   if (pool->options.closed != NULL) pool->options.closed(pool->options.user);
 }
 
-// Ends the stay of the caller, and drops the pool if nobody else is there.
+// Ends the stay of the caller, and drops the pool if it has no other user or guest.
 static void pool_drop(tide_device_cache* device, tide__pool* pool) {
   tide__labels_keep(device, pool);
   if (!tide__pools_remove(&device->pools, &pool->base)) return;

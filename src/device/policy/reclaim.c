@@ -251,7 +251,7 @@ static uint64_t segment_idle_bytes_locked(const tide__segment* segment) {
   return bytes;
 }
 
-// The idle memory of a pool, with what threads have at hand.
+// The idle memory of a pool, including the blocks in thread caches.
 static uint64_t pool_idle_bytes(tide_device_cache* device, tide__pool* pool) {
   uint64_t bytes = 0;
   tide__lane* lane = tide__lane_next(device, pool, NULL);
@@ -279,7 +279,8 @@ static void pool_drop_unmapped(tide_device_cache* device, tide__pool* pool) {
 }
 
 // Gives back idle memory until at most `keep_bytes` are left, from the largest idle block on. Each step gives
-// a whole segment, or handles of one block, and there is none after that which reaches the goal.
+// back a whole segment, or as many handles of one block as are needed, and the one that reaches the goal is
+// the last.
 static tide_status reclaim_to(tide_device_cache* device, pool_walk pools, uint64_t keep_bytes,
                               const tide__call_context* context) {
   tide__pool* pool = NULL;

@@ -156,7 +156,7 @@ void tide__unmapped_tell(tide_device_cache* device, const tide__segment* segment
 }
 
 // ---------------------------------------------------------------------------------------------------
-// Raw memory that nobody can use
+// Raw memory that could not be used
 
 tide_status tide__stray_new(tide_device_cache* device, tide__stray** out) {
   *out = tide__heap_alloc(device->heap, 1, sizeof **out);

@@ -28,7 +28,8 @@ void tide__orphans_retry(tide_device_cache* device) {
   for (size_t i = 0; i < count; i++) tide__physical_give(device, device->orphans[i]);
 }
 
-// In a capture nothing idle is given back, but what the machine would not take before does not count as such.
+// Idle memory is not given back in a capture. Memory that the machine refused before may still be tried
+// again.
 tide_status tide__physical_new(tide_device_cache* device, uint64_t bytes, tide_physical* out) {
   const uint32_t flags = device->has_physical_sharing ? TIDE_PHYSICAL_SHAREABLE : 0;
   const tide_status status = tide_machine_physical_new(device->machine, device->index, bytes, flags, out);

@@ -49,7 +49,7 @@ struct tide__offers {
 };
 
 // ---------------------------------------------------------------------------------------------------
-// Who answers
+// Answering
 
 // Sends the parts, some in a packet. The descriptors are closed by the caller.
 static int parts_send(int socket, const tide_physical_share* parts, size_t count) {
@@ -121,7 +121,7 @@ static tide_status offers_start(struct tide__offers* offers) {
   return TIDE_FAIL(TIDE_ERR_UNSUPPORTED, "device_offer: no thread: %s", strerror(error));
 }
 
-// Called by who has the gate.
+// The caller has the gate.
 static tide_status offers_make(tide_device_cache* device) {
   struct tide__offers* const made = tide__heap_alloc(device->heap, 1, sizeof *made);
   TIDE_REQUIRE(made != NULL, TIDE_ERR_NO_MEMORY, "device_offer: no memory");

@@ -55,7 +55,7 @@ tide_status tide_device_enable_peer(tide_device_cache* device, int peer) {
 // ---------------------------------------------------------------------------------------------------
 // Export
 
-// A block as it was when it was looked for. Who has the gate keeps its segment and the handles under it where
+// A block as it was when it was found. While the caller has the gate, its segment and handles stay where
 // they are.
 typedef struct shared_block {
   const tide__segment* segment;  // NULL: uncached memory

@@ -187,7 +187,7 @@ static bool user_overlaps(const tide__user* user, uint64_t from, uint64_t to) {
   return user->lane != NULL && user->from < to && from < user->to;
 }
 
-// Who had a range to itself waited for all who used it before, so that its own stamp stands for theirs.
+// A lane that had a range to itself has waited for all earlier uses, so its own stamp stands for theirs.
 static void user_yield(tide__user* user, const tide__user* use) {
   if (!user_overlaps(user, use->from, use->to)) return;
   const bool covers_front = use->from <= user->from;
@@ -197,7 +197,7 @@ static void user_yield(tide__user* user, const tide__user* use) {
   else if (covers_back) user->to = use->from;
 }
 
-// The place for a new use: one that nobody needs any more, or that of another use by the same lane, which is
+// The place for a new use: one that is not needed any more, or that of another use by the same lane, which is
 // joined with it. NULL: all are taken by other lanes.
 static tide__user* handle_find_place(tide__handle* handle, const tide__user* use) {
   tide__user* open = NULL;
@@ -220,7 +220,7 @@ void tide__handle_note_use_locked(tide_device_cache* device, tide__handle* handl
   } else {
     place->from = tide__min(place->from, use->from);
     place->to = tide__max(place->to, use->to);
-    // The later mark is not that of the earlier use, so that nobody may wait for it.
+    // The later mark is not that of the earlier use, so no stream may wait for it.
     place->stamp = tide__max(place->stamp, use->stamp) & ~(uint64_t)1;
   }
 }

@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The policy `tide`: as little memory as the program holds, and a hair more. Best fit by (size, address) in
-// the home of the request's stream answers nearly all requests. Where nothing fits, a view that was stitched
-// before may; else memory is made, as long as all of it stays within half a percent above the highest that
-// was ever handed out at once, small blocks left out; else idle memory is stitched to a new view, of whatever
-// stream. No decision depends on the clock or on addresses, so that programs that repeat themselves come to
-// rest.
+// The policy `tide` reserves little more memory than the program holds. Most requests are served by best fit,
+// by (size, address), in the home of their stream. If nothing fits there, the policy tries in turn:
+//
+//   1. a view that was stitched before,
+//   2. new memory, as long as all large blocks stay within tide_slack (half a percent) above the highest sum that
+//      was ever handed out at once,
+//   3. a new view, stitched from idle memory of any stream.
+//
+// Apart from tide_stitch_share, no decision depends on the clock. So the memory of a program that repeats itself
+// stops growing.
 //
 // Small requests have homes of their own, which grow without these limits. So do private pools and captures,
-// because what a graph was captured with must stay where it is.
+// because the memory that a graph was captured with must stay where it is.
 #include "device/segment/virtual.h"
 #include "device/tide/tide.h"
 
@@ -77,8 +81,8 @@ static uint64_t idle_left(const tide__request* request, const tide_level* level,
 
 // A part of the request that is the larger the more of the peak the request is: a third for one that is all
 // of the peak. The largest requests get few handles, so that a view of them costs little; those in the
-// middle get small ones, because blocks that cut into a handle leave the rest of it to nobody. No handle is
-// so small that a view of all idle memory has thousands.
+// middle get small ones, because a block that uses a part of a handle leaves a rest that nothing else can
+// use. No handle is so small that a view of all idle memory has thousands.
 static uint64_t handle_bytes(const tide__request* request, uint64_t peak) {
   const uint64_t unit = tide__home_unit(request->device);
   const uint64_t limit = tide__max(unit, request->options->tide_most_handle_bytes / unit * unit);
@@ -89,7 +93,7 @@ static uint64_t handle_bytes(const tide__request* request, uint64_t peak) {
   return tide__min(tide__max(least, tide__round_up(part, unit)), most);
 }
 
-// Looks how far the other streams are. May the request's wait for them, where that is of use?
+// Polls the marks of the other streams. May the request's stream wait for them, where that helps?
 static bool can_wait_for_others(const tide__request* request) {
   return tide__marks_poll(request->device, request->lane) &&
          tide__marks_can_wait(request->device, request->lane);
@@ -170,14 +174,14 @@ static tide_status tide_search(tide__request* request, tide__block** out) {
   return *out != NULL ? prepare_at_gate(request, out) : TIDE_OK;
 }
 
-// What threads have at hand, and what blocks have too much.
+// Empties the thread caches, and cuts off what blocks have beyond their requests.
 static tide_status rung_squeeze(tide__request* request, tide__block** out) {
   if (!tide__tcache_serve(request)) return TIDE_OK;
   tide__tcache_squeeze(request->device, request->lane);
   return tide_search(request, out);
 }
 
-// Puts what threads have at hand back into the lane, unless that was done a moment ago: then making memory is
+// Returns the blocks of thread caches to the lane, unless that was done recently: then making memory is
 // cheaper.
 enum { FLUSH_PAUSE = 4096 };  // small requests
 
@@ -321,7 +325,7 @@ static tide_status tide_recover(tide__request* request, tide__block** out) {
 // ---------------------------------------------------------------------------------------------------
 // Giving back
 
-// Blocks that threads have at hand go to their lanes, and views that no block is in are unmapped.
+// Returns the blocks of thread caches to their lanes, and unmaps views that no block is in.
 static tide_status tide_let_go(tide_device_cache* device, tide__pool* pool) {
   if (pool == &device->default_pool) tide__tcache_flush(device);
   return tide__views_trim(device, pool);

@@ -275,7 +275,7 @@ void tide__tcache_forget_closed(tide_device_cache* device) {
 }
 
 // Cuts off what the blocks of a lane that are handed out have beyond their requests, as far as there are
-// records for it. Nobody is in a cache, so nobody looks at the class of a block.
+// records for it. No thread is in its cache, so none reads the class of a block.
 static void lane_trim_slack_locked(tide__lane* lane) {
   TIDE_LIST_EACH(it, &lane->segments) {
     tide__block* block = TIDE_OWNER(it, tide__segment, link)->head;

@@ -12,7 +12,7 @@
 #define END_LEAST_BYTES ((uint64_t)1 << 20)
 enum { STITCH_ATTEMPTS = 8 };
 
-// One stitch on its way.
+// A stitch while it is being made.
 typedef struct stitching {
   tide__gathering own;
   tide__handle** handles;  // owned; all that may be used, homes by age, in each by address
@@ -47,7 +47,7 @@ static void run_close(stitching* s, tide__stitch_run* run) {
 
 static bool run_is_open(const tide__stitch_run* run) { return run->pre > 0 || run->whole > 0; }
 
-// Sees to it that the run goes on with a handle: another begins there if the handle does not follow, or if
+// Continues the run with a handle. A new run begins there if the handle does not follow at home, or if
 // only one of the two must be waited for.
 static void run_reach(stitching* s, tide__stitch_run* run, uint32_t handle, bool goes_on, bool waits,
                       bool is_foreign) {
@@ -112,7 +112,7 @@ static tide_status holes_note(stitching* s) {
 // ---------------------------------------------------------------------------------------------------
 // Making a view
 
-// A view on its way.
+// A view while it is being made.
 typedef struct new_view {
   tide__stitch_plan plan;
   tide__segment* segment;  // with its view; owned until it is linked
