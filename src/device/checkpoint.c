@@ -233,7 +233,7 @@ static bool saved_is_own_locked(const tide_checkpoint* c, const saved_segment* s
 static tide_status saved_check(tide_device_cache* device, tide__pool* pool, const tide_checkpoint* c,
                                const saved_segment* saved) {
   tide__lane* lane = NULL;
-  TIDE_TRY(tide__lane_get(device, pool, saved->stream, &lane));
+  TIDE_TRY(tide__lane_find(device, pool, saved->stream, &lane));
   tide__mutex_lock(&lane->lock);
   const tide__segment* const segment = saved_find_locked(lane, saved);
   const bool is_there = segment != NULL && saved_has_memory_locked(c, saved, segment);
@@ -320,7 +320,7 @@ static tide_status saved_restore(tide_device_cache* device, tide__pool* pool, co
                             .stream = saved->stream,
                             .kind = saved->is_small ? TIDE__SMALL : TIDE__LARGE };
   if (tide__is_recording(device)) request.context = tide__context_now(device, TIDE_HISTORY_STATE);
-  TIDE_TRY(tide__lane_get(device, pool, saved->stream, &request.lane));
+  TIDE_TRY(tide__lane_find(device, pool, saved->stream, &request.lane));
   tide__lane_turn(device, request.lane);
   saved_hand_out(&request, c, saved, records, delta);
   saved_end_idle(&request, c, saved, records);

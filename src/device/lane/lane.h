@@ -125,15 +125,6 @@ extern _Thread_local tide__lane_memory tide__last_lane;
 // The lane of a stream in a pool, made if it is new.
 tide_status tide__lane_find(tide_device_cache* device, tide__pool* pool, tide_stream stream,
                             tide__lane** out);
-static inline tide_status tide__lane_get(tide_device_cache* device, tide__pool* pool, tide_stream stream,
-                                         tide__lane** out) {
-  const tide__lane_memory* const last = &tide__last_lane;
-  const bool is_same = last->uid == device->uid && last->pool == pool && last->stream == stream &&
-                       last->drops == tide__load_relaxed(&device->lane_drops);
-  if (!is_same) return tide__lane_find(device, pool, stream, out);
-  *out = last->lane;
-  return TIDE_OK;
-}
 // The first lane of a pool, and the one after; NULL at the end. By rising stream.
 tide__lane* tide__lane_next(tide_device_cache* device, tide__pool* pool, tide__lane* lane);
 void tide__lane_fini(tide_device_cache* device, tide__lane* lane);

@@ -57,7 +57,7 @@ tide_status tide__rung_borrow(tide__request* request, tide__block** out) {
     inner.is_borrowing = true;
     tide__request_decide(&inner);
     inner.segment_bytes = inner.policy->segment_bytes(inner.options, inner.rounded);
-    TIDE_TRY(tide__lane_get(device, pool, request->stream, &inner.lane));
+    TIDE_TRY(tide__lane_find(device, pool, request->stream, &inner.lane));
     TIDE_TRY(tide__request_choose(&inner, out));
     if (*out == NULL) continue;
     *request = inner;

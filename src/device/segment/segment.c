@@ -124,20 +124,10 @@ static void reserved_move(tide_device_cache* device, tide__pool* pool, int64_t b
   tide__mutex_unlock(&device->totals_lock);
 }
 
-void tide__reserved_rise(tide_device_cache* device, tide__pool* pool, uint64_t bytes, int kind,
-                         bool is_segment) {
-  reserved_move(device, pool, (int64_t)bytes, kind, is_segment);
-}
-
-void tide__reserved_fall(tide_device_cache* device, tide__pool* pool, uint64_t bytes, int kind,
-                         bool is_segment) {
-  reserved_move(device, pool, -(int64_t)bytes, kind, is_segment);
-}
-
 void tide__mapped_tell(const tide__request* request, uint64_t address, uint64_t bytes) {
   tide_device_cache* const device = request->device;
   const int kind = request->kind == TIDE__SMALL ? TIDE_STAT_SMALL : TIDE_STAT_LARGE;
-  tide__reserved_rise(device, request->pool, bytes, kind, false);
+  reserved_move(device, request->pool, (int64_t)bytes, kind, false);
   if (!tide__is_recording(device)) return;
   tide__entry_add(device, TIDE_ACTION_SEGMENT_MAP, &request->context, request->context.stack, request->lane,
                   address, bytes);
@@ -148,7 +138,7 @@ void tide__unmapped_tell(tide_device_cache* device, const tide__segment* segment
                          const tide__call_context* context) {
   const int kind = segment->is_small ? TIDE_STAT_SMALL : TIDE_STAT_LARGE;
   if (from == to) return;
-  tide__reserved_fall(device, segment->lane->pool, to - from, kind, false);
+  reserved_move(device, segment->lane->pool, -(int64_t)(to - from), kind, false);
   if (!tide__is_recording(device)) return;
   tide__entry_add(device, TIDE_ACTION_SEGMENT_UNMAP, context,
                   context->stack != 0 ? context->stack : segment->stack, segment->lane, from, to - from);
@@ -258,7 +248,7 @@ static tide_status segment_adopt(const tide__request* request, tide__segment* se
   if (!tide__lane_lock_with_spares(device, request->lane)) return TIDE_ERR_NO_MEMORY;
   *out = tide__segment_link_locked(segment, tide__address(address), bytes, TIDE__BLOCK_BUSY);
   tide__mutex_unlock(&request->lane->lock);
-  tide__reserved_rise(device, request->pool, bytes, tide__block_kind(*out), true);
+  reserved_move(device, request->pool, (int64_t)bytes, tide__block_kind(*out), true);
   if (tide__is_recording(device)) {
     tide__entry_add(device, TIDE_ACTION_SEGMENT_ALLOC, &request->context, request->context.stack,
                     request->lane, tide__address(address), bytes);
@@ -345,7 +335,7 @@ tide_status tide__segment_release(tide_device_cache* device, tide__segment* segm
   }
   tide__mutex_unlock(&lane->lock);
   if (status != TIDE_OK) return status;
-  tide__reserved_fall(device, lane->pool, segment->bytes, kind, true);
+  reserved_move(device, lane->pool, -(int64_t)segment->bytes, kind, true);
   if (tide__is_recording(device)) {
     tide__entry_add(device, TIDE_ACTION_SEGMENT_FREE, context,
                     context->stack != 0 ? context->stack : segment->stack, lane, segment->address,

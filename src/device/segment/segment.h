@@ -34,10 +34,6 @@ void tide__segments_drop_unmapped(tide_device_cache* device, tide__lane* lane);
 void tide__mapped_tell(const tide__request* request, uint64_t address, uint64_t bytes);
 void tide__unmapped_tell(tide_device_cache* device, const tide__segment* segment, uint64_t from, uint64_t to,
                          const tide__call_context* context);
-void tide__reserved_rise(tide_device_cache* device, tide__pool* pool, uint64_t bytes, int kind,
-                         bool is_segment);
-void tide__reserved_fall(tide_device_cache* device, tide__pool* pool, uint64_t bytes, int kind,
-                         bool is_segment);
 // Waits until no work of the lane's stream uses its idle memory. Unless `is_always`, it waits only where the
 // machine does not wait itself when raw memory is released.
 tide_status tide__lane_quiesce(tide_device_cache* device, const tide__lane* lane, bool is_always);

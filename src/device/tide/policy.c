@@ -5,12 +5,12 @@
 // by (size, address), in the home of their stream. If nothing fits there, the policy tries in turn:
 //
 //   1. a view that was stitched before,
-//   2. new memory, as long as all large blocks stay within tide_slack (half a percent) above the highest sum that
-//      was ever handed out at once,
+//   2. new memory, as long as all large blocks stay within tide_slack (half a percent) above the highest sum
+//      that was ever handed out at once,
 //   3. a new view, stitched from idle memory of any stream.
 //
-// Apart from tide_stitch_share, no decision depends on the clock. So the memory of a program that repeats itself
-// stops growing.
+// Apart from tide_stitch_share, no decision depends on the clock. So the memory of a program that repeats
+// itself stops growing.
 //
 // Small requests have homes of their own, which grow without these limits. So do private pools and captures,
 // because the memory that a graph was captured with must stay where it is.
