@@ -304,15 +304,8 @@ static base_range span_range(tide__span span, uint64_t address) {
   return range;
 }
 
-// A block as it was when it was looked for.
-typedef struct placed_block {
-  const tide__segment* segment;  // NULL: uncached memory
-  uint64_t address;
-  uint64_t bytes;
-} placed_block;
-
 // Around a block. While the caller has the gate, its segment and handles stay where they are.
-static tide_status placed_range(const placed_block* block, base_range* out) {
+static tide_status placed_range(const tide__place* block, base_range* out) {
   const tide__segment* const segment = block->segment;
   if (segment == NULL) {
     *out = (base_range){ block->address, block->bytes };
@@ -329,43 +322,18 @@ static tide_status placed_range(const placed_block* block, base_range* out) {
   return TIDE_OK;
 }
 
-// False if the record is that of another block by now.
-static bool placed_look(tide_device_cache* device, const tide__block* record, uint64_t handle,
-                        placed_block* out) {
-  *out = (placed_block){ record->segment, record->address, record->bytes };
-  return tide__slots_handle(&device->blocks, record) == handle;
-}
-
-static bool placed_look_in(tide_device_cache* device, tide__lane* lane, const tide__block* record,
-                           uint64_t handle, placed_block* out) {
-  tide__mutex_lock(&lane->lock);
-  const bool is_there = placed_look(device, record, handle, out);
-  tide__mutex_unlock(&lane->lock);
-  return is_there;
-}
-
-// Uncached memory has no lane and no lock.
-static tide_status base_find(tide_device_cache* device, tide_block found, base_range* out) {
-  const tide__block* const record = tide__slots_find(&device->blocks, found.handle);
-  TIDE_REQUIRE(record != NULL, TIDE_ERR_HANDLE, "device_base: %p is not handed out", found.address);
-  placed_block block;
-  tide__lane* const lane = tide__block_lane(record);
-  const bool is_there = lane != NULL ? placed_look_in(device, lane, record, found.handle, &block)
-                                     : placed_look(device, record, found.handle, &block);
-  TIDE_REQUIRE(is_there, TIDE_ERR_HANDLE, "device_base: %p is not handed out", found.address);
-  return placed_range(&block, out);
-}
-
 tide_status tide_device_base(tide_device_cache* device, const void* address, void** out_base,
                              size_t* out_bytes) {
   tide_block block = { NULL, 0 };
+  tide__place place = { NULL, 0, 0 };
   base_range range = { 0, 0 };
   TIDE_REQUIRE(out_base != NULL, TIDE_ERR_ARGUMENT, "device_base: no out");
   *out_base = NULL;
   if (out_bytes != NULL) *out_bytes = 0;
   TIDE_TRY(tide_device_find(device, address, &block));
   (void)tide__gate_enter(device);
-  const tide_status status = base_find(device, block, &range);
+  tide_status status = tide__block_place(device, block, "device_base", &place);
+  if (status == TIDE_OK) status = placed_range(&place, &range);
   tide__gate_leave(device);
   *out_base = tide__pointer(range.address);
   if (out_bytes != NULL) *out_bytes = range.bytes;

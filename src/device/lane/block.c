@@ -348,3 +348,16 @@ void tide__block_hollow_locked(tide__block* block, uint64_t from, uint64_t to) {
   tide__block_merge_locked(lane, block, TIDE__BLOCK_UNMAPPED);
   tide__free_index_put_unmapped_locked(block);
 }
+
+// Uncached memory has no lane and no lock. The record may be that of another block by now.
+TIDE_UNCHECKED_LOCKING tide_status tide__block_place(tide_device_cache* device, tide_block block,
+                                                     const char* call, tide__place* out) {
+  const tide__block* const record = tide__slots_find(&device->blocks, block.handle);
+  tide__lane* const lane = record != NULL ? tide__block_lane(record) : NULL;
+  if (lane != NULL) tide__mutex_lock(&lane->lock);
+  const bool is_there = record != NULL && tide__slots_handle(&device->blocks, record) == block.handle;
+  if (is_there) *out = (tide__place){ record->segment, record->address, record->bytes };
+  if (lane != NULL) tide__mutex_unlock(&lane->lock);
+  TIDE_REQUIRE(is_there, TIDE_ERR_HANDLE, "%s: %p is not handed out", call, block.address);
+  return TIDE_OK;
+}

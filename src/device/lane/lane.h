@@ -262,6 +262,15 @@ bool tide__block_end_locked(tide_device_cache* device, tide__block* block, const
 typedef enum tide__release { TIDE__RELEASE_REFUSED, TIDE__RELEASE_DONE, TIDE__RELEASE_WAITS } tide__release;
 tide__release tide__block_release(tide_device_cache* device, tide__block* block, uint64_t handle,
                                   uint64_t last_use, const tide__call_context* context);
+// Where the block of a handle lies. While the caller has the gate, its segment and handles stay where they
+// are. TIDE_ERR_HANDLE, by the name of `call`, if the block is not handed out any more.
+typedef struct tide__place {
+  const tide__segment* segment;  // NULL: uncached memory
+  uint64_t address;
+  uint64_t bytes;
+} tide__place;
+tide_status tide__block_place(tide_device_cache* device, tide_block block, const char* call,
+                              tide__place* out);
 // Keeps an entry about a block that is released.
 void tide__block_record_free(tide_device_cache* device, tide_action action, const tide__block* block,
                              const tide__call_context* context);

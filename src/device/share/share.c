@@ -55,42 +55,6 @@ tide_status tide_device_enable_peer(tide_device_cache* device, int peer) {
 // ---------------------------------------------------------------------------------------------------
 // Export
 
-// A block as it was when it was found. While the caller has the gate, its segment and handles stay where
-// they are.
-typedef struct shared_block {
-  const tide__segment* segment;  // NULL: uncached memory
-  uint64_t address;
-  uint64_t bytes;
-} shared_block;
-
-// False if the record is that of another block by now.
-static bool record_look(tide_device_cache* device, const tide__block* record, uint64_t handle,
-                        shared_block* out) {
-  const bool is_there = tide__slots_handle(&device->blocks, record) == handle;
-  if (is_there) *out = (shared_block){ record->segment, record->address, record->bytes };
-  return is_there;
-}
-
-// Uncached memory has no lane, and no lock.
-static bool record_look_in_lane(tide_device_cache* device, const tide__block* record, uint64_t handle,
-                                shared_block* out) {
-  tide__lane* const lane = tide__block_lane(record);
-  if (lane == NULL) return record_look(device, record, handle, out);
-  tide__mutex_lock(&lane->lock);
-  const bool is_there = record_look(device, record, handle, out);
-  tide__mutex_unlock(&lane->lock);
-  return is_there;
-}
-
-static tide_status block_find(tide_device_cache* device, const void* address, shared_block* out) {
-  tide_block block = { NULL, 0 };
-  TIDE_TRY(tide_device_find(device, address, &block));
-  const tide__block* const record = tide__slots_find(&device->blocks, block.handle);
-  const bool is_there = record != NULL && record_look_in_lane(device, record, block.handle, out);
-  TIDE_REQUIRE(is_there, TIDE_ERR_HANDLE, "device_share: %p is not handed out", address);
-  return TIDE_OK;
-}
-
 static tide_status room_check(const tide_device_cache* device, const tide_share* share,
                               const tide_physical_share* parts, size_t capacity) {
   TIDE_REQUIRE(device->has_physical_sharing, TIDE_ERR_UNSUPPORTED, "device_share: the machine cannot share");
@@ -107,7 +71,7 @@ static tide_status part_export(tide_device_cache* device, tide_physical physical
   return status;
 }
 
-static tide_status share_expandable(tide_device_cache* device, const shared_block* block, tide_share* out,
+static tide_status share_expandable(tide_device_cache* device, const tide__place* block, tide_share* out,
                                     tide_physical_share* parts, size_t capacity) {
   const tide__segment* const segment = block->segment;
   const uint64_t handle = segment->handle_bytes;
@@ -137,7 +101,7 @@ static tide_status share_span(tide_device_cache* device, tide__span span, tide_s
   return TIDE_OK;
 }
 
-static tide_status block_share(tide_device_cache* device, const shared_block* block, tide_share* out,
+static tide_status block_share(tide_device_cache* device, const tide__place* block, tide_share* out,
                                tide_physical_share* parts, size_t capacity) {
   const tide__segment* const segment = block->segment;
   const uint64_t base = segment != NULL ? segment->address : block->address;
@@ -156,10 +120,12 @@ static tide_status block_share(tide_device_cache* device, const shared_block* bl
 
 static tide_status share_at_gate(tide_device_cache* device, const void* address, tide_share* out,
                                  tide_physical_share* parts, size_t capacity) {
-  shared_block block = { NULL, 0, 0 };
-  TIDE_TRY(block_find(device, address, &block));
-  out->bytes = block.bytes;
-  return block_share(device, &block, out, parts, capacity);
+  tide_block block = { NULL, 0 };
+  tide__place place = { NULL, 0, 0 };
+  TIDE_TRY(tide_device_find(device, address, &block));
+  TIDE_TRY(tide__block_place(device, block, "device_share", &place));
+  out->bytes = place.bytes;
+  return block_share(device, &place, out, parts, capacity);
 }
 
 tide_status tide_device_share(tide_device_cache* device, const void* address, tide_share* out,
