@@ -48,14 +48,20 @@ static uint64_t oom_in_use(tide_device_cache* device) {
   return (uint64_t)(active + reserved);
 }
 
-tide_status tide__oom_try(const char* name, tide__rung_fn rung, tide__request* request, tide__block** out) {
+static tide_status oom_try(const tide__rung* rung, tide__request* request, tide__block** out) {
   const uint64_t before = oom_in_use(request->device);
-  const tide_status status = rung(request, out);
+  const tide_status status = rung->climb(request, out);
   const uint64_t after = oom_in_use(request->device);
   if (oom_steps.count < TIDE_OOM_RUNGS) {
-    oom_steps.rungs[oom_steps.count++] = (tide_oom_rung){ name, before > after ? before - after : 0 };
+    oom_steps.rungs[oom_steps.count++] = (tide_oom_rung){ rung->name, before > after ? before - after : 0 };
   }
   return status;
+}
+
+tide_status tide__oom_climb(const tide__rung* rungs, size_t count, tide__request* request,
+                            tide__block** out) {
+  for (size_t i = 0; i < count && *out == NULL; i++) TIDE_TRY(oom_try(&rungs[i], request, out));
+  return *out != NULL ? TIDE_OK : TIDE_ERR_NO_MEMORY;
 }
 
 // ---------------------------------------------------------------------------------------------------

@@ -74,9 +74,13 @@ void tide__totals_forget_peak(tide_device_cache* device);
 
 // Forgets the steps that were tried for the thread's last request.
 void tide__oom_begin(void);
-// Takes one step and notes what it yielded.
-typedef tide_status (*tide__rung_fn)(tide__request* request, tide__block** out);
-tide_status tide__oom_try(const char* name, tide__rung_fn rung, tide__request* request, tide__block** out);
+// One step of recovery. It returns TIDE_OK with a block, or TIDE_OK without one: then the next is climbed.
+typedef struct tide__rung {
+  const char* name;
+  tide_status (*climb)(tide__request* request, tide__block** out);
+} tide__rung;
+// Climbs rungs until one yields a block, and notes what each did. TIDE_ERR_NO_MEMORY behind the last.
+tide_status tide__oom_climb(const tide__rung* rungs, size_t count, tide__request* request, tide__block** out);
 // Reports that a request failed for want of memory, tells observers, and returns TIDE_ERR_NO_MEMORY.
 tide_status tide__oom_report(const tide__request* request);
 // Writes the text of a report from its numbers, in the words of PyTorch on the machine "cuda".

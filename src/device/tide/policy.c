@@ -167,7 +167,7 @@ static tide_status tide_prepare(tide__request* request, tide__block** inout) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// The ladder. Each rung returns TIDE_OK with a block, or TIDE_OK without one: then the next is climbed.
+// The ladder
 
 static tide_status tide_search(tide__request* request, tide__block** out) {
   TIDE_TRY(tide__request_choose(request, out));
@@ -289,13 +289,8 @@ static tide_status rung_give_back(tide__request* request, tide__block** out) {
   return rung_make(request, out);
 }
 
-typedef struct tide_rung {
-  const char* name;
-  tide__rung_fn climb;
-} tide_rung;
-
 static tide_status tide_climb(tide__request* request, tide__block** out) {
-  static const tide_rung rungs[] = {
+  static const tide__rung rungs[] = {
     { "what threads have at hand", rung_squeeze },
     { "other pools", tide__rung_borrow },
     { "work of its stream", rung_wait },
@@ -306,10 +301,9 @@ static tide_status tide_climb(tide__request* request, tide__block** out) {
   tide_status status = tide_search(request, out);
   if (status == TIDE_OK && *out == NULL) status = flush_if_due(request, out);
   if (status == TIDE_OK && *out == NULL) status = rung_make(request, out);
-  for (size_t i = 0; i < sizeof rungs / sizeof rungs[0] && status == TIDE_OK && *out == NULL; i++) {
-    status = tide__oom_try(rungs[i].name, rungs[i].climb, request, out);
+  if (status == TIDE_OK && *out == NULL) {
+    status = tide__oom_climb(rungs, sizeof rungs / sizeof rungs[0], request, out);
   }
-  if (status == TIDE_OK && *out == NULL) status = TIDE_ERR_NO_MEMORY;
   tide__gate_leave(request->device);
   return status;
 }

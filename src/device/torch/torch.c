@@ -101,7 +101,7 @@ static tide__block* torch_choose_locked(const tide__request* request) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// The ladder. Each rung returns TIDE_OK with a block, or TIDE_OK without one: then the next is climbed.
+// The ladder
 
 static tide_status rung_search_if_fixed(tide__request* request, tide__block** out) {
   return request->options->fixes ? tide__request_choose(request, out) : TIDE_OK;
@@ -162,14 +162,9 @@ static tide_status rung_release_all(tide__request* request, tide__block** out) {
   return rung_grow(request, out);
 }
 
-typedef struct torch_rung {
-  const char* name;
-  tide__rung_fn climb;
-} torch_rung;
-
 // Growth is nearly always the end of it, and so is not looked at.
 static tide_status climb(tide__request* request, tide__block** out) {
-  static const torch_rung rungs[] = {
+  static const tide__rung rungs[] = {
     { "other pools", tide__rung_borrow },
     { "idle segments of its size", rung_release_some },
     { "work of its stream", rung_wait_one_by_one },
@@ -178,10 +173,7 @@ static tide_status climb(tide__request* request, tide__block** out) {
   tide__oom_begin();
   TIDE_TRY(rung_collect(request, out));
   if (*out == NULL) TIDE_TRY(rung_grow(request, out));
-  for (size_t i = 0; i < sizeof rungs / sizeof rungs[0] && *out == NULL; i++) {
-    TIDE_TRY(tide__oom_try(rungs[i].name, rungs[i].climb, request, out));
-  }
-  return *out != NULL ? TIDE_OK : TIDE_ERR_NO_MEMORY;
+  return *out != NULL ? TIDE_OK : tide__oom_climb(rungs, sizeof rungs / sizeof rungs[0], request, out);
 }
 
 // If another thread had the gate since the request was made, it may have made room, or have had blocks in its
