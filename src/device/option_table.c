@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The table of options: the key, the field, the kind and the range of each. options.c reads, prints and checks
-// options by it.
+// The table of options: the key, the field, the kind and the range of each. options.c reads, prints and
+// checks options by it.
 #include "device/option_table.h"
 
 #include <string.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// tide_device_trim() with memory to keep: how much goes, what goes first, and what stays after a fault. What is
-// idle before and after is counted from a visit and from the statistics, not from the call.
+// tide_device_trim() with memory to keep: how much goes, what goes first, and what stays after a fault. What
+// is idle before and after is counted from a visit and from the statistics, not from the call.
 #include "device/devices.h"
 
 static void trim_to(tide_device_cache* d, uint64_t keep) { T_OK(tide_device_trim(d, keep)); }

@@ -21,8 +21,8 @@ uint64_t tide__reserve_wanted(const tide_device_cache* device, const tide_reserv
 tide_status tide__access_give(tide_device_cache* device, uint64_t address, uint64_t bytes);
 
 // Handles that are mapped one behind the other, and the memory that was made for them, until that is
-// committed. Mapping them is one step: if it fails half way, tide__mapping_end() undoes it. A mapping that the
-// machine refuses to undo is stuck: it is kept in tide_device_cache.stuck and tried again.
+// committed. Mapping them is one step: if it fails half way, tide__mapping_end() undoes it. A mapping that
+// the machine refuses to undo is stuck: it is kept in tide_device_cache.stuck and tried again.
 typedef struct tide__mapping {
   struct tide__mapping* next;  // among the stuck ones
   uint64_t address;
