@@ -399,7 +399,8 @@ public:
     if (is_forked()) return;
     const Call call;
     devices.each([&](tide_device_cache* device) {
-      const tide_status status = id == MempoolId_t{ 0, 0 } ? tide_device_trim(device, 0) : pool_trim(device, id);
+      const bool is_all = id == MempoolId_t{ 0, 0 };
+      const tide_status status = is_all ? tide_device_trim(device, 0) : pool_trim(device, id);
       if (status != TIDE_ERR_HANDLE) check(status);  // the pool is gone
     });
     raise_pending();

@@ -239,12 +239,12 @@ TIDE_API tide_status tide_device_poll(tide_device_cache* device);
 
 // Gives idle memory back to the machine until at most `keep_bytes` of it are left, after waiting for
 // announced work; 0 gives back everything that can go. Idle is what is reserved and not handed out, in the
-// default pool and in private pools without users. Other pools are not touched and do not count. With
-// `keep_bytes`, the largest idle blocks go first, each as a whole segment, or in whole handles where memory
-// is virtual. So less than one segment, or one handle, more is given back than necessary. More than
-// `keep_bytes` may be left: of a raw segment in use nothing can go, nor of a handle in use, nor what
-// tide_floor_bytes keeps. Errors: TIDE_ERR_CAPTURE or TIDE_ERR_MACHINE from the machine; what could not be
-// given back stays cached.
+// default pool and in private pools without users. Other pools are not touched and do not count.
+// With `keep_bytes`, the largest idle blocks go first: a whole segment at a time, or whole handles where
+// memory is virtual. So it gives back less than one segment, or one handle, more than necessary. More than
+// `keep_bytes` may be left: nothing of a raw segment or a handle in use can go, nor what tide_floor_bytes
+// keeps.
+// Errors: TIDE_ERR_CAPTURE or TIDE_ERR_MACHINE from the machine; what could not be given back stays cached.
 TIDE_API tide_status tide_device_trim(tide_device_cache* device, uint64_t keep_bytes);
 // Gives back all idle memory of one private pool, unless it has users. TIDE_POOL_DEFAULT: of all pools, as
 // tide_device_trim() does.
