@@ -92,14 +92,6 @@ void tide_graph_free(tide_graph* graph) {
   tide__heap_release(heap, graph, 1, sizeof *graph);
 }
 
-uint32_t tide_graph_value_count(const tide_graph* graph) {
-  return graph != NULL ? (uint32_t)graph->value_count : 0;
-}
-
-uint32_t tide_graph_node_count(const tide_graph* graph) {
-  return graph != NULL ? (uint32_t)graph->node_count : 0;
-}
-
 // ---------------------------------------------------------------------------------------------------
 // Values
 

@@ -233,22 +233,12 @@ static uint32_t layout_write_places(tide_graph_layout* layout, tide__placement* 
   return count != 0 ? groups + 1 : 0;
 }
 
-// The placements come by offset and value.
-static void layout_list_members(tide_graph_layout* layout, const tide__placement* items) {
-  for (uint32_t i = 0; i < layout->info.managed; i++) {
-    const uint32_t group = layout->places[items[i].value].group;
-    layout->members[i] = items[i].value;
-    layout->group_first[group + 1] = i + 1;
-  }
-}
-
 static void layout_finish(layout_work* work) {
   tide_graph_layout_info* const info = &work->layout->info;
   info->managed = (uint32_t)work->all.count;
   info->bytes = work->all.count != 0 ? work->best_bytes : 0;
   info->groups = layout_write_places(work->layout, work->best, work->all.count);
   info->reused = info->managed - info->groups;
-  layout_list_members(work->layout, work->best);
   tide__placements_line_up(&work->outputs);
   info->outputs = (uint32_t)work->outputs.count;
   info->output_bytes = tide__placements_bytes(&work->outputs);
@@ -285,10 +275,7 @@ static tide_status layout_alloc(layout_work* work, const tide_heap* heap) {
     work->layout->heap = heap;
     work->layout->count = work->graph->value_count;
     work->layout->places = tide__heap_alloc(heap, count, sizeof *work->layout->places);
-    work->layout->members = tide__heap_alloc(heap, count, sizeof *work->layout->members);
-    work->layout->group_first = tide__heap_alloc(heap, count + 1, sizeof *work->layout->group_first);
-    has_room = has_room && work->layout->places != NULL && work->layout->members != NULL &&
-               work->layout->group_first != NULL;
+    has_room = has_room && work->layout->places != NULL;
   }
   TIDE_REQUIRE(has_room, TIDE_ERR_NO_MEMORY, "no memory for a layout of %zu values",
                work->graph->value_count);
@@ -332,8 +319,6 @@ tide_status tide_graph_layout_new(const tide_graph* graph, const tide_graph_opti
 void tide_graph_layout_free(tide_graph_layout* layout) {
   if (layout == NULL) return;
   const tide_heap* const heap = layout->heap;
-  tide__heap_release(heap, layout->group_first, layout->count + 2, sizeof *layout->group_first);
-  tide__heap_release(heap, layout->members, layout->count + 1, sizeof *layout->members);
   tide__heap_release(heap, layout->places, layout->count + 1, sizeof *layout->places);
   tide__heap_release(heap, layout, 1, sizeof *layout);
 }
@@ -341,14 +326,6 @@ void tide_graph_layout_free(tide_graph_layout* layout) {
 tide_graph_place tide_graph_layout_place(const tide_graph_layout* layout, uint32_t value) {
   if (layout == NULL || value >= layout->count) return (tide_graph_place){ .group = TIDE_GRAPH_NONE };
   return layout->places[value];
-}
-
-const uint32_t* tide_graph_layout_members(const tide_graph_layout* layout, uint32_t group,
-                                          size_t* out_count) {
-  const bool is_group = layout != NULL && group < layout->info.groups;
-  if (out_count != NULL)
-    *out_count = is_group ? layout->group_first[group + 1] - layout->group_first[group] : 0;
-  return is_group ? &layout->members[layout->group_first[group]] : NULL;
 }
 
 tide_graph_layout_info tide_graph_layout_describe(const tide_graph_layout* layout) {

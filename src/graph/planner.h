@@ -20,7 +20,6 @@ typedef struct tide__holding {
   void* previous;  // owned: its own memory of the turn before, in a block that may run in turns
   uint64_t previous_bytes;
   uint64_t largest;    // bytes asked for at once in this run
-  uint64_t unplanned;  // requests, over all runs
   uint64_t
       stamp;  // when it was last allocated or adopted, in the count of all such calls; 0: not in this run
   const void* stored;      // where its storage was put last, and
@@ -58,9 +57,6 @@ struct tide_planner {
   tide__holding* holdings;     // owned; by value
   tide__tree droppable;        // values with memory of their own that may go back before the run has ended
   bool* is_marked;             // owned; by node: the guard has found it once
-  uint32_t* freed;             // owned; managed values by block and the position of their end
-  uint64_t* freed_first;       // owned; by position, those of all blocks in a row: where its values begin
-  uint32_t* block_first;       // owned; by block: its first position there
   tide__learnt* learnt;        // owned; max_layouts of them
   size_t learnt_count;
   // The run that is open, or the last one
@@ -87,9 +83,6 @@ static inline void tide__planner_store(tide_planner* planner, uint32_t value, ti
   planner->holdings[value].stored = storage.address;
   planner->holdings[value].stored_bytes = storage.bytes;
 }
-
-// planner.c: finds which managed values end where.
-void tide__planner_sort_freed(tide_planner* planner);
 
 // planner_memory.c: all that calls the memory.
 

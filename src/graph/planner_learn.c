@@ -119,7 +119,6 @@ static void planner_decide(tide_planner* planner) {
     planner->stats.unmanaged++;
     planner->stats.total_unmanaged++;
   }
-  tide__planner_sort_freed(planner);
 }
 
 // ---------------------------------------------------------------------------------------------------

@@ -107,10 +107,7 @@ tide_status tide_planner_alloc(tide_planner* planner, uint32_t value, size_t byt
     void* own = NULL;
     TIDE_TRY(tide__planner_own(planner, value, bytes, &own));
     storage = (tide_storage){ own, bytes, TIDE_GRAPH_NONE, false };
-    if (tide__role_has_place(planner->roles[value])) {
-      planner->stats.unplanned++;
-      holding->unplanned++;
-    }
+    if (tide__role_has_place(planner->roles[value])) planner->stats.unplanned++;
   }
   holding->largest = tide__max(holding->largest, bytes);
   run_store(planner, value, storage, true);

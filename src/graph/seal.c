@@ -391,13 +391,3 @@ tide_graph_lifetime tide_graph_get_lifetime(const tide_graph* graph, uint32_t va
                           : lifetime_position(graph, record->block, record->end);
   return lifetime;
 }
-
-bool tide_graph_overlap(const tide_graph* graph, uint32_t value, uint32_t other) {
-  if (graph == NULL || !graph->is_sealed || value >= graph->value_count || other >= graph->value_count) {
-    return false;
-  }
-  const tide__value* const a = &graph->values[value];
-  const tide__value* const b = &graph->values[other];
-  if (!tide__value_is_tracked(a) || !tide__value_is_tracked(b)) return false;
-  return a->begin <= b->end && b->begin <= a->end;
-}

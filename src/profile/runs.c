@@ -29,12 +29,6 @@ tide_profile_mode tide_profile_current(const tide_profile* profile) {
   return run != NULL ? run->mode : TIDE_PROFILE_NONE;
 }
 
-uint32_t tide_profile_depth(void) {
-  uint32_t depth = 0;
-  for (const tide__run* run = thread_run; run != NULL; run = run->outer) depth++;
-  return depth;
-}
-
 tide_profile* tide_profile_innermost(void) { return thread_run != NULL ? thread_run->profile : NULL; }
 
 static bool run_is_noting(const tide__run* run) {

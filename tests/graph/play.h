@@ -12,7 +12,7 @@
 #ifndef TIDEMARK_TESTS_GRAPH_PLAY_H
 #define TIDEMARK_TESTS_GRAPH_PLAY_H
 
-#include "graph/counting_memory.h"
+#include "memory/memory_table.h"
 #include "graph/model.h"
 
 #define PLAY_PARTS 24
@@ -45,7 +45,7 @@ typedef struct play {
   uint64_t seed;
   tide_graph_options options;
   tide_planner* planner;
-  counting_memory memory;
+  table memory;
   uint32_t run;
   uint64_t shape;
   bool is_presized;
@@ -540,13 +540,13 @@ static inline void play_finish(play* p) {
   for (uint32_t i = 0; i < p->kept_count; i++) {
     if (p->kept[i].generation != UINT64_MAX) continue;
     if (!play_is_right(&p->kept[i].part)) play_fail(p, "what was taken was damaged");
-    (void)p->memory.table.release(&p->memory.table, p->kept[i].part.address);
+    (void)p->memory.memory.release(&p->memory.memory, p->kept[i].part.address);
     taken++;
   }
-  if (p->memory.blocks != 0)
-    play_fail(p, "%zu pieces of memory are lost (%u were taken)", p->memory.blocks, taken);
+  if (p->memory.count != 0)
+    play_fail(p, "%zu pieces of memory are lost (%u were taken)", p->memory.count, taken);
   for (uint32_t i = 0; i < p->scrap_count; i++) free(p->scraps[i]);
-  counting_memory_fini(&p->memory);
+  table_fini(&p->memory);
 }
 
 // Runs a graph several times. What is wrong stands in `fault` afterwards.
@@ -556,9 +556,9 @@ static inline void play_graph(play* p, const model* m, uint64_t seed, tide_graph
   memset(p, 0, sizeof *p);
   p->m = m;
   p->seed = seed;
-  counting_memory_init(&p->memory);
+  table_init(&p->memory);
   p->memory.keeps = true;
-  options.memory = p->memory.table;
+  options.memory = p->memory.memory;
   p->options = options;
   if (play_ok(p, "new", tide_graph_new(NULL, &graph)) && play_ok(p, "graph", model_put(m, graph)) &&
       play_ok(p, "planner", tide_planner_new(graph, &p->options, &p->planner))) {

@@ -415,8 +415,8 @@ T_TEST(test_graph_layout__options_that_make_no_sense_are_refused) {
   REFUSED(alignment, 48);
   REFUSED(waste, -0.5);
   REFUSED(waste, NAN);
-  REFUSED(memory.alloc, counting_memory_alloc);
-  REFUSED(memory.release, counting_memory_release);
+  REFUSED(memory.alloc, table_alloc);
+  REFUSED(memory.release, table_release);
 }
 
 T_TEST(test_graph_layout__without_nodes_that_write_out_nothing_else_can_be_asked_for) {
@@ -773,30 +773,4 @@ T_TEST(test_graph_layout__of_one_s_own_places_random_graphs) {
     T_LE(p.info.lower_bound, p.info.bytes);
     packed_close(&p);
   }
-}
-
-T_TEST(test_graph_layout__the_members_of_a_group_are_listed) {
-  static packed p;
-  size_t count = 0;
-  size_t all = 0;
-  packed_open(&p, "in x; a = write(x); b = write(a); c = write(b); d = write(c); e = write(d); out e;");
-  (void)packed_lay_out(&p, trial_with(TIDE_GRAPH_LIFO_GROUPS, 1));
-  T_EQ(p.info.groups, 2);
-
-  for (uint32_t group = 0; group < p.info.groups; group++) {
-    const uint32_t* const members = tide_graph_layout_members(p.layout, group, &count);
-    for (size_t i = 0; i < count; i++) {
-      T_EQ(tide_graph_layout_place(p.layout, members[i]).group, group);
-      if (i > 0) T_LT(members[i - 1], members[i]);
-    }
-    all += count;
-  }
-
-  T_EQ(all, p.info.managed);
-  T_EQ(all, 4);
-  T_PTR_EQ(tide_graph_layout_members(p.layout, p.info.groups, &count), NULL);
-  T_EQ(count, 0);
-  T_PTR_EQ(tide_graph_layout_members(p.layout, TIDE_GRAPH_NONE, NULL), NULL);
-  T_PTR_EQ(tide_graph_layout_members(NULL, 0, &count), NULL);
-  packed_close(&p);
 }

@@ -186,7 +186,7 @@ T_TEST(test_planner_checks__an_alias_that_nobody_told_of_is_found) {
   T_STR_HAS(tide_last_error()->text, name);
   T_STATUS(audited_run(&t), TIDE_ERR_STATE);
   trial_close(&t);
-  counting_memory_fini(&t.memory);
+  table_fini(&t.memory);
 }
 
 T_TEST(test_planner_checks__an_alias_that_was_told_of_is_no_fault) {
@@ -286,31 +286,6 @@ T_TEST(test_planner_checks__a_guard_sees_a_storage_that_was_swapped) {
   T_EQ(count, 1);
   T_EQ(found, trial_id(&t, "g"));
   trial_end(&t);
-  trial_close(&t);
-}
-
-T_TEST(test_planner_checks__managed_storages_are_counted) {
-  static trial t;
-  trial_open(&t, SWAP_TEXT, trial_defaults());
-  trial_run(&t);
-  T_EQ(tide_planner_managed_storages(t.planner).count, 0);
-  T_EQ(tide_planner_managed_storages(t.planner).capacity, 2);
-  T_EQ(tide_planner_managed_storages(t.planner).capacity_bytes, 128);
-  trial_begin(&t, 0);
-
-  (void)trial_alloc(&t, "a", 50);
-  T_EQ(tide_planner_managed_storages(t.planner).count, 1);
-  T_EQ(tide_planner_managed_storages(t.planner).bytes, 50);
-  (void)trial_alloc(&t, "b", 1000);  // too large for its place
-  T_EQ(tide_planner_managed_storages(t.planner).count, 1);
-  (void)trial_alloc(&t, "b", 60);
-  T_EQ(tide_planner_managed_storages(t.planner).count, 2);
-  T_EQ(tide_planner_managed_storages(t.planner).bytes, 110);
-  tide_planner_storage(t.planner, trial_id(&t, "a"))->address = &t;
-  T_EQ(tide_planner_managed_storages(t.planner).count, 1);
-
-  trial_end(&t);
-  T_EQ(tide_planner_managed_storages(NULL).capacity, 0);
   trial_close(&t);
 }
 

@@ -136,7 +136,6 @@ T_TEST(test_planner_outputs__an_output_that_outgrows_its_place_is_right_all_the_
   T_CHECK(tide_planner_is_managed_output(t.planner, output_of(&t, "z")));
   T_FILLED(output_of(&t, "y"), 2, 1000);
   T_FILLED(output_of(&t, "z"), 3, 200);
-  T_EQ(tide_planner_unplanned(t.planner, trial_id(&t, "y")), 2);
   T_OK(tide_planner_drop_outputs(t.planner, generation_of(&t)));
   trial_size_all(&t, 1000);
   trial_run(&t);
@@ -274,7 +273,7 @@ T_TEST(test_planner_outputs__released_arenas_are_used_again) {
   }
 
   T_LE(trial_stats(&t).arena_allocs, 1 + 3);
-  T_LE(t.memory.blocks, 1 + 3);
+  T_LE(t.memory.count, 1 + 3);
   trial_close(&t);
 }
 

@@ -6,7 +6,7 @@
 #ifndef TIDEMARK_TESTS_GRAPH_TRIAL_H
 #define TIDEMARK_TESTS_GRAPH_TRIAL_H
 
-#include "graph/counting_memory.h"
+#include "memory/memory_table.h"
 #include "graph/model.h"
 #include "stats.h"
 
@@ -14,7 +14,7 @@
 
 typedef struct trial {
   model m;
-  counting_memory memory;
+  table memory;
   tide_graph_options options;
   tide_graph* graph;
   tide_planner* planner;
@@ -62,10 +62,10 @@ static inline void trial_on_reset(void* user, uint32_t value, tide_graph_reset r
 
 static inline void trial_open(trial* t, const char* text, tide_graph_options options) {
   memset(t, 0, sizeof *t);
-  counting_memory_init(&t->memory);
+  table_init(&t->memory);
   t->graph = model_graph(&t->m, text);
   t->options = options;
-  t->options.memory = t->memory.table;
+  t->options.memory = t->memory.memory;
   t->options.on_reset = trial_on_reset;
   t->options.user = t;
   for (uint32_t i = 0; i < t->m.value_count; i++) t->bytes[i] = 64;
@@ -76,7 +76,7 @@ static inline void trial_open(trial* t, const char* text, tide_graph_options opt
 static inline void trial_close_but(trial* t, size_t taken) {
   tide_planner_free(t->planner);
   tide_graph_free(t->graph);
-  T_EQ(t->memory.blocks, taken);
+  T_EQ(t->memory.count, taken);
 }
 
 static inline void trial_close(trial* t) { trial_close_but(t, 0); }

@@ -17,7 +17,7 @@
 #define TIDEMARK_TESTS_PROFILE_PLAY_H
 
 #include "machine/counting_heap.h"
-#include "memory_table.h"
+#include "memory/memory_table.h"
 #include "stats.h"
 #include "tidemark/profile.h"
 

@@ -346,7 +346,7 @@ T_TEST(test_profile_auto__bad_plans_and_shapes_are_refused) {
   T_STATUS(tide_profile_end(NULL, NULL), TIDE_ERR_ARGUMENT);
   T_STATUS(tide_profile_trim(NULL), TIDE_ERR_ARGUMENT);
 
-  T_EQ(tide_profile_depth(), 0);
+  T_PTR_EQ(tide_profile_innermost(), NULL);
   T_PTR_EQ(plan, NULL);
   play_close(&p);
 }

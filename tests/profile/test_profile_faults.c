@@ -25,7 +25,7 @@ static void release_all(play* p) {
 
 static void expect_no_run(const play* p) {
   T_EQ(tide_profile_current(p->profile), TIDE_PROFILE_NONE);
-  T_EQ(tide_profile_depth(), 0);
+  T_PTR_EQ(tide_profile_innermost(), NULL);
   T_STATUS(tide_profile_end(p->profile, NULL), TIDE_ERR_STATE);
 }
 

@@ -270,7 +270,7 @@ T_TEST(test_profile_record__a_cancelled_run_makes_no_plan) {
   T_OK(tide_profile_cancel(p.profile));
 
   T_EQ(tide_profile_current(p.profile), TIDE_PROFILE_NONE);
-  T_EQ(tide_profile_depth(), 0);
+  T_PTR_EQ(tide_profile_innermost(), NULL);
   T_STATUS(tide_profile_get_plan(p.profile, 0, &plan), TIDE_ERR_HANDLE);
   T_PTR_EQ(plan, NULL);
   T_EQ(play_stats(&p).recorded, 0);
@@ -325,7 +325,7 @@ T_TEST(test_profile_record__a_run_within_a_run_of_the_same_profile_is_refused) {
       T_OK(tide_profile_begin(p.profile, modes[outer], 0));
       T_STATUS(tide_profile_begin(p.profile, modes[inner], 0), TIDE_ERR_STATE);
       T_EQ(tide_profile_current(p.profile), modes[outer]);
-      T_EQ(tide_profile_depth(), 1);
+      T_PTR_EQ(tide_profile_innermost(), p.profile);
       play_steps(&p, "a10 -a");
       T_CHECK(play_end(&p).is_same || modes[outer] == TIDE_PROFILE_RECORD);
     }
@@ -344,17 +344,17 @@ T_TEST(test_profile_record__two_profiles_nest_on_one_thread) {
     T_OK(tide_profile_begin(outer.profile, mode, 0));
     play_steps(&outer, "a10 b20");
     T_OK(tide_profile_begin(inner.profile, run == 0 ? TIDE_PROFILE_RECORD : mode, 0));
-    T_EQ(tide_profile_depth(), 2);
+    T_PTR_EQ(tide_profile_innermost(), inner.profile);
     play_steps(&inner, "a100 b200");
     play_steps(&outer, "-a c30");
     play_steps(&inner, "-a c300 -b -c");
     const tide_profile_report second = play_end(&inner);
-    T_EQ(tide_profile_depth(), 1);
+    T_PTR_EQ(tide_profile_innermost(), outer.profile);
     T_EQ(tide_profile_current(inner.profile), TIDE_PROFILE_NONE);
     T_EQ(tide_profile_current(outer.profile), mode);
     play_steps(&outer, "-b -c");
     const tide_profile_report first = play_end(&outer);
-    T_EQ(tide_profile_depth(), 0);
+    T_PTR_EQ(tide_profile_innermost(), NULL);
     play_expect_same(&first, 3);
     if (run > 0) play_expect_same(&second, 3);
   }
@@ -381,7 +381,7 @@ T_TEST(test_profile_record__runs_of_two_profiles_end_in_any_order) {
   play_steps(&second, "b20 -b");
   T_EQ(play_end(&second).requests, 2);
 
-  T_EQ(tide_profile_depth(), 0);
+  T_PTR_EQ(tide_profile_innermost(), NULL);
   play_close(&first);
   play_close(&second);
 }
@@ -401,7 +401,7 @@ T_TEST(test_profile_record__no_run_begins_inside_one_that_records) {
     T_CHECK(strstr(tide_last_error()->text, "recorded") != NULL);
   }
 
-  T_EQ(tide_profile_depth(), 1);
+  T_PTR_EQ(tide_profile_innermost(), outer.profile);
   play_steps(&outer, "a10 -a");
   T_EQ(play_end(&outer).requests, 1);
   play_close(&inner);

@@ -203,7 +203,7 @@ T_TEST(test_profile_survivors__outlive_a_profile_that_is_freed_in_a_run) {
 
   tide_profile_free(p.profile);
 
-  T_EQ(tide_profile_depth(), 0);
+  T_PTR_EQ(tide_profile_innermost(), NULL);
   play_steps(&p, "-b -a");
   play_fini(&p);
 }

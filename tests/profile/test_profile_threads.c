@@ -30,7 +30,7 @@ static void* worker_run(void* user) {
     const tide_profile_report report = performer_run(&a, TIDE_PROFILE_REPLAY, w->shape, &run);
     play_expect_consistent(&report);
     T_EQ(report.is_same, is_same);
-    T_EQ(tide_profile_depth(), 0);
+    T_PTR_EQ(tide_profile_innermost(), NULL);
     w->same += is_same ? 1 : 0;
     w->deviated += is_same ? 0 : 1;
   }
@@ -78,7 +78,7 @@ T_TEST(test_profile_threads__runs_of_several_plans_at_once) { expect_threads(tru
 static void* no_run_here(void* user) {
   play* const p = user;
   T_EQ(tide_profile_current(p->profile), TIDE_PROFILE_NONE);
-  T_EQ(tide_profile_depth(), 0);
+  T_PTR_EQ(tide_profile_innermost(), NULL);
   T_STATUS(tide_profile_end(p->profile, NULL), TIDE_ERR_STATE);
   play_steps(p, "x100");
   T_CHECK(!tide_profile_owns(p->profile, play_address(p, 'x')));

@@ -187,7 +187,7 @@ T_TEST_OVER(test_profile_upstream__strict_replay_of_another_branch_is_refused, b
   T_CHECK(!net_run(&n, TIDE_PROFILE_REPLAY, 1 - this_branch(), NULL));
 
   T_STATUS(n.status, TIDE_ERR_STATE);
-  T_EQ(tide_profile_depth(), 0);
+  T_PTR_EQ(tide_profile_innermost(), NULL);
   // What was refused to be released is released now; the rest is refused, since it is gone.
   for (size_t i = 0; i < n.count; i++) {
     const tide_status status = tide_profile_release(p.profile, n.addresses[i]);

@@ -212,7 +212,7 @@ T_TEST(test_profile_validate__a_shape_without_a_plan_is_refused) {
   T_STATUS(tide_profile_begin(p.profile, TIDE_PROFILE_VALIDATE, 2), TIDE_ERR_HANDLE);
 
   T_EQ(tide_profile_current(p.profile), TIDE_PROFILE_NONE);
-  T_EQ(tide_profile_depth(), 0);
+  T_PTR_EQ(tide_profile_innermost(), NULL);
   play_close(&p);
 }
 

@@ -4,7 +4,7 @@
 // Memory by what a thread has in force: nesting, who serves a request, and memory that outlives its scope,
 // its thread and its cache.
 #include "cpu/blocks.h"
-#include "profile/memory_table.h"
+#include "memory/memory_table.h"
 #include "stats.h"
 #include "tidemark/profile.h"
 #include "tidemark/tensor.h"
@@ -172,7 +172,7 @@ T_TEST_OVER(test_tensor__the_guard_can_be_read, tensor_servers) {
     if (replays) T_OK(tide_profile_begin(profile, TIDE_PROFILE_REPLAY, 0));
     expect_usable(sizes[i]);
     if (tide_tensor_depth() > 0) T_OK(tide_tensor_leave(cache));
-    if (tide_profile_depth() > 0) T_OK(tide_profile_end(profile, NULL));
+    if (tide_profile_innermost() != NULL) T_OK(tide_profile_end(profile, NULL));
   }
   tide_profile_free(profile);
   cache_close(cache);
@@ -596,7 +596,7 @@ T_TEST(test_tensor__at_random) {
     }
     T_OK(tide_tensor_leave(cache));
   }
-  if (tide_profile_depth() > 0) T_OK(tide_profile_end(profile, NULL));
+  if (tide_profile_innermost() != NULL) T_OK(tide_profile_end(profile, NULL));
   for (size_t i = 0; i < COUNT; i++) T_OK(tide_tensor_release(parcels[i].address));
   cache_close(caches[0]);
   cache_close(caches[1]);

@@ -5,7 +5,7 @@
 // releases that the source refuses: the tensor stays.
 #include "base/sys.h"
 #include "cpu/blocks.h"
-#include "profile/memory_table.h"
+#include "memory/memory_table.h"
 #include "stats.h"
 #include "tidemark/profile.h"
 #include "tidemark/tensor.h"

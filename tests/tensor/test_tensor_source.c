@@ -3,7 +3,7 @@
 //
 // A source of the program's own in force on a thread: who serves, what goes back where, and what is refused.
 #include "cpu/blocks.h"
-#include "profile/memory_table.h"
+#include "memory/memory_table.h"
 #include "tidemark/profile.h"
 #include "tidemark/tensor.h"
 
