@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Building graphs: what is accepted and what is refused, very deep and very long graphs on a small stack, and a
-// heap that fails at any call.
+// Building graphs: what is accepted and what is refused, very deep and very long graphs on a small stack,
+// and a heap that fails at any call.
 #include "graph/model.h"
 #include "machine/counting_heap.h"
 

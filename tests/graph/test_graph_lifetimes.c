@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Lifetimes of values and which of them overlap: graphs as tables, among them those of the static runtime's own
-// tests, and random graphs compared with an oracle.
+// Lifetimes of values and which of them overlap: graphs as tables, among them those of the static runtime's
+// own tests, and random graphs compared with an oracle.
 #include "graph/graph_parts.h"
 #include "graph/oracle.h"
 #include "graph/random_graph.h"

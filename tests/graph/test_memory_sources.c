@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Planners whose arenas come from a machine's device memory, from page-locked memory and from the cache of a
-// device. A planner never touches the memory that it hands out, so it also works on the dry machine, which has
-// addresses but no memory.
+// Planners whose arenas come from a machine's device memory, from page-locked memory and from the cache of
+// a device. A planner never touches the memory that it hands out, so it also works on the dry machine,
+// which has addresses but no memory.
 #include "graph/trial.h"
 #include "machine/machines.h"
 #include "tidemark/device.h"

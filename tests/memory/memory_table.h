@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// A table of memory for objects under test. It counts calls and bytes, fills memory with junk, refuses addresses
-// that it did not hand out, and fails on command with a status that nothing else returns.
+// A table of memory for objects under test. It counts calls and bytes, fills memory with junk, refuses
+// addresses that it did not hand out, and fails on command with a status that nothing else returns.
 #ifndef TIDEMARK_TESTS_MEMORY_MEMORY_TABLE_H
 #define TIDEMARK_TESTS_MEMORY_MEMORY_TABLE_H
 
