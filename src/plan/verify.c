@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Whether offsets are a plan. What a buffer holds between two changes is a span: a range of instants and a
-// range of bytes. Spans may meet if they have one holder: the buffer itself, or the first of the buffers that
-// share its storage. Time is swept once; a tree over the ends of all ranges of bytes knows who holds what. A
-// node of it covers a range: it names the holder of the spans that cover all of it, and whoever holds a span
-// in it. To take a range is to look at the nodes on the way down and at those that the range is made of, so
-// that spans of one holder may lie over one another in any way, and nothing has to be cut into pieces.
+// Checks whether offsets are a plan. Between two changes, a buffer is a span: a range of instants and a
+// range of bytes. Spans may overlap if they have the same holder: the buffer itself, or the first of the
+// buffers that share its storage. One sweep over time maintains a segment tree over the ends of all byte
+// ranges. A node has the holder of the spans that cover it wholly, and the holders of all spans below it.
+// Taking a range visits the nodes on the way down and those that the range consists of. So spans of one
+// holder may overlap in any way without being split.
 //
-// Cost: O(s log s) for s spans, at most n + 2 g for n buffers with g gaps; 200 bytes a span.
-// It is on its own: it shares nothing with the solver, and trusts nothing that it is given.
+// Cost: O(s log s) for s spans, at most n + 2 g for n buffers with g gaps; 200 bytes per span. It shares no
+// code with the solver and trusts none of its inputs.
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -30,7 +30,7 @@
 
 typedef unsigned long long verify_number;  // as printf takes it
 
-// What is sorted: a number, and whose it is.
+// An element to sort: a key, and the index of its owner.
 typedef struct verify_item {
   uint64_t key;
   uint32_t index;
@@ -50,15 +50,15 @@ typedef struct verify_span {
   uint32_t buffer;
 } verify_span;
 
-// The leaves of the tree that a span takes, and for whom.
+// The leaves of the tree that a span takes, and its holder.
 typedef struct verify_claim {
   uint32_t first;
   uint32_t last;
   uint32_t holder;  // plus 1
 } verify_claim;
 
-// [V2] holder != VERIFY_NOBODY if and only if spans > 0
-// [V3] below is who holds a span on this node or under it: VERIFY_NOBODY, one, or VERIFY_SEVERAL
+// [V2] holder != VERIFY_NOBODY if and only if spans > 0 [V3] below is the holder of all spans on this node
+// or under it, VERIFY_NOBODY, or VERIFY_SEVERAL
 typedef struct verify_node {
   uint32_t holder;
   uint32_t spans;
@@ -78,7 +78,7 @@ typedef struct verify_work {
   size_t item_room;
   size_t leaves;       // a power of two
   verify_gap* gaps;    // owned, like all below
-  verify_item* items;  // sorted; what they mean changes from step to step
+  verify_item* items;  // sorted; each step uses them for something else
   verify_item* spare;
   verify_span* spans;    // by buffer, then by time
   verify_claim* claims;  // of each span
@@ -87,7 +87,7 @@ typedef struct verify_work {
 } verify_work;
 
 // ---------------------------------------------------------------------------------------------------
-// Problems that make no sense
+// Validation
 
 static tide_status verify_check_gap(const tide_plan_buffer* buffer, size_t index, const tide_plan_gap* gap) {
   TIDE_REQUIRE(gap->lower <= gap->upper && gap->lower >= buffer->lower && gap->upper <= buffer->upper,
@@ -138,7 +138,7 @@ static tide_status verify_check_pools(const tide_plan_problem* problem) {
   return TIDE_OK;
 }
 
-// Nothing that a count speaks of is read before the count has been looked at.
+// A count is checked before the elements that it counts are read.
 static tide_status verify_check_problem(const tide_plan_problem* problem) {
   uint64_t total = problem->count;
   TIDE_REQUIRE(total == 0 || problem->buffers != NULL, TIDE_ERR_ARGUMENT, "verify: %zu buffers at NULL",
@@ -202,8 +202,8 @@ static void verify_sort_digit(verify_work* w, size_t count, uint32_t shift, uint
   w->items = sorted;
 }
 
-// Sorts the first items by their keys; those with equal keys stay in their order. A digit that all keys have
-// in common costs nothing.
+// Sorts the first items by their keys; those with equal keys stay in their order. A digit that all keys
+// share is skipped.
 static void verify_sort(verify_work* w, size_t count) {
   uint32_t places[VERIFY_DIGITS][VERIFY_DIGIT_VALUES] = { { 0 } };
   for (size_t i = 0; i < count; ++i) {
@@ -266,7 +266,7 @@ static tide_status verify_make_spans(verify_work* w) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// Each buffer by itself, and with those that share its storage
+// Single buffers, and buffers that share storage
 
 __attribute__((format(printf, 5, 6))) static void verify_fault(verify_work* w, tide_plan_fault fault,
                                                                size_t buffer, size_t other,
@@ -303,7 +303,7 @@ static void verify_fixed(verify_work* w, size_t index) {
   }
 }
 
-// A buffer that holds nothing takes no room, but it has an offset and a pool.
+// A buffer that never uses any bytes needs no room, but has an offset and a pool.
 static void verify_room(verify_work* w, size_t index, bool holds) {
   const uint64_t bytes = holds ? w->problem->buffers[index].bytes : 0;
   const uint64_t offset = w->offsets[index];
@@ -335,8 +335,7 @@ static void verify_each(verify_work* w) {
   }
 }
 
-// Names the holder of each buffer. Sorting leaves buffers of one number in their order, so that the first of
-// them is the holder.
+// Finds the holder of each buffer. Sorting is stable, so the first buffer of an alias number is the holder.
 static void verify_aliases(verify_work* w) {
   size_t count = 0;
   for (uint32_t i = 0; i < w->problem->count; ++i) {
@@ -361,7 +360,7 @@ static void verify_aliases(verify_work* w) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// The tree of who holds which bytes
+// The tree of holders
 
 static uint32_t verify_either(uint32_t a, uint32_t b) {
   if (a == VERIFY_NOBODY || a == b) return b;
@@ -376,7 +375,8 @@ static void verify_node_update(const verify_work* w, size_t index) {
   node->below = verify_either(node->below, w->nodes[2 * index + 1].below);
 }
 
-// Takes what a claim has of the node with the leaves [lower, upper); false where somebody else holds some.
+// Takes the part of a claim below the node with the leaves [lower, upper); false if another holder has some
+// of it.
 static bool verify_node_take(verify_work* w, size_t index, size_t lower, size_t upper,
                              const verify_claim* claim) {
   verify_node* const node = &w->nodes[index];
@@ -418,7 +418,7 @@ static void verify_place_spans(verify_work* w) {
   }
 }
 
-// Which span an item is of. Items below span_count are the later ends of spans, the others the earlier ones.
+// The span of an item. Indices below span_count are upper ends of spans, the others lower ends.
 static size_t verify_span_of(const verify_work* w, const verify_item* item) {
   return item->index < w->span_count ? item->index : item->index - w->span_count;
 }
@@ -440,7 +440,7 @@ static size_t verify_make_claims(verify_work* w) {
   return (size_t)rank + 1;
 }
 
-// Finds whom a span meets when it begins. There is someone, as its claim was refused.
+// Finds the span that a new span overlaps. There is one, because its claim was refused.
 static void verify_overlap(verify_work* w, const verify_span* span) {
   const uint32_t pool = verify_pool(w, span->buffer);
   for (size_t i = 0; i < w->span_count; ++i) {
@@ -459,7 +459,7 @@ static void verify_overlap(verify_work* w, const verify_span* span) {
   TIDE_ASSERT(false);
 }
 
-// Orders the ends of all lifetimes by pool, then by time. What ends at an instant comes before what begins.
+// Orders the ends of all lifetimes by pool, then by time. At one instant, ends come before beginnings.
 static void verify_order_events(verify_work* w) {
   for (size_t i = 0; i < w->span_count; ++i) {
     w->items[i] = (verify_item){ w->spans[i].upper, (uint32_t)i };
@@ -473,7 +473,7 @@ static void verify_order_events(verify_work* w) {
   verify_sort(w, 2 * w->span_count);
 }
 
-// One pool after another: at the end of each, all has been given back.
+// The pools follow one another: at the end of each, the tree is empty again.
 static void verify_sweep(verify_work* w) {
   verify_order_events(w);
   for (size_t i = 0; i < 2 * w->span_count; ++i) {
