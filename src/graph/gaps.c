@@ -2,8 +2,8 @@
 // Copyright the Tidemark authors
 //
 // Greedy placement by size, by size times duration, or by duration, the largest first; ties in the order of
-// the nodes. A value goes into the smallest gap that it fits into between earlier placements of the same
-// time, or behind the last of them. The placements so far are sorted by offset. Cost: O(n^2).
+// the nodes. A value goes into the smallest gap that fits, between placements that live at the same time,
+// or after the last of them. The placements so far are sorted by offset. Cost: O(n^2).
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Building a graph: values, nodes and blocks in growing arrays. A part that cannot be added whole is not
-// added.
+// Building a graph: values, nodes and blocks in growing arrays. A part is added as a whole or not at all.
 #include "tidemark/graph.h"
 
 #include <string.h>
@@ -163,8 +162,7 @@ tide_status tide_graph_add_escape(tide_graph* graph, uint32_t value) {
 // ---------------------------------------------------------------------------------------------------
 // Nodes
 
-// Inputs and outputs are marked with the number of the check, so that pairs are looked up and not searched
-// for.
+// Inputs and outputs are marked with the number of the check, so that pairs need no search.
 static uint64_t mark_of_input(const tide_graph* graph) { return 2 * graph->checks; }
 
 static uint64_t mark_of_output(const tide_graph* graph) { return 2 * graph->checks + 1; }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Layouts. The values that are managed and have a size become placements; each algorithm places them; the
-// smallest result counts. Blocks that are not planned together with what is around them get parts of the
-// arena of their own, one behind the other. Outputs lie one behind the other in an arena of theirs.
+// Layouts. Managed values with a size become placements. Each algorithm places them, and the smallest
+// result is taken. Blocks that are planned separately get parts of the arena, end to end. Outputs lie end
+// to end in an arena of their own.
 #include "graph/graph_layout.h"
 
 #include <stdlib.h>
@@ -14,8 +14,7 @@
 #include "base/sized.h"
 #include "graph/placements.h"
 
-#define LAYOUT_GAPS_MAX \
-  4096u  // values; above that, algorithms of O(n^2) take too long to be tried on the way
+#define LAYOUT_GAPS_MAX 4096u  // values; above that, SMALLEST skips quadratic algorithms
 
 const char* tide_graph_algorithm_name(tide_graph_algorithm algorithm) {
   static const char* const names[] = {
@@ -104,7 +103,7 @@ static tide_status layout_place(tide__placements* placements, tide_graph_algorit
   }
 }
 
-// Places the values of each block for themselves, one block behind the other.
+// Places each block separately, end to end.
 static tide_status layout_place_apart(tide__placements* all, tide_graph_algorithm algorithm, bool in_place,
                                       uint32_t* out_over) {
   uint64_t base = 0;
@@ -130,7 +129,7 @@ static bool algorithm_is_groups(tide_graph_algorithm algorithm) {
   return algorithm == TIDE_GRAPH_LIFO_GROUPS || algorithm == TIDE_GRAPH_FITTING_GROUPS;
 }
 
-// Groups know nothing of blocks in blocks.
+// Groups do not support nesting.
 static tide_status layout_try(layout_work* work, tide_graph_algorithm algorithm, bool in_place) {
   tide__placements* const all = &work->all;
   uint32_t over = 0;
@@ -151,7 +150,7 @@ static tide_status layout_try(layout_work* work, tide_graph_algorithm algorithm,
   return TIDE_OK;
 }
 
-// Tries all, the quick ones first; the bound ends the search, where no output may lie over an input.
+// Tries all algorithms, the fast ones first. Without in-place outputs, the lower bound ends the search.
 static tide_status layout_try_all(layout_work* work) {
   static const tide_graph_algorithm order[] = { TIDE_GRAPH_LIFO_GROUPS, TIDE_GRAPH_FITTING_GROUPS,
                                                 TIDE_GRAPH_BY_SIZE,     TIDE_GRAPH_BY_AREA,
@@ -165,7 +164,7 @@ static tide_status layout_try_all(layout_work* work) {
   return work->options->in_place ? layout_try(work, TIDE_GRAPH_SOLVER, true) : TIDE_OK;
 }
 
-// Asks the program, which may answer anything.
+// Calls on_layout, and checks its answer.
 static tide_status layout_ask_lodgings(layout_work* work, tide_graph_lodging* lodgings, uint64_t* offsets) {
   tide__placement* const items = work->all.items;
   const size_t count = work->all.count;
@@ -219,7 +218,7 @@ static int offset_compare(const void* left, const void* right) {
   return a->value < b->value ? -1 : a->value > b->value;
 }
 
-// Writes the places; values at one offset are a group. Sorts the placements by offset.
+// Writes the places; values with the same offset form a group. Sorts the placements by offset.
 static uint32_t layout_write_places(tide_graph_layout* layout, tide__placement* items, size_t count) {
   uint32_t groups = 0;
   if (count != 0) qsort(items, count, sizeof *items, offset_compare);

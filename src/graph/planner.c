@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Planners: made for a graph, and asked about it. The runs themselves are in planner_run.c.
+// Creating and querying planners. The runs are in planner_run.c.
 #include "graph/planner.h"
 
 #include <string.h>

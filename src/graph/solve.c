@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Offsets from the solver, outputs over inputs where nodes permit it, and the check of all offsets.
+// Offsets from the solver, in-place outputs, and the check of all offsets.
 //
-// Values that lie one over the other form a chain: the first is the largest, each next begins at the node at
-// which the one before dies. A chain is one buffer of the planning problem, as large as its first value;
-// where a later one is smaller, a gap of the buffer says that it then holds fewer bytes.
+// Values that overwrite one another form a chain. The first is the largest; each next one begins at the
+// node at which the one before dies. A chain is one buffer of the planning problem, as large as its first
+// value. Where a later value is smaller, the buffer has a gap.
 #include "base/arith.h"
 #include "base/error.h"
 #include "graph/placements.h"
 
 typedef struct chain_link {
-  uint32_t over;  // the placement that it lies over; TIDE_GRAPH_NONE: none
-  uint32_t next;  // the one that lies over it
+  uint32_t over;  // the placement that it overwrites; TIDE_GRAPH_NONE: none
+  uint32_t next;  // the one that overwrites it
 } chain_link;
 
 typedef struct solve_work {
@@ -51,14 +51,14 @@ static void solve_free(solve_work* work) {
 // ---------------------------------------------------------------------------------------------------
 // Chains
 
-// May an output lie over an input of its node? Both are placements, plus one; 0: they are not.
+// May an output overwrite an input of its node? Both are placements plus one; 0: none.
 static bool chain_is_permitted(const solve_work* work, const tide__node* node, uint32_t below,
                                uint32_t above) {
   const tide__placement* const items = work->placements->items;
   if (below == 0 || above == 0 || node->last_block != TIDE_GRAPH_NONE) return false;
   const bool is_free = work->chain[below - 1].next == TIDE_GRAPH_NONE &&
                        work->chain[above - 1].over == TIDE_GRAPH_NONE;
-  // The input must die here, and nothing else that the node reads may lie in its memory.
+  // The input must die here, and no other input of the node may share its memory.
   const tide__placement* const under = &items[below - 1];
   return is_free && under->end == node->end && under->begin < node->begin &&
          work->placements->graph->values[under->value].is_alone && items[above - 1].bytes <= under->bytes;
@@ -81,7 +81,7 @@ static uint32_t chain_maker(const tide__placements* placements, uint32_t placeme
   return placements->graph->values[placements->items[placement].value].node;
 }
 
-// The placements of one node stand together: each node is met once.
+// The placements of a node are adjacent, so each node is visited once.
 static void chain_all(solve_work* work) {
   const tide__placements* const placements = work->placements;
   for (uint32_t i = 0; i < placements->count; i++) placements->of_value[placements->items[i].value] = i + 1;
@@ -95,7 +95,7 @@ static void chain_all(solve_work* work) {
 // ---------------------------------------------------------------------------------------------------
 // Buffers
 
-// The buffer of a chain; gaps are taken from `gaps` on, and their number is returned.
+// Makes the buffer of a chain. Writes its gaps from `gaps` on, and returns their number.
 static size_t chain_buffer(const solve_work* work, uint32_t first, tide_plan_buffer* buffer,
                            tide_plan_gap* gaps) {
   const tide__placement* const items = work->placements->items;
@@ -108,7 +108,7 @@ static size_t chain_buffer(const solve_work* work, uint32_t first, tide_plan_buf
   size_t count = 0;
   for (uint32_t i = work->chain[first].next; i != TIDE_GRAPH_NONE; i = work->chain[i].next) {
     const tide__placement* const over = &items[i];
-    // The node that writes it reads the one below at the same instant.
+    // At this instant, the node still reads the value below.
     const uint64_t lower = (uint64_t)over->begin + 1;
     buffer->upper = (uint64_t)over->end + 1;
     if (gaps == NULL || over->bytes == buffer->bytes || lower >= buffer->upper) continue;
@@ -133,7 +133,7 @@ static tide_status solve_run(solve_work* work, tide__placement* items) {
   const tide__placements* const placements = work->placements;
   const tide_plan_problem problem = { .buffers = work->buffers, .count = work->buffer_count };
   tide_plan_options options = TIDE_PLAN_OPTIONS_INIT;
-  options.seconds = 0;  // a limit in time would make the layout depend on the computer
+  options.seconds = 0;  // a time limit would make the layout depend on the computer
   options.nodes = placements->nodes;
   options.heap = placements->heap;
   tide_plan* plan = NULL;
@@ -236,7 +236,7 @@ tide_status tide__placements_load(const tide__placements* placements, uint64_t* 
   const size_t instants = (size_t)placements->graph->instants + 2;
   uint64_t* const change = tide__heap_alloc(placements->heap, instants, sizeof *change);
   TIDE_REQUIRE(change != NULL, TIDE_ERR_NO_MEMORY, "no memory to add up %zu values", placements->count);
-  // Sums modulo 2^64: what is taken away was added before.
+  // Modulo 2^64: everything subtracted was added before.
   for (size_t i = 0; i < placements->count; i++) {
     change[placements->items[i].begin] += placements->items[i].bytes;
     change[placements->items[i].end + 1] -= placements->items[i].bytes;

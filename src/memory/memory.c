@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The computer's own memory as a source of arenas and caches, and filling.
+// The C library's memory as a source for arenas and caches, and filling.
 #include "tidemark/memory.h"
 
 #include <errno.h>
@@ -27,7 +27,7 @@ void tide__memory_fill(tide_fill fill, void* address, uint64_t bytes) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// The computer's own
+// The C library
 
 static tide_status cpu_alloc(const tide_memory* memory, size_t bytes, size_t alignment, void** out) {
   (void)memory;
@@ -49,7 +49,7 @@ static tide_status cpu_release(const tide_memory* memory, void* address) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// With a choice
+// With flags
 
 #define RAW_HUGE_BYTES ((uint64_t)2 << 20)
 #define RAW_ALIGNMENT 64

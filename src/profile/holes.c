@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Best fit in the order of time, as PyTorch's mobile profiler intends it: a request takes the low end of the
-// smallest hole that is large enough, of equal ones the lowest, or else new space at the top; what ends
-// becomes a hole again and grows together with its neighbours. At each time what ends makes room first.
+// Best fit in the order of time, as PyTorch's mobile profiler intends it. A request takes the low end of
+// the smallest hole that is large enough, the lowest of equal ones, or else new space at the top. A request
+// that ends becomes a hole and merges with its neighbours. At each time, releases come first.
 //
-// Sizes are rounded up to the largest alignment, so that every offset is right. Cost: O(n log n).
+// Sizes are rounded up to the largest alignment, so that every offset is aligned. Cost: O(n log n).
 #include "base/error.h"
 #include "base/heap.h"
 #include "base/range_allocator.h"
@@ -24,7 +24,7 @@ static uint64_t holes_rounded(const holes* h, uint64_t bytes) {
   return (bytes + h->unit - 1) & ~(h->unit - 1);
 }
 
-// Taking at the end cannot fail: all requests together have less than 2^62 bytes.
+// Taking new space cannot fail: all requests together are below 2^62 bytes.
 static void holes_take(holes* h, tide_profile_request* request, tide__free_range* record) {
   const uint64_t bytes = holes_rounded(h, request->bytes);
   if (tide__range_take(&h->ranges, record, bytes, &request->offset)) return;

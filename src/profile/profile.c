@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Profiles: made from options, freed, and asked how they are.
+// Creating, freeing and querying profiles.
 #include "tidemark/profile.h"
 
 #include "base/arith.h"
@@ -38,7 +38,7 @@ static tide_status options_check(const tide_profile_options* options) {
   return TIDE_OK;
 }
 
-// Puts the computer's own memory where none is named.
+// Uses the C library's memory where none is given.
 static tide_status options_complete(tide_profile_options* options) {
   if (memory_is_absent(&options->memory)) options->memory = tide_memory_cpu();
   if (memory_is_absent(&options->fallback)) options->fallback = options->memory;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Plans: the smallest of three sets of offsets, verified, and laid out for replay. Best fit is always among
-// them, so that no plan is worse than what PyTorch's mobile profiler would have made.
+// Plans: the smallest of three sets of offsets, verified, and arranged for replay. Best fit is always among
+// them, so no plan is worse than that of PyTorch's mobile profiler.
 #include "profile/profile_plan.h"
 
 #include <string.h>
@@ -25,7 +25,7 @@ static tide_status places_init(tide__places* places, size_t offsets, const tide_
 
 static void places_fini(tide__places* places) { tide__hash_map_fini(&places->map); }
 
-// The place of an offset, a new one if need be.
+// The place of an offset, which may be new.
 static uint32_t places_add(tide__places* places, uint64_t offset) {
   const uint32_t known = tide__places_find(places, offset);
   if (known != TIDE__NO_PLACE) return known;
@@ -154,7 +154,8 @@ static tide_status plan_by(tide_profile_planner planner, tide_profile_request* r
   return TIDE_FAIL(TIDE_ERR_ARGUMENT, "there is no planner %d", (int)planner);
 }
 
-// Tries the quick ones, and the solver unless one of them is as good as can be; `requests` gets the smallest.
+// Tries the heuristics, and the solver unless one of them reaches the lower bound; `requests` gets the
+// smallest result.
 static tide_status plan_smallest(tide_profile_request* requests, tide_profile_request* trial, size_t count,
                                  uint64_t nodes, const tide_heap* heap, tide_profile_planner* out_planner) {
   static const tide_profile_planner order[] = { TIDE_PROFILE_BEST_FIT, TIDE_PROFILE_TOP_FIT,
