@@ -174,7 +174,7 @@ static tide_status node_check_pairs(const tide_graph* graph, const tide_graph_pa
     TIDE_TRY(graph_require_value(graph, pairs[i].output));
     const bool is_pair = graph->values[pairs[i].input].mark == mark_of_input(graph) &&
                          graph->values[pairs[i].output].mark == mark_of_output(graph);
-    TIDE_REQUIRE(is_pair, TIDE_ERR_ARGUMENT, "values %u and %u are no input and output of one node",
+    TIDE_REQUIRE(is_pair, TIDE_ERR_ARGUMENT, "values %u and %u are not an input and an output of one node",
                  pairs[i].input, pairs[i].output);
   }
   return TIDE_OK;
@@ -194,7 +194,7 @@ static tide_status node_check_values(tide_graph* graph, const tide_graph_node* n
     TIDE_TRY(graph_require_undefined(graph, node->outputs[i]));
     tide__value* const value = &graph->values[node->outputs[i]];
     TIDE_REQUIRE(value->mark < mark_of_input(graph), TIDE_ERR_ARGUMENT,
-                 "value %u stands twice among the values of a node", node->outputs[i]);
+                 "value %u occurs twice among the values of a node", node->outputs[i]);
     value->mark = mark_of_output(graph);
   }
   return TIDE_OK;

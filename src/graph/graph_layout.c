@@ -191,7 +191,7 @@ static tide_status layout_ask(layout_work* work) {
   uint64_t* const offsets = tide__heap_alloc(heap, count, sizeof *offsets);
   tide_status status = TIDE_ERR_NO_MEMORY;
   if (lodgings != NULL && offsets != NULL) status = layout_ask_lodgings(work, lodgings, offsets);
-  else status = TIDE_FAIL(status, "no memory to ask for a layout of %zu values", count);
+  else status = TIDE_FAIL(status, "no memory to call on_layout for %zu values", count);
   tide__heap_release(heap, offsets, count, sizeof *offsets);
   tide__heap_release(heap, lodgings, count, sizeof *lodgings);
   if (status == TIDE_OK) work->best_bytes = tide__placements_bytes(&work->all);

@@ -358,7 +358,7 @@ tide_status tide_planner_check(tide_planner* planner, uint32_t node) {
   for (uint32_t i = 0; i < record->input_count; i++) {
     const uint32_t thief = audit_find_thief(planner, inputs[i]);
     TIDE_REQUIRE(thief == TIDE_GRAPH_NONE, TIDE_ERR_STATE,
-                 "node %u reads value %u, whose memory value %u has got: the graph lacks an alias", node,
+                 "node %u reads value %u, whose memory was given to value %u: the graph lacks an alias", node,
                  inputs[i], thief);
   }
   return TIDE_OK;

@@ -23,7 +23,7 @@ tide_status tide__graph_options_check(const tide_graph_options* options) {
                "graph: there is no algorithm %d", (int)options->algorithm);
   TIDE_TRY(options_check_switches(options));
   TIDE_REQUIRE(tide__is_power_of_two(options->alignment) && options->alignment <= 1u << 20, TIDE_ERR_ARGUMENT,
-               "graph: the alignment %llu is no power of two up to 2^20",
+               "graph: the alignment %llu is not a power of two up to 2^20",
                (unsigned long long)options->alignment);
   TIDE_REQUIRE(options->remembers_runs <= 1024 && options->waste >= 0 && options->waste <= 1e9,
                TIDE_ERR_ARGUMENT, "graph: remembers_runs is %u, up to 1024, and waste %g, from 0",

@@ -86,9 +86,8 @@ static tide_status seal_use(seal_work* work, uint32_t number) {
                work->user.step == SEAL_ENTER_NODE ? "node" : "the end of block", work->user.number);
   if (value->is_constant) return TIDE_OK;
   const uint32_t node = work->at_work[value->block];
-  TIDE_REQUIRE(node != TIDE_GRAPH_NONE, TIDE_ERR_ARGUMENT,
-               "value %u is used by %s %u, outside of its block %u", number,
-               work->user.step == SEAL_ENTER_NODE ? "node" : "the end of block", work->user.number,
+  TIDE_REQUIRE(node != TIDE_GRAPH_NONE, TIDE_ERR_ARGUMENT, "value %u is used by %s %u, outside its block %u",
+               number, work->user.step == SEAL_ENTER_NODE ? "node" : "the end of block", work->user.number,
                value->block);
   // The end of a node is not known yet; use its number until then.
   value->end = node;

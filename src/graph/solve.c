@@ -183,7 +183,7 @@ static tide_status solve_tell(const solve_work* work, const tide_plan_check* che
                      solve_value(work, check->other), (unsigned long long)check->instant);
   }
   if (check->fault == TIDE_PLAN_FAULT_ALIGNMENT) {
-    return TIDE_FAIL(wrong, "layout: the offset %llu of value %u is no multiple of the alignment", offset,
+    return TIDE_FAIL(wrong, "layout: the offset %llu of value %u is not a multiple of the alignment", offset,
                      value);
   }
   return TIDE_FAIL(wrong, "layout: the place of value %u at %llu is wrong: %.120s", value, offset,

@@ -39,7 +39,7 @@ static tide_status cpu_alloc(const tide_memory* memory, size_t bytes, size_t ali
   if (failed == 0) return TIDE_OK;
   *out = NULL;
   return TIDE_FAIL_NATIVE(failed == EINVAL ? TIDE_ERR_ARGUMENT : TIDE_ERR_NO_MEMORY, failed,
-                          "the computer has no %zu bytes of memory left", bytes);
+                          "no memory left for %zu bytes", bytes);
 }
 
 static tide_status cpu_release(const tide_memory* memory, void* address) {

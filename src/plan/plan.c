@@ -326,10 +326,13 @@ static tide_status plan_hand_out(plan_work* work) {
 
 static tide_status plan_check_options(const tide_plan_options* options) {
   TIDE_REQUIRE(options->goal == TIDE_PLAN_PEAK || options->goal == TIDE_PLAN_FIT, TIDE_ERR_ARGUMENT,
-               "goal %d is none", (int)options->goal);
-  TIDE_REQUIRE(options->seconds >= 0, TIDE_ERR_ARGUMENT, "a limit of %g seconds", options->seconds);
-  TIDE_REQUIRE(options->threads <= 1024, TIDE_ERR_ARGUMENT, "%u threads", (unsigned)options->threads);
-  TIDE_REQUIRE(tide__heap_is_valid(options->heap), TIDE_ERR_ARGUMENT, "a heap without functions");
+               "plan_solve: there is no goal %d", (int)options->goal);
+  TIDE_REQUIRE(options->seconds >= 0, TIDE_ERR_ARGUMENT, "plan_solve: invalid limit of %g seconds",
+               options->seconds);
+  TIDE_REQUIRE(options->threads <= 1024, TIDE_ERR_ARGUMENT, "plan_solve: %u threads: too many",
+               (unsigned)options->threads);
+  TIDE_REQUIRE(tide__heap_is_valid(options->heap), TIDE_ERR_ARGUMENT,
+               "plan_solve: the heap lacks a function");
   return TIDE_OK;
 }
 
@@ -379,9 +382,9 @@ static tide_status plan_make(plan_work* work) {
 
 tide_status tide_plan_solve(const tide_plan_problem* problem, const tide_plan_options* options,
                             tide_plan** out) {
-  TIDE_REQUIRE(out != NULL, TIDE_ERR_ARGUMENT, "nowhere to put the plan");
+  TIDE_REQUIRE(out != NULL, TIDE_ERR_ARGUMENT, "plan_solve: out is NULL");
   *out = NULL;
-  TIDE_REQUIRE(problem != NULL, TIDE_ERR_ARGUMENT, "no problem");
+  TIDE_REQUIRE(problem != NULL, TIDE_ERR_ARGUMENT, "plan_solve: the problem is NULL");
   plan_work work = { .problem = problem, .options = TIDE_PLAN_OPTIONS_INIT };
   if (options != NULL) TIDE_TRY(tide__sized_read("plan_solve", options, &work.options, sizeof work.options));
   TIDE_TRY(plan_check_options(&work.options));

@@ -111,7 +111,7 @@ static tide_status verify_check_buffer(const tide_plan_buffer* buffer, size_t in
                "verify: buffer %zu has the alignment %llu: too large", index,
                (verify_number)buffer->alignment);
   TIDE_REQUIRE(buffer->offset == TIDE_PLAN_ANYWHERE || buffer->offset <= TIDE_PLAN_MAX_BYTES,
-               TIDE_ERR_ARGUMENT, "verify: buffer %zu must lie at %llu: too far", index,
+               TIDE_ERR_ARGUMENT, "verify: buffer %zu has the fixed offset %llu: too large", index,
                (verify_number)buffer->offset);
   TIDE_REQUIRE(buffer->pool == TIDE_PLAN_ANY_POOL || buffer->pool < pools, TIDE_ERR_ARGUMENT,
                "verify: buffer %zu is of pool %u, and there are %llu", index, (unsigned)buffer->pool,
@@ -291,15 +291,15 @@ static void verify_fixed(verify_work* w, size_t index) {
   const uint64_t offset = w->offsets[index];
   const uint32_t pool = verify_pool(w, index);
   if (buffer->offset != TIDE_PLAN_ANYWHERE && buffer->offset != offset) {
-    verify_fault(w, TIDE_PLAN_FAULT_FIXED, index, index, "buffer %zu must lie at %llu, and lies at %llu",
+    verify_fault(w, TIDE_PLAN_FAULT_FIXED, index, index, "buffer %zu is fixed at %llu but lies at %llu",
                  index, (verify_number)buffer->offset, (verify_number)offset);
   } else if (buffer->pool != TIDE_PLAN_ANY_POOL && buffer->pool != pool) {
-    verify_fault(w, TIDE_PLAN_FAULT_FIXED, index, index,
-                 "buffer %zu must lie in pool %u, and lies in pool %u", index, (unsigned)buffer->pool,
-                 (unsigned)pool);
+    verify_fault(w, TIDE_PLAN_FAULT_FIXED, index, index, "buffer %zu belongs to pool %u but lies in pool %u",
+                 index, (unsigned)buffer->pool, (unsigned)pool);
   } else if (buffer->alignment != 0 && offset % buffer->alignment != 0) {
-    verify_fault(w, TIDE_PLAN_FAULT_ALIGNMENT, index, index, "buffer %zu lies at %llu, no multiple of %llu",
-                 index, (verify_number)offset, (verify_number)buffer->alignment);
+    verify_fault(w, TIDE_PLAN_FAULT_ALIGNMENT, index, index,
+                 "buffer %zu lies at %llu, which is not a multiple of %llu", index, (verify_number)offset,
+                 (verify_number)buffer->alignment);
   }
 }
 
@@ -351,7 +351,7 @@ static void verify_aliases(verify_work* w) {
     w->holders[index] = holder;
     if (w->offsets[index] == w->offsets[holder] && verify_pool(w, index) == verify_pool(w, holder)) continue;
     verify_fault(w, TIDE_PLAN_FAULT_ALIAS, holder, index,
-                 "buffers %u and %u share storage, and lie at %llu of pool %u and at %llu of pool %u",
+                 "buffers %u and %u share storage but lie at %llu of pool %u and at %llu of pool %u",
                  (unsigned)holder, (unsigned)index, (verify_number)w->offsets[holder],
                  (unsigned)verify_pool(w, holder), (verify_number)w->offsets[index],
                  (unsigned)verify_pool(w, index));
@@ -451,7 +451,7 @@ static void verify_overlap(verify_work* w, const verify_span* span) {
       continue;
     w->out->instant = span->lower;
     verify_fault(w, TIDE_PLAN_FAULT_OVERLAP, span->buffer, other->buffer,
-                 "buffers %u and %u both hold byte %llu of pool %u at instant %llu", (unsigned)span->buffer,
+                 "buffers %u and %u both use byte %llu of pool %u at instant %llu", (unsigned)span->buffer,
                  (unsigned)other->buffer, (verify_number)tide__max(span->first, other->first), (unsigned)pool,
                  (verify_number)span->lower);
     return;

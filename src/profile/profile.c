@@ -24,7 +24,7 @@ static tide_status options_check(const tide_profile_options* options) {
   TIDE_REQUIRE((unsigned)options->fill <= TIDE_FILL_JUNK, TIDE_ERR_ARGUMENT, "profile: there is no fill %d",
                (int)options->fill);
   TIDE_REQUIRE(tide__is_power_of_two(options->alignment) && options->alignment <= TIDE_PROFILE_MAX_ALIGNMENT,
-               TIDE_ERR_ARGUMENT, "profile: the alignment %llu is no power of two up to 2^20",
+               TIDE_ERR_ARGUMENT, "profile: the alignment %llu is not a power of two up to 2^20",
                (unsigned long long)options->alignment);
   TIDE_REQUIRE(options->max_plans >= 1 && options->max_plans <= 65536, TIDE_ERR_ARGUMENT,
                "profile: %u plans; there can be 1 to 65536", options->max_plans);

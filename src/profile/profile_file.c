@@ -153,8 +153,9 @@ static tide_status file_check_head(const file_bytes* file) {
   TIDE_REQUIRE(sum == written, TIDE_ERR_FORMAT, "the plan is damaged: its checksum is %08llx and not %08x",
                (unsigned long long)written, sum);
   const uint64_t version = get_fixed(file->data + 8, 4);
-  TIDE_REQUIRE(version == FILE_VERSION, TIDE_ERR_UNSUPPORTED, "the plan has version %llu; known is %u",
-               (unsigned long long)version, FILE_VERSION);
+  TIDE_REQUIRE(version == FILE_VERSION, TIDE_ERR_UNSUPPORTED,
+               "the plan has version %llu; only version %u is supported", (unsigned long long)version,
+               FILE_VERSION);
   return TIDE_OK;
 }
 
@@ -219,10 +220,10 @@ static tide_status file_decode(const file_bytes* file, file_plan* plan) {
   }
   file_get_releases(&reader, plan);
   TIDE_REQUIRE(reader.is_good && reader.at == reader.end, TIDE_ERR_FORMAT,
-               "the plan does not consist of its %zu requests and their releases", plan->count);
+               "the plan does not contain exactly its %zu requests and their releases", plan->count);
   if (tide__requests_check(plan->requests, plan->count) != TIDE_OK) {
     const tide_error error = *tide_last_error();
-    return TIDE_FAIL(TIDE_ERR_FORMAT, "the plan makes no sense: %.200s", error.text);
+    return TIDE_FAIL(TIDE_ERR_FORMAT, "the plan is invalid: %.200s", error.text);
   }
   return TIDE_OK;
 }
@@ -243,7 +244,7 @@ static tide_status file_build(const file_bytes* file, file_plan* plan, tide_prof
                                    plan->heap, &made));
   if (made->info.bytes != bytes || made->info.hash != get_fixed(file->data + 32, 8)) {
     tide_profile_plan_free(made);
-    return TIDE_FAIL(TIDE_ERR_FORMAT, "the head of the plan does not belong to its requests");
+    return TIDE_FAIL(TIDE_ERR_FORMAT, "the header of the plan does not match its requests");
   }
   *out = made;
   return TIDE_OK;

@@ -207,7 +207,7 @@ static tide_status replay_require_time(const tide__run* run, uint32_t lifetime) 
 }
 
 static tide_status replay_refuse(const void* address) {
-  return TIDE_FAIL(TIDE_ERR_HANDLE, "nothing that is handed out begins at %p", address);
+  return TIDE_FAIL(TIDE_ERR_HANDLE, "no live block begins at %p", address);
 }
 
 // The holder of a place; 0: none.

@@ -18,7 +18,7 @@ static tide_status request_check(const tide_profile_request* request, size_t ind
   TIDE_REQUIRE(request->bytes != 0, TIDE_ERR_ARGUMENT, "request %zu has 0 bytes", index);
   const uint64_t alignment = tide__request_alignment(request);
   TIDE_REQUIRE(tide__is_power_of_two(alignment) && alignment <= TIDE_PROFILE_MAX_ALIGNMENT, TIDE_ERR_ARGUMENT,
-               "request %zu has the alignment %llu, which is no power of two up to 2^20", index,
+               "request %zu has the alignment %llu, which is not a power of two up to 2^20", index,
                (unsigned long long)alignment);
   const bool is_alive = request->lifetime > index && request->lifetime <= count;
   TIDE_REQUIRE(is_alive || !tide__request_is_managed(request), TIDE_ERR_ARGUMENT,

@@ -246,7 +246,8 @@ static tide_status run_conclude(tide__run* run) {
   run_leave_arenas(run);
   report_finish(run);
   run_count_in(run);
-  TIDE_REQUIRE(!run->lacks_requests, TIDE_ERR_NO_MEMORY, "not all requests of the run could be noted");
+  TIDE_REQUIRE(!run->lacks_requests, TIDE_ERR_NO_MEMORY,
+               "the run could not be recorded completely: no memory for a note");
   if (run->mode == TIDE_PROFILE_RECORD) return run_plan(run);
   if (run->mode == TIDE_PROFILE_REPLAY) {
     const bool is_off = report_is_off(run->profile, &run->report, run->plan->info.count);
@@ -334,7 +335,7 @@ static void profile_note_release(tide_profile* profile, tide__run* own, uint64_t
 
 static tide_status alloc_check_alignment(size_t alignment) {
   TIDE_REQUIRE(tide__is_power_of_two(alignment) && alignment <= TIDE_PROFILE_MAX_ALIGNMENT, TIDE_ERR_ARGUMENT,
-               "the alignment %zu is no power of two up to 2^20", alignment);
+               "the alignment %zu is not a power of two up to 2^20", alignment);
   return TIDE_OK;
 }
 
@@ -375,7 +376,7 @@ static tide_status alloc_remember(tide_profile* profile, const void* address) {
     tide__mutex_unlock(&profile->lock);
     if (has_room) return TIDE_OK;
     TIDE_REQUIRE(tide__hash_map_reserve(&larger, count), TIDE_ERR_NO_MEMORY,
-                 "no memory to remember what is handed out");
+                 "no memory to track allocations");
     tide__mutex_lock(&profile->lock);
     tide__hash_map_grow_into(&profile->lent, &larger);
     tide__mutex_unlock(&profile->lock);

@@ -48,7 +48,7 @@ static tensor_scope scope_now(void) {
 static tide_status scope_leave(tensor_scope scope) {
   const tensor_scope now = scope_now();
   TIDE_REQUIRE(tensor_count > 0 && now.cache == scope.cache && now.source == scope.source, TIDE_ERR_STATE,
-               "this was not entered last on this thread");
+               "leave: this scope was not entered last on this thread");
   tensor_count--;
   return TIDE_OK;
 }
@@ -151,7 +151,7 @@ TENSOR_SELDOM static tide_status tensor_release_other(void* base, uint64_t mark)
   const unsigned long long address = tide__address(base) + TIDE_TENSOR_FRONT_BYTES;
   TIDE_REQUIRE(mark != tensor_mark(base, TENSOR_RELEASED), TIDE_ERR_STATE,
                "tensor_release: the memory at 0x%llx was released already", address);
-  return TIDE_FAIL(TIDE_ERR_ARGUMENT, "tensor_release: at 0x%llx no tensor is handed out", address);
+  return TIDE_FAIL(TIDE_ERR_ARGUMENT, "tensor_release: no live tensor begins at 0x%llx", address);
 }
 
 tide_status tide_tensor_release(void* address) {

@@ -745,7 +745,7 @@ T_TEST(test_graph_layout__of_one_s_own_that_is_wrong_names_the_values) {
   expect_refused(&p, &answer, TIDE_ERR_ARGUMENT, text);
 
   answer = (own_answer){ .offsets = { 0, 72, 256 } };
-  (void)snprintf(text, sizeof text, "the offset 72 of value %u is no multiple", b);
+  (void)snprintf(text, sizeof text, "the offset 72 of value %u is not a multiple", b);
   expect_refused(&p, &answer, TIDE_ERR_ARGUMENT, text);
 
   answer = (own_answer){ .offsets = { UINT64_MAX - 63, 64, 0 } };

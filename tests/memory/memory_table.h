@@ -94,10 +94,10 @@ static inline void table_fini(table* t) {
   T_EQ(t->count, 0);
   T_EQ(t->bytes, 0);
   while (t->kept != NULL) {
-    char* const block = t->kept;
-    memcpy(&t->kept, block + t->kept_bytes, sizeof t->kept);
-    memcpy(&t->kept_bytes, block + t->kept_bytes + sizeof t->kept, sizeof t->kept_bytes);
-    free(block);
+    char* const newest = t->kept;
+    memcpy(&t->kept, newest + t->kept_bytes, sizeof t->kept);
+    memcpy(&t->kept_bytes, newest + t->kept_bytes + sizeof t->kept, sizeof t->kept_bytes);
+    free(newest);
   }
   T_EQ(pthread_mutex_destroy(&t->lock), 0);
 }

@@ -199,6 +199,50 @@ static inline void play_expect_same(const tide_profile_report* r, uint64_t reque
   T_CHECK(r->is_same);
 }
 
+// Counters of a report by name, as in "hits=3 smaller=1 first=1".
+typedef struct play_field {
+  const char* name;
+  size_t offset;
+} play_field;
+#define PLAY_FIELD(name) \
+  { #name, offsetof(tide_profile_report, name) }
+
+static const play_field play_fields[] = {
+  PLAY_FIELD(requests),      PLAY_FIELD(hits),         PLAY_FIELD(fallbacks),  PLAY_FIELD(refused),
+  PLAY_FIELD(escaped),       PLAY_FIELD(smaller),      PLAY_FIELD(larger),     PLAY_FIELD(surplus),
+  PLAY_FIELD(blocked),       PLAY_FIELD(missing),      PLAY_FIELD(early),      PLAY_FIELD(late),
+  PLAY_FIELD(survivors),     PLAY_FIELD(first),        PLAY_FIELD(plan_bytes), PLAY_FIELD(lower_bound),
+  PLAY_FIELD(first_planned), PLAY_FIELD(first_actual),
+};
+#define PLAY_FIELDS (sizeof play_fields / sizeof *play_fields)
+
+// Compares the named counters; "same" says that nothing deviates, "other" that something does.
+static inline void play_expect_report(const char* rule, const tide_profile_report* r, const char* wanted) {
+  int length = 0;
+  for (const char* at = wanted; *at != '\0'; at += length) {
+    char name[20];
+    unsigned long long value = 0;
+    size_t i = 0;
+    const int read = sscanf(at, " %19[a-z_]%n=%llu%n", name, &length, &value, &length);
+    if (read == 1) {
+      if (r->is_same != (strcmp(name, "same") == 0)) T_FAIL("%s: the run is not %s", rule, name);
+      continue;
+    }
+    T_EQ(read, 2);
+    while (i < PLAY_FIELDS && strcmp(play_fields[i].name, name) != 0) i++;
+    T_LT(i, PLAY_FIELDS);
+    const uint64_t found = *(const uint64_t*)(const void*)((const char*)r + play_fields[i].offset);
+    if (found != value) T_FAIL("%s: %s is %llu, not %llu", rule, name, (unsigned long long)found, value);
+  }
+}
+
+// Releases everything that is still live.
+static inline void play_release_all(play* p) {
+  for (char letter = 'a'; letter <= 'z'; letter++) {
+    if (play_address(p, letter) != NULL) play_release(p, letter);
+  }
+}
+
 // The plan in use; to be freed.
 static inline tide_profile_plan* play_plan(play* p, uint64_t shape) {
   tide_profile_plan* plan = NULL;

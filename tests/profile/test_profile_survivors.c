@@ -10,9 +10,7 @@
 static void recorded(play* p, const tide_profile_options* options, const char* steps) {
   play_open(p, options);
   (void)play_run(p, TIDE_PROFILE_RECORD, steps);
-  for (char letter = 'a'; letter <= 'z'; letter++) {
-    if (play_address(p, letter) != NULL) play_release(p, letter);
-  }
+  play_release_all(p);
 }
 
 static void expect_same_runs(play* p, int runs, const char* steps, uint64_t requests) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Replaying: what runs that repeat the recorded one get, what every way of differing from it leads to, how a
-// run finds its way back, what memory holds, and the exact replay of the profiler that ours is modelled on.
+// Replaying: runs that repeat the recorded one, every way to deviate from it, resynchronisation, fills, and
+// the strict replay of PyTorch's profiler.
 #include "program.h"
 
 #define STEPS "a100 b200 -a c300 -b -c"
@@ -10,13 +10,6 @@
 static void recorded(play* p, const tide_profile_options* options, const char* steps) {
   play_open(p, options);
   (void)play_run(p, TIDE_PROFILE_RECORD, steps);
-}
-
-// Best fit, so that it is known what lies where.
-static void recorded_by_best_fit(play* p, const char* steps) {
-  tide_profile_options options = TIDE_PROFILE_OPTIONS_INIT;
-  options.planner = TIDE_PROFILE_BEST_FIT;
-  recorded(p, &options, steps);
 }
 
 static tide_profile_report replayed(play* p, const char* steps) {
@@ -71,17 +64,6 @@ T_TEST(test_replay__addresses_lie_where_the_plan_says) {
   play_close(&p);
 }
 
-T_TEST(test_replay__alignments_are_kept) {
-  const char* const steps = "a1@1 b2@4096 c3@2 d4@65536 -a e5@8 -b -c -d f6@4096 -e -f";
-  play p;
-  recorded(&p, NULL, steps);
-
-  const tide_profile_report report = replayed(&p, steps);  // each step looks at its alignment
-
-  play_expect_same(&report, 6);
-  play_close(&p);
-}
-
 T_TEST(test_replay__outside_a_run_the_fallback_serves) {
   play p;
   recorded(&p, NULL, STEPS);
@@ -96,6 +78,59 @@ T_TEST(test_replay__outside_a_run_the_fallback_serves) {
 
 // ---------------------------------------------------------------------------------------------------
 // Other runs
+
+typedef struct replay_row {
+  const char* rule;
+  bool is_best_fit;  // so that it is known what lies where
+  const char* recorded;
+  const char* replayed;
+  const char* report;
+} replay_row;
+
+static const replay_row replay_rows[] = {
+  { "alignments are kept", false, "a1@1 b2@4096 c3@2 d4@65536 -a e5@8 -b -c -d f6@4096 -e -f",
+    "a1@1 b2@4096 c3@2 d4@65536 -a e5@8 -b -c -d f6@4096 -e -f", "same requests=6 hits=6" },
+  { "a smaller request fits", false, STEPS, "a100 b150 -a c300 -b -c", "hits=3 smaller=1 first=1" },
+  { "a smaller alignment fits", false, "a100@256 b200@256 -a -b", "a100@256 b200@64 -a -b", "same hits=2" },
+  { "a larger request", false, STEPS, "a100 b201 -a c300 -b -c", "hits=2 larger=1 first=1" },
+  { "a larger alignment", false, STEPS, "a100 b200@8192 -a c300 -b -c", "other requests=3" },
+  { "one request too many", false, STEPS, STEPS " d10 -d", "hits=3 surplus=1 first=3" },
+  { "missing requests", false, "a10 -a b20 -b c30 -c d40 -d e50 -e", "a10 -a b20 -b c30 -c",
+    "other hits=3 missing=2" },
+  { "no requests", false, "a10 -a b20 -b c30 -c d40 -d e50 -e", "", "missing=5" },
+  { "an early release", false, STEPS, "a100 -a b200 c300 -b -c", "hits=3 early=1 first=1" },
+  { "a late release that blocks nothing", true, "a64 b64 -a c128 -b -c", "a64 b64 c128 -a -b -c",
+    "hits=3 late=1 blocked=0" },
+  { "a late release that blocks its successor", true, "a64 b64 -a c64 -b -c", "a64 b64 c64 -a -b -c",
+    "hits=2 late=1 blocked=1" },
+  { "a late release makes room again", true, "a64 b64 -a c64 -c d64 -b -d", "a64 b64 c64 -a -c d64 -b -d",
+    "hits=3 blocked=1" },
+  { "a large late block blocks several", true, "a192 -a b64 c64 d64 -b -c -d e192 -e",
+    "a192 b64 c64 d64 -a -b -c -d e192 -e", "hits=2 blocked=3" },
+  { "a small late block blocks a large one", true, "a192 -a b64 c64 d64 -b -c -d e192 -e",
+    "a192 -a b64 c64 d64 -b -c e192 -d -e", "hits=4 blocked=1" },
+  { "released although it never was", false, "a100 b200 -a", "a100 b200 -a -b", "hits=2" },
+  { "never released", false, "a100 b200 -a", "a100 b200 -a", "same hits=2 survivors=0" },
+  { "released on another thread", false, STEPS, "a100 b200 ~a c300 ~b ~c", "same hits=3" },
+};
+
+// Twice, because what a run leaves behind must not change the next one.
+T_TEST(test_replay__other_runs_follow_the_table) {
+  for (size_t i = 0; i < sizeof replay_rows / sizeof *replay_rows; i++) {
+    const replay_row* const row = &replay_rows[i];
+    tide_profile_options options = TIDE_PROFILE_OPTIONS_INIT;
+    play p;
+    if (row->is_best_fit) options.planner = TIDE_PROFILE_BEST_FIT;
+    recorded(&p, &options, row->recorded);
+    play_release_all(&p);
+    for (int run = 0; run < 2; run++) {
+      const tide_profile_report report = replayed(&p, row->replayed);
+      play_expect_report(row->rule, &report, row->report);
+      play_release_all(&p);
+    }
+    play_close(&p);
+  }
+}
 
 T_TEST(test_replay__a_release_from_before_the_run_goes_to_the_fallback) {
   play p;
@@ -141,64 +176,6 @@ T_TEST(test_replay__without_escape_arenas_it_comes_from_the_fallback) {
   play_close(&p);
 }
 
-T_TEST(test_replay__a_smaller_request_fits) {
-  play p;
-  recorded(&p, NULL, STEPS);
-
-  const tide_profile_report report = replayed(&p, "a100 b150 -a c300 -b -c");
-
-  T_EQ(report.hits, 3);
-  T_EQ(report.smaller, 1);
-  T_EQ(report.first, 1);
-  play_close(&p);
-}
-
-T_TEST(test_replay__a_smaller_alignment_fits) {
-  play p;
-  recorded(&p, NULL, "a100@256 b200@256 -a -b");
-
-  const tide_profile_report report = replayed(&p, "a100@256 b200@64 -a -b");
-
-  play_expect_same(&report, 2);
-  play_close(&p);
-}
-
-T_TEST(test_replay__a_larger_request_comes_from_the_fallback) {
-  play p;
-  recorded(&p, NULL, STEPS);
-
-  const tide_profile_report report = replayed(&p, "a100 b201 -a c300 -b -c");
-
-  T_EQ(report.hits, 2);
-  T_EQ(report.larger, 1);
-  T_EQ(report.first, 1);
-  play_close(&p);
-}
-
-T_TEST(test_replay__a_larger_alignment_comes_from_the_fallback_or_fits) {
-  play p;
-  recorded(&p, NULL, "a100 b200 -a c300 -b -c");
-
-  const tide_profile_report report = replayed(&p, "a100 b200@8192 -a c300 -b -c");  // b is looked at
-
-  T_EQ(report.requests, 3);
-  T_LE(2, report.hits);
-  T_CHECK(!report.is_same);
-  play_close(&p);
-}
-
-T_TEST(test_replay__one_request_too_many) {
-  play p;
-  recorded(&p, NULL, STEPS);
-
-  const tide_profile_report report = replayed(&p, STEPS " d10 -d");
-
-  T_EQ(report.hits, 3);
-  T_EQ(report.surplus, 1);
-  T_EQ(report.first, 3);
-  play_close(&p);
-}
-
 T_TEST(test_replay__a_thousand_requests_too_many) {
   play p;
   recorded(&p, NULL, STEPS);
@@ -229,84 +206,6 @@ T_TEST(test_replay__a_plan_of_nothing_serves_nothing) {
   play_close(&p);
 }
 
-T_TEST(test_replay__requests_that_are_missing_are_reported) {
-  play p;
-  recorded(&p, NULL, "a10 -a b20 -b c30 -c d40 -d e50 -e");
-
-  const tide_profile_report report = replayed(&p, "a10 -a b20 -b c30 -c");
-
-  T_EQ(report.hits, 3);
-  T_EQ(report.missing, 2);
-  T_CHECK(!report.is_same);
-  T_EQ(replayed(&p, "").missing, 5);
-  play_close(&p);
-}
-
-T_TEST(test_replay__released_too_early_is_accepted) {
-  play p;
-  recorded(&p, NULL, STEPS);
-
-  const tide_profile_report report = replayed(&p, "a100 -a b200 c300 -b -c");
-
-  T_EQ(report.hits, 3);
-  T_EQ(report.early, 1);
-  T_EQ(report.first, 1);
-  play_close(&p);
-}
-
-// c has a place of its own: nothing is due where the late one lies.
-T_TEST(test_replay__released_too_late_is_accepted) {
-  play p;
-  recorded_by_best_fit(&p, "a64 b64 -a c128 -b -c");
-
-  const tide_profile_report report = replayed(&p, "a64 b64 c128 -a -b -c");
-
-  T_EQ(report.hits, 3);
-  T_EQ(report.late, 1);
-  T_EQ(report.blocked, 0);
-  play_close(&p);
-}
-
-// c is to lie where a still is.
-T_TEST(test_replay__released_too_late_sends_its_successor_to_the_fallback) {
-  play p;
-  recorded_by_best_fit(&p, "a64 b64 -a c64 -b -c");
-
-  const tide_profile_report report = replayed(&p, "a64 b64 c64 -a -b -c");
-
-  T_EQ(report.hits, 2);
-  T_EQ(report.late, 1);
-  T_EQ(report.blocked, 1);
-  play_close(&p);
-}
-
-// Two that come one after the other to the place of a late one: the second finds it free.
-T_TEST(test_replay__a_late_release_makes_room_again) {
-  play p;
-  recorded_by_best_fit(&p, "a64 b64 -a c64 -c d64 -b -d");
-
-  const tide_profile_report report = replayed(&p, "a64 b64 c64 -a -c d64 -b -d");
-
-  T_EQ(report.blocked, 1);
-  T_EQ(report.hits, 3);
-  play_close(&p);
-}
-
-// A late one may lie in the way of several smaller ones, and one may be in the way of a large one.
-T_TEST(test_replay__late_releases_block_all_that_lie_there) {
-  play p;
-  recorded_by_best_fit(&p, "a192 -a b64 c64 d64 -b -c -d e192 -e");
-
-  const tide_profile_report by_one = replayed(&p, "a192 b64 c64 d64 -a -b -c -d e192 -e");
-  T_EQ(by_one.blocked, 3);
-  T_EQ(by_one.hits, 2);
-
-  const tide_profile_report by_last = replayed(&p, "a192 -a b64 c64 d64 -b -c e192 -d -e");
-  T_EQ(by_last.blocked, 1);
-  T_EQ(by_last.hits, 4);
-  play_close(&p);
-}
-
 T_TEST(test_replay__not_released_survives) {
   play p;
   recorded(&p, NULL, STEPS);
@@ -318,16 +217,6 @@ T_TEST(test_replay__not_released_survives) {
   T_EQ(play_stats(&p).survivors, 1);
   play_steps(&p, "-c");
   T_EQ(play_stats(&p).survivors, 0);
-  play_close(&p);
-}
-
-T_TEST(test_replay__released_although_it_never_was) {
-  play p;
-  recorded(&p, NULL, "a100 b200 -a");
-  play_steps(&p, "-b");
-
-  for (int i = 0; i < 6; i++) T_EQ(replayed(&p, "a100 b200 -a -b").hits, 2);
-
   play_close(&p);
 }
 
@@ -377,18 +266,6 @@ T_TEST(test_replay__an_address_of_nobody_is_what_the_fallback_says) {
   T_OK(tide_profile_cancel(p.profile));
 
   T_CHECK(!tide_profile_owns(p.profile, &foreign));
-  play_close(&p);
-}
-
-T_TEST(test_replay__released_on_another_thread) {
-  play p;
-  recorded(&p, NULL, STEPS);
-
-  for (int i = 0; i < 5; i++) {
-    const tide_profile_report report = replayed(&p, "a100 b200 ~a c300 ~b ~c");
-    play_expect_same(&report, 3);
-  }
-
   play_close(&p);
 }
 
