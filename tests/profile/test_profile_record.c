@@ -24,22 +24,15 @@ T_TEST(test_profile_record__time_is_the_number_of_requests) {
   expect_lifetimes(&p, lifetimes, 4);
   T_EQ(report.mode, TIDE_PROFILE_RECORD);
   T_EQ(report.requests, 4);
+  T_EQ(report.hits, 0);
   T_EQ(report.fallbacks, 0);
+  T_EQ(p.fallback.allocs, 4);
+  T_EQ(p.fallback.releases, 4);
+  T_EQ(play_stats(&p).hits, 0);
   T_EQ(report.plan_bytes, play_info(&p, 0).bytes);
   T_EQ(report.lower_bound, 90);
   T_EQ(play_stats(&p).recorded, 1);
   T_EQ(play_stats(&p).plans, 1);
-  play_close(&p);
-}
-
-T_TEST(test_profile_record__is_served_by_the_fallback) {
-  play p;
-  play_open(&p, NULL);
-
-  (void)play_run(&p, TIDE_PROFILE_RECORD, "a10 b20 -a -b");
-
-  T_EQ(p.fallback.allocs, 2);
-  T_EQ(p.fallback.releases, 2);
   play_close(&p);
 }
 
@@ -406,19 +399,6 @@ T_TEST(test_profile_record__no_run_begins_inside_one_that_records) {
   T_EQ(play_end(&outer).requests, 1);
   play_close(&inner);
   play_close(&outer);
-}
-
-T_TEST(test_profile_record__a_report_claims_no_hits) {
-  play p;
-  play_open(&p, NULL);
-
-  const tide_profile_report report = play_run(&p, TIDE_PROFILE_RECORD, "a100 b200 -a c300 -b -c");
-
-  T_EQ(report.requests, 3);
-  T_EQ(report.hits, 0);
-  T_EQ(report.fallbacks, 0);
-  T_EQ(play_stats(&p).hits, 0);
-  play_close(&p);
 }
 
 T_TEST(test_profile_record__a_plan_that_is_cleared_is_recorded_again) {
