@@ -185,11 +185,8 @@ static const char counted[] =
     "in x; const k; a = write(x); b = write(a); *l = write+all(a b); c = plain(x); s = borrow+all(a b);"
     "#n #m = plain(x); @t = plain(x); d = write(x); *p = write+all(d); r = borrow+all(k); out *p r;";
 
-T_TEST(test_graph_roles__counters_tell_how_many_there_are_of_each) {
-  trial t;
-  trial_open(&t, counted, trial_managing(false));
-
-  const tide_planner_stats stats = trial_stats(&t);
+TRIAL_TEST(test_graph_roles__counters_tell_how_many_there_are_of_each, counted, trial_managing(false)) {
+  const tide_planner_stats stats = trial_stats(t);
 
   T_EQ(stats.managed, 2);           // a b
   T_EQ(stats.managed_outputs, 1);   // d
@@ -199,45 +196,31 @@ T_TEST(test_graph_roles__counters_tell_how_many_there_are_of_each) {
   T_EQ(stats.borrowed_outputs, 1);  // r
   T_EQ(stats.scalars, 2);           // #n #m
   T_EQ(stats.total_unmanaged, 5);
-  trial_close(&t);
 }
 
-T_TEST(test_graph_roles__without_managed_outputs_their_tensors_are_reset) {
-  trial t;
-  trial_open(&t, counted, trial_defaults());
-
-  const tide_planner_stats stats = trial_stats(&t);
+TRIAL_TEST(test_graph_roles__without_managed_outputs_their_tensors_are_reset, counted, trial_defaults()) {
+  const tide_planner_stats stats = trial_stats(t);
 
   T_EQ(stats.managed, 2);
   T_EQ(stats.managed_outputs, 0);
   T_EQ(stats.unmanaged, 4);  // c @t s d
   T_EQ(stats.total_unmanaged, 6);
-  trial_close(&t);
 }
 
-T_TEST(test_graph_roles__without_nodes_that_write_out_all_is_reset) {
-  trial t;
-  trial_open(&t, counted, plain_options());
-
-  const tide_planner_stats stats = trial_stats(&t);
+TRIAL_TEST(test_graph_roles__without_nodes_that_write_out_all_is_reset, counted, plain_options()) {
+  const tide_planner_stats stats = trial_stats(t);
 
   T_EQ(stats.managed, 0);
   T_EQ(stats.leaked, 0);
   T_EQ(stats.unmanaged, 7);  // a b *l c @t s d
   T_EQ(stats.borrowed, 1);
   T_EQ(stats.total_unmanaged, 9);
-  trial_close(&t);
 }
 
-T_TEST(test_graph_roles__numbers_that_are_no_values_have_no_role_of_ours) {
-  trial t;
-  trial_open(&t, counted, trial_defaults());
-
-  T_EQ(tide_planner_role(t.planner, TIDE_GRAPH_NONE), TIDE_ROLE_EXTERNAL);
-  T_EQ(tide_planner_role(t.planner, t.m.value_count), TIDE_ROLE_EXTERNAL);
+TRIAL_TEST(test_graph_roles__numbers_that_are_no_values_have_no_role_of_ours, counted, trial_defaults()) {
+  T_EQ(tide_planner_role(t->planner, TIDE_GRAPH_NONE), TIDE_ROLE_EXTERNAL);
+  T_EQ(tide_planner_role(t->planner, t->m.value_count), TIDE_ROLE_EXTERNAL);
   T_EQ(tide_planner_role(NULL, 0), TIDE_ROLE_EXTERNAL);
-
-  trial_close(&t);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -275,18 +258,14 @@ T_TEST(test_graph_roles__what_the_first_run_skipped_is_decided_once) {
   trial_close(&t);
 }
 
-T_TEST(test_graph_roles__what_the_first_run_skipped_can_be_managed_later) {
-  trial t;
-  trial_open(&t, skipping, trial_defaults());
+TRIAL_TEST(test_graph_roles__what_the_first_run_skipped_can_be_managed_later, skipping, trial_defaults()) {
+  run_skipping(t, true);
+  T_EQ(trial_role(t, "m"), TIDE_ROLE_MANAGED);
+  T_EQ(trial_stats(t).managed, 3);
+  run_skipping(t, false);
+  run_skipping(t, false);
 
-  run_skipping(&t, true);
-  T_EQ(trial_role(&t, "m"), TIDE_ROLE_MANAGED);
-  T_EQ(trial_stats(&t).managed, 3);
-  run_skipping(&t, false);
-  run_skipping(&t, false);
-
-  T_CHECK(trial_was_planned(&t, "m"));
-  trial_close(&t);
+  T_CHECK(trial_was_planned(t, "m"));
 }
 
 T_TEST(test_graph_roles__what_the_first_run_made_stays_managed_when_it_is_skipped_later) {

@@ -84,62 +84,55 @@ T_TEST(test_planner_checks__a_node_that_was_found_once_is_looked_at_closely_ever
   trial_close(&r.t);
 }
 
-T_TEST(test_planner_checks__the_guard_tells_how_many_there_are_even_without_room) {
-  trial t;
+TRIAL_TEST(test_planner_checks__the_guard_tells_how_many_there_are_even_without_room,
+           "in x; a b c = write+guard(x); o = write(a b c); out o;", trial_defaults()) {
   uint8_t input[64];
   uint32_t values[3] = { 77, 77, 77 };
   size_t count = 0;
-  trial_open(&t, "in x; a b c = write+guard(x); o = write(a b c); out o;", trial_defaults());
-  trial_begin(&t, 0);
-  trial_adopt(&t, "x", input, 64);
-  trial_adopt(&t, "a", input, 8);
-  (void)trial_alloc(&t, "b", 64);
-  trial_adopt(&t, "c", input + 63, 1);
+  trial_begin(t, 0);
+  trial_adopt(t, "x", input, 64);
+  trial_adopt(t, "a", input, 8);
+  (void)trial_alloc(t, "b", 64);
+  trial_adopt(t, "c", input + 63, 1);
 
-  T_OK(tide_planner_guard(t.planner, 0, NULL, 0, &count));
+  T_OK(tide_planner_guard(t->planner, 0, NULL, 0, &count));
   T_EQ(count, 2);
-  T_OK(tide_planner_guard(t.planner, 0, values, 1, &count));
+  T_OK(tide_planner_guard(t->planner, 0, values, 1, &count));
   T_EQ(count, 2);
-  T_EQ(values[0], trial_id(&t, "a"));
+  T_EQ(values[0], trial_id(t, "a"));
   T_EQ(values[1], 77);
-  T_OK(tide_planner_guard(t.planner, 0, values, 3, &count));
-  T_EQ(values[1], trial_id(&t, "c"));
+  T_OK(tide_planner_guard(t->planner, 0, values, 3, &count));
+  T_EQ(values[1], trial_id(t, "c"));
   T_EQ(values[2], 77);
 
-  trial_end(&t);
-  trial_close(&t);
+  trial_end(t);
 }
 
 // Memory that only touches is not shared.
-T_TEST(test_planner_checks__neighbours_are_no_aliases) {
-  trial t;
+TRIAL_TEST(test_planner_checks__neighbours_are_no_aliases, "in x; a = write+guard(x); out a;",
+           trial_defaults()) {
   uint8_t memory[64];
   size_t count = 99;
-  trial_open(&t, "in x; a = write+guard(x); out a;", trial_defaults());
-  trial_begin(&t, 0);
-  trial_adopt(&t, "x", memory, 32);
-  trial_adopt(&t, "a", memory + 32, 32);
+  trial_begin(t, 0);
+  trial_adopt(t, "x", memory, 32);
+  trial_adopt(t, "a", memory + 32, 32);
 
-  T_OK(tide_planner_guard(t.planner, 0, NULL, 0, &count));
+  T_OK(tide_planner_guard(t->planner, 0, NULL, 0, &count));
 
   T_EQ(count, 0);
-  trial_end(&t);
-  trial_close(&t);
+  trial_end(t);
 }
 
-T_TEST(test_planner_checks__the_guard_refuses_what_is_no_node) {
-  trial t;
+TRIAL_TEST(test_planner_checks__the_guard_refuses_what_is_no_node, guarded, trial_defaults()) {
   size_t count = 0;
-  trial_open(&t, guarded, trial_defaults());
-  trial_begin(&t, 0);
+  trial_begin(t, 0);
 
-  T_STATUS(tide_planner_guard(t.planner, 3, NULL, 0, &count), TIDE_ERR_ARGUMENT);
-  T_STATUS(tide_planner_guard(t.planner, TIDE_GRAPH_NONE, NULL, 0, &count), TIDE_ERR_ARGUMENT);
-  T_STATUS(tide_planner_guard(t.planner, 1, NULL, 4, &count), TIDE_ERR_ARGUMENT);
-  T_STATUS(tide_planner_guard(t.planner, 1, NULL, 0, NULL), TIDE_ERR_ARGUMENT);
+  T_STATUS(tide_planner_guard(t->planner, 3, NULL, 0, &count), TIDE_ERR_ARGUMENT);
+  T_STATUS(tide_planner_guard(t->planner, TIDE_GRAPH_NONE, NULL, 0, &count), TIDE_ERR_ARGUMENT);
+  T_STATUS(tide_planner_guard(t->planner, 1, NULL, 4, &count), TIDE_ERR_ARGUMENT);
+  T_STATUS(tide_planner_guard(t->planner, 1, NULL, 0, NULL), TIDE_ERR_ARGUMENT);
 
-  trial_end(&t);
-  trial_close(&t);
+  trial_end(t);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -189,40 +182,31 @@ T_TEST(test_planner_checks__an_alias_that_nobody_told_of_is_found) {
   table_fini(&t.memory);
 }
 
-T_TEST(test_planner_checks__an_alias_that_was_told_of_is_no_fault) {
-  trial t;
-  trial_open(&t, "in x; y = write(x); v = plain(y) y>v; z = write(x); o = write(v z); out o;", auditing());
-
-  for (int run = 0; run < 4; run++) T_OK(audited_run(&t));
-
-  trial_close(&t);
+TRIAL_TEST(test_planner_checks__an_alias_that_was_told_of_is_no_fault,
+           "in x; y = write(x); v = plain(y) y>v; z = write(x); o = write(v z); out o;", auditing()) {
+  for (int run = 0; run < 4; run++) T_OK(audited_run(t));
 }
 
-T_TEST(test_planner_checks__outputs_over_inputs_are_no_fault) {
-  trial t;
-  trial_open(&t, "in x; a = write(x); b = write(a) a~b; c = write(b) b~c; o = write(c); out o;", auditing());
+TRIAL_TEST(test_planner_checks__outputs_over_inputs_are_no_fault,
+           "in x; a = write(x); b = write(a) a~b; c = write(b) b~c; o = write(c); out o;", auditing()) {
   for (int run = 0; run < 3; run++) {
-    trial_begin(&t, 0);
-    for (uint32_t i = 0; i < t.m.node_count; i++) {
-      T_OK(tide_planner_check(t.planner, i));
-      (void)trial_alloc_value(&t, t.m.nodes[i].outputs.at[0], 64);
+    trial_begin(t, 0);
+    for (uint32_t i = 0; i < t->m.node_count; i++) {
+      T_OK(tide_planner_check(t->planner, i));
+      (void)trial_alloc_value(t, t->m.nodes[i].outputs.at[0], 64);
     }
-    trial_end(&t);
+    trial_end(t);
   }
-  T_PTR_EQ(t.at[trial_id(&t, "a")], t.at[trial_id(&t, "c")]);
-  trial_close(&t);
+  T_PTR_EQ(t->at[trial_id(t, "a")], t->at[trial_id(t, "c")]);
 }
 
-T_TEST(test_planner_checks__the_audit_refuses_what_is_no_node) {
-  trial t;
-  trial_open(&t, guarded, auditing());
-  trial_begin(&t, 0);
+TRIAL_TEST(test_planner_checks__the_audit_refuses_what_is_no_node, guarded, auditing()) {
+  trial_begin(t, 0);
 
-  T_STATUS(tide_planner_check(t.planner, 3), TIDE_ERR_ARGUMENT);
-  T_STATUS(tide_planner_check(t.planner, TIDE_GRAPH_NONE), TIDE_ERR_ARGUMENT);
+  T_STATUS(tide_planner_check(t->planner, 3), TIDE_ERR_ARGUMENT);
+  T_STATUS(tide_planner_check(t->planner, TIDE_GRAPH_NONE), TIDE_ERR_ARGUMENT);
 
-  trial_end(&t);
-  trial_close(&t);
+  trial_end(t);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -231,62 +215,54 @@ T_TEST(test_planner_checks__the_audit_refuses_what_is_no_node) {
 #define SWAP_TEXT "in x; a = write(x); b = write(a); c = write(b); out c;"
 
 // The model puts its own memory in place of a managed value's, and calls nothing.
-T_TEST(test_planner_checks__storage_that_was_swapped_is_noticed_at_the_end) {
-  static trial t;
+TRIAL_TEST(test_planner_checks__storage_that_was_swapped_is_noticed_at_the_end, SWAP_TEXT, trial_defaults()) {
   static uint8_t elsewhere[5000];
-  trial_open(&t, SWAP_TEXT, trial_defaults());
-  trial_run(&t);
-  trial_begin(&t, 0);
-  trial_fill(&t);
-  T_CHECK(trial_was_planned(&t, "a"));
-  tide_storage* const storage = tide_planner_storage(t.planner, trial_id(&t, "a"));
+  trial_run(t);
+  trial_begin(t, 0);
+  trial_fill(t);
+  T_CHECK(trial_was_planned(t, "a"));
+  tide_storage* const storage = tide_planner_storage(t->planner, trial_id(t, "a"));
   storage->address = elsewhere;
   storage->bytes = sizeof elsewhere;
 
-  trial_end(&t);
+  trial_end(t);
 
-  T_EQ(trial_stats(&t).swapped, 1);
-  trial_size(&t, "a", sizeof elsewhere);
-  trial_run(&t);  // the place has become large enough
-  T_CHECK(trial_was_planned(&t, "a"));
-  T_EQ(trial_stats(&t).swapped, 1);
-  trial_close(&t);
+  T_EQ(trial_stats(t).swapped, 1);
+  trial_size(t, "a", sizeof elsewhere);
+  trial_run(t);  // the place has become large enough
+  T_CHECK(trial_was_planned(t, "a"));
+  T_EQ(trial_stats(t).swapped, 1);
 }
 
 // A value of the first run has memory of its own: that goes back, though the model has swapped it.
-T_TEST(test_planner_checks__memory_of_a_value_that_was_swapped_goes_back) {
-  static trial t;
+TRIAL_TEST(test_planner_checks__memory_of_a_value_that_was_swapped_goes_back, SWAP_TEXT, trial_defaults()) {
   static uint8_t elsewhere[64];
-  trial_open(&t, SWAP_TEXT, trial_defaults());
-  trial_begin(&t, 0);
-  trial_fill(&t);
-  tide_planner_storage(t.planner, trial_id(&t, "b"))->address = elsewhere;
+  trial_begin(t, 0);
+  trial_fill(t);
+  tide_planner_storage(t->planner, trial_id(t, "b"))->address = elsewhere;
 
-  trial_end(&t);
+  trial_end(t);
 
-  T_EQ(trial_stats(&t).swapped, 1);
-  T_EQ(trial_stats(&t).own_bytes, 64);  // of the output
-  trial_close(&t);
+  T_EQ(trial_stats(t).swapped, 1);
+  T_EQ(trial_stats(t).own_bytes, 64);  // of the output
 }
 
-T_TEST(test_planner_checks__a_guard_sees_a_storage_that_was_swapped) {
-  static trial t;
+TRIAL_TEST(test_planner_checks__a_guard_sees_a_storage_that_was_swapped,
+           "in x; a = write(x); g = write+guard(a); o = write(g a); out o;", trial_defaults()) {
   uint32_t found = TIDE_GRAPH_NONE;
   size_t count = 0;
-  trial_open(&t, "in x; a = write(x); g = write+guard(a); o = write(g a); out o;", trial_defaults());
-  trial_begin(&t, 0);
-  void* const a = trial_alloc(&t, "a", 64);
-  (void)trial_alloc(&t, "g", 64);
-  T_OK(tide_planner_guard(t.planner, 1, &found, 1, &count));
+  trial_begin(t, 0);
+  void* const a = trial_alloc(t, "a", 64);
+  (void)trial_alloc(t, "g", 64);
+  T_OK(tide_planner_guard(t->planner, 1, &found, 1, &count));
   T_EQ(count, 0);
 
-  tide_planner_storage(t.planner, trial_id(&t, "g"))->address = a;
+  tide_planner_storage(t->planner, trial_id(t, "g"))->address = a;
 
-  T_OK(tide_planner_guard(t.planner, 1, &found, 1, &count));
+  T_OK(tide_planner_guard(t->planner, 1, &found, 1, &count));
   T_EQ(count, 1);
-  T_EQ(found, trial_id(&t, "g"));
-  trial_end(&t);
-  trial_close(&t);
+  T_EQ(found, trial_id(t, "g"));
+  trial_end(t);
 }
 
 // A layout of one's own that is wrong is refused when the run ends, and the one before stays.

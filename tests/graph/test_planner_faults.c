@@ -201,24 +201,21 @@ static tide_status refuse(const tide_memory* memory, size_t bytes, size_t alignm
   return (tide_status)memory->detail;
 }
 
-T_TEST(test_planner_faults__what_the_memory_returned_is_returned) {
-  trial t;
-  void* address = &t;
-  trial_open(&t, "in x; y = write(x); o = write(y); out o;", trial_defaults());
-  tide_planner_free(t.planner);
-  t.options.memory.alloc = refuse;
-  t.options.memory.detail = TIDE_ERR_MACHINE;
-  T_OK(tide_planner_new(t.graph, &t.options, &t.planner));
-  T_OK(tide_planner_presize(t.planner, 1, t.bytes, t.m.value_count));
+TRIAL_TEST(test_planner_faults__what_the_memory_returned_is_returned,
+           "in x; y = write(x); o = write(y); out o;", trial_defaults()) {
+  void* address = t;
+  tide_planner_free(t->planner);
+  t->options.memory.alloc = refuse;
+  t->options.memory.detail = TIDE_ERR_MACHINE;
+  T_OK(tide_planner_new(t->graph, &t->options, &t->planner));
+  T_OK(tide_planner_presize(t->planner, 1, t->bytes, t->m.value_count));
 
-  T_OK(tide_planner_begin(t.planner, 0));
-  T_STATUS(tide_planner_alloc(t.planner, 1, 64, &address), TIDE_ERR_MACHINE);
+  T_OK(tide_planner_begin(t->planner, 0));
+  T_STATUS(tide_planner_alloc(t->planner, 1, 64, &address), TIDE_ERR_MACHINE);
   T_PTR_EQ(address, NULL);
-  T_OK(tide_planner_cancel(t.planner));
-  T_STATUS(tide_planner_begin(t.planner, 1), TIDE_ERR_MACHINE);
-  T_STATUS(tide_planner_cancel(t.planner), TIDE_ERR_STATE);
-
-  trial_close(&t);
+  T_OK(tide_planner_cancel(t->planner));
+  T_STATUS(tide_planner_begin(t->planner, 1), TIDE_ERR_MACHINE);
+  T_STATUS(tide_planner_cancel(t->planner), TIDE_ERR_STATE);
 }
 
 // A piece too large for any memory is refused like every other, and the run goes on.

@@ -81,6 +81,17 @@ static inline void trial_close_but(trial* t, size_t taken) {
 
 static inline void trial_close(trial* t) { trial_close_but(t, 0); }
 
+// A test of one trial `t`, which is opened before and closed after it.
+#define TRIAL_TEST(function, text, options) \
+  static void function##_in(trial* t);      \
+  T_TEST(function) {                        \
+    static trial opened;                    \
+    trial_open(&opened, text, options);     \
+    function##_in(&opened);                 \
+    trial_close(&opened);                   \
+  }                                         \
+  static void function##_in(trial* t)
+
 static inline uint32_t trial_id(const trial* t, const char* name) { return model_id(&t->m, name); }
 
 static inline void trial_size(trial* t, const char* name, uint64_t bytes) {

@@ -70,6 +70,18 @@ static inline void play_close(play* p) {
   T_EQ(atomic_load(&p->heap.outstanding), 0);
 }
 
+// A test of one profile `p`, which `open` opens. It is closed afterwards, and then nothing may be left.
+#define PLAY_TEST(function, open)     \
+  static void function##_in(play* p); \
+  T_TEST(function) {                  \
+    static play opened;               \
+    play* const p = &opened;          \
+    open;                             \
+    function##_in(p);                 \
+    play_close(p);                    \
+  }                                   \
+  static void function##_in(play* p)
+
 static inline tide_profile_stats play_stats(const play* p) { return profile_stats(p->profile); }
 
 // ---------------------------------------------------------------------------------------------------

@@ -27,53 +27,43 @@ static tide_profile_options auto_options(uint32_t replan_after) {
 // ---------------------------------------------------------------------------------------------------
 // Shapes
 
-T_TEST(test_profile_auto__records_once_and_then_replays) {
-  play p;
-  play_open(&p, NULL);
-
-  T_EQ(play_run(&p, TIDE_PROFILE_AUTO, STEPS).mode, TIDE_PROFILE_RECORD);
+PLAY_TEST(test_profile_auto__records_once_and_then_replays, play_open(p, NULL)) {
+  T_EQ(play_run(p, TIDE_PROFILE_AUTO, STEPS).mode, TIDE_PROFILE_RECORD);
   for (int i = 0; i < 10; i++) {
-    const tide_profile_report report = play_run(&p, TIDE_PROFILE_AUTO, STEPS);
+    const tide_profile_report report = play_run(p, TIDE_PROFILE_AUTO, STEPS);
     play_expect_same(&report, 3);
   }
 
-  T_EQ(play_stats(&p).recorded, 1);
-  T_EQ(play_stats(&p).replayed, 10);
-  T_EQ(play_stats(&p).replanned, 0);
-  play_close(&p);
+  T_EQ(play_stats(p).recorded, 1);
+  T_EQ(play_stats(p).replayed, 10);
+  T_EQ(play_stats(p).replanned, 0);
 }
 
-T_TEST(test_profile_auto__tells_its_mode) {
-  play p;
-  play_open(&p, NULL);
+PLAY_TEST(test_profile_auto__tells_its_mode, play_open(p, NULL)) {
   for (int i = 0; i < 2; i++) {
     const tide_profile_mode mode = i == 0 ? TIDE_PROFILE_RECORD : TIDE_PROFILE_REPLAY;
-    T_OK(tide_profile_begin(p.profile, TIDE_PROFILE_AUTO, 0));
-    T_EQ(tide_profile_current(p.profile), mode);
-    play_steps(&p, STEPS);
-    (void)play_end(&p);
-    T_EQ(tide_profile_current(p.profile), TIDE_PROFILE_NONE);
+    T_OK(tide_profile_begin(p->profile, TIDE_PROFILE_AUTO, 0));
+    T_EQ(tide_profile_current(p->profile), mode);
+    play_steps(p, STEPS);
+    (void)play_end(p);
+    T_EQ(tide_profile_current(p->profile), TIDE_PROFILE_NONE);
   }
-  play_close(&p);
 }
 
-T_TEST(test_profile_auto__every_shape_has_its_plan) {
+PLAY_TEST(test_profile_auto__every_shape_has_its_plan, play_open(p, NULL)) {
   const char* const steps[] = { "a10 b20 -a -b", "a1000 -a b2000 -b c3000 -c", "a5 b6 c7 d8 -a -b -c -d" };
   const uint64_t requests[] = { 2, 3, 4 };
-  play p;
-  play_open(&p, NULL);
 
   for (int i = 0; i < 5; i++) {
     for (uint64_t shape = 0; shape < 3; shape++) {
-      const tide_profile_report report = play_run_shape(&p, TIDE_PROFILE_AUTO, shape, steps[shape]);
+      const tide_profile_report report = play_run_shape(p, TIDE_PROFILE_AUTO, shape, steps[shape]);
       if (i == 0) T_EQ(report.mode, TIDE_PROFILE_RECORD);
       else play_expect_same(&report, requests[shape]);
     }
   }
 
-  T_EQ(play_stats(&p).recorded, 3);
-  T_EQ(play_stats(&p).plans, 3);
-  play_close(&p);
+  T_EQ(play_stats(p).recorded, 3);
+  T_EQ(play_stats(p).plans, 3);
 }
 
 T_TEST(test_profile_auto__the_plan_that_was_not_used_for_longest_goes) {
@@ -293,19 +283,16 @@ T_TEST(test_profile_auto__a_large_arena_stays_for_ever_if_told_so) { T_LE(100000
 // ---------------------------------------------------------------------------------------------------
 // Plans that are handed over
 
-T_TEST(test_profile_auto__a_plan_that_was_set_is_replayed) {
+PLAY_TEST(test_profile_auto__a_plan_that_was_set_is_replayed, play_open(p, NULL)) {
   const tide_profile_request requests[] = { { 100, 64, 2, 0 }, { 200, 64, 3, 0 }, { 300, 64, 3, 0 } };
   tide_profile_plan* const plan = planned_new(requests, 3, TIDE_PROFILE_SMALLEST);
-  play p;
-  play_open(&p, NULL);
 
-  T_OK(tide_profile_set_plan(p.profile, 7, plan));
+  T_OK(tide_profile_set_plan(p->profile, 7, plan));
   tide_profile_plan_free(plan);
 
-  const tide_profile_report report = play_run_shape(&p, TIDE_PROFILE_AUTO, 7, STEPS);
+  const tide_profile_report report = play_run_shape(p, TIDE_PROFILE_AUTO, 7, STEPS);
   play_expect_same(&report, 3);
-  T_EQ(play_stats(&p).recorded, 0);
-  play_close(&p);
+  T_EQ(play_stats(p).recorded, 0);
 }
 
 T_TEST(test_profile_auto__a_plan_outlives_its_profile) {
@@ -329,26 +316,23 @@ T_TEST(test_profile_auto__a_plan_outlives_its_profile) {
   play_close(&first);
 }
 
-T_TEST(test_profile_auto__bad_plans_and_shapes_are_refused) {
+PLAY_TEST(test_profile_auto__bad_plans_and_shapes_are_refused, play_open(p, NULL)) {
   tide_profile_plan* plan = NULL;
-  play p;
-  play_open(&p, NULL);
 
-  T_STATUS(tide_profile_set_plan(p.profile, 0, NULL), TIDE_ERR_ARGUMENT);
-  T_STATUS(tide_profile_get_plan(p.profile, 0, &plan), TIDE_ERR_HANDLE);
-  T_STATUS(tide_profile_get_plan(p.profile, 0, NULL), TIDE_ERR_ARGUMENT);
+  T_STATUS(tide_profile_set_plan(p->profile, 0, NULL), TIDE_ERR_ARGUMENT);
+  T_STATUS(tide_profile_get_plan(p->profile, 0, &plan), TIDE_ERR_HANDLE);
+  T_STATUS(tide_profile_get_plan(p->profile, 0, NULL), TIDE_ERR_ARGUMENT);
   T_STATUS(tide_profile_get_plan(NULL, 0, &plan), TIDE_ERR_ARGUMENT);
-  T_STATUS(tide_profile_begin(p.profile, TIDE_PROFILE_REPLAY, 0), TIDE_ERR_HANDLE);
-  T_STATUS(tide_profile_begin(p.profile, TIDE_PROFILE_NONE, 0), TIDE_ERR_ARGUMENT);
-  T_STATUS(tide_profile_begin(p.profile, (tide_profile_mode)99, 0), TIDE_ERR_ARGUMENT);
+  T_STATUS(tide_profile_begin(p->profile, TIDE_PROFILE_REPLAY, 0), TIDE_ERR_HANDLE);
+  T_STATUS(tide_profile_begin(p->profile, TIDE_PROFILE_NONE, 0), TIDE_ERR_ARGUMENT);
+  T_STATUS(tide_profile_begin(p->profile, (tide_profile_mode)99, 0), TIDE_ERR_ARGUMENT);
   T_STATUS(tide_profile_begin(NULL, TIDE_PROFILE_AUTO, 0), TIDE_ERR_ARGUMENT);
-  T_STATUS(tide_profile_end(p.profile, NULL), TIDE_ERR_STATE);
+  T_STATUS(tide_profile_end(p->profile, NULL), TIDE_ERR_STATE);
   T_STATUS(tide_profile_end(NULL, NULL), TIDE_ERR_ARGUMENT);
   T_STATUS(tide_profile_trim(NULL), TIDE_ERR_ARGUMENT);
 
   T_PTR_EQ(tide_profile_innermost(), NULL);
   T_PTR_EQ(plan, NULL);
-  play_close(&p);
 }
 
 // ---------------------------------------------------------------------------------------------------

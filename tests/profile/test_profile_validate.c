@@ -56,87 +56,72 @@ T_TEST(test_profile_validate__follows_the_table) {
   }
 }
 
-T_TEST(test_profile_validate__a_release_from_before_the_run) {
-  play p;
-  play_open(&p, NULL);
-  (void)play_run(&p, TIDE_PROFILE_RECORD, STEPS);
-  play_steps(&p, "x77");
+PLAY_TEST(test_profile_validate__a_release_from_before_the_run, play_open(p, NULL)) {
+  (void)play_run(p, TIDE_PROFILE_RECORD, STEPS);
+  play_steps(p, "x77");
 
-  const tide_profile_report report = play_run(&p, TIDE_PROFILE_VALIDATE, "a100 b200 -a -x c300 -b -c");
+  const tide_profile_report report = play_run(p, TIDE_PROFILE_VALIDATE, "a100 b200 -a -x c300 -b -c");
 
   T_CHECK(report.is_same);
   T_CHECK(report.passes_original);
-  T_EQ(play_stats(&p).unknown_releases, 1);
-  play_close(&p);
+  T_EQ(play_stats(p).unknown_releases, 1);
 }
 
-T_TEST(test_profile_validate__released_twice) {
+PLAY_TEST(test_profile_validate__released_twice, play_open(p, NULL)) {
   const char memory[2] = { 0 };
-  play p;
-  play_open(&p, NULL);
-  (void)play_run(&p, TIDE_PROFILE_RECORD, "a100 -a b200 -b");
-  T_OK(tide_profile_begin(p.profile, TIDE_PROFILE_VALIDATE, 0));
-  T_OK(tide_profile_note_alloc(p.profile, &memory[0], 100, 0));
-  T_OK(tide_profile_note_release(p.profile, &memory[0]));
-  T_OK(tide_profile_note_alloc(p.profile, &memory[1], 200, 0));
+  (void)play_run(p, TIDE_PROFILE_RECORD, "a100 -a b200 -b");
+  T_OK(tide_profile_begin(p->profile, TIDE_PROFILE_VALIDATE, 0));
+  T_OK(tide_profile_note_alloc(p->profile, &memory[0], 100, 0));
+  T_OK(tide_profile_note_release(p->profile, &memory[0]));
+  T_OK(tide_profile_note_alloc(p->profile, &memory[1], 200, 0));
 
-  T_OK(tide_profile_note_release(p.profile, &memory[0]));
+  T_OK(tide_profile_note_release(p->profile, &memory[0]));
 
-  T_OK(tide_profile_note_release(p.profile, &memory[1]));
-  T_CHECK(play_end(&p).is_same);
-  T_EQ(play_stats(&p).unknown_releases, 1);
-  play_close(&p);
+  T_OK(tide_profile_note_release(p->profile, &memory[1]));
+  T_CHECK(play_end(p).is_same);
+  T_EQ(play_stats(p).unknown_releases, 1);
 }
 
-T_TEST(test_profile_validate__zero_bytes_are_not_compared) {
-  play p;
-  void* nothing = &p;
-  play_open(&p, NULL);
-  (void)play_run(&p, TIDE_PROFILE_RECORD, STEPS);
-  T_OK(tide_profile_begin(p.profile, TIDE_PROFILE_VALIDATE, 0));
-  play_steps(&p, "a100 b200");
-  T_OK(tide_profile_alloc(p.profile, 0, 64, &nothing));
-  play_steps(&p, "-a c300 -b -c");
+PLAY_TEST(test_profile_validate__zero_bytes_are_not_compared, play_open(p, NULL)) {
+  void* nothing = p;
+  (void)play_run(p, TIDE_PROFILE_RECORD, STEPS);
+  T_OK(tide_profile_begin(p->profile, TIDE_PROFILE_VALIDATE, 0));
+  play_steps(p, "a100 b200");
+  T_OK(tide_profile_alloc(p->profile, 0, 64, &nothing));
+  play_steps(p, "-a c300 -b -c");
 
-  const tide_profile_report report = play_end(&p);
+  const tide_profile_report report = play_end(p);
 
   T_PTR_EQ(nothing, NULL);
   T_CHECK(report.is_same);
   T_EQ(report.requests, 3);
-  play_close(&p);
 }
 
 // A run far longer than the plan.
-T_TEST(test_profile_validate__many_requests_too_many) {
-  play p;
-  play_open(&p, NULL);
-  (void)play_run(&p, TIDE_PROFILE_RECORD, "a10 -a");
-  T_OK(tide_profile_begin(p.profile, TIDE_PROFILE_VALIDATE, 0));
-  for (int i = 0; i < 1000; i++) play_steps(&p, "a10 -a");
+PLAY_TEST(test_profile_validate__many_requests_too_many, play_open(p, NULL)) {
+  (void)play_run(p, TIDE_PROFILE_RECORD, "a10 -a");
+  T_OK(tide_profile_begin(p->profile, TIDE_PROFILE_VALIDATE, 0));
+  for (int i = 0; i < 1000; i++) play_steps(p, "a10 -a");
 
-  const tide_profile_report report = play_end(&p);
+  const tide_profile_report report = play_end(p);
 
   T_CHECK(!report.passes_original);
   T_EQ(report.requests, 1000);
   T_EQ(report.surplus, 999);
   T_EQ(report.first, 1);
-  play_close(&p);
 }
 
-T_TEST(test_profile_validate__a_shape_without_a_plan_is_refused) {
-  play p;
-  play_open(&p, NULL);
-  (void)play_run_shape(&p, TIDE_PROFILE_RECORD, 1, STEPS);
+PLAY_TEST(test_profile_validate__a_shape_without_a_plan_is_refused, play_open(p, NULL)) {
+  (void)play_run_shape(p, TIDE_PROFILE_RECORD, 1, STEPS);
 
-  T_STATUS(tide_profile_begin(p.profile, TIDE_PROFILE_VALIDATE, 2), TIDE_ERR_HANDLE);
+  T_STATUS(tide_profile_begin(p->profile, TIDE_PROFILE_VALIDATE, 2), TIDE_ERR_HANDLE);
 
-  T_EQ(tide_profile_current(p.profile), TIDE_PROFILE_NONE);
+  T_EQ(tide_profile_current(p->profile), TIDE_PROFILE_NONE);
   T_PTR_EQ(tide_profile_innermost(), NULL);
-  play_close(&p);
 }
 
 // Validation says which sizes differ first, not only where.
-T_TEST(test_profile_validate__tells_the_sizes_of_the_first_request_that_differs) {
+PLAY_TEST(test_profile_validate__tells_the_sizes_of_the_first_request_that_differs, play_open(p, NULL)) {
   static const struct {
     const char* steps;
     uint64_t planned;
@@ -150,15 +135,12 @@ T_TEST(test_profile_validate__tells_the_sizes_of_the_first_request_that_differs)
     { "a100 b201 -a c301 -b -c", 200, 201 },      // the first of two
     { "a100 b200 c300 -a -b -c", 0, 0 },          // released at another time
   };
-  play p;
-  play_open(&p, NULL);
-  (void)play_run(&p, TIDE_PROFILE_RECORD, "a100 b200 -a c300 -b -c");
+  (void)play_run(p, TIDE_PROFILE_RECORD, "a100 b200 -a c300 -b -c");
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     for (int mode = TIDE_PROFILE_VALIDATE; mode <= TIDE_PROFILE_REPLAY; mode++) {
-      const tide_profile_report report = play_run(&p, (tide_profile_mode)mode, cases[i].steps);
+      const tide_profile_report report = play_run(p, (tide_profile_mode)mode, cases[i].steps);
       T_EQ(report.first_planned, cases[i].planned);
       T_EQ(report.first_actual, cases[i].actual);
     }
   }
-  play_close(&p);
 }

@@ -22,58 +22,49 @@ static tide_profile_report replayed(play* p, const char* steps) {
 // ---------------------------------------------------------------------------------------------------
 // The same run
 
-T_TEST(test_replay__the_same_run_comes_from_the_arena) {
-  play p;
-  recorded(&p, NULL, STEPS);
-  const size_t fallback_calls = table_calls(&p.fallback);
+PLAY_TEST(test_replay__the_same_run_comes_from_the_arena, recorded(p, NULL, STEPS)) {
+  const size_t fallback_calls = table_calls(&p->fallback);
 
   for (int i = 0; i < 10; i++) {
-    const tide_profile_report report = replayed(&p, STEPS);
+    const tide_profile_report report = replayed(p, STEPS);
     play_expect_same(&report, 3);
-    T_EQ(report.plan_bytes, play_info(&p, 0).bytes);
+    T_EQ(report.plan_bytes, play_info(p, 0).bytes);
     T_EQ(report.lower_bound, 500);
   }
 
-  T_EQ(table_calls(&p.fallback), fallback_calls);
-  T_EQ(p.arenas.allocs, 1);
-  T_EQ(play_stats(&p).replayed, 10);
-  T_EQ(play_stats(&p).differing, 0);
-  T_EQ(play_stats(&p).hits, 30);
-  T_EQ(play_stats(&p).fallbacks, 0);
-  T_EQ(play_stats(&p).arenas, 1);
-  T_EQ(play_stats(&p).arena_allocs, 1);
-  play_close(&p);
+  T_EQ(table_calls(&p->fallback), fallback_calls);
+  T_EQ(p->arenas.allocs, 1);
+  T_EQ(play_stats(p).replayed, 10);
+  T_EQ(play_stats(p).differing, 0);
+  T_EQ(play_stats(p).hits, 30);
+  T_EQ(play_stats(p).fallbacks, 0);
+  T_EQ(play_stats(p).arenas, 1);
+  T_EQ(play_stats(p).arena_allocs, 1);
 }
 
-T_TEST(test_replay__addresses_lie_where_the_plan_says) {
-  play p;
-  recorded(&p, NULL, STEPS);
-  tide_profile_plan* const plan = play_plan(&p, 0);
-  T_OK(tide_profile_begin(p.profile, TIDE_PROFILE_REPLAY, 0));
-  play_steps(&p, "a100 b200");
+PLAY_TEST(test_replay__addresses_lie_where_the_plan_says, recorded(p, NULL, STEPS)) {
+  tide_profile_plan* const plan = play_plan(p, 0);
+  T_OK(tide_profile_begin(p->profile, TIDE_PROFILE_REPLAY, 0));
+  play_steps(p, "a100 b200");
   const uint64_t a = tide_profile_plan_request(plan, 0).offset;
   const uint64_t b = tide_profile_plan_request(plan, 1).offset;
 
-  T_PTR_EQ(play_address(&p, 'a') - a, play_address(&p, 'b') - b);
-  T_CHECK(tide_profile_owns(p.profile, play_address(&p, 'a')));
-  T_CHECK(tide_profile_owns(p.profile, play_address(&p, 'b') + 199));
+  T_PTR_EQ(play_address(p, 'a') - a, play_address(p, 'b') - b);
+  T_CHECK(tide_profile_owns(p->profile, play_address(p, 'a')));
+  T_CHECK(tide_profile_owns(p->profile, play_address(p, 'b') + 199));
 
-  play_steps(&p, "-a c300 -b -c");
-  (void)play_end(&p);
+  play_steps(p, "-a c300 -b -c");
+  (void)play_end(p);
   tide_profile_plan_free(plan);
-  play_close(&p);
 }
 
-T_TEST(test_replay__outside_a_run_the_fallback_serves) {
-  play p;
-  recorded(&p, NULL, STEPS);
-  (void)replayed(&p, STEPS);
-  const size_t allocs = p.fallback.allocs;
+PLAY_TEST(test_replay__outside_a_run_the_fallback_serves, recorded(p, NULL, STEPS)) {
+  (void)replayed(p, STEPS);
+  const size_t allocs = p->fallback.allocs;
 
-  play_steps(&p, "a100 b200 -a -b");
+  play_steps(p, "a100 b200 -a -b");
 
-  T_EQ(p.fallback.allocs, allocs + 2);
-  play_close(&p);
+  T_EQ(p->fallback.allocs, allocs + 2);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -132,31 +123,25 @@ T_TEST(test_replay__other_runs_follow_the_table) {
   }
 }
 
-T_TEST(test_replay__a_release_from_before_the_run_goes_to_the_fallback) {
-  play p;
-  recorded(&p, NULL, STEPS);
-  play_steps(&p, "x77");
-  const size_t releases = p.fallback.releases;
+PLAY_TEST(test_replay__a_release_from_before_the_run_goes_to_the_fallback, recorded(p, NULL, STEPS)) {
+  play_steps(p, "x77");
+  const size_t releases = p->fallback.releases;
 
-  const tide_profile_report report = replayed(&p, "a100 b200 -x -a c300 -b -c");
+  const tide_profile_report report = replayed(p, "a100 b200 -x -a c300 -b -c");
 
   play_expect_same(&report, 3);
-  T_EQ(p.fallback.releases, releases + 1);
-  play_close(&p);
+  T_EQ(p->fallback.releases, releases + 1);
 }
 
-T_TEST(test_replay__what_is_never_released_comes_from_an_arena_too) {
-  play p;
-  recorded(&p, NULL, "a100 b200 -a");
-  play_steps(&p, "-b");
+PLAY_TEST(test_replay__what_is_never_released_comes_from_an_arena_too, recorded(p, NULL, "a100 b200 -a")) {
+  play_steps(p, "-b");
 
-  const tide_profile_report report = replayed(&p, "a100 b200 -a");
+  const tide_profile_report report = replayed(p, "a100 b200 -a");
 
   play_expect_same(&report, 2);
-  T_CHECK(tide_profile_owns(p.profile, play_address(&p, 'b')));
+  T_CHECK(tide_profile_owns(p->profile, play_address(p, 'b')));
   T_EQ(report.survivors, 0);
-  play_steps(&p, "-b");
-  play_close(&p);
+  play_steps(p, "-b");
 }
 
 T_TEST(test_replay__without_escape_arenas_it_comes_from_the_fallback) {
@@ -176,149 +161,121 @@ T_TEST(test_replay__without_escape_arenas_it_comes_from_the_fallback) {
   play_close(&p);
 }
 
-T_TEST(test_replay__a_thousand_requests_too_many) {
-  play p;
-  recorded(&p, NULL, STEPS);
-  T_OK(tide_profile_begin(p.profile, TIDE_PROFILE_REPLAY, 0));
-  play_steps(&p, STEPS);
-  for (int i = 0; i < 1000; i++) play_steps(&p, "a100 -a");
+PLAY_TEST(test_replay__a_thousand_requests_too_many, recorded(p, NULL, STEPS)) {
+  T_OK(tide_profile_begin(p->profile, TIDE_PROFILE_REPLAY, 0));
+  play_steps(p, STEPS);
+  for (int i = 0; i < 1000; i++) play_steps(p, "a100 -a");
 
-  const tide_profile_report report = play_end(&p);
+  const tide_profile_report report = play_end(p);
 
   play_expect_consistent(&report);
   T_EQ(report.requests, 1003);
   T_LE(3, report.hits);
-  play_close(&p);
 }
 
-T_TEST(test_replay__a_plan_of_nothing_serves_nothing) {
+PLAY_TEST(test_replay__a_plan_of_nothing_serves_nothing, play_open(p, NULL)) {
   tide_profile_plan* empty = NULL;
-  play p;
-  play_open(&p, NULL);
   T_OK(tide_profile_plan_new(NULL, 0, NULL, &empty));
 
-  T_OK(tide_profile_set_plan(p.profile, 0, empty));
+  T_OK(tide_profile_set_plan(p->profile, 0, empty));
   tide_profile_plan_free(empty);
 
-  T_CHECK(replayed(&p, "").is_same);
-  T_EQ(replayed(&p, "a100 b200 -a -b").surplus, 2);
-  T_EQ(p.arenas.allocs, 0);
-  play_close(&p);
+  T_CHECK(replayed(p, "").is_same);
+  T_EQ(replayed(p, "a100 b200 -a -b").surplus, 2);
+  T_EQ(p->arenas.allocs, 0);
 }
 
-T_TEST(test_replay__not_released_survives) {
-  play p;
-  recorded(&p, NULL, STEPS);
-
-  const tide_profile_report report = replayed(&p, "a100 b200 -a c300 -b");
+PLAY_TEST(test_replay__not_released_survives, recorded(p, NULL, STEPS)) {
+  const tide_profile_report report = replayed(p, "a100 b200 -a c300 -b");
 
   T_EQ(report.hits, 3);
   T_EQ(report.survivors, 1);
-  T_EQ(play_stats(&p).survivors, 1);
-  play_steps(&p, "-c");
-  T_EQ(play_stats(&p).survivors, 0);
-  play_close(&p);
+  T_EQ(play_stats(p).survivors, 1);
+  play_steps(p, "-c");
+  T_EQ(play_stats(p).survivors, 0);
 }
 
-T_TEST(test_replay__released_twice_is_an_error) {
-  play p;
-  recorded(&p, NULL, STEPS);
-  T_OK(tide_profile_begin(p.profile, TIDE_PROFILE_REPLAY, 0));
-  play_steps(&p, "a100 b200");
-  uint8_t* const a = play_address(&p, 'a');
-  play_steps(&p, "-a");
+PLAY_TEST(test_replay__released_twice_is_an_error, recorded(p, NULL, STEPS)) {
+  T_OK(tide_profile_begin(p->profile, TIDE_PROFILE_REPLAY, 0));
+  play_steps(p, "a100 b200");
+  uint8_t* const a = play_address(p, 'a');
+  play_steps(p, "-a");
 
-  T_STATUS(tide_profile_release(p.profile, a), TIDE_ERR_HANDLE);
-  T_STATUS(play_release_elsewhere(p.profile, a), TIDE_ERR_HANDLE);
+  T_STATUS(tide_profile_release(p->profile, a), TIDE_ERR_HANDLE);
+  T_STATUS(play_release_elsewhere(p->profile, a), TIDE_ERR_HANDLE);
 
-  play_steps(&p, "c300 -b -c");
-  const tide_profile_report report = play_end(&p);
+  play_steps(p, "c300 -b -c");
+  const tide_profile_report report = play_end(p);
   play_expect_same(&report, 3);
-  T_EQ(play_stats(&p).bad_releases, 2);
-  T_STATUS(tide_profile_release(p.profile, a), TIDE_ERR_HANDLE);  // also when the run is over
-  play_close(&p);
+  T_EQ(play_stats(p).bad_releases, 2);
+  T_STATUS(tide_profile_release(p->profile, a), TIDE_ERR_HANDLE);  // also when the run is over
 }
 
-T_TEST(test_replay__an_address_where_nothing_begins_is_an_error) {
-  play p;
-  recorded(&p, NULL, STEPS);
-  T_OK(tide_profile_begin(p.profile, TIDE_PROFILE_REPLAY, 0));
-  play_steps(&p, "a100 b200");
+PLAY_TEST(test_replay__an_address_where_nothing_begins_is_an_error, recorded(p, NULL, STEPS)) {
+  T_OK(tide_profile_begin(p->profile, TIDE_PROFILE_REPLAY, 0));
+  play_steps(p, "a100 b200");
 
-  T_STATUS(tide_profile_release(p.profile, play_address(&p, 'a') + 1), TIDE_ERR_HANDLE);
-  T_STATUS(tide_profile_release(p.profile, play_address(&p, 'b') + 64), TIDE_ERR_HANDLE);
+  T_STATUS(tide_profile_release(p->profile, play_address(p, 'a') + 1), TIDE_ERR_HANDLE);
+  T_STATUS(tide_profile_release(p->profile, play_address(p, 'b') + 64), TIDE_ERR_HANDLE);
 
-  play_steps(&p, "-a c300 -b -c");
-  const tide_profile_report report = play_end(&p);
+  play_steps(p, "-a c300 -b -c");
+  const tide_profile_report report = play_end(p);
   play_expect_same(&report, 3);
-  T_EQ(play_stats(&p).bad_releases, 2);
-  play_close(&p);
+  T_EQ(play_stats(p).bad_releases, 2);
 }
 
-T_TEST(test_replay__an_address_of_nobody_is_what_the_fallback_says) {
+PLAY_TEST(test_replay__an_address_of_nobody_is_what_the_fallback_says, recorded(p, NULL, STEPS)) {
   uint8_t foreign = 0;
-  play p;
-  recorded(&p, NULL, STEPS);
 
-  T_STATUS(tide_profile_release(p.profile, &foreign), TABLE_FAILURE);
-  T_OK(tide_profile_begin(p.profile, TIDE_PROFILE_REPLAY, 0));
-  T_STATUS(tide_profile_release(p.profile, &foreign), TABLE_FAILURE);
-  T_OK(tide_profile_cancel(p.profile));
+  T_STATUS(tide_profile_release(p->profile, &foreign), TABLE_FAILURE);
+  T_OK(tide_profile_begin(p->profile, TIDE_PROFILE_REPLAY, 0));
+  T_STATUS(tide_profile_release(p->profile, &foreign), TABLE_FAILURE);
+  T_OK(tide_profile_cancel(p->profile));
 
-  T_CHECK(!tide_profile_owns(p.profile, &foreign));
-  play_close(&p);
+  T_CHECK(!tide_profile_owns(p->profile, &foreign));
 }
 
-T_TEST(test_replay__zero_bytes_are_nothing) {
-  play p;
-  void* nothing = &p;
-  recorded(&p, NULL, STEPS);
-  T_OK(tide_profile_begin(p.profile, TIDE_PROFILE_REPLAY, 0));
-  T_OK(tide_profile_alloc(p.profile, 0, 0, &nothing));
+PLAY_TEST(test_replay__zero_bytes_are_nothing, recorded(p, NULL, STEPS)) {
+  void* nothing = p;
+  T_OK(tide_profile_begin(p->profile, TIDE_PROFILE_REPLAY, 0));
+  T_OK(tide_profile_alloc(p->profile, 0, 0, &nothing));
   T_PTR_EQ(nothing, NULL);
-  T_OK(tide_profile_release(p.profile, NULL));
-  play_steps(&p, STEPS);
+  T_OK(tide_profile_release(p->profile, NULL));
+  play_steps(p, STEPS);
 
-  const tide_profile_report report = play_end(&p);
+  const tide_profile_report report = play_end(p);
 
   play_expect_same(&report, 3);
-  play_close(&p);
 }
 
-T_TEST(test_replay__a_cancelled_run_leaves_everything_usable) {
-  play p;
-  recorded(&p, NULL, STEPS);
-  T_OK(tide_profile_begin(p.profile, TIDE_PROFILE_REPLAY, 0));
-  play_steps(&p, "a100 b200 -a c300");
+PLAY_TEST(test_replay__a_cancelled_run_leaves_everything_usable, recorded(p, NULL, STEPS)) {
+  T_OK(tide_profile_begin(p->profile, TIDE_PROFILE_REPLAY, 0));
+  play_steps(p, "a100 b200 -a c300");
 
-  T_OK(tide_profile_cancel(p.profile));
+  T_OK(tide_profile_cancel(p->profile));
 
-  T_EQ(tide_profile_current(p.profile), TIDE_PROFILE_NONE);
-  T_EQ(play_stats(&p).differing, 0);
-  play_steps(&p, "x50");
-  T_CHECK(!tide_profile_owns(p.profile, play_address(&p, 'x')));
-  const tide_profile_report report = replayed(&p, "d100 e200 -d f300 -e -f");
+  T_EQ(tide_profile_current(p->profile), TIDE_PROFILE_NONE);
+  T_EQ(play_stats(p).differing, 0);
+  play_steps(p, "x50");
+  T_CHECK(!tide_profile_owns(p->profile, play_address(p, 'x')));
+  const tide_profile_report report = replayed(p, "d100 e200 -d f300 -e -f");
   play_expect_same(&report, 3);
-  play_steps(&p, "-b -c -x");
-  play_close(&p);
+  play_steps(p, "-b -c -x");
 }
 
-T_TEST(test_replay__requests_that_make_no_sense_are_refused) {
-  play p;
-  void* address = &p;
-  recorded(&p, NULL, STEPS);
-  T_OK(tide_profile_begin(p.profile, TIDE_PROFILE_REPLAY, 0));
+PLAY_TEST(test_replay__requests_that_make_no_sense_are_refused, recorded(p, NULL, STEPS)) {
+  void* address = p;
+  T_OK(tide_profile_begin(p->profile, TIDE_PROFILE_REPLAY, 0));
 
-  T_STATUS(tide_profile_alloc(p.profile, 100, 48, &address), TIDE_ERR_ARGUMENT);
+  T_STATUS(tide_profile_alloc(p->profile, 100, 48, &address), TIDE_ERR_ARGUMENT);
   T_PTR_EQ(address, NULL);
-  T_STATUS(tide_profile_alloc(p.profile, 100, 64, NULL), TIDE_ERR_ARGUMENT);
+  T_STATUS(tide_profile_alloc(p->profile, 100, 64, NULL), TIDE_ERR_ARGUMENT);
   T_STATUS(tide_profile_alloc(NULL, 100, 64, &address), TIDE_ERR_ARGUMENT);
-  T_STATUS(tide_profile_release(NULL, &p), TIDE_ERR_ARGUMENT);
+  T_STATUS(tide_profile_release(NULL, p), TIDE_ERR_ARGUMENT);
 
-  play_steps(&p, STEPS);
-  const tide_profile_report report = play_end(&p);
+  play_steps(p, STEPS);
+  const tide_profile_report report = play_end(p);
   play_expect_same(&report, 3);
-  play_close(&p);
 }
 
 T_TEST(test_replay__a_request_of_all_memory_fails_and_the_run_goes_on) {
@@ -535,70 +492,55 @@ T_TEST(test_replay__strict_the_same_run) {
   play_close(&p);
 }
 
-T_TEST(test_replay__strict_refuses_another_size) {
-  play p;
-  recorded_strictly(&p, STEPS);
-  play_steps(&p, "a100");
+PLAY_TEST(test_replay__strict_refuses_another_size, recorded_strictly(p, STEPS)) {
+  play_steps(p, "a100");
 
-  expect_request_refused(&p, 201);
-  expect_request_refused(&p, 199);
+  expect_request_refused(p, 201);
+  expect_request_refused(p, 199);
 
-  play_steps(&p, "b200 -a c300 -b -c");  // what was recorded is still served
-  (void)play_end(&p);
-  play_close(&p);
+  play_steps(p, "b200 -a c300 -b -c");  // what was recorded is still served
+  (void)play_end(p);
 }
 
-T_TEST(test_replay__strict_refuses_a_request_too_many) {
-  play p;
-  recorded_strictly(&p, STEPS);
-  play_steps(&p, STEPS);
+PLAY_TEST(test_replay__strict_refuses_a_request_too_many, recorded_strictly(p, STEPS)) {
+  play_steps(p, STEPS);
 
-  expect_request_refused(&p, 100);
-  expect_request_refused(&p, 300);
+  expect_request_refused(p, 100);
+  expect_request_refused(p, 300);
 
-  (void)play_end(&p);
-  play_close(&p);
+  (void)play_end(p);
 }
 
-T_TEST(test_replay__strict_refuses_an_early_release) {
-  play p;
-  recorded_strictly(&p, STEPS);
-  play_steps(&p, "a100");
+PLAY_TEST(test_replay__strict_refuses_an_early_release, recorded_strictly(p, STEPS)) {
+  play_steps(p, "a100");
 
-  T_STATUS(tide_profile_release(p.profile, play_address(&p, 'a')), TIDE_ERR_STATE);
+  T_STATUS(tide_profile_release(p->profile, play_address(p, 'a')), TIDE_ERR_STATE);
 
-  play_steps(&p, "b200 -a c300 -b -c");
-  (void)play_end(&p);
-  play_close(&p);
+  play_steps(p, "b200 -a c300 -b -c");
+  (void)play_end(p);
 }
 
-T_TEST(test_replay__strict_refuses_a_late_release_until_the_run_is_over) {
-  play p;
-  recorded_strictly(&p, STEPS);
-  play_steps(&p, "a100 b200");
-  uint8_t* const a = play_address(&p, 'a');
+PLAY_TEST(test_replay__strict_refuses_a_late_release_until_the_run_is_over, recorded_strictly(p, STEPS)) {
+  play_steps(p, "a100 b200");
+  uint8_t* const a = play_address(p, 'a');
   void* c = NULL;
 
-  const tide_status status = tide_profile_alloc(p.profile, 300, 0, &c);  // c may be due where a still is
+  const tide_status status = tide_profile_alloc(p->profile, 300, 0, &c);  // c may be due where a still is
   T_CHECK(status == TIDE_OK || status == TIDE_ERR_STATE);
-  T_STATUS(tide_profile_release(p.profile, a), TIDE_ERR_STATE);
+  T_STATUS(tide_profile_release(p->profile, a), TIDE_ERR_STATE);
 
-  if (status == TIDE_OK) T_OK(tide_profile_release(p.profile, c));
-  T_ANY(tide_profile_end(p.profile, NULL));
-  play_steps(&p, "-a -b");
-  T_EQ(play_stats(&p).survivors, 0);
-  play_close(&p);
+  if (status == TIDE_OK) T_OK(tide_profile_release(p->profile, c));
+  T_ANY(tide_profile_end(p->profile, NULL));
+  play_steps(p, "-a -b");
+  T_EQ(play_stats(p).survivors, 0);
 }
 
-T_TEST(test_replay__strict_does_not_mind_what_is_missing) {
-  play p;
-  recorded_strictly(&p, "a10 -a b20 -b c30 -c");
-  play_steps(&p, "a10 -a");
+PLAY_TEST(test_replay__strict_does_not_mind_what_is_missing, recorded_strictly(p, "a10 -a b20 -b c30 -c")) {
+  play_steps(p, "a10 -a");
 
-  const tide_profile_report report = play_end(&p);
+  const tide_profile_report report = play_end(p);
 
   T_EQ(report.missing, 2);
-  play_close(&p);
 }
 
 T_TEST(test_replay__strict_releases_what_is_not_planned_at_any_time) {
