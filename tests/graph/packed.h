@@ -62,6 +62,17 @@ static inline void packed_close(packed* p) {
   tide_graph_free(p->graph);
 }
 
+// A test of one packed graph `p`, which is opened before and closed after it.
+#define PACKED_TEST(function, text)     \
+  static void function##_in(packed* p); \
+  T_TEST(function) {                    \
+    static packed opened;               \
+    packed_open(&opened, text);         \
+    function##_in(&opened);             \
+    packed_close(&opened);              \
+  }                                     \
+  static void function##_in(packed* p)
+
 // May `output` lie over `input`, and does the layout do nothing else with the two than that?
 static inline bool packed_may_cover(const packed* p, const oracle* o, uint32_t input, uint32_t output) {
   const uint32_t maker = model_maker(&p->m, output);

@@ -72,64 +72,56 @@ T_TEST(test_graph_in_place__follows_the_table) {
   }
 }
 
-T_TEST(test_graph_in_place__without_the_option_a_chain_needs_two_buffers) {
-  static packed p;
-  packed_open(&p, "in x; a = write(x); b = write(a) a~b; c = write(b) b~c; o = write(c); out o;");
-  for (uint32_t i = 0; i < p.m.value_count; i++) p.bytes[i] = 10;
+PACKED_TEST(test_graph_in_place__without_the_option_a_chain_needs_two_buffers,
+            "in x; a = write(x); b = write(a) a~b; c = write(b) b~c; o = write(c); out o;") {
+  for (uint32_t i = 0; i < p->m.value_count; i++) p->bytes[i] = 10;
 
   for (size_t i = 0; i < TIDE_GRAPH_ALGORITHM_COUNT; i++) {
-    (void)packed_lay_out(&p, trial_with((tide_graph_algorithm)i, 1));
-    packed_check(&p);
-    T_EQ(p.info.bytes, i == TIDE_GRAPH_APART ? 30 : 20);
-    T_EQ(p.info.over_inputs, 0);
+    (void)packed_lay_out(p, trial_with((tide_graph_algorithm)i, 1));
+    packed_check(p);
+    T_EQ(p->info.bytes, i == TIDE_GRAPH_APART ? 30 : 20);
+    T_EQ(p->info.over_inputs, 0);
   }
-  packed_close(&p);
 }
 
 // The groups and the simple offsets are what they are elsewhere.
-T_TEST(test_graph_in_place__only_the_solver_lays_values_over_inputs) {
-  static packed p;
-  packed_open(&p, "in x; a = write(x); b = write(a) a~b; c = write(b) b~c; o = write(c); out o;");
-  for (uint32_t i = 0; i < p.m.value_count; i++) p.bytes[i] = 10;
+PACKED_TEST(test_graph_in_place__only_the_solver_lays_values_over_inputs,
+            "in x; a = write(x); b = write(a) a~b; c = write(b) b~c; o = write(c); out o;") {
+  for (uint32_t i = 0; i < p->m.value_count; i++) p->bytes[i] = 10;
 
   for (int i = TIDE_GRAPH_LIFO_GROUPS; i <= TIDE_GRAPH_BY_DURATION; i++) {
-    (void)packed_lay_out(&p, over_inputs((tide_graph_algorithm)i));
-    T_EQ(p.info.bytes, 20);
-    T_EQ(p.info.over_inputs, 0);
+    (void)packed_lay_out(p, over_inputs((tide_graph_algorithm)i));
+    T_EQ(p->info.bytes, 20);
+    T_EQ(p->info.over_inputs, 0);
   }
-  packed_close(&p);
 }
 
-T_TEST(test_graph_in_place__an_output_lies_over_an_input_that_is_no_smaller) {
-  static packed p;
-  packed_open(&p, "in x; a = write(x); b = write(a) a~b; c = write(b) b~c; o = write(c); out o;");
-  packed_size(&p, "a", 30);
-  packed_size(&p, "b", 50);
-  packed_size(&p, "c", 20);
+PACKED_TEST(test_graph_in_place__an_output_lies_over_an_input_that_is_no_smaller,
+            "in x; a = write(x); b = write(a) a~b; c = write(b) b~c; o = write(c); out o;") {
+  packed_size(p, "a", 30);
+  packed_size(p, "b", 50);
+  packed_size(p, "c", 20);
 
-  const tide_graph_layout_info info = packed_lay_out(&p, over_inputs(TIDE_GRAPH_SMALLEST));
+  const tide_graph_layout_info info = packed_lay_out(p, over_inputs(TIDE_GRAPH_SMALLEST));
 
-  packed_check(&p);
+  packed_check(p);
   T_EQ(info.bytes, 80);
   T_EQ(info.lower_bound, 80);
   T_LE(info.over_inputs, 1);
-  packed_close(&p);
 }
 
-T_TEST(test_graph_in_place__a_smaller_output_begins_where_its_input_does) {
-  static packed p;
-  packed_open(&p, "in x; a = write(x); b = write(a) a~b; c = write(b) b~c; o = write(c); out o;");
-  packed_size(&p, "a", 50);
-  packed_size(&p, "b", 30);
-  packed_size(&p, "c", 20);
+PACKED_TEST(test_graph_in_place__a_smaller_output_begins_where_its_input_does,
+            "in x; a = write(x); b = write(a) a~b; c = write(b) b~c; o = write(c); out o;") {
+  packed_size(p, "a", 50);
+  packed_size(p, "b", 30);
+  packed_size(p, "c", 20);
 
-  const tide_graph_layout_info info = packed_lay_out(&p, over_inputs(TIDE_GRAPH_SMALLEST));
+  const tide_graph_layout_info info = packed_lay_out(p, over_inputs(TIDE_GRAPH_SMALLEST));
 
-  packed_check(&p);
+  packed_check(p);
   T_EQ(info.bytes, 50);
   T_EQ(info.over_inputs, 2);
-  T_EQ(packed_place(&p, "c").offset, packed_place(&p, "a").offset);
-  packed_close(&p);
+  T_EQ(packed_place(p, "c").offset, packed_place(p, "a").offset);
 }
 
 T_TEST(test_graph_in_place__random_graphs_are_sound_and_never_worse) {

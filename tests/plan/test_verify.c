@@ -3,20 +3,7 @@
 //
 // The verifier: each fault and each refusal by hand.
 #include "machine/counting_heap.h"
-#include "tidemark/plan.h"
-
-#define COUNT_OF(array) (sizeof(array) / sizeof *(array))
-
-static tide_plan_check check_of(const tide_plan_problem* problem, const uint64_t* offsets,
-                                const uint32_t* pools) {
-  tide_plan_check check = TIDE_PLAN_CHECK_INIT;
-  memset(&check.fault, 0xab, sizeof check - offsetof(tide_plan_check, fault));
-  T_OK(tide_plan_verify(problem, offsets, pools, NULL, &check));
-  T_CHECK((check.fault == TIDE_PLAN_NO_FAULT) == (check.text[0] == '\0'));
-  T_CHECK(memchr(check.text, '\0', sizeof check.text) != NULL);
-  if (check.fault != TIDE_PLAN_NO_FAULT) T_EQ(check.peak, 0);
-  return check;
-}
+#include "plan/checked.h"
 
 // Expects a plan with this peak.
 static void expect_plan(const tide_plan_buffer* buffers, size_t count, const uint64_t* offsets,

@@ -24,6 +24,11 @@ static tide_profile_options auto_options(uint32_t replan_after) {
   return options;
 }
 
+static void open_auto(play* p, uint32_t replan_after) {
+  const tide_profile_options options = auto_options(replan_after);
+  play_open(p, &options);
+}
+
 // ---------------------------------------------------------------------------------------------------
 // Shapes
 
@@ -132,68 +137,52 @@ T_TEST(test_profile_auto__shapes_do_not_collide) {
 // ---------------------------------------------------------------------------------------------------
 // Plans that wear out
 
-T_TEST(test_profile_auto__a_plan_that_deviates_again_and_again_is_made_anew) {
-  const tide_profile_options options = auto_options(3);
-  play p;
-  play_open(&p, &options);
-  T_EQ(play_run(&p, TIDE_PROFILE_AUTO, STEPS).mode, TIDE_PROFILE_RECORD);
+PLAY_TEST(test_profile_auto__a_plan_that_deviates_again_and_again_is_made_anew, open_auto(p, 3)) {
+  T_EQ(play_run(p, TIDE_PROFILE_AUTO, STEPS).mode, TIDE_PROFILE_RECORD);
   const char* const other = "a1000 b2000 -a c3000 -b -c";
-  for (int i = 0; i < 3; i++) T_EQ(play_run(&p, TIDE_PROFILE_AUTO, other).larger, 3);
+  for (int i = 0; i < 3; i++) T_EQ(play_run(p, TIDE_PROFILE_AUTO, other).larger, 3);
 
-  T_EQ(play_run(&p, TIDE_PROFILE_AUTO, other).mode, TIDE_PROFILE_RECORD);
+  T_EQ(play_run(p, TIDE_PROFILE_AUTO, other).mode, TIDE_PROFILE_RECORD);
 
-  const tide_profile_report report = play_run(&p, TIDE_PROFILE_AUTO, other);
+  const tide_profile_report report = play_run(p, TIDE_PROFILE_AUTO, other);
   play_expect_same(&report, 3);
-  T_EQ(play_stats(&p).differing, 3);
-  T_EQ(play_stats(&p).replanned, 1);
-  T_EQ(play_stats(&p).plans, 1);
-  play_close(&p);
+  T_EQ(play_stats(p).differing, 3);
+  T_EQ(play_stats(p).replanned, 1);
+  T_EQ(play_stats(p).plans, 1);
 }
 
-T_TEST(test_profile_auto__only_deviations_in_a_row_count) {
-  const tide_profile_options options = auto_options(2);
-  play p;
-  play_open(&p, &options);
-  (void)play_run(&p, TIDE_PROFILE_AUTO, STEPS);
+PLAY_TEST(test_profile_auto__only_deviations_in_a_row_count, open_auto(p, 2)) {
+  (void)play_run(p, TIDE_PROFILE_AUTO, STEPS);
 
   for (int i = 0; i < 10; i++) {
-    T_EQ(play_run(&p, TIDE_PROFILE_AUTO, "a1000 b2000 -a c3000 -b -c").mode, TIDE_PROFILE_REPLAY);
-    T_EQ(play_run(&p, TIDE_PROFILE_AUTO, STEPS).mode, TIDE_PROFILE_REPLAY);
+    T_EQ(play_run(p, TIDE_PROFILE_AUTO, "a1000 b2000 -a c3000 -b -c").mode, TIDE_PROFILE_REPLAY);
+    T_EQ(play_run(p, TIDE_PROFILE_AUTO, STEPS).mode, TIDE_PROFILE_REPLAY);
   }
 
-  T_EQ(play_stats(&p).recorded, 1);
-  T_EQ(play_stats(&p).differing, 10);
-  play_close(&p);
+  T_EQ(play_stats(p).recorded, 1);
+  T_EQ(play_stats(p).differing, 10);
 }
 
 // Recorded, then replanned after 1, 2, 4 ... and at most 64 runs that deviate.
-T_TEST(test_profile_auto__waits_twice_as_long_each_time) {
-  const tide_profile_options options = auto_options(1);
+PLAY_TEST(test_profile_auto__waits_twice_as_long_each_time, open_auto(p, 1)) {
   const uint64_t waits[] = { 1, 2, 4, 8, 16, 32, 64, 64, 64 };
   size_t bytes = 100;
-  play p;
-  play_open(&p, &options);
   for (size_t i = 0; i < sizeof waits / sizeof *waits; i++) {
-    T_EQ(growing_run(&p, bytes += 100).mode, TIDE_PROFILE_RECORD);
-    for (uint64_t k = 0; k < waits[i]; k++) T_EQ(growing_run(&p, bytes += 100).mode, TIDE_PROFILE_REPLAY);
+    T_EQ(growing_run(p, bytes += 100).mode, TIDE_PROFILE_RECORD);
+    for (uint64_t k = 0; k < waits[i]; k++) T_EQ(growing_run(p, bytes += 100).mode, TIDE_PROFILE_REPLAY);
   }
 
-  T_EQ(growing_run(&p, bytes += 100).mode, TIDE_PROFILE_RECORD);
-  T_EQ(play_stats(&p).replanned, 9);
-  play_close(&p);
+  T_EQ(growing_run(p, bytes += 100).mode, TIDE_PROFILE_RECORD);
+  T_EQ(play_stats(p).replanned, 9);
 }
 
-T_TEST(test_profile_auto__never_plans_again_if_told_so) {
-  const tide_profile_options options = auto_options(0);
-  play p;
-  play_open(&p, &options);
-  (void)play_run(&p, TIDE_PROFILE_AUTO, STEPS);
+PLAY_TEST(test_profile_auto__never_plans_again_if_told_so, open_auto(p, 0)) {
+  (void)play_run(p, TIDE_PROFILE_AUTO, STEPS);
 
   for (int i = 0; i < 50; i++)
-    T_EQ(play_run(&p, TIDE_PROFILE_AUTO, "a1000 b2000 -a c3000 -b -c").mode, TIDE_PROFILE_REPLAY);
+    T_EQ(play_run(p, TIDE_PROFILE_AUTO, "a1000 b2000 -a c3000 -b -c").mode, TIDE_PROFILE_REPLAY);
 
-  T_EQ(play_stats(&p).differing, 50);
-  play_close(&p);
+  T_EQ(play_stats(p).differing, 50);
 }
 
 // A few of many requests that go astray are tolerated.
