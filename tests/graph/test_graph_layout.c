@@ -573,7 +573,6 @@ static void expect_optimum(const uint32_t* numbers, uint32_t count) {
   static oracle o;
   model_span spans[4];
   uint64_t bytes[4];
-  uint64_t offsets[MODEL_VALUES] = { 0 };
   for (uint32_t i = 0; i < count; i++) {
     spans[i] = small_value_of(numbers[i]).span;
     bytes[i] = small_value_of(numbers[i]).bytes;
@@ -583,7 +582,7 @@ static void expect_optimum(const uint32_t* numbers, uint32_t count) {
   oracle_init(&o, &p.m);
   (void)packed_lay_out(&p, trial_with(TIDE_GRAPH_SMALLEST, 1));
   const char* const fault = packed_fault(&p, &o);
-  if (fault != NULL || p.info.bytes != oracle_optimum(&o, p.placed, offsets, 0, 0)) {
+  if (fault != NULL || p.info.bytes != oracle_optimum(&o, p.placed)) {
     model_print(stderr, &p.m);
     T_FAIL("%" PRIu64 " bytes, %s", p.info.bytes, fault == NULL ? "and not the optimum" : fault);
   }
