@@ -11,6 +11,7 @@
 
 #include "base/arith.h"
 #include "base/error.h"
+#include "base/scratch.h"
 #include "base/sized.h"
 #include "graph/placements.h"
 
@@ -36,9 +37,10 @@ typedef struct layout_work {
   const tide_graph* graph;
   const tide_graph_options* options;
   tide_graph_layout* layout;
+  tide__scratch scratch;
   tide__placements all;  // in the order of time
   tide__placements outputs;
-  tide__placement* best;  // owned; the smallest so far
+  tide__placement* best;  // of scratch; the smallest so far
   uint64_t best_bytes;
   bool is_best_in_place;
 } layout_work;
@@ -181,21 +183,18 @@ static tide_status layout_ask_lodgings(layout_work* work, tide_graph_lodging* lo
 }
 
 static tide_status layout_ask(layout_work* work) {
-  const tide_heap* const heap = work->all.heap;
   const size_t count = work->all.count;
   work->layout->info.is_own = true;
   work->best_bytes = 0;
   if (count == 0) return TIDE_OK;
   qsort(work->all.items, count, sizeof(tide__placement), placement_compare);
-  tide_graph_lodging* const lodgings = tide__heap_alloc(heap, count, sizeof *lodgings);
-  uint64_t* const offsets = tide__heap_alloc(heap, count, sizeof *offsets);
-  tide_status status = TIDE_ERR_NO_MEMORY;
-  if (lodgings != NULL && offsets != NULL) status = layout_ask_lodgings(work, lodgings, offsets);
-  else status = TIDE_FAIL(status, "no memory to call on_layout for %zu values", count);
-  tide__heap_release(heap, offsets, count, sizeof *offsets);
-  tide__heap_release(heap, lodgings, count, sizeof *lodgings);
-  if (status == TIDE_OK) work->best_bytes = tide__placements_bytes(&work->all);
-  return status;
+  tide_graph_lodging* const lodgings = tide__scratch_alloc(&work->scratch, count, sizeof *lodgings);
+  uint64_t* const offsets = tide__scratch_alloc(&work->scratch, count, sizeof *offsets);
+  TIDE_REQUIRE(!work->scratch.is_short, TIDE_ERR_NO_MEMORY, "no memory to call on_layout for %zu values",
+               count);
+  TIDE_TRY(layout_ask_lodgings(work, lodgings, offsets));
+  work->best_bytes = tide__placements_bytes(&work->all);
+  return TIDE_OK;
 }
 
 static tide_status layout_choose(layout_work* work) {
@@ -258,18 +257,19 @@ static tide_status layout_build(layout_work* work, const uint64_t* bytes) {
 
 static tide_status layout_alloc(layout_work* work, const tide_heap* heap) {
   const size_t count = work->graph->value_count + 1;
+  tide__scratch* const scratch = &work->scratch;
+  tide__scratch_init(scratch, heap);
   const tide__placements placements = { .graph = work->graph,
                                         .heap = heap,
-                                        .of_value = tide__heap_alloc(heap, count, sizeof(uint32_t)),
+                                        .of_value = tide__scratch_alloc(scratch, count, sizeof(uint32_t)),
                                         .nodes = work->options->plan_nodes,
                                         .alignment = work->options->alignment };
   work->all = work->outputs = placements;
+  work->all.items = tide__scratch_alloc(scratch, count, sizeof(tide__placement));
+  work->outputs.items = tide__scratch_alloc(scratch, count, sizeof(tide__placement));
+  work->best = tide__scratch_alloc(scratch, count, sizeof(tide__placement));
   work->layout = tide__heap_alloc(heap, 1, sizeof *work->layout);
-  work->all.items = tide__heap_alloc(heap, count, sizeof(tide__placement));
-  work->outputs.items = tide__heap_alloc(heap, count, sizeof(tide__placement));
-  work->best = tide__heap_alloc(heap, count, sizeof(tide__placement));
-  bool has_room = placements.of_value != NULL && work->layout != NULL && work->all.items != NULL &&
-                  work->outputs.items != NULL && work->best != NULL;
+  bool has_room = !scratch->is_short && work->layout != NULL;
   if (work->layout != NULL) {
     work->layout->heap = heap;
     work->layout->count = work->graph->value_count;
@@ -283,15 +283,10 @@ static tide_status layout_alloc(layout_work* work, const tide_heap* heap) {
 
 tide_status tide__graph_layout_make(const tide_graph* graph, const tide_graph_options* options,
                                     const uint64_t* bytes, tide_graph_layout** out) {
-  const tide_heap* const heap = options->heap;
-  const size_t count = graph->value_count + 1;
   layout_work work = { .graph = graph, .options = options };
-  tide_status status = layout_alloc(&work, heap);
+  tide_status status = layout_alloc(&work, options->heap);
   if (status == TIDE_OK) status = layout_build(&work, bytes);
-  tide__heap_release(heap, work.all.of_value, count, sizeof(uint32_t));
-  tide__heap_release(heap, work.best, count, sizeof(tide__placement));
-  tide__heap_release(heap, work.outputs.items, count, sizeof(tide__placement));
-  tide__heap_release(heap, work.all.items, count, sizeof(tide__placement));
+  tide__scratch_fini(&work.scratch);
   if (status != TIDE_OK) {
     tide_graph_layout_free(work.layout);
     return status;

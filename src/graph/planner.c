@@ -13,30 +13,23 @@
 static bool planner_alloc_tables(tide_planner* planner) {
   const tide_graph* const graph = planner->graph;
   const size_t values = graph->value_count + 1;
-  const tide_heap* const heap = planner->heap;
-  planner->roles = tide__heap_alloc(heap, values, sizeof *planner->roles);
-  planner->storages = tide__heap_alloc(heap, values, sizeof *planner->storages);
-  planner->holdings = tide__heap_alloc(heap, values, sizeof *planner->holdings);
-  planner->is_marked = tide__heap_alloc(heap, graph->node_count + 1, sizeof *planner->is_marked);
-  planner->learnt = tide__heap_alloc(heap, planner->options.max_layouts, sizeof *planner->learnt);
-  return planner->roles != NULL && planner->storages != NULL && planner->holdings != NULL &&
-         planner->is_marked != NULL && planner->learnt != NULL;
+  tide__scratch* const tables = &planner->tables;
+  tide__scratch_init(tables, planner->heap);
+  planner->roles = tide__scratch_alloc(tables, values, sizeof *planner->roles);
+  planner->storages = tide__scratch_alloc(tables, values, sizeof *planner->storages);
+  planner->holdings = tide__scratch_alloc(tables, values, sizeof *planner->holdings);
+  planner->is_marked = tide__scratch_alloc(tables, graph->node_count + 1, sizeof *planner->is_marked);
+  planner->learnt = tide__scratch_alloc(tables, planner->options.max_layouts, sizeof *planner->learnt);
+  return !tables->is_short;
 }
 
 void tide_planner_free(tide_planner* planner) {
   if (planner == NULL) return;
-  const tide_graph* const graph = planner->graph;
-  const tide_heap* const heap = planner->heap;
-  const size_t values = graph->value_count + 1;
   if (planner->is_open) tide__ignore(tide_planner_cancel(planner));
   if (planner->learnt != NULL) tide__planner_forget_all(planner);
   tide__planner_free_memory(planner);
-  tide__heap_release(heap, planner->learnt, planner->options.max_layouts, sizeof *planner->learnt);
-  tide__heap_release(heap, planner->is_marked, graph->node_count + 1, sizeof *planner->is_marked);
-  tide__heap_release(heap, planner->holdings, values, sizeof *planner->holdings);
-  tide__heap_release(heap, planner->storages, values, sizeof *planner->storages);
-  tide__heap_release(heap, planner->roles, values, sizeof *planner->roles);
-  tide__heap_release(heap, planner, 1, sizeof *planner);
+  tide__scratch_fini(&planner->tables);
+  tide__heap_release(planner->heap, planner, 1, sizeof *planner);
 }
 
 // ---------------------------------------------------------------------------------------------------

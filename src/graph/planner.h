@@ -7,6 +7,7 @@
 #define TIDEMARK_SRC_GRAPH_PLANNER_H
 
 #include "base/list.h"
+#include "base/scratch.h"
 #include "base/tree.h"
 #include "graph/graph_layout.h"
 #include "memory/arena.h"
@@ -52,12 +53,13 @@ struct tide_planner {
   const tide_graph* graph;     // borrowed until the planner is freed
   tide_graph_options options;  // complete
   const tide_heap* heap;       // borrowed
-  tide_value_role* roles;      // owned; by value
-  tide_storage* storages;      // owned; by value
-  tide__holding* holdings;     // owned; by value
+  tide__scratch tables;        // memory of the next five
+  tide_value_role* roles;      // of tables; by value
+  tide_storage* storages;      // of tables; by value
+  tide__holding* holdings;     // of tables; by value
   tide__tree droppable;        // values with memory of their own that may be released during the run
-  bool* is_marked;             // owned; by node: the guard has found it once
-  tide__learnt* learnt;        // owned; max_layouts of them
+  bool* is_marked;             // of tables; by node: the guard has found it once
+  tide__learnt* learnt;        // of tables; max_layouts of them
   size_t learnt_count;
   // The run that is open, or the last one
   bool is_open;

@@ -12,6 +12,7 @@
 // O(values + uses + pairs).
 #include "base/arith.h"
 #include "base/error.h"
+#include "base/scratch.h"
 #include "graph/graph_parts.h"
 
 // The steps of time. A node without blocks is entered and left at one instant.
@@ -24,12 +25,13 @@ typedef struct seal_event {
 
 typedef struct seal_work {
   tide_graph* graph;
-  seal_event* events;  // owned; all steps in the order of time
-  seal_event* stack;   // owned; pending steps while the order is found
+  tide__scratch scratch;
+  seal_event* events;  // of scratch; all steps in the order of time
+  seal_event* stack;   // of scratch; pending steps while the order is found
   size_t event_count;
   size_t stack_count;
-  size_t capacity;    // of both
-  uint32_t* at_work;  // owned; by block: the node that runs in it; TIDE_GRAPH_NONE: the block is not open
+  uint32_t*
+      at_work;  // of scratch; by block: the node that runs in it; TIDE_GRAPH_NONE: the block is not open
   uint32_t now;
   seal_event user;  // the current step
 } seal_work;
@@ -314,18 +316,12 @@ static void seal_find_turns(tide_graph* graph) {
 
 static bool seal_alloc(seal_work* work) {
   const tide_graph* const graph = work->graph;
-  work->capacity = 2 * (graph->node_count + graph->block_count);
-  work->events = tide__heap_alloc(graph->heap, work->capacity, sizeof *work->events);
-  work->stack = tide__heap_alloc(graph->heap, work->capacity, sizeof *work->stack);
-  work->at_work = tide__heap_alloc(graph->heap, graph->block_count, sizeof *work->at_work);
-  return work->events != NULL && work->stack != NULL && work->at_work != NULL;
-}
-
-static void seal_free(seal_work* work) {
-  const tide_graph* const graph = work->graph;
-  tide__heap_release(graph->heap, work->at_work, graph->block_count, sizeof *work->at_work);
-  tide__heap_release(graph->heap, work->stack, work->capacity, sizeof *work->stack);
-  tide__heap_release(graph->heap, work->events, work->capacity, sizeof *work->events);
+  const size_t steps = 2 * (graph->node_count + graph->block_count);
+  tide__scratch_init(&work->scratch, graph->heap);
+  work->events = tide__scratch_alloc(&work->scratch, steps, sizeof *work->events);
+  work->stack = tide__scratch_alloc(&work->scratch, steps, sizeof *work->stack);
+  work->at_work = tide__scratch_alloc(&work->scratch, graph->block_count, sizeof *work->at_work);
+  return !work->scratch.is_short;
 }
 
 // Clears the results of a failed walk.
@@ -355,7 +351,7 @@ tide_status tide_graph_seal(tide_graph* graph) {
     seal_find_turns(graph);
     graph->is_sealed = true;
   }
-  seal_free(&work);
+  tide__scratch_fini(&work.scratch);
   return status;
 }
 

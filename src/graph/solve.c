@@ -8,6 +8,7 @@
 // value. Where a later value is smaller, the buffer has a gap.
 #include "base/arith.h"
 #include "base/error.h"
+#include "base/scratch.h"
 #include "graph/placements.h"
 
 typedef struct chain_link {
@@ -17,35 +18,25 @@ typedef struct chain_link {
 
 typedef struct solve_work {
   const tide__placements* placements;
-  chain_link* chain;          // owned; by placement
-  tide_plan_buffer* buffers;  // owned; one for each chain
-  tide_plan_gap* gaps;        // owned
-  uint32_t* first;            // owned; of each buffer, the first placement of its chain
+  tide__scratch scratch;
+  chain_link* chain;          // of scratch; by placement
+  tide_plan_buffer* buffers;  // of scratch; one for each chain
+  tide_plan_gap* gaps;        // of scratch, (optional)
+  uint32_t* first;            // of scratch; of each buffer, the first placement of its chain
   size_t buffer_count;
   uint32_t over_count;
 } solve_work;
 
 static bool solve_alloc(solve_work* work, bool in_place) {
-  const tide__placements* const placements = work->placements;
-  const tide_heap* const heap = placements->heap;
-  work->chain = tide__heap_alloc(heap, placements->count, sizeof *work->chain);
-  work->buffers = tide__heap_alloc(heap, placements->count, sizeof *work->buffers);
-  work->first = tide__heap_alloc(heap, placements->count, sizeof *work->first);
-  if (work->chain == NULL || work->buffers == NULL || work->first == NULL) return false;
-  for (size_t i = 0; i < placements->count; i++)
-    work->chain[i] = (chain_link){ TIDE_GRAPH_NONE, TIDE_GRAPH_NONE };
-  if (!in_place) return true;
-  work->gaps = tide__heap_alloc(heap, placements->count, sizeof *work->gaps);
-  return work->gaps != NULL;
-}
-
-static void solve_free(solve_work* work) {
-  const tide__placements* const placements = work->placements;
-  const tide_heap* const heap = placements->heap;
-  tide__heap_release(heap, work->gaps, placements->count, sizeof *work->gaps);
-  tide__heap_release(heap, work->first, placements->count, sizeof *work->first);
-  tide__heap_release(heap, work->buffers, placements->count, sizeof *work->buffers);
-  tide__heap_release(heap, work->chain, placements->count, sizeof *work->chain);
+  const size_t count = work->placements->count;
+  tide__scratch_init(&work->scratch, work->placements->heap);
+  work->chain = tide__scratch_alloc(&work->scratch, count, sizeof *work->chain);
+  work->buffers = tide__scratch_alloc(&work->scratch, count, sizeof *work->buffers);
+  work->first = tide__scratch_alloc(&work->scratch, count, sizeof *work->first);
+  if (in_place) work->gaps = tide__scratch_alloc(&work->scratch, count, sizeof *work->gaps);
+  if (work->scratch.is_short) return false;
+  for (size_t i = 0; i < count; i++) work->chain[i] = (chain_link){ TIDE_GRAPH_NONE, TIDE_GRAPH_NONE };
+  return true;
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -164,7 +155,7 @@ tide_status tide__placements_solve(tide__placements* placements, bool in_place, 
   tide_status status = solve_prepare(&work, in_place);
   if (status == TIDE_OK) status = solve_run(&work, placements->items);
   if (status == TIDE_OK) *out_over = work.over_count;
-  solve_free(&work);
+  tide__scratch_fini(&work.scratch);
   return status;
 }
 
@@ -192,14 +183,12 @@ static tide_status solve_tell(const solve_work* work, const tide_plan_check* che
 
 static tide_status solve_verify(solve_work* work, tide_status wrong) {
   const tide__placements* const placements = work->placements;
-  uint64_t* const offsets = tide__heap_alloc(placements->heap, work->buffer_count, sizeof *offsets);
+  uint64_t* const offsets = tide__scratch_alloc(&work->scratch, work->buffer_count, sizeof *offsets);
   TIDE_REQUIRE(offsets != NULL, TIDE_ERR_NO_MEMORY, "no memory to verify %zu values", placements->count);
   for (size_t i = 0; i < work->buffer_count; i++) offsets[i] = placements->items[work->first[i]].offset;
   const tide_plan_problem problem = { .buffers = work->buffers, .count = work->buffer_count };
   tide_plan_check check = TIDE_PLAN_CHECK_INIT;
-  const tide_status status = tide_plan_verify(&problem, offsets, NULL, placements->heap, &check);
-  tide__heap_release(placements->heap, offsets, work->buffer_count, sizeof *offsets);
-  if (status != TIDE_OK) return status;
+  TIDE_TRY(tide_plan_verify(&problem, offsets, NULL, placements->heap, &check));
   return check.fault == TIDE_PLAN_NO_FAULT ? TIDE_OK : solve_tell(work, &check, wrong);
 }
 
@@ -208,7 +197,7 @@ tide_status tide__placements_verify(const tide__placements* placements, bool in_
   solve_work work = { .placements = placements };
   tide_status status = solve_prepare(&work, in_place);
   if (status == TIDE_OK) status = solve_verify(&work, wrong);
-  solve_free(&work);
+  tide__scratch_fini(&work.scratch);
   return status;
 }
 

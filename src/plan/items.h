@@ -5,7 +5,7 @@
 #ifndef TIDEMARK_SRC_PLAN_ITEMS_H
 #define TIDEMARK_SRC_PLAN_ITEMS_H
 
-#include "plan/scratch.h"
+#include "base/scratch.h"
 #include "tidemark/plan.h"
 
 // A part of a lifetime in which an item uses its bytes [first, last), or at least `held` of them.

@@ -18,6 +18,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/heap.h"
+#include "base/scratch.h"
 #include "base/sized.h"
 #include "tidemark/plan.h"
 
@@ -69,15 +70,13 @@ typedef struct verify_work {
   const tide_plan_problem* problem;  // borrowed during the call, like the next two
   const uint64_t* offsets;
   const uint32_t* pools;
-  const tide_heap* heap;  // caller keeps
+  tide__scratch scratch;  // memory of all arrays below
   tide_plan_check* out;   // caller keeps
   size_t gap_count;       // that are not empty
-  size_t gap_room;
   size_t span_count;
   size_t span_room;
-  size_t item_room;
-  size_t leaves;       // a power of two
-  verify_gap* gaps;    // owned, like all below
+  size_t leaves;  // a power of two
+  verify_gap* gaps;
   verify_item* items;  // sorted; each step uses them for something else
   verify_item* spare;
   verify_span* spans;    // by buffer, then by time
@@ -160,29 +159,16 @@ static tide_status verify_open(verify_work* w) {
   const size_t count = w->problem->count;
   size_t gaps = 0;
   for (size_t i = 0; i < count; ++i) gaps += w->problem->buffers[i].gap_count;
-  w->gap_room = gaps + 1;
   w->span_room = count + 2 * gaps;
-  w->item_room = 2 * w->span_room;
-  w->gaps = tide__heap_alloc(w->heap, w->gap_room, sizeof *w->gaps);
-  w->items = tide__heap_alloc(w->heap, w->item_room, sizeof *w->items);
-  w->spare = tide__heap_alloc(w->heap, w->item_room, sizeof *w->spare);
-  w->spans = tide__heap_alloc(w->heap, w->span_room, sizeof *w->spans);
-  w->claims = tide__heap_alloc(w->heap, w->span_room, sizeof *w->claims);
-  w->holders = tide__heap_alloc(w->heap, count, sizeof *w->holders);
-  const bool has_all = w->gaps != NULL && w->items != NULL && w->spare != NULL && w->spans != NULL &&
-                       w->claims != NULL && w->holders != NULL;
-  TIDE_REQUIRE(has_all, TIDE_ERR_NO_MEMORY, "verify: no memory for %zu buffers with %zu gaps", count, gaps);
+  w->gaps = tide__scratch_alloc(&w->scratch, gaps, sizeof *w->gaps);
+  w->items = tide__scratch_alloc(&w->scratch, 2 * w->span_room, sizeof *w->items);
+  w->spare = tide__scratch_alloc(&w->scratch, 2 * w->span_room, sizeof *w->spare);
+  w->spans = tide__scratch_alloc(&w->scratch, w->span_room, sizeof *w->spans);
+  w->claims = tide__scratch_alloc(&w->scratch, w->span_room, sizeof *w->claims);
+  w->holders = tide__scratch_alloc(&w->scratch, count, sizeof *w->holders);
+  TIDE_REQUIRE(!w->scratch.is_short, TIDE_ERR_NO_MEMORY, "verify: no memory for %zu buffers with %zu gaps",
+               count, gaps);
   return TIDE_OK;
-}
-
-static void verify_close(verify_work* w) {
-  tide__heap_release(w->heap, w->gaps, w->gap_room, sizeof *w->gaps);
-  tide__heap_release(w->heap, w->items, w->item_room, sizeof *w->items);
-  tide__heap_release(w->heap, w->spare, w->item_room, sizeof *w->spare);
-  tide__heap_release(w->heap, w->spans, w->span_room, sizeof *w->spans);
-  tide__heap_release(w->heap, w->claims, w->span_room, sizeof *w->claims);
-  tide__heap_release(w->heap, w->holders, w->problem->count, sizeof *w->holders);
-  tide__heap_release(w->heap, w->nodes, 2 * w->leaves, sizeof *w->nodes);
 }
 
 // Moves the items to the spare array, in the order of one digit; `places` has the number of each value.
@@ -492,7 +478,7 @@ static tide_status verify_overlaps(verify_work* w) {
   const size_t ranks = verify_make_claims(w);
   w->leaves = 1;
   while (w->leaves < ranks) w->leaves *= 2;
-  w->nodes = tide__heap_alloc(w->heap, 2 * w->leaves, sizeof *w->nodes);
+  w->nodes = tide__scratch_alloc(&w->scratch, 2 * w->leaves, sizeof *w->nodes);
   TIDE_REQUIRE(w->nodes != NULL, TIDE_ERR_NO_MEMORY, "verify: no memory for %zu nodes", 2 * w->leaves);
   verify_sweep(w);
   return TIDE_OK;
@@ -519,8 +505,8 @@ tide_status tide_plan_verify(const tide_plan_problem* problem, const uint64_t* o
   if (problem->count == 0) return TIDE_OK;
   TIDE_REQUIRE(offsets != NULL, TIDE_ERR_ARGUMENT, "verify: the offsets are NULL");
   verify_work work = { .problem = problem, .offsets = offsets, .pools = pools, .out = &check };
-  work.heap = tide__heap_or_system(heap);
+  tide__scratch_init(&work.scratch, tide__heap_or_system(heap));
   const tide_status status = verify_run(&work);
-  verify_close(&work);
+  tide__scratch_fini(&work.scratch);
   return status == TIDE_OK ? tide__sized_write("plan_verify", &check, out, sizeof check) : status;
 }

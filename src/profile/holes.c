@@ -7,16 +7,16 @@
 //
 // Sizes are rounded up to the largest alignment, so that every offset is aligned. Cost: O(n log n).
 #include "base/error.h"
-#include "base/heap.h"
 #include "base/range_allocator.h"
+#include "base/scratch.h"
 #include "profile/requests.h"
 
 typedef struct holes {
   tide__range_allocator ranges;
-  tide__free_range* records;  // owned; one for each request
-  uint32_t* first;            // owned; see tide__requests_endings()
-  uint32_t* ended;            // owned
-  uint64_t unit;              // all sizes are multiples of it
+  tide__free_range* records;  // one for each request
+  uint32_t* first;            // see tide__requests_endings()
+  uint32_t* ended;
+  uint64_t unit;  // all sizes are multiples of it
   bool extends_top;
 } holes;
 
@@ -44,19 +44,18 @@ static void holes_play(holes* h, tide_profile_request* requests, size_t count) {
 tide_status tide__holes_fit(tide_profile_request* requests, size_t count, bool extends_top,
                             const tide_heap* heap) {
   holes h = { .extends_top = extends_top };
-  tide_status status = TIDE_OK;
-  h.records = tide__heap_alloc(heap, count + 1, sizeof *h.records);
-  h.first = tide__heap_alloc(heap, count + 2, sizeof *h.first);
-  h.ended = tide__heap_alloc(heap, count + 1, sizeof *h.ended);
-  if (h.records == NULL || h.first == NULL || h.ended == NULL) {
-    status = TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory to place %zu requests", count);
-  } else {
+  tide__scratch scratch;
+  tide__scratch_init(&scratch, heap);
+  h.records = tide__scratch_alloc(&scratch, count + 1, sizeof *h.records);
+  h.first = tide__scratch_alloc(&scratch, count + 2, sizeof *h.first);
+  h.ended = tide__scratch_alloc(&scratch, count + 1, sizeof *h.ended);
+  const bool has_room = !scratch.is_short;
+  if (has_room) {
     tide__requests_endings(requests, count, h.first, h.ended);
     h.unit = tide__requests_alignment(requests, count);
     holes_play(&h, requests, count);
   }
-  tide__heap_release(heap, h.ended, count + 1, sizeof *h.ended);
-  tide__heap_release(heap, h.first, count + 2, sizeof *h.first);
-  tide__heap_release(heap, h.records, count + 1, sizeof *h.records);
-  return status;
+  tide__scratch_fini(&scratch);
+  TIDE_REQUIRE(has_room, TIDE_ERR_NO_MEMORY, "no memory to place %zu requests", count);
+  return TIDE_OK;
 }
