@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// What is to be known of a graph, found in the most naive way from its model: which values may share memory
-// (by trying all pairs until nothing changes), when each lives (by looking at every use of everything that
-// may share its memory), which overlap, the most bytes that live at once (by looking at every instant), and
-// two of the layouts: groups in the order last in, first out, and offsets by size.
+// A naive oracle for graphs: which values may share memory (all pairs, until nothing changes), lifetimes
+// (every use of everything that may share memory), overlaps, the most bytes that live at once (every
+// instant), and two of the layouts: LIFO groups and offsets by size.
 #ifndef TIDEMARK_TESTS_GRAPH_ORACLE_H
 #define TIDEMARK_TESTS_GRAPH_ORACLE_H
 
@@ -23,7 +22,7 @@ typedef struct oracle {
 } oracle;
 
 // ---------------------------------------------------------------------------------------------------
-// Who may hold whose memory
+// Aliases
 
 static inline bool oracle_can_share(const model* m, uint32_t value) {
   return m->kinds[value] == TIDE_KIND_TENSOR || m->kinds[value] == TIDE_KIND_CONTAINER ||

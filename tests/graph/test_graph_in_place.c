@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Outputs that lie over dying inputs: only where the node permits it, the input ends there, and nothing else
-// shares its memory; and never worse than without.
+// In-place outputs: only where the node permits it, the input dies there, and no other value shares its
+// memory; and never worse than without.
 #include "graph/packed.h"
 #include "graph/random_graph.h"
 
@@ -84,7 +84,7 @@ PACKED_TEST(test_graph_in_place__without_the_option_a_chain_needs_two_buffers,
   }
 }
 
-// The groups and the simple offsets are what they are elsewhere.
+// Groups and offsets by size do not change.
 PACKED_TEST(test_graph_in_place__only_the_solver_lays_values_over_inputs,
             "in x; a = write(x); b = write(a) a~b; c = write(b) b~c; o = write(c); out o;") {
   for (uint32_t i = 0; i < p->m.value_count; i++) p->bytes[i] = 10;

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Layouts: golden vectors of every algorithm, the weaknesses of storage groups and that the others are free
-// of them, blocks planned with what is around them, sizes, alignments, options and arguments that make no
-// sense.
+// Layouts: golden vectors of every algorithm, the weaknesses of storage groups, nested blocks, sizes,
+// alignments, invalid options and arguments.
 #include <math.h>
 
 #include "graph/packed.h"
@@ -31,7 +30,7 @@ static uint64_t total_of(packed* p, tide_graph_algorithm algorithm) {
 // ---------------------------------------------------------------------------------------------------
 // Golden vectors
 
-// Groups that take no notice of sizes: d lies where b was, and e must grow the group of c.
+// Groups ignore sizes: a large value lands in a small group, which must grow.
 T_TEST(test_graph_layout__large_values_do_not_land_in_small_groups) {
   static packed p;
   const model_span spans[] = { { 0, 1 }, { 1, 2 }, { 2, 3 }, { 3, 4 } };
@@ -106,7 +105,7 @@ PACKED_TEST(test_graph_layout__groups_of_unused_values_are_those_of_the_original
   T_EQ(p->info.reused, 3);
 }
 
-// The original takes the values that end at one node from a hash set, so that its plans differ.
+// The original takes the values that end at one node from a hash set, so its plans vary.
 T_TEST(test_graph_layout__what_ends_at_one_node_is_free_in_the_order_of_its_numbers) {
   static packed p;
   for (int i = 0; i < 20; i++) {
@@ -169,7 +168,7 @@ T_TEST(test_graph_layout__offsets_by_size_take_the_smallest_gap) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// What every assignment of storage keeps to, on the graphs of the static runtime's tests
+// Properties of every layout, on the graphs of the static runtime's tests
 
 static const char* const assigned_graphs[] = {
   "in a; b = write(a); c = write(b); d = write(c); e = write(b d); o = write(e); out o;",
@@ -243,7 +242,7 @@ PACKED_TEST(test_graph_layout__blocks_use_the_dead_space_around_them_and_one_ano
   T_EQ(info.bytes, 111);
 }
 
-// As the original has it: a plan for each block, and room for all of them.
+// As in the original: a plan for each block, and room for all of them.
 PACKED_TEST(test_graph_layout__blocks_planned_apart_have_room_of_their_own, nested_graph) {
   size_nested(p);
 
@@ -261,7 +260,7 @@ T_TEST(test_graph_layout__planning_blocks_together_is_never_worse) {
     packed_open_model(&p);
     for (uint32_t k = 0; k < p.m.value_count; k++) p.bytes[k] = 1 + t_rng_below(&rng, 1000);
     const uint64_t apart = packed_lay_out(&p, nesting(TIDE_GRAPH_SMALLEST, false)).bytes;
-    for (uint32_t k = 0; k < p.m.value_count; k++) {  // what is not managed then is left out
+    for (uint32_t k = 0; k < p.m.value_count; k++) {  // leave out what is not managed then
       if (p.placed[k] == 0) p.bytes[k] = 0;
     }
 
@@ -636,7 +635,7 @@ PACKED_TEST(test_graph_layout__a_heap_that_fails_at_any_call_leaves_nothing, nes
 }
 
 // ---------------------------------------------------------------------------------------------------
-// Layouts of one's own
+// Custom layouts
 
 #define OWN_TEXT "in x; a = write(x); b = write(a); c = write(b); d = write(c a); out d;"
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Aliases that a graph does not tell of: the guard of nodes that promise none, and the audit that finds a
-// value whose memory was taken.
+// Undeclared aliases: the guard for nodes that promise none, and the audit that finds a value whose memory
+// was reused. Swapped storages.
 #include "graph/trial.h"
 
 // ---------------------------------------------------------------------------------------------------
@@ -163,7 +163,7 @@ static tide_status audited_run(trial* t) {
   return status;
 }
 
-// Correctness rests on what nodes tell; here one tells nothing, and z gets the place of y while v shows it.
+// A node hides an alias, so z gets the place of y while v shows it.
 T_TEST(test_planner_checks__an_alias_that_nobody_told_of_is_found) {
   trial t;
   char name[16];
@@ -214,7 +214,7 @@ TRIAL_TEST(test_planner_checks__the_audit_refuses_what_is_no_node, guarded, audi
 
 #define SWAP_TEXT "in x; a = write(x); b = write(a); c = write(b); out c;"
 
-// The model puts its own memory in place of a managed value's, and calls nothing.
+// The program swaps the storage of a managed value without a call.
 TRIAL_TEST(test_planner_checks__storage_that_was_swapped_is_noticed_at_the_end, SWAP_TEXT, trial_defaults()) {
   static uint8_t elsewhere[5000];
   trial_run(t);
@@ -234,7 +234,8 @@ TRIAL_TEST(test_planner_checks__storage_that_was_swapped_is_noticed_at_the_end, 
   T_EQ(trial_stats(t).swapped, 1);
 }
 
-// A value of the first run has memory of its own: that goes back, though the model has swapped it.
+// A value of the first run has memory of its own. That is released although the program has swapped the
+// storage.
 TRIAL_TEST(test_planner_checks__memory_of_a_value_that_was_swapped_goes_back, SWAP_TEXT, trial_defaults()) {
   static uint8_t elsewhere[64];
   trial_begin(t, 0);

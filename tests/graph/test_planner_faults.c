@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Memory and heaps that fail at any call: the call says so, nothing is lost, no contents are damaged, and the
-// planner can be used afterwards.
+// Memory and heaps that fail at any call: the call reports it, nothing leaks, no contents are damaged, and
+// the planner remains usable.
 #include "graph/trial.h"
 #include "machine/counting_heap.h"
 
@@ -21,7 +21,7 @@ typedef struct faulty {
   bool is_planned;  // b in the last run
 } faulty;
 
-// A call that fails does so because something below it has.
+// A call fails only if memory or heap has failed.
 static bool went_well(faulty* f, tide_status status) {
   if (status == TIDE_OK) return true;
   T_CHECK(status == TIDE_ERR_NO_MEMORY || status == TABLE_FAILURE);
@@ -100,7 +100,7 @@ static void faulty_close(faulty* f) {
   T_EQ(f->heap.outstanding, 0);
 }
 
-// After the failure the planner runs as if nothing had been.
+// After the failure, the planner works as before.
 static void expect_recovery(faulty* f) {
   f->has_failed = false;
   f->memory.fail_at = SIZE_MAX;
@@ -124,7 +124,7 @@ T_TEST_OVER(test_planner_faults__memory_that_fails_at_any_call_is_reported_and_s
 
     live_faultily(&f);
 
-    // An arena that could not be made smaller goes on as it is, and nobody need know.
+    // A failure to make an arena smaller is not reported: the old one stays.
     has_failed = f.memory.allocs > fail_at;
     T_CHECK(has_failed || !f.has_failed);
     reported += f.has_failed;

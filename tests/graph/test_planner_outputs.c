@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Managed outputs: from the second run on, in arenas of their own that stay until they are released, one or
-// several at a time, and what becomes of them when their management ends.
+// Managed outputs: from the second run on, in generations that stay until they are dropped, one or several
+// at a time; and what happens when their management is disabled.
 #include "graph/trial.h"
 
 static const char listed[] = "in x; a = write(x); y = write(a); z = write(a y); *l = write+all(y z); out *l;";
@@ -77,7 +77,7 @@ TRIAL_TEST(test_planner_outputs__inputs_and_containers_are_never_managed_outputs
   }
 }
 
-// They may all be in use when the run is over, whenever each was read last.
+// All may be in use when the run is over, whenever each was read last.
 TRIAL_TEST(test_planner_outputs__managed_outputs_share_nothing,
            "in x; a = write(x); b = write(x); c = write(x); *l = write+all(a b c); out *l;", generations(1)) {
   trial_run(t);
@@ -191,7 +191,7 @@ TRIAL_TEST(test_planner_outputs__a_retained_generation_stays_until_all_have_rele
   run_filling(t, 3);
 }
 
-// In the original there is one generation, and a second run destroys what the first handed out.
+// In the original there is one generation, and a second run destroys the outputs of the first.
 TRIAL_TEST(test_planner_outputs__any_number_of_generations_keep_their_contents, listed, generations(0)) {
   void* outputs[8][2];
   run_filling(t, 1);
@@ -269,7 +269,7 @@ TRIAL_TEST(test_planner_outputs__a_new_layout_does_not_touch_generations_in_use,
 }
 
 // ---------------------------------------------------------------------------------------------------
-// The end of their management
+// Disabling
 
 TRIAL_TEST(test_planner_outputs__disabling_keeps_what_is_in_use_and_switches_back, listed, generations(1)) {
   run_filling(t, 1);

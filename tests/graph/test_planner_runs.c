@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The protocol of runs: what may be called when, where memory comes from in the first run and later, what is
-// reset at the end and in which order, outputs that are taken, and what can be asked about addresses.
+// The protocol of runs: the order of calls, the memory of first and later runs, resets at the end and their
+// order, outputs that are taken, and queries about addresses.
 #include "graph/trial.h"
 
 static const char simple[] = "in x; y = write(x); z = write(y); w = write(z); o = write(w); out o;";
 
 // ---------------------------------------------------------------------------------------------------
-// What may be called when
+// The order of calls
 
 TRIAL_TEST(test_planner_runs__runs_do_not_nest, simple, trial_defaults()) {
   trial_begin(t, 0);
@@ -171,7 +171,7 @@ TRIAL_TEST(test_planner_runs__memory_is_counted_while_it_is_held, simple, trial_
   T_EQ(t->memory.bytes, 3 * 64);
 }
 
-// Already the first run needs no more than what lives at once.
+// Even the first run needs no more than what lives at once.
 TRIAL_TEST(test_planner_runs__memory_of_dead_values_goes_back_during_the_run,
            "in x; a = write(x); b = plain(a); c = write(b); d = plain(c); e = write(d); f = plain(e); out f;",
            trial_defaults()) {
@@ -216,7 +216,7 @@ TRIAL_TEST(test_planner_runs__a_value_that_is_put_elsewhere_gives_its_own_memory
   trial_end(t);
 }
 
-// The next turn of a loop, in the first run too: memory does not pile up.
+// Memory does not pile up over the iterations of a loop, not even in the first run.
 TRIAL_TEST(test_planner_runs__turns_of_a_loop_use_the_same_memory,
            "in x; b = write(x) { t = write(x); u = write(t); out u; }; out b;", trial_defaults()) {
   for (int run = 0; run < 3; run++) {
@@ -235,7 +235,7 @@ TRIAL_TEST(test_planner_runs__turns_of_a_loop_use_the_same_memory,
   }
 }
 
-// However the value is made in the next turn, what it held in the turn before is still there to be read.
+// However the value is made in the next iteration, its contents from the one before can still be read.
 TRIAL_TEST(test_planner_runs__what_a_turn_has_written_stays_during_the_next,
            "in x; b = write(x) { in i; t = write(i); u = plain(t) t>u; out u; }; out b;", trial_defaults()) {
   uint8_t elsewhere[64];
@@ -313,7 +313,7 @@ static void expect_reset(const trial* t, const char* name, tide_graph_reset rese
   if (found != count) T_FAIL("%s was reset %u times", name, found);
 }
 
-// Managed values must come last: until then others may refer to their storage.
+// Managed values must come last, because others may refer to their storage until then.
 TRIAL_TEST(test_planner_runs__values_are_reset_in_the_order_that_references_need, with_resets,
            trial_defaults()) {
   for (int run = 0; run < 3; run++) {
@@ -474,7 +474,7 @@ TRIAL_TEST(test_planner_runs__addresses_are_inside_only_while_the_run_is_open, s
   T_CHECK(!tide_planner_is_managed_output(t->planner, y));
   trial_end(t);
 
-  // In the original the range of the last run stays, and what comes to lie there later is copied for nothing.
+  // In the original, the range of the last run stays, and later memory there is copied needlessly.
   T_CHECK(!tide_planner_is_inside(t->planner, y));
 }
 

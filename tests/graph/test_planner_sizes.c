@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// How a planner learns sizes: from runs, from what it is told before, with and without forgetting; layouts
-// for several shapes; and an arena that is kept from run to run.
+// Learning sizes: from runs, from announcements, with and without forgetting; layouts for several shapes;
+// and an arena that is kept from run to run.
 #include "graph/trial.h"
 
 // y and z live together, w lies where y was; nothing is handed out.
@@ -51,7 +51,7 @@ TRIAL_TEST(test_planner_sizes__the_total_never_shrinks_when_nothing_is_forgotten
   }
 }
 
-// In the original one large batch fixes the size of the buffer for ever.
+// In the original, one large batch fixes the size of the buffer forever.
 TRIAL_TEST(test_planner_sizes__a_large_batch_is_forgotten_after_some_runs, closed, forgetting(3, 0.25)) {
   run_batch(t, 8);
   run_batch(t, 1000);
@@ -249,7 +249,7 @@ TRIAL_TEST(test_planner_sizes__many_shapes_take_no_more_memory_than_a_few, close
 // ---------------------------------------------------------------------------------------------------
 // The arena
 
-// The original asks for its buffer in every run, and drops it.
+// The original allocates and frees its buffer in every run.
 TRIAL_TEST(test_planner_sizes__steady_runs_do_not_call_for_memory, closed, trial_defaults()) {
   for (int run = 0; run < 3; run++) run_batch(t, 10);
   const size_t calls = table_calls(&t->memory);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// A graph with a planner and counted memory, to be run by a test: values are named as in the text of the
-// graph. When a trial ends, all memory must have come back.
+// A graph with a planner and counted memory. Values are named as in the text of the graph. When a trial is
+// closed, all memory must have been released.
 #ifndef TIDEMARK_TESTS_GRAPH_TRIAL_H
 #define TIDEMARK_TESTS_GRAPH_TRIAL_H
 
@@ -72,7 +72,7 @@ static inline void trial_open(trial* t, const char* text, tide_graph_options opt
   T_OK(tide_planner_new(t->graph, &t->options, &t->planner));
 }
 
-// All memory has come back but `taken` blocks.
+// All memory was released except `taken` blocks.
 static inline void trial_close_but(trial* t, size_t taken) {
   tide_planner_free(t->planner);
   tide_graph_free(t->graph);
@@ -157,7 +157,7 @@ static inline void trial_fill(trial* t) {
   }
 }
 
-// A whole run with the sizes in force.
+// A whole run with the current sizes.
 static inline void trial_run_shape(trial* t, uint64_t shape) {
   trial_begin(t, shape);
   trial_fill(t);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The verifier with many inputs: random small problems against a look at every instant and every pair,
-// hostile numbers, and a million buffers of several unpleasant shapes.
+// The verifier with many inputs: random small problems against a check of every instant and pair, hostile
+// numbers, and a million buffers in several difficult shapes.
 #include "plan/checked.h"
 #include "plan/small.h"
 
 // ---------------------------------------------------------------------------------------------------
-// Against a look at everything
+// Against brute force
 
 static uint64_t naive_limit(const small_problem* p, uint32_t pool) {
   if (p->problem.pools == 0 || p->capacities[pool] == UINT64_MAX) return TIDE_PLAN_MAX_BYTES;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Renditions of the planners of runs that are too plain to be wrong: best fit in the order of time, with and
-// without growth at the top, the lower bound, the smallest arena of tiny runs by looking at every order, and
-// a comparison of all pairs. They look at what is released in its run; the rest is in no arena of theirs.
+// Naive versions of the planners: best fit in the order of time, with and without growth at the top, the
+// lower bound, the smallest arena of tiny runs, and a comparison of all pairs. They ignore requests that
+// are not released in their run.
 //
-// The holes are an unordered list that is searched from end to end; of holes of one size the lowest is taken.
-// With an alignment every block occupies its bytes rounded up to it, so that all offsets are multiples.
+// The holes are an unordered list with linear search; of holes of one size the lowest is taken. With an
+// alignment every block occupies its bytes rounded up to it, so that all offsets are multiples.
 #ifndef TIDEMARK_TESTS_PROFILE_ORACLE_H
 #define TIDEMARK_TESTS_PROFILE_ORACLE_H
 
@@ -164,7 +164,7 @@ static inline bool oracle_find_overlap(const tide_profile_request* requests, siz
   return false;
 }
 
-// Looks at a plan with own eyes: no overlap, all within the arena, all aligned.
+// Checks a plan independently: no overlap, all within the arena, all aligned.
 static inline void oracle_expect_sound(const tide_profile_request* requests, size_t count, uint64_t bytes) {
   size_t a = 0;
   size_t b = 0;

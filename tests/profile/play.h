@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Programs for tests of profiles, written in one line, and a profile whose records, arenas and fallback are
-// all watched:
+// Programs in one line for tests of profiles, and a profile whose heap, arenas and fallback are all
+// watched:
 //
 //   play p;
 //   play_open(&p, NULL);
@@ -10,9 +10,9 @@
 //   const tide_profile_report report = play_run(&p, TIDE_PROFILE_REPLAY, "a64 b128 -b c100@256 -a -c");
 //   play_close(&p);   // nothing may be left
 //
-// `a64` requests 64 bytes and calls them a, `@256` asks for an alignment, `-a` releases them, `~a` releases
-// them on another thread, which has ended when the next step begins. Every byte is written at birth with a
-// pattern of its own and compared at death, and no two pieces that live may overlap.
+// `a64` requests 64 bytes and names them a, `@256` sets an alignment, `-a` releases them, `~a` releases
+// them on another thread before the next step. Every block is filled with its own pattern and compared when
+// it is released, and no two live blocks may overlap.
 #ifndef TIDEMARK_TESTS_PROFILE_PLAY_H
 #define TIDEMARK_TESTS_PROFILE_PLAY_H
 
@@ -24,7 +24,7 @@
 #define PLAY_NAMES 26
 
 typedef struct play_block {
-  uint8_t* address;  // NULL: not there
+  uint8_t* address;  // NULL: none
   size_t bytes;
   uint8_t pattern;
 } play_block;
@@ -36,7 +36,7 @@ typedef struct play {
   table fallback;
   play_block blocks[PLAY_NAMES];  // by their letters
   uint8_t pattern;                // of the newest
-  bool may_fail;                  // requests may; what was not handed out is not released
+  bool may_fail;                  // requests may fail, and such blocks are not released
 } play;
 
 // ---------------------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Runs that choose their mode by themselves: what is recorded, what is replayed, plans of several shapes,
-// plans that wear out, arenas that are given back when they are too large, and plans that are handed over.
+// TIDE_PROFILE_AUTO: what is recorded and replayed, plans of several shapes, recording again, arenas that
+// are too large, and plans that are set.
 #include "planned.h"
 #include "play.h"
 
@@ -135,7 +135,7 @@ T_TEST(test_profile_auto__shapes_do_not_collide) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// Plans that wear out
+// Recording again
 
 PLAY_TEST(test_profile_auto__a_plan_that_deviates_again_and_again_is_made_anew, open_auto(p, 3)) {
   T_EQ(play_run(p, TIDE_PROFILE_AUTO, STEPS).mode, TIDE_PROFILE_RECORD);
@@ -185,7 +185,7 @@ PLAY_TEST(test_profile_auto__never_plans_again_if_told_so, open_auto(p, 0)) {
   T_EQ(play_stats(p).differing, 50);
 }
 
-// A few of many requests that go astray are tolerated.
+// A few deviating requests among many are tolerated.
 static tide_profile_report crowd_run(play* p, size_t extra, size_t missing) {
   T_OK(tide_profile_begin(p->profile, TIDE_PROFILE_AUTO, 0));
   for (size_t i = missing; i < 200; i++) {
@@ -270,7 +270,7 @@ T_TEST(test_profile_auto__a_large_arena_stays_for_a_while) { T_LE(1000000, arena
 T_TEST(test_profile_auto__a_large_arena_stays_for_ever_if_told_so) { T_LE(1000000, arena_after(0, 100)); }
 
 // ---------------------------------------------------------------------------------------------------
-// Plans that are handed over
+// Plans that are set
 
 PLAY_TEST(test_profile_auto__a_plan_that_was_set_is_replayed, play_open(p, NULL)) {
   const tide_profile_request requests[] = { { 100, 64, 2, 0 }, { 200, 64, 3, 0 }, { 300, 64, 3, 0 } };

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Recording: which requests and lifetimes come out of a run, and what a run that is not recorded to its end
-// leaves behind.
+// Recording: the requests and lifetimes of a run, notes, incomplete runs, and nested runs.
 #include "play.h"
 
 // The lifetimes in the plan of the shape 0, from the first on.
@@ -141,7 +140,7 @@ PLAY_TEST(test_profile_record__an_address_that_comes_again_is_another_request, p
   expect_lifetimes(p, lifetimes, 4);
 }
 
-// It must have been released when its address comes again.
+// An address that comes again must have been released.
 PLAY_TEST(test_profile_record__an_address_whose_release_was_not_seen, play_open(p, NULL)) {
   const char memory = 0;
   T_OK(tide_profile_begin(p->profile, TIDE_PROFILE_RECORD, 0));
@@ -235,7 +234,7 @@ PLAY_TEST(test_profile_record__a_cancelled_run_leaves_the_plan_before_it, play_o
   play_expect_same(&report, 2);
 }
 
-// Sizes that no memory has come by notes only.
+// Only notes can have sizes that exceed all memory.
 PLAY_TEST(test_profile_record__a_run_that_cannot_be_planned_leaves_the_plan_before_it, play_open(p, NULL)) {
   const char memory[2] = { 0 };
   (void)play_run(p, TIDE_PROFILE_RECORD, "a10 b20 -a -b");
@@ -321,7 +320,7 @@ T_TEST(test_profile_record__runs_of_two_profiles_end_in_any_order) {
   play_close(&second);
 }
 
-// The run around it was recorded without the requests that the inner one served, and nothing told.
+// The outer recording would lack the requests that the inner run serves.
 T_TEST(test_profile_record__no_run_begins_inside_one_that_records) {
   static const tide_profile_mode modes[] = { TIDE_PROFILE_AUTO, TIDE_PROFILE_RECORD, TIDE_PROFILE_REPLAY };
   play outer;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// What outlives its run: it stays whole however many runs follow, its arena stays until it is released, and
-// what was never to be released in its run costs no call of the memory.
+// Blocks that outlive their run: they stay intact however many runs follow, their arena stays until they
+// are released, and escapes cost no call of the memory.
 #include "program.h"
 
 #define STEPS "a100 b200 -a c300 -b -c"
@@ -111,7 +111,7 @@ static void play_fini(play* p) {
   T_EQ(atomic_load(&p->heap.outstanding), 0);
 }
 
-// What outlived its profile was memory given back, and its release looked into a profile that was freed.
+// Releasing a block after its profile used to access a freed profile.
 T_TEST(test_profile_survivors__outlive_the_profile) {
   play p;
   recorded(&p, NULL, STEPS);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// What PyTorch's own tests expect of its mobile profiler, on a small network whose control flow depends on a
-// value: recording, validating and replaying it, with either branch, and exact replay refusing the other one.
+// The expectations of PyTorch's own tests of its mobile profiler, on a small network with a branch:
+// recording, validating and replaying either branch, and strict replay refusing the other one.
 #include "play.h"
 
 #define NET_WIDTH 23  // so that sizes are no multiples of anything
@@ -196,7 +196,7 @@ T_TEST_OVER(test_profile_upstream__strict_replay_of_another_branch_is_refused, b
   play_close(&p);
 }
 
-// Where the original gives up, ours goes on and gives the right outputs.
+// Where the original fails, ours continues with the right outputs.
 T_TEST_OVER(test_profile_upstream__tolerant_replay_of_another_branch_works, branches) {
   uint32_t reference[NET_WIDTH];
   tide_profile_report report = TIDE_PROFILE_REPORT_INIT;

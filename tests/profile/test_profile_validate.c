@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Validating: a run that is served by the fallback is compared with the plan, by our rules and by those of
-// the profiler that ours is modelled on.
+// Validating: a run that the fallback serves is compared with the plan, by our rules and by those of
+// PyTorch's mobile profiler.
 #include "play.h"
 
 #define STEPS "a100 b200 -a c300 -b -c"
