@@ -101,9 +101,9 @@ TIDE_API TIDE_NODISCARD tide_status tide_profile_verify(const tide_profile_reque
 
 // Write a plan to a file, and read one. docs/profile.md describes the format, which has a version and a
 // checksum.
-// Errors:  write: an error from the sink. read: TIDE_ERR_FORMAT if the file is damaged or truncated, or if
-//          it is not a valid plan although its checksum is right; TIDE_ERR_UNSUPPORTED for a newer version;
-//          TIDE_ERR_NO_MEMORY; an error from the source.
+// Errors:  TIDE_ERR_ARGUMENT; TIDE_ERR_NO_MEMORY; an error from the sink or the source. Reading also returns
+//          TIDE_ERR_FORMAT if the file is damaged or truncated, or if it is not a valid plan although its
+//          checksum is right, and TIDE_ERR_UNSUPPORTED for a newer version.
 TIDE_API TIDE_NODISCARD tide_status tide_profile_plan_write(const tide_profile_plan* plan,
                                                             const tide_sink* sink);
 TIDE_API TIDE_NODISCARD tide_status tide_profile_plan_read(const tide_source* source, const tide_heap* heap,
@@ -136,7 +136,7 @@ typedef struct tide_profile_options {
   uint32_t trim_after;   // an arena larger than the last `trim_after` runs needed is replaced; 0: never
   uint64_t plan_nodes;   // see tide_profile_plan_options
   tide_memory memory;    // for the arenas; all 0: the C library's memory
-  tide_memory fallback;  // all 0: the C library's memory
+  tide_memory fallback;  // all 0: the same as `memory`
   // (optional) Caller keeps it until the profile and all its memory are released. NULL for malloc.
   const tide_heap* heap;
 } tide_profile_options;

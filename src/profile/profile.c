@@ -38,7 +38,7 @@ static tide_status options_check(const tide_profile_options* options) {
   return TIDE_OK;
 }
 
-// Uses the C library's memory where none is given.
+// The memory defaults to that of the C library, and the fallback to the memory.
 static tide_status options_complete(tide_profile_options* options) {
   if (memory_is_absent(&options->memory)) options->memory = tide_memory_cpu();
   if (memory_is_absent(&options->fallback)) options->fallback = options->memory;

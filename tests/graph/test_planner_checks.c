@@ -16,17 +16,17 @@ typedef struct guarded_run {
   uint8_t input[64];
 } guarded_run;
 
-// How many outputs the guard reports if `g` lies at an address, or is allocated for NULL.
-static size_t guard_run(guarded_run* r, uint64_t shape, uint8_t* (*where)(guarded_run* r)) {
+// One run with `g` in its place (i), over y, over x, or elsewhere (e). Returns how many outputs the guard reports.
+static size_t guard_run(guarded_run* r, uint64_t shape, char where) {
+  static uint8_t other[16];
   trial* const t = &r->t;
   uint32_t values[4] = { TIDE_GRAPH_NONE };
   size_t count = 99;
   trial_begin(t, shape);
   trial_adopt(t, "x", r->input, sizeof r->input);
-  (void)trial_alloc(t, "y", 64);
-  uint8_t* const address = where(r);
-  if (address == NULL) (void)trial_alloc(t, "g", 64);
-  else trial_adopt(t, "g", address, 16);
+  uint8_t* const y = trial_alloc(t, "y", 64);
+  if (where == 'i') (void)trial_alloc(t, "g", 64);
+  else trial_adopt(t, "g", where == 'y' ? y + 48 : where == 'x' ? r->input : other, 16);
   T_OK(tide_planner_guard(t->planner, GUARDED_NODE, values, 4, &count));
   if (count > 0) T_EQ(values[0], trial_id(t, "g"));
   (void)trial_alloc(t, "o", 64);
@@ -34,54 +34,23 @@ static size_t guard_run(guarded_run* r, uint64_t shape, uint8_t* (*where)(guarde
   return count;
 }
 
-static uint8_t* in_its_place(guarded_run* r) {
-  (void)r;
-  return NULL;
-}
-static uint8_t* over_y(guarded_run* r) { return (uint8_t*)r->t.at[trial_id(&r->t, "y")] + 48; }
-static uint8_t* over_x(guarded_run* r) { return r->input; }
-static uint8_t* elsewhere(guarded_run* r) {
-  (void)r;
-  static uint8_t other[16];
-  return other;
-}
-
-static void guard_open(guarded_run* r) { trial_open(&r->t, guarded, trial_defaults()); }
-
-T_TEST(test_planner_checks__the_first_run_looks_closely) {
-  guarded_run r;
-  guard_open(&r);
-  T_EQ(guard_run(&r, 0, over_y), 1);
-  T_EQ(guard_run(&r, 1, over_x), 1);
-  T_EQ(guard_run(&r, 2, elsewhere), 0);
-  T_EQ(guard_run(&r, 3, in_its_place), 0);
+// Runs of the form "0y1": the shape, where g lies, and how many outputs the guard reports.
+static void expect_guard(const char* runs) {
+  static guarded_run r;
+  trial_open(&r.t, guarded, trial_defaults());
+  for (const char* at = runs; *at != '\0'; at += at[3] == ' ' ? 4 : 3)
+    T_EQ(guard_run(&r, (uint64_t)(at[0] - '0'), at[1]), (size_t)(at[2] - '0'));
   trial_close(&r.t);
 }
 
-T_TEST(test_planner_checks__later_runs_look_only_whether_an_output_lies_in_the_arena) {
-  guarded_run r;
-  guard_open(&r);
-  T_EQ(guard_run(&r, 0, in_its_place), 0);
+T_TEST(test_planner_checks__the_first_run_of_a_shape_compares_all_values) { expect_guard("0y1 1x1 2e0 3i0"); }
 
-  T_EQ(guard_run(&r, 0, in_its_place), 0);
-  T_EQ(guard_run(&r, 0, elsewhere), 0);
-  T_EQ(guard_run(&r, 0, over_x), 0);
-  T_EQ(guard_run(&r, 0, over_y), 1);
-
-  trial_close(&r.t);
+T_TEST(test_planner_checks__later_runs_only_look_for_outputs_in_the_arena) {
+  expect_guard("0i0 0i0 0e0 0x0 0y1");
 }
 
-T_TEST(test_planner_checks__a_node_that_was_found_once_is_looked_at_closely_ever_after) {
-  guarded_run r;
-  guard_open(&r);
-  T_EQ(guard_run(&r, 0, in_its_place), 0);
-  T_EQ(guard_run(&r, 0, over_y), 1);
-
-  T_EQ(guard_run(&r, 0, over_x), 1);
-  T_EQ(guard_run(&r, 0, elsewhere), 0);
-  T_EQ(guard_run(&r, 0, over_x), 1);
-
-  trial_close(&r.t);
+T_TEST(test_planner_checks__a_node_that_was_reported_is_compared_ever_after) {
+  expect_guard("0i0 0y1 0x1 0e0 0x1");
 }
 
 TRIAL_TEST(test_planner_checks__the_guard_tells_how_many_there_are_even_without_room,
