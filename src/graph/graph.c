@@ -120,14 +120,18 @@ static tide_status graph_require_undefined(const tide_graph* graph, uint32_t val
   return TIDE_OK;
 }
 
+static tide_status numbers_append(tide__numbers* numbers, const tide_heap* heap, uint32_t value) {
+  TIDE_TRY(graph_require_room(numbers->count, 1));
+  if (!numbers_reserve(numbers, heap, 1)) return graph_no_memory("an input or output");
+  numbers->items[numbers->count++] = value;
+  return TIDE_OK;
+}
+
 tide_status tide_graph_add_input(tide_graph* graph, uint32_t block, uint32_t value) {
   TIDE_TRY(graph_require_open(graph));
   TIDE_TRY(graph_require_block(graph, block));
   TIDE_TRY(graph_require_undefined(graph, value));
-  tide__numbers* const inputs = &graph->blocks[block].inputs;
-  TIDE_TRY(graph_require_room(inputs->count, 1));
-  if (!numbers_reserve(inputs, graph->heap, 1)) return graph_no_memory("an input");
-  inputs->items[inputs->count++] = value;
+  TIDE_TRY(numbers_append(&graph->blocks[block].inputs, graph->heap, value));
   graph->values[value].block = block;
   graph->values[value].is_input = true;
   return TIDE_OK;
@@ -137,11 +141,7 @@ tide_status tide_graph_add_output(tide_graph* graph, uint32_t block, uint32_t va
   TIDE_TRY(graph_require_open(graph));
   TIDE_TRY(graph_require_block(graph, block));
   TIDE_TRY(graph_require_value(graph, value));
-  tide__numbers* const outputs = &graph->blocks[block].outputs;
-  TIDE_TRY(graph_require_room(outputs->count, 1));
-  if (!numbers_reserve(outputs, graph->heap, 1)) return graph_no_memory("an output");
-  outputs->items[outputs->count++] = value;
-  return TIDE_OK;
+  return numbers_append(&graph->blocks[block].outputs, graph->heap, value);
 }
 
 tide_status tide_graph_add_constant(tide_graph* graph, uint32_t value) {

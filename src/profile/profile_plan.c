@@ -10,6 +10,7 @@
 #include "base/arith.h"
 #include "base/error.h"
 #include "base/heap.h"
+#include "base/scratch.h"
 #include "base/sized.h"
 #include "profile/requests.h"
 
@@ -85,12 +86,12 @@ static tide__step plan_step(tide_profile_plan* plan, const tide_profile_request*
 static tide_status plan_fill_tables(tide_profile_plan* plan, const tide_profile_request* requests,
                                     const uint32_t* releases) {
   const size_t count = plan->info.count;
-  uint32_t* const first = tide__heap_alloc(plan->heap, count + 2, sizeof *first);
-  uint32_t* const ended = tide__heap_alloc(plan->heap, count + 1, sizeof *ended);
-  tide_status status = TIDE_OK;
-  if (first == NULL || ended == NULL) {
-    status = TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for a plan of %zu requests", count);
-  } else {
+  tide__scratch scratch;
+  tide__scratch_init(&scratch, plan->heap);
+  uint32_t* const first = tide__scratch_alloc(&scratch, count + 2, sizeof *first);
+  uint32_t* const ended = tide__scratch_alloc(&scratch, count + 1, sizeof *ended);
+  const bool has_room = !scratch.is_short;
+  if (has_room) {
     tide__requests_endings(requests, count, first, ended);
     for (size_t i = 0; i < count; i++) plan->steps[i] = plan_step(plan, &requests[i]);
     plan->steps[count].lifetime = TIDE__STEP_NEVER;
@@ -101,9 +102,9 @@ static tide_status plan_fill_tables(tide_profile_plan* plan, const tide_profile_
     }
     plan->endings[plan->info.managed].offset = UINT64_MAX;
   }
-  tide__heap_release(plan->heap, ended, count + 1, sizeof *ended);
-  tide__heap_release(plan->heap, first, count + 2, sizeof *first);
-  return status;
+  tide__scratch_fini(&scratch);
+  TIDE_REQUIRE(has_room, TIDE_ERR_NO_MEMORY, "no memory for a plan of %zu requests", count);
+  return TIDE_OK;
 }
 
 tide_status tide__profile_plan_make(const tide_profile_request* requests, const uint32_t* releases,
