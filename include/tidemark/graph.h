@@ -123,8 +123,8 @@ TIDE_API TIDE_NODISCARD tide_status tide_graph_seal(tide_graph* graph);
 // The lifetime of a value runs from the node that defines it to the last node that may read it, both
 // included. `first` and `last` are positions among the nodes of the defining block. For an output of that
 // block, `last` is the number of its nodes. A use inside a nested block counts as a use by the node that
-// holds the block. A value stays alive as long as any value that may share its memory. Inputs, constants,
-// scalars and immutable values have no lifetime.
+// holds the block. A value stays alive as long as any value that is made from it and may share its memory.
+// Inputs, constants, scalars and immutable values have no lifetime.
 typedef struct tide_graph_lifetime {
   bool is_tracked;
   uint32_t block;
@@ -200,8 +200,8 @@ typedef struct tide_graph_options {
   bool nests;         // nested blocks are planned together with the code around them (except for the groups)
   bool decides_once;  // a value that a MAY_SKIP node did not make in the first run is never managed
   // The size of a value is the largest of the last `remembers_runs` runs, or of all runs if 0. A new layout
-  // is made when a value did not fit, or when the places together exceed the need by more than `waste`
-  // times.
+  // is made when a value did not fit, or when the places together exceed the need by more than the fraction
+  // `waste`.
   uint32_t remembers_runs;
   double waste;
   // How many runs may have their outputs in use at once. 1: the outputs of a run must be dropped before the
