@@ -16,7 +16,8 @@ typedef struct guarded_run {
   uint8_t input[64];
 } guarded_run;
 
-// One run with `g` in its place (i), over y, over x, or elsewhere (e). Returns how many outputs the guard reports.
+// One run with `g` in its place (i), over y, over x, or elsewhere (e). Returns how many outputs the guard
+// reports.
 static size_t guard_run(guarded_run* r, uint64_t shape, char where) {
   static uint8_t other[16];
   trial* const t = &r->t;
