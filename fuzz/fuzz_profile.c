@@ -656,7 +656,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
   }
   if (is_made) fuzz_run_program(&b, w);
   for (size_t i = 0; i < w->side_count; i++) fuzz_side_close(&w->sides[i], (head & 4) != 0);
-  FUZZ_REQUIRE(tide_profile_depth() == 0);
+  FUZZ_REQUIRE(tide_profile_innermost() == NULL);
   free(w);
   return 0;
 }

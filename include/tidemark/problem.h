@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Tidemark: problem, a planning problem: which buffers there are, when each of them lives, and how large it
-// is. A problem is read from MiniMalloc's CSV, or made of a trace, in which every request is a buffer.
+// Tidemark: problem, a planning problem: buffers with lifetimes and sizes. A problem is read from
+// MiniMalloc's CSV, or made from a trace, in which every request is a buffer.
 //
 //   tide_problem* problem = NULL;
 //   tide_plan* plan = NULL;
@@ -36,13 +36,13 @@ typedef struct tide_problem tide_problem;  // opaque; freed by tide_problem_free
 TIDE_API TIDE_NODISCARD tide_status tide_problem_read(const tide_source* source,
                                                       const tide_read_options* options, tide_problem** out);
 
-// Makes the problem of the requests on one device of a trace. NULL for a heap is malloc.
+// Makes a problem from the requests on one device of a trace. A NULL heap means malloc.
 //
 // If all requests came from a planning problem, through whatever formats, the result is that problem, as
-// tide_problem_read() gives it. For any other trace, times are numbers of entries, and sizes are rounded up
-// to 512 bytes. What is never released ends after the last entry. What was there before the first entry is
-// known from its release, or from the list of blocks at the end of the trace. If there is such a buffer, time
-// 0 is before the first entry, otherwise after it.
+// tide_problem_read() returns it. For any other trace, times are positions of entries, and sizes are
+// rounded up to 512 bytes. A buffer that is never released ends after the last entry. A buffer that existed
+// before the first entry is known from its release, or from the list of blocks at the end of the trace. If
+// there is such a buffer, time 0 is before the first entry, otherwise after it.
 // Errors:  TIDE_ERR_ARGUMENT; TIDE_ERR_NO_MEMORY; TIDE_ERR_LIMIT for more than 2^32 requests, or for 2^63
 //          bytes that are live at once.
 // Cost:    O(n log n) for n requests; about 120 bytes each, twice that while it works.
@@ -50,14 +50,14 @@ TIDE_API TIDE_NODISCARD tide_status tide_problem_new(const tide_trace* trace, si
                                                      const tide_heap* heap, tide_problem** out);
 TIDE_API void tide_problem_free(tide_problem* problem);
 
-// The problem as it is planned and verified, in one pool without a limit; empty for NULL. Lifetimes and gaps
-// are not checked here: tide_plan_solve() may refuse them.
+// Returns the problem in the form that tide_plan_solve() takes, in one pool without a limit; empty for
+// NULL. Lifetimes and gaps are not checked here: tide_plan_solve() may refuse them.
 // Owner:   the problem.
 TIDE_API tide_plan_problem tide_problem_plan(const tide_problem* problem);
 
-// The name of the buffer at a position; NULL if the position is out of range. In a recording the name is the
-// position in digits, unless the request has a name of its own that no other request has. A zero byte follows
-// the name; its length does not count it.
+// Returns the name of the buffer at a position; NULL if the position is out of range. In a recording the
+// name is the position in digits, unless the request has a name of its own that no other request has. A
+// zero byte follows the name; its length does not count it.
 // Owner:   the problem.
 TIDE_API const char* tide_problem_name(const tide_problem* problem, size_t position, size_t* out_bytes);
 

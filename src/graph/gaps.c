@@ -2,12 +2,13 @@
 // Copyright the Tidemark authors
 //
 // Greedy placement by size, by size times duration, or by duration, the largest first; ties in the order of
-// the nodes. A value goes into the smallest gap that it fits into between earlier placements of the same
-// time, or behind the last of them. The placements so far are sorted by offset. Cost: O(n^2).
+// the nodes. A value goes into the smallest gap that fits, between placements that live at the same time,
+// or after the last of them. The placements so far are sorted by offset. Cost: O(n^2).
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
+#include "base/scratch.h"
 #include "graph/placements.h"
 
 typedef struct gaps_item {
@@ -59,10 +60,11 @@ static void gaps_insert(tide__placement** placed, size_t count, tide__placement*
 
 tide_status tide__gaps_place(tide__placements* placements, tide__gaps_order order) {
   if (placements->count == 0) return TIDE_OK;
-  gaps_item* const items = tide__heap_alloc(placements->heap, placements->count, sizeof *items);
-  tide__placement** const placed =
-      tide__heap_alloc(placements->heap, placements->count, sizeof(tide__placement*));
-  const bool has_room = items != NULL && placed != NULL;
+  tide__scratch scratch;
+  tide__scratch_init(&scratch, placements->heap);
+  gaps_item* const items = tide__scratch_alloc(&scratch, placements->count, sizeof *items);
+  tide__placement** const placed = tide__scratch_alloc(&scratch, placements->count, sizeof(tide__placement*));
+  const bool has_room = !scratch.is_short;
   for (size_t i = 0; has_room && i < placements->count; i++) {
     items[i] = (gaps_item){ &placements->items[i], gaps_weight(&placements->items[i], order), i };
   }
@@ -73,8 +75,7 @@ tide_status tide__gaps_place(tide__placements* placements, tide__gaps_order orde
     placement->room = placement->bytes;
     gaps_insert(placed, i, placement);
   }
-  tide__heap_release(placements->heap, placed, placements->count, sizeof(tide__placement*));
-  tide__heap_release(placements->heap, items, placements->count, sizeof *items);
+  tide__scratch_fini(&scratch);
   TIDE_REQUIRE(has_room, TIDE_ERR_NO_MEMORY, "no memory to place %zu values", placements->count);
   return TIDE_OK;
 }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Building a graph: values, nodes and blocks in growing arrays. A part that cannot be added whole is not
-// added.
+// Building a graph: values, nodes and blocks in growing arrays. A part is added as a whole or not at all.
 #include "tidemark/graph.h"
 
 #include <string.h>
@@ -92,14 +91,6 @@ void tide_graph_free(tide_graph* graph) {
   tide__heap_release(heap, graph, 1, sizeof *graph);
 }
 
-uint32_t tide_graph_value_count(const tide_graph* graph) {
-  return graph != NULL ? (uint32_t)graph->value_count : 0;
-}
-
-uint32_t tide_graph_node_count(const tide_graph* graph) {
-  return graph != NULL ? (uint32_t)graph->node_count : 0;
-}
-
 // ---------------------------------------------------------------------------------------------------
 // Values
 
@@ -129,14 +120,18 @@ static tide_status graph_require_undefined(const tide_graph* graph, uint32_t val
   return TIDE_OK;
 }
 
+static tide_status numbers_append(tide__numbers* numbers, const tide_heap* heap, uint32_t value) {
+  TIDE_TRY(graph_require_room(numbers->count, 1));
+  if (!numbers_reserve(numbers, heap, 1)) return graph_no_memory("an input or output");
+  numbers->items[numbers->count++] = value;
+  return TIDE_OK;
+}
+
 tide_status tide_graph_add_input(tide_graph* graph, uint32_t block, uint32_t value) {
   TIDE_TRY(graph_require_open(graph));
   TIDE_TRY(graph_require_block(graph, block));
   TIDE_TRY(graph_require_undefined(graph, value));
-  tide__numbers* const inputs = &graph->blocks[block].inputs;
-  TIDE_TRY(graph_require_room(inputs->count, 1));
-  if (!numbers_reserve(inputs, graph->heap, 1)) return graph_no_memory("an input");
-  inputs->items[inputs->count++] = value;
+  TIDE_TRY(numbers_append(&graph->blocks[block].inputs, graph->heap, value));
   graph->values[value].block = block;
   graph->values[value].is_input = true;
   return TIDE_OK;
@@ -146,11 +141,7 @@ tide_status tide_graph_add_output(tide_graph* graph, uint32_t block, uint32_t va
   TIDE_TRY(graph_require_open(graph));
   TIDE_TRY(graph_require_block(graph, block));
   TIDE_TRY(graph_require_value(graph, value));
-  tide__numbers* const outputs = &graph->blocks[block].outputs;
-  TIDE_TRY(graph_require_room(outputs->count, 1));
-  if (!numbers_reserve(outputs, graph->heap, 1)) return graph_no_memory("an output");
-  outputs->items[outputs->count++] = value;
-  return TIDE_OK;
+  return numbers_append(&graph->blocks[block].outputs, graph->heap, value);
 }
 
 tide_status tide_graph_add_constant(tide_graph* graph, uint32_t value) {
@@ -171,8 +162,7 @@ tide_status tide_graph_add_escape(tide_graph* graph, uint32_t value) {
 // ---------------------------------------------------------------------------------------------------
 // Nodes
 
-// Inputs and outputs are marked with the number of the check, so that pairs are looked up and not searched
-// for.
+// Inputs and outputs are marked with the number of the check, so that pairs need no search.
 static uint64_t mark_of_input(const tide_graph* graph) { return 2 * graph->checks; }
 
 static uint64_t mark_of_output(const tide_graph* graph) { return 2 * graph->checks + 1; }
@@ -184,7 +174,7 @@ static tide_status node_check_pairs(const tide_graph* graph, const tide_graph_pa
     TIDE_TRY(graph_require_value(graph, pairs[i].output));
     const bool is_pair = graph->values[pairs[i].input].mark == mark_of_input(graph) &&
                          graph->values[pairs[i].output].mark == mark_of_output(graph);
-    TIDE_REQUIRE(is_pair, TIDE_ERR_ARGUMENT, "values %u and %u are no input and output of one node",
+    TIDE_REQUIRE(is_pair, TIDE_ERR_ARGUMENT, "values %u and %u are not an input and an output of one node",
                  pairs[i].input, pairs[i].output);
   }
   return TIDE_OK;
@@ -204,7 +194,7 @@ static tide_status node_check_values(tide_graph* graph, const tide_graph_node* n
     TIDE_TRY(graph_require_undefined(graph, node->outputs[i]));
     tide__value* const value = &graph->values[node->outputs[i]];
     TIDE_REQUIRE(value->mark < mark_of_input(graph), TIDE_ERR_ARGUMENT,
-                 "value %u stands twice among the values of a node", node->outputs[i]);
+                 "value %u occurs twice among the values of a node", node->outputs[i]);
     value->mark = mark_of_output(graph);
   }
   return TIDE_OK;

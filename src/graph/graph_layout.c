@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Layouts. The values that are managed and have a size become placements; each algorithm places them; the
-// smallest result counts. Blocks that are not planned together with what is around them get parts of the
-// arena of their own, one behind the other. Outputs lie one behind the other in an arena of theirs.
+// Layouts. Managed values with a size become placements. Each algorithm places them, and the smallest
+// result is taken. Blocks that are planned separately get parts of the arena, end to end. Outputs lie end
+// to end in an arena of their own.
 #include "graph/graph_layout.h"
 
 #include <stdlib.h>
@@ -11,11 +11,11 @@
 
 #include "base/arith.h"
 #include "base/error.h"
+#include "base/scratch.h"
 #include "base/sized.h"
 #include "graph/placements.h"
 
-#define LAYOUT_GAPS_MAX \
-  4096u  // values; above that, algorithms of O(n^2) take too long to be tried on the way
+#define LAYOUT_GAPS_MAX 4096u  // values; above that, SMALLEST skips quadratic algorithms
 
 const char* tide_graph_algorithm_name(tide_graph_algorithm algorithm) {
   static const char* const names[] = {
@@ -37,9 +37,10 @@ typedef struct layout_work {
   const tide_graph* graph;
   const tide_graph_options* options;
   tide_graph_layout* layout;
+  tide__scratch scratch;
   tide__placements all;  // in the order of time
   tide__placements outputs;
-  tide__placement* best;  // owned; the smallest so far
+  tide__placement* best;  // of scratch; the smallest so far
   uint64_t best_bytes;
   bool is_best_in_place;
 } layout_work;
@@ -104,7 +105,7 @@ static tide_status layout_place(tide__placements* placements, tide_graph_algorit
   }
 }
 
-// Places the values of each block for themselves, one block behind the other.
+// Places each block separately, end to end.
 static tide_status layout_place_apart(tide__placements* all, tide_graph_algorithm algorithm, bool in_place,
                                       uint32_t* out_over) {
   uint64_t base = 0;
@@ -130,7 +131,7 @@ static bool algorithm_is_groups(tide_graph_algorithm algorithm) {
   return algorithm == TIDE_GRAPH_LIFO_GROUPS || algorithm == TIDE_GRAPH_FITTING_GROUPS;
 }
 
-// Groups know nothing of blocks in blocks.
+// Groups do not support nesting.
 static tide_status layout_try(layout_work* work, tide_graph_algorithm algorithm, bool in_place) {
   tide__placements* const all = &work->all;
   uint32_t over = 0;
@@ -151,7 +152,7 @@ static tide_status layout_try(layout_work* work, tide_graph_algorithm algorithm,
   return TIDE_OK;
 }
 
-// Tries all, the quick ones first; the bound ends the search, where no output may lie over an input.
+// Tries all algorithms, the fast ones first. Without in-place outputs, the lower bound ends the search.
 static tide_status layout_try_all(layout_work* work) {
   static const tide_graph_algorithm order[] = { TIDE_GRAPH_LIFO_GROUPS, TIDE_GRAPH_FITTING_GROUPS,
                                                 TIDE_GRAPH_BY_SIZE,     TIDE_GRAPH_BY_AREA,
@@ -165,7 +166,7 @@ static tide_status layout_try_all(layout_work* work) {
   return work->options->in_place ? layout_try(work, TIDE_GRAPH_SOLVER, true) : TIDE_OK;
 }
 
-// Asks the program, which may answer anything.
+// Calls on_layout, and checks its answer.
 static tide_status layout_ask_lodgings(layout_work* work, tide_graph_lodging* lodgings, uint64_t* offsets) {
   tide__placement* const items = work->all.items;
   const size_t count = work->all.count;
@@ -182,21 +183,18 @@ static tide_status layout_ask_lodgings(layout_work* work, tide_graph_lodging* lo
 }
 
 static tide_status layout_ask(layout_work* work) {
-  const tide_heap* const heap = work->all.heap;
   const size_t count = work->all.count;
   work->layout->info.is_own = true;
   work->best_bytes = 0;
   if (count == 0) return TIDE_OK;
   qsort(work->all.items, count, sizeof(tide__placement), placement_compare);
-  tide_graph_lodging* const lodgings = tide__heap_alloc(heap, count, sizeof *lodgings);
-  uint64_t* const offsets = tide__heap_alloc(heap, count, sizeof *offsets);
-  tide_status status = TIDE_ERR_NO_MEMORY;
-  if (lodgings != NULL && offsets != NULL) status = layout_ask_lodgings(work, lodgings, offsets);
-  else status = TIDE_FAIL(status, "no memory to ask for a layout of %zu values", count);
-  tide__heap_release(heap, offsets, count, sizeof *offsets);
-  tide__heap_release(heap, lodgings, count, sizeof *lodgings);
-  if (status == TIDE_OK) work->best_bytes = tide__placements_bytes(&work->all);
-  return status;
+  tide_graph_lodging* const lodgings = tide__scratch_alloc(&work->scratch, count, sizeof *lodgings);
+  uint64_t* const offsets = tide__scratch_alloc(&work->scratch, count, sizeof *offsets);
+  TIDE_REQUIRE(!work->scratch.is_short, TIDE_ERR_NO_MEMORY, "no memory to call on_layout for %zu values",
+               count);
+  TIDE_TRY(layout_ask_lodgings(work, lodgings, offsets));
+  work->best_bytes = tide__placements_bytes(&work->all);
+  return TIDE_OK;
 }
 
 static tide_status layout_choose(layout_work* work) {
@@ -219,7 +217,7 @@ static int offset_compare(const void* left, const void* right) {
   return a->value < b->value ? -1 : a->value > b->value;
 }
 
-// Writes the places; values at one offset are a group. Sorts the placements by offset.
+// Writes the places; values with the same offset form a group. Sorts the placements by offset.
 static uint32_t layout_write_places(tide_graph_layout* layout, tide__placement* items, size_t count) {
   uint32_t groups = 0;
   if (count != 0) qsort(items, count, sizeof *items, offset_compare);
@@ -233,22 +231,12 @@ static uint32_t layout_write_places(tide_graph_layout* layout, tide__placement* 
   return count != 0 ? groups + 1 : 0;
 }
 
-// The placements come by offset and value.
-static void layout_list_members(tide_graph_layout* layout, const tide__placement* items) {
-  for (uint32_t i = 0; i < layout->info.managed; i++) {
-    const uint32_t group = layout->places[items[i].value].group;
-    layout->members[i] = items[i].value;
-    layout->group_first[group + 1] = i + 1;
-  }
-}
-
 static void layout_finish(layout_work* work) {
   tide_graph_layout_info* const info = &work->layout->info;
   info->managed = (uint32_t)work->all.count;
   info->bytes = work->all.count != 0 ? work->best_bytes : 0;
   info->groups = layout_write_places(work->layout, work->best, work->all.count);
   info->reused = info->managed - info->groups;
-  layout_list_members(work->layout, work->best);
   tide__placements_line_up(&work->outputs);
   info->outputs = (uint32_t)work->outputs.count;
   info->output_bytes = tide__placements_bytes(&work->outputs);
@@ -269,26 +257,24 @@ static tide_status layout_build(layout_work* work, const uint64_t* bytes) {
 
 static tide_status layout_alloc(layout_work* work, const tide_heap* heap) {
   const size_t count = work->graph->value_count + 1;
+  tide__scratch* const scratch = &work->scratch;
+  tide__scratch_init(scratch, heap);
   const tide__placements placements = { .graph = work->graph,
                                         .heap = heap,
-                                        .of_value = tide__heap_alloc(heap, count, sizeof(uint32_t)),
+                                        .of_value = tide__scratch_alloc(scratch, count, sizeof(uint32_t)),
                                         .nodes = work->options->plan_nodes,
                                         .alignment = work->options->alignment };
   work->all = work->outputs = placements;
+  work->all.items = tide__scratch_alloc(scratch, count, sizeof(tide__placement));
+  work->outputs.items = tide__scratch_alloc(scratch, count, sizeof(tide__placement));
+  work->best = tide__scratch_alloc(scratch, count, sizeof(tide__placement));
   work->layout = tide__heap_alloc(heap, 1, sizeof *work->layout);
-  work->all.items = tide__heap_alloc(heap, count, sizeof(tide__placement));
-  work->outputs.items = tide__heap_alloc(heap, count, sizeof(tide__placement));
-  work->best = tide__heap_alloc(heap, count, sizeof(tide__placement));
-  bool has_room = placements.of_value != NULL && work->layout != NULL && work->all.items != NULL &&
-                  work->outputs.items != NULL && work->best != NULL;
+  bool has_room = !scratch->is_short && work->layout != NULL;
   if (work->layout != NULL) {
     work->layout->heap = heap;
     work->layout->count = work->graph->value_count;
     work->layout->places = tide__heap_alloc(heap, count, sizeof *work->layout->places);
-    work->layout->members = tide__heap_alloc(heap, count, sizeof *work->layout->members);
-    work->layout->group_first = tide__heap_alloc(heap, count + 1, sizeof *work->layout->group_first);
-    has_room = has_room && work->layout->places != NULL && work->layout->members != NULL &&
-               work->layout->group_first != NULL;
+    has_room = has_room && work->layout->places != NULL;
   }
   TIDE_REQUIRE(has_room, TIDE_ERR_NO_MEMORY, "no memory for a layout of %zu values",
                work->graph->value_count);
@@ -297,15 +283,10 @@ static tide_status layout_alloc(layout_work* work, const tide_heap* heap) {
 
 tide_status tide__graph_layout_make(const tide_graph* graph, const tide_graph_options* options,
                                     const uint64_t* bytes, tide_graph_layout** out) {
-  const tide_heap* const heap = options->heap;
-  const size_t count = graph->value_count + 1;
   layout_work work = { .graph = graph, .options = options };
-  tide_status status = layout_alloc(&work, heap);
+  tide_status status = layout_alloc(&work, options->heap);
   if (status == TIDE_OK) status = layout_build(&work, bytes);
-  tide__heap_release(heap, work.all.of_value, count, sizeof(uint32_t));
-  tide__heap_release(heap, work.best, count, sizeof(tide__placement));
-  tide__heap_release(heap, work.outputs.items, count, sizeof(tide__placement));
-  tide__heap_release(heap, work.all.items, count, sizeof(tide__placement));
+  tide__scratch_fini(&work.scratch);
   if (status != TIDE_OK) {
     tide_graph_layout_free(work.layout);
     return status;
@@ -332,8 +313,6 @@ tide_status tide_graph_layout_new(const tide_graph* graph, const tide_graph_opti
 void tide_graph_layout_free(tide_graph_layout* layout) {
   if (layout == NULL) return;
   const tide_heap* const heap = layout->heap;
-  tide__heap_release(heap, layout->group_first, layout->count + 2, sizeof *layout->group_first);
-  tide__heap_release(heap, layout->members, layout->count + 1, sizeof *layout->members);
   tide__heap_release(heap, layout->places, layout->count + 1, sizeof *layout->places);
   tide__heap_release(heap, layout, 1, sizeof *layout);
 }
@@ -341,14 +320,6 @@ void tide_graph_layout_free(tide_graph_layout* layout) {
 tide_graph_place tide_graph_layout_place(const tide_graph_layout* layout, uint32_t value) {
   if (layout == NULL || value >= layout->count) return (tide_graph_place){ .group = TIDE_GRAPH_NONE };
   return layout->places[value];
-}
-
-const uint32_t* tide_graph_layout_members(const tide_graph_layout* layout, uint32_t group,
-                                          size_t* out_count) {
-  const bool is_group = layout != NULL && group < layout->info.groups;
-  if (out_count != NULL)
-    *out_count = is_group ? layout->group_first[group + 1] - layout->group_first[group] : 0;
-  return is_group ? &layout->members[layout->group_first[group]] : NULL;
 }
 
 tide_graph_layout_info tide_graph_layout_describe(const tide_graph_layout* layout) {

@@ -11,8 +11,6 @@ struct tide_graph_layout {
   const tide_heap* heap;     // borrowed until the layout is freed
   tide_graph_place* places;  // owned; by value
   size_t count;
-  uint32_t* members;      // owned; values with a place in the arena, by group and value
-  uint32_t* group_first;  // owned; by group, and one more: where its members begin
   tide_graph_layout_info info;
 };
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// A graph as it is kept: values, nodes and blocks as records that refer to one another by number, and, once
-// it is sealed, when each value lives and what its memory may be shared with.
+// The records of a graph: values, nodes and blocks, which refer to one another by number. After sealing,
+// also lifetimes and what memory may be shared.
 //
-// Time is one line through all blocks: a node takes one instant, or, if it holds blocks, one before them,
-// all of theirs, and one behind. What is inside a node so lies between its two instants, and branches of a
-// node lie apart, as they should: only one of them is at work at a time.
+// There is one timeline through all blocks. A node takes one instant; a node with blocks takes one before
+// them, all of theirs, and one after. So the contents of a node lie between its two instants, and its
+// branches do not overlap: only one of them runs at a time.
 #ifndef TIDEMARK_SRC_GRAPH_GRAPH_PARTS_H
 #define TIDEMARK_SRC_GRAPH_GRAPH_PARTS_H
 
@@ -18,19 +18,19 @@
 
 typedef struct tide__value {
   tide_graph_kind kind;
-  uint32_t block;  // that it is defined in; TIDE_GRAPH_NONE: nowhere
+  uint32_t block;  // that defines it; TIDE_GRAPH_NONE: none
   uint32_t node;   // that makes it; TIDE_GRAPH_NONE: none
-  uint32_t use;    // where it stands among the outputs of all nodes
-  uint64_t mark;   // the last node that was checked and named it: twice its number, plus one for an output
+  uint32_t use;    // its position among the outputs of all nodes
+  uint64_t mark;   // 2 n or, as an output, 2 n + 1 if the n-th checked node was the last to name it
   bool is_input;   // of its block
   bool is_constant;
   bool escapes;
   bool is_output;  // of its block
   // Found when the graph is sealed
   bool is_defined;
-  bool is_alone;          // it may share memory with nothing
-  uint32_t output_depth;  // the least depth of a block that has an output it may share memory with
-  uint32_t home;          // the least depth, plus one, of a block that its memory may come from; 0: no block
+  bool is_alone;          // it shares memory with no other value
+  uint32_t output_depth;  // the least depth of a block with an output that may share its memory
+  uint32_t home;          // 1 + the least depth of a block that its memory may come from; 0: from outside
   uint32_t begin;         // the first instant of its life
   uint32_t end;           // and the last
 } tide__value;
@@ -39,7 +39,7 @@ typedef struct tide__node {
   uint32_t block;
   uint32_t position;  // in its block
   uint32_t flags;
-  // Where its values and pairs begin in the arrays of all, and how many
+  // Positions and counts of its values and pairs in the graph's arrays
   size_t inputs;
   size_t outputs;
   size_t aliases;
@@ -48,7 +48,7 @@ typedef struct tide__node {
   uint32_t output_count;
   uint32_t alias_count;
   uint32_t in_place_count;
-  uint32_t last_block;  // of those that it holds, chained by `previous`; TIDE_GRAPH_NONE: none
+  uint32_t last_block;  // of its blocks, chained by `previous`; TIDE_GRAPH_NONE: none
   uint32_t begin;       // its instants
   uint32_t end;
 } tide__node;
@@ -63,8 +63,8 @@ typedef struct tide__numbers {
 typedef struct tide__graph_block {
   uint32_t node;   // that holds it; TIDE_GRAPH_NONE: the root
   uint32_t depth;  // 0: the root
-  // The depth of the innermost block, this one or around it, that may hand something to its next turn; 0:
-  // none.
+  // The depth of the innermost block, this one or around it, that may pass a value to its next iteration;
+  // 0: none.
   uint32_t turn_depth;
   uint32_t previous;  // block of the same node; TIDE_GRAPH_NONE: none
   tide__numbers nodes;
@@ -88,7 +88,7 @@ struct tide_graph {
   uint32_t instants;  // of all time; the outputs of the root live until this one
 };
 
-// Can a value change or hold what can, and so has a lifetime?
+// Is the value mutable and made by a node, so that it has a lifetime?
 static inline bool tide__value_is_tracked(const tide__value* value) {
   const bool is_mutable = value->kind <= TIDE_KIND_OBJECT;
   return is_mutable && value->node != TIDE_GRAPH_NONE;
@@ -101,13 +101,13 @@ static inline const uint32_t* tide__node_outputs(const tide_graph* graph, const 
   return node->output_count != 0 ? &graph->uses.items[node->outputs] : NULL;
 }
 
-// May its memory be read after its block has ended: is it, or may it share memory with, an output of it?
+// May its memory be read after its block has ended, because it may share memory with an output?
 static inline bool tide__value_is_output_alias(const tide_graph* graph, const tide__value* value) {
   return value->block != TIDE_GRAPH_NONE && value->output_depth <= graph->blocks[value->block].depth;
 }
 
-// May its memory come from outside of its block: does it share it with an input, a constant, what escapes,
-// or a value around the block?
+// May its memory come from outside its block: from an input, a constant, an escape, or a value around the
+// block?
 static inline bool tide__value_is_external_alias(const tide_graph* graph, const tide__value* value) {
   return value->block == TIDE_GRAPH_NONE || value->home <= graph->blocks[value->block].depth;
 }

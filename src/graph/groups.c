@@ -11,6 +11,7 @@
 #include <stdlib.h>
 
 #include "base/error.h"
+#include "base/scratch.h"
 #include "base/tree.h"
 #include "graph/placements.h"
 
@@ -21,11 +22,12 @@ typedef struct group {
 } group;
 
 typedef struct groups_work {
+  tide__scratch scratch;
   tide__placements* placements;
-  group* groups;      // owned
-  uint32_t* of;       // owned; the group of each placement
-  uint32_t* free;     // owned; LIFO: free groups, the one given back last at the end
-  uint32_t* leaving;  // owned; placements in the order in which they leave
+  group* groups;      // of scratch
+  uint32_t* of;       // of scratch; the group of each placement
+  uint32_t* free;     // of scratch; LIFO: free groups, the one freed last at the end
+  uint32_t* leaving;  // of scratch; placements in the order in which they leave
   tide__tree sizes;   // otherwise: free groups by size
   size_t group_count;
   size_t free_count;
@@ -88,39 +90,30 @@ static void groups_settle(groups_work* work) {
   }
 }
 
-static bool groups_sort_leaving(groups_work* work) {
+static void groups_sort_leaving(groups_work* work, const tide__placement** order) {
   tide__placements* const placements = work->placements;
-  const tide__placement** const order = tide__heap_alloc(placements->heap, placements->count, sizeof *order);
-  if (order == NULL) return false;
   for (size_t i = 0; i < placements->count; i++) order[i] = &placements->items[i];
   qsort(order, placements->count, sizeof *order, leaving_compare);
   for (size_t i = 0; i < placements->count; i++) work->leaving[i] = (uint32_t)(order[i] - placements->items);
-  tide__heap_release(placements->heap, order, placements->count, sizeof *order);
-  return true;
-}
-
-static uint32_t* groups_table(const tide__placements* placements) {
-  return tide__heap_alloc(placements->heap, placements->count, sizeof(uint32_t));
 }
 
 tide_status tide__groups_place(tide__placements* placements, bool is_lifo) {
   if (placements->count == 0) return TIDE_OK;
-  groups_work work = { .placements = placements,
-                       .is_lifo = is_lifo,
-                       .groups = tide__heap_alloc(placements->heap, placements->count, sizeof(group)),
-                       .of = groups_table(placements),
-                       .free = groups_table(placements),
-                       .leaving = groups_table(placements) };
-  const bool has_room = work.groups != NULL && work.of != NULL && work.free != NULL && work.leaving != NULL &&
-                        groups_sort_leaving(&work);
+  const size_t count = placements->count;
+  groups_work work = { .placements = placements, .is_lifo = is_lifo };
+  tide__scratch_init(&work.scratch, placements->heap);
+  work.groups = tide__scratch_alloc(&work.scratch, count, sizeof *work.groups);
+  work.of = tide__scratch_alloc(&work.scratch, count, sizeof *work.of);
+  work.free = tide__scratch_alloc(&work.scratch, count, sizeof *work.free);
+  work.leaving = tide__scratch_alloc(&work.scratch, count, sizeof *work.leaving);
+  const tide__placement** const order = tide__scratch_alloc(&work.scratch, count, sizeof *order);
+  const bool has_room = !work.scratch.is_short;
   if (has_room) {
+    groups_sort_leaving(&work, order);
     groups_play(&work);
     groups_settle(&work);
   }
-  tide__heap_release(placements->heap, work.leaving, placements->count, sizeof *work.leaving);
-  tide__heap_release(placements->heap, work.free, placements->count, sizeof *work.free);
-  tide__heap_release(placements->heap, work.of, placements->count, sizeof *work.of);
-  tide__heap_release(placements->heap, work.groups, placements->count, sizeof *work.groups);
+  tide__scratch_fini(&work.scratch);
   TIDE_REQUIRE(has_room, TIDE_ERR_NO_MEMORY, "no memory to group %zu values", placements->count);
   return TIDE_OK;
 }

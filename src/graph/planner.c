@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Planners: made for a graph, and asked about it. The runs themselves are in planner_run.c.
+// Creating and querying planners. The runs are in planner_run.c.
 #include "graph/planner.h"
 
 #include <string.h>
@@ -13,44 +13,27 @@
 static bool planner_alloc_tables(tide_planner* planner) {
   const tide_graph* const graph = planner->graph;
   const size_t values = graph->value_count + 1;
-  const tide_heap* const heap = planner->heap;
-  planner->roles = tide__heap_alloc(heap, values, sizeof *planner->roles);
-  planner->storages = tide__heap_alloc(heap, values, sizeof *planner->storages);
-  planner->holdings = tide__heap_alloc(heap, values, sizeof *planner->holdings);
-  planner->freed = tide__heap_alloc(heap, values, sizeof *planner->freed);
-  planner->is_marked = tide__heap_alloc(heap, graph->node_count + 1, sizeof *planner->is_marked);
-  // Every block has a position for each of its nodes and one behind them.
-  planner->freed_first =
-      tide__heap_alloc(heap, graph->node_count + graph->block_count + 1, sizeof *planner->freed_first);
-  planner->block_first = tide__heap_alloc(heap, graph->block_count + 1, sizeof *planner->block_first);
-  planner->learnt = tide__heap_alloc(heap, planner->options.max_layouts, sizeof *planner->learnt);
-  return planner->roles != NULL && planner->storages != NULL && planner->holdings != NULL &&
-         planner->freed != NULL && planner->is_marked != NULL && planner->freed_first != NULL &&
-         planner->block_first != NULL && planner->learnt != NULL;
+  tide__scratch* const tables = &planner->tables;
+  tide__scratch_init(tables, planner->heap);
+  planner->roles = tide__scratch_alloc(tables, values, sizeof *planner->roles);
+  planner->storages = tide__scratch_alloc(tables, values, sizeof *planner->storages);
+  planner->holdings = tide__scratch_alloc(tables, values, sizeof *planner->holdings);
+  planner->is_marked = tide__scratch_alloc(tables, graph->node_count + 1, sizeof *planner->is_marked);
+  planner->learnt = tide__scratch_alloc(tables, planner->options.max_layouts, sizeof *planner->learnt);
+  return !tables->is_short;
 }
 
 void tide_planner_free(tide_planner* planner) {
   if (planner == NULL) return;
-  const tide_graph* const graph = planner->graph;
-  const tide_heap* const heap = planner->heap;
-  const size_t values = graph->value_count + 1;
   if (planner->is_open) tide__ignore(tide_planner_cancel(planner));
   if (planner->learnt != NULL) tide__planner_forget_all(planner);
   tide__planner_free_memory(planner);
-  tide__heap_release(heap, planner->learnt, planner->options.max_layouts, sizeof *planner->learnt);
-  tide__heap_release(heap, planner->block_first, graph->block_count + 1, sizeof *planner->block_first);
-  tide__heap_release(heap, planner->freed_first, graph->node_count + graph->block_count + 1,
-                     sizeof *planner->freed_first);
-  tide__heap_release(heap, planner->is_marked, graph->node_count + 1, sizeof *planner->is_marked);
-  tide__heap_release(heap, planner->freed, values, sizeof *planner->freed);
-  tide__heap_release(heap, planner->holdings, values, sizeof *planner->holdings);
-  tide__heap_release(heap, planner->storages, values, sizeof *planner->storages);
-  tide__heap_release(heap, planner->roles, values, sizeof *planner->roles);
-  tide__heap_release(heap, planner, 1, sizeof *planner);
+  tide__scratch_fini(&planner->tables);
+  tide__heap_release(planner->heap, planner, 1, sizeof *planner);
 }
 
 // ---------------------------------------------------------------------------------------------------
-// Roles and what is freed where
+// Roles
 
 static void planner_count_role(tide_planner_stats* stats, tide_value_role role) {
   stats->managed += role == TIDE_ROLE_MANAGED;
@@ -71,47 +54,6 @@ static void planner_assign_roles(tide_planner* planner) {
     planner_count_role(stats, planner->roles[i]);
   }
   stats->total_unmanaged = stats->unmanaged + stats->scalars;
-}
-
-// Where the position at which a value ends stands among those of all blocks.
-static size_t planner_end_position(const tide_planner* planner, uint32_t value) {
-  const tide_graph_lifetime lifetime = tide_graph_get_lifetime(planner->graph, value);
-  return (size_t)planner->block_first[lifetime.block] + lifetime.last;
-}
-
-void tide__planner_sort_freed(tide_planner* planner) {
-  const tide_graph* const graph = planner->graph;
-  const size_t positions = graph->node_count + graph->block_count;
-  uint64_t* const first = planner->freed_first;
-  memset(first, 0, (positions + 1) * sizeof *first);
-  for (uint32_t i = 0, at = 0; i < graph->block_count; i++) {
-    planner->block_first[i] = at;
-    at += (uint32_t)graph->blocks[i].nodes.count + 1;
-  }
-  for (uint32_t i = 0; i < graph->value_count; i++) {
-    if (planner->roles[i] == TIDE_ROLE_MANAGED) first[planner_end_position(planner, i) + 1]++;
-  }
-  for (size_t i = 1; i <= positions; i++) first[i] += first[i - 1];
-  // From the last value to the first, filling each position from its end.
-  for (uint32_t i = (uint32_t)graph->value_count; i-- > 0;) {
-    if (planner->roles[i] != TIDE_ROLE_MANAGED) continue;
-    planner->freed[--first[planner_end_position(planner, i) + 1]] = i;
-  }
-  memmove(&first[0], &first[1], positions * sizeof *first);
-  first[positions] = planner->stats.managed;
-}
-
-const uint32_t* tide_planner_freed_after(const tide_planner* planner, uint32_t block, uint32_t position,
-                                         size_t* out_count) {
-  if (out_count != NULL) *out_count = 0;
-  if (planner == NULL || block >= planner->graph->block_count ||
-      position > planner->graph->blocks[block].nodes.count) {
-    return NULL;
-  }
-  const size_t at = (size_t)planner->block_first[block] + position;
-  const size_t count = (size_t)(planner->freed_first[at + 1] - planner->freed_first[at]);
-  if (out_count != NULL) *out_count = count;
-  return count != 0 ? &planner->freed[planner->freed_first[at]] : NULL;
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -154,7 +96,6 @@ tide_status tide_planner_new(const tide_graph* graph, const tide_graph_options* 
     return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for a planner of %zu values", graph->value_count);
   }
   planner_assign_roles(planner);
-  tide__planner_sort_freed(planner);
   planner_clear_storages(planner);
   *out = planner;
   return TIDE_OK;
@@ -193,7 +134,6 @@ tide_status tide_planner_disable_outputs(tide_planner* planner) {
   planner->options.manages_direct_outputs = false;
   planner->is_decided = false;
   planner_assign_roles(planner);
-  tide__planner_sort_freed(planner);
   tide__planner_forget_all(planner);
   return TIDE_OK;
 }
@@ -204,29 +144,6 @@ tide_status tide_planner_disable_outputs(tide_planner* planner) {
 tide_storage* tide_planner_storage(const tide_planner* planner, uint32_t value) {
   if (planner == NULL || value >= planner->graph->value_count) return NULL;
   return &planner->storages[value];
-}
-
-tide_managed_storages tide_planner_managed_storages(const tide_planner* planner) {
-  tide_managed_storages sum = { 0 };
-  const tide_graph_layout* const layout = tide_planner_layout(planner);
-  for (uint32_t i = 0; layout != NULL && i < planner->graph->value_count; i++) {
-    const tide_graph_place* const place = &layout->places[i];
-    if (place->role != TIDE_ROLE_MANAGED || place->group == TIDE_GRAPH_NONE) continue;
-    const tide_storage* const storage = &planner->storages[i];
-    const bool is_here = planner->is_open && storage->is_planned &&
-                         storage->address == planner->holdings[i].stored;
-    sum.count += is_here;
-    sum.bytes += is_here ? storage->bytes : 0;
-    sum.capacity++;
-    sum.capacity_bytes += place->bytes;
-  }
-  return sum;
-}
-
-bool tide_planner_is_storage(const tide_planner* planner, const void* pointer) {
-  if (planner == NULL) return false;
-  const uint64_t bytes = planner->graph->value_count * sizeof *planner->storages;
-  return tide__address(pointer) - tide__address(planner->storages) < bytes;
 }
 
 bool tide_planner_is_inside(const tide_planner* planner, const void* address) {
@@ -267,9 +184,4 @@ tide_status tide_planner_get_stats(const tide_planner* planner, tide_planner_sta
   stats.managed_bytes = info.bytes;
   stats.output_bytes = info.output_bytes;
   return tide__sized_write("planner_get_stats", &stats, out, sizeof stats);
-}
-
-uint64_t tide_planner_unplanned(const tide_planner* planner, uint32_t value) {
-  if (planner == NULL || value >= planner->graph->value_count) return 0;
-  return planner->holdings[value].unplanned;
 }

@@ -1,36 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// A graph that is run: what was learnt about each shape, the memory of the run that is open, and the outputs
-// of runs that are still in use. One thread at a time; no locks.
+// The state of a planner: what it has learned about each shape, the memory of the open run, and the outputs
+// that are still in use. One thread at a time; no locks.
 #ifndef TIDEMARK_SRC_GRAPH_PLANNER_H
 #define TIDEMARK_SRC_GRAPH_PLANNER_H
 
 #include "base/list.h"
+#include "base/scratch.h"
 #include "base/tree.h"
 #include "graph/graph_layout.h"
 #include "memory/arena.h"
 
-#define TIDE__PLANNER_WINDOW 64u  // runs that the sizes of arenas depend on, at most
+#define TIDE__PLANNER_WINDOW 64u  // the most runs that the sizes of arenas depend on
 
-// What one value holds beside its place. [V1] own != NULL == own_bytes != 0
+// The memory of one value besides its place. [V1] own != NULL == own_bytes != 0
 typedef struct tide__holding {
   void* own;  // owned: memory of its own
   uint64_t own_bytes;
-  void* previous;  // owned: its own memory of the turn before, in a block that may run in turns
+  void* previous;  // owned: its memory of the previous iteration, in a block that may repeat
   uint64_t previous_bytes;
-  uint64_t largest;    // bytes asked for at once in this run
-  uint64_t unplanned;  // requests, over all runs
+  uint64_t largest;  // the largest request in this run
   uint64_t
       stamp;  // when it was last allocated or adopted, in the count of all such calls; 0: not in this run
-  const void* stored;      // where its storage was put last, and
-  uint64_t stored_bytes;   // its size there: another one is the program's
+  const void* stored;      // the storage as the planner last set it; the
+  uint64_t stored_bytes;   // program has swapped it if it differs now
   bool was_allocated;      // by the planner, and not adopted
-  bool is_droppable;       // it has memory of its own that goes back when the value is dead
-  tide__tree_node by_end;  // while it is; key: the last instant of the value, tie: its number
+  bool is_droppable;       // it has memory of its own that is released when the value is dead
+  tide__tree_node by_end;  // while is_droppable; key: its last instant, tie: its number
 } tide__holding;
 
-// What was learnt about runs of one shape.
+// What runs of one shape have taught.
 typedef struct tide__learnt {
   uint64_t shape;
   uint64_t last_run;
@@ -38,7 +38,7 @@ typedef struct tide__learnt {
   uint64_t* largest;  // owned; by value: the most of the last runs
   uint64_t* recent;   // owned; `remembers_runs` rows of one number for each value; NULL: all are remembered
   tide_graph_layout* layout;  // owned; NULL: none yet
-  double laid_out;            // bytes that all values needed when it was made
+  double laid_out;            // sum of the bytes of all values when it was made
 } tide__learnt;
 
 // The outputs of one run.
@@ -53,15 +53,13 @@ struct tide_planner {
   const tide_graph* graph;     // borrowed until the planner is freed
   tide_graph_options options;  // complete
   const tide_heap* heap;       // borrowed
-  tide_value_role* roles;      // owned; by value
-  tide_storage* storages;      // owned; by value
-  tide__holding* holdings;     // owned; by value
-  tide__tree droppable;        // values with memory of their own that may go back before the run has ended
-  bool* is_marked;             // owned; by node: the guard has found it once
-  uint32_t* freed;             // owned; managed values by block and the position of their end
-  uint64_t* freed_first;       // owned; by position, those of all blocks in a row: where its values begin
-  uint32_t* block_first;       // owned; by block: its first position there
-  tide__learnt* learnt;        // owned; max_layouts of them
+  tide__scratch tables;        // memory of the next five
+  tide_value_role* roles;      // of tables; by value
+  tide_storage* storages;      // of tables; by value
+  tide__holding* holdings;     // of tables; by value
+  tide__tree droppable;        // values with memory of their own that may be released during the run
+  bool* is_marked;             // of tables; by node: the guard has found it once
+  tide__learnt* learnt;        // of tables; max_layouts of them
   size_t learnt_count;
   // The run that is open, or the last one
   bool is_open;
@@ -81,29 +79,25 @@ struct tide_planner {
   tide_planner_stats stats;
 };
 
-// The storage of a value is put somewhere by us.
+// Sets the storage of a value.
 static inline void tide__planner_store(tide_planner* planner, uint32_t value, tide_storage storage) {
   planner->storages[value] = storage;
   planner->holdings[value].stored = storage.address;
   planner->holdings[value].stored_bytes = storage.bytes;
 }
 
-// planner.c: finds which managed values end where.
-void tide__planner_sort_freed(tide_planner* planner);
-
 // planner_memory.c: all that calls the memory.
 
-// The arena has room for a layout: a larger one if need be, a smaller one when the last runs needed less.
+// Makes the arena large enough for a layout, and smaller if the last runs needed less.
 tide_status tide__planner_fit_arena(tide_planner* planner, uint64_t bytes);
 tide_status tide__planner_begin_generation(tide_planner* planner, uint64_t bytes);
-// A generation has one reference less; the last one makes it idle.
+// Drops a reference; the last one makes the generation idle.
 void tide__planner_drop_generation(tide_planner* planner, tide__generation* generation);
 tide__generation* tide__planner_find_generation(const tide_planner* planner, uint64_t number);
-// Memory of a value's own; others that are dead when the value is made lose theirs.
+// Gives a value memory of its own, and releases that of values that are dead when it is made.
 tide_status tide__planner_own(tide_planner* planner, uint32_t value, uint64_t bytes, void** out);
 void tide__planner_disown(tide_planner* planner, uint32_t value);
-// The value lies elsewhere or nowhere now; what the next turn of its block may read stays until it is asked
-// for.
+// The value lies elsewhere or nowhere now. Memory that the next iteration may read stays.
 void tide__planner_let_go(tide_planner* planner, uint32_t value);
 void tide__planner_free_memory(tide_planner* planner);
 
@@ -111,15 +105,15 @@ void tide__planner_free_memory(tide_planner* planner);
 
 // The record of a shape, or NULL.
 tide__learnt* tide__planner_find(tide_planner* planner, uint64_t shape);
-// A new one, which is then kept, in place of the one that was not used for longest if need be, or not.
+// Makes a new record. Then either keep it, which may replace the least recently used one, or unprepare it.
 tide_status tide__planner_prepare(tide_planner* planner, uint64_t shape, tide__learnt* out);
 tide__learnt* tide__planner_keep(tide_planner* planner, const tide__learnt* learnt);
 void tide__planner_unprepare(tide_planner* planner, tide__learnt* learnt);
-// Notes the sizes of a run and makes a new layout if the old one does not do.
+// Records the sizes of a run, and makes a new layout if the old one does not fit.
 tide_status tide__planner_learn(tide_planner* planner, tide__learnt* learnt);
-// Notes sizes that are known without a run.
+// Records announced sizes.
 void tide__planner_note_sizes(tide_planner* planner, tide__learnt* learnt, const uint64_t* bytes);
-// Makes a layout for sizes, `learnt` keeps it; where that fails, nothing has changed.
+// Makes a layout for sizes and stores it in `learnt`. A failure changes nothing.
 tide_status tide__planner_lay_out(tide_planner* planner, tide__learnt* learnt, const uint64_t* sizes);
 void tide__planner_forget_all(tide_planner* planner);
 

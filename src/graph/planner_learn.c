@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// What runs teach: the size of each value is the largest of the last runs of a shape, and a layout is made
-// anew when a value did not fit into its place, or when the places together are far larger than what is
-// needed.
+// Learning from runs. The size of a value is the largest of the last runs of a shape. A new layout is made
+// when a value did not fit into its place, or when the places together are far larger than needed.
 #include <string.h>
 
 #include "base/arith.h"
@@ -32,7 +31,7 @@ static bool learnt_init(tide_planner* planner, tide__learnt* learnt, uint64_t sh
   return learnt->largest != NULL && (rows == 0 || learnt->recent != NULL);
 }
 
-// The place for a new record: an unused one, or that of the shape that was not used for longest.
+// The slot for a new record: an unused one, or that of the least recently used shape.
 static tide__learnt* learnt_place(tide_planner* planner) {
   if (planner->learnt_count < planner->options.max_layouts) return &planner->learnt[planner->learnt_count];
   tide__learnt* oldest = &planner->learnt[0];
@@ -106,7 +105,7 @@ void tide__planner_note_sizes(tide_planner* planner, tide__learnt* learnt, const
   learnt->runs++;
 }
 
-// What a node that may skip its outputs did not make in the first run is left alone from then on.
+// Stops managing values that a MAY_SKIP node did not make in the first run.
 static void planner_decide(tide_planner* planner) {
   const tide_graph* const graph = planner->graph;
   planner->is_decided = true;
@@ -119,13 +118,12 @@ static void planner_decide(tide_planner* planner) {
     planner->stats.unmanaged++;
     planner->stats.total_unmanaged++;
   }
-  tide__planner_sort_freed(planner);
 }
 
 // ---------------------------------------------------------------------------------------------------
 // Layouts
 
-// Does the layout do for the sizes learnt?
+// Does the layout fit the learned sizes?
 static bool learnt_is_laid_out(const tide_planner* planner, const tide__learnt* learnt) {
   if (learnt->layout == NULL) return false;
   double needed = 0;

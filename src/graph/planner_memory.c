@@ -65,8 +65,8 @@ static tide_status generation_new(tide_planner* planner, tide__arena_need need, 
   return TIDE_OK;
 }
 
-// An idle generation that is large enough, and no larger than the last runs needed; others are given back,
-// and so are those beyond the number that the last runs had in use.
+// Finds an idle generation that is large enough, and no larger than the last runs needed. Releases the
+// others, and those beyond the number that the last runs used.
 static tide__generation* generations_sift(tide_planner* planner, const tide__arena_need* need) {
   const uint64_t most_in_use = tide__recent_max_add(&planner->output_counts, planner->stats.generations + 1);
   uint64_t kept = planner->stats.generations;
@@ -123,14 +123,14 @@ static void own_release(tide_planner* planner, void** address, uint64_t* bytes) 
   *bytes = 0;
 }
 
-// May the next turn of a block still read what a value held in this one?
+// May the next iteration of a block still read what a value holds in this one?
 static bool own_is_kept_for_a_turn(const tide_planner* planner, uint32_t value) {
   const tide__value* const record = &planner->graph->values[value];
   return record->block != TIDE_GRAPH_ROOT && tide__value_is_output_alias(planner->graph, record);
 }
 
-// May the memory of a value go back as soon as its last reader has run? Not if it has no lifetime, outlives
-// the run, may be held by something else, or may be read in the next turn of a block.
+// May the memory of a value be released as soon as its last reader has run? Not if it has no lifetime,
+// outlives the run, may be held elsewhere, or may be read in the next iteration of a block.
 static bool own_is_droppable(const tide_planner* planner, uint32_t value) {
   const tide__value* const record = &planner->graph->values[value];
   return tide__value_is_tracked(record) && !tide__value_outlives_run(record) &&
@@ -150,10 +150,11 @@ static void droppable_remove(tide_planner* planner, uint32_t value) {
   holding->is_droppable = false;
 }
 
-// Gives back the memory of values whose last reader comes before a value is made.
+// Releases the memory of values whose last reader comes before this value is made.
 static void own_drop_dead(tide_planner* planner, uint32_t value) {
   const uint32_t begin = planner->graph->values[value].begin;
-  if (planner->options.has_audits) return;  // who has lost its alias is to be told, not to meet freed memory
+  if (planner->options.has_audits)
+    return;  // tide_planner_check() reports a missing alias; the memory must still be there
   for (const tide__tree_node* node; (node = tide__tree_first(&planner->droppable)) != NULL;) {
     if (node->key >= begin) return;
     const uint32_t dead = (uint32_t)node->tie;
@@ -162,7 +163,7 @@ static void own_drop_dead(tide_planner* planner, uint32_t value) {
   }
 }
 
-// A value gets new memory; what the next turn of its block may read stays.
+// Retires the memory of a value that gets new memory; what the next iteration may read stays.
 static void own_retire(tide_planner* planner, uint32_t value, bool is_kept) {
   tide__holding* const holding = &planner->holdings[value];
   if (!is_kept) {

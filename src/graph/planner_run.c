@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Runs of a graph: where each value is written, what is done with values at the end, and the watch over nodes
-// that share memory although they should not.
+// Runs of a graph: where each value is written, what happens to values at the end, and the checks for
+// undeclared aliases.
 #include "base/arith.h"
 #include "base/error.h"
 #include "graph/planner.h"
@@ -17,7 +17,7 @@ static tide_status run_require(const tide_planner* planner, bool is_open, const 
 // ---------------------------------------------------------------------------------------------------
 // Begin
 
-// Outputs of the last run that nobody took.
+// Releases the outputs of the last run that were not taken.
 static void run_drop_untaken(tide_planner* planner) {
   for (uint32_t i = 0; i < planner->graph->value_count; i++) {
     tide__planner_disown(planner, i);
@@ -107,10 +107,7 @@ tide_status tide_planner_alloc(tide_planner* planner, uint32_t value, size_t byt
     void* own = NULL;
     TIDE_TRY(tide__planner_own(planner, value, bytes, &own));
     storage = (tide_storage){ own, bytes, TIDE_GRAPH_NONE, false };
-    if (tide__role_has_place(planner->roles[value])) {
-      planner->stats.unplanned++;
-      holding->unplanned++;
-    }
+    if (tide__role_has_place(planner->roles[value])) planner->stats.unplanned++;
   }
   holding->largest = tide__max(holding->largest, bytes);
   run_store(planner, value, storage, true);
@@ -118,7 +115,7 @@ tide_status tide_planner_alloc(tide_planner* planner, uint32_t value, size_t byt
   return TIDE_OK;
 }
 
-// The value lies where the program has put it.
+// Records where the program has put a value.
 static void run_adopt(tide_planner* planner, uint32_t value, void* address, uint64_t bytes) {
   const tide__holding* const holding = &planner->holdings[value];
   const bool is_in_own = tide__address(address) - tide__address(holding->own) < holding->own_bytes;
@@ -135,8 +132,7 @@ tide_status tide_planner_adopt(tide_planner* planner, uint32_t value, void* addr
   return TIDE_OK;
 }
 
-// A storage that is not as we have put it was swapped: it is adopted, and its place is to be large enough for
-// the next.
+// Adopts a storage that the program has swapped. The next layout will have a place that is large enough.
 static void run_notice(tide_planner* planner, uint32_t value) {
   tide__holding* const holding = &planner->holdings[value];
   const tide_storage* const storage = &planner->storages[value];
@@ -176,7 +172,7 @@ tide_status tide_planner_take(tide_planner* planner, uint32_t value, void** out)
 // ---------------------------------------------------------------------------------------------------
 // End
 
-// What the program has to do with a value of a role; false: nothing.
+// The action for a value of a role; false: none.
 static bool reset_of_role(tide_value_role role, tide_graph_reset* out) {
   switch (role) {
     case TIDE_ROLE_BORROWED_OUTPUT: *out = TIDE_RESET_OWN; return true;
@@ -200,7 +196,7 @@ static void run_reset_values(tide_planner* planner) {
   }
 }
 
-// Values of the run hold nothing any more, but for outputs and what may share memory with them.
+// Releases the values of the run, except outputs and values that may share memory with them.
 static void run_let_go(tide_planner* planner, bool keeps_outputs) {
   for (uint32_t i = 0; i < planner->graph->value_count; i++) {
     const tide__value* const value = &planner->graph->values[i];
@@ -226,7 +222,7 @@ static void run_reset_node(tide_planner* planner, const tide__node* node) {
   for (uint32_t i = node->output_count; i-- > 0;) {
     tide_graph_reset reset = TIDE_RESET_CLEAR;
     const tide_value_role role = planner->roles[outputs[i]];
-    // An output of a run that failed belongs to nobody.
+    // Nobody owns an output of a failed run.
     if (role == TIDE_ROLE_BORROWED_OUTPUT) reset = TIDE_RESET_UNBORROW;
     else if (role != TIDE_ROLE_OUTPUT && role != TIDE_ROLE_MANAGED_OUTPUT && !reset_of_role(role, &reset))
       continue;
@@ -285,7 +281,7 @@ tide_status tide_planner_drop_outputs(tide_planner* planner, uint64_t generation
 }
 
 // ---------------------------------------------------------------------------------------------------
-// The watch over aliases
+// Checks for aliases
 
 static bool storages_meet(const tide_storage* a, const tide_storage* b) {
   if (a->address == NULL || b->address == NULL || a->bytes == 0 || b->bytes == 0) return false;
@@ -341,8 +337,8 @@ tide_status tide_planner_guard(tide_planner* planner, uint32_t node, uint32_t* v
   return TIDE_OK;
 }
 
-// The value that was given memory of another one after that was last allocated or adopted; TIDE_GRAPH_NONE:
-// none.
+// The value that was given memory of another one after that one was last allocated or adopted;
+// TIDE_GRAPH_NONE: none.
 static uint32_t audit_find_thief(const tide_planner* planner, uint32_t value) {
   const tide__holding* const holdings = planner->holdings;
   for (uint32_t i = 0; i < planner->graph->value_count; i++) {
@@ -357,12 +353,12 @@ tide_status tide_planner_check(tide_planner* planner, uint32_t node) {
   TIDE_REQUIRE(node < planner->graph->node_count, TIDE_ERR_ARGUMENT, "check: there is no node %u", node);
   if (!planner->options.has_audits) return TIDE_OK;
   const tide__node* const record = &planner->graph->nodes[node];
-  run_notice_all(planner);  // the audit looks at all of them
+  run_notice_all(planner);  // the audit compares all of them
   const uint32_t* const inputs = tide__node_inputs(planner->graph, record);
   for (uint32_t i = 0; i < record->input_count; i++) {
     const uint32_t thief = audit_find_thief(planner, inputs[i]);
     TIDE_REQUIRE(thief == TIDE_GRAPH_NONE, TIDE_ERR_STATE,
-                 "node %u reads value %u, whose memory value %u has got: the graph lacks an alias", node,
+                 "node %u reads value %u, whose memory was given to value %u: the graph lacks an alias", node,
                  inputs[i], thief);
   }
   return TIDE_OK;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The roles of values, by the rules of PyTorch's static runtime: what a node can write into memory that it is
-// given is managed, unless its memory may come from outside or be read after its block has ended.
+// The roles of values, by the rules of PyTorch's static runtime. A value that a node can write into given
+// memory is managed, unless its memory may come from outside or be read after its block has ended.
 #include "graph/roles.h"
 
 #include "base/arith.h"
@@ -23,7 +23,7 @@ tide_status tide__graph_options_check(const tide_graph_options* options) {
                "graph: there is no algorithm %d", (int)options->algorithm);
   TIDE_TRY(options_check_switches(options));
   TIDE_REQUIRE(tide__is_power_of_two(options->alignment) && options->alignment <= 1u << 20, TIDE_ERR_ARGUMENT,
-               "graph: the alignment %llu is no power of two up to 2^20",
+               "graph: the alignment %llu is not a power of two up to 2^20",
                (unsigned long long)options->alignment);
   TIDE_REQUIRE(options->remembers_runs <= 1024 && options->waste >= 0 && options->waste <= 1e9,
                TIDE_ERR_ARGUMENT, "graph: remembers_runs is %u, up to 1024, and waste %g, from 0",
@@ -37,7 +37,7 @@ tide_status tide__graph_options_check(const tide_graph_options* options) {
   return TIDE_OK;
 }
 
-// A container that is kept from run to run: all that it is made of can be written again in place.
+// Is it a container that can be kept from run to run, because all its elements are written in place?
 static bool role_is_leaked(const tide_graph* graph, const tide__value* value, const tide__node* node) {
   if (value->kind != TIDE_KIND_CONTAINER || node->output_count != 1) return false;
   const uint32_t* const inputs = tide__node_inputs(graph, node);
@@ -49,7 +49,7 @@ static bool role_is_leaked(const tide_graph* graph, const tide__value* value, co
   return true;
 }
 
-// An output that is managed: the graph's own, not a block's.
+// Is it a managed output, of the graph and not of a block?
 static bool role_is_managed_output(const tide_graph* graph, const tide_graph_options* options,
                                    const tide__value* value) {
   return options->manages_outputs && value->kind == TIDE_KIND_TENSOR && value->block == TIDE_GRAPH_ROOT &&
@@ -66,9 +66,9 @@ static tide_value_role role_unmanaged(const tide__value* value, const tide__node
   return is_graph_output ? TIDE_ROLE_OUTPUT : TIDE_ROLE_UNMANAGED;
 }
 
-// May the memory of a value be needed when nothing says so any more? Not if it only lives on in the outputs
-// of nodes whose blocks are planned with it: they are part of its lifetime, unless a block hands it to its
-// next turn.
+// May the memory of a value be needed after its lifetime? Not if it only lives on in outputs of nodes whose
+// blocks are planned with it: these are part of its lifetime, unless a block passes it to its next
+// iteration.
 static bool role_is_always_alive(const tide_graph* graph, const tide_graph_options* options,
                                  const tide__value* value) {
   if (tide__value_is_external_alias(graph, value)) return true;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// What becomes of each value under some options.
+// The role of each value under given options.
 #ifndef TIDEMARK_SRC_GRAPH_ROLES_H
 #define TIDEMARK_SRC_GRAPH_ROLES_H
 
 #include "graph/graph_parts.h"
 
-// Errors: TIDE_ERR_ARGUMENT for options that make no sense together or are out of range.
+// Errors: TIDE_ERR_ARGUMENT for options that contradict each other or are out of range.
 tide_status tide__graph_options_check(const tide_graph_options* options);
 
 tide_value_role tide__graph_role(const tide_graph* graph, const tide_graph_options* options, uint32_t value);

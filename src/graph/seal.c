@@ -2,16 +2,17 @@
 // Copyright the Tidemark authors
 //
 // Sealing a graph. One walk along time gives every node its instants, checks that every value is defined
-// before it is used and seen where it is used, and finds the last use of each. A walk back in time then
-// carries lifetimes, outputs and escapes from what may share memory to what it may share it with, and one
-// more walk forwards carries inputs the other way. A value is always made before what is made from it, so
-// that one walk each is enough.
+// before it is used and visible where it is used, and finds the last use of each. A backward walk then
+// carries lifetimes, outputs and escapes from values to those that they may share memory with, and a
+// forward walk carries inputs the other way. A value is always made before anything that is made from it,
+// so one walk each is enough.
 //
-// Memory may be shared by the pairs that nodes name; by the inputs of a node and of its blocks; and by the
-// outputs of the blocks of a node and its own. The walks follow the nesting with a stack of their own, so
-// that no graph is too deep. Cost: O(values + uses + pairs).
+// Memory may be shared by the pairs that nodes list, by the inputs of a node and of its blocks, and by the
+// outputs of a node and of its blocks. The walks use an explicit stack, so that no graph is too deep. Cost:
+// O(values + uses + pairs).
 #include "base/arith.h"
 #include "base/error.h"
+#include "base/scratch.h"
 #include "graph/graph_parts.h"
 
 // The steps of time. A node without blocks is entered and left at one instant.
@@ -24,14 +25,15 @@ typedef struct seal_event {
 
 typedef struct seal_work {
   tide_graph* graph;
-  seal_event* events;  // owned; all steps in the order of time
-  seal_event* stack;   // owned; those still to come while the order is found
+  tide__scratch scratch;
+  seal_event* events;  // of scratch; all steps in the order of time
+  seal_event* stack;   // of scratch; pending steps while the order is found
   size_t event_count;
   size_t stack_count;
-  size_t capacity;    // of both
-  uint32_t* at_work;  // owned; by block: the node that is at work in it; TIDE_GRAPH_NONE: it is not open
+  uint32_t*
+      at_work;  // of scratch; by block: the node that runs in it; TIDE_GRAPH_NONE: the block is not open
   uint32_t now;
-  seal_event user;  // what is being done
+  seal_event user;  // the current step
 } seal_work;
 
 // ---------------------------------------------------------------------------------------------------
@@ -41,7 +43,7 @@ static void seal_push(seal_work* work, seal_step step, uint32_t number) {
   work->stack[work->stack_count++] = (seal_event){ step, number };
 }
 
-// What a step leads to, in reverse, because the last that is pushed comes first.
+// Pushes the steps that follow a step, in reverse order.
 static void seal_unfold(seal_work* work, seal_event event) {
   const tide_graph* const graph = work->graph;
   if (event.step == SEAL_ENTER_NODE) {
@@ -77,8 +79,8 @@ static void seal_define(seal_work* work, uint32_t number) {
   value->end = work->now;
 }
 
-// A value is used by a node, or by the end of a block: it must be there, and lives until the node that is at
-// work in its own block has ended.
+// A value is used by a node, or by the end of a block. It must be defined, and lives until the node that
+// runs in its own block has ended.
 static tide_status seal_use(seal_work* work, uint32_t number) {
   tide_graph* const graph = work->graph;
   tide__value* const value = &graph->values[number];
@@ -86,11 +88,10 @@ static tide_status seal_use(seal_work* work, uint32_t number) {
                work->user.step == SEAL_ENTER_NODE ? "node" : "the end of block", work->user.number);
   if (value->is_constant) return TIDE_OK;
   const uint32_t node = work->at_work[value->block];
-  TIDE_REQUIRE(node != TIDE_GRAPH_NONE, TIDE_ERR_ARGUMENT,
-               "value %u is used by %s %u, outside of its block %u", number,
-               work->user.step == SEAL_ENTER_NODE ? "node" : "the end of block", work->user.number,
+  TIDE_REQUIRE(node != TIDE_GRAPH_NONE, TIDE_ERR_ARGUMENT, "value %u is used by %s %u, outside its block %u",
+               number, work->user.step == SEAL_ENTER_NODE ? "node" : "the end of block", work->user.number,
                value->block);
-  // The end of a node is not known before it is left; its number stands for it until then.
+  // The end of a node is not known yet; use its number until then.
   value->end = node;
   return TIDE_OK;
 }
@@ -160,8 +161,8 @@ static uint32_t seal_block_end(const tide_graph* graph, uint32_t block) {
   return node != TIDE_GRAPH_NONE ? graph->nodes[node].end : graph->instants;
 }
 
-// Lifetimes from nodes to instants: what a node makes is there from its beginning, and what it reads until
-// its end.
+// Converts lifetimes from nodes to instants: outputs of a node live from its beginning, inputs until its
+// end.
 static void seal_set_lifetimes(tide_graph* graph) {
   for (size_t i = 0; i < graph->value_count; i++) {
     tide__value* const value = &graph->values[i];
@@ -175,10 +176,10 @@ static void seal_set_lifetimes(tide_graph* graph) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// What may share memory
+// Aliases
 
-// What is carried between values that may share memory: back to what was made earlier, how long it is used
-// and by whom; forth to what is made later, where it comes from.
+// Properties that aliases share. Backward, to the earlier value: how long it is used and by whom. Forward,
+// to the later value: where its memory comes from.
 typedef struct seal_load {
   uint32_t end;
   uint32_t output_depth;
@@ -221,7 +222,7 @@ static void seal_carry_forth(tide_graph* graph, const uint32_t* values, size_t c
   }
 }
 
-// From the later to the earlier of two lists of which any may share memory with any, or the other way.
+// Carries properties between two lists whose values may all share memory, in one direction.
 static void seal_share(tide_graph* graph, const uint32_t* earlier, size_t earlier_count,
                        const uint32_t* later, size_t later_count, bool is_back) {
   seal_load load = seal_nothing;
@@ -285,8 +286,7 @@ static void seal_share_step(tide_graph* graph, seal_event event, bool is_back) {
   seal_share_pairs(graph, node, is_back);
 }
 
-// Where the memory of a value may come from, before anything is carried: from outside of the graph, from
-// outside of its block, or from its block.
+// The initial home of a value's memory: outside the graph, outside its block, or its block.
 static uint32_t seal_first_home(const tide_graph* graph, const tide__value* value) {
   if (value->is_constant || value->escapes || value->block == TIDE_GRAPH_NONE) return TIDE__HOME_OUTSIDE;
   const uint32_t depth = graph->blocks[value->block].depth;
@@ -302,7 +302,7 @@ static void seal_find_shared(seal_work* work) {
   for (size_t i = 0; i < work->event_count; i++) seal_share_step(graph, work->events[i], false);
 }
 
-// Blocks with inputs may hand their outputs to their next turn. A block stands behind those around it.
+// Blocks with inputs may pass their outputs to their next iteration. A block comes after those around it.
 static void seal_find_turns(tide_graph* graph) {
   for (size_t i = 1; i < graph->block_count; i++) {
     tide__graph_block* const block = &graph->blocks[i];
@@ -312,25 +312,19 @@ static void seal_find_turns(tide_graph* graph) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// The door
+// The call
 
 static bool seal_alloc(seal_work* work) {
   const tide_graph* const graph = work->graph;
-  work->capacity = 2 * (graph->node_count + graph->block_count);
-  work->events = tide__heap_alloc(graph->heap, work->capacity, sizeof *work->events);
-  work->stack = tide__heap_alloc(graph->heap, work->capacity, sizeof *work->stack);
-  work->at_work = tide__heap_alloc(graph->heap, graph->block_count, sizeof *work->at_work);
-  return work->events != NULL && work->stack != NULL && work->at_work != NULL;
+  const size_t steps = 2 * (graph->node_count + graph->block_count);
+  tide__scratch_init(&work->scratch, graph->heap);
+  work->events = tide__scratch_alloc(&work->scratch, steps, sizeof *work->events);
+  work->stack = tide__scratch_alloc(&work->scratch, steps, sizeof *work->stack);
+  work->at_work = tide__scratch_alloc(&work->scratch, graph->block_count, sizeof *work->at_work);
+  return !work->scratch.is_short;
 }
 
-static void seal_free(seal_work* work) {
-  const tide_graph* const graph = work->graph;
-  tide__heap_release(graph->heap, work->at_work, graph->block_count, sizeof *work->at_work);
-  tide__heap_release(graph->heap, work->stack, work->capacity, sizeof *work->stack);
-  tide__heap_release(graph->heap, work->events, work->capacity, sizeof *work->events);
-}
-
-// What a failed walk has found so far must not be seen by the next one.
+// Clears the results of a failed walk.
 static void seal_forget(tide_graph* graph) {
   for (size_t i = 0; i < graph->value_count; i++) {
     tide__value* const value = &graph->values[i];
@@ -357,15 +351,14 @@ tide_status tide_graph_seal(tide_graph* graph) {
     seal_find_turns(graph);
     graph->is_sealed = true;
   }
-  seal_free(&work);
+  tide__scratch_fini(&work.scratch);
   return status;
 }
 
 // ---------------------------------------------------------------------------------------------------
 // Lifetimes
 
-// The position in a block of the node that is at work at an instant, or the number of its nodes behind them
-// all.
+// The position in a block of the node that runs at an instant; the number of its nodes after the last.
 static uint32_t lifetime_position(const tide_graph* graph, uint32_t block, uint32_t instant) {
   const tide__numbers* const nodes = &graph->blocks[block].nodes;
   size_t low = 0;
@@ -390,14 +383,4 @@ tide_graph_lifetime tide_graph_get_lifetime(const tide_graph* graph, uint32_t va
   lifetime.last = is_last ? (uint32_t)graph->blocks[record->block].nodes.count
                           : lifetime_position(graph, record->block, record->end);
   return lifetime;
-}
-
-bool tide_graph_overlap(const tide_graph* graph, uint32_t value, uint32_t other) {
-  if (graph == NULL || !graph->is_sealed || value >= graph->value_count || other >= graph->value_count) {
-    return false;
-  }
-  const tide__value* const a = &graph->values[value];
-  const tide__value* const b = &graph->values[other];
-  if (!tide__value_is_tracked(a) || !tide__value_is_tracked(b)) return false;
-  return a->begin <= b->end && b->begin <= a->end;
 }

@@ -1,64 +1,55 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Offsets from the solver, outputs over inputs where nodes permit it, and the check of all offsets.
+// Offsets from the solver, in-place outputs, and the check of all offsets.
 //
-// Values that lie one over the other form a chain: the first is the largest, each next begins at the node at
-// which the one before dies. A chain is one buffer of the planning problem, as large as its first value;
-// where a later one is smaller, a gap of the buffer says that it then holds fewer bytes.
+// Values that overwrite one another form a chain. The first is the largest; each next one begins at the
+// node at which the one before dies. A chain is one buffer of the planning problem, as large as its first
+// value. Where a later value is smaller, the buffer has a gap.
 #include "base/arith.h"
 #include "base/error.h"
+#include "base/scratch.h"
 #include "graph/placements.h"
 
 typedef struct chain_link {
-  uint32_t over;  // the placement that it lies over; TIDE_GRAPH_NONE: none
-  uint32_t next;  // the one that lies over it
+  uint32_t over;  // the placement that it overwrites; TIDE_GRAPH_NONE: none
+  uint32_t next;  // the one that overwrites it
 } chain_link;
 
 typedef struct solve_work {
   const tide__placements* placements;
-  chain_link* chain;          // owned; by placement
-  tide_plan_buffer* buffers;  // owned; one for each chain
-  tide_plan_gap* gaps;        // owned
-  uint32_t* first;            // owned; of each buffer, the first placement of its chain
+  tide__scratch scratch;
+  chain_link* chain;          // of scratch; by placement
+  tide_plan_buffer* buffers;  // of scratch; one for each chain
+  tide_plan_gap* gaps;        // of scratch, (optional)
+  uint32_t* first;            // of scratch; of each buffer, the first placement of its chain
   size_t buffer_count;
   uint32_t over_count;
 } solve_work;
 
 static bool solve_alloc(solve_work* work, bool in_place) {
-  const tide__placements* const placements = work->placements;
-  const tide_heap* const heap = placements->heap;
-  work->chain = tide__heap_alloc(heap, placements->count, sizeof *work->chain);
-  work->buffers = tide__heap_alloc(heap, placements->count, sizeof *work->buffers);
-  work->first = tide__heap_alloc(heap, placements->count, sizeof *work->first);
-  if (work->chain == NULL || work->buffers == NULL || work->first == NULL) return false;
-  for (size_t i = 0; i < placements->count; i++)
-    work->chain[i] = (chain_link){ TIDE_GRAPH_NONE, TIDE_GRAPH_NONE };
-  if (!in_place) return true;
-  work->gaps = tide__heap_alloc(heap, placements->count, sizeof *work->gaps);
-  return work->gaps != NULL;
-}
-
-static void solve_free(solve_work* work) {
-  const tide__placements* const placements = work->placements;
-  const tide_heap* const heap = placements->heap;
-  tide__heap_release(heap, work->gaps, placements->count, sizeof *work->gaps);
-  tide__heap_release(heap, work->first, placements->count, sizeof *work->first);
-  tide__heap_release(heap, work->buffers, placements->count, sizeof *work->buffers);
-  tide__heap_release(heap, work->chain, placements->count, sizeof *work->chain);
+  const size_t count = work->placements->count;
+  tide__scratch_init(&work->scratch, work->placements->heap);
+  work->chain = tide__scratch_alloc(&work->scratch, count, sizeof *work->chain);
+  work->buffers = tide__scratch_alloc(&work->scratch, count, sizeof *work->buffers);
+  work->first = tide__scratch_alloc(&work->scratch, count, sizeof *work->first);
+  if (in_place) work->gaps = tide__scratch_alloc(&work->scratch, count, sizeof *work->gaps);
+  if (work->scratch.is_short) return false;
+  for (size_t i = 0; i < count; i++) work->chain[i] = (chain_link){ TIDE_GRAPH_NONE, TIDE_GRAPH_NONE };
+  return true;
 }
 
 // ---------------------------------------------------------------------------------------------------
 // Chains
 
-// May an output lie over an input of its node? Both are placements, plus one; 0: they are not.
+// May an output overwrite an input of its node? Both are placements plus one; 0: none.
 static bool chain_is_permitted(const solve_work* work, const tide__node* node, uint32_t below,
                                uint32_t above) {
   const tide__placement* const items = work->placements->items;
   if (below == 0 || above == 0 || node->last_block != TIDE_GRAPH_NONE) return false;
   const bool is_free = work->chain[below - 1].next == TIDE_GRAPH_NONE &&
                        work->chain[above - 1].over == TIDE_GRAPH_NONE;
-  // The input must die here, and nothing else that the node reads may lie in its memory.
+  // The input must die here, and no other input of the node may share its memory.
   const tide__placement* const under = &items[below - 1];
   return is_free && under->end == node->end && under->begin < node->begin &&
          work->placements->graph->values[under->value].is_alone && items[above - 1].bytes <= under->bytes;
@@ -81,7 +72,7 @@ static uint32_t chain_maker(const tide__placements* placements, uint32_t placeme
   return placements->graph->values[placements->items[placement].value].node;
 }
 
-// The placements of one node stand together: each node is met once.
+// The placements of a node are adjacent, so each node is visited once.
 static void chain_all(solve_work* work) {
   const tide__placements* const placements = work->placements;
   for (uint32_t i = 0; i < placements->count; i++) placements->of_value[placements->items[i].value] = i + 1;
@@ -95,7 +86,7 @@ static void chain_all(solve_work* work) {
 // ---------------------------------------------------------------------------------------------------
 // Buffers
 
-// The buffer of a chain; gaps are taken from `gaps` on, and their number is returned.
+// Makes the buffer of a chain. Writes its gaps from `gaps` on, and returns their number.
 static size_t chain_buffer(const solve_work* work, uint32_t first, tide_plan_buffer* buffer,
                            tide_plan_gap* gaps) {
   const tide__placement* const items = work->placements->items;
@@ -108,7 +99,7 @@ static size_t chain_buffer(const solve_work* work, uint32_t first, tide_plan_buf
   size_t count = 0;
   for (uint32_t i = work->chain[first].next; i != TIDE_GRAPH_NONE; i = work->chain[i].next) {
     const tide__placement* const over = &items[i];
-    // The node that writes it reads the one below at the same instant.
+    // At this instant, the node still reads the value below.
     const uint64_t lower = (uint64_t)over->begin + 1;
     buffer->upper = (uint64_t)over->end + 1;
     if (gaps == NULL || over->bytes == buffer->bytes || lower >= buffer->upper) continue;
@@ -133,7 +124,7 @@ static tide_status solve_run(solve_work* work, tide__placement* items) {
   const tide__placements* const placements = work->placements;
   const tide_plan_problem problem = { .buffers = work->buffers, .count = work->buffer_count };
   tide_plan_options options = TIDE_PLAN_OPTIONS_INIT;
-  options.seconds = 0;  // a limit in time would make the layout depend on the computer
+  options.seconds = 0;  // a time limit would make the layout depend on the computer
   options.nodes = placements->nodes;
   options.heap = placements->heap;
   tide_plan* plan = NULL;
@@ -164,7 +155,7 @@ tide_status tide__placements_solve(tide__placements* placements, bool in_place, 
   tide_status status = solve_prepare(&work, in_place);
   if (status == TIDE_OK) status = solve_run(&work, placements->items);
   if (status == TIDE_OK) *out_over = work.over_count;
-  solve_free(&work);
+  tide__scratch_fini(&work.scratch);
   return status;
 }
 
@@ -183,7 +174,7 @@ static tide_status solve_tell(const solve_work* work, const tide_plan_check* che
                      solve_value(work, check->other), (unsigned long long)check->instant);
   }
   if (check->fault == TIDE_PLAN_FAULT_ALIGNMENT) {
-    return TIDE_FAIL(wrong, "layout: the offset %llu of value %u is no multiple of the alignment", offset,
+    return TIDE_FAIL(wrong, "layout: the offset %llu of value %u is not a multiple of the alignment", offset,
                      value);
   }
   return TIDE_FAIL(wrong, "layout: the place of value %u at %llu is wrong: %.120s", value, offset,
@@ -192,14 +183,12 @@ static tide_status solve_tell(const solve_work* work, const tide_plan_check* che
 
 static tide_status solve_verify(solve_work* work, tide_status wrong) {
   const tide__placements* const placements = work->placements;
-  uint64_t* const offsets = tide__heap_alloc(placements->heap, work->buffer_count, sizeof *offsets);
+  uint64_t* const offsets = tide__scratch_alloc(&work->scratch, work->buffer_count, sizeof *offsets);
   TIDE_REQUIRE(offsets != NULL, TIDE_ERR_NO_MEMORY, "no memory to verify %zu values", placements->count);
   for (size_t i = 0; i < work->buffer_count; i++) offsets[i] = placements->items[work->first[i]].offset;
   const tide_plan_problem problem = { .buffers = work->buffers, .count = work->buffer_count };
   tide_plan_check check = TIDE_PLAN_CHECK_INIT;
-  const tide_status status = tide_plan_verify(&problem, offsets, NULL, placements->heap, &check);
-  tide__heap_release(placements->heap, offsets, work->buffer_count, sizeof *offsets);
-  if (status != TIDE_OK) return status;
+  TIDE_TRY(tide_plan_verify(&problem, offsets, NULL, placements->heap, &check));
   return check.fault == TIDE_PLAN_NO_FAULT ? TIDE_OK : solve_tell(work, &check, wrong);
 }
 
@@ -208,7 +197,7 @@ tide_status tide__placements_verify(const tide__placements* placements, bool in_
   solve_work work = { .placements = placements };
   tide_status status = solve_prepare(&work, in_place);
   if (status == TIDE_OK) status = solve_verify(&work, wrong);
-  solve_free(&work);
+  tide__scratch_fini(&work.scratch);
   return status;
 }
 
@@ -236,7 +225,7 @@ tide_status tide__placements_load(const tide__placements* placements, uint64_t* 
   const size_t instants = (size_t)placements->graph->instants + 2;
   uint64_t* const change = tide__heap_alloc(placements->heap, instants, sizeof *change);
   TIDE_REQUIRE(change != NULL, TIDE_ERR_NO_MEMORY, "no memory to add up %zu values", placements->count);
-  // Sums modulo 2^64: what is taken away was added before.
+  // Modulo 2^64: everything subtracted was added before.
   for (size_t i = 0; i < placements->count; i++) {
     change[placements->items[i].begin] += placements->items[i].bytes;
     change[placements->items[i].end + 1] -= placements->items[i].bytes;

@@ -26,7 +26,7 @@ typedef struct tide__arena_memory {
   uint64_t bytes;
 } tide__arena_memory;
 
-// What a run asks of an arena.
+// What a run needs of an arena.
 typedef struct tide__arena_need {
   uint64_t bytes;      // of this run
   uint64_t most;       // of the last runs; at least `bytes`

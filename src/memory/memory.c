@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The computer's own memory as a source of arenas and caches, and filling.
+// The C library's memory as a source for arenas and caches, and filling.
 #include "tidemark/memory.h"
 
 #include <errno.h>
@@ -27,7 +27,7 @@ void tide__memory_fill(tide_fill fill, void* address, uint64_t bytes) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// The computer's own
+// The C library
 
 static tide_status cpu_alloc(const tide_memory* memory, size_t bytes, size_t alignment, void** out) {
   (void)memory;
@@ -39,7 +39,7 @@ static tide_status cpu_alloc(const tide_memory* memory, size_t bytes, size_t ali
   if (failed == 0) return TIDE_OK;
   *out = NULL;
   return TIDE_FAIL_NATIVE(failed == EINVAL ? TIDE_ERR_ARGUMENT : TIDE_ERR_NO_MEMORY, failed,
-                          "the computer has no %zu bytes of memory left", bytes);
+                          "no memory left for %zu bytes", bytes);
 }
 
 static tide_status cpu_release(const tide_memory* memory, void* address) {
@@ -49,7 +49,7 @@ static tide_status cpu_release(const tide_memory* memory, void* address) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// With a choice
+// With flags
 
 #define RAW_HUGE_BYTES ((uint64_t)2 << 20)
 #define RAW_ALIGNMENT 64

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The load of each pool is kept by section, so that room is a question of O(log n). Loads only say what
-// cannot be; when a pool turns out not to hold what it was given, the caller moves some of it on.
+// The load of each pool is kept by section in a segment tree, so checking for room is O(log n). A load only
+// rules assignments out. If a pool cannot hold its items, the caller moves some of them on.
 #include "plan/assign.h"
 
 #include "base/error.h"
 #include "base/random.h"
 #include "plan/radix.h"
 
-#define ASSIGN_WAYS 4096u                 // that are gone through one by one
-#define ASSIGN_SHUFFLES 32u               // that are tried by chance where there are more
-#define ASSIGN_WORDS ((uint64_t)3 << 22)  // of the segment trees of all pools together
+#define ASSIGN_WAYS 4096u                 // that are tried one by one
+#define ASSIGN_SHUFFLES 32u               // random ones, if there are more
+#define ASSIGN_WORDS ((uint64_t)3 << 22)  // of all segment trees together
 
 static tide_status assign_no_memory(const tide__assign* assign) {
   return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory to assign %zu buffers", assign->items->count);
@@ -26,7 +26,7 @@ void tide__assign_list(tide__assign* assign) {
   for (size_t i = 0; i < assign->items->count; i++) assign->first[assign->pools[i] + 1]++;
   for (uint32_t i = 0; i < assign->pool_count; i++) assign->first[i + 1] += assign->first[i];
   for (uint32_t i = 0; i < assign->items->count; i++) assign->list[assign->first[assign->pools[i]]++] = i;
-  // Each first stands where the next pool begins now.
+  // Each `first` has moved to where the next pool begins.
   for (uint32_t i = assign->pool_count; i > 0; i--) assign->first[i] = assign->first[i - 1];
   assign->first[0] = 0;
 }
@@ -76,7 +76,7 @@ bool tide__assign_move(tide__assign* assign, uint32_t item) {
 
 // ---------------------------------------------------------------------------------------------------
 
-// Are loads few enough to be kept, and small enough not to overflow?
+// Can loads be kept without too much memory and without overflow?
 static bool assign_can_sum_up(const tide__assign* assign, uint64_t words) {
   if (words * assign->pool_count > ASSIGN_WORDS) return false;
   uint64_t total = 0;
@@ -111,7 +111,7 @@ void tide__assign_all(tide__assign* assign, uint32_t pool) {
   for (uint32_t i = 0; i < assign->free_count; i++) assign->pools[assign->free[i]] = pool;
 }
 
-// How many ways there are to spread the free items; 0 for many.
+// The number of ways to distribute the free items; 0: too many.
 static uint32_t assign_count_ways(const tide__assign* assign) {
   uint64_t ways = 1;
   for (uint32_t i = 0; i < assign->free_count; i++) {
@@ -121,7 +121,7 @@ static uint32_t assign_count_ways(const tide__assign* assign) {
   return (uint32_t)ways;
 }
 
-// Sends the free items to the pools that the digits of `way` say; false if one has no room there.
+// Assigns the free items to the pools given by the digits of `way`; false if one has no room there.
 static bool assign_by_digits(tide__assign* assign, uint32_t way) {
   for (uint32_t i = 0; i < assign->free_count; i++) {
     const uint32_t pool = way % assign->pool_count;
@@ -135,8 +135,8 @@ static bool assign_by_digits(tide__assign* assign, uint32_t way) {
   return true;
 }
 
-// Each item, in the order of their size with some changes, goes to the first pool with room from one on that
-// chance tells.
+// Takes the items in order of size with random changes. Each goes to the first pool with room, starting at
+// a random one.
 static void assign_by_chance(tide__assign* assign, uint64_t state) {
   for (uint32_t i = 0; i < assign->free_count; i++) {
     const uint64_t random = tide__random_next(&state);
@@ -195,14 +195,15 @@ static tide_status assign_choose(tide__assign* assign) {
     const uint32_t item = keys[i].value;
     assign->free[assign->free_count++] = item;
     const uint32_t pool = assign_find(assign, item, 0);
-    // What has room nowhere goes to the last, and is found not to fit.
+    // An item without room goes to the last pool, whose solver reports it.
     assign_add(assign, item, pool < assign->pool_count ? pool : assign->pool_count - 1, true);
   }
   assign->ways = assign_count_ways(assign);
   return TIDE_OK;
 }
 
-// What no assignment can change: a buffer larger than any pool, or more at an instant than all pools have.
+// Reasons that hold for every assignment: a buffer larger than any pool, or a load larger than all pools
+// together.
 static void assign_prove(tide__assign* assign) {
   uint64_t total = 0;
   uint64_t largest = 0;

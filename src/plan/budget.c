@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The clock is read at each question, so callers ask every hundred microseconds or so.
+// Each query reads the clock, so callers query every hundred microseconds or so.
 #include "plan/budget.h"
 
 #include "base/sys.h"

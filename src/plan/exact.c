@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// A round is a pair of runs that can be done at the same time, since they belong to different lanes. If both
-// succeed the first counts, so the number of threads does not show. The lengths of the runs follow Luby's
-// sequence (1 1 2 1 1 2 4 ...), which is never far from the best lengths, whatever these are.
+// A round is a pair of runs of different lanes, which can run at the same time. If both succeed, the first
+// counts, so the result does not depend on the number of threads. The lengths of the runs follow Luby's
+// sequence (1 1 2 1 1 2 4 ...), which is always within a small factor of the best lengths.
 #include "plan/exact.h"
 
 #include "base/error.h"
@@ -92,14 +92,14 @@ static void exact_play_one(void* user, uint32_t index) {
   if (turn->answers[index] != TIDE__SEARCH_STOPPED) tide__watch_win(&turn->winner, index);
 }
 
-// Runs behind one that succeeded may have been broken off anywhere, so nothing of them may be kept.
+// Runs after one that succeeded may have stopped anywhere, so nothing of them may be kept.
 static void exact_forget(tide__exact* exact, const exact_play* plays, uint32_t first) {
   for (uint32_t i = first; i < EXACT_PLAYS; i++) {
     tide__search_reset(exact->lanes[plays[i].lane], exact_seed(exact, plays[i].lane));
   }
 }
 
-// Hands out nodes, up to `left` and what the budget has. What it has beyond them is for nodes that are long.
+// Assigns nodes, up to `left` and the budget. The rest of the budget pays for expensive nodes.
 static void exact_share(exact_turn* turn, uint64_t wanted, uint64_t left) {
   const uint64_t budget = tide__budget_left(turn->budget);
   uint64_t nodes = left < budget ? left : budget;
@@ -114,7 +114,7 @@ static void exact_share(exact_turn* turn, uint64_t wanted, uint64_t left) {
   }
 }
 
-// One round, within `*left` nodes, which it lowers by those it took.
+// Runs one round within `*left` nodes, and subtracts those it used.
 static tide__search_answer exact_round(tide__exact* exact, int64_t height, uint64_t* left,
                                        tide__thread_pool* threads, tide__budget* budget) {
   exact_turn turn = { .exact = exact,
@@ -143,7 +143,7 @@ tide__search_answer tide__exact_run(tide__exact* exact, int64_t height, uint64_t
   tide__search_answer answer = TIDE__SEARCH_STOPPED;
   for (uint64_t before = UINT64_MAX; answer == TIDE__SEARCH_STOPPED && left > 0 && left < before;) {
     if (tide__budget_is_over(budget) || tide__budget_left(budget) == 0) break;
-    before = left;  // a round without nodes has nothing that it can try
+    before = left;  // a round that spends no nodes cannot go on
     answer = exact_round(exact, height, &left, threads, budget);
   }
   return answer;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The exact search with restarts: several searches with different tastes take turns, each learns from its own
-// failures, and short runs are tried before long ones.
+// The exact search with restarts. Several searches with different rules take turns; each learns from its
+// own failures. Short runs come before long ones.
 #ifndef TIDEMARK_SRC_PLAN_EXACT_H
 #define TIDEMARK_SRC_PLAN_EXACT_H
 
@@ -16,15 +16,15 @@ typedef struct tide__exact {
   tide__search* lanes[TIDE__EXACT_LANES];  // owned
   uint64_t seed;
   uint32_t round;   // of restarts, so far
-  uint32_t winner;  // the lane whose arrangement was found last
+  uint32_t winner;  // the lane of the last arrangement
 } tide__exact;
 
 tide_status tide__exact_init(tide__exact* exact, const tide__puzzle* puzzle, uint64_t seed,
                              const tide_heap* heap);
 void tide__exact_fini(tide__exact* exact);
 
-// Looks for an arrangement of at most `height` bytes with about `nodes` nodes, or as far as the budget goes,
-// and takes what it used from the budget. The answer does not depend on the number of threads.
+// Looks for an arrangement of at most `height` bytes with about `nodes` nodes, within the budget, and
+// charges the budget. The answer does not depend on the number of threads.
 tide__search_answer tide__exact_run(tide__exact* exact, int64_t height, uint64_t nodes,
                                     tide__thread_pool* threads, tide__budget* budget);
 

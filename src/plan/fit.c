@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The spans of all boxes stand by their first section, so those that meet a span are among those before some
-// place, and a tree of the latest ends finds them: O(k + log n) for k of them, nearly.
+// The spans of all boxes are sorted by first section. Those that overlap a span begin before its end, and a
+// tree of the latest ends finds them: nearly O(k + log n) for k of them.
 #include "plan/fit.h"
 
 #include "base/error.h"
@@ -80,7 +80,7 @@ void tide__fit_take(tide__fit* fit, uint32_t box) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// What bars a box
+// Bars of a box
 
 static bool fit_add_bar(tide__fit* fit, tide__bar bar) {
   const size_t need = fit->bar_count + 1;
@@ -102,8 +102,7 @@ static bool fit_bar_by(tide__fit* fit, const tide__span* span, uint32_t other) {
   return fit_add_bar(fit, bar);
 }
 
-// Walks over the spans below `node`, which stand at [low, high), that lie there, begin before the span ends
-// and end after it begins.
+// Visits the placed spans below `node`, at [low, high) of the order, that overlap the span in time.
 static bool fit_visit(tide__fit* fit, const tide__span* span, uint32_t node, uint32_t low, uint32_t high) {
   fit->work++;
   if (fit->latest[node] <= span->first || low >= fit->model->span_count) return true;
@@ -132,7 +131,7 @@ static bool fit_sort(tide__fit* fit) {
   }
   if (!tide__heap_grow(heap, (void**)&fit->bars, &fit->bar_capacity, count, sizeof *fit->bars)) return false;
   for (uint32_t i = 0; i < count; i++) {
-    // The sign is turned round so that negative numbers come first.
+    // Flip the sign bit so that negative numbers sort first.
     const uint64_t key = (uint64_t)fit->unsorted[i].above ^ (uint64_t)1 << 63;
     fit->keys[i] = (tide__keyed){ key, i };
   }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// A sweep over the sections: what holds memory there stands in a tree by its lower end, and what begins is
-// compared with its two neighbours. O(n log n) for n spans.
+// A sweep over the sections. Spans that are live are in a tree by their lower end; each new one is compared
+// with its two neighbours. O(n log n) for n spans.
 #include "plan/fixed.h"
 
 #include "base/error.h"

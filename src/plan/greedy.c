@@ -2,15 +2,15 @@
 // Copyright the Tidemark authors
 //
 // The skyline over the sections is a list of runs of equal height. A run between two higher ones is a
-// valley: of the boxes that lie wholly in it, the one with the highest priority is placed on it; where there
+// valley. Of the boxes that fit wholly into it, the one with the highest priority is placed on it. If there
 // is none, the valley is raised to its lower neighbour. No box is ever compared with another.
 //
-// Which valley comes next does not matter, since a box can lie in one valley only. So they are taken from a
-// stack, the newest first, which keeps the work in one place.
+// The order of valleys does not matter, because a box fits into one valley only. They are taken from a
+// stack, the newest first, for locality.
 //
-// What is left free below a raised run makes its sections higher in the end. So it is known early which
-// sections become critical, and that a pass will exceed its limit, and where.
-// A pass is O(n log n), nearly; about 150 bytes a box.
+// The space lost below a raised run adds to the final height of its sections. So a pass knows early which
+// sections become critical, and that it will exceed its limit, and where. A pass is nearly O(n log n), with
+// about 150 bytes per box.
 #include "plan/greedy.h"
 
 #include "base/arith.h"
@@ -18,15 +18,15 @@
 #include "base/heap.h"
 #include "base/segment_tree.h"
 
-#define GREEDY_POLL 1024u  // placements between two questions for the budget
+#define GREEDY_POLL 1024u  // placements between two looks at the budget
 #define GREEDY_NONE UINT32_MAX
 
 typedef struct greedy_run {
   int64_t height;
   uint32_t first;
-  uint32_t last;    // equal to first: the run is not in use
+  uint32_t last;    // equal to first: unused
   uint32_t before;  // GREEDY_NONE at the left end
-  uint32_t after;   // GREEDY_NONE at the right end; of a run not in use, the next such
+  uint32_t after;   // GREEDY_NONE at the right end; of an unused run, the next unused one
 } greedy_run;
 
 struct tide__greedy {
@@ -42,7 +42,7 @@ struct tide__greedy {
   uint32_t free_run;
   uint32_t* stack;  // of scratch; runs that may be valleys
   size_t stack_count;
-  // By section, how high it will become at least: all its boxes, and what was left free in it so far.
+  // By section, a lower bound of its final height: all its boxes, and the space lost in it so far.
   tide__segment_tree bounds;  // its memory is of scratch
   bool has_bounds;            // they are kept in this pass
 };
@@ -50,7 +50,7 @@ struct tide__greedy {
 // ---------------------------------------------------------------------------------------------------
 // Lifetime
 
-// Sums up the heights, unless they might overflow with what a pass leaves free.
+// Sums up the heights, unless they might overflow together with the lost space.
 static void greedy_fill_loads(tide__greedy* greedy) {
   uint64_t total = 0;
   for (uint32_t i = 0; i < greedy->count; i++) {
@@ -131,7 +131,7 @@ static void greedy_link(tide__greedy* greedy, uint32_t before, uint32_t after) {
   if (after != GREEDY_NONE) greedy->runs[after].before = before;
 }
 
-// Takes neighbours of the same height into the run.
+// Merges neighbours of the same height into the run.
 static void greedy_merge(tide__greedy* greedy, uint32_t index) {
   greedy_run* const run = &greedy->runs[index];
   while (run->after != GREEDY_NONE && greedy->runs[run->after].height == run->height) {
@@ -152,7 +152,7 @@ static int64_t greedy_wall(const tide__greedy* greedy, uint32_t beside, int64_t 
   return beside != GREEDY_NONE ? greedy->runs[beside].height - height : INT64_MAX;
 }
 
-// The valley of a run; false if a neighbour is lower: it will come when that has been raised.
+// The valley of a run; false if a neighbour is lower. Then it comes again when that one has been raised.
 static bool greedy_valley(const tide__greedy* greedy, uint32_t index, tide__valley* out) {
   const greedy_run* const run = &greedy->runs[index];
   *out = (tide__valley){ run->first, run->last, greedy_wall(greedy, run->before, run->height),
@@ -182,7 +182,7 @@ static bool greedy_raise(tide__greedy* greedy, uint32_t index, const tide__valle
   return true;
 }
 
-// Cuts the run at the box and puts the middle at `top`. What is beside it may have become a valley.
+// Splits the run at the box and raises the middle to `top`. The runs beside it may become valleys.
 static void greedy_cover(tide__greedy* greedy, uint32_t index, uint32_t box, int64_t top) {
   greedy_run* const run = &greedy->runs[index];
   const greedy_run old = *run;
@@ -229,7 +229,8 @@ static void greedy_begin(tide__greedy* greedy, const tide__pass_rules* rules) {
   greedy_push(greedy, greedy_run_new(greedy, all));
 }
 
-// Puts the box on the run and returns its end; INT64_MAX, and nothing done, if that is above the limit.
+// Places the box on the run and returns its end; INT64_MAX if that is above the limit, and then nothing has
+// changed.
 static int64_t greedy_place(tide__greedy* greedy, uint32_t index, uint32_t number, int64_t limit,
                             int64_t* offsets) {
   const tide__box* const box = &greedy->boxes[number];

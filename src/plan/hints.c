@@ -11,11 +11,11 @@
 #include "plan/fit.h"
 #include "plan/improver.h"
 
-#define HINTS_PLACES 64u       // that are compared
-#define HINTS_STEPS_A_BOX 50u  // that has no place at first
+#define HINTS_PLACES 64u       // candidates per box
+#define HINTS_STEPS_A_BOX 50u  // for each box without a place at first
 #define HINTS_STEPS_LEAST 200u
-#define HINTS_POLL 64u    // steps between two questions for the budget
-#define HINTS_MANY 1024u  // boxes met, from which on each question is a long one
+#define HINTS_POLL 64u    // steps between two looks at the budget
+#define HINTS_MANY 1024u  // overlapping boxes, from which on the budget is checked at each step
 
 typedef struct hints_work {
   tide__scratch scratch;
@@ -23,12 +23,12 @@ typedef struct hints_work {
   tide__fit fit;
   tide__keyed* keys;    // of scratch
   tide__keyed* spare;   // of scratch
-  uint32_t* queue;      // of scratch; boxes without a place, the next one last
+  uint32_t* queue;      // of scratch; boxes without a place, as a stack
   uint32_t* evictions;  // of scratch; how often each was evicted
   uint32_t waiting;     // in the queue
-  uint32_t steps;       // questions to `fit`
+  uint32_t steps;       // queries of `fit`
   bool is_over;
-  uint64_t paid;  // work of `fit` that the budget knows of
+  uint64_t paid;  // work of `fit` that the budget was charged for
   int64_t target;
 } hints_work;
 
@@ -36,7 +36,7 @@ static const tide__box* hints_box(const hints_work* work, uint32_t box) {
   return &work->solver->model.boxes[box];
 }
 
-// To be asked before each question to `fit`: is the time over?
+// Is the time over? Called before each query of `fit`.
 static bool hints_is_over(hints_work* work) {
   if (work->steps++ % HINTS_POLL == 0 || work->fit.bar_count > HINTS_MANY) {
     work->is_over = tide__budget_is_over(work->solver->budget);
@@ -50,7 +50,7 @@ static uint64_t hints_take_unpaid(hints_work* work) {
   return unpaid;
 }
 
-// The same where all boxes are gone through, for which work is given.
+// The same for the pass over all boxes, which has free work.
 static bool hints_may_ask(hints_work* work) {
   return tide__budget_keep(work->solver->budget, hints_take_unpaid(work)) && !hints_is_over(work);
 }
@@ -70,7 +70,8 @@ static void hints_put_fixed(hints_work* work) {
   }
 }
 
-// The highest first; what does not fit at its hint, or has none, waits: the highest last in the queue.
+// Places boxes at their hints, the highest first. A box without a hint, or that does not fit there, goes
+// into the queue, the highest last.
 static tide_status hints_put_hinted(hints_work* work) {
   const uint32_t count = work->solver->model.count;
   for (uint32_t i = 0; i < count; i++)
@@ -93,9 +94,9 @@ static tide_status hints_put_hinted(hints_work* work) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// Driving out
+// Eviction
 
-// What it costs to have the box at `offset`; UINT64_MAX: it cannot lie there.
+// The cost of placing the box at `offset`; UINT64_MAX: impossible.
 static uint64_t hints_cost(hints_work* work, int64_t offset) {
   uint64_t cost = 0;
   for (size_t i = 0; i < work->fit.bar_count && work->fit.bars[i].above < offset; i++) {
@@ -120,7 +121,7 @@ static void hints_compare(hints_work* work, uint32_t box, int64_t offset, hints_
   *best = (hints_place){ cost, offset };
 }
 
-// The cheapest place that touches another box from above or below, or the ground.
+// The cheapest place that touches another box, or the ground.
 static hints_place hints_find(hints_work* work, uint32_t box) {
   const uint64_t alignment = hints_box(work, box)->alignment;
   hints_place best = { UINT64_MAX, 0 };
@@ -146,7 +147,7 @@ static void hints_evict(hints_work* work, int64_t offset) {
   }
 }
 
-// Finds a place for the box that waits last; false if it can have none.
+// Places the last box of the queue; false if it has no place.
 static tide_status hints_step(hints_work* work, bool* out_found) {
   const uint32_t box = work->queue[work->waiting - 1];
   TIDE_TRY(tide__fit_ask(&work->fit, box));
@@ -189,8 +190,8 @@ static tide_status hints_return(hints_work* work) {
 
 // ---------------------------------------------------------------------------------------------------
 
-// Puts down what waits, each as low as it can be, or on top of all when time is over; false if that is too
-// high.
+// Places the queued boxes, each as low as possible, or on top of all when the time is over; false if that
+// is too high.
 static tide_status hints_put_rest(hints_work* work, bool* out_fits) {
   int64_t top = 0;
   const uint32_t count = work->solver->model.count;
@@ -223,13 +224,13 @@ static void hints_note(hints_work* work) {
       const int64_t end = work->fit.offsets[j] + hints_box(work, j)->height;
       height = end > height ? end : height;
     }
-    // The plan that keeps hints is the one that was asked for, whatever else was found.
+    // With keeps_hints, this plan is the answer even if another one is lower.
     if (solver->is_kept) solver->parts[i].height = INT64_MAX;
     tide__solver_note(solver, i, height, &work->fit.offsets[part->first_box], TIDE_PLAN_STAGE_HINTS);
   }
 }
 
-// The height that may be used: the capacity, or what the hints use already.
+// The allowed height: the capacity, or the height of the hinted plan.
 static int64_t hints_target(const tide__solver* solver) {
   if (solver->options->goal == TIDE_PLAN_FIT) return solver->capacity;
   int64_t highest = solver->bound;

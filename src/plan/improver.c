@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// A small part is searched exactly: at the bound first, then half-way between what could not be decided and
-// the best plan, with more nodes each time round. A large one is left to the wheel, with rehearsals where
-// little is missing, and now and then to searches of neighbourhoods; one in between has them in turns.
+// A small part is searched exactly: first at the lower bound, then halfway between the highest undecided
+// height and the best plan, with more nodes in each round. A large part uses the squeaky wheel, with
+// rehearsals if the plan is close to the goal, and from time to time neighbourhoods. A part in between
+// alternates.
 #include "plan/improver.h"
 
 #include "base/error.h"
@@ -13,13 +14,13 @@
 #include "plan/rehearsal.h"
 #include "plan/squeaky_wheel.h"
 
-#define IMPROVER_EXACT_ALONE 600u   // boxes up to which the wheel makes its fixed rounds only
+#define IMPROVER_EXACT_ALONE 600u   // boxes up to which the wheel runs its fixed rounds only
 #define IMPROVER_EXACT_MOST 2500u   // boxes up to which the exact search is tried
 #define IMPROVER_NODES_A_BOX 64u    // of the first search
-#define IMPROVER_NODES_SHARED 8u    // of the first search, where it takes turns with the wheel
+#define IMPROVER_NODES_SHARED 8u    // of the first search, if it alternates with the wheel
 #define IMPROVER_ROUNDS 12u         // of the wheel in a step
-#define IMPROVER_REHEARSED 100000u  // boxes from which on a pass is worth a rehearsal
-#define IMPROVER_LITTLE 1024        // the part of the goal that a plan may be above it to be rehearsed
+#define IMPROVER_REHEARSED 100000u  // boxes from which on rehearsals pay off
+#define IMPROVER_LITTLE 1024        // a plan is rehearsed if it exceeds the goal by at most this fraction
 
 struct tide__improver {
   tide__solver* solver;  // borrowed
@@ -33,8 +34,8 @@ struct tide__improver {
   bool has_exact;
   bool has_neighbourhood;
   uint64_t nodes;     // of the next search
-  int64_t undecided;  // the greatest height that was searched in vain in this time round
-  bool is_exhausted;  // the exact search has nothing left, though that proves nothing
+  int64_t undecided;  // the greatest height that this round could not decide
+  bool is_exhausted;  // the exact search has tried everything, which proves nothing here
   bool has_fixed;     // the wheel cannot be used
   uint32_t steps;
   int64_t* offsets;  // owned; by number in the part
@@ -106,7 +107,7 @@ static tide_status improver_run_wheel(tide__improver* improver, int64_t goal) {
   uint32_t rounds = IMPROVER_ROUNDS;
   if (is_fixed) rounds = tide__squeaky_wheel_fixed_rounds(&improver->wheel) - improver->wheel.rounds;
   if (improver->count > IMPROVER_EXACT_MOST) rounds = 1;
-  // A plan that others found is the one to beat.
+  // The wheel must beat the best plan of all solvers.
   if (improver_state(improver)->height < improver->wheel.height) {
     improver->wheel.height = improver_state(improver)->height;
   }
@@ -130,7 +131,7 @@ static int64_t improver_shift(const tide__improver* improver, int64_t height) {
   return tide__align_height(height, most);
 }
 
-// A plan for a part with fixed boxes that is always at hand: the others above all of them.
+// A simple plan for a part with fixed boxes: all others above them.
 static tide_status improver_put_above(tide__improver* improver) {
   tide__solver* const solver = improver->solver;
   const tide__box* const boxes = &solver->model.boxes[improver_part(improver)->first_box];
@@ -193,16 +194,16 @@ static void improver_take_exact(tide__improver* improver) {
   tide__solver_note(improver->solver, improver->part, height, improver->offsets, TIDE_PLAN_STAGE_SEARCH);
 }
 
-// The height to be searched next: the goal itself, or what lies in the middle of what is not known.
+// The height to search next: the goal, or the middle of the undecided range.
 static int64_t improver_next_height(tide__improver* improver, int64_t goal) {
   const tide__part_state* const state = improver_state(improver);
   const int64_t least = state->bound > goal ? state->bound : goal;
-  if (improver->undecided >= state->height - 1) improver->undecided = -1;  // a better plan was found below it
+  if (improver->undecided >= state->height - 1) improver->undecided = -1;  // a better plan is below it
   if (improver->undecided < least) return least;
   return improver->undecided + (state->height - improver->undecided) / 2;
 }
 
-// The greatest height at which a search has the same to try as at `height`.
+// The greatest height that is equivalent to `height` for the search.
 static int64_t improver_same_height(const tide__improver* improver, int64_t height) {
   const int64_t unit = improver->puzzle.unit;
   return improver->puzzle.unused > 0 ? height : height - height % unit + (unit - 1);
@@ -216,7 +217,7 @@ static tide_status improver_search(tide__improver* improver, int64_t goal) {
   const uint64_t before = solver->budget->nodes;
   const tide__search_answer answer =
       tide__exact_run(&improver->exact, height, improver->nodes, solver->threads, solver->budget);
-  // Without a node and without an answer, the heights are beyond what it can count.
+  // If it spent no node and has no answer, heights exceed its range.
   if (answer == TIDE__SEARCH_STOPPED && solver->budget->nodes == before) state->is_stuck = true;
   if (answer == TIDE__SEARCH_FITS) {
     improver_take_exact(improver);
@@ -248,7 +249,7 @@ static tide_status improver_search_near(tide__improver* improver, int64_t goal) 
                                       improver_heap(improver)));
   }
   int64_t height = improver_state(improver)->height;
-  if (height == INT64_MAX) {  // there is no plan to begin with
+  if (height == INT64_MAX) {  // no plan to start from
     improver_state(improver)->is_stuck = true;
     return TIDE_OK;
   }
@@ -263,7 +264,7 @@ static tide_status improver_search_near(tide__improver* improver, int64_t goal) 
 
 // ---------------------------------------------------------------------------------------------------
 
-// The section that a rehearsal is about: the one that was blamed, or the one with the highest load.
+// The section to rehearse: the blamed one, or the one with the highest load.
 static uint32_t improver_hardest(const tide__improver* improver) {
   const tide__part* const part = improver_part(improver);
   const uint32_t blamed = improver->wheel.chains[0].pass.blamed;
@@ -275,8 +276,8 @@ static uint32_t improver_hardest(const tide__improver* improver) {
   return hardest - part->first_section;
 }
 
-// A part too large for the exact search: a round of the wheel is long, so where little is missing it is
-// rehearsed.
+// For a part too large for the exact search. A round of the wheel is expensive, so it is rehearsed when the
+// plan is close to the goal.
 static tide_status improver_step_large(tide__improver* improver, int64_t goal, uint32_t step) {
   tide__solver* const solver = improver->solver;
   if (improver->has_fixed || (step > 0 && step % 8 == 0)) return improver_search_near(improver, goal);

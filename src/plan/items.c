@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// A buffer's pieces are its lifetime cut at its gaps. Buffers that share storage become one item, which holds
-// at each instant the bytes from the lowest first to the highest last of its members, or some of them; its
-// alignment is the least common multiple of theirs. O((n + g) log n) for n buffers with g gaps.
+// A buffer's pieces are its lifetime cut at its gaps. Buffers that share storage become one item. At each
+// instant it uses a range of bytes from the lowest `first` to the highest `last` of its members, though not
+// always all of it. Its alignment is the least common multiple of theirs. O((n + g) log n) for n buffers
+// with g gaps.
 #include "plan/items.h"
 
 #include <inttypes.h>
@@ -18,13 +19,13 @@
 #define ITEMS_LIMIT ((uint64_t)1 << 30)
 #define ITEMS_POOLS ((uint64_t)1 << 16)
 
-// What the work needs besides its result.
+// Temporary arrays.
 typedef struct items_work {
   tide__scratch scratch;
   const tide_plan_problem* problem;  // borrowed
-  tide__keyed* keys;                 // of scratch; for as many as any sort has
+  tide__keyed* keys;                 // of scratch; large enough for every sort
   tide__keyed* spare;
-  tide__piece* pieces;    // of scratch; of every buffer on its own
+  tide__piece* pieces;    // of scratch; of every single buffer
   uint32_t* first_piece;  // of scratch; by buffer, and one more
 } items_work;
 
@@ -33,7 +34,7 @@ static size_t items_pools(const tide_plan_problem* problem) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// What is refused
+// Validation
 
 static tide_status items_check_buffer(const tide_plan_problem* problem, size_t index) {
   const tide_plan_buffer* const buffer = &problem->buffers[index];
@@ -88,7 +89,7 @@ static void items_append(tide__piece* pieces, uint32_t* count, tide__piece piece
   if (piece.lower < piece.upper && piece.first < piece.last) pieces[(*count)++] = piece;
 }
 
-// The gaps cut the lifetime, so there are at most two pieces a gap and one more.
+// Each gap adds at most two pieces to the lifetime.
 static tide_status items_cut(items_work* work, size_t index, uint32_t* count) {
   const tide_plan_buffer* const buffer = &work->problem->buffers[index];
   for (uint32_t i = 0; i < buffer->gap_count; i++) work->keys[i] = (tide__keyed){ buffer->gaps[i].lower, i };
@@ -131,7 +132,7 @@ static tide_status items_cut_all(items_work* work, size_t gaps) {
 
 static uint64_t items_common_alignment(uint64_t a, uint64_t b) {
   uint64_t multiple = 0;
-  // Above every offset only 0 is a multiple, whichever number it is.
+  // Above the largest offset, 0 is the only multiple of any alignment.
   return tide__mul(a / tide__gcd(a, b), b, &multiple) && multiple <= TIDE_PLAN_MAX_BYTES
              ? multiple
              : TIDE_PLAN_MAX_BYTES + 1;
@@ -142,7 +143,7 @@ static void items_note_pair(tide__items* items, uint32_t buffer, uint32_t other)
   items->proof = (tide_plan_proof){ .reason = TIDE_PLAN_PAIR, .buffer = buffer, .other = other };
 }
 
-// Makes `item` fit one more buffer; what contradicts is noted, once.
+// Adds a buffer to `item`; the first contradiction is recorded.
 static void items_join(tide__items* items, const items_work* work, tide__item* item, uint32_t index) {
   const tide_plan_buffer* const buffer = &work->problem->buffers[index];
   if (item->offset == TIDE_PLAN_ANYWHERE) {
@@ -175,8 +176,7 @@ static tide__item* items_begin(tide__items* items, uint32_t index, uint32_t piec
   return item;
 }
 
-// What the paint of a union needs: the instants at which something changes, and three values between each
-// two.
+// For painting a union: the instants at which something changes, and three values between each two.
 typedef enum items_value { ITEMS_FIRST, ITEMS_LAST, ITEMS_HELD, ITEMS_VALUES } items_value;
 typedef struct items_union {
   uint64_t* instants;
@@ -204,7 +204,7 @@ static uint64_t items_value_of(const tide__piece* piece, items_value value) {
   return value == ITEMS_LAST ? piece->last : piece->held;
 }
 
-// Leaves each cell with the lowest first, or the greatest of the other values.
+// Gives each cell the lowest `first`, or the greatest of the other values.
 static void items_paint(items_work* work, items_union* all, const tide__piece* pieces, size_t count,
                         items_value value) {
   for (uint32_t i = 0; i < count; i++) {
@@ -243,7 +243,7 @@ static tide_status items_union_init(items_union* all, tide__scratch* scratch, si
   return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for %zu parts of a storage", count);
 }
 
-// Appends a piece, or makes the one before it longer.
+// Appends a piece, or extends the one before it.
 static void items_append_or_extend(tide__piece* pieces, uint32_t* count, tide__piece piece) {
   tide__piece* const before = *count > 0 ? &pieces[*count - 1] : NULL;
   if (before != NULL && before->upper == piece.lower && before->first == piece.first &&
@@ -254,8 +254,8 @@ static void items_append_or_extend(tide__piece* pieces, uint32_t* count, tide__p
   }
 }
 
-// Writes the union of `count` pieces to `out`, which has room for twice as many. What several members hold
-// between the lowest first and the highest last need not be all of it; at least it is what one of them holds.
+// Writes the union of `count` pieces to `out`, which has room for twice as many. Several members may leave
+// a part of the range unused; `held` is at least what one of them uses.
 static tide_status items_unite(items_work* work, const tide__piece* pieces, size_t count, tide__piece* out,
                                uint32_t* out_count) {
   tide__scratch scratch;
@@ -276,7 +276,7 @@ static tide_status items_unite(items_work* work, const tide__piece* pieces, size
   return status;
 }
 
-// Makes one item of the buffers at keys[first, last), which are those of one number.
+// Makes one item of the buffers at keys[first, last), which have the same alias number.
 static tide_status items_group(tide__items* items, items_work* work, const tide__keyed* members, size_t count,
                                tide__piece* gathered, uint32_t* pieces) {
   tide__item* const item = items_begin(items, members[0].value, *pieces);
@@ -323,7 +323,7 @@ static void items_single(tide__items* items, const items_work* work, uint32_t in
   *pieces += item->piece_count;
 }
 
-// Notes the first item that must lie where its alignment does not let it.
+// Records the first item whose fixed offset contradicts its alignment.
 static void items_check_fixed(tide__items* items) {
   for (size_t i = 0; i < items->count && items->proof.reason == TIDE_PLAN_NO_REASON; i++) {
     const tide__item* const item = &items->items[i];

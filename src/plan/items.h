@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// What is to be placed: a buffer, or all buffers that share one storage, with what it holds over time.
+// Items to place: a buffer, or all buffers that share one storage, with the bytes it uses over time.
 #ifndef TIDEMARK_SRC_PLAN_ITEMS_H
 #define TIDEMARK_SRC_PLAN_ITEMS_H
 
-#include "plan/scratch.h"
+#include "base/scratch.h"
 #include "tidemark/plan.h"
 
-// A part of a lifetime in which an item holds its bytes [first, last), or at least `held` of them.
+// A part of a lifetime in which an item uses its bytes [first, last), or at least `held` of them.
 typedef struct tide__piece {
   uint64_t lower;
   uint64_t upper;
@@ -19,7 +19,7 @@ typedef struct tide__piece {
 
 typedef struct tide__item {
   uint64_t alignment;    // at least 1
-  uint64_t offset;       // where it must lie, or TIDE_PLAN_ANYWHERE
+  uint64_t offset;       // fixed, or TIDE_PLAN_ANYWHERE
   uint64_t hint;         // or TIDE_PLAN_ANYWHERE
   uint64_t bytes;        // of the largest of its buffers that ever hold anything
   uint32_t pool;         // or TIDE_PLAN_ANY_POOL

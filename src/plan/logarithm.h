@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// A natural logarithm for priorities: within 0.006 of the true one, and without the mathematical library.
+// A natural logarithm for priorities, exact to 0.006, without the math library.
 #ifndef TIDEMARK_SRC_PLAN_LOGARITHM_H
 #define TIDEMARK_SRC_PLAN_LOGARITHM_H
 
 #include <stdint.h>
 
-// Of 0 as of 1. Between two powers of two a parabola through both ends.
+// The result for 0 is that for 1. Between two powers of two it is a parabola through both ends.
 static inline float tide__log(uint64_t n) {
   if (n == 0) return 0;
   const int exponent = 63 - __builtin_clzll(n);

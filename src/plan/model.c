@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// A sweep over the sorted ends of all spans. A section ends where something ends after something has begun,
-// so it is a largest set of items that live together, and there are at most as many as items.
+// A sweep over the sorted ends of all spans. A section ends at the first end after a beginning. So it is a
+// maximal set of items that live together, and there are at most as many sections as items.
 //
-// Bounds: what lives in one section must lie side by side. If every offset is a multiple of a grain, a box
-// takes whole grains, but for the one on top. O(n log n) and about 200 bytes an item.
+// Bounds: the boxes of one section must not overlap. If every offset is a multiple of a grain, each box
+// except the topmost takes whole grains. O(n log n), and about 200 bytes per item.
 #include "plan/model.h"
 
 #include "base/arith.h"
@@ -55,7 +55,7 @@ static void model_add_box(tide__model* model, model_work* work, const tide__item
     work->ends[span] = (tide__keyed){ piece->upper, span };
     model->has_holes |= piece->held < piece->last;
   }
-  // A hint that no plan can keep is none.
+  // Ignore a hint that no plan can keep.
   if (box.hint > (int64_t)TIDE_PLAN_MAX_BYTES - box.height) box.hint = -1;
   model->has_fixed |= box.fixed >= 0;
   model->has_hints |= box.hint >= 0;
@@ -96,7 +96,7 @@ static uint64_t model_grains(const tide__model* model, const tide__span* span) {
   return (uint64_t)span->top + (rest > 0 ? model->grain - rest : 0);
 }
 
-// Goes over starts and ends by time, ends first, and closes a section at an end that follows a start.
+// Visits starts and ends by time, ends first, and closes a section at an end that follows a start.
 static void model_sweep(tide__model* model, model_work* work) {
   model_sum bytes = 0;
   model_sum whole = 0;
@@ -162,8 +162,8 @@ static tide_status model_sort_boxes(tide__model* model, model_work* work) {
 // ---------------------------------------------------------------------------------------------------
 // Bounds
 
-// Replaces each load by the whole grains of the section, less what the box with the most unused bytes in its
-// last grain leaves free: that box may be on top.
+// Replaces each load by the whole grains of the section, minus the most unused bytes that any box leaves in
+// its last grain: that box may be on top.
 static tide_status model_bound_by_grains(tide__model* model, model_work* work) {
   uint64_t* const unused = tide__scratch_alloc(&work->scratch, model->sections, sizeof *unused);
   uint32_t* const next = tide__scratch_alloc(&work->scratch, (size_t)model->sections + 1, sizeof *next);

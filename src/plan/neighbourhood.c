@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Around a box that ends too high, the sections it lives in are widened at both sides until enough boxes lie
-// wholly inside. Of the boxes there, the highest are looked at; all below them are the ground on which these
-// lie. Those that lie wholly inside, or by chance as many of them as can be searched, are free, the others
-// keep their place. The search is asked for an arrangement below the height that is aimed at; where it finds
-// one, the boxes move. When the last of the boxes that end too high has moved, the plan is better.
+// Around a box that ends too high, the sections it lives in are widened at both sides until enough boxes
+// lie wholly inside. Of the boxes there, the highest are looked at; all below them are the ground on which
+// these lie. Those wholly inside are free, or a random choice if there are too many; the others keep their
+// places. The search looks for an arrangement below the target height; if it finds one, the boxes move. The
+// plan is better when the last box that ends too high has moved.
 #include "plan/neighbourhood.h"
 
 #include "base/error.h"
@@ -14,12 +14,12 @@
 
 #define NEAR_TRIES 24u                 // of a step
 #define NEAR_FAILURES 4u               // in a row, after which it ends
-#define NEAR_FREE 96u                  // boxes that are placed anew
+#define NEAR_FREE 96u                  // boxes placed again
 #define NEAR_MOST 400u                 // boxes above the ground
-#define NEAR_SECTIONS 4096u            // that are looked at
+#define NEAR_SECTIONS 4096u            // at most
 #define NEAR_WORK ((uint64_t)1 << 26)  // boxes times sections of the ground
-#define NEAR_BEGIN 64u                 // work for each box and section, until a search begins
-#define NEAR_CLOSE 1024  // a plan above the goal by less than this part of it is to reach it at once
+#define NEAR_BEGIN 64u                 // work per box and section before a search begins
+#define NEAR_CLOSE 1024  // a plan above the goal by less than this fraction aims at the goal itself
 #define NEAR_NODES 12u   // for each free box
 
 tide_status tide__neighbourhood_init(tide__neighbourhood* near, const tide__model* model,
@@ -55,7 +55,7 @@ static const tide__box* near_box(const tide__neighbourhood* near, uint32_t numbe
 }
 
 // ---------------------------------------------------------------------------------------------------
-// Choosing
+// Selection
 
 // One of the boxes that end above `target`; `count` if there is none.
 static uint32_t near_pick(tide__neighbourhood* near, const int64_t* offsets, int64_t target) {
@@ -145,8 +145,8 @@ static void near_lay_ground(tide__neighbourhood* near, uint32_t from, uint32_t c
   }
 }
 
-// Lists the boxes above the ground, and says which of them are free; returns how many there are, or 0 if the
-// ground would take more than `most` work.
+// Lists the boxes above the ground and marks the free ones. Returns their number, or 0 if the ground would
+// take more than `most` work.
 static uint32_t near_gather(tide__neighbourhood* near, near_range range, const int64_t* offsets,
                             int64_t target, uint64_t most) {
   const uint32_t meeting = near_sort(near, range, offsets);
@@ -173,7 +173,7 @@ static uint32_t near_gather(tide__neighbourhood* near, near_range range, const i
 }
 
 // ---------------------------------------------------------------------------------------------------
-// Trying
+// Search
 
 static void near_move(const tide__neighbourhood* near, const tide__puzzle* puzzle, const tide__exact* exact,
                       int64_t* offsets) {

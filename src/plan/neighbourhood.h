@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Repairs a plan where it is highest: some boxes there are placed anew by the exact search, all others stay.
+// Repairs a plan where it is highest: the exact search places some boxes there again, and all others stay.
 #ifndef TIDEMARK_SRC_PLAN_NEIGHBOURHOOD_H
 #define TIDEMARK_SRC_PLAN_NEIGHBOURHOOD_H
 
@@ -16,13 +16,13 @@ typedef struct tide__neighbourhood {
   const tide__part* part;    // borrowed
   uint32_t count;
   uint64_t random;
-  uint64_t work;       // what was looked at and is not paid yet
+  uint64_t work;       // not charged yet
   uint32_t* reach;     // of scratch; by box: the latest end of all boxes up to it
-  tide__keyed* keys;   // of scratch; boxes that meet the sections that were chosen
+  tide__keyed* keys;   // of scratch; boxes that live in the chosen sections
   tide__keyed* spare;  // of scratch
   int64_t* grounds;    // of scratch; by section of these
   uint32_t* boxes;     // of scratch; those of the neighbourhood, by their number in the model
-  int64_t* fixed;      // of scratch; where each must lie, -1 for those that are placed anew
+  int64_t* fixed;      // of scratch; the offset of each, -1 for free ones
 } tide__neighbourhood;
 
 tide_status tide__neighbourhood_init(tide__neighbourhood* near, const tide__model* model,

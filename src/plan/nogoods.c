@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// A table that is full and cannot grow starts again from empty.
+// A table that is full and cannot grow is cleared.
 #include "plan/nogoods.h"
 
 #define NOGOODS_MOST ((size_t)1 << 20)  // keys: 32 MiB of slots
@@ -22,6 +22,6 @@ static void nogoods_make_room(tide__nogoods* nogoods) {
 void tide__nogoods_add(tide__nogoods* nogoods, tide__key key) {
   if (key.high == 0) return;
   if (!tide__hash_map_has_room(&nogoods->map)) nogoods_make_room(nogoods);
-  if (!tide__hash_map_has_room(&nogoods->map)) return;  // there never was any memory
+  if (!tide__hash_map_has_room(&nogoods->map)) return;  // no memory at all
   (void)tide__hash_map_put(&nogoods->map, key.low, key.high);
 }

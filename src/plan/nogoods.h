@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The no-good table of a search: states that are known to lead to no plan. A state is known by a key of 128
-// bits, so that two states never share one: a proof rests on that.
+// The no-good table of a search: states that are known to lead to no plan. A state is identified by a key
+// of 128 bits. Proofs rely on two states never sharing a key.
 #ifndef TIDEMARK_SRC_PLAN_NOGOODS_H
 #define TIDEMARK_SRC_PLAN_NOGOODS_H
 
@@ -10,7 +10,7 @@
 
 typedef struct tide__key {
   uint64_t low;
-  uint64_t high;  // 0: a key that is not remembered
+  uint64_t high;  // 0: a key that is not stored
 } tide__key;
 
 typedef struct tide__nogoods {
@@ -26,8 +26,8 @@ static inline bool tide__nogoods_has(const tide__nogoods* nogoods, tide__key key
   return high != 0 && high == key.high;
 }
 
-// Remembers a key. Without memory for it, or at the limit of keys, the table forgets all others first. That
-// costs time, and never makes an answer wrong.
+// Stores a key. Without memory for it, or at the limit of keys, the table is cleared first. That costs time
+// but never makes an answer wrong.
 void tide__nogoods_add(tide__nogoods* nogoods, tide__key key);
 
 #endif

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The door to the planning solver: refuses what makes no sense, assigns pools, has each solved, and hands out
-// what the verifier has seen.
+// The entry of the planning solver: validates the problem, assigns pools, solves each, and returns a
+// verified plan.
 #include "tidemark/plan.h"
 
 #include "base/arith.h"
@@ -13,8 +13,8 @@
 #include "plan/assign.h"
 #include "plan/solver.h"
 
-#define PLAN_THREADS 4u  // there are never more works at once
-#define PLAN_ROUND 512u  // work for each item, until a round of pools begins to place something
+#define PLAN_THREADS 4u  // there are never more concurrent tasks
+#define PLAN_ROUND 512u  // work per item before a round of pools places anything
 #define PLAN_MOVES 8u    // times that pools which do not fit hand something on
 
 typedef struct plan_pool {
@@ -135,7 +135,7 @@ static tide_status plan_solve_pool(plan_work* work, uint32_t pool, bool may_move
   return status;
 }
 
-// Solves the pools in turn. What is handed on by one counts in the next round.
+// Solves the pools in turn. Items that one hands on count in the next round.
 static tide_status plan_solve_each(plan_work* work, bool may_move, bool* out_fits, bool* out_moved) {
   *out_fits = true;
   *out_moved = false;
@@ -147,7 +147,8 @@ static tide_status plan_solve_each(plan_work* work, bool may_move, bool* out_fit
   return TIDE_OK;
 }
 
-// A pool's outcome holds for what it was given. If that was our choice, it says nothing about another.
+// A pool's outcome holds for its items only. If the solver chose these, it says nothing about other
+// assignments.
 static void plan_doubt(plan_work* work, bool is_proved) {
   for (uint32_t i = 0; i < work->plan->pool_count; i++) {
     tide_plan_outcome* const outcome = &work->plan->pools[i].outcome;
@@ -165,7 +166,7 @@ static bool plan_is_impossible(const tide_plan* plan) {
   return false;
 }
 
-// The last resort: everything that may lie anywhere goes to the largest pool.
+// The last resort: all free items go to the largest pool.
 static tide_status plan_use_largest(plan_work* work, bool* out_fits) {
   uint32_t largest = 0;
   for (uint32_t pool = 1; pool < work->plan->pool_count; pool++) {
@@ -177,14 +178,14 @@ static tide_status plan_use_largest(plan_work* work, bool* out_fits) {
   return plan_solve_each(work, false, out_fits, &has_moved);
 }
 
-// Another round looks at everything again, even if it tries nothing.
+// Charges for the next round, which visits all items again.
 static bool plan_may_try_again(plan_work* work) {
   if (tide__budget_is_over(&work->budget) || tide__budget_left(&work->budget) == 0) return false;
   tide__budget_spend(&work->budget, (tide__effort){ 0, PLAN_ROUND * (uint64_t)work->items.count });
   return true;
 }
 
-// Items that may lie anywhere are handed on from pools that do not fit, and then spread in other ways.
+// Moves free items out of pools that do not fit, then tries other distributions.
 static tide_status plan_solve_pools(plan_work* work) {
   bool fits = false;
   bool has_moved = true;
@@ -206,7 +207,7 @@ static tide_status plan_solve_pools(plan_work* work) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// What is handed out
+// Results
 
 static bool plan_holds_at(const tide_plan_buffer* buffer, uint64_t instant) {
   if (instant < buffer->lower || instant >= buffer->upper) return false;
@@ -217,7 +218,7 @@ static bool plan_holds_at(const tide_plan_buffer* buffer, uint64_t instant) {
   return buffer->bytes > 0;
 }
 
-// The buffers that hold something at the instant of a proof, in one pool or in any.
+// Lists the buffers that are live at the instant of a proof, in one pool or in all.
 static tide_status plan_list_live(plan_work* work, plan_pool* out, uint32_t pool) {
   if (out->outcome.proof.reason != TIDE_PLAN_LOAD) return TIDE_OK;
   for (int pass = 0; pass < 2; pass++) {  // the first only counts
@@ -255,8 +256,8 @@ static int plan_badness(tide_plan_verdict verdict) {
   return 3;
 }
 
-// What holds for all pools together, whichever way buffers are spread: the sum of the peaks is at least what
-// is held at an instant.
+// A bound for all pools together: whatever the distribution, the sum of the peaks is at least the load of
+// an instant.
 static void plan_bound_all(plan_work* work, tide_plan_outcome* all) {
   const tide__model* const model = &work->assign.all;
   all->lower_bound = (uint64_t)model->held;
@@ -294,14 +295,14 @@ static void plan_sum_up(plan_work* work) {
   }
 }
 
-// Where an item lies that never holds anything.
+// The offset of an item that never uses any bytes.
 static uint64_t plan_any_offset(const tide__item* item) {
   if (item->offset != TIDE_PLAN_ANYWHERE) return item->offset;
   const bool is_good = item->hint <= TIDE_PLAN_MAX_BYTES && item->hint % item->alignment == 0;
   return is_good ? item->hint : 0;
 }
 
-// Writes the offsets by buffer and has them verified.
+// Writes the offsets by buffer, and verifies them.
 static tide_status plan_hand_out(plan_work* work) {
   tide_plan* const plan = work->plan;
   for (size_t i = 0; i < work->problem->count; i++) {
@@ -325,10 +326,13 @@ static tide_status plan_hand_out(plan_work* work) {
 
 static tide_status plan_check_options(const tide_plan_options* options) {
   TIDE_REQUIRE(options->goal == TIDE_PLAN_PEAK || options->goal == TIDE_PLAN_FIT, TIDE_ERR_ARGUMENT,
-               "goal %d is none", (int)options->goal);
-  TIDE_REQUIRE(options->seconds >= 0, TIDE_ERR_ARGUMENT, "a limit of %g seconds", options->seconds);
-  TIDE_REQUIRE(options->threads <= 1024, TIDE_ERR_ARGUMENT, "%u threads", (unsigned)options->threads);
-  TIDE_REQUIRE(tide__heap_is_valid(options->heap), TIDE_ERR_ARGUMENT, "a heap without functions");
+               "plan_solve: there is no goal %d", (int)options->goal);
+  TIDE_REQUIRE(options->seconds >= 0, TIDE_ERR_ARGUMENT, "plan_solve: invalid limit of %g seconds",
+               options->seconds);
+  TIDE_REQUIRE(options->threads <= 1024, TIDE_ERR_ARGUMENT, "plan_solve: %u threads: too many",
+               (unsigned)options->threads);
+  TIDE_REQUIRE(tide__heap_is_valid(options->heap), TIDE_ERR_ARGUMENT,
+               "plan_solve: the heap lacks a function");
   return TIDE_OK;
 }
 
@@ -348,7 +352,7 @@ static tide_status plan_alloc(plan_work* work) {
   return TIDE_OK;
 }
 
-// Says of every pool that there is no plan.
+// Marks every pool as infeasible.
 static void plan_refuse(plan_work* work, tide_plan_proof proof) {
   proof.pool = TIDE_PLAN_ANY_POOL;
   for (uint32_t i = 0; i < work->plan->pool_count; i++) {
@@ -368,7 +372,7 @@ static tide_status plan_make(plan_work* work) {
     TIDE_TRY(plan_solve_pools(work));
   }
   for (uint32_t i = 0; i < work->plan->pool_count; i++) {
-    if (work->plan->pools[i].outcome.proof.pool != i) continue;  // it is the proof of all
+    if (work->plan->pools[i].outcome.proof.pool != i) continue;  // it is the proof for all pools
     TIDE_TRY(plan_list_live(work, &work->plan->pools[i], i));
   }
   TIDE_TRY(plan_hand_out(work));
@@ -378,9 +382,9 @@ static tide_status plan_make(plan_work* work) {
 
 tide_status tide_plan_solve(const tide_plan_problem* problem, const tide_plan_options* options,
                             tide_plan** out) {
-  TIDE_REQUIRE(out != NULL, TIDE_ERR_ARGUMENT, "nowhere to put the plan");
+  TIDE_REQUIRE(out != NULL, TIDE_ERR_ARGUMENT, "plan_solve: out is NULL");
   *out = NULL;
-  TIDE_REQUIRE(problem != NULL, TIDE_ERR_ARGUMENT, "no problem");
+  TIDE_REQUIRE(problem != NULL, TIDE_ERR_ARGUMENT, "plan_solve: the problem is NULL");
   plan_work work = { .problem = problem, .options = TIDE_PLAN_OPTIONS_INIT };
   if (options != NULL) TIDE_TRY(tide__sized_read("plan_solve", options, &work.options, sizeof work.options));
   TIDE_TRY(plan_check_options(&work.options));

@@ -115,8 +115,7 @@ static bool puzzle_is_twin(const tide__puzzle* puzzle, const tide__tile* a, cons
   return true;
 }
 
-// What twins have in common, and others by chance only, so that few are compared in vain. What is fixed has
-// no twins.
+// A hash of the properties that twins share. Fixed tiles have no twins.
 static uint64_t puzzle_twin_key(const tide__tile* tile, uint32_t index) {
   if (tile->fixed >= 0) return tide__random_mix(index);
   const uint64_t facts[] = {
@@ -128,7 +127,7 @@ static uint64_t puzzle_twin_key(const tide__tile* tile, uint32_t index) {
   return key;
 }
 
-// Twins stand beside one another when sorted by their keys.
+// Sorting by the hash puts twins next to each other.
 static tide_status puzzle_find_twins(tide__puzzle* puzzle, const tide_heap* heap) {
   tide__scratch work;
   tide__scratch_init(&work, heap);

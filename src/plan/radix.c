@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Digits of eleven bits from the lowest up, or of eight where keys are few; a digit that all keys share costs
-// nothing. O(n), and faster than comparing from some hundred elements on; fewer are sorted by insertion.
+// Digits of eleven bits from the lowest up, or of eight where keys are few; a digit that all keys share is
+// skipped. O(n), and faster than comparison sorts from some hundred elements on; few elements are sorted by
+// insertion.
 #include "plan/radix.h"
 
 #include <string.h>

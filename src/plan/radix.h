@@ -15,7 +15,7 @@ typedef struct tide__keyed {
 
 // Sorts `items` by rising key; equal keys keep their order. `spare` has room for as many.
 void tide__radix_sort(tide__keyed* items, tide__keyed* spare, size_t count);
-// What sorting so many looks at, about.
+// The approximate work of sorting `count` elements.
 uint64_t tide__radix_work(size_t count);
 
 #endif

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Which box is placed in a valley depends on what lies near it alone. So a pass over the boxes around a
-// section decides nearly as a pass over all does, and costs a thousandth of it in a large part. The boxes
-// are cut to the sections; those that live through all of them are the ground. A wheel of its own turns over
-// them, under what is known of the whole boxes. When it gets through, the priorities that it did it with are
-// given to the wheel of the part, and those that live through go first there.
+// The choice of a box for a valley depends only on its surroundings. So a pass over the boxes around a
+// section makes nearly the same choices as a pass over all boxes, at a thousandth of the cost in a large
+// part. The boxes are clipped to the sections; those that live through all of them form the ground. A
+// separate squeaky wheel runs over these boxes, with the properties of the whole ones. When it succeeds,
+// the wheel of the part gets its priorities, and the boxes of the ground go first there.
 #include "plan/rehearsal.h"
 
 #include "base/error.h"
 
 #define REHEARSAL_BOXES 2000u
-#define REHEARSAL_ROUNDS 60u  // at most, and no more work than some whole passes
-#define REHEARSAL_FIRST 1e5f  // more priority than any mix gives
+#define REHEARSAL_ROUNDS 60u  // at most, and no more work than a few whole passes
+#define REHEARSAL_FIRST 1e5f  // above any priority of a mix
 
 typedef struct rehearsal_work {
   tide__scratch scratch;
@@ -44,7 +44,7 @@ static uint32_t rehearsal_count(const rehearsal_work* work) {
   return count;
 }
 
-// Widens the range as long as there are not too many boxes; returns how many there are.
+// Widens the range up to the limit of boxes, and returns their number.
 static uint32_t rehearsal_widen(rehearsal_work* work, uint32_t section) {
   const tide__part* const part = work->whole->part;
   uint32_t count = 0;
@@ -73,7 +73,7 @@ static tide_status rehearsal_alloc(rehearsal_work* work, uint32_t count) {
   return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for %u buffers", (unsigned)count);
 }
 
-// The boxes come by their first section, and those that are cut there all begin in the first.
+// The boxes are sorted by first section, and clipped ones begin in the first.
 static void rehearsal_gather(rehearsal_work* work) {
   tide__model* const model = &work->model;
   for (uint32_t i = 0; i < work->whole->count && rehearsal_box(work, i)->first < work->last; i++) {
@@ -103,7 +103,7 @@ static void rehearsal_gather(rehearsal_work* work) {
   work->part.last_section = model->sections;
 }
 
-// The wheel of the few boxes, under what is known of the whole ones.
+// The wheel of these boxes, with the properties of the whole ones.
 static void rehearsal_prepare(const rehearsal_work* work, tide__squeaky_wheel* wheel) {
   const tide__squeaky_wheel* const whole = work->whole;
   wheel->scale = whole->scale;

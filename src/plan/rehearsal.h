@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Short passes over the neighbourhood of one section, to find priorities with which a whole pass gets
-// through.
+// Short passes around one section, to find priorities with which a whole pass succeeds.
 #ifndef TIDEMARK_SRC_PLAN_REHEARSAL_H
 #define TIDEMARK_SRC_PLAN_REHEARSAL_H
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// What a node of the search knows of each section: the sum of the heights of its tiles, the lowest of their
-// floors, and how many have that. Here a search spends its time, so the numbers have 32 bits where that is
-// enough, and are worked on four at a time, the last of a range under a mask.
+// Per section of a search node: the sum of the heights of its tiles, their lowest floor, and how many tiles
+// have it. This is the hot loop of the search, so numbers have 32 bits where possible and are processed
+// four at a time, the rest of a range under a mask.
 #ifndef TIDEMARK_SRC_PLAN_ROWS_H
 #define TIDEMARK_SRC_PLAN_ROWS_H
 
@@ -12,7 +12,7 @@
 #include <string.h>
 
 #define TIDE__ROWS_NARROW ((int64_t)1 << 29)  // heights below it need 32 bits, with room for a sum of three
-#define TIDE__ROWS_PADDING 4u                 // sections behind the last, which may be read
+#define TIDE__ROWS_PADDING 4u                 // readable sections after the last
 
 typedef int32_t tide__four __attribute__((vector_size(16)));
 
@@ -41,7 +41,7 @@ static inline bool tide__four_is_negative(tide__four four) {
   return ((halves[0] | halves[1]) & UINT64_C(0x8000000080000000)) != 0;
 }
 
-// Makes sums and counts of the sections [first, last) 0.
+// Clears the sums and counts of the sections [first, last).
 static inline void tide__rows_clear(tide__rows* rows, uint32_t first, uint32_t last) {
   const size_t bytes = rows->is_narrow ? sizeof(int32_t) : sizeof(int64_t);
   memset((char*)rows->sums + first * bytes, 0, (last - first) * bytes);
@@ -86,7 +86,7 @@ static inline bool tide__rows_stack_wide(tide__rows* rows, uint32_t first, uint3
   return below >= 0;
 }
 
-// Adds a tile whose floor is at most that of any before; are the sums still at most `most`?
+// Adds a tile whose floor is at most that of all tiles before. Are the sums still at most `most`?
 static inline bool tide__rows_stack(tide__rows* rows, uint32_t first, uint32_t last, int64_t height,
                                     int64_t floor, int64_t most) {
   return rows->is_narrow
@@ -107,7 +107,7 @@ static inline int64_t tide__rows_count(const tide__rows* rows, uint32_t section)
   return tide__rows_at(rows, rows->counts, section);
 }
 
-// Counts a tile where its floor is the low.
+// Counts a tile in the sections where its floor is the lowest.
 static inline void tide__rows_add(tide__rows* rows, uint32_t first, uint32_t last, int64_t floor) {
   for (uint32_t i = first; i < last && rows->is_narrow; i++) {
     ((int32_t*)rows->counts)[i] += ((const int32_t*)rows->lows)[i] == (int32_t)floor;

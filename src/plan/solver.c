@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Every part gets a first plan. Then the highest part is worked on, as long as it is above the goal: the
-// capacity, or the bound of the pool. Nothing is spent on a part that another part hides.
+// Every part gets a first plan. Then the highest part is improved until it is at the goal: the capacity, or
+// the lower bound of the pool. A part that is lower than another costs nothing.
 #include "plan/solver.h"
 
 #include "base/arith.h"
@@ -61,9 +61,9 @@ void tide__solver_note(tide__solver* solver, uint32_t part, int64_t height, cons
 }
 
 // ---------------------------------------------------------------------------------------------------
-// What must be
+// Fixed offsets
 
-// Two fixed boxes that meet are the reason why there is no plan.
+// Two fixed boxes that overlap prove that there is no plan.
 static tide_status solver_check_fixed(tide__solver* solver) {
   uint32_t box = 0;
   uint32_t other = 0;
@@ -84,8 +84,8 @@ static bool solver_is_impossible(tide__solver* solver) {
 // ---------------------------------------------------------------------------------------------------
 // First plans
 
-// The boxes of a part, the highest first, each as low as it fits. Once the budget is spent they go on top; a
-// node for each is always there.
+// Places the boxes of a part, the highest first, each as low as it fits. When the budget is spent, the rest
+// goes on top. One node per box is always available.
 static tide_status solver_fit_part(tide__solver* solver, uint32_t part, tide__fit* fit, tide__keyed* keys,
                                    tide__keyed* spare) {
   const tide__part* const range = &solver->model.parts[part];
@@ -114,7 +114,7 @@ static tide_status solver_fit_part(tide__solver* solver, uint32_t part, tide__fi
       TIDE_TRY(tide__fit_ask(fit, box));
       offset = tide__fit_lowest(fit, box);
     }
-    if (offset > (int64_t)TIDE_PLAN_MAX_BYTES - boxes[box].height) return TIDE_OK;  // there is no plan yet
+    if (offset > (int64_t)TIDE_PLAN_MAX_BYTES - boxes[box].height) return TIDE_OK;  // no plan yet
     tide__fit_put(fit, box, offset);
     if (offset + boxes[box].height > top) top = offset + boxes[box].height;
   }
@@ -123,7 +123,7 @@ static tide_status solver_fit_part(tide__solver* solver, uint32_t part, tide__fi
   return TIDE_OK;
 }
 
-// A part with shapes or places that the valley heuristic does not know.
+// Does a part have gaps or fixed offsets, which the valley heuristic does not support?
 static bool solver_is_odd(const tide__solver* solver, const tide__part* part) {
   const tide__model* const model = &solver->model;
   if (!model->has_fixed && !model->has_gaps) return false;
@@ -195,7 +195,7 @@ static uint32_t solver_worst(const tide__solver* solver) {
   return worst;
 }
 
-// If one box on the other is good enough, that is the plan. It is asked for parts that have none.
+// If stacking all boxes is good enough, that is the plan. Used for parts without one.
 static bool solver_pile_up(tide__solver* solver, uint32_t part) {
   const tide__part* const range = &solver->model.parts[part];
   const int64_t goal = solver_goal(solver);
@@ -212,7 +212,7 @@ static bool solver_pile_up(tide__solver* solver, uint32_t part) {
   return true;
 }
 
-// Many small parts would hold much memory for work that is soon done again.
+// Many small parts would hold much memory for state that is quickly rebuilt.
 static void solver_drop_small(tide__solver* solver, uint32_t part) {
   const tide__part* const range = &solver->model.parts[part];
   if (range->last_box - range->first_box > SOLVER_SMALL) return;
@@ -226,7 +226,7 @@ static tide_status solver_first_plans(tide__solver* solver) {
     const bool is_bare = state->height == INT64_MAX;
     if (state->height <= solver_goal(solver) || (is_bare && solver_pile_up(solver, i))) continue;
     if (is_bare || !solver_is_spent(solver)) TIDE_TRY(solver_step(solver, i));
-    if (state->height == INT64_MAX) return TIDE_OK;  // all of memory is not enough
+    if (state->height == INT64_MAX) return TIDE_OK;  // it does not fit below TIDE_PLAN_MAX_BYTES
     solver_drop_small(solver, i);
   }
   return TIDE_OK;

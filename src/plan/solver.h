@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// One pool from its model to its plan: which solver works on which part, in which order and for how long.
+// Plans one pool: decides which solver works on which part, in which order and for how long.
 #ifndef TIDEMARK_SRC_PLAN_SOLVER_H
 #define TIDEMARK_SRC_PLAN_SOLVER_H
 
@@ -13,9 +13,9 @@ typedef struct tide__improver tide__improver;
 
 typedef struct tide__part_state {
   int64_t height;  // of its plan; INT64_MAX: none
-  int64_t bound;   // no plan of it is lower
+  int64_t bound;   // a lower bound of its height
   tide_plan_stage stage;
-  bool is_stuck;             // nothing is left that could make it better
+  bool is_stuck;             // no solver can improve it
   tide__improver* improver;  // owned, (optional)
 } tide__part_state;
 
@@ -31,13 +31,13 @@ typedef struct tide__solver {
   tide__part_state* parts;  // of scratch
   int64_t height;           // of the plan; INT64_MAX: none
   int64_t bound;
-  bool is_kept;  // the plan keeps hints, and is not to be improved
+  bool is_kept;  // the plan keeps the hints, and is final
   tide_plan_verdict verdict;
   tide_plan_stage stage;
   tide_plan_proof proof;
 } tide__solver;
 
-// What a solver is given.
+// The input of a solver.
 typedef struct tide__solver_task {
   const tide__items* items;  // borrowed, like all of this
   const uint32_t* list;      // of items, by their numbers
@@ -48,7 +48,7 @@ typedef struct tide__solver_task {
   tide__thread_pool* threads;
 } tide__solver_task;
 
-// The solver is given back with fini, also after a failure.
+// Call fini also after a failure.
 tide_status tide__solver_init(tide__solver* solver, const tide__solver_task* task, const tide_heap* heap);
 tide_status tide__solver_run(tide__solver* solver);
 void tide__solver_fini(tide__solver* solver);

@@ -16,7 +16,7 @@
 #include "base/segment_tree.h"
 #include "plan/logarithm.h"
 
-#define WHEEL_IDLE 10u       // passes without success after which a chain begins anew,
+#define WHEEL_IDLE 10u       // passes without success after which a chain restarts,
 #define WHEEL_RESTLESS 3u    // and after which half of them do
 #define WHEEL_FEW 64u        // boxes below which one chain is enough
 #define WHEEL_ALONE 200000u  // boxes above which one chain must do, for its memory
@@ -39,7 +39,7 @@ static const tide__mix wheel_fixed[] = {
 #define WHEEL_FIXED (sizeof wheel_fixed / sizeof wheel_fixed[0])
 
 // ---------------------------------------------------------------------------------------------------
-// What priorities are made of
+// Ingredients of priorities
 
 static tide_status wheel_measure(tide__squeaky_wheel* wheel) {
   const tide__part* const part = wheel->part;
@@ -145,7 +145,7 @@ static void wheel_begin_anew(const tide__squeaky_wheel* wheel, tide__pass_chain*
   wheel_apply(wheel, chain, &mix, noise);
 }
 
-// A pass that was not given up: raises the boxes that ended high.
+// After a complete pass: raises the boxes that ended high.
 static void wheel_raise_high(const tide__squeaky_wheel* wheel, tide__pass_chain* chain, int64_t bound) {
   const int64_t over = chain->pass.height - bound;
   const int64_t target = bound + (int64_t)((float)over * (0.2f + 0.6f * wheel_chance(chain)));
@@ -219,7 +219,7 @@ static void wheel_run_chain(void* user, uint32_t index) {
   if (chain->pass.height <= round->goal) tide__watch_win(&round->winner, index);
 }
 
-// Takes over what a round found, up to the first pass that reached the goal.
+// Takes over the results of a round, up to the first pass that reached the goal.
 static bool wheel_collect(tide__squeaky_wheel* wheel, const wheel_round* round) {
   const uint32_t winner = tide__load_relaxed(&round->winner);
   bool is_better = false;

@@ -27,13 +27,13 @@ typedef struct tide__mix {
 typedef struct tide__pass_chain {
   tide__greedy* greedy;  // owned
   float* priorities;     // of scratch
-  int64_t* offsets;      // of scratch; of its last pass
+  int64_t* offsets;      // of scratch; from its last pass
   tide__pass pass;       // how that ended
   uint64_t random;
-  tide__mix mix;  // that its priorities began with
+  tide__mix mix;  // of its first priorities
   uint32_t idle;  // passes since its priorities were new or it found something
   uint32_t passes;
-  bool is_rehearsed;  // its priorities are those for the next pass
+  bool is_rehearsed;  // its priorities come from a rehearsal
 } tide__pass_chain;
 
 typedef struct tide__squeaky_wheel {

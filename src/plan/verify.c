@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Whether offsets are a plan. What a buffer holds between two changes is a span: a range of instants and a
-// range of bytes. Spans may meet if they have one holder: the buffer itself, or the first of the buffers that
-// share its storage. Time is swept once; a tree over the ends of all ranges of bytes knows who holds what. A
-// node of it covers a range: it names the holder of the spans that cover all of it, and whoever holds a span
-// in it. To take a range is to look at the nodes on the way down and at those that the range is made of, so
-// that spans of one holder may lie over one another in any way, and nothing has to be cut into pieces.
+// Checks whether offsets are a plan. Between two changes, a buffer is a span: a range of instants and a
+// range of bytes. Spans may overlap if they have the same holder: the buffer itself, or the first of the
+// buffers that share its storage. One sweep over time maintains a segment tree over the ends of all byte
+// ranges. A node has the holder of the spans that cover it wholly, and the holders of all spans below it.
+// Taking a range visits the nodes on the way down and those that the range consists of. So spans of one
+// holder may overlap in any way without being split.
 //
-// Cost: O(s log s) for s spans, at most n + 2 g for n buffers with g gaps; 200 bytes a span.
-// It is on its own: it shares nothing with the solver, and trusts nothing that it is given.
+// Cost: O(s log s) for s spans, at most n + 2 g for n buffers with g gaps; 200 bytes per span. It shares no
+// code with the solver and trusts none of its inputs.
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,6 +18,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/heap.h"
+#include "base/scratch.h"
 #include "base/sized.h"
 #include "tidemark/plan.h"
 
@@ -30,7 +31,7 @@
 
 typedef unsigned long long verify_number;  // as printf takes it
 
-// What is sorted: a number, and whose it is.
+// An element to sort: a key, and the index of its owner.
 typedef struct verify_item {
   uint64_t key;
   uint32_t index;
@@ -50,15 +51,15 @@ typedef struct verify_span {
   uint32_t buffer;
 } verify_span;
 
-// The leaves of the tree that a span takes, and for whom.
+// The leaves of the tree that a span takes, and its holder.
 typedef struct verify_claim {
   uint32_t first;
   uint32_t last;
   uint32_t holder;  // plus 1
 } verify_claim;
 
-// [V2] holder != VERIFY_NOBODY if and only if spans > 0
-// [V3] below is who holds a span on this node or under it: VERIFY_NOBODY, one, or VERIFY_SEVERAL
+// [V2] holder != VERIFY_NOBODY if and only if spans > 0 [V3] below is the holder of all spans on this node
+// or under it, VERIFY_NOBODY, or VERIFY_SEVERAL
 typedef struct verify_node {
   uint32_t holder;
   uint32_t spans;
@@ -69,16 +70,14 @@ typedef struct verify_work {
   const tide_plan_problem* problem;  // borrowed during the call, like the next two
   const uint64_t* offsets;
   const uint32_t* pools;
-  const tide_heap* heap;  // caller keeps
+  tide__scratch scratch;  // memory of all arrays below
   tide_plan_check* out;   // caller keeps
   size_t gap_count;       // that are not empty
-  size_t gap_room;
   size_t span_count;
   size_t span_room;
-  size_t item_room;
-  size_t leaves;       // a power of two
-  verify_gap* gaps;    // owned, like all below
-  verify_item* items;  // sorted; what they mean changes from step to step
+  size_t leaves;  // a power of two
+  verify_gap* gaps;
+  verify_item* items;  // sorted; each step uses them for something else
   verify_item* spare;
   verify_span* spans;    // by buffer, then by time
   verify_claim* claims;  // of each span
@@ -87,7 +86,7 @@ typedef struct verify_work {
 } verify_work;
 
 // ---------------------------------------------------------------------------------------------------
-// Problems that make no sense
+// Validation
 
 static tide_status verify_check_gap(const tide_plan_buffer* buffer, size_t index, const tide_plan_gap* gap) {
   TIDE_REQUIRE(gap->lower <= gap->upper && gap->lower >= buffer->lower && gap->upper <= buffer->upper,
@@ -111,7 +110,7 @@ static tide_status verify_check_buffer(const tide_plan_buffer* buffer, size_t in
                "verify: buffer %zu has the alignment %llu: too large", index,
                (verify_number)buffer->alignment);
   TIDE_REQUIRE(buffer->offset == TIDE_PLAN_ANYWHERE || buffer->offset <= TIDE_PLAN_MAX_BYTES,
-               TIDE_ERR_ARGUMENT, "verify: buffer %zu must lie at %llu: too far", index,
+               TIDE_ERR_ARGUMENT, "verify: buffer %zu has the fixed offset %llu: too large", index,
                (verify_number)buffer->offset);
   TIDE_REQUIRE(buffer->pool == TIDE_PLAN_ANY_POOL || buffer->pool < pools, TIDE_ERR_ARGUMENT,
                "verify: buffer %zu is of pool %u, and there are %llu", index, (unsigned)buffer->pool,
@@ -138,7 +137,7 @@ static tide_status verify_check_pools(const tide_plan_problem* problem) {
   return TIDE_OK;
 }
 
-// Nothing that a count speaks of is read before the count has been looked at.
+// A count is checked before the elements that it counts are read.
 static tide_status verify_check_problem(const tide_plan_problem* problem) {
   uint64_t total = problem->count;
   TIDE_REQUIRE(total == 0 || problem->buffers != NULL, TIDE_ERR_ARGUMENT, "verify: %zu buffers at NULL",
@@ -160,29 +159,16 @@ static tide_status verify_open(verify_work* w) {
   const size_t count = w->problem->count;
   size_t gaps = 0;
   for (size_t i = 0; i < count; ++i) gaps += w->problem->buffers[i].gap_count;
-  w->gap_room = gaps + 1;
   w->span_room = count + 2 * gaps;
-  w->item_room = 2 * w->span_room;
-  w->gaps = tide__heap_alloc(w->heap, w->gap_room, sizeof *w->gaps);
-  w->items = tide__heap_alloc(w->heap, w->item_room, sizeof *w->items);
-  w->spare = tide__heap_alloc(w->heap, w->item_room, sizeof *w->spare);
-  w->spans = tide__heap_alloc(w->heap, w->span_room, sizeof *w->spans);
-  w->claims = tide__heap_alloc(w->heap, w->span_room, sizeof *w->claims);
-  w->holders = tide__heap_alloc(w->heap, count, sizeof *w->holders);
-  const bool has_all = w->gaps != NULL && w->items != NULL && w->spare != NULL && w->spans != NULL &&
-                       w->claims != NULL && w->holders != NULL;
-  TIDE_REQUIRE(has_all, TIDE_ERR_NO_MEMORY, "verify: no memory for %zu buffers with %zu gaps", count, gaps);
+  w->gaps = tide__scratch_alloc(&w->scratch, gaps, sizeof *w->gaps);
+  w->items = tide__scratch_alloc(&w->scratch, 2 * w->span_room, sizeof *w->items);
+  w->spare = tide__scratch_alloc(&w->scratch, 2 * w->span_room, sizeof *w->spare);
+  w->spans = tide__scratch_alloc(&w->scratch, w->span_room, sizeof *w->spans);
+  w->claims = tide__scratch_alloc(&w->scratch, w->span_room, sizeof *w->claims);
+  w->holders = tide__scratch_alloc(&w->scratch, count, sizeof *w->holders);
+  TIDE_REQUIRE(!w->scratch.is_short, TIDE_ERR_NO_MEMORY, "verify: no memory for %zu buffers with %zu gaps",
+               count, gaps);
   return TIDE_OK;
-}
-
-static void verify_close(verify_work* w) {
-  tide__heap_release(w->heap, w->gaps, w->gap_room, sizeof *w->gaps);
-  tide__heap_release(w->heap, w->items, w->item_room, sizeof *w->items);
-  tide__heap_release(w->heap, w->spare, w->item_room, sizeof *w->spare);
-  tide__heap_release(w->heap, w->spans, w->span_room, sizeof *w->spans);
-  tide__heap_release(w->heap, w->claims, w->span_room, sizeof *w->claims);
-  tide__heap_release(w->heap, w->holders, w->problem->count, sizeof *w->holders);
-  tide__heap_release(w->heap, w->nodes, 2 * w->leaves, sizeof *w->nodes);
 }
 
 // Moves the items to the spare array, in the order of one digit; `places` has the number of each value.
@@ -202,8 +188,8 @@ static void verify_sort_digit(verify_work* w, size_t count, uint32_t shift, uint
   w->items = sorted;
 }
 
-// Sorts the first items by their keys; those with equal keys stay in their order. A digit that all keys have
-// in common costs nothing.
+// Sorts the first items by their keys; those with equal keys stay in their order. A digit that all keys
+// share is skipped.
 static void verify_sort(verify_work* w, size_t count) {
   uint32_t places[VERIFY_DIGITS][VERIFY_DIGIT_VALUES] = { { 0 } };
   for (size_t i = 0; i < count; ++i) {
@@ -266,7 +252,7 @@ static tide_status verify_make_spans(verify_work* w) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// Each buffer by itself, and with those that share its storage
+// Single buffers, and buffers that share storage
 
 __attribute__((format(printf, 5, 6))) static void verify_fault(verify_work* w, tide_plan_fault fault,
                                                                size_t buffer, size_t other,
@@ -291,19 +277,19 @@ static void verify_fixed(verify_work* w, size_t index) {
   const uint64_t offset = w->offsets[index];
   const uint32_t pool = verify_pool(w, index);
   if (buffer->offset != TIDE_PLAN_ANYWHERE && buffer->offset != offset) {
-    verify_fault(w, TIDE_PLAN_FAULT_FIXED, index, index, "buffer %zu must lie at %llu, and lies at %llu",
+    verify_fault(w, TIDE_PLAN_FAULT_FIXED, index, index, "buffer %zu is fixed at %llu but lies at %llu",
                  index, (verify_number)buffer->offset, (verify_number)offset);
   } else if (buffer->pool != TIDE_PLAN_ANY_POOL && buffer->pool != pool) {
-    verify_fault(w, TIDE_PLAN_FAULT_FIXED, index, index,
-                 "buffer %zu must lie in pool %u, and lies in pool %u", index, (unsigned)buffer->pool,
-                 (unsigned)pool);
+    verify_fault(w, TIDE_PLAN_FAULT_FIXED, index, index, "buffer %zu belongs to pool %u but lies in pool %u",
+                 index, (unsigned)buffer->pool, (unsigned)pool);
   } else if (buffer->alignment != 0 && offset % buffer->alignment != 0) {
-    verify_fault(w, TIDE_PLAN_FAULT_ALIGNMENT, index, index, "buffer %zu lies at %llu, no multiple of %llu",
-                 index, (verify_number)offset, (verify_number)buffer->alignment);
+    verify_fault(w, TIDE_PLAN_FAULT_ALIGNMENT, index, index,
+                 "buffer %zu lies at %llu, which is not a multiple of %llu", index, (verify_number)offset,
+                 (verify_number)buffer->alignment);
   }
 }
 
-// A buffer that holds nothing takes no room, but it has an offset and a pool.
+// A buffer that never uses any bytes needs no room, but has an offset and a pool.
 static void verify_room(verify_work* w, size_t index, bool holds) {
   const uint64_t bytes = holds ? w->problem->buffers[index].bytes : 0;
   const uint64_t offset = w->offsets[index];
@@ -335,8 +321,7 @@ static void verify_each(verify_work* w) {
   }
 }
 
-// Names the holder of each buffer. Sorting leaves buffers of one number in their order, so that the first of
-// them is the holder.
+// Finds the holder of each buffer. Sorting is stable, so the first buffer of an alias number is the holder.
 static void verify_aliases(verify_work* w) {
   size_t count = 0;
   for (uint32_t i = 0; i < w->problem->count; ++i) {
@@ -352,7 +337,7 @@ static void verify_aliases(verify_work* w) {
     w->holders[index] = holder;
     if (w->offsets[index] == w->offsets[holder] && verify_pool(w, index) == verify_pool(w, holder)) continue;
     verify_fault(w, TIDE_PLAN_FAULT_ALIAS, holder, index,
-                 "buffers %u and %u share storage, and lie at %llu of pool %u and at %llu of pool %u",
+                 "buffers %u and %u share storage but lie at %llu of pool %u and at %llu of pool %u",
                  (unsigned)holder, (unsigned)index, (verify_number)w->offsets[holder],
                  (unsigned)verify_pool(w, holder), (verify_number)w->offsets[index],
                  (unsigned)verify_pool(w, index));
@@ -361,7 +346,7 @@ static void verify_aliases(verify_work* w) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// The tree of who holds which bytes
+// The tree of holders
 
 static uint32_t verify_either(uint32_t a, uint32_t b) {
   if (a == VERIFY_NOBODY || a == b) return b;
@@ -376,7 +361,8 @@ static void verify_node_update(const verify_work* w, size_t index) {
   node->below = verify_either(node->below, w->nodes[2 * index + 1].below);
 }
 
-// Takes what a claim has of the node with the leaves [lower, upper); false where somebody else holds some.
+// Takes the part of a claim below the node with the leaves [lower, upper); false if another holder has some
+// of it.
 static bool verify_node_take(verify_work* w, size_t index, size_t lower, size_t upper,
                              const verify_claim* claim) {
   verify_node* const node = &w->nodes[index];
@@ -418,7 +404,7 @@ static void verify_place_spans(verify_work* w) {
   }
 }
 
-// Which span an item is of. Items below span_count are the later ends of spans, the others the earlier ones.
+// The span of an item. Indices below span_count are upper ends of spans, the others lower ends.
 static size_t verify_span_of(const verify_work* w, const verify_item* item) {
   return item->index < w->span_count ? item->index : item->index - w->span_count;
 }
@@ -440,7 +426,7 @@ static size_t verify_make_claims(verify_work* w) {
   return (size_t)rank + 1;
 }
 
-// Finds whom a span meets when it begins. There is someone, as its claim was refused.
+// Finds the span that a new span overlaps. There is one, because its claim was refused.
 static void verify_overlap(verify_work* w, const verify_span* span) {
   const uint32_t pool = verify_pool(w, span->buffer);
   for (size_t i = 0; i < w->span_count; ++i) {
@@ -451,7 +437,7 @@ static void verify_overlap(verify_work* w, const verify_span* span) {
       continue;
     w->out->instant = span->lower;
     verify_fault(w, TIDE_PLAN_FAULT_OVERLAP, span->buffer, other->buffer,
-                 "buffers %u and %u both hold byte %llu of pool %u at instant %llu", (unsigned)span->buffer,
+                 "buffers %u and %u both use byte %llu of pool %u at instant %llu", (unsigned)span->buffer,
                  (unsigned)other->buffer, (verify_number)tide__max(span->first, other->first), (unsigned)pool,
                  (verify_number)span->lower);
     return;
@@ -459,7 +445,7 @@ static void verify_overlap(verify_work* w, const verify_span* span) {
   TIDE_ASSERT(false);
 }
 
-// Orders the ends of all lifetimes by pool, then by time. What ends at an instant comes before what begins.
+// Orders the ends of all lifetimes by pool, then by time. At one instant, ends come before beginnings.
 static void verify_order_events(verify_work* w) {
   for (size_t i = 0; i < w->span_count; ++i) {
     w->items[i] = (verify_item){ w->spans[i].upper, (uint32_t)i };
@@ -473,7 +459,7 @@ static void verify_order_events(verify_work* w) {
   verify_sort(w, 2 * w->span_count);
 }
 
-// One pool after another: at the end of each, all has been given back.
+// The pools follow one another: at the end of each, the tree is empty again.
 static void verify_sweep(verify_work* w) {
   verify_order_events(w);
   for (size_t i = 0; i < 2 * w->span_count; ++i) {
@@ -492,7 +478,7 @@ static tide_status verify_overlaps(verify_work* w) {
   const size_t ranks = verify_make_claims(w);
   w->leaves = 1;
   while (w->leaves < ranks) w->leaves *= 2;
-  w->nodes = tide__heap_alloc(w->heap, 2 * w->leaves, sizeof *w->nodes);
+  w->nodes = tide__scratch_alloc(&w->scratch, 2 * w->leaves, sizeof *w->nodes);
   TIDE_REQUIRE(w->nodes != NULL, TIDE_ERR_NO_MEMORY, "verify: no memory for %zu nodes", 2 * w->leaves);
   verify_sweep(w);
   return TIDE_OK;
@@ -519,8 +505,8 @@ tide_status tide_plan_verify(const tide_plan_problem* problem, const uint64_t* o
   if (problem->count == 0) return TIDE_OK;
   TIDE_REQUIRE(offsets != NULL, TIDE_ERR_ARGUMENT, "verify: the offsets are NULL");
   verify_work work = { .problem = problem, .offsets = offsets, .pools = pools, .out = &check };
-  work.heap = tide__heap_or_system(heap);
+  tide__scratch_init(&work.scratch, tide__heap_or_system(heap));
   const tide_status status = verify_run(&work);
-  verify_close(&work);
+  tide__scratch_fini(&work.scratch);
   return status == TIDE_OK ? tide__sized_write("plan_verify", &check, out, sizeof check) : status;
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Boxes are kept by classes of their width, by powers of two. In a class they stand by their first section
-// under a tree of eight children a node, which is one cache line, and knows the highest priority and the
-// lowest end below each child. A valley is a range of places in each class that is narrow enough for it. A
-// valley in which few boxes begin is looked through without the trees. O(log n) a box, nearly; some 70 bytes
-// a box.
+// Boxes are grouped into classes by width, in powers of two. In a class they are sorted by first section,
+// under a tree with eight children per node. A node is one cache line, and has the highest priority and the
+// lowest end below each child. A valley is a range of places in each class that is narrow enough. If few
+// boxes begin in a valley, they are scanned without the trees. Nearly O(log n) per box, and some 70 bytes
+// per box.
 #include "plan/waiting.h"
 
 #include <string.h>
@@ -17,8 +17,8 @@
 #define WAITING_CLASSES 32u
 #define WAITING_CHILDREN 8u
 #define WAITING_LEVELS 11u
-#define WAITING_FEW 64u  // beginnings that are looked through, and boxes that are looked at for each wall
-#define WAITING_GONE (-1e30f)   // the priority of a box that waits no longer
+#define WAITING_FEW 64u         // boxes that are scanned instead of searched, and boxes per wall
+#define WAITING_GONE (-1e30f)   // the priority of a box that was removed
 #define WAITING_LEAST (-1e29f)  // below that of any other
 
 typedef struct waiting_node {
@@ -35,7 +35,7 @@ typedef struct waiting_class {
   unsigned shift;
 } waiting_class;
 
-// What a look through the beginnings needs of a box, side by side.
+// What a scan needs of a box, side by side.
 typedef struct waiting_box {
   float priority;
   uint32_t last;
@@ -51,10 +51,10 @@ struct tide__waiting {
   uint32_t* starts;      // by section, and one more: the first box that begins there or later
   uint32_t* by_last;     // boxes by last, then by falling first
   uint32_t* ends;        // by section, and one more: the first of by_last that ends there or later
-  uint32_t* end_place;   // by box: where it stands in by_last
+  uint32_t* end_place;   // by box: its position in by_last
   uint32_t* next_start;  // of boxes, and
-  uint32_t* next_end;    // of by_last: the next that waits, or a step towards it
-  uint32_t* place;       // by box: where it stands in its class
+  uint32_t* next_end;    // of by_last: the next waiting one, or a link towards it
+  uint32_t* place;       // by box: its position in its class
   uint32_t* members;     // boxes by class
   waiting_class classes[WAITING_CLASSES];
   tide__welcome welcome;
@@ -68,7 +68,7 @@ static unsigned waiting_class_of(const tide__waiting* waiting, uint32_t box) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// What stays the same in every pass
+// Tables that all passes share
 
 static void waiting_fill_starts(tide__waiting* waiting) {
   uint32_t box = 0;
@@ -103,7 +103,7 @@ static tide_status waiting_fill_ends(tide__waiting* waiting) {
   return TIDE_OK;
 }
 
-// Some four boxes for each of the places that are known.
+// About one known place for four boxes.
 static void waiting_fill_places(tide__waiting* waiting, waiting_class* class) {
   class->shift = 0;
   while ((waiting->sections >> class->shift) > class->count / 4 + 1) class->shift++;
@@ -248,7 +248,7 @@ void tide__waiting_begin(tide__waiting* waiting, const float* priorities, tide__
   }
 }
 
-// Goes up as long as something changes.
+// Updates ancestors as long as something changes.
 void tide__waiting_remove(tide__waiting* waiting, uint32_t box) {
   waiting_class* const class = &waiting->classes[waiting_class_of(waiting, box)];
   uint32_t child = waiting->place[box];
@@ -274,7 +274,7 @@ bool tide__waiting_has(const tide__waiting* waiting, uint32_t box) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// Choosing
+// Choice
 
 typedef struct waiting_query {
   const tide__valley* valley;
@@ -289,7 +289,6 @@ static void waiting_consider(waiting_query* query, float priority, uint32_t box)
   query->box = box;
 }
 
-// A section that is none is above all.
 static bool waiting_covers(const waiting_query* query, uint32_t first, uint32_t last) {
   return query->section == TIDE__WAITING_NONE || (first <= query->section && last > query->section);
 }
@@ -369,7 +368,7 @@ static void waiting_look(const tide__waiting* waiting, const waiting_range* rang
   }
 }
 
-// Looks below a node, at the more promising children first.
+// Searches below a node, the most promising children first.
 static void waiting_descend(const tide__waiting* waiting, const waiting_range* range, unsigned level,
                             uint32_t index, waiting_query* query) {
   const waiting_node* const node = &range->class->nodes[level][index];

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The boxes of a part that a pass has not placed yet, and which of them is to be placed next between two
-// walls.
+// The boxes of a part that a pass has not placed yet, and the choice of the next one for a valley.
 #ifndef TIDEMARK_SRC_PLAN_WAITING_H
 #define TIDEMARK_SRC_PLAN_WAITING_H
 
@@ -18,10 +17,10 @@ typedef struct tide__valley {
   int64_t right_wall;  // and to the right
 } tide__valley;
 
-// What makes a box that touches a wall more welcome.
+// Extra priority for a box that touches a wall.
 typedef struct tide__welcome {
-  float wall;   // for each wall that it touches
-  float flush;  // for each of these that is as high as the box
+  float wall;   // per wall that it touches
+  float flush;  // per such wall that is exactly as high as the box
 } tide__welcome;
 
 typedef struct tide__waiting tide__waiting;
@@ -30,13 +29,13 @@ tide_status tide__waiting_new(const tide__model* model, const tide__part* part, 
                               tide__waiting** out);
 void tide__waiting_free(tide__waiting* waiting);
 
-// All boxes wait, with these priorities, by their number in the part.
+// Starts a pass: all boxes wait, with these priorities by number in the part.
 void tide__waiting_begin(tide__waiting* waiting, const float* priorities, tide__welcome welcome);
 void tide__waiting_remove(tide__waiting* waiting, uint32_t box);
 bool tide__waiting_has(const tide__waiting* waiting, uint32_t box);
 
-// The box with the highest priority of those that lie wholly in the valley, and live in `section` unless
-// that is TIDE__WAITING_NONE; TIDE__WAITING_NONE: there is none.
+// Returns the waiting box with the highest priority that fits wholly into the valley, and lives in
+// `section` unless that is TIDE__WAITING_NONE. TIDE__WAITING_NONE: there is none.
 uint32_t tide__waiting_choose(tide__waiting* waiting, const tide__valley* valley, uint32_t section);
 
 // The sections of a box.

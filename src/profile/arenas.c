@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The arenas of a profile. A run takes an arena, survivors of the run keep it, then it is idle until another
-// run takes it. How large it is, memory/arena.h decides. The memory is never called with the lock held. There
-// are few arenas at a time: one for each open run, those with survivors, and some for what escapes.
+// The arenas of a profile. A run takes an arena, survivors of the run keep it, then it is idle until
+// another run takes it. memory/arena.h decides its size. The memory is never called with the lock held.
+// There are few arenas at a time: one per open run, those with survivors, and some for escapes.
 #include <string.h>
 
 #include "base/arith.h"
@@ -44,7 +44,7 @@ static void arena_withdraw_locked(tide_profile* profile, tide__profile_arena* ar
 // ---------------------------------------------------------------------------------------------------
 // Taking
 
-// Notes what a run needs and sets what the last runs needed at most.
+// Records what a run needs, and sets the most that the last runs needed.
 static void need_note_locked(tide_profile* profile, bool is_escape, tide__arena_need* need)
     TIDE_REQUIRES(&profile->lock) {
   need->most = need->bytes;
@@ -66,7 +66,7 @@ static tide__profile_arena* arenas_find_idle_locked(tide_profile* profile, bool 
   return best;
 }
 
-// Idle arenas of a kind that will not do make room for a new one; returns how many of that kind are left.
+// Withdraws the idle arenas of a kind, none of which fits; returns how many of that kind are left.
 static uint32_t arenas_withdraw_idle_locked(tide_profile* profile, bool is_escape, tide__link* list)
     TIDE_REQUIRES(&profile->lock) {
   uint32_t left = 0;
@@ -108,7 +108,7 @@ static void arena_add_locked(tide_profile* profile, tide__profile_arena* arena)
   stats->arena_bytes_peak = tide__max(stats->arena_bytes_peak, stats->arena_bytes);
 }
 
-// Finds or makes an arena, which is then in use by the run; NULL if there are enough.
+// Finds or makes an arena for the run; NULL if the limit of escape arenas is reached.
 static tide_status arenas_acquire(tide_profile* profile, tide__run* run, bool is_escape,
                                   tide__arena_need need, tide__profile_arena** out) {
   tide__link unfit;
@@ -133,7 +133,7 @@ static tide_status arenas_acquire(tide_profile* profile, tide__run* run, bool is
   return TIDE_OK;
 }
 
-// The table of what is held must have room for all places; it is empty when an arena is taken.
+// Makes room for all places in `held`, which is empty when an arena is taken.
 static tide_status arena_make_room(tide_profile* profile, tide__profile_arena* arena, size_t places) {
   if (places <= arena->held_capacity) return TIDE_OK;
   tide__atomic_u64* const held = tide__heap_alloc(profile->heap, places, sizeof *held);
@@ -180,7 +180,7 @@ static uint64_t arena_count_held(const tide__profile_arena* arena) {
   return count;
 }
 
-// Nothing lies in it any more; the lock is held.
+// The arena is empty. The lock is held.
 static tide_profile_plan* arena_rest(tide__profile_arena* arena) {
   tide_profile_plan* const plan = arena->plan;
   arena->plan = NULL;

@@ -24,11 +24,11 @@ typedef struct tide__overdue_set {
 } tide__overdue_set;
 
 void tide__overdue_set_fini(tide__overdue_set* overdue, const tide_heap* heap);
-// Adds what lies at a place of `places`; false: no memory. O(log n), as all below.
+// Adds the request at a place of `places`; false: no memory. O(log n), as all below.
 bool tide__overdue_set_add(tide__overdue_set* overdue, const tide_heap* heap, size_t places, uint32_t place,
                            tide__overdue item);
 void tide__overdue_set_remove(tide__overdue_set* overdue, uint32_t place);
-// One that reaches into [offset, offset + bytes), by its place; UINT32_MAX: none.
+// Returns the place of one that overlaps [offset, offset + bytes); UINT32_MAX: none.
 uint32_t tide__overdue_set_find(const tide__overdue_set* overdue, uint64_t offset, uint64_t bytes);
 void tide__overdue_set_clear(tide__overdue_set* overdue);
 

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Finds the way back into a plan after a request of another size than planned.
+// Resynchronises with a plan after a request of another size than planned.
 //
 // If it has the size of the planned request after the next, one is missing. Otherwise it counts as the
 // planned request with another size, and the next request decides. If that has the size of the one just
 // passed, the request before was surplus. If it also differs, the two are searched nearby in the plan, the
-// nearest first: before the clock (the run made requests that are not planned) and behind it (the run left
-// some out). So a surplus or missing request mostly costs one hit.
-// Cost: O(CURSOR_REACH) for a request that differs, else O(1).
+// nearest first: before the clock (the run made unplanned requests) and after it (the run skipped some). So
+// a surplus or missing request mostly costs one hit. Cost: O(CURSOR_REACH) for a request that differs, else
+// O(1).
 #include "profile/plan_cursor.h"
 
 #define CURSOR_REACH 64u
 
-// Do `before` and `bytes` stand at a position of the plan, one behind the other?
+// Do `before` and `bytes` follow each other at a position of the plan?
 static bool cursor_matches(const tide_profile_plan* plan, uint64_t position, uint64_t before,
                            uint64_t bytes) {
   if (position == 0 || position >= plan->info.count) return false;
@@ -32,7 +32,7 @@ static uint64_t cursor_search(const tide_profile_plan* plan, uint64_t position, 
   return position;
 }
 
-// Where a request stands that does not have the size of the planned one at a position.
+// The position of a request whose size differs from the planned one.
 static uint64_t cursor_look_around(const tide__plan_cursor* cursor, uint64_t position, uint64_t bytes) {
   const tide_profile_plan* const plan = cursor->plan;
   if (!cursor->is_lost) {
@@ -48,7 +48,7 @@ tide__match tide__plan_cursor_find(tide__plan_cursor* cursor, uint64_t bytes, ui
   const tide_profile_plan* const plan = cursor->plan;
   const uint64_t clock = tide__load_relaxed(&cursor->clock);
   uint64_t position = clock - cursor->behind;
-  // Behind the last planned request stands one of 0 bytes.
+  // The last planned request is followed by one of 0 bytes.
   if (plan->steps[position].bytes != bytes) position = cursor_look_around(cursor, position, bytes);
   const tide__step* const step = &plan->steps[position];
   cursor->is_lost = step->bytes != bytes;

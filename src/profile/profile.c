@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Profiles: made from options, freed, and asked how they are.
+// Creating, freeing and querying profiles.
 #include "tidemark/profile.h"
 
 #include "base/arith.h"
@@ -24,7 +24,7 @@ static tide_status options_check(const tide_profile_options* options) {
   TIDE_REQUIRE((unsigned)options->fill <= TIDE_FILL_JUNK, TIDE_ERR_ARGUMENT, "profile: there is no fill %d",
                (int)options->fill);
   TIDE_REQUIRE(tide__is_power_of_two(options->alignment) && options->alignment <= TIDE_PROFILE_MAX_ALIGNMENT,
-               TIDE_ERR_ARGUMENT, "profile: the alignment %llu is no power of two up to 2^20",
+               TIDE_ERR_ARGUMENT, "profile: the alignment %llu is not a power of two up to 2^20",
                (unsigned long long)options->alignment);
   TIDE_REQUIRE(options->max_plans >= 1 && options->max_plans <= 65536, TIDE_ERR_ARGUMENT,
                "profile: %u plans; there can be 1 to 65536", options->max_plans);
@@ -38,7 +38,7 @@ static tide_status options_check(const tide_profile_options* options) {
   return TIDE_OK;
 }
 
-// Puts the computer's own memory where none is named.
+// The memory defaults to that of the C library, and the fallback to the memory.
 static tide_status options_complete(tide_profile_options* options) {
   if (memory_is_absent(&options->memory)) options->memory = tide_memory_cpu();
   if (memory_is_absent(&options->fallback)) options->fallback = options->memory;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Plans in files. A head of 40 bytes, a few numbers for each request, a checksum over all of it;
-// docs/profile.md has every byte. A file is believed only when its checksum is right, its requests make
-// sense, and its offsets pass the verifier.
+// Plans in files: a header of 40 bytes, a few numbers per request, and a checksum. docs/profile.md has the
+// format. A file is accepted only if its checksum is right, its requests are valid, and its offsets pass
+// the verifier.
 #include <string.h>
 
 #include "base/arith.h"
@@ -54,7 +54,7 @@ static uint64_t get_number(number_reader* reader) {
     const uint8_t byte = *reader->at++;
     number |= (uint64_t)(byte & 127) << shift;
     if (byte >= 128) continue;
-    // The tenth byte has room for one bit, and no number ends in a zero that it does not need.
+    // The tenth byte has one bit, and the last byte must not be a superfluous zero.
     if ((shift == 63 && byte > 1) || (byte == 0 && shift != 0)) break;
     return number;
   }
@@ -153,12 +153,13 @@ static tide_status file_check_head(const file_bytes* file) {
   TIDE_REQUIRE(sum == written, TIDE_ERR_FORMAT, "the plan is damaged: its checksum is %08llx and not %08x",
                (unsigned long long)written, sum);
   const uint64_t version = get_fixed(file->data + 8, 4);
-  TIDE_REQUIRE(version == FILE_VERSION, TIDE_ERR_UNSUPPORTED, "the plan has version %llu; known is %u",
-               (unsigned long long)version, FILE_VERSION);
+  TIDE_REQUIRE(version == FILE_VERSION, TIDE_ERR_UNSUPPORTED,
+               "the plan has version %llu; only version %u is supported", (unsigned long long)version,
+               FILE_VERSION);
   return TIDE_OK;
 }
 
-// What a file says.
+// The contents of a file.
 typedef struct file_plan {
   const tide_heap* heap;           // borrowed
   tide_profile_request* requests;  // owned
@@ -193,9 +194,8 @@ static void file_get_request(number_reader* reader, tide_profile_request* reques
   request->offset = get_number(reader);
 }
 
-// The requests that are released, each as the distance from the one before: twice it when it is later, and
-// one less than twice it when it is earlier. Each stands there once, and none before one of an earlier
-// lifetime.
+// The released requests, each as its distance d from the one before: 2 d if it is later, 2 d - 1 if it is
+// earlier. Each occurs once, and lifetimes never fall.
 static void file_get_releases(number_reader* reader, file_plan* plan) {
   uint64_t request = 0;
   uint64_t time = 0;
@@ -220,10 +220,10 @@ static tide_status file_decode(const file_bytes* file, file_plan* plan) {
   }
   file_get_releases(&reader, plan);
   TIDE_REQUIRE(reader.is_good && reader.at == reader.end, TIDE_ERR_FORMAT,
-               "the plan does not consist of its %zu requests and their releases", plan->count);
+               "the plan does not contain exactly its %zu requests and their releases", plan->count);
   if (tide__requests_check(plan->requests, plan->count) != TIDE_OK) {
     const tide_error error = *tide_last_error();
-    return TIDE_FAIL(TIDE_ERR_FORMAT, "the plan makes no sense: %.200s", error.text);
+    return TIDE_FAIL(TIDE_ERR_FORMAT, "the plan is invalid: %.200s", error.text);
   }
   return TIDE_OK;
 }
@@ -244,7 +244,7 @@ static tide_status file_build(const file_bytes* file, file_plan* plan, tide_prof
                                    plan->heap, &made));
   if (made->info.bytes != bytes || made->info.hash != get_fixed(file->data + 32, 8)) {
     tide_profile_plan_free(made);
-    return TIDE_FAIL(TIDE_ERR_FORMAT, "the head of the plan does not belong to its requests");
+    return TIDE_FAIL(TIDE_ERR_FORMAT, "the header of the plan does not match its requests");
   }
   *out = made;
   return TIDE_OK;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Plans: the smallest of three sets of offsets, verified, and laid out for replay. Best fit is always among
-// them, so that no plan is worse than what PyTorch's mobile profiler would have made.
+// Plans: the smallest of three sets of offsets, verified, and arranged for replay. Best fit is always among
+// them, so no plan is worse than that of PyTorch's mobile profiler.
 #include "profile/profile_plan.h"
 
 #include <string.h>
@@ -10,6 +10,7 @@
 #include "base/arith.h"
 #include "base/error.h"
 #include "base/heap.h"
+#include "base/scratch.h"
 #include "base/sized.h"
 #include "profile/requests.h"
 
@@ -25,7 +26,7 @@ static tide_status places_init(tide__places* places, size_t offsets, const tide_
 
 static void places_fini(tide__places* places) { tide__hash_map_fini(&places->map); }
 
-// The place of an offset, a new one if need be.
+// The place of an offset, which may be new.
 static uint32_t places_add(tide__places* places, uint64_t offset) {
   const uint32_t known = tide__places_find(places, offset);
   if (known != TIDE__NO_PLACE) return known;
@@ -85,12 +86,12 @@ static tide__step plan_step(tide_profile_plan* plan, const tide_profile_request*
 static tide_status plan_fill_tables(tide_profile_plan* plan, const tide_profile_request* requests,
                                     const uint32_t* releases) {
   const size_t count = plan->info.count;
-  uint32_t* const first = tide__heap_alloc(plan->heap, count + 2, sizeof *first);
-  uint32_t* const ended = tide__heap_alloc(plan->heap, count + 1, sizeof *ended);
-  tide_status status = TIDE_OK;
-  if (first == NULL || ended == NULL) {
-    status = TIDE_FAIL(TIDE_ERR_NO_MEMORY, "no memory for a plan of %zu requests", count);
-  } else {
+  tide__scratch scratch;
+  tide__scratch_init(&scratch, plan->heap);
+  uint32_t* const first = tide__scratch_alloc(&scratch, count + 2, sizeof *first);
+  uint32_t* const ended = tide__scratch_alloc(&scratch, count + 1, sizeof *ended);
+  const bool has_room = !scratch.is_short;
+  if (has_room) {
     tide__requests_endings(requests, count, first, ended);
     for (size_t i = 0; i < count; i++) plan->steps[i] = plan_step(plan, &requests[i]);
     plan->steps[count].lifetime = TIDE__STEP_NEVER;
@@ -101,9 +102,9 @@ static tide_status plan_fill_tables(tide_profile_plan* plan, const tide_profile_
     }
     plan->endings[plan->info.managed].offset = UINT64_MAX;
   }
-  tide__heap_release(plan->heap, ended, count + 1, sizeof *ended);
-  tide__heap_release(plan->heap, first, count + 2, sizeof *first);
-  return status;
+  tide__scratch_fini(&scratch);
+  TIDE_REQUIRE(has_room, TIDE_ERR_NO_MEMORY, "no memory for a plan of %zu requests", count);
+  return TIDE_OK;
 }
 
 tide_status tide__profile_plan_make(const tide_profile_request* requests, const uint32_t* releases,
@@ -154,7 +155,8 @@ static tide_status plan_by(tide_profile_planner planner, tide_profile_request* r
   return TIDE_FAIL(TIDE_ERR_ARGUMENT, "there is no planner %d", (int)planner);
 }
 
-// Tries the quick ones, and the solver unless one of them is as good as can be; `requests` gets the smallest.
+// Tries the heuristics, and the solver unless one of them reaches the lower bound; `requests` gets the
+// smallest result.
 static tide_status plan_smallest(tide_profile_request* requests, tide_profile_request* trial, size_t count,
                                  uint64_t nodes, const tide_heap* heap, tide_profile_planner* out_planner) {
   static const tide_profile_planner order[] = { TIDE_PROFILE_BEST_FIT, TIDE_PROFILE_TOP_FIT,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// A plan as replay uses it: what a request needs to know stands in one record, in the order of requests.
+// A plan as replay uses it: one record per request, in order.
 #ifndef TIDEMARK_SRC_PROFILE_PROFILE_PLAN_H
 #define TIDEMARK_SRC_PROFILE_PROFILE_PLAN_H
 
@@ -12,18 +12,18 @@
 #define TIDE__STEP_NEVER UINT32_MAX
 #define TIDE__NO_PLACE UINT32_MAX
 
-// One request. Behind the last stands one of 0 bytes, which no request is equal to and which is never
-// released, and behind that one whose `ending` says where all have ended.
+// One request. The last is followed by one of 0 bytes, which matches no request and is never released, and
+// by one whose `ending` is the end of all.
 typedef struct tide__step {
   uint64_t bytes;
   uint64_t offset;
-  uint32_t lifetime;  // TIDE__STEP_NEVER: it lies in the arena of what escapes
+  uint32_t lifetime;  // TIDE__STEP_NEVER: it lies in the escape arena
   uint32_t place;     // among the offsets of its arena
   uint32_t ending;    // the first in `endings` that ends just before this request
   uint32_t alignment;
 } tide__step;
 
-// A request that ends, and where it lies. Behind the last stands one at no offset.
+// A request that ends, and its offset. The last is followed by one with an invalid offset.
 typedef struct tide__ending {
   uint64_t offset;
   uint32_t request;
@@ -37,7 +37,7 @@ typedef struct tide__places {
 
 struct tide_profile_plan {
   const tide_heap* heap;    // borrowed until the plan is freed
-  tide__atomic_u32 shares;  // the last who frees it ends it
+  tide__atomic_u32 shares;  // references
   tide__step* steps;        // owned; count + 2
   tide__ending* endings;    // owned; managed + 1, in the order in which they were released
   tide__places managed;
@@ -45,17 +45,16 @@ struct tide_profile_plan {
   tide_profile_plan_info info;
 };
 
-// The same plan, to be freed once more.
+// Takes another reference to a plan.
 tide_profile_plan* tide__profile_plan_share(tide_profile_plan* plan);
 
-// As tide_profile_plan_new(). `releases` are the managed requests in the order in which they were released,
-// so that replaying finds them where it expects them; NULL: those of one lifetime in the order of their
-// numbers.
+// As tide_profile_plan_new(). `releases` are the managed requests in the order of their releases, which
+// replay then expects; NULL: requests of one lifetime in numerical order.
 tide_status tide__profile_plan_new_ordered(const tide_profile_request* requests, const uint32_t* releases,
                                            size_t count, const tide_profile_plan_options* options,
                                            tide_profile_plan** out);
 
-// Makes a plan of requests with offsets that were verified.
+// Makes a plan from requests with verified offsets.
 tide_status tide__profile_plan_make(const tide_profile_request* requests, const uint32_t* releases,
                                     size_t count, tide_profile_planner planner, const tide_heap* heap,
                                     tide_profile_plan** out);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The record of a run. Growing takes the new memory before the lock. Cost: O(1) a note; 32 to 64 bytes for
-// each live address, and 36 for each request, up to twice.
+// The record of a run. New memory is allocated before the lock is taken. O(1) per note; 32 to 64 bytes per
+// live address, and 36 to 72 per request.
 #include "profile/recorder.h"
 
 #include <string.h>
@@ -33,7 +33,7 @@ void tide__recorder_clear(tide__recorder* recorder) {
 // ---------------------------------------------------------------------------------------------------
 // Growing
 
-// Room for one more live address: others only make it fewer meanwhile.
+// Makes room for one more live address. Meanwhile, other threads can only remove some.
 static bool recorder_grow_live(tide__recorder* recorder) {
   tide__hash_map larger;
   tide__hash_map_init(&larger, recorder->heap);

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// One run against its plan. Each planned request is unused, live or done. Before a request is served, what
-// should have ended by then is looked at, unless the count of releases says enough: what is held still is
-// late, and no request is put over it. So two live pieces of memory never overlap, whatever the program does:
-// those that are not late were planned apart, and those that are late are asked for.
+// Replays one run. Each planned request is unused, live or done. Before a request is served, the requests
+// that should have ended by then are checked, unless counting releases is enough. One that is still held is
+// late, and no request is placed over it. So two live blocks never overlap: those that are not late were
+// planned apart, and late ones are looked up.
 //
-// What goes as planned is done in run.h, inline. Cost: O(1) there; O(log n) of n late ones here.
+// The planned case is inline in run.h. O(1) there; O(log n) for n late blocks here.
 #include "base/arith.h"
 #include "base/error.h"
 #include "profile/run.h"
 
-// Where the run deviates first: time does not go back.
+// Records the first deviation.
 static void run_note_first(tide__run* run, uint32_t clock) {
   if (run->report.first == UINT64_MAX) run->report.first = clock;
 }
@@ -30,22 +30,22 @@ static void replay_note_late(tide__run* run, tide__ending ending) {
                                .end = step->offset + step->bytes,
                                .request = ending.request };
   const size_t places = tide__places_count(&run->plan->managed);
-  // Without memory to follow it, nothing more is served from the arena.
+  // Without memory to track it, the arena serves nothing more.
   if (!tide__overdue_set_add(&run->overdue, run->profile->heap, places, ending.place, late))
     run->is_blind = true;
 }
 
-// Of what should have ended between two places of the plan, that which is held still is late.
+// Marks requests as late that should have ended between two positions of the plan and are still held.
 static void replay_look(tide__run* run, uint32_t first, uint32_t end) {
   for (uint32_t i = first; i < end; i++) {
     const tide__ending ending = run->plan->endings[i];
-    // pairs with the store in tide__replay_release_locked: who reuses memory sees what was done there
+    // pairs with the store in tide__replay_release_locked, so that the next owner sees earlier writes
     const uint64_t holder = tide__load_acquire(&run->arena->held[ending.place]);
     if ((uint32_t)holder == ending.request + 1) replay_note_late(run, ending);
   }
 }
 
-// Time moves until `request` is due; see tide__replay_alloc_plain() for why counting may be enough.
+// Moves time up to `request`; see tide__replay_alloc_plain() for why counting may be enough.
 static void replay_advance(tide__run* run, uint32_t request) {
   const tide__step* const steps = run->plan->steps;
   const uint32_t end = steps[request + 1].ending;
@@ -55,7 +55,8 @@ static void replay_advance(tide__run* run, uint32_t request) {
   run->next_ending = end;
 }
 
-// Does something late reach into the memory of a step? Those that other threads released meanwhile do not.
+// Does a late block overlap the memory of a step? Blocks that other threads have released meanwhile do not
+// count.
 static bool replay_is_blocked(tide__run* run, const tide__step* step) {
   for (;;) {
     const uint32_t place = tide__overdue_set_find(&run->overdue, step->offset, step->bytes);
@@ -66,7 +67,7 @@ static bool replay_is_blocked(tide__run* run, const tide__step* step) {
   }
 }
 
-// A request that escapes, or that comes while something is late.
+// Serves a request that escapes, or that comes while another is late.
 static bool replay_take_rare(tide__run* run, uint32_t request) {
   const tide__step* const step = &run->plan->steps[request];
   if (step->lifetime == TIDE__STEP_NEVER) {
@@ -79,7 +80,7 @@ static bool replay_take_rare(tide__run* run, uint32_t request) {
   return false;
 }
 
-// Serves a planned request, whose turn it is, if it can be served; false: by the fallback.
+// Serves a planned request from the arena; false: the fallback must.
 static bool replay_take(tide__run* run, uint32_t request, void** out) {
   replay_advance(run, request);
   const tide__step* const step = &run->plan->steps[request];
@@ -103,14 +104,14 @@ static void run_count_match(tide__run* run, tide__match match, uint32_t clock) {
   if (match == TIDE__MATCH_SURPLUS) run->report.surplus++;
 }
 
-// The first request that is not the planned one.
+// Records the first request that differs from the planned one.
 static void run_note_sizes(tide__run* run, uint32_t clock, uint64_t bytes) {
   if (run->report.first_actual != 0) return;
   run->report.first_planned = run->plan->steps[clock].bytes;
   run->report.first_actual = bytes;
 }
 
-// A request that is not next in the plan.
+// Handles a request that is not the next planned one.
 static tide_status replay_find(tide__run* run, uint64_t bytes, uint64_t alignment, void** out) {
   const uint32_t clock = tide__load_relaxed(&run->cursor.clock);
   if (run->profile->options.is_strict) {
@@ -135,7 +136,7 @@ static tide_status replay_find(tide__run* run, uint64_t bytes, uint64_t alignmen
   return TIDE_OK;
 }
 
-// Is counting releases enough from now on?
+// Checks whether counting releases is enough from now on.
 static void run_judge(tide__run* run) {
   run->is_plain = run->arena != NULL && !run->is_irregular && !run->is_blind && run->overdue.count == 0 &&
                   !run->cursor.is_lost && run->cursor.behind == 0;
@@ -197,7 +198,7 @@ void tide__replay_count_release(tide__run* run, uint32_t lifetime, bool is_own) 
   run->other_late += lifetime < clock;
 }
 
-// Strict runs take back at the recorded time only.
+// Strict runs accept a release at the recorded time only.
 static tide_status replay_require_time(const tide__run* run, uint32_t lifetime) {
   const uint32_t clock = tide__load_relaxed(&run->cursor.clock);
   TIDE_REQUIRE(!run->profile->options.is_strict || lifetime == clock, TIDE_ERR_STATE,
@@ -206,15 +207,15 @@ static tide_status replay_require_time(const tide__run* run, uint32_t lifetime) 
 }
 
 static tide_status replay_refuse(const void* address) {
-  return TIDE_FAIL(TIDE_ERR_HANDLE, "nothing that is handed out begins at %p", address);
+  return TIDE_FAIL(TIDE_ERR_HANDLE, "no live block begins at %p", address);
 }
 
-// What is held at a place; 0: nothing.
+// The holder of a place; 0: none.
 static inline uint64_t arena_holder(const tide__profile_arena* arena, uint32_t place) {
   return place != TIDE__NO_PLACE ? tide__load_relaxed(&arena->held[place]) : 0;
 }
 
-// A release at another time than planned.
+// Handles a release at another time than planned.
 static tide_status replay_take_back_rare(tide__run* run, const tide__profile_arena* arena, uint32_t place,
                                          uint32_t lifetime) {
   if (run->profile->options.is_strict) run_count_refused(run, tide__load_relaxed(&run->cursor.clock));

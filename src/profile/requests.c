@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Requests as buffers of a planning problem. Buffers and requests have the same numbers: a request that does
-// not end in its run is a buffer that never holds anything.
+// Requests as buffers of a planning problem. Buffers and requests have the same numbers: a request that
+// does not end in its run is a buffer without a lifetime.
 #include "profile/requests.h"
 
 #include <string.h>
@@ -12,13 +12,13 @@
 #include "base/heap.h"
 #include "base/sized.h"
 
-#define REQUESTS_MIN_NODES 10u  // for each request: a few passes
+#define REQUESTS_MIN_NODES 10u  // per request: a few passes
 
 static tide_status request_check(const tide_profile_request* request, size_t index, size_t count) {
   TIDE_REQUIRE(request->bytes != 0, TIDE_ERR_ARGUMENT, "request %zu has 0 bytes", index);
   const uint64_t alignment = tide__request_alignment(request);
   TIDE_REQUIRE(tide__is_power_of_two(alignment) && alignment <= TIDE_PROFILE_MAX_ALIGNMENT, TIDE_ERR_ARGUMENT,
-               "request %zu has the alignment %llu, which is no power of two up to 2^20", index,
+               "request %zu has the alignment %llu, which is not a power of two up to 2^20", index,
                (unsigned long long)alignment);
   const bool is_alive = request->lifetime > index && request->lifetime <= count;
   TIDE_REQUIRE(is_alive || !tide__request_is_managed(request), TIDE_ERR_ARGUMENT,
@@ -85,7 +85,7 @@ void tide__requests_endings(const tide_profile_request* requests, size_t count, 
   for (size_t i = 0; i < count; i++) {
     if (tide__request_is_managed(&requests[i])) ended[first[requests[i].lifetime]++] = (uint32_t)i;
   }
-  // Each beginning has moved to the next one.
+  // Each beginning has moved to that of the next time.
   memmove(&first[1], &first[0], (count + 1) * sizeof *first);
   first[0] = 0;
 }
@@ -126,7 +126,7 @@ tide_status tide__requests_solve(tide_profile_request* requests, size_t count, u
   tide_plan_buffer* const buffers = requests_buffers(requests, count, heap);
   TIDE_REQUIRE(buffers != NULL, TIDE_ERR_NO_MEMORY, "no memory to plan %zu requests", count);
   const tide_plan_problem problem = { .buffers = buffers, .count = count };
-  // A limit in time would make the plan depend on the computer.
+  // A time limit would make the plan depend on the computer.
   tide_plan_options options = TIDE_PLAN_OPTIONS_INIT;
   options.seconds = 0;
   options.nodes = tide__max(nodes, REQUESTS_MIN_NODES * (uint64_t)count);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Runs: begun and ended on a thread, and the calls that serve memory in them. A thread knows its innermost
-// run; runs of other profiles stand around it. Whatever can fail when a run begins happens before the thread
-// knows of it, so that after a failure there is no run.
+// Beginning and ending runs, and the calls that serve memory in them. A thread knows its innermost run,
+// which links to the runs of other profiles around it. Everything that can fail at the beginning of a run
+// happens before the thread knows it, so after a failure there is no run.
 
 #include "base/arith.h"
 #include "base/error.h"
@@ -15,7 +15,7 @@
 
 #define LENT 1u  // the value of an address that is handed out
 
-static _Thread_local tide__run* thread_run;  // borrowed; the innermost that is open
+static _Thread_local tide__run* thread_run;  // borrowed; the innermost open run
 
 // The run of a profile on this thread, or NULL.
 static inline tide__run* run_here(const tide_profile* profile) {
@@ -29,19 +29,13 @@ tide_profile_mode tide_profile_current(const tide_profile* profile) {
   return run != NULL ? run->mode : TIDE_PROFILE_NONE;
 }
 
-uint32_t tide_profile_depth(void) {
-  uint32_t depth = 0;
-  for (const tide__run* run = thread_run; run != NULL; run = run->outer) depth++;
-  return depth;
-}
-
 tide_profile* tide_profile_innermost(void) { return thread_run != NULL ? thread_run->profile : NULL; }
 
 static bool run_is_noting(const tide__run* run) {
   return run->mode == TIDE_PROFILE_RECORD || run->mode == TIDE_PROFILE_VALIDATE;
 }
 
-// Is a run recorded here? One inside it would take its requests away.
+// Is this thread recording? A run inside would take its requests away.
 static bool thread_is_recording(void) {
   const tide__run* run = thread_run;
   while (run != NULL && run->mode != TIDE_PROFILE_RECORD) run = run->outer;
@@ -63,7 +57,7 @@ static tide__run* run_take_idle(tide_profile* profile) {
   return run;
 }
 
-// A run that nobody knows of yet.
+// Makes a run that is not visible yet.
 static tide_status run_take(tide_profile* profile, tide__run** out) {
   tide__run* run = run_take_idle(profile);
   if (run == NULL) {
@@ -78,7 +72,7 @@ static tide_status run_take(tide_profile* profile, tide__run** out) {
 }
 
 static void run_reset(tide__run* run, uint64_t shape) {
-  // No address is released at this offset, so that a run without a plan never meets it.
+  // No release matches this offset.
   static const tide__ending nowhere = { .offset = UINT64_MAX };
   run->steps = NULL;
   run->endings = &nowhere;
@@ -99,7 +93,7 @@ static void run_reset(tide__run* run, uint64_t shape) {
   tide__recorder_clear(&run->recorder);
 }
 
-// The run is over, or has not begun: its record may be used again.
+// Recycles the record of a run that is over or has not begun.
 static void run_give(tide__run* run) {
   tide_profile* const profile = run->profile;
   tide_profile_plan_free(run->plan);
@@ -165,17 +159,17 @@ static void run_close(tide__run* run) {
   tide__mutex_unlock(&profile->lock);
 }
 
-// Leaves the arenas; what was to be released in the run and was not is counted.
+// Leaves the arenas, and counts blocks that should have been released in the run.
 static void run_leave_arenas(tide__run* run) {
   tide_profile* const profile = run->profile;
   if (run->arena != NULL) {
-    // What others released was not counted together with it: then the places tell.
+    // Releases by other threads are counted elsewhere; then the places must be checked.
     run->report.survivors = tide__profile_arena_leave(profile, run->arena, run->taken == run->released);
   }
   if (run->escapes != NULL) tide__profile_arena_leave(profile, run->escapes, false);
 }
 
-// Validating: what the plan says is released in the run, and was not.
+// Validating: blocks that should have been released in the run.
 static uint64_t run_count_unreleased(const tide__run* run) {
   uint64_t count = 0;
   const tide__hash_slot* slot = NULL;
@@ -239,7 +233,7 @@ static void run_count_in(tide__run* run) {
   tide__mutex_unlock(&profile->lock);
 }
 
-// Does a run deviate so far that its plan is of little use? A single survivor is enough: it keeps a whole
+// Does a run deviate enough to make its plan useless? A single survivor does, because it keeps a whole
 // arena.
 static bool report_is_off(const tide_profile* profile, const tide_profile_report* report, size_t planned) {
   const uint64_t unplanned = report->fallbacks - report->escaped;
@@ -252,7 +246,8 @@ static tide_status run_conclude(tide__run* run) {
   run_leave_arenas(run);
   report_finish(run);
   run_count_in(run);
-  TIDE_REQUIRE(!run->lacks_requests, TIDE_ERR_NO_MEMORY, "not all requests of the run could be noted");
+  TIDE_REQUIRE(!run->lacks_requests, TIDE_ERR_NO_MEMORY,
+               "the run could not be recorded completely: no memory for a note");
   if (run->mode == TIDE_PROFILE_RECORD) return run_plan(run);
   if (run->mode == TIDE_PROFILE_REPLAY) {
     const bool is_off = report_is_off(run->profile, &run->report, run->plan->info.count);
@@ -319,7 +314,7 @@ static bool run_note_release(tide__run* run, uint64_t address, bool is_own) {
   return is_found;
 }
 
-// A release that the thread's own run does not know is looked for in those of other threads.
+// A release that this thread's run does not know may belong to a run of another thread.
 static bool profile_note_elsewhere_locked(tide_profile* profile, const tide__run* own, uint64_t address)
     TIDE_REQUIRES(&profile->lock) {
   TIDE_LIST_EACH(it, &profile->runs) {
@@ -340,7 +335,7 @@ static void profile_note_release(tide_profile* profile, tide__run* own, uint64_t
 
 static tide_status alloc_check_alignment(size_t alignment) {
   TIDE_REQUIRE(tide__is_power_of_two(alignment) && alignment <= TIDE_PROFILE_MAX_ALIGNMENT, TIDE_ERR_ARGUMENT,
-               "the alignment %zu is no power of two up to 2^20", alignment);
+               "the alignment %zu is not a power of two up to 2^20", alignment);
   return TIDE_OK;
 }
 
@@ -369,7 +364,7 @@ static void alloc_fill(const tide_profile* profile, const tide_memory* memory, v
   if (memory->is_host) tide__memory_fill(profile->options.fill, address, bytes);
 }
 
-// Remembers what the fallback gave. An address that is known already was released unseen.
+// Records an address from the fallback. If it is known already, its release was not seen.
 static tide_status alloc_remember(tide_profile* profile, const void* address) {
   for (;;) {
     tide__hash_map larger;
@@ -381,7 +376,7 @@ static tide_status alloc_remember(tide_profile* profile, const void* address) {
     tide__mutex_unlock(&profile->lock);
     if (has_room) return TIDE_OK;
     TIDE_REQUIRE(tide__hash_map_reserve(&larger, count), TIDE_ERR_NO_MEMORY,
-                 "no memory to remember what is handed out");
+                 "no memory to track allocations");
     tide__mutex_lock(&profile->lock);
     tide__hash_map_grow_into(&profile->lent, &larger);
     tide__mutex_unlock(&profile->lock);
@@ -389,7 +384,7 @@ static tide_status alloc_remember(tide_profile* profile, const void* address) {
   }
 }
 
-// Memory that no plan has: noted in a run that records or validates.
+// Allocates from the fallback, and notes it in a run that records or validates.
 static tide_status alloc_outside(tide_profile* profile, tide__run* run, size_t bytes, size_t alignment,
                                  void** out) {
   const tide_memory* const fallback = &profile->options.fallback;
@@ -403,12 +398,12 @@ static tide_status alloc_outside(tide_profile* profile, tide__run* run, size_t b
   }
   alloc_fill(profile, fallback, *out, bytes);
   if (run == NULL || !run_is_noting(run)) return TIDE_OK;
-  // The program has its memory: that it could not be noted is told when the run ends.
+  // The program gets its memory; the end of the run reports that it could not be noted.
   tide__ignore(run_note_alloc(run, *out, bytes, alignment));
   return TIDE_OK;
 }
 
-// What is not the next request of a run that goes as planned.
+// Any request except the next one of a run that goes as planned.
 static __attribute__((noinline)) tide_status alloc_otherwise(tide_profile* profile, size_t bytes,
                                                              size_t alignment, void** out) {
   TIDE_REQUIRE(profile != NULL && out != NULL, TIDE_ERR_ARGUMENT, "alloc: the profile or out is NULL");
@@ -428,7 +423,7 @@ tide_status tide_profile_alloc(tide_profile* profile, size_t bytes, size_t align
   tide__run* const run = thread_run;
   bool is_plain = run != NULL && run->profile == profile && run->is_plain && out != NULL;
   if (is_plain) {
-    // What is no alignment at all is left to those that refuse it.
+    // An invalid alignment is refused further below.
     const size_t wanted = alignment != 0 ? alignment : profile->options.alignment;
     is_plain = tide__is_power_of_two(wanted) && tide__replay_alloc_plain(run, bytes, wanted, out);
   }
@@ -447,8 +442,8 @@ static tide_status release_count_bad(tide_profile* profile, tide_status status) 
   return status;
 }
 
-// Memory of an arena that the thread's run does not use, or of none.
-// `out_gone`: it was handed out, and is not any more.
+// Releases memory of an arena that this thread's run does not use, or of none. `out_gone`: the block was
+// live and is now released.
 static tide_status release_elsewhere(tide_profile* profile, tide__run* run, void* address, bool* out_gone) {
   tide_profile_plan* plan = NULL;
   tide_status status = TIDE_OK;
@@ -460,14 +455,14 @@ static tide_status release_elsewhere(tide_profile* profile, tide__run* run, void
   tide__mutex_unlock(&profile->lock);
   tide_profile_plan_free(plan);
   if (arena != NULL) return status;
-  // Noted before it is released: from then on another thread may be given the same address.
+  // Note it before it is released: afterwards another thread may get the same address.
   if (tide__load_seq(&profile->noting) != 0) profile_note_release(profile, run, tide__address(address));
   const tide_memory* const fallback = &profile->options.fallback;
   return fallback->release(fallback, address);
 }
 
-// Memory of a profile that was freed: its arena goes with the last that lies there, and the profile with the
-// last of all.
+// Releases memory of a freed profile: the last block of an arena frees it, and the last of all frees the
+// profile.
 static tide_status release_orphan(tide_profile* profile, void* address) {
   bool is_gone = false;
   const tide_status status = release_elsewhere(profile, NULL, address, &is_gone);
@@ -476,7 +471,7 @@ static tide_status release_orphan(tide_profile* profile, void* address) {
   return status;
 }
 
-// What is not the next release of a run that goes as planned.
+// Any release except the next one of a run that goes as planned.
 static __attribute__((noinline)) tide_status release_otherwise(tide_profile* profile, void* address) {
   TIDE_REQUIRE(profile != NULL, TIDE_ERR_ARGUMENT, "release: the profile is NULL");
   if (address == NULL) return TIDE_OK;

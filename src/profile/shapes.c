@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The plans of a profile by shape: few, so they are looked through. A plan from which several runs in a row
-// deviate is recorded anew; a program that never repeats itself is recorded ever more rarely, so that
-// recording does not become its rule.
+// The plans of a profile by shape; they are few, so a linear search is enough. A shape is recorded again
+// after several deviating runs in a row. A program that never repeats itself is recorded ever more rarely,
+// so that recording does not dominate.
 #include "profile/shapes.h"
 
 #include "base/arith.h"
@@ -19,8 +19,8 @@ static tide__shape* shapes_find_locked(tide_profile* profile, uint64_t shape) TI
   return NULL;
 }
 
-// The record of a shape; a new one takes the place of the one that was not used for longest. The plan that
-// goes, if any, is to be freed without the lock.
+// The record of a shape; a new one replaces the least recently used. The caller frees the replaced plan, if
+// any, without the lock.
 static tide__shape* shapes_make_locked(tide_profile* profile, uint64_t shape, tide_profile_plan** out_gone)
     TIDE_REQUIRES(&profile->lock) {
   tide__shape* entry = shapes_find_locked(profile, shape);
@@ -38,7 +38,7 @@ static tide__shape* shapes_make_locked(tide_profile* profile, uint64_t shape, ti
   return entry;
 }
 
-// Are there enough runs in a row that did not keep to the plan?
+// Did enough runs in a row deviate from the plan?
 static bool shape_is_worn_out(const tide__shape* entry) {
   return entry->patience != 0 && entry->deviations >= entry->patience;
 }

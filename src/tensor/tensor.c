@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Which source serves the requests of a thread. Where a tensor came from is known without the scope it was
-// made in: of a cache by the address, of others by a record (parcel.h).
+// Which source serves the requests of a thread. The source of a tensor is found without its scope: for a
+// cache by the address, for others by a record (parcel.h).
 #include "tidemark/tensor.h"
 
 #include "base/arith.h"
@@ -10,18 +10,18 @@
 #include "base/error.h"
 #include "tensor/parcel.h"
 
-// What stands in front of a tensor of a cache. It depends on the address, and on whether the tensor is handed
-// out, so that a block which the program took from the cache itself is told from a tensor. In front of others
-// stands 0: memory of another source may lie in a cache as well.
+// The header word of a tensor from a cache. It depends on the address and on whether the tensor is live. So
+// a block that the program took from the cache directly is not mistaken for a tensor. Tensors of other
+// sources have 0, because their memory may also lie in a cache.
 #define TENSOR_LIVE 0x9e3779b97f4a7c15u
 #define TENSOR_RELEASED 0xc2b2ae3d27d4eb4fu
 
-// What is not done for a tensor of a cache stands apart, so that those need little stack.
+// Keeps rare paths out of line, so that cached tensors need little stack.
 #define TENSOR_SELDOM __attribute__((noinline))
 
 static inline uint64_t tensor_mark(const void* base, uint64_t state) { return tide__address(base) ^ state; }
 
-// What is in force: one of the two, or none.
+// At most one of the two is set.
 typedef struct tensor_scope {
   tide_cpu_cache* cache;      // borrowed
   const tide_memory* source;  // borrowed
@@ -48,7 +48,7 @@ static tensor_scope scope_now(void) {
 static tide_status scope_leave(tensor_scope scope) {
   const tensor_scope now = scope_now();
   TIDE_REQUIRE(tensor_count > 0 && now.cache == scope.cache && now.source == scope.source, TIDE_ERR_STATE,
-               "this was not entered last on this thread");
+               "leave: this scope was not entered last on this thread");
   tensor_count--;
   return TIDE_OK;
 }
@@ -97,7 +97,8 @@ static tide_status tensor_ask(tide__parcel* parcel, size_t bytes, void** out) {
   return parcel->memory.alloc(&parcel->memory, bytes, TIDE_TENSOR_FRONT_BYTES, out);
 }
 
-// From any source but a cache. The record is made first: when the memory is there, nothing can fail any more.
+// Allocates from any source but a cache. The record is made first, so that nothing can fail once the memory
+// exists.
 TENSOR_SELDOM static tide_status tensor_take(size_t bytes, void** out) {
   tide__parcel* const parcel = tide__parcel_new();
   if (parcel == NULL) return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "tensor_alloc: no memory for a record");
@@ -133,8 +134,8 @@ tide_status tide_tensor_alloc(size_t bytes, void** out) {
   return TIDE_OK;
 }
 
-// The record is out of the table first, because the address may be another's as soon as the source has it. If
-// the source refuses, the tensor stays.
+// The caller has removed the record, because the address may be reused as soon as the source has it. If the
+// source refuses, the tensor stays.
 static tide_status tensor_give(tide__parcel* parcel, void* base) {
   const tide_status status = parcel->profile != NULL ? tide_profile_release(parcel->profile, base)
                                                      : parcel->memory.release(&parcel->memory, base);
@@ -143,14 +144,14 @@ static tide_status tensor_give(tide__parcel* parcel, void* base) {
   return status;
 }
 
-// `mark` is what stands in front, if that is known to be memory.
+// `mark` is the header word, or 0 if it must not be read.
 TENSOR_SELDOM static tide_status tensor_release_other(void* base, uint64_t mark) {
   tide__parcel* const parcel = tide__parcel_take(tide__address(base));
   if (parcel != NULL) return tensor_give(parcel, base);
   const unsigned long long address = tide__address(base) + TIDE_TENSOR_FRONT_BYTES;
   TIDE_REQUIRE(mark != tensor_mark(base, TENSOR_RELEASED), TIDE_ERR_STATE,
                "tensor_release: the memory at 0x%llx was released already", address);
-  return TIDE_FAIL(TIDE_ERR_ARGUMENT, "tensor_release: at 0x%llx no tensor is handed out", address);
+  return TIDE_FAIL(TIDE_ERR_ARGUMENT, "tensor_release: no live tensor begins at 0x%llx", address);
 }
 
 tide_status tide_tensor_release(void* address) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Graphs as plain data: what the tests build from, what their oracle reasons about, and what a failing test
-// prints. A graph is written like this, and model_print() writes it so that it can be pasted into a test:
+// Graphs as plain data, for tests and their oracle. A graph is written like this, and model_print() prints
+// it in the same form, to paste into a test:
 //
 //   in x; const k; y = write(x k); v = plain(y) y>v; *l = write+all(y v);
 //   o = write(x) { in i; t = write(i); out t; } { u = write(y) y~u; out u; };
@@ -228,7 +228,7 @@ static inline void model_read_pairs(model_reader* r, model_node* node) {
 
 static inline void model_read_block(model_reader* r, uint32_t block);
 
-// What stands after the outputs of a node and the sign '='.
+// Reads a node after the sign '='.
 static inline void model_read_node(model_reader* r, uint32_t block, const model_ports* outputs) {
   const uint32_t flags = model_read_flags(r);
   const uint32_t node = model_add_node(r->m, block, flags);
@@ -441,7 +441,7 @@ static inline void model_spans(model* m, const model_span* spans, uint32_t count
   }
 }
 
-// A layout of one's own: each value as low as it can lie beside those before it.
+// An on_layout function: first fit in the order of time.
 static inline tide_status model_first_fit(void* user, const tide_graph_lodging* values, size_t count,
                                           uint64_t* offsets) {
   (void)user;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// What is to be known of a graph, found in the most naive way from its model: which values may share memory
-// (by trying all pairs until nothing changes), when each lives (by looking at every use of everything that
-// may share its memory), which overlap, the most bytes that live at once (by looking at every instant), and
-// two of the layouts: groups in the order last in, first out, and offsets by size.
+// A naive oracle for graphs: which values may share memory (all pairs, until nothing changes), lifetimes
+// (every use of everything that may share memory), overlaps, the most bytes that live at once (every
+// instant), and two of the layouts: LIFO groups and offsets by size.
 #ifndef TIDEMARK_TESTS_GRAPH_ORACLE_H
 #define TIDEMARK_TESTS_GRAPH_ORACLE_H
 
 #include "graph/model.h"
+#include "plan/smallest.h"
 
 typedef struct oracle {
   const model* m;
@@ -22,7 +22,7 @@ typedef struct oracle {
 } oracle;
 
 // ---------------------------------------------------------------------------------------------------
-// Who may hold whose memory
+// Aliases
 
 static inline bool oracle_can_share(const model* m, uint32_t value) {
   return m->kinds[value] == TIDE_KIND_TENSOR || m->kinds[value] == TIDE_KIND_CONTAINER ||
@@ -272,25 +272,16 @@ static inline uint64_t oracle_by_size(const oracle* o, const uint64_t* bytes, ui
   return total;
 }
 
-// The smallest arena for a few values that may lie anywhere: in the order of their offsets in a smallest
-// plan, each lies on the highest of those before that it meets, so that trying all orders finds it.
-static inline uint64_t oracle_optimum(const oracle* o, const uint64_t* bytes, uint64_t* offsets,
-                                      uint64_t placed, uint64_t top) {
-  uint64_t best = UINT64_MAX;
-  for (uint32_t value = 0; value < o->m->value_count; value++) {
-    if (bytes[value] == 0 || (placed >> value & 1) != 0) continue;
-    uint64_t low = 0;
-    for (uint32_t i = 0; i < o->m->value_count; i++) {
-      const bool is_below = (placed >> i & 1) != 0 && offsets[i] + bytes[i] > low;
-      if (is_below && oracle_overlaps(o, value, i)) low = offsets[i] + bytes[i];
-    }
-    const uint64_t end = low + bytes[value];
-    offsets[value] = low;
-    const uint64_t peak =
-        oracle_optimum(o, bytes, offsets, placed | UINT64_C(1) << value, end > top ? end : top);
-    if (peak < best) best = peak;
-  }
-  return best == UINT64_MAX ? top : best;
+static inline bool oracle_meet(const void* o, size_t value, size_t other) {
+  return oracle_overlaps(o, (uint32_t)value, (uint32_t)other);
+}
+
+// The smallest arena for a few values.
+static inline uint64_t oracle_optimum(const oracle* o, const uint64_t* bytes) {
+  smallest_problem s = {
+    .count = o->m->value_count, .bytes = bytes, .alignment = 1, .meet = oracle_meet, .user = o
+  };
+  return smallest_arena(&s);
 }
 
 #endif

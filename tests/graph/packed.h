@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// A graph with sizes and a layout of it, for tests of layouts; and the check that a layout is sound, which
-// compares every value with every other and shares no code with the library.
+// A graph with sizes and its layout; and a check that a layout is sound, which compares all pairs of values
+// and shares no code with the library.
 #ifndef TIDEMARK_TESTS_GRAPH_PACKED_H
 #define TIDEMARK_TESTS_GRAPH_PACKED_H
 
@@ -62,6 +62,17 @@ static inline void packed_close(packed* p) {
   tide_graph_free(p->graph);
 }
 
+// A test of one packed graph `p`, which is opened before and closed after it.
+#define PACKED_TEST(function, text)     \
+  static void function##_in(packed* p); \
+  T_TEST(function) {                    \
+    static packed opened;               \
+    packed_open(&opened, text);         \
+    function##_in(&opened);             \
+    packed_close(&opened);              \
+  }                                     \
+  static void function##_in(packed* p)
+
 // May `output` lie over `input`, and does the layout do nothing else with the two than that?
 static inline bool packed_may_cover(const packed* p, const oracle* o, uint32_t input, uint32_t output) {
   const uint32_t maker = model_maker(&p->m, output);
@@ -89,7 +100,7 @@ static inline const char* packed_pair_fault(const packed* p, const oracle* o, ui
   return covers_first || covers_second ? NULL : "two values in one place";
 }
 
-// What is wrong with the layout in force; NULL: nothing.
+// The first fault of the layout; NULL: none.
 static inline const char* packed_fault(const packed* p, const oracle* o) {
   uint32_t covers = 0;
   uint32_t managed = 0;

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Runs the graph of a model on a planner with byte patterns instead of numbers. Each node first looks
-// whether its inputs still hold the bytes that they were given, then fills its outputs with new ones; views
-// really point into what they show, containers really hold what was put into them, loops take 0 to 3 turns,
-// nodes that may skip do so, outputs over inputs are really written over them, and now and then a run is
-// given up. Outputs are looked at again when the run is over, and as long as their generation is in use.
+// Runs the graph of a model on a planner with byte patterns instead of numbers. Each node first checks that
+// its inputs still hold their bytes, then fills its outputs with new ones. Views point into their sources,
+// containers hold their elements, loops take 0 to 3 iterations, MAY_SKIP nodes skip, in-place outputs
+// overwrite their inputs, and some runs are cancelled. Outputs are checked again after the run, and as long
+// as their generation is in use.
 //
-// All decisions follow from the seed, the run and the names of the values, so that a graph that is made
-// smaller, or printed and pasted, is still run as before.
+// All decisions follow from the seed, the run and the names of the values, so a graph that was made
+// smaller, or printed and pasted, still runs as before.
 #ifndef TIDEMARK_TESTS_GRAPH_PLAY_H
 #define TIDEMARK_TESTS_GRAPH_PLAY_H
 
-#include "graph/counting_memory.h"
+#include "memory/memory_table.h"
 #include "graph/model.h"
 
 #define PLAY_PARTS 24
@@ -28,13 +28,13 @@ typedef struct play_part {
   uint32_t owner;  // the value that it was allocated for; TIDE_GRAPH_NONE: memory of the program itself
 } play_part;
 
-// A tensor has one part, or none if it is not there; a container has those of its elements.
+// A tensor has one part, or none if it was skipped; a container has those of its elements.
 typedef struct play_value {
   play_part parts[PLAY_PARTS];
   uint32_t count;
 } play_value;
 
-// An output of an earlier run that must stay as it is.
+// An output of an earlier run that must not change.
 typedef struct play_kept {
   play_part part;
   uint64_t generation;  // 0: until the next run begins; UINT64_MAX: it was taken
@@ -45,13 +45,13 @@ typedef struct play {
   uint64_t seed;
   tide_graph_options options;
   tide_planner* planner;
-  counting_memory memory;
+  table memory;
   uint32_t run;
   uint64_t shape;
   bool is_presized;
-  uint32_t nodes_left;          // until the run is given up; UINT32_MAX: it is not
-  bool is_over;                 // the run was given up, or something is wrong
-  char fault[300];              // what is wrong; "": nothing
+  uint32_t nodes_left;          // until the run is cancelled; UINT32_MAX: never
+  bool is_over;                 // the run is cancelled, or a check failed
+  char fault[300];              // the failed check; "": none
   uint32_t turns[MODEL_NODES];  // that each node has had in this run
   play_value values[MODEL_VALUES];
   play_kept kept[PLAY_KEPT];
@@ -60,7 +60,7 @@ typedef struct play {
   uint32_t scrap_count;
   uint64_t covers;  // outputs that were written over an input
   uint64_t planned;
-  uint64_t swapped;  // storages that the program has put others in place of
+  uint64_t swapped;  // storages that the program swapped
 } play;
 
 // ---------------------------------------------------------------------------------------------------
@@ -137,7 +137,7 @@ static inline bool play_meet(const play_part* a, const play_part* b) {
          b->address < a->address + a->bytes;
 }
 
-// Memory of the program itself, until the graph is done with.
+// Memory of the program, kept until the graph is freed.
 static inline uint8_t* play_scrap(play* p, size_t bytes) {
   T_LT(p->scrap_count, PLAY_SCRAPS);
   void* const memory = malloc(bytes + 1);
@@ -149,7 +149,7 @@ static inline uint8_t* play_scrap(play* p, size_t bytes) {
 // ---------------------------------------------------------------------------------------------------
 // Outputs of nodes
 
-// How large a value is: mostly what it was in all runs of the shape, sometimes not, sometimes nothing.
+// The size of a value: mostly the same in all runs of the shape, sometimes another one, sometimes 0.
 static inline size_t play_bytes(const play* p, uint32_t value) {
   const uint64_t usual = play_mix(play_mix(p->seed, play_name(p->m, value)), p->shape + 1000);
   const uint64_t dice = play_decide(p, value, 1, 24);
@@ -200,7 +200,7 @@ static inline void play_own(play* p, uint32_t value, bool is_written_out) {
   if (p->is_over) return;
   part.address = address;
   play_check_storage(p, value, address, part.bytes);
-  // A model may put its own memory in place of ours, without a word.
+  // The program may swap the storage without a call.
   if (!is_in_turns && tide_planner_role(p->planner, value) == TIDE_ROLE_MANAGED && part.bytes != 0 &&
       play_decide(p, value, 12, 16) == 0) {
     tide_storage* const storage = tide_planner_storage(p->planner, value);
@@ -238,7 +238,8 @@ static inline bool play_is_reported(const uint32_t* values, size_t count, uint32
   return false;
 }
 
-// A node that promised not to puts an output where an input is. What lies in the arena must be found.
+// A node breaks its promise and puts an output where an input is. The guard must find it if it lies in the
+// arena.
 static inline void play_break_promise(play* p, const model_node* node, uint32_t output) {
   const play_value* const input = &p->values[node->inputs.at[0]];
   uint32_t values[MODEL_PORTS];
@@ -253,7 +254,7 @@ static inline void play_break_promise(play* p, const model_node* node, uint32_t 
     play_fail(p, "run %u: the guard does not find %s", p->run, p->m->names[output]);
 }
 
-// An output that is not there this time, though it may have been in the turn before.
+// An output that is skipped this time, though it may exist from the iteration before.
 static inline bool play_skip(play* p, const model_node* node, uint32_t output) {
   void* nothing = NULL;
   if (p->turns[node - p->m->nodes] > 0)
@@ -283,7 +284,7 @@ static inline bool play_output(play* p, const model_node* node, uint32_t output,
   return !p->is_over;
 }
 
-// May an output be written, and does it lie over this input? They must begin together.
+// Does an output overwrite this input, and may it? They must begin together.
 static inline bool play_covers(play* p, const model_node* node, uint32_t output, uint32_t input) {
   const play_value* const held = &p->values[input];
   const play_part* const part = &p->values[output].parts[0];
@@ -443,7 +444,7 @@ static inline void play_release(play* p, uint64_t generation) {
   (void)play_ok(p, "release", tide_planner_drop_outputs(p->planner, generation));
 }
 
-// Now and then somebody takes an output that has memory of its own.
+// Sometimes takes an output that has memory of its own.
 static inline void play_take(play* p, uint32_t value) {
   const play_part part = p->values[value].parts[0];
   void* taken = NULL;
@@ -525,7 +526,7 @@ static inline void play_one_run(play* p, uint32_t run) {
   play_end(p);
 }
 
-// Now and then sizes are told before the first run.
+// Sometimes announces sizes before the first run.
 static inline void play_presize(play* p) {
   uint64_t bytes[MODEL_VALUES];
   if (play_mix(p->seed, 99) % 4 > 0) return;
@@ -540,25 +541,25 @@ static inline void play_finish(play* p) {
   for (uint32_t i = 0; i < p->kept_count; i++) {
     if (p->kept[i].generation != UINT64_MAX) continue;
     if (!play_is_right(&p->kept[i].part)) play_fail(p, "what was taken was damaged");
-    (void)p->memory.table.release(&p->memory.table, p->kept[i].part.address);
+    (void)p->memory.memory.release(&p->memory.memory, p->kept[i].part.address);
     taken++;
   }
-  if (p->memory.blocks != 0)
-    play_fail(p, "%zu pieces of memory are lost (%u were taken)", p->memory.blocks, taken);
+  if (p->memory.count != 0)
+    play_fail(p, "%zu pieces of memory are lost (%u were taken)", p->memory.count, taken);
   for (uint32_t i = 0; i < p->scrap_count; i++) free(p->scraps[i]);
-  counting_memory_fini(&p->memory);
+  table_fini(&p->memory);
 }
 
-// Runs a graph several times. What is wrong stands in `fault` afterwards.
+// Runs a graph several times. Afterwards `fault` describes the first failed check.
 static inline void play_graph(play* p, const model* m, uint64_t seed, tide_graph_options options,
                               uint32_t runs) {
   tide_graph* graph = NULL;
   memset(p, 0, sizeof *p);
   p->m = m;
   p->seed = seed;
-  counting_memory_init(&p->memory);
+  table_init(&p->memory);
   p->memory.keeps = true;
-  options.memory = p->memory.table;
+  options.memory = p->memory.memory;
   p->options = options;
   if (play_ok(p, "new", tide_graph_new(NULL, &graph)) && play_ok(p, "graph", model_put(m, graph)) &&
       play_ok(p, "planner", tide_planner_new(graph, &p->options, &p->planner))) {

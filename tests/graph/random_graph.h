@@ -113,7 +113,7 @@ static inline void random_unpack(random_graph* g, uint32_t block) {
   random_show_outputs(g, node);
 }
 
-// A node that may make nothing, and one that takes what it made or else its input.
+// A MAY_SKIP node, and one that takes its output or else its input.
 static inline void random_skip(random_graph* g, uint32_t block) {
   model_node* const maybe = random_add_node(g, block, TIDE_NODE_WRITES_OUT | TIDE_NODE_MAY_SKIP);
   random_add_inputs(g, maybe, 1);

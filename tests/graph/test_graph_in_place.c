@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Outputs that lie over dying inputs: only where the node permits it, the input ends there, and nothing else
-// shares its memory; and never worse than without.
+// In-place outputs: only where the node permits it, the input dies there, and no other value shares its
+// memory; and never worse than without.
 #include "graph/packed.h"
 #include "graph/random_graph.h"
 
@@ -14,142 +14,114 @@ static tide_graph_options over_inputs(tide_graph_algorithm algorithm) {
 
 static const tide_graph_algorithm in_place_algorithms[] = { TIDE_GRAPH_SOLVER, TIDE_GRAPH_SMALLEST };
 
-// The arena and the values over inputs of a graph whose values have 10 bytes each.
-static void expect_total(const char* text, uint64_t bytes, uint32_t covering) {
-  static packed p;
-  packed_open(&p, text);
-  for (uint32_t i = 0; i < p.m.value_count; i++) p.bytes[i] = 10;
-  for (size_t i = 0; i < 2; i++) {
-    (void)packed_lay_out(&p, over_inputs(in_place_algorithms[i]));
-    packed_check(&p);
-    if (p.info.bytes != bytes || p.info.over_inputs != covering)
-      T_FAIL("%s: %" PRIu64 " bytes, %u over inputs", text, p.info.bytes, p.info.over_inputs);
+typedef struct total_row {
+  const char* rule;
+  const char* graph;
+  uint64_t bytes;     // of the arena, with values of 10 bytes each
+  uint32_t covering;  // values over inputs
+} total_row;
+
+static const total_row rows[] = {
+  { "a chain needs one buffer",
+    "in x; a = write(x); b = write(a) a~b; c = write(b) b~c; d = write(c) c~d; o = write(d); out o;", 10, 3 },
+  { "nodes that do not permit it keep their inputs", "in x; a = write(x); b = write(a); o = write(b); out o;",
+    20, 0 },
+  { "nodes that do not permit it keep their inputs",
+    "in x; a = write(x); c = write(x); b = write(a c) a~b; o = write(b c); out o;", 20, 1 },
+  { "nodes that do not permit it keep their inputs",
+    "in x; a = write(x); c = write(x); b = write(a c) c~b; o = write(a b); out o;", 20, 1 },
+  { "inputs that are read later are kept", "in x; a = write(x); b = write(a) a~b; o = write(a b); out o;", 20,
+    0 },
+  { "inputs with a view that lives are kept",
+    "in x; a = write(x); v = plain(a) a>v; b = write(a) a~b; o = write(b v); out o;", 20, 0 },
+  { "inputs with a view among the inputs are kept",
+    "in x; a = write(x); v = plain(a) a>v; b = write(a v) a~b; o = write(b); out o;", 20, 0 },
+  { "inputs in a container are kept",
+    "in x; a = write(x); *l = write+all(a); b = write(a *l) a~b; o = write(b); out o;", 20, 0 },
+  { "nothing lies over a view",
+    "in x; a = write(x); v = plain(a) a>v; b = write(v) v~b; o = write(b); out o;", 20, 0 },
+  { "inputs of the graph and constants are kept",
+    "in x; const k; a = write(x k) x~a; b = write(k a) k~b; o = write(b); out o;", 20, 0 },
+  { "outputs of the graph have no place to lie in", "in x; a = write(x); o = write(a) a~o; out o;", 10, 0 },
+  { "one of two outputs lies over the input",
+    "in x; a = write(x); b c = write(a) a~b a~c; o = write(b c); out o;", 20, 1 },
+  { "an output lies over one of two inputs",
+    "in x; a = write(x); b = write(x); c = write(a b) a~c b~c; o = write(c); out o;", 20, 1 },
+  { "values of a block lie over one another",
+    "in x; b = write(x) { in i; t = write(i); u = write(t) t~u; v = write(u) u~v; w = write(v); out w; "
+    "};o = write(b); out o;",
+    20, 2 },
+  { "a value from around a loop is kept in it",
+    "in x; a = write(x); b = write(x) { in i; t = write(a) a~t; u = write(t); out u; }; o = write(b); "
+    "out o;",
+    30, 0 },
+};
+
+T_TEST(test_graph_in_place__follows_the_table) {
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    static packed p;
+    packed_open(&p, rows[i].graph);
+    for (uint32_t k = 0; k < p.m.value_count; k++) p.bytes[k] = 10;
+    for (size_t k = 0; k < 2; k++) {
+      (void)packed_lay_out(&p, over_inputs(in_place_algorithms[k]));
+      packed_check(&p);
+      if (p.info.bytes != rows[i].bytes || p.info.over_inputs != rows[i].covering)
+        T_FAIL("%s: %" PRIu64 " bytes, %u over inputs", rows[i].rule, p.info.bytes, p.info.over_inputs);
+    }
+    packed_close(&p);
   }
-  packed_close(&p);
 }
 
-T_TEST(test_graph_in_place__a_chain_needs_one_buffer) {
-  expect_total(
-      "in x; a = write(x); b = write(a) a~b; c = write(b) b~c; d = write(c) c~d; o = write(d); out o;", 10,
-      3);
-}
-
-T_TEST(test_graph_in_place__without_the_option_a_chain_needs_two_buffers) {
-  static packed p;
-  packed_open(&p, "in x; a = write(x); b = write(a) a~b; c = write(b) b~c; o = write(c); out o;");
-  for (uint32_t i = 0; i < p.m.value_count; i++) p.bytes[i] = 10;
+PACKED_TEST(test_graph_in_place__without_the_option_a_chain_needs_two_buffers,
+            "in x; a = write(x); b = write(a) a~b; c = write(b) b~c; o = write(c); out o;") {
+  for (uint32_t i = 0; i < p->m.value_count; i++) p->bytes[i] = 10;
 
   for (size_t i = 0; i < TIDE_GRAPH_ALGORITHM_COUNT; i++) {
-    (void)packed_lay_out(&p, trial_with((tide_graph_algorithm)i, 1));
-    packed_check(&p);
-    T_EQ(p.info.bytes, i == TIDE_GRAPH_APART ? 30 : 20);
-    T_EQ(p.info.over_inputs, 0);
+    (void)packed_lay_out(p, trial_with((tide_graph_algorithm)i, 1));
+    packed_check(p);
+    T_EQ(p->info.bytes, i == TIDE_GRAPH_APART ? 30 : 20);
+    T_EQ(p->info.over_inputs, 0);
   }
-  packed_close(&p);
 }
 
-// The groups and the simple offsets are what they are elsewhere.
-T_TEST(test_graph_in_place__only_the_solver_lays_values_over_inputs) {
-  static packed p;
-  packed_open(&p, "in x; a = write(x); b = write(a) a~b; c = write(b) b~c; o = write(c); out o;");
-  for (uint32_t i = 0; i < p.m.value_count; i++) p.bytes[i] = 10;
+// Groups and offsets by size do not change.
+PACKED_TEST(test_graph_in_place__only_the_solver_lays_values_over_inputs,
+            "in x; a = write(x); b = write(a) a~b; c = write(b) b~c; o = write(c); out o;") {
+  for (uint32_t i = 0; i < p->m.value_count; i++) p->bytes[i] = 10;
 
   for (int i = TIDE_GRAPH_LIFO_GROUPS; i <= TIDE_GRAPH_BY_DURATION; i++) {
-    (void)packed_lay_out(&p, over_inputs((tide_graph_algorithm)i));
-    T_EQ(p.info.bytes, 20);
-    T_EQ(p.info.over_inputs, 0);
+    (void)packed_lay_out(p, over_inputs((tide_graph_algorithm)i));
+    T_EQ(p->info.bytes, 20);
+    T_EQ(p->info.over_inputs, 0);
   }
-  packed_close(&p);
 }
 
-T_TEST(test_graph_in_place__nodes_that_do_not_permit_it_keep_their_inputs) {
-  expect_total("in x; a = write(x); b = write(a); o = write(b); out o;", 20, 0);
-  expect_total("in x; a = write(x); c = write(x); b = write(a c) a~b; o = write(b c); out o;", 20, 1);
-  expect_total("in x; a = write(x); c = write(x); b = write(a c) c~b; o = write(a b); out o;", 20, 1);
-}
+PACKED_TEST(test_graph_in_place__an_output_lies_over_an_input_that_is_no_smaller,
+            "in x; a = write(x); b = write(a) a~b; c = write(b) b~c; o = write(c); out o;") {
+  packed_size(p, "a", 30);
+  packed_size(p, "b", 50);
+  packed_size(p, "c", 20);
 
-T_TEST(test_graph_in_place__inputs_that_are_read_later_are_kept) {
-  expect_total("in x; a = write(x); b = write(a) a~b; o = write(a b); out o;", 20, 0);
-}
+  const tide_graph_layout_info info = packed_lay_out(p, over_inputs(TIDE_GRAPH_SMALLEST));
 
-T_TEST(test_graph_in_place__inputs_with_a_view_that_lives_are_kept) {
-  expect_total("in x; a = write(x); v = plain(a) a>v; b = write(a) a~b; o = write(b v); out o;", 20, 0);
-}
-
-// The view is read by the very node that would write over what it shows.
-T_TEST(test_graph_in_place__inputs_with_a_view_among_the_inputs_are_kept) {
-  expect_total("in x; a = write(x); v = plain(a) a>v; b = write(a v) a~b; o = write(b); out o;", 20, 0);
-}
-
-T_TEST(test_graph_in_place__inputs_in_a_container_are_kept) {
-  expect_total("in x; a = write(x); *l = write+all(a); b = write(a *l) a~b; o = write(b); out o;", 20, 0);
-}
-
-// A view has no place of its own, and where its source lies is the source's.
-T_TEST(test_graph_in_place__nothing_lies_over_a_view) {
-  expect_total("in x; a = write(x); v = plain(a) a>v; b = write(v) v~b; o = write(b); out o;", 20, 0);
-}
-
-T_TEST(test_graph_in_place__inputs_of_the_graph_and_constants_are_kept) {
-  expect_total("in x; const k; a = write(x k) x~a; b = write(k a) k~b; o = write(b); out o;", 20, 0);
-}
-
-T_TEST(test_graph_in_place__outputs_of_the_graph_have_no_place_to_lie_in) {
-  expect_total("in x; a = write(x); o = write(a) a~o; out o;", 10, 0);
-}
-
-T_TEST(test_graph_in_place__one_of_two_outputs_lies_over_the_input) {
-  expect_total("in x; a = write(x); b c = write(a) a~b a~c; o = write(b c); out o;", 20, 1);
-}
-
-T_TEST(test_graph_in_place__an_output_lies_over_one_of_two_inputs) {
-  expect_total("in x; a = write(x); b = write(x); c = write(a b) a~c b~c; o = write(c); out o;", 20, 1);
-}
-
-T_TEST(test_graph_in_place__values_of_a_block_lie_over_one_another) {
-  expect_total(
-      "in x; b = write(x) { in i; t = write(i); u = write(t) t~u; v = write(u) u~v; w = write(v); out w; };"
-      "o = write(b); out o;",
-      20, 2);
-}
-
-// What is around a block is read by whatever comes after, and in the next turn of a loop.
-T_TEST(test_graph_in_place__a_value_from_around_a_loop_is_kept_in_it) {
-  expect_total("in x; a = write(x); b = write(x) { in i; t = write(a) a~t; u = write(t); out u; }; o = "
-               "write(b); out o;",
-               30, 0);
-}
-
-T_TEST(test_graph_in_place__an_output_lies_over_an_input_that_is_no_smaller) {
-  static packed p;
-  packed_open(&p, "in x; a = write(x); b = write(a) a~b; c = write(b) b~c; o = write(c); out o;");
-  packed_size(&p, "a", 30);
-  packed_size(&p, "b", 50);
-  packed_size(&p, "c", 20);
-
-  const tide_graph_layout_info info = packed_lay_out(&p, over_inputs(TIDE_GRAPH_SMALLEST));
-
-  packed_check(&p);
+  packed_check(p);
   T_EQ(info.bytes, 80);
   T_EQ(info.lower_bound, 80);
   T_LE(info.over_inputs, 1);
-  packed_close(&p);
 }
 
-T_TEST(test_graph_in_place__a_smaller_output_begins_where_its_input_does) {
-  static packed p;
-  packed_open(&p, "in x; a = write(x); b = write(a) a~b; c = write(b) b~c; o = write(c); out o;");
-  packed_size(&p, "a", 50);
-  packed_size(&p, "b", 30);
-  packed_size(&p, "c", 20);
+PACKED_TEST(test_graph_in_place__a_smaller_output_begins_where_its_input_does,
+            "in x; a = write(x); b = write(a) a~b; c = write(b) b~c; o = write(c); out o;") {
+  packed_size(p, "a", 50);
+  packed_size(p, "b", 30);
+  packed_size(p, "c", 20);
 
-  const tide_graph_layout_info info = packed_lay_out(&p, over_inputs(TIDE_GRAPH_SMALLEST));
+  const tide_graph_layout_info info = packed_lay_out(p, over_inputs(TIDE_GRAPH_SMALLEST));
 
-  packed_check(&p);
+  packed_check(p);
   T_EQ(info.bytes, 50);
   T_EQ(info.over_inputs, 2);
-  T_EQ(packed_place(&p, "c").offset, packed_place(&p, "a").offset);
-  packed_close(&p);
+  T_EQ(packed_place(p, "c").offset, packed_place(p, "a").offset);
 }
 
 T_TEST(test_graph_in_place__random_graphs_are_sound_and_never_worse) {

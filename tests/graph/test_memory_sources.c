@@ -1,54 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Tables of memory: the computer's own, and planners whose arenas come from a machine's device memory, from
-// page-locked memory and from the cache of a device. A planner never touches what it hands out, so that it
-// also works on the dry machine, which has addresses and no memory.
+// Planners whose arenas come from a machine's device memory, from page-locked memory and from the cache of
+// a device. A planner never touches the memory that it hands out, so it also works on the dry machine,
+// which has addresses but no memory.
 #include "graph/trial.h"
 #include "machine/machines.h"
 #include "tidemark/device.h"
-
-// ---------------------------------------------------------------------------------------------------
-// The computer's own memory
-
-T_TEST(test_memory_sources__memory_of_the_computer_is_aligned_and_can_be_written) {
-  const tide_memory memory = tide_memory_cpu();
-  T_CHECK(memory.is_host);
-  for (size_t alignment = 1; alignment <= MIB; alignment *= 2) {
-    for (size_t bytes = 1; bytes <= 100000; bytes = bytes * 7 + 3) {
-      void* address = NULL;
-      T_OK(memory.alloc(&memory, bytes, alignment, &address));
-      T_EQ((uintptr_t)address % alignment, 0);
-      memset(address, 0x5a, bytes);
-      T_OK(memory.release(&memory, address));
-    }
-  }
-}
-
-T_TEST(test_memory_sources__sizes_and_alignments_that_make_no_sense_are_refused) {
-  const tide_memory memory = tide_memory_cpu();
-  void* address = &address;
-
-  T_STATUS(memory.alloc(&memory, (size_t)PTRDIFF_MAX + 1, 64, &address), TIDE_ERR_ARGUMENT);
-  T_PTR_EQ(address, NULL);
-  T_STATUS(memory.alloc(&memory, SIZE_MAX, 64, &address), TIDE_ERR_ARGUMENT);
-  T_STATUS(memory.alloc(&memory, 0, 64, &address), TIDE_ERR_ARGUMENT);
-  T_STATUS(memory.alloc(&memory, 64, 48, &address), TIDE_ERR_ARGUMENT);
-}
-
-T_TEST(test_memory_sources__memory_that_is_not_there_is_an_error_that_names_the_bytes) {
-  const tide_memory memory = tide_memory_cpu();
-  void* address = &address;
-  if (T_HAS_SANITIZER) t_skip("a sanitizer ends the program instead");
-
-  T_STATUS(memory.alloc(&memory, (size_t)PTRDIFF_MAX - 12345, 64, &address), TIDE_ERR_NO_MEMORY);
-
-  T_PTR_EQ(address, NULL);
-  T_STR_HAS(tide_last_error()->text, "9223372036854763462");
-}
-
-// ---------------------------------------------------------------------------------------------------
-// Planners on other memory
 
 static const char net[] =
     "in x; a = write(x); b = write(a) a~b; y = write(b); z = write(a y); *l = write+all(y z);"

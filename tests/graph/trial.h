@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// A graph with a planner and counted memory, to be run by a test: values are named as in the text of the
-// graph. When a trial ends, all memory must have come back.
+// A graph with a planner and counted memory. Values are named as in the text of the graph. When a trial is
+// closed, all memory must have been released.
 #ifndef TIDEMARK_TESTS_GRAPH_TRIAL_H
 #define TIDEMARK_TESTS_GRAPH_TRIAL_H
 
-#include "graph/counting_memory.h"
+#include "memory/memory_table.h"
 #include "graph/model.h"
 #include "stats.h"
 
@@ -14,7 +14,7 @@
 
 typedef struct trial {
   model m;
-  counting_memory memory;
+  table memory;
   tide_graph_options options;
   tide_graph* graph;
   tide_planner* planner;
@@ -62,24 +62,35 @@ static inline void trial_on_reset(void* user, uint32_t value, tide_graph_reset r
 
 static inline void trial_open(trial* t, const char* text, tide_graph_options options) {
   memset(t, 0, sizeof *t);
-  counting_memory_init(&t->memory);
+  table_init(&t->memory);
   t->graph = model_graph(&t->m, text);
   t->options = options;
-  t->options.memory = t->memory.table;
+  t->options.memory = t->memory.memory;
   t->options.on_reset = trial_on_reset;
   t->options.user = t;
   for (uint32_t i = 0; i < t->m.value_count; i++) t->bytes[i] = 64;
   T_OK(tide_planner_new(t->graph, &t->options, &t->planner));
 }
 
-// All memory has come back but `taken` blocks.
+// All memory was released except `taken` blocks.
 static inline void trial_close_but(trial* t, size_t taken) {
   tide_planner_free(t->planner);
   tide_graph_free(t->graph);
-  T_EQ(t->memory.blocks, taken);
+  T_EQ(t->memory.count, taken);
 }
 
 static inline void trial_close(trial* t) { trial_close_but(t, 0); }
+
+// A test of one trial `t`, which is opened before and closed after it.
+#define TRIAL_TEST(function, text, options) \
+  static void function##_in(trial* t);      \
+  T_TEST(function) {                        \
+    static trial opened;                    \
+    trial_open(&opened, text, options);     \
+    function##_in(&opened);                 \
+    trial_close(&opened);                   \
+  }                                         \
+  static void function##_in(trial* t)
 
 static inline uint32_t trial_id(const trial* t, const char* name) { return model_id(&t->m, name); }
 
@@ -146,7 +157,7 @@ static inline void trial_fill(trial* t) {
   }
 }
 
-// A whole run with the sizes in force.
+// A whole run with the current sizes.
 static inline void trial_run_shape(trial* t, uint64_t shape) {
   trial_begin(t, shape);
   trial_fill(t);

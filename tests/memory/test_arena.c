@@ -4,7 +4,7 @@
 // Arenas that are kept from run to run: the largest of the last numbers, how much memory is asked for, and
 // which arena fits a run.
 #include "memory/arena.h"
-#include "graph/counting_memory.h"
+#include "memory/memory_table.h"
 
 // ---------------------------------------------------------------------------------------------------
 // The largest of the last numbers
@@ -35,66 +35,66 @@ T_TEST(test_arena__recent_max_is_that_of_the_last_numbers) {
 // Memory
 
 T_TEST(test_arena__takes_what_the_last_runs_needed) {
-  counting_memory m;
+  table m;
   tide__arena_memory arena;
   const tide__arena_need need = { .bytes = 100, .most = 700, .alignment = 256 };
-  counting_memory_init(&m);
-  T_OK(tide__arena_memory_alloc(&arena, &m.table, &need));
+  table_init(&m);
+  T_OK(tide__arena_memory_alloc(&arena, &m.memory, &need));
   T_EQ(arena.bytes, 700);
   T_EQ(m.bytes, 700);
   T_EQ((uintptr_t)arena.base % 256, 0);
-  tide__arena_memory_release(&arena, &m.table);
+  tide__arena_memory_release(&arena, &m.memory);
   T_PTR_EQ(arena.base, NULL);
   T_EQ(arena.bytes, 0);
-  tide__arena_memory_release(&arena, &m.table);  // has no effect
+  tide__arena_memory_release(&arena, &m.memory);  // has no effect
   T_EQ(m.releases, 1);
-  counting_memory_fini(&m);
+  table_fini(&m);
 }
 
 T_TEST(test_arena__takes_what_the_run_needs_if_there_is_no_more) {
-  counting_memory m;
+  table m;
   tide__arena_memory arena;
   const tide__arena_need need = { .bytes = 100, .most = 700, .alignment = 64 };
-  counting_memory_init(&m);
+  table_init(&m);
   m.fail_at = 0;
-  T_OK(tide__arena_memory_alloc(&arena, &m.table, &need));
+  T_OK(tide__arena_memory_alloc(&arena, &m.memory, &need));
   T_EQ(arena.bytes, 100);
   T_EQ(m.allocs, 2);
-  tide__arena_memory_release(&arena, &m.table);
-  counting_memory_fini(&m);
+  tide__arena_memory_release(&arena, &m.memory);
+  table_fini(&m);
 }
 
 T_TEST(test_arena__fails_with_the_status_of_the_memory) {
-  counting_memory m;
+  table m;
   tide__arena_memory arena = { (char*)&m, 5 };
   tide__arena_need need = { .bytes = 100, .most = 700, .alignment = 64 };
-  counting_memory_init(&m);
+  table_init(&m);
   m.fail_at = 0;
   m.is_exhausted = true;
-  T_STATUS(tide__arena_memory_alloc(&arena, &m.table, &need), TIDE_ERR_NO_MEMORY);
+  T_STATUS(tide__arena_memory_alloc(&arena, &m.memory, &need), TABLE_FAILURE);
   T_PTR_EQ(arena.base, NULL);
   T_EQ(arena.bytes, 0);
   T_EQ(m.allocs, 2);
   need.most = 100;  // asked for once
-  T_STATUS(tide__arena_memory_alloc(&arena, &m.table, &need), TIDE_ERR_NO_MEMORY);
+  T_STATUS(tide__arena_memory_alloc(&arena, &m.memory, &need), TABLE_FAILURE);
   T_EQ(m.allocs, 3);
   need.bytes = 0;  // a run that needs nothing has it
-  T_OK(tide__arena_memory_alloc(&arena, &m.table, &need));
+  T_OK(tide__arena_memory_alloc(&arena, &m.memory, &need));
   T_PTR_EQ(arena.base, NULL);
-  counting_memory_fini(&m);
+  table_fini(&m);
 }
 
 T_TEST(test_arena__of_no_bytes_needs_no_memory) {
-  counting_memory m;
+  table m;
   tide__arena_memory arena;
   const tide__arena_need none = { .bytes = 0, .most = 0, .alignment = 64 };
-  counting_memory_init(&m);
-  T_OK(tide__arena_memory_alloc(&arena, &m.table, &none));
+  table_init(&m);
+  T_OK(tide__arena_memory_alloc(&arena, &m.memory, &none));
   T_PTR_EQ(arena.base, NULL);
   T_EQ(m.allocs, 0);
   T_CHECK(tide__arena_memory_fits(&arena, &none));
   T_CHECK(!tide__arena_memory_has(&arena, NULL));
-  counting_memory_fini(&m);
+  table_fini(&m);
 }
 
 T_TEST(test_arena__fits_from_what_is_needed_to_what_was_needed) {

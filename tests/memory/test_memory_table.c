@@ -45,6 +45,8 @@ T_TEST(test_memory_table__cpu_refuses_what_makes_no_sense) {
 
   expect_refused(&memory, (size_t)PTRDIFF_MAX + 1, 64, TIDE_ERR_ARGUMENT);
   expect_refused(&memory, SIZE_MAX, 64, TIDE_ERR_ARGUMENT);
+  expect_refused(&memory, 0, 64, TIDE_ERR_ARGUMENT);
+  expect_refused(&memory, 64, 48, TIDE_ERR_ARGUMENT);
 }
 
 T_TEST(test_memory_table__cpu_says_how_many_bytes_there_are_not) {

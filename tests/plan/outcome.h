@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Whether the solver said the truth about a small problem: the plan, the verdict, the bound, and the proof of
-// the bound, each against the oracle.
+// Checks everything that the solver says about a small problem against the oracle: the plan, the verdict,
+// the bound, and the proof of the bound.
 #ifndef TIDEMARK_TESTS_PLAN_OUTCOME_H
 #define TIDEMARK_TESTS_PLAN_OUTCOME_H
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Problems small enough to be looked at instant by instant and byte by byte: what a buffer holds at an
-// instant is a word with one bit a byte. Random ones, and how to print one that went wrong.
+// Problems small enough to check instant by instant and byte by byte: a word with one bit per byte says
+// what a buffer uses at an instant. Also random problems, and printing one that failed.
 #ifndef TIDEMARK_TESTS_PLAN_SMALL_H
 #define TIDEMARK_TESTS_PLAN_SMALL_H
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Many buffers of shapes that invite a solver to look at every pair: it ends soon after its limit in time, or
-// in nodes, with a plan that is right or a proof that there is none.
+// Many buffers in shapes that tempt a solver to compare all pairs. It must end soon after its time or node
+// limit, with a valid plan or a proof that there is none.
 #include "plan/packing.h"
 #include "plan/yardstick.h"
 
@@ -224,8 +224,8 @@ static const struct {
 
 static const char* const long_names[] = { "copies", "teeth", "hints", NULL };
 
-// Nodes among many buffers are long. So a limit of nodes counts what they look at: without that, a node of
-// these took milliseconds, and with twice the buffers four times as long.
+// Nodes among many buffers are expensive, so a node limit counts the elements that they visit. Before, one
+// of these nodes took milliseconds, and four times as long with twice the buffers.
 T_TEST_OVER(test_crowds__a_limit_of_nodes_bounds_the_work, long_names) {
   for (size_t count = 500; count <= (T_HAS_SANITIZER ? 1000 : 2000); count *= 2) {
     for (uint64_t nodes = 1; nodes <= 4 * count; nodes += 4 * count - 1) {

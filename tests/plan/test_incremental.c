@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Planning again: the hints are an earlier plan, something small has changed, and few buffers move. What is
-// said of those that moved is counted here; that a plan is right is the verifier's word.
+// Planning again: the hints are an earlier plan, something small has changed, and few buffers move. The
+// tests count the moved buffers themselves, and the verifier checks the plans.
 #include "plan/outcome.h"
 #include "plan/packing.h"
 

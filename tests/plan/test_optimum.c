@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The solver against the oracle: all small allocation traces, random problems of each kind, and rings, which
-// are small problems whose smallest peak is above what lives at any instant. The oracle against itself.
+// The solver against the oracle: all small allocation traces, random problems of each kind, and rings,
+// small problems whose smallest peak exceeds the load of every instant. Also the oracle against itself.
 #include "plan/outcome.h"
 
-// How many problems to look at; in a long run `factor` times as many.
+// The number of problems; in a long run `factor` times as many.
 static size_t many(size_t everyday, size_t factor) {
   const bool is_long = t_scaled(100) >= 1000;
   if (T_HAS_SANITIZER) return t_scaled(everyday) / 10 + 1;

@@ -3,20 +3,7 @@
 //
 // The verifier: each fault and each refusal by hand.
 #include "machine/counting_heap.h"
-#include "tidemark/plan.h"
-
-#define COUNT_OF(array) (sizeof(array) / sizeof *(array))
-
-static tide_plan_check check_of(const tide_plan_problem* problem, const uint64_t* offsets,
-                                const uint32_t* pools) {
-  tide_plan_check check = TIDE_PLAN_CHECK_INIT;
-  memset(&check.fault, 0xab, sizeof check - offsetof(tide_plan_check, fault));
-  T_OK(tide_plan_verify(problem, offsets, pools, NULL, &check));
-  T_CHECK((check.fault == TIDE_PLAN_NO_FAULT) == (check.text[0] == '\0'));
-  T_CHECK(memchr(check.text, '\0', sizeof check.text) != NULL);
-  if (check.fault != TIDE_PLAN_NO_FAULT) T_EQ(check.peak, 0);
-  return check;
-}
+#include "plan/checked.h"
 
 // Expects a plan with this peak.
 static void expect_plan(const tide_plan_buffer* buffers, size_t count, const uint64_t* offsets,
@@ -58,7 +45,7 @@ T_TEST(test_verify__finds_two_that_overlap) {
   T_EQ(check.buffer, 1);
   T_EQ(check.other, 0);
   T_EQ(check.instant, 3);
-  T_STR_EQ(check.text, "buffers 1 and 0 both hold byte 17 of pool 0 at instant 3");
+  T_STR_EQ(check.text, "buffers 1 and 0 both use byte 17 of pool 0 at instant 3");
   expect_plan(buffers, 2, (uint64_t[]){ 10, 18 }, 22);
   expect_plan(buffers, 2, (uint64_t[]){ 10, 6 }, 18);
 }
@@ -75,9 +62,9 @@ T_TEST(test_verify__finds_one_inside_another) {
                                        { .lower = 4, .upper = 5, .bytes = 1, TIDE_PLAN_FREELY } };
 
   expect_fault(buffers, 2, (uint64_t[]){ 0, 50 }, TIDE_PLAN_FAULT_OVERLAP,
-               "buffers 1 and 0 both hold byte 50 of pool 0 at instant 4");
+               "buffers 1 and 0 both use byte 50 of pool 0 at instant 4");
   expect_fault(buffers, 2, (uint64_t[]){ 0, 99 }, TIDE_PLAN_FAULT_OVERLAP,
-               "buffers 1 and 0 both hold byte 99 of pool 0 at instant 4");
+               "buffers 1 and 0 both use byte 99 of pool 0 at instant 4");
   expect_plan(buffers, 2, (uint64_t[]){ 0, 100 }, 101);
 }
 
@@ -86,14 +73,14 @@ T_TEST(test_verify__finds_a_wrong_alignment) {
                                        { .upper = 1, .bytes = 1, .alignment = 1, TIDE_PLAN_FREELY } };
 
   expect_fault(buffers, 2, (uint64_t[]){ 8, 0 }, TIDE_PLAN_FAULT_ALIGNMENT,
-               "buffer 0 lies at 8, no multiple of 6");
+               "buffer 0 lies at 8, which is not a multiple of 6");
   expect_plan(buffers, 2, (uint64_t[]){ 12, 7 }, 18);
 }
 
 T_TEST(test_verify__finds_one_that_left_its_offset) {
   const tide_plan_buffer buffers[] = { { .upper = 1, .bytes = 6, .offset = 3, .hint = 9 } };
 
-  expect_fault(buffers, 1, (uint64_t[]){ 4 }, TIDE_PLAN_FAULT_FIXED, "buffer 0 must lie at 3, and lies at 4");
+  expect_fault(buffers, 1, (uint64_t[]){ 4 }, TIDE_PLAN_FAULT_FIXED, "buffer 0 is fixed at 3 but lies at 4");
   expect_plan(buffers, 1, (uint64_t[]){ 3 }, 9);
 }
 
@@ -103,7 +90,7 @@ T_TEST(test_verify__finds_storage_that_is_not_shared) {
                                        { .upper = 1, .bytes = 6, .alias = 7, TIDE_PLAN_FREELY } };
 
   expect_fault(buffers, 3, (uint64_t[]){ 0, 6, 12 }, TIDE_PLAN_FAULT_ALIAS,
-               "buffers 0 and 2 share storage, and lie at 0 of pool 0 and at 12 of pool 0");
+               "buffers 0 and 2 share storage but lie at 0 of pool 0 and at 12 of pool 0");
   expect_plan(buffers, 3, (uint64_t[]){ 0, 6, 0 }, 12);
 }
 
@@ -169,11 +156,11 @@ T_TEST(test_verify__keeps_to_the_rules_of_what_holds_nothing) {
 
   expect_plan(buffers, 4, (uint64_t[]){ 8, 6, 2, 2 }, 5);
   expect_fault(buffers, 4, (uint64_t[]){ 9, 6, 2, 2 }, TIDE_PLAN_FAULT_ALIGNMENT,
-               "buffer 0 lies at 9, no multiple of 4");
+               "buffer 0 lies at 9, which is not a multiple of 4");
   expect_fault(buffers, 4, (uint64_t[]){ 8, 7, 2, 2 }, TIDE_PLAN_FAULT_FIXED,
-               "buffer 1 must lie at 6, and lies at 7");
+               "buffer 1 is fixed at 6 but lies at 7");
   expect_fault(buffers, 4, (uint64_t[]){ 8, 6, 1, 2 }, TIDE_PLAN_FAULT_ALIAS,
-               "buffers 2 and 3 share storage, and lie at 1 of pool 0 and at 2 of pool 0");
+               "buffers 2 and 3 share storage but lie at 1 of pool 0 and at 2 of pool 0");
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -190,9 +177,9 @@ T_TEST(test_verify__lets_others_into_gaps) {
 
   expect_plan(buffers, 4, (uint64_t[]){ 0, 0, 0, 5 }, 8);
   expect_fault(buffers, 4, (uint64_t[]){ 0, 0, 1, 5 }, TIDE_PLAN_FAULT_OVERLAP,
-               "buffers 2 and 0 both hold byte 2 of pool 0 at instant 6");
+               "buffers 2 and 0 both use byte 2 of pool 0 at instant 6");
   expect_fault(buffers, 4, (uint64_t[]){ 0, 0, 0, 4 }, TIDE_PLAN_FAULT_OVERLAP,
-               "buffers 3 and 0 both hold byte 4 of pool 0 at instant 6");
+               "buffers 3 and 0 both use byte 4 of pool 0 at instant 6");
 }
 
 T_TEST(test_verify__finds_one_that_stays_when_a_gap_ends) {
@@ -203,7 +190,7 @@ T_TEST(test_verify__finds_one_that_stays_when_a_gap_ends) {
   };
 
   expect_fault(buffers, 2, (uint64_t[]){ 0, 0 }, TIDE_PLAN_FAULT_OVERLAP,
-               "buffers 0 and 1 both hold byte 0 of pool 0 at instant 4");
+               "buffers 0 and 1 both use byte 0 of pool 0 at instant 4");
 }
 
 T_TEST(test_verify__lets_shared_storage_overlap_and_no_one_else) {
@@ -215,7 +202,7 @@ T_TEST(test_verify__lets_shared_storage_overlap_and_no_one_else) {
 
   expect_plan(buffers, 5, (uint64_t[]){ 0, 0, 0, 4, 0 }, 9);
   expect_fault(buffers, 5, (uint64_t[]){ 0, 0, 0, 3, 0 }, TIDE_PLAN_FAULT_OVERLAP,
-               "buffers 3 and 0 both hold byte 3 of pool 0 at instant 0");
+               "buffers 3 and 0 both use byte 3 of pool 0 at instant 0");
 }
 
 T_TEST(test_verify__lets_others_into_a_hole_of_shared_storage) {
@@ -229,9 +216,9 @@ T_TEST(test_verify__lets_others_into_a_hole_of_shared_storage) {
 
   expect_plan(buffers, 3, (uint64_t[]){ 0, 0, 3 }, 9);
   expect_fault(buffers, 3, (uint64_t[]){ 0, 0, 2 }, TIDE_PLAN_FAULT_OVERLAP,
-               "buffers 2 and 0 both hold byte 2 of pool 0 at instant 1");
+               "buffers 2 and 0 both use byte 2 of pool 0 at instant 1");
   expect_fault(buffers, 3, (uint64_t[]){ 0, 0, 4 }, TIDE_PLAN_FAULT_OVERLAP,
-               "buffers 2 and 1 both hold byte 6 of pool 0 at instant 1");
+               "buffers 2 and 1 both use byte 6 of pool 0 at instant 1");
 }
 
 T_TEST(test_verify__keeps_pools_apart) {
@@ -249,7 +236,7 @@ T_TEST(test_verify__keeps_pools_apart) {
   T_EQ(check_of(&problem, offsets, (uint32_t[]){ 0, 1, 1 }).fault, TIDE_PLAN_FAULT_OVERLAP);
   T_EQ(check_of(&problem, offsets, NULL).fault, TIDE_PLAN_FAULT_OVERLAP);
   const tide_plan_check elsewhere = check_of(&problem, offsets, (uint32_t[]){ 0, 2, 2 });
-  T_STR_EQ(elsewhere.text, "buffer 1 must lie in pool 1, and lies in pool 2");
+  T_STR_EQ(elsewhere.text, "buffer 1 belongs to pool 1 but lies in pool 2");
   T_EQ(elsewhere.fault, TIDE_PLAN_FAULT_FIXED);
   const tide_plan_check nowhere = check_of(&problem, offsets, (uint32_t[]){ 0, 1, 3 });
   T_STR_EQ(nowhere.text, "buffer 2 lies in pool 3, and there are 3");
@@ -294,7 +281,7 @@ T_TEST(test_verify__refuses_buffers_that_make_no_sense) {
   expect_refused(&(tide_plan_buffer){ .upper = 1, .alignment = TIDE_PLAN_MAX_BYTES + 1, TIDE_PLAN_FREELY },
                  "buffer 0 has the alignment 4611686018427387905");
   expect_refused(&(tide_plan_buffer){ .upper = 1, .bytes = 1, .offset = TIDE_PLAN_MAX_BYTES + 1 },
-                 "buffer 0 must lie at 4611686018427387905");
+                 "buffer 0 has the fixed offset 4611686018427387905");
   expect_refused(&(tide_plan_buffer){ .upper = 1, .bytes = 1, .pool = 1, TIDE_PLAN_FREELY },
                  "buffer 0 is of pool 1, and there are 1");
   expect_refused(&(tide_plan_buffer){ .upper = 1, .bytes = 1, .gap_count = 1, TIDE_PLAN_FREELY },

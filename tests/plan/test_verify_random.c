@@ -1,25 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The verifier with many inputs: random small problems against a look at every instant and every pair,
-// hostile numbers, and a million buffers of several unpleasant shapes.
+// The verifier with many inputs: random small problems against a check of every instant and pair, hostile
+// numbers, and a million buffers in several difficult shapes.
+#include "plan/checked.h"
 #include "plan/small.h"
 
-#define COUNT_OF(array) (sizeof(array) / sizeof *(array))
-
-static tide_plan_check check_of(const tide_plan_problem* problem, const uint64_t* offsets,
-                                const uint32_t* pools) {
-  tide_plan_check check = TIDE_PLAN_CHECK_INIT;
-  memset(&check.fault, 0xab, sizeof check - offsetof(tide_plan_check, fault));
-  T_OK(tide_plan_verify(problem, offsets, pools, NULL, &check));
-  T_CHECK((check.fault == TIDE_PLAN_NO_FAULT) == (check.text[0] == '\0'));
-  T_CHECK(memchr(check.text, '\0', sizeof check.text) != NULL);
-  if (check.fault != TIDE_PLAN_NO_FAULT) T_EQ(check.peak, 0);
-  return check;
-}
-
 // ---------------------------------------------------------------------------------------------------
-// Against a look at everything
+// Against brute force
 
 static uint64_t naive_limit(const small_problem* p, uint32_t pool) {
   if (p->problem.pools == 0 || p->capacities[pool] == UINT64_MAX) return TIDE_PLAN_MAX_BYTES;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Runs whose arenas are known: by best fit, by best fit that extends the top, the most bytes that live at
-// once, the smallest there is, and the smallest with offsets that are multiples of 64.
+// Runs with known arenas: by best fit, by best fit that extends the top, the lower bound, the smallest, and
+// the smallest with offsets that are multiples of 64.
 #ifndef TIDEMARK_TESTS_PROFILE_GOLDEN_H
 #define TIDEMARK_TESTS_PROFILE_GOLDEN_H
 

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Renditions of the planners of runs that are too plain to be wrong: best fit in the order of time, with and
-// without growth at the top, the lower bound, the smallest arena of tiny runs by looking at every order, and
-// a comparison of all pairs. They look at what is released in its run; the rest is in no arena of theirs.
+// Naive versions of the planners: best fit in the order of time, with and without growth at the top, the
+// lower bound, the smallest arena of tiny runs, and a comparison of all pairs. They ignore requests that
+// are not released in their run.
 //
-// The holes are an unordered list that is searched from end to end; of holes of one size the lowest is taken.
-// With an alignment every block occupies its bytes rounded up to it, so that all offsets are multiples.
+// The holes are an unordered list with linear search; of holes of one size the lowest is taken. With an
+// alignment every block occupies its bytes rounded up to it, so that all offsets are multiples.
 #ifndef TIDEMARK_TESTS_PROFILE_ORACLE_H
 #define TIDEMARK_TESTS_PROFILE_ORACLE_H
 
-#include "t.h"
+#include "plan/smallest.h"
 #include "tidemark/profile.h"
 
 // ---------------------------------------------------------------------------------------------------
@@ -164,7 +164,7 @@ static inline bool oracle_find_overlap(const tide_profile_request* requests, siz
   return false;
 }
 
-// Looks at a plan with own eyes: no overlap, all within the arena, all aligned.
+// Checks a plan independently: no overlap, all within the arena, all aligned.
 static inline void oracle_expect_sound(const tide_profile_request* requests, size_t count, uint64_t bytes) {
   size_t a = 0;
   size_t b = 0;
@@ -179,35 +179,20 @@ static inline void oracle_expect_sound(const tide_profile_request* requests, siz
 // ---------------------------------------------------------------------------------------------------
 // The smallest arena
 
-#define ORACLE_MOST 8  // requests of a tiny run
-
-// A smallest plan, read by rising offsets, has each block at the lowest place above those before it that it
-// meets, or could be made so without growing. So some order, placed that way, gives the smallest arena. All
-// must be released in their run.
-static inline uint64_t oracle_smallest_after(const tide_profile_request* requests, size_t count,
-                                             uint64_t alignment, uint64_t* ends, uint32_t placed,
-                                             uint64_t bytes, uint64_t best) {
-  if (bytes >= best) return best;
-  if (placed + 1 == 1u << count) return bytes;
-  for (size_t i = 0; i < count; i++) {
-    if ((placed >> i & 1) != 0) continue;
-    uint64_t offset = 0;
-    for (size_t k = 0; k < count; k++) {
-      const bool is_below = (placed >> k & 1) != 0 && oracle_meet(requests, i, k);
-      if (is_below && ends[k] > offset) offset = ends[k];
-    }
-    ends[i] = oracle_round(offset, alignment) + requests[i].bytes;
-    const uint64_t higher = ends[i] > bytes ? ends[i] : bytes;
-    best = oracle_smallest_after(requests, count, alignment, ends, placed | 1u << i, higher, best);
-  }
-  return best;
+static inline bool oracle_do_meet(const void* requests, size_t a, size_t b) {
+  return oracle_meet(requests, a, b);
 }
 
+// All must be released in their run.
 static inline uint64_t oracle_smallest(const tide_profile_request* requests, size_t count,
                                        uint64_t alignment) {
-  uint64_t ends[ORACLE_MOST] = { 0 };
-  T_LE(count, ORACLE_MOST);
-  return oracle_smallest_after(requests, count, alignment, ends, 0, 0, UINT64_MAX);
+  uint64_t bytes[SMALLEST_MOST] = { 0 };
+  smallest_problem s = {
+    .count = count, .bytes = bytes, .alignment = alignment, .meet = oracle_do_meet, .user = requests
+  };
+  T_LE(count, SMALLEST_MOST);
+  for (size_t i = 0; i < count; i++) bytes[i] = requests[i].bytes;
+  return smallest_arena(&s);
 }
 
 #endif

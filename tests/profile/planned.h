@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Plans of runs that tests make: random runs of several kinds, and planning with a look at the result.
+// Random runs of several kinds, and plans that are checked.
 #ifndef TIDEMARK_TESTS_PROFILE_PLANNED_H
 #define TIDEMARK_TESTS_PROFILE_PLANNED_H
 
@@ -32,7 +32,7 @@ static inline void planned_random(tide_profile_request* out, size_t count, const
     out[i].bytes = planned_size(kind, rng);
     out[i].alignment = 1;
     out[i].lifetime = planned_lifetime(kind, i, count, rng);
-    out[i].offset = t_rng_next(rng);  // which no planner looks at
+    out[i].offset = t_rng_next(rng);  // which planners ignore
   }
 }
 

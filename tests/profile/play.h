@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Programs for tests of profiles, written in one line, and a profile whose records, arenas and fallback are
-// all watched:
+// Programs in one line for tests of profiles, and a profile whose heap, arenas and fallback are all
+// watched:
 //
 //   play p;
 //   play_open(&p, NULL);
@@ -10,21 +10,21 @@
 //   const tide_profile_report report = play_run(&p, TIDE_PROFILE_REPLAY, "a64 b128 -b c100@256 -a -c");
 //   play_close(&p);   // nothing may be left
 //
-// `a64` requests 64 bytes and calls them a, `@256` asks for an alignment, `-a` releases them, `~a` releases
-// them on another thread, which has ended when the next step begins. Every byte is written at birth with a
-// pattern of its own and compared at death, and no two pieces that live may overlap.
+// `a64` requests 64 bytes and names them a, `@256` sets an alignment, `-a` releases them, `~a` releases
+// them on another thread before the next step. Every block is filled with its own pattern and compared when
+// it is released, and no two live blocks may overlap.
 #ifndef TIDEMARK_TESTS_PROFILE_PLAY_H
 #define TIDEMARK_TESTS_PROFILE_PLAY_H
 
 #include "machine/counting_heap.h"
-#include "memory_table.h"
+#include "memory/memory_table.h"
 #include "stats.h"
 #include "tidemark/profile.h"
 
 #define PLAY_NAMES 26
 
 typedef struct play_block {
-  uint8_t* address;  // NULL: not there
+  uint8_t* address;  // NULL: none
   size_t bytes;
   uint8_t pattern;
 } play_block;
@@ -36,7 +36,7 @@ typedef struct play {
   table fallback;
   play_block blocks[PLAY_NAMES];  // by their letters
   uint8_t pattern;                // of the newest
-  bool may_fail;                  // requests may; what was not handed out is not released
+  bool may_fail;                  // requests may fail, and such blocks are not released
 } play;
 
 // ---------------------------------------------------------------------------------------------------
@@ -69,6 +69,18 @@ static inline void play_close(play* p) {
   table_fini(&p->fallback);
   T_EQ(atomic_load(&p->heap.outstanding), 0);
 }
+
+// A test of one profile `p`, which `open` opens. It is closed afterwards, and then nothing may be left.
+#define PLAY_TEST(function, open)     \
+  static void function##_in(play* p); \
+  T_TEST(function) {                  \
+    static play opened;               \
+    play* const p = &opened;          \
+    open;                             \
+    function##_in(p);                 \
+    play_close(p);                    \
+  }                                   \
+  static void function##_in(play* p)
 
 static inline tide_profile_stats play_stats(const play* p) { return profile_stats(p->profile); }
 
@@ -197,6 +209,50 @@ static inline void play_expect_same(const tide_profile_report* r, uint64_t reque
   T_EQ(r->requests, requests);
   T_EQ(r->hits, requests);
   T_CHECK(r->is_same);
+}
+
+// Counters of a report by name, as in "hits=3 smaller=1 first=1".
+typedef struct play_field {
+  const char* name;
+  size_t offset;
+} play_field;
+#define PLAY_FIELD(name) \
+  { #name, offsetof(tide_profile_report, name) }
+
+static const play_field play_fields[] = {
+  PLAY_FIELD(requests),      PLAY_FIELD(hits),         PLAY_FIELD(fallbacks),  PLAY_FIELD(refused),
+  PLAY_FIELD(escaped),       PLAY_FIELD(smaller),      PLAY_FIELD(larger),     PLAY_FIELD(surplus),
+  PLAY_FIELD(blocked),       PLAY_FIELD(missing),      PLAY_FIELD(early),      PLAY_FIELD(late),
+  PLAY_FIELD(survivors),     PLAY_FIELD(first),        PLAY_FIELD(plan_bytes), PLAY_FIELD(lower_bound),
+  PLAY_FIELD(first_planned), PLAY_FIELD(first_actual),
+};
+#define PLAY_FIELDS (sizeof play_fields / sizeof *play_fields)
+
+// Compares the named counters; "same" says that nothing deviates, "other" that something does.
+static inline void play_expect_report(const char* rule, const tide_profile_report* r, const char* wanted) {
+  int length = 0;
+  for (const char* at = wanted; *at != '\0'; at += length) {
+    char name[20];
+    unsigned long long value = 0;
+    size_t i = 0;
+    const int read = sscanf(at, " %19[a-z_]%n=%llu%n", name, &length, &value, &length);
+    if (read == 1) {
+      if (r->is_same != (strcmp(name, "same") == 0)) T_FAIL("%s: the run is not %s", rule, name);
+      continue;
+    }
+    T_EQ(read, 2);
+    while (i < PLAY_FIELDS && strcmp(play_fields[i].name, name) != 0) i++;
+    T_LT(i, PLAY_FIELDS);
+    const uint64_t found = *(const uint64_t*)(const void*)((const char*)r + play_fields[i].offset);
+    if (found != value) T_FAIL("%s: %s is %llu, not %llu", rule, name, (unsigned long long)found, value);
+  }
+}
+
+// Releases everything that is still live.
+static inline void play_release_all(play* p) {
+  for (char letter = 'a'; letter <= 'z'; letter++) {
+    if (play_address(p, letter) != NULL) play_release(p, letter);
+  }
 }
 
 // The plan in use; to be freed.

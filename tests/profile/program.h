@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Programs as arrays of requests, which can be changed in one place and performed on a profile:
+// Programs as arrays of requests, which can be modified and performed on a profile:
 //
 //   program run;
 //   program_random(&run, 200, &rng);
@@ -9,9 +9,9 @@
 //   T_OK(tide_profile_begin(profile, TIDE_PROFILE_REPLAY, 0));
 //   performer_play(&performer, &run);
 //
-// As in a plan, time is the number of requests so far: before request t is made, everything whose release is
-// due at t is released. Every block is filled at birth with a word of its own and compared at death, and no
-// two blocks that live overlap, also those that outlive their run.
+// As in a plan, time is the number of requests so far: before request t is made, everything whose release
+// is due at t is released. Every block is filled with its own word and compared when it is released. No two
+// live blocks overlap, including those that outlive their run.
 #ifndef TIDEMARK_TESTS_PROFILE_PROGRAM_H
 #define TIDEMARK_TESTS_PROFILE_PROGRAM_H
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Runs that choose their mode by themselves: what is recorded, what is replayed, plans of several shapes,
-// plans that wear out, arenas that are given back when they are too large, and plans that are handed over.
+// TIDE_PROFILE_AUTO: what is recorded and replayed, plans of several shapes, recording again, arenas that
+// are too large, and plans that are set.
 #include "planned.h"
 #include "play.h"
 
@@ -24,56 +24,51 @@ static tide_profile_options auto_options(uint32_t replan_after) {
   return options;
 }
 
+static void open_auto(play* p, uint32_t replan_after) {
+  const tide_profile_options options = auto_options(replan_after);
+  play_open(p, &options);
+}
+
 // ---------------------------------------------------------------------------------------------------
 // Shapes
 
-T_TEST(test_profile_auto__records_once_and_then_replays) {
-  play p;
-  play_open(&p, NULL);
-
-  T_EQ(play_run(&p, TIDE_PROFILE_AUTO, STEPS).mode, TIDE_PROFILE_RECORD);
+PLAY_TEST(test_profile_auto__records_once_and_then_replays, play_open(p, NULL)) {
+  T_EQ(play_run(p, TIDE_PROFILE_AUTO, STEPS).mode, TIDE_PROFILE_RECORD);
   for (int i = 0; i < 10; i++) {
-    const tide_profile_report report = play_run(&p, TIDE_PROFILE_AUTO, STEPS);
+    const tide_profile_report report = play_run(p, TIDE_PROFILE_AUTO, STEPS);
     play_expect_same(&report, 3);
   }
 
-  T_EQ(play_stats(&p).recorded, 1);
-  T_EQ(play_stats(&p).replayed, 10);
-  T_EQ(play_stats(&p).replanned, 0);
-  play_close(&p);
+  T_EQ(play_stats(p).recorded, 1);
+  T_EQ(play_stats(p).replayed, 10);
+  T_EQ(play_stats(p).replanned, 0);
 }
 
-T_TEST(test_profile_auto__tells_its_mode) {
-  play p;
-  play_open(&p, NULL);
+PLAY_TEST(test_profile_auto__tells_its_mode, play_open(p, NULL)) {
   for (int i = 0; i < 2; i++) {
     const tide_profile_mode mode = i == 0 ? TIDE_PROFILE_RECORD : TIDE_PROFILE_REPLAY;
-    T_OK(tide_profile_begin(p.profile, TIDE_PROFILE_AUTO, 0));
-    T_EQ(tide_profile_current(p.profile), mode);
-    play_steps(&p, STEPS);
-    (void)play_end(&p);
-    T_EQ(tide_profile_current(p.profile), TIDE_PROFILE_NONE);
+    T_OK(tide_profile_begin(p->profile, TIDE_PROFILE_AUTO, 0));
+    T_EQ(tide_profile_current(p->profile), mode);
+    play_steps(p, STEPS);
+    (void)play_end(p);
+    T_EQ(tide_profile_current(p->profile), TIDE_PROFILE_NONE);
   }
-  play_close(&p);
 }
 
-T_TEST(test_profile_auto__every_shape_has_its_plan) {
+PLAY_TEST(test_profile_auto__every_shape_has_its_plan, play_open(p, NULL)) {
   const char* const steps[] = { "a10 b20 -a -b", "a1000 -a b2000 -b c3000 -c", "a5 b6 c7 d8 -a -b -c -d" };
   const uint64_t requests[] = { 2, 3, 4 };
-  play p;
-  play_open(&p, NULL);
 
   for (int i = 0; i < 5; i++) {
     for (uint64_t shape = 0; shape < 3; shape++) {
-      const tide_profile_report report = play_run_shape(&p, TIDE_PROFILE_AUTO, shape, steps[shape]);
+      const tide_profile_report report = play_run_shape(p, TIDE_PROFILE_AUTO, shape, steps[shape]);
       if (i == 0) T_EQ(report.mode, TIDE_PROFILE_RECORD);
       else play_expect_same(&report, requests[shape]);
     }
   }
 
-  T_EQ(play_stats(&p).recorded, 3);
-  T_EQ(play_stats(&p).plans, 3);
-  play_close(&p);
+  T_EQ(play_stats(p).recorded, 3);
+  T_EQ(play_stats(p).plans, 3);
 }
 
 T_TEST(test_profile_auto__the_plan_that_was_not_used_for_longest_goes) {
@@ -140,73 +135,57 @@ T_TEST(test_profile_auto__shapes_do_not_collide) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// Plans that wear out
+// Recording again
 
-T_TEST(test_profile_auto__a_plan_that_deviates_again_and_again_is_made_anew) {
-  const tide_profile_options options = auto_options(3);
-  play p;
-  play_open(&p, &options);
-  T_EQ(play_run(&p, TIDE_PROFILE_AUTO, STEPS).mode, TIDE_PROFILE_RECORD);
+PLAY_TEST(test_profile_auto__a_plan_that_deviates_again_and_again_is_made_anew, open_auto(p, 3)) {
+  T_EQ(play_run(p, TIDE_PROFILE_AUTO, STEPS).mode, TIDE_PROFILE_RECORD);
   const char* const other = "a1000 b2000 -a c3000 -b -c";
-  for (int i = 0; i < 3; i++) T_EQ(play_run(&p, TIDE_PROFILE_AUTO, other).larger, 3);
+  for (int i = 0; i < 3; i++) T_EQ(play_run(p, TIDE_PROFILE_AUTO, other).larger, 3);
 
-  T_EQ(play_run(&p, TIDE_PROFILE_AUTO, other).mode, TIDE_PROFILE_RECORD);
+  T_EQ(play_run(p, TIDE_PROFILE_AUTO, other).mode, TIDE_PROFILE_RECORD);
 
-  const tide_profile_report report = play_run(&p, TIDE_PROFILE_AUTO, other);
+  const tide_profile_report report = play_run(p, TIDE_PROFILE_AUTO, other);
   play_expect_same(&report, 3);
-  T_EQ(play_stats(&p).differing, 3);
-  T_EQ(play_stats(&p).replanned, 1);
-  T_EQ(play_stats(&p).plans, 1);
-  play_close(&p);
+  T_EQ(play_stats(p).differing, 3);
+  T_EQ(play_stats(p).replanned, 1);
+  T_EQ(play_stats(p).plans, 1);
 }
 
-T_TEST(test_profile_auto__only_deviations_in_a_row_count) {
-  const tide_profile_options options = auto_options(2);
-  play p;
-  play_open(&p, &options);
-  (void)play_run(&p, TIDE_PROFILE_AUTO, STEPS);
+PLAY_TEST(test_profile_auto__only_deviations_in_a_row_count, open_auto(p, 2)) {
+  (void)play_run(p, TIDE_PROFILE_AUTO, STEPS);
 
   for (int i = 0; i < 10; i++) {
-    T_EQ(play_run(&p, TIDE_PROFILE_AUTO, "a1000 b2000 -a c3000 -b -c").mode, TIDE_PROFILE_REPLAY);
-    T_EQ(play_run(&p, TIDE_PROFILE_AUTO, STEPS).mode, TIDE_PROFILE_REPLAY);
+    T_EQ(play_run(p, TIDE_PROFILE_AUTO, "a1000 b2000 -a c3000 -b -c").mode, TIDE_PROFILE_REPLAY);
+    T_EQ(play_run(p, TIDE_PROFILE_AUTO, STEPS).mode, TIDE_PROFILE_REPLAY);
   }
 
-  T_EQ(play_stats(&p).recorded, 1);
-  T_EQ(play_stats(&p).differing, 10);
-  play_close(&p);
+  T_EQ(play_stats(p).recorded, 1);
+  T_EQ(play_stats(p).differing, 10);
 }
 
 // Recorded, then replanned after 1, 2, 4 ... and at most 64 runs that deviate.
-T_TEST(test_profile_auto__waits_twice_as_long_each_time) {
-  const tide_profile_options options = auto_options(1);
+PLAY_TEST(test_profile_auto__waits_twice_as_long_each_time, open_auto(p, 1)) {
   const uint64_t waits[] = { 1, 2, 4, 8, 16, 32, 64, 64, 64 };
   size_t bytes = 100;
-  play p;
-  play_open(&p, &options);
   for (size_t i = 0; i < sizeof waits / sizeof *waits; i++) {
-    T_EQ(growing_run(&p, bytes += 100).mode, TIDE_PROFILE_RECORD);
-    for (uint64_t k = 0; k < waits[i]; k++) T_EQ(growing_run(&p, bytes += 100).mode, TIDE_PROFILE_REPLAY);
+    T_EQ(growing_run(p, bytes += 100).mode, TIDE_PROFILE_RECORD);
+    for (uint64_t k = 0; k < waits[i]; k++) T_EQ(growing_run(p, bytes += 100).mode, TIDE_PROFILE_REPLAY);
   }
 
-  T_EQ(growing_run(&p, bytes += 100).mode, TIDE_PROFILE_RECORD);
-  T_EQ(play_stats(&p).replanned, 9);
-  play_close(&p);
+  T_EQ(growing_run(p, bytes += 100).mode, TIDE_PROFILE_RECORD);
+  T_EQ(play_stats(p).replanned, 9);
 }
 
-T_TEST(test_profile_auto__never_plans_again_if_told_so) {
-  const tide_profile_options options = auto_options(0);
-  play p;
-  play_open(&p, &options);
-  (void)play_run(&p, TIDE_PROFILE_AUTO, STEPS);
+PLAY_TEST(test_profile_auto__never_plans_again_if_told_so, open_auto(p, 0)) {
+  (void)play_run(p, TIDE_PROFILE_AUTO, STEPS);
 
   for (int i = 0; i < 50; i++)
-    T_EQ(play_run(&p, TIDE_PROFILE_AUTO, "a1000 b2000 -a c3000 -b -c").mode, TIDE_PROFILE_REPLAY);
+    T_EQ(play_run(p, TIDE_PROFILE_AUTO, "a1000 b2000 -a c3000 -b -c").mode, TIDE_PROFILE_REPLAY);
 
-  T_EQ(play_stats(&p).differing, 50);
-  play_close(&p);
+  T_EQ(play_stats(p).differing, 50);
 }
 
-// A few of many requests that go astray are tolerated.
+// A few deviating requests among many are tolerated.
 static tide_profile_report crowd_run(play* p, size_t extra, size_t missing) {
   T_OK(tide_profile_begin(p->profile, TIDE_PROFILE_AUTO, 0));
   for (size_t i = missing; i < 200; i++) {
@@ -291,21 +270,18 @@ T_TEST(test_profile_auto__a_large_arena_stays_for_a_while) { T_LE(1000000, arena
 T_TEST(test_profile_auto__a_large_arena_stays_for_ever_if_told_so) { T_LE(1000000, arena_after(0, 100)); }
 
 // ---------------------------------------------------------------------------------------------------
-// Plans that are handed over
+// Plans that are set
 
-T_TEST(test_profile_auto__a_plan_that_was_set_is_replayed) {
+PLAY_TEST(test_profile_auto__a_plan_that_was_set_is_replayed, play_open(p, NULL)) {
   const tide_profile_request requests[] = { { 100, 64, 2, 0 }, { 200, 64, 3, 0 }, { 300, 64, 3, 0 } };
   tide_profile_plan* const plan = planned_new(requests, 3, TIDE_PROFILE_SMALLEST);
-  play p;
-  play_open(&p, NULL);
 
-  T_OK(tide_profile_set_plan(p.profile, 7, plan));
+  T_OK(tide_profile_set_plan(p->profile, 7, plan));
   tide_profile_plan_free(plan);
 
-  const tide_profile_report report = play_run_shape(&p, TIDE_PROFILE_AUTO, 7, STEPS);
+  const tide_profile_report report = play_run_shape(p, TIDE_PROFILE_AUTO, 7, STEPS);
   play_expect_same(&report, 3);
-  T_EQ(play_stats(&p).recorded, 0);
-  play_close(&p);
+  T_EQ(play_stats(p).recorded, 0);
 }
 
 T_TEST(test_profile_auto__a_plan_outlives_its_profile) {
@@ -329,26 +305,23 @@ T_TEST(test_profile_auto__a_plan_outlives_its_profile) {
   play_close(&first);
 }
 
-T_TEST(test_profile_auto__bad_plans_and_shapes_are_refused) {
+PLAY_TEST(test_profile_auto__bad_plans_and_shapes_are_refused, play_open(p, NULL)) {
   tide_profile_plan* plan = NULL;
-  play p;
-  play_open(&p, NULL);
 
-  T_STATUS(tide_profile_set_plan(p.profile, 0, NULL), TIDE_ERR_ARGUMENT);
-  T_STATUS(tide_profile_get_plan(p.profile, 0, &plan), TIDE_ERR_HANDLE);
-  T_STATUS(tide_profile_get_plan(p.profile, 0, NULL), TIDE_ERR_ARGUMENT);
+  T_STATUS(tide_profile_set_plan(p->profile, 0, NULL), TIDE_ERR_ARGUMENT);
+  T_STATUS(tide_profile_get_plan(p->profile, 0, &plan), TIDE_ERR_HANDLE);
+  T_STATUS(tide_profile_get_plan(p->profile, 0, NULL), TIDE_ERR_ARGUMENT);
   T_STATUS(tide_profile_get_plan(NULL, 0, &plan), TIDE_ERR_ARGUMENT);
-  T_STATUS(tide_profile_begin(p.profile, TIDE_PROFILE_REPLAY, 0), TIDE_ERR_HANDLE);
-  T_STATUS(tide_profile_begin(p.profile, TIDE_PROFILE_NONE, 0), TIDE_ERR_ARGUMENT);
-  T_STATUS(tide_profile_begin(p.profile, (tide_profile_mode)99, 0), TIDE_ERR_ARGUMENT);
+  T_STATUS(tide_profile_begin(p->profile, TIDE_PROFILE_REPLAY, 0), TIDE_ERR_HANDLE);
+  T_STATUS(tide_profile_begin(p->profile, TIDE_PROFILE_NONE, 0), TIDE_ERR_ARGUMENT);
+  T_STATUS(tide_profile_begin(p->profile, (tide_profile_mode)99, 0), TIDE_ERR_ARGUMENT);
   T_STATUS(tide_profile_begin(NULL, TIDE_PROFILE_AUTO, 0), TIDE_ERR_ARGUMENT);
-  T_STATUS(tide_profile_end(p.profile, NULL), TIDE_ERR_STATE);
+  T_STATUS(tide_profile_end(p->profile, NULL), TIDE_ERR_STATE);
   T_STATUS(tide_profile_end(NULL, NULL), TIDE_ERR_ARGUMENT);
   T_STATUS(tide_profile_trim(NULL), TIDE_ERR_ARGUMENT);
 
-  T_EQ(tide_profile_depth(), 0);
+  T_PTR_EQ(tide_profile_innermost(), NULL);
   T_PTR_EQ(plan, NULL);
-  play_close(&p);
 }
 
 // ---------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ static void release_all(play* p) {
 
 static void expect_no_run(const play* p) {
   T_EQ(tide_profile_current(p->profile), TIDE_PROFILE_NONE);
-  T_EQ(tide_profile_depth(), 0);
+  T_PTR_EQ(tide_profile_innermost(), NULL);
   T_STATUS(tide_profile_end(p->profile, NULL), TIDE_ERR_STATE);
 }
 
@@ -164,87 +164,75 @@ T_TEST(test_profile_faults__every_piece_of_the_fallback) { expect_faults_of_memo
 // ---------------------------------------------------------------------------------------------------
 // What a failure leaves behind
 
-T_TEST(test_profile_faults__a_run_that_does_not_begin_is_no_run) {
-  play p;
-  play_open(&p, NULL);
-  (void)play_run(&p, TIDE_PROFILE_RECORD, STEPS);
-  play_steps(&p, "-o");
+PLAY_TEST(test_profile_faults__a_run_that_does_not_begin_is_no_run, play_open(p, NULL)) {
+  (void)play_run(p, TIDE_PROFILE_RECORD, STEPS);
+  play_steps(p, "-o");
   for (size_t more = 0; more < 2; more++) {  // the arena, and that of what escapes
-    table_fail(&p.arenas, more, false);
-    T_STATUS(tide_profile_begin(p.profile, TIDE_PROFILE_REPLAY, 0), TABLE_FAILURE);
-    expect_no_run(&p);
-    const size_t allocs = p.fallback.allocs;
-    play_steps(&p, "a100 -a");
-    T_EQ(p.fallback.allocs, allocs + 1);
-    T_OK(tide_profile_trim(p.profile));
-    T_EQ(p.arenas.count, 0);
+    table_fail(&p->arenas, more, false);
+    T_STATUS(tide_profile_begin(p->profile, TIDE_PROFILE_REPLAY, 0), TABLE_FAILURE);
+    expect_no_run(p);
+    const size_t allocs = p->fallback.allocs;
+    play_steps(p, "a100 -a");
+    T_EQ(p->fallback.allocs, allocs + 1);
+    T_OK(tide_profile_trim(p->profile));
+    T_EQ(p->arenas.count, 0);
   }
-  table_mend(&p.arenas);
+  table_mend(&p->arenas);
 
-  const tide_profile_report report = play_run(&p, TIDE_PROFILE_REPLAY, STEPS);
+  const tide_profile_report report = play_run(p, TIDE_PROFILE_REPLAY, STEPS);
 
   play_expect_same(&report, 4);
-  play_steps(&p, "-o");
-  play_close(&p);
+  play_steps(p, "-o");
 }
 
 // The next plan needs a larger arena, which there is not: what lies in the old one is not harmed.
-T_TEST(test_profile_faults__a_larger_arena_that_fails_harms_nothing) {
-  play p;
-  play_open(&p, NULL);
-  (void)play_run_shape(&p, TIDE_PROFILE_RECORD, 0, "a100 b200 -a -b");
-  (void)play_run_shape(&p, TIDE_PROFILE_RECORD, 1, "d10000 e20000 -d -e");
-  (void)play_run_shape(&p, TIDE_PROFILE_REPLAY, 0, "a100 b200 -a");
-  table_fail(&p.arenas, 0, true);
+PLAY_TEST(test_profile_faults__a_larger_arena_that_fails_harms_nothing, play_open(p, NULL)) {
+  (void)play_run_shape(p, TIDE_PROFILE_RECORD, 0, "a100 b200 -a -b");
+  (void)play_run_shape(p, TIDE_PROFILE_RECORD, 1, "d10000 e20000 -d -e");
+  (void)play_run_shape(p, TIDE_PROFILE_REPLAY, 0, "a100 b200 -a");
+  table_fail(&p->arenas, 0, true);
 
-  for (int i = 0; i < 3; i++) T_STATUS(tide_profile_begin(p.profile, TIDE_PROFILE_REPLAY, 1), TABLE_FAILURE);
+  for (int i = 0; i < 3; i++) T_STATUS(tide_profile_begin(p->profile, TIDE_PROFILE_REPLAY, 1), TABLE_FAILURE);
 
-  expect_no_run(&p);
-  play_steps(&p, "-b");
-  table_mend(&p.arenas);
-  const tide_profile_report small = play_run_shape(&p, TIDE_PROFILE_REPLAY, 0, "a100 b200 -a -b");
-  const tide_profile_report large = play_run_shape(&p, TIDE_PROFILE_REPLAY, 1, "d10000 e20000 -d -e");
+  expect_no_run(p);
+  play_steps(p, "-b");
+  table_mend(&p->arenas);
+  const tide_profile_report small = play_run_shape(p, TIDE_PROFILE_REPLAY, 0, "a100 b200 -a -b");
+  const tide_profile_report large = play_run_shape(p, TIDE_PROFILE_REPLAY, 1, "d10000 e20000 -d -e");
   play_expect_same(&small, 2);
   play_expect_same(&large, 2);
-  play_close(&p);
 }
 
-T_TEST(test_profile_faults__a_plan_that_fails_leaves_the_one_before_it) {
-  play p;
-  play_open(&p, NULL);
-  (void)play_run(&p, TIDE_PROFILE_RECORD, "a100 b200 -a -b");
-  T_OK(tide_profile_begin(p.profile, TIDE_PROFILE_RECORD, 0));
-  play_steps(&p, "c300 d400 e500 -c -d -e");
+PLAY_TEST(test_profile_faults__a_plan_that_fails_leaves_the_one_before_it, play_open(p, NULL)) {
+  (void)play_run(p, TIDE_PROFILE_RECORD, "a100 b200 -a -b");
+  T_OK(tide_profile_begin(p->profile, TIDE_PROFILE_RECORD, 0));
+  play_steps(p, "c300 d400 e500 -c -d -e");
 
-  atomic_store(&p.heap.fail_at, atomic_load(&p.heap.allocs));
-  const tide_status status = tide_profile_end(p.profile, NULL);
-  atomic_store(&p.heap.fail_at, SIZE_MAX);
+  atomic_store(&p->heap.fail_at, atomic_load(&p->heap.allocs));
+  const tide_status status = tide_profile_end(p->profile, NULL);
+  atomic_store(&p->heap.fail_at, SIZE_MAX);
 
-  T_CHECK(atomic_load(&p.heap.has_failed));
+  T_CHECK(atomic_load(&p->heap.has_failed));
   T_STATUS(status, TIDE_ERR_NO_MEMORY);
-  expect_no_run(&p);
-  const tide_profile_report same = play_run(&p, TIDE_PROFILE_REPLAY, "a100 b200 -a -b");
+  expect_no_run(p);
+  const tide_profile_report same = play_run(p, TIDE_PROFILE_REPLAY, "a100 b200 -a -b");
   play_expect_same(&same, 2);
-  play_close(&p);
 }
 
-T_TEST(test_profile_faults__the_fallback_fails_in_a_replay) {
+PLAY_TEST(test_profile_faults__the_fallback_fails_in_a_replay, play_open(p, NULL)) {
   void* address = &address;
-  play p;
-  play_open(&p, NULL);
-  (void)play_run(&p, TIDE_PROFILE_RECORD, "a100 b200 -a -b");
-  table_fail(&p.fallback, 0, false);
-  T_OK(tide_profile_begin(p.profile, TIDE_PROFILE_REPLAY, 0));
-  play_steps(&p, "a100 b200");
+  (void)play_run(p, TIDE_PROFILE_RECORD, "a100 b200 -a -b");
+  table_fail(&p->fallback, 0, false);
+  T_OK(tide_profile_begin(p->profile, TIDE_PROFILE_REPLAY, 0));
+  play_steps(p, "a100 b200");
 
-  T_STATUS(tide_profile_alloc(p.profile, 300, 0, &address), TABLE_FAILURE);
+  T_STATUS(tide_profile_alloc(p->profile, 300, 0, &address), TABLE_FAILURE);
 
   T_PTR_EQ(address, NULL);
-  play_steps(&p, "c300 -a -b -c");  // asked again, it is there
-  const tide_profile_report report = play_end(&p);
+  play_steps(p, "c300 -a -b -c");  // asked again, it is there
+  const tide_profile_report report = play_end(p);
   play_expect_consistent(&report);
   T_EQ(report.hits, 2);
   T_EQ(report.surplus, 2);  // what was refused is counted too
   T_EQ(report.requests, 4);
-  play_close(&p);
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Plans in files: written and read again, with every kind of damage, with a right checksum and wrong content,
-// and with sources, sinks and heaps that fail. The tests have an encoder of their own.
+// Plans in files: round trips, every kind of damage, wrong content with a right checksum, and failing
+// sources, sinks and heaps. The tests have their own encoder.
 #include "base/crc.h"
 #include "machine/counting_heap.h"
 #include "planned.h"

@@ -55,7 +55,7 @@ T_TEST_OVER(test_profile_plan__golden_oracle, golden_names) {
   T_EQ(oracle_best_fit(requests, row->count, 1, true), row->top_fit);
   oracle_expect_sound(requests, row->count, row->top_fit);
   T_EQ(oracle_lower_bound(requests, row->count), row->lower_bound);
-  if (row->count > ORACLE_MOST) return;
+  if (row->count > SMALLEST_MOST) return;
   T_EQ(oracle_smallest(requests, row->count, 1), row->smallest);
   T_EQ(oracle_smallest(requests, row->count, 64), row->smallest_at_64);
 }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Recording: which requests and lifetimes come out of a run, and what a run that is not recorded to its end
-// leaves behind.
+// Recording: the requests and lifetimes of a run, notes, incomplete runs, and nested runs.
 #include "play.h"
 
 // The lifetimes in the plan of the shape 0, from the first on.
@@ -14,123 +13,92 @@ static void expect_lifetimes(play* p, const uint64_t* lifetimes, size_t count) {
 // ---------------------------------------------------------------------------------------------------
 // Lifetimes
 
-T_TEST(test_profile_record__time_is_the_number_of_requests) {
-  play p;
-  play_open(&p, NULL);
-
-  const tide_profile_report report = play_run(&p, TIDE_PROFILE_RECORD, "a10 b20 -a c30 d40 -c -b -d");
+PLAY_TEST(test_profile_record__time_is_the_number_of_requests, play_open(p, NULL)) {
+  const tide_profile_report report = play_run(p, TIDE_PROFILE_RECORD, "a10 b20 -a c30 d40 -c -b -d");
 
   const uint64_t lifetimes[] = { 2, 4, 4, 4 };
-  expect_lifetimes(&p, lifetimes, 4);
+  expect_lifetimes(p, lifetimes, 4);
   T_EQ(report.mode, TIDE_PROFILE_RECORD);
   T_EQ(report.requests, 4);
+  T_EQ(report.hits, 0);
   T_EQ(report.fallbacks, 0);
-  T_EQ(report.plan_bytes, play_info(&p, 0).bytes);
+  T_EQ(p->fallback.allocs, 4);
+  T_EQ(p->fallback.releases, 4);
+  T_EQ(play_stats(p).hits, 0);
+  T_EQ(report.plan_bytes, play_info(p, 0).bytes);
   T_EQ(report.lower_bound, 90);
-  T_EQ(play_stats(&p).recorded, 1);
-  T_EQ(play_stats(&p).plans, 1);
-  play_close(&p);
+  T_EQ(play_stats(p).recorded, 1);
+  T_EQ(play_stats(p).plans, 1);
 }
 
-T_TEST(test_profile_record__is_served_by_the_fallback) {
-  play p;
-  play_open(&p, NULL);
-
-  (void)play_run(&p, TIDE_PROFILE_RECORD, "a10 b20 -a -b");
-
-  T_EQ(p.fallback.allocs, 2);
-  T_EQ(p.fallback.releases, 2);
-  play_close(&p);
-}
-
-T_TEST(test_profile_record__what_is_not_released_in_the_run_is_never_released) {
-  play p;
-  play_open(&p, NULL);
-
-  (void)play_run(&p, TIDE_PROFILE_RECORD, "a10 b20 -b c30 -c");
-  play_steps(&p, "-a");
+PLAY_TEST(test_profile_record__what_is_not_released_in_the_run_is_never_released, play_open(p, NULL)) {
+  (void)play_run(p, TIDE_PROFILE_RECORD, "a10 b20 -b c30 -c");
+  play_steps(p, "-a");
 
   const uint64_t lifetimes[] = { TIDE_PROFILE_NEVER, 2, 3 };
-  expect_lifetimes(&p, lifetimes, 3);
-  T_EQ(play_info(&p, 0).managed, 2);
-  play_close(&p);
+  expect_lifetimes(p, lifetimes, 3);
+  T_EQ(play_info(p, 0).managed, 2);
 }
 
-T_TEST(test_profile_record__a_release_from_before_the_run_is_ignored) {
-  play p;
-  play_open(&p, NULL);
-  play_steps(&p, "x100");
+PLAY_TEST(test_profile_record__a_release_from_before_the_run_is_ignored, play_open(p, NULL)) {
+  play_steps(p, "x100");
 
-  (void)play_run(&p, TIDE_PROFILE_RECORD, "a10 -x b20 -a -b");
+  (void)play_run(p, TIDE_PROFILE_RECORD, "a10 -x b20 -a -b");
 
   const uint64_t lifetimes[] = { 2, 2 };
-  expect_lifetimes(&p, lifetimes, 2);
-  T_EQ(play_stats(&p).unknown_releases, 1);
-  play_close(&p);
+  expect_lifetimes(p, lifetimes, 2);
+  T_EQ(play_stats(p).unknown_releases, 1);
 }
 
-T_TEST(test_profile_record__zero_bytes_are_not_planned) {
-  play p;
-  void* nothing = &p;
-  play_open(&p, NULL);
-  T_OK(tide_profile_begin(p.profile, TIDE_PROFILE_RECORD, 0));
-  play_steps(&p, "a10");
+PLAY_TEST(test_profile_record__zero_bytes_are_not_planned, play_open(p, NULL)) {
+  void* nothing = p;
+  T_OK(tide_profile_begin(p->profile, TIDE_PROFILE_RECORD, 0));
+  play_steps(p, "a10");
 
-  T_OK(tide_profile_alloc(p.profile, 0, 0, &nothing));
-  T_OK(tide_profile_release(p.profile, nothing));
+  T_OK(tide_profile_alloc(p->profile, 0, 0, &nothing));
+  T_OK(tide_profile_release(p->profile, nothing));
 
   T_PTR_EQ(nothing, NULL);
-  play_steps(&p, "b20 -a -b");
-  T_EQ(play_end(&p).requests, 2);
+  play_steps(p, "b20 -a -b");
+  T_EQ(play_end(p).requests, 2);
   const uint64_t lifetimes[] = { 2, 2 };
-  expect_lifetimes(&p, lifetimes, 2);
-  play_close(&p);
+  expect_lifetimes(p, lifetimes, 2);
 }
 
-T_TEST(test_profile_record__requests_keep_their_alignment) {
-  play p;
-  play_open(&p, NULL);
+PLAY_TEST(test_profile_record__requests_keep_their_alignment, play_open(p, NULL)) {
+  (void)play_run(p, TIDE_PROFILE_RECORD, "a10 b20@1 c30@4096 -a -b -c");
 
-  (void)play_run(&p, TIDE_PROFILE_RECORD, "a10 b20@1 c30@4096 -a -b -c");
-
-  tide_profile_plan* const plan = play_plan(&p, 0);
+  tide_profile_plan* const plan = play_plan(p, 0);
   T_EQ(tide_profile_plan_request(plan, 0).alignment, 64);
   T_EQ(tide_profile_plan_request(plan, 1).alignment, 1);
   T_EQ(tide_profile_plan_request(plan, 2).alignment, 4096);
   T_EQ(tide_profile_plan_describe(plan).alignment, 4096);
   tide_profile_plan_free(plan);
-  play_close(&p);
 }
 
-T_TEST(test_profile_record__released_twice_keeps_the_first_time) {
-  play p;
-  play_open(&p, NULL);
-  T_OK(tide_profile_begin(p.profile, TIDE_PROFILE_RECORD, 0));
-  play_steps(&p, "a10");
-  uint8_t* const a = play_address(&p, 'a');
-  play_steps(&p, "-a b20 c30");
+PLAY_TEST(test_profile_record__released_twice_keeps_the_first_time, play_open(p, NULL)) {
+  T_OK(tide_profile_begin(p->profile, TIDE_PROFILE_RECORD, 0));
+  play_steps(p, "a10");
+  uint8_t* const a = play_address(p, 'a');
+  play_steps(p, "-a b20 c30");
 
-  if (a != play_address(&p, 'b') && a != play_address(&p, 'c'))  // it may have come again
-    T_STATUS(tide_profile_release(p.profile, a), TABLE_FAILURE);
+  if (a != play_address(p, 'b') && a != play_address(p, 'c'))  // it may have come again
+    T_STATUS(tide_profile_release(p->profile, a), TABLE_FAILURE);
 
-  play_steps(&p, "-b -c");
-  (void)play_end(&p);
-  T_EQ(play_lifetime(&p, 0), 1);
-  play_close(&p);
+  play_steps(p, "-b -c");
+  (void)play_end(p);
+  T_EQ(play_lifetime(p, 0), 1);
 }
 
 // A release on another thread: the run is right, and what it leads to can be replayed.
-T_TEST(test_profile_record__a_release_on_another_thread) {
+PLAY_TEST(test_profile_record__a_release_on_another_thread, play_open(p, NULL)) {
   const char* const steps = "a64 b64 ~a c64 -b -c";
-  play p;
-  play_open(&p, NULL);
 
-  (void)play_run(&p, TIDE_PROFILE_RECORD, steps);
+  (void)play_run(p, TIDE_PROFILE_RECORD, steps);
 
-  T_CHECK(play_lifetime(&p, 0) == TIDE_PROFILE_NEVER || play_lifetime(&p, 0) == 2);
-  T_EQ(play_lifetime(&p, 1), 3);
-  for (int i = 0; i < 3; i++) T_EQ(play_run(&p, TIDE_PROFILE_REPLAY, steps).hits, 3);
-  play_close(&p);
+  T_CHECK(play_lifetime(p, 0) == TIDE_PROFILE_NEVER || play_lifetime(p, 0) == 2);
+  T_EQ(play_lifetime(p, 1), 3);
+  for (int i = 0; i < 3; i++) T_EQ(play_run(p, TIDE_PROFILE_REPLAY, steps).hits, 3);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -144,193 +112,159 @@ static void note_release(play* p, const void* address) {
   T_OK(tide_profile_note_release(p->profile, address));
 }
 
-T_TEST(test_profile_record__a_release_of_an_address_that_is_out_of_date_is_ignored) {
+PLAY_TEST(test_profile_record__a_release_of_an_address_that_is_out_of_date_is_ignored, play_open(p, NULL)) {
   const char memory[8] = { 0 };
-  play p;
-  play_open(&p, NULL);
-  T_OK(tide_profile_begin(p.profile, TIDE_PROFILE_RECORD, 0));
-  note_alloc(&p, &memory[0], 100);
-  note_release(&p, &memory[0]);
-  for (size_t i = 1; i < 5; i++) note_alloc(&p, &memory[i], 100);
+  T_OK(tide_profile_begin(p->profile, TIDE_PROFILE_RECORD, 0));
+  note_alloc(p, &memory[0], 100);
+  note_release(p, &memory[0]);
+  for (size_t i = 1; i < 5; i++) note_alloc(p, &memory[i], 100);
 
-  note_release(&p, &memory[0]);  // somebody else got the address meanwhile
+  note_release(p, &memory[0]);  // somebody else got the address meanwhile
 
-  for (size_t i = 1; i < 5; i++) note_release(&p, &memory[i]);
-  T_EQ(play_end(&p).requests, 5);
-  T_EQ(play_lifetime(&p, 0), 1);
-  T_EQ(play_stats(&p).unknown_releases, 1);
-  play_close(&p);
+  for (size_t i = 1; i < 5; i++) note_release(p, &memory[i]);
+  T_EQ(play_end(p).requests, 5);
+  T_EQ(play_lifetime(p, 0), 1);
+  T_EQ(play_stats(p).unknown_releases, 1);
 }
 
-T_TEST(test_profile_record__an_address_that_comes_again_is_another_request) {
+PLAY_TEST(test_profile_record__an_address_that_comes_again_is_another_request, play_open(p, NULL)) {
   const char memory = 0;
-  play p;
-  play_open(&p, NULL);
-  T_OK(tide_profile_begin(p.profile, TIDE_PROFILE_RECORD, 0));
+  T_OK(tide_profile_begin(p->profile, TIDE_PROFILE_RECORD, 0));
   for (size_t i = 0; i < 4; i++) {
-    note_alloc(&p, &memory, 100 + i);
-    note_release(&p, &memory);
+    note_alloc(p, &memory, 100 + i);
+    note_release(p, &memory);
   }
-  T_EQ(play_end(&p).requests, 4);
+  T_EQ(play_end(p).requests, 4);
 
   const uint64_t lifetimes[] = { 1, 2, 3, 4 };
-  expect_lifetimes(&p, lifetimes, 4);
-  play_close(&p);
+  expect_lifetimes(p, lifetimes, 4);
 }
 
-// It must have been released when its address comes again.
-T_TEST(test_profile_record__an_address_whose_release_was_not_seen) {
+// An address that comes again must have been released.
+PLAY_TEST(test_profile_record__an_address_whose_release_was_not_seen, play_open(p, NULL)) {
   const char memory = 0;
-  play p;
-  play_open(&p, NULL);
-  T_OK(tide_profile_begin(p.profile, TIDE_PROFILE_RECORD, 0));
-  note_alloc(&p, &memory, 100);
-  note_alloc(&p, &memory, 200);
-  note_release(&p, &memory);
-  T_EQ(play_end(&p).requests, 2);
+  T_OK(tide_profile_begin(p->profile, TIDE_PROFILE_RECORD, 0));
+  note_alloc(p, &memory, 100);
+  note_alloc(p, &memory, 200);
+  note_release(p, &memory);
+  T_EQ(play_end(p).requests, 2);
 
   const uint64_t lifetimes[] = { 1, 2 };
-  expect_lifetimes(&p, lifetimes, 2);
-  play_close(&p);
+  expect_lifetimes(p, lifetimes, 2);
 }
 
-T_TEST(test_profile_record__notes_outside_a_run_do_nothing) {
+PLAY_TEST(test_profile_record__notes_outside_a_run_do_nothing, play_open(p, NULL)) {
   const char memory = 0;
-  play p;
-  play_open(&p, NULL);
 
-  note_alloc(&p, &memory, 100);
-  note_release(&p, &memory);
-  (void)play_run(&p, TIDE_PROFILE_RECORD, "a10 -a");
-  T_OK(tide_profile_begin(p.profile, TIDE_PROFILE_REPLAY, 0));
-  note_alloc(&p, &memory, 100);
-  note_release(&p, &memory);
-  play_steps(&p, "a10 -a");
+  note_alloc(p, &memory, 100);
+  note_release(p, &memory);
+  (void)play_run(p, TIDE_PROFILE_RECORD, "a10 -a");
+  T_OK(tide_profile_begin(p->profile, TIDE_PROFILE_REPLAY, 0));
+  note_alloc(p, &memory, 100);
+  note_release(p, &memory);
+  play_steps(p, "a10 -a");
 
-  const tide_profile_report report = play_end(&p);
+  const tide_profile_report report = play_end(p);
   play_expect_same(&report, 1);
-  T_EQ(play_info(&p, 0).count, 1);
-  T_EQ(play_stats(&p).unknown_releases, 0);
-  play_close(&p);
+  T_EQ(play_info(p, 0).count, 1);
+  T_EQ(play_stats(p).unknown_releases, 0);
 }
 
-T_TEST(test_profile_record__notes_that_make_no_sense_are_refused) {
+PLAY_TEST(test_profile_record__notes_that_make_no_sense_are_refused, play_open(p, NULL)) {
   const char memory = 0;
-  play p;
-  play_open(&p, NULL);
-  T_OK(tide_profile_begin(p.profile, TIDE_PROFILE_RECORD, 0));
+  T_OK(tide_profile_begin(p->profile, TIDE_PROFILE_RECORD, 0));
 
-  T_STATUS(tide_profile_note_alloc(p.profile, &memory, 100, 48), TIDE_ERR_ARGUMENT);
+  T_STATUS(tide_profile_note_alloc(p->profile, &memory, 100, 48), TIDE_ERR_ARGUMENT);
   T_STATUS(tide_profile_note_alloc(NULL, &memory, 100, 64), TIDE_ERR_ARGUMENT);
   T_STATUS(tide_profile_note_release(NULL, &memory), TIDE_ERR_ARGUMENT);
-  note_alloc(&p, &memory, 100);
-  note_release(&p, &memory);
+  note_alloc(p, &memory, 100);
+  note_release(p, &memory);
 
-  T_EQ(play_end(&p).requests, 1);
-  play_close(&p);
+  T_EQ(play_end(p).requests, 1);
 }
 
 // ---------------------------------------------------------------------------------------------------
 // One run after another
 
-T_TEST(test_profile_record__a_second_recording_begins_anew) {
-  play p;
-  play_open(&p, NULL);
-  (void)play_run(&p, TIDE_PROFILE_RECORD, "a1000 b2000 c3000 -a -b -c");
+PLAY_TEST(test_profile_record__a_second_recording_begins_anew, play_open(p, NULL)) {
+  (void)play_run(p, TIDE_PROFILE_RECORD, "a1000 b2000 c3000 -a -b -c");
 
-  (void)play_run(&p, TIDE_PROFILE_RECORD, "a10 b20 -a -b");
+  (void)play_run(p, TIDE_PROFILE_RECORD, "a10 b20 -a -b");
 
   const uint64_t lifetimes[] = { 2, 2 };
-  expect_lifetimes(&p, lifetimes, 2);
-  T_LT(play_info(&p, 0).bytes, 200);
-  const tide_profile_report report = play_run(&p, TIDE_PROFILE_REPLAY, "a10 b20 -a -b");
+  expect_lifetimes(p, lifetimes, 2);
+  T_LT(play_info(p, 0).bytes, 200);
+  const tide_profile_report report = play_run(p, TIDE_PROFILE_REPLAY, "a10 b20 -a -b");
   play_expect_same(&report, 2);
-  T_EQ(play_stats(&p).plans, 1);
-  play_close(&p);
+  T_EQ(play_stats(p).plans, 1);
 }
 
-T_TEST(test_profile_record__a_run_without_requests_is_no_trouble) {
-  play p;
-  play_open(&p, NULL);
-
-  T_EQ(play_run(&p, TIDE_PROFILE_RECORD, "").requests, 0);
-  const tide_profile_report report = play_run(&p, TIDE_PROFILE_AUTO, "a10 b20 -a -b");
+PLAY_TEST(test_profile_record__a_run_without_requests_is_no_trouble, play_open(p, NULL)) {
+  T_EQ(play_run(p, TIDE_PROFILE_RECORD, "").requests, 0);
+  const tide_profile_report report = play_run(p, TIDE_PROFILE_AUTO, "a10 b20 -a -b");
 
   T_EQ(report.requests, 2);
-  play_close(&p);
 }
 
-T_TEST(test_profile_record__a_cancelled_run_makes_no_plan) {
-  play p;
+PLAY_TEST(test_profile_record__a_cancelled_run_makes_no_plan, play_open(p, NULL)) {
   tide_profile_plan* plan = NULL;
-  play_open(&p, NULL);
-  T_OK(tide_profile_begin(p.profile, TIDE_PROFILE_RECORD, 0));
-  play_steps(&p, "a10 b20");
+  T_OK(tide_profile_begin(p->profile, TIDE_PROFILE_RECORD, 0));
+  play_steps(p, "a10 b20");
 
-  T_OK(tide_profile_cancel(p.profile));
+  T_OK(tide_profile_cancel(p->profile));
 
-  T_EQ(tide_profile_current(p.profile), TIDE_PROFILE_NONE);
-  T_EQ(tide_profile_depth(), 0);
-  T_STATUS(tide_profile_get_plan(p.profile, 0, &plan), TIDE_ERR_HANDLE);
+  T_EQ(tide_profile_current(p->profile), TIDE_PROFILE_NONE);
+  T_PTR_EQ(tide_profile_innermost(), NULL);
+  T_STATUS(tide_profile_get_plan(p->profile, 0, &plan), TIDE_ERR_HANDLE);
   T_PTR_EQ(plan, NULL);
-  T_EQ(play_stats(&p).recorded, 0);
-  T_STATUS(tide_profile_cancel(p.profile), TIDE_ERR_STATE);
-  play_steps(&p, "-a -b");
-  play_close(&p);
+  T_EQ(play_stats(p).recorded, 0);
+  T_STATUS(tide_profile_cancel(p->profile), TIDE_ERR_STATE);
+  play_steps(p, "-a -b");
 }
 
-T_TEST(test_profile_record__a_cancelled_run_leaves_the_plan_before_it) {
-  play p;
-  play_open(&p, NULL);
-  (void)play_run(&p, TIDE_PROFILE_RECORD, "a10 b20 -a -b");
-  T_OK(tide_profile_begin(p.profile, TIDE_PROFILE_RECORD, 0));
-  play_steps(&p, "c30");
-  T_OK(tide_profile_cancel(p.profile));
-  play_steps(&p, "-c");
+PLAY_TEST(test_profile_record__a_cancelled_run_leaves_the_plan_before_it, play_open(p, NULL)) {
+  (void)play_run(p, TIDE_PROFILE_RECORD, "a10 b20 -a -b");
+  T_OK(tide_profile_begin(p->profile, TIDE_PROFILE_RECORD, 0));
+  play_steps(p, "c30");
+  T_OK(tide_profile_cancel(p->profile));
+  play_steps(p, "-c");
 
-  const tide_profile_report report = play_run(&p, TIDE_PROFILE_REPLAY, "a10 b20 -a -b");
+  const tide_profile_report report = play_run(p, TIDE_PROFILE_REPLAY, "a10 b20 -a -b");
 
   play_expect_same(&report, 2);
-  play_close(&p);
 }
 
-// Sizes that no memory has come by notes only.
-T_TEST(test_profile_record__a_run_that_cannot_be_planned_leaves_the_plan_before_it) {
+// Only notes can have sizes that exceed all memory.
+PLAY_TEST(test_profile_record__a_run_that_cannot_be_planned_leaves_the_plan_before_it, play_open(p, NULL)) {
   const char memory[2] = { 0 };
-  play p;
-  play_open(&p, NULL);
-  (void)play_run(&p, TIDE_PROFILE_RECORD, "a10 b20 -a -b");
-  T_OK(tide_profile_begin(p.profile, TIDE_PROFILE_RECORD, 0));
-  note_alloc(&p, &memory[0], (size_t)1 << 63);
-  note_alloc(&p, &memory[1], (size_t)1 << 63);
+  (void)play_run(p, TIDE_PROFILE_RECORD, "a10 b20 -a -b");
+  T_OK(tide_profile_begin(p->profile, TIDE_PROFILE_RECORD, 0));
+  note_alloc(p, &memory[0], (size_t)1 << 63);
+  note_alloc(p, &memory[1], (size_t)1 << 63);
 
-  T_STATUS(tide_profile_end(p.profile, NULL), TIDE_ERR_ARGUMENT);
+  T_STATUS(tide_profile_end(p->profile, NULL), TIDE_ERR_ARGUMENT);
 
-  T_EQ(tide_profile_current(p.profile), TIDE_PROFILE_NONE);
-  const tide_profile_report report = play_run(&p, TIDE_PROFILE_REPLAY, "a10 b20 -a -b");
+  T_EQ(tide_profile_current(p->profile), TIDE_PROFILE_NONE);
+  const tide_profile_report report = play_run(p, TIDE_PROFILE_REPLAY, "a10 b20 -a -b");
   play_expect_same(&report, 2);
-  play_close(&p);
 }
 
 // ---------------------------------------------------------------------------------------------------
 // Nesting
 
-T_TEST(test_profile_record__a_run_within_a_run_of_the_same_profile_is_refused) {
+PLAY_TEST(test_profile_record__a_run_within_a_run_of_the_same_profile_is_refused, play_open(p, NULL)) {
   const tide_profile_mode modes[] = { TIDE_PROFILE_RECORD, TIDE_PROFILE_VALIDATE, TIDE_PROFILE_REPLAY };
-  play p;
-  play_open(&p, NULL);
-  (void)play_run(&p, TIDE_PROFILE_RECORD, "a10 -a");
+  (void)play_run(p, TIDE_PROFILE_RECORD, "a10 -a");
   for (size_t outer = 0; outer < 3; outer++) {
     for (size_t inner = 0; inner < 3; inner++) {
-      T_OK(tide_profile_begin(p.profile, modes[outer], 0));
-      T_STATUS(tide_profile_begin(p.profile, modes[inner], 0), TIDE_ERR_STATE);
-      T_EQ(tide_profile_current(p.profile), modes[outer]);
-      T_EQ(tide_profile_depth(), 1);
-      play_steps(&p, "a10 -a");
-      T_CHECK(play_end(&p).is_same || modes[outer] == TIDE_PROFILE_RECORD);
+      T_OK(tide_profile_begin(p->profile, modes[outer], 0));
+      T_STATUS(tide_profile_begin(p->profile, modes[inner], 0), TIDE_ERR_STATE);
+      T_EQ(tide_profile_current(p->profile), modes[outer]);
+      T_PTR_EQ(tide_profile_innermost(), p->profile);
+      play_steps(p, "a10 -a");
+      T_CHECK(play_end(p).is_same || modes[outer] == TIDE_PROFILE_RECORD);
     }
   }
-  play_close(&p);
 }
 
 T_TEST(test_profile_record__two_profiles_nest_on_one_thread) {
@@ -344,17 +278,17 @@ T_TEST(test_profile_record__two_profiles_nest_on_one_thread) {
     T_OK(tide_profile_begin(outer.profile, mode, 0));
     play_steps(&outer, "a10 b20");
     T_OK(tide_profile_begin(inner.profile, run == 0 ? TIDE_PROFILE_RECORD : mode, 0));
-    T_EQ(tide_profile_depth(), 2);
+    T_PTR_EQ(tide_profile_innermost(), inner.profile);
     play_steps(&inner, "a100 b200");
     play_steps(&outer, "-a c30");
     play_steps(&inner, "-a c300 -b -c");
     const tide_profile_report second = play_end(&inner);
-    T_EQ(tide_profile_depth(), 1);
+    T_PTR_EQ(tide_profile_innermost(), outer.profile);
     T_EQ(tide_profile_current(inner.profile), TIDE_PROFILE_NONE);
     T_EQ(tide_profile_current(outer.profile), mode);
     play_steps(&outer, "-b -c");
     const tide_profile_report first = play_end(&outer);
-    T_EQ(tide_profile_depth(), 0);
+    T_PTR_EQ(tide_profile_innermost(), NULL);
     play_expect_same(&first, 3);
     if (run > 0) play_expect_same(&second, 3);
   }
@@ -381,12 +315,12 @@ T_TEST(test_profile_record__runs_of_two_profiles_end_in_any_order) {
   play_steps(&second, "b20 -b");
   T_EQ(play_end(&second).requests, 2);
 
-  T_EQ(tide_profile_depth(), 0);
+  T_PTR_EQ(tide_profile_innermost(), NULL);
   play_close(&first);
   play_close(&second);
 }
 
-// The run around it was recorded without the requests that the inner one served, and nothing told.
+// The outer recording would lack the requests that the inner run serves.
 T_TEST(test_profile_record__no_run_begins_inside_one_that_records) {
   static const tide_profile_mode modes[] = { TIDE_PROFILE_AUTO, TIDE_PROFILE_RECORD, TIDE_PROFILE_REPLAY };
   play outer;
@@ -401,43 +335,27 @@ T_TEST(test_profile_record__no_run_begins_inside_one_that_records) {
     T_CHECK(strstr(tide_last_error()->text, "recorded") != NULL);
   }
 
-  T_EQ(tide_profile_depth(), 1);
+  T_PTR_EQ(tide_profile_innermost(), outer.profile);
   play_steps(&outer, "a10 -a");
   T_EQ(play_end(&outer).requests, 1);
   play_close(&inner);
   play_close(&outer);
 }
 
-T_TEST(test_profile_record__a_report_claims_no_hits) {
-  play p;
-  play_open(&p, NULL);
+PLAY_TEST(test_profile_record__a_plan_that_is_cleared_is_recorded_again, play_open(p, NULL)) {
+  (void)play_run_shape(p, TIDE_PROFILE_RECORD, 1, "a100 -a");
+  (void)play_run_shape(p, TIDE_PROFILE_RECORD, 2, "a200 -a");
+  T_OK(tide_profile_begin(p->profile, TIDE_PROFILE_REPLAY, 1));
 
-  const tide_profile_report report = play_run(&p, TIDE_PROFILE_RECORD, "a100 b200 -a c300 -b -c");
+  T_OK(tide_profile_clear_plan(p->profile, 1));  // the open run keeps it
 
-  T_EQ(report.requests, 3);
-  T_EQ(report.hits, 0);
-  T_EQ(report.fallbacks, 0);
-  T_EQ(play_stats(&p).hits, 0);
-  play_close(&p);
-}
-
-T_TEST(test_profile_record__a_plan_that_is_cleared_is_recorded_again) {
-  play p;
-  play_open(&p, NULL);
-  (void)play_run_shape(&p, TIDE_PROFILE_RECORD, 1, "a100 -a");
-  (void)play_run_shape(&p, TIDE_PROFILE_RECORD, 2, "a200 -a");
-  T_OK(tide_profile_begin(p.profile, TIDE_PROFILE_REPLAY, 1));
-
-  T_OK(tide_profile_clear_plan(p.profile, 1));  // the open run keeps it
-
-  play_steps(&p, "a100 -a");
-  T_EQ(play_end(&p).hits, 1);
-  T_EQ(play_stats(&p).plans, 1);
-  T_STATUS(tide_profile_clear_plan(p.profile, 1), TIDE_ERR_HANDLE);
+  play_steps(p, "a100 -a");
+  T_EQ(play_end(p).hits, 1);
+  T_EQ(play_stats(p).plans, 1);
+  T_STATUS(tide_profile_clear_plan(p->profile, 1), TIDE_ERR_HANDLE);
   T_STATUS(tide_profile_clear_plan(NULL, 1), TIDE_ERR_ARGUMENT);
-  T_STATUS(tide_profile_begin(p.profile, TIDE_PROFILE_REPLAY, 1), TIDE_ERR_HANDLE);
-  T_EQ(play_run_shape(&p, TIDE_PROFILE_AUTO, 1, "a150 -a").mode, TIDE_PROFILE_RECORD);
-  T_EQ(play_run_shape(&p, TIDE_PROFILE_AUTO, 1, "a150 -a").hits, 1);
-  T_EQ(play_run_shape(&p, TIDE_PROFILE_AUTO, 2, "a200 -a").hits, 1);
-  play_close(&p);
+  T_STATUS(tide_profile_begin(p->profile, TIDE_PROFILE_REPLAY, 1), TIDE_ERR_HANDLE);
+  T_EQ(play_run_shape(p, TIDE_PROFILE_AUTO, 1, "a150 -a").mode, TIDE_PROFILE_RECORD);
+  T_EQ(play_run_shape(p, TIDE_PROFILE_AUTO, 1, "a150 -a").hits, 1);
+  T_EQ(play_run_shape(p, TIDE_PROFILE_AUTO, 2, "a200 -a").hits, 1);
 }

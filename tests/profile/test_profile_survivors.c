@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// What outlives its run: it stays whole however many runs follow, its arena stays until it is released, and
-// what was never to be released in its run costs no call of the memory.
+// Blocks that outlive their run: they stay intact however many runs follow, their arena stays until they
+// are released, and escapes cost no call of the memory.
 #include "program.h"
 
 #define STEPS "a100 b200 -a c300 -b -c"
@@ -10,9 +10,7 @@
 static void recorded(play* p, const tide_profile_options* options, const char* steps) {
   play_open(p, options);
   (void)play_run(p, TIDE_PROFILE_RECORD, steps);
-  for (char letter = 'a'; letter <= 'z'; letter++) {
-    if (play_address(p, letter) != NULL) play_release(p, letter);
-  }
+  play_release_all(p);
 }
 
 static void expect_same_runs(play* p, int runs, const char* steps, uint64_t requests) {
@@ -25,101 +23,83 @@ static void expect_same_runs(play* p, int runs, const char* steps, uint64_t requ
 // ---------------------------------------------------------------------------------------------------
 // In the arena
 
-T_TEST(test_profile_survivors__stay_whole_while_other_runs_happen) {
-  play p;
-  recorded(&p, NULL, STEPS);
-  T_EQ(play_run(&p, TIDE_PROFILE_REPLAY, "x100 y200 -x z300 -y").survivors, 1);
+PLAY_TEST(test_profile_survivors__stay_whole_while_other_runs_happen, recorded(p, NULL, STEPS)) {
+  T_EQ(play_run(p, TIDE_PROFILE_REPLAY, "x100 y200 -x z300 -y").survivors, 1);
 
-  expect_same_runs(&p, 10, STEPS, 3);
+  expect_same_runs(p, 10, STEPS, 3);
 
-  T_EQ(play_stats(&p).survivors, 1);
-  T_EQ(play_stats(&p).arenas, 2);
-  T_CHECK(tide_profile_owns(p.profile, play_address(&p, 'z')));
-  play_steps(&p, "-z");  // which compares every byte
-  T_EQ(play_stats(&p).survivors, 0);
-  play_close(&p);
+  T_EQ(play_stats(p).survivors, 1);
+  T_EQ(play_stats(p).arenas, 2);
+  T_CHECK(tide_profile_owns(p->profile, play_address(p, 'z')));
+  play_steps(p, "-z");  // which compares every byte
+  T_EQ(play_stats(p).survivors, 0);
 }
 
-T_TEST(test_profile_survivors__may_be_released_in_a_later_run) {
-  play p;
-  recorded(&p, NULL, STEPS);
-  (void)play_run(&p, TIDE_PROFILE_REPLAY, "x100 y200 -x z300 -y");
+PLAY_TEST(test_profile_survivors__may_be_released_in_a_later_run, recorded(p, NULL, STEPS)) {
+  (void)play_run(p, TIDE_PROFILE_REPLAY, "x100 y200 -x z300 -y");
 
-  const tide_profile_report report = play_run(&p, TIDE_PROFILE_REPLAY, "a100 b200 -z -a c300 -b -c");
+  const tide_profile_report report = play_run(p, TIDE_PROFILE_REPLAY, "a100 b200 -z -a c300 -b -c");
 
   play_expect_same(&report, 3);
-  T_EQ(play_stats(&p).survivors, 0);
-  expect_same_runs(&p, 5, STEPS, 3);
-  play_close(&p);
+  T_EQ(play_stats(p).survivors, 0);
+  expect_same_runs(p, 5, STEPS, 3);
 }
 
-T_TEST(test_profile_survivors__may_be_released_on_another_thread) {
-  play p;
-  recorded(&p, NULL, STEPS);
-  (void)play_run(&p, TIDE_PROFILE_REPLAY, "x100 y200 -x z300");
+PLAY_TEST(test_profile_survivors__may_be_released_on_another_thread, recorded(p, NULL, STEPS)) {
+  (void)play_run(p, TIDE_PROFILE_REPLAY, "x100 y200 -x z300");
 
-  play_steps(&p, "~y");
-  T_EQ(play_stats(&p).survivors, 1);
-  expect_same_runs(&p, 2, STEPS, 3);
-  play_steps(&p, "~z");
+  play_steps(p, "~y");
+  T_EQ(play_stats(p).survivors, 1);
+  expect_same_runs(p, 2, STEPS, 3);
+  play_steps(p, "~z");
 
-  T_EQ(play_stats(&p).survivors, 0);
-  expect_same_runs(&p, 2, STEPS, 3);
-  play_close(&p);
+  T_EQ(play_stats(p).survivors, 0);
+  expect_same_runs(p, 2, STEPS, 3);
 }
 
-T_TEST(test_profile_survivors__released_twice_is_an_error) {
-  play p;
-  recorded(&p, NULL, STEPS);
-  (void)play_run(&p, TIDE_PROFILE_REPLAY, "x100 y200 -x z300");
-  uint8_t* const z = play_address(&p, 'z');
-  play_steps(&p, "-z");
+PLAY_TEST(test_profile_survivors__released_twice_is_an_error, recorded(p, NULL, STEPS)) {
+  (void)play_run(p, TIDE_PROFILE_REPLAY, "x100 y200 -x z300");
+  uint8_t* const z = play_address(p, 'z');
+  play_steps(p, "-z");
 
-  T_STATUS(tide_profile_release(p.profile, z), TIDE_ERR_HANDLE);
+  T_STATUS(tide_profile_release(p->profile, z), TIDE_ERR_HANDLE);
 
-  play_steps(&p, "-y");
-  play_close(&p);
+  play_steps(p, "-y");
 }
 
 // A larger plan takes a larger arena and leaves the one below the survivor where it is.
-T_TEST(test_profile_survivors__outlive_a_larger_plan) {
-  play p;
-  recorded(&p, NULL, STEPS);
-  (void)play_run(&p, TIDE_PROFILE_REPLAY, "x100 y200 -x z300 -y");
-  (void)play_run_shape(&p, TIDE_PROFILE_RECORD, 1, "a100000 b200000 -a -b");
+PLAY_TEST(test_profile_survivors__outlive_a_larger_plan, recorded(p, NULL, STEPS)) {
+  (void)play_run(p, TIDE_PROFILE_REPLAY, "x100 y200 -x z300 -y");
+  (void)play_run_shape(p, TIDE_PROFILE_RECORD, 1, "a100000 b200000 -a -b");
 
   for (int i = 0; i < 3; i++) {
-    const tide_profile_report report = play_run_shape(&p, TIDE_PROFILE_REPLAY, 1, "a100000 b200000 -a -b");
+    const tide_profile_report report = play_run_shape(p, TIDE_PROFILE_REPLAY, 1, "a100000 b200000 -a -b");
     play_expect_same(&report, 2);
   }
 
-  play_steps(&p, "-z");
-  play_close(&p);
+  play_steps(p, "-z");
 }
 
 // Every run leaves something behind: each survivor keeps an arena until it goes.
-T_TEST(test_profile_survivors__of_many_runs) {
-  play p;
-  recorded(&p, NULL, STEPS);
+PLAY_TEST(test_profile_survivors__of_many_runs, recorded(p, NULL, STEPS)) {
   for (char letter = 'm'; letter <= 'v'; letter++) {
-    T_OK(tide_profile_begin(p.profile, TIDE_PROFILE_REPLAY, 0));
-    play_alloc(&p, letter, 100, 0);
-    play_steps(&p, "b200 c300 -b -c");
-    const tide_profile_report report = play_end(&p);
+    T_OK(tide_profile_begin(p->profile, TIDE_PROFILE_REPLAY, 0));
+    play_alloc(p, letter, 100, 0);
+    play_steps(p, "b200 c300 -b -c");
+    const tide_profile_report report = play_end(p);
     T_EQ(report.survivors, 1);
   }
-  T_EQ(play_stats(&p).survivors, 10);
-  T_EQ(play_stats(&p).arenas, 10);
+  T_EQ(play_stats(p).survivors, 10);
+  T_EQ(play_stats(p).arenas, 10);
 
-  play_steps(&p, "-m -o -q -s -u -n -p -r -t -v");
+  play_steps(p, "-m -o -q -s -u -n -p -r -t -v");
 
-  T_EQ(play_stats(&p).survivors, 0);
-  expect_same_runs(&p, 3, STEPS, 3);
-  T_OK(tide_profile_trim(p.profile));
-  T_EQ(play_stats(&p).arenas, 0);
-  T_EQ(play_stats(&p).arena_bytes, 0);
-  T_EQ(p.arenas.count, 0);
-  play_close(&p);
+  T_EQ(play_stats(p).survivors, 0);
+  expect_same_runs(p, 3, STEPS, 3);
+  T_OK(tide_profile_trim(p->profile));
+  T_EQ(play_stats(p).arenas, 0);
+  T_EQ(play_stats(p).arena_bytes, 0);
+  T_EQ(p->arenas.count, 0);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -131,7 +111,7 @@ static void play_fini(play* p) {
   T_EQ(atomic_load(&p->heap.outstanding), 0);
 }
 
-// What outlived its profile was memory given back, and its release looked into a profile that was freed.
+// Releasing a block after its profile used to access a freed profile.
 T_TEST(test_profile_survivors__outlive_the_profile) {
   play p;
   recorded(&p, NULL, STEPS);
@@ -203,7 +183,7 @@ T_TEST(test_profile_survivors__outlive_a_profile_that_is_freed_in_a_run) {
 
   tide_profile_free(p.profile);
 
-  T_EQ(tide_profile_depth(), 0);
+  T_PTR_EQ(tide_profile_innermost(), NULL);
   play_steps(&p, "-b -a");
   play_fini(&p);
 }
@@ -264,34 +244,28 @@ T_TEST(test_profile_survivors__of_a_profile_that_is_gone_are_released_on_many_th
 // ---------------------------------------------------------------------------------------------------
 // Trimming
 
-T_TEST(test_profile_survivors__trimming_leaves_what_is_used) {
-  play p;
-  recorded(&p, NULL, STEPS);
-  (void)play_run(&p, TIDE_PROFILE_REPLAY, "x100 y200 -x z300 -y");
-  expect_same_runs(&p, 1, STEPS, 3);
+PLAY_TEST(test_profile_survivors__trimming_leaves_what_is_used, recorded(p, NULL, STEPS)) {
+  (void)play_run(p, TIDE_PROFILE_REPLAY, "x100 y200 -x z300 -y");
+  expect_same_runs(p, 1, STEPS, 3);
 
-  T_OK(tide_profile_trim(p.profile));
-  T_EQ(play_stats(&p).arenas, 1);
-  play_steps(&p, "-z");
-  T_OK(tide_profile_trim(p.profile));
+  T_OK(tide_profile_trim(p->profile));
+  T_EQ(play_stats(p).arenas, 1);
+  play_steps(p, "-z");
+  T_OK(tide_profile_trim(p->profile));
 
-  T_EQ(play_stats(&p).arenas, 0);
-  expect_same_runs(&p, 2, STEPS, 3);
-  play_close(&p);
+  T_EQ(play_stats(p).arenas, 0);
+  expect_same_runs(p, 2, STEPS, 3);
 }
 
-T_TEST(test_profile_survivors__trimming_during_a_run_leaves_its_arena) {
-  play p;
-  recorded(&p, NULL, STEPS);
-  T_OK(tide_profile_begin(p.profile, TIDE_PROFILE_REPLAY, 0));
-  play_steps(&p, "a100 b200");
+PLAY_TEST(test_profile_survivors__trimming_during_a_run_leaves_its_arena, recorded(p, NULL, STEPS)) {
+  T_OK(tide_profile_begin(p->profile, TIDE_PROFILE_REPLAY, 0));
+  play_steps(p, "a100 b200");
 
-  T_OK(tide_profile_trim(p.profile));
+  T_OK(tide_profile_trim(p->profile));
 
-  play_steps(&p, "-a c300 -b -c");
-  const tide_profile_report report = play_end(&p);
+  play_steps(p, "-a c300 -b -c");
+  const tide_profile_report report = play_end(p);
   play_expect_same(&report, 3);
-  play_close(&p);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -299,39 +273,33 @@ T_TEST(test_profile_survivors__trimming_during_a_run_leaves_its_arena) {
 
 #define OUTPUT_STEPS "a100 o1000 b200 -a p50 -b"
 
-T_TEST(test_profile_survivors__outputs_cost_no_call_of_the_memory) {
-  play p;
-  recorded(&p, NULL, OUTPUT_STEPS);
+PLAY_TEST(test_profile_survivors__outputs_cost_no_call_of_the_memory, recorded(p, NULL, OUTPUT_STEPS)) {
   size_t calls = 0;
   for (int i = 0; i < 20; i++) {
-    const tide_profile_report report = play_run(&p, TIDE_PROFILE_REPLAY, OUTPUT_STEPS);
+    const tide_profile_report report = play_run(p, TIDE_PROFILE_REPLAY, OUTPUT_STEPS);
     play_expect_same(&report, 4);
-    play_steps(&p, "-o -p");
-    if (i == 0) calls = table_calls(&p.arenas) + table_calls(&p.fallback);
+    play_steps(p, "-o -p");
+    if (i == 0) calls = table_calls(&p->arenas) + table_calls(&p->fallback);
   }
 
-  T_EQ(table_calls(&p.arenas) + table_calls(&p.fallback), calls);
-  T_EQ(play_stats(&p).survivors, 0);
-  play_close(&p);
+  T_EQ(table_calls(&p->arenas) + table_calls(&p->fallback), calls);
+  T_EQ(play_stats(p).survivors, 0);
 }
 
 // Outputs are used while the next run is under way, and released in it.
-T_TEST(test_profile_survivors__outputs_may_be_used_during_the_next_run) {
-  play p;
-  recorded(&p, NULL, OUTPUT_STEPS);
+PLAY_TEST(test_profile_survivors__outputs_may_be_used_during_the_next_run, recorded(p, NULL, OUTPUT_STEPS)) {
   size_t calls = 0;
-  (void)play_run(&p, TIDE_PROFILE_REPLAY, OUTPUT_STEPS);
+  (void)play_run(p, TIDE_PROFILE_REPLAY, OUTPUT_STEPS);
   for (int i = 0; i < 20; i++) {
     const char* const steps = i % 2 == 0 ? "c100 q1000 d200 -o -p -c r50 -d"
                                          : "a100 o1000 b200 -q -r -a p50 -b";
-    const tide_profile_report report = play_run(&p, TIDE_PROFILE_REPLAY, steps);
+    const tide_profile_report report = play_run(p, TIDE_PROFILE_REPLAY, steps);
     play_expect_same(&report, 4);
-    if (i == 1) calls = table_calls(&p.arenas) + table_calls(&p.fallback);
+    if (i == 1) calls = table_calls(&p->arenas) + table_calls(&p->fallback);
   }
 
-  T_EQ(table_calls(&p.arenas) + table_calls(&p.fallback), calls);
-  play_steps(&p, "-o -p");
-  play_close(&p);
+  T_EQ(table_calls(&p->arenas) + table_calls(&p->fallback), calls);
+  play_steps(p, "-o -p");
 }
 
 // One run more than there are arenas for outputs that are all still used.

@@ -30,7 +30,7 @@ static void* worker_run(void* user) {
     const tide_profile_report report = performer_run(&a, TIDE_PROFILE_REPLAY, w->shape, &run);
     play_expect_consistent(&report);
     T_EQ(report.is_same, is_same);
-    T_EQ(tide_profile_depth(), 0);
+    T_PTR_EQ(tide_profile_innermost(), NULL);
     w->same += is_same ? 1 : 0;
     w->deviated += is_same ? 0 : 1;
   }
@@ -78,7 +78,7 @@ T_TEST(test_profile_threads__runs_of_several_plans_at_once) { expect_threads(tru
 static void* no_run_here(void* user) {
   play* const p = user;
   T_EQ(tide_profile_current(p->profile), TIDE_PROFILE_NONE);
-  T_EQ(tide_profile_depth(), 0);
+  T_PTR_EQ(tide_profile_innermost(), NULL);
   T_STATUS(tide_profile_end(p->profile, NULL), TIDE_ERR_STATE);
   play_steps(p, "x100");
   T_CHECK(!tide_profile_owns(p->profile, play_address(p, 'x')));
@@ -86,20 +86,17 @@ static void* no_run_here(void* user) {
   return NULL;
 }
 
-T_TEST(test_profile_threads__a_run_belongs_to_its_thread) {
+PLAY_TEST(test_profile_threads__a_run_belongs_to_its_thread, play_open(p, NULL)) {
   pthread_t thread;
-  play p;
-  play_open(&p, NULL);
-  (void)play_run(&p, TIDE_PROFILE_RECORD, "a100 -a");
-  T_OK(tide_profile_begin(p.profile, TIDE_PROFILE_REPLAY, 0));
-  t_thread_start(&thread, no_run_here, &p);
+  (void)play_run(p, TIDE_PROFILE_RECORD, "a100 -a");
+  T_OK(tide_profile_begin(p->profile, TIDE_PROFILE_REPLAY, 0));
+  t_thread_start(&thread, no_run_here, p);
   t_thread_join(thread);
 
-  play_steps(&p, "a100 -a");
+  play_steps(p, "a100 -a");
 
-  const tide_profile_report report = play_end(&p);
+  const tide_profile_report report = play_end(p);
   play_expect_same(&report, 1);
-  play_close(&p);
 }
 
 // Threads that record the same shape at once: one plan is left, and it works.
@@ -112,28 +109,25 @@ static void* record_here(void* user) {
   return NULL;
 }
 
-T_TEST(test_profile_threads__record_one_shape_at_once) {
+PLAY_TEST(test_profile_threads__record_one_shape_at_once, play_open(p, NULL)) {
   worker workers[THREADS];
   program run;
-  play p;
   performer a;
   t_rng rng = t_rng_new(0);
-  play_open(&p, NULL);
   program_random(&run, 40, 10, &rng);
 
   for (size_t i = 0; i < THREADS; i++) {
-    workers[i] = (worker){ .profile = p.profile, .run = &run };
+    workers[i] = (worker){ .profile = p->profile, .run = &run };
     t_thread_start(&workers[i].thread, record_here, &workers[i]);
   }
   for (size_t i = 0; i < THREADS; i++) t_thread_join(workers[i].thread);
 
-  T_EQ(play_stats(&p).recorded, THREADS * 5);
-  T_EQ(play_stats(&p).plans, 1);
-  performer_init(&a, p.profile);
+  T_EQ(play_stats(p).recorded, THREADS * 5);
+  T_EQ(play_stats(p).plans, 1);
+  performer_init(&a, p->profile);
   const tide_profile_report report = performer_run(&a, TIDE_PROFILE_REPLAY, 0, &run);
   play_expect_same(&report, 40);
   performer_fini(&a);
-  play_close(&p);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -212,15 +206,13 @@ static tide_profile_report mailing_run(mail* m, tide_profile_mode mode, uint64_t
   return report;
 }
 
-T_TEST(test_profile_threads__releases_elsewhere_while_a_run_goes_on) {
+PLAY_TEST(test_profile_threads__releases_elsewhere_while_a_run_goes_on, play_open(p, NULL)) {
   pthread_t threads[2];
   uint64_t word = 0;
   mail m = { .is_over = false };
-  play p;
-  play_open(&p, NULL);
-  m.profile = p.profile;
+  m.profile = p->profile;
   T_EQ(pthread_mutex_init(&m.lock, NULL), 0);
-  (void)play_run(&p, TIDE_PROFILE_RECORD, "a100 b140 c180 -a d220 -b e260 -c f300 -d g340 -e -f -g");
+  (void)play_run(p, TIDE_PROFILE_RECORD, "a100 b140 c180 -a d220 -b e260 -c f300 -d g340 -e -f -g");
   for (size_t i = 0; i < 2; i++) t_thread_start(&threads[i], mail_releaser, &m);
 
   for (size_t i = 0; i < t_scaled(300); i++) {
@@ -232,12 +224,11 @@ T_TEST(test_profile_threads__releases_elsewhere_while_a_run_goes_on) {
   m.is_over = true;
   T_EQ(pthread_mutex_unlock(&m.lock), 0);
   for (size_t i = 0; i < 2; i++) t_thread_join(threads[i]);
-  T_EQ(play_stats(&p).survivors, 0);
-  T_EQ(play_stats(&p).bad_releases, 0);
-  T_OK(tide_profile_trim(p.profile));
-  T_EQ(play_stats(&p).arenas, 0);
+  T_EQ(play_stats(p).survivors, 0);
+  T_EQ(play_stats(p).bad_releases, 0);
+  T_OK(tide_profile_trim(p->profile));
+  T_EQ(play_stats(p).arenas, 0);
   T_EQ(pthread_mutex_destroy(&m.lock), 0);
-  play_close(&p);
 }
 
 static void* run_once(void* user) {
@@ -248,18 +239,15 @@ static void* run_once(void* user) {
   return NULL;
 }
 
-T_TEST(test_profile_threads__many_threads_one_after_another) {
-  play p;
-  play_open(&p, NULL);
-  (void)play_run(&p, TIDE_PROFILE_RECORD, "a100 -a");
-  const size_t outstanding = atomic_load(&p.heap.outstanding);
+PLAY_TEST(test_profile_threads__many_threads_one_after_another, play_open(p, NULL)) {
+  (void)play_run(p, TIDE_PROFILE_RECORD, "a100 -a");
+  const size_t outstanding = atomic_load(&p->heap.outstanding);
   for (int i = 0; i < 50; i++) {
     pthread_t thread;
-    t_thread_start(&thread, run_once, &p);
+    t_thread_start(&thread, run_once, p);
     t_thread_join(thread);
   }
 
-  T_LE(play_stats(&p).arenas, 1);
-  T_LE(atomic_load(&p.heap.outstanding), outstanding + 10000);  // nothing is kept for each of them
-  play_close(&p);
+  T_LE(play_stats(p).arenas, 1);
+  T_LE(atomic_load(&p->heap.outstanding), outstanding + 10000);  // nothing is kept for each of them
 }

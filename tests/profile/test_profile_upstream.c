@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// What PyTorch's own tests expect of its mobile profiler, on a small network whose control flow depends on a
-// value: recording, validating and replaying it, with either branch, and exact replay refusing the other one.
+// The expectations of PyTorch's own tests of its mobile profiler, on a small network with a branch:
+// recording, validating and replaying either branch, and strict replay refusing the other one.
 #include "play.h"
 
 #define NET_WIDTH 23  // so that sizes are no multiples of anything
@@ -88,6 +88,13 @@ static void net_open(play* p, net* n, const tide_profile_options* options) {
   n->profile = p->profile;
 }
 
+// With the options of the original, after this branch was recorded.
+static void net_recorded(play* p, net* n) {
+  const tide_profile_options options = TIDE_PROFILE_OPTIONS_ORIGINAL;
+  net_open(p, n, &options);
+  T_CHECK(net_run(n, TIDE_PROFILE_RECORD, this_branch(), NULL));
+}
+
 // ---------------------------------------------------------------------------------------------------
 // The tests
 
@@ -105,12 +112,10 @@ T_TEST_OVER(test_profile_upstream__recording_with_control_flow_works, branches) 
 }
 
 T_TEST_OVER(test_profile_upstream__ten_validations_of_the_same_branch_pass, branches) {
-  const tide_profile_options options = TIDE_PROFILE_OPTIONS_ORIGINAL;
   tide_profile_report report = TIDE_PROFILE_REPORT_INIT;
   play p;
   net n;
-  net_open(&p, &n, &options);
-  T_CHECK(net_run(&n, TIDE_PROFILE_RECORD, this_branch(), NULL));
+  net_recorded(&p, &n);
 
   for (int i = 0; i < 10; i++) {
     T_CHECK(net_run(&n, TIDE_PROFILE_VALIDATE, this_branch(), &report));
@@ -123,12 +128,10 @@ T_TEST_OVER(test_profile_upstream__ten_validations_of_the_same_branch_pass, bran
 }
 
 T_TEST_OVER(test_profile_upstream__validation_of_another_branch_fails, branches) {
-  const tide_profile_options options = TIDE_PROFILE_OPTIONS_ORIGINAL;
   tide_profile_report report = TIDE_PROFILE_REPORT_INIT;
   play p;
   net n;
-  net_open(&p, &n, &options);
-  T_CHECK(net_run(&n, TIDE_PROFILE_RECORD, this_branch(), NULL));
+  net_recorded(&p, &n);
 
   T_CHECK(net_run(&n, TIDE_PROFILE_VALIDATE, 1 - this_branch(), &report));
 
@@ -160,12 +163,10 @@ T_TEST_OVER(test_profile_upstream__replay_gives_the_outputs_of_the_reference, br
 }
 
 T_TEST_OVER(test_profile_upstream__replay_gives_the_same_pointers_each_time, branches) {
-  const tide_profile_options options = TIDE_PROFILE_OPTIONS_ORIGINAL;
   void* first[NET_MOST];
   play p;
   net n;
-  net_open(&p, &n, &options);
-  T_CHECK(net_run(&n, TIDE_PROFILE_RECORD, this_branch(), NULL));
+  net_recorded(&p, &n);
   T_CHECK(net_run(&n, TIDE_PROFILE_REPLAY, this_branch(), NULL));
   memcpy(first, n.addresses, sizeof first);
 
@@ -178,16 +179,14 @@ T_TEST_OVER(test_profile_upstream__replay_gives_the_same_pointers_each_time, bra
 }
 
 T_TEST_OVER(test_profile_upstream__strict_replay_of_another_branch_is_refused, branches) {
-  const tide_profile_options options = TIDE_PROFILE_OPTIONS_ORIGINAL;
   play p;
   net n;
-  net_open(&p, &n, &options);
-  T_CHECK(net_run(&n, TIDE_PROFILE_RECORD, this_branch(), NULL));
+  net_recorded(&p, &n);
 
   T_CHECK(!net_run(&n, TIDE_PROFILE_REPLAY, 1 - this_branch(), NULL));
 
   T_STATUS(n.status, TIDE_ERR_STATE);
-  T_EQ(tide_profile_depth(), 0);
+  T_PTR_EQ(tide_profile_innermost(), NULL);
   // What was refused to be released is released now; the rest is refused, since it is gone.
   for (size_t i = 0; i < n.count; i++) {
     const tide_status status = tide_profile_release(p.profile, n.addresses[i]);
@@ -197,7 +196,7 @@ T_TEST_OVER(test_profile_upstream__strict_replay_of_another_branch_is_refused, b
   play_close(&p);
 }
 
-// Where the original gives up, ours goes on and gives the right outputs.
+// Where the original fails, ours continues with the right outputs.
 T_TEST_OVER(test_profile_upstream__tolerant_replay_of_another_branch_works, branches) {
   uint32_t reference[NET_WIDTH];
   tide_profile_report report = TIDE_PROFILE_REPORT_INIT;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Replaying: what runs that repeat the recorded one get, what every way of differing from it leads to, how a
-// run finds its way back, what memory holds, and the exact replay of the profiler that ours is modelled on.
+// Replaying: runs that repeat the recorded one, every way to deviate from it, resynchronisation, fills, and
+// the strict replay of PyTorch's profiler.
 #include "program.h"
 
 #define STEPS "a100 b200 -a c300 -b -c"
@@ -10,13 +10,6 @@
 static void recorded(play* p, const tide_profile_options* options, const char* steps) {
   play_open(p, options);
   (void)play_run(p, TIDE_PROFILE_RECORD, steps);
-}
-
-// Best fit, so that it is known what lies where.
-static void recorded_by_best_fit(play* p, const char* steps) {
-  tide_profile_options options = TIDE_PROFILE_OPTIONS_INIT;
-  options.planner = TIDE_PROFILE_BEST_FIT;
-  recorded(p, &options, steps);
 }
 
 static tide_profile_report replayed(play* p, const char* steps) {
@@ -29,99 +22,126 @@ static tide_profile_report replayed(play* p, const char* steps) {
 // ---------------------------------------------------------------------------------------------------
 // The same run
 
-T_TEST(test_replay__the_same_run_comes_from_the_arena) {
-  play p;
-  recorded(&p, NULL, STEPS);
-  const size_t fallback_calls = table_calls(&p.fallback);
+PLAY_TEST(test_replay__the_same_run_comes_from_the_arena, recorded(p, NULL, STEPS)) {
+  const size_t fallback_calls = table_calls(&p->fallback);
 
   for (int i = 0; i < 10; i++) {
-    const tide_profile_report report = replayed(&p, STEPS);
+    const tide_profile_report report = replayed(p, STEPS);
     play_expect_same(&report, 3);
-    T_EQ(report.plan_bytes, play_info(&p, 0).bytes);
+    T_EQ(report.plan_bytes, play_info(p, 0).bytes);
     T_EQ(report.lower_bound, 500);
   }
 
-  T_EQ(table_calls(&p.fallback), fallback_calls);
-  T_EQ(p.arenas.allocs, 1);
-  T_EQ(play_stats(&p).replayed, 10);
-  T_EQ(play_stats(&p).differing, 0);
-  T_EQ(play_stats(&p).hits, 30);
-  T_EQ(play_stats(&p).fallbacks, 0);
-  T_EQ(play_stats(&p).arenas, 1);
-  T_EQ(play_stats(&p).arena_allocs, 1);
-  play_close(&p);
+  T_EQ(table_calls(&p->fallback), fallback_calls);
+  T_EQ(p->arenas.allocs, 1);
+  T_EQ(play_stats(p).replayed, 10);
+  T_EQ(play_stats(p).differing, 0);
+  T_EQ(play_stats(p).hits, 30);
+  T_EQ(play_stats(p).fallbacks, 0);
+  T_EQ(play_stats(p).arenas, 1);
+  T_EQ(play_stats(p).arena_allocs, 1);
 }
 
-T_TEST(test_replay__addresses_lie_where_the_plan_says) {
-  play p;
-  recorded(&p, NULL, STEPS);
-  tide_profile_plan* const plan = play_plan(&p, 0);
-  T_OK(tide_profile_begin(p.profile, TIDE_PROFILE_REPLAY, 0));
-  play_steps(&p, "a100 b200");
+PLAY_TEST(test_replay__addresses_lie_where_the_plan_says, recorded(p, NULL, STEPS)) {
+  tide_profile_plan* const plan = play_plan(p, 0);
+  T_OK(tide_profile_begin(p->profile, TIDE_PROFILE_REPLAY, 0));
+  play_steps(p, "a100 b200");
   const uint64_t a = tide_profile_plan_request(plan, 0).offset;
   const uint64_t b = tide_profile_plan_request(plan, 1).offset;
 
-  T_PTR_EQ(play_address(&p, 'a') - a, play_address(&p, 'b') - b);
-  T_CHECK(tide_profile_owns(p.profile, play_address(&p, 'a')));
-  T_CHECK(tide_profile_owns(p.profile, play_address(&p, 'b') + 199));
+  T_PTR_EQ(play_address(p, 'a') - a, play_address(p, 'b') - b);
+  T_CHECK(tide_profile_owns(p->profile, play_address(p, 'a')));
+  T_CHECK(tide_profile_owns(p->profile, play_address(p, 'b') + 199));
 
-  play_steps(&p, "-a c300 -b -c");
-  (void)play_end(&p);
+  play_steps(p, "-a c300 -b -c");
+  (void)play_end(p);
   tide_profile_plan_free(plan);
-  play_close(&p);
 }
 
-T_TEST(test_replay__alignments_are_kept) {
-  const char* const steps = "a1@1 b2@4096 c3@2 d4@65536 -a e5@8 -b -c -d f6@4096 -e -f";
-  play p;
-  recorded(&p, NULL, steps);
+PLAY_TEST(test_replay__outside_a_run_the_fallback_serves, recorded(p, NULL, STEPS)) {
+  (void)replayed(p, STEPS);
+  const size_t allocs = p->fallback.allocs;
 
-  const tide_profile_report report = replayed(&p, steps);  // each step looks at its alignment
+  play_steps(p, "a100 b200 -a -b");
 
-  play_expect_same(&report, 6);
-  play_close(&p);
-}
-
-T_TEST(test_replay__outside_a_run_the_fallback_serves) {
-  play p;
-  recorded(&p, NULL, STEPS);
-  (void)replayed(&p, STEPS);
-  const size_t allocs = p.fallback.allocs;
-
-  play_steps(&p, "a100 b200 -a -b");
-
-  T_EQ(p.fallback.allocs, allocs + 2);
-  play_close(&p);
+  T_EQ(p->fallback.allocs, allocs + 2);
 }
 
 // ---------------------------------------------------------------------------------------------------
 // Other runs
 
-T_TEST(test_replay__a_release_from_before_the_run_goes_to_the_fallback) {
-  play p;
-  recorded(&p, NULL, STEPS);
-  play_steps(&p, "x77");
-  const size_t releases = p.fallback.releases;
+typedef struct replay_row {
+  const char* rule;
+  bool is_best_fit;  // so that it is known what lies where
+  const char* recorded;
+  const char* replayed;
+  const char* report;
+} replay_row;
 
-  const tide_profile_report report = replayed(&p, "a100 b200 -x -a c300 -b -c");
+static const replay_row replay_rows[] = {
+  { "alignments are kept", false, "a1@1 b2@4096 c3@2 d4@65536 -a e5@8 -b -c -d f6@4096 -e -f",
+    "a1@1 b2@4096 c3@2 d4@65536 -a e5@8 -b -c -d f6@4096 -e -f", "same requests=6 hits=6" },
+  { "a smaller request fits", false, STEPS, "a100 b150 -a c300 -b -c", "hits=3 smaller=1 first=1" },
+  { "a smaller alignment fits", false, "a100@256 b200@256 -a -b", "a100@256 b200@64 -a -b", "same hits=2" },
+  { "a larger request", false, STEPS, "a100 b201 -a c300 -b -c", "hits=2 larger=1 first=1" },
+  { "a larger alignment", false, STEPS, "a100 b200@8192 -a c300 -b -c", "other requests=3" },
+  { "one request too many", false, STEPS, STEPS " d10 -d", "hits=3 surplus=1 first=3" },
+  { "missing requests", false, "a10 -a b20 -b c30 -c d40 -d e50 -e", "a10 -a b20 -b c30 -c",
+    "other hits=3 missing=2" },
+  { "no requests", false, "a10 -a b20 -b c30 -c d40 -d e50 -e", "", "missing=5" },
+  { "an early release", false, STEPS, "a100 -a b200 c300 -b -c", "hits=3 early=1 first=1" },
+  { "a late release that blocks nothing", true, "a64 b64 -a c128 -b -c", "a64 b64 c128 -a -b -c",
+    "hits=3 late=1 blocked=0" },
+  { "a late release that blocks its successor", true, "a64 b64 -a c64 -b -c", "a64 b64 c64 -a -b -c",
+    "hits=2 late=1 blocked=1" },
+  { "a late release makes room again", true, "a64 b64 -a c64 -c d64 -b -d", "a64 b64 c64 -a -c d64 -b -d",
+    "hits=3 blocked=1" },
+  { "a large late block blocks several", true, "a192 -a b64 c64 d64 -b -c -d e192 -e",
+    "a192 b64 c64 d64 -a -b -c -d e192 -e", "hits=2 blocked=3" },
+  { "a small late block blocks a large one", true, "a192 -a b64 c64 d64 -b -c -d e192 -e",
+    "a192 -a b64 c64 d64 -b -c e192 -d -e", "hits=4 blocked=1" },
+  { "released although it never was", false, "a100 b200 -a", "a100 b200 -a -b", "hits=2" },
+  { "never released", false, "a100 b200 -a", "a100 b200 -a", "same hits=2 survivors=0" },
+  { "released on another thread", false, STEPS, "a100 b200 ~a c300 ~b ~c", "same hits=3" },
+};
 
-  play_expect_same(&report, 3);
-  T_EQ(p.fallback.releases, releases + 1);
-  play_close(&p);
+// Twice, because what a run leaves behind must not change the next one.
+T_TEST(test_replay__other_runs_follow_the_table) {
+  for (size_t i = 0; i < sizeof replay_rows / sizeof *replay_rows; i++) {
+    const replay_row* const row = &replay_rows[i];
+    tide_profile_options options = TIDE_PROFILE_OPTIONS_INIT;
+    play p;
+    if (row->is_best_fit) options.planner = TIDE_PROFILE_BEST_FIT;
+    recorded(&p, &options, row->recorded);
+    play_release_all(&p);
+    for (int run = 0; run < 2; run++) {
+      const tide_profile_report report = replayed(&p, row->replayed);
+      play_expect_report(row->rule, &report, row->report);
+      play_release_all(&p);
+    }
+    play_close(&p);
+  }
 }
 
-T_TEST(test_replay__what_is_never_released_comes_from_an_arena_too) {
-  play p;
-  recorded(&p, NULL, "a100 b200 -a");
-  play_steps(&p, "-b");
+PLAY_TEST(test_replay__a_release_from_before_the_run_goes_to_the_fallback, recorded(p, NULL, STEPS)) {
+  play_steps(p, "x77");
+  const size_t releases = p->fallback.releases;
 
-  const tide_profile_report report = replayed(&p, "a100 b200 -a");
+  const tide_profile_report report = replayed(p, "a100 b200 -x -a c300 -b -c");
+
+  play_expect_same(&report, 3);
+  T_EQ(p->fallback.releases, releases + 1);
+}
+
+PLAY_TEST(test_replay__what_is_never_released_comes_from_an_arena_too, recorded(p, NULL, "a100 b200 -a")) {
+  play_steps(p, "-b");
+
+  const tide_profile_report report = replayed(p, "a100 b200 -a");
 
   play_expect_same(&report, 2);
-  T_CHECK(tide_profile_owns(p.profile, play_address(&p, 'b')));
+  T_CHECK(tide_profile_owns(p->profile, play_address(p, 'b')));
   T_EQ(report.survivors, 0);
-  play_steps(&p, "-b");
-  play_close(&p);
+  play_steps(p, "-b");
 }
 
 T_TEST(test_replay__without_escape_arenas_it_comes_from_the_fallback) {
@@ -141,307 +161,121 @@ T_TEST(test_replay__without_escape_arenas_it_comes_from_the_fallback) {
   play_close(&p);
 }
 
-T_TEST(test_replay__a_smaller_request_fits) {
-  play p;
-  recorded(&p, NULL, STEPS);
+PLAY_TEST(test_replay__a_thousand_requests_too_many, recorded(p, NULL, STEPS)) {
+  T_OK(tide_profile_begin(p->profile, TIDE_PROFILE_REPLAY, 0));
+  play_steps(p, STEPS);
+  for (int i = 0; i < 1000; i++) play_steps(p, "a100 -a");
 
-  const tide_profile_report report = replayed(&p, "a100 b150 -a c300 -b -c");
-
-  T_EQ(report.hits, 3);
-  T_EQ(report.smaller, 1);
-  T_EQ(report.first, 1);
-  play_close(&p);
-}
-
-T_TEST(test_replay__a_smaller_alignment_fits) {
-  play p;
-  recorded(&p, NULL, "a100@256 b200@256 -a -b");
-
-  const tide_profile_report report = replayed(&p, "a100@256 b200@64 -a -b");
-
-  play_expect_same(&report, 2);
-  play_close(&p);
-}
-
-T_TEST(test_replay__a_larger_request_comes_from_the_fallback) {
-  play p;
-  recorded(&p, NULL, STEPS);
-
-  const tide_profile_report report = replayed(&p, "a100 b201 -a c300 -b -c");
-
-  T_EQ(report.hits, 2);
-  T_EQ(report.larger, 1);
-  T_EQ(report.first, 1);
-  play_close(&p);
-}
-
-T_TEST(test_replay__a_larger_alignment_comes_from_the_fallback_or_fits) {
-  play p;
-  recorded(&p, NULL, "a100 b200 -a c300 -b -c");
-
-  const tide_profile_report report = replayed(&p, "a100 b200@8192 -a c300 -b -c");  // b is looked at
-
-  T_EQ(report.requests, 3);
-  T_LE(2, report.hits);
-  T_CHECK(!report.is_same);
-  play_close(&p);
-}
-
-T_TEST(test_replay__one_request_too_many) {
-  play p;
-  recorded(&p, NULL, STEPS);
-
-  const tide_profile_report report = replayed(&p, STEPS " d10 -d");
-
-  T_EQ(report.hits, 3);
-  T_EQ(report.surplus, 1);
-  T_EQ(report.first, 3);
-  play_close(&p);
-}
-
-T_TEST(test_replay__a_thousand_requests_too_many) {
-  play p;
-  recorded(&p, NULL, STEPS);
-  T_OK(tide_profile_begin(p.profile, TIDE_PROFILE_REPLAY, 0));
-  play_steps(&p, STEPS);
-  for (int i = 0; i < 1000; i++) play_steps(&p, "a100 -a");
-
-  const tide_profile_report report = play_end(&p);
+  const tide_profile_report report = play_end(p);
 
   play_expect_consistent(&report);
   T_EQ(report.requests, 1003);
   T_LE(3, report.hits);
-  play_close(&p);
 }
 
-T_TEST(test_replay__a_plan_of_nothing_serves_nothing) {
+PLAY_TEST(test_replay__a_plan_of_nothing_serves_nothing, play_open(p, NULL)) {
   tide_profile_plan* empty = NULL;
-  play p;
-  play_open(&p, NULL);
   T_OK(tide_profile_plan_new(NULL, 0, NULL, &empty));
 
-  T_OK(tide_profile_set_plan(p.profile, 0, empty));
+  T_OK(tide_profile_set_plan(p->profile, 0, empty));
   tide_profile_plan_free(empty);
 
-  T_CHECK(replayed(&p, "").is_same);
-  T_EQ(replayed(&p, "a100 b200 -a -b").surplus, 2);
-  T_EQ(p.arenas.allocs, 0);
-  play_close(&p);
+  T_CHECK(replayed(p, "").is_same);
+  T_EQ(replayed(p, "a100 b200 -a -b").surplus, 2);
+  T_EQ(p->arenas.allocs, 0);
 }
 
-T_TEST(test_replay__requests_that_are_missing_are_reported) {
-  play p;
-  recorded(&p, NULL, "a10 -a b20 -b c30 -c d40 -d e50 -e");
-
-  const tide_profile_report report = replayed(&p, "a10 -a b20 -b c30 -c");
-
-  T_EQ(report.hits, 3);
-  T_EQ(report.missing, 2);
-  T_CHECK(!report.is_same);
-  T_EQ(replayed(&p, "").missing, 5);
-  play_close(&p);
-}
-
-T_TEST(test_replay__released_too_early_is_accepted) {
-  play p;
-  recorded(&p, NULL, STEPS);
-
-  const tide_profile_report report = replayed(&p, "a100 -a b200 c300 -b -c");
-
-  T_EQ(report.hits, 3);
-  T_EQ(report.early, 1);
-  T_EQ(report.first, 1);
-  play_close(&p);
-}
-
-// c has a place of its own: nothing is due where the late one lies.
-T_TEST(test_replay__released_too_late_is_accepted) {
-  play p;
-  recorded_by_best_fit(&p, "a64 b64 -a c128 -b -c");
-
-  const tide_profile_report report = replayed(&p, "a64 b64 c128 -a -b -c");
-
-  T_EQ(report.hits, 3);
-  T_EQ(report.late, 1);
-  T_EQ(report.blocked, 0);
-  play_close(&p);
-}
-
-// c is to lie where a still is.
-T_TEST(test_replay__released_too_late_sends_its_successor_to_the_fallback) {
-  play p;
-  recorded_by_best_fit(&p, "a64 b64 -a c64 -b -c");
-
-  const tide_profile_report report = replayed(&p, "a64 b64 c64 -a -b -c");
-
-  T_EQ(report.hits, 2);
-  T_EQ(report.late, 1);
-  T_EQ(report.blocked, 1);
-  play_close(&p);
-}
-
-// Two that come one after the other to the place of a late one: the second finds it free.
-T_TEST(test_replay__a_late_release_makes_room_again) {
-  play p;
-  recorded_by_best_fit(&p, "a64 b64 -a c64 -c d64 -b -d");
-
-  const tide_profile_report report = replayed(&p, "a64 b64 c64 -a -c d64 -b -d");
-
-  T_EQ(report.blocked, 1);
-  T_EQ(report.hits, 3);
-  play_close(&p);
-}
-
-// A late one may lie in the way of several smaller ones, and one may be in the way of a large one.
-T_TEST(test_replay__late_releases_block_all_that_lie_there) {
-  play p;
-  recorded_by_best_fit(&p, "a192 -a b64 c64 d64 -b -c -d e192 -e");
-
-  const tide_profile_report by_one = replayed(&p, "a192 b64 c64 d64 -a -b -c -d e192 -e");
-  T_EQ(by_one.blocked, 3);
-  T_EQ(by_one.hits, 2);
-
-  const tide_profile_report by_last = replayed(&p, "a192 -a b64 c64 d64 -b -c e192 -d -e");
-  T_EQ(by_last.blocked, 1);
-  T_EQ(by_last.hits, 4);
-  play_close(&p);
-}
-
-T_TEST(test_replay__not_released_survives) {
-  play p;
-  recorded(&p, NULL, STEPS);
-
-  const tide_profile_report report = replayed(&p, "a100 b200 -a c300 -b");
+PLAY_TEST(test_replay__not_released_survives, recorded(p, NULL, STEPS)) {
+  const tide_profile_report report = replayed(p, "a100 b200 -a c300 -b");
 
   T_EQ(report.hits, 3);
   T_EQ(report.survivors, 1);
-  T_EQ(play_stats(&p).survivors, 1);
-  play_steps(&p, "-c");
-  T_EQ(play_stats(&p).survivors, 0);
-  play_close(&p);
+  T_EQ(play_stats(p).survivors, 1);
+  play_steps(p, "-c");
+  T_EQ(play_stats(p).survivors, 0);
 }
 
-T_TEST(test_replay__released_although_it_never_was) {
-  play p;
-  recorded(&p, NULL, "a100 b200 -a");
-  play_steps(&p, "-b");
+PLAY_TEST(test_replay__released_twice_is_an_error, recorded(p, NULL, STEPS)) {
+  T_OK(tide_profile_begin(p->profile, TIDE_PROFILE_REPLAY, 0));
+  play_steps(p, "a100 b200");
+  uint8_t* const a = play_address(p, 'a');
+  play_steps(p, "-a");
 
-  for (int i = 0; i < 6; i++) T_EQ(replayed(&p, "a100 b200 -a -b").hits, 2);
+  T_STATUS(tide_profile_release(p->profile, a), TIDE_ERR_HANDLE);
+  T_STATUS(play_release_elsewhere(p->profile, a), TIDE_ERR_HANDLE);
 
-  play_close(&p);
-}
-
-T_TEST(test_replay__released_twice_is_an_error) {
-  play p;
-  recorded(&p, NULL, STEPS);
-  T_OK(tide_profile_begin(p.profile, TIDE_PROFILE_REPLAY, 0));
-  play_steps(&p, "a100 b200");
-  uint8_t* const a = play_address(&p, 'a');
-  play_steps(&p, "-a");
-
-  T_STATUS(tide_profile_release(p.profile, a), TIDE_ERR_HANDLE);
-  T_STATUS(play_release_elsewhere(p.profile, a), TIDE_ERR_HANDLE);
-
-  play_steps(&p, "c300 -b -c");
-  const tide_profile_report report = play_end(&p);
+  play_steps(p, "c300 -b -c");
+  const tide_profile_report report = play_end(p);
   play_expect_same(&report, 3);
-  T_EQ(play_stats(&p).bad_releases, 2);
-  T_STATUS(tide_profile_release(p.profile, a), TIDE_ERR_HANDLE);  // also when the run is over
-  play_close(&p);
+  T_EQ(play_stats(p).bad_releases, 2);
+  T_STATUS(tide_profile_release(p->profile, a), TIDE_ERR_HANDLE);  // also when the run is over
 }
 
-T_TEST(test_replay__an_address_where_nothing_begins_is_an_error) {
-  play p;
-  recorded(&p, NULL, STEPS);
-  T_OK(tide_profile_begin(p.profile, TIDE_PROFILE_REPLAY, 0));
-  play_steps(&p, "a100 b200");
+PLAY_TEST(test_replay__an_address_where_nothing_begins_is_an_error, recorded(p, NULL, STEPS)) {
+  T_OK(tide_profile_begin(p->profile, TIDE_PROFILE_REPLAY, 0));
+  play_steps(p, "a100 b200");
 
-  T_STATUS(tide_profile_release(p.profile, play_address(&p, 'a') + 1), TIDE_ERR_HANDLE);
-  T_STATUS(tide_profile_release(p.profile, play_address(&p, 'b') + 64), TIDE_ERR_HANDLE);
+  T_STATUS(tide_profile_release(p->profile, play_address(p, 'a') + 1), TIDE_ERR_HANDLE);
+  T_STATUS(tide_profile_release(p->profile, play_address(p, 'b') + 64), TIDE_ERR_HANDLE);
 
-  play_steps(&p, "-a c300 -b -c");
-  const tide_profile_report report = play_end(&p);
+  play_steps(p, "-a c300 -b -c");
+  const tide_profile_report report = play_end(p);
   play_expect_same(&report, 3);
-  T_EQ(play_stats(&p).bad_releases, 2);
-  play_close(&p);
+  T_EQ(play_stats(p).bad_releases, 2);
 }
 
-T_TEST(test_replay__an_address_of_nobody_is_what_the_fallback_says) {
+PLAY_TEST(test_replay__an_address_of_nobody_is_what_the_fallback_says, recorded(p, NULL, STEPS)) {
   uint8_t foreign = 0;
-  play p;
-  recorded(&p, NULL, STEPS);
 
-  T_STATUS(tide_profile_release(p.profile, &foreign), TABLE_FAILURE);
-  T_OK(tide_profile_begin(p.profile, TIDE_PROFILE_REPLAY, 0));
-  T_STATUS(tide_profile_release(p.profile, &foreign), TABLE_FAILURE);
-  T_OK(tide_profile_cancel(p.profile));
+  T_STATUS(tide_profile_release(p->profile, &foreign), TABLE_FAILURE);
+  T_OK(tide_profile_begin(p->profile, TIDE_PROFILE_REPLAY, 0));
+  T_STATUS(tide_profile_release(p->profile, &foreign), TABLE_FAILURE);
+  T_OK(tide_profile_cancel(p->profile));
 
-  T_CHECK(!tide_profile_owns(p.profile, &foreign));
-  play_close(&p);
+  T_CHECK(!tide_profile_owns(p->profile, &foreign));
 }
 
-T_TEST(test_replay__released_on_another_thread) {
-  play p;
-  recorded(&p, NULL, STEPS);
-
-  for (int i = 0; i < 5; i++) {
-    const tide_profile_report report = replayed(&p, "a100 b200 ~a c300 ~b ~c");
-    play_expect_same(&report, 3);
-  }
-
-  play_close(&p);
-}
-
-T_TEST(test_replay__zero_bytes_are_nothing) {
-  play p;
-  void* nothing = &p;
-  recorded(&p, NULL, STEPS);
-  T_OK(tide_profile_begin(p.profile, TIDE_PROFILE_REPLAY, 0));
-  T_OK(tide_profile_alloc(p.profile, 0, 0, &nothing));
+PLAY_TEST(test_replay__zero_bytes_are_nothing, recorded(p, NULL, STEPS)) {
+  void* nothing = p;
+  T_OK(tide_profile_begin(p->profile, TIDE_PROFILE_REPLAY, 0));
+  T_OK(tide_profile_alloc(p->profile, 0, 0, &nothing));
   T_PTR_EQ(nothing, NULL);
-  T_OK(tide_profile_release(p.profile, NULL));
-  play_steps(&p, STEPS);
+  T_OK(tide_profile_release(p->profile, NULL));
+  play_steps(p, STEPS);
 
-  const tide_profile_report report = play_end(&p);
+  const tide_profile_report report = play_end(p);
 
   play_expect_same(&report, 3);
-  play_close(&p);
 }
 
-T_TEST(test_replay__a_cancelled_run_leaves_everything_usable) {
-  play p;
-  recorded(&p, NULL, STEPS);
-  T_OK(tide_profile_begin(p.profile, TIDE_PROFILE_REPLAY, 0));
-  play_steps(&p, "a100 b200 -a c300");
+PLAY_TEST(test_replay__a_cancelled_run_leaves_everything_usable, recorded(p, NULL, STEPS)) {
+  T_OK(tide_profile_begin(p->profile, TIDE_PROFILE_REPLAY, 0));
+  play_steps(p, "a100 b200 -a c300");
 
-  T_OK(tide_profile_cancel(p.profile));
+  T_OK(tide_profile_cancel(p->profile));
 
-  T_EQ(tide_profile_current(p.profile), TIDE_PROFILE_NONE);
-  T_EQ(play_stats(&p).differing, 0);
-  play_steps(&p, "x50");
-  T_CHECK(!tide_profile_owns(p.profile, play_address(&p, 'x')));
-  const tide_profile_report report = replayed(&p, "d100 e200 -d f300 -e -f");
+  T_EQ(tide_profile_current(p->profile), TIDE_PROFILE_NONE);
+  T_EQ(play_stats(p).differing, 0);
+  play_steps(p, "x50");
+  T_CHECK(!tide_profile_owns(p->profile, play_address(p, 'x')));
+  const tide_profile_report report = replayed(p, "d100 e200 -d f300 -e -f");
   play_expect_same(&report, 3);
-  play_steps(&p, "-b -c -x");
-  play_close(&p);
+  play_steps(p, "-b -c -x");
 }
 
-T_TEST(test_replay__requests_that_make_no_sense_are_refused) {
-  play p;
-  void* address = &p;
-  recorded(&p, NULL, STEPS);
-  T_OK(tide_profile_begin(p.profile, TIDE_PROFILE_REPLAY, 0));
+PLAY_TEST(test_replay__requests_that_make_no_sense_are_refused, recorded(p, NULL, STEPS)) {
+  void* address = p;
+  T_OK(tide_profile_begin(p->profile, TIDE_PROFILE_REPLAY, 0));
 
-  T_STATUS(tide_profile_alloc(p.profile, 100, 48, &address), TIDE_ERR_ARGUMENT);
+  T_STATUS(tide_profile_alloc(p->profile, 100, 48, &address), TIDE_ERR_ARGUMENT);
   T_PTR_EQ(address, NULL);
-  T_STATUS(tide_profile_alloc(p.profile, 100, 64, NULL), TIDE_ERR_ARGUMENT);
+  T_STATUS(tide_profile_alloc(p->profile, 100, 64, NULL), TIDE_ERR_ARGUMENT);
   T_STATUS(tide_profile_alloc(NULL, 100, 64, &address), TIDE_ERR_ARGUMENT);
-  T_STATUS(tide_profile_release(NULL, &p), TIDE_ERR_ARGUMENT);
+  T_STATUS(tide_profile_release(NULL, p), TIDE_ERR_ARGUMENT);
 
-  play_steps(&p, STEPS);
-  const tide_profile_report report = play_end(&p);
+  play_steps(p, STEPS);
+  const tide_profile_report report = play_end(p);
   play_expect_same(&report, 3);
-  play_close(&p);
 }
 
 T_TEST(test_replay__a_request_of_all_memory_fails_and_the_run_goes_on) {
@@ -462,7 +296,7 @@ T_TEST(test_replay__a_request_of_all_memory_fails_and_the_run_goes_on) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// Finding the way back
+// Resynchronisation
 
 #define LOST_MOST 8  // hits that one request too many or too few may cost beside its own
 
@@ -483,74 +317,47 @@ static void performed(play* p, performer* a, program* run, uint64_t longest) {
   (void)performer_run(a, TIDE_PROFILE_RECORD, 0, run);
 }
 
-static const char* const longest_lives[] = { "1", "5", "40", NULL };
+static const char* const deviations[] = { "surplus", "missing", "other size", "other branch", NULL };
 
-T_TEST_OVER(test_replay__finds_its_way_back_after_one_request_too_many, longest_lives) {
+// Changes the program at a request. Returns how many requests are not planned then.
+static size_t deviate(program* run, size_t at) {
   const size_t sizes[] = { 1, 700, 2000, 100000 };
-  play p;
-  performer a;
-  program run;
-  performed(&p, &a, &run, strtoull(t_variant(), NULL, 10));
-  for (size_t at = 0; at <= 200; at++) {
-    program other = run;
-    const program_request extra = { sizes[at % 4] + at, 0, at + 1 + at % 5, false };
-    program_insert(&other, at, extra);
-    if (other.requests[at].due > other.count) other.requests[at].due = other.count;
-
-    expect_found_back(&p, &a, &other, 1);
+  if (strcmp(t_variant(), "surplus") == 0) {
+    program_insert(run, at, (program_request){ sizes[at % 4] + at, 0, at + 1 + at % 5, false });
+    if (run->requests[at].due > run->count) run->requests[at].due = run->count;
+    return 1;
   }
-  performer_fini(&a);
-  play_close(&p);
+  if (strcmp(t_variant(), "missing") == 0) {
+    program_remove(run, at);
+    return 0;
+  }
+  if (strcmp(t_variant(), "other size") == 0) {
+    run->requests[at].bytes = at % 2 == 0 ? 1 + at : 10000 + at;
+    return 1;
+  }
+  for (size_t i = 0; i < 6 && at + 20 < 200; i++) program_remove(run, at + 5);
+  for (size_t i = 0; i < 3 && at + 20 < 200; i++) {
+    program_insert(run, at + 5 + i, (program_request){ 9000 + i, 0, at + 6 + i, false });
+  }
+  return 3;
 }
 
-T_TEST_OVER(test_replay__finds_its_way_back_after_a_missing_request, longest_lives) {
-  play p;
-  performer a;
-  program run;
-  performed(&p, &a, &run, strtoull(t_variant(), NULL, 10));
-  for (size_t at = 0; at < 200; at++) {
-    program other = run;
-    program_remove(&other, at);
-
-    expect_found_back(&p, &a, &other, 0);
-  }
-  performer_fini(&a);
-  play_close(&p);
-}
-
-T_TEST_OVER(test_replay__finds_its_way_back_after_another_size, longest_lives) {
-  play p;
-  performer a;
-  program run;
-  performed(&p, &a, &run, strtoull(t_variant(), NULL, 10));
-  for (size_t at = 0; at < 200; at++) {
-    program other = run;
-    other.requests[at].bytes = at % 2 == 0 ? 1 + at : 10000 + at;
-
-    expect_found_back(&p, &a, &other, 1);
-  }
-  performer_fini(&a);
-  play_close(&p);
-}
-
-// A branch that goes another way: some requests are replaced by others.
-T_TEST(test_replay__finds_its_way_back_after_another_branch) {
-  play p;
-  performer a;
-  program run;
-  performed(&p, &a, &run, 5);
-  for (size_t at = 0; at + 20 < 200; at += 10) {
-    program other = run;
-    for (size_t i = 0; i < 6; i++) program_remove(&other, at + 5);
-    for (size_t i = 0; i < 3; i++) {
-      const program_request extra = { 9000 + i, 0, at + 6 + i, false };
-      program_insert(&other, at + 5 + i, extra);
+T_TEST_OVER(test_replay__resynchronises_after_a_deviation, deviations) {
+  static const uint64_t longest_lives[] = { 1, 5, 40 };
+  const size_t step = strcmp(t_variant(), "other branch") == 0 ? 10 : 1;
+  for (size_t i = 0; i < 3; i++) {
+    play p;
+    performer a;
+    program run;
+    performed(&p, &a, &run, longest_lives[i]);
+    for (size_t at = 0; at < 200; at += step) {
+      program other = run;
+      const size_t unplanned = deviate(&other, at);
+      expect_found_back(&p, &a, &other, unplanned);
     }
-
-    expect_found_back(&p, &a, &other, 3);
+    performer_fini(&a);
+    play_close(&p);
   }
-  performer_fini(&a);
-  play_close(&p);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -658,70 +465,55 @@ T_TEST(test_replay__strict_the_same_run) {
   play_close(&p);
 }
 
-T_TEST(test_replay__strict_refuses_another_size) {
-  play p;
-  recorded_strictly(&p, STEPS);
-  play_steps(&p, "a100");
+PLAY_TEST(test_replay__strict_refuses_another_size, recorded_strictly(p, STEPS)) {
+  play_steps(p, "a100");
 
-  expect_request_refused(&p, 201);
-  expect_request_refused(&p, 199);
+  expect_request_refused(p, 201);
+  expect_request_refused(p, 199);
 
-  play_steps(&p, "b200 -a c300 -b -c");  // what was recorded is still served
-  (void)play_end(&p);
-  play_close(&p);
+  play_steps(p, "b200 -a c300 -b -c");  // what was recorded is still served
+  (void)play_end(p);
 }
 
-T_TEST(test_replay__strict_refuses_a_request_too_many) {
-  play p;
-  recorded_strictly(&p, STEPS);
-  play_steps(&p, STEPS);
+PLAY_TEST(test_replay__strict_refuses_a_request_too_many, recorded_strictly(p, STEPS)) {
+  play_steps(p, STEPS);
 
-  expect_request_refused(&p, 100);
-  expect_request_refused(&p, 300);
+  expect_request_refused(p, 100);
+  expect_request_refused(p, 300);
 
-  (void)play_end(&p);
-  play_close(&p);
+  (void)play_end(p);
 }
 
-T_TEST(test_replay__strict_refuses_an_early_release) {
-  play p;
-  recorded_strictly(&p, STEPS);
-  play_steps(&p, "a100");
+PLAY_TEST(test_replay__strict_refuses_an_early_release, recorded_strictly(p, STEPS)) {
+  play_steps(p, "a100");
 
-  T_STATUS(tide_profile_release(p.profile, play_address(&p, 'a')), TIDE_ERR_STATE);
+  T_STATUS(tide_profile_release(p->profile, play_address(p, 'a')), TIDE_ERR_STATE);
 
-  play_steps(&p, "b200 -a c300 -b -c");
-  (void)play_end(&p);
-  play_close(&p);
+  play_steps(p, "b200 -a c300 -b -c");
+  (void)play_end(p);
 }
 
-T_TEST(test_replay__strict_refuses_a_late_release_until_the_run_is_over) {
-  play p;
-  recorded_strictly(&p, STEPS);
-  play_steps(&p, "a100 b200");
-  uint8_t* const a = play_address(&p, 'a');
+PLAY_TEST(test_replay__strict_refuses_a_late_release_until_the_run_is_over, recorded_strictly(p, STEPS)) {
+  play_steps(p, "a100 b200");
+  uint8_t* const a = play_address(p, 'a');
   void* c = NULL;
 
-  const tide_status status = tide_profile_alloc(p.profile, 300, 0, &c);  // c may be due where a still is
+  const tide_status status = tide_profile_alloc(p->profile, 300, 0, &c);  // c may be due where a still is
   T_CHECK(status == TIDE_OK || status == TIDE_ERR_STATE);
-  T_STATUS(tide_profile_release(p.profile, a), TIDE_ERR_STATE);
+  T_STATUS(tide_profile_release(p->profile, a), TIDE_ERR_STATE);
 
-  if (status == TIDE_OK) T_OK(tide_profile_release(p.profile, c));
-  T_ANY(tide_profile_end(p.profile, NULL));
-  play_steps(&p, "-a -b");
-  T_EQ(play_stats(&p).survivors, 0);
-  play_close(&p);
+  if (status == TIDE_OK) T_OK(tide_profile_release(p->profile, c));
+  T_ANY(tide_profile_end(p->profile, NULL));
+  play_steps(p, "-a -b");
+  T_EQ(play_stats(p).survivors, 0);
 }
 
-T_TEST(test_replay__strict_does_not_mind_what_is_missing) {
-  play p;
-  recorded_strictly(&p, "a10 -a b20 -b c30 -c");
-  play_steps(&p, "a10 -a");
+PLAY_TEST(test_replay__strict_does_not_mind_what_is_missing, recorded_strictly(p, "a10 -a b20 -b c30 -c")) {
+  play_steps(p, "a10 -a");
 
-  const tide_profile_report report = play_end(&p);
+  const tide_profile_report report = play_end(p);
 
   T_EQ(report.missing, 2);
-  play_close(&p);
 }
 
 T_TEST(test_replay__strict_releases_what_is_not_planned_at_any_time) {

@@ -1,40 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Memory by what a thread has in force: nesting, who serves a request, and memory that outlives its scope,
-// its thread and its cache.
-#include "cpu/blocks.h"
-#include "profile/memory_table.h"
-#include "stats.h"
-#include "tidemark/profile.h"
-#include "tidemark/tensor.h"
+// Scopes of a thread: nesting, which source serves a request, and memory that outlives its scope, its
+// thread and its cache.
+#include "tensor/tensors.h"
 
 #define EXTRA_BYTES (TIDE_TENSOR_FRONT_BYTES + TIDE_TENSOR_GUARD_BYTES)
-
-static uint8_t* tensor_take(size_t bytes) {
-  void* address = NULL;
-  T_OK(tide_tensor_alloc(bytes, &address));
-  T_CHECK(address != NULL);
-  T_EQ((uintptr_t)address % 64, 0);
-  return address;
-}
 
 // The cache that has the memory, or NULL.
 static const tide_cpu_cache* cache_of(const void* address) { return tide_cpu_find(address).cache; }
 
-static tide_profile* profile_open(const tide_memory* memory) {
+static tide_profile* profile_open_on(const tide_memory* memory) {
   tide_profile_options options = TIDE_PROFILE_OPTIONS_INIT;
-  tide_profile* profile = NULL;
-  if (memory != NULL) options.memory = options.fallback = *memory;
-  T_OK(tide_profile_new(&options, &profile));
-  return profile;
-}
-
-static void profile_record_one(tide_profile* profile, size_t bytes) {
-  T_OK(tide_profile_begin(profile, TIDE_PROFILE_RECORD, 0));
-  uint8_t* const address = tensor_take(bytes);
-  T_OK(tide_tensor_release(address));
-  T_OK(tide_profile_end(profile, NULL));
+  options.memory = options.fallback = *memory;
+  return profile_open(&options);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -75,8 +54,7 @@ T_TEST(test_tensor__the_innermost_counts) {
   cache_close(two);
 }
 
-T_TEST(test_tensor__null_puts_the_cache_out_of_force) {
-  tide_cpu_cache* const cache = cache_open(NULL);
+CACHE_TEST(test_tensor__null_puts_the_cache_out_of_force) {
   T_OK(tide_tensor_enter(cache));
 
   T_OK(tide_tensor_enter(NULL));
@@ -90,7 +68,6 @@ T_TEST(test_tensor__null_puts_the_cache_out_of_force) {
   T_PTR_EQ(tide_tensor_cache(), cache);
   T_EQ(cache_stats(cache).live.allocated, 0);
   T_OK(tide_tensor_leave(cache));
-  cache_close(cache);
 }
 
 T_TEST(test_tensor__leaving_names_what_was_entered_last) {
@@ -112,8 +89,7 @@ T_TEST(test_tensor__leaving_names_what_was_entered_last) {
   cache_close(two);
 }
 
-T_TEST(test_tensor__the_depth_has_a_limit) {
-  tide_cpu_cache* const cache = cache_open(NULL);
+CACHE_TEST(test_tensor__the_depth_has_a_limit) {
   for (uint32_t i = 0; i < TIDE_TENSOR_DEPTH; i++) T_OK(tide_tensor_enter(i % 3 == 2 ? NULL : cache));
 
   T_STATUS(tide_tensor_enter(cache), TIDE_ERR_LIMIT);
@@ -122,7 +98,6 @@ T_TEST(test_tensor__the_depth_has_a_limit) {
   T_EQ(tide_tensor_depth(), TIDE_TENSOR_DEPTH);
   for (uint32_t i = TIDE_TENSOR_DEPTH; i-- > 0;) T_OK(tide_tensor_leave(i % 3 == 2 ? NULL : cache));
   T_EQ(tide_tensor_depth(), 0);
-  cache_close(cache);
 }
 
 static void expect_no_scope(void* user) {
@@ -134,14 +109,12 @@ static void expect_no_scope(void* user) {
   T_OK(tide_tensor_release(address));
 }
 
-T_TEST(test_tensor__a_scope_is_of_one_thread) {
-  tide_cpu_cache* const cache = cache_open(NULL);
+CACHE_TEST(test_tensor__a_scope_is_of_one_thread) {
   T_OK(tide_tensor_enter(cache));
 
   on_other_thread(expect_no_scope, NULL);
 
   T_OK(tide_tensor_leave(cache));
-  cache_close(cache);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -172,14 +145,13 @@ T_TEST_OVER(test_tensor__the_guard_can_be_read, tensor_servers) {
     if (replays) T_OK(tide_profile_begin(profile, TIDE_PROFILE_REPLAY, 0));
     expect_usable(sizes[i]);
     if (tide_tensor_depth() > 0) T_OK(tide_tensor_leave(cache));
-    if (tide_profile_depth() > 0) T_OK(tide_profile_end(profile, NULL));
+    if (tide_profile_innermost() != NULL) T_OK(tide_profile_end(profile, NULL));
   }
   tide_profile_free(profile);
   cache_close(cache);
 }
 
-T_TEST(test_tensor__nothing_is_null) {
-  tide_cpu_cache* const cache = cache_open(NULL);
+CACHE_TEST(test_tensor__nothing_is_null) {
   void* address = &address;
 
   T_OK(tide_tensor_alloc(0, &address));
@@ -193,13 +165,11 @@ T_TEST(test_tensor__nothing_is_null) {
   T_OK(tide_tensor_release(NULL));
 
   T_EQ(cache_stats(cache).live.allocated, 0);
-  cache_close(cache);
 }
 
-T_TEST(test_tensor__sizes_near_the_end_of_numbers) {
+CACHE_TEST(test_tensor__sizes_near_the_end_of_numbers) {
   static const size_t sizes[] = { SIZE_MAX,      SIZE_MAX - 1,  SIZE_MAX - 15, SIZE_MAX - 16, SIZE_MAX - 63,
                                   SIZE_MAX - 64, SIZE_MAX - 79, SIZE_MAX - 80, SIZE_MAX - 81 };
-  tide_cpu_cache* const cache = cache_open(NULL);
   for (size_t round = 0; round < 2; round++) {
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
       void* address = &address;
@@ -210,7 +180,6 @@ T_TEST(test_tensor__sizes_near_the_end_of_numbers) {
   }
   T_STATUS(tide_tensor_alloc(100, NULL), TIDE_ERR_ARGUMENT);
   T_OK(tide_tensor_leave(cache));
-  cache_close(cache);
 }
 
 T_TEST(test_tensor__want_of_memory_is_that_of_the_cache) {
@@ -275,8 +244,7 @@ T_TEST(test_tensor__raw_flags_without_sense) {
 // ---------------------------------------------------------------------------------------------------
 // Who is asked: cache, replay, recording, raw
 
-T_TEST(test_tensor__a_cache_comes_before_a_replay) {
-  tide_cpu_cache* const cache = cache_open(NULL);
+CACHE_TEST(test_tensor__a_cache_comes_before_a_replay) {
   tide_profile* const profile = profile_open(NULL);
   tide_profile_report report = TIDE_PROFILE_REPORT_INIT;
   profile_record_one(profile, 1000);
@@ -297,11 +265,9 @@ T_TEST(test_tensor__a_cache_comes_before_a_replay) {
   T_EQ(report.hits, 1);
   T_CHECK(report.is_same);
   tide_profile_free(profile);
-  cache_close(cache);
 }
 
-T_TEST(test_tensor__without_a_cache_a_replay_serves) {
-  tide_cpu_cache* const cache = cache_open(NULL);
+CACHE_TEST(test_tensor__without_a_cache_a_replay_serves) {
   tide_profile* const profile = profile_open(NULL);
   profile_record_one(profile, 1000);
   T_OK(tide_tensor_enter(cache));
@@ -316,7 +282,6 @@ T_TEST(test_tensor__without_a_cache_a_replay_serves) {
   T_OK(tide_profile_end(profile, NULL));
   T_OK(tide_tensor_leave(cache));
   tide_profile_free(profile);
-  cache_close(cache);
 }
 
 T_TEST(test_tensor__the_innermost_run_serves) {
@@ -324,8 +289,8 @@ T_TEST(test_tensor__the_innermost_run_serves) {
   table inner_memory;
   table_init(&outer_memory);
   table_init(&inner_memory);
-  tide_profile* const outer = profile_open(&outer_memory.memory);
-  tide_profile* const inner = profile_open(&inner_memory.memory);
+  tide_profile* const outer = profile_open_on(&outer_memory.memory);
+  tide_profile* const inner = profile_open_on(&inner_memory.memory);
   profile_record_one(outer, 1000);
   T_OK(tide_profile_begin(outer, TIDE_PROFILE_VALIDATE, 0));
   T_OK(tide_profile_begin(inner, TIDE_PROFILE_RECORD, 0));
@@ -346,8 +311,7 @@ T_TEST(test_tensor__the_innermost_run_serves) {
   table_fini(&inner_memory);
 }
 
-T_TEST(test_tensor__with_neither_the_computer_serves) {
-  tide_cpu_cache* const cache = cache_open(NULL);
+CACHE_TEST(test_tensor__with_neither_the_computer_serves) {
   tide_profile* const profile = profile_open(NULL);
 
   uint8_t* const address = tensor_take(1000);
@@ -357,7 +321,6 @@ T_TEST(test_tensor__with_neither_the_computer_serves) {
   T_EQ(cache_stats(cache).live.allocated, 0);
   T_OK(tide_tensor_release(address));
   tide_profile_free(profile);
-  cache_close(cache);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -378,8 +341,7 @@ T_TEST(test_tensor__a_recorded_size_has_the_guards) {
 }
 
 // (b) Nothing is recorded while a cache is in force; the plan is empty, and an empty plan does no harm.
-T_TEST(test_tensor__nothing_is_recorded_under_a_cache) {
-  tide_cpu_cache* const cache = cache_open(NULL);
+CACHE_TEST(test_tensor__nothing_is_recorded_under_a_cache) {
   tide_profile* const profile = profile_open(NULL);
   tide_profile_report report = TIDE_PROFILE_REPORT_INIT;
   T_OK(tide_tensor_enter(cache));
@@ -396,7 +358,6 @@ T_TEST(test_tensor__nothing_is_recorded_under_a_cache) {
 
   T_EQ(report.surplus, 1);
   tide_profile_free(profile);
-  cache_close(cache);
 }
 
 // (c) A release is done when it is done: nothing is noted about the address afterwards, when it may be
@@ -422,8 +383,7 @@ static void* mover_run(void* user) {
   return NULL;
 }
 
-T_TEST(test_tensor__releases_outside_disturb_nobody) {
-  tide_cpu_cache* const cache = cache_open(NULL);
+CACHE_TEST(test_tensor__releases_outside_disturb_nobody) {
   pthread_t threads[3];
   mover movers[3];
   for (size_t i = 0; i < 3; i++) {
@@ -433,12 +393,10 @@ T_TEST(test_tensor__releases_outside_disturb_nobody) {
   for (size_t i = 0; i < 3; i++) t_thread_join(threads[i]);
   cache_expect_live(cache, 0);
   T_EQ(cache_stats(cache).double_releases, 0);
-  cache_close(cache);
 }
 
 // (d) What came from a cache goes back to it, also in a replayed run; and the other way round.
-T_TEST(test_tensor__a_replay_gives_back_to_the_cache) {
-  tide_cpu_cache* const cache = cache_open(NULL);
+CACHE_TEST(test_tensor__a_replay_gives_back_to_the_cache) {
   tide_profile* const profile = profile_open(NULL);
   tide_profile_report report = TIDE_PROFILE_REPORT_INIT;
   profile_record_one(profile, 1000);
@@ -463,12 +421,10 @@ T_TEST(test_tensor__a_replay_gives_back_to_the_cache) {
   T_OK(tide_tensor_release(again));
   cache_expect_live(cache, 0);
   tide_profile_free(profile);
-  cache_close(cache);
 }
 
 // Memory of a recorded run that is released while a cache is in force is released in that run.
-T_TEST(test_tensor__a_recording_sees_releases_under_a_cache) {
-  tide_cpu_cache* const cache = cache_open(NULL);
+CACHE_TEST(test_tensor__a_recording_sees_releases_under_a_cache) {
   tide_profile* const profile = profile_open(NULL);
   tide_profile_plan* plan = NULL;
   T_OK(tide_profile_begin(profile, TIDE_PROFILE_RECORD, 0));
@@ -484,7 +440,6 @@ T_TEST(test_tensor__a_recording_sees_releases_under_a_cache) {
   T_EQ(cache_stats(cache).live.freed, 0);
   tide_profile_plan_free(plan);
   tide_profile_free(profile);
-  cache_close(cache);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -540,7 +495,7 @@ T_TEST(test_tensor__memory_outlives_its_cache) {
 T_TEST(test_tensor__memory_outlives_its_run) {
   table memory;
   table_init(&memory);
-  tide_profile* const profile = profile_open(&memory.memory);
+  tide_profile* const profile = profile_open_on(&memory.memory);
   T_OK(tide_profile_begin(profile, TIDE_PROFILE_RECORD, 0));
   uint8_t* const recorded = tensor_take(5000);
   T_OK(tide_profile_end(profile, NULL));
@@ -558,47 +513,4 @@ T_TEST(test_tensor__memory_outlives_its_run) {
   T_EQ(profile_stats(profile).survivors, 0);
   tide_profile_free(profile);
   table_fini(&memory);
-}
-
-// ---------------------------------------------------------------------------------------------------
-// At random: any server, any order of releases, any thread
-
-typedef struct parcel {
-  uint8_t* address;
-  size_t bytes;
-} parcel;
-
-T_TEST(test_tensor__at_random) {
-  enum { COUNT = 64 };
-  static parcel parcels[COUNT];
-  tide_cpu_cache* const caches[] = { cache_open(NULL), cache_open(NULL), NULL };
-  tide_profile* const profile = profile_open(NULL);
-  t_rng rng = t_rng_new(1);
-  for (size_t i = 0; i < t_scaled(T_HAS_SANITIZER ? 2000 : 10000); i++) {
-    parcel* const p = &parcels[t_rng_below(&rng, COUNT)];
-    tide_cpu_cache* const cache = caches[t_rng_below(&rng, 3)];
-    const bool has_run = i % 64 < 32;
-    if (i % 64 == 0) T_OK(tide_profile_begin(profile, TIDE_PROFILE_AUTO, 0));
-    if (i % 64 == 32) T_OK(tide_profile_end(profile, NULL));
-    T_OK(tide_tensor_enter(cache));
-    if (p->address == NULL) {
-      *p = (parcel){ NULL, 1 + random_bytes(&rng, 16) };
-      p->address = tensor_take(p->bytes);
-      T_PTR_EQ(cache_of(p->address), cache);
-      if (cache != NULL) T_CHECK(!tide_profile_owns(profile, p->address));
-      if (!has_run && cache == NULL) T_CHECK(!tide_profile_owns(profile, p->address));
-      pattern_write(p->address, (uintptr_t)p, p->bytes);
-    } else {
-      pattern_expect(p->address, (uintptr_t)p, p->bytes);
-      if (i % 100 == 0) on_other_thread(release_it, p->address);
-      else T_OK(tide_tensor_release(p->address));
-      p->address = NULL;
-    }
-    T_OK(tide_tensor_leave(cache));
-  }
-  if (tide_profile_depth() > 0) T_OK(tide_profile_end(profile, NULL));
-  for (size_t i = 0; i < COUNT; i++) T_OK(tide_tensor_release(parcels[i].address));
-  cache_close(caches[0]);
-  cache_close(caches[1]);
-  tide_profile_free(profile);
 }

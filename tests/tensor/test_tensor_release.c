@@ -1,39 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Releases of what is no tensor, or no longer one, whoever served it: refused, and nothing is changed. And
+// Releases of addresses that are not live tensors, for every source: they are refused and change nothing. And
 // releases that the source refuses: the tensor stays.
 #include "base/sys.h"
-#include "cpu/blocks.h"
-#include "profile/memory_table.h"
-#include "stats.h"
-#include "tidemark/profile.h"
-#include "tidemark/tensor.h"
-
-static uint8_t* tensor_take(size_t bytes) {
-  void* address = NULL;
-  T_OK(tide_tensor_alloc(bytes, &address));
-  T_CHECK(address != NULL);
-  return address;
-}
-
-static tide_profile* profile_open(const tide_profile_options* options) {
-  tide_profile* profile = NULL;
-  T_OK(tide_profile_new(options, &profile));
-  return profile;
-}
-
-static void profile_record_one(tide_profile* profile, size_t bytes) {
-  T_OK(tide_profile_begin(profile, TIDE_PROFILE_RECORD, 0));
-  T_OK(tide_tensor_release(tensor_take(bytes)));
-  T_OK(tide_profile_end(profile, NULL));
-}
+#include "tensor/tensors.h"
 
 // ---------------------------------------------------------------------------------------------------
 // Memory that was released
 
-T_TEST(test_tensor_release__a_double_release_is_refused) {
-  tide_cpu_cache* const cache = cache_open(NULL);
+CACHE_TEST(test_tensor_release__a_double_release_is_refused) {
   T_OK(tide_tensor_enter(cache));
   uint8_t* const small = tensor_take(500);
   uint8_t* const large = tensor_take(500000);
@@ -48,12 +24,10 @@ T_TEST(test_tensor_release__a_double_release_is_refused) {
   T_OK(tide_tensor_leave(cache));
 
   cache_expect_live(cache, 0);
-  cache_close(cache);
 }
 
 // Also when the memory is with the system again, where nothing can be read of it.
-T_TEST(test_tensor_release__a_double_release_of_trimmed_memory_is_refused) {
-  tide_cpu_cache* const cache = cache_open(NULL);
+CACHE_TEST(test_tensor_release__a_double_release_of_trimmed_memory_is_refused) {
   T_OK(tide_tensor_enter(cache));
   uint8_t* const address = tensor_take(500000);
   T_OK(tide_tensor_leave(cache));
@@ -63,7 +37,6 @@ T_TEST(test_tensor_release__a_double_release_of_trimmed_memory_is_refused) {
   T_CHECK(tide_tensor_release(address) != TIDE_OK);
 
   cache_expect_live(cache, 0);
-  cache_close(cache);
 }
 
 T_TEST(test_tensor_release__a_double_release_in_a_replay_is_refused) {
@@ -172,10 +145,9 @@ T_TEST(test_tensor_release__one_of_several_threads_releases_uncached_memory) {
 // ---------------------------------------------------------------------------------------------------
 // Addresses of others
 
-T_TEST(test_tensor_release__foreign_memory_is_refused) {
+CACHE_TEST(test_tensor_release__foreign_memory_is_refused) {
   static _Alignas(64) uint8_t zeros[512];
   static _Alignas(64) uint8_t other[512];
-  tide_cpu_cache* const cache = cache_open(NULL);
   const block plain = block_take(cache, 1000, 1);
   uint8_t* const mine = tensor_take(1000);
   pattern_write(mine, 2, 1000);
@@ -192,12 +164,10 @@ T_TEST(test_tensor_release__foreign_memory_is_refused) {
   pattern_expect(mine, 2, 1000);
   T_OK(tide_tensor_release(mine));
   block_give(&plain);
-  cache_close(cache);
 }
 
 // Memory of a scope is no block of the cache: its address is inside one.
-T_TEST(test_tensor_release__the_cache_does_not_take_it_directly) {
-  tide_cpu_cache* const cache = cache_open(NULL);
+CACHE_TEST(test_tensor_release__the_cache_does_not_take_it_directly) {
   T_OK(tide_tensor_enter(cache));
   uint8_t* const address = tensor_take(1000);
   T_OK(tide_tensor_leave(cache));
@@ -206,12 +176,10 @@ T_TEST(test_tensor_release__the_cache_does_not_take_it_directly) {
 
   cache_expect_live(cache, 1);
   T_OK(tide_tensor_release(address));
-  cache_close(cache);
 }
 
 // Addresses where nothing is, or nothing can be read.
-T_TEST(test_tensor_release__addresses_of_nobody_are_refused) {
-  tide_cpu_cache* const cache = cache_open(NULL);
+CACHE_TEST(test_tensor_release__addresses_of_nobody_are_refused) {
   uint64_t reserved = 0;
   T_EQ(tide__sys_reserve(8192, 1, 0, &reserved), 0);
   uint8_t* const shut = (uint8_t*)(uintptr_t)reserved;
@@ -232,7 +200,6 @@ T_TEST(test_tensor_release__addresses_of_nobody_are_refused) {
   cache_expect_live(cache, 1);
   T_OK(tide_tensor_release(live));
   T_EQ(tide__sys_release(reserved, 8192), 0);
-  cache_close(cache);
 }
 
 // ---------------------------------------------------------------------------------------------------

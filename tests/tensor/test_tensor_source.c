@@ -2,15 +2,10 @@
 // Copyright the Tidemark authors
 //
 // A source of the program's own in force on a thread: who serves, what goes back where, and what is refused.
-#include "cpu/blocks.h"
-#include "profile/memory_table.h"
-#include "tidemark/profile.h"
-#include "tidemark/tensor.h"
+#include "tensor/tensors.h"
 
-static uint8_t* tensor_take(size_t bytes) {
-  void* address = NULL;
-  T_OK(tide_tensor_alloc(bytes, &address));
-  T_EQ((uintptr_t)address % 64, 0);
+static uint8_t* tensor_fill(size_t bytes) {
+  uint8_t* const address = tensor_take(bytes);
   pattern_write(address, bytes, bytes);
   return address;
 }
@@ -28,8 +23,8 @@ T_TEST(test_tensor_source__serves_and_takes_back) {
   T_PTR_EQ(tide_tensor_source(), &own.memory);
   T_PTR_EQ(tide_tensor_cache(), NULL);
 
-  uint8_t* const small = tensor_take(1);
-  uint8_t* const large = tensor_take(3 * MIB);
+  uint8_t* const small = tensor_fill(1);
+  uint8_t* const large = tensor_fill(3 * MIB);
 
   T_EQ(own.count, 2);
   T_EQ(own.bytes, 1 + 3 * MIB + 2 * (TIDE_TENSOR_FRONT_BYTES + TIDE_TENSOR_GUARD_BYTES));
@@ -51,13 +46,13 @@ T_TEST(test_tensor_source__the_innermost_counts) {
   T_OK(tide_tensor_enter_source(&own.memory));
   T_OK(tide_tensor_enter(cache));
   T_PTR_EQ(tide_tensor_source(), NULL);
-  uint8_t* const cached = tensor_take(1000);
+  uint8_t* const cached = tensor_fill(1000);
   T_OK(tide_tensor_enter_source(&own.memory));
   T_PTR_EQ(tide_tensor_cache(), NULL);
   T_EQ(tide_tensor_depth(), 3);
-  uint8_t* const owned = tensor_take(1000);
+  uint8_t* const owned = tensor_fill(1000);
   T_OK(tide_tensor_enter(NULL));
-  uint8_t* const raw = tensor_take(1000);
+  uint8_t* const raw = tensor_fill(1000);
 
   T_PTR_EQ(tide_cpu_find(cached).cache, cache);
   T_EQ(own.count, 1);
@@ -83,7 +78,7 @@ T_TEST(test_tensor_source__nothing_is_recorded_under_it) {
   T_OK(tide_profile_begin(profile, TIDE_PROFILE_RECORD, 0));
 
   T_OK(tide_tensor_enter_source(&own.memory));
-  tensor_give(tensor_take(1000), 1000);
+  tensor_give(tensor_fill(1000), 1000);
   T_OK(tide_tensor_leave_source(&own.memory));
 
   T_OK(tide_profile_end(profile, &report));
@@ -94,12 +89,11 @@ T_TEST(test_tensor_source__nothing_is_recorded_under_it) {
 }
 
 // The table of another cache, of which the tensors are known by their records and not by the cache.
-T_TEST(test_tensor_source__may_be_a_cache_of_ours) {
-  tide_cpu_cache* const cache = cache_open(NULL);
+CACHE_TEST(test_tensor_source__may_be_a_cache_of_ours) {
   const tide_memory memory = tide_cpu_memory(cache);
   T_OK(tide_tensor_enter_source(&memory));
-  uint8_t* const first = tensor_take(1000);
-  uint8_t* const large = tensor_take(1000000);
+  uint8_t* const first = tensor_fill(1000);
+  uint8_t* const large = tensor_fill(1000000);
   T_OK(tide_tensor_leave_source(&memory));
   cache_expect_live(cache, 2);
 
@@ -109,7 +103,6 @@ T_TEST(test_tensor_source__may_be_a_cache_of_ours) {
   cache_expect_live(cache, 0);
   T_CHECK(tide_tensor_release(first) != TIDE_OK);
   T_CHECK(tide_tensor_release(large) != TIDE_OK);
-  cache_close(cache);
 }
 
 static void release_there(void* user) { T_OK(tide_tensor_release(user)); }
@@ -117,7 +110,7 @@ static void release_there(void* user) { T_OK(tide_tensor_release(user)); }
 static void expect_no_source(void* user) {
   (void)user;
   T_PTR_EQ(tide_tensor_source(), NULL);
-  tensor_give(tensor_take(100), 100);
+  tensor_give(tensor_fill(100), 100);
 }
 
 T_TEST(test_tensor_source__is_of_one_thread_and_its_tensors_of_all) {
@@ -127,7 +120,7 @@ T_TEST(test_tensor_source__is_of_one_thread_and_its_tensors_of_all) {
   on_other_thread(expect_no_source, NULL);
   T_EQ(own.allocs, 0);
 
-  uint8_t* const address = tensor_take(1000);
+  uint8_t* const address = tensor_fill(1000);
   on_other_thread(release_there, address);
 
   T_EQ(own.count, 0);
@@ -141,7 +134,7 @@ T_TEST(test_tensor_source__tensors_outlive_the_table) {
   table_init(&own);
   tide_memory copy = own.memory;
   T_OK(tide_tensor_enter_source(&copy));
-  uint8_t* const address = tensor_take(1000);
+  uint8_t* const address = tensor_fill(1000);
   T_OK(tide_tensor_leave_source(&copy));
   copy = (tide_memory)TIDE_MEMORY_NONE;
 
@@ -175,7 +168,7 @@ T_TEST(test_tensor_source__its_failures_are_passed_on) {
   T_OK(tide_tensor_leave_source(&own.memory));
 
   T_OK(tide_tensor_enter_source(&stubborn));
-  uint8_t* const tensor = tensor_take(1000);
+  uint8_t* const tensor = tensor_fill(1000);
   T_OK(tide_tensor_leave_source(&stubborn));
   T_STATUS(tide_tensor_release(tensor), TIDE_ERR_STATE);
   T_STATUS(tide_tensor_release(tensor), TIDE_ERR_STATE);

@@ -2,7 +2,7 @@
 // Copyright the Tidemark authors
 //
 // Each array is preceded by a header; the headers form a list.
-#include "plan/scratch.h"
+#include "base/scratch.h"
 
 #include "base/arith.h"
 #include "base/heap.h"

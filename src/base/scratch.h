@@ -3,8 +3,8 @@
 //
 // A scratch arena: arrays with one lifetime, released together. A caller allocates all of its arrays and
 // checks `is_short` once.
-#ifndef TIDEMARK_SRC_PLAN_SCRATCH_H
-#define TIDEMARK_SRC_PLAN_SCRATCH_H
+#ifndef TIDEMARK_SRC_BASE_SCRATCH_H
+#define TIDEMARK_SRC_BASE_SCRATCH_H
 
 #include "tidemark/base.h"
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// A table of memory for objects under test: it counts the calls, knows what is out, refuses what is not its
-// own, and fails on command, with a status that nothing else returns.
-#ifndef TIDEMARK_TESTS_PROFILE_MEMORY_TABLE_H
-#define TIDEMARK_TESTS_PROFILE_MEMORY_TABLE_H
+// A table of memory for objects under test. It counts calls and bytes, fills memory with junk, refuses
+// addresses that it did not hand out, and fails on command with a status that nothing else returns.
+#ifndef TIDEMARK_TESTS_MEMORY_MEMORY_TABLE_H
+#define TIDEMARK_TESTS_MEMORY_MEMORY_TABLE_H
 
 #include "t.h"
 #include "tidemark/memory.h"
@@ -17,13 +17,17 @@ typedef struct table {
   pthread_mutex_t lock;  // guards all below
   void* out[TABLE_MOST];
   size_t sizes[TABLE_MOST];
-  size_t count;   // of what is out
-  size_t bytes;   // of that
+  size_t count;   // of blocks handed out
+  size_t bytes;   // of those
+  size_t most;    // bytes at once
   size_t allocs;  // calls so far, failures included
   size_t releases;
   size_t fail_at;     // the index of the alloc that fails
   bool is_exhausted;  // all after it fail too
   bool has_failed;
+  bool keeps;  // released blocks are kept until table_fini(), so that a late reader finds junk
+  void* kept;  // owned; behind the bytes of each block is the address of the next
+  size_t kept_bytes;
 } table;
 
 static inline tide_status table_alloc(const tide_memory* memory, size_t bytes, size_t alignment, void** out) {
@@ -37,15 +41,25 @@ static inline tide_status table_alloc(const tide_memory* memory, size_t bytes, s
   if (fails) {
     t->has_failed = true;
   } else {
+    const size_t extra = t->keeps ? sizeof(void*) + sizeof(size_t) : 0;
     T_LT(t->count, TABLE_MOST);
-    T_EQ(posix_memalign(out, alignment < sizeof(void*) ? sizeof(void*) : alignment, bytes), 0);
+    T_EQ(posix_memalign(out, alignment < sizeof(void*) ? sizeof(void*) : alignment, bytes + extra), 0);
     memset(*out, 0xcd, bytes);
     t->out[t->count] = *out;
     t->sizes[t->count++] = bytes;
     t->bytes += bytes;
+    if (t->bytes > t->most) t->most = t->bytes;
   }
   T_EQ(pthread_mutex_unlock(&t->lock), 0);
   return fails ? TABLE_FAILURE : TIDE_OK;
+}
+
+static inline void table_keep(table* t, void* address, size_t bytes) {
+  memset(address, 0xdd, bytes);
+  memcpy((char*)address + bytes, &t->kept, sizeof t->kept);
+  memcpy((char*)address + bytes + sizeof t->kept, &t->kept_bytes, sizeof t->kept_bytes);
+  t->kept = address;
+  t->kept_bytes = bytes;
 }
 
 static inline tide_status table_release(const tide_memory* memory, void* address) {
@@ -57,10 +71,12 @@ static inline tide_status table_release(const tide_memory* memory, void* address
   while (at < t->count && t->out[at] != address) at++;
   const bool is_known = at < t->count;
   if (is_known) {
-    t->bytes -= t->sizes[at];
+    const size_t bytes = t->sizes[at];
+    t->bytes -= bytes;
     t->sizes[at] = t->sizes[--t->count];
     t->out[at] = t->out[t->count];
-    free(address);
+    if (t->keeps) table_keep(t, address, bytes);
+    else free(address);
   }
   T_EQ(pthread_mutex_unlock(&t->lock), 0);
   return is_known ? TIDE_OK : TABLE_FAILURE;
@@ -77,6 +93,12 @@ static inline void table_init(table* t) {
 static inline void table_fini(table* t) {
   T_EQ(t->count, 0);
   T_EQ(t->bytes, 0);
+  while (t->kept != NULL) {
+    char* const newest = t->kept;
+    memcpy(&t->kept, newest + t->kept_bytes, sizeof t->kept);
+    memcpy(&t->kept_bytes, newest + t->kept_bytes + sizeof t->kept, sizeof t->kept_bytes);
+    free(newest);
+  }
   T_EQ(pthread_mutex_destroy(&t->lock), 0);
 }
 
