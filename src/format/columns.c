@@ -191,7 +191,7 @@ static tide_status column_put(const uint64_t* values, size_t count, tide__bytes*
   uint8_t* at = to->data + to->used;
   for (size_t i = 1; i < count; i++) {
     const int64_t change = (int64_t)(values[i] - values[i - 1]);
-    at = tide__store_uint(at, tide__fold((int64_t)((uint64_t)(change >> shift) * inverse)));
+    at = tide__store_uint(at, tide__zigzag((int64_t)((uint64_t)(change >> shift) * inverse)));
   }
   to->used = (size_t)(at - to->data);
   return TIDE_OK;
@@ -242,7 +242,7 @@ static tide_status column_take(tide__cursor* from, uint64_t* values, size_t coun
       TIDE_TRY(tide__cursor_uint(from, &folded));
       at = from->at;
     }
-    values[i] = values[i - 1] + unit * (uint64_t)tide__unfold(folded);
+    values[i] = values[i - 1] + unit * (uint64_t)tide__unzigzag(folded);
   }
   from->at = at;
   return TIDE_OK;

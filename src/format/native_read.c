@@ -87,7 +87,7 @@ static tide_status native_read_integer(native_reader* reader, tide_value* value)
   TIDE_TRY(tide__cursor_uint(&reader->payload, &number));
   TIDE_REQUIRE(value->kind != TIDE_VALUE_BOOL || number <= 1, TIDE_ERR_FORMAT,
                "native: byte %" PRIu64 ": %" PRIu64 " is neither true nor false", offset, number);
-  value->integer = value->kind == TIDE_VALUE_INT ? tide__unfold(number) : (int64_t)number;
+  value->integer = value->kind == TIDE_VALUE_INT ? tide__unzigzag(number) : (int64_t)number;
   return TIDE_OK;
 }
 
@@ -114,7 +114,7 @@ static tide_status native_read_frame(native_reader* reader, uint32_t* out) {
   TIDE_TRY(tide__cursor_uint(&reader->payload, &line));
   TIDE_TRY(native_read_extra(reader, &frame.extra));
   TIDE_TRY(tide__cursor_number(&reader->payload, "set of keys", UINT32_MAX, &frame.absent));
-  frame.line = tide__unfold(line);
+  frame.line = tide__unzigzag(line);
   return tide_intern_add_frame(reader->names, &frame, out);
 }
 

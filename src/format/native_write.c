@@ -113,7 +113,7 @@ static tide_status native_put_value(native_writer* writer, uint32_t number) {
   switch (value.kind) {
     case TIDE_VALUE_NONE: return TIDE_OK;
     case TIDE_VALUE_BOOL: tide__bytes_put_byte(&writer->payload, value.integer != 0); return TIDE_OK;
-    case TIDE_VALUE_INT: tide__bytes_put_uint(&writer->payload, tide__fold(value.integer)); return TIDE_OK;
+    case TIDE_VALUE_INT: tide__bytes_put_uint(&writer->payload, tide__zigzag(value.integer)); return TIDE_OK;
     case TIDE_VALUE_UINT: tide__bytes_put_uint(&writer->payload, (uint64_t)value.integer); return TIDE_OK;
     case TIDE_VALUE_FLOAT: tide__bytes_put_double(&writer->payload, value.number); return TIDE_OK;
     case TIDE_VALUE_TEXT: break;
@@ -134,7 +134,7 @@ static tide_status native_put_frame(native_writer* writer, uint32_t number) {
   TIDE_TRY(native_reserve_numbers(writer, 3));
   tide__bytes_put_uint(&writer->payload, frame.name);
   tide__bytes_put_uint(&writer->payload, frame.file);
-  tide__bytes_put_uint(&writer->payload, tide__fold(frame.line));
+  tide__bytes_put_uint(&writer->payload, tide__zigzag(frame.line));
   tide__bytes_put_uint(&writer->payload, frame.extra);
   tide__bytes_put_uint(&writer->payload, frame.absent);
   return TIDE_OK;

@@ -42,16 +42,6 @@ void tide__bytes_put_double(tide__bytes* to, double number) {
   tide__bytes_put_fixed(to, bits, sizeof bits);
 }
 
-void tide__store_fixed(uint8_t* out, uint64_t number, size_t bytes) {
-  for (size_t i = 0; i < bytes; i++) out[i] = (uint8_t)(number >> 8 * i);
-}
-
-uint64_t tide__load_fixed(const uint8_t* at, size_t bytes) {
-  uint64_t number = 0;
-  for (size_t i = 0; i < bytes; i++) number |= (uint64_t)at[i] << 8 * i;
-  return number;
-}
-
 tide_status tide__cursor_uint_slow(tide__cursor* from, uint64_t* out) {
   const uint64_t offset = tide__cursor_offset(from);
   uint64_t number = 0;

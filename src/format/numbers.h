@@ -45,18 +45,24 @@ static inline void tide__bytes_put_uint(tide__bytes* to, uint64_t number) {
   to->used = (size_t)(tide__store_uint(to->data + to->used, number) - to->data);
 }
 
-static inline uint64_t tide__fold(int64_t number) {
+static inline uint64_t tide__zigzag(int64_t number) {
   return (uint64_t)number << 1 ^ (number < 0 ? UINT64_MAX : 0);
 }
-static inline int64_t tide__unfold(uint64_t folded) { return (int64_t)(folded >> 1 ^ (0 - (folded & 1))); }
+static inline int64_t tide__unzigzag(uint64_t folded) { return (int64_t)(folded >> 1 ^ (0 - (folded & 1))); }
 
 // The 64 bits of a number of IEEE 754.
 void tide__bytes_put_double(tide__bytes* to, double number);
 
 // `number` in `bytes` bytes, at the end, and in memory of one's own.
 void tide__bytes_put_fixed(tide__bytes* to, uint64_t number, size_t bytes);
-void tide__store_fixed(uint8_t* out, uint64_t number, size_t bytes);
-uint64_t tide__load_fixed(const uint8_t* at, size_t bytes);
+static inline void tide__store_fixed(uint8_t* out, uint64_t number, size_t bytes) {
+  for (size_t i = 0; i < bytes; i++) out[i] = (uint8_t)(number >> 8 * i);
+}
+static inline uint64_t tide__load_fixed(const uint8_t* at, size_t bytes) {
+  uint64_t number = 0;
+  for (size_t i = 0; i < bytes; i++) number |= (uint64_t)at[i] << 8 * i;
+  return number;
+}
 
 // ---------------------------------------------------------------------------------------------------
 // Taking. All errors are TIDE_ERR_FORMAT, with the offset of the byte.

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "format/assemble.h"
 #include "format/decode.h"
+#include "format/numbers.h"
 #include "format/record.h"
 
 #define PICKLE_PROTO 0x80
@@ -32,16 +33,10 @@ bool tide__pickle_is(const void* head, size_t bytes) {
 // ---------------------------------------------------------------------------------------------------
 // Numbers in instructions
 
-static uint64_t bytes_uint(const uint8_t* at, size_t bytes) {
-  uint64_t number = 0;
-  for (size_t i = 0; i < bytes; i++) number |= (uint64_t)at[i] << 8 * i;
-  return number;
-}
-
 static tide_status pickle_uint(pickle* p, size_t bytes, uint64_t* out) {
   const uint8_t* at = NULL;
   TIDE_TRY(tide__input_take(p->input, bytes, &at));
-  *out = bytes_uint(at, bytes);
+  *out = tide__load_fixed(at, bytes);
   return TIDE_OK;
 }
 
@@ -83,9 +78,9 @@ static tide_status pickle_long(pickle* p, size_t length_bytes) {
   TIDE_TRY(tide__input_take(p->input, (size_t)bytes, &at));
   if (bytes == 9) {
     if (at[8] != 0) return TIDE__FILE_FAIL(&p->a, "%s", "an integer that has no 64 bits");
-    return tide__assemble_uint(&p->a, bytes_uint(at, 8));
+    return tide__assemble_uint(&p->a, tide__load_fixed(at, 8));
   }
-  const uint64_t number = bytes_uint(at, (size_t)bytes);
+  const uint64_t number = tide__load_fixed(at, (size_t)bytes);
   const bool is_negative = bytes > 0 && at[bytes - 1] >= 0x80;
   const uint64_t sign = is_negative && bytes < 8 ? UINT64_MAX << 8 * bytes : 0;
   return tide__assemble_int(&p->a, (int64_t)(number | sign));
@@ -206,7 +201,7 @@ static tide_status pickle_run(pickle* p) {
   for (;;) {
     const uint8_t* at = NULL;
     p->a.offset = tide__input_offset(p->input);
-    TIDE_TRY(tide__input_fill(p->input, 1));
+    if (tide__input_ready(p->input) == 0) TIDE_TRY(tide__input_fill(p->input, 1));
     TIDE_REQUIRE(tide__input_ready(p->input) > 0, TIDE_ERR_FORMAT, "pickle: truncated at byte %" PRIu64,
                  p->a.offset);
     TIDE_TRY(tide__input_take(p->input, 1, &at));

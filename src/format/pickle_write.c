@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/heap.h"
 #include "format/decode.h"
+#include "format/numbers.h"
 #include "format/snapshot_write.h"
 #include "trace/limit.h"
 
@@ -37,7 +38,7 @@ static void put(pickler* p, uint8_t byte) { tide__output_byte(p->e.output, byte)
 
 static void put_little(pickler* p, uint64_t number, size_t bytes) {
   uint8_t text[8];
-  for (size_t i = 0; i < bytes; i++) text[i] = (uint8_t)(number >> 8 * i);
+  tide__store_fixed(text, number, bytes);
   tide__output_bytes(p->e.output, text, bytes);
 }
 

@@ -35,7 +35,7 @@ static tide_status value_add(tide__assembler* a, const tide_value* value, uint32
 }
 
 // What is shared by reference and packed anew in each place must not cost more than the file is long.
-tide_status tide__unfold(tide__assembler* a, size_t parts) {
+tide_status tide__unshare(tide__assembler* a, size_t parts) {
   a->unfolded += parts;
   if (a->unfolded / UNFOLD_SHARE <= a->offset + UNFOLD_MIN) return TIDE_OK;
   return TIDE__FILE_FAIL(a, "parts are shared %llu times", (unsigned long long)a->unfolded);
@@ -76,7 +76,7 @@ static tide_status stack_value(tide__assembler* a, uint32_t id, uint32_t* out) {
   size_t count = 0;
   const uint64_t* const frames = tide_intern_stack(a->names, id, &count);
   const size_t begin = a->word_count;
-  TIDE_TRY(tide__unfold(a, count));
+  TIDE_TRY(tide__unshare(a, count));
   for (size_t i = 0; i < count; i++) {
     uint32_t value = 0;
     TIDE_TRY(frame_value(a, (uint32_t)frames[i], &value));

@@ -45,6 +45,6 @@ tide_status tide__pack_plain(tide__assembler* a, const tide__open* open, tide__i
 
 // Parts are packed anew because they stand in another place too. That must not cost more than the file is
 // long.
-tide_status tide__unfold(tide__assembler* a, size_t parts);
+tide_status tide__unshare(tide__assembler* a, size_t parts);
 
 #endif
