@@ -266,22 +266,12 @@ static void chrome_put_annotations(chrome* c) {
 // ---------------------------------------------------------------------------------------------------
 // The timeline
 
-static void chrome_find_times(chrome* c) {
-  uint64_t first = UINT64_MAX;
-  for (size_t i = 0; i < tide_trace_device_count(c->trace); i++) {
-    size_t count = 0;
-    const tide_trace_entry* const entries = tide_trace_entries(c->trace, i, &count);
-    if (count > 0) first = tide__min(first, entries[0].time_ns);
-    if (count > 0) c->last_ns = tide__max(c->last_ns, entries[count - 1].time_ns);
-  }
-  c->first_ns = tide__min(first, c->last_ns);
-}
-
 static tide_status chrome_put_all(chrome* c) {
   uint64_t first_id = 1;
   const size_t devices = tide__lifetimes_device_count(c->trace);
   TIDE_TRY(tide__frames_init(&c->frames, c->names, c->output->heap));
-  chrome_find_times(c);
+  tide__lifetimes_times(c->trace, &c->first_ns, &c->last_ns);
+  c->first_ns = tide__min(c->first_ns, c->last_ns);
   tide__output_text(c->output, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[");
   for (size_t i = 0; i < devices; i++) TIDE_TRY(chrome_add_device(c, i, &first_id));
   chrome_put_annotations(c);

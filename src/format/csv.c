@@ -21,6 +21,22 @@ bool tide__csv_field_is(tide__csv_field field, const char* text) {
   return field.bytes == strlen(text) && memcmp(field.text, text, field.bytes) == 0;
 }
 
+bool tide__csv_fits(tide__csv_field field) {
+  for (size_t i = 0; i < field.bytes; i++) {
+    if (field.text[i] == ',' || field.text[i] == '\n' || field.text[i] == '\r') return false;
+  }
+  return true;
+}
+
+tide_status tide__extra_item(tide_intern* names, const char* key, const tide_value* value, uint64_t* out) {
+  uint32_t text = 0;
+  uint32_t number = 0;
+  TIDE_TRY(tide_intern_add_text(names, key, strlen(key), &text));
+  TIDE_TRY(tide_intern_add_value(names, value, &number));
+  *out = (uint64_t)text << 32 | number;
+  return TIDE_OK;
+}
+
 size_t tide__csv_split(tide__csv_field line, tide__csv_field fields[TIDE__CSV_FIELDS]) {
   const char* at = line.text;
   const char* const end = line.text + line.bytes;

@@ -10,10 +10,10 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/heap.h"
 #include "format/assemble.h"
 #include "format/decode.h"
 #include "format/json_text.h"
+#include "format/numbers.h"
 #include "format/record.h"
 #include "trace/limit.h"
 
@@ -23,9 +23,7 @@
 typedef struct json_reader {
   tide__input* input;
   tide__assembler a;
-  char* text;  // owned; the string that is being read
-  size_t text_bytes;
-  size_t text_room;
+  tide__bytes text;            // the string that is being read
   uint8_t kinds[JSON_NESTED];  // what is open: '{' or '['
   size_t depth;
 } json_reader;
@@ -76,16 +74,6 @@ static tide_status json_unexpected(json_reader* r, int byte) {
 // ---------------------------------------------------------------------------------------------------
 // Texts
 
-static tide_status text_add(json_reader* r, const void* bytes, size_t count) {
-  void* text = r->text;
-  TIDE_REQUIRE(tide__heap_grow(r->a.heap, &text, &r->text_room, r->text_bytes + count, 1), TIDE_ERR_NO_MEMORY,
-               "json: no memory for a text of %zu bytes", r->text_bytes + count);
-  r->text = text;
-  memcpy(r->text + r->text_bytes, bytes, count);
-  r->text_bytes += count;
-  return TIDE_OK;
-}
-
 static tide_status json_hex(json_reader* r, uint32_t* out) {
   const uint8_t* at = NULL;
   uint32_t code = 0;
@@ -123,9 +111,9 @@ static tide_status json_unicode(json_reader* r) {
   if (code >= 0xd800 && code <= 0xdbff) TIDE_TRY(json_low_half(r, &code));
   if (code >= 0xdc80 && code <= 0xdcff) {
     bytes[0] = (char)(code - 0xdc00);
-    return text_add(r, bytes, 1);
+    return tide__bytes_add(&r->text, bytes, 1);
   }
-  return text_add(r, bytes, tide__utf8_encode(code, bytes));
+  return tide__bytes_add(&r->text, bytes, tide__utf8_encode(code, bytes));
 }
 
 static tide_status json_escape(json_reader* r) {
@@ -136,7 +124,7 @@ static tide_status json_escape(json_reader* r) {
   if (byte == 'u') return json_unicode(r);
   const char* const at = byte != 0 ? strchr(from, byte) : NULL;
   if (at == NULL) return TIDE__FILE_FAIL(&r->a, "%s", "an escape that is none");
-  return text_add(r, &to[at - from], 1);
+  return tide__bytes_add(&r->text, &to[at - from], 1);
 }
 
 // What needs no attention goes in one piece.
@@ -146,11 +134,11 @@ static tide_status json_run(json_reader* r) {
   size_t run = 0;
   while (run < ready && at[run] != '"' && at[run] != '\\' && at[run] >= 0x20) run++;
   r->input->at += run;
-  return run > 0 ? text_add(r, at, run) : TIDE_OK;
+  return run > 0 ? tide__bytes_add(&r->text, at, run) : TIDE_OK;
 }
 
 static tide_status json_text(json_reader* r) {
-  r->text_bytes = 0;
+  r->text.used = 0;
   r->input->at++;
   for (;;) {
     int byte = 0;
@@ -163,7 +151,7 @@ static tide_status json_text(json_reader* r) {
       return TIDE__FILE_FAIL(&r->a, "a text with the control character 0x%02x", (unsigned)byte);
     TIDE_TRY(json_escape(r));
   }
-  return tide__assemble_text(&r->a, r->text, r->text_bytes);
+  return tide__assemble_text(&r->a, r->text.data, r->text.used);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -346,8 +334,9 @@ tide_status tide__json_read(tide__input* input, tide_trace* trace) {
   json_reader r = { .input = input };
   tide_status status = tide__assembler_init(&r.a, trace, "json");
   r.a.has_no_tuples = true;
+  r.text.heap = r.a.heap;
   if (status == TIDE_OK) status = json_run_all(&r);
-  tide__heap_release(r.a.heap, r.text, r.text_room, 1);
+  tide__bytes_fini(&r.text);
   tide__assembler_fini(&r.a);
   return status;
 }

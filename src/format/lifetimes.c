@@ -174,6 +174,18 @@ size_t tide__lifetimes_device_count(const tide_trace* trace) {
   return devices;
 }
 
+void tide__lifetimes_times(const tide_trace* trace, uint64_t* out_first_ns, uint64_t* out_last_ns) {
+  *out_first_ns = UINT64_MAX;
+  *out_last_ns = 0;
+  for (size_t i = 0; i < tide_trace_device_count(trace); i++) {
+    size_t count = 0;
+    const tide_trace_entry* const entries = tide_trace_entries(trace, i, &count);
+    if (count == 0) continue;
+    *out_first_ns = tide__min(*out_first_ns, entries[0].time_ns);
+    *out_last_ns = tide__max(*out_last_ns, entries[count - 1].time_ns);
+  }
+}
+
 static tide_status lifetimes_build(tide__lifetimes* all, const tide_trace* trace, size_t device) {
   lifetime_work work = { .all = all };
   tide__hash_map_init(&work.last, all->heap);

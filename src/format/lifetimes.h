@@ -47,6 +47,9 @@ typedef struct tide__lifetimes {
 // Devices that have entries or segments are below this number.
 size_t tide__lifetimes_device_count(const tide_trace* trace);
 
+// The earliest first and the latest last time of all devices; UINT64_MAX and 0 without entries.
+void tide__lifetimes_times(const tide_trace* trace, uint64_t* out_first_ns, uint64_t* out_last_ns);
+
 // Follows the entries of a device. The trace is borrowed until fini and may not change.
 // Errors: TIDE_ERR_NO_MEMORY; TIDE_ERR_LIMIT for more than 2^32 entries or 2^63 live bytes.
 // Cost:   O(entries + blocks); 48 bytes a lifetime, 4 an entry, and 32 to 64 an address while it works.

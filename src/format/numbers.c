@@ -19,7 +19,7 @@ tide_status tide__bytes_reserve_slow(tide__bytes* to, size_t bytes) {
   void* data = to->data;
   const bool is_grown = tide__add(to->used, bytes, &need) && need <= SIZE_MAX / 4 &&
                         tide__heap_grow(to->heap, &data, &to->room, need, 1);
-  TIDE_REQUIRE(is_grown, TIDE_ERR_NO_MEMORY, "trace_write: no memory for %zu bytes more", bytes);
+  TIDE_REQUIRE(is_grown, TIDE_ERR_NO_MEMORY, "no memory for %zu more bytes", bytes);
   to->data = data;
   return TIDE_OK;
 }
@@ -28,6 +28,12 @@ void tide__bytes_put(tide__bytes* to, const void* data, size_t bytes) {
   TIDE_ASSERT(bytes <= to->room - to->used);
   if (bytes > 0) memcpy(to->data + to->used, data, bytes);
   to->used += bytes;
+}
+
+tide_status tide__bytes_add(tide__bytes* to, const void* data, size_t bytes) {
+  TIDE_TRY(tide__bytes_reserve(to, bytes));
+  tide__bytes_put(to, data, bytes);
+  return TIDE_OK;
 }
 
 void tide__bytes_put_fixed(tide__bytes* to, uint64_t number, size_t bytes) {

@@ -35,6 +35,9 @@ static inline tide_status tide__bytes_reserve(tide__bytes* to, size_t bytes) {
 static inline void tide__bytes_put_byte(tide__bytes* to, uint8_t byte) { to->data[to->used++] = byte; }
 void tide__bytes_put(tide__bytes* to, const void* data, size_t bytes);
 
+// Reserves room for the bytes and puts them.
+tide_status tide__bytes_add(tide__bytes* to, const void* data, size_t bytes);
+
 // In memory of one's own; returns where the next byte goes.
 static inline uint8_t* tide__store_uint(uint8_t* at, uint64_t number) {
   for (; number >= 0x80; number >>= 7) *at++ = (uint8_t)(number | 0x80);

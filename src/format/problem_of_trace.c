@@ -149,13 +149,6 @@ static uint64_t problem_time(const problem_maker* m, uint64_t moment) {
   return m->lifetimes.entries[entry].time_ns / TIDE__MINI_STEP_NS + is_never;
 }
 
-static bool name_fits_a_field(tide__csv_field name) {
-  for (size_t i = 0; i < name.bytes; i++) {
-    if (name.text[i] == ',' || name.text[i] == '\n' || name.text[i] == '\r') return false;
-  }
-  return true;
-}
-
 // The name of a buffer, printed into `digits` if it is the position.
 static tide__csv_field problem_name(const problem_maker* m, uint32_t metadata, size_t position,
                                     char digits[24]) {
@@ -165,7 +158,7 @@ static tide__csv_field problem_name(const problem_maker* m, uint32_t metadata, s
   if (name.bytes > 0) name.text = text;
   const bool is_own = metadata != 0 && metadata < m->text_count && m->uses[metadata] == 1 &&
                       !tide__csv_decimal(name, &number);
-  if ((m->has_rows || is_own) && name_fits_a_field(name)) return name;
+  if ((m->has_rows || is_own) && tide__csv_fits(name)) return name;
   return (tide__csv_field){ digits, (size_t)snprintf(digits, 24, "%zu", position) };
 }
 

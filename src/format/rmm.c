@@ -173,21 +173,11 @@ static uint64_t rmm_reader_time(rmm_reader* reader, uint64_t since_midnight_ns) 
   return reader->last_ns;
 }
 
-static tide_status rmm_extra_add(tide_intern* names, const char* key, const tide_value* value,
-                                 uint64_t* out_item) {
-  uint32_t text = 0;
-  uint32_t number = 0;
-  TIDE_TRY(tide_intern_add_text(names, key, strlen(key), &text));
-  TIDE_TRY(tide_intern_add_value(names, value, &number));
-  *out_item = (uint64_t)text << 32 | number;
-  return TIDE_OK;
-}
-
 static tide_status rmm_extra_add_text(tide_intern* names, const char* key, tide__csv_field field,
                                       uint64_t* out_item) {
   tide_value value = { .kind = TIDE_VALUE_TEXT };
   TIDE_TRY(tide_intern_add_text(names, field.text, field.bytes, &value.text));
-  return rmm_extra_add(names, key, &value, out_item);
+  return tide__extra_item(names, key, &value, out_item);
 }
 
 // A number, unless that would lose how it is spelt.
@@ -196,7 +186,7 @@ static tide_status rmm_extra_add_thread(tide_intern* names, tide__csv_field thre
   const bool is_number = tide__csv_decimal(thread, &number) && (thread.bytes == 1 || thread.text[0] != '0');
   if (!is_number) return rmm_extra_add_text(names, RMM_KEY_THREAD, thread, out_item);
   const tide_value value = { .kind = TIDE_VALUE_INT, .integer = (int64_t)number };
-  return rmm_extra_add(names, RMM_KEY_THREAD, &value, out_item);
+  return tide__extra_item(names, RMM_KEY_THREAD, &value, out_item);
 }
 
 // Would we write the row as the line has it, when the trace has this time?
@@ -283,18 +273,11 @@ static bool rmm_write_kept(const tide_intern* names, uint32_t extra, tide__outpu
   return true;
 }
 
-static bool rmm_thread_is_safe(const char* text, size_t bytes) {
-  for (size_t i = 0; i < bytes; i++) {
-    if (text[i] == ',' || text[i] == '\n' || text[i] == '\r') return false;
-  }
-  return true;
-}
-
 static void rmm_write_thread(const tide_intern* names, uint32_t extra, tide__output* output) {
   const tide_value value = tide_intern_value(names, tide_intern_value_find(names, extra, RMM_KEY_THREAD));
   size_t bytes = 0;
   const char* const text = tide_intern_text(names, value.text, &bytes);
-  const bool is_text = value.kind == TIDE_VALUE_TEXT && rmm_thread_is_safe(text, bytes);
+  const bool is_text = value.kind == TIDE_VALUE_TEXT && tide__csv_fits((tide__csv_field){ text, bytes });
   if (is_text) tide__output_bytes(output, text, bytes);
   else if (value.kind == TIDE_VALUE_INT) tide__output_int(output, value.integer);
   else if (value.kind == TIDE_VALUE_UINT) tide__output_uint(output, (uint64_t)value.integer);
