@@ -168,9 +168,6 @@ TIDE_API uint64_t tide_intern_value_weight(const tide_intern* names, uint32_t id
 // What a dict has under a key; 0 when it is no dict or has no such key.
 TIDE_API uint32_t tide_intern_value_find(const tide_intern* names, uint32_t dict, const char* key);
 
-// How many values of all kinds there are, and the bytes of memory the whole table takes.
-TIDE_API size_t tide_intern_count(const tide_intern* names, size_t* out_bytes);
-
 // How many there are of each kind: the numbers from 1 to it are in use.
 typedef struct tide_intern_counts {
   uint32_t texts;

@@ -52,42 +52,8 @@ typedef struct script_writer {
   tide__hash_map kept_waiting;
 } script_writer;
 
-static tide_status script_no_memory(const tide__script* script) {
-  return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "replay: no memory for the steps of %zu entries", script->entry_count);
-}
-
 // ---------------------------------------------------------------------------------------------------
 // Streams
-
-// The place of the first stream that is not below a handle.
-static uint32_t stream_place(const tide__script* script, uint64_t handle) {
-  uint32_t low = 0;
-  uint32_t high = script->stream_count;
-  while (low < high) {
-    const uint32_t middle = (low + high) / 2;
-    if (script->streams[middle] < handle) low = middle + 1;
-    else high = middle;
-  }
-  return low;
-}
-
-uint32_t tide__script_stream(const tide__script* script, uint64_t handle) {
-  const uint32_t place = stream_place(script, handle);
-  const bool is_there = place < script->stream_count && script->streams[place] == handle;
-  return is_there ? place : script->stream_count;
-}
-
-static tide_status stream_add(tide__script* script, uint64_t handle) {
-  const uint32_t place = stream_place(script, handle);
-  if (place < script->stream_count && script->streams[place] == handle) return TIDE_OK;
-  TIDE_REQUIRE(script->stream_count < TIDE__SCRIPT_STREAMS, TIDE_ERR_LIMIT,
-               "replay: the recording has more than %u streams", TIDE__SCRIPT_STREAMS);
-  memmove(&script->streams[place + 1], &script->streams[place],
-          (script->stream_count - place) * sizeof script->streams[0]);
-  script->streams[place] = handle;
-  script->stream_count++;
-  return TIDE_OK;
-}
 
 static bool action_has_stream(uint8_t action) {
   switch (action) {
@@ -104,18 +70,18 @@ static bool action_has_stream(uint8_t action) {
 static tide_status streams_gather(script_writer* w) {
   tide__script* const script = w->script;
   uint64_t last = 0;
-  TIDE_TRY(stream_add(script, 0));
+  TIDE_TRY(tide__script_add_stream(script, 0));
   for (size_t i = 0; i < script->entry_count; i++) {
     const tide_trace_entry* const entry = &script->entries[i];
     if (entry->action == TIDE_ACTION_FREE_COMPLETED) w->has_completions = true;
     if (entry->stream == last || !action_has_stream(entry->action)) continue;
     last = entry->stream;
-    TIDE_TRY(stream_add(script, last));
+    TIDE_TRY(tide__script_add_stream(script, last));
   }
   size_t segment_count = 0;
   const tide_trace_segment* const segments = tide_trace_segments(script->trace, &segment_count);
   for (size_t i = 0; i < segment_count; i++) {
-    if (segments[i].device == script->device) TIDE_TRY(stream_add(script, segments[i].stream));
+    if (segments[i].device == script->device) TIDE_TRY(tide__script_add_stream(script, segments[i].stream));
   }
   return TIDE_OK;
 }
@@ -127,7 +93,7 @@ static tide_status step_add(script_writer* w, tide__step_kind kind, size_t index
   tide__script* const script = w->script;
   if (!tide__heap_grow(script->heap, (void**)&script->steps, &script->step_capacity, script->step_count + 1,
                        sizeof *script->steps)) {
-    return script_no_memory(script);
+    return tide__script_no_memory(script);
   }
   *out = &script->steps[script->step_count++];
   **out = (tide__step){ .entry = (uint32_t)index, .kind = (uint8_t)kind };
@@ -139,7 +105,7 @@ static tide_status step_add_sized(script_writer* w, tide__step_kind kind, size_t
   const tide_trace_entry* const entry = &w->script->entries[index];
   TIDE_TRY(step_add(w, kind, index, out));
   (*out)->bytes = entry->bytes;
-  (*out)->stream = (uint16_t)stream_place(w->script, entry->stream);
+  (*out)->stream = (uint16_t)tide__script_stream_place(w->script, entry->stream);
   return TIDE_OK;
 }
 
@@ -206,7 +172,7 @@ static tide_status request_place(script_writer* w, size_t index, tide__step* ste
   if (range == TIDE__NO_RANGE || entry->action != TIDE_ACTION_ALLOC) return TIDE_OK;
   if (!tide__heap_grow(script->heap, (void**)&w->homes, &w->home_capacity, w->home_count + 1,
                        sizeof *w->homes)) {
-    return script_no_memory(script);
+    return tide__script_no_memory(script);
   }
   w->homes[w->home_count++] = (home){ (uint32_t)(step - script->steps), range };
   return TIDE_OK;
@@ -226,7 +192,7 @@ static bool request_is_sane(uint64_t bytes) { return bytes > 0 && bytes < REQUES
 
 // The request of a step lives from now on, at an address of the recording.
 static tide_status request_begin(script_writer* w, uint64_t address, tide__step* step) {
-  if (!slot_reserve(w)) return script_no_memory(w->script);
+  if (!slot_reserve(w)) return tide__script_no_memory(w->script);
   step->slot = slot_take(w);
   (void)tide__hash_map_put(&w->live, address, (uint64_t)step->slot + 1);
   const uint64_t bytes = tide__request_bytes(step->bytes);
@@ -270,7 +236,7 @@ static tide_status waiting_add(script_writer* w, const tide_trace_segment* segme
     const bool has_address = (block->absent & TIDE_BLOCK_KEY_ADDRESS) == 0;
     if (block->state != TIDE_BLOCK_PENDING || !has_address) continue;
     if (!tide__hash_map_reserve(&w->kept_waiting, w->kept_waiting.count + 1)) {
-      return script_no_memory(w->script);
+      return tide__script_no_memory(w->script);
     }
     (void)tide__hash_map_put(&w->kept_waiting, block->address, NO_ENTRY);
   }
@@ -367,7 +333,7 @@ static tide_status write_segment(script_writer* w, size_t index) {
       if ((entry->absent & TIDE_ENTRY_POOL) == 0) step->pool = pool_known(w->script, entry->pool);
       break;
   }
-  return has_memory ? TIDE_OK : script_no_memory(w->script);
+  return has_memory ? TIDE_OK : tide__script_no_memory(w->script);
 }
 
 // The final list of segments names the pools of the ranges that are left; all others are of the default pool.
@@ -377,7 +343,7 @@ static tide_status pools_tell(script_writer* w) {
   size_t count = 0;
   const tide_trace_segment* const segments = tide_trace_segments(script->trace, &count);
   uint16_t* const pools = tide__heap_alloc(script->heap, w->ranges.count, sizeof *pools);
-  if (pools == NULL) return script_no_memory(script);
+  if (pools == NULL) return tide__script_no_memory(script);
   for (size_t i = 0; i < count; i++) {
     const uint32_t range = tide__ranges_find(&w->ranges, segments[i].address);
     const bool is_ours = segments[i].device == script->device && range != TIDE__NO_RANGE;
@@ -386,81 +352,6 @@ static tide_status pools_tell(script_writer* w) {
   for (size_t i = 0; i < w->home_count; i++) script->steps[w->homes[i].step].pool = pools[w->homes[i].range];
   tide__heap_release(script->heap, pools, w->ranges.count, sizeof *pools);
   return TIDE_OK;
-}
-
-static tide_status pool_ends_find(tide__script* script) {
-  const size_t count = tide_trace_pool_count(script->trace);
-  script->pool_ends = tide__heap_alloc(script->heap, count, sizeof *script->pool_ends);
-  if (script->pool_ends == NULL) return script_no_memory(script);
-  script->pool_count = count;
-  for (size_t i = 0; i < script->step_count; i++) {
-    const tide__step* const step = &script->steps[i];
-    if (step->kind <= TIDE__STEP_OOM) script->pool_ends[step->pool] = (uint32_t)i + 1;
-  }
-  return TIDE_OK;
-}
-
-#define LANE_BITS_MAX ((uint64_t)1 << 26)
-
-// Counts the pairs of pool and stream; where there could be very many, as many as there could be.
-static tide_status lanes_count(tide__script* script) {
-  const uint64_t pairs = (uint64_t)tide_trace_pool_count(script->trace) * script->stream_count;
-  script->lane_count = tide__min(pairs, script->step_count);
-  if (pairs > LANE_BITS_MAX) return TIDE_OK;
-  uint64_t* const seen = tide__heap_alloc(script->heap, pairs / 64 + 1, sizeof *seen);
-  if (seen == NULL) return script_no_memory(script);
-  script->lane_count = 0;
-  for (size_t i = 0; i < script->step_count; i++) {
-    const tide__step* const step = &script->steps[i];
-    if (step->kind > TIDE__STEP_OOM) continue;
-    const uint64_t pair = (uint64_t)step->pool * script->stream_count + step->stream;
-    const uint64_t bit = (uint64_t)1 << pair % 64;
-    script->lane_count += (seen[pair / 64] & bit) == 0;
-    seen[pair / 64] |= bit;
-  }
-  tide__heap_release(script->heap, seen, pairs / 64 + 1, sizeof *seen);
-  return TIDE_OK;
-}
-
-// ---------------------------------------------------------------------------------------------------
-// Windows
-
-tide__window tide__window_at(const tide__step* steps, size_t count, size_t first) {
-  tide__window window = { .first = first, .end = first };
-  for (; window.end < count && steps[window.end].kind >= TIDE__STEP_DONE; window.end++) {
-    const uint8_t kind = steps[window.end].kind;
-    if (kind == TIDE__STEP_DONE && window.lead == window.end - first) window.lead++;
-    if (kind == TIDE__STEP_SEGMENT_FREE || kind == TIDE__STEP_UNMAP) window.gives_back = true;
-  }
-  window.has_request = window.end < count && steps[window.end].kind <= TIDE__STEP_OOM;
-  return window;
-}
-
-// Memory that was given back before a release, or before the end, was given back by emptying the cache.
-static tide_status empties_find(tide__script* script) {
-  for (size_t i = 0; i < script->step_count; i++) {
-    if (script->steps[i].kind < TIDE__STEP_DONE) continue;
-    const tide__window window = tide__window_at(script->steps, script->step_count, i);
-    i = window.end;
-    if (window.has_request || !window.gives_back) continue;
-    if (!tide__heap_grow(script->heap, (void**)&script->empties, &script->empty_capacity,
-                         script->empty_count + 1, sizeof *script->empties)) {
-      return script_no_memory(script);
-    }
-    script->empties[script->empty_count++] = (uint32_t)(window.first + window.lead);
-  }
-  return TIDE_OK;
-}
-
-size_t tide__script_find(const tide__script* script, size_t entry) {
-  size_t low = 0;
-  size_t high = script->step_count;
-  while (low < high) {
-    const size_t middle = low + (high - low) / 2;
-    if (script->steps[middle].entry < entry) low = middle + 1;
-    else high = middle;
-  }
-  return low;
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -539,11 +430,9 @@ static tide_status script_write(script_writer* w) {
   TIDE_TRY(write_before(w));
   for (size_t i = 0; i < script->entry_count; i++) TIDE_TRY(write_entry(w, &i));
   TIDE_TRY(pools_tell(w));
-  TIDE_TRY(pool_ends_find(script));
-  TIDE_TRY(lanes_count(script));
   script->reach_bytes = w->ranges.reach_bytes;
   script->spread_bytes = w->ranges.spread_bytes;
-  return empties_find(script);
+  return tide__script_derive(script);
 }
 
 tide_status tide__script_init(tide__script* script, const tide_trace* trace, size_t device,
@@ -566,13 +455,4 @@ tide_status tide__script_init(tide__script* script, const tide_trace* trace, siz
   tide__heap_release(heap, w.homes, w.home_capacity, sizeof *w.homes);
   if (status != TIDE_OK) tide__script_fini(script);
   return status;
-}
-
-void tide__script_fini(tide__script* script) {
-  tide__heap_release(script->heap, script->steps, script->step_capacity, sizeof *script->steps);
-  tide__heap_release(script->heap, script->empties, script->empty_capacity, sizeof *script->empties);
-  tide__heap_release(script->heap, script->pool_ends, script->pool_count, sizeof *script->pool_ends);
-  script->steps = NULL;
-  script->empties = NULL;
-  script->pool_ends = NULL;
 }

@@ -80,6 +80,15 @@ tide_status tide__script_init(tide__script* script, const tide_trace* trace, siz
                               const tide_heap* heap);
 void tide__script_fini(tide__script* script);
 
+// Adds a stream to `streams`. Errors: TIDE_ERR_LIMIT for more than TIDE__SCRIPT_STREAMS.
+tide_status tide__script_add_stream(tide__script* script, uint64_t handle);
+// The place of the first stream whose handle is not below this one.
+uint32_t tide__script_stream_place(const tide__script* script, uint64_t handle);
+// Finds what follows from the steps: empties, pool_ends and lane_count. Errors: TIDE_ERR_NO_MEMORY.
+tide_status tide__script_derive(tide__script* script);
+// Returns TIDE_ERR_NO_MEMORY with a text.
+tide_status tide__script_no_memory(const tide__script* script);
+
 // The place of a stream in `streams`; stream_count if it is not among them.
 uint32_t tide__script_stream(const tide__script* script, uint64_t handle);
 

@@ -87,8 +87,9 @@ static size_t item_total(const tide_trace* trace) {
   size_t blocks = 0;
   (void)tide_trace_segments(trace, &segments);
   (void)tide_trace_blocks(trace, &blocks);
-  return entry_total(trace) + segments + blocks + tide_intern_count(tide_trace_names(trace), NULL) +
-         tide_trace_pool_count(trace);
+  const tide_intern_counts names = tide_intern_counts_of(tide_trace_names(trace));
+  return entry_total(trace) + segments + blocks + tide_trace_pool_count(trace) + names.texts + names.stacks +
+         names.notes + names.frames + names.values;
 }
 
 T_TEST(test_native_damage__a_cut_loses_no_more_than_a_chunk) {

@@ -58,7 +58,7 @@ T_TEST(test_trace__is_empty_at_first) {
   T_PTR_EQ(tide_trace_blocks(trace, &count), NULL);
   T_EQ(count, 0);
   T_EQ(tide_trace_pool_count(trace), 1);
-  T_EQ(tide_intern_count(tide_trace_names(trace), NULL), 0);
+  T_EQ(tide_intern_counts_of(tide_trace_names(trace)).texts, 0);
   const tide_trace_about about = tide_trace_get_about(trace);
   T_EQ(about.settings + about.annotations + about.extra, 0);
   T_CHECK(!about.has_segments && !about.has_entries && !about.is_segments_only);
