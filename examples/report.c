@@ -31,6 +31,7 @@ int main(int argc, char** argv) {
   }
 
   const tide_sink console = tide_sink_file(1);
+  (void)fflush(stdout);
   must(tide_device_print_stats(device, &console));
   must(tide_device_snapshot_to(device, path));
   (void)printf("the snapshot is in %s\n", path);

@@ -61,7 +61,7 @@ bool tide__csv_field_is(tide__csv_field field, const char* text);
 // Can a field hold these bytes? There is no quoting, so commas and line ends cannot be in it.
 bool tide__csv_fits(tide__csv_field field);
 
-// Interns a key and a value, and makes the item of a dict of them: for columns that the trace has no field for.
+// Interns a key and a value and makes them an item of a dict, for columns that the trace has no field for.
 tide_status tide__extra_item(tide_intern* names, const char* key, const tide_value* value, uint64_t* out);
 
 // The number in a field: digits and nothing else; false when it is none, or above INT64_MAX. Hexadecimal
