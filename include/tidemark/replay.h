@@ -91,8 +91,8 @@ typedef struct tide_replay_result {
 // Prepares the entries of one device: which release belongs to which request, which pool each request went
 // to, and when releases complete. For a device without entries, a run replays nothing. If the recording
 // begins in the middle, the blocks that existed before (see ledger.h) are requested first, in the order of
-// their addresses. The trace and `heap` are borrowed until the replay is freed; the trace must not change. A NULL
-// heap is malloc.
+// their addresses. The trace and `heap` are borrowed until the replay is freed; the trace must not change.
+// A NULL heap is malloc.
 // Errors:  TIDE_ERR_ARGUMENT; TIDE_ERR_LIMIT for 2^27 or more entries, or more than 1024 streams;
 //          TIDE_ERR_NO_MEMORY.
 // Cost:    O(n); 24 bytes per request and release.

@@ -137,7 +137,7 @@ static tide_status list_take(tide__assembler* a, tide__open* open, tide__item* i
     if (!is_right) open->role = TIDE__ROLE_PLAIN;
     return open_add(a, open, item, 1);
   }
-  if (!is_right) return TIDE__FILE_FAIL(a, "%s where it cannot be", tide__item_name(item));
+  if (!is_right) return TIDE__FILE_FAIL(a, "%s is not allowed here", tide__item_name(item));
   open->count += role_is_counted(role);
   return TIDE_OK;
 }
@@ -224,7 +224,7 @@ tide_status tide__assemble_open(tide__assembler* a, bool is_dict) {
 }
 
 tide_status tide__assemble_mark(tide__assembler* a) {
-  if (a->mark_count == MARKS_MAX) return TIDE__FILE_FAIL(a, "more than %u marks at once", MARKS_MAX);
+  if (a->mark_count == MARKS_MAX) return TIDE__FILE_FAIL(a, "more than %u marks on the stack", MARKS_MAX);
   TIDE_TRY(GROW(a, &a->marks, &a->mark_room, a->mark_count + 1));
   a->marks[a->mark_count++] = a->depth;
   return TIDE_OK;
@@ -234,13 +234,14 @@ tide_status tide__assemble_mark(tide__assembler* a) {
 static tide_status parts_find(tide__assembler* a, size_t count, bool to_mark, size_t* out) {
   const size_t mark = a->mark_count > 0 ? a->marks[a->mark_count - 1] : 0;
   if (to_mark) {
-    if (a->mark_count == 0) return TIDE__FILE_FAIL(a, "%s", "there is no mark");
-    if (mark > a->depth) return TIDE__FILE_FAIL(a, "%s", "the parts below the mark are gone");
+    if (a->mark_count == 0) return TIDE__FILE_FAIL(a, "%s", "no mark is on the stack");
+    if (mark > a->depth) return TIDE__FILE_FAIL(a, "%s", "the stack is shorter than at the mark");
     a->mark_count--;
     *out = mark;
     return TIDE_OK;
   }
-  if (a->depth < count || a->depth - count < mark) return TIDE__FILE_FAIL(a, "fewer than %zu parts", count);
+  if (a->depth < count || a->depth - count < mark)
+    return TIDE__FILE_FAIL(a, "fewer than %zu items on the stack", count);
   *out = a->depth - count;
   return TIDE_OK;
 }
@@ -254,7 +255,7 @@ static tide_status parts_close(tide__assembler* a, size_t begin) {
 static tide_status parts_owner(tide__assembler* a, size_t begin, bool is_dict, tide__open** out) {
   const tide__open* const open = begin > 0 ? open_at(a, begin - 1) : NULL;
   if (open == NULL || open->is_dict != is_dict)
-    return TIDE__FILE_FAIL(a, "no %s to be filled lies below", is_dict ? "dict" : "list");
+    return TIDE__FILE_FAIL(a, "there is no open %s below the items", is_dict ? "dict" : "list");
   *out = &a->opens[a->stack[begin - 1].id];
   return TIDE_OK;
 }
@@ -275,10 +276,10 @@ tide_status tide__assemble_append(tide__assembler* a, size_t count, bool to_mark
 }
 
 static tide_status keys_check(tide__assembler* a, size_t begin) {
-  if ((a->depth - begin) % 2 != 0) return TIDE__FILE_FAIL(a, "%s", "a key without a value");
+  if ((a->depth - begin) % 2 != 0) return TIDE__FILE_FAIL(a, "%s", "a key has no value");
   for (size_t i = begin; i < a->depth; i += 2) {
     if (a->stack[i].kind != TIDE__ITEM_TEXT)
-      return TIDE__FILE_FAIL(a, "%s is no key", tide__item_name(&a->stack[i]));
+      return TIDE__FILE_FAIL(a, "%s is not a valid key", tide__item_name(&a->stack[i]));
   }
   return TIDE_OK;
 }
@@ -316,7 +317,7 @@ static tide_status part_drop(tide__assembler* a) {
   const bool is_open = item->kind == TIDE__ITEM_OPEN;
   const tide__role role = (tide__role)(is_open ? a->opens[item->id].role : item->role);
   const bool is_free = role == TIDE__ROLE_PLAIN || role == TIDE__ROLE_STACK || role == TIDE__ROLE_FRAME;
-  if (!is_free) return TIDE__FILE_FAIL(a, "%s", "a part of the snapshot is dropped");
+  if (!is_free) return TIDE__FILE_FAIL(a, "%s", "an instruction discards a part of the snapshot");
   if (is_open) open_give(a, item->id, MEMO_GONE);
   a->depth--;
   return TIDE_OK;
@@ -346,12 +347,12 @@ static void memo_forget(tide__assembler* a, size_t number) {
 
 tide_status tide__assemble_remember(tide__assembler* a, size_t number) {
   if (number == SIZE_MAX) number = a->memo_count;
-  if (a->depth == 0) return TIDE__FILE_FAIL(a, "%s", "nothing to remember");
+  if (a->depth == 0) return TIDE__FILE_FAIL(a, "%s", "there is nothing to store in the memo");
   if (number > a->memo_count || number >= UINT32_MAX)
-    return TIDE__FILE_FAIL(a, "number %zu is remembered after %zu", number, a->memo_count);
+    return TIDE__FILE_FAIL(a, "memo number %zu is stored after %zu others", number, a->memo_count);
   tide__item item = a->stack[a->depth - 1];
   if (item.kind == TIDE__ITEM_OPEN) {
-    if (a->opens[item.id].memo != 0) return TIDE__FILE_FAIL(a, "%s", "a part is remembered twice");
+    if (a->opens[item.id].memo != 0) return TIDE__FILE_FAIL(a, "%s", "an item is stored in the memo twice");
   } else if (item.kind == TIDE__ITEM_INT || item.kind == TIDE__ITEM_UINT || item.kind == TIDE__ITEM_FLOAT) {
     TIDE_TRY(tide__item_value(a, &item, &item.id));
     item = (tide__item){ .kind = TIDE__ITEM_VALUE, .id = item.id };
@@ -368,7 +369,7 @@ tide_status tide__assemble_remember(tide__assembler* a, size_t number) {
 static tide_status entry_repeat(tide__assembler* a, tide__item* item) {
   size_t count = 0;
   const tide_trace_entry* const entries = tide_trace_entries(a->trace, (size_t)item->as.integer, &count);
-  if (a->track_count == 0 || item->id >= count) return TIDE__FILE_FAIL(a, "%s", "an entry that is gone");
+  if (a->track_count == 0 || item->id >= count) return TIDE__FILE_FAIL(a, "%s", "the entry no longer exists");
   tide_trace_entry entry = entries[item->id];
   entry.device = (uint8_t)(a->track_count - 1);
   TIDE_TRY(tide_trace_add_entry(a->trace, &entry));
@@ -382,14 +383,14 @@ static tide_status entry_repeat(tide__assembler* a, tide__item* item) {
 static tide_status track_repeat(tide__assembler* a, tide__item item) {
   size_t count = 0;
   (void)tide_trace_entries(a->trace, item.id, &count);
-  if (count > 0) return TIDE__FILE_FAIL(a, "%s comes twice", tide__item_name(&item));
+  if (count > 0) return TIDE__FILE_FAIL(a, "%s occurs twice", tide__item_name(&item));
   TIDE_TRY(tide__pack_device(a, &item.id));
   return tide__assemble_item(a, item);
 }
 
 tide_status tide__assemble_recall(tide__assembler* a, size_t number) {
   if (number >= a->memo_count || a->memo[number] == MEMO_GONE)
-    return TIDE__FILE_FAIL(a, "number %zu is not remembered", number);
+    return TIDE__FILE_FAIL(a, "memo number %zu is not set", number);
   TIDE_TRY(below_close(a, memo_unpack(a->memo[number]).kind));
   tide__item item = memo_unpack(a->memo[number]);
   if (item.kind == TIDE__ITEM_OPEN) {
@@ -401,14 +402,15 @@ tide_status tide__assemble_recall(tide__assembler* a, size_t number) {
   if (item.kind == TIDE__ITEM_PACKED && item.role == TIDE__ROLE_TRACK) return track_repeat(a, item);
   const bool is_shared = item.kind != TIDE__ITEM_PACKED || item.role == TIDE__ROLE_STACK ||
                          item.role == TIDE__ROLE_FRAME || item.role == TIDE__ROLE_ENTRY;
-  if (!is_shared) return TIDE__FILE_FAIL(a, "%s comes twice", tide__item_name(&item));
+  if (!is_shared) return TIDE__FILE_FAIL(a, "%s occurs twice", tide__item_name(&item));
   if (item.kind == TIDE__ITEM_PACKED && item.role == TIDE__ROLE_ENTRY) TIDE_TRY(entry_repeat(a, &item));
   return tide__assemble_item(a, item);
 }
 
 tide_status tide__assemble_end(tide__assembler* a) {
   if (a->depth != 1 || a->mark_count != 0)
-    return TIDE__FILE_FAIL(a, "it ends with %zu parts and %zu marks", a->depth, a->mark_count);
+    return TIDE__FILE_FAIL(a, "the pickle ends with %zu items and %zu marks on the stack", a->depth,
+                           a->mark_count);
   tide__item* const item = &a->stack[0];
   TIDE_TRY(item_close(a, item));
   if (item->kind == TIDE__ITEM_VALUE) {
@@ -417,7 +419,7 @@ tide_status tide__assemble_end(tide__assembler* a) {
   }
   const bool is_packed = item->kind == TIDE__ITEM_PACKED;
   if (!is_packed || (item->role != TIDE__ROLE_ROOT && item->role != TIDE__ROLE_SEGMENTS))
-    return TIDE__FILE_FAIL(a, "%s is no memory snapshot", tide__item_name(item));
+    return TIDE__FILE_FAIL(a, "%s is not a memory snapshot", tide__item_name(item));
   if (item->role == TIDE__ROLE_SEGMENTS) {
     const tide_trace_about about = { .has_segments = true, .is_segments_only = true };
     tide_trace_set_about(a->trace, &about);

@@ -212,7 +212,7 @@ tide_status tide__table_put(const tide__table* table, const tide__known* known, 
     column_gather(column, table->row_bytes, rows, count, values->items);
     const size_t wrong = column_find_wrong(column, known, values->items, count);
     TIDE_REQUIRE(wrong == count, TIDE_ERR_ARGUMENT,
-                 "trace_write: %s %zu has %s %" PRIu64 ", which is not there", table->name, wrong,
+                 "trace_write: %s %zu has %s %" PRIu64 ", which does not exist", table->name, wrong,
                  column->name, values->items[wrong]);
     TIDE_TRY(k == 0 ? column_put_plain(values->items, count, to) : column_put(values->items, count, to));
   }
@@ -266,8 +266,8 @@ tide_status tide__table_take(const tide__table* table, const tide__known* known,
                     : column_take(from, values->items, count));
     const size_t wrong = column_find_wrong(column, known, values->items, count);
     TIDE_REQUIRE(wrong == count, TIDE_ERR_FORMAT,
-                 "native: byte %" PRIu64 ": in this column %s %zu has %s %" PRIu64 ", which cannot be",
-                 offset, table->name, wrong, column->name, values->items[wrong]);
+                 "native: byte %" PRIu64 ": %s %zu of this column has the invalid %s %" PRIu64, offset,
+                 table->name, wrong, column->name, values->items[wrong]);
     column_scatter(column, table->row_bytes, values->items, count, rows);
   }
   return TIDE_OK;

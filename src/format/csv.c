@@ -116,7 +116,7 @@ static tide_status csv_line_find(tide__csv* csv, size_t* out_bytes) {
 void tide__csv_check_row(tide__output* output, uint64_t begin) {
   if (tide__output_offset(output) - begin <= TIDE__CSV_LINE + 1) return;  // with its newline
   tide__output_fail(output,
-                    TIDE_FAIL(TIDE_ERR_LIMIT, "trace_write: a row of more than %zu bytes", TIDE__CSV_LINE));
+                    TIDE_FAIL(TIDE_ERR_LIMIT, "trace_write: a row has more than %zu bytes", TIDE__CSV_LINE));
 }
 
 tide_status tide__csv_next(tide__csv* csv) {

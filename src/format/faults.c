@@ -25,13 +25,13 @@ static bool entry_has_action(const tide_trace* trace, const tide_trace_entry* en
 }
 
 const char* tide__entry_fault(const tide_trace* trace, const tide_trace_entry* entry) {
-  if (entry->action >= TIDE_ACTION_COUNT) return "its action is none";
+  if (entry->action >= TIDE_ACTION_COUNT) return "its action is unknown";
   if (!entry_has_action(trace, entry)) return "it has no action";
   return entry->action == TIDE_ACTION_OOM ? oom_fault(entry) : range_fault(entry->address, entry->bytes);
 }
 
 const char* tide__segment_fault(const tide_trace_segment* segment) {
-  if (segment->absent & (TIDE_SEGMENT_ADDRESS | TIDE_SEGMENT_BYTES)) return "it has no address or no size";
+  if (segment->absent & (TIDE_SEGMENT_ADDRESS | TIDE_SEGMENT_BYTES)) return "it lacks an address or a size";
   if (segment->allocated_bytes >= TIDE_FORMAT_BYTES || segment->active_bytes >= TIDE_FORMAT_BYTES ||
       segment->requested_bytes >= TIDE_FORMAT_BYTES)
     return "it counts 2^57 bytes or more";
@@ -39,7 +39,7 @@ const char* tide__segment_fault(const tide_trace_segment* segment) {
 }
 
 const char* tide__block_fault(const tide_trace_block* block) {
-  if (block->state > TIDE_BLOCK_PENDING) return "its state is none";
+  if (block->state > TIDE_BLOCK_PENDING) return "its state is unknown";
   if (block->requested_bytes >= TIDE_FORMAT_BYTES) return "its request is for 2^57 bytes or more";
   return range_fault(block->address, block->bytes);
 }

@@ -53,7 +53,7 @@ static tide_status input_report(tide__input* input) {
   if (input->on_progress == NULL || bytes - input->told < INPUT_PROGRESS) return TIDE_OK;
   input->told = bytes;
   TIDE_REQUIRE(input->on_progress(input->user, bytes), TIDE_ERR_STATE,
-               "trace_read: ended after %" PRIu64 " bytes", bytes);
+               "trace_read: cancelled by on_progress after %" PRIu64 " bytes", bytes);
   return TIDE_OK;
 }
 
@@ -77,7 +77,7 @@ static tide_status input_read_once(tide__input* input) {
   TIDE_TRY(
       input->source.read(input->source.user, input->buffer + input->end, input->room - input->end, &got));
   TIDE_REQUIRE(got <= input->room - input->end, TIDE_ERR_ARGUMENT,
-               "trace_read: the source gave more than asked for");
+               "trace_read: the source returned more bytes than requested");
   input->is_ended = got == 0;
   input->end += got;
   input_raise_limit(input);

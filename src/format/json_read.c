@@ -68,7 +68,7 @@ static tide_status json_skip(json_reader* r, int* out) {
 
 static tide_status json_unexpected(json_reader* r, int byte) {
   if (byte < 0) return TIDE_FAIL(TIDE_ERR_FORMAT, "json: truncated at byte %" PRIu64, r->a.offset);
-  return TIDE__FILE_FAIL(&r->a, "0x%02x is not expected here", (unsigned)byte);
+  return TIDE__FILE_FAIL(&r->a, "unexpected byte 0x%02x", (unsigned)byte);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -82,7 +82,7 @@ static tide_status json_hex(json_reader* r, uint32_t* out) {
     const uint8_t digit = at[i];
     const bool is_letter = (digit | 0x20) >= 'a' && (digit | 0x20) <= 'f';
     if (!is_letter && (digit < '0' || digit > '9'))
-      return TIDE__FILE_FAIL(&r->a, "%s", "not four hexadecimal digits");
+      return TIDE__FILE_FAIL(&r->a, "%s", "\\u is not followed by four hexadecimal digits");
     code = code << 4 | (uint32_t)(is_letter ? (digit | 0x20) - 'a' + 10 : digit - '0');
   }
   *out = code;
@@ -123,7 +123,7 @@ static tide_status json_escape(json_reader* r) {
   TIDE_TRY(json_next(r, &byte));
   if (byte == 'u') return json_unicode(r);
   const char* const at = byte != 0 ? strchr(from, byte) : NULL;
-  if (at == NULL) return TIDE__FILE_FAIL(&r->a, "%s", "an escape that is none");
+  if (at == NULL) return TIDE__FILE_FAIL(&r->a, "%s", "not a valid escape sequence");
   return tide__bytes_add(&r->text, &to[at - from], 1);
 }
 
@@ -147,8 +147,7 @@ static tide_status json_text(json_reader* r) {
     if (byte >= 0x20 && byte != '"' && byte != '\\') continue;  // the next piece
     TIDE_TRY(json_next(r, &byte));
     if (byte == '"') break;
-    if (byte != '\\')
-      return TIDE__FILE_FAIL(&r->a, "a text with the control character 0x%02x", (unsigned)byte);
+    if (byte != '\\') return TIDE__FILE_FAIL(&r->a, "control character 0x%02x in a string", (unsigned)byte);
     TIDE_TRY(json_escape(r));
   }
   return tide__assemble_text(&r->a, r->text.data, r->text.used);
@@ -202,7 +201,7 @@ static tide_status number_give(json_reader* r, const char* text, bool is_integer
   uint64_t number = 0;
   if (!is_integer) return tide__assemble_float(&r->a, tide__json_number(text));
   if (!digits_fit(text + is_negative, is_negative, &number))
-    return TIDE__FILE_FAIL(&r->a, "%s", "an integer that has no 64 bits");
+    return TIDE__FILE_FAIL(&r->a, "%s", "an integer does not fit into 64 bits");
   return is_negative ? tide__assemble_int(&r->a, (int64_t)-number) : tide__assemble_uint(&r->a, number);
 }
 
@@ -225,7 +224,7 @@ static tide_status json_word_of(json_reader* r) {
   if (strcmp(word, "Infinity") == 0) return tide__assemble_float(&r->a, (double)INFINITY);
   if (strcmp(word, "-Infinity") == 0) return tide__assemble_float(&r->a, -(double)INFINITY);
   if (byte < 0) return json_unexpected(r, byte);
-  return TIDE__FILE_FAIL(&r->a, "'%s' is no value", word);
+  return TIDE__FILE_FAIL(&r->a, "'%s' is not a value", word);
 }
 
 static tide_status json_number(json_reader* r) {
@@ -243,7 +242,7 @@ static tide_status json_number(json_reader* r) {
     TIDE_TRY(json_peek(r, &byte));
   }
   text[length] = '\0';
-  if (!number_is_right(text, &is_integer)) return TIDE__FILE_FAIL(&r->a, "%s", "a number that is none");
+  if (!number_is_right(text, &is_integer)) return TIDE__FILE_FAIL(&r->a, "%s", "not a valid number");
   return number_give(r, text, is_integer);
 }
 

@@ -29,7 +29,7 @@ static tide__lifetime* lifetime_last(const lifetime_work* work, uint64_t address
 static tide_status lifetime_add(lifetime_work* work, uint64_t address, const tide__lifetime* lifetime) {
   tide__lifetimes* const all = work->all;
   TIDE_REQUIRE(lifetime->bytes <= INT64_MAX && all->count < UINT32_MAX, TIDE_ERR_LIMIT,
-               "lifetimes: number %zu of requests or segments has 2^63 bytes or more, or is one of 2^32",
+               "lifetimes: request or segment %zu has 2^63 bytes or more, or there are 2^32 of them",
                all->count);
   TIDE_REQUIRE(
       tide__hash_map_reserve(&work->last, work->last.count + 1) &&

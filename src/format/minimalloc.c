@@ -212,7 +212,7 @@ static tide_status mini_row_read(mini_reader* r) {
 static tide_status mini_line_read(mini_reader* r) {
   TIDE_TRY(tide__csv_next(&r->csv));
   if (r->csv.state != TIDE__CSV_LINE_CUT) return TIDE_OK;
-  return tide__csv_fail(&r->csv, TIDE__CSV_NO_FIELD, "no newline at the end: the file may be cut off");
+  return tide__csv_fail(&r->csv, TIDE__CSV_NO_FIELD, "no newline at the end; the file may be truncated");
 }
 
 static tide_status mini_rows_read(mini_reader* r) {

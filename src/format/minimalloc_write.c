@@ -81,8 +81,9 @@ static void mini_put_all(const tide_problem* problem, const uint64_t* offsets, t
 
 tide_status tide_problem_write(const tide_problem* problem, const uint64_t* offsets, const tide_sink* sink) {
   tide__output output;
-  TIDE_REQUIRE(problem != NULL, TIDE_ERR_ARGUMENT, "problem_write: there is no problem");
-  TIDE_REQUIRE(sink != NULL && sink->write != NULL, TIDE_ERR_ARGUMENT, "problem_write: there is no sink");
+  TIDE_REQUIRE(problem != NULL, TIDE_ERR_ARGUMENT, "problem_write: problem is NULL");
+  TIDE_REQUIRE(sink != NULL && sink->write != NULL, TIDE_ERR_ARGUMENT,
+               "problem_write: sink is NULL or has no function");
   TIDE_TRY(tide__output_init(&output, sink, problem->heap));
   mini_put_all(problem, offsets, &output);
   const tide_status status = tide__output_flush(&output);
@@ -108,9 +109,10 @@ static tide_status mini_find_device(const tide_trace* trace, size_t* out) {
   *out = 0;
   for (size_t i = 0; i < tide_trace_device_count(trace); i++) {
     if (!mini_has_requests(trace, i)) continue;
-    TIDE_REQUIRE(!is_found, TIDE_ERR_LIMIT,
-                 "trace_write: a planning problem has one device, the trace has requests on %zu and %zu",
-                 *out, i);
+    TIDE_REQUIRE(
+        !is_found, TIDE_ERR_LIMIT,
+        "trace_write: a planning problem has one device, but the trace has requests on devices %zu and %zu",
+        *out, i);
     is_found = true;
     *out = i;
   }

@@ -63,7 +63,7 @@ static tide_status native_read_extra(native_reader* reader, uint32_t* out) {
   const uint64_t offset = tide__cursor_offset(&reader->payload);
   TIDE_TRY(native_read_value_number(reader, out));
   TIDE_REQUIRE(tide__known_is_extra(&reader->known, *out), TIDE_ERR_FORMAT,
-               "native: byte %" PRIu64 ": value %" PRIu32 " is no dict", offset, *out);
+               "native: byte %" PRIu64 ": value %" PRIu32 " is not a dict", offset, *out);
   return TIDE_OK;
 }
 
@@ -155,7 +155,7 @@ static tide_status native_read_list(native_reader* reader, native_read_fn read_o
     const bool is_refused = status == TIDE_ERR_ARGUMENT || status == TIDE_ERR_LIMIT;
     if (status != TIDE_OK && !is_refused) return status;
     TIDE_REQUIRE(!is_refused && number == before + i + 1, TIDE_ERR_FORMAT,
-                 "native: byte %" PRIu64 ": item %" PRIu64 " of the list cannot be, or is there already",
+                 "native: byte %" PRIu64 ": item %" PRIu64 " of the list is not valid, or occurs twice",
                  offset, i);
   }
   return TIDE_OK;
@@ -195,7 +195,8 @@ static tide_status native_read_about(native_reader* reader) {
   uint32_t flags = 0;
   uint32_t devices = 0;
   TIDE_REQUIRE(!reader->has_about && reader->chunk.items == 1, TIDE_ERR_FORMAT,
-               "native: byte %" PRIu64 ": what is said of the trace is there once", reader->chunk_offset);
+               "native: byte %" PRIu64 ": a second chunk \"about\", or one with several items",
+               reader->chunk_offset);
   TIDE_TRY(tide__cursor_number(&reader->payload, "set of flags", TIDE__NATIVE_ABOUT_FLAGS, &flags));
   TIDE_TRY(native_read_value_number(reader, &reader->about.settings));
   TIDE_TRY(native_read_value_number(reader, &reader->about.annotations));
@@ -212,7 +213,7 @@ static tide_status native_take_rows(native_reader* reader, const tide__table* ta
   *out = NULL;
   if (count == 0) return TIDE_OK;
   TIDE_REQUIRE(count <= tide__cursor_left(&reader->payload), TIDE_ERR_FORMAT,
-               "native: byte %" PRIu64 ": %" PRIu64 " rows cannot be in %zu bytes",
+               "native: byte %" PRIu64 ": %" PRIu64 " rows do not fit into %zu bytes",
                tide__cursor_offset(&reader->payload), count, tide__cursor_left(&reader->payload));
   const tide_heap* const heap = reader->input->heap;
   void* const rows = tide__heap_alloc(heap, count, table->row_bytes);
@@ -227,8 +228,8 @@ static tide_status native_take_rows(native_reader* reader, const tide__table* ta
 static tide_status native_fault(const native_reader* reader, const char* row, uint64_t number,
                                 const char* fault) {
   TIDE_REQUIRE(fault == NULL, TIDE_ERR_FORMAT,
-               "native: byte %" PRIu64 ": %s %" PRIu64 " of this chunk cannot be: %s", reader->chunk_offset,
-               row, number, fault);
+               "native: byte %" PRIu64 ": %s %" PRIu64 " of this chunk is not valid: %s",
+               reader->chunk_offset, row, number, fault);
   return TIDE_OK;
 }
 
@@ -238,7 +239,7 @@ static tide_status native_add_segments(native_reader* reader, const tide_trace_s
   size_t next = 0;
   for (uint64_t i = 0; i < count; i++) {
     TIDE_REQUIRE(segments[i].block_count <= block_count - next, TIDE_ERR_FORMAT,
-                 "native: byte %" PRIu64 ": segment %" PRIu64 " has more blocks than are left",
+                 "native: byte %" PRIu64 ": segment %" PRIu64 " has more blocks than the chunk has left",
                  reader->chunk_offset, i);
     TIDE_TRY(native_fault(reader, "segment", i, tide__segment_fault(&segments[i])));
     TIDE_TRY(tide_trace_add_segment(reader->trace, &segments[i]));
@@ -247,8 +248,9 @@ static tide_status native_add_segments(native_reader* reader, const tide_trace_s
       TIDE_TRY(tide_trace_add_block(reader->trace, &blocks[next++]));
     }
   }
-  TIDE_REQUIRE(next == block_count, TIDE_ERR_FORMAT, "native: byte %" PRIu64 ": %zu blocks have no segment",
-               reader->chunk_offset, block_count - next);
+  TIDE_REQUIRE(next == block_count, TIDE_ERR_FORMAT,
+               "native: byte %" PRIu64 ": %zu blocks belong to no segment", reader->chunk_offset,
+               block_count - next);
   return TIDE_OK;
 }
 
@@ -258,8 +260,8 @@ static tide_status native_read_segments(native_reader* reader) {
   size_t block_count = 0;
   void* segments = NULL;
   void* blocks = NULL;
-  TIDE_REQUIRE(!reader->has_segments, TIDE_ERR_FORMAT,
-               "native: byte %" PRIu64 ": the segments are there twice", reader->chunk_offset);
+  TIDE_REQUIRE(!reader->has_segments, TIDE_ERR_FORMAT, "native: byte %" PRIu64 ": a second chunk of segments",
+               reader->chunk_offset);
   TIDE_TRY(tide__cursor_count(&reader->payload, &block_count));
   TIDE_TRY(native_take_rows(reader, &tide__table_segments, count, &segments));
   tide_status status = native_take_rows(reader, &tide__table_blocks, block_count, &blocks);
@@ -281,7 +283,7 @@ static tide_status native_add_entries(native_reader* reader, const tide_trace_en
     TIDE_TRY(tide_trace_add_entry(reader->trace, &entries[i]));
   }
   TIDE_REQUIRE(first_ns == reader->chunk.first_ns && last_ns == reader->chunk.last_ns, TIDE_ERR_FORMAT,
-               "native: byte %" PRIu64 ": the chunk's times are not those of its entries",
+               "native: byte %" PRIu64 ": the times of the chunk do not match its entries",
                reader->chunk_offset);
   return TIDE_OK;
 }
@@ -290,7 +292,7 @@ static tide_status native_read_entries(native_reader* reader) {
   const uint64_t count = reader->chunk.items;
   void* entries = NULL;
   TIDE_REQUIRE(count != 0 && count <= TIDE__NATIVE_ENTRIES_MAX, TIDE_ERR_FORMAT,
-               "native: byte %" PRIu64 ": a chunk of %" PRIu64 " entries", reader->chunk_offset, count);
+               "native: byte %" PRIu64 ": a chunk has %" PRIu64 " entries", reader->chunk_offset, count);
   TIDE_TRY(native_take_rows(reader, &tide__table_entries, count, &entries));
   const tide_status status = native_add_entries(reader, entries, count);
   tide__heap_release(reader->input->heap, entries, count, sizeof(tide_trace_entry));
@@ -316,7 +318,7 @@ static tide_status native_read_head(native_reader* reader) {
                    tide__load_fixed(head + 12, 4) == tide__crc_of(&reader->crc, head, 12),
                TIDE_ERR_FORMAT, "native: byte 0: the head of the file is damaged");
   TIDE_REQUIRE(major == TIDE__NATIVE_MAJOR, TIDE_ERR_FORMAT,
-               "native: byte 8: version %" PRIu64 " of the format is not known here", major);
+               "native: byte 8: version %" PRIu64 " of the format is not supported", major);
   return TIDE_OK;
 }
 
@@ -327,9 +329,9 @@ static tide_status native_read_index(native_reader* reader) {
   TIDE_REQUIRE(reader->chunk.items == reader->index.used / TIDE__NATIVE_INDEX_BYTES &&
                    bytes == reader->index.used &&
                    (bytes == 0 || memcmp(index, reader->index.data, bytes) == 0),
-               TIDE_ERR_FORMAT, "native: byte %" PRIu64 ": the index is not that of the chunks before it",
+               TIDE_ERR_FORMAT, "native: byte %" PRIu64 ": the index does not match the chunks before it",
                reader->chunk_offset);
-  TIDE_REQUIRE(reader->has_about, TIDE_ERR_FORMAT, "native: byte %" PRIu64 ": nothing was said of the trace",
+  TIDE_REQUIRE(reader->has_about, TIDE_ERR_FORMAT, "native: byte %" PRIu64 ": there is no chunk \"about\"",
                reader->chunk_offset);
   return TIDE_OK;
 }
@@ -359,14 +361,14 @@ static tide_status native_read_payload(native_reader* reader) {
   if (!is_known && chunk->flags == TIDE__NATIVE_CAN_SKIP) return TIDE_OK;
   TIDE_REQUIRE(is_known && chunk->flags == 0, TIDE_ERR_FORMAT,
                "native: byte %" PRIu64 ": a chunk of kind %" PRIu32 " with flags %" PRIu32
-               " is not known here",
+               " is not supported",
                reader->chunk_offset, chunk->kind, chunk->flags);
   TIDE_REQUIRE(reader->has_about || !kind->needs_about, TIDE_ERR_FORMAT,
-               "native: byte %" PRIu64 ": nothing was said of the trace yet", reader->chunk_offset);
+               "native: byte %" PRIu64 ": a chunk \"about\" must come first", reader->chunk_offset);
   reader->known = tide__known_of(reader->trace);
   TIDE_TRY(kind->read(reader));
   TIDE_REQUIRE(tide__cursor_left(&reader->payload) == 0, TIDE_ERR_FORMAT,
-               "native: byte %" PRIu64 ": %zu bytes too many in the chunk",
+               "native: byte %" PRIu64 ": %zu bytes are left over in the chunk",
                tide__cursor_offset(&reader->payload), tide__cursor_left(&reader->payload));
   return TIDE_OK;
 }

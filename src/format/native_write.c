@@ -90,7 +90,7 @@ static tide_status native_put_dict_items(native_writer* writer, const tide_value
   for (size_t i = 0; i < value->count; i++) {
     const uint64_t key = value->items[i] >> 32;
     TIDE_REQUIRE(key <= writer->known.counts.texts, TIDE_ERR_ARGUMENT,
-                 "trace_write: key %zu of value %" PRIu32 " is text %" PRIu64 ", which is not there", i,
+                 "trace_write: key %zu of value %" PRIu32 " is text %" PRIu64 ", which does not exist", i,
                  number, key);
     tide__bytes_put_uint(&writer->payload, key);
     tide__bytes_put_uint(&writer->payload, (uint32_t)value->items[i]);
@@ -120,7 +120,8 @@ static tide_status native_put_value(native_writer* writer, uint32_t number) {
     default: return native_put_items(writer, &value, number);
   }
   TIDE_REQUIRE(value.text <= writer->known.counts.texts, TIDE_ERR_ARGUMENT,
-               "trace_write: value %" PRIu32 " is text %" PRIu32 ", which is not there", number, value.text);
+               "trace_write: value %" PRIu32 " is text %" PRIu32 ", which does not exist", number,
+               value.text);
   tide__bytes_put_uint(&writer->payload, value.text);
   return TIDE_OK;
 }
@@ -130,7 +131,8 @@ static tide_status native_put_frame(native_writer* writer, uint32_t number) {
   const uint32_t texts = writer->known.counts.texts;
   TIDE_REQUIRE(frame.name <= texts && frame.file <= texts &&
                    tide__known_is_extra(&writer->known, frame.extra),
-               TIDE_ERR_ARGUMENT, "trace_write: frame %" PRIu32 " refers to what is not there", number);
+               TIDE_ERR_ARGUMENT,
+               "trace_write: frame %" PRIu32 " refers to a text or dict that does not exist", number);
   TIDE_TRY(native_reserve_numbers(writer, 3));
   tide__bytes_put_uint(&writer->payload, frame.name);
   tide__bytes_put_uint(&writer->payload, frame.file);
@@ -154,7 +156,8 @@ static tide_status native_put_note(native_writer* writer, uint32_t number) {
   const uint32_t texts = writer->known.counts.texts;
   TIDE_REQUIRE(note.metadata <= texts && note.compile_context <= texts &&
                    tide__known_is_extra(&writer->known, note.extra),
-               TIDE_ERR_ARGUMENT, "trace_write: note %" PRIu32 " refers to what is not there", number);
+               TIDE_ERR_ARGUMENT,
+               "trace_write: note %" PRIu32 " refers to a text or dict that does not exist", number);
   TIDE_TRY(native_reserve_numbers(writer, 1));
   tide__bytes_put_uint(&writer->payload, note.metadata);
   tide__bytes_put_uint(&writer->payload, note.compile_context);
@@ -199,7 +202,7 @@ static tide_status native_write_about(native_writer* writer) {
   const uint32_t values = writer->known.counts.values;
   TIDE_REQUIRE(about.settings <= values && about.annotations <= values &&
                    tide__known_is_extra(&writer->known, about.extra),
-               TIDE_ERR_ARGUMENT, "trace_write: what is said of the trace refers to what is not there");
+               TIDE_ERR_ARGUMENT, "trace_write: tide_trace_about refers to a value that does not exist");
   TIDE_TRY(native_reserve_numbers(writer, 3));
   tide__bytes_put_uint(&writer->payload, native_about_flags(&about));
   tide__bytes_put_uint(&writer->payload, about.settings);

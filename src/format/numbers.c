@@ -53,7 +53,7 @@ tide_status tide__cursor_uint_slow(tide__cursor* from, uint64_t* out) {
   uint64_t number = 0;
   *out = 0;
   for (unsigned shift = 0; shift < 64; shift += 7) {
-    TIDE_REQUIRE(from->at < from->end, TIDE_ERR_FORMAT, "native: byte %" PRIu64 ": a number ends too early",
+    TIDE_REQUIRE(from->at < from->end, TIDE_ERR_FORMAT, "native: byte %" PRIu64 ": a number is truncated",
                  offset);
     const uint8_t byte = *from->at++;
     const uint64_t bits = byte & 0x7fu;
@@ -72,8 +72,8 @@ tide_status tide__cursor_number(tide__cursor* from, const char* what, uint32_t l
   *out = 0;
   TIDE_TRY(tide__cursor_uint(from, &number));
   TIDE_REQUIRE(number <= limit, TIDE_ERR_FORMAT,
-               "native: byte %" PRIu64 ": %s %" PRIu64 " is above the last, %" PRIu32, offset, what, number,
-               limit);
+               "native: byte %" PRIu64 ": %s %" PRIu64 " does not exist; the last is %" PRIu32, offset, what,
+               number, limit);
   *out = (uint32_t)number;
   return TIDE_OK;
 }
@@ -84,7 +84,7 @@ tide_status tide__cursor_count(tide__cursor* from, size_t* out) {
   *out = 0;
   TIDE_TRY(tide__cursor_uint(from, &count));
   TIDE_REQUIRE(count <= tide__cursor_left(from), TIDE_ERR_FORMAT,
-               "native: byte %" PRIu64 ": %" PRIu64 " items cannot be in %zu bytes", offset, count,
+               "native: byte %" PRIu64 ": %" PRIu64 " items do not fit into %zu bytes", offset, count,
                tide__cursor_left(from));
   *out = count;
   return TIDE_OK;
@@ -93,7 +93,7 @@ tide_status tide__cursor_count(tide__cursor* from, size_t* out) {
 tide_status tide__cursor_bytes(tide__cursor* from, size_t bytes, const uint8_t** out) {
   *out = NULL;
   TIDE_REQUIRE(bytes <= tide__cursor_left(from), TIDE_ERR_FORMAT,
-               "native: byte %" PRIu64 ": %zu bytes are wanted, %zu are left", tide__cursor_offset(from),
+               "native: byte %" PRIu64 ": %zu bytes are needed, %zu are left", tide__cursor_offset(from),
                bytes, tide__cursor_left(from));
   *out = from->at;
   from->at += bytes;

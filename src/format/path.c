@@ -47,7 +47,7 @@ tide_status tide_trace_load(const char* path, const tide_read_options* options, 
 }
 
 tide_status tide_trace_save(const tide_trace* trace, const char* path) {
-  TIDE_REQUIRE(trace != NULL && path != NULL, TIDE_ERR_ARGUMENT, "trace_save: no trace or path");
+  TIDE_REQUIRE(trace != NULL && path != NULL, TIDE_ERR_ARGUMENT, "trace_save: trace or path is NULL");
   const int format = tide_format_from_path(path);
   TIDE_REQUIRE(format >= 0, TIDE_ERR_ARGUMENT, "trace_save: %s: no format has this ending", path);
   const int file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);

@@ -63,8 +63,8 @@ static tide_status pickle_check_torch(pickle* p) {
                         memcmp(p->input->buffer + p->input->at, torch_magic, bytes) == 0;
   if (!is_torch) return TIDE_OK;
   return TIDE__FILE_FAIL(&p->a, "%s",
-                         "it is a file of torch.save(), not a recording; a snapshot is what "
-                         "torch.cuda.memory._dump_snapshot() writes");
+                         "the file is one of torch.save(), not a recording; "
+                         "torch.cuda.memory._dump_snapshot() writes a memory snapshot");
 }
 
 // An integer of any length in two's complement, of which 64 bits must be enough; the ninth byte of an address
@@ -77,7 +77,7 @@ static tide_status pickle_long(pickle* p, size_t length_bytes) {
   if (bytes > 9) return TIDE__FILE_FAIL(&p->a, "an integer of %" PRIu64 " bytes", bytes);
   TIDE_TRY(tide__input_take(p->input, (size_t)bytes, &at));
   if (bytes == 9) {
-    if (at[8] != 0) return TIDE__FILE_FAIL(&p->a, "%s", "an integer that has no 64 bits");
+    if (at[8] != 0) return TIDE__FILE_FAIL(&p->a, "%s", "an integer does not fit into 64 bits");
     return tide__assemble_uint(&p->a, tide__load_fixed(at, 8));
   }
   const uint64_t number = tide__load_fixed(at, (size_t)bytes);
@@ -138,12 +138,12 @@ static tide_status pickle_refuse(pickle* p, uint8_t code) {
   if (code_is_of_objects(code))
     return TIDE__FILE_FAIL(
         &p->a,
-        "instruction 0x%02x is not one of plain data: it is a pickle of objects, as torch.save() "
-        "writes it; a snapshot is what torch.cuda.memory._dump_snapshot() writes",
+        "instruction 0x%02x does not make plain data: this is a pickle of objects, as torch.save() "
+        "writes it; torch.cuda.memory._dump_snapshot() writes a memory snapshot",
         code);
   const bool is_print = code > ' ' && code < 0x7f;
   const char text[] = { ' ', '\'', (char)code, '\'', '\0' };
-  return TIDE__FILE_FAIL(&p->a, "instruction 0x%02x%s is not one of plain data", code, is_print ? text : "");
+  return TIDE__FILE_FAIL(&p->a, "instruction 0x%02x%s does not make plain data", code, is_print ? text : "");
 }
 
 static tide_status pickle_step(pickle* p, uint8_t code) {
@@ -190,8 +190,9 @@ static tide_status pickle_step(pickle* p, uint8_t code) {
 static tide_status pickle_head(pickle* p) {
   const uint8_t* at = NULL;
   TIDE_TRY(tide__input_take(p->input, 2, &at));
-  if (at[0] != PICKLE_PROTO) return TIDE__FILE_FAIL(&p->a, "%s", "it does not begin with a protocol");
-  if (at[1] < 2 || at[1] > 5) return TIDE__FILE_FAIL(&p->a, "protocol %u is not one of 2 to 5", at[1]);
+  if (at[0] != PICKLE_PROTO) return TIDE__FILE_FAIL(&p->a, "%s", "the file does not begin with a protocol");
+  if (at[1] < 2 || at[1] > 5)
+    return TIDE__FILE_FAIL(&p->a, "protocol %u is not supported; 2 to 5 are", at[1]);
   return TIDE_OK;
 }
 

@@ -38,7 +38,8 @@ static tide_status value_add(tide__assembler* a, const tide_value* value, uint32
 tide_status tide__unshare(tide__assembler* a, size_t parts) {
   a->unfolded += parts;
   if (a->unfolded / UNFOLD_SHARE <= a->offset + UNFOLD_MIN) return TIDE_OK;
-  return TIDE__FILE_FAIL(a, "parts are shared %llu times", (unsigned long long)a->unfolded);
+  return TIDE__FILE_FAIL(a, "shared parts are used %llu times, too often for the length of the file",
+                         (unsigned long long)a->unfolded);
 }
 
 // The words from `begin` on become a value, and are gone.
@@ -98,7 +99,7 @@ tide_status tide__item_value(tide__assembler* a, const tide__item* item, uint32_
     default:
       if (item->role == TIDE__ROLE_FRAME) return frame_value(a, item->id, out);
       if (item->role == TIDE__ROLE_STACK) return stack_value(a, item->id, out);
-      return TIDE__FILE_FAIL(a, "%s where it cannot be", tide__item_name(item));
+      return TIDE__FILE_FAIL(a, "%s is not allowed here", tide__item_name(item));
   }
   return value_add(a, &value, out);
 }

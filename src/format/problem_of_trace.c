@@ -228,7 +228,7 @@ tide_status tide_problem_new(const tide_trace* trace, size_t device, const tide_
                              tide_problem** out) {
   TIDE_REQUIRE(out != NULL, TIDE_ERR_ARGUMENT, "problem_new: out is NULL");
   *out = NULL;
-  TIDE_REQUIRE(trace != NULL, TIDE_ERR_ARGUMENT, "problem_new: there is no trace");
+  TIDE_REQUIRE(trace != NULL, TIDE_ERR_ARGUMENT, "problem_new: trace is NULL");
   TIDE_REQUIRE(tide__heap_is_valid(heap), TIDE_ERR_ARGUMENT, "problem_new: the heap lacks a function");
   return tide__problem_of_trace(trace, device, TIDE__PROBLEM_ALL, tide__heap_or_system(heap), out);
 }

@@ -322,7 +322,7 @@ static tide_status pack_segment(tide__assembler* a, const tide__open* open, tide
 static tide_status root_list(tide__assembler* a, const tide__item* item, tide__role role, const char* key,
                              bool* is_there) {
   tide__item packed = *item;
-  if (*is_there) return TIDE__FILE_FAIL(a, "%s comes twice", key);
+  if (*is_there) return TIDE__FILE_FAIL(a, "%s occurs twice", key);
   if (item->kind == TIDE__ITEM_VALUE) TIDE_TRY(tide__pack_value(a, item->id, role, 0, &packed));
   *is_there = packed.kind == TIDE__ITEM_PACKED && packed.role == role;
   if (!*is_there) return TIDE__FILE_FAIL(a, "%s is %s, not a list", key, tide__item_name(item));
@@ -358,10 +358,10 @@ static tide_status pack_root(tide__assembler* a, const tide__open* open, tide__i
   }
   if (root_has_key(a, open, "traceEvents"))
     return TIDE__FILE_FAIL(a, "%s",
-                           "it is a timeline of a profiler, not a memory snapshot; one is what "
-                           "torch.cuda.memory._dump_snapshot() writes");
+                           "the file is the timeline of a profiler, not a memory snapshot; "
+                           "torch.cuda.memory._dump_snapshot() writes one");
   if (!about.has_segments && !about.has_entries)
-    return TIDE__FILE_FAIL(a, "%s", "it has neither segments nor device_traces: it is no memory snapshot");
+    return TIDE__FILE_FAIL(a, "%s", "neither segments nor device_traces: this is not a memory snapshot");
   TIDE_TRY(tide__words_extra(a, begin, &about.extra));
   tide_trace_set_about(a->trace, &about);
   *out = (tide__item){ .kind = TIDE__ITEM_PACKED, .role = TIDE__ROLE_ROOT };

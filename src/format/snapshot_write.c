@@ -37,8 +37,9 @@ static bool parts_fit(tide__encoder* e, uint64_t parts) {
   if (e->encoding->shared != NULL) return true;
   e->written += parts;
   if (e->written <= PARTS_MAX) return true;
-  tide__output_fail(e->output, TIDE_FAIL(TIDE_ERR_LIMIT,
-                                         "trace_write: what the file shares is too much to be written out"));
+  tide__output_fail(
+      e->output,
+      TIDE_FAIL(TIDE_ERR_LIMIT, "trace_write: the trace is too large when its shared parts are written out"));
   return false;
 }
 

@@ -55,9 +55,9 @@ static tide_status ledger_step(tide_ledger* ledger, tide__oddity* out) {
 }
 
 tide_status tide_ledger_seek(tide_ledger* ledger, uint64_t at) {
-  TIDE_REQUIRE(ledger != NULL, TIDE_ERR_ARGUMENT, "ledger_seek: no ledger");
+  TIDE_REQUIRE(ledger != NULL, TIDE_ERR_ARGUMENT, "ledger_seek: ledger is NULL");
   TIDE_REQUIRE(at == TIDE_LEDGER_BEFORE || at < ledger->entry_count, TIDE_ERR_ARGUMENT,
-               "ledger_seek: there is no entry %llu, only %llu", (unsigned long long)at,
+               "ledger_seek: entry %llu does not exist; there are %llu", (unsigned long long)at,
                (unsigned long long)ledger->entry_count);
   const uint64_t next = at + 1;  // 0 before the first
   if (ledger->is_lost || next < ledger->next) TIDE_TRY(ledger_rewind(ledger));
@@ -142,7 +142,7 @@ static tide_status ledger_build(tide_ledger* ledger, const tide_trace* trace, si
 tide_status tide_ledger_new(const tide_trace* trace, size_t device, tide_ledger** out) {
   TIDE_REQUIRE(out != NULL, TIDE_ERR_ARGUMENT, "ledger_new: out is NULL");
   *out = NULL;
-  TIDE_REQUIRE(trace != NULL, TIDE_ERR_ARGUMENT, "ledger_new: no trace");
+  TIDE_REQUIRE(trace != NULL, TIDE_ERR_ARGUMENT, "ledger_new: trace is NULL");
   const tide_heap* const heap = tide__trace_heap(trace);
   tide_ledger* const ledger = tide__heap_alloc(heap, 1, sizeof *ledger);
   TIDE_REQUIRE(ledger != NULL, TIDE_ERR_NO_MEMORY, "ledger_new: no memory for the ledger");

@@ -47,7 +47,7 @@ static bool remains_on_segment(void* user, const tide_segment_info* got) {
   const bool is_complete = r->block == r->block_end;
   if (!is_complete || want == NULL || !segment_is_same(r, want, got)) {
     (void)snprintf(r->text, r->text_bytes,
-                   "left is another segment 0x%" PRIx64 " of %" PRIu64 " bytes, pool %" PRIu32
+                   "another segment is left: 0x%" PRIx64 " of %" PRIu64 " bytes, pool %" PRIu32
                    "; recorded: 0x%" PRIx64 " of %" PRIu64,
                    got->address, got->bytes, got->pool, want != NULL ? want->address : 0,
                    want != NULL ? want->bytes : 0);
@@ -73,7 +73,7 @@ static bool remains_on_block(void* user, const tide_block_info* got) {
   r->block++;
   if (want != NULL && block_is_same(r, want, got)) return true;
   (void)snprintf(r->text, r->text_bytes,
-                 "left is another block 0x%" PRIx64 " of %" PRIu64 " bytes, requested %" PRIu64 ", %s",
+                 "another block is left: 0x%" PRIx64 " of %" PRIu64 " bytes, requested %" PRIu64 ", %s",
                  got->address, got->bytes, got->requested_bytes, tide_block_state_name(got->state));
   return false;
 }

@@ -440,7 +440,7 @@ tide_status tide__script_init(tide__script* script, const tide_trace* trace, siz
   *script = (tide__script){ .heap = heap, .trace = trace, .device = device };
   script->entries = tide_trace_entries(trace, device, &script->entry_count);
   TIDE_REQUIRE(script->entry_count < TIDE__SCRIPT_ENTRIES, TIDE_ERR_LIMIT,
-               "replay: %zu entries; up to %zu can be replayed", script->entry_count,
+               "replay: the recording has %zu entries; at most %zu can be replayed", script->entry_count,
                TIDE__SCRIPT_ENTRIES - 1);
   script_writer w = { .script = script, .idle_slot = NO_SLOT };
   w.has_pools = tide_trace_pool_count(trace) > 1;

@@ -258,7 +258,7 @@ static tide_status window_try(check_run* c, const tide__window* w, hypothesis gu
   }
   check_call(c, window_dictate(c, w));
   if (request != NULL && !c->is_wrong) check_request(c, request);
-  if (c->at != w->end + w->has_request) CHECK_FAULT(c, "this did not happen");
+  if (c->at != w->end + w->has_request) CHECK_FAULT(c, "the recorded event did not happen");
   return TIDE_OK;
 }
 
@@ -276,7 +276,7 @@ static tide_status plan_take(check_plan* plan, size_t index, size_t* out) {
 static void plan_give_up(tide_replay_result* result) {
   const size_t length = strlen(result->mismatch);
   (void)snprintf(result->mismatch + length, sizeof result->mismatch - length,
-                 "; given up after %u guesses at when the cache was emptied", CHECK_ATTEMPTS);
+                 "; gave up after %u guesses at when the cache was emptied", CHECK_ATTEMPTS);
 }
 
 // Notes that a hypothesis failed, and whether the next shall be tried. If none is left, what the first met is
@@ -319,7 +319,7 @@ static tide_status check_report(check_run* c) {
   if (options->on_progress == NULL || c->at < c->next_report) return TIDE_OK;
   c->next_report = c->at + CHECK_PROGRESS;
   const bool goes_on = options->on_progress(options->user, c->steps[c->at].entry, c->script->entry_count);
-  TIDE_REQUIRE(goes_on, TIDE_ERR_STATE, "replay_run: ended by on_progress at entry %" PRIu32,
+  TIDE_REQUIRE(goes_on, TIDE_ERR_STATE, "replay_run: cancelled by on_progress at entry %" PRIu32,
                c->steps[c->at].entry);
   return TIDE_OK;
 }

@@ -66,7 +66,7 @@ static void put_duration(stats_printer* p, const char* name, const tide_duration
 
 static tide_status sink_check(const char* call, const void* cache, const tide_sink* sink) {
   TIDE_REQUIRE(cache != NULL && sink != NULL && sink->write != NULL, TIDE_ERR_ARGUMENT,
-               "%s: no cache or sink", call);
+               "%s: cache or sink is NULL", call);
   return TIDE_OK;
 }
 

@@ -46,7 +46,7 @@ tide_status tide__intern_add(tide_intern* names, tide__intern_kind kind, const v
 tide_status tide_intern_add_text(tide_intern* names, const char* text, size_t bytes, uint32_t* out) {
   TIDE_REQUIRE(out != NULL, TIDE_ERR_ARGUMENT, "intern_add_text: out is NULL");
   *out = 0;
-  TIDE_REQUIRE(names != NULL, TIDE_ERR_ARGUMENT, "intern_add_text: no table");
+  TIDE_REQUIRE(names != NULL, TIDE_ERR_ARGUMENT, "intern_add_text: names is NULL");
   if (bytes == 0) return TIDE_OK;
   TIDE_REQUIRE(text != NULL, TIDE_ERR_ARGUMENT, "intern_add_text: text is NULL");
   return tide__intern_add(names, TIDE__INTERN_TEXT, text, bytes, 1, out);
@@ -55,7 +55,7 @@ tide_status tide_intern_add_text(tide_intern* names, const char* text, size_t by
 tide_status tide_intern_add_stack(tide_intern* names, const uint64_t* frames, size_t count, uint32_t* out) {
   TIDE_REQUIRE(out != NULL, TIDE_ERR_ARGUMENT, "intern_add_stack: out is NULL");
   *out = 0;
-  TIDE_REQUIRE(names != NULL, TIDE_ERR_ARGUMENT, "intern_add_stack: no table");
+  TIDE_REQUIRE(names != NULL, TIDE_ERR_ARGUMENT, "intern_add_stack: names is NULL");
   if (count == 0) return TIDE_OK;
   TIDE_REQUIRE(frames != NULL, TIDE_ERR_ARGUMENT, "intern_add_stack: frames is NULL");
   uint64_t bytes = 0;
@@ -67,7 +67,7 @@ tide_status tide_intern_add_stack(tide_intern* names, const uint64_t* frames, si
 tide_status tide_intern_add_note(tide_intern* names, tide_note note, uint32_t* out) {
   TIDE_REQUIRE(out != NULL, TIDE_ERR_ARGUMENT, "intern_add_note: out is NULL");
   *out = 0;
-  TIDE_REQUIRE(names != NULL, TIDE_ERR_ARGUMENT, "intern_add_note: no table");
+  TIDE_REQUIRE(names != NULL, TIDE_ERR_ARGUMENT, "intern_add_note: names is NULL");
   if (note.metadata == 0 && note.compile_context == 0 && note.extra == 0) return TIDE_OK;
   return tide__intern_add(names, TIDE__INTERN_NOTE, &note, sizeof note, 0, out);
 }

@@ -165,7 +165,7 @@ static tide_status spare_make(const tide__intern_table* table, const tide_heap* 
   if (spare->slots.wanted != 0) is_made = spare_make_slots(table, heap, spare);
   else if (spare->chunk.wanted != 0) is_made = piece_make(heap, &spare->chunk);
   else if (spare->block.wanted != 0) is_made = piece_make(heap, &spare->block);
-  else return TIDE_FAIL(TIDE_ERR_LIMIT, "intern: there are %u values already", INTERN_LIMIT);
+  else return TIDE_FAIL(TIDE_ERR_LIMIT, "intern: the table is full with %u values", INTERN_LIMIT);
   return is_made ? TIDE_OK : TIDE_FAIL(TIDE_ERR_NO_MEMORY, "intern: no memory for one more value");
 }
 

@@ -70,7 +70,7 @@ static tide_status value_weigh(const tide_intern* names, const tide_value* value
   for (size_t i = 0; i < value->count; i++) {
     const uint64_t* const item = value_find(names, (uint32_t)value->items[i], NULL);
     const bool is_known = item != NULL && (value->kind == TIDE_VALUE_DICT || value->items[i] >> 32 == 0);
-    TIDE_REQUIRE(is_known, TIDE_ERR_ARGUMENT, "intern_add_value: item %zu is no value", i);
+    TIDE_REQUIRE(is_known, TIDE_ERR_ARGUMENT, "intern_add_value: item %zu is not a value", i);
     depth = tide__max(depth, head_depth(item[0]));
     weight = tide__min(weight + head_weight(item[0]), VALUE_WEIGHT_MAX);
   }
@@ -87,7 +87,7 @@ static tide_status value_add_items(tide_intern* names, const tide_value* value, 
   if (value->kind == TIDE_VALUE_DICT) {
     if (bytes > 0) memcpy(words, value->items, bytes);
     TIDE_REQUIRE(!value_repeats_a_key(words, value->count), TIDE_ERR_ARGUMENT,
-                 "intern_add_value: a key comes twice");
+                 "intern_add_value: a key occurs twice");
   }
   TIDE_TRY(value_weigh(names, value, &words[0]));
   if (bytes > 0) memcpy(&words[1], value->items, bytes);
@@ -98,7 +98,7 @@ tide_status tide_intern_add_value(tide_intern* names, const tide_value* value, u
   TIDE_REQUIRE(out != NULL, TIDE_ERR_ARGUMENT, "intern_add_value: out is NULL");
   *out = 0;
   TIDE_REQUIRE(names != NULL && value != NULL, TIDE_ERR_ARGUMENT, "intern_add_value: an argument is NULL");
-  TIDE_REQUIRE(value->kind < TIDE_VALUE_KIND_COUNT, TIDE_ERR_ARGUMENT, "intern_add_value: %u is no kind",
+  TIDE_REQUIRE(value->kind < TIDE_VALUE_KIND_COUNT, TIDE_ERR_ARGUMENT, "intern_add_value: %u is not a kind",
                value->kind);
   uint64_t near[VALUE_WORDS_NEAR];
   if (!value_has_items(value->kind)) {

@@ -47,8 +47,8 @@ static void words_free(void* value) {
 static void words_key_make(void) { (void)pthread_key_create(&words_key, words_free); }
 
 static tide_status words_get(const char* call, const char* text, thread_words** out) {
-  TIDE_REQUIRE(text == NULL || strlen(text) < TEXT_BYTES, TIDE_ERR_LIMIT, "%s: a text of %zu bytes", call,
-               strlen(text));
+  TIDE_REQUIRE(text == NULL || strlen(text) < TEXT_BYTES, TIDE_ERR_LIMIT,
+               "%s: the text has %zu bytes; 4095 are allowed", call, strlen(text));
   if (words == NULL) {
     (void)pthread_once(&words_once, words_key_make);
     thread_words* const made = tide__heap_alloc(&tide__system_heap, 1, sizeof *made);
@@ -74,7 +74,7 @@ const char* tide_thread_metadata(void) { return words != NULL ? words->metadata 
 
 tide_status tide_thread_push_context(const char* text) {
   thread_words* w = NULL;
-  TIDE_REQUIRE(text != NULL, TIDE_ERR_ARGUMENT, "thread_push_context: no text");
+  TIDE_REQUIRE(text != NULL, TIDE_ERR_ARGUMENT, "thread_push_context: text is NULL");
   TIDE_TRY(words_get("thread_push_context", text, &w));
   TIDE_REQUIRE(w->depth < CONTEXT_DEPTH, TIDE_ERR_LIMIT, "thread_push_context: %d contexts are open",
                CONTEXT_DEPTH);

@@ -665,12 +665,12 @@ T_TEST(test_format__a_wrong_file_was_not_named_for_what_it_is) {
                                "F\xf9 j\xa8P\x19.";
   expect_named(file_of(archive, sizeof archive - 1), "an archive of torch.save()", SNAPSHOT);
   expect_named(file_of(archive, 20), "a zip archive", SNAPSHOT);
-  expect_named(file_of(legacy, sizeof legacy - 1), "a file of torch.save()", SNAPSHOT);
+  expect_named(file_of(legacy, sizeof legacy - 1), "one of torch.save()", SNAPSHOT);
   expect_named(file_of_text("name,time,bytes\na,1,2\n"), "the columns \"name,time,bytes\"",
                "id,lower,upper,size");
   expect_named(file_of_text("id,lower,size\na,1,2\n"), "the columns \"id,lower,size\"",
                "id,lower,upper,size");
-  expect_named(file_of_text("{\"\": 1, \"traceEvents\": []}"), "a timeline of a profiler", SNAPSHOT);
+  expect_named(file_of_text("{\"\": 1, \"traceEvents\": []}"), "the timeline of a profiler", SNAPSHOT);
   expect_named(file_of_text("<!DOCTYPE html>"), "HTML", SNAPSHOT);
   expect_named(file_of("\x01\x02", 2), "it begins with 0x01 0x02", SNAPSHOT);
 }

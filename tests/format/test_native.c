@@ -425,5 +425,5 @@ T_TEST(test_native__refuses_names_that_refer_to_nothing) {
 
   trace = new_trace();
   tide_trace_set_about(trace, &(tide_trace_about){ .settings = 1 });
-  expect_refused(trace, "what is said of the trace");
+  expect_refused(trace, "tide_trace_about refers to a value");
 }

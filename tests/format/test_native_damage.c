@@ -410,7 +410,7 @@ T_TEST(test_native_damage__a_segment_with_the_blocks_of_others_is_refused) {
   add_prelude(&maker);
   file_add_chunk(&maker, (tide__native_chunk)CASE(SEGMENTS, 1), segments, sizeof segments);
   file_end(&maker);
-  expect_format(&maker, "segment 0 has more blocks than are left");
+  expect_format(&maker, "segment 0 has more blocks than the chunk has left");
 }
 
 T_TEST(test_native_damage__values_nested_too_deep_are_refused) {
@@ -436,14 +436,14 @@ T_TEST(test_native_damage__segments_before_what_is_said_of_the_trace_are_refused
   file_maker maker;
   file_begin(&maker);
   file_add_chunk(&maker, (tide__native_chunk)CASE(SEGMENTS, 0), "", 1);
-  expect_format(&maker, "nothing was said of the trace yet");
+  expect_format(&maker, "a chunk \"about\" must come first");
 }
 
 T_TEST(test_native_damage__a_file_that_says_nothing_is_refused) {
   file_maker maker;
   file_begin(&maker);
   file_end(&maker);
-  expect_format(&maker, "nothing was said of the trace");
+  expect_format(&maker, "there is no chunk \"about\"");
 }
 
 T_TEST(test_native_damage__segments_that_come_twice_are_refused) {
@@ -453,7 +453,7 @@ T_TEST(test_native_damage__segments_that_come_twice_are_refused) {
   file_add_chunk(&maker, (tide__native_chunk)CASE(SEGMENTS, 0), "", 1);
   file_add_chunk(&maker, (tide__native_chunk)CASE(SEGMENTS, 0), "", 1);
   file_end(&maker);
-  expect_format(&maker, "twice");
+  expect_format(&maker, "a second chunk of segments");
 }
 
 T_TEST(test_native_damage__a_wrong_index_is_refused) {

@@ -385,7 +385,7 @@ T_TEST(test_pickle__a_high_number_costs_nothing) {
 
   T_STATUS(read_with_memory(&file, 1 << 20, &trace), TIDE_ERR_FORMAT);
 
-  T_STR_HAS(tide_last_error()->text, "number 4294967295 is remembered after 0");
+  T_STR_HAS(tide_last_error()->text, "memo number 4294967295 is stored after 0");
   memory_file_fini(&file);
 }
 
@@ -527,7 +527,7 @@ T_TEST(test_pickle__says_once_where_it_is_too_deep) {
 T_TEST(test_pickle__a_million_marks_are_refused) {
   memory_file file = pickle_of("");
   for (size_t i = 0; i < 1000000; i++) memory_file_add(&file, "(", 1);
-  expect_refused(file, "more than 256 marks at once");
+  expect_refused(file, "more than 256 marks on the stack");
 }
 
 // Parts on the stack may take a megabyte or more, if that is allowed.
