@@ -452,6 +452,15 @@ T_TEST(test_pickle__a_billion_laughs_are_cheap_as_dicts) { expect_cheap(laughs_o
 
 // Many entries name one long call stack, which was plain data before; or the other way round. Such a file may
 // be refused, but it may not take long.
+static void expect_quick(memory_file* file) {
+  tide_trace* trace = NULL;
+  const uint64_t begin = t_processor_ns();
+  const tide_status status = file_read(file, NULL, &trace);
+  T_LT((t_processor_ns() - begin) / 1000000000u, T_HAS_SANITIZER ? 40 : 10);
+  if (status != TIDE_OK) T_STR_HAS(tide_last_error()->text, "shared");
+  tide_trace_free(trace);
+}
+
 T_TEST(test_pickle__a_stack_shared_as_plain_data_takes_little_time) {
   enum { MANY = 20000 };
   memory_file file = pickle_of("}( 'segments' ] 'x' ]( }( 'name' 'f' 'line' #1 u ^ ");
@@ -459,14 +468,7 @@ T_TEST(test_pickle__a_stack_shared_as_plain_data_takes_little_time) {
   file_add_pickle(&file, "e^ 'action'^0 'alloc'^0 'frames'^0 'device_traces' ](](");
   for (int i = 0; i < MANY; i++) file_add_pickle(&file, "}(h2h3h4h1u");
   file_add_pickle(&file, "eeu.");
-  tide_trace* trace = NULL;
-  const uint64_t begin = t_processor_ns();
-
-  const tide_status status = file_read(&file, NULL, &trace);
-
-  T_LT((t_processor_ns() - begin) / 1000000000u, T_HAS_SANITIZER ? 40 : 10);
-  if (status != TIDE_OK) T_STR_HAS(tide_last_error()->text, "shared");
-  tide_trace_free(trace);
+  expect_quick(&file);
   memory_file_fini(&file);
 }
 
@@ -478,14 +480,7 @@ T_TEST(test_pickle__plain_data_shared_as_a_stack_takes_little_time) {
   file_add_pickle(&file, "e^ uee 'x' ](");
   for (int i = 0; i < MANY; i++) file_add_pickle(&file, "h1");
   file_add_pickle(&file, "eu.");
-  tide_trace* trace = NULL;
-  const uint64_t begin = t_processor_ns();
-
-  const tide_status status = file_read(&file, NULL, &trace);
-
-  T_LT((t_processor_ns() - begin) / 1000000000u, T_HAS_SANITIZER ? 40 : 10);
-  if (status != TIDE_OK) T_STR_HAS(tide_last_error()->text, "shared");
-  tide_trace_free(trace);
+  expect_quick(&file);
   memory_file_fini(&file);
 }
 
@@ -705,36 +700,10 @@ static memory_file small_file(void) {
       " 'allocator_settings' ('a' #1 d 'b' (#1l u.");
 }
 
-static void read_anything(memory_file* file) {
-  counting_heap h;
-  tide_read_options options = TIDE_READ_OPTIONS_INIT;
-  tide_trace* trace = NULL;
-  counting_heap_init(&h, SIZE_MAX, false);
-  options.heap = &h.heap;
-  options.format = TIDE_FORMAT_PICKLE;
-  options.memory = 4 << 20;
-  const tide_status status = file_read(file, &options, &trace);
-  if (status == TIDE_OK) {
-    expect_round_trip(trace, TIDE_FORMAT_PICKLE);
-    expect_round_trip(trace, TIDE_FORMAT_JSON);
-  } else {
-    T_PTR_EQ(trace, NULL);
-    if (status != TIDE_ERR_LIMIT) T_STATUS(status, TIDE_ERR_FORMAT);
-  }
-  tide_trace_free(trace);
-  T_EQ(atomic_load(&h.outstanding), 0);
-}
-
 T_TEST(test_pickle__a_file_cut_anywhere_is_an_error) {
   memory_file file = small_file();
   tide_trace_free(trace_of(&file));
-  for (size_t count = 0; count < file.bytes; count++) {
-    memory_file cut = file_of(file.data, count);
-    tide_trace* trace = NULL;
-    T_STATUS(file_read(&cut, NULL, &trace), TIDE_ERR_FORMAT);
-    T_PTR_EQ(trace, NULL);
-    memory_file_fini(&cut);
-  }
+  expect_cuts_refused(&file, file.bytes);
   memory_file_fini(&file);
 }
 
@@ -744,7 +713,7 @@ T_TEST(test_pickle__a_wrong_byte_anywhere_does_no_harm) {
     const uint8_t right = file.data[i];
     for (unsigned byte = 0; byte <= UINT8_MAX; byte += T_HAS_SANITIZER ? 61 : 5) {
       file.data[i] = (uint8_t)(byte + i);
-      read_anything(&file);
+      read_anything(&file, TIDE_FORMAT_PICKLE);
     }
     file.data[i] = right;
   }
@@ -752,20 +721,7 @@ T_TEST(test_pickle__a_wrong_byte_anywhere_does_no_harm) {
 }
 
 T_TEST(test_pickle__random_damage_does_no_harm) {
-  t_rng rng = t_rng_new(1);
   memory_file file = small_file();
-  for (size_t i = 0; i < t_scaled(T_HAS_SANITIZER ? 1500 : 5000); i++) {
-    memory_file bad = file_of(file.data, file.bytes);
-    T_LT(0, bad.bytes);
-    for (uint64_t k = t_rng_below(&rng, 6); k > 0; k--) {
-      const size_t to = t_rng_below(&rng, bad.bytes);
-      const size_t from = t_rng_below(&rng, bad.bytes);
-      const size_t most = bad.bytes - (to > from ? to : from);
-      if (t_rng_below(&rng, 2) == 0) bad.data[to] = file.data[from];
-      else memmove(bad.data + to, bad.data + from, 1 + t_rng_below(&rng, most));
-    }
-    read_anything(&bad);
-    memory_file_fini(&bad);
-  }
+  read_damaged(&file, TIDE_FORMAT_PICKLE, t_scaled(T_HAS_SANITIZER ? 1500 : 5000));
   memory_file_fini(&file);
 }

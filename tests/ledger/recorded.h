@@ -7,6 +7,7 @@
 #ifndef TIDEMARK_TESTS_LEDGER_RECORDED_H
 #define TIDEMARK_TESTS_LEDGER_RECORDED_H
 
+#include "replay/by_hand.h"
 #include "tidemark/device.h"
 #include "tidemark/ledger.h"
 #include "traces.h"
@@ -35,17 +36,6 @@ static const char* const recorded_names[] = { "after_oom",
 
 // ---------------------------------------------------------------------------------------------------
 // By hand
-
-static inline void trace_add(tide_trace* trace, tide_action action, uint64_t address, uint64_t bytes) {
-  size_t count = 0;
-  (void)tide_trace_entries(trace, 0, &count);
-  const tide_trace_entry entry = { .time_ns = 1000 * count,
-                                   .address = address,
-                                   .bytes = bytes,
-                                   .action = (uint8_t)action,
-                                   .absent = TIDE_ENTRY_POOL };
-  T_OK(tide_trace_add_entry(trace, &entry));
-}
 
 static inline void trace_set_settings(tide_trace* trace, const uint64_t* items, size_t count) {
   tide_trace_about about = tide_trace_get_about(trace);
