@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Lines and fields. A line is looked for in what the input has ready; only while its end is missing more is
-// read, so each byte is looked at once. Cost: O(bytes), no memory beside the input's buffer, which holds one
-// line and is limited by the longest one allowed.
+// Lines and fields. The end of a line is searched in the buffered bytes, and more is read only if it is
+// missing.
+// Cost: O(bytes), each byte once; no memory beside the input's buffer, which holds one line.
 #include "format/csv.h"
 
 #include <inttypes.h>
@@ -95,7 +95,7 @@ tide_status tide__csv_fail(const tide__csv* csv, size_t field, const char* what)
                    offset, what, shown);
 }
 
-// Makes a whole line ready and tells how long it is, its newline left out.
+// Buffers a whole line and returns its length without the newline.
 static tide_status csv_line_find(tide__csv* csv, size_t* out_bytes) {
   tide__input* const input = csv->input;
   for (size_t looked = 0;;) {

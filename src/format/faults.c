@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// What cannot have been memory. Readers and writers ask the same functions, so that nothing is written that
-// would not be read.
+// Checks of records. Readers and writers use the same ones, so everything that is written can be read.
 #include "format/faults.h"
 
 static const char* range_fault(uint64_t address, uint64_t bytes) {
@@ -15,7 +14,7 @@ static const char* oom_fault(const tide_trace_entry* entry) {
   return entry->address >= TIDE_FORMAT_BYTES ? "its device has 2^57 bytes or more left" : NULL;
 }
 
-// An action that is not one of ours stands as a text where the file had it.
+// The name of an unknown action is in the extra of its note.
 static bool entry_has_action(const tide_trace* trace, const tide_trace_entry* entry) {
   if (!(entry->absent & TIDE_ENTRY_ACTION)) return true;
   const uint32_t extra = tide_intern_note(tide_trace_names(trace), entry->note).extra;

@@ -4,8 +4,8 @@
 // Folded stacks: `device_0;outer;...;inner BYTES`, one line for each distinct stack that holds memory at the
 // peak of its device, the largest first. Flame graph programs read this.
 //
-// A semicolon in a name would end the frame, so it is written as a colon. Stacks that differ only in what is
-// not shown give the same text: lines are sorted by text and equal ones joined, then sorted by bytes.
+// A semicolon in a name would end the frame, so it is written as a colon. Stacks that differ only in hidden
+// frames have the same text: lines are sorted by text, equal ones are merged, and the rest sorted by bytes.
 // Cost: O(n log n) for n entries and lines; the texts of all lines are in memory at once.
 #include <inttypes.h>
 #include <stdio.h>
@@ -50,7 +50,7 @@ static tide_status folded_append_frame(folded* f, uint64_t frame) {
   return tide__bytes_add(&f->text, text, bytes);
 }
 
-// The frames of a stack, the outermost first, while the trace has the innermost first.
+// The frames of a stack, outermost first; the trace has the innermost first.
 static tide_status folded_append_stack(folded* f, uint32_t stack) {
   size_t count = 0;
   bool is_empty = true;
@@ -105,7 +105,7 @@ static int folded_compare_bytes(const void* a, const void* b) {
   return folded_compare_text(a, b);
 }
 
-// Sorts by text and joins equal lines. The peak of each device has at most 2^63 bytes, and a line is of one.
+// Sorts by text and merges equal lines. Sums do not overflow: the peak of a device is below 2^63 bytes.
 static void folded_join(folded* f) {
   size_t kept = 0;
   for (size_t i = 0; i < f->line_count; i++)

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Who holds memory. The lifetimes are sorted by stream and stack, so that those of one holder lie together,
-// and summed up.
+// The lifetimes are sorted by stream and stack, so that those of one holder are adjacent, and then summed.
 #include "format/holders.h"
 
 #include <stdlib.h>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Reads a snapshot that is written as JSON. One pass over the bytes; every value is handed to the assembler,
-// and given to its list or dict at once. Texts are decoded to UTF-8; a lone surrogate from U+DC80 to U+DCFF
-// is a byte that was not UTF-8. NaN and Infinity are read, as Python writes them.
+// Reads a JSON snapshot in one pass. Every value goes to the assembler, and at once into its list or dict.
+// Texts are decoded to UTF-8; a lone surrogate from U+DC80 to U+DCFF is a byte that was not UTF-8. NaN and
+// Infinity are accepted, as Python writes them.
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -40,7 +40,7 @@ bool tide__json_is(const void* head, size_t bytes) {
 // ---------------------------------------------------------------------------------------------------
 // Bytes
 
-// The next byte without stepping over it; -1: the end.
+// Peeks at the next byte; -1 at the end.
 static tide_status json_peek(json_reader* r, int* out) {
   if (tide__input_ready(r->input) == 0) TIDE_TRY(tide__input_fill(r->input, 1));
   *out = tide__input_ready(r->input) > 0 ? r->input->buffer[r->input->at] : -1;
@@ -55,7 +55,7 @@ static tide_status json_next(json_reader* r, int* out) {
   return TIDE_OK;
 }
 
-// The next byte that is no space, without stepping over it.
+// Skips white space and peeks at the next byte.
 static tide_status json_skip(json_reader* r, int* out) {
   TIDE_TRY(json_peek(r, out));
   while (is_space(*out)) {
@@ -127,7 +127,7 @@ static tide_status json_escape(json_reader* r) {
   return tide__bytes_add(&r->text, &to[at - from], 1);
 }
 
-// What needs no attention goes in one piece.
+// Takes all characters up to the next quote, escape or control character.
 static tide_status json_run(json_reader* r) {
   const uint8_t* const at = r->input->buffer + r->input->at;
   const size_t ready = tide__input_ready(r->input);
@@ -161,7 +161,7 @@ static bool is_of_number(int byte) {
          byte == 'E';
 }
 
-// Is it written as JSON has it: -?(0|[1-9]digits)(.digits)?([eE][+-]?digits)?
+// Is it a JSON number: -?(0|[1-9]digits)(.digits)?([eE][+-]?digits)?
 static bool number_is_right(const char* at, bool* out_is_integer) {
   at += *at == '-';
   if (*at == '0' && at[1] >= '0' && at[1] <= '9') return false;
@@ -205,7 +205,7 @@ static tide_status number_give(json_reader* r, const char* text, bool is_integer
   return is_negative ? tide__assemble_int(&r->a, (int64_t)-number) : tide__assemble_uint(&r->a, number);
 }
 
-// Letters are one of the words.
+// true, false, null, NaN, Infinity or -Infinity.
 static tide_status json_word_of(json_reader* r) {
   char word[10] = "";
   size_t length = 0;
@@ -247,7 +247,7 @@ static tide_status json_number(json_reader* r) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// Lists and dicts, with a stack of their own in place of recursion
+// Lists and dicts, with an explicit stack instead of recursion
 
 static tide_status json_begin(json_reader* r, int byte) {
   if (r->depth == JSON_NESTED) return TIDE__FILE_FAIL(&r->a, "nested deeper than %u", JSON_NESTED);
@@ -256,7 +256,7 @@ static tide_status json_begin(json_reader* r, int byte) {
   return tide__assemble_open(&r->a, byte == '{');
 }
 
-// A value that is no list and no dict, or the beginning of one.
+// A scalar, or the beginning of a list or dict.
 static tide_status json_value(json_reader* r, int byte) {
   if (byte == '{' || byte == '[') return json_begin(r, byte);
   if (byte == '"') return json_text(r);
@@ -274,13 +274,13 @@ static tide_status json_key(json_reader* r, int byte) {
   return json_skip(r, &byte);
 }
 
-// Gives a complete value to what it stands in.
+// Adds a complete value to its list or dict.
 static tide_status json_give(json_reader* r) {
   const bool is_dict = r->kinds[r->depth - 1] == '{';
   return is_dict ? tide__assemble_set(&r->a, 2, false) : tide__assemble_append(&r->a, 1, false);
 }
 
-// Goes to the next element, over a comma unless it is the first; or over the end.
+// Skips the comma before the next element, or the closing bracket.
 static tide_status json_more(json_reader* r, bool is_first, bool* out_is_end) {
   int byte = 0;
   TIDE_TRY(json_skip(r, &byte));
@@ -300,7 +300,7 @@ static tide_status json_element(json_reader* r) {
   return json_value(r, byte);
 }
 
-// Behind the end there may be spaces, and zeros that fill a page up.
+// White space may follow the end, and zero bytes that pad a page.
 static tide_status json_tail(json_reader* r) {
   int byte = 0;
   TIDE_TRY(json_skip(r, &byte));

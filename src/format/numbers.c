@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Numbers as bytes: the parts that are not worth a place in every caller.
+// Numbers as bytes: the functions that are not inline.
 #include "format/numbers.h"
 
 #include <inttypes.h>

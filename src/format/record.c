@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// From the dicts of a snapshot to the records of a trace. Each key that is known goes to its field. A key
-// that is not known, or whose value is not of the usual kind (a list where a tuple is usual, None for an
-// address), is kept as plain data in the record's `extra`, and the record notes that the usual key is absent:
-// so a writer gives back what was read. Where a value of another kind can be understood, the field has it all
-// the same.
+// From the dicts of a snapshot to the records of a trace, by the tables of fields.c. An unknown key, or a
+// value of an unusual form (a list where a tuple is usual, None for an address), is kept as plain data in the
+// record's `extra`, and the record notes that the usual key is absent. So a writer reproduces what was read.
+// If the unusual value can be understood, the field is set as well.
 //
-// What cannot be done without is an error that names its path: the action of an entry as a text, sizes and
-// addresses of segments and blocks as integers.
+// Some keys are required: the action of an entry as a text, sizes and the addresses of segments as integers.
+// Errors name the path of the record.
 #include "format/record.h"
 
 #include <stdio.h>
@@ -21,7 +20,7 @@
 #include "format/fields.h"
 
 // ---------------------------------------------------------------------------------------------------
-// What stands where
+// Roles
 
 tide__role tide__role_within(tide__role role, uint32_t key, bool is_dict) {
   if (is_dict) {
@@ -318,7 +317,7 @@ static tide_status pack_segment(tide__assembler* a, const tide__open* open, tide
 // ---------------------------------------------------------------------------------------------------
 // The snapshot
 
-// A list of the snapshot's own parts under a key.
+// Takes the list of segments or of traces.
 static tide_status root_list(tide__assembler* a, const tide__item* item, tide__role role, const char* key,
                              bool* is_there) {
   tide__item packed = *item;
@@ -381,7 +380,7 @@ tide_status tide__pack_device(tide__assembler* a, uint32_t* out) {
 
 _Static_assert(TIDE__WORD_COUNT <= 64, "a word is a bit");
 
-// Of a key of the snapshot's own that comes several times, the last counts. Others are seen to as plain data.
+// If a known key occurs several times, the last one counts. plain.c does the same for other keys.
 static void open_keep_last(tide__open* open) {
   uint64_t seen = 0;
   size_t first = open->count;
@@ -411,7 +410,7 @@ tide_status tide__pack(tide__assembler* a, tide__open* open, tide__item* out) {
     case TIDE__ROLE_STACK: return pack_stack(a, open, out);
     default: break;
   }
-  // A list whose parts are in the trace, or wait for their segment: the last ones.
+  // A list of records, which are in the trace or wait for their segment.
   *out = (tide__item){ .kind = TIDE__ITEM_PACKED, .role = open->role };
   if (open->role == TIDE__ROLE_TRACK) out->id = open->device;
   if (open->role == TIDE__ROLE_BLOCKS) {
@@ -426,7 +425,7 @@ static bool role_is_dict(tide__role role) {
          role == TIDE__ROLE_BLOCK || role == TIDE__ROLE_FRAME;
 }
 
-// The parts of a value, each packed for its place; false in `out_is_right` if one does not belong there.
+// Packs the items of a value for their positions. `out_is_right` is false if one does not belong there.
 static tide_status value_parts(tide__assembler* a, const tide_value* value, tide__open* open,
                                bool* out_is_right) {
   const tide__role role = (tide__role)open->role;
