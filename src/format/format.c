@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The formats, and the entry points to them. Reading finds the format from the first bytes.
+// The table of formats and the public functions. Reading detects the format from the first bytes.
 #include "tidemark/format.h"
 
 #include <string.h>
@@ -24,9 +24,8 @@ typedef struct format_ops {
   uint32_t memory_times;  // bytes of memory that reading may take for each byte of a file
 } format_ops;
 
-// In the order of their numbers, in which they are tried as well. An entry takes 48 bytes, and while its list
-// grows twice as much; in a snapshot it has forty and more, in a native file one, a row of a planning problem
-// eight.
+// By number, which is also the order of detection. An entry takes 48 bytes of memory, and twice as much while
+// its list grows. It has at least 40 bytes in a snapshot, 1 in a native file, and 8 in a planning problem.
 static const format_ops formats[TIDE_FORMAT_COUNT] = {
   [TIDE_FORMAT_PICKLE] = { tide__pickle_is, tide__pickle_read, tide__pickle_write, 8 },
   [TIDE_FORMAT_JSON] = { tide__json_is, tide__json_read, tide__json_write, 8 },
@@ -76,7 +75,7 @@ static bool head_has(const void* head, size_t bytes, const char* part) {
   return false;
 }
 
-// The first line, if it is text in columns; otherwise its length is 0.
+// The length of the first line if it is text with commas; otherwise 0.
 static size_t head_columns(const uint8_t* head, size_t bytes) {
   size_t length = 0;
   while (length < bytes && head[length] >= ' ' && head[length] <= '~') length++;
@@ -84,7 +83,7 @@ static size_t head_columns(const uint8_t* head, size_t bytes) {
   return is_line && memchr(head, ',', length) != NULL ? length : 0;
 }
 
-// What a file is that is none of ours, as far as its first bytes tell.
+// The kind of a file that no reader accepts, if its first bytes reveal it.
 static const char* head_kind(const void* head, size_t bytes) {
   static const struct {
     const char* magic;
@@ -107,7 +106,7 @@ static const char* head_kind(const void* head, size_t bytes) {
   return NULL;
 }
 
-// Says what a file is that no reader takes, and what is wanted.
+// Refuses a file that no reader accepts, and says what is expected.
 static tide_status format_refuse(const uint8_t* head, size_t bytes) {
   const char* const kind = head_kind(head, bytes);
   if (kind != NULL && head[0] == 'P' && head_has(head, bytes, "data.pkl"))
@@ -163,7 +162,7 @@ static tide_status read_check(const char* call, const tide_source* source, const
   return TIDE_OK;
 }
 
-// What a failed call returns: memory that the limit refused is TIDE_ERR_LIMIT.
+// The status of a failed call: TIDE_ERR_LIMIT if the limit refused memory.
 static tide_status read_failure(const char* call, tide_status status, bool has_refused,
                                 const tide_read_options* options) {
   if (status != TIDE_ERR_NO_MEMORY || !has_refused) return status;
@@ -228,7 +227,7 @@ static tide_status fault_fail(const char* row, size_t number, const char* fault)
   return TIDE_OK;
 }
 
-// Nothing is written that would not be read.
+// Refuses what no reader would accept.
 static tide_status trace_check(const tide_trace* trace) {
   size_t count = 0;
   for (size_t device = 0; device < tide_trace_device_count(trace); device++) {
@@ -250,7 +249,7 @@ tide_status tide_trace_write(const tide_trace* trace, uint32_t format, const tid
                "trace_write: sink is NULL or has no function");
   TIDE_REQUIRE(format < TIDE_FORMAT_COUNT && formats[format].write != NULL, TIDE_ERR_ARGUMENT,
                "trace_write: there is no format %u", format);
-  // A planning problem is about numbers, and has rules of its own.
+  // A planning problem has rules of its own.
   if (formats[format].read != NULL && format != TIDE_FORMAT_MINIMALLOC) TIDE_TRY(trace_check(trace));
   TIDE_TRY(tide__output_init(&output, sink, tide__trace_heap(trace)));
   tide_status status = formats[format].write(trace, &output);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Lifetimes. One pass over the entries with a map from addresses to the last lifetime at each. An address
-// that was never seen before and is released, or holds an active block in the trace's own list at the end,
-// was there before the recording.
+// Lifetimes. One pass over the entries with a map from addresses to the last lifetime at each. If an address
+// is released without an allocation, or has an active block at the end and no entry, its lifetime is older
+// than the recording.
 #include "format/lifetimes.h"
 
 #include "base/arith.h"
@@ -14,7 +14,7 @@
 // ---------------------------------------------------------------------------------------------------
 // Following
 
-// What the pass knows besides: the number (from 1) of the last lifetime at each address.
+// The pass also has the number (from 1) of the last lifetime at each address.
 typedef struct lifetime_work {
   tide__lifetimes* all;  // borrowed
   tide__hash_map last;
@@ -88,7 +88,7 @@ static tide_status lifetimes_follow(lifetime_work* work) {
   return TIDE_OK;
 }
 
-// What is there at the end and has no entry was there all the time.
+// Something that exists at the end without an entry existed all the time.
 static tide_status lifetimes_add_rest(lifetime_work* work, uint64_t address, const tide__lifetime* rest) {
   return lifetime_last(work, address) == NULL ? lifetime_add(work, address, rest) : TIDE_OK;
 }

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Reads planning problems as MiniMalloc has them: a CSV with a row for each buffer, its lifetime
-// [lower, upper) and its size. Columns may come in any order, under any of their names. The values of a
-// column "end" are inclusive. An empty line ends the problem. To read a trace, the problem is read first and
-// then converted.
+// Reads MiniMalloc's planning problems: a CSV with a row for each buffer, its lifetime [lower, upper) and its
+// size. Columns may be in any order and have any of their names. The values of a column "end" are inclusive.
+// An empty line ends the problem. To read a trace, the problem is read and then converted.
 // Cost: O(n) for n rows.
 #include "format/minimalloc.h"
 
@@ -47,7 +46,7 @@ static tide__mini_column mini_column_find(tide__csv_field name) {
   return TIDE__MINI_COLUMNS;
 }
 
-// NULL, or what is wrong, and in which field.
+// Returns NULL, or what is wrong and in which field.
 static const char* mini_header_parse(const tide__csv_field* fields, size_t count, mini_header* out,
                                      size_t* out_field) {
   *out = (mini_header){ .count = count };
@@ -161,7 +160,7 @@ static tide_status mini_number_read(mini_reader* r, tide__mini_column column, ui
   return mini_fail(r, column, "not a number, or too large");
 }
 
-// A hint may be negative, which means that there is none.
+// A negative hint means that there is none.
 static tide_status mini_hint_read(mini_reader* r, int64_t* out) {
   if (r->header.place[TIDE__MINI_HINT] == 0) return TIDE_OK;
   tide__csv_field field = mini_field(r, TIDE__MINI_HINT);
@@ -208,7 +207,7 @@ static tide_status mini_row_read(mini_reader* r) {
   return tide__problem_add(r->problem, &buffer, hint, id.text, id.bytes);
 }
 
-// Refuses a last line without a newline. It may be cut off, and a problem without its end is another problem.
+// Refuses a last line without a newline: it may be truncated, and would then be a different problem.
 static tide_status mini_line_read(mini_reader* r) {
   TIDE_TRY(tide__csv_next(&r->csv));
   if (r->csv.state != TIDE__CSV_LINE_CUT) return TIDE_OK;

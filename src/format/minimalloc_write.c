@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Writes planning problems for MiniMalloc, a row for each buffer. A trace becomes a problem first, if it has
-// requests on one device only. What was there before its first entry has no row, because its beginning is
+// Writes planning problems for MiniMalloc, a row for each buffer. A trace with requests on a single device is
+// converted to a problem first. Blocks older than its first entry have no row, because their beginning is
 // unknown.
 // Cost: O(n) for n buffers.
 #include <inttypes.h>
@@ -32,8 +32,8 @@ static void mini_put_offset(const tide_problem* problem, size_t position, const 
   tide__output_uint(output, offsets != NULL ? offsets[position] : problem->buffers[position].offset);
 }
 
-// Refuses what a reader would refuse: a buffer that ends before it begins, as in a trace whose times go back;
-// times that overflow in ns; and 2^63 bytes in all, each buffer rounded up.
+// Refuses what a reader would refuse: a buffer that ends before it begins (in a trace whose times go back),
+// times that overflow in ns, and a total of 2^63 bytes, each buffer rounded up.
 static void mini_check_row(const tide_plan_buffer* buffer, uint64_t* total, tide__output* output) {
   const bool is_sane = buffer->bytes < INT64_MAX && tide__add(*total, buffer->bytes + 512, total) &&
                        *total < INT64_MAX;

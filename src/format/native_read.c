@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Reads a native file, chunk by chunk. Two kinds of wrong files are told apart. Where the bytes are not those
-// that were written (the file ends, or a checksum is wrong), reading stops, and what came before is the
-// result. Where they are, but say what no writer says, the file is refused with the offset.
+// Reads a native file, chunk by chunk. There are two kinds of wrong files. If the file ends, or a checksum is
+// wrong, it was truncated or damaged: reading stops, and the chunks before that place are the result. If the
+// checksums are correct but the content is not valid, the file is refused with the offset.
 //
-// Nothing is taken by a number that the file claims: a payload lies in the input's buffer, which grows with
-// the bytes that came, and every item of a list takes at least a byte of it.
+// No memory is allocated by a length field alone: a payload is in the input's buffer, which grows with the
+// bytes read, and every item of a list takes at least a byte of it.
 //
-// Cost: one pass; memory for one chunk beside the trace, and 40 bytes a chunk for comparing with the index.
+// Cost: one pass; memory for one chunk beside the trace, and 40 bytes per chunk to compare with the index.
 #include "format/native.h"
 
 #include <inttypes.h>
@@ -39,7 +39,7 @@ typedef struct native_reader {
 } native_reader;
 
 // ---------------------------------------------------------------------------------------------------
-// What is referred to. Each of these reads one thing, adds it, and tells its number.
+// Items that others refer to. Each function reads one, adds it, and returns its number.
 
 static tide_status native_read_text(native_reader* reader, uint32_t* out) {
   const uint8_t* text = NULL;
@@ -53,7 +53,7 @@ static tide_status native_read_text_number(native_reader* reader, uint32_t* out)
   return tide__cursor_number(&reader->payload, "text", reader->known.counts.texts, out);
 }
 
-// The number of a value that stands before the one that is being read.
+// The number of a value before the one that is being read.
 static tide_status native_read_value_number(native_reader* reader, uint32_t* out) {
   const uint32_t count = tide_intern_counts_of(reader->names).values;
   return tide__cursor_number(&reader->payload, "value", count, out);
@@ -142,11 +142,11 @@ static tide_status native_read_pool(native_reader* reader, uint32_t* out) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// Lists of them
+// Lists of items
 
 typedef tide_status (*native_read_fn)(native_reader* reader, uint32_t* out);
 
-// Numbers are given out in the order of the file. A thing that gets another was there before, or is nothing.
+// Numbers are assigned in the order of the file. An item that gets another number is a duplicate, or empty.
 static tide_status native_read_list(native_reader* reader, native_read_fn read_one, uint32_t before) {
   for (uint64_t i = 0; i < reader->chunk.items; i++) {
     const uint64_t offset = tide__cursor_offset(&reader->payload);
@@ -181,7 +181,7 @@ static tide_status native_read_pools(native_reader* reader) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// What refers to it
+// Chunks that refer to items
 
 static void native_about_set(tide_trace_about* about, uint32_t flags) {
   about->has_segments = (flags & TIDE__NATIVE_HAS_SEGMENTS) != 0;
@@ -207,7 +207,7 @@ static tide_status native_read_about(native_reader* reader) {
   return devices != 0 ? tide_trace_add_device(reader->trace, devices - 1) : TIDE_OK;
 }
 
-// Rows of a table, in memory of their own that the caller gives back. There must be a byte for each.
+// Takes rows of a table into new memory, which the caller releases. Each row needs at least one byte.
 static tide_status native_take_rows(native_reader* reader, const tide__table* table, uint64_t count,
                                     void** out) {
   *out = NULL;
@@ -233,7 +233,7 @@ static tide_status native_fault(const native_reader* reader, const char* row, ui
   return TIDE_OK;
 }
 
-// Adds segments, each with the blocks that are its own, of which there must be as many as all segments say.
+// Adds segments, each with its own blocks. The counts of all segments must add up to `block_count`.
 static tide_status native_add_segments(native_reader* reader, const tide_trace_segment* segments,
                                        uint64_t count, const tide_trace_block* blocks, size_t block_count) {
   size_t next = 0;
@@ -302,7 +302,7 @@ static tide_status native_read_entries(native_reader* reader) {
 // ---------------------------------------------------------------------------------------------------
 // The file
 
-// The next `bytes` bytes, or NULL when there are not as many: then the file is cut here.
+// Takes the next `bytes` bytes; NULL if the file is truncated here.
 static tide_status native_next(native_reader* reader, uint64_t bytes, const uint8_t** out) {
   *out = NULL;
   TIDE_TRY(tide__input_fill(reader->input, bytes));
@@ -373,7 +373,7 @@ static tide_status native_read_payload(native_reader* reader) {
   return TIDE_OK;
 }
 
-// Behind the index there is the foot, and nothing behind that.
+// The foot follows the index, and nothing follows the foot.
 static tide_status native_read_foot(native_reader* reader) {
   uint8_t wanted[TIDE__NATIVE_FOOT_BYTES];
   const uint8_t* foot = NULL;

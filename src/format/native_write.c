@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Writes a trace as a native file: first what is referred to (texts, values, frames, stacks, notes, pools),
-// in the order of their numbers, so that a reader gives them the same; then what is said of the whole, the
-// segments, the entries, and the index. A value's items have smaller numbers than itself, because they were
-// added before it.
+// Writes a trace as a native file. Texts, values, frames, stacks, notes and pools come first, in the order of
+// their numbers, so that a reader assigns the same numbers. Then come the properties of the trace, the
+// segments, the entries and the index. The items of a value have smaller numbers, because they were added
+// first.
 //
-// A chunk's payload is put together in memory, then its head is known and both go out. Long lists are cut
-// into chunks by size, so that little is lost with the last one, and that little memory is needed.
+// The payload of a chunk is built in memory, because its head precedes it. Long lists are split into chunks,
+// so that a truncated file loses little and writing takes little memory.
 //
 // Cost: one pass over the trace, two over each column; memory for one chunk.
 #include "format/native.h"
@@ -19,7 +19,7 @@
 #include "base/error.h"
 #include "format/columns.h"
 
-#define WRITE_ENTRIES ((size_t)4096)  // in a chunk, some 22 KiB: what a file that is cut off may lose
+#define WRITE_ENTRIES ((size_t)4096)             // in a chunk, about 22 KiB: what a truncated file may lose
 #define WRITE_PAYLOAD_BYTES ((size_t)256 << 10)  // after which a list of names goes on in another chunk
 
 typedef struct native_writer {
@@ -48,10 +48,10 @@ static tide_status native_write_chunk(native_writer* writer, tide__native_chunk 
   return writer->output->status;
 }
 
-// Puts one thing of a list into the payload.
+// Appends one item of a list to the payload.
 typedef tide_status (*native_put_fn)(native_writer* writer, uint32_t number);
 
-// Writes a list of things with the numbers from 1 to `count`, in as many chunks as it takes.
+// Writes the items with the numbers from 1 to `count`, in as many chunks as necessary.
 static tide_status native_write_list(native_writer* writer, tide__native_kind kind, native_put_fn put,
                                      uint32_t count) {
   tide__native_chunk chunk = { .kind = kind };
@@ -66,7 +66,7 @@ static tide_status native_write_list(native_writer* writer, tide__native_kind ki
 }
 
 // ---------------------------------------------------------------------------------------------------
-// What is referred to
+// Items that others refer to
 
 static tide_status native_put_text(native_writer* writer, uint32_t number) {
   size_t bytes = 0;
@@ -185,7 +185,7 @@ static tide_status native_write_names(native_writer* writer) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// What refers to it
+// Chunks that refer to items
 
 static uint32_t native_about_flags(const tide_trace_about* about) {
   uint32_t flags = 0;
@@ -261,7 +261,7 @@ static void native_write_head(native_writer* writer) {
   tide__output_bytes(writer->output, head, sizeof head);
 }
 
-// The index goes out from where it was gathered: it does not name itself.
+// The index does not list itself.
 static tide_status native_write_index(native_writer* writer) {
   uint8_t foot[TIDE__NATIVE_FOOT_BYTES];
   const uint64_t offset = tide__output_offset(writer->output);

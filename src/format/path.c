@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Traces in files that are named by a path.
+// Traces in files, by path.
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "tidemark/format.h"
 
-// Does the path end in a dot and this ending, with something before them?
+// Does the file name end with a dot and this ending, and have a stem before them?
 static bool path_has_ending(const char* path, const char* ending) {
   const size_t bytes = strlen(path);
   const size_t length = strlen(ending);

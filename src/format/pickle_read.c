@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Reads pickles of plain data, protocols 2 to 5. A pickle is a program for a small stack machine; this one
-// knows the instructions that put plain data together and refuses all others, in particular those that look
-// up a name, call something or make an object. Nothing from the file is ever run.
+// Reads pickles of plain data, protocols 2 to 5. A pickle is a program for a small stack machine. This one
+// knows the instructions for plain data and refuses all others, in particular those that look up a name, call
+// something or make an object. Nothing in a file is executed.
 //
-// One pass: an instruction is decoded and handed to the assembler, which keeps what the file can refer to
-// later.
+// Reading takes one pass. The assembler keeps what the file may refer to later.
 #include <inttypes.h>
 #include <string.h>
 
@@ -52,7 +51,7 @@ static tide_status pickle_small(pickle* p, size_t bytes) {
   return tide__assemble_int(&p->a, (int64_t)number);
 }
 
-// The number that files of torch.save() began with before they were archives.
+// The number with which old files of torch.save() begin, before these became archives.
 static const char torch_magic[] = "l\xfc\x9c"
                                   "F\xf9 j\xa8P\x19";
 
@@ -67,8 +66,8 @@ static tide_status pickle_check_torch(pickle* p) {
                          "torch.cuda.memory._dump_snapshot() writes a memory snapshot");
 }
 
-// An integer of any length in two's complement, of which 64 bits must be enough; the ninth byte of an address
-// above 2^63 is 0.
+// An integer of any length in two's complement, which must fit into 64 bits. An address above 2^63 has a
+// ninth byte, which is 0.
 static tide_status pickle_long(pickle* p, size_t length_bytes) {
   uint64_t bytes = 0;
   const uint8_t* at = NULL;
@@ -117,7 +116,7 @@ static tide_status pickle_recall(pickle* p, size_t bytes) {
   return tide__assemble_recall(&p->a, (size_t)number);
 }
 
-// A frame is a hint how much to read at once; its length is looked at, not used.
+// A frame is a hint how much to read at once. Its length is checked, but not used.
 static tide_status pickle_frame(pickle* p) {
   uint64_t bytes = 0;
   TIDE_TRY(pickle_uint(p, 8, &bytes));
@@ -128,7 +127,7 @@ static tide_status pickle_frame(pickle* p) {
 // ---------------------------------------------------------------------------------------------------
 // Instructions
 
-// Does an instruction look up a name, make an object or refer to one that is kept elsewhere?
+// Does an instruction look up a name, make an object, or refer to an external one?
 static bool code_is_of_objects(uint8_t code) {
   static const uint8_t codes[] = { 'c', 'i', 'o', 'R', 'b', 'P', 'Q', 0x81, 0x92, 0x93 };
   return memchr(codes, code, sizeof codes) != NULL;
@@ -196,7 +195,7 @@ static tide_status pickle_head(pickle* p) {
   return TIDE_OK;
 }
 
-// What follows the end is of no meaning: pages that hold a snapshot fill it up.
+// Bytes after the end are ignored: web pages that embed a snapshot pad it.
 static tide_status pickle_run(pickle* p) {
   TIDE_TRY(pickle_head(p));
   for (;;) {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// A profile for pprof: the message `Profile` of profile.proto, uncompressed (pprof reads it with and without
-// gzip). A sample is a stack on a stream of a device: what it requested over the recording, and what it held
-// at the peak of its device. Locations are the shown frames, with the same numbers; a function is a name in a
-// file. What has no stack is at a location of its own.
+// A profile for pprof: the message `Profile` of profile.proto, uncompressed (pprof reads both). A sample is a
+// stack on a stream of a device: what it requested over the recording, and what it held at the peak of its
+// device. Locations are the shown frames, with the same numbers; a function is a name in a file. Requests
+// without a stack have a location of their own.
 //
-// A message within another has its length before it, so it is built in memory first: one sample, location or
-// function at a time. Strings are numbered as they are first used; the table of them comes last.
-// Cost: O(n log n) for n entries and frames; 16 bytes a frame and 4 a text beside the holders.
+// The length of a nested message precedes it, so each sample, location or function is built in memory first.
+// Strings are numbered at their first use; their table comes last.
+// Cost: O(n log n) for n entries and frames; 16 bytes per frame and 4 per text beside the holders.
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -65,11 +65,11 @@ typedef struct pprof {
   const tide_intern* names;
   tide__output* output;  // caller keeps
   tide__frames frames;
-  proto message;             // what is being made
-  proto part;                // what goes into it
+  proto message;             // being built
+  proto part;                // to be nested in it
   uint32_t* string_of_text;  // owned; by text, 0: not used yet
   size_t text_count;
-  pprof_string* strings;  // owned; those after the fixed ones
+  pprof_string* strings;  // owned; after the fixed ones
   size_t string_count;
   size_t string_room;
 } pprof;
@@ -124,7 +124,7 @@ static void pprof_put_number(pprof* p, uint32_t field, uint64_t number) {
 // ---------------------------------------------------------------------------------------------------
 // Strings
 
-// The number of a string that is new.
+// Adds a string and returns its number.
 static tide_status string_add(pprof* p, string_kind kind, uint64_t value, uint64_t* out) {
   TIDE_REQUIRE(
       tide__heap_grow(p->heap, (void**)&p->strings, &p->string_room, p->string_count + 1, sizeof *p->strings),
@@ -144,7 +144,7 @@ static tide_status string_of_text(pprof* p, uint32_t text, uint64_t* out) {
   return TIDE_OK;
 }
 
-// Appends a text to the message, repaired.
+// Appends a text to the message, with invalid UTF-8 repaired.
 static void string_append(pprof* p, uint32_t text) {
   size_t bytes = 0;
   const char* const from = tide_intern_text(p->names, text, &bytes);
@@ -201,7 +201,7 @@ static void location_put(pprof* p, uint64_t location, uint64_t function, int64_t
   pprof_put(p, PROFILE_LOCATION);
 }
 
-// Lists the frames that are shown, those of one function together.
+// Lists the shown frames, sorted by function.
 static size_t frames_list(const pprof* p, pprof_frame* list) {
   size_t count = 0;
   for (size_t i = 1; i < p->frames.count; i++) {
@@ -309,7 +309,7 @@ static void pprof_put_types(pprof* p) {
 // ---------------------------------------------------------------------------------------------------
 // The profile
 
-// When the recording began, unless it has steps for times, and how long it took.
+// When the recording began and how long it took, unless its times are steps.
 static void pprof_put_times(pprof* p, const tide_trace* trace) {
   uint64_t first = 0;
   uint64_t last = 0;

@@ -5,13 +5,13 @@
 //
 // If the trace has steps, or all requests came from a planning problem, times are steps and sizes are as
 // requested. For other traces times are numbers of entries, and sizes are rounded up to 512 bytes, as
-// allocators of device memory do. Requests that came from a planning problem keep its order, names and
-// columns. Others come in the order of their entries. Their name is their metadata, if no other request has
-// the same, and if it is no number and fits into a field; otherwise it is their position.
+// allocators of device memory do. Requests from a planning problem keep its order, names and columns. Others
+// are in the order of their entries. Their name is their metadata, if it is unique, not a number, and fits
+// into a field; otherwise it is their position.
 //
-// The first pass looks at all requests, the second makes the buffers in their order.
-// Cost: O(n log n) for n entries; the memory of tide__lifetimes, 16 bytes a request and one a text while it
-// works.
+// The first pass examines all requests, the second makes the buffers in order.
+// Cost: O(n log n) for n entries; temporarily the memory of tide__lifetimes, 16 bytes per request, 1 per
+// text.
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -83,7 +83,7 @@ static bool extra_gaps(const tide_intern* names, uint32_t extra, tide__csv_field
 }
 
 // ---------------------------------------------------------------------------------------------------
-// Looking through the requests
+// Examining the requests
 
 static int problem_order_compare(const void* a, const void* b) {
   const problem_order* const x = a;

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Makes a trace of a planning problem, for everything that works on traces.
+// Converts a planning problem to a trace.
 //
-// A buffer is an ALLOC at lower, and a FREE_REQUESTED and FREE_COMPLETED at upper; a step is 1000 ns. At one
-// time the releases come first, then buffers that live for no time, then allocations, each by row. The name
-// of a buffer is the metadata of its entries. The other columns and the number of the row are in the note's
-// extra, so that the trace becomes the same problem again.
+// A buffer is an ALLOC at lower, and a FREE_REQUESTED and FREE_COMPLETED at upper; a step is 1000 ns. At
+// equal times, releases come first, then buffers with an empty lifetime, then allocations, each by row. The
+// name of a buffer is the metadata of its entries. The other columns and the row number are in the note's
+// extra, so that the trace can be converted back.
 //
-// All buffers lie in one segment. A buffer with an offset lies there. All others lie above these, at offsets
-// that are made up here: those without an offset, without size or time, and those whose offset would put them
-// over another buffer. That is no fault if the other has a gap, but two requests of a trace have two places.
-// Cost: O(n log n) for n buffers; 168 bytes a buffer while it works, beside the trace.
+// All buffers are in one segment. A buffer with an offset is there. All others are above these, at offsets
+// that are invented here: buffers without an offset, without size or time, and those whose offset would
+// overlap another buffer. Such an overlap is valid if the other buffer has a gap, but not in a trace.
+// Cost: O(n log n) for n buffers; temporarily 168 bytes per buffer beside the trace.
 #include <stdlib.h>
 
 #include "base/arith.h"
@@ -23,10 +23,10 @@
 #include "format/problem.h"
 #include "trace/limit.h"
 
-#define TRACE_BASE ((uint64_t)1 << 40)  // where the segment lies
-#define TRACE_ROUND 512u                // alignment of offsets that are made up
+#define TRACE_BASE ((uint64_t)1 << 40)  // address of the segment
+#define TRACE_ROUND 512u                // alignment of invented offsets
 
-// Where a buffer lies, and the notes of its entries.
+// The offset of a buffer, and the notes of its entries.
 typedef struct trace_row {
   tide__free_range record;  // of its range, if its offset is made up; by_offset: among the given ones
   uint64_t offset;
@@ -141,7 +141,7 @@ static bool range_is_free(const tide__tree* placed, uint64_t offset, uint64_t by
          TIDE_OWNER_CONST(below, tide__free_range, by_offset)->by_bytes.key <= offset - below->key;
 }
 
-// A buffer with an offset of the problem. If something lies there, its offset is made up from now on.
+// A buffer with an offset of the problem. If the range is in use, the buffer gets an invented offset.
 static void event_place_given(trace_maker* m, tide__tree* placed, const trace_event* event) {
   trace_row* const row = &m->rows[event->row];
   if (event->kind == TRACE_FREE) {
@@ -211,7 +211,7 @@ static tide_status event_add(trace_maker* m, const trace_event* event) {
   return entry_add(m, TIDE_ACTION_FREE_COMPLETED, event);
 }
 
-// The segment around all buffers. It is made before the first one and is empty in the end.
+// The segment around all buffers. It is created before the first one and is empty at the end.
 static tide_status segment_add(trace_maker* m) {
   const tide_trace_entry entry = {
     .time_ns = m->events[0].time * TIDE__MINI_STEP_NS,

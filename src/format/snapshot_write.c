@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The walk over a trace that makes a memory snapshot of it. Keys stand in the order PyTorch writes them; a
-// key that the file did not have is left out, and what it had beside them comes last.
+// The walk over a trace that writes a memory snapshot. Keys are in PyTorch's order; absent keys are omitted,
+// and the keys of the extra come last.
 #include "format/snapshot_write.h"
 
 #include "base/error.h"
@@ -26,11 +26,11 @@ static void put_shared_end(tide__encoder* e, int kind, uint32_t number) {
   if (e->encoding->shared_end != NULL) e->encoding->shared_end(e, kind, number);
 }
 
-// After a failure there is no point in going on.
+// After a failure, loops end early.
 static bool is_well(const tide__encoder* e) { return e->output->status == TIDE_OK; }
 
-// What is shared is written out each time by an encoding that cannot refer to it, and a small file can share
-// so much that there would be no end.
+// An encoding without references writes shared items each time. A small file can share so much that this
+// would never end.
 #define PARTS_MAX ((uint64_t)1 << 30)
 
 static bool parts_fit(tide__encoder* e, uint64_t parts) {
@@ -44,7 +44,7 @@ static bool parts_fit(tide__encoder* e, uint64_t parts) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// Plain data. Its depth is bounded where it is interned.
+// Plain data. Interning bounds its depth.
 
 static void put_value(tide__encoder* e, uint32_t id);
 
@@ -218,7 +218,7 @@ void tide__snapshot_write(tide__encoder* e) {
     put_segments(e);
     return;
   }
-  // A viewer needs both lists. A snapshot that came without one of them does not get it.
+  // A viewer needs both lists. But a snapshot that was read without one of them is written without it.
   const bool is_foreign = !about.has_segments && !about.has_entries;
   put_open(e, TIDE_VALUE_DICT);
   if (about.has_segments || is_foreign) {
