@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The public functions, and the plain run: the steps of the script one after the other, in stretches between
-// the places where something else is due (the cache is emptied, a tenth is over, progress is told). A step
-// that finds cached memory costs what the allocator's call costs, and a few instructions more.
+// The public functions, and the plain run. It runs the steps of the script in stretches, between the places
+// where something else is due: emptying the cache, the end of a tenth, a report of progress. A step costs a
+// call of the cache and a few instructions more.
 #include "tidemark/replay.h"
 
 #include <inttypes.h>
@@ -24,7 +24,7 @@
 struct tide_replay {
   const tide_heap* heap;  // borrowed until freed
   tide__script script;
-  tide__empties found;  // by the last run that checked; before, the script's own
+  tide__empties found;  // by the last run that checked; at first, those of the script
 };
 
 // ---------------------------------------------------------------------------------------------------
@@ -50,7 +50,7 @@ static tide_status run_step(tide__stage* stage, const tide__step* step) {
   }
 }
 
-// Plays up to step `end`; with stops_at_oom no further than a request that is refused.
+// Runs up to step `end`; with stops_at_oom, only up to a refused request.
 static tide_status run_stretch(plain_run* run, size_t end) {
   const tide__step* const steps = run->replay->script.steps;
   tide__stage* const stage = &run->stage;
@@ -114,9 +114,9 @@ static tide_status run_plain(const tide_replay* replay, const tide_replay_option
 }
 
 // ---------------------------------------------------------------------------------------------------
-// The run that compares
+// The run that checks
 
-// After a mismatch the figures are those of a run without comparing, from the beginning.
+// After a mismatch, the other figures are those of a plain run from the beginning.
 static tide_status run_checked(tide_replay* replay, const tide_replay_options* options,
                                tide_replay_result* result) {
   bool is_same = false;

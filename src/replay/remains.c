@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Segments and blocks are shown by the allocator in the order of their addresses, which is that of a
-// snapshot; so both lists are walked once, side by side.
+// The cache visits segments and blocks in the order of their addresses, as a snapshot lists them. So both
+// lists are walked once, side by side.
 #include "replay/remains.h"
 
 #include <inttypes.h>
@@ -13,15 +13,15 @@ typedef struct remains {
   const tide_trace_segment* segments;
   const tide_trace_block* blocks;
   size_t segment_count;
-  size_t segment;    // the next that must be left
-  size_t block;      // the next block of the one before it
-  size_t block_end;  // and behind its last
+  size_t segment;    // the next expected one
+  size_t block;      // the next expected block of the segment before it
+  size_t block_end;  // behind the last block of that segment
   bool is_vague;
   char* text;  // borrowed during the call
   size_t text_bytes;
 } remains;
 
-// The next segment of the device; NULL if none is left.
+// The next expected segment of the device, or NULL.
 static const tide_trace_segment* remains_peek(remains* r) {
   const size_t device = r->stage->script->device;
   while (r->segment < r->segment_count && r->segments[r->segment].device != device) r->segment++;

@@ -64,7 +64,7 @@ static tide_status pool_ends_find(tide__script* script) {
 
 #define LANE_BITS_MAX ((uint64_t)1 << 26)
 
-// Counts the pairs of pool and stream; where there could be very many, as many as there could be.
+// Counts the pairs of pool and stream that occur; uses an upper bound if there could be very many.
 static tide_status lanes_count(tide__script* script) {
   const uint64_t pairs = (uint64_t)tide_trace_pool_count(script->trace) * script->stream_count;
   script->lane_count = tide__min(pairs, script->step_count);
@@ -98,7 +98,7 @@ tide__window tide__window_at(const tide__step* steps, size_t count, size_t first
   return window;
 }
 
-// Memory that was given back before a release, or before the end, was given back by emptying the cache.
+// Memory that was freed before a release, or before the end, was freed by emptying the cache.
 static tide_status empties_find(tide__script* script) {
   for (size_t i = 0; i < script->step_count; i++) {
     if (script->steps[i].kind < TIDE__STEP_DONE) continue;

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Writes the script. One look at all entries finds the streams; the ledger tells what was there before the
-// first one; then each entry is taken in turn, with a map of the requests that live and a tree of the
-// segments that are there (ranges.c); in the end the pools are known, because the final list of segments
-// names them, and are told to the requests.
+// Writes the script. A pass over all entries finds the streams, and the ledger knows the blocks before the
+// first entry. Then each entry is handled in turn, with a map of live requests and a tree of segments
+// (ranges.c). At the end the final list of segments names the pools, which are assigned to the requests.
 //
 // Cost: O(n) on average, with O(log s) for each request among s segments where there are private pools.
 #include "replay/steps.h"
@@ -17,21 +16,21 @@
 #include "replay/ranges.h"
 #include "tidemark/ledger.h"
 
-#define REQUEST_END ((uint64_t)1 << 60)  // what a device allocator refuses as absurd
+#define REQUEST_END ((uint64_t)1 << 60)  // a cache refuses sizes from here on
 #define NO_ENTRY SIZE_MAX
 #define NO_SLOT UINT32_MAX
 
-// A request whose pool is that of a range.
+// A request that gets the pool of a range.
 typedef struct home {
   uint32_t step;
   uint32_t range;
 } home;
 
-// A request that lives, or the record of an idle slot.
+// A live request, or the record of an unused slot.
 typedef struct live_request {
   uint64_t address;
   uint64_t bytes;   // rounded
-  uint32_t step;    // of a release that waits; of an idle slot, the next idle one
+  uint32_t step;    // of a release that waits; of an unused slot, the next unused one
   bool is_waiting;  // it was released
 } live_request;
 
@@ -40,7 +39,7 @@ typedef struct script_writer {
   tide__hash_map live;     // from an address to the slot of its request + 1
   live_request* requests;  // owned; by slot
   size_t request_capacity;
-  uint32_t idle_slot;  // the last that became idle; NO_SLOT: none
+  uint32_t idle_slot;  // the last slot that became unused; NO_SLOT: none
   tide__ranges ranges;
   home* homes;  // owned
   size_t home_count;
@@ -109,7 +108,7 @@ static tide_status step_add_sized(script_writer* w, tide__step_kind kind, size_t
   return TIDE_OK;
 }
 
-// Makes room for one more request that lives.
+// Makes room for one more live request.
 static bool slot_reserve(script_writer* w) {
   return tide__hash_map_reserve(&w->live, w->live.count + 1) &&
          tide__heap_grow(w->script->heap, (void**)&w->requests, &w->request_capacity,
@@ -127,7 +126,7 @@ static uint32_t slot_of(const script_writer* w, const live_request* request) {
   return (uint32_t)(request - w->requests);
 }
 
-// The request is over: nothing names its slot any more.
+// The request ends, and its slot becomes unused.
 static void slot_give(script_writer* w, live_request* request) {
   w->live_bytes -= request->bytes;
   (void)tide__hash_map_take(&w->live, request->address);
@@ -135,13 +134,13 @@ static void slot_give(script_writer* w, live_request* request) {
   w->idle_slot = slot_of(w, request);
 }
 
-// The request that lives at an address, or NULL. Good until another one begins.
+// The live request at an address, or NULL. Valid until another request begins.
 static live_request* request_find(const script_writer* w, uint64_t address) {
   const uint64_t found = tide__hash_map_find(&w->live, address);
   return found != 0 ? &w->requests[found - 1] : NULL;
 }
 
-// The next entry that is more than a remark; NO_ENTRY at the end.
+// The next entry that is not a remark; NO_ENTRY at the end.
 static size_t entry_next(const tide__script* script, size_t index) {
   for (size_t i = index + 1; i < script->entry_count; i++) {
     const uint8_t action = script->entries[i].action;
@@ -153,13 +152,13 @@ static size_t entry_next(const tide__script* script, size_t index) {
 // ---------------------------------------------------------------------------------------------------
 // Requests
 
-// The number of a pool, or the default one if it is none.
+// The number of a pool, or of the default pool if it is unknown.
 static uint16_t pool_known(const tide__script* script, uint32_t pool) {
   const bool is_known = pool < tide_trace_pool_count(script->trace) && pool <= UINT16_MAX;
   return is_known ? (uint16_t)pool : 0;
 }
 
-// The request is told its pool: by its entry, or later by the range it lies in.
+// Assigns a pool to a request: from its entry, or later from the range that contains it.
 static tide_status request_place(script_writer* w, size_t index, tide__step* step) {
   tide__script* const script = w->script;
   const tide_trace_entry* const entry = &script->entries[index];
@@ -178,7 +177,7 @@ static tide_status request_place(script_writer* w, size_t index, tide__step* ste
   return TIDE_OK;
 }
 
-// Ends a request: it was completed, or another is served at its address and its release is missing.
+// Ends a request: it was completed, or another one is served at its address without a release.
 static tide_status request_end(script_writer* w, live_request* request, size_t index) {
   tide__step* step = NULL;
   if (request->is_waiting) w->script->steps[request->step].until = index;
@@ -190,7 +189,7 @@ static tide_status request_end(script_writer* w, live_request* request, size_t i
 
 static bool request_is_sane(uint64_t bytes) { return bytes > 0 && bytes < REQUEST_END; }
 
-// The request of a step lives from now on, at an address of the recording.
+// The request of a step begins, at an address of the recording.
 static tide_status request_begin(script_writer* w, uint64_t address, tide__step* step) {
   if (!slot_reserve(w)) return tide__script_no_memory(w->script);
   step->slot = slot_take(w);
@@ -243,8 +242,8 @@ static tide_status waiting_add(script_writer* w, const tide_trace_segment* segme
   return TIDE_OK;
 }
 
-// A recording may have no completions because they were left out, or because none came. Either way the last
-// release of a block that waits at the end, as the final list tells, was never completed.
+// A recording may have no completions because they were not recorded, or because there were none. In both
+// cases, the last release of a block that waits at the end, by the final list, was never completed.
 static tide_status waiting_gather(script_writer* w) {
   const tide__script* const script = w->script;
   if (w->has_completions) return TIDE_OK;
@@ -266,8 +265,8 @@ static bool is_kept_waiting(const script_writer* w, size_t index) {
   return tide__hash_map_find(&w->kept_waiting, w->script->entries[index].address) == index + 1;
 }
 
-// Is a release surely complete at once? Only if the completion follows, and then another call of the program:
-// where anything else follows, the block may as well have waited for what happened then.
+// Is a release certainly complete at once? Only if the completion follows, and then another call of the
+// program. If anything else follows, the block may have waited for that.
 static bool is_at_once(const script_writer* w, size_t index, size_t* out_last) {
   const tide__script* const script = w->script;
   const size_t next = entry_next(script, index);
@@ -281,7 +280,7 @@ static bool is_at_once(const script_writer* w, size_t index, size_t* out_last) {
   return action == TIDE_ACTION_ALLOC || action == TIDE_ACTION_FREE_REQUESTED;
 }
 
-// Writes the release at *index and steps over its completion, if that belongs to it.
+// Writes the release at *index, and skips its completion if it is complete at once.
 static tide_status write_free(script_writer* w, size_t* index) {
   live_request* const request = request_find(w, w->script->entries[*index].address);
   if (request == NULL || request->is_waiting) {
@@ -336,7 +335,7 @@ static tide_status write_segment(script_writer* w, size_t index) {
   return has_memory ? TIDE_OK : tide__script_no_memory(w->script);
 }
 
-// The final list of segments names the pools of the ranges that are left; all others are of the default pool.
+// The final list of segments names the pools of the remaining ranges; all others are of the default pool.
 static tide_status pools_tell(script_writer* w) {
   tide__script* const script = w->script;
   if (w->home_count == 0) return TIDE_OK;
@@ -355,7 +354,7 @@ static tide_status pools_tell(script_writer* w) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// What was there before the recording
+// Blocks older than the recording
 
 typedef struct before_writer {
   script_writer* w;  // borrowed

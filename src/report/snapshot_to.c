@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// A memory snapshot in a file, by one call.
+// Writes a memory snapshot to a file in one call.
 #include "base/error.h"
 #include "tidemark/format.h"
 #include "tidemark/report.h"

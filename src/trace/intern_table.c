@@ -3,19 +3,20 @@
 //
 // Interned byte strings.
 //
-// A value lies in a block, behind its hash and its length, and never moves. Chunks of pointers, which double
-// in size and never move either, lead from a number to the value; they are published with release and read
-// with acquire, so looking a number up takes no lock. Slots (open addressing, linear probing, at most 3/4
-// full) lead from a hash to a number. They are no tide__hash_map, whose slots have twice the size: here a
-// value keeps its own hash, so a slot needs only 8 bytes.
+// A value is stored in a block, behind its hash and its length, and never moves. Chunks of pointers, which
+// double in size and never move either, map numbers to values. They are published with release and read with
+// acquire, so a lookup takes no lock. Slots (open addressing, linear probing, at most 3/4 full) map hashes to
+// numbers. They are not a tide__hash_map, whose slots are twice as large: a value keeps its hash, so a slot
+// needs only 8 bytes.
 //
-// Adding looks the value up under the lock. What the table lacks to take a new one (larger slots, a chunk, a
-// block) is noted, made without the lock, and brought along in the next attempt; what was not needed after
-// all, because another thread was faster, is given back. Larger slots are filled before they are brought, so
-// that putting them in place takes no time: no value comes meanwhile, because there is no slot for it.
+// Adding searches under the lock. If the table needs memory for a new value (larger slots, a chunk, a block),
+// the thread releases the lock, allocates it, and tries again. Memory that is not needed, because another
+// thread was faster, is released. Larger slots are filled before they are installed: no value can be added
+// meanwhile, because there is no slot for it.
 //
 // Cost: O(length) to add, amortised for a new value; O(1) to look up. A value takes 16 bytes beside its own,
-//       8 to 16 of a pointer, 11 to 22 of slots; what is left over in a block is below a quarter of the next.
+// a
+//       pointer of 8 to 16, and 11 to 22 of slots. The unused end of a block is below a quarter of the next.
 // Lock: TIDE__RANK_INTERN, one a table, never two at once. The heap is called without it.
 #include "trace/intern_table.h"
 
@@ -30,17 +31,17 @@
 #define INTERN_BLOCK_MIN ((size_t)4 << 10)  // a block is as large as all memory before it, between these
 #define INTERN_BLOCK_MAX ((size_t)256 << 10)
 
-// What is looked for or added.
+// A value to find or add.
 typedef struct intern_key {
   const void* data;  // caller keeps
   size_t bytes;
-  size_t room;  // that it takes in a block
+  size_t room;  // bytes that it takes in a block
   uint64_t hash;
 } intern_key;
 
-// ---------------------------------------------------------------------------------------------------
-// The hash: 16 bytes at a time are multiplied to 128 bits, whose halves are folded (as wyhash does). The
-// length goes in at the end, because the last bytes are filled up with zeros.
+// --------------------------------------------------------------------------------------------------- The
+// hash multiplies 16 bytes at a time to 128 bits and folds the halves, as wyhash does. The length is mixed in
+// at the end, because the last bytes are padded with zeros.
 
 __extension__ typedef unsigned __int128 intern_wide;
 
@@ -92,7 +93,7 @@ static uint32_t intern_find_locked(const tide__intern_table* table, const intern
   }
 }
 
-// Puts a number that is not there yet into slots that have room.
+// Puts a new number into slots that have room.
 static void slots_put(tide__intern_slot* slots, size_t slot_count, uint64_t hash, uint32_t number) {
   const size_t mask = slot_count - 1;
   size_t i = hash & mask;
@@ -101,22 +102,22 @@ static void slots_put(tide__intern_slot* slots, size_t slot_count, uint64_t hash
 }
 
 // ---------------------------------------------------------------------------------------------------
-// Memory that a thread brings along
+// Memory that a thread allocates without the lock
 
 typedef struct intern_piece {
   void* address;  // owned until the table takes it; NULL: none
-  size_t bytes;   // of it
-  size_t wanted;  // bytes the table asked for; 0: nothing
+  size_t bytes;   // at `address`
+  size_t wanted;  // bytes that the table needs; 0: none
 } intern_piece;
 
 typedef struct intern_spare {
   intern_piece slots;
-  uint32_t count;  // values when slots were asked for, which they are filled with
+  uint32_t count;  // number of values when slots were requested; they are filled with these
   intern_piece chunk;
   intern_piece block;
 } intern_spare;
 
-// Is a piece of this size here? Otherwise it is noted.
+// Is there a piece of this size? Otherwise requests one.
 static bool piece_is_here(intern_piece* piece, size_t bytes) {
   const bool is_here = piece->address != NULL && piece->bytes == bytes;
   if (!is_here) piece->wanted = bytes;
@@ -133,7 +134,7 @@ static void piece_release(const tide_heap* heap, intern_piece* piece) {
   tide__heap_release(heap, piece_take(piece), 1, piece->bytes);
 }
 
-// Makes the piece that is wanted, in place of the one that is here.
+// Allocates the requested piece and releases the old one.
 static bool piece_make(const tide_heap* heap, intern_piece* piece) {
   piece_release(heap, piece);
   piece->bytes = piece->wanted;
@@ -142,7 +143,7 @@ static bool piece_make(const tide_heap* heap, intern_piece* piece) {
   return piece->address != NULL;
 }
 
-// Makes larger slots and fills them. The values of that time are there for good.
+// Allocates larger slots and fills them. The values of that time never go away.
 static bool spare_make_slots(const tide__intern_table* table, const tide_heap* heap, intern_spare* spare) {
   if (!piece_make(heap, &spare->slots)) return false;
   const size_t slot_count = spare->slots.bytes / sizeof(tide__intern_slot);
@@ -158,7 +159,7 @@ static void spare_release(const tide_heap* heap, intern_spare* spare) {
   piece_release(heap, &spare->block);
 }
 
-// Makes what the last attempt lacked.
+// Allocates what the last attempt needed.
 static tide_status spare_make(const tide__intern_table* table, const tide_heap* heap, intern_spare* spare) {
   TIDE_ASSERT_UNLOCKED();
   bool is_made = false;
@@ -176,7 +177,7 @@ static void intern_count_memory(tide__intern_table* table, uint64_t more) {
   (void)tide__add_relaxed(&table->memory, more);
 }
 
-// Is there a slot for one more? The old slots leave with the spare ones.
+// Is there a slot for one more value? Larger slots from `spare` replace the old ones, which it then holds.
 static bool intern_slots_ready_locked(tide__intern_table* table, uint32_t count, intern_spare* spare)
     TIDE_REQUIRES(&table->lock) {
   if (count < table->slot_count / 4 * 3) return true;
@@ -186,7 +187,7 @@ static bool intern_slots_ready_locked(tide__intern_table* table, uint32_t count,
     spare->count = count;
     return false;
   }
-  TIDE_ASSERT(spare->count == count);  // the slots of then were full, and are those of now by their size
+  TIDE_ASSERT(spare->count == count);  // the slots were full then, so nothing was added since
   tide__intern_slot* const old = table->slots;
   table->slots = piece_take(&spare->slots);
   table->slot_count = bytes / sizeof(tide__intern_slot);
@@ -210,13 +211,13 @@ static size_t block_room(const tide__intern_block* block) {
   return block != NULL ? block->bytes - block->used : 0;
 }
 
-// A large value gets a block of its own, so that what is left of a shared one is never much.
+// A large value gets a block of its own, so that a shared block never wastes much.
 static size_t block_bytes_for(uint64_t memory, size_t room) {
   const size_t shared = tide__min(tide__max(memory, INTERN_BLOCK_MIN), INTERN_BLOCK_MAX);
   return room <= shared / 4 ? shared : sizeof(tide__intern_block) + room;
 }
 
-// The block with more room after it was used goes first.
+// The block with more room left goes first.
 static void intern_link_locked(tide__intern_table* table, tide__intern_block* block, size_t room)
     TIDE_REQUIRES(&table->lock) {
   const bool is_first = block_room(block) - room >= block_room(table->blocks);
@@ -253,7 +254,7 @@ static void intern_publish_locked(tide__intern_table* table, uint32_t index, con
   slots_put(table->slots, table->slot_count, value->hash, index + 1);
 }
 
-// The number of the value; 0 when something is wanted first, or, with nothing wanted, when the table is full.
+// The number of the value; 0 if memory is needed first or, if `spare` requests none, the table is full.
 static uint32_t intern_add_locked(tide__intern_table* table, const intern_key* key, intern_spare* spare)
     TIDE_REQUIRES(&table->lock) {
   const uint32_t known = intern_find_locked(table, key);

@@ -30,7 +30,7 @@ typedef struct tide__intern_block {
 } tide__intern_block;
 
 typedef struct tide__intern_slot {
-  uint32_t tag;     // the upper half of the hash, to leave most strangers alone
+  uint32_t tag;     // the upper half of the hash, which rules out most other values
   uint32_t number;  // 0: empty
 } tide__intern_slot;
 

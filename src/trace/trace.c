@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// A whole trace: arrays of entries (one a device), segments, blocks and pools, and the table of interned
-// values they refer to. Arrays grow by a quarter, so that at no time more than 2.25 times their contents is
-// taken.
+// A trace: arrays of entries (one per device), segments, blocks and pools, and the table of interned values.
+// Arrays grow by a quarter, so that they never take more than 2.25 times their contents.
 #include "trace/limit.h"
 
 #include <string.h>
@@ -14,7 +13,7 @@
 
 #define TRACE_ROOM_MIN 64u
 #define TRACE_DEVICES ((size_t)UINT8_MAX + 1)
-#define TRACE_POOLS_MAX 16384u  // they are searched one by one
+#define TRACE_POOLS_MAX 16384u  // the search is linear
 
 // [T1] count <= room; items is NULL while room is 0
 typedef struct trace_array {
@@ -24,7 +23,7 @@ typedef struct trace_array {
 } trace_array;
 
 struct tide_trace {
-  tide__limited_heap limited;  // everything of the trace but this record comes from it
+  tide__limited_heap limited;  // provides all memory of the trace except this record
   tide_intern* names;          // owned
   tide_trace_about about;
   trace_array devices;  // of trace_array, of tide_trace_entry
@@ -161,7 +160,7 @@ size_t tide_trace_pool_count(const tide_trace* trace) { return trace != NULL ? t
 // ---------------------------------------------------------------------------------------------------
 // Adding
 
-// There are few pools, and the one that was named last is likely to be named again.
+// There are few pools, and the newest is the most likely one.
 tide_status tide_trace_add_pool(tide_trace* trace, tide_pool_label label, uint32_t* out) {
   TIDE_REQUIRE(out != NULL, TIDE_ERR_ARGUMENT, "trace_add_pool: out is NULL");
   *out = 0;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The words of a thread: its metadata and the stack of its contexts. They belong to the thread, and each
-// table in which an entry is noted has them as a note. The thread remembers that note for a few tables, so
-// that the words are interned once and not for every entry. It takes no lock but that of the table.
+// The words of a thread are its metadata and the stack of its contexts. Each table in which the thread adds
+// entries has a note of them. The thread caches that note for a few tables, so that the words are not
+// interned for every entry. The only lock is that of the table.
 #include "trace/words.h"
 
 #include <pthread.h>
@@ -15,7 +15,7 @@
 
 enum { TEXT_BYTES = 4096, CONTEXT_DEPTH = 64, NOTED_TABLES = 4 };
 
-// The note that the words of some version have in a table.
+// The note for a version of the words in a table.
 typedef struct noted_words {
   uint64_t uid;  // of the table
   uint64_t version;
