@@ -54,7 +54,7 @@ static const char* mini_header_parse(const tide__csv_field* fields, size_t count
     if (*out_field == TIDE__CSV_FIELDS) return "too many columns";
     const tide__mini_column column = mini_column_find(fields[*out_field]);
     if (column == TIDE__MINI_COLUMNS) return "not a column of MiniMalloc";
-    if (out->place[column] != 0) return "the same column again";
+    if (out->place[column] != 0) return "a column that occurs twice";
     out->place[column] = *out_field + 1;
     out->is_inclusive |= tide__csv_field_is(fields[*out_field], "end");
   }
@@ -189,7 +189,7 @@ static tide_status mini_row_read(mini_reader* r) {
   tide_plan_buffer buffer = { .alignment = 1, .offset = TIDE_PLAN_ANYWHERE };
   int64_t hint = -1;
   if (r->csv.field_count != r->header.count) {
-    return tide__csv_fail(&r->csv, TIDE__CSV_NO_FIELD, "another number of fields than the header has");
+    return tide__csv_fail(&r->csv, TIDE__CSV_NO_FIELD, "not as many fields as in the header");
   }
   TIDE_REQUIRE(r->problem->count < TIDE__MINI_ROWS_MAX, TIDE_ERR_LIMIT,
                "problem_read: more than 2^31 buffers");
@@ -201,7 +201,7 @@ static tide_status mini_row_read(mini_reader* r) {
   TIDE_TRY(mini_number_read(r, TIDE__MINI_OFFSET, &buffer.offset));
   const bool holds_bytes = buffer.offset != TIDE_PLAN_ANYWHERE && buffer.lower < buffer.upper;
   if (holds_bytes && buffer.bytes > 0 && buffer.offset > INT64_MAX - buffer.bytes) {
-    return mini_fail(r, TIDE__MINI_OFFSET, "ends too high");
+    return mini_fail(r, TIDE__MINI_OFFSET, "the range ends above 2^63");
   }
   const tide__csv_field id = mini_field(r, TIDE__MINI_ID);
   return tide__problem_add(r->problem, &buffer, hint, id.text, id.bytes);

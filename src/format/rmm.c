@@ -141,8 +141,8 @@ static const char* rmm_row_parse(const tide__csv_field* fields, size_t count, rm
   *out_field = RMM_SIZE;
   if (!tide__csv_decimal(fields[RMM_SIZE], &out->bytes)) return "not a size";
   if (out->bytes >= (out->action == TIDE_ACTION_OOM ? TIDE_FORMAT_REQUEST : TIDE_FORMAT_BYTES))
-    return "a size that no memory has";
-  if (out->address > UINT64_MAX - out->bytes) return "it ends above 2^64";
+    return "a size that is too large";
+  if (out->address > UINT64_MAX - out->bytes) return "the range ends above 2^64";
   *out_field = RMM_STREAM;
   if (!rmm_stream_parse(fields[RMM_STREAM], &out->stream)) return "not a stream";
   return NULL;

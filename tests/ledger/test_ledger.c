@@ -184,31 +184,6 @@ T_TEST(test_ledger__ignores_settings_that_make_no_sense) {
   both_free(ledger, trace);
 }
 
-T_TEST(test_ledger__merges_both_neighbours) {
-  tide_trace* const trace = trace_new();
-  trace_add(trace, TIDE_ACTION_SEGMENT_ALLOC, BASE, 2 * MIB);
-  for (uint64_t i = 0; i < 4; i++) trace_add(trace, TIDE_ACTION_ALLOC, BASE + i * KIB, KIB);
-  trace_add_from(trace, BASE, "free 0:1K 2K:1K 1K:1K");
-
-  tide_ledger* const ledger = ledger_of(trace);
-
-  const shown s = show(ledger);
-  T_EQ(s.block_count, 3);
-  expect_block(&s, 0, BASE, 3 * KIB, TIDE_BLOCK_INACTIVE);
-  expect_block(&s, 1, BASE + 3 * KIB, KIB, TIDE_BLOCK_ALLOCATED);
-  both_free(ledger, trace);
-}
-
-T_TEST(test_ledger__does_not_merge_across_segments) {
-  tide_trace* const trace = trace_from(BASE, "segment 0:2M 2M:2M alloc 2M:1K free 2M:1K");
-  tide_ledger* const ledger = ledger_of(trace);
-
-  const shown s = show(ledger);
-  T_EQ(s.segment_count, 2);
-  T_EQ(s.block_count, 2);
-  both_free(ledger, trace);
-}
-
 T_TEST(test_ledger__a_block_waits_from_its_release_to_its_completion) {
   tide_trace* const trace = trace_from(BASE, "segment 0:2M alloc 0:1000 free 0:1000");
   tide_ledger* const ledger = ledger_of(trace);
@@ -231,36 +206,6 @@ T_TEST(test_ledger__a_block_waits_from_its_release_to_its_completion) {
 
 // ---------------------------------------------------------------------------------------------------
 // Segments
-
-T_TEST(test_ledger__joins_mapped_ranges) {
-  tide_trace* const trace = trace_from(BASE, "map 0:20M alloc 0:18M map 40M:20M 20M:20M");
-  tide_ledger* const ledger = ledger_of(trace);
-
-  const shown s = show(ledger);
-  T_EQ(s.segment_count, 1);
-  T_EQ(s.segments[0].bytes, 60 * MIB);
-  T_EQ(s.segments[0].made_at, 0);
-  T_CHECK(s.segments[0].is_expandable);
-  T_EQ(s.block_count, 2);
-  expect_block(&s, 1, BASE + 18 * MIB, 42 * MIB, TIDE_BLOCK_INACTIVE);
-  both_free(ledger, trace);
-}
-
-T_TEST(test_ledger__keeps_ranges_of_two_streams_apart) {
-  tide_trace* const trace = trace_new();
-  tide_trace_entry entry = { .address = BASE, .bytes = 2 * MIB, .action = TIDE_ACTION_SEGMENT_MAP };
-  T_OK(tide_trace_add_entry(trace, &entry));
-  entry.address += 2 * MIB;
-  entry.stream = 7;
-  T_OK(tide_trace_add_entry(trace, &entry));
-
-  tide_ledger* const ledger = ledger_of(trace);
-
-  const shown s = show(ledger);
-  T_EQ(s.segment_count, 2);
-  T_EQ(s.segments[1].stream, 7);
-  both_free(ledger, trace);
-}
 
 T_TEST(test_ledger__unmapping_leaves_a_segment_on_either_side) {
   tide_trace* const trace = trace_from(BASE, "map 0:60M alloc 0:2M unmap 20M:20M");

@@ -65,30 +65,6 @@ static void expect_note(const tide_intern* names, uint32_t id, uint32_t metadata
 // ---------------------------------------------------------------------------------------------------
 // One after the other
 
-T_TEST(test_intern__keeps_each_value_once) {
-  const uint64_t frames[] = { 0x1000, 0x2000, 0x3000 };
-  tide_intern* const names = names_new(NULL);
-
-  for (int round = 0; round < 3; round++) {
-    T_EQ(text_add(names, "forward", 7), 1);
-    T_EQ(text_add(names, "backward", 8), 2);
-    T_EQ(text_add(names, "back", 4), 3);
-    T_EQ(stack_add(names, frames, 3), 1);
-    T_EQ(stack_add(names, frames, 2), 2);
-    T_EQ(stack_add(names, frames + 1, 2), 3);
-    T_EQ(note_add(names, 1, 2), 1);
-    T_EQ(note_add(names, 2, 1), 2);
-    T_EQ(note_add(names, 0, 1), 3);
-  }
-
-  T_EQ(value_count(names), 9);
-  T_STR_EQ(tide_intern_text(names, 1, NULL), "forward");
-  T_STR_EQ(tide_intern_text(names, 3, NULL), "back");
-  expect_stack(names, 3, frames + 1, 2);
-  expect_note(names, 2, 2, 1);
-  tide_intern_free(names);
-}
-
 T_TEST(test_intern__nothing_is_0) {
   tide_intern* const names = names_new(NULL);
 
