@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Pickles for tests, put down in a notation, one sign for an instruction, so that a test shows the program it
-// means:
+// Pickles for tests, written in a notation with one sign for an instruction, so that a test shows the program
+// it means:
 //
 //   'text'   SHORT_BINUNICODE         #-12    BININT, or LONG1 of 8 bytes if that is not enough
 //   ^        MEMOIZE                  q1 h1   BINPUT 1, BINGET 1
@@ -74,7 +74,7 @@ static inline void notation_bytes(memory_file* file, const char** at) {
   ++*at;
 }
 
-// Adds what a notation stands for.
+// Adds the bytes of a notation.
 static inline void file_add_pickle(memory_file* file, const char* at) {
   while (*at != '\0') {
     const char sign = *at++;
@@ -102,7 +102,7 @@ static inline memory_file pickle_of(const char* notation) {
   return file;
 }
 
-// A notation, and what it stands for.
+// A notation, and its value as JSON.
 typedef struct value_row {
   const char* notation;
   const char* json;

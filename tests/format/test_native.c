@@ -2,7 +2,7 @@
 // Copyright the Tidemark authors
 //
 // Native files: every trace comes back as it was, with the same numbers; the bytes are those of the document;
-// columns cost what they should; and what refers to nothing is not written.
+// columns have the expected size; and a reference that does not exist is not written.
 #include "native_file.h"
 
 // ---------------------------------------------------------------------------------------------------

@@ -109,7 +109,7 @@ T_TEST(test_native_damage__a_cut_loses_no_more_than_a_chunk) {
       T_OK(native_read(&file, NULL, &part));
       expect_prefix(part, whole);
       if (file.bytes == offsets[k]) found = item_total(part);
-      T_EQ(item_total(part), found);  // a part of a chunk is worth nothing, the chunks before it all
+      T_EQ(item_total(part), found);  // all chunks before the cut, and nothing of the cut one
       tide_trace_free(part);
     }
     T_LE(items, found);

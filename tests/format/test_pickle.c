@@ -10,7 +10,7 @@
 // ---------------------------------------------------------------------------------------------------
 // Instructions
 
-// The value stands under a key that no snapshot has.
+// The value is under a key that no snapshot has.
 static void expect_value(const value_row* row) {
   char wanted[512];
   memory_file file = pickle_of("}( 'segments' ] 'x' ");
@@ -183,7 +183,7 @@ T_TEST(test_pickle__forgets_what_is_popped) {
   EXPECT_VALUES(rows);
 }
 
-// What lies in a trace already, or will, cannot be taken back: such a file gives an error or what it means.
+// Records cannot be removed from a trace: such a file gives an error, or the right result.
 T_TEST(test_pickle__popped_entries_and_lists_leave_nothing_behind) {
   static const char* const notations[] = {
     "}( 'segments' ] 'device_traces' ](](}( 'action' 'alloc' u N 0 0 eeu.",
@@ -232,7 +232,7 @@ static bool is_known_instruction(uint8_t code) {
   return memchr(known, code, sizeof known) != NULL;
 }
 
-// The stack has what any instruction could want, so that only the instruction itself can be wrong.
+// The stack has operands for every instruction, so that only the instruction itself can be wrong.
 T_TEST(test_pickle__refuses_every_other_instruction_with_its_place) {
   size_t refused = 0;
   for (unsigned code = 0; code <= UINT8_MAX; code++) {
@@ -322,7 +322,7 @@ T_TEST(test_pickle__keeps_to_the_discipline_of_the_stack) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// What is remembered
+// The memo
 
 T_TEST(test_pickle__recalls_what_was_remembered) {
   static const value_row rows[] = {
@@ -367,7 +367,7 @@ T_TEST(test_pickle__refuses_a_part_that_contains_itself) {
     expect_refused(pickle_of(wrong[i]), "pickle: byte");
 }
 
-// A part is complete when it is used: what comes later can only be an error, not a change of what was used.
+// An item is complete when it is used: filling it later is an error, and never changes what was used.
 T_TEST(test_pickle__refuses_to_fill_what_was_used_already) {
   expect_refused(pickle_of("}( 'segments' ] 'x' ]^ 'y' h0 'z' ]( h0 e u u."), "pickle: byte");
   expect_refused(pickle_of("](]^ h0 #1 a e."), "pickle: byte");
@@ -493,7 +493,7 @@ static memory_file nested(size_t depth, const char* begin, const char* inner, co
   return file;
 }
 
-// The value, and the dict of unknown keys that it stands in, are 64 deep together.
+// The value and the dict of unknown keys around it are 64 deep together.
 T_TEST(test_pickle__plain_data_may_be_nested_64_deep) {
   static const value_row ways[] = { { "](", "e" }, { "(", "l" }, { "}('a'", "u" }, { "}'a'", "s" } };
   for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {

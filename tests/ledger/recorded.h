@@ -12,7 +12,7 @@
 #include "tidemark/ledger.h"
 #include "traces.h"
 
-// The recordings that lie in tests/data.
+// The recordings in tests/data.
 static const char* const recorded_names[] = { "after_oom",
                                               "events",
                                               "expand",
@@ -90,7 +90,7 @@ static inline bool recorded_skip(void* user, size_t index, tide_trace_entry* ent
   return index >= *(const size_t*)user;
 }
 
-// One of the recordings that lie beside the tests, without its first `skip` entries.
+// A recording from tests/data without its first `skip` entries.
 static inline tide_trace* recorded_trace(const char* name, size_t skip, const tide_heap* heap) {
   tide_trace* const whole = trace_of_test(name);
   const trace_edit edit = { .entry = recorded_skip, .user = &skip, .heap = heap };

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The ledger on traces made by hand, one rule a test, and on recordings of PyTorch: it must follow each of
-// them without a fault, end with what the recording lists, and find PyTorch's own peaks.
+// The ledger on traces made by hand, one rule per test, and on recordings of PyTorch: it must follow each
+// without a fault, end with the segments that the recording lists, and find PyTorch's own peaks.
 #include "ledger/recorded.h"
 #include "machine/counting_heap.h"
 
@@ -228,7 +228,7 @@ T_TEST(test_ledger__the_list_names_the_pool_of_a_segment_that_lasts) {
   tide_trace* const trace = trace_new();
   uint32_t pool = 0;
   T_OK(tide_trace_add_pool(trace, (tide_pool_label){ 0, 3 }, &pool));
-  trace_add(trace, TIDE_ACTION_SEGMENT_ALLOC, BASE, 2 * MIB);  // given back: of the default pool
+  trace_add(trace, TIDE_ACTION_SEGMENT_ALLOC, BASE, 2 * MIB);  // freed later: of the default pool
   trace_add_from(trace, BASE, "give 0:2M segment 0:2M");
   trace_list_segment(trace, BASE, 2 * MIB, pool);
   trace_list_block(trace, BASE, 2 * MIB, 0, TIDE_BLOCK_INACTIVE);
@@ -470,7 +470,7 @@ T_TEST(test_ledger__says_where_the_list_differs) {
 
   tide_ledger* const ledger = ledger_of(trace);
 
-  // The block; the rest, once where it lies and once where it should; the segment.
+  // The block; the rest, once at its place and once where the list has it; the segment.
   T_EQ(tide_ledger_get_faults(ledger).differences, 4);
   both_free(ledger, trace);
 }
@@ -670,7 +670,7 @@ T_TEST_OVER(test_ledger__follows_a_large_recording, large_names) {
   both_free(ledger, trace);
 }
 
-// A number for everything that is there: segments, and blocks that are in use.
+// A digest of all segments and active blocks.
 static bool digest_segment(void* user, const tide_ledger_segment* segment) {
   uint64_t* const digest = user;
   *digest = (*digest ^ segment->address) * 0x100000001b3u;

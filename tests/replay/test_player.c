@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Runs of small recordings made by hand: what is counted, what a limit does, what waits, what is emptied; and
+// Runs of small recordings made by hand: statistics, limits, releases that wait, emptying the cache; and
 // that no recording, however wrong, does harm.
 #include <math.h>
 
@@ -488,7 +488,7 @@ static uint64_t chance_bytes(t_rng* rng) {
   return t_rng_below(rng, kind < 25 ? MIB : 40 * MIB);
 }
 
-// Any actions in any order, at few addresses, on few streams, in pools that are there or not.
+// Random actions at few addresses, on few streams, in known and unknown pools.
 static tide_trace* trace_of_chance(uint64_t count) {
   tide_trace* const trace = trace_new();
   t_rng rng = t_rng_new(count);

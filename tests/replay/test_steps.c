@@ -107,8 +107,8 @@ T_TEST(test_steps__without_completions_keep_waiting_what_waits_at_the_end) {
                                           "request 0x1000:100 0x2000:100 alloc 0x3000:100");
   T_OK(tide_trace_add_segment(trace, &(tide_trace_segment){ .address = 0x1000, .bytes = 2 * MIB }));
   add_waiting_block(trace, 0x1000, 0);
-  add_waiting_block(trace, 0x1000, 0);                       // told twice
-  add_waiting_block(trace, 0x2000, TIDE_BLOCK_KEY_ADDRESS);  // it is not told where
+  add_waiting_block(trace, 0x1000, 0);                       // listed twice
+  add_waiting_block(trace, 0x2000, TIDE_BLOCK_KEY_ADDRESS);  // without an address
   T_OK(tide_trace_add_segment(trace, &(tide_trace_segment){ .address = 0x2000, .bytes = 512, .device = 1 }));
   add_waiting_block(trace, 0x2000, 0);
 
@@ -193,7 +193,7 @@ T_TEST(test_steps__take_pools_from_entries_that_tell) {
   T_OK(tide_trace_add_entry(trace, &entry));
   entry.action = TIDE_ACTION_OOM;
   T_OK(tide_trace_add_entry(trace, &entry));
-  entry.pool = 77;  // there is none
+  entry.pool = 77;  // unknown
   T_OK(tide_trace_add_entry(trace, &entry));
 
   tide__script steps = script_of(trace);
@@ -205,7 +205,8 @@ T_TEST(test_steps__take_pools_from_entries_that_tell) {
   tide_trace_free(trace);
 }
 
-// A reserve has holes and is filled again; when nothing is left of it, it begins anew.
+// A reserve has holes that are filled again. After its last byte is unmapped, the next mapping begins a new
+// one.
 T_TEST(test_steps__know_which_mapping_begins_a_reserve) {
   tide_trace* const trace =
       trace_from(0, "map 100M:40M 140M:20M 900M:2M unmap 100M:20M 140M:20M map 100M:20M 160M:20M "
@@ -233,7 +234,7 @@ T_TEST(test_steps__know_where_the_cache_was_surely_emptied) {
 
   tide__script steps = script_of(trace);
 
-  // The release of 0x9000 is of an unknown block: it makes no step, so that only the end is sure.
+  // The release of 0x9000 is of an unknown block: it makes no step, so only the end is certain.
   T_EQ(steps.empty_count, 1);
   T_EQ(steps.empties[0], 10);
   tide__script_fini(&steps);

@@ -454,7 +454,7 @@ static void shared_expect(const tide_intern* names, int kind, uint32_t id, const
   else expect_note(names, id, (uint32_t)words[0], (uint32_t)(words[0] >> 32));
 }
 
-// Looks at a number that another thread may be adding just now: all of it is there, or nothing.
+// Looks up a number that another thread may be adding: the value is complete, or missing.
 static void shared_peek(const tide_intern* names, uint32_t id) {
   size_t count = 0;
   const uint64_t* const frames = tide_intern_stack(names, id, &count);
@@ -526,7 +526,7 @@ T_TEST(test_intern__gives_all_threads_the_same_numbers) {
   }
 }
 
-// Follows the writer by the numbers alone: nothing but the table hands the values over.
+// Follows the writer by numbers alone, without other synchronisation.
 static void* thread_follows(void* user) {
   const tide_intern* const names = user;
   const uint32_t total = (uint32_t)t_scaled(20000);
@@ -612,7 +612,7 @@ T_TEST(test_intern__keeps_each_frame_once) {
   tide_intern_free(names);
 }
 
-// A frame of nothing is a frame: a file may have one.
+// An empty frame is a frame: a file may have one.
 T_TEST(test_intern__an_empty_frame_has_a_number) {
   tide_intern* const names = names_new(NULL);
   T_EQ(frame_add(names, (tide_frame){ 0 }), 1);

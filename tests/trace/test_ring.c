@@ -99,7 +99,7 @@ T_TEST(test_ring__copies_what_was_asked_for) {
   T_EQ(tide__ring_copy(&ring, &number, UINT64_MAX, out, 0), 0);
   T_EQ(number, 17);
 
-  number = 3;  // all of it is gone: nothing, and the visit is over
+  number = 3;  // all entries before 10 are gone
   T_EQ(tide__ring_copy(&ring, &number, 10, out, 8), 0);
   T_EQ(number, 12);
 
@@ -344,7 +344,7 @@ static void* crowd_adds(void* user) {
   return NULL;
 }
 
-// What follows the newest entry of each place that was read so far; 0 if none was.
+// The number after the newest entry read so far of each thread; 0 if there was none.
 typedef struct crowd_sight {
   uint64_t after[PLACES];
 } crowd_sight;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// A whole trace as a container: what is added is there in its order, whatever the heap does.
+// A trace as a container: additions appear in order, and a failing heap loses nothing.
 #include "machine/counting_heap.h"
 #include "tidemark/trace.h"
 #include "trace/limit.h"
@@ -321,7 +321,7 @@ static tide_status add_one(tide_trace* trace, uint64_t n) {
   }
 }
 
-// A call that fails has changed nothing, and can be made again.
+// A call that fails changes nothing, and can be repeated.
 static void add_all(tide_trace* trace, const counting_heap* h, uint64_t count) {
   for (uint64_t n = 0; n < count; n++) {
     const trace_counts before = counts_of(trace);
