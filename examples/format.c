@@ -3,7 +3,7 @@
 //
 // format.h: a recording is read, whatever its format, and written as another one.
 //
-//   format [RECORDING]
+//   format [RECORDING [OUTPUT]]
 #include "example.h"
 
 int main(int argc, char** argv) {
@@ -21,6 +21,13 @@ int main(int argc, char** argv) {
   for (uint32_t i = 0; i < TIDE_FORMAT_COUNT; i++) {
     const tide_format_info info = tide_format_describe(i);
     (void)printf("%-10s .%-10s %s\n", info.name, info.ending, info.text);
+  }
+
+  // The ending of a file name decides its format.
+  if (argc > 2) {
+    const int format = tide_format_from_path(argv[2]);
+    must(tide_trace_save(trace, argv[2]));
+    (void)printf("%s is written as %s\n", argv[2], tide_format_describe((uint32_t)format).name);
   }
   tide_trace_free(trace);
   return entries > 0 ? 0 : 1;

@@ -22,7 +22,16 @@ int main(int argc, char** argv) {
   must(tide_device_history(device, &history));
   for (size_t i = 1; i <= 3; i++) must(tide_device_alloc(device, NULL, i * MIB, &block));
 
+  // A stack of one's own, and the name of its innermost frame.
+  uint64_t frames[8];
+  tide_frame_words words;
+  const size_t depth = tide_stack_gather(NULL, frames, 8);
+  if (depth > 0 && tide_stack_describe(NULL, frames[0], &words)) {
+    (void)printf("%zu frames, the innermost is %s\n", depth, words.name);
+  }
+
   const tide_sink console = tide_sink_file(1);
+  (void)fflush(stdout);
   must(tide_device_print_stats(device, &console));
   must(tide_device_snapshot_to(device, path));
   (void)printf("the snapshot is in %s\n", path);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Tidemark: the ledger, which follows the entries of a trace and knows at every moment which segments there
-// are and which blocks lie in them. It takes addresses from the trace and decides nothing, so it works for
-// every recording, whatever allocator made it, also for one that begins in the middle: what was there before
-// is found from the end. A trace has the sizes of requests only; the blocks around them have the sizes that
-// PyTorch gives them under the settings in the trace.
+// Tidemark: the ledger, which reconstructs the segments and blocks of a device at every point of a trace. It
+// follows the recorded addresses and makes no placement decisions, so it works for the recording of any
+// allocator. For a recording that begins in the middle, it infers what existed before from the state at the
+// end. A trace records only requested sizes. The ledger gives each block the size that PyTorch would give it
+// with the settings in the trace.
 //
 //   tide_ledger* ledger = NULL;
 //   tide_status status = tide_ledger_new(trace, 0, &ledger);
@@ -21,24 +21,24 @@ TIDE_BEGIN_DECLS
 
 typedef struct tide_ledger tide_ledger;  // opaque; freed by tide_ledger_free()
 
-// No entry: before the first one, or something older than the recording.
+// In place of an entry's number: before the first entry, or older than the recording.
 #define TIDE_LEDGER_BEFORE UINT64_MAX
 
-// What there is at a moment.
+// The state at one point of a trace.
 typedef struct tide_ledger_totals {
-  uint64_t at;               // number of the entry that happened last; TIDE_LEDGER_BEFORE before the first
-  uint64_t live_bytes;       // requests whose FREE_COMPLETED has not come, each rounded up to 512 bytes
-  uint64_t requested_bytes;  // the same as they were asked for
+  uint64_t at;               // number of the last entry that happened; TIDE_LEDGER_BEFORE before the first
+  uint64_t live_bytes;       // of requests before their FREE_COMPLETED, each rounded up to 512 bytes
+  uint64_t requested_bytes;  // the same without rounding
   uint64_t allocated_bytes;  // of blocks that are handed out; PyTorch's allocated_bytes
-  uint64_t active_bytes;     // of these and of those that wait; PyTorch's active_bytes
+  uint64_t active_bytes;     // of these and of released blocks that still wait; PyTorch's active_bytes
   uint64_t reserved_bytes;   // of segments
-  uint64_t live_count;       // requests
+  uint64_t live_count;       // number of live requests
   uint64_t segment_count;
 } tide_ledger_totals;
 
 typedef struct tide_ledger_peak {
   uint64_t bytes;
-  uint64_t at;  // the first entry after which it was reached; TIDE_LEDGER_BEFORE: it was before
+  uint64_t at;  // the first entry after which it was reached; TIDE_LEDGER_BEFORE: before the first entry
 } tide_ledger_peak;
 
 typedef struct tide_ledger_peaks {
@@ -49,17 +49,17 @@ typedef struct tide_ledger_peaks {
   tide_ledger_peak reserved;
 } tide_ledger_peaks;
 
-// How far the trace can be believed.
+// Where the trace is incomplete or contradicts itself.
 typedef struct tide_ledger_faults {
-  uint64_t blocks_before;    // blocks that were there before the first entry
-  uint64_t bytes_before;     // of these
-  uint64_t segments_before;  // segments likewise, known from the end or from their release
-  uint64_t unknown_frees;    // releases of blocks that nothing else tells of
-  uint64_t homeless_allocs;  // allocations that no known segment holds whole; one is made up around them
-  uint64_t overlaps;         // allocations over a block whose release was not completed; that one is dropped
-  uint64_t odd_segments;     // made over another, given back and unknown, or given back with blocks in use
-  uint64_t differences;      // segments and blocks that are not left as the trace's own list has them
-  bool is_from_start;        // nothing was there before the first entry
+  uint64_t blocks_before;    // blocks that existed before the first entry
+  uint64_t bytes_before;     // their bytes
+  uint64_t segments_before;  // segments that existed before, known from the end or from their release
+  uint64_t unknown_frees;    // releases of blocks that appear nowhere else
+  uint64_t homeless_allocs;  // allocations outside of every known segment; the ledger invents one for each
+  uint64_t overlaps;      // allocations over a block that was not completely released; that block is dropped
+  uint64_t odd_segments;  // created over another one, freed while unknown, or freed with blocks in use
+  uint64_t differences;   // segments and blocks that differ from the trace's own list at the end
+  bool is_from_start;     // nothing existed before the first entry
 } tide_ledger_faults;
 
 typedef struct tide_ledger_segment {
@@ -84,27 +84,28 @@ typedef struct tide_ledger_block {
   uint32_t state;            // a tide_block_state
 } tide_ledger_block;
 
-// Follows the entries of one device once, to the end, for peaks and faults; then stands at the end. The
-// trace is borrowed until the ledger is freed and may not change; records come from its heap. A device that
-// has no entries has what the trace lists for it.
+// Makes a ledger of one device. It follows all entries once, to find peaks and faults, and is positioned at
+// the end. The trace is borrowed until the ledger is freed and must not change; the ledger uses the trace's
+// heap. For a device without entries, the ledger holds the segments that the trace lists.
 // Errors:  TIDE_ERR_ARGUMENT; TIDE_ERR_NO_MEMORY.
 // Cost:    O(n log m) for n entries and m blocks at a time.
 TIDE_API TIDE_NODISCARD tide_status tide_ledger_new(const tide_trace* trace, size_t device,
                                                     tide_ledger** out);
 TIDE_API void tide_ledger_free(tide_ledger* ledger);
 
-// Goes to the moment after an entry; TIDE_LEDGER_BEFORE is the one before the first. Backwards costs as much
-// as from the beginning.
-// Errors:  TIDE_ERR_ARGUMENT for an entry that does not exist; TIDE_ERR_NO_MEMORY, and then it stands
-//          somewhere before.
+// Moves to the point after an entry, or to the one before the first entry (TIDE_LEDGER_BEFORE). Moving back
+// starts again from the beginning.
+// Errors:  TIDE_ERR_ARGUMENT for an entry that does not exist; TIDE_ERR_NO_MEMORY, which leaves the ledger at
+//          some earlier point.
 TIDE_API TIDE_NODISCARD tide_status tide_ledger_seek(tide_ledger* ledger, uint64_t at);
 
-TIDE_API tide_ledger_totals tide_ledger_get_totals(const tide_ledger* ledger);  // of where it stands
+TIDE_API tide_ledger_totals tide_ledger_get_totals(const tide_ledger* ledger);  // at this point
 TIDE_API tide_ledger_peaks tide_ledger_get_peaks(const tide_ledger* ledger);    // of the whole trace
 TIDE_API tide_ledger_faults tide_ledger_get_faults(const tide_ledger* ledger);  // of the whole trace
 
-// Calls `on_segment` for each segment where the ledger stands, by address, and after each `on_block` for its
-// blocks, by address and without gaps. Each may be NULL, and ends the visit by returning false.
+// Visits the segments at the current point in the order of their addresses. Calls `on_segment` for each, and
+// then `on_block` for each of its blocks, in the order of their addresses and without gaps. Either function
+// may be NULL, and may return false to end the visit.
 TIDE_API void tide_ledger_visit(const tide_ledger* ledger,
                                 bool (*on_segment)(void* user, const tide_ledger_segment* segment),
                                 bool (*on_block)(void* user, const tide_ledger_block* block), void* user);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Tidemark: the trace, what an allocator did, and what it held in the end. One entry has 48 bytes; texts and
-// call stacks are interned, so that an entry names them by number. An allocator writes entries, a reader of
-// files (format.h) makes a whole trace of them, a ledger (ledger.h) follows it, a replay (replay.h) repeats
-// it.
+// Tidemark: the trace, a record of what an allocator did and what it held at the end. An entry takes 48 bytes
+// and refers to texts and call stacks by number, because those are interned. A cache takes a snapshot as a
+// trace (cache.h), format.h reads and writes traces, ledger.h reconstructs the memory at any point of one,
+// and replay.h runs one again.
 //
 //   size_t count = 0;
 //   const tide_trace_entry* e = tide_trace_entries(trace, 0, &count);   // device 0, oldest first
@@ -16,7 +16,7 @@
 
 TIDE_BEGIN_DECLS
 
-// Every action: constant, value, the name it has in files. Values are pinned.
+// Every action: constant, value, name in files. The values never change.
 #define TIDE_ACTION_MAP(X)               \
   X(ALLOC, 0, "alloc")                   \
   X(FREE_REQUESTED, 1, "free_requested") \
@@ -37,26 +37,25 @@ typedef enum tide_action {
       TIDE_ACTION_COUNT
 } tide_action;
 
-// The name of an action; NULL for a number that is none. And the action of a name, or -1.
+// The name of an action, or NULL if it is not a tide_action; and the action with a name, or -1.
 TIDE_API const char* tide_action_name(uint32_t action);
 TIDE_API int tide_action_from_name(const char* name);
 
-// One thing that happened.
+// One event.
 typedef struct tide_trace_entry {
-  uint64_t time_ns;  // of the machine's clock
+  uint64_t time_ns;  // time of the machine's clock
   uint64_t address;  // of the block or segment; OOM: free bytes of the device
-  uint64_t bytes;   // ALLOC and FREE_*: as requested; SEGMENT_*: of the range; OOM: rounded; SNAPSHOT: active
-  uint64_t stream;  // the stream's handle as a number
-  uint32_t stack;   // an interned call stack, 0: none
-  uint32_t note;    // an interned note, 0: none; of USER_DEFINED the remark is its metadata
-  uint32_t pool;    // the number of the pool, 0: the default pool
-  uint8_t action;   // a tide_action
+  uint64_t bytes;    // ALLOC and FREE_*: requested; SEGMENT_*: of the range; OOM: rounded; SNAPSHOT: active
+  uint64_t stream;   // the stream's handle as a number
+  uint32_t stack;    // number of an interned call stack; 0: none
+  uint32_t note;     // number of an interned note; 0: none. The remark of USER_DEFINED is its metadata
+  uint32_t pool;     // number of the pool; 0: the default pool
+  uint8_t action;    // a tide_action
   uint8_t device;
-  uint16_t absent;  // TIDE_ENTRY_* bits: keys that the entry lacks in its file, or has in another form
+  uint16_t absent;  // TIDE_ENTRY_* bits: keys that are missing in the file, or have an unusual form there
 } tide_trace_entry;
 
-// The keys of an entry in a file. What a file has beside them, and a key whose value is not of the usual
-// kind, is kept in the note's `extra`.
+// The keys of an entry in a file. Other keys, and values of an unusual form, are kept in the note's `extra`.
 #define TIDE_ENTRY_ACTION (1u << 0)
 #define TIDE_ENTRY_ADDRESS (1u << 1)  // "addr"; of an OOM "device_free"
 #define TIDE_ENTRY_BYTES (1u << 2)
@@ -70,25 +69,25 @@ typedef struct tide_trace_entry {
 // ---------------------------------------------------------------------------------------------------
 // Interned texts, stacks, notes, frames and values
 //
-// Each distinct value is kept once and named by a number above 0; 0 is "none". The kinds are numbered apart,
-// each from 1 in the order they came. What was interned stays until the table is freed, so looking it up
-// takes no lock and gives a pointer that stays good.
+// Each distinct value is stored once and has a number above 0; 0 means "none". Each kind has its own numbers,
+// from 1 in the order of insertion. Values stay until the table is freed, so a lookup takes no lock and
+// returns a pointer that stays valid.
 
 typedef struct tide_intern tide_intern;  // opaque; freed by tide_intern_free()
 
-// A note: what a thread said about itself when the entry was made, and what else a file has of the entry.
+// A note: the metadata and context of the thread that made an entry, and further keys of the entry.
 typedef struct tide_note {
-  uint32_t metadata;         // a text, 0: none
-  uint32_t compile_context;  // a text, 0: none
-  uint32_t extra;            // a value, a dict: what the entry does not hold itself; 0: nothing
+  uint32_t metadata;         // a text; 0: none
+  uint32_t compile_context;  // a text; 0: none
+  uint32_t extra;            // a value, a dict: keys that the entry has no field for; 0: none
 } tide_note;
 
 // A frame of a call stack in a file.
 typedef struct tide_frame {
   uint32_t name;    // a text, the function
   uint32_t file;    // a text
-  uint32_t extra;   // a value, a dict: other keys of the file; 0: nothing
-  uint32_t absent;  // TIDE_FRAME_* bits: keys that the frame lacks in its file, or has in another form
+  uint32_t extra;   // a value, a dict: other keys of the file; 0: none
+  uint32_t absent;  // TIDE_FRAME_* bits: keys that are missing in the file, or have an unusual form there
   int64_t line;
 } tide_frame;
 
@@ -96,15 +95,15 @@ typedef struct tide_frame {
 #define TIDE_FRAME_FILE (1u << 1)
 #define TIDE_FRAME_LINE (1u << 2)
 
-// What a frame of a call stack is called. The texts are borrowed until the call that asked returns; NULL is
-// empty.
+// The description of a frame. The texts must stay valid until the call that asked for them returns. NULL is
+// the empty text.
 typedef struct tide_frame_words {
   const char* name;
   const char* file;
   int64_t line;
 } tide_frame_words;
 
-// Plain data, as in JSON: what files hold that the trace has no field for.
+// Plain data as in JSON, for whatever a file holds and the trace has no field for.
 typedef enum tide_value_kind {
   TIDE_VALUE_NONE = 0,
   TIDE_VALUE_BOOL = 1,
@@ -118,7 +117,7 @@ typedef enum tide_value_kind {
   TIDE_VALUE_KIND_COUNT
 } tide_value_kind;
 
-// A value, taken apart. Which field counts is up to the kind. In a dict a key comes once, and keys are texts.
+// A value. The kind decides which fields are used. The keys of a dict are texts, and each occurs once.
 typedef struct tide_value {
   uint32_t kind;    // a tide_value_kind
   uint32_t text;    // TEXT: a text; 0 is the empty one
@@ -130,18 +129,21 @@ typedef struct tide_value {
 } tide_value;
 
 // Makes an empty table. `heap` is borrowed until the table is freed; NULL: malloc and free.
-// Errors:  TIDE_ERR_ARGUMENT for half a heap, TIDE_ERR_NO_MEMORY.
+// Errors:  TIDE_ERR_ARGUMENT for a heap that lacks a function; TIDE_ERR_NO_MEMORY.
 TIDE_API TIDE_NODISCARD tide_status tide_intern_new(const tide_heap* heap, tide_intern** out);
 TIDE_API void tide_intern_free(tide_intern* names);
 
-// The number of a text of `bytes` bytes (which may hold any byte), a stack of frames (innermost first; what a
-// frame means is up to who gathers them: in the trace of a file it is the number of a tide_frame), a note, a
-// frame, or a value, whose items must have been added before.
-// Nothing (0 bytes, 0 frames, an empty note) is 0; the value "none" is not nothing, and has a number.
-// Errors:  TIDE_ERR_ARGUMENT for NULL, and for a value of no kind, with a key twice or with unknown items;
-//          TIDE_ERR_NO_MEMORY; TIDE_ERR_LIMIT (almost 2^32 values of a kind; a value nested deeper than 64).
+// Adds a value, or finds it, and returns its number:
+//   - a text of `bytes` bytes, which may contain any byte
+//   - a stack of frames, innermost first. In a trace from a file a frame is the number of a tide_frame; in
+//     the history of a cache it is whatever the stack gatherer returned
+//   - a note or a frame
+//   - a value, whose items must have been added before
+// An empty text, stack or note has the number 0. The value "none" has a number above 0.
+// Errors:  TIDE_ERR_ARGUMENT for NULL, and for a value with an unknown kind, a repeated key or unknown items;
+//          TIDE_ERR_NO_MEMORY; TIDE_ERR_LIMIT for almost 2^32 values of a kind, or nesting deeper than 64.
 // Threads: any. Takes a lock of the table.
-// Cost:    O(length) hash, no memory when the value is there already. A dict: O(n log n).
+// Cost:    O(length), and no memory if the value exists. A dict: O(n log n).
 TIDE_API TIDE_NODISCARD tide_status tide_intern_add_text(tide_intern* names, const char* text, size_t bytes,
                                                          uint32_t* out);
 TIDE_API TIDE_NODISCARD tide_status tide_intern_add_stack(tide_intern* names, const uint64_t* frames,
@@ -152,8 +154,8 @@ TIDE_API TIDE_NODISCARD tide_status tide_intern_add_frame(tide_intern* names, co
 TIDE_API TIDE_NODISCARD tide_status tide_intern_add_value(tide_intern* names, const tide_value* value,
                                                           uint32_t* out);
 
-// What a number stands for; nothing for 0 and for a number that was never given out. A text ends with a zero
-// byte that its length does not count; `out_bytes` and `out_count` may be NULL.
+// The value with a number; NULL or an empty struct for 0 and for unknown numbers. A text is followed by a
+// zero byte, which its length does not include. `out_bytes` and `out_count` may be NULL.
 // Owner:   the table, until it is freed.
 // Threads: any. Takes no lock.
 TIDE_API const char* tide_intern_text(const tide_intern* names, uint32_t id, size_t* out_bytes);
@@ -162,16 +164,13 @@ TIDE_API tide_note tide_intern_note(const tide_intern* names, uint32_t id);
 TIDE_API tide_frame tide_intern_frame(const tide_intern* names, uint32_t id);
 TIDE_API tide_value tide_intern_value(const tide_intern* names, uint32_t id);
 
-// How many parts a value has when everything it shares is written out; 2^32 stands for that many and more.
-// To be asked before it is written in a form that cannot share.
+// The number of parts that a value has when everything it shares is written out; at most 2^32, which also
+// stands for more. Check it before writing a value in a form that cannot share.
 TIDE_API uint64_t tide_intern_value_weight(const tide_intern* names, uint32_t id);
-// What a dict has under a key; 0 when it is no dict or has no such key.
+// The value under a key of a dict; 0 if `dict` is not a dict or has no such key.
 TIDE_API uint32_t tide_intern_value_find(const tide_intern* names, uint32_t dict, const char* key);
 
-// How many values of all kinds there are, and the bytes of memory the whole table takes.
-TIDE_API size_t tide_intern_count(const tide_intern* names, size_t* out_bytes);
-
-// How many there are of each kind: the numbers from 1 to it are in use.
+// The number of values of each kind. The numbers from 1 to it are in use.
 typedef struct tide_intern_counts {
   uint32_t texts;
   uint32_t stacks;
@@ -182,11 +181,11 @@ typedef struct tide_intern_counts {
 TIDE_API tide_intern_counts tide_intern_counts_of(const tide_intern* names);
 
 // ---------------------------------------------------------------------------------------------------
-// What a thread says about itself
+// Metadata and context of a thread
 
-// What the calling thread's entries are noted with from now on, in the history of every allocator: a text
-// until it is changed (NULL: none), and the innermost of a stack of texts.
-// Errors: TIDE_ERR_NO_MEMORY; TIDE_ERR_LIMIT for a text above 4095 bytes or contexts above 64 deep;
+// Set the note of all entries that the calling thread makes from now on, in the history of every cache. The
+// metadata is a text (NULL: none). The context is the innermost of a stack of texts.
+// Errors: TIDE_ERR_NO_MEMORY; TIDE_ERR_LIMIT for a text above 4095 bytes or more than 64 contexts;
 //         TIDE_ERR_STATE for a pop without a push.
 TIDE_API TIDE_NODISCARD tide_status tide_thread_set_metadata(const char* text);
 TIDE_API const char* tide_thread_metadata(void);
@@ -194,27 +193,27 @@ TIDE_API TIDE_NODISCARD tide_status tide_thread_push_context(const char* text);
 TIDE_API tide_status tide_thread_pop_context(void);
 
 // ---------------------------------------------------------------------------------------------------
-// Segments and blocks, as they are when the last entry has happened
+// Segments and blocks after the last entry
 
 typedef enum tide_block_state {
   TIDE_BLOCK_INACTIVE = 0,
   TIDE_BLOCK_ALLOCATED = 1,
-  TIDE_BLOCK_PENDING = 2  // released, waiting for announced work
+  TIDE_BLOCK_PENDING = 2  // released, waiting for work on other streams
 } tide_block_state;
 
 typedef struct tide_trace_segment {
   uint64_t address;
-  uint64_t bytes;            // of this range: of an expandable segment, mapped memory without a gap
+  uint64_t bytes;            // of this range; of an expandable segment, one range of mapped memory
   uint64_t stream;           // the stream's handle as a number
-  uint64_t allocated_bytes;  // these three as the file or the allocator says
+  uint64_t allocated_bytes;  // these three as the file or the cache states them
   uint64_t active_bytes;
   uint64_t requested_bytes;
-  uint64_t first_block;  // of tide_trace_blocks()
+  uint64_t first_block;  // index in tide_trace_blocks()
   uint32_t block_count;
-  uint32_t stack;   // of the request that made it
-  uint32_t pool;    // the number of the pool, 0: the default pool
-  uint32_t extra;   // a value, a dict: other keys of the file; 0: nothing
-  uint16_t absent;  // TIDE_SEGMENT_* bits: keys that the segment lacks in its file, or has in another form
+  uint32_t stack;   // of the request that created it
+  uint32_t pool;    // number of the pool; 0: the default pool
+  uint32_t extra;   // a value, a dict: other keys of the file; 0: none
+  uint16_t absent;  // TIDE_SEGMENT_* bits: keys that are missing in the file, or have an unusual form there
   uint8_t device;
   bool is_large;
   bool is_expandable;
@@ -236,9 +235,9 @@ typedef struct tide_trace_segment {
 typedef struct tide_trace_block {
   uint64_t address;
   uint64_t bytes;
-  uint64_t requested_bytes;  // of the last request that had it
-  uint32_t stack;            // of the request
-  uint32_t extra;            // a value, a dict: other keys of the file; 0: nothing
+  uint64_t requested_bytes;  // of the last request that used it
+  uint32_t stack;            // of that request
+  uint32_t extra;            // a value, a dict: other keys of the file; 0: none
   uint16_t absent;           // TIDE_BLOCK_KEY_* bits
   uint8_t state;             // a tide_block_state
 } tide_trace_block;
@@ -249,7 +248,8 @@ typedef struct tide_trace_block {
 #define TIDE_BLOCK_KEY_STATE (1u << 3)
 #define TIDE_BLOCK_KEY_STACK (1u << 4)
 
-// The name of a state in files ("active_allocated"); NULL for a number that is none. And the state, or -1.
+// The name of a state in files, such as "active_allocated", or NULL if it is not a tide_block_state; and the
+// state with a name, or -1.
 TIDE_API const char* tide_block_state_name(uint32_t state);
 TIDE_API int tide_block_state_from_name(const char* name);
 
@@ -258,44 +258,44 @@ TIDE_API int tide_block_state_from_name(const char* name);
 
 typedef struct tide_trace tide_trace;  // opaque; freed by tide_trace_free()
 
-// What is said of a trace as a whole.
+// Properties of a trace as a whole.
 typedef struct tide_trace_about {
-  uint32_t settings;      // a value, 0: none: "allocator_settings" of the file
-  uint32_t annotations;   // a value, 0: none: "external_annotations" of the file
-  uint32_t extra;         // a value, a dict: other keys of the file; 0: nothing
+  uint32_t settings;      // a value: "allocator_settings" of the file; 0: none
+  uint32_t annotations;   // a value: "external_annotations" of the file; 0: none
+  uint32_t extra;         // a value, a dict: other keys of the file; 0: none
   bool has_segments;      // the file is a snapshot with a list of segments
-  bool has_entries;       // likewise with lists of entries; neither: it is no snapshot
-  bool is_segments_only;  // the file is the list of segments itself
-  bool is_cut;            // the end of the file is missing or damaged; what was read is what came before
-  bool has_steps;         // times are counts of steps, one µs each, not moments
+  bool has_entries;       // the file is a snapshot with lists of entries; without either it is no snapshot
+  bool is_segments_only;  // the file consists of the list of segments alone
+  bool is_cut;            // the end of the file is missing or damaged; the trace holds what precedes it
+  bool has_steps;         // times are numbers of steps, 1 µs each, not times of a clock
 } tide_trace_about;
 
 // Makes an empty trace with an empty table of interned values. `heap` is borrowed until the trace is freed;
 // NULL: malloc and free.
-// Errors:  TIDE_ERR_ARGUMENT for half a heap, TIDE_ERR_NO_MEMORY.
+// Errors:  TIDE_ERR_ARGUMENT for a heap that lacks a function; TIDE_ERR_NO_MEMORY.
 TIDE_API TIDE_NODISCARD tide_status tide_trace_new(const tide_heap* heap, tide_trace** out);
 TIDE_API void tide_trace_free(tide_trace* trace);
 
-// The interned values that everything in the trace refers to.
+// The table of interned values that the trace refers to.
 // Owner:   the trace.
 TIDE_API tide_intern* tide_trace_names(const tide_trace* trace);
 TIDE_API tide_trace_about tide_trace_get_about(const tide_trace* trace);
 TIDE_API void tide_trace_set_about(tide_trace* trace, const tide_trace_about* about);
 
-// How many devices have a list of entries, which may be empty, and the entries of one, oldest first; NULL and
-// 0 for a device that has none.
+// The number of devices with a list of entries, which may be empty; and the entries of a device, oldest
+// first, or NULL and 0 if it has none.
 // Owner:   the trace, until something is added.
 TIDE_API size_t tide_trace_device_count(const tide_trace* trace);
 TIDE_API const tide_trace_entry* tide_trace_entries(const tide_trace* trace, size_t device,
                                                     size_t* out_count);
-// All segments in the order they were added, and all blocks; those of a segment lie together.
+// All segments in the order they were added, and all blocks. The blocks of a segment are adjacent.
 // Owner:   the trace, until something is added.
 TIDE_API const tide_trace_segment* tide_trace_segments(const tide_trace* trace, size_t* out_count);
 TIDE_API const tide_trace_block* tide_trace_blocks(const tide_trace* trace, size_t* out_count);
 
-// A pool in a file is a pair of numbers. In a trace pools are numbered from 0, which is (0, 0), the default
-// pool; there can be 16,384 others. Fails like tide_intern_add_note(). The pair of a number that is none is
-// (0, 0).
+// A pool is a pair of numbers in a file, and one number in a trace. Number 0 is (0, 0), the default pool;
+// there can be 16,384 others. tide_trace_pool() returns (0, 0) for unknown numbers.
+// Errors:  TIDE_ERR_ARGUMENT; TIDE_ERR_NO_MEMORY; TIDE_ERR_LIMIT for too many pools.
 typedef struct tide_pool_label {
   uint64_t first;
   uint64_t second;
@@ -305,12 +305,11 @@ TIDE_API TIDE_NODISCARD tide_status tide_trace_add_pool(tide_trace* trace, tide_
 TIDE_API tide_pool_label tide_trace_pool(const tide_trace* trace, uint32_t number);
 TIDE_API size_t tide_trace_pool_count(const tide_trace* trace);
 
-// Adds an entry at the end of its device's list, a segment, or a block to the segment that was added last
-// (whose first_block and block_count are the trace's own matter). tide_trace_add_device() makes sure that
-// there is a list of entries for a device and for all below. What they refer to must be in the trace's names,
-// but is not looked at.
-// Errors:  TIDE_ERR_ARGUMENT for NULL, for no action or state, for a block before the first segment;
-//          TIDE_ERR_NO_MEMORY.
+// Add an entry at the end of its device's list, a segment, or a block to the last segment. The trace sets
+// first_block and block_count itself. tide_trace_add_device() creates the lists of entries of a device and of
+// all below it. Numbers of interned values must be in the trace's table; this is not checked.
+// Errors:  TIDE_ERR_ARGUMENT for NULL, for an unknown action or state, and for a block before the first
+//          segment; TIDE_ERR_NO_MEMORY.
 // Cost:    O(1) amortised.
 TIDE_API TIDE_NODISCARD tide_status tide_trace_add_device(tide_trace* trace, size_t device);
 TIDE_API TIDE_NODISCARD tide_status tide_trace_add_entry(tide_trace* trace, const tide_trace_entry* entry);

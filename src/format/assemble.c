@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The stack of parts. A list or dict is open until it is used: as a part of another, or when it is recalled.
-// Then it is packed away (record.c), and whoever remembered it recalls what it was packed as. So a part that
-// contains itself cannot come about: it would have to be filled after it was used, which is refused.
+// The stack of items. A list or dict is open until it is used: as an item of another, or when it is read from
+// the memo. Then it is packed (record.c), and the memo refers to the packed item. So nothing can contain
+// itself: it would have to be filled after it was used, which is an error.
 //
-// What a list or dict is follows from its place when it is opened: below it on the stack lie the list or dict
-// it will be given to, and in a dict its key. Where several places are possible, the kinds decide; and a
-// wrong guess costs only time, because plain data is packed in its right place later.
+// The role of a list or dict follows from the stack when it is opened: below it are the list or dict that it
+// will be appended to, and in a dict its key. If several are possible, their kinds decide. A wrong guess
+// costs only time, because plain data is packed again in its right place later.
 //
-// Cost: O(1) for a part, beside the interning of texts. An open dict is closed as soon as something lies
-// above
-//       it that cannot be its key, so that a list of any length keeps one of them open.
+// Cost: O(1) per item, apart from interning texts. An open dict is closed as soon as something that cannot be
+//       its key is pushed, so a list of any length has at most one open dict.
 #include "format/assemble.h"
 
 #include <string.h>
@@ -53,7 +52,7 @@ static tide_status grow(const tide__assembler* a, void* array, size_t* room, siz
 tide_status tide__assembler_init(tide__assembler* a, tide_trace* trace, const char* format) {
   *a = (tide__assembler){ .trace = trace, .names = tide_trace_names(trace), .format = format };
   a->heap = tide__trace_heap(trace);
-  // Both stacks are there from the start, so that a piece of nothing has an address.
+  // Both stacks exist from the start, so that an empty range has an address.
   TIDE_TRY(GROW(a, &a->stack, &a->stack_room, 1));
   TIDE_TRY(GROW(a, &a->words, &a->word_room, 1));
   return tide__words_intern(a->names);
@@ -66,7 +65,7 @@ tide_status tide__assembler_word(tide__assembler* a, uint64_t word) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// What is remembered: kind, role, device and number in 64 bits
+// The memo: kind, role, device and number in 64 bits
 
 static uint64_t memo_pack(const tide__item* item) {
   const uint64_t small = item->kind == TIDE__ITEM_OPEN ? 0 : (uint64_t)item->as.integer & 0xffff;
@@ -101,7 +100,7 @@ static void open_give(tide__assembler* a, uint32_t index, uint64_t memo) {
   a->free_open = index + 1;
 }
 
-// Packs an open part away.
+// Packs an open item.
 static tide_status item_close(tide__assembler* a, tide__item* item) {
   if (item->kind != TIDE__ITEM_OPEN) return TIDE_OK;
   tide__item packed = { 0 };
@@ -123,8 +122,8 @@ static bool role_is_counted(tide__role role) {
          role == TIDE__ROLE_BLOCKS;
 }
 
-// Gives a complete part to a list. A list of a snapshot's own parts keeps only their number; of a call stack
-// in which something else lies, nothing more is known than that it is a list.
+// Appends a complete item to a list. A list of records keeps only their count. A call stack with an item that
+// is not a frame becomes a plain list.
 static tide_status list_take(tide__assembler* a, tide__open* open, tide__item* item) {
   const tide__role role = (tide__role)open->role;
   if (role == TIDE__ROLE_PLAIN) return open_add(a, open, item, 1);
@@ -137,7 +136,7 @@ static tide_status list_take(tide__assembler* a, tide__open* open, tide__item* i
     if (!is_right) open->role = TIDE__ROLE_PLAIN;
     return open_add(a, open, item, 1);
   }
-  if (!is_right) return TIDE__FILE_FAIL(a, "%s where it cannot be", tide__item_name(item));
+  if (!is_right) return TIDE__FILE_FAIL(a, "%s is not allowed here", tide__item_name(item));
   open->count += role_is_counted(role);
   return TIDE_OK;
 }
@@ -150,7 +149,7 @@ static const tide__open* open_at(const tide__assembler* a, size_t place) {
   return item->kind == TIDE__ITEM_OPEN ? &a->opens[item->id] : NULL;
 }
 
-// Is the part on top of the stack one that stands in a list of this role?
+// Does the top item belong into a list of this role?
 static bool top_is_within(const tide__assembler* a, tide__role role, bool is_dict) {
   const tide__item* const top = &a->stack[a->depth - 1];
   const tide__open* const open = open_at(a, a->depth - 1);
@@ -158,8 +157,8 @@ static bool top_is_within(const tide__assembler* a, tide__role role, bool is_dic
   return have != TIDE__ROLE_PLAIN && have == tide__role_within(role, TIDE__WORD_NONE, is_dict);
 }
 
-// The role that follows from what lies below the mark: in a list the first part lies on the mark, and the
-// others beside one of their kind; in a dict a value lies on its key.
+// The role that follows from the item below the mark. In a list, the first item is directly above the mark,
+// and the others follow one of their kind. In a dict, a value follows its key.
 static tide__role role_above_mark(const tide__assembler* a, size_t mark, bool is_dict) {
   const tide__open* const open = mark > 0 ? open_at(a, mark - 1) : NULL;
   if (open == NULL) return TIDE__ROLE_PLAIN;
@@ -171,8 +170,8 @@ static tide__role role_above_mark(const tide__assembler* a, size_t mark, bool is
   return is_beside ? tide__role_within(role, TIDE__WORD_NONE, is_dict) : TIDE__ROLE_PLAIN;
 }
 
-// The role of a list or dict that is opened now. It belongs to what lies right below it, or below its key; or
-// else to what lies below the mark. What may be either is taken as plain data, which does no harm.
+// The role of a list or dict that is opened now. It belongs to the item below it, or below its key; or else
+// to the item below the mark. In doubt it is plain data, which does no harm.
 static tide__role role_here(const tide__assembler* a, bool is_dict) {
   const size_t mark = a->mark_count > 0 ? a->marks[a->mark_count - 1] : 0;
   if (a->depth == 0 && a->mark_count == 0) return is_dict ? TIDE__ROLE_ROOT : TIDE__ROLE_SEGMENTS;
@@ -188,8 +187,7 @@ static tide__role role_here(const tide__assembler* a, bool is_dict) {
   return role_above_mark(a, mark, is_dict);
 }
 
-// Something is put on the stack. Only a text can be a key of a dict that lies below: otherwise that is
-// complete.
+// Called before a push. Only a text can be a key of the dict on top; anything else means that it is complete.
 static tide_status below_close(tide__assembler* a, uint8_t kind) {
   const tide__open* const below = a->depth > 0 && kind != TIDE__ITEM_TEXT ? open_at(a, a->depth - 1) : NULL;
   return below != NULL && below->is_dict ? item_close(a, &a->stack[a->depth - 1]) : TIDE_OK;
@@ -224,23 +222,24 @@ tide_status tide__assemble_open(tide__assembler* a, bool is_dict) {
 }
 
 tide_status tide__assemble_mark(tide__assembler* a) {
-  if (a->mark_count == MARKS_MAX) return TIDE__FILE_FAIL(a, "more than %u marks at once", MARKS_MAX);
+  if (a->mark_count == MARKS_MAX) return TIDE__FILE_FAIL(a, "more than %u marks on the stack", MARKS_MAX);
   TIDE_TRY(GROW(a, &a->marks, &a->mark_room, a->mark_count + 1));
   a->marks[a->mark_count++] = a->depth;
   return TIDE_OK;
 }
 
-// Where the top parts begin. What lies under a mark that stays is out of reach.
+// Where the top items begin. Items below a mark that stays cannot be reached.
 static tide_status parts_find(tide__assembler* a, size_t count, bool to_mark, size_t* out) {
   const size_t mark = a->mark_count > 0 ? a->marks[a->mark_count - 1] : 0;
   if (to_mark) {
-    if (a->mark_count == 0) return TIDE__FILE_FAIL(a, "%s", "there is no mark");
-    if (mark > a->depth) return TIDE__FILE_FAIL(a, "%s", "the parts below the mark are gone");
+    if (a->mark_count == 0) return TIDE__FILE_FAIL(a, "%s", "no mark is on the stack");
+    if (mark > a->depth) return TIDE__FILE_FAIL(a, "%s", "the stack is shorter than at the mark");
     a->mark_count--;
     *out = mark;
     return TIDE_OK;
   }
-  if (a->depth < count || a->depth - count < mark) return TIDE__FILE_FAIL(a, "fewer than %zu parts", count);
+  if (a->depth < count || a->depth - count < mark)
+    return TIDE__FILE_FAIL(a, "fewer than %zu items on the stack", count);
   *out = a->depth - count;
   return TIDE_OK;
 }
@@ -250,11 +249,11 @@ static tide_status parts_close(tide__assembler* a, size_t begin) {
   return TIDE_OK;
 }
 
-// The list or dict that lies below some parts.
+// The list or dict below some items.
 static tide_status parts_owner(tide__assembler* a, size_t begin, bool is_dict, tide__open** out) {
   const tide__open* const open = begin > 0 ? open_at(a, begin - 1) : NULL;
   if (open == NULL || open->is_dict != is_dict)
-    return TIDE__FILE_FAIL(a, "no %s to be filled lies below", is_dict ? "dict" : "list");
+    return TIDE__FILE_FAIL(a, "there is no open %s below the items", is_dict ? "dict" : "list");
   *out = &a->opens[a->stack[begin - 1].id];
   return TIDE_OK;
 }
@@ -265,7 +264,7 @@ tide_status tide__assemble_append(tide__assembler* a, size_t count, bool to_mark
   TIDE_TRY(parts_find(a, count, to_mark, &begin));
   TIDE_TRY(parts_close(a, begin));
   for (size_t i = begin; i < a->depth; i++) {
-    // Looked for each time: packing a part may make room for more of them elsewhere.
+    // Looked up each time, because packing an item may move the array.
     TIDE_TRY(parts_owner(a, begin, false, &open));
     TIDE_TRY(list_take(a, open, &a->stack[i]));
   }
@@ -275,10 +274,10 @@ tide_status tide__assemble_append(tide__assembler* a, size_t count, bool to_mark
 }
 
 static tide_status keys_check(tide__assembler* a, size_t begin) {
-  if ((a->depth - begin) % 2 != 0) return TIDE__FILE_FAIL(a, "%s", "a key without a value");
+  if ((a->depth - begin) % 2 != 0) return TIDE__FILE_FAIL(a, "%s", "a key has no value");
   for (size_t i = begin; i < a->depth; i += 2) {
     if (a->stack[i].kind != TIDE__ITEM_TEXT)
-      return TIDE__FILE_FAIL(a, "%s is no key", tide__item_name(&a->stack[i]));
+      return TIDE__FILE_FAIL(a, "%s is not a valid key", tide__item_name(&a->stack[i]));
   }
   return TIDE_OK;
 }
@@ -310,13 +309,13 @@ tide_status tide__assemble_gather(tide__assembler* a, tide_value_kind kind, size
   return tide__assemble_item(a, item);
 }
 
-// What is in the trace already cannot be taken out of it again.
+// Records that are in the trace cannot be removed.
 static tide_status part_drop(tide__assembler* a) {
   const tide__item* const item = &a->stack[a->depth - 1];
   const bool is_open = item->kind == TIDE__ITEM_OPEN;
   const tide__role role = (tide__role)(is_open ? a->opens[item->id].role : item->role);
   const bool is_free = role == TIDE__ROLE_PLAIN || role == TIDE__ROLE_STACK || role == TIDE__ROLE_FRAME;
-  if (!is_free) return TIDE__FILE_FAIL(a, "%s", "a part of the snapshot is dropped");
+  if (!is_free) return TIDE__FILE_FAIL(a, "%s", "an instruction discards a part of the snapshot");
   if (is_open) open_give(a, item->id, MEMO_GONE);
   a->depth--;
   return TIDE_OK;
@@ -336,9 +335,9 @@ tide_status tide__assemble_pop_mark(tide__assembler* a) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// Memory of parts
+// The memo
 
-// A number that is given again: what is still open does not have it any more.
+// The number is reused: an item that is still open loses it.
 static void memo_forget(tide__assembler* a, size_t number) {
   const tide__item item = memo_unpack(a->memo[number]);
   if (a->memo[number] != MEMO_GONE && item.kind == TIDE__ITEM_OPEN) a->opens[item.id].memo = 0;
@@ -346,12 +345,12 @@ static void memo_forget(tide__assembler* a, size_t number) {
 
 tide_status tide__assemble_remember(tide__assembler* a, size_t number) {
   if (number == SIZE_MAX) number = a->memo_count;
-  if (a->depth == 0) return TIDE__FILE_FAIL(a, "%s", "nothing to remember");
+  if (a->depth == 0) return TIDE__FILE_FAIL(a, "%s", "there is nothing to store in the memo");
   if (number > a->memo_count || number >= UINT32_MAX)
-    return TIDE__FILE_FAIL(a, "number %zu is remembered after %zu", number, a->memo_count);
+    return TIDE__FILE_FAIL(a, "memo number %zu is stored after %zu others", number, a->memo_count);
   tide__item item = a->stack[a->depth - 1];
   if (item.kind == TIDE__ITEM_OPEN) {
-    if (a->opens[item.id].memo != 0) return TIDE__FILE_FAIL(a, "%s", "a part is remembered twice");
+    if (a->opens[item.id].memo != 0) return TIDE__FILE_FAIL(a, "%s", "an item is stored in the memo twice");
   } else if (item.kind == TIDE__ITEM_INT || item.kind == TIDE__ITEM_UINT || item.kind == TIDE__ITEM_FLOAT) {
     TIDE_TRY(tide__item_value(a, &item, &item.id));
     item = (tide__item){ .kind = TIDE__ITEM_VALUE, .id = item.id };
@@ -364,11 +363,11 @@ tide_status tide__assemble_remember(tide__assembler* a, size_t number) {
   return TIDE_OK;
 }
 
-// An entry that comes once more is one more entry, of the list that is being filled.
+// A repeated entry is one more entry of the list that is being filled.
 static tide_status entry_repeat(tide__assembler* a, tide__item* item) {
   size_t count = 0;
   const tide_trace_entry* const entries = tide_trace_entries(a->trace, (size_t)item->as.integer, &count);
-  if (a->track_count == 0 || item->id >= count) return TIDE__FILE_FAIL(a, "%s", "an entry that is gone");
+  if (a->track_count == 0 || item->id >= count) return TIDE__FILE_FAIL(a, "%s", "the entry no longer exists");
   tide_trace_entry entry = entries[item->id];
   entry.device = (uint8_t)(a->track_count - 1);
   TIDE_TRY(tide_trace_add_entry(a->trace, &entry));
@@ -378,22 +377,22 @@ static tide_status entry_repeat(tide__assembler* a, tide__item* item) {
   return TIDE_OK;
 }
 
-// Idle devices may share one empty list.
+// Devices without entries may share one empty list.
 static tide_status track_repeat(tide__assembler* a, tide__item item) {
   size_t count = 0;
   (void)tide_trace_entries(a->trace, item.id, &count);
-  if (count > 0) return TIDE__FILE_FAIL(a, "%s comes twice", tide__item_name(&item));
+  if (count > 0) return TIDE__FILE_FAIL(a, "%s occurs twice", tide__item_name(&item));
   TIDE_TRY(tide__pack_device(a, &item.id));
   return tide__assemble_item(a, item);
 }
 
 tide_status tide__assemble_recall(tide__assembler* a, size_t number) {
   if (number >= a->memo_count || a->memo[number] == MEMO_GONE)
-    return TIDE__FILE_FAIL(a, "number %zu is not remembered", number);
+    return TIDE__FILE_FAIL(a, "memo number %zu is not set", number);
   TIDE_TRY(below_close(a, memo_unpack(a->memo[number]).kind));
   tide__item item = memo_unpack(a->memo[number]);
   if (item.kind == TIDE__ITEM_OPEN) {
-    // It is used now, so it is complete.
+    // It is used, so it is complete.
     const size_t place = a->opens[item.id].place;
     TIDE_TRY(item_close(a, &a->stack[place]));
     item = a->stack[place];
@@ -401,14 +400,15 @@ tide_status tide__assemble_recall(tide__assembler* a, size_t number) {
   if (item.kind == TIDE__ITEM_PACKED && item.role == TIDE__ROLE_TRACK) return track_repeat(a, item);
   const bool is_shared = item.kind != TIDE__ITEM_PACKED || item.role == TIDE__ROLE_STACK ||
                          item.role == TIDE__ROLE_FRAME || item.role == TIDE__ROLE_ENTRY;
-  if (!is_shared) return TIDE__FILE_FAIL(a, "%s comes twice", tide__item_name(&item));
+  if (!is_shared) return TIDE__FILE_FAIL(a, "%s occurs twice", tide__item_name(&item));
   if (item.kind == TIDE__ITEM_PACKED && item.role == TIDE__ROLE_ENTRY) TIDE_TRY(entry_repeat(a, &item));
   return tide__assemble_item(a, item);
 }
 
 tide_status tide__assemble_end(tide__assembler* a) {
   if (a->depth != 1 || a->mark_count != 0)
-    return TIDE__FILE_FAIL(a, "it ends with %zu parts and %zu marks", a->depth, a->mark_count);
+    return TIDE__FILE_FAIL(a, "the pickle ends with %zu items and %zu marks on the stack", a->depth,
+                           a->mark_count);
   tide__item* const item = &a->stack[0];
   TIDE_TRY(item_close(a, item));
   if (item->kind == TIDE__ITEM_VALUE) {
@@ -417,7 +417,7 @@ tide_status tide__assemble_end(tide__assembler* a) {
   }
   const bool is_packed = item->kind == TIDE__ITEM_PACKED;
   if (!is_packed || (item->role != TIDE__ROLE_ROOT && item->role != TIDE__ROLE_SEGMENTS))
-    return TIDE__FILE_FAIL(a, "%s is no memory snapshot", tide__item_name(item));
+    return TIDE__FILE_FAIL(a, "%s is not a memory snapshot", tide__item_name(item));
   if (item->role == TIDE__ROLE_SEGMENTS) {
     const tide_trace_about about = { .has_segments = true, .is_segments_only = true };
     tide_trace_set_about(a->trace, &about);

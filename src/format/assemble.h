@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Puts a memory snapshot together from its parts, in the order a pickle or a JSON text has them. A decoder
-// only names the parts: this text, that number, a list begins, these are its items. The assembler has a stack
-// of them, like a pickle machine, knows from the place of a part what it is (an entry of a trace, a frame),
-// and packs it away as soon as it is complete. What it has no place for is kept as plain data.
+// Builds a trace from the items of a snapshot, in the order of a pickle or a JSON text. A decoder reports the
+// items: a text, a number, the begin of a list, its end. The assembler keeps them on a stack, like a pickle
+// machine. It knows from the position of an item what it is (an entry of a trace, a frame), and stores it in
+// the trace as soon as it is complete. Items without a place in the trace are kept as plain data.
 //
 //   tide__assembler a;
 //   TIDE_TRY(tide__assembler_init(&a, trace));
@@ -25,10 +25,10 @@ typedef enum tide__item_kind {
   TIDE__ITEM_TEXT,    // id: a text
   TIDE__ITEM_VALUE,   // id: plain data
   TIDE__ITEM_OPEN,    // id: a list or dict that is being filled
-  TIDE__ITEM_PACKED,  // packed away; role tells as what
+  TIDE__ITEM_PACKED,  // stored in the trace as its role says
 } tide__item_kind;
 
-// What a part of a snapshot is, by its place.
+// What an item of a snapshot is, by its position.
 typedef enum tide__role {
   TIDE__ROLE_PLAIN,
   TIDE__ROLE_ROOT,
@@ -59,9 +59,9 @@ typedef struct tide__open {
   tide__item* items;  // owned; of a dict keys and values in turn
   size_t count;
   size_t room;
-  uint32_t memo;       // number it is remembered by + 1; 0: none
-  uint32_t next_free;  // index + 1, while it is not in use
-  uint32_t device;     // TRACK: whose entries they are
+  uint32_t memo;       // its memo number + 1; 0: none
+  uint32_t next_free;  // while unused: index + 1 of the next unused one
+  uint32_t device;     // TRACK: the device of the entries
   size_t place;        // on the stack
   uint8_t role;
   bool is_dict;
@@ -72,8 +72,8 @@ typedef struct tide__assembler {
   tide_trace* trace;      // borrowed
   tide_intern* names;     // borrowed from the trace
   const tide_heap* heap;  // borrowed from the trace
-  const char* format;     // the word for errors
-  uint64_t offset;        // of the part in the file, for errors; the decoder sets it
+  const char* format;     // its name, for errors
+  uint64_t offset;        // of the item in the file, for errors; set by the decoder
   tide__item* stack;      // owned
   size_t depth;
   size_t stack_room;
@@ -86,23 +86,23 @@ typedef struct tide__assembler {
   tide__open* opens;  // owned
   size_t open_count;
   size_t open_room;
-  uint32_t free_open;        // index + 1 of the first that is not in use
-  tide_trace_block* blocks;  // owned; of segments that are not complete
+  uint32_t free_open;        // index + 1 of the first unused one; 0: none
+  tide_trace_block* blocks;  // owned; of incomplete segments
   size_t block_count;
   size_t block_room;
-  uint64_t* words;  // owned; a second stack, for putting plain data and call stacks together
+  uint64_t* words;  // owned; a second stack, on which plain data and call stacks are built
   size_t word_count;
   size_t word_room;
-  bool has_no_tuples;    // of the format; the decoder sets it
-  uint64_t unfolded;     // parts of plain data that were packed as something else, and the other way round
-  size_t track_count;    // lists of entries that were begun
-  size_t segment_count;  // segments that were packed away
+  bool has_no_tuples;    // the format has none; set by the decoder
+  uint64_t unfolded;     // items that were converted between plain data and records
+  size_t track_count;    // lists of entries begun so far
+  size_t segment_count;  // segments stored so far
 } tide__assembler;
 
 tide_status tide__assembler_init(tide__assembler* a, tide_trace* trace, const char* format);
 void tide__assembler_fini(tide__assembler* a);
 
-// Puts a part on the stack.
+// Push an item.
 tide_status tide__assemble_item(tide__assembler* a, tide__item item);
 tide_status tide__assemble_text(tide__assembler* a, const void* text, size_t bytes);
 tide_status tide__assemble_open(tide__assembler* a, bool is_dict);
@@ -124,27 +124,27 @@ static inline tide_status tide__assemble_none(tide__assembler* a) {
   return tide__assemble_item(a, (tide__item){ .kind = TIDE__ITEM_NONE });
 }
 
-// Marks the place on the stack that items are counted from.
+// Pushes a mark, from which later calls may count items.
 tide_status tide__assemble_mark(tide__assembler* a);
 
-// Gives the top `count` parts to the list below them, or pairs of keys and values to the dict; from the last
-// mark on if `to_mark`, which is then gone.
+// Append the top `count` items to the list below them, or pairs of keys and values to the dict. With
+// `to_mark`, all items above the last mark, which is popped.
 tide_status tide__assemble_append(tide__assembler* a, size_t count, bool to_mark);
 tide_status tide__assemble_set(tide__assembler* a, size_t count, bool to_mark);
 
-// Makes the top parts into a tuple, a list or a dict (of plain data).
+// Replaces the top items by a tuple, list or dict of them, as plain data.
 tide_status tide__assemble_gather(tide__assembler* a, tide_value_kind kind, size_t count, bool to_mark);
 
-// Takes the top part away, or everything from the last mark on.
+// Pop the top item, or everything above the last mark.
 tide_status tide__assemble_pop(tide__assembler* a);
 tide_status tide__assemble_pop_mark(tide__assembler* a);
 
-// Remembers the top part by a number, which may be at most one higher than all before; SIZE_MAX: the next
-// one. And puts what is remembered on the stack once more.
+// Store the top item in the memo, and push an item from the memo. A number may be at most one higher than all
+// before it; SIZE_MAX is the next one.
 tide_status tide__assemble_remember(tide__assembler* a, size_t number);
 tide_status tide__assemble_recall(tide__assembler* a, size_t number);
 
-// The one part that is left is the snapshot.
+// Ends the file: the one remaining item is the snapshot.
 tide_status tide__assemble_end(tide__assembler* a);
 
 #endif

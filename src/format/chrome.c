@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// A timeline in the JSON form of Chrome's tracing, which Perfetto opens. A device is a process with two
-// counters, the bytes that are requested ("allocated") and those of segments ("reserved"); a request and a
-// segment are asynchronous slices, because these may overlap in any way; running out of memory is an instant.
-// Times are µs since the first entry of all.
+// A timeline in the JSON format of Chrome's tracing, which Perfetto opens. A device is a process with two
+// counters: the bytes of requests ("allocated") and of segments ("reserved"). Requests and segments are
+// asynchronous slices, because these may overlap in any way. Running out of memory is an instant. Times are
+// µs since the first entry of all devices.
 //
-// A counter has one event for each time at which it changed, so entries of the same µs share one. Names are
-// cut at CHROME_NAME bytes: an event has about 130 bytes, an entry one or two events.
+// A counter has one event for each µs in which it changed. Names are truncated to CHROME_NAME bytes. An event
+// has about 130 bytes, and an entry one or two events.
 // Cost: one pass over the entries of each device; the memory of tide__lifetimes for one device at a time.
 #include <inttypes.h>
 
@@ -58,7 +58,7 @@ static void chrome_put_time(chrome* c, uint64_t time_ns) {
   if (ns % 1000 != 0) tide__output_format(c->output, ".%03u", (unsigned)(ns % 1000));
 }
 
-// Begins an event; its name is escaped. The caller ends it.
+// Begins an event and escapes its name. The caller ends it.
 static void chrome_begin(chrome* c, char phase, const char* name, size_t name_bytes, uint64_t process) {
   tide__output_text(c->output, c->has_events ? ",\n" : "\n");
   c->has_events = true;
@@ -94,7 +94,7 @@ static size_t chrome_note_text(const chrome* c, uint32_t note, char* out) {
   return bytes > 0 ? tide__shown_copy(out, CHROME_NAME, text, bytes) : 0;
 }
 
-// The innermost frame that is shown, or what a thread said of itself, or "alloc".
+// The innermost shown frame, or the metadata of the thread, or "alloc".
 static size_t chrome_request_name(const chrome* c, const tide__lifetime* request,
                                   char out[TIDE__FRAME_TEXT]) {
   size_t count = 0;
@@ -109,7 +109,7 @@ static size_t chrome_request_name(const chrome* c, const tide__lifetime* request
   return bytes > 0 ? bytes : tide__shown_copy(out, CHROME_NAME, "alloc", strlen("alloc"));
 }
 
-// The beginning ('b') or the end ('e') of a slice. Viewers want the same name and number at both.
+// The beginning ('b') or the end ('e') of a slice. Both need the same name and number.
 static void chrome_put_slice(chrome_device* d, char phase, const tide__lifetimes* all,
                              const tide__lifetime* lifetime, uint64_t time_ns) {
   char name[TIDE__FRAME_TEXT] = "segment";
@@ -132,7 +132,7 @@ static void chrome_put_slices(chrome_device* d, const tide__lifetimes* all, size
   if (begun != NULL) chrome_put_slice(d, 'b', all, begun, time_ns);
 }
 
-// What was there before the first entry begins with it, and what is there after the last one ends with it.
+// Lifetimes that began before the first entry begin with it; those that did not end, end with the last entry.
 static void chrome_put_open_slices(chrome_device* d, const tide__lifetimes* all, char phase) {
   for (size_t i = 0; i < all->count; i++) {
     const tide__lifetime* const lifetime = &all->items[i];
@@ -152,7 +152,8 @@ static bool chrome_shrinks(const tide_trace_entry* entry) {
   return entry->action == TIDE_ACTION_SEGMENT_FREE || entry->action == TIDE_ACTION_SEGMENT_UNMAP;
 }
 
-// What was reserved before the first entry: what is in the end, and all changes back. 0 if that is no size.
+// The bytes reserved before the first entry: those at the end, minus all changes. 0 if the result is
+// negative.
 static uint64_t chrome_reserved_before(const chrome_device* d, size_t device) {
   size_t count = 0;
   uint64_t bytes = 0;
@@ -228,7 +229,7 @@ static tide_status chrome_add_device(chrome* c, size_t device, uint64_t* first_i
 // ---------------------------------------------------------------------------------------------------
 // Annotations
 
-// A text or a number of an annotation; nothing when it is of another kind.
+// A text or a number of an annotation; 0 if it is of another kind.
 static uint32_t annotation_text(const tide_intern* names, uint32_t dict, const char* key) {
   const tide_value value = tide_intern_value(names, tide_intern_value_find(names, dict, key));
   return value.kind == TIDE_VALUE_TEXT ? value.text : 0;
@@ -239,7 +240,7 @@ static uint64_t annotation_number(const tide_intern* names, uint32_t dict, const
   return value.kind == TIDE_VALUE_INT && value.integer > 0 ? (uint64_t)value.integer : 0;
 }
 
-// Those with one name on one device nest, which is what slices with one number do.
+// Annotations with the same name on a device nest, as slices with the same number do.
 static void chrome_put_annotation(chrome* c, uint32_t dict) {
   const uint32_t name = annotation_text(c->names, dict, "name");
   const char* const stage = tide_intern_text(c->names, annotation_text(c->names, dict, "stage"), NULL);
@@ -266,22 +267,12 @@ static void chrome_put_annotations(chrome* c) {
 // ---------------------------------------------------------------------------------------------------
 // The timeline
 
-static void chrome_find_times(chrome* c) {
-  uint64_t first = UINT64_MAX;
-  for (size_t i = 0; i < tide_trace_device_count(c->trace); i++) {
-    size_t count = 0;
-    const tide_trace_entry* const entries = tide_trace_entries(c->trace, i, &count);
-    if (count > 0) first = tide__min(first, entries[0].time_ns);
-    if (count > 0) c->last_ns = tide__max(c->last_ns, entries[count - 1].time_ns);
-  }
-  c->first_ns = tide__min(first, c->last_ns);
-}
-
 static tide_status chrome_put_all(chrome* c) {
   uint64_t first_id = 1;
   const size_t devices = tide__lifetimes_device_count(c->trace);
   TIDE_TRY(tide__frames_init(&c->frames, c->names, c->output->heap));
-  chrome_find_times(c);
+  tide__lifetimes_times(c->trace, &c->first_ns, &c->last_ns);
+  c->first_ns = tide__min(c->first_ns, c->last_ns);
   tide__output_text(c->output, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[");
   for (size_t i = 0; i < devices; i++) TIDE_TRY(chrome_add_device(c, i, &first_id));
   chrome_put_annotations(c);

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Rows as columns of bytes. Both ways go through an array of values of one column: gather, check, code; or
-// decode, check, scatter. What a column may hold is checked by the same function in both, so that nothing is
-// written that would not be read.
+// Rows as columns of bytes. Both directions use an array with the values of one column: gather, check,
+// encode; or decode, check, scatter. Both use the same check, so everything that is written can be read.
 //
 // Cost: O(rows) for each column.
 #include "format/columns.h"
@@ -54,7 +53,7 @@ const tide__table tide__table_segments = TABLE("segment", tide_trace_segment, se
 const tide__table tide__table_blocks = TABLE("block", tide_trace_block, block_columns);
 
 // ---------------------------------------------------------------------------------------------------
-// What a column may hold
+// Checks
 
 tide__known tide__known_of(const tide_trace* trace) {
   tide__known known = { .names = tide_trace_names(trace) };
@@ -76,7 +75,7 @@ bool tide__known_is_extra(const tide__known* known, uint64_t number) {
          tide_intern_value(known->names, (uint32_t)number).kind == TIDE_VALUE_DICT;
 }
 
-// The index of the first value that the column may not hold; `count` when all are right.
+// The index of the first invalid value; `count` if all are valid.
 static size_t column_find_wrong(const tide__column* column, const tide__known* known, const uint64_t* values,
                                 size_t count) {
   const uint64_t limit = tide__min(known->limits[column->rule], UINT64_MAX >> (64 - 8 * column->bytes));
@@ -154,9 +153,8 @@ static uint64_t odd_gcd(uint64_t a, uint64_t b) {
   return a;
 }
 
-// The largest number that divides all differences; 0 when there are none. Its power of two and its odd part
-// are found apart, because the odd part is 1 after a few values of most columns, and costs nothing from there
-// on.
+// The largest number that divides all differences; 0 if all are 0. Its power of two and its odd part are
+// found separately: in most columns the odd part is 1 after a few values, and costs nothing from then on.
 static uint64_t column_unit(const uint64_t* values, size_t count) {
   uint64_t all_bits = 0;
   uint64_t odd = 0;
@@ -171,15 +169,15 @@ static uint64_t column_unit(const uint64_t* values, size_t count) {
   return all_bits == 0 ? 0 : odd << __builtin_ctzll(all_bits);
 }
 
-// The number whose product with `odd` is 1 modulo 2^64, by Newton's method: each step doubles the right bits,
-// of which there are three at the start.
+// The inverse of an odd number modulo 2^64, by Newton's method: three bits are right at first, and each step
+// doubles their number.
 static uint64_t odd_inverse(uint64_t odd) {
   uint64_t inverse = odd;
   for (int bits = 3; bits < 64; bits *= 2) inverse *= 2 - odd * inverse;
   return inverse;
 }
 
-// As the unit divides every difference, dividing is shifting and multiplying with an inverse.
+// The unit divides every difference, so a division is a shift and a multiplication with the inverse.
 static tide_status column_put(const uint64_t* values, size_t count, tide__bytes* to) {
   TIDE_TRY(tide__bytes_reserve(to, (count + 2) * TIDE__UINT_BYTES_MAX));
   const uint64_t unit = column_unit(values, count);
@@ -191,7 +189,7 @@ static tide_status column_put(const uint64_t* values, size_t count, tide__bytes*
   uint8_t* at = to->data + to->used;
   for (size_t i = 1; i < count; i++) {
     const int64_t change = (int64_t)(values[i] - values[i - 1]);
-    at = tide__store_uint(at, tide__fold((int64_t)((uint64_t)(change >> shift) * inverse)));
+    at = tide__store_uint(at, tide__zigzag((int64_t)((uint64_t)(change >> shift) * inverse)));
   }
   to->used = (size_t)(at - to->data);
   return TIDE_OK;
@@ -212,7 +210,7 @@ tide_status tide__table_put(const tide__table* table, const tide__known* known, 
     column_gather(column, table->row_bytes, rows, count, values->items);
     const size_t wrong = column_find_wrong(column, known, values->items, count);
     TIDE_REQUIRE(wrong == count, TIDE_ERR_ARGUMENT,
-                 "trace_write: %s %zu has %s %" PRIu64 ", which is not there", table->name, wrong,
+                 "trace_write: %s %zu has %s %" PRIu64 ", which does not exist", table->name, wrong,
                  column->name, values->items[wrong]);
     TIDE_TRY(k == 0 ? column_put_plain(values->items, count, to) : column_put(values->items, count, to));
   }
@@ -242,7 +240,7 @@ static tide_status column_take(tide__cursor* from, uint64_t* values, size_t coun
       TIDE_TRY(tide__cursor_uint(from, &folded));
       at = from->at;
     }
-    values[i] = values[i - 1] + unit * (uint64_t)tide__unfold(folded);
+    values[i] = values[i - 1] + unit * (uint64_t)tide__unzigzag(folded);
   }
   from->at = at;
   return TIDE_OK;
@@ -266,8 +264,8 @@ tide_status tide__table_take(const tide__table* table, const tide__known* known,
                     : column_take(from, values->items, count));
     const size_t wrong = column_find_wrong(column, known, values->items, count);
     TIDE_REQUIRE(wrong == count, TIDE_ERR_FORMAT,
-                 "native: byte %" PRIu64 ": in this column %s %zu has %s %" PRIu64 ", which cannot be",
-                 offset, table->name, wrong, column->name, values->items[wrong]);
+                 "native: byte %" PRIu64 ": %s %zu of this column has the invalid %s %" PRIu64, offset,
+                 table->name, wrong, column->name, values->items[wrong]);
     column_scatter(column, table->row_bytes, values->items, count, rows);
   }
   return TIDE_OK;

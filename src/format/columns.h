@@ -15,7 +15,7 @@
 #include "format/numbers.h"
 #include "tidemark/trace.h"
 
-// What the values of a column may be.
+// The values that a column may have.
 typedef enum tide__column_rule {
   TIDE__COLUMN_ANY,     // what fits into the field
   TIDE__COLUMN_ACTION,  // a tide_action
@@ -46,7 +46,7 @@ extern const tide__table tide__table_entries;   // of tide_trace_entry
 extern const tide__table tide__table_segments;  // of tide_trace_segment, without first_block
 extern const tide__table tide__table_blocks;    // of tide_trace_block
 
-// The numbers that are in use in a trace at this moment, and the largest value that each rule allows.
+// The numbers in use in a trace, and the largest value that each rule allows.
 typedef struct tide__known {
   const tide_intern* names;  // borrowed from the trace
   tide_intern_counts counts;
@@ -58,7 +58,7 @@ tide__known tide__known_of(const tide_trace* trace);
 // Is it 0 or the number of a dict?
 bool tide__known_is_extra(const tide__known* known, uint64_t number);
 
-// Values of one column at a time, as they are coded.
+// The values of one column, between rows and bytes.
 typedef struct tide__values {
   const tide_heap* heap;  // borrowed until fini
   uint64_t* items;        // owned
@@ -69,13 +69,13 @@ void tide__values_fini(tide__values* values);
 // Makes room for `count` values. Errors: TIDE_ERR_NO_MEMORY.
 tide_status tide__values_reserve(tide__values* values, size_t count);
 
-// Puts `count` rows behind what is there.
-// Errors:  TIDE_ERR_ARGUMENT for a row that refers to what is not there; TIDE_ERR_NO_MEMORY.
+// Appends `count` rows.
+// Errors:  TIDE_ERR_ARGUMENT for a row with a reference that does not exist; TIDE_ERR_NO_MEMORY.
 // Cost:    two passes over each column; the one over times divides.
 tide_status tide__table_put(const tide__table* table, const tide__known* known, const void* rows,
                             size_t count, tide__values* values, tide__bytes* to);
 
-// Takes `count` rows. The caller has room for as many, and has seen that as many bytes are left.
+// Takes `count` rows. The caller has room for them, and has checked that at least `count` bytes are left.
 // Errors:  TIDE_ERR_FORMAT with the offset of the byte; TIDE_ERR_NO_MEMORY.
 tide_status tide__table_take(const tide__table* table, const tide__known* known, tide__cursor* from,
                              size_t count, tide__values* values, void* rows);

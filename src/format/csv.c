@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Lines and fields. A line is looked for in what the input has ready; only while its end is missing more is
-// read, so each byte is looked at once. Cost: O(bytes), no memory beside the input's buffer, which holds one
-// line and is limited by the longest one allowed.
+// Lines and fields. The end of a line is searched in the buffered bytes, and more is read only if it is
+// missing.
+// Cost: O(bytes), each byte once; no memory beside the input's buffer, which holds one line.
 #include "format/csv.h"
 
 #include <inttypes.h>
@@ -19,6 +19,22 @@
 
 bool tide__csv_field_is(tide__csv_field field, const char* text) {
   return field.bytes == strlen(text) && memcmp(field.text, text, field.bytes) == 0;
+}
+
+bool tide__csv_fits(tide__csv_field field) {
+  for (size_t i = 0; i < field.bytes; i++) {
+    if (field.text[i] == ',' || field.text[i] == '\n' || field.text[i] == '\r') return false;
+  }
+  return true;
+}
+
+tide_status tide__extra_item(tide_intern* names, const char* key, const tide_value* value, uint64_t* out) {
+  uint32_t text = 0;
+  uint32_t number = 0;
+  TIDE_TRY(tide_intern_add_text(names, key, strlen(key), &text));
+  TIDE_TRY(tide_intern_add_value(names, value, &number));
+  *out = (uint64_t)text << 32 | number;
+  return TIDE_OK;
 }
 
 size_t tide__csv_split(tide__csv_field line, tide__csv_field fields[TIDE__CSV_FIELDS]) {
@@ -79,7 +95,7 @@ tide_status tide__csv_fail(const tide__csv* csv, size_t field, const char* what)
                    offset, what, shown);
 }
 
-// Makes a whole line ready and tells how long it is, its newline left out.
+// Buffers a whole line and returns its length without the newline.
 static tide_status csv_line_find(tide__csv* csv, size_t* out_bytes) {
   tide__input* const input = csv->input;
   for (size_t looked = 0;;) {
@@ -100,7 +116,7 @@ static tide_status csv_line_find(tide__csv* csv, size_t* out_bytes) {
 void tide__csv_check_row(tide__output* output, uint64_t begin) {
   if (tide__output_offset(output) - begin <= TIDE__CSV_LINE + 1) return;  // with its newline
   tide__output_fail(output,
-                    TIDE_FAIL(TIDE_ERR_LIMIT, "trace_write: a row of more than %zu bytes", TIDE__CSV_LINE));
+                    TIDE_FAIL(TIDE_ERR_LIMIT, "trace_write: a row has more than %zu bytes", TIDE__CSV_LINE));
 }
 
 tide_status tide__csv_next(tide__csv* csv) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Lines of comma-separated fields, as logs and planning problems have them: no quoting, one line a row. Lines
-// and fields stay in the input's buffer, so that reading takes no memory of its own.
+// Lines of comma-separated fields without quoting, for logs and planning problems. Lines and fields stay in
+// the input's buffer, so reading takes no memory of its own.
 //
 //   tide__csv csv = { .input = input };
 //   for (;;) {
@@ -41,25 +41,31 @@ typedef struct tide__csv {
   tide__csv_state state;
 } tide__csv;
 
-// Reads a line and takes it apart. A carriage return before the newline belongs to the newline.
-// Errors: TIDE_ERR_FORMAT for a line that is too long or has too many fields; what the input returned.
+// Reads a line and splits it. A carriage return before the newline is part of the newline.
+// Errors: TIDE_ERR_FORMAT for a line that is too long or has too many fields; any error of the input.
 tide_status tide__csv_next(tide__csv* csv);
 
-// Returns TIDE_ERR_FORMAT with a text that names the line, and the offset of a field in the file; that of the
-// line for TIDE__CSV_NO_FIELD and where there is no such field.
+// Returns TIDE_ERR_FORMAT with a text that names the line and the offset of a field in the file; of the line
+// for TIDE__CSV_NO_FIELD, or if there is no such field.
 #define TIDE__CSV_NO_FIELD SIZE_MAX
 tide_status tide__csv_fail(const tide__csv* csv, size_t field, const char* what);
 
-// Splits a line at its commas. Returns how many fields there are, also where they are more than have room.
+// Splits a line at its commas. Returns the number of fields, which may be more than TIDE__CSV_FIELDS.
 size_t tide__csv_split(tide__csv_field line, tide__csv_field fields[TIDE__CSV_FIELDS]);
 
-// A row that begins at `begin` was written: one that no reader takes is a failure of the output.
+// Called after a row that begins at offset `begin` was written. A row that is too long fails the output.
 void tide__csv_check_row(tide__output* output, uint64_t begin);
 
 bool tide__csv_field_is(tide__csv_field field, const char* text);
 
-// The number in a field: digits and nothing else; false when it is none, or above INT64_MAX. Hexadecimal
-// ones have up to 16 digits.
+// Can a field hold these bytes? There is no quoting, so commas and line ends cannot be in it.
+bool tide__csv_fits(tide__csv_field field);
+
+// Interns a key and a value and makes them an item of a dict, for columns that the trace has no field for.
+tide_status tide__extra_item(tide_intern* names, const char* key, const tide_value* value, uint64_t* out);
+
+// The number in a field that consists of digits; false otherwise, or above INT64_MAX. A hexadecimal number
+// has up to 16 digits.
 bool tide__csv_decimal(tide__csv_field field, uint64_t* out);
 bool tide__csv_hexadecimal(tide__csv_field field, uint64_t* out);
 

@@ -8,7 +8,7 @@
 #include "format/input.h"
 #include "format/output.h"
 
-// Could a file that begins with these bytes be one?
+// Does a file that begins with these bytes look like one?
 bool tide__pickle_is(const void* head, size_t bytes);
 bool tide__json_is(const void* head, size_t bytes);
 

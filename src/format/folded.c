@@ -4,8 +4,8 @@
 // Folded stacks: `device_0;outer;...;inner BYTES`, one line for each distinct stack that holds memory at the
 // peak of its device, the largest first. Flame graph programs read this.
 //
-// A semicolon in a name would end the frame, so it is written as a colon. Stacks that differ only in what is
-// not shown give the same text: lines are sorted by text and equal ones joined, then sorted by bytes.
+// A semicolon in a name would end the frame, so it is written as a colon. Stacks that differ only in hidden
+// frames have the same text: lines are sorted by text, equal ones are merged, and the rest sorted by bytes.
 // Cost: O(n log n) for n entries and lines; the texts of all lines are in memory at once.
 #include <inttypes.h>
 #include <stdio.h>
@@ -18,6 +18,7 @@
 #include "format/frames.h"
 #include "format/holders.h"
 #include "format/lifetimes.h"
+#include "format/numbers.h"
 #include "format/others.h"
 
 typedef struct folded_line {
@@ -30,9 +31,7 @@ typedef struct folded_line {
 typedef struct folded {
   const tide_heap* heap;
   tide__frames frames;
-  char* text;  // owned
-  size_t text_bytes;
-  size_t text_room;
+  tide__bytes text;
   folded_line* lines;  // owned
   size_t line_count;
   size_t line_room;
@@ -41,27 +40,17 @@ typedef struct folded {
 // ---------------------------------------------------------------------------------------------------
 // Gathering
 
-static tide_status folded_append(folded* f, const char* text, size_t bytes) {
-  uint64_t need = 0;
-  TIDE_REQUIRE(tide__add(f->text_bytes, bytes, &need) &&
-                   tide__heap_grow(f->heap, (void**)&f->text, &f->text_room, need, 1),
-               TIDE_ERR_NO_MEMORY, "trace_write: no memory for %zu bytes of stacks", f->text_bytes + bytes);
-  memcpy(f->text + f->text_bytes, text, bytes);
-  f->text_bytes += bytes;
-  return TIDE_OK;
-}
-
 static tide_status folded_append_frame(folded* f, uint64_t frame) {
   char text[TIDE__FRAME_TEXT];
   const size_t bytes = tide__frames_text(&f->frames, frame, text);
   for (size_t i = 0; i < bytes; i++) {
     if (text[i] == ';') text[i] = ':';
   }
-  TIDE_TRY(folded_append(f, ";", 1));
-  return folded_append(f, text, bytes);
+  TIDE_TRY(tide__bytes_add(&f->text, ";", 1));
+  return tide__bytes_add(&f->text, text, bytes);
 }
 
-// The frames of a stack, the outermost first, while the trace has the innermost first.
+// The frames of a stack, outermost first; the trace has the innermost first.
 static tide_status folded_append_stack(folded* f, uint32_t stack) {
   size_t count = 0;
   bool is_empty = true;
@@ -71,20 +60,20 @@ static tide_status folded_append_stack(folded* f, uint32_t stack) {
     TIDE_TRY(folded_append_frame(f, frames[i - 1]));
     is_empty = false;
   }
-  return is_empty ? folded_append(f, ";<no-context>", strlen(";<no-context>")) : TIDE_OK;
+  return is_empty ? tide__bytes_add(&f->text, ";<no-context>", strlen(";<no-context>")) : TIDE_OK;
 }
 
 static tide_status folded_add(folded* f, size_t device, const tide__holder* holder) {
   char root[32];
-  const size_t offset = f->text_bytes;
+  const size_t offset = f->text.used;
   const int root_bytes = snprintf(root, sizeof root, "device_%zu", device);
-  TIDE_TRY(folded_append(f, root, (size_t)root_bytes));
+  TIDE_TRY(tide__bytes_add(&f->text, root, (size_t)root_bytes));
   TIDE_TRY(folded_append_stack(f, holder->stack));
   TIDE_REQUIRE(
       tide__heap_grow(f->heap, (void**)&f->lines, &f->line_room, f->line_count + 1, sizeof *f->lines),
       TIDE_ERR_NO_MEMORY, "trace_write: no memory for %zu stacks", f->line_count + 1);
   f->lines[f->line_count++] =
-      (folded_line){ .bytes = holder->held_bytes, .offset = offset, .length = f->text_bytes - offset };
+      (folded_line){ .bytes = holder->held_bytes, .offset = offset, .length = f->text.used - offset };
   return TIDE_OK;
 }
 
@@ -116,10 +105,11 @@ static int folded_compare_bytes(const void* a, const void* b) {
   return folded_compare_text(a, b);
 }
 
-// Sorts by text and joins equal lines. The peak of each device has at most 2^63 bytes, and a line is of one.
+// Sorts by text and merges equal lines. Sums do not overflow: the peak of a device is below 2^63 bytes.
 static void folded_join(folded* f) {
   size_t kept = 0;
-  for (size_t i = 0; i < f->line_count; i++) f->lines[i].text = f->text + f->lines[i].offset;
+  for (size_t i = 0; i < f->line_count; i++)
+    f->lines[i].text = (const char*)f->text.data + f->lines[i].offset;
   if (f->line_count > 0) qsort(f->lines, f->line_count, sizeof *f->lines, folded_compare_text);
   for (size_t i = 0; i < f->line_count; i++) {
     if (kept > 0 && folded_compare_text(&f->lines[kept - 1], &f->lines[i]) == 0) {
@@ -142,7 +132,7 @@ static tide_status folded_gather(folded* f, const tide_trace* trace) {
 }
 
 tide_status tide__folded_write(const tide_trace* trace, tide__output* output) {
-  folded f = { .heap = output->heap };
+  folded f = { .heap = output->heap, .text = { .heap = output->heap } };
   const tide_status status = folded_gather(&f, trace);
   if (status == TIDE_OK) {
     folded_join(&f);
@@ -153,7 +143,7 @@ tide_status tide__folded_write(const tide_trace* trace, tide__output* output) {
     }
   }
   tide__frames_fini(&f.frames);
-  tide__heap_release(f.heap, f.text, f.text_room, 1);
+  tide__bytes_fini(&f.text);
   tide__heap_release(f.heap, f.lines, f.line_room, sizeof *f.lines);
   TIDE_TRY(status);
   return output->status;

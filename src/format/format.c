@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The formats, and the entry points to them. Reading finds the format from the first bytes.
+// The table of formats and the public functions. Reading detects the format from the first bytes.
 #include "tidemark/format.h"
 
 #include <string.h>
@@ -24,9 +24,8 @@ typedef struct format_ops {
   uint32_t memory_times;  // bytes of memory that reading may take for each byte of a file
 } format_ops;
 
-// In the order of their numbers, in which they are tried as well. An entry takes 48 bytes, and while its list
-// grows twice as much; in a snapshot it has forty and more, in a native file one, a row of a planning problem
-// eight.
+// By number, which is also the order of detection. An entry takes 48 bytes of memory, and twice as much while
+// its list grows. It has at least 40 bytes in a snapshot, 1 in a native file, and 8 in a planning problem.
 static const format_ops formats[TIDE_FORMAT_COUNT] = {
   [TIDE_FORMAT_PICKLE] = { tide__pickle_is, tide__pickle_read, tide__pickle_write, 8 },
   [TIDE_FORMAT_JSON] = { tide__json_is, tide__json_read, tide__json_write, 8 },
@@ -66,7 +65,7 @@ int tide_format_detect(const void* head, size_t bytes) {
 // ---------------------------------------------------------------------------------------------------
 // Reading
 
-#define FORMAT_WANTED "; a snapshot is what torch.cuda.memory._dump_snapshot() writes"
+#define FORMAT_WANTED "; torch.cuda.memory._dump_snapshot() writes a memory snapshot"
 
 static bool head_has(const void* head, size_t bytes, const char* part) {
   const size_t length = strlen(part);
@@ -76,7 +75,7 @@ static bool head_has(const void* head, size_t bytes, const char* part) {
   return false;
 }
 
-// The first line, if it is text in columns; otherwise its length is 0.
+// The length of the first line if it is text with commas; otherwise 0.
 static size_t head_columns(const uint8_t* head, size_t bytes) {
   size_t length = 0;
   while (length < bytes && head[length] >= ' ' && head[length] <= '~') length++;
@@ -84,7 +83,7 @@ static size_t head_columns(const uint8_t* head, size_t bytes) {
   return is_line && memchr(head, ',', length) != NULL ? length : 0;
 }
 
-// What a file is that is none of ours, as far as its first bytes tell.
+// The kind of a file that no reader accepts, if its first bytes reveal it.
 static const char* head_kind(const void* head, size_t bytes) {
   static const struct {
     const char* magic;
@@ -107,25 +106,25 @@ static const char* head_kind(const void* head, size_t bytes) {
   return NULL;
 }
 
-// Says what a file is that no reader takes, and what is wanted.
+// Refuses a file that no reader accepts, and says what is expected.
 static tide_status format_refuse(const uint8_t* head, size_t bytes) {
   const char* const kind = head_kind(head, bytes);
   if (kind != NULL && head[0] == 'P' && head_has(head, bytes, "data.pkl"))
     return TIDE_FAIL(TIDE_ERR_FORMAT,
-                     "trace_read: it is an archive of torch.save(), not a recording" FORMAT_WANTED);
+                     "trace_read: the file is an archive of torch.save(), not a recording" FORMAT_WANTED);
   if (kind != NULL)
-    return TIDE_FAIL(TIDE_ERR_FORMAT, "trace_read: it is %s, not a recording" FORMAT_WANTED, kind);
+    return TIDE_FAIL(TIDE_ERR_FORMAT, "trace_read: the file is %s, not a recording" FORMAT_WANTED, kind);
   const size_t columns = head_columns(head, bytes);
   if (columns > 0)
-    return TIDE_FAIL(
-        TIDE_ERR_FORMAT,
-        "trace_read: it is a table with the columns \"%.*s\"; a log of RMM has Thread,Time,Action,Pointer,"
-        "Size,Stream, a planning problem id,lower,upper,size",
-        (int)tide__min(columns, 80), (const char*)head);
+    return TIDE_FAIL(TIDE_ERR_FORMAT,
+                     "trace_read: the file is a table with the columns \"%.*s\"; an RMM log has "
+                     "Thread,Time,Action,Pointer,"
+                     "Size,Stream, a planning problem id,lower,upper,size",
+                     (int)tide__min(columns, 80), (const char*)head);
   return TIDE_FAIL(
       TIDE_ERR_FORMAT,
-      "trace_read: the file is of no format that is known: it begins with 0x%02x 0x%02x" FORMAT_WANTED,
-      head[0], bytes > 1 ? head[1] : 0);
+      "trace_read: the format of the file is unknown: it begins with 0x%02x 0x%02x" FORMAT_WANTED, head[0],
+      bytes > 1 ? head[1] : 0);
 }
 
 static tide_status format_find(tide__input* input, uint32_t* format) {
@@ -155,21 +154,22 @@ static tide_status format_read(const tide_source* source, const tide_read_option
 
 static tide_status read_check(const char* call, const tide_source* source, const tide_read_options* options,
                               tide_read_options* out_whole) {
-  TIDE_REQUIRE(source != NULL && source->read != NULL, TIDE_ERR_ARGUMENT, "%s: there is no source", call);
+  TIDE_REQUIRE(source != NULL && source->read != NULL, TIDE_ERR_ARGUMENT,
+               "%s: source is NULL or has no function", call);
   if (options != NULL) TIDE_TRY(tide__sized_read(call, options, out_whole, sizeof *out_whole));
   TIDE_REQUIRE(tide__heap_is_valid(out_whole->heap), TIDE_ERR_ARGUMENT, "%s: the heap lacks a function",
                call);
   return TIDE_OK;
 }
 
-// What a failed call returns: memory that the limit refused is TIDE_ERR_LIMIT.
+// The status of a failed call: TIDE_ERR_LIMIT if the limit refused memory.
 static tide_status read_failure(const char* call, tide_status status, bool has_refused,
                                 const tide_read_options* options) {
   if (status != TIDE_ERR_NO_MEMORY || !has_refused) return status;
-  return TIDE_FAIL(TIDE_ERR_LIMIT,
-                   "%s: the file needs more memory than its length explains, or than the %llu bytes that are "
-                   "allowed",
-                   call, (unsigned long long)options->memory);
+  return TIDE_FAIL(
+      TIDE_ERR_LIMIT,
+      "%s: the file needs more memory than is plausible for its length, or than the limit of %llu bytes",
+      call, (unsigned long long)options->memory);
 }
 
 tide_status tide_trace_read(const tide_source* source, const tide_read_options* options, tide_trace** out) {
@@ -180,7 +180,7 @@ tide_status tide_trace_read(const tide_source* source, const tide_read_options* 
   options = &whole;
   const bool is_known = options->format < TIDE_FORMAT_COUNT && formats[options->format].read != NULL;
   TIDE_REQUIRE(options->format == TIDE_FORMAT_COUNT || is_known, TIDE_ERR_ARGUMENT,
-               "trace_read: %u is no format that can be read", options->format);
+               "trace_read: format %u cannot be read", options->format);
   tide_trace* trace = NULL;
   const uint64_t first = tide__min(options->memory, TIDE__INPUT_MEMORY);
   TIDE_TRY(tide__trace_new_limited(tide__heap_or_system(options->heap), first, &trace));
@@ -203,7 +203,7 @@ tide_status tide_problem_read(const tide_source* source, const tide_read_options
   TIDE_TRY(read_check("problem_read", source, options, &whole));
   options = &whole;
   TIDE_REQUIRE(options->format == TIDE_FORMAT_COUNT || options->format == TIDE_FORMAT_MINIMALLOC,
-               TIDE_ERR_ARGUMENT, "problem_read: %u is no format of planning problems", options->format);
+               TIDE_ERR_ARGUMENT, "problem_read: format %u is not one of planning problems", options->format);
   const tide_heap* const heap = tide__heap_or_system(options->heap);
   tide__limited_heap limited;
   tide__input input;
@@ -222,12 +222,12 @@ tide_status tide_problem_read(const tide_source* source, const tide_read_options
 // Writing
 
 static tide_status fault_fail(const char* row, size_t number, const char* fault) {
-  TIDE_REQUIRE(fault == NULL, TIDE_ERR_LIMIT, "trace_write: %s %zu cannot be in a file: %s", row, number,
+  TIDE_REQUIRE(fault == NULL, TIDE_ERR_LIMIT, "trace_write: %s %zu is not valid in a file: %s", row, number,
                fault);
   return TIDE_OK;
 }
 
-// Nothing is written that would not be read.
+// Refuses what no reader would accept.
 static tide_status trace_check(const tide_trace* trace) {
   size_t count = 0;
   for (size_t device = 0; device < tide_trace_device_count(trace); device++) {
@@ -244,11 +244,12 @@ static tide_status trace_check(const tide_trace* trace) {
 
 tide_status tide_trace_write(const tide_trace* trace, uint32_t format, const tide_sink* sink) {
   tide__output output;
-  TIDE_REQUIRE(trace != NULL, TIDE_ERR_ARGUMENT, "trace_write: there is no trace");
-  TIDE_REQUIRE(sink != NULL && sink->write != NULL, TIDE_ERR_ARGUMENT, "trace_write: there is no sink");
+  TIDE_REQUIRE(trace != NULL, TIDE_ERR_ARGUMENT, "trace_write: trace is NULL");
+  TIDE_REQUIRE(sink != NULL && sink->write != NULL, TIDE_ERR_ARGUMENT,
+               "trace_write: sink is NULL or has no function");
   TIDE_REQUIRE(format < TIDE_FORMAT_COUNT && formats[format].write != NULL, TIDE_ERR_ARGUMENT,
-               "trace_write: %u is no format", format);
-  // A planning problem is about numbers, and has rules of its own.
+               "trace_write: there is no format %u", format);
+  // A planning problem has rules of its own.
   if (formats[format].read != NULL && format != TIDE_FORMAT_MINIMALLOC) TIDE_TRY(trace_check(trace));
   TIDE_TRY(tide__output_init(&output, sink, tide__trace_heap(trace)));
   tide_status status = formats[format].write(trace, &output);

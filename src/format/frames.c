@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Frames for people. Names are looked through once for each frame and not further than FRAME_LOOKED bytes, so
-// that many frames with one very long name cost little.
+// Frames for display. Only the first FRAME_LOOKED bytes of a name are searched, so that many frames with one
+// very long name cost little.
 #include "format/frames.h"
 
 #include <inttypes.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// What of a call stack is shown to people: which frames, and as which text. PyTorch's viewers leave out
-// frames that tell of the interpreter or of the recording itself; so do we.
+// Call stacks for display: which frames are shown, and as which text. Like PyTorch's viewers, we hide frames
+// of the interpreter and of the recording itself.
 #ifndef TIDEMARK_SRC_FORMAT_FRAMES_H
 #define TIDEMARK_SRC_FORMAT_FRAMES_H
 
@@ -11,8 +11,8 @@
 #define TIDE__FRAME_TEXT 512u              // bytes; longer ones are cut
 #define TIDE__SHOWN_REPAIR "\xef\xbf\xbd"  // U+FFFD, for each byte that is no UTF-8
 
-// Copies a text to show it on one line: repaired, with spaces for control characters, and cut between two
-// characters where there is no more room. Returns how many bytes were written; no zero byte is.
+// Copies a text for display on one line: invalid UTF-8 is repaired, control characters become spaces, and the
+// text is truncated between characters. Returns the bytes written; there is no zero byte.
 size_t tide__shown_copy(char* out, size_t room, const char* text, size_t bytes);
 
 typedef struct tide__frames {
@@ -22,12 +22,12 @@ typedef struct tide__frames {
   size_t count;              // frames have numbers below it
 } tide__frames;
 
-// Looks at every frame once.
+// Decides for every frame once.
 // Errors: TIDE_ERR_NO_MEMORY.
 tide_status tide__frames_init(tide__frames* frames, const tide_intern* names, const tide_heap* heap);
 void tide__frames_fini(tide__frames* frames);
 
-// Is it a frame of a file? A live recording has stacks of plain addresses.
+// Is it a frame of a file? The stacks of a live recording are plain addresses.
 static inline bool tide__frames_has(const tide__frames* frames, uint64_t frame) {
   return frame != 0 && frame < frames->count;
 }

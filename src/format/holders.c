@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Who holds memory. The lifetimes are sorted by stream and stack, so that those of one holder lie together,
-// and summed up.
+// The lifetimes are sorted by stream and stack, so that those of one holder are adjacent, and then summed.
 #include "format/holders.h"
 
 #include <stdlib.h>
@@ -44,7 +43,7 @@ static tide_status holders_sum(tide__holders* holders, const tide__lifetimes* li
                  holders->count + 1);
     if (lifetime->begin != 0) {
       TIDE_REQUIRE(tide__add(made_bytes, lifetime->bytes, &made_bytes) && made_bytes <= INT64_MAX,
-                   TIDE_ERR_LIMIT, "trace_write: more than 2^63 bytes were requested in all");
+                   TIDE_ERR_LIMIT, "trace_write: more than 2^63 bytes were requested in total");
       holder->made_count++;
       holder->made_bytes += lifetime->bytes;
     }

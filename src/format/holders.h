@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Who holds memory: the requests of a device by call stack and stream, over the whole recording and at the
-// moment when most bytes were requested and not yet released.
+// The requests of a device by call stack and stream: over the whole recording, and at the moment at which the
+// most bytes were requested and not yet released.
 #ifndef TIDEMARK_SRC_FORMAT_HOLDERS_H
 #define TIDEMARK_SRC_FORMAT_HOLDERS_H
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The buffer before a source. It doubles when a piece is asked for that does not fit, but only after it was
-// filled: a length that a damaged file claims costs nothing before the bytes are there.
+// The buffer doubles when a request does not fit, but only after it was filled. So a length field of a
+// damaged file costs nothing before the bytes have been read.
 #include "format/input.h"
 
 #include <inttypes.h>
@@ -28,7 +28,7 @@ tide_status tide__input_init(tide__input* input, const tide_source* source, cons
 
 void tide__input_fini(tide__input* input) { tide__heap_release(input->heap, input->buffer, 1, input->room); }
 
-// Moves what is ready to the front, so that the rest of the buffer is free.
+// Moves the buffered bytes to the front, so that the rest of the buffer is free.
 static void input_rewind(tide__input* input) {
   if (input->at == 0) return;
   memmove(input->buffer, input->buffer + input->at, tide__input_ready(input));
@@ -53,7 +53,7 @@ static tide_status input_report(tide__input* input) {
   if (input->on_progress == NULL || bytes - input->told < INPUT_PROGRESS) return TIDE_OK;
   input->told = bytes;
   TIDE_REQUIRE(input->on_progress(input->user, bytes), TIDE_ERR_STATE,
-               "trace_read: ended after %" PRIu64 " bytes", bytes);
+               "trace_read: cancelled by on_progress after %" PRIu64 " bytes", bytes);
   return TIDE_OK;
 }
 
@@ -77,7 +77,7 @@ static tide_status input_read_once(tide__input* input) {
   TIDE_TRY(
       input->source.read(input->source.user, input->buffer + input->end, input->room - input->end, &got));
   TIDE_REQUIRE(got <= input->room - input->end, TIDE_ERR_ARGUMENT,
-               "trace_read: the source gave more than asked for");
+               "trace_read: the source returned more bytes than requested");
   input->is_ended = got == 0;
   input->end += got;
   input_raise_limit(input);
@@ -98,7 +98,7 @@ tide_status tide__input_take_slow(tide__input* input, size_t bytes, const uint8_
   *out = NULL;
   TIDE_TRY(tide__input_fill(input, bytes));
   TIDE_REQUIRE(tide__input_ready(input) >= bytes, TIDE_ERR_FORMAT,
-               "the file ends at byte %" PRIu64 ", within a piece of %zu bytes that begins at byte %" PRIu64,
+               "the file ends at byte %" PRIu64 ", within %zu bytes that begin at byte %" PRIu64,
                input->offset + input->end, bytes, tide__input_offset(input));
   *out = input->buffer + input->at;
   input->at += bytes;

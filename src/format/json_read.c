@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Reads a snapshot that is written as JSON. One pass over the bytes; every value is handed to the assembler,
-// and given to its list or dict at once. Texts are decoded to UTF-8; a lone surrogate from U+DC80 to U+DCFF
-// is a byte that was not UTF-8. NaN and Infinity are read, as Python writes them.
+// Reads a JSON snapshot in one pass. Every value goes to the assembler, and at once into its list or dict.
+// Texts are decoded to UTF-8; a lone surrogate from U+DC80 to U+DCFF is a byte that was not UTF-8. NaN and
+// Infinity are accepted, as Python writes them.
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
-#include "base/heap.h"
 #include "format/assemble.h"
 #include "format/decode.h"
 #include "format/json_text.h"
+#include "format/numbers.h"
 #include "format/record.h"
 #include "trace/limit.h"
 
@@ -23,9 +23,7 @@
 typedef struct json_reader {
   tide__input* input;
   tide__assembler a;
-  char* text;  // owned; the string that is being read
-  size_t text_bytes;
-  size_t text_room;
+  tide__bytes text;            // the string that is being read
   uint8_t kinds[JSON_NESTED];  // what is open: '{' or '['
   size_t depth;
 } json_reader;
@@ -42,7 +40,7 @@ bool tide__json_is(const void* head, size_t bytes) {
 // ---------------------------------------------------------------------------------------------------
 // Bytes
 
-// The next byte without stepping over it; -1: the end.
+// Peeks at the next byte; -1 at the end.
 static tide_status json_peek(json_reader* r, int* out) {
   if (tide__input_ready(r->input) == 0) TIDE_TRY(tide__input_fill(r->input, 1));
   *out = tide__input_ready(r->input) > 0 ? r->input->buffer[r->input->at] : -1;
@@ -57,7 +55,7 @@ static tide_status json_next(json_reader* r, int* out) {
   return TIDE_OK;
 }
 
-// The next byte that is no space, without stepping over it.
+// Skips white space and peeks at the next byte.
 static tide_status json_skip(json_reader* r, int* out) {
   TIDE_TRY(json_peek(r, out));
   while (is_space(*out)) {
@@ -70,21 +68,11 @@ static tide_status json_skip(json_reader* r, int* out) {
 
 static tide_status json_unexpected(json_reader* r, int byte) {
   if (byte < 0) return TIDE_FAIL(TIDE_ERR_FORMAT, "json: truncated at byte %" PRIu64, r->a.offset);
-  return TIDE__FILE_FAIL(&r->a, "0x%02x is not expected here", (unsigned)byte);
+  return TIDE__FILE_FAIL(&r->a, "unexpected byte 0x%02x", (unsigned)byte);
 }
 
 // ---------------------------------------------------------------------------------------------------
 // Texts
-
-static tide_status text_add(json_reader* r, const void* bytes, size_t count) {
-  void* text = r->text;
-  TIDE_REQUIRE(tide__heap_grow(r->a.heap, &text, &r->text_room, r->text_bytes + count, 1), TIDE_ERR_NO_MEMORY,
-               "json: no memory for a text of %zu bytes", r->text_bytes + count);
-  r->text = text;
-  memcpy(r->text + r->text_bytes, bytes, count);
-  r->text_bytes += count;
-  return TIDE_OK;
-}
 
 static tide_status json_hex(json_reader* r, uint32_t* out) {
   const uint8_t* at = NULL;
@@ -94,7 +82,7 @@ static tide_status json_hex(json_reader* r, uint32_t* out) {
     const uint8_t digit = at[i];
     const bool is_letter = (digit | 0x20) >= 'a' && (digit | 0x20) <= 'f';
     if (!is_letter && (digit < '0' || digit > '9'))
-      return TIDE__FILE_FAIL(&r->a, "%s", "not four hexadecimal digits");
+      return TIDE__FILE_FAIL(&r->a, "%s", "\\u is not followed by four hexadecimal digits");
     code = code << 4 | (uint32_t)(is_letter ? (digit | 0x20) - 'a' + 10 : digit - '0');
   }
   *out = code;
@@ -123,9 +111,9 @@ static tide_status json_unicode(json_reader* r) {
   if (code >= 0xd800 && code <= 0xdbff) TIDE_TRY(json_low_half(r, &code));
   if (code >= 0xdc80 && code <= 0xdcff) {
     bytes[0] = (char)(code - 0xdc00);
-    return text_add(r, bytes, 1);
+    return tide__bytes_add(&r->text, bytes, 1);
   }
-  return text_add(r, bytes, tide__utf8_encode(code, bytes));
+  return tide__bytes_add(&r->text, bytes, tide__utf8_encode(code, bytes));
 }
 
 static tide_status json_escape(json_reader* r) {
@@ -135,22 +123,22 @@ static tide_status json_escape(json_reader* r) {
   TIDE_TRY(json_next(r, &byte));
   if (byte == 'u') return json_unicode(r);
   const char* const at = byte != 0 ? strchr(from, byte) : NULL;
-  if (at == NULL) return TIDE__FILE_FAIL(&r->a, "%s", "an escape that is none");
-  return text_add(r, &to[at - from], 1);
+  if (at == NULL) return TIDE__FILE_FAIL(&r->a, "%s", "not a valid escape sequence");
+  return tide__bytes_add(&r->text, &to[at - from], 1);
 }
 
-// What needs no attention goes in one piece.
+// Takes all characters up to the next quote, escape or control character.
 static tide_status json_run(json_reader* r) {
   const uint8_t* const at = r->input->buffer + r->input->at;
   const size_t ready = tide__input_ready(r->input);
   size_t run = 0;
   while (run < ready && at[run] != '"' && at[run] != '\\' && at[run] >= 0x20) run++;
   r->input->at += run;
-  return run > 0 ? text_add(r, at, run) : TIDE_OK;
+  return run > 0 ? tide__bytes_add(&r->text, at, run) : TIDE_OK;
 }
 
 static tide_status json_text(json_reader* r) {
-  r->text_bytes = 0;
+  r->text.used = 0;
   r->input->at++;
   for (;;) {
     int byte = 0;
@@ -159,11 +147,10 @@ static tide_status json_text(json_reader* r) {
     if (byte >= 0x20 && byte != '"' && byte != '\\') continue;  // the next piece
     TIDE_TRY(json_next(r, &byte));
     if (byte == '"') break;
-    if (byte != '\\')
-      return TIDE__FILE_FAIL(&r->a, "a text with the control character 0x%02x", (unsigned)byte);
+    if (byte != '\\') return TIDE__FILE_FAIL(&r->a, "control character 0x%02x in a string", (unsigned)byte);
     TIDE_TRY(json_escape(r));
   }
-  return tide__assemble_text(&r->a, r->text, r->text_bytes);
+  return tide__assemble_text(&r->a, r->text.data, r->text.used);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -174,7 +161,7 @@ static bool is_of_number(int byte) {
          byte == 'E';
 }
 
-// Is it written as JSON has it: -?(0|[1-9]digits)(.digits)?([eE][+-]?digits)?
+// Is it a JSON number: -?(0|[1-9]digits)(.digits)?([eE][+-]?digits)?
 static bool number_is_right(const char* at, bool* out_is_integer) {
   at += *at == '-';
   if (*at == '0' && at[1] >= '0' && at[1] <= '9') return false;
@@ -214,11 +201,11 @@ static tide_status number_give(json_reader* r, const char* text, bool is_integer
   uint64_t number = 0;
   if (!is_integer) return tide__assemble_float(&r->a, tide__json_number(text));
   if (!digits_fit(text + is_negative, is_negative, &number))
-    return TIDE__FILE_FAIL(&r->a, "%s", "an integer that has no 64 bits");
+    return TIDE__FILE_FAIL(&r->a, "%s", "an integer does not fit into 64 bits");
   return is_negative ? tide__assemble_int(&r->a, (int64_t)-number) : tide__assemble_uint(&r->a, number);
 }
 
-// Letters are one of the words.
+// true, false, null, NaN, Infinity or -Infinity.
 static tide_status json_word_of(json_reader* r) {
   char word[10] = "";
   size_t length = 0;
@@ -237,7 +224,7 @@ static tide_status json_word_of(json_reader* r) {
   if (strcmp(word, "Infinity") == 0) return tide__assemble_float(&r->a, (double)INFINITY);
   if (strcmp(word, "-Infinity") == 0) return tide__assemble_float(&r->a, -(double)INFINITY);
   if (byte < 0) return json_unexpected(r, byte);
-  return TIDE__FILE_FAIL(&r->a, "'%s' is no value", word);
+  return TIDE__FILE_FAIL(&r->a, "'%s' is not a value", word);
 }
 
 static tide_status json_number(json_reader* r) {
@@ -255,12 +242,12 @@ static tide_status json_number(json_reader* r) {
     TIDE_TRY(json_peek(r, &byte));
   }
   text[length] = '\0';
-  if (!number_is_right(text, &is_integer)) return TIDE__FILE_FAIL(&r->a, "%s", "a number that is none");
+  if (!number_is_right(text, &is_integer)) return TIDE__FILE_FAIL(&r->a, "%s", "not a valid number");
   return number_give(r, text, is_integer);
 }
 
 // ---------------------------------------------------------------------------------------------------
-// Lists and dicts, with a stack of their own in place of recursion
+// Lists and dicts, with an explicit stack instead of recursion
 
 static tide_status json_begin(json_reader* r, int byte) {
   if (r->depth == JSON_NESTED) return TIDE__FILE_FAIL(&r->a, "nested deeper than %u", JSON_NESTED);
@@ -269,7 +256,7 @@ static tide_status json_begin(json_reader* r, int byte) {
   return tide__assemble_open(&r->a, byte == '{');
 }
 
-// A value that is no list and no dict, or the beginning of one.
+// A scalar, or the beginning of a list or dict.
 static tide_status json_value(json_reader* r, int byte) {
   if (byte == '{' || byte == '[') return json_begin(r, byte);
   if (byte == '"') return json_text(r);
@@ -287,13 +274,13 @@ static tide_status json_key(json_reader* r, int byte) {
   return json_skip(r, &byte);
 }
 
-// Gives a complete value to what it stands in.
+// Adds a complete value to its list or dict.
 static tide_status json_give(json_reader* r) {
   const bool is_dict = r->kinds[r->depth - 1] == '{';
   return is_dict ? tide__assemble_set(&r->a, 2, false) : tide__assemble_append(&r->a, 1, false);
 }
 
-// Goes to the next element, over a comma unless it is the first; or over the end.
+// Skips the comma before the next element, or the closing bracket.
 static tide_status json_more(json_reader* r, bool is_first, bool* out_is_end) {
   int byte = 0;
   TIDE_TRY(json_skip(r, &byte));
@@ -313,7 +300,7 @@ static tide_status json_element(json_reader* r) {
   return json_value(r, byte);
 }
 
-// Behind the end there may be spaces, and zeros that fill a page up.
+// White space may follow the end, and zero bytes that pad a page.
 static tide_status json_tail(json_reader* r) {
   int byte = 0;
   TIDE_TRY(json_skip(r, &byte));
@@ -346,8 +333,9 @@ tide_status tide__json_read(tide__input* input, tide_trace* trace) {
   json_reader r = { .input = input };
   tide_status status = tide__assembler_init(&r.a, trace, "json");
   r.a.has_no_tuples = true;
+  r.text.heap = r.a.heap;
   if (status == TIDE_OK) status = json_run_all(&r);
-  tide__heap_release(r.a.heap, r.text, r.text_room, 1);
+  tide__bytes_fini(&r.text);
   tide__assembler_fini(&r.a);
   return status;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Texts as JSON strings: what needs no escape goes through in runs.
+// Texts as JSON strings. Characters without an escape are copied in runs.
 #include "format/json_text.h"
 
 #include <stdio.h>
@@ -34,7 +34,7 @@ size_t tide__utf8_encode(uint32_t code, char out[4]) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// Numbers. What stands between the digits of 0.5 is the point of the locale.
+// Numbers. The decimal point of the locale is found by printing 0.5.
 
 #define POINT_BYTES 16u
 #define NUMBER_BYTES 512u
@@ -90,16 +90,16 @@ static void put_escape(tide__output* output, uint8_t byte) {
   tide__output_format(output, "\\u%04x", byte);
 }
 
-// The surrogate that three bytes are, which UTF-8 does not allow; 0: they are none. Python writes some file
-// names so.
+// The surrogate that three bytes encode, which UTF-8 does not allow; 0 if they do not. Python writes some
+// file names in this way.
 static uint32_t surrogate_of(const char* text, size_t bytes) {
   const uint8_t* const at = (const uint8_t*)text;
   const bool is_one = bytes >= 3 && at[0] == 0xed && at[1] >= 0xa0 && at[1] <= 0xbf && (at[2] & 0xc0) == 0x80;
   return is_one ? 0xd000u | (uint32_t)(at[1] & 0x3f) << 6 | (at[2] & 0x3fu) : 0;
 }
 
-// A byte that is not UTF-8, or a surrogate; returns how many bytes that was. A surrogate is written as itself
-// unless a reader would take it for something else: for a byte, or together with what follows for a pair.
+// Writes a byte that is not UTF-8, or a surrogate, and returns its length. A surrogate is written as itself,
+// unless a reader would take it for a byte, or for a pair together with what follows.
 static size_t put_odd(tide__output* output, const char* text, size_t bytes) {
   const uint32_t code = surrogate_of(text, bytes);
   const bool is_byte = code >= 0xdc80 && code <= 0xdcff;

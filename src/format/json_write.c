@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Writes a snapshot as JSON: the twin of the pickle, which the viewers open as well. JSON has no tuples and
-// cannot share: pairs become lists, and call stacks are written out each time.
+// Writes a snapshot as JSON, which PyTorch's viewers open as well. JSON has no tuples and no references:
+// pairs become lists, and call stacks are written out each time.
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +20,7 @@ typedef struct json_writer {
   size_t depth;
 } json_writer;
 
-// What stands between an item and the one before it.
+// Writes the separator between an item and the one before it.
 static void json_item(json_writer* w) {
   if (w->depth == 0) return;
   const size_t level = w->depth - 1;
@@ -63,7 +63,7 @@ static void json_uint(tide__encoder* e, uint64_t number) {
   tide__output_uint(e->output, number);
 }
 
-// The fewest digits that give the number back. What is not finite is written as Python does.
+// The fewest digits that read back as the same number. Values that are not finite are written as in Python.
 static void json_float(tide__output* output, double number) {
   char text[40];
   if (!isfinite(number)) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Lifetimes. One pass over the entries with a map from addresses to the last lifetime at each. An address
-// that was never seen before and is released, or holds an active block in the trace's own list at the end,
-// was there before the recording.
+// Lifetimes. One pass over the entries with a map from addresses to the last lifetime at each. If an address
+// is released without an allocation, or has an active block at the end and no entry, its lifetime is older
+// than the recording.
 #include "format/lifetimes.h"
 
 #include "base/arith.h"
@@ -14,7 +14,7 @@
 // ---------------------------------------------------------------------------------------------------
 // Following
 
-// What the pass knows besides: the number (from 1) of the last lifetime at each address.
+// The pass also has the number (from 1) of the last lifetime at each address.
 typedef struct lifetime_work {
   tide__lifetimes* all;  // borrowed
   tide__hash_map last;
@@ -29,7 +29,7 @@ static tide__lifetime* lifetime_last(const lifetime_work* work, uint64_t address
 static tide_status lifetime_add(lifetime_work* work, uint64_t address, const tide__lifetime* lifetime) {
   tide__lifetimes* const all = work->all;
   TIDE_REQUIRE(lifetime->bytes <= INT64_MAX && all->count < UINT32_MAX, TIDE_ERR_LIMIT,
-               "lifetimes: number %zu of requests or segments has 2^63 bytes or more, or is one of 2^32",
+               "lifetimes: request or segment %zu has 2^63 bytes or more, or there are 2^32 of them",
                all->count);
   TIDE_REQUIRE(
       tide__hash_map_reserve(&work->last, work->last.count + 1) &&
@@ -88,7 +88,7 @@ static tide_status lifetimes_follow(lifetime_work* work) {
   return TIDE_OK;
 }
 
-// What is there at the end and has no entry was there all the time.
+// Something that exists at the end without an entry existed all the time.
 static tide_status lifetimes_add_rest(lifetime_work* work, uint64_t address, const tide__lifetime* rest) {
   return lifetime_last(work, address) == NULL ? lifetime_add(work, address, rest) : TIDE_OK;
 }
@@ -172,6 +172,18 @@ size_t tide__lifetimes_device_count(const tide_trace* trace) {
   const tide_trace_segment* const segments = tide_trace_segments(trace, &count);
   for (size_t i = 0; i < count; i++) devices = tide__max(devices, (uint64_t)segments[i].device + 1);
   return devices;
+}
+
+void tide__lifetimes_times(const tide_trace* trace, uint64_t* out_first_ns, uint64_t* out_last_ns) {
+  *out_first_ns = UINT64_MAX;
+  *out_last_ns = 0;
+  for (size_t i = 0; i < tide_trace_device_count(trace); i++) {
+    size_t count = 0;
+    const tide_trace_entry* const entries = tide_trace_entries(trace, i, &count);
+    if (count == 0) continue;
+    *out_first_ns = tide__min(*out_first_ns, entries[0].time_ns);
+    *out_last_ns = tide__max(*out_last_ns, entries[count - 1].time_ns);
+  }
 }
 
 static tide_status lifetimes_build(tide__lifetimes* all, const tide_trace* trace, size_t device) {

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Reads planning problems as MiniMalloc has them: a CSV with a row for each buffer, its lifetime
-// [lower, upper) and its size. Columns may come in any order, under any of their names. The values of a
-// column "end" are inclusive. An empty line ends the problem. To read a trace, the problem is read first and
-// then converted.
+// Reads MiniMalloc's planning problems: a CSV with a row for each buffer, its lifetime [lower, upper) and its
+// size. Columns may be in any order and have any of their names. The values of a column "end" are inclusive.
+// An empty line ends the problem. To read a trace, the problem is read and then converted.
 // Cost: O(n) for n rows.
 #include "format/minimalloc.h"
 
@@ -47,7 +46,7 @@ static tide__mini_column mini_column_find(tide__csv_field name) {
   return TIDE__MINI_COLUMNS;
 }
 
-// NULL, or what is wrong, and in which field.
+// Returns NULL, or what is wrong and in which field.
 static const char* mini_header_parse(const tide__csv_field* fields, size_t count, mini_header* out,
                                      size_t* out_field) {
   *out = (mini_header){ .count = count };
@@ -55,7 +54,7 @@ static const char* mini_header_parse(const tide__csv_field* fields, size_t count
     if (*out_field == TIDE__CSV_FIELDS) return "too many columns";
     const tide__mini_column column = mini_column_find(fields[*out_field]);
     if (column == TIDE__MINI_COLUMNS) return "not a column of MiniMalloc";
-    if (out->place[column] != 0) return "the same column again";
+    if (out->place[column] != 0) return "a column that occurs twice";
     out->place[column] = *out_field + 1;
     out->is_inclusive |= tide__csv_field_is(fields[*out_field], "end");
   }
@@ -161,7 +160,7 @@ static tide_status mini_number_read(mini_reader* r, tide__mini_column column, ui
   return mini_fail(r, column, "not a number, or too large");
 }
 
-// A hint may be negative, which means that there is none.
+// A negative hint means that there is none.
 static tide_status mini_hint_read(mini_reader* r, int64_t* out) {
   if (r->header.place[TIDE__MINI_HINT] == 0) return TIDE_OK;
   tide__csv_field field = mini_field(r, TIDE__MINI_HINT);
@@ -190,7 +189,7 @@ static tide_status mini_row_read(mini_reader* r) {
   tide_plan_buffer buffer = { .alignment = 1, .offset = TIDE_PLAN_ANYWHERE };
   int64_t hint = -1;
   if (r->csv.field_count != r->header.count) {
-    return tide__csv_fail(&r->csv, TIDE__CSV_NO_FIELD, "another number of fields than the header has");
+    return tide__csv_fail(&r->csv, TIDE__CSV_NO_FIELD, "not as many fields as in the header");
   }
   TIDE_REQUIRE(r->problem->count < TIDE__MINI_ROWS_MAX, TIDE_ERR_LIMIT,
                "problem_read: more than 2^31 buffers");
@@ -202,17 +201,17 @@ static tide_status mini_row_read(mini_reader* r) {
   TIDE_TRY(mini_number_read(r, TIDE__MINI_OFFSET, &buffer.offset));
   const bool holds_bytes = buffer.offset != TIDE_PLAN_ANYWHERE && buffer.lower < buffer.upper;
   if (holds_bytes && buffer.bytes > 0 && buffer.offset > INT64_MAX - buffer.bytes) {
-    return mini_fail(r, TIDE__MINI_OFFSET, "ends too high");
+    return mini_fail(r, TIDE__MINI_OFFSET, "the range ends above 2^63");
   }
   const tide__csv_field id = mini_field(r, TIDE__MINI_ID);
   return tide__problem_add(r->problem, &buffer, hint, id.text, id.bytes);
 }
 
-// Refuses a last line without a newline. It may be cut off, and a problem without its end is another problem.
+// Refuses a last line without a newline: it may be truncated, and would then be a different problem.
 static tide_status mini_line_read(mini_reader* r) {
   TIDE_TRY(tide__csv_next(&r->csv));
   if (r->csv.state != TIDE__CSV_LINE_CUT) return TIDE_OK;
-  return tide__csv_fail(&r->csv, TIDE__CSV_NO_FIELD, "no newline at the end: the file may be cut off");
+  return tide__csv_fail(&r->csv, TIDE__CSV_NO_FIELD, "no newline at the end; the file may be truncated");
 }
 
 static tide_status mini_rows_read(mini_reader* r) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Writes planning problems for MiniMalloc, a row for each buffer. A trace becomes a problem first, if it has
-// requests on one device only. What was there before its first entry has no row, because its beginning is
+// Writes planning problems for MiniMalloc, a row for each buffer. A trace with requests on a single device is
+// converted to a problem first. Blocks older than its first entry have no row, because their beginning is
 // unknown.
 // Cost: O(n) for n buffers.
 #include <inttypes.h>
@@ -32,8 +32,8 @@ static void mini_put_offset(const tide_problem* problem, size_t position, const 
   tide__output_uint(output, offsets != NULL ? offsets[position] : problem->buffers[position].offset);
 }
 
-// Refuses what a reader would refuse: a buffer that ends before it begins, as in a trace whose times go back;
-// times that overflow in ns; and 2^63 bytes in all, each buffer rounded up.
+// Refuses what a reader would refuse: a buffer that ends before it begins (in a trace whose times go back),
+// times that overflow in ns, and a total of 2^63 bytes, each buffer rounded up.
 static void mini_check_row(const tide_plan_buffer* buffer, uint64_t* total, tide__output* output) {
   const bool is_sane = buffer->bytes < INT64_MAX && tide__add(*total, buffer->bytes + 512, total) &&
                        *total < INT64_MAX;
@@ -81,8 +81,9 @@ static void mini_put_all(const tide_problem* problem, const uint64_t* offsets, t
 
 tide_status tide_problem_write(const tide_problem* problem, const uint64_t* offsets, const tide_sink* sink) {
   tide__output output;
-  TIDE_REQUIRE(problem != NULL, TIDE_ERR_ARGUMENT, "problem_write: there is no problem");
-  TIDE_REQUIRE(sink != NULL && sink->write != NULL, TIDE_ERR_ARGUMENT, "problem_write: there is no sink");
+  TIDE_REQUIRE(problem != NULL, TIDE_ERR_ARGUMENT, "problem_write: problem is NULL");
+  TIDE_REQUIRE(sink != NULL && sink->write != NULL, TIDE_ERR_ARGUMENT,
+               "problem_write: sink is NULL or has no function");
   TIDE_TRY(tide__output_init(&output, sink, problem->heap));
   mini_put_all(problem, offsets, &output);
   const tide_status status = tide__output_flush(&output);
@@ -108,9 +109,10 @@ static tide_status mini_find_device(const tide_trace* trace, size_t* out) {
   *out = 0;
   for (size_t i = 0; i < tide_trace_device_count(trace); i++) {
     if (!mini_has_requests(trace, i)) continue;
-    TIDE_REQUIRE(!is_found, TIDE_ERR_LIMIT,
-                 "trace_write: a planning problem has one device, the trace has requests on %zu and %zu",
-                 *out, i);
+    TIDE_REQUIRE(
+        !is_found, TIDE_ERR_LIMIT,
+        "trace_write: a planning problem has one device, but the trace has requests on devices %zu and %zu",
+        *out, i);
     is_found = true;
     *out = i;
   }

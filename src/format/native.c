@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The parts of a native file that have a fixed length.
+// The parts of a native file with a fixed length.
 #include "format/native.h"
 
 #include <string.h>
 
 #include "base/error.h"
 
-// As in a PNG file: the first byte is no text, and the end shows when line ends were changed on the way.
+// As in PNG files: the first byte is not text, and the end reveals converted line ends.
 static const uint8_t native_magic[8] = { 0x89, 'T', 'I', 'D', 'E', '\r', '\n', 0x1a };
 static const uint8_t native_end[4] = { 'E', 'D', 'I', 'T' };
 
@@ -16,7 +16,7 @@ bool tide__native_is(const void* head, size_t bytes) {
   return head != NULL && bytes >= sizeof native_magic && memcmp(head, native_magic, sizeof native_magic) == 0;
 }
 
-// Puts the checksum of all bytes before it.
+// Appends the checksum of all bytes before it.
 static void native_seal(const tide__crc* crc, uint8_t* out, size_t bytes) {
   tide__store_fixed(out + bytes, tide__crc_of(crc, out, bytes), 4);
 }

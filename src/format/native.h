@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Tidemark's own files: columns in chunks with checksums. docs/native-format.md has every byte of it.
+// Tidemark's own files: columns in chunks with checksums. docs/native-format.md specifies every byte.
 //
 //   head | chunk chunk chunk ... index | foot
 //
-// Each chunk needs only what stands before it, so that a file that ends too early is good up to there.
+// A chunk refers only to chunks before it, so a truncated file is good up to that place.
 #ifndef TIDEMARK_SRC_FORMAT_NATIVE_H
 #define TIDEMARK_SRC_FORMAT_NATIVE_H
 
@@ -17,17 +17,18 @@
 // Are these the first bytes of such a file?
 bool tide__native_is(const void* head, size_t bytes);
 
-// Fills an empty trace. A file that is cut off or damaged gives what stands before that place.
-// Errors:  TIDE_ERR_FORMAT with the offset for a wrong head, and for what no writer writes although its
-//          checksum is right; TIDE_ERR_NO_MEMORY; what the source returned. The trace is to be freed then.
+// Fills an empty trace. If a file is truncated or damaged, the chunks before that place are read.
+// Errors:  TIDE_ERR_FORMAT with the offset for a wrong head, and for invalid content with a correct checksum;
+//          TIDE_ERR_NO_MEMORY; any error of the source. After an error the trace must be freed.
 tide_status tide__native_read(tide__input* input, tide_trace* trace);
 
-// Errors:  TIDE_ERR_ARGUMENT for a trace that refers to what is not there; TIDE_ERR_NO_MEMORY; what the sink
-//          returned.
+// Errors:  TIDE_ERR_ARGUMENT for a trace with a reference that does not exist; TIDE_ERR_NO_MEMORY; any error
+// of
+//          the sink.
 tide_status tide__native_write(const tide_trace* trace, tide__output* output);
 
 // ---------------------------------------------------------------------------------------------------
-// What the reader and the writer share
+// Shared by the reader and the writer
 
 #define TIDE__NATIVE_MAJOR 1u
 #define TIDE__NATIVE_MINOR 0u
@@ -52,7 +53,7 @@ typedef enum tide__native_kind {
   TIDE__NATIVE_KIND_COUNT
 } tide__native_kind;
 
-#define TIDE__NATIVE_CAN_SKIP 1u  // a flag of a chunk: who does not know its kind may go on behind it
+#define TIDE__NATIVE_CAN_SKIP 1u  // a flag of a chunk: a reader that does not know its kind may skip it
 
 // The flags of the chunk `about`.
 #define TIDE__NATIVE_HAS_SEGMENTS (1u << 0)
@@ -62,7 +63,7 @@ typedef enum tide__native_kind {
 #define TIDE__NATIVE_HAS_STEPS (1u << 4)
 #define TIDE__NATIVE_ABOUT_FLAGS 31u
 
-// What stands before the payload of a chunk.
+// The head of a chunk, before its payload.
 typedef struct tide__native_chunk {
   uint32_t kind;
   uint32_t flags;
@@ -81,7 +82,7 @@ tide_status tide__native_put_index(tide__bytes* index, uint64_t offset, const ti
 void tide__native_store_foot(const tide__crc* crc, uint64_t index_offset,
                              uint8_t out[TIDE__NATIVE_FOOT_BYTES]);
 
-// Reads what stands before a payload; false when its checksum is wrong.
+// Reads the head of a chunk; false if its checksum is wrong.
 bool tide__native_load_chunk(const tide__crc* crc, const uint8_t at[TIDE__NATIVE_CHUNK_BYTES],
                              tide__native_chunk* out);
 

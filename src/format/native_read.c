@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Reads a native file, chunk by chunk. Two kinds of wrong files are told apart. Where the bytes are not those
-// that were written (the file ends, or a checksum is wrong), reading stops, and what came before is the
-// result. Where they are, but say what no writer says, the file is refused with the offset.
+// Reads a native file, chunk by chunk. There are two kinds of wrong files. If the file ends, or a checksum is
+// wrong, it was truncated or damaged: reading stops, and the chunks before that place are the result. If the
+// checksums are correct but the content is not valid, the file is refused with the offset.
 //
-// Nothing is taken by a number that the file claims: a payload lies in the input's buffer, which grows with
-// the bytes that came, and every item of a list takes at least a byte of it.
+// No memory is allocated by a length field alone: a payload is in the input's buffer, which grows with the
+// bytes read, and every item of a list takes at least a byte of it.
 //
-// Cost: one pass; memory for one chunk beside the trace, and 40 bytes a chunk for comparing with the index.
+// Cost: one pass; memory for one chunk beside the trace, and 40 bytes per chunk to compare with the index.
 #include "format/native.h"
 
 #include <inttypes.h>
@@ -39,7 +39,7 @@ typedef struct native_reader {
 } native_reader;
 
 // ---------------------------------------------------------------------------------------------------
-// What is referred to. Each of these reads one thing, adds it, and tells its number.
+// Items that others refer to. Each function reads one, adds it, and returns its number.
 
 static tide_status native_read_text(native_reader* reader, uint32_t* out) {
   const uint8_t* text = NULL;
@@ -53,7 +53,7 @@ static tide_status native_read_text_number(native_reader* reader, uint32_t* out)
   return tide__cursor_number(&reader->payload, "text", reader->known.counts.texts, out);
 }
 
-// The number of a value that stands before the one that is being read.
+// The number of a value before the one that is being read.
 static tide_status native_read_value_number(native_reader* reader, uint32_t* out) {
   const uint32_t count = tide_intern_counts_of(reader->names).values;
   return tide__cursor_number(&reader->payload, "value", count, out);
@@ -63,7 +63,7 @@ static tide_status native_read_extra(native_reader* reader, uint32_t* out) {
   const uint64_t offset = tide__cursor_offset(&reader->payload);
   TIDE_TRY(native_read_value_number(reader, out));
   TIDE_REQUIRE(tide__known_is_extra(&reader->known, *out), TIDE_ERR_FORMAT,
-               "native: byte %" PRIu64 ": value %" PRIu32 " is no dict", offset, *out);
+               "native: byte %" PRIu64 ": value %" PRIu32 " is not a dict", offset, *out);
   return TIDE_OK;
 }
 
@@ -87,7 +87,7 @@ static tide_status native_read_integer(native_reader* reader, tide_value* value)
   TIDE_TRY(tide__cursor_uint(&reader->payload, &number));
   TIDE_REQUIRE(value->kind != TIDE_VALUE_BOOL || number <= 1, TIDE_ERR_FORMAT,
                "native: byte %" PRIu64 ": %" PRIu64 " is neither true nor false", offset, number);
-  value->integer = value->kind == TIDE_VALUE_INT ? tide__unfold(number) : (int64_t)number;
+  value->integer = value->kind == TIDE_VALUE_INT ? tide__unzigzag(number) : (int64_t)number;
   return TIDE_OK;
 }
 
@@ -114,7 +114,7 @@ static tide_status native_read_frame(native_reader* reader, uint32_t* out) {
   TIDE_TRY(tide__cursor_uint(&reader->payload, &line));
   TIDE_TRY(native_read_extra(reader, &frame.extra));
   TIDE_TRY(tide__cursor_number(&reader->payload, "set of keys", UINT32_MAX, &frame.absent));
-  frame.line = tide__unfold(line);
+  frame.line = tide__unzigzag(line);
   return tide_intern_add_frame(reader->names, &frame, out);
 }
 
@@ -142,11 +142,11 @@ static tide_status native_read_pool(native_reader* reader, uint32_t* out) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// Lists of them
+// Lists of items
 
 typedef tide_status (*native_read_fn)(native_reader* reader, uint32_t* out);
 
-// Numbers are given out in the order of the file. A thing that gets another was there before, or is nothing.
+// Numbers are assigned in the order of the file. An item that gets another number is a duplicate, or empty.
 static tide_status native_read_list(native_reader* reader, native_read_fn read_one, uint32_t before) {
   for (uint64_t i = 0; i < reader->chunk.items; i++) {
     const uint64_t offset = tide__cursor_offset(&reader->payload);
@@ -155,7 +155,7 @@ static tide_status native_read_list(native_reader* reader, native_read_fn read_o
     const bool is_refused = status == TIDE_ERR_ARGUMENT || status == TIDE_ERR_LIMIT;
     if (status != TIDE_OK && !is_refused) return status;
     TIDE_REQUIRE(!is_refused && number == before + i + 1, TIDE_ERR_FORMAT,
-                 "native: byte %" PRIu64 ": item %" PRIu64 " of the list cannot be, or is there already",
+                 "native: byte %" PRIu64 ": item %" PRIu64 " of the list is not valid, or occurs twice",
                  offset, i);
   }
   return TIDE_OK;
@@ -181,7 +181,7 @@ static tide_status native_read_pools(native_reader* reader) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// What refers to it
+// Chunks that refer to items
 
 static void native_about_set(tide_trace_about* about, uint32_t flags) {
   about->has_segments = (flags & TIDE__NATIVE_HAS_SEGMENTS) != 0;
@@ -195,7 +195,8 @@ static tide_status native_read_about(native_reader* reader) {
   uint32_t flags = 0;
   uint32_t devices = 0;
   TIDE_REQUIRE(!reader->has_about && reader->chunk.items == 1, TIDE_ERR_FORMAT,
-               "native: byte %" PRIu64 ": what is said of the trace is there once", reader->chunk_offset);
+               "native: byte %" PRIu64 ": a second chunk \"about\", or one with several items",
+               reader->chunk_offset);
   TIDE_TRY(tide__cursor_number(&reader->payload, "set of flags", TIDE__NATIVE_ABOUT_FLAGS, &flags));
   TIDE_TRY(native_read_value_number(reader, &reader->about.settings));
   TIDE_TRY(native_read_value_number(reader, &reader->about.annotations));
@@ -206,13 +207,13 @@ static tide_status native_read_about(native_reader* reader) {
   return devices != 0 ? tide_trace_add_device(reader->trace, devices - 1) : TIDE_OK;
 }
 
-// Rows of a table, in memory of their own that the caller gives back. There must be a byte for each.
+// Takes rows of a table into new memory, which the caller releases. Each row needs at least one byte.
 static tide_status native_take_rows(native_reader* reader, const tide__table* table, uint64_t count,
                                     void** out) {
   *out = NULL;
   if (count == 0) return TIDE_OK;
   TIDE_REQUIRE(count <= tide__cursor_left(&reader->payload), TIDE_ERR_FORMAT,
-               "native: byte %" PRIu64 ": %" PRIu64 " rows cannot be in %zu bytes",
+               "native: byte %" PRIu64 ": %" PRIu64 " rows do not fit into %zu bytes",
                tide__cursor_offset(&reader->payload), count, tide__cursor_left(&reader->payload));
   const tide_heap* const heap = reader->input->heap;
   void* const rows = tide__heap_alloc(heap, count, table->row_bytes);
@@ -227,18 +228,18 @@ static tide_status native_take_rows(native_reader* reader, const tide__table* ta
 static tide_status native_fault(const native_reader* reader, const char* row, uint64_t number,
                                 const char* fault) {
   TIDE_REQUIRE(fault == NULL, TIDE_ERR_FORMAT,
-               "native: byte %" PRIu64 ": %s %" PRIu64 " of this chunk cannot be: %s", reader->chunk_offset,
-               row, number, fault);
+               "native: byte %" PRIu64 ": %s %" PRIu64 " of this chunk is not valid: %s",
+               reader->chunk_offset, row, number, fault);
   return TIDE_OK;
 }
 
-// Adds segments, each with the blocks that are its own, of which there must be as many as all segments say.
+// Adds segments, each with its own blocks. The counts of all segments must add up to `block_count`.
 static tide_status native_add_segments(native_reader* reader, const tide_trace_segment* segments,
                                        uint64_t count, const tide_trace_block* blocks, size_t block_count) {
   size_t next = 0;
   for (uint64_t i = 0; i < count; i++) {
     TIDE_REQUIRE(segments[i].block_count <= block_count - next, TIDE_ERR_FORMAT,
-                 "native: byte %" PRIu64 ": segment %" PRIu64 " has more blocks than are left",
+                 "native: byte %" PRIu64 ": segment %" PRIu64 " has more blocks than the chunk has left",
                  reader->chunk_offset, i);
     TIDE_TRY(native_fault(reader, "segment", i, tide__segment_fault(&segments[i])));
     TIDE_TRY(tide_trace_add_segment(reader->trace, &segments[i]));
@@ -247,8 +248,9 @@ static tide_status native_add_segments(native_reader* reader, const tide_trace_s
       TIDE_TRY(tide_trace_add_block(reader->trace, &blocks[next++]));
     }
   }
-  TIDE_REQUIRE(next == block_count, TIDE_ERR_FORMAT, "native: byte %" PRIu64 ": %zu blocks have no segment",
-               reader->chunk_offset, block_count - next);
+  TIDE_REQUIRE(next == block_count, TIDE_ERR_FORMAT,
+               "native: byte %" PRIu64 ": %zu blocks belong to no segment", reader->chunk_offset,
+               block_count - next);
   return TIDE_OK;
 }
 
@@ -258,8 +260,8 @@ static tide_status native_read_segments(native_reader* reader) {
   size_t block_count = 0;
   void* segments = NULL;
   void* blocks = NULL;
-  TIDE_REQUIRE(!reader->has_segments, TIDE_ERR_FORMAT,
-               "native: byte %" PRIu64 ": the segments are there twice", reader->chunk_offset);
+  TIDE_REQUIRE(!reader->has_segments, TIDE_ERR_FORMAT, "native: byte %" PRIu64 ": a second chunk of segments",
+               reader->chunk_offset);
   TIDE_TRY(tide__cursor_count(&reader->payload, &block_count));
   TIDE_TRY(native_take_rows(reader, &tide__table_segments, count, &segments));
   tide_status status = native_take_rows(reader, &tide__table_blocks, block_count, &blocks);
@@ -281,7 +283,7 @@ static tide_status native_add_entries(native_reader* reader, const tide_trace_en
     TIDE_TRY(tide_trace_add_entry(reader->trace, &entries[i]));
   }
   TIDE_REQUIRE(first_ns == reader->chunk.first_ns && last_ns == reader->chunk.last_ns, TIDE_ERR_FORMAT,
-               "native: byte %" PRIu64 ": the chunk's times are not those of its entries",
+               "native: byte %" PRIu64 ": the times of the chunk do not match its entries",
                reader->chunk_offset);
   return TIDE_OK;
 }
@@ -290,7 +292,7 @@ static tide_status native_read_entries(native_reader* reader) {
   const uint64_t count = reader->chunk.items;
   void* entries = NULL;
   TIDE_REQUIRE(count != 0 && count <= TIDE__NATIVE_ENTRIES_MAX, TIDE_ERR_FORMAT,
-               "native: byte %" PRIu64 ": a chunk of %" PRIu64 " entries", reader->chunk_offset, count);
+               "native: byte %" PRIu64 ": a chunk has %" PRIu64 " entries", reader->chunk_offset, count);
   TIDE_TRY(native_take_rows(reader, &tide__table_entries, count, &entries));
   const tide_status status = native_add_entries(reader, entries, count);
   tide__heap_release(reader->input->heap, entries, count, sizeof(tide_trace_entry));
@@ -300,7 +302,7 @@ static tide_status native_read_entries(native_reader* reader) {
 // ---------------------------------------------------------------------------------------------------
 // The file
 
-// The next `bytes` bytes, or NULL when there are not as many: then the file is cut here.
+// Takes the next `bytes` bytes; NULL if the file is truncated here.
 static tide_status native_next(native_reader* reader, uint64_t bytes, const uint8_t** out) {
   *out = NULL;
   TIDE_TRY(tide__input_fill(reader->input, bytes));
@@ -316,7 +318,7 @@ static tide_status native_read_head(native_reader* reader) {
                    tide__load_fixed(head + 12, 4) == tide__crc_of(&reader->crc, head, 12),
                TIDE_ERR_FORMAT, "native: byte 0: the head of the file is damaged");
   TIDE_REQUIRE(major == TIDE__NATIVE_MAJOR, TIDE_ERR_FORMAT,
-               "native: byte 8: version %" PRIu64 " of the format is not known here", major);
+               "native: byte 8: version %" PRIu64 " of the format is not supported", major);
   return TIDE_OK;
 }
 
@@ -327,9 +329,9 @@ static tide_status native_read_index(native_reader* reader) {
   TIDE_REQUIRE(reader->chunk.items == reader->index.used / TIDE__NATIVE_INDEX_BYTES &&
                    bytes == reader->index.used &&
                    (bytes == 0 || memcmp(index, reader->index.data, bytes) == 0),
-               TIDE_ERR_FORMAT, "native: byte %" PRIu64 ": the index is not that of the chunks before it",
+               TIDE_ERR_FORMAT, "native: byte %" PRIu64 ": the index does not match the chunks before it",
                reader->chunk_offset);
-  TIDE_REQUIRE(reader->has_about, TIDE_ERR_FORMAT, "native: byte %" PRIu64 ": nothing was said of the trace",
+  TIDE_REQUIRE(reader->has_about, TIDE_ERR_FORMAT, "native: byte %" PRIu64 ": there is no chunk \"about\"",
                reader->chunk_offset);
   return TIDE_OK;
 }
@@ -359,19 +361,19 @@ static tide_status native_read_payload(native_reader* reader) {
   if (!is_known && chunk->flags == TIDE__NATIVE_CAN_SKIP) return TIDE_OK;
   TIDE_REQUIRE(is_known && chunk->flags == 0, TIDE_ERR_FORMAT,
                "native: byte %" PRIu64 ": a chunk of kind %" PRIu32 " with flags %" PRIu32
-               " is not known here",
+               " is not supported",
                reader->chunk_offset, chunk->kind, chunk->flags);
   TIDE_REQUIRE(reader->has_about || !kind->needs_about, TIDE_ERR_FORMAT,
-               "native: byte %" PRIu64 ": nothing was said of the trace yet", reader->chunk_offset);
+               "native: byte %" PRIu64 ": a chunk \"about\" must come first", reader->chunk_offset);
   reader->known = tide__known_of(reader->trace);
   TIDE_TRY(kind->read(reader));
   TIDE_REQUIRE(tide__cursor_left(&reader->payload) == 0, TIDE_ERR_FORMAT,
-               "native: byte %" PRIu64 ": %zu bytes too many in the chunk",
+               "native: byte %" PRIu64 ": %zu bytes are left over in the chunk",
                tide__cursor_offset(&reader->payload), tide__cursor_left(&reader->payload));
   return TIDE_OK;
 }
 
-// Behind the index there is the foot, and nothing behind that.
+// The foot follows the index, and nothing follows the foot.
 static tide_status native_read_foot(native_reader* reader) {
   uint8_t wanted[TIDE__NATIVE_FOOT_BYTES];
   const uint8_t* foot = NULL;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Writes a trace as a native file: first what is referred to (texts, values, frames, stacks, notes, pools),
-// in the order of their numbers, so that a reader gives them the same; then what is said of the whole, the
-// segments, the entries, and the index. A value's items have smaller numbers than itself, because they were
-// added before it.
+// Writes a trace as a native file. Texts, values, frames, stacks, notes and pools come first, in the order of
+// their numbers, so that a reader assigns the same numbers. Then come the properties of the trace, the
+// segments, the entries and the index. The items of a value have smaller numbers, because they were added
+// first.
 //
-// A chunk's payload is put together in memory, then its head is known and both go out. Long lists are cut
-// into chunks by size, so that little is lost with the last one, and that little memory is needed.
+// The payload of a chunk is built in memory, because its head precedes it. Long lists are split into chunks,
+// so that a truncated file loses little and writing takes little memory.
 //
 // Cost: one pass over the trace, two over each column; memory for one chunk.
 #include "format/native.h"
@@ -19,7 +19,7 @@
 #include "base/error.h"
 #include "format/columns.h"
 
-#define WRITE_ENTRIES ((size_t)4096)  // in a chunk, some 22 KiB: what a file that is cut off may lose
+#define WRITE_ENTRIES ((size_t)4096)             // in a chunk, about 22 KiB: what a truncated file may lose
 #define WRITE_PAYLOAD_BYTES ((size_t)256 << 10)  // after which a list of names goes on in another chunk
 
 typedef struct native_writer {
@@ -48,10 +48,10 @@ static tide_status native_write_chunk(native_writer* writer, tide__native_chunk 
   return writer->output->status;
 }
 
-// Puts one thing of a list into the payload.
+// Appends one item of a list to the payload.
 typedef tide_status (*native_put_fn)(native_writer* writer, uint32_t number);
 
-// Writes a list of things with the numbers from 1 to `count`, in as many chunks as it takes.
+// Writes the items with the numbers from 1 to `count`, in as many chunks as necessary.
 static tide_status native_write_list(native_writer* writer, tide__native_kind kind, native_put_fn put,
                                      uint32_t count) {
   tide__native_chunk chunk = { .kind = kind };
@@ -66,7 +66,7 @@ static tide_status native_write_list(native_writer* writer, tide__native_kind ki
 }
 
 // ---------------------------------------------------------------------------------------------------
-// What is referred to
+// Items that others refer to
 
 static tide_status native_put_text(native_writer* writer, uint32_t number) {
   size_t bytes = 0;
@@ -90,7 +90,7 @@ static tide_status native_put_dict_items(native_writer* writer, const tide_value
   for (size_t i = 0; i < value->count; i++) {
     const uint64_t key = value->items[i] >> 32;
     TIDE_REQUIRE(key <= writer->known.counts.texts, TIDE_ERR_ARGUMENT,
-                 "trace_write: key %zu of value %" PRIu32 " is text %" PRIu64 ", which is not there", i,
+                 "trace_write: key %zu of value %" PRIu32 " is text %" PRIu64 ", which does not exist", i,
                  number, key);
     tide__bytes_put_uint(&writer->payload, key);
     tide__bytes_put_uint(&writer->payload, (uint32_t)value->items[i]);
@@ -113,14 +113,15 @@ static tide_status native_put_value(native_writer* writer, uint32_t number) {
   switch (value.kind) {
     case TIDE_VALUE_NONE: return TIDE_OK;
     case TIDE_VALUE_BOOL: tide__bytes_put_byte(&writer->payload, value.integer != 0); return TIDE_OK;
-    case TIDE_VALUE_INT: tide__bytes_put_uint(&writer->payload, tide__fold(value.integer)); return TIDE_OK;
+    case TIDE_VALUE_INT: tide__bytes_put_uint(&writer->payload, tide__zigzag(value.integer)); return TIDE_OK;
     case TIDE_VALUE_UINT: tide__bytes_put_uint(&writer->payload, (uint64_t)value.integer); return TIDE_OK;
     case TIDE_VALUE_FLOAT: tide__bytes_put_double(&writer->payload, value.number); return TIDE_OK;
     case TIDE_VALUE_TEXT: break;
     default: return native_put_items(writer, &value, number);
   }
   TIDE_REQUIRE(value.text <= writer->known.counts.texts, TIDE_ERR_ARGUMENT,
-               "trace_write: value %" PRIu32 " is text %" PRIu32 ", which is not there", number, value.text);
+               "trace_write: value %" PRIu32 " is text %" PRIu32 ", which does not exist", number,
+               value.text);
   tide__bytes_put_uint(&writer->payload, value.text);
   return TIDE_OK;
 }
@@ -130,11 +131,12 @@ static tide_status native_put_frame(native_writer* writer, uint32_t number) {
   const uint32_t texts = writer->known.counts.texts;
   TIDE_REQUIRE(frame.name <= texts && frame.file <= texts &&
                    tide__known_is_extra(&writer->known, frame.extra),
-               TIDE_ERR_ARGUMENT, "trace_write: frame %" PRIu32 " refers to what is not there", number);
+               TIDE_ERR_ARGUMENT,
+               "trace_write: frame %" PRIu32 " refers to a text or dict that does not exist", number);
   TIDE_TRY(native_reserve_numbers(writer, 3));
   tide__bytes_put_uint(&writer->payload, frame.name);
   tide__bytes_put_uint(&writer->payload, frame.file);
-  tide__bytes_put_uint(&writer->payload, tide__fold(frame.line));
+  tide__bytes_put_uint(&writer->payload, tide__zigzag(frame.line));
   tide__bytes_put_uint(&writer->payload, frame.extra);
   tide__bytes_put_uint(&writer->payload, frame.absent);
   return TIDE_OK;
@@ -154,7 +156,8 @@ static tide_status native_put_note(native_writer* writer, uint32_t number) {
   const uint32_t texts = writer->known.counts.texts;
   TIDE_REQUIRE(note.metadata <= texts && note.compile_context <= texts &&
                    tide__known_is_extra(&writer->known, note.extra),
-               TIDE_ERR_ARGUMENT, "trace_write: note %" PRIu32 " refers to what is not there", number);
+               TIDE_ERR_ARGUMENT,
+               "trace_write: note %" PRIu32 " refers to a text or dict that does not exist", number);
   TIDE_TRY(native_reserve_numbers(writer, 1));
   tide__bytes_put_uint(&writer->payload, note.metadata);
   tide__bytes_put_uint(&writer->payload, note.compile_context);
@@ -182,7 +185,7 @@ static tide_status native_write_names(native_writer* writer) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// What refers to it
+// Chunks that refer to items
 
 static uint32_t native_about_flags(const tide_trace_about* about) {
   uint32_t flags = 0;
@@ -199,7 +202,7 @@ static tide_status native_write_about(native_writer* writer) {
   const uint32_t values = writer->known.counts.values;
   TIDE_REQUIRE(about.settings <= values && about.annotations <= values &&
                    tide__known_is_extra(&writer->known, about.extra),
-               TIDE_ERR_ARGUMENT, "trace_write: what is said of the trace refers to what is not there");
+               TIDE_ERR_ARGUMENT, "trace_write: tide_trace_about refers to a value that does not exist");
   TIDE_TRY(native_reserve_numbers(writer, 3));
   tide__bytes_put_uint(&writer->payload, native_about_flags(&about));
   tide__bytes_put_uint(&writer->payload, about.settings);
@@ -258,7 +261,7 @@ static void native_write_head(native_writer* writer) {
   tide__output_bytes(writer->output, head, sizeof head);
 }
 
-// The index goes out from where it was gathered: it does not name itself.
+// The index does not list itself.
 static tide_status native_write_index(native_writer* writer) {
   uint8_t foot[TIDE__NATIVE_FOOT_BYTES];
   const uint64_t offset = tide__output_offset(writer->output);

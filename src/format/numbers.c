@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Numbers as bytes: the parts that are not worth a place in every caller.
+// Numbers as bytes: the functions that are not inline.
 #include "format/numbers.h"
 
 #include <inttypes.h>
@@ -19,7 +19,7 @@ tide_status tide__bytes_reserve_slow(tide__bytes* to, size_t bytes) {
   void* data = to->data;
   const bool is_grown = tide__add(to->used, bytes, &need) && need <= SIZE_MAX / 4 &&
                         tide__heap_grow(to->heap, &data, &to->room, need, 1);
-  TIDE_REQUIRE(is_grown, TIDE_ERR_NO_MEMORY, "trace_write: no memory for %zu bytes more", bytes);
+  TIDE_REQUIRE(is_grown, TIDE_ERR_NO_MEMORY, "no memory for %zu more bytes", bytes);
   to->data = data;
   return TIDE_OK;
 }
@@ -28,6 +28,12 @@ void tide__bytes_put(tide__bytes* to, const void* data, size_t bytes) {
   TIDE_ASSERT(bytes <= to->room - to->used);
   if (bytes > 0) memcpy(to->data + to->used, data, bytes);
   to->used += bytes;
+}
+
+tide_status tide__bytes_add(tide__bytes* to, const void* data, size_t bytes) {
+  TIDE_TRY(tide__bytes_reserve(to, bytes));
+  tide__bytes_put(to, data, bytes);
+  return TIDE_OK;
 }
 
 void tide__bytes_put_fixed(tide__bytes* to, uint64_t number, size_t bytes) {
@@ -42,22 +48,12 @@ void tide__bytes_put_double(tide__bytes* to, double number) {
   tide__bytes_put_fixed(to, bits, sizeof bits);
 }
 
-void tide__store_fixed(uint8_t* out, uint64_t number, size_t bytes) {
-  for (size_t i = 0; i < bytes; i++) out[i] = (uint8_t)(number >> 8 * i);
-}
-
-uint64_t tide__load_fixed(const uint8_t* at, size_t bytes) {
-  uint64_t number = 0;
-  for (size_t i = 0; i < bytes; i++) number |= (uint64_t)at[i] << 8 * i;
-  return number;
-}
-
 tide_status tide__cursor_uint_slow(tide__cursor* from, uint64_t* out) {
   const uint64_t offset = tide__cursor_offset(from);
   uint64_t number = 0;
   *out = 0;
   for (unsigned shift = 0; shift < 64; shift += 7) {
-    TIDE_REQUIRE(from->at < from->end, TIDE_ERR_FORMAT, "native: byte %" PRIu64 ": a number ends too early",
+    TIDE_REQUIRE(from->at < from->end, TIDE_ERR_FORMAT, "native: byte %" PRIu64 ": a number is truncated",
                  offset);
     const uint8_t byte = *from->at++;
     const uint64_t bits = byte & 0x7fu;
@@ -76,8 +72,8 @@ tide_status tide__cursor_number(tide__cursor* from, const char* what, uint32_t l
   *out = 0;
   TIDE_TRY(tide__cursor_uint(from, &number));
   TIDE_REQUIRE(number <= limit, TIDE_ERR_FORMAT,
-               "native: byte %" PRIu64 ": %s %" PRIu64 " is above the last, %" PRIu32, offset, what, number,
-               limit);
+               "native: byte %" PRIu64 ": %s %" PRIu64 " does not exist; the last is %" PRIu32, offset, what,
+               number, limit);
   *out = (uint32_t)number;
   return TIDE_OK;
 }
@@ -88,7 +84,7 @@ tide_status tide__cursor_count(tide__cursor* from, size_t* out) {
   *out = 0;
   TIDE_TRY(tide__cursor_uint(from, &count));
   TIDE_REQUIRE(count <= tide__cursor_left(from), TIDE_ERR_FORMAT,
-               "native: byte %" PRIu64 ": %" PRIu64 " items cannot be in %zu bytes", offset, count,
+               "native: byte %" PRIu64 ": %" PRIu64 " items do not fit into %zu bytes", offset, count,
                tide__cursor_left(from));
   *out = count;
   return TIDE_OK;
@@ -97,7 +93,7 @@ tide_status tide__cursor_count(tide__cursor* from, size_t* out) {
 tide_status tide__cursor_bytes(tide__cursor* from, size_t bytes, const uint8_t** out) {
   *out = NULL;
   TIDE_REQUIRE(bytes <= tide__cursor_left(from), TIDE_ERR_FORMAT,
-               "native: byte %" PRIu64 ": %zu bytes are wanted, %zu are left", tide__cursor_offset(from),
+               "native: byte %" PRIu64 ": %zu bytes are needed, %zu are left", tide__cursor_offset(from),
                bytes, tide__cursor_left(from));
   *out = from->at;
   from->at += bytes;

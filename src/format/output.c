@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The buffer before a sink.
+// A buffered sink.
 #include "format/output.h"
 
 #include <stdarg.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Bytes to a sink, through a buffer. The first failure is kept and everything after it does nothing, so that
-// a writer asks once, at the end.
+// A buffered sink. It keeps the first failure and ignores everything after it, so a writer checks once, at
+// the end.
 #ifndef TIDEMARK_SRC_FORMAT_OUTPUT_H
 #define TIDEMARK_SRC_FORMAT_OUTPUT_H
 
@@ -24,10 +24,10 @@ typedef struct tide__output {
 tide_status tide__output_init(tide__output* output, const tide_sink* sink, const tide_heap* heap);
 void tide__output_fini(tide__output* output);
 
-// Hands on what is in the buffer; returns the first failure of all.
+// Writes out the buffer; returns the first failure so far.
 tide_status tide__output_flush(tide__output* output);
 
-// How many bytes were written so far.
+// The number of bytes written so far, buffered ones included.
 static inline uint64_t tide__output_offset(const tide__output* output) {
   return output->offset + output->used;
 }
@@ -54,7 +54,7 @@ static inline void tide__output_text(tide__output* output, const char* text) {
 // A number in decimal digits.
 void tide__output_uint(tide__output* output, uint64_t number);
 void tide__output_int(tide__output* output, int64_t number);
-// As printf() has it, up to 255 bytes.
+// Like printf(), up to 255 bytes.
 __attribute__((format(printf, 2, 3))) void tide__output_format(tide__output* output, const char* format, ...);
 
 #endif

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Traces in files that are named by a path.
+// Traces in files, by path.
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "tidemark/format.h"
 
-// Does the path end in a dot and this ending, with something before them?
+// Does the file name end with a dot and this ending, and have a stem before them?
 static bool path_has_ending(const char* path, const char* ending) {
   const size_t bytes = strlen(path);
   const size_t length = strlen(ending);
@@ -47,7 +47,7 @@ tide_status tide_trace_load(const char* path, const tide_read_options* options, 
 }
 
 tide_status tide_trace_save(const tide_trace* trace, const char* path) {
-  TIDE_REQUIRE(trace != NULL && path != NULL, TIDE_ERR_ARGUMENT, "trace_save: no trace or path");
+  TIDE_REQUIRE(trace != NULL && path != NULL, TIDE_ERR_ARGUMENT, "trace_save: trace or path is NULL");
   const int format = tide_format_from_path(path);
   TIDE_REQUIRE(format >= 0, TIDE_ERR_ARGUMENT, "trace_save: %s: no format has this ending", path);
   const int file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);

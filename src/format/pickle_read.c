@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Reads pickles of plain data, protocols 2 to 5. A pickle is a program for a small stack machine; this one
-// knows the instructions that put plain data together and refuses all others, in particular those that look
-// up a name, call something or make an object. Nothing from the file is ever run.
+// Reads pickles of plain data, protocols 2 to 5. A pickle is a program for a small stack machine. This one
+// knows the instructions for plain data and refuses all others, in particular those that look up a name, call
+// something or make an object. Nothing in a file is executed.
 //
-// One pass: an instruction is decoded and handed to the assembler, which keeps what the file can refer to
-// later.
+// Reading takes one pass. The assembler keeps what the file may refer to later.
 #include <inttypes.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "format/assemble.h"
 #include "format/decode.h"
+#include "format/numbers.h"
 #include "format/record.h"
 
 #define PICKLE_PROTO 0x80
@@ -32,16 +32,10 @@ bool tide__pickle_is(const void* head, size_t bytes) {
 // ---------------------------------------------------------------------------------------------------
 // Numbers in instructions
 
-static uint64_t bytes_uint(const uint8_t* at, size_t bytes) {
-  uint64_t number = 0;
-  for (size_t i = 0; i < bytes; i++) number |= (uint64_t)at[i] << 8 * i;
-  return number;
-}
-
 static tide_status pickle_uint(pickle* p, size_t bytes, uint64_t* out) {
   const uint8_t* at = NULL;
   TIDE_TRY(tide__input_take(p->input, bytes, &at));
-  *out = bytes_uint(at, bytes);
+  *out = tide__load_fixed(at, bytes);
   return TIDE_OK;
 }
 
@@ -57,7 +51,7 @@ static tide_status pickle_small(pickle* p, size_t bytes) {
   return tide__assemble_int(&p->a, (int64_t)number);
 }
 
-// The number that files of torch.save() began with before they were archives.
+// The number with which old files of torch.save() begin, before these became archives.
 static const char torch_magic[] = "l\xfc\x9c"
                                   "F\xf9 j\xa8P\x19";
 
@@ -68,12 +62,12 @@ static tide_status pickle_check_torch(pickle* p) {
                         memcmp(p->input->buffer + p->input->at, torch_magic, bytes) == 0;
   if (!is_torch) return TIDE_OK;
   return TIDE__FILE_FAIL(&p->a, "%s",
-                         "it is a file of torch.save(), not a recording; a snapshot is what "
-                         "torch.cuda.memory._dump_snapshot() writes");
+                         "the file is one of torch.save(), not a recording; "
+                         "torch.cuda.memory._dump_snapshot() writes a memory snapshot");
 }
 
-// An integer of any length in two's complement, of which 64 bits must be enough; the ninth byte of an address
-// above 2^63 is 0.
+// An integer of any length in two's complement, which must fit into 64 bits. An address above 2^63 has a
+// ninth byte, which is 0.
 static tide_status pickle_long(pickle* p, size_t length_bytes) {
   uint64_t bytes = 0;
   const uint8_t* at = NULL;
@@ -82,10 +76,10 @@ static tide_status pickle_long(pickle* p, size_t length_bytes) {
   if (bytes > 9) return TIDE__FILE_FAIL(&p->a, "an integer of %" PRIu64 " bytes", bytes);
   TIDE_TRY(tide__input_take(p->input, (size_t)bytes, &at));
   if (bytes == 9) {
-    if (at[8] != 0) return TIDE__FILE_FAIL(&p->a, "%s", "an integer that has no 64 bits");
-    return tide__assemble_uint(&p->a, bytes_uint(at, 8));
+    if (at[8] != 0) return TIDE__FILE_FAIL(&p->a, "%s", "an integer does not fit into 64 bits");
+    return tide__assemble_uint(&p->a, tide__load_fixed(at, 8));
   }
-  const uint64_t number = bytes_uint(at, (size_t)bytes);
+  const uint64_t number = tide__load_fixed(at, (size_t)bytes);
   const bool is_negative = bytes > 0 && at[bytes - 1] >= 0x80;
   const uint64_t sign = is_negative && bytes < 8 ? UINT64_MAX << 8 * bytes : 0;
   return tide__assemble_int(&p->a, (int64_t)(number | sign));
@@ -122,7 +116,7 @@ static tide_status pickle_recall(pickle* p, size_t bytes) {
   return tide__assemble_recall(&p->a, (size_t)number);
 }
 
-// A frame is a hint how much to read at once; its length is looked at, not used.
+// A frame is a hint how much to read at once. Its length is checked, but not used.
 static tide_status pickle_frame(pickle* p) {
   uint64_t bytes = 0;
   TIDE_TRY(pickle_uint(p, 8, &bytes));
@@ -133,7 +127,7 @@ static tide_status pickle_frame(pickle* p) {
 // ---------------------------------------------------------------------------------------------------
 // Instructions
 
-// Does an instruction look up a name, make an object or refer to one that is kept elsewhere?
+// Does an instruction look up a name, make an object, or refer to an external one?
 static bool code_is_of_objects(uint8_t code) {
   static const uint8_t codes[] = { 'c', 'i', 'o', 'R', 'b', 'P', 'Q', 0x81, 0x92, 0x93 };
   return memchr(codes, code, sizeof codes) != NULL;
@@ -143,12 +137,12 @@ static tide_status pickle_refuse(pickle* p, uint8_t code) {
   if (code_is_of_objects(code))
     return TIDE__FILE_FAIL(
         &p->a,
-        "instruction 0x%02x is not one of plain data: it is a pickle of objects, as torch.save() "
-        "writes it; a snapshot is what torch.cuda.memory._dump_snapshot() writes",
+        "instruction 0x%02x does not make plain data: this is a pickle of objects, as torch.save() "
+        "writes it; torch.cuda.memory._dump_snapshot() writes a memory snapshot",
         code);
   const bool is_print = code > ' ' && code < 0x7f;
   const char text[] = { ' ', '\'', (char)code, '\'', '\0' };
-  return TIDE__FILE_FAIL(&p->a, "instruction 0x%02x%s is not one of plain data", code, is_print ? text : "");
+  return TIDE__FILE_FAIL(&p->a, "instruction 0x%02x%s does not make plain data", code, is_print ? text : "");
 }
 
 static tide_status pickle_step(pickle* p, uint8_t code) {
@@ -195,18 +189,19 @@ static tide_status pickle_step(pickle* p, uint8_t code) {
 static tide_status pickle_head(pickle* p) {
   const uint8_t* at = NULL;
   TIDE_TRY(tide__input_take(p->input, 2, &at));
-  if (at[0] != PICKLE_PROTO) return TIDE__FILE_FAIL(&p->a, "%s", "it does not begin with a protocol");
-  if (at[1] < 2 || at[1] > 5) return TIDE__FILE_FAIL(&p->a, "protocol %u is not one of 2 to 5", at[1]);
+  if (at[0] != PICKLE_PROTO) return TIDE__FILE_FAIL(&p->a, "%s", "the file does not begin with a protocol");
+  if (at[1] < 2 || at[1] > 5)
+    return TIDE__FILE_FAIL(&p->a, "protocol %u is not supported; 2 to 5 are", at[1]);
   return TIDE_OK;
 }
 
-// What follows the end is of no meaning: pages that hold a snapshot fill it up.
+// Bytes after the end are ignored: web pages that embed a snapshot pad it.
 static tide_status pickle_run(pickle* p) {
   TIDE_TRY(pickle_head(p));
   for (;;) {
     const uint8_t* at = NULL;
     p->a.offset = tide__input_offset(p->input);
-    TIDE_TRY(tide__input_fill(p->input, 1));
+    if (tide__input_ready(p->input) == 0) TIDE_TRY(tide__input_fill(p->input, 1));
     TIDE_REQUIRE(tide__input_ready(p->input) > 0, TIDE_ERR_FORMAT, "pickle: truncated at byte %" PRIu64,
                  p->a.offset);
     TIDE_TRY(tide__input_take(p->input, 1, &at));

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Writes a snapshot as a pickle that PyTorch's own tools and viewers open: protocol 4, without frames, only
-// the instructions the viewers know, at most 1000 items given to a list or dict at once. Texts, call stacks
-// and frames are written once and then referred to.
+// Writes a snapshot as a pickle for PyTorch's tools and viewers: protocol 4 without frames, only instructions
+// that the viewers know, and at most 1000 items appended to a list or dict at once. Texts, call stacks and
+// frames are written once and then referred to.
 #include <inttypes.h>
 
 #include "base/error.h"
 #include "base/heap.h"
 #include "format/decode.h"
+#include "format/numbers.h"
 #include "format/snapshot_write.h"
 #include "trace/limit.h"
 
@@ -16,7 +17,7 @@
 #define PICKLE_TUPLE 3u   // items of a tuple that needs no mark
 #define PICKLE_DEPTH 80u  // of lists and dicts; plain data has 64, a snapshot some more
 
-// What was written already: a number for each word, text, stack, frame and value, + 1; 0: not yet.
+// Memo numbers + 1 of words, texts, stacks, frames and values; 0: not written yet.
 typedef struct pickle_numbers {
   uint32_t* numbers;  // owned
   size_t count;
@@ -37,7 +38,7 @@ static void put(pickler* p, uint8_t byte) { tide__output_byte(p->e.output, byte)
 
 static void put_little(pickler* p, uint64_t number, size_t bytes) {
   uint8_t text[8];
-  for (size_t i = 0; i < bytes; i++) text[i] = (uint8_t)(number >> 8 * i);
+  tide__store_fixed(text, number, bytes);
   tide__output_bytes(p->e.output, text, bytes);
 }
 
@@ -49,7 +50,7 @@ static void batch_end(pickler* p, size_t level) {
   p->pending[level] = 0;
 }
 
-// An item is about to be written. In a dict a key is: a value belongs to it.
+// Called before each item; in a dict, before each key and each value.
 static void item_begin(pickler* p) {
   if (p->depth == 0 || p->kinds[p->depth - 1] == TIDE_VALUE_TUPLE) return;
   const size_t level = p->depth - 1;
@@ -81,7 +82,7 @@ static void pickle_close(tide__encoder* e, tide_value_kind kind, size_t count) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// What is referred to again
+// References
 
 static void memo_get(pickler* p, uint32_t number) {
   put(p, number <= UINT8_MAX ? 'h' : 'j');

@@ -34,14 +34,14 @@ static tide_status value_add(tide__assembler* a, const tide_value* value, uint32
   return status;
 }
 
-// What is shared by reference and packed anew in each place must not cost more than the file is long.
-tide_status tide__unfold(tide__assembler* a, size_t parts) {
+tide_status tide__unshare(tide__assembler* a, size_t parts) {
   a->unfolded += parts;
   if (a->unfolded / UNFOLD_SHARE <= a->offset + UNFOLD_MIN) return TIDE_OK;
-  return TIDE__FILE_FAIL(a, "parts are shared %llu times", (unsigned long long)a->unfolded);
+  return TIDE__FILE_FAIL(a, "shared parts are used %llu times, too often for the length of the file",
+                         (unsigned long long)a->unfolded);
 }
 
-// The words from `begin` on become a value, and are gone.
+// Pops the words from `begin` on and makes them a value.
 static tide_status words_value(tide__assembler* a, tide_value_kind kind, size_t begin, uint32_t* out) {
   const tide_value value = { .kind = kind, .items = a->words + begin, .count = a->word_count - begin };
   a->word_count = begin;
@@ -76,7 +76,7 @@ static tide_status stack_value(tide__assembler* a, uint32_t id, uint32_t* out) {
   size_t count = 0;
   const uint64_t* const frames = tide_intern_stack(a->names, id, &count);
   const size_t begin = a->word_count;
-  TIDE_TRY(tide__unfold(a, count));
+  TIDE_TRY(tide__unshare(a, count));
   for (size_t i = 0; i < count; i++) {
     uint32_t value = 0;
     TIDE_TRY(frame_value(a, (uint32_t)frames[i], &value));
@@ -98,13 +98,13 @@ tide_status tide__item_value(tide__assembler* a, const tide__item* item, uint32_
     default:
       if (item->role == TIDE__ROLE_FRAME) return frame_value(a, item->id, out);
       if (item->role == TIDE__ROLE_STACK) return stack_value(a, item->id, out);
-      return TIDE__FILE_FAIL(a, "%s where it cannot be", tide__item_name(item));
+      return TIDE__FILE_FAIL(a, "%s is not allowed here", tide__item_name(item));
   }
   return value_add(a, &value, out);
 }
 
 // ---------------------------------------------------------------------------------------------------
-// Of a key that comes twice, the last counts
+// Repeated keys: the last one counts
 
 typedef struct placed_pair {
   uint64_t pair;
@@ -144,7 +144,7 @@ static bool words_repeat_a_key(const uint64_t* words, size_t count) {
   return false;
 }
 
-// Makes the keys of the words from `begin` on different. Few words are looked through, many are sorted.
+// Removes repeated keys from the words from `begin` on. Few words are compared, many are sorted.
 static tide_status words_keep_last(tide__assembler* a, size_t begin) {
   uint64_t* const words = a->words + begin;
   const size_t count = a->word_count - begin;
@@ -159,7 +159,6 @@ static tide_status words_keep_last(tide__assembler* a, size_t begin) {
   return TIDE_OK;
 }
 
-// The words from `begin` on become the extra of a record.
 tide_status tide__words_extra(tide__assembler* a, size_t begin, uint32_t* out) {
   *out = 0;
   if (a->word_count == begin) return TIDE_OK;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// A profile for pprof: the message `Profile` of profile.proto, uncompressed (pprof reads it with and without
-// gzip). A sample is a stack on a stream of a device: what it requested over the recording, and what it held
-// at the peak of its device. Locations are the shown frames, with the same numbers; a function is a name in a
-// file. What has no stack is at a location of its own.
+// A profile for pprof: the message `Profile` of profile.proto, uncompressed (pprof reads both). A sample is a
+// stack on a stream of a device: what it requested over the recording, and what it held at the peak of its
+// device. Locations are the shown frames, with the same numbers; a function is a name in a file. Requests
+// without a stack have a location of their own.
 //
-// A message within another has its length before it, so it is built in memory first: one sample, location or
-// function at a time. Strings are numbered as they are first used; the table of them comes last.
-// Cost: O(n log n) for n entries and frames; 16 bytes a frame and 4 a text beside the holders.
+// The length of a nested message precedes it, so each sample, location or function is built in memory first.
+// Strings are numbered at their first use; their table comes last.
+// Cost: O(n log n) for n entries and frames; 16 bytes per frame and 4 per text beside the holders.
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,6 +21,7 @@
 #include "format/holders.h"
 #include "format/json_text.h"
 #include "format/lifetimes.h"
+#include "format/numbers.h"
 #include "format/others.h"
 
 // Fields of profile.proto.
@@ -40,12 +41,9 @@ static const char* const fixed_strings[STRING_FIXED] = {
   "count", "bytes",         "device",      "stream",        "<no-context>",
 };
 
-// A message in the making. Without memory it stays as it is, and says so in the end.
+// A message that is being built. After a failure nothing is added, and the writer reports it at the end.
 typedef struct proto {
-  const tide_heap* heap;  // borrowed
-  char* bytes;            // owned
-  size_t count;
-  size_t room;
+  tide__bytes bytes;
   bool is_failed;
 } proto;
 
@@ -67,11 +65,11 @@ typedef struct pprof {
   const tide_intern* names;
   tide__output* output;  // caller keeps
   tide__frames frames;
-  proto message;             // what is being made
-  proto part;                // what goes into it
+  proto message;             // being built
+  proto part;                // to be nested in it
   uint32_t* string_of_text;  // owned; by text, 0: not used yet
   size_t text_count;
-  pprof_string* strings;  // owned; those after the fixed ones
+  pprof_string* strings;  // owned; after the fixed ones
   size_t string_count;
   size_t string_room;
 } pprof;
@@ -80,20 +78,12 @@ typedef struct pprof {
 // Messages
 
 static void proto_bytes(proto* p, const void* bytes, size_t count) {
-  uint64_t need = 0;
-  p->is_failed = p->is_failed || !tide__add(p->count, count, &need) ||
-                 !tide__heap_grow(p->heap, (void**)&p->bytes, &p->room, need, 1);
-  if (p->is_failed || count == 0) return;
-  memcpy(p->bytes + p->count, bytes, count);
-  p->count += count;
+  if (!p->is_failed) p->is_failed = tide__bytes_add(&p->bytes, bytes, count) != TIDE_OK;
 }
 
 static void proto_varint(proto* p, uint64_t number) {
-  uint8_t bytes[10];
-  size_t count = 0;
-  for (; number >= 0x80; number >>= 7) bytes[count++] = (uint8_t)(number | 0x80);
-  bytes[count++] = (uint8_t)number;
-  proto_bytes(p, bytes, count);
+  uint8_t bytes[TIDE__UINT_BYTES_MAX];
+  proto_bytes(p, bytes, (size_t)(tide__store_uint(bytes, number) - bytes));
 }
 
 static void proto_number(proto* p, uint32_t field, uint64_t number) {
@@ -102,40 +92,39 @@ static void proto_number(proto* p, uint32_t field, uint64_t number) {
   proto_varint(p, number);
 }
 
-static void proto_text(proto* p, uint32_t field, const char* bytes, size_t count) {
-  proto_varint(p, field << 3 | WIRE_BYTES);
-  proto_varint(p, count);
-  proto_bytes(p, bytes, count);
-}
-
 // Puts a message into another, and empties it.
 static void proto_nest(proto* p, uint32_t field, proto* part) {
   p->is_failed = p->is_failed || part->is_failed;
-  proto_text(p, field, part->bytes, part->count);
-  part->count = 0;
+  proto_varint(p, field << 3 | WIRE_BYTES);
+  proto_varint(p, part->bytes.used);
+  proto_bytes(p, part->bytes.data, part->bytes.used);
+  part->bytes.used = 0;
+}
+
+// Writes the message as it is, and empties it.
+static void pprof_put_bytes(pprof* p) {
+  tide__output_bytes(p->output, p->message.bytes.data, p->message.bytes.used);
+  p->message.bytes.used = 0;
 }
 
 // Writes the message as a field of the profile.
 static void pprof_put(pprof* p, uint32_t field) {
-  char head_bytes[20];
-  proto head = { .heap = p->heap, .bytes = head_bytes, .room = sizeof head_bytes };
-  proto_varint(&head, field << 3 | WIRE_BYTES);
-  proto_varint(&head, p->message.count);
-  tide__output_bytes(p->output, head.bytes, head.count);
-  tide__output_bytes(p->output, p->message.bytes, p->message.count);
-  p->message.count = 0;
+  uint8_t head[2 * TIDE__UINT_BYTES_MAX];
+  const uint8_t* const end =
+      tide__store_uint(tide__store_uint(head, field << 3 | WIRE_BYTES), p->message.bytes.used);
+  tide__output_bytes(p->output, head, (size_t)(end - head));
+  pprof_put_bytes(p);
 }
 
 static void pprof_put_number(pprof* p, uint32_t field, uint64_t number) {
   proto_number(&p->message, field, number);
-  tide__output_bytes(p->output, p->message.bytes, p->message.count);
-  p->message.count = 0;
+  pprof_put_bytes(p);
 }
 
 // ---------------------------------------------------------------------------------------------------
 // Strings
 
-// The number of a string that is new.
+// Adds a string and returns its number.
 static tide_status string_add(pprof* p, string_kind kind, uint64_t value, uint64_t* out) {
   TIDE_REQUIRE(
       tide__heap_grow(p->heap, (void**)&p->strings, &p->string_room, p->string_count + 1, sizeof *p->strings),
@@ -155,7 +144,7 @@ static tide_status string_of_text(pprof* p, uint32_t text, uint64_t* out) {
   return TIDE_OK;
 }
 
-// Appends a text to the message, repaired.
+// Appends a text to the message, with invalid UTF-8 repaired.
 static void string_append(pprof* p, uint32_t text) {
   size_t bytes = 0;
   const char* const from = tide_intern_text(p->names, text, &bytes);
@@ -212,7 +201,7 @@ static void location_put(pprof* p, uint64_t location, uint64_t function, int64_t
   pprof_put(p, PROFILE_LOCATION);
 }
 
-// Lists the frames that are shown, those of one function together.
+// Lists the shown frames, sorted by function.
 static size_t frames_list(const pprof* p, pprof_frame* list) {
   size_t count = 0;
   for (size_t i = 1; i < p->frames.count; i++) {
@@ -259,7 +248,7 @@ static void sample_add_locations(pprof* p, uint32_t stack) {
     if (!tide__frames_has(&p->frames, frames[i]) || p->frames.is_hidden[frames[i]]) continue;
     proto_varint(&p->part, frames[i]);
   }
-  if (p->part.count == 0) proto_varint(&p->part, p->frames.count);
+  if (p->part.bytes.used == 0) proto_varint(&p->part, p->frames.count);
   proto_nest(&p->message, SAMPLE_LOCATIONS, &p->part);
 }
 
@@ -320,16 +309,11 @@ static void pprof_put_types(pprof* p) {
 // ---------------------------------------------------------------------------------------------------
 // The profile
 
-// When the recording began, unless it has steps for times, and how long it took.
+// When the recording began and how long it took, unless its times are steps.
 static void pprof_put_times(pprof* p, const tide_trace* trace) {
-  uint64_t first = UINT64_MAX;
+  uint64_t first = 0;
   uint64_t last = 0;
-  for (size_t i = 0; i < tide_trace_device_count(trace); i++) {
-    size_t count = 0;
-    const tide_trace_entry* const entries = tide_trace_entries(trace, i, &count);
-    if (count > 0) first = tide__min(first, entries[0].time_ns);
-    if (count > 0) last = tide__max(last, entries[count - 1].time_ns);
-  }
+  tide__lifetimes_times(trace, &first, &last);
   if (first > last || last > INT64_MAX || tide_trace_get_about(trace).has_steps) return;
   pprof_put_number(p, PROFILE_TIME_NS, first);
   pprof_put_number(p, PROFILE_DURATION_NS, last - first);
@@ -353,11 +337,11 @@ static tide_status pprof_put_all(pprof* p, const tide_trace* trace) {
 tide_status tide__pprof_write(const tide_trace* trace, tide__output* output) {
   const tide_heap* const heap = output->heap;
   pprof p = { .heap = heap, .names = tide_trace_names(trace), .output = output };
-  p.frames.heap = p.message.heap = p.part.heap = heap;
+  p.frames.heap = p.message.bytes.heap = p.part.bytes.heap = heap;
   const tide_status status = pprof_put_all(&p, trace);
   tide__frames_fini(&p.frames);
-  tide__heap_release(heap, p.message.bytes, p.message.room, 1);
-  tide__heap_release(heap, p.part.bytes, p.part.room, 1);
+  tide__bytes_fini(&p.message.bytes);
+  tide__bytes_fini(&p.part.bytes);
   tide__heap_release(heap, p.string_of_text, p.text_count, sizeof *p.string_of_text);
   tide__heap_release(heap, p.strings, p.string_room, sizeof *p.strings);
   TIDE_TRY(status);

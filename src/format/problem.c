@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// A planning problem: building, looking at and freeing it. While it grows, a buffer knows only how many gaps
-// it has, because the array of gaps may still move; tide__problem_seal() then makes the pointers.
+// A planning problem: building, reading and freeing it. While it grows, a buffer has only a count of gaps,
+// because the array of gaps may still move; tide__problem_seal() then sets the pointers.
 #include "format/problem.h"
 
 #include <string.h>

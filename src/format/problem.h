@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// A planning problem in memory: the buffers as a plan sees them, their names, and the columns that a file of
-// it has. It is read from a CSV (minimalloc.c) or made of a trace (problem_of_trace.c), and becomes a CSV
-// (minimalloc_write.c) or a trace (problem_to_trace.c).
+// A planning problem in memory: the buffers of the plan, their names, and the columns of its file. It is read
+// from a CSV (minimalloc.c) or made from a trace (problem_of_trace.c), and written as a CSV
+// (minimalloc_write.c) or converted to a trace (problem_to_trace.c).
 #ifndef TIDEMARK_SRC_FORMAT_PROBLEM_H
 #define TIDEMARK_SRC_FORMAT_PROBLEM_H
 
@@ -12,7 +12,7 @@
 #include "format/output.h"
 #include "tidemark/problem.h"
 
-// What a buffer has beside the fields of a plan.
+// What a buffer has in addition to the fields of the plan.
 typedef struct tide__problem_row {
   int64_t hint;       // as in the file; below 0: none
   size_t name;        // where its name begins in `names`
@@ -40,8 +40,8 @@ struct tide_problem {
 
 // Which requests of a trace are buffers.
 typedef enum tide__problem_scope {
-  TIDE__PROBLEM_RECORDED = 0,  // those that the trace has an allocation of
-  TIDE__PROBLEM_ALL = 1        // also what was there before the first entry
+  TIDE__PROBLEM_RECORDED = 0,  // those with an allocation in the trace
+  TIDE__PROBLEM_ALL = 1        // also those older than the first entry
 } tide__problem_scope;
 
 // ---------------------------------------------------------------------------------------------------
@@ -51,10 +51,10 @@ typedef enum tide__problem_scope {
 tide_status tide__problem_begin(const tide_heap* heap, tide_problem** out);
 // Adds a gap to the next buffer.
 tide_status tide__problem_add_gap(tide_problem* problem, tide_plan_gap gap);
-// Adds a buffer with the gaps that were added since the last one. Its plan hint is made of `hint`.
+// Adds a buffer with the gaps that were added since the last one. `hint` becomes its hint in the plan.
 tide_status tide__problem_add(tide_problem* problem, const tide_plan_buffer* buffer, int64_t hint,
                               const char* name, size_t name_bytes);
-// Connects buffers and gaps. Nothing may be added any more.
+// Connects buffers and gaps. Nothing may be added afterwards.
 void tide__problem_seal(tide_problem* problem);
 
 // ---------------------------------------------------------------------------------------------------

@@ -5,13 +5,13 @@
 //
 // If the trace has steps, or all requests came from a planning problem, times are steps and sizes are as
 // requested. For other traces times are numbers of entries, and sizes are rounded up to 512 bytes, as
-// allocators of device memory do. Requests that came from a planning problem keep its order, names and
-// columns. Others come in the order of their entries. Their name is their metadata, if no other request has
-// the same, and if it is no number and fits into a field; otherwise it is their position.
+// allocators of device memory do. Requests from a planning problem keep its order, names and columns. Others
+// are in the order of their entries. Their name is their metadata, if it is unique, not a number, and fits
+// into a field; otherwise it is their position.
 //
-// The first pass looks at all requests, the second makes the buffers in their order.
-// Cost: O(n log n) for n entries; the memory of tide__lifetimes, 16 bytes a request and one a text while it
-// works.
+// The first pass examines all requests, the second makes the buffers in order.
+// Cost: O(n log n) for n entries; temporarily the memory of tide__lifetimes, 16 bytes per request, 1 per
+// text.
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -83,7 +83,7 @@ static bool extra_gaps(const tide_intern* names, uint32_t extra, tide__csv_field
 }
 
 // ---------------------------------------------------------------------------------------------------
-// Looking through the requests
+// Examining the requests
 
 static int problem_order_compare(const void* a, const void* b) {
   const problem_order* const x = a;
@@ -149,13 +149,6 @@ static uint64_t problem_time(const problem_maker* m, uint64_t moment) {
   return m->lifetimes.entries[entry].time_ns / TIDE__MINI_STEP_NS + is_never;
 }
 
-static bool name_fits_a_field(tide__csv_field name) {
-  for (size_t i = 0; i < name.bytes; i++) {
-    if (name.text[i] == ',' || name.text[i] == '\n' || name.text[i] == '\r') return false;
-  }
-  return true;
-}
-
 // The name of a buffer, printed into `digits` if it is the position.
 static tide__csv_field problem_name(const problem_maker* m, uint32_t metadata, size_t position,
                                     char digits[24]) {
@@ -165,7 +158,7 @@ static tide__csv_field problem_name(const problem_maker* m, uint32_t metadata, s
   if (name.bytes > 0) name.text = text;
   const bool is_own = metadata != 0 && metadata < m->text_count && m->uses[metadata] == 1 &&
                       !tide__csv_decimal(name, &number);
-  if ((m->has_rows || is_own) && name_fits_a_field(name)) return name;
+  if ((m->has_rows || is_own) && tide__csv_fits(name)) return name;
   return (tide__csv_field){ digits, (size_t)snprintf(digits, 24, "%zu", position) };
 }
 
@@ -235,7 +228,7 @@ tide_status tide_problem_new(const tide_trace* trace, size_t device, const tide_
                              tide_problem** out) {
   TIDE_REQUIRE(out != NULL, TIDE_ERR_ARGUMENT, "problem_new: out is NULL");
   *out = NULL;
-  TIDE_REQUIRE(trace != NULL, TIDE_ERR_ARGUMENT, "problem_new: there is no trace");
+  TIDE_REQUIRE(trace != NULL, TIDE_ERR_ARGUMENT, "problem_new: trace is NULL");
   TIDE_REQUIRE(tide__heap_is_valid(heap), TIDE_ERR_ARGUMENT, "problem_new: the heap lacks a function");
   return tide__problem_of_trace(trace, device, TIDE__PROBLEM_ALL, tide__heap_or_system(heap), out);
 }

@@ -1,32 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Makes a trace of a planning problem, for everything that works on traces.
+// Converts a planning problem to a trace.
 //
-// A buffer is an ALLOC at lower, and a FREE_REQUESTED and FREE_COMPLETED at upper; a step is 1000 ns. At one
-// time the releases come first, then buffers that live for no time, then allocations, each by row. The name
-// of a buffer is the metadata of its entries. The other columns and the number of the row are in the note's
-// extra, so that the trace becomes the same problem again.
+// A buffer is an ALLOC at lower, and a FREE_REQUESTED and FREE_COMPLETED at upper; a step is 1000 ns. At
+// equal times, releases come first, then buffers with an empty lifetime, then allocations, each by row. The
+// name of a buffer is the metadata of its entries. The other columns and the row number are in the note's
+// extra, so that the trace can be converted back.
 //
-// All buffers lie in one segment. A buffer with an offset lies there. All others lie above these, at offsets
-// that are made up here: those without an offset, without size or time, and those whose offset would put them
-// over another buffer. That is no fault if the other has a gap, but two requests of a trace have two places.
-// Cost: O(n log n) for n buffers; 168 bytes a buffer while it works, beside the trace.
+// All buffers are in one segment. A buffer with an offset is there. All others are above these, at offsets
+// that are invented here: buffers without an offset, without size or time, and those whose offset would
+// overlap another buffer. Such an overlap is valid if the other buffer has a gap, but not in a trace.
+// Cost: O(n log n) for n buffers; temporarily 168 bytes per buffer beside the trace.
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/arith.h"
 #include "base/error.h"
 #include "base/heap.h"
 #include "base/list.h"
 #include "base/range_allocator.h"
+#include "format/numbers.h"
 #include "format/problem.h"
 #include "trace/limit.h"
 
-#define TRACE_BASE ((uint64_t)1 << 40)  // where the segment lies
-#define TRACE_ROUND 512u                // alignment of offsets that are made up
+#define TRACE_BASE ((uint64_t)1 << 40)  // address of the segment
+#define TRACE_ROUND 512u                // alignment of invented offsets
 
-// Where a buffer lies, and the notes of its entries.
+// The offset of a buffer, and the notes of its entries.
 typedef struct trace_row {
   tide__free_range record;  // of its range, if its offset is made up; by_offset: among the given ones
   uint64_t offset;
@@ -51,35 +51,22 @@ typedef struct trace_maker {
   trace_row* rows;              // owned
   trace_event* events;          // owned; up to two a row
   size_t event_count;
-  char* text;  // owned; the gaps of one row
-  size_t text_room;
+  tide__bytes text;  // the gaps of one row
   uint64_t segment_bytes;
 } trace_maker;
 
 // ---------------------------------------------------------------------------------------------------
 // Notes
 
-static tide_status extra_add(trace_maker* m, const char* key, const tide_value* value, tide_value* dict,
-                             uint64_t* items) {
-  uint32_t text = 0;
-  uint32_t number = 0;
-  TIDE_TRY(tide_intern_add_text(m->names, key, strlen(key), &text));
-  TIDE_TRY(tide_intern_add_value(m->names, value, &number));
-  items[dict->count++] = (uint64_t)text << 32 | number;
-  return TIDE_OK;
-}
-
 static tide_status extra_gaps(trace_maker* m, const tide_plan_buffer* buffer, tide_value* out) {
-  size_t bytes = 0;
+  m->text.used = 0;
   for (size_t i = 0; i < buffer->gap_count; i++) {
-    const size_t need = bytes + TIDE__MINI_GAP_TEXT + 1;
-    TIDE_REQUIRE(tide__heap_grow(m->heap, (void**)&m->text, &m->text_room, need, 1), TIDE_ERR_NO_MEMORY,
-                 "trace_read: no memory for %zu bytes of gaps", need);
-    if (i > 0) m->text[bytes++] = ' ';
-    bytes += tide__mini_gap_print(&buffer->gaps[i], m->text + bytes);
+    TIDE_TRY(tide__bytes_reserve(&m->text, TIDE__MINI_GAP_TEXT + 1));
+    if (i > 0) tide__bytes_put_byte(&m->text, ' ');
+    m->text.used += tide__mini_gap_print(&buffer->gaps[i], (char*)m->text.data + m->text.used);
   }
   *out = (tide_value){ .kind = TIDE_VALUE_TEXT };
-  return tide_intern_add_text(m->names, bytes > 0 ? m->text : "", bytes, &out->text);
+  return tide_intern_add_text(m->names, (const char*)m->text.data, m->text.used, &out->text);
 }
 
 static tide_status extra_value(trace_maker* m, size_t row, tide__mini_column column, tide_value* out) {
@@ -97,12 +84,12 @@ static tide_status extra_make(trace_maker* m, size_t row, uint32_t* out) {
   uint64_t items[1 + TIDE__MINI_COLUMNS];
   tide_value dict = { .kind = TIDE_VALUE_DICT, .items = items };
   const tide_value place = { .kind = TIDE_VALUE_INT, .integer = (int64_t)row };
-  TIDE_TRY(extra_add(m, TIDE__MINI_KEY_ROW, &place, &dict, items));
+  TIDE_TRY(tide__extra_item(m->names, TIDE__MINI_KEY_ROW, &place, &items[dict.count++]));
   for (tide__mini_column i = TIDE__MINI_REQUIRED; i < TIDE__MINI_COLUMNS; i++) {
     tide_value value;
     if (!m->problem->has_column[i]) continue;
     TIDE_TRY(extra_value(m, row, i, &value));
-    TIDE_TRY(extra_add(m, tide__mini_columns[i], &value, &dict, items));
+    TIDE_TRY(tide__extra_item(m->names, tide__mini_columns[i], &value, &items[dict.count++]));
   }
   return tide_intern_add_value(m->names, &dict, out);
 }
@@ -154,7 +141,7 @@ static bool range_is_free(const tide__tree* placed, uint64_t offset, uint64_t by
          TIDE_OWNER_CONST(below, tide__free_range, by_offset)->by_bytes.key <= offset - below->key;
 }
 
-// A buffer with an offset of the problem. If something lies there, its offset is made up from now on.
+// A buffer with an offset of the problem. If the range is in use, the buffer gets an invented offset.
 static void event_place_given(trace_maker* m, tide__tree* placed, const trace_event* event) {
   trace_row* const row = &m->rows[event->row];
   if (event->kind == TRACE_FREE) {
@@ -224,7 +211,7 @@ static tide_status event_add(trace_maker* m, const trace_event* event) {
   return entry_add(m, TIDE_ACTION_FREE_COMPLETED, event);
 }
 
-// The segment around all buffers. It is made before the first one and is empty in the end.
+// The segment around all buffers. It is created before the first one and is empty at the end.
 static tide_status segment_add(trace_maker* m) {
   const tide_trace_entry entry = {
     .time_ns = m->events[0].time * TIDE__MINI_STEP_NS,
@@ -259,13 +246,13 @@ static tide_status trace_make(trace_maker* m) {
 tide_status tide__problem_to_trace(const tide_problem* problem, tide_trace* trace) {
   const tide_trace_about about = { .has_segments = true, .has_entries = true, .has_steps = true };
   trace_maker m = { .problem = problem, .trace = trace };
-  m.heap = tide__trace_heap(trace);
+  m.heap = m.text.heap = tide__trace_heap(trace);
   m.names = tide_trace_names(trace);
   TIDE_TRY(tide_trace_add_device(trace, 0));
   const tide_status status = problem->count > 0 ? trace_make(&m) : TIDE_OK;
   if (status == TIDE_OK) tide_trace_set_about(trace, &about);
   tide__heap_release(m.heap, m.rows, problem->count, sizeof *m.rows);
   tide__heap_release(m.heap, m.events, 2 * problem->count, sizeof *m.events);
-  tide__heap_release(m.heap, m.text, m.text_room, 1);
+  tide__bytes_fini(&m.text);
   return status;
 }

@@ -1,28 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// From the dicts of a snapshot to the records of a trace. Each key that is known goes to its field. A key
-// that is not known, or whose value is not of the usual kind (a list where a tuple is usual, None for an
-// address), is kept as plain data in the record's `extra`, and the record notes that the usual key is absent:
-// so a writer gives back what was read. Where a value of another kind can be understood, the field has it all
-// the same.
+// From the dicts of a snapshot to the records of a trace, by the tables of fields.c. An unknown key, or a
+// value of an unusual form (a list where a tuple is usual, None for an address), is kept as plain data in the
+// record's `extra`, and the record notes that the usual key is absent. So a writer reproduces what was read.
+// If the unusual value can be understood, the field is set as well.
 //
-// What cannot be done without is an error that names its path: the action of an entry as a text, sizes and
-// addresses of segments and blocks as integers.
+// Some keys are required: the action of an entry as a text, sizes and the addresses of segments as integers.
+// Errors name the path of the record.
 #include "format/record.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/arith.h"
 #include "base/error.h"
 #include "base/heap.h"
 #include "format/faults.h"
-#include "format/schema.h"
+#include "format/fields.h"
 
 // ---------------------------------------------------------------------------------------------------
-// What stands where
+// Roles
 
 tide__role tide__role_within(tide__role role, uint32_t key, bool is_dict) {
   if (is_dict) {
@@ -54,7 +52,7 @@ const char* tide__item_name(const tide__item* item) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// Fields. Each returns whether the value was of the usual kind, so that the field alone gives it back.
+// Fields. Each function returns whether the value has its usual form, so that the field alone gives it back.
 
 static bool take_uint(const tide__item* item, uint64_t* out) {
   const bool is_right = item->kind == TIDE__ITEM_UINT ||
@@ -63,11 +61,51 @@ static bool take_uint(const tide__item* item, uint64_t* out) {
   return is_right;
 }
 
+static bool take_int(const tide__item* item, int64_t* out) {
+  if (item->kind == TIDE__ITEM_INT) *out = item->as.integer;
+  return item->kind == TIDE__ITEM_INT;
+}
+
+static bool take_device(const tide__item* item, uint8_t* out) {
+  uint64_t device = 0;
+  if (!take_uint(item, &device) || device > UINT8_MAX) return false;
+  *out = (uint8_t)device;
+  return true;
+}
+
+static bool take_bool(const tide__item* item, bool* out) {
+  *out = item->kind == TIDE__ITEM_BOOL && item->as.integer != 0;
+  return item->kind == TIDE__ITEM_BOOL;
+}
+
 static bool take_text(const tide__item* item, uint32_t* out) {
   if (item->kind == TIDE__ITEM_TEXT) *out = item->id;
   return item->kind == TIDE__ITEM_TEXT;
 }
 
+// One of the words from `first` to `last`, as its number among them.
+static bool take_word(const tide__item* item, tide__word first, tide__word last, uint8_t* out) {
+  const bool is_right = item->kind == TIDE__ITEM_TEXT && item->id >= first && item->id <= last;
+  if (is_right) *out = (uint8_t)(item->id - first);
+  return is_right;
+}
+
+static bool take_type(const tide__item* item, bool* out_is_large) {
+  uint8_t type = 0;
+  const bool is_right = take_word(item, TIDE__WORD_SMALL, TIDE__WORD_LARGE, &type);
+  *out_is_large = type == 1;
+  return is_right;
+}
+
+// An older name of a state is understood, but is kept as it is.
+static bool take_state(const tide__assembler* a, const tide__item* item, uint8_t* out) {
+  if (take_word(item, TIDE__WORD_INACTIVE, TIDE__WORD_ACTIVE_PENDING_FREE, out)) return true;
+  const char* const text = item->kind == TIDE__ITEM_TEXT ? tide_intern_text(a->names, item->id, NULL) : NULL;
+  if (tide_block_state_from_name(text) == TIDE_BLOCK_PENDING) *out = TIDE_BLOCK_PENDING;
+  return false;
+}
+
+// A time with a fraction is understood, but is kept as it is.
 static bool take_time(const tide__item* item, uint64_t* out) {
   uint64_t us = 0;
   uint64_t ns = 0;
@@ -105,27 +143,103 @@ static tide_status take_pool(tide__assembler* a, const tide__item* item, uint32_
   return status;
 }
 
-// ---------------------------------------------------------------------------------------------------
-// Frames and stacks
+// The blocks wait in the assembler until their segment is complete.
+static tide_status take_blocks(tide__assembler* a, const tide__item* item, tide_trace_segment* segment) {
+  tide__item packed = *item;
+  if (item->kind == TIDE__ITEM_VALUE) TIDE_TRY(tide__pack_value(a, item->id, TIDE__ROLE_BLOCKS, 0, &packed));
+  if (packed.kind != TIDE__ITEM_PACKED || packed.role != TIDE__ROLE_BLOCKS)
+    return TIDE__FILE_FAIL(a, "segments[%zu].blocks is %s, not a list", a->segment_count,
+                           tide__item_name(item));
+  const size_t first = packed.id;
+  const size_t count = (size_t)packed.as.integer;
+  if (count > UINT32_MAX || count > a->block_count || first > a->block_count - count)
+    return TIDE__FILE_FAIL(a, "segments[%zu].blocks is the list of another segment", a->segment_count);
+  segment->first_block = first;
+  segment->block_count = (uint32_t)count;
+  return TIDE_OK;
+}
 
-static tide_status pack_frame(tide__assembler* a, const tide__open* open, tide__item* out) {
-  tide_frame frame = { .absent = TIDE_FRAME_NAME | TIDE_FRAME_FILE | TIDE_FRAME_LINE };
+// ---------------------------------------------------------------------------------------------------
+// Records
+
+// Where a record is, for errors.
+typedef struct record_path {
+  char text[64];
+} record_path;
+
+static record_path path_of(const tide__assembler* a, const tide__record_fields* fields, const void* record) {
+  record_path path;
+  size_t count = 0;
+  if (fields == &tide__entry_fields) {
+    const unsigned device = ((const tide__entry_draft*)record)->entry.device;
+    (void)tide_trace_entries(a->trace, device, &count);
+    (void)snprintf(path.text, sizeof path.text, "device_traces[%u][%zu]", device, count);
+  } else if (fields == &tide__block_fields) {
+    (void)snprintf(path.text, sizeof path.text, "segments[%zu].blocks[%zu]", a->segment_count,
+                   a->block_count);
+  } else {
+    (void)snprintf(path.text, sizeof path.text, "segments[%zu]", a->segment_count);
+  }
+  return path;
+}
+
+static tide_status field_take(tide__assembler* a, const tide__record_fields* fields, const tide__field* field,
+                              const tide__item* item, void* record, bool* out_is_usual) {
+  void* const to = (char*)record + field->offset;
+  switch ((tide__field_kind)field->kind) {
+    case TIDE__FIELD_UINT: *out_is_usual = take_uint(item, to); break;
+    case TIDE__FIELD_ADDRESS:
+    case TIDE__FIELD_FREE: *out_is_usual = tide__field_applies(field, record) && take_uint(item, to); break;
+    case TIDE__FIELD_SIZE:
+      *out_is_usual = take_uint(item, to);
+      if (!*out_is_usual)
+        return TIDE__FILE_FAIL(a, "%s.%s is %s, not an unsigned integer", path_of(a, fields, record).text,
+                               tide__word_text((tide__word)field->word), tide__item_name(item));
+      break;
+    case TIDE__FIELD_TIME: *out_is_usual = take_time(item, to); break;
+    case TIDE__FIELD_INT: *out_is_usual = take_int(item, to); break;
+    case TIDE__FIELD_DEVICE: *out_is_usual = take_device(item, to); break;
+    case TIDE__FIELD_BOOL: *out_is_usual = take_bool(item, to); break;
+    case TIDE__FIELD_TYPE: *out_is_usual = take_type(item, to); break;
+    case TIDE__FIELD_STATE: *out_is_usual = take_state(a, item, to); break;
+    case TIDE__FIELD_ACTION: *out_is_usual = take_word(item, TIDE__WORD_ALLOC, TIDE__WORD_OTHER, to); break;
+    case TIDE__FIELD_TEXT: *out_is_usual = take_text(item, to); break;
+    case TIDE__FIELD_STACK: return take_stack(a, item, to, out_is_usual);
+    case TIDE__FIELD_POOL: return take_pool(a, item, to, out_is_usual);
+    case TIDE__FIELD_BLOCKS: *out_is_usual = true; return take_blocks(a, item, record);
+  }
+  return TIDE_OK;
+}
+
+// Takes all keys of a dict: into the fields of the record, or else into its extra.
+static tide_status record_take(tide__assembler* a, const tide__open* open, const tide__record_fields* fields,
+                               void* record, uint32_t* out_absent, uint32_t* out_extra) {
   const size_t begin = a->word_count;
+  size_t hint = 0;
+  uint32_t absent = fields->bits;
   for (size_t i = 0; i + 2 <= open->count; i += 2) {
     const uint32_t key = open->items[i].id;
     const tide__item* const item = &open->items[i + 1];
-    uint32_t bit = 0;
-    if (key == TIDE__WORD_NAME && take_text(item, &frame.name)) bit = TIDE_FRAME_NAME;
-    if (key == TIDE__WORD_FILENAME && take_text(item, &frame.file)) bit = TIDE_FRAME_FILE;
-    if (key == TIDE__WORD_LINE && item->kind == TIDE__ITEM_INT) {
-      frame.line = item->as.integer;
-      bit = TIDE_FRAME_LINE;
-    }
-    frame.absent &= ~bit;
-    if (bit == 0) TIDE_TRY(tide__words_add_pair(a, key, item));
+    const tide__field* const field = tide__fields_find(fields, key, &hint);
+    bool is_usual = false;
+    if (field != NULL) TIDE_TRY(field_take(a, fields, field, item, record, &is_usual));
+    if (is_usual) absent &= ~(uint32_t)field->bit;
+    else TIDE_TRY(tide__words_add_pair(a, key, item));
   }
+  *out_absent = absent;
+  return tide__words_extra(a, begin, out_extra);
+}
+
+static tide_status record_check(tide__assembler* a, const tide__record_fields* fields, const void* record,
+                                const char* fault) {
+  if (fault == NULL) return TIDE_OK;
+  return TIDE__FILE_FAIL(a, "%s is not valid: %s", path_of(a, fields, record).text, fault);
+}
+
+static tide_status pack_frame(tide__assembler* a, const tide__open* open, tide__item* out) {
+  tide_frame frame = { 0 };
+  TIDE_TRY(record_take(a, open, &tide__frame_fields, &frame, &frame.absent, &frame.extra));
   *out = (tide__item){ .kind = TIDE__ITEM_PACKED, .role = TIDE__ROLE_FRAME };
-  TIDE_TRY(tide__words_extra(a, begin, &frame.extra));
   return tide_intern_add_frame(a->names, &frame, &out->id);
 }
 
@@ -137,98 +251,30 @@ static tide_status pack_stack(tide__assembler* a, const tide__open* open, tide__
   return tide_intern_add_stack(a->names, a->words + begin, open->count, &out->id);
 }
 
-// ---------------------------------------------------------------------------------------------------
-// Entries
-
-// Where the record is, for errors.
-typedef struct record_path {
-  char text[48];
-} record_path;
-
-static record_path entry_path(const tide__assembler* a, uint32_t device) {
-  record_path path;
-  size_t count = 0;
-  (void)tide_trace_entries(a->trace, device, &count);
-  (void)snprintf(path.text, sizeof path.text, "device_traces[%u][%zu]", device, count);
-  return path;
-}
-
-static tide_status entry_action(tide__assembler* a, const tide__item* item, tide_trace_entry* entry,
-                                bool* out_is_usual) {
+// The action comes first, because it decides what the other keys mean. Usually it is the first key.
+static tide_status entry_take_action(tide__assembler* a, const tide__open* open, tide__entry_draft* draft) {
+  size_t i = 0;
+  while (i + 2 <= open->count && open->items[i].id != TIDE__WORD_ACTION) i += 2;
+  if (i + 2 > open->count)
+    return TIDE__FILE_FAIL(a, "%s has no action", path_of(a, &tide__entry_fields, draft).text);
+  const tide__item* const item = &open->items[i + 1];
   if (item->kind != TIDE__ITEM_TEXT)
-    return TIDE__FILE_FAIL(a, "%s.action is %s, not a text", entry_path(a, entry->device).text,
+    return TIDE__FILE_FAIL(a, "%s.action is %s, not a text", path_of(a, &tide__entry_fields, draft).text,
                            tide__item_name(item));
-  *out_is_usual = item->id >= TIDE__WORD_ALLOC && item->id <= TIDE__WORD_OTHER;
-  entry->action = *out_is_usual ? (uint8_t)(item->id - TIDE__WORD_ALLOC) : TIDE_ACTION_OTHER;
+  (void)take_word(item, TIDE__WORD_ALLOC, TIDE__WORD_OTHER, &draft->entry.action);
   return TIDE_OK;
 }
 
-// Takes one key of an entry; the bit of the field if that says it all, or 0.
-static tide_status entry_take(tide__assembler* a, uint32_t key, const tide__item* item,
-                              tide_trace_entry* entry, tide_note* note, uint32_t* out_bit) {
-  bool is_usual = false;
-  uint32_t bit = 0;
-  switch (key) {
-    case TIDE__WORD_ACTION:
-      bit = TIDE_ENTRY_ACTION;
-      TIDE_TRY(entry_action(a, item, entry, &is_usual));
-      break;
-    case TIDE__WORD_SIZE:
-      bit = TIDE_ENTRY_BYTES;
-      is_usual = take_uint(item, &entry->bytes);
-      if (!is_usual)
-        return TIDE__FILE_FAIL(a, "%s.size is %s, not a size", entry_path(a, entry->device).text,
-                               tide__item_name(item));
-      break;
-    case TIDE__WORD_STREAM:
-      bit = TIDE_ENTRY_STREAM;
-      is_usual = take_uint(item, &entry->stream);
-      break;
-    case TIDE__WORD_TIME_US:
-      bit = TIDE_ENTRY_TIME;
-      is_usual = take_time(item, &entry->time_ns);
-      break;
-    case TIDE__WORD_COMPILE_CONTEXT:
-      bit = TIDE_ENTRY_COMPILE_CONTEXT;
-      is_usual = take_text(item, &note->compile_context);
-      break;
-    case TIDE__WORD_USER_METADATA:
-      bit = TIDE_ENTRY_METADATA;
-      is_usual = take_text(item, &note->metadata);
-      break;
-    case TIDE__WORD_FRAMES:
-      bit = TIDE_ENTRY_STACK;
-      TIDE_TRY(take_stack(a, item, &entry->stack, &is_usual));
-      break;
-    case TIDE__WORD_POOL_ID:
-      bit = TIDE_ENTRY_POOL;
-      TIDE_TRY(take_pool(a, item, &entry->pool, &is_usual));
-      break;
-    default: break;
-  }
-  *out_bit = is_usual ? bit : 0;
-  return TIDE_OK;
-}
-
-#define ENTRY_KEYS ((TIDE_ENTRY_POOL << 1) - 1)
-
-// An entry has `addr`, or if its action is oom `device_free`. Another key of these is kept as it is.
-static tide_status entry_take_address(tide__assembler* a, const tide__item* addr,
-                                      const tide__item* device_free, tide_trace_entry* entry) {
-  const bool is_oom = entry->action == TIDE_ACTION_OOM;
-  const tide__item* const usual = is_oom ? device_free : addr;
-  const tide__item* const other = is_oom ? addr : device_free;
-  const uint32_t usual_key = is_oom ? TIDE__WORD_DEVICE_FREE : TIDE__WORD_ADDR;
-  const uint32_t other_key = is_oom ? TIDE__WORD_ADDR : TIDE__WORD_DEVICE_FREE;
-  if (usual != NULL && take_uint(usual, &entry->address)) entry->absent &= (uint16_t)~TIDE_ENTRY_ADDRESS;
-  else if (usual != NULL) TIDE_TRY(tide__words_add_pair(a, usual_key, usual));
-  return other != NULL ? tide__words_add_pair(a, other_key, other) : TIDE_OK;
-}
-
-static tide_status entry_add(tide__assembler* a, const tide_trace_entry* entry, tide__item* out) {
+static tide_status pack_entry(tide__assembler* a, const tide__open* open, tide__item* out) {
+  tide__entry_draft draft = { .entry = { .device = (uint8_t)open->device, .action = TIDE_ACTION_OTHER } };
+  tide_trace_entry* const entry = &draft.entry;
+  uint32_t absent = 0;
   size_t count = 0;
-  const char* const fault = tide__entry_fault(a->trace, entry);
-  if (fault != NULL) return TIDE__FILE_FAIL(a, "%s cannot be: %s", entry_path(a, entry->device).text, fault);
+  TIDE_TRY(entry_take_action(a, open, &draft));
+  TIDE_TRY(record_take(a, open, &tide__entry_fields, &draft, &absent, &draft.note.extra));
+  entry->absent = (uint16_t)absent;
+  TIDE_TRY(tide_intern_add_note(a->names, draft.note, &entry->note));
+  TIDE_TRY(record_check(a, &tide__entry_fields, &draft, tide__entry_fault(a->trace, entry)));
   TIDE_TRY(tide_trace_add_entry(a->trace, entry));
   (void)tide_trace_entries(a->trace, entry->device, &count);
   *out = (tide__item){ .kind = TIDE__ITEM_PACKED, .role = TIDE__ROLE_ENTRY, .id = (uint32_t)(count - 1) };
@@ -236,94 +282,12 @@ static tide_status entry_add(tide__assembler* a, const tide_trace_entry* entry, 
   return TIDE_OK;
 }
 
-static tide_status pack_entry(tide__assembler* a, const tide__open* open, tide__item* out) {
-  tide_trace_entry entry = { .device = (uint8_t)open->device,
-                             .action = TIDE_ACTION_OTHER,
-                             .absent = ENTRY_KEYS };
-  tide_note note = { 0 };
-  const size_t begin = a->word_count;
-  bool has_action = false;
-  const tide__item* addr = NULL;
-  const tide__item* device_free = NULL;
-  for (size_t i = 0; i + 2 <= open->count; i += 2) {
-    const uint32_t key = open->items[i].id;
-    const tide__item* const item = &open->items[i + 1];
-    uint32_t bit = 0;
-    has_action |= key == TIDE__WORD_ACTION;
-    if (key == TIDE__WORD_ADDR) addr = item;
-    if (key == TIDE__WORD_DEVICE_FREE) device_free = item;
-    if (key == TIDE__WORD_ADDR || key == TIDE__WORD_DEVICE_FREE) continue;
-    TIDE_TRY(entry_take(a, key, item, &entry, &note, &bit));
-    entry.absent &= (uint16_t)~bit;
-    if (bit == 0) TIDE_TRY(tide__words_add_pair(a, key, item));
-  }
-  if (!has_action) return TIDE__FILE_FAIL(a, "%s has no action", entry_path(a, open->device).text);
-  TIDE_TRY(entry_take_address(a, addr, device_free, &entry));
-  TIDE_TRY(tide__words_extra(a, begin, &note.extra));
-  TIDE_TRY(tide_intern_add_note(a->names, note, &entry.note));
-  return entry_add(a, &entry, out);
-}
-
-// ---------------------------------------------------------------------------------------------------
-// Blocks
-
-static tide_status block_take(tide__assembler* a, uint32_t key, const tide__item* item,
-                              tide_trace_block* block, uint32_t* out_bit) {
-  bool is_usual = false;
-  uint32_t bit = 0;
-  switch (key) {
-    case TIDE__WORD_ADDRESS:
-      bit = TIDE_BLOCK_KEY_ADDRESS;
-      is_usual = take_uint(item, &block->address);
-      break;
-    case TIDE__WORD_SIZE:
-      bit = TIDE_BLOCK_KEY_BYTES;
-      is_usual = take_uint(item, &block->bytes);
-      if (!is_usual)
-        return TIDE__FILE_FAIL(a, "segments[%zu].blocks[%zu].size is %s, not a size", a->segment_count,
-                               a->block_count, tide__item_name(item));
-      break;
-    case TIDE__WORD_REQUESTED_SIZE:
-      bit = TIDE_BLOCK_KEY_REQUESTED;
-      is_usual = take_uint(item, &block->requested_bytes);
-      break;
-    case TIDE__WORD_STATE:
-      bit = TIDE_BLOCK_KEY_STATE;
-      is_usual = item->kind == TIDE__ITEM_TEXT && item->id >= TIDE__WORD_INACTIVE &&
-                 item->id <= TIDE__WORD_ACTIVE_PENDING_FREE;
-      if (is_usual) block->state = (uint8_t)(item->id - TIDE__WORD_INACTIVE);
-      else if (item->kind == TIDE__ITEM_TEXT)  // an older name
-        block->state = tide_block_state_from_name(tide_intern_text(a->names, item->id, NULL)) ==
-                               TIDE_BLOCK_PENDING
-                           ? TIDE_BLOCK_PENDING
-                           : TIDE_BLOCK_INACTIVE;
-      break;
-    case TIDE__WORD_FRAMES:
-      bit = TIDE_BLOCK_KEY_STACK;
-      TIDE_TRY(take_stack(a, item, &block->stack, &is_usual));
-      break;
-    default: break;
-  }
-  *out_bit = is_usual ? bit : 0;
-  return TIDE_OK;
-}
-
-#define BLOCK_KEYS ((TIDE_BLOCK_KEY_STACK << 1) - 1)
-
 static tide_status pack_block(tide__assembler* a, const tide__open* open, tide__item* out) {
-  tide_trace_block block = { .absent = BLOCK_KEYS };
-  const size_t begin = a->word_count;
-  for (size_t i = 0; i + 2 <= open->count; i += 2) {
-    uint32_t bit = 0;
-    TIDE_TRY(block_take(a, open->items[i].id, &open->items[i + 1], &block, &bit));
-    block.absent &= (uint16_t)~bit;
-    if (bit == 0) TIDE_TRY(tide__words_add_pair(a, open->items[i].id, &open->items[i + 1]));
-  }
-  TIDE_TRY(tide__words_extra(a, begin, &block.extra));
-  const char* const fault = tide__block_fault(&block);
-  if (fault != NULL)
-    return TIDE__FILE_FAIL(a, "segments[%zu].blocks[%zu] cannot be: %s", a->segment_count, a->block_count,
-                           fault);
+  tide_trace_block block = { 0 };
+  uint32_t absent = 0;
+  TIDE_TRY(record_take(a, open, &tide__block_fields, &block, &absent, &block.extra));
+  block.absent = (uint16_t)absent;
+  TIDE_TRY(record_check(a, &tide__block_fields, &block, tide__block_fault(&block)));
   void* blocks = a->blocks;
   TIDE_REQUIRE(tide__heap_grow(a->heap, &blocks, &a->block_room, a->block_count + 1, sizeof block),
                TIDE_ERR_NO_MEMORY, "%s: no memory for %zu blocks", a->format, a->block_count + 1);
@@ -333,145 +297,31 @@ static tide_status pack_block(tide__assembler* a, const tide__open* open, tide__
   return TIDE_OK;
 }
 
-// ---------------------------------------------------------------------------------------------------
-// Segments
-
-typedef struct segment_draft {
-  tide_trace_segment segment;
-  tide__item blocks;
-} segment_draft;
-
-static tide_status segment_size(tide__assembler* a, const tide__item* item, const char* key, uint64_t* out) {
-  if (!take_uint(item, out))
-    return TIDE__FILE_FAIL(a, "segments[%zu].%s is %s, not a size", a->segment_count, key,
-                           tide__item_name(item));
-  return TIDE_OK;
-}
-
-static tide_status segment_blocks(tide__assembler* a, const tide__item* item, tide__item* out) {
-  *out = *item;
-  if (item->kind == TIDE__ITEM_VALUE) TIDE_TRY(tide__pack_value(a, item->id, TIDE__ROLE_BLOCKS, 0, out));
-  if (out->kind != TIDE__ITEM_PACKED || out->role != TIDE__ROLE_BLOCKS)
-    return TIDE__FILE_FAIL(a, "segments[%zu].blocks is %s, not a list", a->segment_count,
-                           tide__item_name(item));
-  return TIDE_OK;
-}
-
-static bool segment_type(const tide__item* item, bool* out_is_large) {
-  if (item->kind != TIDE__ITEM_TEXT) return false;
-  *out_is_large = item->id == TIDE__WORD_LARGE;
-  return item->id == TIDE__WORD_LARGE || item->id == TIDE__WORD_SMALL;
-}
-
-static bool segment_device(const tide__item* item, uint8_t* out) {
-  uint64_t device = 0;
-  if (!take_uint(item, &device) || device > UINT8_MAX) return false;
-  *out = (uint8_t)device;
-  return true;
-}
-
-// The keys of a segment whose values may be anything.
-static tide_status segment_take_more(tide__assembler* a, uint32_t key, const tide__item* item,
-                                     tide_trace_segment* segment, uint32_t* out_bit) {
-  bool is_usual = false;
-  uint32_t bit = 0;
-  switch (key) {
-    case TIDE__WORD_DEVICE:
-      bit = TIDE_SEGMENT_DEVICE;
-      is_usual = segment_device(item, &segment->device);
-      break;
-    case TIDE__WORD_ALLOCATED_SIZE:
-      bit = TIDE_SEGMENT_ALLOCATED;
-      is_usual = take_uint(item, &segment->allocated_bytes);
-      break;
-    case TIDE__WORD_ACTIVE_SIZE:
-      bit = TIDE_SEGMENT_ACTIVE;
-      is_usual = take_uint(item, &segment->active_bytes);
-      break;
-    case TIDE__WORD_REQUESTED_SIZE:
-      bit = TIDE_SEGMENT_REQUESTED;
-      is_usual = take_uint(item, &segment->requested_bytes);
-      break;
-    case TIDE__WORD_STREAM:
-      bit = TIDE_SEGMENT_STREAM;
-      is_usual = take_uint(item, &segment->stream);
-      break;
-    case TIDE__WORD_SEGMENT_TYPE:
-      bit = TIDE_SEGMENT_TYPE;
-      is_usual = segment_type(item, &segment->is_large);
-      break;
-    case TIDE__WORD_IS_EXPANDABLE:
-      bit = TIDE_SEGMENT_EXPANDABLE;
-      is_usual = item->kind == TIDE__ITEM_BOOL;
-      segment->is_expandable = is_usual && item->as.integer != 0;
-      break;
-    case TIDE__WORD_SEGMENT_POOL_ID:
-      bit = TIDE_SEGMENT_POOL;
-      TIDE_TRY(take_pool(a, item, &segment->pool, &is_usual));
-      break;
-    case TIDE__WORD_FRAMES:
-      bit = TIDE_SEGMENT_STACK;
-      TIDE_TRY(take_stack(a, item, &segment->stack, &is_usual));
-      break;
-    default: break;
+// Adds the segment with its blocks.
+static tide_status pack_segment(tide__assembler* a, const tide__open* open, tide__item* out) {
+  tide_trace_segment segment = { 0 };
+  uint32_t absent = 0;
+  TIDE_TRY(record_take(a, open, &tide__segment_fields, &segment, &absent, &segment.extra));
+  segment.absent = (uint16_t)absent;
+  TIDE_TRY(record_check(a, &tide__segment_fields, &segment, tide__segment_fault(&segment)));
+  TIDE_TRY(tide_trace_add_segment(a->trace, &segment));
+  for (uint32_t i = 0; i < segment.block_count; i++) {
+    TIDE_TRY(tide_trace_add_block(a->trace, &a->blocks[segment.first_block + i]));
   }
-  *out_bit = is_usual ? bit : 0;
-  return TIDE_OK;
-}
-
-static tide_status segment_take(tide__assembler* a, uint32_t key, const tide__item* item,
-                                segment_draft* draft, uint32_t* out_bit) {
-  switch (key) {
-    case TIDE__WORD_ADDRESS:
-      *out_bit = TIDE_SEGMENT_ADDRESS;
-      return segment_size(a, item, "address", &draft->segment.address);
-    case TIDE__WORD_TOTAL_SIZE:
-      *out_bit = TIDE_SEGMENT_BYTES;
-      return segment_size(a, item, "total_size", &draft->segment.bytes);
-    case TIDE__WORD_BLOCKS: *out_bit = TIDE_SEGMENT_BLOCKS; return segment_blocks(a, item, &draft->blocks);
-    default: return segment_take_more(a, key, item, &draft->segment, out_bit);
-  }
-}
-
-// Adds the segment with its blocks, which are then gone from where they waited.
-static tide_status segment_add(tide__assembler* a, const segment_draft* draft) {
-  const size_t first = draft->blocks.id;
-  const size_t count = (size_t)draft->blocks.as.integer;
-  if (count > a->block_count || first > a->block_count - count)
-    return TIDE__FILE_FAIL(a, "segments[%zu].blocks is the list of another segment", a->segment_count);
-  TIDE_TRY(tide_trace_add_segment(a->trace, &draft->segment));
-  for (size_t i = 0; i < count; i++) TIDE_TRY(tide_trace_add_block(a->trace, &a->blocks[first + i]));
   a->block_count = 0;
   a->segment_count++;
-  return TIDE_OK;
-}
-
-#define SEGMENT_KEYS ((TIDE_SEGMENT_BLOCKS << 1) - 1)
-
-static tide_status pack_segment(tide__assembler* a, const tide__open* open, tide__item* out) {
-  segment_draft draft = { .segment = { .absent = SEGMENT_KEYS } };
-  const size_t begin = a->word_count;
-  for (size_t i = 0; i + 2 <= open->count; i += 2) {
-    uint32_t bit = 0;
-    TIDE_TRY(segment_take(a, open->items[i].id, &open->items[i + 1], &draft, &bit));
-    draft.segment.absent &= (uint16_t)~bit;
-    if (bit == 0) TIDE_TRY(tide__words_add_pair(a, open->items[i].id, &open->items[i + 1]));
-  }
-  const char* const fault = tide__segment_fault(&draft.segment);
-  if (fault != NULL) return TIDE__FILE_FAIL(a, "segments[%zu] cannot be: %s", a->segment_count, fault);
-  TIDE_TRY(tide__words_extra(a, begin, &draft.segment.extra));
   *out = (tide__item){ .kind = TIDE__ITEM_PACKED, .role = TIDE__ROLE_SEGMENT };
-  return segment_add(a, &draft);
+  return TIDE_OK;
 }
 
 // ---------------------------------------------------------------------------------------------------
 // The snapshot
 
-// A list of the snapshot's own parts under a key.
+// Takes the list of segments or of traces.
 static tide_status root_list(tide__assembler* a, const tide__item* item, tide__role role, const char* key,
                              bool* is_there) {
   tide__item packed = *item;
-  if (*is_there) return TIDE__FILE_FAIL(a, "%s comes twice", key);
+  if (*is_there) return TIDE__FILE_FAIL(a, "%s occurs twice", key);
   if (item->kind == TIDE__ITEM_VALUE) TIDE_TRY(tide__pack_value(a, item->id, role, 0, &packed));
   *is_there = packed.kind == TIDE__ITEM_PACKED && packed.role == role;
   if (!*is_there) return TIDE__FILE_FAIL(a, "%s is %s, not a list", key, tide__item_name(item));
@@ -507,10 +357,10 @@ static tide_status pack_root(tide__assembler* a, const tide__open* open, tide__i
   }
   if (root_has_key(a, open, "traceEvents"))
     return TIDE__FILE_FAIL(a, "%s",
-                           "it is a timeline of a profiler, not a memory snapshot; one is what "
-                           "torch.cuda.memory._dump_snapshot() writes");
+                           "the file is the timeline of a profiler, not a memory snapshot; "
+                           "torch.cuda.memory._dump_snapshot() writes one");
   if (!about.has_segments && !about.has_entries)
-    return TIDE__FILE_FAIL(a, "%s", "it has neither segments nor device_traces: it is no memory snapshot");
+    return TIDE__FILE_FAIL(a, "%s", "neither segments nor device_traces: this is not a memory snapshot");
   TIDE_TRY(tide__words_extra(a, begin, &about.extra));
   tide_trace_set_about(a->trace, &about);
   *out = (tide__item){ .kind = TIDE__ITEM_PACKED, .role = TIDE__ROLE_ROOT };
@@ -530,7 +380,7 @@ tide_status tide__pack_device(tide__assembler* a, uint32_t* out) {
 
 _Static_assert(TIDE__WORD_COUNT <= 64, "a word is a bit");
 
-// Of a key of the snapshot's own that comes several times, the last counts. Others are seen to as plain data.
+// If a known key occurs several times, the last one counts. plain.c does the same for other keys.
 static void open_keep_last(tide__open* open) {
   uint64_t seen = 0;
   size_t first = open->count;
@@ -560,7 +410,7 @@ tide_status tide__pack(tide__assembler* a, tide__open* open, tide__item* out) {
     case TIDE__ROLE_STACK: return pack_stack(a, open, out);
     default: break;
   }
-  // A list whose parts are in the trace, or wait for their segment: the last ones.
+  // A list of records, which are in the trace or wait for their segment.
   *out = (tide__item){ .kind = TIDE__ITEM_PACKED, .role = open->role };
   if (open->role == TIDE__ROLE_TRACK) out->id = open->device;
   if (open->role == TIDE__ROLE_BLOCKS) {
@@ -575,7 +425,7 @@ static bool role_is_dict(tide__role role) {
          role == TIDE__ROLE_BLOCK || role == TIDE__ROLE_FRAME;
 }
 
-// The parts of a value, each packed for its place; false in `out_is_right` if one does not belong there.
+// Packs the items of a value for their positions. `out_is_right` is false if one does not belong there.
 static tide_status value_parts(tide__assembler* a, const tide_value* value, tide__open* open,
                                bool* out_is_right) {
   const tide__role role = (tide__role)open->role;
@@ -604,7 +454,7 @@ tide_status tide__pack_value(tide__assembler* a, uint32_t id, tide__role role, u
   tide__open open = {
     .role = (uint8_t)role, .is_dict = is_dict, .device = device, .room = 2 * value.count + 1
   };
-  TIDE_TRY(tide__unfold(a, value.count));
+  TIDE_TRY(tide__unshare(a, value.count));
   if (role == TIDE__ROLE_TRACK) TIDE_TRY(tide__pack_device(a, &open.device));
   open.items = tide__heap_alloc(a->heap, open.room, sizeof *open.items);
   TIDE_REQUIRE(open.items != NULL, TIDE_ERR_NO_MEMORY, "%s: no memory for %zu parts", a->format, value.count);

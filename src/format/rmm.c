@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The log of RMM's logging adaptor: Thread,Time,Action,Pointer,Size,Stream, one row a call.
+// The log of RMM's logging adaptor: Thread,Time,Action,Pointer,Size,Stream, one row per call.
 //
-// An "allocate" row is an ALLOC, an "allocate failure" an OOM, a "free" row a FREE_REQUESTED and at once a
+// An "allocate" row is an ALLOC, an "allocate failure" an OOM, and a "free" row a FREE_REQUESTED and a
 // FREE_COMPLETED. The log has the time of day and no date: a step back by more than half a day is midnight, a
-// smaller one (threads that overtook each other) is taken as no time. The thread stands in the note's extra.
-// RMM has spelt pointers and streams in several ways: a row that we would write in another way is kept there
-// as well, so that a log that was read is written with the same rows.
+// smaller one (threads that overtook each other) counts as no time. The note's extra keeps the thread.
+// Versions of RMM spell pointers and streams differently: a row that we would write differently is kept in
+// the extra as well, so that a log is written back with the same rows.
 //
-// Writing puts the devices of a trace into one log, by time, because the format has no column for them.
+// All devices of a trace are written to one log, by time, because the format has no column for them.
 // Cost: one pass each, no memory beside the trace.
 #include <inttypes.h>
 #include <stdio.h>
@@ -54,7 +54,7 @@ bool tide__rmm_is(const void* head, size_t bytes) {
 // ---------------------------------------------------------------------------------------------------
 // A row as we write it
 
-// All after the thread, without a newline. Returns its length.
+// Prints everything after the thread, without a newline. Returns the length.
 static size_t rmm_row_print(const rmm_row* row, char out[RMM_ROW_BYTES]) {
   const char* action = "";
   for (size_t i = 0; i < RMM_ACTIONS; i++) {
@@ -74,7 +74,7 @@ static size_t rmm_row_print(const rmm_row* row, char out[RMM_ROW_BYTES]) {
 // ---------------------------------------------------------------------------------------------------
 // Taking a row apart
 
-// Two digits and what stands behind them, if anything has to.
+// Two digits, followed by `behind` unless that is '\0'.
 static bool rmm_time_part(const char* text, uint64_t limit, char behind, uint64_t* time, uint64_t scale) {
   uint64_t number = 0;
   const bool is_good = tide__csv_decimal((tide__csv_field){ text, 2 }, &number) && number < limit &&
@@ -112,7 +112,7 @@ static bool rmm_pointer_parse(tide__csv_field field, uint64_t* out) {
   return tide__csv_hexadecimal(field, out);
 }
 
-// As a pointer; but without a mark, and without a letter, it is decimal.
+// Like a pointer; but digits without "0x" are decimal.
 static bool rmm_stream_parse(tide__csv_field field, uint64_t* out) {
   if (!rmm_has_mark(field) && tide__csv_decimal(field, out)) return true;
   return rmm_pointer_parse(field, out);
@@ -126,7 +126,7 @@ static bool rmm_action_parse(tide__csv_field field, tide_action* out) {
   return false;
 }
 
-// NULL, or what is wrong, and in which field.
+// Returns NULL, or what is wrong and in which field.
 static const char* rmm_row_parse(const tide__csv_field* fields, size_t count, rmm_row* out,
                                  size_t* out_field) {
   *out_field = TIDE__CSV_NO_FIELD;
@@ -141,8 +141,8 @@ static const char* rmm_row_parse(const tide__csv_field* fields, size_t count, rm
   *out_field = RMM_SIZE;
   if (!tide__csv_decimal(fields[RMM_SIZE], &out->bytes)) return "not a size";
   if (out->bytes >= (out->action == TIDE_ACTION_OOM ? TIDE_FORMAT_REQUEST : TIDE_FORMAT_BYTES))
-    return "a size that no memory has";
-  if (out->address > UINT64_MAX - out->bytes) return "it ends above 2^64";
+    return "a size that is too large";
+  if (out->address > UINT64_MAX - out->bytes) return "the range ends above 2^64";
   *out_field = RMM_STREAM;
   if (!rmm_stream_parse(fields[RMM_STREAM], &out->stream)) return "not a stream";
   return NULL;
@@ -159,7 +159,7 @@ typedef struct rmm_reader {
   uint64_t last_ns;
 } rmm_reader;
 
-// The time of a row in the trace, which never goes back. A row from just before midnight may follow one from
+// The time of a row in the trace, which never decreases. A row from just before midnight may follow one from
 // just after it.
 static uint64_t rmm_reader_time(rmm_reader* reader, uint64_t since_midnight_ns) {
   uint64_t time = reader->midnight_ns + since_midnight_ns;
@@ -173,33 +173,23 @@ static uint64_t rmm_reader_time(rmm_reader* reader, uint64_t since_midnight_ns) 
   return reader->last_ns;
 }
 
-static tide_status rmm_extra_add(tide_intern* names, const char* key, const tide_value* value,
-                                 uint64_t* out_item) {
-  uint32_t text = 0;
-  uint32_t number = 0;
-  TIDE_TRY(tide_intern_add_text(names, key, strlen(key), &text));
-  TIDE_TRY(tide_intern_add_value(names, value, &number));
-  *out_item = (uint64_t)text << 32 | number;
-  return TIDE_OK;
-}
-
 static tide_status rmm_extra_add_text(tide_intern* names, const char* key, tide__csv_field field,
                                       uint64_t* out_item) {
   tide_value value = { .kind = TIDE_VALUE_TEXT };
   TIDE_TRY(tide_intern_add_text(names, field.text, field.bytes, &value.text));
-  return rmm_extra_add(names, key, &value, out_item);
+  return tide__extra_item(names, key, &value, out_item);
 }
 
-// A number, unless that would lose how it is spelt.
+// Kept as a number, unless that would change its spelling.
 static tide_status rmm_extra_add_thread(tide_intern* names, tide__csv_field thread, uint64_t* out_item) {
   uint64_t number = 0;
   const bool is_number = tide__csv_decimal(thread, &number) && (thread.bytes == 1 || thread.text[0] != '0');
   if (!is_number) return rmm_extra_add_text(names, RMM_KEY_THREAD, thread, out_item);
   const tide_value value = { .kind = TIDE_VALUE_INT, .integer = (int64_t)number };
-  return rmm_extra_add(names, RMM_KEY_THREAD, &value, out_item);
+  return tide__extra_item(names, RMM_KEY_THREAD, &value, out_item);
 }
 
-// Would we write the row as the line has it, when the trace has this time?
+// Would we write the row exactly as it is in the line?
 static bool rmm_row_is_plain(const rmm_row* row, uint64_t time_ns, tide__csv_field line) {
   char text[RMM_ROW_BYTES];
   rmm_row plain = *row;
@@ -251,7 +241,7 @@ static tide_status rmm_reader_rows(rmm_reader* reader) {
   }
 }
 
-// A program that crashed leaves half a row at the end. The rows before it are what counts.
+// A crashed program may leave half a row at the end, which is ignored.
 tide_status tide__rmm_read(tide__input* input, tide_trace* trace) {
   rmm_reader reader = { .csv = { .input = input }, .trace = trace, .names = tide_trace_names(trace) };
   TIDE_TRY(tide_trace_add_device(trace, 0));
@@ -268,7 +258,7 @@ tide_status tide__rmm_read(tide__input* input, tide_trace* trace) {
 // ---------------------------------------------------------------------------------------------------
 // Writing
 
-// The row that was read, if the entry has one and it is one.
+// Writes the original row of an entry, if it has one that is valid.
 static bool rmm_write_kept(const tide_intern* names, uint32_t extra, tide__output* output) {
   const tide_value value = tide_intern_value(names, tide_intern_value_find(names, extra, RMM_KEY_ROW));
   if (value.kind != TIDE_VALUE_TEXT) return false;
@@ -283,18 +273,11 @@ static bool rmm_write_kept(const tide_intern* names, uint32_t extra, tide__outpu
   return true;
 }
 
-static bool rmm_thread_is_safe(const char* text, size_t bytes) {
-  for (size_t i = 0; i < bytes; i++) {
-    if (text[i] == ',' || text[i] == '\n' || text[i] == '\r') return false;
-  }
-  return true;
-}
-
 static void rmm_write_thread(const tide_intern* names, uint32_t extra, tide__output* output) {
   const tide_value value = tide_intern_value(names, tide_intern_value_find(names, extra, RMM_KEY_THREAD));
   size_t bytes = 0;
   const char* const text = tide_intern_text(names, value.text, &bytes);
-  const bool is_text = value.kind == TIDE_VALUE_TEXT && rmm_thread_is_safe(text, bytes);
+  const bool is_text = value.kind == TIDE_VALUE_TEXT && tide__csv_fits((tide__csv_field){ text, bytes });
   if (is_text) tide__output_bytes(output, text, bytes);
   else if (value.kind == TIDE_VALUE_INT) tide__output_int(output, value.integer);
   else if (value.kind == TIDE_VALUE_UINT) tide__output_uint(output, (uint64_t)value.integer);
@@ -329,7 +312,7 @@ typedef struct rmm_queue {
   const tide_trace_entry* end;
 } rmm_queue;
 
-// The queue whose turn it is, the first of those with the smallest time; NULL when all are empty.
+// The first queue with the smallest time; NULL if all are empty.
 static rmm_queue* rmm_queue_first(rmm_queue* queues, size_t count) {
   rmm_queue* first = NULL;
   for (size_t i = 0; i < count; i++) {

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The shape of a memory snapshot: which keys its dicts have. The readers and the writers of pickle and JSON
-// share this list. A reader interns it first, in this order, so that the number of a known text is its
-// constant here.
+// The known words of a memory snapshot, shared by the readers and writers of pickle and JSON. A reader
+// interns them first, in this order, so that the number of a known text is its constant here.
 #ifndef TIDEMARK_SRC_FORMAT_SCHEMA_H
 #define TIDEMARK_SRC_FORMAT_SCHEMA_H
 
 #include "tidemark/trace.h"
 
-// The keys come first, then the words that stand as values.
+// The keys come first, then the words that are values.
 #define TIDE__WORD_MAP(X)                         \
   X(SEGMENTS, "segments")                         \
   X(DEVICE_TRACES, "device_traces")               \
@@ -70,7 +69,7 @@ const char* tide__word_text(tide__word word);
 // Interns all words into an empty table, so that each gets its number.
 tide_status tide__words_intern(tide_intern* names);
 
-// States and actions lie together, in the order of their constants.
+// The words of states and of actions are in the order of their constants.
 static inline tide__word tide__word_of_action(uint32_t action) {
   return (tide__word)(TIDE__WORD_ALLOC + action);
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Writes a trace as a memory snapshot, in whatever encoding: the walk over the trace is here, an encoding is
-// a table of functions that put plain data down.
+// Writes a trace as a memory snapshot. The walk over the trace is the same for all encodings; an encoding is
+// a table of functions that write plain data.
 #ifndef TIDEMARK_SRC_FORMAT_SNAPSHOT_WRITE_H
 #define TIDEMARK_SRC_FORMAT_SNAPSHOT_WRITE_H
 
@@ -11,7 +11,7 @@
 
 typedef struct tide__encoder tide__encoder;
 
-// Values are put down in order; in a dict each after its key. Failures are kept in the encoder's output.
+// Values are written in order; in a dict each after its key. The encoder's output keeps failures.
 typedef struct tide__encoding {
   void (*open)(tide__encoder* e, tide_value_kind kind,
                size_t count);  // LIST, TUPLE or DICT of that many items
@@ -20,9 +20,8 @@ typedef struct tide__encoding {
   void (*text)(tide__encoder* e, uint32_t text);    // a key or a text of the trace's names
   void (*uint)(tide__encoder* e, uint64_t number);
   void (*scalar)(tide__encoder* e, const tide_value* value);  // NONE, BOOL, INT, UINT, FLOAT
-  // (optional) A stack, frame or container of plain data that is put down once more, or for the first time:
-  // true if it was there and nothing else is to be done. After the first time `shared_end` follows its
-  // contents.
+  // (optional) Called before a stack, frame or container of plain data. Returns true if it wrote a reference,
+  // and nothing else must be written. Otherwise the contents follow, and then `shared_end`.
   bool (*shared)(tide__encoder* e, int kind, uint32_t number);
   void (*shared_end)(tide__encoder* e, int kind, uint32_t number);
 } tide__encoding;
@@ -38,10 +37,10 @@ struct tide__encoder {
   const tide_trace* trace;   // borrowed
   const tide_intern* names;  // borrowed from the trace
   tide__output* output;      // borrowed
-  uint64_t written;          // parts, where nothing can be shared
+  uint64_t written;          // items, if the encoding cannot share
 };
 
-// Puts the whole snapshot down; what fails is in the output.
+// Writes the whole snapshot. The output keeps the first failure.
 void tide__snapshot_write(tide__encoder* e);
 
 #endif

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The list is sorted by address once, O(k log k) for k segments, and searched by halves. One look at all
-// entries finds the SEGMENT_ALLOC that each segment comes from: an address may have been used before.
+// The list is sorted by address, O(k log k) for k segments, and searched by bisection. One pass over all
+// entries finds the SEGMENT_ALLOC of each segment, because an address may have been used before.
 #include "ledger/finals.h"
 
 #include <stdlib.h>
@@ -60,8 +60,8 @@ void tide__finals_fini(tide__finals* finals, const tide_heap* heap) {
   tide__heap_release(heap, finals->items, finals->room, sizeof *finals->items);
 }
 
-// A mapped range lies in the segment that it became part of, unless the address space was given to another
-// stream in between.
+// A mapped range is in the segment that it became part of, unless another stream got the addresses in
+// between.
 const tide_trace_segment* tide__finals_of_entry(const tide__finals* finals, const tide_trace_entry* entry,
                                                 uint64_t number) {
   const tide__final* const final = final_floor(finals, entry->address);
@@ -118,7 +118,7 @@ tide_status tide__finals_load(const tide__finals* finals, tide__layout* layout) 
 // ---------------------------------------------------------------------------------------------------
 // Against a layout
 
-// Of an inactive block PyTorch leaves the size of some earlier request: that says nothing.
+// The requested size of an inactive block is that of some earlier request, and is not compared.
 static bool final_block_is_same(const tide_trace_block* block, const tide__tile* tile) {
   if (block->address != tile->node.key || block->bytes != tile->bytes || block->state != tile->state)
     return false;
@@ -147,7 +147,7 @@ static bool final_segment_is_same(const tide_trace_segment* segment, const tide_
          ((segment->absent & TIDE_SEGMENT_STREAM) != 0 || segment->stream == span->stream);
 }
 
-// What was made up is not expected to be listed.
+// Invented segments are not expected in the list.
 uint64_t tide__finals_compare(const tide__finals* finals, const tide__layout* layout) {
   uint64_t differences = 0;
   uint64_t found = 0;

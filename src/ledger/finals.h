@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The segments that a trace itself lists for one device: what is there when the last entry has happened. They
-// tell what no entry tells (pools, small or large), where the past can be looked for from, and whether the
-// entries were followed well.
+// The segments that a trace lists for one device: the state after the last entry. They tell what entries do
+// not (pools, small or large). The search for the state before the first entry begins with them, and they
+// show whether the entries were followed correctly.
 #ifndef TIDEMARK_SRC_LEDGER_FINALS_H
 #define TIDEMARK_SRC_LEDGER_FINALS_H
 
@@ -25,16 +25,16 @@ typedef struct tide__finals {
 tide_status tide__finals_init(tide__finals* finals, const tide_trace* trace, size_t device);
 void tide__finals_fini(tide__finals* finals, const tide_heap* heap);
 
-// The one that the range of a SEGMENT_ALLOC or SEGMENT_MAP ends up in; NULL if it does not last, or is
-// unknown.
+// The final segment that contains the range of a SEGMENT_ALLOC or SEGMENT_MAP; NULL if it does not last, or
+// is unknown.
 const tide_trace_segment* tide__finals_of_entry(const tide__finals* finals, const tide_trace_entry* entry,
                                                 uint64_t number);
 
-// Puts all of them, and their blocks that are not inactive, into an empty layout.
+// Adds all of them, with their active blocks, to an empty layout.
 // Errors: TIDE_ERR_NO_MEMORY.
 tide_status tide__finals_load(const tide__finals* finals, tide__layout* layout);
 
-// How many segments and blocks are in one and not in the other.
+// The number of segments and blocks that differ.
 uint64_t tide__finals_compare(const tide__finals* finals, const tide__layout* layout);
 
 #endif

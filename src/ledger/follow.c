@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Forward, an entry is believed: what is in its way has to go. Backward, the same entries are read the other
-// way round, a release as an allocation and so on. The sizes of blocks come out right there too: PyTorch's
-// rule of what it cuts off tells how much behind a request belonged to it, because a smaller rest is never
-// free.
+// Forward, an entry is trusted: whatever conflicts with it is removed. Backward, entries are inverted: a
+// release becomes an allocation, and so on. The sizes of blocks are right there too: PyTorch never leaves a
+// rest below its splitting limit free, so such a rest belonged to the block before it.
 #include "ledger/follow.h"
 
 #include "base/error.h"
@@ -83,8 +82,8 @@ static void back_alloc(tide__layout* layout, const tide_trace_entry* entry) {
   if (tile != NULL) tide__layout_release(layout, tile);
 }
 
-// A block that was released was there before; who asked for it is not known. Two releases of one request
-// leave one block: the first of them, met last, found it allocated.
+// A released block existed before; its request is not known. Two releases of one request make one block: it
+// is allocated, because the first release comes last in this direction.
 static void back_release(tide__layout* layout, const tide_trace_entry* entry, tide_block_state state) {
   tide__tile* const tile = tide__layout_find(layout, entry->address);
   if (tile != NULL) {
@@ -99,7 +98,8 @@ static void back_release(tide__layout* layout, const tide_trace_entry* entry, ti
   (void)tide__layout_place(layout, &placing);
 }
 
-void tide__follow_back(tide__layout* layout, const tide_trace_entry* entry) {
+// Undoes an entry: removes what it added, and adds what it removed. Ignores what does not fit.
+static void follow_back(tide__layout* layout, const tide_trace_entry* entry) {
   const tide__span span = span_of_entry(entry, TIDE_LEDGER_BEFORE);
   switch (entry->action) {
     case TIDE_ACTION_ALLOC: back_alloc(layout, entry); break;
@@ -116,7 +116,7 @@ void tide__follow_back(tide__layout* layout, const tide_trace_entry* entry) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// What was there before
+// The state before the first entry
 
 static tide_status before_add(tide__before* before, const tide__layout* layout, const tide__span* span) {
   void* spans = before->spans;
@@ -162,7 +162,7 @@ tide_status tide__before_find(tide__before* before, tide__layout* layout, const 
   TIDE_TRY(tide__finals_load(finals, layout));
   for (uint64_t i = count; i > 0; i--) {
     TIDE_REQUIRE(tide__layout_prepare(layout), TIDE_ERR_NO_MEMORY, "ledger: no memory for blocks");
-    tide__follow_back(layout, &entries[i - 1]);
+    follow_back(layout, &entries[i - 1]);
   }
   return before_save(before, layout);
 }

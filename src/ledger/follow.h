@@ -1,20 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// One entry of a trace, done to a layout and undone again.
+// Applies the entries of a trace to a layout, forward and backward.
 #ifndef TIDEMARK_SRC_LEDGER_FOLLOW_H
 #define TIDEMARK_SRC_LEDGER_FOLLOW_H
 
 #include "ledger/finals.h"
 
-// Does to the layout what an entry tells. The layout is prepared.
+// Applies an entry to a layout that was prepared.
 tide__oddity tide__follow_entry(tide__layout* layout, const tide__finals* finals,
                                 const tide_trace_entry* entry, uint64_t number);
 
-// Undoes it: what it made goes, what it took away is there again. What does not fit is left as it is.
-void tide__follow_back(tide__layout* layout, const tide_trace_entry* entry);
-
-// What was there before the first entry, found from the end.
+// The state before the first entry, found from the end.
 typedef struct tide__before {
   tide__span* spans;  // owned; by address
   size_t span_count;
@@ -25,11 +22,11 @@ typedef struct tide__before {
   uint64_t bytes;  // of the blocks
 } tide__before;
 
-// Goes back over all entries from what the trace lists as the end. The layout is empty.
+// Undoes all entries, beginning with the final segments of the trace. The layout must be empty.
 // Errors: TIDE_ERR_NO_MEMORY.
 tide_status tide__before_find(tide__before* before, tide__layout* layout, const tide__finals* finals,
                               const tide_trace_entry* entries, uint64_t count);
-// Puts it into an empty layout.
+// Adds it to an empty layout.
 tide_status tide__before_load(const tide__before* before, tide__layout* layout);
 void tide__before_fini(tide__before* before, const tide_heap* heap);
 

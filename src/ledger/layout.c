@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Two trees by address, one of spans and one of tiles. A tile does not know its span: spans are joined and
-// cut all the time where segments are expandable, and then only the flag of one tile changes. So every
-// change costs O(log m) for m tiles, and what is dropped to make room was paid for when it was added.
+// Two trees by address, one of spans and one of tiles. A tile has no pointer to its span: expandable spans
+// are merged and split often, and so only the flag of one tile changes. A change costs O(log m) for m tiles,
+// amortised over the tiles that it drops.
 //
-// Tiles are also linked by address, over all spans. A tile found by one change is likely to be asked for by
-// the next, because most releases are completed at once.
+// Tiles are also linked by address, over all spans. The next change often needs the tile of the last one,
+// because most releases are completed at once.
 #include "ledger/layout.h"
 
 #include <string.h>
@@ -48,7 +48,7 @@ static tide__span* span_of(tide__tree_node* node) {
 static uint64_t tile_end(const tide__tile* tile) { return tile->node.key + tile->bytes; }
 static uint64_t span_end(const tide__span* span) { return span->node.key + span->bytes; }
 
-// The tile or span that an address lies in.
+// The tile or span that contains an address.
 static tide__tile* tile_around(const tide__layout* layout, uint64_t address) {
   tide__tile* const tile = tile_of(tide__tree_floor(&layout->tiles, address));
   return tile != NULL && address < tile_end(tile) ? tile : NULL;
@@ -85,7 +85,7 @@ const tide__tile* tide__layout_tile_at(const tide__layout* layout, uint64_t addr
 // ---------------------------------------------------------------------------------------------------
 // Tiles
 
-// Adds a tile behind another, NULL: before all.
+// Adds a tile behind another one; NULL: before all.
 static tide__tile* tile_insert(tide__layout* layout, tide__tile* prev, uint64_t address, uint64_t bytes) {
   tide__tile* const tile = tide__stock_take(&layout->tile_stock);
   *tile = (tide__tile){ .node = { .key = address }, .bytes = bytes };
@@ -110,7 +110,7 @@ static void tile_delete(tide__layout* layout, tide__tile* tile) {
   tide__stock_give(&layout->tile_stock, tile);
 }
 
-// Cuts a tile in two; returns the upper part, which is as inactive, or not, as the whole.
+// Splits a tile; returns the upper part, which has the same state.
 static tide__tile* tile_cut(tide__layout* layout, tide__tile* tile, uint64_t address) {
   tide__tile* const upper = tile_insert(layout, tile, address, tile_end(tile) - address);
   tile->bytes = address - tile->node.key;
@@ -123,7 +123,7 @@ static tide__tile* tile_cut(tide__layout* layout, tide__tile* tile, uint64_t add
   return upper;
 }
 
-// Joins two neighbours, both inactive. Who last had the memory is taken from `youngest`.
+// Merges two inactive neighbours. The last request is that of `youngest`.
 static tide__tile* tile_join(tide__layout* layout, tide__tile* lower, tide__tile* upper,
                              const tide__tile* youngest) {
   lower->requested_bytes = youngest->requested_bytes;
@@ -168,7 +168,7 @@ static void tile_occupy(tide__layout* layout, tide__tile* tile, const tide__plac
   tide__layout_set_state(layout, tile, placing->state);
 }
 
-// Takes it back; the tile stays as it lies.
+// Makes a tile inactive without merging it.
 static void tile_vacate(tide__layout* layout, tide__tile* tile) {
   tide_ledger_totals* const totals = &layout->totals;
   tide__layout_set_state(layout, tile, TIDE_BLOCK_INACTIVE);
@@ -204,8 +204,7 @@ static void span_delete(tide__layout* layout, tide__span* span) {
   layout->totals.segment_count--;
 }
 
-// Takes a range out of a span that holds all of it: the span ends before it, and what is left behind it is a
-// span of its own.
+// Removes a range from the span that contains it. What is behind the range becomes a span of its own.
 static void span_shrink(tide__layout* layout, tide__span* span, uint64_t from, uint64_t to) {
   if (to < span_end(span)) {
     tide__span upper = *span;
@@ -219,8 +218,7 @@ static void span_shrink(tide__layout* layout, tide__span* span, uint64_t from, u
   layout->totals.reserved_bytes -= to - from;
 }
 
-// Releases whatever lies in a range of one span, so that one inactive tile covers it; returns that tile, and
-// says if there was something to release.
+// Releases all blocks in a range of one span, so that one inactive tile covers it, and returns that tile.
 static tide__tile* span_vacate(tide__layout* layout, uint64_t from, uint64_t to, bool* was_in_use) {
   tide__tile* tile = tile_around(layout, from);
   while (tile->state != TIDE_BLOCK_INACTIVE || tile_end(tile) < to) {
@@ -231,7 +229,7 @@ static tide__tile* span_vacate(tide__layout* layout, uint64_t from, uint64_t to,
   return tile;
 }
 
-// Takes a range of one span away.
+// Removes a range of one span with its tiles.
 static void span_cut_out(tide__layout* layout, tide__span* span, uint64_t from, uint64_t to,
                          bool* was_in_use) {
   tide__tile* tile = span_vacate(layout, from, to, was_in_use);
@@ -241,7 +239,7 @@ static void span_cut_out(tide__layout* layout, tide__span* span, uint64_t from, 
   span_shrink(layout, span, from, to);
 }
 
-// Takes a range out of all spans; returns the bytes that were there. What was made up goes as a whole.
+// Removes a range from all spans; returns the bytes removed. Invented spans are removed as a whole.
 static uint64_t range_clear(tide__layout* layout, uint64_t from, uint64_t to, bool* was_in_use) {
   uint64_t cleared = 0;
   tide__span* span = span_around(layout, from);
@@ -266,7 +264,7 @@ static bool spans_are_one(const tide__span* lower, const tide__span* upper) {
          (lower->pool == upper->pool || !lower->is_pool_known || !upper->is_pool_known);
 }
 
-// Joins a span with the one behind it if they are one.
+// Merges a span with the one behind it, if they belong together.
 static tide__span* span_join(tide__layout* layout, tide__span* lower, tide__span* upper) {
   if (lower == NULL || upper == NULL || !spans_are_one(lower, upper)) return upper != NULL ? upper : lower;
   tide__tile* const tile = tile_around(layout, upper->node.key);
@@ -328,14 +326,14 @@ bool tide__layout_has_room(const tide__layout* layout, uint64_t address, uint64_
   return tile != NULL && tile->state == TIDE_BLOCK_INACTIVE && tile_end(tile) - address >= requested_bytes;
 }
 
-// Takes a span away with what is in it.
+// Removes a span with its tiles.
 static void span_drop(tide__layout* layout, tide__span* span) {
   bool was_in_use = false;
   span_cut_out(layout, span, span->node.key, span_end(span), &was_in_use);
 }
 
-// Makes a span that holds just this allocation, or as much of it as lies before the next span. Others that
-// are made up have to give way: their end was not recorded.
+// Invents a span for this allocation, or for the part of it before the next span. Other invented spans in its
+// way are dropped: their end was not recorded.
 static void span_make_up(tide__layout* layout, const tide__placing* placing, uint64_t bytes,
                          tide__oddity* odd) {
   const uint64_t end = placing->address + tide__min(bytes, tide__max(placing->requested_bytes, 1));
@@ -354,9 +352,9 @@ static void span_make_up(tide__layout* layout, const tide__placing* placing, uin
   (void)tide__layout_add_span(layout, &span);
 }
 
-// A block that begins behind what another was asked for, but in that one's tile, tells that the tile is
-// smaller than the rules say: not every allocator rounds as PyTorch does. Returns the tile that is free
-// then; NULL if the span was made up, and now ends there.
+// A block that begins in the tile of another one, but behind its requested bytes, shows that the tile is
+// smaller than the rules say: not every allocator rounds as PyTorch does. Returns the tile that is free then;
+// NULL if the span is an invented one, which now ends there.
 static tide__tile* tile_trim(tide__layout* layout, tide__tile* tile, uint64_t address) {
   const uint64_t rest = tile_end(tile) - address;
   layout->totals.active_bytes -= rest;
@@ -373,8 +371,8 @@ static tide__tile* tile_trim(tide__layout* layout, tide__tile* tile, uint64_t ad
   return tile_merge(layout, upper);
 }
 
-// Finds the inactive tile that is to hold `need` bytes; what is in their way is released. NULL where there is
-// no span, or just one that was made up for something else.
+// Finds the inactive tile for `need` bytes and releases blocks in the way. NULL if there is no span, or only
+// one that was invented for something else.
 static tide__tile* room_make(tide__layout* layout, uint64_t address, uint64_t need, tide__oddity* odd) {
   tide__tile* tile = tile_around(layout, address);
   if (tile != NULL && tile->state != TIDE_BLOCK_INACTIVE && address > tile->node.key &&
@@ -393,9 +391,9 @@ static tide__tile* room_make(tide__layout* layout, uint64_t address, uint64_t ne
   return span_vacate(layout, address, tide__min(address + need, span_end(span)), &was_in_use);
 }
 
-// What lies before the block in the inactive tile is cut off. But where the block before it is older than
-// the recording, its size is only known to be enough, and PyTorch leaves no rest as small as this: it
-// belongs there.
+// Splits off the part of an inactive tile before a block. But if the block before it is older than the
+// recording, its size is only a lower bound, and PyTorch leaves no rest this small: the part belongs to that
+// block.
 static tide__tile* room_cut_front(tide__layout* layout, tide__tile* tile, uint64_t address) {
   tide__tile* const before = tile_before(tile);
   const uint64_t rest = address - tile->node.key;

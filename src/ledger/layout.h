@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The layout of a device's memory at a moment: spans, which are segments, and the tiles that cover them
-// without gaps, which are blocks. Everything is found by address. Changes are made as they are told, and what
-// contradicts the layout is made room for: the answer says so.
+// The layout of a device's memory at one point: spans, which are segments, and tiles, which are blocks and
+// cover the spans without gaps. Everything is found by address. A change is always made: whatever contradicts
+// it is removed, and the result says so.
 #ifndef TIDEMARK_SRC_LEDGER_LAYOUT_H
 #define TIDEMARK_SRC_LEDGER_LAYOUT_H
 
@@ -26,7 +26,7 @@ typedef struct tide__span {
   bool is_large;
   bool is_expandable;
   bool is_pool_known;
-  bool is_made_up;  // around an allocation that lay nowhere; goes with it
+  bool is_made_up;  // invented for an allocation outside of all spans; removed with it
 } tide__span;
 
 // A block.
@@ -38,12 +38,12 @@ typedef struct tide__tile {
   struct tide__tile* prev;  // by address, of all spans; borrowed while in the layout, like next
   struct tide__tile* next;
   uint64_t bytes;
-  uint64_t requested_bytes;  // of the last request that had it
+  uint64_t requested_bytes;  // of the last request that used it
   uint64_t made_at;          // number of that request's entry, or TIDE_LEDGER_BEFORE
   uint32_t stack;            // of that entry
   uint8_t state;             // a tide_block_state
   bool is_first;             // of its span
-  bool is_expandable;        // its span is; so is the next one
+  bool is_expandable;        // as its span, like the next field
   bool is_made_up;
 } tide__tile;
 
@@ -54,8 +54,8 @@ typedef struct tide__layout {
   tide__tree spans;
   tide__tree tiles;
   tide__tile* first;          // by address
-  tide__tile* last_found;     // most releases are completed at once
-  tide_ledger_totals totals;  // `at` is not its matter
+  tide__tile* last_found;     // a cache: most releases are completed at once
+  tide_ledger_totals totals;  // without `at`
   uint64_t made_up_count;     // spans
   tide__stock span_stock;
   tide__stock tile_stock;
@@ -64,26 +64,26 @@ typedef struct tide__layout {
 // What a change contradicted.
 typedef enum tide__oddity {
   TIDE__ODD_NONE,
-  TIDE__ODD_UNKNOWN,   // a release of what is not there
-  TIDE__ODD_HOMELESS,  // an allocation outside of every span, or that reaches out of one
+  TIDE__ODD_UNKNOWN,   // a release of a block that does not exist
+  TIDE__ODD_HOMELESS,  // an allocation that no span contains completely
   TIDE__ODD_OVERLAP,   // an allocation over another
-  TIDE__ODD_SPAN,      // a span over another, or not there, or with blocks in it when it goes
+  TIDE__ODD_SPAN,      // a span over another; or the removal of one that does not exist or has active blocks
 } tide__oddity;
 
 void tide__layout_init(tide__layout* layout, const tide_heap* heap, const tide__rules* rules);
 void tide__layout_fini(tide__layout* layout);
 
-// Makes sure that any one change below finds the records it needs; false when there is no memory.
+// Allocates the records that any one change below may need; false without memory.
 bool tide__layout_prepare(tide__layout* layout);
 
-// Adds a span of which address, bytes and the rest are given in `span`; then it is joined with its neighbours
-// where all are expandable and of one stream, and their pools, as far as they are known, are the same.
+// Adds a copy of `span`. It is merged with its neighbours if all are expandable, of one stream, and of the
+// same pool as far as known.
 tide__oddity tide__layout_add_span(tide__layout* layout, const tide__span* span);
-// Takes the span at an address away, or a range of expandable ones.
+// Remove the span at an address, or a range of expandable ones.
 tide__oddity tide__layout_remove_span(tide__layout* layout, uint64_t address, uint64_t bytes);
 tide__oddity tide__layout_remove_range(tide__layout* layout, uint64_t address, uint64_t bytes);
 
-// A block to be put somewhere. `bytes` 0: as the rules say.
+// A block to be placed. `bytes` 0: as the rules say.
 typedef struct tide__placing {
   uint64_t address;
   uint64_t bytes;
@@ -94,17 +94,17 @@ typedef struct tide__placing {
   uint32_t state;
 } tide__placing;
 tide__oddity tide__layout_place(tide__layout* layout, const tide__placing* placing);
-// Would nothing have to make room for it?
+// Is the range free?
 bool tide__layout_has_room(const tide__layout* layout, uint64_t address, uint64_t requested_bytes);
 
-// The block that is not inactive and begins at an address; NULL if there is none.
+// The active block that begins at an address, or NULL.
 tide__tile* tide__layout_find(tide__layout* layout, uint64_t address);
 // Between ALLOCATED and PENDING.
 void tide__layout_set_state(tide__layout* layout, tide__tile* tile, tide_block_state state);
-// Makes it inactive and joins it with its neighbours.
+// Makes a block inactive and merges it with its neighbours.
 void tide__layout_release(tide__layout* layout, tide__tile* tile);
 
-// The span at an address or after it, and the tile that begins at an address; NULL if there is none.
+// The first span at or after an address, and the tile that begins at an address; or NULL.
 const tide__span* tide__layout_span_from(const tide__layout* layout, uint64_t address);
 const tide__tile* tide__layout_tile_at(const tide__layout* layout, uint64_t address);
 

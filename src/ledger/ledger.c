@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The ledger: follows all entries once when it is made, for peaks and faults. If something contradicts a
-// beginning with nothing, what was there before is looked for from the end, and the entries are followed
-// again from that. Seeking forward goes on, seeking backward begins again.
+// A new ledger follows all entries once, to find peaks and faults. If something contradicts an empty
+// beginning, the state before the first entry is inferred from the end, and the entries are followed again
+// from there. Seeking forward continues; seeking backward begins again.
 //
-// Cost: O(log m) an entry, with m blocks; up to three times as much for a trace that begins in the middle.
+// Cost: O(log m) per entry, with m blocks; up to three times as much for a trace that begins in the middle.
 #include "tidemark/ledger.h"
 
 #include "base/check.h"
@@ -14,7 +14,7 @@
 #include "ledger/follow.h"
 #include "trace/limit.h"
 
-#define LEDGER_AUDIT_EVERY 1024u  // entries between two looks at the whole layout, where assertions are on
+#define LEDGER_AUDIT_EVERY 1024u  // entries between two checks of the layout, with assertions
 
 // [G1] the layout is that of the moment after entries[next - 1], unless the ledger is_lost
 struct tide_ledger {
@@ -22,7 +22,7 @@ struct tide_ledger {
   const tide_trace_entry* entries;
   uint64_t entry_count;
   uint64_t next;
-  bool is_lost;  // there was no memory for what was there before the first entry
+  bool is_lost;  // no memory for the state before the first entry
   tide__rules rules;
   tide__layout layout;
   tide__finals finals;
@@ -55,9 +55,9 @@ static tide_status ledger_step(tide_ledger* ledger, tide__oddity* out) {
 }
 
 tide_status tide_ledger_seek(tide_ledger* ledger, uint64_t at) {
-  TIDE_REQUIRE(ledger != NULL, TIDE_ERR_ARGUMENT, "ledger_seek: no ledger");
+  TIDE_REQUIRE(ledger != NULL, TIDE_ERR_ARGUMENT, "ledger_seek: ledger is NULL");
   TIDE_REQUIRE(at == TIDE_LEDGER_BEFORE || at < ledger->entry_count, TIDE_ERR_ARGUMENT,
-               "ledger_seek: there is no entry %llu, only %llu", (unsigned long long)at,
+               "ledger_seek: entry %llu does not exist; there are %llu", (unsigned long long)at,
                (unsigned long long)ledger->entry_count);
   const uint64_t next = at + 1;  // 0 before the first
   if (ledger->is_lost || next < ledger->next) TIDE_TRY(ledger_rewind(ledger));
@@ -70,7 +70,6 @@ tide_status tide_ledger_seek(tide_ledger* ledger, uint64_t at) {
 // ---------------------------------------------------------------------------------------------------
 // The first time
 
-// Nothing is reached before the first entry.
 static tide_ledger_peaks peaks_of_nothing(void) {
   const tide_ledger_peak none = { 0, TIDE_LEDGER_BEFORE };
   return (tide_ledger_peaks){ none, none, none, none, none };
@@ -110,7 +109,7 @@ static tide_ledger_faults faults_at_start(const tide__before* before) {
                                .is_from_start = before->span_count == 0 };
 }
 
-// Follows everything, for peaks and faults; up to the first fault if only a trace without one is of use.
+// Follows all entries for peaks and faults; with `stops_at_fault`, up to the first fault.
 static tide_status ledger_follow(tide_ledger* ledger, const tide_trace* trace, bool stops_at_fault) {
   ledger->peaks = peaks_of_nothing();
   ledger->faults = faults_at_start(&ledger->before);
@@ -142,7 +141,7 @@ static tide_status ledger_build(tide_ledger* ledger, const tide_trace* trace, si
 tide_status tide_ledger_new(const tide_trace* trace, size_t device, tide_ledger** out) {
   TIDE_REQUIRE(out != NULL, TIDE_ERR_ARGUMENT, "ledger_new: out is NULL");
   *out = NULL;
-  TIDE_REQUIRE(trace != NULL, TIDE_ERR_ARGUMENT, "ledger_new: no trace");
+  TIDE_REQUIRE(trace != NULL, TIDE_ERR_ARGUMENT, "ledger_new: trace is NULL");
   const tide_heap* const heap = tide__trace_heap(trace);
   tide_ledger* const ledger = tide__heap_alloc(heap, 1, sizeof *ledger);
   TIDE_REQUIRE(ledger != NULL, TIDE_ERR_NO_MEMORY, "ledger_new: no memory for the ledger");

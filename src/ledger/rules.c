@@ -16,7 +16,7 @@ static int64_t settings_number(const tide_intern* names, uint32_t dict, const ch
   return value.kind == TIDE_VALUE_INT || value.kind == TIDE_VALUE_BOOL ? value.integer : otherwise;
 }
 
-// Divisions that are no power of two, which PyTorch refuses, are left out.
+// Ignores divisions that are not a power of two, which PyTorch refuses.
 static void rules_read_divisions(tide__rules* rules, const tide_intern* names, uint32_t dict) {
   for (unsigned slot = 0; slot < TIDE__RULES_SLOTS; slot++) {
     char key[16];

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Records of one size that come and go all the time: taken from the heap in chunks, and given back together.
-// A record that is not in use holds the link to the next such one, so taking and giving cost a few
-// instructions.
+// A pool of records of one size, which are allocated in chunks and released together. An unused record holds
+// the link to the next one, so taking and giving cost a few instructions.
 #ifndef TIDEMARK_SRC_LEDGER_STOCK_H
 #define TIDEMARK_SRC_LEDGER_STOCK_H
 
@@ -27,7 +26,7 @@ static inline void tide__stock_give(tide__stock* stock, void* record) {
   stock->spare_count++;
 }
 
-// There is one: tide__stock_fill() made sure.
+// Requires an unused record: see tide__stock_fill().
 static inline void* tide__stock_take(tide__stock* stock) {
   TIDE_ASSERT(stock->spare_count > 0);
   void* const record = stock->spare;
@@ -36,8 +35,8 @@ static inline void* tide__stock_take(tide__stock* stock) {
   return record;
 }
 
-// Makes sure that `count` records can be taken, which are not more than a chunk; false when there is no
-// memory. A chunk has one record more than it gives: the link to the next chunk lies there.
+// Makes sure that `count` records, at most a chunk, can be taken; false without memory. A chunk has one extra
+// record, which holds the link to the next chunk.
 static inline bool tide__stock_fill(tide__stock* stock, const tide_heap* heap, size_t count) {
   if (stock->spare_count >= count) return true;
   char* const chunk = tide__heap_alloc(heap, TIDE__STOCK_CHUNK + 1, stock->record_bytes);

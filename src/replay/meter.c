@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The counters of the machine are read eleven times a run; tenths are differences. Mapping, unmapping and
-// access that come with memory that is made or given back are growth and shrinking; what exceeds them moves
-// memory that existed, and is counted as remapping, at the average price of its kind.
+// The counters of the machine are read eleven times per run; tenths are differences. As many calls to map,
+// unmap and set access as memory was created or freed count as growth and shrinking. Further calls move
+// existing memory, and count as remapping, at the average cost of their kind.
 #include "replay/meter.h"
 
 #include "base/arith.h"
@@ -44,7 +44,7 @@ void tide__meter_init(tide__meter* meter, const tide__stage* stage) {
   }
 }
 
-// What the calls of a kind cost that exceed those that belong to memory made or given back.
+// The cost of the calls of a kind beyond those that belong to created or freed memory.
 static uint64_t excess_ns(const tide_call_stats* kind, uint64_t paired_calls) {
   if (kind->calls <= paired_calls) return 0;
   const double share = (double)(kind->calls - paired_calls) / (double)kind->calls;
@@ -60,7 +60,7 @@ static uint64_t remap_ns(const tide_call_stats spent[TIDE__METER_CALLS]) {
   return unmapped + excess_ns(map, made) + (uint64_t)((double)spent[METER_SET_ACCESS].ns * share);
 }
 
-// Ends the tenth that is being played.
+// Ends the current tenth.
 static void meter_read(tide__meter* meter, tide_replay_result* result) {
   tide_call_stats spent[TIDE__METER_CALLS];
   uint64_t calls = 0;

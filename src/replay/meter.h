@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Reads the figures of a run off its stage: in tenths of the entries while it plays, and the rest at the end.
+// Collects the figures of a run: by tenths of the entries while it runs, and the rest at the end.
 #ifndef TIDEMARK_SRC_REPLAY_METER_H
 #define TIDEMARK_SRC_REPLAY_METER_H
 
@@ -11,14 +11,14 @@
 
 typedef struct tide__meter {
   const tide__stage* stage;  // borrowed until the run ends
-  size_t tenth;              // that is being played
+  size_t tenth;              // the current one
   size_t next;               // the first step of the next one
   tide_call_stats before[TIDE__METER_CALLS];
 } tide__meter;
 
 void tide__meter_init(tide__meter* meter, const tide__stage* stage);
 
-// Must be called before the step `at` is played, once it is not below `next`.
+// Must be called before step `at` if `at` is not below `next`.
 void tide__meter_tick(tide__meter* meter, size_t at, tide_replay_result* result);
 
 // Fills in the result of a run that ended before step `at`.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The public functions, and the plain run: the steps of the script one after the other, in stretches between
-// the places where something else is due (the cache is emptied, a tenth is over, progress is told). A step
-// that finds cached memory costs what the allocator's call costs, and a few instructions more.
+// The public functions, and the plain run. It runs the steps of the script in stretches, between the places
+// where something else is due: emptying the cache, the end of a tenth, a report of progress. A step costs a
+// call of the cache and a few instructions more.
 #include "tidemark/replay.h"
 
 #include <inttypes.h>
@@ -24,7 +24,7 @@
 struct tide_replay {
   const tide_heap* heap;  // borrowed until freed
   tide__script script;
-  tide__empties found;  // by the last run that checked; before, the script's own
+  tide__empties found;  // by the last run that checked; at first, those of the script
 };
 
 // ---------------------------------------------------------------------------------------------------
@@ -50,7 +50,7 @@ static tide_status run_step(tide__stage* stage, const tide__step* step) {
   }
 }
 
-// Plays up to step `end`; with stops_at_oom no further than a request that is refused.
+// Runs up to step `end`; with stops_at_oom, only up to a refused request.
 static tide_status run_stretch(plain_run* run, size_t end) {
   const tide__step* const steps = run->replay->script.steps;
   tide__stage* const stage = &run->stage;
@@ -84,7 +84,7 @@ static tide_status run_report(const plain_run* run) {
   if (options->on_progress == NULL) return TIDE_OK;
   const size_t entry = run->at < script->step_count ? script->steps[run->at].entry : script->entry_count;
   TIDE_REQUIRE(options->on_progress(options->user, entry, script->entry_count), TIDE_ERR_STATE,
-               "replay_run: ended by on_progress at entry %zu", entry);
+               "replay_run: cancelled by on_progress at entry %zu", entry);
   return TIDE_OK;
 }
 
@@ -114,9 +114,9 @@ static tide_status run_plain(const tide_replay* replay, const tide_replay_option
 }
 
 // ---------------------------------------------------------------------------------------------------
-// The run that compares
+// The run that checks
 
-// After a mismatch the figures are those of a run without comparing, from the beginning.
+// After a mismatch, the other figures are those of a plain run from the beginning.
 static tide_status run_checked(tide_replay* replay, const tide_replay_options* options,
                                tide_replay_result* result) {
   bool is_same = false;
@@ -126,7 +126,7 @@ static tide_status run_checked(tide_replay* replay, const tide_replay_options* o
   } else {
     result->mismatched_segments = 1;
     (void)snprintf(result->mismatch, sizeof result->mismatch,
-                   "the recording begins in the middle: %" PRIu64 " blocks were there before",
+                   "the recording begins in the middle: %" PRIu64 " blocks existed before",
                    script->before_count);
   }
   if (is_same) return TIDE_OK;
@@ -144,7 +144,7 @@ static tide_status run_checked(tide_replay* replay, const tide_replay_options* o
 
 tide_status tide_replay_run(tide_replay* replay, const tide_replay_options* options,
                             tide_replay_result* out) {
-  TIDE_REQUIRE(replay != NULL && out != NULL, TIDE_ERR_ARGUMENT, "replay_run: no %s",
+  TIDE_REQUIRE(replay != NULL && out != NULL, TIDE_ERR_ARGUMENT, "replay_run: %s is NULL",
                replay == NULL ? "replay" : "out");
   TIDE_TRY(tide__sized_check("replay_run", out, sizeof *out));
   tide__sized_clear(out);
@@ -155,9 +155,10 @@ tide_status tide_replay_run(tide_replay* replay, const tide_replay_options* opti
   whole.device = &device;
   options = &whole;
   TIDE_REQUIRE(options->scale > 0 && options->scale <= REPLAY_SCALE_MAX, TIDE_ERR_ARGUMENT,
-               "replay_run: scale is %g, not above 0 and at most %g", options->scale, REPLAY_SCALE_MAX);
+               "replay_run: scale is %g; it must be above 0 and at most %g", options->scale,
+               REPLAY_SCALE_MAX);
   TIDE_REQUIRE(!options->checks || options->scale == 1, TIDE_ERR_ARGUMENT,
-               "replay_run: sizes times %g cannot be compared with the recording", options->scale);
+               "replay_run: a run with scale %g cannot be compared with the recording", options->scale);
   const uint64_t begin_ns = tide__sys_clock_ns();
   tide_replay_result result = TIDE_REPLAY_RESULT_INIT;
   TIDE_TRY(options->checks ? run_checked(replay, options, &result) : run_plain(replay, options, &result));
@@ -183,9 +184,9 @@ static tide_status replay_take_empties(tide_replay* replay) {
 
 tide_status tide_replay_new(const tide_trace* trace, size_t device, const tide_heap* heap,
                             tide_replay** out) {
-  TIDE_REQUIRE(out != NULL, TIDE_ERR_ARGUMENT, "replay_new: needs out != NULL");
+  TIDE_REQUIRE(out != NULL, TIDE_ERR_ARGUMENT, "replay_new: out is NULL");
   *out = NULL;
-  TIDE_REQUIRE(trace != NULL, TIDE_ERR_ARGUMENT, "replay_new: no trace");
+  TIDE_REQUIRE(trace != NULL, TIDE_ERR_ARGUMENT, "replay_new: trace is NULL");
   TIDE_REQUIRE(tide__heap_is_valid(heap), TIDE_ERR_ARGUMENT, "replay_new: the heap lacks a function");
   heap = tide__heap_or_system(heap);
   tide_replay* const replay = tide__heap_alloc(heap, 1, sizeof *replay);

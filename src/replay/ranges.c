@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// A tree of ranges by address; O(log n) each. New memory of a reserve always touches memory that is or was
-// mapped there, while two reserves lie further apart than the device is large: so a mapping that touches no
+// A tree of ranges by address; O(log n) per call. New memory of a reserve always touches memory that is or
+// was mapped there, and two reserves are further apart than the device is large. So a mapping that touches no
 // range begins a reserve.
 #include "replay/ranges.h"
 
@@ -39,7 +39,7 @@ static uint64_t range_end(uint64_t address, uint64_t bytes) {
   return tide__add(address, bytes, &end) ? end : UINT64_MAX;
 }
 
-// Notes how close the neighbours of a new reserve are.
+// Records the distance of a new reserve from its neighbours.
 static void ranges_measure(tide__ranges* ranges, uint64_t address) {
   const tide__tree_node* const below = address > 0 ? tide__tree_floor(&ranges->tree, address - 1) : NULL;
   const tide__tree_node* const above = tide__tree_ceiling(&ranges->tree, address);
@@ -47,7 +47,7 @@ static void ranges_measure(tide__ranges* ranges, uint64_t address) {
   if (above != NULL) ranges->spread_bytes = tide__min(ranges->spread_bytes, above->key - address);
 }
 
-// Adds a range. One that begins there already was given back unseen.
+// Adds a range. If one begins there already, its end was not recorded.
 bool tide__ranges_make(tide__ranges* ranges, uint64_t address, uint64_t bytes) {
   tide__range_node* range = range_of(tide__tree_floor(&ranges->tree, address));
   if (range == NULL || range->node.key != address) {

@@ -2,8 +2,8 @@
 // Copyright the Tidemark authors
 //
 // PyTorch writes its settings into a snapshot twice: as the text of the environment variable, and one by one
-// as they were in force at the end. The text is read first, for what the list does not have; then the list.
-// Whatever is out of range is left alone, and in the end the whole is read once more from its text form.
+// as they were at the end. The text is read first, for settings that the list lacks; then the list. Values
+// out of range are ignored. At the end, the options are printed and parsed again as a check.
 #include "replay/recorded.h"
 
 #include <stdio.h>
@@ -29,7 +29,7 @@ static void read_bool(const recorded* r, const char* key, bool* out) {
   if (value.kind == TIDE_VALUE_BOOL) *out = value.integer != 0;
 }
 
-// A number of bytes, of which none and -1 are no limit.
+// A number of bytes; a negative one is no limit.
 static void read_max_split(const recorded* r, tide_device_options* out) {
   const tide_value value = recorded_find(r, "max_split_size");
   if (value.kind == TIDE_VALUE_INT && value.integer < 0) out->max_split_bytes = TIDE_NO_LIMIT;
@@ -58,7 +58,7 @@ static void read_roundup(const recorded* r, tide_device_options* out) {
   }
 }
 
-// The text of the environment variable; one that is wrong tells nothing.
+// The text of the environment variable; ignored if it is not valid.
 static void read_text(const recorded* r, tide_device_options* out) {
   const tide_value value = recorded_find(r, "PYTORCH_CUDA_ALLOC_CONF");
   size_t bytes = 0;

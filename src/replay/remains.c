@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Segments and blocks are shown by the allocator in the order of their addresses, which is that of a
-// snapshot; so both lists are walked once, side by side.
+// The cache visits segments and blocks in the order of their addresses, as a snapshot lists them. So both
+// lists are walked once, side by side.
 #include "replay/remains.h"
 
 #include <inttypes.h>
@@ -13,15 +13,15 @@ typedef struct remains {
   const tide_trace_segment* segments;
   const tide_trace_block* blocks;
   size_t segment_count;
-  size_t segment;    // the next that must be left
-  size_t block;      // the next block of the one before it
-  size_t block_end;  // and behind its last
+  size_t segment;    // the next expected one
+  size_t block;      // the next expected block of the segment before it
+  size_t block_end;  // behind the last block of that segment
   bool is_vague;
   char* text;  // borrowed during the call
   size_t text_bytes;
 } remains;
 
-// The next segment of the device; NULL if none is left.
+// The next expected segment of the device, or NULL.
 static const tide_trace_segment* remains_peek(remains* r) {
   const size_t device = r->stage->script->device;
   while (r->segment < r->segment_count && r->segments[r->segment].device != device) r->segment++;
@@ -47,7 +47,7 @@ static bool remains_on_segment(void* user, const tide_segment_info* got) {
   const bool is_complete = r->block == r->block_end;
   if (!is_complete || want == NULL || !segment_is_same(r, want, got)) {
     (void)snprintf(r->text, r->text_bytes,
-                   "left is another segment 0x%" PRIx64 " of %" PRIu64 " bytes, pool %" PRIu32
+                   "another segment is left: 0x%" PRIx64 " of %" PRIu64 " bytes, pool %" PRIu32
                    "; recorded: 0x%" PRIx64 " of %" PRIu64,
                    got->address, got->bytes, got->pool, want != NULL ? want->address : 0,
                    want != NULL ? want->bytes : 0);
@@ -73,7 +73,7 @@ static bool remains_on_block(void* user, const tide_block_info* got) {
   r->block++;
   if (want != NULL && block_is_same(r, want, got)) return true;
   (void)snprintf(r->text, r->text_bytes,
-                 "left is another block 0x%" PRIx64 " of %" PRIu64 " bytes, requested %" PRIu64 ", %s",
+                 "another block is left: 0x%" PRIx64 " of %" PRIu64 " bytes, requested %" PRIu64 ", %s",
                  got->address, got->bytes, got->requested_bytes, tide_block_state_name(got->state));
   return false;
 }

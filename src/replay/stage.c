@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// A request is one call of the allocator and a release another: everything they need lies at a slot's or a
-// stream's number. Side streams are shared: a release takes the one whose last work ends latest before its
-// own must, so that there are as many as completions overtake each other. Beyond TIDE__STAGE_SIDES a
-// completion comes later than recorded.
+// A request is one call of the cache, and a release another; slots and streams have numbers, so nothing is
+// searched. Side streams are shared: a release takes the one whose work ends latest, but not after its own
+// must end. So there are as many as completions overtake each other. Beyond TIDE__STAGE_SIDES a completion
+// comes later than recorded.
 //
-// When the allocator waits for everything, the clock jumps ahead to the end of what was announced. Entries
-// that lie before that time happen at it; a release that would have waited until then is complete at once.
+// When the cache waits for all work, the clock jumps to the end of that work. Entries before that time happen
+// at it; a release that would have waited until then is complete at once.
 #include "replay/stage.h"
 
 #include "base/arith.h"
 #include "base/error.h"
 
 #define STAGE_GIB ((uint64_t)1 << 30)
-// Of a device with more memory than any has; records of all its memory stay below some 10 MB.
+// More memory than any device has; the records of all of it stay below 10 MB.
 #define STAGE_CAPACITY ((uint64_t)1 << 40)
 #define STAGE_BYTES_MAX ((uint64_t)1 << 62)
 #define STAGE_RESERVE_MIN (16 * STAGE_GIB)
@@ -24,7 +24,7 @@
 // ---------------------------------------------------------------------------------------------------
 // Setting up
 
-// What is asked for instead of so many bytes. A product that no device could hold is as good as the largest.
+// The scaled size of a request; at most STAGE_BYTES_MAX, which no device can serve.
 static uint64_t stage_bytes(const tide__stage* stage, uint64_t bytes) {
   if (stage->options->scale == 1) return bytes;
   const double scaled = (double)bytes * stage->options->scale;
@@ -35,9 +35,9 @@ static uint64_t gib_up(uint64_t bytes) {
   return bytes / STAGE_GIB * STAGE_GIB + (bytes % STAGE_GIB != 0) * STAGE_GIB;
 }
 
-// Addresses that an expandable segment reserves. To repeat a recording, so few that they fit between the
-// recorded ones; else several times what is ever live, as long as there are enough for a small and a large
-// one in every lane.
+// The addresses that an expandable segment reserves. With checks, so few that they fit between the recorded
+// ones; otherwise several times the peak of live memory, if there are enough for a small and a large one in
+// every lane.
 static uint64_t reserve_bytes(const tide__stage* stage) {
   const tide__script* const script = stage->script;
   const bool checks = stage->options->checks;
@@ -73,7 +73,7 @@ static tide_status stage_open_device(tide__stage* stage) {
   return tide_device_observe_oom(stage->device, stage_on_oom, stage, &observer);
 }
 
-// Streams are made in the order of the recorded handles, so that the order of theirs is the same.
+// Streams are created in the order of the recorded handles, so that their handles have the same order.
 static tide_status stage_open_streams(tide__stage* stage) {
   const size_t count = stage->script->stream_count;
   stage->streams = tide__heap_alloc(stage->heap, count, sizeof *stage->streams);
@@ -125,7 +125,7 @@ static tide_status stage_pool_make(tide__stage* stage, uint16_t number) {
   return tide_device_pool_new(stage->device, &options, &stage->pools[number]);
 }
 
-// A request of a private pool is made as inside a capture.
+// Makes a request in a private pool, as in a capture.
 static tide_status stage_alloc_in_pool(tide__stage* stage, const tide__step* step, tide_block* out) {
   const tide_scope scope = { .size = sizeof scope, .kind = TIDE_SCOPE_ALL };
   TIDE_TRY(stage_pool_make(stage, step->pool));
@@ -143,7 +143,7 @@ static inline tide_status stage_request(tide__stage* stage, const tide__step* st
   return tide_device_alloc(stage->device, stage->streams[step->stream], bytes, out);
 }
 
-// Notes a refusal. What failed otherwise, also for want of memory for the allocator's records, is passed on.
+// Counts a refusal. Other failures, also lack of memory for the cache's records, are returned.
 static tide_status stage_refuse(tide__stage* stage, const tide__step* step, tide_status status) {
   if (status != TIDE_ERR_NO_MEMORY || !stage->is_refused) return status;
   stage->is_refused = false;
@@ -165,7 +165,7 @@ tide_status tide__stage_alloc(tide__stage* stage, const tide__step* step) {
   return TIDE_OK;
 }
 
-// A request that was refused when it was recorded. Nobody has what it gets now.
+// A request that was refused in the recording. If it is served now, its block is released at once.
 tide_status tide__stage_oom(tide__stage* stage, const tide__step* step) {
   tide_block block = { NULL, 0 };
   const tide_status status = stage_request(stage, step, &block);
@@ -185,7 +185,7 @@ void tide__stage_end_life(tide__stage* stage, const tide__step* step) {
 tide_status tide__stage_free(tide__stage* stage, const tide__step* step) {
   const tide_block block = stage->held[step->slot].block;
   tide__stage_end_life(stage, step);
-  return tide_device_release(stage->device, block);  // of a block that was refused: nothing
+  return tide_device_release(stage->device, block);  // no effect if the request was refused
 }
 
 static uint64_t entry_ns(uint64_t entry) { return entry << TIDE__ENTRY_SHIFT; }

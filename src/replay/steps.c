@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Writes the script. One look at all entries finds the streams; the ledger tells what was there before the
-// first one; then each entry is taken in turn, with a map of the requests that live and a tree of the
-// segments that are there (ranges.c); in the end the pools are known, because the final list of segments
-// names them, and are told to the requests.
+// Writes the script. A pass over all entries finds the streams, and the ledger knows the blocks before the
+// first entry. Then each entry is handled in turn, with a map of live requests and a tree of segments
+// (ranges.c). At the end the final list of segments names the pools, which are assigned to the requests.
 //
 // Cost: O(n) on average, with O(log s) for each request among s segments where there are private pools.
 #include "replay/steps.h"
@@ -17,21 +16,21 @@
 #include "replay/ranges.h"
 #include "tidemark/ledger.h"
 
-#define REQUEST_END ((uint64_t)1 << 60)  // what a device allocator refuses as absurd
+#define REQUEST_END ((uint64_t)1 << 60)  // a cache refuses sizes from here on
 #define NO_ENTRY SIZE_MAX
 #define NO_SLOT UINT32_MAX
 
-// A request whose pool is that of a range.
+// A request that gets the pool of a range.
 typedef struct home {
   uint32_t step;
   uint32_t range;
 } home;
 
-// A request that lives, or the record of an idle slot.
+// A live request, or the record of an unused slot.
 typedef struct live_request {
   uint64_t address;
   uint64_t bytes;   // rounded
-  uint32_t step;    // of a release that waits; of an idle slot, the next idle one
+  uint32_t step;    // of a release that waits; of an unused slot, the next unused one
   bool is_waiting;  // it was released
 } live_request;
 
@@ -40,7 +39,7 @@ typedef struct script_writer {
   tide__hash_map live;     // from an address to the slot of its request + 1
   live_request* requests;  // owned; by slot
   size_t request_capacity;
-  uint32_t idle_slot;  // the last that became idle; NO_SLOT: none
+  uint32_t idle_slot;  // the last slot that became unused; NO_SLOT: none
   tide__ranges ranges;
   home* homes;  // owned
   size_t home_count;
@@ -52,42 +51,8 @@ typedef struct script_writer {
   tide__hash_map kept_waiting;
 } script_writer;
 
-static tide_status script_no_memory(const tide__script* script) {
-  return TIDE_FAIL(TIDE_ERR_NO_MEMORY, "replay: no memory for the steps of %zu entries", script->entry_count);
-}
-
 // ---------------------------------------------------------------------------------------------------
 // Streams
-
-// The place of the first stream that is not below a handle.
-static uint32_t stream_place(const tide__script* script, uint64_t handle) {
-  uint32_t low = 0;
-  uint32_t high = script->stream_count;
-  while (low < high) {
-    const uint32_t middle = (low + high) / 2;
-    if (script->streams[middle] < handle) low = middle + 1;
-    else high = middle;
-  }
-  return low;
-}
-
-uint32_t tide__script_stream(const tide__script* script, uint64_t handle) {
-  const uint32_t place = stream_place(script, handle);
-  const bool is_there = place < script->stream_count && script->streams[place] == handle;
-  return is_there ? place : script->stream_count;
-}
-
-static tide_status stream_add(tide__script* script, uint64_t handle) {
-  const uint32_t place = stream_place(script, handle);
-  if (place < script->stream_count && script->streams[place] == handle) return TIDE_OK;
-  TIDE_REQUIRE(script->stream_count < TIDE__SCRIPT_STREAMS, TIDE_ERR_LIMIT,
-               "replay: the recording has more than %u streams", TIDE__SCRIPT_STREAMS);
-  memmove(&script->streams[place + 1], &script->streams[place],
-          (script->stream_count - place) * sizeof script->streams[0]);
-  script->streams[place] = handle;
-  script->stream_count++;
-  return TIDE_OK;
-}
 
 static bool action_has_stream(uint8_t action) {
   switch (action) {
@@ -104,18 +69,18 @@ static bool action_has_stream(uint8_t action) {
 static tide_status streams_gather(script_writer* w) {
   tide__script* const script = w->script;
   uint64_t last = 0;
-  TIDE_TRY(stream_add(script, 0));
+  TIDE_TRY(tide__script_add_stream(script, 0));
   for (size_t i = 0; i < script->entry_count; i++) {
     const tide_trace_entry* const entry = &script->entries[i];
     if (entry->action == TIDE_ACTION_FREE_COMPLETED) w->has_completions = true;
     if (entry->stream == last || !action_has_stream(entry->action)) continue;
     last = entry->stream;
-    TIDE_TRY(stream_add(script, last));
+    TIDE_TRY(tide__script_add_stream(script, last));
   }
   size_t segment_count = 0;
   const tide_trace_segment* const segments = tide_trace_segments(script->trace, &segment_count);
   for (size_t i = 0; i < segment_count; i++) {
-    if (segments[i].device == script->device) TIDE_TRY(stream_add(script, segments[i].stream));
+    if (segments[i].device == script->device) TIDE_TRY(tide__script_add_stream(script, segments[i].stream));
   }
   return TIDE_OK;
 }
@@ -127,7 +92,7 @@ static tide_status step_add(script_writer* w, tide__step_kind kind, size_t index
   tide__script* const script = w->script;
   if (!tide__heap_grow(script->heap, (void**)&script->steps, &script->step_capacity, script->step_count + 1,
                        sizeof *script->steps)) {
-    return script_no_memory(script);
+    return tide__script_no_memory(script);
   }
   *out = &script->steps[script->step_count++];
   **out = (tide__step){ .entry = (uint32_t)index, .kind = (uint8_t)kind };
@@ -139,11 +104,11 @@ static tide_status step_add_sized(script_writer* w, tide__step_kind kind, size_t
   const tide_trace_entry* const entry = &w->script->entries[index];
   TIDE_TRY(step_add(w, kind, index, out));
   (*out)->bytes = entry->bytes;
-  (*out)->stream = (uint16_t)stream_place(w->script, entry->stream);
+  (*out)->stream = (uint16_t)tide__script_stream_place(w->script, entry->stream);
   return TIDE_OK;
 }
 
-// Makes room for one more request that lives.
+// Makes room for one more live request.
 static bool slot_reserve(script_writer* w) {
   return tide__hash_map_reserve(&w->live, w->live.count + 1) &&
          tide__heap_grow(w->script->heap, (void**)&w->requests, &w->request_capacity,
@@ -161,7 +126,7 @@ static uint32_t slot_of(const script_writer* w, const live_request* request) {
   return (uint32_t)(request - w->requests);
 }
 
-// The request is over: nothing names its slot any more.
+// The request ends, and its slot becomes unused.
 static void slot_give(script_writer* w, live_request* request) {
   w->live_bytes -= request->bytes;
   (void)tide__hash_map_take(&w->live, request->address);
@@ -169,13 +134,13 @@ static void slot_give(script_writer* w, live_request* request) {
   w->idle_slot = slot_of(w, request);
 }
 
-// The request that lives at an address, or NULL. Good until another one begins.
+// The live request at an address, or NULL. Valid until another request begins.
 static live_request* request_find(const script_writer* w, uint64_t address) {
   const uint64_t found = tide__hash_map_find(&w->live, address);
   return found != 0 ? &w->requests[found - 1] : NULL;
 }
 
-// The next entry that is more than a remark; NO_ENTRY at the end.
+// The next entry that is not a remark; NO_ENTRY at the end.
 static size_t entry_next(const tide__script* script, size_t index) {
   for (size_t i = index + 1; i < script->entry_count; i++) {
     const uint8_t action = script->entries[i].action;
@@ -187,13 +152,13 @@ static size_t entry_next(const tide__script* script, size_t index) {
 // ---------------------------------------------------------------------------------------------------
 // Requests
 
-// The number of a pool, or the default one if it is none.
+// The number of a pool, or of the default pool if it is unknown.
 static uint16_t pool_known(const tide__script* script, uint32_t pool) {
   const bool is_known = pool < tide_trace_pool_count(script->trace) && pool <= UINT16_MAX;
   return is_known ? (uint16_t)pool : 0;
 }
 
-// The request is told its pool: by its entry, or later by the range it lies in.
+// Assigns a pool to a request: from its entry, or later from the range that contains it.
 static tide_status request_place(script_writer* w, size_t index, tide__step* step) {
   tide__script* const script = w->script;
   const tide_trace_entry* const entry = &script->entries[index];
@@ -206,13 +171,13 @@ static tide_status request_place(script_writer* w, size_t index, tide__step* ste
   if (range == TIDE__NO_RANGE || entry->action != TIDE_ACTION_ALLOC) return TIDE_OK;
   if (!tide__heap_grow(script->heap, (void**)&w->homes, &w->home_capacity, w->home_count + 1,
                        sizeof *w->homes)) {
-    return script_no_memory(script);
+    return tide__script_no_memory(script);
   }
   w->homes[w->home_count++] = (home){ (uint32_t)(step - script->steps), range };
   return TIDE_OK;
 }
 
-// Ends a request: it was completed, or another is served at its address and its release is missing.
+// Ends a request: it was completed, or another one is served at its address without a release.
 static tide_status request_end(script_writer* w, live_request* request, size_t index) {
   tide__step* step = NULL;
   if (request->is_waiting) w->script->steps[request->step].until = index;
@@ -224,9 +189,9 @@ static tide_status request_end(script_writer* w, live_request* request, size_t i
 
 static bool request_is_sane(uint64_t bytes) { return bytes > 0 && bytes < REQUEST_END; }
 
-// The request of a step lives from now on, at an address of the recording.
+// The request of a step begins, at an address of the recording.
 static tide_status request_begin(script_writer* w, uint64_t address, tide__step* step) {
-  if (!slot_reserve(w)) return script_no_memory(w->script);
+  if (!slot_reserve(w)) return tide__script_no_memory(w->script);
   step->slot = slot_take(w);
   (void)tide__hash_map_put(&w->live, address, (uint64_t)step->slot + 1);
   const uint64_t bytes = tide__request_bytes(step->bytes);
@@ -270,15 +235,15 @@ static tide_status waiting_add(script_writer* w, const tide_trace_segment* segme
     const bool has_address = (block->absent & TIDE_BLOCK_KEY_ADDRESS) == 0;
     if (block->state != TIDE_BLOCK_PENDING || !has_address) continue;
     if (!tide__hash_map_reserve(&w->kept_waiting, w->kept_waiting.count + 1)) {
-      return script_no_memory(w->script);
+      return tide__script_no_memory(w->script);
     }
     (void)tide__hash_map_put(&w->kept_waiting, block->address, NO_ENTRY);
   }
   return TIDE_OK;
 }
 
-// A recording may have no completions because they were left out, or because none came. Either way the last
-// release of a block that waits at the end, as the final list tells, was never completed.
+// A recording may have no completions because they were not recorded, or because there were none. In both
+// cases, the last release of a block that waits at the end, by the final list, was never completed.
 static tide_status waiting_gather(script_writer* w) {
   const tide__script* const script = w->script;
   if (w->has_completions) return TIDE_OK;
@@ -300,8 +265,8 @@ static bool is_kept_waiting(const script_writer* w, size_t index) {
   return tide__hash_map_find(&w->kept_waiting, w->script->entries[index].address) == index + 1;
 }
 
-// Is a release surely complete at once? Only if the completion follows, and then another call of the program:
-// where anything else follows, the block may as well have waited for what happened then.
+// Is a release certainly complete at once? Only if the completion follows, and then another call of the
+// program. If anything else follows, the block may have waited for that.
 static bool is_at_once(const script_writer* w, size_t index, size_t* out_last) {
   const tide__script* const script = w->script;
   const size_t next = entry_next(script, index);
@@ -315,7 +280,7 @@ static bool is_at_once(const script_writer* w, size_t index, size_t* out_last) {
   return action == TIDE_ACTION_ALLOC || action == TIDE_ACTION_FREE_REQUESTED;
 }
 
-// Writes the release at *index and steps over its completion, if that belongs to it.
+// Writes the release at *index, and skips its completion if it is complete at once.
 static tide_status write_free(script_writer* w, size_t* index) {
   live_request* const request = request_find(w, w->script->entries[*index].address);
   if (request == NULL || request->is_waiting) {
@@ -367,17 +332,17 @@ static tide_status write_segment(script_writer* w, size_t index) {
       if ((entry->absent & TIDE_ENTRY_POOL) == 0) step->pool = pool_known(w->script, entry->pool);
       break;
   }
-  return has_memory ? TIDE_OK : script_no_memory(w->script);
+  return has_memory ? TIDE_OK : tide__script_no_memory(w->script);
 }
 
-// The final list of segments names the pools of the ranges that are left; all others are of the default pool.
+// The final list of segments names the pools of the remaining ranges; all others are of the default pool.
 static tide_status pools_tell(script_writer* w) {
   tide__script* const script = w->script;
   if (w->home_count == 0) return TIDE_OK;
   size_t count = 0;
   const tide_trace_segment* const segments = tide_trace_segments(script->trace, &count);
   uint16_t* const pools = tide__heap_alloc(script->heap, w->ranges.count, sizeof *pools);
-  if (pools == NULL) return script_no_memory(script);
+  if (pools == NULL) return tide__script_no_memory(script);
   for (size_t i = 0; i < count; i++) {
     const uint32_t range = tide__ranges_find(&w->ranges, segments[i].address);
     const bool is_ours = segments[i].device == script->device && range != TIDE__NO_RANGE;
@@ -388,83 +353,8 @@ static tide_status pools_tell(script_writer* w) {
   return TIDE_OK;
 }
 
-static tide_status pool_ends_find(tide__script* script) {
-  const size_t count = tide_trace_pool_count(script->trace);
-  script->pool_ends = tide__heap_alloc(script->heap, count, sizeof *script->pool_ends);
-  if (script->pool_ends == NULL) return script_no_memory(script);
-  script->pool_count = count;
-  for (size_t i = 0; i < script->step_count; i++) {
-    const tide__step* const step = &script->steps[i];
-    if (step->kind <= TIDE__STEP_OOM) script->pool_ends[step->pool] = (uint32_t)i + 1;
-  }
-  return TIDE_OK;
-}
-
-#define LANE_BITS_MAX ((uint64_t)1 << 26)
-
-// Counts the pairs of pool and stream; where there could be very many, as many as there could be.
-static tide_status lanes_count(tide__script* script) {
-  const uint64_t pairs = (uint64_t)tide_trace_pool_count(script->trace) * script->stream_count;
-  script->lane_count = tide__min(pairs, script->step_count);
-  if (pairs > LANE_BITS_MAX) return TIDE_OK;
-  uint64_t* const seen = tide__heap_alloc(script->heap, pairs / 64 + 1, sizeof *seen);
-  if (seen == NULL) return script_no_memory(script);
-  script->lane_count = 0;
-  for (size_t i = 0; i < script->step_count; i++) {
-    const tide__step* const step = &script->steps[i];
-    if (step->kind > TIDE__STEP_OOM) continue;
-    const uint64_t pair = (uint64_t)step->pool * script->stream_count + step->stream;
-    const uint64_t bit = (uint64_t)1 << pair % 64;
-    script->lane_count += (seen[pair / 64] & bit) == 0;
-    seen[pair / 64] |= bit;
-  }
-  tide__heap_release(script->heap, seen, pairs / 64 + 1, sizeof *seen);
-  return TIDE_OK;
-}
-
 // ---------------------------------------------------------------------------------------------------
-// Windows
-
-tide__window tide__window_at(const tide__step* steps, size_t count, size_t first) {
-  tide__window window = { .first = first, .end = first };
-  for (; window.end < count && steps[window.end].kind >= TIDE__STEP_DONE; window.end++) {
-    const uint8_t kind = steps[window.end].kind;
-    if (kind == TIDE__STEP_DONE && window.lead == window.end - first) window.lead++;
-    if (kind == TIDE__STEP_SEGMENT_FREE || kind == TIDE__STEP_UNMAP) window.gives_back = true;
-  }
-  window.has_request = window.end < count && steps[window.end].kind <= TIDE__STEP_OOM;
-  return window;
-}
-
-// Memory that was given back before a release, or before the end, was given back by emptying the cache.
-static tide_status empties_find(tide__script* script) {
-  for (size_t i = 0; i < script->step_count; i++) {
-    if (script->steps[i].kind < TIDE__STEP_DONE) continue;
-    const tide__window window = tide__window_at(script->steps, script->step_count, i);
-    i = window.end;
-    if (window.has_request || !window.gives_back) continue;
-    if (!tide__heap_grow(script->heap, (void**)&script->empties, &script->empty_capacity,
-                         script->empty_count + 1, sizeof *script->empties)) {
-      return script_no_memory(script);
-    }
-    script->empties[script->empty_count++] = (uint32_t)(window.first + window.lead);
-  }
-  return TIDE_OK;
-}
-
-size_t tide__script_find(const tide__script* script, size_t entry) {
-  size_t low = 0;
-  size_t high = script->step_count;
-  while (low < high) {
-    const size_t middle = low + (high - low) / 2;
-    if (script->steps[middle].entry < entry) low = middle + 1;
-    else high = middle;
-  }
-  return low;
-}
-
-// ---------------------------------------------------------------------------------------------------
-// What was there before the recording
+// Blocks older than the recording
 
 typedef struct before_writer {
   script_writer* w;  // borrowed
@@ -539,11 +429,9 @@ static tide_status script_write(script_writer* w) {
   TIDE_TRY(write_before(w));
   for (size_t i = 0; i < script->entry_count; i++) TIDE_TRY(write_entry(w, &i));
   TIDE_TRY(pools_tell(w));
-  TIDE_TRY(pool_ends_find(script));
-  TIDE_TRY(lanes_count(script));
   script->reach_bytes = w->ranges.reach_bytes;
   script->spread_bytes = w->ranges.spread_bytes;
-  return empties_find(script);
+  return tide__script_derive(script);
 }
 
 tide_status tide__script_init(tide__script* script, const tide_trace* trace, size_t device,
@@ -551,7 +439,7 @@ tide_status tide__script_init(tide__script* script, const tide_trace* trace, siz
   *script = (tide__script){ .heap = heap, .trace = trace, .device = device };
   script->entries = tide_trace_entries(trace, device, &script->entry_count);
   TIDE_REQUIRE(script->entry_count < TIDE__SCRIPT_ENTRIES, TIDE_ERR_LIMIT,
-               "replay: %zu entries; up to %zu can be replayed", script->entry_count,
+               "replay: the recording has %zu entries; at most %zu can be replayed", script->entry_count,
                TIDE__SCRIPT_ENTRIES - 1);
   script_writer w = { .script = script, .idle_slot = NO_SLOT };
   w.has_pools = tide_trace_pool_count(trace) > 1;
@@ -566,13 +454,4 @@ tide_status tide__script_init(tide__script* script, const tide_trace* trace, siz
   tide__heap_release(heap, w.homes, w.home_capacity, sizeof *w.homes);
   if (status != TIDE_OK) tide__script_fini(script);
   return status;
-}
-
-void tide__script_fini(tide__script* script) {
-  tide__heap_release(script->heap, script->steps, script->step_capacity, sizeof *script->steps);
-  tide__heap_release(script->heap, script->empties, script->empty_capacity, sizeof *script->empties);
-  tide__heap_release(script->heap, script->pool_ends, script->pool_count, sizeof *script->pool_ends);
-  script->steps = NULL;
-  script->empties = NULL;
-  script->pool_ends = NULL;
 }

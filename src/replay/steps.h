@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The script of a replay: a recording as a list of steps that name blocks, streams and pools by small
-// numbers, so that a run looks nothing up. A block has a slot from its request until it is free; slots are
-// used again, the last one first, so that a run touches little memory.
+// The script of a replay: a recording as a list of steps in which blocks, streams and pools have small
+// numbers, so that a run searches nothing. A block has a slot from its request until it is free. The last
+// freed slot is used first, so that a run touches little memory.
 //
-// A recording is followed once, in its order. Blocks that were there before it come first, as requests. What
-// it does not tell is found as well: which release waits and until when, which pool a request went to, which
-// mapping is the first of a reserve of addresses, and where the cache must have been emptied.
+// The recording is followed once, in order. Blocks that are older than it come first, as requests. What it
+// does not record is inferred: which release waits and until when, the pool of a request, which mapping is
+// the first of an address reserve, and where the cache must have been emptied.
 #ifndef TIDEMARK_SRC_REPLAY_STEPS_H
 #define TIDEMARK_SRC_REPLAY_STEPS_H
 
@@ -19,9 +19,9 @@ typedef enum tide__step_kind {
   TIDE__STEP_OOM,           // a request that was refused
   TIDE__STEP_FREE,          // a release, complete at once
   TIDE__STEP_FREE_LATER,    // a release that waits
-  TIDE__STEP_DONE,          // it waits no longer
-  TIDE__STEP_SEGMENT,       // a segment was made
-  TIDE__STEP_SEGMENT_FREE,  // and given back
+  TIDE__STEP_DONE,          // the wait ends
+  TIDE__STEP_SEGMENT,       // a segment was created
+  TIDE__STEP_SEGMENT_FREE,  // and freed
   TIDE__STEP_RESERVE,       // memory was mapped, as the first of a reserve
   TIDE__STEP_MAP,           // memory was mapped
   TIDE__STEP_UNMAP          // and unmapped
@@ -30,16 +30,16 @@ typedef enum tide__step_kind {
 typedef struct tide__step {
   union {
     uint64_t bytes;  // of a request or a segment
-    uint64_t until;  // FREE_LATER: the number of the entry that ends the wait; entry_count: none does
+    uint64_t until;  // FREE_LATER: the number of the entry that ends the wait; entry_count: never
   };
   uint32_t entry;   // its number
   uint32_t slot;    // of ALLOC, FREE, FREE_LATER and DONE
   uint16_t stream;  // of requests and segments: its place in `streams`
-  uint16_t pool;    // of requests and of memory that is given back: the trace's number
+  uint16_t pool;    // of requests and of freed memory: the trace's number
   uint8_t kind;     // a tide__step_kind
 } tide__step;
 
-// Entries are numbered by 27 bits, so that the virtual time of a run can give each a minute of its own.
+// The number of an entry has 27 bits, so that each can have a minute of virtual time.
 #define TIDE__SCRIPT_ENTRIES ((size_t)1 << 27)
 #define TIDE__SCRIPT_STREAMS 1024u
 
@@ -52,7 +52,7 @@ typedef struct tide__script {
   tide__step* steps;  // owned
   size_t step_count;
   size_t step_capacity;
-  uint32_t* empties;  // owned: numbers of steps, ascending, before which the cache was surely emptied
+  uint32_t* empties;  // owned: numbers of steps, ascending, before which the cache was certainly emptied
   size_t empty_count;
   size_t empty_capacity;
   uint32_t* pool_ends;  // owned: for each pool of the trace the step behind its last request
@@ -61,24 +61,33 @@ typedef struct tide__script {
   uint32_t stream_count;
   uint32_t slot_count;
   uint64_t lane_count;    // pairs of pool and stream that requests go to, at most
-  uint64_t skipped;       // releases of blocks that are not known
+  uint64_t skipped;       // releases of unknown blocks
   uint64_t before_count;  // blocks that are older than the recording: the first steps
-  uint64_t before_bytes;  // asked for by these
+  uint64_t before_bytes;  // their requested bytes
   uint64_t peak_bytes;    // of live requests, each rounded
   uint64_t reach_bytes;   // how far behind its beginning memory was mapped in a reserve
   uint64_t spread_bytes;  // the smallest distance of a new reserve from its neighbours
 } tide__script;
 
-// What a request counts for, whatever a policy makes of it.
+// The bytes that a request counts for, whatever the policy does.
 static inline uint64_t tide__request_bytes(uint64_t bytes) {
   return bytes <= 512 ? 512 : (bytes + 511) & ~511ULL;
 }
 
-// Writes the script of a device. Requests of 0 bytes and of 2^60 and more are left out, with their releases.
+// Writes the script of a device. Requests of 0 bytes and of at least 2^60 are omitted, with their releases.
 // Errors: TIDE_ERR_LIMIT for too many entries or streams; TIDE_ERR_NO_MEMORY.
 tide_status tide__script_init(tide__script* script, const tide_trace* trace, size_t device,
                               const tide_heap* heap);
 void tide__script_fini(tide__script* script);
+
+// Adds a stream to `streams`. Errors: TIDE_ERR_LIMIT for more than TIDE__SCRIPT_STREAMS.
+tide_status tide__script_add_stream(tide__script* script, uint64_t handle);
+// The place of the first stream whose handle is not below this one.
+uint32_t tide__script_stream_place(const tide__script* script, uint64_t handle);
+// Finds what follows from the steps: empties, pool_ends and lane_count. Errors: TIDE_ERR_NO_MEMORY.
+tide_status tide__script_derive(tide__script* script);
+// Returns TIDE_ERR_NO_MEMORY with a text.
+tide_status tide__script_no_memory(const tide__script* script);
 
 // The place of a stream in `streams`; stream_count if it is not among them.
 uint32_t tide__script_stream(const tide__script* script, uint64_t handle);
@@ -86,14 +95,14 @@ uint32_t tide__script_stream(const tide__script* script, uint64_t handle);
 // The number of the first step at or behind an entry.
 size_t tide__script_find(const tide__script* script, size_t entry);
 
-// What happened between two calls of the program: the steps from `first` to below `end` are no requests and
-// no releases.
+// The steps between two calls of the program: from `first` to below `end` there are no requests and no
+// releases.
 typedef struct tide__window {
   size_t first;
   size_t end;
   size_t lead;       // steps DONE that it begins with
-  bool has_request;  // the step at `end` is one; else the window is broken off by a release, or by the end
-  bool gives_back;   // segments or mappings
+  bool has_request;  // the step at `end` is a request; otherwise a release, or the end of the script
+  bool gives_back;   // segments are freed or memory unmapped
 } tide__window;
 
 tide__window tide__window_at(const tide__step* steps, size_t count, size_t first);

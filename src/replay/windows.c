@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The allocator is given the requests, the releases, when announced work ends, the addresses of new segments
-// and reserves, and calls of trim; never the address of an allocation. What it does, told by an observer,
-// must be the recording: every address, every segment in its order, every refusal; then what is left, block
-// by block.
+// The cache gets the requests, the releases, the end of work on side streams, the addresses of new segments
+// and reserves, and calls of trim; never the address of an allocation. An observer compares what it does with
+// the recording: every address, every segment in order, every refusal; and at the end the remaining blocks.
 //
-// A snapshot of PyTorch does not tell when the cache was emptied, nor how many completions came before a
-// search and how many through a flush. So entries are taken in windows: what happened since the last request
-// or release, up to the request that ends it. Where segments were given back, or memory ran out, there are
-// several hypotheses (hypothesis_of()); the first that repeats the window is taken. The allocator cannot be
-// copied, so a wrong guess is noted and everything begins again: O(n) for each wrong guess, of which there
-// are none where nothing but emptying can explain what was given back.
+// A snapshot of PyTorch records neither when the cache was emptied, nor how many completions came before a
+// search and how many in a flush. So entries are grouped in windows: from the last request or release to the
+// next request. If segments were freed or memory ran out, there are several hypotheses (hypothesis_of()), and
+// the first that repeats the window is used. The cache cannot be copied, so after a wrong guess the run
+// starts again: O(n) for each wrong guess. There is none if only emptying explains what was freed.
 #include "replay/windows.h"
 
 #include <inttypes.h>
@@ -24,8 +22,8 @@
 #include "replay/meter.h"
 #include "replay/remains.h"
 
-#define CHECK_ATTEMPTS 4096u              // after so many the window in doubt counts as a mismatch
-#define CHECK_REORDERED 1024u             // completions that are looked through for one that comes early
+#define CHECK_ATTEMPTS 4096u              // then the current window counts as a mismatch
+#define CHECK_REORDERED 1024u             // completions searched for one that comes early
 #define CHECK_PROGRESS ((size_t)1 << 14)  // steps between two calls of on_progress
 
 // The hypotheses taken so far, one for each window that has several.
@@ -35,7 +33,7 @@ typedef struct check_plan {
   size_t count;
   size_t capacity;
   size_t attempts;
-  tide__step* steps;         // owned: the script's, with completions in the order they came in
+  tide__step* steps;         // owned: a copy of the script's, with completions in the order of the run
   tide__empties* empties;    // borrowed until the check ends
   tide_replay_result first;  // of the first hypothesis of the last window
 } check_plan;
@@ -53,13 +51,13 @@ typedef struct check_run {
   bool is_half;        // the first of the two parts of a release at once was seen
   bool is_reordered;   // completions came in another order than recorded
   bool is_wrong;
-  bool is_retried;  // another hypothesis is left
+  bool is_retried;  // another hypothesis is to be tried
 } check_run;
 
 // ---------------------------------------------------------------------------------------------------
 // Mismatches
 
-// Notes the first mismatch of a run.
+// Records the first mismatch of a run.
 __attribute__((format(printf, 3, 4))) static void check_fault(check_run* c, uint64_t* counter,
                                                               const char* format, ...) {
   if (c->is_wrong) return;
@@ -77,13 +75,13 @@ __attribute__((format(printf, 3, 4))) static void check_fault(check_run* c, uint
 }
 #define CHECK_FAULT(c, ...) check_fault(c, &(c)->result->mismatched_segments, __VA_ARGS__)
 
-// A call that failed where none may is a mismatch too: the recording asked for what cannot be.
+// An unexpected failure is a mismatch too: the recording contains something impossible.
 static void check_call(check_run* c, tide_status status) {
   if (status != TIDE_OK) CHECK_FAULT(c, "%s", tide_last_error()->text);
 }
 
 // ---------------------------------------------------------------------------------------------------
-// What happens
+// Events of the run
 
 static bool kind_is_like(const check_run* c, uint8_t kind, uint8_t action) {
   switch (kind) {
@@ -104,7 +102,7 @@ static bool kind_is_like(const check_run* c, uint8_t kind, uint8_t action) {
 
 static bool kind_is_release(uint8_t kind) { return kind >= TIDE__STEP_FREE && kind <= TIDE__STEP_DONE; }
 
-// Is it the step, its address aside? A release at once is two things, one after the other.
+// Is the event that of the step, apart from its address? A release at once has two events.
 static bool step_is_like(const check_run* c, const tide__step* want, const tide_trace_entry* got) {
   if (!kind_is_like(c, want->kind, got->action)) return false;
   if (kind_is_release(want->kind)) return true;
@@ -115,9 +113,9 @@ static uint64_t step_address(const check_run* c, const tide__step* step) {
   return c->script->entries[step->entry].address;
 }
 
-// Blocks that are waited for together come in an order that nobody promises (PyTorch's is that of a hash
-// table). So the completion that happened is moved to the front of its run. The sizes that idle blocks were
-// last requested with depend on that order, and are not compared then.
+// Completions that are found together have no defined order (PyTorch's is that of a hash table). So the one
+// that happened is moved to the front. The requested sizes of inactive blocks depend on that order, and are
+// not compared then.
 static void check_reorder(check_run* c, uint64_t address) {
   const size_t end = tide__min(c->script->step_count, c->at + CHECK_REORDERED);
   for (size_t i = c->at; i < end && c->steps[i].kind == TIDE__STEP_DONE; i++) {
@@ -170,8 +168,8 @@ typedef struct hypothesis {
   bool empties;   // the cache was emptied first
 } hypothesis;
 
-// The most that the request of a window can make the allocator grow by: the segment that it did make, or else
-// what no rounding exceeds.
+// An upper bound of the memory that the request of a window needs: the segment that it created, or a size
+// that no rounding exceeds.
 static uint64_t window_growth(const check_run* c, const tide__window* w) {
   for (size_t i = w->end; i > w->first; i--) {
     if (c->steps[i - 1].kind == TIDE__STEP_SEGMENT) return c->steps[i - 1].bytes;
@@ -179,7 +177,7 @@ static uint64_t window_growth(const check_run* c, const tide__window* w) {
   return 2 * c->steps[w->end].bytes + c->stage.options->device->large_segment_bytes + ((uint64_t)4 << 20);
 }
 
-// Is there surely room for that, so that the allocator gives nothing back for the request?
+// Is there certainly room for that, so that the cache frees nothing for the request?
 static bool has_room(check_run* c, uint64_t most) {
   const tide_device_options* const options = c->stage.options->device;
   const uint64_t limit = tide_device_limit(c->stage.device);
@@ -199,9 +197,9 @@ static size_t hypothesis_count(const check_run* c, const tide__window* w) {
   return 2 + w->lead;
 }
 
-// First, all completions at the front were found by the request. Then, the cache was emptied before the
-// request: this comes first where the request has no reason to give memory back. Then, only some completions
-// were found, most first, and the others came when a flush waited for them.
+// First, the request found all completions at the front. Second, the cache was emptied before the request;
+// this comes first if the request has no reason to free memory. Then, only some completions were found, most
+// first, and the others came when a flush waited for them.
 static hypothesis hypothesis_of(check_run* c, const tide__window* w, size_t choice) {
   if (!w->has_request) return (hypothesis){ w->lead, w->gives_back };
   if (choice > 1) return (hypothesis){ w->lead + 1 - choice, false };
@@ -212,7 +210,7 @@ static hypothesis hypothesis_of(check_run* c, const tide__window* w, size_t choi
 // ---------------------------------------------------------------------------------------------------
 // Windows
 
-// Dictates where the segments and reserves of a window lie.
+// Sets the addresses of the segments and reserves of a window.
 static tide_status window_dictate(check_run* c, const tide__window* w) {
   for (size_t i = w->first; i < w->end; i++) {
     const tide__step* const step = &c->steps[i];
@@ -239,7 +237,7 @@ static void check_request(check_run* c, const tide__step* want) {
   check_call(c, is_alloc ? tide__stage_alloc(stage, want) : tide__stage_oom(stage, want));
 }
 
-// Polls for completions one by one. The last is left for the request itself to find, where that looks.
+// Polls for completions one by one. The last one is left for the request, if that polls itself.
 static void window_poll(check_run* c, const tide__window* w, size_t count, bool looks) {
   for (size_t i = 0; i < count && !c->is_wrong; i++) {
     check_call(c, tide__stage_clock_to(&c->stage, c->steps[w->first + i].entry));
@@ -258,7 +256,7 @@ static tide_status window_try(check_run* c, const tide__window* w, hypothesis gu
   }
   check_call(c, window_dictate(c, w));
   if (request != NULL && !c->is_wrong) check_request(c, request);
-  if (c->at != w->end + w->has_request) CHECK_FAULT(c, "this did not happen");
+  if (c->at != w->end + w->has_request) CHECK_FAULT(c, "the recorded event did not happen");
   return TIDE_OK;
 }
 
@@ -276,11 +274,10 @@ static tide_status plan_take(check_plan* plan, size_t index, size_t* out) {
 static void plan_give_up(tide_replay_result* result) {
   const size_t length = strlen(result->mismatch);
   (void)snprintf(result->mismatch + length, sizeof result->mismatch - length,
-                 "; given up after %u guesses at when the cache was emptied", CHECK_ATTEMPTS);
+                 "; gave up after %u guesses at when the cache was emptied", CHECK_ATTEMPTS);
 }
 
-// Notes that a hypothesis failed, and whether the next shall be tried. If none is left, what the first met is
-// the mismatch.
+// A hypothesis failed: selects the next one. If none is left, the mismatch is that of the first.
 static void plan_fail(check_run* c, size_t choice, size_t count) {
   check_plan* const plan = c->plan;
   if (choice == 0) plan->first = *c->result;
@@ -319,12 +316,12 @@ static tide_status check_report(check_run* c) {
   if (options->on_progress == NULL || c->at < c->next_report) return TIDE_OK;
   c->next_report = c->at + CHECK_PROGRESS;
   const bool goes_on = options->on_progress(options->user, c->steps[c->at].entry, c->script->entry_count);
-  TIDE_REQUIRE(goes_on, TIDE_ERR_STATE, "replay_run: ended by on_progress at entry %" PRIu32,
+  TIDE_REQUIRE(goes_on, TIDE_ERR_STATE, "replay_run: cancelled by on_progress at entry %" PRIu32,
                c->steps[c->at].entry);
   return TIDE_OK;
 }
 
-// Plays up to the first mismatch, or to the end.
+// Runs up to the first mismatch, or to the end.
 static tide_status check_play(check_run* c) {
   while (c->at < c->script->step_count && !c->is_wrong) {
     TIDE_TRY(check_report(c));
@@ -341,7 +338,7 @@ static tide_status check_play(check_run* c) {
   return TIDE_OK;
 }
 
-// Plays everything once. *out_same: it was repeated; *out_retried: another hypothesis is worth an attempt.
+// One attempt. *out_same: the recording was repeated; *out_retried: another hypothesis is to be tried.
 static tide_status check_once(const tide__script* script, const tide_replay_options* options,
                               check_plan* plan, tide_replay_result* result, bool* out_same,
                               bool* out_retried) {
@@ -354,14 +351,14 @@ static tide_status check_once(const tide__script* script, const tide_replay_opti
   tide__meter_init(&c.meter, &c.stage);
   tide_status status = tide_device_observe_trace(c.stage.device, check_on_entry, &c, &observer);
   if (status == TIDE_OK) status = check_play(&c);
-  c.is_wrong = true;  // nothing that clearing the stage does is compared
+  c.is_wrong = true;  // do not compare what freeing the stage does
   *out_retried = c.is_retried;
   *out_same = result->mismatch[0] == '\0';
   tide__stage_fini(&c.stage);
   return status;
 }
 
-// What was surely emptied behind the mismatch is emptied as well when the rest is played without comparing.
+// Adds the certain calls of empty_cache behind the mismatch, for the plain run that follows.
 static tide_status empties_complete(const tide__script* script, check_plan* plan) {
   tide__empties* const empties = plan->empties;
   const size_t last = empties->count > 0 ? empties->steps[empties->count - 1] : 0;

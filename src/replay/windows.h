@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Repeats a recording and compares what happens with it, entry by entry.
+// Repeats a recording and compares every entry.
 #ifndef TIDEMARK_SRC_REPLAY_WINDOWS_H
 #define TIDEMARK_SRC_REPLAY_WINDOWS_H
 
@@ -15,9 +15,9 @@ typedef struct tide__empties {
   size_t capacity;
 } tide__empties;
 
-// Plays a script until it is repeated exactly, or no way is left to do so. *out_same: the result then has all
-// figures; else only the mismatch. `empties` gets the calls of empty_cache that were found.
-// Errors: TIDE_ERR_NO_MEMORY, TIDE_ERR_STATE from on_progress, and what the allocator says to its options.
+// Runs a script until it is repeated exactly, or no hypothesis is left. If *out_same, the result has all
+// figures; otherwise only the mismatch. `empties` gets the calls of empty_cache that were found.
+// Errors: TIDE_ERR_NO_MEMORY, TIDE_ERR_STATE from on_progress, and errors of the cache about its options.
 tide_status tide__check_run(const tide__script* script, const tide_heap* heap,
                             const tide_replay_options* options, tide__empties* empties,
                             tide_replay_result* result, bool* out_same);

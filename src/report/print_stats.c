@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Statistics as tables for people.
+// Statistics as readable tables.
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -12,7 +12,7 @@
 
 enum { LINE_BYTES = 256 };
 
-// A text on its way to a sink. After the first failure nothing more is written.
+// Prints to a sink. After the first failure nothing more is written.
 typedef struct stats_printer {
   const tide_sink* sink;  // borrowed during the call
   tide_status status;
@@ -36,7 +36,7 @@ static void put_number(stats_printer* p, int64_t number, bool is_bytes) {
   else put(p, " %14" PRId64, number);
 }
 
-// A figure counts bytes if its name says so.
+// A statistic counts bytes if its name says so.
 static bool name_is_of_bytes(const char* name) { return strstr(name, "bytes") != NULL; }
 
 static void put_stat(stats_printer* p, const char* name, const tide_stat* stat) {
@@ -66,7 +66,7 @@ static void put_duration(stats_printer* p, const char* name, const tide_duration
 
 static tide_status sink_check(const char* call, const void* cache, const tide_sink* sink) {
   TIDE_REQUIRE(cache != NULL && sink != NULL && sink->write != NULL, TIDE_ERR_ARGUMENT,
-               "%s: no cache or sink", call);
+               "%s: cache or sink is NULL", call);
   return TIDE_OK;
 }
 

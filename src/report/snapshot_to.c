@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// A memory snapshot in a file, by one call.
+// Writes a memory snapshot to a file in one call.
 #include "base/error.h"
 #include "tidemark/format.h"
 #include "tidemark/report.h"
 
 tide_status tide_device_snapshot_to(tide_device_cache* device, const char* path) {
-  TIDE_REQUIRE(device != NULL && path != NULL, TIDE_ERR_ARGUMENT, "device_snapshot_to: no device or path");
+  TIDE_REQUIRE(device != NULL && path != NULL, TIDE_ERR_ARGUMENT,
+               "device_snapshot_to: device or path is NULL");
   tide_snapshot_options options = TIDE_SNAPSHOT_OPTIONS_INIT;
   tide_trace* trace = NULL;
   options.describe = tide_stack_describe;

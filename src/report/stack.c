@@ -22,7 +22,7 @@ bool tide_stack_describe(void* user, uint64_t frame, tide_frame_words* out) {
   (void)user;
   if (out == NULL) return false;
   *out = (tide_frame_words){ NULL, NULL, 0 };
-  // A return address is that of the instruction behind the call, which may belong to the next function.
+  // A return address is behind the call, and may belong to the next function.
   if (frame == 0 || !tide__sys_symbol(frame - 1, &symbol)) return false;
   if (symbol.name == NULL) {
     const char* const slash = strrchr(symbol.file, '/');

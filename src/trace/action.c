@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The names of actions, and the layout of an entry. Both stand in the list of the public header; a search by
-// name goes through all of it, because there are few.
+// The names of actions, from the list in the public header. A search by name is linear, because there are
+// few.
 #include "tidemark/trace.h"
 
 #include <string.h>
 
 #include "base/check.h"
 
-// Every entry of a long history is paid for.
+// The size of an entry decides the memory of a long history.
 TIDE_STATIC_ASSERT(sizeof(tide_trace_entry) == 48);
 // A set of actions is a word of bits.
 TIDE_STATIC_ASSERT(TIDE_ACTION_COUNT <= 32);

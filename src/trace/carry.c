@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// From the table of an allocator to that of a trace. Cost: O(1) for a stack or note that was carried before,
-// else O(its length). No lock is held while a frame is described.
+// From the table of a cache to that of a trace. Cost: O(1) for a stack or note that was copied before,
+// otherwise O(its length). No lock is held while a frame is described.
 #include "trace/carry.h"
 
 #include <inttypes.h>

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Carrying what the entries of an allocator name (texts, stacks, notes) from the allocator's table to that of
-// a trace, each distinct stack and note once. In the allocator's table a frame is what was gathered; in that
-// of the trace it is the number of a tide_frame.
+// Copies the texts, stacks and notes of entries from the table of a cache to that of a trace, each distinct
+// stack and note once. In the table of the cache a frame is what was gathered; in that of the trace it is the
+// number of a tide_frame.
 #ifndef TIDEMARK_SRC_TRACE_CARRY_H
 #define TIDEMARK_SRC_TRACE_CARRY_H
 
 #include "tidemark/trace.h"
 
-// What was carried over already: the number in the trace + 1, by the number before; 0: not yet.
+// Numbers in the trace + 1, by the numbers in the cache; 0: not copied yet.
 typedef struct tide__carried {
   uint32_t* numbers;  // owned
   size_t count;
@@ -23,26 +23,26 @@ typedef struct tide__carry {
   bool (*describe)(void* user, uint64_t frame, tide_frame_words* out);
   void* user;
   uint64_t epoch_ns;  // added to times
-  bool has_numbers;   // stacks are numbers of the caller's, and stand for one frame
+  bool has_numbers;   // stacks are numbers of the caller, each for one frame
   tide__carried stacks;
   tide__carried notes;
-  uint32_t no_context;  // the text that stands for no compile context
+  uint32_t no_context;  // the text for "no compile context"
 } tide__carry;
 
-// Fills in what is not set by the caller: the last three.
-// Errors: TIDE_ERR_NO_MEMORY, and then tide__carry_fini() is still to be called.
+// Sets the last three fields; the caller sets the others.
+// Errors: TIDE_ERR_NO_MEMORY; tide__carry_fini() must still be called.
 tide_status tide__carry_init(tide__carry* carry);
 void tide__carry_fini(tide__carry* carry);
 
 tide_status tide__carry_stack(tide__carry* carry, uint32_t stack, uint32_t* out);
-// Changes the time, the stack and the note of an entry to those it has in the trace.
+// Converts the time, the stack and the note of an entry to those of the trace.
 tide_status tide__carry_entry(tide__carry* carry, tide_trace_entry* entry);
 
 // Room for the numbers from 0 to `last`.
 tide_status tide__carried_init(tide__carried* list, const tide_heap* heap, uint32_t last);
 void tide__carried_fini(tide__carried* list, const tide_heap* heap);
-// Where the number in the trace stands; a number that came after the beginning has no place, and is carried
-// each time it is met, in `spare`.
+// The place of the number in the trace. A number that was added later has no place; it is copied each time,
+// and `spare` is used.
 static inline uint32_t* tide__carried_at(const tide__carried* list, uint32_t number, uint32_t* spare) {
   *spare = 0;
   return number < list->count ? &list->numbers[number] : spare;

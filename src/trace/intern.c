@@ -1,379 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Interned texts, stacks, notes, frames and values: tables of byte strings, each with its own numbers, dense
-// from 1.
-//
-// A value lies in a block, behind its hash and its length, and never moves. Chunks of pointers, which double
-// in size and never move either, lead from a number to the value; they are published with release and read
-// with acquire, so looking a number up takes no lock. Slots (open addressing, linear probing, at most 3/4
-// full) lead from a hash to a number. They are no tide__hash_map, whose slots have twice the size: here a
-// value keeps its own hash, so a slot needs only 8 bytes.
-//
-// Adding looks the value up under the lock. What the table lacks to take a new one (larger slots, a chunk, a
-// block) is noted, made without the lock, and brought along in the next attempt; what was not needed after
-// all, because another thread was faster, is given back. Larger slots are filled before they are brought, so
-// that putting them in place takes no time: no value comes meanwhile, because there is no slot for it.
-//
-// Cost: O(length) to add, amortised for a new value; O(1) to look up. A value takes 16 bytes beside its own,
-//       8 to 16 of a pointer, 11 to 22 of slots; what is left over in a block is below a quarter of the next.
-// Lock: TIDE__RANK_INTERN, one a table, never two at once. The heap is called without it.
+// Interned texts, stacks, notes and frames: a table (intern_table.c) for each kind. Values are in value.c.
 #include "trace/intern.h"
 
 #include <string.h>
 
 #include "base/arith.h"
-#include "base/atomic.h"
 #include "base/error.h"
 #include "base/heap.h"
-#include "base/lock.h"
-
-#define INTERN_FIRST_CHUNK 64u  // pointers in chunk 0
-#define INTERN_CHUNKS 26u       // so that every number has 32 bits
-#define INTERN_LIMIT (INTERN_FIRST_CHUNK * ((1u << INTERN_CHUNKS) - 1))
-#define INTERN_FIRST_SLOTS 64u
-#define INTERN_BLOCK_MIN ((size_t)4 << 10)  // a block is as large as all memory before it, between these
-#define INTERN_BLOCK_MAX ((size_t)256 << 10)
-
-// ---------------------------------------------------------------------------------------------------
-// What a table is made of
-
-typedef struct intern_value {
-  uint64_t hash;
-  uint64_t bytes;   // of the data, without the zero byte behind a text
-  uint64_t data[];  // aligned for frames; texts and notes lie here as well
-} intern_value;
-
-typedef _Atomic(const intern_value*) intern_entry;  // borrowed from a block; NULL: not given out yet
-
-// [V1] used <= bytes; behind used all bytes are 0
-typedef struct intern_block {
-  struct intern_block* next;  // owned
-  size_t bytes;               // of the block, this header included
-  size_t used;                // likewise
-} intern_block;
-
-typedef struct intern_slot {
-  uint32_t tag;     // the upper half of the hash, to leave most strangers alone
-  uint32_t number;  // 0: empty
-} intern_slot;
-
-// [I1] slot_count is 0 or a power of two; count <= slot_count / 4 * 3
-// [I2] intern_chunk_of(n - 1) leads to the value with number n, for 1 <= n <= count, and above to NULL
-// [I3] the slots name each number from 1 to count once, and a search by the value's own hash meets it
-// [I4] memory == bytes of the slots, the chunks and the blocks
-typedef struct intern_table {
-  tide__mutex lock;
-  intern_slot* slots;      // owned; shared under lock
-  size_t slot_count;       // shared under lock
-  intern_block* blocks;    // owned; shared under lock; the first is the one with most room
-  tide__atomic_u32 count;  // of values; rises under lock
-  tide__atomic_u64 memory;
-  _Atomic(intern_entry*) chunks[INTERN_CHUNKS];  // owned; chunk k has INTERN_FIRST_CHUNK << k pointers
-} intern_table;
+#include "trace/intern_table.h"
 
 struct tide_intern {
   const tide_heap* heap;  // borrowed until the table is freed
   uint64_t uid;
-  intern_table tables[TIDE__INTERN_KINDS];
+  tide__intern_table tables[TIDE__INTERN_KINDS];
 };
-
-// What is looked for or added.
-typedef struct intern_key {
-  const void* data;  // caller keeps
-  size_t bytes;
-  size_t room;  // that it takes in a block
-  uint64_t hash;
-} intern_key;
-
-// ---------------------------------------------------------------------------------------------------
-// The hash: 16 bytes at a time are multiplied to 128 bits, whose halves are folded (as wyhash does). The
-// length goes in at the end, because the last bytes are filled up with zeros.
-
-__extension__ typedef unsigned __int128 intern_wide;
-
-#define HASH_FIRST 0xa0761d6478bd642fu
-#define HASH_SECOND 0xe7037ed1a0b428dbu
-#define HASH_THIRD 0x8ebc6af09c88c6e3u
-
-static uint64_t hash_fold(uint64_t a, uint64_t b) {
-  const intern_wide product = (intern_wide)a * b;
-  return (uint64_t)product ^ (uint64_t)(product >> 64);
-}
-
-static uint64_t hash_bytes(const void* data, size_t bytes) {
-  const char* at = data;
-  uint64_t hash = HASH_FIRST;
-  uint64_t word[2];
-  size_t left = bytes;
-  for (; left > sizeof word; at += sizeof word, left -= sizeof word) {
-    memcpy(word, at, sizeof word);
-    hash = hash_fold(word[0] ^ HASH_SECOND, word[1] ^ hash);
-  }
-  word[0] = word[1] = 0;
-  memcpy(word, at, left);
-  hash = hash_fold(word[0] ^ HASH_SECOND, word[1] ^ hash);
-  return hash_fold(hash ^ HASH_THIRD, bytes ^ HASH_SECOND);
-}
-
-// ---------------------------------------------------------------------------------------------------
-// From a number to its value
-
-static uint32_t intern_chunk_of(uint32_t index, uint32_t* out_place) {
-  const uint32_t scaled = index / INTERN_FIRST_CHUNK + 1;
-  const uint32_t chunk = 31u - (uint32_t)__builtin_clz(scaled);
-  *out_place = index - INTERN_FIRST_CHUNK * ((1u << chunk) - 1);
-  return chunk;
-}
-
-static size_t intern_chunk_bytes(uint32_t chunk) {
-  return ((size_t)INTERN_FIRST_CHUNK << chunk) * sizeof(intern_entry);
-}
-
-static const intern_value* intern_at(const intern_table* table, uint32_t number) {
-  uint32_t place = 0;
-  if (number == 0) return NULL;
-  const uint32_t chunk = intern_chunk_of(number - 1, &place);
-  if (chunk >= INTERN_CHUNKS) return NULL;
-  // The chunk pairs with intern_chunk_ready_locked, the value with intern_publish_locked.
-  intern_entry* const entries = tide__load_acquire(&table->chunks[chunk]);
-  return entries != NULL ? tide__load_acquire(&entries[place]) : NULL;
-}
-
-// ---------------------------------------------------------------------------------------------------
-// From a value to its number
-
-static bool intern_is_same(const intern_value* value, const intern_key* key) {
-  return value->hash == key->hash && value->bytes == key->bytes &&
-         memcmp(value->data, key->data, key->bytes) == 0;
-}
-
-static uint32_t intern_find_locked(const intern_table* table, const intern_key* key)
-    TIDE_REQUIRES(&table->lock) {
-  if (table->slot_count == 0) return 0;
-  const uint32_t tag = (uint32_t)(key->hash >> 32);
-  const size_t mask = table->slot_count - 1;
-  for (size_t i = key->hash & mask;; i = (i + 1) & mask) {
-    const intern_slot slot = table->slots[i];
-    if (slot.number == 0) return 0;
-    if (slot.tag == tag && intern_is_same(intern_at(table, slot.number), key)) return slot.number;
-  }
-}
-
-// Puts a number that is not there yet into slots that have room.
-static void slots_put(intern_slot* slots, size_t slot_count, uint64_t hash, uint32_t number) {
-  const size_t mask = slot_count - 1;
-  size_t i = hash & mask;
-  while (slots[i].number != 0) i = (i + 1) & mask;
-  slots[i] = (intern_slot){ (uint32_t)(hash >> 32), number };
-}
-
-// ---------------------------------------------------------------------------------------------------
-// Memory that a thread brings along
-
-typedef struct intern_piece {
-  void* address;  // owned until the table takes it; NULL: none
-  size_t bytes;   // of it
-  size_t wanted;  // bytes the table asked for; 0: nothing
-} intern_piece;
-
-typedef struct intern_spare {
-  intern_piece slots;
-  uint32_t count;  // values when slots were asked for, which they are filled with
-  intern_piece chunk;
-  intern_piece block;
-} intern_spare;
-
-// Is a piece of this size here? Otherwise it is noted.
-static bool piece_is_here(intern_piece* piece, size_t bytes) {
-  const bool is_here = piece->address != NULL && piece->bytes == bytes;
-  if (!is_here) piece->wanted = bytes;
-  return is_here;
-}
-
-static void* piece_take(intern_piece* piece) {
-  void* const address = piece->address;
-  piece->address = NULL;
-  return address;
-}
-
-static void piece_release(const tide_heap* heap, intern_piece* piece) {
-  tide__heap_release(heap, piece_take(piece), 1, piece->bytes);
-}
-
-// Makes the piece that is wanted, in place of the one that is here.
-static bool piece_make(const tide_heap* heap, intern_piece* piece) {
-  piece_release(heap, piece);
-  piece->bytes = piece->wanted;
-  piece->wanted = 0;
-  piece->address = tide__heap_alloc(heap, 1, piece->bytes);
-  return piece->address != NULL;
-}
-
-// Makes larger slots and fills them. The values of that time are there for good.
-static bool spare_make_slots(const intern_table* table, const tide_heap* heap, intern_spare* spare) {
-  if (!piece_make(heap, &spare->slots)) return false;
-  const size_t slot_count = spare->slots.bytes / sizeof(intern_slot);
-  for (uint32_t number = 1; number <= spare->count; number++) {
-    slots_put(spare->slots.address, slot_count, intern_at(table, number)->hash, number);
-  }
-  return true;
-}
-
-static void spare_release(const tide_heap* heap, intern_spare* spare) {
-  piece_release(heap, &spare->slots);
-  piece_release(heap, &spare->chunk);
-  piece_release(heap, &spare->block);
-}
-
-// Makes what the last attempt lacked.
-static tide_status spare_make(const intern_table* table, const tide_heap* heap, intern_spare* spare) {
-  TIDE_ASSERT_UNLOCKED();
-  bool is_made = false;
-  if (spare->slots.wanted != 0) is_made = spare_make_slots(table, heap, spare);
-  else if (spare->chunk.wanted != 0) is_made = piece_make(heap, &spare->chunk);
-  else if (spare->block.wanted != 0) is_made = piece_make(heap, &spare->block);
-  else return TIDE_FAIL(TIDE_ERR_LIMIT, "intern: there are %u values already", INTERN_LIMIT);
-  return is_made ? TIDE_OK : TIDE_FAIL(TIDE_ERR_NO_MEMORY, "intern: no memory for one more value");
-}
-
-// ---------------------------------------------------------------------------------------------------
-// Adding
-
-static void intern_count_memory(intern_table* table, uint64_t more) {
-  (void)tide__add_relaxed(&table->memory, more);
-}
-
-// Is there a slot for one more? The old slots leave with the spare ones.
-static bool intern_slots_ready_locked(intern_table* table, uint32_t count, intern_spare* spare)
-    TIDE_REQUIRES(&table->lock) {
-  if (count < table->slot_count / 4 * 3) return true;
-  const size_t old_bytes = table->slot_count * sizeof(intern_slot);
-  const size_t bytes = old_bytes != 0 ? 2 * old_bytes : INTERN_FIRST_SLOTS * sizeof(intern_slot);
-  if (!piece_is_here(&spare->slots, bytes)) {
-    spare->count = count;
-    return false;
-  }
-  TIDE_ASSERT(spare->count == count);  // the slots of then were full, and are those of now by their size
-  intern_slot* const old = table->slots;
-  table->slots = piece_take(&spare->slots);
-  table->slot_count = bytes / sizeof(intern_slot);
-  spare->slots = (intern_piece){ old, old_bytes, 0 };
-  intern_count_memory(table, bytes - old_bytes);
-  return true;
-}
-
-static bool intern_chunk_ready_locked(intern_table* table, uint32_t index, intern_spare* spare)
-    TIDE_REQUIRES(&table->lock) {
-  uint32_t place = 0;
-  const uint32_t chunk = intern_chunk_of(index, &place);
-  if (tide__load_relaxed(&table->chunks[chunk]) != NULL) return true;
-  if (!piece_is_here(&spare->chunk, intern_chunk_bytes(chunk))) return false;
-  intern_count_memory(table, spare->chunk.bytes);
-  tide__store_release(&table->chunks[chunk], piece_take(&spare->chunk));  // pairs with intern_at
-  return true;
-}
-
-static size_t block_room(const intern_block* block) { return block != NULL ? block->bytes - block->used : 0; }
-
-// A large value gets a block of its own, so that what is left of a shared one is never much.
-static size_t block_bytes_for(uint64_t memory, size_t room) {
-  const size_t shared = tide__min(tide__max(memory, INTERN_BLOCK_MIN), INTERN_BLOCK_MAX);
-  return room <= shared / 4 ? shared : sizeof(intern_block) + room;
-}
-
-// The block with more room after it was used goes first.
-static void intern_link_locked(intern_table* table, intern_block* block, size_t room)
-    TIDE_REQUIRES(&table->lock) {
-  const bool is_first = block_room(block) - room >= block_room(table->blocks);
-  intern_block** const link = is_first ? &table->blocks : &table->blocks->next;
-  block->next = *link;
-  *link = block;
-}
-
-// Room for a value, or NULL.
-static intern_value* intern_carve_locked(intern_table* table, size_t room, intern_spare* spare)
-    TIDE_REQUIRES(&table->lock) {
-  intern_block* block = table->blocks;
-  if (block_room(block) < room) {
-    const size_t bytes = block_bytes_for(tide__load_relaxed(&table->memory), room);
-    if (!piece_is_here(&spare->block, bytes)) return NULL;
-    block = piece_take(&spare->block);
-    block->bytes = bytes;
-    block->used = sizeof *block;
-    intern_link_locked(table, block, room);
-    intern_count_memory(table, bytes);
-  }
-  void* const value = (char*)block + block->used;
-  block->used += room;
-  return value;
-}
-
-static void intern_publish_locked(intern_table* table, uint32_t index, const intern_value* value)
-    TIDE_REQUIRES(&table->lock) {
-  uint32_t place = 0;
-  const uint32_t chunk = intern_chunk_of(index, &place);
-  intern_entry* const entries = tide__load_relaxed(&table->chunks[chunk]);
-  tide__store_release(&entries[place], value);  // pairs with intern_at
-  tide__store_relaxed(&table->count, index + 1);
-  slots_put(table->slots, table->slot_count, value->hash, index + 1);
-}
-
-// The number of the value; 0 when something is wanted first, or, with nothing wanted, when the table is full.
-static uint32_t intern_add_locked(intern_table* table, const intern_key* key, intern_spare* spare)
-    TIDE_REQUIRES(&table->lock) {
-  const uint32_t known = intern_find_locked(table, key);
-  const uint32_t index = tide__load_relaxed(&table->count);
-  if (known != 0 || index == INTERN_LIMIT) return known;
-  if (!intern_slots_ready_locked(table, index, spare)) return 0;
-  if (!intern_chunk_ready_locked(table, index, spare)) return 0;
-  intern_value* const value = intern_carve_locked(table, key->room, spare);
-  if (value == NULL) return 0;
-  value->hash = key->hash;
-  value->bytes = key->bytes;
-  memcpy(value->data, key->data, key->bytes);
-  intern_publish_locked(table, index, value);
-  return index + 1;
-}
-
-// Adds `bytes` bytes, which are not none, with `zeros` bytes behind them.
-tide_status tide__intern_add(tide_intern* names, tide__intern_kind kind, const void* data, size_t bytes,
-                             size_t zeros, uint32_t* out) {
-  intern_table* const table = &names->tables[kind];
-  intern_spare spare = { 0 };
-  tide_status status = TIDE_OK;
-  uint64_t room = 0;
-  TIDE_REQUIRE(tide__add(bytes, sizeof(intern_value) + zeros, &room) &&
-                   tide__align_up(room, sizeof(uint64_t), &room) && room <= SIZE_MAX / 2,
-               TIDE_ERR_NO_MEMORY, "intern: no memory for a value of %zu bytes", bytes);
-  const intern_key key = { data, bytes, room, hash_bytes(data, bytes) };
-  uint32_t number = 0;
-  while (number == 0 && status == TIDE_OK) {
-    tide__mutex_lock(&table->lock);
-    number = intern_add_locked(table, &key, &spare);
-    tide__mutex_unlock(&table->lock);
-    if (number == 0) status = spare_make(table, names->heap, &spare);
-  }
-  spare_release(names->heap, &spare);
-  *out = number;
-  return status;
-}
-
-// ---------------------------------------------------------------------------------------------------
-// The public calls
-
-static void intern_table_fini(intern_table* table, const tide_heap* heap) {
-  tide__heap_release(heap, table->slots, table->slot_count, sizeof(intern_slot));
-  for (uint32_t k = 0; k < INTERN_CHUNKS; k++) {
-    tide__heap_release(heap, tide__load_relaxed(&table->chunks[k]), 1, intern_chunk_bytes(k));
-  }
-  for (intern_block* block = table->blocks; block != NULL;) {
-    intern_block* const next = block->next;
-    tide__heap_release(heap, block, 1, block->bytes);
-    block = next;
-  }
-  tide__mutex_fini(&table->lock);
-}
 
 tide_status tide_intern_new(const tide_heap* heap, tide_intern** out) {
   static tide__atomic_u64 last_uid;
@@ -385,21 +27,26 @@ tide_status tide_intern_new(const tide_heap* heap, tide_intern** out) {
   TIDE_REQUIRE(names != NULL, TIDE_ERR_NO_MEMORY, "intern_new: no memory for the table");
   names->heap = heap;
   names->uid = tide__add_relaxed(&last_uid, 1) + 1;
-  for (size_t i = 0; i < TIDE__INTERN_KINDS; i++) tide__mutex_init(&names->tables[i].lock, TIDE__RANK_INTERN);
+  for (size_t i = 0; i < TIDE__INTERN_KINDS; i++) tide__intern_table_init(&names->tables[i]);
   *out = names;
   return TIDE_OK;
 }
 
 void tide_intern_free(tide_intern* names) {
   if (names == NULL) return;
-  for (size_t i = 0; i < TIDE__INTERN_KINDS; i++) intern_table_fini(&names->tables[i], names->heap);
+  for (size_t i = 0; i < TIDE__INTERN_KINDS; i++) tide__intern_table_fini(&names->tables[i], names->heap);
   tide__heap_release(names->heap, names, 1, sizeof *names);
+}
+
+tide_status tide__intern_add(tide_intern* names, tide__intern_kind kind, const void* data, size_t bytes,
+                             size_t zeros, uint32_t* out) {
+  return tide__intern_table_add(&names->tables[kind], names->heap, data, bytes, zeros, out);
 }
 
 tide_status tide_intern_add_text(tide_intern* names, const char* text, size_t bytes, uint32_t* out) {
   TIDE_REQUIRE(out != NULL, TIDE_ERR_ARGUMENT, "intern_add_text: out is NULL");
   *out = 0;
-  TIDE_REQUIRE(names != NULL, TIDE_ERR_ARGUMENT, "intern_add_text: no table");
+  TIDE_REQUIRE(names != NULL, TIDE_ERR_ARGUMENT, "intern_add_text: names is NULL");
   if (bytes == 0) return TIDE_OK;
   TIDE_REQUIRE(text != NULL, TIDE_ERR_ARGUMENT, "intern_add_text: text is NULL");
   return tide__intern_add(names, TIDE__INTERN_TEXT, text, bytes, 1, out);
@@ -408,7 +55,7 @@ tide_status tide_intern_add_text(tide_intern* names, const char* text, size_t by
 tide_status tide_intern_add_stack(tide_intern* names, const uint64_t* frames, size_t count, uint32_t* out) {
   TIDE_REQUIRE(out != NULL, TIDE_ERR_ARGUMENT, "intern_add_stack: out is NULL");
   *out = 0;
-  TIDE_REQUIRE(names != NULL, TIDE_ERR_ARGUMENT, "intern_add_stack: no table");
+  TIDE_REQUIRE(names != NULL, TIDE_ERR_ARGUMENT, "intern_add_stack: names is NULL");
   if (count == 0) return TIDE_OK;
   TIDE_REQUIRE(frames != NULL, TIDE_ERR_ARGUMENT, "intern_add_stack: frames is NULL");
   uint64_t bytes = 0;
@@ -420,7 +67,7 @@ tide_status tide_intern_add_stack(tide_intern* names, const uint64_t* frames, si
 tide_status tide_intern_add_note(tide_intern* names, tide_note note, uint32_t* out) {
   TIDE_REQUIRE(out != NULL, TIDE_ERR_ARGUMENT, "intern_add_note: out is NULL");
   *out = 0;
-  TIDE_REQUIRE(names != NULL, TIDE_ERR_ARGUMENT, "intern_add_note: no table");
+  TIDE_REQUIRE(names != NULL, TIDE_ERR_ARGUMENT, "intern_add_note: names is NULL");
   if (note.metadata == 0 && note.compile_context == 0 && note.extra == 0) return TIDE_OK;
   return tide__intern_add(names, TIDE__INTERN_NOTE, &note, sizeof note, 0, out);
 }
@@ -432,13 +79,13 @@ tide_status tide_intern_add_frame(tide_intern* names, const tide_frame* frame, u
   return tide__intern_add(names, TIDE__INTERN_FRAME, frame, sizeof *frame, 0, out);
 }
 
-static const intern_value* intern_find(const tide_intern* names, tide__intern_kind kind, uint32_t id) {
-  return names != NULL ? intern_at(&names->tables[kind], id) : NULL;
+static const tide__intern_value* intern_find(const tide_intern* names, tide__intern_kind kind, uint32_t id) {
+  return names != NULL ? tide__intern_at(&names->tables[kind], id) : NULL;
 }
 
 const uint64_t* tide__intern_find(const tide_intern* names, tide__intern_kind kind, uint32_t id,
                                   size_t* out_bytes) {
-  const intern_value* const value = intern_find(names, kind, id);
+  const tide__intern_value* const value = intern_find(names, kind, id);
   *out_bytes = value != NULL ? value->bytes : 0;
   return value != NULL ? value->data : NULL;
 }
@@ -448,45 +95,29 @@ const tide_heap* tide__intern_heap(const tide_intern* names) { return names->hea
 uint64_t tide__intern_uid(const tide_intern* names) { return names->uid; }
 
 const char* tide_intern_text(const tide_intern* names, uint32_t id, size_t* out_bytes) {
-  const intern_value* const value = intern_find(names, TIDE__INTERN_TEXT, id);
+  const tide__intern_value* const value = intern_find(names, TIDE__INTERN_TEXT, id);
   if (out_bytes != NULL) *out_bytes = value != NULL ? value->bytes : 0;
   return value != NULL ? (const char*)value->data : NULL;
 }
 
 const uint64_t* tide_intern_stack(const tide_intern* names, uint32_t id, size_t* out_count) {
-  const intern_value* const value = intern_find(names, TIDE__INTERN_STACK, id);
+  const tide__intern_value* const value = intern_find(names, TIDE__INTERN_STACK, id);
   if (out_count != NULL) *out_count = value != NULL ? value->bytes / sizeof *value->data : 0;
   return value != NULL ? value->data : NULL;
 }
 
 tide_note tide_intern_note(const tide_intern* names, uint32_t id) {
   tide_note note = { 0 };
-  const intern_value* const value = intern_find(names, TIDE__INTERN_NOTE, id);
+  const tide__intern_value* const value = intern_find(names, TIDE__INTERN_NOTE, id);
   if (value != NULL) memcpy(&note, value->data, sizeof note);
   return note;
 }
 
 tide_frame tide_intern_frame(const tide_intern* names, uint32_t id) {
   tide_frame frame = { 0 };
-  const intern_value* const value = intern_find(names, TIDE__INTERN_FRAME, id);
+  const tide__intern_value* const value = intern_find(names, TIDE__INTERN_FRAME, id);
   if (value != NULL) memcpy(&frame, value->data, sizeof frame);
   return frame;
-}
-
-static size_t intern_table_count(const intern_table* table, size_t* out_bytes) {
-  *out_bytes += tide__load_relaxed(&table->memory);
-  return tide__load_relaxed(&table->count);
-}
-
-size_t tide_intern_count(const tide_intern* names, size_t* out_bytes) {
-  size_t bytes = 0;
-  size_t count = 0;
-  if (names != NULL) {
-    bytes = sizeof *names;
-    for (size_t i = 0; i < TIDE__INTERN_KINDS; i++) count += intern_table_count(&names->tables[i], &bytes);
-  }
-  if (out_bytes != NULL) *out_bytes = bytes;
-  return count;
 }
 
 static uint32_t intern_kind_count(const tide_intern* names, tide__intern_kind kind) {
@@ -504,49 +135,10 @@ tide_intern_counts tide_intern_counts_of(const tide_intern* names) {
   return counts;
 }
 
-// ---------------------------------------------------------------------------------------------------
-// The invariants
-
-static bool intern_slots_are_right_locked(const intern_table* table, uint32_t count)
-    TIDE_REQUIRES(&table->lock) {
-  size_t used = 0;
-  for (size_t i = 0; i < table->slot_count; i++) used += table->slots[i].number != 0;
-  for (uint32_t number = 1; number <= count; number++) {
-    const intern_value* const value = intern_at(table, number);
-    const intern_key key = { value->data, value->bytes, 0, hash_bytes(value->data, value->bytes) };
-    if (intern_find_locked(table, &key) != number) return false;
-  }
-  return used == count;
-}
-
-static uint64_t intern_sum_locked(const intern_table* table) TIDE_REQUIRES(&table->lock) {
-  uint64_t sum = table->slot_count * sizeof(intern_slot);
-  for (uint32_t k = 0; k < INTERN_CHUNKS; k++) {
-    if (tide__load_relaxed(&table->chunks[k]) != NULL) sum += intern_chunk_bytes(k);
-  }
-  for (const intern_block* block = table->blocks; block != NULL; block = block->next) sum += block->bytes;
-  return sum;
-}
-
-static int intern_check_locked(const intern_table* table) TIDE_REQUIRES(&table->lock) {
-  const uint32_t count = tide__load_relaxed(&table->count);
-  const size_t slots = table->slot_count;
-  if ((slots != 0 && !tide__is_power_of_two(slots)) || count > slots / 4 * 3) return 1;
-  for (uint32_t number = 1; number <= count; number++) {
-    if (intern_at(table, number) == NULL) return 2;
-  }
-  if (intern_at(table, count + 1) != NULL) return 2;
-  if (!intern_slots_are_right_locked(table, count)) return 3;
-  return intern_sum_locked(table) == tide__load_relaxed(&table->memory) ? 0 : 4;
-}
-
 int tide__intern_check(tide_intern* names) {
   int broken = 0;
   for (size_t i = 0; i < TIDE__INTERN_KINDS && broken == 0; i++) {
-    intern_table* const table = &names->tables[i];
-    tide__mutex_lock(&table->lock);
-    broken = intern_check_locked(table);
-    tide__mutex_unlock(&table->lock);
+    broken = tide__intern_table_check(&names->tables[i]);
   }
   return broken;
 }

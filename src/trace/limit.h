@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// A trace with a memory limit: what readers of files need beyond the public interface.
+// A trace with a memory limit, for readers of files.
 #ifndef TIDEMARK_SRC_TRACE_LIMIT_H
 #define TIDEMARK_SRC_TRACE_LIMIT_H
 
 #include "base/limited_heap.h"
 #include "tidemark/trace.h"
 
-// Makes an empty trace that may take `limit` bytes of the heap, without its own record.
+// Makes an empty trace that may take `limit` bytes of the heap, not counting its own record.
 tide_status tide__trace_new_limited(const tide_heap* heap, uint64_t limit, tide_trace** out);
 
 // The heap of the trace. What a reader allocates from it counts as well, and must be released before the

@@ -1,20 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The ring of entries. To add is one atomic addition, which gives the entry its number, and stores into the
-// slot of that number. A thread waits for another only if that one was stopped in the midst of an entry while
-// a whole ring of others was made, or while the ring is closed.
+// The ring of entries. Adding is one atomic addition, which returns the number of the entry, and stores to
+// the slot of that number. A thread waits for another one only if that one stopped in the middle of an entry
+// while a whole ring of others was added, or while the ring is closed.
 //
-// Reading leaves those who add alone: words are copied as they are, and afterwards `next` tells which of them
-// may have been written again. That look is itself an addition, of 0, and so has its place among those that
-// draw numbers: it sees the ones before it, and the words that belong to the ones behind it are written after
-// the words were read.
+// Reading does not disturb writers. It copies words as they are, and then checks `next` to find which of them
+// may have been overwritten. That check is itself an atomic addition, of 0, so it is ordered among the draws
+// of numbers: it sees the draws before it, and words of later draws are written after they were read.
 //
-// A ring that is cleared or changes its size is carried over while entries go on being added; then it is
-// closed, those who have drawn a number finish, and what they added follows. It opens with the other of two
-// memories; the number that a thread draws says which one. So the address of all that a thread touches comes
-// out of its addition, and no stronger order is needed there. Numbers from a closed ring are none: `next` is
-// set anew when it opens.
+// To clear or resize, entries are copied while others are added. Then the ring is closed, threads that have
+// drawn a number finish, and their entries are copied too. The ring opens with the other of two memories; the
+// number that a thread draws says which one. So every address that a thread uses depends on its addition, and
+// no stronger order is needed. Numbers drawn from a closed ring are void: `next` is set when it opens.
 //
 // Cost: O(1) to add; O(n) to copy, to clear and to resize.
 // Lock: TIDE__RANK_HISTORY, except to add. The heap is called without it.
@@ -42,7 +40,7 @@ void tide__ring_fini(tide__ring* ring) {
 // ---------------------------------------------------------------------------------------------------
 // Slots
 
-// Waits until the entry with this number, or a later one in its place, is whole.
+// Waits until the entry with this number, or a later one in its slot, is complete.
 static inline void slot_await(const tide__ring_slot* slot, uint64_t number) {
   // pairs with the release in tide__ring_add
   for (uint32_t i = 0; tide__load_acquire(&slot->turn) <= number; i++) tide__wait_a_moment(i);
@@ -66,7 +64,7 @@ static inline void slot_read(const tide__ring_slot* slot, tide_trace_entry* out)
 }
 
 // ---------------------------------------------------------------------------------------------------
-// The seldom halves of adding
+// The rare cases of adding
 
 static bool ring_is_closed(const tide__ring* ring) {
   return (tide__load_relaxed(&ring->next) & TIDE__RING_IS_CLOSED) != 0;
@@ -88,7 +86,7 @@ void tide__ring_await_turn(const tide__ring_memory* memory, uint64_t number) {
 // ---------------------------------------------------------------------------------------------------
 // Reading
 
-// The oldest entry that is kept, if `next` is the one after the newest.
+// The oldest kept entry, if `next` is the one after the newest.
 static uint64_t memory_oldest(const tide__ring_memory* memory, uint64_t next) {
   return next - tide__min(next - memory->first, memory->capacity);
 }
@@ -105,8 +103,7 @@ void tide__ring_range(tide__ring* ring, uint64_t* out_first, uint64_t* out_next)
   tide__mutex_unlock(&ring->lock);
 }
 
-// Copies entries that are kept; returns how many of them, the first ones, may not be what they were, because
-// later ones take their places.
+// Copies kept entries. Returns how many of the first ones may have been overwritten by later entries.
 static uint64_t ring_read_locked(tide__ring* ring, uint64_t number, tide_trace_entry* out, uint64_t count)
     TIDE_REQUIRES(&ring->lock) {
   const tide__ring_memory* const memory = &ring->memories[ring->side];
@@ -159,8 +156,8 @@ tide_status tide__ring_visit(tide__ring* ring,
 // ---------------------------------------------------------------------------------------------------
 // Clearing and resizing
 
-// Waits for entries, and copies them unless they are forgotten. Some may be written again meanwhile: these
-// are too old to be kept.
+// Waits for entries, and copies them unless they are discarded. Some may be overwritten meanwhile: these are
+// too old to be kept.
 static void memory_carry(const tide__ring_memory* from, const tide__ring_memory* to, uint64_t number,
                          uint64_t end) {
   for (; number < end; number++) {
@@ -174,9 +171,9 @@ static void memory_carry(const tide__ring_memory* from, const tide__ring_memory*
   }
 }
 
-// Carries the entries over, and closes the ring when few are left. Afterwards nobody adds to its memory: who
-// has drawn a number has written, also those before the oldest, as others have followed them. Returns the
-// number of the next entry.
+// Copies the entries, and closes the ring when few are left. Afterwards no thread adds to its memory: all
+// that drew a number have written, also those before the oldest entry, because later ones waited for them.
+// Returns the number of the next entry.
 static uint64_t ring_close_locked(tide__ring* ring, const tide__ring_memory* to) TIDE_REQUIRES(&ring->lock) {
   const tide__ring_memory* const from = &ring->memories[ring->side];
   const uint64_t next = ring_next_locked(ring);

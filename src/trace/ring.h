@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The history of an allocator: the newest entries, in the order they were added. Entries are numbered from 0
-// for ever; the ring keeps the last `capacity` of them. Threads add without a lock: each draws a number,
-// which is the order, and writes into the slot of that number, a cache line that is its own until it is done.
-// Who reads looks at the slots while others write; who resizes stops them for a moment.
+// The history of a cache: the newest entries, in the order they were added. Entries are numbered from 0 for
+// ever, and the ring keeps the last `capacity` of them. Threads add without a lock: each draws a number,
+// which decides the order, and writes the slot of that number, a cache line that it owns until it is done.
+// Readers copy slots while others write; resizing stops writers for a moment.
 #ifndef TIDEMARK_SRC_TRACE_RING_H
 #define TIDEMARK_SRC_TRACE_RING_H
 
@@ -18,7 +18,7 @@ typedef struct tide__ring_slot {
 } tide__ring_slot;
 _Static_assert(sizeof(tide__ring_slot) == 64, "a slot is a cache line");
 
-// Where entries are. It never changes while somebody may add to it: see ring.c.
+// The memory of the entries. It never changes while a thread may add to it: see ring.c.
 typedef struct tide__ring_memory {
   tide__ring_slot* slots;  // owned; NULL while nothing is kept
   uint64_t mask;           // the number of slots, a power of two, less 1
@@ -31,7 +31,7 @@ typedef struct tide__ring_memory {
 // [R3] entry n is written when the one before it in its slot is whole, or below `first`: never by two at once
 typedef struct tide__ring {
   const tide_heap* heap;  // borrowed until fini
-  tide__mutex lock;       // of those who read, clear and resize; those who add do not take it
+  tide__mutex lock;       // held to read, clear and resize, but not to add
   uint32_t side;          // which memory is in use; under lock
   tide__ring_memory memories[2];
   _Alignas(64) tide__atomic_u64 next;  // number of the next entry, and flags: see ring.c
@@ -40,24 +40,25 @@ typedef struct tide__ring {
 void tide__ring_init(tide__ring* ring, const tide_heap* heap);
 void tide__ring_fini(tide__ring* ring);
 
-// Changes how many entries are kept; the newest stay. 0 gives the memory back. The memory is 64 bytes for an
-// entry, for as many as the next power of two; it is taken and given with no lock held.
+// Changes the capacity and keeps the newest entries. 0 releases the memory. The memory is 64 bytes per entry,
+// with the capacity rounded up to a power of two. The heap is called with no lock held.
 // Errors: TIDE_ERR_NO_MEMORY, with the ring as it was.
 tide_status tide__ring_resize(tide__ring* ring, uint64_t capacity);
-// Forgets all entries; numbers go on.
+// Discards all entries; numbers continue.
 void tide__ring_clear(tide__ring* ring);
 
-// Adds one entry; nothing when the capacity is 0. Entries have the order of these calls, if there is one. May
-// be called with any locks held.
+// Adds an entry; does nothing if the capacity is 0. Entries are in the order of these calls, if they have
+// one. May be called with any locks held.
 static inline void tide__ring_add(tide__ring* ring, const tide_trace_entry* entry);
 
 // The numbers of the oldest entry and of the one after the newest.
 void tide__ring_range(tide__ring* ring, uint64_t* out_first, uint64_t* out_next);
-// Copies up to `room` entries from number *number on, oldest first; moves *number behind the last one copied,
-// and over entries that are gone already. Returns how many; 0 at `end`. What one call copies has consecutive
-// numbers. Waits for entries before `end` that somebody is about to write.
+// Copies up to `room` entries from number *number on, oldest first, and moves *number behind them and over
+// entries that are gone. Returns how many; 0 at `end`. One call copies consecutive numbers. Waits for entries
+// before `end` that a thread is about to write.
 size_t tide__ring_copy(tide__ring* ring, uint64_t* number, uint64_t end, tide_trace_entry* out, size_t room);
-// Shows the entries that are there now, oldest first, in pieces; false ends it. No lock is held meanwhile.
+// Calls the function with the present entries, oldest first, in pieces, until it returns false. No lock is
+// held meanwhile.
 // Errors: TIDE_ERR_NO_MEMORY.
 tide_status tide__ring_visit(tide__ring* ring,
                              bool (*function)(void* user, const tide_trace_entry* entries, size_t count),
@@ -67,8 +68,8 @@ tide_status tide__ring_visit(tide__ring* ring,
 // Adding. Inline, so that an entry goes from registers to its slot.
 
 // Flags of `next`, above all numbers.
-#define TIDE__RING_IS_CLOSED (UINT64_C(1) << 63)  // for a moment: who adds waits
-#define TIDE__RING_IS_OFF (UINT64_C(1) << 62)     // no capacity: what is added is lost
+#define TIDE__RING_IS_CLOSED (UINT64_C(1) << 63)  // for a moment: threads that add must wait
+#define TIDE__RING_IS_OFF (UINT64_C(1) << 62)     // no capacity: entries are discarded
 #define TIDE__RING_SIDE_SHIFT 61u                 // which memory is in use
 #define TIDE__RING_NUMBERS ((UINT64_C(1) << TIDE__RING_SIDE_SHIFT) - 1)
 
@@ -76,7 +77,7 @@ static inline tide__ring_slot* tide__slot_of(const tide__ring_memory* memory, ui
   return &memory->slots[number & memory->mask];
 }
 
-// Numbers of less than a word share one.
+// Small fields share a word.
 static inline void tide__slot_write(tide__ring_slot* slot, const tide_trace_entry* entry) {
   const uint64_t kind = (uint64_t)entry->action | (uint64_t)entry->device << 8;
   tide__store_relaxed(&slot->words[0], entry->time_ns);
@@ -87,8 +88,8 @@ static inline void tide__slot_write(tide__ring_slot* slot, const tide_trace_entr
   tide__store_relaxed(&slot->words[5], (uint64_t)entry->absent << 48 | kind << 32 | entry->pool);
 }
 
-// The seldom halves of adding. The ring is closed or off: draws until it is open; returns TIDE__RING_IS_OFF
-// if it is off. And the entry before this one in its slot is not whole: waits for it, if there is one.
+// The rare cases of adding. The first draws again until the ring is open, and returns TIDE__RING_IS_OFF if it
+// is off. The second waits until the previous entry in the slot is complete, if there is one.
 uint64_t tide__ring_draw_late(tide__ring* ring, uint64_t drawn);
 void tide__ring_await_turn(const tide__ring_memory* memory, uint64_t number);
 

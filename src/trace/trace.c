@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// A whole trace: arrays of entries (one a device), segments, blocks and pools, and the table of interned
-// values they refer to. Arrays grow by a quarter, so that at no time more than 2.25 times their contents is
-// taken.
+// A trace: arrays of entries (one per device), segments, blocks and pools, and the table of interned values.
+// Arrays grow by a quarter, so that they never take more than 2.25 times their contents.
 #include "trace/limit.h"
 
 #include <string.h>
@@ -14,7 +13,7 @@
 
 #define TRACE_ROOM_MIN 64u
 #define TRACE_DEVICES ((size_t)UINT8_MAX + 1)
-#define TRACE_POOLS_MAX 16384u  // they are searched one by one
+#define TRACE_POOLS_MAX 16384u  // the search is linear
 
 // [T1] count <= room; items is NULL while room is 0
 typedef struct trace_array {
@@ -24,7 +23,7 @@ typedef struct trace_array {
 } trace_array;
 
 struct tide_trace {
-  tide__limited_heap limited;  // everything of the trace but this record comes from it
+  tide__limited_heap limited;  // provides all memory of the trace except this record
   tide_intern* names;          // owned
   tide_trace_about about;
   trace_array devices;  // of trace_array, of tide_trace_entry
@@ -97,7 +96,7 @@ tide_status tide__trace_new_limited(const tide_heap* heap, uint64_t limit, tide_
   const bool is_limited = tide__limited_heap_has_refused(&trace->limited);
   if (status == TIDE_OK) *out = trace;
   else tide__heap_release(heap, trace, 1, sizeof *trace);
-  TIDE_REQUIRE(!is_limited, TIDE_ERR_LIMIT, "trace_new: nothing fits into %llu bytes",
+  TIDE_REQUIRE(!is_limited, TIDE_ERR_LIMIT, "trace_new: a trace needs more than %llu bytes",
                (unsigned long long)limit);
   return status;
 }
@@ -161,11 +160,11 @@ size_t tide_trace_pool_count(const tide_trace* trace) { return trace != NULL ? t
 // ---------------------------------------------------------------------------------------------------
 // Adding
 
-// There are few pools, and the one that was named last is likely to be named again.
+// There are few pools, and the newest is the most likely one.
 tide_status tide_trace_add_pool(tide_trace* trace, tide_pool_label label, uint32_t* out) {
   TIDE_REQUIRE(out != NULL, TIDE_ERR_ARGUMENT, "trace_add_pool: out is NULL");
   *out = 0;
-  TIDE_REQUIRE(trace != NULL, TIDE_ERR_ARGUMENT, "trace_add_pool: no trace");
+  TIDE_REQUIRE(trace != NULL, TIDE_ERR_ARGUMENT, "trace_add_pool: trace is NULL");
   if (label.first == 0 && label.second == 0) return TIDE_OK;
   for (size_t number = trace->pools.count; number > 0; number--) {
     const tide_pool_label known = tide_trace_pool(trace, (uint32_t)number);
@@ -181,7 +180,7 @@ tide_status tide_trace_add_pool(tide_trace* trace, tide_pool_label label, uint32
 }
 
 tide_status tide_trace_add_device(tide_trace* trace, size_t device) {
-  TIDE_REQUIRE(trace != NULL, TIDE_ERR_ARGUMENT, "trace_add_device: no trace");
+  TIDE_REQUIRE(trace != NULL, TIDE_ERR_ARGUMENT, "trace_add_device: trace is NULL");
   TIDE_REQUIRE(device < TRACE_DEVICES, TIDE_ERR_ARGUMENT, "trace_add_device: device %zu is not below %zu",
                device, TRACE_DEVICES);
   const trace_array empty = { 0 };
@@ -193,7 +192,7 @@ tide_status tide_trace_add_device(tide_trace* trace, size_t device) {
 
 tide_status tide_trace_add_entry(tide_trace* trace, const tide_trace_entry* entry) {
   TIDE_REQUIRE(trace != NULL && entry != NULL, TIDE_ERR_ARGUMENT, "trace_add_entry: an argument is NULL");
-  TIDE_REQUIRE(entry->action < TIDE_ACTION_COUNT, TIDE_ERR_ARGUMENT, "trace_add_entry: %u is no action",
+  TIDE_REQUIRE(entry->action < TIDE_ACTION_COUNT, TIDE_ERR_ARGUMENT, "trace_add_entry: %u is not an action",
                entry->action);
   const size_t device_count = trace->devices.count;
   if (entry->device >= device_count) TIDE_TRY(tide_trace_add_device(trace, entry->device));
@@ -214,7 +213,7 @@ tide_status tide_trace_add_segment(tide_trace* trace, const tide_trace_segment* 
 tide_status tide_trace_add_block(tide_trace* trace, const tide_trace_block* block) {
   TIDE_REQUIRE(trace != NULL && block != NULL, TIDE_ERR_ARGUMENT, "trace_add_block: an argument is NULL");
   TIDE_REQUIRE(trace->segments.count > 0, TIDE_ERR_ARGUMENT, "trace_add_block: there is no segment yet");
-  TIDE_REQUIRE(block->state <= TIDE_BLOCK_PENDING, TIDE_ERR_ARGUMENT, "trace_add_block: %u is no state",
+  TIDE_REQUIRE(block->state <= TIDE_BLOCK_PENDING, TIDE_ERR_ARGUMENT, "trace_add_block: %u is not a state",
                block->state);
   tide_trace_segment* const segment = (tide_trace_segment*)trace->segments.items + trace->segments.count - 1;
   TIDE_REQUIRE(segment->block_count < UINT32_MAX, TIDE_ERR_LIMIT, "trace_add_block: the segment is full");

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Interned plain data. A value is a word of {kind, depth, weight}, then what the kind has: one word, or one
-// for each item. Items are values that were interned before, so a value cannot contain itself, and its depth
-// and the parts it would have written out are known when it is added.
+// Interned plain data. A value is a word of {kind, depth, weight}, followed by one word, or one for each
+// item. Items are interned before, so a value cannot contain itself, and its depth and its weight (the number
+// of its parts if written out) are known when it is added.
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,7 +14,7 @@
 
 #define VALUE_DEPTH_MAX 64u
 #define VALUE_WEIGHT_MAX ((uint64_t)1 << 32)
-#define VALUE_WORDS_NEAR 34u  // values up to this size are put together on the stack
+#define VALUE_WORDS_NEAR 34u  // values up to this size are built on the stack
 
 static uint64_t value_head(uint32_t kind, uint64_t depth, uint64_t weight) {
   return kind | depth << 8 | tide__min(weight, VALUE_WEIGHT_MAX) << 16;
@@ -23,7 +23,7 @@ static uint32_t head_kind(uint64_t head) { return (uint32_t)(head & 0xff); }
 static uint64_t head_depth(uint64_t head) { return head >> 8 & 0xff; }
 static uint64_t head_weight(uint64_t head) { return head >> 16; }
 
-// The words of a value, NULL: there is none.
+// The words of a value, or NULL.
 static const uint64_t* value_find(const tide_intern* names, uint32_t id, size_t* out_count) {
   size_t bytes = 0;
   const uint64_t* const words = tide__intern_find(names, TIDE__INTERN_VALUE, id, &bytes);
@@ -54,7 +54,7 @@ static int word_compare(const void* a, const void* b) {
   return (left > right) - (left < right);
 }
 
-// Is a key in the dict twice? Sorts the items.
+// Does a key occur twice? Sorts the items.
 static bool value_repeats_a_key(uint64_t* items, size_t count) {
   qsort(items, count, sizeof *items, word_compare);
   for (size_t i = 1; i < count; i++) {
@@ -63,14 +63,14 @@ static bool value_repeats_a_key(uint64_t* items, size_t count) {
   return false;
 }
 
-// The head of a value with items, which must be known.
+// The head of a value with items, which must exist.
 static tide_status value_weigh(const tide_intern* names, const tide_value* value, uint64_t* out_head) {
   uint64_t depth = 0;
   uint64_t weight = 1;
   for (size_t i = 0; i < value->count; i++) {
     const uint64_t* const item = value_find(names, (uint32_t)value->items[i], NULL);
     const bool is_known = item != NULL && (value->kind == TIDE_VALUE_DICT || value->items[i] >> 32 == 0);
-    TIDE_REQUIRE(is_known, TIDE_ERR_ARGUMENT, "intern_add_value: item %zu is no value", i);
+    TIDE_REQUIRE(is_known, TIDE_ERR_ARGUMENT, "intern_add_value: item %zu is not a value", i);
     depth = tide__max(depth, head_depth(item[0]));
     weight = tide__min(weight + head_weight(item[0]), VALUE_WEIGHT_MAX);
   }
@@ -87,7 +87,7 @@ static tide_status value_add_items(tide_intern* names, const tide_value* value, 
   if (value->kind == TIDE_VALUE_DICT) {
     if (bytes > 0) memcpy(words, value->items, bytes);
     TIDE_REQUIRE(!value_repeats_a_key(words, value->count), TIDE_ERR_ARGUMENT,
-                 "intern_add_value: a key comes twice");
+                 "intern_add_value: a key occurs twice");
   }
   TIDE_TRY(value_weigh(names, value, &words[0]));
   if (bytes > 0) memcpy(&words[1], value->items, bytes);
@@ -98,7 +98,7 @@ tide_status tide_intern_add_value(tide_intern* names, const tide_value* value, u
   TIDE_REQUIRE(out != NULL, TIDE_ERR_ARGUMENT, "intern_add_value: out is NULL");
   *out = 0;
   TIDE_REQUIRE(names != NULL && value != NULL, TIDE_ERR_ARGUMENT, "intern_add_value: an argument is NULL");
-  TIDE_REQUIRE(value->kind < TIDE_VALUE_KIND_COUNT, TIDE_ERR_ARGUMENT, "intern_add_value: %u is no kind",
+  TIDE_REQUIRE(value->kind < TIDE_VALUE_KIND_COUNT, TIDE_ERR_ARGUMENT, "intern_add_value: %u is not a kind",
                value->kind);
   uint64_t near[VALUE_WORDS_NEAR];
   if (!value_has_items(value->kind)) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The words of a thread: its metadata and the stack of its contexts. They belong to the thread, and each
-// table in which an entry is noted has them as a note. The thread remembers that note for a few tables, so
-// that the words are interned once and not for every entry. It takes no lock but that of the table.
+// The words of a thread are its metadata and the stack of its contexts. Each table in which the thread adds
+// entries has a note of them. The thread caches that note for a few tables, so that the words are not
+// interned for every entry. The only lock is that of the table.
 #include "trace/words.h"
 
 #include <pthread.h>
@@ -15,7 +15,7 @@
 
 enum { TEXT_BYTES = 4096, CONTEXT_DEPTH = 64, NOTED_TABLES = 4 };
 
-// The note that the words of some version have in a table.
+// The note for a version of the words in a table.
 typedef struct noted_words {
   uint64_t uid;  // of the table
   uint64_t version;
@@ -47,8 +47,8 @@ static void words_free(void* value) {
 static void words_key_make(void) { (void)pthread_key_create(&words_key, words_free); }
 
 static tide_status words_get(const char* call, const char* text, thread_words** out) {
-  TIDE_REQUIRE(text == NULL || strlen(text) < TEXT_BYTES, TIDE_ERR_LIMIT, "%s: a text of %zu bytes", call,
-               strlen(text));
+  TIDE_REQUIRE(text == NULL || strlen(text) < TEXT_BYTES, TIDE_ERR_LIMIT,
+               "%s: the text has %zu bytes; 4095 are allowed", call, strlen(text));
   if (words == NULL) {
     (void)pthread_once(&words_once, words_key_make);
     thread_words* const made = tide__heap_alloc(&tide__system_heap, 1, sizeof *made);
@@ -74,7 +74,7 @@ const char* tide_thread_metadata(void) { return words != NULL ? words->metadata 
 
 tide_status tide_thread_push_context(const char* text) {
   thread_words* w = NULL;
-  TIDE_REQUIRE(text != NULL, TIDE_ERR_ARGUMENT, "thread_push_context: no text");
+  TIDE_REQUIRE(text != NULL, TIDE_ERR_ARGUMENT, "thread_push_context: text is NULL");
   TIDE_TRY(words_get("thread_push_context", text, &w));
   TIDE_REQUIRE(w->depth < CONTEXT_DEPTH, TIDE_ERR_LIMIT, "thread_push_context: %d contexts are open",
                CONTEXT_DEPTH);

@@ -67,6 +67,21 @@ static inline tide_trace* memory_trace_of(memory_reader read, const char* text) 
   return trace;
 }
 
+// A text that is refused with TIDE_ERR_FORMAT, and a part of the error.
+typedef struct memory_case {
+  const char* text;
+  const char* error;
+} memory_case;
+
+static inline void memory_expect_refused(memory_reader read, const memory_case* cases, size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    tide_trace* trace = NULL;
+    memory_source source = memory_source_of(cases[i].text, strlen(cases[i].text));
+    T_STATUS(memory_read(read, &source, &tide__system_heap, &trace), TIDE_ERR_FORMAT);
+    T_STR_HAS(tide_last_error()->text, cases[i].error);
+  }
+}
+
 // ---------------------------------------------------------------------------------------------------
 // Writing
 

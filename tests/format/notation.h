@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Pickles for tests, put down in a notation, one sign for an instruction, so that a test shows the program it
-// means:
+// Pickles for tests, written in a notation with one sign for an instruction, so that a test shows the program
+// it means:
 //
 //   'text'   SHORT_BINUNICODE         #-12    BININT, or LONG1 of 8 bytes if that is not enough
 //   ^        MEMOIZE                  q1 h1   BINPUT 1, BINGET 1
@@ -15,6 +15,7 @@
 #define TIDEMARK_TESTS_NOTATION_H
 
 #include "t.h"
+#include "machine/counting_heap.h"
 #include "traces.h"
 
 static inline memory_file file_of(const void* data, size_t bytes) {
@@ -73,7 +74,7 @@ static inline void notation_bytes(memory_file* file, const char** at) {
   ++*at;
 }
 
-// Adds what a notation stands for.
+// Adds the bytes of a notation.
 static inline void file_add_pickle(memory_file* file, const char* at) {
   while (*at != '\0') {
     const char sign = *at++;
@@ -101,7 +102,7 @@ static inline memory_file pickle_of(const char* notation) {
   return file;
 }
 
-// A notation, and what it stands for.
+// A notation, and its value as JSON.
 typedef struct value_row {
   const char* notation;
   const char* json;
@@ -204,5 +205,58 @@ static inline void expect_refused_at(const char* where, int line, memory_file fi
   memory_file_fini(&file);
 }
 #define expect_refused(file, words) expect_refused_at(__FILE__, __LINE__, file, words)
+
+// Reads a file that may be damaged in any way: it gives a trace that comes through both encodings, or an
+// error without a leak.
+static inline void read_anything(memory_file* file, tide_format format) {
+  counting_heap h;
+  tide_read_options options = TIDE_READ_OPTIONS_INIT;
+  tide_trace* trace = NULL;
+  counting_heap_init(&h, SIZE_MAX, false);
+  options.heap = &h.heap;
+  options.format = format;
+  options.memory = 4 << 20;
+  const tide_status status = file_read(file, &options, &trace);
+  if (status == TIDE_OK) {
+    expect_round_trip(trace, TIDE_FORMAT_PICKLE);
+    expect_round_trip(trace, TIDE_FORMAT_JSON);
+  } else {
+    T_PTR_EQ(trace, NULL);
+    if (format != TIDE_FORMAT_PICKLE || status != TIDE_ERR_LIMIT) T_STATUS(status, TIDE_ERR_FORMAT);
+  }
+  tide_trace_free(trace);
+  T_EQ(atomic_load(&h.outstanding), 0);
+}
+
+// Every part of the file before `whole` bytes is an error.
+static inline void expect_cuts_refused(const memory_file* file, size_t whole) {
+  for (size_t count = 0; count < whole; count++) {
+    memory_file cut = file_of(file->data, count);
+    tide_trace* trace = NULL;
+    T_STATUS(file_read(&cut, NULL, &trace), TIDE_ERR_FORMAT);
+    T_PTR_EQ(trace, NULL);
+    memory_file_fini(&cut);
+  }
+}
+
+// Reads copies in which some bytes are replaced and some ranges moved.
+static inline void read_damaged(const memory_file* file, tide_format format, size_t times) {
+  t_rng rng = t_rng_new(1);
+  for (size_t i = 0; i < times; i++) {
+    memory_file bad = file_of(file->data, file->bytes);
+    T_LT(0, bad.bytes);
+    for (uint64_t k = 1 + t_rng_below(&rng, 5); k > 0; k--) {
+      const size_t to = t_rng_below(&rng, bad.bytes);
+      const size_t from = t_rng_below(&rng, bad.bytes);
+      const size_t most = bad.bytes - (to > from ? to : from);
+      const uint64_t choice = t_rng_below(&rng, 4);
+      if (choice == 0) bad.data[to] = file->data[from];
+      else if (choice == 1) bad.data[to] = (uint8_t)t_rng_next(&rng);
+      else memmove(bad.data + to, bad.data + from, 1 + t_rng_below(&rng, most));
+    }
+    read_anything(&bad, format);
+    memory_file_fini(&bad);
+  }
+}
 
 #endif

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Folded stacks: who holds memory at the peak, in which order, and under which names.
+// Folded stacks: which call sites hold memory at the peak, their order and their names.
 #include "base/heap.h"
 #include "format/others.h"
 #include "memory.h"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The two doors to all formats: what a file is recognised by, sources and sinks that give little or fail, a
-// heap that fails at each call, the limit of memory, and the report of progress.
+// tide_trace_read() and tide_trace_write() for all formats: detection, sources and sinks that return little
+// or fail, a heap that fails at each call, the memory limit, and progress.
 #include "machine/counting_heap.h"
 #include "notation.h"
 
@@ -77,7 +77,7 @@ T_TEST(test_format__json_may_begin_with_blanks) {
   }
 }
 
-// What a file is must not depend on how much of it a source gives at once.
+// Detection must not depend on how many bytes the source returns at once.
 T_TEST(test_format__many_blanks_are_judged_alike_from_any_source) {
   for (size_t blanks = 4090; blanks < 4100; blanks++) {
     memory_file file = { 0 };
@@ -312,7 +312,7 @@ T_TEST(test_format__a_sink_that_fails_ends_the_writing) {
   memory_file_fini(&file);
 }
 
-// A sink may record a failure of its own; the words must stay.
+// A sink may record a failure of its own; its text must stay.
 static tide_status sink_refuses(void* user, const void* data, size_t bytes) {
   tide_trace* out = NULL;
   (void)user;
@@ -388,7 +388,7 @@ T_TEST_OVER(test_format__reading_may_fail_at_any_alloc, readable) {
   memory_file_fini(&file);
 }
 
-// The last list of a device is empty: nothing but the list itself tells of the device.
+// The last device has an empty list, which is the only sign of it.
 T_TEST(test_format__no_device_is_lost_without_memory) {
   memory_file file = pickle_of("}( 'segments' ] 'device_traces' ](] eu.");
   bool has_failed = true;
@@ -619,7 +619,7 @@ static void write_anyhow(tide_trace* trace) {
   memory_file_fini(&file);
 }
 
-// Numbers that stand for nothing in the trace's names: wrong, but no reason to crash.
+// Numbers that are not in the trace's table: wrong, but no reason to crash.
 T_TEST_OVER(test_format__unknown_numbers_do_no_harm, readable) {
   tide_trace* trace = NULL;
   const tide_trace_entry entry = { .stack = 77, .note = 78, .pool = 79 };
@@ -665,12 +665,12 @@ T_TEST(test_format__a_wrong_file_was_not_named_for_what_it_is) {
                                "F\xf9 j\xa8P\x19.";
   expect_named(file_of(archive, sizeof archive - 1), "an archive of torch.save()", SNAPSHOT);
   expect_named(file_of(archive, 20), "a zip archive", SNAPSHOT);
-  expect_named(file_of(legacy, sizeof legacy - 1), "a file of torch.save()", SNAPSHOT);
+  expect_named(file_of(legacy, sizeof legacy - 1), "one of torch.save()", SNAPSHOT);
   expect_named(file_of_text("name,time,bytes\na,1,2\n"), "the columns \"name,time,bytes\"",
                "id,lower,upper,size");
   expect_named(file_of_text("id,lower,size\na,1,2\n"), "the columns \"id,lower,size\"",
                "id,lower,upper,size");
-  expect_named(file_of_text("{\"\": 1, \"traceEvents\": []}"), "a timeline of a profiler", SNAPSHOT);
+  expect_named(file_of_text("{\"\": 1, \"traceEvents\": []}"), "the timeline of a profiler", SNAPSHOT);
   expect_named(file_of_text("<!DOCTYPE html>"), "HTML", SNAPSHOT);
   expect_named(file_of("\x01\x02", 2), "it begins with 0x01 0x02", SNAPSHOT);
 }

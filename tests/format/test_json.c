@@ -422,37 +422,10 @@ static const char small_text[] =
     "NaN, -Infinity]}, {\"action\": \"oom\", \"device_free\": 0}], []], \"allocator_settings\": {\"a\": "
     "{}}} ";
 
-static void read_anything(memory_file* file) {
-  counting_heap h;
-  tide_read_options options = TIDE_READ_OPTIONS_INIT;
-  tide_trace* trace = NULL;
-  counting_heap_init(&h, SIZE_MAX, false);
-  options.heap = &h.heap;
-  options.format = TIDE_FORMAT_JSON;
-  options.memory = 4 << 20;
-  const tide_status status = file_read(file, &options, &trace);
-  if (status == TIDE_OK) {
-    expect_round_trip(trace, TIDE_FORMAT_PICKLE);
-    expect_round_trip(trace, TIDE_FORMAT_JSON);
-  } else {
-    T_PTR_EQ(trace, NULL);
-    T_STATUS(status, TIDE_ERR_FORMAT);
-  }
-  tide_trace_free(trace);
-  T_EQ(atomic_load(&h.outstanding), 0);
-}
-
 T_TEST(test_json__a_file_cut_anywhere_is_an_error) {
-  const size_t whole = strlen(small_text) - 1;  // the last byte is a blank
   memory_file file = file_of_text(small_text);
   tide_trace_free(trace_of(&file));
-  for (size_t count = 0; count < whole; count++) {
-    memory_file cut = file_of(small_text, count);
-    tide_trace* trace = NULL;
-    T_STATUS(file_read(&cut, NULL, &trace), TIDE_ERR_FORMAT);
-    T_PTR_EQ(trace, NULL);
-    memory_file_fini(&cut);
-  }
+  expect_cuts_refused(&file, file.bytes - 1);  // the last byte is a blank
   memory_file_fini(&file);
 }
 
@@ -464,7 +437,7 @@ T_TEST(test_json__a_wrong_byte_anywhere_does_no_harm) {
     const size_t step = T_HAS_SANITIZER ? 4 : 1;
     for (size_t k = i % step; k < sizeof signs; k += step) {  // the zero byte at the end is one of them
       file.data[i] = (uint8_t)signs[k];
-      read_anything(&file);
+      read_anything(&file, TIDE_FORMAT_JSON);
     }
     file.data[i] = right;
   }
@@ -472,20 +445,9 @@ T_TEST(test_json__a_wrong_byte_anywhere_does_no_harm) {
 }
 
 T_TEST(test_json__random_damage_does_no_harm) {
-  t_rng rng = t_rng_new(1);
-  for (size_t i = 0; i < t_scaled(T_HAS_SANITIZER ? 1500 : 4000); i++) {
-    memory_file bad = file_of_text(small_text);
-    T_LT(0, bad.bytes);
-    for (uint64_t k = 1 + t_rng_below(&rng, 5); k > 0; k--) {
-      const size_t to = t_rng_below(&rng, bad.bytes);
-      const size_t from = t_rng_below(&rng, bad.bytes);
-      const size_t most = bad.bytes - (to > from ? to : from);
-      if (t_rng_below(&rng, 2) == 0) bad.data[to] = (uint8_t)t_rng_next(&rng);
-      else memmove(bad.data + to, bad.data + from, 1 + t_rng_below(&rng, most));
-    }
-    read_anything(&bad);
-    memory_file_fini(&bad);
-  }
+  memory_file file = file_of_text(small_text);
+  read_damaged(&file, TIDE_FORMAT_JSON, t_scaled(T_HAS_SANITIZER ? 1500 : 4000));
+  memory_file_fini(&file);
 }
 
 // ---------------------------------------------------------------------------------------------------

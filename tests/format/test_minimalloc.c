@@ -155,19 +155,16 @@ T_TEST(test_minimalloc__knows_its_header) {
 }
 
 T_TEST(test_minimalloc__refuses_what_is_wrong) {
-  static const struct {
-    const char* text;
-    const char* error;
-  } cases[] = {
+  static const memory_case cases[] = {
     { "", "line 1, byte 0: a column for id, lower, upper or size is missing" },
     { "\n", "line 1, byte 0: not a column" },
     { "id,lower,upper\n", "line 1, byte 0: a column for" },
     { "id,lower,upper,size,weight\n", "line 1, byte 20: not a column of MiniMalloc: \"weight\"" },
-    { "id,lower,upper,size,size\n", "line 1, byte 20: the same column again" },
-    { "id,lower,upper,size,buffer\n", "line 1, byte 20: the same column again" },
-    { "id,lower,upper,end,size\n", "line 1, byte 15: the same column again" },
-    { HEADER "a,1,2\n", "line 2, byte 20: another number of fields" },
-    { HEADER "a,1,2,3,4\n", "line 2, byte 20: another number of fields" },
+    { "id,lower,upper,size,size\n", "line 1, byte 20: a column that occurs twice" },
+    { "id,lower,upper,size,buffer\n", "line 1, byte 20: a column that occurs twice" },
+    { "id,lower,upper,end,size\n", "line 1, byte 15: a column that occurs twice" },
+    { HEADER "a,1,2\n", "line 2, byte 20: not as many fields" },
+    { HEADER "a,1,2,3,4\n", "line 2, byte 20: not as many fields" },
     { HEADER "a,1,2,3\nb,-1,2,3\n", "line 3, byte 30: not a time" },
     { HEADER "a,1,2,3\nb,1,2,-3\n", "line 3, byte 34: not a size" },
     { HEADER "a,x,2,3\n", "line 2, byte 22: not a time" },
@@ -184,7 +181,7 @@ T_TEST(test_minimalloc__refuses_what_is_wrong) {
     { "id,lower,upper,size,hint\na,1,2,3,\n", "not a number" },
     { "id,lower,upper,size,hint\na,1,2,3,--1\n", "not a number" },
     { "id,lower,upper,size,offset\na,1,2,3,-1\n", "not a number" },
-    { "id,lower,upper,size,offset\na,1,2,3,9223372036854775807\n", "ends too high" },
+    { "id,lower,upper,size,offset\na,1,2,3,9223372036854775807\n", "the range ends above 2^63" },
     { "id,lower,upper,size,gaps\na,1,2,3,5\n", "line 2, byte 33: not gaps" },
     { "id,lower,upper,size,gaps\na,1,2,3,5-6;\n", "not gaps" },
     { "id,lower,upper,size,gaps\na,1,2,3,5-6@1\n", "not gaps" },
@@ -195,12 +192,7 @@ T_TEST(test_minimalloc__refuses_what_is_wrong) {
     { "id,lower,end,size,gaps\na,1,2,3,5-9223372036854775807\n", "a number too large" },
     { HEADER "a,1,2,3", "line 2, byte 20: no newline at the end" },
   };
-  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-    tide_trace* trace = NULL;
-    memory_source source = memory_source_of(cases[i].text, strlen(cases[i].text));
-    T_STATUS(memory_read(tide__minimalloc_read, &source, &tide__system_heap, &trace), TIDE_ERR_FORMAT);
-    T_STR_HAS(tide_last_error()->text, cases[i].error);
-  }
+  memory_expect_refused(tide__minimalloc_read, cases, sizeof cases / sizeof cases[0]);
 }
 
 T_TEST(test_minimalloc__refuses_an_arena_beyond_all_addresses) {

@@ -2,7 +2,7 @@
 // Copyright the Tidemark authors
 //
 // Native files: every trace comes back as it was, with the same numbers; the bytes are those of the document;
-// columns cost what they should; and what refers to nothing is not written.
+// columns have the expected size; and a reference that does not exist is not written.
 #include "native_file.h"
 
 // ---------------------------------------------------------------------------------------------------
@@ -425,5 +425,5 @@ T_TEST(test_native__refuses_names_that_refer_to_nothing) {
 
   trace = new_trace();
   tide_trace_set_about(trace, &(tide_trace_about){ .settings = 1 });
-  expect_refused(trace, "what is said of the trace");
+  expect_refused(trace, "tide_trace_about refers to a value");
 }

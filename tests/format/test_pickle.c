@@ -10,7 +10,7 @@
 // ---------------------------------------------------------------------------------------------------
 // Instructions
 
-// The value stands under a key that no snapshot has.
+// The value is under a key that no snapshot has.
 static void expect_value(const value_row* row) {
   char wanted[512];
   memory_file file = pickle_of("}( 'segments' ] 'x' ");
@@ -183,7 +183,7 @@ T_TEST(test_pickle__forgets_what_is_popped) {
   EXPECT_VALUES(rows);
 }
 
-// What lies in a trace already, or will, cannot be taken back: such a file gives an error or what it means.
+// Records cannot be removed from a trace: such a file gives an error, or the right result.
 T_TEST(test_pickle__popped_entries_and_lists_leave_nothing_behind) {
   static const char* const notations[] = {
     "}( 'segments' ] 'device_traces' ](](}( 'action' 'alloc' u N 0 0 eeu.",
@@ -232,7 +232,7 @@ static bool is_known_instruction(uint8_t code) {
   return memchr(known, code, sizeof known) != NULL;
 }
 
-// The stack has what any instruction could want, so that only the instruction itself can be wrong.
+// The stack has operands for every instruction, so that only the instruction itself can be wrong.
 T_TEST(test_pickle__refuses_every_other_instruction_with_its_place) {
   size_t refused = 0;
   for (unsigned code = 0; code <= UINT8_MAX; code++) {
@@ -322,7 +322,7 @@ T_TEST(test_pickle__keeps_to_the_discipline_of_the_stack) {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// What is remembered
+// The memo
 
 T_TEST(test_pickle__recalls_what_was_remembered) {
   static const value_row rows[] = {
@@ -367,7 +367,7 @@ T_TEST(test_pickle__refuses_a_part_that_contains_itself) {
     expect_refused(pickle_of(wrong[i]), "pickle: byte");
 }
 
-// A part is complete when it is used: what comes later can only be an error, not a change of what was used.
+// An item is complete when it is used: filling it later is an error, and never changes what was used.
 T_TEST(test_pickle__refuses_to_fill_what_was_used_already) {
   expect_refused(pickle_of("}( 'segments' ] 'x' ]^ 'y' h0 'z' ]( h0 e u u."), "pickle: byte");
   expect_refused(pickle_of("](]^ h0 #1 a e."), "pickle: byte");
@@ -385,7 +385,7 @@ T_TEST(test_pickle__a_high_number_costs_nothing) {
 
   T_STATUS(read_with_memory(&file, 1 << 20, &trace), TIDE_ERR_FORMAT);
 
-  T_STR_HAS(tide_last_error()->text, "number 4294967295 is remembered after 0");
+  T_STR_HAS(tide_last_error()->text, "memo number 4294967295 is stored after 0");
   memory_file_fini(&file);
 }
 
@@ -452,6 +452,15 @@ T_TEST(test_pickle__a_billion_laughs_are_cheap_as_dicts) { expect_cheap(laughs_o
 
 // Many entries name one long call stack, which was plain data before; or the other way round. Such a file may
 // be refused, but it may not take long.
+static void expect_quick(memory_file* file) {
+  tide_trace* trace = NULL;
+  const uint64_t begin = t_processor_ns();
+  const tide_status status = file_read(file, NULL, &trace);
+  T_LT((t_processor_ns() - begin) / 1000000000u, T_HAS_SANITIZER ? 40 : 10);
+  if (status != TIDE_OK) T_STR_HAS(tide_last_error()->text, "shared");
+  tide_trace_free(trace);
+}
+
 T_TEST(test_pickle__a_stack_shared_as_plain_data_takes_little_time) {
   enum { MANY = 20000 };
   memory_file file = pickle_of("}( 'segments' ] 'x' ]( }( 'name' 'f' 'line' #1 u ^ ");
@@ -459,14 +468,7 @@ T_TEST(test_pickle__a_stack_shared_as_plain_data_takes_little_time) {
   file_add_pickle(&file, "e^ 'action'^0 'alloc'^0 'frames'^0 'device_traces' ](](");
   for (int i = 0; i < MANY; i++) file_add_pickle(&file, "}(h2h3h4h1u");
   file_add_pickle(&file, "eeu.");
-  tide_trace* trace = NULL;
-  const uint64_t begin = t_processor_ns();
-
-  const tide_status status = file_read(&file, NULL, &trace);
-
-  T_LT((t_processor_ns() - begin) / 1000000000u, T_HAS_SANITIZER ? 40 : 10);
-  if (status != TIDE_OK) T_STR_HAS(tide_last_error()->text, "shared");
-  tide_trace_free(trace);
+  expect_quick(&file);
   memory_file_fini(&file);
 }
 
@@ -478,14 +480,7 @@ T_TEST(test_pickle__plain_data_shared_as_a_stack_takes_little_time) {
   file_add_pickle(&file, "e^ uee 'x' ](");
   for (int i = 0; i < MANY; i++) file_add_pickle(&file, "h1");
   file_add_pickle(&file, "eu.");
-  tide_trace* trace = NULL;
-  const uint64_t begin = t_processor_ns();
-
-  const tide_status status = file_read(&file, NULL, &trace);
-
-  T_LT((t_processor_ns() - begin) / 1000000000u, T_HAS_SANITIZER ? 40 : 10);
-  if (status != TIDE_OK) T_STR_HAS(tide_last_error()->text, "shared");
-  tide_trace_free(trace);
+  expect_quick(&file);
   memory_file_fini(&file);
 }
 
@@ -498,7 +493,7 @@ static memory_file nested(size_t depth, const char* begin, const char* inner, co
   return file;
 }
 
-// The value, and the dict of unknown keys that it stands in, are 64 deep together.
+// The value and the dict of unknown keys around it are 64 deep together.
 T_TEST(test_pickle__plain_data_may_be_nested_64_deep) {
   static const value_row ways[] = { { "](", "e" }, { "(", "l" }, { "}('a'", "u" }, { "}'a'", "s" } };
   for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
@@ -527,7 +522,7 @@ T_TEST(test_pickle__says_once_where_it_is_too_deep) {
 T_TEST(test_pickle__a_million_marks_are_refused) {
   memory_file file = pickle_of("");
   for (size_t i = 0; i < 1000000; i++) memory_file_add(&file, "(", 1);
-  expect_refused(file, "more than 256 marks at once");
+  expect_refused(file, "more than 256 marks on the stack");
 }
 
 // Parts on the stack may take a megabyte or more, if that is allowed.
@@ -705,36 +700,10 @@ static memory_file small_file(void) {
       " 'allocator_settings' ('a' #1 d 'b' (#1l u.");
 }
 
-static void read_anything(memory_file* file) {
-  counting_heap h;
-  tide_read_options options = TIDE_READ_OPTIONS_INIT;
-  tide_trace* trace = NULL;
-  counting_heap_init(&h, SIZE_MAX, false);
-  options.heap = &h.heap;
-  options.format = TIDE_FORMAT_PICKLE;
-  options.memory = 4 << 20;
-  const tide_status status = file_read(file, &options, &trace);
-  if (status == TIDE_OK) {
-    expect_round_trip(trace, TIDE_FORMAT_PICKLE);
-    expect_round_trip(trace, TIDE_FORMAT_JSON);
-  } else {
-    T_PTR_EQ(trace, NULL);
-    if (status != TIDE_ERR_LIMIT) T_STATUS(status, TIDE_ERR_FORMAT);
-  }
-  tide_trace_free(trace);
-  T_EQ(atomic_load(&h.outstanding), 0);
-}
-
 T_TEST(test_pickle__a_file_cut_anywhere_is_an_error) {
   memory_file file = small_file();
   tide_trace_free(trace_of(&file));
-  for (size_t count = 0; count < file.bytes; count++) {
-    memory_file cut = file_of(file.data, count);
-    tide_trace* trace = NULL;
-    T_STATUS(file_read(&cut, NULL, &trace), TIDE_ERR_FORMAT);
-    T_PTR_EQ(trace, NULL);
-    memory_file_fini(&cut);
-  }
+  expect_cuts_refused(&file, file.bytes);
   memory_file_fini(&file);
 }
 
@@ -744,7 +713,7 @@ T_TEST(test_pickle__a_wrong_byte_anywhere_does_no_harm) {
     const uint8_t right = file.data[i];
     for (unsigned byte = 0; byte <= UINT8_MAX; byte += T_HAS_SANITIZER ? 61 : 5) {
       file.data[i] = (uint8_t)(byte + i);
-      read_anything(&file);
+      read_anything(&file, TIDE_FORMAT_PICKLE);
     }
     file.data[i] = right;
   }
@@ -752,20 +721,7 @@ T_TEST(test_pickle__a_wrong_byte_anywhere_does_no_harm) {
 }
 
 T_TEST(test_pickle__random_damage_does_no_harm) {
-  t_rng rng = t_rng_new(1);
   memory_file file = small_file();
-  for (size_t i = 0; i < t_scaled(T_HAS_SANITIZER ? 1500 : 5000); i++) {
-    memory_file bad = file_of(file.data, file.bytes);
-    T_LT(0, bad.bytes);
-    for (uint64_t k = t_rng_below(&rng, 6); k > 0; k--) {
-      const size_t to = t_rng_below(&rng, bad.bytes);
-      const size_t from = t_rng_below(&rng, bad.bytes);
-      const size_t most = bad.bytes - (to > from ? to : from);
-      if (t_rng_below(&rng, 2) == 0) bad.data[to] = file.data[from];
-      else memmove(bad.data + to, bad.data + from, 1 + t_rng_below(&rng, most));
-    }
-    read_anything(&bad);
-    memory_file_fini(&bad);
-  }
+  read_damaged(&file, TIDE_FORMAT_PICKLE, t_scaled(T_HAS_SANITIZER ? 1500 : 5000));
   memory_file_fini(&file);
 }

@@ -163,7 +163,7 @@ T_TEST(test_problem__of_a_recording_has_what_was_there_before) {
   memory_add_plain(trace, TIDE_ACTION_FREE_COMPLETED, 0x9000, 77);  // there until the first entry
   memory_add_plain(trace, TIDE_ACTION_ALLOC, 0x1000, 5);
   memory_add_plain(trace, TIDE_ACTION_FREE_COMPLETED, 0x1000, 5);
-  memory_add_segment(trace, 0, 0x2000, 513, 0);  // there all the time: no entry tells of it
+  memory_add_segment(trace, 0, 0x2000, 513, 0);  // exists all the time, without an entry
   tide_problem* const problem = problem_of(trace);
 
   T_EQ(tide_problem_plan(problem).count, 3);
@@ -216,7 +216,7 @@ T_TEST(test_problem__is_of_one_device) {
   T_OK(tide_problem_new(trace, 1, NULL, &problem));
   expect_buffer(problem, 0, 0, 1, 512);
   tide_problem_free(problem);
-  T_OK(tide_problem_new(trace, 2, NULL, &problem));  // one that nothing is known of
+  T_OK(tide_problem_new(trace, 2, NULL, &problem));  // an unknown device
   T_EQ(tide_problem_plan(problem).count, 0);
   tide_problem_free(problem);
   tide_trace_free(trace);

@@ -151,10 +151,7 @@ T_TEST(test_rmm__knows_its_header) {
 }
 
 T_TEST(test_rmm__refuses_what_is_wrong) {
-  static const struct {
-    const char* text;
-    const char* error;
-  } cases[] = {
+  static const memory_case cases[] = {
     { "", "line 1, byte 0" },
     { "Thread,Time\n", "line 1, byte 0" },
     { "Thread,Time,Action,Pointer,Size,Stream,More\n", "line 1, byte 0" },
@@ -178,21 +175,15 @@ T_TEST(test_rmm__refuses_what_is_wrong) {
     { HEADER "1,10:00:00.000000,free,0x1ffffffffffffffff,1,0\n", "not a pointer" },
     { HEADER "1,10:00:00.000000,free,0x1,-1,0\n", "line 2, byte 66: not a size" },
     { HEADER "1,10:00:00.000000,free,0x1,9223372036854775808,0\n", "not a size" },
-    { HEADER "1,10:00:00.000000,free,0x1,144115188075855872,0\n", "a size that no memory has" },
-    { HEADER "1,10:00:00.000000,allocate failure,(nil),4611686018427387904,0\n",
-      "a size that no memory has" },
-    { HEADER "1,10:00:00.000000,allocate,0xffffffffffffffff,1,0\n", "it ends above 2^64" },
+    { HEADER "1,10:00:00.000000,free,0x1,144115188075855872,0\n", "a size that is too large" },
+    { HEADER "1,10:00:00.000000,allocate failure,(nil),4611686018427387904,0\n", "a size that is too large" },
+    { HEADER "1,10:00:00.000000,allocate,0xffffffffffffffff,1,0\n", "the range ends above 2^64" },
     { HEADER "1,10:00:00.000000,free,0x1,99999999999999999999,0\n", "not a size" },
     { HEADER "1,10:00:00.000000,free,0x1,1,\n", "line 2, byte 68: not a stream" },
     { HEADER "1,10:00:00.000000,free,0x1,1,0x1 \n", "not a stream" },
     { HEADER "1,10:00:00.000000,free,0x1,1,0\n1,x,free,0x1,1,0\n", "line 3, byte 72: not a time" },
   };
-  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-    tide_trace* trace = NULL;
-    memory_source source = memory_source_of(cases[i].text, strlen(cases[i].text));
-    T_STATUS(memory_read(tide__rmm_read, &source, &tide__system_heap, &trace), TIDE_ERR_FORMAT);
-    T_STR_HAS(tide_last_error()->text, cases[i].error);
-  }
+  memory_expect_refused(tide__rmm_read, cases, sizeof cases / sizeof cases[0]);
 }
 
 T_TEST(test_rmm__shows_no_control_characters_in_errors) {

@@ -7,11 +7,12 @@
 #ifndef TIDEMARK_TESTS_LEDGER_RECORDED_H
 #define TIDEMARK_TESTS_LEDGER_RECORDED_H
 
+#include "replay/by_hand.h"
 #include "tidemark/device.h"
 #include "tidemark/ledger.h"
 #include "traces.h"
 
-// The recordings that lie in tests/data.
+// The recordings in tests/data.
 static const char* const recorded_names[] = { "after_oom",
                                               "events",
                                               "expand",
@@ -35,17 +36,6 @@ static const char* const recorded_names[] = { "after_oom",
 
 // ---------------------------------------------------------------------------------------------------
 // By hand
-
-static inline void trace_add(tide_trace* trace, tide_action action, uint64_t address, uint64_t bytes) {
-  size_t count = 0;
-  (void)tide_trace_entries(trace, 0, &count);
-  const tide_trace_entry entry = { .time_ns = 1000 * count,
-                                   .address = address,
-                                   .bytes = bytes,
-                                   .action = (uint8_t)action,
-                                   .absent = TIDE_ENTRY_POOL };
-  T_OK(tide_trace_add_entry(trace, &entry));
-}
 
 static inline void trace_set_settings(tide_trace* trace, const uint64_t* items, size_t count) {
   tide_trace_about about = tide_trace_get_about(trace);
@@ -100,7 +90,7 @@ static inline bool recorded_skip(void* user, size_t index, tide_trace_entry* ent
   return index >= *(const size_t*)user;
 }
 
-// One of the recordings that lie beside the tests, without its first `skip` entries.
+// A recording from tests/data without its first `skip` entries.
 static inline tide_trace* recorded_trace(const char* name, size_t skip, const tide_heap* heap) {
   tide_trace* const whole = trace_of_test(name);
   const trace_edit edit = { .entry = recorded_skip, .user = &skip, .heap = heap };

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The ledger on traces made by hand, one rule a test, and on recordings of PyTorch: it must follow each of
-// them without a fault, end with what the recording lists, and find PyTorch's own peaks.
+// The ledger on traces made by hand, one rule per test, and on recordings of PyTorch: it must follow each
+// without a fault, end with the segments that the recording lists, and find PyTorch's own peaks.
 #include "ledger/recorded.h"
 #include "machine/counting_heap.h"
 
@@ -49,12 +49,6 @@ static void expect_block(const shown* s, size_t index, uint64_t address, uint64_
   T_EQ(s->blocks[index].state, state);
 }
 
-static tide_trace* trace_new(void) {
-  tide_trace* trace = NULL;
-  T_OK(tide_trace_new(NULL, &trace));
-  return trace;
-}
-
 static tide_ledger* ledger_of(const tide_trace* trace) {
   tide_ledger* ledger = NULL;
   T_OK(tide_ledger_new(trace, 0, &ledger));
@@ -73,11 +67,6 @@ static void expect_no_faults(const tide_ledger* ledger) {
   T_EQ(faults.overlaps, 0);
   T_EQ(faults.odd_segments, 0);
   T_EQ(faults.differences, 0);
-}
-
-static void trace_add_release(tide_trace* trace, uint64_t address, uint64_t bytes) {
-  trace_add(trace, TIDE_ACTION_FREE_REQUESTED, address, bytes);
-  trace_add(trace, TIDE_ACTION_FREE_COMPLETED, address, bytes);
 }
 
 // The trace's list: a segment, and then its blocks.
@@ -136,12 +125,7 @@ T_TEST(test_ledger__counts_what_is_asked_for_and_what_is_given) {
 }
 
 T_TEST(test_ledger__cuts_a_large_block_above_a_rest_of_one_mebibyte) {
-  tide_trace* const trace = trace_new();
-  trace_add(trace, TIDE_ACTION_SEGMENT_ALLOC, BASE, 20 * MIB);
-  trace_add(trace, TIDE_ACTION_ALLOC, BASE, 19 * MIB);
-  trace_add(trace, TIDE_ACTION_SEGMENT_ALLOC, BASE + 64 * MIB, 20 * MIB);
-  trace_add(trace, TIDE_ACTION_ALLOC, BASE + 64 * MIB, 19 * MIB - 512);
-
+  tide_trace* const trace = trace_from(BASE, "segment 0:20M alloc 0:19M segment 64M:20M alloc 64M:19M-512");
   tide_ledger* const ledger = ledger_of(trace);
 
   const shown s = show(ledger);
@@ -153,11 +137,7 @@ T_TEST(test_ledger__cuts_a_large_block_above_a_rest_of_one_mebibyte) {
 }
 
 T_TEST(test_ledger__cuts_a_small_block_above_any_rest) {
-  tide_trace* const trace = trace_new();
-  trace_add(trace, TIDE_ACTION_SEGMENT_ALLOC, BASE, 2 * MIB);
-  trace_add(trace, TIDE_ACTION_ALLOC, BASE, MIB);
-  trace_add(trace, TIDE_ACTION_ALLOC, BASE + MIB, MIB - 512);
-
+  tide_trace* const trace = trace_from(BASE, "segment 0:2M alloc 0:1M 1M:1M-512");
   tide_ledger* const ledger = ledger_of(trace);
 
   const shown s = show(ledger);
@@ -195,8 +175,7 @@ T_TEST(test_ledger__ignores_settings_that_make_no_sense) {
   const uint64_t items[] = { trace_pair(trace, "roundup_power2_divisions", roundup),
                              trace_pair(trace, "max_split_size", (tide_value){ .kind = TIDE_VALUE_NONE }) };
   trace_set_settings(trace, items, 2);
-  trace_add(trace, TIDE_ACTION_SEGMENT_ALLOC, BASE, 20 * MIB);
-  trace_add(trace, TIDE_ACTION_ALLOC, BASE, 3 * MIB + 1);
+  trace_add_from(trace, BASE, "segment 0:20M alloc 0:3M+1");
 
   tide_ledger* const ledger = ledger_of(trace);
 
@@ -205,43 +184,8 @@ T_TEST(test_ledger__ignores_settings_that_make_no_sense) {
   both_free(ledger, trace);
 }
 
-T_TEST(test_ledger__merges_both_neighbours) {
-  tide_trace* const trace = trace_new();
-  trace_add(trace, TIDE_ACTION_SEGMENT_ALLOC, BASE, 2 * MIB);
-  for (uint64_t i = 0; i < 4; i++) trace_add(trace, TIDE_ACTION_ALLOC, BASE + i * KIB, KIB);
-  trace_add_release(trace, BASE, KIB);
-  trace_add_release(trace, BASE + 2 * KIB, KIB);
-  trace_add_release(trace, BASE + KIB, KIB);
-
-  tide_ledger* const ledger = ledger_of(trace);
-
-  const shown s = show(ledger);
-  T_EQ(s.block_count, 3);
-  expect_block(&s, 0, BASE, 3 * KIB, TIDE_BLOCK_INACTIVE);
-  expect_block(&s, 1, BASE + 3 * KIB, KIB, TIDE_BLOCK_ALLOCATED);
-  both_free(ledger, trace);
-}
-
-T_TEST(test_ledger__does_not_merge_across_segments) {
-  tide_trace* const trace = trace_new();
-  trace_add(trace, TIDE_ACTION_SEGMENT_ALLOC, BASE, 2 * MIB);
-  trace_add(trace, TIDE_ACTION_SEGMENT_ALLOC, BASE + 2 * MIB, 2 * MIB);
-  trace_add(trace, TIDE_ACTION_ALLOC, BASE + 2 * MIB, KIB);
-  trace_add_release(trace, BASE + 2 * MIB, KIB);
-
-  tide_ledger* const ledger = ledger_of(trace);
-
-  const shown s = show(ledger);
-  T_EQ(s.segment_count, 2);
-  T_EQ(s.block_count, 2);
-  both_free(ledger, trace);
-}
-
 T_TEST(test_ledger__a_block_waits_from_its_release_to_its_completion) {
-  tide_trace* const trace = trace_new();
-  trace_add(trace, TIDE_ACTION_SEGMENT_ALLOC, BASE, 2 * MIB);
-  trace_add(trace, TIDE_ACTION_ALLOC, BASE, 1000);
-  trace_add_release(trace, BASE, 1000);
+  tide_trace* const trace = trace_from(BASE, "segment 0:2M alloc 0:1000 free 0:1000");
   tide_ledger* const ledger = ledger_of(trace);
 
   T_OK(tide_ledger_seek(ledger, 2));
@@ -263,47 +207,8 @@ T_TEST(test_ledger__a_block_waits_from_its_release_to_its_completion) {
 // ---------------------------------------------------------------------------------------------------
 // Segments
 
-T_TEST(test_ledger__joins_mapped_ranges) {
-  tide_trace* const trace = trace_new();
-  trace_add(trace, TIDE_ACTION_SEGMENT_MAP, BASE, 20 * MIB);
-  trace_add(trace, TIDE_ACTION_ALLOC, BASE, 18 * MIB);
-  trace_add(trace, TIDE_ACTION_SEGMENT_MAP, BASE + 40 * MIB, 20 * MIB);
-  trace_add(trace, TIDE_ACTION_SEGMENT_MAP, BASE + 20 * MIB, 20 * MIB);
-
-  tide_ledger* const ledger = ledger_of(trace);
-
-  const shown s = show(ledger);
-  T_EQ(s.segment_count, 1);
-  T_EQ(s.segments[0].bytes, 60 * MIB);
-  T_EQ(s.segments[0].made_at, 0);
-  T_CHECK(s.segments[0].is_expandable);
-  T_EQ(s.block_count, 2);
-  expect_block(&s, 1, BASE + 18 * MIB, 42 * MIB, TIDE_BLOCK_INACTIVE);
-  both_free(ledger, trace);
-}
-
-T_TEST(test_ledger__keeps_ranges_of_two_streams_apart) {
-  tide_trace* const trace = trace_new();
-  tide_trace_entry entry = { .address = BASE, .bytes = 2 * MIB, .action = TIDE_ACTION_SEGMENT_MAP };
-  T_OK(tide_trace_add_entry(trace, &entry));
-  entry.address += 2 * MIB;
-  entry.stream = 7;
-  T_OK(tide_trace_add_entry(trace, &entry));
-
-  tide_ledger* const ledger = ledger_of(trace);
-
-  const shown s = show(ledger);
-  T_EQ(s.segment_count, 2);
-  T_EQ(s.segments[1].stream, 7);
-  both_free(ledger, trace);
-}
-
 T_TEST(test_ledger__unmapping_leaves_a_segment_on_either_side) {
-  tide_trace* const trace = trace_new();
-  trace_add(trace, TIDE_ACTION_SEGMENT_MAP, BASE, 60 * MIB);
-  trace_add(trace, TIDE_ACTION_ALLOC, BASE, 2 * MIB);
-  trace_add(trace, TIDE_ACTION_SEGMENT_UNMAP, BASE + 20 * MIB, 20 * MIB);
-
+  tide_trace* const trace = trace_from(BASE, "map 0:60M alloc 0:2M unmap 20M:20M");
   tide_ledger* const ledger = ledger_of(trace);
 
   const shown s = show(ledger);
@@ -323,9 +228,8 @@ T_TEST(test_ledger__the_list_names_the_pool_of_a_segment_that_lasts) {
   tide_trace* const trace = trace_new();
   uint32_t pool = 0;
   T_OK(tide_trace_add_pool(trace, (tide_pool_label){ 0, 3 }, &pool));
-  trace_add(trace, TIDE_ACTION_SEGMENT_ALLOC, BASE, 2 * MIB);  // given back: of the default pool
-  trace_add(trace, TIDE_ACTION_SEGMENT_FREE, BASE, 2 * MIB);
-  trace_add(trace, TIDE_ACTION_SEGMENT_ALLOC, BASE, 2 * MIB);
+  trace_add(trace, TIDE_ACTION_SEGMENT_ALLOC, BASE, 2 * MIB);  // freed later: of the default pool
+  trace_add_from(trace, BASE, "give 0:2M segment 0:2M");
   trace_list_segment(trace, BASE, 2 * MIB, pool);
   trace_list_block(trace, BASE, 2 * MIB, 0, TIDE_BLOCK_INACTIVE);
   tide_ledger* const ledger = ledger_of(trace);
@@ -356,7 +260,7 @@ T_TEST(test_ledger__an_entry_that_names_its_pool_is_believed) {
 
 T_TEST(test_ledger__finds_blocks_that_were_there_before) {
   tide_trace* const trace = trace_new();
-  trace_add_release(trace, BASE + KIB, 700);                              // released, never asked for
+  trace_add_free(trace, BASE + KIB, 700);                                 // released, never asked for
   trace_add(trace, TIDE_ACTION_FREE_COMPLETED, BASE + 4 * KIB, 512);      // waits since before
   trace_add(trace, TIDE_ACTION_SEGMENT_FREE, BASE + 32 * MIB, 20 * MIB);  // never made
   trace_list_segment(trace, BASE, 2 * MIB, 0);
@@ -389,8 +293,7 @@ T_TEST(test_ledger__a_block_from_before_has_the_rest_that_pytorch_would_not_cut_
   tide_trace* const trace = trace_new();
   trace_add(trace, TIDE_ACTION_ALLOC, BASE + 10 * MIB,
             10 * MIB);  // begins 1 MiB behind the first block's end
-  trace_add_release(trace, BASE + 10 * MIB, 10 * MIB);
-  trace_add_release(trace, BASE, 9 * MIB);
+  trace_add_from(trace, BASE, "free 10M:10M 0:9M");
   trace_list_segment(trace, BASE, 20 * MIB, 0);
   trace_list_block(trace, BASE, 20 * MIB, 0, TIDE_BLOCK_INACTIVE);
   tide_ledger* const ledger = ledger_of(trace);
@@ -422,12 +325,7 @@ T_TEST(test_ledger__a_list_alone_is_what_there_is) {
 // Faults
 
 T_TEST(test_ledger__a_release_that_comes_twice_is_a_fault) {
-  tide_trace* const trace = trace_new();
-  trace_add(trace, TIDE_ACTION_SEGMENT_ALLOC, BASE, 2 * MIB);
-  trace_add(trace, TIDE_ACTION_ALLOC, BASE, KIB);
-  trace_add_release(trace, BASE, KIB);
-  trace_add_release(trace, BASE, KIB);
-
+  tide_trace* const trace = trace_from(BASE, "segment 0:2M alloc 0:1K free 0:1K 0:1K");
   tide_ledger* const ledger = ledger_of(trace);
 
   const tide_ledger_faults faults = tide_ledger_get_faults(ledger);
@@ -439,10 +337,7 @@ T_TEST(test_ledger__a_release_that_comes_twice_is_a_fault) {
 }
 
 T_TEST(test_ledger__an_allocation_outside_of_segments_has_one_made_up) {
-  tide_trace* const trace = trace_new();
-  trace_add(trace, TIDE_ACTION_ALLOC, BASE + 100, 1000);
-  trace_add(trace, TIDE_ACTION_ALLOC, BASE + 8 * KIB, 1000);
-  trace_add_release(trace, BASE + 100, 1000);
+  tide_trace* const trace = trace_from(BASE, "alloc 100:1000 8K:1000 free 100:1000");
   const tide_trace_about about = { .has_segments = true };  // none is left
   tide_trace_set_about(trace, &about);
 
@@ -461,9 +356,7 @@ T_TEST(test_ledger__an_allocation_outside_of_segments_has_one_made_up) {
 T_TEST(test_ledger__blocks_of_another_allocator_may_lie_closer) {
   tide_trace* const trace = trace_new();
   trace_add(trace, TIDE_ACTION_ALLOC, BASE + 256, 100);  // without segments
-  trace_add(trace, TIDE_ACTION_ALLOC, BASE, 200);
-  trace_add(trace, TIDE_ACTION_ALLOC, BASE + 512, 256);
-  trace_add(trace, TIDE_ACTION_SEGMENT_ALLOC, BASE + 4 * MIB, 2 * MIB);
+  trace_add_from(trace, BASE, "alloc 0:200 512:256 segment 4M:2M");
   for (uint64_t i = 0; i < 4; i++) trace_add(trace, TIDE_ACTION_ALLOC, BASE + 4 * MIB + 100 * i, 100);
 
   tide_ledger* const ledger = ledger_of(trace);
@@ -478,11 +371,7 @@ T_TEST(test_ledger__blocks_of_another_allocator_may_lie_closer) {
 }
 
 T_TEST(test_ledger__a_made_up_segment_gives_way_to_the_next_allocation) {
-  tide_trace* const trace = trace_new();
-  trace_add(trace, TIDE_ACTION_ALLOC, BASE, 512);
-  trace_add(trace, TIDE_ACTION_ALLOC, BASE + KIB, 512);
-  trace_add(trace, TIDE_ACTION_ALLOC, BASE, 4 * KIB);
-
+  tide_trace* const trace = trace_from(BASE, "alloc 0:512 1K:512 0:4K");
   tide_ledger* const ledger = ledger_of(trace);
 
   T_EQ(tide_ledger_get_faults(ledger).overlaps, 1);
@@ -509,10 +398,7 @@ T_TEST(test_ledger__an_allocation_over_another_drops_it) {
 }
 
 T_TEST(test_ledger__an_allocation_that_reaches_out_of_its_segment_is_cut) {
-  tide_trace* const trace = trace_new();
-  trace_add(trace, TIDE_ACTION_SEGMENT_ALLOC, BASE, 2 * MIB);
-  trace_add(trace, TIDE_ACTION_ALLOC, BASE + MIB, 3 * MIB);
-
+  tide_trace* const trace = trace_from(BASE, "segment 0:2M alloc 1M:3M");
   tide_ledger* const ledger = ledger_of(trace);
 
   T_EQ(tide_ledger_get_faults(ledger).homeless_allocs, 1);
@@ -521,10 +407,7 @@ T_TEST(test_ledger__an_allocation_that_reaches_out_of_its_segment_is_cut) {
 }
 
 T_TEST(test_ledger__a_segment_over_another_takes_its_place) {
-  tide_trace* const trace = trace_new();
-  trace_add(trace, TIDE_ACTION_SEGMENT_ALLOC, BASE, 2 * MIB);
-  trace_add(trace, TIDE_ACTION_ALLOC, BASE, 2 * KIB);
-  trace_add(trace, TIDE_ACTION_SEGMENT_ALLOC, BASE, 20 * MIB);
+  tide_trace* const trace = trace_from(BASE, "segment 0:2M alloc 0:2K segment 0:20M");
   trace_add(trace, TIDE_ACTION_SEGMENT_FREE, BASE + MIB, MIB);  // none begins here
   trace_add(trace, TIDE_ACTION_SEGMENT_FREE, BASE, MIB);        // of another size
 
@@ -538,11 +421,7 @@ T_TEST(test_ledger__a_segment_over_another_takes_its_place) {
 }
 
 T_TEST(test_ledger__a_segment_given_back_with_a_block_in_use_is_a_fault) {
-  tide_trace* const trace = trace_new();
-  trace_add(trace, TIDE_ACTION_SEGMENT_ALLOC, BASE, 2 * MIB);
-  trace_add(trace, TIDE_ACTION_ALLOC, BASE, 2 * KIB);
-  trace_add(trace, TIDE_ACTION_SEGMENT_FREE, BASE, 2 * MIB);
-
+  tide_trace* const trace = trace_from(BASE, "segment 0:2M alloc 0:2K give 0:2M");
   tide_ledger* const ledger = ledger_of(trace);
 
   T_EQ(tide_ledger_get_faults(ledger).odd_segments, 1);
@@ -583,9 +462,7 @@ T_TEST(test_ledger__absurd_ranges_are_faults) {
 }
 
 T_TEST(test_ledger__says_where_the_list_differs) {
-  tide_trace* const trace = trace_new();
-  trace_add(trace, TIDE_ACTION_SEGMENT_ALLOC, BASE, 2 * MIB);
-  trace_add(trace, TIDE_ACTION_ALLOC, BASE, KIB);
+  tide_trace* const trace = trace_from(BASE, "segment 0:2M alloc 0:1K");
   trace_add(trace, TIDE_ACTION_SEGMENT_ALLOC, BASE + 2 * MIB, 2 * MIB);  // not in the list
   trace_list_segment(trace, BASE, 2 * MIB, 0);
   trace_list_block(trace, BASE, 2 * KIB, KIB, TIDE_BLOCK_ALLOCATED);  // larger than the rules give
@@ -593,7 +470,7 @@ T_TEST(test_ledger__says_where_the_list_differs) {
 
   tide_ledger* const ledger = ledger_of(trace);
 
-  // The block; the rest, once where it lies and once where it should; the segment.
+  // The block; the rest, once at its place and once where the list has it; the segment.
   T_EQ(tide_ledger_get_faults(ledger).differences, 4);
   both_free(ledger, trace);
 }
@@ -625,9 +502,7 @@ static bool stop_at_once(void* user, const tide_ledger_block* block) {
 }
 
 T_TEST(test_ledger__a_visit_ends_when_it_is_told) {
-  tide_trace* const trace = trace_new();
-  trace_add(trace, TIDE_ACTION_SEGMENT_ALLOC, BASE, 2 * MIB);
-  trace_add(trace, TIDE_ACTION_ALLOC, BASE, KIB);
+  tide_trace* const trace = trace_from(BASE, "segment 0:2M alloc 0:1K");
   tide_ledger* const ledger = ledger_of(trace);
   int calls = 0;
 
@@ -699,8 +574,7 @@ T_TEST(test_ledger__is_whole_again_after_a_seek_without_memory) {
   T_OK(tide_trace_new(&heap.heap, &trace));
   trace_list_segment(trace, BASE, 2 * MIB, 0);
   trace_list_block(trace, BASE, KIB, 900, TIDE_BLOCK_ALLOCATED);
-  trace_add(trace, TIDE_ACTION_ALLOC, BASE + KIB, KIB);
-  trace_add_release(trace, BASE + KIB, KIB);
+  trace_add_from(trace, BASE, "alloc 1K:1K free 1K:1K");
   tide_ledger* const ledger = ledger_of(trace);
 
   heap.fail_at = heap.allocs;
@@ -796,7 +670,7 @@ T_TEST_OVER(test_ledger__follows_a_large_recording, large_names) {
   both_free(ledger, trace);
 }
 
-// A number for everything that is there: segments, and blocks that are in use.
+// A digest of all segments and active blocks.
 static bool digest_segment(void* user, const tide_ledger_segment* segment) {
   uint64_t* const digest = user;
   *digest = (*digest ^ segment->address) * 0x100000001b3u;

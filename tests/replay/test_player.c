@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Runs of small recordings made by hand: what is counted, what a limit does, what waits, what is emptied; and
+// Runs of small recordings made by hand: statistics, limits, releases that wait, emptying the cache; and
 // that no recording, however wrong, does harm.
 #include <math.h>
 
@@ -49,9 +49,7 @@ static tide_trace* trace_from_the_middle(void) {
   T_OK(tide_trace_add_block(trace, &(tide_trace_block){ .address = 0x1000000, .bytes = 3 * MIB }));
   T_OK(tide_trace_add_block(trace, &kept));
   T_OK(tide_trace_add_block(trace, &(tide_trace_block){ .address = 0x1000000 + 8 * MIB, .bytes = 12 * MIB }));
-  trace_add_free(trace, 0x1000000, 3 * MIB);
-  trace_add(trace, TIDE_ACTION_ALLOC, 0x1000000, 2 * MIB);
-  trace_add_free(trace, 0x1000000, 2 * MIB);
+  trace_add_from(trace, 0, "free 0x1000000:3M alloc 0x1000000:2M free 0x1000000:2M");
   return trace;
 }
 
@@ -112,14 +110,9 @@ T_TEST(test_player__follows_a_cache_that_is_emptied_again_and_again) {
 // Figures
 
 T_TEST(test_player__counts_live_requests_whatever_the_policy_does) {
-  tide_trace* const trace = trace_new();
-  trace_add(trace, TIDE_ACTION_ALLOC, 0x1000, 1);
-  trace_add(trace, TIDE_ACTION_ALLOC, 0x2000, 512);
-  trace_add(trace, TIDE_ACTION_ALLOC, 0x3000, 513);
+  tide_trace* const trace = trace_from(0, "alloc 0x1000:1 0x2000:512 0x3000:513");
   trace_add(trace, TIDE_ACTION_FREE_REQUESTED, 0x3000, 513);  // still live
-  trace_add(trace, TIDE_ACTION_ALLOC, 0x4000, 3 * MIB + 1);
-  trace_add(trace, TIDE_ACTION_FREE_COMPLETED, 0x3000, 513);
-  trace_add(trace, TIDE_ACTION_ALLOC, 0x5000, 512);
+  trace_add_from(trace, 0, "alloc 0x4000:3M+1 done 0x3000:513 alloc 0x5000:512");
   tide_replay* const replay = replay_of(trace);
 
   static const char* const settings[] = { "", "roundup_power2_divisions:2", "expandable_segments:True" };
@@ -186,13 +179,7 @@ T_TEST(test_player__takes_no_growth_for_remapping) {
 // Running out of memory
 
 static tide_trace* trace_of_three(void) {
-  tide_trace* const trace = trace_new();
-  trace_add(trace, TIDE_ACTION_ALLOC, 1 * GIB, 100 * MIB);
-  trace_add(trace, TIDE_ACTION_ALLOC, 2 * GIB, 200 * MIB);
-  trace_add(trace, TIDE_ACTION_ALLOC, 3 * GIB, 50 * MIB);
-  trace_add_free(trace, 2 * GIB, 200 * MIB);
-  trace_add_free(trace, 1 * GIB, 100 * MIB);
-  trace_add(trace, TIDE_ACTION_ALLOC, 4 * GIB, 100 * MIB);
+  tide_trace* const trace = trace_from(0, "alloc 1G:100M 2G:200M 3G:50M free 2G:200M 1G:100M alloc 4G:100M");
   return trace;
 }
 
@@ -230,9 +217,7 @@ T_TEST(test_player__stops_at_a_refusal_if_asked) {
 }
 
 T_TEST(test_player__gives_back_what_was_refused_when_recorded) {
-  tide_trace* const trace = trace_new();
-  trace_add(trace, TIDE_ACTION_OOM, 0, 500 * MIB);
-  trace_add(trace, TIDE_ACTION_ALLOC, 1 * GIB, 500 * MIB);
+  tide_trace* const trace = trace_from(0, "oom 0:500M alloc 1G:500M");
 
   const tide_replay_result result = run_under(trace, 0);
 
@@ -249,12 +234,7 @@ T_TEST(test_player__gives_back_what_was_refused_when_recorded) {
 
 // Two blocks are released but in use by other work until entry `until`.
 static tide_trace* trace_of_waiting(bool is_reversed) {
-  tide_trace* const trace = trace_new();
-  trace_add(trace, TIDE_ACTION_ALLOC, 1 * GIB, 100 * MIB);
-  trace_add(trace, TIDE_ACTION_ALLOC, 2 * GIB, 100 * MIB);
-  trace_add(trace, TIDE_ACTION_FREE_REQUESTED, 1 * GIB, 100 * MIB);
-  trace_add(trace, TIDE_ACTION_FREE_REQUESTED, 2 * GIB, 100 * MIB);
-  trace_add(trace, TIDE_ACTION_ALLOC, 3 * GIB, 100 * MIB);
+  tide_trace* const trace = trace_from(0, "alloc 1G:100M 2G:100M request 1G:100M 2G:100M alloc 3G:100M");
   trace_add(trace, TIDE_ACTION_FREE_COMPLETED, is_reversed ? 2 * GIB : 1 * GIB, 100 * MIB);
   trace_add(trace, TIDE_ACTION_ALLOC, 4 * GIB, 100 * MIB);
   trace_add(trace, TIDE_ACTION_FREE_COMPLETED, is_reversed ? 1 * GIB : 2 * GIB, 100 * MIB);
@@ -304,16 +284,11 @@ T_TEST(test_player__survives_many_completions_in_reverse) {
 // Emptying the cache
 
 static tide_trace* trace_of_emptying(bool is_sure) {
-  tide_trace* const trace = trace_new();
-  trace_add(trace, TIDE_ACTION_SEGMENT_ALLOC, 1 * GIB, 100 * MIB);
-  trace_add(trace, TIDE_ACTION_ALLOC, 1 * GIB, 100 * MIB);
-  trace_add(trace, TIDE_ACTION_SEGMENT_ALLOC, 2 * GIB, 2 * MIB);
-  trace_add(trace, TIDE_ACTION_ALLOC, 2 * GIB, 512);
-  trace_add_free(trace, 1 * GIB, 100 * MIB);
-  trace_add(trace, TIDE_ACTION_SEGMENT_FREE, 1 * GIB, 100 * MIB);
+  tide_trace* const trace =
+      trace_from(0, "segment 1G:100M alloc 1G:100M segment 2G:2M alloc 2G:512 free 1G:100M "
+                    "give 1G:100M");
   if (is_sure) trace_add_free(trace, 2 * GIB, 512);
-  trace_add(trace, TIDE_ACTION_SEGMENT_ALLOC, 3 * GIB, 200 * MIB);
-  trace_add(trace, TIDE_ACTION_ALLOC, 3 * GIB, 200 * MIB);
+  trace_add_from(trace, 0, "segment 3G:200M alloc 3G:200M");
   return trace;
 }
 
@@ -523,7 +498,7 @@ static uint64_t chance_bytes(t_rng* rng) {
   return t_rng_below(rng, kind < 25 ? MIB : 40 * MIB);
 }
 
-// Any actions in any order, at few addresses, on few streams, in pools that are there or not.
+// Random actions at few addresses, on few streams, in known and unknown pools.
 static tide_trace* trace_of_chance(uint64_t count) {
   tide_trace* const trace = trace_new();
   t_rng rng = t_rng_new(count);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The settings that a recording tells, in PyTorch's forms and in wrong ones.
+// The settings in a recording, in PyTorch's forms and in wrong ones.
 #include "replay/recorded.h"
 
 #include "replay/by_hand.h"

@@ -282,7 +282,7 @@ T_TEST(test_recordings__with_another_block_at_the_end_differ) {
       replay_edited("resnet_stacks", trace, &(trace_edit){ .block = edit_block, .user = &c });
 
   T_EQ(result.mismatched_segments, 1);
-  T_STR_HAS(result.mismatch, "left is another block");
+  T_STR_HAS(result.mismatch, "another block is left");
   tide_trace_free(trace);
 }
 

@@ -38,27 +38,43 @@ static void expect_script(const tide_trace* trace, const char* text) {
 // ---------------------------------------------------------------------------------------------------
 // Releases
 
-T_TEST(test_steps__of_releases_at_once_use_slots_again) {
-  tide_trace* const trace = trace_new();
-  trace_add(trace, TIDE_ACTION_ALLOC, 0x1000, 100);
-  trace_add(trace, TIDE_ACTION_ALLOC, 0x2000, 100);
-  trace_add_free(trace, 0x1000, 100);
-  trace_add(trace, TIDE_ACTION_ALLOC, 0x1000, 50);
-  trace_add_free(trace, 0x2000, 100);
-  trace_add(trace, TIDE_ACTION_ALLOC, 0x3000, 60);
+static const struct {
+  const char* entries;
+  const char* steps;
+} step_rows[] = {
+  // Releases that complete at once: their slots are used again.
+  { "alloc 0x1000:100 0x2000:100 free 0x1000:100 alloc 0x1000:50 free 0x2000:100 "
+    "alloc 0x3000:60",
+    "a0 a1 f0 a0 f1 a1 " },
+  // A release before a segment may have waited for it: see docs/replay.md.
+  { "alloc 0x1000:100 free 0x1000:100 give 0x1000:2M alloc 0x200000:100 "
+    "free 0x200000:100",
+    "a0 w0 d0 r a0 w0 d0 " },
+  // Remarks make no steps.
+  { "alloc 0x1000:100 request 0x1000:100 snapshot 0:0 done 0x1000:100 "
+    "user_defined 0:0 other 0x1000:7 alloc 0x1000:100",
+    "a0 f0 a0 " },
+  // A block whose release is missing ends when its address is allocated again.
+  { "alloc 0x1000:100 0x1000:200 request 0x1000:200 alloc 0x1000:300 done 0x1000:300",
+    "a0 f0 a0 w0 d0 a0 f0 " },
+  // Without completions a release is complete at once.
+  { "alloc 0x1000:100 request 0x1000:100 give 0x1000:100", "a0 f0 r " },
+  // An empty recording has no steps.
+  { "", "" },
+};
 
-  expect_script(trace, "a0 a1 f0 a0 f1 a1 ");
-  tide_trace_free(trace);
+T_TEST(test_steps__follow_the_entries) {
+  for (size_t i = 0; i < sizeof step_rows / sizeof *step_rows; i++) {
+    tide_trace* const trace = trace_from(0, step_rows[i].entries);
+    expect_script(trace, step_rows[i].steps);
+    tide_trace_free(trace);
+  }
 }
 
 T_TEST(test_steps__of_a_release_that_waits_know_until_when) {
-  tide_trace* const trace = trace_new();
-  trace_add(trace, TIDE_ACTION_ALLOC, 0x1000, 100);
-  trace_add(trace, TIDE_ACTION_FREE_REQUESTED, 0x1000, 100);
-  trace_add(trace, TIDE_ACTION_ALLOC, 0x2000, 100);
-  trace_add(trace, TIDE_ACTION_FREE_REQUESTED, 0x2000, 100);
-  trace_add(trace, TIDE_ACTION_FREE_COMPLETED, 0x1000, 100);
-  trace_add(trace, TIDE_ACTION_ALLOC, 0x1000, 100);
+  tide_trace* const trace =
+      trace_from(0, "alloc 0x1000:100 request 0x1000:100 alloc 0x2000:100 request 0x2000:100 "
+                    "done 0x1000:100 alloc 0x1000:100");
 
   expect_script(trace, "a0 w0 a1 w1 d0 a0 ");
   tide__script steps = script_of(trace);
@@ -68,67 +84,14 @@ T_TEST(test_steps__of_a_release_that_waits_know_until_when) {
   tide_trace_free(trace);
 }
 
-// What follows may have been what the block waited for: see docs/replay.md.
-T_TEST(test_steps__of_a_release_before_a_segment_may_have_waited) {
-  tide_trace* const trace = trace_new();
-  trace_add(trace, TIDE_ACTION_ALLOC, 0x1000, 100);
-  trace_add_free(trace, 0x1000, 100);
-  trace_add(trace, TIDE_ACTION_SEGMENT_FREE, 0x1000, 2 * MIB);
-  trace_add(trace, TIDE_ACTION_ALLOC, 0x200000, 100);
-  trace_add_free(trace, 0x200000, 100);
-
-  expect_script(trace, "a0 w0 d0 r a0 w0 d0 ");
-  tide_trace_free(trace);
-}
-
-T_TEST(test_steps__step_over_remarks) {
-  tide_trace* const trace = trace_new();
-  trace_add(trace, TIDE_ACTION_ALLOC, 0x1000, 100);
-  trace_add(trace, TIDE_ACTION_FREE_REQUESTED, 0x1000, 100);
-  trace_add(trace, TIDE_ACTION_SNAPSHOT, 0, 0);
-  trace_add(trace, TIDE_ACTION_FREE_COMPLETED, 0x1000, 100);
-  trace_add(trace, TIDE_ACTION_USER_DEFINED, 0, 0);
-  trace_add(trace, TIDE_ACTION_OTHER, 0x1000, 7);
-  trace_add(trace, TIDE_ACTION_ALLOC, 0x1000, 100);
-
-  expect_script(trace, "a0 f0 a0 ");
-  tide_trace_free(trace);
-}
-
 T_TEST(test_steps__skip_releases_of_unknown_blocks) {
-  tide_trace* const trace = trace_new();
-  trace_add_free(trace, 0x9000, 100);
-  trace_add(trace, TIDE_ACTION_ALLOC, 0x1000, 100);
-  trace_add_free(trace, 0x1000, 100);
-  trace_add_free(trace, 0x1000, 100);
-  trace_add(trace, TIDE_ACTION_ALLOC, 0x1000, 100);
+  tide_trace* const trace =
+      trace_from(0, "free 0x9000:100 alloc 0x1000:100 free 0x1000:100 0x1000:100 alloc 0x1000:100");
 
   expect_script(trace, "a0 f0 a0 ");
   tide__script steps = script_of(trace);
   T_EQ(steps.skipped, 2);
   tide__script_fini(&steps);
-  tide_trace_free(trace);
-}
-
-T_TEST(test_steps__end_a_block_whose_release_is_missing) {
-  tide_trace* const trace = trace_new();
-  trace_add(trace, TIDE_ACTION_ALLOC, 0x1000, 100);
-  trace_add(trace, TIDE_ACTION_ALLOC, 0x1000, 200);
-  trace_add(trace, TIDE_ACTION_FREE_REQUESTED, 0x1000, 200);
-  trace_add(trace, TIDE_ACTION_ALLOC, 0x1000, 300);
-  trace_add(trace, TIDE_ACTION_FREE_COMPLETED, 0x1000, 300);
-
-  expect_script(trace, "a0 f0 a0 w0 d0 a0 f0 ");
-  tide_trace_free(trace);
-}
-
-T_TEST(test_steps__without_completions_free_at_once) {
-  tide_trace* const trace = trace_new();
-  trace_add(trace, TIDE_ACTION_ALLOC, 0x1000, 100);
-  trace_add(trace, TIDE_ACTION_FREE_REQUESTED, 0x1000, 100);
-  trace_add(trace, TIDE_ACTION_SEGMENT_FREE, 0x1000, 100);
-
-  expect_script(trace, "a0 f0 r ");
   tide_trace_free(trace);
 }
 
@@ -140,18 +103,12 @@ static void add_waiting_block(tide_trace* trace, uint64_t address, uint16_t abse
 
 // Only the last release of an address can be the one that a block waits for.
 T_TEST(test_steps__without_completions_keep_waiting_what_waits_at_the_end) {
-  tide_trace* const trace = trace_new();
-  trace_add(trace, TIDE_ACTION_ALLOC, 0x1000, 100);
-  trace_add(trace, TIDE_ACTION_FREE_REQUESTED, 0x1000, 100);
-  trace_add(trace, TIDE_ACTION_ALLOC, 0x1000, 100);
-  trace_add(trace, TIDE_ACTION_ALLOC, 0x2000, 100);
-  trace_add(trace, TIDE_ACTION_FREE_REQUESTED, 0x1000, 100);
-  trace_add(trace, TIDE_ACTION_FREE_REQUESTED, 0x2000, 100);
-  trace_add(trace, TIDE_ACTION_ALLOC, 0x3000, 100);
+  tide_trace* const trace = trace_from(0, "alloc 0x1000:100 request 0x1000:100 alloc 0x1000:100 0x2000:100 "
+                                          "request 0x1000:100 0x2000:100 alloc 0x3000:100");
   T_OK(tide_trace_add_segment(trace, &(tide_trace_segment){ .address = 0x1000, .bytes = 2 * MIB }));
   add_waiting_block(trace, 0x1000, 0);
-  add_waiting_block(trace, 0x1000, 0);                       // told twice
-  add_waiting_block(trace, 0x2000, TIDE_BLOCK_KEY_ADDRESS);  // it is not told where
+  add_waiting_block(trace, 0x1000, 0);                       // listed twice
+  add_waiting_block(trace, 0x2000, TIDE_BLOCK_KEY_ADDRESS);  // without an address
   T_OK(tide_trace_add_segment(trace, &(tide_trace_segment){ .address = 0x2000, .bytes = 512, .device = 1 }));
   add_waiting_block(trace, 0x2000, 0);
 
@@ -163,9 +120,7 @@ T_TEST(test_steps__without_completions_keep_waiting_what_waits_at_the_end) {
 }
 
 T_TEST(test_steps__leave_absurd_requests_out) {
-  tide_trace* const trace = trace_new();
-  trace_add(trace, TIDE_ACTION_ALLOC, 0x1000, 0);
-  trace_add_free(trace, 0x1000, 0);
+  tide_trace* const trace = trace_from(0, "alloc 0x1000:0 free 0x1000:0");
   trace_add(trace, TIDE_ACTION_ALLOC, 0x2000, (uint64_t)1 << 60);
   trace_add(trace, TIDE_ACTION_OOM, 0, UINT64_MAX);
   trace_add(trace, TIDE_ACTION_ALLOC, 0x3000, ((uint64_t)1 << 60) - 1);
@@ -214,12 +169,9 @@ T_TEST(test_steps__take_pools_from_the_segments_that_are_left) {
   tide_trace* const trace = trace_new();
   uint32_t pool = 0;
   T_OK(tide_trace_add_pool(trace, (tide_pool_label){ 0, 3 }, &pool));
-  trace_add(trace, TIDE_ACTION_SEGMENT_ALLOC, 2 * MIB, 2 * MIB);
-  trace_add(trace, TIDE_ACTION_ALLOC, 2 * MIB, 100);
-  trace_add_free(trace, 2 * MIB, 100);
-  trace_add(trace, TIDE_ACTION_SEGMENT_FREE, 2 * MIB, 2 * MIB);
-  trace_add(trace, TIDE_ACTION_SEGMENT_ALLOC, 2 * MIB, 2 * MIB);
-  trace_add(trace, TIDE_ACTION_ALLOC, 2 * MIB + 512, 100);
+  trace_add_from(trace, 0,
+                 "segment 2M:2M alloc 2M:100 free 2M:100 give 2M:2M segment 2M:2M "
+                 "alloc 2M+512:100");
   trace_add(trace, TIDE_ACTION_ALLOC, 4 * MIB, 100);  // outside
   add_segment(trace, 2 * MIB, 2 * MIB, pool);
 
@@ -241,7 +193,7 @@ T_TEST(test_steps__take_pools_from_entries_that_tell) {
   T_OK(tide_trace_add_entry(trace, &entry));
   entry.action = TIDE_ACTION_OOM;
   T_OK(tide_trace_add_entry(trace, &entry));
-  entry.pool = 77;  // there is none
+  entry.pool = 77;  // unknown
   T_OK(tide_trace_add_entry(trace, &entry));
 
   tide__script steps = script_of(trace);
@@ -253,19 +205,12 @@ T_TEST(test_steps__take_pools_from_entries_that_tell) {
   tide_trace_free(trace);
 }
 
-// A reserve has holes and is filled again; when nothing is left of it, it begins anew.
+// A reserve has holes that are filled again. After its last byte is unmapped, the next mapping begins a new
+// one.
 T_TEST(test_steps__know_which_mapping_begins_a_reserve) {
-  tide_trace* const trace = trace_new();
-  trace_add(trace, TIDE_ACTION_SEGMENT_MAP, 100 * MIB, 40 * MIB);
-  trace_add(trace, TIDE_ACTION_SEGMENT_MAP, 140 * MIB, 20 * MIB);
-  trace_add(trace, TIDE_ACTION_SEGMENT_MAP, 900 * MIB, 2 * MIB);
-  trace_add(trace, TIDE_ACTION_SEGMENT_UNMAP, 100 * MIB, 20 * MIB);
-  trace_add(trace, TIDE_ACTION_SEGMENT_UNMAP, 140 * MIB, 20 * MIB);
-  trace_add(trace, TIDE_ACTION_SEGMENT_MAP, 100 * MIB, 20 * MIB);
-  trace_add(trace, TIDE_ACTION_SEGMENT_MAP, 160 * MIB, 20 * MIB);
-  trace_add(trace, TIDE_ACTION_SEGMENT_UNMAP, 100 * MIB, 40 * MIB);
-  trace_add(trace, TIDE_ACTION_SEGMENT_UNMAP, 160 * MIB, 20 * MIB);
-  trace_add(trace, TIDE_ACTION_SEGMENT_MAP, 120 * MIB, 20 * MIB);
+  tide_trace* const trace =
+      trace_from(0, "map 100M:40M 140M:20M 900M:2M unmap 100M:20M 140M:20M map 100M:20M 160M:20M "
+                    "unmap 100M:40M 160M:20M map 120M:20M");
 
   expect_script(trace, "n m n u u m m u u n ");
   tide__script steps = script_of(trace);
@@ -279,15 +224,9 @@ T_TEST(test_steps__know_which_mapping_begins_a_reserve) {
 // Emptying the cache
 
 T_TEST(test_steps__know_where_the_cache_was_surely_emptied) {
-  tide_trace* const trace = trace_new();
-  trace_add(trace, TIDE_ACTION_ALLOC, 0x1000, 100);
-  trace_add(trace, TIDE_ACTION_FREE_REQUESTED, 0x1000, 100);
-  trace_add(trace, TIDE_ACTION_FREE_COMPLETED, 0x1000, 100);
+  tide_trace* const trace = trace_from(0, "alloc 0x1000:100 request 0x1000:100 done 0x1000:100");
   trace_add(trace, TIDE_ACTION_SEGMENT_FREE, 0x1000, 2 * MIB);  // before a release: surely
-  trace_add_free(trace, 0x9000, 100);
-  trace_add(trace, TIDE_ACTION_ALLOC, 0x1000, 100);
-  trace_add(trace, TIDE_ACTION_ALLOC, 0x2000, 100);
-  trace_add_free(trace, 0x1000, 100);
+  trace_add_from(trace, 0, "free 0x9000:100 alloc 0x1000:100 0x2000:100 free 0x1000:100");
   trace_add(trace, TIDE_ACTION_SEGMENT_FREE, 0x1000, 2 * MIB);  // before a request: perhaps by that
   trace_add(trace, TIDE_ACTION_ALLOC, 0x3000, 100);
   trace_add(trace, TIDE_ACTION_SEGMENT_FREE, 0x1000, 2 * MIB);  // before the end: surely
@@ -295,7 +234,7 @@ T_TEST(test_steps__know_where_the_cache_was_surely_emptied) {
 
   tide__script steps = script_of(trace);
 
-  // The release of 0x9000 is of an unknown block: it makes no step, so that only the end is sure.
+  // The release of 0x9000 is of an unknown block: it makes no step, so only the end is certain.
   T_EQ(steps.empty_count, 1);
   T_EQ(steps.empties[0], 10);
   tide__script_fini(&steps);
@@ -305,12 +244,9 @@ T_TEST(test_steps__know_where_the_cache_was_surely_emptied) {
 T_TEST(test_steps__have_windows_up_to_a_request_or_release) {
   tide_trace* const trace = trace_new();
   for (uint64_t i = 1; i <= 3; i++) trace_add(trace, TIDE_ACTION_ALLOC, i * 0x1000, 100);
-  trace_add(trace, TIDE_ACTION_FREE_REQUESTED, 0x1000, 100);
-  trace_add(trace, TIDE_ACTION_FREE_REQUESTED, 0x2000, 100);
-  trace_add(trace, TIDE_ACTION_FREE_COMPLETED, 0x1000, 100);
-  trace_add(trace, TIDE_ACTION_FREE_COMPLETED, 0x2000, 100);
-  trace_add(trace, TIDE_ACTION_SEGMENT_FREE, 0x1000, 2 * MIB);
-  trace_add_free(trace, 0x3000, 100);
+  trace_add_from(trace, 0,
+                 "request 0x1000:100 0x2000:100 done 0x1000:100 0x2000:100 give 0x1000:2M "
+                 "free 0x3000:100");
   expect_script(trace, "a0 a1 a2 w0 w1 d0 d1 r w2 d2 ");
 
   tide__script steps = script_of(trace);
@@ -325,11 +261,5 @@ T_TEST(test_steps__have_windows_up_to_a_request_or_release) {
   T_EQ(tide__script_find(&steps, 8), 8);
   T_EQ(tide__script_find(&steps, 99), steps.step_count);
   tide__script_fini(&steps);
-  tide_trace_free(trace);
-}
-
-T_TEST(test_steps__of_an_empty_recording_are_none) {
-  tide_trace* const trace = trace_new();
-  expect_script(trace, "");
   tide_trace_free(trace);
 }

@@ -11,7 +11,7 @@
 typedef struct text_sink {
   char text[8192];
   size_t bytes;
-  size_t room;  // what is taken before the sink fails
+  size_t room;  // bytes accepted before the sink fails
 } text_sink;
 
 static tide_status text_write(void* user, const void* data, size_t bytes) {

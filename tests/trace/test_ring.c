@@ -66,89 +66,6 @@ static void expect_numbers(tide__ring* ring, uint64_t first, uint64_t next, size
   T_EQ(wanted, next);
 }
 
-T_TEST(test_ring__keeps_the_newest) {
-  tide__ring ring;
-  ring_new(&ring, NULL, 10);
-
-  for (uint64_t n = 0; n < 100; n++) {
-    expect_numbers(&ring, n < 10 ? 0 : n - 10, n, 1 + n % 12);
-    add_numbers(&ring, n, 1);
-  }
-  tide__ring_fini(&ring);
-}
-
-T_TEST(test_ring__of_no_capacity_keeps_nothing) {
-  tide__ring ring;
-  tide__ring_init(&ring, &tide__system_heap);
-  add_numbers(&ring, 0, 5);
-  expect_numbers(&ring, 0, 0, 8);
-
-  T_OK(tide__ring_resize(&ring, 0));
-  tide__ring_clear(&ring);
-
-  add_numbers(&ring, 0, 5);
-  expect_numbers(&ring, 0, 0, 8);
-  tide__ring_fini(&ring);
-}
-
-T_TEST(test_ring__of_one_entry_has_the_last) {
-  tide__ring ring;
-  ring_new(&ring, NULL, 1);
-
-  add_numbers(&ring, 0, 7);
-
-  expect_numbers(&ring, 6, 7, 3);
-  tide__ring_fini(&ring);
-}
-
-T_TEST(test_ring__goes_on_counting_after_a_clear) {
-  tide__ring ring;
-  ring_new(&ring, NULL, 8);
-  add_numbers(&ring, 0, 5);
-
-  tide__ring_clear(&ring);
-
-  expect_numbers(&ring, 5, 5, 8);
-  add_numbers(&ring, 5, 3);
-  expect_numbers(&ring, 5, 8, 8);
-  tide__ring_fini(&ring);
-}
-
-T_TEST(test_ring__shrinks_to_the_newest_and_grows_with_all) {
-  tide__ring ring;
-  ring_new(&ring, NULL, 100);
-  add_numbers(&ring, 0, 130);
-
-  T_OK(tide__ring_resize(&ring, 7));
-  expect_numbers(&ring, 123, 130, 64);
-
-  T_OK(tide__ring_resize(&ring, 50));
-  expect_numbers(&ring, 123, 130, 64);
-
-  add_numbers(&ring, 130, 60);
-  expect_numbers(&ring, 140, 190, 64);
-  tide__ring_fini(&ring);
-}
-
-T_TEST(test_ring__gives_its_memory_back_at_capacity_0) {
-  counting_heap h;
-  tide__ring ring;
-  counting_heap_init(&h, SIZE_MAX, false);
-  ring_new(&ring, &h.heap, 64);
-  T_EQ(atomic_load(&h.outstanding), bytes_of(64));
-  add_numbers(&ring, 0, 70);
-
-  T_OK(tide__ring_resize(&ring, 0));
-
-  T_EQ(atomic_load(&h.outstanding), 0);
-  expect_numbers(&ring, 70, 70, 8);
-  T_OK(tide__ring_resize(&ring, 4));
-  add_numbers(&ring, 70, 2);
-  expect_numbers(&ring, 70, 72, 8);
-  tide__ring_fini(&ring);
-  T_EQ(atomic_load(&h.outstanding), 0);
-}
-
 T_TEST(test_ring__stays_as_it_was_without_memory) {
   counting_heap h;
   tide__ring ring;
@@ -182,7 +99,7 @@ T_TEST(test_ring__copies_what_was_asked_for) {
   T_EQ(tide__ring_copy(&ring, &number, UINT64_MAX, out, 0), 0);
   T_EQ(number, 17);
 
-  number = 3;  // all of it is gone: nothing, and the visit is over
+  number = 3;  // all entries before 10 are gone
   T_EQ(tide__ring_copy(&ring, &number, 10, out, 8), 0);
   T_EQ(number, 12);
 
@@ -427,7 +344,7 @@ static void* crowd_adds(void* user) {
   return NULL;
 }
 
-// What follows the newest entry of each place that was read so far; 0 if none was.
+// The number after the newest entry read so far of each thread; 0 if there was none.
 typedef struct crowd_sight {
   uint64_t after[PLACES];
 } crowd_sight;
