@@ -25,9 +25,7 @@ typedef enum peer_verb {
   PEER_PHYSICAL_IMPORT,  // open `physical`, give the handle up and keep the mapping
   PEER_PHYSICAL_END,     // end the mapping, and free the handle if it is still there
   PEER_FILL,             // write the byte `number` everywhere
-  PEER_CHECK,            // is the byte `number` everywhere? answers `number`: 1 or 0
-  PEER_POINTER_INFO,     // of the memory: `info`
-  PEER_FREE_BYTES        // of device 0: `number`
+  PEER_CHECK             // is the byte `number` everywhere? answers `number`: 1 or 0
 } peer_verb;
 
 typedef struct peer_message {
@@ -38,7 +36,6 @@ typedef struct peer_message {
   char name[8];
   tide_raw_share raw;
   tide_physical_share physical;
-  tide_pointer_info info;
 } peer_message;
 
 typedef t_process peer;
@@ -171,8 +168,6 @@ static inline tide_status peer_answer(peer_state* s, peer_message* message, int 
     case PEER_PHYSICAL_END: return peer_physical_end(s);
     case PEER_FILL: device_fill(s->m, 0, s->memory, (uint8_t)message->number, s->bytes); return TIDE_OK;
     case PEER_CHECK: return peer_check(s, message);
-    case PEER_POINTER_INFO: message->info = pointer_info(s->m, s->memory); return TIDE_OK;
-    case PEER_FREE_BYTES: message->number = free_bytes(s->m, 0); return TIDE_OK;
   }
   return TIDE_ERR_MACHINE;
 }
