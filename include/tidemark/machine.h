@@ -497,10 +497,6 @@ typedef struct tide_call_stats {
 // How often a kind of call was made on this machine (TIDE_CALL_ANY: all together).
 TIDE_API tide_call_stats tide_machine_call_stats(const tide_machine* machine, tide_call call);
 
-// How many copies between devices went through host memory for want of peer access; 0 on cuda, which
-// does not tell.
-TIDE_API uint64_t tide_machine_staged_copies(const tide_machine* machine);
-
 // A fault: calls of one kind, or of any, fail or are slow. The failing call does not reach the machine.
 typedef struct tide_fault {
   uint32_t size;         // set by TIDE_FAULT_INIT

@@ -76,8 +76,6 @@ typedef struct tide_machine_ops {
   void (*delay)(void* self, uint64_t ns);
   // Is the calling thread inside a tide_call_fn of this machine? If so the door refuses its call. Absent: no.
   bool (*is_in_callback)(const void* self);
-  // For tide_machine_staged_copies(). Absent: 0.
-  uint64_t (*staged_copies)(const void* self);
   // Called after each call that succeeded, for a machine that keeps a clock of its own. Absent: nothing.
   void (*charge)(void* self, tide_call call);
 

@@ -7,9 +7,9 @@
 
 #include "tidemark/base.h"
 
-// Notes what went wrong in the thread's record.
-void tide__fail(tide_status status, int64_t native, const char* file, int line, const char* format, ...)
-    __attribute__((cold, format(printf, 5, 6)));
+// The public function, marked as rarely called.
+tide_status tide_error_set(tide_status status, int64_t native, const char* file, int line, const char* format,
+                           ...) __attribute__((cold));
 
 // For a call that undoes another: if it fails too there is nothing more to be done.
 static inline void tide__ignore(tide_status status) { (void)status; }
@@ -25,7 +25,7 @@ void tide__error_restore(const tide_error* error);
 
 #define TIDE_FAIL(status, ...) TIDE_FAIL_NATIVE((status), 0, __VA_ARGS__)
 #define TIDE_FAIL_NATIVE(status, native, ...) \
-  (tide__fail((status), (native), __FILE__, __LINE__, __VA_ARGS__), (status))
+  ((void)tide_error_set((status), (native), __FILE__, __LINE__, __VA_ARGS__), (status))
 
 // Returns from the calling function if `expr` fails.
 #define TIDE_TRY(expr)                                        \

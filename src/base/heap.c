@@ -18,8 +18,7 @@ static void* system_alloc(void* user, size_t bytes, size_t alignment) {
 }
 
 static void system_release(void* user, void* address, size_t bytes) {
-  (void)user;
-  (void)bytes;
+  (void)user, (void)bytes;
   free(address);
 }
 

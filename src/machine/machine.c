@@ -102,11 +102,6 @@ tide_call_stats tide_machine_call_stats(const tide_machine* machine, tide_call c
   return stats;
 }
 
-uint64_t tide_machine_staged_copies(const tide_machine* machine) {
-  const bool can_tell = machine != NULL && machine->ops.staged_copies != NULL;
-  return can_tell ? machine->ops.staged_copies(machine->self) : 0;
-}
-
 // The steps before a call reaches its machine. `needs` is the text of what the arguments must be.
 static tide_status call_enter(tide_machine* machine, tide_call call, int device, uint64_t bytes,
                               bool is_valid, const char* needs) {

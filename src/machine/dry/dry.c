@@ -160,52 +160,38 @@ static tide_status dry_pinned_take(tide__soft* soft, tide__range* range) {
 // Memory that does not exist is easily taken, mapped and given.
 
 static void dry_unreserve(tide__soft* soft, uint64_t address, uint64_t bytes) {
-  (void)soft;
-  (void)address;
-  (void)bytes;
+  (void)soft, (void)address, (void)bytes;
 }
 
 static tide_status dry_physical_take(tide__soft* soft, const char* name, tide__physical* physical) {
-  (void)soft;
-  (void)name;
+  (void)soft, (void)name;
   physical->offset = 0;
   return TIDE_OK;
 }
 
 static bool dry_physical_give(tide__soft* soft, tide__physical* physical) {
-  (void)soft;
-  (void)physical;
+  (void)soft, (void)physical;
   return true;
 }
 
 static tide_status dry_map(tide__soft* soft, const tide__physical* physical, uint64_t address) {
-  (void)soft;
-  (void)physical;
-  (void)address;
+  (void)soft, (void)physical, (void)address;
   return TIDE_OK;
 }
 
 static tide_status dry_unmap(tide__soft* soft, uint64_t address, uint64_t bytes) {
-  (void)soft;
-  (void)address;
-  (void)bytes;
+  (void)soft, (void)address, (void)bytes;
   return TIDE_OK;
 }
 
 static tide_status dry_protect(tide__soft* soft, uint64_t address, uint64_t bytes, bool can_read,
                                bool can_write) {
-  (void)soft;
-  (void)address;
-  (void)bytes;
-  (void)can_read;
-  (void)can_write;
+  (void)soft, (void)address, (void)bytes;
+  (void)can_read, (void)can_write;
   return TIDE_OK;
 }
 
-static void dry_pinned_give(tide__soft* soft, tide__range* range) {
-  (void)soft;
-  (void)range;
-}
+static void dry_pinned_give(tide__soft* soft, tide__range* range) { (void)soft, (void)range; }
 
 // ---------------------------------------------------------------------------------------------------
 // The machine
@@ -280,21 +266,6 @@ static const tide_machine_ops dry_ops = {
   .clock = dry_clock,
 };
 
-static tide_status dry_options_check(const tide_dry_options* options) {
-  TIDE_REQUIRE(options->device_count >= 1 && options->device_count <= TIDE_DEVICE_MAX, TIDE_ERR_ARGUMENT,
-               "machine_new_dry: %u devices: 1 to %d are possible", (unsigned)options->device_count,
-               TIDE_DEVICE_MAX);
-  TIDE_REQUIRE(tide__is_power_of_two(options->granularity) && options->granularity >= PAGE_BYTES,
-               TIDE_ERR_ARGUMENT,
-               "machine_new_dry: a granularity of %llu: it must be a power of two and at least %u",
-               (unsigned long long)options->granularity, PAGE_BYTES);
-  TIDE_REQUIRE(tide__heap_is_valid(options->heap), TIDE_ERR_ARGUMENT,
-               "machine_new_dry: the heap lacks a function");
-  TIDE_REQUIRE(options->capacity != 0 && options->capacity <= INT64_MAX, TIDE_ERR_ARGUMENT,
-               "machine_new_dry: a capacity of %llu", (unsigned long long)options->capacity);
-  return TIDE_OK;
-}
-
 static tide_status dry_init(tide__dry* dry, const tide_dry_options* options, const tide_heap* heap) {
   dry->devices = tide__heap_alloc(heap, options->device_count, sizeof *dry->devices);
   TIDE_REQUIRE(dry->devices != NULL, TIDE_ERR_NO_MEMORY, "machine_new_dry: no memory for its records");
@@ -320,7 +291,9 @@ tide_status tide_machine_new_dry(const tide_dry_options* options, tide_machine**
   if (whole.costs != NULL) TIDE_TRY(tide__sized_read("machine_new_dry", whole.costs, &costs, sizeof costs));
   whole.costs = &costs;
   options = &whole;
-  TIDE_TRY(dry_options_check(options));
+  TIDE_TRY(tide__soft_check_options("machine_new_dry", options->device_count, options->capacity,
+                                    options->granularity, PAGE_BYTES, options->heap));
+  TIDE_REQUIRE(options->capacity != 0, TIDE_ERR_ARGUMENT, "machine_new_dry: the capacity is 0");
   const tide_heap* heap = tide__heap_or_system(options->heap);
   tide__dry* dry = tide__heap_alloc(heap, 1, sizeof *dry);
   TIDE_REQUIRE(dry != NULL, TIDE_ERR_NO_MEMORY, "machine_new_dry: no memory for its records");

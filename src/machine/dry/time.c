@@ -72,7 +72,8 @@ static uint64_t head_end(const tide__stream* stream, const tide__op* op) {
 
 // Work that fails is reported by the next synchronize, and not in the record of the thread that plays it.
 static void head_finish(tide__stream* stream, const tide__op* op, uint64_t end) {
-  const tide_error before = *tide_last_error();
+  tide_error before;
+  tide__error_keep(&before);
   stream->time = end;
   tide__op_execute(stream, op);
   tide__error_restore(&before);

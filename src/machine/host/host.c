@@ -75,20 +75,11 @@ static uint64_t host_share(const tide_host_options* options) {
 }
 
 static tide_status options_check(const tide_host_options* options) {
-  TIDE_REQUIRE(options->device_count >= 1 && options->device_count <= TIDE_DEVICE_MAX, TIDE_ERR_ARGUMENT,
-               "machine_new_host: %u devices: 1 to %d are possible", (unsigned)options->device_count,
-               TIDE_DEVICE_MAX);
-  const uint64_t page = tide__sys_page_bytes();
-  TIDE_REQUIRE(tide__is_power_of_two(options->granularity) && options->granularity >= page, TIDE_ERR_ARGUMENT,
-               "machine_new_host: a granularity of %llu: it must be a power of two and at least %llu",
-               (unsigned long long)options->granularity, (unsigned long long)page);
-  TIDE_REQUIRE(options->capacity <= INT64_MAX, TIDE_ERR_ARGUMENT, "machine_new_host: a capacity of %llu",
-               (unsigned long long)options->capacity);
+  TIDE_TRY(tide__soft_check_options("machine_new_host", options->device_count, options->capacity,
+                                    options->granularity, tide__sys_page_bytes(), options->heap));
   TIDE_REQUIRE(options->capacity != 0 || host_share(options) != 0, TIDE_ERR_ARGUMENT,
                "machine_new_host: half of the memory is less than the granularity %llu for each device",
                (unsigned long long)options->granularity);
-  TIDE_REQUIRE(tide__heap_is_valid(options->heap), TIDE_ERR_ARGUMENT,
-               "machine_new_host: the heap lacks a function");
   return TIDE_OK;
 }
 

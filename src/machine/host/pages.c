@@ -82,8 +82,7 @@ bool tide__host_physical_give(tide__soft* soft, tide__physical* physical) {
 
 tide_status tide__host_reserve(tide__soft* soft, int device, tide_call call, uint64_t bytes,
                                uint64_t alignment, uint64_t hint, uint64_t* out) {
-  (void)soft;
-  (void)device;
+  (void)soft, (void)device;
   const int error = tide__sys_reserve(bytes, alignment, hint, out);
   return error == 0 ? TIDE_OK : tide__host_fail(tide_call_name(call), "an address range", bytes, error);
 }

@@ -22,8 +22,7 @@ static void spin_until_reached(tide__point point) {
 }
 
 tide_status tide__host_await(tide__soft* soft, const char* name, tide__point point) {
-  (void)soft;
-  (void)name;
+  (void)soft, (void)name;
   spin_until_reached(point);
   tide__stream_await(point);
   return TIDE_OK;

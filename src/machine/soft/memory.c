@@ -277,9 +277,7 @@ tide_status tide__soft_check_locked(tide__soft* soft, const char* name, int devi
 // Peers
 
 tide_status tide__soft_peer_query(void* self, int device, int peer, bool* out) {
-  (void)self;
-  (void)device;
-  (void)peer;
+  (void)self, (void)device, (void)peer;
   *out = true;
   return TIDE_OK;
 }

@@ -80,7 +80,6 @@ struct tide__soft {
   tide__link lingering;    // of tide__physical, shared under memory_lock
   tide__link busy;         // of tide__busy_move, shared under memory_lock
   tide__slots physicals;
-  tide__atomic_u64 staged_copies;
 
   tide__slots streams;
   tide__atomic_u64 last_stream;  // the number that was given last
@@ -93,7 +92,6 @@ struct tide__soft {
   uint64_t last_capture_id;        // shared under capture_lock
 };
 
-uint64_t tide__soft_staged_copies(const void* self);
 void tide__soft_charge(tide__soft* soft, tide_call call, uint64_t mappings, uint64_t bytes);
 // Runs the work that is due, on a machine with virtual time. With no lock held: it may call user functions.
 void tide__soft_settle(tide__soft* soft);

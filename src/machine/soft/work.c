@@ -124,7 +124,6 @@ static void move_execute(tide__stream* stream, const tide__op* op) {
     status = is_small ? soft->backend->move(op, is_staged) : move_large_locked(soft, op, is_staged);
   }
   tide__mutex_unlock(&soft->memory_lock);
-  if (is_staged) tide__add_relaxed(&soft->staged_copies, 1);
   if (status != TIDE_OK) tide__soft_note_error(soft, op->device);
 }
 
