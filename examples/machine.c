@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// machine.h: devices of host memory. Streams run beside the program, an event orders two of them, and captured
-// work is launched again and again. Then a fault, and the dry machine, whose time the program controls.
+// machine.h: devices of host memory. Streams run beside the program, an event orders two of them, and
+// captured work is launched again and again. Then a fault, and the dry machine, whose time the program
+// controls.
 #include "example.h"
 
 static tide_machine* host_new(void) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The host machine: its options, the resources it takes from the system, limits of the system, and memory that
-// is freed while work uses it.
+// The host machine: its options, the resources it takes from the system, limits of the system, and memory
+// that is freed while work uses it.
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>

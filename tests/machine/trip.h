@@ -2,8 +2,8 @@
 // Copyright the Tidemark authors
 //
 // A trip through the whole interface. There is one step for every kind of call, which works on the objects of
-// earlier steps, and a list of steps that makes a realistic run. Tests make each step fail in turn, by a fault
-// or by a heap that runs out, and check what is left.
+// earlier steps, and a list of steps that makes a realistic run. Tests make each step fail in turn, by a
+// fault or by a heap that runs out, and check what is left.
 #ifndef TIDEMARK_TESTS_TRIP_H
 #define TIDEMARK_TESTS_TRIP_H
 
