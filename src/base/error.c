@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The error record of each thread, and the texts of the status list. A record has a fixed size: noting a
-// failure allocates nothing and cannot fail.
+// The error record of each thread, and the names and texts of statuses. A record has a fixed size, so setting
+// it allocates nothing and cannot fail.
 #include "base/error.h"
 
 #include <stdarg.h>

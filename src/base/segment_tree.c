@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The tree is walked from its leaves up: a range is at most two whole nodes on each level. After an addition
-// the ancestors of the range's two ends are computed again.
+// Calls walk the tree from its leaves up: a range covers at most two whole nodes on each level. After an
+// addition the ancestors of both ends of the range are recomputed.
 #include "base/segment_tree.h"
 
 #include <stdbool.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Time, threads, libraries, and what this computer has.
+// Time, threads, libraries, and properties of the computer.
 #include <dlfcn.h>
 #include <errno.h>
 #include <limits.h>
@@ -31,7 +31,7 @@ void tide__sys_sleep_ns(uint64_t ns) {
   while (nanosleep(&rest, &rest) == -1 && errno == EINTR) {}
 }
 
-// A process must register before it may ask for barriers on its own threads alone.
+// A process must register before it can use the private expedited barrier.
 bool tide__sys_can_fence_all(void) {
   const int before = errno;
   const bool can = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
