@@ -253,8 +253,8 @@ static tide_status dry_device_info(void* self, int device, tide_device_info* out
   return TIDE_OK;
 }
 
+// clang-format off
 static const tide_machine_ops dry_ops = {
-  TIDE__SOFT_OPS,
   .size = sizeof(tide_machine_ops),
   .version = TIDE_MACHINE_OPS_VERSION,
   .flags = TIDE_MACHINE_NO_MEMORY,
@@ -264,7 +264,10 @@ static const tide_machine_ops dry_ops = {
   .charge = dry_charge_other,
   .device_info = dry_device_info,
   .clock = dry_clock,
+  .is_in_callback = tide__soft_is_in_callback,
+  TIDE__SOFT_CALL_MAP(TIDE__SOFT_ENTRY)
 };
+// clang-format on
 
 static tide_status dry_init(tide__dry* dry, const tide_dry_options* options, const tide_heap* heap) {
   dry->devices = tide__heap_alloc(heap, options->device_count, sizeof *dry->devices);

@@ -12,24 +12,8 @@
 #include "base/sized.h"
 #include "base/sys.h"
 
-static const tide__soft_backend host_backend = {
-  .reserve = tide__host_reserve,
-  .unreserve = tide__host_unreserve,
-  .physical_take = tide__host_physical_take,
-  .physical_give = tide__host_physical_give,
-  .map = tide__host_map,
-  .unmap = tide__host_unmap,
-  .protect = tide__host_protect,
-  .export_end = tide__host_export_end,
-  .pinned_take = tide__host_pinned_take,
-  .pinned_give = tide__host_pinned_give,
-  .stream_start = tide__host_stream_start,
-  .stream_kick = tide__host_stream_kick,
-  .stream_stop = tide__host_stream_stop,
-  .drain = tide__host_drain,
-  .await = tide__host_await,
-  .move = tide__host_move,
-};
+#define HOST_ENTRY(name) .name = tide__host_##name,
+static const tide__soft_backend host_backend = { TIDE__HOST_BACKEND_MAP(HOST_ENTRY) };
 
 static void host_free(void* self) {
   tide__host* host = self;
@@ -55,19 +39,18 @@ static tide_status host_device_info(void* self, int device, tide_device_info* ou
   return TIDE_OK;
 }
 
+// clang-format off
 static const tide_machine_ops host_ops = {
-  TIDE__SOFT_OPS,
   .size = sizeof(tide_machine_ops),
   .version = TIDE_MACHINE_OPS_VERSION,
   .flags = TIDE_MACHINE_HOST_READABLE,
   .name = "host",
   .free = host_free,
   .device_info = host_device_info,
-  .raw_export = tide__host_raw_export,
-  .raw_import = tide__host_raw_import,
-  .physical_export = tide__host_physical_export,
-  .physical_import = tide__host_physical_import,
+  .is_in_callback = tide__soft_is_in_callback,
+  TIDE__HOST_CALL_MAP(HOST_ENTRY) TIDE__SOFT_CALL_MAP(TIDE__SOFT_ENTRY)
 };
+// clang-format on
 
 // What each device has by default.
 static uint64_t host_share(const tide_host_options* options) {

@@ -41,35 +41,23 @@ typedef struct tide__host {
 // The host machine behind what it shares with the dry one.
 static inline tide__host* tide__host_of(tide__soft* soft) { return (tide__host*)(void*)soft; }
 
-// pages.c
-// The status for an errno of the system, with the call and the bytes in its text.
+// The functions of the backend, and the functions of the table that only this machine has. Each is
+// tide__host_NAME() and has the prototype of its entry in tide__soft_backend or tide_machine_ops.
+// clang-format off
+#define TIDE__HOST_BACKEND_MAP(X)                                                                 \
+  X(reserve) X(unreserve) X(physical_take) X(physical_give) X(map) X(unmap) X(protect)           \
+  X(pinned_take) X(pinned_give) X(export_end) X(stream_start) X(stream_kick) X(stream_stop)      \
+  X(drain) X(await) X(move)
+#define TIDE__HOST_CALL_MAP(X) X(raw_export) X(raw_import) X(physical_export) X(physical_import)
+// clang-format on
+#define HOST_BACKEND_PROTOTYPE(name) __typeof__(*((tide__soft_backend*)0)->name) tide__host_##name;
+#define HOST_CALL_PROTOTYPE(name) __typeof__(*((tide_machine_ops*)0)->name) tide__host_##name;
+TIDE__HOST_BACKEND_MAP(HOST_BACKEND_PROTOTYPE)
+TIDE__HOST_CALL_MAP(HOST_CALL_PROTOTYPE)
+#undef HOST_BACKEND_PROTOTYPE
+#undef HOST_CALL_PROTOTYPE
+
+// The status for an errno of the system. The error text names the call and the bytes.
 tide_status tide__host_fail(const char* name, const char* what, uint64_t bytes, int error);
-tide_status tide__host_physical_take(tide__soft* soft, const char* name, tide__physical* physical);
-bool tide__host_physical_give(tide__soft* soft, tide__physical* physical);
-tide_status tide__host_reserve(tide__soft* soft, int device, tide_call call, uint64_t bytes,
-                               uint64_t alignment, uint64_t hint, uint64_t* out);
-void tide__host_unreserve(tide__soft* soft, uint64_t address, uint64_t bytes);
-tide_status tide__host_map(tide__soft* soft, const tide__physical* physical, uint64_t address);
-tide_status tide__host_unmap(tide__soft* soft, uint64_t address, uint64_t bytes);
-tide_status tide__host_protect(tide__soft* soft, uint64_t address, uint64_t bytes, bool can_read,
-                               bool can_write);
-tide_status tide__host_pinned_take(tide__soft* soft, tide__range* range);
-void tide__host_pinned_give(tide__soft* soft, tide__range* range);
-
-// worker.c
-tide_status tide__host_stream_start(tide__stream* stream, const char* name);
-void tide__host_stream_kick(tide__stream* stream);
-void tide__host_stream_stop(tide__stream* stream);
-void tide__host_drain(tide__soft* soft);
-tide_status tide__host_await(tide__soft* soft, const char* name, tide__point point);
-tide_status tide__host_move(const tide__op* op, bool is_staged);
-
-// share.c
-tide_status tide__host_raw_export(void* self, int device, void* address, tide_raw_share* out);
-tide_status tide__host_raw_import(void* self, int device, const tide_raw_share* share, void** out);
-tide_status tide__host_physical_export(void* self, tide_physical physical, tide_physical_share* out);
-tide_status tide__host_physical_import(void* self, int device, const tide_physical_share* share,
-                                       tide_physical* out);
-void tide__host_export_end(tide__soft* soft, tide__range* range);
 
 #endif

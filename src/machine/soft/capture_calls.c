@@ -2,10 +2,9 @@
 // Copyright the Tidemark authors
 //
 // The capture calls of the table. Each finds its stream or graph and applies the rules of capture.h.
-#include "machine/soft/capture_calls.h"
+#include "machine/soft/capture.h"
 
 #include "base/arith.h"
-#include "machine/soft/capture.h"
 #include "machine/soft/thread.h"
 
 // ---------------------------------------------------------------------------------------------------

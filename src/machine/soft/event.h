@@ -19,12 +19,6 @@ typedef struct tide__event {
 
 void tide__event_item_init(void* item);
 void tide__event_item_fini(void* item);
-tide_status tide__soft_stream_wait(void* self, int device, tide_stream stream, tide_event event);
-tide_status tide__soft_event_new(void* self, int device, tide_event* out);
-tide_status tide__soft_event_free(void* self, tide_event event);
-tide_status tide__soft_event_record(void* self, int device, tide_event event, tide_stream stream);
-tide_status tide__soft_event_query(void* self, tide_event event, bool* out_done);
-tide_status tide__soft_event_synchronize(void* self, tide_event event);
 // The event of a handle.
 tide_status tide__event_find(tide__soft* soft, const char* name, tide_event handle, tide__event** out);
 

@@ -14,13 +14,6 @@ typedef struct tide__mapping {
   uint64_t writers;          // [M1] writers is a subset of readers
 } tide__mapping;
 
-tide_status tide__soft_address_reserve(void* self, int device, size_t bytes, size_t alignment, void* hint,
-                                       void** out);
-tide_status tide__soft_address_release(void* self, void* address, size_t bytes);
-tide_status tide__soft_map(void* self, void* address, tide_physical physical);
-tide_status tide__soft_unmap(void* self, void* address, size_t bytes);
-tide_status tide__soft_set_access(void* self, void* address, size_t bytes, int device, tide_access access);
-
 // The mapping around an address of a reservation, or NULL. Under the memory lock, like the next.
 tide__mapping* tide__mapping_around(const tide__range* range, uint64_t address);
 // Is every byte of a range in a reservation mapped, with access for some device? A copy by a device without

@@ -8,18 +8,6 @@
 
 #include "machine/soft/range.h"
 
-tide_status tide__soft_raw_alloc(void* self, int device, size_t bytes, void** out);
-tide_status tide__soft_raw_release(void* self, int device, void* address);
-tide_status tide__soft_raw_unimport(void* self, void* address);
-tide_status tide__soft_pinned_alloc(void* self, size_t bytes, void** out);
-tide_status tide__soft_pinned_release(void* self, void* address);
-tide_status tide__soft_pinned_register(void* self, void* address, size_t bytes);
-tide_status tide__soft_pinned_unregister(void* self, void* address);
-tide_status tide__soft_pointer_info(void* self, const void* pointer, tide_pointer_info* out);
-tide_status tide__soft_peer_query(void* self, int device, int peer, bool* out);
-tide_status tide__soft_peer_enable(void* self, int device, int peer);
-tide_status tide__soft_peer_disable(void* self, int device, int peer);
-
 // Makes a range over memory that exists already (an import). On success the range owns the memory.
 tide_status tide__soft_range_over(tide__soft* soft, tide__physical* physical, tide_memory_kind kind,
                                   uint64_t bytes, tide_call call, void** out);

@@ -55,9 +55,6 @@ tide_status tide__physical_make(tide__soft* soft, const char* name, int device, 
                                 uint32_t flags, tide__physical** out);
 // Ends physical memory that nothing refers to any more.
 void tide__physical_end(tide__soft* soft, tide__physical* physical);
-tide_status tide__soft_physical_new(void* self, int device, size_t bytes, uint32_t flags, tide_physical* out);
-tide_status tide__soft_physical_free(void* self, tide_physical physical);
-tide_status tide__soft_memory_info(void* self, int device, size_t* out_free, size_t* out_total);
 
 // The rest is called under the memory lock.
 

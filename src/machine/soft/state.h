@@ -14,6 +14,23 @@
 #include "base/slots.h"
 #include "base/tree.h"
 #include "machine/soft/op.h"
+#include "tidemark/machine_ops.h"
+
+// The functions of a machine's table that this folder implements for both machines. Each is tide__soft_NAME()
+// and has the prototype of its entry in tide_machine_ops.
+// clang-format off
+#define TIDE__SOFT_CALL_MAP(X) \
+  X(memory_info) X(raw_alloc) X(raw_release) X(pinned_alloc) X(pinned_release) X(pinned_register) \
+  X(pinned_unregister) X(address_reserve) X(address_release) X(physical_new) X(physical_free) X(map) \
+  X(unmap) X(set_access) X(pointer_info) X(stream_new) X(stream_free) X(stream_info) X(stream_query) \
+  X(stream_synchronize) X(stream_wait) X(device_synchronize) X(event_new) X(event_free) \
+  X(event_record) X(event_query) X(event_synchronize) X(copy) X(fill) X(call) X(capture_exchange) \
+  X(capture_begin) X(capture_end) X(capture_info) X(capture_terminals) X(node_dependencies) \
+  X(launch) X(launch_free) X(peer_query) X(peer_enable) X(peer_disable) X(raw_unimport)
+// clang-format on
+#define TIDE__SOFT_PROTOTYPE(name) __typeof__(*((tide_machine_ops*)0)->name) tide__soft_##name;
+TIDE__SOFT_CALL_MAP(TIDE__SOFT_PROTOTYPE)
+#define TIDE__SOFT_ENTRY(name) .name = tide__soft_##name,
 
 typedef struct tide__soft tide__soft;
 typedef struct tide__physical tide__physical;

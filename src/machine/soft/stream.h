@@ -63,14 +63,6 @@ static inline tide__point tide__stream_point(tide__stream* stream) {
   return (tide__point){ stream, tide__load_acquire(&stream->enqueued) };
 }
 
-tide_status tide__soft_stream_new(void* self, int device, uint32_t flags, int priority, tide_stream* out);
-tide_status tide__soft_stream_free(void* self, int device, tide_stream stream);
-tide_status tide__soft_stream_info(void* self, int device, tide_stream stream, bool* out_captured,
-                                   uint64_t* out_number);
-tide_status tide__soft_stream_query(void* self, int device, tide_stream stream, bool* out_idle);
-tide_status tide__soft_stream_synchronize(void* self, int device, tide_stream stream);
-tide_status tide__soft_device_synchronize(void* self, int device);
-
 void tide__stream_item_init(void* item);
 void tide__stream_item_fini(void* item);
 // Gives up all streams, when the machine is freed.

@@ -8,11 +8,6 @@
 
 #include "machine/soft/stream.h"
 
-tide_status tide__soft_copy(void* self, int device, tide_stream stream, void* destination, const void* source,
-                            size_t bytes);
-tide_status tide__soft_fill(void* self, int device, tide_stream stream, void* destination, uint8_t value,
-                            size_t bytes);
-tide_status tide__soft_call(void* self, int device, tide_stream stream, tide_call_fn function, void* user);
 // Queues work, or adds it to the capture of the stream.
 tide_status tide__stream_submit(tide__stream* stream, const char* name, const tide__op* op);
 // Does one piece of work, which is not a wait; drops the references it holds.
