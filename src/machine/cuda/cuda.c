@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The cuda machine: the CUDA driver, opened at run time. It works in the primary context of each device,
-// beside other users of that context.
+// The cuda machine: the CUDA driver, opened at run time. It uses the primary context of each device, which
+// other code may use as well.
 #include <stdio.h>
 #include <string.h>
 
@@ -13,7 +13,7 @@
 // ---------------------------------------------------------------------------------------------------
 // Devices
 
-// CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID; headers before 12.2 do not have it, and drivers then refuse it.
+// CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID. Headers before 12.2 do not define it, and older drivers refuse it.
 enum { CUDA_HOST_NODE = 134 };
 
 static tide_status cuda_device_info(void* self, int device, tide_device_info* out) {
@@ -96,7 +96,7 @@ static const tide_machine_ops cuda_ops = { .size = sizeof(tide_machine_ops),
 #undef CUDA_ENTRY
 };
 
-// Where each function of the driver goes in our table.
+// The place of each driver function in our table.
 static const struct {
   const char* symbol;
   size_t offset;
@@ -109,7 +109,7 @@ static const struct {
 #undef NEWER
 };
 
-// Fills the table from the driver's library, which stays open: other users of CUDA hold pointers into it.
+// Fills the table from the driver's library, which stays open, because other users of CUDA need it.
 static tide_status api_load(const char* library_name, tide__cuda_api* api) {
   char reason[160];
   void* library = tide__sys_library_open(library_name, reason, sizeof reason);
@@ -127,7 +127,7 @@ static tide_status driver_start(const tide__cuda_api* api, int* out_count) {
   tide__cu_result result = api->init(0);
   if (result == TIDE__CU_SUCCESS) result = api->device_count(out_count);
   TIDE_REQUIRE(result == TIDE__CU_SUCCESS, TIDE_ERR_UNSUPPORTED,
-               "machine_new_cuda: the driver answered %s (%u)", tide__cuda_result_name(api, result),
+               "machine_new_cuda: the driver returned %s (%u)", tide__cuda_result_name(api, result),
                (unsigned)result);
   TIDE_REQUIRE(*out_count > 0, TIDE_ERR_UNSUPPORTED, "machine_new_cuda: the driver sees no device");
   if (*out_count > TIDE_DEVICE_MAX) *out_count = TIDE_DEVICE_MAX;

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The cuda machine on the inside.
+// Internals of the cuda machine.
 //
 //   context.c  statuses and contexts
 //   memory.c   memory, sharing; calls context.c
 //   stream.c   streams, events, captures; calls context.c
 //   cuda.c     finding the driver, devices, the table; calls all of them
 //
-// Streams and nodes are the driver's own pointers, so that streams of other users of the driver can be
-// named; like the driver, we cannot tell a wrong one. Events, physical memory and graphs are named by
-// handles of ours.
+// Streams and nodes are the driver's own pointers, so that streams of other users of the driver can be used.
+// Like the driver, we cannot recognise a wrong one. Events, physical memory and graphs have our own handles.
 #ifndef TIDEMARK_SRC_MACHINE_CUDA_CUDA_H
 #define TIDEMARK_SRC_MACHINE_CUDA_CUDA_H
 
@@ -44,11 +43,11 @@ typedef struct tide__cuda_physical {
 typedef struct tide__cuda_launch {
   tide__slot slot;
   int device;
-  tide__cu_graph graph;  // owned: the nodes are its
+  tide__cu_graph graph;  // owned; it owns the nodes
   tide__cu_exec exec;    // owned
 } tide__cuda_launch;
 
-// A reservation of ours: the driver does not tell reserved addresses from any others.
+// A reservation. The driver cannot be asked about reserved addresses.
 typedef struct tide__cuda_range {
   tide__tree_node node;  // key: where it begins
   uint64_t bytes;
@@ -67,15 +66,15 @@ typedef struct tide__cuda {
 } tide__cuda;
 
 // context.c
-// The driver's name for an answer.
+// The driver's name of a result.
 const char* tide__cuda_result_name(const tide__cuda_api* api, tide__cu_result result);
 // The primary context of a device, retained at its first use.
 tide_status tide__cuda_context(tide__cuda* cuda, int device, tide__cu_context* out);
-// The status for an answer of the driver, with its name and our call's in the text.
+// The status for a result of the driver. The error text names the result and our call.
 tide_status tide__cuda_status(const tide__cuda* cuda, const char* name, tide__cu_result result);
 
-// Makes the context of a device the current one if it is not; *out_pushed tells tide__cuda_leave what to
-// undo. A negative device means any: the thread's own context, or one that is there already.
+// Makes the context of a device current if it is not; *out_pushed tells tide__cuda_leave() what to undo. A
+// negative device means any: the thread's current context, or one that is already retained.
 tide_status tide__cuda_enter(tide__cuda* cuda, int device, bool* out_pushed);
 void tide__cuda_leave(tide__cuda* cuda, bool is_pushed);
 

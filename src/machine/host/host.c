@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The host machine: the memory of this computer as devices. Physical memory is ranges of one memory file a
-// device, so that mapping, aliasing and sharing are mappings of real pages; what is released is punched out
-// of the file. Pages appear when they are first touched.
+// The host machine: devices in this computer's memory. Physical memory is ranges of one memory file for each
+// device, so mapping, aliasing and sharing are mappings of real pages. Freeing memory punches a hole into the
+// file. Pages are allocated when they are first touched.
 #include "machine/host/host.h"
 
 #include <stdio.h>
@@ -52,7 +52,7 @@ static const tide_machine_ops host_ops = {
 };
 // clang-format on
 
-// What each device has by default.
+// The default capacity of a device.
 static uint64_t host_share(const tide_host_options* options) {
   return (tide__sys_memory_bytes() / 2 / options->device_count) & ~(options->granularity - 1);
 }

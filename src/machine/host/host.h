@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The host machine on the inside.
+// Internals of the host machine.
 //
 //   pages.c   memory files, mappings, page locks
 //   worker.c  a thread for each stream
@@ -12,9 +12,9 @@
 
 #include "machine/soft/soft.h"
 
-// The physical memory of a device is ranges of one file. They are handed out one behind the other and never
-// twice: the file is sparse and its size is 63 bits, so a range that was given back is just a hole.
-// Others may have descriptors of it, so it is sealed: it never becomes smaller, and no mapping loses its
+// The physical memory of a device is ranges of one file, at increasing offsets. Offsets are not reused while
+// memory is in use: the file is sparse and its size has 63 bits, so a freed range is just a hole. Other
+// processes may have descriptors of the file, so it is sealed: it never shrinks, and no mapping loses its
 // pages. The file begins with the ledger: 64-bit words, first the mark below, then one word for each export.
 #define TIDE__HOST_LEDGER_BYTES ((uint64_t)64 << 10)
 #define TIDE__HOST_LEDGER_WORDS (TIDE__HOST_LEDGER_BYTES / sizeof(uint64_t))
@@ -22,23 +22,23 @@
 
 typedef struct tide__host_file {
   int descriptor;        // owned; -1 before the first use
-  uint64_t next_offset;  // shared under the memory lock, like all here
-  uint64_t bytes;        // how large it is
-  uint64_t last_export;  // the word used last
+  uint64_t next_offset;  // shared under the memory lock, like all fields here
+  uint64_t bytes;        // size of the file
+  uint64_t last_export;  // the word that was used last
 } tide__host_file;
 
 typedef struct tide__host {
-  tide__soft soft;                   // first: the operations get a pointer to it
-  tide__host_file* files;            // owned; one a device
-  tide__atomic_u32 is_lock_refused;  // the system did not let us lock pages
+  tide__soft soft;                   // must be first: the functions of the table get a pointer to it
+  tide__host_file* files;            // owned; one for each device
+  tide__atomic_u32 is_lock_refused;  // the system refused to lock pages
   uint64_t export_count;             // shared under the memory lock
   tide__mutex workers_lock;
   tide__signal worker_ended;
-  uint32_t worker_count;  // running, shared under workers_lock
+  uint32_t worker_count;  // not joined yet, shared under workers_lock
   tide__link ended;       // streams whose worker has ended, by in_ended, shared under workers_lock
 } tide__host;
 
-// The host machine behind what it shares with the dry one.
+// The host machine of its shared part.
 static inline tide__host* tide__host_of(tide__soft* soft) { return (tide__host*)(void*)soft; }
 
 // The functions of the backend, and the functions of the table that only this machine has. Each is

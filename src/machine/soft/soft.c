@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// Making and freeing what the host and dry machines share.
+// Creating and freeing the shared part of the host and dry machines.
 #include "machine/soft/soft.h"
 
 #include "base/arith.h"

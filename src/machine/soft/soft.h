@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// The part that the host and the dry machine share: all rules and all bookkeeping. What differs (real pages
-// or none, real threads or virtual time) is behind a small table, the backend of state.h. So every rule is
-// written and tested once, and a program that runs on dry runs on host.
+// The rules and bookkeeping that the host and dry machines share. Their differences (real pages or none,
+// threads or virtual time) are behind a small table, the backend in state.h. So every rule is written and
+// tested once, and a program that runs on dry runs on host.
 //
-// From the bottom up; a file calls only files above it in this list:
+// The files in layers; a file calls only files above it in this list:
 //
 //   state          the state, the backend, errors of work that failed late
 //   queue          the work of one stream
-//   thread         what belongs to a calling thread
+//   thread         state of the calling thread
 //   range          ranges of addresses, physical memory
 //   mapping        reservations, mappings, access
 //   graph          captured work
@@ -17,9 +17,9 @@
 //   memory         raw and pinned memory, pointers, peers
 //   stream         streams and waiting
 //   event          events
-//   work           copies, fills, calls: queueing and doing them
+//   work           copies, fills, calls: queueing and executing them
 //   capture_calls  begin, end, launch
-//   soft           making and freeing
+//   soft           creating and freeing
 #ifndef TIDEMARK_SRC_MACHINE_SOFT_SOFT_H
 #define TIDEMARK_SRC_MACHINE_SOFT_SOFT_H
 
