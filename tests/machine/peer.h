@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright the Tidemark authors
 //
-// A second process with a machine of its own, for tests of sharing. The test program executes itself in the
-// role `peer_role`; the two talk over a socket in questions and answers, one struct each, and descriptors
-// travel with them. The peer ends when the socket closes.
+// A second process with its own machine, for tests of sharing. The test program executes itself in the role
+// `peer_role`. The two exchange requests and answers over a socket, one struct each, with descriptors. The
+// peer ends when the socket is closed.
 //
 //   peer p = peer_new();
 //   const peer_message share = peer_ask(&p, PEER_RAW_NEW, bytes);     // the peer allocates and exports
@@ -66,7 +66,8 @@ static inline bool peer_send(int to, const peer_message* message, int descriptor
   return sendmsg(to, &packet, MSG_NOSIGNAL) == (ssize_t)sizeof copy;
 }
 
-// Takes a message, and sets `out_descriptor` to -1 or to what came with it, which the caller closes.
+// Receives a message. Sets `out_descriptor` to -1, or to the descriptor of the message, which the caller
+// closes.
 static inline bool peer_receive(int from, peer_message* out, int* out_descriptor) {
   peer_control control = { .bytes = { 0 } };
   struct iovec part = { out, sizeof *out };
@@ -192,7 +193,7 @@ T_ROLE(peer_role) {
 // ---------------------------------------------------------------------------------------------------
 // The test's side
 
-// Asks, and takes the answer with the descriptor that comes along in `physical.descriptor`.
+// Sends a request and receives the answer; its descriptor is in `physical.descriptor`.
 static inline peer_message peer_ask_with(peer* p, peer_message question) {
   peer_message answer;
   int descriptor = -1;
@@ -202,7 +203,7 @@ static inline peer_message peer_ask_with(peer* p, peer_message question) {
   return answer;
 }
 
-// Asks what must succeed.
+// Sends a request that must succeed.
 static inline peer_message peer_ask(peer* p, peer_verb verb, uint64_t number) {
   const peer_message question = { .verb = (uint32_t)verb, .number = number };
   const peer_message answer = peer_ask_with(p, question);
