@@ -527,7 +527,7 @@ TIDE_API void tide_machine_fault_clear(tide_machine* machine);
 // ---------------------------------------------------------------------------------------------------
 // Control of the dry machine (TIDE_ERR_UNSUPPORTED on others)
 //
-// Each call costs virtual time as its table says. Work on a stream takes no time, except that of
+// Each call costs the virtual time of tide_dry_costs. Work on a stream takes no time, except that of
 // tide_dry_work(). The clock moves by the cost of calls, by tide_dry_advance(), and by _synchronize calls,
 // which move it to the end of the work that they wait for.
 
@@ -537,8 +537,8 @@ TIDE_API TIDE_NODISCARD tide_status tide_dry_advance(tide_machine* machine, uint
 TIDE_API TIDE_NODISCARD tide_status tide_dry_work(tide_machine* machine, int device, tide_stream stream,
                                                   uint64_t ns);
 // Holds a stream before its next work, or lets it continue. Waiting for work of a held stream would never
-// end: such a _synchronize call runs all other work and returns TIDE_ERR_STATE. Freeing a stream ends the
-// hold.
+// end: such a _synchronize call runs the work that can run and returns TIDE_ERR_STATE. Freeing a stream ends
+// the hold.
 TIDE_API TIDE_NODISCARD tide_status tide_dry_hold(tide_machine* machine, int device, tide_stream stream,
                                                   bool is_held);
 // Finishes the work before the last record of an event now, even if its stream is held.
